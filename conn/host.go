@@ -1,0 +1,150 @@
+package conn
+
+import (
+	"net/netip"
+
+	"github.com/rdsd/rdsd/internal/cong"
+	"github.com/rdsd/rdsd/internal/wire"
+	"github.com/rdsd/rdsd/rdmaop"
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// Verdict is the Host's answer to an arriving message.
+type Verdict uint8
+
+const (
+	Accepted Verdict = iota // delivered, or taken into the Host's own memory
+	NoSocket                // no socket there: the sender gets NOSOCK
+	Refused                 // over the hard limit: the sender gets REFUSED
+)
+
+// Outcome says how a message's life on the connection ended.
+type Outcome uint8
+
+const (
+	Acked     Outcome = iota // received and accepted at the peer: delivered; operation SUCCESS
+	Cancelled                // withdrawn with CancelMatching or Close
+	NoSock                   // received, but no socket there; operation DROPPED
+	Lost                     // sent, unacked, and the peer restarted
+	Dropped                  // operation posted; proven not delivered by a handshake
+	Unknown                  // operation posted; the peer restarted or settlement timed out
+	OpFailed                 // operation ended by an error completion: Msg.WCStatus
+	OpRefused                // operation not postable when its turn came (grant gone): never posted
+)
+
+// Msg is one message on its way to the peer. The owner fills the first part and
+// passes it to Conn.Send; from then until Host.MsgDone the Msg and the memory
+// it names belong to the Conn.
+type Msg struct {
+	Owner        any // the host's own record of the message
+	SPort, DPort uint16
+	SrcInc       uint32 // incarnation of the source socket, non-zero
+	DstInc       uint32 // incarnation meant, 0 = any
+	// Data is the payload, readable until MsgDone. Other processes may
+	// scribble on it: it is read, never trusted. LKey != 0: the same bytes are
+	// registered and Addr is the address of Data[0] under LKey; then large
+	// payloads are posted from there.
+	Data       []byte
+	Addr       uint64
+	LKey       uint32
+	DestCookie uint64     // RDMA_DEST extension header to attach, 0 = none
+	Op         *rdmaop.Op // operation to post ahead of the message, or nil
+	Silent     bool       // with Op: the peer's socket is not told
+	AckNow     bool       // ask for an ack at once (Op implies it)
+	Internal   wire.InternalType // 0 for datagrams
+
+	// WCStatus is set for OpFailed.
+	WCStatus verbs.WCStatus
+
+	// conn's part
+	seq        uint64
+	next, prev *Msg
+	list       *msgList
+	state      msgState
+	refs       int // work requests that may still touch Data
+	sent       int // payload bytes posted
+	flags      uint8
+	queuedAt   int64
+}
+
+// Host is the owner of a Conn. The Conn calls it synchronously from inside its
+// own methods; the Host must not call back into the same Conn from these,
+// Send excepted.
+type Host interface {
+	// Deliver hands up a message that arrived whole. payload is valid during
+	// the call only. The header's extension headers are still encoded.
+	Deliver(c *Conn, h *wire.Header, payload []byte) Verdict
+	// Begin announces a message that arrives in pieces and returns h.Len bytes
+	// to assemble it in, plus a token; with another verdict than Accepted the
+	// pieces are skipped. Exactly one Commit (all there) or Abort (the
+	// connection broke; it will come again) follows an Accepted Begin, unless
+	// the host withdrew it with Conn.ForgetPartial.
+	Begin(c *Conn, h *wire.Header) (dst []byte, token any, v Verdict)
+	Commit(c *Conn, h *wire.Header, token any)
+	Abort(c *Conn, token any)
+	// Internal hands up GRANT, REVOKE and REVOKED bodies.
+	Internal(c *Conn, t wire.InternalType, body []byte)
+
+	// CanPost is asked when m.Op's turn has come: false ends it OpRefused
+	// (its grant was revoked since Send). It is not asked again once posted.
+	CanPost(c *Conn, m *Msg) bool
+	// OpLocal: m.Op is locally complete: no work request will touch its local
+	// buffers again. Once per posted operation, before or inside MsgDone;
+	// never for one that was not posted (then MsgDone alone says so).
+	OpLocal(c *Conn, m *Msg)
+	// MsgDone: the Conn is done with m. Exactly once per Send.
+	MsgDone(c *Conn, m *Msg, o Outcome)
+
+	// PeerUp: the handshake is complete, restarted says that the peer's
+	// instance id differs from the last connection's.
+	PeerUp(c *Conn, restarted bool)
+	// PeerDown: the connection is down and drained: nothing of it touches any
+	// buffer any more.
+	PeerDown(c *Conn, why error)
+	// Congestion: the peer's congestion map changed.
+	Congestion(c *Conn, m *cong.Map)
+
+	// NewQP makes a queue pair for c on the shared CQ and SRQ. CloseQP
+	// destroys it (after it drained). Dial, Accept and Reject pass on to the
+	// device's connection manager; the private data is the Conn's.
+	NewQP(c *Conn) (verbs.QP, error)
+	CloseQP(c *Conn, qp verbs.QP)
+	Dial(c *Conn, qp verbs.QP, private []byte) error
+	Accept(c *Conn, req verbs.RequestID, qp verbs.QP, private []byte) error
+	Reject(req verbs.RequestID, private []byte)
+
+	// SendBuf takes a registered private buffer of at least Config.MaxSend
+	// bytes, nil when none is free; PutSendBuf returns it.
+	SendBuf() *SendBuf
+	PutSendBuf(*SendBuf)
+	// Trace is called for what an operator wants to know (connection up, down,
+	// protocol errors); it must be cheap: the host queues it for a logger.
+	Trace(c *Conn, event string, err error)
+}
+
+// SendBuf is a buffer of the host's send pool.
+type SendBuf struct {
+	Mem  []byte
+	LKey uint32
+	Addr uint64 // of Mem[0]
+	Ctx  any    // the host's own
+}
+
+// Config of a Conn. Times are nanoseconds.
+type Config struct {
+	Local, Remote  netip.Addr
+	Lane           uint8
+	Instance       uint64 // this daemon's instance id, random per start
+	MaxSend        int    // largest SEND either way, bytes (32 KiB)
+	RecvCredits    int    // receive buffers of the shared pool this peer may use (64)
+	StartSeq       uint64
+	MaxSendWR      int   // send queue of the QPs
+	ReadDepth      int   // READs in flight each way
+	MinBackoff     int64 // 1 ms
+	MaxBackoff     int64 // 1 s
+	ConnectTimeout int64 // 5 s: a handshake not complete by then is broken off
+	AckDelay       int64 // 1 ms: an ack nobody asked for waits this long
+	AckBytes       int   // ... or for this many unacked bytes (64 KiB)
+	SettleTimeout  int64 // posted operations of a vanished peer become Unknown after this (30 s)
+	Rand           func() uint64 // back-off jitter; injected
+}

@@ -1,0 +1,3 @@
+module github.com/rdsd/rdsd
+
+go 1.26
