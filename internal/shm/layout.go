@@ -1,0 +1,231 @@
+// Package shm is the memory a client process and the daemon share: rings of
+// fixed 64-byte descriptors, return rings of message ids, destination slots,
+// and the arenas payloads live in. docs/ipc.md is the contract.
+//
+// Memory comes in as byte slices: mapped memfds in production, plain heap in
+// tests under the race detector and in the simulator. All integers are in host
+// order, little-endian (amd64, arm64). The daemon trusts nothing in it: indices
+// have private copies, a descriptor is copied once and then checked.
+package shm
+
+const (
+	// Magic and Version start the control segment.
+	Magic   = 0x52445331 // "RDS1"
+	Version = 1
+
+	EntrySize = 64 // every descriptor
+
+	// Arenas are windows of WindowSize bytes; a chunk is named by its offset
+	// over all windows of one direction in units of Unit bytes.
+	Unit       = 64
+	WindowSize = 4 << 20
+	PageSize   = 64 << 10 // an arena page holds chunks of one size class
+
+	MaxMessage = 1 << 20
+	// SegListMax: segments of one operation.
+	SegListMax = 1024
+)
+
+// Kind of a submission descriptor (client to daemon).
+type Kind uint8
+
+const (
+	KindSend      Kind = 1 // Sub
+	KindSendOp    Kind = 2 // Sub, followed by one SubOp entry
+	KindOpenDest  Kind = 3 // SubDest
+	KindCloseDest Kind = 4 // SubDest: Slot only
+	KindCancel    Kind = 5 // Sub: Sock, Slot: cancel all to the slot's destination
+)
+
+// Sub flags.
+const (
+	SubAckNow uint8 = 1 // ask for an ack at once (send buffer half full)
+)
+
+// Sub submits a datagram. Result: MsgID comes back on the send-return ring
+// when the payload is the client's again.
+type Sub struct {
+	Kind   Kind
+	Flags  uint8
+	_      uint16
+	Sock   uint32 // client's socket index
+	Slot   uint32 // destination slot
+	MsgID  uint32 // client's message id, < MaxMsgs; in use until returned
+	Chunk  uint32 // send arena, in Units; ignored when Len is 0
+	Len    uint32
+	Cookie uint64 // RDMA_DEST to attach (a cookie of this client), 0 = none
+	_      [32]byte
+}
+
+// Op kinds.
+const (
+	OpWrite    uint8 = 1
+	OpRead     uint8 = 2
+	OpFetchAdd uint8 = 3 // issue 3: answered with EOPNOTSUPP status until then
+	OpCmpSwap  uint8 = 4
+)
+
+// Op flags (values of RDS_RDMA_* where they exist).
+const (
+	OpNotify uint16 = 0x0020 // status wanted
+	OpSilent uint16 = 0x0040 // the peer's socket is not told
+	OpFence  uint16 = 0x0002 // accepted, redundant
+	OpReport uint16 = 0x1000 // status wanted if not SUCCESS (RECVERR)
+)
+
+// SubOp is the operation of the KindSendOp entry before it. Local memory is
+// one segment inline (NSeg 1: Region, Off, Len) or a list of NSeg SegEntry in
+// the send arena at SegChunk (part of the same message id's memory).
+type SubOp struct {
+	Op        uint8
+	_         uint8
+	Flags     uint16
+	NSeg      uint16
+	_         uint16
+	Region    uint32 // local buffer id (Alloc)
+	SegChunk  uint32
+	Off       uint64 // in the local buffer
+	Len       uint64 // bytes in all
+	Cookie    uint64 // remote region
+	RemoteOff uint64 // offset in the remote region
+	Token     uint64 // user token, comes back in the status
+	OpID      uint64 // barrier id: last issued of (socket, destination address) + 1
+}
+
+// SegEntry is one local segment of a list, 24 bytes.
+type SegEntry struct {
+	Region uint32
+	_      uint32
+	Off    uint64
+	Len    uint64
+}
+
+// SubDest opens or closes a destination slot.
+type SubDest struct {
+	Kind Kind
+	_    [3]byte
+	Sock uint32
+	Slot uint32 // index in the slot table, chosen by the client
+	Cell uint32 // barrier cell of (socket, address), chosen by the client
+	Port uint16
+	_    [6]byte
+	Addr [16]byte // IPv4 as v4-mapped
+	Gen  uint32   // comes back in Slot.Gen once the daemon has opened it
+	_    [20]byte
+}
+
+// EvKind of an event descriptor (daemon to client).
+type EvKind uint8
+
+const (
+	EvData     EvKind = 1 // Event: a message
+	EvStatus   EvKind = 2 // EventStatus: an operation settled
+	EvNotice   EvKind = 3 // EventNotice: PeerDown, PeerUp, Lost, NoSocket
+	EvBarrier  EvKind = 4 // EventNotice: Slot = cell: the armed id was reached
+	EvRelief   EvKind = 5 // EventNotice: Slot: no longer congested
+	EvCongMask EvKind = 6 // reserved (issue 3)
+)
+
+// Event is an arrived message. RxID goes back on the receive-return ring when
+// the payload has been copied out.
+type Event struct {
+	Kind     EvKind
+	Flags    uint8
+	DstPort  uint16
+	Sock     uint32
+	RxID     uint32
+	Chunk    uint32 // receive arena, in Units
+	Len      uint32
+	SrcInc   uint32
+	SrcAddr  [16]byte
+	SrcPort  uint16
+	_        [6]byte
+	Cookie   uint64 // RDMA_DEST, 0 = none
+	RecvTime int64  // unix nanoseconds of the engine turn
+}
+
+// Status values (SUCCESS to OTHER_ERROR as RDS_RDMA_*; UNKNOWN is ours).
+const (
+	StatusSuccess     uint8 = 0
+	StatusRemoteError uint8 = 1
+	StatusCanceled    uint8 = 2
+	StatusDropped     uint8 = 3
+	StatusOtherError  uint8 = 4
+	StatusUnknown     uint8 = 5
+)
+
+// EventStatus is the one status of an operation.
+type EventStatus struct {
+	Kind   EvKind
+	Status uint8
+	_      uint16
+	Sock   uint32
+	Cell   uint32
+	Errno  uint32 // reason for REMOTE_ERROR / OTHER_ERROR decided locally, 0 = none
+	Token  uint64
+	OpID   uint64
+	_      [32]byte
+}
+
+// Notices.
+const (
+	NoticeLost     uint8 = 1 // Count sent datagrams lost by a restart of the peer
+	NoticeNoSocket uint8 = 2 // Count messages found no socket at the destination
+	NoticePeerDown uint8 = 3
+	NoticePeerUp   uint8 = 4
+)
+
+// EventNotice is a notice about a destination.
+type EventNotice struct {
+	Kind   EvKind
+	Notice uint8
+	Port   uint16
+	Sock   uint32
+	Slot   uint32
+	Cell   uint32
+	Count  uint64
+	Addr   [16]byte
+	_      [24]byte
+}
+
+// Slot is one destination as the daemon publishes it; read-only to the client.
+// Every field is written and read atomically. 64 bytes.
+type Slot struct {
+	Gen       uint32 // SubDest.Gen once open, 0 = closed
+	Congested uint32 // 1: ENOBUFS
+	State     uint32 // conn.State of the peer's connection
+	_         [52]byte
+}
+
+// Cell is a barrier cell: one (socket, destination address). 64 bytes.
+type Cell struct {
+	HWM uint64 // locally complete up to here
+	_   [56]byte
+}
+
+// Want is what the client asks to be told about; client-writable mirror of the
+// slot and cell tables. The daemon reads it after the fact it publishes.
+type WantSlot struct {
+	Relief uint32 // 1: send EvRelief when Congested falls; the daemon clears it
+}
+type WantCell struct {
+	Armed uint64 // send EvBarrier when HWM reaches this id, 0 = none; the daemon clears it
+}
+
+// Params are the sizes of one client's shared memory, fixed at hello.
+type Params struct {
+	SubEntries   uint32 // power of two
+	EventEntries uint32 // power of two
+	MaxMsgs      uint32 // message ids and send-return ring entries, power of two
+	MaxRx        uint32 // receive ids and receive-return ring entries, power of two
+	Slots        uint32
+	Cells        uint32
+	SendWindows  uint32 // arena windows mapped at hello
+	RecvWindows  uint32
+}
+
+// DefaultParams suit one busy process.
+func DefaultParams() Params {
+	return Params{SubEntries: 2048, EventEntries: 4096, MaxMsgs: 16384, MaxRx: 16384,
+		Slots: 8192, Cells: 8192, SendWindows: 2, RecvWindows: 2}
+}
