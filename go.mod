@@ -1,3 +1,5 @@
 module github.com/rdsd/rdsd
 
 go 1.26
+
+require golang.org/x/sys v0.38.0 // indirect

@@ -1,0 +1,109 @@
+package stats
+
+import (
+	"fmt"
+	"math/bits"
+	"sync/atomic"
+	"unsafe"
+)
+
+// Info is what the writer says about itself once.
+type Info struct {
+	PID      int
+	Instance uint64
+	Start    int64 // unix nanoseconds
+}
+
+// Block is the engine's side: plain words it owns and the memory they are
+// published to. Not safe for concurrent use; the memory is, by NewReader.
+type Block struct {
+	// C are the counters and gauges, by Counter: st.C[stats.SendQueued]++.
+	C [NumCounters]uint64
+
+	turns   uint64
+	turnSum uint64
+	turnMax uint64
+	hist    [Buckets]uint64
+
+	pubC    [NumCounters]uint64 // what the memory holds
+	pubHist [Buckets]uint64
+	mem     []uint64
+}
+
+// NewBlock formats mem, of at least Size bytes, and returns a Block that
+// publishes to it: heap for tests and the simulator, a File's for the daemon.
+func NewBlock(mem []uint64, info Info) (*Block, error) {
+	if len(mem)*8 < Size {
+		return nil, fmt.Errorf("stats: %d bytes of memory, %d needed", len(mem)*8, Size)
+	}
+	clear(mem)
+	for w, v := range map[int]uint64{
+		wVersion:     Version,
+		wCounters:    uint64(NumCounters),
+		wBuckets:     Buckets,
+		wOffCounters: offCounters,
+		wOffTurns:    uint64(offTurns),
+		wOffNames:    uint64(offNames),
+		wSize:        uint64(Size),
+		wPID:         uint64(info.PID),
+		wInstance:    info.Instance,
+		wStart:       uint64(info.Start),
+		wBeat:        uint64(info.Start),
+	} {
+		mem[w] = v
+	}
+	table := asBytes(mem)[offNames:]
+	for c := range NumCounters {
+		entry := table[int(c)*nameSize : int(c+1)*nameSize]
+		copy(entry[:maxName], names[c])
+		if c.Gauge() {
+			entry[nameSize-1] = kindGauge
+		}
+	}
+	atomic.StoreUint64(&mem[wMagic], magic)
+	return &Block{mem: mem}, nil
+}
+
+// Turn counts one turn of the engine's loop that took d nanoseconds.
+func (b *Block) Turn(d int64) {
+	t := uint64(max(d, 0))
+	b.turns++
+	b.turnSum += t
+	b.turnMax = max(b.turnMax, t)
+	b.hist[min(bits.Len64(t), Buckets-1)]++
+}
+
+// Publish copies what changed to the memory and beats the heart: now is in unix
+// nanoseconds. It neither allocates nor blocks; some 100 ns.
+func (b *Block) Publish(now int64) {
+	out := b.mem[offCounters/8:]
+	for i, v := range b.C {
+		if v != b.pubC[i] {
+			b.pubC[i] = v
+			atomic.StoreUint64(&out[i], v)
+		}
+	}
+	out = b.mem[offTurns/8:]
+	for i, v := range b.hist {
+		if v != b.pubHist[i] {
+			b.pubHist[i] = v
+			atomic.StoreUint64(&out[i], v)
+		}
+	}
+	atomic.StoreUint64(&b.mem[wTurnSum], b.turnSum)
+	atomic.StoreUint64(&b.mem[wTurnMax], b.turnMax)
+	atomic.StoreUint64(&b.mem[wTurns], b.turns)
+	atomic.StoreUint64(&b.mem[wBeat], uint64(now))
+}
+
+// SetState publishes the engine's state: Running after it woke, Sleeping
+// before it blocks, so that a reader can tell idle from stuck.
+func (b *Block) SetState(s State) { atomic.StoreUint64(&b.mem[wState], uint64(s)) }
+
+func asBytes(mem []uint64) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(mem))), len(mem)*8)
+}
+
+func asWords(mem []byte) []uint64 {
+	return unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(mem))), len(mem)/8)
+}

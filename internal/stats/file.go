@@ -1,0 +1,139 @@
+package stats
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrInUse is the errors.Is target when another live daemon owns the file.
+var ErrInUse = errors.New("in use by another daemon")
+
+// File is the mapping as its writer holds it: created, preallocated and locked
+// for as long as the process lives, so that a reader can tell a live writer
+// from a dead one.
+type File struct {
+	f    *os.File
+	mem  []byte
+	path string
+}
+
+// Create makes the file at path, mode 0644, in place of what a daemon that is
+// gone left there. Readers of the old one keep the old one.
+// Errors: ErrInUse; what the file system says, ENOSPC included, before use.
+func Create(path string) (*File, error) {
+	if pid, live := owner(path); live {
+		return nil, fmt.Errorf("statistics file %s: %w (pid %d)", path, ErrInUse, pid)
+	}
+	f, err := create(path)
+	if err != nil {
+		return nil, fmt.Errorf("statistics file: %w", err)
+	}
+	mem, err := unix.Mmap(int(f.Fd()), 0, Size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		os.Remove(path)
+		f.Close()
+		return nil, fmt.Errorf("statistics file %s: mmap: %w", path, err)
+	}
+	return &File{f: f, mem: mem, path: path}, nil
+}
+
+// create makes the file under a temporary name and renames it when it is
+// locked and has all its blocks.
+func create(path string) (_ *os.File, err error) {
+	tmp := fmt.Sprintf("%s.%d", path, os.Getpid())
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	f, err := os.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(tmp)
+			f.Close()
+		}
+	}()
+	lock := unix.Flock_t{Type: unix.F_WRLCK}
+	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &lock); err != nil {
+		return nil, &os.PathError{Op: "lock", Path: tmp, Err: err}
+	}
+	if err := unix.Fallocate(int(f.Fd()), 0, 0, int64(Size)); err != nil {
+		return nil, &os.PathError{Op: "fallocate", Path: tmp, Err: err}
+	}
+	return f, os.Rename(tmp, path)
+}
+
+// Mem is the mapped memory for NewBlock, valid until Close.
+func (f *File) Mem() []uint64 { return asWords(f.mem) }
+
+// Close unmaps and removes the file. The Block and Readers on Mem must not be
+// used any more.
+func (f *File) Close() error {
+	return errors.Join(os.Remove(f.path), unix.Munmap(f.mem), f.f.Close())
+}
+
+// Mapping is a file's mapping as a reader of another process holds it.
+type Mapping struct {
+	*Reader
+	mem  []byte
+	path string
+}
+
+// Open maps the file at path read-only.
+// Errors: ErrFormat; os.ErrNotExist, os.ErrPermission.
+func Open(path string) (*Mapping, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	const limit = 16 << 20 // far above what maxCounters need
+	if !fi.Mode().IsRegular() || fi.Size() < headerWords*8 || fi.Size() > limit {
+		return nil, fmt.Errorf("%s: %w: a file of %d bytes, mode %s", path, ErrFormat, fi.Size(), fi.Mode())
+	}
+	mem, err := unix.Mmap(int(f.Fd()), 0, int(fi.Size()), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return nil, &os.PathError{Op: "mmap", Path: path, Err: err}
+	}
+	r, err := NewReader(asWords(mem))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), unix.Munmap(mem))
+	}
+	return &Mapping{Reader: r, mem: mem, path: path}, nil
+}
+
+// Live reports whether the process that wrote the file still holds it.
+func (m *Mapping) Live() bool {
+	_, live := owner(m.path)
+	return live
+}
+
+// Close unmaps.
+func (m *Mapping) Close() error { return unix.Munmap(m.mem) }
+
+// owner reports whether a process holds the file's lock, and which one.
+func owner(path string) (pid int, live bool) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, false
+	}
+	defer f.Close()
+	// A read lock is enough to meet the writer's, and needs no write access.
+	lock := unix.Flock_t{Type: unix.F_RDLCK}
+	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lock); err != nil || lock.Type == unix.F_UNLCK {
+		return 0, false
+	}
+	if m, err := Open(path); err == nil {
+		pid = m.Snapshot().PID
+		m.Close()
+	}
+	return pid, true
+}
