@@ -179,10 +179,10 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 	}
 	rank := max(1, uint64(math.Ceil(q*float64(total))))
 	var seen uint64
-	for i, c := range h.Counts {
+	for i, c := range h.Counts[:len(h.Counts)-1] {
 		if seen += c; seen >= rank {
 			return min(Bound(i), h.Max)
 		}
 	}
-	return h.Max
+	return h.Max // the last bucket has no bound
 }
