@@ -1,0 +1,229 @@
+package rdmaop
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// Rights are what a grant allows, as in the GRANT message.
+type Rights uint32
+
+const (
+	RightRead   Rights = 1
+	RightWrite  Rights = 2
+	RightAtomic Rights = 4
+	UseOnce     Rights = 8 // the key ends with its first use
+)
+
+// AnyPort as Grant.Port: every socket of the initiator's address may use the
+// key.
+const AnyPort uint16 = 0
+
+// Grant is one permission of the peer: the socket at Port may use the region.
+type Grant struct {
+	Cookie uint64 // rkey | offset << 32
+	Len    uint64 // bytes of the region
+	Rights Rights
+	Port   uint16 // ours, AnyPort for any
+}
+
+// Errors of Grants.Add, for errors.Is.
+var (
+	// ErrGrantConflict: the peer granted a key again with another region or
+	// while it was revoking it. The peer broke the protocol.
+	ErrGrantConflict = errors.New("rdmaop: grant contradicts an earlier one")
+	// ErrTooManyGrants: the table is full.
+	ErrTooManyGrants = errors.New("rdmaop: too many grants")
+)
+
+// Grants is the initiator's table of what one peer allows it, one per
+// connection: an operation the target's device would refuse, breaking the
+// queue pair that all sockets share, is refused here. Check, Use and Done
+// take constant time and do not allocate. A Grants has one owner.
+type Grants struct {
+	max    int
+	keys   map[uint32]*key
+	grants map[holder]Rights
+	free   *key // records for reuse
+}
+
+// holder names who was granted what.
+type holder struct {
+	rkey uint32
+	port uint16
+}
+
+// key is one remote region.
+type key struct {
+	cookie, len uint64
+	ports       []uint16 // with a grant
+	inFlight    int      // posted operations
+	state       keyState
+	next        *key
+}
+
+// keyState: how far a key has come.
+type keyState uint8
+
+const (
+	keyLive     keyState = iota
+	keyUsed              // a use-once key, used: no new operation
+	keyRevoking          // the peer asked for it back: REVOKED is owed
+	keyOrphan            // the peer restarted: not in the table any more
+)
+
+// NewGrants makes a table of at most max grants.
+func NewGrants(max int) *Grants {
+	return &Grants{max: max, keys: make(map[uint32]*key), grants: make(map[holder]Rights)}
+}
+
+// Len returns the number of grants.
+func (g *Grants) Len() int { return len(g.grants) }
+
+// Add records a grant; a repeated one replaces the rights. ErrGrantConflict,
+// ErrTooManyGrants.
+func (g *Grants) Add(n Grant) error {
+	h := holder{uint32(n.Cookie), n.Port}
+	k := g.keys[h.rkey]
+	if k != nil && (k.state != keyLive || k.cookie != n.Cookie || k.len != n.Len) {
+		return fmt.Errorf("%w: key %#x", ErrGrantConflict, h.rkey)
+	}
+	_, again := g.grants[h]
+	if !again {
+		if len(g.grants) >= g.max {
+			return fmt.Errorf("%w: %d", ErrTooManyGrants, g.max)
+		}
+		if k == nil {
+			k = g.newKey()
+			k.cookie, k.len = n.Cookie, n.Len
+			g.keys[h.rkey] = k
+		}
+		k.ports = append(k.ports, n.Port)
+	}
+	g.grants[h] = n.Rights
+	return nil
+}
+
+// Check says whether the socket at port may run o now: 0, or EINVAL: no such
+// key, or another cookie; EACCES: not granted to this port or not with these
+// rights; ERANGE: beyond the region.
+func (g *Grants) Check(o *Op, port uint16) unix.Errno {
+	_, errno := g.check(o, port)
+	return errno
+}
+
+func (g *Grants) check(o *Op, port uint16) (*key, unix.Errno) {
+	k := g.keys[o.RKey()]
+	if k == nil || k.state != keyLive || k.cookie != o.Cookie {
+		return nil, unix.EINVAL
+	}
+	need := o.Rights()
+	if g.grants[holder{o.RKey(), port}]&need == 0 && g.grants[holder{o.RKey(), AnyPort}]&need == 0 {
+		return nil, unix.EACCES
+	}
+	if o.Len > k.len || o.RemoteOff > k.len-o.Len {
+		return nil, unix.ERANGE
+	}
+	return k, 0
+}
+
+// Use is Check, and on success counts o in flight on its key until Done: to be
+// called as o is posted. The first use of a use-once key ends it for everybody
+// else.
+func (g *Grants) Use(o *Op, port uint16) unix.Errno {
+	k, errno := g.check(o, port)
+	if errno != 0 {
+		return errno
+	}
+	once := g.grants[holder{o.RKey(), port}] | g.grants[holder{o.RKey(), AnyPort}]
+	o.key = k
+	k.inFlight++
+	if once&UseOnce != 0 {
+		g.dropGrants(k)
+		k.state = keyUsed
+	}
+	return 0
+}
+
+// Done ends o's use of its key: no work request of it is outstanding. When
+// revoked is true it was the last one on a key the peer asked back, and
+// REVOKED for o.RKey() is to be sent. Done of an operation that is not in
+// flight does nothing.
+func (g *Grants) Done(o *Op) (revoked bool) {
+	k := o.key
+	if k == nil {
+		return false
+	}
+	o.key = nil
+	k.inFlight--
+	if k.inFlight > 0 || k.state == keyLive {
+		return false
+	}
+	revoked = k.state == keyRevoking
+	if k.state != keyOrphan {
+		delete(g.keys, uint32(k.cookie))
+	}
+	g.freeKey(k)
+	return revoked
+}
+
+// Revoke ends all grants of rkey at the peer's request. It reports whether the
+// key is retired already, so that REVOKED may be sent at once; otherwise the
+// Done of the last operation says so. A key that is not known is retired.
+func (g *Grants) Revoke(rkey uint32) (retired bool) {
+	k := g.keys[rkey]
+	if k == nil {
+		return true
+	}
+	g.dropGrants(k)
+	if k.inFlight > 0 {
+		k.state = keyRevoking
+		return false
+	}
+	delete(g.keys, rkey)
+	g.freeKey(k)
+	return true
+}
+
+// Retired reports whether no posted operation uses rkey and no grant of it is
+// left.
+func (g *Grants) Retired(rkey uint32) bool { return g.keys[rkey] == nil }
+
+// Clear ends all grants and owed REVOKEDs: the peer restarted, or is given up.
+// Operations still in flight may be passed to Done later.
+func (g *Grants) Clear() {
+	for _, k := range g.keys {
+		k.ports = k.ports[:0]
+		if k.inFlight > 0 {
+			k.state = keyOrphan
+		} else {
+			g.freeKey(k)
+		}
+	}
+	clear(g.keys)
+	clear(g.grants)
+}
+
+func (g *Grants) dropGrants(k *key) {
+	for _, p := range k.ports {
+		delete(g.grants, holder{uint32(k.cookie), p})
+	}
+	k.ports = k.ports[:0]
+}
+
+func (g *Grants) newKey() *key {
+	k := g.free
+	if k == nil {
+		return new(key)
+	}
+	g.free = k.next
+	k.next = nil
+	return k
+}
+
+func (g *Grants) freeKey(k *key) {
+	*k = key{ports: k.ports[:0], next: g.free}
+	g.free = k
+}

@@ -1,0 +1,147 @@
+package rdmaop
+
+import "golang.org/x/sys/unix"
+
+// Kind of an operation. The values are those of the submission descriptor.
+type Kind uint8
+
+const (
+	Write    Kind = 1 // RDMA WRITE: local segments to the remote region
+	Read     Kind = 2 // RDMA READ: remote region to the local segments
+	FetchAdd Kind = 3 // 8 bytes: add, old value to the local segment
+	CmpSwap  Kind = 4 // 8 bytes: compare and swap, old value to the local segment
+)
+
+func (k Kind) String() string {
+	switch k {
+	case Write:
+		return "WRITE"
+	case Read:
+		return "READ"
+	case FetchAdd:
+		return "FETCH_ADD"
+	case CmpSwap:
+		return "CMP_SWAP"
+	}
+	return "invalid kind"
+}
+
+// Atomic reports whether k is an atomic operation.
+func (k Kind) Atomic() bool { return k == FetchAdd || k == CmpSwap }
+
+// Flags of an operation: the values of RDS_RDMA_* where they exist.
+type Flags uint16
+
+const (
+	FlagFence  Flags = 0x0002 // accepted and redundant: see Op.Fenced
+	FlagNotify Flags = 0x0020 // the status is wanted
+	FlagSilent Flags = 0x0040 // the peer's socket is not told
+	FlagReport Flags = 0x1000 // the status is wanted unless it is SUCCESS
+)
+
+// MaxSegLen is the longest local segment, 2^31 bytes, as in verbs.
+const MaxSegLen = 1 << 31
+
+// MaxSegs is the largest number of local segments of one operation.
+const MaxSegs = 1024
+
+// Seg is a piece of local memory inside a registered region.
+type Seg struct {
+	LKey uint32
+	Addr uint64 // in the region's address space
+	Len  uint32 // bytes, 1 to MaxSegLen
+}
+
+// AtomicArgs are the operands of an atomic operation: FetchAdd adds CompareAdd;
+// CmpSwap compares with CompareAdd and stores Swap.
+type AtomicArgs struct {
+	CompareAdd, Swap uint64
+}
+
+// Op is one operation, from submission to its status. The exported fields are
+// the owner's to fill before EvQueue and constant from then on. An Op is
+// pooled by its owner: Reset makes it new again and keeps its memory.
+type Op struct {
+	Kind      Kind
+	Flags     Flags
+	Cookie    uint64 // remote region: rkey | offset << 32
+	RemoteOff uint64 // bytes from the region's start
+	Len       uint64 // bytes in all, the sum of Segs
+	Segs      []Seg
+	Atomic    AtomicArgs
+	Token     uint64 // the user's, comes back in the status
+	ID        uint64 // barrier id
+
+	state  State
+	status Status
+	errno  unix.Errno
+	key    *key // counted in flight on this grant, see Grants
+}
+
+// Reset makes o a new operation, keeping the memory of Segs. Only an operation
+// that is StateNew or StateSettled, and not in flight in a Grants, may be
+// reset.
+func (o *Op) Reset() {
+	segs := o.Segs[:0]
+	*o = Op{Segs: segs}
+}
+
+// Validate checks that o is well formed, whatever region it is for. EINVAL:
+// unknown kind, no segment or an empty one, more than MaxSegs segments, one
+// longer than MaxSegLen or wrapping around, Len not the sum of the segments,
+// an atomic that is not 8 bytes in one segment; ERANGE: the remote range wraps
+// around.
+func (o *Op) Validate() unix.Errno {
+	if o.Kind < Write || o.Kind > CmpSwap || len(o.Segs) == 0 || len(o.Segs) > MaxSegs {
+		return unix.EINVAL
+	}
+	var sum uint64
+	for i := range o.Segs {
+		s := &o.Segs[i]
+		if s.Len == 0 || s.Len > MaxSegLen || s.Addr+uint64(s.Len)-1 < s.Addr {
+			return unix.EINVAL
+		}
+		sum += uint64(s.Len)
+	}
+	if sum != o.Len {
+		return unix.EINVAL
+	}
+	if o.Kind.Atomic() && (len(o.Segs) != 1 || sum != 8) {
+		return unix.EINVAL
+	}
+	if _, ok := o.remote(); !ok {
+		return unix.ERANGE
+	}
+	return 0
+}
+
+// Fenced reports whether the SEND behind o needs the verbs fence: it would
+// otherwise overtake a READ or an atomic that is still on its way.
+func (o *Op) Fenced() bool { return o.Kind == Read || o.Kind.Atomic() }
+
+// RKey returns the key of the remote region.
+func (o *Op) RKey() uint32 { return uint32(o.Cookie) }
+
+// Rights returns what o needs at the remote region.
+func (o *Op) Rights() Rights {
+	switch o.Kind {
+	case Write:
+		return RightWrite
+	case Read:
+		return RightRead
+	}
+	return RightAtomic
+}
+
+// remote returns the remote address of the first byte; false if the range
+// wraps around.
+func (o *Op) remote() (uint64, bool) {
+	start := o.Cookie >> 32
+	addr := start + o.RemoteOff
+	end := addr + o.Len
+	return addr, addr >= start && end >= addr
+}
+
+// MakeCookie returns the cookie of a region: its key and the offset of its
+// first byte in the key's address space.
+func MakeCookie(rkey, offset uint32) uint64 { return uint64(rkey) | uint64(offset)<<32 }

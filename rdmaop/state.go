@@ -1,0 +1,239 @@
+package rdmaop
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// State of an operation.
+//
+//	            touched by hardware?  status?
+//	New         no                    open   not submitted
+//	Queued      no                    open   waits for its turn
+//	Posted      yes                   open   work requests outstanding
+//	Local       no                    open   locally complete
+//	Told        yes                   known  status known, work requests outstanding
+//	Settled     no                    known  final
+type State uint8
+
+const (
+	StateNew State = iota
+	StateQueued
+	StatePosted
+	StateLocal
+	StateTold
+	StateSettled
+
+	numStates
+)
+
+var stateNames = [numStates]string{"New", "Queued", "Posted", "Local", "Told", "Settled"}
+
+func (s State) String() string { return stateNames[min(s, numStates-1)] }
+
+// EventType says what happened to an operation.
+type EventType uint8
+
+const (
+	EvQueue     EventType = iota // submitted
+	EvPost                       // its work requests were posted, or a local copy began
+	EvLocal                      // no work request can touch its local buffers any more
+	EvAck                        // its message was acked by the same peer instance
+	EvLess                       // a handshake with the same instance acked less: not delivered
+	EvNoSocket                   // its message found no socket: not delivered
+	EvRestarted                  // the peer is another instance now
+	EvTimeout                    // nothing was known in time
+	EvWCError                    // it ended with the error completion Event.WC
+	EvRefuse                     // refused before posting, reason Event.Errno
+	EvCancel                     // withdrawn: cancel or close
+
+	numEvents
+)
+
+var eventNames = [numEvents]string{"Queue", "Post", "Local", "Ack", "Less", "NoSocket",
+	"Restarted", "Timeout", "WCError", "Refuse", "Cancel"}
+
+func (e EventType) String() string {
+	if e < numEvents {
+		return eventNames[e]
+	}
+	return "invalid event"
+}
+
+// settles reports whether e decides the status of an operation that has been
+// posted.
+func (e EventType) settles() bool {
+	switch e {
+	case EvAck, EvLess, EvNoSocket, EvRestarted, EvTimeout, EvWCError, EvCancel:
+		return true
+	}
+	return false
+}
+
+// Event is the input of Op.Step.
+type Event struct {
+	Type  EventType
+	WC    verbs.WCStatus // EvWCError
+	Errno unix.Errno     // EvRefuse
+}
+
+// Effect is what the owner has to do after a step. When both bits are set the
+// status is reported first, so that who sees the mark finds the status.
+type Effect uint8
+
+const (
+	RaiseLocal Effect = 1 << iota // complete Op.ID at the barrier; once per operation
+	Report                        // report Op.Status; at most once per operation
+)
+
+// Status of an operation: the values of RDS_RDMA_*, and StatusUnknown.
+type Status uint8
+
+const (
+	StatusSuccess     Status = 0 // the message was acked: its data is in place
+	StatusRemoteError Status = 1 // refused by the target or, with an errno, by our side before posting
+	StatusCanceled    Status = 2 // withdrawn; it may or may not have run
+	StatusDropped     Status = 3 // the message was not delivered and never will be
+	StatusOtherError  Status = 4 // ended by an error of this side or of the transport
+	StatusUnknown     Status = 5 // the peer went before it could be known
+)
+
+func (s Status) String() string {
+	switch s {
+	case StatusSuccess:
+		return "SUCCESS"
+	case StatusRemoteError:
+		return "REMOTE_ERROR"
+	case StatusCanceled:
+		return "CANCELED"
+	case StatusDropped:
+		return "DROPPED"
+	case StatusOtherError:
+		return "OTHER_ERROR"
+	case StatusUnknown:
+		return "UNKNOWN"
+	}
+	return "invalid status"
+}
+
+// StatusOf returns the status that an error completion gives its operation,
+// and false if it names no fault of the operation: flushed, retries exceeded,
+// the device or connection failed. Such an operation is best left to the next
+// handshake, which can tell SUCCESS from DROPPED.
+func StatusOf(wc verbs.WCStatus) (Status, bool) {
+	switch wc {
+	case verbs.WCRemAccessErr:
+		return StatusRemoteError, true
+	case verbs.WCSuccess, verbs.WCWRFlushErr, verbs.WCRetryExcErr, verbs.WCRNRRetryExcErr,
+		verbs.WCFatalErr, verbs.WCGeneralErr:
+		return StatusUnknown, false
+	}
+	return StatusOtherError, true
+}
+
+// EventError is returned by Step for an event that the state does not allow.
+type EventError struct {
+	State State
+	Event EventType
+}
+
+func (e *EventError) Error() string {
+	return fmt.Sprintf("rdmaop: event %v in state %v", e.Event, e.State)
+}
+
+// State returns where o is in its life.
+func (o *Op) State() State { return o.state }
+
+// Status returns o's status; it has one in StateTold and StateSettled.
+func (o *Op) Status() Status { return o.status }
+
+// Errno returns why o was refused, 0 if it was not.
+func (o *Op) Errno() unix.Errno { return o.errno }
+
+// WantsStatus reports whether the application asked to be told o's status.
+func (o *Op) WantsStatus() bool {
+	return o.Flags&FlagNotify != 0 || o.Flags&FlagReport != 0 && o.status != StatusSuccess
+}
+
+// Step moves o by one event: the one place where its state changes. News about
+// an operation whose status is known already has no effect. An event that
+// cannot happen in o's state, or EvWCError with WCSuccess, is refused with an
+// *EventError and changes nothing.
+func (o *Op) Step(ev Event) (Effect, error) {
+	to, eff, ok := next(o.state, ev.Type)
+	if !ok || ev.Type == EvWCError && ev.WC == verbs.WCSuccess {
+		return 0, &EventError{o.state, ev.Type}
+	}
+	if eff&Report != 0 {
+		o.status = outcome(o.state, ev)
+		if ev.Type == EvRefuse {
+			o.errno = ev.Errno
+		}
+	}
+	o.state = to
+	return eff, nil
+}
+
+// next is the state machine without its data.
+func next(s State, e EventType) (to State, eff Effect, ok bool) {
+	switch s {
+	case StateNew:
+		if e == EvQueue {
+			return StateQueued, 0, true
+		}
+	case StateQueued:
+		switch e {
+		case EvPost:
+			return StatePosted, 0, true
+		case EvRefuse, EvCancel, EvRestarted, EvTimeout:
+			return StateSettled, Report | RaiseLocal, true
+		}
+	case StatePosted:
+		if e == EvLocal {
+			return StateLocal, RaiseLocal, true
+		}
+		if e.settles() {
+			return StateTold, Report, true
+		}
+	case StateLocal:
+		if e.settles() {
+			return StateSettled, Report, true
+		}
+	case StateTold:
+		if e == EvLocal {
+			return StateSettled, RaiseLocal, true
+		}
+		if e.settles() {
+			return s, 0, true
+		}
+	case StateSettled:
+		if e.settles() {
+			return s, 0, true
+		}
+	}
+	return s, 0, false
+}
+
+// outcome is the status that ev gives an operation in state s.
+func outcome(s State, ev Event) Status {
+	switch ev.Type {
+	case EvAck:
+		return StatusSuccess
+	case EvLess, EvNoSocket:
+		return StatusDropped
+	case EvCancel:
+		return StatusCanceled
+	case EvRefuse:
+		return StatusRemoteError
+	case EvWCError:
+		st, _ := StatusOf(ev.WC)
+		return st
+	}
+	if s == StateQueued { // never posted: certainly not delivered
+		return StatusDropped
+	}
+	return StatusUnknown
+}
