@@ -1,0 +1,61 @@
+# rdsd. `make demo` shows it, `make test` proves it; `make help` lists the rest.
+
+GO          ?= go
+VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+BUILDFLAGS   = -trimpath -buildvcs=false -ldflags '-X main.version=$(VERSION)'
+PROGRAMS     = rdsd rdsctl blockstore
+SEEDS       ?= 200
+FUZZTIME    ?= 30s
+
+export CGO_ENABLED ?= 0
+
+.PHONY: all build demo test check race sim fuzz e2e bench lint arm64 clean help need-go
+
+all: build
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+need-go:
+	@scripts/need-go.sh
+
+build: need-go ## bin/rdsd, bin/rdsctl, bin/blockstore
+	@mkdir -p bin
+	$(GO) build $(BUILDFLAGS) -o bin/rdsd ./cmd/rdsd
+	$(GO) build $(BUILDFLAGS) -o bin/rdsctl ./cmd/rdsctl
+	$(GO) build $(BUILDFLAGS) -o bin/blockstore ./examples/blockstore
+
+demo: build ## copy a file between two daemons under connection resets (FILE=..., RESETS=n)
+	@$(GO) build $(BUILDFLAGS) -o bin/demo ./internal/demo
+	@exec bin/demo $(if $(FILE),-file '$(FILE)') $(if $(RESETS),-resets $(RESETS)) $(if $(MIB),-mib $(MIB))
+
+test: need-go ## everything: static, unit, fuzz seeds, race, simulation, end to end
+	@scripts/test.sh static unit race sim e2e
+
+check: need-go ## format, vet, unit tests: about a minute
+	@scripts/test.sh static unit
+
+race: need-go ## unit tests under the race detector (needs a C compiler)
+	@scripts/test.sh race
+
+sim: need-go ## simulation with SEEDS=n seeds
+	@SEEDS=$(SEEDS) scripts/test.sh sim
+
+e2e: need-go ## real daemons and clients
+	@scripts/test.sh e2e
+
+fuzz: need-go ## every fuzz target in turn, FUZZTIME each
+	@FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
+
+bench: build ## rdsd beside raw TCP on loopback, one table
+	$(GO) run $(BUILDFLAGS) ./bench $(BENCHFLAGS)
+
+lint: need-go ## golangci-lint when installed, else gofmt, vet and the tidy test
+	@scripts/lint.sh
+
+arm64: need-go ## build and vet for arm64
+	GOARCH=arm64 $(GO) build -buildvcs=false -o /dev/null ./...
+	GOARCH=arm64 $(GO) vet ./...
+
+clean: ## remove what was built
+	rm -rf bin

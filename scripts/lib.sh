@@ -1,0 +1,56 @@
+# shellcheck shell=bash
+# Helpers for the scripts beside this file; sourced, not run.
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+die() {
+	echo "rdsd: $*" >&2
+	exit 1
+}
+
+# need_go ends the script with a clear message unless a Go toolchain at least
+# as new as go.mod asks for is there.
+need_go() {
+	local want have
+	want=$(awk '$1 == "go" {print $2; exit}' "$ROOT/go.mod")
+	command -v go >/dev/null || PATH=$PATH:/usr/local/go/bin
+	command -v go >/dev/null ||
+		die "Go $want or newer is needed and no 'go' is in PATH; see https://go.dev/doc/install"
+	have=$(cd "$ROOT" && go env GOVERSION) || die "'go env GOVERSION' does not run; Go $want or newer is needed"
+	have=${have#go}
+	have=${have%% *}
+	[ "$(printf '%s\n%s\n' "$want" "$have" | sort -V | head -n1)" = "$want" ] ||
+		die "Go $want or newer is needed, this is Go $have; see https://go.dev/doc/install"
+}
+
+# need_packages PACKAGE... installs Debian packages: as root without asking
+# anything, otherwise it names them in one line and returns 1.
+need_packages() {
+	if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
+		echo "installing $*" >&2
+		export DEBIAN_FRONTEND=noninteractive
+		apt-get install -y -q --no-install-recommends "$@" >/dev/null 2>&1 ||
+			{ apt-get update -q >/dev/null && apt-get install -y -q --no-install-recommends "$@" >/dev/null; } &&
+			return 0
+	fi
+	echo "missing packages: apt-get install -y --no-install-recommends $*" >&2
+	return 1
+}
+
+# have_cc says whether a C program with libc's headers compiles: the race
+# detector needs cgo.
+have_cc() {
+	local cc
+	cc=$(go env CC)
+	command -v "${cc%% *}" >/dev/null &&
+		echo 'int main(void) { return 0; }' | $cc -x c -include stdlib.h -o /dev/null - 2>/dev/null
+}
+
+need_cc() { have_cc || need_packages gcc libc6-dev; }
+
+# need_tools installs what some test runs as a program, if any test does.
+need_tools() {
+	if grep -rqs --include='*_test.go' 'LookPath("tshark")' "$ROOT"; then
+		command -v tshark >/dev/null || need_packages tshark || true
+	fi
+}

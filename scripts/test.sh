@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# Runs test stages: static unit race sim e2e. The output of all of them goes
+# through internal/testsummary, which prints one summary and lists every skip.
+# RDSD_TEST_FULL=1 makes a skip not named in scripts/expected-skips.txt a failure.
+set -uo pipefail
+. "$(dirname "$0")/lib.sh"
+need_go
+cd "$ROOT" || exit 1
+export CGO_ENABLED=${CGO_ENABLED:-0}
+
+# Packages whose tests run real processes have a stage of their own.
+E2E='/(e2e|bench)(/|$)'
+
+packages() { go list ./... | grep -Ev "$E2E"; }
+
+# gotest FLAGS... PACKAGES... : failures are counted by testsummary; a go
+# command that fails without having reported a test is caught by its status.
+gotest() {
+	go test -json -timeout 8m "$@" || echo "exit: go test"
+}
+
+stage_static() {
+	local bad
+	bad=$(gofmt -l $(git ls-files -co --exclude-standard '*.go' 2>/dev/null || find . -name '*.go'))
+	[ -z "$bad" ] || echo "fail: gofmt -l:" $bad
+	go build -buildvcs=false -o /dev/null ./... || echo "fail: go build"
+	go vet ./... || echo "fail: go vet"
+	GOARCH=arm64 go vet ./... || echo "fail: go vet for arm64"
+	if [ -d internal/tidy ]; then gotest -count=1 ./internal/tidy; fi
+}
+
+stage_unit() {
+	gotest -shuffle=on $(packages | grep -v '/internal/tidy$')
+}
+
+stage_race() {
+	if ! need_cc; then
+		echo "skip: the race detector needs cgo and a C compiler: apt-get install -y --no-install-recommends gcc libc6-dev"
+		return
+	fi
+	CGO_ENABLED=1 gotest -race -short -shuffle=on $(packages | grep -v '/internal/tidy$')
+}
+
+stage_sim() {
+	if ! [ -d internal/sim ]; then echo "skip: no simulator in this tree"; return; fi
+	RDSD_SIM_SEEDS=${SEEDS:-50} gotest -count=1 -run Sim ./internal/sim
+}
+
+stage_e2e() {
+	if ! [ -d e2e ]; then echo "skip: no end-to-end tests in this tree"; return; fi
+	gotest -count=1 ./e2e/...
+}
+
+need_tools
+run=$(mktemp -d) || exit 1
+trap 'rm -rf "$run"' EXIT
+go build -buildvcs=false -o "$run/testsummary" ./internal/testsummary || exit 1
+for stage in "$@"; do
+	declare -F "stage_$stage" >/dev/null || die "no test stage $stage (static, unit, race, sim, e2e)"
+done
+for stage in "$@"; do
+	echo "== $stage"
+	"stage_$stage" 2>&1
+done | "$run/testsummary" -expected scripts/expected-skips.txt
