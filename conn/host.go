@@ -47,10 +47,10 @@ type Msg struct {
 	Data       []byte
 	Addr       uint64
 	LKey       uint32
-	DestCookie uint64     // RDMA_DEST extension header to attach, 0 = none
-	Op         *rdmaop.Op // operation to post ahead of the message, or nil
-	Silent     bool       // with Op: the peer's socket is not told
-	AckNow     bool       // ask for an ack at once (Op implies it)
+	DestCookie uint64            // RDMA_DEST extension header to attach, 0 = none
+	Op         *rdmaop.Op        // operation to post ahead of the message, or nil
+	Silent     bool              // with Op: the peer's socket is not told
+	AckNow     bool              // ask for an ack at once (Op implies it)
 	Internal   wire.InternalType // 0 for datagrams
 
 	// WCStatus is set for OpFailed.
@@ -138,13 +138,15 @@ type Config struct {
 	MaxSend        int    // largest SEND either way, bytes (32 KiB)
 	RecvCredits    int    // receive buffers of the shared pool this peer may use (64)
 	StartSeq       uint64
-	MaxSendWR      int   // send queue of the QPs
-	ReadDepth      int   // READs in flight each way
-	MinBackoff     int64 // 1 ms
-	MaxBackoff     int64 // 1 s
-	ConnectTimeout int64 // 5 s: a handshake not complete by then is broken off
-	AckDelay       int64 // 1 ms: an ack nobody asked for waits this long
-	AckBytes       int   // ... or for this many unacked bytes (64 KiB)
-	SettleTimeout  int64 // posted operations of a vanished peer become Unknown after this (30 s)
-	Rand           func() uint64 // back-off jitter; injected
+	MaxSendWR      int              // send queue of the QPs
+	ReadDepth      int              // READs in flight each way
+	MinBackoff     int64            // 1 ms
+	MaxBackoff     int64            // 1 s
+	ConnectTimeout int64            // 5 s: a handshake not complete by then is broken off
+	AckDelay       int64            // 1 ms: an ack nobody asked for waits this long
+	AckBytes       int              // ... or for this many unacked bytes (64 KiB)
+	SettleTimeout  int64            // posted operations of a vanished peer become Unknown after this (30 s)
+	Rand           func() uint64    // back-off jitter; injected
+	Attr           verbs.DeviceAttr // limits for operation chains
+	Ctx            any              // the host's own, returned by Conn.Ctx
 }

@@ -169,3 +169,17 @@ func (e *Export) Timeout(dst []verbs.PeerKey, now int64) []verbs.PeerKey {
 func (e *Export) Deadline() (int64, bool) {
 	return e.deadline, e.state == ExportRevoking && !e.broken
 }
+
+// Granted reports whether the socket at port of peer may use the region now:
+// what the initiator's Grants check is on the wire, for a peer on this host.
+func (e *Export) Granted(peer verbs.PeerKey, port uint16) bool {
+	if e.state != ExportLive {
+		return false
+	}
+	for _, g := range e.grants {
+		if g.peer == peer && (g.port == port || g.port == AnyPort) {
+			return true
+		}
+	}
+	return false
+}
