@@ -1,0 +1,223 @@
+package barrier
+
+import (
+	"errors"
+	"flag"
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+var seed = flag.Uint64("seed", 0, "replay this seed of the random tests")
+
+func issue(t *testing.T, m *Mark, n int) {
+	t.Helper()
+	for range n {
+		if err := m.Issue(m.Last() + 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func complete(t *testing.T, m *Mark, ids ...uint64) {
+	t.Helper()
+	for _, id := range ids {
+		if err := m.Complete(id); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func want(t *testing.T, m *Mark, hwm, last uint64, pending int) {
+	t.Helper()
+	if m.HWM() != hwm || m.Last() != last || m.Pending() != pending || m.AllDone() != (pending == 0) {
+		t.Fatalf("HWM %d, Last %d, Pending %d, AllDone %v; want %d, %d, %d",
+			m.HWM(), m.Last(), m.Pending(), m.AllDone(), hwm, last, pending)
+	}
+}
+
+func TestZeroValue(t *testing.T) {
+	var m Mark
+	want(t, &m, 0, 0, 0)
+	if !m.Reached(0) || m.Reached(1) {
+		t.Error("an untouched mark has reached 0 and nothing else")
+	}
+}
+
+func TestPrefix(t *testing.T) {
+	var m Mark
+	issue(t, &m, 200)
+	complete(t, &m, 1)
+	want(t, &m, 1, 200, 199)
+	complete(t, &m, 3, 200, 4) // early ones do not move it
+	want(t, &m, 1, 200, 196)
+	complete(t, &m, 2) // the gap closes: up to 4
+	want(t, &m, 4, 200, 195)
+	for id := uint64(199); id >= 5; id-- {
+		complete(t, &m, id)
+	}
+	want(t, &m, 200, 200, 0)
+}
+
+func TestErrorsChangeNothing(t *testing.T) {
+	var m Mark
+	issue(t, &m, 5)
+	complete(t, &m, 1, 3)
+	for _, c := range []struct {
+		name string
+		err  error
+		want error
+	}{
+		{"issue again", m.Issue(5), ErrOrder},
+		{"issue with a gap", m.Issue(7), ErrOrder},
+		{"issue 0", m.Issue(0), ErrOrder},
+		{"complete below the mark", m.Complete(1), ErrDone},
+		{"complete 0", m.Complete(0), ErrDone},
+		{"complete twice above the mark", m.Complete(3), ErrDone},
+		{"complete the next id to issue", m.Complete(6), ErrNotIssued},
+		{"complete a far id", m.Complete(1 << 40), ErrNotIssued},
+		{"complete an id behind by sign", m.Complete(1 + 1<<63), ErrDone},
+	} {
+		if !errors.Is(c.err, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, c.err, c.want)
+		}
+	}
+	want(t, &m, 1, 5, 3)
+	complete(t, &m, 2, 5, 4)
+	want(t, &m, 5, 5, 0)
+}
+
+// Ids compare by signed difference, so nothing happens at 2^63 or 2^64.
+func TestWrap(t *testing.T) {
+	for _, start := range []uint64{math.MaxInt64 - 100, math.MaxUint64 - 100} {
+		var m Mark
+		m.Start(start)
+		issue(t, &m, 300)
+		want(t, &m, start, start+300, 300)
+		for id := start + 300; id != start+1; id-- {
+			complete(t, &m, id)
+		}
+		want(t, &m, start, start+300, 1)
+		if m.Reached(start+1) || !m.Reached(start) {
+			t.Error("Reached across the wrap, before")
+		}
+		complete(t, &m, start+1)
+		want(t, &m, start+300, start+300, 0)
+		if !m.Reached(start+300) || m.Reached(start+301) {
+			t.Error("Reached across the wrap, after")
+		}
+	}
+}
+
+func TestStartForgets(t *testing.T) {
+	var m Mark
+	issue(t, &m, 10)
+	complete(t, &m, 2, 3, 9)
+	m.Start(0)
+	issue(t, &m, 10)
+	complete(t, &m, 1)
+	want(t, &m, 1, 10, 9)
+}
+
+// Two destinations do not disturb each other.
+func TestIndependent(t *testing.T) {
+	var a, b Mark
+	issue(t, &a, 3)
+	issue(t, &b, 3)
+	complete(t, &a, 3)
+	complete(t, &b, 1)
+	want(t, &a, 0, 3, 2)
+	want(t, &b, 1, 3, 2)
+}
+
+// TestModel compares a Mark with a set of ids over random histories.
+func TestModel(t *testing.T) {
+	seeds := []uint64{1, 2, 3, 4, 5, 6, 7, 8, rand.Uint64()}
+	if *seed != 0 {
+		seeds = []uint64{*seed}
+	}
+	for _, s := range seeds {
+		model(t, s)
+		if t.Failed() {
+			t.Fatalf("replay with: go test ./barrier -run TestModel -seed %d", s)
+		}
+	}
+}
+
+func model(t *testing.T, seed uint64) {
+	r := rand.New(rand.NewPCG(seed, 0))
+	starts := []uint64{0, 0, 63, math.MaxInt64 - 500, math.MaxUint64 - 500}
+	start := starts[r.IntN(len(starts))]
+	window := 1 + r.IntN(700)
+
+	var m Mark
+	m.Start(start)
+	hwm, last := start, start
+	done := map[uint64]bool{}
+	for range 5000 {
+		switch outstanding := int(last - hwm); {
+		case outstanding < window && r.IntN(2) == 0:
+			if err := m.Issue(last + 1); err != nil {
+				t.Errorf("Issue(%d): %v", last+1, err)
+				return
+			}
+			last++
+		default:
+			id := hwm + uint64(r.IntN(outstanding+3)) // also done and not issued ones
+			if r.IntN(3) == 0 {
+				id = hwm + 1
+			}
+			var expect error
+			switch {
+			case id == hwm || done[id]:
+				expect = ErrDone
+			case id-hwm > last-hwm:
+				expect = ErrNotIssued
+			default:
+				done[id] = true
+				for done[hwm+1] {
+					hwm++
+					delete(done, hwm)
+				}
+			}
+			if err := m.Complete(id); !errors.Is(err, expect) {
+				t.Errorf("Complete(%d): %v, want %v", id, err, expect)
+				return
+			}
+		}
+		if pending := int(last-hwm) - len(done); m.HWM() != hwm || m.Last() != last || m.Pending() != pending ||
+			m.AllDone() != (pending == 0) {
+			t.Errorf("HWM %d, Last %d, Pending %d; the set says %d, %d, %d",
+				m.HWM(), m.Last(), m.Pending(), hwm, last, pending)
+			return
+		}
+	}
+}
+
+func TestNoAllocation(t *testing.T) {
+	var m Mark
+	turn := func() {
+		for range 300 {
+			m.Issue(m.Last() + 1)
+		}
+		for id := m.Last(); id > m.HWM()+1; id-- { // worst order
+			m.Complete(id)
+		}
+		m.Complete(m.HWM() + 1)
+	}
+	turn() // the window grows once
+	if n := testing.AllocsPerRun(20, turn); n != 0 {
+		t.Errorf("%v allocations a turn of 300 ids, want 0", n)
+	}
+	if !m.AllDone() {
+		t.Fatalf("%d pending", m.Pending())
+	}
+}
+
+func BenchmarkInOrder(b *testing.B) {
+	var m Mark
+	for b.Loop() {
+		m.Issue(m.Last() + 1)
+		m.Complete(m.Last())
+	}
+}
