@@ -1,0 +1,72 @@
+package wire
+
+import "encoding/binary"
+
+// Extension header types. Their data follows the type byte directly; its
+// length goes by the type.
+const (
+	extNone     = 0
+	extVersion  = 1
+	extRDMA     = 2
+	extRDMADest = 3
+)
+
+// extLen is the data length of each known type (kernel: rds_exthdr_size). The
+// kernel takes an unknown type below 16 as empty and stops at any other.
+var extLen = [16]int{1: 4, 2: 4, 3: 8, 4: 8, 5: 2, 6: 4, 7: 4, 8: 1, 9: 5}
+
+// Exts are the extension headers a message may carry.
+type Exts struct {
+	HasRDMA bool
+	RDMAKey uint32 // the message chases an operation on this rkey
+	HasDest bool
+	Dest    uint64 // RDMA_DEST cookie: rkey | offset<<32
+}
+
+// ParseExts reads the extension headers in b. It is as tolerant as the kernel:
+// several may be packed, the terminator may be missing when b is full, unknown
+// types are skipped as empty, and one that would overrun b ends the list. Of
+// two headers of one type the last counts.
+func ParseExts(b []byte) (e Exts) {
+	for len(b) > 0 {
+		t := int(b[0])
+		b = b[1:]
+		if t == extNone || t >= len(extLen) || extLen[t] > len(b) {
+			return e
+		}
+		d := b[:extLen[t]]
+		b = b[len(d):]
+		switch t {
+		case extRDMA:
+			e.HasRDMA, e.RDMAKey = true, binary.BigEndian.Uint32(d)
+		case extRDMADest:
+			e.HasDest = true
+			e.Dest = uint64(binary.BigEndian.Uint32(d)) | uint64(binary.BigEndian.Uint32(d[4:]))<<32
+		}
+	}
+	return e
+}
+
+// Exts decodes the header's extension headers.
+func (h *Header) Exts() Exts { return ParseExts(h.Ext[:]) }
+
+// DestCookie returns the RDMA_DEST cookie a message carries, 0 = none.
+func (h *Header) DestCookie() uint64 {
+	if h.Ext[0] == extNone {
+		return 0
+	}
+	return h.Exts().Dest
+}
+
+// SetExtRDMA makes an RDMA header for rkey the only extension header.
+func (h *Header) SetExtRDMA(rkey uint32) {
+	h.Ext = [ExtLen]byte{0: extRDMA}
+	binary.BigEndian.PutUint32(h.Ext[1:], rkey)
+}
+
+// SetExtDest makes an RDMA_DEST header for cookie the only extension header.
+func (h *Header) SetExtDest(cookie uint64) {
+	h.Ext = [ExtLen]byte{0: extRDMADest}
+	binary.BigEndian.PutUint32(h.Ext[1:], uint32(cookie))
+	binary.BigEndian.PutUint32(h.Ext[5:], uint32(cookie>>32))
+}

@@ -1,0 +1,202 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// InternalType is the type of an internal message (flag INTERNAL), 0 for
+// datagrams.
+type InternalType uint16
+
+const (
+	TypeHello   InternalType = 1
+	TypeGrant   InternalType = 2
+	TypeRevoke  InternalType = 3
+	TypeRevoked InternalType = 4
+	TypeNoSock  InternalType = 5
+	TypeRefused InternalType = 6
+)
+
+func (t InternalType) String() string {
+	switch t {
+	case TypeHello:
+		return "HELLO"
+	case TypeGrant:
+		return "GRANT"
+	case TypeRevoke:
+		return "REVOKE"
+	case TypeRevoked:
+		return "REVOKED"
+	case TypeNoSock:
+		return "NOSOCK"
+	case TypeRefused:
+		return "REFUSED"
+	}
+	return fmt.Sprintf("INTERNAL(%d)", uint16(t))
+}
+
+// Body lengths in bytes. A longer body is accepted, its end ignored.
+const (
+	HelloLen  = 56
+	GrantLen  = 32
+	RevokeLen = 8
+	NoticeLen = 16
+)
+
+// HelloVersion is the version of the extension HELLO announces.
+const HelloVersion = 1
+
+// Hello is the first frame each way on a connection.
+type Hello struct {
+	Version   uint16
+	Features  uint32
+	Instance  uint64 // the sender's daemon instance
+	Ack       uint64 // highest sequence received from AckInst and handed up
+	Notice    uint64 // newest internal message not yet acked, 0 = none
+	MaxSend   uint32 // largest SEND the sender receives, bytes
+	Credits   uint32 // receive buffers granted, beyond the one HELLO uses
+	ReadDepth uint32 // READs and atomics served at a time
+	Flags     uint32
+	AckInst   uint64 // instance of the peer that Ack counts, 0 = none met yet
+}
+
+// Append encodes h behind b.
+func (h *Hello) Append(b []byte) []byte {
+	be := binary.BigEndian
+	b = be.AppendUint16(b, h.Version)
+	b = be.AppendUint16(b, 0)
+	b = be.AppendUint32(b, h.Features)
+	b = be.AppendUint64(b, h.Instance)
+	b = be.AppendUint64(b, h.Ack)
+	b = be.AppendUint64(b, h.Notice)
+	b = be.AppendUint32(b, h.MaxSend)
+	b = be.AppendUint32(b, h.Credits)
+	b = be.AppendUint32(b, h.ReadDepth)
+	b = be.AppendUint32(b, h.Flags)
+	return be.AppendUint64(b, h.AckInst)
+}
+
+// ParseHello decodes a HELLO body. The error says what is wrong; the version
+// is checked before the length, since other versions may be shorter.
+func ParseHello(b []byte) (h Hello, err error) {
+	be := binary.BigEndian
+	if len(b) < 2 {
+		return h, shortBody(TypeHello, b, HelloLen)
+	}
+	if h.Version = be.Uint16(b); h.Version != HelloVersion {
+		return h, fmt.Errorf("wire: HELLO version %d, want %d", h.Version, HelloVersion)
+	}
+	if len(b) < HelloLen {
+		return h, shortBody(TypeHello, b, HelloLen)
+	}
+	h.Features = be.Uint32(b[4:])
+	h.Instance = be.Uint64(b[8:])
+	h.Ack = be.Uint64(b[16:])
+	h.Notice = be.Uint64(b[24:])
+	h.MaxSend = be.Uint32(b[32:])
+	h.Credits = be.Uint32(b[36:])
+	h.ReadDepth = be.Uint32(b[40:])
+	h.Flags = be.Uint32(b[44:])
+	h.AckInst = be.Uint64(b[48:])
+	return h, nil
+}
+
+// Rights of a grant.
+const (
+	RightRead    = 1
+	RightWrite   = 2
+	RightAtomic  = 4
+	RightUseOnce = 8
+)
+
+// Grant allows the peer operations on a region (GRANT).
+type Grant struct {
+	Cookie   uint64 // rkey | offset<<32
+	Length   uint64 // bytes
+	Rights   uint32
+	Owner    uint16 // port of the region's socket
+	Grantee  uint16 // port that may use it, 0 = any socket of the peer
+	OwnerInc uint32 // incarnation of the owner
+}
+
+// Append encodes g behind b.
+func (g *Grant) Append(b []byte) []byte {
+	be := binary.BigEndian
+	b = be.AppendUint64(b, g.Cookie)
+	b = be.AppendUint64(b, g.Length)
+	b = be.AppendUint32(b, g.Rights)
+	b = be.AppendUint16(b, g.Owner)
+	b = be.AppendUint16(b, g.Grantee)
+	b = be.AppendUint32(b, g.OwnerInc)
+	return be.AppendUint32(b, 0)
+}
+
+// ParseGrant decodes a GRANT body.
+func ParseGrant(b []byte) (g Grant, err error) {
+	if len(b) < GrantLen {
+		return g, shortBody(TypeGrant, b, GrantLen)
+	}
+	be := binary.BigEndian
+	g.Cookie = be.Uint64(b[0:])
+	g.Length = be.Uint64(b[8:])
+	g.Rights = be.Uint32(b[16:])
+	g.Owner = be.Uint16(b[20:])
+	g.Grantee = be.Uint16(b[22:])
+	g.OwnerInc = be.Uint32(b[24:])
+	return g, nil
+}
+
+// Revoke withdraws the grants on an rkey (REVOKE), or answers that they are
+// withdrawn and no operation uses them any more (REVOKED).
+type Revoke struct {
+	RKey uint32
+}
+
+// Append encodes r behind b.
+func (r *Revoke) Append(b []byte) []byte {
+	b = binary.BigEndian.AppendUint32(b, r.RKey)
+	return binary.BigEndian.AppendUint32(b, 0)
+}
+
+// ParseRevoke decodes a REVOKE or REVOKED body.
+func ParseRevoke(b []byte) (r Revoke, err error) {
+	if len(b) < RevokeLen {
+		return r, shortBody(TypeRevoke, b, RevokeLen)
+	}
+	r.RKey = binary.BigEndian.Uint32(b)
+	return r, nil
+}
+
+// Notice tells the fate of a message that was received (NOSOCK, REFUSED).
+type Notice struct {
+	Seq          uint64 // of the message
+	DPort, SPort uint16 // its ports
+	SrcInc       uint32 // its source's incarnation
+}
+
+// Append encodes n behind b.
+func (n *Notice) Append(b []byte) []byte {
+	be := binary.BigEndian
+	b = be.AppendUint64(b, n.Seq)
+	b = be.AppendUint16(b, n.DPort)
+	b = be.AppendUint16(b, n.SPort)
+	return be.AppendUint32(b, n.SrcInc)
+}
+
+// ParseNotice decodes a NOSOCK or REFUSED body.
+func ParseNotice(b []byte) (n Notice, err error) {
+	if len(b) < NoticeLen {
+		return n, shortBody(TypeNoSock, b, NoticeLen)
+	}
+	be := binary.BigEndian
+	n.Seq = be.Uint64(b[0:])
+	n.DPort = be.Uint16(b[8:])
+	n.SPort = be.Uint16(b[10:])
+	n.SrcInc = be.Uint32(b[12:])
+	return n, nil
+}
+
+func shortBody(t InternalType, b []byte, want int) error {
+	return fmt.Errorf("wire: %v body of %d bytes, want %d", t, len(b), want)
+}

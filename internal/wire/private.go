@@ -1,0 +1,106 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+)
+
+const (
+	// ProtocolMajor and ProtocolMinor are the version spoken: RDS/IB 3.1.
+	ProtocolMajor = 3
+	ProtocolMinor = 1
+	// MinorMask is what kernels send: minors 0 and 1 are supported.
+	MinorMask = 0x0003
+	// ExtVersion is the version of rdsd's extension in the magic.
+	ExtVersion = 1
+
+	// PrivateLen4 and PrivateLen6 are the private data's length by family.
+	PrivateLen4 = 32
+	PrivateLen6 = 56
+
+	// RejectIncompat is the reject code for "incompatible, raced or already
+	// up".
+	RejectIncompat = 1
+
+	magic0, magic1 = 'R', 'd'
+)
+
+// Private is the private data of a connection request and its reply (kernel:
+// rds_ib_connect_private).
+type Private struct {
+	Src, Dst     netip.Addr // the sender's own address first
+	Major, Minor uint8
+	MinorMask    uint16
+	TOS          uint8  // lane
+	AckSeq       uint64 // highest sequence received and handed up
+	Credit       uint32
+	// Ext is the version of rdsd's extension the sender speaks, 0 for kernels.
+	Ext uint8
+}
+
+// AppendPrivate encodes p behind b: 32 bytes if Src is IPv4, else 56.
+func AppendPrivate(b []byte, p *Private) []byte {
+	be := binary.BigEndian
+	if src, dst := p.Src.Unmap(), p.Dst.Unmap(); src.Is4() && dst.Is4() {
+		s, d := src.As4(), dst.As4()
+		b = append(append(b, s[:]...), d[:]...)
+	} else {
+		s, d := src.As16(), dst.As16()
+		b = append(append(b, s[:]...), d[:]...)
+	}
+	b = append(b, p.Major, p.Minor)
+	b = be.AppendUint16(b, p.MinorMask)
+	b = append(b, p.TOS, 0, 0, 0)
+	b = be.AppendUint64(b, p.AckSeq)
+	b = be.AppendUint32(b, p.Credit)
+	if p.Ext == 0 {
+		return append(b, 0, 0, 0, 0)
+	}
+	return append(b, magic0, magic1, p.Ext, 0)
+}
+
+// ParsePrivate decodes private data of a connection between IPv6 addresses
+// (v6) or IPv4 ones. Longer data is accepted: connection managers pad it. The
+// version is not judged here.
+func ParsePrivate(b []byte, v6 bool) (p Private, err error) {
+	want := PrivateLen4
+	if v6 {
+		want = PrivateLen6
+	}
+	if len(b) < want {
+		return p, fmt.Errorf("wire: private data of %d bytes, want %d", len(b), want)
+	}
+	if v6 {
+		p.Src = netip.AddrFrom16([16]byte(b[0:16]))
+		p.Dst = netip.AddrFrom16([16]byte(b[16:32]))
+	} else {
+		p.Src = netip.AddrFrom4([4]byte(b[0:4]))
+		p.Dst = netip.AddrFrom4([4]byte(b[4:8]))
+	}
+	be := binary.BigEndian
+	b = b[want-24 : want]
+	p.Major, p.Minor = b[0], b[1]
+	p.MinorMask = be.Uint16(b[2:])
+	p.TOS = b[4]
+	p.AckSeq = be.Uint64(b[8:])
+	p.Credit = be.Uint32(b[16:])
+	if b[20] == magic0 && b[21] == magic1 {
+		p.Ext = b[22]
+	}
+	return p, nil
+}
+
+// AppendReject encodes a reject reason. Kernels send it in host order; so do
+// we, little-endian.
+func AppendReject(b []byte, code int32) []byte {
+	return binary.LittleEndian.AppendUint32(b, uint32(code))
+}
+
+// ParseReject decodes a reject reason; ok is false if there is none.
+func ParseReject(b []byte) (code int32, ok bool) {
+	if len(b) < 4 {
+		return 0, false
+	}
+	return int32(binary.LittleEndian.Uint32(b)), true
+}
