@@ -71,8 +71,12 @@ const (
 	keyLive     keyState = iota
 	keyUsed              // a use-once key, used: no new operation
 	keyRevoking          // the peer asked for it back: REVOKED is owed
-	keyOrphan            // the peer restarted: not in the table any more
+	keyOrphan            // not in the table any more, see Add and Clear
 )
+
+// maxKeptPorts bounds the memory a record keeps for its next use, so that a
+// peer cannot make every record large in turn.
+const maxKeptPorts = 16
 
 // NewGrants makes a table of at most max grants.
 func NewGrants(max int) *Grants {
@@ -87,7 +91,13 @@ func (g *Grants) Len() int { return len(g.grants) }
 func (g *Grants) Add(n Grant) error {
 	h := holder{uint32(n.Cookie), n.Port}
 	k := g.keys[h.rkey]
-	if k != nil && (k.state != keyLive || k.cookie != n.Cookie || k.len != n.Len) {
+	switch {
+	case k == nil:
+	case k.state == keyUsed: // over for both sides: the number serves another region
+		k.state = keyOrphan
+		delete(g.keys, h.rkey)
+		k = nil
+	case k.state != keyLive || k.cookie != n.Cookie || k.len != n.Len:
 		return fmt.Errorf("%w: key %#x", ErrGrantConflict, h.rkey)
 	}
 	_, again := g.grants[h]
@@ -224,6 +234,10 @@ func (g *Grants) newKey() *key {
 }
 
 func (g *Grants) freeKey(k *key) {
-	*k = key{ports: k.ports[:0], next: g.free}
+	ports := k.ports[:0]
+	if cap(ports) > maxKeptPorts {
+		ports = nil
+	}
+	*k = key{ports: ports, next: g.free}
 	g.free = k
 }

@@ -1,0 +1,219 @@
+package rdmaop
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/verbs"
+)
+
+func attr(maxSGE, maxReadSGE int, maxMsg uint32) *verbs.DeviceAttr {
+	return &verbs.DeviceAttr{MaxSGE: maxSGE, MaxReadSGE: maxReadSGE, MaxMsg: maxMsg, Caps: verbs.CapAtomics}
+}
+
+func newOp(k Kind, segs ...Seg) *Op {
+	o := &Op{Kind: k, Cookie: MakeCookie(0xabcd, 0x123), RemoteOff: 0x1000, Segs: segs}
+	for _, s := range segs {
+		o.Len += uint64(s.Len)
+	}
+	return o
+}
+
+func TestAppendWRs(t *testing.T) {
+	s := func(addr uint64, n uint32) Seg { return Seg{LKey: 7, Addr: addr, Len: n} }
+	type wr struct {
+		remote uint64
+		sizes  []uint32
+	}
+	const base = 0x1123 // cookie offset + RemoteOff
+	for _, c := range []struct {
+		name string
+		op   *Op
+		attr *verbs.DeviceAttr
+		want []wr
+	}{
+		{"one segment", newOp(Write, s(0, 100)), attr(4, 1, 1<<20), []wr{{base, []uint32{100}}}},
+		{"one byte", newOp(Write, s(9, 1)), attr(1, 1, 1), []wr{{base, []uint32{1}}}},
+		{"fits the SGEs", newOp(Write, s(0, 1), s(10, 2), s(20, 3)), attr(3, 1, 1<<20),
+			[]wr{{base, []uint32{1, 2, 3}}}},
+		{"cut by SGEs", newOp(Write, s(0, 1), s(10, 2), s(20, 3)), attr(2, 1, 1<<20),
+			[]wr{{base, []uint32{1, 2}}, {base + 3, []uint32{3}}}},
+		{"a READ has its own SGE limit", newOp(Read, s(0, 1), s(10, 2), s(20, 3)), attr(4, 1, 1<<20),
+			[]wr{{base, []uint32{1}}, {base + 1, []uint32{2}}, {base + 3, []uint32{3}}}},
+		{"cut by message size", newOp(Write, s(0, 25)), attr(4, 1, 10),
+			[]wr{{base, []uint32{10}}, {base + 10, []uint32{10}}, {base + 20, []uint32{5}}}},
+		{"exactly the message size", newOp(Write, s(0, 20)), attr(4, 1, 10),
+			[]wr{{base, []uint32{10}}, {base + 10, []uint32{10}}}},
+		{"a segment over the border", newOp(Write, s(0, 8), s(100, 8)), attr(4, 1, 10),
+			[]wr{{base, []uint32{8, 2}}, {base + 10, []uint32{6}}}},
+		{"the longest segment", newOp(Write, s(0, MaxSegLen)), attr(4, 1, 1<<31),
+			[]wr{{base, []uint32{MaxSegLen}}}},
+		{"a device without limits", newOp(Write, s(0, MaxSegLen), s(1<<32, MaxSegLen)), attr(4, 1, math.MaxUint32),
+			[]wr{{base, []uint32{MaxSegLen, MaxSegLen - 1}}, {base + math.MaxUint32, []uint32{1}}}},
+		{"atomic", newOp(FetchAdd, s(16, 8)), attr(4, 1, 1<<20), []wr{{base, []uint32{8}}}},
+	} {
+		var sges []verbs.SGE
+		got := c.op.AppendWRs(nil, &sges, c.attr)
+		if n := c.op.WRCount(c.attr.MaxSGE, c.attr.MaxReadSGE, c.attr.MaxMsg); n != len(got) {
+			t.Errorf("%s: WRCount %d, but %d requests", c.name, n, len(got))
+		}
+		if len(got) != len(c.want) {
+			t.Errorf("%s: %d requests, want %d", c.name, len(got), len(c.want))
+			continue
+		}
+		for i, w := range c.want {
+			g := got[i]
+			if g.RemoteAddr != w.remote || g.RKey != 0xabcd || g.Flags != 0 || g.WRID != 0 || len(g.SGL) != len(w.sizes) {
+				t.Errorf("%s: request %d is %+v, want %+v", c.name, i, g, w)
+				continue
+			}
+			for j, n := range w.sizes {
+				if g.SGL[j].Length != n || g.SGL[j].LKey != 7 {
+					t.Errorf("%s: request %d piece %d is %+v, want %d bytes", c.name, i, j, g.SGL[j], n)
+				}
+			}
+		}
+	}
+}
+
+func TestOpcodes(t *testing.T) {
+	a := attr(4, 4, 1<<20)
+	for _, c := range []struct {
+		kind   Kind
+		opcode verbs.Opcode
+		args   verbs.AtomicArgs
+		fenced bool
+		rights Rights
+	}{
+		{Write, verbs.OpRDMAWrite, verbs.AtomicArgs{}, false, RightWrite},
+		{Read, verbs.OpRDMARead, verbs.AtomicArgs{}, true, RightRead},
+		{FetchAdd, verbs.OpAtomicFetchAdd, verbs.AtomicArgs{CompareAdd: 3}, true, RightAtomic},
+		{CmpSwap, verbs.OpAtomicCmpAndSwp, verbs.AtomicArgs{CompareAdd: 3, Swap: 4}, true, RightAtomic},
+	} {
+		o := newOp(c.kind, Seg{LKey: 1, Addr: 8, Len: 8})
+		o.Atomic = AtomicArgs{CompareAdd: 3, Swap: 4}
+		var sges []verbs.SGE
+		wrs := o.AppendWRs(nil, &sges, a)
+		if len(wrs) != 1 || wrs[0].Op != c.opcode || wrs[0].Atomic != c.args {
+			t.Errorf("%v: %+v", c.kind, wrs)
+		}
+		if o.Fenced() != c.fenced || o.Rights() != c.rights {
+			t.Errorf("%v: fenced %v, rights %d", c.kind, o.Fenced(), o.Rights())
+		}
+		plain := *a
+		plain.Caps = 0
+		if got := o.AppendWRs(nil, &sges, &plain); (len(got) == 1) != o.Supported(0) || o.Supported(0) == c.kind.Atomic() {
+			t.Errorf("%v without the capability: %d requests, supported %v", c.kind, len(got), o.Supported(0))
+		}
+	}
+}
+
+// TestChainCoversOp cuts random operations and checks that the requests are
+// the segments, byte for byte and in order, within every limit.
+func TestChainCoversOp(t *testing.T) {
+	replay(t, func(t *testing.T, seed uint64) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		for range 500 {
+			kind := Write + Kind(r.IntN(2))
+			var segs []Seg
+			for i := range 1 + r.IntN(20) {
+				segs = append(segs, Seg{LKey: uint32(i + 1), Addr: uint64(r.IntN(1 << 20)), Len: 1 + uint32(r.IntN(300))})
+			}
+			o := newOp(kind, segs...)
+			a := attr(1+r.IntN(5), 1+r.IntN(3), 1+uint32(r.IntN(500)))
+			sges := make([]verbs.SGE, 3, 4) // others' pieces stay
+			dst := make([]verbs.SendWR, 2)
+			wrs := o.AppendWRs(dst, &sges, a)[2:]
+			limit := a.MaxSGE
+			if kind == Read {
+				limit = a.MaxReadSGE
+			}
+			remote := uint64(0x1123)
+			seg, used := 0, uint32(0)
+			total := 0
+			for _, wr := range wrs {
+				if wr.RemoteAddr != remote || len(wr.SGL) == 0 || len(wr.SGL) > limit {
+					t.Errorf("request at %#x with %d pieces, want %#x", wr.RemoteAddr, len(wr.SGL), remote)
+				}
+				var n uint32
+				for _, e := range wr.SGL {
+					s := segs[seg]
+					if e.Length == 0 || e.LKey != s.LKey || e.Addr != s.Addr+uint64(used) || used+e.Length > s.Len {
+						t.Errorf("piece %+v at %d of segment %+v", e, used, s)
+						return
+					}
+					n += e.Length
+					total++
+					if used += e.Length; used == s.Len {
+						seg, used = seg+1, 0
+					}
+				}
+				if n > a.MaxMsg {
+					t.Errorf("%d bytes in a request, limit %d", n, a.MaxMsg)
+				}
+				remote += uint64(n)
+			}
+			if seg != len(segs) || remote != 0x1123+o.Len || len(sges) != 3+total {
+				t.Errorf("%d of %d segments, remote up to %#x, %d pieces", seg, len(segs), remote, len(sges))
+			}
+			if n := o.WRCount(a.MaxSGE, a.MaxReadSGE, a.MaxMsg); n != len(wrs) {
+				t.Errorf("WRCount %d, %d requests", n, len(wrs))
+			}
+			if t.Failed() {
+				return
+			}
+		}
+	})
+}
+
+func TestValidate(t *testing.T) {
+	eight := Seg{Addr: 8, Len: 8}
+	edit := func(o *Op, f func(*Op)) *Op { f(o); return o }
+	for _, c := range []struct {
+		name string
+		op   *Op
+		want unix.Errno
+	}{
+		{"write", newOp(Write, eight), 0},
+		{"atomic", newOp(CmpSwap, eight), 0},
+		{"segment to the end of the address space", newOp(Write, Seg{Addr: math.MaxUint64 - 7, Len: 8}), 0},
+		{"1024 segments", newOp(Write, make1(1024)...), 0},
+		{"1025 segments", newOp(Write, make1(1025)...), unix.EINVAL},
+		{"no kind", newOp(0, eight), unix.EINVAL},
+		{"unknown kind", newOp(5, eight), unix.EINVAL},
+		{"no segment", newOp(Write), unix.EINVAL},
+		{"empty segment", newOp(Write, eight, Seg{Addr: 8}), unix.EINVAL},
+		{"segment too long", newOp(Write, Seg{Len: MaxSegLen + 1}), unix.EINVAL},
+		{"segment wraps around", newOp(Write, Seg{Addr: math.MaxUint64 - 6, Len: 8}), unix.EINVAL},
+		{"Len below the sum", edit(newOp(Write, eight), func(o *Op) { o.Len-- }), unix.EINVAL},
+		{"Len above the sum", edit(newOp(Write, eight), func(o *Op) { o.Len++ }), unix.EINVAL},
+		{"atomic of 4 bytes", newOp(FetchAdd, Seg{Len: 4}), unix.EINVAL},
+		{"atomic in two segments", newOp(FetchAdd, Seg{Len: 4}, Seg{Len: 4}), unix.EINVAL},
+		{"remote range wraps around", edit(newOp(Write, eight), func(o *Op) { o.RemoteOff = math.MaxUint64 - 0x123 - 7 }), unix.ERANGE},
+		{"remote address wraps around", edit(newOp(Write, eight), func(o *Op) { o.RemoteOff = math.MaxUint64 }), unix.ERANGE},
+	} {
+		if got := c.op.Validate(); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+func make1(n int) []Seg {
+	s := make([]Seg, n)
+	for i := range s {
+		s[i].Len = 1
+	}
+	return s
+}
+
+func TestCookie(t *testing.T) {
+	if c := MakeCookie(0x89abcdef, 0x01234567); c != 0x0123456789abcdef {
+		t.Errorf("MakeCookie: %#x", c)
+	}
+	if k := (&Op{Cookie: 0x0123456789abcdef}).RKey(); k != 0x89abcdef {
+		t.Errorf("RKey: %#x", k)
+	}
+}

@@ -1,0 +1,175 @@
+package rdmaop
+
+import (
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/verbs"
+)
+
+type peers = []verbs.PeerKey
+
+func mustGrant(t *testing.T, e *Export, peer verbs.PeerKey, port uint16, need bool) {
+	t.Helper()
+	got, errno := e.GrantTo(peer, port)
+	if errno != 0 || got != need {
+		t.Fatalf("GrantTo(%d, %d) = %v, %v; want %v", peer, port, got, errno, need)
+	}
+}
+
+func wantState(t *testing.T, e *Export, s ExportState) {
+	t.Helper()
+	if e.State() != s {
+		t.Fatalf("state %v, want %v", e.State(), s)
+	}
+}
+
+func TestGrantTo(t *testing.T) {
+	var e Export
+	mustGrant(t, &e, 1, 10, true)
+	mustGrant(t, &e, 1, 10, false)
+	mustGrant(t, &e, 1, 11, true)
+	mustGrant(t, &e, 2, 10, true)
+	mustGrant(t, &e, 1, AnyPort, true)
+	mustGrant(t, &e, 1, 99, false) // covered
+	mustGrant(t, &e, 2, 99, true)
+	e.PeerGone(1)
+	wantState(t, &e, ExportLive)
+	mustGrant(t, &e, 1, 10, true) // a new instance knows nothing
+	mustGrant(t, &e, 2, 10, false)
+}
+
+func TestGrantToLimit(t *testing.T) {
+	var e Export
+	for i := range MaxGrantees {
+		mustGrant(t, &e, 1, uint16(1+i), true)
+	}
+	if _, errno := e.GrantTo(1, 5000); errno != unix.ENOBUFS {
+		t.Errorf("over the limit: %v", errno)
+	}
+	mustGrant(t, &e, 1, 1, false)
+}
+
+func TestRevokeExport(t *testing.T) {
+	var e Export
+	mustGrant(t, &e, 1, 10, true)
+	mustGrant(t, &e, 2, 10, true)
+	mustGrant(t, &e, 1, 11, true)
+	mustGrant(t, &e, 3, AnyPort, true)
+	if tell := e.Revoke(nil, 100); !slices.Equal(tell, peers{1, 2, 3}) {
+		t.Fatalf("tell %v", tell)
+	}
+	wantState(t, &e, ExportRevoking)
+	if _, errno := e.GrantTo(4, 10); errno != unix.EINVAL {
+		t.Errorf("granted while revoking: %v", errno)
+	}
+	if tell := e.Revoke(nil, 200); len(tell) != 0 {
+		t.Errorf("a second Revoke tells %v", tell)
+	}
+	for _, p := range []verbs.PeerKey{1, 1, 9} { // twice, and one never asked
+		if s := e.PeerRevoked(p); s != ExportRevoking {
+			t.Fatalf("after %d: %v", p, s)
+		}
+	}
+	if broken := e.Timeout(nil, 99); len(broken) != 0 {
+		t.Errorf("broken off early: %v", broken)
+	}
+	if at, ok := e.Deadline(); !ok || at != 100 {
+		t.Errorf("Deadline %d, %v", at, ok)
+	}
+	if broken := e.Timeout(nil, 100); !slices.Equal(broken, peers{2, 3}) {
+		t.Errorf("break off %v", broken)
+	}
+	if broken := e.Timeout(nil, 101); len(broken) != 0 {
+		t.Errorf("broken off twice: %v", broken)
+	}
+	if _, ok := e.Deadline(); ok {
+		t.Error("a deadline after it passed")
+	}
+	if s := e.PeerGone(2); s != ExportRevoking {
+		t.Fatalf("after peer 2: %v", s)
+	}
+	if s := e.PeerRevoked(3); s != ExportRevoked { // answered after all
+		t.Fatalf("after peer 3: %v", s)
+	}
+	e.PeerGone(1)
+	if tell := e.Revoke(nil, 1); len(tell) != 0 {
+		t.Errorf("revoked again: tell %v", tell)
+	}
+	wantState(t, &e, ExportRevoked)
+}
+
+func TestRevokeNobody(t *testing.T) {
+	var e Export
+	if tell := e.Revoke(nil, 1); len(tell) != 0 {
+		t.Errorf("tell %v", tell)
+	}
+	wantState(t, &e, ExportRevoked)
+	if _, errno := e.GrantTo(1, 1); errno != unix.EINVAL {
+		t.Errorf("granted after the end: %v", errno)
+	}
+	e.Reset()
+	wantState(t, &e, ExportLive)
+	mustGrant(t, &e, 1, 1, true)
+}
+
+func TestUsedOnce(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		grants []grantee
+		user   verbs.PeerKey
+		tell   peers
+		state  ExportState
+	}{
+		{"the only grantee", []grantee{{1, 10}}, 1, nil, ExportRevoked},
+		{"another peer holds it", []grantee{{1, 10}, {2, 10}}, 1, peers{2}, ExportRevoking},
+		{"a second grant may have crossed the use", []grantee{{1, 10}, {1, 11}}, 1, peers{1}, ExportRevoking},
+		{"both", []grantee{{2, 5}, {1, 10}, {1, 11}}, 1, peers{2, 1}, ExportRevoking},
+	} {
+		var e Export
+		for _, g := range c.grants {
+			mustGrant(t, &e, g.peer, g.port, true)
+		}
+		if tell := e.UsedOnce(nil, c.user, 1); !slices.Equal(tell, c.tell) || e.State() != c.state {
+			t.Errorf("%s: tell %v, %v; want %v, %v", c.name, tell, e.State(), c.tell, c.state)
+		}
+		if tell := e.UsedOnce(nil, c.user, 1); len(tell) != 0 {
+			t.Errorf("%s: used twice: tell %v", c.name, tell)
+		}
+		for _, p := range c.tell {
+			e.PeerRevoked(p)
+		}
+		if e.State() != ExportRevoked {
+			t.Errorf("%s: at the end %v", c.name, e.State())
+		}
+	}
+}
+
+// TestBothSides runs target and initiator against each other: when Release may
+// return, no operation on the key is in flight and none can start.
+func TestBothSides(t *testing.T) {
+	var e Export
+	g := NewGrants(10)
+	mustGrant(t, &e, 1, 10, true)
+	mustAdd(t, g, grant(5, 10, RightWrite))
+	a, b := opOn(5, Write), opOn(5, Write)
+	g.Use(a, 10)
+	g.Use(b, 10)
+	for range e.Revoke(nil, 100) {
+		if g.Revoke(5) {
+			t.Fatal("REVOKED with two in flight")
+		}
+	}
+	for _, o := range []*Op{a, b} {
+		wantState(t, &e, ExportRevoking)
+		if g.Done(o) {
+			e.PeerRevoked(1)
+		}
+	}
+	wantState(t, &e, ExportRevoked)
+	if g.Check(opOn(5, Write), 10) != unix.EINVAL {
+		t.Error("usable after Release")
+	}
+}

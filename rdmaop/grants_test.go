@@ -1,0 +1,398 @@
+package rdmaop
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/verbs"
+)
+
+const regionLen = 1000
+
+func grant(rkey uint32, port uint16, r Rights) Grant {
+	return Grant{Cookie: MakeCookie(rkey, 16), Len: regionLen, Rights: r, Port: port}
+}
+
+func opOn(rkey uint32, k Kind) *Op { return &Op{Kind: k, Cookie: MakeCookie(rkey, 16), Len: 8} }
+
+func mustAdd(t *testing.T, g *Grants, list ...Grant) {
+	t.Helper()
+	for _, n := range list {
+		if err := g.Add(n); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestCheck(t *testing.T) {
+	g := NewGrants(100)
+	mustAdd(t, g,
+		grant(1, 10, RightRead), grant(1, 20, RightRead|RightWrite), // per socket
+		grant(2, AnyPort, RightWrite), grant(2, 30, RightRead), // any, and more for one
+		grant(3, AnyPort, RightAtomic))
+	for _, c := range []struct {
+		name   string
+		rkey   uint32
+		kind   Kind
+		port   uint16
+		off, n uint64
+		want   unix.Errno
+	}{
+		{"read as granted", 1, Read, 10, 0, 8, 0},
+		{"the whole region", 1, Read, 10, 0, regionLen, 0},
+		{"its last byte", 1, Read, 10, regionLen - 1, 1, 0},
+		{"write without the right", 1, Write, 10, 0, 8, unix.EACCES},
+		{"write by the other socket", 1, Write, 20, 0, 8, 0},
+		{"a socket nobody granted", 1, Read, 30, 0, 8, unix.EACCES},
+		{"any socket", 2, Write, 999, 0, 8, 0},
+		{"any socket, not this right", 2, Read, 999, 0, 8, unix.EACCES},
+		{"both grants count", 2, Read, 30, 0, 8, 0},
+		{"both grants count, the other", 2, Write, 30, 0, 8, 0},
+		{"atomic", 3, FetchAdd, 5, 0, 8, 0},
+		{"atomic right is no write right", 3, Write, 5, 0, 8, unix.EACCES},
+		{"write right is no atomic right", 2, CmpSwap, 5, 0, 8, unix.EACCES},
+		{"unknown key", 4, Read, 10, 0, 8, unix.EINVAL},
+		{"one byte too many", 1, Read, 10, 0, regionLen + 1, unix.ERANGE},
+		{"one byte too far", 1, Read, 10, regionLen, 1, unix.ERANGE},
+		{"far offset", 1, Read, 10, math.MaxUint64 - 3, 8, unix.ERANGE},
+		{"endless", 1, Read, 10, 8, math.MaxUint64, unix.ERANGE},
+	} {
+		o := opOn(c.rkey, c.kind)
+		o.RemoteOff, o.Len = c.off, c.n
+		if got := g.Check(o, c.port); got != c.want {
+			t.Errorf("%s: Check %v, want %v", c.name, got, c.want)
+		}
+		if got := g.Use(o, c.port); got != c.want {
+			t.Errorf("%s: Use %v, want %v", c.name, got, c.want)
+		}
+		g.Done(o)
+	}
+	o := opOn(1, Read)
+	o.Cookie = MakeCookie(1, 17) // the right key, moved
+	if got := g.Check(o, 10); got != unix.EINVAL {
+		t.Errorf("another cookie of the key: %v, want EINVAL", got)
+	}
+}
+
+func TestAddAgain(t *testing.T) {
+	g := NewGrants(2)
+	mustAdd(t, g, grant(1, 10, RightRead), grant(1, 10, RightWrite))
+	if g.Len() != 1 || g.Check(opOn(1, Read), 10) != unix.EACCES || g.Check(opOn(1, Write), 10) != 0 {
+		t.Error("a repeated grant replaces the rights")
+	}
+	other := grant(1, 11, RightRead)
+	other.Len++
+	if err := g.Add(other); !errors.Is(err, ErrGrantConflict) {
+		t.Errorf("the key with another length: %v", err)
+	}
+	other = grant(1, 11, RightRead)
+	other.Cookie = MakeCookie(1, 0)
+	if err := g.Add(other); !errors.Is(err, ErrGrantConflict) {
+		t.Errorf("the key with another offset: %v", err)
+	}
+	mustAdd(t, g, grant(1, 11, RightRead))
+	if err := g.Add(grant(2, 11, RightRead)); !errors.Is(err, ErrTooManyGrants) {
+		t.Errorf("a third grant of two: %v", err)
+	}
+	if !g.Retired(2) {
+		t.Error("the refused grant left a key behind")
+	}
+	mustAdd(t, g, grant(1, 11, RightWrite)) // a change needs no room
+}
+
+func TestUseOnce(t *testing.T) {
+	g := NewGrants(100)
+	mustAdd(t, g, grant(1, 10, RightWrite|UseOnce), grant(1, 11, RightWrite|UseOnce))
+	a, b := opOn(1, Write), opOn(1, Write)
+	if g.Check(a, 10) != 0 || g.Check(b, 11) != 0 {
+		t.Fatal("not usable")
+	}
+	if errno := g.Use(a, 10); errno != 0 {
+		t.Fatal(errno)
+	}
+	if g.Use(b, 11) != unix.EINVAL || g.Check(a, 10) != unix.EINVAL || g.Len() != 0 {
+		t.Error("usable a second time")
+	}
+	if g.Retired(1) {
+		t.Error("retired with the operation in flight")
+	}
+	if g.Done(a) {
+		t.Error("REVOKED without a REVOKE")
+	}
+	if !g.Retired(1) || g.Done(a) {
+		t.Error("not retired, or done twice")
+	}
+}
+
+// The target may give the key number to a new region as soon as the message
+// of the first use arrived, before our send completion is polled.
+func TestUsedKeyNumberAgain(t *testing.T) {
+	g := NewGrants(100)
+	mustAdd(t, g, grant(1, 10, RightWrite|UseOnce))
+	a, b := opOn(1, Write), opOn(1, Read)
+	g.Use(a, 10)
+	n := grant(1, 10, RightRead)
+	n.Cookie, n.Len = MakeCookie(1, 99), 8
+	mustAdd(t, g, n)
+	b.Cookie = n.Cookie
+	if errno := g.Use(b, 10); errno != 0 {
+		t.Fatal(errno)
+	}
+	if g.Done(a) || g.Retired(1) || g.Check(b, 10) != 0 {
+		t.Error("the old operation touched the new key")
+	}
+	if g.Revoke(1) {
+		t.Error("retired with the new operation in flight")
+	}
+	if !g.Done(b) || !g.Retired(1) {
+		t.Error("not retired after the last operation")
+	}
+}
+
+func TestRevoke(t *testing.T) {
+	g := NewGrants(100)
+	mustAdd(t, g, grant(1, AnyPort, RightWrite), grant(2, 10, RightWrite))
+	if !g.Revoke(2) || !g.Retired(2) {
+		t.Error("an idle key is retired at once")
+	}
+	if !g.Revoke(77) {
+		t.Error("an unknown key is retired")
+	}
+	a, b := opOn(1, Write), opOn(1, Write)
+	g.Use(a, 10)
+	g.Use(b, 11)
+	if g.Revoke(1) || g.Retired(1) {
+		t.Error("retired with two in flight")
+	}
+	if g.Use(opOn(1, Write), 12) != unix.EINVAL {
+		t.Error("a revoked key can be used")
+	}
+	if err := g.Add(grant(1, 10, RightWrite)); !errors.Is(err, ErrGrantConflict) {
+		t.Errorf("granted while being revoked: %v", err)
+	}
+	if g.Done(b) || g.Retired(1) {
+		t.Error("retired with one in flight")
+	}
+	if !g.Done(a) || !g.Retired(1) {
+		t.Error("not retired by the last one")
+	}
+	mustAdd(t, g, grant(1, 10, RightRead)) // the number serves again
+	if g.Check(opOn(1, Read), 10) != 0 {
+		t.Error("not usable")
+	}
+}
+
+// After a restart the old instance's operations say nothing about keys of the
+// new one with the same number.
+func TestClear(t *testing.T) {
+	g := NewGrants(100)
+	mustAdd(t, g, grant(1, 10, RightWrite), grant(2, 10, RightWrite), grant(3, 10, RightWrite))
+	a, r := opOn(1, Write), opOn(3, Write)
+	g.Use(a, 10)
+	g.Use(r, 10)
+	g.Revoke(3)
+	g.Clear()
+	if g.Len() != 0 || !g.Retired(1) || !g.Retired(2) || g.Check(opOn(2, Write), 10) != unix.EINVAL {
+		t.Error("grants survived")
+	}
+	if g.Done(r) {
+		t.Error("REVOKED owed to an instance that is gone")
+	}
+	mustAdd(t, g, grant(1, 10, RightWrite))
+	b := opOn(1, Write)
+	g.Use(b, 10)
+	if g.Revoke(1) || g.Done(a) || g.Retired(1) || !g.Done(b) {
+		t.Error("the old operation was counted on the new key")
+	}
+}
+
+// TestGrantsModel compares a table with a naive one over random histories.
+func TestGrantsModel(t *testing.T) {
+	replay(t, func(t *testing.T, seed uint64) {
+		r := rand.New(rand.NewPCG(seed, 4))
+		g := NewGrants(12)
+		type flight struct {
+			op  *Op
+			gen int // of the key
+		}
+		var (
+			rights   = map[holder]Rights{}
+			gen      = map[uint32]int{} // counts the lives of a key number
+			revoking = map[uint32]bool{}
+			flying   []flight
+		)
+		inFlight := func(rkey uint32) (n int) {
+			for _, f := range flying {
+				if f.op.RKey() == rkey && f.gen == gen[rkey] {
+					n++
+				}
+			}
+			return n
+		}
+		forget := func(rkey uint32) {
+			for p := range uint16(4) {
+				delete(rights, holder{rkey, p})
+			}
+		}
+		for range 4000 {
+			rkey, port := uint32(1+r.IntN(4)), uint16(r.IntN(4))
+			switch r.IntN(12) {
+			case 0, 1, 2:
+				n := grant(rkey, port, Rights(1+r.IntN(15)))
+				_, again := rights[holder{rkey, port}]
+				held := false
+				for p := range uint16(4) {
+					_, ok := rights[holder{rkey, p}]
+					held = held || ok
+				}
+				err := g.Add(n)
+				switch {
+				case revoking[rkey]:
+					if !errors.Is(err, ErrGrantConflict) {
+						t.Errorf("Add while revoking: %v", err)
+					}
+				case !again && len(rights) == 12:
+					if !errors.Is(err, ErrTooManyGrants) {
+						t.Errorf("Add over the limit: %v", err)
+					}
+					if !held && inFlight(rkey) > 0 { // a used key's number was offered again
+						gen[rkey]++
+					}
+				default:
+					if err != nil {
+						t.Errorf("Add: %v", err)
+					}
+					if !held { // a new life
+						gen[rkey]++
+					}
+					rights[holder{rkey, port}] = n.Rights
+				}
+			case 3, 4, 5, 6:
+				o := opOn(rkey, Kind(1+r.IntN(4)))
+				own, anyone := rights[holder{rkey, port}], rights[holder{rkey, AnyPort}]
+				held := false
+				for p := range uint16(4) {
+					_, ok := rights[holder{rkey, p}]
+					held = held || ok
+				}
+				want := unix.Errno(0)
+				switch {
+				case !held:
+					want = unix.EINVAL
+				case (own|anyone)&o.Rights() == 0:
+					want = unix.EACCES
+				}
+				if got := g.Use(o, port); got != want {
+					t.Errorf("Use: %v, want %v", got, want)
+				}
+				if want == 0 {
+					flying = append(flying, flight{o, gen[rkey]})
+					if (own|anyone)&UseOnce != 0 {
+						forget(rkey)
+					}
+				}
+			case 7, 8, 9, 10:
+				if len(flying) == 0 {
+					continue
+				}
+				i := r.IntN(len(flying))
+				f := flying[i]
+				flying = append(flying[:i], flying[i+1:]...)
+				k := f.op.RKey()
+				want := f.gen == gen[k] && revoking[k] && inFlight(k) == 0
+				if got := g.Done(f.op); got != want {
+					t.Errorf("Done: revoked %v, want %v", got, want)
+				}
+				if want {
+					delete(revoking, k)
+				}
+			case 11:
+				if r.IntN(20) == 0 {
+					g.Clear()
+					clear(rights)
+					clear(revoking)
+					for k := range uint32(5) {
+						gen[k]++
+					}
+					continue
+				}
+				forget(rkey)
+				want := inFlight(rkey) == 0
+				if !want {
+					revoking[rkey] = true
+				}
+				if got := g.Revoke(rkey); got != want {
+					t.Errorf("Revoke: retired %v, want %v", got, want)
+				}
+			}
+			if g.Len() != len(rights) {
+				t.Errorf("%d grants, want %d", g.Len(), len(rights))
+			}
+			if t.Failed() {
+				return
+			}
+		}
+	})
+}
+
+func TestNoAllocation(t *testing.T) {
+	g := NewGrants(1000)
+	for k := range uint32(100) {
+		mustAdd(t, g, grant(k, 10, RightWrite|RightRead))
+	}
+	a := attr(4, 1, 1<<20)
+	ops := make([]Op, 100)
+	wrs := make([]verbs.SendWR, 0, 1000)
+	sges := make([]verbs.SGE, 0, 1000)
+	turn := func() {
+		wrs, sges = wrs[:0], sges[:0]
+		for i := range ops {
+			o := &ops[i]
+			o.Reset()
+			o.Kind, o.Cookie, o.Len = Read, MakeCookie(uint32(i), 16), 24
+			o.Segs = append(o.Segs, Seg{Len: 8}, Seg{Len: 16})
+			o.Step(Event{Type: EvQueue})
+			if o.Validate() != 0 || g.Check(o, 10) != 0 || g.Use(o, 10) != 0 {
+				t.Fatal("refused")
+			}
+			if o.WRCount(a.MaxSGE, a.MaxReadSGE, a.MaxMsg) != 2 {
+				t.Fatal("not two requests")
+			}
+			wrs = o.AppendWRs(wrs, &sges, a)
+			o.Step(Event{Type: EvPost})
+		}
+		for i := range ops {
+			o := &ops[i]
+			o.Step(Event{Type: EvLocal})
+			g.Done(o)
+			if eff, err := o.Step(Event{Type: EvAck}); err != nil || eff != Report {
+				t.Fatal(eff, err)
+			}
+		}
+	}
+	turn()
+	if n := testing.AllocsPerRun(20, turn); n != 0 {
+		t.Errorf("%v allocations a turn of 100 operations, want 0", n)
+	}
+}
+
+// Granting and revoking keys in turn reuses the records.
+func TestGrantsReuse(t *testing.T) {
+	g := NewGrants(1000)
+	var rkey uint32
+	turn := func() {
+		for range 100 {
+			rkey++
+			g.Add(grant(rkey, 10, RightWrite))
+			g.Revoke(rkey)
+		}
+	}
+	turn()
+	if n := testing.AllocsPerRun(20, turn); n != 0 {
+		t.Errorf("%v allocations a turn of 100 grants, want 0", n)
+	}
+}
