@@ -135,8 +135,8 @@ type Config struct {
 	Local, Remote  netip.Addr
 	Lane           uint8
 	Instance       uint64 // this daemon's instance id, random per start
-	MaxSend        int    // largest SEND either way, bytes (32 KiB)
-	RecvCredits    int    // receive buffers of the shared pool this peer may use (64)
+	MaxSend        int    // largest SEND either way, bytes (32 KiB); at least wire.MinMaxSend
+	RecvCredits    int    // receive buffers of the shared pool this peer may use (64); at least MinCredits
 	StartSeq       uint64
 	MaxSendWR      int              // send queue of the QPs
 	ReadDepth      int              // READs in flight each way

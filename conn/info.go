@@ -1,0 +1,68 @@
+package conn
+
+import "net/netip"
+
+// Stats are a connection's counters since it was made. Where Linux RDS has the
+// counter it has the kernel's name.
+type Stats struct {
+	SendQueued         uint64 // send_queued: messages passed to Send
+	SendRDMA           uint64 // send_rdma: operations posted
+	SendRDMABytes      uint64 // send_rdma_bytes: of RDMA WRITEs posted
+	RecvRDMABytes      uint64 // recv_rdma_bytes: of RDMA READs posted
+	SendPong           uint64 // send_pong
+	SendFrames         uint64 // SENDs posted
+	SendMsgs           uint64 // messages posted whole, again ones included
+	SendBytes          uint64 // payload bytes of them
+	SendAckRequired    uint64 // send_ack_required: messages posted that ask for an ack
+	Retransmitted      uint64 // messages posted again after a reconnect
+	RecvFrames         uint64 // SENDs received
+	RecvQueued         uint64 // recv_queued: messages the host accepted
+	RecvBytes          uint64 // payload bytes of them
+	RecvDropOldSeq     uint64 // recv_drop_old_seq: duplicates dropped
+	RecvDropNoSock     uint64 // recv_drop_no_sock: answered with NOSOCK
+	RecvRefused        uint64 // answered with REFUSED
+	RecvDropChecksum   uint64 // recv_drop_bad_checksum
+	RecvAckRequired    uint64 // recv_ack_required
+	RecvPing           uint64 // recv_ping
+	AckSent            uint64 // ib_ack_sent: frames that carry only an ack or credits
+	AckReceived        uint64 // ib_ack_received
+	NoSock             uint64 // own messages that found no socket
+	Refusals           uint64 // own messages that were refused, to be sent again
+	Lost               uint64 // own messages lost by a restart of the peer
+	OpsDropped         uint64 // own operations that ended Dropped
+	OpsUnknown         uint64 // own operations that ended Unknown
+	CongUpdateQueued   uint64 // cong_update_queued
+	CongUpdateReceived uint64 // cong_update_received
+	TxThrottle         uint64 // ib_tx_throttle: sending stopped for want of credits
+	TxRingFull         uint64 // ib_tx_ring_full: sending stopped by a full send queue
+	ConnReset          uint64 // conn_reset: established connections that ended
+	ConnectRaced       uint64 // ib_connect_raced: crossing connects
+	ListenClosedStale  uint64 // ib_listen_closed_stale: requests that met an established connection
+	ConnectFailed      uint64 // attempts that failed
+	ProtocolErrors     uint64 // connections broken off because the peer broke the protocol
+}
+
+// Info is a snapshot of a connection for people.
+type Info struct {
+	Local, Remote  netip.Addr
+	Lane           uint8
+	State          State
+	Ready          bool   // handshake complete
+	Since          int64  // when State began
+	Instance       uint64 // the peer's daemon instance, 0 = never met
+	NextTx         uint64 // next sequence to assign
+	LastRx         uint64 // highest sequence received and handed up
+	LastAck        uint64 // highest own sequence acked
+	Queued         int    // messages not posted on this connection
+	QueuedBytes    int
+	Unacked        int // messages posted and not settled
+	UnackedBytes   int
+	Stopped        int    // of the queued: held back after REFUSED
+	Credits        uint32 // SENDs the peer has room for
+	CreditsOwed    uint32 // receive buffers to be granted
+	OutstandingWRs int
+	MaxSend        int
+	RetryAt        int64 // next attempt while Down, 0 = none
+	LastError      error // why the last connection or attempt ended
+	Stats          Stats
+}

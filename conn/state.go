@@ -1,0 +1,47 @@
+package conn
+
+import "fmt"
+
+// State of a connection.
+type State uint8
+
+const (
+	Down       State = iota // no queue pair
+	Connecting              // a queue pair is being connected
+	Up                      // established; see Conn.Ready for the handshake
+	Error                   // broken; the queue pair drains
+
+	numStates
+)
+
+func (s State) String() string {
+	switch s {
+	case Down:
+		return "DOWN"
+	case Connecting:
+		return "CONNECTING"
+	case Up:
+		return "UP"
+	case Error:
+		return "ERROR"
+	}
+	return fmt.Sprintf("State(%d)", uint8(s))
+}
+
+// legal has, for each state, the states that may follow it.
+var legal = [numStates][numStates]bool{
+	Down:       {Connecting: true},
+	Connecting: {Up: true, Error: true, Down: true}, // Down: nothing was posted yet
+	Up:         {Error: true},
+	Error:      {Down: true},
+}
+
+// setState is the only place where the state changes. An illegal edge is a bug
+// in this package; no input leads to one.
+func (c *Conn) setState(to State) {
+	if !legal[c.state][to] {
+		panic(fmt.Sprintf("conn: illegal transition %v to %v", c.state, to))
+	}
+	c.state = to
+	c.since = c.now
+}
