@@ -1,0 +1,89 @@
+// Package config is rdsd's configuration: one struct, one table of keys, one
+// strict TOML file, flags above it. Order, the later wins: defaults, file,
+// RDSD_SOCKET, flags.
+package config
+
+import (
+	"io/fs"
+	"log/slog"
+	"net/netip"
+	"time"
+)
+
+// Config is everything that can be set. Its keys, with documentation, units
+// and what is allowed, are those of Keys.
+type Config struct {
+	Socket     string      // socket; set after Finish
+	SocketMode fs.FileMode // socket_mode
+	Listen     []netip.Addr
+	Port       uint16
+	CRC        CRC
+	Spin       time.Duration
+	// RecvHardCap is in bytes per socket.
+	RecvHardCap uint64
+	Stats       string // set after Finish
+	Congestion  Congestion
+	Peers       Peers
+	Limits      Limits
+	Metrics     Metrics
+	Log         Log
+}
+
+// Peers says who may connect.
+type Peers struct {
+	Allow []netip.Prefix // peers.allow
+}
+
+// Limits are for the whole daemon.
+type Limits struct {
+	MaxClients         int
+	MaxSockets         int
+	MaxRegisteredBytes uint64
+}
+
+// Metrics is the HTTP listener for Prometheus.
+type Metrics struct {
+	Listen netip.AddrPort // metrics.listen; the zero value is off
+}
+
+// Log to standard error.
+type Log struct {
+	Level  slog.Level
+	Format string // "text" or "json"
+}
+
+// CRC says whether frames carry a checksum.
+type CRC string
+
+const (
+	CRCAuto CRC = "auto" // off on loopback, on elsewhere
+	CRCOn   CRC = "on"
+	CRCOff  CRC = "off"
+)
+
+// Congestion says which TCP congestion control the daemon's connections use.
+type Congestion string
+
+const (
+	CongestionCubic  Congestion = "cubic"  // where the system lets us, else its own
+	CongestionSystem Congestion = "system" // never touched
+)
+
+// Default is the configuration without file and flags, before Finish.
+func Default() Config {
+	return Config{
+		SocketMode:  0o660,
+		Listen:      []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})},
+		Port:        18634,
+		CRC:         CRCAuto,
+		Spin:        50 * time.Microsecond,
+		RecvHardCap: 4 << 20,
+		Congestion:  CongestionCubic,
+		Limits: Limits{
+			MaxClients:         1024,
+			MaxSockets:         1 << 17,
+			MaxRegisteredBytes: 4 << 30,
+		},
+		Log: Log{Level: slog.LevelInfo, Format: "text"},
+	}
+}

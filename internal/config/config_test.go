@@ -1,0 +1,295 @@
+package config
+
+import (
+	"errors"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+func noEnv(string) string { return "" }
+
+func env(kv map[string]string) func(string) string {
+	return func(k string) string { return kv[k] }
+}
+
+func TestParse(t *testing.T) {
+	const file = `
+# every key
+socket = "/tmp/x.sock"
+socket_mode = "0600"
+listen = ["10.0.0.1", "::ffff:127.0.0.2",
+  "fd00::1", # a comment inside
+]
+port = 1_234
+crc = "on"
+spin = "1ms"
+recv_hard_cap = 2097152
+congestion = "system"
+stats = "/tmp/x.stats"
+metrics.listen = "[::1]:9464"
+log = { level = "debug", format = "json" }
+
+[peers]
+allow = ["10.0.0.0/24", "fd00::/64"]
+
+[limits]
+max_clients = 1
+max_sockets = 2
+max_registered_bytes = "3GiB"
+`
+	want := Config{
+		Socket: "/tmp/x.sock", SocketMode: 0o600,
+		Listen: []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("127.0.0.2"), netip.MustParseAddr("fd00::1")},
+		Port:   1234, CRC: CRCOn, Spin: time.Millisecond, RecvHardCap: 2 << 20, Congestion: CongestionSystem,
+		Stats:   "/tmp/x.stats",
+		Peers:   Peers{Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("fd00::/64")}},
+		Limits:  Limits{MaxClients: 1, MaxSockets: 2, MaxRegisteredBytes: 3 << 30},
+		Metrics: Metrics{Listen: netip.MustParseAddrPort("[::1]:9464")},
+		Log:     Log{Level: slog.LevelDebug, Format: "json"},
+	}
+	got := Default()
+	if err := got.parse("f", []byte(file)); err != nil {
+		t.Fatal(err)
+	}
+	if err := got.Finish(0, noEnv); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+func TestParseErrors(t *testing.T) {
+	const top = "socket, socket_mode, listen, port, peers.allow, crc, spin, recv_hard_cap, congestion, stats, limits.max_clients, limits.max_sockets, limits.max_registered_bytes, metrics.listen, log.level, log.format"
+	for _, tc := range []struct {
+		name, file string
+		want       []string // one a line
+	}{
+		{"unknown key", "\nlisten_on = 1", []string{`f:2:1: unknown key "listen_on"; allowed here: ` + top}},
+		{"unknown key in a table", "[peers]\n  alow = []", []string{`f:2:3: unknown key "peers.alow"; allowed here: allow`}},
+		{"unknown dotted key", `log.lvl = "x"`, []string{`f:1:1: unknown key "log.lvl"; allowed here: level, format`}},
+		{"unknown in inline table", `log = {lvl = 1}`, []string{`f:1:8: unknown key "log.lvl"; allowed here: level, format`}},
+		{"below a key", `port.x = 1`, []string{`f:1:1: unknown key "port.x"; allowed here: ` + top}},
+		{"unknown table, reported once", "[tls]\ncert = 1\nkey = 2", []string{`f:1:2: unknown table "tls"; allowed here: ` + top}},
+		{"array of tables", "[[log]]", []string{`f:1:3: "log" is a table, write [log]`}},
+		{"table given a value", "log = 3", []string{`f:1:1: "log" is a table; allowed in it: level, format`}},
+		{"several", "port = 0\nspim = 1\ncrc = true", []string{
+			"f:1:1: port: 0 is out of range; allowed: a number from 1 to 65535, the same on all hosts",
+			`f:2:1: unknown key "spim"; allowed here: ` + top,
+			`f:3:1: crc: want a string; allowed: "auto", "on" or "off"`,
+		}},
+		{"syntax", "port = \n", []string{"f:1:8: not TOML: "}},
+		{"twice", "port = 1\nport = 2", []string{"f: not TOML: key port is already defined"}},
+		{"number as string", `port = "80"`, []string{"f:1:1: port: want a number; allowed: a number from 1 to 65535, the same on all hosts"}},
+		{"negative", "port = -1", []string{`f:1:1: port: "-1" is no such number; allowed: `}},
+		{"float", "port = 1.5", []string{`f:1:1: port: want a number; allowed: `}},
+		{"large", "port = 70000", []string{"f:1:1: port: 70000 is out of range; allowed: "}},
+		{"string as number", "socket = 5", []string{"f:1:1: socket: want a string; allowed: a path of at most 107 bytes"}},
+		{"list as string", `listen = "127.0.0.1"`, []string{`f:1:1: listen: want a list of strings; allowed: IP addresses, as in ["127.0.0.1", "fd00::1"]`}},
+		{"list of numbers", `listen = [1]`, []string{`f:1:1: listen: want a list of strings; allowed: `}},
+		{"name", `listen = ["localhost"]`, []string{`f:1:1: listen: "localhost" is not an IP address; allowed: `}},
+		{"zone", `listen = ["fe80::1%eth0"]`, []string{`f:1:1: listen: "fe80::1%eth0" has a zone, which is not supported; allowed: `}},
+		{"prefix", `peers.allow = ["10.0.0.1"]`, []string{`f:1:1: peers.allow: "10.0.0.1" is not a network in CIDR form; allowed: networks, as in ["10.0.0.0/24", "fd00::/64"]`}},
+		{"host bits", `peers.allow = ["10.0.0.1/24"]`, []string{`f:1:1: peers.allow: "10.0.0.1/24" has bits set beyond its prefix, meant is perhaps "10.0.0.0/24"; allowed: `}},
+		{"choice", `crc = "yes"`, []string{`f:1:1: crc: "yes" is none of these; allowed: "auto", "on" or "off"`}},
+		{"congestion", `congestion = "bbr"`, []string{`f:1:1: congestion: "bbr" is none of these; allowed: "cubic" or "system"`}},
+		{"duration", `spin = "50"`, []string{`f:1:1: spin: "50" is not a duration; allowed: a duration from "0s" to "10ms", as in "50us"`}},
+		{"long spin", `spin = "1s"`, []string{`f:1:1: spin: 1s is out of range; allowed: `}},
+		{"size", `recv_hard_cap = "4MB"`, []string{`f:1:1: recv_hard_cap: "4MB" is not a size; allowed: bytes, from "1MiB" to "1GiB", as in 4194304 or "4MiB"`}},
+		{"size overflow", `recv_hard_cap = "99999999999TiB"`, []string{`f:1:1: recv_hard_cap: "99999999999TiB" is not a size; allowed: `}},
+		{"small size", `recv_hard_cap = 1000`, []string{`f:1:1: recv_hard_cap: 1000 is out of range; allowed: `}},
+		{"mode", `socket_mode = "rw"`, []string{`f:1:1: socket_mode: "rw" are no permissions; allowed: octal permissions, as in "0660"`}},
+		{"setuid mode", `socket_mode = "4777"`, []string{`f:1:1: socket_mode: "4777" are no permissions; allowed: `}},
+		{"limit", "limits.max_clients = 0", []string{"f:1:1: limits.max_clients: 0 is out of range; allowed: a number from 1 to 65536"}},
+		{"sockets", "[limits]\nmax_sockets = 9999999", []string{"f:2:1: limits.max_sockets: 9999999 is out of range; allowed: a number from 1 to 1048576"}},
+		{"bytes", `[limits]` + "\n" + `max_registered_bytes = "1KiB"`, []string{"f:2:1: limits.max_registered_bytes: 1KiB is out of range; allowed: "}},
+		{"metrics", `metrics.listen = ":9464"`, []string{`f:1:1: metrics.listen: ":9464" is not an IP address and port; allowed: a loopback address and port, as in "127.0.0.1:9464"; "" is off`}},
+		{"level", `log.level = "loud"`, []string{`f:1:1: log.level: "loud" is none of these; allowed: "debug", "info", "warn" or "error"`}},
+		{"format", `log.format = "xml"`, []string{`f:1:1: log.format: "xml" is none of these; allowed: "text" or "json"`}},
+		{"NUL", `stats = "a\u0000b"`, []string{`f:1:1: stats: a NUL byte; allowed: a path`}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := Default()
+			err := c.parse("f", []byte(tc.file))
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			lines := strings.Split(err.Error(), "\n")
+			if len(lines) != len(tc.want) {
+				t.Fatalf("%d errors, want %d:\n%v", len(lines), len(tc.want), err)
+			}
+			for i, want := range tc.want {
+				if !strings.HasPrefix(lines[i], want) {
+					t.Errorf("got  %s\nwant %s", lines[i], want)
+				}
+			}
+		})
+	}
+}
+
+func TestFinishErrors(t *testing.T) {
+	long := "/" + strings.Repeat("x", 107)
+	for _, tc := range []struct {
+		name string
+		set  [][2]string
+		want string
+	}{
+		{"not loopback", [][2]string{{"listen", "127.0.0.1,10.1.2.3"}},
+			`listen: 10.1.2.3 is not a loopback address and peers.allow is empty; set peers.allow to the networks of the peers, as in ["10.1.2.0/24"]`},
+		{"not loopback, IPv6", [][2]string{{"listen", "fd00:1::5"}},
+			`listen: fd00:1::5 is not a loopback address and peers.allow is empty; set peers.allow to the networks of the peers, as in ["fd00:1::/64"]`},
+		{"none", [][2]string{{"listen", ""}}, `listen: no address; give at least one, as in ["127.0.0.1"]`},
+		{"wildcard", [][2]string{{"listen", "0.0.0.0"}}, "listen: 0.0.0.0 is not an address of a host; list each address of this host that peers use"},
+		{"wildcard 6", [][2]string{{"listen", "::"}}, "listen: :: is not an address of a host; list each address of this host that peers use"},
+		{"multicast", [][2]string{{"listen", "224.0.0.1"}}, "listen: 224.0.0.1 is a multicast address; list addresses of this host"},
+		{"twice", [][2]string{{"listen", "127.0.0.1,127.0.0.1"}}, "listen: 127.0.0.1 is listed twice; remove one"},
+		{"metrics", [][2]string{{"metrics.listen", "0.0.0.0:1"}},
+			"metrics.listen: 0.0.0.0:1 is not a loopback address and metrics have no authentication; listen on 127.0.0.1 and put a proxy in front"},
+		{"long path", [][2]string{{"socket", long}},
+			`socket: the path "` + long + `" has 108 bytes, Unix sockets take 107; use a shorter one (--socket)`},
+		{"abstract", [][2]string{{"socket", "@x"}}, `socket: abstract sockets ("@x") have no permissions and are not supported; use a path`},
+		{"same path", [][2]string{{"socket", "/a"}, {"stats", "/a"}}, `stats: "/a" is the control socket; use another path`},
+		{"two errors", [][2]string{{"listen", ""}, {"socket", "@x"}},
+			`socket: abstract sockets ("@x") have no permissions and are not supported; use a path` + "\n" +
+				`listen: no address; give at least one, as in ["127.0.0.1"]`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := Default()
+			for _, kv := range tc.set {
+				if err := c.Set(kv[0], kv[1]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := c.Finish(0, noEnv); err == nil || err.Error() != tc.want {
+				t.Errorf("got  %v\nwant %s", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestPeersAllowed(t *testing.T) {
+	c := Default()
+	for _, kv := range [][2]string{{"listen", "10.1.2.3"}, {"peers.allow", "10.1.2.0/24, fd00::/64"}} {
+		if err := c.Set(kv[0], kv[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Finish(0, noEnv); err != nil {
+		t.Fatal(err)
+	}
+	for addr, want := range map[string]bool{
+		"127.0.0.9": true, "::1": true, "10.1.2.200": true, "::ffff:10.1.2.200": true, "10.1.3.1": false,
+		"fd00::7": true, "fd00:0:0:1::7": false, "0.0.0.0": false,
+	} {
+		if got := c.PeerAllowed(netip.MustParseAddr(addr)); got != want {
+			t.Errorf("%s: %v, want %v", addr, got, want)
+		}
+	}
+}
+
+func TestSocketPaths(t *testing.T) {
+	xdg := map[string]string{"XDG_RUNTIME_DIR": "/run/user/7"}
+	for _, tc := range []struct {
+		uid     int
+		env     map[string]string
+		socket  string
+		lookFor []string
+	}{
+		{0, xdg, "/run/rdsd/rdsd.sock", []string{"/run/rdsd/rdsd.sock"}},
+		{7, xdg, "/run/user/7/rdsd.sock", []string{"/run/user/7/rdsd.sock", "/run/rdsd/rdsd.sock"}},
+		{7, nil, "", []string{"/run/rdsd/rdsd.sock"}},
+		{7, map[string]string{"RDSD_SOCKET": "/s", "XDG_RUNTIME_DIR": "/x"}, "/x/rdsd.sock", []string{"/s"}},
+	} {
+		if got := SocketPaths(tc.uid, env(tc.env)); !reflect.DeepEqual(got, tc.lookFor) {
+			t.Errorf("uid %d, %v: look for %v, want %v", tc.uid, tc.env, got, tc.lookFor)
+		}
+		c := Default()
+		err := c.Finish(tc.uid, env(tc.env))
+		if tc.socket == "" {
+			if !errors.Is(err, ErrNoSocketPath) || !strings.Contains(err.Error(), "use --socket PATH or RDSD_SOCKET") {
+				t.Errorf("uid %d: %v", tc.uid, err)
+			}
+		} else if err != nil || c.Socket != tc.socket || c.Stats != tc.socket+".stats" {
+			t.Errorf("uid %d: socket %q, stats %q, %v", tc.uid, c.Socket, c.Stats, err)
+		}
+	}
+}
+
+func TestReadFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rdsd.toml")
+	c := Default()
+	if err := c.ReadFile(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("missing file: %v", err)
+	}
+	if err := os.WriteFile(path, []byte("port = 7"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.ReadFile(path); err != nil || c.Port != 7 {
+		t.Errorf("port %d, %v", c.Port, err)
+	}
+}
+
+// Every field has a key, every key a default that can be written back, a
+// sentence of documentation and what is allowed.
+func TestKeysAreComplete(t *testing.T) {
+	keys := Keys()
+	var fields func(reflect.Type) int
+	fields = func(typ reflect.Type) (n int) {
+		for f := range typ.Fields() {
+			switch f.Type {
+			case reflect.TypeFor[Peers](), reflect.TypeFor[Limits](), reflect.TypeFor[Metrics](), reflect.TypeFor[Log]():
+				n += fields(f.Type)
+			default:
+				n++
+			}
+		}
+		return n
+	}
+	if n := fields(reflect.TypeFor[Config]()); n != len(keys) {
+		t.Errorf("%d fields, %d keys", n, len(keys))
+	}
+	for _, k := range keys {
+		if !strings.HasSuffix(k.Doc, ".") || k.Allowed == "" {
+			t.Errorf("%s: doc %q, allowed %q", k.Name, k.Doc, k.Allowed)
+		}
+		c := Default()
+		if err := c.Set(k.Name, k.Default); err != nil {
+			t.Errorf("its own default is refused: %v", err)
+		}
+		if got := c; !reflect.DeepEqual(normal(got), normal(Default())) {
+			t.Errorf("%s: setting the default changed the configuration: %+v", k.Name, got)
+		}
+	}
+	c := Default()
+	if err := c.Set("nonsense", "1"); err == nil || err.Error() != `unknown key "nonsense"` {
+		t.Errorf("unknown key: %v", err)
+	}
+}
+
+func normal(c Config) Config {
+	if len(c.Peers.Allow) == 0 {
+		c.Peers.Allow = nil
+	}
+	return c
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add("port = 1\n[log]\nlevel = \"debug\"\n")
+	f.Add("listen = [\"127.0.0.1\", # x\n]\nlog = {format = \"json\"}")
+	f.Add("[[a]]\nb.c.d = [{e = 1}]\n")
+	f.Add("\"\" = 1\n'a.b' = 0x10")
+	f.Fuzz(func(t *testing.T, doc string) {
+		c := Default()
+		if err := c.parse("f", []byte(doc)); err != nil {
+			if !strings.HasPrefix(err.Error(), "f:") {
+				t.Fatalf("an error without its file: %v", err)
+			}
+		}
+	})
+}

@@ -1,0 +1,164 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/pelletier/go-toml/v2/unstable"
+)
+
+// ReadFile applies the TOML file at path. Every unknown key and bad value is
+// an error `file:line:column: what, and what is allowed`; all of them are
+// reported, one a line.
+func (c *Config) ReadFile(path string) error {
+	doc, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return c.parse(path, doc)
+}
+
+func (c *Config) parse(file string, doc []byte) error {
+	// The decoder checks the whole grammar, duplicate keys included; the
+	// parser below gives each value its place.
+	var ignored map[string]any
+	if err := toml.Unmarshal(doc, &ignored); err != nil {
+		if de, ok := errors.AsType[*toml.DecodeError](err); ok {
+			line, col := de.Position()
+			return fmt.Errorf("%s:%d:%d: not TOML: %s", file, line, col, strings.TrimPrefix(de.Error(), "toml: "))
+		}
+		return fmt.Errorf("%s: not TOML: %s", file, strings.TrimPrefix(err.Error(), "toml: "))
+	}
+	d := &document{file: file, keys: c.keys()}
+	d.parser.Reset(doc)
+	var table []string
+	for d.parser.NextExpression() {
+		switch e := d.parser.Expression(); e.Kind {
+		case unstable.Table, unstable.ArrayTable:
+			table = path(e)
+			switch {
+			case !d.isTable(table):
+				d.fail(first(e), "unknown table %q; allowed here: %s", strings.Join(table, "."), d.allowed(nil))
+			case e.Kind == unstable.ArrayTable:
+				d.fail(first(e), "%q is a table, write [%[1]s]", table[0])
+			}
+		case unstable.KeyValue:
+			d.keyValue(table, e)
+		}
+	}
+	if err := d.parser.Error(); err != nil {
+		d.errs = append(d.errs, fmt.Errorf("%s: %w", file, err))
+	}
+	return errors.Join(d.errs...)
+}
+
+// document is one file being read.
+type document struct {
+	file   string
+	parser unstable.Parser
+	keys   []key
+	errs   []error
+}
+
+func (d *document) fail(at *unstable.Node, format string, args ...any) {
+	pos := d.parser.Shape(at.Raw).Start
+	d.errs = append(d.errs, fmt.Errorf("%s:%d:%d: %s", d.file, pos.Line, pos.Column, fmt.Sprintf(format, args...)))
+}
+
+// keyValue handles `key = value` inside table.
+func (d *document) keyValue(table []string, e *unstable.Node) {
+	if len(table) > 0 && !d.isTable(table) {
+		return // reported with the table's head
+	}
+	name := append(slices.Clip(table), path(e)...)
+	dotted := strings.Join(name, ".")
+	v := e.Value()
+	i := slices.IndexFunc(d.keys, func(k key) bool { return k.name == dotted })
+	switch {
+	case i < 0 && d.isTable(name) && v.Kind == unstable.InlineTable:
+		for it := v.Children(); it.Next(); {
+			d.keyValue(name, it.Node())
+		}
+		return
+	case i < 0 && d.isTable(name):
+		d.fail(first(e), "%q is a table; allowed in it: %s", dotted, d.allowed(name))
+		return
+	case i < 0:
+		parent := name[:len(name)-1]
+		if !d.isTable(parent) {
+			parent = nil
+		}
+		d.fail(first(e), "unknown key %q; allowed here: %s", dotted, d.allowed(parent))
+		return
+	}
+	k := d.keys[i]
+	items, ok := itemsOf(v, k.form)
+	if !ok {
+		d.fail(first(e), "%s: want %s; allowed: %s", k.name, k.form, k.allowed)
+		return
+	}
+	if err := k.assign(items); err != nil {
+		d.fail(first(e), "%s", err)
+	}
+}
+
+// itemsOf returns v's text, or texts, if it is written in the form wanted.
+func itemsOf(v *unstable.Node, want form) ([]string, bool) {
+	switch v.Kind {
+	case unstable.String:
+		return []string{string(v.Data)}, want&quoted != 0
+	case unstable.Integer:
+		return []string{string(v.Data)}, want&integer != 0
+	case unstable.Array:
+		items := []string{}
+		for it := v.Children(); it.Next(); {
+			if n := it.Node(); n.Kind == unstable.String {
+				items = append(items, string(n.Data))
+			} else if n.Kind != unstable.Comment {
+				return nil, false
+			}
+		}
+		return items, want == array
+	}
+	return nil, false
+}
+
+// path is the dotted key of a table or key-value expression.
+func path(e *unstable.Node) []string {
+	var parts []string
+	for it := e.Key(); it.Next(); {
+		parts = append(parts, string(it.Node().Data))
+	}
+	return parts
+}
+
+// first is the node of the key's first part.
+func first(e *unstable.Node) *unstable.Node {
+	it := e.Key()
+	it.Next()
+	return it.Node()
+}
+
+func (d *document) isTable(name []string) bool {
+	prefix := strings.Join(name, ".") + "."
+	return slices.ContainsFunc(d.keys, func(k key) bool { return strings.HasPrefix(k.name, prefix) })
+}
+
+// allowed lists what may be written in a table, the top level for nil.
+func (d *document) allowed(table []string) string {
+	prefix := ""
+	if len(table) > 0 {
+		prefix = strings.Join(table, ".") + "."
+	}
+	var names []string
+	for _, k := range d.keys {
+		if rest, ok := strings.CutPrefix(k.name, prefix); ok {
+			names = append(names, rest)
+		}
+	}
+	return strings.Join(names, ", ")
+}

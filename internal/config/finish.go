@@ -1,0 +1,121 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	maxSpin = 10 * time.Millisecond
+	// maxSocketPath: sun_path of sockaddr_un less its NUL.
+	maxSocketPath = 107
+
+	// SystemSocket is the control socket of a daemon run by root.
+	SystemSocket = "/run/rdsd/rdsd.sock"
+	userSocket   = "rdsd.sock" // in XDG_RUNTIME_DIR
+)
+
+// ErrNoSocketPath: no default control socket fits this user.
+var ErrNoSocketPath = errors.New("no path for the control socket: XDG_RUNTIME_DIR is not set; use --socket PATH or RDSD_SOCKET")
+
+// DefaultSocket is where a daemon of user uid puts its control socket when
+// nothing says otherwise. Errors: ErrNoSocketPath.
+func DefaultSocket(uid int, getenv func(string) string) (string, error) {
+	if uid == 0 {
+		return SystemSocket, nil
+	}
+	if dir := getenv("XDG_RUNTIME_DIR"); dir != "" {
+		return dir + "/" + userSocket, nil
+	}
+	return "", ErrNoSocketPath
+}
+
+// SocketPaths are where a program of user uid looks for the daemon, in order:
+// RDSD_SOCKET alone if it is set, else the user's own daemon, then the
+// system's.
+func SocketPaths(uid int, getenv func(string) string) []string {
+	if s := getenv("RDSD_SOCKET"); s != "" {
+		return []string{s}
+	}
+	paths := []string{SystemSocket}
+	if own, err := DefaultSocket(uid, getenv); err == nil && own != SystemSocket {
+		paths = slices.Insert(paths, 0, own)
+	}
+	return paths
+}
+
+// StatsPath is the default statistics file of the daemon at a control socket.
+func StatsPath(socket string) string { return socket + ".stats" }
+
+// Finish fills in what depends on the user and on other keys, and checks what
+// one key alone cannot: every error names its key and the cure.
+func (c *Config) Finish(uid int, getenv func(string) string) error {
+	if c.Socket == "" {
+		path, err := DefaultSocket(uid, getenv)
+		if err != nil {
+			return err
+		}
+		c.Socket = path
+	}
+	if c.Stats == "" {
+		c.Stats = StatsPath(c.Socket)
+	}
+	return errors.Join(c.checkSocket(), c.checkListen(), c.checkMetrics())
+}
+
+func (c *Config) checkSocket() error {
+	switch {
+	case len(c.Socket) > maxSocketPath:
+		return fmt.Errorf("socket: the path %q has %d bytes, Unix sockets take %d; use a shorter one (--socket)", c.Socket, len(c.Socket), maxSocketPath)
+	case strings.HasPrefix(c.Socket, "@"):
+		return fmt.Errorf("socket: abstract sockets (%q) have no permissions and are not supported; use a path", c.Socket)
+	case c.Stats == c.Socket:
+		return fmt.Errorf("stats: %q is the control socket; use another path", c.Stats)
+	}
+	return nil
+}
+
+func (c *Config) checkListen() error {
+	if len(c.Listen) == 0 {
+		return errors.New(`listen: no address; give at least one, as in ["127.0.0.1"]`)
+	}
+	for i, a := range c.Listen {
+		switch {
+		case a.IsUnspecified():
+			return fmt.Errorf("listen: %v is not an address of a host; list each address of this host that peers use", a)
+		case a.IsMulticast():
+			return fmt.Errorf("listen: %v is a multicast address; list addresses of this host", a)
+		case slices.Contains(c.Listen[:i], a):
+			return fmt.Errorf("listen: %v is listed twice; remove one", a)
+		case !a.IsLoopback() && len(c.Peers.Allow) == 0:
+			return fmt.Errorf("listen: %v is not a loopback address and peers.allow is empty; set peers.allow to the networks of the peers, as in %s", a, exampleNetwork(a))
+		}
+	}
+	return nil
+}
+
+func exampleNetwork(a netip.Addr) string {
+	bits := 24
+	if a.Is6() {
+		bits = 64
+	}
+	return fmt.Sprintf("[%q]", netip.PrefixFrom(a, bits).Masked())
+}
+
+func (c *Config) checkMetrics() error {
+	if m := c.Metrics.Listen; m.IsValid() && !m.Addr().IsLoopback() {
+		return fmt.Errorf("metrics.listen: %v is not a loopback address and metrics have no authentication; listen on 127.0.0.1 and put a proxy in front", m)
+	}
+	return nil
+}
+
+// PeerAllowed reports whether a peer at a may connect: loopback always, others
+// as peers.allow says.
+func (c *Config) PeerAllowed(a netip.Addr) bool {
+	a = a.Unmap()
+	return a.IsLoopback() || slices.ContainsFunc(c.Peers.Allow, func(p netip.Prefix) bool { return p.Contains(a) })
+}

@@ -1,0 +1,102 @@
+package config
+
+import "fmt"
+
+// Key documents one key.
+type Key struct {
+	Name    string // as in the file, dotted: "peers.allow"
+	Default string // "" = empty
+	Allowed string // what a value must look like
+	Doc     string // one sentence
+}
+
+// key is a Key bound to its field.
+type key struct {
+	name, allowed, doc string
+	value
+}
+
+// keys is the one table: file, flags, documentation and error messages come
+// from it.
+func (c *Config) keys() []key {
+	const addr = `IP addresses, as in ["127.0.0.1", "fd00::1"]`
+	return []key{
+		{"socket", `a path of at most 107 bytes`,
+			"Control socket. Default: /run/rdsd/rdsd.sock for root, $XDG_RUNTIME_DIR/rdsd.sock for others.",
+			text(&c.Socket)},
+		{"socket_mode", `octal permissions, as in "0660"`,
+			"Permissions of the control socket: who may open sockets here.",
+			mode(&c.SocketMode)},
+		{"listen", addr,
+			"Addresses of this daemon: local sockets bind to them, peers connect to them. Anything but loopback needs peers.allow.",
+			list(&c.Listen, parseAddr)},
+		{"port", "a number from 1 to 65535, the same on all hosts",
+			"TCP port that peers connect to.",
+			number(&c.Port, 1, 65535)},
+		{"peers.allow", `networks, as in ["10.0.0.0/24", "fd00::/64"]`,
+			"Peers that may connect and be connected to.",
+			list(&c.Peers.Allow, parsePrefix)},
+		{"crc", `"auto", "on" or "off"`,
+			"Checksum on every frame; auto is off on loopback, on elsewhere. With it, payload is copied once at each end.",
+			choice(&c.CRC, CRCAuto, CRCOn, CRCOff)},
+		{"spin", `a duration from "0s" to "10ms", as in "50us"`,
+			"How long the engine looks for work before it sleeps: latency against CPU.",
+			duration(&c.Spin, 0, maxSpin)},
+		{"recv_hard_cap", `bytes, from "1MiB" to "1GiB", as in 4194304 or "4MiB"`,
+			"Arrived payload kept for one socket over its receive buffer; beyond it the socket refuses.",
+			size(&c.RecvHardCap, 1<<20, 1<<30)},
+		{"congestion", `"cubic" or "system"`,
+			"TCP congestion control of the connections to peers; cubic where permitted, else the system's.",
+			choice(&c.Congestion, CongestionCubic, CongestionSystem)},
+		{"stats", "a path",
+			"File of the statistics mapping. Default: the control socket's path with .stats appended.",
+			text(&c.Stats)},
+		{"limits.max_clients", "a number from 1 to 65536",
+			"Client processes attached at a time.",
+			number(&c.Limits.MaxClients, 1, 1<<16)},
+		{"limits.max_sockets", "a number from 1 to 1048576",
+			"Sockets bound at a time.",
+			number(&c.Limits.MaxSockets, 1, 1<<20)},
+		{"limits.max_registered_bytes", `bytes, from "1MiB" to "1TiB", as in "4GiB"`,
+			"Memory of all clients' buffers for RDMA.",
+			size(&c.Limits.MaxRegisteredBytes, 1<<20, 1<<40)},
+		{"metrics.listen", `a loopback address and port, as in "127.0.0.1:9464"; "" is off`,
+			"Prometheus metrics over HTTP at /metrics. There is no authentication, hence loopback only.",
+			addrPort(&c.Metrics.Listen)},
+		{"log.level", `"debug", "info", "warn" or "error"`,
+			"What is logged to standard error.",
+			level(&c.Log.Level)},
+		{"log.format", `"text" or "json"`,
+			"Form of the log.",
+			choice(&c.Log.Format, "text", "json")},
+	}
+}
+
+// Keys lists every key with its default and documentation.
+func Keys() []Key {
+	c := Default()
+	var out []Key
+	for _, k := range c.keys() {
+		out = append(out, Key{Name: k.name, Default: k.get(), Allowed: k.allowed, Doc: k.doc})
+	}
+	return out
+}
+
+// Set gives the key called name a value in its flag form: without quotes, lists
+// separated by commas. Errors name the key and what is allowed.
+func (c *Config) Set(name, s string) error {
+	for _, k := range c.keys() {
+		if k.name == name {
+			return k.assign(splitList(k, s))
+		}
+	}
+	return fmt.Errorf("unknown key %q", name)
+}
+
+// assign sets k, or says what k takes.
+func (k key) assign(items []string) error {
+	if err := k.set(items); err != nil {
+		return fmt.Errorf("%s: %w; allowed: %s", k.name, err, k.allowed)
+	}
+	return nil
+}
