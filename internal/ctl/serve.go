@@ -1,0 +1,170 @@
+package ctl
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// Ping timeouts.
+const (
+	DefaultPingTimeout = 2 * time.Second
+	MaxPingTimeout     = time.Minute
+)
+
+// Backend is the daemon behind the service. Methods may be called from several
+// goroutines and may block; ctx ends what the caller no longer waits for.
+type Backend interface {
+	Status() (Status, error)
+	Sockets() ([]SocketInfo, error)
+	Peers() ([]PeerInfo, error)
+	// PeerReset breaks off every connection to addr, whatever its local
+	// address and lane, and says how many. Each reconnects by itself.
+	// Errors: ErrNotFound.
+	PeerReset(addr netip.Addr) (int, error)
+	// Ping sends a message to port 0 of addr and waits for the answer.
+	// Errors: ctx's, wrapped with the state of the connection; ErrNotFound
+	// for an address no peer may have.
+	Ping(ctx context.Context, addr netip.Addr) (time.Duration, error)
+}
+
+// Serve answers one request, with one response, always valid JSON. admin says
+// that the caller, by its SO_PEERCRED, is root or the daemon's own user: others
+// may look, and ping, but not change anything.
+func Serve(ctx context.Context, req []byte, admin bool, b Backend) []byte {
+	var r Request
+	resp := Response{Schema: Schema}
+	if err := decode(req, &r); err != nil {
+		resp.Error = err
+	} else {
+		resp.Kind = r.Kind
+		if err := handle(ctx, &r, admin, b, &resp); err != nil {
+			resp = Response{Schema: Schema, Kind: r.Kind, Error: toError(err)}
+		}
+	}
+	out, err := json.Marshal(&resp)
+	if err != nil {
+		out, _ = json.Marshal(&Response{Schema: Schema, Kind: r.Kind, Error: errorf(CodeFailed, "encoding the answer: %v", err)})
+	}
+	return out
+}
+
+// decode is strict: a field this daemon does not know could change the
+// request's meaning.
+func decode(req []byte, r *Request) *Error {
+	// The version first: another one's fields may be of other types.
+	var v struct {
+		Schema string `json:"schema"`
+	}
+	if err := json.Unmarshal(req, &v); err != nil {
+		return errorf(CodeBadRequest, "request is not JSON: %v", err)
+	}
+	if v.Schema != Schema {
+		return errorf(CodeVersion, "request has schema %q, this daemon speaks %q: use the rdsctl that came with it", v.Schema, Schema)
+	}
+	d := json.NewDecoder(bytes.NewReader(req))
+	d.DisallowUnknownFields()
+	if err := d.Decode(r); err != nil {
+		return errorf(CodeBadRequest, "request: %v", err)
+	}
+	return nil
+}
+
+func handle(ctx context.Context, r *Request, admin bool, b Backend, resp *Response) (err error) {
+	switch r.Kind {
+	case KindStatus:
+		s, err := b.Status()
+		s.normalize()
+		resp.Status = &s
+		return err
+	case KindSockets:
+		resp.Sockets, err = b.Sockets()
+		resp.Sockets = nonNil(resp.Sockets)
+		return err
+	case KindPeers:
+		resp.Peers, err = b.Peers()
+		resp.Peers = nonNil(resp.Peers)
+		return err
+	case KindPing:
+		resp.Ping, err = ping(ctx, r, b)
+		return err
+	case KindPeerReset:
+		resp.PeerReset, err = peerReset(r, admin, b)
+		return err
+	}
+	return errorf(CodeUnknownKind, "unknown request %q; this daemon knows %v", r.Kind, Kinds())
+}
+
+func ping(ctx context.Context, r *Request, b Backend) (*Ping, error) {
+	if !r.Addr.IsValid() {
+		return nil, errorf(CodeBadRequest, "ping: no address")
+	}
+	timeout := r.Timeout
+	if timeout == 0 {
+		timeout = DefaultPingTimeout
+	}
+	if timeout < 0 || timeout > MaxPingTimeout {
+		return nil, errorf(CodeBadRequest, "ping: timeout %v is not between 0 and %v", timeout, MaxPingTimeout)
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	rtt, err := b.Ping(ctx, r.Addr)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, fmt.Errorf("no answer from %v within %v: %w", r.Addr, timeout, err)
+	}
+	return &Ping{Addr: r.Addr, RTT: rtt}, err
+}
+
+func peerReset(r *Request, admin bool, b Backend) (*PeerReset, error) {
+	if !admin {
+		return nil, errorf(CodePermission, "peer reset: only root and the daemon's own user may do that")
+	}
+	if !r.Addr.IsValid() {
+		return nil, errorf(CodeBadRequest, "peer reset: no address")
+	}
+	n, err := b.PeerReset(r.Addr)
+	return &PeerReset{Addr: r.Addr, Reset: n}, err
+}
+
+// normalize makes empty lists of nil ones: readers need no case for null.
+func (s *Status) normalize() {
+	s.Listen = nonNil(s.Listen)
+	s.Transports = nonNil(s.Transports)
+	s.Warnings = nonNil(s.Warnings)
+}
+
+func nonNil[T any](s []T) []T {
+	if s == nil {
+		return []T{}
+	}
+	return s
+}
+
+// Parse reads a response. A response that carries an error is returned as that
+// *Error; one of another schema, or not of kind, as an error that says so.
+func Parse(b []byte, kind Kind) (*Response, error) {
+	var v struct {
+		Schema string `json:"schema"`
+	}
+	if err := json.Unmarshal(b, &v); err != nil {
+		return nil, fmt.Errorf("the daemon's answer is not JSON: %w", err)
+	}
+	if v.Schema != Schema {
+		return nil, fmt.Errorf("the daemon answers with schema %q, this program reads %q: they are of different versions", v.Schema, Schema)
+	}
+	var r Response
+	if err := json.Unmarshal(b, &r); err != nil {
+		return nil, fmt.Errorf("the daemon's answer: %w", err)
+	}
+	if r.Error != nil {
+		return &r, r.Error
+	}
+	if r.Kind != kind {
+		return nil, fmt.Errorf("the daemon answered %q to %q", r.Kind, kind)
+	}
+	return &r, nil
+}

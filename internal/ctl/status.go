@@ -1,0 +1,69 @@
+package ctl
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/stats"
+)
+
+// CounterList is every counter and gauge of the statistics mapping, an object
+// in the mapping's order.
+type CounterList []Counter
+
+// Counter is one of them.
+type Counter struct {
+	Name  string
+	Value uint64
+}
+
+// StallAfter: an engine that should be running and has not published for this
+// long is reported as stuck.
+const StallAfter = time.Second
+
+// Fill sets what the statistics mapping knows, so that the daemon's status and
+// rdsctl status --offline agree.
+func (s *Status) Fill(snap *stats.Snapshot, now time.Time) {
+	s.PID = snap.PID
+	s.Instance = ID(snap.Instance)
+	s.Started = time.Unix(0, snap.Start).UTC()
+	s.Uptime = max(0, now.Sub(s.Started))
+
+	get := func(c stats.Counter) uint64 {
+		v, _ := snap.Get(c.String())
+		return v
+	}
+	h := &snap.Turns
+	s.Engine = EngineInfo{
+		State:   snap.State.String(),
+		Late:    snap.Late(now),
+		Turns:   h.Turns,
+		TurnP50: h.Quantile(0.50),
+		TurnP99: h.Quantile(0.99),
+		TurnMax: h.Max,
+		Stalls:  get(stats.EngineStalls),
+	}
+	if h.Turns > 0 {
+		s.Engine.TurnMean = h.Sum / time.Duration(h.Turns)
+	}
+	if s.Engine.Late >= StallAfter {
+		s.Warnings = append(s.Warnings, fmt.Sprintf("the engine has not turned for %v", s.Engine.Late.Round(time.Millisecond)))
+	}
+	s.Counts = Counts{
+		Clients:        get(stats.Clients),
+		Sockets:        get(stats.Sockets),
+		Peers:          get(stats.Peers),
+		PeersUp:        get(stats.PeersUp),
+		CongestedPorts: get(stats.CongestedPorts),
+		Regions:        get(stats.Regions),
+		OpsOutstanding: get(stats.OpsOutstanding),
+	}
+	s.Memory.Registered = get(stats.RegisteredBytes)
+	s.Memory.Shared = get(stats.SharedBytes)
+	s.Memory.Pool = get(stats.PoolBytes)
+	s.Memory.Held = get(stats.HeldBytes)
+	s.Counters = make(CounterList, len(snap.Values))
+	for i, v := range snap.Values {
+		s.Counters[i] = Counter{v.Name, v.Value}
+	}
+}

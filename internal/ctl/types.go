@@ -1,0 +1,206 @@
+// Package ctl is what rdsctl and the daemon say to each other: JSON requests
+// and responses under one versioned schema, and the service that answers them.
+// internal/ipc carries the bytes.
+//
+// The schema only grows: fields are added within rdsd.v1, never renamed,
+// retyped or removed. Units are in the names (_bytes, _ns); durations are
+// nanoseconds; instants are RFC 3339; sequence numbers, which pass 2^53, are
+// decimal strings, instance ids hexadecimal strings.
+package ctl
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"time"
+)
+
+// Schema names the format of requests and responses.
+const Schema = "rdsd.v1"
+
+// Kind of a request and of its response.
+type Kind string
+
+const (
+	KindStatus    Kind = "status"
+	KindSockets   Kind = "sockets"
+	KindPeers     Kind = "peers"
+	KindPing      Kind = "ping"
+	KindPeerReset Kind = "peer-reset"
+)
+
+// Kinds lists all there are.
+func Kinds() []Kind {
+	return []Kind{KindStatus, KindSockets, KindPeers, KindPing, KindPeerReset}
+}
+
+// Request of rdsctl.
+type Request struct {
+	Schema string `json:"schema"`
+	Kind   Kind   `json:"kind"`
+	// Addr: the peer of ping and peer-reset.
+	Addr netip.Addr `json:"addr,omitzero"`
+	// Timeout of ping, 0 = DefaultPingTimeout, at most MaxPingTimeout.
+	Timeout time.Duration `json:"timeout_ns,omitzero"`
+}
+
+// Response to a Request: the field of its kind, or Error.
+type Response struct {
+	Schema    string       `json:"schema"`
+	Kind      Kind         `json:"kind"`
+	Status    *Status      `json:"status,omitempty"`
+	Sockets   []SocketInfo `json:"sockets,omitzero"`
+	Peers     []PeerInfo   `json:"peers,omitzero"`
+	Ping      *Ping        `json:"ping,omitempty"`
+	PeerReset *PeerReset   `json:"peer_reset,omitempty"`
+	Error     *Error       `json:"error,omitempty"`
+}
+
+// ID is a 64-bit identity, 16 hexadecimal digits in JSON.
+type ID uint64
+
+func (id ID) String() string { return fmt.Sprintf("%016x", uint64(id)) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (id *ID) UnmarshalText(b []byte) error {
+	n, err := strconv.ParseUint(string(b), 16, 64)
+	*id = ID(n)
+	return err
+}
+
+// Status of the daemon. With Offline it comes from the statistics mapping
+// alone, and what is not in there is empty.
+type Status struct {
+	Offline  bool          `json:"offline"`
+	Version  string        `json:"version"`
+	PID      int           `json:"pid"`
+	Started  time.Time     `json:"started"`
+	Uptime   time.Duration `json:"uptime_ns"`
+	Instance ID            `json:"instance"`
+
+	Socket  string           `json:"socket"`
+	Stats   string           `json:"stats"`
+	Listen  []netip.AddrPort `json:"listen"`
+	Metrics string           `json:"metrics"` // "" = off
+
+	CRC        string      `json:"crc"` // "auto", "on", "off"
+	Transports []Choice    `json:"transports"`
+	Congestion Congestion  `json:"congestion_control"`
+	Engine     EngineInfo  `json:"engine"`
+	Counts     Counts      `json:"counts"`
+	Memory     Memory      `json:"memory"`
+	Warnings   []string    `json:"warnings"`
+	Counters   CounterList `json:"counters"`
+}
+
+// Choice is one transport the daemon decided about, and why.
+type Choice struct {
+	Name string `json:"name"` // "soft", "ibv"
+	Used bool   `json:"used"`
+	Why  string `json:"why"`
+}
+
+// Congestion is the TCP congestion control of the connections to peers.
+type Congestion struct {
+	Wanted string `json:"wanted"`
+	Used   string `json:"used"`
+	Why    string `json:"why"` // why Used is not Wanted, "" if it is
+}
+
+// EngineInfo is how the engine's loop does.
+type EngineInfo struct {
+	State    string        `json:"state"` // "starting", "running", "sleeping", "stopped"
+	Late     time.Duration `json:"late_ns"`
+	Turns    uint64        `json:"turns"`
+	TurnMean time.Duration `json:"turn_mean_ns"`
+	TurnP50  time.Duration `json:"turn_p50_ns"`
+	TurnP99  time.Duration `json:"turn_p99_ns"`
+	TurnMax  time.Duration `json:"turn_max_ns"`
+	Stalls   uint64        `json:"stalls"`
+}
+
+// Counts of what is open.
+type Counts struct {
+	Clients        uint64 `json:"clients"`
+	Sockets        uint64 `json:"sockets"`
+	Peers          uint64 `json:"peers"`
+	PeersUp        uint64 `json:"peers_up"`
+	CongestedPorts uint64 `json:"congested_ports"`
+	Regions        uint64 `json:"regions"`
+	OpsOutstanding uint64 `json:"ops_outstanding"`
+}
+
+// Memory the daemon holds.
+type Memory struct {
+	Registered uint64 `json:"registered_bytes"` // clients' buffers for RDMA
+	Limit      uint64 `json:"registered_limit_bytes"`
+	Shared     uint64 `json:"shared_bytes"` // clients' rings, tables and arenas
+	Pool       uint64 `json:"pool_bytes"`   // the daemon's own buffers
+	Held       uint64 `json:"held_bytes"`   // arrived payload that waits for its reader
+}
+
+// SocketInfo is one bound socket.
+type SocketInfo struct {
+	Addr         netip.Addr `json:"addr"`
+	Port         uint16     `json:"port"`
+	Incarnation  uint32     `json:"incarnation"`
+	Owner        Owner      `json:"owner"`
+	SendMessages uint64     `json:"send_queued_messages"`
+	SendBytes    uint64     `json:"send_queued_bytes"`
+	RecvBytes    uint64     `json:"recv_bytes"`
+	RecvLimit    uint64     `json:"recv_limit_bytes"`
+	Congested    bool       `json:"congested"`
+	Ops          uint64     `json:"ops_outstanding"`
+}
+
+// Owner is the process that holds a socket.
+type Owner struct {
+	PID  int    `json:"pid"`
+	UID  uint32 `json:"uid"`
+	Name string `json:"name"` // what the client called itself at hello
+}
+
+// PeerInfo is one connection: a local address, a peer's address and a lane.
+type PeerInfo struct {
+	Local     netip.Addr `json:"local"`
+	Remote    netip.Addr `json:"remote"`
+	Lane      uint8      `json:"lane"`
+	State     string     `json:"state"` // "down", "connecting", "up", "error"
+	Since     time.Time  `json:"since,omitzero"`
+	Instance  ID         `json:"instance"` // of the peer, 0 = not known yet
+	Transport string     `json:"transport"`
+	CRC       bool       `json:"crc"`
+
+	NextTxSeq uint64 `json:"next_tx_seq,string"`
+	AckedSeq  uint64 `json:"acked_seq,string"`
+	RxSeq     uint64 `json:"rx_seq,string"`
+
+	QueuedMessages  uint64 `json:"queued_messages"` // not sent yet
+	QueuedBytes     uint64 `json:"queued_bytes"`
+	UnackedMessages uint64 `json:"unacked_messages"` // sent, not acked yet
+	UnackedBytes    uint64 `json:"unacked_bytes"`
+	SendCredits     int    `json:"send_credits"`
+	RecvCredits     int    `json:"recv_credits"`
+
+	Resets        uint64 `json:"resets"`
+	Retransmitted uint64 `json:"retransmitted_messages"`
+	DroppedOps    uint64 `json:"dropped_ops"`
+	UnknownOps    uint64 `json:"unknown_ops"`
+	Lost          uint64 `json:"lost_messages"`
+	LastError     string `json:"last_error"` // "" = none
+}
+
+// Ping is one answered ping.
+type Ping struct {
+	Addr netip.Addr    `json:"addr"`
+	RTT  time.Duration `json:"rtt_ns"`
+}
+
+// PeerReset is the answer to peer-reset.
+type PeerReset struct {
+	Addr  netip.Addr `json:"addr"`
+	Reset int        `json:"reset"` // connections broken off; each reconnects
+}
