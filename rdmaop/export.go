@@ -85,10 +85,8 @@ func (e *Export) GrantTo(peer verbs.PeerKey, port uint16) (needGrant bool, errno
 	if e.state != ExportLive {
 		return false, unix.EINVAL
 	}
-	for _, g := range e.grants {
-		if g.peer == peer && (g.port == port || g.port == AnyPort) {
-			return false, 0
-		}
+	if e.Granted(peer, port) {
+		return false, 0
 	}
 	if len(e.grants) >= MaxGrantees {
 		return false, unix.ENOBUFS

@@ -41,6 +41,25 @@ func TestGrantTo(t *testing.T) {
 	mustGrant(t, &e, 2, 10, false)
 }
 
+func TestGranted(t *testing.T) {
+	var e Export
+	mustGrant(t, &e, 1, 10, true)
+	mustGrant(t, &e, 2, AnyPort, true)
+	for _, c := range []struct {
+		peer verbs.PeerKey
+		port uint16
+		want bool
+	}{{1, 10, true}, {1, 11, false}, {1, AnyPort, false}, {2, 11, true}, {3, 10, false}} {
+		if got := e.Granted(c.peer, c.port); got != c.want {
+			t.Errorf("Granted(%d, %d) = %v", c.peer, c.port, got)
+		}
+	}
+	e.Revoke(nil, 1)
+	if e.Granted(1, 10) {
+		t.Error("granted while being revoked")
+	}
+}
+
 func TestGrantToLimit(t *testing.T) {
 	var e Export
 	for i := range MaxGrantees {
