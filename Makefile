@@ -2,7 +2,7 @@
 
 GO          ?= go
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-BUILDFLAGS   = -trimpath -buildvcs=false -ldflags '-X main.version=$(VERSION)'
+BUILDFLAGS   = -trimpath -buildvcs=false -ldflags '-X github.com/rdsd/rdsd/internal/version.version=$(VERSION)'
 PROGRAMS     = rdsd rdsctl blockstore
 SEEDS       ?= 200
 FUZZTIME    ?= 30s
