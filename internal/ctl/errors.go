@@ -17,6 +17,7 @@ const (
 	CodeNotFound    Code = "not_found"    // no such peer
 	CodeTimeout     Code = "timeout"      // no answer in time
 	CodeUnsupported Code = "unsupported"  // not in this version of the daemon
+	CodeNoDaemon    Code = "no_daemon"    // rdsctl's own: nobody to ask
 	CodeFailed      Code = "failed"       // everything else
 )
 

@@ -2,11 +2,13 @@ package ctl
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -78,16 +80,22 @@ func handle(ctx context.Context, r *Request, admin bool, b Backend, resp *Respon
 	switch r.Kind {
 	case KindStatus:
 		s, err := b.Status()
-		s.normalize()
+		s.Normalize()
 		resp.Status = &s
 		return err
 	case KindSockets:
 		resp.Sockets, err = b.Sockets()
 		resp.Sockets = nonNil(resp.Sockets)
+		slices.SortFunc(resp.Sockets, func(a, b SocketInfo) int {
+			return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Port, b.Port))
+		})
 		return err
 	case KindPeers:
 		resp.Peers, err = b.Peers()
 		resp.Peers = nonNil(resp.Peers)
+		slices.SortFunc(resp.Peers, func(a, b PeerInfo) int {
+			return cmp.Or(a.Remote.Compare(b.Remote), a.Local.Compare(b.Local), cmp.Compare(a.Lane, b.Lane))
+		})
 		return err
 	case KindPing:
 		resp.Ping, err = ping(ctx, r, b)
@@ -130,16 +138,17 @@ func peerReset(r *Request, admin bool, b Backend) (*PeerReset, error) {
 	return &PeerReset{Addr: r.Addr, Reset: n}, err
 }
 
-// normalize makes empty lists of nil ones: readers need no case for null.
-func (s *Status) normalize() {
+// Normalize makes empty lists of nil ones: readers need no case for null.
+func (s *Status) Normalize() {
 	s.Listen = nonNil(s.Listen)
 	s.Transports = nonNil(s.Transports)
 	s.Warnings = nonNil(s.Warnings)
+	s.Counters = nonNil(s.Counters)
 }
 
-func nonNil[T any](s []T) []T {
+func nonNil[S ~[]T, T any](s S) S {
 	if s == nil {
-		return []T{}
+		return S{}
 	}
 	return s
 }
@@ -166,5 +175,27 @@ func Parse(b []byte, kind Kind) (*Response, error) {
 	if r.Kind != kind {
 		return nil, fmt.Errorf("the daemon answered %q to %q", r.Kind, kind)
 	}
+	if !r.complete() {
+		return nil, fmt.Errorf("the daemon's answer to %q is empty", kind)
+	}
 	return &r, nil
+}
+
+// complete reports whether the field of r's kind is there.
+func (r *Response) complete() bool {
+	switch r.Kind {
+	case KindStatus:
+		return r.Status != nil
+	case KindSockets:
+		return r.Sockets != nil
+	case KindPeers:
+		return r.Peers != nil
+	case KindPing:
+		return r.Ping != nil
+	case KindPeerReset:
+		return r.PeerReset != nil
+	case KindPingReport:
+		return r.PingReport != nil
+	}
+	return false
 }

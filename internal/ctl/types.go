@@ -27,9 +27,12 @@ const (
 	KindPeers     Kind = "peers"
 	KindPing      Kind = "ping"
 	KindPeerReset Kind = "peer-reset"
+
+	// KindPingReport is rdsctl's own: what it prints for a series of pings.
+	KindPingReport Kind = "ping-report"
 )
 
-// Kinds lists all there are.
+// Kinds lists all requests there are.
 func Kinds() []Kind {
 	return []Kind{KindStatus, KindSockets, KindPeers, KindPing, KindPeerReset}
 }
@@ -46,14 +49,15 @@ type Request struct {
 
 // Response to a Request: the field of its kind, or Error.
 type Response struct {
-	Schema    string       `json:"schema"`
-	Kind      Kind         `json:"kind"`
-	Status    *Status      `json:"status,omitempty"`
-	Sockets   []SocketInfo `json:"sockets,omitzero"`
-	Peers     []PeerInfo   `json:"peers,omitzero"`
-	Ping      *Ping        `json:"ping,omitempty"`
-	PeerReset *PeerReset   `json:"peer_reset,omitempty"`
-	Error     *Error       `json:"error,omitempty"`
+	Schema     string       `json:"schema"`
+	Kind       Kind         `json:"kind"`
+	Status     *Status      `json:"status,omitempty"`
+	Sockets    []SocketInfo `json:"sockets,omitzero"`
+	Peers      []PeerInfo   `json:"peers,omitzero"`
+	Ping       *Ping        `json:"ping,omitempty"`
+	PeerReset  *PeerReset   `json:"peer_reset,omitempty"`
+	PingReport *PingReport  `json:"ping_report,omitempty"`
+	Error      *Error       `json:"error,omitempty"`
 }
 
 // ID is a 64-bit identity, 16 hexadecimal digits in JSON.

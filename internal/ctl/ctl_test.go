@@ -1,0 +1,328 @@
+package ctl
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/stats"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// fake answers with one of everything, or with err.
+type fake struct {
+	err   error
+	empty bool
+	block bool // Ping waits for its ctx
+}
+
+var t0 = time.Date(2026, 1, 2, 3, 4, 5, 600, time.UTC)
+
+func (f *fake) Status() (Status, error) {
+	if f.empty || f.err != nil {
+		return Status{}, f.err
+	}
+	mem := make([]uint64, stats.Size/8)
+	b, err := stats.NewBlock(mem, stats.Info{PID: 4711, Instance: 0xfedcba9876543210, Start: t0.UnixNano()})
+	if err != nil {
+		return Status{}, err
+	}
+	for i := range b.C {
+		b.C[i] = uint64(i) + 1000
+	}
+	b.Turn(1000)
+	b.Turn(3000)
+	b.SetState(stats.Running)
+	b.Publish(t0.Add(time.Minute).UnixNano())
+	r, err := stats.NewReader(mem)
+	if err != nil {
+		return Status{}, err
+	}
+	s := Status{
+		Version: "v0.1.0", Socket: "/run/rdsd/rdsd.sock", Stats: "/run/rdsd/rdsd.sock.stats",
+		Listen:  []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:18634"), netip.MustParseAddrPort("[::1]:18634")},
+		Metrics: "127.0.0.1:9464", CRC: "auto",
+		Transports: []Choice{{"soft", true, "the default"}, {"ibv", false, "built without it"}},
+		Congestion: Congestion{"cubic", "reno", "operation not permitted"},
+		Memory:     Memory{Limit: 4 << 30},
+	}
+	snap := r.Snapshot()
+	s.Fill(&snap, t0.Add(time.Minute+2*time.Second))
+	return s, nil
+}
+
+func (f *fake) Sockets() ([]SocketInfo, error) {
+	if f.empty || f.err != nil {
+		return nil, f.err
+	}
+	a := netip.MustParseAddr("127.0.0.1")
+	return []SocketInfo{
+		{Addr: a, Port: 4000, Incarnation: 9, Owner: Owner{12, 1000, "blockstore"}, SendMessages: 1, SendBytes: 2, RecvBytes: 3, RecvLimit: 4, Congested: true, Ops: 5},
+		{Addr: a, Port: 80, Incarnation: 8, Owner: Owner{13, 0, ""}},
+	}, nil
+}
+
+func (f *fake) Peers() ([]PeerInfo, error) {
+	if f.empty || f.err != nil {
+		return nil, f.err
+	}
+	a, b := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.2")
+	return []PeerInfo{
+		{Local: a, Remote: b, Lane: 1, State: "up", Since: t0, Instance: 0x0123456789abcdef, Transport: "soft", CRC: true,
+			NextTxSeq: 1<<63 + 1, AckedSeq: 1 << 63, RxSeq: 77, QueuedMessages: 1, QueuedBytes: 2, UnackedMessages: 3, UnackedBytes: 4,
+			SendCredits: 5, RecvCredits: 6, Resets: 7, Retransmitted: 8, DroppedOps: 9, UnknownOps: 10, Lost: 11, LastError: "reset"},
+		{Local: a, Remote: b, State: "down"},
+	}, nil
+}
+
+func (f *fake) PeerReset(addr netip.Addr) (int, error) {
+	if f.err != nil {
+		return 0, f.err
+	}
+	return 2, nil
+}
+
+func (f *fake) Ping(ctx context.Context, addr netip.Addr) (time.Duration, error) {
+	if f.block {
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}
+	return 31415 * time.Nanosecond, f.err
+}
+
+func serve(t *testing.T, req string, admin bool, b Backend) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	if err := json.Indent(&out, Serve(t.Context(), []byte(req), admin, b), "", "  "); err != nil {
+		t.Fatal(err)
+	}
+	return append(out.Bytes(), '\n')
+}
+
+func TestGolden(t *testing.T) {
+	const schema = `"schema":"rdsd.v1",`
+	for _, tc := range []struct {
+		name, req string
+		admin     bool
+		backend   fake
+	}{
+		{"status", `{` + schema + `"kind":"status"}`, false, fake{}},
+		{"sockets", `{` + schema + `"kind":"sockets"}`, false, fake{}},
+		{"peers", `{` + schema + `"kind":"peers"}`, false, fake{}},
+		{"ping", `{` + schema + `"kind":"ping","addr":"127.0.0.2","timeout_ns":1000000}`, false, fake{}},
+		{"peer-reset", `{` + schema + `"kind":"peer-reset","addr":"127.0.0.2"}`, true, fake{}},
+		{"status-empty", `{` + schema + `"kind":"status"}`, false, fake{empty: true}},
+		{"sockets-empty", `{` + schema + `"kind":"sockets"}`, false, fake{empty: true}},
+		{"peers-empty", `{` + schema + `"kind":"peers"}`, false, fake{empty: true}},
+		{"error", `{` + schema + `"kind":"peers"}`, false, fake{err: errors.New("the engine is gone")}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := serve(t, tc.req, tc.admin, &tc.backend)
+			golden(t, tc.name, got)
+			// And back: nothing is lost or renamed on the reader's side.
+			r, err := Parse(got, Kind(strings.TrimSuffix(tc.name, "-empty")))
+			if tc.backend.err != nil {
+				if err == nil || err.Error() != "the engine is gone" {
+					t.Errorf("parsed error: %v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := json.Marshal(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out bytes.Buffer
+			if err := json.Indent(&out, again, "", "  "); err != nil {
+				t.Fatal(err)
+			}
+			if out.String()+"\n" != string(got) {
+				t.Errorf("read and written again:\n%s", &out)
+			}
+		})
+	}
+}
+
+func TestGoldenPingReport(t *testing.T) {
+	r := PingReport{Addr: netip.MustParseAddr("127.0.0.2"), Replies: []PingReply{}}
+	r.Add(PingReply{Seq: 1, RTT: 3000})
+	r.Add(PingReply{Seq: 2, Error: &Error{CodeTimeout, "no answer"}})
+	r.Add(PingReply{Seq: 3, RTT: 1000})
+	r.Summarize()
+	got, err := json.MarshalIndent(&Response{Schema: Schema, Kind: KindPingReport, PingReport: &r}, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "ping-report", append(got, '\n'))
+}
+
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".json")
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestServeErrors(t *testing.T) {
+	gone := errors.Join(ErrNotFound, errors.New("no connection to 127.0.0.9"))
+	for _, tc := range []struct {
+		name, req string
+		admin     bool
+		backend   fake
+		code      Code
+		message   string
+	}{
+		{"not JSON", `hello`, false, fake{}, CodeBadRequest, "request is not JSON: "},
+		{"empty", ``, false, fake{}, CodeBadRequest, "request is not JSON: "},
+		{"two requests", `{"schema":"rdsd.v1","kind":"status"}{}`, false, fake{}, CodeBadRequest, "request is not JSON: "},
+		{"no schema", `{"kind":"status"}`, false, fake{}, CodeVersion, `request has schema "", this daemon speaks "rdsd.v1"`},
+		{"newer", `{"schema":"rdsd.v2","kind":7}`, false, fake{}, CodeVersion, `request has schema "rdsd.v2", this daemon speaks "rdsd.v1": use the rdsctl`},
+		{"unknown field", `{"schema":"rdsd.v1","kind":"status","colour":1}`, false, fake{}, CodeBadRequest, `request: json: unknown field "colour"`},
+		{"bad address", `{"schema":"rdsd.v1","kind":"ping","addr":"x"}`, false, fake{}, CodeBadRequest, "request: "},
+		{"unknown kind", `{"schema":"rdsd.v1","kind":"reboot"}`, true, fake{}, CodeUnknownKind, `unknown request "reboot"; this daemon knows [status sockets peers ping peer-reset]`},
+		{"ping nobody", `{"schema":"rdsd.v1","kind":"ping"}`, false, fake{}, CodeBadRequest, "ping: no address"},
+		{"ping for ever", `{"schema":"rdsd.v1","kind":"ping","addr":"::1","timeout_ns":3600000000000}`, false, fake{}, CodeBadRequest, "ping: timeout 1h0m0s is not between 0 and 1m0s"},
+		{"ping before", `{"schema":"rdsd.v1","kind":"ping","addr":"::1","timeout_ns":-1}`, false, fake{}, CodeBadRequest, "ping: timeout -1ns is not"},
+		{"no answer", `{"schema":"rdsd.v1","kind":"ping","addr":"::1","timeout_ns":1}`, false, fake{block: true}, CodeTimeout, "no answer from ::1 within 1ns: "},
+		{"reset nobody", `{"schema":"rdsd.v1","kind":"peer-reset"}`, true, fake{}, CodeBadRequest, "peer reset: no address"},
+		{"reset by others", `{"schema":"rdsd.v1","kind":"peer-reset","addr":"::1"}`, false, fake{}, CodePermission, "peer reset: only root and the daemon's own user may do that"},
+		{"reset unknown", `{"schema":"rdsd.v1","kind":"peer-reset","addr":"::1"}`, true, fake{err: gone}, CodeNotFound, "not found\nno connection to 127.0.0.9"},
+		{"unsupported", `{"schema":"rdsd.v1","kind":"status"}`, true, fake{err: ErrUnsupported}, CodeUnsupported, "not supported by this version"},
+		{"failed", `{"schema":"rdsd.v1","kind":"sockets"}`, true, fake{err: errors.New("boom")}, CodeFailed, "boom"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			out := Serve(t.Context(), []byte(tc.req), tc.admin, &tc.backend)
+			r, err := Parse(out, KindStatus)
+			e, ok := errors.AsType[*Error](err)
+			if !ok {
+				t.Fatalf("no error in %s (%v)", out, err)
+			}
+			if e.Code != tc.code || !strings.HasPrefix(e.Message, tc.message) {
+				t.Errorf("got  %s: %s\nwant %s: %s", e.Code, e.Message, tc.code, tc.message)
+			}
+			if r.Status != nil || r.Peers != nil || r.Sockets != nil || r.Ping != nil || r.PeerReset != nil {
+				t.Errorf("data beside an error: %s", out)
+			}
+		})
+	}
+}
+
+func TestErrorIs(t *testing.T) {
+	for code, target := range map[Code]error{
+		CodeNotFound: ErrNotFound, CodePermission: ErrPermission, CodeUnsupported: ErrUnsupported, CodeTimeout: context.DeadlineExceeded,
+	} {
+		if !errors.Is(&Error{Code: code}, target) || errors.Is(&Error{Code: CodeFailed}, target) {
+			t.Errorf("%s is not (only) %v", code, target)
+		}
+	}
+}
+
+func TestParseErrors(t *testing.T) {
+	for _, tc := range []struct{ in, want string }{
+		{"", "the daemon's answer is not JSON: "},
+		{`{"schema":"rdsd.v9","kind":{}}`, `the daemon answers with schema "rdsd.v9", this program reads "rdsd.v1": they are of different versions`},
+		{`{"schema":"rdsd.v1","kind":"peers"}`, `the daemon answered "peers" to "status"`},
+		{`{"schema":"rdsd.v1","kind":"status","status":7}`, "the daemon's answer: "},
+		{`{"schema":"rdsd.v1","kind":"status"}`, `the daemon's answer to "status" is empty`},
+		{`{"schema":"rdsd.v1","kind":"status","status":{"counters":{"a":-1}}}`, "the daemon's answer: "},
+		{`{"schema":"rdsd.v1","kind":"status","status":{"counters":[1]}}`, "the daemon's answer: "},
+	} {
+		if _, err := Parse([]byte(tc.in), KindStatus); err == nil || !strings.HasPrefix(err.Error(), tc.want) {
+			t.Errorf("%s: %v, want %s", tc.in, err, tc.want)
+		}
+	}
+	// A newer daemon's additions are no error.
+	if _, err := Parse([]byte(`{"schema":"rdsd.v1","kind":"peers","peers":[{"lane":1,"colour":"red"}],"more":1}`), KindPeers); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestFillWarnsOfAStuckEngine(t *testing.T) {
+	for _, tc := range []struct {
+		state stats.State
+		after time.Duration
+		warn  bool
+	}{
+		{stats.Running, StallAfter - 1, false},
+		{stats.Running, 3200 * time.Millisecond, true},
+		{stats.Sleeping, time.Hour, false},
+		{stats.Stopped, time.Hour, false},
+	} {
+		snap := stats.Snapshot{State: tc.state, Beat: t0.UnixNano()}
+		var s Status
+		s.Fill(&snap, t0.Add(tc.after))
+		if got := len(s.Warnings) > 0; got != tc.warn {
+			t.Errorf("%v after %v: warnings %v", tc.state, tc.after, s.Warnings)
+		}
+		if tc.warn && s.Warnings[0] != "the engine has not turned for 3.2s" {
+			t.Errorf("warning %q", s.Warnings[0])
+		}
+	}
+}
+
+func TestPingReport(t *testing.T) {
+	r := PingReport{}
+	r.Summarize()
+	if r.P99 != 0 {
+		t.Error("percentiles of nothing")
+	}
+	for i := range 2 * maxReplies {
+		r.Add(PingReply{Seq: i, RTT: time.Duration(i%100 + 1)})
+	}
+	r.Summarize()
+	if r.Sent != 2*maxReplies || r.Received != r.Sent || len(r.Replies) > maxReplies {
+		t.Errorf("%d sent, %d received, %d kept", r.Sent, r.Received, len(r.Replies))
+	}
+	if want := []time.Duration{1, 50, 99, 100}; !reflect.DeepEqual([]time.Duration{r.Min, r.P50, r.P99, r.Max}, want) {
+		t.Errorf("min %d p50 %d p99 %d max %d", r.Min, r.P50, r.P99, r.Max)
+	}
+}
+
+func FuzzServe(f *testing.F) {
+	f.Add([]byte(`{"schema":"rdsd.v1","kind":"status"}`))
+	f.Add([]byte(`{"schema":"rdsd.v1","kind":"ping","addr":"127.0.0.1","timeout_ns":1}`))
+	f.Add([]byte(`{"schema":"rdsd.v1","kind":"\u0000"}`))
+	f.Fuzz(func(t *testing.T, req []byte) {
+		out := Serve(t.Context(), req, true, &fake{})
+		if !json.Valid(out) {
+			t.Fatalf("answer is not JSON: %s", out)
+		}
+	})
+}
+
+func FuzzParse(f *testing.F) {
+	for _, name := range []string{"status", "peers", "sockets", "ping", "error"} {
+		b, err := os.ReadFile(filepath.Join("testdata", name+".json"))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b, name)
+	}
+	f.Fuzz(func(t *testing.T, b []byte, kind string) {
+		if r, err := Parse(b, Kind(kind)); err == nil && (r == nil || r.Schema != Schema) {
+			t.Fatalf("accepted %s", b)
+		}
+	})
+}

@@ -1,0 +1,58 @@
+package ctl
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// PingReport is a series of pings as rdsctl reports it.
+type PingReport struct {
+	Addr     netip.Addr    `json:"addr"`
+	Sent     int           `json:"sent"`
+	Received int           `json:"received"`
+	Min      time.Duration `json:"rtt_min_ns"`
+	P50      time.Duration `json:"rtt_p50_ns"`
+	P99      time.Duration `json:"rtt_p99_ns"`
+	Max      time.Duration `json:"rtt_max_ns"`
+	Replies  []PingReply   `json:"replies"`
+}
+
+// PingReply is one of them: a round trip, or why there was none.
+type PingReply struct {
+	Seq   int           `json:"seq"`
+	RTT   time.Duration `json:"rtt_ns,omitzero"`
+	Error *Error        `json:"error,omitempty"`
+}
+
+// maxReplies are kept one by one; an endless ping keeps the newest.
+const maxReplies = 100_000
+
+// Add counts one ping.
+func (r *PingReport) Add(reply PingReply) {
+	r.Sent++
+	if reply.Error == nil {
+		r.Received++
+	}
+	if len(r.Replies) >= maxReplies {
+		r.Replies = slices.Delete(r.Replies, 0, len(r.Replies)-maxReplies/2)
+	}
+	r.Replies = append(r.Replies, reply)
+}
+
+// Summarize computes minimum, maximum and the nearest-rank percentiles of the
+// replies kept.
+func (r *PingReport) Summarize() {
+	var rtts []time.Duration
+	for _, reply := range r.Replies {
+		if reply.Error == nil {
+			rtts = append(rtts, reply.RTT)
+		}
+	}
+	if len(rtts) == 0 {
+		return
+	}
+	slices.Sort(rtts)
+	rank := func(percent int) time.Duration { return rtts[max(0, (len(rtts)*percent+99)/100-1)] }
+	r.Min, r.P50, r.P99, r.Max = rtts[0], rank(50), rank(99), rtts[len(rtts)-1]
+}
