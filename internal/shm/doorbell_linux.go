@@ -1,0 +1,142 @@
+package shm
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Doorbell is a pipe: who sleeps keeps Recv, who rings keeps Send.
+//
+// It is not an eventfd, because an eventfd is one open file for both sides:
+// the other side could clear its O_NONBLOCK and fill the counter, and the next
+// ring would block its caller for good. The ends of a pipe are two open files,
+// and each side holds only its own.
+type Doorbell struct {
+	Recv, Send int // -1 when closed or handed over
+}
+
+// NewDoorbell makes a doorbell, both ends close-on-exec and non-blocking.
+func NewDoorbell() (*Doorbell, error) {
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return nil, fmt.Errorf("doorbell: %w", explain("pipe2", err))
+	}
+	return &Doorbell{Recv: p[0], Send: p[1]}, nil
+}
+
+// Close closes the ends that are still here.
+func (d *Doorbell) Close() error {
+	return errors.Join(closeFD(&d.Recv), closeFD(&d.Send))
+}
+
+// closeFD closes *fd, once.
+func closeFD(fd *int) error {
+	if *fd < 0 {
+		return nil
+	}
+	f := *fd
+	*fd = -1
+	return os.NewSyscallError("close", unix.Close(f))
+}
+
+// Ring wakes the side that polls the other end of fd, a Doorbell's Send end or
+// an eventfd of one's own. It does not block; a bell that is full rings
+// already, and one whose owner is gone need not be heard.
+func Ring(fd int) {
+	one := uint64(1)
+	for {
+		_, _, errno := syscall.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&one)), unsafe.Sizeof(one))
+		if errno != unix.EINTR {
+			return
+		}
+	}
+}
+
+// Drain silences fd, a Doorbell's Recv end or an eventfd of one's own, so that
+// it polls readable only after the next ring. It does not block. After a flood
+// of rings it may take several calls.
+func Drain(fd int) {
+	var buf [512]byte
+	for {
+		_, _, errno := syscall.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&buf)), unsafe.Sizeof(buf))
+		if errno != unix.EINTR {
+			return
+		}
+	}
+}
+
+// FDWaiter waits in ppoll for the daemon's ring or one from this process.
+type FDWaiter struct {
+	bell int // Recv end of the client's doorbell
+	self int // eventfd: Ring
+	now  func() int64
+	fds  [2]unix.PollFd
+}
+
+// NewFDWaiter takes bell, the Recv end of the client's doorbell, over: Close
+// closes it. Deadlines are in nanoseconds of now, which may be nil if no Wait
+// has a deadline. After an error bell is still the caller's.
+func NewFDWaiter(bell int, now func() int64) (*FDWaiter, error) {
+	self, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("waiter: %w", explain("eventfd", err))
+	}
+	return &FDWaiter{bell: bell, self: self, now: now}, nil
+}
+
+// Wait implements Waiter. It does not allocate.
+func (w *FDWaiter) Wait(deadlineNs int64) {
+	for {
+		var timeout *unix.Timespec
+		var ts unix.Timespec
+		if deadlineNs != 0 {
+			ts = unix.NsecToTimespec(max(0, deadlineNs-w.now()))
+			timeout = &ts
+		}
+		w.fds = [2]unix.PollFd{{Fd: int32(w.bell), Events: unix.POLLIN}, {Fd: int32(w.self), Events: unix.POLLIN}}
+		n, err := unix.Ppoll(w.fds[:], timeout, nil)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			// Out of kernel memory: returning early is allowed, spinning hot
+			// on the failing call is not.
+			time.Sleep(time.Millisecond)
+			return
+		}
+		if n > 0 {
+			w.drain()
+		}
+		return
+	}
+}
+
+func (w *FDWaiter) drain() {
+	if w.fds[0].Revents&unix.POLLIN != 0 {
+		Drain(w.bell)
+	} else if w.fds[0].Revents != 0 {
+		// The daemon closed its end. The control socket says so, too; here it
+		// must only not turn the wait into a busy loop.
+		w.bell = -w.bell - 1
+	}
+	if w.fds[1].Revents != 0 {
+		Drain(w.self)
+	}
+}
+
+// Ring implements Waiter.
+func (w *FDWaiter) Ring() { Ring(w.self) }
+
+// Close implements Waiter.
+func (w *FDWaiter) Close() error {
+	if w.bell < 0 {
+		w.bell = -w.bell - 1
+	}
+	return errors.Join(closeFD(&w.bell), closeFD(&w.self))
+}

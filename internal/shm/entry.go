@@ -1,0 +1,42 @@
+package shm
+
+import "unsafe"
+
+// Entry is one ring entry: 64 bytes, aligned to 8, that hold one descriptor.
+// Its first byte is the descriptor's kind. The methods give the same memory
+// the type of a descriptor; which one is valid follows from Kind.
+type Entry [EntrySize / 8]uint64
+
+// Kind is the first byte: a Kind (submission ring) or an EvKind (event ring).
+func (e *Entry) Kind() uint8 { return *(*uint8)(unsafe.Pointer(e)) }
+
+// Sub views e as the descriptor of KindSend, KindSendOp and KindCancel.
+func (e *Entry) Sub() *Sub { return (*Sub)(unsafe.Pointer(e)) }
+
+// SubOp views e as the operation that follows a KindSendOp entry.
+func (e *Entry) SubOp() *SubOp { return (*SubOp)(unsafe.Pointer(e)) }
+
+// SubDest views e as the descriptor of KindOpenDest and KindCloseDest.
+func (e *Entry) SubDest() *SubDest { return (*SubDest)(unsafe.Pointer(e)) }
+
+// Event views e as the descriptor of EvData.
+func (e *Entry) Event() *Event { return (*Event)(unsafe.Pointer(e)) }
+
+// Status views e as the descriptor of EvStatus.
+func (e *Entry) Status() *EventStatus { return (*EventStatus)(unsafe.Pointer(e)) }
+
+// Notice views e as the descriptor of EvNotice, EvBarrier and EvRelief.
+func (e *Entry) Notice() *EventNotice { return (*EventNotice)(unsafe.Pointer(e)) }
+
+// Every descriptor fills one entry, and every table entry one cache line.
+const (
+	_ = -(EntrySize ^ unsafe.Sizeof(Entry{}))
+	_ = -(EntrySize ^ unsafe.Sizeof(Sub{}))
+	_ = -(EntrySize ^ unsafe.Sizeof(SubOp{}))
+	_ = -(EntrySize ^ unsafe.Sizeof(SubDest{}))
+	_ = -(EntrySize ^ unsafe.Sizeof(Event{}))
+	_ = -(EntrySize ^ unsafe.Sizeof(EventStatus{}))
+	_ = -(EntrySize ^ unsafe.Sizeof(EventNotice{}))
+	_ = -(64 ^ unsafe.Sizeof(Slot{}))
+	_ = -(64 ^ unsafe.Sizeof(Cell{}))
+)

@@ -1,0 +1,54 @@
+package shm
+
+import "sync/atomic"
+
+// Table is what the daemon publishes about a client's destinations: Params.Slots
+// slots and then Params.Cells cells. The client maps it read-only.
+type Table struct {
+	slots []Slot
+	cells []Cell
+}
+
+// TableSize is the size in bytes of a table, whole pages.
+func TableSize(slots, cells uint32) int {
+	return roundUp((int(slots)+int(cells))*EntrySize, headerSize)
+}
+
+// NewTable views mem, at least TableSize bytes aligned to 8, as a table. It
+// writes nothing: the daemon starts with zeroed memory.
+func NewTable(mem []byte, slots, cells uint32) *Table {
+	return &Table{
+		slots: array[Slot](mem, 0, slots),
+		cells: array[Cell](mem, int(slots)*EntrySize, cells),
+	}
+}
+
+// Slot is destination slot i.
+func (t *Table) Slot(i uint32) *Slot { return &t.slots[i] }
+
+// Cell is barrier cell i.
+func (t *Table) Cell(i uint32) *Cell { return &t.cells[i] }
+
+// LoadGen is the SubDest.Gen the daemon opened the slot with, 0 = closed.
+func (s *Slot) LoadGen() uint32 { return atomic.LoadUint32(&s.Gen) }
+
+// StoreGen opens or closes the slot; it comes after the other fields.
+func (s *Slot) StoreGen(v uint32) { atomic.StoreUint32(&s.Gen, v) }
+
+// LoadCongested is 1 while the destination takes nothing (ENOBUFS).
+func (s *Slot) LoadCongested() uint32 { return atomic.LoadUint32(&s.Congested) }
+
+// StoreCongested publishes congestion.
+func (s *Slot) StoreCongested(v uint32) { atomic.StoreUint32(&s.Congested, v) }
+
+// LoadState is the state of the connection to the destination's host.
+func (s *Slot) LoadState() uint32 { return atomic.LoadUint32(&s.State) }
+
+// StoreState publishes the connection's state.
+func (s *Slot) StoreState(v uint32) { atomic.StoreUint32(&s.State, v) }
+
+// LoadHWM is the barrier id up to which every operation is locally complete.
+func (c *Cell) LoadHWM() uint64 { return atomic.LoadUint64(&c.HWM) }
+
+// StoreHWM publishes the high-water mark.
+func (c *Cell) StoreHWM(v uint64) { atomic.StoreUint64(&c.HWM, v) }
