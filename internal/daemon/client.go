@@ -1,0 +1,213 @@
+package daemon
+
+import (
+	"fmt"
+
+	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// client is one attached process: its shared memory as the engine sees it.
+// Engine-owned from attach to detach.
+type client struct {
+	id   uint32
+	name string
+	pid  int
+	uid  uint32
+
+	seg    *shm.Segment
+	table  *shm.Table
+	sub    *shm.Consumer
+	ev     *shm.Producer
+	sret   *shm.IDProducer
+	rret   *shm.IDConsumer
+	params shm.Params
+
+	send []window   // send arena, one registered window each
+	recv *shm.Arena // receive arena; chunks are allocated by the engine
+
+	socks    []*socket // by socket index
+	sockFree []uint32
+	msgs     []*txMsg  // by message id: submitted and not yet returned
+	rx       []rxEntry // by receive id
+	rxFre    []uint32
+	slots    []*slot // by slot index
+	cells    []*cell
+
+	buffers map[uint32]*buffer
+	nextBuf uint32
+
+	// What did not fit the event ring waits here; nothing is lost.
+	pendOps   queue[txMsg, *txMsg] // operations whose status is to be told
+	pendNote  []*slot              // slots with notices
+	pendCells []*cell              // barriers reached
+	pendSocks []*socket            // sockets with messages in overflow
+	isStuck   bool
+	stuckAt   int64
+
+	publish bool // rings have news
+	reap    bool // receive ids to release
+	dead    bool // detached: only references remain
+	refs    int  // messages and buffers that still use its memory
+
+	bell    func()             // rings the client's doorbell
+	onKill  func(reason error) // the session was ended by the engine; any goroutine context, must not block
+	onFree  func()             // nothing uses the memory any more
+	freed   bool
+	scratch shm.Entry
+}
+
+type window struct {
+	mem []byte
+	mr  verbs.MR
+}
+
+// rxEntry is a message in the client's receive arena, not yet given back.
+type rxEntry struct {
+	sock  *socket // nil: free
+	chunk uint32
+	n     uint32
+}
+
+// attach takes a client in. Its shared memory is formatted and empty.
+func (e *Engine) attach(c *client) error {
+	p := c.params
+	c.sub, c.ev = c.seg.SubConsumer(), c.seg.EventProducer()
+	c.sret, c.rret = c.seg.SendRetProducer(), c.seg.RecvRetConsumer()
+	c.msgs = make([]*txMsg, p.MaxMsgs)
+	c.rx = make([]rxEntry, p.MaxRx)
+	c.rxFre = make([]uint32, 0, p.MaxRx)
+	for i := int(p.MaxRx) - 1; i >= 0; i-- {
+		c.rxFre = append(c.rxFre, uint32(i))
+	}
+	c.slots = make([]*slot, p.Slots)
+	c.cells = make([]*cell, p.Cells)
+	c.buffers = map[uint32]*buffer{}
+	for i := range c.send {
+		if err := e.registerWindow(c, i); err != nil {
+			return err
+		}
+	}
+	e.clients = append(e.clients, c)
+	return nil
+}
+
+// registerWindow registers send window i for posting from it: read only, the
+// address of a chunk is its offset over all windows.
+func (e *Engine) registerWindow(c *client, i int) error {
+	mr, err := e.pd.RegMR(c.send[i].mem, uint64(i)*shm.WindowSize, 0)
+	if err != nil {
+		return fmt.Errorf("register send window: %w", err)
+	}
+	c.send[i].mr = mr
+	return nil
+}
+
+// kill ends the session of a client that broke a rule. Nobody else notices.
+func (e *Engine) kill(c *client, format string, args ...any) {
+	if c.dead {
+		return
+	}
+	err := fmt.Errorf(format, args...)
+	e.detach(c)
+	if c.onKill != nil {
+		c.onKill(err)
+	}
+}
+
+// doom is kill for places inside a connection's call, where its messages must
+// not be withdrawn: it happens at the end of the turn.
+func (e *Engine) doom(c *client, why string) {
+	e.doomed = append(e.doomed, doomed{c, why})
+}
+
+type doomed struct {
+	c   *client
+	why string
+}
+
+func (e *Engine) execute() {
+	for i := 0; i < len(e.doomed); i++ {
+		e.kill(e.doomed[i].c, "%s", e.doomed[i].why)
+	}
+	clear(e.doomed)
+	e.doomed = e.doomed[:0]
+}
+
+// detach ends a client: its ports and keys are free at once, its memory when
+// no work request and no region uses it any more.
+func (e *Engine) detach(c *client) {
+	if c.dead {
+		return
+	}
+	c.dead = true
+	c.refs++ // until the end of this function
+	e.clients = remove(e.clients, c)
+	for _, s := range c.socks {
+		if s != nil && !s.closed {
+			e.closeSocket(s)
+		}
+	}
+	for _, b := range c.buffers {
+		e.freeBuffer(b, nil)
+	}
+	for t := c.pendOps.pop(); t != nil; t = c.pendOps.pop() {
+		e.freeMsg(t)
+	}
+	c.pendNote, c.pendCells, c.pendSocks = nil, nil, nil
+	e.unref(c)
+}
+
+// unref drops one use of the client's memory. The last one of a detached
+// client hands the memory back.
+func (e *Engine) unref(c *client) {
+	c.refs--
+	if c.refs > 0 || !c.dead || c.freed {
+		return
+	}
+	c.freed = true
+	for i := range c.send {
+		if c.send[i].mr != nil {
+			c.send[i].mr.Dereg()
+		}
+	}
+	if c.onFree != nil {
+		c.onFree()
+	}
+}
+
+// news marks that c's rings are to be published at the end of the turn.
+func (e *Engine) news(c *client) {
+	if !c.publish && !c.dead {
+		c.publish = true
+		e.dirtyC = append(e.dirtyC, c)
+	}
+}
+
+// publish makes what this turn wrote visible and rings the bells that are
+// needed: one store per ring and at most one bell per client and turn.
+func (e *Engine) publish() {
+	for i, c := range e.dirtyC {
+		e.dirtyC[i] = nil
+		c.publish = false
+		if c.dead {
+			continue
+		}
+		c.ev.Publish()
+		c.sret.Publish()
+		if shm.WakeNeeded(c.seg.ClientAsleep()) {
+			c.bell()
+		}
+	}
+	e.dirtyC = e.dirtyC[:0]
+}
+
+// remove deletes the first x from s, keeping the order.
+func remove[T comparable](s []T, x T) []T {
+	for i, y := range s {
+		if y == x {
+			return append(s[:i], s[i+1:]...)
+		}
+	}
+	return s
+}

@@ -1,0 +1,314 @@
+package daemon
+
+import (
+	"net/netip"
+
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/internal/wire"
+)
+
+// rxMsg is an arrived message that is not yet in its client's event ring: in
+// assembly, or waiting in daemon memory for room. Pooled.
+type rxMsg struct {
+	next   *rxMsg
+	sock   *socket
+	src    netip.AddrPort
+	srcInc uint32
+	cookie uint64
+	n      uint32
+	chunk  uint32
+	rxid   uint32
+	inOver bool // chunk is in the engine's overflow arena, not the client's
+}
+
+func (m *rxMsg) link() **rxMsg { return &m.next }
+
+// arrival is what the header of an arriving message says, from whichever path.
+type arrival struct {
+	src    netip.AddrPort
+	srcInc uint32
+	cookie uint64
+	n      int
+}
+
+// admit decides whether s takes n more bytes. A message for a socket over its
+// receive buffer is still taken, into daemon memory, up to the hard cap.
+func (e *Engine) admit(s *socket, n int) conn.Verdict {
+	if s.rcvBytes+n > s.limit+e.cfg.HardCap {
+		e.st.C[stats.RefusedSent]++
+		e.setCongested(s, true)
+		return conn.Refused
+	}
+	return conn.Accepted
+}
+
+// deliver hands a whole message to s.
+func (e *Engine) deliver(s *socket, a *arrival, payload []byte) conn.Verdict {
+	if v := e.admit(s, a.n); v != conn.Accepted {
+		return v
+	}
+	c := s.cl
+	// Order: nothing overtakes what already waits.
+	if s.over.n == 0 && c.ev.Free() > 0 && len(c.rxFre) > 0 {
+		var chunk uint32
+		ok := true
+		if a.n > 0 {
+			chunk, ok = c.recv.Alloc(a.n)
+		}
+		if ok {
+			if a.n > 0 {
+				copy(c.recv.Bytes(chunk, a.n), payload)
+			}
+			e.putEvent(s, a, c.takeRx(s, chunk, a.n), chunk)
+			e.charge(s, a.n)
+			return conn.Accepted
+		}
+	}
+	m := e.newOver(s, a)
+	if m == nil {
+		e.st.C[stats.RefusedSent]++
+		return conn.Refused
+	}
+	if a.n > 0 {
+		copy(e.over.Bytes(m.chunk, a.n), payload)
+	}
+	e.queueOver(m)
+	e.charge(s, a.n)
+	return conn.Accepted
+}
+
+// takeRx takes a receive id for a message of s. The caller has seen one free.
+func (c *client) takeRx(s *socket, chunk uint32, n int) uint32 {
+	id := c.rxFre[len(c.rxFre)-1]
+	c.rxFre = c.rxFre[:len(c.rxFre)-1]
+	c.rx[id] = rxEntry{sock: s, chunk: chunk, n: uint32(n)}
+	return id
+}
+
+// putEvent writes the event of a message that is in the client's arena. The
+// caller has seen room.
+func (e *Engine) putEvent(s *socket, a *arrival, rxid, chunk uint32) {
+	ev := s.cl.ev.Reserve().Event()
+	*ev = shm.Event{Kind: shm.EvData, DstPort: s.port, Sock: s.idx, RxID: rxid, Chunk: chunk, Len: uint32(a.n),
+		SrcInc: a.srcInc, SrcAddr: a.src.Addr().As16(), SrcPort: a.src.Port(), Cookie: a.cookie, RecvTime: e.wall}
+	e.st.C[stats.RecvQueued]++
+	e.news(s.cl)
+}
+
+// charge accounts n bytes to s and tells the peers when it fills up.
+func (e *Engine) charge(s *socket, n int) {
+	s.rcvBytes += n
+	if s.rcvBytes > s.limit {
+		e.setCongested(s, true)
+	}
+}
+
+func (e *Engine) uncharge(s *socket, n int) {
+	s.rcvBytes -= n
+	if s.congested && s.rcvBytes < s.limit/2 {
+		e.setCongested(s, false)
+	}
+	if len(s.waiters) > 0 && s.rcvBytes < s.limit {
+		e.wakeWaiters(s)
+	}
+}
+
+// newOver takes daemon memory for a message to s, nil when there is none.
+func (e *Engine) newOver(s *socket, a *arrival) *rxMsg {
+	if e.overB+a.n > e.cfg.OverflowBytes {
+		return nil
+	}
+	var chunk uint32
+	if a.n > 0 {
+		var ok bool
+		if chunk, ok = e.over.Alloc(a.n); !ok {
+			e.over.AddWindow(e.cfg.Alloc(shm.WindowSize))
+			if chunk, ok = e.over.Alloc(a.n); !ok {
+				return nil
+			}
+		}
+	}
+	m := e.rxs.get()
+	*m = rxMsg{sock: s, src: a.src, srcInc: a.srcInc, cookie: a.cookie, n: uint32(a.n), chunk: chunk, inOver: true}
+	e.overB += a.n
+	return m
+}
+
+// queueOver puts a message at the end of its socket's overflow queue.
+func (e *Engine) queueOver(m *rxMsg) {
+	s := m.sock
+	s.over.push(m)
+	e.pendSock(s)
+}
+
+func (e *Engine) pendSock(s *socket) {
+	if !s.inPend {
+		s.inPend = true
+		s.cl.pendSocks = append(s.cl.pendSocks, s)
+	}
+	e.setStuck(s.cl)
+}
+
+// freeRx gives back the memory of a message that never reached the event ring.
+func (e *Engine) freeRx(m *rxMsg) {
+	if m.inOver {
+		if m.n > 0 {
+			e.over.Free(m.chunk, int(m.n))
+		}
+		e.overB -= int(m.n)
+	} else if c := m.sock.cl; !c.dead {
+		if m.n > 0 {
+			c.recv.Free(m.chunk, int(m.n))
+		}
+		c.rx[m.rxid] = rxEntry{}
+		c.rxFre = append(c.rxFre, m.rxid)
+	}
+	*m = rxMsg{}
+	e.rxs.put(m)
+}
+
+// returnRx handles a receive id that comes back: the message has been copied
+// out by the application, or dropped with its socket.
+func (e *Engine) returnRx(c *client, id uint32) bool {
+	if id >= uint32(len(c.rx)) || c.rx[id].sock == nil {
+		return false
+	}
+	r := c.rx[id]
+	c.rx[id] = rxEntry{}
+	c.rxFre = append(c.rxFre, id)
+	if r.n > 0 {
+		c.recv.Free(r.chunk, int(r.n))
+	}
+	e.st.C[stats.RecvDelivered]++
+	if !r.sock.closed {
+		e.uncharge(r.sock, int(r.n))
+	}
+	return true
+}
+
+// drainOver moves waiting messages of s to its client; false: no room.
+func (e *Engine) drainOver(s *socket) bool {
+	c := s.cl
+	for s.over.n > 0 {
+		m := s.over.head
+		if c.ev.Free() == 0 || len(c.rxFre) == 0 {
+			return false
+		}
+		var chunk uint32
+		if m.n > 0 {
+			var ok bool
+			if chunk, ok = c.recv.Alloc(int(m.n)); !ok {
+				return false
+			}
+			copy(c.recv.Bytes(chunk, int(m.n)), e.over.Bytes(m.chunk, int(m.n)))
+		}
+		s.over.pop()
+		a := arrival{src: m.src, srcInc: m.srcInc, cookie: m.cookie, n: int(m.n)}
+		e.putEvent(s, &a, c.takeRx(s, chunk, a.n), chunk)
+		e.freeRx(m)
+	}
+	return true
+}
+
+// Deliver is the connection's up-call for a whole message.
+func (e *Engine) Deliver(c *conn.Conn, h *wire.Header, payload []byte) conn.Verdict {
+	p := e.peerOf(c)
+	s := p.local.ports.get(h.DPort)
+	if s == nil || h.DstInc != 0 && h.DstInc != s.inc {
+		return e.noSocket(p, h)
+	}
+	if s.ping != nil {
+		if h.SPort == 0 {
+			s.ping(e.now)
+		}
+		return conn.Accepted
+	}
+	a := e.arrivalOf(p, s, h)
+	return e.deliver(s, &a, payload)
+}
+
+func (e *Engine) noSocket(p *peer, h *wire.Header) conn.Verdict {
+	e.st.C[stats.RecvDropNoSock]++
+	return conn.NoSocket
+}
+
+// arrivalOf reads the header's extensions: a cookie the message carries, and
+// the key of an operation it chases, which ends if it was for one use.
+func (e *Engine) arrivalOf(p *peer, s *socket, h *wire.Header) arrival {
+	a := arrival{src: netip.AddrPortFrom(p.addr, h.SPort), srcInc: h.SrcInc, n: int(h.Len)}
+	if x := h.Exts(); x.HasRDMA || x.HasDest {
+		a.cookie = x.Dest
+		if x.HasRDMA {
+			e.usedKey(s, x.RDMAKey, p.key)
+		}
+	}
+	return a
+}
+
+// Begin finds memory for a message that arrives in pieces.
+func (e *Engine) Begin(c *conn.Conn, h *wire.Header) ([]byte, any, conn.Verdict) {
+	p := e.peerOf(c)
+	s := p.local.ports.get(h.DPort)
+	if s == nil || s.ping != nil || h.DstInc != 0 && h.DstInc != s.inc {
+		return nil, nil, e.noSocket(p, h)
+	}
+	a := arrival{src: netip.AddrPortFrom(p.addr, h.SPort), srcInc: h.SrcInc, n: int(h.Len)}
+	if v := e.admit(s, a.n); v != conn.Accepted {
+		return nil, nil, v
+	}
+	cl := s.cl
+	if s.over.n == 0 && len(cl.rxFre) > 0 {
+		if chunk, ok := cl.recv.Alloc(a.n); ok {
+			m := e.rxs.get()
+			*m = rxMsg{sock: s, src: a.src, srcInc: a.srcInc, n: uint32(a.n), chunk: chunk, rxid: cl.takeRx(s, chunk, a.n)}
+			p.partial = m
+			return cl.recv.Bytes(chunk, a.n), m, conn.Accepted
+		}
+	}
+	m := e.newOver(s, &a)
+	if m == nil {
+		e.st.C[stats.RefusedSent]++
+		return nil, nil, conn.Refused
+	}
+	p.partial = m
+	return e.over.Bytes(m.chunk, a.n), m, conn.Accepted
+}
+
+// Commit delivers an assembled message.
+func (e *Engine) Commit(c *conn.Conn, h *wire.Header, token any) {
+	p := e.peerOf(c)
+	m := token.(*rxMsg)
+	p.partial = nil
+	s := m.sock
+	a := e.arrivalOf(p, s, h)
+	e.charge(s, a.n)
+	m.cookie = a.cookie
+	if m.inOver {
+		e.queueOver(m)
+		return
+	}
+	// Messages may have gone to overflow, and the ring filled, meanwhile: then
+	// this one must wait its turn, in daemon memory like the others.
+	if s.over.n > 0 || s.cl.ev.Free() == 0 {
+		if o := e.newOver(s, &a); o != nil {
+			copy(e.over.Bytes(o.chunk, a.n), s.cl.recv.Bytes(m.chunk, a.n))
+			e.freeRx(m)
+			e.queueOver(o)
+			return
+		}
+		e.doom(s.cl, "no memory for messages the process does not take")
+		e.freeRx(m)
+		return
+	}
+	e.putEvent(s, &a, m.rxid, m.chunk)
+	*m = rxMsg{}
+	e.rxs.put(m)
+}
+
+// Abort drops a half-assembled message; it will come again.
+func (e *Engine) Abort(c *conn.Conn, token any) {
+	e.peerOf(c).partial = nil
+	e.freeRx(token.(*rxMsg))
+}

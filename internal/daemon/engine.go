@@ -1,0 +1,442 @@
+package daemon
+
+import (
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/cong"
+	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// EngineConfig sizes an Engine. The zero value of a field means its default.
+type EngineConfig struct {
+	Instance uint64 // random per start; tells peers that we restarted
+	Port     uint16 // RDS port of every host (18634)
+
+	MaxSend     int // largest SEND, bytes (32 KiB)
+	SendBufs    int // send pool, buffers of MaxSend
+	RecvBufs    int // receive pool shared by all peers, buffers of MaxSend
+	PeerCredits int // receive buffers one peer may use at a time
+
+	HardCap       int   // bytes a socket may hold over its receive buffer before it refuses
+	OverflowBytes int   // daemon memory for messages that found no room, in all
+	RevokeTimeout int64 // ns a peer may take to retire a revoked key
+	MaxBackoff    int64 // ns, reconnect
+	SettleTimeout int64 // ns
+
+	CRC func(peer netip.Addr) verbs.CRCMode
+
+	// Seams for the simulator: heap memory, seeded randomness, a start
+	// sequence that follows virtual time.
+	Alloc    func(n int) []byte
+	Rand     func() uint64
+	StartSeq func() uint64
+	Trace    func(local, remote netip.Addr, event string, err error)
+}
+
+// Engine is the daemon's data path: every socket, connection, queue pair and
+// memory region of the host. All of it belongs to the goroutine that calls
+// Turn; other goroutines reach it only through Do.
+type Engine struct {
+	cfg  EngineConfig
+	dev  verbs.Device
+	attr verbs.DeviceAttr
+	pd   verbs.PD
+	cq   verbs.CQ
+	srq  verbs.SRQ
+	now  int64 // of the current turn, monotonic ns
+	wall int64 // the same moment, unix ns
+	st   *stats.Block
+
+	locals  map[netip.Addr]*local
+	localsV []*local // in order of AddLocal
+	peers   map[peerKey]*peer
+	peersV  []*peer
+	byQPN   map[uint32]*peer
+	lastQP  *peer // one-entry cache in front of byQPN
+	lastQPN uint32
+	nextKey verbs.PeerKey
+
+	clients  []*client // attached, alive
+	turnFrom int       // round-robin start
+	dirtyC   []*client // to publish at the end of the turn
+	dirtyP   []*peer   // to flush
+	spareP   []*peer   // the other half of the pair
+	doomed   []doomed  // clients to end after this turn
+	draining []*peer   // their queue pairs are in error and drain
+	stuck    []*client // something waits for room in their event ring
+
+	byKey    map[verbs.PeerKey]*peer
+	regions  map[uint32]*region // by rkey
+	regionsV []*region          // in order of registration
+	revoking []*region
+	jobs     []*slot // slots with local work to run
+	jobsNext []*slot
+
+	ctls  pool[ctlMsg]
+	msgs  pool[txMsg]
+	rxs   pool[rxMsg]
+	over  *shm.Arena // messages that found no room at their client
+	overB int
+
+	sendMem  []byte
+	sendMR   verbs.MR
+	sendFree []*conn.SendBuf
+	starved  bool // somebody found the send pool empty
+	recvMem  []byte
+	recvMR   verbs.MR
+	recvSGE  []verbs.SGE // per buffer
+	recvLeft int         // buffers not yet promised to a peer
+
+	wc     [128]verbs.WC
+	cm     [16]verbs.CMEvent
+	repost []verbs.RecvWR
+
+	nextTimer int64
+	pings     map[uint16]func(now int64)
+
+	mu     sync.Mutex
+	posted []func()
+	run    []func()
+	hasDo  atomic.Bool
+	wake   func() // rings the engine's own doorbell
+	closed bool   // under mu: Do refuses
+}
+
+type peerKey struct{ local, remote netip.Addr }
+
+// local is one address of this host.
+type local struct {
+	addr     netip.Addr
+	key      verbs.PeerKey // stands for this address in exports to this host
+	listener verbs.Listener
+	ports    portTable
+	cong     cong.Map
+	slots    []*slot // destinations of this host's sockets that lead here
+}
+
+// AddLocal makes addr one of the host's addresses and listens there. Before the
+// first turn only: it may block.
+func (e *Engine) AddLocal(addr netip.Addr) error {
+	addr = addr.Unmap()
+	ln, err := e.dev.Listen(netip.AddrPortFrom(addr, e.cfg.Port))
+	if err != nil {
+		return err
+	}
+	e.nextKey++
+	l := &local{addr: addr, key: e.nextKey, listener: ln}
+	e.locals[addr] = l
+	e.localsV = append(e.localsV, l)
+	return nil
+}
+
+const (
+	defaultMaxSend  = 32 << 10
+	subBudget       = 1024       // descriptors of one client per turn
+	subBytes        = 256 << 10  // payload bytes of one client per turn
+	localBudget     = 256 << 10  // bytes of local RDMA per turn
+	localSlice      = 64 << 10   // bytes of one local operation at a time
+	cqBudget        = 1024       // completions per turn
+	defaultRcvBuf   = 212992 / 2 // bytes, as the kernel's default socket
+	stuckRetryNs    = 1_000_000  // look again at a full event ring
+	revokeScanNs    = 10_000_000
+	defaultRevokeNs = 5_000_000_000
+	defaultHardCap  = 4 << 20
+	defaultOverflow = 64 << 20
+	firstPort       = 2 // 0 is ping, 1 reserved
+)
+
+func (c *EngineConfig) setDefaults() {
+	def := func(p *int, v int) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	def64 := func(p *int64, v int64) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	def(&c.MaxSend, defaultMaxSend)
+	def(&c.SendBufs, 512)
+	def(&c.RecvBufs, 16384)
+	def(&c.PeerCredits, 64)
+	def(&c.HardCap, defaultHardCap)
+	def(&c.OverflowBytes, defaultOverflow)
+	def64(&c.RevokeTimeout, defaultRevokeNs)
+	def64(&c.MaxBackoff, 1_000_000_000)
+	def64(&c.SettleTimeout, 30_000_000_000)
+	if c.Port == 0 {
+		c.Port = 18634
+	}
+	if c.CRC == nil {
+		c.CRC = func(netip.Addr) verbs.CRCMode { return verbs.CRCOn }
+	}
+	if c.Trace == nil {
+		c.Trace = func(netip.Addr, netip.Addr, string, error) {}
+	}
+}
+
+// NewEngine makes an engine on dev, which it owns from now on. st receives the
+// counters. It allocates the pools through cfg.Alloc.
+func NewEngine(dev verbs.Device, cfg EngineConfig, st *stats.Block) (*Engine, error) {
+	cfg.setDefaults()
+	e := &Engine{
+		cfg: cfg, dev: dev, attr: dev.Attr(), st: st,
+		locals: map[netip.Addr]*local{}, peers: map[peerKey]*peer{}, byQPN: map[uint32]*peer{},
+		regions: map[uint32]*region{}, byKey: map[verbs.PeerKey]*peer{}, pings: map[uint16]func(int64){},
+		over: shm.NewArena(), recvLeft: cfg.RecvBufs,
+	}
+	var err error
+	if e.pd, err = dev.AllocPD(); err != nil {
+		return nil, fmt.Errorf("protection domain: %w", err)
+	}
+	if e.cq, err = dev.CreateCQ(1 << 16); err != nil {
+		return nil, fmt.Errorf("completion queue: %w", err)
+	}
+	if e.srq, err = e.pd.CreateSRQ(cfg.RecvBufs, 1); err != nil {
+		return nil, fmt.Errorf("shared receive queue: %w", err)
+	}
+	if err := e.initPools(); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// Do runs f on the engine's goroutine, soon, and returns at once. After the
+// engine has ended it reports false and drops f. Safe for any goroutine.
+func (e *Engine) Do(f func()) bool {
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		return false
+	}
+	e.posted = append(e.posted, f)
+	e.hasDo.Store(true)
+	e.mu.Unlock()
+	if e.wake != nil {
+		e.wake()
+	}
+	return true
+}
+
+// runPosted runs what Do queued.
+func (e *Engine) runPosted() bool {
+	if !e.hasDo.Load() {
+		return false
+	}
+	e.mu.Lock()
+	e.run, e.posted = e.posted, e.run[:0]
+	e.hasDo.Store(false)
+	e.mu.Unlock()
+	for i, f := range e.run {
+		f()
+		e.run[i] = nil
+	}
+	return true
+}
+
+// Turn does one round of everything there is to do and reports whether there
+// was any. now is monotonic, wall unix time, both in nanoseconds.
+func (e *Engine) Turn(now, wall int64) bool {
+	e.now, e.wall = now, wall
+	work := e.runPosted()
+	work = e.pollClients() || work
+	work = e.flushPeers() || work
+	work = e.dev.Progress() || work
+	work = e.pollCM() || work
+	work = e.pollCQ() || work
+	work = e.runLocalJobs() || work
+	if e.nextTimer != 0 && now >= e.nextTimer {
+		e.runTimers()
+		work = true
+	}
+	// What completions and timers queued leaves in this turn, not the next:
+	// a ping-pong pays for each extra round.
+	if len(e.dirtyP) > 0 {
+		e.flushPeers()
+		e.dev.Flush()
+	}
+	if len(e.doomed) > 0 {
+		e.execute()
+	}
+	e.publish()
+	return work
+}
+
+// Active reports whether a turn could find work without being woken: local
+// copies under way or connections that wait for nothing but the next turn.
+func (e *Engine) Active() bool {
+	return len(e.jobs) > 0 || len(e.dirtyP) > 0 || len(e.draining) > 0 || e.hasDo.Load()
+}
+
+// pollClients drains the rings of every client, starting with another one each
+// turn.
+func (e *Engine) pollClients() bool {
+	n := len(e.clients)
+	work := false
+	for i := 0; i < n && i < len(e.clients); i++ {
+		c := e.clients[(e.turnFrom+i)%len(e.clients)]
+		if e.pollClient(c) {
+			work = true
+		}
+	}
+	if n > 1 {
+		e.turnFrom++
+	}
+	return work
+}
+
+// pollCQ handles completions. When the queue is empty, connections that drain
+// may learn that nothing of them is left in it.
+func (e *Engine) pollCQ() bool {
+	total := 0
+	for total < cqBudget {
+		n := e.cq.Poll(e.wc[:])
+		for i := 0; i < n; i++ {
+			e.complete(&e.wc[i])
+		}
+		total += n
+		if len(e.repost) > 0 {
+			e.postRecvs()
+		}
+		if n < len(e.wc) {
+			if len(e.draining) > 0 {
+				e.drained()
+			}
+			break
+		}
+	}
+	if e.starved && len(e.sendFree) > 0 {
+		e.starved = false
+		for _, p := range e.peersV {
+			e.touch(p)
+		}
+	}
+	return total > 0
+}
+
+// drained tells the connections whose queue pairs drain that the completion
+// queue was empty.
+func (e *Engine) drained() {
+	list := e.draining
+	e.draining = e.draining[:0]
+	for _, p := range list {
+		p.draining = false
+		p.c.CQEmpty(e.now)
+		e.touch(p)
+	}
+}
+
+// complete routes one completion. Those of a queue pair that is gone only give
+// their receive buffer back.
+func (e *Engine) complete(wc *verbs.WC) {
+	p := e.lastQP
+	if p == nil || e.lastQPN != wc.QPNum {
+		p = e.byQPN[wc.QPNum]
+		e.lastQP, e.lastQPN = p, wc.QPNum
+	}
+	if isRecv(wc) {
+		if p != nil {
+			buf := e.recvMem[int(wc.WRID&^recvWRID)*e.cfg.MaxSend:][:e.cfg.MaxSend]
+			if wc.Status == verbs.WCSuccess {
+				p.c.HandleRecv(e.now, wc, buf[:min(int(wc.ByteLen), len(buf))])
+			} else {
+				p.c.HandleRecv(e.now, wc, nil)
+			}
+			e.touch(p)
+		}
+		e.repost = append(e.repost, e.recvWR(int(wc.WRID&^recvWRID)))
+		return
+	}
+	if p != nil {
+		p.c.HandleSend(e.now, wc)
+		e.touch(p)
+	}
+}
+
+// recvWRID marks receives: on an error completion the opcode is not valid.
+const recvWRID = 1 << 63
+
+func isRecv(wc *verbs.WC) bool { return wc.WRID&recvWRID != 0 }
+
+// touch notes that p may have something to send, has broken, or has a new
+// timer. It follows every call into p's connection.
+func (e *Engine) touch(p *peer) {
+	if !p.dirty && p.c.NeedFlush() {
+		p.dirty = true
+		e.dirtyP = append(e.dirtyP, p)
+	}
+	e.watch(p)
+}
+
+func (e *Engine) watch(p *peer) {
+	if !p.draining && p.c.State() == conn.Error {
+		p.draining = true
+		e.draining = append(e.draining, p)
+	}
+	e.armTimer(p.c.NextTimeout())
+}
+
+func (e *Engine) armTimer(t int64) {
+	if t != 0 && (e.nextTimer == 0 || t < e.nextTimer) {
+		e.nextTimer = t
+	}
+}
+
+// flushPeers lets every connection with something to send post it.
+func (e *Engine) flushPeers() bool {
+	if len(e.dirtyP) == 0 {
+		return false
+	}
+	list := e.dirtyP
+	e.dirtyP, e.spareP = e.spareP[:0], list
+	for _, p := range list {
+		p.dirty = false
+		p.c.Flush(e.now)
+		// What it could not post waits for an event: credits, completions, a
+		// send buffer. Each of them touches p again.
+		e.watch(p)
+	}
+	return true
+}
+
+// runTimers ticks everything that has a timer due and finds the next one.
+func (e *Engine) runTimers() {
+	e.nextTimer = 0
+	for _, p := range e.peersV {
+		if t := p.c.NextTimeout(); t != 0 && t <= e.now {
+			p.c.Tick(e.now)
+		}
+		e.touch(p)
+	}
+	e.retryStuck()
+	e.tickRegions()
+}
+
+// shutdown ends every connection in order: what is not sent stays unsent.
+func (e *Engine) shutdown() {
+	for len(e.clients) > 0 {
+		e.detach(e.clients[0])
+	}
+	for _, p := range e.peersV {
+		p.c.Close(e.now)
+		e.touch(p)
+	}
+	for _, l := range e.localsV {
+		l.listener.Close()
+	}
+}
+
+// end refuses closures from now on. The turn loop has stopped.
+func (e *Engine) end() {
+	e.mu.Lock()
+	e.closed = true
+	e.posted = nil
+	e.mu.Unlock()
+}

@@ -1,0 +1,189 @@
+package daemon
+
+import (
+	"github.com/rdsd/rdsd/internal/shm"
+)
+
+// What the event ring has no room for waits in the client's lists and is
+// written when it has: on returned receive ids, and by a timer that looks
+// again while anything waits.
+
+func (e *Engine) setStuck(c *client) {
+	if !c.isStuck && !c.dead {
+		c.isStuck = true
+		c.stuckAt = stuckRetryNs
+		e.stuck = append(e.stuck, c)
+		e.armTimer(e.now + stuckRetryNs)
+	}
+}
+
+// retryStuck looks again at the event rings that were full. The interval
+// doubles up to 64 ms, so a process that never looks costs next to nothing.
+func (e *Engine) retryStuck() {
+	if len(e.stuck) == 0 {
+		return
+	}
+	list := e.stuck
+	keep := list[:0]
+	for _, c := range list {
+		if c.dead {
+			continue
+		}
+		if e.drainPending(c) {
+			c.isStuck = false
+			continue
+		}
+		c.stuckAt = min(2*c.stuckAt, 64*stuckRetryNs)
+		e.armTimer(e.now + c.stuckAt)
+		keep = append(keep, c)
+	}
+	clear(list[len(keep):])
+	e.stuck = keep
+}
+
+// drainPending writes what waits for c's event ring; true: nothing waits now.
+func (e *Engine) drainPending(c *client) bool {
+	for c.pendOps.n > 0 {
+		if c.ev.Free() == 0 {
+			return false
+		}
+		t := c.pendOps.pop()
+		t.queued = false
+		e.putStatus(t)
+		if t.done {
+			e.freeMsg(t)
+		}
+	}
+	for len(c.pendCells) > 0 {
+		if c.ev.Free() == 0 {
+			return false
+		}
+		ce := c.pendCells[0]
+		c.pendCells = append(c.pendCells[:0], c.pendCells[1:]...)
+		ce.inPend = false
+		e.checkArmed(c, ce)
+	}
+	for len(c.pendNote) > 0 {
+		sl := c.pendNote[0]
+		if !e.putNotices(sl) {
+			return false
+		}
+		c.pendNote = append(c.pendNote[:0], c.pendNote[1:]...)
+		sl.inPend = false
+	}
+	for len(c.pendSocks) > 0 {
+		s := c.pendSocks[0]
+		if !s.closed && !e.drainOver(s) {
+			return false
+		}
+		c.pendSocks = append(c.pendSocks[:0], c.pendSocks[1:]...)
+		s.inPend = false
+	}
+	return true
+}
+
+// note queues the notices of a destination.
+func (e *Engine) note(sl *slot) {
+	if sl.inPend || sl.cl.dead || sl.closed {
+		return
+	}
+	if len(sl.cl.pendNote) == 0 && e.putNotices(sl) {
+		return
+	}
+	sl.inPend = true
+	sl.cl.pendNote = append(sl.cl.pendNote, sl)
+	e.setStuck(sl.cl)
+}
+
+// putNotices writes what sl has to tell; false: no room for all of it.
+func (e *Engine) putNotices(sl *slot) bool {
+	if sl.closed || sl.cl.dead {
+		return true
+	}
+	return e.putNotice(sl, shm.NoticeLost, &sl.lost) &&
+		e.putNotice(sl, shm.NoticeNoSocket, &sl.nosock) &&
+		e.putNotice(sl, shm.NoticePeerDown, &sl.down) &&
+		e.putNotice(sl, shm.NoticePeerUp, &sl.up) &&
+		e.putRelief(sl)
+}
+
+func (e *Engine) putNotice(sl *slot, kind uint8, count *uint64) bool {
+	if *count == 0 {
+		return true
+	}
+	r := sl.cl.ev.Reserve()
+	if r == nil {
+		return false
+	}
+	*r.Notice() = shm.EventNotice{Kind: shm.EvNotice, Notice: kind, Port: sl.port, Sock: sl.sock.idx, Slot: sl.idx,
+		Cell: sl.cell.idx, Count: *count, Addr: sl.addr.As16()}
+	*count = 0
+	e.news(sl.cl)
+	return true
+}
+
+// setSlotCongested publishes the congestion of a destination and, when it
+// falls, tells the client if it wants to know.
+func (e *Engine) setSlotCongested(sl *slot, on bool) {
+	t := sl.cl.table.Slot(sl.idx)
+	if (t.LoadCongested() != 0) == on {
+		return
+	}
+	t.StoreCongested(b2u(on))
+	if !on {
+		sl.relief = true
+		e.note(sl)
+	}
+}
+
+func (e *Engine) putRelief(sl *slot) bool {
+	if !sl.relief {
+		return true
+	}
+	w := sl.cl.seg.WantSlot(sl.idx)
+	if !w.TakeRelief() {
+		sl.relief = false
+		return true
+	}
+	r := sl.cl.ev.Reserve()
+	if r == nil {
+		w.SetRelief()
+		return false
+	}
+	sl.relief = false
+	*r.Notice() = shm.EventNotice{Kind: shm.EvRelief, Port: sl.port, Sock: sl.sock.idx, Slot: sl.idx, Cell: sl.cell.idx,
+		Addr: sl.addr.As16()}
+	e.news(sl.cl)
+	return true
+}
+
+// raise publishes a barrier's high-water mark and tells a waiter that armed it.
+func (e *Engine) raise(ce *cell) {
+	c := ce.sock.cl
+	if c.dead || c.cells[ce.idx] != ce {
+		return
+	}
+	c.table.Cell(ce.idx).StoreHWM(ce.mark.HWM())
+	e.checkArmed(c, ce)
+}
+
+func (e *Engine) checkArmed(c *client, ce *cell) {
+	w := c.seg.WantCell(ce.idx)
+	id := w.LoadArmed()
+	if id == 0 || int64(ce.mark.HWM()-id) < 0 {
+		return
+	}
+	r := c.ev.Reserve()
+	if r == nil {
+		if !ce.inPend {
+			ce.inPend = true
+			c.pendCells = append(c.pendCells, ce)
+			e.setStuck(c)
+		}
+		return
+	}
+	// A client that arms a higher id at this moment must not lose it.
+	w.CompareAndClearArmed(id)
+	*r.Notice() = shm.EventNotice{Kind: shm.EvBarrier, Sock: ce.sock.idx, Cell: ce.idx, Addr: ce.addr.As16(), Count: ce.mark.HWM()}
+	e.news(c)
+}

@@ -1,0 +1,178 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/internal/stats"
+	"golang.org/x/sys/unix"
+)
+
+// loop drives an Engine on a locked thread: it turns while there is work, spins
+// with sched_yield for a while, and then sleeps in epoll_wait.
+type loop struct {
+	e    *Engine
+	ep   int // epoll: device, own doorbell, client doorbells
+	bell int // eventfd that Do rings
+	spin int64
+	idle atomic.Bool // asleep: Do has to ring
+	evs  [64]unix.EpollEvent
+	stop bool
+
+	noSpinUntil int64
+	beatAt      int64
+}
+
+const (
+	// A yield that took this long gave the CPU to somebody who does not give
+	// it back soon: then blocking wakes up sooner than spinning.
+	slowYieldNs = 100_000
+	noSpinNs    = 50_000_000
+	maxSleepNs  = 500_000_000 // the heartbeat's pace when idle
+	publishNs   = 10_000_000  // statistics are copied this often when busy
+)
+
+func newLoop(e *Engine, spin time.Duration) (*loop, error) {
+	l := &loop{e: e, spin: int64(spin), ep: -1, bell: -1}
+	var err error
+	if l.ep, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("epoll: %w", err)
+	}
+	if l.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		l.close()
+		return nil, fmt.Errorf("eventfd: %w", err)
+	}
+	if err = l.watch(l.bell); err == nil && e.dev.FD() >= 0 {
+		err = l.watch(e.dev.FD())
+	}
+	if err != nil {
+		l.close()
+		return nil, err
+	}
+	e.wake = func() {
+		if l.idle.Load() {
+			ringBell(l.bell)
+		}
+	}
+	return l, nil
+}
+
+// watch adds a descriptor whose readiness ends the engine's sleep.
+func (l *loop) watch(fd int) error {
+	if err := unix.EpollCtl(l.ep, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}); err != nil {
+		return fmt.Errorf("epoll add: %w", err)
+	}
+	return nil
+}
+
+func (l *loop) unwatch(fd int) { _ = unix.EpollCtl(l.ep, unix.EPOLL_CTL_DEL, fd, nil) }
+
+func (l *loop) close() {
+	for _, fd := range []int{l.ep, l.bell} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+}
+
+// run is the engine's thread. It returns when stop was posted.
+func (l *loop) run(ctx context.Context) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	e := l.e
+	end := context.AfterFunc(ctx, func() { e.Do(func() { l.stop = true }) })
+	defer end()
+	start := time.Now()
+	wall0 := start.UnixNano()
+	// Virtual zero is no time at all to a timer: start at 1.
+	clock := func() int64 { return int64(time.Since(start)) + 1 }
+	now := clock()
+	last := now // of the last turn that found work
+	for !l.stop {
+		work := e.Turn(now, wall0+now)
+		t := clock()
+		e.st.Turn(t - now)
+		e.st.C[stats.EngineTurns]++
+		if t-l.beatAt > publishNs {
+			l.beatAt = t
+			e.publishStats(wall0 + t)
+		}
+		now = t
+		if work {
+			last = now
+			continue
+		}
+		e.st.C[stats.EngineIdleTurns]++
+		if now-last < l.spin && now >= l.noSpinUntil || e.Active() {
+			yield()
+			t := clock()
+			if t-now > slowYieldNs {
+				l.noSpinUntil = t + noSpinNs
+			}
+			now = t
+			continue
+		}
+		now = l.sleep(now, clock)
+		last = now
+	}
+	e.publishStats(time.Now().UnixNano())
+}
+
+// sleep announces sleep to everybody who could have work for the engine, looks
+// once more, and blocks until somebody rings or a timer is due.
+func (l *loop) sleep(now int64, clock func() int64) int64 {
+	e := l.e
+	l.idle.Store(true)
+	for _, c := range e.clients {
+		c.seg.DaemonAsleep().Store(1)
+	}
+	if !e.pending() {
+		timeout := int64(maxSleepNs)
+		if e.nextTimer != 0 {
+			timeout = max(min(timeout, e.nextTimer-now), 0)
+		}
+		e.publishStats(e.wall)
+		e.st.C[stats.EngineSleeps]++
+		n := epollWait(l.ep, l.evs[:], int((timeout+999_999)/1_000_000))
+		for i := 0; i < n; i++ {
+			if fd := int(l.evs[i].Fd); fd != e.dev.FD() {
+				drainBell(fd)
+			}
+		}
+	}
+	for _, c := range e.clients {
+		c.seg.DaemonAsleep().Store(0)
+	}
+	l.idle.Store(false)
+	return clock()
+}
+
+// pending reports whether anything came in since the last turn.
+func (e *Engine) pending() bool {
+	if e.hasDo.Load() {
+		return true
+	}
+	for _, c := range e.clients {
+		if !c.sub.Empty() || !c.rret.Empty() {
+			return true
+		}
+	}
+	return false
+}
+
+func yield() { syscall.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
+
+// epollWait blocks up to ms milliseconds. EINTR counts as nothing ready.
+func epollWait(ep int, evs []unix.EpollEvent, ms int) int {
+	n, _, errno := syscall.Syscall6(unix.SYS_EPOLL_PWAIT, uintptr(ep), uintptr(unsafe.Pointer(&evs[0])), uintptr(len(evs)), uintptr(ms), 0, 0)
+	if errno != 0 {
+		return 0
+	}
+	return int(n)
+}

@@ -1,0 +1,276 @@
+package daemon
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/cong"
+	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/internal/wire"
+	"github.com/rdsd/rdsd/rdmaop"
+	"github.com/rdsd/rdsd/verbs"
+)
+
+var (
+	errRevokeTimeout = errors.New("peer did not give a revoked key back in time")
+	errAdmin         = errors.New("reset by the administrator")
+)
+
+// peer is a remote address as one of ours sees it: its connection and what
+// hangs on it.
+type peer struct {
+	local    *local
+	addr     netip.Addr
+	key      verbs.PeerKey
+	c        *conn.Conn
+	qp       verbs.QP
+	grants   *rdmaop.Grants // what it allows us
+	slots    *slot          // destinations that lead there
+	partial  *rxMsg         // message under assembly
+	dirty    bool
+	draining bool // in e.draining
+	wasUp    bool
+	credits  int
+	crc      verbs.CRCMode
+}
+
+// maxGrants bounds what one peer can make us remember.
+const maxGrants = 1 << 16
+
+// peer returns the connection from l to addr, made on first use.
+func (e *Engine) peer(l *local, addr netip.Addr) *peer {
+	k := peerKey{l.addr, addr}
+	if p := e.peers[k]; p != nil {
+		return p
+	}
+	e.nextKey++
+	p := &peer{local: l, addr: addr, key: e.nextKey, grants: rdmaop.NewGrants(maxGrants), crc: e.cfg.CRC(addr)}
+	p.credits = min(e.cfg.PeerCredits, max(e.recvLeft, 2))
+	e.recvLeft -= p.credits
+	p.c = conn.New(conn.Config{
+		Local: l.addr, Remote: addr, Instance: e.cfg.Instance, MaxSend: e.cfg.MaxSend, RecvCredits: p.credits,
+		StartSeq: e.cfg.StartSeq(), MaxSendWR: qpSendWR, ReadDepth: qpReadDepth,
+		MinBackoff: 1_000_000, MaxBackoff: e.cfg.MaxBackoff, ConnectTimeout: 5_000_000_000,
+		AckDelay: 1_000_000, AckBytes: 64 << 10, SettleTimeout: e.cfg.SettleTimeout, Rand: e.cfg.Rand,
+		Attr: e.attr, Ctx: p,
+	}, e)
+	e.peers[k] = p
+	e.peersV = append(e.peersV, p)
+	e.byKey[p.key] = p
+	e.st.C[stats.Peers]++
+	if !l.cong.Empty() {
+		p.c.QueueCong(&l.cong)
+	}
+	return p
+}
+
+const (
+	qpSendWR    = 1024
+	qpReadDepth = 32
+)
+
+func (e *Engine) peerOf(c *conn.Conn) *peer       { return c.Ctx().(*peer) }
+func (e *Engine) peerByKey(k verbs.PeerKey) *peer { return e.byKey[k] }
+func (e *Engine) trace(p *peer, event string, err error) {
+	e.cfg.Trace(p.local.addr, p.addr, event, err)
+}
+
+// NewQP makes a queue pair for c.
+func (e *Engine) NewQP(c *conn.Conn) (verbs.QP, error) {
+	p := e.peerOf(c)
+	qp, err := e.pd.CreateQP(verbs.QPInitAttr{
+		SendCQ: e.cq, RecvCQ: e.cq, SRQ: e.srq,
+		Cap: verbs.QPCap{MaxSendWR: qpSendWR, MaxSendSGE: min(e.attr.MaxSGE, 16), MaxRecvSGE: 1, ReadDepth: qpReadDepth},
+		Ack: verbs.AckLocal, CRC: p.crc, Peer: p.key,
+		Access:  verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic,
+		Context: p,
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.qp = qp
+	e.byQPN[qp.Num()] = p
+	return qp, nil
+}
+
+// CloseQP destroys a queue pair that has drained.
+func (e *Engine) CloseQP(c *conn.Conn, qp verbs.QP) {
+	p := e.peerOf(c)
+	delete(e.byQPN, qp.Num())
+	e.lastQP = nil
+	if p.qp == qp {
+		p.qp = nil
+	}
+	qp.Destroy()
+}
+
+// Dial, Accept and Reject pass the connection's wish on to the device.
+func (e *Engine) Dial(c *conn.Conn, qp verbs.QP, private []byte) error {
+	p := e.peerOf(c)
+	return e.dev.Connect(qp, verbs.ConnectParam{
+		Local: netip.AddrPortFrom(p.local.addr, 0), Remote: netip.AddrPortFrom(p.addr, e.cfg.Port), Private: private})
+}
+
+func (e *Engine) Accept(_ *conn.Conn, req verbs.RequestID, qp verbs.QP, private []byte) error {
+	return e.dev.Accept(req, qp, private)
+}
+
+func (e *Engine) Reject(req verbs.RequestID, private []byte) { _ = e.dev.Reject(req, private) }
+
+// pollCM handles the device's connection events.
+func (e *Engine) pollCM() bool {
+	work := false
+	for {
+		n := e.dev.PollCM(e.cm[:])
+		for i := 0; i < n; i++ {
+			e.cmEvent(&e.cm[i])
+			e.cm[i] = verbs.CMEvent{}
+		}
+		work = work || n > 0
+		if n < len(e.cm) {
+			return work
+		}
+	}
+}
+
+func (e *Engine) cmEvent(ev *verbs.CMEvent) {
+	if ev.Type == verbs.CMConnectRequest {
+		e.connectRequest(ev)
+		return
+	}
+	if p := e.byQPN[ev.QP.Num()]; p != nil && p.qp == ev.QP {
+		p.c.HandleCM(e.now, ev)
+		e.touch(p)
+	}
+}
+
+// connectRequest finds the connection a request is for. The address claimed in
+// the private data must be the one it comes from, and ours the one it came to.
+func (e *Engine) connectRequest(ev *verbs.CMEvent) {
+	refuse := func(why string, err error) {
+		e.st.C[stats.BadHandshakes]++
+		e.cfg.Trace(ev.Local.Addr(), ev.Remote.Addr(), "connection refused: "+why, err)
+		e.Reject(ev.Req, wire.AppendReject(nil, wire.RejectIncompat))
+	}
+	priv, err := wire.ParsePrivate(ev.Private, ev.Remote.Addr().Unmap().Is6())
+	if err != nil {
+		refuse("private data", err)
+		return
+	}
+	from, to := ev.Remote.Addr().Unmap(), ev.Local.Addr().Unmap()
+	l := e.locals[to]
+	switch {
+	case l == nil || priv.Dst != to:
+		refuse("not one of our addresses", nil)
+	case priv.Src != from:
+		refuse("claims an address it does not come from", nil)
+	case e.locals[from] != nil:
+		refuse("comes from our own address", nil)
+	default:
+		p := e.peer(l, from)
+		p.c.HandleRequest(e.now, ev.Req, ev.Private)
+		e.touch(p)
+	}
+}
+
+// SendBuf and PutSendBuf are the send pool.
+func (e *Engine) SendBuf() *conn.SendBuf {
+	if len(e.sendFree) == 0 {
+		e.starved = true
+		return nil
+	}
+	b := e.sendFree[len(e.sendFree)-1]
+	e.sendFree = e.sendFree[:len(e.sendFree)-1]
+	return b
+}
+
+func (e *Engine) PutSendBuf(b *conn.SendBuf) { e.sendFree = append(e.sendFree, b) }
+
+// PeerUp: the handshake is complete. What a peer that restarted was granted,
+// and had granted, is void.
+func (e *Engine) PeerUp(c *conn.Conn, restarted bool) {
+	p := e.peerOf(c)
+	e.st.C[stats.PeerConnects]++
+	e.st.C[stats.PeersUp]++
+	if restarted {
+		e.st.C[stats.PeerRestarts]++
+		p.grants.Clear()
+		for _, r := range slices.Clone(e.regionsV) {
+			r.mr.Disallow(p.key)
+			if r.exp.PeerGone(p.key) == rdmaop.ExportRevoked {
+				e.retire(r)
+			}
+		}
+	}
+	e.publishState(p)
+	for sl := p.slots; sl != nil; sl = sl.nextP {
+		if p.wasUp {
+			sl.up++
+			e.note(sl)
+		}
+	}
+	p.wasUp = true
+}
+
+// PeerDown: the connection is down and drained.
+func (e *Engine) PeerDown(c *conn.Conn, why error) {
+	p := e.peerOf(c)
+	e.st.C[stats.ConnReset]++
+	if e.st.C[stats.PeersUp] > 0 {
+		e.st.C[stats.PeersUp]--
+	}
+	e.publishState(p)
+	for sl := p.slots; sl != nil; sl = sl.nextP {
+		sl.down++
+		e.note(sl)
+	}
+}
+
+func (e *Engine) publishState(p *peer) {
+	for sl := p.slots; sl != nil; sl = sl.nextP {
+		sl.cl.table.Slot(sl.idx).StoreState(uint32(p.c.State()))
+	}
+}
+
+// Congestion: the peer's map changed.
+func (e *Engine) Congestion(c *conn.Conn, m *cong.Map) {
+	p := e.peerOf(c)
+	e.st.C[stats.CongUpdateReceived]++
+	for sl := p.slots; sl != nil; sl = sl.nextP {
+		e.setSlotCongested(sl, m.Test(sl.port))
+	}
+}
+
+// setCongested sets or clears a port's bit in its address's map and tells all
+// peers of that address and the senders of this host.
+func (e *Engine) setCongested(s *socket, on bool) {
+	if s.congested == on {
+		return
+	}
+	s.congested = on
+	l := s.local
+	if on {
+		l.cong.Set(s.port)
+		e.st.C[stats.CongestedPorts]++
+	} else {
+		l.cong.Clear(s.port)
+		e.st.C[stats.CongestedPorts]--
+	}
+	for _, p := range e.peersV {
+		if p.local == l {
+			p.c.QueueCong(&l.cong)
+			e.st.C[stats.CongUpdateQueued]++
+			e.touch(p)
+		}
+	}
+	for _, sl := range l.slots {
+		if sl.port == s.port {
+			e.setSlotCongested(sl, on)
+		}
+	}
+}
+
+// Trace passes on what an operator may want to know.
+func (e *Engine) Trace(c *conn.Conn, event string, err error) { e.trace(e.peerOf(c), event, err) }

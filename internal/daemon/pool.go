@@ -1,0 +1,75 @@
+package daemon
+
+import (
+	"fmt"
+
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// pool is a free list of T; it grows in blocks and never shrinks, so that a
+// steady load allocates nothing.
+type pool[T any] struct {
+	free []*T
+	out  int
+}
+
+const poolBlock = 256
+
+func (p *pool[T]) get() *T {
+	if len(p.free) == 0 {
+		block := make([]T, poolBlock)
+		for i := range block {
+			p.free = append(p.free, &block[i])
+		}
+	}
+	t := p.free[len(p.free)-1]
+	p.free = p.free[:len(p.free)-1]
+	p.out++
+	return t
+}
+
+// put takes t back; the caller has cleared what must not linger.
+func (p *pool[T]) put(t *T) {
+	p.out--
+	p.free = append(p.free, t)
+}
+
+// initPools makes the send and receive buffers. They are address space until
+// used: the shared receive queue is consumed last in, first out, so an idle or
+// lightly loaded daemon touches only a few of them.
+func (e *Engine) initPools() error {
+	var err error
+	e.sendMem = e.cfg.Alloc(e.cfg.SendBufs * e.cfg.MaxSend)
+	if e.sendMR, err = e.pd.RegMR(e.sendMem, 0, verbs.AccessPrivate); err != nil {
+		return fmt.Errorf("register send pool: %w", err)
+	}
+	for i := e.cfg.SendBufs - 1; i >= 0; i-- {
+		off := i * e.cfg.MaxSend
+		e.sendFree = append(e.sendFree, &conn.SendBuf{
+			Mem: e.sendMem[off : off+e.cfg.MaxSend : off+e.cfg.MaxSend], LKey: e.sendMR.LKey(), Addr: uint64(off)})
+	}
+	e.recvMem = e.cfg.Alloc(e.cfg.RecvBufs * e.cfg.MaxSend)
+	if e.recvMR, err = e.pd.RegMR(e.recvMem, 0, verbs.AccessLocalWrite|verbs.AccessPrivate); err != nil {
+		return fmt.Errorf("register receive pool: %w", err)
+	}
+	e.recvSGE = make([]verbs.SGE, e.cfg.RecvBufs)
+	for i := range e.recvSGE {
+		e.recvSGE[i] = verbs.SGE{Addr: uint64(i * e.cfg.MaxSend), Length: uint32(e.cfg.MaxSend), LKey: e.recvMR.LKey()}
+		e.repost = append(e.repost, e.recvWR(i))
+	}
+	return e.postRecvs()
+}
+
+func (e *Engine) recvWR(i int) verbs.RecvWR {
+	return verbs.RecvWR{WRID: recvWRID | uint64(i), SGL: e.recvSGE[i : i+1]}
+}
+
+func (e *Engine) postRecvs() error {
+	n, err := e.srq.PostRecv(e.repost)
+	e.repost = append(e.repost[:0], e.repost[n:]...)
+	if err != nil {
+		return fmt.Errorf("post receives: %w", err)
+	}
+	return nil
+}

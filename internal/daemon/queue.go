@@ -1,0 +1,45 @@
+package daemon
+
+// queue is an intrusive singly linked FIFO.
+type queue[T any, P interface {
+	*T
+	link() **T
+}] struct {
+	head, tail *T
+	n          int
+}
+
+func (q *queue[T, P]) push(t *T) {
+	*P(t).link() = nil
+	if q.tail == nil {
+		q.head = t
+	} else {
+		*P(q.tail).link() = t
+	}
+	q.tail = t
+	q.n++
+}
+
+func (q *queue[T, P]) pop() *T {
+	t := q.head
+	if t == nil {
+		return nil
+	}
+	q.head = *P(t).link()
+	if q.head == nil {
+		q.tail = nil
+	}
+	*P(t).link() = nil
+	q.n--
+	return t
+}
+
+// unpop puts t back at the head.
+func (q *queue[T, P]) unpop(t *T) {
+	*P(t).link() = q.head
+	q.head = t
+	if q.tail == nil {
+		q.tail = t
+	}
+	q.n++
+}

@@ -1,0 +1,327 @@
+package daemon
+
+import (
+	"net/netip"
+	"unsafe"
+
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/internal/wire"
+	"github.com/rdsd/rdsd/rdmaop"
+	"github.com/rdsd/rdsd/verbs"
+	"golang.org/x/sys/unix"
+)
+
+// buffer is memory a client got with Alloc: mapped here too, registered for
+// local use by its operations.
+type buffer struct {
+	id      uint32
+	cl      *client
+	mem     []byte
+	mr      verbs.MR
+	users   int // operations and regions
+	freeing bool
+	onFree  func() // unmaps; runs when nothing uses it any more
+}
+
+// region is part of a buffer that peers may be granted.
+type region struct {
+	id      uint32 // = rkey
+	cl      *client
+	sock    *socket
+	buf     *buffer
+	off     uint64
+	n       uint64
+	mr      verbs.MR
+	cookie  uint64
+	rights  rdmaop.Rights
+	exp     rdmaop.Export
+	waiting []func() // told when the key is dead
+}
+
+// addBuffer registers memory that a control goroutine mapped.
+func (e *Engine) addBuffer(c *client, mem []byte, onFree func()) (*buffer, error) {
+	mr, err := e.pd.RegMR(mem, 0, verbs.AccessLocalWrite)
+	if err != nil {
+		return nil, err
+	}
+	c.nextBuf++
+	b := &buffer{id: c.nextBuf, cl: c, mem: mem, mr: mr, onFree: onFree}
+	c.buffers[b.id] = b
+	c.refs++
+	e.st.C[stats.RegisteredBytes] += uint64(len(mem))
+	return b, nil
+}
+
+// freeBuffer ends a buffer; its memory goes when its last operation and region
+// have ended. EBUSY, with done non-nil, while regions of it are registered.
+func (e *Engine) freeBuffer(b *buffer, done func(error)) {
+	if b.freeing {
+		if done != nil {
+			done(unix.EINVAL)
+		}
+		return
+	}
+	if done != nil && b.users > 0 {
+		done(unix.EBUSY)
+		return
+	}
+	b.freeing = true
+	e.maybeFreeBuffer(b)
+	if done != nil {
+		done(nil)
+	}
+}
+
+func (e *Engine) maybeFreeBuffer(b *buffer) {
+	if !b.freeing || b.users > 0 || b.mr == nil {
+		return
+	}
+	b.mr.Dereg()
+	b.mr = nil
+	delete(b.cl.buffers, b.id)
+	e.st.C[stats.RegisteredBytes] -= uint64(len(b.mem))
+	if b.onFree != nil {
+		b.onFree()
+	}
+	e.unref(b.cl)
+}
+
+// register makes a region of b for socket s. iova is a random 32-bit value,
+// page aligned as the buffer is, so that nobody can guess remote addresses.
+func (e *Engine) register(s *socket, b *buffer, off, n uint64, rights rdmaop.Rights) (*region, error) {
+	if n == 0 || off > uint64(len(b.mem)) || n > uint64(len(b.mem))-off {
+		return nil, unix.EINVAL
+	}
+	if rights&(rdmaop.RightRead|rdmaop.RightWrite|rdmaop.RightAtomic) == 0 {
+		return nil, unix.EINVAL
+	}
+	access := verbs.AccessRestricted | verbs.AccessLocalWrite
+	if rights&rdmaop.RightRead != 0 {
+		access |= verbs.AccessRemoteRead
+	}
+	if rights&rdmaop.RightWrite != 0 {
+		access |= verbs.AccessRemoteWrite
+	}
+	if rights&rdmaop.RightAtomic != 0 {
+		access |= verbs.AccessRemoteAtomic
+	}
+	iova := uint64(uint32(e.cfg.Rand()))&^0xfff | off&0xfff
+	mr, err := e.pd.RegMR(b.mem[off:off+n:off+n], iova, access)
+	if err != nil {
+		return nil, err
+	}
+	r := &region{id: mr.RKey(), cl: s.cl, sock: s, buf: b, off: off, n: n, mr: mr, rights: rights,
+		cookie: rdmaop.MakeCookie(mr.RKey(), uint32(iova))}
+	b.users++
+	e.regions[r.id] = r
+	e.regionsV = append(e.regionsV, r)
+	s.regions = append(s.regions, r)
+	e.st.C[stats.Regions]++
+	return r, nil
+}
+
+// expose grants r to a socket (port 0: all) of a peer, ahead of any message
+// sent to that peer later.
+func (e *Engine) expose(r *region, peerAddr netip.Addr, port uint16) error {
+	p, key := e.exportPeer(r.sock.local, peerAddr)
+	need, errno := r.exp.GrantTo(key, port)
+	if errno != 0 {
+		return errno
+	}
+	if !need || p == nil {
+		return nil
+	}
+	r.mr.Allow(key)
+	body := e.ctl(p, wire.TypeGrant, r.id)
+	g := wire.Grant{Cookie: r.cookie, Length: r.n, Rights: uint32(r.rights), Owner: r.sock.port, Grantee: port, OwnerInc: r.sock.inc}
+	e.sendCtl(p, body, g.Append(body.buf[:0]))
+	e.st.C[stats.GrantsSent]++
+	return nil
+}
+
+// exportPeer returns the peer that addr leads to and its key; on the same host
+// there is no peer, and the key is the address's own.
+func (e *Engine) exportPeer(l *local, addr netip.Addr) (*peer, verbs.PeerKey) {
+	if t := e.locals[addr]; t != nil {
+		return nil, t.key
+	}
+	p := e.peer(l, addr)
+	return p, p.key
+}
+
+// attachCookie puts a cookie of this client on a message and grants it to the
+// message's destination first. A key that has been released meanwhile travels
+// as it is: its use will be refused.
+func (e *Engine) attachCookie(t *txMsg, cookie uint64) {
+	t.m.DestCookie = cookie
+	if r := e.regions[uint32(cookie)]; r != nil && r.cl == t.cl {
+		_ = e.expose(r, t.slot.addr, t.slot.port)
+	}
+}
+
+// releaseRegion takes a region's key back from everybody. done runs when nobody
+// can touch the memory any more.
+func (e *Engine) releaseRegion(r *region, done func()) {
+	if done != nil {
+		r.waiting = append(r.waiting, done)
+	}
+	if r.exp.State() != rdmaop.ExportLive {
+		return
+	}
+	r.sock.regions = remove(r.sock.regions, r)
+	e.tellRevoke(r, r.exp.Revoke(nil, e.now+e.cfg.RevokeTimeout))
+}
+
+// tellRevoke sends REVOKE to the peers that hold r, and retires it at once if
+// there are none.
+func (e *Engine) tellRevoke(r *region, keys []verbs.PeerKey) {
+	e.st.C[stats.Revokes]++
+	for _, k := range keys {
+		if p := e.peerByKey(k); p != nil {
+			m := e.ctl(p, wire.TypeRevoke, r.id)
+			e.sendCtl(p, m, (&wire.Revoke{RKey: r.id}).Append(m.buf[:0]))
+		} else {
+			r.exp.PeerRevoked(k) // same host: no operation is in flight between turns
+		}
+	}
+	if r.exp.State() == rdmaop.ExportRevoked {
+		e.retire(r)
+		return
+	}
+	e.revoking = append(e.revoking, r)
+	e.armTimer(e.now + revokeScanNs)
+}
+
+// retire ends a region whose key nobody holds.
+func (e *Engine) retire(r *region) {
+	if e.regions[r.id] != r {
+		return
+	}
+	r.mr.Dereg()
+	delete(e.regions, r.id)
+	e.regionsV = remove(e.regionsV, r)
+	e.revoking = remove(e.revoking, r)
+	e.st.C[stats.Regions]--
+	r.buf.users--
+	e.maybeFreeBuffer(r.buf)
+	for _, f := range r.waiting {
+		f()
+	}
+	r.waiting = nil
+}
+
+// usedKey ends a use-once region when the message that chases its operation
+// has arrived at the socket that owns it.
+func (e *Engine) usedKey(s *socket, rkey uint32, key verbs.PeerKey) {
+	r := e.regions[rkey]
+	if r == nil || r.sock != s || r.rights&rdmaop.UseOnce == 0 || r.exp.State() != rdmaop.ExportLive {
+		return
+	}
+	r.sock.regions = remove(r.sock.regions, r)
+	e.tellRevoke(r, r.exp.UsedOnce(nil, key, e.now+e.cfg.RevokeTimeout))
+}
+
+// tickRegions breaks off the queue pairs of peers that keep a revoked key too
+// long: then they cannot use it either.
+func (e *Engine) tickRegions() {
+	if len(e.revoking) == 0 {
+		return
+	}
+	for i := 0; i < len(e.revoking); i++ {
+		r := e.revoking[i]
+		for _, k := range r.exp.Timeout(nil, e.now) {
+			r.mr.Disallow(k)
+			if p := e.peerByKey(k); p != nil {
+				p.c.Reset(e.now, errRevokeTimeout)
+				e.touch(p)
+			}
+			r.exp.PeerGone(k)
+		}
+		if r.exp.State() == rdmaop.ExportRevoked {
+			e.retire(r)
+			i--
+		}
+	}
+	if len(e.revoking) > 0 {
+		e.armTimer(e.now + revokeScanNs)
+	}
+}
+
+// Internal is the connection's up-call for GRANT, REVOKE and REVOKED.
+func (e *Engine) Internal(c *conn.Conn, t wire.InternalType, body []byte) {
+	p := e.peerOf(c)
+	switch t {
+	case wire.TypeGrant:
+		g, err := wire.ParseGrant(body)
+		if err == nil {
+			err = p.grants.Add(rdmaop.Grant{Cookie: g.Cookie, Len: g.Length, Rights: rdmaop.Rights(g.Rights), Port: g.Grantee})
+		}
+		if err != nil {
+			e.cfg.Trace(p.local.addr, p.addr, "grant refused", err)
+		}
+		e.st.C[stats.GrantsReceived]++
+	case wire.TypeRevoke:
+		v, err := wire.ParseRevoke(body)
+		if err != nil {
+			e.cfg.Trace(p.local.addr, p.addr, "revoke", err)
+			return
+		}
+		if p.grants.Revoke(v.RKey) {
+			e.sendRevoked(p, v.RKey)
+		}
+	case wire.TypeRevoked:
+		v, err := wire.ParseRevoke(body)
+		if err != nil {
+			e.cfg.Trace(p.local.addr, p.addr, "revoked", err)
+			return
+		}
+		if r := e.regions[v.RKey]; r != nil && r.exp.PeerRevoked(p.key) == rdmaop.ExportRevoked {
+			e.retire(r)
+		}
+	}
+}
+
+// sendRevoked answers a REVOKE: every operation on the key has retired.
+func (e *Engine) sendRevoked(p *peer, rkey uint32) {
+	m := e.ctl(p, wire.TypeRevoked, rkey)
+	e.sendCtl(p, m, (&wire.Revoke{RKey: rkey}).Append(m.buf[:0]))
+}
+
+// ctlMsg is an internal message of ours. Pooled.
+type ctlMsg struct {
+	m    conn.Msg
+	p    *peer
+	rkey uint32
+	buf  [64]byte
+}
+
+func (e *Engine) ctl(p *peer, t wire.InternalType, rkey uint32) *ctlMsg {
+	m := e.ctls.get()
+	m.p, m.rkey = p, rkey
+	m.m = conn.Msg{Owner: m, Internal: t}
+	return m
+}
+
+func (e *Engine) sendCtl(p *peer, m *ctlMsg, body []byte) {
+	m.m.Data = body
+	p.c.Send(&m.m)
+	e.touch(p)
+}
+
+// ctlDone ends an internal message. A REVOKE that cannot be delivered any more
+// (the peer restarted) is as good as answered: PeerUp has seen to it.
+func (e *Engine) ctlDone(m *ctlMsg, _ conn.Outcome) {
+	m.m = conn.Msg{}
+	m.p = nil
+	e.ctls.put(m)
+}
+
+const segEntrySize = int(unsafe.Sizeof(shm.SegEntry{}))
+
+// segEntry copies a list entry out of the send arena once.
+func segEntry(b []byte) shm.SegEntry {
+	_ = b[segEntrySize-1]
+	return *(*shm.SegEntry)(unsafe.Pointer(&b[0]))
+}

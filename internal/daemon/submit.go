@@ -1,0 +1,234 @@
+package daemon
+
+import (
+	"cmp"
+
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/rdmaop"
+	"golang.org/x/sys/unix"
+)
+
+type connMsg = conn.Msg
+
+const cancelled = conn.Cancelled
+
+// txMsg is a submitted message, from its descriptor to the return of its id.
+// Pooled.
+type txMsg struct {
+	m    conn.Msg
+	next *txMsg
+	cl   *client
+	sock *socket
+	slot *slot
+	id   uint32
+
+	hasOp  bool
+	op     rdmaop.Op
+	cell   *cell
+	bufs   []*buffer  // local buffers the operation uses, one per distinct segment
+	errno  unix.Errno // why it was refused
+	done   bool       // the connection is through with it
+	queued bool       // in cl.pendOps
+}
+
+func (t *txMsg) link() **txMsg { return &t.next }
+
+// pollClient drains one client's submission and return rings within its
+// budget.
+func (e *Engine) pollClient(c *client) bool {
+	n, bytes := 0, 0
+	work := false
+	for n < subBudget && bytes < subBytes && c.sub.Next(&c.scratch) {
+		n++
+		switch c.scratch.Kind() {
+		case uint8(shm.KindSend):
+			bytes += e.submit(c, *c.scratch.Sub(), nil)
+		case uint8(shm.KindSendOp):
+			sub := *c.scratch.Sub()
+			if !c.sub.Next(&c.scratch) {
+				e.kill(c, "operation descriptor missing")
+				return true
+			}
+			bytes += e.submit(c, sub, c.scratch.SubOp())
+		case uint8(shm.KindOpenDest):
+			e.openSlot(c, c.scratch.SubDest())
+		case uint8(shm.KindCloseDest):
+			if d := c.scratch.SubDest(); d.Slot < uint32(len(c.slots)) && c.slots[d.Slot] != nil {
+				e.closeSlot(c.slots[d.Slot])
+			}
+		case uint8(shm.KindCancel):
+			e.cancelDest(c, c.scratch.Sub())
+		default:
+			e.kill(c, "unknown descriptor kind %d", c.scratch.Kind())
+		}
+		if c.dead {
+			return true
+		}
+	}
+	if n > 0 {
+		c.sub.Release()
+		work = true
+	}
+	if err := c.sub.Err(); err != nil {
+		e.kill(c, "submission ring: %w", err)
+		return true
+	}
+	for k := 0; k < 4*subBudget; k++ {
+		id, ok := c.rret.Take()
+		if !ok {
+			break
+		}
+		if !e.returnRx(c, id) {
+			e.kill(c, "receive id %d returned twice or never given", id)
+			return true
+		}
+		c.reap = true
+	}
+	if c.reap {
+		c.reap = false
+		c.rret.Release()
+		work = true
+		if len(c.pendSocks) > 0 {
+			e.drainPending(c)
+		}
+	}
+	if err := cmp.Or(c.rret.Err(), c.ev.Err(), c.sret.Err()); err != nil {
+		e.kill(c, "%w", err)
+		return true
+	}
+	return work
+}
+
+// submit takes one message in and returns its payload length. Everything in
+// the descriptor is checked against the engine's own tables; what only a
+// broken or hostile client can do ends its session.
+func (e *Engine) submit(c *client, d shm.Sub, od *shm.SubOp) int {
+	if d.MsgID >= uint32(len(c.msgs)) || c.msgs[d.MsgID] != nil {
+		e.kill(c, "message id %d out of range or in use", d.MsgID)
+		return 0
+	}
+	var data []byte
+	var lkey uint32
+	if d.Len > 0 {
+		off := uint64(d.Chunk) * shm.Unit
+		w, in := off/shm.WindowSize, off%shm.WindowSize
+		if d.Len > shm.MaxMessage || w >= uint64(len(c.send)) || in+uint64(d.Len) > shm.WindowSize {
+			e.kill(c, "payload of %d bytes at chunk %d is outside the send arena", d.Len, d.Chunk)
+			return 0
+		}
+		data = c.send[w].mem[in : in+uint64(d.Len) : in+uint64(d.Len)]
+		lkey = c.send[w].mr.LKey()
+	}
+	s := c.sock(d.Sock)
+	var sl *slot
+	if d.Slot < uint32(len(c.slots)) {
+		sl = c.slots[d.Slot]
+	}
+	if s == nil || sl == nil || sl.sock != s {
+		if s != nil {
+			e.kill(c, "destination slot %d is not open for socket %d", d.Slot, d.Sock)
+			return 0
+		}
+		// The socket was closed with this still in the ring.
+		c.sret.Put(d.MsgID)
+		e.news(c)
+		return 0
+	}
+	t := e.msgs.get()
+	t.cl, t.sock, t.slot, t.id = c, s, sl, d.MsgID
+	t.m = conn.Msg{Owner: t, SPort: s.port, DPort: sl.port, SrcInc: s.inc,
+		Data: data, Addr: uint64(d.Chunk) * shm.Unit, LKey: lkey, AckNow: d.Flags&shm.SubAckNow != 0}
+	c.msgs[d.MsgID] = t
+	c.refs++
+	s.sndMsgs++
+	s.sndBytes += len(data)
+	e.st.C[stats.SendQueued]++
+	if d.Cookie != 0 {
+		e.attachCookie(t, d.Cookie)
+	}
+	if od != nil && !e.submitOp(t, od) {
+		return len(data)
+	}
+	e.route(t)
+	return len(data)
+}
+
+// route hands t to its connection or to the same-host path.
+func (e *Engine) route(t *txMsg) {
+	if p := t.slot.peer; p != nil {
+		p.c.Send(&t.m)
+		e.touch(p)
+		return
+	}
+	e.sendLocal(t)
+}
+
+// cancelDest withdraws what a socket has queued or sent to one destination
+// (RDS_CANCEL_SENT_TO).
+func (e *Engine) cancelDest(c *client, d *shm.Sub) {
+	if d.Slot >= uint32(len(c.slots)) || c.slots[d.Slot] == nil {
+		return
+	}
+	sl := c.slots[d.Slot]
+	if sl.peer != nil {
+		sl.peer.c.CancelMatching(func(m *connMsg) bool { t, ok := m.Owner.(*txMsg); return ok && t.slot == sl }, cancelled)
+		e.touch(sl.peer)
+		return
+	}
+	for t := sl.q.pop(); t != nil; t = sl.q.pop() {
+		e.localDone(t, cancelled)
+	}
+}
+
+// msgDone ends a message: the operation's status, the destination's notices,
+// and the return of the id, which gives the payload back to the client.
+func (e *Engine) msgDone(t *txMsg, o conn.Outcome) {
+	t.done = true
+	switch o {
+	case conn.Lost:
+		t.slot.lost++
+		e.note(t.slot)
+	case conn.NoSock:
+		t.slot.nosock++
+		e.note(t.slot)
+	}
+	e.unlist(t)
+	if t.hasOp {
+		e.opDone(t, o)
+	}
+	if !t.queued {
+		e.freeMsg(t)
+	}
+}
+
+// unlist ends t's accounting and returns its id, and with it the payload.
+func (e *Engine) unlist(t *txMsg) {
+	c := t.cl
+	t.sock.sndMsgs--
+	t.sock.sndBytes -= len(t.m.Data)
+	if c.msgs[t.id] == t {
+		c.msgs[t.id] = nil
+		if !c.dead {
+			c.sret.Put(t.id)
+			e.news(c)
+		}
+	}
+}
+
+// freeMsg returns t to the pool.
+func (e *Engine) freeMsg(t *txMsg) {
+	c := t.cl
+	for i, b := range t.bufs {
+		t.bufs[i] = nil
+		b.users--
+		e.maybeFreeBuffer(b)
+	}
+	t.m = conn.Msg{}
+	t.next, t.cl, t.sock, t.slot, t.cell = nil, nil, nil, nil, nil
+	t.bufs = t.bufs[:0]
+	t.hasOp, t.done, t.queued, t.errno = false, false, false, 0
+	e.msgs.put(t)
+	e.unref(c)
+}
