@@ -52,10 +52,10 @@ func NewBlock(mem []uint64, info Info) (*Block, error) {
 	} {
 		mem[w] = v
 	}
-	table := asBytes(mem)[offNames:]
+	out := asBytes(mem)[offNames:]
 	for c := range NumCounters {
-		entry := table[int(c)*nameSize : int(c+1)*nameSize]
-		copy(entry[:maxName], names[c])
+		entry := out[int(c)*nameSize : int(c+1)*nameSize]
+		copy(entry[:maxName], table[c].name)
 		if c.Gauge() {
 			entry[nameSize-1] = kindGauge
 		}

@@ -70,6 +70,9 @@ func TestNames(t *testing.T) {
 		if !validName([]byte(name)) || len(name) > maxName {
 			t.Errorf("counter %d: bad name %q", c, name)
 		}
+		if help := c.Help(); !strings.HasSuffix(help, ".") {
+			t.Errorf("%s: help %q", name, help)
+		}
 		if other, dup := seen[name]; dup {
 			t.Errorf("counters %d and %d are both %q", other, c, name)
 		}
@@ -84,7 +87,7 @@ func TestNames(t *testing.T) {
 	if Clients.Gauge() != true || EngineStalls.Gauge() || NumCounters.Gauge() {
 		t.Error("gauges are Clients to OpsOutstanding")
 	}
-	if NumCounters.String() != "unknown" || Counter(-1).String() != "unknown" {
+	if NumCounters.String() != "unknown" || Counter(-1).String() != "unknown" || NumCounters.Help() != "" {
 		t.Error("an index outside the table has a name")
 	}
 }
