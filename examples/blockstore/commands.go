@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/rdsd/rdsd/rds"
+)
+
+func runServe(ctx context.Context, c *command) error {
+	var readOnly, create bool
+	o := serveOptions{}
+	args, err := c.parse("FILE", 1, func(fs *flag.FlagSet) {
+		fs.BoolVar(&readOnly, "read-only", false, "refuse copy-in")
+		fs.BoolVar(&create, "create", false, "create FILE if it is missing")
+		fs.IntVar(&o.buffers, "buffers", 64, "registered buffers; a client may have half of them in use")
+		fs.IntVar(&o.workers, "workers", 4, "threads that read, and as many that write")
+	})
+	if err != nil {
+		return err
+	}
+	if o.buffers < 2 || o.workers < 1 {
+		return &usageError{"-buffers: want 2 or more, -workers: 1 or more"}
+	}
+	o.block = c.block
+	bind, err := parseRemote(c.bind, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
+	if err != nil {
+		return err
+	}
+	e, err := openExport(args[0], readOnly, create)
+	if err != nil {
+		return err
+	}
+	defer e.close()
+	rc, err := rds.Open(ctx, rds.Options{Socket: c.socket})
+	if err != nil {
+		return err
+	}
+	defer rc.Close()
+	sock, err := rc.Bind(bind)
+	if err != nil {
+		return err
+	}
+	defer sock.Close()
+	fmt.Fprintf(c.stderr, "serving %s at %v\n", args[0], sock.LocalAddrPort())
+	stats, err := serve(ctx, rc, sock, e, o, slog.New(slog.NewTextHandler(c.stderr, nil)))
+	c.report(stats, fmt.Sprintf("served %d reads, %d writes, %d fsyncs; %d operations: %d success, %d dropped, %d unknown, %d other",
+		stats.Reads, stats.Writes, stats.Fsyncs, stats.Operations, stats.Success, stats.Dropped, stats.Unknown, stats.OtherStatus))
+	return err
+}
+
+func runCopyOut(ctx context.Context, c *command) error {
+	return c.copy(ctx, "REMOTE FILE", 0, func(ctx context.Context, cl *client, args []string) (copyStats, error) {
+		return copyOut(ctx, cl, args[1])
+	})
+}
+
+func runCopyIn(ctx context.Context, c *command) error {
+	return c.copy(ctx, "FILE REMOTE", 1, func(ctx context.Context, cl *client, args []string) (copyStats, error) {
+		return copyIn(ctx, cl, args[0])
+	})
+}
+
+// copy is what both directions share; remote is the index of REMOTE.
+func (c *command) copy(ctx context.Context, what string, remote int,
+	do func(context.Context, *client, []string) (copyStats, error),
+) error {
+	var o copyOptions
+	args, err := c.parse(what, 2, func(fs *flag.FlagSet) {
+		fs.IntVar(&o.window, "window", 16, "blocks in flight")
+		fs.DurationVar(&o.patience, "patience", 3*time.Second, "time for an answer before a block is asked for again")
+		fs.DurationVar(&o.giveUp, "give-up", 30*time.Second, "time for a block, over all attempts")
+	})
+	if err != nil {
+		return err
+	}
+	if o.window < 1 || o.patience <= 0 || o.giveUp <= 0 {
+		return &usageError{"-window, -patience and -give-up must be positive"}
+	}
+	server, err := parseRemote(args[remote], netip.Addr{})
+	if err != nil {
+		return err
+	}
+	bind, err := localFor(c.bind, server)
+	if err != nil {
+		return err
+	}
+	o.block = c.block
+	if f, ok := c.stderr.(*os.File); ok {
+		o.bar = isTerminal(f)
+	}
+	cl, err := connect(ctx, rds.Options{Socket: c.socket}, bind, server, o)
+	if err != nil {
+		return err
+	}
+	defer cl.close()
+	stats, err := do(ctx, cl, args)
+	if err != nil {
+		return err
+	}
+	c.report(stats, fmt.Sprintf("%s: %d blocks, %.1f MB in %.2f s, %.0f MB/s, per block p50 %.2f ms p99 %.2f ms, %d asked for again",
+		stats.Direction, stats.Blocks, float64(stats.Bytes)/1e6, stats.Seconds, stats.MBPerSec,
+		stats.P50Micros/1e3, stats.P99Micros/1e3, stats.Retried))
+	return nil
+}

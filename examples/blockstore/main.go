@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+
+	"golang.org/x/sys/unix"
+)
+
+const usage = `usage:
+  blockstore serve [flags] FILE            serve a file or block device
+  blockstore copy-out [flags] REMOTE FILE  copy the export of REMOTE into FILE
+  blockstore copy-in [flags] FILE REMOTE   make FILE the export of REMOTE
+
+REMOTE is ADDRESS[:PORT], port 4000 if not given. "blockstore VERB -h" lists the flags.
+`
+
+// Exit statuses.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+	exitSignal = 130
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run is the program: statistics to stdout when asked for, all else to stderr.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if len(args) == 0 {
+		fmt.Fprint(stderr, usage)
+		return exitUsage
+	}
+	verbs := map[string]func(context.Context, *command) error{
+		"serve": runServe, "copy-out": runCopyOut, "copy-in": runCopyIn,
+	}
+	verb, known := verbs[args[0]]
+	if !known {
+		fmt.Fprintf(stderr, "blockstore: no verb %q\n%s", args[0], usage)
+		return exitUsage
+	}
+	cmd := &command{name: args[0], args: args[1:], stdout: stdout, stderr: stderr}
+	err := verb(ctx, cmd)
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, flag.ErrHelp):
+		return exitUsage
+	}
+	fmt.Fprintf(stderr, "blockstore %s: %v\n", args[0], err)
+	var u *usageError
+	switch {
+	case errors.As(err, &u):
+		return exitUsage
+	case ctx.Err() != nil:
+		return exitSignal
+	}
+	return exitFailed
+}
+
+// usageError is a command line that cannot be understood.
+type usageError struct{ text string }
+
+func (e *usageError) Error() string { return e.text }
+
+// command is one parsed command line.
+type command struct {
+	name           string
+	args           []string
+	stdout, stderr io.Writer
+
+	socket, bind string
+	json         bool
+	block        int
+}
+
+// parse reads flags and exactly n further arguments; more registers flags of
+// the verb.
+func (c *command) parse(what string, n int, more func(*flag.FlagSet)) ([]string, error) {
+	fs := flag.NewFlagSet("blockstore "+c.name, flag.ContinueOnError)
+	fs.SetOutput(c.stderr)
+	fs.Usage = func() {
+		fmt.Fprintf(c.stderr, "usage: blockstore %s [flags] %s\n", c.name, what)
+		fs.PrintDefaults()
+	}
+	fs.StringVar(&c.socket, "socket", "", "control socket of the daemon (default $RDSD_SOCKET, then the usual places)")
+	fs.StringVar(&c.bind, "bind", "", "local `address[:port]` (default: serve 127.0.0.1:4000, copies: the address that routes to REMOTE)")
+	fs.BoolVar(&c.json, "json", false, "statistics as JSON on standard output")
+	fs.IntVar(&c.block, "block", defaultBlock, "block size in bytes (serve: the largest), 4096 to 1048576")
+	more(fs)
+	if err := fs.Parse(c.args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return nil, err
+		}
+		return nil, &usageError{err.Error()}
+	}
+	if fs.NArg() != n {
+		return nil, &usageError{fmt.Sprintf("%d arguments, want %s", fs.NArg(), what)}
+	}
+	if c.block < minBlock || c.block > maxBlock {
+		return nil, &usageError{fmt.Sprintf("-block %d: want %d to %d", c.block, minBlock, maxBlock)}
+	}
+	return fs.Args(), nil
+}
+
+func (c *command) report(v any, line string) {
+	if c.json {
+		json.NewEncoder(c.stdout).Encode(v)
+		return
+	}
+	fmt.Fprintln(c.stderr, line)
+}

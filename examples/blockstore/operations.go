@@ -1,0 +1,126 @@
+package main
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rdsd/rdsd/rds"
+)
+
+// operation is one RDMA operation of the server, from before it is submitted
+// until its status is known.
+type operation struct {
+	request
+	kind rds.OpKind
+	buf  *rds.Buffer
+}
+
+// operations is the table of what is in flight, by token, and the counts.
+// Safe for concurrent use.
+type operations struct {
+	mu     sync.Mutex // guards the fields below
+	idle   sync.Cond  // signalled when flying becomes empty
+	next   uint64
+	flying map[uint64]*operation
+	issued map[netip.Addr]uint64 // last operation id per destination
+	counts serveStats
+}
+
+func newOperations() *operations {
+	o := &operations{flying: map[uint64]*operation{}, issued: map[netip.Addr]uint64{}}
+	o.idle.L = &o.mu
+	return o
+}
+
+// add registers op and returns its token.
+func (o *operations) add(op *operation) (token uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.next++
+	o.flying[o.next] = op
+	return o.next
+}
+
+// started notes that an operation got its id.
+func (o *operations) started(op *operation, id uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	a := op.from.Addr()
+	o.issued[a] = max(o.issued[a], id)
+	o.counts.Operations++
+	if op.kind == rds.Write {
+		o.counts.Reads++ // the client reads
+	} else {
+		o.counts.Writes++
+	}
+}
+
+// take removes the operation of token; nil if there is none.
+func (o *operations) take(token uint64) *operation {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	op := o.flying[token]
+	delete(o.flying, token)
+	if len(o.flying) == 0 {
+		o.idle.Broadcast()
+	}
+	return op
+}
+
+func (o *operations) count(s rds.Status) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch s {
+	case rds.Success:
+		o.counts.Success++
+	case rds.Dropped:
+		o.counts.Dropped++
+	case rds.Unknown:
+		o.counts.Unknown++
+	default:
+		o.counts.OtherStatus++
+	}
+}
+
+func (o *operations) countFailed() {
+	o.mu.Lock()
+	o.counts.Failed++
+	o.mu.Unlock()
+}
+
+// drain waits until nothing is in flight, but not longer than d.
+func (o *operations) drain(d time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	late := false
+	timer := time.AfterFunc(d, func() {
+		o.mu.Lock()
+		late = true
+		o.idle.Broadcast()
+		o.mu.Unlock()
+	})
+	defer timer.Stop()
+	for len(o.flying) > 0 && !late {
+		o.idle.Wait()
+	}
+}
+
+// stats returns the counts; hwm is (*rds.Socket).HWM.
+func (o *operations) stats(hwm func(netip.Addr) uint64) serveStats {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	st := o.counts
+	st.Destinations = []destStats{}
+	for a, id := range o.issued {
+		st.Destinations = append(st.Destinations, destStats{a.String(), id, hwm(a)})
+	}
+	slices.SortFunc(st.Destinations, func(a, b destStats) int {
+		if a.Addr < b.Addr {
+			return -1
+		}
+		return 1
+	})
+	return st
+}

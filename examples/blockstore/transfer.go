@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	"github.com/rdsd/rdsd/rds"
+)
+
+// read serves a READ: pread, then an RDMA write whose immediate data is DONE.
+func (s *server) read(ctx context.Context, r request) {
+	buf := s.lender.take(ctx)
+	if buf == nil {
+		s.quota.uncharge(r.from)
+		return
+	}
+	p := buf.Bytes()[:r.length]
+	if f := s.export.read(p, &r.message); f != nil {
+		s.lender.put(buf)
+		s.quota.uncharge(r.from)
+		s.fail(r, f)
+		return
+	}
+	s.start(&operation{r, rds.Write, buf}, &message{kind: kindDone, id: r.id,
+		block: r.block, blockSize: r.blockSize, length: r.length, crc: checksum(p)})
+}
+
+// fetch serves the first half of a WRITE: an RDMA read whose immediate data,
+// FETCHED, tells the client that its buffer is free, if it wants to know.
+func (s *server) fetch(ctx context.Context, r request) {
+	f := s.export.check(r.session)
+	var buf *rds.Buffer
+	if f == nil {
+		buf = s.lender.take(ctx)
+	}
+	if buf == nil {
+		s.quota.uncharge(r.from)
+		if f != nil {
+			s.fail(r, f)
+		}
+		return
+	}
+	s.start(&operation{r, rds.Read, buf}, &message{kind: kindFetched, id: r.id, block: r.block})
+}
+
+// start submits op with its immediate data.
+func (s *server) start(op *operation, imm *message) {
+	token := s.ops.add(op)
+	id, err := s.send(&rds.Message{
+		Payload: imm.append(nil),
+		Addr:    op.from,
+		Op: &rds.RDMA{
+			Kind:   op.kind,
+			Cookie: op.cookie,
+			Local:  []rds.Segment{{Buf: op.buf, Len: int(op.length)}},
+			Token:  token,
+			Notify: true,
+			Silent: op.kind == rds.Read && op.flags&flagTellFetched == 0,
+		},
+	})
+	if err != nil {
+		s.ops.take(token)
+		s.lender.put(op.buf)
+		s.quota.uncharge(op.from)
+		s.fail(op.request, failf(statusRetry, "block %d: %v", op.block, err))
+		return
+	}
+	s.ops.started(op, id)
+	if op.kind == rds.Write {
+		s.lender.lend(op.from.Addr(), id, op.buf)
+	}
+}
+
+// complete takes statuses until ctx ends or the socket fails.
+func (s *server) complete(ctx context.Context) {
+	var done [64]rds.Completion
+	for {
+		for n := s.sock.Completions(done[:]); n > 0; n = s.sock.Completions(done[:]) {
+			for _, c := range done[:n] {
+				if op := s.ops.take(c.Token); op != nil {
+					s.ops.count(c.Status)
+					s.settled(op, c)
+				}
+			}
+		}
+		if _, err := s.sock.Wait(ctx, rds.WaitSet{Completion: true}); err != nil {
+			return
+		}
+	}
+}
+
+// settled goes on with an operation whose status is known. The buffer of a
+// successful read holds the block; that of any other operation is in flight
+// until the high-water mark says otherwise.
+func (s *server) settled(op *operation, c rds.Completion) {
+	if c.Status == rds.Success && op.kind == rds.Read {
+		s.stores <- op
+		return
+	}
+	if op.kind == rds.Read {
+		s.lender.lend(c.To, c.ID, op.buf)
+	}
+	s.quota.uncharge(op.from)
+	switch c.Status {
+	case rds.Success:
+	case rds.Dropped, rds.Unknown, rds.Canceled:
+		s.fail(op.request, failf(statusRetry, "block %d: %v", op.block, c.Err()))
+	default:
+		s.fail(op.request, failf(statusRefused, "block %d: %v", op.block, c.Err()))
+	}
+}
+
+// store is the second half of a WRITE: check, pwrite, and wait for the group's
+// fsync.
+func (s *server) store(op *operation) {
+	p := op.buf.Bytes()[:op.length]
+	var f *failure
+	if crc := checksum(p); crc != op.crc {
+		f = failf(statusChecksum, "block %d: checksum %08x arrived, %08x announced", op.block, crc, op.crc)
+	} else {
+		f = s.export.write(p, &op.message)
+	}
+	s.lender.put(op.buf)
+	s.quota.uncharge(op.from)
+	if f != nil {
+		s.fail(op.request, f)
+		return
+	}
+	s.syncer.add(written{op.from, op.id, op.block})
+}
+
+// confirm tells clients that a group of blocks is durable, or is not.
+func (s *server) confirm(group []written, err error) {
+	if err != nil {
+		for _, w := range group {
+			r := request{message: message{kind: kindWrite, id: w.id, block: w.block}, from: w.to}
+			s.fail(r, writeFailure(fmt.Sprintf("block %d: fsync", w.block), err))
+		}
+		return
+	}
+	for to, requests := range byClient(group) {
+		for len(requests) > 0 {
+			n := min(len(requests), 1+maxMore)
+			s.answer(request{from: to}, &message{kind: kindDurable, id: requests[0], more: requests[1:n]})
+			requests = requests[n:]
+		}
+	}
+}
+
+// byClient sorts the request numbers of a group by who waits for them.
+func byClient(group []written) map[netip.AddrPort][]uint64 {
+	m := map[netip.AddrPort][]uint64{}
+	for _, w := range group {
+		m[w.to] = append(m[w.to], w.id)
+	}
+	return m
+}
