@@ -1,0 +1,174 @@
+// Package metrics serves the daemon's figures to Prometheus. It reads the
+// statistics mapping, never engine state, so that it answers while the engine
+// is stuck; only the per-peer series ask the daemon, and are left out, and
+// counted as an error, when it does not answer.
+package metrics
+
+import (
+	"errors"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/stats"
+)
+
+// MaxPeers bounds the peers that get series of their own; the others, from the
+// highest address down, are summed up as peer="other".
+const MaxPeers = 256
+
+// peersTimeout is how long a scrape waits for the daemon's list of peers.
+const peersTimeout = time.Second
+
+// Source is what the collector reads.
+type Source struct {
+	Stats *stats.Reader
+	// Peers is ctl.Backend's. It may block.
+	Peers   func() ([]ctl.PeerInfo, error)
+	Version string
+}
+
+// collector implements prometheus.Collector.
+type collector struct {
+	src    Source
+	words  []word
+	peers  []peerMetric
+	errors atomic.Uint64 // Peers failed or was late
+
+	mu      sync.Mutex
+	pending chan peersAnswer // the call of Peers that is under way, or nil
+}
+
+type peersAnswer struct {
+	peers []ctl.PeerInfo
+	err   error
+}
+
+// word is one of the mapping's.
+type word struct {
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+}
+
+var (
+	infoDesc      = desc("build_info", "Constant 1; what runs here.", "version", "go")
+	startDesc     = desc("start_time_seconds", "When the daemon started, in unix time.")
+	stateDesc     = desc("engine_state", "1 for the state the engine last published.", "state")
+	lateDesc      = desc("engine_late_seconds", "How long ago the engine published, while it should turn.")
+	turnDesc      = desc("engine_turn_seconds", "Duration of the engine's turns.")
+	turnMaxDesc   = desc("engine_turn_max_seconds", "The longest turn so far.")
+	errorsDesc    = desc("collector_errors_total", "Scrapes that lack a part.", "collector")
+	truncatedDesc = desc("metrics_truncated_peers", "Peers without series of their own.")
+)
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("rdsd_"+name, help, labels, nil)
+}
+
+func newCollector(src Source) *collector {
+	c := &collector{src: src, peers: peerMetrics()}
+	help := map[string]string{}
+	for i := range stats.NumCounters {
+		help[i.String()] = i.Help()
+	}
+	for _, d := range src.Stats.Table() {
+		name := strings.TrimPrefix(d.Name, "rdsd_")
+		w := word{kind: prometheus.GaugeValue}
+		if !d.Gauge {
+			name += "_total"
+			w.kind = prometheus.CounterValue
+		}
+		w.desc = desc(name, help[d.Name])
+		c.words = append(c.words, w)
+	}
+	return c
+}
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, w := range c.words {
+		ch <- w.desc
+	}
+	for _, p := range c.peers {
+		ch <- p.desc
+	}
+	for _, d := range []*prometheus.Desc{infoDesc, startDesc, stateDesc, lateDesc, turnDesc, turnMaxDesc, errorsDesc, truncatedDesc} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	snap := c.src.Stats.Snapshot()
+	for i, w := range c.words {
+		ch <- prometheus.MustNewConstMetric(w.desc, w.kind, float64(snap.Values[i].Value))
+	}
+	gauge(infoDesc, 1, c.src.Version, runtime.Version())
+	gauge(startDesc, float64(snap.Start)/1e9)
+	gauge(lateDesc, snap.Late(time.Now()).Seconds())
+	gauge(turnMaxDesc, snap.Turns.Max.Seconds())
+	for s := stats.Starting; s <= stats.Stopped; s++ {
+		v := 0.0
+		if s == snap.State {
+			v = 1
+		}
+		gauge(stateDesc, v, s.String())
+	}
+	ch <- turnHistogram(&snap.Turns)
+
+	peers, err := c.askPeers()
+	if err != nil {
+		c.errors.Add(1)
+	}
+	truncated := c.collectPeers(ch, peers)
+	gauge(truncatedDesc, float64(truncated))
+	ch <- prometheus.MustNewConstMetric(errorsDesc, prometheus.CounterValue, float64(c.errors.Load()), "peers")
+}
+
+// turnHistogram leaves every other bound out, and those nobody needs.
+func turnHistogram(h *stats.Histogram) prometheus.Metric {
+	bounds := map[float64]uint64{}
+	var below, total uint64
+	for i, n := range h.Counts {
+		below += n
+		if d := stats.Bound(i); d > 100*time.Nanosecond && d < 10*time.Second && i%2 == 0 {
+			bounds[d.Seconds()] = below
+		}
+	}
+	total = below
+	return prometheus.MustNewConstHistogram(turnDesc, total, h.Sum.Seconds(), bounds)
+}
+
+var errLate = errors.New("the daemon's peers did not come in time")
+
+// askPeers calls Peers and waits a bounded time. A call that is late is not
+// made again but waited for by the next scrape, so that calls do not pile up.
+func (c *collector) askPeers() ([]ctl.PeerInfo, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pending == nil {
+		answer := make(chan peersAnswer, 1)
+		c.pending = answer
+		go func() {
+			p, err := c.src.Peers()
+			answer <- peersAnswer{p, err}
+		}()
+	}
+	timeout := time.NewTimer(peersTimeout)
+	defer timeout.Stop()
+	select {
+	case a := <-c.pending:
+		c.pending = nil
+		return a.peers, a.err
+	case <-timeout.C:
+		return nil, errLate
+	}
+}

@@ -1,0 +1,207 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/stats"
+)
+
+func source(t *testing.T, peers func() ([]ctl.PeerInfo, error)) (Source, *stats.Block) {
+	t.Helper()
+	mem := make([]uint64, stats.Size/8)
+	b, err := stats.NewBlock(mem, stats.Info{PID: 1, Start: 1_500_000_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := stats.NewReader(mem)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Source{Stats: r, Peers: peers, Version: "v1"}, b
+}
+
+// scrape serves src on a real listener and returns what a scrape gets.
+func scrape(t *testing.T, src Source) string {
+	t.Helper()
+	s, err := Listen(netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx, Handler(src), slog.New(slog.DiscardHandler)) }()
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	resp, err := http.Get("http://" + s.Addr().String() + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s, %v:\n%s", resp.Status, err, body)
+	}
+	return string(body)
+}
+
+func noPeers() ([]ctl.PeerInfo, error) { return nil, nil }
+
+func expect(t *testing.T, body string, lines ...string) {
+	t.Helper()
+	for _, l := range lines {
+		if !strings.Contains("\n"+body, "\n"+l+"\n") {
+			t.Errorf("no line %q in\n%s", l, body)
+		}
+	}
+}
+
+func TestScrape(t *testing.T) {
+	src, b := source(t, func() ([]ctl.PeerInfo, error) {
+		return []ctl.PeerInfo{{Local: netip.MustParseAddr("127.0.0.1"), Remote: netip.MustParseAddr("127.0.0.2"), Lane: 3, State: "up",
+			QueuedMessages: 1, QueuedBytes: 2, UnackedMessages: 3, UnackedBytes: 4, SendCredits: 5,
+			Resets: 6, Retransmitted: 7, DroppedOps: 8, UnknownOps: 9, Lost: 10}}, nil
+	})
+	b.C[stats.SendQueued] = 12
+	b.C[stats.SendBytes] = 13
+	b.C[stats.Sockets] = 14
+	b.Turn(100)
+	b.Turn(1000)
+	b.Turn(2_000_000)
+	b.SetState(stats.Sleeping)
+	b.Publish(2)
+	labels := `{lane="3",local="127.0.0.1",peer="127.0.0.2"} `
+	body := scrape(t, src)
+	expect(t, body,
+		"rdsd_send_queued_total 12",
+		"# HELP rdsd_send_queued_total Messages queued by clients.",
+		"# TYPE rdsd_send_queued_total counter",
+		"rdsd_send_bytes_total 13",
+		"# TYPE rdsd_sockets gauge",
+		"rdsd_sockets 14",
+		"rdsd_start_time_seconds 1.5",
+		`rdsd_engine_state{state="sleeping"} 1`,
+		`rdsd_engine_state{state="running"} 0`,
+		"rdsd_engine_late_seconds 0",
+		"rdsd_engine_turn_max_seconds 0.002",
+		`rdsd_engine_turn_seconds_bucket{le="2.56e-07"} 1`,
+		`rdsd_engine_turn_seconds_bucket{le="1.024e-06"} 2`,
+		`rdsd_engine_turn_seconds_bucket{le="+Inf"} 3`,
+		"rdsd_engine_turn_seconds_count 3",
+		"rdsd_peer_up"+labels+"1",
+		"rdsd_peer_queued_messages"+labels+"1",
+		"rdsd_peer_queued_bytes"+labels+"2",
+		"rdsd_peer_unacked_messages"+labels+"3",
+		"rdsd_peer_unacked_bytes"+labels+"4",
+		"rdsd_peer_send_credits"+labels+"5",
+		"rdsd_peer_resets_total"+labels+"6",
+		"rdsd_peer_retransmitted_messages_total"+labels+"7",
+		"rdsd_peer_dropped_ops_total"+labels+"8",
+		"rdsd_peer_unknown_ops_total"+labels+"9",
+		"rdsd_peer_lost_messages_total"+labels+"10",
+		"rdsd_metrics_truncated_peers 0",
+		`rdsd_collector_errors_total{collector="peers"} 0`,
+	)
+	if !strings.Contains(body, `rdsd_build_info{go="go`) || !strings.Contains(body, "go_goroutines ") || !strings.Contains(body, "process_open_fds ") {
+		t.Error("no build info, no Go or no process metrics")
+	}
+	if n := len(regexp.MustCompile(`(?m)^[^#]`).FindAllString(body, -1)); n > 400 {
+		t.Errorf("%d series, at most 400 are meant to be", n)
+	}
+}
+
+func TestPeersAreCapped(t *testing.T) {
+	const n = MaxPeers + 44
+	src, _ := source(t, func() ([]ctl.PeerInfo, error) {
+		var peers []ctl.PeerInfo
+		for i := n - 1; i >= 0; i-- {
+			peers = append(peers, ctl.PeerInfo{Remote: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}),
+				Local: netip.AddrFrom4([4]byte{10, 1, 0, 1}), State: "up", Resets: 2})
+		}
+		return peers, nil
+	})
+	body := scrape(t, src)
+	if got := strings.Count(body, "\nrdsd_peer_up{"); got != MaxPeers+1 {
+		t.Errorf("%d peers, want %d and the others", got, MaxPeers)
+	}
+	expect(t, body,
+		`rdsd_peer_up{lane="0",local="10.1.0.1",peer="10.0.0.0"} 1`,
+		`rdsd_peer_up{lane="0",local="10.1.0.1",peer="10.0.0.255"} 1`,
+		`rdsd_peer_up{lane="",local="",peer="other"} 44`,
+		`rdsd_peer_resets_total{lane="",local="",peer="other"} 88`,
+		"rdsd_metrics_truncated_peers 44")
+	if strings.Contains(body, `peer="10.0.1.0"`) {
+		t.Error("a peer beyond the cap has series of its own")
+	}
+}
+
+func TestPeersFail(t *testing.T) {
+	src, _ := source(t, func() ([]ctl.PeerInfo, error) { return nil, errors.New("no") })
+	expect(t, scrape(t, src), `rdsd_collector_errors_total{collector="peers"} 1`, "rdsd_sockets 0")
+}
+
+// A stuck engine: the mapping's figures come, and calls do not pile up.
+func TestPeersStuck(t *testing.T) {
+	release := make(chan struct{})
+	defer close(release)
+	calls := make(chan struct{}, 10)
+	src, _ := source(t, func() ([]ctl.PeerInfo, error) { calls <- struct{}{}; <-release; return nil, nil })
+	c := newCollector(src)
+	for range 2 {
+		if _, err := c.askPeers(); !errors.Is(err, errLate) {
+			t.Fatalf("stuck: %v", err)
+		}
+	}
+	if len(calls) != 1 {
+		t.Errorf("%d calls under way, want 1", len(calls))
+	}
+	release <- struct{}{}
+	if _, err := c.askPeers(); err != nil {
+		t.Errorf("the late answer: %v", err)
+	}
+}
+
+func TestListenErrors(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	addr := l.Addr().(*net.TCPAddr).AddrPort()
+	if _, err := Listen(addr); err == nil || !strings.HasPrefix(err.Error(), "metrics.listen: ") || !strings.Contains(err.Error(), "address already in use") {
+		t.Errorf("address in use: %v", err)
+	}
+	s, err := Listen(netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Every word of the mapping has a name Prometheus takes, and help.
+func TestNames(t *testing.T) {
+	src, _ := source(t, noPeers)
+	body := scrape(t, src)
+	for c := range stats.NumCounters {
+		name := "rdsd_" + strings.TrimPrefix(c.String(), "rdsd_")
+		if !c.Gauge() {
+			name += "_total"
+		}
+		expect(t, body, name+" 0", "# HELP "+name+" "+c.Help())
+	}
+}

@@ -1,0 +1,95 @@
+package metrics
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rdsd/rdsd/internal/ctl"
+)
+
+// peerMetric is one series of each peer.
+type peerMetric struct {
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+	get  func(*ctl.PeerInfo) float64
+}
+
+func peerMetrics() []peerMetric {
+	metric := func(name, help string, kind prometheus.ValueType, get func(*ctl.PeerInfo) float64) peerMetric {
+		return peerMetric{desc("peer_"+name, help, "local", "peer", "lane"), kind, get}
+	}
+	gauge := func(name, help string, get func(*ctl.PeerInfo) float64) peerMetric {
+		return metric(name, help, prometheus.GaugeValue, get)
+	}
+	counter := func(name, help string, get func(*ctl.PeerInfo) float64) peerMetric {
+		return metric(name, help, prometheus.CounterValue, get)
+	}
+	return []peerMetric{
+		gauge("up", "1 while the connection is up.", func(p *ctl.PeerInfo) float64 {
+			if p.State == "up" {
+				return 1
+			}
+			return 0
+		}),
+		gauge("queued_messages", "Messages not sent yet.", func(p *ctl.PeerInfo) float64 { return float64(p.QueuedMessages) }),
+		gauge("queued_bytes", "Their payload.", func(p *ctl.PeerInfo) float64 { return float64(p.QueuedBytes) }),
+		gauge("unacked_messages", "Messages sent and not acked yet.", func(p *ctl.PeerInfo) float64 { return float64(p.UnackedMessages) }),
+		gauge("unacked_bytes", "Their payload.", func(p *ctl.PeerInfo) float64 { return float64(p.UnackedBytes) }),
+		gauge("send_credits", "SENDs the peer can take now.", func(p *ctl.PeerInfo) float64 { return float64(p.SendCredits) }),
+		counter("resets_total", "Connections to the peer that ended.", func(p *ctl.PeerInfo) float64 { return float64(p.Resets) }),
+		counter("retransmitted_messages_total", "Messages sent again after a reconnect.", func(p *ctl.PeerInfo) float64 { return float64(p.Retransmitted) }),
+		counter("dropped_ops_total", "Operations that ended DROPPED.", func(p *ctl.PeerInfo) float64 { return float64(p.DroppedOps) }),
+		counter("unknown_ops_total", "Operations that ended UNKNOWN.", func(p *ctl.PeerInfo) float64 { return float64(p.UnknownOps) }),
+		counter("lost_messages_total", "Messages lost by a restart of the peer.", func(p *ctl.PeerInfo) float64 { return float64(p.Lost) }),
+	}
+}
+
+// series is what one set of labels stands for.
+type series struct {
+	local, peer, lane string
+	values            []float64
+}
+
+// collectPeers sends the peers' series and returns how many peers have none of
+// their own.
+func (c *collector) collectPeers(ch chan<- prometheus.Metric, peers []ctl.PeerInfo) (truncated int) {
+	peers = slices.Clone(peers)
+	slices.SortFunc(peers, func(a, b ctl.PeerInfo) int {
+		return cmp.Or(a.Remote.Compare(b.Remote), a.Local.Compare(b.Local), cmp.Compare(a.Lane, b.Lane))
+	})
+	// A peer means a set of labels: a connection is unique by them.
+	own := min(len(peers), MaxPeers)
+	for i := range peers[:own] {
+		p := &peers[i]
+		s := series{local: p.Local.String(), peer: p.Remote.String(), lane: strconv.Itoa(int(p.Lane))}
+		c.add(&s, p)
+		c.send(ch, &s)
+	}
+	if own == len(peers) {
+		return 0
+	}
+	other := series{peer: "other"}
+	for i := range peers[own:] {
+		c.add(&other, &peers[own+i])
+	}
+	c.send(ch, &other)
+	return len(peers) - own
+}
+
+func (c *collector) add(s *series, p *ctl.PeerInfo) {
+	if s.values == nil {
+		s.values = make([]float64, len(c.peers))
+	}
+	for i, m := range c.peers {
+		s.values[i] += m.get(p)
+	}
+}
+
+func (c *collector) send(ch chan<- prometheus.Metric, s *series) {
+	for i, m := range c.peers {
+		ch <- prometheus.MustNewConstMetric(m.desc, m.kind, s.values[i], s.local, s.peer, s.lane)
+	}
+}
