@@ -1,0 +1,102 @@
+package tidy
+
+import (
+	"go/ast"
+	"go/token"
+	"strings"
+)
+
+// checkPackageComment takes the non-test files of one package.
+func checkPackageComment(files []*file) []string {
+	for _, f := range files {
+		if f.ast.Doc != nil {
+			return nil
+		}
+	}
+	f := files[0]
+	return []string{f.find(f.ast.Package, "package comment", "package %s has none", f.pkg())}
+}
+
+// checkDocs takes the non-test files of one public package.
+func checkDocs(files []*file) (found []string) {
+	documented := map[string]bool{} // types, whose enumerations need no more
+	for _, f := range files {
+		for _, d := range f.ast.Decls {
+			if g, ok := d.(*ast.GenDecl); ok && g.Tok == token.TYPE {
+				for _, s := range g.Specs {
+					t := s.(*ast.TypeSpec)
+					documented[t.Name.Name] = t.Doc != nil || t.Comment != nil || g.Doc != nil
+				}
+			}
+		}
+	}
+	for _, f := range files {
+		missing := func(id *ast.Ident) {
+			found = append(found, f.find(id.Pos(), "doc comment", "%s has none", id.Name))
+		}
+		for _, d := range f.ast.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				if d.Doc == nil && d.Name.IsExported() && exportedReceiver(d) && !wellKnown(d) {
+					missing(d.Name)
+				}
+			case *ast.GenDecl:
+				undocumented(d, documented, missing)
+			}
+		}
+	}
+	return found
+}
+
+// undocumented calls missing for the exported names of d without a comment of
+// their own, their group's, or their enumeration's type.
+func undocumented(d *ast.GenDecl, documented map[string]bool, missing func(*ast.Ident)) {
+	typ := "" // of an enumeration: constants without a type repeat the last one
+	for _, s := range d.Specs {
+		switch s := s.(type) {
+		case *ast.TypeSpec:
+			if s.Name.IsExported() && !documented[s.Name.Name] {
+				missing(s.Name)
+			}
+		case *ast.ValueSpec:
+			if id, ok := s.Type.(*ast.Ident); ok {
+				typ = id.Name
+			} else if len(s.Values) > 0 {
+				typ = ""
+			}
+			if d.Doc != nil || s.Doc != nil || s.Comment != nil || documented[typ] {
+				continue
+			}
+			for _, id := range s.Names {
+				if id.IsExported() {
+					missing(id)
+				}
+			}
+		}
+	}
+}
+
+// exportedReceiver reports whether d is a function, or a method of an exported
+// type.
+func exportedReceiver(d *ast.FuncDecl) bool {
+	if d.Recv == nil {
+		return true
+	}
+	t := d.Recv.List[0].Type
+	if star, ok := t.(*ast.StarExpr); ok {
+		t = star.X
+	}
+	if index, ok := t.(*ast.IndexExpr); ok {
+		t = index.X
+	}
+	id, ok := t.(*ast.Ident)
+	return ok && id.IsExported()
+}
+
+// wellKnown reports whether d is a method whose interface says it all.
+func wellKnown(d *ast.FuncDecl) bool {
+	if d.Recv == nil || d.Type.Params.NumFields() != 0 || d.Type.Results.NumFields() != 1 {
+		return false
+	}
+	return strings.Contains(" String Error Unwrap ", " "+d.Name.Name+" ")
+}

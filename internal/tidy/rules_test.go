@@ -1,0 +1,158 @@
+package tidy
+
+import (
+	"fmt"
+	"go/ast"
+	"go/token"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const maxLines = 700
+
+// pure packages are state machines: no clock, I/O, lock or goroutine of their
+// own, so that the simulator runs the very code of the daemon.
+var pure = []string{"conn", "rdmaop", "barrier", "internal/wire", "internal/cong", "cmsg"}
+
+// impure names the imports a pure package may not have, with what is below
+// them, and impureExcept what is allowed all the same. unix is there for its
+// errnos.
+var (
+	impure       = []string{"os", "net", "sync", "syscall", "runtime", "context", "log", "testing"}
+	impureExcept = []string{"net/netip"}
+	clock        = []string{"Now", "Since", "Until", "After", "AfterFunc", "Sleep", "Tick", "NewTicker", "NewTimer"}
+	unixErrno    = regexp.MustCompile(`^(E[A-Z0-9]+|Errno|AF_INET6?)$`)
+)
+
+// public packages document everything they export.
+var public = []string{"rds", "rdstest", "conn", "barrier", "rdmaop", "cmsg", "verbs"}
+
+// unsafeIn lists where unsafe may be used outside files named *_unsafe.go.
+var unsafeIn = map[string]string{
+	"internal/shm":    "lays typed rings and tables over shared memory",
+	"internal/stats":  "lays counters over the statistics mapping",
+	"verbs/soft":      "lays out iovecs and epoll events for raw system calls",
+	"verbs/verbstest": "aligns the memory it registers to pages",
+}
+
+// Words are put together so that this file does not contain them.
+var (
+	unfinished = regexp.MustCompile(`\b(` + "TO" + "DO|FIX" + "ME|X" + `XX)\b`)
+	foreign    = []string{"/wo" + "rk/", "../sha" + "red"}
+)
+
+// file is one Go file.
+type file struct {
+	name string // slash-separated, relative to the root
+	fset *token.FileSet
+	ast  *ast.File
+}
+
+func (f *file) dir() string  { return path.Dir(f.name) }
+func (f *file) test() bool   { return strings.HasSuffix(f.name, "_test.go") }
+func (f *file) pkg() string  { return f.ast.Name.Name }
+func (f *file) isPure() bool { return slices.Contains(pure, f.dir()) && !f.test() }
+
+// find is a finding: where, which rule, what.
+func (f *file) find(at token.Pos, rule, format string, args ...any) string {
+	return fmt.Sprintf("%s:%d: %s: %s", f.name, f.fset.Position(at).Line, rule, fmt.Sprintf(format, args...))
+}
+
+func (f *file) imports(yield func(path string, at token.Pos) bool) {
+	for _, spec := range f.ast.Imports {
+		p, err := strconv.Unquote(spec.Path.Value)
+		if err == nil && !yield(p, spec.Pos()) {
+			return
+		}
+	}
+}
+
+// under reports whether p is one of list or below one.
+func under(p string, list []string) bool {
+	return slices.ContainsFunc(list, func(l string) bool { return p == l || strings.HasPrefix(p, l+"/") })
+}
+
+func checkCgo(f *file) (found []string) {
+	for p, at := range f.imports {
+		if p == "C" && f.dir() != "verbs/ibv" {
+			found = append(found, f.find(at, "cgo", "only verbs/ibv may use cgo"))
+		}
+	}
+	return found
+}
+
+func checkUnsafe(f *file) (found []string) {
+	if f.test() || strings.HasSuffix(f.name, "_unsafe.go") || unsafeIn[f.dir()] != "" {
+		return nil
+	}
+	for p, at := range f.imports {
+		if p == "unsafe" {
+			found = append(found, f.find(at, "unsafe", "move it to a file named *_unsafe.go"))
+		}
+	}
+	return found
+}
+
+func checkPure(f *file) (found []string) {
+	if !f.isPure() {
+		return nil
+	}
+	names := map[string]string{} // local name of the packages watched below
+	for p, at := range f.imports {
+		if under(p, impure) && !slices.Contains(impureExcept, p) {
+			found = append(found, f.find(at, "pure core", "must not import %s", p))
+		}
+		if p == "time" || p == "golang.org/x/sys/unix" {
+			names[localName(f, p)] = p
+		}
+	}
+	ast.Inspect(f.ast, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			found = append(found, f.find(n.Pos(), "pure core", "must not start goroutines"))
+		case *ast.SelectorExpr:
+			x, ok := n.X.(*ast.Ident)
+			if !ok {
+				break
+			}
+			switch p := names[x.Name]; {
+			case p == "time" && slices.Contains(clock, n.Sel.Name):
+				found = append(found, f.find(n.Pos(), "pure core", "must not use time.%s: take now as an argument", n.Sel.Name))
+			case p == "golang.org/x/sys/unix" && !unixErrno.MatchString(n.Sel.Name):
+				found = append(found, f.find(n.Pos(), "pure core", "must not use unix.%s: only errnos", n.Sel.Name))
+			}
+		}
+		return true
+	})
+	return found
+}
+
+func localName(f *file, p string) string {
+	for _, spec := range f.ast.Imports {
+		if spec.Path.Value == strconv.Quote(p) && spec.Name != nil {
+			return spec.Name.Name
+		}
+	}
+	return path.Base(p)
+}
+
+// checkText checks any text file: its length if it is Go, and its words.
+func checkText(name, text string) (found []string) {
+	if n := strings.Count(text, "\n"); n > maxLines && strings.HasSuffix(name, ".go") {
+		found = append(found, fmt.Sprintf("%s: length: %d lines, at most %d: split it by ideas", name, n, maxLines))
+	}
+	for i, line := range strings.Split(text, "\n") {
+		if w := unfinished.FindString(line); w != "" {
+			found = append(found, fmt.Sprintf("%s:%d: unfinished: %q: do it, or return an error that says it is not supported", name, i+1, w))
+		}
+		for _, w := range foreign {
+			if strings.Contains(line, w) {
+				found = append(found, fmt.Sprintf("%s:%d: foreign path: %q means nothing to a reader", name, i+1, w))
+			}
+		}
+	}
+	return found
+}

@@ -1,0 +1,200 @@
+package tidy
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/rdsd/rdsd"
+
+// root is the module's directory, two above this package's.
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "go.mod")); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// sources calls do for every text file of the tree.
+func sources(t *testing.T, do func(name, text string)) {
+	t.Helper()
+	dir := root(t)
+	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(dir, p)
+		name := filepath.ToSlash(rel)
+		if d.IsDir() {
+			if name == ".git" || name == "bin" || d.Name() == "testdata" {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if !isText(name) {
+			return nil
+		}
+		b, err := os.ReadFile(p)
+		if errors.Is(err, fs.ErrNotExist) { // an editor's or a test's temporary file
+			return nil
+		}
+		if err == nil {
+			do(name, string(b))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func isText(name string) bool {
+	exts := []string{".go", ".md", ".sh", ".toml", ".yml", ".yaml", ".txt", ".mod", ".c", ".h", ".service"}
+	return slices.Contains(exts, path.Ext(name)) || path.Ext(name) == "" || strings.HasPrefix(path.Base(name), ".")
+}
+
+// packages parses the tree's Go files by directory; those of other build tags
+// too.
+func packages(t *testing.T) map[string][]*file {
+	t.Helper()
+	fset := token.NewFileSet()
+	pkgs := map[string][]*file{}
+	sources(t, func(name, text string) {
+		if path.Ext(name) != ".go" {
+			return
+		}
+		tree, err := parser.ParseFile(fset, name, text, parser.ParseComments)
+		if err != nil {
+			t.Errorf("%v", err)
+			return
+		}
+		f := &file{name, fset, tree}
+		pkgs[f.dir()] = append(pkgs[f.dir()], f)
+	})
+	return pkgs
+}
+
+func product(files []*file) []*file {
+	return slices.DeleteFunc(slices.Clone(files), (*file).test)
+}
+
+func report(t *testing.T, found []string) {
+	t.Helper()
+	slices.Sort(found)
+	for _, f := range found {
+		t.Error(f)
+	}
+}
+
+func TestImports(t *testing.T) {
+	dir := root(t)
+	doc, err := os.ReadFile(filepath.Join(dir, "docs", "architecture.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := parseTable(string(doc))
+	if err != nil {
+		t.Fatalf("docs/architecture.md: %v", err)
+	}
+	cmd := exec.Command("go", "list", "-e", "-deps=false", "-json=ImportPath,Imports,GoFiles,CgoFiles", "./...")
+	cmd.Dir = dir
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, stderr.Bytes())
+	}
+	var found []string
+	seen := 0
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; seen++ {
+		var p struct {
+			ImportPath        string
+			Imports           []string
+			GoFiles, CgoFiles []string
+		}
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		pkg := strings.TrimPrefix(p.ImportPath, module+"/")
+		if len(p.GoFiles)+len(p.CgoFiles) == 0 {
+			continue // tests only
+		}
+		found = append(found, checkListed(rows, pkg))
+		for _, dep := range p.Imports {
+			if dep, ours := strings.CutPrefix(dep, module+"/"); ours {
+				found = append(found, checkImport(rows, pkg, dep))
+			}
+		}
+	}
+	if seen < 10 {
+		t.Errorf("go list named %d packages only", seen)
+	}
+	report(t, slices.DeleteFunc(found, func(s string) bool { return s == "" }))
+}
+
+func TestFiles(t *testing.T) {
+	var found []string
+	for _, files := range packages(t) {
+		for _, f := range files {
+			found = slices.Concat(found, checkCgo(f), checkUnsafe(f), checkPure(f))
+		}
+	}
+	report(t, found)
+}
+
+func TestText(t *testing.T) {
+	var found []string
+	sources(t, func(name, text string) { found = append(found, checkText(name, text)...) })
+	report(t, found)
+}
+
+func TestDocComments(t *testing.T) {
+	var found []string
+	for dir, files := range packages(t) {
+		files = product(files)
+		if len(files) == 0 {
+			continue
+		}
+		found = append(found, checkPackageComment(files)...)
+		if under(dir, public) {
+			found = append(found, checkDocs(files)...)
+		}
+	}
+	report(t, found)
+}
+
+// Every exception is needed: one that is not is taken out.
+func TestExceptions(t *testing.T) {
+	pkgs := packages(t)
+	for dir, reason := range unsafeIn {
+		if _, ok := pkgs[dir]; !ok {
+			continue
+		}
+		used := slices.ContainsFunc(product(pkgs[dir]), func(f *file) bool {
+			return slices.ContainsFunc(f.ast.Imports, func(s *ast.ImportSpec) bool { return s.Path.Value == `"unsafe"` })
+		})
+		if !used {
+			t.Errorf("%s: unsafe: the exception (%s) is not needed any more", dir, reason)
+		}
+	}
+}
