@@ -1,0 +1,69 @@
+package rds
+
+import (
+	"net"
+	"net/netip"
+)
+
+// Addr is the address of an RDS socket as a net.Addr.
+type Addr struct {
+	netip.AddrPort
+}
+
+var _ net.Addr = (*Addr)(nil)
+
+// Network returns "rds".
+func (a *Addr) Network() string { return "rds" }
+
+// String returns "address:port".
+func (a *Addr) String() string {
+	if a == nil {
+		return "<nil>"
+	}
+	return a.AddrPort.String()
+}
+
+// addrPortOf takes the address out of the net.Addr types WriteTo accepts.
+func addrPortOf(a net.Addr) (netip.AddrPort, error) {
+	switch a := a.(type) {
+	case *Addr:
+		if a != nil {
+			return a.AddrPort, nil
+		}
+	case *net.UDPAddr:
+		if a != nil {
+			return a.AddrPort(), nil
+		}
+	case nil:
+	default:
+		return netip.AddrPort{}, invalid("address of type %T, want *rds.Addr or *net.UDPAddr", a)
+	}
+	return netip.AddrPort{}, ErrNoDestination
+}
+
+// normal brings an address to the one form the tables use: IPv4 as IPv4.
+func normal(ap netip.AddrPort) netip.AddrPort {
+	if ap.Addr().Is4In6() {
+		return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+	}
+	return ap
+}
+
+var broadcast4 = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+
+// checkAddr says what is wrong with a as a host's address, nil if nothing.
+func checkAddr(a netip.Addr) error {
+	switch {
+	case !a.IsValid():
+		return invalid("no address")
+	case a.IsUnspecified():
+		return invalid("unspecified address %v", a)
+	case a.IsMulticast():
+		return invalid("multicast address %v", a)
+	case a == broadcast4:
+		return invalid("broadcast address %v", a)
+	case a.Zone() != "":
+		return invalid("address %v: scoped addresses are not supported", a)
+	}
+	return nil
+}

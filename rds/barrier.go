@@ -1,0 +1,143 @@
+package rds
+
+import (
+	"context"
+	"net/netip"
+)
+
+// HWM returns the high-water mark of the operations this socket has sent to
+// the host to: the highest barrier id N such that the operations 1 to N are
+// all locally complete, their local buffers the caller's again. It says nothing
+// about their success. 0 if nothing was sent there. Never blocks.
+//
+// Ids count per (socket, destination address), over all ports. The status of
+// an operation, when known by then, can be taken with Completions before the
+// mark passes it.
+func (s *Socket) HWM(to netip.Addr) uint64 {
+	t := &s.c.tx
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	ce := s.cells[to.Unmap()]
+	if ce == nil || t.dead {
+		return 0
+	}
+	return ce.hwm()
+}
+
+// Barrier waits until the operation id to the host to, and all before it, are
+// locally complete, and returns the high-water mark. Id 0 waits for nothing.
+// An id that was not issued yet is ErrInvalid. Otherwise the errors are the
+// context's, ErrClosed, and ErrDaemonGone or ErrSession: then the buffers of
+// operations above the mark must be treated as in use.
+//
+// Source: the barrier of the first RDS design (rds_barrier_args, 2007), which
+// Linux does not have any more.
+func (s *Socket) Barrier(ctx context.Context, to netip.Addr, id uint64) (hwm uint64, err error) {
+	to = to.Unmap()
+	err = s.waitUntil(ctx, wantBarrier, func(arm bool) (bool, error) {
+		var ok bool
+		hwm, ok, err = s.barrierTry(to, id, arm)
+		return ok, err
+	})
+	return hwm, opErr("barrier", netip.AddrPortFrom(to, 0), err)
+}
+
+// barrierTry looks whether id is reached; arm has the daemon announce it.
+func (s *Socket) barrierTry(to netip.Addr, id uint64, arm bool) (uint64, bool, error) {
+	t := &s.c.tx
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	ce := s.cells[to]
+	switch {
+	case t.dead || s.closed.Load():
+		return 0, false, ErrClosed
+	case ce == nil && id == 0:
+		return 0, true, nil
+	case ce == nil || !reached(ce.last, id):
+		return 0, false, invalid("operation %d to %v was not issued", id, to)
+	}
+	if hwm := ce.hwm(); id == 0 || reached(hwm, id) {
+		return hwm, true, nil
+	}
+	if arm {
+		// The smallest id anybody waits for; the daemon clears it when it is
+		// reached, and those who wait for more arm again.
+		if cur := ce.want.LoadArmed(); cur == 0 || !reached(id, cur) {
+			ce.want.StoreArmed(id)
+		}
+		if hwm := ce.hwm(); reached(hwm, id) {
+			return hwm, true, nil
+		}
+	}
+	return ce.hwm(), false, nil
+}
+
+// BarrierAll waits until every operation that this socket has issued so far,
+// to whatever destination, is locally complete. Errors as Barrier.
+func (s *Socket) BarrierAll(ctx context.Context) error {
+	t := &s.c.tx
+	t.mu.Lock()
+	snapshot := make(map[netip.Addr]uint64, len(s.cells))
+	for a, ce := range s.cells {
+		if ce.last > 0 {
+			snapshot[a] = ce.last
+		}
+	}
+	t.mu.Unlock()
+	if s.closed.Load() {
+		return opErr("barrier", netip.AddrPort{}, ErrClosed)
+	}
+	for a, id := range snapshot {
+		if _, err := s.Barrier(ctx, a, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// WaitOp waits for the status of the operation id to the host to and takes it
+// out of the completion queue. The operation must have asked for it (Notify).
+// ErrInvalid: no such operation is outstanding and no completion of it is
+// queued, for it did not ask, or somebody took it. Otherwise errors as Barrier.
+func (s *Socket) WaitOp(ctx context.Context, to netip.Addr, id uint64) (Completion, error) {
+	to = to.Unmap()
+	var got Completion
+	err := s.waitUntil(ctx, wantCompletion, func(bool) (bool, error) {
+		var ok bool
+		var err error
+		got, ok, err = s.takeOp(to, id)
+		return ok, err
+	})
+	return got, opErr("wait", netip.AddrPortFrom(to, 0), err)
+}
+
+func (s *Socket) takeOp(to netip.Addr, id uint64) (Completion, bool, error) {
+	r := &s.c.rx
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s.closed.Load() {
+		return Completion{}, false, ErrClosed
+	}
+	r.drain()
+	if i := s.findComp(to, id); i >= 0 {
+		s.queuedComps.Add(-1)
+		return s.comps.remove(i), true, nil
+	}
+	for key := range s.awaited {
+		if key.id == id && s.cellAddr[key.cell] == to {
+			return Completion{}, false, nil
+		}
+	}
+	return Completion{}, false, invalid("no status of operation %d to %v is to come", id, to)
+}
+
+// findComp returns the place of an operation's completion in the queue, or -1.
+// rx.mu is held.
+func (s *Socket) findComp(to netip.Addr, id uint64) int {
+	for i := range s.comps.len() {
+		if c := s.comps.at(i); c.ID == id && c.To == to {
+			return i
+		}
+	}
+	return -1
+}

@@ -1,0 +1,235 @@
+package rds
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+
+	"github.com/rdsd/rdsd/internal/ipc"
+)
+
+// Buffer is memory for RDMA, shared with the daemon: what is read and written
+// here goes to and comes from the network without another copy in user space.
+type Buffer struct {
+	c     *Client
+	id    uint32
+	mem   []byte     // what was asked for
+	whole []byte     // as mapped
+	mu    sync.Mutex // one Free at a time
+	freed bool       // guarded by c.tx.mu
+}
+
+// Alloc makes a Buffer of size bytes, page aligned and zeroed. Errors: ENOMEM;
+// EINVAL for a size below 1; ENOBUFS, the quota of this user; ErrDaemonGone,
+// ErrSession, ErrClosed. A call to the daemon: allocate once, use often.
+func (c *Client) Alloc(size int) (*Buffer, error) {
+	if size < 1 {
+		return nil, opErr("alloc", netip.AddrPort{}, invalid("size %d", size))
+	}
+	b, err := c.alloc(size)
+	return b, opErr("alloc", netip.AddrPort{}, err)
+}
+
+func (c *Client) alloc(size int) (*Buffer, error) {
+	resp, fds, err := c.call(&ipc.Alloc{Size: uint64(size)})
+	if err != nil {
+		return nil, err
+	}
+	ok, is := resp.(*ipc.AllocOK)
+	if !is || len(fds) != 1 || ok.Size < uint64(size) || ok.Size > 1<<40 {
+		c.mem.closeFDs(fds)
+		return nil, c.broken("answer %T with %d descriptors to Alloc of %d bytes", resp, len(fds), size)
+	}
+	mem, err := c.mem.open(fds[0], int(ok.Size), true)
+	c.mem.closeFDs(fds)
+	if err != nil {
+		_, _, _ = c.call(&ipc.Free{Buffer: ok.Buffer})
+		return nil, err
+	}
+	return &Buffer{c: c, id: ok.Buffer, mem: mem[:size:size], whole: mem}, nil
+}
+
+// Bytes returns the memory, nil after Free. While an operation or a remote
+// peer uses a part of it, that part may change at any moment. After Free or
+// the client's Close, access through a slice kept from before is a fault.
+func (b *Buffer) Bytes() []byte {
+	b.c.tx.mu.Lock()
+	defer b.c.tx.mu.Unlock()
+	if b.freed {
+		return nil
+	}
+	return b.mem
+}
+
+// Len returns the size in bytes, 0 after Free.
+func (b *Buffer) Len() int { return len(b.Bytes()) }
+
+// Free unmaps the memory. EBUSY while regions of it are registered or
+// operations use it; ErrClosed if it was freed before.
+func (b *Buffer) Free() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.setFreed(true) {
+		return opErr("free", netip.AddrPort{}, ErrClosed)
+	}
+	if _, _, err := b.c.call(&ipc.Free{Buffer: b.id}); err != nil {
+		if b.c.Err() == nil {
+			b.setFreed(false) // refused: it stays what it was
+		}
+		return opErr("free", netip.AddrPort{}, err)
+	}
+	b.c.mem.close(b.whole)
+	return nil
+}
+
+// setFreed changes the state and reports whether it was the other one.
+func (b *Buffer) setFreed(freed bool) bool {
+	b.c.tx.mu.Lock()
+	defer b.c.tx.mu.Unlock()
+	was := b.freed
+	b.freed = freed
+	return was != freed
+}
+
+// Access is what remote peers may do with a region.
+type Access uint8
+
+// Rights. At least one of AllowRead and AllowWrite is needed.
+const (
+	AllowRead  Access = 1 << 0 // remote Read operations
+	AllowWrite Access = 1 << 1 // remote Write operations
+	UseOnce    Access = 1 << 3 // the first operation ends the region's use
+)
+
+// Region is a registered part of a Buffer that peers can reach by its Cookie,
+// once they were granted it: by Expose, or by a message that carries the
+// Cookie.
+type Region struct {
+	s      *Socket
+	id     uint32
+	cookie Cookie
+}
+
+// Register makes the n bytes at off of b a region of this socket. Errors:
+// ErrInvalid for a range outside b or no rights; ENOBUFS, the quota; ErrClosed,
+// ErrDaemonGone, ErrSession. A call to the daemon.
+//
+// Source: RDS_GET_MR, net/rds/rdma.c rds_get_mr; with registration and the
+// right of a peer to use it as two steps.
+func (s *Socket) Register(b *Buffer, off, n int, a Access) (*Region, error) {
+	r, err := s.register(b, off, n, a)
+	return r, opErr("register", s.local, err)
+}
+
+func (s *Socket) register(b *Buffer, off, n int, a Access) (*Region, error) {
+	switch {
+	case s.closed.Load():
+		return nil, ErrClosed
+	case b == nil || b.c != s.c:
+		return nil, invalid("not a buffer of this client")
+	case a&^(AllowRead|AllowWrite|UseOnce) != 0 || a&(AllowRead|AllowWrite) == 0:
+		return nil, invalid("access %#x", uint8(a))
+	}
+	size := b.Len()
+	if size == 0 {
+		return nil, ErrClosed
+	}
+	if off < 0 || n < 1 || off > size || n > size-off {
+		return nil, invalid("%d bytes at %d of a buffer of %d", n, off, size)
+	}
+	resp, _, err := s.c.call(&ipc.Register{Sock: s.idx, Buffer: b.id, Off: uint64(off), Len: uint64(n), Access: uint32(a)})
+	if err != nil {
+		return nil, err
+	}
+	ok, is := resp.(*ipc.RegisterOK)
+	if !is {
+		return nil, s.c.broken("answer %T to Register", resp)
+	}
+	r := &Region{s: s, id: ok.Region, cookie: Cookie(ok.Cookie)}
+	s.c.regions.add(r)
+	if s.closed.Load() {
+		s.c.regions.take(r)
+		return nil, ErrClosed // the daemon released it with the socket
+	}
+	return r, nil
+}
+
+// Cookie names the region to initiators.
+func (r *Region) Cookie() Cookie { return r.cookie }
+
+// Expose grants the region to the socket at peer, port 0: to every socket of
+// that host. The grant goes ahead of all messages sent to that host later. A
+// message that carries the Cookie needs no Expose.
+func (r *Region) Expose(ctx context.Context, peer netip.AddrPort) error {
+	peer = normal(peer)
+	if err := r.s.checkDest(peer); err != nil {
+		return opErr("expose", peer, err)
+	}
+	if !r.s.c.regions.has(r) {
+		return opErr("expose", peer, ErrClosed)
+	}
+	return opErr("expose", peer, r.s.c.callContext(ctx, &ipc.Expose{Region: r.id, Addr: peer.Addr(), Port: peer.Port()}))
+}
+
+// Release takes the region back from everybody. When it returns nil, nobody
+// can touch the memory through it any more: operations under way have ended,
+// and a peer that did not answer in time has been cut off. If ctx ends first
+// the release goes on, and the memory must be treated as in use. A second
+// Release is ErrClosed, as is one after the socket's Close, which takes all its
+// regions back.
+//
+// Source: RDS_FREE_MR; between two rdsd REVOKE and REVOKED.
+func (r *Region) Release(ctx context.Context) error {
+	if !r.s.c.regions.take(r) {
+		return opErr("release", r.s.local, ErrClosed)
+	}
+	return opErr("release", r.s.local, r.s.c.callContext(ctx, &ipc.Release{Region: r.id}))
+}
+
+// regions are the live regions of a client, by key.
+type regions struct {
+	mu   sync.Mutex
+	live map[uint32]*Region
+}
+
+func (g *regions) add(r *Region) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.live[uint32(r.cookie)] = r
+}
+
+// take removes r and reports whether it was live.
+func (g *regions) take(r *Region) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	was := g.live[uint32(r.cookie)] == r
+	if was {
+		delete(g.live, uint32(r.cookie))
+	}
+	return was
+}
+
+// takeAll removes the regions of a socket that closes.
+func (g *regions) takeAll(s *Socket) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for k, r := range g.live {
+		if r.s == s {
+			delete(g.live, k)
+		}
+	}
+}
+
+func (g *regions) has(r *Region) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.live[uint32(r.cookie)] == r
+}
+
+// knows reports whether k's key is one of a live region; its offset part is
+// free.
+func (g *regions) knows(k Cookie) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.live[uint32(k)] != nil
+}

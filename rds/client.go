@@ -1,0 +1,204 @@
+package rds
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+
+	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/shm"
+)
+
+// Client is one attachment of the process to the daemon of its host: the
+// memory they share, and the sockets, buffers and regions made through it.
+// A process may have several; most need one. See [Open].
+type Client struct {
+	ctl  ipc.Control
+	ring func()     // rings the daemon's doorbell
+	bell shm.Waiter // where the leader sleeps
+	mem  mappings
+
+	seg   *shm.Segment
+	table *shm.Table
+	tx    tx
+	rx    rx
+	wait  waiters
+	spin  spinner
+
+	binds sync.Mutex     // one Bind or Socket.Close at a time
+	pins  sync.WaitGroup // uses of the memory outside the locks
+
+	regions regions
+
+	err  atomic.Pointer[error]
+	done chan struct{}
+	end  sync.Once
+}
+
+// Done is closed when the client has ended: by Close, the daemon's end, or the
+// end of the session. Err then says which.
+func (c *Client) Done() <-chan struct{} { return c.done }
+
+// Err is nil while the client works, then ErrClosed, ErrDaemonGone or
+// ErrSession with the daemon's reason.
+func (c *Client) Err() error {
+	if p := c.err.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// fail ends the client with err; the first one stays. Everybody who waits is
+// woken. Any lock of this package but wait.mu may be held.
+func (c *Client) fail(err error) {
+	if c.err.CompareAndSwap(nil, &err) {
+		close(c.done)
+	}
+	c.wait.notifyEverybody(wantAll)
+}
+
+// broken ends the client because the daemon broke the memory contract, and
+// returns the error.
+func (c *Client) broken(format string, args ...any) error {
+	c.fail(fmt.Errorf("%w: the daemon broke the memory contract: %s", ErrSession, fmt.Sprintf(format, args...)))
+	return c.Err()
+}
+
+// watch turns the end of the control connection into the client's.
+func (c *Client) watch() {
+	select {
+	case <-c.done:
+	case <-c.ctl.Gone():
+		c.fail(goneError(c.ctl.Reason()))
+	}
+}
+
+// wakeNeeded reports whether the daemon sleeps and it is the caller's part to
+// ring, with ringDaemon, which must then follow. tx.mu or rx.mu is held, and
+// the memory is in use.
+func (c *Client) wakeNeeded() bool {
+	if !shm.WakeNeeded(c.seg.DaemonAsleep()) {
+		return false
+	}
+	c.pins.Add(1) // Close waits: the doorbell's descriptor must not be reused
+	return true
+}
+
+func (c *Client) ringDaemon() {
+	c.ring()
+	c.pins.Done()
+}
+
+// call makes one control request.
+func (c *Client) call(req ipc.Request, fds ...int) (ipc.Response, []int, error) {
+	if err := c.Err(); err != nil {
+		return nil, nil, err
+	}
+	resp, got, err := c.ctl.Call(req, fds)
+	if err == nil {
+		return resp, got, nil
+	}
+	select {
+	case <-c.ctl.Gone():
+		c.fail(goneError(c.ctl.Reason()))
+		return nil, nil, c.Err()
+	default:
+		return nil, nil, err
+	}
+}
+
+// callContext makes one control request that may take long; when ctx ends
+// first, the request still runs, and its answer is dropped.
+func (c *Client) callContext(ctx context.Context, req ipc.Request) error {
+	if ctx.Done() == nil {
+		_, _, err := c.call(req)
+		return err
+	}
+	answer := make(chan error, 1)
+	go func() {
+		_, _, err := c.call(req)
+		answer <- err
+	}()
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Bind makes a socket at ap; port 0 takes a free one. Errors, with
+// errors.Is: EADDRINUSE; EADDRNOTAVAIL, not an address of this host's daemon;
+// EINVAL for the unspecified address, multicast, broadcast and port 1; EACCES,
+// the daemon's policy; ErrDaemonGone, ErrSession, ErrClosed. A call to the
+// daemon.
+//
+// Source: net/rds/bind.c rds_bind.
+func (c *Client) Bind(ap netip.AddrPort) (*Socket, error) {
+	ap = normal(ap)
+	if err := checkAddr(ap.Addr()); err != nil {
+		return nil, opErr("bind", ap, err)
+	}
+	if ap.Port() == 1 {
+		return nil, opErr("bind", ap, invalid("port 1 is reserved"))
+	}
+	c.binds.Lock()
+	defer c.binds.Unlock()
+	s, err := c.bind(ap)
+	return s, opErr("bind", ap, err)
+}
+
+// bind asks the daemon. Messages may arrive before its answer does.
+func (c *Client) bind(ap netip.AddrPort) (s *Socket, err error) {
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	c.rx.startBind()
+	defer func() { c.rx.endBind(s) }()
+	resp, _, err := c.call(&ipc.Bind{Addr: ap.Addr(), Port: ap.Port(), RcvBuf: defaultBuf})
+	if err != nil {
+		return nil, err
+	}
+	ok, is := resp.(*ipc.BindOK)
+	if !is || ok.Sock >= 1<<16 {
+		return nil, c.broken("answer %T to Bind", resp)
+	}
+	s = &Socket{c: c, idx: ok.Sock, local: netip.AddrPortFrom(ap.Addr(), ok.Port), sndbuf: defaultBuf, rcvbuf: defaultBuf,
+		dests: map[netip.AddrPort]*dest{}, cells: map[netip.Addr]*cell{}}
+	s.wait.list.pick = socketLinks
+	return s, nil
+}
+
+// Close ends the client: sockets, regions and buffers of it are gone, waiting
+// calls fail with ErrClosed, and the memory of all its Buffers is unmapped.
+// The daemon withdraws what was not sent. A second Close is ErrClosed.
+func (c *Client) Close() error {
+	var first bool
+	c.end.Do(func() {
+		first = true
+		c.fail(ErrClosed)
+		c.shut()
+	})
+	if !first {
+		return opErr("close", netip.AddrPort{}, ErrClosed)
+	}
+	return nil
+}
+
+// shut takes the memory out of use everywhere, waits until nobody is in it,
+// and unmaps it.
+func (c *Client) shut() {
+	c.wait.close()
+	socks := c.rx.close()
+	c.tx.close(socks)
+	for _, s := range socks {
+		s.rdl.stop()
+		s.wdl.stop()
+	}
+	_ = c.ctl.Close() // the daemon sees the end, whatever this returns
+	c.pins.Wait()
+	_ = c.bell.Close()
+	c.mem.closeAll()
+}

@@ -1,0 +1,166 @@
+package rds
+
+import (
+	"net/netip"
+
+	"github.com/rdsd/rdsd/internal/shm"
+)
+
+// dest is an open destination slot: one (socket, address, port). Guarded by
+// tx.mu.
+type dest struct {
+	sock    *Socket
+	to      netip.AddrPort
+	slot    uint32
+	gen     uint32
+	cell    *cell
+	pending int  // messages submitted and not returned
+	used    bool // since the hand passed (second chance)
+	shared  *shm.Slot
+}
+
+// cell is a barrier cell: the operation ids of one (socket, address). It lives
+// as long as its socket, for ids never start again.
+type cell struct {
+	idx    uint32
+	addr   netip.Addr
+	first  *dest  // nil once the daemon has taken the cell in
+	last   uint64 // id of the last operation issued
+	shared *shm.Cell
+	want   *shm.WantCell
+}
+
+// isOpen reports whether the daemon has handled the slot's OpenDest. Before
+// that the slot shows its former user's state.
+func (d *dest) isOpen() bool { return d.shared.LoadGen() == d.gen }
+
+// congested reports whether the daemon has published the destination as
+// congested.
+func (d *dest) congested() bool { return d.shared.LoadCongested() != 0 && d.isOpen() }
+
+// hwm returns the highest id up to which all operations are locally complete.
+// tx.mu is held.
+func (ce *cell) hwm() uint64 {
+	if ce.first != nil {
+		if !ce.first.isOpen() {
+			return 0
+		}
+		ce.first = nil
+	}
+	return ce.shared.LoadHWM()
+}
+
+// reached compares as the kernel's design does, by signed difference.
+func reached(hwm, id uint64) bool { return int64(hwm-id) >= 0 }
+
+// dest returns the slot of s for to, opening one if needed. The opening is
+// submitted with the message that follows it. tx.mu is held.
+func (t *tx) dest(s *Socket, to netip.AddrPort) (*dest, error) {
+	if d := s.lastDest; d != nil && d.to == to {
+		return d, nil
+	}
+	d := s.dests[to]
+	if d == nil {
+		var err error
+		if d, err = t.open(s, to); err != nil {
+			return nil, err
+		}
+	}
+	d.used = true
+	s.lastDest = d
+	return d, nil
+}
+
+func (t *tx) open(s *Socket, to netip.AddrPort) (*dest, error) {
+	if err := s.checkDest(to); err != nil {
+		return nil, err
+	}
+	// Room for: closing an idle slot, opening this one, a message with an
+	// operation. So what follows an opening never finds the ring full.
+	if t.sub.Free() < 4 {
+		return nil, errRingFull
+	}
+	ce := s.cells[to.Addr()]
+	if ce == nil && len(t.cellFre) == 0 {
+		return nil, ErrTooManyDestinations
+	}
+	slot, ok := t.freeSlot()
+	if !ok {
+		return nil, ErrTooManyDestinations
+	}
+	t.gen++
+	if t.gen == 0 {
+		t.gen = 1 // 0 is closed
+	}
+	d := &dest{sock: s, to: to, slot: slot, gen: t.gen, shared: t.c.table.Slot(slot)}
+	if ce == nil {
+		idx := t.cellFre[len(t.cellFre)-1]
+		t.cellFre = t.cellFre[:len(t.cellFre)-1]
+		ce = &cell{idx: idx, addr: to.Addr(), first: d, shared: t.c.table.Cell(idx), want: t.c.seg.WantCell(idx)}
+		ce.want.StoreArmed(0)
+		t.cells[idx] = ce
+		s.cells[to.Addr()] = ce
+	}
+	d.cell = ce
+	t.slots[slot] = d
+	s.dests[to] = d
+	t.c.seg.WantSlot(slot).TakeRelief()
+	*t.sub.Reserve().SubDest() = shm.SubDest{Kind: shm.KindOpenDest, Sock: s.idx, Slot: slot, Cell: ce.idx,
+		Port: to.Port(), Addr: to.Addr().As16(), Gen: d.gen}
+	return d, nil
+}
+
+// freeSlot finds a slot never used, or one whose socket is gone, or closes one
+// that is idle: nothing pending and not used since the hand passed it last.
+func (t *tx) freeSlot() (uint32, bool) {
+	if t.nslots < len(t.slots) {
+		t.nslots++
+		return uint32(t.nslots - 1), true
+	}
+	for range 2 * len(t.slots) {
+		i := t.hand
+		t.hand = (t.hand + 1) % uint32(len(t.slots))
+		d := t.slots[i]
+		switch {
+		case d == nil:
+			return i, true
+		case d.used:
+			d.used = false
+		case d.pending == 0 && d.isOpen():
+			t.closeDest(d)
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+func (t *tx) closeDest(d *dest) {
+	if d.cell.first == d {
+		d.cell.first = nil // it is open, so the daemon knows the cell
+	}
+	*t.sub.Reserve().SubDest() = shm.SubDest{Kind: shm.KindCloseDest, Sock: d.sock.idx, Slot: d.slot}
+	t.forget(d)
+}
+
+func (t *tx) forget(d *dest) {
+	t.slots[d.slot] = nil
+	delete(d.sock.dests, d.to)
+	if d.sock.lastDest == d {
+		d.sock.lastDest = nil
+	}
+}
+
+// forgetSocket drops all slots and cells of a socket that the daemon has
+// closed.
+func (t *tx) forgetSocket(s *Socket) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, d := range s.dests {
+		t.forget(d)
+	}
+	for _, ce := range s.cells {
+		t.cells[ce.idx] = nil
+		t.cellFre = append(t.cellFre, ce.idx)
+	}
+	clear(s.cells)
+}

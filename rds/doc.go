@@ -1,0 +1,60 @@
+// Package rds is the client of rdsd: reliable, in-order, connectionless
+// datagrams from one socket to any number of hosts, and one-sided RDMA into
+// registered memory.
+//
+// [Open] attaches the process to the daemon of its host, [Client.Bind] makes a
+// [Socket] at an address and port. A Socket is a [net.PacketConn]; its own
+// methods ([Socket.SendTo], [Socket.RecvFrom], [Socket.SendMsg],
+// [Socket.RecvMsg], ...) say more and allocate nothing.
+//
+//	c, err := rds.Open(ctx, rds.Options{})
+//	s, err := c.Bind(netip.MustParseAddrPort("10.0.0.1:4000"))
+//	_, err = s.SendTo([]byte("hello"), netip.MustParseAddrPort("10.0.0.2:4000"))
+//	n, from, err := s.RecvFrom(buf)
+//
+// # What a send means
+//
+// A send that succeeded is queued, nothing more. The message is delivered
+// exactly once and in order per pair of sockets, or its sender gets a [Notice]:
+// Lost (the peer's daemon restarted) or NoSocket (nobody is bound there). The
+// payload is copied, the caller's slice is free when the call returns.
+//
+// A socket holds at most SndBuf bytes that are not acknowledged; beyond that a
+// send waits or fails with [ErrWouldBlock]. A destination whose receiver is
+// over its limit is congested; a send to it waits or fails with
+// [ErrCongested].
+//
+// # RDMA
+//
+// The target allocates memory ([Client.Alloc]), registers a part of it
+// ([Socket.Register]) and hands the [Cookie] to the initiator, as
+// [Message.Cookie] or after [Region.Expose] in any way it likes. The initiator
+// sends a message with an operation ([Message.Op]): when that message arrives,
+// the operation's data is there.
+//
+// Two things end an operation, and they are different. It is locally complete
+// when its local buffers are the caller's again: then the high-water mark of
+// (socket, destination address) reaches its id ([Socket.HWM],
+// [Socket.Barrier]), whatever became of it. It is settled when its fate is
+// known: then its [Completion] is queued ([Socket.Completions],
+// [Socket.WaitOp]), once, if it asked for one.
+//
+// # Blocking
+//
+// Calls that move data follow the socket's deadlines and SetNonblock, or
+// DontWait per message; calls that wait ([Socket.Wait], [Socket.Barrier],
+// [Socket.WaitOp], [Region.Release]) take a context. Of all goroutines that
+// wait in one Client, one at a time looks after the shared memory: it yields
+// for a bounded time ([Options].Spin), then sleeps on an eventfd. The others are
+// parked and cost nothing.
+//
+// # Death of the daemon
+//
+// When the daemon goes away every call fails with [ErrDaemonGone], after what
+// had been delivered before was read. When the daemon ends the session because
+// this process broke the memory contract or was removed by an operator, it is
+// [ErrSession] with the reason. Open a new Client then.
+//
+// All methods may be called from many goroutines at once, except where a
+// comment says otherwise.
+package rds

@@ -1,0 +1,143 @@
+package rds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+)
+
+// sentinel is an error that is also the errno the kernel's RDS would return,
+// and never a timeout (syscall.EAGAIN claims to be one).
+type sentinel struct {
+	text string
+	is   []error
+}
+
+func (e *sentinel) Error() string   { return e.text }
+func (e *sentinel) Unwrap() []error { return e.is }
+func (e *sentinel) Timeout() bool   { return false }
+func (e *sentinel) Temporary() bool { return false }
+
+// Errors of this package. Each is found with errors.Is, as is the errno named.
+var (
+	// ErrClosed: the socket, buffer, region or client was closed. Also
+	// net.ErrClosed, EBADF.
+	ErrClosed error = &sentinel{"use of closed RDS socket", []error{net.ErrClosed, syscall.EBADF}}
+	// ErrDaemonGone: the daemon ended or was killed; the sockets of this client
+	// are lost, reopen. ECONNRESET.
+	ErrDaemonGone error = &sentinel{"the RDS daemon is gone", []error{syscall.ECONNRESET}}
+	// ErrSession: the daemon ended this session and gave a reason.
+	// ECONNABORTED.
+	ErrSession error = &sentinel{"session ended by the RDS daemon", []error{syscall.ECONNABORTED}}
+	// ErrNoDaemon: no daemon answers; the text names the paths tried. ENOENT.
+	ErrNoDaemon error = &sentinel{"no RDS daemon found", []error{syscall.ENOENT}}
+	// ErrVersion: client and daemon do not speak a common version.
+	// EPROTONOSUPPORT.
+	ErrVersion error = &sentinel{"client and daemon versions do not match", []error{syscall.EPROTONOSUPPORT}}
+	// ErrMessageTooLong: the payload is above the send buffer limit or 1 MiB.
+	// EMSGSIZE. Retrying does not help.
+	ErrMessageTooLong error = &sentinel{"message too long", []error{syscall.EMSGSIZE}}
+	// ErrWouldBlock: nothing to read, or the send buffer is full. EAGAIN.
+	// Retry when Wait reports Message or SendSpace.
+	ErrWouldBlock error = &sentinel{"operation would block", []error{syscall.EAGAIN}}
+	// ErrCongested: the destination's receiver is over its limit. ENOBUFS.
+	// Retry when Wait reports Relief for it.
+	ErrCongested error = &sentinel{"destination congested", []error{syscall.ENOBUFS}}
+	// ErrTooManyDestinations: every destination slot of this client is in use
+	// by queued messages or operations. ENOBUFS.
+	ErrTooManyDestinations error = &sentinel{"too many destinations in use", []error{syscall.ENOBUFS}}
+	// ErrCompletionsFull: the completions this socket has queued or promised
+	// are at their limit; take some first. EAGAIN, also from a blocking
+	// socket: the caller may be the one to take them.
+	ErrCompletionsFull error = &sentinel{"completion queue full: take completions first", []error{syscall.EAGAIN}}
+	// ErrNoDestination: no address given and the socket is not connected.
+	// ENOTCONN.
+	ErrNoDestination error = &sentinel{"no destination: not connected and no address given", []error{syscall.ENOTCONN}}
+	// ErrInvalid: an argument no daemon would accept. EINVAL.
+	ErrInvalid error = &sentinel{"invalid argument", []error{syscall.EINVAL}}
+
+	// ErrRemote: the operation failed at the target, or was refused before it
+	// was posted (EACCES, EINVAL, ERANGE in Completion.Errno). EIO.
+	ErrRemote error = &sentinel{"remote operation error", []error{syscall.EIO}}
+	// ErrCanceled: the operation was withdrawn (Cancel, Close). ECANCELED.
+	ErrCanceled error = &sentinel{"operation canceled", []error{syscall.ECANCELED}}
+	// ErrDropped: the operation's message was proven not delivered. Re-issue
+	// it. EPIPE.
+	ErrDropped error = &sentinel{"operation dropped", []error{syscall.EPIPE}}
+	// ErrUnknown: the operation's fate cannot be known (the peer's daemon
+	// restarted, or a timeout passed). ETIME.
+	ErrUnknown error = &sentinel{"operation outcome unknown", []error{syscall.ETIME}}
+	// ErrOther: the operation failed locally; see Completion.Errno. EIO.
+	ErrOther error = &sentinel{"operation failed", []error{syscall.EIO}}
+)
+
+// OpError is what the methods of this package return: the operation, the
+// address it was about when that says anything, and the cause. It is a
+// net.Error; Timeout is true only when a deadline passed.
+type OpError struct {
+	Op   string         // "open", "bind", "send", "recv", "register", ...
+	Addr netip.AddrPort // zero when there is none to name
+	Err  error
+}
+
+func (e *OpError) Error() string {
+	var b strings.Builder
+	b.WriteString("rds ")
+	b.WriteString(e.Op)
+	if e.Addr.IsValid() {
+		b.WriteByte(' ')
+		b.WriteString(e.Addr.String())
+	}
+	b.WriteString(": ")
+	b.WriteString(e.Err.Error())
+	return b.String()
+}
+
+func (e *OpError) Unwrap() error { return e.Err }
+
+// Timeout reports whether a deadline ended the call.
+func (e *OpError) Timeout() bool {
+	return errors.Is(e.Err, os.ErrDeadlineExceeded) || errors.Is(e.Err, context.DeadlineExceeded)
+}
+
+// Temporary is part of net.Error; it equals Timeout.
+func (e *OpError) Temporary() bool { return e.Timeout() }
+
+// Errors of the data path are made once: a full queue costs no allocation.
+var (
+	errSendWouldBlock = &OpError{Op: "send", Err: ErrWouldBlock}
+	errRecvWouldBlock = &OpError{Op: "recv", Err: ErrWouldBlock}
+	errSendCongested  = &OpError{Op: "send", Err: ErrCongested}
+	errSendDeadline   = &OpError{Op: "send", Err: os.ErrDeadlineExceeded}
+	errRecvDeadline   = &OpError{Op: "recv", Err: os.ErrDeadlineExceeded}
+	errSendClosed     = &OpError{Op: "send", Err: ErrClosed}
+	errRecvClosed     = &OpError{Op: "recv", Err: ErrClosed}
+)
+
+// opErr wraps err, nil stays nil.
+func opErr(op string, addr netip.AddrPort, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &OpError{Op: op, Addr: addr, Err: err}
+}
+
+var (
+	errDestAddrReq error = &sentinel{"the unspecified address is no destination", []error{syscall.EDESTADDRREQ}}
+	errFamily      error = &sentinel{"destination of another address family than the socket's", []error{syscall.EOPNOTSUPP, errors.ErrUnsupported}}
+)
+
+// tooLong is ErrMessageTooLong with what is too long.
+func tooLong(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{ErrMessageTooLong}, args...)...)
+}
+
+// invalid is ErrInvalid with what is wrong.
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{ErrInvalid}, args...)...)
+}

@@ -1,0 +1,82 @@
+package rds
+
+import (
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/internal/shm"
+)
+
+// mappings are all memory a client shares with the daemon, and the daemon's
+// doorbell.
+type mappings struct {
+	local mapper // nil: descriptors
+	bell  int    // our end of the daemon's doorbell, 0 = none
+
+	mu   sync.Mutex
+	maps map[*byte]*shm.Mapping
+}
+
+// mapper is implemented by a Control in the same process, whose descriptors are
+// only names of memory on the heap.
+type mapper interface {
+	// Map returns the size bytes of memory that fd stands for.
+	Map(fd, size int, writable bool) ([]byte, error)
+	// RingDaemon rings the daemon's doorbell.
+	RingDaemon()
+}
+
+// open maps what fd stands for. fd stays open.
+func (m *mappings) open(fd, size int, writable bool) ([]byte, error) {
+	if m.local != nil {
+		return m.local.Map(fd, size, writable)
+	}
+	mp, err := shm.MapFD(fd, size, writable)
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.maps == nil {
+		_ = mp.Close()
+		return nil, ErrClosed
+	}
+	m.maps[unsafe.SliceData(mp.Mem)] = mp
+	return mp.Mem, nil
+}
+
+// close unmaps mem.
+func (m *mappings) close(mem []byte) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if mp := m.maps[unsafe.SliceData(mem)]; mp != nil {
+		delete(m.maps, unsafe.SliceData(mem))
+		_ = mp.Close()
+	}
+}
+
+func (m *mappings) closeAll() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, mp := range m.maps {
+		_ = mp.Close()
+	}
+	m.maps = nil
+	if m.bell > 0 {
+		_ = unix.Close(m.bell)
+		m.bell = 0
+	}
+}
+
+func (m *mappings) closeFDs(fds []int) {
+	if m.local != nil {
+		return
+	}
+	for _, fd := range fds {
+		if fd >= 0 { // -1: taken over
+			_ = unix.Close(fd)
+		}
+	}
+}

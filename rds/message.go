@@ -1,0 +1,199 @@
+package rds
+
+import (
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/shm"
+)
+
+// MaxMessage is the largest payload, bytes.
+const MaxMessage = shm.MaxMessage
+
+// Cookie names a registered region to a remote initiator: its key, and the
+// offset of its first byte in the upper 32 bits. 0 is none.
+type Cookie uint64
+
+// Message is one datagram for SendMsg and RecvMsg. The zero value with a
+// Payload is usable; a Message may be used again and again.
+type Message struct {
+	// Payload is the data to send (nil and empty send an empty message), or
+	// the buffer to receive into. Copied either way.
+	Payload []byte
+	// N is set by a receive: bytes copied into Payload.
+	N int
+	// Len is set by a receive: the message's full length.
+	Len int
+	// Truncated is set by a receive: Len > N; the rest is discarded, unless
+	// Peek was set.
+	Truncated bool
+	// Addr is the destination (zero: the connected one), or the source.
+	Addr netip.AddrPort
+	// Cookie is sent along, or was: the RDMA_DEST of the message. To send it,
+	// it must be of a region registered on this client; its grant goes ahead
+	// of the message.
+	Cookie Cookie
+	// Op is an operation to run ahead of this message: when the message is
+	// delivered, its data is there. Sends only.
+	Op *RDMA
+	// OpID is set by a send with Op: the operation's barrier id.
+	OpID uint64
+	// Time is set by a receive: when the daemon took the message in.
+	Time time.Time
+	// DontWait makes this call non-blocking: ErrWouldBlock, ErrCongested.
+	DontWait bool
+	// Peek makes a receive leave the message where it is.
+	Peek bool
+
+	when int64 // Time, as unix nanoseconds
+}
+
+// OpKind is what an operation does.
+type OpKind uint8
+
+// Operations. Atomic operations (fetch-and-add, compare-and-swap) are not
+// there yet; asking for one is EINVAL.
+const (
+	Write OpKind = OpKind(shm.OpWrite) // local memory to the remote region
+	Read  OpKind = OpKind(shm.OpRead)  // remote region to local memory
+)
+
+func (k OpKind) String() string {
+	switch k {
+	case Write:
+		return "write"
+	case Read:
+		return "read"
+	}
+	return "op?"
+}
+
+// RDMA is a one-sided operation that a message carries.
+type RDMA struct {
+	Kind      OpKind
+	Cookie    Cookie    // the remote region
+	RemoteOff uint64    // offset in it, bytes
+	Local     []Segment // 1 to 1024 pieces of local memory, none empty, 1 MiB in all
+	Token     uint64    // comes back in the Completion
+	Notify    bool      // queue a Completion when settled
+	Report    bool      // queue a Completion if it is not a success
+	Silent    bool      // do not deliver the message to the remote socket
+}
+
+// Segment is a piece of a Buffer. It belongs to the operation until the
+// operation is locally complete.
+type Segment struct {
+	Buf *Buffer
+	Off int
+	Len int
+}
+
+// Status says how an operation ended.
+type Status uint8
+
+// Statuses. The first five have the numbers of RDS_RDMA_*; Unknown is rdsd's.
+const (
+	Success     Status = Status(shm.StatusSuccess)     // delivered with its message
+	RemoteError Status = Status(shm.StatusRemoteError) // failed at the target, or refused: see Errno
+	Canceled    Status = Status(shm.StatusCanceled)    // withdrawn
+	Dropped     Status = Status(shm.StatusDropped)     // proven not delivered; the target bytes are undefined
+	OtherError  Status = Status(shm.StatusOtherError)  // failed locally: see Errno
+	Unknown     Status = Status(shm.StatusUnknown)     // not known, and never will be
+)
+
+func (s Status) String() string {
+	switch s {
+	case Success:
+		return "success"
+	case RemoteError:
+		return "remote error"
+	case Canceled:
+		return "canceled"
+	case Dropped:
+		return "dropped"
+	case OtherError:
+		return "other error"
+	case Unknown:
+		return "unknown"
+	}
+	return "status?"
+}
+
+// Err is nil for Success, else ErrRemote, ErrCanceled, ErrDropped, ErrOther or
+// ErrUnknown.
+func (s Status) Err() error {
+	switch s {
+	case Success:
+		return nil
+	case RemoteError:
+		return ErrRemote
+	case Canceled:
+		return ErrCanceled
+	case Dropped:
+		return ErrDropped
+	case Unknown:
+		return ErrUnknown
+	}
+	return ErrOther
+}
+
+// Completion is the one status of an operation.
+type Completion struct {
+	Token  uint64
+	ID     uint64     // barrier id
+	To     netip.Addr // destination host
+	Status Status
+	Errno  syscall.Errno // why, for RemoteError and OtherError decided on this host; 0 = none
+}
+
+// Err is Status.Err, with the errno when there is one: errors.Is finds both.
+func (c Completion) Err() error {
+	err := c.Status.Err()
+	if err == nil || c.Errno == 0 {
+		return err
+	}
+	return &statusError{err, c.Errno}
+}
+
+type statusError struct {
+	status error
+	errno  syscall.Errno
+}
+
+func (e *statusError) Error() string   { return e.status.Error() + ": " + e.errno.Error() }
+func (e *statusError) Unwrap() []error { return []error{e.status, e.errno} }
+func (e *statusError) Timeout() bool   { return false }
+func (e *statusError) Temporary() bool { return false }
+
+// NoticeKind is the kind of a Notice.
+type NoticeKind uint8
+
+// Notices.
+const (
+	Lost     NoticeKind = NoticeKind(shm.NoticeLost)     // Count sent messages were lost: the peer's daemon restarted
+	NoSocket NoticeKind = NoticeKind(shm.NoticeNoSocket) // Count messages found no socket at To
+	PeerDown NoticeKind = NoticeKind(shm.NoticePeerDown) // the connection to the host of To broke
+	PeerUp   NoticeKind = NoticeKind(shm.NoticePeerUp)   // it is there (again)
+)
+
+func (k NoticeKind) String() string {
+	switch k {
+	case Lost:
+		return "lost"
+	case NoSocket:
+		return "no socket"
+	case PeerDown:
+		return "peer down"
+	case PeerUp:
+		return "peer up"
+	}
+	return "notice?"
+}
+
+// Notice tells a socket about a destination it sent to.
+type Notice struct {
+	Kind  NoticeKind
+	To    netip.AddrPort // the zero AddrPort: several destinations, folded
+	Count uint64         // messages, for Lost and NoSocket
+}

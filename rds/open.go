@@ -1,0 +1,235 @@
+package rds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/shm"
+)
+
+// Options of Open. The zero value is right for nearly everybody.
+type Options struct {
+	// Socket is the path of the daemon's control socket. Empty: $RDSD_SOCKET;
+	// if that is empty, $XDG_RUNTIME_DIR/rdsd.sock, then
+	// /run/rdsd/rdsd.sock.
+	Socket string
+	// Spin is how long a waiting goroutine yields before it blocks, 0 = 50 us.
+	// Longer keeps replies that come soon fast and costs that much processor
+	// time per wait; negative blocks at once.
+	Spin time.Duration
+	// Params are the sizes of the shared memory asked for; a zero field is the
+	// default. The daemon may grant less.
+	Params shm.Params
+	// Control is an attachment within this process, for tests and simulation;
+	// nil attaches through Socket.
+	Control ipc.Control
+	// Wake is where the waiting leader sleeps, with Control.
+	Wake shm.Waiter
+}
+
+const systemSocket = "/run/rdsd/rdsd.sock"
+
+// paths lists where the daemon's socket may be, first choice first.
+func (o *Options) paths() []string {
+	if o.Socket != "" {
+		return []string{o.Socket}
+	}
+	if p := os.Getenv("RDSD_SOCKET"); p != "" {
+		return []string{p}
+	}
+	var paths []string
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" && os.Geteuid() != 0 {
+		paths = append(paths, filepath.Join(dir, "rdsd.sock"))
+	}
+	return append(paths, systemSocket)
+}
+
+// Open attaches to the daemon of this host. ctx bounds the attaching only.
+// Errors: ErrNoDaemon, naming the paths tried; ErrVersion; EACCES, the
+// daemon's policy or the socket's file mode; ENOMEM and EMFILE of the mapping.
+//
+// A Client keeps one goroutine, and descriptors and mappings of some 20 MiB of
+// shared memory, until Close.
+func Open(ctx context.Context, o Options) (*Client, error) {
+	c, err := open(ctx, o)
+	return c, opErr("open", netip.AddrPort{}, err)
+}
+
+func open(ctx context.Context, o Options) (*Client, error) {
+	ctl := o.Control
+	if ctl == nil {
+		var err error
+		if ctl, err = dial(ctx, o.paths()); err != nil {
+			return nil, err
+		}
+	}
+	c := &Client{ctl: ctl, done: make(chan struct{})}
+	c.mem.local, _ = ctl.(mapper)
+	c.mem.maps = map[*byte]*shm.Mapping{}
+	c.regions.live = map[uint32]*Region{}
+	stop := context.AfterFunc(ctx, func() { _ = ctl.Close() })
+	err := c.attach(&o)
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		_ = ctl.Close()
+		c.mem.closeAll()
+		return nil, err
+	}
+	go c.watch()
+	return c, nil
+}
+
+// dial tries the paths in turn.
+func dial(ctx context.Context, paths []string) (ipc.Control, error) {
+	var tried []string
+	for _, p := range paths {
+		ctl, err := ipc.Dial(ctx, p)
+		switch {
+		case err == nil:
+			return ctl, nil
+		case errors.Is(err, syscall.ENOENT):
+			tried = append(tried, p+" (no such file)")
+		case errors.Is(err, syscall.ECONNREFUSED):
+			tried = append(tried, p+" (nobody listens: left over from a daemon that ended)")
+		default:
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("%w: tried %s; start rdsd, or name its socket with RDSD_SOCKET", ErrNoDaemon, strings.Join(tried, ", "))
+}
+
+// attach says hello and sets the shared memory up.
+func (c *Client) attach(o *Options) error {
+	want := o.Params
+	fillParams(&want)
+	resp, fds, err := c.ctl.Call(&ipc.Hello{Role: ipc.RoleClient, Name: filepath.Base(os.Args[0]), Params: want}, nil)
+	if err != nil {
+		if errors.Is(err, syscall.EPROTONOSUPPORT) {
+			err = fmt.Errorf("%w: %w", ErrVersion, err)
+		}
+		return err
+	}
+	defer func() { c.mem.closeFDs(fds) }()
+	ok, is := resp.(*ipc.HelloOK)
+	if !is {
+		return fmt.Errorf("%w: answer %T to Hello", ErrVersion, resp)
+	}
+	p := ok.Params
+	if err := p.Check(); err != nil {
+		return fmt.Errorf("%w: %w", ErrVersion, err)
+	}
+	if want := 4 + int(p.SendWindows+p.RecvWindows); len(fds) != want {
+		return fmt.Errorf("%w: hello with %d descriptors, want %d", ErrVersion, len(fds), want)
+	}
+	if err := c.mapAll(p, fds); err != nil {
+		return err
+	}
+	return c.setBells(o, fds)
+}
+
+// mapAll maps the segment, the table and the windows, in the order they come.
+func (c *Client) mapAll(p shm.Params, fds []int) error {
+	mem, err := c.mem.open(fds[0], shm.SegmentSize(p), true)
+	if err != nil {
+		return err
+	}
+	if c.seg, err = shm.OpenSegment(mem); err != nil {
+		return err
+	}
+	if c.seg.Params() != p {
+		return fmt.Errorf("%w: segment and hello differ", ErrVersion)
+	}
+	if mem, err = c.mem.open(fds[1], shm.TableSize(p.Slots, p.Cells), false); err != nil {
+		return err
+	}
+	c.table = shm.NewTable(mem, p.Slots, p.Cells)
+	send, recv := shm.NewArena(), shm.NewArena()
+	for i, fd := range fds[4:] {
+		a := send
+		if i >= int(p.SendWindows) {
+			a = recv
+		}
+		if mem, err = c.mem.open(fd, shm.WindowSize, a == send); err != nil {
+			return err
+		}
+		a.AddWindow(mem)
+	}
+	c.tx.init(c, p, send)
+	c.rx.init(c, p, recv)
+	return nil
+}
+
+// setBells takes over the doorbells: fds[2] is the daemon's, fds[3] ours.
+func (c *Client) setBells(o *Options, fds []int) error {
+	c.bell = o.Wake
+	if c.mem.local != nil {
+		c.ring = c.mem.local.RingDaemon
+	} else {
+		daemon := fds[2]
+		fds[2] = -1
+		c.ring = func() { shm.Ring(daemon) }
+		c.mem.bell = daemon
+	}
+	if c.bell == nil {
+		w, err := shm.NewFDWaiter(fds[3], nil)
+		if err != nil {
+			return err
+		}
+		fds[3] = -1
+		c.bell = w
+	}
+	c.wait.ring = c.bell.Ring
+	c.wait.all.pick = clientLinks
+	switch c.spin.window = o.Spin; {
+	case o.Spin == 0:
+		c.spin.window = spinDefault
+	case o.Spin < 0:
+		c.spin.window = 0
+	}
+	return nil
+}
+
+// fillParams puts defaults where p says nothing.
+func fillParams(p *shm.Params) {
+	d := shm.DefaultParams()
+	for _, f := range []struct{ v, def *uint32 }{
+		{&p.SubEntries, &d.SubEntries}, {&p.EventEntries, &d.EventEntries}, {&p.MaxMsgs, &d.MaxMsgs}, {&p.MaxRx, &d.MaxRx},
+		{&p.Slots, &d.Slots}, {&p.Cells, &d.Cells}, {&p.SendWindows, &d.SendWindows}, {&p.RecvWindows, &d.RecvWindows},
+	} {
+		if *f.v == 0 {
+			*f.v = *f.def
+		}
+	}
+}
+
+// moreSendMemory asks the daemon for one more send window.
+func (c *Client) moreSendMemory() ([]byte, error) {
+	_, fds, err := c.call(&ipc.GrowSend{})
+	if err != nil {
+		return nil, err
+	}
+	defer c.mem.closeFDs(fds)
+	if len(fds) != 1 {
+		return nil, c.broken("answer with %d descriptors to GrowSend", len(fds))
+	}
+	return c.mem.open(fds[0], shm.WindowSize, true)
+}
+
+// goneError is what the end of the control connection means: a reason that the
+// daemon gave ends the session, none means that the daemon is gone.
+func goneError(reason error) error {
+	if reason == nil {
+		return ErrDaemonGone
+	}
+	return fmt.Errorf("%w: %w", ErrSession, reason)
+}

@@ -1,0 +1,59 @@
+package rds
+
+// queueKeep is the largest capacity an emptied queue keeps: room for a burst,
+// little enough for many thousand sockets.
+const queueKeep = 64
+
+// queue is a FIFO on a growing ring. Its bound is its users' business.
+type queue[T any] struct {
+	buf  []T // length a power of two, or nil
+	head int
+	n    int
+}
+
+func (q *queue[T]) len() int { return q.n }
+
+// at returns the i-th element from the front.
+func (q *queue[T]) at(i int) *T { return &q.buf[(q.head+i)&(len(q.buf)-1)] }
+
+// reserve makes room for one more element.
+func (q *queue[T]) reserve() {
+	if q.n < len(q.buf) {
+		return
+	}
+	grown := make([]T, max(8, 2*len(q.buf)))
+	for i := range q.n {
+		grown[i] = *q.at(i)
+	}
+	q.buf, q.head = grown, 0
+}
+
+func (q *queue[T]) push(v T) {
+	q.reserve()
+	q.n++
+	*q.at(q.n - 1) = v
+}
+
+// pop removes the first element; the queue must not be empty.
+func (q *queue[T]) pop() T {
+	var zero T
+	p := q.at(0)
+	v := *p
+	*p = zero
+	q.head = (q.head + 1) & (len(q.buf) - 1)
+	q.n--
+	if q.n == 0 && len(q.buf) > queueKeep {
+		q.buf, q.head = nil, 0
+	}
+	return v
+}
+
+// remove takes out the i-th element and keeps the order of the others.
+func (q *queue[T]) remove(i int) T {
+	v := *q.at(i)
+	for ; i > 0; i-- {
+		*q.at(i) = *q.at(i - 1)
+	}
+	q.pop()
+	return v
+}

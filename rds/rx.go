@@ -1,0 +1,258 @@
+package rds
+
+import (
+	"net/netip"
+	"sync"
+	"syscall"
+
+	"github.com/rdsd/rdsd/internal/shm"
+)
+
+// rx is the receiving side of a client: the event ring, drained by whoever
+// holds the lock into the sockets' private queues, and the return of receive
+// ids. Private queues are bounded by what the daemon may have outstanding:
+// MaxRx messages, and the statuses that were promised.
+type rx struct {
+	mu    sync.Mutex
+	c     *Client
+	ev    *shm.Consumer
+	ret   *shm.IDProducer
+	arena *shm.Arena
+	maxRx uint32
+	socks []*Socket // by the daemon's socket index
+	entry shm.Entry // scratch
+
+	dead     bool // the memory is about to be unmapped
+	returned bool // receive ids put and not published
+
+	// While a Bind is under way, events for an index not known yet may be the
+	// new socket's and wait here.
+	binding bool
+	early   queue[shm.Entry]
+}
+
+func (r *rx) init(c *Client, p shm.Params, arena *shm.Arena) {
+	r.c = c
+	r.ev, r.ret = c.seg.EventConsumer(), c.seg.RecvRetProducer()
+	r.arena, r.maxRx = arena, p.MaxRx
+}
+
+// poll takes in what the daemon published, for the leader.
+func (r *rx) poll() bool {
+	r.mu.Lock()
+	n := r.drain()
+	ring := r.flush()
+	r.mu.Unlock()
+	if ring {
+		r.c.ringDaemon()
+	}
+	return n > 0
+}
+
+// empty reports that the event ring is.
+func (r *rx) empty() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.dead || r.ev.Empty()
+}
+
+// close takes the memory out of use and returns the sockets there are.
+func (r *rx) close() (socks []*Socket) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.dead = true
+	for _, s := range r.socks {
+		if s != nil {
+			socks = append(socks, s)
+			s.rxq, s.comps, s.notices = queue[shm.Event]{}, queue[Completion]{}, queue[Notice]{}
+		}
+	}
+	return socks
+}
+
+// drain moves the event ring into the sockets' queues and wakes whom it
+// concerns. mu is held.
+func (r *rx) drain() int {
+	if r.dead {
+		return 0
+	}
+	n := 0
+	for r.ev.Next(&r.entry) {
+		r.dispatch(&r.entry)
+		n++
+	}
+	r.release(n)
+	return n
+}
+
+func (r *rx) release(n int) {
+	if n > 0 {
+		r.ev.Release()
+	} else if err := r.ev.Err(); err != nil {
+		r.c.broken("event ring: %v", err)
+	}
+}
+
+// next finds the next message for s: its queue first, then the ring, where
+// others' events that come before it are put into their queues. mu is held.
+func (r *rx) next(s *Socket) (shm.Event, bool) {
+	if s.rxq.len() > 0 {
+		e := s.rxq.pop()
+		return e, true
+	}
+	if r.dead {
+		return shm.Event{}, false
+	}
+	n := 0
+	for r.ev.Next(&r.entry) {
+		n++
+		if shm.EvKind(r.entry.Kind()) == shm.EvData {
+			if e := r.entry.Event(); e.Sock == s.idx {
+				r.release(n)
+				return *e, true
+			}
+		}
+		r.dispatch(&r.entry)
+	}
+	r.release(n)
+	return shm.Event{}, false
+}
+
+func (r *rx) sock(i uint32) *Socket {
+	if i < uint32(len(r.socks)) {
+		return r.socks[i]
+	}
+	return nil
+}
+
+// dispatch hands one event to its socket. mu is held.
+func (r *rx) dispatch(e *shm.Entry) {
+	kind := shm.EvKind(e.Kind())
+	s := r.sock(eventSock(e))
+	if s == nil {
+		switch {
+		case r.binding:
+			r.early.push(*e)
+		case kind == shm.EvData:
+			r.giveBack(e.Event().RxID) // for a socket that was closed
+		}
+		return
+	}
+	switch kind {
+	case shm.EvData:
+		s.rxq.push(*e.Event())
+		s.notifyOne(wantMessage)
+	case shm.EvStatus:
+		r.settle(s, e.Status())
+	case shm.EvNotice:
+		n := e.Notice()
+		s.addNotice(Notice{Kind: NoticeKind(n.Notice), To: netip.AddrPortFrom(netip.AddrFrom16(n.Addr).Unmap(), n.Port), Count: n.Count})
+		s.notifyAll(wantNotice)
+	case shm.EvBarrier:
+		s.notifyAll(wantBarrier)
+	case shm.EvRelief:
+		s.notifyAll(wantRelief)
+	default:
+		// A kind of a later version: nothing in it needs an answer.
+	}
+}
+
+// eventSock reads the socket index, which all event kinds have in one place.
+func eventSock(e *shm.Entry) uint32 { return e.Event().Sock }
+
+// settle queues an operation's status.
+func (r *rx) settle(s *Socket, e *shm.EventStatus) {
+	key := opKey{e.Cell, e.OpID}
+	delete(s.awaited, key)
+	s.comps.push(Completion{Token: e.Token, ID: e.OpID, To: s.cellAddr[e.Cell], Status: Status(e.Status), Errno: syscall.Errno(e.Errno)})
+	s.queuedComps.Add(1)
+	s.notifyAll(wantCompletion)
+}
+
+// promise notes that an operation's status may come, and with notify that it
+// will. tx.mu is held, mu is taken.
+func (r *rx) promise(s *Socket, key opKey, addr netip.Addr, notify bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s.cellAddr == nil {
+		s.cellAddr = map[uint32]netip.Addr{}
+		s.awaited = map[opKey]struct{}{}
+	}
+	s.cellAddr[key.cell] = addr
+	if notify {
+		s.awaited[key] = struct{}{}
+	}
+}
+
+// giveBack returns a receive id: its memory is the daemon's again once flush
+// has run.
+func (r *rx) giveBack(id uint32) {
+	if !r.dead {
+		r.ret.Put(id)
+		r.returned = true
+	}
+}
+
+// flush publishes what giveBack collected and reports whether the caller has
+// to call ringDaemon: room at a receiver may be what a sender waits for.
+func (r *rx) flush() bool {
+	if !r.returned || r.dead {
+		return false
+	}
+	r.returned = false
+	r.ret.Publish()
+	return r.c.wakeNeeded()
+}
+
+// add makes s known under its index and hands it what came before.
+func (r *rx) add(s *Socket) {
+	for uint32(len(r.socks)) <= s.idx {
+		r.socks = append(r.socks, nil)
+	}
+	r.socks[s.idx] = s
+}
+
+// startBind lets events for unknown sockets wait until endBind.
+func (r *rx) startBind() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.drain() // with what is of closed sockets out of the way
+	r.binding = true
+}
+
+// endBind makes s known, nil if the bind failed, and hands it what came for it
+// meanwhile.
+func (r *rx) endBind(s *Socket) {
+	r.mu.Lock()
+	if s != nil {
+		r.add(s)
+	}
+	r.binding = false
+	for r.early.len() > 0 {
+		e := r.early.pop()
+		r.dispatch(&e)
+	}
+	ring := r.flush()
+	r.mu.Unlock()
+	if ring {
+		r.c.ringDaemon()
+	}
+}
+
+// remove forgets s after the daemon has closed it: what it had not read, and
+// what is still in the ring, is given back.
+func (r *rx) remove(s *Socket) {
+	r.mu.Lock()
+	r.socks[s.idx] = nil
+	r.drain()
+	for s.rxq.len() > 0 {
+		r.giveBack(s.rxq.pop().RxID)
+	}
+	s.rxq, s.comps, s.notices = queue[shm.Event]{}, queue[Completion]{}, queue[Notice]{}
+	s.awaited, s.cellAddr = nil, nil
+	ring := r.flush()
+	r.mu.Unlock()
+	if ring {
+		r.c.ringDaemon()
+	}
+}

@@ -1,0 +1,328 @@
+package rds
+
+import (
+	"errors"
+	"net/netip"
+	"runtime"
+	"time"
+	"unsafe"
+
+	"github.com/rdsd/rdsd/internal/shm"
+)
+
+const (
+	// inlineCopy: payloads up to this are copied under the send lock; a larger
+	// one would keep other senders out for microseconds.
+	inlineCopy = 8 << 10
+
+	// MaxRDMA is the most bytes one operation may move, as in the kernel
+	// (net/rds/rdma.c: RDS_MAX_MSG_SIZE).
+	MaxRDMA = 1 << 20
+
+	noID = ^uint32(0)
+)
+
+// Why a message was not submitted just now. The first three are ErrWouldBlock
+// to a caller that does not wait.
+var (
+	errFull     = errors.New("send buffer full")
+	errNoMemory = errors.New("no message id or send memory free")
+	errRingFull = errors.New("submission ring full")
+	errCopy     = errors.New("memory set aside, copy the payload")
+)
+
+// outMsg is a message on its way into the ring.
+type outMsg struct {
+	p      []byte
+	to     netip.AddrPort
+	cookie Cookie
+	op     *RDMA
+	opID   uint64 // set when submitted
+
+	// Set when ids and memory have been set aside.
+	id      uint32 // noID before
+	dest    *dest
+	dst     []byte
+	copied  bool
+	windows int // arena windows when it was found exhausted
+}
+
+// send queues m, waiting as the socket's mode, its deadline and dontWait say.
+func (s *Socket) send(m *outMsg, dontWait bool) error {
+	c, t := s.c, &s.c.tx
+	m.id = noID
+	dontWait = dontWait || s.nonblock.Load()
+	var w *waiter
+	for {
+		t.mu.Lock()
+		err := t.submit(s, m, w != nil)
+		ring := t.publish()
+		t.mu.Unlock()
+		if ring {
+			c.ringDaemon()
+		}
+		if err == errCopy {
+			copy(m.dst, m.p)
+			m.copied = true
+			c.pins.Done()
+			continue
+		}
+		if err == nil || !waitable(err) {
+			s.endWait(&w)
+			return s.sendError(m, err)
+		}
+		if err = s.sendWait(m, err, &w, dontWait); err != nil {
+			s.endWait(&w)
+			if m.id != noID {
+				t.abandon(s, m)
+			}
+			return s.sendError(m, err)
+		}
+	}
+}
+
+func waitable(err error) bool {
+	return err == errFull || err == ErrCongested || err == errNoMemory || err == errRingFull
+}
+
+// endWait ends a registration that is no longer needed.
+func (s *Socket) endWait(w **waiter) {
+	if *w != nil {
+		s.c.wait.leave(*w)
+		*w = nil
+	}
+}
+
+// sendWait waits for what err says is missing. The first call for a reason
+// only registers: the caller must look again before it parks.
+func (s *Socket) sendWait(m *outMsg, err error, w **waiter, dontWait bool) error {
+	if s.wdl.expired.Load() {
+		return errSendDeadline
+	}
+	want := wantSpace
+	switch err {
+	case errRingFull:
+		return s.ringWait(dontWait)
+	case errNoMemory:
+		if m.windows >= 0 && s.c.tx.growArena(m.windows) {
+			return nil
+		}
+		want = wantMemory
+	case ErrCongested:
+		want = wantRelief
+	}
+	switch {
+	case dontWait && err == ErrCongested:
+		return errSendCongested
+	case dontWait:
+		return errSendWouldBlock
+	case *w != nil && (*w).want == want:
+		s.c.park(*w)
+		s.endWait(w)
+	default:
+		s.endWait(w)
+		*w = s.enter(want, false)
+	}
+	return nil
+}
+
+// ringWait waits until the daemon has taken something from the submission
+// ring. Nothing announces that, but a daemon that is awake does it within
+// microseconds; it is not asleep, for it was rung.
+func (s *Socket) ringWait(dontWait bool) error {
+	c := s.c
+	for range 100 {
+		if c.spin.window <= 0 {
+			break
+		}
+		runtime.Gosched()
+		osYield()
+		if c.tx.ringFree() {
+			return nil
+		}
+	}
+	if dontWait {
+		return errSendWouldBlock
+	}
+	time.Sleep(100 * time.Microsecond)
+	return nil
+}
+
+func (t *tx) ringFree() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.sub.Free() >= 4
+}
+
+// sendError dresses err up for the caller.
+func (s *Socket) sendError(m *outMsg, err error) error {
+	switch err {
+	case nil:
+		return nil
+	case errSendWouldBlock, errSendCongested, errSendDeadline:
+		return err
+	case ErrClosed:
+		return errSendClosed
+	}
+	return opErr("send", m.to, err)
+}
+
+// submit puts m into the ring, without publishing it. What it set aside before
+// an error that can be waited for stays in m. arm says that the caller is
+// registered and wants congestion relief announced. mu is held.
+func (t *tx) submit(s *Socket, m *outMsg, arm bool) error {
+	if s.closed.Load() {
+		t.drop(s, m)
+		return ErrClosed
+	}
+	if err := t.c.Err(); err != nil {
+		t.drop(s, m)
+		return err
+	}
+	if m.id == noID {
+		if err := t.prepare(s, m, arm); err != nil {
+			return err
+		}
+		if !m.copied && len(m.p) > 0 {
+			if len(m.p) > inlineCopy {
+				t.c.pins.Add(1)
+				return errCopy
+			}
+			copy(m.dst, m.p)
+		}
+	}
+	if t.sub.Free() < 2 {
+		m.copied = true
+		return errRingFull
+	}
+	t.commit(s, m)
+	return nil
+}
+
+// prepare checks m and sets aside what it needs: destination slot, id, memory,
+// its charge. mu is held.
+func (t *tx) prepare(s *Socket, m *outMsg, arm bool) error {
+	if !m.to.IsValid() {
+		if m.to = s.remote; !m.to.IsValid() {
+			return ErrNoDestination
+		}
+	} else if m.to.Addr().Is4In6() {
+		m.to = normal(m.to)
+	}
+	n := len(m.p)
+	if n > s.sndbuf || n > MaxMessage {
+		return ErrMessageTooLong
+	}
+	if m.cookie != 0 || m.op != nil {
+		if err := t.checkExtras(s, m); err != nil {
+			return err
+		}
+	}
+	d, err := t.dest(s, m.to)
+	if err != nil {
+		return err
+	}
+	if d.congested() {
+		if !arm {
+			return ErrCongested
+		}
+		t.c.seg.WantSlot(d.slot).SetRelief()
+		if d.congested() {
+			return ErrCongested
+		}
+	}
+	if t.sends++; t.sends >= reapEvery || s.queued >= s.sndbuf || len(t.free) == 0 {
+		t.reap()
+		if s.queued >= s.sndbuf {
+			return errFull
+		}
+		if len(t.free) == 0 {
+			return t.starve(m)
+		}
+	}
+	return t.setAside(s, m, d)
+}
+
+// starve notes that ids or memory ran out.
+func (t *tx) starve(m *outMsg) error {
+	t.starved = true
+	m.windows = t.arena.Windows()
+	if len(t.free) == 0 {
+		m.windows = -1 // more memory would not help
+	}
+	return errNoMemory
+}
+
+// setAside takes an id and memory for m and charges its payload.
+func (t *tx) setAside(s *Socket, m *outMsg, d *dest) error {
+	n := len(m.p)
+	var chunk, segs uint32
+	ok := true
+	if n > 0 {
+		if chunk, ok = t.alloc(n); !ok {
+			return t.starve(m)
+		}
+	}
+	segsSize := 0
+	if m.op != nil && len(m.op.Local) > 1 {
+		segsSize = len(m.op.Local) * int(unsafe.Sizeof(shm.SegEntry{}))
+		if segs, ok = t.alloc(segsSize); !ok {
+			if n > 0 {
+				t.arena.Free(chunk, n)
+			}
+			return t.starve(m)
+		}
+	}
+	id := t.free[len(t.free)-1]
+	t.free = t.free[:len(t.free)-1]
+	t.msgs[id] = txMsg{sock: s, dest: d, chunk: chunk, size: uint32(n), segs: segs, segsSize: uint32(segsSize), n: uint32(n)}
+	m.id, m.dest = id, d
+	if n > 0 {
+		m.dst = t.arena.Bytes(chunk, n)
+	}
+	if segsSize > 0 {
+		writeSegs(t.arena.Bytes(segs, segsSize), m.op.Local)
+	}
+	s.queued += n
+	d.pending++
+	return nil
+}
+
+// alloc takes arena memory, after a look for returned messages if need be.
+func (t *tx) alloc(n int) (uint32, bool) {
+	chunk, ok := t.arena.Alloc(n)
+	if !ok && t.reap() {
+		chunk, ok = t.arena.Alloc(n)
+	}
+	return chunk, ok
+}
+
+// commit writes m's descriptors. mu is held and the ring has room for two.
+func (t *tx) commit(s *Socket, m *outMsg) {
+	x := &t.msgs[m.id]
+	sub := t.sub.Reserve().Sub()
+	*sub = shm.Sub{Kind: shm.KindSend, Sock: s.idx, Slot: m.dest.slot, MsgID: m.id, Chunk: x.chunk, Len: x.n, Cookie: uint64(m.cookie)}
+	if s.queued >= s.sndbuf/2 {
+		sub.Flags = shm.SubAckNow
+	}
+	if m.op != nil {
+		sub.Kind = shm.KindSendOp
+		t.commitOp(s, m, x)
+	}
+	m.id = noID
+}
+
+// drop gives back what m had set aside. mu is held.
+func (t *tx) drop(s *Socket, m *outMsg) {
+	if m.id == noID {
+		return
+	}
+	t.retire(m.id)
+	m.id = noID
+}
+
+func (t *tx) abandon(s *Socket, m *outMsg) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.drop(s, m)
+}

@@ -1,0 +1,222 @@
+package rds
+
+import (
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/shm"
+)
+
+// defaultBuf is the send and receive buffer of a new socket, payload bytes: the
+// limit of a kernel socket with the default SO_SNDBUF of 212992, which counts
+// twice.
+const defaultBuf = 212992 / 2
+
+// Socket is a bound RDS socket. Its methods may be called from many goroutines
+// at once; messages that two goroutines send at the same time go in either
+// order.
+type Socket struct {
+	c     *Client
+	idx   uint32
+	local netip.AddrPort
+
+	nonblock atomic.Bool
+	closed   atomic.Bool // set with tx.mu held
+	rdl, wdl deadline
+	wait     socketWaiters
+
+	// Guarded by tx.mu.
+	remote   netip.AddrPort // connected
+	sndbuf   int
+	queued   int // payload bytes submitted and not returned
+	dests    map[netip.AddrPort]*dest
+	lastDest *dest
+	cells    map[netip.Addr]*cell
+
+	// Guarded by rx.mu.
+	rcvbuf   int
+	rxq      queue[shm.Event]
+	comps    queue[Completion]
+	notices  queue[Notice]
+	awaited  map[opKey]struct{} // statuses that will come
+	cellAddr map[uint32]netip.Addr
+
+	promised    atomic.Int32 // operations whose status may still come
+	queuedComps atomic.Int32 // len(comps)
+}
+
+var _ net.PacketConn = (*Socket)(nil)
+
+// LocalAddrPort returns the address and port the socket is bound to.
+func (s *Socket) LocalAddrPort() netip.AddrPort { return s.local }
+
+// LocalAddr is LocalAddrPort as a net.Addr (*Addr).
+func (s *Socket) LocalAddr() net.Addr { return &Addr{s.local} }
+
+// RemoteAddrPort returns the address of the last Connect, the zero AddrPort
+// before the first.
+func (s *Socket) RemoteAddrPort() netip.AddrPort {
+	s.c.tx.mu.Lock()
+	defer s.c.tx.mu.Unlock()
+	return s.remote
+}
+
+// Connect sets the destination of sends that name none. Nothing is sent, and
+// what is received is not filtered. It may be called again; there is no way
+// back to none. Errors: EDESTADDRREQ for the unspecified address, ErrInvalid
+// for what cannot be a destination.
+//
+// Source: net/rds/af_rds.c rds_connect.
+func (s *Socket) Connect(to netip.AddrPort) error {
+	to = normal(to)
+	if err := s.connectable(to); err != nil {
+		return opErr("connect", to, err)
+	}
+	s.c.tx.mu.Lock()
+	defer s.c.tx.mu.Unlock()
+	if s.closed.Load() {
+		return opErr("connect", to, ErrClosed)
+	}
+	s.remote = to
+	return nil
+}
+
+func (s *Socket) connectable(to netip.AddrPort) error {
+	if to.Addr().IsValid() && to.Addr().IsUnspecified() {
+		return errDestAddrReq
+	}
+	return s.checkDest(to)
+}
+
+// checkDest says why to cannot be a destination of s.
+func (s *Socket) checkDest(to netip.AddrPort) error {
+	if err := checkAddr(to.Addr()); err != nil {
+		return err
+	}
+	if to.Addr().Is4() != s.local.Addr().Is4() {
+		return errFamily
+	}
+	return nil
+}
+
+// SetDeadline sets both deadlines.
+func (s *Socket) SetDeadline(t time.Time) error {
+	if err := s.SetReadDeadline(t); err != nil {
+		return err
+	}
+	return s.SetWriteDeadline(t)
+}
+
+// SetReadDeadline sets the time after which receives fail with
+// os.ErrDeadlineExceeded, those that wait now included. Zero: never.
+func (s *Socket) SetReadDeadline(t time.Time) error {
+	return s.setDeadline(&s.rdl, t, wantMessage)
+}
+
+// SetWriteDeadline sets the time after which sends that would have to wait
+// fail with os.ErrDeadlineExceeded. Zero: never.
+func (s *Socket) SetWriteDeadline(t time.Time) error {
+	return s.setDeadline(&s.wdl, t, wantSpace|wantMemory|wantRelief)
+}
+
+func (s *Socket) setDeadline(d *deadline, t time.Time, want interest) error {
+	if s.closed.Load() {
+		return opErr("set deadline", s.local, ErrClosed)
+	}
+	d.set(t, func() { s.notifyAll(want) })
+	if s.closed.Load() {
+		d.stop() // closed meanwhile: leave no timer behind
+	}
+	return nil
+}
+
+// SetNonblock chooses whether sends and receives that would wait fail at once
+// with ErrWouldBlock or ErrCongested. New sockets block.
+func (s *Socket) SetNonblock(on bool) { s.nonblock.Store(on) }
+
+// SndBuf returns the send buffer limit, payload bytes.
+func (s *Socket) SndBuf() int {
+	s.c.tx.mu.Lock()
+	defer s.c.tx.mu.Unlock()
+	return s.sndbuf
+}
+
+// SetSndBuf sets the send buffer limit to n payload bytes, at least 1; a new
+// socket has 106496. A message is accepted while less than the limit is
+// queued, so the last one may go beyond it; a single message above the limit is
+// never accepted. Only payload counts, from the send until the peer has
+// acknowledged it; RDMA data does not.
+//
+// Source: net/rds/send.c rds_send_queue_rm. The kernel doubles the value of
+// SO_SNDBUF and halves it again here; this one is taken as it is.
+func (s *Socket) SetSndBuf(n int) error {
+	if n < 1 {
+		return opErr("set send buffer", s.local, invalid("%d bytes", n))
+	}
+	s.c.tx.mu.Lock()
+	s.sndbuf = n
+	s.c.tx.mu.Unlock()
+	s.notifyAll(wantSpace)
+	return nil
+}
+
+// RcvBuf returns the receive buffer limit, payload bytes.
+func (s *Socket) RcvBuf() int {
+	s.c.rx.mu.Lock()
+	defer s.c.rx.mu.Unlock()
+	return s.rcvbuf
+}
+
+// SetRcvBuf sets the receive buffer limit to n payload bytes, at least 1; a
+// new socket has 106496. When more than that waits to be received the port is
+// announced as congested and senders wait. It is a call to the daemon.
+func (s *Socket) SetRcvBuf(n int) error {
+	if n < 1 || int64(n) > 1<<31-1 {
+		return opErr("set receive buffer", s.local, invalid("%d bytes", n))
+	}
+	if s.closed.Load() {
+		return opErr("set receive buffer", s.local, ErrClosed)
+	}
+	if _, _, err := s.c.call(&ipc.SetRcvBuf{Sock: s.idx, Bytes: uint32(n)}); err != nil {
+		return opErr("set receive buffer", s.local, err)
+	}
+	s.c.rx.mu.Lock()
+	s.rcvbuf = n
+	s.c.rx.mu.Unlock()
+	return nil
+}
+
+// Close closes the socket. Its port is free at once. Messages not sent yet are
+// withdrawn, those on their way may or may not arrive, messages not received
+// are dropped; nobody is told. The local memory of operations in flight is the
+// caller's again when its Buffer can be freed. Waiting calls fail with
+// ErrClosed, as does a second Close.
+//
+// Source: net/rds/af_rds.c rds_release.
+func (s *Socket) Close() error {
+	c := s.c
+	c.tx.mu.Lock()
+	first := s.closed.CompareAndSwap(false, true)
+	c.tx.mu.Unlock()
+	if !first {
+		return opErr("close", s.local, ErrClosed)
+	}
+	s.rdl.stop()
+	s.wdl.stop()
+	s.notifyAll(wantAll)
+	// One bind or close at a time: the index must not belong to a new socket
+	// while events of the old one are about.
+	c.binds.Lock()
+	defer c.binds.Unlock()
+	if c.Err() == nil {
+		// If the daemon goes just now, the port is free all the same.
+		_, _, _ = c.call(&ipc.CloseSock{Sock: s.idx})
+	}
+	c.regions.takeAll(s)
+	c.rx.remove(s)
+	c.tx.forgetSocket(s)
+	return nil
+}

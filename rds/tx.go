@@ -1,0 +1,180 @@
+package rds
+
+import (
+	"sync"
+
+	"github.com/rdsd/rdsd/internal/shm"
+)
+
+// reapEvery: after so many sends a sender takes returned messages in, so that
+// the ids and the arena in use stay few and warm.
+const reapEvery = 64
+
+// tx is the sending side of a client: the submission ring, message ids, the
+// send arena, destination slots and barrier cells. One short lock guards all
+// of it; payloads above inlineCopy are copied outside.
+type tx struct {
+	mu      sync.Mutex
+	c       *Client
+	sub     *shm.Producer
+	ret     *shm.IDConsumer
+	arena   *shm.Arena
+	msgs    []txMsg  // by message id
+	free    []uint32 // message ids, the last returned first
+	sends   uint32   // since the last look at the return ring
+	slots   []*dest  // by slot index
+	hand    uint32   // where the search for an idle slot goes on
+	nslots  int      // slots below which all have been used once
+	gen     uint32   // of the last slot opened
+	cells   []*cell  // by cell index
+	cellFre []uint32
+	grow    sync.Mutex // one arena window at a time
+	full    bool       // the daemon gives no more windows
+	dead    bool       // the memory is about to be unmapped
+	starved bool       // an id or memory was asked for in vain since the last return
+}
+
+// txMsg is a message between submission and return.
+type txMsg struct {
+	sock     *Socket // nil: the id is free
+	dest     *dest
+	chunk    uint32
+	size     uint32 // bytes at chunk, 0 = none
+	segs     uint32 // chunk of the segment list
+	segsSize uint32
+	n        uint32 // payload bytes charged
+	op       uint64 // operation id, 0 = none
+	settles  bool   // holds a place in the completion queue
+}
+
+func (t *tx) init(c *Client, p shm.Params, arena *shm.Arena) {
+	t.c, t.arena = c, arena
+	t.sub, t.ret = c.seg.SubProducer(), c.seg.SendRetConsumer()
+	t.msgs = make([]txMsg, p.MaxMsgs)
+	t.free = make([]uint32, p.MaxMsgs)
+	for i := range t.free {
+		t.free[i] = p.MaxMsgs - 1 - uint32(i)
+	}
+	t.slots = make([]*dest, p.Slots)
+	t.cells = make([]*cell, p.Cells)
+	t.cellFre = make([]uint32, p.Cells)
+	for i := range t.cellFre {
+		t.cellFre[i] = p.Cells - 1 - uint32(i)
+	}
+}
+
+// poll takes in returned messages.
+func (t *tx) poll() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !t.dead && t.reap()
+}
+
+// returnsEmpty reports that no message waits to be taken back.
+func (t *tx) returnsEmpty() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.dead || t.ret.Empty()
+}
+
+// close takes the memory out of use; all sockets are closed with it.
+func (t *tx) close(socks []*Socket) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.dead = true
+	for _, s := range socks {
+		s.closed.Store(true)
+	}
+}
+
+// reap takes back what the daemon is done with: ids and arena are free again,
+// the sockets' send buffers have room, those who wait for it are woken. mu is
+// held.
+func (t *tx) reap() bool {
+	t.sends = 0
+	n := 0
+	for {
+		id, ok := t.ret.Take()
+		if !ok {
+			break
+		}
+		if id >= uint32(len(t.msgs)) || t.msgs[id].sock == nil {
+			t.c.broken("message id %d returned twice or never given", id)
+			break
+		}
+		n++
+		t.retire(id)
+	}
+	if n == 0 {
+		if err := t.ret.Err(); err != nil {
+			t.c.broken("send-return ring: %v", err)
+		}
+		return false
+	}
+	t.ret.Release()
+	t.starved = false
+	if t.c.wait.memory.Load() > 0 {
+		t.c.wait.notifyEverybody(wantMemory)
+	}
+	return true
+}
+
+// retire ends message id. mu is held.
+func (t *tx) retire(id uint32) {
+	m := &t.msgs[id]
+	s := m.sock
+	s.queued -= int(m.n)
+	m.dest.pending--
+	t.giveBack(id)
+	if s.queued < s.sndbuf && s.waiting(wantSpace) {
+		s.notifyAll(wantSpace)
+	}
+}
+
+// giveBack frees the id and its memory.
+func (t *tx) giveBack(id uint32) {
+	m := &t.msgs[id]
+	if m.size > 0 {
+		t.arena.Free(m.chunk, int(m.size))
+	}
+	if m.segsSize > 0 {
+		t.arena.Free(m.segs, int(m.segsSize))
+	}
+	if m.settles {
+		m.sock.promised.Add(-1)
+	}
+	*m = txMsg{}
+	t.free = append(t.free, id)
+}
+
+// publish makes what was submitted visible and reports whether the caller has
+// to call ringDaemon. mu is held.
+func (t *tx) publish() (ring bool) {
+	if t.dead {
+		return false
+	}
+	t.sub.Publish()
+	return t.c.wakeNeeded()
+}
+
+// growArena asks the daemon for one more window of send memory. It reports
+// false when there is none to be had. mu is not held.
+func (t *tx) growArena(seen int) bool {
+	t.grow.Lock()
+	defer t.grow.Unlock()
+	t.mu.Lock()
+	now, full := t.arena.Windows(), t.full
+	t.mu.Unlock()
+	if now != seen || full {
+		return now != seen
+	}
+	mem, err := t.c.moreSendMemory()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err != nil {
+		t.full = true
+		return false
+	}
+	t.arena.AddWindow(mem)
+	return true
+}

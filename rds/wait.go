@@ -1,0 +1,162 @@
+package rds
+
+import (
+	"context"
+	"net/netip"
+)
+
+// OpRef names an operation: its destination host and barrier id.
+type OpRef struct {
+	Addr netip.Addr
+	ID   uint64
+}
+
+// WaitSet is a set of conditions for Wait.
+type WaitSet struct {
+	Message    bool             // a message can be received
+	SendSpace  bool             // the send buffer has room
+	Completion bool             // a completion, of any operation, is queued
+	Notice     bool             // a notice is queued
+	Op         []OpRef          // these operations are locally complete: the mark has reached them
+	Status     []OpRef          // completions of these operations are queued
+	Relief     []netip.AddrPort // these destinations are not congested
+}
+
+// Empty reports whether nothing is in the set.
+func (w *WaitSet) Empty() bool {
+	return !w.Message && !w.SendSpace && !w.Completion && !w.Notice && len(w.Op)+len(w.Status)+len(w.Relief) == 0
+}
+
+// interest says what can make one of the conditions true.
+func (w *WaitSet) interest() interest {
+	var in interest
+	for _, x := range []struct {
+		on bool
+		in interest
+	}{
+		{w.Message, wantMessage}, {w.SendSpace, wantSpace | wantMemory}, {w.Completion || len(w.Status) > 0, wantCompletion},
+		{w.Notice, wantNotice}, {len(w.Op) > 0, wantBarrier}, {len(w.Relief) > 0, wantRelief},
+	} {
+		if x.on {
+			in |= x.in
+		}
+	}
+	return in
+}
+
+// Wait waits until at least one condition of w holds and returns those that
+// do. It takes nothing: the next call may still find a message gone to another
+// goroutine, the send buffer full or the destination congested again.
+//
+// Errors: the context's; ErrInvalid for an empty set and operations never
+// issued; ErrClosed; ErrDaemonGone and ErrSession, when no condition holds.
+//
+// Source: the poll conditions of rds(7): data, send space, completions,
+// congestion relief.
+func (s *Socket) Wait(ctx context.Context, w WaitSet) (WaitSet, error) {
+	if w.Empty() {
+		return WaitSet{}, opErr("wait", netip.AddrPort{}, invalid("nothing to wait for"))
+	}
+	var ready WaitSet
+	err := s.waitUntil(ctx, w.interest(), func(arm bool) (bool, error) {
+		var err error
+		ready, err = s.ready(&w, arm)
+		return !ready.Empty(), err
+	})
+	return ready, opErr("wait", netip.AddrPort{}, err)
+}
+
+// ready returns the part of w that holds. With arm, the daemon announces the
+// rest.
+func (s *Socket) ready(w *WaitSet, arm bool) (WaitSet, error) {
+	var got WaitSet
+	for _, o := range w.Op {
+		_, ok, err := s.barrierTry(o.Addr.Unmap(), o.ID, arm)
+		if err != nil {
+			return WaitSet{}, err
+		}
+		if ok {
+			got.Op = append(got.Op, o)
+		}
+	}
+	s.readySend(w, &got, arm)
+
+	r := &s.c.rx
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s.closed.Load() {
+		return WaitSet{}, ErrClosed
+	}
+	r.drain()
+	got.Message = w.Message && s.rxq.len() > 0
+	got.Completion = w.Completion && s.comps.len() > 0
+	got.Notice = w.Notice && s.notices.len() > 0
+	for _, o := range w.Status {
+		if s.findComp(o.Addr.Unmap(), o.ID) >= 0 {
+			got.Status = append(got.Status, o)
+		}
+	}
+	return got, nil
+}
+
+// readySend looks at the conditions of the sending side.
+func (s *Socket) readySend(w, got *WaitSet, arm bool) {
+	t := &s.c.tx
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.dead {
+		return
+	}
+	if w.SendSpace {
+		t.reap()
+		got.SendSpace = s.queued < s.sndbuf && len(t.free) > 0 && !t.starved
+	}
+	for _, to := range w.Relief {
+		d := s.dests[normal(to)]
+		if d != nil && d.congested() {
+			if arm {
+				t.c.seg.WantSlot(d.slot).SetRelief()
+			}
+			if !arm || d.congested() {
+				continue
+			}
+		}
+		got.Relief = append(got.Relief, to)
+	}
+}
+
+// waitUntil calls try until it reports true or an error, waiting in between
+// for what want names. arm is set once the caller is registered: from then on
+// no wake-up is missed.
+func (s *Socket) waitUntil(ctx context.Context, want interest, try func(arm bool) (bool, error)) error {
+	c := s.c
+	for {
+		if ok, err := try(false); ok || err != nil {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		w := s.enter(want, true)
+		ok, err := try(true)
+		if err == nil && !ok {
+			err = c.Err()
+		}
+		if ok || err != nil {
+			c.wait.leave(w)
+			return err
+		}
+		c.parkContext(ctx, w)
+		c.wait.leave(w)
+	}
+}
+
+// parkContext parks until w is signalled or ctx ends.
+func (c *Client) parkContext(ctx context.Context, w *waiter) {
+	if ctx.Done() != nil {
+		gen := w.gen
+		stop := context.AfterFunc(ctx, func() { c.wait.signal(w, gen) })
+		defer stop()
+	}
+	c.park(w)
+}

@@ -1,0 +1,267 @@
+package rds
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// interest is a set of things a waiter wants to be woken for.
+type interest uint8
+
+const (
+	wantMessage interest = 1 << iota
+	wantSpace
+	wantMemory // message ids or send arena of the whole client
+	wantRelief
+	wantCompletion
+	wantBarrier
+	wantNotice
+
+	interests = 7
+	wantAll   = interest(1<<interests - 1)
+)
+
+// waiter is one goroutine that waits at a socket. The protocol is: enter, look
+// again whether waiting is needed, park, leave. Whatever happens after enter
+// signals the waiter, so nothing between looking and parking is missed.
+type waiter struct {
+	sock *Socket
+	want interest
+	// watcher only looks: it is woken along with those who consume, not in
+	// their place.
+	watcher   bool
+	signalled atomic.Bool
+	ch        chan struct{} // holds one: signalled, or made leader
+	gen       uint64        // counts uses, so that a late context does not hit the next one
+	onSocket  links
+	onClient  links
+}
+
+type links struct{ prev, next *waiter }
+
+// waiterList is an intrusive list; pick says which of a waiter's links it uses.
+type waiterList struct {
+	head, tail *waiter
+	pick       func(*waiter) *links
+}
+
+func socketLinks(w *waiter) *links { return &w.onSocket }
+func clientLinks(w *waiter) *links { return &w.onClient }
+
+func (l *waiterList) push(w *waiter) {
+	n := l.pick(w)
+	n.prev, n.next = l.tail, nil
+	if l.tail != nil {
+		l.pick(l.tail).next = w
+	} else {
+		l.head = w
+	}
+	l.tail = w
+}
+
+func (l *waiterList) pushFront(w *waiter) {
+	n := l.pick(w)
+	n.prev, n.next = nil, l.head
+	if l.head != nil {
+		l.pick(l.head).prev = w
+	} else {
+		l.tail = w
+	}
+	l.head = w
+}
+
+func (l *waiterList) remove(w *waiter) {
+	n := l.pick(w)
+	if n.prev != nil {
+		l.pick(n.prev).next = n.next
+	} else {
+		l.head = n.next
+	}
+	if n.next != nil {
+		l.pick(n.next).prev = n.prev
+	} else {
+		l.tail = n.prev
+	}
+	*n = links{}
+}
+
+// waiters are all waiters of one client, and which of them leads. The leader
+// looks after the rings for everybody; see lead.go.
+//
+// Lock order: tx.mu or rx.mu before mu.
+type waiters struct {
+	mu      sync.Mutex
+	all     waiterList // not yet signalled
+	leader  *waiter
+	blocked bool // the leader is, or is about to be, in Waiter.Wait
+	free    []*waiter
+	ring    func()       // ends the leader's Waiter.Wait
+	closed  bool         // nobody waits any more
+	returns atomic.Int32 // waiters that returned messages may help
+	memory  atomic.Int32 // those for wantMemory
+}
+
+// socketWaiters is a socket's part: its own list, and counters that tell
+// without the lock that nobody waits.
+type socketWaiters struct {
+	list   waiterList
+	counts [interests]atomic.Int32
+}
+
+// waiting tells whether anybody waits for one of want.
+func (s *Socket) waiting(want interest) bool {
+	for i := range interests {
+		if want&(1<<i) != 0 && s.wait.counts[i].Load() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Socket) count(want interest, d int32) {
+	for i := range interests {
+		if want&(1<<i) != 0 {
+			s.wait.counts[i].Add(d)
+		}
+	}
+	if want&(wantSpace|wantMemory) != 0 {
+		s.c.wait.returns.Add(d)
+	}
+	if want&wantMemory != 0 {
+		s.c.wait.memory.Add(d)
+	}
+}
+
+// enter registers the caller as a waiter at s.
+func (s *Socket) enter(want interest, watcher bool) *waiter {
+	ws := &s.c.wait
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	var w *waiter
+	if n := len(ws.free); n > 0 {
+		w, ws.free = ws.free[n-1], ws.free[:n-1]
+	} else {
+		w = &waiter{ch: make(chan struct{}, 1)}
+	}
+	w.sock, w.want, w.watcher = s, want, watcher
+	w.gen++
+	if watcher {
+		s.wait.list.pushFront(w) // so that notifyOne meets them first
+	} else {
+		s.wait.list.push(w)
+	}
+	ws.all.push(w)
+	s.count(want, 1)
+	if ws.closed {
+		ws.signalLocked(w)
+	}
+	return w
+}
+
+// leave ends the waiting; w must not be used afterwards. If w led, another one
+// leads from now on.
+func (ws *waiters) leave(w *waiter) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if !w.signalled.Load() {
+		ws.unlink(w)
+	}
+	if ws.leader == w {
+		ws.leader = ws.all.head
+		if ws.leader != nil {
+			ws.leader.poke()
+		}
+	}
+	select {
+	case <-w.ch:
+	default:
+	}
+	w.signalled.Store(false)
+	w.sock = nil
+	w.gen++
+	ws.free = append(ws.free, w)
+}
+
+func (ws *waiters) unlink(w *waiter) {
+	w.sock.wait.list.remove(w)
+	ws.all.remove(w)
+	w.sock.count(w.want, -1)
+}
+
+func (w *waiter) poke() {
+	select {
+	case w.ch <- struct{}{}:
+	default:
+	}
+}
+
+// signalLocked wakes w, once. ws.mu is held and w is not signalled yet.
+func (ws *waiters) signalLocked(w *waiter) {
+	ws.unlink(w)
+	w.signalled.Store(true)
+	if ws.leader == w {
+		if ws.blocked {
+			ws.ring()
+		}
+		return
+	}
+	w.poke()
+}
+
+// signal wakes w unless that use of it is over.
+func (ws *waiters) signal(w *waiter, gen uint64) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if w.gen == gen && !w.signalled.Load() {
+		ws.signalLocked(w)
+	}
+}
+
+// notifyAll wakes everybody at s who waits for one of want.
+func (s *Socket) notifyAll(want interest) bool { return s.notify(want, false) }
+
+// notifyOne wakes one consumer, and the watchers. Whoever is woken this way
+// and leaves something over must pass the wake-up on.
+func (s *Socket) notifyOne(want interest) bool { return s.notify(want, true) }
+
+func (s *Socket) notify(want interest, one bool) (woke bool) {
+	if !s.waiting(want) {
+		return false
+	}
+	ws := &s.c.wait
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for w := s.wait.list.head; w != nil; {
+		next := w.onSocket.next
+		if w.want&want != 0 {
+			ws.signalLocked(w)
+			woke = true
+			if one && !w.watcher {
+				break
+			}
+		}
+		w = next
+	}
+	return woke
+}
+
+// notifyEverybody wakes all waiters of the client for one of want.
+func (ws *waiters) notifyEverybody(want interest) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for w := ws.all.head; w != nil; {
+		next := w.onClient.next
+		if w.want&want != 0 {
+			ws.signalLocked(w)
+		}
+		w = next
+	}
+}
+
+// close wakes everybody; whoever enters later is woken at once.
+func (ws *waiters) close() {
+	ws.mu.Lock()
+	ws.closed = true
+	ws.mu.Unlock()
+	ws.notifyEverybody(wantAll)
+}
