@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -181,6 +182,36 @@ func TestDocComments(t *testing.T) {
 		}
 	}
 	report(t, found)
+}
+
+// A test that the documents name, as `dir.TestName`, exists.
+func TestNamedTests(t *testing.T) {
+	have := map[string]bool{}
+	for dir, files := range packages(t) {
+		for _, f := range files {
+			for _, d := range f.ast.Decls {
+				if fn, ok := d.(*ast.FuncDecl); ok && f.test() {
+					have[dir+"."+fn.Name.Name] = true
+				}
+			}
+		}
+	}
+	named := regexp.MustCompile("`([a-z0-9/]+\\.(?:Test|Fuzz)[A-Za-z0-9_]+)`")
+	seen := 0
+	sources(t, func(name, text string) {
+		if path.Ext(name) != ".md" {
+			return
+		}
+		for _, m := range named.FindAllStringSubmatch(text, -1) {
+			seen++
+			if !have[m[1]] {
+				t.Errorf("%s: named tests: there is no %s", name, m[1])
+			}
+		}
+	})
+	if seen == 0 {
+		t.Error("no document names a test")
+	}
 }
 
 // Every exception is needed: one that is not is taken out.
