@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,7 +27,6 @@ func Handler(src Source) http.Handler {
 		// What can be had is served, what cannot is counted.
 		ErrorHandling:       promhttp.ContinueOnError,
 		MaxRequestsInFlight: 4,
-		Timeout:             5 * time.Second,
 	}))
 	return mux
 }
@@ -49,10 +49,20 @@ func Listen(addr netip.AddrPort) (*Server, error) {
 // Addr is the address listened on.
 func (s *Server) Addr() netip.AddrPort { return s.l.Addr().(*net.TCPAddr).AddrPort() }
 
-// Serve answers with h until ctx ends, and closes the listener.
+// Serve answers with h until ctx ends. When it returns the listener is closed
+// and h no longer runs: the mapping it reads may go.
 func (s *Server) Serve(ctx context.Context, h http.Handler, log *slog.Logger) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var running sync.RWMutex // read: by each request that uses h
 	srv := &http.Server{
-		Handler:           h,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			running.RLock()
+			defer running.RUnlock()
+			if ctx.Err() == nil {
+				h.ServeHTTP(w, r)
+			}
+		}),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       5 * time.Second,
 		WriteTimeout:      10 * time.Second,
@@ -62,7 +72,11 @@ func (s *Server) Serve(ctx context.Context, h http.Handler, log *slog.Logger) er
 	}
 	stop := context.AfterFunc(ctx, func() { srv.Close() })
 	defer stop()
-	if err := srv.Serve(s.l); err != nil && !errors.Is(err, http.ErrServerClosed) {
+	err := srv.Serve(s.l)
+	cancel()
+	running.Lock()
+	defer running.Unlock()
+	if err != nil && !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("metrics: %w", err)
 	}
 	return nil
