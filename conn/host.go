@@ -15,7 +15,7 @@ type Verdict uint8
 const (
 	Accepted Verdict = iota // delivered, or taken into the Host's own memory
 	NoSocket                // no socket there: the sender gets NOSOCK
-	Refused                 // over the hard limit: the sender gets REFUSED
+	Refused                 // over the hard limit: the sender gets REFUSED; the port's congestion bit must be set, it says when to try again
 )
 
 // Outcome says how a message's life on the connection ended.
@@ -56,15 +56,7 @@ type Msg struct {
 	// WCStatus is set for OpFailed.
 	WCStatus verbs.WCStatus
 
-	// conn's part
-	seq        uint64
-	next, prev *Msg
-	list       *msgList
-	state      msgState
-	refs       int // work requests that may still touch Data
-	sent       int // payload bytes posted
-	flags      uint8
-	queuedAt   int64
+	priv msgPriv // the Conn's part
 }
 
 // Host is the owner of a Conn. The Conn calls it synchronously from inside its
@@ -85,8 +77,9 @@ type Host interface {
 	// Internal hands up GRANT, REVOKE and REVOKED bodies.
 	Internal(c *Conn, t wire.InternalType, body []byte)
 
-	// CanPost is asked when m.Op's turn has come: false ends it OpRefused
-	// (its grant was revoked since Send). It is not asked again once posted.
+	// CanPost is asked once, when m.Op's turn has come: false ends it OpRefused
+	// (its grant was revoked since Send), true makes it a posted operation:
+	// exactly one OpLocal will follow.
 	CanPost(c *Conn, m *Msg) bool
 	// OpLocal: m.Op is locally complete: no work request will touch its local
 	// buffers again. Once per posted operation, before or inside MsgDone;
@@ -99,7 +92,9 @@ type Host interface {
 	// instance id differs from the last connection's.
 	PeerUp(c *Conn, restarted bool)
 	// PeerDown: the connection is down and drained: nothing of it touches any
-	// buffer any more.
+	// buffer any more. Called for every connection that was established, and
+	// after Conn.Reset of one that was not yet; not for failed attempts. No
+	// PeerUp came before it if the handshake was not complete.
 	PeerDown(c *Conn, why error)
 	// Congestion: the peer's congestion map changed.
 	Congestion(c *Conn, m *cong.Map)

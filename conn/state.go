@@ -7,9 +7,9 @@ type State uint8
 
 const (
 	Down       State = iota // no queue pair
-	Connecting              // a queue pair is being connected
+	Connecting              // a queue pair is being connected; nothing is posted on it
 	Up                      // established; see Conn.Ready for the handshake
-	Error                   // broken; the queue pair drains
+	Error                   // broken off; the queue pair drains
 
 	numStates
 )
@@ -31,7 +31,7 @@ func (s State) String() string {
 // legal has, for each state, the states that may follow it.
 var legal = [numStates][numStates]bool{
 	Down:       {Connecting: true},
-	Connecting: {Up: true, Error: true, Down: true}, // Down: nothing was posted yet
+	Connecting: {Up: true, Down: true},
 	Up:         {Error: true},
 	Error:      {Down: true},
 }
@@ -42,6 +42,5 @@ func (c *Conn) setState(to State) {
 	if !legal[c.state][to] {
 		panic(fmt.Sprintf("conn: illegal transition %v to %v", c.state, to))
 	}
-	c.state = to
-	c.since = c.now
+	c.state, c.since = to, c.now
 }

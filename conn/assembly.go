@@ -1,0 +1,113 @@
+package conn
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/rdsd/rdsd/internal/wire"
+)
+
+// assembly is the message that arrives in fragments, if there is one.
+type assembly struct {
+	active bool
+	old    bool        // a duplicate
+	skip   bool        // not wanted: v says why
+	v      Verdict     // of a skipped message
+	h      wire.Header // of the first fragment
+	dst    []byte
+	got    int
+	token  any
+}
+
+// recvFragment takes a fragment, which is all of its SEND.
+func (c *Conn) recvFragment(h *wire.Header, piece []byte) error {
+	a := &c.asm
+	if !a.active {
+		if err := c.beginAssembly(h); err != nil {
+			return err
+		}
+	} else if h.Seq != a.h.Seq || h.Len != a.h.Len || h.SPort != a.h.SPort || h.DPort != a.h.DPort ||
+		h.Flags != a.h.Flags || h.SrcInc != a.h.SrcInc || h.DstInc != a.h.DstInc {
+		return fmt.Errorf("fragment of sequence %d between those of %d", h.Seq, a.h.Seq)
+	}
+	want := min(int(h.Len)-a.got, c.maxSend-wire.HeaderLen)
+	if len(piece) != want {
+		return fmt.Errorf("fragment of %d bytes, want %d", len(piece), want)
+	}
+	if !a.skip {
+		copy(a.dst[a.got:], piece)
+	}
+	if a.got += want; a.got < int(h.Len) {
+		return nil
+	}
+	h = &a.h
+	a.active = false
+	switch {
+	case a.old:
+		return nil
+	case a.skip:
+		c.verdict(h, a.v)
+	default:
+		token := a.token
+		a.dst, a.token = nil, nil
+		c.host.Commit(c, h, token)
+		c.verdict(h, Accepted)
+	}
+	c.received(h)
+	return nil
+}
+
+// beginAssembly takes the first fragment's header.
+func (c *Conn) beginAssembly(h *wire.Header) error {
+	if h.Len > wire.MaxMessage {
+		return fmt.Errorf("message of %d bytes, at most %d", h.Len, wire.MaxMessage)
+	}
+	if h.Flags&(wire.FlagCong|wire.FlagInternal) != 0 {
+		return errors.New("a congestion or internal message in fragments")
+	}
+	old, err := c.checkSeq(h)
+	if err != nil {
+		return err
+	}
+	c.asm = assembly{active: true, old: old, skip: old, h: *h}
+	a := &c.asm
+	if old {
+		return nil
+	}
+	if v, done := c.preDeliver(h); done {
+		a.skip, a.v = true, v
+		return nil
+	}
+	var v Verdict
+	if a.dst, a.token, v = c.host.Begin(c, &a.h); v != Accepted {
+		a.dst, a.token = nil, nil
+		a.skip, a.v = true, v
+		return nil
+	}
+	if len(a.dst) < int(h.Len) { // the host's mistake must not become ours
+		c.host.Abort(c, a.token)
+		a.dst, a.token = nil, nil
+		a.skip, a.v = true, Refused
+	}
+	return nil
+}
+
+// abortAssembly gives up a message whose rest was lost with the connection.
+func (c *Conn) abortAssembly() {
+	a := &c.asm
+	if a.active && !a.skip {
+		c.host.Abort(c, a.token)
+	}
+	*a = assembly{}
+}
+
+// ForgetPartial withdraws the message under assembly that Begin returned token
+// for (a comparable value): its memory is the host's again, its rest is
+// skipped, and the sender gets NOSOCK. Other tokens are ignored.
+func (c *Conn) ForgetPartial(token any) {
+	a := &c.asm
+	if a.active && !a.skip && a.token == token {
+		a.skip, a.v = true, NoSocket
+		a.dst, a.token = nil, nil
+	}
+}

@@ -1,0 +1,357 @@
+package conn
+
+import (
+	"errors"
+	"net/netip"
+
+	"github.com/rdsd/rdsd/internal/cong"
+	"github.com/rdsd/rdsd/internal/wire"
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// MinCredits is the least number of receive buffers a side may grant: with
+// fewer the rule that the last credit returns credits could stop both sides.
+const MinCredits = 4
+
+// maxCredits is the most a peer may grant.
+const maxCredits = 1 << 20
+
+// Why a connection ended, for Trace, PeerDown and Info.LastError.
+var (
+	ErrProtocol     = errors.New("conn: the peer broke the protocol")
+	ErrIncompatible = errors.New("conn: incompatible peer")
+	ErrTimeout      = errors.New("conn: the handshake took too long")
+	ErrRejected     = errors.New("conn: the peer rejected the connection")
+	ErrDisconnected = errors.New("conn: disconnected")
+	ErrReplaced     = errors.New("conn: the peer connected anew")
+	ErrClosed       = errors.New("conn: closed")
+	ErrNoBuffer     = errors.New("conn: no send buffer free")
+	ErrCompletion   = errors.New("conn: work request failed")
+)
+
+// Conn is one connection. All methods belong to the owner's thread. Times are
+// nanoseconds of one clock that never runs back; 0 means none.
+//
+// Within one Config.Instance a Conn must not be dropped and made anew for the
+// same peer: it holds what keeps messages from arriving twice.
+type Conn struct {
+	cfg    Config
+	host   Host
+	state  State
+	now    int64 // of the current call
+	since  int64
+	closed bool
+	stats  Stats
+
+	// The queue pair and its handshake.
+	qp        verbs.QP
+	qpNum     uint32
+	active    bool       // we dialled
+	helloSeen bool       // the peer's HELLO is in hello
+	ready     bool       // both HELLOs are through
+	deaf      bool       // the peer broke the protocol: nothing it sent counts any more
+	resetDue  bool       // PeerDown is owed for an attempt that was reset
+	hello     wire.Hello // the peer's
+	maxSend   int        // largest SEND, both ways
+	readDepth int
+	deadline  int64 // of the handshake, or of draining
+	why       error
+	pending   verbs.RequestID // waits until the old queue pair has drained
+	isPending bool
+
+	// Connecting again.
+	backoff int64 // ceiling of the next delay, 0: at once
+	retryAt int64
+
+	// The peer, over connections.
+	peer     uint64 // its instance, 0 = never met
+	remote   cong.Map
+	settleAt int64 // posted operations become Unknown
+
+	// Sending. Every message is on one of these, in a stop's queue, or ending.
+	nextTx     uint64
+	ackMax     uint64  // highest ack seen
+	gate       uint64  // while settling: notices up to here are still to come
+	settling   bool    // acks settle nothing yet
+	rtx        msgList // sequence assigned; goes first, in order
+	notices    msgList // NOSOCK and REFUSED
+	control    msgList // GRANT, REVOKE, REVOKED
+	queue      msgList // datagrams and operations
+	unacked    msgList // posted, by sequence
+	frag       *Msg    // half sent
+	stops      []*portStop
+	stopOf     map[uint16]*portStop
+	releaseDue bool
+	dirty      bool // Flush may have something to do
+	congMap    *cong.Map
+	congDirty  bool
+	congTold   bool // the peer was sent a map with a bit set
+	ownFree    *ownMsg
+	owing      int // own messages not ended
+
+	// The send queue.
+	recs    []sendRec // ring: one per SEND
+	recHead uint64
+	recTail uint64
+	lost    uint64 // records from here on have no completion to come; 0 = none
+	sqSize  int
+	sqUsed  int
+	reads   int      // READs and atomics outstanding
+	ctl     *SendBuf // a slot for each record: headers, acks, HELLO
+	wrs     []verbs.SendWR
+	sges    []verbs.SGE
+	txh     wire.Header
+	credits uint32 // SENDs the peer has room for
+
+	// Receiving.
+	rxLast   uint64 // highest sequence received
+	rxh      wire.Header
+	asm      assembly
+	refusing map[uint16]struct{}
+	owed     uint32 // receive buffers to grant
+	granted  uint32 // SENDs the peer may still post
+	ackNow   bool
+	ackAt    int64
+	ackBytes int
+}
+
+// New returns a connection that is Down. It connects when something is sent,
+// or when the peer does.
+func New(cfg Config, h Host) *Conn {
+	cfg.Local, cfg.Remote = cfg.Local.Unmap(), cfg.Remote.Unmap()
+	cfg.MaxSend = max(cfg.MaxSend, wire.MinMaxSend)
+	cfg.RecvCredits = max(cfg.RecvCredits, MinCredits)
+	cfg.StartSeq = max(cfg.StartSeq, 1)
+	cfg.MinBackoff = max(cfg.MinBackoff, 1)
+	cfg.MaxBackoff = max(cfg.MaxBackoff, cfg.MinBackoff)
+	return &Conn{
+		cfg:    cfg,
+		host:   h,
+		nextTx: cfg.StartSeq,
+		stopOf: make(map[uint16]*portStop),
+		wrs:    make([]verbs.SendWR, 0, 64),
+		sges:   make([]verbs.SGE, 0, 256),
+
+		refusing: make(map[uint16]struct{}),
+	}
+}
+
+// State returns the connection's state.
+func (c *Conn) State() State { return c.state }
+
+// Ready says that the connection is Up and the handshake complete.
+func (c *Conn) Ready() bool { return c.state == Up && c.ready }
+
+// Key returns what the connection connects.
+func (c *Conn) Key() (local, remote netip.Addr, lane uint8) {
+	return c.cfg.Local, c.cfg.Remote, c.cfg.Lane
+}
+
+// RemoteCong returns the peer's congestion map. It is the Conn's: to be read
+// only, valid until the next call.
+func (c *Conn) RemoteCong() *cong.Map { return &c.remote }
+
+// Stats returns the connection's counters, live.
+func (c *Conn) Stats() *Stats { return &c.stats }
+
+// Send queues m; it never fails and posts nothing, Flush does. Internal
+// messages go ahead of datagrams that wait. On a closed Conn m ends Cancelled
+// at once.
+func (c *Conn) Send(m *Msg) {
+	m.priv = msgPriv{}
+	m.WCStatus = verbs.WCSuccess
+	c.stats.SendQueued++
+	if c.closed {
+		c.finish(m, Cancelled)
+		return
+	}
+	c.enqueue(m)
+}
+
+func (c *Conn) enqueue(m *Msg) {
+	m.priv.state = msgQueued
+	switch m.Internal {
+	case 0:
+		c.queue.push(m)
+	case wire.TypeNoSock, wire.TypeRefused:
+		c.notices.push(m)
+	default:
+		c.control.push(m)
+	}
+	c.dirty = true
+}
+
+// QueueCong says that the map of the local address changed. Several changes
+// before the next Flush are one. The Conn keeps m and reads it when it sends.
+func (c *Conn) QueueCong(m *cong.Map) {
+	c.congMap = m
+	c.congDirty = true
+	c.dirty = true
+	c.stats.CongUpdateQueued++
+}
+
+// CancelMatching withdraws the messages for which match is true; they end with
+// outcome o. Those that no work request uses end inside this call, others when
+// their work requests have completed; what was posted may still arrive.
+func (c *Conn) CancelMatching(match func(*Msg) bool, o Outcome) {
+	c.cancelIn(&c.rtx, match, o)
+	c.cancelIn(&c.control, match, o)
+	for _, st := range c.stops {
+		c.cancelIn(&st.queue, match, o)
+	}
+	c.cancelIn(&c.queue, match, o)
+	c.cancelIn(&c.unacked, match, o)
+}
+
+func (c *Conn) cancelIn(l *msgList, match func(*Msg) bool, o Outcome) {
+	for m := l.head; m != nil; {
+		next := m.priv.next
+		if !m.priv.own && match(m) {
+			l.remove(m)
+			c.end(m, o)
+		}
+		m = next
+	}
+}
+
+// Reset breaks the connection off, or the attempt to connect; why goes to
+// PeerDown. It connects again as after any other drop. When Down it connects
+// at once if there is something to send.
+func (c *Conn) Reset(now int64, why error) {
+	c.now = now
+	switch c.state {
+	case Up:
+		c.fail(why)
+	case Connecting:
+		c.resetDue = true
+		c.abandon(why)
+		c.reconnect()
+	case Down:
+		c.backoff, c.retryAt = 0, 0
+		c.reconnect()
+	}
+}
+
+// Close ends every message Cancelled, at once or when its work requests have
+// completed, and the connection for good. It is over when State is Down.
+func (c *Conn) Close(now int64) {
+	c.now = now
+	if c.closed {
+		return
+	}
+	c.closed = true
+	for _, l := range []*msgList{&c.rtx, &c.notices, &c.control, &c.queue, &c.unacked} {
+		c.endAll(l, Cancelled)
+	}
+	for _, st := range c.stops {
+		c.endAll(&st.queue, Cancelled)
+	}
+	c.rejectPending()
+	switch c.state {
+	case Up:
+		c.fail(ErrClosed)
+	case Connecting:
+		c.abandon(ErrClosed)
+	}
+	c.retryAt, c.settleAt = 0, 0
+}
+
+// wanted says that there is a reason to connect.
+func (c *Conn) wanted() bool {
+	if c.closed {
+		return false
+	}
+	if c.rtx.n+c.notices.n+c.control.n+c.queue.n+c.unacked.n > 0 {
+		return true
+	}
+	for _, st := range c.stops {
+		if st.queue.n > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Tick runs the timers that are due.
+func (c *Conn) Tick(now int64) {
+	c.now = now
+	if due(c.settleAt, now) {
+		c.settleExpired()
+	}
+	switch c.state {
+	case Down:
+		if due(c.retryAt, now) {
+			c.retryAt = 0
+			if c.wanted() {
+				c.dial()
+			}
+		}
+	case Connecting:
+		if due(c.deadline, now) {
+			c.connectFailed(ErrTimeout)
+		}
+	case Up:
+		if !c.ready {
+			if due(c.deadline, now) {
+				c.fail(ErrTimeout)
+			}
+		} else if due(c.ackAt, now) {
+			c.ackNow = true
+			c.Flush(now)
+		}
+	case Error:
+		if due(c.deadline, now) {
+			c.down()
+		}
+	}
+}
+
+// NextTimeout returns when Tick has something to do, 0 = not by itself.
+func (c *Conn) NextTimeout() int64 {
+	t := c.settleAt
+	switch c.state {
+	case Down:
+		t = sooner(t, c.retryAt)
+	case Connecting, Error:
+		t = sooner(t, c.deadline)
+	case Up:
+		if !c.ready {
+			t = sooner(t, c.deadline)
+		} else if !c.ackNow {
+			t = sooner(t, c.ackAt)
+		}
+	}
+	return t
+}
+
+func due(t, now int64) bool { return t != 0 && t <= now }
+
+func sooner(a, b int64) int64 {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// Info returns a snapshot.
+func (c *Conn) Info() Info {
+	i := Info{
+		Local: c.cfg.Local, Remote: c.cfg.Remote, Lane: c.cfg.Lane,
+		State: c.state, Ready: c.Ready(), Since: c.since,
+		Instance: c.peer, NextTx: c.nextTx, LastRx: c.rxLast, LastAck: c.ackMax,
+		Unacked: c.unacked.n, UnackedBytes: c.unacked.bytes,
+		Credits: c.credits, CreditsOwed: c.owed,
+		OutstandingWRs: c.sqUsed, MaxSend: c.maxSend,
+		RetryAt: c.retryAt, LastError: c.why, Stats: c.stats,
+	}
+	for _, l := range []*msgList{&c.rtx, &c.notices, &c.control, &c.queue} {
+		i.Queued += l.n
+		i.QueuedBytes += l.bytes
+	}
+	for _, st := range c.stops {
+		i.Stopped += st.queue.n
+		i.Queued += st.queue.n
+		i.QueuedBytes += st.queue.bytes
+	}
+	return i
+}

@@ -1,0 +1,341 @@
+package conn
+
+import (
+	"fmt"
+
+	"github.com/rdsd/rdsd/internal/wire"
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// dial starts an attempt of ours. The state is Down.
+func (c *Conn) dial() {
+	if err := c.prepare(true); err != nil {
+		c.attemptFailed(err)
+		return
+	}
+	if err := c.host.Dial(c, c.qp, c.private()); err != nil {
+		c.connectFailed(err)
+	}
+}
+
+// accept answers request req. The state is Down.
+func (c *Conn) accept(req verbs.RequestID) {
+	if err := c.prepare(false); err != nil {
+		c.reject(req, err)
+		c.attemptFailed(err)
+		return
+	}
+	if err := c.host.Accept(c, req, c.qp, c.private()); err != nil {
+		c.connectFailed(err)
+	}
+}
+
+// prepare takes what a connection needs and moves to Connecting.
+func (c *Conn) prepare(active bool) error {
+	ctl := c.host.SendBuf()
+	if ctl == nil {
+		return ErrNoBuffer
+	}
+	qp, err := c.host.NewQP(c)
+	if err != nil {
+		c.host.PutSendBuf(ctl)
+		return err
+	}
+	c.ctl, c.qp, c.qpNum, c.active = ctl, qp, qp.Num(), active
+	c.retryAt = 0
+	c.deadline = c.now + c.cfg.ConnectTimeout
+	c.setState(Connecting)
+	return nil
+}
+
+func (c *Conn) private() []byte {
+	return wire.AppendPrivate(nil, &wire.Private{
+		Src: c.cfg.Local, Dst: c.cfg.Remote,
+		Major: wire.ProtocolMajor, Minor: wire.ProtocolMinor, MinorMask: wire.MinorMask,
+		TOS: c.cfg.Lane, AckSeq: c.rxLast, Ext: wire.ExtVersion,
+	})
+}
+
+// checkPrivate says whether the peer's private data fits this connection.
+func (c *Conn) checkPrivate(b []byte) error {
+	p, err := wire.ParsePrivate(b, !c.cfg.Local.Is4())
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrIncompatible, err)
+	case p.Major != wire.ProtocolMajor || p.Minor != wire.ProtocolMinor:
+		return fmt.Errorf("%w: protocol %d.%d, want %d.%d", ErrIncompatible,
+			p.Major, p.Minor, wire.ProtocolMajor, wire.ProtocolMinor)
+	case p.Ext == 0:
+		return fmt.Errorf("%w: no rdsd extension; kernel peers are not supported yet", ErrIncompatible)
+	case p.Ext != wire.ExtVersion:
+		return fmt.Errorf("%w: rdsd extension version %d, want %d", ErrIncompatible, p.Ext, wire.ExtVersion)
+	case p.Src.Unmap() != c.cfg.Remote || p.Dst.Unmap() != c.cfg.Local:
+		return fmt.Errorf("%w: it claims to be %v and means %v; the connection is from %v to %v",
+			ErrIncompatible, p.Src, p.Dst, c.cfg.Remote, c.cfg.Local)
+	case p.TOS != c.cfg.Lane:
+		return fmt.Errorf("%w: lane %d, want %d", ErrIncompatible, p.TOS, c.cfg.Lane)
+	}
+	return nil
+}
+
+// HandleRequest takes an incoming connection for this Conn: it is accepted,
+// rejected, or kept until the old connection has drained.
+func (c *Conn) HandleRequest(now int64, req verbs.RequestID, private []byte) {
+	c.now = now
+	if c.closed {
+		c.reject(req, ErrClosed)
+		return
+	}
+	if err := c.checkPrivate(private); err != nil {
+		c.reject(req, err)
+		return
+	}
+	// Of two requests that cross, the smaller address's wins.
+	ours := c.active && c.cfg.Local.Less(c.cfg.Remote)
+	switch c.state {
+	case Down:
+		c.accept(req)
+	case Connecting:
+		if c.active {
+			c.stats.ConnectRaced++
+		}
+		if ours {
+			c.reject(req, nil)
+			return
+		}
+		// Either our attempt lost the race, or the peer gave up the one we
+		// accepted before.
+		c.abandon(ErrReplaced)
+		c.accept(req)
+	case Up:
+		if ours && !c.ready {
+			// Most likely a request the peer has abandoned by now.
+			c.stats.ConnectRaced++
+			c.reject(req, nil)
+			return
+		}
+		c.stats.ListenClosedStale++
+		c.pending, c.isPending = req, true
+		c.fail(ErrReplaced)
+	case Error:
+		c.rejectPending()
+		c.pending, c.isPending = req, true
+	}
+}
+
+func (c *Conn) reject(req verbs.RequestID, why error) {
+	if why != nil {
+		c.host.Trace(c, "request rejected", why)
+	}
+	c.host.Reject(req, wire.AppendReject(nil, wire.RejectIncompat))
+}
+
+func (c *Conn) rejectPending() {
+	if c.isPending {
+		c.isPending = false
+		c.reject(c.pending, nil)
+	}
+}
+
+// HandleCM takes an event of the connection manager for this Conn's queue
+// pair; those of earlier ones are ignored.
+func (c *Conn) HandleCM(now int64, ev *verbs.CMEvent) {
+	c.now = now
+	if c.qp == nil || ev.QP != c.qp {
+		return
+	}
+	switch ev.Type {
+	case verbs.CMEstablished:
+		c.established(ev.Private)
+	case verbs.CMRejected:
+		err := ErrRejected
+		if code, ok := wire.ParseReject(ev.Private); ok {
+			err = fmt.Errorf("%w: code %d", ErrRejected, code)
+		}
+		c.broken(err)
+	case verbs.CMUnreachable, verbs.CMConnectError:
+		err := ev.Err
+		if err == nil {
+			err = ErrDisconnected
+		}
+		c.broken(err)
+	case verbs.CMDisconnected:
+		err := ErrDisconnected
+		if ev.Err != nil {
+			err = fmt.Errorf("%w: %w", ErrDisconnected, ev.Err)
+		}
+		c.broken(err)
+	}
+}
+
+// broken ends what there is, whatever its state.
+func (c *Conn) broken(err error) {
+	if c.state == Connecting {
+		c.connectFailed(err)
+		return
+	}
+	c.fail(err)
+}
+
+// established moves to Up and sends HELLO.
+func (c *Conn) established(private []byte) {
+	if c.state != Connecting {
+		return
+	}
+	if c.active {
+		if err := c.checkPrivate(private); err != nil {
+			c.backoff = c.cfg.MaxBackoff // it will not change its mind soon
+			c.connectFailed(err)
+			return
+		}
+	}
+	c.setState(Up)
+	c.openSQ()
+	if c.sendHello() && c.helloSeen {
+		c.becomeReady()
+	}
+}
+
+// abandon gives up an attempt. Nothing was posted on its queue pair, and
+// nothing in sequence can have been received before our HELLO: it needs no
+// draining.
+func (c *Conn) abandon(why error) {
+	c.why = why
+	c.closeQP()
+	c.setState(Down)
+	if c.resetDue {
+		c.resetDue = false
+		c.host.PeerDown(c, why)
+	}
+}
+
+// connectFailed ends the attempt under way and plans the next.
+func (c *Conn) connectFailed(err error) {
+	c.abandon(err)
+	c.attemptFailed(err)
+}
+
+func (c *Conn) attemptFailed(err error) {
+	c.why = err
+	c.stats.ConnectFailed++
+	c.host.Trace(c, "connect failed", err)
+	c.reconnect()
+}
+
+// reconnect connects again if there is a reason to: at once the first time
+// after a connection was up, later after a random delay below a ceiling that
+// doubles (kernel: rds_queue_reconnect).
+func (c *Conn) reconnect() {
+	if c.state != Down || !c.wanted() {
+		return
+	}
+	if c.backoff == 0 {
+		c.backoff = c.cfg.MinBackoff
+		c.dial()
+		return
+	}
+	c.retryAt = c.now + 1 + int64(c.cfg.Rand()%uint64(c.backoff))
+	c.backoff = min(2*c.backoff, c.cfg.MaxBackoff)
+}
+
+// fail breaks an established connection off; it then drains.
+func (c *Conn) fail(why error) {
+	if c.state != Up {
+		return
+	}
+	c.why = why
+	c.setState(Error)
+	c.deadline = c.now + c.cfg.ConnectTimeout
+	c.qp.ToError()
+	c.stats.ConnReset++
+	c.host.Trace(c, "down", why)
+}
+
+// protocolError breaks the connection off and stops listening to it. The next
+// attempt waits: the peer may do it again.
+func (c *Conn) protocolError(err error) {
+	if c.deaf {
+		return
+	}
+	c.deaf = true
+	c.stats.ProtocolErrors++
+	c.backoff = c.cfg.MaxBackoff
+	c.broken(fmt.Errorf("%w: %w", ErrProtocol, err))
+}
+
+// CQEmpty says that the completion queue was polled empty: a connection in
+// Error whose work requests have all completed goes Down.
+func (c *Conn) CQEmpty(now int64) {
+	c.now = now
+	if c.state == Error && c.drained() {
+		c.down()
+	}
+}
+
+// down ends a broken connection: its queue pair is destroyed, so nothing
+// touches any buffer any more, whatever completions are missing.
+func (c *Conn) down() {
+	c.abortAssembly()
+	c.closeQP()
+	for c.recHead != c.recTail {
+		c.complete(&c.recs[c.recHead%uint64(len(c.recs))])
+	}
+	if m := c.frag; m != nil {
+		c.frag = nil
+		if m.priv.state == msgEnding && m.priv.refs == 0 {
+			c.finish(m, m.priv.outcome)
+		}
+	}
+	// What is unacked goes first on the next connection.
+	for m := c.unacked.head; m != nil; m = m.priv.next {
+		m.priv.state, m.priv.sent = msgQueued, 0
+	}
+	c.rtx.prepend(&c.unacked)
+	if c.settleAt == 0 && c.cfg.SettleTimeout != 0 && c.hasPostedOps() {
+		c.settleAt = c.now + c.cfg.SettleTimeout
+	}
+	c.setState(Down)
+	c.host.PeerDown(c, c.why)
+	if c.isPending {
+		c.isPending = false
+		c.accept(c.pending)
+		return
+	}
+	c.reconnect()
+}
+
+// hasPostedOps says that posted operations wait for their fate.
+func (c *Conn) hasPostedOps() bool {
+	for m := c.rtx.head; m != nil; m = m.priv.next {
+		if m.priv.opPosted {
+			return true
+		}
+	}
+	for _, st := range c.stops {
+		for m := st.queue.head; m != nil; m = m.priv.next {
+			if m.priv.opPosted {
+				return true
+			}
+		}
+	}
+	for m := c.queue.head; m != nil; m = m.priv.next {
+		if m.priv.opPosted {
+			return true
+		}
+	}
+	return false
+}
+
+// closeQP destroys the queue pair and forgets what belonged to it.
+func (c *Conn) closeQP() {
+	c.host.CloseQP(c, c.qp)
+	c.host.PutSendBuf(c.ctl)
+	c.qp, c.ctl = nil, nil
+	c.helloSeen, c.ready, c.deaf = false, false, false
+	c.settling = false
+	c.hello = wire.Hello{}
+	c.deadline = 0
+	c.credits, c.owed, c.granted = 0, 0, 0
+	c.ackNow, c.ackAt, c.ackBytes = false, 0, 0
+	c.dirty = false
+}

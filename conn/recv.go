@@ -1,0 +1,302 @@
+package conn
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/rdsd/rdsd/internal/wire"
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// A peer can make this side owe it notices and pongs and never take any. Above
+// maxPongs pings go unanswered, above maxOwing the connection is broken off.
+const (
+	maxPongs = 1 << 10
+	maxOwing = 1 << 16
+)
+
+// HandleRecv takes one received SEND, whose bytes are buf[:wc.ByteLen]. The
+// host posts the buffer again after the call: a credit is owed for it. What
+// breaks the protocol breaks the connection.
+func (c *Conn) HandleRecv(now int64, wc *verbs.WC, buf []byte) {
+	c.now = now
+	if c.qp == nil || wc.QPNum != c.qpNum || c.deaf || c.closed {
+		return
+	}
+	if wc.Status != verbs.WCSuccess {
+		if c.state == Up {
+			c.fail(fmt.Errorf("%w: receive status %d", ErrCompletion, wc.Status))
+		}
+		return
+	}
+	if int64(wc.ByteLen) < int64(len(buf)) {
+		buf = buf[:wc.ByteLen]
+	}
+	var err error
+	switch {
+	case c.helloSeen && c.ready:
+		err = c.recvFrames(buf)
+	case c.helloSeen:
+		err = errors.New("a frame before our HELLO")
+	case c.state == Error: // broken before the handshake
+	default:
+		err = c.recvHello(buf)
+	}
+	if err != nil {
+		c.protocolError(err)
+	}
+}
+
+// recvFrames takes a SEND of one or more frames.
+func (c *Conn) recvFrames(b []byte) error {
+	if c.granted == 0 {
+		return errors.New("a frame without a credit")
+	}
+	c.granted--
+	c.owed++
+	c.stats.RecvFrames++
+	c.dirty = true
+	if c.owing > maxOwing {
+		return fmt.Errorf("%d notices not taken", c.owing)
+	}
+	if len(b) > c.maxSend {
+		return fmt.Errorf("a SEND of %d bytes, largest %d", len(b), c.maxSend)
+	}
+	h := &c.rxh
+	for off := 0; ; {
+		if err := wire.Parse(b[off:], h); err != nil {
+			if errors.Is(err, wire.ErrChecksum) {
+				c.stats.RecvDropChecksum++
+			}
+			return err
+		}
+		if c.credits += uint32(h.Credit); c.credits > c.hello.Credits {
+			return fmt.Errorf("%d credits, HELLO said %d", c.credits, c.hello.Credits)
+		}
+		if h.Ack >= c.nextTx {
+			return fmt.Errorf("ack %d, the next sequence is %d", h.Ack, c.nextTx)
+		}
+		n := int(h.Len)
+		if h.Len > uint32(c.maxSend-wire.HeaderLen) {
+			if off != 0 {
+				return errors.New("a fragment behind another message")
+			}
+			if err := c.recvFragment(h, b[wire.HeaderLen:]); err != nil {
+				return err
+			}
+			c.handleAck(h.Ack)
+			return nil
+		}
+		end := off + wire.HeaderLen + n
+		if end > len(b) {
+			return fmt.Errorf("message of %d bytes overruns its SEND", n)
+		}
+		if err := c.recvMessage(h, b[off+wire.HeaderLen:end], len(b)); err != nil {
+			return err
+		}
+		c.handleAck(h.Ack)
+		if off = wire.Pad(end); off >= len(b) {
+			return nil
+		}
+	}
+}
+
+// recvMessage takes a whole message out of a SEND of sendLen bytes.
+func (c *Conn) recvMessage(h *wire.Header, body []byte, sendLen int) error {
+	switch {
+	case h.IsAck(sendLen):
+		c.stats.AckReceived++
+		return nil
+	case c.asm.active:
+		return errors.New("a message between fragments of another")
+	case h.Flags&wire.FlagCong != 0:
+		return c.recvCong(h, body)
+	}
+	if old, err := c.checkSeq(h); old || err != nil {
+		return err
+	}
+	if h.Flags&wire.FlagInternal != 0 {
+		if err := c.recvInternal(h, body); err != nil {
+			return err
+		}
+	} else {
+		c.verdict(h, c.deliver(h, body))
+	}
+	c.received(h)
+	return nil
+}
+
+// checkSeq says whether h is a duplicate to drop.
+func (c *Conn) checkSeq(h *wire.Header) (old bool, err error) {
+	if h.Seq > c.rxLast {
+		return false, nil
+	}
+	if h.Seq == 0 || h.Flags&wire.FlagRetransmitted == 0 {
+		return false, fmt.Errorf("sequence %d after %d", h.Seq, c.rxLast)
+	}
+	c.stats.RecvDropOldSeq++
+	c.ackNow = true
+	return true, nil
+}
+
+// received notes that the message of h is whole and handed up.
+func (c *Conn) received(h *wire.Header) {
+	c.rxLast = h.Seq
+	if h.Flags&wire.FlagAckRequired != 0 {
+		c.stats.RecvAckRequired++
+		c.ackNow = true
+	} else if !c.ackNow {
+		if c.ackBytes += wire.HeaderLen + int(h.Len); c.ackBytes >= c.cfg.AckBytes {
+			c.ackNow = true
+		} else if c.ackAt == 0 {
+			c.ackAt = c.now + c.cfg.AckDelay
+		}
+	}
+	if c.settling {
+		c.checkGate()
+	}
+}
+
+// handleAck retires what the peer has received, once the body that came with
+// the ack has been handled.
+func (c *Conn) handleAck(ack uint64) {
+	if ack > c.ackMax {
+		c.ackMax = ack
+		if !c.settling {
+			c.settle()
+		}
+	}
+}
+
+// deliver hands a whole message up.
+func (c *Conn) deliver(h *wire.Header, body []byte) Verdict {
+	if v, done := c.preDeliver(h); done {
+		return v
+	}
+	return c.host.Deliver(c, h, body)
+}
+
+// preDeliver decides about a message that the host is not asked about.
+func (c *Conn) preDeliver(h *wire.Header) (v Verdict, done bool) {
+	switch {
+	case h.Flags&wire.FlagSilent != 0:
+		return Accepted, true
+	case h.DPort == 0:
+		c.pong(h)
+		return Accepted, true
+	}
+	if len(c.refusing) != 0 {
+		if _, ok := c.refusing[h.DPort]; ok {
+			if h.Flags&wire.FlagResume == 0 {
+				return Refused, true
+			}
+			delete(c.refusing, h.DPort)
+		}
+	}
+	return Accepted, false
+}
+
+// verdict carries out what became of a message that is whole.
+func (c *Conn) verdict(h *wire.Header, v Verdict) {
+	switch v {
+	case NoSocket:
+		c.stats.RecvDropNoSock++
+		c.notify(wire.TypeNoSock, h)
+	case Refused:
+		c.stats.RecvRefused++
+		c.refusing[h.DPort] = struct{}{}
+		c.notify(wire.TypeRefused, h)
+	default:
+		c.stats.RecvQueued++
+		c.stats.RecvBytes += uint64(h.Len)
+	}
+}
+
+// notify queues a notice about the message of h.
+func (c *Conn) notify(t wire.InternalType, h *wire.Header) {
+	o := c.newOwn()
+	o.Internal = t
+	n := wire.Notice{Seq: h.Seq, DPort: h.DPort, SPort: h.SPort, SrcInc: h.SrcInc}
+	o.Data = n.Append(o.body[:0])
+	o.priv.about = h.Seq
+	c.enqueue(&o.Msg)
+}
+
+// pong answers a ping. A ping from port 0 has nobody to answer.
+func (c *Conn) pong(h *wire.Header) {
+	if h.SPort == 0 || c.remote.Test(h.SPort) || c.owing >= maxPongs {
+		return
+	}
+	c.stats.RecvPing++
+	c.stats.SendPong++
+	o := c.newOwn()
+	o.DPort, o.DstInc = h.SPort, h.SrcInc
+	c.enqueue(&o.Msg)
+}
+
+// recvCong takes the peer's congestion map.
+func (c *Conn) recvCong(h *wire.Header, body []byte) error {
+	if h.Flags != wire.FlagCong || h.Seq != 0 || h.SPort != 0 || h.DPort != 0 || h.Len != wire.CongLen {
+		return fmt.Errorf("congestion frame with flags %#x, sequence %d, %d bytes", h.Flags, h.Seq, h.Len)
+	}
+	if err := c.remote.Load(body, nil); err != nil {
+		return err
+	}
+	c.stats.CongUpdateReceived++
+	c.releaseDue = true
+	c.host.Congestion(c, &c.remote)
+	return nil
+}
+
+// recvInternal takes a sequenced internal message.
+func (c *Conn) recvInternal(h *wire.Header, body []byte) error {
+	if h.SPort != 0 {
+		return fmt.Errorf("internal message from port %d", h.SPort)
+	}
+	switch t := wire.InternalType(h.DPort); t {
+	case wire.TypeHello:
+		return errors.New("a second HELLO")
+	case wire.TypeNoSock, wire.TypeRefused:
+		n, err := wire.ParseNotice(body)
+		if err != nil {
+			return err
+		}
+		return c.recvNotice(t, &n)
+	case wire.TypeGrant:
+		if _, err := wire.ParseGrant(body); err != nil {
+			return err
+		}
+		c.host.Internal(c, t, body)
+	case wire.TypeRevoke, wire.TypeRevoked:
+		if _, err := wire.ParseRevoke(body); err != nil {
+			return err
+		}
+		c.host.Internal(c, t, body)
+	}
+	return nil // unknown types are for later versions
+}
+
+// recvNotice ends or keeps the message a notice is about. It may be unknown:
+// cancelled meanwhile.
+func (c *Conn) recvNotice(t wire.InternalType, n *wire.Notice) error {
+	if n.Seq >= c.nextTx {
+		return fmt.Errorf("%v of %d, the next sequence is %d", t, n.Seq, c.nextTx)
+	}
+	m := c.unacked.head
+	for m != nil && m.priv.seq < n.Seq {
+		m = m.priv.next
+	}
+	if m == nil || m.priv.seq != n.Seq {
+		return nil
+	}
+	if m == c.frag || m.Internal != 0 {
+		return fmt.Errorf("%v of %d, which is not a message sent whole", t, n.Seq)
+	}
+	c.unacked.remove(m)
+	if t == wire.TypeNoSock || m.priv.own {
+		c.end(m, NoSock)
+	} else {
+		c.refused(m)
+	}
+	return nil
+}

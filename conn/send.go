@@ -1,0 +1,319 @@
+package conn
+
+import (
+	"github.com/rdsd/rdsd/internal/wire"
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// copyMax is the longest payload that is copied next to others; above it a
+// registered payload is cheaper to post where it is.
+const copyMax = 8 << 10
+
+// NeedFlush says that Flush may have something to do. It is cheap.
+func (c *Conn) NeedFlush() bool {
+	switch c.state {
+	case Down:
+		return c.retryAt == 0 && c.wanted()
+	case Up:
+		return c.ready && c.dirty
+	}
+	return false
+}
+
+// Flush posts what credits and the send queue allow: messages, the congestion
+// map, and an ack or credits that are due. When Down with something to send
+// and no back-off pending it starts to connect.
+func (c *Conn) Flush(now int64) {
+	c.now = now
+	switch c.state {
+	case Down:
+		if c.NeedFlush() {
+			c.dial()
+		}
+	case Up:
+		if c.ready {
+			c.dirty = false
+			c.pump()
+		}
+	}
+}
+
+// pump posts until something is missing: messages, credits, room or buffers.
+func (c *Conn) pump() {
+	if c.releaseDue {
+		c.release()
+	}
+	for c.state == Up && c.sendNext() {
+	}
+	if c.state == Up && (c.ackNow || c.owed >= c.creditsDue()) && c.canSend() {
+		c.sendAck()
+	}
+}
+
+// sendNext posts what is next; false: nothing is, or it has to wait.
+func (c *Conn) sendNext() bool {
+	if c.frag != nil {
+		return c.sendPiece()
+	}
+	if c.congDirty {
+		return c.sendSmall()
+	}
+	m := c.head()
+	switch {
+	case m == nil:
+		return false
+	case m.opNew():
+		return c.sendOps()
+	case c.small(m):
+		return c.sendSmall()
+	}
+	return c.startLarge(m)
+}
+
+// head returns the message whose turn it is, nil if none may be sent now.
+func (c *Conn) head() *Msg {
+	for _, l := range [...]*msgList{&c.rtx, &c.notices, &c.control} {
+		if l.head != nil {
+			return l.head
+		}
+	}
+	for m := c.queue.head; m != nil; m = c.queue.head {
+		if len(c.stops) != 0 && c.holdBack(m) {
+			continue
+		}
+		if m.opNew() && c.settling {
+			// A REVOKE may still be on its way.
+			return nil
+		}
+		return m
+	}
+	return nil
+}
+
+// small says that m is copied into a SEND, with others if possible.
+func (c *Conn) small(m *Msg) bool {
+	n := len(m.Data)
+	return n <= copyMax || m.LKey == 0 && wire.HeaderLen+n <= c.maxSend
+}
+
+// take moves m from its queue to the unacked list and gives it a sequence.
+func (c *Conn) take(m *Msg) {
+	p := &m.priv
+	p.list.remove(m)
+	if p.seq == 0 {
+		p.seq = c.nextTx
+		c.nextTx++
+	}
+	if p.flags&wire.FlagRetransmitted != 0 {
+		c.stats.Retransmitted++
+	}
+	p.state, p.posted = msgPosted, true
+	if len(c.stops) != 0 {
+		c.resumed(m)
+	}
+	c.unacked.push(m)
+}
+
+// header fills c.txh for m. Every frame carries the ack and what credits fit.
+func (c *Conn) header(m *Msg) {
+	h := &c.txh
+	h.Seq = m.priv.seq
+	h.Len = uint32(len(m.Data))
+	h.SPort, h.DPort = m.SPort, m.DPort
+	h.Flags = m.priv.flags
+	h.SrcInc, h.DstInc = m.SrcInc, m.DstInc
+	h.Ext = [wire.ExtLen]byte{}
+	if m.Internal != 0 {
+		h.SPort, h.DPort = 0, uint16(m.Internal)
+		h.Flags |= wire.FlagInternal
+	}
+	if m.Op != nil {
+		h.SetExtRDMA(m.Op.RKey())
+		if m.Silent {
+			h.Flags |= wire.FlagSilent
+		}
+	}
+	if m.DestCookie != 0 {
+		h.SetExtDest(m.DestCookie)
+	}
+	if m.AckNow || m.Op != nil {
+		h.Flags |= wire.FlagAckRequired
+		c.stats.SendAckRequired++
+	}
+	c.piggyback()
+}
+
+// piggyback puts ack and credits into c.txh.
+func (c *Conn) piggyback() {
+	n := min(c.owed, 255)
+	c.owed -= n
+	c.granted += n
+	c.txh.Credit = uint8(n)
+	c.txh.Ack = c.ackValue()
+	c.ackNow, c.ackAt, c.ackBytes = false, 0, 0
+}
+
+// put writes m's frame to b and returns its length, pad included.
+func (c *Conn) put(b []byte, m *Msg) int {
+	c.header(m)
+	c.txh.Put(b)
+	n := wire.HeaderLen + len(m.Data)
+	end := wire.Pad(n)
+	if end <= len(b) {
+		clear(b[n:end]) // the buffer's last frame may have been another peer's
+	}
+	copy(b[wire.HeaderLen:], m.Data)
+	c.sentWhole(m)
+	return end
+}
+
+func (c *Conn) sentWhole(m *Msg) {
+	c.stats.SendMsgs++
+	c.stats.SendBytes += uint64(len(m.Data))
+}
+
+// buffer takes a send buffer; nil if the pool is empty, then Flush must be
+// called again.
+func (c *Conn) buffer() *SendBuf {
+	b := c.host.SendBuf()
+	if b == nil {
+		c.dirty = true
+	}
+	return b
+}
+
+// postBuf posts the first n bytes of buf.
+func (c *Conn) postBuf(buf *SendBuf, n int, rec sendRec, flags verbs.SendFlags) {
+	rec.buf = buf
+	c.credits--
+	c.sges = append(c.sges, verbs.SGE{Addr: buf.Addr, Length: uint32(n), LKey: buf.LKey})
+	c.post(rec, c.sges[len(c.sges)-1:], flags)
+}
+
+// sendSmall posts one SEND with the congestion map, if it changed, and as many
+// small messages as fit.
+func (c *Conn) sendSmall() bool {
+	if !c.canSend() {
+		return false
+	}
+	buf := c.buffer()
+	if buf == nil {
+		return false
+	}
+	limit := min(c.maxSend, len(buf.Mem))
+	off, end := 0, 0
+	if c.congDirty {
+		off = c.putCong(buf.Mem)
+		end = off
+	}
+	for m := c.head(); m != nil && !m.opNew() && c.small(m); m = c.head() {
+		n := wire.HeaderLen + len(m.Data)
+		if off+n > limit {
+			break
+		}
+		c.take(m)
+		end = off + n
+		off += c.put(buf.Mem[off:], m)
+	}
+	c.wrs, c.sges = c.wrs[:0], c.sges[:0]
+	c.postBuf(buf, end, sendRec{}, 0)
+	return true
+}
+
+// startLarge begins a message that travels alone.
+func (c *Conn) startLarge(m *Msg) bool {
+	if !c.canSend() {
+		return false
+	}
+	c.take(m)
+	m.priv.sent = 0
+	c.frag = m
+	return true
+}
+
+// sendPiece posts the next fragment of c.frag: the whole message if it fits.
+func (c *Conn) sendPiece() bool {
+	if !c.canSend() {
+		return false
+	}
+	c.wrs, c.sges = c.wrs[:0], c.sges[:0]
+	return c.postPiece(sendRec{}, 0)
+}
+
+// postPiece posts c.wrs and the next fragment behind them. A payload in
+// registered memory is not copied.
+func (c *Conn) postPiece(rec sendRec, flags verbs.SendFlags) bool {
+	m := c.frag
+	n := min(len(m.Data)-m.priv.sent, c.maxSend-wire.HeaderLen)
+	piece := m.Data[m.priv.sent : m.priv.sent+n]
+	var buf *SendBuf
+	if m.LKey == 0 {
+		if buf = c.buffer(); buf == nil {
+			return false
+		}
+	}
+	addr := m.Addr + uint64(m.priv.sent)
+	m.priv.sent += n
+	last := m.priv.sent == len(m.Data)
+	if last {
+		c.sentWhole(m)
+		c.frag = nil
+	}
+	c.header(m)
+	if buf != nil {
+		c.txh.Put(buf.Mem)
+		copy(buf.Mem[wire.HeaderLen:], piece)
+		c.postBuf(buf, wire.HeaderLen+n, rec, flags)
+	} else {
+		c.txh.Put(c.slot())
+		first := len(c.sges)
+		c.sges = append(c.sges,
+			verbs.SGE{Addr: c.ctl.Addr + uint64(c.slotOff()), Length: wire.HeaderLen, LKey: c.ctl.LKey},
+			verbs.SGE{Addr: addr, Length: uint32(n), LKey: m.LKey})
+		rec.large = m
+		m.priv.refs++
+		c.credits--
+		c.post(rec, c.sges[first:], flags)
+	}
+	if last && m.priv.state == msgEnding && m.priv.refs == 0 {
+		c.finish(m, m.priv.outcome)
+	}
+	return true
+}
+
+// sendAck posts a frame that carries nothing but the ack and credits.
+func (c *Conn) sendAck() {
+	c.txh = wire.Header{}
+	c.piggyback()
+	c.txh.Put(c.slot())
+	c.credits--
+	c.stats.AckSent++
+	c.postSlot(wire.HeaderLen, sendRec{})
+}
+
+// putCong writes the congestion frame.
+func (c *Conn) putCong(b []byte) int {
+	c.txh = wire.Header{Len: wire.CongLen, Flags: wire.FlagCong}
+	c.piggyback()
+	c.txh.Put(b)
+	c.congMap.Put(b[wire.HeaderLen : wire.HeaderLen+wire.CongLen])
+	c.congDirty = false
+	c.congTold = c.congTold || !c.congMap.Empty()
+	return wire.HeaderLen + wire.CongLen
+}
+
+// ackValue is the highest sequence an ordinary frame may ack: not that of a
+// message whose notice has not been posted.
+func (c *Conn) ackValue() uint64 {
+	if m := c.notices.head; m != nil {
+		return min(c.rxLast, m.priv.about-1)
+	}
+	return c.rxLast
+}
+
+// creditsDue is how many buffers must be owed for a frame that carries nothing
+// else. At least two, or two idle sides would return each other's forever; and
+// less than all but one, or a peer with its last credit would wait forever.
+func (c *Conn) creditsDue() uint32 {
+	return uint32(max(2, c.cfg.RecvCredits/2))
+}

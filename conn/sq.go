@@ -1,0 +1,194 @@
+package conn
+
+import (
+	"fmt"
+	"math/bits"
+
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// sendRec is what a posted SEND keeps until it completes.
+type sendRec struct {
+	buf   *SendBuf // goes back to the pool; nil: the frame is in the record's slot
+	large *Msg     // its Data is part of the SEND
+	ops   *Msg     // first of the chain of operations posted ahead of it
+	wrs   int      // work requests, operations' included
+	reads int      // READs and atomics of them
+}
+
+// slotLen is the part of the control buffer that belongs to one record. It
+// holds a header, an ack or HELLO, so that those never wait for the pool.
+const slotLen = 128
+
+// A SEND's WRID is the number of its record. The WRID of an operation's work
+// request names the record of the SEND behind it and the operation.
+const (
+	wridOp      = 1 << 63
+	wridOpShift = 40 // position of the operation in its chain
+	wridRec     = 1<<wridOpShift - 1
+)
+
+// openSQ sets up the bookkeeping for a fresh queue pair. One slot of the send
+// queue stays free for the drain marker.
+func (c *Conn) openSQ() {
+	size := c.cfg.MaxSendWR
+	if q := c.qp.Cap().MaxSendWR; q > 0 && (size <= 0 || q < size) {
+		size = q
+	}
+	c.sqSize = max(size-1, 1)
+	n := min(c.sqSize, len(c.ctl.Mem)/slotLen)
+	n = 1 << (bits.Len(uint(n)) - 1)
+	if len(c.recs) != n {
+		c.recs = make([]sendRec, n)
+	}
+	c.recHead, c.recTail, c.lost = 0, 0, 0
+	c.sqUsed, c.reads = 0, 0
+}
+
+// room says how many work requests may still be posted; the last of them must
+// be a SEND.
+func (c *Conn) room() int {
+	if c.recTail-c.recHead == uint64(len(c.recs)) {
+		return 0
+	}
+	return c.sqSize - c.sqUsed
+}
+
+// canSend says whether one SEND may be posted. The last credit is for a frame
+// that returns credits: then never are both sides without.
+func (c *Conn) canSend() bool {
+	if c.room() == 0 {
+		c.stats.TxRingFull++
+		return false
+	}
+	if c.credits > 1 || c.credits == 1 && c.owed > 0 {
+		return true
+	}
+	c.stats.TxThrottle++
+	return false
+}
+
+// slot returns the control memory of the next record.
+func (c *Conn) slot() []byte {
+	off := c.slotOff()
+	return c.ctl.Mem[off : off+slotLen]
+}
+
+func (c *Conn) slotOff() int { return int(c.recTail%uint64(len(c.recs))) * slotLen }
+
+// postSlot posts the first n bytes of the next record's slot as a SEND.
+func (c *Conn) postSlot(n int, rec sendRec) {
+	c.wrs, c.sges = c.wrs[:0], c.sges[:0]
+	c.sges = append(c.sges, verbs.SGE{Addr: c.ctl.Addr + uint64(c.slotOff()), Length: uint32(n), LKey: c.ctl.LKey})
+	c.post(rec, c.sges, 0)
+}
+
+// post appends a SEND of sgl to c.wrs and posts them all. If the provider takes
+// only a part, nothing more can be said of it than that the queue pair must go.
+func (c *Conn) post(rec sendRec, sgl []verbs.SGE, flags verbs.SendFlags) {
+	c.wrs = append(c.wrs, verbs.SendWR{
+		WRID: c.recTail, Op: verbs.OpSend, Flags: flags | verbs.SendSignaled, SGL: sgl,
+	})
+	rec.wrs = len(c.wrs)
+	n, err := c.qp.PostSend(c.wrs)
+	c.recs[c.recTail%uint64(len(c.recs))] = rec
+	c.sqUsed += rec.wrs
+	c.reads += rec.reads
+	c.recTail++
+	c.stats.SendFrames++
+	if err == nil && n == len(c.wrs) {
+		return
+	}
+	c.fail(fmt.Errorf("post send: %d of %d accepted: %w", n, len(c.wrs), err))
+	// The operations' work requests may run without a SEND to tell when they
+	// have ended. In ERR an empty one is flushed behind them.
+	if n > 0 {
+		c.wrs = append(c.wrs[:0], verbs.SendWR{WRID: c.recTail - 1, Op: verbs.OpSend, Flags: verbs.SendSignaled})
+		if n, _ = c.qp.PostSend(c.wrs); n == 1 {
+			return
+		}
+	}
+	c.lost = c.recTail
+}
+
+// drained says that every record that will complete has completed. The one
+// whose post failed without a marker ends with the queue pair.
+func (c *Conn) drained() bool {
+	if c.lost != 0 {
+		return c.recHead >= c.lost-1
+	}
+	return c.recHead == c.recTail
+}
+
+// HandleSend takes a send completion.
+func (c *Conn) HandleSend(now int64, wc *verbs.WC) {
+	c.now = now
+	if c.qp == nil || wc.QPNum != c.qpNum {
+		return
+	}
+	if wc.Status != verbs.WCSuccess {
+		c.sendFailed(wc)
+	}
+	if wc.WRID >= c.recTail { // an operation's, or nobody's
+		return
+	}
+	// Completions are in order: this one stands for those before it.
+	for c.recHead <= wc.WRID && c.recHead < c.recTail {
+		c.complete(&c.recs[c.recHead%uint64(len(c.recs))])
+	}
+	c.dirty = true
+}
+
+// sendFailed breaks the connection off, and names the operation if one failed:
+// an error other than flush of one of its own work requests. Its message was
+// not sent. All others settle by the next handshake.
+func (c *Conn) sendFailed(wc *verbs.WC) {
+	if wc.WRID&wridOp != 0 && wc.Status != verbs.WCWRFlushErr {
+		if m := c.opOf(wc.WRID); m != nil && m.priv.state == msgPosted {
+			m.WCStatus = wc.Status
+			c.unacked.remove(m)
+			c.end(m, OpFailed)
+		}
+	}
+	if c.state == Up {
+		c.fail(fmt.Errorf("%w: status %d", ErrCompletion, wc.Status))
+	}
+}
+
+// opOf returns the operation an RDMA work request belonged to.
+func (c *Conn) opOf(wrid uint64) *Msg {
+	r := wrid & wridRec
+	if r < c.recHead || r >= c.recTail {
+		return nil
+	}
+	m := c.recs[r%uint64(len(c.recs))].ops
+	for i := wrid &^ wridOp >> wridOpShift; i > 0 && m != nil; i-- {
+		m = m.priv.chain
+	}
+	return m
+}
+
+// complete retires the oldest record.
+func (c *Conn) complete(r *sendRec) {
+	rec := *r
+	*r = sendRec{}
+	c.recHead++
+	c.sqUsed -= rec.wrs
+	c.reads -= rec.reads
+	if rec.buf != nil {
+		c.host.PutSendBuf(rec.buf)
+	}
+	for m := rec.ops; m != nil; {
+		next := m.priv.chain
+		m.priv.chain = nil
+		if !m.priv.opLocal {
+			m.priv.opLocal = true
+			c.host.OpLocal(c, m)
+		}
+		c.unref(m)
+		m = next
+	}
+	if rec.large != nil {
+		c.unref(rec.large)
+	}
+}
