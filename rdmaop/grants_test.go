@@ -128,6 +128,30 @@ func TestUseOnce(t *testing.T) {
 	}
 }
 
+// A second Done does not disturb whoever uses the key, or its record, next.
+func TestDoneTwice(t *testing.T) {
+	g := NewGrants(100)
+	mustAdd(t, g, grant(1, 10, RightWrite))
+	a, b := opOn(1, Write), opOn(1, Write)
+	g.Use(a, 10)
+	g.Use(b, 10)
+	g.Done(a)
+	g.Done(a)
+	if g.Revoke(1) {
+		t.Error("retired with one in flight")
+	}
+	if !g.Done(b) || g.Done(b) {
+		t.Error("REVOKED not owed once")
+	}
+	mustAdd(t, g, grant(2, 10, RightWrite))
+	c := opOn(2, Write)
+	g.Use(c, 10)
+	g.Done(b)
+	if g.Revoke(2) || !g.Done(c) {
+		t.Error("the reused record miscounts")
+	}
+}
+
 // The target may give the key number to a new region as soon as the message
 // of the first use arrived, before our send completion is polled.
 func TestUsedKeyNumberAgain(t *testing.T) {
