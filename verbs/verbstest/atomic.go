@@ -1,0 +1,132 @@
+package verbstest
+
+import (
+	"encoding/binary"
+	"syscall"
+
+	"github.com/rdsd/rdsd/verbs"
+)
+
+func atomicCases() []testCase {
+	return []testCase{
+		{name: "A51 SEND_WITH_IMM", need: verbs.CapImm, run: testSendImm},
+		{name: "A70 WRITE_WITH_IMM takes a receive, not its memory", need: verbs.CapImm, run: testWriteImm},
+		{name: "A148 FETCH_AND_ADD and CMP_AND_SWP", need: verbs.CapAtomics, run: testAtomics},
+		{name: "A146 an atomic needs one SGE of 8 bytes", need: verbs.CapAtomics, run: testAtomicSGE},
+		{name: "A150 a misaligned atomic fails", need: verbs.CapAtomics, run: func(p *Pair) {
+			p.Connect()
+			wr := p.A.fetchAdd(1, 4, 1, 0)
+			p.remoteErrorAny(wr, verbs.WCRemInvReqErr, verbs.WCRemAccessErr)
+		}},
+		{name: "A149 an atomic needs REMOTE_ATOMIC", need: verbs.CapAtomics, run: func(p *Pair) {
+			p.Connect()
+			mr := p.B.RegMR(AlignedMem(page), 0x1000, verbs.AccessLocalWrite|verbs.AccessRemoteRead|verbs.AccessRemoteWrite)
+			wr := p.A.fetchAdd(1, 0, 1, 0)
+			wr.RKey, wr.RemoteAddr = mr.RKey(), 0x1000
+			p.remoteErrorAny(wr, verbs.WCRemAccessErr)
+		}},
+		{name: "C40 masked atomics", need: verbs.CapMaskedAtomic, run: testMasked},
+	}
+}
+
+func (s *Side) fetchAdd(id uint64, roff int, add uint64, loff int) verbs.SendWR {
+	wr := s.Read(id, verbs.SendSignaled, roff, s.SGE(loff, 8))
+	wr.Op, wr.Atomic.CompareAdd = verbs.OpAtomicFetchAdd, add
+	return wr
+}
+
+func (p *Pair) remoteErrorAny(bad verbs.SendWR, status ...verbs.WCStatus) {
+	p.Helper()
+	p.A.Post(bad)
+	p.A.WantSend(0, bad.WRID, status...)
+	p.A.Dead()
+	p.B.Dead()
+}
+
+func testSendImm(p *Pair) {
+	p.Connect()
+	p.B.Recv(1, p.B.SGE(0, 64))
+	pattern(p.A.Mem[:10], 1)
+	wr := p.A.Send(2, verbs.SendSignaled, p.A.SGE(0, 10))
+	wr.Op, wr.Imm = verbs.OpSendWithImm, 0x01020304
+	p.A.Post(wr)
+	p.B.WantRecv(0, 1, verbs.WCSuccess)
+	if wc := p.B.Recvs[0]; wc.Imm != 0x01020304 || wc.Flags&verbs.WCWithImm == 0 || wc.ByteLen != 10 || wc.Op != verbs.WCRecv {
+		p.Errorf("receive %+v", wc)
+	}
+	p.A.WantSend(0, 2, verbs.WCSuccess)
+	p.B.WantMem(0, patterned(10, 1))
+}
+
+func testWriteImm(p *Pair) {
+	p.Connect()
+	p.B.Recv(1, p.B.SGE(0, 64))
+	p.B.Mem[0] = 0x11
+	pattern(p.A.Mem[:1000], 1)
+	wr := p.A.Write(2, verbs.SendSignaled, 8192, p.A.SGE(0, 1000))
+	wr.Op, wr.Imm = verbs.OpRDMAWriteWithImm, 7
+	p.A.Post(wr)
+	p.B.WantRecv(0, 1, verbs.WCSuccess)
+	if wc := p.B.Recvs[0]; wc.Imm != 7 || wc.Flags&verbs.WCWithImm == 0 || wc.ByteLen != 1000 || wc.Op != verbs.WCRecvRDMAWithImm {
+		p.Errorf("receive %+v", wc)
+	}
+	p.B.WantMem(8192, patterned(1000, 1))
+	p.B.WantMem(0, []byte{0x11})
+	p.A.WantSend(0, 2, verbs.WCSuccess)
+}
+
+func testAtomics(p *Pair) {
+	p.Connect()
+	le := binary.LittleEndian
+	le.PutUint64(p.B.Mem[64:], ^uint64(0))
+	cas := func(id, compare, swap uint64, loff int) verbs.SendWR {
+		wr := p.A.fetchAdd(id, 64, compare, loff)
+		wr.Op, wr.Atomic.Swap = verbs.OpAtomicCmpAndSwp, swap
+		return wr
+	}
+	p.A.Post(p.A.fetchAdd(0, 64, 3, 0), cas(1, 2, 77, 8), cas(2, 5, 88, 16), p.A.fetchAdd(3, 64, 1, 24))
+	for i, old := range []uint64{^uint64(0), 2, 77, 77} {
+		p.A.WantSend(i, uint64(i), verbs.WCSuccess)
+		if got := le.Uint64(p.A.Mem[i*8:]); got != old {
+			p.Errorf("atomic %d returned %d, want %d", i, got, old)
+		}
+		if n := p.A.Sends[i].ByteLen; n != 8 {
+			p.Errorf("atomic %d: ByteLen %d", i, n)
+		}
+	}
+	if got := le.Uint64(p.B.Mem[64:]); got != 78 {
+		p.Errorf("the target holds %d, want 78", got)
+	}
+	if a, b := p.A.Sends[0].Op, p.A.Sends[1].Op; a != verbs.WCFetchAdd || b != verbs.WCCompSwap {
+		p.Errorf("completion opcodes %d, %d", a, b)
+	}
+}
+
+func testAtomicSGE(p *Pair) {
+	p.Connect()
+	wr := p.A.fetchAdd(1, 0, 1, 0)
+	wr.SGL = []verbs.SGE{p.A.SGE(0, 4)}
+	p.A.Refuse(syscall.EINVAL, wr)
+	wr.SGL = nil
+	p.A.Refuse(syscall.EINVAL, wr)
+	wr.SGL = []verbs.SGE{p.A.SGE(0, 4), p.A.SGE(4, 4)}
+	p.A.Refuse(syscall.EINVAL, wr)
+}
+
+func testMasked(p *Pair) {
+	p.Connect()
+	le := binary.LittleEndian
+	le.PutUint64(p.B.Mem[0:], 0x00ff_0000_0000_00ff)
+	add := p.A.fetchAdd(1, 0, 0x0001_0000_0000_0001, 0)
+	// The mask marks the top bit of each field: no carry leaves it.
+	add.Atomic.Masked, add.Atomic.CompareAddMask = true, 1<<7|1<<63
+	swap := p.A.fetchAdd(2, 0, 0x12, 8)
+	swap.Op = verbs.OpAtomicCmpAndSwp
+	swap.Atomic = verbs.AtomicArgs{CompareAdd: 0x0100_0000_0000_0000, CompareAddMask: 0xff00_0000_0000_0000, Swap: 0x55, SwapMask: 0xff, Masked: true}
+	p.A.Post(add, swap)
+	p.A.WantSend(0, 1, verbs.WCSuccess)
+	p.A.WantSend(1, 2, verbs.WCSuccess)
+	if got := le.Uint64(p.B.Mem[0:]); got != 0x0100_0000_0000_0055 {
+		p.Errorf("the target holds %#x", got)
+	}
+}

@@ -1,0 +1,391 @@
+package verbstest
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+	"unsafe"
+
+	"github.com/rdsd/rdsd/verbs"
+)
+
+const (
+	// ArenaSize is the length of each side's memory.
+	ArenaSize = 4 << 20
+	arenaIOVA = 0x7_5555_0000 // nothing like a pointer
+	page      = 4096
+
+	// idleLimit idle steps in a row end a wait as failed: about ten seconds
+	// of a provider in real time.
+	idleLimit = 2000
+	// settleSteps idle steps in a row are taken for "nothing more comes".
+	settleSteps = 10
+)
+
+// Pair is two sides under test. Attr of each side may be changed until Connect
+// or NewQP.
+type Pair struct {
+	*testing.T
+	Env  Env
+	Mode verbs.AckMode
+	A, B *Side
+}
+
+// Side is one end: a device with one PD, its queues, a QP and a registered
+// arena with all rights.
+type Side struct {
+	p              *Pair
+	Name           string
+	Dev            verbs.Device
+	PD             verbs.PD
+	SendCQ, RecvCQ verbs.CQ
+	Mem            []byte
+	MR             verbs.MR
+	Attr           verbs.QPInitAttr
+	QP             verbs.QP
+
+	Hold         bool       // completions stay in the queues
+	Sends, Recvs []verbs.WC // polled so far
+	Events       []verbs.CMEvent
+	requests     int // connect requests taken
+}
+
+func newPair(t *testing.T, env Env, mode verbs.AckMode) *Pair {
+	t.Helper()
+	p := &Pair{T: t, Env: env, Mode: mode}
+	p.A = p.newSide("A", env.A)
+	p.B = p.newSide("B", env.B)
+	return p
+}
+
+func (p *Pair) newSide(name string, dev verbs.Device) *Side {
+	p.Helper()
+	s := &Side{p: p, Name: name, Dev: dev, Mem: AlignedMem(ArenaSize)}
+	var err error
+	if s.PD, err = dev.AllocPD(); err != nil {
+		p.Fatalf("%s: AllocPD: %v", name, err)
+	}
+	s.SendCQ, s.RecvCQ = s.NewCQ(256), s.NewCQ(256)
+	s.MR = s.RegMR(s.Mem, arenaIOVA, verbs.AccessLocalWrite|verbs.AccessRemoteRead|verbs.AccessRemoteWrite|s.atomicRight())
+	a := dev.Attr()
+	s.Attr = verbs.QPInitAttr{
+		SendCQ: s.SendCQ,
+		RecvCQ: s.RecvCQ,
+		Cap: verbs.QPCap{
+			MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: min(3, a.MaxSGE), MaxRecvSGE: min(3, a.MaxSGE),
+			MaxInline: min(64, a.MaxInline), ReadDepth: min(4, a.MaxReadDepth),
+		},
+		Ack:     p.Mode,
+		Peer:    7,
+		Access:  verbs.AccessRemoteRead | verbs.AccessRemoteWrite | s.atomicRight(),
+		Context: s,
+	}
+	return s
+}
+
+func (s *Side) atomicRight() verbs.Access {
+	if s.Dev.Attr().Caps&verbs.CapAtomics != 0 {
+		return verbs.AccessRemoteAtomic
+	}
+	return 0
+}
+
+// AlignedMem returns n bytes that start on a page boundary.
+func AlignedMem(n int) []byte {
+	b := make([]byte, n+page)
+	off := -uintptr(unsafe.Pointer(&b[0])) % page
+	return b[off : off+uintptr(n) : off+uintptr(n)]
+}
+
+// NewCQ makes a completion queue.
+func (s *Side) NewCQ(n int) verbs.CQ {
+	s.p.Helper()
+	cq, err := s.Dev.CreateCQ(n)
+	if err != nil {
+		s.p.Fatalf("%s: CreateCQ: %v", s.Name, err)
+	}
+	return cq
+}
+
+// RegMR registers memory in the side's PD.
+func (s *Side) RegMR(mem []byte, iova uint64, access verbs.Access) verbs.MR {
+	s.p.Helper()
+	mr, err := s.PD.RegMR(mem, iova, access)
+	if err != nil {
+		s.p.Fatalf("%s: RegMR: %v", s.Name, err)
+	}
+	return mr
+}
+
+// NewQP makes a QP with the side's Attr.
+func (s *Side) NewQP() verbs.QP {
+	s.p.Helper()
+	qp, err := s.PD.CreateQP(s.Attr)
+	if err != nil {
+		s.p.Fatalf("%s: CreateQP: %v", s.Name, err)
+	}
+	return qp
+}
+
+// SGE is n bytes at off of the arena.
+func (s *Side) SGE(off, n int) verbs.SGE {
+	return verbs.SGE{Addr: arenaIOVA + uint64(off), Length: uint32(n), LKey: s.MR.LKey()}
+}
+
+// Send is a SEND of pieces of the side's arena.
+func (s *Side) Send(id uint64, flags verbs.SendFlags, sgl ...verbs.SGE) verbs.SendWR {
+	return verbs.SendWR{WRID: id, Op: verbs.OpSend, Flags: flags, SGL: sgl}
+}
+
+// Write is an RDMA WRITE to off of the peer's arena.
+func (s *Side) Write(id uint64, flags verbs.SendFlags, off int, sgl ...verbs.SGE) verbs.SendWR {
+	r := s.peer()
+	return verbs.SendWR{WRID: id, Op: verbs.OpRDMAWrite, Flags: flags, RKey: r.MR.RKey(), RemoteAddr: arenaIOVA + uint64(off), SGL: sgl}
+}
+
+// Read is an RDMA READ from off of the peer's arena.
+func (s *Side) Read(id uint64, flags verbs.SendFlags, off int, sgl ...verbs.SGE) verbs.SendWR {
+	wr := s.Write(id, flags, off, sgl...)
+	wr.Op = verbs.OpRDMARead
+	return wr
+}
+
+func (s *Side) peer() *Side {
+	if s == s.p.A {
+		return s.p.B
+	}
+	return s.p.A
+}
+
+// Post posts send requests, all of which must be taken.
+func (s *Side) Post(wr ...verbs.SendWR) {
+	s.p.Helper()
+	if n, err := s.QP.PostSend(wr); n != len(wr) || err != nil {
+		s.p.Fatalf("%s: PostSend took %d of %d: %v", s.Name, n, len(wr), err)
+	}
+}
+
+// Refuse posts one send request that must fail with want.
+func (s *Side) Refuse(want error, wr verbs.SendWR) {
+	s.p.Helper()
+	if n, err := s.QP.PostSend([]verbs.SendWR{wr}); n != 0 || !errors.Is(err, want) {
+		s.p.Fatalf("%s: PostSend of a bad request: %d, %v; want 0, %v", s.Name, n, err, want)
+	}
+}
+
+// Recv posts one receive, which must be taken.
+func (s *Side) Recv(id uint64, sgl ...verbs.SGE) {
+	s.p.Helper()
+	if n, err := s.QP.PostRecv([]verbs.RecvWR{{WRID: id, SGL: sgl}}); n != 1 || err != nil {
+		s.p.Fatalf("%s: PostRecv took %d: %v", s.Name, n, err)
+	}
+}
+
+// Poll takes completions and events.
+func (s *Side) Poll() (any bool) {
+	var ev [8]verbs.CMEvent
+	for n := s.Dev.PollCM(ev[:]); n > 0; n = s.Dev.PollCM(ev[:]) {
+		s.Events, any = append(s.Events, ev[:n]...), true
+	}
+	if s.Hold {
+		return any
+	}
+	var wc [16]verbs.WC
+	for n := s.SendCQ.Poll(wc[:]); n > 0; n = s.SendCQ.Poll(wc[:]) {
+		s.Sends, any = append(s.Sends, wc[:n]...), true
+	}
+	for n := s.RecvCQ.Poll(wc[:]); n > 0; n = s.RecvCQ.Poll(wc[:]) {
+		s.Recvs, any = append(s.Recvs, wc[:n]...), true
+	}
+	return any
+}
+
+// Step progresses both sides once.
+func (p *Pair) Step() bool {
+	any := p.Env.Step()
+	a := p.A.Poll()
+	b := p.B.Poll()
+	return any || a || b
+}
+
+// Until steps until cond holds and fails the test when it never does.
+func (p *Pair) Until(what string, cond func() bool) {
+	p.Helper()
+	for idle := 0; !cond(); {
+		if p.Step() {
+			idle = 0
+		} else if idle++; idle > idleLimit {
+			p.Fatalf("never came: %s\nA: state %d sends%s recvs%s events %v\nB: state %d sends%s recvs%s events %v", what,
+				state(p.A.QP), wcString(p.A.Sends), wcString(p.A.Recvs), p.A.eventTypes(),
+				state(p.B.QP), wcString(p.B.Sends), wcString(p.B.Recvs), p.B.eventTypes())
+		}
+	}
+}
+
+func state(qp verbs.QP) verbs.QPState {
+	if qp == nil {
+		return verbs.QPReset
+	}
+	return qp.State()
+}
+
+// Settle steps until nothing more happens.
+func (p *Pair) Settle() {
+	for idle := 0; idle < settleSteps; idle++ {
+		if p.Step() {
+			idle = 0
+		}
+	}
+}
+
+// SendsDone waits for n send completions in all and returns them.
+func (s *Side) SendsDone(n int) []verbs.WC {
+	s.p.Helper()
+	s.p.Until(s.Name+"'s send completions", func() bool { return len(s.Sends) >= n })
+	return s.Sends
+}
+
+// RecvsDone waits for n receive completions in all and returns them.
+func (s *Side) RecvsDone(n int) []verbs.WC {
+	s.p.Helper()
+	s.p.Until(s.Name+"'s receive completions", func() bool { return len(s.Recvs) >= n })
+	return s.Recvs
+}
+
+// WantSend checks send completion i.
+func (s *Side) WantSend(i int, id uint64, status ...verbs.WCStatus) {
+	s.p.Helper()
+	s.want("send", s.SendsDone(i + 1)[i], id, status)
+}
+
+// WantRecv checks receive completion i.
+func (s *Side) WantRecv(i int, id uint64, status ...verbs.WCStatus) {
+	s.p.Helper()
+	s.want("receive", s.RecvsDone(i + 1)[i], id, status)
+}
+
+func (s *Side) want(kind string, wc verbs.WC, id uint64, status []verbs.WCStatus) {
+	s.p.Helper()
+	if wc.WRID != id || !bytes.Contains(toBytes(status), toBytes([]verbs.WCStatus{wc.Status})) {
+		s.p.Fatalf("%s: %s completion%s; want id %d, status %d", s.Name, kind, wcString([]verbs.WC{wc}), id, status)
+	}
+}
+
+func toBytes(st []verbs.WCStatus) []byte {
+	b := make([]byte, len(st))
+	for i, s := range st {
+		b[i] = byte(s)
+	}
+	return b
+}
+
+// WantMem checks the arena at off.
+func (s *Side) WantMem(off int, want []byte) {
+	s.p.Helper()
+	got := s.Mem[off : off+len(want)]
+	for i := range want {
+		if got[i] != want[i] {
+			s.p.Fatalf("%s: memory at %d+%d is %#x, want %#x", s.Name, off, i, got[i], want[i])
+		}
+	}
+}
+
+func (s *Side) eventTypes() (t []verbs.CMEventType) {
+	for i := range s.Events {
+		t = append(t, s.Events[i].Type)
+	}
+	return t
+}
+
+// FindEvent returns qp's first event of one of these types, or nil.
+func (s *Side) FindEvent(qp verbs.QP, types ...verbs.CMEventType) *verbs.CMEvent {
+	for i := range s.Events {
+		for _, t := range types {
+			if ev := &s.Events[i]; ev.Type == t && ev.QP == qp {
+				return ev
+			}
+		}
+	}
+	return nil
+}
+
+// Event waits for qp's event of one of these types.
+func (s *Side) Event(qp verbs.QP, types ...verbs.CMEventType) *verbs.CMEvent {
+	s.p.Helper()
+	var ev *verbs.CMEvent
+	s.p.Until(s.Name+"'s connection event", func() bool { ev = s.FindEvent(qp, types...); return ev != nil })
+	return ev
+}
+
+// Request waits for the next connect request.
+func (s *Side) Request() verbs.CMEvent {
+	s.p.Helper()
+	var ev verbs.CMEvent
+	s.p.Until(s.Name+"'s connect request", func() bool {
+		n := 0
+		for i := range s.Events {
+			if s.Events[i].Type != verbs.CMConnectRequest {
+				continue
+			}
+			if n++; n > s.requests {
+				ev = s.Events[i]
+				return true
+			}
+		}
+		return false
+	})
+	s.requests++
+	return ev
+}
+
+// Listen starts a listener that ends with the test.
+func (s *Side) Listen() verbs.Listener {
+	s.p.Helper()
+	addr := s.p.Env.AddrA
+	if s == s.p.B {
+		addr = s.p.Env.AddrB
+	}
+	l, err := s.Dev.Listen(addr)
+	if err != nil {
+		s.p.Fatalf("%s: Listen(%v): %v", s.Name, addr, err)
+	}
+	s.p.Cleanup(func() { l.Close() })
+	return l
+}
+
+// Connect makes both QPs and connects A to B.
+func (p *Pair) Connect() {
+	p.Helper()
+	p.A.QP, p.B.QP = p.A.NewQP(), p.B.NewQP()
+	p.Join(p.A.QP, p.B.QP, p.B.Listen())
+}
+
+// Join connects a (of A) to b (of B), which listens on l.
+func (p *Pair) Join(a, b verbs.QP, l verbs.Listener) {
+	p.Helper()
+	p.Dial(a, l)
+	req := p.B.Request()
+	if err := p.B.Dev.Accept(req.Req, b, nil); err != nil {
+		p.Fatalf("Accept: %v", err)
+	}
+	p.A.Event(a, verbs.CMEstablished)
+	p.B.Event(b, verbs.CMEstablished)
+}
+
+// Dial starts a connection from A to l.
+func (p *Pair) Dial(a verbs.QP, l verbs.Listener) {
+	p.Helper()
+	if err := p.A.Dev.Connect(a, verbs.ConnectParam{Local: p.Env.AddrA, Remote: l.Addr()}); err != nil {
+		p.Fatalf("Connect: %v", err)
+	}
+}
+
+// Dead waits until the QP of s is in ERR and the owner, who did not do it, has
+// been told once.
+func (s *Side) Dead() {
+	s.p.Helper()
+	s.Event(s.QP, verbs.CMDisconnected)
+	if got := s.QP.State(); got != verbs.QPErr {
+		s.p.Errorf("%s: QP in state %d after CMDisconnected, want ERR", s.Name, got)
+	}
+}

@@ -1,0 +1,116 @@
+// Package verbstest is the conformance suite of the verbs contract. A provider
+// calls Run from its own tests; each subtest is named after the statement of
+// RC semantics it checks (A63, A97, ...; "C" numbers are rules of the contract
+// itself, verbs.go) and the rule in words. A provider that differs on purpose
+// declares a Deviation, which is asserted in the statement's place.
+package verbstest
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// Env is a fresh pair of devices for one subtest. Its owner releases it with
+// t.Cleanup; closing a device twice must be harmless, because some subtests
+// close one themselves.
+type Env struct {
+	// A and B are two devices that can connect to each other.
+	A, B verbs.Device
+	// AddrA and AddrB are where they can listen; port 0 means any.
+	AddrA, AddrB netip.AddrPort
+	// Dead is an address of B where nobody listens: connecting is refused.
+	Dead netip.AddrPort
+	// Step lets both devices progress once. It returns false when there was
+	// nothing to do, after waiting a few milliseconds at most for something to
+	// come (virtual time does not wait: it runs the next event).
+	Step func() bool
+}
+
+// Deviation is what a provider does in place of a statement.
+type Deviation struct {
+	Why    string
+	Assert func(p *Pair) // must fail when the provider does follow the statement
+}
+
+// Deviations maps a subtest's statement and rule, as printed by Run
+// ("A115 missing QP right: REM_INV_REQ"), to what holds in its place.
+type Deviations map[string]Deviation
+
+// Run runs the suite: open makes the devices of one subtest. Every subtest runs
+// with AckLocal, and with AckRemote where the device has CapRemoteAck.
+func Run(t *testing.T, deviations Deviations, open func(t *testing.T) Env) {
+	t.Helper()
+	cases := slices.Concat(sendCases(), rdmaCases(), readCases(), listCases(), accountCases(), localErrorCases(),
+		remoteErrorCases(), flushCases(), regionCases(), connectCases(), closeCases(), sharedCases(), atomicCases())
+	known := map[string]bool{}
+	for _, c := range cases {
+		if known[c.name] {
+			t.Fatalf("two cases named %q", c.name)
+		}
+		known[c.name] = true
+		t.Run(c.name, func(t *testing.T) { runCase(t, c, deviations, open) })
+	}
+	for name := range deviations {
+		if !known[name] {
+			t.Errorf("deviation %q names no case", name)
+		}
+	}
+}
+
+// testCase is one rule. need are capabilities without which it does not apply,
+// lack one whose absence it is about.
+type testCase struct {
+	name       string
+	need, lack verbs.Caps
+	run        func(p *Pair)
+}
+
+func runCase(t *testing.T, c testCase, deviations Deviations, open func(t *testing.T) Env) {
+	t.Helper()
+	modes := []verbs.AckMode{verbs.AckLocal, verbs.AckRemote}
+	for _, mode := range modes {
+		t.Run([...]string{"AckRemote", "AckLocal"}[mode], func(t *testing.T) {
+			p := newPair(t, open(t), mode)
+			caps := p.A.Dev.Attr().Caps & p.B.Dev.Attr().Caps
+			switch {
+			case mode == verbs.AckRemote && caps&verbs.CapRemoteAck == 0:
+				t.Log("not applicable: no CapRemoteAck")
+			case caps&c.need != c.need || caps&c.lack != 0:
+				t.Logf("not applicable: capabilities %#x", caps)
+			default:
+				if d, ok := deviations[c.name]; ok {
+					t.Log("deviation:", d.Why)
+					d.Assert(p)
+					return
+				}
+				c.run(p)
+			}
+		})
+	}
+}
+
+// pattern fills b with bytes that depend on seed and position.
+func pattern(b []byte, seed byte) {
+	for i := range b {
+		b[i] = seed ^ byte(i) ^ byte(i>>8)*31
+	}
+}
+
+// patterned returns n bytes of pattern seed.
+func patterned(n int, seed byte) []byte {
+	b := make([]byte, n)
+	pattern(b, seed)
+	return b
+}
+
+func wcString(wc []verbs.WC) string {
+	s := ""
+	for i := range wc {
+		s += fmt.Sprintf(" {id %d status %d op %d len %d}", wc[i].WRID, wc[i].Status, wc[i].Op, wc[i].ByteLen)
+	}
+	return s
+}
