@@ -1,0 +1,223 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// demo is one run.
+type demo struct {
+	options
+	dir   string
+	procs *processes
+	hosts []*host
+}
+
+// host is one daemon.
+type host struct {
+	addr   string
+	socket string
+	daemon *process
+}
+
+// copyStats is what blockstore's copies print with -json.
+type copyStats struct {
+	Bytes    int64   `json:"bytes"`
+	Blocks   uint64  `json:"blocks"`
+	MBPerSec float64 `json:"mb_per_s"`
+	P50      float64 `json:"p50_us"`
+	P99      float64 `json:"p99_us"`
+	Retried  int     `json:"retried"`
+}
+
+// serveStats is what its server prints.
+type serveStats struct {
+	Operations   uint64 `json:"operations"`
+	Success      uint64 `json:"success"`
+	Dropped      uint64 `json:"dropped"`
+	Unknown      uint64 `json:"unknown"`
+	Other        uint64 `json:"other_status"`
+	Fsyncs       uint64 `json:"fsyncs"`
+	Destinations []struct {
+		Addr   string `json:"addr"`
+		Issued uint64 `json:"issued"`
+		HWM    uint64 `json:"hwm"`
+	} `json:"destinations"`
+}
+
+// direction is the result of one copy.
+type direction struct {
+	name   string
+	copy   copyStats
+	serve  serveStats
+	resets int
+}
+
+func (d *demo) program(name string) string { return filepath.Join(d.bin, name) }
+
+// run returns the last line, or what went wrong.
+func (d *demo) run(ctx context.Context) (string, error) {
+	source, err := d.source(ctx)
+	if err != nil {
+		return "", err
+	}
+	if err := d.startDaemons(ctx); err != nil {
+		return "", err
+	}
+	out, back := filepath.Join(d.dir, "out"), filepath.Join(d.dir, "back")
+	read, err := d.copy(ctx, "copy-out", 4000, []string{"-read-only", source}, "127.0.0.1:4000", out)
+	if err != nil {
+		return "", err
+	}
+	write, err := d.copy(ctx, "copy-in", 4001, []string{"-create", back}, out, "127.0.0.1:4001")
+	if err != nil {
+		return "", err
+	}
+	counts, err := d.peerCounts(ctx)
+	if err != nil {
+		return "", err
+	}
+	for i := len(d.hosts) - 1; i >= 0; i-- {
+		if err := d.hosts[i].daemon.stop(); err != nil {
+			return "", err
+		}
+	}
+	printReport(os.Stdout, []direction{read, write}, counts)
+	sum, err := compare([]string{"source", "copied out", "copied back in"}, []string{source, out, back})
+	if err != nil {
+		return "", err
+	}
+	if err := check([]direction{read, write}, d.resets); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("demo: verified %d bytes out and back in, sha256 %s, %d resets", read.copy.Bytes, sum, read.resets+write.resets), nil
+}
+
+// source returns the file to copy.
+func (d *demo) source(ctx context.Context) (string, error) {
+	if d.file != "" {
+		info, err := os.Stat(d.file)
+		if err == nil && !info.Mode().IsRegular() {
+			err = fmt.Errorf("%s: not a regular file", d.file)
+		}
+		return d.file, err
+	}
+	path := filepath.Join(d.dir, "source")
+	fmt.Printf("source: %d MiB of a tar of the Go source tree\n", d.mib)
+	return path, writeGoTar(ctx, path, int64(d.mib)<<20)
+}
+
+// startDaemons starts one daemon per host, all on one free TCP port.
+func (d *demo) startDaemons(ctx context.Context) error {
+	addrs := []string{"127.0.0.1", "127.0.0.2"}
+	port, err := freePort(addrs)
+	if err != nil {
+		return err
+	}
+	for i, addr := range addrs {
+		h := &host{addr: addr, socket: filepath.Join(d.dir, strconv.Itoa(i)+".sock")}
+		h.daemon, err = d.procs.start("rdsd-"+addr, nil, d.program("rdsd"),
+			"--listen", addr, "--port", strconv.Itoa(port), "--socket", h.socket)
+		if err != nil {
+			return err
+		}
+		d.hosts = append(d.hosts, h)
+		if err := d.waitUp(ctx, h); err != nil {
+			return err
+		}
+	}
+	fmt.Printf("daemons: %s, TCP port %d\n", strings.Join(addrs, " and "), port)
+	return nil
+}
+
+// waitUp waits until the daemon answers at its socket.
+func (d *demo) waitUp(ctx context.Context, h *host) error {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		c, err := net.Dial("unixpacket", h.socket)
+		if err == nil {
+			return c.Close()
+		}
+		select {
+		case <-tick.C:
+		case <-h.daemon.ended:
+			return fmt.Errorf("%s did not start: %w%s", h.daemon.name, h.daemon.err, h.daemon.lastLine())
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// freePort finds a TCP port that is free on all addresses.
+func freePort(addrs []string) (int, error) {
+	for range 100 {
+		first, err := net.Listen("tcp", net.JoinHostPort(addrs[0], "0"))
+		if err != nil {
+			return 0, err
+		}
+		port := first.Addr().(*net.TCPAddr).Port
+		free := true
+		for _, a := range addrs[1:] {
+			l, err := net.Listen("tcp", net.JoinHostPort(a, strconv.Itoa(port)))
+			if free = free && err == nil; err == nil {
+				l.Close()
+			}
+		}
+		first.Close()
+		if free {
+			return port, nil
+		}
+	}
+	return 0, fmt.Errorf("no TCP port is free on all of %v", addrs)
+}
+
+// copy runs a server on the first host and a client on the second, with resets
+// in between.
+func (d *demo) copy(ctx context.Context, name string, port int, serve []string, args ...string) (direction, error) {
+	r := direction{name: name}
+	server, client := d.hosts[0], d.hosts[1]
+	s, err := d.procs.start("blockstore-"+strconv.Itoa(port), nil, d.program("blockstore"), append([]string{"serve", "-json",
+		"-socket", server.socket, "-bind", server.addr + ":" + strconv.Itoa(port)}, serve...)...)
+	if err != nil {
+		return r, err
+	}
+	if err := s.waitFor(ctx, "serving "); err != nil {
+		return r, err
+	}
+	defer d.procs.forget(s)
+
+	resetting, stop := context.WithCancel(ctx)
+	resets := &resetter{d: d, want: d.resets}
+	var wg sync.WaitGroup
+	wg.Go(func() { resets.run(resetting) })
+	out, err := d.procs.run(ctx, name, os.Stderr, d.program("blockstore"), append([]string{name, "-json",
+		"-socket", client.socket, "-bind", client.addr}, args...)...)
+	stop()
+	wg.Wait()
+	if e := s.stop(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = resets.err
+	}
+	if err != nil {
+		return r, err
+	}
+	r.resets = resets.hit
+	if err := json.Unmarshal(out, &r.copy); err != nil {
+		return r, fmt.Errorf("%s: statistics: %w", name, err)
+	}
+	if err := json.Unmarshal(s.stdout.Bytes(), &r.serve); err != nil {
+		return r, fmt.Errorf("%s: server's statistics: %w", name, err)
+	}
+	return r, nil
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestCompareNamesWhatDiffers(t *testing.T) {
+	dir := t.TempDir()
+	var paths []string
+	for name, content := range map[string]string{"a": "same", "b": "same", "c": "other"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, n := range []string{"a", "b", "c"} {
+		paths = append(paths, filepath.Join(dir, n))
+	}
+	if _, err := compare([]string{"source", "out"}, paths[:2]); err != nil {
+		t.Errorf("equal files: %v", err)
+	}
+	if _, err := compare([]string{"source", "out", "back"}, paths); err == nil || !strings.HasPrefix(err.Error(), "back has") {
+		t.Errorf("err = %v, want one that names back", err)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	good := func() direction {
+		d := direction{name: "copy", resets: 2}
+		d.serve.Operations, d.serve.Success, d.serve.Dropped, d.copy.Retried = 10, 8, 2, 2
+		d.serve.Destinations = append(d.serve.Destinations, struct {
+			Addr   string `json:"addr"`
+			Issued uint64 `json:"issued"`
+			HWM    uint64 `json:"hwm"`
+		}{"127.0.0.2", 10, 10})
+		return d
+	}
+	for _, c := range []struct {
+		name  string
+		spoil func(*direction)
+		says  string
+	}{
+		{"all well", func(*direction) {}, ""},
+		{"no reset", func(d *direction) { d.resets = 0 }, "reset"},
+		{"a status missing", func(d *direction) { d.serve.Success-- }, "have a status"},
+		{"mark behind", func(d *direction) { d.serve.Destinations[0].HWM = 9 }, "high-water mark"},
+		{"dropped and not asked for again", func(d *direction) { d.copy.Retried = 1 }, "asked for again"},
+	} {
+		d := good()
+		c.spoil(&d)
+		err := check([]direction{d}, 5)
+		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: err = %v, want one that says %q", c.name, err, c.says)
+		}
+	}
+}
+
+func TestLimitedWriter(t *testing.T) {
+	var b bytes.Buffer
+	w := &limitedWriter{w: &b, left: 5}
+	if _, err := w.Write([]byte("abc")); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := w.Write([]byte("defg")); n != 2 || !errors.Is(err, errFull) {
+		t.Errorf("wrote %d, %v; want 2 and errFull", n, err)
+	}
+	if b.String() != "abcde" {
+		t.Errorf("wrote %q", b.String())
+	}
+}
+
+func TestProcessesAreSessionsOfTheirOwnAndEnd(t *testing.T) {
+	p := newProcesses(t.TempDir())
+	x, err := p.start("sleeper", nil, "/bin/sh", "-c", "echo ready >&2; sleep 1000 & wait")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := x.waitFor(t.Context(), "ready"); err != nil {
+		t.Fatal(err)
+	}
+	pid := x.cmd.Process.Pid
+	if sid, err := unix.Getsid(pid); err != nil || sid != pid {
+		t.Errorf("session %d, %v; want %d", sid, err, pid)
+	}
+	p.stopAll()
+	if err := unix.Kill(-pid, 0); !errors.Is(err, unix.ESRCH) {
+		// The shell's child may be a zombie for a moment until init takes it.
+		if err != nil {
+			t.Errorf("kill of the group: %v", err)
+		}
+	}
+	select {
+	case <-x.ended:
+	default:
+		t.Error("stopAll returned while the process runs")
+	}
+}
+
+func TestRunReportsFailureAndCancel(t *testing.T) {
+	p := newProcesses(t.TempDir())
+	if _, err := p.run(t.Context(), "failing", nil, "/bin/sh", "-c", "echo why >&2; exit 3"); err == nil ||
+		!strings.Contains(err.Error(), "exit status 3") || !strings.Contains(err.Error(), "why") {
+		t.Errorf("err = %v, want status and last line", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := p.run(ctx, "long", nil, "/bin/sleep", "1000"); !errors.Is(err, context.Canceled) {
+		t.Errorf("err = %v, want context.Canceled", err)
+	}
+	p.stopAll()
+}
