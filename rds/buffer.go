@@ -2,8 +2,10 @@ package rds
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"sync"
+	"syscall"
 
 	"github.com/rdsd/rdsd/internal/ipc"
 )
@@ -108,6 +110,7 @@ type Region struct {
 	s      *Socket
 	id     uint32
 	cookie Cookie
+	once   bool // UseOnce: the daemon may have ended it already
 }
 
 // Register makes the n bytes at off of b a region of this socket. Errors:
@@ -145,7 +148,7 @@ func (s *Socket) register(b *Buffer, off, n int, a Access) (*Region, error) {
 	if !is {
 		return nil, s.c.broken("answer %T to Register", resp)
 	}
-	r := &Region{s: s, id: ok.Region, cookie: Cookie(ok.Cookie)}
+	r := &Region{s: s, id: ok.Region, cookie: Cookie(ok.Cookie), once: a&UseOnce != 0}
 	s.c.regions.add(r)
 	if s.closed.Load() {
 		s.c.regions.take(r)
@@ -183,7 +186,11 @@ func (r *Region) Release(ctx context.Context) error {
 	if !r.s.c.regions.take(r) {
 		return opErr("release", r.s.local, ErrClosed)
 	}
-	return opErr("release", r.s.local, r.s.c.callContext(ctx, &ipc.Release{Region: r.id}))
+	err := r.s.c.callContext(ctx, &ipc.Release{Region: r.id})
+	if r.once && errors.Is(err, syscall.EINVAL) {
+		err = nil // used, and retired since
+	}
+	return opErr("release", r.s.local, err)
 }
 
 // regions are the live regions of a client, by key.

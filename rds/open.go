@@ -21,7 +21,8 @@ type Options struct {
 	// if that is empty, $XDG_RUNTIME_DIR/rdsd.sock, then
 	// /run/rdsd/rdsd.sock.
 	Socket string
-	// Spin is how long a waiting goroutine yields before it blocks, 0 = 50 us.
+	// Spin is how long a waiting goroutine yields before it blocks, 0 = what the
+	// daemon suggests, else 50 us.
 	// Longer keeps replies that come soon fast and costs that much processor
 	// time per wait; negative blocks at once.
 	Spin time.Duration
@@ -112,7 +113,7 @@ func dial(ctx context.Context, paths []string) (ipc.Control, error) {
 func (c *Client) attach(o *Options) error {
 	want := o.Params
 	fillParams(&want)
-	resp, fds, err := c.ctl.Call(&ipc.Hello{Role: ipc.RoleClient, Name: filepath.Base(os.Args[0]), Params: want}, nil)
+	resp, fds, err := c.ctl.Call(&ipc.Hello{Version: ipc.Version, Role: ipc.RoleClient, Name: processName(), Params: want}, nil)
 	if err != nil {
 		if errors.Is(err, syscall.EPROTONOSUPPORT) {
 			err = fmt.Errorf("%w: %w", ErrVersion, err)
@@ -133,6 +134,11 @@ func (c *Client) attach(o *Options) error {
 	}
 	if err := c.mapAll(p, fds); err != nil {
 		return err
+	}
+	if c.spin.window = o.Spin; o.Spin == 0 {
+		if c.spin.window = spinDefault; ok.SpinNs > 0 && ok.SpinNs < uint64(time.Second) {
+			c.spin.window = time.Duration(ok.SpinNs)
+		}
 	}
 	return c.setBells(o, fds)
 }
@@ -190,12 +196,6 @@ func (c *Client) setBells(o *Options, fds []int) error {
 	}
 	c.wait.ring = c.bell.Ring
 	c.wait.all.pick = clientLinks
-	switch c.spin.window = o.Spin; {
-	case o.Spin == 0:
-		c.spin.window = spinDefault
-	case o.Spin < 0:
-		c.spin.window = 0
-	}
 	return nil
 }
 
@@ -228,8 +228,15 @@ func (c *Client) moreSendMemory() ([]byte, error) {
 // goneError is what the end of the control connection means: a reason that the
 // daemon gave ends the session, none means that the daemon is gone.
 func goneError(reason error) error {
-	if reason == nil {
-		return ErrDaemonGone
+	var end *ipc.SessionError
+	if errors.As(reason, &end) {
+		return fmt.Errorf("%w: %s", ErrSession, end.Text)
 	}
-	return fmt.Errorf("%w: %w", ErrSession, reason)
+	return ErrDaemonGone
+}
+
+// processName is what the daemon shows for this process.
+func processName() string {
+	name := filepath.Base(os.Args[0])
+	return name[:min(len(name), ipc.MaxName)]
 }

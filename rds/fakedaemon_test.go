@@ -1,0 +1,476 @@
+package rds
+
+import (
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/rdsd/rdsd/internal/shm"
+)
+
+// fakeDaemon is the daemon's side of the memory contract for one client, on
+// heap memory: it delivers between the client's own sockets, runs operations
+// between its buffers, and lets a test hold back what a network would. What it
+// must never see from a correct client it reports through broken.
+type fakeDaemon struct {
+	params shm.Params
+	seg    *shm.Segment
+	table  *shm.Table
+	recv   *shm.Arena
+	mem    [][]byte // by pseudo descriptor
+	send   [][]byte // windows
+	self   *shm.ChanWaiter
+	client *shm.ChanWaiter // the client's doorbell
+	stop   atomic.Bool
+	ended  chan struct{}
+	local  netip.Addr
+	gone   chan struct{}
+
+	mu      sync.Mutex
+	reason  error
+	broken  []string
+	scratch shm.Entry
+	socks   []*fakeSock
+	slots   []*fakeSlot
+	cells   map[uint32]*fakeCell
+	used    []bool   // message ids
+	rx      []fakeRx // by receive id
+	rxFree  []uint32
+	events  []shm.Entry // no room in the ring yet
+	bufs    map[uint32][]byte
+	regions map[uint32]*fakeRegion
+	nextID  uint32
+	rings   int // of the client's doorbell
+
+	// What a test turns.
+	holdSends bool      // keep messages: neither delivered nor returned
+	holdOps   bool      // keep operations: not locally complete, no status
+	keepIDs   bool      // deliver, but do not return ids (no ack)
+	held      []fakeMsg // by holdSends, holdOps and unreachable hosts
+	unacked   []uint32  // by keepIDs
+	noGrow    bool
+	grown     int
+	callHook  func(any) error // runs before each request, without mu
+}
+
+type fakeSock struct {
+	idx         uint32
+	addr        netip.AddrPort
+	limit, used int
+	inc         uint32
+	congested   bool
+	closed      bool
+}
+
+type fakeSlot struct {
+	idx  uint32
+	sock *fakeSock
+	to   netip.AddrPort
+	cell *fakeCell
+}
+
+type fakeCell struct {
+	idx  uint32
+	sock *fakeSock
+	addr netip.Addr
+	last uint64
+	done map[uint64]bool
+	hwm  uint64
+}
+
+type fakeRx struct {
+	sock  *fakeSock
+	chunk uint32
+	n     int
+}
+
+type fakeRegion struct {
+	mem    []byte
+	cookie uint64
+	access uint32
+}
+
+// fakeMsg is a submitted message.
+type fakeMsg struct {
+	sub  shm.Sub
+	op   *shm.SubOp
+	slot *fakeSlot
+	data []byte
+}
+
+func heap(n int) []byte {
+	words := make([]uint64, (n+7)/8)
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), n)
+}
+
+func newFakeDaemon(p shm.Params) *fakeDaemon {
+	fillParams(&p)
+	d := &fakeDaemon{params: p, self: shm.NewChanWaiter(nil), client: shm.NewChanWaiter(nil), ended: make(chan struct{}),
+		gone: make(chan struct{}), local: netip.MustParseAddr("127.0.0.1"), recv: shm.NewArena(),
+		cells: map[uint32]*fakeCell{}, bufs: map[uint32][]byte{}, regions: map[uint32]*fakeRegion{}, nextID: 1}
+	seg := heap(shm.SegmentSize(p))
+	table := heap(shm.TableSize(p.Slots, p.Cells))
+	var err error
+	if d.seg, err = shm.NewSegment(seg, p); err != nil {
+		panic(err)
+	}
+	d.table = shm.NewTable(table, p.Slots, p.Cells)
+	d.mem = append(d.mem, seg, table, nil, nil)
+	for range p.SendWindows {
+		w := heap(shm.WindowSize)
+		d.send, d.mem = append(d.send, w), append(d.mem, w)
+	}
+	for range p.RecvWindows {
+		w := heap(shm.WindowSize)
+		d.recv.AddWindow(w)
+		d.mem = append(d.mem, w)
+	}
+	d.slots = make([]*fakeSlot, p.Slots)
+	d.used = make([]bool, p.MaxMsgs)
+	d.rx = make([]fakeRx, p.MaxRx)
+	for i := range d.rx {
+		d.rxFree = append(d.rxFree, p.MaxRx-1-uint32(i))
+	}
+	go d.run()
+	return d
+}
+
+// run is the daemon's engine.
+func (d *fakeDaemon) run() {
+	defer close(d.ended)
+	asleep := d.seg.DaemonAsleep()
+	for !d.stop.Load() {
+		if d.lockedTurn() {
+			continue
+		}
+		asleep.Store(1)
+		if d.lockedTurn() {
+			asleep.Store(0)
+			continue
+		}
+		d.self.Wait(0)
+		asleep.Store(0)
+	}
+}
+
+func (d *fakeDaemon) lockedTurn() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.turn()
+}
+
+// do runs f as the engine would, and publishes.
+func (d *fakeDaemon) do(f func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for d.turn() {
+	}
+	f()
+	d.turn()
+	d.publish()
+}
+
+func (d *fakeDaemon) bad(what string) { d.broken = append(d.broken, what) }
+
+// turn takes in what the client submitted and returned. mu is held.
+func (d *fakeDaemon) turn() bool {
+	work := false
+	sub, ret := d.seg.SubConsumer(), d.seg.RecvRetConsumer()
+	for sub.Next(&d.scratch) {
+		d.handle(sub)
+		work = true
+	}
+	sub.Release()
+	for {
+		id, ok := ret.Take()
+		if !ok {
+			break
+		}
+		d.takeBack(id)
+		work = true
+	}
+	ret.Release()
+	for len(d.events) > 0 {
+		e := d.seg.EventProducer().Reserve()
+		if e == nil {
+			break
+		}
+		*e = d.events[0]
+		d.events = d.events[1:]
+		work = true
+	}
+	if work {
+		d.publish()
+	}
+	return work
+}
+
+func (d *fakeDaemon) publish() {
+	d.seg.EventProducer().Publish()
+	d.seg.SendRetProducer().Publish()
+	if shm.WakeNeeded(d.seg.ClientAsleep()) {
+		d.rings++
+		d.client.Ring()
+	}
+}
+
+func (d *fakeDaemon) event(e shm.Entry) { d.events = append(d.events, e) }
+
+func (d *fakeDaemon) handle(sub *shm.Consumer) {
+	switch shm.Kind(d.scratch.Kind()) {
+	case shm.KindSend:
+		d.submit(*d.scratch.Sub(), nil)
+	case shm.KindSendOp:
+		s := *d.scratch.Sub()
+		if !sub.Next(&d.scratch) {
+			d.bad("operation descriptor missing")
+			return
+		}
+		op := *d.scratch.SubOp()
+		d.submit(s, &op)
+	case shm.KindOpenDest:
+		d.openDest(d.scratch.SubDest())
+	case shm.KindCloseDest:
+		i := d.scratch.SubDest().Slot
+		if d.slots[i] == nil {
+			d.bad("close of a closed slot")
+			return
+		}
+		d.table.Slot(i).StoreGen(0)
+		d.slots[i] = nil
+	case shm.KindCancel:
+		sl := d.slots[d.scratch.Sub().Slot]
+		d.release(func(m *fakeMsg) bool { return m.slot == sl }, func(m fakeMsg) { d.end(m, shm.StatusCanceled, 0) })
+	default:
+		d.bad("unknown descriptor")
+	}
+}
+
+func (d *fakeDaemon) openDest(x *shm.SubDest) {
+	s := d.socks[x.Sock]
+	if s.closed {
+		return
+	}
+	if d.slots[x.Slot] != nil || x.Gen == 0 {
+		d.bad("open of an open slot")
+		return
+	}
+	to := netip.AddrPortFrom(netip.AddrFrom16(x.Addr).Unmap(), x.Port)
+	ce := d.cells[x.Cell]
+	if ce == nil || ce.sock.closed {
+		ce = &fakeCell{idx: x.Cell, sock: s, addr: to.Addr(), done: map[uint64]bool{}}
+		d.cells[x.Cell] = ce
+		d.table.Cell(x.Cell).StoreHWM(0)
+	} else if ce.sock != s || ce.addr != to.Addr() {
+		d.bad("cell of another destination")
+		return
+	}
+	d.slots[x.Slot] = &fakeSlot{idx: x.Slot, sock: s, to: to, cell: ce}
+	cong := uint32(0)
+	if t := d.bound(to); t != nil && t.congested {
+		cong = 1
+	}
+	d.table.Slot(x.Slot).StoreCongested(cong)
+	d.table.Slot(x.Slot).StoreGen(x.Gen)
+}
+
+func (d *fakeDaemon) bound(to netip.AddrPort) *fakeSock {
+	for _, s := range d.socks {
+		if s != nil && !s.closed && s.addr == to {
+			return s
+		}
+	}
+	return nil
+}
+
+func (d *fakeDaemon) submit(sub shm.Sub, op *shm.SubOp) {
+	if d.used[sub.MsgID] {
+		d.bad("message id in use")
+		return
+	}
+	d.used[sub.MsgID] = true
+	if d.socks[sub.Sock].closed {
+		d.ack(sub.MsgID)
+		return
+	}
+	sl := d.slots[sub.Slot]
+	if sl == nil || sl.sock.idx != sub.Sock {
+		d.bad("send to a slot that is not open for the socket")
+		return
+	}
+	m := fakeMsg{sub: sub, op: op, slot: sl}
+	if sub.Len > 0 {
+		off := int(sub.Chunk) * shm.Unit
+		m.data = d.send[off/shm.WindowSize][off%shm.WindowSize:][:sub.Len]
+	}
+	if op != nil {
+		if sl.cell.last++; op.OpID != sl.cell.last {
+			d.bad("operation id out of order")
+		}
+	}
+	if d.holdSends || op != nil && d.holdOps || sl.to.Addr() != d.local && !sl.to.Addr().IsLoopback() {
+		d.held = append(d.held, m)
+		return
+	}
+	d.finish(m)
+}
+
+// finish does what m asks for and ends it.
+func (d *fakeDaemon) finish(m fakeMsg) {
+	if m.op != nil {
+		if errno := d.runOp(m); errno != 0 {
+			d.end(m, shm.StatusRemoteError, errno)
+			return
+		}
+	}
+	if m.op == nil || m.op.Flags&shm.OpSilent == 0 {
+		t := d.bound(m.slot.to)
+		if t == nil {
+			n := &shm.EventNotice{Kind: shm.EvNotice, Notice: shm.NoticeNoSocket, Port: m.slot.to.Port(), Sock: m.slot.sock.idx,
+				Slot: m.slot.idx, Count: 1, Addr: m.slot.to.Addr().As16()}
+			d.event(*(*shm.Entry)(unsafe.Pointer(n)))
+			d.end(m, shm.StatusDropped, 0)
+			return
+		}
+		d.deliver(t, m)
+	}
+	d.end(m, shm.StatusSuccess, 0)
+}
+
+// release ends those held messages that match, in order.
+func (d *fakeDaemon) release(match func(*fakeMsg) bool, end func(fakeMsg)) {
+	held := d.held
+	d.held = nil
+	for i := range held {
+		if match(&held[i]) {
+			end(held[i])
+		} else {
+			d.held = append(d.held, held[i])
+		}
+	}
+}
+
+// end returns m's id and settles its operation: status first, then the mark.
+func (d *fakeDaemon) end(m fakeMsg, status uint8, errno uint32) {
+	d.settle(m, status, errno)
+	d.localDone(m)
+	if d.keepIDs {
+		d.unacked = append(d.unacked, m.sub.MsgID)
+		return
+	}
+	d.ack(m.sub.MsgID)
+}
+
+func (d *fakeDaemon) settle(m fakeMsg, status uint8, errno uint32) {
+	if m.op == nil || m.slot.sock.closed {
+		return
+	}
+	if m.op.Flags&shm.OpNotify != 0 || m.op.Flags&shm.OpReport != 0 && status != shm.StatusSuccess {
+		e := &shm.EventStatus{Kind: shm.EvStatus, Status: status, Sock: m.slot.sock.idx, Cell: m.slot.cell.idx, Errno: errno,
+			Token: m.op.Token, OpID: m.op.OpID}
+		d.event(*(*shm.Entry)(unsafe.Pointer(e)))
+	}
+}
+
+func (d *fakeDaemon) localDone(m fakeMsg) {
+	if m.op == nil {
+		return
+	}
+	ce := m.slot.cell
+	ce.done[m.op.OpID] = true
+	for ce.done[ce.hwm+1] {
+		ce.hwm++
+		delete(ce.done, ce.hwm)
+	}
+	// What waits for the ring goes before the mark.
+	d.flushEvents()
+	d.table.Cell(ce.idx).StoreHWM(ce.hwm)
+	w := d.seg.WantCell(ce.idx)
+	if id := w.LoadArmed(); id != 0 && ce.hwm >= id {
+		w.CompareAndClearArmed(id)
+		n := &shm.EventNotice{Kind: shm.EvBarrier, Sock: ce.sock.idx, Cell: ce.idx, Count: ce.hwm, Addr: ce.addr.As16()}
+		d.event(*(*shm.Entry)(unsafe.Pointer(n)))
+	}
+}
+
+func (d *fakeDaemon) flushEvents() {
+	for len(d.events) > 0 {
+		e := d.seg.EventProducer().Reserve()
+		if e == nil {
+			break
+		}
+		*e = d.events[0]
+		d.events = d.events[1:]
+	}
+	d.seg.EventProducer().Publish()
+}
+
+func (d *fakeDaemon) ack(id uint32) {
+	d.used[id] = false
+	d.seg.SendRetProducer().Put(id)
+}
+
+// deliver hands m to a socket of this host.
+func (d *fakeDaemon) deliver(t *fakeSock, m fakeMsg) {
+	if len(d.rxFree) == 0 {
+		panic("fake daemon: out of receive ids")
+	}
+	id := d.rxFree[len(d.rxFree)-1]
+	d.rxFree = d.rxFree[:len(d.rxFree)-1]
+	e := shm.Event{Kind: shm.EvData, DstPort: t.addr.Port(), Sock: t.idx, RxID: id, Len: uint32(len(m.data)),
+		SrcInc: m.slot.sock.inc, SrcAddr: m.slot.sock.addr.Addr().As16(), SrcPort: m.slot.sock.addr.Port(),
+		Cookie: m.sub.Cookie, RecvTime: 1_700_000_000_000_000_000}
+	if len(m.data) > 0 {
+		chunk, ok := d.recv.Alloc(len(m.data))
+		if !ok {
+			panic("fake daemon: out of receive memory")
+		}
+		copy(d.recv.Bytes(chunk, len(m.data)), m.data)
+		e.Chunk = chunk
+	}
+	d.rx[id] = fakeRx{sock: t, chunk: e.Chunk, n: len(m.data)}
+	t.used += len(m.data)
+	if t.used > t.limit {
+		d.setCongested(t, true)
+	}
+	d.event(*(*shm.Entry)(unsafe.Pointer(&e)))
+}
+
+func (d *fakeDaemon) takeBack(id uint32) {
+	r := d.rx[id]
+	if r.sock == nil {
+		d.bad("receive id returned twice or never given")
+		return
+	}
+	d.rx[id] = fakeRx{}
+	d.rxFree = append(d.rxFree, id)
+	if r.n > 0 {
+		d.recv.Free(r.chunk, r.n)
+	}
+	r.sock.used -= r.n
+	if r.sock.congested && r.sock.used < r.sock.limit/2+1 {
+		d.setCongested(r.sock, false)
+	}
+}
+
+func (d *fakeDaemon) setCongested(t *fakeSock, on bool) {
+	t.congested = on
+	for _, sl := range d.slots {
+		if sl != nil && sl.to == t.addr {
+			d.setSlotCongested(sl, on)
+		}
+	}
+}
+
+func (d *fakeDaemon) setSlotCongested(sl *fakeSlot, on bool) {
+	v := uint32(0)
+	if on {
+		v = 1
+	}
+	d.table.Slot(sl.idx).StoreCongested(v)
+	if !on && d.seg.WantSlot(sl.idx).TakeRelief() {
+		n := &shm.EventNotice{Kind: shm.EvRelief, Port: sl.to.Port(), Sock: sl.sock.idx, Slot: sl.idx, Addr: sl.to.Addr().As16()}
+		d.event(*(*shm.Entry)(unsafe.Pointer(n)))
+	}
+}
