@@ -7,7 +7,8 @@ type Key struct {
 	Name    string // as in the file, dotted: "peers.allow"
 	Default string // "" = empty
 	Allowed string // what a value must look like
-	Doc     string // one sentence
+	Doc     string // one sentence or two
+	List    bool   // takes several values
 }
 
 // key is a Key bound to its field.
@@ -77,7 +78,7 @@ func Keys() []Key {
 	c := Default()
 	var out []Key
 	for _, k := range c.keys() {
-		out = append(out, Key{Name: k.name, Default: k.get(), Allowed: k.allowed, Doc: k.doc})
+		out = append(out, Key{Name: k.name, Default: k.get(), Allowed: k.allowed, Doc: k.doc, List: k.form == array})
 	}
 	return out
 }

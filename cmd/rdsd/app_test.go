@@ -1,0 +1,192 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/stats"
+)
+
+type fakeDaemon struct{ err error }
+
+func (f fakeDaemon) Run(ctx context.Context) error {
+	if f.err == nil {
+		<-ctx.Done()
+	}
+	return f.err
+}
+
+// runApp runs the program up to a fake daemon, which ends at once, and returns
+// what it was started with.
+func runApp(t *testing.T, env map[string]string, startErr, runErr error, args ...string) (code int, stdout, stderr string, cfg *config.Config) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var out, errs bytes.Buffer
+	a := &app{
+		stdout: &out, stderr: &errs, uid: 1000,
+		getenv: func(k string) string { return env[k] },
+		start: func(c config.Config, log *slog.Logger) (runner, error) {
+			cfg = &c
+			log.Info("hello")
+			cancel()
+			return fakeDaemon{runErr}, startErr
+		},
+	}
+	code = a.run(ctx, args)
+	cancel()
+	return code, out.String(), errs.String(), cfg
+}
+
+var xdg = map[string]string{"XDG_RUNTIME_DIR": "/run/user/1000"}
+
+func TestPrecedence(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "rdsd.toml")
+	if err := os.WriteFile(file, []byte("socket = \"/file.sock\"\nport = 1\nspin = \"1us\"\nlisten = [\"127.0.0.9\"]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	withSocket := map[string]string{"XDG_RUNTIME_DIR": "/x", "RDSD_SOCKET": "/env.sock"}
+	for _, tc := range []struct {
+		name string
+		env  map[string]string
+		args []string
+		want string // socket port spin listen
+	}{
+		{"defaults", xdg, nil, "/run/user/1000/rdsd.sock 18634 50µs [127.0.0.1]"},
+		{"file", xdg, []string{"-config", file}, "/file.sock 1 1µs [127.0.0.9]"},
+		{"environment over file", withSocket, []string{"-config", file}, "/env.sock 1 1µs [127.0.0.9]"},
+		{"flags over all", withSocket, []string{"-config", file, "-socket", "/flag.sock", "-port=2", "--listen", "127.0.0.2"}, "/flag.sock 2 1µs [127.0.0.2]"},
+		{"lists", xdg, []string{"-listen", "127.0.0.2,127.0.0.3", "-listen=127.0.0.4"}, "/run/user/1000/rdsd.sock 18634 50µs [127.0.0.2 127.0.0.3 127.0.0.4]"},
+		{"the last one", xdg, []string{"-port", "3", "-port", "4"}, "/run/user/1000/rdsd.sock 4 50µs [127.0.0.1]"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			code, stdout, stderr, cfg := runApp(t, tc.env, nil, nil, tc.args...)
+			if code != exitOK || stdout != "" {
+				t.Fatalf("status %d, stdout %q, stderr %q", code, stdout, stderr)
+			}
+			if got := fmt.Sprint(cfg.Socket, " ", cfg.Port, " ", cfg.Spin, " ", cfg.Listen); got != tc.want {
+				t.Errorf("got  %s\nwant %s", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestLog(t *testing.T) {
+	for _, tc := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "level=INFO msg=hello"},
+		{[]string{"-log-format", "json"}, `"msg":"hello"`},
+		{[]string{"-log-level", "error"}, ""},
+	} {
+		_, _, stderr, _ := runApp(t, xdg, nil, nil, tc.args...)
+		if !strings.Contains(stderr, tc.want) || (tc.want == "") != (stderr == "") {
+			t.Errorf("%v: log %q, want %q", tc.args, stderr, tc.want)
+		}
+	}
+}
+
+func TestInformation(t *testing.T) {
+	code, stdout, stderr, cfg := runApp(t, xdg, nil, nil, "--version")
+	if code != exitOK || !strings.HasPrefix(stdout, "rdsd ") || !strings.Contains(stdout, " linux/") || stderr != "" || cfg != nil {
+		t.Errorf("-version: %d %q %q", code, stdout, stderr)
+	}
+	code, stdout, stderr, cfg = runApp(t, xdg, nil, nil, "-check-config")
+	if code != exitOK || stdout != "the configuration is valid\n" || stderr != "" || cfg != nil {
+		t.Errorf("-check-config: %d %q %q", code, stdout, stderr)
+	}
+	code, stdout, stderr, _ = runApp(t, xdg, nil, nil, "-h")
+	if code != exitOK || stderr != "" {
+		t.Errorf("-h: %d %q", code, stderr)
+	}
+	for _, k := range config.Keys() {
+		if !strings.Contains(stdout, "-"+flagName(k.Name)+" ") || !strings.Contains(stdout, k.Doc) {
+			t.Errorf("-h does not tell about %s", k.Name)
+		}
+	}
+}
+
+func TestUsageErrors(t *testing.T) {
+	dir := t.TempDir()
+	bad := filepath.Join(dir, "bad.toml")
+	if err := os.WriteFile(bad, []byte("prot = 1\n[log]\nlevel = \"loud\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name string
+		env  map[string]string
+		args []string
+		want []string // the lines
+	}{
+		{"unknown flag", xdg, []string{"-prot", "1"}, []string{
+			"rdsd: flag provided but not defined: -prot; there are: -check-config -config -congestion -crc -limits-max-clients -limits-max-registered-bytes -limits-max-sockets -listen -log-format -log-level -metrics-listen -peers-allow -port -recv-hard-cap -socket -socket-mode -spin -stats -version",
+			"rdsd: to cure it: rdsd -help lists the flags"}},
+		{"argument", xdg, []string{"start"}, []string{
+			`rdsd: "start" is not a flag; rdsd takes no arguments`,
+			"rdsd: to cure it: rdsd -help lists the flags"}},
+		{"bad value", xdg, []string{"-port", "x"}, []string{
+			`rdsd: -port: port: "x" is no such number; allowed: a number from 1 to 65535, the same on all hosts`}},
+		{"file with errors", xdg, []string{"-config", bad, "-check-config"}, []string{
+			"rdsd: " + bad + `:1:1: unknown key "prot"; allowed here: socket, socket_mode, listen, port, peers.allow, crc, spin, recv_hard_cap, congestion, stats, limits.max_clients, limits.max_sockets, limits.max_registered_bytes, metrics.listen, log.level, log.format`,
+			"rdsd: " + bad + `:3:1: log.level: "loud" is none of these; allowed: "debug", "info", "warn" or "error"`}},
+		{"no file", xdg, []string{"-config", "/nowhere/rdsd.toml"}, []string{
+			"rdsd: open /nowhere/rdsd.toml: no such file or directory"}},
+		{"not loopback", xdg, []string{"-listen", "192.0.2.1"}, []string{
+			`rdsd: listen: 192.0.2.1 is not a loopback address and peers.allow is empty; set peers.allow to the networks of the peers, as in ["192.0.2.0/24"]`}},
+		{"no place for the socket", nil, nil, []string{
+			"rdsd: no path for the control socket: XDG_RUNTIME_DIR is not set; use --socket PATH or RDSD_SOCKET"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			code, stdout, stderr, cfg := runApp(t, tc.env, nil, nil, tc.args...)
+			if code != exitUsage || stdout != "" || cfg != nil {
+				t.Errorf("status %d, stdout %q, started %v", code, stdout, cfg != nil)
+			}
+			if want := strings.Join(tc.want, "\n") + "\n"; stderr != want {
+				t.Errorf("got\n%swant\n%s", stderr, want)
+			}
+		})
+	}
+}
+
+func TestCures(t *testing.T) {
+	for _, tc := range []struct {
+		err  error
+		want string
+	}{
+		{fmt.Errorf("statistics file: %w", stats.ErrInUse), "stop that daemon"},
+		{syscall.EADDRINUSE, "stop the program that uses it"},
+		{syscall.EADDRNOTAVAIL, "listen on addresses this host has"},
+		{&os.PathError{Op: "listen", Path: "/x", Err: syscall.ENOENT}, "make the directory (mkdir -p /run/user/1000)"},
+		{syscall.EACCES, "use paths this user may write"},
+		{syscall.ENOSPC, "free some memory or space"},
+		{syscall.EMFILE, "raise the limit of open files"},
+		{errors.New("something else"), ""},
+	} {
+		for _, started := range []bool{false, true} {
+			startErr, runErr := tc.err, error(nil)
+			if started {
+				startErr, runErr = nil, tc.err
+			}
+			code, _, stderr, _ := runApp(t, xdg, startErr, runErr, "-log-level", "error")
+			lines := strings.Split(strings.TrimSuffix(stderr, "\n"), "\n")
+			if code != exitFailed || lines[0] != "rdsd: "+tc.err.Error() {
+				t.Errorf("%v: status %d, %q", tc.err, code, stderr)
+			}
+			switch {
+			case tc.want == "" && len(lines) != 1:
+				t.Errorf("%v: a cure for the unknown: %q", tc.err, stderr)
+			case tc.want != "" && (len(lines) != 2 || !strings.HasPrefix(lines[1], "rdsd: to cure it: "+tc.want)):
+				t.Errorf("%v: %q, want the cure %q", tc.err, stderr, tc.want)
+			}
+		}
+	}
+}

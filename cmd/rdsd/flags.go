@@ -1,0 +1,73 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/rdsd/rdsd/internal/config"
+)
+
+// flagName is the flag of a configuration key: peers.allow is -peers-allow.
+func flagName(key string) string { return strings.NewReplacer(".", "-", "_", "-").Replace(key) }
+
+// flagSet declares a flag for every key beside the program's own.
+func flagSet(f *flags) *flag.FlagSet {
+	fs := flag.NewFlagSet("rdsd", flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	fs.Usage = func() {}
+	fs.StringVar(&f.config, "config", "", "configuration `file` in TOML; none is read without this")
+	fs.BoolVar(&f.version, "version", false, "print the version and end")
+	fs.BoolVar(&f.check, "check-config", false, "check file and flags and end")
+	for _, k := range config.Keys() {
+		help := fmt.Sprintf("%s `Value`: %s.", k.Doc, k.Allowed)
+		if k.Default != "" {
+			help += " Default: " + k.Default + "."
+		}
+		fs.Func(flagName(k.Name), help, func(s string) error { return f.set(k, s) })
+	}
+	return fs
+}
+
+// set keeps a value for configure. A list's flag may be repeated and hold
+// commas.
+func (f *flags) set(k config.Key, s string) error {
+	i := slices.IndexFunc(f.configValues, func(a assignment) bool { return a.key == k.Name })
+	switch {
+	case i < 0:
+		f.configValues = append(f.configValues, assignment{k.Name, s})
+	case k.List:
+		f.configValues[i].value += "," + s
+	default:
+		f.configValues[i].value = s
+	}
+	return nil
+}
+
+func parseFlags(args []string) (*flags, error) {
+	f := &flags{}
+	fs := flagSet(f)
+	if err := fs.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return nil, err
+		}
+		var known []string
+		fs.VisitAll(func(f *flag.Flag) { known = append(known, "-"+f.Name) })
+		return nil, fmt.Errorf("%w; there are: %s", err, strings.Join(known, " "))
+	}
+	if fs.NArg() > 0 {
+		return nil, fmt.Errorf("%q is not a flag; rdsd takes no arguments", fs.Arg(0))
+	}
+	return f, nil
+}
+
+func printUsage(w io.Writer) {
+	fmt.Fprint(w, "usage: rdsd [flags]\n\nReliable Datagram Sockets in user space: the daemon of this host.\nFlags override RDSD_SOCKET, which overrides the file. Lists: repeat the flag, or separate by commas.\n\n")
+	fs := flagSet(&flags{})
+	fs.SetOutput(w)
+	fs.PrintDefaults()
+	fmt.Fprint(w, "\nexit status: 0 ended in order, 1 could not start or failed, 2 wrong usage or configuration\n")
+}
