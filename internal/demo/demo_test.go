@@ -6,8 +6,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -78,29 +80,40 @@ func TestLimitedWriter(t *testing.T) {
 
 func TestProcessesAreSessionsOfTheirOwnAndEnd(t *testing.T) {
 	p := newProcesses(t.TempDir())
-	x, err := p.start("sleeper", nil, "/bin/sh", "-c", "echo ready >&2; sleep 1000 & wait")
+	x, err := p.start("parent", nil, "/bin/sh", "-c", "sleep 1000 & echo child $! up >&2; wait")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := x.waitFor(t.Context(), "ready"); err != nil {
+	if err := x.waitFor(t.Context(), " up"); err != nil {
 		t.Fatal(err)
 	}
 	pid := x.cmd.Process.Pid
 	if sid, err := unix.Getsid(pid); err != nil || sid != pid {
 		t.Errorf("session %d, %v; want %d", sid, err, pid)
 	}
+	child := strings.Fields(x.lastLine())[2]
 	p.stopAll()
-	if err := unix.Kill(-pid, 0); !errors.Is(err, unix.ESRCH) {
-		// The shell's child may be a zombie for a moment until init takes it.
-		if err != nil {
-			t.Errorf("kill of the group: %v", err)
-		}
-	}
 	select {
 	case <-x.ended:
 	default:
 		t.Error("stopAll returned while the process runs")
 	}
+	// The child was signalled with its group; the kernel ends it on its own time.
+	for deadline := time.Now().Add(10 * time.Second); runs(child); runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatalf("process %s, a child's child, still runs", child)
+		}
+	}
+}
+
+// runs reports whether a process exists and is not a zombie.
+func runs(pid string) bool {
+	stat, err := os.ReadFile("/proc/" + pid + "/stat")
+	if err != nil {
+		return false
+	}
+	_, state, _ := strings.Cut(string(stat), ") ")
+	return !strings.HasPrefix(state, "Z")
 }
 
 func TestRunReportsFailureAndCancel(t *testing.T) {
