@@ -1,0 +1,398 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/stats"
+)
+
+// backend is a daemon of fixed answers.
+type backend struct {
+	err   error
+	pings []time.Duration // in turn, over and over; 0 is a lost one
+	n     int
+}
+
+func (b *backend) Status() (ctl.Status, error) {
+	return ctl.Status{
+		Version: "v0.1.0", PID: 4711, Uptime: 90 * time.Second, Instance: 0xabc, Socket: "/run/rdsd/rdsd.sock", Stats: "/run/rdsd/rdsd.sock.stats",
+		Listen:     []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:18634")},
+		CRC:        "auto",
+		Transports: []ctl.Choice{{Name: "soft", Used: true, Why: "the default"}, {Name: "ibv", Why: "built without it"}},
+		Congestion: ctl.Congestion{Wanted: "cubic", Used: "reno", Why: "operation not permitted"},
+		Engine:     ctl.EngineInfo{State: "running", Turns: 10, TurnMean: 1234, TurnP50: 1024, TurnP99: 65536, TurnMax: 1500 * time.Microsecond, Stalls: 1},
+		Counts:     ctl.Counts{Clients: 1, Sockets: 2, Peers: 3, PeersUp: 4, CongestedPorts: 5, Regions: 6, OpsOutstanding: 7},
+		Memory:     ctl.Memory{Registered: 64 << 20, Limit: 4 << 30, Shared: 1536, Pool: 0, Held: 1000},
+		Warnings:   []string{"beware\x1b[31m"},
+		Counters:   ctl.CounterList{{Name: "send_queued", Value: 5}, {Name: "conn_reset", Value: 0}},
+	}, b.err
+}
+
+func (b *backend) Sockets() ([]ctl.SocketInfo, error) {
+	return []ctl.SocketInfo{{Addr: netip.MustParseAddr("127.0.0.1"), Port: 4000, Incarnation: 9, Owner: ctl.Owner{PID: 12, UID: 1000, Name: "a\x1b[2Jb\tc"},
+		SendMessages: 1, SendBytes: 2, RecvBytes: 3, RecvLimit: 4, Congested: true, Ops: 5}}, b.err
+}
+
+func (b *backend) Peers() ([]ctl.PeerInfo, error) {
+	return []ctl.PeerInfo{{Local: netip.MustParseAddr("127.0.0.1"), Remote: netip.MustParseAddr("127.0.0.2"), State: "up",
+		Since: time.Now().Add(-65 * time.Second), Transport: "soft", NextTxSeq: 1 << 63, AckedSeq: 7, RxSeq: 8, QueuedMessages: 1, UnackedMessages: 2,
+		SendCredits: 3, RecvCredits: 4, Resets: 5, Retransmitted: 6, DroppedOps: 9, UnknownOps: 10, Lost: 11}}, b.err
+}
+
+func (b *backend) PeerReset(addr netip.Addr) (int, error) {
+	if addr != netip.MustParseAddr("127.0.0.2") {
+		return 0, fmt.Errorf("%w: no connection to %v", ctl.ErrNotFound, addr)
+	}
+	return 2, b.err
+}
+
+func (b *backend) Ping(ctx context.Context, _ netip.Addr) (time.Duration, error) {
+	if b.err != nil {
+		return 0, b.err
+	}
+	b.n++
+	if rtt := b.pings[(b.n-1)%len(b.pings)]; rtt > 0 {
+		return rtt, nil
+	}
+	return 0, fmt.Errorf("connection is down: %w", context.DeadlineExceeded)
+}
+
+// direct calls a backend without a socket.
+type direct struct {
+	b     *backend
+	admin bool
+}
+
+func (d direct) Call(ctx context.Context, req []byte) ([]byte, error) {
+	return ctl.Serve(ctx, req, d.admin, d.b), ctx.Err()
+}
+func (direct) Close() error { return nil }
+
+func runApp(t *testing.T, c caller, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	a := &app{stdout: &out, stderr: &errs, paths: []string{"/a.sock", "/b.sock"},
+		dial: func(context.Context, string) (caller, error) { return c, nil }}
+	code = a.run(t.Context(), args)
+	return code, out.String(), errs.String()
+}
+
+func TestTables(t *testing.T) {
+	b := &backend{pings: []time.Duration{30 * time.Microsecond, 0, 1500 * time.Microsecond}}
+	for _, tc := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"status"}, `warning: beware?[31m
+daemon      rdsd v0.1.0, pid 4711, up 1m30s, instance 0000000000000abc
+socket      /run/rdsd/rdsd.sock
+listen      127.0.0.1:18634
+transports  soft: yes, the default; ibv: no, built without it
+crc         auto
+congestion  reno; cubic was wanted: operation not permitted
+metrics     off
+statistics  /run/rdsd/rdsd.sock.stats
+engine      running, 10 turns of mean 1.23µs, p50 <1.02µs, p99 <65.54µs, max 1.5ms; 1 stalls
+open        1 clients, 2 sockets (5 congested), 3 peers (4 up), 6 regions, 7 operations
+memory      registered 64 MiB of 4 GiB, shared with clients 1.5 KiB, pools 0 B, held for readers 1000 B
+`},
+		{[]string{"sockets"}, `ADDR       PORT  INCARNATION  PID  UID   NAME      SEND-MSGS  SEND-BYTES  RECV-BYTES  RECV-LIMIT  CONGESTED  OPS
+127.0.0.1  4000  9            12   1000  a?[2Jb?c  1          2           3           4           yes        5
+`},
+		{[]string{"peers", "-o", "table"}, `LOCAL      REMOTE     LANE  STATE  FOR   TRANSPORT  CRC  QUEUED  UNACKED  NEXT-TX              ACKED  RX  CREDITS  RESETS  RETRANS  DROPPED  UNKNOWN  LOST  LAST-ERROR
+127.0.0.1  127.0.0.2  0     up     1m5s  soft       no   1       2        9223372036854775808  7      8   3/4      5       6        9        10       11    none
+`},
+		{[]string{"peer", "reset", "127.0.0.2"}, "127.0.0.2: 2 connection(s) reset\n"},
+		{[]string{"ping", "::ffff:127.0.0.2", "-c", "3", "-i", "0s"}, `reply from 127.0.0.2: seq 1, 30µs
+no reply from 127.0.0.2: seq 2: no answer from 127.0.0.2 within 5s: connection is down: context deadline exceeded
+reply from 127.0.0.2: seq 3, 1.5ms
+127.0.0.2: 3 sent, 2 received; min 30µs, p50 30µs, p99 1.5ms, max 1.5ms
+`},
+	} {
+		code, stdout, stderr := runApp(t, direct{b, true}, tc.args...)
+		if code != exitOK || stdout != tc.want || stderr != "" {
+			t.Errorf("%v: status %d, stderr %q, got\n%s\nwant\n%s", tc.args, code, stderr, stdout, tc.want)
+		}
+	}
+	_, stdout, _ := runApp(t, direct{b, true}, "status", "-counters")
+	if !strings.HasSuffix(stdout, "\n\nCOUNTER      VALUE\nsend_queued  5\n") {
+		t.Errorf("status -counters: %s", stdout)
+	}
+}
+
+// Every verb in JSON: one document of the schema, and nothing else.
+func TestJSON(t *testing.T) {
+	for _, tc := range []struct {
+		args []string
+		kind ctl.Kind
+	}{
+		{[]string{"status", "-o", "json"}, ctl.KindStatus},
+		{[]string{"-o=json", "sockets"}, ctl.KindSockets},
+		{[]string{"--o=json", "peers"}, ctl.KindPeers},
+		{[]string{"peer", "reset", "-o", "json", "127.0.0.2"}, ctl.KindPeerReset},
+		{[]string{"ping", "127.0.0.2", "-o", "json", "-c=2", "-i=0s"}, ctl.KindPingReport},
+	} {
+		b := &backend{pings: []time.Duration{5}}
+		code, stdout, stderr := runApp(t, direct{b, true}, tc.args...)
+		r, err := ctl.Parse([]byte(stdout), tc.kind)
+		if code != exitOK || stderr != "" || err != nil {
+			t.Errorf("%v: status %d, %v, stderr %q, stdout %s", tc.args, code, err, stderr, stdout)
+		}
+		if tc.kind == ctl.KindPingReport && (err != nil || r.PingReport.Received != 2 || len(r.PingReport.Replies) != 2) {
+			t.Errorf("ping: %s", stdout)
+		}
+		// And when it fails: the same envelope, and the message on stderr.
+		b.err = errors.New("the engine\nis gone\x1b")
+		code, stdout, stderr = runApp(t, direct{b, true}, tc.args...)
+		if tc.kind == ctl.KindPingReport {
+			continue // a failed ping is a line of the report: TestPingFails
+		}
+		var e *ctl.Error
+		if _, err := ctl.Parse([]byte(stdout), tc.kind); code != exitFailed || !errors.As(err, &e) || e.Code != ctl.CodeFailed || stderr != "rdsctl: the engine\nis gone?\n" {
+			t.Errorf("%v failing: status %d, %v, stderr %q", tc.args, code, err, stderr)
+		}
+	}
+}
+
+func TestPingFails(t *testing.T) {
+	lost := &backend{pings: []time.Duration{0}}
+	code, stdout, _ := runApp(t, direct{lost, false}, "ping", "127.0.0.9", "-c", "2", "-i", "0s")
+	if code != exitFailed || !strings.HasSuffix(stdout, "127.0.0.9: 2 sent, 0 received\n") {
+		t.Errorf("all lost: status %d, %s", code, stdout)
+	}
+	code, stdout, _ = runApp(t, direct{lost, false}, "ping", "127.0.0.9", "-c", "2", "-i", "0s", "-o", "json")
+	if r, err := ctl.Parse([]byte(stdout), ctl.KindPingReport); code != exitFailed || err != nil || r.PingReport.Replies[1].Error.Code != ctl.CodeTimeout {
+		t.Errorf("all lost, JSON: status %d, %v, %s", code, err, stdout)
+	}
+	nobody := &backend{err: fmt.Errorf("%w: 0.0.0.0 is not a host's address", ctl.ErrNotFound)}
+	code, stdout, stderr := runApp(t, direct{nobody, false}, "ping", "0.0.0.0")
+	if code != exitFailed || stdout != "" || stderr != "rdsctl: not found: 0.0.0.0 is not a host's address\n" {
+		t.Errorf("nobody: status %d, %q, %q", code, stdout, stderr)
+	}
+}
+
+// An endless ping ends with its summary when it is interrupted.
+func TestPingInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	b := &backend{pings: []time.Duration{7}}
+	var out, errs bytes.Buffer
+	a := &app{stdout: &out, stderr: &errs, paths: []string{"/a"}, dial: func(context.Context, string) (caller, error) {
+		return interrupting{direct{b, false}, b, cancel}, nil
+	}}
+	if code := a.run(ctx, []string{"ping", "127.0.0.2", "-i", "0s"}); code != exitOK {
+		t.Errorf("status %d", code)
+	}
+	if !strings.HasSuffix(out.String(), "127.0.0.2: 3 sent, 3 received; min 7ns, p50 7ns, p99 7ns, max 7ns\n") || errs.Len() != 0 {
+		t.Errorf("stdout %s, stderr %s", &out, &errs)
+	}
+}
+
+// interrupting cancels during the fourth call.
+type interrupting struct {
+	direct
+	b      *backend
+	cancel func()
+}
+
+func (i interrupting) Call(ctx context.Context, req []byte) ([]byte, error) {
+	if i.b.n == 3 {
+		i.cancel()
+		return nil, ctx.Err()
+	}
+	return i.direct.Call(ctx, req)
+}
+
+func TestNotAdmin(t *testing.T) {
+	code, stdout, stderr := runApp(t, direct{&backend{}, false}, "peer", "reset", "127.0.0.2")
+	if code != exitFailed || stdout != "" || stderr != "rdsctl: peer reset: only root and the daemon's own user may do that\n" {
+		t.Errorf("status %d, %q, %q", code, stdout, stderr)
+	}
+	code, _, stderr = runApp(t, direct{&backend{}, true}, "peer", "reset", "127.0.0.3")
+	if code != exitFailed || stderr != "rdsctl: not found: no connection to 127.0.0.3\n" {
+		t.Errorf("status %d, %q", code, stderr)
+	}
+}
+
+func TestUsageErrors(t *testing.T) {
+	const there = "there are: status, sockets, peers, ping, peer reset (more: rdsctl help)\n"
+	for _, tc := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "rdsctl: no verb; " + there},
+		{[]string{"socket"}, `rdsctl: unknown verb "socket"; ` + there},
+		{[]string{"help", "x"}, `rdsctl: unknown verb "x"; ` + there},
+		{[]string{"peer"}, "rdsctl: peer: want rdsctl peer reset ADDR\n"},
+		{[]string{"peer", "drop", "::1"}, "rdsctl: peer: want rdsctl peer reset ADDR\n"},
+		{[]string{"peer", "reset"}, "rdsctl: peer reset: ADDR is missing; usage: rdsctl peer reset ADDR\n"},
+		{[]string{"peer", "reset", "host"}, "rdsctl: peer reset: \"host\" is not an IP address\n"},
+		{[]string{"ping", "127.0.0.1", "127.0.0.2"}, "rdsctl: ping takes one argument, \"127.0.0.2\" is one too many\n"},
+		{[]string{"ping", "127.0.0.1", "-c", "-1"}, "rdsctl: ping: -c and -i are not negative\n"},
+		{[]string{"peers", "all"}, "rdsctl: peers takes no argument, \"all\" is one too many\n"},
+		{[]string{"-v", "peers"}, "rdsctl: flag provided but not defined: -v; flags here: -o -socket -timeout\n"},
+		{[]string{"ping", "::1", "-n", "3"}, "rdsctl: ping: flag provided but not defined: -n; flags here: -c -i -o -socket -timeout\n"},
+		{[]string{"peers", "-o", "yaml"}, "rdsctl: peers: invalid value \"yaml\" for flag -o: want table or json; flags here: -o -socket -timeout\n"},
+		{[]string{"peers", "-timeout", "0s"}, "rdsctl: peers: -timeout 0s is not positive\n"},
+		{[]string{"status", "-stats", "/x"}, "rdsctl: status: -stats is for -offline\n"},
+	} {
+		code, stdout, stderr := runApp(t, nil, tc.args...)
+		if code != exitUsage || stdout != "" || stderr != tc.want {
+			t.Errorf("%v: status %d, stdout %q\ngot  %swant %s", tc.args, code, stdout, stderr, tc.want)
+		}
+	}
+}
+
+func TestHelp(t *testing.T) {
+	for _, args := range [][]string{{"help"}, {"-h"}, {"--help"}} {
+		code, stdout, stderr := runApp(t, nil, args...)
+		if code != exitOK || stderr != "" {
+			t.Errorf("%v: status %d, %q", args, code, stderr)
+		}
+		for _, v := range verbs() {
+			if !strings.Contains(stdout, "  "+v.name+" ") || !strings.Contains(stdout, v.summary) {
+				t.Errorf("%v does not tell about %s", args, v.name)
+			}
+		}
+	}
+	for _, args := range [][]string{{"help", "ping"}, {"ping", "-h"}} {
+		code, stdout, stderr := runApp(t, nil, args...)
+		if code != exitOK || stderr != "" || !strings.HasPrefix(stdout, "usage: rdsctl ping ADDR [flags]\n") || !strings.Contains(stdout, "-c count") {
+			t.Errorf("%v: status %d, %q, %q", args, code, stdout, stderr)
+		}
+	}
+}
+
+func TestNoDaemon(t *testing.T) {
+	errOf := map[string]error{
+		"/a.sock": &fs.PathError{Op: "dial", Path: "/a.sock", Err: syscall.ENOENT},
+		"/b.sock": fmt.Errorf("dial: %w", syscall.ECONNREFUSED),
+		"/c.sock": fmt.Errorf("dial: %w", syscall.EACCES),
+		"/d.sock": errors.New("odd"),
+	}
+	for _, tc := range []struct {
+		paths []string
+		code  int
+		want  string
+	}{
+		{[]string{"/a.sock", "/b.sock"}, exitNoDaemon, "rdsctl: no daemon is running; tried:\n  /a.sock: no such file\n  /b.sock: left by a daemon that is gone\n" +
+			"start rdsd, or name its control socket with --socket PATH or RDSD_SOCKET\n"},
+		{[]string{"/c.sock"}, exitFailed, "rdsctl: /c.sock: permission denied; the daemon's socket_mode says who may connect\n"},
+		{[]string{"/a.sock", "/d.sock"}, exitFailed, "rdsctl: /d.sock: odd\n"},
+	} {
+		for _, args := range [][]string{{"peers"}, {"ping", "::1"}} {
+			var out, errs bytes.Buffer
+			a := &app{stdout: &out, stderr: &errs, paths: tc.paths, dial: func(_ context.Context, path string) (caller, error) { return nil, errOf[path] }}
+			if code := a.run(t.Context(), append(args, "-o", "json")); code != tc.code || errs.String() != tc.want {
+				t.Errorf("%v: status %d, want %d\ngot  %swant %s", tc.paths, code, tc.code, &errs, tc.want)
+			}
+			var r ctl.Response
+			if err := json.Unmarshal(out.Bytes(), &r); err != nil || r.Error == nil || (r.Error.Code == ctl.CodeNoDaemon) != (tc.code == exitNoDaemon) {
+				t.Errorf("%v: JSON %s (%v)", tc.paths, &out, err)
+			}
+		}
+	}
+}
+
+// silent never answers.
+type silent struct{}
+
+func (silent) Call(ctx context.Context, _ []byte) ([]byte, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+func (silent) Close() error { return nil }
+
+func TestStuckDaemon(t *testing.T) {
+	code, _, stderr := runApp(t, silent{}, "peers", "-timeout", "1ms")
+	if code != exitFailed || stderr != "rdsctl: the daemon did not answer within 1ms; rdsctl status --offline shows whether it is stuck\n" {
+		t.Errorf("status %d, %q", code, stderr)
+	}
+}
+
+func TestOffline(t *testing.T) {
+	sock := filepath.Join(t.TempDir(), "x.sock")
+	code, _, stderr := runApp(t, nil, "status", "-offline", "-socket", sock)
+	if code != exitNoDaemon || !strings.Contains(stderr, "no daemon is running; tried:\n  "+sock+".stats: no such file\n") {
+		t.Errorf("nothing there: status %d, %q", code, stderr)
+	}
+
+	f, err := stats.Create(config.StatsPath(sock))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := stats.NewBlock(f.Mem(), stats.Info{PID: 4711, Instance: 0xabc, Start: time.Now().UnixNano()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.C[stats.Sockets] = 12
+	b.SetState(stats.Running)
+	b.Publish(time.Now().Add(-time.Minute).UnixNano())
+	code, stdout, stderr := runApp(t, nil, "status", "-offline", "-socket", sock)
+	if code != exitOK || stderr != "" || !strings.Contains(stdout, "warning: the engine has not turned for 1m0") ||
+		!strings.Contains(stdout, "pid 4711") || !strings.Contains(stdout, "12 sockets") || strings.Contains(stdout, "listen") {
+		t.Errorf("stuck: status %d, %q\n%s", code, stderr, stdout)
+	}
+	code, stdout, _ = runApp(t, nil, "status", "-offline", "-stats", sock+".stats", "-o", "json")
+	if r, err := ctl.Parse([]byte(stdout), ctl.KindStatus); code != exitOK || err != nil || !r.Status.Offline || r.Status.Counts.Sockets != 12 {
+		t.Errorf("JSON: status %d, %v, %s", code, err, stdout)
+	}
+
+	// The daemon dies: its lock is gone, its file is not.
+	dead := sock + ".dead"
+	data, err := os.ReadFile(config.StatsPath(sock))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(dead, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr = runApp(t, nil, "status", "-offline", "-stats", dead)
+	if code != exitNoDaemon || stderr != "" || !strings.HasPrefix(stdout, "warning: the daemon (pid 4711) is gone; these are its last figures\ndaemon ") ||
+		!strings.Contains(stdout, "stopped, ") {
+		t.Errorf("dead: status %d, %q\n%s", code, stderr, stdout)
+	}
+
+	if err := os.WriteFile(dead, []byte("garbage"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr = runApp(t, nil, "status", "-offline", "-stats", dead)
+	if code != exitFailed || stdout != "" || !strings.Contains(stderr, "not a statistics mapping") {
+		t.Errorf("garbage: status %d, %q, %q", code, stdout, stderr)
+	}
+}
+
+func TestText(t *testing.T) {
+	for n, want := range map[uint64]string{0: "0 B", 1023: "1023 B", 1024: "1 KiB", 1536: "1.5 KiB", 1 << 30: "1 GiB", 1<<64 - 1: "16 EiB"} {
+		if got := bytesText(n); got != want {
+			t.Errorf("%d bytes: %q, want %q", n, got, want)
+		}
+	}
+	for d, want := range map[time.Duration]string{999: "999ns", 1999: "2µs", 31415: "31.42µs", 1234567: "1.23ms", 90 * time.Second: "1m30s"} {
+		if got := short(d); got != want {
+			t.Errorf("%d ns: %q, want %q", d, got, want)
+		}
+	}
+	now := time.Unix(100, 0)
+	for since, want := range map[time.Time]string{{}: "never", now: "0s", now.Add(time.Hour): "0s", now.Add(-1500 * time.Millisecond): "1.5s", now.Add(-61400 * time.Millisecond): "1m1s"} {
+		if got := ago(since, now); got != want {
+			t.Errorf("since %v: %q, want %q", since, got, want)
+		}
+	}
+}

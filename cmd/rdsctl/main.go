@@ -1,0 +1,47 @@
+// Rdsctl asks a running rdsd what it does, and resets connections.
+//
+// Data goes to standard output, messages to standard error. Tables are for
+// people and may change; -o json is schema rdsd.v1 and only grows.
+//
+// Exit status: 0 done; 1 failed; 2 wrong usage; 3 no daemon is running (also:
+// status --offline found only what a daemon that is gone left).
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/rdsd/rdsd/internal/config"
+)
+
+// Exit statuses.
+const (
+	exitOK       = 0
+	exitFailed   = 1
+	exitUsage    = 2
+	exitNoDaemon = 3
+)
+
+// app is one run of the program and what it sees of the world.
+type app struct {
+	stdout, stderr io.Writer
+	paths          []string // control sockets to try
+	dial           func(ctx context.Context, path string) (caller, error)
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	a := &app{
+		stdout: os.Stdout,
+		stderr: os.Stderr,
+		paths:  config.SocketPaths(os.Getuid(), os.Getenv),
+		dial:   dial,
+	}
+	code := a.run(ctx, os.Args[1:])
+	stop()
+	os.Exit(code)
+}

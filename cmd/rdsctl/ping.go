@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/ctl"
+)
+
+func pingVerb(fs *flag.FlagSet) action {
+	n := fs.Int("c", 0, "`count` of pings, 0 = until interrupted")
+	interval := fs.Duration("i", time.Second, "`time` between pings")
+	return func(ctx context.Context, a *app, o *options, arg string) int {
+		addr, code := a.address("ping", arg)
+		if code != exitOK {
+			return code
+		}
+		if *n < 0 || *interval < 0 {
+			fmt.Fprintln(a.stderr, "rdsctl: ping: -c and -i are not negative")
+			return exitUsage
+		}
+		c, err := a.connect(ctx)
+		if err != nil {
+			return a.fail(o, ctl.KindPingReport, err)
+		}
+		defer c.Close()
+		p := &pinger{app: a, o: o, c: c, report: ctl.PingReport{Addr: addr, Replies: []ctl.PingReply{}}}
+		if err := p.run(ctx, *n, *interval); err != nil {
+			return a.fail(o, ctl.KindPingReport, err)
+		}
+		return p.finish()
+	}
+}
+
+// pinger sends one ping at a time and keeps the score.
+type pinger struct {
+	*app
+	o      *options
+	c      caller
+	report ctl.PingReport
+}
+
+// run pings n times, for ever if n is 0, until ctx ends. An error is one that
+// the next ping would meet as well.
+func (p *pinger) run(ctx context.Context, n int, interval time.Duration) error {
+	tick := time.NewTimer(0)
+	defer tick.Stop()
+	for seq := 1; n == 0 || seq <= n; seq++ {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		tick.Reset(interval)
+		if err := p.one(ctx, seq); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *pinger) one(ctx context.Context, seq int) error {
+	addr := p.report.Addr
+	// The daemon answers by itself when the peer does not; only a stuck
+	// daemon lets the call run into its own, later time-out.
+	o := *p.o
+	o.timeout += time.Second
+	_, resp, err := call(ctx, p.c, &o, ctl.Request{Kind: ctl.KindPing, Addr: addr, Timeout: min(p.o.timeout, ctl.MaxPingTimeout)})
+	failure, answered := errors.AsType[*ctl.Error](err)
+	switch {
+	case ctx.Err() != nil && err != nil:
+		return nil // interrupted: not a lost ping
+	case err == nil:
+		p.report.Add(ctl.PingReply{Seq: seq, RTT: resp.Ping.RTT})
+		p.say("reply from %v: seq %d, %s", addr, seq, short(resp.Ping.RTT))
+	case answered && (failure.Code == ctl.CodeTimeout || failure.Code == ctl.CodeFailed):
+		p.report.Add(ctl.PingReply{Seq: seq, Error: failure})
+		p.say("no reply from %v: seq %d: %s", addr, seq, cell(failure.Message, "no reason given"))
+	default:
+		return err
+	}
+	return nil
+}
+
+func (p *pinger) say(format string, args ...any) {
+	if p.o.output == "table" {
+		fmt.Fprintf(p.stdout, format+"\n", args...)
+	}
+}
+
+// finish prints the summary; the exit status is 0 if anything came back.
+func (p *pinger) finish() int {
+	r := &p.report
+	r.Summarize()
+	code := exitOK
+	if r.Received == 0 {
+		code = exitFailed
+	}
+	if p.o.output == "json" {
+		return max(code, p.printJSON(&ctl.Response{Schema: ctl.Schema, Kind: ctl.KindPingReport, PingReport: r}))
+	}
+	fmt.Fprintf(p.stdout, "%v: %d sent, %d received", r.Addr, r.Sent, r.Received)
+	if r.Received > 0 {
+		fmt.Fprintf(p.stdout, "; min %s, p50 %s, p99 %s, max %s", short(r.Min), short(r.P50), short(r.P99), short(r.Max))
+	}
+	fmt.Fprintln(p.stdout)
+	return code
+}

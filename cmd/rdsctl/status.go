@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/stats"
+)
+
+func statusVerb(fs *flag.FlagSet) action {
+	offline := fs.Bool("offline", false, "read the statistics mapping instead of asking: works while the daemon is stuck, and after it died")
+	path := fs.String("stats", "", "statistics mapping for -offline (default: the control socket's `path` with .stats appended)")
+	counters := fs.Bool("counters", false, "also list the counters that are not 0")
+	return func(ctx context.Context, a *app, o *options, _ string) int {
+		if *path != "" && !*offline {
+			fmt.Fprintln(a.stderr, "rdsctl: status: -stats is for -offline")
+			return exitUsage
+		}
+		show := func(r *ctl.Response) { showStatus(a.stdout, r.Status, *counters) }
+		if *offline {
+			return a.offlineStatus(o, *path, show)
+		}
+		return a.ask(ctx, o, ctl.Request{Kind: ctl.KindStatus}, show)
+	}
+}
+
+// offlineStatus reads the first mapping there is.
+func (a *app) offlineStatus(o *options, path string, show func(*ctl.Response)) int {
+	paths := []string{path}
+	if path == "" {
+		paths = nil
+		for _, p := range a.paths {
+			paths = append(paths, config.StatsPath(p))
+		}
+	}
+	none := &errNoDaemon{}
+	for _, p := range paths {
+		m, err := stats.Open(p)
+		if errors.Is(err, fs.ErrNotExist) {
+			none.tried = append(none.tried, p+": no such file")
+			continue
+		}
+		if err != nil {
+			return a.fail(o, ctl.KindStatus, err)
+		}
+		defer m.Close()
+		s := &ctl.Status{Offline: true, Stats: p}
+		snap := m.Snapshot()
+		code := exitOK
+		if !m.Live() {
+			// What the engine was doing is no longer the question.
+			snap.State = stats.Stopped
+			s.Warnings = append(s.Warnings, fmt.Sprintf("the daemon (pid %d) is gone; these are its last figures", snap.PID))
+			code = exitNoDaemon
+		}
+		r := &ctl.Response{Schema: ctl.Schema, Kind: ctl.KindStatus, Status: s}
+		s.Fill(&snap, time.Now())
+		s.Normalize()
+		if o.output == "json" {
+			return max(code, a.printJSON(r))
+		}
+		show(r)
+		return code
+	}
+	return a.fail(o, ctl.KindStatus, none)
+}
+
+func showStatus(w io.Writer, s *ctl.Status, counters bool) {
+	for _, warning := range s.Warnings {
+		fmt.Fprintf(w, "warning: %s\n", printable(warning))
+	}
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(tw, "%s\t%s\n", name, fmt.Sprintf(format, args...))
+	}
+	version := cell(s.Version, "of unknown version")
+	if s.Offline {
+		version = "(from the statistics mapping)"
+	}
+	line("daemon", "rdsd %s, pid %d, up %v, instance %v", version, s.PID, s.Uptime.Round(time.Second), s.Instance)
+	if !s.Offline {
+		line("socket", "%s", s.Socket)
+		line("listen", "%s", joined(s.Listen))
+		line("transports", "%s", transports(s.Transports))
+		line("crc", "%s", s.CRC)
+		line("congestion", "%s", congestion(s.Congestion))
+		line("metrics", "%s", cell(s.Metrics, "off"))
+	}
+	line("statistics", "%s", s.Stats)
+	e := &s.Engine
+	line("engine", "%s, %d turns of mean %s, p50 <%s, p99 <%s, max %s; %d stalls", e.State, e.Turns,
+		short(e.TurnMean), short(e.TurnP50), short(e.TurnP99), short(e.TurnMax), e.Stalls)
+	c := &s.Counts
+	line("open", "%d clients, %d sockets (%d congested), %d peers (%d up), %d regions, %d operations",
+		c.Clients, c.Sockets, c.CongestedPorts, c.Peers, c.PeersUp, c.Regions, c.OpsOutstanding)
+	m := &s.Memory
+	limit := ""
+	if m.Limit > 0 {
+		limit = " of " + bytesText(m.Limit)
+	}
+	line("memory", "registered %s%s, shared with clients %s, pools %s, held for readers %s",
+		bytesText(m.Registered), limit, bytesText(m.Shared), bytesText(m.Pool), bytesText(m.Held))
+	tw.Flush()
+	if counters {
+		showCounters(w, s.Counters)
+	}
+}
+
+func showCounters(w io.Writer, list ctl.CounterList) {
+	var rows [][]string
+	for _, c := range list {
+		if c.Value != 0 {
+			rows = append(rows, []string{printable(c.Name), count(c.Value)})
+		}
+	}
+	fmt.Fprintln(w)
+	table(w, []string{"COUNTER", "VALUE"}, rows)
+}
+
+func transports(list []ctl.Choice) string {
+	var parts []string
+	for _, t := range list {
+		part := t.Name + ": " + yesNo(t.Used)
+		if t.Why != "" {
+			part += ", " + t.Why
+		}
+		parts = append(parts, printable(part))
+	}
+	return cell(strings.Join(parts, "; "), "none")
+}
+
+func congestion(c ctl.Congestion) string {
+	if c.Why == "" {
+		return cell(c.Used, "unknown")
+	}
+	return fmt.Sprintf("%s; %s was wanted: %s", cell(c.Used, "unknown"), c.Wanted, printable(c.Why))
+}
+
+func joined[T fmt.Stringer](list []T) string {
+	var parts []string
+	for _, v := range list {
+		parts = append(parts, v.String())
+	}
+	return cell(strings.Join(parts, ", "), "nothing")
+}
