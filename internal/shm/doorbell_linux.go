@@ -19,6 +19,9 @@ import (
 // and each side holds only its own.
 type Doorbell struct {
 	Recv, Send int // -1 when closed or handed over
+	// A second Send end, so that a ringer who closes his does not leave Recv
+	// polling "hung up" for ever.
+	keep int
 }
 
 // NewDoorbell makes a doorbell, both ends close-on-exec and non-blocking.
@@ -27,12 +30,19 @@ func NewDoorbell() (*Doorbell, error) {
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
 		return nil, fmt.Errorf("doorbell: %w", explain("pipe2", err))
 	}
-	return &Doorbell{Recv: p[0], Send: p[1]}, nil
+	keep, err := unix.FcntlInt(uintptr(p[1]), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		unix.Close(p[0])
+		unix.Close(p[1])
+		return nil, fmt.Errorf("doorbell: %w", explain("dup", err))
+	}
+	return &Doorbell{Recv: p[0], Send: p[1], keep: keep}, nil
 }
 
-// Close closes the ends that are still here.
+// Close closes the ends that are still here. Whoever set one to -1 has taken it
+// over.
 func (d *Doorbell) Close() error {
-	return errors.Join(closeFD(&d.Recv), closeFD(&d.Send))
+	return errors.Join(closeFD(&d.Recv), closeFD(&d.Send), closeFD(&d.keep))
 }
 
 // closeFD closes *fd, once.

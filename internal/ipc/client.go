@@ -1,0 +1,282 @@
+package ipc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+)
+
+// Control is the client's side of a session.
+type Control interface {
+	// Call sends a request with descriptors, which stay the caller's, and
+	// waits for the answer and the descriptors that come with it, which are
+	// the caller's then. Any number of goroutines may call. An Err answer is
+	// returned as the error, a *Err. When the session ends before the answer,
+	// the error is Reason's, ErrGone or net.ErrClosed.
+	Call(req Request, fds []int) (Response, []int, error)
+	// Close ends the session.
+	Close() error
+	// Gone is closed when the session has ended.
+	Gone() <-chan struct{}
+	// Reason says why the session ended: a *SessionError with the daemon's
+	// words, an ErrProtocol, net.ErrClosed after Close; nil if the daemon said
+	// nothing, or while the session lives.
+	Reason() error
+}
+
+// Client is a Control over a unix socket.
+type Client struct {
+	conn *Conn
+	gone chan struct{}
+
+	mu      sync.Mutex
+	next    uint32
+	pending map[uint32]chan *Message // buffered: the reader never waits
+	ended   bool
+	reason  error
+}
+
+var _ Control = (*Client)(nil)
+
+// Dial connects to the daemon at path. Errors name the path; ENOENT: no such
+// file; ECONNREFUSED: nobody listens there any more; EACCES.
+func Dial(ctx context.Context, path string) (*Client, error) {
+	conn, err := dialConn(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	return NewClient(conn), nil
+}
+
+func dialConn(ctx context.Context, path string) (*Conn, error) {
+	if err := checkPath(path); err != nil {
+		return nil, err
+	}
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "unixpacket", path)
+	if err != nil {
+		return nil, fmt.Errorf("control socket: %w", err)
+	}
+	return NewConn(c.(*net.UnixConn))
+}
+
+// NewClient takes conn over and starts to receive.
+func NewClient(conn *Conn) *Client {
+	c := &Client{conn: conn, gone: make(chan struct{}), pending: map[uint32]chan *Message{}}
+	go c.receive()
+	return c
+}
+
+// Call implements Control.
+func (c *Client) Call(req Request, fds []int) (Response, []int, error) {
+	var resp Response
+	var got []int
+	err := c.exchange(req, fds, func(m *Message) (bool, error) {
+		var is bool
+		if resp, is = m.Body.(Response); !is {
+			return false, protocolError("%v in answer to %v", m.Body.Type(), req.Type())
+		}
+		got = m.FDs
+		return true, nil
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return resp, got, nil
+}
+
+// CallJSON makes a Ctl request and returns the whole answer. The session must
+// have been opened as RoleCtl.
+func (c *Client) CallJSON(req []byte) ([]byte, error) {
+	var answer []byte
+	err := c.exchange(&Ctl{JSON: req}, nil, func(m *Message) (bool, error) {
+		p, is := m.Body.(*CtlPart)
+		if !is {
+			return false, protocolError("%v in answer to Ctl", m.Body.Type())
+		}
+		if len(answer)+len(p.JSON) > MaxCtl {
+			return false, protocolError("answer to Ctl longer than %d bytes", MaxCtl)
+		}
+		answer = append(answer, p.JSON...)
+		return p.Last, nil
+	})
+	return answer, err
+}
+
+// exchange sends a request and gives its answers to take, until that is done.
+func (c *Client) exchange(req Request, fds []int, take func(*Message) (done bool, err error)) error {
+	id, ch, err := c.register()
+	if err != nil {
+		return err
+	}
+	defer c.unregister(id)
+	if err := c.conn.Send(id, req, fds...); err != nil {
+		if !isGone(err) && !errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		// Whatever the daemon said before it closed is the better reason.
+		<-c.gone
+		return c.endError()
+	}
+	for {
+		select {
+		case m := <-ch:
+			done, err := c.answer(m, take)
+			if done || err != nil {
+				return err
+			}
+		case <-c.gone:
+			// The answer may have come just before the end.
+			select {
+			case m := <-ch:
+				if done, err := c.answer(m, take); done || err != nil {
+					return err
+				}
+			default:
+			}
+			return c.endError()
+		}
+	}
+}
+
+// answer handles what every request can be answered with.
+func (c *Client) answer(m *Message, take func(*Message) (bool, error)) (done bool, err error) {
+	if e, is := m.Body.(*Err); is {
+		return true, e
+	}
+	if ok, is := m.Body.(*HelloOK); is {
+		if err := ok.Check(); err != nil {
+			m.CloseFDs()
+			return true, err
+		}
+	}
+	done, err = take(m)
+	if err != nil {
+		m.CloseFDs()
+		c.end(err)
+	}
+	return done, err
+}
+
+func (c *Client) register() (uint32, chan *Message, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return 0, nil, c.endErrorLocked()
+	}
+	for {
+		c.next++
+		if _, used := c.pending[c.next]; !used && c.next != 0 {
+			break
+		}
+	}
+	// Parts of a long answer queue up here; a daemon that sends more than
+	// MaxCtl allows ends the session.
+	ch := make(chan *Message, MaxCtl/maxCtlPart+1)
+	c.pending[c.next] = ch
+	return c.next, ch, nil
+}
+
+func (c *Client) unregister(id uint32) {
+	c.mu.Lock()
+	ch := c.pending[id]
+	delete(c.pending, id)
+	c.mu.Unlock()
+	for {
+		select {
+		case m := <-ch:
+			m.CloseFDs()
+		default:
+			return
+		}
+	}
+}
+
+// receive takes the daemon's frames until the end.
+func (c *Client) receive() {
+	for {
+		m, err := c.conn.Recv()
+		if err != nil {
+			if isGone(err) {
+				err = nil
+			}
+			c.end(err)
+			return
+		}
+		if err := c.dispatch(m); err != nil {
+			m.CloseFDs()
+			c.end(err)
+			return
+		}
+	}
+}
+
+// dispatch gives m to who waits for it. An error ends the session.
+func (c *Client) dispatch(m *Message) error {
+	switch b := m.Body.(type) {
+	case *Goodbye:
+		return &SessionError{b.Text}
+	case *Err:
+		if m.ID == 0 { // not even Hello was heard
+			return b
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ch := c.pending[m.ID]
+	if ch == nil {
+		return protocolError("%v answers request %d, which is not there", m.Body.Type(), m.ID)
+	}
+	select {
+	case ch <- m:
+		return nil
+	default:
+		return protocolError("too many answers to request %d", m.ID)
+	}
+}
+
+// end ends the session, once.
+func (c *Client) end(reason error) {
+	c.mu.Lock()
+	first := !c.ended
+	if first {
+		c.ended, c.reason = true, reason
+	}
+	c.mu.Unlock()
+	if first {
+		c.conn.Close()
+		close(c.gone)
+	}
+}
+
+// Close implements Control.
+func (c *Client) Close() error {
+	c.end(net.ErrClosed)
+	return nil
+}
+
+// Gone implements Control.
+func (c *Client) Gone() <-chan struct{} { return c.gone }
+
+// Reason implements Control.
+func (c *Client) Reason() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.reason
+}
+
+// endError is what calls fail with after the end.
+func (c *Client) endError() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.endErrorLocked()
+}
+
+func (c *Client) endErrorLocked() error {
+	if c.reason == nil {
+		return ErrGone
+	}
+	return c.reason
+}

@@ -1,0 +1,199 @@
+package ipc
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// sendTimeout bounds a Send to a process that does not read.
+const sendTimeout = 10 * time.Second
+
+// Message is a frame as it arrived.
+type Message struct {
+	ID   uint32
+	Body Body
+	FDs  []int // the receiver's to close
+}
+
+// CloseFDs closes the descriptors that are left (not -1).
+func (m *Message) CloseFDs() { closeFDs(m.FDs) }
+
+func closeFDs(fds []int) {
+	for i, fd := range fds {
+		if fd >= 0 {
+			unix.Close(fd)
+			fds[i] = -1
+		}
+	}
+}
+
+// Cred is who is at the other end, as the kernel recorded it when the
+// connection was made.
+type Cred struct {
+	PID      int
+	UID, GID uint32
+}
+
+// Conn is one control connection. One goroutine receives; any may send.
+type Conn struct {
+	c    *net.UnixConn
+	peer Cred
+	buf  []byte
+	oob  []byte
+}
+
+// NewConn takes c, a connected SOCK_SEQPACKET socket, over.
+func NewConn(c *net.UnixConn) (*Conn, error) {
+	cred, err := peerCred(c)
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return &Conn{c: c, peer: cred, buf: make([]byte, MaxFrame), oob: make([]byte, unix.CmsgSpace(MaxFDs*4))}, nil
+}
+
+func peerCred(c *net.UnixConn) (Cred, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return Cred{}, err
+	}
+	var u *unix.Ucred
+	var sockErr error
+	if err := raw.Control(func(fd uintptr) {
+		u, sockErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return Cred{}, err
+	}
+	if sockErr != nil {
+		return Cred{}, os.NewSyscallError("getsockopt SO_PEERCRED", sockErr)
+	}
+	return Cred{PID: int(u.Pid), UID: u.Uid, GID: u.Gid}, nil
+}
+
+// Peer is who is at the other end.
+func (c *Conn) Peer() Cred { return c.peer }
+
+// Close closes the connection; a Recv that waits ends with net.ErrClosed.
+func (c *Conn) Close() error { return c.c.Close() }
+
+// SetReadDeadline bounds Recv, the zero time does not. After it Recv fails with
+// os.ErrDeadlineExceeded.
+func (c *Conn) SetReadDeadline(t time.Time) error { return c.c.SetReadDeadline(t) }
+
+// Send sends one frame, with descriptors that stay the caller's. It blocks
+// while the other side's queue is full, 10 s at most (os.ErrDeadlineExceeded).
+// EPIPE: the other side has closed.
+func (c *Conn) Send(id uint32, m Body, fds ...int) error {
+	if len(fds) > MaxFDs {
+		return fmt.Errorf("%v with %d descriptors, %d go with one frame: %w", m.Type(), len(fds), MaxFDs, unix.E2BIG)
+	}
+	b := AppendFrame(nil, id, m)
+	if len(b) > MaxFrame {
+		return fmt.Errorf("%v of %d bytes, a frame has %d: %w", m.Type(), len(b), MaxFrame, unix.EMSGSIZE)
+	}
+	var oob []byte
+	if len(fds) > 0 {
+		oob = unix.UnixRights(fds...)
+	}
+	if err := c.c.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
+		return err
+	}
+	_, _, err := c.c.WriteMsgUnix(b, oob, nil)
+	return err
+}
+
+// Recv receives one frame. io.EOF: the other side has closed. ErrProtocol: it
+// sent what is not allowed; the descriptors that came are closed. The
+// connection should be closed after any error.
+func (c *Conn) Recv() (*Message, error) {
+	n, oobn, flags, _, err := c.c.ReadMsgUnix(c.buf, c.oob)
+	if errors.Is(err, unix.ECONNRESET) {
+		// The other side closed without having read everything. What it sent
+		// before is still here, and may say why.
+		n, oobn, flags, _, err = c.c.ReadMsgUnix(c.buf, c.oob)
+	}
+	if err != nil {
+		return nil, err
+	}
+	fds, err := parseFDs(c.oob[:oobn])
+	if err != nil {
+		return nil, err
+	}
+	m, err := c.check(n, flags, fds)
+	if err != nil {
+		closeFDs(fds)
+	}
+	return m, err
+}
+
+// check parses the frame in buf and compares what came with it with what is
+// allowed.
+func (c *Conn) check(n, flags int, fds []int) (*Message, error) {
+	switch {
+	case n == 0:
+		return nil, io.EOF
+	case flags&unix.MSG_TRUNC != 0:
+		return nil, protocolError("frame longer than %d bytes", MaxFrame)
+	}
+	id, body, err := ParseFrame(c.buf[:n])
+	switch {
+	case err != nil:
+		return nil, err
+	case len(fds) > body.Type().maxFDs():
+		return nil, protocolError("%v with %d descriptors", body.Type(), len(fds))
+	case flags&unix.MSG_CTRUNC != 0:
+		// The kernel drops those for which the process has no room.
+		return nil, fmt.Errorf("%v lost descriptors on the way: %w: raise ulimit -n (LimitNOFILE=)", body.Type(), unix.EMFILE)
+	}
+	return &Message{ID: id, Body: body, FDs: fds}, nil
+}
+
+// parseFDs collects the descriptors of all control messages.
+func parseFDs(oob []byte) ([]int, error) {
+	if len(oob) == 0 {
+		return nil, nil
+	}
+	scms, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil, protocolError("control message: %v", err)
+	}
+	var fds []int
+	for i := range scms {
+		if more, err := unix.ParseUnixRights(&scms[i]); err == nil {
+			fds = append(fds, more...)
+		}
+	}
+	return fds, nil
+}
+
+// SendErr answers request id with err: its text, and the errno found in it or
+// EIO.
+func (c *Conn) SendErr(id uint32, err error) error {
+	return c.Send(id, &Err{Errno: uint32(errnoOf(err)), Text: err.Error()})
+}
+
+// SendJSON answers the Ctl request id, in parts. EMSGSIZE above MaxCtl.
+func (c *Conn) SendJSON(id uint32, json []byte) error {
+	if len(json) > MaxCtl {
+		return fmt.Errorf("answer of %d bytes, at most %d: %w", len(json), MaxCtl, unix.EMSGSIZE)
+	}
+	for len(json) > maxCtlPart {
+		if err := c.Send(id, &CtlPart{JSON: json[:maxCtlPart]}); err != nil {
+			return err
+		}
+		json = json[maxCtlPart:]
+	}
+	return c.Send(id, &CtlPart{Last: true, JSON: json})
+}
+
+// isGone reports whether err of Send or Recv means that the other side closed.
+func isGone(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
+}

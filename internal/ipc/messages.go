@@ -1,0 +1,366 @@
+package ipc
+
+import (
+	"fmt"
+	"net/netip"
+	"syscall"
+
+	"github.com/rdsd/rdsd/internal/shm"
+)
+
+// Type of a frame.
+type Type uint16
+
+// Frame types.
+const (
+	TypeHello      Type = 1
+	TypeHelloOK    Type = 2
+	TypeBind       Type = 3
+	TypeBindOK     Type = 4
+	TypeCloseSock  Type = 5
+	TypeSetRcvBuf  Type = 6
+	TypeAlloc      Type = 7
+	TypeAllocOK    Type = 8
+	TypeFree       Type = 9
+	TypeRegister   Type = 10
+	TypeRegisterOK Type = 11
+	TypeExpose     Type = 12
+	TypeRelease    Type = 13
+	TypeGrowSend   Type = 14
+	TypeGrowSendOK Type = 15
+	TypeOK         Type = 16
+	TypeErr        Type = 17
+	TypeGoodbye    Type = 18
+	TypeCtl        Type = 19
+	TypeCtlPart    Type = 20
+)
+
+// Body of a frame. The types of this package are all there are.
+type Body interface {
+	Type() Type
+	append(b []byte) []byte
+	parse(r *reader)
+}
+
+// Request is a Body from the client; its doc says what answers it.
+type Request interface {
+	Body
+	request()
+}
+
+// Response is a Body from the daemon.
+type Response interface {
+	Body
+	response()
+}
+
+// Role of a connection.
+type Role uint32
+
+// Roles.
+const (
+	RoleClient Role = 1 // a process with sockets: gets shared memory
+	RoleCtl    Role = 2 // rdsctl: Ctl requests only, no descriptors
+)
+
+// Hello opens a session. Answer: HelloOK, with the descriptors of HelloFDs for
+// RoleClient. A daemon of another version answers Err EPROTONOSUPPORT naming
+// both.
+type Hello struct {
+	Version  uint32 // 0 stands for this package's; of another version nothing else is read
+	Features uint64 // bits the client can use
+	Role     Role
+	Name     string     // of the process, for rdsctl and logs; up to MaxName bytes without NUL
+	Params   shm.Params // wanted; zero: the daemon's defaults
+}
+
+// HelloOK accepts a session.
+type HelloOK struct {
+	Version    uint32 // as in Hello
+	Features   uint64 // bits both know
+	Instance   uint64 // of the daemon, random per start
+	MaxSockets uint32
+	MaxBuffers uint32
+	MaxMessage uint64     // payload bytes
+	MaxBytes   uint64     // all buffers of this client
+	SpinNs     uint64     // how long a waiting client should spin before it blocks
+	Params     shm.Params // granted
+}
+
+// Bind makes a socket. Answer: BindOK. EADDRINUSE, EADDRNOTAVAIL, EINVAL,
+// EACCES, EMFILE (quota).
+type Bind struct {
+	Addr   netip.Addr
+	Port   uint16 // 0: the daemon chooses
+	RcvBuf uint32 // 0: the default
+}
+
+// BindOK names the socket.
+type BindOK struct {
+	Sock uint32 // index in descriptors
+	Addr netip.Addr
+	Port uint16
+	Inc  uint32 // incarnation
+}
+
+// CloseSock closes a socket. Answer: OK, its port is free then.
+type CloseSock struct{ Sock uint32 }
+
+// SetRcvBuf sets a socket's receive buffer. Answer: OK.
+type SetRcvBuf struct{ Sock, Bytes uint32 }
+
+// Alloc makes a buffer for RDMA. Answer: AllocOK and its memfd. ENOMEM,
+// ENOBUFS (quota), EINVAL.
+type Alloc struct{ Size uint64 }
+
+// AllocOK names the buffer. One descriptor.
+type AllocOK struct {
+	Buffer uint32
+	Size   uint64 // of the memfd: Alloc.Size rounded up to pages
+}
+
+// Free ends a buffer. Answer: OK. EBUSY while regions of it are registered.
+type Free struct{ Buffer uint32 }
+
+// Register makes part of a buffer reachable by peers. Answer: RegisterOK.
+type Register struct {
+	Sock, Buffer uint32
+	Off, Len     uint64
+	Access       uint32 // Access* bits
+}
+
+// Rights of a region.
+const (
+	AccessRead    uint32 = 1 << 0
+	AccessWrite   uint32 = 1 << 1
+	AccessAtomic  uint32 = 1 << 2
+	AccessUseOnce uint32 = 1 << 3 // ends with the first operation on it
+)
+
+// RegisterOK names the region.
+type RegisterOK struct {
+	Region uint32
+	Cookie uint64
+}
+
+// Expose grants a region to a peer whose cookie travels inside a payload.
+// Answer: OK when the grant is on its way.
+type Expose struct {
+	Region uint32
+	Addr   netip.Addr
+	Port   uint16 // 0: any socket there
+}
+
+// Release ends a region. Answer: OK, when nobody can touch its memory any more.
+type Release struct{ Region uint32 }
+
+// GrowSend asks for one more window of the send arena. Answer: GrowSendOK and
+// its memfd. ENOBUFS (quota).
+type GrowSend struct{}
+
+// GrowSendOK has the number of send windows now. One descriptor.
+type GrowSendOK struct{ Windows uint32 }
+
+// OK answers a request that has nothing to tell.
+type OK struct{}
+
+// Err answers a request that failed; it is an error that unwraps to its errno.
+type Err struct {
+	Errno uint32
+	Text  string // up to MaxText bytes
+}
+
+func (m *Err) Error() string {
+	if m.Text == "" {
+		return syscall.Errno(m.Errno).Error()
+	}
+	return m.Text
+}
+
+// Unwrap gives the errno.
+func (m *Err) Unwrap() error { return syscall.Errno(m.Errno) }
+
+// Goodbye is the daemon's last frame of a session it ends.
+type Goodbye struct{ Text string }
+
+// Ctl is a JSON request of rdsctl. Answer: CtlPart frames, the last one marked.
+type Ctl struct{ JSON []byte }
+
+// CtlPart is a piece of the JSON answer.
+type CtlPart struct {
+	Last bool
+	JSON []byte
+}
+
+// newBody returns an empty body of type t, nil if there is none.
+func newBody(t Type) Body {
+	switch t {
+	case TypeHello:
+		return &Hello{}
+	case TypeHelloOK:
+		return &HelloOK{}
+	case TypeBind:
+		return &Bind{}
+	case TypeBindOK:
+		return &BindOK{}
+	case TypeCloseSock:
+		return &CloseSock{}
+	case TypeSetRcvBuf:
+		return &SetRcvBuf{}
+	case TypeAlloc:
+		return &Alloc{}
+	case TypeAllocOK:
+		return &AllocOK{}
+	case TypeFree:
+		return &Free{}
+	case TypeRegister:
+		return &Register{}
+	case TypeRegisterOK:
+		return &RegisterOK{}
+	case TypeExpose:
+		return &Expose{}
+	case TypeRelease:
+		return &Release{}
+	case TypeGrowSend:
+		return &GrowSend{}
+	case TypeGrowSendOK:
+		return &GrowSendOK{}
+	case TypeOK:
+		return &OK{}
+	case TypeErr:
+		return &Err{}
+	case TypeGoodbye:
+		return &Goodbye{}
+	case TypeCtl:
+		return &Ctl{}
+	case TypeCtlPart:
+		return &CtlPart{}
+	}
+	return nil
+}
+
+func (t Type) String() string {
+	if m := newBody(t); m != nil {
+		return fmt.Sprintf("%T", m)[len("*ipc."):]
+	}
+	return fmt.Sprintf("type %d", uint16(t))
+}
+
+// maxFDs is how many descriptors may come with a body of type t.
+func (t Type) maxFDs() int {
+	switch t {
+	case TypeHelloOK:
+		return MaxFDs
+	case TypeAllocOK, TypeGrowSendOK:
+		return 1
+	default:
+		return 0
+	}
+}
+
+// Check reports a version other than this package's as a *VersionError.
+func (m *Hello) Check() error {
+	if m.Version != 0 && m.Version != Version {
+		return &VersionError{Client: m.Version, Daemon: Version}
+	}
+	return nil
+}
+
+// Check reports a version other than this package's as a *VersionError.
+func (m *HelloOK) Check() error {
+	if m.Version != 0 && m.Version != Version {
+		return &VersionError{Client: Version, Daemon: m.Version}
+	}
+	return nil
+}
+
+// AddrPort is address and port in one.
+func (m *Bind) AddrPort() netip.AddrPort { return netip.AddrPortFrom(m.Addr, m.Port) }
+
+// AddrPort is address and port in one.
+func (m *BindOK) AddrPort() netip.AddrPort { return netip.AddrPortFrom(m.Addr, m.Port) }
+
+// AddrPort is address and port in one.
+func (m *Expose) AddrPort() netip.AddrPort { return netip.AddrPortFrom(m.Addr, m.Port) }
+
+func (*Hello) request()     {}
+func (*Bind) request()      {}
+func (*CloseSock) request() {}
+func (*SetRcvBuf) request() {}
+func (*Alloc) request()     {}
+func (*Free) request()      {}
+func (*Register) request()  {}
+func (*Expose) request()    {}
+func (*Release) request()   {}
+func (*GrowSend) request()  {}
+func (*Ctl) request()       {}
+
+func (*HelloOK) response()    {}
+func (*BindOK) response()     {}
+func (*AllocOK) response()    {}
+func (*RegisterOK) response() {}
+func (*GrowSendOK) response() {}
+func (*OK) response()         {}
+func (*Err) response()        {}
+func (*Goodbye) response()    {}
+func (*CtlPart) response()    {}
+
+// Type implements Body, as do all below.
+func (*Hello) Type() Type { return TypeHello }
+
+// Type implements Body.
+func (*HelloOK) Type() Type { return TypeHelloOK }
+
+// Type implements Body.
+func (*Bind) Type() Type { return TypeBind }
+
+// Type implements Body.
+func (*BindOK) Type() Type { return TypeBindOK }
+
+// Type implements Body.
+func (*CloseSock) Type() Type { return TypeCloseSock }
+
+// Type implements Body.
+func (*SetRcvBuf) Type() Type { return TypeSetRcvBuf }
+
+// Type implements Body.
+func (*Alloc) Type() Type { return TypeAlloc }
+
+// Type implements Body.
+func (*AllocOK) Type() Type { return TypeAllocOK }
+
+// Type implements Body.
+func (*Free) Type() Type { return TypeFree }
+
+// Type implements Body.
+func (*Register) Type() Type { return TypeRegister }
+
+// Type implements Body.
+func (*RegisterOK) Type() Type { return TypeRegisterOK }
+
+// Type implements Body.
+func (*Expose) Type() Type { return TypeExpose }
+
+// Type implements Body.
+func (*Release) Type() Type { return TypeRelease }
+
+// Type implements Body.
+func (*GrowSend) Type() Type { return TypeGrowSend }
+
+// Type implements Body.
+func (*GrowSendOK) Type() Type { return TypeGrowSendOK }
+
+// Type implements Body.
+func (*OK) Type() Type { return TypeOK }
+
+// Type implements Body.
+func (*Err) Type() Type { return TypeErr }
+
+// Type implements Body.
+func (*Goodbye) Type() Type { return TypeGoodbye }
+
+// Type implements Body.
+func (*Ctl) Type() Type { return TypeCtl }
+
+// Type implements Body.
+func (*CtlPart) Type() Type { return TypeCtlPart }

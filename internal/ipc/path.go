@@ -1,0 +1,53 @@
+package ipc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// SystemSocket is the control socket of a daemon run by root.
+const SystemSocket = "/run/rdsd/rdsd.sock"
+
+// DefaultPaths are where a client looks for the daemon, first choice first:
+// $RDSD_SOCKET and nowhere else if it is set; otherwise rdsd.sock in
+// $XDG_RUNTIME_DIR, except for root, and SystemSocket.
+func DefaultPaths() []string {
+	if p := os.Getenv("RDSD_SOCKET"); p != "" {
+		return []string{p}
+	}
+	var paths []string
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" && os.Geteuid() != 0 {
+		paths = append(paths, filepath.Join(dir, "rdsd.sock"))
+	}
+	return append(paths, SystemSocket)
+}
+
+// ResolveDial dials the daemon at path, or, when that is empty, at the first
+// of DefaultPaths where one answers. Errors: ErrNoDaemon, listing the paths
+// tried and what is wrong with each; Dial's others (EACCES) at once.
+func ResolveDial(ctx context.Context, path string) (*Client, error) {
+	paths := []string{path}
+	if path == "" {
+		paths = DefaultPaths()
+	}
+	var tried []string
+	for _, p := range paths {
+		c, err := Dial(ctx, p)
+		switch {
+		case err == nil:
+			return c, nil
+		case errors.Is(err, syscall.ENOENT):
+			tried = append(tried, p+" (no such file)")
+		case errors.Is(err, syscall.ECONNREFUSED):
+			tried = append(tried, p+" (left over from a daemon that ended)")
+		default:
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("%w: tried %s; start rdsd, or name its socket with --socket or RDSD_SOCKET", ErrNoDaemon, strings.Join(tried, ", "))
+}
