@@ -2,6 +2,7 @@
 # Runs test stages: static unit race sim e2e. The output of all of them goes
 # through internal/testsummary, which prints one summary and lists every skip.
 # RDSD_TEST_FULL=1 makes a skip not named in scripts/expected-skips.txt a failure.
+# PKGS narrows unit and race: PKGS=./conn/... make race
 set -uo pipefail
 . "$(dirname "$0")/lib.sh"
 need_go
@@ -11,7 +12,7 @@ export CGO_ENABLED=${CGO_ENABLED:-0}
 # Packages whose tests run real processes have a stage of their own.
 E2E='/(e2e|bench)(/|$)'
 
-packages() { go list ./... | grep -Ev "$E2E"; }
+packages() { go list ${PKGS:-./...} | grep -Ev "$E2E|/internal/tidy\$"; }
 
 # gotest FLAGS... PACKAGES... : failures are counted by testsummary; a go
 # command that fails without having reported a test is caught by its status.
@@ -30,7 +31,7 @@ stage_static() {
 }
 
 stage_unit() {
-	gotest -shuffle=on $(packages | grep -v '/internal/tidy$')
+	gotest -shuffle=on $(packages)
 }
 
 stage_race() {
@@ -38,7 +39,7 @@ stage_race() {
 		echo "skip: the race detector needs cgo and a C compiler: apt-get install -y --no-install-recommends gcc libc6-dev"
 		return
 	fi
-	CGO_ENABLED=1 gotest -race -short -shuffle=on $(packages | grep -v '/internal/tidy$')
+	CGO_ENABLED=1 gotest -race -short -shuffle=on $(packages)
 }
 
 stage_sim() {
