@@ -23,13 +23,15 @@ type EngineConfig struct {
 	RecvBufs    int // receive pool shared by all peers, buffers of MaxSend
 	PeerCredits int // receive buffers one peer may use at a time
 
+	MaxSockets    int   // bound at a time
 	HardCap       int   // bytes a socket may hold over its receive buffer before it refuses
 	OverflowBytes int   // daemon memory for messages that found no room, in all
 	RevokeTimeout int64 // ns a peer may take to retire a revoked key
 	MaxBackoff    int64 // ns, reconnect
 	SettleTimeout int64 // ns
 
-	CRC func(peer netip.Addr) verbs.CRCMode
+	CRC     func(peer netip.Addr) verbs.CRCMode
+	Allowed func(peer netip.Addr) bool // who may connect, and be connected to
 
 	// Seams for the simulator: heap memory, seeded randomness, a start
 	// sequence that follows virtual time.
@@ -166,6 +168,7 @@ func (c *EngineConfig) setDefaults() {
 	def(&c.SendBufs, 512)
 	def(&c.RecvBufs, 16384)
 	def(&c.PeerCredits, 64)
+	def(&c.MaxSockets, 1<<20)
 	def(&c.HardCap, defaultHardCap)
 	def(&c.OverflowBytes, defaultOverflow)
 	def64(&c.RevokeTimeout, defaultRevokeNs)
@@ -176,6 +179,9 @@ func (c *EngineConfig) setDefaults() {
 	}
 	if c.CRC == nil {
 		c.CRC = func(netip.Addr) verbs.CRCMode { return verbs.CRCOn }
+	}
+	if c.Allowed == nil {
+		c.Allowed = func(netip.Addr) bool { return true }
 	}
 	if c.Trace == nil {
 		c.Trace = func(netip.Addr, netip.Addr, string, error) {}

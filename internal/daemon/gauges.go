@@ -7,11 +7,7 @@ import "github.com/rdsd/rdsd/internal/stats"
 func (e *Engine) publishStats(wall int64) {
 	c := &e.st.C
 	c[stats.Clients] = uint64(len(e.clients))
-	n := 0
-	for _, l := range e.localsV {
-		n += l.ports.n
-	}
-	c[stats.Sockets] = uint64(n)
+	c[stats.Sockets] = uint64(e.sockets())
 	c[stats.HeldBytes] = uint64(e.overB)
 	var msgs, bytes, ops int
 	for _, cl := range e.clients {
@@ -25,4 +21,13 @@ func (e *Engine) publishStats(wall int64) {
 	}
 	c[stats.QueuedMessages], c[stats.QueuedBytes], c[stats.OpsOutstanding] = uint64(msgs), uint64(bytes), uint64(ops)
 	e.st.Publish(wall)
+}
+
+// sockets counts the bound sockets.
+func (e *Engine) sockets() int {
+	n := 0
+	for _, l := range e.localsV {
+		n += l.ports.n
+	}
+	return n
 }

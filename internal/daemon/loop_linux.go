@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync/atomic"
-	"syscall"
 	"time"
-	"unsafe"
 
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -57,7 +55,7 @@ func newLoop(e *Engine, spin time.Duration) (*loop, error) {
 	}
 	e.wake = func() {
 		if l.idle.Load() {
-			ringBell(l.bell)
+			shm.Ring(l.bell)
 		}
 	}
 	return l, nil
@@ -142,7 +140,7 @@ func (l *loop) sleep(now int64, clock func() int64) int64 {
 		n := epollWait(l.ep, l.evs[:], int((timeout+999_999)/1_000_000))
 		for i := 0; i < n; i++ {
 			if fd := int(l.evs[i].Fd); fd != e.dev.FD() {
-				drainBell(fd)
+				shm.Drain(fd)
 			}
 		}
 	}
@@ -164,15 +162,4 @@ func (e *Engine) pending() bool {
 		}
 	}
 	return false
-}
-
-func yield() { syscall.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
-
-// epollWait blocks up to ms milliseconds. EINTR counts as nothing ready.
-func epollWait(ep int, evs []unix.EpollEvent, ms int) int {
-	n, _, errno := syscall.Syscall6(unix.SYS_EPOLL_PWAIT, uintptr(ep), uintptr(unsafe.Pointer(&evs[0])), uintptr(len(evs)), uintptr(ms), 0, 0)
-	if errno != 0 {
-		return 0
-	}
-	return int(n)
 }

@@ -84,14 +84,14 @@ func (e *Engine) localSegments(t *txMsg, d *shm.SubOp) unix.Errno {
 	}
 	off := uint64(d.SegChunk) * shm.Unit
 	w, in := off/shm.WindowSize, off%shm.WindowSize
-	n := uint64(int(d.NSeg) * segEntrySize)
+	n := uint64(int(d.NSeg) * shm.SegEntrySize)
 	if w >= uint64(len(t.cl.send)) || in+n > shm.WindowSize {
 		return unix.EFAULT
 	}
 	list := t.cl.send[w].mem[in : in+n]
 	sum := uint64(0)
 	for i := 0; i < int(d.NSeg); i++ {
-		s := segEntry(list[i*segEntrySize:])
+		s := shm.ReadSegEntry(list[i*shm.SegEntrySize:])
 		if errno := e.addSegment(t, s.Region, s.Off, s.Len); errno != 0 {
 			return errno
 		}
@@ -147,9 +147,7 @@ func (e *Engine) stepOp(t *txMsg, ev rdmaop.Event) {
 
 // opDone maps the end of a message to the end of its operation.
 func (e *Engine) opDone(t *txMsg, o conn.Outcome) {
-	if p := t.slot.peer; p != nil && p.grants.Done(&t.op) {
-		e.sendRevoked(p, t.op.RKey())
-	}
+	e.opRetired(t)
 	ev := rdmaop.Event{}
 	switch o {
 	case conn.Acked:
@@ -191,7 +189,17 @@ func (e *Engine) countStatus(s rdmaop.Status, o conn.Outcome) {
 
 // OpLocal is the connection's up-call: the local buffers are free again.
 func (e *Engine) OpLocal(_ *conn.Conn, m *conn.Msg) {
-	e.stepOp(m.Owner.(*txMsg), rdmaop.Event{Type: rdmaop.EvLocal})
+	t := m.Owner.(*txMsg)
+	e.stepOp(t, rdmaop.Event{Type: rdmaop.EvLocal})
+	e.opRetired(t)
+}
+
+// opRetired ends the operation's use of its key. The last one on a key the
+// target asked back lets it have it.
+func (e *Engine) opRetired(t *txMsg) {
+	if p := t.slot.peer; p != nil && p.grants.Done(&t.op) {
+		e.sendRevoked(p, t.op.RKey())
+	}
 }
 
 // MsgDone is the connection's up-call for the end of a message.

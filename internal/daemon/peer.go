@@ -149,17 +149,21 @@ func (e *Engine) cmEvent(ev *verbs.CMEvent) {
 // connectRequest finds the connection a request is for. The address claimed in
 // the private data must be the one it comes from, and ours the one it came to.
 func (e *Engine) connectRequest(ev *verbs.CMEvent) {
+	from, to := ev.Remote.Addr().Unmap(), ev.Local.Addr().Unmap()
 	refuse := func(why string, err error) {
 		e.st.C[stats.BadHandshakes]++
 		e.cfg.Trace(ev.Local.Addr(), ev.Remote.Addr(), "connection refused: "+why, err)
 		e.Reject(ev.Req, wire.AppendReject(nil, wire.RejectIncompat))
+	}
+	if !e.cfg.Allowed(from) {
+		refuse("not in peers.allow", nil)
+		return
 	}
 	priv, err := wire.ParsePrivate(ev.Private, ev.Remote.Addr().Unmap().Is6())
 	if err != nil {
 		refuse("private data", err)
 		return
 	}
-	from, to := ev.Remote.Addr().Unmap(), ev.Local.Addr().Unmap()
 	l := e.locals[to]
 	switch {
 	case l == nil || priv.Dst != to:

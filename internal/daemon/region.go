@@ -2,10 +2,8 @@ package daemon
 
 import (
 	"net/netip"
-	"unsafe"
 
 	"github.com/rdsd/rdsd/conn"
-	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/internal/wire"
 	"github.com/rdsd/rdsd/rdmaop"
@@ -316,12 +314,4 @@ func (e *Engine) ctlDone(m *ctlMsg, _ conn.Outcome) {
 	m.m = conn.Msg{}
 	m.p = nil
 	e.ctls.put(m)
-}
-
-const segEntrySize = int(unsafe.Sizeof(shm.SegEntry{}))
-
-// segEntry copies a list entry out of the send arena once.
-func segEntry(b []byte) shm.SegEntry {
-	_ = b[segEntrySize-1]
-	return *(*shm.SegEntry)(unsafe.Pointer(&b[0]))
 }

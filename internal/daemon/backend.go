@@ -1,0 +1,213 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// backend answers rdsctl (ctl.Backend). Its methods run on control goroutines
+// and ask the engine.
+type backend struct{ d *Daemon }
+
+// ask runs f on the engine's goroutine and waits for it.
+func (d *Daemon) ask(ctx context.Context, f func()) error {
+	done := make(chan struct{})
+	if !d.e.Do(func() { f(); close(done) }) {
+		return errShutdown
+	}
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("the engine does not answer: %w", ctx.Err())
+	case <-d.loopDone:
+		return errShutdown
+	}
+}
+
+const askTimeout = 5 * time.Second
+
+func (b backend) ask(f func()) error {
+	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	defer cancel()
+	return b.d.ask(ctx, f)
+}
+
+// Status describes the daemon.
+func (b backend) Status() (ctl.Status, error) {
+	d := b.d
+	s := ctl.Status{
+		Version: version.String(),
+		Socket:  d.cfg.Socket, Stats: d.cfg.Stats, CRC: string(d.cfg.CRC),
+		Transports: []ctl.Choice{{Name: "soft", Used: true, Why: "iWARP over TCP in user space: works on every host"}},
+		Warnings:   d.warnings,
+	}
+	if d.cfg.Metrics.Listen.IsValid() {
+		s.Metrics = d.cfg.Metrics.Listen.String()
+	}
+	s.Congestion = d.congestion()
+	for _, a := range d.cfg.Listen {
+		s.Listen = append(s.Listen, netip.AddrPortFrom(a, d.cfg.Port))
+	}
+	snap := d.reader.Snapshot()
+	s.Fill(&snap, time.Now())
+	s.Memory.Limit = d.cfg.Limits.MaxRegisteredBytes
+	return s, nil
+}
+
+// Sockets lists the bound sockets by address and port.
+func (b backend) Sockets() (out []ctl.SocketInfo, err error) {
+	err = b.ask(func() {
+		for _, l := range b.d.e.localsV {
+			for _, page := range l.ports.dir {
+				if page == nil {
+					continue
+				}
+				for _, s := range page {
+					if s != nil && s.ping == nil {
+						out = append(out, socketInfo(s))
+					}
+				}
+			}
+		}
+	})
+	return out, err
+}
+
+func socketInfo(s *socket) ctl.SocketInfo {
+	return ctl.SocketInfo{Addr: s.local.addr, Port: s.port, Incarnation: s.inc,
+		Owner:        ctl.Owner{PID: s.cl.pid, UID: s.cl.uid, Name: s.cl.name},
+		SendMessages: uint64(s.sndMsgs), SendBytes: uint64(s.sndBytes), RecvBytes: uint64(s.rcvBytes),
+		RecvLimit: uint64(s.limit), Congested: s.congested, Ops: uint64(s.ops)}
+}
+
+// Peers lists the connections.
+func (b backend) Peers() (out []ctl.PeerInfo, err error) {
+	err = b.ask(func() {
+		for _, p := range b.d.e.peersV {
+			out = append(out, b.d.e.peerInfo(p))
+		}
+	})
+	return out, err
+}
+
+func (e *Engine) peerInfo(p *peer) ctl.PeerInfo {
+	i := p.c.Info()
+	pi := ctl.PeerInfo{Local: i.Local, Remote: i.Remote, Lane: i.Lane, State: strings.ToLower(i.State.String()),
+		Instance: ctl.ID(i.Instance), Transport: e.attr.Name, CRC: p.crc == verbs.CRCOn,
+		NextTxSeq: i.NextTx, AckedSeq: i.LastAck, RxSeq: i.LastRx,
+		QueuedMessages: uint64(i.Queued), QueuedBytes: uint64(i.QueuedBytes),
+		UnackedMessages: uint64(i.Unacked), UnackedBytes: uint64(i.UnackedBytes),
+		SendCredits: int(i.Credits), RecvCredits: p.credits,
+		Resets: i.Stats.ConnReset, Retransmitted: i.Stats.Retransmitted, DroppedOps: i.Stats.OpsDropped,
+		UnknownOps: i.Stats.OpsUnknown, Lost: i.Stats.Lost}
+	if i.Since != 0 {
+		pi.Since = time.Unix(0, e.wall-(e.now-i.Since))
+	}
+	if i.LastError != nil {
+		pi.LastError = i.LastError.Error()
+	}
+	return pi
+}
+
+// PeerReset breaks off the connections to addr; they come back by themselves.
+func (b backend) PeerReset(addr netip.Addr) (n int, err error) {
+	addr = addr.Unmap()
+	known := false
+	err = b.ask(func() {
+		e := b.d.e
+		for _, p := range e.peersV {
+			if p.addr == addr {
+				known = true
+				if p.c.State() != conn.Down {
+					n++
+				}
+				p.c.Reset(e.now, errAdmin)
+				e.touch(p)
+			}
+		}
+	})
+	if err == nil && !known {
+		err = fmt.Errorf("%w: no connection to %v was ever made", ctl.ErrNotFound, addr)
+	}
+	return n, err
+}
+
+// Ping sends an empty message to port 0 of addr and waits for the pong.
+func (b backend) Ping(ctx context.Context, addr netip.Addr) (time.Duration, error) {
+	d, e := b.d, b.d.e
+	addr = addr.Unmap()
+	var err error
+	pong := make(chan struct{}, 1)
+	var s *socket
+	start := time.Now()
+	if askErr := d.ask(ctx, func() { s, err = e.ping(addr, func(int64) { pong <- struct{}{} }) }); askErr != nil {
+		return 0, askErr
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer d.e.Do(func() { e.endPing(s) })
+	select {
+	case <-pong:
+		return time.Since(start), nil
+	case <-ctx.Done():
+		state := "unknown"
+		_ = b.ask(func() {
+			for _, p := range e.peersV {
+				if p.addr == addr {
+					state = strings.ToLower(p.c.State().String())
+					if le := p.c.Info().LastError; le != nil {
+						state += ", last error: " + le.Error()
+					}
+				}
+			}
+		})
+		return 0, fmt.Errorf("connection is %s: %w", state, ctx.Err())
+	case <-d.loopDone:
+		return 0, errShutdown
+	}
+}
+
+// ping sends a ping from a port of the daemon's own and calls pong when it is
+// answered.
+func (e *Engine) ping(addr netip.Addr, pong func(now int64)) (*socket, error) {
+	if !addr.IsValid() || addr.IsUnspecified() || addr.IsMulticast() {
+		return nil, fmt.Errorf("%w: %v is not a host's address", ctl.ErrNotFound, addr)
+	}
+	var l *local
+	for _, x := range e.localsV {
+		if l = x; x.addr.Is4() == addr.Is4() {
+			break
+		}
+	}
+	if l == nil || l.addr.Is4() != addr.Is4() {
+		return nil, fmt.Errorf("%w: the daemon has no address of the family of %v", ctl.ErrNotFound, addr)
+	}
+	port := l.freePort(e.cfg.Rand)
+	if port == 0 {
+		return nil, fmt.Errorf("no free port on %v", l.addr)
+	}
+	s := &socket{local: l, port: port, inc: 1, ping: pong}
+	l.ports.set(port, s)
+	if e.locals[addr] != nil {
+		pong(e.now)
+		return s, nil
+	}
+	p := e.peer(l, addr)
+	m := e.ctl(p, 0, 0)
+	m.m.SPort, m.m.SrcInc = port, s.inc
+	e.st.C[stats.SendPong]++
+	e.sendCtl(p, m, nil)
+	return s, nil
+}
+
+func (e *Engine) endPing(s *socket) { s.local.ports.set(s.port, nil) }

@@ -1,0 +1,294 @@
+// Package daemon is rdsd itself: the engine that owns the data path, the
+// sessions of its clients, and the service for rdsctl.
+package daemon
+
+import (
+	"context"
+	crand "crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/verbs"
+	"github.com/rdsd/rdsd/verbs/soft"
+	"golang.org/x/sys/unix"
+)
+
+var errShutdown = errors.New("the daemon is shutting down")
+
+// Daemon is one running rdsd.
+type Daemon struct {
+	cfg config.Config
+	log *slog.Logger
+
+	info     stats.Info
+	statFile *stats.File
+	reader   *stats.Reader
+	dev      *soft.Device
+	e        *Engine
+	l        *loop
+	ln       *ipc.Listener
+	warnings []string
+	started  time.Time
+
+	loopDone chan struct{}
+	sessions sync.WaitGroup
+	traces   chan traceEvent
+
+	mu    sync.Mutex
+	open  map[*session]struct{} // guarded by mu
+	ended bool                  // guarded by mu
+}
+
+type traceEvent struct {
+	local, remote netip.Addr
+	event         string
+	err           error
+}
+
+// New opens everything the daemon needs: statistics file, device, listening
+// addresses, control socket. Nothing runs yet. Errors name the cause; what was
+// opened is closed again.
+func New(cfg config.Config, log *slog.Logger) (_ *Daemon, err error) {
+	d := &Daemon{cfg: cfg, log: log, started: time.Now(), loopDone: make(chan struct{}),
+		traces: make(chan traceEvent, 256), open: map[*session]struct{}{}}
+	defer func() {
+		if err != nil {
+			d.closeAll()
+		}
+	}()
+	var seed [32]byte
+	crand.Read(seed[:])
+	rng := rand.New(rand.NewChaCha8(seed))
+	d.info = stats.Info{PID: os.Getpid(), Instance: rng.Uint64() | 1, Start: d.started.UnixNano()}
+	// The control socket first: it says best that another daemon runs.
+	if d.ln, err = ipc.Listen(cfg.Socket, cfg.SocketMode); err != nil {
+		return nil, err
+	}
+	if d.statFile, err = stats.Create(cfg.Stats); err != nil {
+		return nil, err
+	}
+	block, err := stats.NewBlock(d.statFile.Mem(), d.info)
+	if err != nil {
+		return nil, err
+	}
+	if d.reader, err = stats.NewReader(d.statFile.Mem()); err != nil {
+		return nil, err
+	}
+	cc := ""
+	if cfg.Congestion == config.CongestionCubic {
+		cc = "cubic"
+	}
+	if d.dev, err = soft.New(soft.Options{Congestion: cc}); err != nil {
+		return nil, fmt.Errorf("soft device: %w", err)
+	}
+	d.e, err = NewEngine(d.dev, EngineConfig{
+		Instance: d.info.Instance, Port: cfg.Port, HardCap: int(cfg.RecvHardCap), MaxSockets: cfg.Limits.MaxSockets,
+		CRC: d.crc, Allowed: d.allowed, Alloc: mapAnon, Rand: rng.Uint64,
+		StartSeq: func() uint64 { return uint64(time.Now().UnixMilli()) << 20 },
+		Trace:    d.trace,
+	}, block)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range cfg.Listen {
+		if err := d.e.AddLocal(a); err != nil {
+			return nil, fmt.Errorf("listen on %v: %w", netip.AddrPortFrom(a, cfg.Port), err)
+		}
+	}
+	d.l, err = newLoop(d.e, cfg.Spin)
+	return d, err
+}
+
+// allowed says whether a remote address may connect.
+func (d *Daemon) allowed(a netip.Addr) bool {
+	a = a.Unmap()
+	if len(d.cfg.Peers.Allow) == 0 {
+		return a.IsLoopback()
+	}
+	for _, p := range d.cfg.Peers.Allow {
+		if p.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// crc is the checksum policy: by default off on loopback, on elsewhere.
+func (d *Daemon) crc(peer netip.Addr) verbs.CRCMode {
+	switch {
+	case d.cfg.CRC == config.CRCOff, d.cfg.CRC == config.CRCAuto && peer.IsLoopback():
+		return verbs.CRCOff
+	}
+	return verbs.CRCOn
+}
+
+// trace hands an event to the logger without ever blocking the engine.
+func (d *Daemon) trace(local, remote netip.Addr, event string, err error) {
+	select {
+	case d.traces <- traceEvent{local, remote, event, err}:
+	default:
+	}
+}
+
+// SocketPath returns where clients find the daemon.
+func (d *Daemon) SocketPath() string { return d.cfg.Socket }
+
+// Run serves until ctx ends, then shuts down in order: clients get a goodbye,
+// connections are closed, files removed. It returns nil after an orderly end.
+func (d *Daemon) Run(ctx context.Context) error {
+	loopCtx, stopLoop := context.WithCancel(context.Background())
+	defer stopLoop()
+	go func() {
+		defer close(d.loopDone)
+		d.l.run(loopCtx)
+	}()
+	var aux sync.WaitGroup
+	auxCtx, stopAux := context.WithCancel(context.Background())
+	aux.Go(func() { d.logTraces(auxCtx) })
+	aux.Go(func() { d.watchdog(auxCtx) })
+	aux.Go(func() { d.accept() })
+	d.log.Info("serving", "socket", d.cfg.Socket, "listen", d.cfg.Listen, "port", d.cfg.Port,
+		"instance", ctl.ID(d.info.Instance).String())
+
+	<-ctx.Done()
+	d.log.Info("shutting down")
+	d.ln.Close()
+	d.mu.Lock()
+	d.ended = true
+	for s := range d.open {
+		s.goodbye(errShutdown)
+	}
+	d.mu.Unlock()
+	d.sessions.Wait()
+	d.e.Do(func() { d.e.shutdown() })
+	stopLoop()
+	<-d.loopDone
+	stopAux()
+	aux.Wait()
+	d.closeAll()
+	return nil
+}
+
+// closeAll releases what New opened; the loop has ended or never ran.
+func (d *Daemon) closeAll() {
+	if d.ln != nil {
+		d.ln.Close()
+	}
+	if d.e != nil {
+		d.e.end()
+	}
+	if d.dev != nil {
+		d.dev.Close()
+	}
+	if d.e != nil {
+		unmapAnon(d.e.sendMem)
+		unmapAnon(d.e.recvMem)
+	}
+	if d.l != nil {
+		d.l.close()
+	}
+	if d.statFile != nil {
+		d.statFile.Close()
+	}
+}
+
+// accept serves clients and rdsctl until the control socket is closed.
+func (d *Daemon) accept() {
+	for {
+		c, err := d.ln.Accept()
+		if err != nil {
+			if errors.Is(err, os.ErrClosed) {
+				return
+			}
+			d.log.Warn("control socket", "err", err)
+			time.Sleep(10 * time.Millisecond) // EMFILE: let descriptors come free
+			continue
+		}
+		s := &session{d: d, c: c, id: c.Peer()}
+		d.mu.Lock()
+		full := len(d.open) >= d.cfg.Limits.MaxClients
+		if !d.ended && !full {
+			d.open[s] = struct{}{}
+			d.sessions.Add(1)
+			go s.run()
+		}
+		d.mu.Unlock()
+		if full {
+			s.refuse(unix.EUSERS, "the daemon serves limits.max_clients = %d processes already", d.cfg.Limits.MaxClients)
+		}
+	}
+}
+
+// logTraces writes the engine's events to the log.
+func (d *Daemon) logTraces(ctx context.Context) {
+	for {
+		select {
+		case t := <-d.traces:
+			args := []any{"local", t.local, "peer", t.remote}
+			if t.err != nil {
+				args = append(args, "err", t.err)
+			}
+			d.log.Info(t.event, args...)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// watchdog says so when the engine does not turn.
+func (d *Daemon) watchdog(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	stuck := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			snap := d.reader.Snapshot()
+			late := snap.Late(now)
+			if late >= ctl.StallAfter && !stuck {
+				d.log.Error("the engine does not turn", "late", late)
+			} else if late < ctl.StallAfter && stuck {
+				d.log.Warn("the engine turns again")
+			}
+			stuck = late >= ctl.StallAfter
+		}
+	}
+}
+
+func (d *Daemon) congestion() ctl.Congestion {
+	c := ctl.Congestion{Wanted: string(d.cfg.Congestion)}
+	used, err := d.dev.Congestion()
+	c.Used = used
+	if err != nil {
+		c.Why = err.Error()
+	}
+	return c
+}
+
+// mapAnon returns n bytes of page-aligned memory that costs nothing until it
+// is touched.
+func mapAnon(n int) []byte {
+	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	if err != nil {
+		panic(fmt.Sprintf("no address space for %d bytes: %v", n, err))
+	}
+	return b
+}
+
+func unmapAnon(b []byte) {
+	if b != nil {
+		unix.Munmap(b)
+	}
+}

@@ -1,0 +1,394 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/internal/stats"
+	"golang.org/x/sys/unix"
+)
+
+// session serves one control connection: a client process, or rdsctl. Its
+// goroutine makes and maps memory, which the engine must not, and asks the
+// engine for the rest.
+type session struct {
+	d  *Daemon
+	c  *ipc.Conn
+	id ipc.Cred
+
+	cl    *client
+	maps  []*shm.Mapping // of the client: closed when the engine is through with them
+	bell  *shm.Doorbell  // the client's: we ring it
+	own   *shm.Doorbell  // ours: the client rings it
+	once  sync.Once
+	bytes uint64 // of its buffers; owned by the session goroutine
+}
+
+// helloTimeout bounds how long a connection may stay silent before it has
+// said what it is.
+const helloTimeout = 5 * time.Second
+
+func (s *session) run() {
+	defer func() {
+		s.end()
+		s.d.mu.Lock()
+		delete(s.d.open, s)
+		s.d.mu.Unlock()
+		s.d.sessions.Done()
+	}()
+	s.c.SetReadDeadline(time.Now().Add(helloTimeout))
+	m, err := s.c.Recv()
+	if err != nil {
+		s.badClient("hello", err)
+		return
+	}
+	hello, ok := m.Body.(*ipc.Hello)
+	if !ok {
+		s.badClient("hello", fmt.Errorf("first message is %T", m.Body))
+		return
+	}
+	s.c.SetReadDeadline(time.Time{})
+	if err := hello.Check(); err != nil {
+		s.fail(m.ID, err)
+		s.badClient("hello", err)
+		return
+	}
+	switch hello.Role {
+	case ipc.RoleClient:
+		err = s.serveClient(m.ID, hello)
+	case ipc.RoleCtl:
+		err = s.serveCtl(m.ID)
+	default:
+		err = fmt.Errorf("unknown role %d", hello.Role)
+		s.fail(m.ID, err)
+	}
+	if err != nil {
+		s.badClient("session", err)
+	}
+}
+
+// badClient logs what a process did wrong, once per connection.
+func (s *session) badClient(what string, err error) {
+	if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, errShutdown) {
+		return
+	}
+	s.d.e.Do(func() { s.d.e.st.C[stats.ClientViolations]++ })
+	s.d.log.Warn("client ended: "+what, "pid", s.id.PID, "uid", s.id.UID, "err", err)
+}
+
+// goodbye tells the process why its session ends, and ends it.
+func (s *session) goodbye(reason error) {
+	s.once.Do(func() {
+		_ = s.c.Send(0, &ipc.Goodbye{Text: reason.Error()})
+		s.c.Close()
+	})
+}
+
+func (s *session) refuse(errno unix.Errno, format string, args ...any) {
+	_ = s.c.Send(0, &ipc.Err{Errno: uint32(errno), Text: fmt.Sprintf(format, args...)})
+	s.c.Close()
+}
+
+// fail answers a request with an error.
+func (s *session) fail(id uint32, err error) error {
+	return s.c.SendErr(id, err)
+}
+
+// end detaches the client. Its memory is unmapped when no work request uses it.
+func (s *session) end() {
+	s.goodbyeQuiet()
+	if s.cl == nil {
+		s.free()
+		return
+	}
+	fd := s.own.Recv
+	done := make(chan struct{})
+	if !s.d.e.Do(func() {
+		s.d.l.unwatch(fd)
+		s.d.e.detach(s.cl)
+		close(done)
+	}) {
+		return // the engine has ended: the process is about to, too
+	}
+	select {
+	case <-done:
+	case <-s.d.loopDone:
+	}
+}
+
+func (s *session) goodbyeQuiet() { s.once.Do(func() { s.c.Close() }) }
+
+// free unmaps and closes what the session holds.
+func (s *session) free() {
+	for _, m := range s.maps {
+		m.Close()
+	}
+	s.maps = nil
+	if s.bell != nil {
+		s.bell.Close()
+	}
+	if s.own != nil {
+		s.own.Close()
+	}
+}
+
+func (s *session) memfd(name string, size int, readOnly bool) (*shm.Mapping, error) {
+	make := shm.CreateMemfd
+	if readOnly {
+		make = shm.CreateMemfdReadOnly
+	}
+	m, err := make(name, size)
+	if err == nil {
+		s.maps = append(s.maps, m)
+	}
+	return m, err
+}
+
+// serveClient attaches the process and answers its requests until it leaves.
+func (s *session) serveClient(id uint32, hello *ipc.Hello) error {
+	p, err := grantParams(hello.Params)
+	if err != nil {
+		s.fail(id, err)
+		return err
+	}
+	if err := s.attach(id, hello, p); err != nil {
+		s.fail(id, err)
+		return err
+	}
+	for {
+		m, err := s.c.Recv()
+		if err != nil {
+			return err
+		}
+		if err := s.handle(m); err != nil {
+			return err
+		}
+	}
+}
+
+// grantParams bounds what a process may ask for.
+func grantParams(want shm.Params) (shm.Params, error) {
+	p := want
+	if p == (shm.Params{}) {
+		p = shm.DefaultParams()
+	}
+	if err := p.Check(); err != nil {
+		return p, fmt.Errorf("%w: %w", unix.EINVAL, err)
+	}
+	if p.SendWindows > maxWindows || p.RecvWindows > maxWindows {
+		return p, fmt.Errorf("%w: at most %d arena windows each way", unix.ENOBUFS, maxWindows)
+	}
+	return p, nil
+}
+
+const maxWindows = 64
+
+func (s *session) attach(id uint32, hello *ipc.Hello, p shm.Params) error {
+	seg, err := s.memfd("rdsd-segment", shm.SegmentSize(p), false)
+	if err != nil {
+		return err
+	}
+	table, err := s.memfd("rdsd-table", shm.TableSize(p.Slots, p.Cells), true)
+	if err != nil {
+		return err
+	}
+	if s.own, err = shm.NewDoorbell(); err != nil {
+		return err
+	}
+	if s.bell, err = shm.NewDoorbell(); err != nil {
+		return err
+	}
+	c := &client{name: hello.Name, pid: s.id.PID, uid: s.id.UID, params: p, recv: shm.NewArena()}
+	if c.seg, err = shm.NewSegment(seg.Mem, p); err != nil {
+		return err
+	}
+	c.table = shm.NewTable(table.Mem, p.Slots, p.Cells)
+	fds := []int{seg.FD, table.FD, s.own.Send, s.bell.Recv}
+	for range p.SendWindows {
+		m, err := s.memfd("rdsd-send", shm.WindowSize, false)
+		if err != nil {
+			return err
+		}
+		c.send = append(c.send, window{mem: m.Mem})
+		fds = append(fds, m.FD)
+	}
+	for range p.RecvWindows {
+		m, err := s.memfd("rdsd-recv", shm.WindowSize, true)
+		if err != nil {
+			return err
+		}
+		c.recv.AddWindow(m.Mem)
+		fds = append(fds, m.FD)
+	}
+	bell := s.bell.Send
+	c.bell = func() { shm.Ring(bell) }
+	c.onKill = func(why error) {
+		go func() {
+			s.d.log.Warn("client broke the rules", "pid", s.id.PID, "uid", s.id.UID, "name", c.name, "err", why)
+			s.goodbye(why)
+		}()
+	}
+	c.onFree = func() { go s.free() }
+	ask := s.ask(func() error {
+		if err := s.d.e.attach(c); err != nil {
+			return err
+		}
+		s.d.e.st.C[stats.ClientsOpened]++
+		return s.d.l.watch(s.own.Recv)
+	})
+	if ask != nil {
+		return ask
+	}
+	s.cl = c
+	err = s.c.Send(id, &ipc.HelloOK{Version: ipc.Version, Instance: s.d.info.Instance, Params: p,
+		MaxSockets: uint32(s.d.cfg.Limits.MaxSockets), MaxMessage: shm.MaxMessage,
+		MaxBytes: s.d.cfg.Limits.MaxRegisteredBytes, SpinNs: uint64(s.d.cfg.Spin)}, fds...)
+	for _, m := range s.maps {
+		m.CloseFD()
+	}
+	// The client's ends are the client's alone now.
+	unix.Close(s.own.Send)
+	unix.Close(s.bell.Recv)
+	s.own.Send, s.bell.Recv = -1, -1
+	return err
+}
+
+// ask runs f on the engine's goroutine and returns its error.
+func (s *session) ask(f func() error) error {
+	var err error
+	if e := s.d.ask(context.Background(), func() { err = f() }); e != nil {
+		return e
+	}
+	return err
+}
+
+// handle answers one request. An error ends the session.
+func (s *session) handle(m *ipc.Message) error {
+	switch r := m.Body.(type) {
+	case *ipc.Alloc:
+		return s.alloc(m.ID, r)
+	case *ipc.GrowSend:
+		return s.growSend(m.ID)
+	case *ipc.Release:
+		return s.release(m.ID, r)
+	case ipc.Request:
+		var resp ipc.Response
+		err := s.ask(func() (err error) {
+			resp, err = s.d.e.serve(s.cl, r)
+			return err
+		})
+		return s.answer(m.ID, resp, err)
+	}
+	return fmt.Errorf("unexpected message %T", m.Body)
+}
+
+func (s *session) answer(id uint32, ok ipc.Response, err error) error {
+	if err != nil {
+		return s.fail(id, err)
+	}
+	return s.c.Send(id, ok)
+}
+
+// alloc makes a buffer for RDMA: a memfd that both sides map.
+func (s *session) alloc(id uint32, r *ipc.Alloc) error {
+	if r.Size == 0 || r.Size > 1<<40 {
+		return s.fail(id, fmt.Errorf("%w: size %d", unix.EINVAL, r.Size))
+	}
+	size := (r.Size + 4095) &^ 4095
+	limit := s.d.cfg.Limits.MaxRegisteredBytes
+	if err := s.ask(func() error {
+		if e := s.d.e; e.st.C[stats.RegisteredBytes]+size > limit {
+			e.st.C[stats.QuotaRefused]++
+			return fmt.Errorf("%w: %d bytes asked, limits.max_registered_bytes = %d, %d in use",
+				unix.ENOBUFS, size, limit, e.st.C[stats.RegisteredBytes])
+		}
+		return nil
+	}); err != nil {
+		return s.fail(id, err)
+	}
+	m, err := shm.CreateMemfd("rdsd-buffer", int(size))
+	if err != nil {
+		return s.fail(id, err)
+	}
+	var b *buffer
+	err = s.ask(func() (err error) {
+		b, err = s.d.e.addBuffer(s.cl, m.Mem, func() { go m.Close() })
+		return err
+	})
+	if err != nil {
+		m.Close()
+		return s.fail(id, err)
+	}
+	err = s.c.Send(id, &ipc.AllocOK{Buffer: b.id, Size: size}, m.FD)
+	m.CloseFD()
+	return err
+}
+
+// release answers when nobody can touch the region any more; other requests
+// go on meanwhile.
+func (s *session) release(id uint32, r *ipc.Release) error {
+	var err error
+	if ask := s.ask(func() error {
+		var g *region
+		if g, err = s.d.e.regionOf(s.cl, r.Region); err == nil {
+			s.d.e.releaseRegion(g, func() { go s.c.Send(id, &ipc.OK{}) })
+		}
+		return nil
+	}); ask != nil {
+		return ask
+	}
+	if err != nil {
+		return s.fail(id, err)
+	}
+	return nil
+}
+
+// growSend adds a window to the client's send arena.
+func (s *session) growSend(id uint32) error {
+	if len(s.cl.send) >= maxWindows {
+		return s.fail(id, fmt.Errorf("%w: the send arena has its %d windows", unix.ENOBUFS, maxWindows))
+	}
+	m, err := shm.CreateMemfd("rdsd-send", shm.WindowSize)
+	if err != nil {
+		return s.fail(id, err)
+	}
+	err = s.ask(func() error {
+		s.maps = append(s.maps, m)
+		s.cl.send = append(s.cl.send, window{mem: m.Mem})
+		return s.d.e.registerWindow(s.cl, len(s.cl.send)-1)
+	})
+	if err != nil {
+		return s.fail(id, err)
+	}
+	err = s.c.Send(id, &ipc.GrowSendOK{}, m.FD)
+	m.CloseFD()
+	return err
+}
+
+// serveCtl answers rdsctl.
+func (s *session) serveCtl(id uint32) error {
+	if err := s.c.Send(id, &ipc.HelloOK{Version: ipc.Version, Instance: s.d.info.Instance}); err != nil {
+		return err
+	}
+	admin := s.id.UID == 0 || int(s.id.UID) == unix.Getuid()
+	for {
+		m, err := s.c.Recv()
+		if err != nil {
+			return err
+		}
+		r, ok := m.Body.(*ipc.Ctl)
+		if !ok {
+			return fmt.Errorf("unexpected request %T", m.Body)
+		}
+		if err := s.c.SendJSON(m.ID, ctl.Serve(context.Background(), r.JSON, admin, backend{s.d})); err != nil {
+			return err
+		}
+	}
+}
