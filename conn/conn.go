@@ -355,3 +355,6 @@ func (c *Conn) Info() Info {
 	}
 	return i
 }
+
+// Ctx returns Config.Ctx, the host's own.
+func (c *Conn) Ctx() any { return c.cfg.Ctx }

@@ -10,6 +10,7 @@ import (
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/internal/version"
 	"github.com/rdsd/rdsd/verbs"
 )
 
