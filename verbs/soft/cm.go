@@ -1,0 +1,346 @@
+package soft
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/verbs"
+	"github.com/rdsd/rdsd/verbs/soft/iwarp"
+)
+
+// cmQueue holds connection events until PollCM takes them.
+type cmQueue struct {
+	ev   []verbs.CMEvent
+	head int
+}
+
+func (c *cmQueue) len() int             { return len(c.ev) - c.head }
+func (c *cmQueue) push(e verbs.CMEvent) { c.ev = append(c.ev, e) }
+
+func (c *cmQueue) take(ev []verbs.CMEvent) int {
+	n := copy(ev, c.ev[c.head:])
+	clear(c.ev[c.head : c.head+n])
+	c.head += n
+	if c.head == len(c.ev) {
+		c.ev, c.head = c.ev[:0], 0
+	}
+	return n
+}
+
+// forget drops the events of a destroyed QP.
+func (c *cmQueue) forget(q *qp) {
+	keep := c.ev[c.head:c.head]
+	for _, e := range c.ev[c.head:] {
+		if e.QP != q {
+			keep = append(keep, e)
+		}
+	}
+	clear(c.ev[c.head+len(keep):])
+	c.ev = c.ev[:c.head+len(keep)]
+}
+
+// request is an incoming connection that waits for Accept or Reject.
+type request struct {
+	fd            int
+	mpa           iwarp.MPA
+	local, remote netip.AddrPort
+	expiry        *time.Timer
+	ctl           *control
+}
+
+// drop closes it unanswered.
+func (r *request) drop() {
+	r.done()
+	closeFD(r.fd)
+}
+
+// done gives its slot back.
+func (r *request) done() {
+	r.expiry.Stop()
+	<-r.ctl.slots
+}
+
+// listener implements verbs.Listener. Its methods may be called anywhere.
+type listener struct {
+	l   net.Listener
+	ctl *control
+}
+
+// Listen implements verbs.Device.
+func (d *Device) Listen(addr netip.AddrPort) (verbs.Listener, error) {
+	if d.closed {
+		return nil, errClosed
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(d.ctx, "tcp", addr.String())
+	if err != nil {
+		return nil, fmt.Errorf("soft: %w", err)
+	}
+	d.ctl.own(l)
+	d.ctl.spawn(func() { d.ctl.accept(l) })
+	return &listener{l, d.ctl}, nil
+}
+
+func (l *listener) Addr() netip.AddrPort { return addrOf(l.l.Addr()) }
+
+func (l *listener) Close() error {
+	l.ctl.disown(l.l)
+	return l.l.Close()
+}
+
+// mine checks that v is a QP of d in state INIT, not yet connected.
+func (d *Device) mine(v verbs.QP) (*qp, error) {
+	q, ok := v.(*qp)
+	switch {
+	case d.closed:
+		return nil, errClosed
+	case !ok || q.dev != d || q.destroyed:
+		return nil, fmt.Errorf("soft: not a queue pair of this device: %w", unix.EINVAL)
+	case q.state != verbs.QPInit || q.linked:
+		return nil, fmt.Errorf("soft: queue pair %d is not in INIT: %w", q.num, unix.EINVAL)
+	}
+	return q, nil
+}
+
+// Connect implements verbs.Device.
+func (d *Device) Connect(v verbs.QP, p verbs.ConnectParam) error {
+	q, err := d.mine(v)
+	if err != nil {
+		return err
+	}
+	if len(p.Private) > iwarp.MaxPrivate {
+		return fmt.Errorf("soft: %d bytes of private data, limit %d: %w", len(p.Private), iwarp.MaxPrivate, unix.EINVAL)
+	}
+	if !p.Remote.IsValid() {
+		return fmt.Errorf("soft: connect without a remote address: %w", unix.EINVAL)
+	}
+	p.Private = append([]byte(nil), p.Private...)
+	timeout := time.Duration(p.TimeoutNs)
+	if timeout <= 0 {
+		timeout = d.opt.HandshakeTimeout
+	}
+	ctx, cancel := context.WithTimeout(d.ctx, timeout)
+	q.dial = &dialing{qp: q, cancel: cancel}
+	depth := uint16(q.cap.ReadDepth)
+	req := iwarp.MPA{
+		CRC: q.crc, Rev: 2, Enhanced: true, P2P: true, RTRWrite: true,
+		IRD: depth, ORD: depth, Private: p.Private,
+	}
+	dial := q.dial
+	if !d.ctl.spawn(func() { d.ctl.connect(ctx, dial, p, req) }) {
+		cancel()
+		return errClosed
+	}
+	q.linked, q.state = true, verbs.QPRTR
+	return nil
+}
+
+// takeResults handles what the set-up goroutines finished.
+func (d *Device) takeResults() bool {
+	rs := d.ctl.take()
+	for i := range rs {
+		r := &rs[i]
+		switch {
+		case r.dial != nil:
+			d.connected(r)
+		case r.typ == verbs.CMConnectRequest:
+			d.lastReq++
+			id := d.lastReq
+			d.requests[id] = &request{fd: r.fd, mpa: r.mpa, local: r.local, remote: r.remote, ctl: d.ctl,
+				expiry: time.AfterFunc(2*d.opt.HandshakeTimeout, func() { d.ctl.post(result{fd: -1, req: id}) })}
+			d.events.push(verbs.CMEvent{Type: verbs.CMConnectRequest, Req: id, Local: r.local, Remote: r.remote, Private: r.mpa.Private})
+		default:
+			if req := d.requests[r.req]; req != nil {
+				delete(d.requests, r.req)
+				req.drop()
+				d.ctl.refused()
+			}
+		}
+	}
+	if len(rs) > 0 {
+		d.updateWake(false)
+	}
+	return len(rs) > 0
+}
+
+// connected ends a Connect.
+func (d *Device) connected(r *result) {
+	q := r.dial.qp
+	r.dial.cancel()
+	if q.dial != r.dial { // ToError or Destroy came first
+		closeFD(r.fd)
+		return
+	}
+	q.dial = nil
+	ev := verbs.CMEvent{Type: r.typ, QP: q, Local: r.local, Remote: r.remote, Private: r.mpa.Private, Err: r.err}
+	if r.typ == verbs.CMEstablished {
+		if c := q.negotiate(&r.mpa); c != 0 {
+			ev.Type, ev.Err = verbs.CMConnectError, fmt.Errorf("soft: connect to %v: %w", r.remote, c)
+			// Before the first FPDU nothing else can be in the stream.
+			q.local, q.remote, q.crc = r.local, r.remote, q.crc || r.mpa.CRC
+			d.ctl.linger(r.fd, q.farewell(&fault{code: c}))
+		} else if err := q.establish(r.fd, r.local, r.remote, r.mpa.CRC); err != nil {
+			ev.Type, ev.Err = verbs.CMConnectError, err
+			closeFD(r.fd)
+		}
+	}
+	if ev.Type != verbs.CMEstablished {
+		q.fail(&fault{quiet: true})
+		d.events.push(ev)
+		return
+	}
+	d.events.push(ev)
+	q.sendRTR()
+}
+
+// negotiate settles the READ depths from the peer's frame. As the initiator a
+// failure is the Terminate to send.
+func (q *qp) negotiate(m *iwarp.MPA) iwarp.Code {
+	depth := q.cap.ReadDepth
+	ird, ord := depth, depth
+	if m.Enhanced {
+		if m.IRD != iwarp.NoDepth {
+			ord = min(depth, int(m.IRD))
+		}
+		if m.ORD != iwarp.NoDepth {
+			if m.Reply && int(m.ORD) > depth {
+				return iwarp.TermIRD
+			}
+			ird = min(depth, int(m.ORD))
+		}
+		if m.Reply && m.P2P && !m.RTRWrite {
+			return iwarp.TermNoRTR
+		}
+	}
+	q.cap.ReadDepth = ord
+	q.sq.depth = uint64(ord)
+	q.serve.init(ird)
+	return 0
+}
+
+// establish gives q its connection and moves it to RTS.
+func (q *qp) establish(fd int, local, remote netip.AddrPort, peerCRC bool) error {
+	if err := q.dev.watch(unix.EPOLL_CTL_ADD, fd, q.slot, unix.EPOLLIN); err != nil {
+		return fmt.Errorf("soft: %w", err)
+	}
+	q.fd, q.events = fd, unix.EPOLLIN
+	q.local, q.remote = local, remote
+	q.crc = q.crc || peerCRC
+	q.rx.sendMSN = 1
+	q.state = verbs.QPRTS
+	q.dev.markDirty(q)
+	return nil
+}
+
+// sendRTR makes the initiator's first FPDU, which lets the responder send: a
+// zero-length WRITE, harmless to any peer.
+func (q *qp) sendRTR() {
+	var hdr [iwarp.TaggedLen]byte
+	iwarp.PutTagged(hdr[:], iwarp.OpWrite, true, 0, 1, 0)
+	q.emit(hdr[:], nil, 0)
+	q.dev.markDirty(q)
+}
+
+func (d *Device) answer(id verbs.RequestID) (*request, error) {
+	r := d.requests[id]
+	if d.closed || r == nil {
+		return nil, fmt.Errorf("soft: no connection request %d (answered, or expired): %w", id, unix.EINVAL)
+	}
+	return r, nil
+}
+
+// Accept implements verbs.Device. The reply is written at once; Established
+// follows at the next PollCM.
+func (d *Device) Accept(id verbs.RequestID, v verbs.QP, private []byte) error {
+	r, err := d.answer(id)
+	if err != nil {
+		return err
+	}
+	q, err := d.mine(v)
+	if err != nil {
+		return err
+	}
+	limit := iwarp.MaxPrivate
+	if len(private) > limit {
+		return fmt.Errorf("soft: %d bytes of private data, limit %d: %w", len(private), limit, unix.EINVAL)
+	}
+	delete(d.requests, id)
+	r.done()
+	m := &r.mpa
+	q.negotiate(m)
+	reply := iwarp.MPA{Reply: true, CRC: q.crc || m.CRC, Rev: m.Rev, Enhanced: m.Enhanced, Private: private}
+	if m.Enhanced {
+		reply.IRD, reply.ORD = uint16(q.serve.limit), uint16(q.sq.depth)
+		reply.P2P = m.P2P
+		// As RFC 6581 wants, one of the kinds offered. A bare offer of a SEND
+		// is answered as siw does it.
+		reply.RTRRead = m.P2P && !m.RTRWrite && m.RTRRead
+		reply.RTRWrite = m.P2P && !reply.RTRRead
+	}
+	q.linked, q.state, q.hold = true, verbs.QPRTR, true
+	ev := verbs.CMEvent{Type: verbs.CMEstablished, QP: q, Local: r.local, Remote: r.remote}
+	if err := d.reply(r, &reply); err == nil {
+		err = q.establish(r.fd, r.local, r.remote, m.CRC)
+		if err != nil {
+			ev.Type, ev.Err = verbs.CMConnectError, err
+		}
+	} else {
+		ev.Type, ev.Err = verbs.CMConnectError, fmt.Errorf("soft: reply to %v: %w", r.remote, err)
+	}
+	if ev.Err != nil {
+		closeFD(r.fd)
+		q.fail(&fault{quiet: true})
+	}
+	d.events.push(ev)
+	d.updateWake(false)
+	return nil
+}
+
+// reply writes an MPA reply. The socket is fresh, so it has room.
+func (d *Device) reply(r *request, m *iwarp.MPA) error {
+	b := m.Append(nil)
+	if d.opt.Tap != nil {
+		d.opt.Tap.Stream(r.local, r.remote, true, b)
+	}
+	n, err := unix.SendmsgN(r.fd, b, nil, nil, ioFlags)
+	if err == nil && n < len(b) {
+		err = unix.ENOBUFS
+	}
+	return err
+}
+
+// Reject implements verbs.Device.
+func (d *Device) Reject(id verbs.RequestID, private []byte) error {
+	r, err := d.answer(id)
+	if err != nil {
+		return err
+	}
+	if len(private) > maxReject {
+		return fmt.Errorf("soft: %d bytes of private data, limit %d: %w", len(private), maxReject, unix.EINVAL)
+	}
+	delete(d.requests, id)
+	r.done()
+	no := rejection(&r.mpa, private)
+	if err := d.reply(r, &no); err != nil {
+		closeFD(r.fd)
+		return nil // the peer is gone; there is nobody left to refuse
+	}
+	d.ctl.linger(r.fd, nil)
+	return nil
+}
+
+// PollCM implements verbs.Device.
+func (d *Device) PollCM(ev []verbs.CMEvent) int {
+	if d.closed {
+		return 0
+	}
+	d.takeResults()
+	n := d.events.take(ev)
+	d.updateWake(len(d.dirty) > 0)
+	return n
+}

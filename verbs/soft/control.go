@@ -1,0 +1,384 @@
+package soft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/verbs"
+	"github.com/rdsd/rdsd/verbs/soft/iwarp"
+)
+
+// control is what the goroutines of connection set-up and tear-down share with
+// the owner. Results go through a queue; its eventfd is in the owner's epoll.
+type control struct {
+	opt   *Options
+	fd    int
+	stats Stats // only the Handshake counters, atomically
+	wg    sync.WaitGroup
+	slots chan struct{} // one per incoming connection in set-up
+
+	pending atomic.Bool // results is not empty
+
+	mu      sync.Mutex
+	results []result
+	conns   map[io.Closer]struct{} // closed by close
+	dying   map[*os.File]struct{}  // lingering
+	closed  bool
+	cong    string
+	congErr error
+}
+
+// result of a handshake.
+type result struct {
+	typ           verbs.CMEventType // 0: request expired
+	fd            int               // -1: none
+	mpa           iwarp.MPA
+	local, remote netip.AddrPort
+	dial          *dialing
+	req           verbs.RequestID // expired
+	err           error
+}
+
+// dialing is a Connect under way.
+type dialing struct {
+	qp     *qp
+	cancel context.CancelFunc
+}
+
+func newControl(opt *Options) (*control, error) {
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return nil, os.NewSyscallError("eventfd", err)
+	}
+	return &control{opt: opt, fd: fd, slots: make(chan struct{}, opt.MaxHandshakes),
+		conns: map[io.Closer]struct{}{}, dying: map[*os.File]struct{}{}}, nil
+}
+
+// spawn runs f in a goroutine that close waits for. false: closed.
+func (c *control) spawn(f func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.wg.Go(f)
+	return true
+}
+
+// own makes close close x; disown undoes it. false: already closed.
+func (c *control) own(x io.Closer) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.conns[x] = struct{}{}
+	}
+	return !c.closed
+}
+
+func (c *control) disown(x io.Closer) {
+	c.mu.Lock()
+	delete(c.conns, x)
+	c.mu.Unlock()
+}
+
+// post hands r to the owner.
+func (c *control) post(r result) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		closeFD(r.fd)
+		return
+	}
+	c.results = append(c.results, r)
+	c.pending.Store(true)
+	ring(c.fd)
+}
+
+// take gives the owner all results.
+func (c *control) take() []result {
+	if !c.pending.Load() {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	drain(c.fd)
+	c.pending.Store(false)
+	r := c.results
+	c.results = nil
+	return r
+}
+
+func (c *control) close() {
+	c.mu.Lock()
+	c.closed = true
+	for x := range c.conns {
+		x.Close()
+	}
+	for f := range c.dying {
+		f.SetDeadline(time.Now().Add(100 * time.Millisecond))
+	}
+	for _, r := range c.results {
+		closeFD(r.fd)
+	}
+	c.results = nil
+	c.mu.Unlock()
+	c.wg.Wait()
+	unix.Close(c.fd)
+}
+
+func (c *control) congestion() (string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cong, c.congErr
+}
+
+// detach takes the descriptor out of the runtime's poller, sets it up for the
+// owner and closes conn.
+func (c *control) detach(conn net.Conn) (int, error) {
+	defer conn.Close()
+	raw, err := conn.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	fd := -1
+	var dup error
+	if err := raw.Control(func(f uintptr) {
+		fd, dup = unix.FcntlInt(f, unix.F_DUPFD_CLOEXEC, 0)
+	}); err != nil {
+		return -1, err
+	}
+	if dup != nil {
+		return -1, os.NewSyscallError("dup", dup)
+	}
+	var congErr error
+	if name := c.opt.Congestion; name != "" {
+		congErr = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, name)
+		if congErr != nil {
+			congErr = fmt.Errorf("soft: TCP congestion control %q: %w", name, congErr)
+		}
+	}
+	name, _ := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION)
+	c.mu.Lock()
+	c.cong, c.congErr = name, congErr
+	c.mu.Unlock()
+	return fd, nil
+}
+
+// readMPA reads one start-up frame.
+func (c *control) readMPA(conn net.Conn, reply bool) (iwarp.MPA, error) {
+	b := make([]byte, iwarp.MPAHeaderLen, iwarp.MPAHeaderLen+iwarp.MaxMPAPrivate)
+	if _, err := io.ReadFull(conn, b); err != nil {
+		return iwarp.MPA{}, err
+	}
+	n, err := iwarp.MPALen(b, reply)
+	if err != nil {
+		return iwarp.MPA{}, err
+	}
+	b = b[:n]
+	if _, err := io.ReadFull(conn, b[iwarp.MPAHeaderLen:]); err != nil {
+		return iwarp.MPA{}, err
+	}
+	c.tap(conn, false, b)
+	return iwarp.ParseMPA(b, reply)
+}
+
+func (c *control) tap(conn net.Conn, out bool, b []byte) {
+	if c.opt.Tap != nil {
+		c.opt.Tap.Stream(addrOf(conn.LocalAddr()), addrOf(conn.RemoteAddr()), out, b)
+	}
+}
+
+func addrOf(a net.Addr) netip.AddrPort {
+	ap := a.(*net.TCPAddr).AddrPort()
+	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+}
+
+// accept runs until the listener is closed.
+func (c *control) accept(l net.Listener) {
+	for {
+		conn, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // no descriptors, or a connection that died in the queue
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		select {
+		case c.slots <- struct{}{}:
+		default:
+			atomic.AddUint64(&c.stats.HandshakeRefused, 1)
+			conn.Close()
+			continue
+		}
+		if !c.spawn(func() { c.greet(conn) }) {
+			conn.Close()
+			return
+		}
+	}
+}
+
+// greet reads the request of an incoming connection and hands it to the owner,
+// which gives the slot back when it is answered.
+func (c *control) greet(conn net.Conn) {
+	handed := false
+	defer func() {
+		c.disown(conn)
+		conn.Close()
+		if !handed {
+			<-c.slots
+		}
+	}()
+	if !c.own(conn) {
+		return
+	}
+	conn.SetDeadline(time.Now().Add(c.opt.HandshakeTimeout))
+	m, err := c.readMPA(conn, false)
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		atomic.AddUint64(&c.stats.HandshakeTimeout, 1)
+		return
+	case err != nil:
+		atomic.AddUint64(&c.stats.HandshakeGarbage, 1)
+		return
+	case m.Markers:
+		atomic.AddUint64(&c.stats.HandshakeMarkers, 1)
+		no := rejection(&m, nil)
+		b := no.Append(nil)
+		c.tap(conn, true, b)
+		conn.Write(b)
+		return
+	}
+	local, remote := addrOf(conn.LocalAddr()), addrOf(conn.RemoteAddr())
+	fd, err := c.detach(conn)
+	if err != nil {
+		return
+	}
+	var one [1]byte
+	if n, _, _ := unix.Recvfrom(fd, one[:], unix.MSG_PEEK|unix.MSG_DONTWAIT); n > 0 {
+		// An initiator sends nothing before the reply (RFC 5044 7.1.2).
+		atomic.AddUint64(&c.stats.HandshakeGarbage, 1)
+		unix.Close(fd)
+		return
+	}
+	handed = true
+	c.post(result{typ: verbs.CMConnectRequest, fd: fd, mpa: m, local: local, remote: remote})
+}
+
+// rejection is the reply that refuses m.
+func rejection(m *iwarp.MPA, private []byte) iwarp.MPA {
+	return iwarp.MPA{Reply: true, Reject: true, CRC: m.CRC, Rev: m.Rev, Enhanced: m.Enhanced, Private: private}
+}
+
+// connect runs one outgoing set-up to its end.
+func (c *control) connect(ctx context.Context, d *dialing, p verbs.ConnectParam, req iwarp.MPA) {
+	r := c.tryConnect(ctx, p, req)
+	r.dial = d
+	c.post(r)
+}
+
+func (c *control) tryConnect(ctx context.Context, p verbs.ConnectParam, req iwarp.MPA) result {
+	r := result{fd: -1, local: p.Local, remote: p.Remote}
+	fail := func(t verbs.CMEventType, err error) result {
+		r.typ, r.err = t, fmt.Errorf("soft: connect %v to %v: %w", p.Local, p.Remote, err)
+		return r
+	}
+	var dialer net.Dialer
+	if p.Local.IsValid() {
+		dialer.LocalAddr = net.TCPAddrFromAddrPort(p.Local)
+	}
+	conn, err := dialer.DialContext(ctx, "tcp", p.Remote.String())
+	if err != nil {
+		if errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.EADDRINUSE) || errors.Is(err, unix.EMFILE) {
+			return fail(verbs.CMConnectError, err)
+		}
+		return fail(verbs.CMUnreachable, err)
+	}
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	defer conn.Close()
+	r.local, r.remote = addrOf(conn.LocalAddr()), addrOf(conn.RemoteAddr())
+	b := req.Append(nil)
+	c.tap(conn, true, b)
+	if _, err := conn.Write(b); err != nil {
+		return fail(verbs.CMConnectError, err)
+	}
+	r.mpa, err = c.readMPA(conn, true)
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fail(verbs.CMUnreachable, fmt.Errorf("no MPA reply: %w", err))
+	case err != nil:
+		return fail(verbs.CMConnectError, fmt.Errorf("MPA reply: %w", err))
+	case r.mpa.Reject:
+		r.typ = verbs.CMRejected
+		r.err = fmt.Errorf("soft: connect %v to %v: rejected: %w", p.Local, p.Remote, unix.ECONNREFUSED)
+		return r
+	case r.mpa.Markers:
+		return fail(verbs.CMConnectError, errMarkers)
+	}
+	fd, err := c.detach(conn)
+	if err != nil {
+		return fail(verbs.CMConnectError, err)
+	}
+	r.fd, r.typ = fd, verbs.CMEstablished
+	return r
+}
+
+var errMarkers = errors.New("peer wants MPA markers, which are not implemented")
+
+// maxLinger bounds the connections being closed; more are closed at once.
+const maxLinger = 256
+
+// linger delivers last and closes the connection in order: FIN, then wait for
+// the peer's, reading and dropping what still comes, for else the kernel would
+// answer it with a reset and the peer might lose what it has not read yet.
+func (c *control) linger(fd int, last []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || len(c.dying) >= maxLinger {
+		unix.SetNonblock(fd, true)
+		if len(last) > 0 {
+			unix.SendmsgN(fd, last, nil, nil, ioFlags)
+		}
+		unix.Close(fd)
+		return
+	}
+	unix.SetNonblock(fd, true) // os.NewFile then uses the poller
+	f := os.NewFile(uintptr(fd), "tcp")
+	f.SetDeadline(time.Now().Add(c.opt.LingerTimeout))
+	c.dying[f] = struct{}{}
+	c.wg.Go(func() {
+		defer func() {
+			c.mu.Lock()
+			delete(c.dying, f)
+			c.mu.Unlock()
+			f.Close()
+		}()
+		if _, err := f.Write(last); err != nil {
+			return
+		}
+		raw, err := f.SyscallConn()
+		if err != nil {
+			return
+		}
+		raw.Control(func(fd uintptr) { unix.Shutdown(int(fd), unix.SHUT_WR) })
+		b := make([]byte, 16<<10)
+		for {
+			if _, err := f.Read(b); err != nil {
+				return
+			}
+		}
+	})
+}
+
+func (c *control) refused() { atomic.AddUint64(&c.stats.HandshakeRefused, 1) }

@@ -1,0 +1,134 @@
+package soft
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// cqe is a completion and the slot that polling it gives back.
+type cqe struct {
+	wc   verbs.WC
+	qp   *qp // nil: nothing to release
+	pos  uint64
+	recv bool
+}
+
+// cq implements verbs.CQ as a ring that grows instead of overflowing: the
+// posted work requests bound it.
+type cq struct {
+	dev        *Device
+	e          []cqe // power of two
+	head, tail uint64
+	users      int
+	arm        armState
+	gone       bool
+}
+
+type armState uint8
+
+const (
+	unarmed armState = iota
+	armedAny
+	armedSolicited
+	fired
+)
+
+// CreateCQ implements verbs.Device.
+func (d *Device) CreateCQ(n int) (verbs.CQ, error) {
+	if d.closed {
+		return nil, errClosed
+	}
+	if n < 1 || n > 1<<22 {
+		return nil, fmt.Errorf("soft: completion queue of %d entries: %w", n, unix.EINVAL)
+	}
+	return &cq{dev: d, e: make([]cqe, ceilPow2(n))}, nil
+}
+
+func ceilPow2(n int) int {
+	p := 1
+	for p < n {
+		p <<= 1
+	}
+	return p
+}
+
+func (c *cq) next() *cqe {
+	if c.tail-c.head == uint64(len(c.e)) {
+		c.grow()
+	}
+	e := &c.e[c.tail&uint64(len(c.e)-1)]
+	c.tail++
+	return e
+}
+
+func (c *cq) grow() {
+	bigger := make([]cqe, 2*len(c.e))
+	for i := c.head; i != c.tail; i++ {
+		bigger[i&uint64(len(bigger)-1)] = c.e[i&uint64(len(c.e)-1)]
+	}
+	c.e = bigger
+}
+
+// notify is called for each completion added.
+func (c *cq) notify(solicited bool) {
+	if c.arm == armedAny || c.arm == armedSolicited && solicited {
+		c.arm = fired
+		c.dev.fired++
+		c.dev.updateWake(false)
+	}
+}
+
+// Poll implements verbs.CQ.
+func (c *cq) Poll(wc []verbs.WC) int {
+	n := 0
+	for n < len(wc) && c.head != c.tail {
+		e := &c.e[c.head&uint64(len(c.e)-1)]
+		wc[n] = e.wc
+		if e.qp != nil {
+			e.qp.release(e.pos, e.recv)
+			e.qp = nil
+		}
+		c.head++
+		n++
+	}
+	if c.arm == fired && c.head == c.tail {
+		c.arm = unarmed
+		c.dev.fired--
+		c.dev.updateWake(len(c.dev.dirty) > 0)
+	}
+	return n
+}
+
+// ReqNotify implements verbs.CQ: the device's FD stays readable from the next
+// completion on until Poll.
+func (c *cq) ReqNotify(solicitedOnly bool) error {
+	if c.gone || c.dev.closed {
+		return errClosed
+	}
+	switch {
+	case c.arm == fired:
+	case !solicitedOnly:
+		c.arm = armedAny
+	case c.arm == unarmed:
+		c.arm = armedSolicited
+	}
+	return nil
+}
+
+// Destroy implements verbs.CQ: EBUSY while a QP uses it.
+func (c *cq) Destroy() error {
+	if c.users > 0 {
+		return fmt.Errorf("soft: completion queue in use by %d queue pairs: %w", c.users, unix.EBUSY)
+	}
+	if c.arm == fired {
+		c.dev.fired--
+		c.dev.updateWake(false)
+	}
+	c.arm = unarmed
+	c.gone = true
+	c.e, c.head, c.tail = make([]cqe, 1), 0, 0
+	return nil
+}

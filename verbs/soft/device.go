@@ -1,0 +1,308 @@
+// Package soft is the RDMA provider without RDMA hardware: reliable connected
+// queue pairs as iWARP (MPA revision 2, DDP, RDMAP) over TCP, in user space.
+//
+// A Device moves bytes only in Progress, Flush and the Post calls, on its
+// owner's thread; it has no goroutine per connection and no lock on the data
+// path. Goroutines exist only while connections are set up (TCP connect, MPA
+// exchange) or closed (to deliver the last bytes); they hand their results to
+// the owner through one locked queue.
+//
+// # Completions
+//
+// With AckLocal a SEND or WRITE completes when the kernel has taken its last
+// byte (RFC 5040 section 5.5 rule 9). AckRemote is not implemented. READ
+// completes when the data is in place. Completions are in post order.
+//
+// # What the peer may do
+//
+// Everything received is checked before memory is touched; a peer that breaks
+// a rule gets the Terminate the RFCs name and loses its connection, nothing
+// else. A SEND without a posted receive stalls that connection until there is
+// one.
+//
+// # Limits
+//
+// Immediate data, atomics, memory windows and invalidation are refused with
+// EINVAL. MPA markers are never asked for; a peer that wants them is rejected.
+// Segments of one message are not interleaved with other messages of the same
+// direction: a large READ response delays sends behind it.
+package soft
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/verbs"
+	"github.com/rdsd/rdsd/verbs/soft/iwarp"
+)
+
+// epoll data values that are not QP slots.
+const (
+	slotWake = -1
+	slotCtl  = -2
+)
+
+// Device implements verbs.Device.
+type Device struct {
+	opt    Options
+	epfd   int
+	wakeFD int // readable while the owner has something to collect
+	awake  bool
+	ctl    *control
+	closed bool
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	keys keyTable
+	qps  []*qp // by slot; nil: free
+	free []int32
+	qpn  uint32
+
+	dirty, flushing []*qp // with output to write
+	ready, resuming []*qp // with input already staged, after a stall
+	stages          [][]byte
+
+	events   cmQueue
+	requests map[verbs.RequestID]*request
+	lastReq  verbs.RequestID
+	fired    int // armed CQs that got a completion and were not polled
+
+	stats Stats
+	io    scratch
+}
+
+// scratch is what system calls need, kept to allocate nothing.
+type scratch struct {
+	ev     [64]unix.EpollEvent
+	iov    [maxSegs]unix.Iovec
+	msg    unix.Msghdr
+	pieces [maxSGE]piece
+}
+
+// piece is a part of registered memory.
+type piece struct {
+	mem []byte
+	mr  *mr
+}
+
+var _ verbs.Device = (*Device)(nil)
+
+// New makes a device. Its descriptors are one epoll and two eventfds.
+func New(opt Options) (*Device, error) {
+	opt.defaults()
+	d := &Device{opt: opt, requests: map[verbs.RequestID]*request{}, epfd: -1, wakeFD: -1}
+	d.keys.init()
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	var err error
+	if d.epfd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return nil, os.NewSyscallError("epoll_create1", err)
+	}
+	d.wakeFD, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err == nil {
+		d.ctl, err = newControl(&d.opt)
+	}
+	if err == nil {
+		err = d.watch(unix.EPOLL_CTL_ADD, d.wakeFD, slotWake, unix.EPOLLIN)
+	}
+	if err == nil {
+		err = d.watch(unix.EPOLL_CTL_ADD, d.ctl.fd, slotCtl, unix.EPOLLIN)
+	}
+	if err != nil {
+		if d.ctl != nil {
+			unix.Close(d.ctl.fd)
+		}
+		closeFD(d.wakeFD)
+		unix.Close(d.epfd)
+		return nil, fmt.Errorf("soft: %w", err)
+	}
+	return d, nil
+}
+
+// Attr returns the device's limits.
+func (d *Device) Attr() verbs.DeviceAttr {
+	return verbs.DeviceAttr{
+		Name: d.opt.Name, MaxMsg: maxMsg, MaxSendWR: maxWR, MaxRecvWR: maxWR,
+		MaxSGE: maxSGE, MaxReadSGE: maxSGE, MaxInline: maxInline,
+		MaxReadDepth: d.opt.MaxReadDepth, MaxPrivate: iwarp.MaxPrivate,
+		Caps: verbs.CapOrderedCQ | verbs.CapRNR | verbs.CapRestrictedMR,
+	}
+}
+
+// Congestion returns the congestion control of the last connection set up
+// ("" before), and why Options.Congestion was not accepted, if so. Any
+// goroutine may call it.
+func (d *Device) Congestion() (string, error) { return d.ctl.congestion() }
+
+// Stats returns a copy of the counters. Owner only.
+func (d *Device) Stats() Stats {
+	s := d.stats
+	s.HandshakeGarbage = atomic.LoadUint64(&d.ctl.stats.HandshakeGarbage)
+	s.HandshakeTimeout = atomic.LoadUint64(&d.ctl.stats.HandshakeTimeout)
+	s.HandshakeRefused = atomic.LoadUint64(&d.ctl.stats.HandshakeRefused)
+	s.HandshakeMarkers = atomic.LoadUint64(&d.ctl.stats.HandshakeMarkers)
+	return s
+}
+
+// FD returns the epoll descriptor. It reports what arrives and what can be
+// written again; output that a Post call left buffered is not reported: call
+// Flush or Progress before blocking on it.
+func (d *Device) FD() int { return d.epfd }
+
+// Progress implements verbs.Device. It makes one epoll_wait and one or a few
+// socket calls per QP with work.
+func (d *Device) Progress() bool {
+	if d.closed {
+		return false
+	}
+	did := d.takeResults()
+	d.resuming, d.ready = d.ready, d.resuming[:0]
+	for i, q := range d.resuming {
+		d.resuming[i] = nil
+		q.onReady = false
+		did = true
+		q.parse()
+	}
+	n := d.poll()
+	for i := range d.io.ev[:n] {
+		did = d.dispatch(&d.io.ev[i]) || did
+	}
+	did = d.flushDirty() || did
+	d.updateWake(len(d.dirty) > 0)
+	return did
+}
+
+// Flush implements verbs.Device.
+func (d *Device) Flush() {
+	if !d.closed {
+		d.flushDirty()
+		d.updateWake(len(d.dirty) > 0)
+	}
+}
+
+func (d *Device) flushDirty() bool {
+	if len(d.dirty) == 0 {
+		return false
+	}
+	did := false
+	d.flushing, d.dirty = d.dirty, d.flushing[:0]
+	for i, q := range d.flushing {
+		d.flushing[i] = nil
+		q.onDirty = false
+		did = q.flush() || did
+	}
+	return did
+}
+
+func (d *Device) markDirty(q *qp) {
+	if !q.onDirty {
+		q.onDirty = true
+		d.dirty = append(d.dirty, q)
+	}
+}
+
+func (d *Device) markReady(q *qp) {
+	if !q.onReady {
+		q.onReady = true
+		d.ready = append(d.ready, q)
+		d.updateWake(false)
+	}
+}
+
+func (d *Device) dispatch(ev *unix.EpollEvent) bool {
+	if ev.Fd < 0 {
+		return false // control results are taken at the start of Progress
+	}
+	q := d.qps[ev.Fd]
+	if q == nil || q.fd < 0 {
+		return false
+	}
+	if ev.Events&unix.EPOLLOUT != 0 {
+		q.blocked = false
+		q.interest(q.events &^ unix.EPOLLOUT)
+		d.markDirty(q)
+	}
+	if q.stalled {
+		if ev.Events&(unix.EPOLLERR|unix.EPOLLHUP) != 0 {
+			q.lost(unix.ECONNRESET)
+			return true
+		}
+		return false
+	}
+	if ev.Events&(unix.EPOLLIN|unix.EPOLLERR|unix.EPOLLHUP|unix.EPOLLRDHUP) != 0 {
+		return q.receive()
+	}
+	return false
+}
+
+// poll asks epoll without waiting.
+func (d *Device) poll() int {
+	n, _, e := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(d.epfd),
+		uintptr(unsafe.Pointer(&d.io.ev[0])), uintptr(len(d.io.ev)), 0, 0, 8)
+	if e != 0 {
+		return 0 // EINTR: the next Progress asks again
+	}
+	return int(n)
+}
+
+func (d *Device) watch(op, fd int, slot int32, events uint32) error {
+	ev := unix.EpollEvent{Events: events, Fd: slot}
+	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(d.epfd, op, fd, &ev))
+}
+
+// updateWake makes the wake descriptor readable exactly while the owner has
+// something to collect: connection events, completions of a CQ it armed,
+// input staged behind a stall, or (more) unfinished output.
+func (d *Device) updateWake(more bool) {
+	want := more || d.events.len() > 0 || d.fired > 0 || len(d.ready) > 0
+	if want == d.awake || d.closed {
+		return
+	}
+	d.awake = want
+	if want {
+		ring(d.wakeFD)
+	} else {
+		drain(d.wakeFD)
+	}
+}
+
+// Close implements verbs.Device. It waits for the goroutines of connection
+// set-up, and up to a tenth of a second for closed connections to deliver
+// their last bytes.
+func (d *Device) Close() error {
+	if d.closed {
+		return nil
+	}
+	for _, q := range d.qps {
+		if q != nil {
+			q.cut()
+			q.state = verbs.QPErr
+		}
+	}
+	d.closed = true
+	d.cancel()
+	for id, r := range d.requests {
+		r.drop()
+		delete(d.requests, id)
+	}
+	d.ctl.close()
+	unix.Close(d.wakeFD)
+	unix.Close(d.epfd)
+	return nil
+}
+
+func (d *Device) getStage() []byte {
+	if n := len(d.stages); n > 0 {
+		s := d.stages[n-1]
+		d.stages[n-1] = nil
+		d.stages = d.stages[:n-1]
+		return s
+	}
+	return make([]byte, stageSize)
+}
+
+func (d *Device) putStage(s []byte) { d.stages = append(d.stages, s) }

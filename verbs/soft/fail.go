@@ -1,0 +1,318 @@
+package soft
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/verbs"
+	"github.com/rdsd/rdsd/verbs/soft/iwarp"
+)
+
+// fault is why a connection ends and how: what the peer is told, and the
+// status of the work requests it hits.
+type fault struct {
+	err   error
+	term  bool // send a Terminate with code and quote
+	code  iwarp.Code
+	quote iwarp.Terminate
+
+	sq    verbs.WCStatus // status of one send WR, 0: flush all
+	named bool           // it is the one at pos; otherwise the oldest
+	pos   uint64
+	rq    verbs.WCStatus // status of the receive in progress, 0: flush
+	quiet bool           // the owner wanted it: no event
+}
+
+var (
+	errLocal        = errors.New("soft: a work request failed locally")
+	errDisconnected = errors.New("soft: disconnected")
+)
+
+// refuse ends the connection because the peer broke a rule; f is the FPDU that
+// did, nil if it is not to be quoted.
+func (q *qp) refuse(c iwarp.Code, f []byte) { q.refused(c, f, fault{}) }
+
+func (q *qp) refused(c iwarp.Code, f []byte, ft fault) {
+	ft.term, ft.code = true, c
+	ft.err = fmt.Errorf("soft: peer broke the protocol: %w", c)
+	if f != nil {
+		ft.quote.Quote(f)
+	}
+	if q.serve.empty() || q.sq.mid() {
+		q.fail(&ft)
+		return
+	}
+	// The READs before it are answered first, so that the peer's work
+	// requests before the bad one succeed.
+	q.fault = &ft
+	q.dev.markDirty(q)
+}
+
+// recvFault: the receive in progress cannot take the message.
+func (q *qp) recvFault(st verbs.WCStatus, c iwarp.Code, f []byte) {
+	q.refused(c, f, fault{rq: st})
+}
+
+// readFault: the response to the oldest READ is wrong.
+func (q *qp) readFault(st verbs.WCStatus, c iwarp.Code, f []byte) {
+	q.sq.oldestRead()
+	q.refused(c, f, fault{sq: st, named: true, pos: q.sq.readPos})
+}
+
+// sinkFault: local memory for a SEND or a READ response is not accessible.
+func (q *qp) sinkFault() {
+	if q.rx.h.Op == iwarp.OpReadResponse {
+		q.readFault(verbs.WCLocProtErr, iwarp.TermLocal, nil)
+	} else {
+		q.recvFault(verbs.WCLocProtErr, iwarp.TermDDPLocal, nil)
+	}
+}
+
+// refuseRead: a READ of the peer names memory it may not read.
+func (q *qp) refuseRead(r *served, c iwarp.Code) {
+	var f [iwarp.UntaggedLen + iwarp.ReadReqLen]byte
+	iwarp.PutUntagged(f[:], iwarp.OpReadRequest, true, iwarp.ReadReqLen, 0, iwarp.QNRead, r.msn, 0)
+	rest := r.ReadRequest
+	rest.SinkTO += r.off
+	rest.SrcTO += r.off
+	rest.Size -= uint32(r.off)
+	rest.Put(f[iwarp.UntaggedLen:])
+	ft := fault{term: true, code: c, err: fmt.Errorf("soft: peer broke the protocol: %w", c)}
+	ft.quote.Quote(f[:])
+	q.fail(&ft)
+}
+
+// lost ends the QP because the TCP connection ended.
+func (q *qp) lost(err error) {
+	if err == nil {
+		err = io.EOF
+	}
+	q.fail(&fault{err: fmt.Errorf("soft: connection lost: %w", err), sq: verbs.WCRetryExcErr})
+}
+
+// terminated handles a received Terminate.
+func (q *qp) terminated(f []byte) {
+	h := &q.rx.h
+	q.dev.stats.TermRecvd++
+	n := iwarp.LenField + h.ULPDU
+	if len(f) < n {
+		q.refuse(iwarp.TermFraming, nil)
+		return
+	}
+	t, err := iwarp.ParseTerminate(f[iwarp.UntaggedLen:n], false)
+	ft := &fault{err: fmt.Errorf("soft: terminated by the peer: %w", t.Code)}
+	if err == nil {
+		ft.pos, ft.named = q.culprit(&t)
+		if ft.named || !t.HasDDP {
+			ft.sq = requesterStatus(t.Code)
+		}
+	}
+	q.fail(ft)
+}
+
+// culprit finds the send WR that a Terminate quotes.
+func (q *qp) culprit(t *iwarp.Terminate) (uint64, bool) {
+	if !t.HasDDP {
+		return 0, false
+	}
+	s, h := &q.sq, &t.DDP
+	for pos := s.done; pos != s.tail; pos++ {
+		w := s.at(pos)
+		if !w.made && w.off == 0 {
+			break
+		}
+		hit := false
+		switch w.op {
+		case verbs.OpSend:
+			hit = !h.Tagged && h.QN == iwarp.QNSend && h.MSN == w.msn
+		case verbs.OpRDMARead:
+			hit = !h.Tagged && h.QN == iwarp.QNRead && h.MSN == w.msn
+		case verbs.OpRDMAWrite:
+			hit = h.Tagged && h.Op == iwarp.OpWrite && h.STag == w.rkey && h.TO-w.raddr < max(w.length, 1)
+		}
+		if hit {
+			return pos, true
+		}
+	}
+	return 0, false
+}
+
+// requesterStatus maps a Terminate to the status of the work request that
+// caused it.
+func requesterStatus(c iwarp.Code) verbs.WCStatus {
+	switch c {
+	case iwarp.TermNoBuffer:
+		return verbs.WCRNRRetryExcErr
+	case iwarp.TermTooLong, iwarp.TermCantInv, iwarp.TermInvalidate:
+		return verbs.WCRemInvReqErr
+	case iwarp.TermCRC, iwarp.TermFraming, iwarp.TermTCPLost:
+		return verbs.WCRetryExcErr
+	case iwarp.TermQN, iwarp.TermMSN, iwarp.TermMO, iwarp.TermRDMAPVersion, iwarp.TermOpcode,
+		iwarp.TermTaggedVersion, iwarp.TermUntaggedVersion:
+		return verbs.WCBadRespErr
+	}
+	switch {
+	case c.Layer() == iwarp.LayerRDMAP && c.Type() == iwarp.TypeProtection,
+		c.Layer() == iwarp.LayerDDP && c.Type() == iwarp.TypeTagged:
+		return verbs.WCRemAccessErr
+	}
+	return verbs.WCRemOpErr
+}
+
+// fail moves the QP to ERR: the one transition there. The first fault wins.
+func (q *qp) fail(ft *fault) {
+	if q.state == verbs.QPErr {
+		return
+	}
+	established := q.state == verbs.QPRTS
+	q.state = verbs.QPErr
+	q.fault = nil
+	if established && !ft.quiet {
+		q.dev.stats.Disconnects++
+		q.dev.events.push(verbs.CMEvent{Type: verbs.CMDisconnected, QP: q, Local: q.local, Remote: q.remote, Err: ft.err})
+	}
+	var last []byte
+	if ft.term && established {
+		q.dev.stats.TermSent++
+		last = q.farewell(ft)
+	}
+	q.hangUp(last)
+
+	if !ft.named {
+		ft.pos = q.sq.tail
+	}
+	q.completeDone(ft.pos)
+	if !ft.named {
+		ft.pos = q.sq.done
+	}
+	q.flushSends(ft.pos, ft.sq)
+	if x := &q.rx; x.recv != nil {
+		w := x.recv
+		x.recv = nil
+		st := ft.rq
+		if st == 0 {
+			st = verbs.WCWRFlushErr
+		}
+		q.completeRecv(w, st, 0, false)
+	}
+	q.flushRecvs()
+	q.dev.updateWake(false)
+}
+
+// farewell is all pending output, finished, and the Terminate.
+func (q *qp) farewell(ft *fault) []byte {
+	b := q.out.private()
+	t := ft.quote
+	t.Code = ft.code
+	n := len(b)
+	size := iwarp.FPDUSize(iwarp.UntaggedLen - iwarp.LenField + t.Len())
+	b = append(b, make([]byte, size)...)
+	f := b[n:]
+	iwarp.PutUntagged(f, iwarp.OpTerminate, true, t.Len(), 0, iwarp.QNTerminate, 1, 0)
+	t.Put(f[iwarp.UntaggedLen:])
+	iwarp.Seal(f, q.crc)
+	if tap := q.dev.opt.Tap; tap != nil {
+		tap.Stream(q.local, q.remote, true, b)
+	}
+	return b
+}
+
+// hangUp gives the connection up: the descriptor, with last still to be
+// written, goes to a goroutine that closes it in order. Nothing of the QP
+// touches registered memory afterwards.
+func (q *qp) hangUp(last []byte) {
+	if q.dial != nil {
+		q.dial.cancel()
+		q.dial = nil
+	}
+	if q.fd >= 0 {
+		_ = q.dev.watch(unix.EPOLL_CTL_DEL, q.fd, q.slot, 0)
+		q.dev.ctl.linger(q.fd, last)
+		q.fd = -1
+	}
+	q.out.drop()
+	if q.out.stage != nil {
+		q.dev.putStage(q.out.stage)
+		q.out.stage = nil
+	}
+	q.dropStage()
+	q.rx.placing = false
+	if q.stalled {
+		q.stalled = false
+		if q.srq != nil {
+			q.srq.forget(q)
+		}
+	}
+}
+
+// flushSends completes everything outstanding, as flushed, but the WR at pos
+// with st unless that is 0.
+func (q *qp) flushSends(pos uint64, st verbs.WCStatus) {
+	s := &q.sq
+	for ; s.done != s.tail; s.done++ {
+		w := s.at(s.done)
+		if s.done == pos && st != 0 {
+			q.completeSend(s.done, w, st)
+		} else {
+			q.completeSend(s.done, w, verbs.WCWRFlushErr)
+		}
+	}
+	s.gen = s.tail
+	s.reads = 0
+}
+
+func (q *qp) flushRecvs() {
+	for w := q.rq.take(); w != nil; w = q.rq.take() {
+		q.completeRecv(w, verbs.WCWRFlushErr, 0, false)
+	}
+}
+
+// ToError implements verbs.QP. What was written is still delivered; the rest
+// is dropped, in the middle of a frame if need be.
+func (q *qp) ToError() { q.fail(&fault{quiet: true}) }
+
+// Disconnect implements verbs.QP. Sends posted after it are flushed.
+func (q *qp) Disconnect() {
+	if q.state != verbs.QPRTS {
+		q.ToError()
+		return
+	}
+	q.closing, q.closeAt = true, q.sq.tail
+	q.dev.markDirty(q)
+}
+
+// cut drops the connection without completions.
+func (q *qp) cut() {
+	q.hangUp(nil)
+	if w := q.rx.recv; w != nil && q.srq != nil {
+		q.srq.put(w)
+	}
+	q.rx.recv = nil
+}
+
+// Destroy implements verbs.QP.
+func (q *qp) Destroy() error {
+	if q.destroyed {
+		return errDestroyed
+	}
+	q.cut()
+	q.destroyed = true
+	q.state = verbs.QPErr
+	d := q.dev
+	if !d.closed {
+		d.events.forget(q)
+		d.updateWake(false)
+	}
+	d.qps[q.slot] = nil
+	d.free = append(d.free, q.slot)
+	q.pd.users--
+	q.scq.users--
+	q.rcq.users--
+	if q.srq != nil {
+		q.srq.users--
+	}
+	return nil
+}

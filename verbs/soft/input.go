@@ -1,0 +1,441 @@
+package soft
+
+import (
+	"github.com/rdsd/rdsd/verbs"
+	"github.com/rdsd/rdsd/verbs/soft/iwarp"
+)
+
+// input is the receiving half of a QP: stage[r:w] are bytes of the stream not
+// yet consumed. While a large payload is read in place, its header has been
+// consumed and left bytes of it are to come.
+type input struct {
+	stage []byte // nil while r == w
+	r, w  int
+	bulk  bool // the last payload was a large one
+
+	placing bool
+	left    int          // payload bytes missing
+	trailer int          // pad and CRC behind them
+	h       iwarp.Header // of the segment being placed
+	to      target
+
+	sendMSN uint32  // of the SEND expected or under way
+	recv    *recvWR // its receive, nil between messages
+	recvOff uint64  // bytes of it placed
+
+	writeSTag uint32 // a WRITE of several segments is under way ...
+	writeTO   uint64 // ... and goes on here
+	writeMid  bool
+}
+
+// target is where a segment's payload goes: a region, or an SGL from off.
+type target struct {
+	mr   *mr
+	addr uint64
+	sgl  []verbs.SGE
+	pd   *pd
+	off  uint64
+}
+
+// receive reads and handles up to maxBurst bytes.
+func (q *qp) receive() bool {
+	x, io := &q.rx, &q.dev.io
+	did := false
+	for budget := maxBurst; budget > 0 && q.state == verbs.QPRTS && !q.stalled && q.fault == nil; {
+		iovs, direct, ok := q.direct()
+		if !ok {
+			return true
+		}
+		if x.stage == nil {
+			x.stage = q.dev.getStage()
+		}
+		if x.r > 0 {
+			x.w = copy(x.stage, x.stage[x.r:x.w])
+			x.r = 0
+		}
+		room := min(stageSize-x.w, maxBurst)
+		switch {
+		case direct > 0 && !x.h.Last:
+			room = x.trailer + iwarp.TaggedLen // the next segment's header
+		case !q.crc && (direct > 0 || x.bulk):
+			room = bulkTail
+		}
+		io.set(iovs, x.stage[x.w:x.w+room])
+		n, again, err := io.recvmsg(q.fd, iovs+1)
+		io.forget(iovs + 1)
+		if err != nil || n == 0 && !again {
+			q.lost(err)
+			return true
+		}
+		if again {
+			break
+		}
+		did = true
+		budget -= n
+		q.dev.stats.BytesIn += uint64(n)
+		q.dev.stats.CallsIn++
+		inPlace := min(n, direct)
+		if t := q.dev.opt.Tap; t != nil {
+			q.tapIn(t, inPlace, n-inPlace)
+		}
+		x.left -= inPlace
+		x.to.off += uint64(inPlace)
+		x.w += n - inPlace
+		q.parse()
+		if n < direct+room {
+			break
+		}
+	}
+	if x.r == x.w {
+		q.dropStage()
+	}
+	return did
+}
+
+func (q *qp) dropStage() {
+	x := &q.rx
+	x.r, x.w = 0, 0
+	if x.stage != nil {
+		q.dev.putStage(x.stage)
+		x.stage = nil
+	}
+}
+
+// direct sets up the scratch's iovecs for the payload being placed, if enough
+// of it is missing, and returns their number and bytes. false: the QP failed.
+func (q *qp) direct() (iovs, n int, ok bool) {
+	x := &q.rx
+	if !x.placing || x.left < directMin {
+		return 0, 0, true
+	}
+	ps, ok := q.locate(x.left)
+	if !ok {
+		return 0, 0, false
+	}
+	for i := range ps {
+		q.dev.io.set(i, ps[i].mem)
+	}
+	return len(ps), x.left, true
+}
+
+// locate finds the memory of the next n bytes of the payload. false: there is
+// none, and the QP has failed for it.
+func (q *qp) locate(n int) ([]piece, bool) {
+	t := &q.rx.to
+	if t.mr == nil {
+		ps, ok := q.resolve(t.sgl, t.pd, t.off, uint64(n), verbs.AccessLocalWrite)
+		if !ok {
+			q.sinkFault()
+		}
+		return ps, ok
+	}
+	if t.mr.dead {
+		q.refuse(iwarp.TermTaggedSTag, nil)
+		return nil, false
+	}
+	ps := q.dev.io.pieces[:1]
+	ps[0] = piece{t.mr.slice(t.addr+t.off, uint64(n)), t.mr}
+	return ps, true
+}
+
+// place copies payload to where it goes.
+func (q *qp) place(b []byte) bool {
+	if len(b) == 0 {
+		return true
+	}
+	ps, ok := q.locate(len(b))
+	if !ok {
+		return false
+	}
+	q.rx.to.off += uint64(len(b))
+	for i := range ps {
+		b = b[copy(ps[i].mem, b):]
+	}
+	return true
+}
+
+// parse handles all whole FPDUs in the stage, and the beginning of a large
+// one.
+func (q *qp) parse() {
+	x := &q.rx
+	for q.state == verbs.QPRTS && !q.stalled && q.fault == nil {
+		b := x.stage[x.r:x.w]
+		if x.placing {
+			if !q.continuePayload(b) {
+				break
+			}
+			continue
+		}
+		if len(b) < iwarp.LenField {
+			break
+		}
+		size := iwarp.FPDUSize(iwarp.ULPDULen(b))
+		if len(b) < size {
+			if q.crc || len(b) < iwarp.UntaggedLen || size-len(b) < directMin {
+				break
+			}
+			if !q.begin(b) {
+				break
+			}
+			n := x.h.Len()
+			x.placing = true
+			x.left = x.h.Payload()
+			x.trailer = size - n - x.left
+			x.r += n
+			continue
+		}
+		if !q.frame(b[:size]) {
+			break
+		}
+		x.r += size
+	}
+	if x.r == x.w {
+		q.dropStage()
+	}
+}
+
+// frame handles the whole FPDU f. false: it was not consumed.
+func (q *qp) frame(f []byte) bool {
+	if q.crc && !iwarp.CheckCRC(f) {
+		q.dev.stats.CRCErrors++
+		q.refuse(iwarp.TermCRC, nil)
+		return false
+	}
+	if !q.begin(f) {
+		return false
+	}
+	x := &q.rx
+	n := x.h.Payload()
+	x.bulk = n >= directMin
+	if x.h.Op == iwarp.OpReadRequest || x.h.Op == iwarp.OpTerminate {
+		return true // complete with its header
+	}
+	return q.place(f[x.h.Len():x.h.Len()+n]) && q.end()
+}
+
+// continuePayload goes on with a payload whose header was consumed. false:
+// more input is needed, or the QP failed.
+func (q *qp) continuePayload(b []byte) bool {
+	x := &q.rx
+	if x.left > 0 {
+		k := min(x.left, len(b))
+		if k == 0 || !q.place(b[:k]) {
+			return false
+		}
+		x.left -= k
+		x.r += k
+		return true
+	}
+	if len(b) < x.trailer {
+		return false
+	}
+	x.r += x.trailer // without CRC nothing in it is checked
+	x.placing = false
+	x.bulk = true
+	return q.end()
+}
+
+// begin checks the segment at the start of f, of which at least the header is
+// there, and finds out where its payload goes. Read Request and Terminate,
+// which are whole, are handled. false: the QP stalled or failed.
+func (q *qp) begin(f []byte) bool {
+	x := &q.rx
+	h := &x.h
+	if err := iwarp.ParseHeader(f, h); err != nil {
+		q.refuse(headerFault(err, h), f)
+		return false
+	}
+	ok := false
+	switch h.Op {
+	case iwarp.OpSend, iwarp.OpSendSE:
+		ok = q.beginSend(f)
+	case iwarp.OpWrite:
+		ok = q.beginWrite(f)
+	case iwarp.OpReadResponse:
+		ok = q.beginResponse(f)
+	case iwarp.OpReadRequest:
+		ok = q.readRequest(f)
+	case iwarp.OpTerminate:
+		q.terminated(f)
+	default:
+		q.refuse(iwarp.TermOpcode, f)
+	}
+	if !ok {
+		return false
+	}
+	q.dev.stats.FramesIn++
+	if q.hold {
+		q.hold = false // the initiator has spoken
+		q.dev.markDirty(q)
+	}
+	return true
+}
+
+func headerFault(err error, h *iwarp.Header) iwarp.Code {
+	switch err {
+	case iwarp.ErrDDPVersion:
+		if h.Tagged {
+			return iwarp.TermTaggedVersion
+		}
+		return iwarp.TermUntaggedVersion
+	case iwarp.ErrRDMAPVersion:
+		return iwarp.TermRDMAPVersion
+	case iwarp.ErrOpcode:
+		return iwarp.TermOpcode
+	}
+	return iwarp.TermFraming
+}
+
+func (q *qp) beginSend(f []byte) bool {
+	x := &q.rx
+	h := &x.h
+	switch {
+	case h.QN != iwarp.QNSend:
+		q.refuse(iwarp.TermQN, f)
+		return false
+	case h.MSN != x.sendMSN:
+		q.refuse(iwarp.TermMSN, f)
+		return false
+	case uint64(h.MO) != x.recvOff:
+		q.refuse(iwarp.TermMO, f)
+		return false
+	}
+	if x.recv == nil {
+		if q.srq != nil {
+			x.recv = q.srq.take()
+		} else {
+			x.recv = q.rq.take()
+		}
+		if x.recv == nil {
+			q.stall()
+			return false
+		}
+	}
+	n := uint64(h.Payload())
+	if x.recvOff+n > x.recv.total {
+		q.recvFault(verbs.WCLocLenErr, iwarp.TermTooLong, f)
+		return false
+	}
+	p := q.pd
+	if q.srq != nil {
+		p = q.srq.pd
+	}
+	x.to = target{sgl: x.recv.sgl, pd: p, off: x.recvOff}
+	return true
+}
+
+func (q *qp) beginWrite(f []byte) bool {
+	x := &q.rx
+	h := &x.h
+	n := uint64(h.Payload())
+	x.to = target{}
+	if n == 0 {
+		return true // unchecked, by RFC 5041 section 5.2
+	}
+	begun := x.writeMid && h.STag == x.writeSTag && h.TO == x.writeTO
+	_, m, bad := q.access(h.STag, h.TO, n, verbs.AccessRemoteWrite, begun)
+	if bad != 0 {
+		q.refuse(bad.write(), f)
+		return false
+	}
+	x.to = target{mr: m, addr: h.TO}
+	x.writeMid, x.writeSTag, x.writeTO = !h.Last, h.STag, h.TO+n
+	return true
+}
+
+func (q *qp) beginResponse(f []byte) bool {
+	x, s := &q.rx, &q.sq
+	h := &x.h
+	if s.reads == 0 {
+		q.refuse(iwarp.TermOpcode, f)
+		return false
+	}
+	w := s.oldestRead()
+	n := uint64(h.Payload())
+	bad := iwarp.Code(0)
+	switch {
+	case n == 0 && w.length == 0:
+	case h.STag != sinkSTag(w.msn):
+		bad = iwarp.TermTaggedSTag
+	case h.TO != s.readOff || s.readOff+n > w.length || h.Last != (s.readOff+n == w.length):
+		bad = iwarp.TermTaggedBounds
+	}
+	if bad == 0 && n == 0 && !h.Last {
+		bad = iwarp.TermTaggedBounds
+	}
+	if bad != 0 {
+		q.readFault(verbs.WCBadRespErr, bad, f)
+		return false
+	}
+	x.to = target{sgl: w.sgl, pd: q.pd, off: s.readOff}
+	return true
+}
+
+// readRequest queues a READ of the peer. What it names is checked when its
+// turn comes.
+func (q *qp) readRequest(f []byte) bool {
+	h, s := &q.rx.h, &q.serve
+	switch {
+	case h.QN != iwarp.QNRead:
+		q.refuse(iwarp.TermQN, f)
+	case h.MSN != s.msn:
+		q.refuse(iwarp.TermMSN, f)
+	case h.MO != 0:
+		q.refuse(iwarp.TermMO, f)
+	case !h.Last || h.ULPDU != iwarp.ReadReqULPDU:
+		q.refuse(iwarp.TermTooLong, f)
+	case s.tail-s.head >= s.limit:
+		q.refuse(iwarp.TermStream, f) // more READs than negotiated
+	default:
+		var r iwarp.ReadRequest
+		r.Parse(f[iwarp.UntaggedLen:])
+		s.push(&r, s.msn)
+		s.msn++
+		q.dev.markDirty(q)
+		return true
+	}
+	return false
+}
+
+// end finishes the segment whose payload has been placed.
+func (q *qp) end() bool {
+	x := &q.rx
+	h := &x.h
+	switch h.Op {
+	case iwarp.OpSend, iwarp.OpSendSE:
+		x.recvOff += uint64(h.Payload())
+		if h.Last {
+			w, n := x.recv, x.recvOff
+			x.recv, x.recvOff = nil, 0
+			x.sendMSN++
+			q.completeRecv(w, verbs.WCSuccess, uint32(n), h.Op == iwarp.OpSendSE)
+		}
+	case iwarp.OpReadResponse:
+		s := &q.sq
+		s.readOff += uint64(h.Payload())
+		if h.Last {
+			w := s.oldestRead()
+			w.done = true
+			s.readPos++
+			s.reads--
+			s.readOff = 0
+			q.completeSends()
+			q.dev.markDirty(q) // a fence or the depth may have held others back
+		}
+	}
+	return q.state == verbs.QPRTS
+}
+
+func (q *qp) tapIn(t Tap, inPlace, staged int) {
+	x := &q.rx
+	if inPlace > 0 {
+		ps, _ := q.locate(x.left)
+		n := inPlace
+		for i := range ps {
+			k := min(n, len(ps[i].mem))
+			t.Stream(q.local, q.remote, false, ps[i].mem[:k])
+			n -= k
+		}
+	}
+	t.Stream(q.local, q.remote, false, x.stage[x.w:x.w+staged])
+}

@@ -1,0 +1,181 @@
+package soft
+
+import (
+	crand "crypto/rand"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// keyTable finds memory regions by key: a random 24-bit index, so that a peer
+// cannot guess one, and an 8-bit count, so that a value does not come back
+// soon.
+type keyTable struct {
+	m    map[uint32]*mr // by index
+	rng  *rand.ChaCha8
+	next uint8
+}
+
+func (t *keyTable) init() {
+	var seed [32]byte
+	crand.Read(seed[:]) // never fails (documented)
+	t.m, t.rng = map[uint32]*mr{}, rand.NewChaCha8(seed)
+}
+
+func (t *keyTable) add(m *mr) bool {
+	if len(t.m) >= maxMRs {
+		return false
+	}
+	for {
+		i := uint32(t.rng.Uint64()) >> 8
+		if _, used := t.m[i]; i == 0 || used {
+			continue
+		}
+		t.next++
+		m.key = i<<8 | uint32(t.next)
+		t.m[i] = m
+		return true
+	}
+}
+
+func (t *keyTable) get(key uint32) *mr {
+	if m := t.m[key>>8]; m != nil && m.key == key {
+		return m
+	}
+	return nil
+}
+
+// mr implements verbs.MR. lkey and rkey are the same value.
+type mr struct {
+	dev     *Device
+	pd      *pd
+	mem     []byte
+	iova    uint64
+	access  verbs.Access
+	key     uint32
+	dead    bool
+	allowed map[verbs.PeerKey]struct{}
+}
+
+func (m *mr) LKey() uint32 { return m.key }
+func (m *mr) RKey() uint32 { return m.key }
+func (m *mr) IOVA() uint64 { return m.iova }
+func (m *mr) Len() uint64  { return uint64(len(m.mem)) }
+
+// Allow implements verbs.MR.
+func (m *mr) Allow(p verbs.PeerKey) {
+	if m.allowed == nil {
+		m.allowed = map[verbs.PeerKey]struct{}{}
+	}
+	m.allowed[p] = struct{}{}
+}
+
+// Disallow implements verbs.MR. A message of which a segment was already
+// placed runs to its end.
+func (m *mr) Disallow(p verbs.PeerKey) { delete(m.allowed, p) }
+
+func (m *mr) open(p verbs.PeerKey) bool {
+	if m.access&verbs.AccessRestricted == 0 {
+		return true
+	}
+	_, ok := m.allowed[p]
+	return ok
+}
+
+// Dereg implements verbs.MR. Frames already made for the wire keep a copy of
+// what they still have to send.
+func (m *mr) Dereg() error {
+	if m.dead {
+		return fmt.Errorf("soft: region deregistered twice: %w", unix.EINVAL)
+	}
+	m.dead = true
+	delete(m.dev.keys.m, m.key>>8)
+	m.pd.users--
+	for _, q := range m.dev.qps {
+		if q != nil {
+			q.out.detach(m)
+		}
+	}
+	m.mem = nil
+	return nil
+}
+
+// slice is [addr, addr+n) of the region, nil if that is not inside.
+func (m *mr) slice(addr, n uint64) []byte {
+	off := addr - m.iova
+	size := uint64(len(m.mem))
+	if addr < m.iova || off > size || n > size-off {
+		return nil
+	}
+	return m.mem[off : off+n : off+n]
+}
+
+// pd implements verbs.PD.
+type pd struct {
+	dev   *Device
+	users int
+	gone  bool
+}
+
+// AllocPD implements verbs.Device.
+func (d *Device) AllocPD() (verbs.PD, error) {
+	if d.closed {
+		return nil, errClosed
+	}
+	return &pd{dev: d}, nil
+}
+
+var errClosed = fmt.Errorf("soft: device is closed: %w", unix.EBADF)
+
+func (p *pd) usable() error {
+	if p.dev.closed {
+		return errClosed
+	}
+	if p.gone {
+		return fmt.Errorf("soft: protection domain is gone: %w", unix.EINVAL)
+	}
+	return nil
+}
+
+// RegMR implements verbs.PD.
+func (p *pd) RegMR(mem []byte, iova uint64, access verbs.Access) (verbs.MR, error) {
+	if err := p.usable(); err != nil {
+		return nil, err
+	}
+	const remote = verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
+	const known = verbs.AccessLocalWrite | verbs.AccessRemoteRead | remote | verbs.AccessPrivate | verbs.AccessRestricted
+	switch {
+	case len(mem) == 0:
+		return nil, fmt.Errorf("soft: empty memory region: %w", unix.EINVAL)
+	case iova+uint64(len(mem))-1 < iova:
+		return nil, fmt.Errorf("soft: region of %d bytes at %#x wraps around: %w", len(mem), iova, unix.EINVAL)
+	case access&remote != 0 && access&verbs.AccessLocalWrite == 0:
+		return nil, fmt.Errorf("soft: remote write or atomic access needs local write: %w", unix.EINVAL)
+	case access&^known != 0:
+		return nil, fmt.Errorf("soft: unknown access flags %#x: %w", uint64(access&^known), unix.EINVAL)
+	}
+	m := &mr{dev: p.dev, pd: p, mem: mem, iova: iova, access: access}
+	if !p.dev.keys.add(m) {
+		return nil, fmt.Errorf("soft: all %d keys in use: %w", maxMRs, unix.ENOMEM)
+	}
+	p.users++
+	return m, nil
+}
+
+// Dealloc implements verbs.PD.
+func (p *pd) Dealloc() error {
+	if p.gone {
+		return fmt.Errorf("soft: protection domain is gone: %w", unix.EINVAL)
+	}
+	if p.users > 0 {
+		return fmt.Errorf("soft: protection domain in use by %d objects: %w", p.users, unix.EBUSY)
+	}
+	p.gone = true
+	return nil
+}
+
+var errUnsupported = errors.New("not implemented by the soft provider")

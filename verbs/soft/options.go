@@ -1,0 +1,97 @@
+package soft
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// Options of New. The zero value is usable.
+type Options struct {
+	// Name in DeviceAttr; "soft" if empty.
+	Name string
+	// CRC: CRCOff makes every QP of the device not ask for checksums, whatever
+	// its QPInitAttr says. They are still used with a peer that asks.
+	CRC verbs.CRCMode
+	// Congestion is the TCP congestion control tried on every connection, ""
+	// for the system's. A refusal is not an error; see Device.Congestion.
+	Congestion string
+	// MaxReadDepth limits QPCap.ReadDepth; 0: 64.
+	MaxReadDepth int
+	// MaxHandshakes limits incoming connections whose set-up is not finished,
+	// requests not yet accepted or rejected included; 0: 64. More are closed.
+	MaxHandshakes int
+	// HandshakeTimeout bounds the MPA exchange of an incoming connection and,
+	// without ConnectParam.TimeoutNs, the whole set-up of an outgoing one;
+	// 0: 5 s. A request not answered for twice as long is closed.
+	HandshakeTimeout time.Duration
+	// LingerTimeout bounds how long a closed connection is kept to deliver
+	// what was written, a Terminate above all; 0: 2 s.
+	LingerTimeout time.Duration
+	// Tap sees every byte of every connection's stream; nil: none.
+	Tap Tap
+}
+
+// Tap records streams, for a packet capture. Its method is called on the
+// owner's thread, and for MPA start-up frames on others; it must not block and
+// must not keep b.
+type Tap interface {
+	// Stream gets the next bytes of the TCP stream from local to remote (out)
+	// or back, in stream order for each direction of a connection.
+	Stream(local, remote netip.AddrPort, out bool, b []byte)
+}
+
+func (o *Options) defaults() {
+	if o.Name == "" {
+		o.Name = "soft"
+	}
+	if o.MaxReadDepth <= 0 {
+		o.MaxReadDepth = 64
+	}
+	if o.MaxHandshakes <= 0 {
+		o.MaxHandshakes = 64
+	}
+	if o.HandshakeTimeout <= 0 {
+		o.HandshakeTimeout = 5 * time.Second
+	}
+	if o.LingerTimeout <= 0 {
+		o.LingerTimeout = 2 * time.Second
+	}
+}
+
+// Sizes that shape the data path. See the benchmarks for the two limits.
+const (
+	maxBurst  = 256 << 10         // bytes per QP, direction and Progress
+	stageSize = maxBurst + 68<<10 // a burst and one whole FPDU
+	maxSegs   = 128               // pieces of pending output per QP
+	copyLimit = 8 << 10           // payload up to this is copied into the stage
+	directMin = 16 << 10          // missing payload from this on is read in place
+
+	// bulkTail is read behind a payload read in place: trailer and the next
+	// header, a few small messages with luck, but not much of a large payload.
+	bulkTail = 2 << 10
+
+	maxWR     = 1 << 15
+	maxSGE    = 16
+	maxInline = 1024
+	maxMsg    = 1 << 31
+	maxMRs    = 1 << 20
+	maxReject = 148
+)
+
+// Stats are counters of a device since New. The first group is the owner's,
+// the second is written by connection set-up.
+type Stats struct {
+	BytesOut, BytesIn   uint64
+	CallsOut, CallsIn   uint64 // send and receive system calls that moved bytes
+	FramesIn            uint64
+	TermSent, TermRecvd uint64
+	CRCErrors           uint64
+	Disconnects         uint64 // connections that ended other than by ToError or Destroy
+
+	HandshakeGarbage uint64 // incoming: not MPA, or broken rules
+	HandshakeTimeout uint64 // incoming: silent
+	HandshakeRefused uint64 // incoming: over MaxHandshakes, or never answered
+	HandshakeMarkers uint64 // incoming: rejected, because the peer wants markers
+}

@@ -1,0 +1,227 @@
+package soft
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/verbs"
+	"github.com/rdsd/rdsd/verbs/soft/iwarp"
+)
+
+// output is what a QP has for the wire: FPDUs, as pieces that are either bytes
+// of the stage (headers, trailers, copied payload) or registered memory.
+type output struct {
+	stage      []byte // nil while empty
+	tail       int    // filled part of the stage
+	segs       [maxSegs]piece
+	sh, st     int // segs[sh:st] are pending
+	pending    int // bytes in them
+	total      uint64
+	written    uint64 // total - pending
+	lastStaged bool   // segs[st-1] ends at stage[tail]
+}
+
+// room says whether an FPDU with that many bytes to stage and pieces to
+// reference fits now. If not, it will once the output has drained.
+func (o *output) room(staged, pieces int) bool {
+	if o.pending == 0 {
+		o.sh, o.st, o.tail, o.lastStaged = 0, 0, 0, false
+	}
+	return o.tail+staged <= stageSize && o.st+pieces+2 <= maxSegs
+}
+
+// reserve returns n bytes of the stage; commit makes them output.
+func (o *output) reserve(n int) []byte { return o.stage[o.tail : o.tail+n : o.tail+n] }
+
+func (o *output) commit(n int) {
+	if o.lastStaged {
+		p := &o.segs[o.st-1]
+		p.mem = p.mem[:len(p.mem)+n]
+	} else {
+		o.segs[o.st] = piece{mem: o.stage[o.tail : o.tail+n]}
+		o.st++
+		o.lastStaged = true
+	}
+	o.tail += n
+	o.pending += n
+	o.total += uint64(n)
+}
+
+func (o *output) ref(p piece) {
+	o.segs[o.st] = p
+	o.st++
+	o.lastStaged = false
+	o.pending += len(p.mem)
+	o.total += uint64(len(p.mem))
+}
+
+// sent takes n written bytes off the front.
+func (o *output) sent(n int) {
+	o.pending -= n
+	o.written += uint64(n)
+	for n > 0 {
+		p := &o.segs[o.sh]
+		if n < len(p.mem) {
+			p.mem = p.mem[n:]
+			return
+		}
+		n -= len(p.mem)
+		*p = piece{}
+		o.sh++
+	}
+}
+
+// detach copies what is still to be sent from region m, so that the region
+// may go.
+func (o *output) detach(m *mr) {
+	for i := o.sh; i < o.st; i++ {
+		if p := &o.segs[i]; p.mr == m {
+			p.mem, p.mr = append([]byte(nil), p.mem...), nil
+		}
+	}
+}
+
+// private returns a copy of all pending bytes.
+func (o *output) private() []byte {
+	b := make([]byte, 0, o.pending+iwarp.FPDUSize(iwarp.UntaggedLen+iwarp.MaxTerminate))
+	for _, p := range o.segs[o.sh:o.st] {
+		b = append(b, p.mem...)
+	}
+	return b
+}
+
+func (o *output) drop() {
+	clear(o.segs[o.sh:o.st])
+	o.sh, o.st, o.tail, o.pending, o.lastStaged = 0, 0, 0, 0, false
+}
+
+// emit adds an FPDU to the output: the header hdr and n payload bytes in ps.
+// It reports false, having done nothing, when there is no room now. Small
+// payload is copied; so is payload that is to be summed and that others may
+// write meanwhile.
+func (q *qp) emit(hdr []byte, ps []piece, n int) bool {
+	o := &q.out
+	h := len(hdr)
+	trailer := -(h+n)&3 + iwarp.CRCLen
+	copied := n <= copyLimit
+	if !copied && q.crc {
+		for i := range ps {
+			if ps[i].mr.access&verbs.AccessPrivate == 0 {
+				copied = true
+				break
+			}
+		}
+	}
+	staged, refs := h+trailer, len(ps)
+	if copied {
+		staged, refs = staged+n, 0
+	}
+	if !o.room(staged, refs) {
+		return false
+	}
+	if o.stage == nil {
+		o.stage = q.dev.getStage()
+	}
+	if copied {
+		f := o.reserve(staged)
+		copy(f, hdr)
+		b := f[h:]
+		for i := range ps {
+			b = b[copy(b, ps[i].mem):]
+		}
+		iwarp.Seal(f, q.crc)
+		o.commit(staged)
+		return true
+	}
+	copy(o.reserve(h), hdr)
+	o.commit(h)
+	var crc uint32
+	if q.crc {
+		crc = iwarp.CRC(0, hdr)
+	}
+	for i := range ps {
+		if q.crc {
+			crc = iwarp.CRC(crc, ps[i].mem)
+		}
+		o.ref(ps[i])
+	}
+	t := o.reserve(trailer)
+	pad := t[:trailer-iwarp.CRCLen]
+	clear(pad)
+	if q.crc {
+		crc = iwarp.CRC(crc, pad)
+	}
+	iwarp.PutCRC(t[len(pad):], crc)
+	o.commit(trailer)
+	return true
+}
+
+// flush writes what is pending, making more as room appears, up to maxBurst
+// bytes. It reports whether bytes moved.
+func (q *qp) flush() bool {
+	if q.fd < 0 || q.state != verbs.QPRTS || q.hold {
+		return false
+	}
+	moved := 0
+	for q.state == verbs.QPRTS && !q.blocked {
+		q.generate()
+		if q.state != verbs.QPRTS || q.out.pending == 0 {
+			break
+		}
+		if moved >= maxBurst {
+			q.dev.markDirty(q)
+			break
+		}
+		n, ok := q.write()
+		if !ok {
+			return true
+		}
+		moved += n
+	}
+	if q.state == verbs.QPRTS {
+		q.completeSends()
+	}
+	if q.out.pending == 0 && q.out.stage != nil {
+		q.dev.putStage(q.out.stage)
+		q.out.stage = nil
+		q.out.drop()
+	}
+	return moved > 0
+}
+
+// write makes one system call. false: the connection is gone.
+func (q *qp) write() (int, bool) {
+	o, io := &q.out, &q.dev.io
+	iovs := 0
+	for i := o.sh; i < o.st; i++ {
+		io.set(iovs, o.segs[i].mem)
+		iovs++
+	}
+	n, err := io.sendmsg(q.fd, iovs)
+	io.forget(iovs)
+	if err != nil {
+		q.lost(err)
+		return 0, false
+	}
+	if n > 0 {
+		q.dev.stats.BytesOut += uint64(n)
+		q.dev.stats.CallsOut++
+		if t := q.dev.opt.Tap; t != nil {
+			q.tapOut(t, n)
+		}
+	}
+	if n < o.pending {
+		q.blocked = true
+		q.interest(q.events | unix.EPOLLOUT)
+	}
+	o.sent(n)
+	return n, true
+}
+
+func (q *qp) tapOut(t Tap, n int) {
+	for i := q.out.sh; n > 0; i++ {
+		b := q.out.segs[i].mem
+		k := min(n, len(b))
+		t.Stream(q.local, q.remote, true, b[:k])
+		n -= k
+	}
+}

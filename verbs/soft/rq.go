@@ -1,0 +1,178 @@
+package soft
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// recvWR is a posted receive. Its SGL is a view of memory allocated with the
+// queue.
+type recvWR struct {
+	wrid  uint64
+	sgl   []verbs.SGE
+	total uint64
+	slot  uint32
+}
+
+func newRecvWRs(n, sges int) []recvWR {
+	w := make([]recvWR, n)
+	all := make([]verbs.SGE, n*sges)
+	for i := range w {
+		w[i].slot = uint32(i)
+		w[i].sgl = all[i*sges : i*sges : (i+1)*sges]
+	}
+	return w
+}
+
+func (w *recvWR) set(r *verbs.RecvWR) error {
+	if len(r.SGL) > cap(w.sgl) {
+		return fmt.Errorf("soft: receive of %d SGEs, limit %d: %w", len(r.SGL), cap(w.sgl), unix.EINVAL)
+	}
+	w.total = 0
+	for i := range r.SGL {
+		if r.SGL[i].Length == 0 {
+			return errZeroSGE
+		}
+		w.total += uint64(r.SGL[i].Length)
+	}
+	w.wrid = r.WRID
+	w.sgl = append(w.sgl[:0], r.SGL...)
+	return nil
+}
+
+var (
+	errZeroSGE = fmt.Errorf("soft: SGE of length 0; use an empty list: %w", unix.EINVAL)
+	errRQFull  = fmt.Errorf("soft: receive queue full: %w", unix.ENOMEM)
+	errSRQFull = fmt.Errorf("soft: shared receive queue full: %w", unix.ENOMEM)
+	errOnSRQ   = fmt.Errorf("soft: queue pair uses a shared receive queue: %w", unix.EINVAL)
+)
+
+// recvQueue is a QP's own receive queue. A slot is taken from its post until
+// its completion is polled.
+type recvQueue struct {
+	w                []recvWR // power of two
+	cap              uint64
+	tail, head, free uint64 // posted, consumed, released
+}
+
+func (r *recvQueue) post(wr []verbs.RecvWR) (int, error) {
+	for i := range wr {
+		if r.tail-r.free == r.cap {
+			return i, errRQFull
+		}
+		if err := r.w[r.tail&uint64(len(r.w)-1)].set(&wr[i]); err != nil {
+			return i, err
+		}
+		r.tail++
+	}
+	return len(wr), nil
+}
+
+// take returns the next receive, nil if there is none. It stays valid until
+// its completion is polled.
+func (r *recvQueue) take() *recvWR {
+	if r.head == r.tail {
+		return nil
+	}
+	w := &r.w[r.head&uint64(len(r.w)-1)]
+	r.head++
+	return w
+}
+
+// srq implements verbs.SRQ. It is a stack: the receive posted last is used
+// first, so that as few buffers as possible are touched.
+type srq struct {
+	dev     *Device
+	pd      *pd
+	w       []recvWR
+	posted  []uint32 // slots, stack
+	free    []uint32
+	waiting []*qp // stalled for want of a receive
+	users   int
+	gone    bool
+}
+
+// CreateSRQ implements verbs.PD.
+func (p *pd) CreateSRQ(wrs, sges int) (verbs.SRQ, error) {
+	if err := p.usable(); err != nil {
+		return nil, err
+	}
+	if wrs < 1 || wrs > maxWR || sges < 0 || sges > maxSGE {
+		return nil, fmt.Errorf("soft: shared receive queue of %d receives with %d SGEs, limits %d and %d: %w", wrs, sges, maxWR, maxSGE, unix.EINVAL)
+	}
+	s := &srq{dev: p.dev, pd: p, w: newRecvWRs(wrs, sges), posted: make([]uint32, 0, wrs), free: make([]uint32, wrs)}
+	for i := range s.free {
+		s.free[i] = uint32(wrs - 1 - i)
+	}
+	p.users++
+	return s, nil
+}
+
+// PostRecv implements verbs.SRQ.
+func (s *srq) PostRecv(wr []verbs.RecvWR) (int, error) {
+	if s.gone {
+		return 0, fmt.Errorf("soft: shared receive queue is gone: %w", unix.EINVAL)
+	}
+	n, err := s.push(wr)
+	if n > 0 && len(s.waiting) > 0 {
+		for i, q := range s.waiting {
+			s.waiting[i] = nil
+			q.unstall()
+		}
+		s.waiting = s.waiting[:0]
+	}
+	return n, err
+}
+
+func (s *srq) push(wr []verbs.RecvWR) (int, error) {
+	for i := range wr {
+		k := len(s.free) - 1
+		if k < 0 {
+			return i, errSRQFull
+		}
+		slot := s.free[k]
+		if err := s.w[slot].set(&wr[i]); err != nil {
+			return i, err
+		}
+		s.free = s.free[:k]
+		s.posted = append(s.posted, slot)
+	}
+	return len(wr), nil
+}
+
+func (s *srq) take() *recvWR {
+	k := len(s.posted) - 1
+	if k < 0 {
+		return nil
+	}
+	slot := s.posted[k]
+	s.posted = s.posted[:k]
+	return &s.w[slot]
+}
+
+// put gives the slot of a completed receive back.
+func (s *srq) put(w *recvWR) { s.free = append(s.free, w.slot) }
+
+func (s *srq) forget(q *qp) {
+	for i, w := range s.waiting {
+		if w == q {
+			s.waiting = append(s.waiting[:i], s.waiting[i+1:]...)
+			return
+		}
+	}
+}
+
+// Destroy implements verbs.SRQ: EBUSY while a QP uses it.
+func (s *srq) Destroy() error {
+	if s.users > 0 {
+		return fmt.Errorf("soft: shared receive queue in use by %d queue pairs: %w", s.users, unix.EBUSY)
+	}
+	if !s.gone {
+		s.gone = true
+		s.pd.users--
+	}
+	return nil
+}

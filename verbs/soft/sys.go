@@ -1,0 +1,74 @@
+package soft
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// The owner's system calls cannot block, so they are raw: the scheduler is not
+// told, which saves a third of a short call. All of them may see EINTR, from
+// the runtime's preemption signals.
+
+const ioFlags = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
+
+// sendmsg writes iov to fd. It returns how much the kernel took; 0 and nil
+// when it has no room.
+func (s *scratch) sendmsg(fd, iovs int) (int, error) {
+	s.msg = unix.Msghdr{Iov: &s.iov[0]}
+	s.msg.SetIovlen(iovs)
+	for {
+		n, _, e := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&s.msg)), ioFlags)
+		switch e {
+		case 0:
+			return int(n), nil
+		case unix.EINTR:
+		case unix.EAGAIN:
+			return 0, nil
+		default:
+			return 0, e
+		}
+	}
+}
+
+// recvmsg reads into iov. again: nothing there; n 0 otherwise: end of stream.
+func (s *scratch) recvmsg(fd, iovs int) (n int, again bool, err error) {
+	s.msg = unix.Msghdr{Iov: &s.iov[0]}
+	s.msg.SetIovlen(iovs)
+	for {
+		n, _, e := unix.RawSyscall(unix.SYS_RECVMSG, uintptr(fd), uintptr(unsafe.Pointer(&s.msg)), ioFlags)
+		switch e {
+		case 0:
+			return int(n), false, nil
+		case unix.EINTR:
+		case unix.EAGAIN:
+			return 0, true, nil
+		default:
+			return 0, false, e
+		}
+	}
+}
+
+func (s *scratch) set(i int, b []byte) {
+	s.iov[i].Base = unsafe.SliceData(b)
+	s.iov[i].SetLen(len(b))
+}
+
+// forget drops the references into memory that a call left in the scratch.
+func (s *scratch) forget(iovs int) { clear(s.iov[:iovs]) }
+
+func ring(fd int) {
+	one := [8]byte{0: 1}
+	unix.Write(fd, one[:])
+}
+
+func drain(fd int) {
+	var b [8]byte
+	unix.Read(fd, b[:])
+}
+
+func closeFD(fd int) {
+	if fd >= 0 {
+		unix.Close(fd)
+	}
+}
