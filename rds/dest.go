@@ -117,6 +117,7 @@ func (t *tx) freeSlot() (uint32, bool) {
 		t.nslots++
 		return uint32(t.nslots - 1), true
 	}
+	t.reap()
 	for range 2 * len(t.slots) {
 		i := t.hand
 		t.hand = (t.hand + 1) % uint32(len(t.slots))

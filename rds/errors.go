@@ -9,6 +9,8 @@ import (
 	"os"
 	"strings"
 	"syscall"
+
+	"github.com/rdsd/rdsd/internal/ipc"
 )
 
 // sentinel is an error that is also the errno the kernel's RDS would return,
@@ -35,7 +37,7 @@ var (
 	// ECONNABORTED.
 	ErrSession error = &sentinel{"session ended by the RDS daemon", []error{syscall.ECONNABORTED}}
 	// ErrNoDaemon: no daemon answers; the text names the paths tried. ENOENT.
-	ErrNoDaemon error = &sentinel{"no RDS daemon found", []error{syscall.ENOENT}}
+	ErrNoDaemon = ipc.ErrNoDaemon
 	// ErrVersion: client and daemon do not speak a common version.
 	// EPROTONOSUPPORT.
 	ErrVersion error = &sentinel{"client and daemon versions do not match", []error{syscall.EPROTONOSUPPORT}}

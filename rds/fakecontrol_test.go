@@ -243,4 +243,8 @@ func pair(t testing.TB, o Options) (*fakeDaemon, *Socket, *Socket) {
 	return d, bindFake(t, c, "127.0.0.1:4000"), bindFake(t, c, "127.0.0.1:4001")
 }
 
-const soon = 20 * time.Millisecond
+func timeout(t testing.TB, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	t.Cleanup(cancel)
+	return ctx
+}

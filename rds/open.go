@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -36,23 +35,6 @@ type Options struct {
 	Wake shm.Waiter
 }
 
-const systemSocket = "/run/rdsd/rdsd.sock"
-
-// paths lists where the daemon's socket may be, first choice first.
-func (o *Options) paths() []string {
-	if o.Socket != "" {
-		return []string{o.Socket}
-	}
-	if p := os.Getenv("RDSD_SOCKET"); p != "" {
-		return []string{p}
-	}
-	var paths []string
-	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" && os.Geteuid() != 0 {
-		paths = append(paths, filepath.Join(dir, "rdsd.sock"))
-	}
-	return append(paths, systemSocket)
-}
-
 // Open attaches to the daemon of this host. ctx bounds the attaching only.
 // Errors: ErrNoDaemon, naming the paths tried; ErrVersion; EACCES, the
 // daemon's policy or the socket's file mode; ENOMEM and EMFILE of the mapping.
@@ -67,10 +49,11 @@ func Open(ctx context.Context, o Options) (*Client, error) {
 func open(ctx context.Context, o Options) (*Client, error) {
 	ctl := o.Control
 	if ctl == nil {
-		var err error
-		if ctl, err = dial(ctx, o.paths()); err != nil {
+		dialed, err := ipc.ResolveDial(ctx, o.Socket)
+		if err != nil {
 			return nil, err
 		}
+		ctl = dialed
 	}
 	c := &Client{ctl: ctl, done: make(chan struct{})}
 	c.mem.local, _ = ctl.(mapper)
@@ -88,25 +71,6 @@ func open(ctx context.Context, o Options) (*Client, error) {
 	}
 	go c.watch()
 	return c, nil
-}
-
-// dial tries the paths in turn.
-func dial(ctx context.Context, paths []string) (ipc.Control, error) {
-	var tried []string
-	for _, p := range paths {
-		ctl, err := ipc.Dial(ctx, p)
-		switch {
-		case err == nil:
-			return ctl, nil
-		case errors.Is(err, syscall.ENOENT):
-			tried = append(tried, p+" (no such file)")
-		case errors.Is(err, syscall.ECONNREFUSED):
-			tried = append(tried, p+" (nobody listens: left over from a daemon that ended)")
-		default:
-			return nil, err
-		}
-	}
-	return nil, fmt.Errorf("%w: tried %s; start rdsd, or name its socket with RDSD_SOCKET", ErrNoDaemon, strings.Join(tried, ", "))
 }
 
 // attach says hello and sets the shared memory up.
@@ -229,10 +193,13 @@ func (c *Client) moreSendMemory() ([]byte, error) {
 // daemon gave ends the session, none means that the daemon is gone.
 func goneError(reason error) error {
 	var end *ipc.SessionError
-	if errors.As(reason, &end) {
+	switch {
+	case reason == nil || errors.Is(reason, ipc.ErrGone):
+		return ErrDaemonGone
+	case errors.As(reason, &end):
 		return fmt.Errorf("%w: %s", ErrSession, end.Text)
 	}
-	return ErrDaemonGone
+	return fmt.Errorf("%w: %v", ErrSession, reason)
 }
 
 // processName is what the daemon shows for this process.

@@ -1,0 +1,135 @@
+package rds
+
+import (
+	"testing"
+	"time"
+)
+
+// pause stops the daemon's goroutine; it works in step only, in the test's own
+// goroutine: what is measured is the client alone.
+func (d *fakeDaemon) pause() (resume func()) {
+	d.mu.Lock() // lockedTurn waits
+	d.seg.DaemonAsleep().Store(0)
+	return d.mu.Unlock
+}
+
+func (d *fakeDaemon) step() {
+	for d.turn() {
+	}
+}
+
+const batch = 512
+
+// flow sends and receives in batches between two sockets.
+type flow struct {
+	t        testing.TB
+	d        *fakeDaemon
+	from, to *Socket
+	dest     *Socket
+	p, buf   []byte
+	ms       []Message
+}
+
+func newFlow(t testing.TB, n int) *flow {
+	d, a, b := pair(t, Options{Spin: -1})
+	if err := a.SetSndBuf(3 * batch * n); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.SetRcvBuf(3 * batch * n); err != nil {
+		t.Fatal(err)
+	}
+	return &flow{t: t, d: d, from: a, to: b, p: make([]byte, n), buf: make([]byte, n), ms: make([]Message, batch)}
+}
+
+func (f *flow) send() {
+	to := f.to.LocalAddrPort()
+	for range batch {
+		if _, err := f.from.SendTo(f.p, to); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+}
+
+func (f *flow) recv() {
+	for range batch {
+		if n, _, err := f.to.RecvFrom(f.buf); err != nil || n != len(f.p) {
+			f.t.Fatal(n, err)
+		}
+	}
+}
+
+func (f *flow) sendMsgs() {
+	for i := range f.ms {
+		f.ms[i] = Message{Payload: f.p, Addr: f.to.LocalAddrPort()}
+	}
+	if n, err := f.from.SendMsgs(f.ms); n != batch || err != nil {
+		f.t.Fatal(n, err)
+	}
+}
+
+func (f *flow) recvMsgs() {
+	for i := range f.ms {
+		f.ms[i] = Message{Payload: f.buf}
+	}
+	if n, err := f.to.RecvMsgs(f.ms); n != batch || err != nil {
+		f.t.Fatal(n, err)
+	}
+}
+
+// TestNoAllocs: sending and receiving allocate nothing once the destination is
+// known.
+func TestNoAllocs(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		send, recv func(*flow)
+	}{
+		{"SendTo, RecvFrom", (*flow).send, (*flow).recv},
+		{"SendMsgs, RecvMsgs", (*flow).sendMsgs, (*flow).recvMsgs},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFlow(t, 64)
+			defer f.d.pause()()
+			tt.send(f)
+			f.d.step()
+			tt.recv(f)
+			for range 5 {
+				f.d.step()
+				// Two runs of batch messages each, one to warm up.
+				if n := testing.AllocsPerRun(1, func() { tt.send(f) }); n != 0 {
+					t.Errorf("%d sends: %v allocations", batch, n)
+				}
+				f.d.step()
+				if n := testing.AllocsPerRun(1, func() { tt.recv(f) }); n != 0 {
+					t.Errorf("%d receives: %v allocations", batch, n)
+				}
+			}
+		})
+	}
+}
+
+func benchmarkFlow(b *testing.B, n int, send, recv func(*flow)) {
+	f := newFlow(b, n)
+	defer f.d.pause()()
+	var tx, rx time.Duration
+	msgs := 0
+	for b.Loop() {
+		t0 := time.Now()
+		send(f)
+		t1 := time.Now()
+		f.d.step()
+		t2 := time.Now()
+		recv(f)
+		t3 := time.Now()
+		tx, rx = tx+t1.Sub(t0), rx+t3.Sub(t2)
+		msgs += batch
+		f.d.step()
+	}
+	b.ReportMetric(float64(tx)/float64(msgs), "ns/send")
+	b.ReportMetric(float64(rx)/float64(msgs), "ns/recv")
+}
+
+func BenchmarkSendToRecvFrom64(b *testing.B) { benchmarkFlow(b, 64, (*flow).send, (*flow).recv) }
+func BenchmarkSendToRecvFrom4K(b *testing.B) { benchmarkFlow(b, 4096, (*flow).send, (*flow).recv) }
+func BenchmarkSendMsgsRecvMsgs64(b *testing.B) {
+	benchmarkFlow(b, 64, (*flow).sendMsgs, (*flow).recvMsgs)
+}
