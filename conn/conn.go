@@ -197,7 +197,9 @@ func (c *Conn) CancelMatching(match func(*Msg) bool, o Outcome) {
 	c.cancelIn(&c.rtx, match, o)
 	c.cancelIn(&c.control, match, o)
 	for _, st := range c.stops {
-		c.cancelIn(&st.queue, match, o)
+		for _, l := range st.lists() {
+			c.cancelIn(l, match, o)
+		}
 	}
 	c.cancelIn(&c.queue, match, o)
 	c.cancelIn(&c.unacked, match, o)
@@ -244,7 +246,9 @@ func (c *Conn) Close(now int64) {
 		c.endAll(l, Cancelled)
 	}
 	for _, st := range c.stops {
-		c.endAll(&st.queue, Cancelled)
+		for _, l := range st.lists() {
+			c.endAll(l, Cancelled)
+		}
 	}
 	c.rejectPending()
 	switch c.state {
@@ -265,7 +269,7 @@ func (c *Conn) wanted() bool {
 		return true
 	}
 	for _, st := range c.stops {
-		if st.queue.n > 0 {
+		if st.refused.n+st.held.n > 0 {
 			return true
 		}
 	}
@@ -349,9 +353,9 @@ func (c *Conn) Info() Info {
 		i.QueuedBytes += l.bytes
 	}
 	for _, st := range c.stops {
-		i.Stopped += st.queue.n
-		i.Queued += st.queue.n
-		i.QueuedBytes += st.queue.bytes
+		i.Stopped += st.refused.n + st.held.n
+		i.Queued += st.refused.n + st.held.n
+		i.QueuedBytes += st.refused.bytes + st.held.bytes
 	}
 	return i
 }

@@ -306,19 +306,19 @@ func (c *Conn) down() {
 
 // hasPostedOps says that posted operations wait for their fate.
 func (c *Conn) hasPostedOps() bool {
-	for m := c.rtx.head; m != nil; m = m.priv.next {
-		if m.priv.opPosted {
+	if hasPostedOp(&c.rtx) || hasPostedOp(&c.queue) {
+		return true
+	}
+	for _, st := range c.stops {
+		if hasPostedOp(&st.refused) {
 			return true
 		}
 	}
-	for _, st := range c.stops {
-		for m := st.queue.head; m != nil; m = m.priv.next {
-			if m.priv.opPosted {
-				return true
-			}
-		}
-	}
-	for m := c.queue.head; m != nil; m = m.priv.next {
+	return false
+}
+
+func hasPostedOp(l *msgList) bool {
+	for m := l.head; m != nil; m = m.priv.next {
 		if m.priv.opPosted {
 			return true
 		}

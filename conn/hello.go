@@ -195,7 +195,7 @@ func (c *Conn) endPostedOps(o Outcome) {
 	posted := func(m *Msg) bool { return m.priv.opPosted }
 	c.cancelIn(&c.rtx, posted, o)
 	for _, st := range c.stops {
-		c.cancelIn(&st.queue, posted, o)
+		c.cancelIn(&st.refused, posted, o)
 	}
 	c.cancelIn(&c.queue, posted, o)
 	c.cancelIn(&c.unacked, posted, o)

@@ -29,6 +29,9 @@ func (c *Conn) sendOps() bool {
 			if b.n > 0 {
 				break
 			}
+			if b.buf != nil { // those before it were refused
+				c.host.PutSendBuf(b.buf)
+			}
 			return c.sendLargeOp(m)
 		}
 		n := c.opWRs(m.Op)

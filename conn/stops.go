@@ -10,9 +10,12 @@ import "github.com/rdsd/rdsd/internal/wire"
 type portStop struct {
 	port     uint16
 	stopped  bool
-	inflight int // messages on unacked and rtx to the port
-	queue    msgList
+	inflight int     // messages on unacked and rtx to the port
+	refused  msgList // by sequence
+	held     msgList // behind them, never sent
 }
+
+func (st *portStop) lists() [2]*msgList { return [2]*msgList{&st.refused, &st.held} }
 
 // refused keeps m, which the peer has received and refused, and stops its port.
 func (c *Conn) refused(m *Msg) {
@@ -43,7 +46,7 @@ func (c *Conn) refused(m *Msg) {
 	// Received means that the operation ahead of it is done: from here on it
 	// is a message like any other.
 	p.opProven = p.opPosted
-	st.queue.push(m)
+	st.refused.push(m)
 	c.releaseDue = true
 }
 
@@ -55,7 +58,7 @@ func (c *Conn) holdBack(m *Msg) bool {
 		return false
 	}
 	c.queue.remove(m)
-	st.queue.push(m)
+	st.held.push(m)
 	return true
 }
 
@@ -66,7 +69,8 @@ func (c *Conn) release() {
 		st := c.stops[i]
 		if st.stopped && st.inflight == 0 && !c.remote.Test(st.port) {
 			st.stopped = false
-			c.queue.prepend(&st.queue)
+			c.queue.prepend(&st.held)
+			c.queue.prepend(&st.refused)
 		}
 	}
 }

@@ -1,0 +1,700 @@
+package conn
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+
+	"github.com/rdsd/rdsd/internal/cong"
+	"github.com/rdsd/rdsd/internal/wire"
+	"github.com/rdsd/rdsd/rdmaop"
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// The world: two hosts, a Conn each, driven by a seeded random scheduler. It
+// checks every promise as it goes and fails with its seed.
+
+type worldOpts struct {
+	steps, msgs int
+	credits     int
+	bufs        int
+	depth       int
+	maxLen      int
+	breaks      bool
+	restarts    bool
+	refusals    bool
+	cancels     bool
+	unbound     bool
+	badOps      bool // remote access errors
+	postFails   bool
+}
+
+// sent is the record of one message the application sent.
+type sent struct {
+	id       uint64 // number of the message, global
+	from     int    // host
+	life     int    // of the sending host
+	key      flow
+	n        uint64 // position in its flow
+	msg      *Msg
+	op       bool
+	silent   bool
+	bad      bool // its operation will be refused by the target
+	read     bool
+	applied  int // RDMA requests carried out, by target life
+	appLife  int
+	wrs      int
+	asked    bool
+	local    bool
+	done     bool
+	outcome  Outcome
+	got      int // times delivered
+	internal bool
+	cancel   bool
+	buf      []byte // operation's local buffer
+	lkey     uint32
+}
+
+type flow struct{ sport, dport uint16 }
+
+type worldHost struct {
+	*baseHost
+	w        *world
+	i        int
+	life     int
+	c        *Conn
+	cm       cong.Map
+	full     map[uint16]bool
+	unbound  map[uint16]bool
+	last     map[flow]uint64 // delivered last, per flow
+	lastLife map[flow]int
+	parts    map[*part]bool
+	started  bool
+	asked    map[*sent]bool
+	payload  []byte
+	lkey     uint32
+}
+
+type part struct{ buf []byte }
+
+type world struct {
+	t       *testing.T
+	seed    uint64
+	rng     *rand.Rand
+	o       worldOpts
+	net     *fakeNet
+	now     int64
+	h       [2]*worldHost
+	all     []*sent
+	byID    map[uint64]*sent
+	flowN   map[string]uint64
+	breaks  int
+	restart int
+	log     []string
+}
+
+func (w *world) fatalf(format string, args ...any) {
+	w.t.Helper()
+	for _, l := range w.log[max(0, len(w.log)-400):] {
+		w.t.Log(l)
+	}
+	w.t.Fatalf("seed %d: %s", w.seed, fmt.Sprintf(format, args...))
+}
+
+func (w *world) logf(format string, args ...any) {
+	if testing.Verbose() {
+		w.log = append(w.log, fmt.Sprintf("%d ", w.now)+fmt.Sprintf(format, args...))
+	}
+}
+
+func newWorld(t *testing.T, seed uint64, o worldOpts) *world {
+	w := &world{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 7)), o: o, net: newFakeNet(seed),
+		now: 1, byID: make(map[uint64]*sent), flowN: make(map[string]uint64)}
+	for i, a := range []netip.Addr{addrA, addrB} {
+		dev := w.net.host(a)
+		h := &worldHost{w: w, i: i, unbound: make(map[uint16]bool)}
+		h.baseHost = newBaseHost(dev, o.bufs, 16<<10, o.depth)
+		h.payload = make([]byte, 1<<20)
+		h.lkey = dev.reg(h.payload)
+		if o.postFails {
+			dev.postFail = func(wr []verbs.SendWR) int {
+				if w.rng.IntN(200) == 0 {
+					return w.rng.IntN(len(wr))
+				}
+				return len(wr)
+			}
+		}
+		w.h[i] = h
+		h.start()
+	}
+	return w
+}
+
+// start begins a life of the host.
+func (h *worldHost) start() {
+	h.life++
+	local, remote := addrA, addrB
+	if h.i == 1 {
+		local, remote = addrB, addrA
+	}
+	cfg := testConfig(local, remote, uint64(h.i+1)<<20|uint64(h.life))
+	cfg.StartSeq = uint64(h.w.now) << 8
+	if h.life%2 == 0 { // a clock that ran back between two starts
+		cfg.StartSeq = uint64(1 + h.w.rng.IntN(1000))
+	}
+	cfg.RecvCredits = h.w.o.credits
+	cfg.MaxSend = 9000 + 1000*h.i
+	cfg.MaxSendWR = h.w.o.depth
+	cfg.ReadDepth = 4
+	cfg.Rand = h.w.rng.Uint64
+	h.c = New(cfg, h)
+	h.cm = cong.Map{}
+	h.full = make(map[uint16]bool)
+	h.last = make(map[flow]uint64)
+	h.lastLife = make(map[flow]int)
+	h.parts = make(map[*part]bool)
+	h.asked = make(map[*sent]bool)
+	h.onRDMA = h.rdma
+}
+
+func (h *worldHost) peer() *worldHost { return h.w.h[1-h.i] }
+
+// rdma is asked before an RDMA request runs in h's memory. The remote address
+// carries the id of the message.
+func (h *worldHost) rdma(wr *verbs.SendWR) bool {
+	s := h.w.byID[uint64(wr.RKey)-keyBase]
+	if s == nil {
+		h.w.fatalf("RDMA on unknown key %d", wr.RKey)
+	}
+	if s.bad {
+		return false
+	}
+	if s.done && s.outcome != Cancelled && s.outcome != Unknown {
+		h.w.fatalf("RDMA of message %d ran after it ended with outcome %d", s.id, s.outcome)
+	}
+	s.applied++
+	s.appLife = h.life
+	if s.applied > s.wrs {
+		h.w.fatalf("RDMA of message %d ran %d times, it has %d requests", s.id, s.applied, s.wrs)
+	}
+	return true
+}
+
+const keyBase = 1 << 24
+
+// send makes a random message.
+func (h *worldHost) send() {
+	w := h.w
+	s := &sent{id: uint64(len(w.all) + 1), from: h.i, life: h.life}
+	s.key = flow{uint16(100 + w.rng.IntN(3)), uint16(200 + w.rng.IntN(3))}
+	fk := fmt.Sprint(h.i, h.life, s.key)
+	w.flowN[fk]++
+	s.n = w.flowN[fk]
+	n := 32 + w.rng.IntN(200)
+	if w.rng.IntN(6) == 0 {
+		n = 32 + w.rng.IntN(w.o.maxLen)
+	}
+	m := &Msg{Owner: s, SPort: s.key.sport, DPort: s.key.dport, SrcInc: uint32(h.life)}
+	s.msg = m
+	kind := w.rng.IntN(10)
+	switch {
+	case kind < 3:
+		s.op = true
+		s.silent = w.rng.IntN(5) == 0
+		s.read = w.rng.IntN(2) == 0
+		s.bad = w.o.badOps && w.rng.IntN(10) == 0
+		segs := 1 + w.rng.IntN(3)
+		op := &rdmaop.Op{Kind: rdmaop.Write, Cookie: keyBase + s.id, Len: uint64(16 * segs)}
+		if s.read {
+			op.Kind = rdmaop.Read
+		}
+		s.buf = make([]byte, 16*segs)
+		s.lkey = h.dev.reg(s.buf)
+		for i := range segs {
+			op.Segs = append(op.Segs, rdmaop.Seg{LKey: s.lkey, Addr: uint64(16 * i), Len: 16})
+		}
+		s.wrs = op.WRCount(4, 1, 1<<20)
+		h.peer().dev.mem[uint32(keyBase+s.id)] = make([]byte, 16*segs)
+		m.Op, m.Silent = op, s.silent
+	case kind == 3:
+		s.internal = true
+		m.Internal = wire.TypeRevoke
+		n = wire.RevokeLen
+	}
+	if s.internal {
+		m.Data = (&wire.Revoke{RKey: uint32(s.id)}).Append(nil)
+	} else {
+		m.Data = make([]byte, n)
+		if w.rng.IntN(2) == 0 {
+			m.LKey = h.dev.reg(m.Data)
+		}
+		for i := range m.Data {
+			m.Data[i] = byte(uint64(i) + s.id)
+		}
+		binary.BigEndian.PutUint64(m.Data, s.id)
+	}
+	w.all = append(w.all, s)
+	w.byID[s.id] = s
+	w.logf("%d: send %d %v n=%d len=%d op=%v silent=%v internal=%v", h.i, s.id, s.key, s.n, n, s.op, s.silent, s.internal)
+	h.c.Send(m)
+}
+
+func (h *worldHost) check(hd *wire.Header, b []byte) *sent {
+	w := h.w
+	if len(b) < 32 {
+		w.fatalf("payload of %d bytes", len(b))
+	}
+	s := w.byID[binary.BigEndian.Uint64(b)]
+	if s == nil || s.from == h.i {
+		w.fatalf("unknown message delivered")
+	}
+	if len(b) != len(s.msg.Data) {
+		w.fatalf("message %d: %d bytes, sent %d", s.id, len(b), len(s.msg.Data))
+	}
+	for i := 8; i < len(b); i++ {
+		if b[i] != byte(uint64(i)+s.id) {
+			w.fatalf("message %d: byte %d is wrong", s.id, i)
+		}
+	}
+	if hd.SPort != s.key.sport || hd.DPort != s.key.dport || hd.SrcInc != uint32(s.life) {
+		w.fatalf("message %d: wrong header %+v", s.id, *hd)
+	}
+	return s
+}
+
+func (h *worldHost) verdict(dport uint16) Verdict {
+	switch {
+	case h.unbound[dport]:
+		return NoSocket
+	case h.full[dport] && h.w.rng.IntN(4) > 0:
+		return Refused
+	}
+	return Accepted
+}
+
+// took checks a delivery.
+func (h *worldHost) took(s *sent) {
+	w := h.w
+	w.logf("%d: got %d", h.i, s.id)
+	if s.silent {
+		w.fatalf("silent message %d delivered", s.id)
+	}
+	if s.got++; s.got > 1 {
+		w.fatalf("message %d delivered twice", s.id)
+	}
+	if s.done && s.outcome != Cancelled && s.outcome != Unknown && s.outcome != Lost {
+		w.fatalf("message %d delivered after its end with outcome %d", s.id, s.outcome)
+	}
+	if h.lastLife[s.key] != s.life {
+		h.lastLife[s.key], h.last[s.key] = s.life, 0
+	}
+	if s.n <= h.last[s.key] {
+		w.fatalf("message %d: number %d of its flow after %d", s.id, s.n, h.last[s.key])
+	}
+	h.last[s.key] = s.n
+	if s.op && (s.applied != s.wrs || s.appLife != h.life) {
+		w.fatalf("message %d delivered, but %d of %d RDMA requests done in life %d of %d", s.id, s.applied, s.wrs, s.appLife, h.life)
+	}
+}
+
+func (h *worldHost) Deliver(c *Conn, hd *wire.Header, b []byte) Verdict {
+	s := h.check(hd, b)
+	v := h.verdict(hd.DPort)
+	h.w.logf("%d: Deliver %d seq %d flags %#x: %d", h.i, s.id, hd.Seq, hd.Flags, v)
+	if v == Accepted {
+		h.took(s)
+	}
+	return v
+}
+
+func (h *worldHost) Begin(c *Conn, hd *wire.Header) ([]byte, any, Verdict) {
+	v := h.verdict(hd.DPort)
+	if v != Accepted {
+		return nil, nil, v
+	}
+	p := &part{buf: make([]byte, hd.Len)}
+	h.parts[p] = true
+	return p.buf, p, v
+}
+
+func (h *worldHost) Commit(c *Conn, hd *wire.Header, token any) {
+	p := token.(*part)
+	if !h.parts[p] {
+		h.w.fatalf("Commit of a part that is not open")
+	}
+	delete(h.parts, p)
+	h.took(h.check(hd, p.buf))
+}
+
+func (h *worldHost) Abort(c *Conn, token any) {
+	if !h.parts[token.(*part)] {
+		h.w.fatalf("Abort of a part that is not open")
+	}
+	delete(h.parts, token.(*part))
+}
+
+func (h *worldHost) Internal(c *Conn, t wire.InternalType, body []byte) {
+	r, err := wire.ParseRevoke(body)
+	if t != wire.TypeRevoke || err != nil {
+		h.w.fatalf("internal %v: %v", t, err)
+	}
+	s := h.w.byID[uint64(r.RKey)]
+	if s.got++; s.got > 1 {
+		h.w.fatalf("internal message %d delivered twice", s.id)
+	}
+}
+
+func (h *worldHost) CanPost(c *Conn, m *Msg) bool {
+	s := m.Owner.(*sent)
+	if s.asked {
+		h.w.fatalf("CanPost asked twice for %d", s.id)
+	}
+	s.asked = true
+	if h.w.rng.IntN(20) == 0 {
+		return false
+	}
+	h.asked[s] = true
+	return true
+}
+
+func (h *worldHost) OpLocal(c *Conn, m *Msg) {
+	s := m.Owner.(*sent)
+	h.w.logf("%d: OpLocal %d", h.i, s.id)
+	if s.local || !h.asked[s] || s.done {
+		h.w.fatalf("OpLocal of %d: local %v, asked %v, done %v", s.id, s.local, h.asked[s], s.done)
+	}
+	s.local = true
+	for _, q := range h.dev.qps {
+		for _, wr := range append(append([]*fakeWR(nil), q.posted...), q.wire...) {
+			if wr.done {
+				continue
+			}
+			for _, g := range wr.sgl {
+				if g.LKey == s.lkey {
+					h.w.fatalf("OpLocal of %d while a work request uses its buffer", s.id)
+				}
+			}
+		}
+	}
+}
+
+func (h *worldHost) MsgDone(c *Conn, m *Msg, o Outcome) {
+	w := h.w
+	s := m.Owner.(*sent)
+	w.logf("%d: done %d outcome %d", h.i, s.id, o)
+	if s.done {
+		w.fatalf("message %d ended twice, %d and %d", s.id, s.outcome, o)
+	}
+	s.done, s.outcome = true, o
+	if h.asked[s] != s.local {
+		w.fatalf("message %d ended: posted %v, local %v", s.id, h.asked[s], s.local)
+	}
+	if m.LKey != 0 {
+		for _, q := range h.dev.qps {
+			for _, wr := range append(append([]*fakeWR(nil), q.posted...), q.wire...) {
+				for _, g := range wr.sgl {
+					if !wr.done && g.LKey == m.LKey {
+						w.fatalf("message %d ended while a work request uses its payload", s.id)
+					}
+				}
+			}
+		}
+	}
+	switch o {
+	case Acked:
+		if s.got != 1 && !s.silent {
+			w.fatalf("message %d acked, delivered %d times", s.id, s.got)
+		}
+		if s.op && s.applied != s.wrs {
+			w.fatalf("operation %d acked, %d of %d requests done", s.id, s.applied, s.wrs)
+		}
+	case NoSock, Dropped, OpRefused, OpFailed:
+		if s.got != 0 {
+			w.fatalf("message %d ended with %d, but was delivered", s.id, o)
+		}
+		if o == OpRefused && s.applied != 0 {
+			w.fatalf("operation %d refused, but ran", s.id)
+		}
+		if o == OpFailed && (!s.bad || m.WCStatus != verbs.WCRemAccessErr) {
+			w.fatalf("operation %d failed (%d), it was good", s.id, m.WCStatus)
+		}
+	case Lost, Unknown:
+		if w.restart == 0 {
+			w.fatalf("message %d ended with %d without a restart", s.id, o)
+		}
+	case Cancelled:
+		if !s.cancel {
+			w.fatalf("message %d cancelled by nobody", s.id)
+		}
+	}
+	for i := range m.Data { // the memory is the owner's again
+		m.Data[i] = 0xee
+	}
+	if s.got == 0 && (o == Acked || o == Unknown || o == Lost || o == Cancelled) {
+		for i := range m.Data {
+			m.Data[i] = byte(uint64(i) + s.id)
+		}
+		if !s.internal {
+			binary.BigEndian.PutUint64(m.Data, s.id)
+		}
+	}
+	for i := range s.buf {
+		s.buf[i] = 0xee
+	}
+}
+
+// step does one random thing; false if nothing was there to do.
+func (h *worldHost) step() bool {
+	w := h.w
+	switch w.rng.IntN(6) {
+	case 0:
+		if len(h.dev.cm) == 0 {
+			return false
+		}
+		ev := h.dev.cm[0]
+		h.dev.cm = h.dev.cm[1:]
+		w.logf("%d: cm event %d in %v", h.i, ev.Type, h.c.State())
+		if ev.Type == verbs.CMConnectRequest {
+			h.c.HandleRequest(w.now, ev.Req, ev.Private)
+		} else {
+			h.c.HandleCM(w.now, &ev)
+		}
+	case 1, 2:
+		n := 1 + w.rng.IntN(4)
+		did := len(h.dev.cq) > 0 || h.c.State() == Error
+		for ; n > 0 && len(h.dev.cq) > 0; n-- {
+			h.poll()
+		}
+		if len(h.dev.cq) == 0 {
+			h.c.CQEmpty(w.now)
+		}
+		return did
+	case 3:
+		did := h.c.NeedFlush()
+		h.c.Flush(w.now)
+		return did
+	case 4:
+		t := h.c.NextTimeout()
+		if t == 0 || t > w.now {
+			return false
+		}
+		h.c.Tick(w.now)
+	case 5:
+		did := false
+		for n := 1 + w.rng.IntN(5); n > 0; n-- {
+			for _, q := range append([]*fakeQP(nil), h.dev.qps...) {
+				if w.rng.IntN(2) == 0 {
+					did = q.toWire() || did
+				} else {
+					did = q.deliver() || did
+				}
+			}
+		}
+		return did
+	}
+	return true
+}
+
+func (h *worldHost) poll() {
+	e := h.dev.cq[0]
+	h.dev.cq = h.dev.cq[1:]
+	if e.buf == nil && e.wc.Op != verbs.WCRecv {
+		h.c.HandleSend(h.w.now, &e.wc)
+		return
+	}
+	h.c.HandleRecv(h.w.now, &e.wc, e.buf)
+	for i := range e.buf {
+		e.buf[i] = 0xdd // the buffer is posted again
+	}
+}
+
+// chaos does one random bad or administrative thing.
+func (w *world) chaos() {
+	h := w.h[w.rng.IntN(2)]
+	o := &w.o
+	port := uint16(200 + w.rng.IntN(3))
+	switch k := w.rng.IntN(12); {
+	case k == 0 && o.breaks:
+		w.breaks++
+		if w.rng.IntN(2) == 0 {
+			w.logf("%d: reset", h.i)
+			h.c.Reset(w.now, ErrDisconnected)
+		} else if len(h.dev.qps) > 0 {
+			w.logf("%d: cut", h.i)
+			h.dev.qps[w.rng.IntN(len(h.dev.qps))].toErr(true)
+		}
+	case k == 1 && o.restarts && w.rng.IntN(4) == 0:
+		w.logf("%d: restart", h.i)
+		w.restart++
+		for len(h.dev.qps) > 0 {
+			h.dev.qps[0].Destroy()
+		}
+		h.bufs = nil
+		h.baseHost = newBaseHost(h.dev, o.bufs, 16<<10, o.depth)
+		h.start()
+		// What the old life got may come again to the new one: not at all,
+		// since the sender must not replay it. got stays.
+	case k < 5 && o.refusals:
+		h.setFull(port, w.rng.IntN(2) == 0)
+	case k == 5 && o.unbound:
+		h.unbound[port] = !h.unbound[port]
+	case k == 6 && o.cancels:
+		sport := uint16(100 + w.rng.IntN(3))
+		w.logf("%d: cancel %d", h.i, sport)
+		n := w.rng.IntN(10)
+		h.c.CancelMatching(func(m *Msg) bool {
+			s := m.Owner.(*sent)
+			if s.internal || m.SPort != sport || n == 0 {
+				return false
+			}
+			n--
+			s.cancel = true
+			return true
+		}, Cancelled)
+	case k == 7:
+		for p := range h.parts {
+			if w.o.unbound && len(h.parts) == 1 {
+				h.unbound[port] = true
+				h.c.ForgetPartial(p)
+				delete(h.parts, p)
+			}
+		}
+	}
+}
+
+func (h *worldHost) setFull(port uint16, full bool) {
+	h.w.logf("%d: port %d full %v", h.i, port, full)
+	h.full[port] = full
+	if full && h.cm.Set(port) || !full && h.cm.Clear(port) {
+		h.c.QueueCong(&h.cm)
+	}
+}
+
+// run is the whole test of one seed.
+func (w *world) run() {
+	for i := 0; i < w.o.steps; i++ {
+		w.now += int64(w.rng.IntN(20_000))
+		if len(w.all) < w.o.msgs && w.rng.IntN(4) == 0 {
+			w.h[w.rng.IntN(2)].send()
+		}
+		if w.rng.IntN(40) == 0 {
+			w.chaos()
+		}
+		w.h[w.rng.IntN(2)].step()
+	}
+	// Calm: everything must come to its end.
+	w.o.badOps, w.o.breaks = false, false
+	for _, h := range w.h {
+		h.dev.postFail = nil
+		h.unbound = make(map[uint16]bool)
+		for p := uint16(200); p < 203; p++ {
+			h.setFull(p, false)
+		}
+	}
+	idle := 0
+	for i := 0; !w.quiet(); i++ {
+		if w.h[w.rng.IntN(2)].step() {
+			idle = 0
+		} else if idle++; idle > 200 {
+			next := sooner(w.h[0].c.NextTimeout(), w.h[1].c.NextTimeout())
+			if next == 0 {
+				w.stuck("no timer")
+			}
+			w.now = max(w.now, next)
+			idle = 0
+		}
+		if i > 2_000_000 {
+			w.stuck("too many steps")
+		}
+	}
+	w.final()
+}
+
+func (w *world) stuck(why string) {
+	for i, h := range w.h {
+		w.t.Logf("%d: %+v dirty=%v settling=%v gate=%d frag=%v head=%+v stops=%d", i, h.c.Info(), h.c.dirty,
+			h.c.settling, h.c.gate, h.c.frag != nil, h.c.head(), len(h.c.stops))
+		for _, st := range h.c.stops {
+			w.t.Logf("   stop %d stopped %v inflight %d queue %d remote %v", st.port, st.stopped, st.inflight, st.refused.n+st.held.n, h.c.remote.Test(st.port))
+		}
+	}
+	w.fatalf("stuck: %s", why)
+}
+
+func (w *world) quiet() bool {
+	for _, h := range w.h {
+		if h.c.wanted() {
+			return false
+		}
+	}
+	for _, s := range w.all {
+		if !s.done && s.life == w.h[s.from].life {
+			return false
+		}
+	}
+	return true
+}
+
+func (w *world) final() {
+	for _, s := range w.all {
+		if s.life != w.h[s.from].life {
+			continue
+		}
+		if w.restart == 0 && !w.o.unbound && !w.o.cancels && !s.op && !s.silent && s.got != 1 {
+			w.fatalf("message %d delivered %d times, outcome %d", s.id, s.got, s.outcome)
+		}
+	}
+	for i, h := range w.h {
+		if n := h.c.Stats().ProtocolErrors; n != 0 {
+			w.fatalf("host %d: %d protocol errors, last: %v", i, n, h.lastTrace)
+		}
+		if h.out != 0 && h.c.State() == Down {
+			w.fatalf("host %d: %d send buffers not returned", i, h.out)
+		}
+		if len(h.parts) > 0 && h.c.State() == Down {
+			w.fatalf("host %d: parts left open", i)
+		}
+	}
+}
+
+func TestWorld(t *testing.T) {
+	base := worldOpts{steps: 20_000, msgs: 1500, credits: 16, bufs: 64, depth: 32, maxLen: 40_000}
+	cases := map[string]func(o *worldOpts){
+		"calm":         func(o *worldOpts) {},
+		"tiny credits": func(o *worldOpts) { o.credits = MinCredits; o.bufs = 3 },
+		"breaks":       func(o *worldOpts) { o.breaks = true },
+		"restarts":     func(o *worldOpts) { o.breaks, o.restarts = true, true },
+		"refusals":     func(o *worldOpts) { o.refusals = true },
+		"refusals and breaks": func(o *worldOpts) {
+			o.refusals, o.breaks = true, true
+		},
+		"bad operations": func(o *worldOpts) { o.badOps = true; o.breaks = true },
+		"post failures":  func(o *worldOpts) { o.postFails = true },
+		"everything": func(o *worldOpts) {
+			o.breaks, o.restarts, o.refusals, o.cancels, o.unbound, o.badOps, o.postFails = true, true, true, true, true, true, true
+			o.credits, o.bufs = 5, 4
+		},
+		"no restart": func(o *worldOpts) {
+			o.breaks, o.refusals, o.cancels, o.unbound, o.badOps = true, true, true, true, true
+		},
+	}
+	seeds := *worldSeeds
+	if testing.Short() {
+		seeds = 2
+	}
+	for name, set := range cases {
+		t.Run(name, func(t *testing.T) {
+			o := base
+			set(&o)
+			if *worldSeed != 0 {
+				newWorld(t, *worldSeed, o).run()
+				return
+			}
+			for seed := uint64(1); seed <= uint64(seeds); seed++ {
+				newWorld(t, seed, o).run()
+			}
+		})
+	}
+}
