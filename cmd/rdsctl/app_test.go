@@ -3,15 +3,12 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -276,37 +273,6 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-func TestNoDaemon(t *testing.T) {
-	errOf := map[string]error{
-		"/a.sock": &fs.PathError{Op: "dial", Path: "/a.sock", Err: syscall.ENOENT},
-		"/b.sock": fmt.Errorf("dial: %w", syscall.ECONNREFUSED),
-		"/c.sock": fmt.Errorf("dial: %w", syscall.EACCES),
-		"/d.sock": errors.New("odd"),
-	}
-	for _, tc := range []struct {
-		paths []string
-		code  int
-		want  string
-	}{
-		{[]string{"/a.sock", "/b.sock"}, exitNoDaemon, "rdsctl: no daemon is running; tried:\n  /a.sock: no such file\n  /b.sock: left by a daemon that is gone\n" +
-			"start rdsd, or name its control socket with --socket PATH or RDSD_SOCKET\n"},
-		{[]string{"/c.sock"}, exitFailed, "rdsctl: /c.sock: permission denied; the daemon's socket_mode says who may connect\n"},
-		{[]string{"/a.sock", "/d.sock"}, exitFailed, "rdsctl: /d.sock: odd\n"},
-	} {
-		for _, args := range [][]string{{"peers"}, {"ping", "::1"}} {
-			var out, errs bytes.Buffer
-			a := &app{stdout: &out, stderr: &errs, paths: tc.paths, dial: func(_ context.Context, path string) (caller, error) { return nil, errOf[path] }}
-			if code := a.run(t.Context(), append(args, "-o", "json")); code != tc.code || errs.String() != tc.want {
-				t.Errorf("%v: status %d, want %d\ngot  %swant %s", tc.paths, code, tc.code, &errs, tc.want)
-			}
-			var r ctl.Response
-			if err := json.Unmarshal(out.Bytes(), &r); err != nil || r.Error == nil || (r.Error.Code == ctl.CodeNoDaemon) != (tc.code == exitNoDaemon) {
-				t.Errorf("%v: JSON %s (%v)", tc.paths, &out, err)
-			}
-		}
-	}
-}
-
 // silent never answers.
 type silent struct{}
 
@@ -326,7 +292,7 @@ func TestStuckDaemon(t *testing.T) {
 func TestOffline(t *testing.T) {
 	sock := filepath.Join(t.TempDir(), "x.sock")
 	code, _, stderr := runApp(t, nil, "status", "-offline", "-socket", sock)
-	if code != exitNoDaemon || !strings.Contains(stderr, "no daemon is running; tried:\n  "+sock+".stats: no such file\n") {
+	if code != exitNoDaemon || !strings.Contains(stderr, "no daemon found: no statistics mapping at "+sock+".stats; ") {
 		t.Errorf("nothing there: status %d, %q", code, stderr)
 	}
 

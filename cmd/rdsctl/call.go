@@ -6,11 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"strings"
-	"syscall"
 
 	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/ipc"
 )
 
 // caller is a connection to a daemon's control service.
@@ -20,33 +18,15 @@ type caller interface {
 	Close() error
 }
 
-// errNoDaemon lists the control sockets tried and what each said.
-type errNoDaemon struct{ tried []string }
-
-func (e *errNoDaemon) Error() string {
-	return "no daemon is running; tried:\n  " + strings.Join(e.tried, "\n  ") +
-		"\nstart rdsd, or name its control socket with --socket PATH or RDSD_SOCKET"
-}
-
-// connect dials the first control socket that a daemon answers on.
-func (a *app) connect(ctx context.Context) (caller, error) {
-	none := &errNoDaemon{}
-	for _, path := range a.paths {
-		c, err := a.dial(ctx, path)
-		switch {
-		case err == nil:
-			return c, nil
-		case errors.Is(err, fs.ErrNotExist):
-			none.tried = append(none.tried, path+": no such file")
-		case errors.Is(err, syscall.ECONNREFUSED):
-			none.tried = append(none.tried, path+": left by a daemon that is gone")
-		case errors.Is(err, fs.ErrPermission):
-			return nil, fmt.Errorf("%s: permission denied; the daemon's socket_mode says who may connect", path)
-		default:
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
+// connect opens the control service within the time-out.
+func (a *app) connect(ctx context.Context, o *options) (caller, error) {
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	c, err := a.dial(ctx, o.socket)
+	if err != nil {
+		return nil, o.explain(err)
 	}
-	return nil, none
+	return c, nil
 }
 
 // call asks one question on c.
@@ -60,19 +40,24 @@ func call(ctx context.Context, c caller, o *options, r ctl.Request) ([]byte, *ct
 	}
 	raw, err := c.Call(ctx, req)
 	if err != nil {
-		if errors.Is(err, context.DeadlineExceeded) {
-			err = fmt.Errorf("the daemon did not answer within %v; rdsctl status --offline shows whether it is stuck", o.timeout)
-		}
-		return nil, nil, err
+		return nil, nil, o.explain(err)
 	}
 	resp, err := ctl.Parse(raw, r.Kind)
 	return raw, resp, err
 }
 
+// explain says what to do about a daemon that does not answer.
+func (o *options) explain(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("the daemon did not answer within %v; rdsctl status --offline shows whether it is stuck", o.timeout)
+	}
+	return err
+}
+
 // ask runs a verb that is one question: the answer as JSON, or as show prints
 // it.
 func (a *app) ask(ctx context.Context, o *options, r ctl.Request, show func(*ctl.Response)) int {
-	c, err := a.connect(ctx)
+	c, err := a.connect(ctx, o)
 	if err != nil {
 		return a.fail(o, r.Kind, err)
 	}
@@ -97,7 +82,7 @@ func (a *app) fail(o *options, kind ctl.Kind, err error) int {
 	if !ok {
 		answer = &ctl.Error{Code: ctl.CodeFailed, Message: err.Error()}
 	}
-	if _, ok := errors.AsType[*errNoDaemon](err); ok {
+	if errors.Is(err, ipc.ErrNoDaemon) {
 		code = exitNoDaemon
 		answer.Code = ctl.CodeNoDaemon
 	}

@@ -14,7 +14,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/ipc"
 )
 
 // Exit statuses.
@@ -28,8 +28,9 @@ const (
 // app is one run of the program and what it sees of the world.
 type app struct {
 	stdout, stderr io.Writer
-	paths          []string // control sockets to try
-	dial           func(ctx context.Context, path string) (caller, error)
+	paths          []string // control sockets that status -offline goes by
+	// dial opens the control service at path, "" = at the first of paths.
+	dial func(ctx context.Context, path string) (caller, error)
 }
 
 func main() {
@@ -38,7 +39,7 @@ func main() {
 	a := &app{
 		stdout: os.Stdout,
 		stderr: os.Stderr,
-		paths:  config.SocketPaths(os.Getuid(), os.Getenv),
+		paths:  ipc.DefaultPaths(),
 		dial:   dial,
 	}
 	code := a.run(ctx, os.Args[1:])

@@ -22,7 +22,7 @@ func pingVerb(fs *flag.FlagSet) action {
 			fmt.Fprintln(a.stderr, "rdsctl: ping: -c and -i are not negative")
 			return exitUsage
 		}
-		c, err := a.connect(ctx)
+		c, err := a.connect(ctx, o)
 		if err != nil {
 			return a.fail(o, ctl.KindPingReport, err)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
@@ -42,11 +43,11 @@ func (a *app) offlineStatus(o *options, path string, show func(*ctl.Response)) i
 			paths = append(paths, config.StatsPath(p))
 		}
 	}
-	none := &errNoDaemon{}
+	var tried []string
 	for _, p := range paths {
 		m, err := stats.Open(p)
 		if errors.Is(err, fs.ErrNotExist) {
-			none.tried = append(none.tried, p+": no such file")
+			tried = append(tried, p)
 			continue
 		}
 		if err != nil {
@@ -71,7 +72,8 @@ func (a *app) offlineStatus(o *options, path string, show func(*ctl.Response)) i
 		show(r)
 		return code
 	}
-	return a.fail(o, ctl.KindStatus, none)
+	return a.fail(o, ctl.KindStatus, fmt.Errorf("%w: no statistics mapping at %s; name it with --stats, or the daemon's socket with --socket",
+		ipc.ErrNoDaemon, strings.Join(tried, ", ")))
 }
 
 func showStatus(w io.Writer, s *ctl.Status, counters bool) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/rdsd/rdsd/internal/config"
@@ -15,6 +16,8 @@ import (
 // the error says it all.
 func cure(err error, cfg *config.Config) string {
 	switch {
+	case strings.Contains(err.Error(), "--socket"):
+		return "" // it names the flag to use itself
 	case errors.Is(err, stats.ErrInUse):
 		return "stop that daemon, or give this one other paths with -socket and -stats"
 	case errors.Is(err, syscall.EADDRINUSE):

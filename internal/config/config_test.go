@@ -14,10 +14,6 @@ import (
 
 func noEnv(string) string { return "" }
 
-func env(kv map[string]string) func(string) string {
-	return func(k string) string { return kv[k] }
-}
-
 func TestParse(t *testing.T) {
 	const file = `
 # every key
@@ -193,29 +189,23 @@ func TestPeersAllowed(t *testing.T) {
 	}
 }
 
-func TestSocketPaths(t *testing.T) {
-	xdg := map[string]string{"XDG_RUNTIME_DIR": "/run/user/7"}
+func TestDefaultSocket(t *testing.T) {
 	for _, tc := range []struct {
-		uid     int
-		env     map[string]string
-		socket  string
-		lookFor []string
+		uid  int
+		xdg  string
+		want string
 	}{
-		{0, xdg, "/run/rdsd/rdsd.sock", []string{"/run/rdsd/rdsd.sock"}},
-		{7, xdg, "/run/user/7/rdsd.sock", []string{"/run/user/7/rdsd.sock", "/run/rdsd/rdsd.sock"}},
-		{7, nil, "", []string{"/run/rdsd/rdsd.sock"}},
-		{7, map[string]string{"RDSD_SOCKET": "/s", "XDG_RUNTIME_DIR": "/x"}, "/x/rdsd.sock", []string{"/s"}},
+		{0, "/run/user/0", "/run/rdsd/rdsd.sock"},
+		{7, "/run/user/7", "/run/user/7/rdsd.sock"},
+		{7, "", ""},
 	} {
-		if got := SocketPaths(tc.uid, env(tc.env)); !reflect.DeepEqual(got, tc.lookFor) {
-			t.Errorf("uid %d, %v: look for %v, want %v", tc.uid, tc.env, got, tc.lookFor)
-		}
 		c := Default()
-		err := c.Finish(tc.uid, env(tc.env))
-		if tc.socket == "" {
+		err := c.Finish(tc.uid, func(k string) string { return map[string]string{"XDG_RUNTIME_DIR": tc.xdg}[k] })
+		if tc.want == "" {
 			if !errors.Is(err, ErrNoSocketPath) || !strings.Contains(err.Error(), "use --socket PATH or RDSD_SOCKET") {
 				t.Errorf("uid %d: %v", tc.uid, err)
 			}
-		} else if err != nil || c.Socket != tc.socket || c.Stats != tc.socket+".stats" {
+		} else if err != nil || c.Socket != tc.want || c.Stats != tc.want+".stats" {
 			t.Errorf("uid %d: socket %q, stats %q, %v", tc.uid, c.Socket, c.Stats, err)
 		}
 	}

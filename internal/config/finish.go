@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -14,9 +15,8 @@ const (
 	// maxSocketPath: sun_path of sockaddr_un less its NUL.
 	maxSocketPath = 107
 
-	// SystemSocket is the control socket of a daemon run by root.
-	SystemSocket = "/run/rdsd/rdsd.sock"
-	userSocket   = "rdsd.sock" // in XDG_RUNTIME_DIR
+	systemSocket = "/run/rdsd/rdsd.sock" // of a daemon run by root
+	userSocket   = "rdsd.sock"           // in XDG_RUNTIME_DIR
 )
 
 // ErrNoSocketPath: no default control socket fits this user.
@@ -26,26 +26,12 @@ var ErrNoSocketPath = errors.New("no path for the control socket: XDG_RUNTIME_DI
 // nothing says otherwise. Errors: ErrNoSocketPath.
 func DefaultSocket(uid int, getenv func(string) string) (string, error) {
 	if uid == 0 {
-		return SystemSocket, nil
+		return systemSocket, nil
 	}
 	if dir := getenv("XDG_RUNTIME_DIR"); dir != "" {
-		return dir + "/" + userSocket, nil
+		return filepath.Join(dir, userSocket), nil
 	}
 	return "", ErrNoSocketPath
-}
-
-// SocketPaths are where a program of user uid looks for the daemon, in order:
-// RDSD_SOCKET alone if it is set, else the user's own daemon, then the
-// system's.
-func SocketPaths(uid int, getenv func(string) string) []string {
-	if s := getenv("RDSD_SOCKET"); s != "" {
-		return []string{s}
-	}
-	paths := []string{SystemSocket}
-	if own, err := DefaultSocket(uid, getenv); err == nil && own != SystemSocket {
-		paths = slices.Insert(paths, 0, own)
-	}
-	return paths
 }
 
 // StatsPath is the default statistics file of the daemon at a control socket.

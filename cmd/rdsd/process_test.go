@@ -1,0 +1,276 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// runsMain makes the test binary be rdsd itself.
+const runsMain = "RDSD_TEST_RUNS_MAIN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(runsMain) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// process is an rdsd that runs.
+type process struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	mu     sync.Mutex
+	log    bytes.Buffer  // guarded by mu
+	ready  chan struct{} // closed when it serves
+	exited chan struct{} // closed when it ended
+}
+
+// processTimeout is far above what start and end take.
+const processTimeout = 30 * time.Second
+
+func start(t *testing.T, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, cmd: exec.Command(os.Args[0], args...), ready: make(chan struct{}), exited: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), runsMain+"=1", "XDG_RUNTIME_DIR=", "RDSD_SOCKET=")
+	stderr, err := p.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go p.follow(stderr)
+	t.Cleanup(func() {
+		p.cmd.Process.Kill()
+		<-p.exited
+		if t.Failed() {
+			t.Logf("rdsd %s:\n%s", strings.Join(args, " "), p.output())
+		}
+	})
+	return p
+}
+
+// follow reads the log and then waits for the end.
+func (p *process) follow(stderr io.Reader) {
+	defer close(p.exited)
+	sc := bufio.NewScanner(stderr)
+	serving := false
+	for sc.Scan() {
+		p.mu.Lock()
+		p.log.WriteString(sc.Text() + "\n")
+		p.mu.Unlock()
+		if !serving && strings.Contains(sc.Text(), "msg=serving") {
+			serving = true
+			close(p.ready)
+		}
+	}
+	p.cmd.Wait()
+}
+
+func (p *process) output() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.log.String()
+}
+
+func (p *process) waitReady() *process {
+	p.t.Helper()
+	select {
+	case <-p.ready:
+	case <-p.exited:
+		p.t.Fatalf("rdsd ended instead of serving:\n%s", p.output())
+	case <-time.After(processTimeout):
+		p.t.Fatalf("rdsd does not serve:\n%s", p.output())
+	}
+	return p
+}
+
+// wait returns the exit status.
+func (p *process) wait() int {
+	p.t.Helper()
+	select {
+	case <-p.exited:
+	case <-time.After(processTimeout):
+		p.t.Fatalf("rdsd does not end:\n%s", p.output())
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+func (p *process) signal(s os.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// freePort is a TCP port nobody listens on just now.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+}
+
+// socketDir is a directory whose paths are short enough for a Unix socket.
+func socketDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "rdsd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+func expectEmpty(t *testing.T, dir string) {
+	t.Helper()
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v (%v)", left, err)
+	}
+}
+
+func TestSignals(t *testing.T) {
+	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		dir := socketDir(t)
+		p := start(t, "-socket", dir+"/s", "-port", freePort(t)).waitReady()
+		if fi, err := os.Stat(dir + "/s"); err != nil || fi.Mode().Perm() != 0o660 {
+			t.Errorf("control socket: %v, %v", fi, err)
+		}
+		p.signal(s)
+		if code := p.wait(); code != exitOK {
+			t.Errorf("%v: status %d", s, code)
+		}
+		expectEmpty(t, dir)
+	}
+}
+
+// What must not start, and what it says: a cause and a cure.
+func TestStartErrors(t *testing.T) {
+	dir := socketDir(t)
+	port := freePort(t)
+	start(t, "-socket", dir+"/live", "-port", port).waitReady()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	notASocket := dir + "/file"
+	if err := os.WriteFile(notASocket, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(dir, "rdsd.toml")
+	if err := os.WriteFile(config, []byte("[peers]\nalow = []\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for _, tc := range []struct {
+		name  string
+		args  []string
+		code  int
+		cause []string
+		cure  string
+	}{
+		{"unknown key", []string{"-config", config}, exitUsage, []string{config + `:2:1: unknown key "peers.alow"; allowed here: allow`}, ""},
+		{"not loopback", []string{"-listen", "192.0.2.1"}, exitUsage, []string{"192.0.2.1 is not a loopback address and peers.allow is empty; set peers.allow"}, ""},
+		{"live daemon", []string{"-port", freePort(t), "-socket", dir + "/live"}, exitFailed, []string{dir + "/live"}, "-socket"},
+		{"statistics in use", []string{"-port", freePort(t), "-stats", dir + "/live.stats"}, exitFailed, []string{dir + "/live.stats: in use by another daemon (pid "}, "-stats"},
+		{"address in use", []string{"-port", port}, exitFailed, []string{"127.0.0.1:" + port, "address already in use"}, "-port"},
+		{"foreign address", []string{"-listen", "192.0.2.1", "-peers-allow", "192.0.2.0/24", "-port", freePort(t)}, exitFailed,
+			[]string{"192.0.2.1", "cannot assign requested address"}, "listen on addresses this host has"},
+		{"no directory", []string{"-port", freePort(t), "-socket", dir + "/no/s"}, exitFailed, []string{dir + "/no", "no such file or directory"}, "mkdir -p " + dir + "/no"},
+		{"not a socket", []string{"-port", freePort(t), "-socket", notASocket}, exitFailed, []string{notASocket}, ""},
+		{"metrics in use", []string{"-port", freePort(t), "-metrics-listen", taken.Addr().String()}, exitFailed,
+			[]string{"metrics.listen: ", taken.Addr().String(), "address already in use"}, "-metrics-listen"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			// The case's own -socket comes later, and wins.
+			p := start(t, append([]string{"-socket", dir + "/other", "-log-level", "error"}, tc.args...)...)
+			if code := p.wait(); code != tc.code {
+				t.Errorf("status %d, want %d", code, tc.code)
+			}
+			lines := strings.Split(strings.TrimSuffix(p.output(), "\n"), "\n")
+			for _, want := range tc.cause {
+				if !strings.HasPrefix(lines[0], "rdsd: ") || !strings.Contains(lines[0], want) {
+					t.Errorf("cause %q, want %q in it", lines[0], want)
+				}
+			}
+			if tc.cure != "" && (len(lines) != 2 || !strings.HasPrefix(lines[1], "rdsd: to cure it: ") || !strings.Contains(lines[1], tc.cure)) {
+				t.Errorf("cure %q, want %q in it", lines[1:], tc.cure)
+			}
+		})
+	}
+	after, err := os.ReadDir(dir)
+	if err != nil || len(after) != len(before) {
+		t.Errorf("a daemon that did not start left files: before %v, after %v (%v)", before, after, err)
+	}
+	if b, err := os.ReadFile(notASocket); string(b) != "precious" {
+		t.Errorf("somebody's file was touched: %q, %v", b, err)
+	}
+}
+
+// A daemon that was killed leaves its files; the next one starts over them.
+func TestStartAfterKill(t *testing.T) {
+	dir, port := socketDir(t), freePort(t)
+	args := []string{"-socket", dir + "/s", "-port", port}
+	p := start(t, args...).waitReady()
+	p.signal(syscall.SIGKILL)
+	p.wait()
+	if _, err := os.Stat(dir + "/s"); err != nil {
+		t.Fatalf("nothing was left to start over: %v", err)
+	}
+	p = start(t, args...).waitReady()
+	p.signal(syscall.SIGTERM)
+	if code := p.wait(); code != exitOK {
+		t.Errorf("status %d", code)
+	}
+	expectEmpty(t, dir)
+}
+
+func TestMetrics(t *testing.T) {
+	dir, port := socketDir(t), freePort(t)
+	p := start(t, "-socket", dir+"/s", "-port", freePort(t), "-metrics-listen", "127.0.0.1:"+port).waitReady()
+	resp, err := http.Get("http://127.0.0.1:" + port + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s, %v", resp.Status, err)
+	}
+	for _, want := range []string{"\nrdsd_peers 0\n", "\nrdsd_build_info{", `rdsd_collector_errors_total{collector="peers"} 0`} {
+		if !strings.Contains(string(body), want) {
+			t.Errorf("no %q in\n%s", want, body)
+		}
+	}
+	p.signal(syscall.SIGTERM)
+	if code := p.wait(); code != exitOK {
+		t.Errorf("status %d", code)
+	}
+	if _, err := net.Dial("tcp", "127.0.0.1:"+port); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("metrics after the end: %v", err)
+	}
+	expectEmpty(t, dir)
+}
