@@ -1,0 +1,197 @@
+package daemon
+
+import (
+	"fmt"
+	"net"
+	"sync"
+
+	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/shm"
+	"golang.org/x/sys/unix"
+)
+
+// InProcess is a client attachment without a control socket: its shared memory
+// is on the heap and its descriptors are only names. Tests, rdstest's embedded
+// daemons and the simulator attach package rds through it (Options.Control).
+type InProcess struct {
+	// Run executes f on the engine's goroutine and returns when it has run.
+	Run func(f func())
+	// Pump is called again and again by a Release that waits for peers; nil:
+	// it blocks on a channel (the engine runs on its own goroutine).
+	Pump func()
+	// Wake rings the client's waiter.
+	Wake func()
+
+	e    *Engine
+	cl   *client
+	gone chan struct{}
+
+	mu     sync.Mutex
+	mem    map[int][]byte // by name
+	next   int
+	reason error
+	closed bool
+}
+
+// NewInProcess prepares an attachment to e; ipc.Hello through Call attaches.
+// run and wake as in InProcess; both are needed.
+func NewInProcess(e *Engine, run func(f func()), wake func()) *InProcess {
+	return &InProcess{Run: run, Wake: wake, e: e, gone: make(chan struct{}), mem: map[int][]byte{}, next: 1}
+}
+
+// Map returns the memory that a descriptor stands for.
+func (p *InProcess) Map(fd, size int, _ bool) ([]byte, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m := p.mem[fd]
+	if len(m) < size {
+		return nil, fmt.Errorf("%w: name %d stands for %d bytes, not %d", unix.EINVAL, fd, len(m), size)
+	}
+	return m[:size:size], nil
+}
+
+// RingDaemon wakes the engine.
+func (p *InProcess) RingDaemon() {
+	if p.e.wake != nil {
+		p.e.wake()
+	}
+}
+
+// name makes memory and the descriptor that stands for it.
+func (p *InProcess) name(size int) (int, []byte) {
+	m := p.e.cfg.Alloc(size)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	fd := p.next
+	p.next++
+	p.mem[fd] = m
+	return fd, m
+}
+
+// Call answers a request on the engine's goroutine.
+func (p *InProcess) Call(req ipc.Request, _ []int) (resp ipc.Response, fds []int, err error) {
+	p.mu.Lock()
+	if p.closed {
+		defer p.mu.Unlock()
+		if p.reason != nil {
+			return nil, nil, p.reason
+		}
+		return nil, nil, net.ErrClosed
+	}
+	p.mu.Unlock()
+	switch r := req.(type) {
+	case *ipc.Hello:
+		return p.hello(r)
+	case *ipc.Alloc:
+		fd, mem := p.name(int((r.Size + 4095) &^ 4095))
+		p.Run(func() {
+			var b *buffer
+			if b, err = p.e.addBuffer(p.cl, mem, nil); err == nil {
+				resp = &ipc.AllocOK{Buffer: b.id, Size: uint64(len(mem))}
+			}
+		})
+		return resp, []int{fd}, err
+	case *ipc.Release:
+		return p.release(r)
+	}
+	p.Run(func() { resp, err = p.e.serve(p.cl, req) })
+	return resp, nil, err
+}
+
+func (p *InProcess) hello(h *ipc.Hello) (ipc.Response, []int, error) {
+	params, err := grantParams(h.Params)
+	if err != nil {
+		return nil, nil, err
+	}
+	c := &client{name: h.Name, params: params, recv: shm.NewArena(), bell: p.Wake}
+	segFD, seg := p.name(shm.SegmentSize(params))
+	tabFD, table := p.name(shm.TableSize(params.Slots, params.Cells))
+	fds := []int{segFD, tabFD, 0, 0}
+	if c.seg, err = shm.NewSegment(seg, params); err != nil {
+		return nil, nil, err
+	}
+	c.table = shm.NewTable(table, params.Slots, params.Cells)
+	for range params.SendWindows {
+		fd, m := p.name(shm.WindowSize)
+		c.send = append(c.send, window{mem: m})
+		fds = append(fds, fd)
+	}
+	for range params.RecvWindows {
+		fd, m := p.name(shm.WindowSize)
+		c.recv.AddWindow(m)
+		fds = append(fds, fd)
+	}
+	c.onKill = func(why error) { go p.end(&ipc.SessionError{Text: why.Error()}) }
+	p.Run(func() { err = p.e.attach(c) })
+	if err != nil {
+		return nil, nil, err
+	}
+	p.cl = c
+	return &ipc.HelloOK{Version: ipc.Version, Instance: p.e.cfg.Instance, Params: params,
+		MaxSockets: uint32(p.e.cfg.MaxSockets), MaxMessage: shm.MaxMessage, MaxBytes: 1 << 40}, fds, nil
+}
+
+func (p *InProcess) release(r *ipc.Release) (ipc.Response, []int, error) {
+	done := make(chan struct{})
+	var err error
+	p.Run(func() {
+		var g *region
+		if g, err = p.e.regionOf(p.cl, r.Region); err == nil {
+			p.e.releaseRegion(g, func() { close(done) })
+		}
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	for {
+		select {
+		case <-done:
+			return &ipc.OK{}, nil, nil
+		case <-p.gone:
+			return nil, nil, ipc.ErrGone
+		default:
+		}
+		if p.Pump == nil {
+			select {
+			case <-done:
+			case <-p.gone:
+			}
+			continue
+		}
+		p.Pump()
+	}
+}
+
+// Close detaches the client.
+func (p *InProcess) Close() error {
+	if p.end(nil) && p.cl != nil {
+		p.Run(func() { p.e.detach(p.cl) })
+	}
+	return nil
+}
+
+// Kill ends the attachment as the death of the daemon does: the engine is not
+// told.
+func (p *InProcess) Kill() { p.end(ipc.ErrGone) }
+
+// end marks the attachment over, once.
+func (p *InProcess) end(reason error) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return false
+	}
+	p.closed, p.reason = true, reason
+	close(p.gone)
+	return true
+}
+
+// Gone is closed when the attachment has ended.
+func (p *InProcess) Gone() <-chan struct{} { return p.gone }
+
+// Reason says why it ended.
+func (p *InProcess) Reason() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.reason
+}
