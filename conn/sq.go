@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 
+	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -140,10 +141,11 @@ func (c *Conn) HandleSend(now int64, wc *verbs.WC) {
 }
 
 // sendFailed breaks the connection off, and names the operation if one failed:
-// an error other than flush of one of its own work requests. Its message was
-// not sent. All others settle by the next handshake.
+// an error of one of its own work requests that says something of it, not just
+// of the connection. Its message was not sent. All others settle by the next
+// handshake.
 func (c *Conn) sendFailed(wc *verbs.WC) {
-	if wc.WRID&wridOp != 0 && wc.Status != verbs.WCWRFlushErr {
+	if _, named := rdmaop.StatusOf(wc.Status); named && wc.WRID&wridOp != 0 {
 		if m := c.opOf(wc.WRID); m != nil && m.priv.state == msgPosted {
 			m.WCStatus = wc.Status
 			c.unacked.remove(m)
