@@ -92,6 +92,7 @@ type world struct {
 	flowN   map[string]uint64
 	breaks  int
 	restart int
+	saw     map[string]int // what happened, over all lives
 	log     []string
 }
 
@@ -100,7 +101,7 @@ func (w *world) fatalf(format string, args ...any) {
 	for _, l := range w.log[max(0, len(w.log)-400):] {
 		w.t.Log(l)
 	}
-	w.t.Fatalf("seed %d: %s", w.seed, fmt.Sprintf(format, args...))
+	w.t.Fatalf("seed %d (replay: go test ./conn -run '%s' -v -conn.seed=%d): %s", w.seed, w.t.Name(), w.seed, fmt.Sprintf(format, args...))
 }
 
 func (w *world) logf(format string, args ...any) {
@@ -111,7 +112,7 @@ func (w *world) logf(format string, args ...any) {
 
 func newWorld(t *testing.T, seed uint64, o worldOpts) *world {
 	w := &world{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 7)), o: o, net: newFakeNet(seed),
-		now: 1, byID: make(map[uint64]*sent), flowN: make(map[string]uint64)}
+		now: 1, byID: make(map[uint64]*sent), saw: make(map[string]int), flowN: make(map[string]uint64)}
 	for i, a := range []netip.Addr{addrA, addrB} {
 		dev := w.net.host(a)
 		h := &worldHost{w: w, i: i, unbound: make(map[uint16]bool)}
@@ -388,6 +389,7 @@ func (h *worldHost) MsgDone(c *Conn, m *Msg, o Outcome) {
 		w.fatalf("message %d ended twice, %d and %d", s.id, s.outcome, o)
 	}
 	s.done, s.outcome = true, o
+	w.saw[fmt.Sprint("outcome ", o)]++
 	if h.asked[s] != s.local {
 		w.fatalf("message %d ended: posted %v, local %v", s.id, h.asked[s], s.local)
 	}
@@ -523,11 +525,16 @@ func (w *world) chaos() {
 			h.c.Reset(w.now, ErrDisconnected)
 		} else if len(h.dev.qps) > 0 {
 			w.logf("%d: cut", h.i)
-			h.dev.qps[w.rng.IntN(len(h.dev.qps))].toErr(true)
+			q := h.dev.qps[w.rng.IntN(len(h.dev.qps))]
+			if q.peer != nil && w.rng.IntN(3) == 0 { // and the peer does not notice
+				q.peer.peer, q.peer = nil, nil
+			}
+			q.toErr(true)
 		}
 	case k == 1 && o.restarts && w.rng.IntN(4) == 0:
 		w.logf("%d: restart", h.i)
 		w.restart++
+		w.count(h)
 		for len(h.dev.qps) > 0 {
 			h.dev.qps[0].Destroy()
 		}
@@ -587,6 +594,11 @@ func (w *world) run() {
 	// Calm: everything must come to its end.
 	w.o.badOps, w.o.breaks = false, false
 	for _, h := range w.h {
+		for _, q := range h.dev.qps {
+			if q.up && q.peer == nil {
+				q.toErr(true)
+			}
+		}
 		h.dev.postFail = nil
 		h.unbound = make(map[uint16]bool)
 		for p := uint16(200); p < 203; p++ {
@@ -610,6 +622,18 @@ func (w *world) run() {
 		}
 	}
 	w.final()
+}
+
+// count adds what a life of h saw.
+func (w *world) count(h *worldHost) {
+	st := h.c.Stats()
+	for name, n := range map[string]uint64{
+		"reset": st.ConnReset, "retransmitted": st.Retransmitted,
+		"refusal": st.Refusals, "raced": st.ConnectRaced, "stale": st.ListenClosedStale,
+		"throttled": st.TxThrottle, "ring full": st.TxRingFull, "op": st.SendRDMA, "cong": st.CongUpdateReceived,
+	} {
+		w.saw[name] += int(n)
+	}
 }
 
 func (w *world) stuck(why string) {
@@ -647,6 +671,7 @@ func (w *world) final() {
 		}
 	}
 	for i, h := range w.h {
+		w.count(h)
 		if n := h.c.Stats().ProtocolErrors; n != 0 {
 			w.fatalf("host %d: %d protocol errors, last: %v", i, n, h.lastTrace)
 		}
@@ -659,42 +684,62 @@ func (w *world) final() {
 	}
 }
 
+var outcomes [10]int
+var tot [8]uint64
+
 func TestWorld(t *testing.T) {
 	base := worldOpts{steps: 20_000, msgs: 1500, credits: 16, bufs: 64, depth: 32, maxLen: 40_000}
-	cases := map[string]func(o *worldOpts){
-		"calm":         func(o *worldOpts) {},
-		"tiny credits": func(o *worldOpts) { o.credits = MinCredits; o.bufs = 3 },
-		"breaks":       func(o *worldOpts) { o.breaks = true },
-		"restarts":     func(o *worldOpts) { o.breaks, o.restarts = true, true },
-		"refusals":     func(o *worldOpts) { o.refusals = true },
-		"refusals and breaks": func(o *worldOpts) {
-			o.refusals, o.breaks = true, true
-		},
-		"bad operations": func(o *worldOpts) { o.badOps = true; o.breaks = true },
-		"post failures":  func(o *worldOpts) { o.postFails = true },
-		"everything": func(o *worldOpts) {
-			o.breaks, o.restarts, o.refusals, o.cancels, o.unbound, o.badOps, o.postFails = true, true, true, true, true, true, true
-			o.credits, o.bufs = 5, 4
-		},
-		"no restart": func(o *worldOpts) {
+	cases := []struct {
+		name string
+		set  func(o *worldOpts)
+		must []string // what has to happen, or the case tests nothing
+	}{
+		{"calm", func(o *worldOpts) {}, []string{"op", "ring full", "outcome 7"}},
+		{"tiny credits", func(o *worldOpts) { o.credits, o.bufs = MinCredits, 3 }, []string{"throttled"}},
+		{"breaks", func(o *worldOpts) { o.breaks = true },
+			[]string{"reset", "retransmitted", "raced", "stale", "outcome 4"}},
+		{"restarts", func(o *worldOpts) { o.breaks, o.restarts = true, true },
+			[]string{"outcome 3", "outcome 5"}},
+		{"refusals", func(o *worldOpts) { o.refusals = true }, []string{"refusal", "cong"}},
+		{"refusals and breaks", func(o *worldOpts) { o.refusals, o.breaks = true, true },
+			[]string{"refusal", "reset", "retransmitted"}},
+		{"bad operations", func(o *worldOpts) { o.badOps, o.breaks = true, true }, []string{"outcome 6", "outcome 4"}},
+		{"post failures", func(o *worldOpts) { o.postFails = true }, []string{"reset", "outcome 4"}},
+		{"no restart", func(o *worldOpts) {
 			o.breaks, o.refusals, o.cancels, o.unbound, o.badOps = true, true, true, true, true
-		},
+		}, []string{"refusal", "outcome 1", "outcome 2"}},
+		{"everything", func(o *worldOpts) {
+			o.breaks, o.refusals, o.cancels, o.unbound, o.badOps = true, true, true, true, true
+			o.restarts, o.postFails = true, true
+			o.credits, o.bufs = 5, 4
+		}, []string{"refusal", "outcome 1", "outcome 2", "outcome 3", "outcome 5"}},
 	}
 	seeds := *worldSeeds
 	if testing.Short() {
 		seeds = 2
 	}
-	for name, set := range cases {
-		t.Run(name, func(t *testing.T) {
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
 			o := base
-			set(&o)
+			c.set(&o)
 			if *worldSeed != 0 {
 				newWorld(t, *worldSeed, o).run()
 				return
 			}
+			saw := make(map[string]int)
 			for seed := uint64(1); seed <= uint64(seeds); seed++ {
-				newWorld(t, seed, o).run()
+				w := newWorld(t, seed, o)
+				w.run()
+				for k, n := range w.saw {
+					saw[k] += n
+				}
 			}
+			for _, k := range c.must {
+				if saw[k] == 0 {
+					t.Errorf("never saw %q", k)
+				}
+			}
+			t.Log(saw)
 		})
 	}
 }
