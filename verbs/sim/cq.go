@@ -1,0 +1,94 @@
+package sim
+
+import (
+	"fmt"
+	"syscall"
+
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// CQ implements verbs.CQ. An overrun, which is the consumer's fault, takes its
+// queue pairs down and loses the completions that do not fit.
+type CQ struct {
+	dev     *Device
+	cap     int
+	q       []cqe // ring, power of two
+	head, n int
+	users   int // queue ends that complete here
+	gone    bool
+	overrun bool
+}
+
+// cqe is a completion with what polling it releases.
+type cqe struct {
+	wc   verbs.WC
+	qp   *QP
+	upto uint64 // send queue slots below are released
+	recv bool   // one receive queue slot is released
+}
+
+func (c *CQ) push(e cqe) {
+	if c.dev.dead || c.overrun {
+		return
+	}
+	c.dev.net.note(traceComplete, e.wc.QPNum, e.wc.WRID<<8|uint64(e.wc.Status))
+	if c.n == c.cap {
+		c.overrun = true
+		for _, q := range c.dev.qps {
+			if q.sendCQ == c || q.recvCQ == c {
+				q.learnLater(false)
+			}
+		}
+		return
+	}
+	if c.n == len(c.q) {
+		q := make([]cqe, max(64, 2*len(c.q)))
+		for i := range c.n {
+			q[i] = c.q[(c.head+i)&(len(c.q)-1)]
+		}
+		c.q, c.head = q, 0
+	}
+	c.q[(c.head+c.n)&(len(c.q)-1)] = e
+	c.n++
+	c.dev.cqReady++
+}
+
+// Poll implements verbs.CQ.
+func (c *CQ) Poll(wc []verbs.WC) int {
+	if c.dev.dead {
+		return 0
+	}
+	k := min(len(wc), c.n)
+	for i := range k {
+		e := &c.q[c.head]
+		wc[i] = e.wc
+		if e.recv {
+			e.qp.recvq.outstanding--
+		} else {
+			e.qp.released = max(e.qp.released, e.upto)
+		}
+		c.head = (c.head + 1) & (len(c.q) - 1)
+	}
+	c.n -= k
+	c.dev.cqReady -= k
+	return k
+}
+
+// ReqNotify does nothing: there is no descriptor to arm.
+func (c *CQ) ReqNotify(bool) error { return nil }
+
+// Destroy implements verbs.CQ. EBUSY: a queue pair uses it.
+func (c *CQ) Destroy() error {
+	if c.dev.dead {
+		return nil
+	}
+	if c.users > 0 {
+		return fmt.Errorf("sim: CQ.Destroy: %d queues complete there: %w", c.users, syscall.EBUSY)
+	}
+	if !c.gone {
+		c.gone = true
+		c.dev.cqReady -= c.n
+		c.n = 0
+	}
+	return nil
+}

@@ -1,0 +1,245 @@
+package sim
+
+import (
+	"fmt"
+	"math/bits"
+	"syscall"
+
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// QP implements verbs.QP.
+//
+// Send requests are numbered from 0. They are posted at tail, transmitted at
+// tx, completed at done and give up their slot at released:
+// released <= done <= tx <= tail.
+type QP struct {
+	dev            *Device
+	pd             *PD
+	num            uint32
+	state          verbs.QPState
+	attr           verbs.QPInitAttr
+	sendCQ, recvCQ *CQ
+	srq            *SRQ
+
+	sq                       []sqe // ring, power of two
+	sges                     []verbs.SGE
+	released, done, tx, tail uint64
+	readsOut                 int    // READs and atomics in flight
+	closing                  bool   // Disconnect was called
+	limit                    uint64 // ... when tail was here
+
+	recvq recvQueue
+
+	out, resp pipe // requests to the peer; responses to the peer's requests
+	peer      *QP
+	setup     *attempt // while connecting, either side
+
+	txArmed, doneArmed, flushed, destroyed bool
+
+	fireTransmit, fireDone func()
+}
+
+var _ verbs.QP = (*QP)(nil)
+
+// sqe is a posted send request.
+type sqe struct {
+	wrid   uint64
+	raddr  uint64
+	doneAt int64
+	inline []byte
+	atomic *verbs.AtomicArgs
+	rkey   uint32
+	imm    uint32
+	length uint32
+	op     verbs.Opcode
+	flags  verbs.SendFlags
+	nsge   uint8
+	isDone bool
+	status verbs.WCStatus // with isDone
+}
+
+// CreateQP implements verbs.PD.
+func (pd *PD) CreateQP(attr verbs.QPInitAttr) (verbs.QP, error) {
+	if err := pd.usable("CreateQP"); err != nil {
+		return nil, err
+	}
+	d := pd.dev
+	scq, ok1 := attr.SendCQ.(*CQ)
+	rcq, ok2 := attr.RecvCQ.(*CQ)
+	if !ok1 || !ok2 || scq.dev != d || rcq.dev != d || scq.gone || rcq.gone {
+		return nil, d.invalid("CreateQP", "no live completion queues of this device")
+	}
+	q := &QP{dev: d, pd: pd, state: verbs.QPInit, sendCQ: scq, recvCQ: rcq}
+	if attr.SRQ != nil {
+		srq, ok := attr.SRQ.(*SRQ)
+		if !ok || srq.pd != pd || srq.gone {
+			return nil, d.invalid("CreateQP", "no live shared receive queue of this protection domain")
+		}
+		q.srq = srq
+		attr.Cap.MaxRecvWR, attr.Cap.MaxRecvSGE = 0, 0
+	}
+	c, a := &attr.Cap, &d.attr
+	c.MaxSendWR, c.MaxSendSGE = max(c.MaxSendWR, 1), max(c.MaxSendSGE, 1)
+	if c.MaxSendWR > a.MaxSendWR || c.MaxRecvWR > a.MaxRecvWR || c.MaxSendSGE > a.MaxSGE || c.MaxRecvSGE > a.MaxSGE ||
+		c.MaxInline > a.MaxInline || c.ReadDepth > a.MaxReadDepth || c.MaxRecvWR < 0 || c.MaxRecvSGE < 0 || c.MaxInline < 0 || c.ReadDepth < 0 {
+		return nil, d.invalid("CreateQP", fmt.Sprintf("capacities %+v beyond the device's", *c))
+	}
+	q.attr = attr
+	d.net.qps++
+	q.num = d.net.qps
+	ring := 1 << bits.Len(uint(c.MaxSendWR-1))
+	q.sq, q.sges = make([]sqe, ring), make([]verbs.SGE, ring*c.MaxSendSGE)
+	q.recvq = newRecvQueue(c.MaxRecvWR, c.MaxRecvSGE)
+	q.out.init(d.net, func(m *msg) bool { return q.peer.request(m) })
+	q.resp.init(d.net, func(m *msg) bool { q.peer.response(m); return true })
+	q.fireTransmit, q.fireDone = q.transmit, func() { q.doneArmed = false; q.complete() }
+	pd.uses++
+	scq.users++
+	rcq.users++
+	if q.srq != nil {
+		q.srq.users++
+	}
+	d.qps = append(d.qps, q)
+	return q, nil
+}
+
+// Num implements verbs.QP; numbers are unique in a network.
+func (q *QP) Num() uint32 { return q.num }
+
+// State implements verbs.QP.
+func (q *QP) State() verbs.QPState { return q.state }
+
+// Cap implements verbs.QP.
+func (q *QP) Cap() verbs.QPCap { return q.attr.Cap }
+
+// Context implements verbs.QP.
+func (q *QP) Context() any { return q.attr.Context }
+
+// Peer returns the queue pair at the other end, nil before the connection.
+func (q *QP) Peer() *QP { return q.peer }
+
+// Device returns the device of the queue pair.
+func (q *QP) Device() *Device { return q.dev }
+
+func (q *QP) at(idx uint64) *sqe { return &q.sq[idx&uint64(len(q.sq)-1)] }
+
+func (q *QP) sgl(idx uint64) []verbs.SGE {
+	slot := int(idx & uint64(len(q.sq)-1))
+	return q.sges[slot*q.attr.Cap.MaxSendSGE:][:q.sq[slot].nsge]
+}
+
+// PostSend implements verbs.QP.
+func (q *QP) PostSend(wr []verbs.SendWR) (int, error) {
+	if q.dev.dead || q.destroyed {
+		return 0, q.dev.deadError("PostSend")
+	}
+	if q.state == verbs.QPInit && q.setup == nil {
+		return 0, q.dev.invalid("PostSend", "queue pair not connected")
+	}
+	n, err := q.queueAll(wr)
+	switch {
+	case n == 0:
+	case q.state == verbs.QPRTS:
+		q.armTransmit()
+	case q.state == verbs.QPErr && q.flushed:
+		q.flushSends(verbs.WCWRFlushErr)
+	}
+	return n, err
+}
+
+// queueAll queues requests up to the first bad one.
+func (q *QP) queueAll(wr []verbs.SendWR) (int, error) {
+	n := q.dev.net
+	for i := range wr {
+		length, err := q.check(&wr[i])
+		if err != nil {
+			return i, err
+		}
+		if q.tail-q.released == uint64(q.attr.Cap.MaxSendWR) || n.rand.postFail.chance(n.Faults.PostFail) {
+			return i, fmt.Errorf("sim: PostSend: queue of %d full: %w", q.attr.Cap.MaxSendWR, syscall.ENOMEM)
+		}
+		q.queue(&wr[i], length)
+	}
+	return len(wr), nil
+}
+
+func (q *QP) queue(w *verbs.SendWR, length uint32) {
+	e := q.at(q.tail)
+	*e = sqe{wrid: w.WRID, op: w.Op, flags: w.Flags, imm: w.Imm, rkey: w.RKey, raddr: w.RemoteAddr, length: length}
+	if w.Op == verbs.OpAtomicCmpAndSwp || w.Op == verbs.OpAtomicFetchAdd {
+		a := w.Atomic
+		e.atomic = &a
+	}
+	e.nsge = uint8(len(w.SGL))
+	slot := int(q.tail & uint64(len(q.sq)-1))
+	copy(q.sges[slot*q.attr.Cap.MaxSendSGE:], w.SGL)
+	q.tail++
+	if w.Flags&verbs.SendInline != 0 && q.state != verbs.QPErr {
+		// Without pointers in an SGE inline data must be registered, too.
+		e.inline = q.dev.net.bufs.get(int(length))
+		if !q.pd.gather(e.inline, w.SGL) {
+			q.dev.net.bufs.put(e.inline)
+			e.inline, e.flags = nil, e.flags&^verbs.SendInline // transmission finds the fault
+		}
+	}
+}
+
+// check does the immediate checks of a send request and returns its length.
+func (q *QP) check(w *verbs.SendWR) (uint32, error) {
+	c, caps := &q.attr.Cap, q.dev.attr.Caps
+	maxSGE := c.MaxSendSGE
+	ok := true
+	switch w.Op {
+	case verbs.OpRDMAWrite, verbs.OpSend:
+	case verbs.OpRDMAWriteWithImm, verbs.OpSendWithImm:
+		ok = caps&verbs.CapImm != 0
+	case verbs.OpRDMARead:
+		maxSGE = min(maxSGE, q.dev.attr.MaxReadSGE)
+		ok = c.ReadDepth > 0
+	case verbs.OpAtomicCmpAndSwp, verbs.OpAtomicFetchAdd:
+		ok = caps&verbs.CapAtomics != 0 && c.ReadDepth > 0 && len(w.SGL) == 1 && w.SGL[0].Length == 8 &&
+			(!w.Atomic.Masked || caps&verbs.CapMaskedAtomic != 0)
+	default:
+		ok = false
+	}
+	switch {
+	case !ok:
+		return 0, q.dev.invalid("PostSend", fmt.Sprintf("opcode %d not possible so", w.Op))
+	case len(w.SGL) > maxSGE:
+		return 0, q.dev.invalid("PostSend", fmt.Sprintf("%d SGEs, at most %d", len(w.SGL), maxSGE))
+	case hasEmpty(w.SGL):
+		return 0, q.dev.invalid("PostSend", "SGE of length 0")
+	}
+	var n uint64
+	for i := range w.SGL {
+		n += uint64(w.SGL[i].Length)
+	}
+	if w.Flags&verbs.SendInline != 0 && (n > uint64(c.MaxInline) || isRead(w.Op)) {
+		return 0, q.dev.invalid("PostSend", fmt.Sprintf("%d bytes inline with opcode %d, at most %d", n, w.Op, c.MaxInline))
+	}
+	return uint32(min(n, 1<<32-1)), nil
+}
+
+// isRead: READs and atomics, which have a response with data.
+func isRead(op verbs.Opcode) bool {
+	return op == verbs.OpRDMARead || op == verbs.OpAtomicCmpAndSwp || op == verbs.OpAtomicFetchAdd
+}
+
+// PostRecv implements verbs.QP.
+func (q *QP) PostRecv(wr []verbs.RecvWR) (int, error) {
+	if q.dev.dead || q.destroyed {
+		return 0, q.dev.deadError("PostRecv")
+	}
+	if q.srq != nil {
+		return 0, q.dev.invalid("PostRecv", "the queue pair has a shared receive queue")
+	}
+	n, err := q.recvq.post(wr)
+	switch {
+	case q.state == verbs.QPErr && q.flushed:
+		q.flushRecvs()
+	case q.peer != nil:
+		q.peer.out.resume()
+	}
+	return n, err
+}

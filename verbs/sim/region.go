@@ -1,0 +1,181 @@
+package sim
+
+import (
+	"fmt"
+	"syscall"
+
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// MR implements verbs.MR. Its keys differ, so that mixing them up shows.
+type MR struct {
+	pd         *PD
+	mem        []byte
+	iova       uint64
+	access     verbs.Access
+	lkey, rkey uint32
+	slot       int
+	gen        uint8
+	allowed    map[verbs.PeerKey]struct{}
+	gone       bool
+}
+
+const maxRegions = 1 << 22 // key slots above keyBase
+
+// RegMR implements verbs.PD.
+func (pd *PD) RegMR(mem []byte, iova uint64, access verbs.Access) (verbs.MR, error) {
+	if err := pd.usable("RegMR"); err != nil {
+		return nil, err
+	}
+	d := pd.dev
+	switch remote := verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic; {
+	case len(mem) == 0:
+		return nil, d.invalid("RegMR", "empty region")
+	case iova+uint64(len(mem))-1 < iova:
+		return nil, d.invalid("RegMR", fmt.Sprintf("%d bytes at %#x wrap around", len(mem), iova))
+	case access&remote != 0 && access&verbs.AccessLocalWrite == 0:
+		return nil, d.invalid("RegMR", "remote write or atomic access without local write")
+	}
+	mr := &MR{pd: pd, mem: mem, iova: iova, access: access}
+	// A slot rests until many others have been used, and comes back with
+	// other low bits.
+	if len(d.freeSlots) > 64 || len(d.regions) == maxRegions && len(d.freeSlots) > 0 {
+		mr.slot = d.freeSlots[0]
+		d.freeSlots = d.freeSlots[1:]
+		mr.gen = d.regions[mr.slot].gen + 1
+		d.regions[mr.slot] = mr
+	} else if len(d.regions) == maxRegions {
+		return nil, fmt.Errorf("sim: RegMR: no key free: %w", syscall.ENOMEM)
+	} else {
+		mr.slot = len(d.regions)
+		mr.gen = uint8(d.net.rand.key.below(256))
+		d.regions = append(d.regions, mr)
+	}
+	key := (d.keyBase + uint32(mr.slot)) << 8
+	mr.rkey, mr.lkey = key|uint32(mr.gen), key|uint32(mr.gen^0x80)
+	pd.uses++
+	return mr, nil
+}
+
+// LKey implements verbs.MR.
+func (mr *MR) LKey() uint32 { return mr.lkey }
+
+// RKey implements verbs.MR.
+func (mr *MR) RKey() uint32 { return mr.rkey }
+
+// IOVA implements verbs.MR.
+func (mr *MR) IOVA() uint64 { return mr.iova }
+
+// Len implements verbs.MR.
+func (mr *MR) Len() uint64 { return uint64(len(mr.mem)) }
+
+// Allow implements verbs.MR.
+func (mr *MR) Allow(p verbs.PeerKey) {
+	if mr.allowed == nil {
+		mr.allowed = map[verbs.PeerKey]struct{}{}
+	}
+	mr.allowed[p] = struct{}{}
+}
+
+// Disallow implements verbs.MR.
+func (mr *MR) Disallow(p verbs.PeerKey) { delete(mr.allowed, p) }
+
+// Dereg implements verbs.MR.
+func (mr *MR) Dereg() error {
+	d := mr.pd.dev
+	if d.dead {
+		return nil
+	}
+	if mr.gone {
+		return d.invalid("Dereg", "region already deregistered")
+	}
+	mr.gone, mr.mem = true, nil
+	mr.pd.uses--
+	d.freeSlots = append(d.freeSlots, mr.slot)
+	return nil
+}
+
+// region finds the live region of a key's slot.
+func (d *Device) region(key uint32) *MR {
+	i := int64(key>>8) - int64(d.keyBase)
+	if i < 0 || i >= int64(len(d.regions)) || d.regions[i].gone {
+		return nil
+	}
+	return d.regions[i]
+}
+
+func (mr *MR) slice(addr uint64, n uint32) []byte {
+	off := addr - mr.iova // wraps for addr < iova: then too large
+	if size := uint64(len(mr.mem)); off > size || uint64(n) > size-off {
+		return nil
+	}
+	return mr.mem[off : off+uint64(n) : off+uint64(n)]
+}
+
+// local resolves an SGE for pd; nil if it may not be used so.
+func (pd *PD) local(s *verbs.SGE, need verbs.Access) []byte {
+	mr := pd.dev.region(s.LKey)
+	if mr == nil || mr.lkey != s.LKey || mr.pd != pd || mr.access&need != need {
+		return nil
+	}
+	return mr.slice(s.Addr, s.Length)
+}
+
+// remote resolves a peer's request; without WCSuccess it is refused with the
+// status for the requester.
+func (q *QP) remote(m *msg, n uint32, right verbs.Access) ([]byte, verbs.WCStatus) {
+	if q.attr.Access&right == 0 {
+		return nil, verbs.WCRemInvReqErr
+	}
+	mr := q.dev.region(m.rkey)
+	if mr == nil || mr.rkey != m.rkey || mr.pd != q.pd || mr.access&right == 0 {
+		return nil, verbs.WCRemAccessErr
+	}
+	if mr.access&verbs.AccessRestricted != 0 {
+		if _, ok := mr.allowed[q.attr.Peer]; !ok {
+			return nil, verbs.WCRemAccessErr
+		}
+	}
+	mem := mr.slice(m.raddr, n)
+	if mem == nil {
+		return nil, verbs.WCRemAccessErr
+	}
+	return mem, verbs.WCSuccess
+}
+
+// scatter places data in an SGE list; false if a piece may not be written.
+func (pd *PD) scatter(sgl []verbs.SGE, data []byte) bool {
+	for i := range sgl {
+		if len(data) == 0 {
+			break
+		}
+		mem := pd.local(&sgl[i], verbs.AccessLocalWrite)
+		if mem == nil {
+			return false
+		}
+		data = data[copy(mem, data):]
+	}
+	return true
+}
+
+// gather copies an SGE list into data; false if a piece may not be read.
+func (pd *PD) gather(data []byte, sgl []verbs.SGE) bool {
+	for i := range sgl {
+		mem := pd.local(&sgl[i], 0)
+		if mem == nil {
+			return false
+		}
+		data = data[copy(data, mem):]
+	}
+	return true
+}
+
+// writable reports whether every piece of a sink list may be written.
+func (pd *PD) writable(sgl []verbs.SGE) bool {
+	for i := range sgl {
+		if pd.local(&sgl[i], verbs.AccessLocalWrite) == nil {
+			return false
+		}
+	}
+	return true
+}

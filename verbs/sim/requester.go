@@ -1,0 +1,172 @@
+package sim
+
+import "github.com/rdsd/rdsd/verbs"
+
+// armTransmit makes the queue pair transmit a moment after a post.
+func (q *QP) armTransmit() {
+	if n := q.dev.net; !q.txArmed {
+		q.txArmed = true
+		n.after(n.rand.post.between(n.Timing.Post), q.fireTransmit)
+	}
+}
+
+// transmit sends what may go, with pauses between.
+func (q *QP) transmit() {
+	q.txArmed = false
+	n := q.dev.net
+	for q.state == verbs.QPRTS && q.tx < q.tail && (!q.closing || q.tx < q.limit) {
+		w := q.at(q.tx)
+		if w.flags&verbs.SendFence != 0 && q.readsOut > 0 || isRead(w.op) && q.readsOut >= q.attr.Cap.ReadDepth {
+			break // a response goes on with it
+		}
+		idx := q.tx
+		q.tx++
+		if !q.transmitOne(idx, w) {
+			break
+		}
+		if n.rand.gap.below(4) == 0 {
+			q.txArmed = true
+			n.after(n.rand.gap.between(n.Timing.Gap), q.fireTransmit)
+			break
+		}
+	}
+	q.complete()
+}
+
+// transmitOne sends request idx; false if it failed here, which ends the
+// queue pair when all before it have completed.
+func (q *QP) transmitOne(idx uint64, w *sqe) bool {
+	n := q.dev.net
+	sgl := q.sgl(idx)
+	m := msg{kind: msgRequest, op: w.op, idx: idx, wrid: w.wrid, rkey: w.rkey, raddr: w.raddr, imm: w.imm, atomic: w.atomic, length: w.length}
+	status := verbs.WCSuccess
+	switch {
+	case w.length > q.dev.attr.MaxMsg:
+		status = verbs.WCLocLenErr
+	case w.flags&verbs.SendInline != 0:
+		m.data, w.inline = w.inline, nil
+	case isRead(w.op):
+		if !q.pd.writable(sgl) {
+			status = verbs.WCLocProtErr
+		}
+	default:
+		m.data = n.bufs.get(int(w.length))
+		if !q.pd.gather(m.data, sgl) {
+			status = verbs.WCLocProtErr
+		}
+	}
+	if status != verbs.WCSuccess {
+		n.bufs.put(m.data)
+		w.isDone, w.status, w.doneAt = true, status, n.now
+		return false
+	}
+	n.note(traceSend, q.num, w.wrid)
+	if isRead(w.op) {
+		q.readsOut++
+	} else if q.attr.Ack == verbs.AckLocal {
+		w.isDone, w.doneAt = true, n.now+n.rand.local.between(n.Timing.Local)
+	}
+	q.out.push(m)
+	return true
+}
+
+// complete reports what is done, in order.
+func (q *QP) complete() {
+	n := q.dev.net
+	for q.state == verbs.QPRTS && q.done < q.tx {
+		w := q.at(q.done)
+		if !w.isDone {
+			return
+		}
+		if w.doneAt > n.now {
+			if !q.doneArmed {
+				q.doneArmed = true
+				n.At(w.doneAt, q.fireDone)
+			}
+			return
+		}
+		if w.status != verbs.WCSuccess {
+			q.fail(w.status)
+			q.peer.learnLater(false)
+			return
+		}
+		if !n.pass(BeforeCompletion, q.dev, q, w.wrid) {
+			w.isDone = false // the answer is lost
+			return
+		}
+		q.succeed(w)
+	}
+	if q.state == verbs.QPRTS && q.closing && q.done == q.limit {
+		q.out.push(msg{kind: msgFin})
+		q.fail(verbs.WCWRFlushErr)
+	}
+}
+
+// succeed completes the request at done.
+func (q *QP) succeed(w *sqe) {
+	q.done++
+	if w.flags&verbs.SendSignaled == 0 {
+		return
+	}
+	wc := verbs.WC{WRID: w.wrid, QPNum: q.num}
+	switch w.op {
+	case verbs.OpRDMAWrite, verbs.OpRDMAWriteWithImm:
+		wc.Op = verbs.WCRDMAWrite
+	case verbs.OpRDMARead:
+		wc.Op, wc.ByteLen = verbs.WCRDMARead, w.length
+	case verbs.OpAtomicCmpAndSwp:
+		wc.Op, wc.ByteLen = verbs.WCCompSwap, 8
+	case verbs.OpAtomicFetchAdd:
+		wc.Op, wc.ByteLen = verbs.WCFetchAdd, 8
+	}
+	q.sendCQ.push(cqe{wc: wc, qp: q, upto: q.done})
+}
+
+// response handles an answer of the peer.
+func (q *QP) response(m *msg) {
+	n := q.dev.net
+	if q.dev.dead || q.flushed {
+		return
+	}
+	n.note(traceRespond, q.num, m.idx<<8|uint64(m.status))
+	if m.status != verbs.WCSuccess {
+		if q.state == verbs.QPRTS {
+			q.refused(m)
+		}
+		return
+	}
+	w := q.at(m.idx)
+	status := verbs.WCSuccess
+	if isRead(w.op) {
+		// Also between ToError and the flush: the buffers are still ours.
+		if !q.pd.scatter(q.sgl(m.idx), m.data) {
+			status = verbs.WCLocProtErr
+		}
+	}
+	if q.state != verbs.QPRTS {
+		return
+	}
+	w.isDone, w.status, w.doneAt = true, status, n.now
+	if isRead(w.op) {
+		q.readsOut--
+		if !q.txArmed {
+			q.transmit() // also completes
+			return
+		}
+	}
+	q.complete()
+}
+
+// refused ends the queue pair because the peer refused request m.idx: what
+// came before was executed. Under AckLocal the request itself may have
+// completed.
+func (q *QP) refused(m *msg) {
+	for q.done < m.idx {
+		q.succeed(q.at(q.done))
+	}
+	status := verbs.WCWRFlushErr
+	if q.done == m.idx {
+		status = m.status
+	}
+	q.fail(status)
+}

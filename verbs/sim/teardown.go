@@ -1,0 +1,138 @@
+package sim
+
+import "github.com/rdsd/rdsd/verbs"
+
+// fail ends a connected queue pair for a reason of the network's or the
+// peer's: the first request outstanding gets status, the rest is flushed, the
+// owner is told.
+func (q *QP) fail(status verbs.WCStatus) {
+	if q.state == verbs.QPErr {
+		return
+	}
+	q.state = verbs.QPErr
+	q.flush(status)
+	q.dev.event(verbs.CMEvent{Type: verbs.CMDisconnected, QP: q})
+}
+
+// flush completes everything outstanding. From here on the queue pair touches
+// no buffer.
+func (q *QP) flush(first verbs.WCStatus) {
+	q.flushed = true
+	if q.srq != nil {
+		q.srq.forget(q)
+	}
+	q.flushSends(first)
+	q.flushRecvs()
+}
+
+func (q *QP) flushSends(first verbs.WCStatus) {
+	for q.done < q.tail {
+		w := q.at(q.done)
+		q.done++
+		q.dev.net.bufs.put(w.inline)
+		w.inline = nil
+		q.sendCQ.push(cqe{wc: verbs.WC{WRID: w.wrid, Status: first, QPNum: q.num}, qp: q, upto: q.done})
+		first = verbs.WCWRFlushErr
+	}
+	q.tx = q.tail
+}
+
+func (q *QP) flushRecvs() {
+	for q.recvq.n > 0 {
+		wrid, _ := q.recvq.take()
+		q.completeRecv(verbs.WC{WRID: wrid, Status: verbs.WCWRFlushErr, QPNum: q.num, Op: verbs.WCRecv})
+	}
+}
+
+// learnLater makes q notice, in its own time, that its connection is no more.
+func (q *QP) learnLater(late bool) {
+	if q == nil || q.state != verbs.QPRTS || q.dev.dead {
+		return
+	}
+	n := q.dev.net
+	r := n.Timing.Learn
+	if late {
+		r = n.Timing.Late
+	}
+	n.after(n.rand.learn.between(r), func() {
+		if q.state == verbs.QPRTS && !q.dev.dead {
+			q.fail(verbs.WCRetryExcErr)
+			q.peer.learnLater(false)
+		}
+	})
+}
+
+// cut loses what is in flight from q, and q waits for nothing more.
+func (q *QP) cut() {
+	if q.srq != nil {
+		q.srq.forget(q)
+	}
+	q.out.cut()
+	q.resp.cut()
+}
+
+// ToError implements verbs.QP. What was transmitted may still arrive at the
+// peer until it notices.
+func (q *QP) ToError() {
+	if q.dev.dead || q.destroyed || q.state == verbs.QPErr {
+		return
+	}
+	q.state = verbs.QPErr
+	q.setup.giveUp(q)
+	q.peer.learnLater(false)
+	n := q.dev.net
+	n.after(n.rand.flush.between(n.Timing.Flush), func() {
+		if !q.dev.dead && !q.destroyed {
+			q.flush(verbs.WCWRFlushErr)
+		}
+	})
+}
+
+// Disconnect implements verbs.QP.
+func (q *QP) Disconnect() {
+	if q.dev.dead || q.destroyed || q.closing {
+		return
+	}
+	if q.state != verbs.QPRTS {
+		q.ToError()
+		return
+	}
+	q.closing, q.limit = true, q.tail
+	q.armTransmit()
+}
+
+// Destroy implements verbs.QP.
+func (q *QP) Destroy() error {
+	if q.destroyed || q.dev.dead {
+		return nil
+	}
+	q.end()
+	q.pd.uses--
+	q.sendCQ.users--
+	q.recvCQ.users--
+	if q.srq != nil {
+		q.srq.users--
+		q.srq.forget(q)
+	}
+	for i, o := range q.dev.qps {
+		if o == q {
+			q.dev.qps = append(q.dev.qps[:i], q.dev.qps[i+1:]...)
+			break
+		}
+	}
+	q.peer.learnLater(false)
+	return nil
+}
+
+// end stops the queue pair without completions.
+func (q *QP) end() {
+	q.state, q.flushed, q.destroyed = verbs.QPErr, true, true
+	q.setup.giveUp(q)
+}
+
+// abandon is end for a dying device. The peer of a crashed host may take long
+// to notice.
+func (q *QP) abandon(crash bool) {
+	q.end()
+	q.peer.learnLater(crash && q.dev.net.rand.halfOpen.below(4) == 0)
+}
