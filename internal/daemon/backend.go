@@ -156,7 +156,7 @@ func (b backend) Ping(ctx context.Context, addr netip.Addr) (time.Duration, erro
 	if err != nil {
 		return 0, err
 	}
-	defer d.e.Do(func() { e.endPing(s) })
+	defer d.e.Do(func() { e.endPing(s, addr) })
 	select {
 	case <-pong:
 		return time.Since(start), nil
@@ -211,4 +211,12 @@ func (e *Engine) ping(addr netip.Addr, pong func(now int64)) (*socket, error) {
 	return s, nil
 }
 
-func (e *Engine) endPing(s *socket) { s.local.ports.set(s.port, nil) }
+// endPing withdraws a ping that was not answered and frees its port.
+func (e *Engine) endPing(s *socket, addr netip.Addr) {
+	s.local.ports.set(s.port, nil)
+	if p := e.peers[peerKey{s.local.addr, addr}]; p != nil {
+		p.c.CancelMatching(func(m *connMsg) bool { _, ok := m.Owner.(*ctlMsg); return ok && m.Internal == 0 && m.SPort == s.port }, cancelled)
+		e.touch(p)
+		e.dropIfNew(p)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -54,6 +55,7 @@ type client struct {
 	onKill  func(reason error) // the session was ended by the engine; any goroutine context, must not block
 	onFree  func()             // nothing uses the memory any more
 	freed   bool
+	shared  uint64 // bytes of its rings, tables and arenas
 	scratch shm.Entry
 }
 
@@ -166,6 +168,7 @@ func (e *Engine) unref(c *client) {
 		return
 	}
 	c.freed = true
+	e.st.C[stats.SharedBytes] -= c.shared
 	for i := range c.send {
 		if c.send[i].mr != nil {
 			c.send[i].mr.Dereg()

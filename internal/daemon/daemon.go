@@ -17,7 +17,9 @@ import (
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/metrics"
 	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/internal/version"
 	"github.com/rdsd/rdsd/verbs"
 	"github.com/rdsd/rdsd/verbs/soft"
 	"golang.org/x/sys/unix"
@@ -36,6 +38,7 @@ type Daemon struct {
 	dev      *soft.Device
 	e        *Engine
 	l        *loop
+	metrics  *metrics.Server // nil: off
 	ln       *ipc.Listener
 	warnings []string
 	started  time.Time
@@ -93,7 +96,7 @@ func New(cfg config.Config, log *slog.Logger) (_ *Daemon, err error) {
 	}
 	d.e, err = NewEngine(d.dev, EngineConfig{
 		Instance: d.info.Instance, Port: cfg.Port, HardCap: int(cfg.RecvHardCap), MaxSockets: cfg.Limits.MaxSockets,
-		CRC: d.crc, Allowed: d.allowed, Alloc: mapAnon, Rand: rng.Uint64,
+		CRC: d.crc, Allowed: cfg.PeerAllowed, Alloc: mapAnon, Rand: rng.Uint64,
 		StartSeq: func() uint64 { return uint64(time.Now().UnixMilli()) << 20 },
 		Trace:    d.trace,
 	}, block)
@@ -105,22 +108,13 @@ func New(cfg config.Config, log *slog.Logger) (_ *Daemon, err error) {
 			return nil, fmt.Errorf("listen on %v: %w", netip.AddrPortFrom(a, cfg.Port), err)
 		}
 	}
-	d.l, err = newLoop(d.e, cfg.Spin)
-	return d, err
-}
-
-// allowed says whether a remote address may connect.
-func (d *Daemon) allowed(a netip.Addr) bool {
-	a = a.Unmap()
-	if len(d.cfg.Peers.Allow) == 0 {
-		return a.IsLoopback()
-	}
-	for _, p := range d.cfg.Peers.Allow {
-		if p.Contains(a) {
-			return true
+	if m := cfg.Metrics.Listen; m.IsValid() {
+		if d.metrics, err = metrics.Listen(m); err != nil {
+			return nil, err
 		}
 	}
-	return false
+	d.l, err = newLoop(d.e, cfg.Spin)
+	return d, err
 }
 
 // crc is the checksum policy: by default off on loopback, on elsewhere.
@@ -157,6 +151,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 	aux.Go(func() { d.logTraces(auxCtx) })
 	aux.Go(func() { d.watchdog(auxCtx) })
 	aux.Go(func() { d.accept() })
+	if d.metrics != nil {
+		aux.Go(func() { d.serveMetrics(auxCtx) })
+	}
 	d.log.Info("serving", "socket", d.cfg.Socket, "listen", d.cfg.Listen, "port", d.cfg.Port,
 		"instance", ctl.ID(d.info.Instance).String())
 
@@ -194,6 +191,9 @@ func (d *Daemon) closeAll() {
 		unmapAnon(d.e.sendMem)
 		unmapAnon(d.e.recvMem)
 	}
+	if d.metrics != nil {
+		d.metrics.Close()
+	}
 	if d.l != nil {
 		d.l.close()
 	}
@@ -226,6 +226,14 @@ func (d *Daemon) accept() {
 		if full {
 			s.refuse(unix.EUSERS, "the daemon serves limits.max_clients = %d processes already", d.cfg.Limits.MaxClients)
 		}
+	}
+}
+
+// serveMetrics answers Prometheus. It has returned before the mapping goes.
+func (d *Daemon) serveMetrics(ctx context.Context) {
+	h := metrics.Handler(metrics.Source{Stats: d.reader, Peers: backend{d}.Peers, Version: version.String()})
+	if err := d.metrics.Serve(ctx, h, d.log); err != nil {
+		d.log.Error("metrics", "err", err)
 	}
 }
 

@@ -37,7 +37,6 @@ type arrival struct {
 // receive buffer is still taken, into daemon memory, up to the hard cap.
 func (e *Engine) admit(s *socket, n int) conn.Verdict {
 	if s.rcvBytes+n > s.limit+e.cfg.HardCap {
-		e.st.C[stats.RefusedSent]++
 		e.setCongested(s, true)
 		return conn.Refused
 	}
@@ -68,7 +67,6 @@ func (e *Engine) deliver(s *socket, a *arrival, payload []byte) conn.Verdict {
 	}
 	m := e.newOver(s, a)
 	if m == nil {
-		e.st.C[stats.RefusedSent]++
 		return conn.Refused
 	}
 	if a.n > 0 {
@@ -230,7 +228,6 @@ func (e *Engine) Deliver(c *conn.Conn, h *wire.Header, payload []byte) conn.Verd
 }
 
 func (e *Engine) noSocket(p *peer, h *wire.Header) conn.Verdict {
-	e.st.C[stats.RecvDropNoSock]++
 	return conn.NoSocket
 }
 
@@ -269,7 +266,6 @@ func (e *Engine) Begin(c *conn.Conn, h *wire.Header) ([]byte, any, conn.Verdict)
 	}
 	m := e.newOver(s, &a)
 	if m == nil {
-		e.st.C[stats.RefusedSent]++
 		return nil, nil, conn.Refused
 	}
 	p.partial = m

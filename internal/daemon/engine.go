@@ -100,7 +100,9 @@ type Engine struct {
 	repost []verbs.RecvWR
 
 	nextTimer int64
-	pings     map[uint16]func(now int64)
+
+	// Same-host parts of counters that connections keep for the network.
+	localNoSock, localPings, localRefused uint64
 
 	mu     sync.Mutex
 	posted []func()
@@ -195,7 +197,7 @@ func NewEngine(dev verbs.Device, cfg EngineConfig, st *stats.Block) (*Engine, er
 	e := &Engine{
 		cfg: cfg, dev: dev, attr: dev.Attr(), st: st,
 		locals: map[netip.Addr]*local{}, peers: map[peerKey]*peer{}, byQPN: map[uint32]*peer{},
-		regions: map[uint32]*region{}, byKey: map[verbs.PeerKey]*peer{}, pings: map[uint16]func(int64){},
+		regions: map[uint32]*region{}, byKey: map[verbs.PeerKey]*peer{},
 		over: shm.NewArena(), recvLeft: cfg.RecvBufs,
 	}
 	var err error

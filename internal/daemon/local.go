@@ -40,13 +40,14 @@ func (e *Engine) deliverLocal(t *txMsg) bool {
 	}
 	s := sl.local.ports.get(sl.port)
 	if s == nil || s.ping != nil {
-		e.st.C[stats.RecvDropNoSock]++
+		e.localNoSock++
 		e.localDone(t, conn.NoSock)
 		return true
 	}
 	a := arrival{src: netip.AddrPortFrom(t.sock.local.addr, t.sock.port), srcInc: t.sock.inc, cookie: t.m.DestCookie, n: len(t.m.Data)}
 	if !(t.hasOp && t.m.Silent) {
 		if e.deliver(s, &a, t.m.Data) == conn.Refused {
+			e.localRefused++
 			sl.waitOn = s
 			s.waiters = append(s.waiters, sl)
 			return false
@@ -63,7 +64,7 @@ func (e *Engine) deliverLocal(t *txMsg) bool {
 // localPong answers a ping from a socket of this host to an address of this
 // host.
 func (e *Engine) localPong(t *txMsg) {
-	e.st.C[stats.RecvPing]++
+	e.localPings++
 	a := arrival{src: netip.AddrPortFrom(t.slot.addr, 0)}
 	e.deliver(t.sock, &a, nil)
 }

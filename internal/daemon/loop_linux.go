@@ -32,6 +32,7 @@ const (
 	// it back soon: then blocking wakes up sooner than spinning.
 	slowYieldNs = 100_000
 	noSpinNs    = 50_000_000
+	stallNs     = 10_000_000
 	maxSleepNs  = 500_000_000 // the heartbeat's pace when idle
 	publishNs   = 10_000_000  // statistics are copied this often when busy
 )
@@ -90,12 +91,17 @@ func (l *loop) run(ctx context.Context) {
 	wall0 := start.UnixNano()
 	// Virtual zero is no time at all to a timer: start at 1.
 	clock := func() int64 { return int64(time.Since(start)) + 1 }
+	e.st.SetState(stats.Running)
+	defer e.st.SetState(stats.Stopped)
 	now := clock()
 	last := now // of the last turn that found work
 	for !l.stop {
 		work := e.Turn(now, wall0+now)
 		t := clock()
 		e.st.Turn(t - now)
+		if t-now > stallNs {
+			e.st.C[stats.EngineStalls]++
+		}
 		e.st.C[stats.EngineTurns]++
 		if t-l.beatAt > publishNs {
 			l.beatAt = t
@@ -116,7 +122,7 @@ func (l *loop) run(ctx context.Context) {
 			now = t
 			continue
 		}
-		now = l.sleep(now, clock)
+		now = l.sleep(now, wall0, clock)
 		last = now
 	}
 	e.publishStats(time.Now().UnixNano())
@@ -124,7 +130,7 @@ func (l *loop) run(ctx context.Context) {
 
 // sleep announces sleep to everybody who could have work for the engine, looks
 // once more, and blocks until somebody rings or a timer is due.
-func (l *loop) sleep(now int64, clock func() int64) int64 {
+func (l *loop) sleep(now, wall int64, clock func() int64) int64 {
 	e := l.e
 	l.idle.Store(true)
 	for _, c := range e.clients {
@@ -135,8 +141,9 @@ func (l *loop) sleep(now int64, clock func() int64) int64 {
 		if e.nextTimer != 0 {
 			timeout = max(min(timeout, e.nextTimer-now), 0)
 		}
-		e.publishStats(e.wall)
 		e.st.C[stats.EngineSleeps]++
+		e.publishStats(wall + now)
+		e.st.SetState(stats.Sleeping)
 		n := epollWait(l.ep, l.evs[:], int((timeout+999_999)/1_000_000))
 		for i := 0; i < n; i++ {
 			if fd := int(l.evs[i].Fd); fd != e.dev.FD() {
@@ -144,6 +151,7 @@ func (l *loop) sleep(now int64, clock func() int64) int64 {
 			}
 		}
 	}
+	e.st.SetState(stats.Running)
 	for _, c := range e.clients {
 		c.seg.DaemonAsleep().Store(0)
 	}

@@ -21,19 +21,20 @@ var (
 // peer is a remote address as one of ours sees it: its connection and what
 // hangs on it.
 type peer struct {
-	local    *local
-	addr     netip.Addr
-	key      verbs.PeerKey
-	c        *conn.Conn
-	qp       verbs.QP
-	grants   *rdmaop.Grants // what it allows us
-	slots    *slot          // destinations that lead there
-	partial  *rxMsg         // message under assembly
-	dirty    bool
-	draining bool // in e.draining
-	wasUp    bool
-	credits  int
-	crc      verbs.CRCMode
+	local     *local
+	addr      netip.Addr
+	key       verbs.PeerKey
+	c         *conn.Conn
+	qp        verbs.QP
+	grants    *rdmaop.Grants // what it allows us
+	slots     *slot          // destinations that lead there
+	partial   *rxMsg         // message under assembly
+	dirty     bool
+	draining  bool // in e.draining
+	wasUp     bool
+	lastEvent string
+	credits   int
+	crc       verbs.CRCMode
 }
 
 // maxGrants bounds what one peer can make us remember.
@@ -59,11 +60,25 @@ func (e *Engine) peer(l *local, addr netip.Addr) *peer {
 	e.peers[k] = p
 	e.peersV = append(e.peersV, p)
 	e.byKey[p.key] = p
-	e.st.C[stats.Peers]++
 	if !l.cong.Empty() {
 		p.c.QueueCong(&l.cong)
 	}
 	return p
+}
+
+// dropIfNew forgets a peer that was never met and that nothing leads to any
+// more, so that asking for addresses where nobody is leaves nothing behind.
+func (e *Engine) dropIfNew(p *peer) {
+	i := p.c.Info()
+	if i.Instance != 0 || i.State != conn.Down || i.Queued+i.Unacked > 0 || p.slots != nil || p.qp != nil {
+		return
+	}
+	delete(e.peers, peerKey{p.local.addr, p.addr})
+	delete(e.byKey, p.key)
+	e.peersV = remove(e.peersV, p)
+	e.dirtyP = remove(e.dirtyP, p)
+	e.draining = remove(e.draining, p)
+	e.recvLeft += p.credits
 }
 
 const (
@@ -221,7 +236,6 @@ func (e *Engine) PeerUp(c *conn.Conn, restarted bool) {
 // PeerDown: the connection is down and drained.
 func (e *Engine) PeerDown(c *conn.Conn, why error) {
 	p := e.peerOf(c)
-	e.st.C[stats.ConnReset]++
 	if e.st.C[stats.PeersUp] > 0 {
 		e.st.C[stats.PeersUp]--
 	}
@@ -241,7 +255,6 @@ func (e *Engine) publishState(p *peer) {
 // Congestion: the peer's map changed.
 func (e *Engine) Congestion(c *conn.Conn, m *cong.Map) {
 	p := e.peerOf(c)
-	e.st.C[stats.CongUpdateReceived]++
 	for sl := p.slots; sl != nil; sl = sl.nextP {
 		e.setSlotCongested(sl, m.Test(sl.port))
 	}
@@ -265,7 +278,6 @@ func (e *Engine) setCongested(s *socket, on bool) {
 	for _, p := range e.peersV {
 		if p.local == l {
 			p.c.QueueCong(&l.cong)
-			e.st.C[stats.CongUpdateQueued]++
 			e.touch(p)
 		}
 	}
@@ -277,4 +289,11 @@ func (e *Engine) setCongested(s *socket, on bool) {
 }
 
 // Trace passes on what an operator may want to know.
-func (e *Engine) Trace(c *conn.Conn, event string, err error) { e.trace(e.peerOf(c), event, err) }
+// Attempts that fail one after the other are one event.
+func (e *Engine) Trace(c *conn.Conn, event string, err error) {
+	p := e.peerOf(c)
+	if event != p.lastEvent || event == "up" {
+		p.lastEvent = event
+		e.trace(p, event, err)
+	}
+}

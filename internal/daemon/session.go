@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"sync"
 	"time"
 
@@ -23,12 +24,13 @@ type session struct {
 	c  *ipc.Conn
 	id ipc.Cred
 
-	cl    *client
-	maps  []*shm.Mapping // of the client: closed when the engine is through with them
-	bell  *shm.Doorbell  // the client's: we ring it
-	own   *shm.Doorbell  // ours: the client rings it
-	once  sync.Once
-	bytes uint64 // of its buffers; owned by the session goroutine
+	cl   *client
+	maps []*shm.Mapping // of the client: closed when the engine is through with them
+	bell *shm.Doorbell  // the client's: we ring it
+	own  *shm.Doorbell  // ours: the client rings it
+	once sync.Once
+
+	shared uint64 // bytes of maps
 }
 
 // helloTimeout bounds how long a connection may stay silent before it has
@@ -76,7 +78,7 @@ func (s *session) run() {
 
 // badClient logs what a process did wrong, once per connection.
 func (s *session) badClient(what string, err error) {
-	if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, errShutdown) {
+	if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) || errors.Is(err, net.ErrClosed) || errors.Is(err, errShutdown) {
 		return
 	}
 	s.d.e.Do(func() { s.d.e.st.C[stats.ClientViolations]++ })
@@ -147,6 +149,7 @@ func (s *session) memfd(name string, size int, readOnly bool) (*shm.Mapping, err
 	m, err := make(name, size)
 	if err == nil {
 		s.maps = append(s.maps, m)
+		s.shared += uint64(size)
 	}
 	return m, err
 }
@@ -240,7 +243,9 @@ func (s *session) attach(id uint32, hello *ipc.Hello, p shm.Params) error {
 		if err := s.d.e.attach(c); err != nil {
 			return err
 		}
+		c.shared = s.shared
 		s.d.e.st.C[stats.ClientsOpened]++
+		s.d.e.st.C[stats.SharedBytes] += c.shared
 		return s.d.l.watch(s.own.Recv)
 	})
 	if ask != nil {
@@ -361,6 +366,8 @@ func (s *session) growSend(id uint32) error {
 	}
 	err = s.ask(func() error {
 		s.maps = append(s.maps, m)
+		s.cl.shared += shm.WindowSize
+		s.d.e.st.C[stats.SharedBytes] += shm.WindowSize
 		s.cl.send = append(s.cl.send, window{mem: m.Mem})
 		return s.d.e.registerWindow(s.cl, len(s.cl.send)-1)
 	})
