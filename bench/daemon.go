@@ -1,0 +1,33 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/daemon"
+)
+
+// embeddedDaemon is rdsd within this program, for profiles: the product has no
+// switch for them.
+func embeddedDaemon(w *worker) error {
+	cfg := config.Default()
+	for _, k := range []string{"socket", "listen", "port", "crc", "spin"} {
+		if err := cfg.Set(k, w.args[k]); err != nil {
+			return err
+		}
+	}
+	if err := cfg.Finish(os.Getuid(), os.Getenv); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	d, err := daemon.New(cfg, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	if err != nil {
+		return err
+	}
+	return d.Run(ctx)
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// process is a child in a session of its own. It dies with this program.
+type process struct {
+	name   string
+	cmd    *exec.Cmd
+	stdin  io.WriteCloser
+	lines  chan string // of standard output, or of the daemon's log
+	exited chan struct{}
+	err    error
+
+	mu  sync.Mutex
+	log bytes.Buffer // standard error; guarded by mu
+}
+
+// logLimit bounds what is kept of a child's messages.
+const logLimit = 16 << 10
+
+func (p *process) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.log.Len() < logLimit {
+		p.log.Write(b)
+	}
+	return len(b), nil
+}
+
+// startProcess starts a program; with daemon its log, not its output, is what
+// lines delivers. It must be called from the main goroutine's own thread.
+func startProcess(name string, daemon bool, program string, args ...string) (*process, error) {
+	p := &process{name: name, cmd: exec.Command(program, args...), lines: make(chan string, 16), exited: make(chan struct{})}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGTERM}
+	p.cmd.Env = append(os.Environ(), "RDSD_SOCKET=")
+	var out io.Reader
+	var err error
+	if daemon {
+		if out, err = p.cmd.StderrPipe(); err == nil {
+			out = io.TeeReader(out, p)
+		}
+	} else {
+		p.cmd.Stderr = p
+		if p.stdin, err = p.cmd.StdinPipe(); err == nil {
+			out, err = p.cmd.StdoutPipe()
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go p.follow(out)
+	return p, nil
+}
+
+// follow delivers the lines and collects the exit status.
+func (p *process) follow(out io.Reader) {
+	sc := bufio.NewScanner(out)
+	for sc.Scan() {
+		select {
+		case p.lines <- sc.Text():
+		default: // nobody reads a daemon's log after its start
+		}
+	}
+	close(p.lines)
+	p.err = p.cmd.Wait()
+	close(p.exited)
+}
+
+// expect returns the first line with this in it.
+func (p *process) expect(ctx context.Context, want string) (string, error) {
+	for {
+		select {
+		case l, ok := <-p.lines:
+			if !ok {
+				<-p.exited
+				return "", p.failure("ended")
+			}
+			if strings.Contains(l, want) {
+				return l, nil
+			}
+		case <-ctx.Done():
+			return "", p.failure(ctx.Err().Error())
+		}
+	}
+}
+
+func (p *process) failure(what string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return fmt.Errorf("%s: %s: %v\n%s", p.name, what, p.err, p.log.String())
+}
+
+// result reads what a worker printed at its end.
+func (p *process) result(ctx context.Context) (result, error) {
+	var r result
+	l, err := p.expect(ctx, "{")
+	if err == nil {
+		err = json.Unmarshal([]byte(l), &r)
+	}
+	return r, err
+}
+
+// stop ends the process: in order first, for good after a while.
+func (p *process) stop() {
+	if p.stdin != nil {
+		p.stdin.Close()
+	} else {
+		p.cmd.Process.Signal(syscall.SIGTERM)
+	}
+	select {
+	case <-p.exited:
+		return
+	case <-time.After(3 * time.Second):
+	}
+	p.cmd.Process.Kill()
+	<-p.exited
+}
