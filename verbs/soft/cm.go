@@ -185,7 +185,7 @@ func (d *Device) connected(r *result) {
 			q.local, q.remote, q.crc = r.local, r.remote, q.crc || r.mpa.CRC
 			d.ctl.linger(r.fd, q.farewell(&fault{code: c}))
 		} else if err := q.establish(r.fd, r.local, r.remote, r.mpa.CRC); err != nil {
-			ev.Type, ev.Err = verbs.CMConnectError, err
+			ev.Type, ev.Err = verbs.CMConnectError, fmt.Errorf("soft: connect to %v: %w", r.remote, err)
 			closeFD(r.fd)
 		}
 	}
@@ -226,7 +226,7 @@ func (q *qp) negotiate(m *iwarp.MPA) iwarp.Code {
 // establish gives q its connection and moves it to RTS.
 func (q *qp) establish(fd int, local, remote netip.AddrPort, peerCRC bool) error {
 	if err := q.dev.watch(unix.EPOLL_CTL_ADD, fd, q.slot, unix.EPOLLIN); err != nil {
-		return fmt.Errorf("soft: %w", err)
+		return err
 	}
 	q.fd, q.events = fd, unix.EPOLLIN
 	q.local, q.remote = local, remote
@@ -265,9 +265,8 @@ func (d *Device) Accept(id verbs.RequestID, v verbs.QP, private []byte) error {
 	if err != nil {
 		return err
 	}
-	limit := iwarp.MaxPrivate
-	if len(private) > limit {
-		return fmt.Errorf("soft: %d bytes of private data, limit %d: %w", len(private), limit, unix.EINVAL)
+	if len(private) > iwarp.MaxPrivate {
+		return fmt.Errorf("soft: %d bytes of private data, limit %d: %w", len(private), iwarp.MaxPrivate, unix.EINVAL)
 	}
 	delete(d.requests, id)
 	r.done()
@@ -284,15 +283,15 @@ func (d *Device) Accept(id verbs.RequestID, v verbs.QP, private []byte) error {
 	}
 	q.linked, q.state, q.hold = true, verbs.QPRTR, true
 	ev := verbs.CMEvent{Type: verbs.CMEstablished, QP: q, Local: r.local, Remote: r.remote}
-	if err := d.reply(r, &reply); err == nil {
-		err = q.establish(r.fd, r.local, r.remote, m.CRC)
-		if err != nil {
-			ev.Type, ev.Err = verbs.CMConnectError, err
-		}
-	} else {
-		ev.Type, ev.Err = verbs.CMConnectError, fmt.Errorf("soft: reply to %v: %w", r.remote, err)
+	err = silent(r.fd)
+	if err == nil {
+		err = d.reply(r, &reply)
 	}
-	if ev.Err != nil {
+	if err == nil {
+		err = q.establish(r.fd, r.local, r.remote, m.CRC)
+	}
+	if err != nil {
+		ev.Type, ev.Err = verbs.CMConnectError, fmt.Errorf("soft: accept %v: %w", r.remote, err)
 		closeFD(r.fd)
 		q.fail(&fault{quiet: true})
 	}

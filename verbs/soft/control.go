@@ -264,9 +264,7 @@ func (c *control) greet(conn net.Conn) {
 	if err != nil {
 		return
 	}
-	var one [1]byte
-	if n, _, _ := unix.Recvfrom(fd, one[:], unix.MSG_PEEK|unix.MSG_DONTWAIT); n > 0 {
-		// An initiator sends nothing before the reply (RFC 5044 7.1.2).
+	if err := silent(fd); err != nil {
 		atomic.AddUint64(&c.stats.HandshakeGarbage, 1)
 		unix.Close(fd)
 		return
@@ -274,6 +272,24 @@ func (c *control) greet(conn net.Conn) {
 	handed = true
 	c.post(result{typ: verbs.CMConnectRequest, fd: fd, mpa: m, local: local, remote: remote})
 }
+
+// silent checks that an initiator waits for the reply: it must send nothing
+// before (RFC 5044 section 7.1.2), and must not have gone.
+func silent(fd int) error {
+	var one [1]byte
+	n, _, err := unix.Recvfrom(fd, one[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	switch {
+	case err == unix.EAGAIN || err == unix.EINTR:
+		return nil
+	case err != nil:
+		return err
+	case n > 0:
+		return errEarly
+	}
+	return io.EOF
+}
+
+var errEarly = errors.New("peer sent data before the MPA reply")
 
 // rejection is the reply that refuses m.
 func rejection(m *iwarp.MPA, private []byte) iwarp.MPA {

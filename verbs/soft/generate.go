@@ -204,8 +204,7 @@ func (s *responder) push(r *iwarp.ReadRequest, msn uint32) {
 }
 
 // makeResponse makes one FPDU of the READ response that is due. The source is
-// checked when its turn comes: the whole range before the first segment, and
-// the region again before each, for it may be deregistered meanwhile.
+// checked again before each segment, for the region may have gone.
 func (q *qp) makeResponse() bool {
 	s := &q.serve
 	if s.empty() {

@@ -11,7 +11,7 @@ import (
 type input struct {
 	stage []byte // nil while r == w
 	r, w  int
-	bulk  bool // the last payload was a large one
+	bulk  bool // the last payload was worth reading in place, the next may be
 
 	placing bool
 	left    int          // payload bytes missing
@@ -57,7 +57,7 @@ func (q *qp) receive() bool {
 		switch {
 		case direct > 0 && !x.h.Last:
 			room = x.trailer + iwarp.TaggedLen // the next segment's header
-		case !q.crc && (direct > 0 || x.bulk):
+		case !q.crc && (direct > 0 || x.bulk && x.w == 0):
 			room = bulkTail
 		}
 		io.set(iovs, x.stage[x.w:x.w+room])
@@ -371,8 +371,8 @@ func (q *qp) beginResponse(f []byte) bool {
 	return true
 }
 
-// readRequest queues a READ of the peer. What it names is checked when its
-// turn comes.
+// readRequest queues a READ of the peer. What it names is checked here, so that
+// nothing behind a bad one is delivered, and again when its turn comes.
 func (q *qp) readRequest(f []byte) bool {
 	h, s := &q.rx.h, &q.serve
 	switch {
@@ -389,6 +389,12 @@ func (q *qp) readRequest(f []byte) bool {
 	default:
 		var r iwarp.ReadRequest
 		r.Parse(f[iwarp.UntaggedLen:])
+		if r.Size > 0 { // RFC 5040 section 5.2.1: otherwise unchecked
+			if _, _, bad := q.access(r.SrcSTag, r.SrcTO, uint64(r.Size), verbs.AccessRemoteRead, false); bad != 0 {
+				q.refuse(bad.read(), f)
+				return false
+			}
+		}
 		s.push(&r, s.msn)
 		s.msn++
 		q.dev.markDirty(q)

@@ -66,7 +66,7 @@ const (
 	stageSize = maxBurst + 68<<10 // a burst and one whole FPDU
 	maxSegs   = 128               // pieces of pending output per QP
 	copyLimit = 8 << 10           // payload up to this is copied into the stage
-	directMin = 16 << 10          // missing payload from this on is read in place
+	directMin = 32 << 10          // missing payload from this on is read in place
 
 	// bulkTail is read behind a payload read in place: trailer and the next
 	// header, a few small messages with luck, but not much of a large payload.

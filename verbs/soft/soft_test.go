@@ -1,0 +1,76 @@
+package soft_test
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/verbs"
+	"github.com/rdsd/rdsd/verbs/soft"
+	"github.com/rdsd/rdsd/verbs/verbstest"
+)
+
+// TestConformance runs the suite over two loopback addresses.
+func TestConformance(t *testing.T) {
+	for _, mode := range []verbs.CRCMode{verbs.CRCOn, verbs.CRCOff} {
+		t.Run([...]string{"CRC", "NoCRC"}[mode], func(t *testing.T) {
+			t.Parallel()
+			verbstest.Run(t, deviations, func(t *testing.T) verbstest.Env { return openPair(t, mode) })
+		})
+	}
+}
+
+var deviations = verbstest.Deviations{
+	"A115 missing QP right: REM_INV_REQ": {
+		Why: "a Terminate has one code for access rights, of the region and of the QP: REM_ACCESS_ERR",
+		Assert: func(p *verbstest.Pair) {
+			p.B.Attr.Access = verbs.AccessRemoteWrite
+			p.Connect()
+			p.A.Post(p.A.Read(1, 0, 0, p.A.SGE(0, 64)))
+			p.A.WantSend(0, 1, verbs.WCRemAccessErr)
+			p.A.Dead()
+			p.B.Dead()
+		},
+	},
+}
+
+func openPair(t *testing.T, mode verbs.CRCMode) verbstest.Env {
+	var dev [2]*soft.Device
+	for i := range dev {
+		d, err := soft.New(soft.Options{CRC: mode})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { d.Close() })
+		dev[i] = d
+	}
+	return verbstest.Env{
+		A: dev[0], B: dev[1],
+		AddrA: netip.MustParseAddrPort("127.0.0.1:0"),
+		AddrB: netip.MustParseAddrPort("127.0.0.2:0"),
+		Dead:  deadAddr(t),
+		Step: func() bool {
+			if a, b := dev[0].Progress(), dev[1].Progress(); a || b {
+				return true
+			}
+			fds := []unix.PollFd{
+				{Fd: int32(dev[0].FD()), Events: unix.POLLIN},
+				{Fd: int32(dev[1].FD()), Events: unix.POLLIN},
+			}
+			unix.Poll(fds, 5)
+			return false
+		},
+	}
+}
+
+// deadAddr is an address that was listened on a moment ago.
+func deadAddr(t *testing.T) netip.AddrPort {
+	l, err := net.Listen("tcp", "127.0.0.2:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).AddrPort()
+}
