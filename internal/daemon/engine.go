@@ -21,6 +21,7 @@ type EngineConfig struct {
 	MaxSend     int // largest SEND, bytes (32 KiB)
 	SendBufs    int // send pool, buffers of MaxSend
 	RecvBufs    int // receive pool shared by all peers, buffers of MaxSend
+	MaxPeers    int // that may come to us
 	PeerCredits int // receive buffers one peer may use at a time
 
 	MaxSockets    int   // bound at a time
@@ -169,6 +170,7 @@ func (c *EngineConfig) setDefaults() {
 	def(&c.MaxSend, defaultMaxSend)
 	def(&c.SendBufs, 512)
 	def(&c.RecvBufs, 16384)
+	def(&c.MaxPeers, 4096)
 	def(&c.PeerCredits, 64)
 	def(&c.MaxSockets, 1<<20)
 	def(&c.HardCap, defaultHardCap)
@@ -439,6 +441,16 @@ func (e *Engine) shutdown() {
 	for _, l := range e.localsV {
 		l.listener.Close()
 	}
+}
+
+// quiet reports that every connection is down: no work request is left.
+func (e *Engine) quiet() bool {
+	for _, p := range e.peersV {
+		if p.c.State() != conn.Down {
+			return false
+		}
+	}
+	return true
 }
 
 // end refuses closures from now on. The turn loop has stopped.

@@ -125,6 +125,11 @@ func (l *loop) run(ctx context.Context) {
 		now = l.sleep(now, wall0, clock)
 		last = now
 	}
+	// The connections that shutdown broke off drain.
+	for i := 0; i < 1000 && !e.quiet(); i++ {
+		now = clock()
+		e.Turn(now, wall0+now)
+	}
 	e.publishStats(time.Now().UnixNano())
 }
 

@@ -48,7 +48,7 @@ func (e *Engine) peer(l *local, addr netip.Addr) *peer {
 	}
 	e.nextKey++
 	p := &peer{local: l, addr: addr, key: e.nextKey, grants: rdmaop.NewGrants(maxGrants), crc: e.cfg.CRC(addr)}
-	p.credits = min(e.cfg.PeerCredits, max(e.recvLeft, 2))
+	p.credits = min(e.cfg.PeerCredits, max(e.recvLeft, conn.MinCredits))
 	e.recvLeft -= p.credits
 	p.c = conn.New(conn.Config{
 		Local: l.addr, Remote: addr, Instance: e.cfg.Instance, MaxSend: e.cfg.MaxSend, RecvCredits: p.credits,
@@ -187,6 +187,8 @@ func (e *Engine) connectRequest(ev *verbs.CMEvent) {
 		refuse("claims an address it does not come from", nil)
 	case e.locals[from] != nil:
 		refuse("comes from our own address", nil)
+	case len(e.peersV) >= e.cfg.MaxPeers && e.peers[peerKey{to, from}] == nil:
+		refuse("too many peers", nil)
 	default:
 		p := e.peer(l, from)
 		p.c.HandleRequest(e.now, ev.Req, ev.Private)
@@ -239,6 +241,7 @@ func (e *Engine) PeerDown(c *conn.Conn, why error) {
 	if e.st.C[stats.PeersUp] > 0 {
 		e.st.C[stats.PeersUp]--
 	}
+	e.revokeDown(p)
 	e.publishState(p)
 	for sl := p.slots; sl != nil; sl = sl.nextP {
 		sl.down++

@@ -177,11 +177,15 @@ func (e *Engine) releaseRegion(r *region, done func()) {
 func (e *Engine) tellRevoke(r *region, keys []verbs.PeerKey) {
 	e.st.C[stats.Revokes]++
 	for _, k := range keys {
-		if p := e.peerByKey(k); p != nil {
-			m := e.ctl(p, wire.TypeRevoke, r.id)
-			e.sendCtl(p, m, (&wire.Revoke{RKey: r.id}).Append(m.buf[:0]))
-		} else {
+		p := e.peerByKey(k)
+		if p == nil {
 			r.exp.PeerRevoked(k) // same host: no operation is in flight between turns
+			continue
+		}
+		m := e.ctl(p, wire.TypeRevoke, r.id)
+		e.sendCtl(p, m, (&wire.Revoke{RKey: r.id}).Append(m.buf[:0]))
+		if p.c.State() == conn.Down {
+			r.exp.PeerRevoked(k)
 		}
 	}
 	if r.exp.State() == rdmaop.ExportRevoked {
@@ -190,6 +194,19 @@ func (e *Engine) tellRevoke(r *region, keys []verbs.PeerKey) {
 	}
 	e.revoking = append(e.revoking, r)
 	e.armTimer(e.now + revokeScanNs)
+}
+
+// revokeDown counts a peer whose queue pair is gone as having given back every
+// key it was asked for: nothing of the old connection can touch the memory, and
+// on the next one it posts no operation before the REVOKE that waits for it
+// (HELLO's notice).
+func (e *Engine) revokeDown(p *peer) {
+	for i := 0; i < len(e.revoking); i++ {
+		if r := e.revoking[i]; r.exp.PeerRevoked(p.key) == rdmaop.ExportRevoked {
+			e.retire(r)
+			i--
+		}
+	}
 }
 
 // retire ends a region whose key nobody holds.
