@@ -55,10 +55,17 @@ func (t *tx) checkOp(s *Socket, op *RDMA) error {
 		}
 		total += g.Len
 	}
-	if (op.Notify || op.Report) && int(s.promised.Load()+s.queuedComps.Load()) >= len(t.msgs) {
+	if (op.Notify || op.Report) && !t.roomToSettle(s) {
 		return ErrCompletionsFull
 	}
 	return nil
+}
+
+// roomToSettle reports whether one more completion can be promised. A promise
+// is taken back with its message, so those are looked at first.
+func (t *tx) roomToSettle(s *Socket) bool {
+	room := func() bool { return int(s.promised.Load()+s.queuedComps.Load()) < len(t.msgs) }
+	return room() || t.reap() && room()
 }
 
 // commitOp writes the operation's descriptor behind its message's. Its id is

@@ -61,7 +61,7 @@ func open(ctx context.Context, o Options) (*Client, error) {
 	c.regions.live = map[uint32]*Region{}
 	stop := context.AfterFunc(ctx, func() { _ = ctl.Close() })
 	err := c.attach(&o)
-	if !stop() && err == nil {
+	if !stop() {
 		err = ctx.Err()
 	}
 	if err != nil {

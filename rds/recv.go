@@ -34,14 +34,14 @@ func (s *Socket) recv(m *Message) error {
 func (s *Socket) tryRecv(m *Message) (bool, error) {
 	c, r := s.c, &s.c.rx
 	r.mu.Lock()
+	if s.closed.Load() {
+		r.mu.Unlock()
+		return false, errRecvClosed
+	}
 	if s.rdl.expired.Load() {
 		s.passOn()
 		r.mu.Unlock()
 		return false, errRecvDeadline
-	}
-	if s.closed.Load() {
-		r.mu.Unlock()
-		return false, errRecvClosed
 	}
 	if m.Peek {
 		return s.peek(m)

@@ -96,9 +96,6 @@ func (s *Socket) endWait(w **waiter) {
 // sendWait waits for what err says is missing. The first call for a reason
 // only registers: the caller must look again before it parks.
 func (s *Socket) sendWait(m *outMsg, err error, w **waiter, dontWait bool) error {
-	if s.wdl.expired.Load() {
-		return errSendDeadline
-	}
 	want := wantSpace
 	switch err {
 	case errRingFull:
@@ -178,6 +175,10 @@ func (t *tx) submit(s *Socket, m *outMsg, arm bool) error {
 	if err := t.c.Err(); err != nil {
 		t.drop(s, m)
 		return err
+	}
+	if s.wdl.expired.Load() {
+		t.drop(s, m)
+		return errSendDeadline
 	}
 	if m.id == noID {
 		if err := t.prepare(s, m, arm); err != nil {

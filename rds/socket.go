@@ -116,8 +116,8 @@ func (s *Socket) SetReadDeadline(t time.Time) error {
 	return s.setDeadline(&s.rdl, t, wantMessage)
 }
 
-// SetWriteDeadline sets the time after which sends that would have to wait
-// fail with os.ErrDeadlineExceeded. Zero: never.
+// SetWriteDeadline sets the time after which sends fail with
+// os.ErrDeadlineExceeded, those that wait now included. Zero: never.
 func (s *Socket) SetWriteDeadline(t time.Time) error {
 	return s.setDeadline(&s.wdl, t, wantSpace|wantMemory|wantRelief)
 }

@@ -1,0 +1,398 @@
+package rds
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/shm"
+)
+
+// rdmaPair is two sockets, a local buffer and an exposed region.
+func rdmaPair(t testing.TB, o Options) (d *fakeDaemon, a, b *Socket, local, remote *Buffer, r *Region) {
+	d, a, b = pair(t, o)
+	local, remote = mustAlloc(t, a.c, 4096), mustAlloc(t, a.c, 4096)
+	r, err := b.Register(remote, 0, 4096, AllowRead|AllowWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, a, b, local, remote, r
+}
+
+func mustAlloc(t testing.TB, c *Client, n int) *Buffer {
+	t.Helper()
+	b, err := c.Alloc(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestRDMA(t *testing.T) {
+	_, a, b, local, remote, r := rdmaPair(t, Options{})
+	to := b.LocalAddrPort()
+	for i := range local.Bytes() {
+		local.Bytes()[i] = byte(i)
+	}
+	id, err := a.SendMsg(&Message{Payload: []byte("wrote"), Addr: to, Op: &RDMA{Kind: Write, Cookie: r.Cookie(), RemoteOff: 100,
+		Local: []Segment{{local, 1, 2}, {local, 10, 3}}, Token: 77, Notify: true}})
+	if err != nil || id != 1 {
+		t.Fatal(id, err)
+	}
+	mustRecv(t, b, "wrote")
+	if got := remote.Bytes()[100:106]; !bytes.Equal(got, []byte{1, 2, 10, 11, 12, 0}) {
+		t.Fatalf("written %v", got)
+	}
+	if hwm, err := a.Barrier(bg(), to.Addr(), id); hwm != 1 || err != nil || a.HWM(to.Addr()) != 1 {
+		t.Fatal(hwm, err)
+	}
+	got, err := a.WaitOp(bg(), to.Addr(), id)
+	if want := (Completion{Token: 77, ID: 1, To: to.Addr()}); got != want || err != nil || got.Err() != nil {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if _, err := a.WaitOp(bg(), to.Addr(), id); !errors.Is(err, ErrInvalid) {
+		t.Fatalf("a status that was taken: %v", err)
+	}
+
+	m := Message{Addr: to, Op: &RDMA{Kind: Read, Cookie: r.Cookie(), RemoteOff: 101, Local: []Segment{{local, 0, 4}}, Silent: true}}
+	if id, err := a.SendMsg(&m); id != 2 || m.OpID != 2 || err != nil {
+		t.Fatal(id, err)
+	}
+	if _, err := a.Barrier(bg(), to.Addr(), 2); err != nil {
+		t.Fatal(err)
+	}
+	if got := local.Bytes()[:4]; !bytes.Equal(got, []byte{2, 10, 11, 12}) {
+		t.Fatalf("read %v", got)
+	}
+	b.SetNonblock(true)
+	if _, _, err := b.RecvFrom(nil); !errors.Is(err, ErrWouldBlock) {
+		t.Fatalf("a silent operation was delivered: %v", err)
+	}
+	if n := a.Completions(make([]Completion, 4)); n != 0 {
+		t.Fatalf("%d completions nobody asked for", n)
+	}
+}
+
+func TestCookieTravels(t *testing.T) {
+	_, a, b, _, _, r := rdmaPair(t, Options{})
+	if _, err := b.SendMsg(&Message{Addr: a.LocalAddrPort(), Cookie: r.Cookie()}); err != nil {
+		t.Fatal(err)
+	}
+	var m Message
+	if err := a.RecvMsg(&m); err != nil || m.Cookie != r.Cookie() {
+		t.Fatalf("%#x, %v", m.Cookie, err)
+	}
+	if err := r.Expose(bg(), a.LocalAddrPort()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Expose(bg(), netip.AddrPort{}); !errors.Is(err, ErrInvalid) {
+		t.Fatal(err)
+	}
+	if err := r.Release(bg()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Release(bg()); !errors.Is(err, ErrClosed) {
+		t.Fatal(err)
+	}
+	if err := r.Expose(bg(), a.LocalAddrPort()); !errors.Is(err, ErrClosed) {
+		t.Fatal(err)
+	}
+	if _, err := b.SendMsg(&Message{Addr: a.LocalAddrPort(), Cookie: r.Cookie()}); !errors.Is(err, syscall.EINVAL) {
+		t.Fatalf("a released cookie: %v", err)
+	}
+}
+
+// TestStatuses: what the daemon refuses is a status with an errno, and the
+// mark passes it.
+func TestStatuses(t *testing.T) {
+	_, a, b, local, remote, r := rdmaPair(t, Options{})
+	readOnly, err := b.Register(remote, 0, 64, AllowRead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := b.LocalAddrPort()
+	for i, tt := range []struct {
+		op   RDMA
+		want error
+	}{
+		{RDMA{Kind: Write, Cookie: 12345}, syscall.EINVAL},
+		{RDMA{Kind: Write, Cookie: readOnly.Cookie()}, syscall.EACCES},
+		{RDMA{Kind: Read, Cookie: r.Cookie(), RemoteOff: 4095}, syscall.ERANGE},
+	} {
+		tt.op.Local, tt.op.Notify = []Segment{{local, 0, 8}}, i != 1
+		tt.op.Report = i == 1
+		id, err := a.SendMsg(&Message{Addr: to, Op: &tt.op})
+		if err != nil || id != uint64(i+1) {
+			t.Fatal(id, err)
+		}
+		if _, err := a.Wait(bg(), WaitSet{Completion: true}); err != nil {
+			t.Fatal(err)
+		}
+		var got [2]Completion
+		if n := a.Completions(got[:]); n != 1 || !errors.Is(got[0].Err(), ErrRemote) || !errors.Is(got[0].Err(), tt.want) {
+			t.Fatalf("%d: %+v, want %v", n, got[0], tt.want)
+		}
+		if hwm, err := a.Barrier(bg(), to.Addr(), id); hwm != id || err != nil {
+			t.Fatal(hwm, err)
+		}
+	}
+	for s, want := range map[Status]error{Success: nil, RemoteError: ErrRemote, Canceled: ErrCanceled, Dropped: ErrDropped,
+		OtherError: ErrOther, Unknown: ErrUnknown} {
+		if err := (Completion{Status: s}).Err(); err != want {
+			t.Errorf("%v: %v", s, err)
+		}
+	}
+}
+
+func TestBarrier(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, a, b, local, _, r := rdmaPair(t, noSpin)
+		to := b.LocalAddrPort()
+		host := to.Addr()
+		if hwm, err := a.Barrier(bg(), host, 0); hwm != 0 || err != nil {
+			t.Fatal(hwm, err)
+		}
+		d.do(func() { d.holdOps = true })
+		for range 5 {
+			write(t, a, to, r, local, true)
+		}
+		if _, err := a.Barrier(bg(), host, 6); !errors.Is(err, syscall.EINVAL) {
+			t.Fatalf("an operation not issued: %v", err)
+		}
+		if _, err := a.Barrier(timeout(t, time.Second), host, 1); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		if _, err := a.WaitOp(timeout(t, time.Second), host, 2); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		var order []uint64
+		done := make(chan uint64)
+		for _, id := range []uint64{4, 2, 3, 5, 2} {
+			go func() {
+				hwm, err := a.Barrier(bg(), host, id)
+				if err != nil || hwm < id {
+					t.Error(hwm, err)
+				}
+				done <- id
+			}()
+			synctest.Wait()
+		}
+		all := make(chan error, 1)
+		go func() { all <- a.BarrierAll(bg()) }()
+		synctest.Wait()
+		for _, step := range []struct {
+			finish uint64
+			want   []uint64
+		}{{2, nil}, {1, []uint64{2, 2}}, {5, nil}, {4, nil}, {3, []uint64{3, 4, 5}}} {
+			d.do(func() { d.release(func(m *fakeMsg) bool { return m.op.OpID == step.finish }, d.finish) })
+			synctest.Wait()
+			order = order[:0]
+			for range step.want {
+				order = append(order, <-done)
+			}
+			slices.Sort(order)
+			if !slices.Equal(order, step.want) {
+				t.Fatalf("after %d: %v, want %v", step.finish, order, step.want)
+			}
+		}
+		if err := <-all; err != nil {
+			t.Fatal(err)
+		}
+		comps := make([]Completion, 10)
+		n := a.Completions(comps)
+		ids := []uint64{}
+		for _, c := range comps[:n] {
+			ids = append(ids, c.ID)
+		}
+		if !slices.Equal(ids, []uint64{2, 1, 5, 4, 3}) {
+			t.Fatalf("completions %v, not in the order they settled", ids)
+		}
+	})
+}
+
+// write issues a small write.
+func write(t testing.TB, a *Socket, to netip.AddrPort, r *Region, local *Buffer, notify bool) uint64 {
+	t.Helper()
+	id, err := a.SendMsg(&Message{Addr: to, Op: &RDMA{Kind: Write, Cookie: r.Cookie(), Local: []Segment{{local, 0, 8}}, Notify: notify}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// TestWaitOps: Wait for operations, by mark and by status.
+func TestWaitOps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, a, b, local, _, r := rdmaPair(t, noSpin)
+		to := b.LocalAddrPort()
+		d.do(func() { d.holdOps = true })
+		ref := func(id uint64) OpRef { return OpRef{to.Addr(), id} }
+		for range 3 {
+			write(t, a, to, r, local, true)
+		}
+		if _, err := a.Wait(bg(), WaitSet{Op: []OpRef{ref(9)}}); !errors.Is(err, syscall.EINVAL) {
+			t.Fatal(err)
+		}
+		got := make(chan WaitSet)
+		for _, w := range []WaitSet{{Op: []OpRef{ref(3), ref(2)}}, {Status: []OpRef{ref(2), ref(3)}}} {
+			go func() {
+				ready, err := a.Wait(bg(), w)
+				if err != nil {
+					t.Error(err)
+				}
+				got <- ready
+			}()
+		}
+		synctest.Wait()
+		finish := func(id uint64) {
+			d.do(func() { d.release(func(m *fakeMsg) bool { return m.op.OpID == id }, d.finish) })
+		}
+		finish(2)
+		if w := <-got; !slices.Equal(w.Status, []OpRef{ref(2)}) || w.Op != nil {
+			t.Fatalf("%+v", w)
+		}
+		finish(1)
+		if w := <-got; !slices.Equal(w.Op, []OpRef{ref(2)}) {
+			t.Fatalf("%+v", w)
+		}
+		if c, err := a.WaitOp(bg(), to.Addr(), 1); err != nil || c.ID != 1 {
+			t.Fatal(c, err)
+		}
+		waited := make(chan error)
+		go func() {
+			c, err := a.WaitOp(bg(), to.Addr(), 3)
+			if c.Status != Canceled {
+				t.Errorf("%+v", c)
+			}
+			waited <- err
+		}()
+		synctest.Wait()
+		if err := a.Cancel(to); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-waited; err != nil {
+			t.Fatal(err)
+		}
+		if a.HWM(to.Addr()) != 3 {
+			t.Error("the mark did not pass the cancelled operation")
+		}
+	})
+}
+
+// TestCompletionLimit: a socket that never takes its completions is stopped,
+// and no completion is lost.
+func TestCompletionLimit(t *testing.T) {
+	_, a, b, local, _, r := rdmaPair(t, Options{Params: shm.Params{MaxMsgs: 16, EventEntries: 4}})
+	go func() {
+		for {
+			if _, _, err := b.RecvFrom(nil); err != nil {
+				return
+			}
+		}
+	}()
+	to := b.LocalAddrPort()
+	var n int
+	for {
+		id, err := a.SendMsg(&Message{Addr: to, Op: &RDMA{Kind: Write, Cookie: r.Cookie(), Local: []Segment{{local, 0, 8}}, Notify: true}})
+		if errors.Is(err, ErrCompletionsFull) {
+			if !errors.Is(err, syscall.EAGAIN) {
+				t.Error(err)
+			}
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		n++
+		if _, err := a.Barrier(bg(), to.Addr(), id); err != nil {
+			t.Fatal(err)
+		}
+		if n > 100 {
+			t.Fatal("no limit")
+		}
+	}
+	if got := a.Completions(make([]Completion, 100)); got != n || n != 16 {
+		t.Fatalf("%d completions of %d operations, want 16", got, n)
+	}
+	write(t, a, to, r, local, true)
+}
+
+func TestBadOps(t *testing.T) {
+	_, a, b, local, _, r := rdmaPair(t, Options{})
+	c2, _ := openFake(t, Options{})
+	foreign := mustAlloc(t, c2, 64)
+	freed := mustAlloc(t, a.c, 64)
+	if err := freed.Free(); err != nil || freed.Bytes() != nil {
+		t.Fatal(err)
+	}
+	if err := freed.Free(); !errors.Is(err, ErrClosed) {
+		t.Fatal(err)
+	}
+	seg := func(b *Buffer, off, n int) []Segment { return []Segment{{b, off, n}} }
+	big := mustAlloc(t, a.c, MaxRDMA+1)
+	for name, tt := range map[string]struct {
+		op   RDMA
+		want error
+	}{
+		"no kind":           {RDMA{Cookie: r.Cookie(), Local: seg(local, 0, 1)}, syscall.EINVAL},
+		"atomic":            {RDMA{Kind: OpKind(shm.OpFetchAdd), Cookie: r.Cookie(), Local: seg(local, 0, 8)}, syscall.EINVAL},
+		"no cookie":         {RDMA{Kind: Read, Local: seg(local, 0, 1)}, syscall.EINVAL},
+		"no segments":       {RDMA{Kind: Read, Cookie: 1}, syscall.EINVAL},
+		"too many segments": {RDMA{Kind: Read, Cookie: 1, Local: make([]Segment, 1025)}, syscall.EMSGSIZE},
+		"too long":          {RDMA{Kind: Read, Cookie: 1, Local: seg(big, 0, MaxRDMA+1)}, syscall.EMSGSIZE},
+		"nil buffer":        {RDMA{Kind: Read, Cookie: 1, Local: seg(nil, 0, 1)}, syscall.EINVAL},
+		"foreign buffer":    {RDMA{Kind: Read, Cookie: 1, Local: seg(foreign, 0, 1)}, syscall.EINVAL},
+		"freed buffer":      {RDMA{Kind: Read, Cookie: 1, Local: seg(freed, 0, 1)}, syscall.EINVAL},
+		"empty segment":     {RDMA{Kind: Read, Cookie: 1, Local: seg(local, 0, 0)}, syscall.EINVAL},
+		"negative":          {RDMA{Kind: Read, Cookie: 1, Local: seg(local, -1, 1)}, syscall.EINVAL},
+		"beyond the end":    {RDMA{Kind: Read, Cookie: 1, Local: seg(local, 4096, 1)}, syscall.EINVAL},
+		"overflow":          {RDMA{Kind: Read, Cookie: 1, Local: seg(local, 1, int(^uint(0)>>1))}, syscall.EINVAL},
+	} {
+		if _, err := a.SendMsg(&Message{Addr: b.LocalAddrPort(), Op: &tt.op}); !errors.Is(err, tt.want) {
+			t.Errorf("%s: %v, want %v", name, err, tt.want)
+		}
+	}
+	ok := RDMA{Kind: Read, Cookie: r.Cookie(), Local: seg(local, 0, 1)}
+	if _, err := a.SendMsg(&Message{Addr: b.LocalAddrPort(), Op: &ok, Cookie: r.Cookie()}); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("operation and cookie: %v", err)
+	}
+	if id, err := a.SendMsg(&Message{Addr: b.LocalAddrPort(), Op: &ok}); err != nil || id != 1 {
+		t.Errorf("refused operations used up ids: %d, %v", id, err)
+	}
+	for name, f := range map[string]func() error{
+		"size 0":        func() error { _, err := a.c.Alloc(0); return err },
+		"no rights":     func() error { _, err := a.Register(local, 0, 1, UseOnce); return err },
+		"other rights":  func() error { _, err := a.Register(local, 0, 1, AllowRead|1<<7); return err },
+		"empty range":   func() error { _, err := a.Register(local, 0, 0, AllowRead); return err },
+		"out of bounds": func() error { _, err := a.Register(local, 4000, 97, AllowRead); return err },
+		"foreign":       func() error { _, err := a.Register(foreign, 0, 1, AllowRead); return err },
+		"nil":           func() error { _, err := a.Register(nil, 0, 1, AllowRead); return err },
+	} {
+		if err := f(); !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := a.Register(freed, 0, 1, AllowRead); !errors.Is(err, ErrClosed) {
+		t.Errorf("register a freed buffer: %v", err)
+	}
+	remote := mustAlloc(t, a.c, 64)
+	r2, err := a.Register(remote, 0, 64, AllowRead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.Free(); !errors.Is(err, syscall.EBUSY) || remote.Len() != 64 {
+		t.Errorf("free with a region: %v", err)
+	}
+	if err := r2.Release(bg()); err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.Free(); err != nil {
+		t.Fatal(err)
+	}
+}
