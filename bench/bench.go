@@ -186,7 +186,7 @@ func (b *bench) worker(_ context.Context, c testCase, role string, i int, hosts 
 	}
 	args := []string{workerArg, role, "d=" + b.d.String(), "size=" + strconv.Itoa(c.size), "footprint=" + strconv.Itoa(b.footprint), "addr=" + addr}
 	if c.rds {
-		args = append(args, "socket="+hosts[i].socket, "bind="+net.JoinHostPort(hosts[i].addr, strconv.Itoa(port+i)), "spin="+b.spin.String())
+		args = append(args, "socket="+hosts[i].socket, "bind="+net.JoinHostPort(hosts[i].addr, strconv.Itoa(port+i)), "appspin="+b.appSpin.String())
 	}
 	if b.profile != "" {
 		args = append(args, "profile="+b.profile, "case="+c.name)

@@ -32,6 +32,7 @@ type options struct {
 	output    string
 	crc       string
 	spin      time.Duration
+	appSpin   time.Duration
 	footprint int
 	list      bool
 }
@@ -62,7 +63,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	fs.StringVar(&o.profile, "profile", "", "run the daemon within this program and write CPU profiles of its processes to `directory`")
 	fs.StringVar(&o.output, "o", "table", "`form` of the results: table or json")
 	fs.StringVar(&o.crc, "crc", "auto", "the daemons' `crc`: auto, on or off")
-	fs.DurationVar(&o.spin, "spin", 50*time.Microsecond, "how `long` daemons and rds applications yield before they block")
+	fs.DurationVar(&o.spin, "spin", 50*time.Microsecond, "how `long` daemons yield before they sleep")
+	fs.DurationVar(&o.appSpin, "app-spin", 0, "how `long` rds applications yield before they block; 0 is what the daemon suggests, negative is not at all")
 	fs.IntVar(&o.footprint, "footprint", 16, "`MiB` of memory that bulk transfers walk through at each end, 1 to 1024")
 	fs.BoolVar(&o.list, "list", false, "list the cases and end")
 	if err := fs.Parse(args); err != nil {

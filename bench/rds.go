@@ -16,7 +16,7 @@ const sendBatch = 64
 
 // open attaches and binds.
 func (w *worker) open() (*rds.Client, *rds.Socket, error) {
-	c, err := rds.Open(context.Background(), rds.Options{Socket: w.args["socket"], Spin: w.duration("spin")})
+	c, err := rds.Open(context.Background(), rds.Options{Socket: w.args["socket"], Spin: w.duration("appspin")})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -53,6 +53,7 @@ func rdsEcho(w *worker) error {
 			if _, err := s.SendTo(b[:n], from); err != nil {
 				return err
 			}
+			w.msgs.Add(2)
 		}
 	})
 }

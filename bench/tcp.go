@@ -74,6 +74,7 @@ func tcpEcho(w *worker) error {
 			if _, err := c.Write(b); err != nil {
 				return err
 			}
+			w.msgs.Add(2)
 		}
 	})
 }
