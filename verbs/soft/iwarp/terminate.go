@@ -206,13 +206,13 @@ func ParseTerminate(b []byte, siwPeer bool) (Terminate, error) {
 	if flags&termD == 0 || len(b) < 6+taggedULPDU {
 		return t, nil
 	}
-	t.SegLen = binary.BigEndian.Uint16(b[4:])
 	rest := b[6:]
 	var hdr [UntaggedLen]byte
 	n := HeaderLen(rest[0]) - LenField
 	if len(rest) < n {
 		return t, nil
 	}
+	t.SegLen = binary.BigEndian.Uint16(b[4:])
 	// The header quoted is one that was found wrong: the parser's verdict on
 	// it does not matter. siw's length leaves the header out.
 	binary.BigEndian.PutUint16(hdr[:], uint16(max(int(t.SegLen), n)))
