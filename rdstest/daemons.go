@@ -1,0 +1,195 @@
+package rdstest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/daemon"
+	"github.com/rdsd/rdsd/rds"
+)
+
+// Daemon is an rdsd in the test's process. Its methods may be called from any
+// goroutine, Stop and Start by one at a time; those with a testing.TB only
+// from the test's own.
+type Daemon struct {
+	addr   netip.Addr
+	socket string
+	cfg    config.Config
+	log    *logBuffer
+
+	mu   sync.Mutex
+	stop context.CancelFunc // nil: stopped
+	done chan error
+}
+
+// StartDaemons starts n daemons, 1 to 200, each with a loopback address of its
+// own, that know each other. They end with the test. What they logged is shown
+// when the test fails.
+func StartDaemons(t testing.TB, n int) []*Daemon {
+	t.Helper()
+	// Another test process may use the same addresses: every attempt draws
+	// new ones.
+	for attempt := 0; ; attempt++ {
+		ds, err := startAll(t, n)
+		if err == nil {
+			return ds
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) || attempt == 20 {
+			t.Fatalf("start daemons: %v", err)
+		}
+	}
+}
+
+func startAll(t testing.TB, n int) (ds []*Daemon, err error) {
+	t.Helper()
+	if n < 1 || n > 200 {
+		t.Fatalf("rdstest.StartDaemons: %d daemons, want 1 to 200", n)
+	}
+	// Not t.TempDir: its name may be too long for a socket.
+	dir, err := os.MkdirTemp("", "rds")
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			for _, d := range ds {
+				d.Stop()
+			}
+			os.RemoveAll(dir)
+		}
+	}()
+	net := [4]byte{127, byte(1 + rand.IntN(254)), byte(rand.IntN(256)), 0}
+	for i := range n {
+		net[3] = byte(i + 1)
+		d := newDaemon(dir, netip.AddrFrom4(net))
+		if err := d.start(); err != nil {
+			return ds, err
+		}
+		ds = append(ds, d)
+	}
+	t.Cleanup(func() {
+		for _, d := range ds {
+			if err := d.Stop(); err != nil {
+				t.Errorf("daemon %v: %v", d.addr, err)
+			}
+			if t.Failed() {
+				t.Logf("log of daemon %v:\n%s", d.addr, d.log)
+			}
+		}
+		os.RemoveAll(dir)
+	})
+	return ds, nil
+}
+
+func newDaemon(dir string, addr netip.Addr) *Daemon {
+	d := &Daemon{addr: addr, socket: filepath.Join(dir, addr.String()), log: &logBuffer{}}
+	d.cfg = config.Default()
+	d.cfg.Socket = d.socket
+	d.cfg.SocketMode = 0o600
+	d.cfg.Stats = d.socket + ".stats"
+	d.cfg.Listen = []netip.Addr{addr}
+	return d
+}
+
+// Addr is the daemon's address: where its sockets are bound.
+func (d *Daemon) Addr() netip.Addr { return d.addr }
+
+// Socket is the path of its control socket, for rds.Options.Socket and for
+// RDSD_SOCKET of programs the test starts.
+func (d *Daemon) Socket() string { return d.socket }
+
+// Open attaches a client, which is closed with the test.
+func (d *Daemon) Open(t testing.TB) *rds.Client {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	c, err := rds.Open(ctx, rds.Options{Socket: d.socket})
+	if err != nil {
+		t.Fatalf("daemon %v: %v", d.addr, err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// Bind binds a socket of c at the daemon's address; port 0 takes a free one.
+func (d *Daemon) Bind(t testing.TB, c *rds.Client, port uint16) *rds.Socket {
+	t.Helper()
+	s, err := c.Bind(netip.AddrPortFrom(d.addr, port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Stop ends the daemon in order, as SIGTERM does, and waits for it: clients
+// get rds.ErrSession, peers lose their connection. Stopping a stopped daemon
+// does nothing.
+func (d *Daemon) Stop() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.stop == nil {
+		return nil
+	}
+	d.stop()
+	d.stop = nil
+	return <-d.done
+}
+
+// Start starts a stopped daemon again: at the same address and path, as a new
+// instance that knows nothing of the old one.
+func (d *Daemon) Start(t testing.TB) {
+	t.Helper()
+	if err := d.start(); err != nil {
+		t.Fatalf("daemon %v: %v", d.addr, err)
+	}
+}
+
+func (d *Daemon) start() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.stop != nil {
+		return nil
+	}
+	x, err := daemon.New(d.cfg, slog.New(slog.NewTextHandler(d.log, nil)))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	d.stop, d.done = cancel, make(chan error, 1)
+	go func() { d.done <- x.Run(ctx) }()
+	return nil
+}
+
+// logBuffer keeps the end of a daemon's log.
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+const maxLog = 64 << 10
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.buf.Len() > maxLog {
+		l.buf.Next(l.buf.Len() / 2)
+	}
+	return l.buf.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
