@@ -42,6 +42,7 @@ type pipe struct {
 	n       int
 	last    int64 // arrival of the newest
 	epoch   int   // changes when the pipe is emptied
+	cur     msg   // being handled
 	armed   bool
 	stalled bool
 	isCut   bool
@@ -95,12 +96,13 @@ func (p *pipe) run() {
 			}
 			return
 		}
-		cur, epoch := *m, p.epoch
-		if !p.handle(&cur) {
+		epoch := p.epoch
+		p.cur = *m
+		if !p.handle(&p.cur) {
 			p.stalled = true
 			return
 		}
-		p.net.bufs.put(cur.data)
+		p.net.bufs.put(p.cur.data)
 		if p.epoch != epoch {
 			return
 		}
@@ -125,7 +127,6 @@ func (p *pipe) resume() {
 func (p *pipe) cut() {
 	p.isCut = true
 	p.epoch++
-	// The message being handled, if any, is p.q[p.head]: run frees its data.
 	for i := range p.n {
 		m := &p.q[(p.head+i)&(len(p.q)-1)]
 		*m = msg{}

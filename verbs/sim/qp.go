@@ -42,6 +42,12 @@ type QP struct {
 
 var _ verbs.QP = (*QP)(nil)
 
+// A full queue is no exception: its errors cost no allocation.
+var (
+	errSendFull = fmt.Errorf("sim: PostSend: send queue full: %w", syscall.ENOMEM)
+	errRecvFull = fmt.Errorf("sim: PostRecv: receive queue full: %w", syscall.ENOMEM)
+)
+
 // sqe is a posted send request.
 type sqe struct {
 	wrid   uint64
@@ -157,7 +163,7 @@ func (q *QP) queueAll(wr []verbs.SendWR) (int, error) {
 			return i, err
 		}
 		if q.tail-q.released == uint64(q.attr.Cap.MaxSendWR) || n.rand.postFail.chance(n.Faults.PostFail) {
-			return i, fmt.Errorf("sim: PostSend: queue of %d full: %w", q.attr.Cap.MaxSendWR, syscall.ENOMEM)
+			return i, errSendFull
 		}
 		q.queue(&wr[i], length)
 	}

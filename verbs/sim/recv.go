@@ -36,7 +36,7 @@ func (r *recvQueue) post(wr []verbs.RecvWR) (n int, err error) {
 			return i, fmt.Errorf("sim: PostRecv: SGE of length 0: %w", syscall.EINVAL)
 		}
 		if r.outstanding == r.cap {
-			return i, fmt.Errorf("sim: PostRecv: queue of %d full: %w", r.cap, syscall.ENOMEM)
+			return i, errRecvFull
 		}
 		at := (r.head + r.n) % r.cap
 		r.wrid[at], r.lens[at] = w.WRID, uint8(len(w.SGL))

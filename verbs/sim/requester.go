@@ -87,7 +87,7 @@ func (q *QP) complete() {
 		}
 		if w.status != verbs.WCSuccess {
 			q.fail(w.status)
-			q.peer.learnLater(false)
+			q.tellPeer(false)
 			return
 		}
 		if !n.pass(BeforeCompletion, q.dev, q, w.wrid) {

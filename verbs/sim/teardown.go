@@ -57,9 +57,17 @@ func (q *QP) learnLater(late bool) {
 	n.after(n.rand.learn.between(r), func() {
 		if q.state == verbs.QPRTS && !q.dev.dead {
 			q.fail(verbs.WCRetryExcErr)
-			q.peer.learnLater(false)
+			q.tellPeer(false)
 		}
 	})
+}
+
+// tellPeer makes the peer notice that q has gone, unless nothing gets through
+// any more: then the break itself is what it will notice.
+func (q *QP) tellPeer(late bool) {
+	if !q.out.isCut {
+		q.peer.learnLater(late)
+	}
 }
 
 // cut loses what is in flight from q, and q waits for nothing more.
@@ -79,7 +87,7 @@ func (q *QP) ToError() {
 	}
 	q.state = verbs.QPErr
 	q.setup.giveUp(q)
-	q.peer.learnLater(false)
+	q.tellPeer(false)
 	n := q.dev.net
 	n.after(n.rand.flush.between(n.Timing.Flush), func() {
 		if !q.dev.dead && !q.destroyed {
@@ -120,7 +128,7 @@ func (q *QP) Destroy() error {
 			break
 		}
 	}
-	q.peer.learnLater(false)
+	q.tellPeer(false)
 	return nil
 }
 
@@ -134,5 +142,5 @@ func (q *QP) end() {
 // to notice.
 func (q *QP) abandon(crash bool) {
 	q.end()
-	q.peer.learnLater(crash && q.dev.net.rand.halfOpen.below(4) == 0)
+	q.tellPeer(crash && q.dev.net.rand.halfOpen.below(4) == 0)
 }
