@@ -165,8 +165,7 @@ func (c *Client) bind(ap netip.AddrPort) (s *Socket, err error) {
 	if !is || ok.Sock >= 1<<16 {
 		return nil, c.broken("answer %T to Bind", resp)
 	}
-	s = &Socket{c: c, idx: ok.Sock, local: normal(netip.AddrPortFrom(ok.Addr, ok.Port)), sndbuf: defaultBuf, rcvbuf: defaultBuf,
-		dests: map[netip.AddrPort]*dest{}, cells: map[netip.Addr]*cell{}}
+	s = &Socket{c: c, idx: ok.Sock, local: normal(netip.AddrPortFrom(ok.Addr, ok.Port)), sndbuf: defaultBuf, rcvbuf: defaultBuf}
 	s.wait.list.pick = socketLinks
 	return s, nil
 }

@@ -92,6 +92,9 @@ func (t *tx) open(s *Socket, to netip.AddrPort) (*dest, error) {
 	if t.gen == 0 {
 		t.gen = 1 // 0 is closed
 	}
+	if s.dests == nil {
+		s.dests, s.cells = map[netip.AddrPort]*dest{}, map[netip.Addr]*cell{}
+	}
 	d := &dest{sock: s, to: to, slot: slot, gen: t.gen, shared: t.c.table.Slot(slot)}
 	if ce == nil {
 		idx := t.cellFre[len(t.cellFre)-1]

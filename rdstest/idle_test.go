@@ -1,0 +1,114 @@
+package rdstest_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rdsd/rdsd/rds"
+	"github.com/rdsd/rdsd/rdstest"
+)
+
+// TestIdleCostsNothing: a thousand goroutines that wait for messages, and the
+// daemon they wait at, use no processor time.
+func TestIdleCostsNothing(t *testing.T) {
+	d := rdstest.StartDaemons(t, 1)[0]
+	c := d.Open(t)
+	var wg sync.WaitGroup
+	var socks []*rds.Socket
+	for range 100 {
+		s := d.Bind(t, c, 0)
+		socks = append(socks, s)
+		for range 10 {
+			wg.Go(func() {
+				if _, _, err := s.RecvFrom(nil); !errors.Is(err, rds.ErrClosed) {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	const span = 300 * time.Millisecond
+	used := time.Duration(0)
+	for range 10 { // the machine may still be busy with what came before
+		before := cpu(t)
+		time.Sleep(span)
+		if used = cpu(t) - before; used < span/20 {
+			break
+		}
+	}
+	if used >= span/20 {
+		t.Errorf("%v of processor time in %v of waiting", used, span)
+	}
+	for _, s := range socks {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	wg.Wait()
+}
+
+func cpu(t *testing.T) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// TestNothingLeft: when everything is closed no descriptor, mapping, file or
+// goroutine is left.
+func TestNothingLeft(t *testing.T) {
+	var socket string
+	cycle := func() {
+		t.Run("cycle", func(t *testing.T) {
+			d := rdstest.StartDaemons(t, 2)
+			socket = d[0].Socket()
+			for range 3 {
+				c := d[0].Open(t)
+				s, peer := d[0].Bind(t, c, 0), d[1].Bind(t, d[1].Open(t), 0)
+				b := alloc(t, c, 1<<20)
+				if _, err := s.Register(b, 0, 100, rds.AllowRead); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := s.SendTo(make([]byte, 100), peer.LocalAddrPort()); err != nil {
+					t.Fatal(err)
+				}
+				if _, _, err := peer.RecvFrom(nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+	cycle() // what the runtime and libraries open once
+	before := count()
+	for range 3 {
+		cycle()
+	}
+	var after counts
+	for range 500 {
+		if after = count(); after == before {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if after.fds > before.fds || after.maps > before.maps || after.goroutines > before.goroutines {
+		t.Errorf("%+v before, %+v after", before, after)
+	}
+	if _, err := os.Stat(filepath.Dir(socket)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the daemons' directory is left: %v", err)
+	}
+}
+
+type counts struct{ fds, maps, goroutines int }
+
+func count() (n counts) {
+	fds, _ := os.ReadDir("/proc/self/fd")
+	maps, _ := os.ReadFile("/proc/self/maps")
+	return counts{len(fds), strings.Count(string(maps), "/memfd:"), runtime.NumGoroutine()}
+}
