@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
@@ -44,7 +45,7 @@ type soaker struct {
 // before the SEND behind them, that each request completes at most once, in
 // order, and that nothing touches buffers afterwards.
 func TestSoak(t *testing.T) {
-	for seed := range uint64(30) {
+	for seed := range uint64(16) {
 		first, msgs := soak(t, seed)
 		if second, _ := soak(t, seed); first != second {
 			t.Fatalf("seed %d: traces %#x and %#x differ", seed, first, second)
@@ -123,9 +124,7 @@ func (e *soaker) turn() {
 	if n := len(e.sends); e.qp.State() == verbs.QPErr && !e.poisoned && e.doneRecv == e.nextRecv && e.nextRecv > 0 &&
 		n > 0 && e.sends[n-1].WRID+1 == e.last && e.sends[n-1].Status != verbs.WCSuccess {
 		e.poisoned = true // drained: the memory is ours
-		for i := range e.mem {
-			e.mem[i] = 0x99
-		}
+		copy(e.mem, bytes.Repeat([]byte{0x99}, len(e.mem)))
 	}
 	if e.failed || e.qp.State() != verbs.QPRTS {
 		return
@@ -239,10 +238,8 @@ func (e *soaker) finish() {
 	if n := len(e.sends); n > 0 && e.sends[n-1].Status == verbs.WCSuccess && e.doneSend != e.next {
 		e.t.Errorf("%d messages posted, %d completed, no failure", e.next, e.doneSend)
 	}
-	for i := range e.mem {
-		if e.poisoned && e.mem[i] != 0x99 {
-			e.t.Fatalf("memory at %d written after the flush", i)
-		}
+	if e.poisoned && bytes.Count(e.mem, []byte{0x99}) != len(e.mem) {
+		e.t.Error("memory written after the flush")
 	}
 }
 

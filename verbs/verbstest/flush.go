@@ -1,10 +1,6 @@
 package verbstest
 
-import (
-	"bytes"
-
-	"github.com/rdsd/rdsd/verbs"
-)
+import "github.com/rdsd/rdsd/verbs"
 
 func flushCases() []testCase {
 	return []testCase{
@@ -132,13 +128,11 @@ func testFlushQuiet(p *Pair) {
 		p.A.QP.ToError()
 		p.A.SendsDone(3)
 		p.A.RecvsDone(3)
-		for i := range p.A.Mem[:2<<20] {
-			p.A.Mem[i] = 0x99
-		}
+		fillByte(p.A.Mem[:2<<20], 0x99)
 		p.B.SendsDone(3)
 		p.Settle()
-		if n := len(bytes.TrimLeft(p.A.Mem[:2<<20], "\x99")); n != 0 {
-			p.Fatalf("after %d steps: memory written after the flush, %d bytes from the end", steps, n)
+		if !onlyByte(p.A.Mem[:2<<20], 0x99) {
+			p.Fatalf("after %d steps: memory written after the flush", steps)
 		}
 		p.A.QP.Destroy()
 		p.B.QP.Destroy()
@@ -172,7 +166,7 @@ func testDestroy(p *Pair) {
 	clear(p.A.Mem)
 	p.B.Dead()
 	p.quiet(sends, recvs, 0, 0)
-	if len(bytes.TrimLeft(p.A.Mem, "\x00")) != 0 {
+	if !onlyByte(p.A.Mem, 0) {
 		p.Error("memory written after Destroy")
 	}
 }

@@ -283,6 +283,9 @@ func toBytes(st []verbs.WCStatus) []byte {
 func (s *Side) WantMem(off int, want []byte) {
 	s.p.Helper()
 	got := s.Mem[off : off+len(want)]
+	if bytes.Equal(got, want) {
+		return
+	}
 	for i := range want {
 		if got[i] != want[i] {
 			s.p.Fatalf("%s: memory at %d+%d is %#x, want %#x", s.Name, off, i, got[i], want[i])

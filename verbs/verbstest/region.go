@@ -83,7 +83,7 @@ func testDeregTarget(p *Pair) {
 		clear(mem)
 		p.A.SendsDone(3)
 		p.Settle()
-		if len(bytes.TrimLeft(mem, "\x00")) != 0 {
+		if !onlyByte(mem, 0) {
 			p.Fatalf("after %d steps: memory written after Dereg", steps)
 		}
 		p.A.QP.Destroy()
@@ -114,7 +114,7 @@ func testDeregSink(p *Pair) {
 			p.A.WantSend(0, 1, verbs.WCLocProtErr, verbs.WCSuccess)
 		}
 		p.Settle()
-		if len(bytes.TrimLeft(mem, "\x00")) != 0 {
+		if !onlyByte(mem, 0) {
 			p.Fatalf("after %d steps: memory written after Dereg", steps)
 		}
 		p.A.QP.Destroy()
@@ -189,7 +189,7 @@ func testDisallow(p *Pair) {
 	p.wantRefused(1, 1, verbs.WCRemAccessErr, false)
 	p.A.Dead()
 	p.B.Dead()
-	if len(bytes.TrimLeft(mem, "\x00")) != 0 {
+	if !onlyByte(mem, 0) {
 		p.Error("the disallowed WRITE was placed")
 	}
 }

@@ -6,6 +6,7 @@
 package verbstest
 
 import (
+	"bytes"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -95,8 +96,23 @@ func runCase(t *testing.T, c testCase, deviations Deviations, open func(t *testi
 
 // pattern fills b with bytes that depend on seed and position.
 func pattern(b []byte, seed byte) {
-	for i := range b {
+	const period = 1 << 16
+	for i := range min(len(b), period) {
 		b[i] = seed ^ byte(i) ^ byte(i>>8)*31
+	}
+	for n := period; n < len(b); n *= 2 {
+		copy(b[n:], b[:n])
+	}
+}
+
+// onlyByte reports whether b holds nothing but c.
+func onlyByte(b []byte, c byte) bool { return bytes.Count(b, []byte{c}) == len(b) }
+
+// fillByte fills b with c.
+func fillByte(b []byte, c byte) {
+	b[0] = c
+	for n := 1; n < len(b); n *= 2 {
+		copy(b[n:], b[:n])
 	}
 }
 
