@@ -33,7 +33,7 @@ type Client struct {
 
 	mu      sync.Mutex
 	next    uint32
-	pending map[uint32]chan *Message // buffered: the reader never waits
+	pending map[uint32]chan *Message // with room for all answers: the reader never waits
 	ended   bool
 	reason  error
 }
@@ -73,7 +73,7 @@ func NewClient(conn *Conn) *Client {
 func (c *Client) Call(req Request, fds []int) (Response, []int, error) {
 	var resp Response
 	var got []int
-	err := c.exchange(req, fds, func(m *Message) (bool, error) {
+	err := c.exchange(req, fds, 1, func(m *Message) (bool, error) {
 		var is bool
 		if resp, is = m.Body.(Response); !is {
 			return false, protocolError("%v in answer to %v", m.Body.Type(), req.Type())
@@ -91,7 +91,7 @@ func (c *Client) Call(req Request, fds []int) (Response, []int, error) {
 // have been opened as RoleCtl.
 func (c *Client) CallJSON(req []byte) ([]byte, error) {
 	var answer []byte
-	err := c.exchange(&Ctl{JSON: req}, nil, func(m *Message) (bool, error) {
+	err := c.exchange(&Ctl{JSON: req}, nil, maxCtlParts, func(m *Message) (bool, error) {
 		p, is := m.Body.(*CtlPart)
 		if !is {
 			return false, protocolError("%v in answer to Ctl", m.Body.Type())
@@ -105,9 +105,10 @@ func (c *Client) CallJSON(req []byte) ([]byte, error) {
 	return answer, err
 }
 
-// exchange sends a request and gives its answers to take, until that is done.
-func (c *Client) exchange(req Request, fds []int, take func(*Message) (done bool, err error)) error {
-	id, ch, err := c.register()
+// exchange sends a request and gives its answers, at most most, to take until
+// that is done.
+func (c *Client) exchange(req Request, fds []int, most int, take func(*Message) (done bool, err error)) error {
+	id, ch, err := c.register(most)
 	if err != nil {
 		return err
 	}
@@ -121,23 +122,29 @@ func (c *Client) exchange(req Request, fds []int, take func(*Message) (done bool
 		return c.endError()
 	}
 	for {
-		select {
-		case m := <-ch:
-			done, err := c.answer(m, take)
-			if done || err != nil {
-				return err
-			}
-		case <-c.gone:
-			// The answer may have come just before the end.
-			select {
-			case m := <-ch:
-				if done, err := c.answer(m, take); done || err != nil {
-					return err
-				}
-			default:
-			}
+		m := c.await(ch)
+		if m == nil {
 			return c.endError()
 		}
+		if done, err := c.answer(m, take); done || err != nil {
+			return err
+		}
+	}
+}
+
+// await returns the next answer, nil when the session ended without one.
+func (c *Client) await(ch chan *Message) *Message {
+	select {
+	case m := <-ch:
+		return m
+	case <-c.gone:
+	}
+	// It may have come just before the end.
+	select {
+	case m := <-ch:
+		return m
+	default:
+		return nil
 	}
 }
 
@@ -160,7 +167,7 @@ func (c *Client) answer(m *Message, take func(*Message) (bool, error)) (done boo
 	return done, err
 }
 
-func (c *Client) register() (uint32, chan *Message, error) {
+func (c *Client) register(most int) (uint32, chan *Message, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended {
@@ -172,9 +179,7 @@ func (c *Client) register() (uint32, chan *Message, error) {
 			break
 		}
 	}
-	// Parts of a long answer queue up here; a daemon that sends more than
-	// MaxCtl allows ends the session.
-	ch := make(chan *Message, MaxCtl/maxCtlPart+1)
+	ch := make(chan *Message, most)
 	c.pending[c.next] = ch
 	return c.next, ch, nil
 }

@@ -33,7 +33,8 @@ const (
 	// MaxCtl is the longest JSON answer to a Ctl request, over all its parts.
 	MaxCtl = 64 << 20
 	// maxCtlPart is what one part carries.
-	maxCtlPart = 32 << 10
+	maxCtlPart  = 32 << 10
+	maxCtlParts = MaxCtl/maxCtlPart + 1
 
 	headerSize = 8
 )

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 	"unsafe"
@@ -84,9 +85,11 @@ func Drain(fd int) {
 // FDWaiter waits in ppoll for the daemon's ring or one from this process.
 type FDWaiter struct {
 	bell int // Recv end of the client's doorbell
-	self int // eventfd: Ring
 	now  func() int64
 	fds  [2]unix.PollFd
+
+	mu   sync.Mutex // a late Ring must not write to a descriptor used anew
+	self int        // eventfd: Ring
 }
 
 // NewFDWaiter takes bell, the Recv end of the client's doorbell, over: Close
@@ -141,12 +144,20 @@ func (w *FDWaiter) drain() {
 }
 
 // Ring implements Waiter.
-func (w *FDWaiter) Ring() { Ring(w.self) }
+func (w *FDWaiter) Ring() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.self >= 0 {
+		Ring(w.self)
+	}
+}
 
 // Close implements Waiter.
 func (w *FDWaiter) Close() error {
 	if w.bell < 0 {
 		w.bell = -w.bell - 1
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	return errors.Join(closeFD(&w.bell), closeFD(&w.self))
 }

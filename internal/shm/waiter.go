@@ -10,9 +10,9 @@ type Waiter interface {
 	// and one goroutine at a time may call it.
 	Wait(deadlineNs int64)
 	// Ring ends the current or the next Wait. It never blocks; any goroutine
-	// may call it.
+	// may call it, also after Close.
 	Ring()
-	// Close frees what the Waiter holds. Nobody may be in Wait, nor come.
+	// Close frees what the Waiter holds. Nobody may be in Wait, nor come there.
 	Close() error
 }
 

@@ -1,0 +1,170 @@
+package shm
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func openFDs(t *testing.T) int {
+	t.Helper()
+	d, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(d)
+}
+
+func TestMemfd(t *testing.T) {
+	before := openFDs(t)
+	m, err := CreateMemfd("rdsd-test", 3*4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Mem[5] = 1
+	peer, err := MapFD(m.FD, 3*4096, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if peer.Mem[5] != 1 {
+		t.Error("the two mappings are not the same memory")
+	}
+	peer.Mem[6] = 2
+	if m.Mem[6] != 2 {
+		t.Error("the peer's write is not seen")
+	}
+	for name, size := range map[string]int64{"shrink": 4096, "grow": 4 * 4096} {
+		if err := unix.Ftruncate(m.FD, size); err != unix.EPERM {
+			t.Errorf("%s: %v, want EPERM by the seal", name, err)
+		}
+	}
+	if _, err := unix.FcntlInt(uintptr(m.FD), unix.F_ADD_SEALS, unix.F_SEAL_WRITE); err != unix.EPERM {
+		t.Errorf("another seal: %v, want EPERM", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(m.FD, &st); err != nil || st.Blocks*512 < st.Size {
+		t.Errorf("%d of %d bytes are allocated (%v)", st.Blocks*512, st.Size, err)
+	}
+	if flags, _ := unix.FcntlInt(uintptr(m.FD), unix.F_GETFD, 0); flags&unix.FD_CLOEXEC == 0 {
+		t.Error("descriptor is inherited over exec")
+	}
+	if err := m.CloseFD(); err != nil || m.FD != -1 {
+		t.Error(err, m.FD)
+	}
+	m.Mem[5] = 3
+	if err := errors.Join(peer.Close(), m.Close(), m.Close()); err != nil {
+		t.Error(err)
+	}
+	if after := openFDs(t); after != before {
+		t.Errorf("%d descriptors open, %d before", after, before)
+	}
+}
+
+func TestMemfdReadOnly(t *testing.T) {
+	m, err := CreateMemfdReadOnly("rdsd-test", 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if w, err := MapFD(m.FD, 4096, true); !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EACCES) {
+		t.Fatalf("mapped writable: %v, %v", w, err)
+	}
+	if _, err := unix.Pwrite(m.FD, []byte{1}, 0); err != unix.EPERM {
+		t.Errorf("write: %v, want EPERM", err)
+	}
+	r, err := MapFD(m.FD, 4096, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if err := unix.Mprotect(r.Mem, unix.PROT_READ|unix.PROT_WRITE); err == nil {
+		t.Error("the read-only mapping was made writable")
+	}
+	m.Mem[0] = 9 // its maker still can
+	if r.Mem[0] != 9 {
+		t.Error("the maker's write is not seen")
+	}
+}
+
+func TestMapFDRefuses(t *testing.T) {
+	before := openFDs(t)
+	good, err := CreateMemfd("rdsd-test", 8192)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer good.Close()
+	bare, err := unix.MemfdCreate("rdsd-test", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(bare)
+	if err := unix.Ftruncate(bare, 8192); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Create(t.TempDir() + "/file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := file.Truncate(8192); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		fd, size int
+		is       error
+		says     string
+	}{
+		"too large":    {good.FD, 16384, ErrMapping, "8192 bytes, announced 16384"},
+		"too small":    {good.FD, 4096, ErrMapping, "8192 bytes, announced 4096"},
+		"zero":         {good.FD, 0, ErrMapping, "announced 0"},
+		"not sealed":   {bare, 8192, ErrMapping, "seals"},
+		"regular file": {int(file.Fd()), 8192, ErrMapping, "seals"},
+		"no file":      {-1, 8192, unix.EBADF, "fstat"},
+	} {
+		m, err := MapFD(tc.fd, tc.size, true)
+		if !errors.Is(err, tc.is) || !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%s: %v, %v; want %v with %q", name, m, err, tc.is, tc.says)
+		}
+	}
+	if after := openFDs(t); after != before+3 {
+		t.Errorf("%d descriptors open, want %d", after, before+3)
+	}
+}
+
+// A shortage is an error that names it, and leaves nothing behind.
+func TestMemfdShortage(t *testing.T) {
+	if _, err := CreateMemfd("rdsd-test", 0); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("size 0: %v", err)
+	}
+	before := openFDs(t)
+	if m, err := CreateMemfd("rdsd-test", 1<<55); err == nil || !strings.Contains(err.Error(), "36028797018963968 bytes") {
+		t.Errorf("32 PiB: %v, %v", m, err)
+	}
+	if after := openFDs(t); after != before {
+		t.Errorf("%d descriptors open, %d before", after, before)
+	}
+
+	// With the limit at what is open, each call that needs a descriptor says
+	// what to raise.
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	low := limit
+	low.Cur = 3
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
+	_, errMem := CreateMemfd("rdsd-test", 4096)
+	_, errBell := NewDoorbell()
+	_, errWait := NewFDWaiter(0, nil)
+	for name, err := range map[string]error{"memfd": errMem, "doorbell": errBell, "waiter": errWait} {
+		if !errors.Is(err, unix.EMFILE) || !strings.Contains(err.Error(), "ulimit -n") {
+			t.Errorf("%s: %v, want EMFILE and its cure", name, err)
+		}
+	}
+}
