@@ -1,8 +1,6 @@
 package daemon
 
 import (
-	"net/netip"
-
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -14,7 +12,8 @@ import (
 type rxMsg struct {
 	next   *rxMsg
 	sock   *socket
-	src    netip.AddrPort
+	src    *[16]byte
+	sport  uint16
 	srcInc uint32
 	cookie uint64
 	n      uint32
@@ -26,8 +25,12 @@ type rxMsg struct {
 func (m *rxMsg) link() **rxMsg { return &m.next }
 
 // arrival is what the header of an arriving message says, from whichever path.
+// It is filled field by field and read so: a copy in wider words would have to
+// wait until all stores before it, to lines that another processor owns, are
+// done.
 type arrival struct {
-	src    netip.AddrPort
+	src    *[16]byte // address of the sending host
+	sport  uint16
 	srcInc uint32
 	cookie uint64
 	n      int
@@ -89,8 +92,11 @@ func (c *client) takeRx(s *socket, chunk uint32, n int) uint32 {
 // caller has seen room.
 func (e *Engine) putEvent(s *socket, a *arrival, rxid, chunk uint32) {
 	ev := s.cl.ev.Reserve().Event()
-	*ev = shm.Event{Kind: shm.EvData, DstPort: s.port, Sock: s.idx, RxID: rxid, Chunk: chunk, Len: uint32(a.n),
-		SrcInc: a.srcInc, SrcAddr: a.src.Addr().As16(), SrcPort: a.src.Port(), Cookie: a.cookie, RecvTime: e.wall}
+	*ev = shm.Event{}
+	ev.Kind, ev.DstPort, ev.Sock, ev.RxID = shm.EvData, s.port, s.idx, rxid
+	ev.Chunk, ev.Len = chunk, uint32(a.n)
+	ev.SrcInc, ev.SrcAddr, ev.SrcPort = a.srcInc, *a.src, a.sport
+	ev.Cookie, ev.RecvTime = a.cookie, e.wall
 	e.st.C[stats.RecvQueued]++
 	e.news(s.cl)
 }
@@ -129,7 +135,7 @@ func (e *Engine) newOver(s *socket, a *arrival) *rxMsg {
 		}
 	}
 	m := e.rxs.get()
-	*m = rxMsg{sock: s, src: a.src, srcInc: a.srcInc, cookie: a.cookie, n: uint32(a.n), chunk: chunk, inOver: true}
+	*m = rxMsg{sock: s, src: a.src, sport: a.sport, srcInc: a.srcInc, cookie: a.cookie, n: uint32(a.n), chunk: chunk, inOver: true}
 	e.overB += a.n
 	return m
 }
@@ -203,7 +209,7 @@ func (e *Engine) drainOver(s *socket) bool {
 			copy(c.recv.Bytes(chunk, int(m.n)), e.over.Bytes(m.chunk, int(m.n)))
 		}
 		s.over.pop()
-		a := arrival{src: m.src, srcInc: m.srcInc, cookie: m.cookie, n: int(m.n)}
+		a := arrival{src: m.src, sport: m.sport, srcInc: m.srcInc, cookie: m.cookie, n: int(m.n)}
 		e.putEvent(s, &a, c.takeRx(s, chunk, a.n), chunk)
 		e.freeRx(m)
 	}
@@ -223,7 +229,8 @@ func (e *Engine) Deliver(c *conn.Conn, h *wire.Header, payload []byte) conn.Verd
 		}
 		return conn.Accepted
 	}
-	a := e.arrivalOf(p, s, h)
+	var a arrival
+	e.arrive(&a, p, s, h)
 	return e.deliver(s, &a, payload)
 }
 
@@ -231,17 +238,22 @@ func (e *Engine) noSocket(p *peer, h *wire.Header) conn.Verdict {
 	return conn.NoSocket
 }
 
-// arrivalOf reads the header's extensions: a cookie the message carries, and
-// the key of an operation it chases, which ends if it was for one use.
-func (e *Engine) arrivalOf(p *peer, s *socket, h *wire.Header) arrival {
-	a := arrival{src: netip.AddrPortFrom(p.addr, h.SPort), srcInc: h.SrcInc, n: int(h.Len)}
+// set fills in what a header from p says.
+func (a *arrival) set(p *peer, h *wire.Header) {
+	a.src, a.sport, a.srcInc, a.n = &p.addr16, h.SPort, h.SrcInc, int(h.Len)
+}
+
+// arrive is set, and reads the header's extensions: a cookie the message
+// carries, and the key of an operation it chases, which ends if it was for one
+// use.
+func (e *Engine) arrive(a *arrival, p *peer, s *socket, h *wire.Header) {
+	a.set(p, h)
 	if x := h.Exts(); x.HasRDMA || x.HasDest {
 		a.cookie = x.Dest
 		if x.HasRDMA {
 			e.usedKey(s, x.RDMAKey, p.key)
 		}
 	}
-	return a
 }
 
 // Begin finds memory for a message that arrives in pieces.
@@ -251,7 +263,8 @@ func (e *Engine) Begin(c *conn.Conn, h *wire.Header) ([]byte, any, conn.Verdict)
 	if s == nil || s.ping != nil || h.DstInc != 0 && h.DstInc != s.inc {
 		return nil, nil, e.noSocket(p, h)
 	}
-	a := arrival{src: netip.AddrPortFrom(p.addr, h.SPort), srcInc: h.SrcInc, n: int(h.Len)}
+	var a arrival
+	a.set(p, h)
 	if v := e.admit(s, a.n); v != conn.Accepted {
 		return nil, nil, v
 	}
@@ -259,7 +272,7 @@ func (e *Engine) Begin(c *conn.Conn, h *wire.Header) ([]byte, any, conn.Verdict)
 	if s.over.n == 0 && len(cl.rxFre) > 0 {
 		if chunk, ok := cl.recv.Alloc(a.n); ok {
 			m := e.rxs.get()
-			*m = rxMsg{sock: s, src: a.src, srcInc: a.srcInc, n: uint32(a.n), chunk: chunk, rxid: cl.takeRx(s, chunk, a.n)}
+			*m = rxMsg{sock: s, src: a.src, sport: a.sport, srcInc: a.srcInc, n: uint32(a.n), chunk: chunk, rxid: cl.takeRx(s, chunk, a.n)}
 			p.partial = m
 			return cl.recv.Bytes(chunk, a.n), m, conn.Accepted
 		}
@@ -278,7 +291,8 @@ func (e *Engine) Commit(c *conn.Conn, h *wire.Header, token any) {
 	m := token.(*rxMsg)
 	p.partial = nil
 	s := m.sock
-	a := e.arrivalOf(p, s, h)
+	var a arrival
+	e.arrive(&a, p, s, h)
 	e.charge(s, a.n)
 	m.cookie = a.cookie
 	if m.inOver {

@@ -118,6 +118,7 @@ type peerKey struct{ local, remote netip.Addr }
 // local is one address of this host.
 type local struct {
 	addr     netip.Addr
+	addr16   [16]byte      // addr as messages to clients carry it
 	key      verbs.PeerKey // stands for this address in exports to this host
 	listener verbs.Listener
 	ports    portTable
@@ -134,7 +135,7 @@ func (e *Engine) AddLocal(addr netip.Addr) error {
 		return err
 	}
 	e.nextKey++
-	l := &local{addr: addr, key: e.nextKey, listener: ln}
+	l := &local{addr: addr, addr16: addr.As16(), key: e.nextKey, listener: ln}
 	e.locals[addr] = l
 	e.localsV = append(e.localsV, l)
 	return nil

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"github.com/rdsd/rdsd/verbs"
-	"net/netip"
 
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -44,7 +43,7 @@ func (e *Engine) deliverLocal(t *txMsg) bool {
 		e.localDone(t, conn.NoSock)
 		return true
 	}
-	a := arrival{src: netip.AddrPortFrom(t.sock.local.addr, t.sock.port), srcInc: t.sock.inc, cookie: t.m.DestCookie, n: len(t.m.Data)}
+	a := arrival{src: &t.sock.local.addr16, sport: t.sock.port, srcInc: t.sock.inc, cookie: t.m.DestCookie, n: len(t.m.Data)}
 	if !(t.hasOp && t.m.Silent) {
 		if e.deliver(s, &a, t.m.Data) == conn.Refused {
 			e.localRefused++
@@ -65,7 +64,8 @@ func (e *Engine) deliverLocal(t *txMsg) bool {
 // host.
 func (e *Engine) localPong(t *txMsg) {
 	e.localPings++
-	a := arrival{src: netip.AddrPortFrom(t.slot.addr, 0)}
+	src := t.slot.addr.As16()
+	a := arrival{src: &src}
 	e.deliver(t.sock, &a, nil)
 }
 

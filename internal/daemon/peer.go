@@ -23,6 +23,7 @@ var (
 type peer struct {
 	local     *local
 	addr      netip.Addr
+	addr16    [16]byte // addr as messages to clients carry it
 	key       verbs.PeerKey
 	c         *conn.Conn
 	qp        verbs.QP
@@ -47,7 +48,7 @@ func (e *Engine) peer(l *local, addr netip.Addr) *peer {
 		return p
 	}
 	e.nextKey++
-	p := &peer{local: l, addr: addr, key: e.nextKey, grants: rdmaop.NewGrants(maxGrants), crc: e.cfg.CRC(addr)}
+	p := &peer{local: l, addr: addr, addr16: addr.As16(), key: e.nextKey, grants: rdmaop.NewGrants(maxGrants), crc: e.cfg.CRC(addr)}
 	p.credits = min(e.cfg.PeerCredits, max(e.recvLeft, conn.MinCredits))
 	e.recvLeft -= p.credits
 	p.c = conn.New(conn.Config{

@@ -138,8 +138,11 @@ func (e *Engine) submit(c *client, d shm.Sub, od *shm.SubOp) int {
 	}
 	t := e.msgs.get()
 	t.cl, t.sock, t.slot, t.id = c, s, sl, d.MsgID
-	t.m = conn.Msg{Owner: t, SPort: s.port, DPort: sl.port, SrcInc: s.inc,
-		Data: data, Addr: uint64(d.Chunk) * shm.Unit, LKey: lkey, AckNow: d.Flags&shm.SubAckNow != 0}
+	// t.m is zero. Field by field: see arrival.
+	m := &t.m
+	m.Owner, m.SPort, m.DPort, m.SrcInc = t, s.port, sl.port, s.inc
+	m.Data, m.Addr, m.LKey = data, uint64(d.Chunk)*shm.Unit, lkey
+	m.AckNow = d.Flags&shm.SubAckNow != 0
 	c.msgs[d.MsgID] = t
 	c.refs++
 	s.sndMsgs++
