@@ -1,0 +1,211 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/rds"
+)
+
+// host is a daemon of a test, with addresses of its own.
+type host struct {
+	t     *testing.T
+	addrs []netip.Addr
+	dir   string
+	sock  string
+	args  []string
+	env   []string
+	prog  string
+
+	*process
+	base     resources // before the first client
+	expected []string  // parts of warnings that the test provokes
+}
+
+// option of a host.
+type option func(*host)
+
+func withArgs(args ...string) option   { return func(h *host) { h.args = append(h.args, args...) } }
+func withProgram(name string) option   { return func(h *host) { h.prog = name } }
+func withEnv(env ...string) option     { return func(h *host) { h.env = append(h.env, env...) } }
+func withAddress(a netip.Addr) option  { return func(h *host) { h.addrs = append(h.addrs, a) } }
+func (h *host) addr() netip.Addr       { return h.addrs[0] }
+func (h *host) at(p uint16) addrPort   { return netip.AddrPortFrom(h.addr(), p) }
+func (h *host) logged(text string) int { return strings.Count(h.log(), text) }
+
+type addrPort = netip.AddrPort
+
+// newHost starts a daemon. At the end of the test it must have nothing left of
+// its clients, end in order, and leave no file.
+func newHost(t *testing.T, options ...option) *host {
+	t.Helper()
+	h := &host{t: t, prog: "rdsd"}
+	dir, err := os.MkdirTemp("", "e2e")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.dir, h.sock = dir, dir+"/s"
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	for _, o := range options {
+		o(h)
+	}
+	if len(h.addrs) == 0 {
+		h.addrs = []netip.Addr{newAddress(t)}
+	}
+	h.start()
+	t.Cleanup(h.end)
+	return h
+}
+
+func newHosts(t *testing.T, n int, options ...option) []*host {
+	t.Helper()
+	var hosts []*host
+	for range n {
+		hosts = append(hosts, newHost(t, options...))
+	}
+	return hosts
+}
+
+// start runs the daemon and waits until it serves.
+func (h *host) start() {
+	h.t.Helper()
+	args := []string{"-socket", h.sock}
+	for _, a := range h.addrs {
+		args = append(args, "-listen", a.String())
+	}
+	h.process = startProcess(h.t, h.env, program(h.prog), append(args, h.args...)...)
+	h.saw("msg=serving")
+	h.base = resourcesOf(h.pid())
+}
+
+// restart kills the daemon and starts it again.
+func (h *host) restart() {
+	h.t.Helper()
+	h.checkLog()
+	h.kill()
+	h.start()
+}
+
+func (h *host) pid() int { return h.cmd.Process.Pid }
+
+// end is the orderly end of the daemon, and of the test for it.
+func (h *host) end() {
+	t := h.t
+	if !h.alive() {
+		t.Errorf("daemon %v ended by itself, status %d:\n%s", h.addrs, h.code(), h.log())
+		return
+	}
+	if !t.Failed() {
+		h.settled()
+	}
+	h.stop()
+	if t.Failed() {
+		t.Logf("daemon %v:\n%s", h.addrs, tail(h.log()))
+	}
+}
+
+// stop ends the daemon as its operator does.
+func (h *host) stop() {
+	t := h.t
+	t.Helper()
+	h.signal(syscall.SIGTERM)
+	if code := h.wait(); code != 0 {
+		t.Errorf("daemon %v: status %d after SIGTERM", h.addrs, code)
+	}
+	if left, err := os.ReadDir(h.dir); err != nil || len(left) > 0 {
+		t.Errorf("daemon %v left %v (%v)", h.addrs, left, err)
+	}
+	h.checkLog()
+}
+
+// checkLog looks for what no log may have.
+func (h *host) checkLog() {
+	h.t.Helper()
+	for line := range strings.SplitSeq(h.log(), "\n") {
+		for _, bad := range []string{"panic", "DATA RACE", "operation state", "fatal error", "level=ERROR"} {
+			if strings.Contains(line, bad) && !h.expects(line) {
+				h.t.Errorf("daemon %v: %s", h.addrs, line)
+			}
+		}
+		if strings.Contains(line, "level=WARN") && !h.expects(line) {
+			h.t.Errorf("daemon %v: unexpected warning: %s", h.addrs, line)
+		}
+	}
+}
+
+func (h *host) expects(line string) bool {
+	for _, e := range h.expected {
+		if strings.Contains(line, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// tail is the end of a long text.
+func tail(s string) string {
+	const most = 6000
+	if len(s) > most {
+		return "... " + s[len(s)-most:]
+	}
+	return s
+}
+
+// gauge reads the daemon's statistics mapping.
+func (h *host) gauge(c stats.Counter) uint64 {
+	h.t.Helper()
+	m, err := stats.Open(h.sock + ".stats")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer m.Close()
+	return m.Load(int(c))
+}
+
+// settled waits until the daemon holds nothing of any client.
+func (h *host) settled() {
+	h.t.Helper()
+	eventually(h.t, fmt.Sprintf("daemon %v", h.addrs), func() error {
+		for _, c := range []stats.Counter{stats.Clients, stats.Sockets, stats.Regions, stats.RegisteredBytes, stats.SharedBytes,
+			stats.HeldBytes, stats.QueuedMessages, stats.QueuedBytes, stats.OpsOutstanding, stats.CongestedPorts} {
+			if n := h.gauge(c); n != 0 {
+				return fmt.Errorf("holds %d %s", n, c)
+			}
+		}
+		return h.base.compare(resourcesOf(h.pid()), int(h.gauge(stats.PeersUp)))
+	})
+}
+
+// open attaches this process. The client is closed at the end of the test.
+func (h *host) open() *rds.Client {
+	h.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	c, err := rds.Open(ctx, rds.Options{Socket: h.sock})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// bind makes a socket at a port of the daemon's first address; 0 takes any.
+func (h *host) bind(c *rds.Client, port uint16) *rds.Socket {
+	h.t.Helper()
+	return bind(h.t, c, h.at(port))
+}
+
+func bind(t *testing.T, c *rds.Client, at addrPort) *rds.Socket {
+	t.Helper()
+	s, err := c.Bind(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}

@@ -1,0 +1,60 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// resources of a process, as /proc shows them.
+type resources struct {
+	sockets  int // descriptors
+	files    int // all others
+	mappings int // of shared memory
+}
+
+func resourcesOf(pid int) (r resources) {
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	fds, _ := os.ReadDir(dir)
+	for _, fd := range fds {
+		switch to, err := os.Readlink(dir + "/" + fd.Name()); {
+		case err != nil, strings.HasPrefix(to, dir): // the descriptor of this look
+		case strings.HasPrefix(to, "socket:"):
+			r.sockets++
+		default:
+			r.files++
+		}
+	}
+	maps, _ := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	r.mappings = strings.Count(string(maps), "memfd:")
+	return r
+}
+
+// compare says what now has more than before, but for so many sockets.
+func (before resources) compare(now resources, sockets int) error {
+	if now.files > before.files || now.mappings > before.mappings || now.sockets > before.sockets+sockets {
+		return fmt.Errorf("has %+v, at first %+v and %d connections", now, before, sockets)
+	}
+	return nil
+}
+
+// noLeaks checks at the end of the test that this process has no more
+// descriptors, shared mappings and goroutines than now.
+func noLeaks(t *testing.T) {
+	goroutines := runtime.NumGoroutine()
+	before := resourcesOf(os.Getpid())
+	t.Cleanup(func() {
+		if t.Failed() {
+			return
+		}
+		eventually(t, "this process", func() error {
+			if n := runtime.NumGoroutine(); n > goroutines {
+				buf := make([]byte, 1<<16)
+				return fmt.Errorf("has %d goroutines, at first %d:\n%s", n, goroutines, buf[:runtime.Stack(buf, true)])
+			}
+			return before.compare(resourcesOf(os.Getpid()), 0)
+		})
+	})
+}

@@ -1,0 +1,153 @@
+// Package e2e tests rdsd from outside: real daemons, real client processes, and
+// every way to treat them badly. Each test runs in a process of its own, so that
+// what it leaks is its own.
+//
+// E2E_RACE=1 builds the daemons with the race detector; E2E_LONG=1 runs longer.
+package e2e
+
+import (
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Environment of the processes a test run is made of.
+const (
+	envBin  = "E2E_BIN"  // directory of the programs
+	envTest = "E2E_TEST" // the test this process runs
+	envNet  = "E2E_NET"  // its network, as in 127.64.1.0
+	envRole = "E2E_ROLE" // this process is a client of a test
+)
+
+// patience is far above what anything here takes, on a loaded machine too.
+const patience = 60 * time.Second
+
+var long = os.Getenv("E2E_LONG") != ""
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	go startProcesses()
+	if os.Getenv(envRole) != "" {
+		os.Exit(runRole(os.Getenv(envRole)))
+	}
+	if os.Getenv(envBin) != "" {
+		os.Exit(m.Run())
+	}
+	os.Exit(runAll(m))
+}
+
+// runAll builds the programs and runs the tests.
+func runAll(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "e2e")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	if err := build(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	os.Setenv(envBin, dir)
+	// The tests wait more than they compute.
+	if f := flag.Lookup("test.parallel"); f.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+		f.Value.Set(strconv.Itoa(2 * runtime.GOMAXPROCS(0)))
+	}
+	return m.Run()
+}
+
+func build(dir string) error {
+	for _, b := range []struct {
+		out, pkg string
+		race     bool
+		tags     string
+	}{
+		{"rdsd", "../cmd/rdsd", os.Getenv("E2E_RACE") == "1", ""},
+		{"rdsctl", "../cmd/rdsctl", false, ""},
+		{"rdsd-failpoints", "../cmd/rdsd", false, "failpoints"},
+	} {
+		args := []string{"build", "-buildvcs=false", "-o", filepath.Join(dir, b.out), "-tags", b.tags}
+		if b.race {
+			args = append(args, "-race")
+		}
+		cmd := exec.Command("go", append(args, b.pkg)...)
+		if b.race {
+			cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
+		}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%v: %w\n%s", cmd, err, out)
+		}
+	}
+	return nil
+}
+
+func program(name string) string { return filepath.Join(os.Getenv(envBin), name) }
+
+var nets atomic.Uint32
+
+// isolated runs a test in a process of its own, with a network of its own, and
+// checks that this process is left as it was.
+func isolated(t *testing.T, run func(t *testing.T)) {
+	t.Helper()
+	if os.Getenv(envTest) == t.Name() {
+		noLeaks(t)
+		run(t)
+		return
+	}
+	t.Parallel()
+	p := startProcess(t, []string{
+		envTest + "=" + t.Name(),
+		envNet + "=" + fmt.Sprintf("127.%d.%d.0", 64+os.Getpid()%128, nets.Add(1)),
+	}, os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=10m")
+	select {
+	case <-p.exited:
+	case <-time.After(9 * time.Minute):
+		p.signal(syscall.SIGQUIT)
+		<-p.exited
+	}
+	if p.code() != 0 {
+		t.Errorf("%s\n%s", p.stdout(), p.log())
+	} else if testing.Verbose() {
+		t.Logf("%s", strings.TrimSpace(p.stdout()))
+	}
+}
+
+// address gives out the addresses of this test's network.
+var lastAddress atomic.Uint32
+
+func newAddress(t *testing.T) netip.Addr {
+	t.Helper()
+	a, err := netip.ParseAddr(os.Getenv(envNet))
+	if err != nil {
+		t.Fatalf("%s: %v", envNet, err)
+	}
+	b := a.As4()
+	b[3] = byte(lastAddress.Add(1))
+	return netip.AddrFrom4(b)
+}
+
+// eventually polls until check is nil. It fails the test with the last error.
+func eventually(t *testing.T, what string, check func() error) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: still %v", what, err)
+		}
+		time.Sleep(2 * time.Millisecond) // between two looks, not for something to happen
+	}
+}
