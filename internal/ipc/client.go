@@ -30,6 +30,7 @@ type Control interface {
 type Client struct {
 	conn *Conn
 	gone chan struct{}
+	done chan struct{} // the receiving goroutine has returned
 
 	mu      sync.Mutex
 	next    uint32
@@ -64,7 +65,7 @@ func dialConn(ctx context.Context, path string) (*Conn, error) {
 
 // NewClient takes conn over and starts to receive.
 func NewClient(conn *Conn) *Client {
-	c := &Client{conn: conn, gone: make(chan struct{}), pending: map[uint32]chan *Message{}}
+	c := &Client{conn: conn, gone: make(chan struct{}), done: make(chan struct{}), pending: map[uint32]chan *Message{}}
 	go c.receive()
 	return c
 }
@@ -201,6 +202,7 @@ func (c *Client) unregister(id uint32) {
 
 // receive takes the daemon's frames until the end.
 func (c *Client) receive() {
+	defer close(c.done)
 	for {
 		m, err := c.conn.Recv()
 		if err != nil {
@@ -256,9 +258,10 @@ func (c *Client) end(reason error) {
 	}
 }
 
-// Close implements Control.
+// Close implements Control. When it returns no goroutine is left.
 func (c *Client) Close() error {
 	c.end(net.ErrClosed)
+	<-c.done
 	return nil
 }
 

@@ -92,6 +92,16 @@ func (r *reader) zero(n int) {
 	}
 }
 
+// version takes a version, of which 0 is none: in a Body it stands for this
+// package's.
+func (r *reader) version() uint32 {
+	v := r.u32()
+	if v == 0 {
+		r.fail("version 0")
+	}
+	return v
+}
+
 // rest takes all that is left, at most n bytes.
 func (r *reader) rest(n int) []byte {
 	if len(r.b) > n {
@@ -159,7 +169,7 @@ func (m *Hello) parse(r *reader) {
 		r.fail("bad magic")
 		return
 	}
-	if m.Version = r.u32(); m.Version != Version {
+	if m.Version = r.version(); m.Version != Version {
 		r.b = nil // laid out as only that version knows
 		return
 	}
@@ -186,7 +196,7 @@ func (m *HelloOK) append(b []byte) []byte {
 }
 
 func (m *HelloOK) parse(r *reader) {
-	if m.Version = r.u32(); m.Version != Version {
+	if m.Version = r.version(); m.Version != Version {
 		r.b = nil
 		return
 	}
