@@ -176,8 +176,11 @@ func (c *Conn) checkGate() {
 }
 
 // settle ends the messages acked so far.
-func (c *Conn) settle() {
-	for m := c.unacked.head; m != nil && m.priv.seq <= c.ackMax; m = c.unacked.head {
+func (c *Conn) settle() { c.settleTo(c.ackMax) }
+
+// settleTo ends the messages up to seq, which the peer has accepted.
+func (c *Conn) settleTo(seq uint64) {
+	for m := c.unacked.head; m != nil && m.priv.seq <= seq; m = c.unacked.head {
 		c.unacked.remove(m)
 		c.end(m, Acked)
 	}

@@ -32,6 +32,15 @@ const (
 	OpRefused                // operation not postable when its turn came (grant gone): never posted
 )
 
+var outcomeNames = [...]string{"Acked", "Cancelled", "NoSock", "Lost", "Dropped", "Unknown", "OpFailed", "OpRefused"}
+
+func (o Outcome) String() string {
+	if int(o) < len(outcomeNames) {
+		return outcomeNames[o]
+	}
+	return "invalid outcome"
+}
+
 // Msg is one message on its way to the peer. The owner fills the first part and
 // passes it to Conn.Send; from then until Host.MsgDone the Msg and the memory
 // it names belong to the Conn.

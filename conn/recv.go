@@ -277,15 +277,15 @@ func (c *Conn) recvInternal(h *wire.Header, body []byte) error {
 }
 
 // recvNotice ends or keeps the message a notice is about. It may be unknown:
-// cancelled meanwhile.
+// cancelled meanwhile. Notices come in the order of what they are about, so
+// everything before it that is still here was accepted; that also keeps the
+// search short whatever the peer sends.
 func (c *Conn) recvNotice(t wire.InternalType, n *wire.Notice) error {
-	if n.Seq >= c.nextTx {
+	if n.Seq == 0 || n.Seq >= c.nextTx {
 		return fmt.Errorf("%v of %d, the next sequence is %d", t, n.Seq, c.nextTx)
 	}
+	c.settleTo(n.Seq - 1)
 	m := c.unacked.head
-	for m != nil && m.priv.seq < n.Seq {
-		m = m.priv.next
-	}
 	if m == nil || m.priv.seq != n.Seq {
 		return nil
 	}

@@ -173,7 +173,7 @@ func (h *worldHost) rdma(wr *verbs.SendWR) bool {
 		return false
 	}
 	if s.done && s.outcome != Cancelled && s.outcome != Unknown {
-		h.w.fatalf("RDMA of message %d ran after it ended with outcome %d", s.id, s.outcome)
+		h.w.fatalf("RDMA of message %d ran after it ended with outcome %v", s.id, s.outcome)
 	}
 	s.applied++
 	s.appLife = h.life
@@ -286,7 +286,7 @@ func (h *worldHost) took(s *sent) {
 		w.fatalf("message %d delivered twice", s.id)
 	}
 	if s.done && s.outcome != Cancelled && s.outcome != Unknown && s.outcome != Lost {
-		w.fatalf("message %d delivered after its end with outcome %d", s.id, s.outcome)
+		w.fatalf("message %d delivered after its end with outcome %v", s.id, s.outcome)
 	}
 	if h.lastLife[s.key] != s.life {
 		h.lastLife[s.key], h.last[s.key] = s.life, 0
@@ -384,12 +384,12 @@ func (h *worldHost) OpLocal(c *Conn, m *Msg) {
 func (h *worldHost) MsgDone(c *Conn, m *Msg, o Outcome) {
 	w := h.w
 	s := m.Owner.(*sent)
-	w.logf("%d: done %d outcome %d", h.i, s.id, o)
+	w.logf("%d: done %d outcome %v", h.i, s.id, o)
 	if s.done {
-		w.fatalf("message %d ended twice, %d and %d", s.id, s.outcome, o)
+		w.fatalf("message %d ended twice, %v and %v", s.id, s.outcome, o)
 	}
 	s.done, s.outcome = true, o
-	w.saw[fmt.Sprint("outcome ", o)]++
+	w.saw[o.String()]++
 	if h.asked[s] != s.local {
 		w.fatalf("message %d ended: posted %v, local %v", s.id, h.asked[s], s.local)
 	}
@@ -414,7 +414,7 @@ func (h *worldHost) MsgDone(c *Conn, m *Msg, o Outcome) {
 		}
 	case NoSock, Dropped, OpRefused, OpFailed:
 		if s.got != 0 {
-			w.fatalf("message %d ended with %d, but was delivered", s.id, o)
+			w.fatalf("message %d ended with %v, but was delivered", s.id, o)
 		}
 		if o == OpRefused && s.applied != 0 {
 			w.fatalf("operation %d refused, but ran", s.id)
@@ -424,7 +424,7 @@ func (h *worldHost) MsgDone(c *Conn, m *Msg, o Outcome) {
 		}
 	case Lost, Unknown:
 		if w.restart == 0 {
-			w.fatalf("message %d ended with %d without a restart", s.id, o)
+			w.fatalf("message %d ended with %v without a restart", s.id, o)
 		}
 	case Cancelled:
 		if !s.cancel {
@@ -667,7 +667,7 @@ func (w *world) final() {
 			continue
 		}
 		if w.restart == 0 && !w.o.unbound && !w.o.cancels && !s.op && !s.silent && s.got != 1 {
-			w.fatalf("message %d delivered %d times, outcome %d", s.id, s.got, s.outcome)
+			w.fatalf("message %d delivered %d times, outcome %v", s.id, s.got, s.outcome)
 		}
 	}
 	for i, h := range w.h {
@@ -694,25 +694,25 @@ func TestWorld(t *testing.T) {
 		set  func(o *worldOpts)
 		must []string // what has to happen, or the case tests nothing
 	}{
-		{"calm", func(o *worldOpts) {}, []string{"op", "ring full", "outcome 7"}},
+		{"calm", func(o *worldOpts) {}, []string{"op", "ring full", "OpRefused"}},
 		{"tiny credits", func(o *worldOpts) { o.credits, o.bufs = MinCredits, 3 }, []string{"throttled"}},
 		{"breaks", func(o *worldOpts) { o.breaks = true },
-			[]string{"reset", "retransmitted", "raced", "stale", "outcome 4"}},
+			[]string{"reset", "retransmitted", "raced", "stale", "Dropped"}},
 		{"restarts", func(o *worldOpts) { o.breaks, o.restarts = true, true },
-			[]string{"outcome 3", "outcome 5"}},
+			[]string{"Lost", "Unknown"}},
 		{"refusals", func(o *worldOpts) { o.refusals = true }, []string{"refusal", "cong"}},
 		{"refusals and breaks", func(o *worldOpts) { o.refusals, o.breaks = true, true },
 			[]string{"refusal", "reset", "retransmitted"}},
-		{"bad operations", func(o *worldOpts) { o.badOps, o.breaks = true, true }, []string{"outcome 6", "outcome 4"}},
-		{"post failures", func(o *worldOpts) { o.postFails = true }, []string{"reset", "outcome 4"}},
+		{"bad operations", func(o *worldOpts) { o.badOps, o.breaks = true, true }, []string{"OpFailed", "Dropped"}},
+		{"post failures", func(o *worldOpts) { o.postFails = true }, []string{"reset", "Dropped"}},
 		{"no restart", func(o *worldOpts) {
 			o.breaks, o.refusals, o.cancels, o.unbound, o.badOps = true, true, true, true, true
-		}, []string{"refusal", "outcome 1", "outcome 2"}},
+		}, []string{"refusal", "Cancelled", "NoSock"}},
 		{"everything", func(o *worldOpts) {
 			o.breaks, o.refusals, o.cancels, o.unbound, o.badOps = true, true, true, true, true
 			o.restarts, o.postFails = true, true
 			o.credits, o.bufs = 5, 4
-		}, []string{"refusal", "outcome 1", "outcome 2", "outcome 3", "outcome 5"}},
+		}, []string{"refusal", "Cancelled", "NoSock", "Lost", "Unknown"}},
 	}
 	seeds := *worldSeeds
 	if testing.Short() {
