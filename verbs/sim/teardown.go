@@ -2,13 +2,10 @@ package sim
 
 import "github.com/rdsd/rdsd/verbs"
 
-// fail ends a connected queue pair for a reason of the network's or the
-// peer's: the first request outstanding gets status, the rest is flushed, the
-// owner is told.
+// fail ends a queue pair in RTS for a reason of the network's or the peer's:
+// the first request outstanding gets status, the rest is flushed, the owner is
+// told.
 func (q *QP) fail(status verbs.WCStatus) {
-	if q.state == verbs.QPErr {
-		return
-	}
 	q.state = verbs.QPErr
 	q.flush(status)
 	q.dev.event(verbs.CMEvent{Type: verbs.CMDisconnected, QP: q})

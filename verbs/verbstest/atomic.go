@@ -126,6 +126,9 @@ func testMasked(p *Pair) {
 	p.A.Post(add, swap)
 	p.A.WantSend(0, 1, verbs.WCSuccess)
 	p.A.WantSend(1, 2, verbs.WCSuccess)
+	if got := le.Uint64(p.A.Mem[8:]); got != 0x0100_0000_0000_0000 {
+		p.Errorf("the masked FETCH_AND_ADD left %#x", got)
+	}
 	if got := le.Uint64(p.B.Mem[0:]); got != 0x0100_0000_0000_0055 {
 		p.Errorf("the target holds %#x", got)
 	}

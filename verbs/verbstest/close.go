@@ -1,8 +1,6 @@
 package verbstest
 
-import (
-	"github.com/rdsd/rdsd/verbs"
-)
+import "github.com/rdsd/rdsd/verbs"
 
 func closeCases() []testCase {
 	return []testCase{
@@ -69,7 +67,6 @@ func testPeerDies(p *Pair) {
 
 func testReconnect(p *Pair) {
 	l := p.B.Listen()
-	next := 0
 	for round := range 10 {
 		p.A.QP, p.B.QP = p.A.NewQP(), p.B.NewQP()
 		p.Join(p.A.QP, p.B.QP, l)
@@ -94,7 +91,6 @@ func testReconnect(p *Pair) {
 		p.A.SendsDone(4)
 		p.B.RecvsDone(4)
 		p.B.Dead()
-		next++
 	}
 	p.Settle()
 }

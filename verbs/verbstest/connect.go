@@ -176,6 +176,17 @@ func testAnswerOnce(p *Pair) {
 		p.Errorf("Reject of an unknown request: %v, want EINVAL", err)
 	}
 	p.A.Event(p.A.QP, verbs.CMRejected)
+
+	p.A.QP = p.A.NewQP()
+	p.Dial(p.A.QP, l)
+	req = p.B.Request()
+	if err := p.B.Dev.Accept(req.Req, p.B.QP, nil); err != nil {
+		p.Fatal(err)
+	}
+	if err := p.B.Dev.Reject(req.Req, nil); !errors.Is(err, syscall.EINVAL) {
+		p.Errorf("Reject of an accepted request: %v, want EINVAL", err)
+	}
+	p.A.Event(p.A.QP, verbs.CMEstablished)
 }
 
 func testEarlySends(p *Pair) {

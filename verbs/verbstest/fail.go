@@ -6,15 +6,6 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// MissingQPRight is the deviation of transports that cannot tell a right
-// missing on the QP from one missing on the region (iWARP's Terminate).
-func MissingQPRight() Deviation {
-	return Deviation{
-		Why:    "a missing QP right is reported as REM_ACCESS_ERR",
-		Assert: func(p *Pair) { missingQPRight(p, verbs.WCRemAccessErr) },
-	}
-}
-
 func localErrorCases() []testCase {
 	sink := verbs.AccessRemoteRead
 	return []testCase{
@@ -147,7 +138,7 @@ func remoteErrorCases() []testCase {
 		}},
 	}
 	cases := []testCase{
-		{name: "A115 missing QP right: REM_INV_REQ", run: func(p *Pair) { missingQPRight(p, verbs.WCRemInvReqErr) }},
+		{name: "A115 missing QP right: REM_INV_REQ", run: testMissingQPRight},
 		{name: "A64 a SEND longer than the receive fails both ends", run: testTooLong},
 		{name: "A116 a receive with a dead lkey fails both ends", run: testRecvDeadKey},
 	}
@@ -205,11 +196,10 @@ func (p *Pair) wantRefused(i int, id uint64, status verbs.WCStatus, exact bool) 
 	}
 }
 
-func missingQPRight(p *Pair, status verbs.WCStatus) {
-	p.Helper()
+func testMissingQPRight(p *Pair) {
 	p.B.Attr.Access = verbs.AccessRemoteWrite
 	p.Connect()
-	p.remoteError(p.A.Read(1, verbs.SendSignaled, 0, p.A.SGE(0, 64)), status)
+	p.remoteError(p.A.Read(1, verbs.SendSignaled, 0, p.A.SGE(0, 64)), verbs.WCRemInvReqErr)
 }
 
 func testTooLong(p *Pair) {
