@@ -144,6 +144,9 @@ func (t *tx) closeDest(d *dest) {
 	}
 	*t.sub.Reserve().SubDest() = shm.SubDest{Kind: shm.KindCloseDest, Sock: d.sock.idx, Slot: d.slot}
 	t.forget(d)
+	// Nobody announces relief of a closed slot: who waits for it looks again,
+	// and opens another.
+	d.sock.notifyAll(wantRelief)
 }
 
 func (t *tx) forget(d *dest) {

@@ -1,5 +1,36 @@
 package rds
 
+// Who decides which error.
+//
+//	in the client, before anything is submitted
+//	  EAGAIN        send buffer, message ids, send memory or submission ring full; nothing to receive; completions at their limit
+//	  ENOBUFS       destination congested (its slot says so); no idle destination slot
+//	  EMSGSIZE      payload above the send buffer limit or 1 MiB; operation above 1 MiB or 1024 segments
+//	  ENOTCONN      no destination
+//	  EDESTADDRREQ  Connect to the unspecified address
+//	  EOPNOTSUPP    destination of the other address family
+//	  EINVAL        malformed address, operation, segment, range, rights; a cookie not of this client; an operation id not issued
+//	  deadline      SetReadDeadline, SetWriteDeadline; contexts
+//	  EBADF         socket, buffer, region or client closed
+//	  ECONNRESET, ECONNABORTED  the daemon is gone, or ended the session
+//
+//	by a control call to the daemon
+//	  EADDRINUSE, EADDRNOTAVAIL, EACCES, ENOBUFS  Bind
+//	  ENOMEM, ENOBUFS                             Alloc
+//	  EBUSY                                       Free
+//	  EINVAL, ENOBUFS                             Register, Expose, Release
+//	  EPROTONOSUPPORT                             Open
+//
+//	later, as the status of the operation
+//	  RemoteError   with an errno: refused before it was posted (EINVAL unknown key, EACCES not granted or no right,
+//	                ERANGE beyond the region, EFAULT buffer freed meanwhile); without: failed at the target
+//	  Canceled, Dropped, OtherError, Unknown
+//
+//	later, as a notice
+//	  Lost, NoSocket, PeerDown, PeerUp
+//
+// An unreachable or dead peer is none of these: messages to it wait.
+
 import (
 	"context"
 	"errors"

@@ -19,31 +19,34 @@ const (
 // spinner decides how long the leader yields before it blocks. Only the leader
 // uses it.
 type spinner struct {
-	window time.Duration // 0: block at once
+	window time.Duration // 0 and less: block at once
 	since  time.Time     // start of the window, zero: not begun
+	last   time.Time     // after the last yield
 	noSpin time.Time     // until when hogs are assumed
 }
 
-// again yields once, if the window is still open, and says so.
+// again yields once, if the window is still open, and says so. It reads the
+// clock once: what it measures as the yield includes the look at the rings
+// before it, which is short.
 func (s *spinner) again() bool {
 	if s.window <= 0 {
 		return false
 	}
-	now := time.Now()
 	if s.since.IsZero() {
-		s.since = now
+		s.since = time.Now()
+		s.last = s.since
+		if s.since.Before(s.noSpin) {
+			return false
+		}
 	}
-	if now.Sub(s.since) >= s.window || now.Before(s.noSpin) {
+	osYield()
+	now := time.Now()
+	if now.Sub(s.last) > yieldHog {
+		s.noSpin = now.Add(hogPause)
 		return false
 	}
-	runtime.Gosched() // goroutines of this process that were woken
-	before := time.Now()
-	osYield()
-	after := time.Now()
-	if after.Sub(before) > yieldHog {
-		s.noSpin = after.Add(hogPause)
-	}
-	return true
+	s.last = now
+	return now.Sub(s.since) < s.window
 }
 
 func (s *spinner) restart() { s.since = time.Time{} }
@@ -71,12 +74,18 @@ func (c *Client) lead(w *waiter) {
 	c.spin.restart()
 	for !w.signalled.Load() {
 		if c.poll() {
+			if !w.signalled.Load() {
+				runtime.Gosched() // to those it was for; this processor is the nearest
+			}
 			c.spin.restart()
 			continue
 		}
 		if c.spin.again() {
 			continue
 		}
+		// Goroutines that wait for a processor get this one: one that enters a
+		// system call keeps it for a while.
+		runtime.Gosched()
 		c.sleep(w)
 		c.spin.restart()
 	}

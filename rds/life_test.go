@@ -98,6 +98,19 @@ func TestEnds(t *testing.T) {
 	}
 }
 
+// TestBadEvent: a daemon that names memory outside the arena ends the client,
+// not the process.
+func TestBadEvent(t *testing.T) {
+	for _, e := range []shm.Event{{Chunk: 1 << 30, Len: 1}, {Len: 1 << 31}, {Chunk: shm.WindowSize/shm.Unit - 1, Len: 65}, {Len: 1, RxID: 1 << 20}} {
+		d, a, _ := pair(t, Options{})
+		e.Kind = shm.EvData
+		d.do(func() { d.event(*(*shm.Entry)(unsafe.Pointer(&e))) })
+		if _, _, err := a.RecvFrom(make([]byte, 100)); !errors.Is(err, ErrSession) || !errors.Is(a.c.Err(), ErrSession) {
+			t.Errorf("%+v: %v", e, err)
+		}
+	}
+}
+
 func TestDaemonGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, a, b := pair(t, noSpin)
@@ -334,6 +347,12 @@ func TestOpenErrors(t *testing.T) {
 	}
 	d := newFakeDaemon(shm.Params{})
 	defer d.Close()
+	if _, err := Open(bg(), Options{Control: d}); !errors.Is(err, ErrInvalid) {
+		t.Errorf("%v", err)
+	}
+	if d = newFakeDaemon(shm.Params{}); d != nil {
+		defer d.Close()
+	}
 	d.callHook = func(any) error { return &ipc.VersionError{Client: 1, Daemon: 2} }
 	if _, err := Open(bg(), Options{Control: d, Wake: d.client}); !errors.Is(err, ErrVersion) || !errors.Is(err, syscall.EPROTONOSUPPORT) {
 		t.Errorf("%v", err)

@@ -143,6 +143,9 @@ func (c *Client) mapAll(p shm.Params, fds []int) error {
 func (c *Client) setBells(o *Options, fds []int) error {
 	c.bell = o.Wake
 	if c.mem.local != nil {
+		if c.bell == nil {
+			return invalid("Options.Control without Options.Wake")
+		}
 		c.ring = c.mem.local.RingDaemon
 	} else {
 		daemon := fds[2]

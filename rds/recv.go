@@ -110,11 +110,11 @@ func (s *Socket) fill(m *Message, e *shm.Event) error {
 	m.when = e.RecvTime
 	m.N = 0
 	if e.Len > 0 && len(m.Payload) > 0 {
-		b := s.c.rx.arena.Bytes(e.Chunk, int(e.Len))
-		if b == nil || e.RxID >= s.c.rx.maxRx {
-			return s.c.broken("message of %d bytes at chunk %d is outside the receive arena", e.Len, e.Chunk)
+		r := &s.c.rx
+		if !r.arena.Valid(e.Chunk, int(e.Len)) || e.RxID >= r.maxRx {
+			return s.c.broken("message %d of %d bytes at chunk %d is outside the receive arena", e.RxID, e.Len, e.Chunk)
 		}
-		m.N = copy(m.Payload, b)
+		m.N = copy(m.Payload, r.arena.Bytes(e.Chunk, int(e.Len)))
 	}
 	m.Truncated = m.N < m.Len
 	return nil

@@ -360,6 +360,36 @@ func TestDestinations(t *testing.T) {
 	}
 }
 
+// TestEvictedWhileWaiting: a sender that waits for the relief of a destination
+// is not forgotten when the destination's slot is given to another.
+func TestEvictedWhileWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := noSpin
+		o.Params.Slots = 2
+		d, a, b := pair(t, o)
+		mustSend(t, a, "1", b)
+		mustRecv(t, b, "1")
+		d.do(func() { d.setCongested(d.bound(b.LocalAddrPort()), true) })
+		sent := make(chan error)
+		go func() {
+			_, err := a.SendTo([]byte("2"), b.LocalAddrPort())
+			sent <- err
+		}()
+		synctest.Wait()
+		for i := range 6 {
+			if _, err := a.SendTo(nil, netip.AddrPortFrom(d.local, uint16(5000+i))); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		d.do(func() { d.setCongested(d.bound(b.LocalAddrPort()), false) })
+		if err := <-sent; err != nil {
+			t.Fatal(err)
+		}
+		mustRecv(t, b, "2")
+	})
+}
+
 func TestCancel(t *testing.T) {
 	d, a, b := pair(t, Options{})
 	d.holdSends = true
