@@ -1,0 +1,215 @@
+package conn
+
+import (
+	"encoding/binary"
+
+	"github.com/rdsd/rdsd/internal/wire"
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// The hosts of the world check what their Conn tells them as it comes.
+
+func (h *worldHost) check(hd *wire.Header, b []byte) *sent {
+	w := h.w
+	if len(b) < 32 {
+		w.fatalf("payload of %d bytes", len(b))
+	}
+	s := w.byID[binary.BigEndian.Uint64(b)]
+	if s == nil || s.from == h.i {
+		w.fatalf("unknown message delivered")
+	}
+	if len(b) != len(s.msg.Data) {
+		w.fatalf("message %d: %d bytes, sent %d", s.id, len(b), len(s.msg.Data))
+	}
+	for i := 8; i < len(b); i++ {
+		if b[i] != byte(uint64(i)+s.id) {
+			w.fatalf("message %d: byte %d is wrong", s.id, i)
+		}
+	}
+	if hd.SPort != s.key.sport || hd.DPort != s.key.dport || hd.SrcInc != uint32(s.life) {
+		w.fatalf("message %d: wrong header %+v", s.id, *hd)
+	}
+	return s
+}
+
+func (h *worldHost) verdict(dport uint16) Verdict {
+	switch {
+	case h.unbound[dport]:
+		return NoSocket
+	case h.full[dport] && h.w.rng.IntN(4) > 0:
+		return Refused
+	}
+	return Accepted
+}
+
+// took checks a delivery.
+func (h *worldHost) took(s *sent) {
+	w := h.w
+	w.logf("%d: got %d", h.i, s.id)
+	if s.silent {
+		w.fatalf("silent message %d delivered", s.id)
+	}
+	if s.got++; s.got > 1 {
+		w.fatalf("message %d delivered twice", s.id)
+	}
+	if s.done && s.outcome != Cancelled && s.outcome != Unknown && s.outcome != Lost {
+		w.fatalf("message %d delivered after its end with outcome %v", s.id, s.outcome)
+	}
+	if h.lastLife[s.key] != s.life {
+		h.lastLife[s.key], h.last[s.key] = s.life, 0
+	}
+	if s.n <= h.last[s.key] {
+		w.fatalf("message %d: number %d of its flow after %d", s.id, s.n, h.last[s.key])
+	}
+	h.last[s.key] = s.n
+	if s.op && (s.applied != s.wrs || s.appLife != h.life) {
+		w.fatalf("message %d delivered, but %d of %d RDMA requests done in life %d of %d", s.id, s.applied, s.wrs, s.appLife, h.life)
+	}
+}
+
+func (h *worldHost) Deliver(c *Conn, hd *wire.Header, b []byte) Verdict {
+	s := h.check(hd, b)
+	v := h.verdict(hd.DPort)
+	h.w.logf("%d: Deliver %d seq %d flags %#x: %d", h.i, s.id, hd.Seq, hd.Flags, v)
+	if v == Accepted {
+		h.took(s)
+	}
+	return v
+}
+
+func (h *worldHost) Begin(c *Conn, hd *wire.Header) ([]byte, any, Verdict) {
+	v := h.verdict(hd.DPort)
+	if v != Accepted {
+		return nil, nil, v
+	}
+	p := &part{buf: make([]byte, hd.Len)}
+	h.parts[p] = true
+	return p.buf, p, v
+}
+
+func (h *worldHost) Commit(c *Conn, hd *wire.Header, token any) {
+	p := token.(*part)
+	if !h.parts[p] {
+		h.w.fatalf("Commit of a part that is not open")
+	}
+	delete(h.parts, p)
+	h.took(h.check(hd, p.buf))
+}
+
+func (h *worldHost) Abort(c *Conn, token any) {
+	if !h.parts[token.(*part)] {
+		h.w.fatalf("Abort of a part that is not open")
+	}
+	delete(h.parts, token.(*part))
+}
+
+func (h *worldHost) Internal(c *Conn, t wire.InternalType, body []byte) {
+	r, err := wire.ParseRevoke(body)
+	if t != wire.TypeRevoke || err != nil {
+		h.w.fatalf("internal %v: %v", t, err)
+	}
+	s := h.w.byID[uint64(r.RKey)]
+	if s.got++; s.got > 1 {
+		h.w.fatalf("internal message %d delivered twice", s.id)
+	}
+}
+
+func (h *worldHost) CanPost(c *Conn, m *Msg) bool {
+	s := m.Owner.(*sent)
+	if s.asked {
+		h.w.fatalf("CanPost asked twice for %d", s.id)
+	}
+	s.asked = true
+	if h.w.rng.IntN(20) == 0 {
+		return false
+	}
+	h.asked[s] = true
+	return true
+}
+
+func (h *worldHost) OpLocal(c *Conn, m *Msg) {
+	s := m.Owner.(*sent)
+	h.w.logf("%d: OpLocal %d", h.i, s.id)
+	if s.local || !h.asked[s] || s.done {
+		h.w.fatalf("OpLocal of %d: local %v, asked %v, done %v", s.id, s.local, h.asked[s], s.done)
+	}
+	s.local = true
+	for _, q := range h.dev.qps {
+		for _, wr := range append(append([]*fakeWR(nil), q.posted...), q.wire...) {
+			if wr.done {
+				continue
+			}
+			for _, g := range wr.sgl {
+				if g.LKey == s.lkey {
+					h.w.fatalf("OpLocal of %d while a work request uses its buffer", s.id)
+				}
+			}
+		}
+	}
+}
+
+func (h *worldHost) MsgDone(c *Conn, m *Msg, o Outcome) {
+	w := h.w
+	s := m.Owner.(*sent)
+	w.logf("%d: done %d outcome %v", h.i, s.id, o)
+	if s.done {
+		w.fatalf("message %d ended twice, %v and %v", s.id, s.outcome, o)
+	}
+	s.done, s.outcome = true, o
+	w.saw[o.String()]++
+	if h.asked[s] != s.local {
+		w.fatalf("message %d ended: posted %v, local %v", s.id, h.asked[s], s.local)
+	}
+	if m.LKey != 0 {
+		for _, q := range h.dev.qps {
+			for _, wr := range append(append([]*fakeWR(nil), q.posted...), q.wire...) {
+				for _, g := range wr.sgl {
+					if !wr.done && g.LKey == m.LKey {
+						w.fatalf("message %d ended while a work request uses its payload", s.id)
+					}
+				}
+			}
+		}
+	}
+	switch o {
+	case Acked:
+		if s.got != 1 && !s.silent {
+			w.fatalf("message %d acked, delivered %d times", s.id, s.got)
+		}
+		if s.op && s.applied != s.wrs {
+			w.fatalf("operation %d acked, %d of %d requests done", s.id, s.applied, s.wrs)
+		}
+	case NoSock, Dropped, OpRefused, OpFailed:
+		if s.got != 0 {
+			w.fatalf("message %d ended with %v, but was delivered", s.id, o)
+		}
+		if o == OpRefused && s.applied != 0 {
+			w.fatalf("operation %d refused, but ran", s.id)
+		}
+		if o == OpFailed && (!s.bad || m.WCStatus != verbs.WCRemAccessErr) {
+			w.fatalf("operation %d failed (%d), it was good", s.id, m.WCStatus)
+		}
+	case Lost, Unknown:
+		if w.restart == 0 {
+			w.fatalf("message %d ended with %v without a restart", s.id, o)
+		}
+	case Cancelled:
+		if !s.cancel {
+			w.fatalf("message %d cancelled by nobody", s.id)
+		}
+	}
+	for i := range m.Data { // the memory is the owner's again
+		m.Data[i] = 0xee
+	}
+	if s.got == 0 && (o == Acked || o == Unknown || o == Lost || o == Cancelled) {
+		for i := range m.Data {
+			m.Data[i] = byte(uint64(i) + s.id)
+		}
+		if !s.internal {
+			binary.BigEndian.PutUint64(m.Data, s.id)
+		}
+	}
+	for i := range s.buf {
+		s.buf[i] = 0xee
+	}
+}
