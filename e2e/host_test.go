@@ -59,7 +59,8 @@ func newHost(t *testing.T, options ...option) *host {
 		h.addrs = []netip.Addr{newAddress(t)}
 	}
 	h.start()
-	t.Cleanup(h.end)
+	t.Cleanup(func() { h.process.end() })
+	t.Cleanup(h.finish)
 	return h
 }
 
@@ -79,7 +80,7 @@ func (h *host) start() {
 	for _, a := range h.addrs {
 		args = append(args, "-listen", a.String())
 	}
-	h.process = startProcess(h.t, h.env, program(h.prog), append(args, h.args...)...)
+	h.process = spawn(h.t, h.env, program(h.prog), append(args, h.args...)...)
 	h.saw("msg=serving")
 	h.base = resourcesOf(h.pid())
 }
@@ -94,8 +95,8 @@ func (h *host) restart() {
 
 func (h *host) pid() int { return h.cmd.Process.Pid }
 
-// end is the orderly end of the daemon, and of the test for it.
-func (h *host) end() {
+// finish is the orderly end of the daemon, and of the test for it.
+func (h *host) finish() {
 	t := h.t
 	if !h.alive() {
 		t.Errorf("daemon %v ended by itself, status %d:\n%s", h.addrs, h.code(), h.log())

@@ -41,6 +41,14 @@ func startProcesses() {
 // at the end of the test if it still runs.
 func startProcess(t *testing.T, env []string, name string, args ...string) *process {
 	t.Helper()
+	p := spawn(t, env, name, args...)
+	t.Cleanup(p.end)
+	return p
+}
+
+// spawn is startProcess without the end.
+func spawn(t *testing.T, env []string, name string, args ...string) *process {
+	t.Helper()
 	p := &process{t: t, cmd: exec.Command(name, args...), exited: make(chan struct{}), news: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR=", "RDSD_SOCKET=")
 	p.cmd.Env = append(p.cmd.Env, env...)
@@ -66,11 +74,12 @@ func startProcess(t *testing.T, env []string, name string, args ...string) *proc
 		p.cmd.Wait()
 		close(p.exited)
 	}()
-	t.Cleanup(func() {
-		p.signal(syscall.SIGKILL)
-		<-p.exited
-	})
 	return p
+}
+
+func (p *process) end() {
+	p.signal(syscall.SIGKILL)
+	<-p.exited
 }
 
 func (p *process) follow(r io.Reader, to *bytes.Buffer) {
