@@ -70,6 +70,7 @@ func (e *Engine) deliver(s *socket, a *arrival, payload []byte) conn.Verdict {
 	}
 	m := e.newOver(s, a)
 	if m == nil {
+		e.refuseForMemory(s)
 		return conn.Refused
 	}
 	if a.n > 0 {
@@ -140,6 +141,32 @@ func (e *Engine) newOver(s *socket, a *arrival) *rxMsg {
 	return m
 }
 
+// refuseForMemory marks a socket that had to refuse only because the daemon's
+// own memory is full: its senders wait for its congestion bit to clear, which
+// no reader of the socket may bring about.
+func (e *Engine) refuseForMemory(s *socket) {
+	e.setCongested(s, true)
+	if !s.forMemory {
+		s.forMemory = true
+		e.forMemory = append(e.forMemory, s)
+	}
+}
+
+// memoryFreed lets the sockets that refused for memory take messages again.
+func (e *Engine) memoryFreed() {
+	list := e.forMemory
+	e.forMemory = e.forMemory[len(e.forMemory):]
+	for _, s := range list {
+		s.forMemory = false
+		if !s.closed && s.rcvBytes < s.limit/2 {
+			e.setCongested(s, false)
+		}
+		if len(s.waiters) > 0 {
+			e.wakeWaiters(s)
+		}
+	}
+}
+
 // queueOver puts a message at the end of its socket's overflow queue.
 func (e *Engine) queueOver(m *rxMsg) {
 	s := m.sock
@@ -162,6 +189,9 @@ func (e *Engine) freeRx(m *rxMsg) {
 			e.over.Free(m.chunk, int(m.n))
 		}
 		e.overB -= int(m.n)
+		if len(e.forMemory) > 0 && e.overB < e.cfg.OverflowBytes/2 {
+			e.memoryFreed()
+		}
 	} else if c := m.sock.cl; !c.dead {
 		if m.n > 0 {
 			c.recv.Free(m.chunk, int(m.n))
@@ -279,6 +309,7 @@ func (e *Engine) Begin(c *conn.Conn, h *wire.Header) ([]byte, any, conn.Verdict)
 	}
 	m := e.newOver(s, &a)
 	if m == nil {
+		e.refuseForMemory(s)
 		return nil, nil, conn.Refused
 	}
 	p.partial = m

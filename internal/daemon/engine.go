@@ -65,14 +65,15 @@ type Engine struct {
 	lastQPN uint32
 	nextKey verbs.PeerKey
 
-	clients  []*client // attached, alive
-	turnFrom int       // round-robin start
-	dirtyC   []*client // to publish at the end of the turn
-	dirtyP   []*peer   // to flush
-	spareP   []*peer   // the other half of the pair
-	doomed   []doomed  // clients to end after this turn
-	draining []*peer   // their queue pairs are in error and drain
-	stuck    []*client // something waits for room in their event ring
+	clients   []*client // attached, alive
+	turnFrom  int       // round-robin start
+	dirtyC    []*client // to publish at the end of the turn
+	dirtyP    []*peer   // to flush
+	spareP    []*peer   // the other half of the pair
+	forMemory []*socket // refused for want of daemon memory
+	doomed    []doomed  // clients to end after this turn
+	draining  []*peer   // their queue pairs are in error and drain
+	stuck     []*client // something waits for room in their event ring
 
 	byKey    map[verbs.PeerKey]*peer
 	regions  map[uint32]*region // by rkey
@@ -169,7 +170,8 @@ func (c *EngineConfig) setDefaults() {
 		}
 	}
 	def(&c.MaxSend, defaultMaxSend)
-	def(&c.SendBufs, 512)
+	def(&c.SendBufs, 4608) // one per connected peer, the rest in use while SENDs are
+
 	def(&c.RecvBufs, 16384)
 	def(&c.MaxPeers, 4096)
 	def(&c.PeerCredits, 64)

@@ -50,10 +50,10 @@ func (e *Engine) peer(l *local, addr netip.Addr) *peer {
 	e.nextKey++
 	p := &peer{local: l, addr: addr, addr16: addr.As16(), key: e.nextKey, grants: rdmaop.NewGrants(maxGrants), crc: e.cfg.CRC(addr)}
 	p.credits = min(e.cfg.PeerCredits, max(e.recvLeft, conn.MinCredits))
-	e.recvLeft -= p.credits
+	e.recvLeft -= p.credits + 1 // one for HELLO
 	p.c = conn.New(conn.Config{
 		Local: l.addr, Remote: addr, Instance: e.cfg.Instance, MaxSend: e.cfg.MaxSend, RecvCredits: p.credits,
-		StartSeq: e.cfg.StartSeq(), MaxSendWR: qpSendWR, ReadDepth: qpReadDepth,
+		StartSeq: e.cfg.StartSeq(), MaxSendWR: qpSendWR, ReadDepth: min(qpReadDepth, e.attr.MaxReadDepth),
 		MinBackoff: 1_000_000, MaxBackoff: e.cfg.MaxBackoff, ConnectTimeout: 5_000_000_000,
 		AckDelay: 1_000_000, AckBytes: 64 << 10, SettleTimeout: e.cfg.SettleTimeout, Rand: e.cfg.Rand,
 		Attr: e.attr, Ctx: p,
@@ -79,7 +79,7 @@ func (e *Engine) dropIfNew(p *peer) {
 	e.peersV = remove(e.peersV, p)
 	e.dirtyP = remove(e.dirtyP, p)
 	e.draining = remove(e.draining, p)
-	e.recvLeft += p.credits
+	e.recvLeft += p.credits + 1
 }
 
 const (
@@ -98,7 +98,7 @@ func (e *Engine) NewQP(c *conn.Conn) (verbs.QP, error) {
 	p := e.peerOf(c)
 	qp, err := e.pd.CreateQP(verbs.QPInitAttr{
 		SendCQ: e.cq, RecvCQ: e.cq, SRQ: e.srq,
-		Cap: verbs.QPCap{MaxSendWR: qpSendWR, MaxSendSGE: min(e.attr.MaxSGE, 16), MaxRecvSGE: 1, ReadDepth: qpReadDepth},
+		Cap: verbs.QPCap{MaxSendWR: qpSendWR, MaxSendSGE: min(e.attr.MaxSGE, 16), MaxRecvSGE: 1, ReadDepth: min(qpReadDepth, e.attr.MaxReadDepth)},
 		Ack: verbs.AckLocal, CRC: p.crc, Peer: p.key,
 		Access:  verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic,
 		Context: p,

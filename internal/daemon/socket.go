@@ -18,6 +18,7 @@ type socket struct {
 	limit     int // receive buffer, payload bytes
 	rcvBytes  int // delivered or waiting, not yet taken by the application
 	congested bool
+	forMemory bool                 // refused because daemon memory was full; in Engine.forMemory
 	over      queue[rxMsg, *rxMsg] // arrived, no room at the client yet
 	inPend    bool                 // in cl.pendSocks
 	waiters   []*slot              // local slots stopped because this socket refused

@@ -1,0 +1,101 @@
+package daemon
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/cong"
+)
+
+// What the simulator and other checkers may see and do. They call Turn
+// themselves; all of this is for the goroutine that does.
+
+// NextTimer returns when Turn has something to do by itself, 0 = never.
+func (e *Engine) NextTimer() int64 { return e.nextTimer }
+
+// ResetPeers breaks off the connections to addr, as rdsctl peer reset does.
+func (e *Engine) ResetPeers(addr netip.Addr) {
+	for _, p := range e.peersV {
+		if p.addr == addr {
+			p.c.Reset(e.now, errAdmin)
+			e.touch(p)
+		}
+	}
+}
+
+// Clients counts the attached clients.
+func (e *Engine) Clients() int { return len(e.clients) }
+
+// Conns returns a snapshot of every connection.
+func (e *Engine) Conns() (out []conn.Info) {
+	for _, p := range e.peersV {
+		out = append(out, p.c.Info())
+	}
+	return out
+}
+
+// CongestionMap returns the map of a local address, and what is known of the
+// map of a remote one; nil if there is none.
+func (e *Engine) CongestionMap(local, remote netip.Addr) (own, theirs *cong.Map) {
+	if l := e.locals[local]; l != nil {
+		own = &l.cong
+	}
+	if p := e.peers[peerKey{local, remote}]; p != nil {
+		theirs = p.c.RemoteCong()
+	}
+	return own, theirs
+}
+
+// Leaks says what an engine whose clients are gone and whose peers are quiet
+// still holds and should not.
+func (e *Engine) Leaks() (found []string) {
+	say := func(n int, what string) {
+		if n != 0 {
+			found = append(found, fmt.Sprintf("%d %s", n, what))
+		}
+	}
+	say(len(e.clients), "clients")
+	say(len(e.stuck), "clients with waiting events")
+	say(len(e.jobs), "slots with local work")
+	say(len(e.doomed), "clients to end")
+	say(e.msgs.out, "submitted messages")
+	say(e.rxs.out, "arrived messages")
+	say(e.ctls.out, "internal messages")
+	say(len(e.regions)+len(e.revoking), "regions")
+	say(e.overB, "overflow bytes")
+	say(e.over.InUse(), "overflow arena bytes")
+	say(len(e.repost), "receive buffers not posted")
+	free, left := len(e.sendFree), e.recvLeft
+	for _, p := range e.peersV {
+		i := p.c.Info()
+		name := fmt.Sprintf("of %v: ", p.addr)
+		if i.State == conn.Up || i.State == conn.Connecting || i.State == conn.Error {
+			free++ // its control buffer
+		}
+		left += p.credits
+		say(i.Queued, name+"messages queued")
+		say(i.Unacked, name+"messages unacked")
+		say(i.Stopped, name+"messages refused")
+		say(i.OutstandingWRs, name+"work requests outstanding")
+		say(p.grants.Len(), name+"grants")
+		say(btoi(p.partial != nil), name+"messages under assembly")
+		say(btoi(p.slots != nil), name+"destinations")
+	}
+	say(e.cfg.SendBufs-free, "send buffers")
+	say(e.cfg.RecvBufs-left, "receive buffers promised")
+	for _, l := range e.localsV {
+		name := fmt.Sprintf("of %v: ", l.addr)
+		say(l.ports.n, name+"ports bound")
+		say(l.cong.Count(), name+"ports congested")
+		say(len(l.slots), name+"local destinations")
+	}
+	return found
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
