@@ -216,6 +216,39 @@ func TestBarrier(t *testing.T) {
 	})
 }
 
+// TestReusedCell: the mark of a barrier cell's former socket is not the new
+// one's, also before the daemon has heard of the change.
+func TestReusedCell(t *testing.T) {
+	d, a, b, local, _, r := rdmaPair(t, Options{Params: shm.Params{Cells: 2}})
+	to := b.LocalAddrPort()
+	for range 2 {
+		if _, err := a.Barrier(bg(), to.Addr(), write(t, a, to, r, local, false)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s := bindFake(t, a.c, "127.0.0.1:4500")
+	d.do(func() { d.holdOps = true })
+	resume := d.pause()
+	if id := write(t, s, to, r, local, false); id != 1 {
+		t.Errorf("the first operation of a socket has id %d", id)
+	}
+	if hwm := s.HWM(to.Addr()); hwm != 0 {
+		t.Errorf("mark %d before anything was done", hwm)
+	}
+	resume()
+	d.do(func() {})
+	if hwm := s.HWM(to.Addr()); hwm != 0 {
+		t.Errorf("mark %d before anything was done", hwm)
+	}
+	d.do(func() { d.release(func(*fakeMsg) bool { return true }, d.finish) })
+	if hwm, err := s.Barrier(bg(), to.Addr(), 1); hwm != 1 || err != nil {
+		t.Error(hwm, err)
+	}
+}
+
 // write issues a small write.
 func write(t testing.TB, a *Socket, to netip.AddrPort, r *Region, local *Buffer, notify bool) uint64 {
 	t.Helper()

@@ -282,6 +282,28 @@ func TestWait(t *testing.T) {
 	})
 }
 
+// TestPeekPassesOn: one that only looks does not keep the wake-up to itself.
+func TestPeekPassesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, a, b := pair(t, noSpin)
+		done := make(chan error, 4)
+		for _, peek := range []bool{true, true, true, false} {
+			go func() { done <- b.RecvMsg(&Message{Peek: peek}) }()
+			synctest.Wait()
+		}
+		mustSend(t, a, "x", b)
+		synctest.Wait()
+		if len(done) != 4 {
+			t.Fatalf("%d of 4 were woken", len(done))
+		}
+		for range 4 {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
 // TestChaos: many goroutines send, receive, set deadlines, close and bind;
 // what was sent is received once and in order per pair, and everything ends.
 func TestChaos(t *testing.T) {

@@ -112,3 +112,32 @@ func count() (n counts) {
 	maps, _ := os.ReadFile("/proc/self/maps")
 	return counts{len(fds), strings.Count(string(maps), "/memfd:"), runtime.NumGoroutine()}
 }
+
+// TestCloseUnderLoad: closing a client while its goroutines send and receive
+// ends all of them; nobody touches the memory after it was unmapped.
+func TestCloseUnderLoad(t *testing.T) {
+	d := rdstest.StartDaemons(t, 1)[0]
+	for round := range 20 {
+		c := d.Open(t)
+		a, b := d.Bind(t, c, 0), d.Bind(t, c, 0)
+		var wg sync.WaitGroup
+		for _, size := range []int{10, 20000} {
+			p, buf := make([]byte, size), make([]byte, 32<<10)
+			for _, f := range []func() error{
+				func() error { _, err := a.SendTo(p, b.LocalAddrPort()); return err },
+				func() error { _, _, err := b.RecvFrom(buf); return err },
+				func() error { _, err := b.Wait(soon(t), rds.WaitSet{Message: true}); return err },
+			} {
+				wg.Go(func() {
+					for f() == nil {
+					}
+				})
+			}
+		}
+		time.Sleep(time.Duration(round*100) * time.Microsecond)
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+	}
+}
