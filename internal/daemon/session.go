@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"sync"
 	"time"
 
@@ -254,7 +255,7 @@ func (s *session) attach(id uint32, hello *ipc.Hello, p shm.Params) error {
 	s.cl = c
 	err = s.c.Send(id, &ipc.HelloOK{Version: ipc.Version, Instance: s.d.info.Instance, Params: p,
 		MaxSockets: uint32(s.d.cfg.Limits.MaxSockets), MaxMessage: shm.MaxMessage,
-		MaxBytes: s.d.cfg.Limits.MaxRegisteredBytes, SpinNs: uint64(s.d.cfg.Spin)}, fds...)
+		MaxBytes: s.d.cfg.Limits.MaxRegisteredBytes, SpinNs: clientSpin(s.d.cfg.Spin, runtime.NumCPU())}, fds...)
 	for _, m := range s.maps {
 		m.CloseFD()
 	}
