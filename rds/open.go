@@ -93,6 +93,9 @@ func (c *Client) attach(o *Options) error {
 	if err := p.Check(); err != nil {
 		return fmt.Errorf("%w: %w", ErrVersion, err)
 	}
+	if p.SubEntries < minSub {
+		return fmt.Errorf("%w: submission ring of %d entries granted, %d needed", ErrVersion, p.SubEntries, minSub)
+	}
 	if want := 4 + int(p.SendWindows+p.RecvWindows); len(fds) != want {
 		return fmt.Errorf("%w: hello with %d descriptors, want %d", ErrVersion, len(fds), want)
 	}
@@ -166,6 +169,10 @@ func (c *Client) setBells(o *Options, fds []int) error {
 	return nil
 }
 
+// minSub is the smallest submission ring: close and open a destination, and a
+// message with an operation, at once.
+const minSub = 4
+
 // fillParams puts defaults where p says nothing.
 func fillParams(p *shm.Params) {
 	d := shm.DefaultParams()
@@ -177,6 +184,7 @@ func fillParams(p *shm.Params) {
 			*f.v = *f.def
 		}
 	}
+	p.SubEntries = max(p.SubEntries, minSub)
 }
 
 // moreSendMemory asks the daemon for one more send window.

@@ -148,7 +148,7 @@ func (s *Socket) ringWait(dontWait bool) error {
 func (t *tx) ringFree() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.sub.Free() >= 4
+	return t.dead || t.sub.Free() >= 4
 }
 
 // sendError dresses err up for the caller.
