@@ -57,11 +57,15 @@ func Listen(path string, mode fs.FileMode) (*Listener, error) {
 	return ln, nil
 }
 
-// checkPath refuses what does not fit a socket address.
+// checkPath refuses what does not fit a socket address, and abstract sockets,
+// which anybody could take and which have no permissions.
 func checkPath(path string) error {
 	limit := len(unix.RawSockaddrUnix{}.Path) - 1
 	if path == "" || len(path) > limit {
 		return fmt.Errorf("control socket %q: path of %d bytes, a socket's has 1 to %d: %w", path, len(path), limit, unix.ENAMETOOLONG)
+	}
+	if path[0] == '@' {
+		return fmt.Errorf("control socket %q: abstract sockets are not supported: %w", path, unix.EINVAL)
 	}
 	return nil
 }
