@@ -123,6 +123,12 @@ func (h *host) take(n int, others ...*host) []verbs.WC {
 // when nothing moves.
 func run(t testing.TB, what string, done func() bool, hosts ...*host) {
 	t.Helper()
+	runWith(t, what, done, nil, hosts...)
+}
+
+// runWith also wakes up for the other descriptors.
+func runWith(t testing.TB, what string, done func() bool, others []int, hosts ...*host) {
+	t.Helper()
 	limit := time.Now().Add(failsafe)
 	for {
 		did := false
@@ -143,6 +149,9 @@ func run(t testing.TB, what string, done func() bool, hosts ...*host) {
 		fds := make([]unix.PollFd, len(hosts))
 		for i, h := range hosts {
 			fds[i] = unix.PollFd{Fd: int32(h.dev.FD()), Events: unix.POLLIN}
+		}
+		for _, fd := range others {
+			fds = append(fds, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
 		}
 		unix.Poll(fds, int(left.Milliseconds())+1)
 	}
