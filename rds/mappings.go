@@ -2,7 +2,6 @@ package rds
 
 import (
 	"sync"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -16,7 +15,7 @@ type mappings struct {
 	bell  int    // our end of the daemon's doorbell, 0 = none
 
 	mu   sync.Mutex
-	maps map[*byte]*shm.Mapping
+	maps map[*byte]*shm.Mapping // by first byte
 }
 
 // mapper is implemented by a Control in the same process, whose descriptors are
@@ -43,7 +42,7 @@ func (m *mappings) open(fd, size int, writable bool) ([]byte, error) {
 		_ = mp.Close()
 		return nil, ErrClosed
 	}
-	m.maps[unsafe.SliceData(mp.Mem)] = mp
+	m.maps[&mp.Mem[0]] = mp
 	return mp.Mem, nil
 }
 
@@ -51,8 +50,8 @@ func (m *mappings) open(fd, size int, writable bool) ([]byte, error) {
 func (m *mappings) close(mem []byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if mp := m.maps[unsafe.SliceData(mem)]; mp != nil {
-		delete(m.maps, unsafe.SliceData(mem))
+	if mp := m.maps[&mem[0]]; mp != nil {
+		delete(m.maps, &mem[0])
 		_ = mp.Close()
 	}
 }

@@ -2,7 +2,6 @@ package rds
 
 import (
 	"net/netip"
-	"unsafe"
 
 	"github.com/rdsd/rdsd/internal/shm"
 )
@@ -96,15 +95,6 @@ func (t *tx) commitOp(s *Socket, m *outMsg, x *txMsg) {
 		x.settles = true
 		s.promised.Add(1)
 		t.c.rx.promise(s, opKey{ce.idx, ce.last}, ce.addr, op.Notify)
-	}
-}
-
-// writeSegs writes a segment list for the daemon.
-func writeSegs(b []byte, local []Segment) {
-	const size = int(unsafe.Sizeof(shm.SegEntry{}))
-	for i := range local {
-		g := &local[i]
-		*(*shm.SegEntry)(unsafe.Pointer(&b[i*size])) = shm.SegEntry{Region: g.Buf.id, Off: uint64(g.Off), Len: uint64(g.Len)}
 	}
 }
 

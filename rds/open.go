@@ -107,6 +107,9 @@ func (c *Client) attach(o *Options) error {
 			c.spin.window = time.Duration(ok.SpinNs)
 		}
 	}
+	if c.spin.window < time.Microsecond {
+		c.spin.window = 0 // not worth a system call: block at once
+	}
 	return c.setBells(o, fds)
 }
 
