@@ -73,7 +73,7 @@ func (e *Engine) Leaks() (found []string) {
 		if i.State == conn.Up || i.State == conn.Connecting || i.State == conn.Error {
 			free++ // its control buffer
 		}
-		left += p.credits
+		left += p.credits + 1 // one for HELLO
 		say(i.Queued, name+"messages queued")
 		say(i.Unacked, name+"messages unacked")
 		say(i.Stopped, name+"messages refused")

@@ -1,0 +1,229 @@
+package sim
+
+import (
+	"net/netip"
+
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/cong"
+	"github.com/rdsd/rdsd/rds"
+	"github.com/rdsd/rdsd/verbs/sim"
+)
+
+// finish ends faults and load, lets everything drain, and checks what must
+// hold then.
+func (w *world) finish() {
+	w.over = true
+	w.net.Faults, w.net.Hook = sim.Faults{}, nil
+	w.log(nil, "quiet", int64(len(w.msgs)), int64(len(w.ops)), int64(w.breaks))
+	w.drain()
+	w.exchange()
+	w.checkFlows()
+	w.checkOps()
+	w.checkConns()
+	w.shut()
+}
+
+// drain runs until nothing is to come. A bounded number of events must do.
+func (w *world) drain() {
+	for _, h := range w.hosts {
+		h.wakeAll()
+	}
+	w.events = 0
+	for w.step() {
+		if w.events > maxEvents/3 {
+			broken("liveness", "not quiet %d events after the last fault", w.events)
+		}
+	}
+	for _, h := range w.hosts {
+		if !h.up {
+			broken("harness", "host %d is down", h.n)
+		}
+	}
+}
+
+func (h *host) wakeAll() {
+	for _, c := range h.clients {
+		c.wake()
+	}
+	h.kick()
+}
+
+// exchange has every socket send to every other: nothing is congested, full or
+// broken any more, and every daemon meets every other.
+func (w *world) exchange() {
+	for _, from := range w.eps {
+		for _, to := range w.eps {
+			if from != to && from.send(to.ap, min(w.opt.sndBuf, 20), rds.Message{}, nil, nil) == nil {
+				w.drain() // at most its own limits were in the way
+				if from.send(to.ap, min(w.opt.sndBuf, 20), rds.Message{}, nil, nil) == nil {
+					broken("liveness", "%v cannot send to %v though all is quiet: %v", from.ap, to.ap, w.sendErr)
+				}
+			}
+		}
+	}
+	w.drain()
+}
+
+// checkFlows: every datagram was delivered, or its sender was told.
+func (w *world) checkFlows() {
+	for _, f := range w.flowsV {
+		sent, delivered := uint64(len(f.msgs)), uint64(f.delivered)
+		fail := func(why string) {
+			broken("exactly once", "%v to %v: %d sent, %d delivered, %d lost, %d without a socket: %s; undelivered: %v",
+				f.src.ap, f.dst, sent, delivered, f.lost, f.nosock, why, f.undelivered())
+		}
+		if !f.src.open || f.cancelled {
+			continue // its messages may have been withdrawn
+		}
+		crashed := f.src.h.restarted(f.dst.Addr(), f.met, f.start)
+		switch {
+		case delivered+f.nosock > sent:
+			fail("more than there were")
+		case f.lost > 0 && !crashed:
+			fail("lost, and nobody restarted")
+		case f.lost+f.nosock > sent:
+			fail("more than there were")
+		case w.unboundSince(f.dst, f.start) || crashed:
+			// What an old socket had not read is gone with it.
+		case f.nosock > 0:
+			fail("the socket was there all the time")
+		case delivered != sent-w.silent(f):
+			fail("some are missing")
+		}
+	}
+}
+
+// silent counts the messages of a flow that are not for delivery: of silent
+// operations, and of those that were refused or dropped.
+func (w *world) silent(f *flow) (n uint64) {
+	for _, m := range f.msgs {
+		if o := m.op; o != nil && !m.delivered && (o.flags.Silent || o.fate != nil && o.fate.Status != rds.Success || o.fate == nil) {
+			n++
+		}
+	}
+	return n
+}
+
+func (f *flow) undelivered() (ids []uint64) {
+	for _, m := range f.msgs {
+		if !m.delivered && len(ids) < 10 {
+			ids = append(ids, m.id)
+		}
+	}
+	return ids
+}
+
+// checkOps: statuses, marks and memory.
+func (w *world) checkOps() {
+	for _, o := range w.ops {
+		f := o.m.flow
+		o.kept()
+		if !o.e.open {
+			continue
+		}
+		if !o.passed {
+			broken("HWM", "of %v to %v stays at %d, operation %d has id %d", o.e.ap, o.cell.to, o.cell.last, o.token, o.id)
+		}
+		if o.flags.Notify && o.fate == nil {
+			broken("status", "operation %d asked for one and has none", o.token)
+		}
+		lasting := !w.unboundSince(f.dst, o.at) && !o.restarted()
+		success := o.fate != nil && o.fate.Status == rds.Success || o.fate == nil && o.flags.Report
+		if success && !o.flags.Silent && lasting && !o.m.delivered {
+			broken("both or neither", "operation %d succeeded, message %d was not delivered", o.token, o.m.id)
+		}
+		if o.m.delivered && o.kind == rds.Read && !o.readRight && o.fate != nil && o.fate.Status == rds.Success {
+			broken("both or neither", "message %d of read %d was delivered, the data never came", o.m.id, o.token)
+		}
+	}
+	for _, r := range w.regions {
+		r.verify()
+	}
+}
+
+// checkConns: the two ends of each connection agree.
+func (w *world) checkConns() {
+	for _, a := range w.hosts {
+		for _, i := range a.e.Conns() {
+			b := w.hostOf(i.Remote)
+			if !i.Ready {
+				broken("liveness", "host %d to %d is %v though all is quiet: %v", a.n, b.n, i.State, i.LastError)
+			}
+			j := b.connTo(a.addr)
+			if j == nil || !j.Ready {
+				broken("liveness", "host %d is connected to %d, but not the other way", a.n, b.n)
+			}
+			if i.Stats.ProtocolErrors > 0 {
+				broken("protocol", "host %d saw %d errors of %d", a.n, i.Stats.ProtocolErrors, b.n)
+			}
+			if got, want := int(i.Credits+j.CreditsOwed), max(w.opt.credits, conn.MinCredits); got > want || got < min(want, conn.MinCredits) {
+				broken("credits", "host %d to %d: %d with the sender, %d owed, %d in all", a.n, b.n, i.Credits, j.CreditsOwed, want)
+			}
+			own, _ := a.e.CongestionMap(a.addr, b.addr)
+			_, seen := b.e.CongestionMap(b.addr, a.addr)
+			if !sameMap(own, seen) {
+				broken("congestion", "host %d has %d ports congested, host %d believes %d", a.n, own.Count(), b.n, seen.Count())
+			}
+		}
+	}
+}
+
+func sameMap(a, b *cong.Map) bool {
+	var x, y [8192]byte
+	a.Put(x[:])
+	b.Put(y[:])
+	return x == y
+}
+
+func (h *host) connTo(a netip.Addr) *conn.Info {
+	for _, i := range h.e.Conns() {
+		if i.Remote == a {
+			return &i
+		}
+	}
+	return nil
+}
+
+// shut closes everything, in order, and looks for what is left.
+func (w *world) shut() {
+	for _, e := range append([]*endpoint{}, w.eps...) {
+		for len(e.regions) > 0 {
+			e.regions[len(e.regions)-1].release()
+		}
+	}
+	w.drain()
+	for _, r := range w.regions {
+		r.verify()
+	}
+	for _, h := range w.hosts {
+		for _, c := range append([]*client{}, h.clients...) {
+			for _, m := range c.mem {
+				if err := m.buf.Free(); err != nil {
+					broken("leak", "a buffer that nothing uses: %v", err)
+				}
+			}
+			for len(c.eps) > 0 {
+				c.eps[0].close()
+			}
+			c.kill()
+		}
+	}
+	w.drain()
+	for _, h := range w.hosts {
+		if left := h.e.Leaks(); len(left) > 0 {
+			broken("leak", "host %d: %q", h.n, left)
+		}
+	}
+	w.drainedConns()
+}
+
+// drainedConns: closing left the connections as they were.
+func (w *world) drainedConns() {
+	for _, h := range w.hosts {
+		for _, i := range h.e.Conns() {
+			if !i.Ready {
+				broken("leak", "host %d to %v is %v after closing: %v", h.n, i.Remote, i.State, i.LastError)
+			}
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+)
+
+// event is one line of a run's history. Columns: virtual time in µs, host,
+// what happened, and up to three numbers whose meaning the kind gives.
+type event struct {
+	at      int64
+	host    int
+	kind    string
+	a, b, c int64
+	text    string
+}
+
+func (e *event) String() string {
+	s := fmt.Sprintf("%14.3f  h%d  %-10s %8d %8d %8d", float64(e.at)/1e3, e.host, e.kind, e.a, e.b, e.c)
+	if e.text != "" {
+		s += "  " + e.text
+	}
+	return s
+}
+
+const keptEvents = 50
+
+// history keeps the last events and a digest of all.
+type history struct {
+	last [keptEvents]event
+	n    int
+	hash uint64
+	echo func(string) // with -sim.trace
+}
+
+func (h *history) add(e event) {
+	h.last[h.n%keptEvents] = e
+	h.n++
+	for _, x := range [...]uint64{uint64(e.at), uint64(e.host), uint64(e.a), uint64(e.b), uint64(e.c)} {
+		h.hash = (h.hash ^ x) * 0x100000001b3
+	}
+	for i := range len(e.kind) {
+		h.hash = (h.hash ^ uint64(e.kind[i])) * 0x100000001b3
+	}
+	if h.echo != nil {
+		h.echo(e.String())
+	}
+}
+
+func (h *history) String() string {
+	var b strings.Builder
+	for i := max(0, h.n-keptEvents); i < h.n; i++ {
+		b.WriteString(h.last[i%keptEvents].String())
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// violation is a broken rule; it ends the run.
+type violation struct{ rule, text string }
+
+func (v *violation) Error() string { return v.rule + ": " + v.text }
+
+// broken ends the run.
+func broken(rule, format string, args ...any) {
+	panic(&violation{rule, fmt.Sprintf(format, args...)})
+}
+
+func (w *world) log(h *host, kind string, a, b, c int64) { w.logText(h, kind, a, b, c, "") }
+
+func (w *world) logText(h *host, kind string, a, b, c int64, text string) {
+	n := -1
+	if h != nil {
+		n = h.n
+	}
+	w.hist.add(event{at: w.net.Now(), host: n, kind: kind, a: a, b: b, c: c, text: text})
+}

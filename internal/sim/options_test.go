@@ -1,0 +1,98 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/verbs/sim"
+)
+
+// Names of the random streams: a new draw in one place does not shift the
+// others. Append only.
+const (
+	streamOptions = iota + 1
+	streamTurn
+	streamApp
+	streamWork
+	streamSize
+	streamOp
+	streamFault
+	streamHook
+	streamEngine // + 16*host + life
+)
+
+// options of a run, drawn first: which faults exist at all, how often, how
+// small everything is, and what the load looks like.
+type options struct {
+	hosts, clients, sockets int // hosts; clients per host; sockets per client
+
+	faults   sim.Faults
+	hookRate uint32 // crashes at a point of the provider, per million passages
+	timing   sim.Timing
+
+	// Shares of the workload's actions that disturb, in thousandths.
+	reset, crash, kill, rebind, stall, cancel int
+
+	maxSend, sendBufs, recvBufs, credits int
+	hardCap, overflow                    int
+	revokeTimeout, settleTimeout         int64
+	sndBuf, rcvBuf                       int
+	params                               shm.Params
+
+	opShare, localShare, badShare int // percent
+	big                           int // per thousand: payloads up to 1 MiB
+	gap                           int64
+}
+
+func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
+
+func drawOptions(r *rand.Rand) options {
+	o := options{
+		hosts: 2 + r.IntN(3), clients: 1 + r.IntN(2), sockets: 1 + r.IntN(3),
+		timing:  sim.DefaultTiming(),
+		maxSend: pick(r, 8240, 16<<10, 32<<10), sendBufs: pick(r, 8, 32, 256), recvBufs: pick(r, 32, 256, 1024),
+		credits: pick(r, 4, 8, 64), hardCap: pick(r, 4<<10, 64<<10, 1<<20, 4<<20),
+		overflow:      pick(r, 16<<10, 256<<10, 8<<20),
+		revokeTimeout: pick[int64](r, 20e6, 5e9, 5e9), settleTimeout: pick[int64](r, 100e6, 30e9, 30e9),
+		sndBuf: pick(r, 2000, 20000, 106496, 1<<20), rcvBuf: pick(r, 1, 3000, 30000, 106496),
+		params: shm.Params{
+			SubEntries: pick[uint32](r, 8, 64, 512), EventEntries: pick[uint32](r, 8, 64, 512),
+			MaxMsgs: pick[uint32](r, 16, 128, 1024), MaxRx: pick[uint32](r, 8, 128, 1024),
+			Slots: pick[uint32](r, 12, 64, 256), Cells: 32, SendWindows: 1, RecvWindows: 1,
+		},
+		opShare: pick(r, 12, 20, 50), localShare: pick(r, 0, 10, 40), badShare: pick(r, 0, 5, 20),
+		big: pick(r, 0, 1, 4), gap: pick[int64](r, 2_000, 20_000, 60_000),
+	}
+	rate := func(share int, v ...uint32) uint32 {
+		if r.IntN(100) >= share {
+			return 0
+		}
+		return pick(r, v...)
+	}
+	all := rate(70, 20, 100, 1000)
+	for i := range o.faults.Break {
+		if r.IntN(3) > 0 {
+			o.faults.Break[i] = all
+		}
+	}
+	o.faults.HalfOpen = rate(40, 100_000, 500_000)
+	o.faults.PostFail = rate(30, 50, 500)
+	o.faults.Refuse = rate(30, 50_000, 300_000)
+	o.faults.Unreachable = rate(20, 50_000, 200_000)
+	o.faults.Lost = rate(20, 20_000, 100_000)
+	o.hookRate = rate(25, 5, 50)
+	o.timing.Late.Max = pick[int64](r, 30e6, 1e9)
+	o.reset = int(rate(60, 3, 15))
+	o.crash = int(rate(40, 2, 6))
+	o.kill = int(rate(40, 2, 8))
+	o.rebind = int(rate(50, 3, 15))
+	o.stall = int(rate(60, 5, 30))
+	o.cancel = int(rate(30, 3, 10))
+	if o.reset+o.crash+o.kill+o.rebind == 0 {
+		o.reset = 10
+	}
+	return o
+}
+
+func (o *options) String() string { return fmt.Sprintf("%+v", *o) }

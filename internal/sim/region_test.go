@@ -1,0 +1,190 @@
+package sim
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"maps"
+	"net/netip"
+
+	"github.com/rdsd/rdsd/rds"
+)
+
+// memory is a Buffer of a process, carved from the front, never reused.
+type memory struct {
+	buf  *rds.Buffer
+	b    []byte
+	used int
+}
+
+const memorySize = 256 << 10
+
+// carve takes n bytes with guards around them.
+func (c *client) carve(n int) (m *memory, off int) {
+	for _, m = range c.mem {
+		if len(m.b)-m.used >= n+2*guard {
+			off = m.used + guard
+			m.used += n + 2*guard
+			return m, off
+		}
+	}
+	buf, err := c.c.Alloc(max(memorySize, n+2*guard))
+	must(err)
+	m = &memory{buf: buf, b: buf.Bytes(), used: n + 2*guard}
+	c.mem = append(c.mem, m)
+	return m, guard
+}
+
+const (
+	guard  = 40 // odd enough that regions begin anywhere in a page
+	poison = 0xdb
+)
+
+// region is registered memory: its lower half is for reads and never changes,
+// its upper half is written, each byte by one operation at most.
+type region struct {
+	w       *world
+	id      int
+	e       *endpoint
+	r       *rds.Region
+	life    int // of the host
+	mem     *memory
+	off, n  int
+	init    []byte // content at the beginning, guards included
+	next    int    // offset of the next write
+	access  rds.Access
+	ops     []*op
+	offered map[netip.AddrPort]bool // whom it was granted to, ever; port 0: every port
+	granted map[netip.AddrPort]bool // ... who has learnt of it and not restarted since
+	asked   bool                    // Release was called, or the socket closed
+	ended   bool
+	revoked bool   // Release returned: nothing may change any more
+	after   []byte // content then
+	used    bool   // use-once: an operation was issued
+}
+
+func (e *endpoint) register(n int, access rds.Access) *region {
+	w := e.w
+	m, off := e.c.carve(n)
+	r := &region{w: w, id: len(w.regions), e: e, life: e.h.life, mem: m, off: off, n: n, next: n / 2, access: access,
+		offered: map[netip.AddrPort]bool{}, granted: map[netip.AddrPort]bool{}}
+	fill(r.all(), uint64(r.id)+1<<40)
+	r.init = bytes.Clone(r.all())
+	var err error
+	r.r, err = e.s.Register(m.buf, off, n, access)
+	if !e.open {
+		return nil
+	}
+	must(err)
+	w.regions = append(w.regions, r)
+	e.regions = append(e.regions, r)
+	w.log(e.h, "register", int64(r.id), int64(n), int64(access))
+	return r
+}
+
+func (r *region) all() []byte   { return r.mem.b[r.off-guard : r.off+r.n+guard] }
+func (r *region) bytes() []byte { return r.mem.b[r.off : r.off+r.n] }
+
+// wasOffered: the socket may be able to use the region.
+func (r *region) wasOffered(ap netip.AddrPort) bool {
+	return r.offered[ap] || r.offered[netip.AddrPortFrom(ap.Addr(), 0)]
+}
+
+// dead reports that the region may have ended: an operation on it may be
+// refused.
+func (r *region) dead() bool {
+	return r.asked || r.ended || r.e.h.life != r.life || !r.e.h.up || r.access&rds.UseOnce != 0 && r.used
+}
+
+// release takes the region back and waits for it, while the world goes on.
+func (r *region) release() {
+	w := r.w
+	w.log(r.e.h, "release", int64(r.id), 0, 0)
+	r.asked = true
+	r.e.regions = without(r.e.regions, r)
+	w.depth++
+	err := r.r.Release(context.Background())
+	w.depth--
+	if errors.Is(err, rds.ErrDaemonGone) || errors.Is(err, rds.ErrClosed) || !r.e.open && err != nil {
+		return // died, or closed, while it waited
+	}
+	must(err)
+	w.log(r.e.h, "released", int64(r.id), 0, 0)
+	r.revoked = true
+	r.verify()
+	r.after = bytes.Clone(r.all())
+}
+
+// verify checks every byte of the region and its guards.
+func (r *region) verify() {
+	now := r.all()
+	if r.after != nil {
+		if i := differ(now, r.after); i >= 0 {
+			broken("access", "byte %d of region %d changed after Release had returned", i-guard, r.id)
+		}
+		return
+	}
+	want := bytes.Clone(r.init)
+	for _, o := range r.ops {
+		if o.kind == rds.Write && o.fits() {
+			o.expect(want[guard+o.off:guard+o.off+o.n], now[guard+o.off:])
+		}
+	}
+	if i := differ(now, want); i >= 0 {
+		broken("access", "byte %d of region %d of %d bytes is %#x, want %#x: outside every operation or twice", i-guard, r.id, r.n, now[i], want[i])
+	}
+}
+
+func differ(a, b []byte) int {
+	if bytes.Equal(a, b) {
+		return -1
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return len(a)
+}
+
+// learn: the receiver of message x knows a region now.
+func (e *endpoint) learn(x *message, cookie rds.Cookie) {
+	r := x.tells
+	if r == nil {
+		broken("cookie", "message %d carries cookie %#x that was not sent", x.id, uint64(cookie))
+	}
+	if cookie != 0 && cookie != r.r.Cookie() {
+		broken("cookie", "message %d carries cookie %#x, sent was %#x", x.id, uint64(cookie), uint64(r.r.Cookie()))
+	}
+	e.knows = append(e.knows, r)
+	if e.h.crashAt < x.at { // else the grant may have gone to the life before
+		r.granted[e.ap] = true
+	}
+	if len(e.knows) > 12 {
+		e.knows = e.knows[1:]
+	}
+}
+
+// forget: the host at a restarts, its grants are void.
+func (r *region) forget(a netip.Addr) {
+	maps.DeleteFunc(r.granted, func(ap netip.AddrPort, _ bool) bool { return ap.Addr() == a })
+}
+
+// expose grants a region without its cookie, which travels as data.
+func (e *endpoint) expose(r *region, to netip.AddrPort) {
+	w := e.w
+	whom := to
+	if w.rOp.IntN(3) == 0 {
+		whom = netip.AddrPortFrom(to.Addr(), 0)
+	}
+	r.offered[whom] = true
+	err := r.r.Expose(context.Background(), whom)
+	if !e.open {
+		return
+	}
+	if r.access&rds.UseOnce != 0 && err != nil {
+		return // used, and retired since
+	}
+	must(err)
+	e.send(to, w.size(), rds.Message{}, nil, r)
+}

@@ -1,0 +1,150 @@
+package sim
+
+import (
+	"bufio"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+var (
+	oneSeed = flag.Uint64("sim.seed", 0, "replay one seed of TestSim")
+	trace   = flag.Bool("sim.trace", false, "print every event, with -sim.seed")
+)
+
+// result of a run.
+type result struct {
+	err            error
+	world          *world
+	messages, ops  int
+	breaks, events int
+	hash           uint64
+}
+
+// runSeed does one run. A broken rule, or a panic of the code under test, is
+// its error.
+func runSeed(seed uint64, echo func(string)) (r result) {
+	defer func() {
+		p := recover()
+		if v, ok := p.(*violation); ok {
+			r.err = v
+		} else if p != nil {
+			r.err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+		if w := r.world; w != nil {
+			r.messages, r.ops, r.breaks, r.events = len(w.msgs), len(w.ops), w.breaks, w.hist.n
+			r.hash = w.hist.hash ^ w.net.TraceHash()
+		}
+	}()
+	r.world = build(seed, nil)
+	r.world.hist.echo = echo
+	r.world.boot()
+	r.world.run()
+	r.world.finish()
+	return r
+}
+
+func report(t *testing.T, seed uint64, r result) {
+	t.Helper()
+	var opt, last string
+	if r.world != nil {
+		opt, last = r.world.opt.String(), r.world.hist.String()
+	}
+	var v *violation
+	rule := "panic"
+	if errors.As(r.err, &v) {
+		rule = v.rule
+	}
+	t.Errorf("seed %#x breaks rule %q: %v\noptions: %s\nlast events (virtual µs, host, what, numbers):\n%s"+
+		"replay: go test ./internal/sim -run 'TestSim$' -sim.seed=%#x\nto keep it: a line in internal/sim/testdata/seeds.txt",
+		seed, rule, r.err, opt, last, seed)
+}
+
+// TestSim runs the seeds that once found something, and RDSD_SIM_SEEDS new
+// ones.
+func TestSim(t *testing.T) {
+	if *oneSeed != 0 {
+		var echo func(string)
+		if *trace {
+			echo = func(s string) { fmt.Println(s) }
+		}
+		r := runSeed(*oneSeed, echo)
+		if r.err != nil {
+			report(t, *oneSeed, r)
+		}
+		t.Logf("%d messages, %d operations, %d breaks, %d events, hash %#x", r.messages, r.ops, r.breaks, r.events, r.hash)
+		return
+	}
+	seeds := keptSeeds(t)
+	first, n := uint64(1), 20
+	if s := os.Getenv("RDSD_SIM_SEEDS"); s != "" {
+		var err error
+		if n, err = strconv.Atoi(s); err != nil || n < 0 {
+			t.Fatalf("RDSD_SIM_SEEDS=%q", s)
+		}
+	}
+	if testing.Short() {
+		n = min(n, 5)
+	}
+	for i := range n {
+		seeds = append(seeds, first+uint64(i))
+	}
+	start := time.Now()
+	var messages, ops, breaks int
+	failed := 0
+	for _, seed := range seeds {
+		r := runSeed(seed, nil)
+		messages, ops, breaks = messages+r.messages, ops+r.ops, breaks+r.breaks
+		if r.err != nil {
+			report(t, seed, r)
+			if failed++; failed == 12 {
+				break
+			}
+			continue
+		}
+		if r.messages < wantMessages || r.ops < wantOps || r.breaks < wantBreaks {
+			t.Errorf("seed %#x did too little: %d messages, %d operations, %d breaks", seed, r.messages, r.ops, r.breaks)
+		}
+	}
+	d := time.Since(start)
+	t.Logf("%d seeds: %d messages, %d operations, %d breaks in %v: %.0f messages/s, %v a seed", len(seeds), messages, ops,
+		breaks, d.Round(time.Millisecond), float64(messages)/d.Seconds(), (d / time.Duration(max(len(seeds), 1))).Round(time.Millisecond))
+}
+
+// keptSeeds reads testdata/seeds.txt: a seed a line, then what it found.
+func keptSeeds(t *testing.T) (seeds []uint64) {
+	t.Helper()
+	f, err := os.Open("testdata/seeds.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for in := bufio.NewScanner(f); in.Scan(); {
+		line, _, _ := strings.Cut(in.Text(), "#")
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		seed, err := strconv.ParseUint(line, 0, 64)
+		if err != nil {
+			t.Fatalf("testdata/seeds.txt: %v", err)
+		}
+		seeds = append(seeds, seed)
+	}
+	return seeds
+}
+
+// TestSimSame: one seed is one run.
+func TestSimSame(t *testing.T) {
+	for seed := uint64(1); seed <= 3; seed++ {
+		a, b := runSeed(seed, nil), runSeed(seed, nil)
+		if a.hash != b.hash || a.events != b.events {
+			t.Errorf("seed %#x: %#x after %d events, then %#x after %d", seed, a.hash, a.events, b.hash, b.events)
+		}
+	}
+}

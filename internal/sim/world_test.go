@@ -1,0 +1,360 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+
+	"github.com/rdsd/rdsd/internal/daemon"
+	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/rds"
+	"github.com/rdsd/rdsd/verbs/sim"
+)
+
+const wall0 = 1_700_000_000_000_000_000
+
+// world is one run.
+type world struct {
+	net  *sim.Network
+	opt  options
+	hist history
+
+	hosts []*host
+	eps   []*endpoint // open, in order of their making
+	ports map[netip.AddrPort]*portInfo
+
+	flows   map[flowKey]*flow // looked up, never ranged over
+	flowsV  []*flow
+	short   map[pair][]*message // too short to carry an id, maybe on their way
+	msgs    []*message          // by id - 1
+	ops     []*op               // by token - 1
+	regions []*region
+
+	rTurn, rApp, rWork, rSize, rOp, rFault, rHook *rand.Rand
+
+	breaks  int
+	sendErr error // of the last send
+	acts    int
+	nextEp  int
+	events  int
+	over    bool // no more faults and load
+	scratch []byte
+	comps   []rds.Completion
+	notices []rds.Notice
+	depth   int                        // of Release waits
+	onEvent func(h *host, what string) // scripts look at connection events
+	manual  bool                       // scripts: nothing reads by itself
+}
+
+// host is one machine: a device, an engine and its clients.
+type host struct {
+	w       *world
+	n       int
+	addr    netip.Addr
+	dev     *sim.Device
+	e       *daemon.Engine
+	life    int
+	up      bool
+	armed   bool
+	timerAt int64
+	clients []*client
+	crashAt int64              // the last one, 0 = never
+	met     map[netip.Addr]int // the lives of other hosts that this one knows
+}
+
+// client is one attached process.
+type client struct {
+	h     *host
+	at    *daemon.InProcess
+	c     *rds.Client
+	armed bool
+	eps   []*endpoint
+	mem   []*memory
+	gone  bool
+}
+
+// build makes a world whose hosts are still off.
+func build(seed uint64, opt *options) *world {
+	w := &world{net: sim.NewNetwork(seed), ports: map[netip.AddrPort]*portInfo{}, flows: map[flowKey]*flow{}, short: map[pair][]*message{}}
+	w.rTurn, w.rApp, w.rWork = w.net.Rand(streamTurn), w.net.Rand(streamApp), w.net.Rand(streamWork)
+	w.rSize, w.rOp, w.rFault, w.rHook = w.net.Rand(streamSize), w.net.Rand(streamOp), w.net.Rand(streamFault), w.net.Rand(streamHook)
+	if opt != nil {
+		w.opt = *opt
+	} else {
+		w.opt = drawOptions(w.net.Rand(streamOptions))
+	}
+	w.hist.hash = 0xcbf29ce484222325
+	w.scratch = make([]byte, shm.MaxMessage+8)
+	w.comps, w.notices = make([]rds.Completion, 64), make([]rds.Notice, 64)
+	w.net.Timing = w.opt.timing
+	w.net.At(1e9, func() {}) // time 0 is no time to a timer
+	w.net.Step()
+	return w
+}
+
+// boot switches the hosts on.
+func (w *world) boot() {
+	for i := range w.opt.hosts {
+		h := &host{w: w, n: i, addr: netip.AddrFrom4([4]byte{127, 0, 1, byte(i + 1)})}
+		w.hosts = append(w.hosts, h)
+		h.boot()
+	}
+}
+
+func (w *world) now() int64 { return w.net.Now() }
+
+// below draws from [0, n).
+func below(r *rand.Rand, n int64) int64 {
+	if n <= 0 {
+		return 0
+	}
+	return r.Int64N(n)
+}
+
+// boot starts a daemon on the host, with clients and sockets.
+func (h *host) boot() {
+	w, o := h.w, &h.w.opt
+	h.life++
+	h.up, h.timerAt, h.met = true, 0, map[netip.Addr]int{}
+	h.dev = w.net.Device(h.addr)
+	r := w.net.Rand(uint64(streamEngine + 16*h.n + 256*h.life))
+	st, err := stats.NewBlock(make([]uint64, stats.Size/8+1), stats.Info{})
+	must(err)
+	h.e, err = daemon.NewEngine(h.dev, daemon.EngineConfig{
+		Instance: r.Uint64() | 1, MaxSend: o.maxSend, SendBufs: o.sendBufs, RecvBufs: o.recvBufs, PeerCredits: o.credits,
+		HardCap: o.hardCap, OverflowBytes: o.overflow, RevokeTimeout: o.revokeTimeout, SettleTimeout: o.settleTimeout,
+		Alloc: func(n int) []byte { return make([]byte, n) }, Rand: r.Uint64,
+		StartSeq: func() uint64 { return uint64((wall0+w.now())/1_000_000) << 20 },
+		Trace:    h.trace,
+	}, st)
+	must(err)
+	must(h.e.AddLocal(h.addr))
+	w.log(h, "boot", int64(h.life), 0, 0)
+	for range o.clients {
+		h.attach()
+	}
+}
+
+func must(err error) {
+	if err != nil {
+		broken("harness", "%v", err)
+	}
+}
+
+// trace takes what the engine tells operators.
+func (h *host) trace(_, remote netip.Addr, what string, err error) {
+	w := h.w
+	text := fmt.Sprintf("%v %v", remote, err)
+	w.logText(h, what, 0, 0, 0, text)
+	switch {
+	case what == "up":
+		h.met[remote] = w.hostOf(remote).life
+	case what == "down":
+		w.breaks++
+		if strings.Contains(text, "status 10") && w.opt.revokeTimeout >= 1e9 {
+			broken("one bad key", "an operation broke the connection to %s", text)
+		}
+	case what == "operation state", what == "grant refused", what == "revoke", what == "revoked":
+		broken("engine", "%s: %s", what, text)
+	}
+	if err != nil && strings.Contains(text, "broke the protocol") {
+		broken("protocol", "%s: %s", what, text)
+	}
+	if w.onEvent != nil {
+		w.onEvent(h, what)
+	}
+}
+
+// attach adds a client with its sockets.
+func (h *host) attach() *client {
+	w := h.w
+	c := &client{h: h}
+	c.at = daemon.NewInProcess(h.e, func(f func()) {
+		ran := false
+		if !h.e.Do(func() { f(); ran = true }) {
+			broken("harness", "the engine ended")
+		}
+		h.turn()
+		if !ran && h.up {
+			broken("harness", "a posted function did not run")
+		}
+	}, func() {})
+	c.at.Pump = w.pump
+	var err error
+	c.c, err = rds.Open(context.Background(), rds.Options{Control: c.at, Wake: shm.NewChanWaiter(nil), Spin: -1, Params: w.opt.params})
+	must(err)
+	h.clients = append(h.clients, c)
+	for range w.opt.sockets {
+		c.bind(0)
+	}
+	return c
+}
+
+// kick lets the engine turn soon.
+func (h *host) kick() {
+	if h.armed || !h.up {
+		return
+	}
+	h.armed = true
+	life := h.life
+	h.w.net.At(h.w.now()+below(h.w.rTurn, 2000), func() {
+		if h.life == life && h.up {
+			h.armed = false
+			h.turn()
+		}
+	})
+}
+
+// turn is one turn of the engine.
+func (h *host) turn() {
+	if !h.up {
+		return
+	}
+	w := h.w
+	work := h.e.Turn(w.now(), wall0+w.now())
+	if !h.dev.Alive() {
+		h.crashed()
+		return
+	}
+	alive := 0
+	for _, c := range h.clients {
+		if !c.gone {
+			alive++
+		}
+	}
+	if n := h.e.Clients(); n != alive && n != alive+1 { // one may be attaching
+		broken("session", "host %d has %d clients, the engine %d: it ended one", h.n, alive, n)
+	}
+	if work || h.e.Active() {
+		h.kick()
+	}
+	if work {
+		for _, c := range h.clients {
+			c.wake()
+		}
+	}
+	if t := h.e.NextTimer(); t != 0 && (h.timerAt == 0 || t < h.timerAt) {
+		h.timerAt = t
+		life := h.life
+		w.net.At(t, func() {
+			if h.life == life {
+				if h.timerAt == t {
+					h.timerAt = 0
+				}
+				h.kick()
+			}
+		})
+	}
+}
+
+// wake lets the process look at its rings soon.
+func (c *client) wake() {
+	if c.armed || c.gone || c.h.w.manual {
+		return
+	}
+	c.armed = true
+	w := c.h.w
+	w.net.At(w.now()+below(w.rApp, 5000), func() {
+		c.armed = false
+		c.poll()
+	})
+}
+
+// poll is a process looking at all its sockets.
+func (c *client) poll() {
+	for i := 0; i < len(c.eps) && !c.gone; i++ {
+		c.eps[i].poll()
+	}
+	if !c.gone {
+		c.h.kick()
+	}
+}
+
+// step runs the next event of the network; false when there is none.
+func (w *world) step() bool {
+	if !w.net.Step() {
+		return false
+	}
+	w.events++
+	for _, h := range w.hosts {
+		if !h.up {
+			continue
+		}
+		if !h.dev.Alive() {
+			h.crashed()
+		} else if h.dev.Pending() || h.e.Active() {
+			h.kick()
+		}
+	}
+	return true
+}
+
+// pump is step for a Release that waits.
+func (w *world) pump() {
+	if !w.step() {
+		broken("liveness", "Release waits and nothing is to come")
+	}
+	w.bound()
+}
+
+const maxEvents = 3_000_000
+
+func (w *world) bound() {
+	if w.events > maxEvents {
+		broken("liveness", "still busy after %d events", w.events)
+	}
+}
+
+// crash ends the daemon of a host; another one starts later.
+func (h *host) crash() {
+	if h.up {
+		h.w.net.Crash(h.addr)
+		h.crashed()
+	}
+}
+
+// crashed cleans up after the device has died.
+func (h *host) crashed() {
+	w := h.w
+	w.log(h, "crash", int64(h.life), 0, 0)
+	h.up, h.armed = false, false
+	h.crashAt = w.now()
+	w.breaks++
+	for _, c := range h.clients {
+		c.at.Kill()
+		c.end()
+	}
+	h.clients = nil
+	for _, r := range w.regions {
+		r.forget(h.addr)
+	}
+	w.net.At(w.now()+1_000_000+below(w.rFault, pick[int64](w.rFault, 1e6, 50e6, 1e9)), h.boot)
+}
+
+// kill is the death of a process.
+func (c *client) kill() {
+	c.h.w.log(c.h, "kill", 0, 0, 0)
+	c.h.w.breaks++
+	c.gone = true // the engine sees it inside the call
+	_ = c.at.Close()
+	c.end()
+	h := c.h
+	for i, o := range h.clients {
+		if o == c {
+			h.clients = append(h.clients[:i], h.clients[i+1:]...)
+			break
+		}
+	}
+}
+
+// end forgets what the process had.
+func (c *client) end() {
+	c.gone = true
+	for len(c.eps) > 0 {
+		c.eps[0].forget()
+	}
+	_ = c.c.Close()
+}
