@@ -24,6 +24,10 @@ const slotLen = 128
 // A SEND's WRID is the number of its record. The WRID of an operation's work
 // request names the record of the SEND behind it and the operation.
 const (
+	// HostWRID is the bit of a work request id that no send request of a Conn
+	// has: a host may mark its receives with it.
+	HostWRID = 1 << 62
+
 	wridOp      = 1 << 63
 	wridOpShift = 40 // position of the operation in its chain
 	wridRec     = 1<<wridOpShift - 1

@@ -374,7 +374,8 @@ func (e *Engine) complete(wc *verbs.WC) {
 }
 
 // recvWRID marks receives: on an error completion the opcode is not valid.
-const recvWRID = 1 << 63
+// Package conn leaves this bit to its host.
+const recvWRID = conn.HostWRID
 
 func isRecv(wc *verbs.WC) bool { return wc.WRID&recvWRID != 0 }
 
