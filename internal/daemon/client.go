@@ -192,11 +192,16 @@ func (e *Engine) news(c *client) {
 func (e *Engine) publish() {
 	for i, c := range e.dirtyC {
 		e.dirtyC[i] = nil
-		c.publish = false
 		if c.dead {
+			c.publish = false
 			continue
 		}
 		c.ev.Publish()
+		if len(c.raised) > 0 {
+			e.publishMarks(c)
+			c.ev.Publish()
+		}
+		c.publish = false
 		c.sret.Publish()
 		if shm.WakeNeeded(c.seg.ClientAsleep()) {
 			c.bell()

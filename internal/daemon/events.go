@@ -157,14 +157,28 @@ func (e *Engine) putRelief(sl *slot) bool {
 	return true
 }
 
-// raise publishes a barrier's high-water mark and tells a waiter that armed it.
+// raise notes that a barrier's mark rose. It is published at the end of the
+// turn, behind the statuses of this turn: who sees the mark finds them.
 func (e *Engine) raise(ce *cell) {
-	c := ce.sock.cl
-	if c.dead || c.cells[ce.idx] != ce {
-		return
+	if !ce.raised {
+		ce.raised = true
+		c := ce.sock.cl
+		c.raised = append(c.raised, ce)
+		e.news(c)
 	}
-	c.table.Cell(ce.idx).StoreHWM(ce.mark.HWM())
-	e.checkArmed(c, ce)
+}
+
+// publishMarks publishes the marks that rose and tells waiters that armed them.
+func (e *Engine) publishMarks(c *client) {
+	for i, ce := range c.raised {
+		c.raised[i] = nil
+		ce.raised = false
+		if c.cells[ce.idx] == ce {
+			c.table.Cell(ce.idx).StoreHWM(ce.mark.HWM())
+			e.checkArmed(c, ce)
+		}
+	}
+	c.raised = c.raised[:0]
 }
 
 func (e *Engine) checkArmed(c *client, ce *cell) {

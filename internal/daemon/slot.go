@@ -41,6 +41,7 @@ type cell struct {
 	addr   netip.Addr
 	mark   barrier.Mark
 	inPend bool
+	raised bool // in cl.raised
 }
 
 // openSlot handles KindOpenDest.

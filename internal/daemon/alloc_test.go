@@ -1,0 +1,273 @@
+package daemon
+
+import (
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/rdmaop"
+	"github.com/rdsd/rdsd/verbs"
+	"github.com/rdsd/rdsd/verbs/soft"
+)
+
+// rig is engines on loopback, turned by the test's own goroutine, with one
+// client each.
+type rig struct {
+	t     *testing.T
+	start time.Time
+	hosts []*rigHost
+}
+
+// rigHost is one engine and a client that writes its rings itself.
+type rigHost struct {
+	e    *Engine
+	addr netip.Addr
+	p    *InProcess
+
+	sub  *shm.Producer
+	ev   *shm.Consumer
+	sret *shm.IDConsumer
+	rret *shm.IDProducer
+	send *shm.Arena
+	sock uint32
+	port uint16
+
+	nextID, opID   uint32
+	got, back      int // messages received, ids returned
+	statuses, good int
+	entry          shm.Entry
+}
+
+func newRig(t *testing.T, n int) *rig {
+	t.Helper()
+	r := &rig{t: t, start: time.Now()}
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	t.Logf("seed %d", seed)
+	ln, err := net.Listen("tcp", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := uint16(ln.Addr().(*net.TCPAddr).Port)
+	ln.Close()
+	for i := range n {
+		h := &rigHost{addr: netip.AddrFrom4([4]byte{127, 0, 7, byte(i + 1)}), port: 4000}
+		dev, err := soft.New(soft.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { dev.Close() })
+		block, err := stats.NewBlock(make([]uint64, stats.Size/8), stats.Info{Instance: rng.Uint64() | 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.e, err = NewEngine(dev, EngineConfig{Instance: rng.Uint64() | 1, Port: port, Rand: rng.Uint64,
+			CRC:      func(netip.Addr) verbs.CRCMode { return verbs.CRCOff },
+			Alloc:    func(n int) []byte { return make([]byte, n) },
+			StartSeq: func() uint64 { return uint64(time.Now().UnixMilli()) << 20 }}, block)
+		if err == nil {
+			err = h.e.AddLocal(h.addr)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.attach(t)
+		r.hosts = append(r.hosts, h)
+	}
+	return r
+}
+
+// attach makes the client of h, with one socket.
+func (h *rigHost) attach(t *testing.T) {
+	t.Helper()
+	h.p = NewInProcess(h.e, func(f func()) { f() }, func() {})
+	params := shm.DefaultParams()
+	resp, fds, err := h.p.Call(&ipc.Hello{Version: ipc.Version, Role: ipc.RoleClient, Name: "test", Params: params}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mem, err := h.p.Map(fds[0], shm.SegmentSize(resp.(*ipc.HelloOK).Params), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seg, err := shm.OpenSegment(mem)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.sub, h.ev, h.sret, h.rret = seg.SubProducer(), seg.EventConsumer(), seg.SendRetConsumer(), seg.RecvRetProducer()
+	h.send = shm.NewArena()
+	w, err := h.p.Map(fds[4], shm.WindowSize, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.send.AddWindow(w)
+	resp, _, err = h.p.Call(&ipc.Bind{Addr: h.addr, Port: h.port}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.sock = resp.(*ipc.BindOK).Sock
+}
+
+// open opens slot 0 for the socket of to.
+func (h *rigHost) open(to *rigHost) {
+	*h.sub.Reserve().SubDest() = shm.SubDest{Kind: shm.KindOpenDest, Sock: h.sock, Port: to.port, Addr: to.addr.As16(), Gen: 1}
+	h.sub.Publish()
+}
+
+// put submits a message in chunk, reserved for good, with an operation if op
+// is not nil.
+func (h *rigHost) put(chunk, n uint32, op *shm.SubOp) {
+	sub := h.sub.Reserve().Sub()
+	*sub = shm.Sub{Kind: shm.KindSend, Sock: h.sock, Flags: shm.SubAckNow, MsgID: h.nextID, Chunk: chunk, Len: n}
+	h.nextID = (h.nextID + 1) % shm.DefaultParams().MaxMsgs
+	if op != nil {
+		sub.Kind = shm.KindSendOp
+		h.opID++
+		op.OpID = uint64(h.opID)
+		*h.sub.Reserve().SubOp() = *op
+	}
+}
+
+// collect takes what the engine published: messages go back at once.
+func (h *rigHost) collect() {
+	for h.ev.Next(&h.entry) {
+		switch shm.EvKind(h.entry.Kind()) {
+		case shm.EvData:
+			h.got++
+			h.rret.Put(h.entry.Event().RxID)
+		case shm.EvStatus:
+			h.statuses++
+			if h.entry.Status().Status == shm.StatusSuccess {
+				h.good++
+			}
+		}
+	}
+	h.ev.Release()
+	h.rret.Publish()
+	for {
+		if _, ok := h.sret.Take(); !ok {
+			break
+		}
+		h.back++
+	}
+	h.sret.Release()
+}
+
+// until turns all engines until cond holds.
+func (r *rig) until(what string, cond func() bool) {
+	limit := r.now() + int64(20*time.Second)
+	for !cond() {
+		now := r.now()
+		for _, h := range r.hosts {
+			h.e.Turn(now, r.start.UnixNano()+now)
+			h.collect()
+		}
+		if now > limit {
+			r.t.Fatalf("%s: not reached in 20 s", what)
+		}
+	}
+}
+
+func (r *rig) now() int64 { return int64(time.Since(r.start)) + 1 }
+
+// allocs runs batch, which must leave nothing under way, and reports
+// allocations per message.
+func (r *rig) allocs(msgs int, batch func()) {
+	r.t.Helper()
+	for range 50 { // pools and queues reach their size
+		batch()
+	}
+	if n := testing.AllocsPerRun(100, batch); n != 0 {
+		r.t.Errorf("%v allocations for %d messages, want 0", n, msgs)
+	}
+}
+
+const allocBatch = 128
+
+func TestTurnAllocs(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		hosts int
+		size  int
+	}{
+		{"empty", 2, 0}, {"small", 2, 64}, {"copied", 2, 4096}, {"in place", 2, 16 << 10}, {"fragments", 2, 60 << 10},
+		{"same host", 1, 64},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := newRig(t, tc.hosts)
+			a, b := r.hosts[0], r.hosts[len(r.hosts)-1]
+			a.open(b)
+			chunk := uint32(0)
+			if tc.size > 0 {
+				chunk, _ = a.send.Alloc(tc.size)
+			}
+			// What is in flight stays below the receive buffer: all of it is
+			// delivered without stops.
+			flight := min(allocBatch, max(1, defaultRcvBuf/2/max(tc.size, 1)))
+			r.allocs(allocBatch, func() {
+				for left := allocBatch; left > 0; {
+					k := min(flight, left)
+					left -= k
+					got, back := b.got+k, a.back+k
+					for range k {
+						a.put(chunk, uint32(tc.size), nil)
+					}
+					a.sub.Publish()
+					r.until("delivery", func() bool { return b.got >= got && a.back >= back })
+				}
+			})
+		})
+	}
+}
+
+// The message path of operations: post, place, status, barrier.
+func TestTurnAllocsRDMA(t *testing.T) {
+	for _, hosts := range []int{2, 1} {
+		r := newRig(t, hosts)
+		a, b := r.hosts[0], r.hosts[len(r.hosts)-1]
+		const n = 8 << 10
+		resp, _, err := b.p.Call(&ipc.Alloc{Size: n}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, _, err = b.p.Call(&ipc.Register{Sock: b.sock, Buffer: resp.(*ipc.AllocOK).Buffer, Len: n,
+			Access: uint32(rdmaop.RightWrite | rdmaop.RightRead)}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reg := resp.(*ipc.RegisterOK)
+		if _, _, err := b.p.Call(&ipc.Expose{Region: reg.Region, Addr: a.addr}, nil); err != nil {
+			t.Fatal(err)
+		}
+		resp, _, err = a.p.Call(&ipc.Alloc{Size: n}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		local := resp.(*ipc.AllocOK).Buffer
+		a.open(b)
+		// The grant goes ahead of this message to a.
+		b.open(a)
+		b.put(0, 0, nil)
+		b.sub.Publish()
+		r.until("grant", func() bool { return a.got == 1 })
+		for _, kind := range []uint8{shm.OpWrite, shm.OpRead} {
+			op := shm.SubOp{Op: kind, Flags: shm.OpNotify, NSeg: 1, Region: local, Len: n, Cookie: reg.Cookie}
+			r.allocs(allocBatch, func() {
+				want, back := a.statuses+allocBatch, a.back+allocBatch
+				for range allocBatch {
+					a.put(0, 0, &op)
+				}
+				a.sub.Publish()
+				r.until("statuses", func() bool { return a.statuses >= want && a.back >= back && b.got >= a.statuses })
+			})
+		}
+		if a.good != a.statuses {
+			t.Errorf("%d hosts: %d of %d operations succeeded", hosts, a.good, a.statuses)
+		}
+	}
+}
