@@ -42,6 +42,7 @@ type client struct {
 	pendOps   queue[txMsg, *txMsg] // operations whose status is to be told
 	pendNote  []*slot              // slots with notices
 	pendCells []*cell              // barriers reached
+	raised    []*cell              // marks to publish behind the events of this turn
 	pendSocks []*socket            // sockets with messages in overflow
 	isStuck   bool
 	stuckAt   int64
