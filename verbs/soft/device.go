@@ -82,6 +82,7 @@ type scratch struct {
 	iov    [maxSegs]unix.Iovec
 	msg    unix.Msghdr
 	pieces [maxSGE]piece
+	hdr    [iwarp.UntaggedLen + iwarp.ReadReqLen]byte // of the FPDU being made: on the stack it would escape to the checksum
 }
 
 // piece is a part of registered memory.

@@ -94,7 +94,7 @@ func (q *qp) makeSegment(w *sendWR) bool {
 		}
 	}
 	last := w.off+n == w.length
-	var hdr [iwarp.UntaggedLen]byte
+	hdr := &q.dev.io.hdr
 	h := iwarp.TaggedLen
 	if w.op == verbs.OpRDMAWrite {
 		stag := w.rkey
@@ -143,7 +143,7 @@ func (q *qp) makeReadRequest(w *sendWR) bool {
 		q.dev.markDirty(q)
 		return false
 	}
-	var f [iwarp.UntaggedLen + iwarp.ReadReqLen]byte
+	f := &q.dev.io.hdr
 	iwarp.PutUntagged(f[:], iwarp.OpReadRequest, true, iwarp.ReadReqLen, 0, iwarp.QNRead, s.readMSN, 0)
 	r := iwarp.ReadRequest{SinkSTag: sinkSTag(s.readMSN), Size: uint32(w.length), SrcSTag: w.rkey, SrcTO: w.raddr}
 	if r.Size == 0 && r.SrcSTag == 0 {
@@ -223,9 +223,9 @@ func (q *qp) makeResponse() bool {
 		ps = append(ps, piece{b[r.off : r.off+n], m})
 	}
 	last := r.off+n == size
-	var hdr [iwarp.TaggedLen]byte
-	iwarp.PutTagged(hdr[:], iwarp.OpReadResponse, last, int(n), r.SinkSTag, r.SinkTO+r.off)
-	if !q.emit(hdr[:], ps, int(n)) {
+	hdr := q.dev.io.hdr[:iwarp.TaggedLen]
+	iwarp.PutTagged(hdr, iwarp.OpReadResponse, last, int(n), r.SinkSTag, r.SinkTO+r.off)
+	if !q.emit(hdr, ps, int(n)) {
 		return false
 	}
 	r.off += n
