@@ -118,25 +118,6 @@ func (e *Engine) kill(c *client, format string, args ...any) {
 	}
 }
 
-// doom is kill for places inside a connection's call, where its messages must
-// not be withdrawn: it happens at the end of the turn.
-func (e *Engine) doom(c *client, why string) {
-	e.doomed = append(e.doomed, doomed{c, why})
-}
-
-type doomed struct {
-	c   *client
-	why string
-}
-
-func (e *Engine) execute() {
-	for i := 0; i < len(e.doomed); i++ {
-		e.kill(e.doomed[i].c, "%s", e.doomed[i].why)
-	}
-	clear(e.doomed)
-	e.doomed = e.doomed[:0]
-}
-
 // detach ends a client: its ports and keys are free at once, its memory when
 // no work request and no region uses it any more.
 func (e *Engine) detach(c *client) {

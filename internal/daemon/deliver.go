@@ -8,7 +8,7 @@ import (
 )
 
 // rxMsg is an arrived message that is not yet in its client's event ring: in
-// assembly, or waiting in daemon memory for room. Pooled.
+// assembly, or waiting for room, mostly in daemon memory. Pooled.
 type rxMsg struct {
 	next   *rxMsg
 	sock   *socket
@@ -37,9 +37,10 @@ type arrival struct {
 }
 
 // admit decides whether s takes n more bytes. A message for a socket over its
-// receive buffer is still taken, into daemon memory, up to the hard cap.
+// receive buffer is still taken, into daemon memory, up to the hard cap; an
+// empty socket takes any message, or a long one would never get in.
 func (e *Engine) admit(s *socket, n int) conn.Verdict {
-	if s.rcvBytes+n > s.limit+e.cfg.HardCap {
+	if s.rcvBytes > 0 && s.rcvBytes+n > s.limit+e.cfg.HardCap {
 		e.setCongested(s, true)
 		return conn.Refused
 	}
@@ -112,7 +113,12 @@ func (e *Engine) charge(s *socket, n int) {
 
 func (e *Engine) uncharge(s *socket, n int) {
 	s.rcvBytes -= n
-	if s.congested && s.rcvBytes < s.limit/2 {
+	e.relieve(s)
+}
+
+// relieve lets those who wait for room at s go on, if there is some.
+func (e *Engine) relieve(s *socket) {
+	if s.congested && s.rcvBytes <= s.limit/2 {
 		e.setCongested(s, false)
 	}
 	if len(s.waiters) > 0 && s.rcvBytes < s.limit {
@@ -120,9 +126,10 @@ func (e *Engine) uncharge(s *socket, n int) {
 	}
 }
 
-// newOver takes daemon memory for a message to s, nil when there is none.
+// newOver takes daemon memory for a message to s, nil when there is none. If
+// all is free a message gets it whatever its length.
 func (e *Engine) newOver(s *socket, a *arrival) *rxMsg {
-	if e.overB+a.n > e.cfg.OverflowBytes {
+	if e.overB > 0 && e.overB+a.n > e.cfg.OverflowBytes {
 		return nil
 	}
 	var chunk uint32
@@ -158,11 +165,8 @@ func (e *Engine) memoryFreed() {
 	e.forMemory = e.forMemory[len(e.forMemory):]
 	for _, s := range list {
 		s.forMemory = false
-		if !s.closed && s.rcvBytes < s.limit/2 {
-			e.setCongested(s, false)
-		}
-		if len(s.waiters) > 0 {
-			e.wakeWaiters(s)
+		if !s.closed {
+			e.relieve(s)
 		}
 	}
 }
@@ -227,7 +231,18 @@ func (e *Engine) drainOver(s *socket) bool {
 	c := s.cl
 	for s.over.n > 0 {
 		m := s.over.head
-		if c.ev.Free() == 0 || len(c.rxFre) == 0 {
+		a := arrival{src: m.src, sport: m.sport, srcInc: m.srcInc, cookie: m.cookie, n: int(m.n)}
+		if c.ev.Free() == 0 {
+			return false
+		}
+		if !m.inOver {
+			s.over.pop()
+			e.putEvent(s, &a, m.rxid, m.chunk)
+			*m = rxMsg{}
+			e.rxs.put(m)
+			continue
+		}
+		if len(c.rxFre) == 0 {
 			return false
 		}
 		var chunk uint32
@@ -239,7 +254,6 @@ func (e *Engine) drainOver(s *socket) bool {
 			copy(c.recv.Bytes(chunk, int(m.n)), e.over.Bytes(m.chunk, int(m.n)))
 		}
 		s.over.pop()
-		a := arrival{src: m.src, sport: m.sport, srcInc: m.srcInc, cookie: m.cookie, n: int(m.n)}
 		e.putEvent(s, &a, c.takeRx(s, chunk, a.n), chunk)
 		e.freeRx(m)
 	}
@@ -326,21 +340,10 @@ func (e *Engine) Commit(c *conn.Conn, h *wire.Header, token any) {
 	e.arrive(&a, p, s, h)
 	e.charge(s, a.n)
 	m.cookie = a.cookie
-	if m.inOver {
-		e.queueOver(m)
-		return
-	}
 	// Messages may have gone to overflow, and the ring filled, meanwhile: then
-	// this one must wait its turn, in daemon memory like the others.
-	if s.over.n > 0 || s.cl.ev.Free() == 0 {
-		if o := e.newOver(s, &a); o != nil {
-			copy(e.over.Bytes(o.chunk, a.n), s.cl.recv.Bytes(m.chunk, a.n))
-			e.freeRx(m)
-			e.queueOver(o)
-			return
-		}
-		e.doom(s.cl, "no memory for messages the process does not take")
-		e.freeRx(m)
+	// this one waits its turn where it is.
+	if m.inOver || s.over.n > 0 || s.cl.ev.Free() == 0 {
+		e.queueOver(m)
 		return
 	}
 	e.putEvent(s, &a, m.rxid, m.chunk)

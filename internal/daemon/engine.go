@@ -71,7 +71,6 @@ type Engine struct {
 	dirtyP    []*peer   // to flush
 	spareP    []*peer   // the other half of the pair
 	forMemory []*socket // refused for want of daemon memory
-	doomed    []doomed  // clients to end after this turn
 	draining  []*peer   // their queue pairs are in error and drain
 	stuck     []*client // something waits for room in their event ring
 
@@ -274,9 +273,6 @@ func (e *Engine) Turn(now, wall int64) bool {
 	if len(e.dirtyP) > 0 {
 		e.flushPeers()
 		e.dev.Flush()
-	}
-	if len(e.doomed) > 0 {
-		e.execute()
 	}
 	e.publish()
 	return work

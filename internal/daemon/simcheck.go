@@ -58,7 +58,6 @@ func (e *Engine) Leaks() (found []string) {
 	say(len(e.clients), "clients")
 	say(len(e.stuck), "clients with waiting events")
 	say(len(e.jobs), "slots with local work")
-	say(len(e.doomed), "clients to end")
 	say(e.msgs.out, "submitted messages")
 	say(e.rxs.out, "arrived messages")
 	say(e.ctls.out, "internal messages")
