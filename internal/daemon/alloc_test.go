@@ -227,7 +227,7 @@ func TestTurnAllocs(t *testing.T) {
 
 // The message path of operations: post, place, status, barrier.
 func TestTurnAllocsRDMA(t *testing.T) {
-	for _, hosts := range []int{2, 1} {
+	for _, hosts := range []int{2, 1} { // 1: on the same host
 		r := newRig(t, hosts)
 		a, b := r.hosts[0], r.hosts[len(r.hosts)-1]
 		const n = 8 << 10
@@ -251,7 +251,9 @@ func TestTurnAllocsRDMA(t *testing.T) {
 		local := resp.(*ipc.AllocOK).Buffer
 		a.open(b)
 		// The grant goes ahead of this message to a.
-		b.open(a)
+		if b != a {
+			b.open(a)
+		}
 		b.put(0, 0, nil)
 		b.sub.Publish()
 		r.until("grant", func() bool { return a.got == 1 })
