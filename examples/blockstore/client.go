@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -18,6 +19,9 @@ import (
 // outs are limited by copyOptions.giveUp instead.
 const retryLimit = 3
 
+// maxInHand bounds what is made of a server's word.
+const maxInHand = 1 << 12
+
 // copyOptions are the client's.
 type copyOptions struct {
 	block    int           // bytes wanted
@@ -25,6 +29,7 @@ type copyOptions struct {
 	patience time.Duration // for one answer, before the block is asked for again
 	giveUp   time.Duration // for one block, over all attempts
 	bar      bool          // draw a progress bar on standard error
+	status   io.Writer     // gets a line for each block done, if not nil
 }
 
 // client is one attachment that talks to one server.
@@ -37,6 +42,7 @@ type client struct {
 	times  recorder
 
 	session  uint64 // 0 until open for writing
+	limit    int    // requests the server takes at a time; 0 until open
 	receiver sync.WaitGroup
 	unhook   func() bool
 }
@@ -164,7 +170,8 @@ func (c *client) open(ctx context.Context, write bool) (size int64, err error) {
 			c.server, a.kind, a.blockSize, a.window, a.block)
 	}
 	c.opt.block = int(a.blockSize)
-	c.opt.window = min(c.opt.window, int(a.window))
+	c.limit = int(min(a.window, maxInHand))
+	c.opt.window = min(c.opt.window, c.limit)
 	return int64(a.block), nil
 }
 
@@ -197,6 +204,9 @@ func (c *client) run(ctx context.Context, label string, size int64, access rds.A
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(ctx, func() { t.stop(context.Cause(ctx)) })()
+	if c.opt.status != nil {
+		t.follow(func(done uint64) { fmt.Fprintln(c.opt.status, done, t.blocks) })
+	}
 	if c.opt.bar {
 		done := func() int64 { n, _ := t.state(); return min(int64(n)*int64(c.opt.block), size) }
 		defer progress(os.Stderr, label, size, done)()

@@ -71,9 +71,11 @@ func (c *command) copy(ctx context.Context, what string, remote int,
 	do func(context.Context, *client, []string) (copyStats, error),
 ) error {
 	var o copyOptions
+	var statusFD int
 	args, err := c.parse(what, 2, func(fs *flag.FlagSet) {
 		fs.IntVar(&o.window, "window", 16, "blocks in flight")
 		fs.DurationVar(&o.patience, "patience", 3*time.Second, "time for an answer before a block is asked for again")
+		fs.IntVar(&statusFD, "status-fd", 0, "write a line \"DONE BLOCKS\" to this `descriptor` for each block done; whoever holds the other end reads it")
 		fs.DurationVar(&o.giveUp, "give-up", 30*time.Second, "time for a block, over all attempts")
 	})
 	if err != nil {
@@ -81,6 +83,11 @@ func (c *command) copy(ctx context.Context, what string, remote int,
 	}
 	if o.window < 1 || o.patience <= 0 || o.giveUp <= 0 {
 		return &usageError{"-window, -patience and -give-up must be positive"}
+	}
+	if statusFD != 0 {
+		if o.status, err = openStatus(statusFD); err != nil {
+			return err
+		}
 	}
 	server, err := parseRemote(args[remote], netip.Addr{})
 	if err != nil {

@@ -32,7 +32,7 @@ func copyIn(ctx context.Context, c *client, path string) (copyStats, error) {
 	}
 	size := info.Size()
 	t := newTodo(blocksOf(size, c.opt.block))
-	w := &blockWriter{client: c, in: in, size: size, todo: t}
+	w := &blockWriter{client: c, in: in, size: size, todo: t, inHand: make(chan struct{}, c.limit)}
 	stats, err := c.run(ctx, "copy-in", size, rds.AllowRead, t, w.write)
 	w.pending.Wait()
 	if err != nil {
@@ -53,6 +53,7 @@ type blockWriter struct {
 	size    int64
 	todo    *todo
 	pending sync.WaitGroup // blocks fetched by the server, not yet durable
+	inHand  chan struct{}  // one for each block the server has in hand: no more than it takes
 }
 
 // write sends one block and returns when the slot is free: the server has
@@ -70,12 +71,18 @@ func (w *blockWriter) write(ctx context.Context, s *slot, j job) error {
 			}
 			return fmt.Errorf("block %d: %w", j.block, err)
 		}
+		select {
+		case w.inHand <- struct{}{}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 		k, fetched, err := w.tryWrite(ctx, s, j.block, p)
+		if err == nil && fetched {
+			w.pending.Go(func() { w.await(ctx, k, j) })
+			return nil
+		}
+		<-w.inHand
 		if err == nil {
-			if fetched {
-				w.pending.Go(func() { w.await(ctx, k, j) })
-				return nil
-			}
 			k.end()
 			w.times.block(time.Since(j.start))
 			w.todo.finish()
@@ -117,8 +124,9 @@ func (w *blockWriter) tryWrite(ctx context.Context, s *slot, block uint64, p []b
 // await waits until a fetched block is durable; if that fails it goes back to
 // be done again, or ends the copy.
 func (w *blockWriter) await(ctx context.Context, k *call, j job) {
-	defer k.end()
 	_, err := k.wait(ctx, w.opt.giveUp/2) // an fsync may take its time
+	k.end()
+	<-w.inHand
 	if err == nil {
 		w.times.block(time.Since(j.start))
 		w.todo.finish()

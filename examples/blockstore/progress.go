@@ -16,6 +16,17 @@ func isTerminal(f *os.File) bool {
 	return err == nil
 }
 
+// openStatus is where the lines of -status-fd go.
+func openStatus(fd int) (io.Writer, error) {
+	if fd < 0 {
+		return nil, &usageError{fmt.Sprintf("-status-fd %d: not a descriptor", fd)}
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil {
+		return nil, &usageError{fmt.Sprintf("-status-fd %d: %v", fd, err)}
+	}
+	return os.NewFile(uintptr(fd), "status"), nil
+}
+
 // progress draws a bar on w until stop is called; done says how many bytes of
 // total are there. stop erases the bar and returns when nothing more is drawn.
 func progress(w io.Writer, label string, total int64, done func() int64) (stop func()) {

@@ -22,12 +22,22 @@ type todo struct {
 	again   []job
 	done    uint64
 	err     error
+	told    func(done uint64) // nil: nobody asked
 }
 
 func newTodo(blocks uint64) *todo {
 	t := &todo{blocks: blocks}
 	t.cond.L = &t.mu
 	return t
+}
+
+// follow calls told with the number of blocks done, now and whenever one is
+// finished, one call at a time.
+func (t *todo) follow(told func(done uint64)) {
+	t.mu.Lock()
+	t.told = told
+	told(t.done)
+	t.mu.Unlock()
 }
 
 // next waits for a block to do; ok is false when all are done or the copy was
@@ -56,6 +66,9 @@ func (t *todo) next() (j job, ok bool) {
 func (t *todo) finish() {
 	t.mu.Lock()
 	t.done++
+	if t.told != nil {
+		t.told(t.done)
+	}
 	if t.done == t.blocks {
 		t.cond.Broadcast()
 	}

@@ -30,12 +30,13 @@ type host struct {
 
 // copyStats is what blockstore's copies print with -json.
 type copyStats struct {
-	Bytes    int64   `json:"bytes"`
-	Blocks   uint64  `json:"blocks"`
-	MBPerSec float64 `json:"mb_per_s"`
-	P50      float64 `json:"p50_us"`
-	P99      float64 `json:"p99_us"`
-	Retried  int     `json:"retried"`
+	Bytes     int64   `json:"bytes"`
+	Blocks    uint64  `json:"blocks"`
+	MBPerSec  float64 `json:"mb_per_s"`
+	P50       float64 `json:"p50_us"`
+	P99       float64 `json:"p99_us"`
+	BlockSize int     `json:"block_size"`
+	Retried   int     `json:"retried"`
 }
 
 // serveStats is what its server prints.
@@ -58,6 +59,7 @@ type direction struct {
 	name   string
 	copy   copyStats
 	serve  serveStats
+	peers  peerCounts // what the connections between the daemons went through meanwhile
 	resets int
 }
 
@@ -69,19 +71,23 @@ func (d *demo) run(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	info, err := os.Stat(source)
+	if err != nil {
+		return "", err
+	}
+	limit := patience(info.Size())
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not done after %v", limit))
+	defer cancel()
 	if err := d.startDaemons(ctx); err != nil {
 		return "", err
 	}
 	out, back := filepath.Join(d.dir, "out"), filepath.Join(d.dir, "back")
-	read, err := d.copy(ctx, "copy-out", 4000, []string{"-read-only", source}, "127.0.0.1:4000", out)
+	block := "-block=" + strconv.Itoa(blockFor(info.Size()))
+	read, err := d.copy(ctx, "copy-out", 4000, []string{"-read-only", source}, block, "127.0.0.1:4000", out)
 	if err != nil {
 		return "", err
 	}
-	write, err := d.copy(ctx, "copy-in", 4001, []string{"-create", back}, out, "127.0.0.1:4001")
-	if err != nil {
-		return "", err
-	}
-	counts, err := d.peerCounts(ctx)
+	write, err := d.copy(ctx, "copy-in", 4001, []string{"-create", back}, block, out, "127.0.0.1:4001")
 	if err != nil {
 		return "", err
 	}
@@ -90,8 +96,8 @@ func (d *demo) run(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
-	printReport(os.Stdout, []direction{read, write}, counts)
-	sum, err := compare([]string{"source", "copied out", "copied back in"}, []string{source, out, back})
+	printReport(os.Stdout, []direction{read, write})
+	sum, err := compare(ctx, []string{"source", "copied out", "copied back in"}, []string{source, out, back})
 	if err != nil {
 		return "", err
 	}
@@ -104,15 +110,11 @@ func (d *demo) run(ctx context.Context) (string, error) {
 // source returns the file to copy.
 func (d *demo) source(ctx context.Context) (string, error) {
 	if d.file != "" {
-		info, err := os.Stat(d.file)
-		if err == nil && !info.Mode().IsRegular() {
-			err = fmt.Errorf("%s: not a regular file", d.file)
-		}
-		return d.file, err
+		return d.file, nil
 	}
 	path := filepath.Join(d.dir, "source")
 	fmt.Printf("source: %d MiB of a tar of the Go source tree\n", d.mib)
-	return path, writeGoTar(ctx, path, int64(d.mib)<<20)
+	return path, d.writeGoTar(ctx, path, int64(d.mib)<<20)
 }
 
 // startDaemons starts one daemon per host, all on one free TCP port.
@@ -124,8 +126,8 @@ func (d *demo) startDaemons(ctx context.Context) error {
 	}
 	for i, addr := range addrs {
 		h := &host{addr: addr, socket: filepath.Join(d.dir, strconv.Itoa(i)+".sock")}
-		h.daemon, err = d.procs.start("rdsd-"+addr, nil, d.program("rdsd"),
-			"--listen", addr, "--port", strconv.Itoa(port), "--socket", h.socket)
+		h.daemon, err = d.procs.start(command{name: "rdsd-" + addr, program: d.program("rdsd"),
+			args: []string{"--listen", addr, "--port", strconv.Itoa(port), "--socket", h.socket}})
 		if err != nil {
 			return err
 		}
@@ -185,8 +187,12 @@ func freePort(addrs []string) (int, error) {
 func (d *demo) copy(ctx context.Context, name string, port int, serve []string, args ...string) (direction, error) {
 	r := direction{name: name}
 	server, client := d.hosts[0], d.hosts[1]
-	s, err := d.procs.start("blockstore-"+strconv.Itoa(port), nil, d.program("blockstore"), append([]string{"serve", "-json",
-		"-socket", server.socket, "-bind", server.addr + ":" + strconv.Itoa(port)}, serve...)...)
+	before, err := d.peerCounts(ctx)
+	if err != nil {
+		return r, err
+	}
+	s, err := d.procs.start(command{name: "blockstore-" + strconv.Itoa(port), program: d.program("blockstore"),
+		args: append([]string{"serve", "-json", "-socket", server.socket, "-bind", server.addr + ":" + strconv.Itoa(port)}, serve...)})
 	if err != nil {
 		return r, err
 	}
@@ -195,14 +201,18 @@ func (d *demo) copy(ctx context.Context, name string, port int, serve []string, 
 	}
 	defer d.procs.forget(s)
 
-	resetting, stop := context.WithCancel(ctx)
+	lines, status, err := os.Pipe()
+	if err != nil {
+		return r, err
+	}
 	resets := &resetter{d: d, want: d.resets}
-	var wg sync.WaitGroup
-	wg.Go(func() { resets.run(resetting) })
-	out, err := d.procs.run(ctx, name, os.Stderr, d.program("blockstore"), append([]string{name, "-json",
-		"-socket", client.socket, "-bind", client.addr}, args...)...)
-	stop()
-	wg.Wait()
+	var following sync.WaitGroup
+	following.Go(func() { resets.follow(ctx, lines) })
+	out, err := d.procs.run(ctx, command{name: name, program: d.program("blockstore"), terminal: os.Stderr, status: status,
+		args: append([]string{name, "-json", "-status-fd", "3", "-socket", client.socket, "-bind", client.addr}, args...)})
+	status.Close()
+	following.Wait()
+	lines.Close()
 	if e := s.stop(); err == nil {
 		err = e
 	}
@@ -219,5 +229,17 @@ func (d *demo) copy(ctx context.Context, name string, port int, serve []string, 
 	if err := json.Unmarshal(s.stdout.Bytes(), &r.serve); err != nil {
 		return r, fmt.Errorf("%s: server's statistics: %w", name, err)
 	}
-	return r, nil
+	after, err := d.peerCounts(ctx)
+	r.peers = after.minus(before)
+	return r, err
+}
+
+// blockFor is the block size for a file: such that there are many blocks.
+func blockFor(size int64) int {
+	const smallest, largest, many = 4 << 10, 256 << 10, 256
+	block := smallest
+	for block < largest && size > int64(block)*many {
+		block *= 2
+	}
+	return block
 }

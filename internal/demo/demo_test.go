@@ -25,10 +25,10 @@ func TestCompareNamesWhatDiffers(t *testing.T) {
 	for _, n := range []string{"a", "b", "c"} {
 		paths = append(paths, filepath.Join(dir, n))
 	}
-	if _, err := compare([]string{"source", "out"}, paths[:2]); err != nil {
+	if _, err := compare(t.Context(), []string{"source", "out"}, paths[:2]); err != nil {
 		t.Errorf("equal files: %v", err)
 	}
-	if _, err := compare([]string{"source", "out", "back"}, paths); err == nil || !strings.HasPrefix(err.Error(), "back has") {
+	if _, err := compare(t.Context(), []string{"source", "out", "back"}, paths); err == nil || !strings.HasPrefix(err.Error(), "back has") {
 		t.Errorf("err = %v, want one that names back", err)
 	}
 }
@@ -37,6 +37,7 @@ func TestCheck(t *testing.T) {
 	good := func() direction {
 		d := direction{name: "copy", resets: 2}
 		d.serve.Operations, d.serve.Success, d.serve.Dropped, d.copy.Retried = 10, 8, 2, 2
+		d.copy.Blocks = 32
 		d.serve.Destinations = append(d.serve.Destinations, struct {
 			Addr   string `json:"addr"`
 			Issued uint64 `json:"issued"`
@@ -50,7 +51,7 @@ func TestCheck(t *testing.T) {
 		says  string
 	}{
 		{"all well", func(*direction) {}, ""},
-		{"no reset", func(d *direction) { d.resets = 0 }, "reset"},
+		{"no reset", func(d *direction) { d.resets = 1 }, "reset"},
 		{"a status missing", func(d *direction) { d.serve.Success-- }, "have a status"},
 		{"mark behind", func(d *direction) { d.serve.Destinations[0].HWM = 9 }, "high-water mark"},
 		{"dropped and not asked for again", func(d *direction) { d.copy.Retried = 1 }, "asked for again"},
@@ -80,7 +81,7 @@ func TestLimitedWriter(t *testing.T) {
 
 func TestProcessesAreSessionsOfTheirOwnAndEnd(t *testing.T) {
 	p := newProcesses(t.TempDir())
-	x, err := p.start("parent", nil, "/bin/sh", "-c", "sleep 1000 & echo child $! up >&2; wait")
+	x, err := p.start(command{name: "parent", program: "/bin/sh", args: []string{"-c", "sleep 1000 & echo child $! up >&2; wait"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,13 +119,13 @@ func runs(pid string) bool {
 
 func TestRunReportsFailureAndCancel(t *testing.T) {
 	p := newProcesses(t.TempDir())
-	if _, err := p.run(t.Context(), "failing", nil, "/bin/sh", "-c", "echo why >&2; exit 3"); err == nil ||
+	if _, err := p.run(t.Context(), command{name: "failing", program: "/bin/sh", args: []string{"-c", "echo why >&2; exit 3"}}); err == nil ||
 		!strings.Contains(err.Error(), "exit status 3") || !strings.Contains(err.Error(), "why") {
 		t.Errorf("err = %v, want status and last line", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := p.run(ctx, "long", nil, "/bin/sleep", "1000"); !errors.Is(err, context.Canceled) {
+	if _, err := p.run(ctx, command{name: "long", program: "/bin/sleep", args: []string{"1000"}}); !errors.Is(err, context.Canceled) {
 		t.Errorf("err = %v, want context.Canceled", err)
 	}
 	p.stopAll()

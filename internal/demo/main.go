@@ -5,13 +5,12 @@
 // status 0, or what differs and 1.
 //
 // Every process it starts is in a session of its own, is killed if the demo
-// dies, and is ended, like the temporary directory, when the demo ends or is
-// interrupted.
+// dies, and is ended when the demo ends or is interrupted; a keeper process
+// removes the temporary directory whatever becomes of the demo.
 package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -31,6 +30,13 @@ type options struct {
 }
 
 func main() {
+	if len(os.Args) == 2 && os.Args[1] == keepArg {
+		if err := keep(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "demo:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	var o options
 	self, _ := os.Executable()
 	flag.StringVar(&o.bin, "bin", filepath.Dir(self), "directory of rdsd, rdsctl and blockstore")
@@ -44,26 +50,27 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer stop()
-	ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Minute, errors.New("not done after two minutes"))
-	defer cancel()
 	os.Exit(run(ctx, o))
 }
 
-// run makes the directory, runs the demo in it, and removes both whatever
-// happens.
+// run runs the demo in a directory of its own and leaves nothing.
 func run(ctx context.Context, o options) int {
-	dir, err := shortTempDir()
+	if err := checkFile(o.file); err != nil {
+		fmt.Println("demo:", err)
+		return 1
+	}
+	k, err := startKeeper()
 	if err != nil {
 		fmt.Println("demo:", err)
 		return 1
 	}
-	d := &demo{options: o, dir: dir, procs: newProcesses(dir)}
+	d := &demo{options: o, dir: k.dir, procs: newProcesses(k.dir)}
 	line, err := d.run(ctx)
 	d.procs.stopAll()
 	if err != nil && ctx.Err() == nil {
 		d.procs.showLogs(os.Stderr)
 	}
-	if e := os.RemoveAll(dir); err == nil {
+	if e := k.close(); err == nil {
 		err = e
 	}
 	switch {
@@ -78,12 +85,27 @@ func run(ctx context.Context, o options) int {
 	return 0
 }
 
-// shortTempDir makes a directory whose paths fit a unix socket's address.
-func shortTempDir() (string, error) {
-	dir, err := os.MkdirTemp("", "rdsd-demo-")
-	if err == nil && len(dir) > 80 {
-		os.Remove(dir)
-		dir, err = os.MkdirTemp("/tmp", "rdsd-demo-")
+// checkFile says before anything is started what is wrong with the user's file.
+func checkFile(path string) error {
+	if path == "" {
+		return nil
 	}
-	return dir, err
+	info, err := os.Stat(path)
+	if err != nil {
+		return fmt.Errorf("FILE: %w", err)
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("FILE: %s is not a regular file", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("FILE: %w", err)
+	}
+	return f.Close()
+}
+
+// patience is how long copying size bytes out, in, and comparing them may take.
+func patience(size int64) time.Duration {
+	const slowest = 20 << 20 // bytes a second
+	return time.Minute + time.Duration(size/slowest)*time.Second
 }

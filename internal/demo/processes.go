@@ -52,15 +52,26 @@ func newProcesses(dir string) *processes {
 	return p
 }
 
-// start runs a program; its standard error goes to a log in the demo's
-// directory, or to terminal if that is not nil.
-func (p *processes) start(name string, terminal *os.File, program string, args ...string) (*process, error) {
-	x := &process{name: name, cmd: exec.Command(program, args...), ended: make(chan struct{})}
+// command is what to run.
+type command struct {
+	name     string // in messages, and of the log
+	program  string
+	args     []string
+	terminal *os.File // for its standard error; nil: a log in the demo's directory
+	status   *os.File // its descriptor 3, may be nil
+}
+
+// start runs a program.
+func (p *processes) start(c command) (*process, error) {
+	x := &process{name: c.name, cmd: exec.Command(c.program, c.args...), ended: make(chan struct{})}
 	x.cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGKILL}
 	x.cmd.Stdout = &x.stdout
-	x.cmd.Stderr = terminal
-	if terminal == nil {
-		x.log = filepath.Join(p.dir, name+".log")
+	x.cmd.Stderr = c.terminal
+	if c.status != nil {
+		x.cmd.ExtraFiles = []*os.File{c.status}
+	}
+	if c.terminal == nil {
+		x.log = filepath.Join(p.dir, c.name+".log")
 		f, err := os.Create(x.log)
 		if err != nil {
 			return nil, err
@@ -84,8 +95,8 @@ func (p *processes) start(name string, terminal *os.File, program string, args .
 }
 
 // run runs a program to its end and returns its standard output.
-func (p *processes) run(ctx context.Context, name string, terminal *os.File, program string, args ...string) ([]byte, error) {
-	x, err := p.start(name, terminal, program, args...)
+func (p *processes) run(ctx context.Context, c command) ([]byte, error) {
+	x, err := p.start(c)
 	if err != nil {
 		return nil, err
 	}
@@ -97,23 +108,30 @@ func (p *processes) run(ctx context.Context, name string, terminal *os.File, pro
 		return nil, context.Cause(ctx)
 	}
 	if x.err != nil {
-		return x.stdout.Bytes(), fmt.Errorf("%s: %w%s", name, x.err, x.lastLine())
+		return x.stdout.Bytes(), fmt.Errorf("%s: %w%s", c.name, x.err, x.lastLine())
 	}
 	return x.stdout.Bytes(), nil
+}
+
+// signal sends s to the process's group unless it has ended: its id may be
+// another's by then.
+func (x *process) signal(s unix.Signal) {
+	select {
+	case <-x.ended:
+	default:
+		unix.Kill(-x.cmd.Process.Pid, s)
+	}
 }
 
 // stop ends a process: asked first, then not asked. The error says that it
 // ended otherwise than with status 0.
 func (x *process) stop() error {
-	select {
-	case <-x.ended: // its id may be another's by now
-	default:
-		unix.Kill(-x.cmd.Process.Pid, unix.SIGTERM)
-	}
+	x.signal(unix.SIGTERM)
+	x.signal(unix.SIGCONT) // it may be held
 	select {
 	case <-x.ended:
 	case <-time.After(stopPatience):
-		unix.Kill(-x.cmd.Process.Pid, unix.SIGKILL)
+		x.signal(unix.SIGKILL)
 		<-x.ended
 		return fmt.Errorf("%s did not end within %v of SIGTERM and was killed", x.name, stopPatience)
 	}

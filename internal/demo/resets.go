@@ -1,16 +1,20 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
-	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rdsd/rdsd/internal/ctl"
 )
 
-// resetter breaks the connection at random moments while a copy runs.
+// resetter breaks the connection at random points of a copy's progress, not of
+// time: however fast the copy is, the resets are spread over it.
 type resetter struct {
 	d    *demo
 	want int
@@ -18,40 +22,56 @@ type resetter struct {
 	err  error // of rdsctl
 }
 
-// run resets until want resets have hit or ctx ends. The moments are random;
-// that they fall into a copy of unknown speed is seen to by short pauses.
-func (r *resetter) run(ctx context.Context) {
-	for r.hit < r.want {
-		pause := time.NewTimer(5*time.Millisecond + rand.N(25*time.Millisecond))
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-			return
+// follow reads the lines "DONE BLOCKS" of a copy to their end and resets when
+// a point is reached.
+func (r *resetter) follow(ctx context.Context, lines io.Reader) {
+	at := -1 // the next point, in blocks done
+	for sc := bufio.NewScanner(lines); sc.Scan(); {
+		var done, blocks int
+		if _, err := fmt.Sscan(sc.Text(), &done, &blocks); err != nil || r.err != nil || ctx.Err() != nil {
+			continue
 		}
-		host, peer := r.d.hosts[rand.IntN(2)], ""
-		for _, h := range r.d.hosts {
-			if h != host {
-				peer = h.addr
-			}
+		if at < 0 {
+			at = point(done, blocks, r.want-r.hit)
 		}
-		answer, err := r.d.ctl(ctx, host, "peer", "reset", peer)
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err != nil:
-			r.err = err
-			return
-		case answer.PeerReset != nil && answer.PeerReset.Reset > 0:
-			r.hit++
+		if done < at || done >= blocks || r.hit >= r.want {
+			continue
 		}
+		r.err = r.reset(ctx)
+		at = -1
 	}
+}
+
+// point draws where the next of left resets is: in the first of left equal
+// parts of what remains, the last blocks excepted, and never where the copy is,
+// so that the connection has worked since the last reset.
+func point(done, blocks, left int) int {
+	end := blocks - blocks/5
+	return done + 1 + rand.IntN(max(1, (end-done)/max(1, left)))
+}
+
+// reset has one daemon break off the connection while the other is held: the
+// copy cannot run on until the reset is there, so that it always meets what is
+// in flight.
+func (r *resetter) reset(ctx context.Context) error {
+	i := rand.IntN(2)
+	by, held := r.d.hosts[i], r.d.hosts[1-i]
+	held.daemon.signal(unix.SIGSTOP)
+	defer held.daemon.signal(unix.SIGCONT)
+	answer, err := r.d.ctl(ctx, by, "peer", "reset", held.addr)
+	if ctx.Err() == nil && err != nil {
+		return err
+	}
+	if err == nil && answer.PeerReset != nil && answer.PeerReset.Reset > 0 {
+		r.hit++
+	}
+	return nil
 }
 
 // ctl asks a daemon through rdsctl.
 func (d *demo) ctl(ctx context.Context, h *host, words ...string) (*ctl.Response, error) {
 	args := append([]string{"--socket", h.socket, "-o", "json"}, words...)
-	out, err := d.procs.run(ctx, "rdsctl", nil, d.program("rdsctl"), args...)
+	out, err := d.procs.run(ctx, command{name: "rdsctl", program: d.program("rdsctl"), args: args})
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 )
@@ -20,10 +19,10 @@ var errFull = errors.New("full")
 
 // writeGoTar writes the first size bytes of a tar of the Go source tree to
 // path, over again if the tree is smaller.
-func writeGoTar(ctx context.Context, path string, size int64) error {
-	out, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
+func (d *demo) writeGoTar(ctx context.Context, path string, size int64) error {
+	out, err := d.procs.run(ctx, command{name: "go", program: "go", args: []string{"env", "GOROOT"}})
 	if err != nil {
-		return fmt.Errorf("go env GOROOT: %w", err)
+		return fmt.Errorf("no Go source tree to copy, name a file with FILE=...: %w", err)
 	}
 	src := filepath.Join(strings.TrimSpace(string(out)), "src")
 	f, err := os.Create(path)
@@ -86,14 +85,20 @@ func (l *limitedWriter) Write(p []byte) (int, error) {
 }
 
 // hashFile returns the SHA-256 of a file, in hexadecimal.
-func hashFile(path string) (string, error) {
+func hashFile(ctx context.Context, path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
 	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
+	for err == nil {
+		if ctx.Err() != nil {
+			return "", context.Cause(ctx)
+		}
+		_, err = io.CopyN(h, f, 16<<20)
+	}
+	if err != io.EOF {
 		return "", err
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
