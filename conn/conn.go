@@ -181,6 +181,26 @@ func (c *Conn) enqueue(m *Msg) {
 	c.dirty = true
 }
 
+// Waiting calls f for every message of the host that the peer, should it have
+// restarted, is still going to be sent. f may call Send.
+func (c *Conn) Waiting(f func(*Msg)) {
+	each := func(l *msgList, all bool) {
+		for m := l.head; m != nil; m = m.priv.next {
+			if !m.priv.own && !m.priv.opPosted && (all || !m.priv.posted) {
+				f(m)
+			}
+		}
+	}
+	each(&c.rtx, false)
+	each(&c.control, true)
+	for _, st := range c.stops {
+		for _, l := range st.lists() {
+			each(l, true)
+		}
+	}
+	each(&c.queue, true)
+}
+
 // QueueCong says that the map of the local address changed. Several changes
 // before the next Flush are one. The Conn keeps m and reads it when it sends.
 func (c *Conn) QueueCong(m *cong.Map) {

@@ -14,14 +14,28 @@ import (
 // an operation, when known by then, can be taken with Completions before the
 // mark passes it.
 func (s *Socket) HWM(to netip.Addr) uint64 {
+	hwm, behind := s.mark(to)
+	if behind {
+		// The daemon holds the mark back while it has a status and no room for
+		// it: a caller that looks at nothing else must make that room.
+		s.c.rx.poll()
+		hwm, _ = s.mark(to)
+	}
+	return hwm
+}
+
+// mark returns the high-water mark, and whether operations were issued beyond
+// it.
+func (s *Socket) mark(to netip.Addr) (hwm uint64, behind bool) {
 	t := &s.c.tx
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	ce := s.cells[to.Unmap()]
 	if ce == nil || t.dead {
-		return 0
+		return 0, false
 	}
-	return ce.hwm()
+	hwm = ce.hwm()
+	return hwm, hwm != ce.last
 }
 
 // Barrier waits until the operation id to the host to, and all before it, are

@@ -179,7 +179,8 @@ func (e *Engine) publish() {
 			continue
 		}
 		c.ev.Publish()
-		if len(c.raised) > 0 {
+		// A mark waits for the statuses that found the ring full.
+		if len(c.raised) > 0 && c.pendOps.n == 0 {
 			e.publishMarks(c)
 			c.ev.Publish()
 		}

@@ -218,13 +218,7 @@ func (e *Engine) PeerUp(c *conn.Conn, restarted bool) {
 	e.st.C[stats.PeersUp]++
 	if restarted {
 		e.st.C[stats.PeerRestarts]++
-		p.grants.Clear()
-		for _, r := range slices.Clone(e.regionsV) {
-			r.mr.Disallow(p.key)
-			if r.exp.PeerGone(p.key) == rdmaop.ExportRevoked {
-				e.retire(r)
-			}
-		}
+		e.voidGrants(p)
 	}
 	e.publishState(p)
 	for sl := p.slots; sl != nil; sl = sl.nextP {
@@ -234,6 +228,33 @@ func (e *Engine) PeerUp(c *conn.Conn, restarted bool) {
 		}
 	}
 	p.wasUp = true
+}
+
+// voidGrants ends what a peer that restarted was granted, and had granted. What
+// has not been sent goes to the new instance: grants that wait are its grants,
+// and a cookie that waits needs one.
+func (e *Engine) voidGrants(p *peer) {
+	p.grants.Clear()
+	for _, r := range slices.Clone(e.regionsV) {
+		r.mr.Disallow(p.key)
+		if r.exp.PeerGone(p.key) == rdmaop.ExportRevoked {
+			e.retire(r)
+		}
+	}
+	p.c.Waiting(func(m *connMsg) {
+		switch t := m.Owner.(type) {
+		case *ctlMsg:
+			if r := e.regions[t.rkey]; r != nil && m.Internal == wire.TypeGrant {
+				if _, errno := r.exp.GrantTo(p.key, t.port); errno == 0 {
+					r.mr.Allow(p.key)
+				}
+			}
+		case *txMsg:
+			if r := e.regions[uint32(m.DestCookie)]; r != nil && m.DestCookie != 0 && r.cl == t.cl {
+				_ = e.expose(r, t.slot.addr, t.slot.port)
+			}
+		}
+	})
 }
 
 // PeerDown: the connection is down and drained.

@@ -133,6 +133,7 @@ func (e *Engine) expose(r *region, peerAddr netip.Addr, port uint16) error {
 	}
 	r.mr.Allow(key)
 	body := e.ctl(p, wire.TypeGrant, r.id)
+	body.port = port
 	g := wire.Grant{Cookie: r.cookie, Length: r.n, Rights: uint32(r.rights), Owner: r.sock.port, Grantee: port, OwnerInc: r.sock.inc}
 	e.sendCtl(p, body, g.Append(body.buf[:0]))
 	e.st.C[stats.GrantsSent]++
@@ -309,6 +310,7 @@ type ctlMsg struct {
 	m    conn.Msg
 	p    *peer
 	rkey uint32
+	port uint16 // of a GRANT: the grantee's
 	buf  [64]byte
 }
 

@@ -57,7 +57,7 @@ func drawOptions(r *rand.Rand) options {
 		revokeTimeout: pick[int64](r, 20e6, 5e9, 5e9), settleTimeout: pick[int64](r, 100e6, 30e9, 30e9),
 		sndBuf: pick(r, 2000, 20000, 106496, 1<<20), rcvBuf: pick(r, 1, 3000, 30000, 106496),
 		params: shm.Params{
-			SubEntries: pick[uint32](r, 8, 64, 512), EventEntries: pick[uint32](r, 8, 64, 512),
+			SubEntries: pick[uint32](r, 16, 64, 512), EventEntries: pick[uint32](r, 8, 64, 512),
 			MaxMsgs: pick[uint32](r, 16, 128, 1024), MaxRx: pick[uint32](r, 8, 128, 1024),
 			Slots: pick[uint32](r, 12, 64, 256), Cells: 32, SendWindows: 1, RecvWindows: 1,
 		},
