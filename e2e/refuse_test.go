@@ -1,0 +1,258 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+
+	"github.com/rdsd/rdsd/rds"
+)
+
+// target is registered memory of a socket.
+type target struct {
+	s   *rds.Socket
+	buf *rds.Buffer
+	reg *rds.Region
+}
+
+func newTarget(t *testing.T, c *rds.Client, s *rds.Socket, size int, access rds.Access) *target {
+	t.Helper()
+	b, err := c.Alloc(size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.Register(b, 0, size, access)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &target{s, b, r}
+}
+
+func (g *target) expose(t *testing.T, to addrPort) *target {
+	t.Helper()
+	if err := g.reg.Expose(t.Context(), to); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// operate sends one operation with an empty message and returns its status.
+func operate(t *testing.T, s *rds.Socket, to addrPort, op rds.RDMA) rds.Completion {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	op.Notify = true
+	id, err := s.SendMsg(&rds.Message{Addr: to, Op: &op})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := s.WaitOp(ctx, to.Addr(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Barrier(ctx, to.Addr(), id); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Operations that may not be: each ends with a status, none is delivered, none
+// breaks the connection, and other traffic goes on.
+func TestRefused(t *testing.T) {
+	for _, where := range []string{"network", "host"} {
+		t.Run(where, func(t *testing.T) {
+			isolated(t, func(t *testing.T) { testRefused(t, where == "host") })
+		})
+	}
+}
+
+func testRefused(t *testing.T, same bool) {
+	hosts := newHosts(t, 2)
+	from, at := hosts[0], hosts[1]
+	if same {
+		from = at
+	}
+	ci, ct := from.open(), at.open()
+	s, stranger := from.bind(ci, 4000), from.bind(ci, 4001)
+	dst := at.bind(ct, 5000)
+	to := dst.LocalAddrPort()
+	const size = 64 << 10
+	local, err := ci.Alloc(size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fillPattern(local.Bytes(), 1)
+
+	full := newTarget(t, ct, dst, size, rds.AllowRead|rds.AllowWrite).expose(t, s.LocalAddrPort())
+	readOnly := newTarget(t, ct, dst, size, rds.AllowRead).expose(t, s.LocalAddrPort())
+	writeOnly := newTarget(t, ct, dst, size, rds.AllowWrite).expose(t, s.LocalAddrPort())
+	secret := newTarget(t, ct, dst, size, rds.AllowRead|rds.AllowWrite)
+	released := newTarget(t, ct, dst, size, rds.AllowRead|rds.AllowWrite).expose(t, s.LocalAddrPort())
+	once := newTarget(t, ct, dst, size, rds.AllowWrite|rds.UseOnce).expose(t, s.LocalAddrPort())
+	if err := released.reg.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	// Other traffic, which must not notice.
+	a := newAudit()
+	bystander, sink := from.bind(ci, 4002), at.bind(ct, 5001)
+	done := make(chan struct{})
+	go func() { a.take(sink); close(done) }()
+
+	all := []rds.Segment{{Buf: local, Len: size}}
+	for _, tc := range []struct {
+		name  string
+		s     *rds.Socket
+		op    rds.RDMA
+		errno syscall.Errno // 0: success
+	}{
+		{"good write", s, rds.RDMA{Kind: rds.Write, Cookie: full.reg.Cookie(), Local: all}, 0},
+		{"good read", s, rds.RDMA{Kind: rds.Read, Cookie: full.reg.Cookie(), Local: all}, 0},
+		{"unknown cookie", s, rds.RDMA{Kind: rds.Write, Cookie: 0x1234_5678_9abc_def0, Local: all}, syscall.EINVAL},
+		{"right key, wrong offset", s, rds.RDMA{Kind: rds.Write, Cookie: full.reg.Cookie() ^ 1<<44, Local: all}, syscall.EINVAL},
+		{"one byte beyond", s, rds.RDMA{Kind: rds.Write, Cookie: full.reg.Cookie(), RemoteOff: 1, Local: all}, syscall.ERANGE},
+		{"far beyond", s, rds.RDMA{Kind: rds.Read, Cookie: full.reg.Cookie(), RemoteOff: 1 << 63, Local: all}, syscall.ERANGE},
+		{"wrap around", s, rds.RDMA{Kind: rds.Write, Cookie: full.reg.Cookie(), RemoteOff: 1<<64 - size, Local: all}, syscall.ERANGE},
+		{"write without the right", s, rds.RDMA{Kind: rds.Write, Cookie: readOnly.reg.Cookie(), Local: all}, syscall.EACCES},
+		{"read without the right", s, rds.RDMA{Kind: rds.Read, Cookie: writeOnly.reg.Cookie(), Local: all}, syscall.EACCES},
+		{"guessed", s, rds.RDMA{Kind: rds.Read, Cookie: secret.reg.Cookie(), Local: all}, syscall.EACCES},
+		{"granted to another port", stranger, rds.RDMA{Kind: rds.Read, Cookie: full.reg.Cookie(), Local: all}, syscall.EACCES},
+		{"released", s, rds.RDMA{Kind: rds.Write, Cookie: released.reg.Cookie(), Local: all}, syscall.EINVAL},
+		{"once", s, rds.RDMA{Kind: rds.Write, Cookie: once.reg.Cookie(), Local: all}, 0},
+		{"once again", s, rds.RDMA{Kind: rds.Write, Cookie: once.reg.Cookie(), Local: all}, syscall.EINVAL},
+		{"good to the end", s, rds.RDMA{Kind: rds.Write, Cookie: full.reg.Cookie(), Local: all}, 0},
+	} {
+		for range 20 {
+			if err := a.send(bystander, sink.LocalAddrPort(), make([]byte, 5000)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tc.op.Token = 77
+		c := operate(t, tc.s, to, tc.op)
+		want := rds.Completion{Token: 77, ID: c.ID, To: to.Addr()}
+		if tc.errno != 0 {
+			want.Status, want.Errno = rds.RemoteError, tc.errno
+		}
+		// A key that nobody granted is not told from one that does not exist.
+		if c != want && !(tc.errno == syscall.EACCES && c.Status == rds.RemoteError && c.Errno == syscall.EINVAL) {
+			t.Errorf("%s: %+v, want %+v", tc.name, c, want)
+		}
+	}
+	if err := checkPattern(full.buf.Bytes(), 1); err != nil {
+		t.Errorf("written: %v", err)
+	}
+	for name, g := range map[string]*target{"read only": readOnly, "secret": secret, "released": released, "write only": writeOnly} {
+		for i, b := range g.buf.Bytes() {
+			if b != 0 {
+				t.Errorf("%s: byte %d is %#x", name, i, b)
+				break
+			}
+		}
+	}
+	// The refused ones are not delivered: four good ones are.
+	dst.SetNonblock(true)
+	delivered := 0
+	for {
+		if _, _, err := dst.RecvFrom(nil); err != nil {
+			break
+		}
+		delivered++
+	}
+	if delivered != 4 {
+		t.Errorf("%d messages of operations delivered, want 4", delivered)
+	}
+	a.all(t, bystander)
+	neverReset(t, hosts...)
+	sink.Close()
+	<-done
+}
+
+// After Release nobody can touch the memory, whatever is under way.
+func TestRelease(t *testing.T) {
+	isolated(t, func(t *testing.T) {
+		hosts := newHosts(t, 2)
+		ci, ct := hosts[0].open(), hosts[1].open()
+		s, dst := hosts[0].bind(ci, 0), hosts[1].bind(ct, 0)
+		const size = 256 << 10
+		local, err := ci.Alloc(size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fillPattern(local.Bytes(), 3)
+		drop := make(chan struct{})
+		go func() { newAudit().drop(dst); close(drop) }()
+		rounds := 30
+		if long {
+			rounds = 500
+		}
+		for round := range rounds {
+			g := newTarget(t, ct, dst, size, rds.AllowWrite).expose(t, s.LocalAddrPort())
+			type result struct {
+				n   int
+				err error
+			}
+			writing, wrote := make(chan struct{}), make(chan result)
+			go func() {
+				for n := 0; ; n++ {
+					id, err := s.SendMsg(&rds.Message{Addr: dst.LocalAddrPort(), Op: &rds.RDMA{
+						Kind: rds.Write, Cookie: g.reg.Cookie(), Local: []rds.Segment{{Buf: local, Len: size}}, Notify: true}})
+					var c rds.Completion
+					if err == nil && n%4 == 3 {
+						c, err = s.WaitOp(context.Background(), dst.LocalAddrPort().Addr(), id)
+					}
+					if n == round%8 {
+						close(writing)
+					}
+					if err != nil || c.Status != rds.Success {
+						if err == nil && (c.Status != rds.RemoteError || c.Errno != syscall.EINVAL) {
+							err = fmt.Errorf("status %+v", c)
+						}
+						wrote <- result{n, err}
+						return
+					}
+				}
+			}()
+			<-writing
+			if err := g.reg.Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			clear(g.buf.Bytes())
+			if r := <-wrote; r.err != nil {
+				t.Fatal(r.err)
+			}
+			if err := s.BarrierAll(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for i, b := range g.buf.Bytes() {
+				if b != 0 {
+					t.Fatalf("round %d: byte %d written after Release", round, i)
+				}
+			}
+			var cs [1000]rds.Completion
+			for s.Completions(cs[:]) > 0 {
+			}
+			if err := g.buf.Free(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		neverReset(t, hosts...)
+		dst.Close()
+		<-drop
+	})
+}
+
+// drop receives and forgets.
+func (a *audit) drop(s *rds.Socket) {
+	for {
+		if _, _, err := s.RecvFrom(nil); err != nil {
+			if !errors.Is(err, rds.ErrClosed) && !errors.Is(err, rds.ErrDaemonGone) {
+				a.mu.Lock()
+				a.wrong = append(a.wrong, err)
+				a.mu.Unlock()
+			}
+			return
+		}
+	}
+}
