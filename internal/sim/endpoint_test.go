@@ -250,6 +250,9 @@ func (e *endpoint) send(dst netip.AddrPort, n int, m rds.Message, o *op, tells *
 	id := uint64(len(w.msgs) + 1)
 	f := e.flow(dst)
 	n = f.length(n, o)
+	if tells != nil {
+		n = max(n, idLen)
+	}
 	if o != nil && n < idLen {
 		m.Op.Notify, o.flags.Notify = true, true
 	}

@@ -326,7 +326,7 @@ func (o *op) judgeRefused(s rds.Completion, fail func(string)) {
 			fail("the region is alive and was granted")
 		}
 	case syscall.EACCES:
-		if o.granted && r.access&need != 0 {
+		if o.granted && r.access&need != 0 && !r.dead() {
 			fail("it was granted")
 		}
 	case syscall.ERANGE:

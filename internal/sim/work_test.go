@@ -14,6 +14,7 @@ const (
 	wantOps      = 200
 	wantBreaks   = 10
 	maxActs      = 60_000
+	enoughBreaks = 60 // after that no daemon and no process dies: the rest gets done
 )
 
 // run does the whole workload.
@@ -33,7 +34,7 @@ func (w *world) run() {
 
 // hook crashes hosts at points of the provider.
 func (w *world) hook(p sim.Point) sim.Action {
-	if below(w.rHook, 1e6) >= int64(w.opt.hookRate) {
+	if below(w.rHook, 1e6) >= int64(w.opt.hookRate) || w.breaks > enoughBreaks {
 		return sim.Pass
 	}
 	return pick(w.rHook, sim.CrashRequester, sim.CrashResponder)
@@ -59,6 +60,11 @@ func (w *world) act() {
 	if w.rWork.IntN(100) == 0 {
 		gap += below(w.rWork, 5_000_000)
 	}
+	if n := len(w.msgs); n != w.sent {
+		w.sent, w.idle = n, 0
+	} else if w.idle++; w.idle > 20 { // something takes its time
+		gap += below(w.rWork, 20_000_000)
+	}
 	w.net.At(w.now()+gap, w.act)
 }
 
@@ -70,7 +76,11 @@ func (w *world) doOne() {
 		return
 	}
 	e := pick(w.rWork, w.eps...)
-	switch x := w.rWork.IntN(100); {
+	x := w.rWork.IntN(100)
+	if len(w.msgs) > 2*wantMessages {
+		x /= 3 // what is missing is operations
+	}
+	switch {
 	case x < 5:
 		e.offer()
 	case x < 7:
@@ -87,7 +97,7 @@ func (w *world) disturb() bool {
 	o := &w.opt
 	x := w.rFault.IntN(1000)
 	// When the load is done and not enough has broken, break.
-	if len(w.msgs) >= wantMessages && len(w.ops) >= wantOps {
+	if len(w.msgs) >= wantMessages && len(w.ops) >= wantOps && x < 20 {
 		x = 0
 		if o.reset == 0 {
 			x = w.rFault.IntN(o.crash + o.kill + o.rebind)
@@ -108,9 +118,9 @@ func (w *world) disturb() bool {
 		w.log(e.h, "reset", int64(to.n), 0, 0)
 		e.h.e.ResetPeers(to.addr)
 		e.h.kick()
-	case took(o.crash):
+	case took(o.crash) && w.breaks <= enoughBreaks:
 		e.h.crash()
-	case took(o.kill):
+	case took(o.kill) && w.breaks <= enoughBreaks:
 		c := e.c
 		h := c.h
 		c.kill()

@@ -37,6 +37,8 @@ type world struct {
 
 	breaks  int
 	sendErr error // of the last send
+	sent    int   // messages at the last action, and actions since it changed
+	idle    int
 	acts    int
 	nextEp  int
 	events  int
