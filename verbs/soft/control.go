@@ -125,7 +125,8 @@ func (c *control) close() {
 		x.Close()
 	}
 	for f := range c.dying {
-		f.SetDeadline(time.Now().Add(100 * time.Millisecond))
+		f.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+		f.SetReadDeadline(time.Now()) // after what is written, close at once
 	}
 	for _, r := range c.results {
 		closeFD(r.fd)

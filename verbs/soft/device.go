@@ -272,8 +272,8 @@ func (d *Device) updateWake(more bool) {
 }
 
 // Close implements verbs.Device. It waits for the goroutines of connection
-// set-up, and up to a tenth of a second for closed connections to deliver
-// their last bytes.
+// set-up, which it cancels, and up to a tenth of a second for closed
+// connections to hand their last bytes to the kernel.
 func (d *Device) Close() error {
 	if d.closed {
 		return nil

@@ -41,6 +41,11 @@ func attrs() verbs.QPInitAttr {
 
 func newHost(t testing.TB, opt Options) *host {
 	t.Helper()
+	return newHostMem(t, opt, memSize)
+}
+
+func newHostMem(t testing.TB, opt Options, size int) *host {
+	t.Helper()
 	h := &host{t: t}
 	var err error
 	if h.dev, err = New(opt); err != nil {
@@ -51,7 +56,7 @@ func newHost(t testing.TB, opt Options) *host {
 	if h.cq, err = h.dev.CreateCQ(512); err != nil {
 		t.Fatal(err)
 	}
-	h.mem = make([]byte, memSize)
+	h.mem = make([]byte, size)
 	if h.mr, err = h.pd.RegMR(h.mem, testIOVA, allAccess); err != nil {
 		t.Fatal(err)
 	}
@@ -154,6 +159,20 @@ func runWith(t testing.TB, what string, done func() bool, others []int, hosts ..
 			fds = append(fds, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
 		}
 		unix.Poll(fds, int(left.Milliseconds())+1)
+	}
+}
+
+// eventually is run for conditions that no descriptor reports.
+func eventually(t testing.TB, what string, h *host, done func() bool) {
+	t.Helper()
+	for limit := time.Now().Add(failsafe); !done(); {
+		if time.Now().After(limit) {
+			t.Fatalf("no %s within %v", what, failsafe)
+		}
+		if !h.dev.Progress() {
+			unix.Poll([]unix.PollFd{{Fd: int32(h.dev.FD()), Events: unix.POLLIN}}, 1)
+		}
+		h.collect()
 	}
 }
 

@@ -1,0 +1,566 @@
+package soft
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/verbs"
+	"github.com/rdsd/rdsd/verbs/soft/iwarp"
+)
+
+// TestStall: a SEND without a receive stalls its QP, also when its sender has
+// gone, and nothing else; a receive lets it go on, without further input.
+func TestStall(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		t.Run(fmt.Sprintf("srq=%v", shared), func(t *testing.T) {
+			h := newHost(t, Options{})
+			at := attrs()
+			var s verbs.SRQ
+			post := func(wr ...verbs.RecvWR) { h.recv(wr...) }
+			if shared {
+				s, _ = h.pd.CreateSRQ(16, 1)
+				at.SRQ = s
+				post = func(wr ...verbs.RecvWR) {
+					if n, err := s.PostRecv(wr); n != len(wr) || err != nil {
+						t.Fatal(n, err)
+					}
+				}
+			}
+			p := newPuppet(t, h, at)
+			p.write(append(sendFrame(1, 0, true, []byte("one")), sendFrame(2, 0, true, []byte("two"))...))
+			p.write(writeFrame(h.mr.RKey(), testIOVA+100, true, []byte("later")))
+			for h.dev.Progress() {
+			}
+			h.collect()
+			if len(h.wc) != 0 || h.mem[100] != 0 || !h.qp.(*qp).stalled {
+				t.Fatal("not stalled")
+			}
+			if readable(h.dev.FD()) {
+				t.Error("FD is readable: the owner would spin")
+			}
+			post(verbs.RecvWR{WRID: 1, SGL: h.sge(0, 8)})
+			if !readable(h.dev.FD()) {
+				t.Error("FD is not readable although there is staged input")
+			}
+			if wc := h.take(1)[0]; wc.WRID != 1 || string(h.mem[:3]) != "one" || h.mem[100] != 0 {
+				t.Errorf("%+v", wc)
+			}
+			unix.Shutdown(p.fd, unix.SHUT_WR)
+			for h.dev.Progress() {
+			}
+			post(verbs.RecvWR{WRID: 2, SGL: h.sge(0, 8)})
+			if wc := h.take(1)[0]; wc.WRID != 2 || string(h.mem[:3]) != "two" {
+				t.Errorf("%+v", wc)
+			}
+			if string(h.mem[100:105]) != "later" {
+				t.Error("the WRITE behind was lost")
+			}
+			if e := h.event(); e.Type != verbs.CMDisconnected {
+				t.Errorf("%+v", e)
+			}
+			if shared {
+				if err := h.qp.Destroy(); err != nil {
+					t.Error(err)
+				}
+				if err := s.Destroy(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+// TestDestroyStalled: a stalled QP leaves its SRQ.
+func TestDestroyStalled(t *testing.T) {
+	h := newHost(t, Options{})
+	at := attrs()
+	s, _ := h.pd.CreateSRQ(4, 1)
+	at.SRQ = s
+	p := newPuppet(t, h, at)
+	p.write(sendFrame(1, 0, true, nil))
+	for h.dev.Progress() {
+	}
+	if err := h.qp.Destroy(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := s.PostRecv([]verbs.RecvWR{{WRID: 1}}); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	h.dev.Progress()
+	h.collect()
+	if len(h.wc) != 0 {
+		t.Errorf("%+v", h.wc)
+	}
+}
+
+func readable(fd int) bool {
+	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	n, _ := unix.Poll(fds, 0)
+	return n > 0
+}
+
+// TestSRQIsAStack: few buffers are touched however many are posted.
+func TestSRQIsAStack(t *testing.T) {
+	h := newHost(t, Options{})
+	at := attrs()
+	s, _ := h.pd.CreateSRQ(64, 1)
+	at.SRQ = s
+	p := newPuppet(t, h, at)
+	for i := range 64 {
+		s.PostRecv([]verbs.RecvWR{{WRID: uint64(i), SGL: h.sge(i*64, 64)}})
+	}
+	if n, err := s.PostRecv([]verbs.RecvWR{{}}); n != 0 || !errors.Is(err, unix.ENOMEM) {
+		t.Errorf("65th receive: %d, %v", n, err)
+	}
+	for i := range 100 {
+		p.write(sendFrame(uint32(i+1), 0, true, []byte{1}))
+		wc := h.take(1)[0]
+		if wc.WRID != 63 {
+			t.Fatalf("message %d took receive %d", i, wc.WRID)
+		}
+		s.PostRecv([]verbs.RecvWR{{WRID: 63, SGL: h.sge(63*64, 64)}})
+	}
+}
+
+// TestFDWakesForCompletions: an armed CQ keeps the FD readable until polled;
+// so do connection events.
+func TestFDWakesForCompletions(t *testing.T) {
+	h := newHost(t, Options{})
+	p := newPuppet(t, h, attrs())
+	h.recv(verbs.RecvWR{WRID: 1})
+	p.write(sendFrame(1, 0, true, nil))
+	for h.dev.Progress() {
+	}
+	h.collect()
+	if readable(h.dev.FD()) {
+		t.Fatal("readable without work")
+	}
+	h.cq.ReqNotify(false)
+	h.qp.ToError()
+	h.qp.PostRecv([]verbs.RecvWR{{WRID: 2}})
+	if !readable(h.dev.FD()) {
+		t.Error("armed CQ with a completion does not wake")
+	}
+	h.collect()
+	h.dev.Progress()
+	if readable(h.dev.FD()) {
+		t.Error("readable after Poll")
+	}
+	// Solicited only: a plain receive does not count, a solicited one does.
+	p = newPuppet(t, h, attrs())
+	h.recv(verbs.RecvWR{}, verbs.RecvWR{})
+	h.cq.ReqNotify(true)
+	unix.Write(p.fd, sendFrame(1, 0, true, nil))
+	for h.dev.Progress() {
+	}
+	if readable(h.dev.FD()) {
+		t.Error("unsolicited receive woke")
+	}
+	unix.Write(p.fd, seal(&iwarp.Header{Op: iwarp.OpSendSE, Last: true, MSN: 2}, nil))
+	for h.dev.Progress() {
+	}
+	if !readable(h.dev.FD()) {
+		t.Error("solicited receive did not wake")
+	}
+	h.collect()
+	// Connection events.
+	h.qp.(*qp).lost(nil)
+	if !readable(h.dev.FD()) {
+		t.Error("CMDisconnected does not wake")
+	}
+	h.event()
+	h.dev.Progress()
+	if readable(h.dev.FD()) {
+		t.Error("readable after PollCM")
+	}
+}
+
+// TestDeregFinishesFrames: deregistering memory that is being sent leaves the
+// frames begun as they were, and fails the rest of the request.
+func TestDeregFinishesFrames(t *testing.T) {
+	for _, op := range []verbs.Opcode{verbs.OpRDMAWrite, verbs.OpSend, verbs.OpRDMARead} {
+		h := newHost(t, Options{})
+		p := newPuppet(t, h, attrs())
+		mem := make([]byte, 2<<20)
+		fill(mem, 1)
+		want := bytes.Clone(mem)
+		m, err := h.pd.RegMR(mem, 0, allAccess)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if op == verbs.OpRDMARead { // served to the peer
+			p.write(readFrame(1, iwarp.ReadRequest{Size: 2 << 20, SrcSTag: m.RKey()}))
+		} else {
+			h.send(verbs.SendWR{WRID: 1, Op: op, SGL: []verbs.SGE{{Length: 2 << 20, LKey: m.LKey()}}})
+		}
+		for h.dev.Progress() {
+		}
+		h.collect()
+		if len(h.wc) != 0 {
+			t.Fatal("complete already")
+		}
+		if err := m.Dereg(); err != nil {
+			t.Fatal(err)
+		}
+		for i := range mem {
+			mem[i] = 0xff
+		}
+		term := p.terminate()
+		fs := p.frames()
+		off := 0
+		for _, f := range fs[:len(fs)-1] {
+			var hd iwarp.Header
+			iwarp.ParseHeader(f, &hd)
+			if !bytes.Equal(f[hd.Len():hd.Len()+hd.Payload()], want[off:off+hd.Payload()]) {
+				t.Fatalf("op %d: frame at %d shows memory after Dereg", op, off)
+			}
+			off += hd.Payload()
+		}
+		if off == 0 || off >= 2<<20 {
+			t.Errorf("op %d: %d bytes sent", op, off)
+		}
+		if op == verbs.OpRDMARead {
+			if term.Code != iwarp.TermReadSTag || term.Req.Size != uint32(2<<20-off) || term.Req.SrcTO != uint64(off) {
+				t.Errorf("%+v after %d bytes", term, off)
+			}
+			continue
+		}
+		if wc := h.take(1)[0]; wc.WRID != 1 || wc.Status != verbs.WCLocProtErr {
+			t.Errorf("op %d: %+v", op, wc)
+		}
+		if term.Code != iwarp.TermLocal {
+			t.Errorf("op %d: %v", op, term.Code)
+		}
+	}
+}
+
+// TestDeregDuringPlacement: the rest of a payload that is being read in place
+// goes nowhere.
+func TestDeregDuringPlacement(t *testing.T) {
+	h := newHost(t, Options{})
+	mem := make([]byte, 64<<10)
+	m, _ := h.pd.RegMR(mem, 0, allAccess)
+	p := newPuppet(t, h, attrs())
+	f := writeFrame(m.RKey(), 0, true, bytes.Repeat([]byte{1}, 60000))
+	p.write(f[:1000])
+	for h.dev.Progress() {
+	}
+	if !h.qp.(*qp).rx.placing || mem[0] != 1 {
+		t.Fatal("not being read in place")
+	}
+	m.Dereg()
+	clear(mem)
+	p.write(f[1000:])
+	if term := p.terminate(); term.Code != iwarp.TermTaggedSTag {
+		t.Errorf("%+v", term)
+	}
+	for _, b := range mem {
+		if b != 0 {
+			t.Fatal("written after Dereg")
+		}
+	}
+}
+
+// TestScribble: with CRC, memory that changes while it is being sent breaks
+// nothing.
+func TestScribble(t *testing.T) {
+	at := attrs()
+	at.CRC = verbs.CRCOn
+	a, b := pair(t, at, at)
+	stop, done := make(chan struct{}), make(chan struct{})
+	shared := sharedMem(t, 1<<20)
+	m, err := a.pd.RegMR(shared.mine, 0, verbs.AccessRemoteRead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(done)
+		for i := byte(0); ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+				for j := 0; j < len(shared.theirs); j += 64 {
+					shared.theirs[j] = i
+				}
+			}
+		}
+	}()
+	for i := range 50 {
+		b.recv(verbs.RecvWR{SGL: b.sge(0, 1<<20)})
+		a.send(verbs.SendWR{WRID: uint64(i), Op: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{{Length: 1 << 20, LKey: m.LKey()}}})
+		b.send(verbs.SendWR{Op: verbs.OpRDMARead, Flags: verbs.SendSignaled, SGL: b.sge(1<<20, 1<<20), RKey: m.RKey()})
+		if wc := a.take(1, b)[0]; wc.Status != 0 {
+			t.Fatalf("%+v", wc)
+		}
+		for _, wc := range b.take(2, a) {
+			if wc.Status != 0 {
+				t.Fatalf("%+v", wc)
+			}
+		}
+	}
+	close(stop)
+	<-done
+}
+
+type twoViews struct{ mine, theirs []byte }
+
+// sharedMem maps one memfd twice, so that a scribbling writer is no data race
+// in the eyes of the race detector, as it is none across processes.
+func sharedMem(t *testing.T, n int) twoViews {
+	fd, err := unix.MemfdCreate("scribble", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Ftruncate(fd, int64(n)); err != nil {
+		t.Fatal(err)
+	}
+	var v [2][]byte
+	for i := range v {
+		if v[i], err = unix.Mmap(fd, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Munmap(v[i]) })
+	}
+	return twoViews{v[0], v[1]}
+}
+
+// TestPrivateMemory: with CRC and AccessPrivate the payload is summed in
+// place; the peer checks it.
+func TestPrivateMemory(t *testing.T) {
+	at := attrs()
+	at.CRC = verbs.CRCOn
+	a, b := pair(t, at, at)
+	m, err := a.pd.RegMR(a.mem, 0, verbs.AccessPrivate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill(a.mem[:1<<20], 5)
+	for _, n := range sizes[1:] {
+		clear(b.mem)
+		b.recv(verbs.RecvWR{SGL: b.sge(0, 1<<20)})
+		sgl := []verbs.SGE{{Length: uint32(n), LKey: m.LKey()}}
+		if n > 10 {
+			sgl = []verbs.SGE{{Length: 5, LKey: m.LKey()}, {Addr: 5, Length: uint32(n - 5), LKey: m.LKey()}}
+		}
+		a.send(verbs.SendWR{Op: verbs.OpSend, Flags: verbs.SendSignaled, SGL: sgl})
+		if wc := b.take(1, a)[0]; wc.Status != 0 || !bytes.Equal(b.mem[:n], a.mem[:n]) {
+			t.Fatalf("size %d: %+v", n, wc)
+		}
+		a.take(1, b)
+	}
+}
+
+// TestBothDirections: random traffic both ways at once, READs included, on
+// several QPs of one device pair; every byte is checked.
+func TestBothDirections(t *testing.T) {
+	crcModes(t, func(t *testing.T, at verbs.QPInitAttr) {
+		seed := uint64(time.Now().UnixNano())
+		if s := os.Getenv("SOFT_SEED"); s != "" {
+			fmt.Sscan(s, &seed)
+		}
+		t.Logf("SOFT_SEED=%d", seed)
+		rng := rand.New(rand.NewPCG(seed, 1))
+		a, b := pair(t, at, at)
+		type op struct {
+			wr       verbs.SendWR
+			src, dst []byte
+		}
+		hosts := [2]*host{a, b}
+		// Each host's memory: source area, sink area of its READs, area the
+		// peer writes to, area receives land in.
+		const area = memSize / 4
+		for i, h := range hosts {
+			fill(h.mem[:area], i)
+			for j := range 100 {
+				h.recv(verbs.RecvWR{WRID: uint64(j), SGL: h.sge(3*area, area)})
+			}
+		}
+		for round := range 60 {
+			var ops [2][]op
+			for i, h := range hosts {
+				peer := hosts[1-i]
+				n := 1 + rng.IntN(6)
+				for range n {
+					size := sizes[1+rng.IntN(len(sizes)-3)]
+					from, to := rng.IntN(area-size), rng.IntN(area-size)
+					o := op{wr: verbs.SendWR{WRID: uint64(round), RKey: peer.mr.RKey(), Flags: verbs.SendFlags(rng.IntN(2)) * verbs.SendFence}}
+					switch rng.IntN(3) {
+					case 0:
+						o.wr.Op = verbs.OpRDMARead
+						o.wr.RemoteAddr = testIOVA + uint64(from)
+						o.wr.SGL = h.sge(area+to, size)
+						o.src, o.dst = peer.mem[from:from+size], h.mem[area+to:area+to+size]
+					case 1:
+						o.wr.Op = verbs.OpRDMAWrite
+						o.wr.RemoteAddr = testIOVA + uint64(2*area+to)
+						o.wr.SGL = h.sge(from, size)
+						o.src, o.dst = h.mem[from:from+size], peer.mem[2*area+to:2*area+to+size]
+					case 2:
+						o.wr.Op = verbs.OpSend
+						o.wr.SGL = h.sge(from, size)
+					}
+					ops[i] = append(ops[i], o)
+				}
+				ops[i] = append(ops[i], op{wr: verbs.SendWR{WRID: 1000, Op: verbs.OpSend, Flags: verbs.SendSignaled | verbs.SendFence}})
+			}
+			want := [2]int{1, 1} // the last SEND's completion
+			for i, h := range hosts {
+				for _, o := range ops[i] {
+					h.send(o.wr)
+					if o.wr.Op == verbs.OpSend {
+						want[1-i]++
+					}
+				}
+			}
+			run(t, "the round", func() bool { return len(a.wc) >= want[0] && len(b.wc) >= want[1] }, a, b)
+			for i, h := range hosts {
+				if len(h.wc) != want[i] {
+					t.Fatalf("%d completions, want %d: %+v", len(h.wc), want[i], h.wc)
+				}
+				for _, wc := range h.wc {
+					if wc.Status != 0 {
+						t.Fatalf("%+v", wc)
+					}
+					if wc.Op == verbs.WCRecv {
+						h.recv(verbs.RecvWR{SGL: h.sge(3*area, area)})
+					}
+				}
+				h.wc = h.wc[:0]
+				// Sources never change; of the targets only the last is sure
+				// not to have been overwritten by a later operation.
+				for k := len(ops[i]) - 1; k >= 0; k-- {
+					if o := ops[i][k]; o.dst != nil {
+						if !bytes.Equal(o.src, o.dst) {
+							t.Fatalf("round %d: op %d of %d bytes: data differ", round, o.wr.Op, len(o.src))
+						}
+						break
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestTap: the tap's stream is the stream.
+func TestTap(t *testing.T) {
+	rec := [2]*recorder{{}, {}}
+	a, b := newHost(t, Options{Tap: rec[0]}), newHost(t, Options{Tap: rec[1]})
+	at := attrs()
+	link(t, a, b, at, at)
+	fill(a.mem[:300000], 1)
+	b.recv(verbs.RecvWR{SGL: b.sge(0, 300000)})
+	a.send(verbs.SendWR{Op: verbs.OpSend, SGL: a.sge(0, 300000)})
+	a.send(verbs.SendWR{Op: verbs.OpRDMARead, Flags: verbs.SendSignaled, SGL: a.sge(1<<20, 300000), RKey: b.mr.RKey(), RemoteAddr: testIOVA})
+	b.take(1, a)
+	a.take(1, b)
+	run(t, "same streams", func() bool {
+		return bytes.Equal(rec[0].out, rec[1].in) && bytes.Equal(rec[0].in, rec[1].out)
+	}, a, b)
+	if len(rec[0].out) < 300000 || !strings.HasPrefix(string(rec[0].out), "MPA ID Req") || !strings.HasPrefix(string(rec[0].in), "MPA ID Rep") {
+		t.Errorf("%d bytes out, %d in", len(rec[0].out), len(rec[0].in))
+	}
+}
+
+type recorder struct{ out, in []byte }
+
+func (r *recorder) Stream(local, remote netip.AddrPort, out bool, b []byte) {
+	if out {
+		r.out = append(r.out, b...)
+	} else {
+		r.in = append(r.in, b...)
+	}
+}
+
+// TestCongestion: a refused algorithm is reported and costs nothing.
+func TestCongestion(t *testing.T) {
+	a, b := newHost(t, Options{Congestion: "reno"}), newHost(t, Options{Congestion: "no-such-thing"})
+	link(t, a, b, attrs(), attrs())
+	if name, err := a.dev.Congestion(); name != "reno" && err == nil {
+		t.Errorf("%q, %v", name, err)
+	}
+	if name, err := b.dev.Congestion(); name == "" || err == nil {
+		t.Errorf("%q, %v", name, err)
+	}
+}
+
+// TestUnsupported: each refusal says what is refused.
+func TestUnsupported(t *testing.T) {
+	h := newHost(t, Options{})
+	p := newPuppet(t, h, attrs())
+	for op, name := range map[verbs.Opcode]string{
+		verbs.OpSendWithImm: "SEND_WITH_IMM", verbs.OpRDMAWriteWithImm: "RDMA_WRITE_WITH_IMM", verbs.OpSendWithInv: "SEND_WITH_INV",
+		verbs.OpAtomicCmpAndSwp: "ATOMIC_CMP_AND_SWP", verbs.OpAtomicFetchAdd: "ATOMIC_FETCH_AND_ADD",
+		verbs.OpLocalInv: "LOCAL_INV", verbs.OpBindMW: "BIND_MW", 99: "99",
+	} {
+		if n, err := h.qp.PostSend([]verbs.SendWR{{Op: op}}); n != 0 || !errors.Is(err, unix.EINVAL) || !strings.Contains(err.Error(), name) {
+			t.Errorf("opcode %d: %d, %v", op, n, err)
+		}
+	}
+	at := attrs()
+	at.Ack = verbs.AckRemote
+	at.SendCQ, at.RecvCQ = h.cq, h.cq
+	if _, err := h.pd.CreateQP(at); !errors.Is(err, unix.EOPNOTSUPP) {
+		t.Errorf("AckRemote: %v", err)
+	}
+	p.close()
+}
+
+// TestNothingIsLeft: descriptors and goroutines after Close.
+func TestNothingIsLeft(t *testing.T) {
+	fds := func() int {
+		e, err := filepath.Glob("/proc/self/fd/*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(e)
+	}
+	newHost(t, Options{}).dev.Close() // what the runtime opens once
+	wasFDs, wasGo := fds(), runtime.NumGoroutine()
+	a, b := pair(t, attrs(), attrs())
+	for range 5 {
+		link(t, a, b, attrs(), attrs())
+		a.send(verbs.SendWR{Op: verbs.OpRDMAWrite, SGL: a.sge(0, 1<<20), RKey: b.mr.RKey(), RemoteAddr: testIOVA})
+		a.dev.Progress()
+	}
+	listen(t, b)
+	a.qp.ToError()
+	b.dev.Close()
+	a.dev.Close()
+	if now := fds(); now != wasFDs {
+		t.Errorf("%d descriptors, before %d", now, wasFDs)
+	}
+	for limit := time.Now().Add(failsafe); runtime.NumGoroutine() > wasGo; {
+		if time.Now().After(limit) {
+			t.Fatalf("%d goroutines, before %d", runtime.NumGoroutine(), wasGo)
+		}
+		runtime.Gosched()
+	}
+}
+
+// TestIdleConnectionHoldsNoStage: large buffers are in use only while data is
+// in motion.
+func TestIdleConnectionHoldsNoStage(t *testing.T) {
+	a, b := pair(t, attrs(), attrs())
+	b.recv(verbs.RecvWR{SGL: b.sge(0, 300000)})
+	a.send(verbs.SendWR{Op: verbs.OpSend, Flags: verbs.SendSignaled, SGL: a.sge(0, 300000)})
+	a.take(1, b)
+	b.take(1, a)
+	for _, h := range []*host{a, b} {
+		if q := h.qp.(*qp); q.rx.stage != nil || q.out.stage != nil {
+			t.Error("an idle QP holds a stage")
+		}
+	}
+}

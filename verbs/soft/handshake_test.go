@@ -1,0 +1,368 @@
+package soft
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/verbs"
+	"github.com/rdsd/rdsd/verbs/soft/iwarp"
+)
+
+func listen(t testing.TB, h *host) verbs.Listener {
+	t.Helper()
+	l, err := h.dev.Listen(loopback)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+func dialRaw(t testing.TB, to netip.AddrPort) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", to.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(failsafe))
+	return c
+}
+
+// TestBadRequests: what is not a proper MPA request is closed and counted; the
+// owner hears nothing of it.
+func TestBadRequests(t *testing.T) {
+	good := iwarp.MPA{Rev: 2, Enhanced: true, IRD: 1, ORD: 1}
+	change := func(i int, b byte) []byte {
+		f := good.Append(nil)
+		f[i] = b
+		return f
+	}
+	for _, c := range []struct {
+		name string
+		b    []byte
+		end  bool // of the stream, after b
+		want Stats
+	}{
+		{"garbage", []byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), false, Stats{HandshakeGarbage: 1}},
+		{"a reply", (&iwarp.MPA{Reply: true, Rev: 1}).Append(nil), false, Stats{HandshakeGarbage: 1}},
+		{"revision 3", change(17, 3), false, Stats{HandshakeGarbage: 1}},
+		{"revision 0", change(17, 0), false, Stats{HandshakeGarbage: 1}},
+		{"private data of 513", change(18, 2), false, Stats{HandshakeTimeout: 1}}, // 0x0204: 516
+		{"half", good.Append(nil)[:10], true, Stats{HandshakeGarbage: 1}},
+		{"nothing", nil, true, Stats{HandshakeGarbage: 1}},
+		{"silence", nil, false, Stats{HandshakeTimeout: 1}},
+		{"one byte, then silence", []byte("M"), false, Stats{HandshakeTimeout: 1}},
+		{"data behind the request", append(good.Append(nil), 1, 2, 3), false, Stats{HandshakeGarbage: 1}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHost(t, Options{HandshakeTimeout: 50 * time.Millisecond})
+			conn := dialRaw(t, listen(t, h).Addr())
+			conn.Write(c.b)
+			if c.end {
+				conn.(*net.TCPConn).CloseWrite()
+			}
+			if b, err := io.ReadAll(conn); len(b) > 0 || err != nil && !errors.Is(err, unix.ECONNRESET) {
+				t.Errorf("answer %x, %v", b, err)
+			}
+			want := c.want
+			if c.name == "private data of 513" {
+				want = Stats{HandshakeGarbage: 1}
+			}
+			eventually(t, "count", h, func() bool { return h.dev.Stats() == want })
+			if len(h.ev) != 0 {
+				t.Errorf("events %+v", h.ev)
+			}
+		})
+	}
+}
+
+// TestMarkersRefused: we do not send markers, so a peer that wants them gets a
+// rejection.
+func TestMarkersRefused(t *testing.T) {
+	h := newHost(t, Options{})
+	conn := dialRaw(t, listen(t, h).Addr())
+	req := iwarp.MPA{Markers: true, Rev: 2, Enhanced: true, IRD: 1, ORD: 1}
+	conn.Write(req.Append(nil))
+	b, _ := io.ReadAll(conn)
+	m, err := iwarp.ParseMPA(b, true)
+	if err != nil || !m.Reject {
+		t.Errorf("answer %+v, %v", m, err)
+	}
+	if s := h.dev.Stats(); s.HandshakeMarkers != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestHandshakeLimit: silent connections use up their places, no more; a place
+// comes back when its connection ends.
+func TestHandshakeLimit(t *testing.T) {
+	h := newHost(t, Options{MaxHandshakes: 2})
+	l := listen(t, h)
+	silent := []net.Conn{dialRaw(t, l.Addr()), dialRaw(t, l.Addr())}
+	// The third may come before the first two are seen; one of the three is
+	// refused.
+	third := dialRaw(t, l.Addr())
+	eventually(t, "refusal", h, func() bool { return h.dev.Stats().HandshakeRefused == 1 })
+	for _, c := range append(silent, third) {
+		c.Close()
+	}
+	eventually(t, "place back", h, func() bool { return len(h.dev.ctl.slots) == 0 })
+	a := newHost(t, Options{})
+	a.qp, h.qp = a.newQP(attrs()), h.newQP(attrs())
+	if err := a.dev.Connect(a.qp, verbs.ConnectParam{Remote: l.Addr()}); err != nil {
+		t.Fatal(err)
+	}
+	if e := h.event(a); e.Type != verbs.CMConnectRequest {
+		t.Fatalf("%+v", e)
+	}
+}
+
+// TestUnansweredRequest: a request the owner never answers expires.
+func TestUnansweredRequest(t *testing.T) {
+	h := newHost(t, Options{HandshakeTimeout: 20 * time.Millisecond})
+	conn := dialRaw(t, listen(t, h).Addr())
+	req := iwarp.MPA{Rev: 1}
+	conn.Write(req.Append(nil))
+	e := h.event()
+	eventually(t, "expiry", h, func() bool { return h.dev.Stats().HandshakeRefused == 1 })
+	if err := h.dev.Accept(e.Req, h.newQP(attrs()), nil); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("Accept of an expired request: %v", err)
+	}
+	if b, err := io.ReadAll(conn); len(b) > 0 || err != nil {
+		t.Errorf("%x, %v", b, err)
+	}
+	if len(h.dev.ctl.slots) != 0 {
+		t.Error("its place is still taken")
+	}
+}
+
+// TestForeignInitiators: revision 1, unenhanced revision 2 and siw's frame are
+// answered in kind, and CRC is used if either side wants it.
+func TestForeignInitiators(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		req   iwarp.MPA
+		crc   verbs.CRCMode
+		reply iwarp.MPA
+		depth int // ours as initiator afterwards
+	}{
+		{"revision 1", iwarp.MPA{Rev: 1}, verbs.CRCOff, iwarp.MPA{Reply: true, Rev: 1}, 4},
+		{"revision 1, CRC", iwarp.MPA{Rev: 1, CRC: true}, verbs.CRCOff, iwarp.MPA{Reply: true, Rev: 1, CRC: true}, 4},
+		{"revision 1, our CRC", iwarp.MPA{Rev: 1}, verbs.CRCOn, iwarp.MPA{Reply: true, Rev: 1, CRC: true}, 4},
+		{"unenhanced", iwarp.MPA{Rev: 2}, verbs.CRCOff, iwarp.MPA{Reply: true, Rev: 2}, 4},
+		{"siw", iwarp.MPA{Rev: 2, Enhanced: true, IRD: 1, ORD: 2}, verbs.CRCOff,
+			iwarp.MPA{Reply: true, Rev: 2, Enhanced: true, IRD: 2, ORD: 1}, 1},
+		{"more than we have", iwarp.MPA{Rev: 2, Enhanced: true, IRD: 100, ORD: 100}, verbs.CRCOff,
+			iwarp.MPA{Reply: true, Rev: 2, Enhanced: true, IRD: 4, ORD: 4}, 4},
+		{"not negotiated", iwarp.MPA{Rev: 2, Enhanced: true, IRD: iwarp.NoDepth, ORD: iwarp.NoDepth}, verbs.CRCOff,
+			iwarp.MPA{Reply: true, Rev: 2, Enhanced: true, IRD: 4, ORD: 4}, 4},
+		{"RTR by READ only", iwarp.MPA{Rev: 2, Enhanced: true, IRD: 1, ORD: 1, P2P: true, RTRRead: true}, verbs.CRCOff,
+			iwarp.MPA{Reply: true, Rev: 2, Enhanced: true, IRD: 1, ORD: 1, P2P: true, RTRRead: true}, 1},
+		{"all RTRs", iwarp.MPA{Rev: 2, Enhanced: true, IRD: 1, ORD: 1, P2P: true, RTRRead: true, RTRWrite: true, RTRSend: true}, verbs.CRCOff,
+			iwarp.MPA{Reply: true, Rev: 2, Enhanced: true, IRD: 1, ORD: 1, P2P: true, RTRWrite: true}, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHost(t, Options{})
+			conn := dialRaw(t, listen(t, h).Addr())
+			conn.Write(c.req.Append(nil))
+			at := attrs()
+			at.CRC = c.crc
+			h.qp = h.newQP(at)
+			if err := h.dev.Accept(h.event().Req, h.qp, []byte("hello")); err != nil {
+				t.Fatal(err)
+			}
+			c.reply.Private = []byte("hello")
+			want := c.reply.Append(nil)
+			got := make([]byte, len(want))
+			if _, err := io.ReadFull(conn, got); err != nil || !bytes.Equal(got, want) {
+				t.Fatalf("reply %x, %v; want %x", got, err, want)
+			}
+			if e := h.event(); e.Type != verbs.CMEstablished {
+				t.Fatalf("%+v", e)
+			}
+			if d := h.qp.Cap().ReadDepth; d != c.depth {
+				t.Errorf("read depth %d, want %d", d, c.depth)
+			}
+			// What is posted waits for the initiator's first frame.
+			copy(h.mem, "data")
+			h.send(verbs.SendWR{WRID: 4, Op: verbs.OpSend, Flags: verbs.SendSignaled, SGL: h.sge(0, 4)})
+			for h.dev.Progress() {
+			}
+			h.collect()
+			if len(h.wc) != 0 {
+				t.Fatal("sent before the initiator's first frame")
+			}
+			conn.Write(writeFrame(1, 0, true, nil))
+			if wc := h.take(1)[0]; wc.WRID != 4 || wc.Status != 0 {
+				t.Fatalf("%+v", wc)
+			}
+			f := sendFrame(1, 0, true, []byte("data"))
+			if !c.reply.CRC {
+				clear(f[len(f)-4:])
+			}
+			got = make([]byte, len(f))
+			if _, err := io.ReadFull(conn, got); err != nil || !bytes.Equal(got, f) {
+				t.Errorf("frame %x, %v; want %x", got, err, f)
+			}
+		})
+	}
+}
+
+// responder accepts one connection and answers its MPA request with reply.
+func responderOnce(t *testing.T, reply []byte) (netip.AddrPort, chan []byte) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	rest := make(chan []byte, 1)
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(failsafe))
+		io.ReadFull(c, make([]byte, iwarp.MPAHeaderLen+iwarp.EnhancedLen))
+		c.Write(reply)
+		if reply == nil {
+			return
+		}
+		b, _ := io.ReadAll(c)
+		rest <- b
+	}()
+	return l.Addr().(*net.TCPAddr).AddrPort(), rest
+}
+
+func TestForeignResponders(t *testing.T) {
+	enhanced := iwarp.MPA{Reply: true, Rev: 2, Enhanced: true, IRD: 2, ORD: 3}
+	with := func(f func(m *iwarp.MPA)) []byte {
+		m := enhanced
+		f(&m)
+		return m.Append(nil)
+	}
+	for _, c := range []struct {
+		name  string
+		reply []byte
+		want  verbs.CMEventType
+		term  iwarp.Code // sent
+		depth int
+	}{
+		{"siw", with(func(*iwarp.MPA) {}), verbs.CMEstablished, 0, 2},
+		{"siw, p2p", with(func(m *iwarp.MPA) { m.P2P, m.RTRWrite = true, true }), verbs.CMEstablished, 0, 2},
+		{"revision 1", (&iwarp.MPA{Reply: true, Rev: 1}).Append(nil), verbs.CMEstablished, 0, 4},
+		{"p2p by READ only", with(func(m *iwarp.MPA) { m.P2P, m.RTRRead = true, true }), verbs.CMConnectError, iwarp.TermNoRTR, 0},
+		{"reads more than we serve", with(func(m *iwarp.MPA) { m.ORD = 5 }), verbs.CMConnectError, iwarp.TermIRD, 0},
+		{"markers", with(func(m *iwarp.MPA) { m.Markers = true }), verbs.CMConnectError, 0, 0},
+		{"rejection", with(func(m *iwarp.MPA) { m.Reject, m.Private = true, []byte("why") }), verbs.CMRejected, 0, 0},
+		{"garbage", bytes.Repeat([]byte("x"), 24), verbs.CMConnectError, 0, 0},
+		{"a request", (&iwarp.MPA{Rev: 2}).Append(nil), verbs.CMConnectError, 0, 0},
+		{"revision 3", func() []byte { b := enhanced.Append(nil); b[17] = 3; return b }(), verbs.CMConnectError, 0, 0},
+		{"closes", nil, verbs.CMConnectError, 0, 0},
+		{"silent", []byte{}, verbs.CMUnreachable, 0, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHost(t, Options{})
+			addr, rest := responderOnce(t, c.reply)
+			h.qp = h.newQP(attrs())
+			h.recv(verbs.RecvWR{WRID: 8})
+			param := verbs.ConnectParam{Local: loopback, Remote: addr}
+			if c.name == "silent" {
+				param.TimeoutNs = 50e6
+			}
+			if err := h.dev.Connect(h.qp, param); err != nil {
+				t.Fatal(err)
+			}
+			h.send(verbs.SendWR{WRID: 9, Op: verbs.OpSend, Flags: verbs.SendSignaled})
+			e := h.event()
+			if e.Type != c.want || (e.Err == nil) != (c.want == verbs.CMEstablished) {
+				t.Fatalf("%+v", e)
+			}
+			if e.Type == verbs.CMRejected && string(e.Private) != "why" {
+				t.Errorf("private data %q", e.Private)
+			}
+			if e.Type != verbs.CMEstablished {
+				wc := h.take(2)
+				if wc[0].WRID != 9 || wc[0].Status != verbs.WCWRFlushErr || wc[1].WRID != 8 || wc[1].Status != verbs.WCWRFlushErr {
+					t.Errorf("%+v", wc)
+				}
+				if h.qp.State() != verbs.QPErr {
+					t.Errorf("state %d", h.qp.State())
+				}
+				if c.term != 0 {
+					f := terminateFrame(iwarp.Terminate{Code: c.term})
+					clear(f[len(f)-4:])
+					if b := <-rest; !bytes.Equal(b, f) {
+						t.Errorf("sent %x, want %x", b, f)
+					}
+				}
+				return
+			}
+			if d := h.qp.Cap().ReadDepth; d != c.depth {
+				t.Errorf("read depth %d, want %d", d, c.depth)
+			}
+			if wc := h.take(1)[0]; wc.Status != 0 {
+				t.Errorf("%+v", wc)
+			}
+			h.qp.ToError()
+			rtr, send := writeFrame(1, 0, true, nil), sendFrame(1, 0, true, nil)
+			clear(rtr[len(rtr)-4:])
+			clear(send[len(send)-4:])
+			if b := <-rest; !bytes.Equal(b, append(rtr, send...)) {
+				t.Errorf("sent %x, want the RTR and the SEND", b)
+			}
+		})
+	}
+}
+
+// TestRequestOnTheWire is the request's exact bytes.
+func TestRequestOnTheWire(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	h := newHost(t, Options{})
+	at := attrs()
+	at.CRC = verbs.CRCOn
+	if err := h.dev.Connect(h.newQP(at), verbs.ConnectParam{Remote: l.Addr().(*net.TCPAddr).AddrPort(), Private: []byte("abc")}); err != nil {
+		t.Fatal(err)
+	}
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	want := "MPA ID Req Frame\x50\x02\x00\x07\x80\x04\x80\x04abc"
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(c, got); err != nil || string(got) != want {
+		t.Errorf("%q, %v; want %q", got, err, want)
+	}
+}
+
+// TestConnectCancel: closing the device ends a connect that hangs.
+func TestConnectCancel(t *testing.T) {
+	addr, _ := responderOnce(t, []byte{})
+	h := newHost(t, Options{})
+	if err := h.dev.Connect(h.newQP(attrs()), verbs.ConnectParam{Remote: addr, TimeoutNs: int64(time.Hour)}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), failsafe)
+	defer cancel()
+	done := make(chan struct{})
+	go func() { h.dev.Close(); close(done) }()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		t.Fatal("Close hangs")
+	}
+}
