@@ -37,7 +37,7 @@ func TestCheck(t *testing.T) {
 	good := func() direction {
 		d := direction{name: "copy", resets: 2}
 		d.serve.Operations, d.serve.Success, d.serve.Dropped, d.copy.Retried = 10, 8, 2, 2
-		d.copy.Blocks = 32
+		d.copy.Bytes = 8 << 20
 		d.serve.Destinations = append(d.serve.Destinations, struct {
 			Addr   string `json:"addr"`
 			Issued uint64 `json:"issued"`

@@ -86,13 +86,14 @@ func compare(ctx context.Context, names, paths []string) (sum string, err error)
 	return sum, nil
 }
 
-// several is how many resets a copy of so many blocks has room for at least.
-func several(blocks uint64) int { return int(min(blocks/16, 3)) }
+// several is how many resets a copy of so many bytes has room for at least; a
+// small file may be through before the first.
+func several(bytes int64) int { return int(min(bytes/(4<<20), 3)) }
 
 // check verifies what must hold besides the content.
 func check(dirs []direction, resets int) error {
 	for _, d := range dirs {
-		if want := min(resets, several(d.copy.Blocks)); d.resets < want {
+		if want := min(resets, several(d.copy.Bytes)); d.resets < want {
 			return fmt.Errorf("%s: %d resets hit the connection, want %d at least", d.name, d.resets, want)
 		}
 		if n := d.serve.Success + d.serve.Dropped + d.serve.Unknown + d.serve.Other; n != d.serve.Operations {
