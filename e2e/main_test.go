@@ -108,10 +108,10 @@ func isolated(t *testing.T, run func(t *testing.T)) {
 	p := startProcess(t, []string{
 		envTest + "=" + t.Name(),
 		envNet + "=" + fmt.Sprintf("127.%d.%d.0", 64+os.Getpid()%128, nets.Add(1)),
-	}, os.Args[0], "-test.run="+only(t.Name()), "-test.v", "-test.timeout=10m")
+	}, os.Args[0], "-test.run="+only(t.Name()), "-test.v", "-test.timeout="+testTimeout().String())
 	select {
 	case <-p.exited:
-	case <-time.After(9 * time.Minute):
+	case <-time.After(testTimeout() + patience):
 		p.signal(syscall.SIGQUIT)
 		<-p.exited
 	}
@@ -120,6 +120,14 @@ func isolated(t *testing.T, run func(t *testing.T)) {
 	} else if testing.Verbose() {
 		t.Logf("%s", strings.TrimSpace(p.stdout()))
 	}
+}
+
+// testTimeout is for one test.
+func testTimeout() time.Duration {
+	if long {
+		return 10 * time.Minute
+	}
+	return 2 * time.Minute
 }
 
 // only is the pattern for one test, or a subtest.

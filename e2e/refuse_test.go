@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rdsd/rdsd/rds"
 )
@@ -36,6 +37,18 @@ func (g *target) expose(t *testing.T, to addrPort) *target {
 		t.Fatal(err)
 	}
 	return g
+}
+
+// granted waits until what owner has exposed before is granted to s.
+func granted(t *testing.T, owner, s *rds.Socket) {
+	t.Helper()
+	if _, err := owner.SendTo(nil, s.LocalAddrPort()); err != nil {
+		t.Fatal(err)
+	}
+	s.SetReadDeadline(time.Now().Add(patience))
+	if _, _, err := s.RecvFrom(nil); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // operate sends one operation with an empty message and returns its status.
@@ -94,6 +107,8 @@ func testRefused(t *testing.T, same bool) {
 	if err := released.reg.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+
+	granted(t, dst, s)
 
 	// Other traffic, which must not notice.
 	a := newAudit()
@@ -189,11 +204,8 @@ func TestRelease(t *testing.T) {
 		}
 		for round := range rounds {
 			g := newTarget(t, ct, dst, size, rds.AllowWrite).expose(t, s.LocalAddrPort())
-			type result struct {
-				n   int
-				err error
-			}
-			writing, wrote := make(chan struct{}), make(chan result)
+			granted(t, dst, s)
+			writing, wrote := make(chan struct{}), make(chan error, 1)
 			go func() {
 				for n := 0; ; n++ {
 					id, err := s.SendMsg(&rds.Message{Addr: dst.LocalAddrPort(), Op: &rds.RDMA{
@@ -209,18 +221,22 @@ func TestRelease(t *testing.T) {
 						if err == nil && (c.Status != rds.RemoteError || c.Errno != syscall.EINVAL) {
 							err = fmt.Errorf("status %+v", c)
 						}
-						wrote <- result{n, err}
+						wrote <- err
 						return
 					}
 				}
 			}()
-			<-writing
+			select {
+			case <-writing:
+			case err := <-wrote:
+				t.Fatalf("round %d, before Release: %v", round, err)
+			}
 			if err := g.reg.Release(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			clear(g.buf.Bytes())
-			if r := <-wrote; r.err != nil {
-				t.Fatal(r.err)
+			if err := <-wrote; err != nil {
+				t.Fatal(err)
 			}
 			if err := s.BarrierAll(t.Context()); err != nil {
 				t.Fatal(err)
