@@ -294,6 +294,9 @@ func (c *Conn) down() {
 	if c.settleAt == 0 && c.cfg.SettleTimeout != 0 && c.hasPostedOps() {
 		c.settleAt = c.now + c.cfg.SettleTimeout
 	}
+	// The peer says anew what is congested. Until then nothing is: who waits for
+	// relief sends nothing, and nothing to send means no connection.
+	c.clearCong()
 	c.setState(Down)
 	c.host.PeerDown(c, c.why)
 	if c.isPending {
@@ -304,13 +307,22 @@ func (c *Conn) down() {
 	c.reconnect()
 }
 
+// clearCong forgets the peer's congestion map.
+func (c *Conn) clearCong() {
+	c.releaseDue = true
+	if !c.remote.Empty() {
+		c.remote.Reset()
+		c.host.Congestion(c, &c.remote)
+	}
+}
+
 // hasPostedOps says that posted operations wait for their fate.
 func (c *Conn) hasPostedOps() bool {
 	if hasPostedOp(&c.rtx) || hasPostedOp(&c.queue) {
 		return true
 	}
 	for _, st := range c.stops {
-		if hasPostedOp(&st.refused) {
+		if hasPostedOp(&st.refused) || hasPostedOp(&st.held) {
 			return true
 		}
 	}

@@ -158,11 +158,7 @@ func (c *Conn) forget() {
 	c.endPostedOps(Unknown)
 	c.settling = false
 	c.settleAt = 0
-	if !c.remote.Empty() {
-		c.remote.Reset()
-		c.host.Congestion(c, &c.remote)
-	}
-	c.releaseDue = true
+	c.clearCong()
 }
 
 // checkGate starts to settle once every notice HELLO spoke of has arrived.
@@ -199,6 +195,7 @@ func (c *Conn) endPostedOps(o Outcome) {
 	c.cancelIn(&c.rtx, posted, o)
 	for _, st := range c.stops {
 		c.cancelIn(&st.refused, posted, o)
+		c.cancelIn(&st.held, posted, o) // refused, released, and held back again
 	}
 	c.cancelIn(&c.queue, posted, o)
 	c.cancelIn(&c.unacked, posted, o)

@@ -12,7 +12,7 @@ type portStop struct {
 	stopped  bool
 	inflight int     // messages on unacked and rtx to the port
 	refused  msgList // by sequence
-	held     msgList // behind them, never sent
+	held     msgList // behind them, not sent since
 }
 
 func (st *portStop) lists() [2]*msgList { return [2]*msgList{&st.refused, &st.held} }

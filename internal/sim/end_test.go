@@ -56,6 +56,7 @@ func (w *world) exchange() {
 			if from != to && from.send(to.ap, min(w.opt.sndBuf, 20), rds.Message{}, nil, nil) == nil {
 				w.drain() // at most its own limits were in the way
 				if from.send(to.ap, min(w.opt.sndBuf, 20), rds.Message{}, nil, nil) == nil {
+					w.checkConns()
 					broken("liveness", "%v cannot send to %v though all is quiet: %v; its daemon has %q", from.ap, to.ap, w.sendErr, from.h.e.Leaks())
 				}
 			}
