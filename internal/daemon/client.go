@@ -70,6 +70,7 @@ type rxEntry struct {
 	sock  *socket // nil: free
 	chunk uint32
 	n     uint32
+	told  bool // its event was written: the client may give it back
 }
 
 // attach takes a client in. Its shared memory is formatted and empty.
@@ -136,7 +137,7 @@ func (e *Engine) detach(c *client) {
 		e.freeBuffer(b, nil)
 	}
 	for t := c.pendOps.pop(); t != nil; t = c.pendOps.pop() {
-		e.freeMsg(t)
+		e.told(t)
 	}
 	c.pendNote, c.pendCells, c.pendSocks = nil, nil, nil
 	e.unref(c)

@@ -40,7 +40,7 @@ type arrival struct {
 // receive buffer is still taken, into daemon memory, up to the hard cap; an
 // empty socket takes any message, or a long one would never get in.
 func (e *Engine) admit(s *socket, n int) conn.Verdict {
-	if s.rcvBytes > 0 && s.rcvBytes+n > s.limit+e.cfg.HardCap {
+	if held := s.held(); held > 0 && held+n > s.limit+e.cfg.HardCap {
 		e.setCongested(s, true)
 		return conn.Refused
 	}
@@ -99,6 +99,7 @@ func (e *Engine) putEvent(s *socket, a *arrival, rxid, chunk uint32) {
 	ev.Chunk, ev.Len = chunk, uint32(a.n)
 	ev.SrcInc, ev.SrcAddr, ev.SrcPort = a.srcInc, *a.src, a.sport
 	ev.Cookie, ev.RecvTime = a.cookie, e.wall
+	s.cl.rx[rxid].told = true
 	e.st.C[stats.RecvQueued]++
 	e.news(s.cl)
 }
@@ -106,10 +107,18 @@ func (e *Engine) putEvent(s *socket, a *arrival, rxid, chunk uint32) {
 // charge accounts n bytes to s and tells the peers when it fills up.
 func (e *Engine) charge(s *socket, n int) {
 	s.rcvBytes += n
-	if s.rcvBytes > s.limit {
+	if s.held() > s.limit {
 		e.setCongested(s, true)
 	}
 }
+
+// overCost is what a message in overflow costs besides its payload: without it
+// empty messages would cost nothing, and be without number.
+const overCost = 256
+
+// held is what counts against the receive buffer and the hard cap: payload not
+// yet taken by the application, and the records of what waits in overflow.
+func (s *socket) held() int { return s.rcvBytes + s.over.n*overCost }
 
 func (e *Engine) uncharge(s *socket, n int) {
 	s.rcvBytes -= n
@@ -118,10 +127,11 @@ func (e *Engine) uncharge(s *socket, n int) {
 
 // relieve lets those who wait for room at s go on, if there is some.
 func (e *Engine) relieve(s *socket) {
-	if s.congested && s.rcvBytes <= s.limit/2 {
+	held := s.held()
+	if s.congested && held <= s.limit/2 {
 		e.setCongested(s, false)
 	}
-	if len(s.waiters) > 0 && s.rcvBytes < s.limit {
+	if len(s.waiters) > 0 && held < s.limit {
 		e.wakeWaiters(s)
 	}
 }
@@ -129,7 +139,7 @@ func (e *Engine) relieve(s *socket) {
 // newOver takes daemon memory for a message to s, nil when there is none. If
 // all is free a message gets it whatever its length.
 func (e *Engine) newOver(s *socket, a *arrival) *rxMsg {
-	if e.overB > 0 && e.overB+a.n > e.cfg.OverflowBytes {
+	if e.overB > 0 && e.overB+a.n+overCost > e.cfg.OverflowBytes {
 		return nil
 	}
 	var chunk uint32
@@ -144,7 +154,7 @@ func (e *Engine) newOver(s *socket, a *arrival) *rxMsg {
 	}
 	m := e.rxs.get()
 	*m = rxMsg{sock: s, src: a.src, sport: a.sport, srcInc: a.srcInc, cookie: a.cookie, n: uint32(a.n), chunk: chunk, inOver: true}
-	e.overB += a.n
+	e.overB += a.n + overCost
 	return m
 }
 
@@ -192,7 +202,7 @@ func (e *Engine) freeRx(m *rxMsg) {
 		if m.n > 0 {
 			e.over.Free(m.chunk, int(m.n))
 		}
-		e.overB -= int(m.n)
+		e.overB -= int(m.n) + overCost
 		if len(e.forMemory) > 0 && e.overB < e.cfg.OverflowBytes/2 {
 			e.memoryFreed()
 		}
@@ -210,7 +220,7 @@ func (e *Engine) freeRx(m *rxMsg) {
 // returnRx handles a receive id that comes back: the message has been copied
 // out by the application, or dropped with its socket.
 func (e *Engine) returnRx(c *client, id uint32) bool {
-	if id >= uint32(len(c.rx)) || c.rx[id].sock == nil {
+	if id >= uint32(len(c.rx)) || !c.rx[id].told {
 		return false
 	}
 	r := c.rx[id]

@@ -48,11 +48,8 @@ func (e *Engine) drainPending(c *client) bool {
 			return false
 		}
 		t := c.pendOps.pop()
-		t.queued = false
 		e.putStatus(t)
-		if t.done {
-			e.freeMsg(t)
-		}
+		e.told(t)
 	}
 	for len(c.pendCells) > 0 {
 		if c.ev.Free() == 0 {
@@ -80,6 +77,15 @@ func (e *Engine) drainPending(c *client) bool {
 		s.inPend = false
 	}
 	return true
+}
+
+// told ends t's stay in pendOps: its status was written, or nobody wants it any
+// more.
+func (e *Engine) told(t *txMsg) {
+	t.queued = false
+	if t.done {
+		e.freeMsg(t)
+	}
 }
 
 // note queues the notices of a destination.
