@@ -230,7 +230,7 @@ func (w *worker) rdma(kind rds.OpKind) error {
 	return w.count(func() error {
 		inFlight, off := 0, 0
 		for {
-			for ; inFlight < min(rdmaWindow, n/size); inFlight++ {
+			for ; inFlight < rdmaWindow; inFlight++ {
 				local[0].Off, op.RemoteOff = off, uint64(off)
 				if _, err := s.SendMsg(&m); err != nil {
 					return err
