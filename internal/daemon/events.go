@@ -58,7 +58,9 @@ func (e *Engine) drainPending(c *client) bool {
 		ce := c.pendCells[0]
 		c.pendCells = append(c.pendCells[:0], c.pendCells[1:]...)
 		ce.inPend = false
-		e.checkArmed(c, ce)
+		if ce.live() {
+			e.checkArmed(c, ce)
+		}
 	}
 	for len(c.pendNote) > 0 {
 		sl := c.pendNote[0]
@@ -179,7 +181,7 @@ func (e *Engine) publishMarks(c *client) {
 	for i, ce := range c.raised {
 		c.raised[i] = nil
 		ce.raised = false
-		if c.cells[ce.idx] == ce {
+		if ce.live() {
 			c.table.Cell(ce.idx).StoreHWM(ce.mark.HWM())
 			e.checkArmed(c, ce)
 		}

@@ -94,7 +94,10 @@ func (p *InProcess) Call(req ipc.Request, _ []int) (resp ipc.Response, fds []int
 	case *ipc.Release:
 		return p.release(r)
 	}
-	p.Run(func() { resp, err = p.e.serve(p.cl, req) })
+	err = errAgain
+	for err == errAgain {
+		p.Run(func() { resp, err = p.e.serve(p.cl, req) })
+	}
 	return resp, nil, err
 }
 

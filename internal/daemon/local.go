@@ -79,6 +79,17 @@ func (e *Engine) localDone(t *txMsg, o conn.Outcome) {
 	e.msgDone(t, o)
 }
 
+// cancelLocal withdraws what a slot has queued; it waits for nobody then.
+func (e *Engine) cancelLocal(sl *slot) {
+	for t := sl.q.pop(); t != nil; t = sl.q.pop() {
+		e.localDone(t, cancelled)
+	}
+	if sl.waitOn != nil {
+		sl.waitOn.waiters = remove(sl.waitOn.waiters, sl)
+		sl.waitOn = nil
+	}
+}
+
 func (e *Engine) addJob(sl *slot) {
 	if !sl.inJobs && sl.waitOn == nil && !sl.closed {
 		sl.inJobs = true

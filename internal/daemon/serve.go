@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/rdsd/rdsd/internal/ipc"
@@ -9,8 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// errAgain says that a request has to be made again in another turn: the engine
+// has done what one turn allows.
+var errAgain = errors.New("not yet")
+
 // serve answers the control requests that need no memory made or mapped.
-// Errors carry an errno.
+// Errors carry an errno, errAgain excepted.
 func (e *Engine) serve(c *client, req ipc.Request) (ipc.Response, error) {
 	if c.dead {
 		return nil, unix.ECONNABORTED
@@ -19,13 +24,21 @@ func (e *Engine) serve(c *client, req ipc.Request) (ipc.Response, error) {
 	case *ipc.Bind:
 		return e.serveBind(c, r)
 	case *ipc.CloseSock:
-		// What was submitted before the close is handled before it.
-		for !c.dead && c.sub.Avail() > 0 {
-			e.pollClient(c)
-		}
 		s := c.sock(r.Sock)
 		if s == nil {
 			return nil, unix.EBADF
+		}
+		// What was submitted before the close is handled before it, but not
+		// what a client goes on to submit.
+		if !s.closing {
+			s.closing, s.closeAt = true, c.sub.Published()
+		}
+		e.pollClient(c)
+		switch {
+		case c.dead:
+			return nil, unix.ECONNABORTED
+		case !c.sub.Taken(s.closeAt):
+			return nil, errAgain
 		}
 		e.closeSocket(s)
 		return &ipc.OK{}, nil

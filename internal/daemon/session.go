@@ -286,10 +286,13 @@ func (s *session) handle(m *ipc.Message) error {
 		return s.release(m.ID, r)
 	case ipc.Request:
 		var resp ipc.Response
-		err := s.ask(func() (err error) {
-			resp, err = s.d.e.serve(s.cl, r)
-			return err
-		})
+		err := errAgain
+		for err == errAgain {
+			err = s.ask(func() (err error) {
+				resp, err = s.d.e.serve(s.cl, r)
+				return err
+			})
+		}
 		return s.answer(m.ID, resp, err)
 	}
 	return fmt.Errorf("unexpected message %T", m.Body)

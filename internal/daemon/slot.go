@@ -44,6 +44,10 @@ type cell struct {
 	raised bool // in cl.raised
 }
 
+// live reports whether the cell is still that of its socket: the client may use
+// it for another one from the moment the socket is closed.
+func (ce *cell) live() bool { return !ce.sock.closed }
+
 // openSlot handles KindOpenDest.
 func (e *Engine) openSlot(c *client, d *shm.SubDest) {
 	s := c.sock(d.Sock)
@@ -98,13 +102,7 @@ func (e *Engine) closeSlot(sl *slot) {
 		return
 	}
 	sl.closed = true
-	for t := sl.q.pop(); t != nil; t = sl.q.pop() {
-		e.localDone(t, cancelled)
-	}
-	if sl.waitOn != nil {
-		sl.waitOn.waiters = remove(sl.waitOn.waiters, sl)
-		sl.waitOn = nil
-	}
+	e.cancelLocal(sl)
 	if sl.local != nil {
 		sl.local.slots = remove(sl.local.slots, sl)
 	}

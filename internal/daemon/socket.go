@@ -15,6 +15,9 @@ type socket struct {
 	inc    uint32 // incarnation: tells this socket from the port's next owner
 	closed bool
 
+	closing bool   // CloseSock waits until the submission ring
+	closeAt uint64 // has been taken to here
+
 	limit     int // receive buffer, payload bytes
 	rcvBytes  int // delivered or waiting, not yet taken by the application
 	congested bool

@@ -180,9 +180,7 @@ func (e *Engine) cancelDest(c *client, d *shm.Sub) {
 		e.touch(sl.peer)
 		return
 	}
-	for t := sl.q.pop(); t != nil; t = sl.q.pop() {
-		e.localDone(t, cancelled)
-	}
+	e.cancelLocal(sl)
 }
 
 // msgDone ends a message: the operation's status, the destination's notices,

@@ -132,6 +132,17 @@ func (c *consumer[T]) Avail() int {
 	return int(c.tail - c.next)
 }
 
+// Published is, after a fresh look, the position behind the last entry
+// published; see Taken.
+func (c *consumer[T]) Published() uint64 {
+	c.Avail()
+	return c.tail
+}
+
+// Taken reports whether all entries before position pos have been taken. A
+// broken ring has nothing left to take.
+func (c *consumer[T]) Taken(pos uint64) bool { return c.isBad || int64(c.next-pos) >= 0 }
+
 // Empty reports, after a fresh look, that there is nothing to take. It is the
 // last look before a sleep that has been announced.
 func (c *consumer[T]) Empty() bool { return c.Avail() == 0 }
