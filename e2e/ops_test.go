@@ -1,0 +1,485 @@
+package e2e
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rdsd/rdsd/rds"
+)
+
+// An opPair runs operations from one socket on memory of another and checks
+// what must hold of them: delivered means the data is there, not delivered means
+// no success, one status each, and a high-water mark that only rises and behind
+// which the local buffers are the caller's: they are overwritten at once.
+//
+// The remote memory has a half for writes and a half for reads. The immediate
+// data says which operation it belongs to; the target answers each one, and only
+// then its slot is used again.
+const (
+	opSlots = 8
+	opSize  = 48 << 10
+	opMsg   = 16 // bytes of immediate data and of answers: number, slot
+)
+
+type opPair struct {
+	t  *testing.T
+	to addrPort // the target's socket
+
+	// The initiator's.
+	c     *rds.Client
+	s     *rds.Socket
+	local *rds.Buffer
+	slots [opSlots]opSlot
+	last  uint64 // highest barrier id issued
+	mark  uint64 // high-water mark as last seen
+	sums  map[rds.Status]int
+	stale int // refused for a key of a dead instance
+
+	cookie atomic.Uint64 // the target's memory
+	size   int           // bytes of one operation, at most opSize
+
+	mu        sync.Mutex
+	delivered map[uint64]bool       // by number; guarded by mu
+	statuses  map[uint64]rds.Status // by number; guarded by mu
+	lastIn    uint64                // guarded by mu
+	wrong     []error               // guarded by mu
+}
+
+// opSlot is a piece of local memory.
+type opSlot struct {
+	n        uint64 // number of its operation, 0 = none
+	id       uint64 // barrier id
+	read     bool
+	settled  bool
+	status   rds.Status
+	passed   bool // by the mark
+	answered bool
+}
+
+func newOpPair(t *testing.T, c *rds.Client, s *rds.Socket, to addrPort) *opPair {
+	t.Helper()
+	local, err := c.Alloc(opSlots * opSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &opPair{t: t, to: to, c: c, s: s, local: local, size: opSize,
+		sums: map[rds.Status]int{}, delivered: map[uint64]bool{}, statuses: map[uint64]rds.Status{}}
+}
+
+func (p *opPair) fail(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.wrong) < 10 {
+		p.wrong = append(p.wrong, fmt.Errorf(format, args...))
+	}
+}
+
+func (p *opPair) failure() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return errors.Join(p.wrong...)
+}
+
+// readSeed is the pattern of the target's memory that is read.
+func readSeed(slot int) uint64 { return 1<<40 + uint64(slot) }
+
+// junkSeed is what the initiator puts where operation n was.
+func junkSeed(n uint64) uint64 { return 1<<50 + n }
+
+// serve makes s the target: it registers memory, tells the initiator, and
+// answers operations until s ends, with the error that says why.
+func (p *opPair) serve(c *rds.Client, s *rds.Socket) error {
+	buf, err := c.Alloc(2 * opSlots * opSize)
+	if err != nil {
+		return err
+	}
+	mem := buf.Bytes()
+	for i := range opSlots {
+		fillPattern(mem[(opSlots+i)*opSize:][:p.size], readSeed(i))
+	}
+	reg, err := s.Register(buf, 0, len(mem), rds.AllowRead|rds.AllowWrite)
+	if err != nil {
+		return err
+	}
+	if err := reg.Expose(context.Background(), p.s.LocalAddrPort()); err != nil {
+		return err
+	}
+	p.cookie.Store(uint64(reg.Cookie()))
+	msg := make([]byte, opMsg)
+	for {
+		n, from, err := s.RecvFrom(msg)
+		if err != nil {
+			return err
+		}
+		if n != opMsg || from != p.s.LocalAddrPort() {
+			p.fail("target: %d bytes from %v", n, from)
+			continue
+		}
+		number, slot := binary.LittleEndian.Uint64(msg), int(msg[8])
+		if msg[9] == 0 {
+			if err := checkPattern(mem[slot*opSize:][:p.size], number); err != nil {
+				p.fail("operation %d was delivered, its data not: %v", number, err)
+			}
+		}
+		p.mu.Lock()
+		if p.delivered[number] || number < p.lastIn {
+			p.wrong = append(p.wrong, fmt.Errorf("operation %d delivered after %d: twice or out of order", number, p.lastIn))
+		}
+		p.delivered[number] = true
+		p.lastIn = number
+		p.mu.Unlock()
+		if _, err := s.SendTo(msg, from); err != nil {
+			return err
+		}
+	}
+}
+
+// run issues operations until stop is closed, and ends when all have ended.
+func (p *opPair) run(stop <-chan struct{}) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		select {
+		case <-stop:
+			cancel() // wakes Wait
+		case <-ctx.Done():
+		}
+	}()
+	var number uint64
+	deadline := time.Time{}
+	for {
+		p.look()
+		busy := 0
+		for i := range p.slots {
+			p.retire(i)
+			if p.slots[i].n == 0 && ctx.Err() == nil && p.cookie.Load() != 0 {
+				if err := p.issue(i, number+1); err == nil {
+					number++
+				} else if !errors.Is(err, rds.ErrWouldBlock) && !errors.Is(err, rds.ErrCongested) {
+					return err
+				}
+			}
+			if p.slots[i].n != 0 {
+				busy++
+			}
+		}
+		if err := p.failure(); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			if busy == 0 {
+				return nil
+			}
+			if deadline.IsZero() {
+				deadline = time.Now().Add(patience)
+			} else if time.Now().After(deadline) {
+				return fmt.Errorf("operations do not end: %+v, mark %d of %d", p.slots, p.mark, p.last)
+			}
+		}
+		// Short: the target may have come back, which no condition tells.
+		w, cancelWait := context.WithTimeout(context.Background(), 20*time.Millisecond)
+		_, err := p.s.Wait(w, rds.WaitSet{Message: true, Completion: true})
+		cancelWait()
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			return err
+		}
+	}
+}
+
+// issue starts an operation in slot i.
+func (p *opPair) issue(i int, n uint64) error {
+	x := &p.slots[i]
+	*x = opSlot{n: n, read: n%3 == 0}
+	mem := p.local.Bytes()[i*opSize:][:p.size]
+	op := &rds.RDMA{Kind: rds.Write, Cookie: rds.Cookie(p.cookie.Load()), RemoteOff: uint64(i) * opSize,
+		Local: []rds.Segment{{Buf: p.local, Off: i * opSize, Len: p.size}}, Token: n, Notify: true}
+	if x.read {
+		op.Kind = rds.Read
+		op.RemoteOff += opSlots * opSize
+		clear(mem)
+	} else {
+		fillPattern(mem, n)
+	}
+	msg := make([]byte, opMsg)
+	binary.LittleEndian.PutUint64(msg, n)
+	msg[8] = byte(i)
+	if x.read {
+		msg[9] = 1
+	}
+	id, err := p.s.SendMsg(&rds.Message{Payload: msg, Addr: p.to, Op: op, DontWait: true})
+	if err != nil {
+		*x = opSlot{}
+		return err
+	}
+	if id != p.last+1 {
+		p.fail("operation id %d after %d", id, p.last)
+	}
+	x.id, p.last = id, id
+	return nil
+}
+
+// look takes in statuses, answers and the mark.
+func (p *opPair) look() {
+	// The mark first: a status known by then is queued before it rises.
+	mark := p.s.HWM(p.to.Addr())
+	if mark < p.mark || mark > p.last {
+		p.fail("mark went from %d to %d, %d issued", p.mark, mark, p.last)
+	}
+	p.mark = mark
+	var cs [2 * opSlots]rds.Completion
+	for _, c := range cs[:p.s.Completions(cs[:])] {
+		p.settle(c)
+	}
+	msg := make([]byte, opMsg)
+	for {
+		m := rds.Message{Payload: msg, DontWait: true}
+		if err := p.s.RecvMsg(&m); err != nil {
+			break
+		}
+		n := binary.LittleEndian.Uint64(msg)
+		if x := &p.slots[msg[8]%opSlots]; x.n == n {
+			x.answered = true
+		}
+	}
+	for i := range p.slots {
+		if x := &p.slots[i]; x.n != 0 && !x.passed && mark >= x.id {
+			x.passed = true
+			// Ours again: whatever is written here from now on stays, and
+			// nobody reads it.
+			if !x.read {
+				fillPattern(p.local.Bytes()[i*opSize:][:p.size], junkSeed(x.n))
+			}
+		}
+	}
+}
+
+func (p *opPair) settle(c rds.Completion) {
+	p.mu.Lock()
+	_, twice := p.statuses[c.Token]
+	p.statuses[c.Token] = c.Status
+	p.mu.Unlock()
+	if twice {
+		p.fail("operation %d has a second status %v", c.Token, c.Status)
+	}
+	p.sums[c.Status]++
+	for i := range p.slots {
+		x := &p.slots[i]
+		if x.n != c.Token {
+			continue
+		}
+		x.settled, x.status = true, c.Status
+		switch {
+		case c.Status == rds.RemoteError && (c.Errno == syscall.EINVAL || c.Errno == syscall.EACCES):
+			p.stale++
+		case c.Status != rds.Success && c.Status != rds.Dropped && c.Status != rds.Unknown:
+			p.fail("operation %d: %+v", x.n, c)
+		case c.Status == rds.Success && x.read:
+			if err := checkPattern(p.local.Bytes()[i*opSize:][:p.size], readSeed(i)); err != nil {
+				p.fail("read %d succeeded, its data: %v", x.n, err)
+			}
+		}
+	}
+}
+
+// retire frees slot i when its operation has ended in every respect.
+func (p *opPair) retire(i int) {
+	x := &p.slots[i]
+	if x.n == 0 || !x.settled || !x.passed {
+		return
+	}
+	// An answer may be lost with the target.
+	if x.status == rds.Success && !x.answered && p.sums[rds.Unknown] == 0 {
+		return
+	}
+	if !x.read {
+		if err := checkPattern(p.local.Bytes()[i*opSize:][:p.size], junkSeed(x.n)); err != nil {
+			p.fail("memory of operation %d written behind the mark: %v", x.n, err)
+		}
+	}
+	*x = opSlot{}
+}
+
+// check compares what the two sides know, when nothing is under way.
+func (p *opPair) check(t *testing.T) {
+	t.Helper()
+	if err := p.failure(); err != nil {
+		t.Fatal(err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for n, s := range p.statuses {
+		if d := p.delivered[n]; s == rds.Success && !d || (s == rds.Dropped || s == rds.RemoteError) && d {
+			t.Errorf("operation %d: %v, delivered %v", n, s, d)
+		}
+	}
+	for n := range p.delivered {
+		if _, ok := p.statuses[n]; !ok {
+			t.Errorf("operation %d was delivered and has no status", n)
+		}
+	}
+	if hwm := p.s.HWM(p.to.Addr()); hwm != p.last {
+		t.Errorf("mark %d, %d issued", hwm, p.last)
+	}
+}
+
+// onlySuccess demands that nothing was dropped.
+func (p *opPair) onlySuccess(t *testing.T) {
+	t.Helper()
+	if len(p.sums) != 1 || p.sums[rds.Success] == 0 {
+		t.Errorf("statuses %v", p.sums)
+	}
+}
+
+// load is everything between two hosts at once: datagrams in both directions
+// and operations.
+type load struct {
+	t     *testing.T
+	hosts [2]*host
+	audit *audit
+	socks [2]*rds.Socket // datagrams
+	ops   *opPair
+	opTo  *rds.Socket
+
+	stop    chan struct{}
+	ended   sync.WaitGroup // senders and operations
+	readers sync.WaitGroup
+}
+
+func startLoad(t *testing.T, from, to *host, size int) *load {
+	t.Helper()
+	l := &load{t: t, hosts: [2]*host{from, to}, audit: newAudit(), stop: make(chan struct{})}
+	cf, ct := from.open(), to.open()
+	l.socks = [2]*rds.Socket{from.bind(cf, 0), to.bind(ct, 0)}
+	l.opTo = to.bind(ct, 0)
+	l.ops = newOpPair(t, cf, from.bind(cf, 0), l.opTo.LocalAddrPort())
+	for i, s := range l.socks {
+		l.readers.Go(func() { l.ends(l.audit.take(s)) })
+		l.ended.Go(func() { l.send(s, l.socks[1-i].LocalAddrPort(), size) })
+	}
+	l.readers.Go(func() { l.ends(l.ops.serve(ct, l.opTo)) })
+	l.ended.Go(func() {
+		if err := l.ops.run(l.stop); err != nil {
+			t.Errorf("operations: %v", err)
+		}
+	})
+	return l
+}
+
+func (l *load) ends(err error) {
+	if !errors.Is(err, rds.ErrClosed) && !errors.Is(err, rds.ErrDaemonGone) {
+		l.t.Errorf("receiver: %v", err)
+	}
+}
+
+func (l *load) send(s *rds.Socket, to addrPort, size int) {
+	for i := 0; ; i++ {
+		select {
+		case <-l.stop:
+			return
+		default:
+		}
+		if err := l.audit.send(s, to, make([]byte, minPayload+(i*977)%size)); err != nil {
+			l.t.Errorf("sender: %v", err)
+			return
+		}
+	}
+}
+
+// progress waits until n more datagrams and some operations got through.
+func (l *load) progress(n uint64) {
+	l.t.Helper()
+	at := l.audit.sums().arrived
+	ops := l.settled()
+	eventually(l.t, "progress under load", func() error {
+		if d, o := l.audit.sums().arrived-at, l.settled()-ops; (d < n || o < 5) && !l.t.Failed() {
+			return fmt.Errorf("%d datagrams, %d operations", d, o)
+		}
+		return nil
+	})
+}
+
+func (l *load) settled() int {
+	l.ops.mu.Lock()
+	defer l.ops.mu.Unlock()
+	return len(l.ops.statuses)
+}
+
+// finish ends the load and checks the books.
+func (l *load) finish() {
+	l.t.Helper()
+	close(l.stop)
+	l.ended.Wait()
+	if l.t.Failed() {
+		return
+	}
+	l.audit.balance(l.t, l.socks[0], l.socks[1])
+	l.ops.check(l.t)
+	for _, s := range []*rds.Socket{l.socks[0], l.socks[1], l.opTo, l.ops.s} {
+		s.Close()
+	}
+	l.readers.Wait()
+}
+
+func TestOperations(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		same bool
+		args []string
+	}{{"network", false, nil}, {"crc", false, []string{"-crc", "on"}}, {"host", true, nil}} {
+		t.Run(tc.name, func(t *testing.T) {
+			isolated(t, func(t *testing.T) {
+				hosts := newHosts(t, 2, withArgs(tc.args...))
+				if tc.same {
+					hosts[0] = hosts[1]
+				}
+				l := startLoad(t, hosts[0], hosts[1], 20000)
+				l.progress(2000)
+				l.finish()
+				l.ops.onlySuccess(t)
+				l.audit.all(t, l.socks[0], l.socks[1])
+				neverReset(t, hosts...)
+			})
+		})
+	}
+}
+
+// The connection is broken off again and again, from either side.
+func TestResets(t *testing.T) {
+	for _, crc := range []string{"off", "on"} {
+		t.Run("crc "+crc, func(t *testing.T) {
+			isolated(t, func(t *testing.T) {
+				hosts := newHosts(t, 2, withArgs("-crc", crc))
+				l := startLoad(t, hosts[0], hosts[1], 20000)
+				rounds := 25
+				if long {
+					rounds = 1000
+				}
+				for i := range rounds {
+					l.progress(uint64(i % 7 * 30))
+					if err := hosts[i%2].reset(hosts[1-i%2]); err != nil {
+						t.Error(err)
+					}
+				}
+				l.progress(100)
+				l.finish()
+				if l.ops.sums[rds.Unknown] > 0 || l.ops.stale > 0 {
+					t.Errorf("no instance changed, but the statuses are %v, %d stale", l.ops.sums, l.ops.stale)
+				}
+				l.audit.all(t, l.socks[0], l.socks[1])
+				if p := hosts[0].peer(hosts[1]); p.Resets < uint64(rounds)/2 {
+					t.Errorf("%d resets for %d rounds", p.Resets, rounds)
+				} else {
+					t.Logf("%d resets, %d retransmitted, operations %v", p.Resets, p.Retransmitted, l.ops.sums)
+				}
+			})
+		})
+	}
+}
+
