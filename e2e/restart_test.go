@@ -1,0 +1,149 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rdsd/rdsd/rds"
+)
+
+// returning is a process's part at a host whose daemon dies: whenever it does,
+// it attaches to the next one and binds its port again.
+type returning struct {
+	h    *host
+	port uint16
+	use  func(*rds.Client, *rds.Socket) error // until the socket ends
+	wg   sync.WaitGroup
+	ctx  context.Context
+	end  context.CancelFunc
+
+	mu   sync.Mutex
+	c    *rds.Client // guarded by mu
+	gone int         // how often; guarded by mu
+}
+
+func newReturning(h *host, port uint16, use func(*rds.Client, *rds.Socket) error) *returning {
+	r := &returning{h: h, port: port, use: use}
+	r.ctx, r.end = context.WithCancel(context.Background())
+	up := make(chan struct{})
+	r.wg.Go(func() { r.run(up) })
+	<-up
+	return r
+}
+
+func (r *returning) run(up chan struct{}) {
+	for r.ctx.Err() == nil {
+		c, err := rds.Open(r.ctx, rds.Options{Socket: r.h.sock})
+		if err != nil {
+			time.Sleep(time.Millisecond) // the daemon is away
+			continue
+		}
+		s, err := c.Bind(r.h.at(r.port))
+		if err == nil {
+			r.mu.Lock()
+			r.c = c
+			r.mu.Unlock()
+			if up != nil {
+				close(up)
+				up = nil
+			}
+			err = r.use(c, s)
+		}
+		switch {
+		case errors.Is(err, rds.ErrDaemonGone):
+			r.mu.Lock()
+			r.gone++
+			r.mu.Unlock()
+			r.cannotSend(s)
+		case !errors.Is(err, rds.ErrClosed):
+			r.h.t.Errorf("socket ended with %v", err)
+		}
+		c.Close()
+	}
+}
+
+func (r *returning) cannotSend(s *rds.Socket) {
+	if s == nil { // died before the bind
+		return
+	}
+	if _, err := s.SendTo(nil, r.h.at(9)); !errors.Is(err, rds.ErrDaemonGone) {
+		r.h.t.Errorf("send after the daemon's death: %v", err)
+	}
+}
+
+func (r *returning) stop() int {
+	r.end()
+	r.mu.Lock()
+	r.c.Close()
+	r.mu.Unlock()
+	r.wg.Wait()
+	return r.gone
+}
+
+// The peer's daemon is killed and started again under load.
+func TestPeerKilled(t *testing.T) {
+	isolated(t, func(t *testing.T) {
+		hosts := newHosts(t, 2)
+		here, there := hosts[0], hosts[1]
+		c := here.open()
+		a := newAudit()
+		src := here.bind(c, 0)
+		ops := newOpPair(t, c, here.bind(c, 0), there.at(5001))
+		sink := newReturning(there, 5000, func(_ *rds.Client, s *rds.Socket) error { return a.take(s) })
+		target := newReturning(there, 5001, ops.serve)
+
+		stop := make(chan struct{})
+		var ended sync.WaitGroup
+		ended.Go(func() {
+			buf := make([]byte, 20000)
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if err := a.send(src, there.at(5000), buf[:minPayload+i*977%20000/2]); err != nil {
+					t.Errorf("send: %v", err)
+					return
+				}
+				a.notices(src)
+			}
+		})
+		ended.Go(func() {
+			if err := ops.run(stop); err != nil {
+				t.Errorf("operations: %v", err)
+			}
+		})
+		l := &load{t: t, audit: a, ops: ops}
+		rounds := 8
+		if long {
+			rounds = 300
+		}
+		rng := rand.New(rand.NewPCG(7, 7))
+		for range rounds {
+			l.progress(uint64(rng.IntN(300)))
+			there.restart()
+		}
+		l.progress(100)
+		close(stop)
+		ended.Wait()
+		if t.Failed() {
+			return
+		}
+		a.balance(t, src)
+		ops.check(t)
+		s := a.sums()
+		t.Logf("%+v, operations %v, %d of them refused for a dead instance's key", s, ops.sums, ops.stale)
+		if s.lost+s.nosock == 0 {
+			t.Error("nothing was ever lost: nothing was tested")
+		}
+		if n := sink.stop(); n != rounds {
+			t.Errorf("the socket saw its daemon die %d times of %d", n, rounds)
+		}
+		target.stop()
+	})
+}
