@@ -2,10 +2,13 @@ package daemon
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/verbs"
+	"golang.org/x/sys/unix"
 )
 
 // client is one attached process: its shared memory as the engine sees it.
@@ -53,6 +56,7 @@ type client struct {
 	refs    int  // messages and buffers that still use its memory
 
 	bell    func()             // rings the client's doorbell
+	onEnd   func()             // runs first when it is detached
 	onKill  func(reason error) // the session was ended by the engine; any goroutine context, must not block
 	onFree  func()             // nothing uses the memory any more
 	freed   bool
@@ -73,8 +77,9 @@ type rxEntry struct {
 	told  bool // its event was written: the client may give it back
 }
 
-// attach takes a client in. Its shared memory is formatted and empty.
-func (e *Engine) attach(c *client) error {
+// newClient makes the record of a client whose shared memory is formatted and
+// empty. Not the engine's work: it may take a while.
+func newClient(c *client) *client {
 	p := c.params
 	c.sub, c.ev = c.seg.SubConsumer(), c.seg.EventProducer()
 	c.sret, c.rret = c.seg.SendRetProducer(), c.seg.RecvRetConsumer()
@@ -87,8 +92,14 @@ func (e *Engine) attach(c *client) error {
 	c.slots = make([]*slot, p.Slots)
 	c.cells = make([]*cell, p.Cells)
 	c.buffers = map[uint32]*buffer{}
-	for i := range c.send {
-		if err := e.registerWindow(c, i); err != nil {
+	return c
+}
+
+// attach takes a client in, with its send windows.
+func (e *Engine) attach(c *client, windows ...[]byte) error {
+	for _, mem := range windows {
+		if err := e.addWindow(c, mem); err != nil {
+			e.deregWindows(c)
 			return err
 		}
 	}
@@ -96,15 +107,28 @@ func (e *Engine) attach(c *client) error {
 	return nil
 }
 
-// registerWindow registers send window i for posting from it: read only, the
+// addWindow registers the next send window for posting from it: read only, the
 // address of a chunk is its offset over all windows.
-func (e *Engine) registerWindow(c *client, i int) error {
-	mr, err := e.pd.RegMR(c.send[i].mem, uint64(i)*shm.WindowSize, 0)
+func (e *Engine) addWindow(c *client, mem []byte) error {
+	if c.dead {
+		return unix.ECONNABORTED
+	}
+	if len(c.send) >= maxWindows {
+		return fmt.Errorf("%w: the send arena has its %d windows", unix.ENOBUFS, maxWindows)
+	}
+	mr, err := e.pd.RegMR(mem, uint64(len(c.send))*shm.WindowSize, 0)
 	if err != nil {
 		return fmt.Errorf("register send window: %w", err)
 	}
-	c.send[i].mr = mr
+	c.send = append(c.send, window{mem: mem, mr: mr})
 	return nil
+}
+
+func (e *Engine) deregWindows(c *client) {
+	for i := range c.send {
+		c.send[i].mr.Dereg()
+	}
+	c.send = nil
 }
 
 // kill ends the session of a client that broke a rule. Nobody else notices.
@@ -126,6 +150,9 @@ func (e *Engine) detach(c *client) {
 		return
 	}
 	c.dead = true
+	if c.onEnd != nil {
+		c.onEnd()
+	}
 	c.refs++ // until the end of this function
 	e.clients = remove(e.clients, c)
 	for _, s := range c.socks {
@@ -133,8 +160,8 @@ func (e *Engine) detach(c *client) {
 			e.closeSocket(s)
 		}
 	}
-	for _, b := range c.buffers {
-		e.freeBuffer(b, nil)
+	for _, id := range slices.Sorted(maps.Keys(c.buffers)) {
+		e.freeBuffer(c.buffers[id], nil)
 	}
 	for t := c.pendOps.pop(); t != nil; t = c.pendOps.pop() {
 		e.told(t)
@@ -152,11 +179,7 @@ func (e *Engine) unref(c *client) {
 	}
 	c.freed = true
 	e.st.C[stats.SharedBytes] -= c.shared
-	for i := range c.send {
-		if c.send[i].mr != nil {
-			c.send[i].mr.Dereg()
-		}
-	}
+	e.deregWindows(c)
 	if c.onFree != nil {
 		c.onFree()
 	}

@@ -110,13 +110,14 @@ func (p *InProcess) hello(h *ipc.Hello) (ipc.Response, []int, error) {
 	segFD, seg := p.name(shm.SegmentSize(params))
 	tabFD, table := p.name(shm.TableSize(params.Slots, params.Cells))
 	fds := []int{segFD, tabFD, 0, 0}
+	var windows [][]byte
 	if c.seg, err = shm.NewSegment(seg, params); err != nil {
 		return nil, nil, err
 	}
 	c.table = shm.NewTable(table, params.Slots, params.Cells)
 	for range params.SendWindows {
 		fd, m := p.name(shm.WindowSize)
-		c.send = append(c.send, window{mem: m})
+		windows = append(windows, m)
 		fds = append(fds, fd)
 	}
 	for range params.RecvWindows {
@@ -125,7 +126,8 @@ func (p *InProcess) hello(h *ipc.Hello) (ipc.Response, []int, error) {
 		fds = append(fds, fd)
 	}
 	c.onKill = func(why error) { go p.end(&ipc.SessionError{Text: why.Error()}) }
-	p.Run(func() { err = p.e.attach(c) })
+	newClient(c)
+	p.Run(func() { err = p.e.attach(c, windows...) })
 	if err != nil {
 		return nil, nil, err
 	}

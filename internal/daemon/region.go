@@ -40,6 +40,9 @@ type region struct {
 
 // addBuffer registers memory that a control goroutine mapped.
 func (e *Engine) addBuffer(c *client, mem []byte, onFree func()) (*buffer, error) {
+	if c.dead {
+		return nil, unix.ECONNABORTED
+	}
 	mr, err := e.pd.RegMR(mem, 0, verbs.AccessLocalWrite)
 	if err != nil {
 		return nil, err

@@ -26,12 +26,15 @@ type session struct {
 	id ipc.Cred
 
 	cl   *client
-	maps []*shm.Mapping // of the client: closed when the engine is through with them
-	bell *shm.Doorbell  // the client's: we ring it
-	own  *shm.Doorbell  // ours: the client rings it
 	once sync.Once
 
-	shared uint64 // bytes of maps
+	// The engine has them unmapped and closed when it is through with the
+	// client, which may be while this session is still at work.
+	mu     sync.Mutex
+	maps   []*shm.Mapping
+	bell   *shm.Doorbell // the client's: we ring it
+	own    *shm.Doorbell // ours: the client rings it
+	shared uint64        // bytes of maps
 }
 
 // helloTimeout bounds how long a connection may stay silent before it has
@@ -111,10 +114,8 @@ func (s *session) end() {
 		s.free()
 		return
 	}
-	fd := s.own.Recv
 	done := make(chan struct{})
 	if !s.d.e.Do(func() {
-		s.d.l.unwatch(fd)
 		s.d.e.detach(s.cl)
 		close(done)
 	}) {
@@ -130,6 +131,8 @@ func (s *session) goodbyeQuiet() { s.once.Do(func() { s.c.Close() }) }
 
 // free unmaps and closes what the session holds.
 func (s *session) free() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, m := range s.maps {
 		m.Close()
 	}
@@ -140,6 +143,36 @@ func (s *session) free() {
 	if s.own != nil {
 		s.own.Close()
 	}
+}
+
+// unmap unmaps m, whose number nobody is just sending.
+func (s *session) unmap(m *shm.Mapping) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m.Close()
+}
+
+// handOver answers request id with the descriptor of m, which is the client's
+// alone then. The lock: what is closed in the middle of this could come back as
+// the number of another client's memory.
+func (s *session) handOver(id uint32, answer ipc.Response, m *shm.Mapping) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer m.CloseFD()
+	return s.c.Send(id, answer, m.FD)
+}
+
+// handOverAll is handOver of everything a client gets at first.
+func (s *session) handOverAll(id uint32, answer ipc.Response, fds []int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.c.Send(id, answer, fds...)
+	for _, m := range s.maps {
+		m.CloseFD()
+	}
+	s.own.CloseSend()
+	s.bell.CloseRecv()
+	return err
 }
 
 func (s *session) memfd(name string, size int, readOnly bool) (*shm.Mapping, error) {
@@ -215,12 +248,13 @@ func (s *session) attach(id uint32, hello *ipc.Hello, p shm.Params) error {
 	}
 	c.table = shm.NewTable(table.Mem, p.Slots, p.Cells)
 	fds := []int{seg.FD, table.FD, s.own.Send, s.bell.Recv}
+	var windows [][]byte
 	for range p.SendWindows {
 		m, err := s.memfd("rdsd-send", shm.WindowSize, false)
 		if err != nil {
 			return err
 		}
-		c.send = append(c.send, window{mem: m.Mem})
+		windows = append(windows, m.Mem)
 		fds = append(fds, m.FD)
 	}
 	for range p.RecvWindows {
@@ -240,30 +274,29 @@ func (s *session) attach(id uint32, hello *ipc.Hello, p shm.Params) error {
 		}()
 	}
 	c.onFree = func() { go s.free() }
+	newClient(c)
+	rung := s.own.Recv
+	c.onEnd = func() { s.d.l.unwatch(rung) } // while the descriptor is still ours
 	ask := s.ask(func() error {
-		if err := s.d.e.attach(c); err != nil {
+		if err := s.d.l.watch(rung); err != nil {
+			return err
+		}
+		if err := s.d.e.attach(c, windows...); err != nil {
+			s.d.l.unwatch(rung)
 			return err
 		}
 		c.shared = s.shared
 		s.d.e.st.C[stats.ClientsOpened]++
 		s.d.e.st.C[stats.SharedBytes] += c.shared
-		return s.d.l.watch(s.own.Recv)
+		return nil
 	})
 	if ask != nil {
 		return ask
 	}
 	s.cl = c
-	err = s.c.Send(id, &ipc.HelloOK{Version: ipc.Version, Instance: s.d.info.Instance, Params: p,
+	return s.handOverAll(id, &ipc.HelloOK{Version: ipc.Version, Instance: s.d.info.Instance, Params: p,
 		MaxSockets: uint32(s.d.cfg.Limits.MaxSockets), MaxMessage: shm.MaxMessage,
-		MaxBytes: s.d.cfg.Limits.MaxRegisteredBytes, SpinNs: clientSpin(s.d.cfg.Spin, runtime.NumCPU())}, fds...)
-	for _, m := range s.maps {
-		m.CloseFD()
-	}
-	// The client's ends are the client's alone now.
-	unix.Close(s.own.Send)
-	unix.Close(s.bell.Recv)
-	s.own.Send, s.bell.Recv = -1, -1
-	return err
+		MaxBytes: s.d.cfg.Limits.MaxRegisteredBytes, SpinNs: clientSpin(s.d.cfg.Spin, runtime.NumCPU())}, fds)
 }
 
 // ask runs f on the engine's goroutine and returns its error.
@@ -328,16 +361,14 @@ func (s *session) alloc(id uint32, r *ipc.Alloc) error {
 	}
 	var b *buffer
 	err = s.ask(func() (err error) {
-		b, err = s.d.e.addBuffer(s.cl, m.Mem, func() { go m.Close() })
+		b, err = s.d.e.addBuffer(s.cl, m.Mem, func() { go s.unmap(m) })
 		return err
 	})
 	if err != nil {
 		m.Close()
 		return s.fail(id, err)
 	}
-	err = s.c.Send(id, &ipc.AllocOK{Buffer: b.id, Size: size}, m.FD)
-	m.CloseFD()
-	return err
+	return s.handOver(id, &ipc.AllocOK{Buffer: b.id, Size: size}, m)
 }
 
 // release answers when nobody can touch the region any more; other requests
@@ -361,26 +392,26 @@ func (s *session) release(id uint32, r *ipc.Release) error {
 
 // growSend adds a window to the client's send arena.
 func (s *session) growSend(id uint32) error {
-	if len(s.cl.send) >= maxWindows {
-		return s.fail(id, fmt.Errorf("%w: the send arena has its %d windows", unix.ENOBUFS, maxWindows))
-	}
 	m, err := shm.CreateMemfd("rdsd-send", shm.WindowSize)
 	if err != nil {
 		return s.fail(id, err)
 	}
 	err = s.ask(func() error {
+		if err := s.d.e.addWindow(s.cl, m.Mem); err != nil {
+			return err
+		}
+		// Nobody frees the session's memory before this has returned: the
+		// client lives.
 		s.maps = append(s.maps, m)
 		s.cl.shared += shm.WindowSize
 		s.d.e.st.C[stats.SharedBytes] += shm.WindowSize
-		s.cl.send = append(s.cl.send, window{mem: m.Mem})
-		return s.d.e.registerWindow(s.cl, len(s.cl.send)-1)
+		return nil
 	})
 	if err != nil {
+		m.Close()
 		return s.fail(id, err)
 	}
-	err = s.c.Send(id, &ipc.GrowSendOK{}, m.FD)
-	m.CloseFD()
-	return err
+	return s.handOver(id, &ipc.GrowSendOK{}, m)
 }
 
 // serveCtl answers rdsctl.

@@ -46,6 +46,12 @@ func (d *Doorbell) Close() error {
 	return errors.Join(closeFD(&d.Recv), closeFD(&d.Send), closeFD(&d.keep))
 }
 
+// CloseSend closes the Send end, which somebody else has now.
+func (d *Doorbell) CloseSend() error { return closeFD(&d.Send) }
+
+// CloseRecv closes the Recv end, which somebody else has now.
+func (d *Doorbell) CloseRecv() error { return closeFD(&d.Recv) }
+
 // closeFD closes *fd, once.
 func closeFD(fd *int) error {
 	if *fd < 0 {
