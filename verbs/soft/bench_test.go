@@ -25,6 +25,8 @@ func benchPair(b *testing.B, crc verbs.CRCMode) (x, y *host) {
 	return x, y
 }
 
+const spinTurns = 5 // idle turns that yield before blocking
+
 // drive calls turn until it says done, yielding when idle.
 func drive(h *host, turn func() bool) {
 	runtime.LockOSThread()
@@ -33,7 +35,7 @@ func drive(h *host, turn func() bool) {
 	for !turn() {
 		if h.dev.Progress() {
 			idle = 0
-		} else if idle++; idle > 50 {
+		} else if idle++; idle > spinTurns {
 			fds := []unix.PollFd{{Fd: int32(h.dev.FD()), Events: unix.POLLIN}}
 			unix.Poll(fds, 1)
 		} else {
@@ -88,6 +90,7 @@ func stream(b *testing.B, x, y *host, wr verbs.SendWR, every int) {
 	<-started
 	b.SetBytes(int64(wr.SGL[0].Length))
 	b.ResetTimer()
+	cpu := cpuMeter(b)
 	sent, open := 0, 0
 	wc := make([]verbs.WC, 64)
 	list := make([]verbs.SendWR, every)
@@ -126,6 +129,22 @@ func stream(b *testing.B, x, y *host, wr verbs.SendWR, every int) {
 		}
 	}
 	b.StopTimer()
+	cpu()
+	sx, sy := x.dev.Stats(), y.dev.Stats()
+	b.ReportMetric(float64(sx.BytesOut)/float64(sx.CallsOut), "B/out")
+	b.ReportMetric(float64(sy.BytesIn)/float64(sy.CallsIn), "B/in")
+}
+
+// cpuMeter returns a function that reports the process's CPU time since as
+// ns per operation: on a shared machine steadier than the throughput.
+func cpuMeter(b *testing.B) func() {
+	used := func() int64 {
+		var r unix.Rusage
+		unix.Getrusage(unix.RUSAGE_SELF, &r)
+		return r.Utime.Nano() + r.Stime.Nano()
+	}
+	start := used()
+	return func() { b.ReportMetric(float64(used()-start)/float64(b.N), "cpu-ns/op") }
 }
 
 func BenchmarkStream(b *testing.B) {
@@ -190,6 +209,7 @@ func BenchmarkTCP(b *testing.B) {
 			buf := make([]byte, 1<<20)
 			b.SetBytes(1 << 20)
 			b.ResetTimer()
+			cpu := cpuMeter(b)
 			runtime.LockOSThread()
 			for sent := 0; sent < total; {
 				off := sent & (1<<20 - 1)
@@ -200,6 +220,8 @@ func BenchmarkTCP(b *testing.B) {
 				sent += max(n, 0)
 			}
 			<-done
+			b.StopTimer()
+			cpu()
 		})
 	}
 }

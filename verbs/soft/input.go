@@ -53,13 +53,7 @@ func (q *qp) receive() bool {
 			x.w = copy(x.stage, x.stage[x.r:x.w])
 			x.r = 0
 		}
-		room := min(stageSize-x.w, maxBurst)
-		switch {
-		case direct > 0 && !x.h.Last:
-			room = x.trailer + iwarp.TaggedLen // the next segment's header
-		case !q.crc && (direct > 0 || x.bulk && x.w == 0):
-			room = bulkTail
-		}
+		room := q.readSize(direct)
 		io.set(iovs, x.stage[x.w:x.w+room])
 		n, again, err := io.recvmsg(q.fd, iovs+1)
 		io.forget(iovs + 1)
@@ -90,6 +84,26 @@ func (q *qp) receive() bool {
 		q.dropStage()
 	}
 	return did
+}
+
+// readSize is how much to read into the stage, behind direct bytes in place.
+// As much as there may be, except in a stream of large payloads: what is read
+// beyond the frame at hand would have to be copied.
+func (q *qp) readSize(direct int) int {
+	x := &q.rx
+	switch {
+	case q.crc || direct == 0 && !x.bulk:
+		return maxBurst
+	case direct > 0 && !x.h.Last:
+		return x.trailer + iwarp.TaggedLen // the next segment's header
+	case direct > 0:
+		return bulkTail
+	case x.placing:
+		return x.left + x.trailer + bulkTail
+	case x.w >= iwarp.LenField:
+		return max(iwarp.FPDUSize(iwarp.ULPDULen(x.stage))-x.w, 0) + bulkTail
+	}
+	return bulkTail
 }
 
 func (q *qp) dropStage() {
@@ -171,7 +185,7 @@ func (q *qp) parse() {
 		}
 		size := iwarp.FPDUSize(iwarp.ULPDULen(b))
 		if len(b) < size {
-			if q.crc || len(b) < iwarp.UntaggedLen || size-len(b) < directMin {
+			if q.crc || size-len(b) < directMin || len(b) < iwarp.TaggedLen || len(b) < iwarp.HeaderLen(b[2]) {
 				break
 			}
 			if !q.begin(b) {
@@ -206,7 +220,7 @@ func (q *qp) frame(f []byte) bool {
 	}
 	x := &q.rx
 	n := x.h.Payload()
-	x.bulk = n >= directMin
+	x.bulk = n >= bulkMin
 	if x.h.Op == iwarp.OpReadRequest || x.h.Op == iwarp.OpTerminate {
 		return true // complete with its header
 	}
@@ -231,7 +245,7 @@ func (q *qp) continuePayload(b []byte) bool {
 	}
 	x.r += x.trailer // without CRC nothing in it is checked
 	x.placing = false
-	x.bulk = true
+	x.bulk = x.h.Payload() >= bulkMin
 	return q.end()
 }
 

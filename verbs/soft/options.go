@@ -68,6 +68,10 @@ const (
 	copyLimit = 8 << 10           // payload up to this is copied into the stage
 	directMin = 32 << 10          // missing payload from this on is read in place
 
+	// bulkMin is the payload of a segment that makes the next ones likely to
+	// be large as well. It is above the 32 KiB of conn's SENDs, of which many
+	// in one read are better copied.
+	bulkMin = 48 << 10
 	// bulkTail is read behind a payload read in place: trailer and the next
 	// header, a few small messages with luck, but not much of a large payload.
 	bulkTail = 2 << 10
