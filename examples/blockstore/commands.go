@@ -85,9 +85,12 @@ func (c *command) copy(ctx context.Context, what string, remote int,
 		return &usageError{"-window, -patience and -give-up must be positive"}
 	}
 	if statusFD != 0 {
-		if o.status, err = openStatus(statusFD); err != nil {
+		f, err := openStatus(statusFD)
+		if err != nil {
 			return err
 		}
+		defer f.Close()
+		o.status = f
 	}
 	server, err := parseRemote(args[remote], netip.Addr{})
 	if err != nil {

@@ -17,7 +17,7 @@ func isTerminal(f *os.File) bool {
 }
 
 // openStatus is where the lines of -status-fd go.
-func openStatus(fd int) (io.Writer, error) {
+func openStatus(fd int) (*os.File, error) {
 	if fd < 0 {
 		return nil, &usageError{fmt.Sprintf("-status-fd %d: not a descriptor", fd)}
 	}

@@ -1,0 +1,355 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/rdstest"
+)
+
+// patienceForTests is far above what anything here takes.
+const patienceForTests = 60 * time.Second
+
+// asBlockstore makes the test binary the program.
+const asBlockstore = "RDSD_TEST_AS_BLOCKSTORE"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asBlockstore) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// world is two hosts with a daemon each, and a directory.
+type world struct {
+	t   *testing.T
+	d   []*rdstest.Daemon
+	dir string
+}
+
+var warmUp sync.Once
+
+// newWorld checks at the end of the test that nothing is left of it.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	warmUp.Do(func() { // what the runtime opens once
+		t.Run("warm up", func(t *testing.T) { rdstest.StartDaemons(t, 1)[0].Open(t) })
+	})
+	before := resources()
+	t.Cleanup(func() {
+		after := resources()
+		for deadline := time.Now().Add(10 * time.Second); after.more(before) && time.Now().Before(deadline); after = resources() {
+			time.Sleep(5 * time.Millisecond)
+		}
+		if after.more(before) && !t.Failed() {
+			stacks := make([]byte, 64<<10)
+			t.Errorf("left behind: %+v, before the test %+v\n%s", after, before, stacks[:runtime.Stack(stacks, true)])
+		}
+	})
+	return &world{t: t, d: rdstest.StartDaemons(t, 2), dir: t.TempDir()}
+}
+
+// usageCounts are what this process holds.
+type usageCounts struct{ fds, memfds, goroutines int }
+
+func resources() usageCounts {
+	fds, _ := os.ReadDir("/proc/self/fd")
+	maps, _ := os.ReadFile("/proc/self/maps")
+	return usageCounts{len(fds), bytes.Count(maps, []byte("/memfd:")), runtime.NumGoroutine()}
+}
+
+func (u usageCounts) more(than usageCounts) bool {
+	return u.fds > than.fds || u.memfds > than.memfds || u.goroutines > than.goroutines
+}
+
+// file makes a file of random content.
+func (w *world) file(name string, size int) (path string, content []byte) {
+	w.t.Helper()
+	content = make([]byte, size)
+	for i := range content {
+		content[i] = byte(rand.Uint32())
+	}
+	path = filepath.Join(w.dir, name)
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+	return path, content
+}
+
+// holds fails the test unless the file has this content.
+func (w *world) holds(path string, content []byte) {
+	w.t.Helper()
+	got, err := os.ReadFile(path)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if !bytes.Equal(got, content) {
+		w.t.Fatalf("%s: %d bytes that differ from the %d of the source", path, len(got), len(content))
+	}
+}
+
+// absent fails the test if the file, or a part of it under another name, exists.
+func (w *world) absent(path string) {
+	w.t.Helper()
+	parts, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".*"))
+	if _, err := os.Lstat(path); err == nil {
+		parts = append(parts, path)
+	}
+	if parts != nil {
+		w.t.Errorf("left behind: %q", parts)
+	}
+}
+
+func (w *world) serverAt() string { return netip.AddrPortFrom(w.d[0].Addr(), defaultPort).String() }
+
+// program is a blockstore in this process, or one of its own.
+type program struct {
+	t      *testing.T
+	errs   *lines
+	stdout bytes.Buffer
+	end    context.CancelFunc // as SIGTERM
+	cmd    *exec.Cmd          // nil: in this process
+	done   chan struct{}
+	code   int
+}
+
+func (w *world) serveArgs(args ...string) []string {
+	return append([]string{"serve", "-json", "-socket", w.d[0].Socket(), "-bind", w.serverAt()}, args...)
+}
+
+func (w *world) copyArgs(args ...string) []string {
+	return append([]string{args[0], "-json", "-socket", w.d[1].Socket(), "-bind", w.d[1].Addr().String()}, args[1:]...)
+}
+
+// start runs blockstore in this process.
+func (w *world) start(args ...string) *program {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &program{t: w.t, errs: newLines(), end: cancel, done: make(chan struct{})}
+	w.t.Cleanup(func() { cancel(); <-p.done })
+	go func() {
+		p.code = run(ctx, args, &p.stdout, p.errs)
+		close(p.done)
+	}()
+	return p
+}
+
+// spawn runs blockstore in a process of its own; status becomes descriptor 3.
+func (w *world) spawn(status *os.File, args ...string) *program {
+	w.t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	p := &program{t: w.t, errs: newLines(), cmd: exec.Command(self, args...), done: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), asBlockstore+"=1")
+	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, p.errs
+	if status != nil {
+		p.cmd.ExtraFiles = []*os.File{status}
+	}
+	p.end = func() { _ = p.cmd.Process.Signal(unix.SIGTERM) }
+	if err := p.cmd.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { p.kill() })
+	go func() {
+		_ = p.cmd.Wait()
+		p.code = p.cmd.ProcessState.ExitCode()
+		close(p.done)
+	}()
+	return p
+}
+
+// kill is SIGKILL.
+func (p *program) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.done
+}
+
+// wait returns the exit status.
+func (p *program) wait() int {
+	p.t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(patienceForTests):
+		p.t.Fatalf("does not end; said:\n%s", p.errs)
+	}
+	return p.code
+}
+
+// serving waits until a server is bound.
+func (p *program) serving() *program {
+	p.t.Helper()
+	p.errs.wait(p, "serving ")
+	return p
+}
+
+// stop ends a server and returns what it counted, checked.
+func (p *program) stop() (s serveStats) {
+	p.t.Helper()
+	p.end()
+	if code := p.wait(); code != exitOK {
+		p.t.Fatalf("server: status %d: %s", code, p.errs)
+	}
+	if err := json.Unmarshal(p.stdout.Bytes(), &s); err != nil {
+		p.t.Fatal(err)
+	}
+	for _, d := range s.Destinations {
+		if d.HWM != d.Issued {
+			p.t.Errorf("high-water mark of %s is %d, %d operations issued", d.Addr, d.HWM, d.Issued)
+		}
+	}
+	if n := s.Success + s.Dropped + s.Unknown + s.OtherStatus; n != s.Operations {
+		p.t.Errorf("%d operations, %d with a status", s.Operations, n)
+	}
+	return s
+}
+
+// copied expects a copy to succeed and returns what it counted.
+func (p *program) copied() (s copyStats) {
+	p.t.Helper()
+	if code := p.wait(); code != exitOK {
+		p.t.Fatalf("copy: status %d: %s", code, p.errs)
+	}
+	if err := json.Unmarshal(p.stdout.Bytes(), &s); err != nil {
+		p.t.Fatal(err)
+	}
+	return s
+}
+
+// fails expects a program to end with an error that says one of texts.
+func (p *program) fails(texts ...string) {
+	p.t.Helper()
+	if code := p.wait(); code != exitFailed {
+		p.t.Fatalf("status %d, want %d: %s", code, exitFailed, p.errs)
+	}
+	for _, text := range texts {
+		if strings.Contains(p.errs.String(), text) {
+			return
+		}
+	}
+	p.t.Errorf("said %q, want one of %q", p.errs, texts)
+}
+
+// progressed is the reading end of -status-fd: it calls at once for each
+// percent reached, in order, each once.
+func (w *world) progressed(at map[int]func()) (status *os.File, done func()) {
+	w.t.Helper()
+	r, status, err := os.Pipe()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		for sc := bufio.NewScanner(r); sc.Scan(); {
+			var done, blocks int
+			if _, err := fmt.Sscan(sc.Text(), &done, &blocks); err != nil || blocks == 0 {
+				continue
+			}
+			for percent := range 100 {
+				if f := at[percent]; f != nil && done*100 >= percent*blocks {
+					f()
+					at[percent] = nil
+				}
+			}
+		}
+	})
+	return status, func() { status.Close(); reading.Wait(); r.Close() }
+}
+
+// reset breaks the connection between the hosts, as rdsctl peer reset does.
+func (w *world) reset() (broken int) {
+	i := rand.IntN(2)
+	ctx, cancel := context.WithTimeout(context.Background(), patienceForTests)
+	defer cancel()
+	c, err := ipc.ResolveDial(ctx, w.d[i].Socket())
+	if err != nil {
+		w.t.Error(err)
+		return 0
+	}
+	defer c.Close()
+	if _, _, err := c.Call(&ipc.Hello{Version: ipc.Version, Role: ipc.RoleCtl, Name: "test"}, nil); err != nil {
+		w.t.Error(err)
+		return 0
+	}
+	req, err := json.Marshal(ctl.Request{Schema: ctl.Schema, Kind: ctl.KindPeerReset, Addr: w.d[1-i].Addr()})
+	if err != nil {
+		w.t.Error(err)
+		return 0
+	}
+	raw, err := c.CallJSON(req)
+	if err != nil {
+		w.t.Error(err)
+		return 0
+	}
+	answer, err := ctl.Parse(raw, ctl.KindPeerReset)
+	if err != nil {
+		w.t.Error(err)
+		return 0
+	}
+	return answer.PeerReset.Reset
+}
+
+// lines is a writer whose content can be waited for.
+type lines struct {
+	mu   sync.Mutex // guards the fields below
+	text strings.Builder
+	news chan struct{} // closed and replaced at each write
+}
+
+func newLines() *lines { return &lines{news: make(chan struct{})} }
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	close(l.news)
+	l.news = make(chan struct{})
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func (l *lines) wait(p *program, text string) {
+	p.t.Helper()
+	timeout := time.After(patienceForTests)
+	for {
+		l.mu.Lock()
+		there, news := strings.Contains(l.text.String(), text), l.news
+		l.mu.Unlock()
+		if there {
+			return
+		}
+		select {
+		case <-news:
+		case <-p.done:
+			if !strings.Contains(l.String(), text) {
+				p.t.Fatalf("ended before it said %q: %s", text, l)
+			}
+			return
+		case <-timeout:
+			p.t.Fatalf("did not say %q: %s", text, l)
+		}
+	}
+}
