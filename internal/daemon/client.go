@@ -137,6 +137,7 @@ func (e *Engine) kill(c *client, format string, args ...any) {
 		return
 	}
 	err := fmt.Errorf(format, args...)
+	e.st.C[stats.ClientViolations]++
 	e.detach(c)
 	if c.onKill != nil {
 		c.onKill(err)
