@@ -268,13 +268,16 @@ func (e *Engine) Turn(now, wall int64) bool {
 		e.runTimers()
 		work = true
 	}
+	// Delivered before acked: an ack must not leave this process before what it
+	// covers is in the client's ring, or the message is lost if we die between.
+	e.publish()
 	// What completions and timers queued leaves in this turn, not the next:
 	// a ping-pong pays for each extra round.
 	if len(e.dirtyP) > 0 {
 		e.flushPeers()
 		e.dev.Flush()
+		e.publish()
 	}
-	e.publish()
 	return work
 }
 
