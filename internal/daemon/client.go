@@ -36,6 +36,7 @@ type client struct {
 	rx       []rxEntry // by receive id
 	rxFre    []uint32
 	slots    []*slot // by slot index
+	segs     int     // in operations not yet done
 	cells    []*cell
 
 	buffers map[uint32]*buffer

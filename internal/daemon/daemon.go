@@ -39,6 +39,7 @@ type Daemon struct {
 	e        *Engine
 	l        *loop
 	metrics  *metrics.Server // nil: off
+	mem      memory
 	ln       *ipc.Listener
 	warnings []string
 	started  time.Time
@@ -63,7 +64,8 @@ type traceEvent struct {
 // opened is closed again.
 func New(cfg config.Config, log *slog.Logger) (_ *Daemon, err error) {
 	d := &Daemon{cfg: cfg, log: log, started: time.Now(), loopDone: make(chan struct{}),
-		traces: make(chan traceEvent, 256), open: map[*session]struct{}{}}
+		traces: make(chan traceEvent, 256), open: map[*session]struct{}{},
+		mem: memory{maxShared: uint64(cfg.Limits.MaxClients) * sharedEach, maxRegistered: cfg.Limits.MaxRegisteredBytes}}
 	defer func() {
 		if err != nil {
 			d.closeAll()

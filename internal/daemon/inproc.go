@@ -83,7 +83,11 @@ func (p *InProcess) Call(req ipc.Request, _ []int) (resp ipc.Response, fds []int
 	case *ipc.Hello:
 		return p.hello(r)
 	case *ipc.Alloc:
-		fd, mem := p.name(int((r.Size + 4095) &^ 4095))
+		size, err := bufferSize(r.Size)
+		if err != nil {
+			return nil, nil, err
+		}
+		fd, mem := p.name(int(size))
 		p.Run(func() {
 			var b *buffer
 			if b, err = p.e.addBuffer(p.cl, mem, nil); err == nil {
@@ -133,7 +137,7 @@ func (p *InProcess) hello(h *ipc.Hello) (ipc.Response, []int, error) {
 	}
 	p.cl = c
 	return &ipc.HelloOK{Version: ipc.Version, Instance: p.e.cfg.Instance, Params: params,
-		MaxSockets: uint32(p.e.cfg.MaxSockets), MaxMessage: shm.MaxMessage, MaxBytes: 1 << 40}, fds, nil
+		MaxSockets: uint32(p.e.cfg.MaxSockets), MaxBuffers: maxBuffers, MaxMessage: shm.MaxMessage, MaxBytes: 1 << 40}, fds, nil
 }
 
 func (p *InProcess) release(r *ipc.Release) (ipc.Response, []int, error) {
@@ -142,7 +146,7 @@ func (p *InProcess) release(r *ipc.Release) (ipc.Response, []int, error) {
 	p.Run(func() {
 		var g *region
 		if g, err = p.e.regionOf(p.cl, r.Region); err == nil {
-			p.e.releaseRegion(g, func() { close(done) })
+			err = p.e.release(g, func() { close(done) })
 		}
 	})
 	if err != nil {

@@ -113,6 +113,10 @@ func (e *Engine) addSegment(t *txMsg, id uint32, off, n uint64) unix.Errno {
 	case off > uint64(len(b.mem)) || n > uint64(len(b.mem))-off:
 		return unix.EFAULT
 	}
+	if t.cl.segs >= maxSegs {
+		return unix.ENOBUFS
+	}
+	t.cl.segs++
 	t.op.Segs = append(t.op.Segs, rdmaop.Seg{LKey: b.mr.LKey(), Addr: off, Len: uint32(n)})
 	b.users++
 	t.bufs = append(t.bufs, b)

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"fmt"
 	"net/netip"
 
 	"github.com/rdsd/rdsd/conn"
@@ -10,6 +11,9 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 	"golang.org/x/sys/unix"
 )
+
+// maxRegions bounds the regions of all clients.
+const maxRegions = 1 << 16
 
 // buffer is memory a client got with Alloc: mapped here too, registered for
 // local use by its operations.
@@ -35,13 +39,16 @@ type region struct {
 	cookie  uint64
 	rights  rdmaop.Rights
 	exp     rdmaop.Export
-	waiting []func() // told when the key is dead
+	waiting func() // told when the key is dead
 }
 
 // addBuffer registers memory that a control goroutine mapped.
 func (e *Engine) addBuffer(c *client, mem []byte, onFree func()) (*buffer, error) {
 	if c.dead {
 		return nil, unix.ECONNABORTED
+	}
+	if len(c.buffers) >= maxBuffers {
+		return nil, fmt.Errorf("%w: this process has its %d buffers", unix.ENOBUFS, maxBuffers)
 	}
 	mr, err := e.pd.RegMR(mem, 0, verbs.AccessLocalWrite)
 	if err != nil {
@@ -97,6 +104,10 @@ func (e *Engine) register(s *socket, b *buffer, off, n uint64, rights rdmaop.Rig
 	}
 	if rights&(rdmaop.RightRead|rdmaop.RightWrite|rdmaop.RightAtomic) == 0 {
 		return nil, unix.EINVAL
+	}
+	if len(e.regions) >= maxRegions {
+		e.st.C[stats.QuotaRefused]++
+		return nil, fmt.Errorf("%w: the daemon has its %d regions", unix.ENOBUFS, maxRegions)
 	}
 	access := verbs.AccessRestricted | verbs.AccessLocalWrite
 	if rights&rdmaop.RightRead != 0 {
@@ -163,12 +174,19 @@ func (e *Engine) attachCookie(t *txMsg, cookie uint64) {
 	}
 }
 
-// releaseRegion takes a region's key back from everybody. done runs when nobody
-// can touch the memory any more.
-func (e *Engine) releaseRegion(r *region, done func()) {
-	if done != nil {
-		r.waiting = append(r.waiting, done)
+// release is releaseRegion for the client, which is told once: done runs when
+// nobody can touch the memory any more. EALREADY: it has asked before.
+func (e *Engine) release(r *region, done func()) error {
+	if r.waiting != nil {
+		return fmt.Errorf("%w: region %#x is being released", unix.EALREADY, r.id)
 	}
+	r.waiting = done
+	e.releaseRegion(r)
+	return nil
+}
+
+// releaseRegion takes a region's key back from everybody.
+func (e *Engine) releaseRegion(r *region) {
 	if r.exp.State() != rdmaop.ExportLive {
 		return
 	}
@@ -225,10 +243,10 @@ func (e *Engine) retire(r *region) {
 	e.st.C[stats.Regions]--
 	r.buf.users--
 	e.maybeFreeBuffer(r.buf)
-	for _, f := range r.waiting {
-		f()
+	if r.waiting != nil {
+		r.waiting()
+		r.waiting = nil
 	}
-	r.waiting = nil
 }
 
 // usedKey ends a use-once region when the message that chases its operation

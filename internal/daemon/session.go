@@ -136,7 +136,8 @@ func (s *session) free() {
 	for _, m := range s.maps {
 		m.Close()
 	}
-	s.maps = nil
+	s.d.mem.give(len(s.maps), s.shared, 0)
+	s.maps, s.shared = nil, 0
 	if s.bell != nil {
 		s.bell.Close()
 	}
@@ -145,11 +146,13 @@ func (s *session) free() {
 	}
 }
 
-// unmap unmaps m, whose number nobody is just sending.
-func (s *session) unmap(m *shm.Mapping) {
+// unmapBuffer unmaps m, whose number nobody is just sending.
+func (s *session) unmapBuffer(m *shm.Mapping) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	size := uint64(len(m.Mem))
 	m.Close()
+	s.d.mem.give(1, 0, size)
 }
 
 // handOver answers request id with the descriptor of m, which is the client's
@@ -175,17 +178,31 @@ func (s *session) handOverAll(id uint32, answer ipc.Response, fds []int) error {
 	return err
 }
 
+// take reserves memory for one mapping.
+func (s *session) take(shared, registered uint64) error {
+	err := s.d.mem.take(shared, registered)
+	if err != nil {
+		s.d.e.Do(func() { s.d.e.st.C[stats.QuotaRefused]++ })
+	}
+	return err
+}
+
 func (s *session) memfd(name string, size int, readOnly bool) (*shm.Mapping, error) {
 	make := shm.CreateMemfd
 	if readOnly {
 		make = shm.CreateMemfdReadOnly
 	}
-	m, err := make(name, size)
-	if err == nil {
-		s.maps = append(s.maps, m)
-		s.shared += uint64(size)
+	if err := s.take(uint64(size), 0); err != nil {
+		return nil, err
 	}
-	return m, err
+	m, err := make(name, size)
+	if err != nil {
+		s.d.mem.give(1, uint64(size), 0)
+		return nil, err
+	}
+	s.maps = append(s.maps, m)
+	s.shared += uint64(size)
+	return m, nil
 }
 
 // serveClient attaches the process and answers its requests until it leaves.
@@ -209,23 +226,6 @@ func (s *session) serveClient(id uint32, hello *ipc.Hello) error {
 		}
 	}
 }
-
-// grantParams bounds what a process may ask for.
-func grantParams(want shm.Params) (shm.Params, error) {
-	p := want
-	if p == (shm.Params{}) {
-		p = shm.DefaultParams()
-	}
-	if err := p.Check(); err != nil {
-		return p, fmt.Errorf("%w: %w", unix.EINVAL, err)
-	}
-	if p.SendWindows > maxWindows || p.RecvWindows > maxWindows {
-		return p, fmt.Errorf("%w: at most %d arena windows each way", unix.ENOBUFS, maxWindows)
-	}
-	return p, nil
-}
-
-const maxWindows = 64
 
 func (s *session) attach(id uint32, hello *ipc.Hello, p shm.Params) error {
 	seg, err := s.memfd("rdsd-segment", shm.SegmentSize(p), false)
@@ -295,7 +295,7 @@ func (s *session) attach(id uint32, hello *ipc.Hello, p shm.Params) error {
 	}
 	s.cl = c
 	return s.handOverAll(id, &ipc.HelloOK{Version: ipc.Version, Instance: s.d.info.Instance, Params: p,
-		MaxSockets: uint32(s.d.cfg.Limits.MaxSockets), MaxMessage: shm.MaxMessage,
+		MaxSockets: uint32(s.d.cfg.Limits.MaxSockets), MaxBuffers: maxBuffers, MaxMessage: shm.MaxMessage,
 		MaxBytes: s.d.cfg.Limits.MaxRegisteredBytes, SpinNs: clientSpin(s.d.cfg.Spin, runtime.NumCPU())}, fds)
 }
 
@@ -340,32 +340,25 @@ func (s *session) answer(id uint32, ok ipc.Response, err error) error {
 
 // alloc makes a buffer for RDMA: a memfd that both sides map.
 func (s *session) alloc(id uint32, r *ipc.Alloc) error {
-	if r.Size == 0 || r.Size > 1<<40 {
-		return s.fail(id, fmt.Errorf("%w: size %d", unix.EINVAL, r.Size))
+	size, err := bufferSize(r.Size)
+	if err != nil {
+		return s.fail(id, err)
 	}
-	size := (r.Size + 4095) &^ 4095
-	limit := s.d.cfg.Limits.MaxRegisteredBytes
-	if err := s.ask(func() error {
-		if e := s.d.e; e.st.C[stats.RegisteredBytes]+size > limit {
-			e.st.C[stats.QuotaRefused]++
-			return fmt.Errorf("%w: %d bytes asked, limits.max_registered_bytes = %d, %d in use",
-				unix.ENOBUFS, size, limit, e.st.C[stats.RegisteredBytes])
-		}
-		return nil
-	}); err != nil {
+	if err := s.take(0, size); err != nil {
 		return s.fail(id, err)
 	}
 	m, err := shm.CreateMemfd("rdsd-buffer", int(size))
 	if err != nil {
+		s.d.mem.give(1, 0, size)
 		return s.fail(id, err)
 	}
 	var b *buffer
 	err = s.ask(func() (err error) {
-		b, err = s.d.e.addBuffer(s.cl, m.Mem, func() { go s.unmap(m) })
+		b, err = s.d.e.addBuffer(s.cl, m.Mem, func() { go s.unmapBuffer(m) })
 		return err
 	})
 	if err != nil {
-		m.Close()
+		s.unmapBuffer(m)
 		return s.fail(id, err)
 	}
 	return s.handOver(id, &ipc.AllocOK{Buffer: b.id, Size: size}, m)
@@ -378,7 +371,7 @@ func (s *session) release(id uint32, r *ipc.Release) error {
 	if ask := s.ask(func() error {
 		var g *region
 		if g, err = s.d.e.regionOf(s.cl, r.Region); err == nil {
-			s.d.e.releaseRegion(g, func() { go s.c.Send(id, &ipc.OK{}) })
+			err = s.d.e.release(g, func() { go s.c.Send(id, &ipc.OK{}) })
 		}
 		return nil
 	}); ask != nil {
@@ -392,8 +385,12 @@ func (s *session) release(id uint32, r *ipc.Release) error {
 
 // growSend adds a window to the client's send arena.
 func (s *session) growSend(id uint32) error {
+	if err := s.take(shm.WindowSize, 0); err != nil {
+		return s.fail(id, err)
+	}
 	m, err := shm.CreateMemfd("rdsd-send", shm.WindowSize)
 	if err != nil {
+		s.d.mem.give(1, shm.WindowSize, 0)
 		return s.fail(id, err)
 	}
 	err = s.ask(func() error {
@@ -403,12 +400,14 @@ func (s *session) growSend(id uint32) error {
 		// Nobody frees the session's memory before this has returned: the
 		// client lives.
 		s.maps = append(s.maps, m)
+		s.shared += shm.WindowSize
 		s.cl.shared += shm.WindowSize
 		s.d.e.st.C[stats.SharedBytes] += shm.WindowSize
 		return nil
 	})
 	if err != nil {
 		m.Close()
+		s.d.mem.give(1, shm.WindowSize, 0)
 		return s.fail(id, err)
 	}
 	return s.handOver(id, &ipc.GrowSendOK{}, m)

@@ -129,7 +129,7 @@ func (e *Engine) closeSocket(s *socket) {
 		e.closeSlot(s.slots[len(s.slots)-1])
 	}
 	for len(s.regions) > 0 {
-		e.releaseRegion(s.regions[0], nil)
+		e.releaseRegion(s.regions[0])
 	}
 	// Messages the application has not taken: their memory comes back with
 	// the receive ids, whoever returns them.

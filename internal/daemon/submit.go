@@ -218,9 +218,13 @@ func (e *Engine) unlist(t *txMsg) {
 	}
 }
 
+// keepSegs bounds the memory for segments that a record in the pool keeps.
+const keepSegs = 64
+
 // freeMsg returns t to the pool.
 func (e *Engine) freeMsg(t *txMsg) {
 	c := t.cl
+	c.segs -= len(t.bufs)
 	for i, b := range t.bufs {
 		t.bufs[i] = nil
 		b.users--
@@ -229,6 +233,9 @@ func (e *Engine) freeMsg(t *txMsg) {
 	t.m = conn.Msg{}
 	t.next, t.cl, t.sock, t.slot, t.cell = nil, nil, nil, nil, nil
 	t.bufs = t.bufs[:0]
+	if cap(t.op.Segs) > keepSegs {
+		t.op.Segs, t.bufs = nil, nil
+	}
 	t.hasOp, t.done, t.queued, t.errno = false, false, false, 0
 	e.msgs.put(t)
 	e.unref(c)

@@ -1,0 +1,98 @@
+package daemon
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/rdsd/rdsd/internal/shm"
+	"golang.org/x/sys/unix"
+)
+
+// What one client may ask for, whatever is free.
+const (
+	maxWindows = 64      // of the arena, each way
+	maxIDs     = 1 << 16 // messages in the daemon's hands; messages in the client's
+	maxDests   = 1 << 17 // destination slots, barrier cells
+	maxEntries = 1 << 17 // of the submission and event rings
+	maxBuffers = 4096
+	maxSegs    = 1 << 18 // local segments of operations not yet done
+
+	// sharedEach, bytes, for each of limits.max_clients bounds the rings,
+	// tables and arenas of all clients together. A client of the default size
+	// has half of it.
+	sharedEach = 40 << 20
+	// maxMaps bounds the mappings made for clients: the kernel gives a process
+	// 65530 (vm.max_map_count), and without one the Go runtime ends it.
+	maxMaps = 32 << 10
+)
+
+// grantParams bounds what a process may ask for.
+func grantParams(want shm.Params) (shm.Params, error) {
+	p := want
+	if p == (shm.Params{}) {
+		p = shm.DefaultParams()
+	}
+	if err := p.Check(); err != nil {
+		return p, fmt.Errorf("%w: %w", unix.EINVAL, err)
+	}
+	for _, f := range []struct {
+		name   string
+		v, max uint32
+	}{{"SubEntries", p.SubEntries, maxEntries}, {"EventEntries", p.EventEntries, maxEntries},
+		{"MaxMsgs", p.MaxMsgs, maxIDs}, {"MaxRx", p.MaxRx, maxIDs}, {"Slots", p.Slots, maxDests}, {"Cells", p.Cells, maxDests},
+		{"SendWindows", p.SendWindows, maxWindows}, {"RecvWindows", p.RecvWindows, maxWindows}} {
+		if f.v > f.max {
+			return p, fmt.Errorf("%w: shared memory parameters: %s is %d, this daemon grants up to %d", unix.ENOBUFS, f.name, f.v, f.max)
+		}
+	}
+	return p, nil
+}
+
+// memory is what all clients together have of the daemon's memory. Sessions
+// take from it before they make anything and give back what is unmapped. Safe
+// for any goroutine.
+type memory struct {
+	maxShared, maxRegistered uint64
+
+	mu                 sync.Mutex
+	maps               int
+	shared, registered uint64
+}
+
+// take reserves one mapping of so many bytes of shared memory or of a buffer.
+// ENOBUFS, naming the limit.
+func (m *memory) take(shared, registered uint64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.maps >= maxMaps:
+		return fmt.Errorf("%w: the daemon has %d mappings for its clients, all it makes", unix.ENOBUFS, m.maps)
+	case shared > m.maxShared-m.shared:
+		return fmt.Errorf("%w: rings and arenas of all clients have %d bytes, at most %d (limits.max_clients times %d)",
+			unix.ENOBUFS, m.shared, m.maxShared, sharedEach)
+	case registered > m.maxRegistered-m.registered:
+		return fmt.Errorf("%w: %d bytes asked, limits.max_registered_bytes = %d, %d in use",
+			unix.ENOBUFS, registered, m.maxRegistered, m.registered)
+	}
+	m.maps++
+	m.shared += shared
+	m.registered += registered
+	return nil
+}
+
+// give returns maps mappings of so many bytes in all.
+func (m *memory) give(maps int, shared, registered uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.maps -= maps
+	m.shared -= shared
+	m.registered -= registered
+}
+
+// bufferSize is what a buffer of n bytes takes: whole pages.
+func bufferSize(n uint64) (uint64, error) {
+	if n == 0 || n > 1<<40 {
+		return 0, fmt.Errorf("%w: a buffer of %d bytes", unix.EINVAL, n)
+	}
+	return (n + 4096 - 1) &^ (4096 - 1), nil
+}
