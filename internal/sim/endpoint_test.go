@@ -162,7 +162,7 @@ type message struct {
 	delivered bool
 	op        *op
 	tells     *region // the receiver learns of it
-	at        int64
+	met       int     // as op.met
 }
 
 func (e *endpoint) flow(dst netip.AddrPort) *flow {
@@ -271,7 +271,7 @@ func (e *endpoint) send(dst netip.AddrPort, n int, m rds.Message, o *op, tells *
 	default:
 		broken("harness", "send: %v", err)
 	}
-	x := &message{id: id, flow: f, idx: len(f.msgs), n: n, op: o, tells: tells, at: w.now()}
+	x := &message{id: id, flow: f, idx: len(f.msgs), n: n, op: o, tells: tells, met: e.h.met[dst.Addr()]}
 	f.msgs = append(f.msgs, x)
 	w.msgs = append(w.msgs, x)
 	if n < idLen {

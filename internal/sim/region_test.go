@@ -157,7 +157,9 @@ func (e *endpoint) learn(x *message, cookie rds.Cookie) {
 		broken("cookie", "message %d carries cookie %#x, sent was %#x", x.id, uint64(cookie), uint64(r.r.Cookie()))
 	}
 	e.knows = append(e.knows, r)
-	if e.h.crashAt < x.at { // else the grant may have gone to the life before
+	// A cookie's grant goes ahead of it, whatever restarts. That of Expose may
+	// have gone to an earlier life of this host.
+	if cookie != 0 || x.met == e.h.life || x.met == 0 {
 		r.granted[e.ap] = true
 	}
 	if len(e.knows) > 12 {

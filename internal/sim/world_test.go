@@ -46,9 +46,7 @@ type world struct {
 	scratch []byte
 	comps   []rds.Completion
 	notices []rds.Notice
-	depth   int                        // of Release waits
-	onEvent func(h *host, what string) // scripts look at connection events
-	manual  bool                       // scripts: nothing reads by itself
+	depth   int // of Release waits
 }
 
 // host is one machine: a device, an engine and its clients.
@@ -165,9 +163,6 @@ func (h *host) trace(_, remote netip.Addr, what string, err error) {
 	if err != nil && strings.Contains(text, "broke the protocol") {
 		broken("protocol", "%s: %s", what, text)
 	}
-	if w.onEvent != nil {
-		w.onEvent(h, what)
-	}
 }
 
 // attach adds a client with its sockets.
@@ -254,7 +249,7 @@ func (h *host) turn() {
 
 // wake lets the process look at its rings soon.
 func (c *client) wake() {
-	if c.armed || c.gone || c.h.w.manual {
+	if c.armed || c.gone {
 		return
 	}
 	c.armed = true
