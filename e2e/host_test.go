@@ -210,3 +210,5 @@ func bind(t *testing.T, c *rds.Client, at addrPort) *rds.Socket {
 	}
 	return s
 }
+
+func addrPortOf(a netip.Addr, port uint16) addrPort { return netip.AddrPortFrom(a, port) }
