@@ -88,9 +88,13 @@ func (s *Socket) SendMsgs(ms []Message) (n int, err error) {
 // sendBatch submits small messages up to the first that fails or has to wait.
 func (s *Socket) sendBatch(ms []Message) (n int) {
 	t := &s.c.tx
+	// One outMsg, filled field by field: a literal would be built elsewhere and
+	// copied in wider words, which wait for all stores before them.
+	var o outMsg
 	t.mu.Lock()
 	for n < len(ms) && len(ms[n].Payload) <= inlineCopy {
-		o := outMsg{p: ms[n].Payload, to: ms[n].Addr, cookie: ms[n].Cookie, op: ms[n].Op, id: noID}
+		m := &ms[n]
+		o.p, o.to, o.cookie, o.op, o.opID, o.id, o.copied = m.Payload, m.Addr, m.Cookie, m.Op, 0, noID, false
 		if t.submit(s, &o, false) != nil {
 			t.drop(s, &o)
 			break

@@ -1,6 +1,6 @@
 package rds
 
-// queueKeep is the largest capacity an emptied queue keeps: room for a burst,
+// queueKeep is the largest capacity a queue keeps however little it is used:
 // little enough for many thousand sockets.
 const queueKeep = 64
 
@@ -9,6 +9,7 @@ type queue[T any] struct {
 	buf  []T // length a power of two, or nil
 	head int
 	n    int
+	peak int // most elements since it was last empty
 }
 
 func (q *queue[T]) len() int { return q.n }
@@ -31,6 +32,7 @@ func (q *queue[T]) reserve() {
 func (q *queue[T]) push(v T) {
 	q.reserve()
 	q.n++
+	q.peak = max(q.peak, q.n)
 	*q.at(q.n - 1) = v
 }
 
@@ -42,8 +44,13 @@ func (q *queue[T]) pop() T {
 	*p = zero
 	q.head = (q.head + 1) & (len(q.buf) - 1)
 	q.n--
-	if q.n == 0 && len(q.buf) > queueKeep {
-		q.buf, q.head = nil, 0
+	if q.n == 0 {
+		// A steady load fills it again and again: only what was not needed
+		// last time goes.
+		if len(q.buf) > queueKeep && q.peak <= len(q.buf)/4 {
+			q.buf, q.head = nil, 0
+		}
+		q.peak = 0
 	}
 	return v
 }

@@ -279,7 +279,9 @@ func (t *tx) setAside(s *Socket, m *outMsg, d *dest) error {
 	}
 	id := t.free[len(t.free)-1]
 	t.free = t.free[:len(t.free)-1]
-	t.msgs[id] = txMsg{sock: s, dest: d, chunk: chunk, size: uint32(n), segs: segs, segsSize: uint32(segsSize), n: uint32(n)}
+	x := &t.msgs[id] // zero, see giveBack
+	x.sock, x.dest, x.chunk, x.size, x.n = s, d, chunk, uint32(n), uint32(n)
+	x.segs, x.segsSize = segs, uint32(segsSize)
 	m.id, m.dest = id, d
 	if n > 0 {
 		m.dst = t.arena.Bytes(chunk, n)
@@ -305,7 +307,9 @@ func (t *tx) alloc(n int) (uint32, bool) {
 func (t *tx) commit(s *Socket, m *outMsg) {
 	x := &t.msgs[m.id]
 	sub := t.sub.Reserve().Sub()
-	*sub = shm.Sub{Kind: shm.KindSend, Sock: s.idx, Slot: m.dest.slot, MsgID: m.id, Chunk: x.chunk, Len: x.n, Cookie: uint64(m.cookie)}
+	*sub = shm.Sub{}
+	sub.Kind, sub.Sock, sub.Slot, sub.MsgID = shm.KindSend, s.idx, m.dest.slot, m.id
+	sub.Chunk, sub.Len, sub.Cookie = x.chunk, x.n, uint64(m.cookie)
 	if s.queued >= s.sndbuf/2 {
 		sub.Flags = shm.SubAckNow
 	}

@@ -53,11 +53,14 @@ type Header struct {
 	Len    uint32 // payload bytes of the whole message
 	SPort  uint16
 	DPort  uint16
+	SrcInc uint32 // incarnation of the source socket (kernels: padding, 0)
+	DstInc uint32 // incarnation meant, 0 = any (kernels: last bytes of Ext)
 	Flags  Flags
+	// Between the two bytes, for next to each other they would be read as one
+	// 16-bit word, which waits for all stores before those of the bytes.
+	_      uint8
 	Credit uint8        // receive buffers granted with this frame
-	SrcInc uint32       // incarnation of the source socket (kernels: padding, 0)
 	Ext    [ExtLen]byte // extension headers, still encoded
-	DstInc uint32       // incarnation meant, 0 = any (kernels: last bytes of Ext)
 }
 
 // Put encodes h into the first HeaderLen bytes of b with its checksum. A sum
