@@ -178,3 +178,38 @@ func TestResetByPeer(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 }
+
+// TestHeldBack: a fence keeps a SEND off the wire until the READs before it are
+// complete, and the read depth keeps further READs, and all behind them, off.
+func TestHeldBack(t *testing.T) {
+	const request, send = 52, 24
+	h := newHost(t, Options{})
+	p := newPuppet(t, h, attrs()) // depth 4
+	read := verbs.SendWR{Op: verbs.OpRDMARead, SGL: h.sge(0, 4), RKey: 1}
+	var wr []verbs.SendWR
+	for range 6 {
+		wr = append(wr, read)
+	}
+	h.send(append(wr, verbs.SendWR{WRID: 7, Op: verbs.OpSend, Flags: verbs.SendFence | verbs.SendSignaled})...)
+	wait := func(n int) {
+		t.Helper()
+		for h.dev.Progress() {
+		}
+		p.read()
+		if len(p.in) != n {
+			t.Fatalf("%d bytes on the wire, want %d", len(p.in), n)
+		}
+	}
+	wait(4 * request)
+	for i := range uint32(6) {
+		p.write(responseFrame(sinkSTag(i+1), 0, true, []byte("data")))
+		n := min(int(i)+5, 6) * request
+		if i == 5 {
+			n += send
+		}
+		wait(n)
+	}
+	if wc := h.take(1)[0]; wc.WRID != 7 || wc.Status != 0 {
+		t.Errorf("%+v", wc)
+	}
+}
