@@ -201,6 +201,22 @@ func (c *Conn) Waiting(f func(*Msg)) {
 	each(&c.queue, true)
 }
 
+// WithdrawControl ends those of the host's internal messages for which match is
+// true and which were never posted, and returns how many: the peer knows
+// nothing of them.
+func (c *Conn) WithdrawControl(match func(*Msg) bool) (n int) {
+	unknown := func(m *Msg) bool {
+		if m.Internal == 0 || m.priv.posted || !match(m) {
+			return false
+		}
+		n++
+		return true
+	}
+	c.cancelIn(&c.rtx, unknown, Cancelled)
+	c.cancelIn(&c.control, unknown, Cancelled)
+	return n
+}
+
 // QueueCong says that the map of the local address changed. Several changes
 // before the next Flush are one. The Conn keeps m and reads it when it sends.
 func (c *Conn) QueueCong(m *cong.Map) {

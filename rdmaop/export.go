@@ -107,7 +107,7 @@ func (e *Export) Revoke(dst []verbs.PeerKey, deadline int64) []verbs.PeerKey {
 // from peer: the use ended the key there, so that peer needs no REVOKE, unless
 // it holds more than one grant and the last may have crossed the use.
 func (e *Export) UsedOnce(dst []verbs.PeerKey, peer verbs.PeerKey, deadline int64) []verbs.PeerKey {
-	last := e.held(peer) == 1
+	last := e.Held(peer) == 1
 	return e.revoke(dst, deadline, func(p verbs.PeerKey) bool { return p != peer || !last })
 }
 
@@ -125,8 +125,8 @@ func (e *Export) revoke(dst []verbs.PeerKey, deadline int64, tell func(verbs.Pee
 	return append(dst, e.waiting...)
 }
 
-// held counts the grants of peer.
-func (e *Export) held(peer verbs.PeerKey) (n int) {
+// Held counts the grants of peer.
+func (e *Export) Held(peer verbs.PeerKey) (n int) {
 	for _, g := range e.grants {
 		if g.peer == peer {
 			n++

@@ -50,10 +50,12 @@ func newWorld(t *testing.T, hosts int, cfg EngineConfig) *world {
 
 func hostAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 0, byte(i + 1)}) }
 
-// run turns the engines and the network until nothing moves for a while.
+// run turns the engines and the network until nothing moves for a while, or
+// for 100 ms.
 func (w *world) run() {
 	w.t.Helper()
-	for idle, n := 0, 0; idle < 20; n++ {
+	end := w.net.Now() + 100_000_000
+	for idle, n := 0, 0; idle < 20 && w.net.Now() < end; n++ {
 		idle++
 		for _, e := range w.es {
 			if e.Turn(w.net.Now(), w.net.Now()) {

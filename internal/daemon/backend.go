@@ -210,17 +210,23 @@ func (e *Engine) ping(addr netip.Addr, pong func(now int64)) (*socket, error) {
 	if l == nil || l.addr.Is4() != addr.Is4() {
 		return nil, fmt.Errorf("%w: the daemon has no address of the family of %v", ctl.ErrNotFound, addr)
 	}
+	var p *peer
+	if e.locals[addr] == nil {
+		var err error
+		if p, err = e.peer(l, addr); err != nil {
+			return nil, err
+		}
+	}
 	port := l.freePort(e.cfg.Rand)
 	if port == 0 {
 		return nil, fmt.Errorf("no free port on %v", l.addr)
 	}
 	s := &socket{local: l, port: port, inc: 1, ping: pong}
 	l.ports.set(port, s)
-	if e.locals[addr] != nil {
+	if p == nil {
 		pong(e.now)
 		return s, nil
 	}
-	p := e.peer(l, addr)
 	m := e.ctl(p, 0, 0)
 	m.m.SPort, m.m.SrcInc = port, s.inc
 	e.st.C[stats.SendPong]++

@@ -71,15 +71,19 @@ type Engine struct {
 	dirtyP    []*peer   // to flush
 	spareP    []*peer   // the other half of the pair
 	forMemory []*socket // refused for want of daemon memory
+	breaking  []*peer   // to break off: they misbehaved inside a call of their connection
 	draining  []*peer   // their queue pairs are in error and drain
 	stuck     []*client // something waits for room in their event ring
 
-	byKey    map[verbs.PeerKey]*peer
-	regions  map[uint32]*region // by rkey
-	regionsV []*region          // in order of registration
-	revoking []*region
-	jobs     []*slot // slots with local work to run
-	jobsNext []*slot
+	byKey     map[verbs.PeerKey]*peer
+	homeless  list[slot]         // destinations that wait for room for one more peer
+	homeAt    int64              // when to look again, 0 = nobody waits
+	droppedAt int64              // when dropUnused looked last
+	regions   map[uint32]*region // by rkey
+	regionsV  []*region          // in order of registration
+	revoking  []*region
+	jobs      []*slot // slots with local work to run
+	jobsNext  []*slot
 
 	ctls  pool[ctlMsg]
 	msgs  pool[txMsg]
@@ -324,6 +328,13 @@ func (e *Engine) pollCQ() bool {
 			break
 		}
 	}
+	for i, p := range e.breaking {
+		e.breaking[i] = nil
+		p.breaking = false
+		p.c.Reset(e.now, errCtl)
+		e.touch(p)
+	}
+	e.breaking = e.breaking[:0]
 	if e.starved && len(e.sendFree) > 0 {
 		e.starved = false
 		for _, p := range e.peersV {
@@ -429,6 +440,7 @@ func (e *Engine) runTimers() {
 		e.touch(p)
 	}
 	e.retryStuck()
+	e.findHomes()
 	e.tickRegions()
 }
 

@@ -18,6 +18,10 @@ import (
 // already waits for.
 func (e *Engine) sendLocal(t *txMsg) {
 	sl := t.slot
+	if sl.local == nil {
+		sl.q.push(t) // see findHomes
+		return
+	}
 	if sl.q.n > 0 || t.hasOp {
 		sl.q.push(t)
 		e.addJob(sl)

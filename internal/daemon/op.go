@@ -48,10 +48,13 @@ func (e *Engine) submitOp(t *txMsg, d *shm.SubOp) bool {
 		return e.refuse(t, errno)
 	}
 	errno := unix.Errno(0)
-	if p := t.slot.peer; p != nil {
+	switch p := t.slot.peer; {
+	case p != nil:
 		errno = p.grants.Check(&t.op, t.sock.port)
-	} else {
+	case t.slot.local != nil:
 		_, errno = e.localTarget(t)
+	default:
+		errno = unix.ENOBUFS // no peer, no grant
 	}
 	if errno != 0 {
 		return e.refuse(t, errno)

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -11,10 +12,13 @@ import (
 	"github.com/rdsd/rdsd/internal/wire"
 	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
+	"golang.org/x/sys/unix"
 )
 
 var (
 	errRevokeTimeout = errors.New("peer did not give a revoked key back in time")
+	errNotAllowed    = errors.New("not in peers.allow")
+	errCtl           = errors.New("peer takes no answers")
 	errAdmin         = errors.New("reset by the administrator")
 )
 
@@ -35,17 +39,31 @@ type peer struct {
 	wasUp     bool
 	lastEvent string
 	credits   int
+	ctls      int // internal messages not ended
+	breaking  bool
 	crc       verbs.CRCMode
 }
 
 // maxGrants bounds what one peer can make us remember.
 const maxGrants = 1 << 16
 
-// peer returns the connection from l to addr, made on first use.
-func (e *Engine) peer(l *local, addr netip.Addr) *peer {
+// maxCtl bounds the internal messages that wait for one peer. One that asks for
+// keys back without end and takes no answer loses its connection.
+const maxCtl = 1 << 17
+
+// peer returns the connection from l to addr, made on first use. EINVAL: no
+// address a peer can have; ENOBUFS: there are MaxPeers.
+func (e *Engine) peer(l *local, addr netip.Addr) (*peer, error) {
 	k := peerKey{l.addr, addr}
 	if p := e.peers[k]; p != nil {
-		return p
+		return p, nil
+	}
+	if !mayBePeer(l, addr) {
+		return nil, fmt.Errorf("%w: %v has no peer %v", unix.EINVAL, l.addr, addr)
+	}
+	if len(e.peersV) >= e.cfg.MaxPeers && !e.dropUnused() {
+		e.st.C[stats.QuotaRefused]++
+		return nil, fmt.Errorf("%w: the daemon has its %d peers", unix.ENOBUFS, e.cfg.MaxPeers)
 	}
 	e.nextKey++
 	p := &peer{local: l, addr: addr, addr16: addr.As16(), key: e.nextKey, grants: rdmaop.NewGrants(maxGrants), crc: e.cfg.CRC(addr)}
@@ -64,7 +82,26 @@ func (e *Engine) peer(l *local, addr netip.Addr) *peer {
 	if !l.cong.Empty() {
 		p.c.QueueCong(&l.cong)
 	}
-	return p
+	return p, nil
+}
+
+// mayBePeer reports whether a host other than ours can have addr.
+func mayBePeer(l *local, addr netip.Addr) bool {
+	return addr.IsValid() && !addr.IsUnspecified() && !addr.IsMulticast() && addr.Is4() == l.addr.Is4() && addr != broadcast
+}
+
+var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+
+// dropUnused makes room for peers, once a turn: those that were never met and
+// that nothing leads to are forgotten. It reports whether there is room.
+func (e *Engine) dropUnused() bool {
+	if e.droppedAt != e.now {
+		e.droppedAt = e.now
+		for i := len(e.peersV) - 1; i >= 0; i-- {
+			e.dropIfNew(e.peersV[i])
+		}
+	}
+	return len(e.peersV) < e.cfg.MaxPeers
 }
 
 // dropIfNew forgets a peer that was never met and that nothing leads to any
@@ -125,6 +162,9 @@ func (e *Engine) CloseQP(c *conn.Conn, qp verbs.QP) {
 // Dial, Accept and Reject pass the connection's wish on to the device.
 func (e *Engine) Dial(c *conn.Conn, qp verbs.QP, private []byte) error {
 	p := e.peerOf(c)
+	if !e.cfg.Allowed(p.addr) {
+		return errNotAllowed
+	}
 	return e.dev.Connect(qp, verbs.ConnectParam{
 		Local: netip.AddrPortFrom(p.local.addr, 0), Remote: netip.AddrPortFrom(p.addr, e.cfg.Port), Private: private})
 }
@@ -188,10 +228,12 @@ func (e *Engine) connectRequest(ev *verbs.CMEvent) {
 		refuse("claims an address it does not come from", nil)
 	case e.locals[from] != nil:
 		refuse("comes from our own address", nil)
-	case len(e.peersV) >= e.cfg.MaxPeers && e.peers[peerKey{to, from}] == nil:
-		refuse("too many peers", nil)
 	default:
-		p := e.peer(l, from)
+		p, err := e.peer(l, from)
+		if err != nil {
+			refuse("no room", err)
+			return
+		}
 		p.c.HandleRequest(e.now, ev.Req, ev.Private)
 		e.touch(p)
 	}

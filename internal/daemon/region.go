@@ -137,7 +137,10 @@ func (e *Engine) register(s *socket, b *buffer, off, n uint64, rights rdmaop.Rig
 // expose grants r to a socket (port 0: all) of a peer, ahead of any message
 // sent to that peer later.
 func (e *Engine) expose(r *region, peerAddr netip.Addr, port uint16) error {
-	p, key := e.exportPeer(r.sock.local, peerAddr)
+	p, key, err := e.exportPeer(r.sock.local, peerAddr)
+	if err != nil {
+		return err
+	}
 	need, errno := r.exp.GrantTo(key, port)
 	if errno != 0 {
 		return errno
@@ -156,12 +159,15 @@ func (e *Engine) expose(r *region, peerAddr netip.Addr, port uint16) error {
 
 // exportPeer returns the peer that addr leads to and its key; on the same host
 // there is no peer, and the key is the address's own.
-func (e *Engine) exportPeer(l *local, addr netip.Addr) (*peer, verbs.PeerKey) {
+func (e *Engine) exportPeer(l *local, addr netip.Addr) (*peer, verbs.PeerKey, error) {
 	if t := e.locals[addr]; t != nil {
-		return nil, t.key
+		return nil, t.key, nil
 	}
-	p := e.peer(l, addr)
-	return p, p.key
+	p, err := e.peer(l, addr)
+	if err != nil {
+		return nil, 0, err
+	}
+	return p, p.key, nil
 }
 
 // attachCookie puts a cookie of this client on a message and grants it to the
@@ -204,6 +210,12 @@ func (e *Engine) tellRevoke(r *region, keys []verbs.PeerKey) {
 			r.exp.PeerRevoked(k) // same host: no operation is in flight between turns
 			continue
 		}
+		// Of grants that still wait the peer knows nothing.
+		if e.withdrawGrants(p, r) {
+			r.exp.PeerRevoked(k)
+			e.dropIfNew(p)
+			continue
+		}
 		m := e.ctl(p, wire.TypeRevoke, r.id)
 		e.sendCtl(p, m, (&wire.Revoke{RKey: r.id}).Append(m.buf[:0]))
 		if p.c.State() == conn.Down {
@@ -216,6 +228,15 @@ func (e *Engine) tellRevoke(r *region, keys []verbs.PeerKey) {
 	}
 	e.revoking = append(e.revoking, r)
 	e.armTimer(e.now + revokeScanNs)
+}
+
+// withdrawGrants takes back the grants of r that wait for p and reports whether
+// those were all.
+func (e *Engine) withdrawGrants(p *peer, r *region) bool {
+	return p.c.WithdrawControl(func(m *connMsg) bool {
+		g, ok := m.Owner.(*ctlMsg)
+		return ok && m.Internal == wire.TypeGrant && g.rkey == r.id
+	}) == r.exp.Held(p.key)
 }
 
 // revokeDown counts a peer whose queue pair is gone as having given back every
@@ -305,6 +326,13 @@ func (e *Engine) Internal(c *conn.Conn, t wire.InternalType, body []byte) {
 			e.cfg.Trace(p.local.addr, p.addr, "revoke", err)
 			return
 		}
+		if p.ctls > maxCtl {
+			if !p.breaking {
+				p.breaking = true
+				e.breaking = append(e.breaking, p)
+			}
+			return
+		}
 		if p.grants.Revoke(v.RKey) {
 			e.sendRevoked(p, v.RKey)
 		}
@@ -338,6 +366,7 @@ type ctlMsg struct {
 func (e *Engine) ctl(p *peer, t wire.InternalType, rkey uint32) *ctlMsg {
 	m := e.ctls.get()
 	m.p, m.rkey = p, rkey
+	p.ctls++
 	m.m = conn.Msg{Owner: m, Internal: t}
 	return m
 }
@@ -352,6 +381,7 @@ func (e *Engine) sendCtl(p *peer, m *ctlMsg, body []byte) {
 // (the peer restarted) is as good as answered: PeerUp has seen to it.
 func (e *Engine) ctlDone(m *ctlMsg, _ conn.Outcome) {
 	m.m = conn.Msg{}
+	m.p.ctls--
 	m.p = nil
 	e.ctls.put(m)
 }

@@ -15,8 +15,9 @@ type slot struct {
 	cell   *cell
 	addr   netip.Addr
 	port   uint16
-	peer   *peer // nil: same host
-	local  *local
+	peer   *peer  // nil: same host, or no room for one more peer
+	local  *local // nil: another host
+	home   link[slot]
 	closed bool
 
 	nextP, prevP *slot // in peer.slots
@@ -59,7 +60,7 @@ func (e *Engine) openSlot(c *client, d *shm.SubDest) {
 		return
 	}
 	addr := netip.AddrFrom16(d.Addr).Unmap()
-	if addr.IsUnspecified() || addr.IsMulticast() || addr.Is4() != s.local.addr.Is4() || d.Gen == 0 {
+	if !mayBePeer(s.local, addr) || d.Gen == 0 {
 		e.kill(c, "open destination: bad address %v", addr)
 		return
 	}
@@ -79,20 +80,59 @@ func (e *Engine) openSlot(c *client, d *shm.SubDest) {
 		sl.local = l
 		t.StoreCongested(b2u(l.cong.Test(d.Port)))
 		l.slots = append(l.slots, sl)
-	} else {
-		p := e.peer(s.local, addr)
-		sl.peer = p
-		sl.nextP = p.slots
-		if p.slots != nil {
-			p.slots.prevP = sl
-		}
-		p.slots = sl
-		t.StoreCongested(b2u(p.c.RemoteCong().Test(d.Port)))
-		t.StoreState(uint32(p.c.State()))
+	} else if !e.findHome(sl) {
+		t.StoreCongested(1)
+		e.homeless.add(&sl.home, sl)
+		e.homeAt = e.now + homeRetryNs
+		e.armTimer(e.homeAt)
 	}
 	c.slots[d.Slot] = sl
 	s.slots = append(s.slots, sl)
 	t.StoreGen(d.Gen)
+}
+
+// homeRetryNs: how often to look for room for one more peer.
+const homeRetryNs = 10_000_000
+
+// findHome leads sl to its peer; false: there are too many.
+func (e *Engine) findHome(sl *slot) bool {
+	p, err := e.peer(sl.sock.local, sl.addr)
+	if err != nil {
+		return false
+	}
+	sl.peer = p
+	sl.nextP = p.slots
+	if p.slots != nil {
+		p.slots.prevP = sl
+	}
+	p.slots = sl
+	t := sl.cl.table.Slot(sl.idx)
+	t.StoreState(uint32(p.c.State()))
+	e.setSlotCongested(sl, p.c.RemoteCong().Test(sl.port))
+	return true
+}
+
+// findHomes leads destinations that found too many peers to theirs, if there is
+// room now. Until then they are congested, and what was sent before the client
+// saw that waits, as it does for any host that cannot be reached.
+func (e *Engine) findHomes() {
+	if e.homeAt == 0 || e.now < e.homeAt {
+		e.armTimer(e.homeAt)
+		return
+	}
+	e.homeAt = 0
+	for n := e.homeless.head; n != nil; n = e.homeless.head {
+		sl := n.of
+		if !e.findHome(sl) {
+			e.homeAt = e.now + homeRetryNs
+			e.armTimer(e.homeAt)
+			return
+		}
+		e.homeless.del(n)
+		for t := sl.q.pop(); t != nil; t = sl.q.pop() {
+			e.route(t)
+		}
+	}
 }
 
 // closeSlot ends a destination: queued same-host messages are withdrawn;
@@ -106,6 +146,7 @@ func (e *Engine) closeSlot(sl *slot) {
 	if sl.local != nil {
 		sl.local.slots = remove(sl.local.slots, sl)
 	}
+	e.homeless.del(&sl.home)
 	if p := sl.peer; p != nil {
 		if sl.prevP != nil {
 			sl.prevP.nextP = sl.nextP
@@ -116,6 +157,7 @@ func (e *Engine) closeSlot(sl *slot) {
 			sl.nextP.prevP = sl.prevP
 		}
 		sl.nextP, sl.prevP = nil, nil
+		e.dropIfNew(p)
 	}
 	sl.cl.slots[sl.idx] = nil
 	sl.sock.slots = remove(sl.sock.slots, sl)
