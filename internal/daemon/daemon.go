@@ -101,6 +101,10 @@ func New(cfg config.Config, log *slog.Logger) (_ *Daemon, err error) {
 		CRC: d.crc, Allowed: cfg.PeerAllowed, Alloc: mapAnon, Rand: rng.Uint64,
 		StartSeq: func() uint64 { return uint64(time.Now().UnixMilli()) << 20 },
 		Trace:    d.trace,
+		TurnedAway: func() uint64 {
+			s := d.dev.Stats()
+			return s.HandshakeGarbage + s.HandshakeTimeout + s.HandshakeRefused + s.HandshakeMarkers
+		},
 	}, block)
 	if err != nil {
 		return nil, err
@@ -244,7 +248,10 @@ func (d *Daemon) logTraces(ctx context.Context) {
 	for {
 		select {
 		case t := <-d.traces:
-			args := []any{"local", t.local, "peer", t.remote}
+			var args []any
+			if t.local.IsValid() {
+				args = append(args, "local", t.local, "peer", t.remote)
+			}
 			if t.err != nil {
 				args = append(args, "err", t.err)
 			}

@@ -33,6 +33,9 @@ type EngineConfig struct {
 
 	CRC     func(peer netip.Addr) verbs.CRCMode
 	Allowed func(peer netip.Addr) bool // who may connect, and be connected to
+	// TurnedAway is how many incoming connections the device has closed before
+	// they made a request; nil: none.
+	TurnedAway func() uint64
 
 	// Seams for the simulator: heap memory, seeded randomness, a start
 	// sequence that follows virtual time.
@@ -55,6 +58,8 @@ type Engine struct {
 	now  int64 // of the current turn, monotonic ns
 	wall int64 // the same moment, unix ns
 	st   *stats.Block
+
+	turned turnedAway
 
 	locals  map[netip.Addr]*local
 	localsV []*local // in order of AddLocal

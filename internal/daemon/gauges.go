@@ -34,6 +34,7 @@ func (e *Engine) publishStats(wall int64) {
 			c[f.to] += *f.from(s)
 		}
 	}
+	e.countTurnedAway(wall)
 	e.st.Publish(wall)
 }
 
