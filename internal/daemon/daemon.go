@@ -48,9 +48,10 @@ type Daemon struct {
 	sessions sync.WaitGroup
 	traces   chan traceEvent
 
-	mu    sync.Mutex
-	open  map[*session]struct{} // guarded by mu
-	ended bool                  // guarded by mu
+	mu        sync.Mutex
+	open      map[*session]struct{} // guarded by mu
+	ended     bool                  // guarded by mu
+	admission                       // guarded by mu
 }
 
 type traceEvent struct {
@@ -169,7 +170,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	d.mu.Lock()
 	d.ended = true
 	for s := range d.open {
-		s.goodbye(errShutdown)
+		go s.goodbye(errShutdown) // one that does not read holds up nobody
 	}
 	d.mu.Unlock()
 	d.sessions.Wait()
@@ -222,16 +223,15 @@ func (d *Daemon) accept() {
 		}
 		s := &session{d: d, c: c, id: c.Peer()}
 		d.mu.Lock()
-		full := len(d.open) >= d.cfg.Limits.MaxClients
-		if !d.ended && !full {
+		if d.ended {
+			c.Close()
+		} else {
 			d.open[s] = struct{}{}
+			d.admission.arrive(s)
 			d.sessions.Add(1)
 			go s.run()
 		}
 		d.mu.Unlock()
-		if full {
-			s.refuse(unix.EUSERS, "the daemon serves limits.max_clients = %d processes already", d.cfg.Limits.MaxClients)
-		}
 	}
 }
 

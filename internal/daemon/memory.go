@@ -2,7 +2,10 @@ package daemon
 
 import (
 	"fmt"
+	"strings"
 	"sync"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/rdsd/rdsd/internal/shm"
 	"golang.org/x/sys/unix"
@@ -95,4 +98,15 @@ func bufferSize(n uint64) (uint64, error) {
 		return 0, fmt.Errorf("%w: a buffer of %d bytes", unix.EINVAL, n)
 	}
 	return (n + 4096 - 1) &^ (4096 - 1), nil
+}
+
+// printable makes a name that a process gave itself fit for logs and
+// terminals.
+func printable(name string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) || r == utf8.RuneError {
+			return '?'
+		}
+		return r
+	}, name)
 }

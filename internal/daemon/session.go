@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"runtime"
 	"sync"
 	"time"
@@ -25,6 +26,8 @@ type session struct {
 	c  *ipc.Conn
 	id ipc.Cred
 
+	role ipc.Role // 0: has not said. Guarded by d.mu
+
 	cl   *client
 	once sync.Once
 
@@ -37,15 +40,12 @@ type session struct {
 	shared uint64        // bytes of maps
 }
 
-// helloTimeout bounds how long a connection may stay silent before it has
-// said what it is.
-const helloTimeout = 5 * time.Second
-
 func (s *session) run() {
 	defer func() {
 		s.end()
 		s.d.mu.Lock()
 		delete(s.d.open, s)
+		s.d.admission.leave(s)
 		s.d.mu.Unlock()
 		s.d.sessions.Done()
 	}()
@@ -66,23 +66,27 @@ func (s *session) run() {
 		s.badClient("hello", err)
 		return
 	}
-	switch hello.Role {
-	case ipc.RoleClient:
-		err = s.serveClient(m.ID, hello)
-	case ipc.RoleCtl:
-		err = s.serveCtl(m.ID)
-	default:
-		err = fmt.Errorf("unknown role %d", hello.Role)
+	s.d.mu.Lock()
+	err = s.d.admission.spoke(s, hello.Role, s.d.cfg.Limits.MaxClients)
+	s.d.mu.Unlock()
+	switch {
+	case err != nil:
 		s.fail(m.ID, err)
+	case hello.Role == ipc.RoleClient:
+		err = s.serveClient(m.ID, hello)
+	default:
+		err = s.serveCtl(m.ID)
 	}
 	if err != nil {
 		s.badClient("session", err)
 	}
 }
 
-// badClient logs what a process did wrong, once per connection.
+// badClient logs what a process did wrong, once per connection. Silence and
+// numbers are no fault of one process, and would flood the log.
 func (s *session) badClient(what string, err error) {
-	if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) || errors.Is(err, net.ErrClosed) || errors.Is(err, errShutdown) {
+	if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) || errors.Is(err, net.ErrClosed) || errors.Is(err, errShutdown) ||
+		errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, unix.EUSERS) {
 		return
 	}
 	s.d.e.Do(func() { s.d.e.st.C[stats.ClientViolations]++ })
@@ -95,11 +99,6 @@ func (s *session) goodbye(reason error) {
 		_ = s.c.Send(0, &ipc.Goodbye{Text: reason.Error()})
 		s.c.Close()
 	})
-}
-
-func (s *session) refuse(errno unix.Errno, format string, args ...any) {
-	_ = s.c.Send(0, &ipc.Err{Errno: uint32(errno), Text: fmt.Sprintf(format, args...)})
-	s.c.Close()
 }
 
 // fail answers a request with an error.
@@ -242,7 +241,7 @@ func (s *session) attach(id uint32, hello *ipc.Hello, p shm.Params) error {
 	if s.bell, err = shm.NewDoorbell(); err != nil {
 		return err
 	}
-	c := &client{name: hello.Name, pid: s.id.PID, uid: s.id.UID, params: p, recv: shm.NewArena()}
+	c := &client{name: printable(hello.Name), pid: s.id.PID, uid: s.id.UID, params: p, recv: shm.NewArena()}
 	if c.seg, err = shm.NewSegment(seg.Mem, p); err != nil {
 		return err
 	}
@@ -420,6 +419,7 @@ func (s *session) serveCtl(id uint32) error {
 	}
 	admin := s.id.UID == 0 || int(s.id.UID) == unix.Getuid()
 	for {
+		s.c.SetReadDeadline(time.Now().Add(ctlTimeout))
 		m, err := s.c.Recv()
 		if err != nil {
 			return err

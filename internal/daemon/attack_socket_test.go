@@ -1,0 +1,185 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/shm"
+	"golang.org/x/sys/unix"
+)
+
+// startDaemon runs a whole daemon until the test ends.
+func startDaemon(t *testing.T, edit func(*config.Config)) *Daemon {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "rds")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	cfg := config.Default()
+	cfg.Socket, cfg.Stats = filepath.Join(dir, "s"), filepath.Join(dir, "s.stats")
+	if edit != nil {
+		edit(&cfg)
+	}
+	for {
+		cfg.Listen = []netip.Addr{netip.AddrFrom4([4]byte{127, byte(1 + rand.IntN(254)), byte(rand.IntN(256)), 1})}
+		d, err := New(cfg, slog.New(slog.DiscardHandler))
+		if errors.Is(err, unix.EADDRINUSE) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() { done <- d.Run(ctx) }()
+		t.Cleanup(func() {
+			stop()
+			select {
+			case err := <-done:
+				if err != nil {
+					t.Error(err)
+				}
+			case <-time.After(20 * time.Second):
+				t.Error("does not shut down")
+			}
+		})
+		return d
+	}
+}
+
+func dial(t *testing.T, d *Daemon) *ipc.Client {
+	t.Helper()
+	c, err := ipc.Dial(context.Background(), d.SocketPath())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// TestSilentConnections: connections that say nothing, and more rdsctl than
+// anybody needs, keep no process out.
+func TestSilentConnections(t *testing.T) {
+	d := startDaemon(t, func(c *config.Config) { c.Limits.MaxClients = 2 })
+	for range 3 * maxSilent {
+		dial(t, d)
+	}
+	refused := 0
+	for range maxCtlers + 10 {
+		if _, _, err := dial(t, d).Call(&ipc.Hello{Role: ipc.RoleCtl}, nil); errors.Is(err, unix.EUSERS) {
+			refused++
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if refused != 10 {
+		t.Errorf("%d rdsctl refused, want 10", refused)
+	}
+	hello := func() error {
+		_, fds, err := dial(t, d).Call(&ipc.Hello{Role: ipc.RoleClient, Params: smallParams()}, nil)
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+		return err
+	}
+	for i := range 3 {
+		if err := hello(); (i < 2) != (err == nil) || i == 2 && !errors.Is(err, unix.EUSERS) {
+			t.Errorf("process %d: %v", i, err)
+		}
+	}
+}
+
+// TestKillWhileGrowing: the engine ends clients in the middle of calls that
+// hand over descriptors, again and again; what is given back is what was taken.
+func TestKillWhileGrowing(t *testing.T) {
+	d := startDaemon(t, nil)
+	for range 30 {
+		c := dial(t, d)
+		resp, fds, err := c.Call(&ipc.Hello{Role: ipc.RoleClient, Params: smallParams()}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := shm.MapFD(fds[0], shm.SegmentSize(resp.(*ipc.HelloOK).Params), true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seg, err := shm.OpenSegment(m.Mem)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			time.Sleep(time.Duration(rand.IntN(2000)) * time.Microsecond)
+			*seg.SubProducer().Reserve() = shm.Entry{} // no such kind
+			seg.SubProducer().Publish()
+			shm.Ring(fds[2])
+		}()
+		for {
+			_, got, err := c.Call([]ipc.Request{&ipc.GrowSend{}, &ipc.Alloc{Size: 1 << 20}}[rand.IntN(2)], nil)
+			for _, fd := range got {
+				unix.Close(fd)
+			}
+			if errors.Is(err, unix.ENOBUFS) {
+				continue
+			}
+			if err != nil {
+				if !errors.Is(err, unix.ECONNABORTED) {
+					t.Error(err)
+				}
+				break
+			}
+		}
+		<-c.Gone()
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+		m.Close()
+	}
+	for range 500 {
+		d.mem.mu.Lock()
+		left := d.mem.maps
+		d.mem.mu.Unlock()
+		if left == 0 {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("given back less than taken: %d mappings, %d, %d bytes", d.mem.maps, d.mem.shared, d.mem.registered)
+}
+
+// TestPassedDescriptors: descriptors that a client passes are closed.
+func TestPassedDescriptors(t *testing.T) {
+	d := startDaemon(t, nil)
+	count := func() int {
+		e, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(e)
+	}
+	before := count()
+	for range 50 {
+		c := dial(t, d)
+		_, _, err := c.Call(&ipc.Hello{Role: ipc.RoleCtl}, []int{0, 1, 2, 0, 1, 2})
+		if err == nil {
+			t.Fatal("accepted")
+		}
+		c.Close()
+	}
+	for range 500 {
+		if count() <= before {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("%d descriptors before, %d after", before, count())
+}
