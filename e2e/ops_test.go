@@ -486,4 +486,3 @@ func TestResets(t *testing.T) {
 		})
 	}
 }
-

@@ -28,6 +28,7 @@ type raw struct {
 	send [][]byte // windows
 	sock uint32
 	at   addrPort
+	back uint64 // message ids that came back
 }
 
 // Places of indices in the segment.
@@ -156,3 +157,9 @@ func frame(typ uint16, id uint32, body []byte) []byte {
 	return append(binary.LittleEndian.AppendUint32(b, id), body...)
 }
 
+// hugeParams are more than any daemon grants.
+func hugeParams() shm.Params {
+	p := shm.DefaultParams()
+	p.SendWindows = 1 << 30
+	return p
+}
