@@ -1,0 +1,47 @@
+// Package failpoint names the places where the daemon acquires a resource, so
+// that tests can make each of them fail. Without the build tag failpoints, Hit
+// is nil and costs nothing.
+//
+// With the tag, the environment variable RDSD_FAIL = "name:count[,name:count]"
+// makes the count-th Hit of a name fail, once, with an error that is ENOMEM.
+package failpoint
+
+// The names.
+const (
+	// When the daemon starts.
+	ControlSocket    = "control socket"
+	StatsFile        = "stats file"
+	Device           = "device"
+	ProtectionDomain = "protection domain"
+	CompletionQueue  = "completion queue"
+	ReceiveQueue     = "receive queue"
+	SendPool         = "send pool"
+	ReceivePool      = "receive pool"
+	Listen           = "listen"
+	Epoll            = "epoll"
+	Eventfd          = "eventfd"
+
+	// When a client attaches. Segment, Table and the windows are also the names
+	// of their memory files.
+	Segment        = "rdsd-segment"
+	Table          = "rdsd-table"
+	SendWindow     = "rdsd-send"
+	RecvWindow     = "rdsd-recv"
+	DaemonDoorbell = "daemon doorbell"
+	ClientDoorbell = "client doorbell"
+	RegisterWindow = "register window"
+	Watch          = "watch" // also twice when the daemon starts
+
+	// When it works.
+	Buffer         = "rdsd-buffer"
+	RegisterBuffer = "register buffer"
+	RegisterRegion = "register region"
+	QueuePair      = "queue pair"
+)
+
+// Names lists all names.
+func Names() []string {
+	return []string{ControlSocket, StatsFile, Device, ProtectionDomain, CompletionQueue, ReceiveQueue, SendPool, ReceivePool,
+		Listen, Epoll, Eventfd, Segment, Table, SendWindow, RecvWindow, DaemonDoorbell, ClientDoorbell, RegisterWindow, Watch,
+		Buffer, RegisterBuffer, RegisterRegion, QueuePair}
+}
