@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/verbs"
@@ -117,7 +118,7 @@ func (e *Engine) addWindow(c *client, mem []byte) error {
 	if len(c.send) >= maxWindows {
 		return fmt.Errorf("%w: the send arena has its %d windows", unix.ENOBUFS, maxWindows)
 	}
-	mr, err := e.pd.RegMR(mem, uint64(len(c.send))*shm.WindowSize, 0)
+	mr, err := e.regMR(failpoint.RegisterWindow, mem, uint64(len(c.send))*shm.WindowSize, 0)
 	if err != nil {
 		return fmt.Errorf("register send window: %w", err)
 	}

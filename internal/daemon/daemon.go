@@ -16,6 +16,7 @@ import (
 
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/metrics"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -77,7 +78,13 @@ func New(cfg config.Config, log *slog.Logger) (_ *Daemon, err error) {
 	rng := rand.New(rand.NewChaCha8(seed))
 	d.info = stats.Info{PID: os.Getpid(), Instance: rng.Uint64() | 1, Start: d.started.UnixNano()}
 	// The control socket first: it says best that another daemon runs.
+	if err = failpoint.Hit(failpoint.ControlSocket); err != nil {
+		return nil, err
+	}
 	if d.ln, err = ipc.Listen(cfg.Socket, cfg.SocketMode); err != nil {
+		return nil, err
+	}
+	if err = failpoint.Hit(failpoint.StatsFile); err != nil {
 		return nil, err
 	}
 	if d.statFile, err = stats.Create(cfg.Stats); err != nil {
@@ -93,6 +100,9 @@ func New(cfg config.Config, log *slog.Logger) (_ *Daemon, err error) {
 	cc := ""
 	if cfg.Congestion == config.CongestionCubic {
 		cc = "cubic"
+	}
+	if err = failpoint.Hit(failpoint.Device); err != nil {
+		return nil, err
 	}
 	if d.dev, err = soft.New(soft.Options{Congestion: cc}); err != nil {
 		return nil, fmt.Errorf("soft device: %w", err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/cong"
+	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/verbs"
@@ -139,6 +140,9 @@ type local struct {
 // first turn only: it may block.
 func (e *Engine) AddLocal(addr netip.Addr) error {
 	addr = addr.Unmap()
+	if err := failpoint.Hit(failpoint.Listen); err != nil {
+		return err
+	}
 	ln, err := e.dev.Listen(netip.AddrPortFrom(addr, e.cfg.Port))
 	if err != nil {
 		return err
@@ -214,11 +218,20 @@ func NewEngine(dev verbs.Device, cfg EngineConfig, st *stats.Block) (*Engine, er
 		over: shm.NewArena(), recvLeft: cfg.RecvBufs,
 	}
 	var err error
+	if err = failpoint.Hit(failpoint.ProtectionDomain); err != nil {
+		return nil, err
+	}
 	if e.pd, err = dev.AllocPD(); err != nil {
 		return nil, fmt.Errorf("protection domain: %w", err)
 	}
+	if err = failpoint.Hit(failpoint.CompletionQueue); err != nil {
+		return nil, err
+	}
 	if e.cq, err = dev.CreateCQ(1 << 16); err != nil {
 		return nil, fmt.Errorf("completion queue: %w", err)
+	}
+	if err = failpoint.Hit(failpoint.ReceiveQueue); err != nil {
+		return nil, err
 	}
 	if e.srq, err = e.pd.CreateSRQ(cfg.RecvBufs, 1); err != nil {
 		return nil, fmt.Errorf("shared receive queue: %w", err)

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 	"golang.org/x/sys/unix"
@@ -40,8 +41,15 @@ const (
 func newLoop(e *Engine, spin time.Duration) (*loop, error) {
 	l := &loop{e: e, spin: int64(spin), ep: -1, bell: -1}
 	var err error
+	if err = failpoint.Hit(failpoint.Epoll); err != nil {
+		return nil, err
+	}
 	if l.ep, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("epoll: %w", err)
+	}
+	if err = failpoint.Hit(failpoint.Eventfd); err != nil {
+		l.close()
+		return nil, err
 	}
 	if l.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		l.close()
@@ -64,6 +72,9 @@ func newLoop(e *Engine, spin time.Duration) (*loop, error) {
 
 // watch adds a descriptor whose readiness ends the engine's sleep.
 func (l *loop) watch(fd int) error {
+	if err := failpoint.Hit(failpoint.Watch); err != nil {
+		return err
+	}
 	if err := unix.EpollCtl(l.ep, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}); err != nil {
 		return fmt.Errorf("epoll add: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/cong"
+	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/internal/wire"
 	"github.com/rdsd/rdsd/rdmaop"
@@ -133,6 +134,9 @@ func (e *Engine) trace(p *peer, event string, err error) {
 // NewQP makes a queue pair for c.
 func (e *Engine) NewQP(c *conn.Conn) (verbs.QP, error) {
 	p := e.peerOf(c)
+	if err := failpoint.Hit(failpoint.QueuePair); err != nil {
+		return nil, err
+	}
 	qp, err := e.pd.CreateQP(verbs.QPInitAttr{
 		SendCQ: e.cq, RecvCQ: e.cq, SRQ: e.srq,
 		Cap: verbs.QPCap{MaxSendWR: qpSendWR, MaxSendSGE: min(e.attr.MaxSGE, 16), MaxRecvSGE: 1, ReadDepth: min(qpReadDepth, e.attr.MaxReadDepth)},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -41,7 +42,7 @@ func (p *pool[T]) put(t *T) {
 func (e *Engine) initPools() error {
 	var err error
 	e.sendMem = e.cfg.Alloc(e.cfg.SendBufs * e.cfg.MaxSend)
-	if e.sendMR, err = e.pd.RegMR(e.sendMem, 0, verbs.AccessPrivate); err != nil {
+	if e.sendMR, err = e.regMR(failpoint.SendPool, e.sendMem, 0, verbs.AccessPrivate); err != nil {
 		return fmt.Errorf("register send pool: %w", err)
 	}
 	for i := e.cfg.SendBufs - 1; i >= 0; i-- {
@@ -50,7 +51,7 @@ func (e *Engine) initPools() error {
 			Mem: e.sendMem[off : off+e.cfg.MaxSend : off+e.cfg.MaxSend], LKey: e.sendMR.LKey(), Addr: uint64(off)})
 	}
 	e.recvMem = e.cfg.Alloc(e.cfg.RecvBufs * e.cfg.MaxSend)
-	if e.recvMR, err = e.pd.RegMR(e.recvMem, 0, verbs.AccessLocalWrite|verbs.AccessPrivate); err != nil {
+	if e.recvMR, err = e.regMR(failpoint.ReceivePool, e.recvMem, 0, verbs.AccessLocalWrite|verbs.AccessPrivate); err != nil {
 		return fmt.Errorf("register receive pool: %w", err)
 	}
 	e.recvSGE = make([]verbs.SGE, e.cfg.RecvBufs)
@@ -72,4 +73,12 @@ func (e *Engine) postRecvs() error {
 		return fmt.Errorf("post receives: %w", err)
 	}
 	return nil
+}
+
+// regMR registers mem; point is the name of its fail point.
+func (e *Engine) regMR(point string, mem []byte, iova uint64, access verbs.Access) (verbs.MR, error) {
+	if err := failpoint.Hit(point); err != nil {
+		return nil, err
+	}
+	return e.pd.RegMR(mem, iova, access)
 }

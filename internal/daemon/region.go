@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/internal/wire"
 	"github.com/rdsd/rdsd/rdmaop"
@@ -50,7 +51,7 @@ func (e *Engine) addBuffer(c *client, mem []byte, onFree func()) (*buffer, error
 	if len(c.buffers) >= maxBuffers {
 		return nil, fmt.Errorf("%w: this process has its %d buffers", unix.ENOBUFS, maxBuffers)
 	}
-	mr, err := e.pd.RegMR(mem, 0, verbs.AccessLocalWrite)
+	mr, err := e.regMR(failpoint.RegisterBuffer, mem, 0, verbs.AccessLocalWrite)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +121,7 @@ func (e *Engine) register(s *socket, b *buffer, off, n uint64, rights rdmaop.Rig
 		access |= verbs.AccessRemoteAtomic
 	}
 	iova := uint64(uint32(e.cfg.Rand()))&^0xfff | off&0xfff
-	mr, err := e.pd.RegMR(b.mem[off:off+n:off+n], iova, access)
+	mr, err := e.regMR(failpoint.RegisterRegion, b.mem[off:off+n:off+n], iova, access)
 	if err != nil {
 		return nil, err
 	}

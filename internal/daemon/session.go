@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -187,9 +188,9 @@ func (s *session) take(shared, registered uint64) error {
 }
 
 func (s *session) memfd(name string, size int, readOnly bool) (*shm.Mapping, error) {
-	make := shm.CreateMemfd
+	make := createMemfd
 	if readOnly {
-		make = shm.CreateMemfdReadOnly
+		make = createMemfdReadOnly
 	}
 	if err := s.take(uint64(size), 0); err != nil {
 		return nil, err
@@ -227,18 +228,18 @@ func (s *session) serveClient(id uint32, hello *ipc.Hello) error {
 }
 
 func (s *session) attach(id uint32, hello *ipc.Hello, p shm.Params) error {
-	seg, err := s.memfd("rdsd-segment", shm.SegmentSize(p), false)
+	seg, err := s.memfd(failpoint.Segment, shm.SegmentSize(p), false)
 	if err != nil {
 		return err
 	}
-	table, err := s.memfd("rdsd-table", shm.TableSize(p.Slots, p.Cells), true)
+	table, err := s.memfd(failpoint.Table, shm.TableSize(p.Slots, p.Cells), true)
 	if err != nil {
 		return err
 	}
-	if s.own, err = shm.NewDoorbell(); err != nil {
+	if s.own, err = newDoorbell(failpoint.DaemonDoorbell); err != nil {
 		return err
 	}
-	if s.bell, err = shm.NewDoorbell(); err != nil {
+	if s.bell, err = newDoorbell(failpoint.ClientDoorbell); err != nil {
 		return err
 	}
 	c := &client{name: printable(hello.Name), pid: s.id.PID, uid: s.id.UID, params: p, recv: shm.NewArena()}
@@ -249,7 +250,7 @@ func (s *session) attach(id uint32, hello *ipc.Hello, p shm.Params) error {
 	fds := []int{seg.FD, table.FD, s.own.Send, s.bell.Recv}
 	var windows [][]byte
 	for range p.SendWindows {
-		m, err := s.memfd("rdsd-send", shm.WindowSize, false)
+		m, err := s.memfd(failpoint.SendWindow, shm.WindowSize, false)
 		if err != nil {
 			return err
 		}
@@ -257,7 +258,7 @@ func (s *session) attach(id uint32, hello *ipc.Hello, p shm.Params) error {
 		fds = append(fds, m.FD)
 	}
 	for range p.RecvWindows {
-		m, err := s.memfd("rdsd-recv", shm.WindowSize, true)
+		m, err := s.memfd(failpoint.RecvWindow, shm.WindowSize, true)
 		if err != nil {
 			return err
 		}
@@ -346,7 +347,7 @@ func (s *session) alloc(id uint32, r *ipc.Alloc) error {
 	if err := s.take(0, size); err != nil {
 		return s.fail(id, err)
 	}
-	m, err := shm.CreateMemfd("rdsd-buffer", int(size))
+	m, err := createMemfd(failpoint.Buffer, int(size))
 	if err != nil {
 		s.d.mem.give(1, 0, size)
 		return s.fail(id, err)
@@ -387,7 +388,7 @@ func (s *session) growSend(id uint32) error {
 	if err := s.take(shm.WindowSize, 0); err != nil {
 		return s.fail(id, err)
 	}
-	m, err := shm.CreateMemfd("rdsd-send", shm.WindowSize)
+	m, err := createMemfd(failpoint.SendWindow, shm.WindowSize)
 	if err != nil {
 		s.d.mem.give(1, shm.WindowSize, 0)
 		return s.fail(id, err)
