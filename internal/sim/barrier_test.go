@@ -3,7 +3,6 @@ package sim
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 
 	"github.com/rdsd/rdsd/internal/shm"
@@ -397,6 +396,17 @@ var barrierCases = []struct {
 	}},
 }
 
+// explain reports a broken rule with the events that led to it.
+func (s *script) explain() {
+	switch p := recover().(type) {
+	case nil:
+	case *violation:
+		s.t.Errorf("%v\n%s", p, s.hist.String())
+	default:
+		panic(p)
+	}
+}
+
 // TestBarrierCases walks the high-water mark through every way an operation
 // can end. The checkers spoil each buffer as the mark passes it, and each run
 // ends with nothing left.
@@ -404,16 +414,7 @@ func TestBarrierCases(t *testing.T) {
 	for _, c := range barrierCases {
 		t.Run(c.name, func(t *testing.T) {
 			s := newScript(t)
-			defer func() {
-				if p := recover(); p != nil {
-					if v, ok := p.(*violation); ok {
-						p = fmt.Sprintf("%v\n%s", v, s.hist.String())
-					} else {
-						defer panic(p)
-					}
-					t.Error(p)
-				}
-			}()
+			defer s.explain()
 			c.do(s)
 			s.mend()
 			if !t.Failed() {

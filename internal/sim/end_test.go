@@ -139,6 +139,29 @@ func (w *world) checkOps() {
 	}
 	for _, r := range w.regions {
 		r.verify()
+		if r.access&rds.UseOnce != 0 {
+			r.checkOnce()
+		}
+	}
+}
+
+// checkOnce: each grant of a use-once region served one operation at most.
+func (r *region) checkOnce() {
+	for _, h := range r.w.hosts {
+		grants, uses := 0, 0
+		for ap := range r.offered { // only counted
+			if ap.Addr() == h.addr {
+				grants++
+			}
+		}
+		for _, o := range r.ops {
+			if o.e.h == h && (o.m.delivered || o.fate != nil && o.fate.Status == rds.Success) {
+				uses++
+			}
+		}
+		if uses > grants {
+			broken("access", "use-once region %d was granted to host %d %d times and used %d times", r.id, h.n, grants, uses)
+		}
 	}
 }
 

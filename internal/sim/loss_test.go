@@ -1,0 +1,107 @@
+package sim
+
+import (
+	"testing"
+
+	"github.com/rdsd/rdsd/rds"
+	"github.com/rdsd/rdsd/verbs/sim"
+)
+
+// What senders of datagrams are told, exactly: the random runs can only bound
+// it, for what a dead daemon had accepted nobody knows.
+var lossCases = []struct {
+	name         string
+	do           func(*script)
+	delivered    int // of ten
+	lost, nosock uint64
+}{
+	{"break before delivery", func(s *script) {
+		s.arm(sim.BeforeSendDelivered, 1, sim.Break)
+		s.datagrams(10)
+		s.run(50e6)
+	}, 10, 0, 0},
+	{"break after delivery", func(s *script) {
+		s.arm(sim.AfterSendDelivered, 1, sim.Break)
+		s.datagrams(10)
+		s.run(50e6)
+	}, 10, 0, 0},
+	{"crash before delivery", func(s *script) {
+		s.arm(sim.BeforeSendDelivered, 1, sim.CrashResponder)
+		s.datagrams(10)
+		s.run(50e6)
+	}, 0, 10, 0},
+	{"crash after delivery, before the ack", func(s *script) {
+		s.arm(sim.AfterSendDelivered, 1, sim.CrashResponder)
+		s.datagrams(10)
+		s.run(50e6)
+	}, 0, 10, 0},
+	{"crash before they were sent", func(s *script) {
+		s.disconnect()
+		s.datagrams(10)
+		s.run(1e6)
+		s.hosts[1].crash()
+		s.run(50e6)
+	}, 10, 0, 0},
+	{"restart, and nobody binds the port", func(s *script) {
+		s.disconnect()
+		s.datagrams(10)
+		s.hosts[1].crash()
+		s.opt.sockets = 0
+		s.run(2e9)
+	}, 0, 0, 10},
+	{"close before they arrive", func(s *script) {
+		s.datagrams(10)
+		s.b.close()
+		s.run(50e6)
+	}, 0, 0, 10},
+	{"close and bind while they wait", func(s *script) {
+		s.disconnect()
+		s.datagrams(10)
+		c, port := s.b.c, s.b.ap.Port()
+		s.b.close()
+		c.bind(port)
+	}, 10, 0, 0},
+	{"cancel while they wait", func(s *script) {
+		s.disconnect()
+		s.datagrams(10)
+		s.run(1e6)
+		s.cancel(s.a.flow(s.b.ap))
+		s.run(1e6)
+	}, 0, 0, 0},
+}
+
+func (s *script) datagrams(k int) {
+	s.t.Helper()
+	for range k {
+		if s.a.send(s.b.ap, 100, rds.Message{}, nil, nil) == nil {
+			s.t.Fatal(s.sendErr)
+		}
+	}
+}
+
+// disconnect leaves the hosts without a connection until mend.
+func (s *script) disconnect() {
+	s.a.h.e.ResetPeers(s.b.ap.Addr())
+	s.cut()
+	s.a.h.kick()
+	s.run(10e6)
+}
+
+// TestLoss: each datagram is delivered, or its sender is told what happened.
+func TestLoss(t *testing.T) {
+	for _, c := range lossCases {
+		t.Run(c.name, func(t *testing.T) {
+			s := newScript(t)
+			defer s.explain()
+			dst := s.b.ap
+			c.do(s)
+			s.mend()
+			s.drain()
+			f := s.a.flow(dst)
+			if f.delivered != c.delivered || f.lost != c.lost || f.nosock != c.nosock {
+				t.Errorf("%d delivered, %d lost, %d without a socket; want %d, %d, %d", f.delivered, f.lost, f.nosock, c.delivered, c.lost, c.nosock)
+			}
+			s.finish()
+		})
+	}
+}
