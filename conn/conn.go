@@ -226,6 +226,15 @@ func (c *Conn) QueueCong(m *cong.Map) {
 	c.stats.CongUpdateQueued++
 }
 
+// Cancel withdraws m, with which Send was called and which has not ended, as
+// CancelMatching does.
+func (c *Conn) Cancel(m *Msg, o Outcome) {
+	if l := m.priv.list; l != nil {
+		l.remove(m)
+		c.end(m, o)
+	}
+}
+
 // CancelMatching withdraws the messages for which match is true; they end with
 // outcome o. Those that no work request uses end inside this call, others when
 // their work requests have completed; what was posted may still arrive.

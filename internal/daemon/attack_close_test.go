@@ -53,7 +53,7 @@ func TestCancelWhileRefused(t *testing.T) {
 		w.run()
 		a.alive(true)
 	}
-	if n := len(b.cl.socks[to].waiters); n != 0 {
+	if n := b.cl.socks[to].waiters.n; n != 0 {
 		t.Errorf("%d waiters at the socket that refused", n)
 	}
 	w.clean(a, b)
@@ -76,8 +76,7 @@ func TestCellOfClosedSocket(t *testing.T) {
 	if err := old.mark.Complete(1); err != nil {
 		t.Fatal(err)
 	}
-	old.inPend = true
-	r.cl.pendCells = append(r.cl.pendCells, old)
+	r.cl.pendCells.add(&old.pend, old)
 	r.must(&ipc.CloseSock{Sock: s})
 	s = r.bind(12)
 	r.seg.WantCell(5).StoreArmed(1)

@@ -86,7 +86,7 @@ func (b backend) Sockets() (out []ctl.SocketInfo, err error) {
 func socketInfo(s *socket) ctl.SocketInfo {
 	return ctl.SocketInfo{Addr: s.local.addr, Port: s.port, Incarnation: s.inc,
 		Owner:        ctl.Owner{PID: s.cl.pid, UID: s.cl.uid, Name: s.cl.name},
-		SendMessages: uint64(s.sndMsgs), SendBytes: uint64(s.sndBytes), RecvBytes: uint64(s.rcvBytes),
+		SendMessages: uint64(s.txs.n), SendBytes: uint64(s.sndBytes), RecvBytes: uint64(s.rcvBytes),
 		RecvLimit: uint64(s.limit), Congested: s.congested, Ops: uint64(s.ops)}
 }
 

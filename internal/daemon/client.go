@@ -45,10 +45,10 @@ type client struct {
 
 	// What did not fit the event ring waits here; nothing is lost.
 	pendOps   queue[txMsg, *txMsg] // operations whose status is to be told
-	pendNote  []*slot              // slots with notices
-	pendCells []*cell              // barriers reached
+	pendNote  list[slot]           // slots with notices
+	pendCells list[cell]           // barriers reached
 	raised    []*cell              // marks to publish behind the events of this turn
-	pendSocks []*socket            // sockets with messages in overflow
+	pendSocks list[socket]         // sockets with messages in overflow
 	isStuck   bool
 	stuckAt   int64
 
@@ -169,7 +169,6 @@ func (e *Engine) detach(c *client) {
 	for t := c.pendOps.pop(); t != nil; t = c.pendOps.pop() {
 		e.told(t)
 	}
-	c.pendNote, c.pendCells, c.pendSocks = nil, nil, nil
 	e.unref(c)
 }
 

@@ -131,7 +131,7 @@ func (e *Engine) relieve(s *socket) {
 	if s.congested && held <= s.limit/2 {
 		e.setCongested(s, false)
 	}
-	if len(s.waiters) > 0 && held < s.limit {
+	if s.waiters.n > 0 && held < s.limit {
 		e.wakeWaiters(s)
 	}
 }
@@ -189,9 +189,8 @@ func (e *Engine) queueOver(m *rxMsg) {
 }
 
 func (e *Engine) pendSock(s *socket) {
-	if !s.inPend {
-		s.inPend = true
-		s.cl.pendSocks = append(s.cl.pendSocks, s)
+	if !s.pend.on() {
+		s.cl.pendSocks.add(&s.pend, s)
 	}
 	e.setStuck(s.cl)
 }
@@ -327,7 +326,7 @@ func (e *Engine) Begin(c *conn.Conn, h *wire.Header) ([]byte, any, conn.Verdict)
 		if chunk, ok := cl.recv.Alloc(a.n); ok {
 			m := e.rxs.get()
 			*m = rxMsg{sock: s, src: a.src, sport: a.sport, srcInc: a.srcInc, n: uint32(a.n), chunk: chunk, rxid: cl.takeRx(s, chunk, a.n)}
-			p.partial = m
+			e.beginPartial(p, m)
 			return cl.recv.Bytes(chunk, a.n), m, conn.Accepted
 		}
 	}
@@ -336,15 +335,25 @@ func (e *Engine) Begin(c *conn.Conn, h *wire.Header) ([]byte, any, conn.Verdict)
 		e.refuseForMemory(s)
 		return nil, nil, conn.Refused
 	}
-	p.partial = m
+	e.beginPartial(p, m)
 	return e.over.Bytes(m.chunk, a.n), m, conn.Accepted
+}
+
+func (e *Engine) beginPartial(p *peer, m *rxMsg) {
+	p.partial = m
+	m.sock.partials++
+}
+
+func (e *Engine) endPartial(p *peer) {
+	p.partial.sock.partials--
+	p.partial = nil
 }
 
 // Commit delivers an assembled message.
 func (e *Engine) Commit(c *conn.Conn, h *wire.Header, token any) {
 	p := e.peerOf(c)
 	m := token.(*rxMsg)
-	p.partial = nil
+	e.endPartial(p)
 	s := m.sock
 	var a arrival
 	e.arrive(&a, p, s, h)
@@ -363,6 +372,6 @@ func (e *Engine) Commit(c *conn.Conn, h *wire.Header, token any) {
 
 // Abort drops a half-assembled message; it will come again.
 func (e *Engine) Abort(c *conn.Conn, token any) {
-	e.peerOf(c).partial = nil
+	e.endPartial(e.peerOf(c))
 	e.freeRx(token.(*rxMsg))
 }

@@ -86,10 +86,12 @@ type Engine struct {
 	homeAt    int64              // when to look again, 0 = nobody waits
 	droppedAt int64              // when dropUnused looked last
 	regions   map[uint32]*region // by rkey
-	regionsV  []*region          // in order of registration
-	revoking  []*region
-	jobs      []*slot // slots with local work to run
-	jobsNext  []*slot
+	regionsV  list[region]       // in order of registration
+	revoking  list[region]
+	jobs      list[slot] // slots with local work to run
+
+	// Of all sockets: submitted and not yet returned, not yet settled.
+	sndMsgs, sndBytes, ops int
 
 	ctls  pool[ctlMsg]
 	msgs  pool[txMsg]
@@ -133,7 +135,7 @@ type local struct {
 	listener verbs.Listener
 	ports    portTable
 	cong     cong.Map
-	slots    []*slot // destinations of this host's sockets that lead here
+	slots    map[uint16]*list[slot] // of this host's sockets, by the port here they lead to
 }
 
 // AddLocal makes addr one of the host's addresses and listens there. Before the
@@ -148,7 +150,7 @@ func (e *Engine) AddLocal(addr netip.Addr) error {
 		return err
 	}
 	e.nextKey++
-	l := &local{addr: addr, addr16: addr.As16(), key: e.nextKey, listener: ln}
+	l := &local{addr: addr, addr16: addr.As16(), key: e.nextKey, listener: ln, slots: map[uint16]*list[slot]{}}
 	e.locals[addr] = l
 	e.localsV = append(e.localsV, l)
 	return nil
@@ -306,7 +308,7 @@ func (e *Engine) Turn(now, wall int64) bool {
 // Active reports whether a turn could find work without being woken: local
 // copies under way or connections that wait for nothing but the next turn.
 func (e *Engine) Active() bool {
-	return len(e.jobs) > 0 || len(e.dirtyP) > 0 || len(e.draining) > 0 || e.hasDo.Load()
+	return e.jobs.n > 0 || len(e.dirtyP) > 0 || len(e.draining) > 0 || e.hasDo.Load()
 }
 
 // pollClients drains the rings of every client, starting with another one each

@@ -51,32 +51,29 @@ func (e *Engine) drainPending(c *client) bool {
 		e.putStatus(t)
 		e.told(t)
 	}
-	for len(c.pendCells) > 0 {
+	for c.pendCells.n > 0 {
 		if c.ev.Free() == 0 {
 			return false
 		}
-		ce := c.pendCells[0]
-		c.pendCells = append(c.pendCells[:0], c.pendCells[1:]...)
-		ce.inPend = false
+		ce := c.pendCells.head.of
+		c.pendCells.del(&ce.pend)
 		if ce.live() {
 			e.checkArmed(c, ce)
 		}
 	}
-	for len(c.pendNote) > 0 {
-		sl := c.pendNote[0]
+	for c.pendNote.n > 0 {
+		sl := c.pendNote.head.of
 		if !e.putNotices(sl) {
 			return false
 		}
-		c.pendNote = append(c.pendNote[:0], c.pendNote[1:]...)
-		sl.inPend = false
+		c.pendNote.del(&sl.pend)
 	}
-	for len(c.pendSocks) > 0 {
-		s := c.pendSocks[0]
-		if !s.closed && !e.drainOver(s) {
+	for c.pendSocks.n > 0 {
+		s := c.pendSocks.head.of
+		if !e.drainOver(s) {
 			return false
 		}
-		c.pendSocks = append(c.pendSocks[:0], c.pendSocks[1:]...)
-		s.inPend = false
+		c.pendSocks.del(&s.pend)
 	}
 	return true
 }
@@ -92,14 +89,13 @@ func (e *Engine) told(t *txMsg) {
 
 // note queues the notices of a destination.
 func (e *Engine) note(sl *slot) {
-	if sl.inPend || sl.cl.dead || sl.closed {
+	if sl.pend.on() || sl.cl.dead || sl.closed {
 		return
 	}
-	if len(sl.cl.pendNote) == 0 && e.putNotices(sl) {
+	if sl.cl.pendNote.n == 0 && e.putNotices(sl) {
 		return
 	}
-	sl.inPend = true
-	sl.cl.pendNote = append(sl.cl.pendNote, sl)
+	sl.cl.pendNote.add(&sl.pend, sl)
 	e.setStuck(sl.cl)
 }
 
@@ -197,9 +193,8 @@ func (e *Engine) checkArmed(c *client, ce *cell) {
 	}
 	r := c.ev.Reserve()
 	if r == nil {
-		if !ce.inPend {
-			ce.inPend = true
-			c.pendCells = append(c.pendCells, ce)
+		if !ce.pend.on() {
+			c.pendCells.add(&ce.pend, ce)
 			e.setStuck(c)
 		}
 		return

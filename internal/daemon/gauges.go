@@ -14,17 +14,7 @@ func (e *Engine) publishStats(wall int64) {
 	c[stats.Peers] = uint64(len(e.peersV))
 	c[stats.HeldBytes] = uint64(e.overB)
 	c[stats.PoolBytes] = uint64(len(e.sendMem) + len(e.recvMem))
-	var msgs, bytes, ops int
-	for _, cl := range e.clients {
-		for _, s := range cl.socks {
-			if s != nil {
-				msgs += s.sndMsgs
-				bytes += s.sndBytes
-				ops += s.ops
-			}
-		}
-	}
-	c[stats.QueuedMessages], c[stats.QueuedBytes], c[stats.OpsOutstanding] = uint64(msgs), uint64(bytes), uint64(ops)
+	c[stats.QueuedMessages], c[stats.QueuedBytes], c[stats.OpsOutstanding] = uint64(e.sndMsgs), uint64(e.sndBytes), uint64(e.ops)
 	for _, f := range connCounters {
 		c[f.to] = f.local(e)
 	}

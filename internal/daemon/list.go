@@ -25,6 +25,9 @@ func (a *list[T]) add(l *link[T], of *T) {
 	a.n++
 }
 
+// on reports whether the element is on a list.
+func (l *link[T]) on() bool { return l.of != nil }
+
 // del takes l off, if it is on the list.
 func (a *list[T]) del(l *link[T]) {
 	if l.of == nil {

@@ -52,12 +52,9 @@ func (e *Engine) deliverLocal(t *txMsg) bool {
 		if e.deliver(s, &a, t.m.Data) == conn.Refused {
 			e.localRefused++
 			sl.waitOn = s
-			s.waiters = append(s.waiters, sl)
+			s.waiters.add(&sl.wait, sl)
 			return false
 		}
-	}
-	if t.hasOp {
-		e.usedKey(s, t.op.RKey(), t.sock.local.key)
 	}
 	e.st.C[stats.LocalMessages]++
 	e.localDone(t, conn.Acked)
@@ -78,6 +75,12 @@ func (e *Engine) localPong(t *txMsg) {
 func (e *Engine) localDone(t *txMsg, o conn.Outcome) {
 	if t.hasOp && t.op.State() == rdmaop.StatePosted {
 		e.stepOp(t, rdmaop.Event{Type: rdmaop.EvLocal})
+		// Whichever socket the message went to and whatever became of it, this
+		// was the one use.
+		if r := e.regions[t.op.RKey()]; r != nil && r.user == t {
+			r.user = nil
+			e.usedKey(r.sock, r.id, t.sock.local.key)
+		}
 	}
 	t.slot.copied = 0
 	e.msgDone(t, o)
@@ -89,50 +92,43 @@ func (e *Engine) cancelLocal(sl *slot) {
 		e.localDone(t, cancelled)
 	}
 	if sl.waitOn != nil {
-		sl.waitOn.waiters = remove(sl.waitOn.waiters, sl)
+		sl.waitOn.waiters.del(&sl.wait)
 		sl.waitOn = nil
 	}
 }
 
 func (e *Engine) addJob(sl *slot) {
-	if !sl.inJobs && sl.waitOn == nil && !sl.closed {
-		sl.inJobs = true
-		e.jobs = append(e.jobs, sl)
+	if !sl.job.on() && sl.waitOn == nil && !sl.closed {
+		e.jobs.add(&sl.job, sl)
 	}
 }
 
 func (e *Engine) wakeWaiters(s *socket) {
-	for _, sl := range s.waiters {
+	for s.waiters.n > 0 {
+		sl := s.waiters.head.of
+		s.waiters.del(&sl.wait)
 		sl.waitOn = nil
 		e.addJob(sl)
 	}
-	s.waiters = s.waiters[:0]
 }
 
 // runLocalJobs works on the slots in turn, a slice each, within the turn's
 // budget.
 func (e *Engine) runLocalJobs() bool {
-	if len(e.jobs) == 0 {
-		return false
-	}
-	budget := localBudget
-	list := e.jobs
-	e.jobs, e.jobsNext = e.jobsNext[:0], list
-	for i, sl := range list {
-		list[i] = nil
-		sl.inJobs = false
-		if sl.closed {
-			continue
-		}
-		if budget > 0 {
-			budget -= e.runSlot(sl, min(budget, localSlice))
-		}
+	n := e.jobs.n
+	for i, budget := 0, localBudget; i < n && budget > 0 && e.jobs.n > 0; i++ {
+		sl := e.jobs.head.of
+		e.jobs.del(&sl.job)
+		budget -= e.runSlot(sl, min(budget, localSlice))
 		if sl.q.n > 0 {
 			e.addJob(sl)
 		}
 	}
-	return true
+	return n > 0
 }
+
+// msgCost is what a local message costs besides its payload, in bytes copied.
+const msgCost = 256
 
 // runSlot does up to budget bytes of a slot's work and returns how many.
 func (e *Engine) runSlot(sl *slot, budget int) int {
@@ -149,7 +145,11 @@ func (e *Engine) runSlot(sl *slot, budget int) int {
 				sl.q.pop()
 				t.m.WCStatus = verbs.WCRemAccessErr
 				e.localDone(t, conn.OpFailed)
+				used += msgCost
 				continue
+			}
+			if r.rights&rdmaop.UseOnce != 0 {
+				r.user = t
 			}
 			n := e.copyOp(t, r, budget-used)
 			sl.copied += uint64(n)
@@ -157,7 +157,7 @@ func (e *Engine) runSlot(sl *slot, budget int) int {
 			continue
 		}
 		sl.q.pop()
-		n := len(t.m.Data) + 1
+		n := len(t.m.Data) + msgCost
 		if !e.deliverLocal(t) {
 			// Keep its place at the head.
 			sl.q.unpop(t)
@@ -172,7 +172,8 @@ func (e *Engine) runSlot(sl *slot, budget int) int {
 // peer's grants would.
 func (e *Engine) localTarget(t *txMsg) (*region, unix.Errno) {
 	r := e.regions[t.op.RKey()]
-	if r == nil || r.exp.State() != rdmaop.ExportLive || r.cookie != t.op.Cookie || r.sock.local != t.slot.local {
+	if r == nil || r.exp.State() != rdmaop.ExportLive || r.cookie != t.op.Cookie || r.sock.local != t.slot.local ||
+		r.user != nil && r.user != t {
 		return nil, unix.EINVAL
 	}
 	if r.rights&t.op.Rights() == 0 || !r.exp.Granted(t.sock.local.key, t.sock.port) {

@@ -22,6 +22,7 @@ func (e *Engine) submitOp(t *txMsg, d *shm.SubOp) bool {
 	}
 	t.hasOp, t.cell = true, ce
 	t.sock.ops++
+	e.ops++
 	t.op.Reset()
 	t.op.ID, t.op.Token = d.OpID, d.Token
 	t.op.Cookie, t.op.RemoteOff, t.op.Len = d.Cookie, d.RemoteOff, d.Len
@@ -174,6 +175,7 @@ func (e *Engine) opDone(t *txMsg, o conn.Outcome) {
 	}
 	e.stepOp(t, ev)
 	t.sock.ops--
+	e.ops--
 	e.countStatus(t.op.Status(), o)
 }
 

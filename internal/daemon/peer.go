@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/cong"
@@ -33,7 +32,7 @@ type peer struct {
 	c         *conn.Conn
 	qp        verbs.QP
 	grants    *rdmaop.Grants // what it allows us
-	slots     *slot          // destinations that lead there
+	slots     list[slot]     // destinations that lead there
 	partial   *rxMsg         // message under assembly
 	dirty     bool
 	draining  bool // in e.draining
@@ -109,7 +108,7 @@ func (e *Engine) dropUnused() bool {
 // more, so that asking for addresses where nobody is leaves nothing behind.
 func (e *Engine) dropIfNew(p *peer) {
 	i := p.c.Info()
-	if i.Instance != 0 || i.State != conn.Down || i.Queued+i.Unacked > 0 || p.slots != nil || p.qp != nil {
+	if i.Instance != 0 || i.State != conn.Down || i.Queued+i.Unacked > 0 || p.slots.n > 0 || p.qp != nil {
 		return
 	}
 	delete(e.peers, peerKey{p.local.addr, p.addr})
@@ -267,7 +266,8 @@ func (e *Engine) PeerUp(c *conn.Conn, restarted bool) {
 		e.voidGrants(p)
 	}
 	e.publishState(p)
-	for sl := p.slots; sl != nil; sl = sl.nextP {
+	for n := p.slots.head; n != nil; n = n.next {
+		sl := n.of
 		if p.wasUp {
 			sl.up++
 			e.note(sl)
@@ -281,7 +281,10 @@ func (e *Engine) PeerUp(c *conn.Conn, restarted bool) {
 // and a cookie that waits needs one.
 func (e *Engine) voidGrants(p *peer) {
 	p.grants.Clear()
-	for _, r := range slices.Clone(e.regionsV) {
+	var next *link[region]
+	for n := e.regionsV.head; n != nil; n = next {
+		next = n.next
+		r := n.of
 		r.mr.Disallow(p.key)
 		if r.exp.PeerGone(p.key) == rdmaop.ExportRevoked {
 			e.retire(r)
@@ -311,14 +314,16 @@ func (e *Engine) PeerDown(c *conn.Conn, why error) {
 	}
 	e.revokeDown(p)
 	e.publishState(p)
-	for sl := p.slots; sl != nil; sl = sl.nextP {
+	for n := p.slots.head; n != nil; n = n.next {
+		sl := n.of
 		sl.down++
 		e.note(sl)
 	}
 }
 
 func (e *Engine) publishState(p *peer) {
-	for sl := p.slots; sl != nil; sl = sl.nextP {
+	for n := p.slots.head; n != nil; n = n.next {
+		sl := n.of
 		sl.cl.table.Slot(sl.idx).StoreState(uint32(p.c.State()))
 	}
 }
@@ -326,7 +331,8 @@ func (e *Engine) publishState(p *peer) {
 // Congestion: the peer's map changed.
 func (e *Engine) Congestion(c *conn.Conn, m *cong.Map) {
 	p := e.peerOf(c)
-	for sl := p.slots; sl != nil; sl = sl.nextP {
+	for n := p.slots.head; n != nil; n = n.next {
+		sl := n.of
 		e.setSlotCongested(sl, m.Test(sl.port))
 	}
 }
@@ -352,9 +358,9 @@ func (e *Engine) setCongested(s *socket, on bool) {
 			e.touch(p)
 		}
 	}
-	for _, sl := range l.slots {
-		if sl.port == s.port {
-			e.setSlotCongested(sl, on)
+	if to := l.slots[s.port]; to != nil {
+		for n := to.head; n != nil; n = n.next {
+			e.setSlotCongested(n.of, on)
 		}
 	}
 }

@@ -30,16 +30,20 @@ type buffer struct {
 
 // region is part of a buffer that peers may be granted.
 type region struct {
-	id      uint32 // = rkey
-	cl      *client
-	sock    *socket
-	buf     *buffer
-	off     uint64
-	n       uint64
-	mr      verbs.MR
-	cookie  uint64
-	rights  rdmaop.Rights
-	exp     rdmaop.Export
+	id     uint32 // = rkey
+	cl     *client
+	sock   *socket
+	buf    *buffer
+	off    uint64
+	n      uint64
+	mr     verbs.MR
+	cookie uint64
+	rights rdmaop.Rights
+	exp    rdmaop.Export
+	user   *txMsg // of a use-once region: the same-host operation that uses it
+
+	inAll, inSock, inRevoking link[region]
+
 	waiting func() // told when the key is dead
 }
 
@@ -129,8 +133,8 @@ func (e *Engine) register(s *socket, b *buffer, off, n uint64, rights rdmaop.Rig
 		cookie: rdmaop.MakeCookie(mr.RKey(), uint32(iova))}
 	b.users++
 	e.regions[r.id] = r
-	e.regionsV = append(e.regionsV, r)
-	s.regions = append(s.regions, r)
+	e.regionsV.add(&r.inAll, r)
+	s.regions.add(&r.inSock, r)
 	e.st.C[stats.Regions]++
 	return r, nil
 }
@@ -197,7 +201,7 @@ func (e *Engine) releaseRegion(r *region) {
 	if r.exp.State() != rdmaop.ExportLive {
 		return
 	}
-	r.sock.regions = remove(r.sock.regions, r)
+	r.sock.regions.del(&r.inSock)
 	e.tellRevoke(r, r.exp.Revoke(nil, e.now+e.cfg.RevokeTimeout))
 }
 
@@ -227,7 +231,7 @@ func (e *Engine) tellRevoke(r *region, keys []verbs.PeerKey) {
 		e.retire(r)
 		return
 	}
-	e.revoking = append(e.revoking, r)
+	e.revoking.add(&r.inRevoking, r)
 	e.armTimer(e.now + revokeScanNs)
 }
 
@@ -245,10 +249,11 @@ func (e *Engine) withdrawGrants(p *peer, r *region) bool {
 // on the next one it posts no operation before the REVOKE that waits for it
 // (HELLO's notice).
 func (e *Engine) revokeDown(p *peer) {
-	for i := 0; i < len(e.revoking); i++ {
-		if r := e.revoking[i]; r.exp.PeerRevoked(p.key) == rdmaop.ExportRevoked {
+	var next *link[region]
+	for n := e.revoking.head; n != nil; n = next {
+		next = n.next
+		if r := n.of; r.exp.PeerRevoked(p.key) == rdmaop.ExportRevoked {
 			e.retire(r)
-			i--
 		}
 	}
 }
@@ -260,8 +265,8 @@ func (e *Engine) retire(r *region) {
 	}
 	r.mr.Dereg()
 	delete(e.regions, r.id)
-	e.regionsV = remove(e.regionsV, r)
-	e.revoking = remove(e.revoking, r)
+	e.regionsV.del(&r.inAll)
+	e.revoking.del(&r.inRevoking)
 	e.st.C[stats.Regions]--
 	r.buf.users--
 	e.maybeFreeBuffer(r.buf)
@@ -278,18 +283,17 @@ func (e *Engine) usedKey(s *socket, rkey uint32, key verbs.PeerKey) {
 	if r == nil || r.sock != s || r.rights&rdmaop.UseOnce == 0 || r.exp.State() != rdmaop.ExportLive {
 		return
 	}
-	r.sock.regions = remove(r.sock.regions, r)
+	r.sock.regions.del(&r.inSock)
 	e.tellRevoke(r, r.exp.UsedOnce(nil, key, e.now+e.cfg.RevokeTimeout))
 }
 
 // tickRegions breaks off the queue pairs of peers that keep a revoked key too
 // long: then they cannot use it either.
 func (e *Engine) tickRegions() {
-	if len(e.revoking) == 0 {
-		return
-	}
-	for i := 0; i < len(e.revoking); i++ {
-		r := e.revoking[i]
+	var next *link[region]
+	for n := e.revoking.head; n != nil; n = next {
+		next = n.next
+		r := n.of
 		for _, k := range r.exp.Timeout(nil, e.now) {
 			r.mr.Disallow(k)
 			if p := e.peerByKey(k); p != nil {
@@ -300,10 +304,12 @@ func (e *Engine) tickRegions() {
 		}
 		if r.exp.State() == rdmaop.ExportRevoked {
 			e.retire(r)
-			i--
+		}
+		if next != nil && !next.on() {
+			next = e.revoking.head // the reset retired it
 		}
 	}
-	if len(e.revoking) > 0 {
+	if e.revoking.n > 0 {
 		e.armTimer(e.now + revokeScanNs)
 	}
 }

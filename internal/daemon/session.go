@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rdsd/rdsd/internal/ctl"
@@ -31,6 +32,7 @@ type session struct {
 
 	cl   *client
 	once sync.Once
+	why  atomic.Pointer[error] // the engine ended the client
 
 	// The engine has them unmapped and closed when it is through with the
 	// client, which may be while this session is still at work.
@@ -109,6 +111,9 @@ func (s *session) fail(id uint32, err error) error {
 
 // end detaches the client. Its memory is unmapped when no work request uses it.
 func (s *session) end() {
+	if why := s.why.Load(); why != nil {
+		s.goodbye(*why)
+	}
 	s.goodbyeQuiet()
 	if s.cl == nil {
 		s.free()
@@ -162,6 +167,9 @@ func (s *session) handOver(id uint32, answer ipc.Response, m *shm.Mapping) error
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer m.CloseFD()
+	if m.FD < 0 {
+		return net.ErrClosed // the engine has ended the client meanwhile
+	}
 	return s.c.Send(id, answer, m.FD)
 }
 
@@ -268,6 +276,7 @@ func (s *session) attach(id uint32, hello *ipc.Hello, p shm.Params) error {
 	bell := s.bell.Send
 	c.bell = func() { shm.Ring(bell) }
 	c.onKill = func(why error) {
+		s.why.Store(&why)
 		go func() {
 			s.d.log.Warn("client broke the rules", "pid", s.id.PID, "uid", s.id.UID, "name", c.name, "err", why)
 			s.goodbye(why)

@@ -57,11 +57,11 @@ func (e *Engine) Leaks() (found []string) {
 	}
 	say(len(e.clients), "clients")
 	say(len(e.stuck), "clients with waiting events")
-	say(len(e.jobs), "slots with local work")
+	say(e.jobs.n, "slots with local work")
 	say(e.msgs.out, "submitted messages")
 	say(e.rxs.out, "arrived messages")
 	say(e.ctls.out, "internal messages")
-	say(len(e.regions)+len(e.revoking), "regions")
+	say(len(e.regions)+e.revoking.n, "regions")
 	say(e.overB, "overflow bytes")
 	say(e.over.InUse(), "overflow arena bytes")
 	say(len(e.repost), "receive buffers not posted")
@@ -79,7 +79,7 @@ func (e *Engine) Leaks() (found []string) {
 		say(i.OutstandingWRs, name+"work requests outstanding")
 		say(p.grants.Len(), name+"grants")
 		say(btoi(p.partial != nil), name+"messages under assembly")
-		say(btoi(p.slots != nil), name+"destinations")
+		say(btoi(p.slots.n > 0), name+"destinations")
 	}
 	say(e.cfg.SendBufs-free, "send buffers")
 	say(e.cfg.RecvBufs-left, "receive buffers promised")

@@ -17,22 +17,24 @@ type slot struct {
 	port   uint16
 	peer   *peer  // nil: same host, or no room for one more peer
 	local  *local // nil: another host
-	home   link[slot]
 	closed bool
 
-	nextP, prevP *slot // in peer.slots
+	lead   *list[slot] // of those that lead to the same: of a peer, of a port of this host, homeless
+	inLead link[slot]
+	inSock link[slot] // socket.slots
 
 	// Same host: messages in order, waiting for their copies or for the
 	// destination socket.
 	q      queue[txMsg, *txMsg]
-	copied uint64 // bytes of the head operation already copied
-	inJobs bool
-	waitOn *socket // refused there; resumes when it has room
+	copied uint64     // bytes of the head operation already copied
+	job    link[slot] // Engine.jobs
+	waitOn *socket    // refused there; resumes when it has room
+	wait   link[slot] // waitOn.waiters
 
 	// Notices not yet told.
 	lost, nosock, down, up uint64
 	relief                 bool
-	inPend                 bool
+	pend                   link[slot] // client.pendNote
 }
 
 // cell counts the operations of one socket towards one address.
@@ -41,8 +43,8 @@ type cell struct {
 	sock   *socket
 	addr   netip.Addr
 	mark   barrier.Mark
-	inPend bool
-	raised bool // in cl.raised
+	pend   link[cell] // client.pendCells
+	raised bool       // in cl.raised
 }
 
 // live reports whether the cell is still that of its socket: the client may use
@@ -79,16 +81,43 @@ func (e *Engine) openSlot(c *client, d *shm.SubDest) {
 	if l := e.locals[addr]; l != nil {
 		sl.local = l
 		t.StoreCongested(b2u(l.cong.Test(d.Port)))
-		l.slots = append(l.slots, sl)
+		sl.leadTo(l.to(d.Port))
 	} else if !e.findHome(sl) {
 		t.StoreCongested(1)
-		e.homeless.add(&sl.home, sl)
+		sl.leadTo(&e.homeless)
 		e.homeAt = e.now + homeRetryNs
 		e.armTimer(e.homeAt)
 	}
 	c.slots[d.Slot] = sl
-	s.slots = append(s.slots, sl)
+	s.slots.add(&sl.inSock, sl)
 	t.StoreGen(d.Gen)
+}
+
+// leadTo puts sl on l instead of the list it was on, nil: on none.
+func (sl *slot) leadTo(l *list[slot]) {
+	if sl.lead != nil {
+		sl.lead.del(&sl.inLead)
+	}
+	if sl.lead = l; l != nil {
+		l.add(&sl.inLead, sl)
+	}
+}
+
+// to is the list of the slots that lead to a port of this host.
+func (l *local) to(port uint16) *list[slot] {
+	a := l.slots[port]
+	if a == nil {
+		a = &list[slot]{}
+		l.slots[port] = a
+	}
+	return a
+}
+
+// forget drops the list if it is empty.
+func (l *local) forget(port uint16) {
+	if l.slots[port].n == 0 {
+		delete(l.slots, port)
+	}
 }
 
 // homeRetryNs: how often to look for room for one more peer.
@@ -101,11 +130,7 @@ func (e *Engine) findHome(sl *slot) bool {
 		return false
 	}
 	sl.peer = p
-	sl.nextP = p.slots
-	if p.slots != nil {
-		p.slots.prevP = sl
-	}
-	p.slots = sl
+	sl.leadTo(&p.slots)
 	t := sl.cl.table.Slot(sl.idx)
 	t.StoreState(uint32(p.c.State()))
 	e.setSlotCongested(sl, p.c.RemoteCong().Test(sl.port))
@@ -128,7 +153,6 @@ func (e *Engine) findHomes() {
 			e.armTimer(e.homeAt)
 			return
 		}
-		e.homeless.del(n)
 		for t := sl.q.pop(); t != nil; t = sl.q.pop() {
 			e.route(t)
 		}
@@ -143,24 +167,17 @@ func (e *Engine) closeSlot(sl *slot) {
 	}
 	sl.closed = true
 	e.cancelLocal(sl)
-	if sl.local != nil {
-		sl.local.slots = remove(sl.local.slots, sl)
+	sl.leadTo(nil)
+	if l := sl.local; l != nil {
+		l.forget(sl.port)
 	}
-	e.homeless.del(&sl.home)
 	if p := sl.peer; p != nil {
-		if sl.prevP != nil {
-			sl.prevP.nextP = sl.nextP
-		} else {
-			p.slots = sl.nextP
-		}
-		if sl.nextP != nil {
-			sl.nextP.prevP = sl.prevP
-		}
-		sl.nextP, sl.prevP = nil, nil
 		e.dropIfNew(p)
 	}
+	sl.cl.pendNote.del(&sl.pend)
+	e.jobs.del(&sl.job)
 	sl.cl.slots[sl.idx] = nil
-	sl.sock.slots = remove(sl.sock.slots, sl)
+	sl.sock.slots.del(&sl.inSock)
 	sl.cl.table.Slot(sl.idx).StoreGen(0)
 }
 

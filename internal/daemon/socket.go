@@ -23,13 +23,14 @@ type socket struct {
 	congested bool
 	forMemory bool                 // refused because daemon memory was full; in Engine.forMemory
 	over      queue[rxMsg, *rxMsg] // arrived, no room at the client yet
-	inPend    bool                 // in cl.pendSocks
-	waiters   []*slot              // local slots stopped because this socket refused
+	pend      link[socket]         // client.pendSocks
+	partials  int                  // messages under assembly
+	waiters   list[slot]           // local slots stopped because this socket refused
 
-	regions []*region
-	slots   []*slot // its open destinations
+	regions list[region] // live ones
+	slots   list[slot]   // its open destinations
 
-	sndMsgs  int // submitted and not yet returned
+	txs      list[txMsg] // submitted and not yet returned
 	sndBytes int
 	ops      int // operations not yet settled
 
@@ -108,31 +109,31 @@ func (e *Engine) closeSocket(s *socket) {
 	for m := s.over.pop(); m != nil; m = s.over.pop() {
 		e.freeRx(m)
 	}
-	for _, p := range e.peersV {
-		if p.partial != nil && p.partial.sock == s {
-			m := p.partial
-			p.partial = nil
-			p.c.ForgetPartial(m)
-			e.freeRx(m)
-		}
-		if s.sndMsgs > 0 {
-			p.c.CancelMatching(func(m *connMsg) bool { t, ok := m.Owner.(*txMsg); return ok && t.sock == s }, cancelled)
-			e.touch(p)
-		}
+	c.pendSocks.del(&s.pend)
+	if s.partials > 0 {
+		e.forgetPartials(s)
 	}
-	for _, sl := range s.waiters {
-		sl.waitOn = nil
-		e.addJob(sl) // its next try finds no socket
+	e.cancel(s, nil)
+	e.wakeWaiters(s) // their next try finds no socket
+	for s.slots.n > 0 {
+		e.closeSlot(s.slots.head.of)
 	}
-	s.waiters = nil
-	for len(s.slots) > 0 {
-		e.closeSlot(s.slots[len(s.slots)-1])
-	}
-	for len(s.regions) > 0 {
-		e.releaseRegion(s.regions[0])
+	for s.regions.n > 0 {
+		e.releaseRegion(s.regions.head.of)
 	}
 	// Messages the application has not taken: their memory comes back with
 	// the receive ids, whoever returns them.
 	c.socks[s.idx] = nil
 	c.sockFree = append(c.sockFree, s.idx)
+}
+
+// forgetPartials drops the messages to s that are under assembly.
+func (e *Engine) forgetPartials(s *socket) {
+	for _, p := range e.peersV {
+		if m := p.partial; m != nil && m.sock == s {
+			p.c.ForgetPartial(m)
+			e.endPartial(p)
+			e.freeRx(m)
+		}
+	}
 }

@@ -19,6 +19,7 @@ const cancelled = conn.Cancelled
 type txMsg struct {
 	m    conn.Msg
 	next *txMsg
+	all  link[txMsg] // socket.txs
 	cl   *client
 	sock *socket
 	slot *slot
@@ -34,6 +35,14 @@ type txMsg struct {
 }
 
 func (t *txMsg) link() **txMsg { return &t.next }
+
+// What descriptors cost against a client's bytes per turn, besides payload:
+// about the time it takes to copy so much.
+const (
+	openCost = 1 << 10 // a destination, perhaps a connection
+	segCost  = 128     // a local segment
+	scanCost = 64      // a message looked at
+)
 
 // pollClient drains one client's submission and return rings within its
 // budget.
@@ -53,13 +62,14 @@ func (e *Engine) pollClient(c *client) bool {
 			}
 			bytes += e.submit(c, sub, c.scratch.SubOp())
 		case uint8(shm.KindOpenDest):
+			bytes += openCost
 			e.openSlot(c, c.scratch.SubDest())
 		case uint8(shm.KindCloseDest):
 			if d := c.scratch.SubDest(); d.Slot < uint32(len(c.slots)) && c.slots[d.Slot] != nil {
 				e.closeSlot(c.slots[d.Slot])
 			}
 		case uint8(shm.KindCancel):
-			e.cancelDest(c, c.scratch.Sub())
+			bytes += e.cancelDest(c, c.scratch.Sub())
 		default:
 			e.kill(c, "unknown descriptor kind %d", c.scratch.Kind())
 		}
@@ -90,7 +100,7 @@ func (e *Engine) pollClient(c *client) bool {
 		c.reap = false
 		c.rret.Release()
 		work = true
-		if len(c.pendSocks) > 0 {
+		if c.pendSocks.n > 0 {
 			e.drainPending(c)
 		}
 	}
@@ -145,17 +155,23 @@ func (e *Engine) submit(c *client, d shm.Sub, od *shm.SubOp) int {
 	m.AckNow = d.Flags&shm.SubAckNow != 0
 	c.msgs[d.MsgID] = t
 	c.refs++
-	s.sndMsgs++
+	s.txs.add(&t.all, t)
 	s.sndBytes += len(data)
+	e.sndMsgs++
+	e.sndBytes += len(data)
 	e.st.C[stats.SendQueued]++
 	if d.Cookie != 0 {
 		e.attachCookie(t, d.Cookie)
 	}
-	if od != nil && !e.submitOp(t, od) {
-		return len(data)
+	cost := len(data)
+	if od != nil {
+		cost += segCost * int(od.NSeg)
+		if !e.submitOp(t, od) {
+			return cost
+		}
 	}
 	e.route(t)
-	return len(data)
+	return cost
 }
 
 // route hands t to its connection or to the same-host path.
@@ -170,17 +186,31 @@ func (e *Engine) route(t *txMsg) {
 
 // cancelDest withdraws what a socket has queued or sent to one destination
 // (RDS_CANCEL_SENT_TO).
-func (e *Engine) cancelDest(c *client, d *shm.Sub) {
+func (e *Engine) cancelDest(c *client, d *shm.Sub) (cost int) {
 	if d.Slot >= uint32(len(c.slots)) || c.slots[d.Slot] == nil {
-		return
+		return 0
 	}
 	sl := c.slots[d.Slot]
-	if sl.peer != nil {
-		sl.peer.c.CancelMatching(func(m *connMsg) bool { t, ok := m.Owner.(*txMsg); return ok && t.slot == sl }, cancelled)
-		e.touch(sl.peer)
-		return
+	cost = scanCost * sl.sock.txs.n
+	e.cancel(sl.sock, sl)
+	return cost
+}
+
+// cancel withdraws the messages of s, those of its slot sl only if that is not
+// nil.
+func (e *Engine) cancel(s *socket, sl *slot) {
+	var next *link[txMsg]
+	for n := s.txs.head; n != nil; n = next {
+		next = n.next
+		t := n.of
+		if p := t.slot.peer; p != nil && (sl == nil || t.slot == sl) {
+			p.c.Cancel(&t.m, cancelled)
+			e.touch(p)
+		}
 	}
-	e.cancelLocal(sl)
+	if sl != nil {
+		e.cancelLocal(sl)
+	}
 }
 
 // msgDone ends a message: the operation's status, the destination's notices,
@@ -207,8 +237,10 @@ func (e *Engine) msgDone(t *txMsg, o conn.Outcome) {
 // unlist ends t's accounting and returns its id, and with it the payload.
 func (e *Engine) unlist(t *txMsg) {
 	c := t.cl
-	t.sock.sndMsgs--
+	t.sock.txs.del(&t.all)
 	t.sock.sndBytes -= len(t.m.Data)
+	e.sndMsgs--
+	e.sndBytes -= len(t.m.Data)
 	if c.msgs[t.id] == t {
 		c.msgs[t.id] = nil
 		if !c.dead {
