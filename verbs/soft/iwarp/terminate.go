@@ -31,10 +31,14 @@ func MakeCode(layer, typ, code uint8) Code {
 	return Code(layer&0xf)<<12 | Code(typ&0xf)<<8 | Code(code)
 }
 
-// Layer, Type and Err take a Code apart.
+// Layer is the layer that found the error: 0 RDMAP, 1 DDP, 2 MPA.
 func (c Code) Layer() uint8 { return uint8(c >> 12) }
-func (c Code) Type() uint8  { return uint8(c>>8) & 0xf }
-func (c Code) Err() uint8   { return uint8(c) }
+
+// Type is the error's type within its layer.
+func (c Code) Type() uint8 { return uint8(c>>8) & 0xf }
+
+// Err is the error code within its type.
+func (c Code) Err() uint8 { return uint8(c) }
 
 // The codes in use.
 const (
