@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rdsd/rdsd/internal/config"
@@ -48,6 +49,7 @@ type Daemon struct {
 	loopDone chan struct{}
 	sessions sync.WaitGroup
 	traces   chan traceEvent
+	silent   atomic.Uint64 // control connections that said nothing
 
 	mu        sync.Mutex
 	open      map[*session]struct{} // guarded by mu
@@ -272,7 +274,7 @@ func (d *Daemon) logTraces(ctx context.Context) {
 	}
 }
 
-// watchdog says so when the engine does not turn.
+// watchdog says so when the engine does not turn, and what is logged in sums.
 func (d *Daemon) watchdog(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -290,6 +292,9 @@ func (d *Daemon) watchdog(ctx context.Context) {
 				d.log.Warn("the engine turns again")
 			}
 			stuck = late >= ctl.StallAfter
+			if n := d.silent.Swap(0); n > 0 {
+				d.log.Warn("client ended: said nothing", "connections", n)
+			}
 		}
 	}
 }

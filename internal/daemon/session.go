@@ -85,11 +85,19 @@ func (s *session) run() {
 	}
 }
 
-// badClient logs what a process did wrong, once per connection. Silence and
-// numbers are no fault of one process, and would flood the log.
+// badClient counts and logs what a process did wrong, once per connection.
+// Numbers are no fault of one process, and silence is logged in sums: one line
+// each would flood the log.
 func (s *session) badClient(what string, err error) {
 	if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) || errors.Is(err, net.ErrClosed) || errors.Is(err, errShutdown) ||
-		errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, unix.EUSERS) {
+		errors.Is(err, unix.EUSERS) {
+		return
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		if what == "hello" {
+			s.d.silent.Add(1)
+			s.d.e.Do(func() { s.d.e.st.C[stats.ClientViolations]++ })
+		}
 		return
 	}
 	s.d.e.Do(func() { s.d.e.st.C[stats.ClientViolations]++ })

@@ -186,7 +186,9 @@ func (c *control) readMPA(conn net.Conn, reply bool) (iwarp.MPA, error) {
 		return iwarp.MPA{}, err
 	}
 	b = b[:n]
-	if _, err := io.ReadFull(conn, b[iwarp.MPAHeaderLen:]); err != nil {
+	if _, err := io.ReadFull(conn, b[iwarp.MPAHeaderLen:]); err == io.EOF {
+		return iwarp.MPA{}, io.ErrUnexpectedEOF
+	} else if err != nil {
 		return iwarp.MPA{}, err
 	}
 	c.tap(conn, false, b)
@@ -249,6 +251,8 @@ func (c *control) greet(conn net.Conn) {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		atomic.AddUint64(&c.stats.HandshakeTimeout, 1)
 		return
+	case err == io.EOF: // gone without a word, as when two connects cross
+		return
 	case err != nil:
 		atomic.AddUint64(&c.stats.HandshakeGarbage, 1)
 		return
@@ -266,7 +270,9 @@ func (c *control) greet(conn net.Conn) {
 		return
 	}
 	if err := silent(fd); err != nil {
-		atomic.AddUint64(&c.stats.HandshakeGarbage, 1)
+		if err == errEarly {
+			atomic.AddUint64(&c.stats.HandshakeGarbage, 1)
+		}
 		unix.Close(fd)
 		return
 	}
