@@ -26,7 +26,7 @@ func (h *host) dialTCP(from netip.Addr) *net.TCPConn {
 	h.t.Helper()
 	c, err := net.DialTCP("tcp", net.TCPAddrFromAddrPort(addrPortOf(from, 0)), net.TCPAddrFromAddrPort(h.at(rdsPort)))
 	if err != nil {
-		h.t.Fatal(err)
+		panic(err) // on loopback
 	}
 	h.t.Cleanup(func() { c.Close() })
 	c.SetDeadline(time.Now().Add(patience))
@@ -144,34 +144,11 @@ func TestGarbageStream(t *testing.T) {
 		hosts := newHosts(t, 2)
 		h := hosts[0]
 		l := startLoad(t, h, hosts[1], 5000)
-		rng := rand.New(rand.NewPCG(5, 6))
+		var streams sync.WaitGroup
 		for round := range 20 {
-			stranger := newAddress(t)
-			c := h.dialTCP(stranger)
-			if _, err := c.Write(h.mpa(stranger)); err != nil {
-				t.Fatal(err)
-			}
-			reply := make([]byte, 512)
-			if _, err := io.ReadAtLeast(c, reply, iwarp.MPAHeaderLen); err != nil {
-				t.Fatalf("round %d: %v", round, err)
-			}
-			junk := make([]byte, 2000)
-			for i := range junk {
-				junk[i] = byte(rng.Uint32())
-			}
-			if round%2 == 0 {
-				// A length that fits and a header that does not.
-				junk[0], junk[1] = 0, 60
-			}
-			c.Write(junk)
-			if round%4 == 3 {
-				c.CloseWrite()
-			}
-			if err := closed(c); err != nil {
-				t.Errorf("round %d: not closed: %v", round, err)
-			}
-			c.Close()
+			streams.Go(func() { h.garbageStream(round, newAddress(t)) })
 		}
+		streams.Wait()
 		if p := h.peer(hosts[1]); p.Resets > 0 {
 			t.Errorf("an innocent connection was reset: %+v", p)
 		}
@@ -180,6 +157,37 @@ func TestGarbageStream(t *testing.T) {
 		l.ops.onlySuccess(t)
 		l.audit.all(t, l.socks[0], l.socks[1])
 	})
+}
+
+// garbageStream is what one such peer does. It must be closed.
+func (h *host) garbageStream(round int, from netip.Addr) {
+	c := h.dialTCP(from)
+	defer c.Close()
+	if _, err := c.Write(h.mpa(from)); err != nil {
+		h.t.Error(err)
+		return
+	}
+	reply := make([]byte, 512)
+	if _, err := io.ReadAtLeast(c, reply, iwarp.MPAHeaderLen); err != nil {
+		h.t.Errorf("round %d: %v", round, err)
+		return
+	}
+	rng := rand.New(rand.NewPCG(5, uint64(round)))
+	junk := make([]byte, 2000)
+	for i := range junk {
+		junk[i] = byte(rng.Uint32())
+	}
+	if round%2 == 0 {
+		// A length that fits and a header that does not.
+		junk[0], junk[1] = 0, 60
+	}
+	c.Write(junk)
+	if round%4 == 3 {
+		c.CloseWrite()
+	}
+	if err := closed(c); err != nil {
+		h.t.Errorf("round %d: not closed: %v", round, err)
+	}
 }
 
 // The same on the control socket.
