@@ -174,7 +174,9 @@ func (e *Engine) closeSlot(sl *slot) {
 	if p := sl.peer; p != nil {
 		e.dropIfNew(p)
 	}
-	sl.cl.pendNote.del(&sl.pend)
+	if sl.sock.closed {
+		sl.cl.pendNote.del(&sl.pend) // else what it has to tell is still told
+	}
 	e.jobs.del(&sl.job)
 	sl.cl.slots[sl.idx] = nil
 	sl.sock.slots.del(&sl.inSock)

@@ -84,6 +84,11 @@ func (w *world) checkFlows() {
 			fail("lost, and nobody restarted")
 		case f.lost+f.nosock > sent:
 			fail("more than there were")
+		case w.ports[f.dst] == nil && !crashed:
+			// Nobody was ever there. Operations end with a status of their own.
+			if f.nosock+w.silent(f) < sent {
+				fail("nobody was there")
+			}
 		case w.unboundSince(f.dst, f.start) || crashed:
 			// What an old socket had not read is gone with it.
 		case f.nosock > 0:

@@ -163,6 +163,7 @@ type message struct {
 	op        *op
 	tells     *region // the receiver learns of it
 	met       int     // as op.met
+	at        int64
 }
 
 func (e *endpoint) flow(dst netip.AddrPort) *flow {
@@ -271,7 +272,7 @@ func (e *endpoint) send(dst netip.AddrPort, n int, m rds.Message, o *op, tells *
 	default:
 		broken("harness", "send: %v", err)
 	}
-	x := &message{id: id, flow: f, idx: len(f.msgs), n: n, op: o, tells: tells, met: e.h.met[dst.Addr()]}
+	x := &message{id: id, flow: f, idx: len(f.msgs), n: n, op: o, tells: tells, met: e.h.met[dst.Addr()], at: w.now()}
 	f.msgs = append(f.msgs, x)
 	w.msgs = append(w.msgs, x)
 	if n < idLen {
@@ -282,6 +283,10 @@ func (e *endpoint) send(dst netip.AddrPort, n int, m rds.Message, o *op, tells *
 	if o != nil {
 		o.issued(x, opID)
 		kind = "send+op"
+	}
+	if o != nil {
+		w.log(e.h, kind, int64(id), int64(o.token), int64(o.r.id))
+		return x
 	}
 	w.log(e.h, kind, int64(id), int64(dst.Port()), int64(n))
 	return x

@@ -156,10 +156,11 @@ func (e *endpoint) learn(x *message, cookie rds.Cookie) {
 	if cookie != 0 && cookie != r.r.Cookie() {
 		broken("cookie", "message %d carries cookie %#x, sent was %#x", x.id, uint64(cookie), uint64(r.r.Cookie()))
 	}
+	e.w.log(e.h, "learn", int64(x.id), int64(r.id), 0)
 	e.knows = append(e.knows, r)
 	// A cookie's grant goes ahead of it, whatever restarts. That of Expose may
 	// have gone to an earlier life of this host.
-	if cookie != 0 || x.met == e.h.life || x.met == 0 {
+	if cookie != 0 || x.met == e.h.life || x.met == 0 && x.at > e.h.crashAt {
 		r.granted[e.ap] = true
 	}
 	if len(e.knows) > 12 {

@@ -138,6 +138,10 @@ func (w *world) disturb() bool {
 			c.bind(0)
 		}
 	case took(o.stall):
+		if w.rFault.IntN(4) == 0 {
+			must(e.s.SetRcvBuf(pick(w.rFault, 1, 3000, 200_000)))
+			break
+		}
 		e.stalled = w.now() + below(w.rFault, pick[int64](w.rFault, 100_000, 5_000_000, 100_000_000))
 		w.log(e.h, "stall", int64(e.ap.Port()), e.stalled-w.now(), 0)
 		c := e.c
