@@ -29,6 +29,7 @@ type rigHost struct {
 	addr netip.Addr
 	p    *InProcess
 
+	seg  *shm.Segment
 	sub  *shm.Producer
 	ev   *shm.Consumer
 	sret *shm.IDConsumer
@@ -99,6 +100,7 @@ func (h *rigHost) attach(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	h.seg = seg
 	h.sub, h.ev, h.sret, h.rret = seg.SubProducer(), seg.EventConsumer(), seg.SendRetConsumer(), seg.RecvRetProducer()
 	h.send = shm.NewArena()
 	w, err := h.p.Map(fds[4], shm.WindowSize, true)
@@ -116,7 +118,16 @@ func (h *rigHost) attach(t *testing.T) {
 // open opens slot 0 for the socket of to.
 func (h *rigHost) open(to *rigHost) {
 	*h.sub.Reserve().SubDest() = shm.SubDest{Kind: shm.KindOpenDest, Sock: h.sock, Port: to.port, Addr: to.addr.As16(), Gen: 1}
+	h.publish()
+}
+
+// publish makes visible what was put, and rings if the engine sleeps.
+func (h *rigHost) publish() {
 	h.sub.Publish()
+	h.rret.Publish()
+	if shm.WakeNeeded(h.seg.DaemonAsleep()) {
+		h.p.RingDaemon()
+	}
 }
 
 // put submits a message in chunk, reserved for good, with an operation if op
@@ -148,7 +159,7 @@ func (h *rigHost) collect() {
 		}
 	}
 	h.ev.Release()
-	h.rret.Publish()
+	h.publish()
 	for {
 		if _, ok := h.sret.Take(); !ok {
 			break
@@ -217,7 +228,7 @@ func TestTurnAllocs(t *testing.T) {
 					for range k {
 						a.put(chunk, uint32(tc.size), nil)
 					}
-					a.sub.Publish()
+					a.publish()
 					r.until("delivery", func() bool { return b.got >= got && a.back >= back })
 				}
 			})
@@ -255,7 +266,7 @@ func TestTurnAllocsRDMA(t *testing.T) {
 			b.open(a)
 		}
 		b.put(0, 0, nil)
-		b.sub.Publish()
+		b.publish()
 		r.until("grant", func() bool { return a.got == 1 })
 		for _, kind := range []uint8{shm.OpWrite, shm.OpRead} {
 			op := shm.SubOp{Op: kind, Flags: shm.OpNotify, NSeg: 1, Region: local, Len: n, Cookie: reg.Cookie}
@@ -264,7 +275,7 @@ func TestTurnAllocsRDMA(t *testing.T) {
 				for range allocBatch {
 					a.put(0, 0, &op)
 				}
-				a.sub.Publish()
+				a.publish()
 				r.until("statuses", func() bool { return a.statuses >= want && a.back >= back && b.got >= a.statuses })
 			})
 		}

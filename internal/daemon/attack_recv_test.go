@@ -25,6 +25,7 @@ func TestReturnOfUntoldID(t *testing.T) {
 	ret := b.seg.RecvRetProducer()
 	ret.Put(p.partial.rxid)
 	ret.Publish()
+	b.at.RingDaemon()
 	w.run()
 	b.alive(false)
 	a.alive(true)
@@ -70,6 +71,9 @@ func TestEmptyMessagesAreBounded(t *testing.T) {
 		}
 		c.Release()
 		ret.Publish()
+		if shm.WakeNeeded(r.seg.DaemonAsleep()) {
+			r.at.RingDaemon()
+		}
 		w.run()
 	}
 	sr := r.seg.SendRetConsumer()

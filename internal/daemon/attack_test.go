@@ -138,6 +138,9 @@ func (r *raw) put(fill func(*shm.Entry)) {
 	*e = shm.Entry{}
 	fill(e)
 	p.Publish()
+	if shm.WakeNeeded(r.seg.DaemonAsleep()) {
+		r.at.RingDaemon()
+	}
 }
 
 func (r *raw) open(sock, slot, cell uint32, to netip.Addr, port uint16) {

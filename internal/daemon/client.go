@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/shm"
@@ -49,8 +50,13 @@ type client struct {
 	pendCells list[cell]           // barriers reached
 	raised    []*cell              // marks to publish behind the events of this turn
 	pendSocks list[socket]         // sockets with messages in overflow
-	isStuck   bool
-	stuckAt   int64
+	inStuck   link[client]         // Engine.stuck
+	retryAt   int64                // when to look at its event ring again
+	retryIn   int64
+
+	inActive link[client] // Engine.active
+	idle     int          // turns without work from it
+	rung     atomic.Bool
 
 	publish bool // rings have news
 	reap    bool // receive ids to release
@@ -106,6 +112,7 @@ func (e *Engine) attach(c *client, windows ...[]byte) error {
 		}
 	}
 	e.clients = append(e.clients, c)
+	e.unpark(c)
 	return nil
 }
 
@@ -158,6 +165,8 @@ func (e *Engine) detach(c *client) {
 	}
 	c.refs++ // until the end of this function
 	e.clients = remove(e.clients, c)
+	e.active.del(&c.inActive)
+	e.stuck.del(&c.inStuck)
 	for _, s := range c.socks {
 		if s != nil && !s.closed {
 			e.closeSocket(s)

@@ -71,15 +71,15 @@ type Engine struct {
 	lastQPN uint32
 	nextKey verbs.PeerKey
 
-	clients   []*client // attached, alive
-	turnFrom  int       // round-robin start
-	dirtyC    []*client // to publish at the end of the turn
-	dirtyP    []*peer   // to flush
-	spareP    []*peer   // the other half of the pair
-	forMemory []*socket // refused for want of daemon memory
-	breaking  []*peer   // to break off: they misbehaved inside a call of their connection
-	draining  []*peer   // their queue pairs are in error and drain
-	stuck     []*client // something waits for room in their event ring
+	clients   []*client    // attached, alive
+	active    list[client] // whose rings are looked at every turn
+	dirtyC    []*client    // to publish at the end of the turn
+	dirtyP    []*peer      // to flush
+	spareP    []*peer      // the other half of the pair
+	forMemory []*socket    // refused for want of daemon memory
+	breaking  []*peer      // to break off: they misbehaved inside a call of their connection
+	draining  []*peer      // their queue pairs are in error and drain
+	stuck     list[client] // something waits for room in their event ring
 
 	byKey     map[verbs.PeerKey]*peer
 	homeless  list[slot]         // destinations that wait for room for one more peer
@@ -117,12 +117,13 @@ type Engine struct {
 	// Same-host parts of counters that connections keep for the network.
 	localNoSock, localPings, localRefused uint64
 
-	mu     sync.Mutex
-	posted []func()
-	run    []func()
-	hasDo  atomic.Bool
-	wake   func() // rings the engine's own doorbell
-	closed bool   // under mu: Do refuses
+	mu      sync.Mutex
+	posted  []func()
+	run     []func()
+	hasDo   atomic.Bool
+	hasRung atomic.Bool // a client without a doorbell has rung
+	wake    func()      // rings the engine's own doorbell
+	closed  bool        // under mu: Do refuses
 }
 
 type peerKey struct{ local, remote netip.Addr }
@@ -308,24 +309,7 @@ func (e *Engine) Turn(now, wall int64) bool {
 // Active reports whether a turn could find work without being woken: local
 // copies under way or connections that wait for nothing but the next turn.
 func (e *Engine) Active() bool {
-	return e.jobs.n > 0 || len(e.dirtyP) > 0 || len(e.draining) > 0 || e.hasDo.Load()
-}
-
-// pollClients drains the rings of every client, starting with another one each
-// turn.
-func (e *Engine) pollClients() bool {
-	n := len(e.clients)
-	work := false
-	for i := 0; i < n && i < len(e.clients); i++ {
-		c := e.clients[(e.turnFrom+i)%len(e.clients)]
-		if e.pollClient(c) {
-			work = true
-		}
-	}
-	if n > 1 {
-		e.turnFrom++
-	}
-	return work
+	return e.jobs.n > 0 || len(e.dirtyP) > 0 || len(e.draining) > 0 || e.hasDo.Load() || e.hasRung.Load()
 }
 
 // pollCQ handles completions. When the queue is empty, connections that drain

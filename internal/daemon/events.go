@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"cmp"
+
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -9,37 +11,41 @@ import (
 // again while anything waits.
 
 func (e *Engine) setStuck(c *client) {
-	if !c.isStuck && !c.dead {
-		c.isStuck = true
-		c.stuckAt = stuckRetryNs
-		e.stuck = append(e.stuck, c)
-		e.armTimer(e.now + stuckRetryNs)
+	if !c.inStuck.on() && !c.dead {
+		e.stuck.add(&c.inStuck, c)
+		c.retryIn = stuckRetryNs
+		c.retryAt = e.now + stuckRetryNs
+		e.armTimer(c.retryAt)
 	}
 }
 
 // retryStuck looks again at the event rings that were full. The interval
 // doubles up to 64 ms, so a process that never looks costs next to nothing.
 func (e *Engine) retryStuck() {
-	if len(e.stuck) == 0 {
-		return
-	}
-	list := e.stuck
-	keep := list[:0]
-	for _, c := range list {
-		if c.dead {
+	var next *link[client]
+	for n := e.stuck.head; n != nil; n = next {
+		next = n.next
+		c := n.of
+		if e.now < c.retryAt {
+			e.armTimer(c.retryAt)
+			continue
+		}
+		if err := c.ringError(); err != nil {
+			e.kill(c, "%w", err)
 			continue
 		}
 		if e.drainPending(c) {
-			c.isStuck = false
+			e.stuck.del(n)
 			continue
 		}
-		c.stuckAt = min(2*c.stuckAt, 64*stuckRetryNs)
-		e.armTimer(e.now + c.stuckAt)
-		keep = append(keep, c)
+		c.retryIn = min(2*c.retryIn, 64*stuckRetryNs)
+		c.retryAt = e.now + c.retryIn
+		e.armTimer(c.retryAt)
 	}
-	clear(list[len(keep):])
-	e.stuck = keep
 }
+
+// ringError says what is wrong with the client's indices.
+func (c *client) ringError() error { return cmp.Or(c.rret.Err(), c.ev.Err(), c.sret.Err()) }
 
 // drainPending writes what waits for c's event ring; true: nothing waits now.
 func (e *Engine) drainPending(c *client) bool {
@@ -75,7 +81,8 @@ func (e *Engine) drainPending(c *client) bool {
 		}
 		c.pendSocks.del(&s.pend)
 	}
-	return true
+	// Room at a socket may be news to this client's senders.
+	return c.pendOps.n+c.pendCells.n+c.pendNote.n+c.pendSocks.n == 0
 }
 
 // told ends t's stay in pendOps: its status was written, or nobody wants it any
@@ -89,7 +96,7 @@ func (e *Engine) told(t *txMsg) {
 
 // note queues the notices of a destination.
 func (e *Engine) note(sl *slot) {
-	if sl.pend.on() || sl.cl.dead || sl.closed {
+	if sl.pend.on() || sl.cl.dead || sl.sock.closed {
 		return
 	}
 	if sl.cl.pendNote.n == 0 && e.putNotices(sl) {
@@ -101,7 +108,7 @@ func (e *Engine) note(sl *slot) {
 
 // putNotices writes what sl has to tell; false: no room for all of it.
 func (e *Engine) putNotices(sl *slot) bool {
-	if sl.closed || sl.cl.dead {
+	if sl.sock.closed || sl.cl.dead {
 		return true
 	}
 	return e.putNotice(sl, shm.NoticeLost, &sl.lost) &&
@@ -142,6 +149,10 @@ func (e *Engine) setSlotCongested(sl *slot, on bool) {
 
 func (e *Engine) putRelief(sl *slot) bool {
 	if !sl.relief {
+		return true
+	}
+	if sl.closed { // the place may be another's
+		sl.relief = false
 		return true
 	}
 	w := sl.cl.seg.WantSlot(sl.idx)

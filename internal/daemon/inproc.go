@@ -50,11 +50,9 @@ func (p *InProcess) Map(fd, size int, _ bool) ([]byte, error) {
 	return m[:size:size], nil
 }
 
-// RingDaemon wakes the engine.
+// RingDaemon wakes the engine, which has announced sleep to this client.
 func (p *InProcess) RingDaemon() {
-	if p.e.wake != nil {
-		p.e.wake()
-	}
+	p.e.ring(p.cl)
 }
 
 // name makes memory and the descriptor that stands for it.

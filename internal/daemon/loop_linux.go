@@ -16,14 +16,16 @@ import (
 // loop drives an Engine on a locked thread: it turns while there is work, spins
 // with sched_yield for a while, and then sleeps in epoll_wait.
 type loop struct {
-	e    *Engine
-	ep   int // epoll: device, own doorbell, client doorbells
-	bell int // eventfd that Do rings
-	spin int64
-	idle atomic.Bool // asleep: Do has to ring
-	evs  [64]unix.EpollEvent
-	stop bool
+	e     *Engine
+	ep    int               // epoll: device, own doorbell, client doorbells
+	bell  int               // eventfd that Do rings
+	bells map[int32]*client // by our end of their doorbell
+	spin  int64
+	idle  atomic.Bool // asleep: Do has to ring
+	evs   [64]unix.EpollEvent
+	stop  bool
 
+	turn        uint
 	noSpinUntil int64
 	beatAt      int64
 }
@@ -36,10 +38,11 @@ const (
 	stallNs     = 10_000_000
 	maxSleepNs  = 500_000_000 // the heartbeat's pace when idle
 	publishNs   = 10_000_000  // statistics are copied this often when busy
+	lookEvery   = 8           // turns between two looks for doorbells when awake
 )
 
 func newLoop(e *Engine, spin time.Duration) (*loop, error) {
-	l := &loop{e: e, spin: int64(spin), ep: -1, bell: -1}
+	l := &loop{e: e, spin: int64(spin), ep: -1, bell: -1, bells: map[int32]*client{}}
 	var err error
 	if err = failpoint.Hit(failpoint.Epoll); err != nil {
 		return nil, err
@@ -81,7 +84,34 @@ func (l *loop) watch(fd int) error {
 	return nil
 }
 
-func (l *loop) unwatch(fd int) { _ = unix.EpollCtl(l.ep, unix.EPOLL_CTL_DEL, fd, nil) }
+// watchBell adds the doorbell that c rings when it is parked.
+func (l *loop) watchBell(fd int, c *client) error {
+	err := l.watch(fd)
+	if err == nil {
+		l.bells[int32(fd)] = c
+	}
+	return err
+}
+
+func (l *loop) unwatchBell(fd int) {
+	_ = unix.EpollCtl(l.ep, unix.EPOLL_CTL_DEL, fd, nil)
+	delete(l.bells, int32(fd))
+}
+
+// collect waits up to ms milliseconds for doorbells and makes those who rang
+// active.
+func (l *loop) collect(ms int) {
+	n := epollWait(l.ep, l.evs[:], ms)
+	for i := 0; i < n; i++ {
+		fd := l.evs[i].Fd
+		if c := l.bells[fd]; c != nil {
+			shm.Drain(int(fd))
+			l.e.unpark(c)
+		} else if int(fd) == l.bell {
+			shm.Drain(l.bell)
+		}
+	}
+}
 
 func (l *loop) close() {
 	for _, fd := range []int{l.ep, l.bell} {
@@ -118,6 +148,9 @@ func (l *loop) run(ctx context.Context) {
 			l.beatAt = t
 			e.publishStats(wall0 + t)
 		}
+		if l.turn++; l.turn%lookEvery == 0 && e.parked() {
+			l.collect(0)
+		}
 		now = t
 		if work {
 			last = now
@@ -149,41 +182,22 @@ func (l *loop) run(ctx context.Context) {
 func (l *loop) sleep(now, wall int64, clock func() int64) int64 {
 	e := l.e
 	l.idle.Store(true)
-	for _, c := range e.clients {
-		c.seg.DaemonAsleep().Store(1)
-	}
-	if !e.pending() {
+	if e.parkAll() && !e.hasDo.Load() && !e.hasRung.Load() {
 		timeout := int64(maxSleepNs)
 		if e.nextTimer != 0 {
 			timeout = max(min(timeout, e.nextTimer-now), 0)
 		}
 		e.st.C[stats.EngineSleeps]++
-		e.publishStats(wall + now)
-		e.st.SetState(stats.Sleeping)
-		n := epollWait(l.ep, l.evs[:], int((timeout+999_999)/1_000_000))
-		for i := 0; i < n; i++ {
-			if fd := int(l.evs[i].Fd); fd != e.dev.FD() {
-				shm.Drain(fd)
-			}
+		if now-l.beatAt > publishNs/10 {
+			l.beatAt = now
+			e.publishStats(wall + now)
+		} else {
+			timeout = min(timeout, publishNs) // they are due then
 		}
+		e.st.SetState(stats.Sleeping)
+		l.collect(int((timeout + 999_999) / 1_000_000))
 	}
 	e.st.SetState(stats.Running)
-	for _, c := range e.clients {
-		c.seg.DaemonAsleep().Store(0)
-	}
 	l.idle.Store(false)
 	return clock()
-}
-
-// pending reports whether anything came in since the last turn.
-func (e *Engine) pending() bool {
-	if e.hasDo.Load() {
-		return true
-	}
-	for _, c := range e.clients {
-		if !c.sub.Empty() || !c.rret.Empty() {
-			return true
-		}
-	}
-	return false
 }

@@ -293,13 +293,13 @@ func (s *session) attach(id uint32, hello *ipc.Hello, p shm.Params) error {
 	c.onFree = func() { go s.free() }
 	newClient(c)
 	rung := s.own.Recv
-	c.onEnd = func() { s.d.l.unwatch(rung) } // while the descriptor is still ours
+	c.onEnd = func() { s.d.l.unwatchBell(rung) } // while the descriptor is still ours
 	ask := s.ask(func() error {
-		if err := s.d.l.watch(rung); err != nil {
+		if err := s.d.l.watchBell(rung, c); err != nil {
 			return err
 		}
 		if err := s.d.e.attach(c, windows...); err != nil {
-			s.d.l.unwatch(rung)
+			s.d.l.unwatchBell(rung)
 			return err
 		}
 		c.shared = s.shared

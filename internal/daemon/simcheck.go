@@ -56,7 +56,7 @@ func (e *Engine) Leaks() (found []string) {
 		}
 	}
 	say(len(e.clients), "clients")
-	say(len(e.stuck), "clients with waiting events")
+	say(e.stuck.n, "clients with waiting events")
 	say(e.jobs.n, "slots with local work")
 	say(e.msgs.out, "submitted messages")
 	say(e.rxs.out, "arrived messages")

@@ -74,6 +74,9 @@ func (e *Engine) bind(c *client, ap netip.AddrPort, rcvbuf int) (*socket, error)
 // freePort finds an unbound port: from a random place upward, skipping 0 and 1
 // (net/rds/bind.c rds_add_bound). 0 = none.
 func (l *local) freePort(rnd func() uint64) uint16 {
+	if l.ports.n >= 1<<16-firstPort {
+		return 0
+	}
 	start := uint16(rnd())
 	for i := 0; i < 1<<16; i++ {
 		p := start + uint16(i)

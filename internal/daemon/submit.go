@@ -1,8 +1,6 @@
 package daemon
 
 import (
-	"cmp"
-
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -104,7 +102,7 @@ func (e *Engine) pollClient(c *client) bool {
 			e.drainPending(c)
 		}
 	}
-	if err := cmp.Or(c.rret.Err(), c.ev.Err(), c.sret.Err()); err != nil {
+	if err := c.ringError(); err != nil {
 		e.kill(c, "%w", err)
 		return true
 	}

@@ -1,0 +1,89 @@
+package daemon
+
+// The engine looks at the rings of active clients only. One that had nothing to
+// say for a while is parked, as all are before the engine sleeps: its segment
+// says that the daemon sleeps (shm.WakeNeeded), and so it rings when it has
+// submitted something.
+// Idle processes cost a turn nothing.
+
+// parkAfter: turns in a row without work from a client.
+const parkAfter = 1024
+
+// pollClients drains the rings of the active clients, starting with another one
+// each turn.
+func (e *Engine) pollClients() bool {
+	if e.hasRung.Load() {
+		e.hasRung.Store(false)
+		for _, c := range e.clients {
+			if c.rung.Load() {
+				c.rung.Store(false)
+				e.unpark(c)
+			}
+		}
+	}
+	work := false
+	var next *link[client]
+	for n := e.active.head; n != nil; n = next {
+		next = n.next
+		switch c := n.of; {
+		case e.pollClient(c):
+			c.idle = 0
+			work = true
+		case c.idle >= parkAfter:
+			e.park(c)
+		default:
+			c.idle++
+		}
+	}
+	if n := e.active.head; n != e.active.tail {
+		c := n.of
+		e.active.del(n)
+		e.active.add(n, c)
+	}
+	return work
+}
+
+// park announces sleep to c and looks once more; false: there is something.
+func (e *Engine) park(c *client) bool {
+	asleep := c.seg.DaemonAsleep()
+	asleep.Store(1)
+	if !c.sub.Empty() || !c.rret.Empty() {
+		asleep.Store(0)
+		c.idle = 0
+		return false
+	}
+	e.active.del(&c.inActive)
+	return true
+}
+
+// parkAll parks every client and reports whether none had anything.
+func (e *Engine) parkAll() bool {
+	for e.active.n > 0 {
+		if !e.park(e.active.head.of) {
+			return false
+		}
+	}
+	return true
+}
+
+// unpark makes c active: it has rung, or is new.
+func (e *Engine) unpark(c *client) {
+	if c.dead || c.inActive.on() {
+		return
+	}
+	c.idle = 0
+	e.active.add(&c.inActive, c)
+	c.seg.DaemonAsleep().Store(0)
+}
+
+// ring notes that c has rung. Safe for any goroutine.
+func (e *Engine) ring(c *client) {
+	c.rung.Store(true)
+	e.hasRung.Store(true)
+	if e.wake != nil {
+		e.wake()
+	}
+}
+
+// parked reports whether some clients have to ring to be heard.
+func (e *Engine) parked() bool { return e.active.n < len(e.clients) }

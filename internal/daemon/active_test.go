@@ -1,0 +1,99 @@
+package daemon
+
+import (
+	"testing"
+
+	"github.com/rdsd/rdsd/internal/shm"
+)
+
+// TestPark: clients with nothing to say are not looked at, and are heard when
+// they ring.
+func TestPark(t *testing.T) {
+	w := newWorld(t, 1, EngineConfig{})
+	e := w.es[0]
+	var rs []*raw
+	for i := range 20 {
+		r := w.attach(0, smallParams())
+		s := r.bind(uint16(100 + i))
+		r.open(s, 0, 0, hostAddr(0), uint16(100+(i+1)%20))
+		rs = append(rs, r)
+	}
+	now := int64(1)
+	turn := func(n int) {
+		for range n {
+			now++
+			e.Turn(now, now)
+		}
+	}
+	turn(parkAfter + 10)
+	if e.active.n != 0 || !e.parked() || rs[0].seg.DaemonAsleep().Load() != 1 {
+		t.Fatalf("%d clients active", e.active.n)
+	}
+	rs[3].sendMsg(0, 0, 0, 10)
+	turn(2)
+	if e.active.n != 1 || rs[3].seg.DaemonAsleep().Load() != 0 {
+		t.Errorf("%d clients active, want the one that rang", e.active.n)
+	}
+	var ev shm.Entry
+	if !rs[4].seg.EventConsumer().Next(&ev) {
+		t.Fatal("the message did not arrive")
+	}
+	// What is given back by a parked client is heard, too.
+	ret := rs[4].seg.RecvRetProducer()
+	ret.Put(ev.Event().RxID)
+	ret.Publish()
+	if !shm.WakeNeeded(rs[4].seg.DaemonAsleep()) {
+		t.Fatal("no ring needed from a parked client")
+	}
+	rs[4].at.RingDaemon()
+	turn(2)
+	if rs[4].cl.rx[ev.Event().RxID].sock != nil {
+		t.Error("the receive id did not come back")
+	}
+	// A client that submits between the announcement and the look stays.
+	c := rs[5].cl
+	e.unpark(c)
+	*rs[5].seg.SubProducer().Reserve() = shm.Entry{}
+	rs[5].seg.SubProducer().Publish()
+	if e.park(c) || !c.inActive.on() || rs[5].seg.DaemonAsleep().Load() != 0 {
+		t.Error("parked with something in its ring")
+	}
+	w.clean(rs...)
+}
+
+// TestStuckListKeepsAll: relief that draining one client's backlog causes
+// reaches another whose event ring is full.
+func TestStuckListKeepsAll(t *testing.T) {
+	w := newWorld(t, 1, EngineConfig{})
+	e := w.es[0]
+	a, b := w.attach(0, smallParams()), w.attach(0, smallParams())
+	e.setStuck(a.cl)
+	// b becomes stuck while a's turn is on.
+	s := a.bind(10)
+	sock := a.cl.socks[s]
+	e.pendSock(sock)
+	e.setStuck(b.cl)
+	bs := b.bind(11)
+	b.open(bs, 0, 0, hostAddr(0), 10)
+	w.run()
+	sl := b.cl.slots[0]
+	for b.cl.ev.Reserve() != nil { // full
+	}
+	b.cl.ev.Publish()
+	sl.down = 1
+	e.note(sl)
+	if !b.cl.inStuck.on() {
+		t.Fatal("not stuck with a full ring")
+	}
+	c := b.seg.EventConsumer()
+	var x shm.Entry
+	for c.Next(&x) {
+	}
+	c.Release()
+	w.net.At(w.net.Now()+200_000_000, func() {})
+	w.run()
+	if !c.Next(&x) || x.Kind() != uint8(shm.EvNotice) {
+		t.Errorf("the notice was lost: event %d", x.Kind())
+	}
+	w.clean(a, b)
+}
