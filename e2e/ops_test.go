@@ -25,7 +25,8 @@ import (
 const (
 	opSlots = 8
 	opSize  = 48 << 10
-	opMsg   = 16 // bytes of immediate data and of answers: number, slot
+	opMsg   = 16  // bytes of immediate data and of answers: number, slot
+	opReady = 255 // as a slot: the number is the cookie of new memory
 )
 
 type opPair struct {
@@ -42,7 +43,7 @@ type opPair struct {
 	sums  map[rds.Status]int
 	stale int // refused for a key of a dead instance
 
-	cookie atomic.Uint64 // the target's memory
+	cookie uint64        // the target's memory, 0 = not known yet
 	epoch  atomic.Uint64 // how often there was another
 	size   int           // bytes of one operation, at most opSize
 
@@ -113,9 +114,14 @@ func (p *opPair) serve(c *rds.Client, s *rds.Socket) error {
 	if err := reg.Expose(context.Background(), p.s.LocalAddrPort()); err != nil {
 		return err
 	}
-	p.cookie.Store(uint64(reg.Cookie()))
 	p.epoch.Add(1)
+	// Behind the grant: whoever has this message has the grant.
 	msg := make([]byte, opMsg)
+	binary.LittleEndian.PutUint64(msg, uint64(reg.Cookie()))
+	msg[8] = opReady
+	if _, err := s.SendTo(msg, p.s.LocalAddrPort()); err != nil {
+		return err
+	}
 	for {
 		n, from, err := s.RecvFrom(msg)
 		if err != nil {
@@ -163,7 +169,7 @@ func (p *opPair) run(stop <-chan struct{}) error {
 		busy := 0
 		for i := range p.slots {
 			p.retire(i)
-			if p.slots[i].n == 0 && ctx.Err() == nil && p.cookie.Load() != 0 {
+			if p.slots[i].n == 0 && ctx.Err() == nil && p.cookie != 0 {
 				if err := p.issue(i, number+1); err == nil {
 					number++
 				} else if !errors.Is(err, rds.ErrWouldBlock) && !errors.Is(err, rds.ErrCongested) {
@@ -202,7 +208,7 @@ func (p *opPair) issue(i int, n uint64) error {
 	x := &p.slots[i]
 	*x = opSlot{n: n, read: n%3 == 0, epoch: p.epoch.Load()}
 	mem := p.local.Bytes()[i*opSize:][:p.size]
-	op := &rds.RDMA{Kind: rds.Write, Cookie: rds.Cookie(p.cookie.Load()), RemoteOff: uint64(i) * opSize,
+	op := &rds.RDMA{Kind: rds.Write, Cookie: rds.Cookie(p.cookie), RemoteOff: uint64(i) * opSize,
 		Local: []rds.Segment{{Buf: p.local, Off: i * opSize, Len: p.size}}, Token: n, Notify: true}
 	if x.read {
 		op.Kind = rds.Read
@@ -248,6 +254,10 @@ func (p *opPair) look() {
 			break
 		}
 		n := binary.LittleEndian.Uint64(msg)
+		if msg[8] == opReady {
+			p.cookie = n
+			continue
+		}
 		if x := &p.slots[msg[8]%opSlots]; x.n == n {
 			x.answered = true
 		}
