@@ -49,7 +49,7 @@ stage_sim() {
 
 stage_e2e() {
 	if ! [ -d e2e ]; then echo "skip: no end-to-end tests in this tree"; return; fi
-	gotest -count=1 ./e2e/...
+	gotest -count=1 ./e2e/... ./bench/...
 }
 
 need_tools

@@ -19,6 +19,9 @@ import (
 // outs are limited by copyOptions.giveUp instead.
 const retryLimit = 3
 
+// busyPause is how long a client waits before it asks a busy server again.
+const busyPause = time.Millisecond
+
 // maxInHand bounds what is made of a server's word.
 const maxInHand = 1 << 12
 
@@ -249,8 +252,25 @@ func (c *client) again(ctx context.Context, err error, j job) error {
 	case time.Since(j.start) > c.opt.giveUp:
 		return fmt.Errorf("block %d: given up after %v: %w", j.block, c.opt.giveUp, err)
 	}
+	if busy(err) {
+		// Answers overtake what the server knows of them: it will have room.
+		pause := time.NewTimer(busyPause)
+		defer pause.Stop()
+		select {
+		case <-pause.C:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 	c.times.retry(!failed, failed && f.status == statusChecksum)
 	return nil
+}
+
+// busy: the server did nothing, and nothing of the request is left.
+func busy(err error) bool {
+	var f *failure
+	return errors.As(err, &f) && f.status == statusBusy
 }
 
 // blocksOf is the number of blocks of a file.

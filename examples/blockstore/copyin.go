@@ -91,6 +91,9 @@ func (w *blockWriter) write(ctx context.Context, s *slot, j job) error {
 		if err := w.again(ctx, err, j); err != nil {
 			return err
 		}
+		if busy(err) {
+			continue
+		}
 		if err := s.recall(ctx); err != nil {
 			return err
 		}

@@ -49,6 +49,9 @@ func (c *client) readBlock(ctx context.Context, s *slot, j job, length int, out 
 		if err := c.again(ctx, err, j); err != nil {
 			return err
 		}
+		if busy(err) {
+			continue
+		}
 		if err := s.recall(ctx); err != nil {
 			return err
 		}

@@ -17,7 +17,7 @@ type copyStats struct {
 	MBPerSec  float64 `json:"mb_per_s"` // 10^6 bytes
 	P50Micros float64 `json:"p50_us"`   // request to block in place (copy-out) or durable (copy-in)
 	P99Micros float64 `json:"p99_us"`
-	Retried   int     `json:"retried"`   // blocks asked for again, for any reason
+	Retried   int     `json:"retried"`   // blocks asked for again because something went wrong
 	TimedOut  int     `json:"timed_out"` // of these, for want of an answer
 	Corrupt   int     `json:"corrupt"`   // of these, for a wrong checksum
 }
