@@ -6,6 +6,7 @@ import (
 
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/cong"
+	"github.com/rdsd/rdsd/internal/stats"
 )
 
 // What the simulator and other checkers may see and do. They call Turn
@@ -65,6 +66,9 @@ func (e *Engine) Leaks() (found []string) {
 	say(e.overB, "overflow bytes")
 	say(e.over.InUse(), "overflow arena bytes")
 	say(len(e.repost), "receive buffers not posted")
+	for _, g := range []stats.Counter{stats.RegisteredBytes, stats.Regions, stats.CongestedPorts} {
+		say(int(e.st.C[g]), g.String())
+	}
 	free, left := len(e.sendFree), e.recvLeft
 	for _, p := range e.peersV {
 		i := p.c.Info()

@@ -103,7 +103,7 @@ func TestSim(t *testing.T) {
 		messages, ops, breaks = messages+r.messages, ops+r.ops, breaks+r.breaks
 		if r.err != nil {
 			report(t, seed, r)
-			if failed++; failed == 12 {
+			if failed++; failed == 3 {
 				break
 			}
 			continue
