@@ -130,11 +130,13 @@ func (h *host) checkLog() {
 	h.t.Helper()
 	for line := range strings.SplitSeq(h.log(), "\n") {
 		for _, bad := range []string{"panic", "DATA RACE", "operation state", "fatal error", "level=ERROR"} {
-			if strings.Contains(line, bad) && !h.expects(line) {
+			// The engine's thread may starve on a machine with too much to do;
+			// if it stands still for another reason, the test does, too.
+			if strings.Contains(line, bad) && !h.expects(line) && !strings.Contains(line, "the engine does not turn") {
 				h.t.Errorf("daemon %v: %s", h.addrs, line)
 			}
 		}
-		if strings.Contains(line, "level=WARN") && !h.expects(line) {
+		if strings.Contains(line, "level=WARN") && !h.expects(line) && !strings.Contains(line, "the engine turns again") {
 			h.t.Errorf("daemon %v: unexpected warning: %s", h.addrs, line)
 		}
 	}
