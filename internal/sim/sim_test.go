@@ -141,7 +141,7 @@ func keptSeeds(t *testing.T) (seeds []uint64) {
 
 // TestSimSame: one seed is one run.
 func TestSimSame(t *testing.T) {
-	for seed := uint64(1); seed <= 3; seed++ {
+	for seed := uint64(1); seed <= 6; seed++ {
 		a, b := runSeed(seed, nil), runSeed(seed, nil)
 		if a.hash != b.hash || a.events != b.events {
 			t.Errorf("seed %#x: %#x after %d events, then %#x after %d", seed, a.hash, a.events, b.hash, b.events)
