@@ -27,11 +27,13 @@ stage_static() {
 	go build -buildvcs=false -o /dev/null ./... || echo "fail: go build"
 	go vet ./... || echo "fail: go vet"
 	GOARCH=arm64 go vet ./... || echo "fail: go vet for arm64"
+	go vet -tags failpoints ./internal/... || echo "fail: go vet with failpoints"
 	if [ -d internal/tidy ]; then gotest -count=1 ./internal/tidy; fi
 }
 
 stage_unit() {
 	gotest -shuffle=on $(packages)
+	gotest -count=1 -tags failpoints ./internal/failpoint
 }
 
 stage_race() {
