@@ -209,6 +209,7 @@ func (d *Daemon) closeAll() {
 	if d.e != nil {
 		unmapAnon(d.e.sendMem)
 		unmapAnon(d.e.recvMem)
+		unmapAnon(d.e.overMem)
 	}
 	if d.metrics != nil {
 		d.metrics.Close()

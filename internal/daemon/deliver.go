@@ -146,10 +146,7 @@ func (e *Engine) newOver(s *socket, a *arrival) *rxMsg {
 	if a.n > 0 {
 		var ok bool
 		if chunk, ok = e.over.Alloc(a.n); !ok {
-			e.over.AddWindow(e.cfg.Alloc(shm.WindowSize))
-			if chunk, ok = e.over.Alloc(a.n); !ok {
-				return nil
-			}
+			return nil
 		}
 	}
 	m := e.rxs.get()

@@ -93,11 +93,12 @@ type Engine struct {
 	// Of all sockets: submitted and not yet returned, not yet settled.
 	sndMsgs, sndBytes, ops int
 
-	ctls  pool[ctlMsg]
-	msgs  pool[txMsg]
-	rxs   pool[rxMsg]
-	over  *shm.Arena // messages that found no room at their client
-	overB int
+	ctls    pool[ctlMsg]
+	msgs    pool[txMsg]
+	rxs     pool[rxMsg]
+	over    *shm.Arena // messages that found no room at their client
+	overMem []byte
+	overB   int
 
 	sendMem  []byte
 	sendMR   verbs.MR

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -36,7 +37,7 @@ func (p *pool[T]) put(t *T) {
 	p.free = append(p.free, t)
 }
 
-// initPools makes the send and receive buffers. They are address space until
+// initPools makes the send and receive buffers and the overflow arena. They are address space until
 // used: the shared receive queue is consumed last in, first out, so an idle or
 // lightly loaded daemon touches only a few of them.
 func (e *Engine) initPools() error {
@@ -53,6 +54,12 @@ func (e *Engine) initPools() error {
 	e.recvMem = e.cfg.Alloc(e.cfg.RecvBufs * e.cfg.MaxSend)
 	if e.recvMR, err = e.regMR(failpoint.ReceivePool, e.recvMem, 0, verbs.AccessLocalWrite|verbs.AccessPrivate); err != nil {
 		return fmt.Errorf("register receive pool: %w", err)
+	}
+	// One window more than the limit says, for what does not fit together.
+	windows := (e.cfg.OverflowBytes+shm.WindowSize-1)/shm.WindowSize + 1
+	e.overMem = e.cfg.Alloc(windows * shm.WindowSize)
+	for i := range windows {
+		e.over.AddWindow(e.overMem[i*shm.WindowSize:][:shm.WindowSize:shm.WindowSize])
 	}
 	e.recvSGE = make([]verbs.SGE, e.cfg.RecvBufs)
 	for i := range e.recvSGE {

@@ -402,6 +402,7 @@ func (s *session) release(id uint32, r *ipc.Release) error {
 
 // growSend adds a window to the client's send arena.
 func (s *session) growSend(id uint32) error {
+	windows := uint32(0)
 	if err := s.take(shm.WindowSize, 0); err != nil {
 		return s.fail(id, err)
 	}
@@ -418,6 +419,7 @@ func (s *session) growSend(id uint32) error {
 		// client lives.
 		s.maps = append(s.maps, m)
 		s.shared += shm.WindowSize
+		windows = uint32(len(s.cl.send))
 		s.cl.shared += shm.WindowSize
 		s.d.e.st.C[stats.SharedBytes] += shm.WindowSize
 		return nil
@@ -427,7 +429,7 @@ func (s *session) growSend(id uint32) error {
 		s.d.mem.give(1, shm.WindowSize, 0)
 		return s.fail(id, err)
 	}
-	return s.handOver(id, &ipc.GrowSendOK{}, m)
+	return s.handOver(id, &ipc.GrowSendOK{Windows: windows}, m)
 }
 
 // serveCtl answers rdsctl.
