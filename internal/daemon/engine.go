@@ -103,6 +103,7 @@ type Engine struct {
 	sendMem  []byte
 	sendMR   verbs.MR
 	sendFree []*conn.SendBuf
+	congNews bool // of a local
 	starved  bool // somebody found the send pool empty
 	recvMem  []byte
 	recvMR   verbs.MR
@@ -137,6 +138,7 @@ type local struct {
 	listener verbs.Listener
 	ports    portTable
 	cong     cong.Map
+	congNews bool                   // the map changed, peers are to be told
 	slots    map[uint16]*list[slot] // of this host's sockets, by the port here they lead to
 }
 
@@ -299,7 +301,7 @@ func (e *Engine) Turn(now, wall int64) bool {
 	e.publish()
 	// What completions and timers queued leaves in this turn, not the next:
 	// a ping-pong pays for each extra round.
-	if len(e.dirtyP) > 0 {
+	if len(e.dirtyP) > 0 || e.congNews {
 		e.flushPeers()
 		e.dev.Flush()
 		e.publish()
@@ -420,6 +422,7 @@ func (e *Engine) armTimer(t int64) {
 
 // flushPeers lets every connection with something to send post it.
 func (e *Engine) flushPeers() bool {
+	e.tellCong()
 	if len(e.dirtyP) == 0 {
 		return false
 	}
@@ -437,6 +440,7 @@ func (e *Engine) flushPeers() bool {
 
 // runTimers ticks everything that has a timer due and finds the next one.
 func (e *Engine) runTimers() {
+	e.tellCong() // a timer may send
 	e.nextTimer = 0
 	for _, p := range e.peersV {
 		if t := p.c.NextTimeout(); t != 0 && t <= e.now {

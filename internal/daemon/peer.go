@@ -352,16 +352,32 @@ func (e *Engine) setCongested(s *socket, on bool) {
 		l.cong.Clear(s.port)
 		e.st.C[stats.CongestedPorts]--
 	}
-	for _, p := range e.peersV {
-		if p.local == l {
-			p.c.QueueCong(&l.cong)
-			e.touch(p)
-		}
+	if !l.congNews {
+		l.congNews = true
+		e.congNews = true
 	}
 	if to := l.slots[s.port]; to != nil {
 		for n := to.head; n != nil; n = n.next {
 			e.setSlotCongested(n.of, on)
 		}
+	}
+}
+
+// tellCong tells the peers of the addresses whose maps changed, before anything
+// is sent to them: once a turn, however often a socket fills and empties.
+func (e *Engine) tellCong() {
+	if !e.congNews {
+		return
+	}
+	e.congNews = false
+	for _, p := range e.peersV {
+		if p.local.congNews {
+			p.c.QueueCong(&p.local.cong)
+			e.touch(p)
+		}
+	}
+	for _, l := range e.localsV {
+		l.congNews = false
 	}
 }
 
