@@ -47,7 +47,9 @@ func (e *Engine) pollClients() bool {
 func (e *Engine) park(c *client) bool {
 	asleep := c.seg.DaemonAsleep()
 	asleep.Store(1)
-	if !c.sub.Empty() || !c.rret.Empty() {
+	// A ring that broke in this look is empty, and is for the next turn to see:
+	// its owner may have rung for the last time.
+	if !c.sub.Empty() || !c.rret.Empty() || c.sub.Err() != nil || c.rret.Err() != nil {
 		asleep.Store(0)
 		c.idle = 0
 		return false
