@@ -15,6 +15,7 @@ import (
 
 var (
 	oneSeed = flag.Uint64("sim.seed", 0, "replay one seed of TestSim")
+	first   = flag.Uint64("sim.first", 1, "the first of TestSim's new seeds")
 	trace   = flag.Bool("sim.trace", false, "print every event, with -sim.seed")
 )
 
@@ -82,7 +83,7 @@ func TestSim(t *testing.T) {
 		return
 	}
 	seeds := keptSeeds(t)
-	first, n := uint64(1), 20
+	n := 20
 	if s := os.Getenv("RDSD_SIM_SEEDS"); s != "" {
 		var err error
 		if n, err = strconv.Atoi(s); err != nil || n < 0 {
@@ -93,7 +94,7 @@ func TestSim(t *testing.T) {
 		n = min(n, 5)
 	}
 	for i := range n {
-		seeds = append(seeds, first+uint64(i))
+		seeds = append(seeds, *first+uint64(i))
 	}
 	start := time.Now()
 	var messages, ops, breaks int
