@@ -4,8 +4,8 @@ import (
 	"fmt"
 
 	"github.com/rdsd/rdsd/conn"
-	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/failpoint"
+	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/verbs"
 )
 
