@@ -201,7 +201,7 @@ func (d *demo) copy(ctx context.Context, name string, port int, serve []string, 
 	}
 	defer d.procs.forget(s)
 
-	lines, status, err := os.Pipe()
+	lines, status, err := linePipe()
 	if err != nil {
 		return r, err
 	}

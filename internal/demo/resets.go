@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -20,6 +21,18 @@ type resetter struct {
 	want int
 	hit  int   // resets that broke a connection
 	err  error // of rdsctl
+}
+
+// linePipe is a pipe that holds 16 writes (the kernel's default), and no more,
+// until they are read. So a copy is never further ahead of the reader of its
+// progress: enough that operations are in flight while it looks, and few
+// against all blocks, so that a reader that gets the CPU late misses nothing.
+func linePipe() (r, w *os.File, err error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_DIRECT); err != nil {
+		return nil, nil, os.NewSyscallError("pipe2", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "lines"), os.NewFile(uintptr(fds[1]), "lines"), nil
 }
 
 // follow reads the lines "DONE BLOCKS" of a copy to their end and resets when
