@@ -88,6 +88,7 @@ type Engine struct {
 	regions   map[uint32]*region // by rkey
 	regionsV  list[region]       // in order of registration
 	revoking  list[region]
+	revokeAt  int64      // when to look at them, 0 = there are none
 	jobs      list[slot] // slots with local work to run
 
 	// Of all sockets: submitted and not yet returned, not yet settled.
@@ -114,7 +115,9 @@ type Engine struct {
 	cm     [16]verbs.CMEvent
 	repost []verbs.RecvWR
 
-	nextTimer int64
+	timers    timers
+	ticking   []*peer // scratch of runTimers
+	nextTimer int64   // when runTimers has something to do, 0 = never
 
 	// Same-host parts of counters that connections keep for the network.
 	localNoSock, localPings, localRefused uint64
@@ -189,7 +192,6 @@ func (c *EngineConfig) setDefaults() {
 	}
 	def(&c.MaxSend, defaultMaxSend)
 	def(&c.SendBufs, 4608) // one per connected peer, the rest in use while SENDs are
-
 	def(&c.RecvBufs, 16384)
 	def(&c.MaxPeers, 4096)
 	def(&c.PeerCredits, 64)
@@ -411,13 +413,9 @@ func (e *Engine) watch(p *peer) {
 		p.draining = true
 		e.draining = append(e.draining, p)
 	}
-	e.armTimer(p.c.NextTimeout())
-}
-
-func (e *Engine) armTimer(t int64) {
-	if t != 0 && (e.nextTimer == 0 || t < e.nextTimer) {
-		e.nextTimer = t
-	}
+	t := p.c.NextTimeout()
+	e.timers.arm(p, t)
+	e.armTimer(t)
 }
 
 // flushPeers lets every connection with something to send post it.
@@ -436,21 +434,6 @@ func (e *Engine) flushPeers() bool {
 		e.watch(p)
 	}
 	return true
-}
-
-// runTimers ticks everything that has a timer due and finds the next one.
-func (e *Engine) runTimers() {
-	e.tellCong() // a timer may send
-	e.nextTimer = 0
-	for _, p := range e.peersV {
-		if t := p.c.NextTimeout(); t != 0 && t <= e.now {
-			p.c.Tick(e.now)
-		}
-		e.touch(p)
-	}
-	e.retryStuck()
-	e.findHomes()
-	e.tickRegions()
 }
 
 // shutdown ends every connection in order: what is not sent stays unsent.

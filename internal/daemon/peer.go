@@ -41,6 +41,8 @@ type peer struct {
 	credits   int
 	ctls      int // internal messages not ended
 	breaking  bool
+	timerAt   int64 // when Engine.timers has it looked at, 0 = not in there
+	timerPos  int
 	crc       verbs.CRCMode
 }
 
@@ -116,6 +118,7 @@ func (e *Engine) dropIfNew(p *peer) {
 	e.peersV = remove(e.peersV, p)
 	e.dirtyP = remove(e.dirtyP, p)
 	e.draining = remove(e.draining, p)
+	e.timers.drop(p)
 	e.recvLeft += p.credits + 1
 }
 

@@ -232,7 +232,10 @@ func (e *Engine) tellRevoke(r *region, keys []verbs.PeerKey) {
 		return
 	}
 	e.revoking.add(&r.inRevoking, r)
-	e.armTimer(e.now + revokeScanNs)
+	if e.revokeAt == 0 {
+		e.revokeAt = e.now + revokeScanNs
+	}
+	e.armTimer(e.revokeAt)
 }
 
 // withdrawGrants takes back the grants of r that wait for p and reports whether
@@ -290,6 +293,11 @@ func (e *Engine) usedKey(s *socket, rkey uint32, key verbs.PeerKey) {
 // tickRegions breaks off the queue pairs of peers that keep a revoked key too
 // long: then they cannot use it either.
 func (e *Engine) tickRegions() {
+	if e.revokeAt == 0 || e.now < e.revokeAt {
+		e.armTimer(e.revokeAt)
+		return
+	}
+	e.revokeAt = 0
 	var next *link[region]
 	for n := e.revoking.head; n != nil; n = next {
 		next = n.next
@@ -310,7 +318,8 @@ func (e *Engine) tickRegions() {
 		}
 	}
 	if e.revoking.n > 0 {
-		e.armTimer(e.now + revokeScanNs)
+		e.revokeAt = e.now + revokeScanNs
+		e.armTimer(e.revokeAt)
 	}
 }
 
