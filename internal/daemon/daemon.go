@@ -48,7 +48,9 @@ type Daemon struct {
 
 	loopDone chan struct{}
 	sessions sync.WaitGroup
+	lines    *lines
 	traces   chan traceEvent
+	untold   atomic.Uint64 // traces for which the logger was too slow
 	silent   atomic.Uint64 // control connections that said nothing
 
 	mu        sync.Mutex
@@ -68,7 +70,7 @@ type traceEvent struct {
 // opened is closed again.
 func New(cfg config.Config, log *slog.Logger) (_ *Daemon, err error) {
 	d := &Daemon{cfg: cfg, log: log, started: time.Now(), loopDone: make(chan struct{}),
-		traces: make(chan traceEvent, 256), open: map[*session]struct{}{},
+		lines: newLines(log), traces: make(chan traceEvent, 256), open: map[*session]struct{}{},
 		mem: memory{maxShared: uint64(cfg.Limits.MaxClients) * sharedEach, maxRegistered: cfg.Limits.MaxRegisteredBytes}}
 	defer func() {
 		if err != nil {
@@ -150,6 +152,7 @@ func (d *Daemon) trace(local, remote netip.Addr, event string, err error) {
 	select {
 	case d.traces <- traceEvent{local, remote, event, err}:
 	default:
+		d.untold.Add(1)
 	}
 }
 
@@ -191,6 +194,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	<-d.loopDone
 	stopAux()
 	aux.Wait()
+	d.lines.tick(time.Now())
 	d.closeAll()
 	return nil
 }
@@ -268,7 +272,7 @@ func (d *Daemon) logTraces(ctx context.Context) {
 			if t.err != nil {
 				args = append(args, "err", t.err)
 			}
-			d.log.Info(t.event, args...)
+			d.lines.write(time.Now(), slog.LevelInfo, t.remote, t.event, args...)
 		case <-ctx.Done():
 			return
 		}
@@ -296,6 +300,10 @@ func (d *Daemon) watchdog(ctx context.Context) {
 			if n := d.silent.Swap(0); n > 0 {
 				d.log.Warn("client ended: said nothing", "connections", n)
 			}
+			if n := d.untold.Swap(0); n > 0 {
+				d.log.Info("more events of peers than could be logged", "events", n)
+			}
+			d.lines.tick(now)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"runtime"
@@ -86,8 +87,7 @@ func (s *session) run() {
 }
 
 // badClient counts and logs what a process did wrong, once per connection.
-// Numbers are no fault of one process, and silence is logged in sums: one line
-// each would flood the log.
+// Numbers are no fault of one process, and silence is logged in sums.
 func (s *session) badClient(what string, err error) {
 	if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) || errors.Is(err, net.ErrClosed) || errors.Is(err, errShutdown) ||
 		errors.Is(err, unix.EUSERS) {
@@ -101,7 +101,13 @@ func (s *session) badClient(what string, err error) {
 		return
 	}
 	s.d.e.Do(func() { s.d.e.st.C[stats.ClientViolations]++ })
-	s.d.log.Warn("client ended: "+what, "pid", s.id.PID, "uid", s.id.UID, "err", err)
+	s.warn("client ended: "+what, err)
+}
+
+// warn logs what the process did wrong.
+func (s *session) warn(msg string, err error, more ...any) {
+	args := append([]any{"pid", s.id.PID, "uid", s.id.UID}, more...)
+	s.d.lines.write(time.Now(), slog.LevelWarn, s.id.UID, msg, append(args, "err", err)...)
 }
 
 // goodbye tells the process why its session ends, and ends it.
@@ -286,7 +292,7 @@ func (s *session) attach(id uint32, hello *ipc.Hello, p shm.Params) error {
 	c.onKill = func(why error) {
 		s.why.Store(&why)
 		go func() {
-			s.d.log.Warn("client broke the rules", "pid", s.id.PID, "uid", s.id.UID, "name", c.name, "err", why)
+			s.warn("client broke the rules", why, "name", c.name)
 			s.goodbye(why)
 		}()
 	}
