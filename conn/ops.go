@@ -24,6 +24,7 @@ func (c *Conn) sendOps() bool {
 	}
 	b := opBatch{wrid: wridOp | c.recTail}
 	c.wrs, c.sges = c.wrs[:0], c.sges[:0]
+	blocked := false // the first one has to wait
 	for m := c.head(); m != nil && m.opNew(); m = c.head() {
 		if !c.small(m) {
 			if b.n > 0 {
@@ -39,17 +40,17 @@ func (c *Conn) sendOps() bool {
 			c.refuseOp(m, verbs.WCLocQPOpErr)
 			continue
 		}
+		if c.waits(m.Op, n, &b) {
+			blocked = b.n == 0
+			break
+		}
 		if b.buf == nil {
-			if c.waits(m.Op, n, &b) {
-				return false
-			}
 			if b.buf = c.buffer(); b.buf == nil {
 				return false
 			}
 		}
 		need := wire.HeaderLen + len(m.Data)
-		if b.n > 0 && (b.off+need > min(c.maxSend, len(b.buf.Mem)) || b.bytes >= batchBytes ||
-			b.n == batchOps || c.waits(m.Op, n, &b)) {
+		if b.n > 0 && (b.off+need > min(c.maxSend, len(b.buf.Mem)) || b.bytes >= batchBytes || b.n == batchOps) {
 			break
 		}
 		if !c.postOp(m, &b) {
@@ -62,7 +63,7 @@ func (c *Conn) sendOps() bool {
 		if b.buf != nil {
 			c.host.PutSendBuf(b.buf)
 		}
-		return true // some were refused
+		return !blocked // some were refused
 	}
 	c.postBuf(b.buf, b.end, sendRec{ops: b.first, reads: b.reads}, b.fence)
 	return true

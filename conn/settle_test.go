@@ -67,6 +67,39 @@ func TestOperationBatch(t *testing.T) {
 	s.open(ops[2])
 }
 
+// A refused operation does not let the next one in that has to wait.
+func TestRefusedThenRoom(t *testing.T) {
+	s := newScript(t, func(c *Config) { c.MaxSendWR = 8; c.Attr.MaxSGE = 1 }).up()
+	s.hold = true
+	long := func() *Msg { // 4 requests
+		m := s.op(rdmaop.Write, 16)
+		for len(m.Op.Segs) < 4 {
+			m.Op.Segs = append(m.Op.Segs, m.Op.Segs[0])
+		}
+		m.Op.Len *= 4
+		return m
+	}
+	refused := s.op(rdmaop.Write, 16)
+	s.refuse[refused] = true
+	s.c.Send(long())
+	s.run()
+	s.c.Send(refused)
+	s.c.Send(long())
+	s.run()
+	s.want(refused, OpRefused)
+	if n := len(s.posted()); n != 5 || s.c.State() != Up {
+		t.Errorf("%d requests posted, want 5 until there is room; %v", n, s.c.State())
+	}
+	s.hold = false
+	s.run()
+	if f := s.frames(); len(f) != 2 {
+		t.Errorf("%d messages", len(f))
+	}
+	if s.out != 1 { // the control buffer
+		t.Errorf("%d send buffers taken", s.out)
+	}
+}
+
 func TestSilentAndUnfenced(t *testing.T) {
 	s := newScript(t).up()
 	s.hold = true
