@@ -284,7 +284,6 @@ type baseHost struct {
 	dev       *fakeHost
 	bufs      []*SendBuf
 	out       int // send buffers taken
-	conn      *Conn
 	onRDMA    func(wr *verbs.SendWR) bool
 	depth     int
 	traces    []string

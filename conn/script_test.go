@@ -276,7 +276,6 @@ func (s *script) data(payload string, change ...func(*wire.Header)) []byte {
 
 func flags(f wire.Flags) func(*wire.Header) { return func(h *wire.Header) { h.Flags |= f } }
 func port(p uint16) func(*wire.Header)      { return func(h *wire.Header) { h.DPort = p } }
-func ack(a uint64) func(*wire.Header)       { return func(h *wire.Header) { h.Ack = a } }
 
 // send posts one SEND of the frames and runs.
 func (s *script) send(frames ...[]byte) {

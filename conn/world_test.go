@@ -71,7 +71,6 @@ type worldHost struct {
 	last     map[flow]uint64 // delivered last, per flow
 	lastLife map[flow]int
 	parts    map[*part]bool
-	started  bool
 	asked    map[*sent]bool
 	payload  []byte
 	lkey     uint32
@@ -478,9 +477,6 @@ func (w *world) final() {
 		}
 	}
 }
-
-var outcomes [10]int
-var tot [8]uint64
 
 func TestWorld(t *testing.T) {
 	base := worldOpts{steps: 20_000, msgs: 1500, credits: 16, bufs: 64, depth: 32, maxLen: 40_000}
