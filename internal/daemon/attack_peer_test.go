@@ -125,3 +125,24 @@ func TestNotAllowed(t *testing.T) {
 	}
 	w.clean(r)
 }
+
+// What a connection has counted stays counted when its peer is forgotten.
+func TestCountersNeverFall(t *testing.T) {
+	e := newWorld(t, 1, EngineConfig{}).es[0]
+	p, err := e.peer(e.localsV[0], nobody(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.c.Stats().ProtocolErrors = 3
+	counted := func(when string) {
+		t.Helper()
+		if e.publishStats(1); e.st.C[stats.ProtocolErrors] != 3 {
+			t.Errorf("%s: %d errors counted, want 3", when, e.st.C[stats.ProtocolErrors])
+		}
+	}
+	counted("known")
+	if e.dropIfNew(p); len(e.peersV) != 0 {
+		t.Fatal("the peer was not forgotten")
+	}
+	counted("forgotten")
+}

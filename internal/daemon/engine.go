@@ -119,8 +119,9 @@ type Engine struct {
 	ticking   []*peer // scratch of runTimers
 	nextTimer int64   // when runTimers has something to do, 0 = never
 
-	// Same-host parts of counters that connections keep for the network.
-	localNoSock, localPings, localRefused uint64
+	// Of counters that connections keep: what stayed on this host, and what
+	// connections counted that are forgotten.
+	own conn.Stats
 
 	mu      sync.Mutex
 	posted  []func()

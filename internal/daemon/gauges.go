@@ -16,7 +16,7 @@ func (e *Engine) publishStats(wall int64) {
 	c[stats.PoolBytes] = uint64(len(e.sendMem) + len(e.recvMem))
 	c[stats.QueuedMessages], c[stats.QueuedBytes], c[stats.OpsOutstanding] = uint64(e.sndMsgs), uint64(e.sndBytes), uint64(e.ops)
 	for _, f := range connCounters {
-		c[f.to] = f.local(e)
+		c[f.to] = *f.from(&e.own)
 	}
 	for _, p := range e.peersV {
 		s := p.c.Stats()
@@ -28,34 +28,38 @@ func (e *Engine) publishStats(wall int64) {
 	e.st.Publish(wall)
 }
 
-// connCounters are the counters that connections keep, and what the engine
-// itself adds to them.
+// connCounters are the counters that connections keep.
 var connCounters = []struct {
-	to    stats.Counter
-	from  func(*conn.Stats) *uint64
-	local func(*Engine) uint64
+	to   stats.Counter
+	from func(*conn.Stats) *uint64
 }{
-	{stats.ConnReset, func(s *conn.Stats) *uint64 { return &s.ConnReset }, none},
-	{stats.RecvDropBadChecksum, func(s *conn.Stats) *uint64 { return &s.RecvDropChecksum }, none},
-	{stats.RecvDropOldSeq, func(s *conn.Stats) *uint64 { return &s.RecvDropOldSeq }, none},
-	{stats.RecvDropNoSock, func(s *conn.Stats) *uint64 { return &s.RecvDropNoSock }, func(e *Engine) uint64 { return e.localNoSock }},
-	{stats.RecvAckRequired, func(s *conn.Stats) *uint64 { return &s.RecvAckRequired }, none},
-	{stats.RecvPing, func(s *conn.Stats) *uint64 { return &s.RecvPing }, func(e *Engine) uint64 { return e.localPings }},
-	{stats.SendAckRequired, func(s *conn.Stats) *uint64 { return &s.SendAckRequired }, none},
-	{stats.SendFrames, func(s *conn.Stats) *uint64 { return &s.SendFrames }, none},
-	{stats.RecvFrames, func(s *conn.Stats) *uint64 { return &s.RecvFrames }, none},
-	{stats.Retransmitted, func(s *conn.Stats) *uint64 { return &s.Retransmitted }, none},
-	{stats.MsgLost, func(s *conn.Stats) *uint64 { return &s.Lost }, none},
-	{stats.NoSockReceived, func(s *conn.Stats) *uint64 { return &s.NoSock }, none},
-	{stats.RefusedSent, func(s *conn.Stats) *uint64 { return &s.RecvRefused }, func(e *Engine) uint64 { return e.localRefused }},
-	{stats.RefusedReceived, func(s *conn.Stats) *uint64 { return &s.Refusals }, none},
-	{stats.CongUpdateQueued, func(s *conn.Stats) *uint64 { return &s.CongUpdateQueued }, none},
-	{stats.CongUpdateReceived, func(s *conn.Stats) *uint64 { return &s.CongUpdateReceived }, none},
-	{stats.ProtocolErrors, func(s *conn.Stats) *uint64 { return &s.ProtocolErrors }, none},
-	{stats.SendImmediateRetry, func(s *conn.Stats) *uint64 { return &s.TxThrottle }, none},
+	{stats.ConnReset, func(s *conn.Stats) *uint64 { return &s.ConnReset }},
+	{stats.RecvDropBadChecksum, func(s *conn.Stats) *uint64 { return &s.RecvDropChecksum }},
+	{stats.RecvDropOldSeq, func(s *conn.Stats) *uint64 { return &s.RecvDropOldSeq }},
+	{stats.RecvDropNoSock, func(s *conn.Stats) *uint64 { return &s.RecvDropNoSock }},
+	{stats.RecvAckRequired, func(s *conn.Stats) *uint64 { return &s.RecvAckRequired }},
+	{stats.RecvPing, func(s *conn.Stats) *uint64 { return &s.RecvPing }},
+	{stats.SendAckRequired, func(s *conn.Stats) *uint64 { return &s.SendAckRequired }},
+	{stats.SendFrames, func(s *conn.Stats) *uint64 { return &s.SendFrames }},
+	{stats.RecvFrames, func(s *conn.Stats) *uint64 { return &s.RecvFrames }},
+	{stats.Retransmitted, func(s *conn.Stats) *uint64 { return &s.Retransmitted }},
+	{stats.MsgLost, func(s *conn.Stats) *uint64 { return &s.Lost }},
+	{stats.NoSockReceived, func(s *conn.Stats) *uint64 { return &s.NoSock }},
+	{stats.RefusedSent, func(s *conn.Stats) *uint64 { return &s.RecvRefused }},
+	{stats.RefusedReceived, func(s *conn.Stats) *uint64 { return &s.Refusals }},
+	{stats.CongUpdateQueued, func(s *conn.Stats) *uint64 { return &s.CongUpdateQueued }},
+	{stats.CongUpdateReceived, func(s *conn.Stats) *uint64 { return &s.CongUpdateReceived }},
+	{stats.ProtocolErrors, func(s *conn.Stats) *uint64 { return &s.ProtocolErrors }},
+	{stats.SendImmediateRetry, func(s *conn.Stats) *uint64 { return &s.TxThrottle }},
 }
 
-func none(*Engine) uint64 { return 0 }
+// keepStats adds the counters of a connection that ends to the engine's own: a
+// counter never falls.
+func (e *Engine) keepStats(s *conn.Stats) {
+	for _, f := range connCounters {
+		*f.from(&e.own) += *f.from(s)
+	}
+}
 
 // sockets counts the bound sockets.
 func (e *Engine) sockets() int {

@@ -1,11 +1,10 @@
 package daemon
 
 import (
-	"github.com/rdsd/rdsd/verbs"
-
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/rdmaop"
+	"github.com/rdsd/rdsd/verbs"
 	"golang.org/x/sys/unix"
 )
 
@@ -43,14 +42,14 @@ func (e *Engine) deliverLocal(t *txMsg) bool {
 	}
 	s := sl.local.ports.get(sl.port)
 	if s == nil || s.ping != nil {
-		e.localNoSock++
+		e.own.RecvDropNoSock++
 		e.localDone(t, conn.NoSock)
 		return true
 	}
 	a := arrival{src: &t.sock.local.addr16, sport: t.sock.port, srcInc: t.sock.inc, cookie: t.m.DestCookie, n: len(t.m.Data)}
 	if !(t.hasOp && t.m.Silent) {
 		if e.deliver(s, &a, t.m.Data) == conn.Refused {
-			e.localRefused++
+			e.own.RecvRefused++
 			sl.waitOn = s
 			s.waiters.add(&sl.wait, sl)
 			return false
@@ -64,7 +63,7 @@ func (e *Engine) deliverLocal(t *txMsg) bool {
 // localPong answers a ping from a socket of this host to an address of this
 // host.
 func (e *Engine) localPong(t *txMsg) {
-	e.localPings++
+	e.own.RecvPing++
 	src := t.slot.addr.As16()
 	a := arrival{src: &src}
 	e.deliver(t.sock, &a, nil)

@@ -120,6 +120,7 @@ func (e *Engine) dropIfNew(p *peer) {
 	e.draining = remove(e.draining, p)
 	e.timers.drop(p)
 	e.recvLeft += p.credits + 1
+	e.keepStats(p.c.Stats())
 }
 
 const (
