@@ -16,7 +16,6 @@ import (
 // client is one attached process: its shared memory as the engine sees it.
 // Engine-owned from attach to detach.
 type client struct {
-	id   uint32
 	name string
 	pid  int
 	uid  uint32

@@ -271,7 +271,7 @@ func (e *Engine) Deliver(c *conn.Conn, h *wire.Header, payload []byte) conn.Verd
 	p := e.peerOf(c)
 	s := p.local.ports.get(h.DPort)
 	if s == nil || h.DstInc != 0 && h.DstInc != s.inc {
-		return e.noSocket(p, h)
+		return conn.NoSocket
 	}
 	if s.ping != nil {
 		if h.SPort == 0 {
@@ -282,10 +282,6 @@ func (e *Engine) Deliver(c *conn.Conn, h *wire.Header, payload []byte) conn.Verd
 	var a arrival
 	e.arrive(&a, p, s, h)
 	return e.deliver(s, &a, payload)
-}
-
-func (e *Engine) noSocket(p *peer, h *wire.Header) conn.Verdict {
-	return conn.NoSocket
 }
 
 // set fills in what a header from p says.
@@ -311,7 +307,7 @@ func (e *Engine) Begin(c *conn.Conn, h *wire.Header) ([]byte, any, conn.Verdict)
 	p := e.peerOf(c)
 	s := p.local.ports.get(h.DPort)
 	if s == nil || s.ping != nil || h.DstInc != 0 && h.DstInc != s.inc {
-		return nil, nil, e.noSocket(p, h)
+		return nil, nil, conn.NoSocket
 	}
 	var a arrival
 	a.set(p, h)

@@ -199,7 +199,7 @@ func (e *Engine) publishMarks(c *client) {
 func (e *Engine) checkArmed(c *client, ce *cell) {
 	w := c.seg.WantCell(ce.idx)
 	id := w.LoadArmed()
-	if id == 0 || int64(ce.mark.HWM()-id) < 0 {
+	if id == 0 || !ce.mark.Reached(id) {
 		return
 	}
 	r := c.ev.Reserve()

@@ -37,9 +37,9 @@ func (p *pool[T]) put(t *T) {
 	p.free = append(p.free, t)
 }
 
-// initPools makes the send and receive buffers and the overflow arena. They are address space until
-// used: the shared receive queue is consumed last in, first out, so an idle or
-// lightly loaded daemon touches only a few of them.
+// initPools makes the send and receive buffers and the overflow arena. They are
+// address space until used: the shared receive queue is consumed last in, first
+// out, so an idle or lightly loaded daemon touches only a few of them.
 func (e *Engine) initPools() error {
 	var err error
 	e.sendMem = e.cfg.Alloc(e.cfg.SendBufs * e.cfg.MaxSend)

@@ -42,7 +42,7 @@ type socket struct {
 func (e *Engine) bind(c *client, ap netip.AddrPort, rcvbuf int) (*socket, error) {
 	addr := ap.Addr().Unmap()
 	switch {
-	case !addr.IsValid(), addr.IsUnspecified(), addr.IsMulticast(), addr == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+	case !addr.IsValid(), addr.IsUnspecified(), addr.IsMulticast(), addr == broadcast:
 		return nil, unix.EINVAL
 	case ap.Port() == 1:
 		return nil, unix.EINVAL
