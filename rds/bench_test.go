@@ -25,7 +25,6 @@ type flow struct {
 	t        testing.TB
 	d        *fakeDaemon
 	from, to *Socket
-	dest     *Socket
 	p, buf   []byte
 	ms       []Message
 }

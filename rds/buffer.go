@@ -22,7 +22,7 @@ type Buffer struct {
 }
 
 // Alloc makes a Buffer of size bytes, page aligned and zeroed. Errors: ENOMEM;
-// EINVAL for a size below 1; ENOBUFS, the quota of this user; ErrDaemonGone,
+// EINVAL for a size below 1; ENOBUFS, the daemon's limits; ErrDaemonGone,
 // ErrSession, ErrClosed. A call to the daemon: allocate once, use often.
 func (c *Client) Alloc(size int) (*Buffer, error) {
 	if size < 1 {

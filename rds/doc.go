@@ -45,8 +45,8 @@
 // DontWait per message; calls that wait ([Socket.Wait], [Socket.Barrier],
 // [Socket.WaitOp], [Region.Release]) take a context. Of all goroutines that
 // wait in one Client, one at a time looks after the shared memory: it yields
-// for a bounded time ([Options].Spin), then sleeps on an eventfd. The others are
-// parked and cost nothing.
+// for a bounded time ([Options].Spin), then sleeps until it is rung. The others
+// are parked and cost nothing.
 //
 // # Death of the daemon
 //

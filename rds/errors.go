@@ -15,11 +15,11 @@ package rds
 //	  ECONNRESET, ECONNABORTED  the daemon is gone, or ended the session
 //
 //	by a control call to the daemon
-//	  EADDRINUSE, EADDRNOTAVAIL, EACCES, ENOBUFS  Bind
+//	  EADDRINUSE, EADDRNOTAVAIL, ENOBUFS          Bind
 //	  ENOMEM, ENOBUFS                             Alloc
 //	  EBUSY                                       Free
 //	  EINVAL, ENOBUFS                             Register, Expose, Release
-//	  EPROTONOSUPPORT                             Open
+//	  EPROTONOSUPPORT, EUSERS, ENOBUFS            Open
 //
 //	later, as the status of the operation
 //	  RemoteError   with an errno: refused before it was posted (EINVAL unknown key, EACCES not granted or no right,

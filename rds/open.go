@@ -26,7 +26,7 @@ type Options struct {
 	// time per wait; negative blocks at once.
 	Spin time.Duration
 	// Params are the sizes of the shared memory asked for; a zero field is the
-	// default. The daemon may grant less.
+	// default. ENOBUFS from a daemon that does not grant so much.
 	Params shm.Params
 	// Control is an attachment within this process, for tests and simulation;
 	// nil attaches through Socket.
@@ -37,7 +37,8 @@ type Options struct {
 
 // Open attaches to the daemon of this host. ctx bounds the attaching only.
 // Errors: ErrNoDaemon, naming the paths tried; ErrVersion; EACCES, the
-// daemon's policy or the socket's file mode; ENOMEM and EMFILE of the mapping.
+// socket's file mode; EUSERS and ENOBUFS, the daemon's limits; ENOMEM and EMFILE
+// of the mapping.
 //
 // A Client keeps one goroutine, and descriptors and mappings of some 20 MiB of
 // shared memory, until Close.

@@ -269,7 +269,7 @@ func (t *tx) setAside(s *Socket, m *outMsg, d *dest) error {
 	}
 	segsSize := 0
 	if m.op != nil && len(m.op.Local) > 1 {
-		segsSize = len(m.op.Local) * segEntrySize
+		segsSize = len(m.op.Local) * shm.SegEntrySize
 		if segs, ok = t.alloc(segsSize); !ok {
 			if n > 0 {
 				t.arena.Free(chunk, n)
@@ -287,7 +287,11 @@ func (t *tx) setAside(s *Socket, m *outMsg, d *dest) error {
 		m.dst = t.arena.Bytes(chunk, n)
 	}
 	if segsSize > 0 {
-		writeSegs(t.arena.Bytes(segs, segsSize), m.op.Local)
+		b := t.arena.Bytes(segs, segsSize)
+		for i := range m.op.Local {
+			g := &m.op.Local[i]
+			shm.PutSegEntry(b[i*shm.SegEntrySize:], shm.SegEntry{Region: g.Buf.id, Off: uint64(g.Off), Len: uint64(g.Len)})
+		}
 	}
 	s.queued += n
 	d.pending++

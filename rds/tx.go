@@ -43,7 +43,6 @@ type txMsg struct {
 	segs     uint32 // chunk of the segment list
 	segsSize uint32
 	n        uint32 // payload bytes charged
-	op       uint64 // operation id, 0 = none
 	settles  bool   // holds a place in the completion queue
 }
 

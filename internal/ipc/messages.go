@@ -88,7 +88,7 @@ type HelloOK struct {
 }
 
 // Bind makes a socket. Answer: BindOK. EADDRINUSE, EADDRNOTAVAIL, EINVAL,
-// EACCES, EMFILE (quota).
+// ENOBUFS (quota).
 type Bind struct {
 	Addr   netip.Addr
 	Port   uint16 // 0: the daemon chooses

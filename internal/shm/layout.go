@@ -61,7 +61,7 @@ type Sub struct {
 const (
 	OpWrite    uint8 = 1
 	OpRead     uint8 = 2
-	OpFetchAdd uint8 = 3 // issue 3: answered with EOPNOTSUPP status until then
+	OpFetchAdd uint8 = 3 // not there yet: status REMOTE_ERROR, EOPNOTSUPP
 	OpCmpSwap  uint8 = 4
 )
 
@@ -121,9 +121,9 @@ const (
 	EvData     EvKind = 1 // Event: a message
 	EvStatus   EvKind = 2 // EventStatus: an operation settled
 	EvNotice   EvKind = 3 // EventNotice: PeerDown, PeerUp, Lost, NoSocket
-	EvBarrier  EvKind = 4 // EventNotice: Slot = cell: the armed id was reached
+	EvBarrier  EvKind = 4 // EventNotice: Cell: the armed id was reached
 	EvRelief   EvKind = 5 // EventNotice: Slot: no longer congested
-	EvCongMask EvKind = 6 // reserved (issue 3)
+	EvCongMask EvKind = 6 // reserved
 )
 
 // Event is an arrived message. RxID goes back on the receive-return ring when
