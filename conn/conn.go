@@ -2,7 +2,6 @@ package conn
 
 import (
 	"errors"
-	"net/netip"
 
 	"github.com/rdsd/rdsd/internal/cong"
 	"github.com/rdsd/rdsd/internal/wire"
@@ -141,11 +140,6 @@ func (c *Conn) State() State { return c.state }
 
 // Ready says that the connection is Up and the handshake complete.
 func (c *Conn) Ready() bool { return c.state == Up && c.ready }
-
-// Key returns what the connection connects.
-func (c *Conn) Key() (local, remote netip.Addr, lane uint8) {
-	return c.cfg.Local, c.cfg.Remote, c.cfg.Lane
-}
 
 // RemoteCong returns the peer's congestion map. It is the Conn's: to be read
 // only, valid until the next call.

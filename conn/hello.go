@@ -191,12 +191,5 @@ func (c *Conn) settleExpired() {
 // endPostedOps ends every posted operation that has not settled, refused ones
 // that wait to be sent again included.
 func (c *Conn) endPostedOps(o Outcome) {
-	posted := func(m *Msg) bool { return m.priv.opPosted }
-	c.cancelIn(&c.rtx, posted, o)
-	for _, st := range c.stops {
-		c.cancelIn(&st.refused, posted, o)
-		c.cancelIn(&st.held, posted, o) // refused, released, and held back again
-	}
-	c.cancelIn(&c.queue, posted, o)
-	c.cancelIn(&c.unacked, posted, o)
+	c.CancelMatching(func(m *Msg) bool { return m.priv.opPosted }, o)
 }

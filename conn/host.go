@@ -131,7 +131,6 @@ type SendBuf struct {
 	Mem  []byte
 	LKey uint32
 	Addr uint64 // of Mem[0]
-	Ctx  any    // the host's own
 }
 
 // Config of a Conn. Times are nanoseconds.

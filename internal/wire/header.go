@@ -106,14 +106,6 @@ func Parse(b []byte, h *Header) error {
 	return nil
 }
 
-// KernelExt returns the 16 bytes of extension headers as kernels lay them out,
-// without the destination's incarnation.
-func (h *Header) KernelExt() (e [16]byte) {
-	copy(e[:], h.Ext[:])
-	binary.BigEndian.PutUint32(e[ExtLen:], h.DstInc)
-	return e
-}
-
 // IsAck says that a frame of n bytes with this header carries nothing but an
 // ack and credits.
 func (h *Header) IsAck(n int) bool {

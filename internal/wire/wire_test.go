@@ -162,8 +162,10 @@ func TestParseExts(t *testing.T) {
 		t.Errorf("SetExtDest: %+v", e)
 	}
 	h.DstInc = 0x01020304
-	if e := h.KernelExt(); [4]byte(e[12:]) != [4]byte{1, 2, 3, 4} || e[0] != extRDMADest {
-		t.Errorf("KernelExt: %x", e)
+	var b [HeaderLen]byte
+	h.Put(b[:])
+	if e := b[32:]; [4]byte(e[12:]) != [4]byte{1, 2, 3, 4} || e[0] != extRDMADest {
+		t.Errorf("on the wire: %x", e)
 	}
 }
 
