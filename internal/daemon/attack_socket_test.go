@@ -59,7 +59,7 @@ func startDaemon(t *testing.T, edit func(*config.Config)) *Daemon {
 
 func dial(t *testing.T, d *Daemon) *ipc.Client {
 	t.Helper()
-	c, err := ipc.Dial(context.Background(), d.SocketPath())
+	c, err := ipc.Dial(context.Background(), d.cfg.Socket)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -156,9 +156,6 @@ func (d *Daemon) trace(local, remote netip.Addr, event string, err error) {
 	}
 }
 
-// SocketPath returns where clients find the daemon.
-func (d *Daemon) SocketPath() string { return d.cfg.Socket }
-
 // Run serves until ctx ends, then shuts down in order: clients get a goodbye,
 // connections are closed, files removed. It returns nil after an orderly end.
 func (d *Daemon) Run(ctx context.Context) error {
@@ -234,7 +231,7 @@ func (d *Daemon) accept() {
 			if errors.Is(err, os.ErrClosed) {
 				return
 			}
-			d.log.Warn("control socket", "err", err)
+			d.lines.write(time.Now(), slog.LevelWarn, nil, "control socket", "err", err)
 			time.Sleep(10 * time.Millisecond) // EMFILE: let descriptors come free
 			continue
 		}

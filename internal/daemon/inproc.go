@@ -11,8 +11,8 @@ import (
 )
 
 // InProcess is a client attachment without a control socket: its shared memory
-// is on the heap and its descriptors are only names. Tests, rdstest's embedded
-// daemons and the simulator attach package rds through it (Options.Control).
+// is on the heap and its descriptors are only names. Tests and the simulator
+// attach package rds through it (Options.Control).
 type InProcess struct {
 	// Run executes f on the engine's goroutine and returns when it has run.
 	Run func(f func())

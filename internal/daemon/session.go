@@ -210,14 +210,14 @@ func (s *session) take(shared, registered uint64) error {
 }
 
 func (s *session) memfd(name string, size int, readOnly bool) (*shm.Mapping, error) {
-	make := createMemfd
+	create := createMemfd
 	if readOnly {
-		make = createMemfdReadOnly
+		create = createMemfdReadOnly
 	}
 	if err := s.take(uint64(size), 0); err != nil {
 		return nil, err
 	}
-	m, err := make(name, size)
+	m, err := create(name, size)
 	if err != nil {
 		s.d.mem.give(1, uint64(size), 0)
 		return nil, err
