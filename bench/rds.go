@@ -83,73 +83,48 @@ func messages(n, size int) []rds.Message {
 	return ms
 }
 
-func rdsSink(w *worker) error {
-	c, s, err := w.open()
+// stream attaches and moves messages one way with step, which says how many it
+// moved, within run.
+func (w *worker) stream(attach func() (*rds.Client, *rds.Socket, error), run func(func() error) error, step func(*rds.Socket) (int, error)) error {
+	c, s, err := attach()
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	ms := messages(sendBatch, w.int("size"))
-	return w.count(func() error {
+	return run(func() error {
 		for {
-			n, err := s.RecvMsgs(ms)
+			n, err := step(s)
 			if err != nil {
 				return err
 			}
 			w.msgs.Add(uint64(n))
 		}
 	})
+}
+
+func rdsSink(w *worker) error {
+	ms := messages(sendBatch, w.int("size"))
+	return w.stream(w.open, w.count, func(s *rds.Socket) (int, error) { return s.RecvMsgs(ms) })
 }
 
 func rdsSource(w *worker) error {
-	c, s, err := w.dial()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
 	ms := messages(sendBatch, w.int("size"))
-	return w.serve(func() error {
-		for {
-			n, err := s.SendMsgs(ms)
-			if err != nil {
-				return err
-			}
-			w.msgs.Add(uint64(n))
-		}
-	})
+	return w.stream(w.dial, w.serve, func(s *rds.Socket) (int, error) { return s.SendMsgs(ms) })
 }
 
 func rdsSinkOne(w *worker) error {
-	c, s, err := w.open()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
 	b := make([]byte, w.int("size"))
-	return w.count(func() error {
-		for {
-			if _, _, err := s.RecvFrom(b); err != nil {
-				return err
-			}
-			w.msgs.Add(1)
-		}
+	return w.stream(w.open, w.count, func(s *rds.Socket) (int, error) {
+		_, _, err := s.RecvFrom(b)
+		return 1, err
 	})
 }
 
 func rdsSourceOne(w *worker) error {
-	c, s, err := w.dial()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
 	b := make([]byte, w.int("size"))
-	return w.serve(func() error {
-		for {
-			if _, err := s.Send(b); err != nil {
-				return err
-			}
-			w.msgs.Add(1)
-		}
+	return w.stream(w.dial, w.serve, func(s *rds.Socket) (int, error) {
+		_, err := s.Send(b)
+		return 1, err
 	})
 }
 
