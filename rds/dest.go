@@ -81,7 +81,7 @@ func (t *tx) open(s *Socket, to netip.AddrPort) (*dest, error) {
 		return nil, errRingFull
 	}
 	ce := s.cells[to.Addr()]
-	if ce == nil && len(t.cellFre) == 0 {
+	if ce == nil && len(t.cellFree) == 0 {
 		return nil, ErrTooManyDestinations
 	}
 	slot, ok := t.freeSlot()
@@ -97,8 +97,8 @@ func (t *tx) open(s *Socket, to netip.AddrPort) (*dest, error) {
 	}
 	d := &dest{sock: s, to: to, slot: slot, gen: t.gen, shared: t.c.table.Slot(slot)}
 	if ce == nil {
-		idx := t.cellFre[len(t.cellFre)-1]
-		t.cellFre = t.cellFre[:len(t.cellFre)-1]
+		idx := t.cellFree[len(t.cellFree)-1]
+		t.cellFree = t.cellFree[:len(t.cellFree)-1]
 		ce = &cell{idx: idx, addr: to.Addr(), first: d, shared: t.c.table.Cell(idx), want: t.c.seg.WantCell(idx)}
 		ce.want.StoreArmed(0)
 		t.cells[idx] = ce
@@ -167,7 +167,7 @@ func (t *tx) forgetSocket(s *Socket) {
 	}
 	for _, ce := range s.cells {
 		t.cells[ce.idx] = nil
-		t.cellFre = append(t.cellFre, ce.idx)
+		t.cellFree = append(t.cellFree, ce.idx)
 	}
 	clear(s.cells)
 }

@@ -14,24 +14,24 @@ const reapEvery = 64
 // send arena, destination slots and barrier cells. One short lock guards all
 // of it; payloads above inlineCopy are copied outside.
 type tx struct {
-	mu      sync.Mutex
-	c       *Client
-	sub     *shm.Producer
-	ret     *shm.IDConsumer
-	arena   *shm.Arena
-	msgs    []txMsg  // by message id
-	free    []uint32 // message ids, the last returned first
-	sends   uint32   // since the last look at the return ring
-	slots   []*dest  // by slot index
-	hand    uint32   // where the search for an idle slot goes on
-	nslots  int      // slots below which all have been used once
-	gen     uint32   // of the last slot opened
-	cells   []*cell  // by cell index
-	cellFre []uint32
-	grow    sync.Mutex // one arena window at a time
-	full    bool       // the daemon gives no more windows
-	dead    bool       // the memory is about to be unmapped
-	starved bool       // an id or memory was asked for in vain since the last return
+	mu       sync.Mutex
+	c        *Client
+	sub      *shm.Producer
+	ret      *shm.IDConsumer
+	arena    *shm.Arena
+	msgs     []txMsg  // by message id
+	free     []uint32 // message ids, the last returned first
+	sends    uint32   // since the last look at the return ring
+	slots    []*dest  // by slot index
+	hand     uint32   // where the search for an idle slot goes on
+	nslots   int      // slots below which all have been used once
+	gen      uint32   // of the last slot opened
+	cells    []*cell  // by cell index
+	cellFree []uint32
+	grow     sync.Mutex // one arena window at a time
+	full     bool       // the daemon gives no more windows
+	dead     bool       // the memory is about to be unmapped
+	starved  bool       // an id or memory was asked for in vain since the last return
 }
 
 // txMsg is a message between submission and return.
@@ -56,9 +56,9 @@ func (t *tx) init(c *Client, p shm.Params, arena *shm.Arena) {
 	}
 	t.slots = make([]*dest, p.Slots)
 	t.cells = make([]*cell, p.Cells)
-	t.cellFre = make([]uint32, p.Cells)
-	for i := range t.cellFre {
-		t.cellFre[i] = p.Cells - 1 - uint32(i)
+	t.cellFree = make([]uint32, p.Cells)
+	for i := range t.cellFree {
+		t.cellFree[i] = p.Cells - 1 - uint32(i)
 	}
 }
 

@@ -35,7 +35,7 @@ type client struct {
 	sockFree []uint32
 	msgs     []*txMsg  // by message id: submitted and not yet returned
 	rx       []rxEntry // by receive id
-	rxFre    []uint32
+	rxFree   []uint32
 	slots    []*slot // by slot index
 	segs     int     // in operations not yet done
 	cells    []*cell
@@ -92,9 +92,9 @@ func newClient(c *client) *client {
 	c.sret, c.rret = c.seg.SendRetProducer(), c.seg.RecvRetConsumer()
 	c.msgs = make([]*txMsg, p.MaxMsgs)
 	c.rx = make([]rxEntry, p.MaxRx)
-	c.rxFre = make([]uint32, 0, p.MaxRx)
+	c.rxFree = make([]uint32, 0, p.MaxRx)
 	for i := int(p.MaxRx) - 1; i >= 0; i-- {
-		c.rxFre = append(c.rxFre, uint32(i))
+		c.rxFree = append(c.rxFree, uint32(i))
 	}
 	c.slots = make([]*slot, p.Slots)
 	c.cells = make([]*cell, p.Cells)

@@ -54,7 +54,7 @@ func (e *Engine) deliver(s *socket, a *arrival, payload []byte) conn.Verdict {
 	}
 	c := s.cl
 	// Order: nothing overtakes what already waits.
-	if s.over.n == 0 && c.ev.Free() > 0 && len(c.rxFre) > 0 {
+	if s.over.n == 0 && c.ev.Free() > 0 && len(c.rxFree) > 0 {
 		var chunk uint32
 		ok := true
 		if a.n > 0 {
@@ -84,8 +84,8 @@ func (e *Engine) deliver(s *socket, a *arrival, payload []byte) conn.Verdict {
 
 // takeRx takes a receive id for a message of s. The caller has seen one free.
 func (c *client) takeRx(s *socket, chunk uint32, n int) uint32 {
-	id := c.rxFre[len(c.rxFre)-1]
-	c.rxFre = c.rxFre[:len(c.rxFre)-1]
+	id := c.rxFree[len(c.rxFree)-1]
+	c.rxFree = c.rxFree[:len(c.rxFree)-1]
 	c.rx[id] = rxEntry{sock: s, chunk: chunk, n: uint32(n)}
 	return id
 }
@@ -207,7 +207,7 @@ func (e *Engine) freeRx(m *rxMsg) {
 			c.recv.Free(m.chunk, int(m.n))
 		}
 		c.rx[m.rxid] = rxEntry{}
-		c.rxFre = append(c.rxFre, m.rxid)
+		c.rxFree = append(c.rxFree, m.rxid)
 	}
 	*m = rxMsg{}
 	e.rxs.put(m)
@@ -221,7 +221,7 @@ func (e *Engine) returnRx(c *client, id uint32) bool {
 	}
 	r := c.rx[id]
 	c.rx[id] = rxEntry{}
-	c.rxFre = append(c.rxFre, id)
+	c.rxFree = append(c.rxFree, id)
 	if r.n > 0 {
 		c.recv.Free(r.chunk, int(r.n))
 	}
@@ -248,7 +248,7 @@ func (e *Engine) drainOver(s *socket) bool {
 			e.rxs.put(m)
 			continue
 		}
-		if len(c.rxFre) == 0 {
+		if len(c.rxFree) == 0 {
 			return false
 		}
 		var chunk uint32
@@ -315,7 +315,7 @@ func (e *Engine) Begin(c *conn.Conn, h *wire.Header) ([]byte, any, conn.Verdict)
 		return nil, nil, v
 	}
 	cl := s.cl
-	if s.over.n == 0 && len(cl.rxFre) > 0 {
+	if s.over.n == 0 && len(cl.rxFree) > 0 {
 		if chunk, ok := cl.recv.Alloc(a.n); ok {
 			m := e.rxs.get()
 			*m = rxMsg{sock: s, src: a.src, sport: a.sport, srcInc: a.srcInc, n: uint32(a.n), chunk: chunk, rxid: cl.takeRx(s, chunk, a.n)}
