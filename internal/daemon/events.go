@@ -133,20 +133,6 @@ func (e *Engine) putNotice(sl *slot, kind uint8, count *uint64) bool {
 	return true
 }
 
-// setSlotCongested publishes the congestion of a destination and, when it
-// falls, tells the client if it wants to know.
-func (e *Engine) setSlotCongested(sl *slot, on bool) {
-	t := sl.cl.table.Slot(sl.idx)
-	if (t.LoadCongested() != 0) == on {
-		return
-	}
-	t.StoreCongested(b2u(on))
-	if !on {
-		sl.relief = true
-		e.note(sl)
-	}
-}
-
 func (e *Engine) putRelief(sl *slot) bool {
 	if !sl.relief {
 		return true

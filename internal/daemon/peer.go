@@ -6,7 +6,6 @@ import (
 	"net/netip"
 
 	"github.com/rdsd/rdsd/conn"
-	"github.com/rdsd/rdsd/internal/cong"
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/internal/wire"
@@ -48,10 +47,6 @@ type peer struct {
 
 // maxGrants bounds what one peer can make us remember.
 const maxGrants = 1 << 16
-
-// maxCtl bounds the internal messages that wait for one peer. One that asks for
-// keys back without end and takes no answer loses its connection.
-const maxCtl = 1 << 17
 
 // peer returns the connection from l to addr, made on first use. EINVAL: no
 // address a peer can have; ENOBUFS: there are MaxPeers.
@@ -329,59 +324,6 @@ func (e *Engine) publishState(p *peer) {
 	for n := p.slots.head; n != nil; n = n.next {
 		sl := n.of
 		sl.cl.table.Slot(sl.idx).StoreState(uint32(p.c.State()))
-	}
-}
-
-// Congestion: the peer's map changed.
-func (e *Engine) Congestion(c *conn.Conn, m *cong.Map) {
-	p := e.peerOf(c)
-	for n := p.slots.head; n != nil; n = n.next {
-		sl := n.of
-		e.setSlotCongested(sl, m.Test(sl.port))
-	}
-}
-
-// setCongested sets or clears a port's bit in its address's map and tells all
-// peers of that address and the senders of this host.
-func (e *Engine) setCongested(s *socket, on bool) {
-	if s.congested == on {
-		return
-	}
-	s.congested = on
-	l := s.local
-	if on {
-		l.cong.Set(s.port)
-		e.st.C[stats.CongestedPorts]++
-	} else {
-		l.cong.Clear(s.port)
-		e.st.C[stats.CongestedPorts]--
-	}
-	if !l.congNews {
-		l.congNews = true
-		e.congNews = true
-	}
-	if to := l.slots[s.port]; to != nil {
-		for n := to.head; n != nil; n = n.next {
-			e.setSlotCongested(n.of, on)
-		}
-	}
-}
-
-// tellCong tells the peers of the addresses whose maps changed, before anything
-// is sent to them: once a turn, however often a socket fills and empties.
-func (e *Engine) tellCong() {
-	if !e.congNews {
-		return
-	}
-	e.congNews = false
-	for _, p := range e.peersV {
-		if p.local.congNews {
-			p.c.QueueCong(&p.local.cong)
-			e.touch(p)
-		}
-	}
-	for _, l := range e.localsV {
-		l.congNews = false
 	}
 }
 

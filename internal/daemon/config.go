@@ -1,0 +1,91 @@
+package daemon
+
+import (
+	"net/netip"
+
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// EngineConfig sizes an Engine. The zero value of a field means its default.
+type EngineConfig struct {
+	Instance uint64 // random per start; tells peers that we restarted
+	Port     uint16 // RDS port of every host (18634)
+
+	MaxSend     int // largest SEND, bytes (32 KiB)
+	SendBufs    int // send pool, buffers of MaxSend
+	RecvBufs    int // receive pool shared by all peers, buffers of MaxSend
+	MaxPeers    int // that may come to us
+	PeerCredits int // receive buffers one peer may use at a time
+
+	MaxSockets    int   // bound at a time
+	HardCap       int   // bytes a socket may hold over its receive buffer before it refuses
+	OverflowBytes int   // daemon memory for messages that found no room, in all
+	RevokeTimeout int64 // ns a peer may take to retire a revoked key
+	MaxBackoff    int64 // ns, reconnect
+	SettleTimeout int64 // ns
+
+	CRC     func(peer netip.Addr) verbs.CRCMode
+	Allowed func(peer netip.Addr) bool // who may connect, and be connected to
+	// TurnedAway is how many incoming connections the device has closed before
+	// they made a request; nil: none.
+	TurnedAway func() uint64
+
+	// Seams for the simulator: heap memory, seeded randomness, a start
+	// sequence that follows virtual time.
+	Alloc    func(n int) []byte
+	Rand     func() uint64
+	StartSeq func() uint64
+	Trace    func(local, remote netip.Addr, event string, err error)
+}
+
+const (
+	defaultMaxSend  = 32 << 10
+	subBudget       = 1024       // descriptors of one client per turn
+	subBytes        = 256 << 10  // payload bytes of one client per turn
+	localBudget     = 256 << 10  // bytes of local RDMA per turn
+	localSlice      = 64 << 10   // bytes of one local operation at a time
+	cqBudget        = 1024       // completions per turn
+	defaultRcvBuf   = 212992 / 2 // bytes, as the kernel's default socket
+	stuckRetryNs    = 1_000_000  // look again at a full event ring
+	revokeScanNs    = 10_000_000
+	defaultRevokeNs = 5_000_000_000
+	defaultHardCap  = 4 << 20
+	defaultOverflow = 64 << 20
+	firstPort       = 2 // 0 is ping, 1 reserved
+)
+
+func (c *EngineConfig) setDefaults() {
+	def := func(p *int, v int) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	def64 := func(p *int64, v int64) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	def(&c.MaxSend, defaultMaxSend)
+	def(&c.SendBufs, 4608) // one per connected peer, the rest in use while SENDs are
+	def(&c.RecvBufs, 16384)
+	def(&c.MaxPeers, 4096)
+	def(&c.PeerCredits, 64)
+	def(&c.MaxSockets, 1<<20)
+	def(&c.HardCap, defaultHardCap)
+	def(&c.OverflowBytes, defaultOverflow)
+	def64(&c.RevokeTimeout, defaultRevokeNs)
+	def64(&c.MaxBackoff, 1_000_000_000)
+	def64(&c.SettleTimeout, 30_000_000_000)
+	if c.Port == 0 {
+		c.Port = 18634
+	}
+	if c.CRC == nil {
+		c.CRC = func(netip.Addr) verbs.CRCMode { return verbs.CRCOn }
+	}
+	if c.Allowed == nil {
+		c.Allowed = func(netip.Addr) bool { return true }
+	}
+	if c.Trace == nil {
+		c.Trace = func(netip.Addr, netip.Addr, string, error) {}
+	}
+}

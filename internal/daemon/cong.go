@@ -1,0 +1,74 @@
+package daemon
+
+import (
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/cong"
+	"github.com/rdsd/rdsd/internal/stats"
+)
+
+// setCongested sets or clears a port's bit in its address's map and tells all
+// peers of that address and the senders of this host.
+func (e *Engine) setCongested(s *socket, on bool) {
+	if s.congested == on {
+		return
+	}
+	s.congested = on
+	l := s.local
+	if on {
+		l.cong.Set(s.port)
+		e.st.C[stats.CongestedPorts]++
+	} else {
+		l.cong.Clear(s.port)
+		e.st.C[stats.CongestedPorts]--
+	}
+	if !l.congNews {
+		l.congNews = true
+		e.congNews = true
+	}
+	if to := l.slots[s.port]; to != nil {
+		for n := to.head; n != nil; n = n.next {
+			e.setSlotCongested(n.of, on)
+		}
+	}
+}
+
+// tellCong tells the peers of the addresses whose maps changed, before anything
+// is sent to them: once a turn, however often a socket fills and empties.
+func (e *Engine) tellCong() {
+	if !e.congNews {
+		return
+	}
+	e.congNews = false
+	for _, p := range e.peersV {
+		if p.local.congNews {
+			p.c.QueueCong(&p.local.cong)
+			e.touch(p)
+		}
+	}
+	for _, l := range e.localsV {
+		l.congNews = false
+	}
+}
+
+// Congestion: the peer's map changed.
+func (e *Engine) Congestion(c *conn.Conn, m *cong.Map) {
+	p := e.peerOf(c)
+	for n := p.slots.head; n != nil; n = n.next {
+		sl := n.of
+		e.setSlotCongested(sl, m.Test(sl.port))
+	}
+}
+
+// setSlotCongested publishes the congestion of a destination and, when it
+// falls, tells the client if it wants to know.
+func (e *Engine) setSlotCongested(sl *slot, on bool) {
+	t := sl.cl.table.Slot(sl.idx)
+	if (t.LoadCongested() != 0) == on {
+		return
+	}
+	t.StoreCongested(b2u(on))
+	if !on {
+		sl.relief = true
+		e.note(sl)
+	}
+}
