@@ -223,8 +223,10 @@ func (c *client) run(ctx context.Context, label string, size int64, access rds.A
 					return
 				}
 				if err := work(ctx, s, j); err != nil {
-					cancel(err) // the others stop too
-					t.stop(err)
+					// The others stop too, and what their calls return for
+					// that is not the reason.
+					cancel(err)
+					t.stop(context.Cause(ctx))
 					return
 				}
 			}
