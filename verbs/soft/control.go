@@ -254,11 +254,6 @@ func (c *control) greet(conn net.Conn) {
 		return
 	case m.Markers:
 		atomic.AddUint64(&c.stats.HandshakeMarkers, 1)
-		no := rejection(&m, nil)
-		b := no.Append(nil)
-		c.tap(conn, true, b)
-		conn.Write(b)
-		return
 	}
 	local, remote := addrOf(conn.LocalAddr()), addrOf(conn.RemoteAddr())
 	fd, err := c.detach(conn)
@@ -341,7 +336,7 @@ func (c *control) tryConnect(ctx context.Context, p verbs.ConnectParam, req iwar
 		r.err = fmt.Errorf("soft: connect %v to %v: rejected: %w", p.Local, p.Remote, unix.ECONNREFUSED)
 		return r
 	case r.mpa.Markers:
-		return fail(verbs.CMConnectError, errMarkers)
+		atomic.AddUint64(&c.stats.HandshakeMarkers, 1)
 	}
 	fd, err := c.detach(conn)
 	if err != nil {
@@ -350,8 +345,6 @@ func (c *control) tryConnect(ctx context.Context, p verbs.ConnectParam, req iwar
 	r.fd, r.typ = fd, verbs.CMEstablished
 	return r
 }
-
-var errMarkers = errors.New("peer wants MPA markers, which are not implemented")
 
 // maxLinger bounds the connections being closed; more are closed at once.
 const maxLinger = 256
