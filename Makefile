@@ -9,7 +9,7 @@ FUZZTIME    ?= 30s
 
 export CGO_ENABLED ?= 0
 
-.PHONY: all build demo test check race sim fuzz e2e bench lint arm64 clean help need-go
+.PHONY: all build demo test check race sim fuzz e2e vm bench lint arm64 clean help need-go
 
 all: build
 
@@ -46,6 +46,10 @@ e2e: need-go ## real daemons and clients
 
 fuzz: need-go ## every fuzz target in turn, FUZZTIME each
 	@FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
+
+vm: need-go ## verbs/soft against Linux's siw and rping, in an emulated machine
+	@test/vmlab/machine/setup.sh bin/vmlab
+	RDSD_VMLAB=$(CURDIR)/bin/vmlab $(GO) test -count=1 -v -timeout 3m ./test/vmlab
 
 bench: build ## rdsd beside raw TCP on loopback, one table
 	$(GO) run $(BUILDFLAGS) ./bench $(BENCHFLAGS)

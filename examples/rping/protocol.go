@@ -7,8 +7,8 @@ import (
 
 // Sizes of ping data, as in rping.
 const (
-	minSize = 26
-	maxSize = 64 << 10
+	minSize = 23
+	maxSize = 64<<10 - 1
 )
 
 // infoLen is the length of the only message there is: u64 address, u32 rkey,

@@ -64,7 +64,7 @@ func TestPing(t *testing.T) {
 
 func TestSizes(t *testing.T) {
 	for _, crc := range []string{"-crc=true", "-crc=false"} {
-		for _, size := range []string{"26", "27", "64", "1000", "65535", "65536"} {
+		for _, size := range []string{"23", "24", "64", "1000", "65534", "65535"} {
 			s := startServer(t, "-S", size, crc)
 			if _, err := s.client("-C", "70", "-S", size, "-V", crc); err != nil {
 				t.Errorf("client, %s bytes: %v", size, err)
@@ -229,8 +229,8 @@ func TestCommandLine(t *testing.T) {
 		{"-s -c", "one of -s and -c"},
 		{"-c -a nowhere", "not an IP address"},
 		{"-c -p 65536", "not a port"},
-		{"-c -S 25", "want 26 to 65536"},
-		{"-c -S 65537", "want 26 to 65536"},
+		{"-c -S 22", "want 23 to 65535"},
+		{"-c -S 65536", "want 23 to 65535"},
 		{"-c -C -1", "negative"},
 		{"-c -timeout 0s", "-timeout"},
 		{"-c x", "unexpected argument"},

@@ -155,7 +155,9 @@ func (q *qp) culprit(t *iwarp.Terminate) (uint64, bool) {
 		case verbs.OpSendWithImm: // its Immediate Data has the MSN before
 			hit = !h.Tagged && h.QN == iwarp.QNSend && (h.MSN == w.msn || h.MSN == w.msn-1)
 		case verbs.OpRDMARead, verbs.OpAtomicCmpAndSwp, verbs.OpAtomicFetchAdd:
-			hit = !h.Tagged && h.QN == iwarp.QNRead && h.MSN == w.msn
+			// siw has the size in place of the MSN, but the request is right.
+			same := t.SIW && t.HasReq && t.Req.SrcSTag == w.rkey && t.Req.SrcTO == w.raddr && uint64(t.Req.Size) == uint64(w.length)
+			hit = !h.Tagged && h.QN == iwarp.QNRead && (h.MSN == w.msn || same)
 		case verbs.OpRDMAWrite, verbs.OpRDMAWriteWithImm:
 			hit = h.Tagged && h.Op == iwarp.OpWrite && h.STag == w.rkey && h.TO-w.raddr < max(w.length, 1) ||
 				w.made && w.op == verbs.OpRDMAWriteWithImm && !h.Tagged && h.QN == iwarp.QNSend && h.MSN == w.msn
