@@ -18,10 +18,10 @@ type Features struct {
 const FeaturesLen = 16
 
 const (
-	featuresMagic   = "rdsd/RC1"
-	featImmediate   = 1
-	featAtomics     = 2
-	featuresFields  = len(featuresMagic)
+	featuresMagic  = "rdsd/RC1"
+	featImmediate  = 1
+	featAtomics    = 2
+	featuresFields = len(featuresMagic)
 )
 
 // Append appends the trailer to b.

@@ -31,10 +31,14 @@ func MakeCode(layer, typ, code uint8) Code {
 	return Code(layer&0xf)<<12 | Code(typ&0xf)<<8 | Code(code)
 }
 
-// Layer, Type and Err take a Code apart.
+// Layer is the layer that found the error.
 func (c Code) Layer() uint8 { return uint8(c >> 12) }
-func (c Code) Type() uint8  { return uint8(c>>8) & 0xf }
-func (c Code) Err() uint8   { return uint8(c) }
+
+// Type is the error type, of the layer's own.
+func (c Code) Type() uint8 { return uint8(c>>8) & 0xf }
+
+// Err is the error code, of the type's own.
+func (c Code) Err() uint8 { return uint8(c) }
 
 // The codes in use.
 const (
