@@ -196,13 +196,13 @@ type CQ interface {
 	Poll(wc []WC) int
 	// ReqNotify arms the queue for one event: the next completion added, or
 	// with solicitedOnly the next receive of a solicited message or the next
-	// completion with an error. The event makes Notified true, and the device's
-	// FD readable, until Poll has found the queue empty; then the queue is
-	// unarmed again. Arming twice is arming once, and any widens solicited.
-	// Completions already in the queue make no event, so to wait without
-	// losing one: arm, poll until empty, flush, block on the FD.
+	// completion with an error. The event disarms the queue and keeps the
+	// device's FD readable until Notified has taken it. Arming twice is arming
+	// once, and any widens solicited. Completions already in the queue make no
+	// event, so to wait without losing one: arm, poll until empty, flush, block
+	// on the FD, progress, and if Notified begin again.
 	ReqNotify(solicitedOnly bool) error
-	// Notified reports whether the event armed for has come.
+	// Notified takes the event, if it has come.
 	Notified() bool
 	// Cap is the granted number of entries, at least what was asked for. A
 	// completion that finds the queue full is lost: AsyncCQErr is raised, the

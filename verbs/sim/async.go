@@ -42,7 +42,7 @@ func (d *Device) forgetAsync(gone func(*verbs.AsyncEvent) bool) {
 // notice tells an armed completion queue of a completion added.
 func (c *CQ) notice(solicited bool) {
 	if c.arm == armedAny || c.arm == armedSolicited && solicited {
-		c.arm = fired
+		c.arm, c.fired = unarmed, true
 	}
 }
 
@@ -52,7 +52,6 @@ const (
 	unarmed armState = iota
 	armedSolicited
 	armedAny
-	fired
 )
 
 // ReqNotify implements verbs.CQ.
@@ -69,7 +68,11 @@ func (c *CQ) ReqNotify(solicitedOnly bool) error {
 }
 
 // Notified implements verbs.CQ.
-func (c *CQ) Notified() bool { return c.arm == fired }
+func (c *CQ) Notified() bool {
+	was := c.fired
+	c.fired = false
+	return was
+}
 
 // Cap implements verbs.CQ.
 func (c *CQ) Cap() int { return c.cap }

@@ -18,6 +18,7 @@ type CQ struct {
 	gone    bool
 	overrun bool
 	arm     armState
+	fired   bool // an event was not taken yet
 }
 
 // cqe is a completion with what polling it releases.
@@ -77,9 +78,6 @@ func (c *CQ) Poll(wc []verbs.WC) int {
 		c.head = (c.head + 1) & (len(c.q) - 1)
 	}
 	c.n -= k
-	if c.n == 0 && c.arm == fired {
-		c.arm = unarmed
-	}
 	c.dev.cqReady -= k
 	return k
 }

@@ -40,6 +40,7 @@ type QP struct {
 	asked          verbs.QPCap // before any negotiation
 	life           int         // counts RESETs: events of an earlier life mean nothing
 	sqd, sqDrained bool
+	passive        bool   // accepted, and nothing has arrived yet
 	fatal          bool   // a completion queue overflowed
 	rnrIdx         uint64 // request of the peer that waits for a receive, plus one
 	stats          verbs.QPStats

@@ -11,6 +11,10 @@ func (q *QP) request(m *msg) bool {
 	if q.state != verbs.QPRTS || q.dev.dead {
 		return true
 	}
+	if q.passive {
+		q.passive = false
+		q.dev.raise(verbs.AsyncEvent{Type: verbs.AsyncCommEst, QP: q})
+	}
 	q.dev.net.note(traceDeliver, q.num, m.wrid)
 	switch {
 	case m.kind == msgFin:

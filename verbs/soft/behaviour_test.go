@@ -242,8 +242,8 @@ func TestSRQIsAStack(t *testing.T) {
 	}
 }
 
-// TestFDWakesForCompletions: an armed CQ keeps the FD readable until polled;
-// so do connection events.
+// TestFDWakesForCompletions: an armed CQ's event keeps the FD readable until
+// taken; so do connection events.
 func TestFDWakesForCompletions(t *testing.T) {
 	h := newHost(t, Options{})
 	p := newPuppet(t, h, attrs())
@@ -263,8 +263,11 @@ func TestFDWakesForCompletions(t *testing.T) {
 	}
 	h.collect()
 	h.dev.Progress()
+	if !readable(h.dev.FD()) || !h.cq.Notified() || h.cq.Notified() {
+		t.Error("the event is not there once")
+	}
 	if readable(h.dev.FD()) {
-		t.Error("readable after Poll")
+		t.Error("readable after the event was taken")
 	}
 	// Solicited only: a plain receive does not count, a solicited one does.
 	p = newPuppet(t, h, attrs())
@@ -283,6 +286,7 @@ func TestFDWakesForCompletions(t *testing.T) {
 		t.Error("solicited receive did not wake")
 	}
 	h.collect()
+	h.cq.Notified()
 	// Connection events.
 	h.qp.(*qp).lost(nil)
 	if !readable(h.dev.FD()) {

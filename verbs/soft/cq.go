@@ -25,6 +25,7 @@ type cq struct {
 	head, tail uint64
 	users      int
 	arm        armState
+	fired      bool // an event was not taken yet
 	gone       bool
 }
 
@@ -34,7 +35,6 @@ const (
 	unarmed armState = iota
 	armedAny
 	armedSolicited
-	fired
 )
 
 // CreateCQ implements verbs.Device.
@@ -109,7 +109,15 @@ func (c *cq) disown(q *qp) {
 func (c *cq) Cap() int { return int(c.cap) }
 
 // Notified implements verbs.CQ.
-func (c *cq) Notified() bool { return c.arm == fired }
+func (c *cq) Notified() bool {
+	was := c.fired
+	if was {
+		c.fired = false
+		c.dev.fired--
+		c.dev.updateWake(len(c.dev.dirty) > 0)
+	}
+	return was
+}
 
 func (c *cq) grow() {
 	bigger := make([]cqe, 2*len(c.e))
@@ -122,9 +130,12 @@ func (c *cq) grow() {
 // notify is called for each completion added.
 func (c *cq) notify(solicited bool) {
 	if c.arm == armedAny || c.arm == armedSolicited && solicited {
-		c.arm = fired
-		c.dev.fired++
-		c.dev.updateWake(false)
+		c.arm = unarmed
+		if !c.fired {
+			c.fired = true
+			c.dev.fired++
+			c.dev.updateWake(false)
+		}
 	}
 }
 
@@ -141,22 +152,15 @@ func (c *cq) Poll(wc []verbs.WC) int {
 		c.head++
 		n++
 	}
-	if c.arm == fired && c.head == c.tail {
-		c.arm = unarmed
-		c.dev.fired--
-		c.dev.updateWake(len(c.dev.dirty) > 0)
-	}
 	return n
 }
 
-// ReqNotify implements verbs.CQ: the device's FD stays readable from the next
-// completion on until Poll.
+// ReqNotify implements verbs.CQ.
 func (c *cq) ReqNotify(solicitedOnly bool) error {
 	if c.gone || c.dev.closed {
 		return errClosed
 	}
 	switch {
-	case c.arm == fired:
 	case !solicitedOnly:
 		c.arm = armedAny
 	case c.arm == unarmed:
@@ -170,10 +174,7 @@ func (c *cq) Destroy() error {
 	if c.users > 0 {
 		return fmt.Errorf("soft: completion queue in use by %d queue pairs: %w", c.users, unix.EBUSY)
 	}
-	if c.arm == fired {
-		c.dev.fired--
-		c.dev.updateWake(false)
-	}
+	c.Notified()
 	c.arm = unarmed
 	c.gone = true
 	c.dev.async.forget(func(e *verbs.AsyncEvent) bool { return e.CQ == c })

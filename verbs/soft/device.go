@@ -76,7 +76,7 @@ type Device struct {
 	async    asyncQueue
 	requests map[verbs.RequestID]*request
 	lastReq  verbs.RequestID
-	fired    int // armed CQs that got a completion and were not polled
+	fired    int // events of CQs not taken
 
 	stats Stats
 	io    scratch

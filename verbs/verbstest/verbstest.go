@@ -46,7 +46,7 @@ type Deviations map[string]Deviation
 func Run(t *testing.T, deviations Deviations, open func(t *testing.T) Env) {
 	t.Helper()
 	cases := slices.Concat(sendCases(), rdmaCases(), readCases(), listCases(), accountCases(), localErrorCases(),
-		remoteErrorCases(), flushCases(), regionCases(), connectCases(), closeCases(), sharedCases(), atomicCases())
+		remoteErrorCases(), flushCases(), regionCases(), connectCases(), closeCases(), sharedCases(), atomicCases(), stateCases(), notifyCases(), windowCases())
 	known := map[string]bool{}
 	for _, c := range cases {
 		if known[c.name] {
