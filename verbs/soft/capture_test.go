@@ -80,6 +80,7 @@ func capture(t *testing.T, name string, crc verbs.CRCMode, active bool) (want []
 	a, b := newHost(t, opt[0]), newHost(t, opt[1])
 	at := attrs()
 	at.CRC = crc
+	at.Access |= verbs.AccessRemoteAtomic
 	link(t, a, b, at, at)
 	want = append(want, message{fromActive: true, op: iwarp.OpWrite, stag: 1}) // the ready-to-receive message
 	for _, dir := range [2][2]*host{{a, b}, {b, a}} {
@@ -111,7 +112,7 @@ func b2i(b bool) int {
 // converse sends messages of every kind from one host to the other, each when
 // the one before it is complete, and returns what must be on the wire.
 func converse(from, to *host, active bool) (want []message) {
-	sent, read := 0, 0
+	sent, read, reads := 0, 0, 0
 	rkey := to.mr.RKey()
 	for i, n := range []int{0, 1, 2, 3, 4, 13, 4096, 8193, iwarp.MaxPayload, iwarp.MaxPayload + 1, 150001} {
 		to.recv(verbs.RecvWR{SGL: to.sge(0, 200000)})
@@ -139,6 +140,64 @@ func converse(from, to *host, active bool) (want []message) {
 		want = append(want,
 			message{fromActive: active, op: iwarp.OpReadRequest, qn: iwarp.QNRead, msn: read, payload: iwarp.ReadReqLen},
 			message{fromActive: !active, op: iwarp.OpReadResponse, payload: n})
+	}
+
+	// What RFC 7306 adds, and invalidation. An immediate is a message of its
+	// own, before the SEND or behind the WRITE it belongs to.
+	counter, err1 := to.pd.RegMR(to.mem[:64], testIOVA, allAccess|verbs.AccessRemoteAtomic|verbs.AccessMWBind)
+	window, err2 := to.pd.AllocMW(verbs.MWType2)
+	if err := errors.Join(err1, err2); err != nil {
+		from.t.Fatal(err)
+	}
+	to.send(verbs.SendWR{Op: verbs.OpBindMW, Flags: verbs.SendSignaled, Bind: &verbs.BindMW{
+		MW: window, MR: counter, Addr: testIOVA, Length: 64, Access: verbs.AccessRemoteWrite, RKey: verbs.IncRKey(window.RKey())}})
+	to.take(1, from)
+	imm := func(op int) message {
+		sent++
+		return message{fromActive: active, op: op, qn: iwarp.QNSend, msn: sent, payload: 8}
+	}
+	send := func(op int, stag uint32) message {
+		sent++
+		return message{fromActive: active, op: op, stag: stag, qn: iwarp.QNSend, msn: sent, payload: 9}
+	}
+	write := message{fromActive: active, op: iwarp.OpWrite, stag: rkey, to: testIOVA, payload: 9}
+	atomic := func() []message {
+		read++
+		return []message{
+			{fromActive: active, op: iwarp.OpAtomicRequest, qn: iwarp.QNRead, msn: read, payload: iwarp.AtomicReqLen},
+			{fromActive: !active, op: iwarp.OpAtomicResponse, qn: iwarp.QNAtomic, msn: read - reads, payload: iwarp.AtomicRespLen},
+		}
+	}
+	reads = read
+	for _, c := range []struct {
+		wr   verbs.SendWR
+		recv bool
+		want func() []message
+	}{
+		{verbs.SendWR{Op: verbs.OpSendWithInv, Imm: window.RKey()}, true, func() []message { return []message{send(iwarp.OpSendInv, window.RKey())} }},
+		{verbs.SendWR{Op: verbs.OpSendWithImm, Imm: 1}, true, func() []message { return []message{imm(iwarp.OpImmediate), send(iwarp.OpSend, 0)} }},
+		{verbs.SendWR{Op: verbs.OpRDMAWriteWithImm, Imm: 2}, true, func() []message { return []message{write, imm(iwarp.OpImmediate)} }},
+		{verbs.SendWR{Op: verbs.OpRDMAWriteWithImm, Imm: 2, Flags: verbs.SendSolicited}, true, func() []message { return []message{write, imm(iwarp.OpImmediateSE)} }},
+		{verbs.SendWR{Op: verbs.OpAtomicFetchAdd, Atomic: verbs.AtomicArgs{CompareAdd: 1}}, false, atomic},
+		{verbs.SendWR{Op: verbs.OpAtomicCmpAndSwp, Atomic: verbs.AtomicArgs{Swap: 1}}, false, atomic},
+	} {
+		wr := c.wr
+		wr.Flags |= verbs.SendSignaled
+		wr.SGL, wr.RKey, wr.RemoteAddr = from.sge(0, 9), rkey, testIOVA
+		if isAtomic(wr.Op) {
+			wr.SGL, wr.RKey = from.sge(0, 8), counter.RKey()
+		}
+		if c.recv {
+			to.recv(verbs.RecvWR{SGL: to.sge(0, 64)})
+		}
+		from.send(wr)
+		if wc := from.take(1, to)[0]; wc.Status != verbs.WCSuccess {
+			from.t.Fatalf("%v: %+v", opName(wr.Op), wc)
+		}
+		if c.recv {
+			to.take(1, from)
+		}
+		want = append(want, c.want()...)
 	}
 	return want
 }
@@ -252,6 +311,9 @@ func join(t *testing.T, fpdus []*fpdu) (ms []message) {
 		} else {
 			m.qn, m.msn = int(f.number(t, "iwarp_ddp.qn")), int(f.number(t, "iwarp_ddp.msn"))
 			off = f.number(t, "iwarp_ddp.mo")
+			if m.op == iwarp.OpSendInv || m.op == iwarp.OpSendSEInv {
+				m.stag = uint32(f.number(t, "iwarp_rdma.inval_stag"))
+			}
 			m.payload = length - 18
 		}
 		if m.op == iwarp.OpReadResponse { // the sink is the requester's own business
