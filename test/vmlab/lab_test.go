@@ -78,14 +78,24 @@ func newLab(t *testing.T, m *machine, opt soft.Options) *lab {
 	if l.mr, err = l.pd.RegMR(l.mem, iova, rights); err != nil {
 		t.Fatal(err)
 	}
+	l.useQP(verbs.AckLocal)
+	return l
+}
+
+// useQP makes the queue pair of the connection, in place of the one there.
+func (l *lab) useQP(ack verbs.AckMode) {
+	l.Helper()
+	if l.qp != nil {
+		l.qp.Destroy()
+	}
+	var err error
 	l.qp, err = l.pd.CreateQP(verbs.QPInitAttr{
-		SendCQ: l.cq, RecvCQ: l.cq, Ack: verbs.AckLocal, Access: rights,
+		SendCQ: l.cq, RecvCQ: l.cq, Ack: ack, Access: rights,
 		Cap: verbs.QPCap{MaxSendWR: 32, MaxRecvWR: 32, MaxSendSGE: 2, MaxRecvSGE: 2, ReadDepth: 4},
 	})
 	if err != nil {
-		t.Fatal(err)
+		l.Fatal(err)
 	}
-	return l
 }
 
 // connect makes a connection with one message of the initiator's sent, after

@@ -33,6 +33,12 @@ func TestVM(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Run("transfer", func(t *testing.T) { transfer(newLab(t, m, soft.Options{CRC: c.crc}), c.siwInitiates) })
 			t.Run("pipeline", func(t *testing.T) { pipeline(newLab(t, m, soft.Options{CRC: c.crc}), c.siwInitiates) })
+			// One request at a time only: see README.md on READs of no bytes.
+			t.Run("remote acknowledgement", func(t *testing.T) {
+				l := newLab(t, m, soft.Options{CRC: c.crc})
+				l.useQP(verbs.AckRemote)
+				transfer(l, c.siwInitiates)
+			})
 		})
 	}
 	for _, siwInitiates := range []bool{true, false} {
