@@ -11,6 +11,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 [ $# = 1 ] || die "usage: setup.sh FOLDER"
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
+PATH=$PATH:/usr/sbin:/sbin # modprobe and depmod, which need no privilege here
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
@@ -30,6 +31,7 @@ need_programs() {
 # kernel fetches Debian's kernel image and builds siw for it.
 kernel() {
 	local release
+	if [ ! -e "$out/release" ] && [ "$(id -u)" -eq 0 ]; then apt-get update -q >/dev/null || true; fi
 	release=$(apt-cache depends linux-image-amd64 | sed -n 's/.*Depends: linux-image-\([0-9][^ ]*\)$/\1/p' | head -n1)
 	[ -n "$release" ] || die "no linux-image-amd64 in apt's lists: this needs Debian on amd64"
 	[ "$(cat "$out/release" 2>/dev/null)" = "$release" ] && return
@@ -37,7 +39,7 @@ kernel() {
 	echo "vmlab: fetching kernel $release and building siw for it"
 	(cd "$tmp" && { apt-get download -qq "linux-image-$release-unsigned" || apt-get download -qq "linux-image-$release"; } 2>/dev/null &&
 		apt-get download -qq "linux-source-${release%.*}" 2>/dev/null) ||
-		die "apt-get download of linux-image-$release or linux-source-${release%.*} failed"
+		die "apt-get download of linux-image-$release or linux-source-${release%.*} failed; are apt's lists old?"
 	rm -rf "$out/root" "$out/release"
 	dpkg -x "$tmp"/linux-image-*.deb "$out/root"
 	dpkg -x "$tmp"/linux-source-*.deb "$tmp/src"
