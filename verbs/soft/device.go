@@ -10,22 +10,35 @@
 // # Completions
 //
 // With AckLocal a SEND or WRITE completes when the kernel has taken its last
-// byte (RFC 5040 section 5.5 rule 9). AckRemote is not implemented. READ
-// completes when the data is in place. Completions are in post order.
+// byte (RFC 5040 section 5.5 rule 9). With AckRemote it completes when the
+// answer to a READ behind it has come: the consumer's own or a zero-length one,
+// a fence, of which one serves many requests. READs and atomics complete when
+// the data is in place. Completions are in post order.
+//
+// # Peers
+//
+// Two devices of this package tell each other, behind the consumer's private
+// data, what iWARP leaves to them: immediate data and atomics (RFC 7306), RNR
+// retries, room for fences. With other peers those operations are refused with
+// EOPNOTSUPP; everything else works with any iWARP.
 //
 // # What the peer may do
 //
 // Everything received is checked before memory is touched; a peer that breaks
 // a rule gets the Terminate the RFCs name and loses its connection, nothing
-// else. A SEND without a posted receive stalls that connection until there is
-// one.
+// else. A SEND without a posted receive is put aside, up to 1 MiB and 256
+// messages per QP, while WRITEs and responses behind it go on; beyond that the
+// connection is not read until there is a receive. With AckRemote and a peer of
+// this package the sender keeps within those bounds, so that streams never
+// stand still.
 //
 // # Limits
 //
-// Immediate data, atomics, memory windows and invalidation are refused with
-// EINVAL. MPA markers are never asked for; a peer that wants them is rejected.
-// Segments of one message are not interleaved with other messages of the same
-// direction: a large READ response delays sends behind it.
+// MPA markers are sent to peers that want them and never asked for. Segments of
+// one message are not interleaved with other messages of the same direction: a
+// large READ response delays sends behind it. A single SEND above 1 MiB that
+// finds no receive stops its stream. Local keys of regions are their remote
+// keys.
 package soft
 
 import (

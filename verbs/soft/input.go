@@ -547,7 +547,6 @@ func (q *qp) end() bool {
 			x.sendMSN++
 			if p != nil {
 				p.whole = true
-				q.dev.markReady(q)
 			} else {
 				q.deliver(w, n, h.Op, h.InvSTag, h.MSN)
 			}
