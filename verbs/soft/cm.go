@@ -401,7 +401,7 @@ func (d *Device) Reject(id verbs.RequestID, private []byte) error {
 		closeFD(r.fd)
 		return nil // the peer is gone; there is nobody left to refuse
 	}
-	d.ctl.linger(r.fd, nil)
+	d.ctl.lingerFor(r.fd, nil, true)
 	return nil
 }
 

@@ -1,7 +1,12 @@
 package soft
 
 import (
+	"errors"
+	"io"
+	"net"
+	"os"
 	"testing"
+	"time"
 
 	"github.com/rdsd/rdsd/verbs"
 	"github.com/rdsd/rdsd/verbs/soft/iwarp"
@@ -27,5 +32,44 @@ func TestSiwReadTerminate(t *testing.T) {
 	wc := h.take(2)
 	if wc[0].Status != verbs.WCWRFlushErr || wc[1].WRID != 1 || wc[1].Status != verbs.WCRemAccessErr {
 		t.Errorf("%+v", wc)
+	}
+}
+
+// TestRejectLeavesClosingToThePeer: a FIN in the segment of the reply makes
+// Linux siw forget the reply.
+func TestRejectLeavesClosingToThePeer(t *testing.T) {
+	h := newHost(t, Options{LingerTimeout: failsafe})
+	l, err := h.dev.Listen(loopback)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	req := iwarp.MPA{Rev: 2, Enhanced: true}
+	if _, err := conn.Write(req.Append(nil)); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.dev.Reject(h.event().Req, []byte("no")); err != nil {
+		t.Fatal(err)
+	}
+	no := rejection(&req, []byte("no"))
+	reply := make([]byte, len(no.Append(nil)))
+	if _, err := io.ReadFull(conn, reply); err != nil {
+		t.Fatal(err)
+	}
+	conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+	if n, err := conn.Read(reply); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("behind the reply: %d bytes, %v; want an open connection", n, err)
+	}
+	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	conn.SetReadDeadline(time.Now().Add(failsafe))
+	if _, err := conn.Read(reply); err != io.EOF {
+		t.Errorf("after closing: %v, want EOF", err)
 	}
 }
