@@ -132,9 +132,21 @@ func (q *qp) makeOne(w *sendWR) bool {
 	return q.makeSegment(w)
 }
 
+// segment is the payload of the next segment of a message of which left bytes
+// are still to go: no more segments than necessary, all about as long. A short
+// one at the end would be below what a receiver reads in place.
+func segment(left, most uint64) uint64 {
+	if left <= most {
+		return left
+	}
+	count := (left + most - 1) / most
+	const align = 64
+	return min(((left+count-1)/count+align-1)&^(align-1), most)
+}
+
 func (q *qp) makeSegment(w *sendWR) bool {
 	write := w.op == verbs.OpRDMAWrite || w.op == verbs.OpRDMAWriteWithImm
-	n := min(w.length-w.off, q.maxPayload)
+	n := segment(w.length-w.off, q.maxPayload)
 	var ps []piece
 	if w.flags&verbs.SendInline != 0 {
 		ps = q.dev.io.pieces[:1]
@@ -251,7 +263,7 @@ func (q *qp) makeResponse() bool {
 		return q.makeAtomicResponse(r)
 	}
 	size := uint64(r.Size)
-	n := min(size-r.off, q.maxPayload)
+	n := segment(size-r.off, q.maxPayload)
 	ps := q.dev.io.pieces[:0]
 	if size > 0 {
 		b, m, bad := q.access(r.SrcSTag, r.SrcTO, size, verbs.AccessRemoteRead, r.off > 0)
