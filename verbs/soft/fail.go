@@ -283,7 +283,7 @@ func (q *qp) hangUp(last []byte) {
 	q.rx.placing, q.rx.aside = false, nil
 	q.park = parking{}
 	q.timers = [timerKinds]int64{}
-	q.stalled = false
+	q.stalled, q.pausing = false, running
 	if q.onSRQ {
 		q.srq.forget(q)
 	}

@@ -174,6 +174,8 @@ func TestFlood(t *testing.T) {
 					idle = 0
 				}
 			}
+			for h.dev.Progress() {
+			}
 			if q.park.msgs > parkMsgs || q.park.bytes > parkBytes || len(q.park.q) > parkMsgs {
 				t.Errorf("%d messages, %d bytes put aside", q.park.msgs, q.park.bytes)
 			}

@@ -59,7 +59,7 @@ func (q *qp) immediate(f []byte) bool {
 	}
 	var w *recvWR
 	if q.park.empty() && !ofSend {
-		if w = q.takeRecv(); w == nil && !q.starving && !q.wantRecv(f) {
+		if w = q.takeRecv(); w == nil && (q.paused() || !q.starving && !q.wantRecv(f)) {
 			return false
 		}
 	}

@@ -353,7 +353,7 @@ func (q *qp) beginSend(f []byte) bool {
 			x.recv = q.takeRecv()
 		}
 		if x.recv == nil {
-			if q.park.empty() && !q.starving && !q.wantRecv(f) {
+			if q.park.empty() && (q.paused() || !q.starving && !q.wantRecv(f)) {
 				return false
 			}
 			if x.aside = q.putAside(h, n); x.aside == nil {

@@ -56,6 +56,38 @@ func (p *parking) quote() []byte {
 	return f
 }
 
+// pause is the moment before a message is put aside: its owner, who may just be
+// about to post receives, gets one more round.
+type pause uint8
+
+const (
+	running pause = iota
+	waiting       // until the next Progress
+	over          // and there was still no receive
+)
+
+// paused begins the pause, unless it is over.
+func (q *qp) paused() bool {
+	if q.pausing == over {
+		return false
+	}
+	q.pausing, q.stalled = waiting, true
+	q.dev.markReady(q)
+	return true
+}
+
+// unpause goes on after it.
+func (q *qp) unpause() {
+	q.stalled, q.pausing = false, over
+	if q.srq != nil && len(q.srq.posted) > 0 || q.rq.head != q.rq.tail {
+		q.pausing = running
+	}
+	q.parse()
+	if q.pausing == over {
+		q.pausing = running
+	}
+}
+
 // wantRecv starts the wait for a receive, of which f is the first frame. false:
 // the peer wants no wait, and the QP fails.
 func (q *qp) wantRecv(f []byte) bool {
@@ -123,6 +155,10 @@ func (p *parking) grow(x *parked, n int) {
 
 // unpark takes up what was put aside, as far as there are receives.
 func (q *qp) unpark() {
+	if q.pausing == waiting {
+		q.unpause()
+		return
+	}
 	if q.starving && q.srq == nil && q.rq.head == q.rq.tail {
 		return
 	}

@@ -58,6 +58,7 @@ type qp struct {
 	onDirty  bool
 	onReady  bool
 	onTimer  bool
+	pausing  pause
 	onSRQ    bool // on its list of those that wait
 	starving bool // the head of park waits for a receive
 	stalled  bool // ... and there is no room to put aside more
