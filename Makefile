@@ -9,12 +9,12 @@ FUZZTIME    ?= 30s
 
 export CGO_ENABLED ?= 0
 
-.PHONY: all build demo test check race sim fuzz e2e bench lint arm64 clean help need-go
+.PHONY: all build demo test check race sim conformance fuzz e2e vm bench lint arm64 clean help need-go
 
 all: build
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 need-go:
 	@scripts/need-go.sh
@@ -41,11 +41,18 @@ race: need-go ## unit tests under the race detector (needs a C compiler)
 sim: need-go ## simulation with SEEDS=n seeds
 	@SEEDS=$(SEEDS) scripts/test.sh sim
 
+conformance: need-go ## RC semantics, statement by statement: pass, deviation or not applicable
+	@scripts/conformance.sh
+
 e2e: need-go ## real daemons and clients
 	@scripts/test.sh e2e
 
 fuzz: need-go ## every fuzz target in turn, FUZZTIME each
 	@FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
+
+vm: need-go ## verbs/soft against Linux's siw and rping, in an emulated machine
+	@test/vmlab/machine/setup.sh bin/vmlab
+	RDSD_VMLAB=$(CURDIR)/bin/vmlab $(GO) test -count=1 -v -timeout 3m ./test/vmlab
 
 bench: build ## rdsd beside raw TCP on loopback, one table
 	$(GO) run $(BUILDFLAGS) ./bench $(BENCHFLAGS)

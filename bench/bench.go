@@ -31,7 +31,7 @@ func (b *bench) all(ctx context.Context, cs []testCase) (*report, error) {
 	rep := newReport(b.options, cs)
 	for i := range b.runs {
 		for j, c := range cs {
-			fmt.Fprintf(b.stderr, "\rrun %d of %d: %-12s", i+1, b.runs, c.name)
+			fmt.Fprintf(b.stderr, "\rrun %d of %d: %-15s", i+1, b.runs, c.name)
 			r, err := b.once(ctx, c)
 			if err != nil {
 				fmt.Fprintln(b.stderr)
@@ -118,6 +118,9 @@ func (b *bench) once(ctx context.Context, c testCase) (r run, err error) {
 	if err != nil {
 		return r, err
 	}
+	if rest.All == 0 { // nothing to count there: the target of one-sided operations
+		rest.All = r.All
+	}
 	r.allocs = perMessage(r.result) + perMessage(rest)
 	return r, nil
 }
@@ -187,6 +190,9 @@ func (b *bench) worker(_ context.Context, c testCase, role string, i int, hosts 
 	args := []string{workerArg, role, "d=" + b.d.String(), "size=" + strconv.Itoa(c.size), "footprint=" + strconv.Itoa(b.footprint), "addr=" + addr}
 	if c.rds {
 		args = append(args, "socket="+hosts[i].socket, "bind="+net.JoinHostPort(hosts[i].addr, strconv.Itoa(port+i)), "appspin="+b.appSpin.String())
+	}
+	if c.crc {
+		args = append(args, "crc=on")
 	}
 	if b.profile != "" {
 		args = append(args, "profile="+b.profile, "case="+c.name)

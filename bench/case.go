@@ -1,6 +1,7 @@
 package main
 
-// testCase is one thing to measure, over TCP or over rdsd.
+// testCase is one thing to measure: over TCP, over rdsd, or over queue pairs of
+// verbs/soft without any daemon.
 type testCase struct {
 	name string
 	doc  string
@@ -9,6 +10,7 @@ type testCase struct {
 	peer   string
 	rds    bool
 	local  bool // both applications under one daemon
+	crc    bool // of queue pairs: with checksums
 	metric metric
 	// server starts first and tells its address; client connects to it.
 	server, client string
@@ -45,6 +47,12 @@ var cases = []testCase{
 	{name: "local-rtt", doc: "64 B round trip, one daemon", peer: "tcp-rtt", rds: true, local: true, metric: latency, server: "rds-echo", client: "rds-ping", size: smallMessage},
 	{name: "local-rate", doc: "64 B one way, one daemon", peer: "tcp-rate", rds: true, local: true, metric: rate, server: "rds-sink", client: "rds-source", serverMeasures: true, size: smallMessage},
 	{name: "local-write", doc: "RDMA write of 1 MiB, one daemon", peer: "tcp-bulk", rds: true, local: true, metric: throughput, server: "rdma-target", client: "rdma-write", size: rdmaSize},
+	{name: "verbs-write", doc: "two QPs, RDMA WRITE of 1 MiB, 8 in flight", peer: "tcp-bulk", metric: throughput, server: "verbs-target", client: "verbs-write", size: rdmaSize},
+	{name: "verbs-read", doc: "two QPs, RDMA READ of 1 MiB, 8 in flight", peer: "tcp-bulk", metric: throughput, server: "verbs-target", client: "verbs-read", size: rdmaSize},
+	{name: "verbs-write-crc", doc: "two QPs, RDMA WRITE of 1 MiB, CRC", peer: "tcp-bulk", crc: true, metric: throughput, server: "verbs-target", client: "verbs-write", size: rdmaSize},
+	{name: "verbs-read-crc", doc: "two QPs, RDMA READ of 1 MiB, CRC", peer: "tcp-bulk", crc: true, metric: throughput, server: "verbs-target", client: "verbs-read", size: rdmaSize},
+	{name: "verbs-send", doc: "two QPs, 64 B SEND, 64 a PostSend", peer: "tcp-rate", metric: rate, server: "verbs-sink", client: "verbs-source", serverMeasures: true, size: smallMessage},
+	{name: "verbs-send-crc", doc: "two QPs, 64 B SEND, 64 a PostSend, CRC", peer: "tcp-rate", crc: true, metric: rate, server: "verbs-sink", client: "verbs-source", serverMeasures: true, size: smallMessage},
 }
 
 // workers are what the processes do, by name.
@@ -56,5 +64,7 @@ var workers = map[string]func(*worker) error{
 	"rds-sink": rdsSink, "rds-source": rdsSource,
 	"rds-sink-1": rdsSinkOne, "rds-source-1": rdsSourceOne,
 	"rdma-target": rdmaTarget, "rdma-write": rdmaWrite, "rdma-read": rdmaRead,
+	"verbs-target": verbsTarget, "verbs-write": verbsWrite, "verbs-read": verbsRead,
+	"verbs-sink": verbsSink, "verbs-source": verbsSource,
 	"daemon": embeddedDaemon,
 }

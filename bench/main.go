@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -102,14 +103,14 @@ func benchMain(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	}
 	if o.list {
 		for _, c := range selected {
-			fmt.Fprintf(stdout, "%-12s %s\n", c.name, c.doc)
+			fmt.Fprintf(stdout, "%-15s %s\n", c.name, c.doc)
 		}
 		return nil
 	}
 	if len(selected) == 0 {
 		return fmt.Errorf("no case matches -run %s; -list shows them", o.run)
 	}
-	if o.profile == "" {
+	if o.profile == "" && slices.ContainsFunc(selected, func(c testCase) bool { return c.rds }) {
 		if _, err := os.Stat(o.rdsd); err != nil {
 			return fmt.Errorf("%w: `make build` makes it, -rdsd names another", err)
 		}

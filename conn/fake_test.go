@@ -71,6 +71,7 @@ type fakeWR struct {
 }
 
 type fakeQP struct {
+	verbs.QP // what conn does not use
 	h       *fakeHost
 	num     uint32
 	peer    *fakeQP

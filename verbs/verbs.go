@@ -45,6 +45,9 @@ const (
 	CapRNR                           // a SEND without a posted receive waits instead of failing
 	CapRestrictedMR                  // AccessRestricted and MR.Allow work
 	CapRemoteAck                     // AckRemote works
+	CapRNRRetry                      // QPInitAttr.RNRRetry bounds that wait
+	CapInvalidate                    // LOCAL_INV, SEND_WITH_INV
+	CapMW                            // memory windows of both types, BIND_MW
 )
 
 // Device is one RDMA device with its connection manager.
@@ -79,6 +82,11 @@ type Device interface {
 	Reject(id RequestID, private []byte) error
 	// PollCM takes up to len(ev) connection events; it never blocks.
 	PollCM(ev []CMEvent) int
+	// PollAsync takes up to len(ev) asynchronous events; it never blocks. A
+	// device keeps them, and its FD reports them, from the first call on: who
+	// never asks never has to. Events of an object that is destroyed go with
+	// it.
+	PollAsync(ev []AsyncEvent) int
 
 	// Close destroys the device and all that was made from it: outstanding
 	// work requests complete no more; descriptors are closed.
@@ -132,7 +140,9 @@ type PD interface {
 	RegMR(mem []byte, iova uint64, access Access) (MR, error)
 	CreateQP(attr QPInitAttr) (QP, error)
 	CreateSRQ(maxWR, maxSGE int) (SRQ, error)
-	// Dealloc fails with EBUSY while a QP, SRQ or MR of it lives.
+	// AllocMW makes a memory window, unbound. EOPNOTSUPP: no CapMW.
+	AllocMW(t MWType) (MW, error)
+	// Dealloc fails with EBUSY while a QP, SRQ, MR or MW of it lives.
 	Dealloc() error
 }
 
@@ -145,6 +155,7 @@ const (
 	AccessRemoteWrite  Access = 2
 	AccessRemoteRead   Access = 4
 	AccessRemoteAtomic Access = 8
+	AccessMWBind       Access = 16 // memory windows may be bound to the region
 
 	// AccessPrivate promises that nothing but the owner thread writes the
 	// memory while a work request uses it, so that a checksum needs no
@@ -168,8 +179,14 @@ type MR interface {
 	// once for requests not yet begun.
 	Allow(PeerKey)
 	Disallow(PeerKey)
+	// Rereg makes the region stand for other memory, address and rights, as
+	// RegMR would, under new keys: LKey and RKey change, and the old ones are
+	// dead as after Dereg. On error the region is what it was. Errors are
+	// RegMR's, and EBUSY while a window is bound to it.
+	Rereg(mem []byte, iova uint64, access Access) error
 	// Dereg ends the registration at once: when it returns the provider never
-	// touches the memory again. Work requests that still name it fail.
+	// touches the memory again. Work requests that still name it fail. EBUSY:
+	// a memory window is bound to it.
 	Dereg() error
 }
 
@@ -177,10 +194,21 @@ type MR interface {
 type CQ interface {
 	// Poll takes up to len(wc) completions in order; fewer means empty.
 	Poll(wc []WC) int
-	// ReqNotify arms the device's FD for the next completion (solicited ones
-	// and errors only, if so asked). Software providers may ignore it: their
-	// FD already reports whatever Progress can do.
+	// ReqNotify arms the queue for one event: the next completion added, or
+	// with solicitedOnly the next receive of a solicited message or the next
+	// completion with an error. The event disarms the queue and keeps the
+	// device's FD readable until Notified has taken it. Arming twice is arming
+	// once, and any widens solicited. Completions already in the queue make no
+	// event, so to wait without losing one: arm, poll until empty, flush, block
+	// on the FD, progress, and if Notified begin again.
 	ReqNotify(solicitedOnly bool) error
+	// Notified takes the event, if it has come.
+	Notified() bool
+	// Cap is the granted number of entries, at least what was asked for. A
+	// completion that finds the queue full is lost: AsyncCQErr is raised, the
+	// queue takes no more, and its queue pairs move to ERR with AsyncQPFatal.
+	Cap() int
+	// Destroy fails with EBUSY while a QP uses the queue.
 	Destroy() error
 }
 
@@ -189,6 +217,11 @@ type CQ interface {
 type SRQ interface {
 	// PostRecv queues receives; n were queued. ENOMEM: full.
 	PostRecv(wr []RecvWR) (n int, err error)
+	// Limit arms AsyncSRQLimit for once: it is raised when fewer than n
+	// receives are left, at once if that is so already. 0 disarms. EINVAL:
+	// more than the queue holds.
+	Limit(n int) error
+	// Destroy fails with EBUSY while a QP uses the queue.
 	Destroy() error
 }
 
@@ -226,7 +259,9 @@ type QPInitAttr struct {
 	CRC            CRCMode
 	Peer           PeerKey
 	Access         Access // rights remote requests may use at all; 0 = none
-	Context        any    // returned by QP.Context
+	RNRRetry       RNRRetry
+	MinRNRTimer    RNRTimer
+	Context        any // returned by QP.Context
 }
 
 // CRCMode asks for MPA's CRC32C on the soft provider. It is used in both
@@ -246,6 +281,9 @@ type QPCap struct {
 	// ReadDepth: READ and ATOMIC requests in flight as initiator, and served
 	// as responder. After Established: the negotiated initiator depth.
 	ReadDepth int
+	// Caps, of QP.Cap only, are the device's capabilities, without those that
+	// the peer turned out to lack once the connection is Established.
+	Caps Caps
 }
 
 // QP is a reliable connected queue pair. It is made in INIT: receives may be
@@ -255,6 +293,7 @@ type QP interface {
 	State() QPState
 	Cap() QPCap
 	Context() any
+	Stats() QPStats
 	// PostSend posts the list in order and stops at the first request that
 	// fails immediate checks: n were posted and will run, err is about wr[n].
 	// wr and its SGLs may be reused when it returns; the data may not until
@@ -265,6 +304,17 @@ type QP interface {
 	PostSend(wr []SendWR) (n int, err error)
 	// PostRecv posts receives; EINVAL on a QP with an SRQ.
 	PostRecv(wr []RecvWR) (n int, err error)
+	// Modify changes the state as its owner may: any to ERR (ToError) and to
+	// RESET, RESET to INIT, RTS to SQD and back, and each of them to itself.
+	// The rest of the way to RTS is Connect's and Accept's. EINVAL, without a
+	// change: any other transition.
+	//
+	// RESET cuts the connection, discards all work requests without
+	// completions, and makes the QP as new; completions already in a CQ stay.
+	// It takes no receives until it is in INIT again. In SQD requests are
+	// accepted but not begun; when those begun are done AsyncSQDrained is
+	// raised.
+	Modify(to QPState) error
 	// ToError moves the QP to ERR, as ibv_modify_qp does: the connection is
 	// cut, every outstanding work request completes with WCWRFlushErr, and
 	// once those completions are polled the provider touches no buffer of the
@@ -317,11 +367,12 @@ type SendWR struct {
 	WRID       uint64
 	Op         Opcode
 	Flags      SendFlags
-	Imm        uint32 // WITH_IMM: immediate data; WITH_INV: the rkey to invalidate
+	Imm        uint32 // WITH_IMM: immediate data; WITH_INV, LOCAL_INV: the rkey to invalidate
 	RKey       uint32
 	RemoteAddr uint64
 	SGL        []SGE
 	Atomic     AtomicArgs
+	Bind       *BindMW // BIND_MW; may be reused when PostSend returns
 }
 
 // AtomicArgs: FETCH_AND_ADD adds CompareAdd; CMP_AND_SWP compares with
@@ -370,6 +421,7 @@ const (
 	WCRDMARead        WCOpcode = 2
 	WCCompSwap        WCOpcode = 3
 	WCFetchAdd        WCOpcode = 4
+	WCBindMW          WCOpcode = 5
 	WCLocalInv        WCOpcode = 6
 	WCRecv            WCOpcode = 128
 	WCRecvRDMAWithImm WCOpcode = 129
@@ -392,6 +444,6 @@ type WC struct {
 	Flags     WCFlags
 	QPNum     uint32
 	ByteLen   uint32
-	Imm       uint32
+	Imm       uint32 // with WCWithImm the immediate data, with WCWithInv the rkey invalidated
 	VendorErr uint32
 }

@@ -330,6 +330,7 @@ func (a *attempt) ready(q *QP, depth int) {
 		return
 	}
 	a.passive, p.setup = nil, nil
+	p.passive = true
 	p.established(depth)
 	p.dev.event(verbs.CMEvent{Type: verbs.CMEstablished, QP: p, Local: a.param.Remote, Remote: a.param.Local})
 }

@@ -17,6 +17,8 @@ type CQ struct {
 	users   int // queue ends that complete here
 	gone    bool
 	overrun bool
+	arm     armState
+	fired   bool // an event was not taken yet
 }
 
 // cqe is a completion with what polling it releases.
@@ -25,6 +27,8 @@ type cqe struct {
 	qp   *QP
 	upto uint64 // send queue slots below are released
 	recv bool   // one receive queue slot is released
+
+	solicited bool
 }
 
 func (c *CQ) push(e cqe) {
@@ -34,8 +38,10 @@ func (c *CQ) push(e cqe) {
 	c.dev.net.note(traceComplete, e.wc.QPNum, e.wc.WRID<<8|uint64(e.wc.Status))
 	if c.n == c.cap {
 		c.overrun = true
+		c.dev.raise(verbs.AsyncEvent{Type: verbs.AsyncCQErr, CQ: c})
 		for _, q := range c.dev.qps {
 			if q.sendCQ == c || q.recvCQ == c {
+				q.fatal = true
 				q.learnLater(false)
 			}
 		}
@@ -51,6 +57,7 @@ func (c *CQ) push(e cqe) {
 	c.q[(c.head+c.n)&(len(c.q)-1)] = e
 	c.n++
 	c.dev.cqReady++
+	c.notice(e.solicited || e.wc.Status != verbs.WCSuccess)
 }
 
 // Poll implements verbs.CQ.
@@ -62,7 +69,8 @@ func (c *CQ) Poll(wc []verbs.WC) int {
 	for i := range k {
 		e := &c.q[c.head]
 		wc[i] = e.wc
-		if e.recv {
+		if e.qp == nil {
+		} else if e.recv {
 			e.qp.recvq.outstanding--
 		} else {
 			e.qp.released = max(e.qp.released, e.upto)
@@ -73,9 +81,6 @@ func (c *CQ) Poll(wc []verbs.WC) int {
 	c.dev.cqReady -= k
 	return k
 }
-
-// ReqNotify does nothing: there is no descriptor to arm.
-func (c *CQ) ReqNotify(bool) error { return nil }
 
 // Destroy implements verbs.CQ. EBUSY: a queue pair uses it.
 func (c *CQ) Destroy() error {
@@ -89,6 +94,7 @@ func (c *CQ) Destroy() error {
 		c.gone = true
 		c.dev.cqReady -= c.n
 		c.n = 0
+		c.dev.forgetAsync(func(e *verbs.AsyncEvent) bool { return e.CQ == c })
 	}
 	return nil
 }

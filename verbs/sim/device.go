@@ -21,6 +21,8 @@ type Device struct {
 	qps       []*QP
 	cqReady   int // completions not polled, all CQs
 	events    []verbs.CMEvent
+	async     []verbs.AsyncEvent
+	asyncOn   bool
 	listeners []*listener
 	requests  map[verbs.RequestID]*attempt
 	lastReq   verbs.RequestID
@@ -56,8 +58,11 @@ func (d *Device) Addr() netip.Addr { return d.addr }
 // Alive reports whether the device has neither crashed nor been closed.
 func (d *Device) Alive() bool { return !d.dead }
 
-// Pending reports whether completions or connection events wait to be polled.
-func (d *Device) Pending() bool { return !d.dead && (d.cqReady > 0 || len(d.events) > 0) }
+// Pending reports whether completions, connection or asynchronous
+// events wait to be polled.
+func (d *Device) Pending() bool {
+	return !d.dead && (d.cqReady > 0 || len(d.events) > 0 || len(d.async) > 0)
+}
 
 // Attr implements verbs.Device.
 func (d *Device) Attr() verbs.DeviceAttr { return d.attr }
@@ -141,7 +146,7 @@ func (d *Device) die(crash bool) {
 	for _, q := range d.qps {
 		q.abandon(crash)
 	}
-	d.qps, d.listeners, d.events, d.regions, d.cqReady = nil, nil, nil, nil, 0
+	d.qps, d.listeners, d.events, d.async, d.regions, d.cqReady = nil, nil, nil, nil, nil, 0
 	d.requests = nil
 }
 

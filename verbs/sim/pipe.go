@@ -28,6 +28,7 @@ type msg struct {
 	length uint32
 	kind   msgKind
 	op     verbs.Opcode
+	flags  verbs.SendFlags
 	status verbs.WCStatus
 }
 

@@ -37,6 +37,14 @@ type QP struct {
 
 	txArmed, doneArmed, flushed, destroyed bool
 
+	asked          verbs.QPCap // before any negotiation
+	life           int         // counts RESETs: events of an earlier life mean nothing
+	sqd, sqDrained bool
+	passive        bool   // accepted, and nothing has arrived yet
+	fatal          bool   // a completion queue overflowed
+	rnrIdx         uint64 // request of the peer that waits for a receive, plus one
+	stats          verbs.QPStats
+
 	fireTransmit, fireDone func()
 }
 
@@ -55,6 +63,7 @@ type sqe struct {
 	doneAt int64
 	inline []byte
 	atomic *verbs.AtomicArgs
+	bind   *bindArgs
 	rkey   uint32
 	imm    uint32
 	length uint32
@@ -91,15 +100,17 @@ func (pd *PD) CreateQP(attr verbs.QPInitAttr) (verbs.QP, error) {
 		c.MaxInline > a.MaxInline || c.ReadDepth > a.MaxReadDepth || c.MaxRecvWR < 0 || c.MaxRecvSGE < 0 || c.MaxInline < 0 || c.ReadDepth < 0 {
 		return nil, d.invalid("CreateQP", fmt.Sprintf("capacities %+v beyond the device's", *c))
 	}
-	q.attr = attr
+	if !attr.RNRRetry.Valid() || !attr.MinRNRTimer.Valid() {
+		return nil, d.invalid("CreateQP", fmt.Sprintf("RNR retry %d, timer %d", attr.RNRRetry, attr.MinRNRTimer))
+	}
+	c.Caps = a.Caps
+	q.attr, q.asked = attr, *c
 	d.net.qps++
 	q.num = d.net.qps
 	ring := 1 << bits.Len(uint(c.MaxSendWR-1))
 	q.sq, q.sges = make([]sqe, ring), make([]verbs.SGE, ring*c.MaxSendSGE)
 	q.recvq = newRecvQueue(c.MaxRecvWR, c.MaxRecvSGE)
-	q.out.init(d.net, func(m *msg) bool { return q.peer.request(m) })
-	q.resp.init(d.net, func(m *msg) bool { q.peer.response(m); return true })
-	q.fireTransmit, q.fireDone = q.transmit, func() { q.doneArmed = false; q.complete() }
+	q.wire()
 	pd.uses++
 	scq.users++
 	rcq.users++
@@ -113,8 +124,32 @@ func (pd *PD) CreateQP(attr verbs.QPInitAttr) (verbs.QP, error) {
 // Num implements verbs.QP; numbers are unique in a network.
 func (q *QP) Num() uint32 { return q.num }
 
-// State implements verbs.QP.
-func (q *QP) State() verbs.QPState { return q.state }
+// wire makes the pipes of one life.
+func (q *QP) wire() {
+	q.out, q.resp = pipe{}, pipe{}
+	q.out.init(q.dev.net, func(m *msg) bool { return q.peer.request(m) })
+	q.resp.init(q.dev.net, func(m *msg) bool { q.peer.response(m); return true })
+	life := q.life
+	q.fireTransmit = func() {
+		if q.life == life {
+			q.transmit()
+		}
+	}
+	q.fireDone = func() {
+		if q.life == life {
+			q.doneArmed = false
+			q.complete()
+		}
+	}
+}
+
+// State implements verbs.QP. SQD is a kind of RTS here.
+func (q *QP) State() verbs.QPState {
+	if q.state == verbs.QPRTS && q.sqd {
+		return verbs.QPSQD
+	}
+	return q.state
+}
 
 // Cap implements verbs.QP.
 func (q *QP) Cap() verbs.QPCap { return q.attr.Cap }
@@ -140,7 +175,7 @@ func (q *QP) PostSend(wr []verbs.SendWR) (int, error) {
 	if q.dev.dead || q.destroyed {
 		return 0, q.dev.deadError("PostSend")
 	}
-	if q.state == verbs.QPInit && q.setup == nil {
+	if q.state == verbs.QPReset || q.state == verbs.QPInit && q.setup == nil {
 		return 0, q.dev.invalid("PostSend", "queue pair not connected")
 	}
 	n, err := q.queueAll(wr)
@@ -162,10 +197,18 @@ func (q *QP) queueAll(wr []verbs.SendWR) (int, error) {
 		if err != nil {
 			return i, err
 		}
+		var bind *bindArgs
+		if wr[i].Op == verbs.OpBindMW && q.tail-q.released < uint64(q.attr.Cap.MaxSendWR) {
+			var ok bool
+			if bind, ok = q.bindPosted(wr[i].Bind); !ok {
+				return i, q.dev.invalid("PostSend", "BIND_MW with arguments that cannot be right")
+			}
+		}
 		if q.tail-q.released == uint64(q.attr.Cap.MaxSendWR) || n.rand.postFail.chance(n.Faults.PostFail) {
 			return i, errSendFull
 		}
 		q.queue(&wr[i], length)
+		q.at(q.tail - 1).bind = bind
 	}
 	return len(wr), nil
 }
@@ -198,6 +241,12 @@ func (q *QP) check(w *verbs.SendWR) (uint32, error) {
 	ok := true
 	switch w.Op {
 	case verbs.OpRDMAWrite, verbs.OpSend:
+	case verbs.OpSendWithInv:
+		ok = caps&verbs.CapInvalidate != 0
+	case verbs.OpLocalInv:
+		ok = caps&verbs.CapInvalidate != 0 && len(w.SGL) == 0
+	case verbs.OpBindMW:
+		ok = caps&verbs.CapMW != 0 && len(w.SGL) == 0
 	case verbs.OpRDMAWriteWithImm, verbs.OpSendWithImm:
 		ok = caps&verbs.CapImm != 0
 	case verbs.OpRDMARead:
@@ -239,6 +288,9 @@ func (q *QP) PostRecv(wr []verbs.RecvWR) (int, error) {
 	}
 	if q.srq != nil {
 		return 0, q.dev.invalid("PostRecv", "the queue pair has a shared receive queue")
+	}
+	if q.state == verbs.QPReset {
+		return 0, q.dev.invalid("PostRecv", "queue pair in RESET")
 	}
 	n, err := q.recvq.post(wr)
 	switch {

@@ -69,6 +69,7 @@ type SRQ struct {
 	pd      *PD
 	queue   recvQueue
 	users   int
+	limit   int   // of AsyncSRQLimit
 	waiting []*QP // whose next message waits for a receive, oldest first
 	gone    bool
 }
@@ -113,6 +114,7 @@ func (s *SRQ) Destroy() error {
 	}
 	s.gone = true
 	s.pd.uses--
+	s.pd.dev.forgetAsync(func(e *verbs.AsyncEvent) bool { return e.SRQ == s })
 	return nil
 }
 

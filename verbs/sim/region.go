@@ -18,6 +18,11 @@ type MR struct {
 	gen        uint8
 	allowed    map[verbs.PeerKey]struct{}
 	gone       bool
+	windows    int // bound to it
+
+	window *MW // of a window: which, and the region
+	parent *MR
+	owner  *QP // type 2: the only QP it is good on
 }
 
 const maxRegions = 1 << 22 // key slots above keyBase
@@ -27,16 +32,31 @@ func (pd *PD) RegMR(mem []byte, iova uint64, access verbs.Access) (verbs.MR, err
 	if err := pd.usable("RegMR"); err != nil {
 		return nil, err
 	}
-	d := pd.dev
-	switch remote := verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic; {
-	case len(mem) == 0:
-		return nil, d.invalid("RegMR", "empty region")
-	case iova+uint64(len(mem))-1 < iova:
-		return nil, d.invalid("RegMR", fmt.Sprintf("%d bytes at %#x wrap around", len(mem), iova))
-	case access&remote != 0 && access&verbs.AccessLocalWrite == 0:
-		return nil, d.invalid("RegMR", "remote write or atomic access without local write")
+	if err := pd.dev.checkRegion(mem, iova, access); err != nil {
+		return nil, err
 	}
 	mr := &MR{pd: pd, mem: mem, iova: iova, access: access}
+	if !pd.dev.addRegion(mr) {
+		return nil, fmt.Errorf("sim: RegMR: no key free: %w", syscall.ENOMEM)
+	}
+	pd.uses++
+	return mr, nil
+}
+
+func (d *Device) checkRegion(mem []byte, iova uint64, access verbs.Access) error {
+	switch remote := verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic; {
+	case len(mem) == 0:
+		return d.invalid("RegMR", "empty region")
+	case iova+uint64(len(mem))-1 < iova:
+		return d.invalid("RegMR", fmt.Sprintf("%d bytes at %#x wrap around", len(mem), iova))
+	case access&remote != 0 && access&verbs.AccessLocalWrite == 0:
+		return d.invalid("RegMR", "remote write or atomic access without local write")
+	}
+	return nil
+}
+
+// addRegion gives mr a slot and keys; false: there is none.
+func (d *Device) addRegion(mr *MR) bool {
 	// A slot rests until many others have been used, and comes back with
 	// other low bits.
 	if len(d.freeSlots) > 64 || len(d.regions) == maxRegions && len(d.freeSlots) > 0 {
@@ -45,7 +65,7 @@ func (pd *PD) RegMR(mem []byte, iova uint64, access verbs.Access) (verbs.MR, err
 		mr.gen = d.regions[mr.slot].gen + 1
 		d.regions[mr.slot] = mr
 	} else if len(d.regions) == maxRegions {
-		return nil, fmt.Errorf("sim: RegMR: no key free: %w", syscall.ENOMEM)
+		return false
 	} else {
 		mr.slot = len(d.regions)
 		mr.gen = uint8(d.net.rand.key.below(256))
@@ -53,8 +73,28 @@ func (pd *PD) RegMR(mem []byte, iova uint64, access verbs.Access) (verbs.MR, err
 	}
 	key := (d.keyBase + uint32(mr.slot)) << 8
 	mr.rkey, mr.lkey = key|uint32(mr.gen), key|uint32(mr.gen^0x80)
-	pd.uses++
-	return mr, nil
+	return true
+}
+
+// Rereg implements verbs.MR. The slot stays, the keys change.
+func (mr *MR) Rereg(mem []byte, iova uint64, access verbs.Access) error {
+	d := mr.pd.dev
+	switch {
+	case d.dead:
+		return d.deadError("Rereg")
+	case mr.gone:
+		return d.invalid("Rereg", "region deregistered")
+	case mr.windows > 0:
+		return fmt.Errorf("sim: Rereg: %d memory windows bound: %w", mr.windows, syscall.EBUSY)
+	}
+	if err := d.checkRegion(mem, iova, access); err != nil {
+		return err
+	}
+	mr.mem, mr.iova, mr.access, mr.allowed = mem, iova, access, nil
+	mr.gen++
+	key := mr.rkey &^ 0xff
+	mr.rkey, mr.lkey = key|uint32(mr.gen), key|uint32(mr.gen^0x80)
+	return nil
 }
 
 // LKey implements verbs.MR.
@@ -89,6 +129,9 @@ func (mr *MR) Dereg() error {
 	if mr.gone {
 		return d.invalid("Dereg", "region already deregistered")
 	}
+	if mr.windows > 0 {
+		return fmt.Errorf("sim: Dereg: %d memory windows bound: %w", mr.windows, syscall.EBUSY)
+	}
 	mr.gone, mr.mem = true, nil
 	mr.pd.uses--
 	d.freeSlots = append(d.freeSlots, mr.slot)
@@ -115,7 +158,7 @@ func (mr *MR) slice(addr uint64, n uint32) []byte {
 // local resolves an SGE for pd; nil if it may not be used so.
 func (pd *PD) local(s *verbs.SGE, need verbs.Access) []byte {
 	mr := pd.dev.region(s.LKey)
-	if mr == nil || mr.lkey != s.LKey || mr.pd != pd || mr.access&need != need {
+	if mr == nil || mr.lkey != s.LKey || mr.window != nil || mr.pd != pd || mr.access&need != need {
 		return nil
 	}
 	return mr.slice(s.Addr, s.Length)
@@ -128,11 +171,15 @@ func (q *QP) remote(m *msg, n uint32, right verbs.Access) ([]byte, verbs.WCStatu
 		return nil, verbs.WCRemInvReqErr
 	}
 	mr := q.dev.region(m.rkey)
-	if mr == nil || mr.rkey != m.rkey || mr.pd != q.pd || mr.access&right == 0 {
+	if mr == nil || mr.rkey != m.rkey || mr.pd != q.pd || mr.access&right == 0 || mr.owner != nil && mr.owner != q {
 		return nil, verbs.WCRemAccessErr
 	}
-	if mr.access&verbs.AccessRestricted != 0 {
-		if _, ok := mr.allowed[q.attr.Peer]; !ok {
+	whole := mr
+	if mr.parent != nil {
+		whole = mr.parent
+	}
+	if whole.access&verbs.AccessRestricted != 0 {
+		if _, ok := whole.allowed[q.attr.Peer]; !ok {
 			return nil, verbs.WCRemAccessErr
 		}
 	}

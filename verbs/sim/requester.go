@@ -14,7 +14,7 @@ func (q *QP) armTransmit() {
 func (q *QP) transmit() {
 	q.txArmed = false
 	n := q.dev.net
-	for q.state == verbs.QPRTS && q.tx < q.tail && (!q.closing || q.tx < q.limit) {
+	for q.state == verbs.QPRTS && !q.sqd && q.tx < q.tail && (!q.closing || q.tx < q.limit) {
 		w := q.at(q.tx)
 		if w.flags&verbs.SendFence != 0 && q.readsOut > 0 || isRead(w.op) && q.readsOut >= q.attr.Cap.ReadDepth {
 			break // a response goes on with it
@@ -37,8 +37,16 @@ func (q *QP) transmit() {
 // queue pair when all before it have completed.
 func (q *QP) transmitOne(idx uint64, w *sqe) bool {
 	n := q.dev.net
+	q.stats.Sent++
+	if w.op == verbs.OpLocalInv || w.op == verbs.OpBindMW {
+		w.isDone, w.doneAt = true, n.now
+		if w.op == verbs.OpLocalInv && !q.invalidate(w.imm) || w.op == verbs.OpBindMW && !q.bind(w.bind) {
+			w.status = verbs.WCMWBindErr
+		}
+		return w.status == verbs.WCSuccess
+	}
 	sgl := q.sgl(idx)
-	m := msg{kind: msgRequest, op: w.op, idx: idx, wrid: w.wrid, rkey: w.rkey, raddr: w.raddr, imm: w.imm, atomic: w.atomic, length: w.length}
+	m := msg{kind: msgRequest, op: w.op, flags: w.flags, idx: idx, wrid: w.wrid, rkey: w.rkey, raddr: w.raddr, imm: w.imm, atomic: w.atomic, length: w.length}
 	status := verbs.WCSuccess
 	switch {
 	case w.length > q.dev.attr.MaxMsg:
@@ -96,6 +104,7 @@ func (q *QP) complete() {
 		}
 		q.succeed(w)
 	}
+	q.checkDrained()
 	if q.state == verbs.QPRTS && q.closing && q.done == q.limit {
 		q.out.push(msg{kind: msgFin})
 		q.fail(verbs.WCWRFlushErr)
@@ -118,6 +127,10 @@ func (q *QP) succeed(w *sqe) {
 		wc.Op, wc.ByteLen = verbs.WCCompSwap, 8
 	case verbs.OpAtomicFetchAdd:
 		wc.Op, wc.ByteLen = verbs.WCFetchAdd, 8
+	case verbs.OpLocalInv:
+		wc.Op = verbs.WCLocalInv
+	case verbs.OpBindMW:
+		wc.Op = verbs.WCBindMW
 	}
 	q.sendCQ.push(cqe{wc: wc, qp: q, upto: q.done})
 }

@@ -11,6 +11,10 @@ func (q *QP) request(m *msg) bool {
 	if q.state != verbs.QPRTS || q.dev.dead {
 		return true
 	}
+	if q.passive {
+		q.passive = false
+		q.dev.raise(verbs.AsyncEvent{Type: verbs.AsyncCommEst, QP: q})
+	}
 	q.dev.net.note(traceDeliver, q.num, m.wrid)
 	switch {
 	case m.kind == msgFin:
@@ -36,6 +40,9 @@ func (q *QP) ack(m *msg) {
 // refuse answers a request with an error and ends the queue pair.
 func (q *QP) refuse(m *msg, status verbs.WCStatus) {
 	q.resp.push(msg{kind: msgResponse, idx: m.idx, wrid: m.wrid, status: status})
+	if status == verbs.WCRemAccessErr || status == verbs.WCRemInvReqErr && !takesReceive(m.op) {
+		q.dev.raise(verbs.AsyncEvent{Type: verbs.AsyncQPAccessErr, QP: q})
+	}
 	q.fail(verbs.WCWRFlushErr)
 }
 
@@ -77,6 +84,17 @@ func (q *QP) receive(m *msg) bool {
 			q.refuse(m, verbs.WCRNRRetryExcErr)
 			return true
 		}
+		if q.rnrIdx != m.idx+1 {
+			q.rnrIdx = m.idx + 1
+			q.stats.RNR++
+			if tries, limited := q.peer.attr.RNRRetry.Limit(); limited && q.dev.attr.Caps&verbs.CapRNRRetry != 0 {
+				if tries == 0 {
+					q.refuse(m, verbs.WCRNRRetryExcErr)
+					return true
+				}
+				q.limitRNR(*m, int64(tries)*q.attr.MinRNRTimer.Ns())
+			}
+		}
 		if q.srq != nil {
 			q.srq.waiting = append(q.srq.waiting, q)
 		}
@@ -86,8 +104,10 @@ func (q *QP) receive(m *msg) bool {
 		return true
 	}
 	wrid, sgl := r.take()
+	q.rnrIdx = 0
 	if q.srq != nil {
 		r.outstanding--
+		q.srq.checkLimit()
 	}
 	wc := verbs.WC{WRID: wrid, QPNum: q.num, Op: verbs.WCRecv, ByteLen: m.length}
 	refusal := verbs.WCSuccess
@@ -98,10 +118,20 @@ func (q *QP) receive(m *msg) bool {
 	} else if !q.pd.scatter(sgl, m.data) {
 		wc.Status, refusal = verbs.WCLocProtErr, verbs.WCRemOpErr
 	}
-	if m.op != verbs.OpSend {
+	switch {
+	case m.op == verbs.OpSendWithInv && refusal == verbs.WCSuccess:
+		if q.invalidate(m.imm) {
+			wc.Imm, wc.Flags = m.imm, verbs.WCWithInv
+		} else {
+			wc.Status, refusal = verbs.WCRemInvReqErr, verbs.WCRemInvReqErr
+		}
+	case m.op == verbs.OpRDMAWriteWithImm || m.op == verbs.OpSendWithImm:
 		wc.Imm, wc.Flags = m.imm, verbs.WCWithImm
 	}
-	q.completeRecv(wc)
+	if wc.Status == verbs.WCSuccess {
+		q.stats.Received++
+	}
+	q.completeRecv(wc, m.flags&verbs.SendSolicited != 0)
 	if refusal != verbs.WCSuccess {
 		q.refuse(m, refusal)
 	} else if q.pass(AfterSendDelivered, m) {
@@ -117,8 +147,23 @@ func room(sgl []verbs.SGE) (n uint64) {
 	return n
 }
 
-func (q *QP) completeRecv(wc verbs.WC) {
-	q.recvCQ.push(cqe{wc: wc, qp: q, recv: true})
+func (q *QP) completeRecv(wc verbs.WC, solicited bool) {
+	q.recvCQ.push(cqe{wc: wc, qp: q, recv: true, solicited: solicited})
+}
+
+// takesReceive: operations that use up a receive.
+func takesReceive(op verbs.Opcode) bool {
+	return op == verbs.OpSend || op == verbs.OpSendWithImm || op == verbs.OpSendWithInv || op == verbs.OpRDMAWriteWithImm
+}
+
+// limitRNR ends the wait of m for a receive after ns.
+func (q *QP) limitRNR(m msg, ns int64) {
+	life := q.life
+	q.dev.net.after(ns, func() {
+		if q.life == life && q.state == verbs.QPRTS && !q.dev.dead && q.rnrIdx == m.idx+1 {
+			q.refuse(&m, verbs.WCRNRRetryExcErr)
+		}
+	})
 }
 
 // serveRead does a READ or an atomic.

@@ -8,6 +8,9 @@ import "github.com/rdsd/rdsd/verbs"
 func (q *QP) fail(status verbs.WCStatus) {
 	q.state = verbs.QPErr
 	q.flush(status)
+	if q.fatal {
+		q.dev.raise(verbs.AsyncEvent{Type: verbs.AsyncQPFatal, QP: q})
+	}
 	q.dev.event(verbs.CMEvent{Type: verbs.CMDisconnected, QP: q})
 }
 
@@ -20,6 +23,9 @@ func (q *QP) flush(first verbs.WCStatus) {
 	}
 	q.flushSends(first)
 	q.flushRecvs()
+	if q.srq != nil {
+		q.dev.raise(verbs.AsyncEvent{Type: verbs.AsyncQPLastWQE, QP: q})
+	}
 }
 
 func (q *QP) flushSends(first verbs.WCStatus) {
@@ -37,7 +43,7 @@ func (q *QP) flushSends(first verbs.WCStatus) {
 func (q *QP) flushRecvs() {
 	for q.recvq.n > 0 {
 		wrid, _ := q.recvq.take()
-		q.completeRecv(verbs.WC{WRID: wrid, Status: verbs.WCWRFlushErr, QPNum: q.num, Op: verbs.WCRecv})
+		q.completeRecv(verbs.WC{WRID: wrid, Status: verbs.WCWRFlushErr, QPNum: q.num, Op: verbs.WCRecv}, false)
 	}
 }
 
@@ -51,8 +57,9 @@ func (q *QP) learnLater(late bool) {
 	if late {
 		r = n.Timing.Late
 	}
+	life := q.life
 	n.after(n.rand.learn.between(r), func() {
-		if q.state == verbs.QPRTS && !q.dev.dead {
+		if q.life == life && q.state == verbs.QPRTS && !q.dev.dead {
 			q.fail(verbs.WCRetryExcErr)
 			q.tellPeer(false)
 		}
@@ -86,8 +93,9 @@ func (q *QP) ToError() {
 	q.setup.giveUp(q)
 	q.tellPeer(false)
 	n := q.dev.net
+	life := q.life
 	n.after(n.rand.flush.between(n.Timing.Flush), func() {
-		if !q.dev.dead && !q.destroyed {
+		if q.life == life && !q.dev.dead && !q.destroyed {
 			q.flush(verbs.WCWRFlushErr)
 		}
 	})
@@ -112,6 +120,7 @@ func (q *QP) Destroy() error {
 		return nil
 	}
 	q.end()
+	q.dev.forgetAsync(func(e *verbs.AsyncEvent) bool { return e.QP == q })
 	q.pd.uses--
 	q.sendCQ.users--
 	q.recvCQ.users--

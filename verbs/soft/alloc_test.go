@@ -8,7 +8,7 @@ import (
 )
 
 // TestNoAllocations: moving messages allocates nothing, for each operation,
-// with and without CRC, copied and in place, with own and shared receives.
+// with CRC and AckRemote and without either, copied and in place, with own and shared receives.
 func TestNoAllocations(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
@@ -34,6 +34,9 @@ func TestNoAllocations(t *testing.T) {
 				}
 				at := attrs()
 				at.CRC = mode
+				if mode == verbs.CRCOn {
+					at.Ack = verbs.AckRemote
+				}
 				a, b := newHost(t, Options{}), newHost(t, Options{})
 				bt := at
 				var post func(r []verbs.RecvWR) (int, error)

@@ -48,6 +48,8 @@ func (c *cmQueue) forget(q *qp) {
 type request struct {
 	fd            int
 	mpa           iwarp.MPA
+	feat          iwarp.Features
+	known         bool // feat came with it
 	local, remote netip.AddrPort
 	expiry        *time.Timer
 	ctl           *control
@@ -113,23 +115,27 @@ func (d *Device) Connect(v verbs.QP, p verbs.ConnectParam) error {
 	if err != nil {
 		return err
 	}
-	if len(p.Private) > iwarp.MaxPrivate {
-		return fmt.Errorf("soft: %d bytes of private data, limit %d: %w", len(p.Private), iwarp.MaxPrivate, unix.EINVAL)
+	if n := d.opt.maxPrivate(); len(p.Private) > n {
+		return fmt.Errorf("soft: %d bytes of private data, limit %d: %w", len(p.Private), n, unix.EINVAL)
 	}
 	if !p.Remote.IsValid() {
 		return fmt.Errorf("soft: connect without a remote address: %w", unix.EINVAL)
 	}
 	p.Private = append([]byte(nil), p.Private...)
+	if !d.opt.PlainMPA {
+		f := q.features()
+		p.Private = f.Append(p.Private)
+	}
 	timeout := time.Duration(p.TimeoutNs)
 	if timeout <= 0 {
 		timeout = d.opt.HandshakeTimeout
 	}
 	ctx, cancel := context.WithTimeout(d.ctx, timeout)
 	q.dial = &dialing{qp: q, cancel: cancel}
-	depth := uint16(q.cap.ReadDepth)
+	ird, ord := q.depths()
 	req := iwarp.MPA{
 		CRC: q.crc, Rev: 2, Enhanced: true, P2P: true, RTRWrite: true,
-		IRD: depth, ORD: depth, Private: p.Private,
+		IRD: uint16(ird), ORD: uint16(ord), Private: p.Private,
 	}
 	dial := q.dial
 	if !d.ctl.spawn(func() { d.ctl.connect(ctx, dial, p, req) }) {
@@ -151,7 +157,12 @@ func (d *Device) takeResults() bool {
 		case r.typ == verbs.CMConnectRequest:
 			d.lastReq++
 			id := d.lastReq
-			d.requests[id] = &request{fd: r.fd, mpa: r.mpa, local: r.local, remote: r.remote, ctl: d.ctl,
+			var feat iwarp.Features
+			var known bool
+			if !d.opt.PlainMPA {
+				r.mpa.Private, feat, known = iwarp.SplitFeatures(r.mpa.Private)
+			}
+			d.requests[id] = &request{fd: r.fd, mpa: r.mpa, feat: feat, known: known, local: r.local, remote: r.remote, ctl: d.ctl,
 				expiry: time.AfterFunc(2*d.opt.HandshakeTimeout, func() { d.ctl.post(result{fd: -1, req: id}) })}
 			d.events.push(verbs.CMEvent{Type: verbs.CMConnectRequest, Req: id, Local: r.local, Remote: r.remote, Private: r.mpa.Private})
 		default:
@@ -177,14 +188,18 @@ func (d *Device) connected(r *result) {
 		return
 	}
 	q.dial = nil
+	if !d.opt.PlainMPA {
+		r.mpa.Private, q.peer, q.known = iwarp.SplitFeatures(r.mpa.Private)
+	}
 	ev := verbs.CMEvent{Type: r.typ, QP: q, Local: r.local, Remote: r.remote, Private: r.mpa.Private, Err: r.err}
 	if r.typ == verbs.CMEstablished {
 		if c := q.negotiate(&r.mpa); c != 0 {
 			ev.Type, ev.Err = verbs.CMConnectError, fmt.Errorf("soft: connect to %v: %w", r.remote, c)
 			// Before the first FPDU nothing else can be in the stream.
 			q.local, q.remote, q.crc = r.local, r.remote, q.crc || r.mpa.CRC
+			q.markers = r.mpa.Markers
 			d.ctl.linger(r.fd, q.farewell(&fault{code: c}))
-		} else if err := q.establish(r.fd, r.local, r.remote, r.mpa.CRC); err != nil {
+		} else if err := q.establish(r.fd, r.local, r.remote, &r.mpa); err != nil {
 			ev.Type, ev.Err = verbs.CMConnectError, fmt.Errorf("soft: connect to %v: %w", r.remote, err)
 			closeFD(r.fd)
 		}
@@ -196,41 +211,86 @@ func (d *Device) connected(r *result) {
 	}
 	d.events.push(ev)
 	q.sendRTR()
+	if !q.known {
+		q.startTimer(timerStart, startNs)
+	}
+}
+
+// features is what q tells a peer of its kind.
+func (q *qp) features() iwarp.Features {
+	f := iwarp.Features{Immediate: true, Atomics: true, RNRRetry: 7, Reserve: fenceReserve, ParkMsgs: parkMsgs / 16, ParkKiB: parkBytes >> 10}
+	if n, limited := q.attr.RNRRetry.Limit(); limited {
+		f.RNRRetry = uint8(n)
+	}
+	return f
+}
+
+// depths are the read depths q can offer: what it serves, with room for the
+// peer's fences, and what it wants to use.
+func (q *qp) depths() (ird, ord int) {
+	ird, ord = q.attr.Cap.ReadDepth+fenceReserve, q.attr.Cap.ReadDepth
+	if q.attr.Ack == verbs.AckRemote {
+		ord += fenceReserve
+	}
+	return ird, ord
 }
 
 // negotiate settles the READ depths from the peer's frame. As the initiator a
 // failure is the Terminate to send.
 func (q *qp) negotiate(m *iwarp.MPA) iwarp.Code {
+	ird, ord := q.depths()
 	depth := q.cap.ReadDepth
-	ird, ord := depth, depth
 	if m.Enhanced {
 		if m.IRD != iwarp.NoDepth {
-			ord = min(depth, int(m.IRD))
+			ord = min(ord, int(m.IRD))
+			depth = min(depth, max(int(m.IRD)-int(q.peer.Reserve), 0))
 		}
 		if m.ORD != iwarp.NoDepth {
-			if m.Reply && int(m.ORD) > depth {
+			if m.Reply && int(m.ORD) > ird {
 				return iwarp.TermIRD
 			}
-			ird = min(depth, int(m.ORD))
+			ird = min(ird, int(m.ORD))
 		}
 		if m.Reply && m.P2P && !m.RTRWrite {
 			return iwarp.TermNoRTR
 		}
 	}
-	q.cap.ReadDepth = ord
-	q.sq.depth = uint64(ord)
+	q.cap.ReadDepth = depth
+	q.sq.depth = uint64(depth)
+	q.sq.waits.init(ord)
 	q.serve.init(ird)
+	if !q.peer.Immediate {
+		q.cap.Caps &^= verbs.CapImm
+	}
+	if !q.peer.Atomics {
+		q.cap.Caps &^= verbs.CapAtomics | verbs.CapMaskedAtomic
+	}
+	if !q.known {
+		q.cap.Caps &^= verbs.CapRNRRetry
+	}
 	return 0
 }
 
+// errNoFence: AckRemote needs one READ in flight.
+var errNoFence = fmt.Errorf("soft: the peer serves no READ, which AckRemote needs: %w", unix.EOPNOTSUPP)
+
 // establish gives q its connection and moves it to RTS.
-func (q *qp) establish(fd int, local, remote netip.AddrPort, peerCRC bool) error {
+func (q *qp) establish(fd int, local, remote netip.AddrPort, m *iwarp.MPA) error {
+	if q.attr.Ack == verbs.AckRemote && q.sq.waits.limit == 0 {
+		return errNoFence
+	}
 	if err := q.dev.watch(unix.EPOLL_CTL_ADD, fd, q.slot, unix.EPOLLIN); err != nil {
 		return err
 	}
 	q.fd, q.events = fd, unix.EPOLLIN
 	q.local, q.remote = local, remote
-	q.crc = q.crc || peerCRC
+	q.crc = q.crc || m.CRC
+	q.markers = m.Markers
+	if q.dev.opt.SegmentToMSS || q.markers {
+		if mss, err := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG); err == nil && mss > 0 {
+			q.maxPayload = uint64(min(iwarp.MULPDU(mss, q.markers)-(iwarp.UntaggedLen-iwarp.LenField), iwarp.MaxPayload))
+		}
+	}
 	q.rx.sendMSN = 1
 	q.state = verbs.QPRTS
 	q.dev.markDirty(q)
@@ -265,16 +325,25 @@ func (d *Device) Accept(id verbs.RequestID, v verbs.QP, private []byte) error {
 	if err != nil {
 		return err
 	}
-	if len(private) > iwarp.MaxPrivate {
-		return fmt.Errorf("soft: %d bytes of private data, limit %d: %w", len(private), iwarp.MaxPrivate, unix.EINVAL)
+	if n := d.opt.maxPrivate(); len(private) > n {
+		return fmt.Errorf("soft: %d bytes of private data, limit %d: %w", len(private), n, unix.EINVAL)
 	}
 	delete(d.requests, id)
 	r.done()
 	m := &r.mpa
+	q.peer, q.known = r.feat, r.known
 	q.negotiate(m)
+	if q.known {
+		f := q.features()
+		private = f.Append(append([]byte(nil), private...))
+	}
 	reply := iwarp.MPA{Reply: true, CRC: q.crc || m.CRC, Rev: m.Rev, Enhanced: m.Enhanced, Private: private}
 	if m.Enhanced {
-		reply.IRD, reply.ORD = uint16(q.serve.limit), uint16(q.sq.depth)
+		reply.IRD, reply.ORD = uint16(q.serve.limit), uint16(q.sq.waits.limit)
+		if q.known { // it can tell the part that is for its fences
+			ird, _ := q.depths()
+			reply.IRD = uint16(ird)
+		}
 		reply.P2P = m.P2P
 		// As RFC 6581 wants, one of the kinds offered. A bare offer of a SEND
 		// is answered as siw does it.
@@ -284,11 +353,14 @@ func (d *Device) Accept(id verbs.RequestID, v verbs.QP, private []byte) error {
 	q.linked, q.state, q.hold = true, verbs.QPRTR, true
 	ev := verbs.CMEvent{Type: verbs.CMEstablished, QP: q, Local: r.local, Remote: r.remote}
 	err = silent(r.fd)
+	if err == nil && q.attr.Ack == verbs.AckRemote && q.sq.waits.limit == 0 {
+		err = errNoFence
+	}
 	if err == nil {
 		err = d.reply(r, &reply)
 	}
 	if err == nil {
-		err = q.establish(r.fd, r.local, r.remote, m.CRC)
+		err = q.establish(r.fd, r.local, r.remote, m)
 	}
 	if err != nil {
 		ev.Type, ev.Err = verbs.CMConnectError, fmt.Errorf("soft: accept %v: %w", r.remote, err)
@@ -329,7 +401,7 @@ func (d *Device) Reject(id verbs.RequestID, private []byte) error {
 		closeFD(r.fd)
 		return nil // the peer is gone; there is nobody left to refuse
 	}
-	d.ctl.linger(r.fd, nil)
+	d.ctl.lingerFor(r.fd, nil, true)
 	return nil
 }
 

@@ -258,11 +258,6 @@ func (c *control) greet(conn net.Conn) {
 		return
 	case m.Markers:
 		atomic.AddUint64(&c.stats.HandshakeMarkers, 1)
-		no := rejection(&m, nil)
-		b := no.Append(nil)
-		c.tap(conn, true, b)
-		conn.Write(b)
-		return
 	}
 	local, remote := addrOf(conn.LocalAddr()), addrOf(conn.RemoteAddr())
 	fd, err := c.detach(conn)
@@ -347,7 +342,7 @@ func (c *control) tryConnect(ctx context.Context, p verbs.ConnectParam, req iwar
 		r.err = fmt.Errorf("soft: connect %v to %v: rejected: %w", p.Local, p.Remote, unix.ECONNREFUSED)
 		return r
 	case r.mpa.Markers:
-		return fail(verbs.CMConnectError, errMarkers)
+		atomic.AddUint64(&c.stats.HandshakeMarkers, 1)
 	}
 	fd, err := c.detach(conn)
 	if err != nil {
@@ -357,15 +352,18 @@ func (c *control) tryConnect(ctx context.Context, p verbs.ConnectParam, req iwar
 	return r
 }
 
-var errMarkers = errors.New("peer wants MPA markers, which are not implemented")
-
 // maxLinger bounds the connections being closed; more are closed at once.
 const maxLinger = 256
 
 // linger delivers last and closes the connection in order: FIN, then wait for
 // the peer's, reading and dropping what still comes, for else the kernel would
 // answer it with a reset and the peer might lose what it has not read yet.
-func (c *control) linger(fd int, last []byte) {
+func (c *control) linger(fd int, last []byte) { c.lingerFor(fd, last, false) }
+
+// lingerFor is linger; with peerFirst the FIN waits for the peer's, within the
+// time limit. After a rejection the peer closes anyway, and Linux siw forgets
+// the reply if a FIN comes in the same segment.
+func (c *control) lingerFor(fd int, last []byte, peerFirst bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed || len(c.dying) >= maxLinger {
@@ -390,11 +388,13 @@ func (c *control) linger(fd int, last []byte) {
 		if _, err := f.Write(last); err != nil {
 			return
 		}
-		raw, err := f.SyscallConn()
-		if err != nil {
-			return
+		if !peerFirst {
+			raw, err := f.SyscallConn()
+			if err != nil {
+				return
+			}
+			raw.Control(func(fd uintptr) { unix.Shutdown(int(fd), unix.SHUT_WR) })
 		}
-		raw.Control(func(fd uintptr) { unix.Shutdown(int(fd), unix.SHUT_WR) })
 		b := make([]byte, 16<<10)
 		for {
 			if _, err := f.Read(b); err != nil {

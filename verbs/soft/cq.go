@@ -16,14 +16,16 @@ type cqe struct {
 	recv bool
 }
 
-// cq implements verbs.CQ as a ring that grows instead of overflowing: the
-// posted work requests bound it.
+// cq implements verbs.CQ as a ring that grows up to its granted capacity.
 type cq struct {
 	dev        *Device
+	cap        uint64
+	overrun    bool
 	e          []cqe // power of two
 	head, tail uint64
 	users      int
 	arm        armState
+	fired      bool // an event was not taken yet
 	gone       bool
 }
 
@@ -33,7 +35,6 @@ const (
 	unarmed armState = iota
 	armedAny
 	armedSolicited
-	fired
 )
 
 // CreateCQ implements verbs.Device.
@@ -44,7 +45,7 @@ func (d *Device) CreateCQ(n int) (verbs.CQ, error) {
 	if n < 1 || n > 1<<22 {
 		return nil, fmt.Errorf("soft: completion queue of %d entries: %w", n, unix.EINVAL)
 	}
-	return &cq{dev: d, e: make([]cqe, ceilPow2(n))}, nil
+	return &cq{dev: d, e: make([]cqe, ceilPow2(n)), cap: uint64(max(n, d.opt.MinCQE))}, nil
 }
 
 func ceilPow2(n int) int {
@@ -55,13 +56,67 @@ func ceilPow2(n int) int {
 	return p
 }
 
+// next is the entry of a new completion, nil if it is lost.
 func (c *cq) next() *cqe {
+	if c.overrun || c.tail-c.head >= c.cap {
+		c.overflow()
+		return nil
+	}
 	if c.tail-c.head == uint64(len(c.e)) {
 		c.grow()
 	}
 	e := &c.e[c.tail&uint64(len(c.e)-1)]
 	c.tail++
 	return e
+}
+
+// overflow ends the queue; its queue pairs follow at the next Progress.
+func (c *cq) overflow() {
+	if !c.overrun {
+		c.overrun = true
+		c.dev.overruns = append(c.dev.overruns, c)
+		c.dev.raise(verbs.AsyncEvent{Type: verbs.AsyncCQErr, CQ: c})
+		c.dev.updateWake(false)
+	}
+}
+
+var errOverrun = fmt.Errorf("soft: completion queue overflow: %w", unix.ENOSPC)
+
+// failOverrun takes down the queue pairs of overrun queues.
+func (d *Device) failOverrun() {
+	for len(d.overruns) > 0 {
+		c := d.overruns[0]
+		d.overruns = d.overruns[1:]
+		for _, q := range d.qps {
+			if q != nil && (q.scq == c || q.rcq == c) {
+				q.fail(&fault{overflow: true, err: errOverrun})
+			}
+		}
+	}
+	d.overruns = nil
+}
+
+// disown makes the completions of q release nothing.
+func (c *cq) disown(q *qp) {
+	for i := c.head; i != c.tail; i++ {
+		if e := &c.e[i&uint64(len(c.e)-1)]; e.qp == q {
+			e.qp = nil
+		}
+	}
+}
+
+// Cap implements verbs.CQ.
+func (c *cq) Cap() int { return int(c.cap) }
+
+// Notified implements verbs.CQ.
+func (c *cq) Notified() bool {
+	was := c.fired
+	if was {
+		c.fired = false
+		c.dev.fired--
+		c.dev.updateWake(len(c.dev.dirty) > 0)
+	}
+	return was
 }
 
 func (c *cq) grow() {
@@ -75,9 +130,12 @@ func (c *cq) grow() {
 // notify is called for each completion added.
 func (c *cq) notify(solicited bool) {
 	if c.arm == armedAny || c.arm == armedSolicited && solicited {
-		c.arm = fired
-		c.dev.fired++
-		c.dev.updateWake(false)
+		c.arm = unarmed
+		if !c.fired {
+			c.fired = true
+			c.dev.fired++
+			c.dev.updateWake(false)
+		}
 	}
 }
 
@@ -94,22 +152,15 @@ func (c *cq) Poll(wc []verbs.WC) int {
 		c.head++
 		n++
 	}
-	if c.arm == fired && c.head == c.tail {
-		c.arm = unarmed
-		c.dev.fired--
-		c.dev.updateWake(len(c.dev.dirty) > 0)
-	}
 	return n
 }
 
-// ReqNotify implements verbs.CQ: the device's FD stays readable from the next
-// completion on until Poll.
+// ReqNotify implements verbs.CQ.
 func (c *cq) ReqNotify(solicitedOnly bool) error {
 	if c.gone || c.dev.closed {
 		return errClosed
 	}
 	switch {
-	case c.arm == fired:
 	case !solicitedOnly:
 		c.arm = armedAny
 	case c.arm == unarmed:
@@ -123,12 +174,10 @@ func (c *cq) Destroy() error {
 	if c.users > 0 {
 		return fmt.Errorf("soft: completion queue in use by %d queue pairs: %w", c.users, unix.EBUSY)
 	}
-	if c.arm == fired {
-		c.dev.fired--
-		c.dev.updateWake(false)
-	}
+	c.Notified()
 	c.arm = unarmed
 	c.gone = true
+	c.dev.async.forget(func(e *verbs.AsyncEvent) bool { return e.CQ == c })
 	c.e, c.head, c.tail = make([]cqe, 1), 0, 0
 	return nil
 }

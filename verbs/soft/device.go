@@ -10,22 +10,35 @@
 // # Completions
 //
 // With AckLocal a SEND or WRITE completes when the kernel has taken its last
-// byte (RFC 5040 section 5.5 rule 9). AckRemote is not implemented. READ
-// completes when the data is in place. Completions are in post order.
+// byte (RFC 5040 section 5.5 rule 9). With AckRemote it completes when the
+// answer to a READ behind it has come: the consumer's own or a zero-length one,
+// a fence, of which one serves many requests. READs and atomics complete when
+// the data is in place. Completions are in post order.
+//
+// # Peers
+//
+// Two devices of this package tell each other, behind the consumer's private
+// data, what iWARP leaves to them: immediate data and atomics (RFC 7306), RNR
+// retries, room for fences. With other peers those operations are refused with
+// EOPNOTSUPP; everything else works with any iWARP.
 //
 // # What the peer may do
 //
 // Everything received is checked before memory is touched; a peer that breaks
 // a rule gets the Terminate the RFCs name and loses its connection, nothing
-// else. A SEND without a posted receive stalls that connection until there is
-// one.
+// else. A SEND without a posted receive is put aside, up to 1 MiB and 256
+// messages per QP, while WRITEs and responses behind it go on; beyond that the
+// connection is not read until there is a receive. With AckRemote and a peer of
+// this package the sender keeps within those bounds, so that streams never
+// stand still.
 //
 // # Limits
 //
-// Immediate data, atomics, memory windows and invalidation are refused with
-// EINVAL. MPA markers are never asked for; a peer that wants them is rejected.
-// Segments of one message are not interleaved with other messages of the same
-// direction: a large READ response delays sends behind it.
+// MPA markers are sent to peers that want them and never asked for. Segments of
+// one message are not interleaved with other messages of the same direction: a
+// large READ response delays sends behind it. A single SEND above 1 MiB that
+// finds no receive stops its stream. Local keys of regions are their remote
+// keys.
 package soft
 
 import (
@@ -45,18 +58,22 @@ import (
 const (
 	slotWake = -1
 	slotCtl  = -2
+	slotTime = -3
 )
 
 // Device implements verbs.Device.
 type Device struct {
-	opt    Options
-	epfd   int
-	wakeFD int // readable while the owner has something to collect
-	awake  bool
-	ctl    *control
-	closed bool
-	ctx    context.Context
-	cancel context.CancelFunc
+	opt       Options
+	epfd      int
+	wakeFD    int // readable while the owner has something to collect
+	timerFD   int
+	timed     []*qp // with a timer running
+	nextTimer int64 // that timerFD is set to; 0: none
+	awake     bool
+	ctl       *control
+	closed    bool
+	ctx       context.Context
+	cancel    context.CancelFunc
 
 	keys keyTable
 	qps  []*qp // by slot; nil: free
@@ -64,13 +81,15 @@ type Device struct {
 	qpn  uint32
 
 	dirty, flushing []*qp // with output to write
-	ready, resuming []*qp // with input already staged, after a stall
+	ready, resuming []*qp // with messages put aside that have a receive now
+	overruns        []*cq // whose queue pairs have to go
 	stages          [][]byte
 
 	events   cmQueue
+	async    asyncQueue
 	requests map[verbs.RequestID]*request
 	lastReq  verbs.RequestID
-	fired    int // armed CQs that got a completion and were not polled
+	fired    int // events of CQs not taken
 
 	stats Stats
 	io    scratch
@@ -82,7 +101,7 @@ type scratch struct {
 	iov    [maxSegs]unix.Iovec
 	msg    unix.Msghdr
 	pieces [maxSGE]piece
-	hdr    [iwarp.UntaggedLen + iwarp.ReadReqLen]byte // of the FPDU being made: on the stack it would escape to the checksum
+	hdr    [iwarp.UntaggedLen + iwarp.AtomicReqLen]byte // of the FPDU being made: on the stack it would escape to the checksum
 }
 
 // piece is a part of registered memory.
@@ -93,10 +112,11 @@ type piece struct {
 
 var _ verbs.Device = (*Device)(nil)
 
-// New makes a device. Its descriptors are one epoll and two eventfds.
+// New makes a device. Its descriptors are one epoll, one timerfd and two
+// eventfds.
 func New(opt Options) (*Device, error) {
 	opt.defaults()
-	d := &Device{opt: opt, requests: map[verbs.RequestID]*request{}, epfd: -1, wakeFD: -1}
+	d := &Device{opt: opt, requests: map[verbs.RequestID]*request{}, epfd: -1, wakeFD: -1, timerFD: -1}
 	d.keys.init()
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	var err error
@@ -106,6 +126,12 @@ func New(opt Options) (*Device, error) {
 	d.wakeFD, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err == nil {
 		d.ctl, err = newControl(&d.opt)
+	}
+	if err == nil {
+		d.timerFD, err = unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)
+	}
+	if err == nil {
+		err = d.watch(unix.EPOLL_CTL_ADD, d.timerFD, slotTime, unix.EPOLLIN)
 	}
 	if err == nil {
 		err = d.watch(unix.EPOLL_CTL_ADD, d.wakeFD, slotWake, unix.EPOLLIN)
@@ -118,6 +144,7 @@ func New(opt Options) (*Device, error) {
 			unix.Close(d.ctl.fd)
 		}
 		closeFD(d.wakeFD)
+		closeFD(d.timerFD)
 		unix.Close(d.epfd)
 		return nil, fmt.Errorf("soft: %w", err)
 	}
@@ -129,8 +156,9 @@ func (d *Device) Attr() verbs.DeviceAttr {
 	return verbs.DeviceAttr{
 		Name: d.opt.Name, MaxMsg: maxMsg, MaxSendWR: maxWR, MaxRecvWR: maxWR,
 		MaxSGE: maxSGE, MaxReadSGE: maxSGE, MaxInline: maxInline,
-		MaxReadDepth: d.opt.MaxReadDepth, MaxPrivate: iwarp.MaxPrivate,
-		Caps: verbs.CapOrderedCQ | verbs.CapRNR | verbs.CapRestrictedMR,
+		MaxReadDepth: d.opt.MaxReadDepth, MaxPrivate: d.opt.maxPrivate(),
+		Caps: verbs.CapOrderedCQ | verbs.CapImm | verbs.CapAtomics | verbs.CapMaskedAtomic | verbs.CapRNR | verbs.CapRNRRetry |
+			verbs.CapRestrictedMR | verbs.CapRemoteAck | verbs.CapInvalidate | verbs.CapMW,
 	}
 }
 
@@ -166,13 +194,18 @@ func (d *Device) Progress() bool {
 		d.resuming[i] = nil
 		q.onReady = false
 		did = true
-		q.parse()
+		if q.state == verbs.QPRTS {
+			q.unpark()
+		}
 	}
 	n := d.poll()
 	for i := range d.io.ev[:n] {
 		did = d.dispatch(&d.io.ev[i]) || did
 	}
 	did = d.flushDirty() || did
+	if len(d.overruns) > 0 {
+		d.failOverrun()
+	}
 	d.updateWake(len(d.dirty) > 0)
 	return did
 }
@@ -215,6 +248,10 @@ func (d *Device) markReady(q *qp) {
 }
 
 func (d *Device) dispatch(ev *unix.EpollEvent) bool {
+	if ev.Fd == slotTime {
+		d.expire()
+		return true
+	}
 	if ev.Fd < 0 {
 		return false // control results are taken at the start of Progress
 	}
@@ -227,7 +264,7 @@ func (d *Device) dispatch(ev *unix.EpollEvent) bool {
 		q.interest(q.events &^ unix.EPOLLOUT)
 		d.markDirty(q)
 	}
-	if q.stalled {
+	if q.stalled || q.eof {
 		if ev.Events&(unix.EPOLLERR|unix.EPOLLHUP) != 0 {
 			q.lost(unix.ECONNRESET)
 			return true
@@ -259,7 +296,7 @@ func (d *Device) watch(op, fd int, slot int32, events uint32) error {
 // something to collect: connection events, completions of a CQ it armed,
 // input staged behind a stall, or (more) unfinished output.
 func (d *Device) updateWake(more bool) {
-	want := more || d.events.len() > 0 || d.fired > 0 || len(d.ready) > 0
+	want := more || d.events.len() > 0 || len(d.async.ev) > 0 || d.fired > 0 || len(d.ready) > 0 || len(d.overruns) > 0
 	if want == d.awake || d.closed {
 		return
 	}
@@ -292,6 +329,7 @@ func (d *Device) Close() error {
 	}
 	d.ctl.close()
 	unix.Close(d.wakeFD)
+	unix.Close(d.timerFD)
 	unix.Close(d.epfd)
 	return nil
 }

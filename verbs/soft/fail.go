@@ -24,6 +24,8 @@ type fault struct {
 	pos   uint64
 	rq    verbs.WCStatus // status of the receive in progress, 0: flush
 	quiet bool           // the owner wanted it: no event
+
+	overflow bool // a completion queue did
 }
 
 var (
@@ -41,13 +43,17 @@ func (q *qp) refused(c iwarp.Code, f []byte, ft fault) {
 	if f != nil {
 		ft.quote.Quote(f)
 	}
+	q.settle(&ft)
+}
+
+// settle ends the connection when the READs before the fault are answered, so
+// that the peer's work requests before the bad one succeed.
+func (q *qp) settle(ft *fault) {
 	if q.serve.empty() || q.sq.mid() {
-		q.fail(&ft)
+		q.fail(ft)
 		return
 	}
-	// The READs before it are answered first, so that the peer's work
-	// requests before the bad one succeed.
-	q.fault = &ft
+	q.fault = ft
 	q.dev.markDirty(q)
 }
 
@@ -58,8 +64,7 @@ func (q *qp) recvFault(st verbs.WCStatus, c iwarp.Code, f []byte) {
 
 // readFault: the response to the oldest READ is wrong.
 func (q *qp) readFault(st verbs.WCStatus, c iwarp.Code, f []byte) {
-	q.sq.oldestRead()
-	q.refused(c, f, fault{sq: st, named: true, pos: q.sq.readPos})
+	q.refused(c, f, fault{sq: st, named: true, pos: q.sq.waits.oldest().pos})
 }
 
 // sinkFault: local memory for a SEND or a READ response is not accessible.
@@ -71,17 +76,29 @@ func (q *qp) sinkFault() {
 	}
 }
 
-// refuseRead: a READ of the peer names memory it may not read.
-func (q *qp) refuseRead(r *served, c iwarp.Code) {
-	var f [iwarp.UntaggedLen + iwarp.ReadReqLen]byte
-	iwarp.PutUntagged(f[:], iwarp.OpReadRequest, true, iwarp.ReadReqLen, 0, iwarp.QNRead, r.msn, 0)
+// frame is the request again as it came, but for what of it was answered.
+func (r *served) frame() []byte {
+	f := make([]byte, iwarp.UntaggedLen+iwarp.AtomicReqLen)
+	if r.atomic {
+		iwarp.PutUntagged(f, iwarp.OpAtomicRequest, true, iwarp.AtomicReqLen, 0, iwarp.QNRead, r.msn, 0)
+		r.areq.Put(f[iwarp.UntaggedLen:])
+		return f
+	}
+	f = f[:iwarp.UntaggedLen+iwarp.ReadReqLen]
+	iwarp.PutUntagged(f, iwarp.OpReadRequest, true, iwarp.ReadReqLen, 0, iwarp.QNRead, r.msn, 0)
 	rest := r.ReadRequest
 	rest.SinkTO += r.off
 	rest.SrcTO += r.off
 	rest.Size -= uint32(r.off)
 	rest.Put(f[iwarp.UntaggedLen:])
+	return f
+}
+
+// refuseServed: the READ or atomic of the peer whose turn it is names memory it
+// may not use.
+func (q *qp) refuseServed(r *served, c iwarp.Code) {
 	ft := fault{term: true, code: c, err: fmt.Errorf("soft: peer broke the protocol: %w", c)}
-	ft.quote.Quote(f[:])
+	ft.quote.Quote(r.frame())
 	q.fail(&ft)
 }
 
@@ -109,6 +126,13 @@ func (q *qp) terminated(f []byte) {
 		if ft.named || !t.HasDDP {
 			ft.sq = requesterStatus(t.Code)
 		}
+		if ft.named && t.Code == iwarp.TermStream && isAtomic(q.sq.at(ft.pos).op) {
+			ft.sq = verbs.WCRemInvReqErr // misaligned
+		}
+		if ft.named && q.known {
+			// A peer of our kind does things in order: what came before is done.
+			q.acknowledge(max(ft.pos, q.sq.acked))
+		}
 	}
 	q.fail(ft)
 }
@@ -121,17 +145,22 @@ func (q *qp) culprit(t *iwarp.Terminate) (uint64, bool) {
 	s, h := &q.sq, &t.DDP
 	for pos := s.done; pos != s.tail; pos++ {
 		w := s.at(pos)
-		if !w.made && w.off == 0 {
+		if !w.begun {
 			break
 		}
 		hit := false
 		switch w.op {
-		case verbs.OpSend:
+		case verbs.OpSend, verbs.OpSendWithInv:
 			hit = !h.Tagged && h.QN == iwarp.QNSend && h.MSN == w.msn
-		case verbs.OpRDMARead:
-			hit = !h.Tagged && h.QN == iwarp.QNRead && h.MSN == w.msn
-		case verbs.OpRDMAWrite:
-			hit = h.Tagged && h.Op == iwarp.OpWrite && h.STag == w.rkey && h.TO-w.raddr < max(w.length, 1)
+		case verbs.OpSendWithImm: // its Immediate Data has the MSN before
+			hit = !h.Tagged && h.QN == iwarp.QNSend && (h.MSN == w.msn || h.MSN == w.msn-1)
+		case verbs.OpRDMARead, verbs.OpAtomicCmpAndSwp, verbs.OpAtomicFetchAdd:
+			// siw has the size in place of the MSN, but the request is right.
+			same := t.SIW && t.HasReq && t.Req.SrcSTag == w.rkey && t.Req.SrcTO == w.raddr && uint64(t.Req.Size) == uint64(w.length)
+			hit = !h.Tagged && h.QN == iwarp.QNRead && (h.MSN == w.msn || same)
+		case verbs.OpRDMAWrite, verbs.OpRDMAWriteWithImm:
+			hit = h.Tagged && h.Op == iwarp.OpWrite && h.STag == w.rkey && h.TO-w.raddr < max(w.length, 1) ||
+				w.made && w.op == verbs.OpRDMAWriteWithImm && !h.Tagged && h.QN == iwarp.QNSend && h.MSN == w.msn
 		}
 		if hit {
 			return pos, true
@@ -170,6 +199,9 @@ func (q *qp) fail(ft *fault) {
 	established := q.state == verbs.QPRTS
 	q.state = verbs.QPErr
 	q.fault = nil
+	if t, ok := ft.asyncOf(); ok && established {
+		q.dev.raise(verbs.AsyncEvent{Type: t, QP: q, Err: ft.err})
+	}
 	if established && !ft.quiet {
 		q.dev.stats.Disconnects++
 		q.dev.events.push(verbs.CMEvent{Type: verbs.CMDisconnected, QP: q, Local: q.local, Remote: q.remote, Err: ft.err})
@@ -196,9 +228,12 @@ func (q *qp) fail(ft *fault) {
 		if st == 0 {
 			st = verbs.WCWRFlushErr
 		}
-		q.completeRecv(w, st, 0, false)
+		q.completeRecv(w, verbs.WC{Status: st}, false)
 	}
 	q.flushRecvs()
+	if q.srq != nil {
+		q.dev.raise(verbs.AsyncEvent{Type: verbs.AsyncQPLastWQE, QP: q})
+	}
 	q.dev.updateWake(false)
 }
 
@@ -213,7 +248,13 @@ func (q *qp) farewell(ft *fault) []byte {
 	f := b[n:]
 	iwarp.PutUntagged(f, iwarp.OpTerminate, true, t.Len(), 0, iwarp.QNTerminate, 1, 0)
 	t.Put(f[iwarp.UntaggedLen:])
-	iwarp.Seal(f, q.crc)
+	if q.markers {
+		iwarp.Seal(f, false)
+		m := make([]byte, q.marker.MaxSize(size))
+		b = append(b[:n], m[:q.marker.Put(m, f, q.crc)]...)
+	} else {
+		iwarp.Seal(f, q.crc)
+	}
 	if tap := q.dev.opt.Tap; tap != nil {
 		tap.Stream(q.local, q.remote, true, b)
 	}
@@ -239,13 +280,14 @@ func (q *qp) hangUp(last []byte) {
 		q.out.stage = nil
 	}
 	q.dropStage()
-	q.rx.placing = false
-	if q.stalled {
-		q.stalled = false
-		if q.srq != nil {
-			q.srq.forget(q)
-		}
+	q.rx.placing, q.rx.aside = false, nil
+	q.park = parking{}
+	q.timers = [timerKinds]int64{}
+	q.stalled, q.pausing = false, running
+	if q.onSRQ {
+		q.srq.forget(q)
 	}
+	q.starving, q.onSRQ = false, false
 }
 
 // flushSends completes everything outstanding, as flushed, but the WR at pos
@@ -260,13 +302,13 @@ func (q *qp) flushSends(pos uint64, st verbs.WCStatus) {
 			q.completeSend(s.done, w, verbs.WCWRFlushErr)
 		}
 	}
-	s.gen = s.tail
-	s.reads = 0
+	s.gen, s.acked = s.tail, s.tail
+	s.reads, s.fences, s.waits.head = 0, 0, s.waits.tail
 }
 
 func (q *qp) flushRecvs() {
 	for w := q.rq.take(); w != nil; w = q.rq.take() {
-		q.completeRecv(w, verbs.WCWRFlushErr, 0, false)
+		q.completeRecv(w, verbs.WC{Status: verbs.WCWRFlushErr}, false)
 	}
 }
 
@@ -304,6 +346,7 @@ func (q *qp) Destroy() error {
 	d := q.dev
 	if !d.closed {
 		d.events.forget(q)
+		d.async.forget(func(e *verbs.AsyncEvent) bool { return e.QP == q })
 		d.updateWake(false)
 	}
 	d.qps[q.slot] = nil

@@ -14,6 +14,7 @@ import (
 // the peer may reach, and end with whole frames.
 func FuzzStream(f *testing.F) {
 	const key = 0x11223344
+	const ours = 0x8000 // in cut: the peer is of our kind, and AckRemote
 	seed := func(b ...[]byte) {
 		var all []byte
 		for _, x := range b {
@@ -21,11 +22,15 @@ func FuzzStream(f *testing.F) {
 		}
 		f.Add(all, uint16(7), true)
 		f.Add(all, uint16(1000), false)
+		f.Add(all, uint16(ours|300), false)
 	}
 	seed(sendFrame(1, 0, true, []byte("hello")), sendFrame(2, 0, false, []byte("a")), sendFrame(2, 1, true, []byte("b")))
 	seed(writeFrame(key, 0, true, []byte("hello")), writeFrame(key, 60, true, []byte("hello")))
 	seed(readFrame(1, iwarp.ReadRequest{SinkSTag: 1, Size: 64, SrcSTag: key}), readFrame(2, iwarp.ReadRequest{Size: 65, SrcSTag: key}))
 	seed(responseFrame(sinkSTag(1), 0, false, []byte("01234567")), responseFrame(sinkSTag(1), 8, true, []byte("01234567")))
+	seed(atomicFrame(1, iwarp.AtomicRequest{STag: key, Data: 1}), immediateFrame(1, 1), sendFrame(2, 0, true, nil), immediateFrame(3, 0), immediateFrame(4, 0), immediateFrame(5, 0))
+	seed(sendFrame(1, 0, true, nil), sendFrame(2, 0, true, nil), sendFrame(3, 0, true, nil), sendFrame(4, 0, false, []byte("a")), readFrame(1, iwarp.ReadRequest{}), sendFrame(4, 1, true, []byte("b")))
+	seed(seal(&iwarp.Header{Op: iwarp.OpSendInv, Last: true, MSN: 1, InvSTag: key}, nil))
 	seed(terminateFrame(iwarp.Terminate{Code: iwarp.TermCRC}))
 	seed(writeFrame(key, 0, true, make([]byte, 40000)))
 	f.Fuzz(func(t *testing.T, b []byte, cut uint16, crc bool) {
@@ -34,9 +39,16 @@ func FuzzStream(f *testing.F) {
 		if crc {
 			at.CRC = verbs.CRCOn
 		}
+		at.Access |= verbs.AccessRemoteAtomic
+		if cut&ours != 0 {
+			at.Ack = verbs.AckRemote
+		}
 		p := newPuppet(t, h, at)
+		if cut&ours != 0 {
+			p.ours(7)
+		}
 		guard := make([]byte, 3*64)
-		m, err := h.pd.RegMR(guard[64:128], 0, allAccess)
+		m, err := h.pd.RegMR(guard[64:128], 0, at.Access)
 		if err != nil {
 			t.Fatal(err)
 		}

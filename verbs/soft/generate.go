@@ -21,8 +21,9 @@ func (q *qp) generate() {
 		return
 	}
 	for q.out.pending < maxBurst {
-		var made bool
+		made := q.fence(false)
 		switch {
+		case made:
 		case q.serve.mid:
 			made = q.makeResponse()
 		case q.sq.mid(), q.serve.last:
@@ -33,7 +34,7 @@ func (q *qp) generate() {
 		default:
 			made = q.makeResponse() || q.makeSend()
 		}
-		if !made {
+		if !made && !q.fence(true) {
 			break
 		}
 	}
@@ -44,7 +45,7 @@ func (q *qp) generate() {
 
 // mid says that the WR at gen has been begun and not finished.
 func (s *sendQueue) mid() bool {
-	return s.gen != s.tail && s.at(s.gen).off > 0 && s.at(s.gen).status == 0
+	return s.gen != s.tail && s.at(s.gen).begun && s.at(s.gen).status == 0
 }
 
 // makeSend makes one FPDU of the send queue. false: none may or can go now.
@@ -54,33 +55,98 @@ func (q *qp) makeSend() bool {
 		return false
 	}
 	w := s.at(s.gen)
-	if w.status != 0 || w.off == 0 && w.flags&verbs.SendFence != 0 && s.reads > 0 {
+	if w.status != 0 {
 		return false
 	}
-	if w.length > maxMsg {
-		w.status = verbs.WCLocLenErr
-		q.dev.markDirty(q)
+	if !w.begun {
+		if q.sqd || q.eof || w.flags&verbs.SendFence != 0 && s.reads > 0 || !q.window(w) {
+			return false
+		}
+		if st := q.possible(w); st != 0 {
+			return q.failLocally(w, st)
+		}
+	}
+	if !q.makeOne(w) {
 		return false
 	}
-	var ok bool
-	if w.op == verbs.OpRDMARead {
-		ok = q.makeReadRequest(w)
-	} else {
-		ok = q.makeSegment(w)
-	}
-	if !ok {
-		return false
+	if !w.begun {
+		w.begun = true
+		q.opened(w)
 	}
 	q.serve.last = false
 	if w.made {
 		w.end = q.out.total
 		s.gen++
+		q.stats.Sent++
+		if q.attr.Ack == verbs.AckRemote && !isRead(w.op) {
+			s.unfenced++
+			s.unfencedBytes += w.length
+		}
 	}
 	return true
 }
 
+// possible finds what only its turn shows to be wrong with w; 0 is nothing.
+func (q *qp) possible(w *sendWR) verbs.WCStatus {
+	switch {
+	case w.length > maxMsg:
+		return verbs.WCLocLenErr
+	case isRead(w.op) && q.sq.depth == 0, // posted before the peer granted none
+		isAtomic(w.op) && !q.peer.Atomics,
+		(w.op == verbs.OpSendWithImm || w.op == verbs.OpRDMAWriteWithImm) && !q.peer.Immediate:
+		return verbs.WCLocQPOpErr
+	}
+	return 0
+}
+
+// failLocally marks w, which will fail when everything before it is complete.
+func (q *qp) failLocally(w *sendWR, st verbs.WCStatus) bool {
+	w.status = st
+	q.dev.markDirty(q)
+	return false
+}
+
+// makeOne makes one FPDU of w, or does what needs none.
+func (q *qp) makeOne(w *sendWR) bool {
+	switch w.op {
+	case verbs.OpRDMARead:
+		return q.makeReadRequest(w)
+	case verbs.OpAtomicCmpAndSwp, verbs.OpAtomicFetchAdd:
+		return q.makeAtomic(w)
+	case verbs.OpLocalInv:
+		w.made = q.invalidate(w.imm) == 0
+		return w.made || q.failLocally(w, verbs.WCMWBindErr)
+	case verbs.OpBindMW:
+		w.made = q.bind(&q.sq.extra[q.sq.gen&uint64(len(q.sq.w)-1)].bind)
+		return w.made || q.failLocally(w, verbs.WCMWBindErr)
+	case verbs.OpSendWithImm:
+		if !w.begun {
+			return q.makeImmediate(w, immediateOfSend)
+		}
+	case verbs.OpRDMAWriteWithImm:
+		if w.placed {
+			w.made = q.makeImmediate(w, immediateOfWrite)
+			return w.made
+		}
+	}
+	return q.makeSegment(w)
+}
+
+// segment is the payload of the next segment of a message of which left bytes
+// are still to go: no more segments than necessary, all about as long. A short
+// one at the end would be below what a receiver reads in place.
+func segment(left, most uint64) uint64 {
+	if left <= most {
+		return left
+	}
+	count := (left + most - 1) / most
+	const align = 64
+	return min(((left+count-1)/count+align-1)&^(align-1), most)
+}
+
 func (q *qp) makeSegment(w *sendWR) bool {
-	n := min(w.length-w.off, iwarp.MaxPayload)
+	write := w.op == verbs.OpRDMAWrite || w.op == verbs.OpRDMAWriteWithImm
+	n := segment(w.length-w.off, q.maxPayload)
 	var ps []piece
 	if w.flags&verbs.SendInline != 0 {
 		ps = q.dev.io.pieces[:1]
@@ -88,34 +154,36 @@ func (q *qp) makeSegment(w *sendWR) bool {
 	} else {
 		var ok bool
 		if ps, ok = q.resolve(w.sgl, q.pd, w.off, n, 0); !ok {
-			w.status = verbs.WCLocProtErr
-			q.dev.markDirty(q)
-			return false
+			return q.failLocally(w, verbs.WCLocProtErr)
 		}
 	}
 	last := w.off+n == w.length
 	hdr := &q.dev.io.hdr
 	h := iwarp.TaggedLen
-	if w.op == verbs.OpRDMAWrite {
+	if write {
 		stag := w.rkey
 		if w.length == 0 && stag == 0 {
 			stag = 1 // unchecked, but some adapters dislike 0
 		}
 		iwarp.PutTagged(hdr[:], iwarp.OpWrite, last, int(n), stag, w.raddr+w.off)
 	} else {
-		op := uint8(iwarp.OpSend)
+		op, inv := uint8(iwarp.OpSend), uint32(0)
+		if w.op == verbs.OpSendWithInv {
+			op, inv = iwarp.OpSendInv, w.imm
+		}
 		if w.flags&verbs.SendSolicited != 0 {
-			op = iwarp.OpSendSE
+			op += iwarp.OpSendSE - iwarp.OpSend
 		}
 		h = iwarp.UntaggedLen
-		iwarp.PutUntagged(hdr[:], op, last, int(n), 0, iwarp.QNSend, q.sq.sendMSN, uint32(w.off))
+		iwarp.PutUntagged(hdr[:], op, last, int(n), inv, iwarp.QNSend, q.sq.sendMSN, uint32(w.off))
 	}
 	if !q.emit(hdr[:h], ps, int(n)) {
 		return false
 	}
 	w.off += n
-	w.made = last
-	if w.op == verbs.OpSend {
+	w.made = last && w.op != verbs.OpRDMAWriteWithImm
+	w.placed = last
+	if !write {
 		w.msn = q.sq.sendMSN
 		if last {
 			q.sq.sendMSN++
@@ -130,76 +198,56 @@ func sinkSTag(msn uint32) uint32 { return msn | 1<<31 }
 
 func (q *qp) makeReadRequest(w *sendWR) bool {
 	s := &q.sq
-	if s.depth == 0 { // posted before the peer granted none
-		w.status = verbs.WCLocQPOpErr
-		q.dev.markDirty(q)
-		return false
-	}
-	if s.reads >= s.depth {
+	if s.reads >= s.depth || s.waits.full() {
 		return false
 	}
 	if _, ok := q.resolve(w.sgl, q.pd, 0, w.length, verbs.AccessLocalWrite); !ok {
-		w.status = verbs.WCLocProtErr
-		q.dev.markDirty(q)
-		return false
+		return q.failLocally(w, verbs.WCLocProtErr)
 	}
-	f := &q.dev.io.hdr
-	iwarp.PutUntagged(f[:], iwarp.OpReadRequest, true, iwarp.ReadReqLen, 0, iwarp.QNRead, s.readMSN, 0)
+	f := q.dev.io.hdr[:iwarp.UntaggedLen+iwarp.ReadReqLen]
+	iwarp.PutUntagged(f, iwarp.OpReadRequest, true, iwarp.ReadReqLen, 0, iwarp.QNRead, s.readMSN, 0)
 	r := iwarp.ReadRequest{SinkSTag: sinkSTag(s.readMSN), Size: uint32(w.length), SrcSTag: w.rkey, SrcTO: w.raddr}
 	if r.Size == 0 && r.SrcSTag == 0 {
 		r.SrcSTag = 1
 	}
 	r.Put(f[iwarp.UntaggedLen:])
-	if !q.emit(f[:], nil, 0) {
+	if !q.emit(f, nil, 0) {
 		return false
 	}
-	if s.reads == 0 {
-		s.readPos, s.readOff = s.gen, 0
-	}
-	w.msn = s.readMSN
-	s.readMSN++
-	s.reads++
-	w.made = true
+	w.msn, w.made = s.readMSN, true
+	s.issued(wait{pos: s.gen, kind: waitRead})
 	return true
 }
 
-// oldestRead is the READ whose response is due. There must be one.
-func (s *sendQueue) oldestRead() *sendWR {
-	for {
-		w := s.at(s.readPos)
-		if w.op == verbs.OpRDMARead && !w.done {
-			return w
-		}
-		s.readPos++
-	}
-}
-
-// responder serves the peer's READs, in order.
+// responder serves the peer's READs and atomics, in order.
 type responder struct {
 	r          []served // ring, power of two
 	head, tail uint64
 	limit      uint64 // IRD
 	msn        uint32 // expected next
+	atomicMSN  uint32 // of the next Atomic Response
 	mid        bool   // a response is begun and not finished
 	last       bool   // the last FPDU was a response's
 }
 
 type served struct {
 	iwarp.ReadRequest
-	msn uint32
-	off uint64
+	areq   iwarp.AtomicRequest
+	atomic bool
+	msn    uint32
+	off    uint64
 }
 
 func (s *responder) init(ird int) {
 	s.r = make([]served, ceilPow2(max(ird, 1)))
 	s.limit = uint64(ird)
-	s.msn = 1
+	s.msn, s.atomicMSN = 1, 1
 }
 
 func (s *responder) empty() bool { return s.head == s.tail }
 
-func (s *responder) push(r *iwarp.ReadRequest, msn uint32) {
-	s.r[s.tail&uint64(len(s.r)-1)] = served{ReadRequest: *r, msn: msn}
+func (s *responder) push(r *served) {
+	s.r[s.tail&uint64(len(s.r)-1)] = *r
 	s.tail++
 }
 
@@ -211,13 +259,16 @@ func (q *qp) makeResponse() bool {
 		return false
 	}
 	r := &s.r[s.head&uint64(len(s.r)-1)]
+	if r.atomic {
+		return q.makeAtomicResponse(r)
+	}
 	size := uint64(r.Size)
-	n := min(size-r.off, iwarp.MaxPayload)
+	n := segment(size-r.off, q.maxPayload)
 	ps := q.dev.io.pieces[:0]
 	if size > 0 {
 		b, m, bad := q.access(r.SrcSTag, r.SrcTO, size, verbs.AccessRemoteRead, r.off > 0)
 		if bad != 0 {
-			q.refuseRead(r, bad.read())
+			q.refuseServed(r, bad.read())
 			return false
 		}
 		ps = append(ps, piece{b[r.off : r.off+n], m})

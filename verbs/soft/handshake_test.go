@@ -85,21 +85,64 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-// TestMarkersRefused: we do not send markers, so a peer that wants them gets a
-// rejection.
-func TestMarkersRefused(t *testing.T) {
-	h := newHost(t, Options{})
-	conn := dialRaw(t, listen(t, h).Addr())
-	req := iwarp.MPA{Markers: true, Rev: 2, Enhanced: true, IRD: 1, ORD: 1}
-	conn.Write(req.Append(nil))
-	b, _ := io.ReadAll(conn)
-	m, err := iwarp.ParseMPA(b, true)
-	if err != nil || !m.Reject {
-		t.Errorf("answer %+v, %v", m, err)
-	}
-	if s := h.dev.Stats(); s.HandshakeMarkers != 1 {
-		t.Errorf("%+v", s)
-	}
+// TestMarkers: a peer that wants markers gets them, in its direction only,
+// whichever side it is, and segments that fit its TCP ones.
+func TestMarkers(t *testing.T) {
+	crcModes(t, func(t *testing.T, at verbs.QPInitAttr) {
+		h := newHost(t, Options{})
+		conn := dialRaw(t, listen(t, h).Addr())
+		req := iwarp.MPA{Markers: true, Rev: 1, CRC: at.CRC == verbs.CRCOn}
+		conn.Write(req.Append(nil))
+		h.qp = h.newQP(at)
+		if err := h.dev.Accept(h.event().Req, h.qp, nil); err != nil {
+			t.Fatal(err)
+		}
+		fill(h.mem[:100000], 3)
+		conn.Write(writeFrame(1, 0, true, nil))
+		h.send(verbs.SendWR{Op: verbs.OpSend, SGL: h.sge(0, 5)},
+			verbs.SendWR{WRID: 1, Op: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, RKey: 7, SGL: h.sge(0, 100000)})
+		got := make(chan []byte, 1)
+		go func() {
+			b, _ := io.ReadAll(conn)
+			got <- b
+		}()
+		h.take(1)
+		h.qp.Disconnect()
+		if e := h.event(); e.Type != verbs.CMEstablished {
+			t.Fatalf("%+v", e)
+		}
+		h.event()
+		stream := (<-got)[iwarp.MPAHeaderLen:]
+		var plain []byte
+		for i := 0; i < len(stream); i++ {
+			if i%512 == 0 {
+				i += 3
+				continue
+			}
+			plain = append(plain, stream[i])
+		}
+		payload, frames := 0, 0
+		for len(plain) > 0 {
+			var x iwarp.Header
+			if err := iwarp.ParseHeader(plain, &x); err != nil {
+				t.Fatalf("frame %d: %v", frames, err)
+			}
+			if x.Op == iwarp.OpWrite && !bytes.Equal(plain[x.Len():x.Len()+x.Payload()], h.mem[payload:payload+x.Payload()]) {
+				t.Fatalf("frame %d: data differ", frames)
+			}
+			if x.Op == iwarp.OpWrite {
+				payload += x.Payload()
+			}
+			plain = plain[iwarp.FPDUSize(x.ULPDU):]
+			frames++
+		}
+		if payload != 100000 || frames < 3 {
+			t.Errorf("%d bytes in %d frames", payload, frames)
+		}
+		if s := h.dev.Stats(); s.HandshakeMarkers != 1 {
+			t.Errorf("%+v", s)
+		}
+	})
 }
 
 // TestHandshakeLimit: silent connections use up their places, no more; a place
@@ -162,9 +205,9 @@ func TestForeignInitiators(t *testing.T) {
 		{"siw", iwarp.MPA{Rev: 2, Enhanced: true, IRD: 1, ORD: 2}, verbs.CRCOff,
 			iwarp.MPA{Reply: true, Rev: 2, Enhanced: true, IRD: 2, ORD: 1}, 1},
 		{"more than we have", iwarp.MPA{Rev: 2, Enhanced: true, IRD: 100, ORD: 100}, verbs.CRCOff,
-			iwarp.MPA{Reply: true, Rev: 2, Enhanced: true, IRD: 4, ORD: 4}, 4},
+			iwarp.MPA{Reply: true, Rev: 2, Enhanced: true, IRD: 6, ORD: 4}, 4},
 		{"not negotiated", iwarp.MPA{Rev: 2, Enhanced: true, IRD: iwarp.NoDepth, ORD: iwarp.NoDepth}, verbs.CRCOff,
-			iwarp.MPA{Reply: true, Rev: 2, Enhanced: true, IRD: 4, ORD: 4}, 4},
+			iwarp.MPA{Reply: true, Rev: 2, Enhanced: true, IRD: 6, ORD: 4}, 4},
 		{"RTR by READ only", iwarp.MPA{Rev: 2, Enhanced: true, IRD: 1, ORD: 1, P2P: true, RTRRead: true}, verbs.CRCOff,
 			iwarp.MPA{Reply: true, Rev: 2, Enhanced: true, IRD: 1, ORD: 1, P2P: true, RTRRead: true}, 1},
 		{"all RTRs", iwarp.MPA{Rev: 2, Enhanced: true, IRD: 1, ORD: 1, P2P: true, RTRRead: true, RTRWrite: true, RTRSend: true}, verbs.CRCOff,
@@ -232,7 +275,7 @@ func responderOnce(t *testing.T, reply []byte) (netip.AddrPort, chan []byte) {
 		}
 		defer c.Close()
 		c.SetDeadline(time.Now().Add(failsafe))
-		io.ReadFull(c, make([]byte, iwarp.MPAHeaderLen+iwarp.EnhancedLen))
+		io.ReadFull(c, make([]byte, iwarp.MPAHeaderLen+iwarp.EnhancedLen+iwarp.FeaturesLen))
 		c.Write(reply)
 		if reply == nil {
 			return
@@ -261,8 +304,7 @@ func TestForeignResponders(t *testing.T) {
 		{"siw, p2p", with(func(m *iwarp.MPA) { m.P2P, m.RTRWrite = true, true }), verbs.CMEstablished, 0, 2},
 		{"revision 1", (&iwarp.MPA{Reply: true, Rev: 1}).Append(nil), verbs.CMEstablished, 0, 4},
 		{"p2p by READ only", with(func(m *iwarp.MPA) { m.P2P, m.RTRRead = true, true }), verbs.CMConnectError, iwarp.TermNoRTR, 0},
-		{"reads more than we serve", with(func(m *iwarp.MPA) { m.ORD = 5 }), verbs.CMConnectError, iwarp.TermIRD, 0},
-		{"markers", with(func(m *iwarp.MPA) { m.Markers = true }), verbs.CMConnectError, 0, 0},
+		{"reads more than we serve", with(func(m *iwarp.MPA) { m.ORD = 7 }), verbs.CMConnectError, iwarp.TermIRD, 0},
 		{"rejection", with(func(m *iwarp.MPA) { m.Reject, m.Private = true, []byte("why") }), verbs.CMRejected, 0, 0},
 		{"garbage", bytes.Repeat([]byte("x"), 24), verbs.CMConnectError, 0, 0},
 		{"a request", (&iwarp.MPA{Rev: 2}).Append(nil), verbs.CMConnectError, 0, 0},
@@ -342,7 +384,7 @@ func TestRequestOnTheWire(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	want := "MPA ID Req Frame\x50\x02\x00\x07\x80\x04\x80\x04abc"
+	want := "MPA ID Req Frame\x50\x02\x00\x17\x80\x06\x80\x04abc" + "rdsd/RC1\x03\x07\x02\x10\x04\x00\x00\x00"
 	got := make([]byte, len(want))
 	if _, err := io.ReadFull(c, got); err != nil || string(got) != want {
 		t.Errorf("%q, %v; want %q", got, err, want)

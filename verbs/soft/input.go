@@ -21,27 +21,34 @@ type input struct {
 
 	sendMSN uint32  // of the SEND expected or under way
 	recv    *recvWR // its receive, nil between messages
+	aside   *parked // or what it is put aside in
 	recvOff uint64  // bytes of it placed
+	imm     uint32  // Immediate Data for the SEND that follows
+	hasImm  bool
+	written uint64 // bytes of the WRITE under way, or of the last
 
 	writeSTag uint32 // a WRITE of several segments is under way ...
 	writeTO   uint64 // ... and goes on here
 	writeMid  bool
 }
 
-// target is where a segment's payload goes: a region, or an SGL from off.
+// target is where a segment's payload goes, from off on: a region, an SGL, or
+// what is put aside.
 type target struct {
-	mr   *mr
-	addr uint64
-	sgl  []verbs.SGE
-	pd   *pd
-	off  uint64
+	mr    *mr
+	key   uint32 // that the region had
+	addr  uint64
+	aside *parked
+	sgl   []verbs.SGE
+	pd    *pd
+	off   uint64
 }
 
 // receive reads and handles up to maxBurst bytes.
 func (q *qp) receive() bool {
 	x, io := &q.rx, &q.dev.io
 	did := false
-	for budget := maxBurst; budget > 0 && q.state == verbs.QPRTS && !q.stalled && q.fault == nil; {
+	for budget := maxBurst; budget > 0 && q.state == verbs.QPRTS && !q.stalled && !q.eof && q.fault == nil; {
 		iovs, direct, ok := q.direct()
 		if !ok {
 			return true
@@ -57,14 +64,19 @@ func (q *qp) receive() bool {
 		io.set(iovs, x.stage[x.w:x.w+room])
 		n, again, err := io.recvmsg(q.fd, iovs+1)
 		io.forget(iovs + 1)
-		if err != nil || n == 0 && !again {
+		if err != nil {
 			q.lost(err)
+			return true
+		}
+		if n == 0 && !again {
+			q.ended()
 			return true
 		}
 		if again {
 			break
 		}
 		did = true
+		q.heard = true
 		budget -= n
 		q.dev.stats.BytesIn += uint64(n)
 		q.dev.stats.CallsIn++
@@ -136,6 +148,11 @@ func (q *qp) direct() (iovs, n int, ok bool) {
 // none, and the QP has failed for it.
 func (q *qp) locate(n int) ([]piece, bool) {
 	t := &q.rx.to
+	if t.aside != nil {
+		ps := q.dev.io.pieces[:1]
+		ps[0] = piece{mem: t.aside.b[t.off : t.off+uint64(n)]}
+		return ps, true
+	}
 	if t.mr == nil {
 		ps, ok := q.resolve(t.sgl, t.pd, t.off, uint64(n), verbs.AccessLocalWrite)
 		if !ok {
@@ -143,7 +160,7 @@ func (q *qp) locate(n int) ([]piece, bool) {
 		}
 		return ps, ok
 	}
-	if t.mr.dead {
+	if t.mr.dead || t.mr.key != t.key {
 		q.refuse(iwarp.TermTaggedSTag, nil)
 		return nil, false
 	}
@@ -221,7 +238,8 @@ func (q *qp) frame(f []byte) bool {
 	x := &q.rx
 	n := x.h.Payload()
 	x.bulk = n >= bulkMin
-	if x.h.Op == iwarp.OpReadRequest || x.h.Op == iwarp.OpTerminate {
+	switch x.h.Op {
+	case iwarp.OpReadRequest, iwarp.OpTerminate, iwarp.OpImmediate, iwarp.OpImmediateSE, iwarp.OpAtomicRequest, iwarp.OpAtomicResponse:
 		return true // complete with its header
 	}
 	return q.place(f[x.h.Len():x.h.Len()+n]) && q.end()
@@ -250,8 +268,8 @@ func (q *qp) continuePayload(b []byte) bool {
 }
 
 // begin checks the segment at the start of f, of which at least the header is
-// there, and finds out where its payload goes. Read Request and Terminate,
-// which are whole, are handled. false: the QP stalled or failed.
+// there, and finds out where its payload goes. What is whole with its header is
+// handled. false: the QP stalled or failed.
 func (q *qp) begin(f []byte) bool {
 	x := &q.rx
 	h := &x.h
@@ -261,14 +279,18 @@ func (q *qp) begin(f []byte) bool {
 	}
 	ok := false
 	switch h.Op {
-	case iwarp.OpSend, iwarp.OpSendSE:
+	case iwarp.OpSend, iwarp.OpSendSE, iwarp.OpSendInv, iwarp.OpSendSEInv:
 		ok = q.beginSend(f)
 	case iwarp.OpWrite:
 		ok = q.beginWrite(f)
 	case iwarp.OpReadResponse:
 		ok = q.beginResponse(f)
-	case iwarp.OpReadRequest:
-		ok = q.readRequest(f)
+	case iwarp.OpReadRequest, iwarp.OpAtomicRequest:
+		ok = q.request(f)
+	case iwarp.OpAtomicResponse:
+		ok = q.atomicResponse(f)
+	case iwarp.OpImmediate, iwarp.OpImmediateSE:
+		ok = q.immediate(f)
 	case iwarp.OpTerminate:
 		q.terminated(f)
 	default:
@@ -280,6 +302,7 @@ func (q *qp) begin(f []byte) bool {
 	q.dev.stats.FramesIn++
 	if q.hold {
 		q.hold = false // the initiator has spoken
+		q.dev.raise(verbs.AsyncEvent{Type: verbs.AsyncCommEst, QP: q})
 		q.dev.markDirty(q)
 	}
 	return true
@@ -300,41 +323,58 @@ func headerFault(err error, h *iwarp.Header) iwarp.Code {
 	return iwarp.TermFraming
 }
 
-func (q *qp) beginSend(f []byte) bool {
+// inOrder checks that an untagged message of queue 0 is the next one, or its
+// segment.
+func (q *qp) inOrder(f []byte) bool {
 	x := &q.rx
 	h := &x.h
 	switch {
 	case h.QN != iwarp.QNSend:
 		q.refuse(iwarp.TermQN, f)
-		return false
 	case h.MSN != x.sendMSN:
 		q.refuse(iwarp.TermMSN, f)
-		return false
 	case uint64(h.MO) != x.recvOff:
 		q.refuse(iwarp.TermMO, f)
+	default:
+		return true
+	}
+	return false
+}
+
+func (q *qp) beginSend(f []byte) bool {
+	x := &q.rx
+	h := &x.h
+	if !q.inOrder(f) {
 		return false
 	}
-	if x.recv == nil {
-		if q.srq != nil {
-			x.recv = q.srq.take()
-		} else {
-			x.recv = q.rq.take()
+	n := h.Payload()
+	if x.recv == nil && x.aside == nil {
+		if q.park.empty() {
+			x.recv = q.takeRecv()
 		}
 		if x.recv == nil {
+			if q.park.empty() && (q.paused() || !q.starving && !q.wantRecv(f)) {
+				return false
+			}
+			if x.aside = q.putAside(h, n); x.aside == nil {
+				return false
+			}
+		}
+	}
+	if p := x.aside; p != nil {
+		if q.park.bytes+n > parkBytes {
 			q.stall()
 			return false
 		}
+		q.park.grow(p, n)
+		x.to = target{aside: p, off: x.recvOff}
+		return true
 	}
-	n := uint64(h.Payload())
-	if x.recvOff+n > x.recv.total {
+	if x.recvOff+uint64(n) > x.recv.total {
 		q.recvFault(verbs.WCLocLenErr, iwarp.TermTooLong, f)
 		return false
 	}
-	p := q.pd
-	if q.srq != nil {
-		p = q.srq.pd
-	}
-	x.to = target{sgl: x.recv.sgl, pd: p, off: x.recvOff}
+	x.to = target{sgl: x.recv.sgl, pd: q.recvPD(), off: x.recvOff}
 	return true
 }
 
@@ -343,7 +383,12 @@ func (q *qp) beginWrite(f []byte) bool {
 	h := &x.h
 	n := uint64(h.Payload())
 	x.to = target{}
+	if !x.writeMid {
+		x.written = 0
+	}
+	x.written += n
 	if n == 0 {
+		x.writeMid = x.writeMid && !h.Last
 		return true // unchecked, by RFC 5041 section 5.2
 	}
 	begun := x.writeMid && h.STag == x.writeSTag && h.TO == x.writeTO
@@ -352,7 +397,7 @@ func (q *qp) beginWrite(f []byte) bool {
 		q.refuse(bad.write(), f)
 		return false
 	}
-	x.to = target{mr: m, addr: h.TO}
+	x.to = target{mr: m, key: m.key, addr: h.TO}
 	x.writeMid, x.writeSTag, x.writeTO = !h.Last, h.STag, h.TO+n
 	return true
 }
@@ -360,12 +405,20 @@ func (q *qp) beginWrite(f []byte) bool {
 func (q *qp) beginResponse(f []byte) bool {
 	x, s := &q.rx, &q.sq
 	h := &x.h
-	if s.reads == 0 {
+	if s.waits.empty() || s.waits.oldest().kind == waitAtomic {
 		q.refuse(iwarp.TermOpcode, f)
 		return false
 	}
-	w := s.oldestRead()
 	n := uint64(h.Payload())
+	if s.waits.oldest().kind == waitFence {
+		x.to = target{}
+		if n == 0 && h.Last {
+			return true
+		}
+		q.refused(iwarp.TermTaggedBounds, f, fault{sq: verbs.WCBadRespErr})
+		return false
+	}
+	w := s.at(s.waits.oldest().pos)
 	bad := iwarp.Code(0)
 	switch {
 	case n == 0 && w.length == 0:
@@ -385,36 +438,100 @@ func (q *qp) beginResponse(f []byte) bool {
 	return true
 }
 
-// readRequest queues a READ of the peer. What it names is checked here, so that
-// nothing behind a bad one is delivered, and again when its turn comes.
-func (q *qp) readRequest(f []byte) bool {
+// request queues a READ or atomic of the peer. What it names is checked here,
+// so that nothing behind a bad one is delivered, and again when its turn comes.
+func (q *qp) request(f []byte) bool {
 	h, s := &q.rx.h, &q.serve
+	size := iwarp.ReadReqULPDU
+	if h.Op == iwarp.OpAtomicRequest {
+		size = iwarp.AtomicReqULPDU
+	}
 	switch {
+	case h.Op == iwarp.OpAtomicRequest && !q.known:
+		q.refuse(iwarp.TermOpcode, f) // not negotiated
 	case h.QN != iwarp.QNRead:
 		q.refuse(iwarp.TermQN, f)
 	case h.MSN != s.msn:
 		q.refuse(iwarp.TermMSN, f)
 	case h.MO != 0:
 		q.refuse(iwarp.TermMO, f)
-	case !h.Last || h.ULPDU != iwarp.ReadReqULPDU:
+	case !h.Last || h.ULPDU != size:
 		q.refuse(iwarp.TermTooLong, f)
-	case s.tail-s.head >= s.limit:
-		q.refuse(iwarp.TermStream, f) // more READs than negotiated
+	case s.tail-s.head+q.park.requests() >= s.limit:
+		q.refuse(iwarp.TermStream, f) // more than negotiated
 	default:
-		var r iwarp.ReadRequest
-		r.Parse(f[iwarp.UntaggedLen:])
-		if r.Size > 0 { // RFC 5040 section 5.2.1: otherwise unchecked
-			if _, _, bad := q.access(r.SrcSTag, r.SrcTO, uint64(r.Size), verbs.AccessRemoteRead, false); bad != 0 {
-				q.refuse(bad.read(), f)
-				return false
-			}
-		}
-		s.push(&r, s.msn)
+		b := f[iwarp.UntaggedLen : iwarp.LenField+size]
 		s.msn++
-		q.dev.markDirty(q)
-		return true
+		switch {
+		case !q.park.empty(): // RFC 5040 section 5.5: not before what is ahead of it
+			q.park.q = append(q.park.q, &parked{op: h.Op, whole: true, msn: h.MSN, b: append([]byte(nil), b...)})
+			q.park.bytes += len(b)
+			return true
+		case h.Op == iwarp.OpAtomicRequest:
+			return q.serveAtomic(b, h.MSN)
+		}
+		return q.serveRead(b, h.MSN)
 	}
 	return false
+}
+
+// serveRead queues a READ of the peer, of which b is the RDMAP header.
+func (q *qp) serveRead(b []byte, msn uint32) bool {
+	r := served{msn: msn}
+	r.Parse(b)
+	if r.Size > 0 { // RFC 5040 section 5.2.1: otherwise unchecked
+		if _, _, bad := q.access(r.SrcSTag, r.SrcTO, uint64(r.Size), verbs.AccessRemoteRead, false); bad != 0 {
+			q.refuse(bad.read(), r.frame())
+			return false
+		}
+	}
+	q.serve.push(&r)
+	q.dev.markDirty(q)
+	return true
+}
+
+// deliver completes the receive of a whole SEND.
+func (q *qp) deliver(w *recvWR, n uint64, op uint8, inv, msn uint32) bool {
+	x := &q.rx
+	wc := verbs.WC{ByteLen: uint32(n)}
+	if op == iwarp.OpSendInv || op == iwarp.OpSendSEInv {
+		if c := q.invalidate(inv); c != 0 {
+			f := make([]byte, iwarp.UntaggedLen)
+			iwarp.PutUntagged(f, op, true, int(min(n, iwarp.MaxPayload)), inv, iwarp.QNSend, msn, 0)
+			q.recvFault(verbs.WCRemInvReqErr, c, f)
+			return false
+		}
+		wc.Flags, wc.Imm = verbs.WCWithInv, inv
+	}
+	if x.hasImm {
+		wc.Flags, wc.Imm = wc.Flags&^verbs.WCWithInv|verbs.WCWithImm, x.imm
+		x.hasImm = false
+	}
+	x.recv = nil
+	q.completeRecv(w, wc, op == iwarp.OpSendSE || op == iwarp.OpSendSEInv)
+	return true
+}
+
+// ended: the peer sends no more. What it still may be waiting for, answers to
+// its READs and what is being sent, goes out first, and what waits for receives
+// may still get them, but not for ever.
+func (q *qp) ended() {
+	x := &q.rx
+	if x.r != x.w || x.placing || x.recv != nil || x.aside != nil || q.hold {
+		q.lost(nil) // in the middle of something
+		return
+	}
+	q.eof = true
+	q.interest(q.events &^ unixIn)
+	q.startTimer(timerDrain, int64(q.dev.opt.LingerTimeout))
+	q.drained()
+}
+
+// drained ends a QP whose peer has ended, when nothing is left to do.
+func (q *qp) drained() {
+	if q.eof && q.state == verbs.QPRTS && q.park.empty() && q.serve.empty() && q.out.pending == 0 && !q.sq.mid() {
+		q.lost(nil)
+	}
 }
 
 // end finishes the segment whose payload has been placed.
@@ -422,25 +539,23 @@ func (q *qp) end() bool {
 	x := &q.rx
 	h := &x.h
 	switch h.Op {
-	case iwarp.OpSend, iwarp.OpSendSE:
+	case iwarp.OpSend, iwarp.OpSendSE, iwarp.OpSendInv, iwarp.OpSendSEInv:
 		x.recvOff += uint64(h.Payload())
 		if h.Last {
-			w, n := x.recv, x.recvOff
-			x.recv, x.recvOff = nil, 0
+			w, p, n := x.recv, x.aside, x.recvOff
+			x.aside, x.recvOff = nil, 0
 			x.sendMSN++
-			q.completeRecv(w, verbs.WCSuccess, uint32(n), h.Op == iwarp.OpSendSE)
+			if p != nil {
+				p.whole = true
+			} else {
+				q.deliver(w, n, h.Op, h.InvSTag, h.MSN)
+			}
 		}
 	case iwarp.OpReadResponse:
 		s := &q.sq
 		s.readOff += uint64(h.Payload())
 		if h.Last {
-			w := s.oldestRead()
-			w.done = true
-			s.readPos++
-			s.reads--
-			s.readOff = 0
-			q.completeSends()
-			q.dev.markDirty(q) // a fence or the depth may have held others back
+			q.answered()
 		}
 	}
 	return q.state == verbs.QPRTS

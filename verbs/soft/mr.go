@@ -2,7 +2,6 @@ package soft
 
 import (
 	crand "crypto/rand"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 
@@ -43,13 +42,14 @@ func (t *keyTable) add(m *mr) bool {
 }
 
 func (t *keyTable) get(key uint32) *mr {
-	if m := t.m[key>>8]; m != nil && m.key == key {
+	if m := t.m[key>>8]; m != nil && m.key == key && !m.dead {
 		return m
 	}
 	return nil
 }
 
-// mr implements verbs.MR. lkey and rkey are the same value.
+// mr implements verbs.MR. lkey and rkey are the same value. What a memory
+// window was bound to is one as well.
 type mr struct {
 	dev     *Device
 	pd      *pd
@@ -59,6 +59,11 @@ type mr struct {
 	key     uint32
 	dead    bool
 	allowed map[verbs.PeerKey]struct{}
+	windows int // bound to it
+
+	window *mw // of a window: which, and the region
+	parent *mr
+	owner  *qp // type 2: the only QP it is good on
 }
 
 func (m *mr) LKey() uint32 { return m.key }
@@ -79,6 +84,9 @@ func (m *mr) Allow(p verbs.PeerKey) {
 func (m *mr) Disallow(p verbs.PeerKey) { delete(m.allowed, p) }
 
 func (m *mr) open(p verbs.PeerKey) bool {
+	if m.parent != nil {
+		m = m.parent
+	}
 	if m.access&verbs.AccessRestricted == 0 {
 		return true
 	}
@@ -92,16 +100,47 @@ func (m *mr) Dereg() error {
 	if m.dead {
 		return fmt.Errorf("soft: region deregistered twice: %w", unix.EINVAL)
 	}
+	if m.windows > 0 {
+		return m.errBound()
+	}
 	m.dead = true
 	delete(m.dev.keys.m, m.key>>8)
 	m.pd.users--
-	for _, q := range m.dev.qps {
+	m.dev.detach(m)
+	m.mem = nil
+	return nil
+}
+
+func (m *mr) errBound() error {
+	return fmt.Errorf("soft: %d memory windows are bound to the region: %w", m.windows, unix.EBUSY)
+}
+
+// Rereg implements verbs.MR.
+func (m *mr) Rereg(mem []byte, iova uint64, access verbs.Access) error {
+	if m.dead {
+		return fmt.Errorf("soft: region is deregistered: %w", unix.EINVAL)
+	}
+	if m.windows > 0 {
+		return m.errBound()
+	}
+	if err := checkRegion(mem, iova, access); err != nil {
+		return err
+	}
+	t := &m.dev.keys
+	delete(t.m, m.key>>8)
+	m.dev.detach(m)
+	m.mem, m.iova, m.access, m.allowed = mem, iova, access, nil
+	t.add(m) // there is room: one has just gone
+	return nil
+}
+
+// detach makes pending output independent of region m.
+func (d *Device) detach(m *mr) {
+	for _, q := range d.qps {
 		if q != nil {
 			q.out.detach(m)
 		}
 	}
-	m.mem = nil
-	return nil
 }
 
 // slice is [addr, addr+n) of the region, nil if that is not inside.
@@ -146,17 +185,8 @@ func (p *pd) RegMR(mem []byte, iova uint64, access verbs.Access) (verbs.MR, erro
 	if err := p.usable(); err != nil {
 		return nil, err
 	}
-	const remote = verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
-	const known = verbs.AccessLocalWrite | verbs.AccessRemoteRead | remote | verbs.AccessPrivate | verbs.AccessRestricted
-	switch {
-	case len(mem) == 0:
-		return nil, fmt.Errorf("soft: empty memory region: %w", unix.EINVAL)
-	case iova+uint64(len(mem))-1 < iova:
-		return nil, fmt.Errorf("soft: region of %d bytes at %#x wraps around: %w", len(mem), iova, unix.EINVAL)
-	case access&remote != 0 && access&verbs.AccessLocalWrite == 0:
-		return nil, fmt.Errorf("soft: remote write or atomic access needs local write: %w", unix.EINVAL)
-	case access&^known != 0:
-		return nil, fmt.Errorf("soft: unknown access flags %#x: %w", uint64(access&^known), unix.EINVAL)
+	if err := checkRegion(mem, iova, access); err != nil {
+		return nil, err
 	}
 	m := &mr{dev: p.dev, pd: p, mem: mem, iova: iova, access: access}
 	if !p.dev.keys.add(m) {
@@ -164,6 +194,22 @@ func (p *pd) RegMR(mem []byte, iova uint64, access verbs.Access) (verbs.MR, erro
 	}
 	p.users++
 	return m, nil
+}
+
+func checkRegion(mem []byte, iova uint64, access verbs.Access) error {
+	const remote = verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
+	const known = verbs.AccessLocalWrite | verbs.AccessRemoteRead | remote | verbs.AccessMWBind | verbs.AccessPrivate | verbs.AccessRestricted
+	switch {
+	case len(mem) == 0:
+		return fmt.Errorf("soft: empty memory region: %w", unix.EINVAL)
+	case iova+uint64(len(mem))-1 < iova:
+		return fmt.Errorf("soft: region of %d bytes at %#x wraps around: %w", len(mem), iova, unix.EINVAL)
+	case access&remote != 0 && access&verbs.AccessLocalWrite == 0:
+		return fmt.Errorf("soft: remote write or atomic access needs local write: %w", unix.EINVAL)
+	case access&^known != 0:
+		return fmt.Errorf("soft: unknown access flags %#x: %w", uint64(access&^known), unix.EINVAL)
+	}
+	return nil
 }
 
 // Dealloc implements verbs.PD.
@@ -177,5 +223,3 @@ func (p *pd) Dealloc() error {
 	p.gone = true
 	return nil
 }
-
-var errUnsupported = errors.New("not implemented by the soft provider")

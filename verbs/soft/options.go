@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/verbs"
+	"github.com/rdsd/rdsd/verbs/soft/iwarp"
 )
 
 // Options of New. The zero value is usable.
@@ -22,6 +23,17 @@ type Options struct {
 	// MaxHandshakes limits incoming connections whose set-up is not finished,
 	// requests not yet accepted or rejected included; 0: 64. More are closed.
 	MaxHandshakes int
+	// MinCQE is the least capacity a completion queue is granted; memory is
+	// taken as entries are used. 0: 1<<20.
+	MinCQE int
+	// PlainMPA leaves the private data of the MPA frames as the consumer gave
+	// it, for peers that mind more bytes behind it. Immediate data and atomics
+	// are then not negotiated, nor RNR retries.
+	PlainMPA bool
+	// SegmentToMSS cuts messages so that an FPDU fits a TCP segment (RFC 5044
+	// section 5), for peers that are better at it. Otherwise FPDUs are as
+	// large as may be.
+	SegmentToMSS bool
 	// HandshakeTimeout bounds the MPA exchange of an incoming connection and,
 	// without ConnectParam.TimeoutNs, the whole set-up of an outgoing one;
 	// 0: 5 s. A request not answered for twice as long is closed.
@@ -52,12 +64,23 @@ func (o *Options) defaults() {
 	if o.MaxHandshakes <= 0 {
 		o.MaxHandshakes = 64
 	}
+	if o.MinCQE <= 0 {
+		o.MinCQE = 1 << 20
+	}
 	if o.HandshakeTimeout <= 0 {
 		o.HandshakeTimeout = 5 * time.Second
 	}
 	if o.LingerTimeout <= 0 {
 		o.LingerTimeout = 2 * time.Second
 	}
+}
+
+// maxPrivate is what the consumer may put into an MPA frame.
+func (o *Options) maxPrivate() int {
+	if o.PlainMPA {
+		return iwarp.MaxPrivate
+	}
+	return iwarp.MaxPrivate - iwarp.FeaturesLen
 }
 
 // Sizes that shape the data path. See the benchmarks for the two limits.
@@ -93,9 +116,15 @@ type Stats struct {
 	TermSent, TermRecvd uint64
 	CRCErrors           uint64
 	Disconnects         uint64 // connections that ended other than by ToError or Destroy
+	FencesSent          uint64 // zero-length READs for AckRemote
+	StartNudges         uint64 // first frames sent again to a silent responder
+	RNRWaits            uint64 // messages that found no receive
+	RNRParked           uint64 // messages put aside, those behind a waiting one included
+	RNRStalls           uint64 // times a stream was not read for that
+	RNRExceeded         uint64 // connections ended because a peer's message waited too long
 
 	HandshakeGarbage uint64 // incoming: not MPA, or broken rules
 	HandshakeTimeout uint64 // incoming: silent
 	HandshakeRefused uint64 // incoming: over MaxHandshakes, or never answered
-	HandshakeMarkers uint64 // incoming: rejected, because the peer wants markers
+	HandshakeMarkers uint64 // peers that want markers
 }

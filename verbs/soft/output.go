@@ -103,6 +103,9 @@ func (q *qp) emit(hdr []byte, ps []piece, n int) bool {
 	h := len(hdr)
 	trailer := -(h+n)&3 + iwarp.CRCLen
 	copied := n <= copyLimit
+	if q.markers {
+		return q.emitMarked(hdr, ps, n)
+	}
 	if !copied && q.crc {
 		for i := range ps {
 			if ps[i].mr.access&verbs.AccessPrivate == 0 {
@@ -152,6 +155,30 @@ func (q *qp) emit(hdr []byte, ps []piece, n int) bool {
 	}
 	iwarp.PutCRC(t[len(pad):], crc)
 	o.commit(trailer)
+	return true
+}
+
+// emitMarked is emit for a peer that wants markers: the FPDU is made aside and
+// copied with them.
+func (q *qp) emitMarked(hdr []byte, ps []piece, n int) bool {
+	o := &q.out
+	size := len(hdr) + n
+	size += -size&3 + iwarp.CRCLen
+	if !o.room(q.marker.MaxSize(size), 0) {
+		return false
+	}
+	if o.stage == nil {
+		o.stage = q.dev.getStage()
+	}
+	aside := q.dev.getStage()
+	f := aside[:size]
+	b := f[copy(f, hdr):]
+	for i := range ps {
+		b = b[copy(b, ps[i].mem):]
+	}
+	iwarp.Seal(f, false) // the pad
+	o.commit(q.marker.Put(o.reserve(q.marker.MaxSize(size)), f, q.crc))
+	q.dev.putStage(aside)
 	return true
 }
 

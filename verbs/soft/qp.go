@@ -30,7 +30,14 @@ type qp struct {
 	events        uint32
 	blocked       bool // the socket takes no more: waiting for EPOLLOUT
 	hold          bool // passive side: nothing may leave before the first FPDU
+	heard         bool // the peer has sent something
+	eof           bool // and will send no more
 	crc           bool
+	markers       bool // the peer wants them
+	marker        iwarp.Marker
+	maxPayload    uint64         // of one FPDU
+	known         bool           // the peer is of our kind:
+	peer          iwarp.Features // what it can do
 	dial          *dialing
 	local, remote netip.AddrPort
 
@@ -40,19 +47,28 @@ type qp struct {
 	sq       sendQueue
 	out      output
 	rx       input
+	park     parking
 	serve    responder
 	fault    *fault // found, waiting for the READs before it to be answered
 
-	mrs     [2]*mr // the last regions looked up: local, remote
-	onDirty bool
-	onReady bool
-	stalled bool // no receive for the SEND at the head of rx
+	sqd, sqDrained bool // state SQD; ... and its event was raised
+
+	mrs      [2]*mr // the last regions looked up: local, remote
+	timers   [timerKinds]int64
+	onDirty  bool
+	onReady  bool
+	onTimer  bool
+	pausing  pause
+	onSRQ    bool // on its list of those that wait
+	starving bool // the head of park waits for a receive
+	stalled  bool // ... and there is no room to put aside more
+	stats    verbs.QPStats
 }
 
 var _ verbs.QP = (*qp)(nil)
 
 // CreateQP implements verbs.PD. EINVAL: foreign or missing queues, capacities
-// over the device's limits; EOPNOTSUPP: AckRemote.
+// over the device's limits.
 func (p *pd) CreateQP(a verbs.QPInitAttr) (verbs.QP, error) {
 	if err := p.usable(); err != nil {
 		return nil, err
@@ -69,8 +85,8 @@ func (p *pd) CreateQP(a verbs.QPInitAttr) (verbs.QP, error) {
 			return nil, fmt.Errorf("soft: shared receive queue is not of this device: %w", unix.EINVAL)
 		}
 	}
-	if a.Ack == verbs.AckRemote {
-		return nil, fmt.Errorf("soft: AckRemote is %w; use AckLocal: %w", errUnsupported, unix.EOPNOTSUPP)
+	if !a.RNRRetry.Valid() || !a.MinRNRTimer.Valid() || a.Ack > verbs.AckLocal {
+		return nil, fmt.Errorf("soft: RNR retry %d, timer %d, acknowledgement %d: %w", a.RNRRetry, a.MinRNRTimer, a.Ack, unix.EINVAL)
 	}
 	c := a.Cap
 	c.MaxSendSGE, c.MaxRecvSGE = max(c.MaxSendSGE, 1), max(c.MaxRecvSGE, 1)
@@ -84,13 +100,12 @@ func (p *pd) CreateQP(a verbs.QPInitAttr) (verbs.QP, error) {
 		return nil, fmt.Errorf("soft: queue pair capacities %+v exceed the device's limits: %w", c, unix.EINVAL)
 	}
 	d.qpn = (d.qpn + 1) & 0xffffff
-	q := &qp{dev: d, pd: p, attr: a, cap: c, num: d.qpn, state: verbs.QPInit, fd: -1, scq: scq, rcq: rcq, srq: s}
-	q.crc = a.CRC == verbs.CRCOn && d.opt.CRC == verbs.CRCOn
-	q.sq.init(c)
-	if s == nil {
-		n := ceilPow2(max(c.MaxRecvWR, 1))
-		q.rq = recvQueue{w: newRecvWRs(n, c.MaxRecvSGE), cap: uint64(c.MaxRecvWR)}
-	} else {
+	c.Caps = at.Caps
+	a.Cap = c
+	q := &qp{dev: d, pd: p, attr: a, num: d.qpn, scq: scq, rcq: rcq, srq: s}
+	q.init()
+	q.state = verbs.QPInit
+	if s != nil {
 		s.users++
 	}
 	p.users++
@@ -107,10 +122,76 @@ func (p *pd) CreateQP(a verbs.QPInitAttr) (verbs.QP, error) {
 	return q, nil
 }
 
-func (q *qp) Num() uint32          { return q.num }
-func (q *qp) State() verbs.QPState { return q.state }
-func (q *qp) Cap() verbs.QPCap     { return q.cap }
-func (q *qp) Context() any         { return q.attr.Context }
+// init gives q its queues as they are before any connection.
+func (q *qp) init() {
+	c := q.attr.Cap
+	q.cap = c
+	q.fd = -1
+	q.maxPayload = iwarp.MaxPayload
+	q.crc = q.attr.CRC == verbs.CRCOn && q.dev.opt.CRC == verbs.CRCOn
+	q.sq.init(c)
+	if q.srq == nil {
+		n := ceilPow2(max(c.MaxRecvWR, 1))
+		q.rq = recvQueue{w: newRecvWRs(n, c.MaxRecvSGE), cap: uint64(c.MaxRecvWR)}
+	}
+}
+
+func (q *qp) Num() uint32 { return q.num }
+
+// State implements verbs.QP. SQD is a kind of RTS here.
+func (q *qp) State() verbs.QPState {
+	if q.state == verbs.QPRTS && q.sqd {
+		return verbs.QPSQD
+	}
+	return q.state
+}
+
+// Stats implements verbs.QP.
+func (q *qp) Stats() verbs.QPStats { return q.stats }
+
+// Modify implements verbs.QP.
+func (q *qp) Modify(to verbs.QPState) error {
+	from := q.State()
+	switch {
+	case q.destroyed:
+		return errDestroyed
+	case to == verbs.QPErr:
+		q.ToError()
+	case to == verbs.QPReset:
+		q.reset()
+	case to == from && (from == verbs.QPInit && !q.linked || from == verbs.QPRTS || from == verbs.QPSQD):
+	case from == verbs.QPReset && to == verbs.QPInit:
+		q.state = verbs.QPInit
+	case from == verbs.QPRTS && to == verbs.QPSQD:
+		q.sqd, q.sqDrained = true, false
+		q.dev.markDirty(q)
+		q.dev.updateWake(true)
+	case from == verbs.QPSQD && to == verbs.QPRTS:
+		q.sqd = false
+		q.generate()
+		q.dev.markDirty(q)
+	default:
+		return fmt.Errorf("soft: queue pair %d cannot go from state %d to %d: %w", q.num, from, to, unix.EINVAL)
+	}
+	return nil
+}
+
+// reset makes q as new, but for its completions still to be polled.
+func (q *qp) reset() {
+	q.cut()
+	for _, c := range [...]*cq{q.scq, q.rcq} {
+		c.disown(q)
+	}
+	q.dev.events.forget(q)
+	q.dev.updateWake(false)
+	*q = qp{dev: q.dev, pd: q.pd, attr: q.attr, num: q.num, slot: q.slot, scq: q.scq, rcq: q.rcq, srq: q.srq,
+		onDirty: q.onDirty, onReady: q.onReady, onTimer: q.onTimer, stats: q.stats}
+	q.init()
+	q.state = verbs.QPReset
+}
+
+func (q *qp) Cap() verbs.QPCap { return q.cap }
+func (q *qp) Context() any     { return q.attr.Context }
 
 // PostRecv implements verbs.QP.
 func (q *qp) PostRecv(wr []verbs.RecvWR) (int, error) {
@@ -120,14 +201,17 @@ func (q *qp) PostRecv(wr []verbs.RecvWR) (int, error) {
 	if q.destroyed {
 		return 0, errDestroyed
 	}
+	if q.state == verbs.QPReset {
+		return 0, fmt.Errorf("soft: PostRecv in RESET: %w", unix.EINVAL)
+	}
 	n, err := q.rq.post(wr)
 	if n == 0 {
 		return n, err
 	}
 	if q.state == verbs.QPErr {
 		q.flushRecvs()
-	} else if q.stalled {
-		q.unstall()
+	} else if q.starving {
+		q.dev.markReady(q)
 	}
 	return n, err
 }
@@ -145,53 +229,82 @@ func (q *qp) release(pos uint64, recv bool) {
 
 // completeSend adds a completion of the send queue.
 func (q *qp) completeSend(pos uint64, s *sendWR, st verbs.WCStatus) {
-	e := q.scq.next()
-	e.wc = verbs.WC{WRID: s.wrid, Status: st, QPNum: q.num}
+	wc := verbs.WC{WRID: s.wrid, Status: st, QPNum: q.num}
 	if st == verbs.WCSuccess {
-		switch s.op {
-		case verbs.OpRDMAWrite:
-			e.wc.Op = verbs.WCRDMAWrite
-		case verbs.OpRDMARead:
-			e.wc.Op = verbs.WCRDMARead
-			e.wc.ByteLen = uint32(s.length)
+		wc.Op = wcOpcode(s.op)
+		if isRead(s.op) {
+			wc.ByteLen = uint32(s.length)
 		}
 	}
-	e.qp, e.pos, e.recv = q, pos, false
-	q.scq.notify(st != verbs.WCSuccess)
+	if e := q.scq.next(); e != nil {
+		e.wc, e.qp, e.pos, e.recv = wc, q, pos, false
+		q.scq.notify(st != verbs.WCSuccess)
+	}
+}
+
+func wcOpcode(op verbs.Opcode) verbs.WCOpcode {
+	switch op {
+	case verbs.OpRDMAWrite, verbs.OpRDMAWriteWithImm:
+		return verbs.WCRDMAWrite
+	case verbs.OpRDMARead:
+		return verbs.WCRDMARead
+	case verbs.OpAtomicCmpAndSwp:
+		return verbs.WCCompSwap
+	case verbs.OpAtomicFetchAdd:
+		return verbs.WCFetchAdd
+	case verbs.OpLocalInv:
+		return verbs.WCLocalInv
+	case verbs.OpBindMW:
+		return verbs.WCBindMW
+	}
+	return verbs.WCSend
+}
+
+// takeRecv takes a receive, nil if there is none.
+func (q *qp) takeRecv() *recvWR {
+	if q.srq != nil {
+		return q.srq.take()
+	}
+	return q.rq.take()
+}
+
+// recvPD is the protection domain of receives' memory.
+func (q *qp) recvPD() *pd {
+	if q.srq != nil {
+		return q.srq.pd
+	}
+	return q.pd
 }
 
 // completeRecv adds a completion of the receive queue for w, which it frees.
-func (q *qp) completeRecv(w *recvWR, st verbs.WCStatus, n uint32, solicited bool) {
-	e := q.rcq.next()
-	e.wc = verbs.WC{WRID: w.wrid, Status: st, QPNum: q.num, Op: verbs.WCRecv}
-	if st == verbs.WCSuccess {
-		e.wc.ByteLen = n
+// wc says what is special about it.
+func (q *qp) completeRecv(w *recvWR, wc verbs.WC, solicited bool) {
+	wc.WRID, wc.QPNum = w.wrid, q.num
+	if wc.Op == 0 {
+		wc.Op = verbs.WCRecv
 	}
-	e.qp, e.recv = q, true
+	if wc.Status == verbs.WCSuccess {
+		q.stats.Received++
+	}
+	if e := q.rcq.next(); e != nil {
+		e.wc, e.qp, e.recv = wc, q, true
+		if q.srq != nil {
+			e.qp = nil
+		}
+		q.rcq.notify(solicited || wc.Status != verbs.WCSuccess)
+	}
 	if q.srq != nil {
-		e.qp = nil
 		q.srq.put(w)
 	}
-	q.rcq.notify(solicited || st != verbs.WCSuccess)
 }
 
 func (q *qp) stall() {
 	q.stalled = true
-	q.interest(q.events &^ (unix.EPOLLIN | unix.EPOLLRDHUP))
-	if q.srq != nil {
-		q.srq.waiting = append(q.srq.waiting, q)
-	}
+	q.dev.stats.RNRStalls++
+	q.interest(q.events &^ unixIn)
 }
 
-// unstall resumes reading after a receive was posted. The caller takes q off
-// the SRQ's list.
-func (q *qp) unstall() {
-	q.stalled = false
-	if q.fd >= 0 {
-		q.interest(q.events | unix.EPOLLIN)
-		q.dev.markReady(q)
-	}
-}
+const unixIn = unix.EPOLLIN | unix.EPOLLRDHUP
 
 // interest sets the epoll events q waits for.
 func (q *qp) interest(ev uint32) {
@@ -208,6 +321,9 @@ func (q *qp) region(key uint32) *mr {
 		return m
 	}
 	m := q.dev.keys.get(key)
+	if m != nil && m.window != nil {
+		return nil // a window's key is for the peer
+	}
 	q.mrs[0] = m
 	return m
 }
@@ -229,7 +345,7 @@ func (q *qp) access(stag uint32, to, n uint64, right verbs.Access, begun bool) (
 	switch {
 	case m == nil:
 		return nil, nil, badSTag
-	case m.pd != q.pd || !begun && !m.open(q.attr.Peer):
+	case m.pd != q.pd || m.owner != nil && m.owner != q || !begun && !m.open(q.attr.Peer):
 		return nil, nil, badAssoc
 	case to+n < to:
 		return nil, nil, badWrap

@@ -90,7 +90,8 @@ type srq struct {
 	w       []recvWR
 	posted  []uint32 // slots, stack
 	free    []uint32
-	waiting []*qp // stalled for want of a receive
+	waiting []*qp // with a message for which there is none
+	limit   int   // of AsyncSRQLimit, 0: not armed
 	users   int
 	gone    bool
 }
@@ -120,7 +121,8 @@ func (s *srq) PostRecv(wr []verbs.RecvWR) (int, error) {
 	if n > 0 && len(s.waiting) > 0 {
 		for i, q := range s.waiting {
 			s.waiting[i] = nil
-			q.unstall()
+			q.onSRQ = false
+			q.dev.markReady(q)
 		}
 		s.waiting = s.waiting[:0]
 	}
@@ -150,7 +152,25 @@ func (s *srq) take() *recvWR {
 	}
 	slot := s.posted[k]
 	s.posted = s.posted[:k]
+	s.checkLimit()
 	return &s.w[slot]
+}
+
+// Limit implements verbs.SRQ.
+func (s *srq) Limit(n int) error {
+	if s.gone || n < 0 || n > len(s.w) {
+		return fmt.Errorf("soft: limit of %d receives, at most %d: %w", n, len(s.w), unix.EINVAL)
+	}
+	s.limit = n
+	s.checkLimit()
+	return nil
+}
+
+func (s *srq) checkLimit() {
+	if len(s.posted) < s.limit {
+		s.limit = 0
+		s.dev.raise(verbs.AsyncEvent{Type: verbs.AsyncSRQLimit, SRQ: s})
+	}
 }
 
 // put gives the slot of a completed receive back.
@@ -173,6 +193,7 @@ func (s *srq) Destroy() error {
 	if !s.gone {
 		s.gone = true
 		s.pd.users--
+		s.dev.async.forget(func(e *verbs.AsyncEvent) bool { return e.SRQ == s })
 	}
 	return nil
 }

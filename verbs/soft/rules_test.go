@@ -81,9 +81,9 @@ func TestBrokenRules(t *testing.T) {
 		{"send: next message before the last segment", iwarp.TermMSN, true, func(e *env) []byte {
 			return append(sendFrame(1, 0, false, data[:16]), sendFrame(2, 0, true, data[:1])...)
 		}, 0},
-		{"opcode: send with invalidate", iwarp.TermOpcode, true, func(e *env) []byte {
+		{"send: invalidates nothing", iwarp.TermInvalidate, true, func(e *env) []byte {
 			return seal(&iwarp.Header{Op: iwarp.OpSendInv, Last: true, MSN: 1}, nil)
-		}, 0},
+		}, verbs.WCRemInvReqErr},
 		{"opcode: immediate", iwarp.TermOpcode, true, func(e *env) []byte {
 			return seal(&iwarp.Header{Op: iwarp.OpImmediate, Last: true, MSN: 1}, data[:8])
 		}, 0},

@@ -39,7 +39,7 @@ var deviations = verbstest.Deviations{
 func openPair(t *testing.T, mode verbs.CRCMode) verbstest.Env {
 	var dev [2]*soft.Device
 	for i := range dev {
-		d, err := soft.New(soft.Options{CRC: mode})
+		d, err := soft.New(soft.Options{CRC: mode, MinCQE: 1})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ type sendWR struct {
 	wrid   uint64
 	raddr  uint64
 	length uint64 // bytes of the message
+	imm    uint32
 	off    uint64 // bytes of it made into FPDUs
 	end    uint64 // stream position behind its last FPDU
 	rkey   uint32
@@ -21,8 +22,10 @@ type sendWR struct {
 	op     verbs.Opcode
 	flags  verbs.SendFlags
 	status verbs.WCStatus // a local failure found when its turn came
-	made   bool           // all its FPDUs are in the output
-	done   bool           // READ: the response is complete
+	begun  bool           // its first FPDU is in the output
+	placed bool           // WRITE_WITH_IMM: the WRITE's FPDUs are
+	made   bool           // all its FPDUs are
+	done   bool           // READ, atomic: the response is complete
 	sgl    []verbs.SGE    // view of sendQueue.sges
 }
 
@@ -39,12 +42,29 @@ type sendQueue struct {
 	cap                   uint64
 	tail, gen, done, free uint64
 
-	sendMSN uint32 // of the next SEND
-	readMSN uint32 // of the next Read Request
-	reads   uint64 // READs begun and not complete
-	readPos uint64 // no incomplete READ is before this position
-	readOff uint64 // bytes received of the oldest READ
-	depth   uint64 // limit of reads
+	extra []extra // by slot; nil until a request needs it
+
+	sendMSN   uint32 // of the next SEND
+	readMSN   uint32 // of the next Read or Atomic Request
+	atomicMSN uint32 // of the Atomic Response expected next
+	reads     uint64 // READs and atomics begun and not complete
+	depth     uint64 // limit of reads
+	waits     waitQueue
+	readOff   uint64 // bytes received of the oldest READ
+
+	// AckRemote: see fence.go.
+	acked         uint64 // the peer has everything before this position
+	fences        int    // on their way
+	unfenced      uint64 // WRs behind the last fence or READ ...
+	unfencedBytes uint64
+	windowMsgs    uint64 // messages begun and not acknowledged ...
+	windowBytes   uint64
+}
+
+// extra is what only some requests have.
+type extra struct {
+	atomic iwarp.AtomicRequest
+	bind   bindArgs
 }
 
 func (s *sendQueue) init(c verbs.QPCap) {
@@ -57,8 +77,9 @@ func (s *sendQueue) init(c verbs.QPCap) {
 	s.inline = make([]byte, n*c.MaxInline)
 	s.maxInline = c.MaxInline
 	s.cap = uint64(c.MaxSendWR)
-	s.sendMSN, s.readMSN = 1, 1
+	s.sendMSN, s.readMSN, s.atomicMSN = 1, 1, 1
 	s.depth = uint64(c.ReadDepth)
+	s.waits.init(c.ReadDepth)
 }
 
 func (s *sendQueue) at(pos uint64) *sendWR { return &s.w[pos&uint64(len(s.w)-1)] }
@@ -109,8 +130,9 @@ func (q *qp) queue(wr *verbs.SendWR) error {
 	if len(wr.SGL) > cap(w.sgl) {
 		return fmt.Errorf("soft: %d SGEs, limit %d: %w", len(wr.SGL), cap(w.sgl), unix.EINVAL)
 	}
+	var x extra
 	switch wr.Op {
-	case verbs.OpSend, verbs.OpRDMAWrite:
+	case verbs.OpSend, verbs.OpRDMAWrite, verbs.OpSendWithInv, verbs.OpLocalInv:
 	case verbs.OpRDMARead:
 		if s.depth == 0 {
 			return fmt.Errorf("soft: READ on a queue pair with read depth 0: %w", unix.EINVAL)
@@ -118,8 +140,24 @@ func (q *qp) queue(wr *verbs.SendWR) error {
 		if wr.Flags&verbs.SendInline != 0 {
 			return fmt.Errorf("soft: inline READ: %w", unix.EINVAL)
 		}
+	case verbs.OpSendWithImm, verbs.OpRDMAWriteWithImm:
+		if q.state == verbs.QPRTS && !q.peer.Immediate {
+			return peerLacks(wr.Op)
+		}
+	case verbs.OpAtomicCmpAndSwp, verbs.OpAtomicFetchAdd:
+		if q.state == verbs.QPRTS && !q.peer.Atomics {
+			return peerLacks(wr.Op)
+		}
+		if err := q.atomicPosted(wr); err != nil {
+			return err
+		}
+		x.atomic = atomicRequest(wr.Op, &wr.Atomic)
+	case verbs.OpBindMW:
 	default:
-		return badOpcode(wr.Op)
+		return fmt.Errorf("soft: unknown opcode %d: %w", wr.Op, unix.EINVAL)
+	}
+	if (wr.Op == verbs.OpLocalInv || wr.Op == verbs.OpBindMW) && len(wr.SGL) > 0 {
+		return fmt.Errorf("soft: %s with an SGL: %w", opName(wr.Op), unix.EINVAL)
 	}
 	var total uint64
 	for i := range wr.SGL {
@@ -136,7 +174,19 @@ func (q *qp) queue(wr *verbs.SendWR) error {
 	} else {
 		sgl = append(sgl, wr.SGL...)
 	}
-	*w = sendWR{wrid: wr.WRID, raddr: wr.RemoteAddr, rkey: wr.RKey, length: total, op: wr.Op, flags: wr.Flags, sgl: sgl}
+	if wr.Op == verbs.OpBindMW {
+		var err error
+		if x.bind, err = q.bindPosted(wr.Bind); err != nil {
+			return err
+		}
+	}
+	if wr.Op == verbs.OpBindMW || isAtomic(wr.Op) {
+		if s.extra == nil {
+			s.extra = make([]extra, len(s.w))
+		}
+		s.extra[s.tail&uint64(len(s.w)-1)] = x
+	}
+	*w = sendWR{wrid: wr.WRID, raddr: wr.RemoteAddr, rkey: wr.RKey, imm: wr.Imm, length: total, op: wr.Op, flags: wr.Flags, sgl: sgl}
 	s.tail++
 	return nil
 }
@@ -159,16 +209,40 @@ func (q *qp) copyInline(sgl []verbs.SGE, total uint64) error {
 	return nil
 }
 
-func badOpcode(op verbs.Opcode) error {
-	name := map[verbs.Opcode]string{
-		verbs.OpRDMAWriteWithImm: "RDMA_WRITE_WITH_IMM", verbs.OpSendWithImm: "SEND_WITH_IMM",
-		verbs.OpAtomicCmpAndSwp: "ATOMIC_CMP_AND_SWP", verbs.OpAtomicFetchAdd: "ATOMIC_FETCH_AND_ADD",
-		verbs.OpLocalInv: "LOCAL_INV", verbs.OpBindMW: "BIND_MW", verbs.OpSendWithInv: "SEND_WITH_INV",
-	}[op]
-	if name == "" {
-		return fmt.Errorf("soft: unknown opcode %d: %w", op, unix.EINVAL)
+// peerLacks refuses what the connection cannot do.
+func peerLacks(op verbs.Opcode) error {
+	return fmt.Errorf("soft: %s: the peer does not understand it: %w: %w", opName(op), unix.EOPNOTSUPP, unix.EINVAL)
+}
+
+func opName(op verbs.Opcode) string {
+	switch op {
+	case verbs.OpRDMAWriteWithImm:
+		return "RDMA_WRITE_WITH_IMM"
+	case verbs.OpSendWithImm:
+		return "SEND_WITH_IMM"
+	case verbs.OpAtomicCmpAndSwp:
+		return "ATOMIC_CMP_AND_SWP"
+	case verbs.OpAtomicFetchAdd:
+		return "ATOMIC_FETCH_AND_ADD"
+	case verbs.OpLocalInv:
+		return "LOCAL_INV"
+	case verbs.OpBindMW:
+		return "BIND_MW"
 	}
-	return fmt.Errorf("soft: %s is %w: %w", name, errUnsupported, unix.EINVAL)
+	return fmt.Sprintf("opcode %d", op)
+}
+
+// isDone says whether the request at pos has succeeded.
+func (q *qp) isDone(pos uint64, w *sendWR) bool {
+	switch {
+	case !w.made || w.end > q.out.written:
+		return false
+	case isRead(w.op):
+		return w.done
+	case q.attr.Ack == verbs.AckLocal || w.op == verbs.OpLocalInv || w.op == verbs.OpBindMW:
+		return true
+	}
+	return pos < q.sq.acked
 }
 
 // completeDone completes, in order, what is done and posted before pos.
@@ -176,9 +250,10 @@ func (q *qp) completeDone(pos uint64) {
 	s := &q.sq
 	for ; s.done < pos; s.done++ {
 		w := s.at(s.done)
-		if !w.made || w.end > q.out.written || w.op == verbs.OpRDMARead && !w.done {
+		if !q.isDone(s.done, w) {
 			return
 		}
+		q.acknowledge(s.done + 1)
 		if w.flags&verbs.SendSignaled != 0 {
 			q.completeSend(s.done, w, verbs.WCSuccess)
 		}
@@ -191,9 +266,15 @@ func (q *qp) completeDone(pos uint64) {
 func (q *qp) completeSends() {
 	s := &q.sq
 	q.completeDone(s.tail)
-	if s.done < s.tail && s.at(s.done).status != 0 {
+	switch {
+	case q.state != verbs.QPRTS:
+	case s.done < s.tail && s.at(s.done).status != 0:
 		q.fail(&fault{code: iwarp.TermLocal, term: true, named: true, pos: s.done, sq: s.at(s.done).status, err: errLocal})
-	} else if q.closing && s.done == q.closeAt && q.serve.empty() && q.out.pending == 0 {
+	case q.closing && s.done == q.closeAt && q.serve.empty() && q.out.pending == 0:
 		q.fail(&fault{err: errDisconnected})
+	case q.sqd && !q.sqDrained && s.done == s.gen && !s.mid():
+		q.sqDrained = true
+		q.dev.raise(verbs.AsyncEvent{Type: verbs.AsyncSQDrained, QP: q})
 	}
+	q.drained()
 }

@@ -25,6 +25,7 @@ func atomicCases() []testCase {
 			wr.RKey, wr.RemoteAddr = mr.RKey(), 0x1000
 			p.remoteErrorAny(wr, verbs.WCRemAccessErr)
 		}},
+		{name: "A147 atomics of several QPs are atomic among each other", need: verbs.CapAtomics, run: testAtomicsTogether},
 		{name: "C40 masked atomics", need: verbs.CapMaskedAtomic, run: testMasked},
 	}
 }
@@ -99,6 +100,37 @@ func testAtomics(p *Pair) {
 	}
 	if a, b := p.A.Sends[0].Op, p.A.Sends[1].Op; a != verbs.WCFetchAdd || b != verbs.WCCompSwap {
 		p.Errorf("completion opcodes %d, %d", a, b)
+	}
+}
+
+func testAtomicsTogether(p *Pair) {
+	l := p.B.Listen()
+	var qps []verbs.QP
+	for range 3 {
+		p.A.QP, p.B.QP = p.A.NewQP(), p.B.NewQP()
+		p.Join(p.A.QP, p.B.QP, l)
+		qps = append(qps, p.A.QP)
+	}
+	const rounds = 20
+	seen := map[uint64]bool{}
+	for range rounds {
+		p.A.Sends = nil
+		for i, qp := range qps {
+			p.A.QP = qp
+			p.A.Post(p.A.fetchAdd(uint64(i), 0, 1, i*8))
+		}
+		for range p.A.SendsDone(len(qps)) {
+		}
+		for i := range qps {
+			old := binary.LittleEndian.Uint64(p.A.Mem[i*8:])
+			if seen[old] {
+				p.Fatalf("%d was returned twice", old)
+			}
+			seen[old] = true
+		}
+	}
+	if got := binary.LittleEndian.Uint64(p.B.Mem); got != uint64(rounds*len(qps)) {
+		p.Errorf("the target holds %d", got)
 	}
 }
 

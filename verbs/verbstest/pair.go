@@ -3,6 +3,7 @@ package verbstest
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"testing"
 	"unsafe"
 
@@ -26,6 +27,7 @@ const (
 // or NewQP.
 type Pair struct {
 	*testing.T
+	na   string // why the rule does not apply here
 	Env  Env
 	Mode verbs.AckMode
 	A, B *Side
@@ -47,6 +49,7 @@ type Side struct {
 	Hold         bool       // completions stay in the queues
 	Sends, Recvs []verbs.WC // polled so far
 	Events       []verbs.CMEvent
+	Async        []verbs.AsyncEvent
 	requests     int // connect requests taken
 }
 
@@ -88,6 +91,12 @@ func (s *Side) atomicRight() verbs.Access {
 		return verbs.AccessRemoteAtomic
 	}
 	return 0
+}
+
+// notApplicable notes that the rule cannot be shown here.
+func (p *Pair) notApplicable(format string, args ...any) {
+	p.na = fmt.Sprintf(format, args...)
+	p.Log("not applicable:", p.na)
 }
 
 // AlignedMem returns n bytes that start on a page boundary.
@@ -186,6 +195,10 @@ func (s *Side) Poll() (any bool) {
 	var ev [8]verbs.CMEvent
 	for n := s.Dev.PollCM(ev[:]); n > 0; n = s.Dev.PollCM(ev[:]) {
 		s.Events, any = append(s.Events, ev[:n]...), true
+	}
+	var async [8]verbs.AsyncEvent
+	for n := s.Dev.PollAsync(async[:]); n > 0; n = s.Dev.PollAsync(async[:]) {
+		s.Async, any = append(s.Async, async[:n]...), true
 	}
 	if s.Hold {
 		return any

@@ -46,15 +46,20 @@ type Deviations map[string]Deviation
 func Run(t *testing.T, deviations Deviations, open func(t *testing.T) Env) {
 	t.Helper()
 	cases := slices.Concat(sendCases(), rdmaCases(), readCases(), listCases(), accountCases(), localErrorCases(),
-		remoteErrorCases(), flushCases(), regionCases(), connectCases(), closeCases(), sharedCases(), atomicCases())
+		remoteErrorCases(), flushCases(), regionCases(), connectCases(), closeCases(), sharedCases(), atomicCases(), stateCases(), notifyCases(), windowCases())
+	checkStatements(t, cases)
+	rep := newReport()
 	known := map[string]bool{}
 	for _, c := range cases {
 		if known[c.name] {
 			t.Fatalf("two cases named %q", c.name)
 		}
 		known[c.name] = true
-		t.Run(c.name, func(t *testing.T) { runCase(t, c, deviations, open) })
+		if !t.Run(c.name, func(t *testing.T) { runCase(t, c, deviations, open, rep) }) {
+			rep.add(c.name, failed, "the subtest "+c.name+" fails")
+		}
 	}
+	rep.write(t)
 	for name := range deviations {
 		if !known[name] {
 			t.Errorf("deviation %q names no case", name)
@@ -70,25 +75,34 @@ type testCase struct {
 	run        func(p *Pair)
 }
 
-func runCase(t *testing.T, c testCase, deviations Deviations, open func(t *testing.T) Env) {
+func runCase(t *testing.T, c testCase, deviations Deviations, open func(t *testing.T) Env, rep *report) {
 	t.Helper()
 	modes := []verbs.AckMode{verbs.AckLocal, verbs.AckRemote}
 	for _, mode := range modes {
 		t.Run([...]string{"AckRemote", "AckLocal"}[mode], func(t *testing.T) {
 			p := newPair(t, open(t), mode)
+			rep.provider = p.A.Dev.Attr().Name
 			caps := p.A.Dev.Attr().Caps & p.B.Dev.Attr().Caps
 			switch {
 			case mode == verbs.AckRemote && caps&verbs.CapRemoteAck == 0:
-				t.Log("not applicable: no CapRemoteAck")
+				p.notApplicable("no CapRemoteAck")
+				rep.add(c.name, notApplicable, p.na)
 			case caps&c.need != c.need || caps&c.lack != 0:
-				t.Logf("not applicable: capabilities %#x", caps)
+				p.notApplicable("the device has the capabilities %#x", uint(caps))
+				rep.add(c.name, notApplicable, p.na)
 			default:
 				if d, ok := deviations[c.name]; ok {
 					t.Log("deviation:", d.Why)
 					d.Assert(p)
+					rep.add(c.name, deviates, d.Why)
 					return
 				}
 				c.run(p)
+				if p.na != "" {
+					rep.add(c.name, notApplicable, p.na)
+				} else {
+					rep.add(c.name, passed, "")
+				}
 			}
 		})
 	}

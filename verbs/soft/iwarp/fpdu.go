@@ -9,8 +9,8 @@
 //	u16 ULPDU length | ULPDU | 0-3 bytes of pad | u32 CRC
 //
 // where the ULPDU is a DDP header (14 bytes tagged, 18 untagged), for Read
-// Request and Terminate an RDMAP header, and the payload. Markers are not
-// implemented: this side never asks for them and refuses peers that do.
+// Request and Terminate an RDMAP header, and the payload. Markers are sent to a
+// peer that asks for them, and never asked for.
 package iwarp
 
 import (
@@ -41,6 +41,7 @@ const (
 	QNSend      = 0
 	QNRead      = 1
 	QNTerminate = 2
+	QNAtomic    = 3 // Atomic Responses (RFC 7306 section 5.3)
 )
 
 // Sizes in bytes. Header lengths count from the start of the FPDU.
@@ -54,6 +55,7 @@ const (
 	MaxSendULPDU  = 64768 // what may be sent (RFC 5044: MULPDU's upper end)
 	MaxPayload    = 64512 // what this side puts into one FPDU
 	ReadReqULPDU  = UntaggedLen - LenField + ReadReqLen
+	MaxSendFPDU   = LenField + untaggedULPDU + MaxPayload + 3 + CRCLen
 	MaxFPDU       = LenField + MaxULPDU + 3 + CRCLen
 	taggedULPDU   = TaggedLen - LenField
 	untaggedULPDU = UntaggedLen - LenField

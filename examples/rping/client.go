@@ -1,0 +1,61 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// ping is the client: the first half of the data is what it sends, the other
+// is where it comes back.
+func ping(dev verbs.Device, c config, stdout io.Writer) error {
+	l, err := newLink(dev, 2*c.size, c.timeout)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	if err := dev.Connect(l.qp, verbs.ConnectParam{Remote: c.addr, TimeoutNs: int64(c.timeout)}); err != nil {
+		return err
+	}
+	if err := l.established(); err != nil {
+		return err
+	}
+	for n := 0; c.count == 0 || n < c.count; n++ {
+		if err := l.pingOnce(c, n, stdout); err != nil {
+			return fmt.Errorf("ping %d: %w", n, err)
+		}
+	}
+	l.qp.Disconnect()
+	return nil
+}
+
+// pingOnce offers the source, then the sink, and waits for the server's word
+// each time.
+func (l *link) pingOnce(c config, n int, stdout io.Writer) error {
+	source, sink := l.mem[dataOff:dataOff+c.size], l.mem[dataOff+c.size:]
+	fill(source, n)
+	clear(sink)
+	for _, off := range []int{dataOff, dataOff + c.size} {
+		if err := l.send(info{iova + uint64(off), l.mr.RKey(), uint32(c.size)}); err != nil {
+			return err
+		}
+		if _, err := l.recv(); err != nil {
+			return err
+		}
+	}
+	if c.verify && !bytes.Equal(source, sink) {
+		return fmt.Errorf("data differ: sent %q, got %q", source, sink)
+	}
+	if c.verbose {
+		fmt.Fprintf(stdout, "ping data: %s\n", text(sink))
+	}
+	return nil
+}
+
+// text is the data up to its zero.
+func text(b []byte) []byte {
+	b, _, _ = bytes.Cut(b, []byte{0})
+	return b
+}

@@ -1,0 +1,124 @@
+// Command rping is librdmacm's rping over the soft provider: a ping-pong that
+// uses SEND, RDMA READ and RDMA WRITE. Either end talks to the original,
+//
+//	rping -s                 # here, or Debian's rping -s on a machine with siw
+//	rping -c -a HOST -C 10 -v -V
+//
+// The client SENDs where its ping data is; the server READs it and SENDs a
+// word that it has; the client SENDs where it wants the data back; the server
+// WRITEs it there and SENDs again. -w records the conversation as a capture
+// for Wireshark, for which no privilege is needed.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/pcapng"
+	"github.com/rdsd/rdsd/verbs"
+	"github.com/rdsd/rdsd/verbs/soft"
+)
+
+func main() {
+	err := run(os.Args[1:], os.Stdout, os.Stderr, nil)
+	if errors.Is(err, flag.ErrHelp) {
+		os.Exit(2)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "rping:", err)
+		os.Exit(1)
+	}
+}
+
+// config is what the command line says; the letters are rping's own.
+type config struct {
+	server, client  bool
+	addr            netip.AddrPort
+	count, size     int
+	verbose, verify bool
+	persistent      bool
+	crc             bool
+	capture         string
+	timeout         time.Duration
+}
+
+func parse(args []string, stderr io.Writer) (config, error) {
+	var c config
+	var host string
+	var port uint
+	f := flag.NewFlagSet("rping", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.BoolVar(&c.server, "s", false, "be the server")
+	f.BoolVar(&c.client, "c", false, "be the client")
+	f.StringVar(&host, "a", "127.0.0.1", "`address` to listen on or to connect to")
+	f.UintVar(&port, "p", 7174, "TCP `port`")
+	f.IntVar(&c.count, "C", 0, "pings of the client; 0: without end")
+	f.IntVar(&c.size, "S", 64, "`bytes` of ping data; the server's is the most it takes")
+	f.BoolVar(&c.verbose, "v", false, "print the ping data")
+	f.BoolVar(&c.verify, "V", false, "client: compare what comes back")
+	f.BoolVar(&c.persistent, "P", false, "server: serve one client after the other")
+	f.BoolVar(&c.crc, "crc", true, "ask for checksums")
+	f.StringVar(&c.capture, "w", "", "record a capture in `file` (pcapng)")
+	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "longest silence of a connected peer")
+	if err := f.Parse(args); err != nil {
+		return c, err
+	}
+	ip, err := netip.ParseAddr(host)
+	switch {
+	case f.NArg() > 0:
+		return c, fmt.Errorf("unexpected argument %q", f.Arg(0))
+	case c.server == c.client:
+		return c, errors.New("one of -s and -c is needed")
+	case err != nil:
+		return c, fmt.Errorf("-a %q: not an IP address", host)
+	case port > 65535:
+		return c, fmt.Errorf("-p %d: not a port", port)
+	case c.size < minSize || c.size > maxSize:
+		return c, fmt.Errorf("-S %d: want %d to %d bytes", c.size, minSize, maxSize)
+	case c.count < 0:
+		return c, fmt.Errorf("-C %d: negative", c.count)
+	case c.timeout <= 0:
+		return c, fmt.Errorf("-timeout %v: want more than 0", c.timeout)
+	}
+	c.addr = netip.AddrPortFrom(ip, uint16(port))
+	return c, nil
+}
+
+// run is main with its surroundings. listening, if not nil, is told the
+// server's address.
+func run(args []string, stdout, stderr io.Writer, listening func(netip.AddrPort)) (err error) {
+	c, err := parse(args, stderr)
+	if err != nil {
+		return err
+	}
+	var opt soft.Options
+	if !c.crc {
+		opt.CRC = verbs.CRCOff
+	}
+	if c.capture != "" {
+		f, err := os.Create(c.capture)
+		if err != nil {
+			return err
+		}
+		tap, err := pcapng.NewTap(f, func() int64 { return time.Now().UnixNano() })
+		if err != nil {
+			return errors.Join(err, f.Close())
+		}
+		opt.Tap = tap
+		defer func() { err = errors.Join(err, tap.Err(), f.Close()) }()
+	}
+	dev, err := soft.New(opt)
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	if c.server {
+		return serve(dev, c, stdout, listening)
+	}
+	return ping(dev, c, stdout)
+}

@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# Builds what the virtual machine boots, into the folder named as argument:
+# Debian's kernel (vmlinuz) and an initial RAM disk with busybox, the modules
+# of virtio-net and siw, rdma-core's rping, and this folder's guest program.
+# Debian leaves siw out of its kernel, so it is built from Debian's own kernel
+# source package. Kernel and siw are kept; the rest takes a second and is made
+# anew each time.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$here/../../../scripts/lib.sh"
+[ $# = 1 ] || die "usage: setup.sh FOLDER"
+mkdir -p "$1"
+out=$(cd "$1" && pwd)
+PATH=$PATH:/usr/sbin:/sbin # modprobe and depmod, which need no privilege here
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+
+# The programs and headers needed, and the packages that have them.
+programs="qemu-system-x86_64 busybox cpio gzip xz make gcc modprobe depmod rping rdma dpkg apt-get"
+packages="qemu-system-x86 busybox-static cpio gzip xz-utils make gcc libc6-dev kmod rdmacm-utils iproute2
+	rdma-core ibverbs-providers libibverbs-dev librdmacm-dev"
+
+need_programs() {
+	local p
+	for p in $programs; do
+		command -v "$p" >/dev/null || { need_packages $packages; return; }
+	done
+	[ -e /usr/include/rdma/rdma_cma.h ] || need_packages $packages
+}
+
+# kernel fetches Debian's kernel image and builds siw for it.
+kernel() {
+	local release
+	if [ ! -e "$out/release" ] && [ "$(id -u)" -eq 0 ]; then apt-get update -q >/dev/null || true; fi
+	release=$(apt-cache depends linux-image-amd64 | sed -n 's/.*Depends: linux-image-\([0-9][^ ]*\)$/\1/p' | head -n1)
+	[ -n "$release" ] || die "no linux-image-amd64 in apt's lists: this needs Debian on amd64"
+	[ "$(cat "$out/release" 2>/dev/null)" = "$release" ] && return
+	[ -d "/usr/src/linux-headers-$release" ] || need_packages "linux-headers-$release"
+	echo "vmlab: fetching kernel $release and building siw for it"
+	(cd "$tmp" && { apt-get download -qq "linux-image-$release-unsigned" || apt-get download -qq "linux-image-$release"; } 2>/dev/null &&
+		apt-get download -qq "linux-source-${release%.*}" 2>/dev/null) ||
+		die "apt-get download of linux-image-$release or linux-source-${release%.*} failed; are apt's lists old?"
+	rm -rf "$out/root" "$out/release"
+	dpkg -x "$tmp"/linux-image-*.deb "$out/root"
+	dpkg -x "$tmp"/linux-source-*.deb "$tmp/src"
+	tar -xf "$tmp"/src/usr/src/linux-source-*.tar.xz -C "$tmp" --wildcards '*/drivers/infiniband/sw/siw/*' --strip-components=4
+	make -s -C "/usr/src/linux-headers-$release" M="$tmp/siw" CONFIG_RDMA_SIW=m modules >"$out/siw.log" 2>&1 ||
+		die "siw did not build, see $out/siw.log"
+	install -D -m 644 "$tmp/siw/siw.ko" "$out/root/lib/modules/$release/extra/siw.ko"
+	depmod -b "$out/root" "$release"
+	cp "$out/root/boot/vmlinuz-$release" "$out/vmlinuz"
+	echo "$release" >"$out/release"
+}
+
+# with_libraries copies programs and the shared objects they load.
+with_libraries() {
+	local f
+	for f in "$@"; do
+		install -D "$f" "$tmp/initrd/$f"
+		ldd "$f" | grep -o '/[^ ]*' | while read -r lib; do
+			[ -e "$tmp/initrd/$lib" ] || install -D "$lib" "$tmp/initrd/$lib"
+		done
+	done
+}
+
+modules() {
+	local m release
+	release=$(cat "$out/release")
+	for m in virtio_pci virtio_net crc32c_generic siw rdma_ucm ib_uverbs; do
+		modprobe -d "$out/root" -S "$release" --show-depends "$m" | awk '$1 == "insmod" { print $2 }'
+	done | awk '!seen[$0]++' | while read -r f; do
+		cp "$f" "$tmp/initrd/modules/"
+		echo "/modules/$(basename "$f")" >>"$tmp/initrd/modules/order"
+	done
+}
+
+initrd() {
+	local lib
+	mkdir -p "$tmp"/initrd/{usr/{bin,sbin,lib,lib64},etc,proc,sys,dev,tmp,modules}
+	ln -s usr/{bin,sbin,lib,lib64} "$tmp/initrd/" # as Debian has it: libraries are found under both names
+	gcc -O2 -Wall -Wextra -Werror -o "$tmp/initrd/bin/guest" "$here/guest.c" -lrdmacm -libverbs
+	lib=$(ldd "$tmp/initrd/bin/guest" | grep -o '/[^ ]*libibverbs[^ ]*')
+	with_libraries "$(command -v rping)" "$(command -v rdma)" "$(dirname "$lib")"/libibverbs/libsiw-*.so
+	ldd "$tmp/initrd/bin/guest" | grep -o '/[^ ]*' | while read -r f; do install -D "$f" "$tmp/initrd/$f"; done
+	# rping ends its threads with pthread_exit, which loads this by name.
+	install -D "$(gcc -print-file-name=libgcc_s.so.1)" "$tmp/initrd/lib/x86_64-linux-gnu/libgcc_s.so.1"
+	install -D -m 644 /etc/libibverbs.d/siw.driver "$tmp/initrd/etc/libibverbs.d/siw.driver"
+	cp "$(command -v busybox)" "$tmp/initrd/bin/busybox"
+	ln -s busybox "$tmp/initrd/bin/sh"
+	install -m 755 "$here/init" "$tmp/initrd/init"
+	modules
+	(cd "$tmp/initrd" && find . | cpio -o -H newc --quiet | gzip -1) >"$out/initrd.gz"
+}
+
+need_programs
+kernel
+initrd

@@ -1,0 +1,62 @@
+package vmlab
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/rdsd/rdsd/verbs"
+	"github.com/rdsd/rdsd/verbs/soft"
+)
+
+// dirVariable names the folder that setup.sh filled.
+const dirVariable = "RDSD_VMLAB"
+
+// TestVM boots one machine and runs everything in it.
+func TestVM(t *testing.T) {
+	dir := os.Getenv(dirVariable)
+	if dir == "" {
+		t.Skip("needs a virtual machine: make vm")
+	}
+	m := boot(t, dir)
+	for _, c := range []struct {
+		name         string
+		siwInitiates bool
+		crc          verbs.CRCMode
+	}{
+		{"siw connects, CRC", true, verbs.CRCOn},
+		{"siw connects, no CRC", true, verbs.CRCOff},
+		{"soft connects, CRC", false, verbs.CRCOn},
+		{"soft connects, no CRC", false, verbs.CRCOff},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Run("transfer", func(t *testing.T) { transfer(newLab(t, m, soft.Options{CRC: c.crc}), c.siwInitiates) })
+			t.Run("pipeline", func(t *testing.T) { pipeline(newLab(t, m, soft.Options{CRC: c.crc}), c.siwInitiates) })
+			// One request at a time only: see README.md on READs of no bytes.
+			t.Run("remote acknowledgement", func(t *testing.T) {
+				l := newLab(t, m, soft.Options{CRC: c.crc})
+				l.useQP(verbs.AckRemote)
+				transfer(l, c.siwInitiates)
+			})
+		})
+	}
+	for _, siwInitiates := range []bool{true, false} {
+		name := map[bool]string{true: "siw connects", false: "soft connects"}[siwInitiates]
+		t.Run(name, func(t *testing.T) {
+			for _, n := range []int{0, 1, 4, 56, 200, 251} {
+				t.Run(fmt.Sprintf("private data of %d bytes", n), func(t *testing.T) {
+					text := strings.Repeat("0123456789abcdef", 16)
+					newLab(t, m, soft.Options{PlainMPA: true}).connect(siwInitiates, text[:n], text[1:1+n])
+				})
+			}
+			for i := range 10 { // siw forgets the reply if a FIN is too close behind it
+				t.Run(fmt.Sprintf("reject %d", i), func(t *testing.T) { reject(newLab(t, m, soft.Options{}), siwInitiates) })
+			}
+			hostErrors(t, m, siwInitiates)
+			guestErrors(t, m, siwInitiates)
+			closing(t, m, siwInitiates)
+		})
+	}
+	t.Run("rping", func(t *testing.T) { rping(t, m) })
+}

@@ -1,0 +1,183 @@
+package sim
+
+import (
+	"fmt"
+	"syscall"
+
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// raise adds an asynchronous event for an owner who has asked once.
+func (d *Device) raise(ev verbs.AsyncEvent) {
+	if d.asyncOn && !d.dead {
+		d.async = append(d.async, ev)
+	}
+}
+
+// PollAsync implements verbs.Device.
+func (d *Device) PollAsync(ev []verbs.AsyncEvent) int {
+	if d.dead {
+		return 0
+	}
+	d.asyncOn = true
+	n := copy(ev, d.async)
+	rest := copy(d.async, d.async[n:])
+	clear(d.async[rest:])
+	d.async = d.async[:rest]
+	return n
+}
+
+// forgetAsync drops the events of a destroyed object.
+func (d *Device) forgetAsync(gone func(*verbs.AsyncEvent) bool) {
+	keep := d.async[:0]
+	for i := range d.async {
+		if !gone(&d.async[i]) {
+			keep = append(keep, d.async[i])
+		}
+	}
+	clear(d.async[len(keep):])
+	d.async = keep
+}
+
+// notice tells an armed completion queue of a completion added.
+func (c *CQ) notice(solicited bool) {
+	if c.arm == armedAny || c.arm == armedSolicited && solicited {
+		c.arm, c.fired = unarmed, true
+	}
+}
+
+type armState uint8
+
+const (
+	unarmed armState = iota
+	armedSolicited
+	armedAny
+)
+
+// ReqNotify implements verbs.CQ.
+func (c *CQ) ReqNotify(solicitedOnly bool) error {
+	if c.gone || c.dev.dead {
+		return fmt.Errorf("sim: ReqNotify: completion queue is gone: %w", syscall.EINVAL)
+	}
+	want := armedAny
+	if solicitedOnly {
+		want = armedSolicited
+	}
+	c.arm = max(c.arm, want)
+	return nil
+}
+
+// Notified implements verbs.CQ.
+func (c *CQ) Notified() bool {
+	was := c.fired
+	c.fired = false
+	return was
+}
+
+// Cap implements verbs.CQ.
+func (c *CQ) Cap() int { return c.cap }
+
+// Limit implements verbs.SRQ.
+func (s *SRQ) Limit(n int) error {
+	if s.gone || n < 0 || n > s.queue.cap {
+		return s.pd.dev.invalid("Limit", fmt.Sprintf("%d receives, at most %d", n, s.queue.cap))
+	}
+	s.limit = n
+	s.checkLimit()
+	return nil
+}
+
+func (s *SRQ) checkLimit() {
+	if s.queue.n < s.limit {
+		s.limit = 0
+		s.pd.dev.raise(verbs.AsyncEvent{Type: verbs.AsyncSRQLimit, SRQ: s})
+	}
+}
+
+// Stats implements verbs.QP.
+func (q *QP) Stats() verbs.QPStats { return q.stats }
+
+// Modify implements verbs.QP.
+func (q *QP) Modify(to verbs.QPState) error {
+	from := q.State()
+	switch {
+	case q.dev.dead || q.destroyed:
+		return q.dev.deadError("Modify")
+	case to == verbs.QPErr:
+		q.ToError()
+	case to == verbs.QPReset:
+		q.reset()
+	case to == from && (from == verbs.QPInit && q.setup == nil || from == verbs.QPRTS || from == verbs.QPSQD):
+	case from == verbs.QPReset && to == verbs.QPInit:
+		q.state = verbs.QPInit
+	case from == verbs.QPRTS && to == verbs.QPSQD:
+		q.sqd, q.sqDrained = true, false
+		q.armTransmit() // notices when it is drained
+	case from == verbs.QPSQD && to == verbs.QPRTS:
+		q.sqd = false
+		q.armTransmit()
+	default:
+		return q.dev.invalid("Modify", fmt.Sprintf("from state %d to %d", from, to))
+	}
+	return nil
+}
+
+// checkDrained raises the event of SQD.
+func (q *QP) checkDrained() {
+	if q.state == verbs.QPRTS && q.sqd && !q.sqDrained && q.done == q.tx {
+		q.sqDrained = true
+		q.dev.raise(verbs.AsyncEvent{Type: verbs.AsyncSQDrained, QP: q})
+	}
+}
+
+// reset makes q as new. What is in flight on the old connection must not reach
+// it: a new QP takes over the identity, the old one goes on as a shell.
+func (q *QP) reset() {
+	if q.state == verbs.QPRTS {
+		q.tellPeer(false)
+	}
+	q.setup.giveUp(q)
+	if p := q.peer; p != nil {
+		q.out.cut()
+		q.resp.cut()
+		p.cut()
+		shell := &QP{dev: q.dev, num: q.num, state: verbs.QPErr, flushed: true, destroyed: true, peer: p}
+		p.peer = shell
+	}
+	for _, c := range [...]*CQ{q.sendCQ, q.recvCQ} {
+		c.disown(q)
+	}
+	if q.srq != nil {
+		q.srq.forget(q)
+	}
+	q.life++
+	q.peer, q.flushed, q.closing, q.sqd = nil, false, false, false
+	q.released, q.done, q.tx, q.tail, q.readsOut = 0, 0, 0, 0, 0
+	q.txArmed, q.doneArmed = false, false
+	q.attr.Cap = q.asked
+	q.recvq = newRecvQueue(q.asked.MaxRecvWR, q.asked.MaxRecvSGE)
+	q.wire()
+	q.state = verbs.QPReset
+	q.dev.forgetEvents(q)
+}
+
+// disown makes the completions of q release nothing.
+func (c *CQ) disown(q *QP) {
+	for i := range c.n {
+		if e := &c.q[(c.head+i)&(len(c.q)-1)]; e.qp == q {
+			e.qp = nil
+		}
+	}
+}
+
+// forgetEvents drops the connection events of q.
+func (d *Device) forgetEvents(q *QP) {
+	keep := d.events[:0]
+	for _, e := range d.events {
+		if e.QP != q {
+			keep = append(keep, e)
+		}
+	}
+	clear(d.events[len(keep):])
+	d.events = keep
+}

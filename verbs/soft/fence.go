@@ -1,0 +1,167 @@
+package soft
+
+import (
+	"github.com/rdsd/rdsd/verbs"
+	"github.com/rdsd/rdsd/verbs/soft/iwarp"
+)
+
+// With AckRemote a SEND or WRITE is complete when the response to a Read
+// Request behind it has come: RFC 5040 section 5.5 has a Read Request processed
+// only after everything before it was placed and delivered. A READ or atomic
+// of the consumer is such a request; without one the QP makes a zero-length
+// READ, a fence, one for as many work requests as it can.
+const (
+	fenceReserve = 2 // of the read depth, for fences
+	fenceWRs     = 64
+	fenceBytes   = 256 << 10
+)
+
+// waitKind is what a Read or Atomic Request on its way is for.
+type waitKind uint8
+
+const (
+	waitRead waitKind = iota
+	waitAtomic
+	waitFence
+)
+
+// wait is a Read or Atomic Request whose response is due.
+type wait struct {
+	pos  uint64 // the work request; for a fence, the first not covered
+	msn  uint32
+	kind waitKind
+}
+
+// waitQueue is the FIFO of them: responses come in order.
+type waitQueue struct {
+	w          []wait // power of two
+	head, tail uint64
+	limit      uint64 // the negotiated depth, fences included
+}
+
+func (f *waitQueue) init(limit int) {
+	f.w = make([]wait, ceilPow2(max(limit, 1)))
+	f.limit = uint64(limit)
+}
+
+func (f *waitQueue) empty() bool { return f.head == f.tail }
+func (f *waitQueue) full() bool  { return f.tail-f.head >= f.limit }
+
+func (f *waitQueue) push(x wait) {
+	f.w[f.tail&uint64(len(f.w)-1)] = x
+	f.tail++
+}
+
+// oldest is the request whose response is due. There must be one.
+func (f *waitQueue) oldest() *wait { return &f.w[f.head&uint64(len(f.w)-1)] }
+
+// issued counts a Read or Atomic Request that has been made.
+func (s *sendQueue) issued(x wait) {
+	x.msn = s.readMSN
+	s.readMSN++
+	if s.waits.empty() {
+		s.readOff = 0
+	}
+	s.waits.push(x)
+	if x.kind == waitFence {
+		s.fences++
+	} else {
+		s.reads++
+	}
+	s.unfenced, s.unfencedBytes = 0, 0
+}
+
+// answered takes the oldest request off: everything before it is done.
+func (q *qp) answered() {
+	s := &q.sq
+	x := *s.waits.oldest()
+	s.waits.head++
+	s.readOff = 0
+	if x.kind == waitFence {
+		s.fences--
+		q.acknowledge(x.pos)
+	} else {
+		s.reads--
+		s.at(x.pos).done = true
+		q.acknowledge(x.pos + 1)
+	}
+	q.completeSends()
+	q.dev.markDirty(q) // a fence, the depth or the window may have held others back
+}
+
+// acknowledge notes that the peer has everything before pos.
+func (q *qp) acknowledge(pos uint64) {
+	s := &q.sq
+	if q.attr.Ack == verbs.AckLocal {
+		return
+	}
+	for ; s.acked < pos; s.acked++ {
+		w := s.at(s.acked)
+		n := w.messages()
+		s.windowMsgs -= n
+		if n > 0 {
+			s.windowBytes -= w.length
+		}
+	}
+}
+
+// messages is how many messages of the request take a place where the peer
+// keeps what waits for a receive.
+func (w *sendWR) messages() uint64 {
+	switch w.op {
+	case verbs.OpSend, verbs.OpSendWithInv, verbs.OpRDMAWriteWithImm:
+		return 1
+	case verbs.OpSendWithImm:
+		return 2
+	}
+	return 0
+}
+
+// window says whether the SEND w may begin: with AckRemote no more is sent
+// unacknowledged than the peer can put aside without a receive. So neither
+// stream ever stops, and acknowledgements get through however long both sides
+// wait for receives.
+func (q *qp) window(w *sendWR) bool {
+	s := &q.sq
+	n := w.messages()
+	if n == 0 || q.attr.Ack == verbs.AckLocal || !q.known || s.windowMsgs == 0 {
+		return true
+	}
+	return s.windowMsgs+n <= uint64(q.peer.ParkMsgs)*16 && s.windowBytes+w.length <= uint64(q.peer.ParkKiB)<<10
+}
+
+// opened counts a request that has begun.
+func (q *qp) opened(w *sendWR) {
+	if n := w.messages(); n > 0 && q.attr.Ack == verbs.AckRemote {
+		q.sq.windowMsgs += n
+		q.sq.windowBytes += w.length
+	}
+}
+
+// fence makes a fence if one is wanted: at once when idle, for there is nothing
+// to wait for, otherwise when enough has gathered. A peer that is not of our
+// kind gets none while another request is on its way: siw answers it with
+// stale data.
+func (q *qp) fence(idle bool) bool {
+	s := &q.sq
+	if s.unfenced == 0 || q.attr.Ack == verbs.AckLocal || s.mid() || q.serve.mid || q.fault != nil || q.eof {
+		return false
+	}
+	if s.waits.full() || s.fences >= fenceReserve || !q.known && !s.waits.empty() {
+		return false
+	}
+	if !(idle && s.fences == 0) && s.unfenced < fenceWRs && s.unfencedBytes < fenceBytes {
+		return false
+	}
+	h := q.dev.io.hdr[:iwarp.UntaggedLen+iwarp.ReadReqLen]
+	iwarp.PutUntagged(h, iwarp.OpReadRequest, true, iwarp.ReadReqLen, 0, iwarp.QNRead, s.readMSN, 0)
+	r := iwarp.ReadRequest{SinkSTag: sinkSTag(s.readMSN), SrcSTag: 1}
+	r.Put(h[iwarp.UntaggedLen:])
+	if !q.emit(h, nil, 0) {
+		return false
+	}
+	s.issued(wait{pos: s.gen, kind: waitFence})
+	q.dev.stats.FencesSent++
+	q.serve.last = false
+	return true
+}

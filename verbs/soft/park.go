@@ -1,0 +1,258 @@
+package soft
+
+import (
+	"github.com/rdsd/rdsd/verbs"
+	"github.com/rdsd/rdsd/verbs/soft/iwarp"
+)
+
+// A message without a receive is put aside, and with it what must not overtake
+// it (later messages, Read and Atomic Requests), so that the stream goes on:
+// WRITEs, and the answers our own requests wait for, may be behind it. Beyond
+// these limits the stream is not read any more.
+const (
+	parkMsgs  = 256
+	parkBytes = 1 << 20
+)
+
+// parked is one message put aside.
+type parked struct {
+	op       uint8
+	whole    bool
+	inv, msn uint32
+	written  uint64 // Immediate: bytes of the WRITE before
+	b        []byte // payload; of a request its RDMAP header
+}
+
+// parking is the queue of them.
+type parking struct {
+	q     []*parked
+	msgs  int
+	bytes int
+}
+
+func (p *parking) empty() bool { return len(p.q) == 0 }
+
+func (p *parking) pop() {
+	x := p.q[0]
+	p.bytes -= len(x.b)
+	if x.op != iwarp.OpReadRequest && x.op != iwarp.OpAtomicRequest {
+		p.msgs--
+	}
+	p.q[0] = nil
+	p.q = p.q[1:]
+	if len(p.q) == 0 {
+		p.q = nil
+	}
+}
+
+// requests is how many Read and Atomic Requests are among them.
+func (p *parking) requests() uint64 { return uint64(len(p.q) - p.msgs) }
+
+// quote is a frame that names the message that waits.
+func (p *parking) quote() []byte {
+	x := p.q[0]
+	f := make([]byte, iwarp.UntaggedLen)
+	iwarp.PutUntagged(f, x.op, true, min(len(x.b), iwarp.MaxPayload), x.inv, iwarp.QNSend, x.msn, 0)
+	return f
+}
+
+// pause is the moment before a message is put aside: its owner, who may just be
+// about to post receives, gets one more round.
+type pause uint8
+
+const (
+	running pause = iota
+	waiting       // until the next Progress
+	over          // and there was still no receive
+)
+
+// paused begins the pause, unless it is over.
+func (q *qp) paused() bool {
+	if q.pausing == over {
+		return false
+	}
+	q.pausing, q.stalled = waiting, true
+	q.dev.markReady(q)
+	return true
+}
+
+// unpause goes on after it.
+func (q *qp) unpause() {
+	q.stalled, q.pausing = false, over
+	if q.srq != nil && len(q.srq.posted) > 0 || q.rq.head != q.rq.tail {
+		q.pausing = running
+	}
+	q.parse()
+	if q.pausing == over {
+		q.pausing = running
+	}
+}
+
+// wantRecv starts the wait for a receive, of which f is the first frame. false:
+// the peer wants no wait, and the QP fails.
+func (q *qp) wantRecv(f []byte) bool {
+	q.stats.RNR++
+	q.dev.stats.RNRWaits++
+	if !q.startRNR(f) {
+		return false
+	}
+	q.starve()
+	return true
+}
+
+// startRNR starts the clock of the message that waits.
+func (q *qp) startRNR(f []byte) bool {
+	tries := q.peer.RNRRetry
+	if !q.known || tries == 7 {
+		return true // without limit
+	}
+	if tries == 0 {
+		q.dev.stats.RNRExceeded++
+		q.refuse(iwarp.TermNoBuffer, f)
+		return false
+	}
+	q.startTimer(timerRNR, int64(tries)*q.attr.MinRNRTimer.Ns())
+	return true
+}
+
+// starve notes that q waits for a receive.
+func (q *qp) starve() {
+	q.starving = true
+	if q.srq != nil && !q.onSRQ {
+		q.onSRQ = true
+		q.srq.waiting = append(q.srq.waiting, q)
+	}
+}
+
+// fed ends that.
+func (q *qp) fed() {
+	q.starving = false
+	q.stopTimer(timerRNR)
+}
+
+// fits says whether another message with n bytes may be put aside.
+func (p *parking) fits(n int) bool { return p.msgs < parkMsgs && p.bytes+n <= parkBytes }
+
+// putAside begins a message of n bytes so far. nil: it does not fit; reading
+// stops.
+func (q *qp) putAside(h *iwarp.Header, n int) *parked {
+	if !q.park.fits(n) {
+		q.stall()
+		return nil
+	}
+	x := &parked{op: h.Op, inv: h.InvSTag, msn: h.MSN}
+	q.park.q = append(q.park.q, x)
+	q.park.msgs++
+	q.dev.stats.RNRParked++
+	return x
+}
+
+// grow makes room for n bytes more of x.
+func (p *parking) grow(x *parked, n int) {
+	x.b = append(x.b, make([]byte, n)...)
+	p.bytes += n
+}
+
+// unpark takes up what was put aside, as far as there are receives.
+func (q *qp) unpark() {
+	if q.pausing == waiting {
+		q.unpause()
+		return
+	}
+	if q.starving && q.srq == nil && q.rq.head == q.rq.tail {
+		return
+	}
+	for !q.park.empty() && q.state == verbs.QPRTS && q.fault == nil {
+		x := q.park.q[0]
+		if !q.takeUp(x) {
+			break
+		}
+	}
+	if q.state == verbs.QPRTS && q.stalled && q.park.fits(0) {
+		q.resume()
+	}
+	q.drained()
+}
+
+// takeUp handles the head of the queue; false: it has to wait on, or the QP
+// failed.
+func (q *qp) takeUp(x *parked) bool {
+	switch x.op {
+	case iwarp.OpReadRequest:
+		q.park.pop()
+		return q.serveRead(x.b, x.msn)
+	case iwarp.OpAtomicRequest:
+		q.park.pop()
+		return q.serveAtomic(x.b, x.msn)
+	case iwarp.OpImmediate, iwarp.OpImmediateSE:
+		if immediateKind(x.b) == immediateOfSend {
+			q.park.pop()
+			q.rx.imm, q.rx.hasImm = immediateValue(x.b), true
+			return true
+		}
+	}
+	w := q.takeRecv()
+	if w == nil {
+		if !q.starving { // the one before was served, this one's wait begins
+			if !q.startRNR(q.park.quote()) {
+				return false
+			}
+		}
+		q.starve()
+		return false
+	}
+	q.fed()
+	q.park.pop()
+	if x.op == iwarp.OpImmediate || x.op == iwarp.OpImmediateSE {
+		q.completeImmediate(w, immediateValue(x.b), x.written, x.op == iwarp.OpImmediateSE)
+		return true
+	}
+	return q.takeUpSend(x, w)
+}
+
+// takeUpSend moves what there is of a SEND to its receive; the rest, if any,
+// goes there directly.
+func (q *qp) takeUpSend(x *parked, w *recvWR) bool {
+	r := &q.rx
+	r.recv = w
+	n := uint64(len(x.b))
+	if n > w.total {
+		f := make([]byte, iwarp.UntaggedLen)
+		iwarp.PutUntagged(f, x.op, true, min(len(x.b), iwarp.MaxPayload), x.inv, iwarp.QNSend, x.msn, 0)
+		q.recvFault(verbs.WCLocLenErr, iwarp.TermTooLong, f)
+		return false
+	}
+	have := x.b
+	if !x.whole {
+		r.aside = nil
+		have = x.b[:r.recvOff]
+		if r.placing && r.to.aside == x {
+			have = x.b[:r.to.off]
+		}
+	}
+	b := have
+	ps, ok := q.resolve(w.sgl, q.recvPD(), 0, uint64(len(have)), verbs.AccessLocalWrite)
+	if !ok {
+		q.recvFault(verbs.WCLocProtErr, iwarp.TermDDPLocal, nil)
+		return false
+	}
+	for i := range ps {
+		b = b[copy(ps[i].mem, b):]
+	}
+	if x.whole {
+		return q.deliver(w, n, x.op, x.inv, x.msn)
+	}
+	if r.placing && r.to.aside == x {
+		r.to = target{sgl: w.sgl, pd: q.recvPD(), off: uint64(len(have))}
+	}
+	return true
+}
+
+// resume goes on reading after a stall.
+func (q *qp) resume() {
+	q.stalled = false
+	if q.fd >= 0 && !q.eof {
+		q.interest(q.events | unixIn)
+	}
+	q.parse()
+}

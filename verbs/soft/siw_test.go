@@ -1,0 +1,75 @@
+package soft
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/rdsd/rdsd/verbs"
+	"github.com/rdsd/rdsd/verbs/soft/iwarp"
+)
+
+// TestSiwReadTerminate: Linux siw puts the size where the MSN of a refused
+// READ belongs; the request behind it tells which one it was.
+func TestSiwReadTerminate(t *testing.T) {
+	h := newHost(t, Options{})
+	p := newPuppet(t, h, attrs())
+	for i := range 2 {
+		h.send(verbs.SendWR{WRID: uint64(i), Op: verbs.OpRDMARead, SGL: h.sge(0, 64), RKey: 5, RemoteAddr: uint64(4096 * i)})
+	}
+	req := make([]byte, iwarp.ReadReqLen)
+	(&iwarp.ReadRequest{Size: 64, SrcSTag: 5, SrcTO: 4096}).Put(req)
+	m := iwarp.Terminate{Code: iwarp.TermReadSTag}
+	m.Quote(seal(&iwarp.Header{Op: iwarp.OpReadRequest, Last: true, QN: iwarp.QNRead, MSN: 64}, req))
+	f := terminateFrame(m)
+	b := f[iwarp.UntaggedLen:]
+	b[0] = b[0]<<4 | b[0]>>4
+	b[2] = 7 // all three headers, in siw's place
+	p.write(reseal(f))
+	wc := h.take(2)
+	if wc[0].Status != verbs.WCWRFlushErr || wc[1].WRID != 1 || wc[1].Status != verbs.WCRemAccessErr {
+		t.Errorf("%+v", wc)
+	}
+}
+
+// TestRejectLeavesClosingToThePeer: a FIN in the segment of the reply makes
+// Linux siw forget the reply.
+func TestRejectLeavesClosingToThePeer(t *testing.T) {
+	h := newHost(t, Options{LingerTimeout: failsafe})
+	l, err := h.dev.Listen(loopback)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	req := iwarp.MPA{Rev: 2, Enhanced: true}
+	if _, err := conn.Write(req.Append(nil)); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.dev.Reject(h.event().Req, []byte("no")); err != nil {
+		t.Fatal(err)
+	}
+	no := rejection(&req, []byte("no"))
+	reply := make([]byte, len(no.Append(nil)))
+	if _, err := io.ReadFull(conn, reply); err != nil {
+		t.Fatal(err)
+	}
+	conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+	if n, err := conn.Read(reply); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("behind the reply: %d bytes, %v; want an open connection", n, err)
+	}
+	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	conn.SetReadDeadline(time.Now().Add(failsafe))
+	if _, err := conn.Read(reply); err != io.EOF {
+		t.Errorf("after closing: %v, want EOF", err)
+	}
+}

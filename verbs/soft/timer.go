@@ -1,0 +1,106 @@
+package soft
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/verbs"
+	"github.com/rdsd/rdsd/verbs/soft/iwarp"
+)
+
+// timerKind is one of the few things a QP waits for with a time limit. They are
+// rare, so that a list and one timerfd serve all QPs.
+type timerKind uint8
+
+const (
+	timerRNR   timerKind = iota // a message waits for a receive
+	timerDrain                  // the peer has closed; what it asked for is still being sent
+	timerStart                  // the peer has not been heard since the set-up
+	timerKinds
+)
+
+func now() int64 {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	return ts.Nano()
+}
+
+// startTimer sets or moves a timer of q, ns from now.
+func (q *qp) startTimer(k timerKind, ns int64) {
+	d := q.dev
+	q.timers[k] = now() + max(ns, 1)
+	if !q.onTimer {
+		q.onTimer = true
+		d.timed = append(d.timed, q)
+	}
+	if d.nextTimer == 0 || q.timers[k] < d.nextTimer {
+		d.setTimer(q.timers[k])
+	}
+}
+
+func (q *qp) stopTimer(k timerKind) { q.timers[k] = 0 }
+
+func (d *Device) setTimer(at int64) {
+	d.nextTimer = at
+	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(at)}
+	// It cannot fail for a valid time.
+	_ = unix.TimerfdSettime(d.timerFD, unix.TFD_TIMER_ABSTIME, &spec, nil)
+}
+
+// expire runs what is due.
+func (d *Device) expire() {
+	drain(d.timerFD)
+	t := now()
+	d.nextTimer = 0
+	var next int64
+	keep := 0
+	for i := 0; i < len(d.timed); i++ { // may grow meanwhile
+		q := d.timed[i]
+		waits := false
+		for k := range q.timers {
+			if at := q.timers[k]; at != 0 && at <= t {
+				q.timers[k] = 0
+				q.timeout(timerKind(k))
+			}
+			if at := q.timers[k]; at != 0 {
+				waits = true
+				if next == 0 || at < next {
+					next = at
+				}
+			}
+		}
+		if !waits {
+			q.onTimer = false
+			continue
+		}
+		d.timed[keep] = q
+		keep++
+	}
+	clear(d.timed[keep:])
+	d.timed = d.timed[:keep]
+	if next != 0 {
+		d.setTimer(next)
+	}
+}
+
+func (q *qp) timeout(k timerKind) {
+	if q.state != verbs.QPRTS {
+		return
+	}
+	switch k {
+	case timerRNR:
+		q.dev.stats.RNRExceeded++
+		q.refuse(iwarp.TermNoBuffer, q.park.quote())
+	case timerDrain:
+		q.lost(nil)
+	case timerStart:
+		// A Linux siw responder may have left the first frames in its socket,
+		// where only more data make it look.
+		if !q.heard && !q.sq.mid() && !q.serve.mid {
+			q.dev.stats.StartNudges++
+			q.sendRTR()
+		}
+	}
+}
+
+// startNs is how long an initiator waits for a sign of a foreign responder.
+const startNs = 20e6
