@@ -12,10 +12,10 @@ import (
 // fastQP hands SENDs straight to the other Conn's HandleRecv when pumped.
 type fastQP struct {
 	verbs.QP // what conn does not use
-	num    uint32
-	mem    map[uint32][]byte
-	sends  []fastSend
-	gather []byte
+	num      uint32
+	mem      map[uint32][]byte
+	sends    []fastSend
+	gather   []byte
 }
 
 type fastSend struct {

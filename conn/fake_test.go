@@ -72,15 +72,15 @@ type fakeWR struct {
 
 type fakeQP struct {
 	verbs.QP // what conn does not use
-	h       *fakeHost
-	num     uint32
-	peer    *fakeQP
-	state   verbs.QPState
-	up      bool
-	posted  []*fakeWR // not on the wire
-	wire    []*fakeWR // on the wire
-	gone    bool
-	refused bool // the target refused an RDMA: nothing more arrives
+	h        *fakeHost
+	num      uint32
+	peer     *fakeQP
+	state    verbs.QPState
+	up       bool
+	posted   []*fakeWR // not on the wire
+	wire     []*fakeWR // on the wire
+	gone     bool
+	refused  bool // the target refused an RDMA: nothing more arrives
 	// onRDMA is called at the target before an RDMA is carried out; false
 	// refuses it with a remote access error.
 	onRDMA func(wr *verbs.SendWR) bool
