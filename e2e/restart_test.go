@@ -22,7 +22,7 @@ type returning struct {
 	end  context.CancelFunc
 
 	mu   sync.Mutex
-	c    *rds.Client // guarded by mu
+	s    *rds.Socket // guarded by mu
 	gone int         // how often; guarded by mu
 }
 
@@ -45,13 +45,16 @@ func (r *returning) run(up chan struct{}) {
 		s, err := c.Bind(r.h.at(r.port))
 		if err == nil {
 			r.mu.Lock()
-			r.c = c
+			r.s = s
+			stopped := r.ctx.Err() != nil
 			r.mu.Unlock()
 			if up != nil {
 				close(up)
 				up = nil
 			}
-			err = r.use(c, s)
+			if err = rds.ErrClosed; !stopped {
+				err = r.use(c, s)
+			}
 		}
 		switch {
 		case errors.Is(err, rds.ErrDaemonGone):
@@ -75,10 +78,12 @@ func (r *returning) cannotSend(s *rds.Socket) {
 	}
 }
 
+// stop ends the use of the socket by closing it. The client is closed behind
+// the use, which may be in the client's memory at this moment.
 func (r *returning) stop() int {
 	r.end()
 	r.mu.Lock()
-	r.c.Close()
+	r.s.Close()
 	r.mu.Unlock()
 	r.wg.Wait()
 	return r.gone
