@@ -54,7 +54,7 @@ func verbs() []verb {
 		{"sockets", "", "the sockets bound here, with their owners and queues", socketsVerb},
 		{"peers", "", "the connections to other hosts", peersVerb},
 		{"ping", "ADDR", "round trips to another daemon", pingVerb},
-		{"peer reset", "ADDR", "break off the connections to a peer; they reconnect and lose nothing", peerResetVerb},
+		{"peer reset", "ADDR", "break off the connections to a peer; they return with the next traffic, datagrams are not lost, operations under way may be DROPPED", peerResetVerb},
 	}
 }
 

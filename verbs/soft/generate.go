@@ -5,17 +5,9 @@ import (
 	"github.com/rdsd/rdsd/verbs/soft/iwarp"
 )
 
-// source of FPDUs: the send queue or the READs being served.
-type source uint8
-
-const (
-	fromSQ source = iota + 1
-	fromReads
-)
-
-// generate makes FPDUs until a burst is pending or nothing may go. The two
-// sources take turns message by message: segments of different messages are
-// not mixed, for some peers refuse that.
+// generate makes FPDUs until a burst is pending or nothing may go. The send
+// queue and the READs being served take turns message by message: segments of
+// different messages are not mixed, for some peers refuse that.
 func (q *qp) generate() {
 	if q.state != verbs.QPRTS || q.hold {
 		return
