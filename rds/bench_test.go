@@ -1,6 +1,7 @@
 package rds
 
 import (
+	"math"
 	"testing"
 	"time"
 )
@@ -91,16 +92,19 @@ func TestNoAllocs(t *testing.T) {
 			tt.send(f)
 			f.d.step()
 			tt.recv(f)
+			// The count is the whole process's, and the runtime and the race
+			// detector allocate now and then: what a call allocates is seen
+			// in every round, so the round with the fewest is the measure.
+			sent, received := math.Inf(1), math.Inf(1)
 			for range 5 {
-				f.d.step()
 				// Two runs of batch messages each, one to warm up.
-				if n := testing.AllocsPerRun(1, func() { tt.send(f) }); n != 0 {
-					t.Errorf("%d sends: %v allocations", batch, n)
-				}
 				f.d.step()
-				if n := testing.AllocsPerRun(1, func() { tt.recv(f) }); n != 0 {
-					t.Errorf("%d receives: %v allocations", batch, n)
-				}
+				sent = min(sent, testing.AllocsPerRun(1, func() { tt.send(f) }))
+				f.d.step()
+				received = min(received, testing.AllocsPerRun(1, func() { tt.recv(f) }))
+			}
+			if sent != 0 || received != 0 {
+				t.Errorf("%d messages: %v allocations to send, %v to receive", batch, sent, received)
 			}
 		})
 	}
