@@ -11,7 +11,7 @@ package shm
 const (
 	// Magic and Version start the control segment.
 	Magic   = 0x52445331 // "RDS1"
-	Version = 1
+	Version = 2
 
 	EntrySize = 64 // every descriptor
 
@@ -31,7 +31,7 @@ type Kind uint8
 
 const (
 	KindSend      Kind = 1 // Sub
-	KindSendOp    Kind = 2 // Sub, followed by one SubOp entry
+	KindSendOp    Kind = 2 // Sub, followed by one SubOp entry, two with SubTwoOps
 	KindOpenDest  Kind = 3 // SubDest
 	KindCloseDest Kind = 4 // SubDest: Slot only
 	KindCancel    Kind = 5 // Sub: Sock, Slot: cancel all to the slot's destination
@@ -39,7 +39,9 @@ const (
 
 // Sub flags.
 const (
-	SubAckNow uint8 = 1 // ask for an ack at once (send buffer half full)
+	SubAckNow  uint8 = 1 // ask for an ack at once (send buffer half full)
+	SubTwoOps  uint8 = 2 // KindSendOp: an RDMA operation, then an atomic
+	SubFromBuf uint8 = 4 // the payload is Len bytes at Off of buffer Buf, not in the arena
 )
 
 // Sub submits a datagram. Result: MsgID comes back on the send-return ring
@@ -54,14 +56,17 @@ type Sub struct {
 	Chunk  uint32 // send arena, in Units; ignored when Len is 0
 	Len    uint32
 	Cookie uint64 // RDMA_DEST to attach (a cookie of this client), 0 = none
-	_      [32]byte
+	Off    uint64 // SubFromBuf
+	Buf    uint32 // SubFromBuf
+	GiveUp uint32 // milliseconds after which the daemon stops trying, 0 = never
+	_      [16]byte
 }
 
 // Op kinds.
 const (
 	OpWrite    uint8 = 1
 	OpRead     uint8 = 2
-	OpFetchAdd uint8 = 3 // not there yet: status REMOTE_ERROR, EOPNOTSUPP
+	OpFetchAdd uint8 = 3
 	OpCmpSwap  uint8 = 4
 )
 
@@ -73,9 +78,11 @@ const (
 	OpReport uint16 = 0x1000 // status wanted if not SUCCESS (RECVERR)
 )
 
-// SubOp is the operation of the KindSendOp entry before it. Local memory is
+// SubOp is an operation of the KindSendOp entry before it. Local memory is
 // one segment inline (NSeg 1: Region, Off, Len) or a list of NSeg SegEntry in
-// the send arena at SegChunk (part of the same message id's memory).
+// the send arena at SegChunk (part of the same message id's memory). An atomic
+// has one inline segment of 8 bytes, and its operands, an AtomicEntry, at
+// SegChunk.
 type SubOp struct {
 	Op        uint8
 	_         uint8
@@ -100,6 +107,17 @@ type SegEntry struct {
 	Len    uint64
 }
 
+// AtomicEntry are the operands of an atomic, 32 bytes. OpFetchAdd adds
+// CompareAdd; each bit of CompareMask ends a field that the carry does not
+// leave. OpCmpSwap compares the bits of CompareMask and stores those of SwapMask.
+// The plain forms are masks of 0 and of all ones.
+type AtomicEntry struct {
+	CompareAdd  uint64
+	Swap        uint64
+	CompareMask uint64
+	SwapMask    uint64
+}
+
 // SubDest opens or closes a destination slot.
 type SubDest struct {
 	Kind Kind
@@ -108,7 +126,8 @@ type SubDest struct {
 	Slot uint32 // index in the slot table, chosen by the client
 	Cell uint32 // barrier cell of (socket, address), chosen by the client
 	Port uint16
-	_    [6]byte
+	Lane uint8 // the socket's; the same for all its slots
+	_    [5]byte
 	Addr [16]byte // IPv4 as v4-mapped
 	Gen  uint32   // comes back in Slot.Gen once the daemon has opened it
 	_    [20]byte
@@ -118,12 +137,11 @@ type SubDest struct {
 type EvKind uint8
 
 const (
-	EvData     EvKind = 1 // Event: a message
-	EvStatus   EvKind = 2 // EventStatus: an operation settled
-	EvNotice   EvKind = 3 // EventNotice: PeerDown, PeerUp, Lost, NoSocket
-	EvBarrier  EvKind = 4 // EventNotice: Cell: the armed id was reached
-	EvRelief   EvKind = 5 // EventNotice: Slot: no longer congested
-	EvCongMask EvKind = 6 // reserved
+	EvData    EvKind = 1 // Event: a message
+	EvStatus  EvKind = 2 // EventStatus: an operation settled
+	EvNotice  EvKind = 3 // EventNotice: PeerDown, PeerUp, Lost, NoSocket
+	EvBarrier EvKind = 4 // EventNotice: Cell: the armed id was reached
+	EvRelief  EvKind = 5 // EventNotice: Slot: no longer congested
 )
 
 // Event is an arrived message. RxID goes back on the receive-return ring when
@@ -139,7 +157,8 @@ type Event struct {
 	SrcInc   uint32
 	SrcAddr  [16]byte
 	SrcPort  uint16
-	_        [6]byte
+	_        uint16
+	Assembly uint32 // ns from the header's arrival to RecvTime, at most 2^32-1
 	Cookie   uint64 // RDMA_DEST, 0 = none
 	RecvTime int64  // unix nanoseconds of the engine turn
 }
@@ -173,6 +192,7 @@ const (
 	NoticeNoSocket uint8 = 2 // Count messages found no socket at the destination
 	NoticePeerDown uint8 = 3
 	NoticePeerUp   uint8 = 4
+	NoticeGaveUp   uint8 = 5 // Count messages were withdrawn at their limit (Sub.GiveUp)
 )
 
 // EventNotice is a notice about a destination.

@@ -18,7 +18,7 @@ var update = flag.Bool("update", false, "rewrite testdata/layout.golden")
 // change of the file is a change of Version. docs/ipc.md shows the same table.
 func TestLayoutGolden(t *testing.T) {
 	var b strings.Builder
-	for _, v := range []any{Sub{}, SubOp{}, SegEntry{}, SubDest{}, Event{}, EventStatus{}, EventNotice{}, Slot{}, Cell{},
+	for _, v := range []any{Sub{}, SubOp{}, SegEntry{}, AtomicEntry{}, SubDest{}, Event{}, EventStatus{}, EventNotice{}, Slot{}, Cell{},
 		WantSlot{}, WantCell{}, Params{}} {
 		typ := reflect.TypeOf(v)
 		fmt.Fprintf(&b, "%s %d\n", typ.Name(), typ.Size())
@@ -77,18 +77,18 @@ func TestDescriptorBytesGolden(t *testing.T) {
 	}
 	entry("Sub", func(e *Entry) {
 		*e.Sub() = Sub{Kind: KindSendOp, Flags: SubAckNow, Sock: 0x01020304, Slot: 0x05060708, MsgID: 0x090a0b0c,
-			Chunk: 0x0d0e0f10, Len: 0x11121314, Cookie: 0x15161718191a1b1c}
+			Chunk: 0x0d0e0f10, Len: 0x11121314, Cookie: 0x15161718191a1b1c, Off: 0x1d1e, Buf: 0x1f20, GiveUp: 0x2122}
 	})
 	entry("SubOp", func(e *Entry) {
 		*e.SubOp() = SubOp{Op: OpRead, Flags: OpNotify | OpReport, NSeg: 3, Region: 0x01020304, SegChunk: 0x05060708,
 			Off: 0x1122, Len: 0x3344, Cookie: 0x5566, RemoteOff: 0x7788, Token: 0x99aa, OpID: 0xbbcc}
 	})
 	entry("SubDest", func(e *Entry) {
-		*e.SubDest() = SubDest{Kind: KindOpenDest, Sock: 1, Slot: 2, Cell: 3, Port: 0x1234, Addr: addr, Gen: 0x01020304}
+		*e.SubDest() = SubDest{Kind: KindOpenDest, Sock: 1, Slot: 2, Cell: 3, Port: 0x1234, Lane: 5, Addr: addr, Gen: 0x01020304}
 	})
 	entry("Event", func(e *Entry) {
 		*e.Event() = Event{Kind: EvData, Flags: 1, DstPort: 0x1234, Sock: 2, RxID: 3, Chunk: 4, Len: 5, SrcInc: 6,
-			SrcAddr: addr, SrcPort: 0x5678, Cookie: 7, RecvTime: 0x0102030405060708}
+			SrcAddr: addr, SrcPort: 0x5678, Assembly: 8, Cookie: 7, RecvTime: 0x0102030405060708}
 	})
 	entry("EventStatus", func(e *Entry) {
 		*e.Status() = EventStatus{Kind: EvStatus, Status: StatusUnknown, Sock: 1, Cell: 2, Errno: 3, Token: 4, OpID: 5}

@@ -18,3 +18,15 @@ func TestSegEntryInPlace(t *testing.T) {
 		t.Error("an entry beyond the end of its memory")
 	}
 }
+
+func TestAtomicEntryInPlace(t *testing.T) {
+	b := heap(2 * AtomicEntrySize)
+	want := AtomicEntry{CompareAdd: 1 << 60, Swap: 2, CompareMask: 3, SwapMask: 4}
+	PutAtomicEntry(b[AtomicEntrySize:], want)
+	if got := ReadAtomicEntry(b[AtomicEntrySize:]); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if !panics(func() { ReadAtomicEntry(b[:AtomicEntrySize-1]) }) || !panics(func() { PutAtomicEntry(b[:AtomicEntrySize-1], want) }) {
+		t.Error("an entry beyond the end of its memory")
+	}
+}
