@@ -275,11 +275,18 @@ func (w *world) progressed(at map[int]func()) (status *os.File, done func()) {
 	return status, func() { status.Close(); reading.Wait(); r.Close() }
 }
 
-// reset breaks the connection between the hosts, as rdsctl peer reset does.
+// reset breaks the connection between the hosts, as rdsctl peer reset does. One
+// that is just coming back from the last reset is asked for until it is there.
 func (w *world) reset() (broken int) {
-	i := rand.IntN(2)
 	ctx, cancel := context.WithTimeout(context.Background(), patienceForTests)
 	defer cancel()
+	for i := rand.IntN(2); broken == 0 && ctx.Err() == nil && !w.t.Failed(); {
+		broken = w.resetOnce(ctx, i)
+	}
+	return broken
+}
+
+func (w *world) resetOnce(ctx context.Context, i int) (broken int) {
 	c, err := ipc.ResolveDial(ctx, w.d[i].Socket())
 	if err != nil {
 		w.t.Error(err)
