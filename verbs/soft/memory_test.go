@@ -10,6 +10,8 @@ import (
 	"github.com/rdsd/rdsd/verbs/soft/iwarp"
 )
 
+// TestDeregFinishesFrames: deregistering memory that is being sent leaves the
+// frames begun as they were, and fails the rest of the request.
 func TestDeregFinishesFrames(t *testing.T) {
 	for _, op := range []verbs.Opcode{verbs.OpRDMAWrite, verbs.OpSend, verbs.OpRDMARead} {
 		h := newHost(t, Options{})
@@ -67,6 +69,8 @@ func TestDeregFinishesFrames(t *testing.T) {
 	}
 }
 
+// TestDeregDuringPlacement: the rest of a payload that is being read in place
+// goes nowhere.
 func TestDeregDuringPlacement(t *testing.T) {
 	h := newHost(t, Options{})
 	mem := make([]byte, 64<<10)
@@ -92,6 +96,8 @@ func TestDeregDuringPlacement(t *testing.T) {
 	}
 }
 
+// TestScribble: with CRC, memory that changes while it is being sent breaks
+// nothing.
 func TestScribble(t *testing.T) {
 	at := attrs()
 	at.CRC = verbs.CRCOn
@@ -155,6 +161,8 @@ func sharedMem(t *testing.T, n int) twoViews {
 	return twoViews{v[0], v[1]}
 }
 
+// TestPrivateMemory: with CRC and AccessPrivate the payload is summed in
+// place; the peer checks it.
 func TestPrivateMemory(t *testing.T) {
 	at := attrs()
 	at.CRC = verbs.CRCOn

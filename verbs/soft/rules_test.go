@@ -337,10 +337,3 @@ func TestBadResponses(t *testing.T) {
 		})
 	}
 }
-
-// TestZeroLength: nothing of a zero-length WRITE or READ is checked.
-// TestHalfFrameThenEnd: the peer dies in the middle of each part of a frame.
-// TestEverySplit: a stream may be cut into segments anywhere.
-// TestByteByByte sends a message of several large segments in small pieces.
-// TestSlowPuppet: a peer that does not read gets its Terminate late or never,
-// but costs nobody anything.

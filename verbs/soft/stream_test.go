@@ -11,6 +11,7 @@ import (
 	"github.com/rdsd/rdsd/verbs/soft/iwarp"
 )
 
+// TestZeroLength: nothing of a zero-length WRITE or READ is checked.
 func TestZeroLength(t *testing.T) {
 	h := newHost(t, Options{})
 	p := newPuppet(t, h, attrs())
@@ -29,6 +30,7 @@ func TestZeroLength(t *testing.T) {
 	}
 }
 
+// TestHalfFrameThenEnd: the peer dies in the middle of each part of a frame.
 func TestHalfFrameThenEnd(t *testing.T) {
 	for _, crc := range []verbs.CRCMode{verbs.CRCOn, verbs.CRCOff} {
 		h := newHost(t, Options{})
@@ -59,6 +61,7 @@ func TestHalfFrameThenEnd(t *testing.T) {
 	}
 }
 
+// TestEverySplit: a stream may be cut into segments anywhere.
 func TestEverySplit(t *testing.T) {
 	for _, crc := range []verbs.CRCMode{verbs.CRCOn, verbs.CRCOff} {
 		h := newHost(t, Options{})
@@ -98,6 +101,7 @@ func TestEverySplit(t *testing.T) {
 	}
 }
 
+// TestByteByByte sends a message of several large segments in small pieces.
 func TestByteByByte(t *testing.T) {
 	for _, crc := range []verbs.CRCMode{verbs.CRCOn, verbs.CRCOff} {
 		for _, piece := range []int{1, 1000, 33333} {
@@ -132,6 +136,8 @@ func TestByteByByte(t *testing.T) {
 	}
 }
 
+// TestTerminateBehindBlockedOutput: a peer that does not read gets its Terminate
+// late, behind the frames begun as they were.
 func TestTerminateBehindBlockedOutput(t *testing.T) {
 	h := newHost(t, Options{})
 	p := newPuppet(t, h, attrs())
