@@ -135,8 +135,9 @@ type CMEvent struct {
 // PD is a protection domain: a QP reaches only MRs of its own PD.
 type PD interface {
 	// RegMR registers mem under [iova, iova+len(mem)). mem must stay mapped
-	// until Dereg returns. EINVAL: empty, wrap-around, or remote write or
-	// atomic access without AccessLocalWrite; ENOMEM: no key free.
+	// until Dereg returns. EINVAL: empty, wrap-around, unknown rights, an iova
+	// with AccessZeroBased, or remote write or atomic access without
+	// AccessLocalWrite; ENOMEM: no key free.
 	RegMR(mem []byte, iova uint64, access Access) (MR, error)
 	CreateQP(attr QPInitAttr) (QP, error)
 	CreateSRQ(maxWR, maxSGE int) (SRQ, error)
@@ -156,6 +157,10 @@ const (
 	AccessRemoteRead   Access = 4
 	AccessRemoteAtomic Access = 8
 	AccessMWBind       Access = 16 // memory windows may be bound to the region
+	// AccessZeroBased: addresses are offsets from the start of the memory, for
+	// SGEs and for the peer. RegMR wants iova 0 with it; in BindMW.Access it
+	// makes the window zero-based, whatever its region is.
+	AccessZeroBased Access = 32
 
 	// AccessPrivate promises that nothing but the owner thread writes the
 	// memory while a work request uses it, so that a checksum needs no
@@ -208,7 +213,12 @@ type CQ interface {
 	// completion that finds the queue full is lost: AsyncCQErr is raised, the
 	// queue takes no more, and its queue pairs move to ERR with AsyncQPFatal.
 	Cap() int
-	// Destroy fails with EBUSY while a QP uses the queue.
+	// Resize makes the queue hold at least cqe entries (ibv_resize_cq); Cap
+	// tells. Completions in it stay. EINVAL, without a change: fewer than are
+	// in it, less than one, or more than the device can.
+	Resize(cqe int) error
+	// Destroy fails with EBUSY while a QP uses the queue. An event not taken
+	// goes with it.
 	Destroy() error
 }
 
@@ -221,6 +231,13 @@ type SRQ interface {
 	// receives are left, at once if that is so already. 0 disarms. EINVAL:
 	// more than the queue holds.
 	Limit(n int) error
+	// Cap is how many receives may be outstanding: posted, or taken and not
+	// complete.
+	Cap() int
+	// Resize changes Cap (ibv_modify_srq with IBV_SRQ_MAX_WR). EINVAL, without
+	// a change: fewer than are outstanding or than the limit armed, less than
+	// one, or more than DeviceAttr.MaxRecvWR.
+	Resize(maxWR int) error
 	// Destroy fails with EBUSY while a QP uses the queue.
 	Destroy() error
 }
@@ -255,6 +272,7 @@ type QPInitAttr struct {
 	SendCQ, RecvCQ CQ
 	SRQ            SRQ // nil: the QP's own receive queue
 	Cap            QPCap
+	SQSigAll       bool // every send request is signaled (sq_sig_all)
 	Ack            AckMode
 	CRC            CRCMode
 	Peer           PeerKey
@@ -297,8 +315,8 @@ type QP interface {
 	// PostSend posts the list in order and stops at the first request that
 	// fails immediate checks: n were posted and will run, err is about wr[n].
 	// wr and its SGLs may be reused when it returns; the data may not until
-	// the completion (SendInline excepted). EINVAL: bad opcode, too many
-	// SGEs, inline too long, QP not in RTS or ERR (or on its way there by
+	// the completion (SendInline excepted). EINVAL: bad opcode or flags, too
+	// many SGEs, inline too long, QP not in RTS or ERR (or on its way there by
 	// Connect/Accept); ENOMEM: send queue full. In ERR requests are accepted
 	// and flushed.
 	PostSend(wr []SendWR) (n int, err error)
@@ -371,8 +389,12 @@ type SendWR struct {
 	RKey       uint32
 	RemoteAddr uint64
 	SGL        []SGE
-	Atomic     AtomicArgs
-	Bind       *BindMW // BIND_MW; may be reused when PostSend returns
+	// Inline is the data of a SEND or WRITE with SendInline, in place of an
+	// SGL. PostSend copies it; it needs no region. An SGL with SendInline is
+	// copied as well, but names memory as SGEs do, by key.
+	Inline []byte
+	Atomic AtomicArgs
+	Bind   *BindMW // BIND_MW; may be reused when PostSend returns
 }
 
 // AtomicArgs: FETCH_AND_ADD adds CompareAdd; CMP_AND_SWP compares with

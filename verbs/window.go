@@ -36,7 +36,7 @@ type BindMW struct {
 	MR     MR
 	Addr   uint64
 	Length uint64 // 0: unbind (type 1 only)
-	Access Access // AccessRemote*
+	Access Access // AccessRemote*, AccessZeroBased
 	RKey   uint32 // type 2: the new key
 }
 

@@ -77,8 +77,44 @@ func (c *CQ) Notified() bool {
 // Cap implements verbs.CQ.
 func (c *CQ) Cap() int { return c.cap }
 
+// Resize implements verbs.CQ.
+func (c *CQ) Resize(n int) error {
+	switch {
+	case c.dev.dead:
+		return c.dev.deadError("Resize")
+	case c.gone:
+		return c.dev.invalid("Resize", "completion queue destroyed")
+	case n < max(c.n, 1) || n > maxCQE:
+		return c.dev.invalid("Resize", fmt.Sprintf("%d entries, at least %d and at most %d", n, max(c.n, 1), maxCQE))
+	}
+	c.cap = n
+	return nil
+}
+
+// Cap implements verbs.SRQ.
+func (s *SRQ) Cap() int { return s.queue.cap }
+
+// Resize implements verbs.SRQ.
+func (s *SRQ) Resize(n int) error {
+	d := s.pd.dev
+	least := max(s.queue.outstanding, s.limit, 1)
+	switch {
+	case d.dead:
+		return d.deadError("Resize")
+	case s.gone:
+		return d.invalid("Resize", "shared receive queue destroyed")
+	case n < least || n > d.attr.MaxRecvWR:
+		return d.invalid("Resize", fmt.Sprintf("%d receives, at least %d and at most %d", n, least, d.attr.MaxRecvWR))
+	}
+	s.queue.resize(n)
+	return nil
+}
+
 // Limit implements verbs.SRQ.
 func (s *SRQ) Limit(n int) error {
+	if s.pd.dev.dead {
+		return s.pd.dev.deadError("Limit")
+	}
 	if s.gone || n < 0 || n > s.queue.cap {
 		return s.pd.dev.invalid("Limit", fmt.Sprintf("%d receives, at most %d", n, s.queue.cap))
 	}

@@ -21,6 +21,8 @@ type CQ struct {
 	fired   bool // an event was not taken yet
 }
 
+const maxCQE = 1 << 22
+
 // cqe is a completion with what polling it releases.
 type cqe struct {
 	wc   verbs.WC
@@ -90,11 +92,12 @@ func (c *CQ) Destroy() error {
 	if c.users > 0 {
 		return fmt.Errorf("sim: CQ.Destroy: %d queues complete there: %w", c.users, syscall.EBUSY)
 	}
-	if !c.gone {
-		c.gone = true
-		c.dev.cqReady -= c.n
-		c.n = 0
-		c.dev.forgetAsync(func(e *verbs.AsyncEvent) bool { return e.CQ == c })
+	if c.gone {
+		return c.dev.invalid("Destroy", "completion queue destroyed")
 	}
+	c.gone, c.fired = true, false
+	c.dev.cqReady -= c.n
+	c.n = 0
+	c.dev.forgetAsync(func(e *verbs.AsyncEvent) bool { return e.CQ == c })
 	return nil
 }

@@ -89,8 +89,8 @@ func (d *Device) CreateCQ(cqe int) (verbs.CQ, error) {
 	if d.dead {
 		return nil, d.deadError("CreateCQ")
 	}
-	if cqe < 1 {
-		return nil, d.invalid("CreateCQ", fmt.Sprintf("%d entries", cqe))
+	if cqe < 1 || cqe > maxCQE {
+		return nil, d.invalid("CreateCQ", fmt.Sprintf("%d entries, at most %d", cqe, maxCQE))
 	}
 	return &CQ{dev: d, cap: cqe}, nil
 }
@@ -159,6 +159,9 @@ type PD struct {
 
 // Dealloc implements verbs.PD.
 func (pd *PD) Dealloc() error {
+	if pd.gone && !pd.dev.dead {
+		return pd.dev.invalid("Dealloc", "protection domain deallocated")
+	}
 	if pd.uses > 0 && !pd.dev.dead {
 		return fmt.Errorf("sim: Dealloc: %d objects of the protection domain live: %w", pd.uses, syscall.EBUSY)
 	}

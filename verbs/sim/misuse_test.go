@@ -15,8 +15,7 @@ func TestMisuse(t *testing.T) {
 	a, b := newEnd(t, net, hostA, verbs.AckLocal), newEnd(t, net, hostB, verbs.AckLocal)
 	idle := a.qp
 	good := verbs.QPInitAttr{SendCQ: a.scq, RecvCQ: a.rcq}
-	spare, _ := a.dev.AllocPD()
-	srq, err := spare.CreateSRQ(1, 1)
+	srq, err := b.pd.CreateSRQ(1, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,16 +28,16 @@ func TestMisuse(t *testing.T) {
 		call func() error
 		want error
 	}{
-		"CQ of no entries":   {func() error { _, err := a.dev.CreateCQ(0); return err }, syscall.EINVAL},
-		"SRQ of no receives": {func() error { _, err := a.pd.CreateSRQ(0, 1); return err }, syscall.EINVAL},
-		"SRQ of another PD":  {func() error { q := good; q.SRQ = srq; _, err := a.pd.CreateQP(q); return err }, syscall.EINVAL},
-		"CQ of another host": {func() error { q := good; q.SendCQ = b.scq; _, err := a.pd.CreateQP(q); return err }, syscall.EINVAL},
-		"no CQ":              {func() error { _, err := a.pd.CreateQP(verbs.QPInitAttr{}); return err }, syscall.EINVAL},
-		"negative capacity":  {func() error { q := good; q.Cap.ReadDepth = -1; _, err := a.pd.CreateQP(q); return err }, syscall.EINVAL},
-		"closed PD":          {func() error { _, err := closed.RegMR(a.mem, 0, 0); return err }, syscall.EINVAL},
-		"QP of another host": {func() error { return b.dev.Connect(idle, remote) }, syscall.EINVAL},
-		"foreign source":     {func() error { p := remote; p.Local = remote.Remote; return a.dev.Connect(idle, p) }, syscall.EADDRNOTAVAIL},
-		"Dereg twice":        {func() error { m, _ := a.pd.RegMR(a.mem, 0, 0); m.Dereg(); return m.Dereg() }, syscall.EINVAL},
+		"CQ of no entries":    {func() error { _, err := a.dev.CreateCQ(0); return err }, syscall.EINVAL},
+		"SRQ of no receives":  {func() error { _, err := a.pd.CreateSRQ(0, 1); return err }, syscall.EINVAL},
+		"SRQ of another host": {func() error { q := good; q.SRQ = srq; _, err := a.pd.CreateQP(q); return err }, syscall.EINVAL},
+		"CQ of another host":  {func() error { q := good; q.SendCQ = b.scq; _, err := a.pd.CreateQP(q); return err }, syscall.EINVAL},
+		"no CQ":               {func() error { _, err := a.pd.CreateQP(verbs.QPInitAttr{}); return err }, syscall.EINVAL},
+		"negative capacity":   {func() error { q := good; q.Cap.ReadDepth = -1; _, err := a.pd.CreateQP(q); return err }, syscall.EINVAL},
+		"closed PD":           {func() error { _, err := closed.RegMR(a.mem, 0, 0); return err }, syscall.EINVAL},
+		"QP of another host":  {func() error { return b.dev.Connect(idle, remote) }, syscall.EINVAL},
+		"foreign source":      {func() error { p := remote; p.Local = remote.Remote; return a.dev.Connect(idle, p) }, syscall.EADDRNOTAVAIL},
+		"Dereg twice":         {func() error { m, _ := a.pd.RegMR(a.mem, 0, 0); m.Dereg(); return m.Dereg() }, syscall.EINVAL},
 	} {
 		if err := c.call(); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)

@@ -85,11 +85,14 @@ func (pd *PD) CreateQP(attr verbs.QPInitAttr) (verbs.QP, error) {
 	if !ok1 || !ok2 || scq.dev != d || rcq.dev != d || scq.gone || rcq.gone {
 		return nil, d.invalid("CreateQP", "no live completion queues of this device")
 	}
+	if min(attr.Cap.MaxSendWR, attr.Cap.MaxSendSGE, attr.Cap.MaxRecvWR, attr.Cap.MaxRecvSGE) < 0 {
+		return nil, d.invalid("CreateQP", fmt.Sprintf("negative capacities %+v", attr.Cap))
+	}
 	q := &QP{dev: d, pd: pd, state: verbs.QPInit, sendCQ: scq, recvCQ: rcq}
 	if attr.SRQ != nil {
 		srq, ok := attr.SRQ.(*SRQ)
-		if !ok || srq.pd != pd || srq.gone {
-			return nil, d.invalid("CreateQP", "no live shared receive queue of this protection domain")
+		if !ok || srq.pd.dev != d || srq.gone {
+			return nil, d.invalid("CreateQP", "no live shared receive queue of this device")
 		}
 		q.srq = srq
 		attr.Cap.MaxRecvWR, attr.Cap.MaxRecvSGE = 0, 0
@@ -97,11 +100,12 @@ func (pd *PD) CreateQP(attr verbs.QPInitAttr) (verbs.QP, error) {
 	c, a := &attr.Cap, &d.attr
 	c.MaxSendWR, c.MaxSendSGE = max(c.MaxSendWR, 1), max(c.MaxSendSGE, 1)
 	if c.MaxSendWR > a.MaxSendWR || c.MaxRecvWR > a.MaxRecvWR || c.MaxSendSGE > a.MaxSGE || c.MaxRecvSGE > a.MaxSGE ||
-		c.MaxInline > a.MaxInline || c.ReadDepth > a.MaxReadDepth || c.MaxRecvWR < 0 || c.MaxRecvSGE < 0 || c.MaxInline < 0 || c.ReadDepth < 0 {
+		c.MaxInline > a.MaxInline || c.ReadDepth > a.MaxReadDepth || c.MaxInline < 0 || c.ReadDepth < 0 {
 		return nil, d.invalid("CreateQP", fmt.Sprintf("capacities %+v beyond the device's", *c))
 	}
-	if !attr.RNRRetry.Valid() || !attr.MinRNRTimer.Valid() {
-		return nil, d.invalid("CreateQP", fmt.Sprintf("RNR retry %d, timer %d", attr.RNRRetry, attr.MinRNRTimer))
+	if !attr.RNRRetry.Valid() || !attr.MinRNRTimer.Valid() || attr.Ack > verbs.AckLocal || attr.CRC > verbs.CRCOff || attr.Access&^qpRights != 0 {
+		return nil, d.invalid("CreateQP", fmt.Sprintf("RNR retry %d, timer %d, acknowledgement %d, CRC %d, access %#x",
+			attr.RNRRetry, attr.MinRNRTimer, attr.Ack, attr.CRC, uint64(attr.Access)))
 	}
 	c.Caps = a.Caps
 	q.attr, q.asked = attr, *c
@@ -215,7 +219,11 @@ func (q *QP) queueAll(wr []verbs.SendWR) (int, error) {
 
 func (q *QP) queue(w *verbs.SendWR, length uint32) {
 	e := q.at(q.tail)
-	*e = sqe{wrid: w.WRID, op: w.Op, flags: w.Flags, imm: w.Imm, rkey: w.RKey, raddr: w.RemoteAddr, length: length}
+	flags := w.Flags
+	if q.attr.SQSigAll {
+		flags |= verbs.SendSignaled
+	}
+	*e = sqe{wrid: w.WRID, op: w.Op, flags: flags, imm: w.Imm, rkey: w.RKey, raddr: w.RemoteAddr, length: length}
 	if w.Op == verbs.OpAtomicCmpAndSwp || w.Op == verbs.OpAtomicFetchAdd {
 		a := w.Atomic
 		e.atomic = &a
@@ -225,9 +233,10 @@ func (q *QP) queue(w *verbs.SendWR, length uint32) {
 	copy(q.sges[slot*q.attr.Cap.MaxSendSGE:], w.SGL)
 	q.tail++
 	if w.Flags&verbs.SendInline != 0 && q.state != verbs.QPErr {
-		// Without pointers in an SGE inline data must be registered, too.
 		e.inline = q.dev.net.bufs.get(int(length))
-		if !q.pd.gather(e.inline, w.SGL) {
+		if w.Inline != nil {
+			copy(e.inline, w.Inline)
+		} else if !q.pd.gather(e.inline, w.SGL) {
 			q.dev.net.bufs.put(e.inline)
 			e.inline, e.flags = nil, e.flags&^verbs.SendInline // transmission finds the fault
 		}
@@ -244,9 +253,9 @@ func (q *QP) check(w *verbs.SendWR) (uint32, error) {
 	case verbs.OpSendWithInv:
 		ok = caps&verbs.CapInvalidate != 0
 	case verbs.OpLocalInv:
-		ok = caps&verbs.CapInvalidate != 0 && len(w.SGL) == 0
+		ok = caps&verbs.CapInvalidate != 0 && len(w.SGL)+len(w.Inline) == 0
 	case verbs.OpBindMW:
-		ok = caps&verbs.CapMW != 0 && len(w.SGL) == 0
+		ok = caps&verbs.CapMW != 0 && len(w.SGL)+len(w.Inline) == 0
 	case verbs.OpRDMAWriteWithImm, verbs.OpSendWithImm:
 		ok = caps&verbs.CapImm != 0
 	case verbs.OpRDMARead:
@@ -265,8 +274,12 @@ func (q *QP) check(w *verbs.SendWR) (uint32, error) {
 		return 0, q.dev.invalid("PostSend", fmt.Sprintf("%d SGEs, at most %d", len(w.SGL), maxSGE))
 	case hasEmpty(w.SGL):
 		return 0, q.dev.invalid("PostSend", "SGE of length 0")
+	case w.Flags&^sendFlags != 0:
+		return 0, q.dev.invalid("PostSend", fmt.Sprintf("unknown send flags %#x", uint8(w.Flags&^sendFlags)))
+	case w.Inline != nil && (w.Flags&verbs.SendInline == 0 || len(w.SGL) > 0):
+		return 0, q.dev.invalid("PostSend", "inline data without SendInline, or with an SGL")
 	}
-	var n uint64
+	n := uint64(len(w.Inline))
 	for i := range w.SGL {
 		n += uint64(w.SGL[i].Length)
 	}
@@ -275,6 +288,8 @@ func (q *QP) check(w *verbs.SendWR) (uint32, error) {
 	}
 	return uint32(min(n, 1<<32-1)), nil
 }
+
+const sendFlags = verbs.SendFence | verbs.SendSignaled | verbs.SendSolicited | verbs.SendInline
 
 // isRead: READs and atomics, which have a response with data.
 func isRead(op verbs.Opcode) bool {

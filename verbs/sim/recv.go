@@ -64,6 +64,18 @@ func (r *recvQueue) take() (wrid uint64, sgl []verbs.SGE) {
 	return r.wrid[at], r.sges[at*r.maxSGE:][:r.lens[at]]
 }
 
+// resize moves what is posted to a ring of n.
+func (r *recvQueue) resize(n int) {
+	to := newRecvQueue(n, r.maxSGE)
+	to.n, to.outstanding = r.n, r.outstanding
+	for i := range r.n {
+		at := (r.head + i) % r.cap
+		to.wrid[i], to.lens[i] = r.wrid[at], r.lens[at]
+		copy(to.sges[i*r.maxSGE:], r.sges[at*r.maxSGE:][:r.lens[at]])
+	}
+	*r = to
+}
+
 // SRQ implements verbs.SRQ: first in, first out over all its queue pairs.
 type SRQ struct {
 	pd      *PD
@@ -106,8 +118,11 @@ func (s *SRQ) PostRecv(wr []verbs.RecvWR) (int, error) {
 
 // Destroy implements verbs.SRQ. EBUSY: a queue pair uses it.
 func (s *SRQ) Destroy() error {
-	if s.pd.dev.dead || s.gone {
+	if s.pd.dev.dead {
 		return nil
+	}
+	if s.gone {
+		return s.pd.dev.invalid("Destroy", "shared receive queue destroyed")
 	}
 	if s.users > 0 {
 		return fmt.Errorf("sim: SRQ.Destroy: %d queue pairs use it: %w", s.users, syscall.EBUSY)

@@ -44,7 +44,12 @@ func (pd *PD) RegMR(mem []byte, iova uint64, access verbs.Access) (verbs.MR, err
 }
 
 func (d *Device) checkRegion(mem []byte, iova uint64, access verbs.Access) error {
+	const known = verbs.AccessLocalWrite | remoteRights | verbs.AccessMWBind | verbs.AccessZeroBased | verbs.AccessPrivate | verbs.AccessRestricted
 	switch remote := verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic; {
+	case access&^known != 0:
+		return d.invalid("RegMR", fmt.Sprintf("unknown access flags %#x", uint64(access&^known)))
+	case access&verbs.AccessZeroBased != 0 && iova != 0:
+		return d.invalid("RegMR", fmt.Sprintf("zero-based region at %#x", iova))
 	case len(mem) == 0:
 		return d.invalid("RegMR", "empty region")
 	case iova+uint64(len(mem))-1 < iova:

@@ -40,8 +40,11 @@ func (q *QP) ack(m *msg) {
 // refuse answers a request with an error and ends the queue pair.
 func (q *QP) refuse(m *msg, status verbs.WCStatus) {
 	q.resp.push(msg{kind: msgResponse, idx: m.idx, wrid: m.wrid, status: status})
-	if status == verbs.WCRemAccessErr || status == verbs.WCRemInvReqErr && !takesReceive(m.op) {
+	switch {
+	case status == verbs.WCRemAccessErr:
 		q.dev.raise(verbs.AsyncEvent{Type: verbs.AsyncQPAccessErr, QP: q})
+	case status == verbs.WCRemInvReqErr && !takesReceive(m.op):
+		q.dev.raise(verbs.AsyncEvent{Type: verbs.AsyncQPReqErr, QP: q})
 	}
 	q.fail(verbs.WCWRFlushErr)
 }
@@ -115,7 +118,7 @@ func (q *QP) receive(m *msg) bool {
 		wc.Op = verbs.WCRecvRDMAWithImm
 	} else if room(sgl) < uint64(m.length) {
 		wc.Status, refusal = verbs.WCLocLenErr, verbs.WCRemInvReqErr
-	} else if !q.pd.scatter(sgl, m.data) {
+	} else if !q.recvPD().scatter(sgl, m.data) {
 		wc.Status, refusal = verbs.WCLocProtErr, verbs.WCRemOpErr
 	}
 	switch {
@@ -138,6 +141,14 @@ func (q *QP) receive(m *msg) bool {
 		q.ack(m)
 	}
 	return true
+}
+
+// recvPD is the protection domain of receives' memory.
+func (q *QP) recvPD() *PD {
+	if q.srq != nil {
+		return q.srq.pd
+	}
+	return q.pd
 }
 
 func room(sgl []verbs.SGE) (n uint64) {

@@ -116,8 +116,11 @@ func (q *QP) Disconnect() {
 
 // Destroy implements verbs.QP.
 func (q *QP) Destroy() error {
-	if q.destroyed || q.dev.dead {
+	if q.dev.dead {
 		return nil
+	}
+	if q.destroyed {
+		return q.dev.invalid("Destroy", "queue pair destroyed")
 	}
 	q.end()
 	q.dev.forgetAsync(func(e *verbs.AsyncEvent) bool { return e.QP == q })

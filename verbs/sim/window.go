@@ -74,6 +74,10 @@ type bindArgs struct {
 	m *MR
 }
 
+// qpRights are those that a queue pair's Access may have: ibv_qp_attr's and the
+// local ones, which mean nothing there.
+const qpRights = remoteRights | verbs.AccessLocalWrite | verbs.AccessMWBind
+
 const remoteRights = verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
 
 // bindPosted makes the immediate checks of BIND_MW.
@@ -87,7 +91,7 @@ func (q *QP) bindPosted(b *verbs.BindMW) (*bindArgs, bool) {
 	switch {
 	case x.w == nil || x.w.gone || x.w.pd.dev != q.dev,
 		!(x.w.typ == verbs.MWType1 && b.Length == 0) && (x.m == nil || x.m.pd.dev != q.dev),
-		b.Access&^remoteRights != 0:
+		b.Access&^(remoteRights|verbs.AccessZeroBased) != 0:
 		return nil, false
 	case x.w.typ == verbs.MWType1:
 		x.RKey = verbs.IncRKey(x.w.key)
@@ -120,6 +124,9 @@ func (q *QP) bind(x *bindArgs) bool {
 	w.unbind()
 	m.windows++
 	w.cur = &MR{pd: w.pd, mem: mem, iova: x.Addr, access: x.Access, rkey: x.RKey, slot: w.slot, gen: uint8(x.RKey), parent: m, window: w}
+	if x.Access&verbs.AccessZeroBased != 0 {
+		w.cur.iova = 0
+	}
 	if w.typ == verbs.MWType2 {
 		w.cur.owner = q
 	}

@@ -55,11 +55,16 @@ func (f *fault) asyncOf() (t verbs.AsyncType, ok bool) {
 		return verbs.AsyncQPFatal, true
 	case !f.term || f.rq != 0 || f.sq != 0 || c == iwarp.TermNoBuffer:
 		return 0, false
-	case c == iwarp.TermStream:
+	case c == iwarp.TermStream, c == iwarp.TermOpcode && f.quote.HasDDP && requests(f.quote.DDP.Op):
 		return verbs.AsyncQPReqErr, true
 	case c.Layer() == iwarp.LayerRDMAP && c.Type() == iwarp.TypeProtection, c == iwarp.TermInvalidate,
 		c.Layer() == iwarp.LayerDDP && c.Type() == iwarp.TypeTagged && c != iwarp.TermTaggedVersion:
 		return verbs.AsyncQPAccessErr, true
 	}
 	return verbs.AsyncQPFatal, true
+}
+
+// requests: messages that ask for memory here, which a queue pair may not serve.
+func requests(op uint8) bool {
+	return op == iwarp.OpWrite || op == iwarp.OpReadRequest || op == iwarp.OpAtomicRequest
 }

@@ -42,10 +42,33 @@ func (d *Device) CreateCQ(n int) (verbs.CQ, error) {
 	if d.closed {
 		return nil, errClosed
 	}
-	if n < 1 || n > 1<<22 {
-		return nil, fmt.Errorf("soft: completion queue of %d entries: %w", n, unix.EINVAL)
+	if err := checkCQE(n); err != nil {
+		return nil, err
 	}
 	return &cq{dev: d, e: make([]cqe, ceilPow2(n)), cap: uint64(max(n, d.opt.MinCQE))}, nil
+}
+
+func checkCQE(n int) error {
+	if n < 1 || n > maxCQE {
+		return fmt.Errorf("soft: completion queue of %d entries, limit %d: %w", n, maxCQE, unix.EINVAL)
+	}
+	return nil
+}
+
+// Resize implements verbs.CQ. The ring grows as entries are used.
+func (c *cq) Resize(n int) error {
+	if c.gone || c.dev.closed {
+		return errCQGone
+	}
+	if err := checkCQE(n); err != nil {
+		return err
+	}
+	n = max(n, c.dev.opt.MinCQE)
+	if held := int(c.tail - c.head); n < held {
+		return fmt.Errorf("soft: %d entries for a completion queue that holds %d: %w", n, held, unix.EINVAL)
+	}
+	c.cap = uint64(n)
+	return nil
 }
 
 func ceilPow2(n int) int {
@@ -79,6 +102,8 @@ func (c *cq) overflow() {
 		c.dev.updateWake(false)
 	}
 }
+
+var errCQGone = fmt.Errorf("soft: completion queue is gone: %w", unix.EINVAL)
 
 var errOverrun = fmt.Errorf("soft: completion queue overflow: %w", unix.ENOSPC)
 
@@ -158,7 +183,7 @@ func (c *cq) Poll(wc []verbs.WC) int {
 // ReqNotify implements verbs.CQ.
 func (c *cq) ReqNotify(solicitedOnly bool) error {
 	if c.gone || c.dev.closed {
-		return errClosed
+		return errCQGone
 	}
 	switch {
 	case !solicitedOnly:
@@ -171,6 +196,9 @@ func (c *cq) ReqNotify(solicitedOnly bool) error {
 
 // Destroy implements verbs.CQ: EBUSY while a QP uses it.
 func (c *cq) Destroy() error {
+	if c.gone {
+		return errCQGone
+	}
 	if c.users > 0 {
 		return fmt.Errorf("soft: completion queue in use by %d queue pairs: %w", c.users, unix.EBUSY)
 	}

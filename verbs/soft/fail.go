@@ -126,8 +126,8 @@ func (q *qp) terminated(f []byte) {
 		if ft.named || !t.HasDDP {
 			ft.sq = requesterStatus(t.Code)
 		}
-		if ft.named && t.Code == iwarp.TermStream && isAtomic(q.sq.at(ft.pos).op) {
-			ft.sq = verbs.WCRemInvReqErr // misaligned
+		if ft.named && invalidRequest(t.Code, q.sq.at(ft.pos).op) {
+			ft.sq = verbs.WCRemInvReqErr
 		}
 		if ft.named && q.known {
 			// A peer of our kind does things in order: what came before is done.
@@ -167,6 +167,17 @@ func (q *qp) culprit(t *iwarp.Terminate) (uint64, bool) {
 		}
 	}
 	return 0, false
+}
+
+// invalidRequest: the peer could not do op at all, whatever memory it names.
+func invalidRequest(c iwarp.Code, op verbs.Opcode) bool {
+	switch c {
+	case iwarp.TermStream:
+		return isAtomic(op) // misaligned
+	case iwarp.TermOpcode: // not enabled there
+		return isRead(op) || op == verbs.OpRDMAWrite || op == verbs.OpRDMAWriteWithImm
+	}
+	return false
 }
 
 // requesterStatus maps a Terminate to the status of the work request that

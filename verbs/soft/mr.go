@@ -168,7 +168,7 @@ func (d *Device) AllocPD() (verbs.PD, error) {
 	return &pd{dev: d}, nil
 }
 
-var errClosed = fmt.Errorf("soft: device is closed: %w", unix.EBADF)
+var errClosed = fmt.Errorf("soft: device is closed: %w", unix.ENODEV)
 
 func (p *pd) usable() error {
 	if p.dev.closed {
@@ -198,12 +198,15 @@ func (p *pd) RegMR(mem []byte, iova uint64, access verbs.Access) (verbs.MR, erro
 
 func checkRegion(mem []byte, iova uint64, access verbs.Access) error {
 	const remote = verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
-	const known = verbs.AccessLocalWrite | verbs.AccessRemoteRead | remote | verbs.AccessMWBind | verbs.AccessPrivate | verbs.AccessRestricted
+	const known = verbs.AccessLocalWrite | verbs.AccessRemoteRead | remote | verbs.AccessMWBind | verbs.AccessZeroBased |
+		verbs.AccessPrivate | verbs.AccessRestricted
 	switch {
 	case len(mem) == 0:
 		return fmt.Errorf("soft: empty memory region: %w", unix.EINVAL)
 	case iova+uint64(len(mem))-1 < iova:
 		return fmt.Errorf("soft: region of %d bytes at %#x wraps around: %w", len(mem), iova, unix.EINVAL)
+	case access&verbs.AccessZeroBased != 0 && iova != 0:
+		return fmt.Errorf("soft: zero-based region at %#x: %w", iova, unix.EINVAL)
 	case access&remote != 0 && access&verbs.AccessLocalWrite == 0:
 		return fmt.Errorf("soft: remote write or atomic access needs local write: %w", unix.EINVAL)
 	case access&^known != 0:

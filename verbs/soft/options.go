@@ -105,6 +105,7 @@ const (
 	maxMsg    = 1 << 31
 	maxMRs    = 1 << 20
 	maxReject = 148
+	maxCQE    = 1 << 22
 )
 
 // Stats are counters of a device since New. The first group is the owner's,

@@ -85,18 +85,25 @@ func (p *pd) CreateQP(a verbs.QPInitAttr) (verbs.QP, error) {
 			return nil, fmt.Errorf("soft: shared receive queue is not of this device: %w", unix.EINVAL)
 		}
 	}
-	if !a.RNRRetry.Valid() || !a.MinRNRTimer.Valid() || a.Ack > verbs.AckLocal {
-		return nil, fmt.Errorf("soft: RNR retry %d, timer %d, acknowledgement %d: %w", a.RNRRetry, a.MinRNRTimer, a.Ack, unix.EINVAL)
+	switch {
+	case !a.RNRRetry.Valid() || !a.MinRNRTimer.Valid():
+		return nil, fmt.Errorf("soft: RNR retry %d of 3 bits, timer %d of 5 bits: %w", a.RNRRetry, a.MinRNRTimer, unix.EINVAL)
+	case a.Ack > verbs.AckLocal || a.CRC > verbs.CRCOff:
+		return nil, fmt.Errorf("soft: unknown acknowledgement mode %d or CRC mode %d: %w", a.Ack, a.CRC, unix.EINVAL)
+	case a.Access&^qpRights != 0:
+		return nil, fmt.Errorf("soft: access %#x, of which a queue pair has the remote rights only: %w", uint64(a.Access), unix.EINVAL)
 	}
 	c := a.Cap
+	if min(c.MaxSendWR, c.MaxSendSGE, c.MaxRecvWR, c.MaxRecvSGE, c.MaxInline, c.ReadDepth) < 0 {
+		return nil, fmt.Errorf("soft: negative queue pair capacities %+v: %w", c, unix.EINVAL)
+	}
 	c.MaxSendSGE, c.MaxRecvSGE = max(c.MaxSendSGE, 1), max(c.MaxRecvSGE, 1)
 	if s != nil {
 		c.MaxRecvWR = 0
 	}
 	at := d.Attr()
-	if c.MaxSendWR < 0 || c.MaxSendWR > maxWR || c.MaxRecvWR < 0 || c.MaxRecvWR > maxWR ||
-		c.MaxSendSGE > maxSGE || c.MaxRecvSGE > maxSGE ||
-		c.MaxInline < 0 || c.MaxInline > maxInline || c.ReadDepth < 0 || c.ReadDepth > at.MaxReadDepth {
+	if max(c.MaxSendWR, c.MaxRecvWR) > maxWR || max(c.MaxSendSGE, c.MaxRecvSGE) > maxSGE ||
+		c.MaxInline > maxInline || c.ReadDepth > at.MaxReadDepth {
 		return nil, fmt.Errorf("soft: queue pair capacities %+v exceed the device's limits: %w", c, unix.EINVAL)
 	}
 	d.qpn = (d.qpn + 1) & 0xffffff
@@ -130,6 +137,9 @@ func (q *qp) init() {
 	q.maxPayload = iwarp.MaxPayload
 	q.crc = q.attr.CRC == verbs.CRCOn && q.dev.opt.CRC == verbs.CRCOn
 	q.sq.init(c)
+	if q.attr.SQSigAll {
+		q.sq.always = verbs.SendSignaled
+	}
 	if q.srq == nil {
 		n := ceilPow2(max(c.MaxRecvWR, 1))
 		q.rq = recvQueue{w: newRecvWRs(n, c.MaxRecvSGE), cap: uint64(c.MaxRecvWR)}
@@ -343,6 +353,8 @@ func (q *qp) remoteRegion(stag uint32) *mr {
 func (q *qp) access(stag uint32, to, n uint64, right verbs.Access, begun bool) ([]byte, *mr, protection) {
 	m := q.remoteRegion(stag)
 	switch {
+	case q.attr.Access&right == 0:
+		return nil, nil, badOp
 	case m == nil:
 		return nil, nil, badSTag
 	case m.pd != q.pd || m.owner != nil && m.owner != q || !begun && !m.open(q.attr.Peer):
@@ -354,7 +366,7 @@ func (q *qp) access(stag uint32, to, n uint64, right verbs.Access, begun bool) (
 	switch {
 	case b == nil:
 		return nil, nil, badBounds
-	case m.access&right == 0 || q.attr.Access&right == 0:
+	case m.access&right == 0:
 		return nil, nil, badRights
 	}
 	return b, m, 0
@@ -369,16 +381,17 @@ const (
 	badAssoc
 	badWrap
 	badRights
+	badOp // the queue pair does not serve this operation
 )
 
 // write and read give the Terminate code for a tagged segment or a Read
 // Request that failed the check.
 func (p protection) write() iwarp.Code {
-	return [...]iwarp.Code{0, iwarp.TermTaggedSTag, iwarp.TermTaggedBounds, iwarp.TermTaggedAssoc, iwarp.TermTaggedWrap, iwarp.TermAccess}[p]
+	return [...]iwarp.Code{0, iwarp.TermTaggedSTag, iwarp.TermTaggedBounds, iwarp.TermTaggedAssoc, iwarp.TermTaggedWrap, iwarp.TermAccess, iwarp.TermOpcode}[p]
 }
 
 func (p protection) read() iwarp.Code {
-	return [...]iwarp.Code{0, iwarp.TermReadSTag, iwarp.TermReadBounds, iwarp.TermReadAssoc, iwarp.TermReadWrap, iwarp.TermAccess}[p]
+	return [...]iwarp.Code{0, iwarp.TermReadSTag, iwarp.TermReadBounds, iwarp.TermReadAssoc, iwarp.TermReadWrap, iwarp.TermAccess, iwarp.TermOpcode}[p]
 }
 
 // resolve finds the memory of [off, off+n) of an SGL and leaves it in the

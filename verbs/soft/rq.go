@@ -47,6 +47,7 @@ var (
 	errZeroSGE = fmt.Errorf("soft: SGE of length 0; use an empty list: %w", unix.EINVAL)
 	errRQFull  = fmt.Errorf("soft: receive queue full: %w", unix.ENOMEM)
 	errSRQFull = fmt.Errorf("soft: shared receive queue full: %w", unix.ENOMEM)
+	errSRQGone = fmt.Errorf("soft: shared receive queue is gone: %w", unix.EINVAL)
 	errOnSRQ   = fmt.Errorf("soft: queue pair uses a shared receive queue: %w", unix.EINVAL)
 )
 
@@ -87,7 +88,9 @@ func (r *recvQueue) take() *recvWR {
 type srq struct {
 	dev     *Device
 	pd      *pd
-	w       []recvWR
+	w       []recvWR // never fewer than cap, for a Resize may be down
+	cap     int
+	sges    int
 	posted  []uint32 // slots, stack
 	free    []uint32
 	waiting []*qp // with a message for which there is none
@@ -104,18 +107,16 @@ func (p *pd) CreateSRQ(wrs, sges int) (verbs.SRQ, error) {
 	if wrs < 1 || wrs > maxWR || sges < 0 || sges > maxSGE {
 		return nil, fmt.Errorf("soft: shared receive queue of %d receives with %d SGEs, limits %d and %d: %w", wrs, sges, maxWR, maxSGE, unix.EINVAL)
 	}
-	s := &srq{dev: p.dev, pd: p, w: newRecvWRs(wrs, sges), posted: make([]uint32, 0, wrs), free: make([]uint32, wrs)}
-	for i := range s.free {
-		s.free[i] = uint32(wrs - 1 - i)
-	}
+	s := &srq{dev: p.dev, pd: p, sges: sges}
+	s.grow(wrs)
 	p.users++
 	return s, nil
 }
 
 // PostRecv implements verbs.SRQ.
 func (s *srq) PostRecv(wr []verbs.RecvWR) (int, error) {
-	if s.gone {
-		return 0, fmt.Errorf("soft: shared receive queue is gone: %w", unix.EINVAL)
+	if err := s.usable(); err != nil {
+		return 0, err
 	}
 	n, err := s.push(wr)
 	if n > 0 && len(s.waiting) > 0 {
@@ -132,7 +133,7 @@ func (s *srq) PostRecv(wr []verbs.RecvWR) (int, error) {
 func (s *srq) push(wr []verbs.RecvWR) (int, error) {
 	for i := range wr {
 		k := len(s.free) - 1
-		if k < 0 {
+		if s.outstanding() >= s.cap {
 			return i, errSRQFull
 		}
 		slot := s.free[k]
@@ -156,10 +157,59 @@ func (s *srq) take() *recvWR {
 	return &s.w[slot]
 }
 
+// grow makes it a queue of n receives. Those under way keep their memory.
+func (s *srq) grow(n int) {
+	s.cap = n
+	old := len(s.w)
+	if n <= old {
+		return
+	}
+	w := newRecvWRs(n, s.sges)
+	copy(w, s.w)
+	s.w = w
+	s.posted = append(make([]uint32, 0, n), s.posted...)
+	free := make([]uint32, 0, n)
+	for i := n - 1; i >= old; i-- {
+		free = append(free, uint32(i))
+	}
+	s.free = append(free, s.free...)
+}
+
+// outstanding is how many receives are posted, or taken and not complete.
+func (s *srq) outstanding() int { return len(s.w) - len(s.free) }
+
+// Cap implements verbs.SRQ.
+func (s *srq) Cap() int { return s.cap }
+
+// Resize implements verbs.SRQ.
+func (s *srq) Resize(n int) error {
+	if err := s.usable(); err != nil {
+		return err
+	}
+	if least := max(s.outstanding(), s.limit, 1); n < least || n > maxWR {
+		return fmt.Errorf("soft: shared receive queue of %d receives, at least %d and at most %d: %w", n, least, maxWR, unix.EINVAL)
+	}
+	s.grow(n)
+	return nil
+}
+
+func (s *srq) usable() error {
+	if s.dev.closed {
+		return errClosed
+	}
+	if s.gone {
+		return errSRQGone
+	}
+	return nil
+}
+
 // Limit implements verbs.SRQ.
 func (s *srq) Limit(n int) error {
-	if s.gone || n < 0 || n > len(s.w) {
-		return fmt.Errorf("soft: limit of %d receives, at most %d: %w", n, len(s.w), unix.EINVAL)
+	if err := s.usable(); err != nil {
+		return err
+	}
+	if n < 0 || n > s.cap {
+		return fmt.Errorf("soft: limit of %d receives, at most %d: %w", n, s.cap, unix.EINVAL)
 	}
 	s.limit = n
 	s.checkLimit()
@@ -187,13 +237,14 @@ func (s *srq) forget(q *qp) {
 
 // Destroy implements verbs.SRQ: EBUSY while a QP uses it.
 func (s *srq) Destroy() error {
+	if s.gone {
+		return errSRQGone
+	}
 	if s.users > 0 {
 		return fmt.Errorf("soft: shared receive queue in use by %d queue pairs: %w", s.users, unix.EBUSY)
 	}
-	if !s.gone {
-		s.gone = true
-		s.pd.users--
-		s.dev.async.forget(func(e *verbs.AsyncEvent) bool { return e.SRQ == s })
-	}
+	s.gone = true
+	s.pd.users--
+	s.dev.async.forget(func(e *verbs.AsyncEvent) bool { return e.SRQ == s })
 	return nil
 }

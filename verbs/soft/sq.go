@@ -39,6 +39,7 @@ type sendQueue struct {
 	w                     []sendWR // power of two
 	inline                []byte
 	maxInline             int
+	always                verbs.SendFlags // SendSignaled with SQSigAll
 	cap                   uint64
 	tail, gen, done, free uint64
 
@@ -93,7 +94,7 @@ func (s *sendQueue) inlineOf(pos uint64) []byte {
 var (
 	errSQFull = fmt.Errorf("soft: send queue full: %w", unix.ENOMEM)
 	errInline = fmt.Errorf("soft: inline data above the granted size: %w", unix.EINVAL)
-	errKey    = fmt.Errorf("soft: inline data needs a valid key and bounds: %w", unix.EINVAL)
+	errKey    = fmt.Errorf("soft: inline data of an SGL needs a valid key and bounds: %w", unix.EINVAL)
 )
 
 // PostSend implements verbs.QP.
@@ -156,10 +157,15 @@ func (q *qp) queue(wr *verbs.SendWR) error {
 	default:
 		return fmt.Errorf("soft: unknown opcode %d: %w", wr.Op, unix.EINVAL)
 	}
-	if (wr.Op == verbs.OpLocalInv || wr.Op == verbs.OpBindMW) && len(wr.SGL) > 0 {
-		return fmt.Errorf("soft: %s with an SGL: %w", opName(wr.Op), unix.EINVAL)
+	if (wr.Op == verbs.OpLocalInv || wr.Op == verbs.OpBindMW) && len(wr.SGL)+len(wr.Inline) > 0 {
+		return fmt.Errorf("soft: %s with an SGL or inline data: %w", opName(wr.Op), unix.EINVAL)
 	}
-	var total uint64
+	if wr.Inline != nil || wr.Flags&^sendFlags != 0 {
+		if err := checkInline(wr); err != nil {
+			return err
+		}
+	}
+	total := uint64(len(wr.Inline))
 	for i := range wr.SGL {
 		if wr.SGL[i].Length == 0 {
 			return errZeroSGE
@@ -168,7 +174,7 @@ func (q *qp) queue(wr *verbs.SendWR) error {
 	}
 	sgl := w.sgl[:0]
 	if wr.Flags&verbs.SendInline != 0 {
-		if err := q.copyInline(wr.SGL, total); err != nil {
+		if err := q.copyInline(wr, total); err != nil {
 			return err
 		}
 	} else {
@@ -186,23 +192,40 @@ func (q *qp) queue(wr *verbs.SendWR) error {
 		}
 		s.extra[s.tail&uint64(len(s.w)-1)] = x
 	}
-	*w = sendWR{wrid: wr.WRID, raddr: wr.RemoteAddr, rkey: wr.RKey, imm: wr.Imm, length: total, op: wr.Op, flags: wr.Flags, sgl: sgl}
+	*w = sendWR{wrid: wr.WRID, raddr: wr.RemoteAddr, rkey: wr.RKey, imm: wr.Imm, length: total, op: wr.Op, flags: wr.Flags | s.always, sgl: sgl}
 	s.tail++
 	return nil
 }
 
-// copyInline copies the data of an inline request into the slot's storage. The
-// data still has to be addressed through a region, for there is no other way
-// to name memory.
-func (q *qp) copyInline(sgl []verbs.SGE, total uint64) error {
+const sendFlags = verbs.SendFence | verbs.SendSignaled | verbs.SendSolicited | verbs.SendInline
+
+// checkInline finds what is wrong with flags and Inline.
+func checkInline(wr *verbs.SendWR) error {
+	switch {
+	case wr.Flags&^sendFlags != 0:
+		return fmt.Errorf("soft: unknown send flags %#x: %w", uint8(wr.Flags&^sendFlags), unix.EINVAL)
+	case wr.Flags&verbs.SendInline == 0:
+		return fmt.Errorf("soft: inline data without SendInline: %w", unix.EINVAL)
+	case len(wr.SGL) > 0:
+		return fmt.Errorf("soft: inline data and an SGL: %w", unix.EINVAL)
+	}
+	return nil
+}
+
+// copyInline copies the data of an inline request into the slot's storage.
+func (q *qp) copyInline(wr *verbs.SendWR, total uint64) error {
 	if total > uint64(q.sq.maxInline) {
 		return errInline
 	}
-	ps, ok := q.resolve(sgl, q.pd, 0, total, 0)
+	b := q.sq.inlineOf(q.sq.tail)
+	if wr.Inline != nil {
+		copy(b, wr.Inline)
+		return nil
+	}
+	ps, ok := q.resolve(wr.SGL, q.pd, 0, total, 0)
 	if !ok {
 		return errKey
 	}
-	b := q.sq.inlineOf(q.sq.tail)
 	for _, p := range ps {
 		b = b[copy(b, p.mem):]
 	}

@@ -37,7 +37,7 @@ func TestReceivedTerminate(t *testing.T) {
 		{iwarp.TermStream, read(2), [3]verbs.WCStatus{flush, verbs.WCRemOpErr, flush}},
 		{iwarp.TermGlobal, read(1), [3]verbs.WCStatus{verbs.WCRemOpErr, flush, flush}},
 		{iwarp.TermRDMAPVersion, read(1), [3]verbs.WCStatus{verbs.WCBadRespErr, flush, flush}},
-		{iwarp.TermOpcode, read(1), [3]verbs.WCStatus{verbs.WCBadRespErr, flush, flush}},
+		{iwarp.TermOpcode, read(1), [3]verbs.WCStatus{verbs.WCRemInvReqErr, flush, flush}}, // not enabled there
 		{iwarp.TermMSN, read(1), [3]verbs.WCStatus{verbs.WCBadRespErr, flush, flush}},
 		{iwarp.TermQN, read(1), [3]verbs.WCStatus{verbs.WCBadRespErr, flush, flush}},
 		{iwarp.TermMO, read(1), [3]verbs.WCStatus{verbs.WCBadRespErr, flush, flush}},

@@ -72,6 +72,10 @@ type bindArgs struct {
 	key          uint32
 }
 
+// qpRights are those that a queue pair's Access may have: ibv_qp_attr's and the
+// local ones, which mean nothing there.
+const qpRights = remoteRights | verbs.AccessLocalWrite | verbs.AccessMWBind
+
 const remoteRights = verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
 
 // bindPosted makes the immediate checks of BIND_MW.
@@ -89,7 +93,7 @@ func (q *qp) bindPosted(b *verbs.BindMW) (bindArgs, error) {
 	if !unbind && (m == nil || m.dev != q.dev) {
 		return x, fmt.Errorf("soft: BIND_MW to no region of this device: %w", unix.EINVAL)
 	}
-	if b.Access&^remoteRights != 0 {
+	if b.Access&^(remoteRights|verbs.AccessZeroBased) != 0 {
 		return x, fmt.Errorf("soft: BIND_MW with rights %#x, only remote ones make sense: %w", uint64(b.Access), unix.EINVAL)
 	}
 	key := b.RKey
@@ -123,6 +127,9 @@ func (q *qp) bind(x *bindArgs) bool {
 	w.unbind()
 	m.windows++
 	w.cur = &mr{dev: q.dev, pd: w.pd, mem: m.slice(x.addr, x.length), iova: x.addr, access: x.access, key: x.key, parent: m, window: w}
+	if x.access&verbs.AccessZeroBased != 0 {
+		w.cur.iova = 0
+	}
 	if w.typ == verbs.MWType2 {
 		w.cur.owner = q
 	}
