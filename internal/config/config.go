@@ -25,6 +25,8 @@ type Config struct {
 	Congestion  Congestion
 	Peers       Peers
 	Limits      Limits
+	Quota       Quotas
+	Bind        Bind
 	Metrics     Metrics
 	Log         Log
 }
@@ -39,6 +41,7 @@ type Limits struct {
 	MaxClients         int
 	MaxSockets         int
 	MaxRegisteredBytes uint64
+	MaxHeldBytes       uint64
 }
 
 // Metrics is the HTTP listener for Prometheus.
@@ -83,7 +86,14 @@ func Default() Config {
 			MaxClients:         1024,
 			MaxSockets:         1 << 17,
 			MaxRegisteredBytes: 4 << 30,
+			MaxHeldBytes:       64 << 20,
 		},
-		Log: Log{Level: slog.LevelInfo, Format: "text"},
+		// Half of the limits: one user alone takes them from nobody.
+		Quota: Quotas{User: Quota{
+			Clients: 512, Sockets: 1 << 16, Destinations: 1 << 17, Operations: 1 << 17,
+			RegisteredBytes: 2 << 30, QueuedBytes: 20 << 30,
+		}},
+		Bind: Bind{Default: Allow},
+		Log:  Log{Level: slog.LevelInfo, Format: "text"},
 	}
 }

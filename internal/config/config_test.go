@@ -38,14 +38,39 @@ allow = ["10.0.0.0/24", "fd00::/64"]
 max_clients = 1
 max_sockets = 2
 max_registered_bytes = "3GiB"
+max_held_bytes = "8MiB"
+
+[quota]
+clients = 1
+sockets = 2
+destinations = 3
+operations = 0
+registered_bytes = "5MiB"
+queued_bytes = 6
+overrides = ["uid=7 sockets=8", "gid=9 registered_bytes=1GiB operations=10"]
+
+[bind]
+default = "deny"
+rules = ["allow uid=7 gid=9 address=127.0.0.0/8 port=4000-4999", "deny address=::1 port=5", "allow"]
 `
 	want := Config{
 		Socket: "/tmp/x.sock", SocketMode: 0o600,
 		Listen: []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("127.0.0.2"), netip.MustParseAddr("fd00::1")},
 		Port:   1234, CRC: CRCOn, Spin: time.Millisecond, RecvHardCap: 2 << 20, Congestion: CongestionSystem,
-		Stats:   "/tmp/x.stats",
-		Peers:   Peers{Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("fd00::/64")}},
-		Limits:  Limits{MaxClients: 1, MaxSockets: 2, MaxRegisteredBytes: 3 << 30},
+		Stats:  "/tmp/x.stats",
+		Peers:  Peers{Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("fd00::/64")}},
+		Limits: Limits{MaxClients: 1, MaxSockets: 2, MaxRegisteredBytes: 3 << 30, MaxHeldBytes: 8 << 20},
+		Quota: Quotas{
+			User: Quota{Clients: 1, Sockets: 2, Destinations: 3, Operations: 0, RegisteredBytes: 5 << 20, QueuedBytes: 6},
+			Overrides: []Override{
+				{Who: UID(7), Set: [NumResources]bool{Sockets: true}, Quota: Quota{Sockets: 8}},
+				{Who: GID(9), Set: [NumResources]bool{RegisteredBytes: true, Operations: true}, Quota: Quota{RegisteredBytes: 1 << 30, Operations: 10}},
+			}},
+		Bind: Bind{Default: Deny, Rules: []Rule{
+			{Verdict: Allow, Who: Who{id{7, true}, id{9, true}}, Addr: netip.MustParsePrefix("127.0.0.0/8"), Lo: 4000, Hi: 4999},
+			{Verdict: Deny, Addr: netip.MustParsePrefix("::1/128"), Lo: 5, Hi: 5},
+			{Verdict: Allow, Hi: 65535},
+		}},
 		Metrics: Metrics{Listen: netip.MustParseAddrPort("[::1]:9464")},
 		Log:     Log{Level: slog.LevelDebug, Format: "json"},
 	}
@@ -62,7 +87,7 @@ max_registered_bytes = "3GiB"
 }
 
 func TestParseErrors(t *testing.T) {
-	const top = "socket, socket_mode, listen, port, peers.allow, crc, spin, recv_hard_cap, congestion, stats, limits.max_clients, limits.max_sockets, limits.max_registered_bytes, metrics.listen, log.level, log.format"
+	const top = "socket, socket_mode, listen, port, peers.allow, crc, spin, recv_hard_cap, congestion, stats, limits.max_clients, limits.max_sockets, limits.max_registered_bytes, limits.max_held_bytes, quota.overrides, bind.rules, bind.default, metrics.listen, log.level, log.format, quota.clients, quota.sockets, quota.destinations, quota.operations, quota.registered_bytes, quota.queued_bytes"
 	for _, tc := range []struct {
 		name, file string
 		want       []string // one a line
@@ -108,6 +133,28 @@ func TestParseErrors(t *testing.T) {
 		{"metrics", `metrics.listen = ":9464"`, []string{`f:1:1: metrics.listen: ":9464" is not an IP address and port; allowed: a loopback address and port, as in "127.0.0.1:9464"; "" is off`}},
 		{"level", `log.level = "loud"`, []string{`f:1:1: log.level: "loud" is none of these; allowed: "debug", "info", "warn" or "error"`}},
 		{"format", `log.format = "xml"`, []string{`f:1:1: log.format: "xml" is none of these; allowed: "text" or "json"`}},
+		{"override without who", `quota.overrides = ["sockets=1"]`, []string{`f:1:1: quota.overrides: "sockets=1": want either uid= or gid=; allowed: quotas of one user or group, as in [`}},
+		{"override of both", `quota.overrides = ["uid=1 gid=2 sockets=1"]`, []string{`f:1:1: quota.overrides: "uid=1 gid=2 sockets=1": want either uid= or gid=; allowed: `}},
+		{"override of nothing", `quota.overrides = ["uid=1"]`, []string{`f:1:1: quota.overrides: "uid=1": no quota, give at least one of clients, sockets, destinations, operations, registered_bytes, queued_bytes; allowed: `}},
+		{"override unknown", `quota.overrides = ["uid=1 socks=1"]`, []string{`f:1:1: quota.overrides: "uid=1 socks=1": socks= is no quota, there are clients, sockets, `}},
+		{"override by name", `quota.overrides = ["uid=joe sockets=1"]`, []string{`f:1:1: quota.overrides: "uid=joe sockets=1": uid=joe: want a number (id -u NAME, getent group NAME show it); allowed: `}},
+		{"override twice", `quota.overrides = ["uid=1 sockets=1 sockets=2"]`, []string{`f:1:1: quota.overrides: "uid=1 sockets=1 sockets=2": sockets= is given twice; allowed: `}},
+		{"override words", `quota.overrides = ["uid=1 sockets"]`, []string{`f:1:1: quota.overrides: "uid=1 sockets": "sockets" is not of the form key=value; allowed: `}},
+		{"override number", `quota.overrides = ["uid=1 sockets=1KiB"]`, []string{`f:1:1: quota.overrides: "uid=1 sockets=1KiB": sockets=1KiB: want a number; allowed: `}},
+		{"override size", `quota.overrides = ["uid=1 queued_bytes=1KB"]`, []string{`f:1:1: quota.overrides: "uid=1 queued_bytes=1KB": queued_bytes=1KB: want a size, as in 4194304 or 4MiB; allowed: `}},
+		{"override range", `quota.overrides = ["uid=1 registered_bytes=2TiB"]`, []string{`f:1:1: quota.overrides: "uid=1 registered_bytes=2TiB": registered_bytes=2TiB: at most 1TiB; allowed: `}},
+		{"override table", "[[quota.overrides]]\nuid = 1", []string{`f:1:3: "quota.overrides" is a key, write quota.overrides = with its value behind it, outside of other tables`}},
+		{"quota range", "quota.sockets = 9999999", []string{"f:1:1: quota.sockets: 9999999 is out of range; allowed: a number from 0 to 1048576"}},
+		{"quota size", `quota.queued_bytes = "2TiB"`, []string{`f:1:1: quota.queued_bytes: 2TiB is out of range; allowed: bytes, up to "1TiB", as in "4GiB"`}},
+		{"rule verb", `bind.rules = ["alow port=1"]`, []string{`f:1:1: bind.rules: "alow port=1": a rule begins with allow or deny; allowed: ordered rules, as in [`}},
+		{"rule empty", `bind.rules = [" "]`, []string{`f:1:1: bind.rules: an empty rule; allowed: `}},
+		{"rule field", `bind.rules = ["allow ports=1"]`, []string{`f:1:1: bind.rules: "allow ports=1": ports= is nothing a rule knows, there are uid, gid, address, port; allowed: `}},
+		{"rule ports", `bind.rules = ["allow port=5-4"]`, []string{`f:1:1: bind.rules: "allow port=5-4": port=5-4: want a port or a range, as in 4000-4999; allowed: `}},
+		{"rule port", `bind.rules = ["allow port=65536"]`, []string{`f:1:1: bind.rules: "allow port=65536": port=65536: want a port or a range, as in 4000-4999; allowed: `}},
+		{"rule address", `bind.rules = ["allow address=here"]`, []string{`f:1:1: bind.rules: "allow address=here": address=here: "here" is not a network in CIDR form, nor an address; allowed: `}},
+		{"rule mapped", `bind.rules = ["allow address=::ffff:0:0/96"]`, []string{`f:1:1: bind.rules: "allow address=::ffff:0:0/96": address=::ffff:0:0/96: write a network of IPv4 as such; allowed: `}},
+		{"rule group", `bind.rules = ["allow gid=-1"]`, []string{`f:1:1: bind.rules: "allow gid=-1": gid=-1: want a number (id -u NAME, getent group NAME show it); allowed: `}},
+		{"bind default", `bind.default = "refuse"`, []string{`f:1:1: bind.default: "refuse" is none of these; allowed: "allow" or "deny"`}},
 		{"NUL", `stats = "a\u0000b"`, []string{`f:1:1: stats: a NUL byte; allowed: a path`}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -233,8 +280,10 @@ func TestKeysAreComplete(t *testing.T) {
 	fields = func(typ reflect.Type) (n int) {
 		for f := range typ.Fields() {
 			switch f.Type {
-			case reflect.TypeFor[Peers](), reflect.TypeFor[Limits](), reflect.TypeFor[Metrics](), reflect.TypeFor[Log]():
+			case reflect.TypeFor[Peers](), reflect.TypeFor[Limits](), reflect.TypeFor[Quotas](), reflect.TypeFor[Bind](), reflect.TypeFor[Metrics](), reflect.TypeFor[Log]():
 				n += fields(f.Type)
+			case reflect.TypeFor[Quota]():
+				n += f.Type.Len()
 			default:
 				n++
 			}
@@ -265,6 +314,12 @@ func TestKeysAreComplete(t *testing.T) {
 func normal(c Config) Config {
 	if len(c.Peers.Allow) == 0 {
 		c.Peers.Allow = nil
+	}
+	if len(c.Quota.Overrides) == 0 {
+		c.Quota.Overrides = nil
+	}
+	if len(c.Bind.Rules) == 0 {
+		c.Bind.Rules = nil
 	}
 	return c
 }

@@ -41,6 +41,8 @@ func (c *Config) parse(file string, doc []byte) error {
 		case unstable.Table, unstable.ArrayTable:
 			table = path(e)
 			switch {
+			case slices.ContainsFunc(d.keys, func(k key) bool { return k.name == strings.Join(table, ".") }):
+				d.fail(first(e), "%q is a key, write %[1]s = with its value behind it, outside of other tables", strings.Join(table, "."))
 			case !d.isTable(table):
 				d.fail(first(e), "unknown table %q; allowed here: %s", strings.Join(table, "."), d.allowed(nil))
 			case e.Kind == unstable.ArrayTable:

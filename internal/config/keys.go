@@ -20,8 +20,12 @@ type key struct {
 // keys is the one table: file, flags, documentation and error messages come
 // from it.
 func (c *Config) keys() []key {
+	const (
+		overrides = `quotas of one user or group, as in ["uid=1000 sockets=100 registered_bytes=1GiB", "gid=100 operations=64"]`
+		rules     = `ordered rules, as in ["allow uid=1000 address=10.0.0.1 port=4000-4999", "deny port=2-1023", "deny gid=100"]`
+	)
 	const addr = `IP addresses, as in ["127.0.0.1", "fd00::1"]`
-	return []key{
+	keys := []key{
 		{"socket", `a path of at most 107 bytes`,
 			"Control socket. Default: /run/rdsd/rdsd.sock for root, $XDG_RUNTIME_DIR/rdsd.sock for others.",
 			text(&c.Socket)},
@@ -61,6 +65,18 @@ func (c *Config) keys() []key {
 		{"limits.max_registered_bytes", `bytes, from "1MiB" to "1TiB", as in "4GiB"`,
 			"Memory of all clients' buffers for RDMA.",
 			size(&c.Limits.MaxRegisteredBytes, 1<<20, 1<<40)},
+		{"limits.max_held_bytes", `bytes, from "4MiB" to "64GiB", as in "64MiB"`,
+			"Daemon memory for arrived messages that find no room at their process. A user gets more while it has less than is free.",
+			size(&c.Limits.MaxHeldBytes, 4<<20, 64<<30)},
+		{"quota.overrides", overrides,
+			"Quotas that replace the defaults: the first for a process's user, else the first for its group. Root and the daemon's own user have only what names their uid.",
+			list(&c.Quota.Overrides, parseOverride)},
+		{"bind.rules", rules,
+			"Who may bind what: the first rule that matches decides. For root and the daemon's own user only rules with their uid count.",
+			list(&c.Bind.Rules, parseRule)},
+		{"bind.default", `"allow" or "deny"`,
+			"What holds where no rule matches, except for root and the daemon's own user: they may.",
+			choice(&c.Bind.Default, Allow, Deny)},
 		{"metrics.listen", `a loopback address and port, as in "127.0.0.1:9464"; "" is off`,
 			"Prometheus metrics over HTTP at /metrics. There is no authentication, hence loopback only.",
 			addrPort(&c.Metrics.Listen)},
@@ -71,6 +87,15 @@ func (c *Config) keys() []key {
 			"Form of the log.",
 			choice(&c.Log.Format, "text", "json")},
 	}
+	for r := range NumResources {
+		d := &resources[r]
+		k := key{"quota." + d.name, fmt.Sprintf("a number from 0 to %d", d.max), d.doc, number(&c.Quota.User[r], 0, d.max)}
+		if d.bytes {
+			k.allowed, k.value = `bytes, up to "1TiB", as in "4GiB"`, size(&c.Quota.User[r], 0, d.max)
+		}
+		keys = append(keys, k)
+	}
+	return keys
 }
 
 // Keys lists every key with its default and documentation.

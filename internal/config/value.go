@@ -80,7 +80,7 @@ func choice[T ~string](p *T, allowed ...T) value {
 	}, func() string { return string(*p) })
 }
 
-func number[T ~uint16 | ~int](p *T, lo, hi uint64) value {
+func number[T ~uint16 | ~int | ~uint64](p *T, lo, hi uint64) value {
 	return scalar(integer, func(s string) error {
 		n, err := strconv.ParseUint(s, 0, 64)
 		if err != nil {
