@@ -29,16 +29,16 @@
 // else. A SEND without a posted receive is put aside, up to 1 MiB and 256
 // messages per QP, while WRITEs and responses behind it go on; beyond that the
 // connection is not read until there is a receive. With AckRemote and a peer of
-// this package the sender keeps within those bounds, so that streams never
-// stand still.
+// this package the sender keeps within those bounds, pausing in the middle of a
+// longer SEND, so that streams never stand still.
 //
 // # Limits
 //
 // MPA markers are sent to peers that want them and never asked for. Segments of
 // one message are not interleaved with other messages of the same direction: a
-// large READ response delays sends behind it. A single SEND above 1 MiB that
-// finds no receive stops its stream. Local keys of regions are their remote
-// keys.
+// large READ response delays sends behind it. A single SEND above 1 MiB of a
+// sender with AckLocal, or of another kind of peer, stops its stream until it has
+// a receive. Local keys of regions are their remote keys.
 package soft
 
 import (

@@ -314,7 +314,7 @@ func (q *qp) flushSends(pos uint64, st verbs.WCStatus) {
 		}
 	}
 	s.gen, s.acked = s.tail, s.tail
-	s.reads, s.fences, s.waits.head = 0, 0, s.waits.tail
+	s.reads, s.fences, s.waits.head, s.room = 0, 0, s.waits.tail, roomUnknown
 }
 
 func (q *qp) flushRecvs() {

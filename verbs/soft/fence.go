@@ -2,7 +2,6 @@ package soft
 
 import (
 	"github.com/rdsd/rdsd/verbs"
-	"github.com/rdsd/rdsd/verbs/soft/iwarp"
 )
 
 // With AckRemote a SEND or WRITE is complete when the response to a Read
@@ -23,11 +22,12 @@ const (
 	waitRead waitKind = iota
 	waitAtomic
 	waitFence
+	waitRoom // the middle of a long SEND
 )
 
 // wait is a Read or Atomic Request whose response is due.
 type wait struct {
-	pos  uint64 // the work request; for a fence, the first not covered
+	pos  uint64 // the work request; of the others, the first not covered
 	msn  uint32
 	kind waitKind
 }
@@ -63,10 +63,11 @@ func (s *sendQueue) issued(x wait) {
 		s.readOff = 0
 	}
 	s.waits.push(x)
-	if x.kind == waitFence {
-		s.fences++
-	} else {
+	switch x.kind {
+	case waitRead, waitAtomic:
 		s.reads++
+	case waitFence:
+		s.fences++
 	}
 	s.unfenced, s.unfencedBytes = 0, 0
 }
@@ -77,10 +78,14 @@ func (q *qp) answered() {
 	x := *s.waits.oldest()
 	s.waits.head++
 	s.readOff = 0
-	if x.kind == waitFence {
+	switch x.kind {
+	case waitFence:
 		s.fences--
 		q.acknowledge(x.pos)
-	} else {
+	case waitRoom:
+		s.room = roomGranted
+		q.acknowledge(x.pos)
+	default:
 		s.reads--
 		s.at(x.pos).done = true
 		q.acknowledge(x.pos + 1)
@@ -153,15 +158,10 @@ func (q *qp) fence(idle bool) bool {
 	if !(idle && s.fences == 0) && s.unfenced < fenceWRs && s.unfencedBytes < fenceBytes {
 		return false
 	}
-	h := q.dev.io.hdr[:iwarp.UntaggedLen+iwarp.ReadReqLen]
-	iwarp.PutUntagged(h, iwarp.OpReadRequest, true, iwarp.ReadReqLen, 0, iwarp.QNRead, s.readMSN, 0)
-	r := iwarp.ReadRequest{SinkSTag: sinkSTag(s.readMSN), SrcSTag: 1}
-	r.Put(h[iwarp.UntaggedLen:])
-	if !q.emit(h, nil, 0) {
+	if !q.emitFence() {
 		return false
 	}
 	s.issued(wait{pos: s.gen, kind: waitFence})
-	q.dev.stats.FencesSent++
 	q.serve.last = false
 	return true
 }

@@ -20,7 +20,7 @@ func (q *qp) generate() {
 			made = q.makeResponse()
 		case q.sq.mid(), q.serve.last:
 			made = q.makeSend()
-			if !made && !q.sq.mid() {
+			if !made && (!q.sq.mid() || q.sq.room == roomAsked) {
 				made = q.makeResponse()
 			}
 		default:
@@ -139,6 +139,9 @@ func segment(left, most uint64) uint64 {
 func (q *qp) makeSegment(w *sendWR) bool {
 	write := w.op == verbs.OpRDMAWrite || w.op == verbs.OpRDMAWriteWithImm
 	n := segment(w.length-w.off, q.maxPayload)
+	if !write && q.pauses(w, n) {
+		return false
+	}
 	var ps []piece
 	if w.flags&verbs.SendInline != 0 {
 		ps = q.dev.io.pieces[:1]
@@ -179,6 +182,7 @@ func (q *qp) makeSegment(w *sendWR) bool {
 		w.msn = q.sq.sendMSN
 		if last {
 			q.sq.sendMSN++
+			q.sq.room = roomUnknown
 		}
 	}
 	return true

@@ -173,3 +173,13 @@ func reseal(f []byte) []byte {
 	iwarp.PutCRC(f[len(f)-iwarp.CRCLen:], iwarp.CRC(0, f[:len(f)-iwarp.CRCLen]))
 	return f
 }
+
+// writeSome sends what the socket takes at once.
+func (p *puppet) writeSome(b *[]byte) {
+	p.t.Helper()
+	n, err := unix.SendmsgN(p.fd, *b, nil, nil, ioFlags)
+	if err != nil && err != unix.EAGAIN {
+		p.t.Fatal(err)
+	}
+	*b = (*b)[max(n, 0):]
+}

@@ -56,7 +56,7 @@ func (q *qp) request(f []byte) bool {
 		q.refuse(iwarp.TermMO, f)
 	case !h.Last || h.ULPDU != size:
 		q.refuse(iwarp.TermTooLong, f)
-	case s.tail-s.head+q.park.requests() >= s.limit:
+	case s.tail-s.head+q.park.requests() >= q.servedDepth():
 		q.refuse(iwarp.TermStream, f) // more than negotiated
 	default:
 		b := f[iwarp.UntaggedLen : iwarp.LenField+size]

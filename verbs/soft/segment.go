@@ -148,7 +148,7 @@ func (q *qp) beginResponse(f []byte) bool {
 		return false
 	}
 	n := uint64(h.Payload())
-	if s.waits.oldest().kind == waitFence {
+	if k := s.waits.oldest().kind; k == waitFence || k == waitRoom {
 		x.to = target{}
 		if n == 0 && h.Last {
 			return true

@@ -73,3 +73,29 @@ func TestRejectLeavesClosingToThePeer(t *testing.T) {
 		t.Errorf("after closing: %v, want EOF", err)
 	}
 }
+
+// TestRoundedReadDepth: Linux siw uses as many READs at a time as the next
+// power of two has.
+func TestRoundedReadDepth(t *testing.T) {
+	for _, c := range []struct {
+		depth, reads int
+		ok           bool
+	}{{3, 4, true}, {3, 5, false}, {4, 4, true}, {4, 5, false}, {0, 1, false}} {
+		h := newHost(t, Options{})
+		at := attrs()
+		at.Cap.ReadDepth = c.depth
+		p := newPuppet(t, h, at)
+		var b []byte
+		for i := range c.reads {
+			b = append(b, readFrame(uint32(1+i), iwarp.ReadRequest{SinkSTag: 1, Size: 8, SrcSTag: h.mr.RKey(), SrcTO: testIOVA})...)
+		}
+		p.write(b)
+		if !c.ok {
+			if m := p.terminate(); m.Code != iwarp.TermStream {
+				t.Errorf("%+v: %v", c, m.Code)
+			}
+			continue
+		}
+		p.until("the responses", func() bool { return len(p.frames()) == c.reads })
+	}
+}

@@ -56,6 +56,7 @@ type sendQueue struct {
 	// AckRemote: see fence.go.
 	acked         uint64 // the peer has everything before this position
 	fences        int    // on their way
+	room          roomState
 	unfenced      uint64 // WRs behind the last fence or READ ...
 	unfencedBytes uint64
 	windowMsgs    uint64 // messages begun and not acknowledged ...
