@@ -85,17 +85,18 @@ func TestRoundedReadDepth(t *testing.T) {
 		at := attrs()
 		at.Cap.ReadDepth = c.depth
 		p := newPuppet(t, h, at)
-		var b []byte
+		p.write(sendFrame(1, 0, true, nil)) // waits for a receive, and the READs behind it
 		for i := range c.reads {
-			b = append(b, readFrame(uint32(1+i), iwarp.ReadRequest{SinkSTag: 1, Size: 8, SrcSTag: h.mr.RKey(), SrcTO: testIOVA})...)
+			p.write(readFrame(uint32(1+i), iwarp.ReadRequest{SinkSTag: 1}))
 		}
-		p.write(b)
 		if !c.ok {
 			if m := p.terminate(); m.Code != iwarp.TermStream {
 				t.Errorf("%+v: %v", c, m.Code)
 			}
 			continue
 		}
-		p.until("the responses", func() bool { return len(p.frames()) == c.reads })
+		h.recv(verbs.RecvWR{WRID: 1})
+		size := len(responseFrame(1, 0, true, nil))
+		p.until("the responses", func() bool { return len(p.in) == c.reads*size })
 	}
 }
