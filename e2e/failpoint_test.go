@@ -164,7 +164,7 @@ func failGrow(t *testing.T, h, peer *host) {
 			break
 		}
 	}
-	if err := s.Cancel(to); err != nil {
+	if err := s.CancelSentTo(to); err != nil {
 		t.Error(err)
 	}
 	done := make(chan struct{})

@@ -135,10 +135,12 @@ func (s *Socket) takeOp(to netip.Addr, id uint64) (Completion, bool, error) {
 	r.drain()
 	if i := s.findComp(to, id); i >= 0 {
 		s.queuedComps.Add(-1)
-		return s.comps.remove(i), true, nil
+		c := s.comps.remove(i)
+		s.taken()
+		return c, true, nil
 	}
-	for key := range s.awaited {
-		if key.id == id && s.cellAddr[key.cell] == to {
+	for key, wanted := range s.awaited {
+		if wanted && key.id == id && s.cellAddr[key.cell] == to {
 			return Completion{}, false, nil
 		}
 	}

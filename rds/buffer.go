@@ -96,11 +96,14 @@ func (b *Buffer) setFreed(freed bool) bool {
 // Access is what remote peers may do with a region.
 type Access uint8
 
-// Rights. At least one of AllowRead and AllowWrite is needed.
+// Rights. At least one of the first three is needed.
 const (
-	AllowRead  Access = 1 << 0 // remote Read operations
-	AllowWrite Access = 1 << 1 // remote Write operations
-	UseOnce    Access = 1 << 3 // the first operation ends the region's use
+	AllowRead   Access = 1 << 0 // remote Read operations
+	AllowWrite  Access = 1 << 1 // remote Write operations
+	AllowAtomic Access = 1 << 2 // remote Atomic operations
+	UseOnce     Access = 1 << 3 // the first operation ends the region's use
+
+	allowAny = AllowRead | AllowWrite | AllowAtomic
 )
 
 // Region is a registered part of a Buffer that peers can reach by its Cookie,
@@ -130,7 +133,7 @@ func (s *Socket) register(b *Buffer, off, n int, a Access) (*Region, error) {
 		return nil, ErrClosed
 	case b == nil || b.c != s.c:
 		return nil, invalid("not a buffer of this client")
-	case a&^(AllowRead|AllowWrite|UseOnce) != 0 || a&(AllowRead|AllowWrite) == 0:
+	case a&^(allowAny|UseOnce) != 0 || a&allowAny == 0:
 		return nil, invalid("access %#x", uint8(a))
 	}
 	size := b.Len()

@@ -18,6 +18,7 @@ type Client struct {
 	ctl  ipc.Control
 	ring func()     // rings the daemon's doorbell
 	bell shm.Waiter // where the leader sleeps
+	opts Options
 	mem  mappings
 
 	seg   *shm.Segment
@@ -31,6 +32,8 @@ type Client struct {
 	pins  sync.WaitGroup // uses of the memory outside the locks
 
 	regions regions
+	polls   polls
+	words   words
 
 	err  atomic.Pointer[error]
 	done chan struct{}
@@ -57,6 +60,7 @@ func (c *Client) fail(err error) {
 		close(c.done)
 	}
 	c.wait.notifyEverybody(wantAll)
+	c.polls.ringAll()
 }
 
 // broken ends the client because the daemon broke the memory contract, and

@@ -75,9 +75,8 @@ func (t *tx) open(s *Socket, to netip.AddrPort) (*dest, error) {
 	if err := s.checkDest(to); err != nil {
 		return nil, err
 	}
-	// Room for: closing an idle slot, opening this one, a message with an
-	// operation. So what follows an opening never finds the ring full.
-	if t.sub.Free() < 4 {
+	// What follows an opening never finds the ring full.
+	if t.sub.Free() < openEntries {
 		return nil, errRingFull
 	}
 	ce := s.cells[to.Addr()]
@@ -109,7 +108,7 @@ func (t *tx) open(s *Socket, to netip.AddrPort) (*dest, error) {
 	s.dests[to] = d
 	t.c.seg.WantSlot(slot).TakeRelief()
 	*t.sub.Reserve().SubDest() = shm.SubDest{Kind: shm.KindOpenDest, Sock: s.idx, Slot: slot, Cell: ce.idx,
-		Port: to.Port(), Addr: to.Addr().As16(), Gen: d.gen}
+		Port: to.Port(), Lane: s.lane, Addr: to.Addr().As16(), Gen: d.gen}
 	return d, nil
 }
 
@@ -146,6 +145,11 @@ func (t *tx) closeDest(d *dest) {
 	t.forget(d)
 	// Nobody announces relief of a closed slot: who waits for it looks again,
 	// and opens another.
+	if d.sock.congMon.Load() {
+		t.c.rx.mu.Lock()
+		d.sock.relieved(d.to)
+		t.c.rx.mu.Unlock()
+	}
 	d.sock.notifyAll(wantRelief)
 }
 

@@ -97,13 +97,13 @@ var (
 	// ErrRemote: the operation failed at the target, or was refused before it
 	// was posted (EACCES, EINVAL, ERANGE in Completion.Errno). EIO.
 	ErrRemote error = &sentinel{"remote operation error", []error{syscall.EIO}}
-	// ErrCanceled: the operation was withdrawn (Cancel, Close). ECANCELED.
+	// ErrCanceled: the operation was withdrawn (CancelSentTo, Close). ECANCELED.
 	ErrCanceled error = &sentinel{"operation canceled", []error{syscall.ECANCELED}}
-	// ErrDropped: the operation's message was proven not delivered. Re-issue
-	// it. EPIPE.
+	// ErrDropped: the operation's message was proven not delivered, or gave up
+	// before it went out. Re-issue it. EPIPE.
 	ErrDropped error = &sentinel{"operation dropped", []error{syscall.EPIPE}}
 	// ErrUnknown: the operation's fate cannot be known (the peer's daemon
-	// restarted, or a timeout passed). ETIME.
+	// restarted, a timeout passed, or its message gave up on its way). ETIME.
 	ErrUnknown error = &sentinel{"operation outcome unknown", []error{syscall.ETIME}}
 	// ErrOther: the operation failed locally; see Completion.Errno. EIO.
 	ErrOther error = &sentinel{"operation failed", []error{syscall.EIO}}
@@ -162,6 +162,7 @@ func opErr(op string, addr netip.AddrPort, err error) error {
 
 var (
 	errDestAddrReq error = &sentinel{"the unspecified address is no destination", []error{syscall.EDESTADDRREQ}}
+	errUnaligned   error = &sentinel{"the local memory of an atomic operation is 8 bytes at a multiple of 8", []error{syscall.EFAULT, ErrInvalid}}
 	errFamily      error = &sentinel{"destination of another address family than the socket's", []error{syscall.EOPNOTSUPP, errors.ErrUnsupported}}
 )
 

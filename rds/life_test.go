@@ -183,7 +183,7 @@ func TestUseAfterClose(t *testing.T) {
 				"Connect":     a.Connect(to),
 				"SetDeadline": a.SetDeadline(time.Now()),
 				"SetRcvBuf":   a.SetRcvBuf(5),
-				"Cancel":      a.Cancel(to),
+				"Cancel":      a.CancelSentTo(to),
 				"Register":    second(a.Register(local, 0, 1, AllowRead)),
 				"Release":     r.Release(bg()),
 				"Close":       a.Close(),

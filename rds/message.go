@@ -21,6 +21,10 @@ type Message struct {
 	// Payload is the data to send (nil and empty send an empty message), or
 	// the buffer to receive into. Copied either way.
 	Payload []byte
+	// From is the data to send, where it lies in a Buffer, in place of
+	// Payload. Nothing copies it: it must not change until the message is
+	// acknowledged or withdrawn, which ZeroCopy tells. Sends only.
+	From Segment
 	// N is set by a receive: bytes copied into Payload.
 	N int
 	// Len is set by a receive: the message's full length.
@@ -37,10 +41,28 @@ type Message struct {
 	// Op is an operation to run ahead of this message: when the message is
 	// delivered, its data is there. Sends only.
 	Op *RDMA
-	// OpID is set by a send with Op: the operation's barrier id.
-	OpID uint64
+	// Atomic is an atomic operation to run ahead of this message, behind Op if
+	// there is one. Sends only.
+	Atomic *Atomic
+	// OpID and AtomicID are set by a send: the barrier ids of Op and Atomic, 0
+	// without.
+	OpID, AtomicID uint64
+	// ZeroCopy has ZeroCopyCookie come back from ZeroCopyDone once the message
+	// is acknowledged or withdrawn: memory named by From is the caller's again.
+	// Sends only.
+	ZeroCopy       bool
+	ZeroCopyCookie uint32
+	// GiveUpAfter is how long the message, once queued, may wait to be
+	// acknowledged; rounded up to milliseconds, at most MaxGiveUp, 0: for ever.
+	// When it has passed, a message that has not gone out is withdrawn, and one
+	// that has is not sent again: its sender gets a GaveUp notice or, with
+	// operations, their statuses, Dropped in the first case and Unknown in the
+	// second. Sends only.
+	GiveUpAfter time.Duration
 	// Time is set by a receive: when the daemon took the message in.
 	Time time.Time
+	// Trace is set by a receive on a socket with SetRxTrace.
+	Trace RxTrace
 	// DontWait makes this call non-blocking: ErrWouldBlock, ErrCongested.
 	DontWait bool
 	// Peek makes a receive leave the message where it is.
@@ -49,11 +71,21 @@ type Message struct {
 	when int64 // Time, as unix nanoseconds
 }
 
+// plain reports that m is no more than a payload to send.
+func (m *Message) plain() bool {
+	return m.Op == nil && m.Atomic == nil && m.Cookie == 0 && m.From.Buf == nil && m.From.Len == 0 && !m.ZeroCopy && m.GiveUpAfter == 0
+}
+
+// MaxGiveUp is the longest GiveUpAfter, 49 days.
+const MaxGiveUp = (1<<32 - 1) * time.Millisecond
+
+// giveUpMs is d as the daemon wants it.
+func giveUpMs(d time.Duration) uint32 { return uint32((d + time.Millisecond - 1) / time.Millisecond) }
+
 // OpKind is what an operation does.
 type OpKind uint8
 
-// Operations. Atomic operations (fetch-and-add, compare-and-swap) are not
-// there yet; asking for one is EINVAL.
+// Operations of a Message.Op; Message.Atomic has the others.
 const (
 	Write OpKind = OpKind(shm.OpWrite) // local memory to the remote region
 	Read  OpKind = OpKind(shm.OpRead)  // remote region to local memory
@@ -175,6 +207,7 @@ const (
 	NoSocket NoticeKind = NoticeKind(shm.NoticeNoSocket) // Count messages found no socket at To
 	PeerDown NoticeKind = NoticeKind(shm.NoticePeerDown) // the connection to the host of To broke
 	PeerUp   NoticeKind = NoticeKind(shm.NoticePeerUp)   // it is there (again)
+	GaveUp   NoticeKind = NoticeKind(shm.NoticeGaveUp)   // Count messages to To reached their GiveUpAfter
 )
 
 func (k NoticeKind) String() string {
@@ -187,6 +220,8 @@ func (k NoticeKind) String() string {
 		return "peer down"
 	case PeerUp:
 		return "peer up"
+	case GaveUp:
+		return "gave up"
 	}
 	return "notice?"
 }
@@ -195,5 +230,5 @@ func (k NoticeKind) String() string {
 type Notice struct {
 	Kind  NoticeKind
 	To    netip.AddrPort // the zero AddrPort: several destinations, folded
-	Count uint64         // messages, for Lost and NoSocket
+	Count uint64         // messages, for Lost, NoSocket and GaveUp
 }

@@ -1,6 +1,7 @@
 package rds
 
 import (
+	"fmt"
 	"net/netip"
 
 	"github.com/rdsd/rdsd/internal/shm"
@@ -12,23 +13,46 @@ type opKey struct {
 	id   uint64
 }
 
-// checkExtras checks a message's cookie or operation. mu is held.
-func (t *tx) checkExtras(s *Socket, m *outMsg) error {
-	if m.cookie != 0 {
-		if m.op != nil {
-			return invalid("a message carries either a cookie or an operation")
+// checkExtras checks what m is more than a payload. mu is held.
+func (t *tx) checkExtras(s *Socket, m *Message) error {
+	settles := 0
+	if m.From.Buf != nil || m.From.Len != 0 {
+		if err := t.checkFrom(m); err != nil {
+			return err
 		}
-		if !t.c.regions.knows(m.cookie) {
-			return invalid("cookie %#x is not of a region of this client", uint64(m.cookie))
-		}
-		return nil
 	}
-	return t.checkOp(s, m.op)
+	if op := m.Op; op != nil {
+		if err := t.checkOp(op); err != nil {
+			return err
+		}
+		if op.Notify || op.Report {
+			settles++
+		}
+	}
+	if a := m.Atomic; a != nil {
+		if err := t.checkAtomic(a); err != nil {
+			return err
+		}
+		if a.Notify || a.Report {
+			settles++
+		}
+	}
+	switch {
+	case m.Cookie != 0 && (m.Op != nil || m.Atomic != nil):
+		return invalid("a message carries either a cookie or operations")
+	case m.Cookie != 0 && !t.c.regions.knows(m.Cookie):
+		return invalid("cookie %#x is not of a region of this client", uint64(m.Cookie))
+	case m.GiveUpAfter < 0 || m.GiveUpAfter > MaxGiveUp:
+		return invalid("give up after %v", m.GiveUpAfter)
+	case settles > 0 && !t.roomToSettle(s, settles), m.ZeroCopy && s.zcOpen >= len(t.msgs):
+		return ErrCompletionsFull
+	}
+	return nil
 }
 
 // checkOp checks what can be checked here; the rest is the daemon's and ends
 // in a status. mu is held.
-func (t *tx) checkOp(s *Socket, op *RDMA) error {
+func (t *tx) checkOp(op *RDMA) error {
 	switch {
 	case op.Kind != Read && op.Kind != Write:
 		return invalid("operation kind %d is neither Read nor Write", op.Kind)
@@ -42,60 +66,147 @@ func (t *tx) checkOp(s *Socket, op *RDMA) error {
 	total := 0
 	for i := range op.Local {
 		g := &op.Local[i]
-		switch {
-		case g.Buf == nil || g.Buf.c != t.c:
-			return invalid("segment %d: not in a buffer of this client", i)
-		case g.Buf.freed:
-			return invalid("segment %d: its buffer was freed", i)
-		case g.Len <= 0 || g.Off < 0 || g.Off > len(g.Buf.mem) || g.Len > len(g.Buf.mem)-g.Off:
-			return invalid("segment %d: %d bytes at %d of a buffer of %d", i, g.Len, g.Off, len(g.Buf.mem))
-		case g.Len > MaxRDMA-total:
+		if err := t.checkSegment(g); err != nil {
+			return fmt.Errorf("segment %d: %w", i, err)
+		}
+		if g.Len > MaxRDMA-total {
 			return tooLong("operation of more than %d bytes", MaxRDMA)
 		}
 		total += g.Len
 	}
-	if (op.Notify || op.Report) && !t.roomToSettle(s) {
-		return ErrCompletionsFull
+	return nil
+}
+
+// checkSegment checks local memory of this client. mu is held.
+func (t *tx) checkSegment(g *Segment) error {
+	switch {
+	case g.Buf == nil || g.Buf.c != t.c:
+		return invalid("not in a buffer of this client")
+	case g.Buf.freed:
+		return invalid("its buffer was freed")
+	case g.Len <= 0 || g.Off < 0 || g.Off > len(g.Buf.mem) || g.Len > len(g.Buf.mem)-g.Off:
+		return invalid("%d bytes at %d of a buffer of %d", g.Len, g.Off, len(g.Buf.mem))
 	}
 	return nil
 }
 
-// roomToSettle reports whether one more completion can be promised. A promise
+// roomToSettle reports whether n more completions can be promised. A promise
 // is taken back with its message, so those are looked at first.
-func (t *tx) roomToSettle(s *Socket) bool {
-	room := func() bool { return int(s.promised.Load()+s.queuedComps.Load()) < len(t.msgs) }
+func (t *tx) roomToSettle(s *Socket, n int) bool {
+	room := func() bool { return int(s.promised.Load()+s.queuedComps.Load())+n <= len(t.msgs) }
 	return room() || t.reap() && room()
 }
 
-// commitOp writes the operation's descriptor behind its message's. Its id is
-// assigned here, in the order of the ring. mu is held.
-func (t *tx) commitOp(s *Socket, m *outMsg, x *txMsg) {
-	op, ce := m.op, m.dest.cell
+// listSize is the size of the segment list of m's operation, 0 without one:
+// one segment is in the descriptor.
+func (m *Message) listSize() int {
+	if m.Op == nil || len(m.Op.Local) < 2 {
+		return 0
+	}
+	return len(m.Op.Local) * shm.SegEntrySize
+}
+
+// opMemory is the size of what m's operations have in the send arena: the
+// segment list, then at a multiple of shm.Unit the atomic's operands.
+func (m *Message) opMemory() int {
+	n := m.listSize()
+	if m.Atomic != nil {
+		n = units(n)*shm.Unit + shm.AtomicEntrySize
+	}
+	return n
+}
+
+func units(n int) int { return (n + shm.Unit - 1) / shm.Unit }
+
+// putOpMemory fills b, opMemory bytes.
+func (m *Message) putOpMemory(b []byte) {
+	if m.listSize() > 0 {
+		for i := range m.Op.Local {
+			g := &m.Op.Local[i]
+			shm.PutSegEntry(b[i*shm.SegEntrySize:], shm.SegEntry{Region: g.Buf.id, Off: uint64(g.Off), Len: uint64(g.Len)})
+		}
+	}
+	if m.Atomic != nil {
+		shm.PutAtomicEntry(b[units(m.listSize())*shm.Unit:], m.Atomic.operands())
+	}
+}
+
+// commitExtras completes m's descriptor and writes its operations' behind it.
+// Their ids are assigned here, in the order of the ring. mu is held.
+func (t *tx) commitExtras(s *Socket, m *outMsg, x *txMsg, sub *shm.Sub) {
+	e := m.x
+	sub.Cookie, sub.GiveUp = uint64(e.Cookie), giveUpMs(e.GiveUpAfter)
+	if e.From.Buf != nil && x.n > 0 {
+		sub.Flags |= shm.SubFromBuf
+		sub.Buf, sub.Off = e.From.Buf.id, uint64(e.From.Off)
+	}
+	if e.ZeroCopy {
+		x.zc, x.zcCookie = true, e.ZeroCopyCookie
+		s.zcOpen++
+	}
+	if e.Op != nil || e.Atomic != nil {
+		sub.Kind = shm.KindSendOp
+	}
+	if e.Op != nil && e.Atomic != nil {
+		sub.Flags |= shm.SubTwoOps
+	}
+	ce := m.dest.cell
+	if op := e.Op; op != nil {
+		e.OpID = t.commitRDMA(ce, op, x.opMem)
+		t.promise(s, ce, x, op.Notify, op.Report)
+	}
+	if a := e.Atomic; a != nil {
+		e.AtomicID = t.commitAtomic(ce, a, x.opMem+uint32(units(e.listSize())))
+		t.promise(s, ce, x, a.Notify, a.Report)
+	}
+}
+
+func (t *tx) commitRDMA(ce *cell, op *RDMA, list uint32) (id uint64) {
 	ce.last++
-	m.opID = ce.last
 	d := t.sub.Reserve().SubOp()
-	*d = shm.SubOp{Op: uint8(op.Kind), NSeg: uint16(len(op.Local)), Cookie: uint64(op.Cookie), RemoteOff: op.RemoteOff,
-		Token: op.Token, OpID: ce.last, SegChunk: x.segs}
+	*d = shm.SubOp{Op: uint8(op.Kind), Flags: opFlags(op.Notify, op.Report, op.Silent), NSeg: uint16(len(op.Local)),
+		Cookie: uint64(op.Cookie), RemoteOff: op.RemoteOff, Token: op.Token, OpID: ce.last}
 	for i := range op.Local {
 		d.Len += uint64(op.Local[i].Len)
 	}
 	if len(op.Local) == 1 {
 		d.Region, d.Off = op.Local[0].Buf.id, uint64(op.Local[0].Off)
+	} else {
+		d.SegChunk = list
 	}
-	if op.Silent {
-		d.Flags |= shm.OpSilent
+	return ce.last
+}
+
+func (t *tx) commitAtomic(ce *cell, a *Atomic, operands uint32) (id uint64) {
+	ce.last++
+	*t.sub.Reserve().SubOp() = shm.SubOp{Op: uint8(a.Kind), Flags: opFlags(a.Notify, a.Report, a.Silent), NSeg: 1,
+		Region: a.Local.Buf.id, Off: uint64(a.Local.Off), Len: AtomicSize, SegChunk: operands,
+		Cookie: uint64(a.Cookie), RemoteOff: a.RemoteOff, Token: a.Token, OpID: ce.last}
+	return ce.last
+}
+
+func opFlags(notify, report, silent bool) (f uint16) {
+	if silent {
+		f |= shm.OpSilent
 	}
-	if op.Report {
-		d.Flags |= shm.OpReport
+	if report {
+		f |= shm.OpReport
 	}
-	if op.Notify {
-		d.Flags |= shm.OpNotify
+	if notify {
+		f |= shm.OpNotify
 	}
-	if op.Notify || op.Report {
-		x.settles = true
-		s.promised.Add(1)
-		t.c.rx.promise(s, opKey{ce.idx, ce.last}, ce.addr, op.Notify)
+	return f
+}
+
+// promise keeps a place for the status of the operation just submitted, if it
+// asked for one.
+func (t *tx) promise(s *Socket, ce *cell, x *txMsg, notify, report bool) {
+	if !notify && !report {
+		return
 	}
+	x.settles++
+	s.promised.Add(1)
+	t.c.rx.promise(s, opKey{ce.idx, ce.last}, ce.addr, notify)
 }
 
 // Completions moves settled operations' statuses into dst, in the order they
@@ -110,6 +221,7 @@ func (s *Socket) Completions(dst []Completion) int {
 		dst[n] = s.comps.pop()
 	}
 	s.queuedComps.Add(int32(-n))
+	s.taken()
 	return n
 }
 
@@ -124,18 +236,18 @@ func (s *Socket) Notices(dst []Notice) int {
 	for ; n < len(dst) && s.notices.len() > 0; n++ {
 		dst[n] = s.notices.pop()
 	}
+	s.taken()
 	return n
 }
 
-// maxNotices bounds a socket's queue of notices. Beyond it, lost and undeliverable
-// messages are counted in one Notice without address, and news of peers is
-// dropped.
+// maxNotices bounds a socket's queue of notices. Beyond it, messages are counted
+// in one Notice of each kind without address, and news of peers is dropped.
 const maxNotices = 1024
 
 // addNotice queues n, folding it into an earlier one of the same kind and
 // destination if there is one. rx.mu is held.
 func (s *Socket) addNotice(n Notice) {
-	counts := n.Kind == Lost || n.Kind == NoSocket
+	counts := n.Kind == Lost || n.Kind == NoSocket || n.Kind == GaveUp
 	if counts && s.foldNotice(n) {
 		return
 	}

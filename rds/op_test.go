@@ -306,7 +306,7 @@ func TestWaitOps(t *testing.T) {
 			waited <- err
 		}()
 		synctest.Wait()
-		if err := a.Cancel(to); err != nil {
+		if err := a.CancelSentTo(to); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-waited; err != nil {

@@ -56,7 +56,7 @@ func open(ctx context.Context, o Options) (*Client, error) {
 		}
 		ctl = dialed
 	}
-	c := &Client{ctl: ctl, done: make(chan struct{})}
+	c := &Client{ctl: ctl, opts: o, done: make(chan struct{})}
 	c.mem.local, _ = ctl.(mapper)
 	c.mem.maps = map[*byte]*shm.Mapping{}
 	c.regions.live = map[uint32]*Region{}
@@ -173,9 +173,15 @@ func (c *Client) setBells(o *Options, fds []int) error {
 	return nil
 }
 
-// minSub is the smallest submission ring: close and open a destination, and a
-// message with an operation, at once.
-const minSub = 4
+const (
+	// maxMsgEntries is the most submission entries of one message: with two
+	// operations.
+	maxMsgEntries = 3
+	// openEntries: close a destination, open one, and the message to it.
+	openEntries = 2 + maxMsgEntries
+	// minSub is the smallest submission ring: openEntries at once.
+	minSub = 8
+)
 
 // fillParams puts defaults where p says nothing.
 func fillParams(p *shm.Params) {

@@ -52,19 +52,24 @@ func (s *Socket) SendTo(p []byte, to netip.AddrPort) (int, error) {
 	return len(p), nil
 }
 
-// SendMsg queues m.Payload for delivery to m.Addr, with m.Cookie or after the
-// operation m.Op. It returns the operation's barrier id (also in m.OpID), 0
-// without one. Blocking and errors as SendTo; m.DontWait makes this call
-// non-blocking. Also ErrInvalid for a malformed operation, ErrCompletionsFull
-// when it asks for a completion there is no room for. What only the daemon can
-// see (an unknown or released cookie, bounds, rights) ends in a status.
+// SendMsg queues m.Payload, or the memory m.From, for delivery to m.Addr, with
+// m.Cookie or after the operations m.Op and m.Atomic. It returns the barrier id
+// of the last of them, 0 without one; m.OpID and m.AtomicID have both. Blocking
+// and errors as SendTo; m.DontWait makes this call non-blocking. Also
+// ErrInvalid for a malformed operation (EFAULT for an atomic's local memory
+// that is not aligned), ErrCompletionsFull when it asks for a completion or a
+// zero-copy cookie there is no room for. What only the daemon can see (an
+// unknown or released cookie, bounds, rights) ends in a status.
 func (s *Socket) SendMsg(m *Message) (opID uint64, err error) {
-	o := outMsg{p: m.Payload, to: m.Addr, cookie: m.Cookie, op: m.Op}
+	m.OpID, m.AtomicID = 0, 0
+	o := outMsg{p: m.Payload, to: m.Addr}
+	if !m.plain() {
+		o.x = m
+	}
 	if err := s.send(&o, m.DontWait); err != nil {
 		return 0, err
 	}
-	m.OpID = o.opID
-	return o.opID, nil
+	return max(m.OpID, m.AtomicID), nil
 }
 
 // SendMsgs queues the messages of ms in order, like SendMsg for each but with
@@ -94,12 +99,15 @@ func (s *Socket) sendBatch(ms []Message) (n int) {
 	t.mu.Lock()
 	for n < len(ms) && len(ms[n].Payload) <= inlineCopy {
 		m := &ms[n]
-		o.p, o.to, o.cookie, o.op, o.opID, o.id, o.copied = m.Payload, m.Addr, m.Cookie, m.Op, 0, noID, false
+		m.OpID, m.AtomicID = 0, 0
+		o.p, o.to, o.x, o.id, o.copied = m.Payload, m.Addr, nil, noID, false
+		if !m.plain() {
+			o.x = m
+		}
 		if t.submit(s, &o, false) != nil {
 			t.drop(s, &o)
 			break
 		}
-		ms[n].OpID = o.opID
 		n++
 	}
 	ring := t.publish()
@@ -110,12 +118,12 @@ func (s *Socket) sendBatch(ms []Message) (n int) {
 	return n
 }
 
-// Cancel withdraws everything this socket has queued or sent to the socket at
-// to. Messages already on the wire may still be delivered; operations end with
+// CancelSentTo withdraws everything this socket has queued or sent to the
+// socket at to. Messages already on the wire may still be delivered; operations end with
 // Canceled, and are locally complete when the hardware is done with them.
 //
 // Source: RDS_CANCEL_SENT_TO, net/rds/send.c rds_send_drop_to.
-func (s *Socket) Cancel(to netip.AddrPort) error {
+func (s *Socket) CancelSentTo(to netip.AddrPort) error {
 	to = normal(to)
 	c, t := s.c, &s.c.tx
 	for {

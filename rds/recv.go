@@ -72,6 +72,7 @@ func (s *Socket) passOn() {
 	if s.rxq.len() > 0 {
 		s.notifyOne(wantMessage)
 	}
+	s.taken()
 }
 
 // peek copies the first message and leaves it. rx.mu is held and released.
@@ -117,6 +118,9 @@ func (s *Socket) fill(m *Message, e *shm.Event) error {
 		m.N = copy(m.Payload, r.arena.Bytes(e.Chunk, int(e.Len)))
 	}
 	m.Truncated = m.N < m.Len
+	if s.rxTrace.Load() {
+		m.Trace = traceOf(e, time.Now())
+	}
 	return nil
 }
 

@@ -64,7 +64,7 @@ func (r *rx) close() (socks []*Socket) {
 	for _, s := range r.socks {
 		if s != nil {
 			socks = append(socks, s)
-			s.rxq, s.comps, s.notices = queue[shm.Event]{}, queue[Completion]{}, queue[Notice]{}
+			s.forget()
 		}
 	}
 	return socks
@@ -141,20 +141,30 @@ func (r *rx) dispatch(e *shm.Entry) {
 	switch kind {
 	case shm.EvData:
 		s.rxq.push(*e.Event())
+		s.arrived()
 		s.notifyOne(wantMessage)
 	case shm.EvStatus:
 		r.settle(s, e.Status())
 	case shm.EvNotice:
 		n := e.Notice()
-		s.addNotice(Notice{Kind: NoticeKind(n.Notice), To: netip.AddrPortFrom(netip.AddrFrom16(n.Addr).Unmap(), n.Port), Count: n.Count})
-		s.notifyAll(wantNotice)
+		if k := NoticeKind(n.Notice); !s.unwanted.has(k) {
+			s.addNotice(Notice{Kind: k, To: about(n), Count: n.Count})
+			s.arrived()
+			s.notifyAll(wantNotice)
+		}
 	case shm.EvBarrier:
 		s.notifyAll(wantBarrier)
 	case shm.EvRelief:
+		s.relieved(about(e.Notice()))
 		s.notifyAll(wantRelief)
 	default:
 		// A kind of a later version: nothing in it needs an answer.
 	}
+}
+
+// about is the destination a notice is about.
+func about(n *shm.EventNotice) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom16(n.Addr).Unmap(), n.Port)
 }
 
 // eventSock reads the socket index, which all event kinds have in one place.
@@ -163,9 +173,14 @@ func eventSock(e *shm.Entry) uint32 { return e.Event().Sock }
 // settle queues an operation's status.
 func (r *rx) settle(s *Socket, e *shm.EventStatus) {
 	key := opKey{e.Cell, e.OpID}
+	wanted, awaited := s.awaited[key]
 	delete(s.awaited, key)
+	if awaited && !wanted {
+		return
+	}
 	s.comps.push(Completion{Token: e.Token, ID: e.OpID, To: s.cellAddr[e.Cell], Status: Status(e.Status), Errno: syscall.Errno(e.Errno)})
 	s.queuedComps.Add(1)
+	s.arrived()
 	s.notifyAll(wantCompletion)
 }
 
@@ -176,11 +191,11 @@ func (r *rx) promise(s *Socket, key opKey, addr netip.Addr, notify bool) {
 	defer r.mu.Unlock()
 	if s.cellAddr == nil {
 		s.cellAddr = map[uint32]netip.Addr{}
-		s.awaited = map[opKey]struct{}{}
+		s.awaited = map[opKey]bool{}
 	}
 	s.cellAddr[key.cell] = addr
 	if notify {
-		s.awaited[key] = struct{}{}
+		s.awaited[key] = true
 	}
 }
 
@@ -191,6 +206,13 @@ func (r *rx) giveBack(id uint32) {
 		r.ret.Put(id)
 		r.returned = true
 	}
+}
+
+// forget empties what s has queued, for good. rx.mu is held.
+func (s *Socket) forget() {
+	s.rxq, s.comps, s.notices, s.zcDone = queue[shm.Event]{}, queue[Completion]{}, queue[Notice]{}, queue[uint32]{}
+	s.awaited, s.cellAddr, s.cong = nil, nil, congMonitor{}
+	s.closePollFD()
 }
 
 // flush publishes what giveBack collected and reports whether the caller has
@@ -248,8 +270,7 @@ func (r *rx) remove(s *Socket) {
 	for s.rxq.len() > 0 {
 		r.giveBack(s.rxq.pop().RxID)
 	}
-	s.rxq, s.comps, s.notices = queue[shm.Event]{}, queue[Completion]{}, queue[Notice]{}
-	s.awaited, s.cellAddr = nil, nil
+	s.forget()
 	ring := r.flush()
 	r.mu.Unlock()
 	if ring {

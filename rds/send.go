@@ -36,11 +36,9 @@ var (
 
 // outMsg is a message on its way into the ring.
 type outMsg struct {
-	p      []byte
-	to     netip.AddrPort
-	cookie Cookie
-	op     *RDMA
-	opID   uint64 // set when submitted
+	p  []byte
+	to netip.AddrPort
+	x  *Message // what is more than payload, nil: nothing; its ids are set when submitted
 
 	// Set when ids and memory have been set aside.
 	id      uint32 // noID before
@@ -113,6 +111,9 @@ func (s *Socket) sendWait(m *outMsg, err error, w **waiter, dontWait bool) error
 	}
 	switch {
 	case dontWait && err == ErrCongested:
+		if s.congMon.Load() {
+			s.congFailed(m.to)
+		}
 		return errSendCongested
 	case dontWait:
 		return errSendWouldBlock
@@ -151,7 +152,7 @@ func (s *Socket) ringWait(dontWait bool) error {
 func (t *tx) ringFree() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.dead || t.sub.Free() >= 4
+	return t.dead || t.sub.Free() >= openEntries
 }
 
 // sendError dresses err up for the caller.
@@ -195,7 +196,7 @@ func (t *tx) submit(s *Socket, m *outMsg, arm bool) error {
 			copy(m.dst, m.p)
 		}
 	}
-	if t.sub.Free() < 2 {
+	if t.sub.Free() < maxMsgEntries {
 		m.copied = true
 		return errRingFull
 	}
@@ -214,13 +215,18 @@ func (t *tx) prepare(s *Socket, m *outMsg, arm bool) error {
 		m.to = normal(m.to)
 	}
 	n := len(m.p)
+	if m.x != nil {
+		if m.x.From.Buf != nil {
+			n = max(n, m.x.From.Len)
+		}
+		if n <= s.sndbuf && n <= MaxMessage {
+			if err := t.checkExtras(s, m.x); err != nil {
+				return err
+			}
+		}
+	}
 	if n > s.sndbuf || n > MaxMessage {
 		return ErrMessageTooLong
-	}
-	if m.cookie != 0 || m.op != nil {
-		if err := t.checkExtras(s, m); err != nil {
-			return err
-		}
 	}
 	d, err := t.dest(s, m.to)
 	if err != nil {
@@ -260,17 +266,19 @@ func (t *tx) starve(m *outMsg) error {
 // setAside takes an id and memory for m and charges its payload.
 func (t *tx) setAside(s *Socket, m *outMsg, d *dest) error {
 	n := len(m.p)
-	var chunk, segs uint32
+	var chunk, opMem uint32
 	ok := true
 	if n > 0 {
 		if chunk, ok = t.alloc(n); !ok {
 			return t.starve(m)
 		}
 	}
-	segsSize := 0
-	if m.op != nil && len(m.op.Local) > 1 {
-		segsSize = len(m.op.Local) * shm.SegEntrySize
-		if segs, ok = t.alloc(segsSize); !ok {
+	opSize := 0
+	if m.x != nil {
+		opSize = m.x.opMemory()
+	}
+	if opSize > 0 {
+		if opMem, ok = t.alloc(opSize); !ok {
 			if n > 0 {
 				t.arena.Free(chunk, n)
 			}
@@ -281,17 +289,17 @@ func (t *tx) setAside(s *Socket, m *outMsg, d *dest) error {
 	t.free = t.free[:len(t.free)-1]
 	x := &t.msgs[id] // zero, see giveBack
 	x.sock, x.dest, x.chunk, x.size, x.n = s, d, chunk, uint32(n), uint32(n)
-	x.segs, x.segsSize = segs, uint32(segsSize)
+	x.opMem, x.opSize = opMem, uint32(opSize)
 	m.id, m.dest = id, d
 	if n > 0 {
 		m.dst = t.arena.Bytes(chunk, n)
 	}
-	if segsSize > 0 {
-		b := t.arena.Bytes(segs, segsSize)
-		for i := range m.op.Local {
-			g := &m.op.Local[i]
-			shm.PutSegEntry(b[i*shm.SegEntrySize:], shm.SegEntry{Region: g.Buf.id, Off: uint64(g.Off), Len: uint64(g.Len)})
-		}
+	if opSize > 0 {
+		m.x.putOpMemory(t.arena.Bytes(opMem, opSize))
+	}
+	if m.x != nil && m.x.From.Buf != nil {
+		n = m.x.From.Len
+		x.n = uint32(n)
 	}
 	s.queued += n
 	d.pending++
@@ -307,19 +315,19 @@ func (t *tx) alloc(n int) (uint32, bool) {
 	return chunk, ok
 }
 
-// commit writes m's descriptors. mu is held and the ring has room for two.
+// commit writes m's descriptors. mu is held and the ring has room for
+// maxMsgEntries.
 func (t *tx) commit(s *Socket, m *outMsg) {
 	x := &t.msgs[m.id]
 	sub := t.sub.Reserve().Sub()
 	*sub = shm.Sub{}
 	sub.Kind, sub.Sock, sub.Slot, sub.MsgID = shm.KindSend, s.idx, m.dest.slot, m.id
-	sub.Chunk, sub.Len, sub.Cookie = x.chunk, x.n, uint64(m.cookie)
+	sub.Chunk, sub.Len = x.chunk, x.n
 	if s.queued >= s.sndbuf/2 {
 		sub.Flags = shm.SubAckNow
 	}
-	if m.op != nil {
-		sub.Kind = shm.KindSendOp
-		t.commitOp(s, m, x)
+	if m.x != nil {
+		t.commitExtras(s, m, x, sub)
 	}
 	m.id = noID
 }

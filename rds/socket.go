@@ -30,19 +30,29 @@ type Socket struct {
 
 	// Guarded by tx.mu.
 	remote   netip.AddrPort // connected
+	lane     uint8
+	linger   time.Duration
 	sndbuf   int
 	queued   int // payload bytes submitted and not returned
 	dests    map[netip.AddrPort]*dest
 	lastDest *dest
 	cells    map[netip.Addr]*cell
+	zcOpen   int // zero-copy cookies promised and not taken
+
+	rxTrace atomic.Bool
+	congMon atomic.Bool // changed with rx.mu held
 
 	// Guarded by rx.mu.
 	rcvbuf   int
 	rxq      queue[shm.Event]
 	comps    queue[Completion]
 	notices  queue[Notice]
-	awaited  map[opKey]struct{} // statuses that will come
+	unwanted noticeSet      // kinds of notices not queued
+	awaited  map[opKey]bool // statuses that will come; false: nobody takes it
 	cellAddr map[uint32]netip.Addr
+	zcDone   queue[uint32] // zero-copy cookies to be taken
+	cong     congMonitor
+	poll     *pollFD // nil: none asked for
 
 	promised    atomic.Int32 // operations whose status may still come
 	queuedComps atomic.Int32 // len(comps)
@@ -189,7 +199,8 @@ func (s *Socket) SetRcvBuf(n int) error {
 	return nil
 }
 
-// Close closes the socket. Its port is free at once. Messages not sent yet are
+// Close closes the socket, after a wait if SetLinger asked for one. Its port is
+// free at once. Messages not sent yet are
 // withdrawn, those on their way may or may not arrive, messages not received
 // are dropped; nobody is told. The local memory of operations in flight is the
 // caller's again when its Buffer can be freed. Waiting calls fail with
@@ -197,16 +208,36 @@ func (s *Socket) SetRcvBuf(n int) error {
 //
 // Source: net/rds/af_rds.c rds_release.
 func (s *Socket) Close() error {
-	c := s.c
-	c.tx.mu.Lock()
+	s.c.tx.mu.Lock()
+	linger := s.linger
+	s.c.tx.mu.Unlock()
+	if linger > 0 {
+		return s.lingering(linger)
+	}
+	if err := s.shut(); err != nil {
+		return err
+	}
+	s.finishClose()
+	return nil
+}
+
+// shut makes all calls of s fail, once.
+func (s *Socket) shut() error {
+	s.c.tx.mu.Lock()
 	first := s.closed.CompareAndSwap(false, true)
-	c.tx.mu.Unlock()
+	s.c.tx.mu.Unlock()
 	if !first {
 		return opErr("close", s.local, ErrClosed)
 	}
 	s.rdl.stop()
 	s.wdl.stop()
 	s.notifyAll(wantAll)
+	return nil
+}
+
+// finishClose closes s at the daemon and forgets it.
+func (s *Socket) finishClose() {
+	c := s.c
 	// One bind or close at a time: the index must not belong to a new socket
 	// while events of the old one are about.
 	c.binds.Lock()
@@ -218,5 +249,4 @@ func (s *Socket) Close() error {
 	c.regions.takeAll(s)
 	c.rx.remove(s)
 	c.tx.forgetSocket(s)
-	return nil
 }

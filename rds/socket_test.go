@@ -394,11 +394,11 @@ func TestCancel(t *testing.T) {
 	d, a, b := pair(t, Options{})
 	d.holdSends = true
 	mustSend(t, a, "1", b)
-	if err := a.Cancel(b.LocalAddrPort()); err != nil {
+	if err := a.CancelSentTo(b.LocalAddrPort()); err != nil {
 		t.Fatal(err)
 	}
 	d.do(func() { d.holdSends = false })
-	if err := a.Cancel(netip.MustParseAddrPort("127.0.0.1:9")); err != nil {
+	if err := a.CancelSentTo(netip.MustParseAddrPort("127.0.0.1:9")); err != nil {
 		t.Fatalf("a destination never used: %v", err)
 	}
 	mustSend(t, a, "2", b)

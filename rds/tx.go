@@ -40,10 +40,12 @@ type txMsg struct {
 	dest     *dest
 	chunk    uint32
 	size     uint32 // bytes at chunk, 0 = none
-	segs     uint32 // chunk of the segment list
-	segsSize uint32
+	opMem    uint32 // chunk of what does not fit into the operations' descriptors
+	opSize   uint32
 	n        uint32 // payload bytes charged
-	settles  bool   // holds a place in the completion queue
+	zcCookie uint32
+	zc       bool  // zcCookie is to come back
+	settles  uint8 // places held in the completion queue
 }
 
 func (t *tx) init(c *Client, p shm.Params, arena *shm.Arena) {
@@ -124,6 +126,9 @@ func (t *tx) retire(id uint32) {
 	s := m.sock
 	s.queued -= int(m.n)
 	m.dest.pending--
+	if m.zc {
+		s.zeroCopied(m.zcCookie)
+	}
 	t.giveBack(id)
 	if s.queued < s.sndbuf && s.waiting(wantSpace) {
 		s.notifyAll(wantSpace)
@@ -136,11 +141,11 @@ func (t *tx) giveBack(id uint32) {
 	if m.size > 0 {
 		t.arena.Free(m.chunk, int(m.size))
 	}
-	if m.segsSize > 0 {
-		t.arena.Free(m.segs, int(m.segsSize))
+	if m.opSize > 0 {
+		t.arena.Free(m.opMem, int(m.opSize))
 	}
-	if m.settles {
-		m.sock.promised.Add(-1)
+	if m.settles > 0 {
+		m.sock.promised.Add(-int32(m.settles))
 	}
 	*m = txMsg{}
 	t.free = append(t.free, id)

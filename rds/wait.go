@@ -17,6 +17,8 @@ type WaitSet struct {
 	SendSpace  bool             // the send buffer has room
 	Completion bool             // a completion, of any operation, is queued
 	Notice     bool             // a notice is queued
+	ZeroCopy   bool             // a zero-copy cookie came back
+	Congestion bool             // CongUpdates has something to report
 	Op         []OpRef          // these operations are locally complete: the mark has reached them
 	Status     []OpRef          // completions of these operations are queued
 	Relief     []netip.AddrPort // these destinations are not congested
@@ -24,7 +26,8 @@ type WaitSet struct {
 
 // Empty reports whether nothing is in the set.
 func (w *WaitSet) Empty() bool {
-	return !w.Message && !w.SendSpace && !w.Completion && !w.Notice && len(w.Op)+len(w.Status)+len(w.Relief) == 0
+	return !w.Message && !w.SendSpace && !w.Completion && !w.Notice && !w.ZeroCopy && !w.Congestion &&
+		len(w.Op)+len(w.Status)+len(w.Relief) == 0
 }
 
 // interest says what can make one of the conditions true.
@@ -35,7 +38,7 @@ func (w *WaitSet) interest() interest {
 		in interest
 	}{
 		{w.Message, wantMessage}, {w.SendSpace, wantSpace | wantMemory}, {w.Completion || len(w.Status) > 0, wantCompletion},
-		{w.Notice, wantNotice}, {len(w.Op) > 0, wantBarrier}, {len(w.Relief) > 0, wantRelief},
+		{w.Notice, wantNotice}, {w.ZeroCopy, wantZeroCopy}, {w.Congestion, wantCongestion}, {len(w.Op) > 0, wantBarrier}, {len(w.Relief) > 0, wantRelief},
 	} {
 		if x.on {
 			in |= x.in
@@ -91,6 +94,8 @@ func (s *Socket) ready(w *WaitSet, arm bool) (WaitSet, error) {
 	got.Message = w.Message && s.rxq.len() > 0
 	got.Completion = w.Completion && s.comps.len() > 0
 	got.Notice = w.Notice && s.notices.len() > 0
+	got.ZeroCopy = w.ZeroCopy && s.zcDone.len() > 0
+	got.Congestion = w.Congestion && s.cong.update != 0
 	for _, o := range w.Status {
 		if s.findComp(o.Addr.Unmap(), o.ID) >= 0 {
 			got.Status = append(got.Status, o)
@@ -107,8 +112,10 @@ func (s *Socket) readySend(w, got *WaitSet, arm bool) {
 	if t.dead {
 		return
 	}
-	if w.SendSpace {
+	if w.SendSpace || w.ZeroCopy {
 		t.reap()
+	}
+	if w.SendSpace {
 		got.SendSpace = s.queued < s.sndbuf && len(t.free) > 0 && !t.starved
 	}
 	for _, to := range w.Relief {

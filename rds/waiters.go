@@ -1,12 +1,13 @@
 package rds
 
 import (
+	"math/bits"
 	"sync"
 	"sync/atomic"
 )
 
 // interest is a set of things a waiter wants to be woken for.
-type interest uint8
+type interest uint16
 
 const (
 	wantMessage interest = 1 << iota
@@ -16,8 +17,11 @@ const (
 	wantCompletion
 	wantBarrier
 	wantNotice
+	wantZeroCopy
+	wantCongestion
+	wantEnd // of the client only
 
-	interests = 7
+	interests = 10
 	wantAll   = interest(1<<interests - 1)
 )
 
@@ -110,8 +114,8 @@ type socketWaiters struct {
 
 // waiting tells whether anybody waits for one of want.
 func (s *Socket) waiting(want interest) bool {
-	for i := range interests {
-		if want&(1<<i) != 0 && s.wait.counts[i].Load() > 0 {
+	for ; want != 0; want &= want - 1 {
+		if s.wait.counts[bits.TrailingZeros16(uint16(want))].Load() > 0 {
 			return true
 		}
 	}
@@ -124,7 +128,7 @@ func (s *Socket) count(want interest, d int32) {
 			s.wait.counts[i].Add(d)
 		}
 	}
-	if want&(wantSpace|wantMemory) != 0 {
+	if want&(wantSpace|wantMemory|wantZeroCopy) != 0 {
 		s.c.wait.returns.Add(d)
 	}
 	if want&wantMemory != 0 {

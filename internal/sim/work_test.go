@@ -167,7 +167,7 @@ func (w *world) cancel(f *flow) {
 			m.op.cancelled = true
 		}
 	}
-	must(f.src.s.Cancel(f.dst))
+	must(f.src.s.CancelSentTo(f.dst))
 	f.src.h.kick()
 }
 

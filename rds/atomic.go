@@ -1,0 +1,90 @@
+package rds
+
+import (
+	"github.com/rdsd/rdsd/internal/shm"
+)
+
+// AtomicKind is what an atomic operation does.
+type AtomicKind uint8
+
+// Atomic operations.
+const (
+	FetchAdd AtomicKind = AtomicKind(shm.OpFetchAdd)
+	CmpSwap  AtomicKind = AtomicKind(shm.OpCmpSwap)
+)
+
+func (k AtomicKind) String() string {
+	switch k {
+	case FetchAdd:
+		return "fetch-and-add"
+	case CmpSwap:
+		return "compare-and-swap"
+	}
+	return "atomic?"
+}
+
+// AtomicSize is the size of the memory an atomic operation works on, bytes.
+const AtomicSize = 8
+
+// Atomic is an operation on 8 aligned bytes of remote memory, a number in the
+// target host's byte order, that a message carries. The value before the
+// operation is stored in local memory.
+//
+// It is atomic with respect to all atomic operations on that memory through the
+// target's daemon, its own host's included, and to the 64-bit atomic
+// instructions of its processors (package sync/atomic).
+//
+// Source: IBA 1.7 section 9.4.5, RFC 7306 section 5; the masked forms
+// IBV_EXP_WR_EXT_MASKED_ATOMIC_*, net/rds/rdma.c rds_cmsg_atomic.
+type Atomic struct {
+	Kind      AtomicKind
+	Cookie    Cookie  // the remote region, with AllowAtomic
+	RemoteOff uint64  // offset in it; region start and offset at a multiple of 8
+	Local     Segment // 8 bytes at a multiple of 8: the old value
+
+	Add     uint64 // FetchAdd: what to add
+	NoCarry uint64 // FetchAdd: each bit set is the top of a field that the carry does not leave
+
+	Compare, Swap uint64 // CmpSwap: if the value is Compare, it becomes Swap
+	// Masked: CmpSwap compares the bits of CompareMask only, and stores those
+	// of SwapMask only.
+	Masked                bool
+	CompareMask, SwapMask uint64
+
+	Token  uint64 // comes back in the Completion
+	Notify bool   // queue a Completion when settled
+	Report bool   // queue a Completion if it is not a success
+	Silent bool   // do not deliver the message to the remote socket, see RDMA
+}
+
+// checkAtomic checks what can be checked here. mu is held.
+func (t *tx) checkAtomic(a *Atomic) error {
+	switch {
+	case a.Kind != FetchAdd && a.Kind != CmpSwap:
+		return invalid("atomic kind %d is neither FetchAdd nor CmpSwap", a.Kind)
+	case a.Cookie == 0:
+		return invalid("atomic without a remote cookie")
+	case a.Kind == FetchAdd && a.Masked:
+		return invalid("Masked is of CmpSwap; the mask of FetchAdd is NoCarry")
+	case !a.Masked && a.CompareMask|a.SwapMask != 0:
+		return invalid("masks of an atomic that is not Masked")
+	}
+	if err := t.checkSegment(&a.Local); err != nil {
+		return err
+	}
+	if a.Local.Len != AtomicSize || a.Local.Off%AtomicSize != 0 {
+		return errUnaligned
+	}
+	return nil
+}
+
+// operands are a's as the daemon reads them.
+func (a *Atomic) operands() shm.AtomicEntry {
+	switch {
+	case a.Kind == FetchAdd:
+		return shm.AtomicEntry{CompareAdd: a.Add, CompareMask: a.NoCarry}
+	case a.Masked:
+		return shm.AtomicEntry{CompareAdd: a.Compare, Swap: a.Swap, CompareMask: a.CompareMask, SwapMask: a.SwapMask}
+	}
+	return shm.AtomicEntry{CompareAdd: a.Compare, Swap: a.Swap, CompareMask: ^uint64(0), SwapMask: ^uint64(0)}
+}

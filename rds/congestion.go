@@ -1,0 +1,78 @@
+package rds
+
+import "net/netip"
+
+// congMonitor is what a socket remembers of congestion. Guarded by rx.mu.
+type congMonitor struct {
+	failed map[netip.AddrPort]struct{} // sends to these failed, and their relief is to come
+	update uint64                      // relieved, by port modulo 64
+}
+
+// SetCongMonitor chooses whether the socket keeps account of relieved
+// destinations, for CongUpdates. A new socket does not; turning it off forgets
+// what is pending.
+//
+// Source: RDS_CONG_MONITOR, net/rds/af_rds.c rds_cong_monitor.
+func (s *Socket) SetCongMonitor(on bool) {
+	s.c.rx.mu.Lock()
+	defer s.c.rx.mu.Unlock()
+	s.congMon.Store(on)
+	if !on {
+		s.cong = congMonitor{}
+		s.taken()
+	}
+}
+
+// CongUpdates returns the destinations that are no longer congested, as a mask
+// with bit (port modulo 64) set for each, and clears it. A destination is
+// reported once for all sends to it that failed with ErrCongested since the
+// last report, if the monitor was on. Another port with the same bit may be
+// meant, and it may be congested again: send, and see. Wait with
+// WaitSet.Congestion, or poll. WaitSet.Relief tells exactly.
+//
+// Source: RDS_CMSG_CONG_UPDATE, net/rds/recv.c rds_notify_cong.
+func (s *Socket) CongUpdates() uint64 {
+	r := &s.c.rx
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.drain()
+	mask := s.cong.update
+	s.cong.update = 0
+	s.taken()
+	return mask
+}
+
+// congFailed notes that a send to d failed, and has its relief announced.
+func (s *Socket) congFailed(to netip.AddrPort) {
+	t := &s.c.tx
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := &s.c.rx
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !s.congMon.Load() || t.dead || s.closed.Load() {
+		return
+	}
+	if s.cong.failed == nil {
+		s.cong.failed = map[netip.AddrPort]struct{}{}
+	}
+	s.cong.failed[to] = struct{}{}
+	d := s.dests[to]
+	if d != nil {
+		t.c.seg.WantSlot(d.slot).SetRelief()
+	}
+	if d == nil || !d.congested() {
+		s.relieved(to) // meanwhile
+	}
+}
+
+// relieved reports a destination a send to which had failed. rx.mu is held.
+func (s *Socket) relieved(to netip.AddrPort) {
+	if _, failed := s.cong.failed[to]; !failed {
+		return
+	}
+	delete(s.cong.failed, to)
+	s.cong.update |= 1 << (to.Port() % 64)
+	s.arrived()
+	s.notifyAll(wantCongestion)
+}

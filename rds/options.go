@@ -1,0 +1,54 @@
+package rds
+
+// SetLane makes l the socket's lane: sockets of one lane share one connection
+// to a host, and the messages of different lanes do not wait for each other.
+// Lane 0 is the default. It can be set once, before anything was sent:
+// ErrInvalid after a send was tried, or if it is not 0 already. Both ends of a
+// connection use the lane of its sender; receivers do not see it. Between
+// sockets of one host lanes make no difference.
+//
+// Source: SIOCRDSSETTOS, net/rds/af_rds.c rds_ioctl; the lane is RDS's type of
+// service.
+func (s *Socket) SetLane(l uint8) error {
+	return opErr("set lane", s.local, s.setLane(l))
+}
+
+func (s *Socket) setLane(l uint8) error {
+	t := &s.c.tx
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case s.closed.Load():
+		return ErrClosed
+	case s.lane != 0:
+		return invalid("the lane is %d already", s.lane)
+	case s.dests != nil:
+		return invalid("the socket has sent in lane 0")
+	}
+	s.lane = l
+	return nil
+}
+
+// Lane returns the socket's lane.
+func (s *Socket) Lane() uint8 {
+	s.c.tx.mu.Lock()
+	defer s.c.tx.mu.Unlock()
+	return s.lane
+}
+
+// noticeSet is a set of NoticeKinds.
+type noticeSet uint32
+
+func (n noticeSet) has(k NoticeKind) bool { return k < 32 && n&(1<<k) != 0 }
+
+// SetNotices chooses which kinds of notices are queued from now on; the others
+// are dropped when they come. A new socket queues all. None: SetNotices().
+func (s *Socket) SetNotices(kinds ...NoticeKind) {
+	unwanted := ^noticeSet(0)
+	for _, k := range kinds {
+		unwanted &^= 1 << k
+	}
+	s.c.rx.mu.Lock()
+	defer s.c.rx.mu.Unlock()
+	s.unwanted = unwanted
+}

@@ -1,0 +1,235 @@
+package rds
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"sync"
+)
+
+// Write runs op as a Write to the host of the socket at to and returns when its
+// local memory is the caller's again and its outcome is known: nil for Success,
+// else Completion.Err. The message that carries it is not delivered: Write
+// tells the remote application nothing. Kind, Notify, Report and Silent of op
+// are not looked at, and op is not changed.
+//
+// ctx bounds the wait. If it ends first, the error is the context's, the
+// operation goes on, and its local memory must be treated as in use until
+// BarrierAll returns nil. Other errors as SendMsg and WaitOp.
+func (s *Socket) Write(ctx context.Context, to netip.AddrPort, op *RDMA) error {
+	return opErr("write", to, s.transfer(ctx, to, op, Write))
+}
+
+// Read runs op as a Read, see Write: when it returns nil, the data is in the
+// local memory.
+//
+// Source: the synchronous RDMA read of the first RDS design.
+func (s *Socket) Read(ctx context.Context, to netip.AddrPort, op *RDMA) error {
+	return opErr("read", to, s.transfer(ctx, to, op, Read))
+}
+
+func (s *Socket) transfer(ctx context.Context, to netip.AddrPort, op *RDMA, kind OpKind) error {
+	o := *op
+	o.Kind, o.Notify, o.Report, o.Silent = kind, true, false, true
+	_, err := s.run(ctx, &Message{Addr: to, Op: &o})
+	return err
+}
+
+// Atomic runs a, see Write, and returns the value before the operation, in this
+// host's byte order. Local may be zero: then the value is only returned.
+func (s *Socket) Atomic(ctx context.Context, to netip.AddrPort, a *Atomic) (old uint64, err error) {
+	old, err = s.atomic(ctx, to, *a)
+	return old, opErr("atomic", to, err)
+}
+
+// FetchAdd adds add to the 8 bytes at off of the region, and returns their
+// value before. Errors and context as Write.
+func (s *Socket) FetchAdd(ctx context.Context, to netip.AddrPort, region Cookie, off, add uint64) (old uint64, err error) {
+	old, err = s.atomic(ctx, to, Atomic{Kind: FetchAdd, Cookie: region, RemoteOff: off, Add: add})
+	return old, opErr("fetch-and-add", to, err)
+}
+
+// CompareAndSwap stores swap in the 8 bytes at off of the region if their value
+// is compare, and returns the value before: it was stored if that is compare.
+// Errors and context as Write.
+func (s *Socket) CompareAndSwap(ctx context.Context, to netip.AddrPort, region Cookie, off, compare, swap uint64) (old uint64, err error) {
+	old, err = s.atomic(ctx, to, Atomic{Kind: CmpSwap, Cookie: region, RemoteOff: off, Compare: compare, Swap: swap})
+	return old, opErr("compare-and-swap", to, err)
+}
+
+func (s *Socket) atomic(ctx context.Context, to netip.AddrPort, a Atomic) (old uint64, err error) {
+	a.Notify, a.Report, a.Silent = true, false, true
+	if a.Local != (Segment{}) {
+		if _, err := s.run(ctx, &Message{Addr: to, Atomic: &a}); err != nil {
+			return 0, err
+		}
+		return binary.NativeEndian.Uint64(a.Local.Buf.Bytes()[a.Local.Off:]), nil
+	}
+	w := &s.c.words
+	if a.Local, err = w.take(s.c); err != nil {
+		return 0, err
+	}
+	pending, err := s.run(ctx, &Message{Addr: to, Atomic: &a})
+	if pending.ID != 0 {
+		w.lend(lentWord{a.Local, s, pending})
+		return 0, err
+	}
+	if err == nil {
+		old = binary.NativeEndian.Uint64(a.Local.Buf.mem[a.Local.Off:])
+	}
+	w.put(a.Local)
+	return old, err
+}
+
+// run sends m with its one operation and waits until that is locally complete
+// and settled. pending names it if it may still use its memory.
+func (s *Socket) run(ctx context.Context, m *Message) (pending OpRef, err error) {
+	if err := ctx.Err(); err != nil {
+		return OpRef{}, err
+	}
+	id, err := s.sendContext(ctx, m)
+	if err != nil {
+		return OpRef{}, err
+	}
+	to := m.Addr
+	if !to.IsValid() {
+		to = s.RemoteAddrPort()
+	}
+	op := OpRef{to.Addr().Unmap(), id}
+	if _, err := s.Barrier(ctx, op.Addr, id); err != nil {
+		s.disown(op)
+		return op, cause(err)
+	}
+	c, err := s.WaitOp(ctx, op.Addr, id)
+	if err != nil {
+		s.disown(op)
+		return OpRef{}, cause(err)
+	}
+	return OpRef{}, c.Err()
+}
+
+// sendContext is SendMsg that waits as long as ctx lasts.
+func (s *Socket) sendContext(ctx context.Context, m *Message) (id uint64, err error) {
+	m.DontWait = true
+	for {
+		id, err = s.SendMsg(m)
+		var until WaitSet
+		switch {
+		case err == nil:
+			return id, nil
+		case errors.Is(err, ErrCompletionsFull):
+			return 0, cause(err)
+		case errors.Is(err, ErrWouldBlock):
+			until.SendSpace = true
+		case errors.Is(err, ErrCongested):
+			to := m.Addr
+			if !to.IsValid() {
+				to = s.RemoteAddrPort()
+			}
+			until.Relief = []netip.AddrPort{to}
+		default:
+			return 0, cause(err)
+		}
+		if s.nonblock.Load() {
+			return 0, cause(err)
+		}
+		if _, err := s.Wait(ctx, until); err != nil {
+			return 0, cause(err)
+		}
+	}
+}
+
+// cause takes the OpError off err: the caller puts its own around.
+func cause(err error) error {
+	var e *OpError
+	if errors.As(err, &e) {
+		return e.Err
+	}
+	return err
+}
+
+// disown has the completion of op dropped, now or when it comes: nobody waits
+// for it any more.
+func (s *Socket) disown(op OpRef) {
+	r := &s.c.rx
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i := s.findComp(op.Addr, op.ID); i >= 0 {
+		s.comps.remove(i)
+		s.queuedComps.Add(-1)
+		s.taken()
+		return
+	}
+	for key, wanted := range s.awaited {
+		if wanted && key.id == op.ID && s.cellAddr[key.cell] == op.Addr {
+			s.awaited[key] = false
+			return
+		}
+	}
+}
+
+// words is the local memory of synchronous atomics: 8 bytes each, made on
+// demand and used again and again.
+type words struct {
+	mu   sync.Mutex
+	free []Segment
+	lent []lentWord
+}
+
+// lentWord is a word of an operation that nobody waits for any more.
+type lentWord struct {
+	word Segment
+	sock *Socket
+	op   OpRef
+}
+
+const wordsAtOnce = 4096 / AtomicSize
+
+// take returns an unused word.
+func (w *words) take(c *Client) (Segment, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.reclaim()
+	if len(w.free) == 0 {
+		b, err := c.alloc(wordsAtOnce * AtomicSize)
+		if err != nil {
+			return Segment{}, err
+		}
+		for i := range wordsAtOnce {
+			w.free = append(w.free, Segment{b, i * AtomicSize, AtomicSize})
+		}
+	}
+	g := w.free[len(w.free)-1]
+	w.free = w.free[:len(w.free)-1]
+	return g, nil
+}
+
+func (w *words) put(g Segment) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.free = append(w.free, g)
+}
+
+func (w *words) lend(l lentWord) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lent = append(w.lent, l)
+}
+
+// reclaim takes back words whose operations are locally complete by now. Of a
+// socket that was closed nobody can tell: its words are lost.
+func (w *words) reclaim() {
+	kept := w.lent[:0]
+	for _, l := range w.lent {
+		switch {
+		case l.sock.closed.Load():
+		case reached(l.sock.HWM(l.op.Addr), l.op.ID):
+			w.free = append(w.free, l.word)
+		default:
+			kept = append(kept, l)
+		}
+	}
+	clear(w.lent[len(kept):])
+	w.lent = kept
+}

@@ -1,0 +1,24 @@
+package rds
+
+import (
+	"time"
+
+	"github.com/rdsd/rdsd/internal/shm"
+)
+
+// RxTrace says where a received message spent its time.
+//
+// Source: RDS_MSG_RXPATH_LATENCY, net/rds/af_rds.c rds_recv_track_latency.
+type RxTrace struct {
+	HdrToStart time.Duration // from its header's arrival to its start: always 0, they are one step here
+	Assembly   time.Duration // from there until it was whole and queued, at most 4.29 s
+	Delivered  time.Duration // from there to this receive call, by the wall clock
+}
+
+// SetRxTrace chooses whether receives fill in Message.Trace; a new socket does
+// not.
+func (s *Socket) SetRxTrace(on bool) { s.rxTrace.Store(on) }
+
+func traceOf(e *shm.Event, now time.Time) RxTrace {
+	return RxTrace{Assembly: time.Duration(e.Assembly), Delivered: max(0, time.Duration(now.UnixNano()-e.RecvTime))}
+}

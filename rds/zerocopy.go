@@ -1,0 +1,46 @@
+package rds
+
+// checkFrom checks a payload that stays where it is. mu is held.
+func (t *tx) checkFrom(m *Message) error {
+	switch {
+	case len(m.Payload) > 0:
+		return invalid("a message with both Payload and From")
+	case m.From.Len == 0 && m.From.Buf.c == t.c && m.From.Off >= 0 && m.From.Off <= len(m.From.Buf.mem):
+		return nil // an empty message
+	}
+	return t.checkSegment(&m.From)
+}
+
+// ZeroCopyDone moves the cookies of messages sent with ZeroCopy that have been
+// acknowledged or withdrawn into dst and returns how many. It never blocks.
+// Cookies come in the order in which the messages ended, once each; they are
+// gone with the socket's Close. They say nothing about delivery.
+//
+// Source: RDS_CMSG_ZCOPY_COMPLETION, net/rds/recv.c rds_recvmsg_zcookie.
+func (s *Socket) ZeroCopyDone(dst []uint32) int {
+	t, r := &s.c.tx, &s.c.rx
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.dead {
+		t.reap()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for ; n < len(dst) && s.zcDone.len() > 0; n++ {
+		dst[n] = s.zcDone.pop()
+	}
+	s.zcOpen -= n
+	s.taken()
+	return n
+}
+
+// zeroCopied queues the cookie of a message that ended. tx.mu is held.
+func (s *Socket) zeroCopied(cookie uint32) {
+	r := &s.c.rx
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.zcDone.push(cookie)
+	s.arrived()
+	s.notifyAll(wantZeroCopy)
+}
