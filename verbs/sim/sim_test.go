@@ -2,6 +2,7 @@ package sim_test
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/rdsd/rdsd/verbs/sim"
@@ -23,8 +24,22 @@ func TestConformance(t *testing.T) {
 					AddrA: netip.AddrPortFrom(hostA, 0), AddrB: netip.AddrPortFrom(hostB, 0),
 					Dead: netip.AddrPortFrom(hostB, 9),
 					Step: n.Step,
+					Lose: func() func() {
+						n.Hook = breakAfter(sim.AfterSendDelivered, sim.AfterAtomic)
+						return func() {}
+					},
 				}
 			})
 		})
+	}
+}
+
+// breakAfter breaks the connection at the first of these points.
+func breakAfter(kinds ...sim.PointKind) func(sim.Point) sim.Action {
+	return func(p sim.Point) sim.Action {
+		if slices.Contains(kinds, p.Kind) {
+			return sim.Break
+		}
+		return sim.Pass
 	}
 }

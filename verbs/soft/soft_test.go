@@ -32,12 +32,28 @@ func openPair(t *testing.T, mode verbs.CRCMode) verbstest.Env {
 		t.Cleanup(func() { d.Close() })
 		dev[i] = d
 	}
+	deaf := false // the first device is not to hear the second
 	return verbstest.Env{
 		A: dev[0], B: dev[1],
 		AddrA: netip.MustParseAddrPort("127.0.0.1:0"),
 		AddrB: netip.MustParseAddrPort("127.0.0.2:0"),
 		Dead:  deadAddr(t),
+		Lose: func() func() {
+			deaf = true
+			return func() {
+				deaf = false
+				dev[0].CutDeaf()
+			}
+		},
 		Step: func() bool {
+			if deaf {
+				dev[0].Flush()
+				if dev[1].Progress() {
+					return true
+				}
+				unix.Poll([]unix.PollFd{{Fd: int32(dev[1].FD()), Events: unix.POLLIN}}, 5)
+				return false
+			}
 			if a, b := dev[0].Progress(), dev[1].Progress(); a || b {
 				return true
 			}

@@ -158,7 +158,8 @@ func remoteErrorCases() []testCase {
 }
 
 // remoteError posts a request (id 1) that the peer refuses. Under AckLocal its
-// completion, unless it is a READ, may have come before.
+// completion, unless it is a READ, may have come before; that of the READ
+// behind it cannot, and the responder tells its owner in any case.
 func (p *Pair) remoteError(bad verbs.SendWR, status verbs.WCStatus) {
 	p.Helper()
 	for i := range p.B.Mem[:page] {
@@ -167,19 +168,27 @@ func (p *Pair) remoteError(bad verbs.SendWR, status verbs.WCStatus) {
 	p.A.Recv(10, p.A.SGE(0, 64))
 	p.B.Recv(20, p.B.SGE(page, 64))
 	p.B.Recv(21, p.B.SGE(page, 64))
-	p.A.Post(bad, p.A.Send(2, verbs.SendSignaled, p.A.SGE(0, 8)))
+	p.A.Post(bad, p.A.Send(2, verbs.SendSignaled, p.A.SGE(0, 8)), p.A.Read(3, 0, 0, p.A.SGE(2*page, 8)))
 	p.wantRefused(0, 1, status, bad.Op == verbs.OpRDMARead)
 	if p.A.Sends[0].Status != verbs.WCSuccess {
 		p.A.WantSend(1, 2, verbs.WCWRFlushErr)
 	} else {
 		p.A.WantSend(1, 2, verbs.WCSuccess, verbs.WCWRFlushErr)
 	}
+	p.A.WantSend(2, 3, verbs.WCWRFlushErr)
 	p.A.WantRecv(0, 10, verbs.WCWRFlushErr)
 	p.B.WantRecv(0, 20, verbs.WCWRFlushErr)
 	p.B.WantRecv(1, 21, verbs.WCWRFlushErr)
 	p.A.Dead()
 	p.B.Dead()
-	p.quiet(2, 1, 0, 2)
+	p.quiet(3, 1, 0, 2)
+	event := verbs.AsyncQPAccessErr
+	if status == verbs.WCRemInvReqErr {
+		event = verbs.AsyncQPReqErr
+	}
+	if n, all := p.B.countAsync(event), p.B.countAsync(verbs.AsyncQPFatal); n != 1 || all != 0 {
+		p.Errorf("the responder saw %d events %v, %d %v; want 1 and 0", n, event, all, verbs.AsyncQPFatal)
+	}
 	for i, b := range p.B.Mem[:page] {
 		if b != 0xbb {
 			p.Fatalf("the refused request changed the target at %d", i)

@@ -29,6 +29,9 @@ type Env struct {
 	// nothing to do, after waiting a few milliseconds at most for something to
 	// come (virtual time does not wait: it runs the next event).
 	Step func() bool
+	// Lose makes A hear nothing more of B, while B goes on; cut then breaks
+	// the connection for both. nil: the provider cannot be made to do so.
+	Lose func() (cut func())
 }
 
 // Deviation is what a provider does in place of a statement.
@@ -46,7 +49,8 @@ type Deviations map[string]Deviation
 func Run(t *testing.T, deviations Deviations, open func(t *testing.T) Env) {
 	t.Helper()
 	cases := slices.Concat(sendCases(), rdmaCases(), readCases(), listCases(), accountCases(), localErrorCases(),
-		remoteErrorCases(), flushCases(), regionCases(), connectCases(), closeCases(), sharedCases(), atomicCases(), stateCases(), notifyCases(), windowCases())
+		remoteErrorCases(), flushCases(), regionCases(), connectCases(), closeCases(), sharedCases(), atomicCases(), stateCases(), notifyCases(), windowCases(),
+		resizeCases(), libertyCases(), ownerCases(), lostCases())
 	checkStatements(t, cases)
 	rep := newReport()
 	known := map[string]bool{}
