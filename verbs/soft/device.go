@@ -91,8 +91,9 @@ type Device struct {
 	lastReq  verbs.RequestID
 	fired    int // events of CQs not taken
 
-	stats Stats
-	io    scratch
+	stats   Stats
+	io      scratch
+	nowhere *parked // where data goes that is not wanted
 }
 
 // scratch is what system calls need, kept to allocate nothing.

@@ -145,8 +145,8 @@ func (q *qp) opened(w *sendWR) {
 
 // fence makes a fence if one is wanted: at once when idle, for there is nothing
 // to wait for, otherwise when enough has gathered. A peer that is not of our
-// kind gets none while another request is on its way: siw answers it with
-// stale data.
+// kind gets none while another request is on its way: of siw the answer would
+// have stale data, see staleAnswer.
 func (q *qp) fence(idle bool) bool {
 	s := &q.sq
 	if s.unfenced == 0 || q.attr.Ack == verbs.AckLocal || s.mid() || q.serve.mid || q.fault != nil || q.eof {

@@ -100,19 +100,25 @@ func TestReadIsAFence(t *testing.T) {
 	}
 }
 
-// TestFenceAnswers: a fence answered with data, as siw may, ends the
-// connection.
+// TestFenceAnswers: a fence answered with data that cannot be siw's stale ones
+// ends the connection.
 func TestFenceAnswers(t *testing.T) {
-	h := newHost(t, Options{})
-	p := newPuppet(t, h, remoteAttrs())
-	h.send(verbs.SendWR{WRID: 1, Op: verbs.OpSend})
-	p.settle()
-	p.write(responseFrame(sinkSTag(1), 0, true, make([]byte, 8)))
-	if m := p.terminate(); m.Code != iwarp.TermTaggedBounds {
-		t.Errorf("%v", m.Code)
-	}
-	if wc := h.take(1)[0]; wc.Status != verbs.WCBadRespErr {
-		t.Errorf("%+v", wc)
+	for name, answer := range map[string][]byte{
+		"other sink":    responseFrame(sinkSTag(2), 0, true, make([]byte, 8)),
+		"other offset":  responseFrame(sinkSTag(1), 1, true, make([]byte, 8)),
+		"empty segment": responseFrame(sinkSTag(1), 0, false, nil),
+	} {
+		h := newHost(t, Options{})
+		p := newPuppet(t, h, remoteAttrs())
+		h.send(verbs.SendWR{WRID: 1, Op: verbs.OpSend})
+		p.settle()
+		p.write(answer)
+		if m := p.terminate(); m.Code != iwarp.TermTaggedBounds {
+			t.Errorf("%s: %v", name, m.Code)
+		}
+		if wc := h.take(1)[0]; wc.Status != verbs.WCBadRespErr {
+			t.Errorf("%s: %+v", name, wc)
+		}
 	}
 }
 

@@ -150,7 +150,7 @@ func (q *qp) beginResponse(f []byte) bool {
 	n := uint64(h.Payload())
 	if k := s.waits.oldest().kind; k == waitFence || k == waitRoom {
 		x.to = target{}
-		if n == 0 && h.Last {
+		if n == 0 && h.Last || q.staleAnswer() {
 			return true
 		}
 		q.refused(iwarp.TermTaggedBounds, f, fault{sq: verbs.WCBadRespErr})

@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net"
@@ -98,5 +99,38 @@ func TestRoundedReadDepth(t *testing.T) {
 		h.recv(verbs.RecvWR{WRID: 1})
 		size := len(responseFrame(1, 0, true, nil))
 		p.until("the responses", func() bool { return len(p.in) == c.reads*size })
+	}
+}
+
+// TestStaleAnswer: what siw answers to a fence that comes while it is sending
+// acknowledges, and its data goes nowhere. A peer of our kind may not do so.
+func TestStaleAnswer(t *testing.T) {
+	long := make([]byte, 60<<10) // read in place when alone
+	for _, known := range []bool{false, true} {
+		h := newHost(t, Options{})
+		p := newPuppet(t, h, remoteAttrs())
+		h.qp.(*qp).known = known
+		h.send(verbs.SendWR{WRID: 1, Op: verbs.OpSend, Flags: verbs.SendSignaled})
+		p.settle()
+		mem := bytes.Clone(h.mem)
+		p.write(responseFrame(sinkSTag(1), 0, false, long))
+		if known {
+			if m := p.terminate(); m.Code != iwarp.TermTaggedBounds {
+				t.Errorf("%v", m.Code)
+			}
+			continue
+		}
+		p.write(sendFrame(1, 0, true, nil)) // may come between: it is of another kind
+		p.settle()
+		if len(h.wc) != 0 {
+			t.Errorf("%+v before the last segment", h.wc)
+		}
+		p.write(responseFrame(sinkSTag(1), uint64(len(long)), true, []byte("x")))
+		if wc := h.take(1)[0]; wc.WRID != 1 || wc.Status != verbs.WCSuccess {
+			t.Errorf("%+v", wc)
+		}
+		if !bytes.Equal(h.mem, mem) {
+			t.Error("the data went into memory")
+		}
 	}
 }
