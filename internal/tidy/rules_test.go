@@ -28,7 +28,7 @@ var (
 )
 
 // public packages document everything they export.
-var public = []string{"rds", "rdstest", "conn", "barrier", "rdmaop", "cmsg", "verbs"}
+var public = []string{"rds", "afrds", "rdstest", "conn", "barrier", "rdmaop", "cmsg", "verbs"}
 
 // unsafeIn lists where unsafe may be used outside files named *_unsafe.go.
 var unsafeIn = map[string]string{

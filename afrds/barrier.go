@@ -1,0 +1,97 @@
+package afrds
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"syscall"
+
+	"github.com/rdsd/rdsd/rds"
+)
+
+// BarrierArgsSize is the size of struct rds_barrier_args of the first RDS: the
+// destination's IPv4 address, big-endian, u32 flags, u64 address where the mark
+// is stored, u64 id to wait for.
+const BarrierArgsSize = 24
+
+// BarrierArgs is struct rds_barrier_args.
+type BarrierArgs struct {
+	Dest       netip.Addr // IPv4
+	Flags      uint32     // MSG_DONTWAIT
+	RDMAIDAddr uint64     // where the high-water mark is stored, 0: nowhere
+	WaitRDMAID uint64     // 0: wait for nothing
+}
+
+// Append appends a in its layout.
+func (a *BarrierArgs) Append(b []byte) []byte {
+	ip := a.Dest.Unmap().As4()
+	b = append(b, ip[:]...)
+	b = host.AppendUint32(b, a.Flags)
+	b = host.AppendUint64(b, a.RDMAIDAddr)
+	return host.AppendUint64(b, a.WaitRDMAID)
+}
+
+// Parse decodes b. EINVAL: not BarrierArgsSize bytes.
+func (a *BarrierArgs) Parse(b []byte) error {
+	if len(b) != BarrierArgsSize {
+		return syscall.EINVAL
+	}
+	*a = BarrierArgs{netip.AddrFrom4([4]byte(b)), host.Uint32(b[4:]), host.Uint64(b[8:]), host.Uint64(b[16:])}
+	return nil
+}
+
+// barrier is RDS_BARRIER, which Linux does not have any more: it stores the
+// high-water mark of the socket's operations to the destination, and waits
+// until it is WaitRDMAID. Ids count 1, 2, ... per destination in the order of
+// the sends. EINVAL: the size, or an id not issued yet; ENOTCONN: unbound;
+// EFAULT: no memory for the mark; EAGAIN: not reached and MSG_DONTWAIT, poll
+// then reports it; EINTR: Interrupt. The mark is stored in any case but the
+// first three.
+func (s *Socket) barrier(val []byte) error {
+	var a BarrierArgs
+	if err := a.Parse(val); err != nil {
+		return err
+	}
+	rs, err := s.socket()
+	switch {
+	case err != nil:
+		return err
+	case rs == nil:
+		return syscall.ENOTCONN
+	}
+	ctx, cancel := s.waiting(0)
+	if a.Flags&syscall.MSG_DONTWAIT != 0 || s.nonblock.Load() {
+		ctx, cancel = context.WithCancel(ctx)
+		cancel() // what holds now is found all the same
+	}
+	defer cancel()
+	_, err = rs.Barrier(ctx, a.Dest, a.WaitRDMAID)
+	if a.RDMAIDAddr != 0 && !errors.Is(err, rds.ErrInvalid) {
+		if err := s.k.mem.write(a.RDMAIDAddr, host.AppendUint64(nil, rs.HWM(a.Dest))); err != nil {
+			return err
+		}
+	}
+	if err == nil {
+		s.disarm(a.Dest, a.WaitRDMAID)
+		return nil
+	}
+	if !errors.Is(err, context.Canceled) {
+		return errno(err)
+	}
+	if a.Flags&syscall.MSG_DONTWAIT != 0 || s.nonblock.Load() {
+		s.mu.Lock()
+		s.armed[a.Dest] = a.WaitRDMAID
+		s.mu.Unlock()
+		return syscall.EAGAIN
+	}
+	return s.ended(ctx)
+}
+
+// disarm ends what poll waits for, once the application has asked about it.
+func (s *Socket) disarm(to netip.Addr, id uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if armed, ok := s.armed[to]; ok && int64(id-armed) >= 0 {
+		delete(s.armed, to)
+	}
+}

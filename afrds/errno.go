@@ -1,0 +1,32 @@
+package afrds
+
+import (
+	"context"
+	"errors"
+	"os"
+	"syscall"
+
+	"github.com/rdsd/rdsd/rds"
+)
+
+// errInterrupted is the cause of a wait that Interrupt ended.
+var errInterrupted = errors.New("interrupted")
+
+// errno is the kernel's word for err.
+func errno(err error) error {
+	var e syscall.Errno
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		return syscall.ETIMEDOUT
+	case errors.Is(err, context.Canceled):
+		return syscall.EINTR
+	case errors.As(err, &e):
+		return e
+	}
+	return syscall.EIO
+}
+
+// wouldBlock reports whether a send or receive may succeed later.
+func wouldBlock(err error) bool { return errors.Is(err, rds.ErrWouldBlock) }

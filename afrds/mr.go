@@ -1,0 +1,161 @@
+package afrds
+
+import (
+	"context"
+	"errors"
+	"math"
+	"syscall"
+
+	"github.com/rdsd/rdsd/cmsg"
+	"github.com/rdsd/rdsd/rds"
+)
+
+const (
+	pageSize = 4096
+	// maxPages is how many pages beyond the first a region may have
+	// (RDS_MAX_MSG_SIZE >> PAGE_SHIFT).
+	maxPages = cmsg.MaxMessage / pageSize
+)
+
+// getMR is RDS_GET_MR. EINVAL: not 32 bytes; else as register. The key is
+// granted to those the socket sends it to.
+func (s *Socket) getMR(val []byte) error {
+	var a cmsg.GetMRArgs
+	if len(val) != cmsg.GetMRArgsSize {
+		return syscall.EINVAL
+	}
+	if err := a.Parse(val); err != nil {
+		return errno(err)
+	}
+	region, err := s.registerBound(&a)
+	if err != nil {
+		return err
+	}
+	s.own(region, a.Flags)
+	return nil
+}
+
+// getMRForDest is RDS_GET_MR_FOR_DEST: getMR, and the key is granted to the
+// destination, which the kernel ignores.
+func (s *Socket) getMRForDest(val []byte) error {
+	var a cmsg.GetMRForDestArgs
+	if len(val) != cmsg.GetMRForDestArgsSize {
+		return syscall.EINVAL
+	}
+	if err := a.Parse(val); err != nil {
+		return errno(err)
+	}
+	region, err := s.registerBound(&a.GetMRArgs)
+	if err != nil {
+		return err
+	}
+	if err := region.Expose(context.Background(), a.Dest); err != nil {
+		_ = region.Release(context.Background()) // nobody was told of the key
+		return errno(err)
+	}
+	s.own(region, a.Flags)
+	return nil
+}
+
+func (s *Socket) registerBound(a *cmsg.GetMRArgs) (*rds.Region, error) {
+	rs, err := s.socket()
+	if err != nil {
+		return nil, err
+	}
+	return s.register(rs, a)
+}
+
+// register makes a region and stores its cookie (rdma.c __rds_rdma_map).
+// ENOTCONN: unbound; EINVAL: an empty range, or one that wraps; EMSGSIZE: more
+// than 1 MiB and a page; EFAULT: not memory, of the range or the cookie; ENOBUFS,
+// ENOMEM: the daemon's limits.
+func (s *Socket) register(rs *rds.Socket, a *cmsg.GetMRArgs) (*rds.Region, error) {
+	end := a.Vec.Addr + a.Vec.Bytes
+	pages := (end+pageSize-1)/pageSize - a.Vec.Addr/pageSize
+	switch {
+	case rs == nil:
+		return nil, syscall.ENOTCONN
+	case end < a.Vec.Addr, end > math.MaxUint64-pageSize+1, a.Vec.Bytes == 0, a.Vec.Bytes > math.MaxUint32:
+		return nil, syscall.EINVAL
+	case pages-1 > maxPages:
+		return nil, syscall.EMSGSIZE
+	}
+	seg, err := s.k.mem.segment(a.Vec.Addr, a.Vec.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	// As in the kernel FlagReadWrite does not count: both, always.
+	access := rds.AllowRead | rds.AllowWrite | rds.AllowAtomic
+	if a.Flags&cmsg.FlagUseOnce != 0 {
+		access |= rds.UseOnce
+	}
+	region, err := rs.Register(seg.Buf, seg.Off, seg.Len, access)
+	if err != nil {
+		return nil, errno(err)
+	}
+	if a.CookieAddr != 0 {
+		if err := s.k.mem.write(a.CookieAddr, host.AppendUint64(nil, uint64(region.Cookie()))); err != nil {
+			_ = region.Release(context.Background()) // nobody was told of the key
+			return nil, err
+		}
+	}
+	return region, nil
+}
+
+// mr is a region of a socket.
+type mr struct {
+	region *rds.Region
+	once   bool
+}
+
+func keyOf(cookie uint64) uint32 { return uint32(cookie) }
+
+// own keeps a region under its key.
+func (s *Socket) own(r *rds.Region, flags uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mrs[keyOf(uint64(r.Cookie()))] = mr{r, flags&cmsg.FlagUseOnce != 0}
+}
+
+// owns reports whether a cookie's key is of a region of this socket.
+func (s *Socket) owns(cookie uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, known := s.mrs[keyOf(cookie)]
+	return known
+}
+
+// freeMR is RDS_FREE_MR: when it returns nobody can reach the memory through
+// the key any more. Cookie 0 frees what is unused; here there is never anything
+// unused. EINVAL: not 16 bytes, an unknown key, or a use-once region that was
+// used.
+func (s *Socket) freeMR(val []byte) error {
+	var a cmsg.FreeMRArgs
+	if len(val) != cmsg.FreeMRArgsSize {
+		return syscall.EINVAL
+	}
+	if err := a.Parse(val); err != nil {
+		return errno(err)
+	}
+	s.mu.Lock()
+	bound, self := s.rs != nil, s.bound.addrPort()
+	r, known := s.mrs[keyOf(a.Cookie)]
+	if a.Cookie != 0 {
+		delete(s.mrs, keyOf(a.Cookie))
+	}
+	s.mu.Unlock()
+	switch {
+	case a.Cookie == 0 && bound:
+		return nil
+	case a.Cookie == 0 || !known:
+		return syscall.EINVAL
+	}
+	ctx := context.Background()
+	// A use-once region that was used is gone, which only a grant tells.
+	used := r.once && errors.Is(r.region.Expose(ctx, self), syscall.EINVAL)
+	err := r.region.Release(ctx)
+	if used {
+		return syscall.EINVAL
+	}
+	return errno(err)
+}

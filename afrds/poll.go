@@ -1,0 +1,158 @@
+package afrds
+
+import (
+	"context"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/rdsd/rdsd/rds"
+)
+
+// Events of Poll (asm-generic/poll.h).
+const (
+	PollIn     = 0x0001
+	PollOut    = 0x0004
+	PollErr    = 0x0008
+	PollRdNorm = 0x0040
+	PollWrNorm = 0x0100
+	PollWrBand = 0x0200
+)
+
+const (
+	pollRead  = PollIn | PollRdNorm
+	pollWrite = PollOut | PollWrNorm
+)
+
+// Poll is poll(2) of this one socket: it returns those of events that hold,
+// waiting at most timeout for one, negative: for ever. PollErr is reported
+// always, when the daemon is gone; PollHup never. EINTR: Interrupt; EBADF.
+//
+// PollIn and PollRdNorm: a message, a status, relief of congestion with the
+// monitor on, zero-copy cookies, or a barrier that was armed can be taken.
+// Without the monitor, the end of congestion that a send had met is told once,
+// with PollWrBand. PollOut and PollWrNorm: the send buffer has room, whatever
+// the destination's state.
+//
+// Source: net/rds/af_rds.c rds_poll.
+func (s *Socket) Poll(events int, timeout time.Duration) (int, error) {
+	ctx, cancel := s.waiting(max(timeout, 0))
+	defer cancel()
+	for {
+		got, err := s.poll(events)
+		if got != 0 || err != nil || timeout == 0 {
+			return got, err
+		}
+		rs, err := s.socket()
+		if err != nil {
+			return 0, err
+		}
+		if rs == nil {
+			select {
+			case <-s.isBound:
+				continue
+			case <-ctx.Done():
+			}
+		} else if _, err = rs.Wait(ctx, s.pollSet(events)); err == nil {
+			continue
+		} else if ctx.Err() == nil {
+			return PollErr, nil
+		}
+		switch err := s.ended(ctx); err {
+		case syscall.ETIMEDOUT:
+			return 0, nil
+		default:
+			return 0, err
+		}
+	}
+}
+
+// pollSet is what can make one of events true.
+func (s *Socket) pollSet(events int) rds.WaitSet {
+	w := rds.WaitSet{SendSpace: events&pollWrite != 0}
+	if events&(pollRead|PollWrBand) == 0 {
+		return w
+	}
+	w.Message, w.Completion, w.Congestion, w.ZeroCopy = true, true, true, true
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for to := range s.congested {
+		w.Relief = append(w.Relief, to)
+	}
+	for to, id := range s.armed {
+		w.Op = append(w.Op, rds.OpRef{Addr: to, ID: id})
+	}
+	return w
+}
+
+// poll looks which of events hold now.
+func (s *Socket) poll(events int) (int, error) {
+	rs, err := s.socket()
+	switch {
+	case err != nil:
+		return 0, err
+	case rs == nil:
+		return events & pollWrite, nil
+	}
+	s.mu.Lock()
+	kept := s.hasStatus || s.cong != 0
+	s.mu.Unlock()
+	ready, err := now(rs, s.pollSet(events))
+	if err != nil {
+		return PollErr, nil
+	}
+	got := 0
+	if kept || ready.Message || ready.Completion || ready.Congestion || ready.ZeroCopy || len(ready.Op) > 0 {
+		got |= pollRead
+	}
+	if ready.SendSpace {
+		got |= pollWrite
+	}
+	if s.relieved(ready.Relief) {
+		got |= pollRead | PollWrBand
+	}
+	return got & events, nil
+}
+
+// relieved forgets destinations that are free again, and reports whether there
+// were any.
+func (s *Socket) relieved(free []netip.AddrPort) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := len(s.congested)
+	for _, to := range free {
+		delete(s.congested, to)
+	}
+	return len(s.congested) < n
+}
+
+// now returns what holds of w, without waiting.
+func now(rs *rds.Socket, w rds.WaitSet) (rds.WaitSet, error) {
+	if w.Empty() {
+		return w, nil
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	got, err := rs.Wait(ctx, w)
+	if ctx.Err() != nil && errno(err) == syscall.EINTR {
+		err = nil
+	}
+	return got, err
+}
+
+// PollFD returns a descriptor to put into poll, select or epoll beside others:
+// readable while Poll would report PollIn. It is the socket's, and closed with
+// it. ENOTCONN: unbound; EMFILE, ENFILE.
+//
+// Barriers and the end of congestion without the monitor are not told there.
+func (s *Socket) PollFD() (int, error) {
+	rs, err := s.socket()
+	switch {
+	case err != nil:
+		return -1, err
+	case rs == nil:
+		return -1, syscall.ENOTCONN
+	}
+	fd, err := rs.PollFD()
+	return fd, errno(err)
+}

@@ -1,0 +1,193 @@
+package afrds
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"syscall"
+
+	"github.com/rdsd/rdsd/cmsg"
+	"github.com/rdsd/rdsd/rds"
+)
+
+const msgZeroCopy = 0x4000000 // MSG_ZEROCOPY
+
+// Sendmsg is sendmsg(2): it queues payload for delivery to name, or to the
+// connected address if name is nil, with what control says. It returns the
+// length of the payload; that means queued, not delivered.
+//
+// Errors, in this order: EOPNOTSUPP, a flag but MSG_DONTWAIT and MSG_ZEROCOPY;
+// EINVAL, a malformed name or an address no message can go to; ENOTCONN, unbound
+// or without a destination; EOPNOTSUPP, the other address family; EINVAL,
+// malformed control data; EMSGSIZE, a payload above 1 MiB or the send buffer;
+// those of the control messages; ENOBUFS, the destination is congested, or a
+// limit of the daemon; EAGAIN, the send buffer is full. Instead of the last two
+// a blocking socket waits, at most SO_SNDTIMEO (ETIMEDOUT), and until Interrupt
+// (EINTR). A failed call leaves nothing behind.
+//
+// Source: net/rds/send.c rds_sendmsg.
+func (s *Socket) Sendmsg(payload, name, control []byte, flags int) (int, error) {
+	if flags&^(syscall.MSG_DONTWAIT|msgZeroCopy) != 0 {
+		return 0, syscall.EOPNOTSUPP
+	}
+	rs, to, err := s.destination(name)
+	if err != nil {
+		return 0, err
+	}
+	if err := checkChain(control); err != nil {
+		return 0, err
+	}
+	if err := s.checkSize(len(payload), flags); err != nil {
+		return 0, err
+	}
+	if err := s.k.sizes(control); err != nil {
+		return 0, err
+	}
+	o := &outgoing{flags: flags, payload: payload, m: rds.Message{Payload: payload, Addr: to, DontWait: true}}
+	if err := s.checkZeroCopy(flags, control); err != nil {
+		return 0, err
+	}
+	err = s.process(rs, o, control)
+	if err == nil {
+		err = s.submit(rs, o)
+	}
+	if err != nil {
+		s.undo(o)
+		return 0, err
+	}
+	if o.mapped != nil {
+		s.own(o.mapped, o.ctl.Map.Flags)
+	}
+	return len(payload), nil
+}
+
+// destination checks name and returns where the message goes.
+func (s *Socket) destination(name []byte) (*rds.Socket, netip.AddrPort, error) {
+	var a address
+	if len(name) > 0 {
+		var err error
+		if len(name) < sockaddr4Len {
+			return nil, netip.AddrPort{}, syscall.EINVAL
+		}
+		if a, err = parse(name, syscall.EINVAL, syscall.EINVAL); err != nil {
+			return nil, netip.AddrPort{}, err
+		}
+		if !unicast(a.ip) || a.needsScope() {
+			return nil, netip.AddrPort{}, syscall.EINVAL
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	named := a.family != 0
+	if !named {
+		a = s.peer
+	}
+	switch {
+	case s.closed:
+		return nil, netip.AddrPort{}, syscall.EBADF
+	case s.rs == nil || a.family == 0:
+		return nil, netip.AddrPort{}, syscall.ENOTCONN
+	case a.ip.Is4() != s.bound.ip.Is4():
+		return nil, netip.AddrPort{}, syscall.EOPNOTSUPP
+	case named && s.otherScope(&a):
+		return nil, netip.AddrPort{}, syscall.EINVAL
+	}
+	return s.rs, a.addrPort(), nil
+}
+
+// checkSize: EMSGSIZE: above 1 MiB or the send buffer; EOPNOTSUPP: zero copy
+// on a socket that chose IB.
+func (s *Socket) checkSize(n, flags int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case n > cmsg.MaxMessage, n > s.opts.sndbuf/2:
+		return syscall.EMSGSIZE
+	case flags&msgZeroCopy != 0 && s.opts.zerocopy != 0 && s.opts.transport == cmsg.TransportIB:
+		return syscall.EOPNOTSUPP
+	}
+	return nil
+}
+
+// checkZeroCopy: EINVAL: MSG_ZEROCOPY without a cookie.
+func (s *Socket) checkZeroCopy(flags int, control []byte) error {
+	if flags&msgZeroCopy == 0 {
+		return nil
+	}
+	for {
+		m, rest, ok, err := cmsg.Next(control)
+		if err != nil || !ok {
+			return syscall.EINVAL
+		}
+		if m.Level == cmsg.SOLRDS && m.Type == cmsg.TypeZcopyCookie {
+			return nil
+		}
+		control = rest
+	}
+}
+
+// submit queues the message, waiting as the socket does.
+func (s *Socket) submit(rs *rds.Socket, o *outgoing) error {
+	var ctx context.Context
+	for {
+		_, err := rs.SendMsg(&o.m)
+		congested := errors.Is(err, rds.ErrCongested)
+		if congested {
+			s.metCongestion(o.m.Addr)
+		}
+		if !congested && !wouldBlock(err) {
+			return errno(err)
+		}
+		t := s.timeout(&s.opts.sndtimeo)
+		if o.flags&syscall.MSG_DONTWAIT != 0 || s.nonblock.Load() || t.poll {
+			return errno(err)
+		}
+		if ctx == nil {
+			var cancel context.CancelFunc
+			ctx, cancel = s.waiting(t.d)
+			defer cancel()
+		}
+		want := rds.WaitSet{SendSpace: true}
+		if congested {
+			want = rds.WaitSet{Relief: []netip.AddrPort{o.m.Addr}}
+		}
+		if _, err := rs.Wait(ctx, want); err != nil {
+			if ctx.Err() != nil {
+				return s.ended(ctx)
+			}
+			return errno(err)
+		}
+	}
+}
+
+func (s *Socket) timeout(t *timeout) timeout {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return *t
+}
+
+// maxCongested bounds what poll remembers.
+const maxCongested = 1024
+
+// metCongestion has poll tell when the destination is free again. With the
+// monitor rds keeps account.
+func (s *Socket) metCongestion(to netip.AddrPort) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.opts.monitor && len(s.congested) < maxCongested {
+		s.congested[to] = struct{}{}
+	}
+}
+
+// undo takes back what a failed send set up.
+func (s *Socket) undo(o *outgoing) {
+	s.mu.Lock()
+	for _, t := range o.tokens {
+		delete(s.ops, t)
+	}
+	s.mu.Unlock()
+	if o.mapped != nil {
+		// Nobody was told of the key, so this does not wait.
+		_ = o.mapped.Release(context.Background())
+	}
+}

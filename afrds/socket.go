@@ -1,0 +1,250 @@
+package afrds
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/rdsd/rdsd/cmsg"
+	"github.com/rdsd/rdsd/rds"
+)
+
+// Socket is an AF_RDS socket. Its methods may be called from many goroutines at
+// once; calls that wait do not keep others out.
+type Socket struct {
+	k        *Kernel
+	nonblock atomic.Bool
+	isBound  chan struct{} // closed by the bind that succeeded
+
+	mu     sync.Mutex // guards what follows
+	closed bool
+	rs     *rds.Socket // nil before bind
+	bound  address
+	peer   address // family 0: not connected
+
+	intr context.Context // of the calls that wait now
+	stop context.CancelFunc
+
+	opts  options
+	mrs   map[uint32]mr        // by key
+	ops   map[uint64]pendingOp // by the token rds knows
+	token uint64
+	// Taken over from rds and not received yet.
+	status    cmsg.Notify
+	hasStatus bool
+	cong      uint64 // relieved ports, as a mask
+
+	armed map[netip.Addr]uint64 // barriers poll waits for
+	trace cmsg.RxTraceOption
+	// Destinations whose congestion this socket met without the monitor, for
+	// poll to tell when it is over.
+	congested map[netip.AddrPort]struct{}
+}
+
+// pendingOp is an operation whose status will come.
+type pendingOp struct {
+	token  uint64 // the application's
+	notify bool   // RDS_RDMA_NOTIFY_ME; else RDS_RECVERR
+}
+
+func newSocket(k *Kernel) *Socket {
+	s := &Socket{k: k, isBound: make(chan struct{}), opts: defaultOptions(),
+		mrs: map[uint32]mr{}, ops: map[uint64]pendingOp{}, armed: map[netip.Addr]uint64{},
+		congested: map[netip.AddrPort]struct{}{}}
+	s.intr, s.stop = context.WithCancel(context.Background())
+	return s
+}
+
+// SetNonblock is O_NONBLOCK.
+func (s *Socket) SetNonblock(on bool) { s.nonblock.Store(on) }
+
+// Interrupt ends the calls that wait on the socket now with EINTR, as a signal
+// without SA_RESTART does.
+func (s *Socket) Interrupt() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stop()
+	if !s.closed {
+		s.intr, s.stop = context.WithCancel(context.Background())
+	}
+}
+
+// waiting returns a context for one call that waits at most d, 0: for ever.
+func (s *Socket) waiting(d time.Duration) (context.Context, context.CancelFunc) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d == 0 {
+		return s.intr, func() {}
+	}
+	return context.WithTimeout(s.intr, d)
+}
+
+// socket returns the bound socket, nil before bind. EBADF: closed.
+func (s *Socket) socket() (*rds.Socket, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, syscall.EBADF
+	}
+	return s.rs, nil
+}
+
+// Bind is bind(2). EINVAL: a short or malformed address, an address no socket
+// can have, port 1, a second bind; EADDRNOTAVAIL: not an address of the host's
+// daemon, ENOPROTOOPT if SO_RDS_TRANSPORT was chosen; EADDRINUSE: the port is
+// taken, or none is free; ENOBUFS, EACCES: the daemon's limits and rules.
+//
+// Source: net/rds/bind.c rds_bind.
+func (s *Socket) Bind(addr []byte) error {
+	a, err := parse(addr, syscall.EINVAL, syscall.EINVAL)
+	if err != nil {
+		return err
+	}
+	if !unicast(a.ip) || a.needsScope() {
+		return syscall.EINVAL
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return syscall.EBADF
+	case s.rs != nil:
+		return syscall.EINVAL
+	case s.peer.scope != 0 && s.peer.scope != a.scope:
+		return syscall.EINVAL
+	}
+	rs, err := s.k.c.Bind(a.addrPort())
+	if err != nil {
+		e := errno(err)
+		if e == syscall.EADDRNOTAVAIL && s.opts.transport != cmsg.TransportNone {
+			e = syscall.ENOPROTOOPT
+		}
+		return e
+	}
+	if err := s.applyOptions(rs); err != nil {
+		_ = rs.Close() // never seen by anybody
+		return errno(err)
+	}
+	if s.opts.transport == cmsg.TransportNone {
+		s.opts.transport = cmsg.TransportIB
+		if a.ip.IsLoopback() {
+			s.opts.transport = transportLoop
+		}
+	}
+	a.port = rs.LocalAddrPort().Port()
+	s.rs, s.bound = rs, a
+	close(s.isBound)
+	return nil
+}
+
+// Connect is connect(2): it sets the destination of sends that name none.
+// Nothing is sent and nothing filtered. EINVAL: a short address, multicast,
+// broadcast, a link-local address without a scope or with another than the
+// bound one; EDESTADDRREQ: 0.0.0.0; EPROTOTYPE: an IPv6 address that is not
+// unicast; EAFNOSUPPORT: another family.
+//
+// Source: net/rds/af_rds.c rds_connect.
+func (s *Socket) Connect(addr []byte) error {
+	a, err := parse(addr, syscall.EINVAL, syscall.EAFNOSUPPORT)
+	if err != nil {
+		return err
+	}
+	switch {
+	case unicast(a.ip):
+	case a.family == syscall.AF_INET6:
+		return syscall.EPROTOTYPE
+	case a.ip.IsUnspecified():
+		return syscall.EDESTADDRREQ
+	default:
+		return syscall.EINVAL
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return syscall.EBADF
+	case a.needsScope(), s.otherScope(&a):
+		return syscall.EINVAL
+	}
+	s.peer = a
+	return nil
+}
+
+// otherScope reports whether a has another scope than the bound address.
+func (s *Socket) otherScope(a *address) bool {
+	return s.rs != nil && s.bound.scope != 0 && a.scope != 0 && a.scope != s.bound.scope
+}
+
+// Getsockname is getsockname(2). Of an unbound socket it is all zero: of family
+// AF_UNSPEC and 16 bytes, or of the connected address's family and length.
+func (s *Socket) Getsockname() ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return nil, syscall.EBADF
+	case s.rs != nil:
+		return appendSockaddr(nil, s.bound.addrPort(), s.bound.scope), nil
+	case s.peer.family == 0:
+		return make([]byte, sockaddr4Len), nil
+	case s.peer.ip.Is4():
+		return appendSockaddr(nil, netip.AddrPortFrom(netip.IPv4Unspecified(), 0), 0), nil
+	}
+	return appendSockaddr(nil, netip.AddrPortFrom(netip.IPv6Unspecified(), 0), 0), nil
+}
+
+// Getpeername is getpeername(2). ENOTCONN: not connected.
+func (s *Socket) Getpeername() ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return nil, syscall.EBADF
+	case s.peer.family == 0:
+		return nil, syscall.ENOTCONN
+	}
+	return appendSockaddr(nil, s.peer.addrPort(), s.peer.scope), nil
+}
+
+// Listen is listen(2): EOPNOTSUPP.
+func (s *Socket) Listen(backlog int) error { return syscall.EOPNOTSUPP }
+
+// Accept is accept(2): EOPNOTSUPP.
+func (s *Socket) Accept() error { return syscall.EOPNOTSUPP }
+
+// Shutdown is shutdown(2): EOPNOTSUPP.
+func (s *Socket) Shutdown(how int) error { return syscall.EOPNOTSUPP }
+
+// Close is close(2). It does not linger: what was not sent is lost without
+// notice. The port is free at once, calls that wait end with EBADF. EBADF:
+// closed before.
+//
+// Source: net/rds/af_rds.c rds_release.
+func (s *Socket) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return syscall.EBADF
+	}
+	s.closed = true
+	rs := s.rs
+	s.stop()
+	s.mu.Unlock()
+	s.k.forget(s)
+	if rs == nil {
+		return nil
+	}
+	return errno(rs.Close())
+}
+
+// ended is the errno of a wait that ctx ended: EBADF after Close, else EINTR
+// or ETIMEDOUT.
+func (s *Socket) ended(ctx context.Context) error {
+	if _, err := s.socket(); err != nil {
+		return err
+	}
+	return errno(ctx.Err())
+}
