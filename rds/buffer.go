@@ -164,8 +164,8 @@ func (s *Socket) register(b *Buffer, off, n int, a Access) (*Region, error) {
 func (r *Region) Cookie() Cookie { return r.cookie }
 
 // Expose grants the region to the socket at peer, port 0: to every socket of
-// that host. The grant goes ahead of all messages sent to that host later. A
-// message that carries the Cookie needs no Expose.
+// that host. The grant goes ahead of all messages that the region's socket, or
+// another of its lane, sends to that host later. A message that carries the Cookie needs no Expose.
 func (r *Region) Expose(ctx context.Context, peer netip.AddrPort) error {
 	peer = normal(peer)
 	if err := r.s.checkDest(peer); err != nil {
@@ -173,6 +173,9 @@ func (r *Region) Expose(ctx context.Context, peer netip.AddrPort) error {
 	}
 	if !r.s.c.regions.has(r) {
 		return opErr("expose", peer, ErrClosed)
+	}
+	if err := r.s.fixLane(ctx, peer); err != nil {
+		return opErr("expose", peer, err)
 	}
 	return opErr("expose", peer, r.s.c.callContext(ctx, &ipc.Expose{Region: r.id, Addr: peer.Addr(), Port: peer.Port()}))
 }

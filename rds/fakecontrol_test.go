@@ -2,6 +2,7 @@ package rds
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"net/netip"
 	"syscall"
@@ -162,31 +163,34 @@ func (d *fakeDaemon) bind(r *ipc.Bind) (ipc.Response, []int, error) {
 	return &ipc.BindOK{Sock: uint32(idx), Inc: d.nextID, Addr: ap.Addr(), Port: ap.Port()}, nil, nil
 }
 
+func isAtomic(op *shm.SubOp) bool { return op.Op == shm.OpFetchAdd || op.Op == shm.OpCmpSwap }
+
 // runOp copies between buffers; non-zero: refused.
-func (d *fakeDaemon) runOp(m fakeMsg) uint32 {
+func (d *fakeDaemon) runOp(op *shm.SubOp) uint32 {
 	var g *fakeRegion
 	for _, r := range d.regions {
-		if r.cookie == m.op.Cookie {
+		if r.cookie == op.Cookie {
 			g = r
 		}
 	}
 	if g == nil {
 		return uint32(syscall.EINVAL)
 	}
-	if m.op.RemoteOff+m.op.Len > uint64(len(g.mem)) {
+	if op.RemoteOff+op.Len > uint64(len(g.mem)) {
 		return uint32(syscall.ERANGE)
 	}
-	right := ipc.AccessWrite
-	if m.op.Op == shm.OpRead {
-		right = ipc.AccessRead
-	}
+	right := map[uint8]uint32{shm.OpWrite: ipc.AccessWrite, shm.OpRead: ipc.AccessRead, shm.OpFetchAdd: ipc.AccessAtomic,
+		shm.OpCmpSwap: ipc.AccessAtomic}[op.Op]
 	if g.access&right == 0 {
 		return uint32(syscall.EACCES)
 	}
-	remote := g.mem[m.op.RemoteOff:]
-	for _, s := range d.segments(m.op) {
+	remote := g.mem[op.RemoteOff:]
+	if isAtomic(op) {
+		return d.runAtomic(op, remote)
+	}
+	for _, s := range d.segments(op) {
 		local := d.bufs[s.Region][s.Off:][:s.Len]
-		if m.op.Op == shm.OpRead {
+		if op.Op == shm.OpRead {
 			copy(local, remote)
 		} else {
 			copy(remote, local)
@@ -196,12 +200,51 @@ func (d *fakeDaemon) runOp(m fakeMsg) uint32 {
 	return 0
 }
 
+func (d *fakeDaemon) runAtomic(op *shm.SubOp, remote []byte) uint32 {
+	if op.RemoteOff%8 != 0 {
+		return uint32(syscall.EINVAL)
+	}
+	if op.NSeg != 1 || op.Len != 8 || op.Off%8 != 0 {
+		d.bad("atomic without 8 aligned local bytes")
+		return uint32(syscall.EINVAL)
+	}
+	e := shm.ReadAtomicEntry(d.at(op.SegChunk, shm.AtomicEntrySize))
+	old := binary.NativeEndian.Uint64(remote)
+	v := old
+	switch {
+	case op.Op == shm.OpFetchAdd:
+		v = addFields(old, e.CompareAdd, e.CompareMask)
+	case (old^e.CompareAdd)&e.CompareMask == 0:
+		v = old&^e.SwapMask | e.Swap&e.SwapMask
+	}
+	binary.NativeEndian.PutUint64(remote, v)
+	binary.NativeEndian.PutUint64(d.bufs[op.Region][op.Off:], old)
+	return 0
+}
+
+// addFields adds bit by bit; a bit of noCarry keeps its carry.
+func addFields(a, b, noCarry uint64) (sum uint64) {
+	carry := uint64(0)
+	for i := range 64 {
+		s := a>>i&1 + b>>i&1 + carry
+		sum |= s & 1 << i
+		if carry = s >> 1; noCarry>>i&1 != 0 {
+			carry = 0
+		}
+	}
+	return sum
+}
+
 func (d *fakeDaemon) segments(op *shm.SubOp) []shm.SegEntry {
 	if op.NSeg == 1 {
 		return []shm.SegEntry{{Region: op.Region, Off: op.Off, Len: op.Len}}
 	}
-	off := int(op.SegChunk) * shm.Unit
-	return unsafe.Slice((*shm.SegEntry)(unsafe.Pointer(&d.send[off/shm.WindowSize][off%shm.WindowSize])), op.NSeg)
+	list := make([]shm.SegEntry, op.NSeg)
+	b := d.at(op.SegChunk, int(op.NSeg)*shm.SegEntrySize)
+	for i := range list {
+		list[i] = shm.ReadSegEntry(b[i*shm.SegEntrySize:])
+	}
+	return list
 }
 
 // open attaches a client to a new fake daemon.

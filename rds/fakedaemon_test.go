@@ -56,6 +56,8 @@ type fakeDaemon struct {
 
 type fakeSock struct {
 	idx         uint32
+	lane        uint8
+	dests       int // opened ever
 	addr        netip.AddrPort
 	limit, used int
 	inc         uint32
@@ -94,9 +96,19 @@ type fakeRegion struct {
 // fakeMsg is a submitted message.
 type fakeMsg struct {
 	sub  shm.Sub
-	op   *shm.SubOp
+	ops  []shm.SubOp
 	slot *fakeSlot
 	data []byte
+}
+
+// silent reports that the message is not to be delivered.
+func (m *fakeMsg) silent() bool {
+	for i := range m.ops {
+		if m.ops[i].Flags&shm.OpSilent == 0 {
+			return false
+		}
+	}
+	return len(m.ops) > 0 && m.sub.Len == 0 && m.sub.Cookie == 0
 }
 
 func heap(n int) []byte {
@@ -222,13 +234,21 @@ func (d *fakeDaemon) handle(sub *shm.Consumer) {
 	case shm.KindSend:
 		d.submit(*d.scratch.Sub(), nil)
 	case shm.KindSendOp:
-		s := *d.scratch.Sub()
-		if !sub.Next(&d.scratch) {
-			d.bad("operation descriptor missing")
-			return
+		s, ops := *d.scratch.Sub(), make([]shm.SubOp, 1, 2)
+		if s.Flags&shm.SubTwoOps != 0 {
+			ops = ops[:2]
 		}
-		op := *d.scratch.SubOp()
-		d.submit(s, &op)
+		for i := range ops {
+			if !sub.Next(&d.scratch) {
+				d.bad("operation descriptor missing")
+				return
+			}
+			ops[i] = *d.scratch.SubOp()
+		}
+		if len(ops) == 2 && (isAtomic(&ops[0]) || !isAtomic(&ops[1])) {
+			d.bad("two operations that are not an RDMA operation and an atomic")
+		}
+		d.submit(s, ops)
 	case shm.KindOpenDest:
 		d.openDest(d.scratch.SubDest())
 	case shm.KindCloseDest:
@@ -256,6 +276,10 @@ func (d *fakeDaemon) openDest(x *shm.SubDest) {
 		d.bad("open of an open slot")
 		return
 	}
+	if s.dests++; s.dests > 1 && s.lane != x.Lane {
+		d.bad("two lanes of one socket")
+	}
+	s.lane = x.Lane
 	to := netip.AddrPortFrom(netip.AddrFrom16(x.Addr).Unmap(), x.Port)
 	ce := d.cells[x.Cell]
 	if ce == nil || ce.sock.closed {
@@ -284,7 +308,7 @@ func (d *fakeDaemon) bound(to netip.AddrPort) *fakeSock {
 	return nil
 }
 
-func (d *fakeDaemon) submit(sub shm.Sub, op *shm.SubOp) {
+func (d *fakeDaemon) submit(sub shm.Sub, ops []shm.SubOp) {
 	if d.used[sub.MsgID] {
 		d.bad("message id in use")
 		return
@@ -299,17 +323,24 @@ func (d *fakeDaemon) submit(sub shm.Sub, op *shm.SubOp) {
 		d.bad("send to a slot that is not open for the socket")
 		return
 	}
-	m := fakeMsg{sub: sub, op: op, slot: sl}
-	if sub.Len > 0 {
-		off := int(sub.Chunk) * shm.Unit
-		m.data = d.send[off/shm.WindowSize][off%shm.WindowSize:][:sub.Len]
+	m := fakeMsg{sub: sub, ops: ops, slot: sl}
+	switch {
+	case sub.Flags&shm.SubFromBuf != 0:
+		b := d.bufs[sub.Buf]
+		if sub.Len == 0 || sub.Off+uint64(sub.Len) > uint64(len(b)) {
+			d.bad("payload outside its buffer")
+			return
+		}
+		m.data = b[sub.Off:][:sub.Len]
+	case sub.Len > 0:
+		m.data = d.at(sub.Chunk, int(sub.Len))
 	}
-	if op != nil {
-		if sl.cell.last++; op.OpID != sl.cell.last {
+	for i := range ops {
+		if sl.cell.last++; ops[i].OpID != sl.cell.last {
 			d.bad("operation id out of order")
 		}
 	}
-	if d.holdSends || op != nil && d.holdOps || sl.to.Addr() != d.local && !sl.to.Addr().IsLoopback() {
+	if d.holdSends || ops != nil && d.holdOps || sl.to.Addr() != d.local && !sl.to.Addr().IsLoopback() {
 		d.held = append(d.held, m)
 		return
 	}
@@ -318,18 +349,16 @@ func (d *fakeDaemon) submit(sub shm.Sub, op *shm.SubOp) {
 
 // finish does what m asks for and ends it.
 func (d *fakeDaemon) finish(m fakeMsg) {
-	if m.op != nil {
-		if errno := d.runOp(m); errno != 0 {
+	for i := range m.ops {
+		if errno := d.runOp(&m.ops[i]); errno != 0 {
 			d.end(m, shm.StatusRemoteError, errno)
 			return
 		}
 	}
-	if m.op == nil || m.op.Flags&shm.OpSilent == 0 {
+	if !m.silent() {
 		t := d.bound(m.slot.to)
 		if t == nil {
-			n := &shm.EventNotice{Kind: shm.EvNotice, Notice: shm.NoticeNoSocket, Port: m.slot.to.Port(), Sock: m.slot.sock.idx,
-				Slot: m.slot.idx, Count: 1, Addr: m.slot.to.Addr().As16()}
-			d.event(*(*shm.Entry)(unsafe.Pointer(n)))
+			d.notice(m.slot, shm.NoticeNoSocket, 1)
 			d.end(m, shm.StatusDropped, 0)
 			return
 		}
@@ -351,7 +380,29 @@ func (d *fakeDaemon) release(match func(*fakeMsg) bool, end func(fakeMsg)) {
 	}
 }
 
-// end returns m's id and settles its operation: status first, then the mark.
+// giveUp lets the limits of held messages pass.
+func (d *fakeDaemon) giveUp() {
+	d.release(func(m *fakeMsg) bool { return m.sub.GiveUp > 0 }, func(m fakeMsg) {
+		if m.ops == nil {
+			d.notice(m.slot, shm.NoticeGaveUp, 1)
+		}
+		d.end(m, shm.StatusDropped, 0)
+	})
+}
+
+func (d *fakeDaemon) notice(sl *fakeSlot, kind uint8, count uint64) {
+	n := &shm.EventNotice{Kind: shm.EvNotice, Notice: kind, Port: sl.to.Port(), Sock: sl.sock.idx, Slot: sl.idx, Count: count,
+		Addr: sl.to.Addr().As16()}
+	d.event(*(*shm.Entry)(unsafe.Pointer(n)))
+}
+
+// at is memory of the send arena.
+func (d *fakeDaemon) at(chunk uint32, n int) []byte {
+	off := int(chunk) * shm.Unit
+	return d.send[off/shm.WindowSize][off%shm.WindowSize:][:n]
+}
+
+// end returns m's id and settles its operations: status first, then the mark.
 func (d *fakeDaemon) end(m fakeMsg, status uint8, errno uint32) {
 	d.settle(m, status, errno)
 	d.localDone(m)
@@ -363,22 +414,27 @@ func (d *fakeDaemon) end(m fakeMsg, status uint8, errno uint32) {
 }
 
 func (d *fakeDaemon) settle(m fakeMsg, status uint8, errno uint32) {
-	if m.op == nil || m.slot.sock.closed {
+	if m.slot.sock.closed {
 		return
 	}
-	if m.op.Flags&shm.OpNotify != 0 || m.op.Flags&shm.OpReport != 0 && status != shm.StatusSuccess {
+	for _, op := range m.ops {
+		if op.Flags&shm.OpNotify == 0 && (op.Flags&shm.OpReport == 0 || status == shm.StatusSuccess) {
+			continue
+		}
 		e := &shm.EventStatus{Kind: shm.EvStatus, Status: status, Sock: m.slot.sock.idx, Cell: m.slot.cell.idx, Errno: errno,
-			Token: m.op.Token, OpID: m.op.OpID}
+			Token: op.Token, OpID: op.OpID}
 		d.event(*(*shm.Entry)(unsafe.Pointer(e)))
 	}
 }
 
 func (d *fakeDaemon) localDone(m fakeMsg) {
-	if m.op == nil {
+	if m.ops == nil {
 		return
 	}
 	ce := m.slot.cell
-	ce.done[m.op.OpID] = true
+	for _, op := range m.ops {
+		ce.done[op.OpID] = true
+	}
 	for ce.done[ce.hwm+1] {
 		ce.hwm++
 		delete(ce.done, ce.hwm)
@@ -420,7 +476,7 @@ func (d *fakeDaemon) deliver(t *fakeSock, m fakeMsg) {
 	d.rxFree = d.rxFree[:len(d.rxFree)-1]
 	e := shm.Event{Kind: shm.EvData, DstPort: t.addr.Port(), Sock: t.idx, RxID: id, Len: uint32(len(m.data)),
 		SrcInc: m.slot.sock.inc, SrcAddr: m.slot.sock.addr.Addr().As16(), SrcPort: m.slot.sock.addr.Port(),
-		Cookie: m.sub.Cookie, RecvTime: 1_700_000_000_000_000_000}
+		Cookie: m.sub.Cookie, Assembly: 1234, RecvTime: 1_700_000_000_000_000_000}
 	if len(m.data) > 0 {
 		chunk, ok := d.recv.Alloc(len(m.data))
 		if !ok {

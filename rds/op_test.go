@@ -190,7 +190,7 @@ func TestBarrier(t *testing.T) {
 			finish uint64
 			want   []uint64
 		}{{2, nil}, {1, []uint64{2, 2}}, {5, nil}, {4, nil}, {3, []uint64{3, 4, 5}}} {
-			d.do(func() { d.release(func(m *fakeMsg) bool { return m.op.OpID == step.finish }, d.finish) })
+			d.do(func() { d.release(func(m *fakeMsg) bool { return m.ops[0].OpID == step.finish }, d.finish) })
 			synctest.Wait()
 			order = order[:0]
 			for range step.want {
@@ -284,7 +284,7 @@ func TestWaitOps(t *testing.T) {
 		}
 		synctest.Wait()
 		finish := func(id uint64) {
-			d.do(func() { d.release(func(m *fakeMsg) bool { return m.op.OpID == id }, d.finish) })
+			d.do(func() { d.release(func(m *fakeMsg) bool { return m.ops[0].OpID == id }, d.finish) })
 		}
 		finish(2)
 		if w := <-got; !slices.Equal(w.Status, []OpRef{ref(2)}) || w.Op != nil {

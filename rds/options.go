@@ -1,9 +1,14 @@
 package rds
 
+import (
+	"context"
+	"net/netip"
+)
+
 // SetLane makes l the socket's lane: sockets of one lane share one connection
 // to a host, and the messages of different lanes do not wait for each other.
 // Lane 0 is the default. It can be set once, before anything was sent:
-// ErrInvalid after a send was tried, or if it is not 0 already. Both ends of a
+// ErrInvalid once a send was tried or a region exposed, or if it is not 0 already. Both ends of a
 // connection use the lane of its sender; receivers do not see it. Between
 // sockets of one host lanes make no difference.
 //
@@ -22,11 +27,53 @@ func (s *Socket) setLane(l uint8) error {
 		return ErrClosed
 	case s.lane != 0:
 		return invalid("the lane is %d already", s.lane)
-	case s.dests != nil:
-		return invalid("the socket has sent in lane 0")
+	case s.dests != nil || s.exposed:
+		return invalid("the socket has sent, or exposed a region, in lane 0")
 	}
 	s.lane = l
 	return nil
+}
+
+// fixLane makes sure that the daemon knows the socket's lane, which it learns
+// with the first destination, and that it stays.
+func (s *Socket) fixLane(ctx context.Context, to netip.AddrPort) error {
+	for {
+		known, err := s.laneKnown(to)
+		switch {
+		case known || err != nil:
+			return err
+		case ctx.Err() != nil:
+			return ctx.Err()
+		}
+		_ = s.ringWait(false) // a daemon that is awake opens it at once
+	}
+}
+
+// laneKnown opens a destination unless there is one that the daemon has opened.
+func (s *Socket) laneKnown(to netip.AddrPort) (bool, error) {
+	t := &s.c.tx
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s.exposed = true
+	switch err := s.c.Err(); {
+	case s.closed.Load():
+		return false, ErrClosed
+	case s.lane == 0 || err != nil:
+		return err == nil, err
+	}
+	for _, d := range s.dests {
+		if d.isOpen() {
+			return true, nil
+		}
+	}
+	_, err := t.dest(s, to)
+	if t.publish() {
+		s.c.ringDaemon()
+	}
+	if err == errRingFull {
+		err = nil
+	}
+	return false, err
 }
 
 // Lane returns the socket's lane.

@@ -31,6 +31,7 @@ type Socket struct {
 	// Guarded by tx.mu.
 	remote   netip.AddrPort // connected
 	lane     uint8
+	exposed  bool // the lane is fixed without a destination
 	linger   time.Duration
 	sndbuf   int
 	queued   int // payload bytes submitted and not returned

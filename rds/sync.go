@@ -14,7 +14,7 @@ import (
 // tells the remote application nothing. Kind, Notify, Report and Silent of op
 // are not looked at, and op is not changed.
 //
-// ctx bounds the wait. If it ends first, the error is the context's, the
+// ctx bounds the wait, whatever SetNonblock says. If it ends first, the error is the context's, the
 // operation goes on, and its local memory must be treated as in use until
 // BarrierAll returns nil. Other errors as SendMsg and WaitOp.
 func (s *Socket) Write(ctx context.Context, to netip.AddrPort, op *RDMA) error {
@@ -64,7 +64,7 @@ func (s *Socket) atomic(ctx context.Context, to netip.AddrPort, a Atomic) (old u
 		if _, err := s.run(ctx, &Message{Addr: to, Atomic: &a}); err != nil {
 			return 0, err
 		}
-		return binary.NativeEndian.Uint64(a.Local.Buf.Bytes()[a.Local.Off:]), nil
+		return s.c.word(a.Local)
 	}
 	w := &s.c.words
 	if a.Local, err = w.take(s.c); err != nil {
@@ -76,10 +76,20 @@ func (s *Socket) atomic(ctx context.Context, to netip.AddrPort, a Atomic) (old u
 		return 0, err
 	}
 	if err == nil {
-		old = binary.NativeEndian.Uint64(a.Local.Buf.mem[a.Local.Off:])
+		old, err = s.c.word(a.Local)
 	}
 	w.put(a.Local)
 	return old, err
+}
+
+// word reads the 8 bytes of g, unless they have been unmapped meanwhile.
+func (c *Client) word(g Segment) (uint64, error) {
+	c.tx.mu.Lock()
+	defer c.tx.mu.Unlock()
+	if c.tx.dead || g.Buf.freed {
+		return 0, ErrClosed
+	}
+	return binary.NativeEndian.Uint64(g.Buf.mem[g.Off:]), nil
 }
 
 // run sends m with its one operation and waits until that is locally complete
@@ -129,9 +139,6 @@ func (s *Socket) sendContext(ctx context.Context, m *Message) (id uint64, err er
 			}
 			until.Relief = []netip.AddrPort{to}
 		default:
-			return 0, cause(err)
-		}
-		if s.nonblock.Load() {
 			return 0, cause(err)
 		}
 		if _, err := s.Wait(ctx, until); err != nil {
