@@ -53,14 +53,18 @@ func TestCapture(t *testing.T) {
 			want, port := capture(t, name, c.crc, c.active)
 			fpdus := dissect(t, name, port)
 			checkCRC(t, fpdus, c.crc)
-			got := join(t, fpdus)
-			for i := range max(len(got), len(want)) {
-				if i >= len(got) || i >= len(want) || got[i] != want[i] {
-					t.Fatalf("message %d of %d and %d\ngot  %v\nwant %v", i, len(got), len(want), got[min(i, len(got)):], want[min(i, len(want)):])
-				}
-			}
+			checkMessages(t, join(t, fpdus), want)
 			checkTerminate(t, fpdus[len(fpdus)-1])
 		})
+	}
+}
+
+func checkMessages(t *testing.T, got, want []message) {
+	t.Helper()
+	for i := range max(len(got), len(want)) {
+		if i >= len(got) || i >= len(want) || got[i] != want[i] {
+			t.Fatalf("message %d of %d and %d\ngot  %v\nwant %v", i, len(got), len(want), got[min(i, len(got)):], want[min(i, len(want)):])
+		}
 	}
 }
 
@@ -207,6 +211,7 @@ type fpdu struct {
 	fromActive bool
 	show       map[string]string
 	crc        string // the CRC field's label
+	markers    int
 }
 
 func (f *fpdu) number(t *testing.T, name string) uint64 {
@@ -265,6 +270,9 @@ func dissect(t *testing.T, name string, activePort int) (fpdus []*fpdu) {
 			fpdus = append(fpdus, cur)
 		case cur != nil && strings.HasPrefix(a["name"], "iwarp_"):
 			cur.show[a["name"]] = a["show"]
+			if a["name"] == "iwarp_mpa.marker_fpduptr" {
+				cur.markers++
+			}
 			if a["name"] == "iwarp_mpa.crc_check" || a["name"] == "iwarp_mpa.crc" {
 				cur.crc = a["name"] + " " + a["showname"]
 			}
