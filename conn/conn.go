@@ -221,12 +221,25 @@ func (c *Conn) QueueCong(m *cong.Map) {
 }
 
 // Cancel withdraws m, with which Send was called and which has not ended, as
-// CancelMatching does.
-func (c *Conn) Cancel(m *Msg, o Outcome) {
-	if l := m.priv.list; l != nil {
-		l.remove(m)
-		c.end(m, o)
+// CancelMatching does. It returns true if m will end with o, but later, when its
+// work requests have completed.
+func (c *Conn) Cancel(m *Msg, o Outcome) (later bool) {
+	l := m.priv.list
+	if l == nil {
+		return false
 	}
+	l.remove(m)
+	c.end(m, o)
+	return m.priv.state == msgEnding
+}
+
+// GiveUp is Cancel of a message whose time is up: it ends Withdrawn or GaveUp.
+func (c *Conn) GiveUp(m *Msg) (o Outcome, later bool) {
+	o = GaveUp
+	if m.priv.seq == 0 { // never posted, or refused since
+		o = Withdrawn
+	}
+	return o, c.Cancel(m, o)
 }
 
 // CancelMatching withdraws the messages for which match is true; they end with

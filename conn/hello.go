@@ -29,6 +29,7 @@ func (c *Conn) sendHello() bool {
 	}
 	h := wire.Hello{
 		Version:   wire.HelloVersion,
+		Features:  features(c.cfg.Attr.Caps),
 		Instance:  c.cfg.Instance,
 		Ack:       c.rxLast,
 		AckInst:   c.peer,

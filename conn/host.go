@@ -29,10 +29,13 @@ const (
 	Dropped                  // operation posted; proven not delivered by a handshake
 	Unknown                  // operation posted; the peer restarted or settlement timed out
 	OpFailed                 // operation ended by an error completion: Msg.WCStatus
-	OpRefused                // operation not postable when its turn came (grant gone): never posted
+	OpRefused                // operation not postable when its turn came (grant gone, not of this device or peer): never posted
+	Withdrawn                // GiveUp: not delivered, and never will be
+	GaveUp                   // GiveUp: it was sent, and may have been delivered
 )
 
-var outcomeNames = [...]string{"Acked", "Cancelled", "NoSock", "Lost", "Dropped", "Unknown", "OpFailed", "OpRefused"}
+var outcomeNames = [...]string{"Acked", "Cancelled", "NoSock", "Lost", "Dropped", "Unknown", "OpFailed", "OpRefused",
+	"Withdrawn", "GaveUp"}
 
 func (o Outcome) String() string {
 	if int(o) < len(outcomeNames) {
@@ -58,12 +61,17 @@ type Msg struct {
 	LKey       uint32
 	DestCookie uint64            // RDMA_DEST extension header to attach, 0 = none
 	Op         *rdmaop.Op        // operation to post ahead of the message, or nil
+	Op2        *rdmaop.Op        // with Op: a second one, posted behind it
 	Silent     bool              // with Op: the peer's socket is not told
 	AckNow     bool              // ask for an ack at once (Op implies it)
 	Internal   wire.InternalType // 0 for datagrams
 
-	// WCStatus is set for OpFailed.
+	// WCStatus is set for OpFailed, and Bad is the operation that failed. Of an
+	// OpRefused that the host did not ask for it is WCLocQPOpErr: Bad is not for
+	// this device or peer; or WCLocLenErr: it has more work requests than a
+	// queue pair takes.
 	WCStatus verbs.WCStatus
+	Bad      *rdmaop.Op
 
 	priv msgPriv // the Conn's part
 }
@@ -88,7 +96,8 @@ type Host interface {
 
 	// CanPost is asked once, when m.Op's turn has come: false ends it OpRefused
 	// (its grant was revoked since Send), true makes it a posted operation:
-	// exactly one OpLocal will follow.
+	// exactly one OpLocal will follow. Two operations of one message share
+	// everything: one CanPost, one OpLocal, one outcome.
 	CanPost(c *Conn, m *Msg) bool
 	// OpLocal: m.Op is locally complete: no work request will touch its local
 	// buffers again. Once per posted operation, before or inside MsgDone;

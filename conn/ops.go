@@ -35,12 +35,12 @@ func (c *Conn) sendOps() bool {
 			}
 			return c.sendLargeOp(m)
 		}
-		n := c.opWRs(m.Op)
-		if n == 0 || n >= c.sqSize { // not on this device
-			c.refuseOp(m, verbs.WCLocQPOpErr)
+		n, reads := c.opWRs(m)
+		if n == 0 {
+			c.refuseOp(m)
 			continue
 		}
-		if c.waits(m.Op, n, &b) {
+		if c.waits(n, reads, &b) {
 			blocked = b.n == 0
 			break
 		}
@@ -72,12 +72,12 @@ func (c *Conn) sendOps() bool {
 // sendLargeOp posts an operation whose payload travels alone.
 func (c *Conn) sendLargeOp(m *Msg) bool {
 	b := opBatch{wrid: wridOp | c.recTail}
-	n := c.opWRs(m.Op)
-	if n == 0 || n >= c.sqSize {
-		c.refuseOp(m, verbs.WCLocQPOpErr)
+	n, reads := c.opWRs(m)
+	if n == 0 {
+		c.refuseOp(m)
 		return true
 	}
-	if c.waits(m.Op, n, &b) {
+	if c.waits(n, reads, &b) {
 		return false
 	}
 	if m.LKey == 0 { // be sure of the buffer before CanPost is asked
@@ -110,7 +110,7 @@ type opBatch struct {
 // postOp asks the host and adds m's work requests; false: m was refused.
 func (c *Conn) postOp(m *Msg, b *opBatch) bool {
 	if !c.host.CanPost(c, m) {
-		c.refuseOp(m, verbs.WCSuccess)
+		c.refuseOp(m)
 		return false
 	}
 	p := &m.priv
@@ -123,54 +123,103 @@ func (c *Conn) postOp(m *Msg, b *opBatch) bool {
 		b.first = m
 	}
 	b.last = m
-	from := len(c.wrs)
-	c.wrs = m.Op.AppendWRs(c.wrs, &c.sges, &c.cfg.Attr)
-	for i := from; i < len(c.wrs); i++ {
-		c.wrs[i].WRID = b.wrid | uint64(b.n)<<wridOpShift
-	}
-	if m.Op.Fenced() {
-		b.fence = verbs.SendFence
-		b.reads += len(c.wrs) - from
-		c.stats.RecvRDMABytes += m.Op.Len
-	} else {
-		c.stats.SendRDMABytes += m.Op.Len
+	wrid := b.wrid | uint64(b.n)<<wridOpShift
+	c.addOp(m.Op, wrid, b)
+	if m.Op2 != nil {
+		c.addOp(m.Op2, wrid|wridOp2, b)
 	}
 	b.n++
-	b.bytes += m.Op.Len
-	c.stats.SendRDMA++
 	return true
 }
 
-// waits says that n more work requests must wait for completions: the send
-// queue is full, or enough READs are posted to keep the peer's depth busy. A
-// single operation may exceed the depth; the provider then holds it back.
-func (c *Conn) waits(op *rdmaop.Op, n int, b *opBatch) bool {
+// addOp adds the work requests of one operation. What has a response makes the
+// SEND behind it wait for that: the fence is the SEND's alone.
+func (c *Conn) addOp(op *rdmaop.Op, wrid uint64, b *opBatch) {
+	from := len(c.wrs)
+	c.wrs = op.AppendWRs(c.wrs, &c.sges, &c.cfg.Attr)
+	for i := from; i < len(c.wrs); i++ {
+		c.wrs[i].WRID = wrid
+	}
+	if op.Fenced() {
+		b.fence = verbs.SendFence
+		b.reads += len(c.wrs) - from
+		c.stats.RecvRDMABytes += op.Len
+	} else {
+		c.stats.SendRDMABytes += op.Len
+	}
+	b.bytes += op.Len
+	c.stats.SendRDMA++
+}
+
+// waits says that n more work requests, of which reads have a response, must
+// wait for completions: the send queue is full, or enough READs are posted to
+// keep the peer's depth busy. A single message may exceed the depth; the
+// provider then holds it back.
+func (c *Conn) waits(n, reads int, b *opBatch) bool {
 	if len(c.wrs)+n+1 > c.room() {
 		if b.n == 0 {
 			c.stats.TxRingFull++
 		}
 		return true
 	}
-	if !op.Fenced() {
+	if reads == 0 {
 		return false
 	}
-	if b.reads > 0 && b.reads+n > c.readDepth {
+	if b.reads > 0 && b.reads+reads > c.readDepth {
 		return true
 	}
-	return c.reads > 0 && c.reads+b.reads+n > 2*c.readDepth
+	return c.reads > 0 && c.reads+b.reads+reads > 2*c.readDepth
 }
 
-func (c *Conn) opWRs(op *rdmaop.Op) int {
+// opWRs returns how many work requests m's operations make, and how many of
+// them have a response; n is 0 if one of the operations can never be posted:
+// m says why.
+func (c *Conn) opWRs(m *Msg) (n, reads int) {
 	a := &c.cfg.Attr
-	if !op.Supported(a.Caps) {
-		return 0
+	for _, op := range [...]*rdmaop.Op{m.Op, m.Op2} {
+		if op == nil {
+			break
+		}
+		if !op.Supported(a.Caps & c.peerCaps()) {
+			m.WCStatus, m.Bad = verbs.WCLocQPOpErr, op
+			return 0, 0
+		}
+		k := op.WRCount(a.MaxSGE, a.MaxReadSGE, a.MaxMsg)
+		if n += k; n >= c.sqSize {
+			m.WCStatus, m.Bad = verbs.WCLocLenErr, op
+			return 0, 0
+		}
+		if op.Fenced() {
+			reads += k
+		}
 	}
-	return op.WRCount(a.MaxSGE, a.MaxReadSGE, a.MaxMsg)
+	return n, reads
 }
 
-// refuseOp ends an operation that is never posted.
-func (c *Conn) refuseOp(m *Msg, s verbs.WCStatus) {
-	m.WCStatus = s
+// peerCaps are the capabilities that both sides need and the peer has.
+func (c *Conn) peerCaps() (caps verbs.Caps) {
+	if c.hello.Features&wire.FeatureAtomics != 0 {
+		caps |= verbs.CapAtomics
+	}
+	if c.hello.Features&wire.FeatureMasked != 0 {
+		caps |= verbs.CapMaskedAtomic
+	}
+	return caps
+}
+
+// features is what HELLO says of a device with caps.
+func features(caps verbs.Caps) (f uint32) {
+	if caps&verbs.CapAtomics != 0 {
+		f |= wire.FeatureAtomics
+	}
+	if caps&verbs.CapMaskedAtomic != 0 {
+		f |= wire.FeatureMasked
+	}
+	return f
+}
+
+// refuseOp ends a message whose operations are never posted.
+func (c *Conn) refuseOp(m *Msg) {
 	m.priv.list.remove(m)
 	c.end(m, OpRefused)
 }

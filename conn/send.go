@@ -129,6 +129,9 @@ func (c *Conn) header(m *Msg) {
 	}
 	if m.Op != nil {
 		h.SetExtRDMA(m.Op.RKey())
+		if m.Op2 != nil && m.Op2.RKey() != m.Op.RKey() {
+			h.AddExtRDMA(m.Op2.RKey())
+		}
 		if m.Silent {
 			h.Flags |= wire.FlagSilent
 		}

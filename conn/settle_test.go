@@ -155,7 +155,7 @@ func TestSendQueueRoom(t *testing.T) {
 	}
 	s.c.Send(big)
 	s.run()
-	if s.want(big, OpRefused); big.WCStatus != verbs.WCLocQPOpErr {
+	if s.want(big, OpRefused); big.WCStatus != verbs.WCLocLenErr || big.Bad != big.Op {
 		t.Errorf("status %d", big.WCStatus)
 	}
 	for range 20 {

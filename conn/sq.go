@@ -29,7 +29,8 @@ const (
 	HostWRID = 1 << 62
 
 	wridOp      = 1 << 63
-	wridOpShift = 40 // position of the operation in its chain
+	wridOp2     = 1 << 61 // with wridOp: the message's second operation
+	wridOpShift = 40      // position of the operation in its chain
 	wridRec     = 1<<wridOpShift - 1
 )
 
@@ -150,8 +151,8 @@ func (c *Conn) HandleSend(now int64, wc *verbs.WC) {
 // handshake.
 func (c *Conn) sendFailed(wc *verbs.WC) {
 	if _, named := rdmaop.StatusOf(wc.Status); named && wc.WRID&wridOp != 0 {
-		if m := c.opOf(wc.WRID); m != nil && m.priv.state == msgPosted {
-			m.WCStatus = wc.Status
+		if m, op := c.opOf(wc.WRID); m != nil && m.priv.state == msgPosted {
+			m.WCStatus, m.Bad = wc.Status, op
 			c.unacked.remove(m)
 			c.end(m, OpFailed)
 		}
@@ -161,17 +162,23 @@ func (c *Conn) sendFailed(wc *verbs.WC) {
 	}
 }
 
-// opOf returns the operation an RDMA work request belonged to.
-func (c *Conn) opOf(wrid uint64) *Msg {
+// opOf returns the operation an RDMA work request belonged to, and its message.
+func (c *Conn) opOf(wrid uint64) (*Msg, *rdmaop.Op) {
 	r := wrid & wridRec
 	if r < c.recHead || r >= c.recTail {
-		return nil
+		return nil, nil
 	}
 	m := c.recs[r%uint64(len(c.recs))].ops
-	for i := wrid &^ wridOp >> wridOpShift; i > 0 && m != nil; i-- {
+	for i := wrid &^ (wridOp | wridOp2) >> wridOpShift; i > 0 && m != nil; i-- {
 		m = m.priv.chain
 	}
-	return m
+	switch {
+	case m == nil:
+		return nil, nil
+	case wrid&wridOp2 != 0:
+		return m, m.Op2
+	}
+	return m, m.Op
 }
 
 // complete retires the oldest record.

@@ -2,9 +2,17 @@ package rdmaop
 
 import "github.com/rdsd/rdsd/verbs"
 
-// Supported reports whether a device with caps can run o.
+// Supported reports whether a device with caps can run o: atomics need
+// verbs.CapAtomics, their masked forms verbs.CapMaskedAtomic too.
 func (o *Op) Supported(caps verbs.Caps) bool {
-	return !o.Kind.Atomic() || caps&verbs.CapAtomics != 0
+	need := verbs.Caps(0)
+	if o.Kind.Atomic() {
+		need = verbs.CapAtomics
+	}
+	if o.Masked() {
+		need |= verbs.CapMaskedAtomic
+	}
+	return caps&need == need
 }
 
 // WRCount returns how many work requests AppendWRs makes of o on a device with
@@ -48,6 +56,10 @@ func (o *Op) AppendWRs(dst []verbs.SendWR, sges *[]verbs.SGE, attr *verbs.Device
 	case CmpSwap:
 		wr.Op = verbs.OpAtomicCmpAndSwp
 		wr.Atomic = verbs.AtomicArgs{CompareAdd: o.Atomic.CompareAdd, Swap: o.Atomic.Swap}
+	}
+	if o.Masked() {
+		wr.Atomic.Masked = true
+		wr.Atomic.CompareAddMask, wr.Atomic.SwapMask = o.Atomic.CompareMask, o.Atomic.SwapMask
 	}
 	s := *sges
 	for c := o.cut(attr.MaxSGE, attr.MaxReadSGE, attr.MaxMsg); c.next(); {

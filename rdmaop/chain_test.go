@@ -11,11 +11,14 @@ import (
 )
 
 func attr(maxSGE, maxReadSGE int, maxMsg uint32) *verbs.DeviceAttr {
-	return &verbs.DeviceAttr{MaxSGE: maxSGE, MaxReadSGE: maxReadSGE, MaxMsg: maxMsg, Caps: verbs.CapAtomics}
+	return &verbs.DeviceAttr{MaxSGE: maxSGE, MaxReadSGE: maxReadSGE, MaxMsg: maxMsg, Caps: verbs.CapAtomics | verbs.CapMaskedAtomic}
 }
 
 func newOp(k Kind, segs ...Seg) *Op {
 	o := &Op{Kind: k, Cookie: MakeCookie(0xabcd, 0x123), RemoteOff: 0x1000, Segs: segs}
+	if k.Atomic() {
+		o.RemoteOff += 5 // aligned
+	}
 	for _, s := range segs {
 		o.Len += uint64(s.Len)
 	}
@@ -53,7 +56,7 @@ func TestAppendWRs(t *testing.T) {
 			[]wr{{base, []uint32{MaxSegLen}}}},
 		{"a device without limits", newOp(Write, s(0, MaxSegLen), s(1<<32, MaxSegLen)), attr(4, 1, math.MaxUint32),
 			[]wr{{base, []uint32{MaxSegLen, MaxSegLen - 1}}, {base + math.MaxUint32, []uint32{1}}}},
-		{"atomic", newOp(FetchAdd, s(16, 8)), attr(4, 1, 1<<20), []wr{{base, []uint32{8}}}},
+		{"atomic", newOp(FetchAdd, s(16, 8)), attr(4, 1, 1<<20), []wr{{base + 5, []uint32{8}}}},
 	} {
 		var sges []verbs.SGE
 		got := c.op.AppendWRs(nil, &sges, c.attr)
@@ -80,35 +83,121 @@ func TestAppendWRs(t *testing.T) {
 }
 
 func TestOpcodes(t *testing.T) {
-	a := attr(4, 4, 1<<20)
+	const ones = ^uint64(0)
 	for _, c := range []struct {
+		name   string
 		kind   Kind
+		in     AtomicArgs
 		opcode verbs.Opcode
 		args   verbs.AtomicArgs
-		fenced bool
 		rights Rights
+		needs  verbs.Caps
 	}{
-		{Write, verbs.OpRDMAWrite, verbs.AtomicArgs{}, false, RightWrite},
-		{Read, verbs.OpRDMARead, verbs.AtomicArgs{}, true, RightRead},
-		{FetchAdd, verbs.OpAtomicFetchAdd, verbs.AtomicArgs{CompareAdd: 3}, true, RightAtomic},
-		{CmpSwap, verbs.OpAtomicCmpAndSwp, verbs.AtomicArgs{CompareAdd: 3, Swap: 4}, true, RightAtomic},
+		{"write", Write, AtomicArgs{}, verbs.OpRDMAWrite, verbs.AtomicArgs{}, RightWrite, 0},
+		{"read", Read, AtomicArgs{}, verbs.OpRDMARead, verbs.AtomicArgs{}, RightRead, 0},
+		{"masks of no atomic", Read, AtomicArgs{CompareMask: 1}, verbs.OpRDMARead, verbs.AtomicArgs{}, RightRead, 0},
+		{"fetch and add", FetchAdd, AtomicArgs{CompareAdd: 3}, verbs.OpAtomicFetchAdd,
+			verbs.AtomicArgs{CompareAdd: 3}, RightAtomic, verbs.CapAtomics},
+		{"masked fetch and add", FetchAdd, AtomicArgs{CompareAdd: 3, CompareMask: 8}, verbs.OpAtomicFetchAdd,
+			verbs.AtomicArgs{CompareAdd: 3, CompareAddMask: 8, Masked: true}, RightAtomic, verbs.CapAtomics | verbs.CapMaskedAtomic},
+		{"compare and swap", CmpSwap, AtomicArgs{3, 4, ones, ones}, verbs.OpAtomicCmpAndSwp,
+			verbs.AtomicArgs{CompareAdd: 3, Swap: 4}, RightAtomic, verbs.CapAtomics},
+		{"compare of a part", CmpSwap, AtomicArgs{3, 4, ones - 1, ones}, verbs.OpAtomicCmpAndSwp,
+			verbs.AtomicArgs{CompareAdd: 3, Swap: 4, CompareAddMask: ones - 1, SwapMask: ones, Masked: true},
+			RightAtomic, verbs.CapAtomics | verbs.CapMaskedAtomic},
+		{"swap of a part", CmpSwap, AtomicArgs{3, 4, ones, 1 << 63}, verbs.OpAtomicCmpAndSwp,
+			verbs.AtomicArgs{CompareAdd: 3, Swap: 4, CompareAddMask: ones, SwapMask: 1 << 63, Masked: true},
+			RightAtomic, verbs.CapAtomics | verbs.CapMaskedAtomic},
+		{"masks of 0", CmpSwap, AtomicArgs{}, verbs.OpAtomicCmpAndSwp, verbs.AtomicArgs{Masked: true},
+			RightAtomic, verbs.CapAtomics | verbs.CapMaskedAtomic},
 	} {
 		o := newOp(c.kind, Seg{LKey: 1, Addr: 8, Len: 8})
-		o.Atomic = AtomicArgs{CompareAdd: 3, Swap: 4}
-		var sges []verbs.SGE
-		wrs := o.AppendWRs(nil, &sges, a)
-		if len(wrs) != 1 || wrs[0].Op != c.opcode || wrs[0].Atomic != c.args {
-			t.Errorf("%v: %+v", c.kind, wrs)
+		o.Atomic = c.in
+		for _, caps := range []verbs.Caps{0, verbs.CapAtomics, verbs.CapMaskedAtomic, verbs.CapAtomics | verbs.CapMaskedAtomic} {
+			a := attr(4, 4, 1<<20)
+			a.Caps = caps
+			var sges []verbs.SGE
+			wrs := o.AppendWRs(nil, &sges, a)
+			if caps&c.needs != c.needs {
+				if len(wrs) != 0 || o.Supported(caps) {
+					t.Errorf("%s with caps %#x: %d requests, supported %v", c.name, caps, len(wrs), o.Supported(caps))
+				}
+				continue
+			}
+			if len(wrs) != 1 || wrs[0].Op != c.opcode || wrs[0].Atomic != c.args || !o.Supported(caps) {
+				t.Errorf("%s with caps %#x: %+v", c.name, caps, wrs)
+			}
 		}
-		if o.Fenced() != c.fenced || o.Rights() != c.rights {
-			t.Errorf("%v: fenced %v, rights %d", c.kind, o.Fenced(), o.Rights())
-		}
-		plain := *a
-		plain.Caps = 0
-		if got := o.AppendWRs(nil, &sges, &plain); (len(got) == 1) != o.Supported(0) || o.Supported(0) == c.kind.Atomic() {
-			t.Errorf("%v without the capability: %d requests, supported %v", c.kind, len(got), o.Supported(0))
+		if o.Fenced() != (c.kind != Write) || o.Rights() != c.rights {
+			t.Errorf("%s: fenced %v, rights %d", c.name, o.Fenced(), o.Rights())
 		}
 	}
+}
+
+// bitwise is Apply, a bit at a time, from the words of the specification.
+func bitwise(o *Op, old uint64) (val uint64) {
+	a, carry := &o.Atomic, uint64(0)
+	same := true
+	for i := range 64 {
+		b := func(w uint64) uint64 { return w >> i & 1 }
+		switch o.Kind {
+		case FetchAdd:
+			sum := b(old) + b(a.CompareAdd) + carry
+			val |= sum & 1 << i
+			if carry = sum >> 1; b(a.CompareMask) == 1 {
+				carry = 0
+			}
+		case CmpSwap:
+			same = same && (b(a.CompareMask) == 0 || b(old) == b(a.CompareAdd))
+			if b(a.SwapMask) == 1 {
+				val |= b(a.Swap) << i
+			} else {
+				val |= b(old) << i
+			}
+		}
+	}
+	if o.Kind == CmpSwap && !same {
+		return old
+	}
+	return val
+}
+
+func TestApply(t *testing.T) {
+	const ones = ^uint64(0)
+	for _, c := range []struct {
+		kind      Kind
+		args      AtomicArgs
+		old, want uint64
+	}{
+		{FetchAdd, AtomicArgs{CompareAdd: 1}, 41, 42},
+		{FetchAdd, AtomicArgs{CompareAdd: 1}, ones, 0},
+		{FetchAdd, AtomicArgs{CompareAdd: 1 | 1<<32, CompareMask: 1<<31 | 1<<63}, ones, 0},
+		{FetchAdd, AtomicArgs{CompareAdd: 1, CompareMask: 1 << 31}, 1<<32 - 1, 0},
+		{FetchAdd, AtomicArgs{CompareAdd: ones, CompareMask: ones}, ones, 0},
+		{CmpSwap, AtomicArgs{7, 9, ones, ones}, 7, 9},
+		{CmpSwap, AtomicArgs{7, 9, ones, ones}, 8, 8},
+		{CmpSwap, AtomicArgs{0xff07, 9, 0xff, 0xff}, 0xab07, 0xab09},
+		{CmpSwap, AtomicArgs{7, 9, 0, ones}, 8, 9},
+		{CmpSwap, AtomicArgs{7, 9, ones, 0}, 7, 7},
+	} {
+		o := &Op{Kind: c.kind, Atomic: c.args}
+		if got := o.Apply(c.old); got != c.want {
+			t.Errorf("%v %+v of %#x: %#x, want %#x", c.kind, c.args, c.old, got, c.want)
+		}
+	}
+	replay(t, func(t *testing.T, seed uint64) {
+		r := rand.New(rand.NewPCG(seed, 6))
+		for range 2000 {
+			o := &Op{Kind: FetchAdd + Kind(r.IntN(2)), Atomic: AtomicArgs{r.Uint64(), r.Uint64(), r.Uint64() & r.Uint64(), r.Uint64()}}
+			old := r.Uint64()
+			if r.IntN(2) == 0 { // a comparison that holds
+				old = old&^o.Atomic.CompareMask | o.Atomic.CompareAdd&o.Atomic.CompareMask
+			}
+			if got, want := o.Apply(old), bitwise(o, old); got != want {
+				t.Errorf("%v %+v of %#x: %#x, want %#x", o.Kind, o.Atomic, old, got, want)
+			}
+		}
+	})
 }
 
 // TestChainCoversOp cuts random operations and checks that the requests are
@@ -190,6 +279,10 @@ func TestValidate(t *testing.T) {
 		{"segment wraps around", newOp(Write, Seg{Addr: math.MaxUint64 - 6, Len: 8}), unix.EINVAL},
 		{"Len below the sum", edit(newOp(Write, eight), func(o *Op) { o.Len-- }), unix.EINVAL},
 		{"Len above the sum", edit(newOp(Write, eight), func(o *Op) { o.Len++ }), unix.EINVAL},
+		{"atomic from an odd local address", newOp(FetchAdd, Seg{Addr: 12, Len: 8}), unix.EFAULT},
+		{"atomic at an odd remote address", edit(newOp(FetchAdd, eight), func(o *Op) { o.RemoteOff += 4 }), unix.EINVAL},
+		{"atomic of a region at an odd address", edit(newOp(FetchAdd, eight), func(o *Op) { o.Cookie = MakeCookie(1, 0x1004) }), unix.EINVAL},
+		{"atomic at an even address of it", edit(newOp(FetchAdd, eight), func(o *Op) { o.Cookie = MakeCookie(1, 0x1004); o.RemoteOff = 4 }), 0},
 		{"atomic of 4 bytes", newOp(FetchAdd, Seg{Len: 4}), unix.EINVAL},
 		{"atomic in two segments", newOp(FetchAdd, Seg{Len: 4}, Seg{Len: 4}), unix.EINVAL},
 		{"remote range wraps around", edit(newOp(Write, eight), func(o *Op) { o.RemoteOff = math.MaxUint64 - 0x123 - 7 }), unix.ERANGE},

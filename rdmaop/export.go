@@ -52,7 +52,7 @@ type grantee struct {
 type exportEvent uint8
 
 const (
-	exRevoke   exportEvent = iota // Revoke or UsedOnce
+	exRevoke   exportEvent = iota // Revoke
 	exAnswered                    // one peer less to wait for
 )
 
@@ -100,24 +100,12 @@ func (e *Export) GrantTo(peer verbs.PeerKey, port uint16) (needGrant bool, errno
 // With nobody to tell the state is ExportRevoked at once. Only the first call
 // has an effect.
 func (e *Export) Revoke(dst []verbs.PeerKey, deadline int64) []verbs.PeerKey {
-	return e.revoke(dst, deadline, func(verbs.PeerKey) bool { return true })
-}
-
-// UsedOnce is Revoke for a use-once region whose operation's message arrived
-// from peer: the use ended the key there, so that peer needs no REVOKE, unless
-// it holds more than one grant and the last may have crossed the use.
-func (e *Export) UsedOnce(dst []verbs.PeerKey, peer verbs.PeerKey, deadline int64) []verbs.PeerKey {
-	last := e.Held(peer) == 1
-	return e.revoke(dst, deadline, func(p verbs.PeerKey) bool { return p != peer || !last })
-}
-
-func (e *Export) revoke(dst []verbs.PeerKey, deadline int64, tell func(verbs.PeerKey) bool) []verbs.PeerKey {
 	if e.state != ExportLive {
 		return dst
 	}
 	e.deadline = deadline
 	for _, g := range e.grants {
-		if !slices.Contains(e.waiting, g.peer) && tell(g.peer) {
+		if !slices.Contains(e.waiting, g.peer) {
 			e.waiting = append(e.waiting, g.peer)
 		}
 	}
@@ -134,6 +122,9 @@ func (e *Export) Held(peer verbs.PeerKey) (n int) {
 	}
 	return n
 }
+
+// Waits reports whether peer was asked to give the key back and has not yet.
+func (e *Export) Waits(peer verbs.PeerKey) bool { return slices.Contains(e.waiting, peer) }
 
 // PeerRevoked notes peer's REVOKED and returns the state. One that was not
 // waited for changes nothing.

@@ -134,38 +134,6 @@ func TestRevokeNobody(t *testing.T) {
 	mustGrant(t, &e, 1, 1, true)
 }
 
-func TestUsedOnce(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		grants []grantee
-		user   verbs.PeerKey
-		tell   peers
-		state  ExportState
-	}{
-		{"the only grantee", []grantee{{1, 10}}, 1, nil, ExportRevoked},
-		{"another peer holds it", []grantee{{1, 10}, {2, 10}}, 1, peers{2}, ExportRevoking},
-		{"a second grant may have crossed the use", []grantee{{1, 10}, {1, 11}}, 1, peers{1}, ExportRevoking},
-		{"both", []grantee{{2, 5}, {1, 10}, {1, 11}}, 1, peers{2, 1}, ExportRevoking},
-	} {
-		var e Export
-		for _, g := range c.grants {
-			mustGrant(t, &e, g.peer, g.port, true)
-		}
-		if tell := e.UsedOnce(nil, c.user, 1); !slices.Equal(tell, c.tell) || e.State() != c.state {
-			t.Errorf("%s: tell %v, %v; want %v, %v", c.name, tell, e.State(), c.tell, c.state)
-		}
-		if tell := e.UsedOnce(nil, c.user, 1); len(tell) != 0 {
-			t.Errorf("%s: used twice: tell %v", c.name, tell)
-		}
-		for _, p := range c.tell {
-			e.PeerRevoked(p)
-		}
-		if e.State() != ExportRevoked {
-			t.Errorf("%s: at the end %v", c.name, e.State())
-		}
-	}
-}
-
 // TestBothSides runs target and initiator against each other: when Release may
 // return, no operation on the key is in flight and none can start.
 func TestBothSides(t *testing.T) {
@@ -174,8 +142,8 @@ func TestBothSides(t *testing.T) {
 	mustGrant(t, &e, 1, 10, true)
 	mustAdd(t, g, grant(5, 10, RightWrite))
 	a, b := opOn(5, Write), opOn(5, Write)
-	g.Use(a, 10)
-	g.Use(b, 10)
+	use(g, 10, a)
+	use(g, 10, b)
 	for range e.Revoke(nil, 100) {
 		if g.Revoke(5) {
 			t.Fatal("REVOKED with two in flight")

@@ -44,6 +44,7 @@ var (
 // take constant time and do not allocate. A Grants has one owner.
 type Grants struct {
 	max    int
+	used   int // keys of keyUsed
 	keys   map[uint32]*key
 	grants map[holder]Rights
 	free   *key // records for reuse
@@ -69,9 +70,9 @@ type keyState uint8
 
 const (
 	keyLive     keyState = iota
-	keyUsed              // a use-once key, used: no new operation
+	keyUsed              // a use-once key, used: kept until the peer takes it back
 	keyRevoking          // the peer asked for it back: REVOKED is owed
-	keyOrphan            // not in the table any more, see Add and Clear
+	keyOrphan            // not in the table any more, see Clear
 )
 
 // maxKeptPorts bounds the memory a record keeps for its next use, so that a
@@ -83,26 +84,27 @@ func NewGrants(max int) *Grants {
 	return &Grants{max: max, keys: make(map[uint32]*key), grants: make(map[holder]Rights)}
 }
 
-// Len returns the number of grants.
-func (g *Grants) Len() int { return len(g.grants) }
+// Len returns the number of grants, and of use-once keys that were used and not
+// taken back yet.
+func (g *Grants) Len() int { return len(g.grants) + g.used }
 
-// Add records a grant; a repeated one replaces the rights. ErrGrantConflict,
-// ErrTooManyGrants.
+// Add records a grant; a repeated one replaces the rights. One of a use-once
+// key that was used has crossed the use, and changes nothing: the peer takes
+// the key back when it hears of the use, and until then the number serves no
+// other region. ErrGrantConflict, ErrTooManyGrants.
 func (g *Grants) Add(n Grant) error {
 	h := holder{uint32(n.Cookie), n.Port}
 	k := g.keys[h.rkey]
 	switch {
 	case k == nil:
-	case k.state == keyUsed: // over for both sides: the number serves another region
-		k.state = keyOrphan
-		delete(g.keys, h.rkey)
-		k = nil
-	case k.state != keyLive || k.cookie != n.Cookie || k.len != n.Len:
+	case k.state == keyRevoking || k.cookie != n.Cookie || k.len != n.Len:
 		return fmt.Errorf("%w: key %#x", ErrGrantConflict, h.rkey)
+	case k.state == keyUsed:
+		return nil
 	}
 	_, again := g.grants[h]
 	if !again {
-		if len(g.grants) >= g.max {
+		if g.Len() >= g.max {
 			return fmt.Errorf("%w: %d", ErrTooManyGrants, g.max)
 		}
 		if k == nil {
@@ -139,22 +141,30 @@ func (g *Grants) check(o *Op, port uint16) (*key, unix.Errno) {
 	return k, 0
 }
 
-// Use is Check, and on success counts o in flight on its key until Done: to be
-// called as o is posted. The first use of a use-once key ends it for everybody
-// else.
-func (g *Grants) Use(o *Op, port uint16) unix.Errno {
-	k, errno := g.check(o, port)
-	if errno != 0 {
-		return errno
+// Use is Check of the operations of one message, and if all may run counts
+// them in flight on their keys until Done: to be called as they are posted. A
+// message is one use: it ends a use-once key for everybody else. On failure
+// nothing has changed, and bad is the operation that errno is about.
+func (g *Grants) Use(port uint16, ops ...*Op) (bad *Op, errno unix.Errno) {
+	for _, o := range ops {
+		if errno := g.Check(o, port); errno != 0 {
+			return o, errno
+		}
 	}
-	once := g.grants[holder{o.RKey(), port}] | g.grants[holder{o.RKey(), AnyPort}]
-	o.key = k
-	k.inFlight++
-	if once&UseOnce != 0 {
-		g.dropGrants(k)
-		k.state = keyUsed
+	for _, o := range ops {
+		k := g.keys[o.RKey()]
+		o.key = k
+		k.inFlight++
 	}
-	return 0
+	for _, o := range ops {
+		once := g.grants[holder{o.RKey(), port}] | g.grants[holder{o.RKey(), AnyPort}]
+		if k := o.key; once&UseOnce != 0 && k.state == keyLive {
+			g.dropGrants(k)
+			k.state = keyUsed
+			g.used++
+		}
+	}
+	return nil, 0
 }
 
 // Done ends o's use of its key: no work request of it is outstanding. When
@@ -168,7 +178,7 @@ func (g *Grants) Done(o *Op) (revoked bool) {
 	}
 	o.key = nil
 	k.inFlight--
-	if k.inFlight > 0 || k.state == keyLive {
+	if k.inFlight > 0 || k.state == keyLive || k.state == keyUsed {
 		return false
 	}
 	revoked = k.state == keyRevoking
@@ -188,6 +198,9 @@ func (g *Grants) Revoke(rkey uint32) (retired bool) {
 		return true
 	}
 	g.dropGrants(k)
+	if k.state == keyUsed {
+		g.used--
+	}
 	if k.inFlight > 0 {
 		k.state = keyRevoking
 		return false
@@ -197,8 +210,8 @@ func (g *Grants) Revoke(rkey uint32) (retired bool) {
 	return true
 }
 
-// Retired reports whether no posted operation uses rkey and no grant of it is
-// left.
+// Retired reports whether nothing is known of rkey: no posted operation uses it,
+// no grant of it is left, and no use of it is to be remembered.
 func (g *Grants) Retired(rkey uint32) bool { return g.keys[rkey] == nil }
 
 // Clear ends all grants and owed REVOKEDs: the peer restarted, or is given up.
@@ -214,6 +227,7 @@ func (g *Grants) Clear() {
 	}
 	clear(g.keys)
 	clear(g.grants)
+	g.used = 0
 }
 
 func (g *Grants) dropGrants(k *key) {

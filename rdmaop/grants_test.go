@@ -66,7 +66,7 @@ func TestCheck(t *testing.T) {
 		if got := g.Check(o, c.port); got != c.want {
 			t.Errorf("%s: Check %v, want %v", c.name, got, c.want)
 		}
-		if got := g.Use(o, c.port); got != c.want {
+		if got := use(g, c.port, o); got != c.want {
 			t.Errorf("%s: Use %v, want %v", c.name, got, c.want)
 		}
 		g.Done(o)
@@ -111,10 +111,10 @@ func TestUseOnce(t *testing.T) {
 	if g.Check(a, 10) != 0 || g.Check(b, 11) != 0 {
 		t.Fatal("not usable")
 	}
-	if errno := g.Use(a, 10); errno != 0 {
+	if errno := use(g, 10, a); errno != 0 {
 		t.Fatal(errno)
 	}
-	if g.Use(b, 11) != unix.EINVAL || g.Check(a, 10) != unix.EINVAL || g.Len() != 0 {
+	if use(g, 11, b) != unix.EINVAL || g.Check(a, 10) != unix.EINVAL || g.Len() != 1 {
 		t.Error("usable a second time")
 	}
 	if g.Retired(1) {
@@ -123,9 +123,17 @@ func TestUseOnce(t *testing.T) {
 	if g.Done(a) {
 		t.Error("REVOKED without a REVOKE")
 	}
-	if !g.Retired(1) || g.Done(a) {
-		t.Error("not retired, or done twice")
+	if g.Retired(1) || g.Done(a) {
+		t.Error("forgotten before the peer took it back, or done twice")
 	}
+	if !g.Revoke(1) || !g.Retired(1) || g.Len() != 0 {
+		t.Error("not retired")
+	}
+}
+
+func use(g *Grants, port uint16, ops ...*Op) unix.Errno {
+	_, errno := g.Use(port, ops...)
+	return errno
 }
 
 // A second Done does not disturb whoever uses the key, or its record, next.
@@ -133,8 +141,8 @@ func TestDoneTwice(t *testing.T) {
 	g := NewGrants(100)
 	mustAdd(t, g, grant(1, 10, RightWrite))
 	a, b := opOn(1, Write), opOn(1, Write)
-	g.Use(a, 10)
-	g.Use(b, 10)
+	use(g, 10, a)
+	use(g, 10, b)
 	g.Done(a)
 	g.Done(a)
 	if g.Revoke(1) {
@@ -145,35 +153,96 @@ func TestDoneTwice(t *testing.T) {
 	}
 	mustAdd(t, g, grant(2, 10, RightWrite))
 	c := opOn(2, Write)
-	g.Use(c, 10)
+	use(g, 10, c)
 	g.Done(b)
 	if g.Revoke(2) || !g.Done(c) {
 		t.Error("the reused record miscounts")
 	}
 }
 
-// The target may give the key number to a new region as soon as the message
-// of the first use arrived, before our send completion is polled.
-func TestUsedKeyNumberAgain(t *testing.T) {
+// A grant that crossed the use does not make the key good again, before the
+// operation is done and after, until the peer has taken the key back: then its
+// number may serve another region.
+func TestGrantCrossesUse(t *testing.T) {
+	for _, done := range []bool{false, true} {
+		g := NewGrants(100)
+		mustAdd(t, g, grant(1, 10, RightWrite|UseOnce))
+		a := opOn(1, Write)
+		use(g, 10, a)
+		if done {
+			g.Done(a)
+		}
+		mustAdd(t, g, grant(1, 11, RightWrite|UseOnce), grant(1, 10, RightWrite|UseOnce))
+		for _, port := range []uint16{10, 11} {
+			if errno := use(g, port, opOn(1, Write)); errno != unix.EINVAL {
+				t.Errorf("done %v: used again by port %d: %v", done, port, errno)
+			}
+		}
+		other := grant(1, 10, RightWrite)
+		other.Cookie = MakeCookie(1, 99)
+		if err := g.Add(other); !errors.Is(err, ErrGrantConflict) {
+			t.Errorf("done %v: another region under a number not taken back: %v", done, err)
+		}
+		if g.Len() != 1 || g.Retired(1) {
+			t.Errorf("done %v: %d grants, retired %v", done, g.Len(), g.Retired(1))
+		}
+		if g.Revoke(1) != done || !done && !g.Done(a) {
+			t.Errorf("done %v: not retired as the peer asks", done)
+		}
+		if g.Len() != 0 || !g.Retired(1) {
+			t.Errorf("done %v: something is left", done)
+		}
+		mustAdd(t, g, other)
+	}
+}
+
+// Keys that were used and not taken back count against the limit.
+func TestUsedKeysAreBounded(t *testing.T) {
+	g := NewGrants(2)
+	for rkey := range uint32(2) {
+		mustAdd(t, g, grant(rkey, 10, RightWrite|UseOnce))
+		use(g, 10, opOn(rkey, Write))
+	}
+	if err := g.Add(grant(7, 10, RightWrite)); !errors.Is(err, ErrTooManyGrants) {
+		t.Errorf("a third: %v", err)
+	}
+	g.Revoke(0)
+	if g.Len() != 1 {
+		t.Errorf("%d grants", g.Len())
+	}
+	mustAdd(t, g, grant(7, 10, RightWrite))
+	g.Clear()
+	mustAdd(t, g, grant(1, 10, RightWrite), grant(2, 10, RightWrite))
+}
+
+// The operations of one message are one use, and are used both or not at all.
+func TestUsePair(t *testing.T) {
 	g := NewGrants(100)
-	mustAdd(t, g, grant(1, 10, RightWrite|UseOnce))
-	a, b := opOn(1, Write), opOn(1, Read)
-	g.Use(a, 10)
-	n := grant(1, 10, RightRead)
-	n.Cookie, n.Len = MakeCookie(1, 99), 8
-	mustAdd(t, g, n)
-	b.Cookie = n.Cookie
-	if errno := g.Use(b, 10); errno != 0 {
-		t.Fatal(errno)
+	all := RightWrite | RightAtomic
+	mustAdd(t, g, grant(1, 10, all|UseOnce), grant(2, 10, RightWrite), grant(3, 10, all|UseOnce))
+	w, a := opOn(1, Write), opOn(2, FetchAdd)
+	if bad, errno := g.Use(10, w, a); bad != a || errno != unix.EACCES {
+		t.Errorf("the second is refused: %v, %v", bad, errno)
 	}
-	if g.Done(a) || g.Retired(1) || g.Check(b, 10) != 0 {
-		t.Error("the old operation touched the new key")
+	a = opOn(1, FetchAdd)
+	if bad, errno := g.Use(10, opOn(9, Write), a); bad == nil || bad == a || errno != unix.EINVAL {
+		t.Errorf("the first is refused: %v, %v", bad, errno)
 	}
-	if g.Revoke(1) {
-		t.Error("retired with the new operation in flight")
+	if _, errno := g.Use(10, w, a); errno != 0 {
+		t.Errorf("both on one key: %v", errno)
 	}
-	if !g.Done(b) || !g.Retired(1) {
-		t.Error("not retired after the last operation")
+	if errno := use(g, 10, opOn(1, Write)); errno != unix.EINVAL {
+		t.Errorf("a second message: %v", errno)
+	}
+	if g.Revoke(1) || g.Done(w) || !g.Done(a) {
+		t.Error("retired before both were done, or not then")
+	}
+	w, a = opOn(2, Write), opOn(3, CmpSwap)
+	if _, errno := g.Use(10, w, a); errno != 0 {
+		t.Errorf("two keys: %v", errno)
+	}
+	if use(g, 10, opOn(3, Write)) != unix.EINVAL || use(g, 10, opOn(2, Write)) != 0 {
+		t.Error("only the use-once key is used up")
 	}
 }
 
@@ -187,12 +256,12 @@ func TestRevoke(t *testing.T) {
 		t.Error("an unknown key is retired")
 	}
 	a, b := opOn(1, Write), opOn(1, Write)
-	g.Use(a, 10)
-	g.Use(b, 11)
+	use(g, 10, a)
+	use(g, 11, b)
 	if g.Revoke(1) || g.Retired(1) {
 		t.Error("retired with two in flight")
 	}
-	if g.Use(opOn(1, Write), 12) != unix.EINVAL {
+	if use(g, 12, opOn(1, Write)) != unix.EINVAL {
 		t.Error("a revoked key can be used")
 	}
 	if err := g.Add(grant(1, 10, RightWrite)); !errors.Is(err, ErrGrantConflict) {
@@ -216,8 +285,8 @@ func TestClear(t *testing.T) {
 	g := NewGrants(100)
 	mustAdd(t, g, grant(1, 10, RightWrite), grant(2, 10, RightWrite), grant(3, 10, RightWrite))
 	a, r := opOn(1, Write), opOn(3, Write)
-	g.Use(a, 10)
-	g.Use(r, 10)
+	use(g, 10, a)
+	use(g, 10, r)
 	g.Revoke(3)
 	g.Clear()
 	if g.Len() != 0 || !g.Retired(1) || !g.Retired(2) || g.Check(opOn(2, Write), 10) != unix.EINVAL {
@@ -228,7 +297,7 @@ func TestClear(t *testing.T) {
 	}
 	mustAdd(t, g, grant(1, 10, RightWrite))
 	b := opOn(1, Write)
-	g.Use(b, 10)
+	use(g, 10, b)
 	if g.Revoke(1) || g.Done(a) || g.Retired(1) || !g.Done(b) {
 		t.Error("the old operation was counted on the new key")
 	}
@@ -246,6 +315,7 @@ func TestGrantsModel(t *testing.T) {
 		var (
 			rights   = map[holder]Rights{}
 			gen      = map[uint32]int{} // counts the lives of a key number
+			used     = map[uint32]bool{}
 			revoking = map[uint32]bool{}
 			flying   []flight
 		)
@@ -279,12 +349,13 @@ func TestGrantsModel(t *testing.T) {
 					if !errors.Is(err, ErrGrantConflict) {
 						t.Errorf("Add while revoking: %v", err)
 					}
-				case !again && len(rights) == 12:
+				case used[rkey]:
+					if err != nil {
+						t.Errorf("Add that crossed the use: %v", err)
+					}
+				case !again && len(rights)+len(used) == 12:
 					if !errors.Is(err, ErrTooManyGrants) {
 						t.Errorf("Add over the limit: %v", err)
-					}
-					if !held && inFlight(rkey) > 0 { // a used key's number was offered again
-						gen[rkey]++
 					}
 				default:
 					if err != nil {
@@ -310,13 +381,14 @@ func TestGrantsModel(t *testing.T) {
 				case (own|anyone)&o.Rights() == 0:
 					want = unix.EACCES
 				}
-				if got := g.Use(o, port); got != want {
+				if got := use(g, port, o); got != want {
 					t.Errorf("Use: %v, want %v", got, want)
 				}
 				if want == 0 {
 					flying = append(flying, flight{o, gen[rkey]})
 					if (own|anyone)&UseOnce != 0 {
 						forget(rkey)
+						used[rkey] = true
 					}
 				}
 			case 7, 8, 9, 10:
@@ -339,12 +411,14 @@ func TestGrantsModel(t *testing.T) {
 					g.Clear()
 					clear(rights)
 					clear(revoking)
+					clear(used)
 					for k := range uint32(5) {
 						gen[k]++
 					}
 					continue
 				}
 				forget(rkey)
+				delete(used, rkey)
 				want := inFlight(rkey) == 0
 				if !want {
 					revoking[rkey] = true
@@ -353,8 +427,8 @@ func TestGrantsModel(t *testing.T) {
 					t.Errorf("Revoke: retired %v, want %v", got, want)
 				}
 			}
-			if g.Len() != len(rights) {
-				t.Errorf("%d grants, want %d", g.Len(), len(rights))
+			if g.Len() != len(rights)+len(used) {
+				t.Errorf("%d grants, want %d", g.Len(), len(rights)+len(used))
 			}
 			if t.Failed() {
 				return
@@ -380,7 +454,7 @@ func TestNoAllocation(t *testing.T) {
 			o.Kind, o.Cookie, o.Len = Read, MakeCookie(uint32(i), 16), 24
 			o.Segs = append(o.Segs, Seg{Len: 8}, Seg{Len: 16})
 			o.Step(Event{Type: EvQueue})
-			if o.Validate() != 0 || g.Check(o, 10) != 0 || g.Use(o, 10) != 0 {
+			if o.Validate() != 0 || g.Check(o, 10) != 0 || use(g, 10, o) != 0 {
 				t.Fatal("refused")
 			}
 			if o.WRCount(a.MaxSGE, a.MaxReadSGE, a.MaxMsg) != 2 {

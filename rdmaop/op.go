@@ -52,10 +52,13 @@ type Seg struct {
 	Len  uint32 // bytes, 1 to MaxSegLen
 }
 
-// AtomicArgs are the operands of an atomic operation: FetchAdd adds CompareAdd;
-// CmpSwap compares with CompareAdd and stores Swap.
+// AtomicArgs are the operands of an atomic operation. FetchAdd adds CompareAdd;
+// each bit of CompareMask ends a field that the carry does not leave. CmpSwap
+// compares the bits of CompareMask and stores those of SwapMask. The plain forms
+// are masks of 0 and of all ones: see Masked.
 type AtomicArgs struct {
-	CompareAdd, Swap uint64
+	CompareAdd, Swap      uint64
+	CompareMask, SwapMask uint64
 }
 
 // Op is one operation, from submission to its status. The exported fields are
@@ -89,8 +92,9 @@ func (o *Op) Reset() {
 // Validate checks that o is well formed, whatever region it is for. EINVAL:
 // unknown kind, no segment or an empty one, more than MaxSegs segments, one
 // longer than MaxSegLen or wrapping around, Len not the sum of the segments,
-// an atomic that is not 8 bytes in one segment; ERANGE: the remote range wraps
-// around.
+// an atomic that is not 8 bytes in one segment, or whose remote address is not
+// a multiple of 8; EFAULT: an atomic whose local address is not; ERANGE: the
+// remote range wraps around.
 func (o *Op) Validate() unix.Errno {
 	if o.Kind < Write || o.Kind > CmpSwap || len(o.Segs) == 0 || len(o.Segs) > MaxSegs {
 		return unix.EINVAL
@@ -109,10 +113,29 @@ func (o *Op) Validate() unix.Errno {
 	if o.Kind.Atomic() && (len(o.Segs) != 1 || sum != 8) {
 		return unix.EINVAL
 	}
-	if _, ok := o.remote(); !ok {
+	remote, ok := o.remote()
+	switch {
+	case !ok:
 		return unix.ERANGE
+	case o.Kind.Atomic() && o.Segs[0].Addr%8 != 0:
+		return unix.EFAULT
+	case o.Kind.Atomic() && remote%8 != 0:
+		return unix.EINVAL
 	}
 	return 0
+}
+
+// Masked reports whether o needs the masked form of its atomic: the plain one
+// would not do the same.
+func (o *Op) Masked() bool {
+	a := &o.Atomic
+	switch o.Kind {
+	case FetchAdd:
+		return a.CompareMask != 0
+	case CmpSwap:
+		return ^a.CompareMask|^a.SwapMask != 0
+	}
+	return false
 }
 
 // Fenced reports whether the SEND behind o needs the verbs fence: it would
@@ -145,3 +168,18 @@ func (o *Op) remote() (uint64, bool) {
 // MakeCookie returns the cookie of a region: its key and the offset of its
 // first byte in the key's address space.
 func MakeCookie(rkey, offset uint32) uint64 { return uint64(rkey) | uint64(offset)<<32 }
+
+// Apply returns what an atomic makes of the value old at the target.
+func (o *Op) Apply(old uint64) uint64 {
+	a := &o.Atomic
+	if o.Kind == CmpSwap {
+		if (old^a.CompareAdd)&a.CompareMask != 0 {
+			return old
+		}
+		return old&^a.SwapMask | a.Swap&a.SwapMask
+	}
+	// Without the top bit of each field nothing is carried out of one; that
+	// bit is then the sum of its own three without a carry.
+	top := a.CompareMask | 1<<63
+	return (old&^top + a.CompareAdd&^top) ^ (old^a.CompareAdd)&top
+}

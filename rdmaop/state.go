@@ -45,16 +45,17 @@ const (
 	EvLess                       // a handshake with the same instance acked less: not delivered
 	EvNoSocket                   // its message found no socket: not delivered
 	EvRestarted                  // the peer is another instance now
-	EvTimeout                    // nothing was known in time
+	EvTimeout                    // nothing was known in time, or its limit passed
 	EvWCError                    // it ended with the error completion Event.WC
 	EvRefuse                     // refused before posting, reason Event.Errno
 	EvCancel                     // withdrawn: cancel or close
+	EvSibling                    // the other operation of its message failed: not delivered
 
 	numEvents
 )
 
 var eventNames = [numEvents]string{"Queue", "Post", "Local", "Ack", "Less", "NoSocket",
-	"Restarted", "Timeout", "WCError", "Refuse", "Cancel"}
+	"Restarted", "Timeout", "WCError", "Refuse", "Cancel", "Sibling"}
 
 func (e EventType) String() string {
 	if e < numEvents {
@@ -67,7 +68,7 @@ func (e EventType) String() string {
 // posted.
 func (e EventType) settles() bool {
 	switch e {
-	case EvAck, EvLess, EvNoSocket, EvRestarted, EvTimeout, EvWCError, EvCancel:
+	case EvAck, EvLess, EvNoSocket, EvRestarted, EvTimeout, EvWCError, EvCancel, EvSibling:
 		return true
 	}
 	return false
@@ -188,7 +189,7 @@ func next(s State, e EventType) (to State, eff Effect, ok bool) {
 		switch e {
 		case EvPost:
 			return StatePosted, 0, true
-		case EvRefuse, EvCancel, EvRestarted, EvTimeout:
+		case EvRefuse, EvCancel, EvRestarted, EvTimeout, EvSibling:
 			return StateSettled, Report | RaiseLocal, true
 		}
 	case StatePosted:
@@ -222,7 +223,7 @@ func outcome(s State, ev Event) Status {
 	switch ev.Type {
 	case EvAck:
 		return StatusSuccess
-	case EvLess, EvNoSocket:
+	case EvLess, EvNoSocket, EvSibling:
 		return StatusDropped
 	case EvCancel:
 		return StatusCanceled

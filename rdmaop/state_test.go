@@ -74,6 +74,7 @@ func TestEveryPair(t *testing.T) {
 		{StateQueued, EvCancel}:    {StateSettled, both, canceled},
 		{StateQueued, EvRestarted}: {StateSettled, both, dropped},
 		{StateQueued, EvTimeout}:   {StateSettled, both, dropped},
+		{StateQueued, EvSibling}:   {StateSettled, both, dropped},
 
 		{StatePosted, EvLocal}:     {to: StateLocal, eff: RaiseLocal},
 		{StatePosted, EvAck}:       {StateTold, Report, ok},
@@ -83,6 +84,7 @@ func TestEveryPair(t *testing.T) {
 		{StatePosted, EvTimeout}:   {StateTold, Report, unknown},
 		{StatePosted, EvWCError}:   {StateTold, Report, remote},
 		{StatePosted, EvCancel}:    {StateTold, Report, canceled},
+		{StatePosted, EvSibling}:   {StateTold, Report, dropped},
 
 		{StateLocal, EvAck}:       {StateSettled, Report, ok},
 		{StateLocal, EvLess}:      {StateSettled, Report, dropped},
@@ -91,11 +93,12 @@ func TestEveryPair(t *testing.T) {
 		{StateLocal, EvTimeout}:   {StateSettled, Report, unknown},
 		{StateLocal, EvWCError}:   {StateSettled, Report, remote},
 		{StateLocal, EvCancel}:    {StateSettled, Report, canceled},
+		{StateLocal, EvSibling}:   {StateSettled, Report, dropped},
 
 		{StateTold, EvLocal}: {to: StateSettled, eff: RaiseLocal},
 	}
 	for _, s := range []State{StateTold, StateSettled} { // late news
-		for _, e := range []EventType{EvAck, EvLess, EvNoSocket, EvRestarted, EvTimeout, EvWCError, EvCancel} {
+		for _, e := range []EventType{EvAck, EvLess, EvNoSocket, EvRestarted, EvTimeout, EvWCError, EvCancel, EvSibling} {
 			allowed[pair{s, e}] = result{to: s}
 		}
 	}

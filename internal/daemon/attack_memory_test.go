@@ -89,8 +89,8 @@ func TestBufferLimits(t *testing.T) {
 	if err := w.es[0].expose(x, hostAddr(1), 0); err != nil {
 		t.Fatal(err)
 	}
-	w.es[0].release(x, func() { answers++ })
-	if err := w.es[0].release(x, func() { answers++ }); w.es[0].regions[g] != nil && !errors.Is(err, unix.EALREADY) {
+	w.es[0].release(x, func(error) { answers++ })
+	if err := w.es[0].release(x, func(error) { answers++ }); w.es[0].regions[g] != nil && !errors.Is(err, unix.EALREADY) {
 		t.Errorf("released twice: %v", err)
 	}
 	w.run()
@@ -120,17 +120,19 @@ func TestSegmentBound(t *testing.T) {
 	tm := w.es[0].msgs.get()
 	tm.cl = r.cl
 	r.cl.refs++
+	op := w.es[0].txOps.get()
+	tm.opv[0], tm.nops = op, 1
 	for i := range maxSegs {
-		if errno := w.es[0].addSegment(tm, b, 0, 1); errno != 0 {
+		if errno := w.es[0].addSegment(tm, op, b, 0, 1); errno != 0 {
 			t.Fatal(i, errno)
 		}
 	}
-	if errno := w.es[0].addSegment(tm, b, 0, 1); errno != unix.ENOBUFS {
+	if errno := w.es[0].addSegment(tm, op, b, 0, 1); errno != unix.ENOBUFS {
 		t.Error(errno)
 	}
 	w.es[0].freeMsg(tm)
-	if r.cl.segs != 0 || tm.op.Segs != nil {
-		t.Errorf("%d segments left, %d kept", r.cl.segs, cap(tm.op.Segs))
+	if r.cl.segs != 0 || op.Segs != nil {
+		t.Errorf("%d segments left, %d kept", r.cl.segs, cap(op.Segs))
 	}
 	w.clean(r)
 }

@@ -89,7 +89,7 @@ func TestGrantFlood(t *testing.T) {
 			r.must(&ipc.Expose{Region: g, Addr: nobody(i % 20), Port: port + 2})
 		}
 		done := false
-		if err := w.es[0].release(w.es[0].regions[g], func() { done = true }); err != nil {
+		if err := w.es[0].release(w.es[0].regions[g], func(error) { done = true }); err != nil {
 			t.Fatal(err)
 		}
 		if !done {

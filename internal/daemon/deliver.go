@@ -175,14 +175,15 @@ func (a *arrival) set(p *peer, h *wire.Header) {
 }
 
 // arrive is set, and reads the header's extensions: a cookie the message
-// carries, and the key of an operation it chases, which ends if it was for one
-// use.
+// carries, and the keys of operations it chases, which end if they were for one
+// use: before the application can read the message (net/rds/rdma.c
+// rds_rdma_unuse).
 func (e *Engine) arrive(a *arrival, p *peer, s *socket, h *wire.Header) {
 	a.set(p, h)
-	if x := h.Exts(); x.HasRDMA || x.HasDest {
+	if x := h.Exts(); x.RDMA > 0 || x.HasDest {
 		a.cookie = x.Dest
-		if x.HasRDMA {
-			e.usedKey(s, x.RDMAKey, p.key)
+		for _, rkey := range x.RDMAKeys[:x.RDMA] {
+			e.usedKey(s, rkey)
 		}
 	}
 }

@@ -64,6 +64,7 @@ type Engine struct {
 
 	ctls    pool[ctlMsg]
 	msgs    pool[txMsg]
+	txOps   pool[txOp]
 	rxs     pool[rxMsg]
 	over    *shm.Arena // messages that found no room at their client
 	overMem []byte

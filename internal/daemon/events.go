@@ -50,11 +50,11 @@ func (c *client) ringError() error { return cmp.Or(c.rret.Err(), c.ev.Err(), c.s
 // drainPending writes what waits for c's event ring; true: nothing waits now.
 func (e *Engine) drainPending(c *client) bool {
 	for c.pendOps.n > 0 {
-		if c.ev.Free() == 0 {
+		t := c.pendOps.head
+		if !e.putStatuses(t) {
 			return false
 		}
-		t := c.pendOps.pop()
-		e.putStatus(t)
+		c.pendOps.pop()
 		e.told(t)
 	}
 	for c.pendCells.n > 0 {
@@ -85,8 +85,23 @@ func (e *Engine) drainPending(c *client) bool {
 	return c.pendOps.n+c.pendCells.n+c.pendNote.n+c.pendSocks.n == 0
 }
 
-// told ends t's stay in pendOps: its status was written, or nobody wants it any
-// more.
+// putStatuses writes the statuses of t that wait; false: no room for all.
+func (e *Engine) putStatuses(t *txMsg) bool {
+	for _, o := range t.ops() {
+		if !o.tell {
+			continue
+		}
+		if t.cl.ev.Free() == 0 {
+			return false
+		}
+		o.tell = false
+		e.putStatus(t, o)
+	}
+	return true
+}
+
+// told ends t's stay in pendOps: its statuses were written, or nobody wants them
+// any more.
 func (e *Engine) told(t *txMsg) {
 	t.queued = false
 	if t.done {

@@ -140,11 +140,14 @@ func (p *InProcess) hello(h *ipc.Hello) (ipc.Response, []int, error) {
 
 func (p *InProcess) release(r *ipc.Release) (ipc.Response, []int, error) {
 	done := make(chan struct{})
-	var err error
+	var err, used error // used: before done is closed
 	p.Run(func() {
 		var g *region
 		if g, err = p.e.regionOf(p.cl, r.Region); err == nil {
-			err = p.e.release(g, func() { close(done) })
+			err = p.e.release(g, func(why error) {
+				used = why
+				close(done)
+			})
 		}
 	})
 	if err != nil {
@@ -153,6 +156,9 @@ func (p *InProcess) release(r *ipc.Release) (ipc.Response, []int, error) {
 	for {
 		select {
 		case <-done:
+			if used != nil {
+				return nil, nil, used
+			}
 			return &ipc.OK{}, nil, nil
 		case <-p.gone:
 			return nil, nil, ipc.ErrGone

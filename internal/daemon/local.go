@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"encoding/binary"
+
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/rdmaop"
@@ -21,7 +23,7 @@ func (e *Engine) sendLocal(t *txMsg) {
 		sl.q.push(t) // see findHomes
 		return
 	}
-	if sl.q.n > 0 || t.hasOp {
+	if sl.q.n > 0 || t.nops > 0 {
 		sl.q.push(t)
 		e.addJob(sl)
 		return
@@ -47,7 +49,7 @@ func (e *Engine) deliverLocal(t *txMsg) bool {
 		return true
 	}
 	a := arrival{src: &t.sock.local.addr16, sport: t.sock.port, srcInc: t.sock.inc, cookie: t.m.DestCookie, n: len(t.m.Data)}
-	if !(t.hasOp && t.m.Silent) {
+	if !t.m.Silent {
 		if e.deliver(s, &a, t.m.Data) == conn.Refused {
 			e.own.RecvRefused++
 			sl.waitOn = s
@@ -56,6 +58,11 @@ func (e *Engine) deliverLocal(t *txMsg) bool {
 		}
 	}
 	e.st.C[stats.LocalMessages]++
+	if t.nops > 0 && !t.m.Silent {
+		for _, o := range t.ops() {
+			e.usedKey(s, o.RKey())
+		}
+	}
 	e.localDone(t, conn.Acked)
 	return true
 }
@@ -69,19 +76,19 @@ func (e *Engine) localPong(t *txMsg) {
 	e.deliver(t.sock, &a, nil)
 }
 
-// localDone ends a same-host message; an operation whose copy ran is locally
-// complete first.
+// localDone ends a same-host message; operations that ran are locally complete
+// first.
 func (e *Engine) localDone(t *txMsg, o conn.Outcome) {
-	if t.hasOp && t.op.State() == rdmaop.StatePosted {
-		e.stepOp(t, rdmaop.Event{Type: rdmaop.EvLocal})
+	if t.nops > 0 && t.opv[0].State() == rdmaop.StatePosted {
+		e.local(t)
 		// Whichever socket the message went to and whatever became of it, this
 		// was the one use.
-		if r := e.regions[t.op.RKey()]; r != nil && r.user == t {
-			r.user = nil
-			e.usedKey(r.sock, r.id, t.sock.local.key)
+		for _, o := range t.ops() {
+			if r := e.regions[o.RKey()]; r != nil && r.user == t {
+				r.user, r.spent = nil, true
+			}
 		}
 	}
-	t.slot.copied = 0
 	e.msgDone(t, o)
 }
 
@@ -134,25 +141,8 @@ func (e *Engine) runSlot(sl *slot, budget int) int {
 	used := 0
 	for sl.q.n > 0 && used < budget && sl.waitOn == nil {
 		t := sl.q.head
-		if t.hasOp && sl.copied < t.op.Len {
-			if t.op.State() == rdmaop.StateQueued {
-				e.stepOp(t, rdmaop.Event{Type: rdmaop.EvPost})
-			}
-			r, errno := e.localTarget(t)
-			if errno != 0 {
-				// Released since: the rest is not copied, the message not delivered.
-				sl.q.pop()
-				t.m.WCStatus = verbs.WCRemAccessErr
-				e.localDone(t, conn.OpFailed)
-				used += msgCost
-				continue
-			}
-			if r.rights&rdmaop.UseOnce != 0 {
-				r.user = t
-			}
-			n := e.copyOp(t, r, budget-used)
-			sl.copied += uint64(n)
-			used += n
+		if o := t.unfinished(); o != nil {
+			used += e.runLocalOp(sl, t, o, budget-used)
 			continue
 		}
 		sl.q.pop()
@@ -167,39 +157,94 @@ func (e *Engine) runSlot(sl *slot, budget int) int {
 	return used
 }
 
+// unfinished returns t's first operation that has something left to do.
+func (t *txMsg) unfinished() *txOp {
+	for _, o := range t.ops() {
+		if o.copied < o.Len {
+			return o
+		}
+	}
+	return nil
+}
+
+// runLocalOp does up to budget bytes of o, an operation of t at the head of sl,
+// and returns what it cost.
+func (e *Engine) runLocalOp(sl *slot, t *txMsg, o *txOp, budget int) int {
+	if o.State() == rdmaop.StateQueued && !e.startLocal(sl, t) {
+		return msgCost
+	}
+	r, errno := e.localTarget(t, o)
+	if errno != 0 {
+		// Released since: the rest is not done, the message not delivered.
+		sl.q.pop()
+		t.m.WCStatus, t.m.Bad = verbs.WCRemAccessErr, &o.Op
+		e.localDone(t, conn.OpFailed)
+		return msgCost
+	}
+	if !o.Kind.Atomic() {
+		n := e.copyOp(o, r, budget)
+		o.copied += uint64(n)
+		return n
+	}
+	if old, ok := runAtomic(&o.Op, r.buf.mem[r.off+o.RemoteOff:][:8]); ok {
+		binary.NativeEndian.PutUint64(o.bufs[0].mem[o.Segs[0].Addr:], old)
+		o.copied = o.Len
+		return msgCost
+	}
+	return budget // on in the next turn
+}
+
+// startLocal begins the operations of t, which from here on have run or may
+// have; false: one of them may not any more, and t has ended.
+func (e *Engine) startLocal(sl *slot, t *txMsg) bool {
+	for _, o := range t.ops() {
+		if _, errno := e.localTarget(t, o); errno != 0 {
+			sl.q.pop()
+			return e.refuse(t, o, errno)
+		}
+	}
+	for _, o := range t.ops() {
+		if r := e.regions[o.RKey()]; r.rights&rdmaop.UseOnce != 0 {
+			r.user = t
+		}
+		e.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvPost})
+	}
+	return true
+}
+
 // localTarget finds the region a same-host operation is for and checks it as a
 // peer's grants would.
-func (e *Engine) localTarget(t *txMsg) (*region, unix.Errno) {
-	r := e.regions[t.op.RKey()]
-	if r == nil || r.exp.State() != rdmaop.ExportLive || r.cookie != t.op.Cookie || r.sock.local != t.slot.local ||
-		r.user != nil && r.user != t {
+func (e *Engine) localTarget(t *txMsg, o *txOp) (*region, unix.Errno) {
+	r := e.regions[o.RKey()]
+	if r == nil || r.exp.State() != rdmaop.ExportLive || r.cookie != o.Cookie || r.sock.local != t.slot.local ||
+		r.spent || r.user != nil && r.user != t {
 		return nil, unix.EINVAL
 	}
-	if r.rights&t.op.Rights() == 0 || !r.exp.Granted(t.sock.local.key, t.sock.port) {
+	if r.rights&o.Rights() == 0 || !r.exp.Granted(t.sock.local.key, t.sock.port) {
 		return nil, unix.EACCES
 	}
-	if t.op.Len > r.n || t.op.RemoteOff > r.n-t.op.Len {
+	if o.Len > r.n || o.RemoteOff > r.n-o.Len {
 		return nil, unix.ERANGE
 	}
 	return r, 0
 }
 
-// copyOp copies the next up to max bytes of t's operation.
-func (e *Engine) copyOp(t *txMsg, r *region, max int) int {
-	done, total := t.slot.copied, 0
+// copyOp copies the next up to max bytes of o.
+func (e *Engine) copyOp(o *txOp, r *region, max int) int {
+	done, total := o.copied, 0
 	remote := r.buf.mem[r.off : r.off+r.n]
 	pos := uint64(0)
-	for i := range t.op.Segs {
-		s := &t.op.Segs[i]
+	for i := range o.Segs {
+		s := &o.Segs[i]
 		if done >= pos+uint64(s.Len) {
 			pos += uint64(s.Len)
 			continue
 		}
 		in := done - pos
 		n := min(uint64(s.Len)-in, uint64(max-total))
-		loc := t.bufs[i].mem[s.Addr+in:][:n]
-		rem := remote[t.op.RemoteOff+done:][:n]
-		if t.op.Kind == rdmaop.Write {
+		loc := o.bufs[i].mem[s.Addr+in:][:n]
+		rem := remote[o.RemoteOff+done:][:n]
+		if o.Kind == rdmaop.Write {
 			copy(rem, loc)
 		} else {
 			copy(loc, rem)

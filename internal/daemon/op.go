@@ -5,98 +5,151 @@ import (
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/rdmaop"
+	"github.com/rdsd/rdsd/verbs"
 	"golang.org/x/sys/unix"
 )
 
-// submitOp reads the operation of a message. It reports whether the message
-// goes on; if not, it has been ended: with a status where the application is
+// txOp is an operation of a message. Pooled.
+type txOp struct {
+	rdmaop.Op
+	bufs   []*buffer // local buffers it uses, one per segment
+	copied uint64    // same host: bytes done
+	tell   bool      // its status waits for room in the event ring
+}
+
+// submitOps reads the operations of a message. It reports whether the message
+// goes on; if not, it has been ended: with statuses where the application is
 // at fault, with its session where only a broken client can be.
-func (e *Engine) submitOp(t *txMsg, d *shm.SubOp) bool {
-	ce := t.slot.cell
-	if err := ce.mark.Issue(d.OpID); err != nil {
-		c := t.cl
-		e.unlist(t)
-		e.freeMsg(t)
-		e.kill(c, "operation id: %w", err)
-		return false
+func (e *Engine) submitOps(t *txMsg, d *shm.Sub, ods []shm.SubOp) bool {
+	t.cell = t.slot.cell
+	for i := range ods {
+		if err := t.cell.mark.Issue(ods[i].OpID); err != nil {
+			c := t.cl
+			e.unlist(t)
+			e.freeMsg(t)
+			e.kill(c, "operation id: %w", err)
+			return false
+		}
 	}
-	t.hasOp, t.cell = true, ce
-	t.sock.ops++
-	e.ops++
-	t.op.Reset()
-	t.op.ID, t.op.Token = d.OpID, d.Token
-	t.op.Cookie, t.op.RemoteOff, t.op.Len = d.Cookie, d.RemoteOff, d.Len
-	t.op.Flags = rdmaop.Flags(d.Flags)
-	e.stepOp(t, rdmaop.Event{Type: rdmaop.EvQueue})
-	t.m.Op, t.m.Silent = &t.op, d.Flags&shm.OpSilent != 0
-	e.st.C[stats.SendRDMA]++
-	switch d.Op {
-	case shm.OpWrite:
-		t.op.Kind = rdmaop.Write
-		e.st.C[stats.RDMAWrites]++
-		e.st.C[stats.SendRDMABytes] += d.Len
-	case shm.OpRead:
-		t.op.Kind = rdmaop.Read
-		e.st.C[stats.RDMAReads]++
-		e.st.C[stats.RecvRDMABytes] += d.Len
-	default:
-		return e.refuse(t, unix.EOPNOTSUPP)
+	silent := d.Len == 0 && d.Cookie == 0
+	for i := range ods {
+		od := &ods[i]
+		o := e.txOps.get()
+		o.Reset()
+		o.ID, o.Token, o.Cookie, o.RemoteOff, o.Len = od.OpID, od.Token, od.Cookie, od.RemoteOff, od.Len
+		o.Kind, o.Flags = rdmaop.Kind(od.Op), rdmaop.Flags(od.Flags)
+		t.opv[i] = o
+		t.nops++
+		t.sock.ops++
+		e.ops++
+		e.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvQueue})
+		e.countOp(o)
+		silent = silent && od.Flags&shm.OpSilent != 0
 	}
-	if errno := e.localSegments(t, d); errno != 0 {
-		return e.refuse(t, errno)
+	t.m.Silent = silent
+	t.m.Op = &t.opv[0].Op
+	if t.nops > 1 {
+		t.m.Op2 = &t.opv[1].Op
 	}
-	if errno := t.op.Validate(); errno != 0 {
-		return e.refuse(t, errno)
-	}
-	errno := unix.Errno(0)
-	switch p := t.slot.peer; {
-	case p != nil:
-		errno = p.grants.Check(&t.op, t.sock.port)
-	case t.slot.local != nil:
-		_, errno = e.localTarget(t)
-	default:
-		errno = unix.ENOBUFS // no peer, no grant
-	}
-	if errno != 0 {
-		return e.refuse(t, errno)
+	for i, o := range t.ops() {
+		if errno := e.checkOp(t, i, &ods[i]); errno != 0 {
+			return e.refuse(t, o, errno)
+		}
 	}
 	return true
 }
 
-// CanPost is asked by the connection when the operation's turn has come: the
-// grant may have gone since it was submitted.
+func (e *Engine) countOp(o *txOp) {
+	e.st.C[stats.SendRDMA]++
+	switch o.Kind {
+	case rdmaop.Write:
+		e.st.C[stats.RDMAWrites]++
+		e.st.C[stats.SendRDMABytes] += o.Len
+	case rdmaop.Read:
+		e.st.C[stats.RDMAReads]++
+		e.st.C[stats.RecvRDMABytes] += o.Len
+	}
+}
+
+// checkOp reads and checks the rest of t's operation i: 0, or why it may not
+// be posted.
+func (e *Engine) checkOp(t *txMsg, i int, d *shm.SubOp) unix.Errno {
+	o := t.opv[i]
+	if t.nops > 1 && o.Kind.Atomic() != (i == 1) {
+		return unix.EINVAL // not an RDMA operation, then an atomic
+	}
+	if t.m.DestCookie != 0 {
+		return unix.EINVAL // its key and the cookie would need more room than a header has
+	}
+	if errno := e.localSegments(t, o, d); errno != 0 {
+		return errno
+	}
+	if errno := o.Validate(); errno != 0 {
+		return errno
+	}
+	p := t.slot.peer
+	switch {
+	case p != nil && !o.Supported(e.attr.Caps):
+		return unix.EOPNOTSUPP
+	case p != nil:
+		return p.grants.Check(&o.Op, t.sock.port)
+	case t.slot.local != nil:
+		_, errno := e.localTarget(t, o)
+		return errno
+	}
+	return unix.ENOBUFS // no peer, no grant
+}
+
+// CanPost is asked by the connection when the operations' turn has come: a
+// grant may have gone since they were submitted.
 func (e *Engine) CanPost(c *conn.Conn, m *conn.Msg) bool {
 	t := m.Owner.(*txMsg)
-	if t.op.State() == rdmaop.StatePosted {
-		return true
+	g := e.peerOf(c).grants
+	var bad *rdmaop.Op
+	var errno unix.Errno
+	if m.Op2 == nil {
+		bad, errno = g.Use(t.sock.port, m.Op)
+	} else {
+		bad, errno = g.Use(t.sock.port, m.Op, m.Op2)
 	}
-	if errno := e.peerOf(c).grants.Use(&t.op, t.sock.port); errno != 0 {
-		t.errno = errno
+	if errno != 0 {
+		m.Bad, t.errno = bad, errno
 		return false
 	}
-	e.stepOp(t, rdmaop.Event{Type: rdmaop.EvPost})
+	for _, o := range t.ops() {
+		e.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvPost})
+	}
 	return true
 }
 
-// localSegments resolves the operation's local memory.
-func (e *Engine) localSegments(t *txMsg, d *shm.SubOp) unix.Errno {
+// localSegments resolves the operation's local memory, and the operands of an
+// atomic.
+func (e *Engine) localSegments(t *txMsg, o *txOp, d *shm.SubOp) unix.Errno {
+	if o.Kind.Atomic() {
+		b, ok := t.cl.sent(d.SegChunk, uint64(shm.AtomicEntrySize))
+		if !ok {
+			return unix.EFAULT
+		}
+		a := shm.ReadAtomicEntry(b)
+		o.Atomic = rdmaop.AtomicArgs{CompareAdd: a.CompareAdd, Swap: a.Swap, CompareMask: a.CompareMask, SwapMask: a.SwapMask}
+		if d.NSeg != 1 {
+			return unix.EINVAL
+		}
+	}
 	if d.NSeg == 0 || d.NSeg > shm.SegListMax {
 		return unix.EINVAL
 	}
 	if d.NSeg == 1 {
-		return e.addSegment(t, d.Region, d.Off, d.Len)
+		return e.addSegment(t, o, d.Region, d.Off, d.Len)
 	}
-	off := uint64(d.SegChunk) * shm.Unit
-	w, in := off/shm.WindowSize, off%shm.WindowSize
-	n := uint64(int(d.NSeg) * shm.SegEntrySize)
-	if w >= uint64(len(t.cl.send)) || in+n > shm.WindowSize {
+	list, ok := t.cl.sent(d.SegChunk, uint64(int(d.NSeg)*shm.SegEntrySize))
+	if !ok {
 		return unix.EFAULT
 	}
-	list := t.cl.send[w].mem[in : in+n]
 	sum := uint64(0)
 	for i := 0; i < int(d.NSeg); i++ {
 		s := shm.ReadSegEntry(list[i*shm.SegEntrySize:])
-		if errno := e.addSegment(t, s.Region, s.Off, s.Len); errno != 0 {
+		if errno := e.addSegment(t, o, s.Region, s.Off, s.Len); errno != 0 {
 			return errno
 		}
 		sum += s.Len
@@ -107,7 +160,18 @@ func (e *Engine) localSegments(t *txMsg, d *shm.SubOp) unix.Errno {
 	return 0
 }
 
-func (e *Engine) addSegment(t *txMsg, id uint32, off, n uint64) unix.Errno {
+// sent returns n bytes of the client's send arena from chunk on; false: there
+// are not so many in one window.
+func (c *client) sent(chunk uint32, n uint64) ([]byte, bool) {
+	off := uint64(chunk) * shm.Unit
+	w, in := off/shm.WindowSize, off%shm.WindowSize
+	if w >= uint64(len(c.send)) || in+n > shm.WindowSize {
+		return nil, false
+	}
+	return c.send[w].mem[in : in+n : in+n], true
+}
+
+func (e *Engine) addSegment(t *txMsg, o *txOp, id uint32, off, n uint64) unix.Errno {
 	b := t.cl.buffers[id]
 	switch {
 	case b == nil || b.freeing:
@@ -121,62 +185,108 @@ func (e *Engine) addSegment(t *txMsg, id uint32, off, n uint64) unix.Errno {
 		return unix.ENOBUFS
 	}
 	t.cl.segs++
-	t.op.Segs = append(t.op.Segs, rdmaop.Seg{LKey: b.mr.LKey(), Addr: off, Len: uint32(n)})
+	o.Segs = append(o.Segs, rdmaop.Seg{LKey: b.mr.LKey(), Addr: off, Len: uint32(n)})
 	b.users++
-	t.bufs = append(t.bufs, b)
+	o.bufs = append(o.bufs, b)
 	return 0
 }
 
-// refuse ends an operation that may not be posted: a status for it, nothing on
-// the wire, nobody else affected.
-func (e *Engine) refuse(t *txMsg, errno unix.Errno) bool {
-	t.errno = errno
+// keepSegs bounds the memory for segments that a record in the pool keeps.
+const keepSegs = 64
+
+// freeOp returns o to the pool.
+func (e *Engine) freeOp(c *client, o *txOp) {
+	c.segs -= len(o.bufs)
+	for i, b := range o.bufs {
+		o.bufs[i] = nil
+		b.users--
+		e.maybeFreeBuffer(b)
+	}
+	o.bufs = o.bufs[:0]
+	if cap(o.Segs) > keepSegs {
+		o.Segs, o.bufs = nil, nil
+	}
+	o.copied, o.tell = 0, false
+	e.txOps.put(o)
+}
+
+// refuse ends a message with an operation o that may not be posted: a status
+// for it and its sibling, nothing on the wire, nobody else affected.
+func (e *Engine) refuse(t *txMsg, o *txOp, errno unix.Errno) bool {
+	t.m.Bad, t.errno = &o.Op, errno
 	e.msgDone(t, conn.OpRefused)
 	return false
 }
 
 // stepOp runs the operation's state machine and carries out what it asks for.
-func (e *Engine) stepOp(t *txMsg, ev rdmaop.Event) {
-	eff, err := t.op.Step(ev)
+func (e *Engine) stepOp(t *txMsg, o *txOp, ev rdmaop.Event) {
+	eff, err := o.Step(ev)
 	if err != nil {
 		// A bug of ours, not of a client: counted and traced, never fatal.
 		e.cfg.Trace(t.sock.local.addr, t.slot.addr, "operation state", err)
 		return
 	}
 	if eff&rdmaop.Report != 0 {
-		e.report(t)
+		e.report(t, o)
 	}
 	if eff&rdmaop.RaiseLocal != 0 {
-		if err := t.cell.mark.Complete(t.op.ID); err == nil {
+		if err := t.cell.mark.Complete(o.ID); err == nil {
 			e.raise(t.cell)
 		}
 	}
 }
 
-// opDone maps the end of a message to the end of its operation.
-func (e *Engine) opDone(t *txMsg, o conn.Outcome) {
-	e.opRetired(t)
-	ev := rdmaop.Event{}
-	switch o {
-	case conn.Acked:
-		ev.Type = rdmaop.EvAck
-	case conn.Cancelled:
-		ev.Type = rdmaop.EvCancel
-	case conn.NoSock:
-		ev.Type = rdmaop.EvNoSocket
-	case conn.Dropped:
-		ev.Type = rdmaop.EvLess
-	case conn.Lost, conn.Unknown:
-		ev.Type = rdmaop.EvRestarted
-	case conn.OpFailed:
-		ev.Type, ev.WC = rdmaop.EvWCError, t.m.WCStatus
-	case conn.OpRefused:
-		ev.Type, ev.Errno = rdmaop.EvRefuse, t.errno
+// opsDone maps the end of a message to the end of its operations.
+func (e *Engine) opsDone(t *txMsg, o conn.Outcome) {
+	e.retired(t)
+	e.settle(t, o)
+	for _, op := range t.ops() {
+		t.sock.ops--
+		e.ops--
+		e.countStatus(op.Status(), o)
 	}
-	e.stepOp(t, ev)
-	t.sock.ops--
-	e.ops--
-	e.countStatus(t.op.Status(), o)
+}
+
+// settle gives the operations of t the statuses that the outcome of its message
+// means. It may be called before the message's end, when its outcome is known.
+func (e *Engine) settle(t *txMsg, o conn.Outcome) {
+	for _, op := range t.ops() {
+		e.stepOp(t, op, t.settlement(op, o))
+	}
+}
+
+// settlement is what outcome o of t means for its operation op.
+func (t *txMsg) settlement(op *txOp, o conn.Outcome) (ev rdmaop.Event) {
+	failed := o == conn.OpFailed || o == conn.OpRefused
+	switch {
+	case failed && t.m.Bad != &op.Op:
+		ev.Type = rdmaop.EvSibling
+	case o == conn.OpFailed:
+		ev.Type, ev.WC = rdmaop.EvWCError, t.m.WCStatus
+	case o == conn.OpRefused:
+		ev.Type, ev.Errno = rdmaop.EvRefuse, t.errno
+		switch t.m.WCStatus {
+		case verbs.WCLocQPOpErr:
+			ev.Errno = unix.EOPNOTSUPP
+		case verbs.WCLocLenErr:
+			ev.Errno = unix.EMSGSIZE
+		}
+	case o == conn.Acked:
+		ev.Type = rdmaop.EvAck
+	case o == conn.Cancelled:
+		ev.Type = rdmaop.EvCancel
+	case o == conn.NoSock:
+		ev.Type = rdmaop.EvNoSocket
+	case o == conn.Dropped:
+		ev.Type = rdmaop.EvLess
+	case o == conn.Lost, o == conn.Unknown:
+		ev.Type = rdmaop.EvRestarted
+	case o == conn.Withdrawn && op.State() != rdmaop.StateQueued:
+		ev.Type = rdmaop.EvLess
+	case o == conn.Withdrawn, o == conn.GaveUp:
+		ev.Type = rdmaop.EvTimeout
+	}
+	return ev
 }
 
 func (e *Engine) countStatus(s rdmaop.Status, o conn.Outcome) {
@@ -199,15 +309,29 @@ func (e *Engine) countStatus(s rdmaop.Status, o conn.Outcome) {
 // OpLocal is the connection's up-call: the local buffers are free again.
 func (e *Engine) OpLocal(_ *conn.Conn, m *conn.Msg) {
 	t := m.Owner.(*txMsg)
-	e.stepOp(t, rdmaop.Event{Type: rdmaop.EvLocal})
-	e.opRetired(t)
+	e.local(t)
+	e.retired(t)
 }
 
-// opRetired ends the operation's use of its key. The last one on a key the
+// local notes that nothing touches the local buffers of t's operations any
+// more.
+func (e *Engine) local(t *txMsg) {
+	for _, o := range t.ops() {
+		e.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvLocal})
+	}
+}
+
+// retired ends the operations' use of their keys. The last one on a key the
 // target asked back lets it have it.
-func (e *Engine) opRetired(t *txMsg) {
-	if p := t.slot.peer; p != nil && p.grants.Done(&t.op) {
-		e.sendRevoked(p, t.op.RKey())
+func (e *Engine) retired(t *txMsg) {
+	p := t.slot.peer
+	if p == nil {
+		return
+	}
+	for _, o := range t.ops() {
+		if p.grants.Done(&o.Op) {
+			e.sendRevoked(p, o.RKey())
+		}
 	}
 }
 
@@ -221,14 +345,18 @@ func (e *Engine) MsgDone(_ *conn.Conn, m *conn.Msg, o conn.Outcome) {
 	}
 }
 
-// report tells the application its operation's status, if it wants to know.
-func (e *Engine) report(t *txMsg) {
+// report tells the application an operation's status, if it wants to know.
+func (e *Engine) report(t *txMsg, o *txOp) {
 	c := t.cl
-	if c.dead || t.sock.closed || !t.op.WantsStatus() {
+	if c.dead || t.sock.closed || !o.WantsStatus() {
 		return
 	}
 	if c.pendOps.n == 0 && c.ev.Free() > 0 {
-		e.putStatus(t)
+		e.putStatus(t, o)
+		return
+	}
+	o.tell = true
+	if t.queued {
 		return
 	}
 	t.queued = true
@@ -236,11 +364,11 @@ func (e *Engine) report(t *txMsg) {
 	e.setStuck(c)
 }
 
-func (e *Engine) putStatus(t *txMsg) {
+func (e *Engine) putStatus(t *txMsg, o *txOp) {
 	if t.cl.dead || t.sock.closed {
 		return
 	}
-	*t.cl.ev.Reserve().Status() = shm.EventStatus{Kind: shm.EvStatus, Status: uint8(t.op.Status()), Sock: t.sock.idx,
-		Cell: t.cell.idx, Errno: uint32(t.op.Errno()), Token: t.op.Token, OpID: t.op.ID}
+	*t.cl.ev.Reserve().Status() = shm.EventStatus{Kind: shm.EvStatus, Status: uint8(o.Status()), Sock: t.sock.idx,
+		Cell: t.cell.idx, Errno: uint32(o.Errno()), Token: o.Token, OpID: o.ID}
 	e.news(t.cl)
 }

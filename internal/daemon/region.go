@@ -40,11 +40,13 @@ type region struct {
 	cookie uint64
 	rights rdmaop.Rights
 	exp    rdmaop.Export
-	user   *txMsg // of a use-once region: the same-host operation that uses it
+	user   *txMsg // of a use-once region: the same-host message that uses it
+	spent  bool   // one has used it, and told another socket than sock
+	ended  bool   // its one use was told to sock: it is not the client's any more
 
 	inAll, inSock, inRevoking link[region]
 
-	waiting func() // told when the key is dead
+	waiting func(error) // told when the key is dead
 }
 
 // addBuffer registers memory that a control goroutine mapped.
@@ -187,12 +189,24 @@ func (e *Engine) attachCookie(t *txMsg, cookie uint64) {
 
 // release is releaseRegion for the client, which is told once: done runs when
 // nobody can touch the memory any more. EALREADY: it has asked before.
-func (e *Engine) release(r *region, done func()) error {
+//
+// A region that its one use has ended is not the client's any more. done then
+// says EINVAL, as it is said later, when the key is not known any more; but it
+// says so when nobody can touch the memory.
+func (e *Engine) release(r *region, done func(error)) error {
 	if r.waiting != nil {
 		return fmt.Errorf("%w: region %#x is being released", unix.EALREADY, r.id)
 	}
 	r.waiting = done
 	e.releaseRegion(r)
+	return nil
+}
+
+// usedUp is what Release says of a region that its one use has ended.
+func (r *region) usedUp() error {
+	if r.ended {
+		return fmt.Errorf("%w: region %#x was for one use and had it", unix.EINVAL, r.id)
+	}
 	return nil
 }
 
@@ -274,20 +288,22 @@ func (e *Engine) retire(r *region) {
 	r.buf.users--
 	e.maybeFreeBuffer(r.buf)
 	if r.waiting != nil {
-		r.waiting()
+		r.waiting(r.usedUp())
 		r.waiting = nil
 	}
 }
 
 // usedKey ends a use-once region when the message that chases its operation
-// has arrived at the socket that owns it.
-func (e *Engine) usedKey(s *socket, rkey uint32, key verbs.PeerKey) {
+// has arrived at the socket that owns it. All who hold the key are told, also
+// the one that used it: a grant that crossed the use must not make the key good
+// again.
+func (e *Engine) usedKey(s *socket, rkey uint32) {
 	r := e.regions[rkey]
 	if r == nil || r.sock != s || r.rights&rdmaop.UseOnce == 0 || r.exp.State() != rdmaop.ExportLive {
 		return
 	}
-	r.sock.regions.del(&r.inSock)
-	e.tellRevoke(r, r.exp.UsedOnce(nil, key, e.now+e.cfg.RevokeTimeout))
+	r.ended = true
+	e.releaseRegion(r)
 }
 
 // tickRegions breaks off the queue pairs of peers that keep a revoked key too

@@ -394,7 +394,13 @@ func (s *session) release(id uint32, r *ipc.Release) error {
 	if ask := s.ask(func() error {
 		var g *region
 		if g, err = s.d.e.regionOf(s.cl, r.Region); err == nil {
-			err = s.d.e.release(g, func() { go s.c.Send(id, &ipc.OK{}) })
+			err = s.d.e.release(g, func(err error) {
+				if err != nil {
+					go s.fail(id, err)
+					return
+				}
+				go s.c.Send(id, &ipc.OK{})
+			})
 		}
 		return nil
 	}); ask != nil {

@@ -60,6 +60,7 @@ func (e *Engine) Leaks() (found []string) {
 	say(e.stuck.n, "clients with waiting events")
 	say(e.jobs.n, "slots with local work")
 	say(e.msgs.out, "submitted messages")
+	say(e.txOps.out, "operations")
 	say(e.rxs.out, "arrived messages")
 	say(e.ctls.out, "internal messages")
 	say(len(e.regions)+e.revoking.n, "regions")

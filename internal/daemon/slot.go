@@ -26,7 +26,6 @@ type slot struct {
 	// Same host: messages in order, waiting for their copies or for the
 	// destination socket.
 	q      queue[txMsg, *txMsg]
-	copied uint64     // bytes of the head operation already copied
 	job    link[slot] // Engine.jobs
 	waitOn *socket    // refused there; resumes when it has room
 	wait   link[slot] // waitOn.waiters

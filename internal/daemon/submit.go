@@ -4,7 +4,6 @@ import (
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
-	"github.com/rdsd/rdsd/rdmaop"
 	"golang.org/x/sys/unix"
 )
 
@@ -23,14 +22,17 @@ type txMsg struct {
 	slot *slot
 	id   uint32
 
-	hasOp  bool
-	op     rdmaop.Op
-	cell   *cell
-	bufs   []*buffer  // local buffers the operation uses, one per distinct segment
-	errno  unix.Errno // why it was refused
+	opv    [2]*txOp
+	nops   int
+	cell   *cell      // with operations
+	errno  unix.Errno // why m.Bad was refused
 	done   bool       // the connection is through with it
 	queued bool       // in cl.pendOps
 }
+
+// ops are the operations of t: none, an RDMA operation, an atomic, or both in
+// this order.
+func (t *txMsg) ops() []*txOp { return t.opv[:t.nops] }
 
 func (t *txMsg) link() **txMsg { return &t.next }
 
@@ -54,11 +56,17 @@ func (e *Engine) pollClient(c *client) bool {
 			bytes += e.submit(c, *c.scratch.Sub(), nil)
 		case uint8(shm.KindSendOp):
 			sub := *c.scratch.Sub()
-			if !c.sub.Next(&c.scratch) {
-				e.kill(c, "operation descriptor missing")
-				return true
+			var ops [2]shm.SubOp
+			want := 1 + int(sub.Flags&shm.SubTwoOps/shm.SubTwoOps)
+			for i := range want {
+				if !c.sub.Next(&c.scratch) {
+					e.kill(c, "operation descriptor missing")
+					return true
+				}
+				ops[i] = *c.scratch.SubOp()
 			}
-			bytes += e.submit(c, sub, c.scratch.SubOp())
+			n += want
+			bytes += e.submit(c, sub, ops[:want])
 		case uint8(shm.KindOpenDest):
 			bytes += openCost
 			e.openSlot(c, c.scratch.SubDest())
@@ -112,7 +120,7 @@ func (e *Engine) pollClient(c *client) bool {
 // submit takes one message in and returns its payload length. Everything in
 // the descriptor is checked against the engine's own tables; what only a
 // broken or hostile client can do ends its session.
-func (e *Engine) submit(c *client, d shm.Sub, od *shm.SubOp) int {
+func (e *Engine) submit(c *client, d shm.Sub, ods []shm.SubOp) int {
 	if d.MsgID >= uint32(len(c.msgs)) || c.msgs[d.MsgID] != nil {
 		e.kill(c, "message id %d out of range or in use", d.MsgID)
 		return 0
@@ -120,14 +128,12 @@ func (e *Engine) submit(c *client, d shm.Sub, od *shm.SubOp) int {
 	var data []byte
 	var lkey uint32
 	if d.Len > 0 {
-		off := uint64(d.Chunk) * shm.Unit
-		w, in := off/shm.WindowSize, off%shm.WindowSize
-		if d.Len > shm.MaxMessage || w >= uint64(len(c.send)) || in+uint64(d.Len) > shm.WindowSize {
+		ok := false
+		if data, ok = c.sent(d.Chunk, uint64(d.Len)); !ok || d.Len > shm.MaxMessage {
 			e.kill(c, "payload of %d bytes at chunk %d is outside the send arena", d.Len, d.Chunk)
 			return 0
 		}
-		data = c.send[w].mem[in : in+uint64(d.Len) : in+uint64(d.Len)]
-		lkey = c.send[w].mr.LKey()
+		lkey = c.send[uint64(d.Chunk)*shm.Unit/shm.WindowSize].mr.LKey()
 	}
 	s := c.sock(d.Sock)
 	var sl *slot
@@ -162,9 +168,11 @@ func (e *Engine) submit(c *client, d shm.Sub, od *shm.SubOp) int {
 		e.attachCookie(t, d.Cookie)
 	}
 	cost := len(data)
-	if od != nil {
-		cost += segCost * int(od.NSeg)
-		if !e.submitOp(t, od) {
+	if len(ods) > 0 {
+		for i := range ods {
+			cost += segCost * int(ods[i].NSeg)
+		}
+		if !e.submitOps(t, &d, ods) {
 			return cost
 		}
 	}
@@ -224,8 +232,8 @@ func (e *Engine) msgDone(t *txMsg, o conn.Outcome) {
 		e.note(t.slot)
 	}
 	e.unlist(t)
-	if t.hasOp {
-		e.opDone(t, o)
+	if t.nops > 0 {
+		e.opsDone(t, o)
 	}
 	if !t.queued {
 		e.freeMsg(t)
@@ -248,25 +256,16 @@ func (e *Engine) unlist(t *txMsg) {
 	}
 }
 
-// keepSegs bounds the memory for segments that a record in the pool keeps.
-const keepSegs = 64
-
 // freeMsg returns t to the pool.
 func (e *Engine) freeMsg(t *txMsg) {
 	c := t.cl
-	c.segs -= len(t.bufs)
-	for i, b := range t.bufs {
-		t.bufs[i] = nil
-		b.users--
-		e.maybeFreeBuffer(b)
+	for i, o := range t.ops() {
+		t.opv[i] = nil
+		e.freeOp(c, o)
 	}
 	t.m = conn.Msg{}
 	t.next, t.cl, t.sock, t.slot, t.cell = nil, nil, nil, nil, nil
-	t.bufs = t.bufs[:0]
-	if cap(t.op.Segs) > keepSegs {
-		t.op.Segs, t.bufs = nil, nil
-	}
-	t.hasOp, t.done, t.queued, t.errno = false, false, false, 0
+	t.errno, t.nops, t.done, t.queued = 0, 0, false, false
 	e.msgs.put(t)
 	e.unref(c)
 }

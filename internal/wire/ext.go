@@ -17,16 +17,16 @@ var extLen = [16]int{1: 4, 2: 4, 3: 8, 4: 8, 5: 2, 6: 4, 7: 4, 8: 1, 9: 5}
 
 // Exts are the extension headers a message may carry.
 type Exts struct {
-	HasRDMA bool
-	RDMAKey uint32 // the message chases an operation on this rkey
-	HasDest bool
-	Dest    uint64 // RDMA_DEST cookie: rkey | offset<<32
+	RDMA     int       // how many RDMA headers there are, at most 2
+	RDMAKeys [2]uint32 // the message chases operations on these rkeys
+	HasDest  bool
+	Dest     uint64 // RDMA_DEST cookie: rkey | offset<<32
 }
 
 // ParseExts reads the extension headers in b. It is as tolerant as the kernel:
 // several may be packed, the terminator may be missing when b is full, unknown
 // types are skipped as empty, and one that would overrun b ends the list. Of
-// two headers of one type the last counts.
+// several RDMA headers the first two count, of several RDMA_DEST the last.
 func ParseExts(b []byte) (e Exts) {
 	for len(b) > 0 {
 		t := int(b[0])
@@ -38,7 +38,10 @@ func ParseExts(b []byte) (e Exts) {
 		b = b[len(d):]
 		switch t {
 		case extRDMA:
-			e.HasRDMA, e.RDMAKey = true, binary.BigEndian.Uint32(d)
+			if e.RDMA < len(e.RDMAKeys) {
+				e.RDMAKeys[e.RDMA] = binary.BigEndian.Uint32(d)
+				e.RDMA++
+			}
 		case extRDMADest:
 			e.HasDest = true
 			e.Dest = uint64(binary.BigEndian.Uint32(d)) | uint64(binary.BigEndian.Uint32(d[4:]))<<32
@@ -62,6 +65,13 @@ func (h *Header) DestCookie() uint64 {
 func (h *Header) SetExtRDMA(rkey uint32) {
 	h.Ext = [ExtLen]byte{0: extRDMA}
 	binary.BigEndian.PutUint32(h.Ext[1:], rkey)
+}
+
+// AddExtRDMA puts an RDMA header for rkey behind the one of SetExtRDMA: the
+// message chases a second operation.
+func (h *Header) AddExtRDMA(rkey uint32) {
+	h.Ext[5] = extRDMA
+	binary.BigEndian.PutUint32(h.Ext[6:], rkey)
 }
 
 // SetExtDest makes an RDMA_DEST header for cookie the only extension header.

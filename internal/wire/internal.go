@@ -47,10 +47,16 @@ const (
 // HelloVersion is the version of the extension HELLO announces.
 const HelloVersion = 1
 
+// Features of HELLO: what the sender's device serves.
+const (
+	FeatureAtomics uint32 = 1 << 0 // FETCH_AND_ADD, CMP_AND_SWP
+	FeatureMasked  uint32 = 1 << 1 // their masked forms
+)
+
 // Hello is the first frame each way on a connection.
 type Hello struct {
 	Version   uint16
-	Features  uint32
+	Features  uint32 // Feature*; unknown bits mean nothing
 	Instance  uint64 // the sender's daemon instance
 	Ack       uint64 // highest sequence received from AckInst and handed up
 	Notice    uint64 // newest internal message not yet acked, 0 = none

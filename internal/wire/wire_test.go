@@ -128,17 +128,19 @@ func TestParseExts(t *testing.T) {
 	}{
 		{"none", "000000000000000000000000", Exts{}},
 		{"empty", "", Exts{}},
-		{"rdma", "0200000007" + "00000000000000", Exts{HasRDMA: true, RDMAKey: 7}},
+		{"rdma", "0200000007" + "00000000000000", Exts{RDMA: 1, RDMAKeys: [2]uint32{7}}},
 		{"dest", "030000000700001000" + "000000", Exts{HasDest: true, Dest: 0x1000_0000_0007}},
-		{"both, terminator lost", "0200000007" + "030000000800002000" + "0000", Exts{HasRDMA: true, RDMAKey: 7, HasDest: true, Dest: 0x2000_0000_0008}},
-		{"behind others", "0500080200000007" + "00000000", Exts{HasRDMA: true, RDMAKey: 7}},
-		{"unknown is empty", "0a0200000007", Exts{HasRDMA: true, RDMAKey: 7}},
+		{"both, terminator lost", "0200000007" + "030000000800002000" + "0000", Exts{RDMA: 1, RDMAKeys: [2]uint32{7}, HasDest: true, Dest: 0x2000_0000_0008}},
+		{"behind others", "0500080200000007" + "00000000", Exts{RDMA: 1, RDMAKeys: [2]uint32{7}}},
+		{"unknown is empty", "0a0200000007", Exts{RDMA: 1, RDMAKeys: [2]uint32{7}}},
 		{"16 ends", "100200000007", Exts{}},
 		{"255 ends", "ff0200000007", Exts{}},
 		{"overrun", "02000000", Exts{}},
-		{"second overruns", "0200000007" + "0300000000", Exts{HasRDMA: true, RDMAKey: 7}},
-		{"exact end", "0200000007", Exts{HasRDMA: true, RDMAKey: 7}},
-		{"last counts", "02000000070200000009", Exts{HasRDMA: true, RDMAKey: 9}},
+		{"second overruns", "0200000007" + "0300000000", Exts{RDMA: 1, RDMAKeys: [2]uint32{7}}},
+		{"exact end", "0200000007", Exts{RDMA: 1, RDMAKeys: [2]uint32{7}}},
+		{"two operations", "02000000070200000009", Exts{RDMA: 2, RDMAKeys: [2]uint32{7, 9}}},
+		{"a third is one too many", "020000000702000000090200000008", Exts{RDMA: 2, RDMAKeys: [2]uint32{7, 9}}},
+		{"last cookie counts", "030000000100000002" + "030000000300000004", Exts{HasDest: true, Dest: 3 | 4<<32}},
 	}
 	for _, c := range tests {
 		b, err := hex.DecodeString(c.hex)
@@ -154,11 +156,15 @@ func TestParseExts(t *testing.T) {
 		t.Error("cookie without a header")
 	}
 	h.SetExtRDMA(9)
-	if e := h.Exts(); !e.HasRDMA || e.RDMAKey != 9 || h.DestCookie() != 0 {
+	if e := h.Exts(); e.RDMA != 1 || e.RDMAKeys[0] != 9 || h.DestCookie() != 0 {
 		t.Errorf("SetExtRDMA: %+v", e)
 	}
+	h.AddExtRDMA(8)
+	if e := h.Exts(); e.RDMA != 2 || e.RDMAKeys != [2]uint32{9, 8} {
+		t.Errorf("AddExtRDMA: %+v", e)
+	}
 	h.SetExtDest(5 | 6<<32)
-	if e := h.Exts(); e.HasRDMA || h.DestCookie() != 5|6<<32 {
+	if e := h.Exts(); e.RDMA != 0 || h.DestCookie() != 5|6<<32 {
 		t.Errorf("SetExtDest: %+v", e)
 	}
 	h.DstInc = 0x01020304
