@@ -212,6 +212,7 @@ func (d *Device) connected(r *result) {
 	d.events.push(ev)
 	q.sendRTR()
 	if !q.known {
+		q.nudges = 0
 		q.startTimer(timerStart, startNs)
 	}
 }

@@ -31,6 +31,7 @@ type qp struct {
 	blocked       bool // the socket takes no more: waiting for EPOLLOUT
 	hold          bool // passive side: nothing may leave before the first FPDU
 	heard         bool // the peer has sent something
+	nudges        int
 	eof           bool // and will send no more
 	crc           bool
 	markers       bool // the peer wants them

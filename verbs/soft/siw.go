@@ -2,6 +2,30 @@ package soft
 
 import "github.com/rdsd/rdsd/verbs/soft/iwarp"
 
+// A siw responder may have left the first frames in its socket, where only more
+// data make it look: what arrives between its reply and its switch to the new
+// connection, which takes as long as its processor is busy otherwise. So an
+// initiator that hears nothing repeats its first frame, a WRITE of nothing,
+// after startNs and each time after twice as long. A peer that only receives is
+// never heard; so there is an end to it.
+const (
+	startNs   = 20e6
+	maxNudges = 7 // the last after 2.5 s
+)
+
+func (q *qp) nudge() {
+	if q.heard {
+		return
+	}
+	if !q.sq.mid() && !q.serve.mid {
+		q.dev.stats.StartNudges++
+		q.sendRTR()
+	}
+	if q.nudges++; q.nudges < maxNudges {
+		q.startTimer(timerStart, startNs<<q.nudges)
+	}
+}
+
 // servedDepth is how many READs and atomics of the peer may wait. Linux siw
 // rounds the depth it was granted up to a power of two, as the ring is, and uses
 // all of that.

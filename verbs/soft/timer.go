@@ -93,14 +93,6 @@ func (q *qp) timeout(k timerKind) {
 	case timerDrain:
 		q.lost(nil)
 	case timerStart:
-		// A Linux siw responder may have left the first frames in its socket,
-		// where only more data make it look.
-		if !q.heard && !q.sq.mid() && !q.serve.mid {
-			q.dev.stats.StartNudges++
-			q.sendRTR()
-		}
+		q.nudge()
 	}
 }
-
-// startNs is how long an initiator waits for a sign of a foreign responder.
-const startNs = 20e6
