@@ -73,6 +73,7 @@ func (h *fastHost) Internal(*Conn, wire.InternalType, []byte) {}
 func (h *fastHost) CanPost(*Conn, *Msg) bool                  { return true }
 func (h *fastHost) OpLocal(*Conn, *Msg)                       { h.local++ }
 func (h *fastHost) MsgDone(_ *Conn, m *Msg, _ Outcome)        { h.done++; h.free = append(h.free, m) }
+func (h *fastHost) Instance(*Conn, uint64) bool               { return true }
 func (h *fastHost) PeerUp(*Conn, bool)                        {}
 func (h *fastHost) PeerDown(*Conn, error)                     {}
 func (h *fastHost) Congestion(*Conn, *cong.Map)               {}

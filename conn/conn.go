@@ -23,6 +23,7 @@ var (
 	ErrRejected     = errors.New("conn: the peer rejected the connection")
 	ErrDisconnected = errors.New("conn: disconnected")
 	ErrReplaced     = errors.New("conn: the peer connected anew")
+	ErrStale        = errors.New("conn: the peer's daemon may be gone: another one was met since")
 	ErrClosed       = errors.New("conn: closed")
 	ErrNoBuffer     = errors.New("conn: no send buffer free")
 	ErrCompletion   = errors.New("conn: work request failed")
@@ -144,6 +145,10 @@ func (c *Conn) Ready() bool { return c.state == Up && c.ready }
 // RemoteCong returns the peer's congestion map. It is the Conn's: to be read
 // only, valid until the next call.
 func (c *Conn) RemoteCong() *cong.Map { return &c.remote }
+
+// Instance returns the instance of the peer's daemon that this connection met
+// last, 0 = none.
+func (c *Conn) Instance() uint64 { return c.peer }
 
 // Stats returns the connection's counters, live.
 func (c *Conn) Stats() *Stats { return &c.stats }

@@ -334,6 +334,7 @@ func (b *baseHost) Trace(c *Conn, event string, err error) {
 		b.lastTrace = err
 	}
 }
+func (b *baseHost) Instance(*Conn, uint64) bool               { return true }
 func (b *baseHost) PeerUp(*Conn, bool)                        {}
 func (b *baseHost) PeerDown(*Conn, error)                     {}
 func (b *baseHost) Congestion(*Conn, *cong.Map)               {}

@@ -81,6 +81,11 @@ func (c *Conn) recvHello(b []byte) error {
 // said what it received.
 func (c *Conn) becomeReady() {
 	h := &c.hello
+	if !c.host.Instance(c, h.Instance) {
+		c.deaf = true
+		c.fail(ErrStale)
+		return
+	}
 	c.ready = true
 	c.deadline = 0
 	c.backoff = 0

@@ -106,6 +106,11 @@ type Host interface {
 	// MsgDone: the Conn is done with m. Exactly once per Send.
 	MsgDone(c *Conn, m *Msg, o Outcome)
 
+	// Instance is asked when the peer's HELLO has named its daemon: false
+	// breaks the connection off before anything else counts, to be tried again.
+	// With several connections to one host only their owner can tell a new
+	// instance of its daemon from the last words of an old one.
+	Instance(c *Conn, id uint64) bool
 	// PeerUp: the handshake is complete, restarted says that the peer's
 	// instance id differs from the last connection's.
 	PeerUp(c *Conn, restarted bool)

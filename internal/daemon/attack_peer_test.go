@@ -129,7 +129,7 @@ func TestNotAllowed(t *testing.T) {
 // What a connection has counted stays counted when its peer is forgotten.
 func TestCountersNeverFall(t *testing.T) {
 	e := newWorld(t, 1, EngineConfig{}).es[0]
-	p, err := e.peer(e.localsV[0], nobody(1))
+	p, err := e.peer(e.localsV[0], nobody(1), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -220,7 +220,7 @@ func (e *Engine) ping(addr netip.Addr, pong func(now int64)) (*socket, error) {
 	var p *peer
 	if e.locals[addr] == nil {
 		var err error
-		if p, err = e.peer(l, addr); err != nil {
+		if p, err = e.peer(l, addr, 0); err != nil {
 			return nil, err
 		}
 	}
@@ -244,7 +244,7 @@ func (e *Engine) ping(addr netip.Addr, pong func(now int64)) (*socket, error) {
 // endPing withdraws a ping that was not answered and frees its port.
 func (e *Engine) endPing(s *socket, addr netip.Addr) {
 	s.local.ports.set(s.port, nil)
-	if p := e.peers[peerKey{s.local.addr, addr}]; p != nil {
+	if p := e.remotes[remoteKey{s.local.addr, addr}].lane(0); p != nil {
 		p.c.CancelMatching(func(m *connMsg) bool { _, ok := m.Owner.(*ctlMsg); return ok && m.Internal == 0 && m.SPort == s.port }, cancelled)
 		e.touch(p)
 		e.dropIfNew(p)

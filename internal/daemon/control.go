@@ -14,10 +14,13 @@ const maxCtl = 1 << 17
 // Internal is the connection's up-call for GRANT, REVOKE and REVOKED.
 func (e *Engine) Internal(c *conn.Conn, t wire.InternalType, body []byte) {
 	p := e.peerOf(c)
+	if p.stale() {
+		return
+	}
 	switch t {
 	case wire.TypeGrant:
 		g, err := wire.ParseGrant(body)
-		if err == nil {
+		if err == nil && !p.remote.owes(uint32(g.Cookie)) { // else this lane's REVOKE is to come, too
 			err = p.grants.Add(rdmaop.Grant{Cookie: g.Cookie, Len: g.Length, Rights: rdmaop.Rights(g.Rights), Port: g.Grantee})
 		}
 		if err != nil {
@@ -37,25 +40,15 @@ func (e *Engine) Internal(c *conn.Conn, t wire.InternalType, body []byte) {
 			}
 			return
 		}
-		if p.grants.Revoke(v.RKey) {
-			e.sendRevoked(p, v.RKey)
-		}
+		e.answerRevoke(p, v.RKey)
 	case wire.TypeRevoked:
 		v, err := wire.ParseRevoke(body)
 		if err != nil {
 			e.cfg.Trace(p.local.addr, p.addr, "revoked", err)
 			return
 		}
-		if r := e.regions[v.RKey]; r != nil && r.exp.PeerRevoked(p.key) == rdmaop.ExportRevoked {
-			e.retire(r)
-		}
+		e.revoked(p, v.RKey)
 	}
-}
-
-// sendRevoked answers a REVOKE: every operation on the key has retired.
-func (e *Engine) sendRevoked(p *peer, rkey uint32) {
-	m := e.ctl(p, wire.TypeRevoked, rkey)
-	e.sendCtl(p, m, (&wire.Revoke{RKey: rkey}).Append(m.buf[:0]))
 }
 
 // ctlMsg is an internal message of ours. Pooled.
@@ -82,8 +75,11 @@ func (e *Engine) sendCtl(p *peer, m *ctlMsg, body []byte) {
 }
 
 // ctlDone ends an internal message. A REVOKE that cannot be delivered any more
-// (the peer restarted) is as good as answered: PeerUp has seen to it.
-func (e *Engine) ctlDone(m *ctlMsg, _ conn.Outcome) {
+// (the peer restarted) is as good as answered: Instance has seen to it.
+func (e *Engine) ctlDone(m *ctlMsg, o conn.Outcome) {
+	if m.m.Internal == wire.TypeRevoke && o == conn.Acked {
+		e.heard(m.p, m.rkey)
+	}
 	m.m = conn.Msg{}
 	m.p.ctls--
 	m.p = nil

@@ -32,12 +32,13 @@ type Engine struct {
 
 	locals  map[netip.Addr]*local
 	localsV []*local // in order of AddLocal
-	peers   map[peerKey]*peer
-	peersV  []*peer
+	remotes map[remoteKey]*remote
+	peersV  []*peer // lanes of all remotes, oldest first
 	byQPN   map[uint32]*peer
 	lastQP  *peer // one-entry cache in front of byQPN
 	lastQPN uint32
 	nextKey verbs.PeerKey
+	clock   uint64 // see tick
 
 	clients   []*client    // attached, alive
 	active    list[client] // whose rings are looked at every turn
@@ -101,8 +102,6 @@ type Engine struct {
 	closed  bool        // under mu: Do refuses
 }
 
-type peerKey struct{ local, remote netip.Addr }
-
 // local is one address of this host.
 type local struct {
 	addr     netip.Addr
@@ -139,7 +138,7 @@ func NewEngine(dev verbs.Device, cfg EngineConfig, st *stats.Block) (*Engine, er
 	cfg.setDefaults()
 	e := &Engine{
 		cfg: cfg, dev: dev, attr: dev.Attr(), st: st,
-		locals: map[netip.Addr]*local{}, peers: map[peerKey]*peer{}, byQPN: map[uint32]*peer{},
+		locals: map[netip.Addr]*local{}, remotes: map[remoteKey]*remote{}, byQPN: map[uint32]*peer{},
 		regions: map[uint32]*region{}, byKey: map[verbs.PeerKey]*peer{},
 		over: shm.NewArena(), recvLeft: cfg.RecvBufs,
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/internal/wire"
-	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
 	"golang.org/x/sys/unix"
 )
@@ -19,20 +18,20 @@ var (
 	errNotAllowed    = errors.New("not in peers.allow")
 	errCtl           = errors.New("peer takes no answers")
 	errAdmin         = errors.New("reset by the administrator")
+	errRestarted     = errors.New("another lane met a new instance of the peer's daemon")
 )
 
-// peer is a remote address as one of ours sees it: its connection and what
-// hangs on it.
+// peer is one lane of a remote address: its connection and what hangs on it.
 type peer struct {
-	local     *local
-	addr      netip.Addr
-	addr16    [16]byte // addr as messages to clients carry it
-	key       verbs.PeerKey
+	*remote
+	lane      uint8
+	key       verbs.PeerKey // stands for this lane in exports: who was granted what on which connection
 	c         *conn.Conn
 	qp        verbs.QP
-	grants    *rdmaop.Grants // what it allows us
-	slots     list[slot]     // destinations that lead there
-	partial   *rxMsg         // message under assembly
+	begun     uint64     // Engine.clock when the connection, or the attempt, began
+	warned    uint64     // remote.untold up to here was queued on this lane
+	slots     list[slot] // destinations that lead there
+	partial   *rxMsg     // message under assembly
 	dirty     bool
 	draining  bool // in e.draining
 	wasUp     bool
@@ -45,14 +44,11 @@ type peer struct {
 	crc       verbs.CRCMode
 }
 
-// maxGrants bounds what one peer can make us remember.
-const maxGrants = 1 << 16
-
-// peer returns the connection from l to addr, made on first use. EINVAL: no
-// address a peer can have; ENOBUFS: there are MaxPeers.
-func (e *Engine) peer(l *local, addr netip.Addr) (*peer, error) {
-	k := peerKey{l.addr, addr}
-	if p := e.peers[k]; p != nil {
+// peer returns the connection of a lane from l to addr, made on first use.
+// EINVAL: no address a peer can have; ENOBUFS: there are MaxPeers.
+func (e *Engine) peer(l *local, addr netip.Addr, lane uint8) (*peer, error) {
+	h := e.remotes[remoteKey{l.addr, addr}]
+	if p := h.lane(lane); p != nil {
 		return p, nil
 	}
 	if !mayBePeer(l, addr) {
@@ -62,18 +58,21 @@ func (e *Engine) peer(l *local, addr netip.Addr) (*peer, error) {
 		e.st.C[stats.QuotaRefused]++
 		return nil, fmt.Errorf("%w: the daemon has its %d peers", unix.ENOBUFS, e.cfg.MaxPeers)
 	}
+	if h = e.remotes[remoteKey{l.addr, addr}]; h == nil {
+		h = e.newRemote(l, addr)
+	}
 	e.nextKey++
-	p := &peer{local: l, addr: addr, addr16: addr.As16(), key: e.nextKey, grants: rdmaop.NewGrants(maxGrants), crc: e.cfg.CRC(addr)}
+	p := &peer{remote: h, lane: lane, key: e.nextKey, crc: e.cfg.CRC(addr)}
 	p.credits = min(e.cfg.PeerCredits, max(e.recvLeft, conn.MinCredits))
 	e.recvLeft -= p.credits + 1 // one for HELLO
 	p.c = conn.New(conn.Config{
-		Local: l.addr, Remote: addr, Instance: e.cfg.Instance, MaxSend: e.cfg.MaxSend, RecvCredits: p.credits,
+		Local: l.addr, Remote: addr, Lane: lane, Instance: e.cfg.Instance, MaxSend: e.cfg.MaxSend, RecvCredits: p.credits,
 		StartSeq: e.cfg.StartSeq(), MaxSendWR: qpSendWR, ReadDepth: min(qpReadDepth, e.attr.MaxReadDepth),
 		MinBackoff: 1_000_000, MaxBackoff: e.cfg.MaxBackoff, ConnectTimeout: 5_000_000_000,
 		AckDelay: 1_000_000, AckBytes: 64 << 10, SettleTimeout: e.cfg.SettleTimeout, Rand: e.cfg.Rand,
 		Attr: e.attr, Ctx: p,
 	}, e)
-	e.peers[k] = p
+	h.addLane(p)
 	e.peersV = append(e.peersV, p)
 	e.byKey[p.key] = p
 	if !l.cong.Empty() {
@@ -108,7 +107,7 @@ func (e *Engine) dropIfNew(p *peer) {
 	if i.Instance != 0 || i.State != conn.Down || i.Queued+i.Unacked > 0 || p.slots.n > 0 || p.qp != nil {
 		return
 	}
-	delete(e.peers, peerKey{p.local.addr, p.addr})
+	e.dropLane(p)
 	delete(e.byKey, p.key)
 	e.peersV = remove(e.peersV, p)
 	e.dirtyP = remove(e.dirtyP, p)
@@ -135,10 +134,12 @@ func (e *Engine) NewQP(c *conn.Conn) (verbs.QP, error) {
 	if err := failpoint.Hit(failpoint.QueuePair); err != nil {
 		return nil, err
 	}
+	p.begun = e.tick()
+	e.warn(p)
 	qp, err := e.pd.CreateQP(verbs.QPInitAttr{
 		SendCQ: e.cq, RecvCQ: e.cq, SRQ: e.srq,
 		Cap: verbs.QPCap{MaxSendWR: qpSendWR, MaxSendSGE: min(e.attr.MaxSGE, 16), MaxRecvSGE: 1, ReadDepth: min(qpReadDepth, e.attr.MaxReadDepth)},
-		Ack: verbs.AckLocal, CRC: p.crc, Peer: p.key,
+		Ack: verbs.AckLocal, CRC: p.crc, Peer: p.who,
 		Access:  verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic,
 		Context: p,
 	})
@@ -231,7 +232,7 @@ func (e *Engine) connectRequest(ev *verbs.CMEvent) {
 	case e.locals[from] != nil:
 		refuse("comes from our own address", nil)
 	default:
-		p, err := e.peer(l, from)
+		p, err := e.peer(l, from, priv.TOS)
 		if err != nil {
 			refuse("no room", err)
 			return
@@ -254,16 +255,11 @@ func (e *Engine) SendBuf() *conn.SendBuf {
 
 func (e *Engine) PutSendBuf(b *conn.SendBuf) { e.sendFree = append(e.sendFree, b) }
 
-// PeerUp: the handshake is complete. What a peer that restarted was granted,
-// and had granted, is void.
-func (e *Engine) PeerUp(c *conn.Conn, restarted bool) {
+// PeerUp: the handshake is complete.
+func (e *Engine) PeerUp(c *conn.Conn, _ bool) {
 	p := e.peerOf(c)
 	e.st.C[stats.PeerConnects]++
 	e.st.C[stats.PeersUp]++
-	if restarted {
-		e.st.C[stats.PeerRestarts]++
-		e.voidGrants(p)
-	}
 	e.publishState(p)
 	for n := p.slots.head; n != nil; n = n.next {
 		sl := n.of
@@ -273,36 +269,6 @@ func (e *Engine) PeerUp(c *conn.Conn, restarted bool) {
 		}
 	}
 	p.wasUp = true
-}
-
-// voidGrants ends what a peer that restarted was granted, and had granted. What
-// has not been sent goes to the new instance: grants that wait are its grants,
-// and a cookie that waits needs one.
-func (e *Engine) voidGrants(p *peer) {
-	p.grants.Clear()
-	var next *link[region]
-	for n := e.regionsV.head; n != nil; n = next {
-		next = n.next
-		r := n.of
-		r.mr.Disallow(p.key)
-		if r.exp.PeerGone(p.key) == rdmaop.ExportRevoked {
-			e.retire(r)
-		}
-	}
-	p.c.Waiting(func(m *connMsg) {
-		switch t := m.Owner.(type) {
-		case *ctlMsg:
-			if r := e.regions[t.rkey]; r != nil && m.Internal == wire.TypeGrant {
-				if _, errno := r.exp.GrantTo(p.key, t.port); errno == 0 {
-					r.mr.Allow(p.key)
-				}
-			}
-		case *txMsg:
-			if r := e.regions[uint32(m.DestCookie)]; r != nil && m.DestCookie != 0 && r.cl == t.cl {
-				_ = e.expose(r, t.slot.addr, t.slot.port)
-			}
-		}
-	})
 }
 
 // PeerDown: the connection is down and drained.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/internal/wire"
@@ -46,6 +45,8 @@ type region struct {
 
 	inAll, inSock, inRevoking link[region]
 
+	flush   []flush     // lanes that have to confirm that nothing of theirs is on its way
+	heard   []*peer     // lanes that have received REVOKE
 	waiting func(error) // told when the key is dead
 }
 
@@ -142,20 +143,22 @@ func (e *Engine) register(s *socket, b *buffer, off, n uint64, rights rdmaop.Rig
 }
 
 // expose grants r to a socket (port 0: all) of a peer, ahead of any message
-// sent to that peer later.
-func (e *Engine) expose(r *region, peerAddr netip.Addr, port uint16) error {
-	p, key, err := e.exportPeer(r.sock.local, peerAddr)
+// sent to that peer later on the same lane. The sockets of all its lanes may
+// use it.
+func (e *Engine) expose(r *region, addr netip.Addr, port uint16, lane uint8) error {
+	if l := e.locals[addr]; l != nil {
+		_, errno := r.exp.GrantTo(l.key, port)
+		return orNil(errno)
+	}
+	p, err := e.peer(r.sock.local, addr, lane)
 	if err != nil {
 		return err
 	}
-	need, errno := r.exp.GrantTo(key, port)
-	if errno != 0 {
-		return errno
+	need, errno := r.exp.GrantTo(p.key, port)
+	if !need {
+		return orNil(errno)
 	}
-	if !need || p == nil {
-		return nil
-	}
-	r.mr.Allow(key)
+	r.mr.Allow(p.who)
 	body := e.ctl(p, wire.TypeGrant, r.id)
 	body.port = port
 	g := wire.Grant{Cookie: r.cookie, Length: r.n, Rights: uint32(r.rights), Owner: r.sock.port, Grantee: port, OwnerInc: r.sock.inc}
@@ -164,17 +167,11 @@ func (e *Engine) expose(r *region, peerAddr netip.Addr, port uint16) error {
 	return nil
 }
 
-// exportPeer returns the peer that addr leads to and its key; on the same host
-// there is no peer, and the key is the address's own.
-func (e *Engine) exportPeer(l *local, addr netip.Addr) (*peer, verbs.PeerKey, error) {
-	if t := e.locals[addr]; t != nil {
-		return nil, t.key, nil
+func orNil(errno unix.Errno) error {
+	if errno == 0 {
+		return nil
 	}
-	p, err := e.peer(l, addr)
-	if err != nil {
-		return nil, 0, err
-	}
-	return p, p.key, nil
+	return errno
 }
 
 // attachCookie puts a cookie of this client on a message and grants it to the
@@ -183,7 +180,7 @@ func (e *Engine) exportPeer(l *local, addr netip.Addr) (*peer, verbs.PeerKey, er
 func (e *Engine) attachCookie(t *txMsg, cookie uint64) {
 	t.m.DestCookie = cookie
 	if r := e.regions[uint32(cookie)]; r != nil && r.cl == t.cl {
-		_ = e.expose(r, t.slot.addr, t.slot.port)
+		_ = e.expose(r, t.slot.addr, t.slot.port, t.sock.lane)
 	}
 }
 
@@ -219,62 +216,6 @@ func (e *Engine) releaseRegion(r *region) {
 	e.tellRevoke(r, r.exp.Revoke(nil, e.now+e.cfg.RevokeTimeout))
 }
 
-// tellRevoke sends REVOKE to the peers that hold r, and retires it at once if
-// there are none.
-func (e *Engine) tellRevoke(r *region, keys []verbs.PeerKey) {
-	e.st.C[stats.Revokes]++
-	for _, k := range keys {
-		p := e.peerByKey(k)
-		if p == nil {
-			r.exp.PeerRevoked(k) // same host: no operation is in flight between turns
-			continue
-		}
-		// Of grants that still wait the peer knows nothing.
-		if e.withdrawGrants(p, r) {
-			r.exp.PeerRevoked(k)
-			e.dropIfNew(p)
-			continue
-		}
-		m := e.ctl(p, wire.TypeRevoke, r.id)
-		e.sendCtl(p, m, (&wire.Revoke{RKey: r.id}).Append(m.buf[:0]))
-		if p.c.State() == conn.Down {
-			r.exp.PeerRevoked(k)
-		}
-	}
-	if r.exp.State() == rdmaop.ExportRevoked {
-		e.retire(r)
-		return
-	}
-	e.revoking.add(&r.inRevoking, r)
-	if e.revokeAt == 0 {
-		e.revokeAt = e.now + revokeScanNs
-	}
-	e.armTimer(e.revokeAt)
-}
-
-// withdrawGrants takes back the grants of r that wait for p and reports whether
-// those were all.
-func (e *Engine) withdrawGrants(p *peer, r *region) bool {
-	return p.c.WithdrawControl(func(m *connMsg) bool {
-		g, ok := m.Owner.(*ctlMsg)
-		return ok && m.Internal == wire.TypeGrant && g.rkey == r.id
-	}) == r.exp.Held(p.key)
-}
-
-// revokeDown counts a peer whose queue pair is gone as having given back every
-// key it was asked for: nothing of the old connection can touch the memory, and
-// on the next one it posts no operation before the REVOKE that waits for it
-// (HELLO's notice).
-func (e *Engine) revokeDown(p *peer) {
-	var next *link[region]
-	for n := e.revoking.head; n != nil; n = next {
-		next = n.next
-		if r := n.of; r.exp.PeerRevoked(p.key) == rdmaop.ExportRevoked {
-			e.retire(r)
-		}
-	}
-}
-
 // retire ends a region whose key nobody holds.
 func (e *Engine) retire(r *region) {
 	if e.regions[r.id] != r {
@@ -290,51 +231,5 @@ func (e *Engine) retire(r *region) {
 	if r.waiting != nil {
 		r.waiting(r.usedUp())
 		r.waiting = nil
-	}
-}
-
-// usedKey ends a use-once region when the message that chases its operation
-// has arrived at the socket that owns it. All who hold the key are told, also
-// the one that used it: a grant that crossed the use must not make the key good
-// again.
-func (e *Engine) usedKey(s *socket, rkey uint32) {
-	r := e.regions[rkey]
-	if r == nil || r.sock != s || r.rights&rdmaop.UseOnce == 0 || r.exp.State() != rdmaop.ExportLive {
-		return
-	}
-	r.ended = true
-	e.releaseRegion(r)
-}
-
-// tickRegions breaks off the queue pairs of peers that keep a revoked key too
-// long: then they cannot use it either.
-func (e *Engine) tickRegions() {
-	if e.revokeAt == 0 || e.now < e.revokeAt {
-		e.armTimer(e.revokeAt)
-		return
-	}
-	e.revokeAt = 0
-	var next *link[region]
-	for n := e.revoking.head; n != nil; n = next {
-		next = n.next
-		r := n.of
-		for _, k := range r.exp.Timeout(nil, e.now) {
-			r.mr.Disallow(k)
-			if p := e.peerByKey(k); p != nil {
-				p.c.Reset(e.now, errRevokeTimeout)
-				e.touch(p)
-			}
-			r.exp.PeerGone(k)
-		}
-		if r.exp.State() == rdmaop.ExportRevoked {
-			e.retire(r)
-		}
-		if next != nil && !next.on() {
-			next = e.revoking.head // the reset retired it
-		}
-	}
-	if e.revoking.n > 0 {
-		e.revokeAt = e.now + revokeScanNs
-		e.armTimer(e.revokeAt)
 	}
 }

@@ -80,7 +80,7 @@ func (e *Engine) serve(c *client, req ipc.Request) (ipc.Response, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &ipc.OK{}, e.expose(g, r.Addr.Unmap(), r.Port)
+		return &ipc.OK{}, e.expose(g, r.Addr.Unmap(), r.Port, g.sock.lane)
 	}
 	return nil, fmt.Errorf("%w: request %T", unix.EPROTO, req)
 }

@@ -36,13 +36,13 @@ func (e *Engine) Conns() (out []conn.Info) {
 	return out
 }
 
-// CongestionMap returns the map of a local address, and what is known of the
-// map of a remote one; nil if there is none.
-func (e *Engine) CongestionMap(local, remote netip.Addr) (own, theirs *cong.Map) {
+// CongestionMap returns the map of a local address, and what is known on a lane
+// of the map of a remote one; nil if there is none.
+func (e *Engine) CongestionMap(local, remote netip.Addr, lane uint8) (own, theirs *cong.Map) {
 	if l := e.locals[local]; l != nil {
 		own = &l.cong
 	}
-	if p := e.peers[peerKey{local, remote}]; p != nil {
+	if p := e.remotes[remoteKey{local, remote}].lane(lane); p != nil {
 		theirs = p.c.RemoteCong()
 	}
 	return own, theirs
@@ -73,7 +73,7 @@ func (e *Engine) Leaks() (found []string) {
 	free, left := len(e.sendFree), e.recvLeft
 	for _, p := range e.peersV {
 		i := p.c.Info()
-		name := fmt.Sprintf("of %v: ", p.addr)
+		name := fmt.Sprintf("of %v lane %d: ", p.addr, p.lane)
 		if i.State == conn.Up || i.State == conn.Connecting || i.State == conn.Error {
 			free++ // its control buffer
 		}
@@ -83,6 +83,8 @@ func (e *Engine) Leaks() (found []string) {
 		say(i.Stopped, name+"messages refused")
 		say(i.OutstandingWRs, name+"work requests outstanding")
 		say(p.grants.Len(), name+"grants")
+		say(len(p.owed), name+"revocations to be answered")
+		say(len(p.untold), name+"revocations to be told")
 		say(btoi(p.partial != nil), name+"messages under assembly")
 		say(btoi(p.slots.n > 0), name+"destinations")
 	}

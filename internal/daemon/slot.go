@@ -65,6 +65,10 @@ func (e *Engine) openSlot(c *client, d *shm.SubDest) {
 		e.kill(c, "open destination: bad address %v", addr)
 		return
 	}
+	if !s.fixLane(d.Lane) {
+		e.kill(c, "open destination: lane %d of a socket of lane %d", d.Lane, s.lane)
+		return
+	}
 	ce := c.cells[d.Cell]
 	switch {
 	case ce == nil || ce.sock.closed:
@@ -124,7 +128,7 @@ const homeRetryNs = 10_000_000
 
 // findHome leads sl to its peer; false: there are too many.
 func (e *Engine) findHome(sl *slot) bool {
-	p, err := e.peer(sl.sock.local, sl.addr)
+	p, err := e.peer(sl.sock.local, sl.addr, sl.sock.lane)
 	if err != nil {
 		return false
 	}

@@ -14,6 +14,8 @@ type socket struct {
 	port   uint16
 	inc    uint32 // incarnation: tells this socket from the port's next owner
 	closed bool
+	lane   uint8 // of its connections
+	laned  bool  // lane is fixed
 
 	closing bool   // CloseSock waits until the submission ring
 	closeAt uint64 // has been taken to here
@@ -69,6 +71,14 @@ func (e *Engine) bind(c *client, ap netip.AddrPort, rcvbuf int) (*socket, error)
 	s.idx = c.newSock(s)
 	l.ports.set(port, s)
 	return s, nil
+}
+
+// fixLane says which lane s uses, once for all; false: it was fixed as another.
+func (s *socket) fixLane(lane uint8) bool {
+	if !s.laned {
+		s.lane, s.laned = lane, true
+	}
+	return s.lane == lane
 }
 
 // freePort finds an unbound port: from a random place upward, skipping 0 and 1

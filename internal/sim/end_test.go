@@ -178,7 +178,7 @@ func (w *world) checkConns() {
 			if !i.Ready {
 				broken("liveness", "host %d to %d is %v though all is quiet: %v", a.n, b.n, i.State, i.LastError)
 			}
-			j := b.connTo(a.addr)
+			j := b.connTo(a.addr, i.Lane)
 			if j == nil || !j.Ready {
 				broken("liveness", "host %d is connected to %d, but not the other way", a.n, b.n)
 			}
@@ -188,8 +188,8 @@ func (w *world) checkConns() {
 			if got, want := int(i.Credits+j.CreditsOwed), max(w.opt.credits, conn.MinCredits); got > want || got < min(want, conn.MinCredits) {
 				broken("credits", "host %d to %d: %d with the sender, %d owed, %d in all", a.n, b.n, i.Credits, j.CreditsOwed, want)
 			}
-			own, _ := a.e.CongestionMap(a.addr, b.addr)
-			_, seen := b.e.CongestionMap(b.addr, a.addr)
+			own, _ := a.e.CongestionMap(a.addr, b.addr, i.Lane)
+			_, seen := b.e.CongestionMap(b.addr, a.addr, i.Lane)
 			if !sameMap(own, seen) {
 				broken("congestion", "host %d has %d ports congested, host %d believes %d", a.n, own.Count(), b.n, seen.Count())
 			}
@@ -204,9 +204,9 @@ func sameMap(a, b *cong.Map) bool {
 	return x == y
 }
 
-func (h *host) connTo(a netip.Addr) *conn.Info {
+func (h *host) connTo(a netip.Addr, lane uint8) *conn.Info {
 	for _, i := range h.e.Conns() {
-		if i.Remote == a {
+		if i.Remote == a && i.Lane == lane {
 			return &i
 		}
 	}

@@ -1,0 +1,216 @@
+package daemon
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/internal/wire"
+	"github.com/rdsd/rdsd/rdmaop"
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// remote is a peer's address as one of ours sees it: what its lanes have in
+// common. Each lane is a connection of its own, see peer.
+type remote struct {
+	local  *local
+	addr   netip.Addr
+	addr16 [16]byte       // addr as messages to clients carry it
+	who    verbs.PeerKey  // its queue pairs', whatever the lane: who may touch a region
+	grants *rdmaop.Grants // what it allows us, on any lane
+	lanes  []*peer        // by number
+
+	instance uint64 // of its daemon, 0 = never met
+	met      uint64 // Engine.clock when instance was met first
+
+	owed     []owedKey   // REVOKEs to answer when the last operation on the key retires
+	untold   []untoldKey // keys that were taken back while it could not be told; see warn
+	untoldAt uint64      // the last one's number
+}
+
+type remoteKey struct{ local, remote netip.Addr }
+
+// owedKey is a REVOKE to be answered, on the lane it came on.
+type owedKey struct {
+	rkey uint32
+	lane *peer
+}
+
+// untoldKey is a dead key that the peer may still believe in.
+type untoldKey struct {
+	n    uint64
+	rkey uint32 // 0: told
+}
+
+// maxGrants bounds what one peer can make us remember.
+const maxGrants = 1 << 16
+
+func (e *Engine) newRemote(l *local, addr netip.Addr) *remote {
+	e.nextKey++
+	h := &remote{local: l, addr: addr, addr16: addr.As16(), who: e.nextKey, grants: rdmaop.NewGrants(maxGrants)}
+	e.remotes[remoteKey{l.addr, addr}] = h
+	return h
+}
+
+func (h *remote) find(lane uint8) (int, bool) {
+	return slices.BinarySearchFunc(h.lanes, lane, func(p *peer, n uint8) int { return cmp.Compare(p.lane, n) })
+}
+
+// lane returns a lane, nil if there is none. h may be nil.
+func (h *remote) lane(n uint8) *peer {
+	if h == nil {
+		return nil
+	}
+	if i, ok := h.find(n); ok {
+		return h.lanes[i]
+	}
+	return nil
+}
+
+func (h *remote) addLane(p *peer) {
+	i, _ := h.find(p.lane)
+	h.lanes = slices.Insert(h.lanes, i, p)
+}
+
+// dropLane forgets a lane, and the address with its last one.
+func (e *Engine) dropLane(p *peer) {
+	h := p.remote
+	if h.lanes = remove(h.lanes, p); len(h.lanes) == 0 {
+		delete(e.remotes, remoteKey{h.local.addr, h.addr})
+	}
+}
+
+// attached reports whether a queue pair leads there: whether anything the peer
+// has posted may still arrive.
+func (h *remote) attached() bool {
+	return slices.ContainsFunc(h.lanes, func(p *peer) bool { return p.attached() })
+}
+
+func (p *peer) attached() bool {
+	s := p.c.State()
+	return s == conn.Up || s == conn.Error
+}
+
+// tick returns a number that is higher than all before: what came first is
+// asked of events within one turn, too.
+func (e *Engine) tick() uint64 {
+	e.clock++
+	return e.clock
+}
+
+// Instance is the connection's question whether to believe HELLO. A lane that
+// names another instance than the one we know may have met a new one, or be the
+// last word of an old one, read late. Only a connection that was begun after the
+// known instance was met cannot lead to one before it; any other is not
+// believed, and tried again. With one lane this never happens.
+func (e *Engine) Instance(c *conn.Conn, id uint64) bool {
+	p := e.peerOf(c)
+	h := p.remote
+	if id == h.instance {
+		return true
+	}
+	if h.instance != 0 {
+		if p.begun < h.met {
+			return false
+		}
+		e.restarted(p)
+	}
+	h.instance, h.met = id, e.tick()
+	return true
+}
+
+// restarted ends what the old instance of a peer's daemon was granted, and had
+// granted. p is the lane that met the new one. The others break off first: then
+// nothing that the old one has sent on them can touch a region, whoever is
+// granted it next.
+func (e *Engine) restarted(p *peer) {
+	e.st.C[stats.PeerRestarts]++
+	for _, q := range p.lanes {
+		if q != p && q.c.Ready() {
+			q.c.Reset(e.now, errRestarted)
+			e.touch(q)
+		}
+	}
+	e.voidGrants(p.remote)
+}
+
+// voidGrants ends all grants between us and a peer. What has not been sent goes
+// to the new instance: grants that wait are its grants, and a cookie that waits
+// needs one.
+func (e *Engine) voidGrants(h *remote) {
+	h.grants.Clear()
+	h.owed, h.untold = h.owed[:0], h.untold[:0]
+	var next *link[region]
+	for n := e.regionsV.head; n != nil; n = next {
+		next = n.next
+		r := n.of
+		r.mr.Disallow(h.who)
+		r.endFlush(h)
+		for _, p := range h.lanes {
+			r.exp.PeerGone(p.key)
+		}
+		e.retireIfDead(r)
+	}
+	for _, p := range h.lanes {
+		p.c.Waiting(func(m *connMsg) {
+			switch t := m.Owner.(type) {
+			case *ctlMsg:
+				if r := e.regions[t.rkey]; r != nil && m.Internal == wire.TypeGrant {
+					if _, errno := r.exp.GrantTo(p.key, t.port); errno == 0 {
+						r.mr.Allow(h.who)
+					}
+				}
+			case *txMsg:
+				if r := e.regions[uint32(m.DestCookie)]; r != nil && m.DestCookie != 0 && r.cl == t.cl {
+					_ = e.expose(r, h.addr, m.DPort, p.lane)
+				}
+			}
+		})
+	}
+}
+
+// stale reports whether p still leads to an instance that is gone: what it says
+// of grants is void.
+func (p *peer) stale() bool { return p.c.Instance() != p.instance }
+
+// The initiator's side of REVOKE.
+
+// answerRevoke takes a REVOKE that arrived on p: every lane may use the key, so
+// the answer waits for the operations of all.
+func (e *Engine) answerRevoke(p *peer, rkey uint32) {
+	if p.grants.Revoke(rkey) {
+		e.sendRevoke(p, wire.TypeRevoked, rkey)
+		return
+	}
+	if k := (owedKey{rkey, p}); !slices.Contains(p.owed, k) {
+		p.owed = append(p.owed, k)
+	}
+}
+
+// sendRevoked answers the REVOKEs of a key whose last operation has retired,
+// each on the lane it came on. p is the operation's.
+func (e *Engine) sendRevoked(p *peer, rkey uint32) {
+	h := p.remote
+	left := h.owed[:0]
+	for _, k := range h.owed {
+		if k.rkey == rkey {
+			e.sendRevoke(k.lane, wire.TypeRevoked, rkey)
+		} else {
+			left = append(left, k)
+		}
+	}
+	h.owed = left
+}
+
+// owes reports whether the key is being given back.
+func (h *remote) owes(rkey uint32) bool {
+	return slices.ContainsFunc(h.owed, func(k owedKey) bool { return k.rkey == rkey })
+}
+
+// sendRevoke sends REVOKE or REVOKED.
+func (e *Engine) sendRevoke(p *peer, t wire.InternalType, rkey uint32) {
+	m := e.ctl(p, t, rkey)
+	e.sendCtl(p, m, (&wire.Revoke{RKey: rkey}).Append(m.buf[:0]))
+}

@@ -1,0 +1,254 @@
+package daemon
+
+import (
+	"slices"
+
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/internal/wire"
+	"github.com/rdsd/rdsd/rdmaop"
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// Taking a key back from a peer has two parts.
+//
+// First the peer is asked, with a REVOKE on each lane that carried a GRANT of
+// the key: there it comes behind the GRANT. When all those lanes have answered
+// REVOKED the peer posts nothing more on the key, on any lane, and what it had
+// posted is out of its hands.
+//
+// But not yet in ours: only on the lane that answered last does the answer come
+// behind the operations. So the others, if there are any, are flushed: each
+// gets a REVOKE, and confirms with a REVOKED that comes behind whatever was
+// posted there.
+
+// flush is a lane that has yet to confirm.
+type flush struct{ lane *peer }
+
+// tellRevoke asks for r's key at the lanes that were granted it, and retires r
+// at once if there are none.
+func (e *Engine) tellRevoke(r *region, keys []verbs.PeerKey) {
+	e.st.C[stats.Revokes]++
+	for _, k := range keys {
+		switch p := e.byKey[k]; {
+		case p == nil:
+			r.exp.PeerRevoked(k) // same host: no operation is in flight between turns
+		case e.withdrawGrants(p, r):
+			// Of grants that still wait the peer knows nothing.
+			r.exp.PeerRevoked(k)
+			e.dropIfNew(p)
+		default:
+			e.sendRevoke(p, wire.TypeRevoke, r.id)
+		}
+	}
+	for _, k := range keys {
+		if p := e.byKey[k]; p != nil && !p.remote.attached() {
+			e.giveUp(r, p.remote)
+		}
+	}
+	if e.retireIfDead(r) {
+		return
+	}
+	e.revoking.add(&r.inRevoking, r)
+	if e.revokeAt == 0 {
+		e.revokeAt = e.now + revokeScanNs
+	}
+	e.armTimer(e.revokeAt)
+}
+
+// withdrawGrants takes back the grants of r that wait for p and reports whether
+// those were all.
+func (e *Engine) withdrawGrants(p *peer, r *region) bool {
+	return p.c.WithdrawControl(func(m *connMsg) bool {
+		g, ok := m.Owner.(*ctlMsg)
+		return ok && m.Internal == wire.TypeGrant && g.rkey == r.id
+	}) == r.exp.Held(p.key)
+}
+
+// revoked takes a REVOKED that arrived on p.
+func (e *Engine) revoked(p *peer, rkey uint32) {
+	r := e.regions[rkey]
+	if r == nil {
+		return
+	}
+	switch {
+	case r.flushed(p):
+		e.endIfFlushed(r, p.remote)
+	case !r.exp.Waits(p.key) || r.flushing(p.remote):
+		return // nobody asked
+	case slices.ContainsFunc(p.lanes, func(q *peer) bool { return q != p && r.exp.Waits(q.key) }):
+		r.exp.PeerRevoked(p.key)
+	default:
+		// p's place is kept until the others are flushed: then it has answered.
+		for _, q := range p.lanes {
+			if q != p && q.attached() {
+				r.flush = append(r.flush, flush{q})
+				if q.c.State() == conn.Up {
+					e.sendRevoke(q, wire.TypeRevoke, rkey)
+				}
+			}
+		}
+		e.endIfFlushed(r, p.remote)
+	}
+	e.retireIfDead(r)
+}
+
+// flushing reports whether lanes of h have yet to confirm.
+func (r *region) flushing(h *remote) bool {
+	return slices.ContainsFunc(r.flush, func(f flush) bool { return f.lane.remote == h })
+}
+
+// flushed notes that p has nothing on its way; false: it was not waited for.
+func (r *region) flushed(p *peer) bool {
+	i := slices.Index(r.flush, flush{p})
+	if i >= 0 {
+		r.flush = slices.Delete(r.flush, i, i+1)
+	}
+	return i >= 0
+}
+
+// endFlush waits for no lane of h any more.
+func (r *region) endFlush(h *remote) {
+	r.flush = slices.DeleteFunc(r.flush, func(f flush) bool { return f.lane.remote == h })
+}
+
+// endIfFlushed counts h as having answered when all its lanes have.
+func (e *Engine) endIfFlushed(r *region, h *remote) {
+	if !r.flushing(h) {
+		for _, p := range h.lanes {
+			r.exp.PeerRevoked(p.key)
+		}
+	}
+}
+
+// revokeDown sees to the keys that were asked for at p, whose queue pair is
+// gone: nothing of it can touch a region any more. A lane that had to confirm
+// has. An answer is still owed where other lanes are there to use the key: it
+// comes on p's next connection.
+func (e *Engine) revokeDown(p *peer) {
+	lost := !p.remote.attached()
+	var next *link[region]
+	for n := e.revoking.head; n != nil; n = next {
+		next = n.next
+		r := n.of
+		if r.flushed(p) {
+			e.endIfFlushed(r, p.remote)
+		}
+		if lost {
+			e.giveUp(r, p.remote)
+		}
+		e.retireIfDead(r)
+	}
+}
+
+// giveUp counts h, which no queue pair leads to any more, as having given r's
+// key back: nothing it has posted can arrive. But it may not know that it has no
+// key any more: on every connection from here on it is warned, before it can
+// post an operation, until it has heard it on one.
+func (e *Engine) giveUp(r *region, h *remote) {
+	told := r.flushing(h)
+	r.endFlush(h)
+	asked := false
+	for _, p := range h.lanes {
+		switch {
+		case r.exp.Waits(p.key):
+			r.exp.PeerRevoked(p.key)
+			asked = asked || !slices.Contains(r.heard, p)
+		case p.c.State() == conn.Connecting && !told:
+			e.sendRevoke(p, wire.TypeRevoke, r.id)
+		}
+	}
+	if asked && !told {
+		h.untoldAt++
+		h.untold = append(h.untold, untoldKey{h.untoldAt, r.id})
+	}
+}
+
+// warn queues REVOKEs of the keys that the peer may still believe in on a lane
+// that is about to connect: HELLO's notice makes it wait for them. The only lane
+// of a peer was asked for all of them anyway.
+func (e *Engine) warn(p *peer) {
+	h := p.remote
+	if len(h.untold) == 0 || len(h.lanes) == 1 {
+		return
+	}
+	for _, k := range h.untold {
+		if k.n > p.warned && k.rkey != 0 {
+			e.sendRevoke(p, wire.TypeRevoke, k.rkey)
+		}
+	}
+	p.warned = h.untoldAt
+}
+
+// heard notes that a REVOKE was received on p.
+func (e *Engine) heard(p *peer, rkey uint32) {
+	if r := e.regions[rkey]; r != nil && r.exp.Waits(p.key) {
+		r.heard = append(r.heard, p)
+	}
+	h := p.remote
+	if i := slices.IndexFunc(h.untold, func(k untoldKey) bool { return k.rkey == rkey }); i >= 0 {
+		h.untold[i].rkey = 0
+	}
+	for len(h.untold) > 0 && h.untold[0].rkey == 0 {
+		h.untold = h.untold[1:]
+	}
+}
+
+// retireIfDead ends r if nobody can use its key any more.
+func (e *Engine) retireIfDead(r *region) bool {
+	if r.exp.State() != rdmaop.ExportRevoked {
+		return false
+	}
+	e.retire(r)
+	return true
+}
+
+// usedKey ends a use-once region when the message that chases its operation
+// has arrived at the socket that owns it. All who hold the key are told, also
+// the one that used it: a grant that crossed the use must not make the key good
+// again.
+func (e *Engine) usedKey(s *socket, rkey uint32) {
+	r := e.regions[rkey]
+	if r == nil || r.sock != s || r.rights&rdmaop.UseOnce == 0 || r.exp.State() != rdmaop.ExportLive {
+		return
+	}
+	r.ended = true
+	e.releaseRegion(r)
+}
+
+// tickRegions breaks off every queue pair of the peers that keep a revoked key
+// too long: then they cannot use it either.
+func (e *Engine) tickRegions() {
+	if e.revokeAt == 0 || e.now < e.revokeAt {
+		e.armTimer(e.revokeAt)
+		return
+	}
+	e.revokeAt = 0
+	var next *link[region]
+	for n := e.revoking.head; n != nil; n = next {
+		next = n.next
+		r := n.of
+		for _, k := range r.exp.Timeout(nil, e.now) {
+			if p := e.byKey[k]; p != nil {
+				e.breakOff(p.remote)
+				r.mr.Disallow(p.who)
+				e.giveUp(r, p.remote)
+			}
+		}
+		e.retireIfDead(r)
+	}
+	if e.revoking.n > 0 {
+		e.revokeAt = e.now + revokeScanNs
+		e.armTimer(e.revokeAt)
+	}
+}
+
+// breakOff breaks off all lanes of h that are up.
+func (e *Engine) breakOff(h *remote) {
+	for _, p := range h.lanes {
+		if p.c.State() == conn.Up {
+			p.c.Reset(e.now, errRevokeTimeout)
+			e.touch(p)
+		}
+	}
+}
