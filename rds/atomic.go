@@ -69,7 +69,7 @@ func (t *tx) checkAtomic(a *Atomic) error {
 	case !a.Masked && a.CompareMask|a.SwapMask != 0:
 		return invalid("masks of an atomic that is not Masked")
 	}
-	if err := t.checkSegment(&a.Local); err != nil {
+	if err := t.checkSegment(&a.Local, 1); err != nil {
 		return err
 	}
 	if a.Local.Len != AtomicSize || a.Local.Off%AtomicSize != 0 {

@@ -66,7 +66,7 @@ func (t *tx) checkOp(op *RDMA) error {
 	total := 0
 	for i := range op.Local {
 		g := &op.Local[i]
-		if err := t.checkSegment(g); err != nil {
+		if err := t.checkSegment(g, 1); err != nil {
 			return fmt.Errorf("segment %d: %w", i, err)
 		}
 		if g.Len > MaxRDMA-total {
@@ -77,14 +77,15 @@ func (t *tx) checkOp(op *RDMA) error {
 	return nil
 }
 
-// checkSegment checks local memory of this client. mu is held.
-func (t *tx) checkSegment(g *Segment) error {
+// checkSegment checks local memory of this client, of at least so many bytes.
+// mu is held.
+func (t *tx) checkSegment(g *Segment, least int) error {
 	switch {
 	case g.Buf == nil || g.Buf.c != t.c:
 		return invalid("not in a buffer of this client")
 	case g.Buf.freed:
 		return invalid("its buffer was freed")
-	case g.Len <= 0 || g.Off < 0 || g.Off > len(g.Buf.mem) || g.Len > len(g.Buf.mem)-g.Off:
+	case g.Len < least || g.Off < 0 || g.Off > len(g.Buf.mem) || g.Len > len(g.Buf.mem)-g.Off:
 		return invalid("%d bytes at %d of a buffer of %d", g.Len, g.Off, len(g.Buf.mem))
 	}
 	return nil

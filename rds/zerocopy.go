@@ -2,13 +2,10 @@ package rds
 
 // checkFrom checks a payload that stays where it is. mu is held.
 func (t *tx) checkFrom(m *Message) error {
-	switch {
-	case len(m.Payload) > 0:
+	if len(m.Payload) > 0 {
 		return invalid("a message with both Payload and From")
-	case m.From.Len == 0 && m.From.Buf.c == t.c && m.From.Off >= 0 && m.From.Off <= len(m.From.Buf.mem):
-		return nil // an empty message
 	}
-	return t.checkSegment(&m.From)
+	return t.checkSegment(&m.From, 0)
 }
 
 // ZeroCopyDone moves the cookies of messages sent with ZeroCopy that have been

@@ -1,0 +1,98 @@
+package rds
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestCloseWait: it ends when all is acknowledged, when the context does, or
+// when the daemon goes.
+func TestCloseWait(t *testing.T) {
+	for name, tt := range map[string]struct {
+		end  func(d *fakeDaemon, c *Client)
+		want error
+		took time.Duration
+	}{
+		"acknowledged": {func(d *fakeDaemon, _ *Client) {
+			d.do(func() { d.release(func(*fakeMsg) bool { return true }, d.finish) })
+		}, nil, time.Second},
+		"withdrawn":    {func(d *fakeDaemon, _ *Client) { d.do(d.giveUp) }, nil, time.Second},
+		"never":        {func(*fakeDaemon, *Client) {}, context.DeadlineExceeded, time.Minute},
+		"daemon gone":  {func(d *fakeDaemon, _ *Client) { d.die(nil) }, ErrDaemonGone, time.Second},
+		"client ended": {func(_ *fakeDaemon, c *Client) { c.Close() }, ErrClosed, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d, a, b := pair(t, noSpin)
+				d.do(func() { d.holdSends = true })
+				for range 3 {
+					if _, err := a.SendMsg(&Message{Payload: []byte("last words"), Addr: b.LocalAddrPort(), GiveUpAfter: time.Hour}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				reader := make(chan error)
+				go func() { reader <- second(a.Wait(bg(), WaitSet{Message: true})) }()
+				closed := make(chan error)
+				began := time.Now()
+				go func() { closed <- a.CloseWait(timeout(t, time.Minute)) }()
+				if err := <-reader; !errors.Is(err, ErrClosed) {
+					t.Errorf("a reader meanwhile: %v", err)
+				}
+				if _, err := a.SendTo(nil, b.LocalAddrPort()); !errors.Is(err, ErrClosed) {
+					t.Errorf("a send meanwhile: %v", err)
+				}
+				time.Sleep(time.Second)
+				synctest.Wait()
+				select {
+				case err := <-closed:
+					t.Fatalf("closed with messages on their way: %v", err)
+				default:
+				}
+				tt.end(d, a.c)
+				if err := <-closed; !errors.Is(err, tt.want) || tt.want == nil && err != nil {
+					t.Errorf("%v, want %v", err, tt.want)
+				}
+				if took := time.Since(began); took != tt.took {
+					t.Errorf("took %v, want %v", took, tt.took)
+				}
+				if err := a.Close(); !errors.Is(err, ErrClosed) {
+					t.Errorf("closed again: %v", err)
+				}
+				if a.c.Err() == nil {
+					bindFake(t, a.c, "127.0.0.1:4000") // its port is free
+				}
+			})
+		})
+	}
+}
+
+// TestLinger: Close waits as long as it was told, and at once without.
+func TestLinger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, a, b := pair(t, noSpin)
+		d.do(func() { d.holdSends = true })
+		if err := a.SetLinger(-1); !errors.Is(err, ErrInvalid) {
+			t.Fatal(err)
+		}
+		if err := errors.Join(a.SetLinger(time.Second), b.SetLinger(time.Second), b.SetLinger(0)); err != nil {
+			t.Fatal(err)
+		}
+		mustSend(t, a, "x", b)
+		mustSend(t, b, "x", a)
+		began := time.Now()
+		if err := b.Close(); err != nil || time.Since(began) != 0 {
+			t.Errorf("without: %v after %v", err, time.Since(began))
+		}
+		var op *OpError
+		if err := a.Close(); !errors.As(err, &op) || !op.Timeout() || time.Since(began) != time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		c := bindFake(t, a.c, "127.0.0.1:4002")
+		if err := errors.Join(c.SetLinger(time.Second), c.Close()); err != nil || time.Since(began) != time.Second {
+			t.Errorf("nothing sent: %v after %v", err, time.Since(began))
+		}
+	})
+}

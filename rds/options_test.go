@@ -1,0 +1,192 @@
+package rds
+
+import (
+	"errors"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/shm"
+)
+
+// TestLane: a lane is fixed once, before anything is sent, and the daemon is
+// told with each destination.
+func TestLane(t *testing.T) {
+	d, a, b := pair(t, Options{})
+	if err := a.SetLane(5); err != nil || a.Lane() != 5 {
+		t.Fatal(err)
+	}
+	for name, s := range map[string]*Socket{"set twice": a, "after a send": b} {
+		if s == b {
+			mustSend(t, b, "x", a)
+		}
+		if err := s.SetLane(6); !errors.Is(err, ErrInvalid) || !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	mustSend(t, a, "x", b)
+	mustRecv(t, b, "x")
+	d.do(func() {
+		if d.socks[a.idx].lane != 5 || d.socks[b.idx].lane != 0 {
+			t.Error("the daemon heard of other lanes")
+		}
+	})
+	c := bindFake(t, a.c, "127.0.0.1:4002")
+	if err := errors.Join(c.SetLane(0), c.Connect(b.LocalAddrPort()), c.SetLane(255)); err != nil {
+		t.Errorf("not sent yet: %v", err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SetLane(0); !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+}
+
+// TestExposeInLane: a grant goes in its socket's lane, so the daemon must know
+// the lane first.
+func TestExposeInLane(t *testing.T) {
+	d, a, b := pair(t, Options{})
+	region := func(s *Socket) *Region {
+		r, err := s.Register(mustAlloc(t, s.c, 64), 0, 64, AllowRead)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	if err := a.SetLane(3); err != nil {
+		t.Fatal(err)
+	}
+	ra, rb := region(a), region(b)
+	for _, to := range []netip.AddrPort{netip.MustParseAddrPort("10.0.0.9:0"), netip.MustParseAddrPort("10.0.0.8:1")} {
+		if err := errors.Join(ra.Expose(bg(), to), rb.Expose(bg(), to)); err != nil {
+			t.Fatal(err)
+		}
+		d.do(func() {
+			if s := d.socks[a.idx]; s.lane != 3 || s.dests != 1 {
+				t.Errorf("lane %d, %d destinations", s.lane, s.dests)
+			}
+			if s := d.socks[b.idx]; s.dests != 0 {
+				t.Errorf("%d destinations in lane 0", s.dests)
+			}
+		})
+	}
+	if err := b.SetLane(1); !errors.Is(err, ErrInvalid) {
+		t.Errorf("after a grant in lane 0: %v", err)
+	}
+}
+
+// TestGiveUp: the limit travels in milliseconds, and what came of it is told.
+func TestGiveUp(t *testing.T) {
+	d, a, b := pair(t, Options{})
+	to := b.LocalAddrPort()
+	for _, tt := range []struct {
+		d    time.Duration
+		want uint32
+	}{{0, 0}, {1, 1}, {time.Millisecond, 1}, {time.Millisecond + 1, 2}, {MaxGiveUp, 1<<32 - 1}} {
+		if got := giveUpMs(tt.d); got != tt.want {
+			t.Errorf("%v: %d ms, want %d", tt.d, got, tt.want)
+		}
+	}
+	r, err := b.Register(mustAlloc(t, b.c, 64), 0, 64, AllowWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.do(func() { d.holdSends = true })
+	limit := 1500 * time.Microsecond
+	for range 2 {
+		if _, err := a.SendMsg(&Message{Payload: []byte("late"), Addr: to, GiveUpAfter: limit}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustSend(t, a, "patient", b)
+	op := RDMA{Kind: Write, Cookie: r.Cookie(), Local: []Segment{{mustAlloc(t, a.c, 8), 0, 8}}, Notify: true}
+	id, err := a.SendMsg(&Message{Addr: to, Op: &op, GiveUpAfter: limit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.do(func() {
+		for _, m := range d.held {
+			if ms := m.sub.GiveUp; ms != 2 && (ms != 0 || string(m.data) != "patient") {
+				t.Errorf("%q gives up after %d ms", m.data, ms)
+			}
+		}
+		d.giveUp()
+	})
+	if c, err := a.WaitOp(bg(), to.Addr(), id); err != nil || !errors.Is(c.Err(), ErrDropped) {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if _, err := a.Wait(bg(), WaitSet{Notice: true}); err != nil {
+		t.Fatal(err)
+	}
+	var n [4]Notice
+	if k := a.Notices(n[:]); k != 1 || n[0] != (Notice{GaveUp, to, 2}) || n[0].Kind.String() != "gave up" {
+		t.Errorf("%d notices: %+v", k, n)
+	}
+	d.do(func() {
+		d.holdSends = false
+		d.release(func(*fakeMsg) bool { return true }, d.finish)
+	})
+	mustRecv(t, b, "patient")
+}
+
+// TestSetNotices: only the kinds asked for are queued and wake.
+func TestSetNotices(t *testing.T) {
+	d, a, b := pair(t, Options{})
+	mustSend(t, a, "x", b)
+	all := []uint8{shm.NoticeLost, shm.NoticeNoSocket, shm.NoticePeerDown, shm.NoticePeerUp, shm.NoticeGaveUp}
+	tell := func() (got []NoticeKind) {
+		d.do(func() {
+			for _, k := range all {
+				d.notice(d.slots[0], k, 1)
+			}
+		})
+		var n [8]Notice
+		for _, n := range n[:a.Notices(n[:])] {
+			got = append(got, n.Kind)
+		}
+		return got
+	}
+	if got := tell(); len(got) != len(all) {
+		t.Errorf("a new socket is told %v", got)
+	}
+	a.SetNotices(Lost, PeerUp)
+	if got := tell(); len(got) != 2 || got[0] != Lost || got[1] != PeerUp {
+		t.Errorf("told %v", got)
+	}
+	a.SetNotices()
+	if got := tell(); len(got) != 0 {
+		t.Errorf("told %v", got)
+	}
+}
+
+func TestRxTrace(t *testing.T) {
+	_, a, b := pair(t, Options{})
+	recv := func() RxTrace {
+		mustSend(t, a, "x", b)
+		m := Message{Payload: make([]byte, 8)}
+		if err := b.RecvMsg(&m); err != nil {
+			t.Fatal(err)
+		}
+		return m.Trace
+	}
+	if tr := recv(); tr != (RxTrace{}) {
+		t.Errorf("nobody asked for %+v", tr)
+	}
+	b.SetRxTrace(true)
+	if tr := recv(); tr.HdrToStart != 0 || tr.Assembly != 1234 || tr.Delivered < 24*time.Hour {
+		t.Errorf("%+v", tr) // the fake daemon's clock stands still in 2023
+	}
+	m := Message{}
+	mustSend(t, a, "x", b)
+	if err := b.RecvMsg(&Message{Peek: true}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.RecvMsgs([]Message{m}); err != nil {
+		t.Fatal(err)
+	}
+	if tr := traceOf(&shm.Event{RecvTime: 2}, time.Unix(0, 1)); tr.Delivered != 0 {
+		t.Errorf("a clock that went back: %+v", tr)
+	}
+}
