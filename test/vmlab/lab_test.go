@@ -78,12 +78,13 @@ func newLab(t *testing.T, m *machine, opt soft.Options) *lab {
 	if l.mr, err = l.pd.RegMR(l.mem, iova, rights); err != nil {
 		t.Fatal(err)
 	}
-	l.useQP(verbs.AckLocal)
+	l.useQP(verbs.AckLocal, 32)
 	return l
 }
 
-// useQP makes the queue pair of the connection, in place of the one there.
-func (l *lab) useQP(ack verbs.AckMode) {
+// useQP makes the queue pair of the connection, in place of the one there, for
+// depth work requests each way.
+func (l *lab) useQP(ack verbs.AckMode, depth int) {
 	l.Helper()
 	if l.qp != nil {
 		l.qp.Destroy()
@@ -91,7 +92,7 @@ func (l *lab) useQP(ack verbs.AckMode) {
 	var err error
 	l.qp, err = l.pd.CreateQP(verbs.QPInitAttr{
 		SendCQ: l.cq, RecvCQ: l.cq, Ack: ack, Access: rights,
-		Cap: verbs.QPCap{MaxSendWR: 32, MaxRecvWR: 32, MaxSendSGE: 2, MaxRecvSGE: 2, ReadDepth: 4},
+		Cap: verbs.QPCap{MaxSendWR: depth, MaxRecvWR: depth, MaxSendSGE: 2, MaxRecvSGE: 2, ReadDepth: 4},
 	})
 	if err != nil {
 		l.Fatal(err)

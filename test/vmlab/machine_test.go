@@ -15,9 +15,11 @@ import (
 const (
 	guestPort = 7175 // where the guest program listens
 	rpingPort = 7174
+	perfPort  = 18515
 	toHost    = "10.0.2.2" // the host's 127.0.0.1, as the machine sees it
 	toGuest   = "10.0.2.15"
 	bootLimit = 90 * time.Second
+	wire      = "wire.pcap" // qemu's capture of the machine's network card
 )
 
 // machine is the virtual machine, with its control connection.
@@ -38,7 +40,7 @@ func boot(t *testing.T, dir string) *machine {
 	defer l.Close()
 	m := &machine{forward: map[int]int{}}
 	netdev := "user,id=n0"
-	for _, port := range []int{guestPort, rpingPort} {
+	for _, port := range []int{guestPort, rpingPort, perfPort} {
 		m.forward[port] = freePort(t)
 		netdev += fmt.Sprintf(",hostfwd=tcp:127.0.0.1:%d-%s:%d", m.forward[port], toGuest, port)
 	}
@@ -48,7 +50,8 @@ func boot(t *testing.T, dir string) *machine {
 		"-nographic", "-no-reboot", "-nodefaults", "-monitor", "none", "-serial", "file:"+console,
 		"-kernel", filepath.Join(dir, "vmlinuz"), "-initrd", filepath.Join(dir, "initrd.gz"),
 		"-append", fmt.Sprintf("console=ttyS0 quiet panic=-1 mitigations=off control=%d", l.Addr().(*net.TCPAddr).Port),
-		"-netdev", netdev, "-device", "virtio-net-pci,netdev=n0,romfile=")
+		"-netdev", netdev, "-device", "virtio-net-pci,netdev=n0,romfile=",
+		"-object", "filter-dump,id=dump,netdev=n0,file="+filepath.Join(dir, wire))
 	qemu.Stderr = os.Stderr
 	if err := qemu.Start(); err != nil {
 		t.Fatal(err)

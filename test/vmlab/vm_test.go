@@ -36,7 +36,7 @@ func TestVM(t *testing.T) {
 			// One request at a time only: see README.md on READs of no bytes.
 			t.Run("remote acknowledgement", func(t *testing.T) {
 				l := newLab(t, m, soft.Options{CRC: c.crc})
-				l.useQP(verbs.AckRemote)
+				l.useQP(verbs.AckRemote, 32)
 				transfer(l, c.siwInitiates)
 			})
 		})
@@ -58,5 +58,10 @@ func TestVM(t *testing.T) {
 			closing(t, m, siwInitiates)
 		})
 	}
+	for _, siwInitiates := range []bool{true, false} {
+		name := map[bool]string{true: "many, siw connects", false: "many, soft connects"}[siwInitiates]
+		t.Run(name, func(t *testing.T) { many(t, m, siwInitiates) })
+	}
 	t.Run("rping", func(t *testing.T) { rping(t, m) })
+	t.Run("perftest", func(t *testing.T) { perftest(t, m) })
 }

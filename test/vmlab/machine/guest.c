@@ -17,8 +17,12 @@
  *   recv ID OFF LEN                  posts a receive
  *   send ID OFF LEN FLAGS            posts a SEND
  *   write|read ID OFF LEN RADDR RKEY posts an RDMA WRITE or READ, signaled
+ *   times N COMMAND                  recv, send, write or read, N times
  *   poll MS                          next completion: ok ID STATUS OPCODE BYTES, or ok none
+ *   drain N MS                       next N completions, up to the first bad one or to a
+ *                                    pause: ok GOOD ID STATUS, of the bad one or zeros
  *   fill OFF LEN SEED, sum OFF LEN   sets memory; FNV-1a of memory
+ *   listening PORT                   waits until somebody listens there
  *   spawn COMMAND                    runs a shell command in the background
  *   wait                             waits for it: ok STATUS OUTPUT
  *   kill                             ends it, if it still runs
@@ -40,7 +44,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MEMORY = 4 << 20, DEPTH = 64, EVENT_MS = 8000 };
+enum { MEMORY = 4 << 20, DEPTH = 1024, EVENT_MS = 8000 };
 
 static struct rdma_event_channel *channel;
 static struct rdma_cm_id *listener, *id;
@@ -49,6 +53,7 @@ static struct ibv_cq *cq;
 static struct ibv_mr *mr;
 static unsigned char *memory;
 static pid_t child;
+static int times; /* that a request is posted */
 static FILE *out;
 
 /* fail answers with errno, or with an event that was not the one expected. */
@@ -287,8 +292,11 @@ static void do_send(int opcode, uint64_t wr_id, size_t off, unsigned len, int fl
 		.wr_id = wr_id, .sg_list = &sge, .num_sge = len > 0, .opcode = opcode,
 		.send_flags = flags | IBV_SEND_SIGNALED, .wr.rdma = { raddr, rkey },
 	};
+	int rc = 0;
 
-	posted(ibv_post_send(id->qp, &wr, &bad));
+	for (; times > 0 && !rc; times--)
+		rc = ibv_post_send(id->qp, &wr, &bad);
+	posted(rc);
 }
 
 static void do_recv(uint64_t wr_id, size_t off, unsigned len)
@@ -296,17 +304,40 @@ static void do_recv(uint64_t wr_id, size_t off, unsigned len)
 	struct ibv_sge sge = { .addr = (uintptr_t)memory + off, .length = len, .lkey = mr->lkey };
 	/* siw's library refuses a receive without SGEs. */
 	struct ibv_recv_wr *bad, wr = { .wr_id = wr_id, .sg_list = &sge, .num_sge = 1 };
+	int rc = 0;
 
-	posted(ibv_post_recv(id->qp, &wr, &bad));
+	for (; times > 0 && !rc; times--)
+		rc = ibv_post_recv(id->qp, &wr, &bad);
+	posted(rc);
+}
+
+/* next_wc waits for a completion; 0: none came, negative: an error. */
+static int next_wc(struct ibv_wc *wc, int ms)
+{
+	int n;
+
+	while ((n = ibv_poll_cq(cq, 1, wc)) == 0 && ms-- > 0)
+		usleep(1000);
+	return n;
+}
+
+static void do_drain(int count, int ms)
+{
+	struct ibv_wc wc = { 0 };
+	int good = 0;
+
+	while (good < count && next_wc(&wc, ms) > 0 && wc.status == IBV_WC_SUCCESS)
+		good++;
+	if (wc.status == IBV_WC_SUCCESS)
+		wc.wr_id = 0;
+	fprintf(out, "ok %d %llu %d\n", good, (unsigned long long)wc.wr_id, wc.status);
 }
 
 static void do_poll(int ms)
 {
 	struct ibv_wc wc;
-	int n;
+	int n = next_wc(&wc, ms);
 
-	while ((n = ibv_poll_cq(cq, 1, &wc)) == 0 && ms-- > 0)
-		usleep(1000);
 	if (n < 0)
 		fail("ibv_poll_cq");
 	else if (n == 0)
@@ -322,6 +353,27 @@ static void do_sum(size_t off, size_t len)
 	while (len--)
 		h = (h ^ memory[off++]) * 1099511628211ULL;
 	fprintf(out, "ok %llu\n", (unsigned long long)h);
+}
+
+/* do_listening looks in the kernel's table: siw forgets a connection that comes
+ * while it begins to listen. */
+static void do_listening(int port)
+{
+	char line[256], want[32];
+	int ms, found = 0;
+	FILE *f;
+
+	snprintf(want, sizeof want, ":%04X 00000000:0000 0A", port);
+	for (ms = 0; ms < EVENT_MS && !found; ms += 10) {
+		usleep(10000);
+		f = fopen("/proc/net/tcp", "r");
+		while (f && !found && fgets(line, sizeof line, f))
+			found = strstr(line, want) != NULL;
+		if (f)
+			fclose(f);
+	}
+	usleep(10000);
+	fputs(found ? "ok\n" : "err 0 nobody listens\n", out);
 }
 
 static void do_spawn(const char *command)
@@ -363,9 +415,12 @@ static void command(char *line)
 	unsigned long long a = 0, off = 0, len = 0, raddr = 0;
 	unsigned rkey = 0;
 	char verb[16] = "", text[600] = "-";
-	int n, flags = 0;
+	int n, skip, flags = 0;
 
 	line[strcspn(line, "\n")] = 0;
+	times = 1;
+	if (sscanf(line, "times %d %n", &times, &skip) == 1)
+		line += skip;
 	sscanf(line, "%15s", verb);
 	n = sscanf(line, "%*s %llu %llu %llu %llu %u", &a, &off, &len, &raddr, &rkey);
 	if (!strcmp(verb, "listen"))
@@ -374,6 +429,8 @@ static void command(char *line)
 		do_open(text, flags);
 	else if (!strcmp(verb, "request"))
 		do_request();
+	else if (!strcmp(verb, "listening"))
+		do_listening(a);
 	else if (!strcmp(verb, "spawn"))
 		do_spawn(line + strlen("spawn "));
 	else if (!strcmp(verb, "wait"))
@@ -413,6 +470,8 @@ static void command(char *line)
 		}
 	} else if (!strcmp(verb, "poll"))
 		do_poll(a);
+	else if (!strcmp(verb, "drain"))
+		do_drain(a, off);
 	else if (!strcmp(verb, "recv") && n >= 3)
 		do_recv(a, off, len);
 	else if (!strcmp(verb, "send") && n >= 4)

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"io"
+	"time"
+
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// client runs the test against the server: it is the one that writes, reads
+// or sends.
+func (e *end) client(stdout io.Writer) error {
+	c, err := e.newControl()
+	if err != nil {
+		return err
+	}
+	if err := c.connect(e.timeout); err != nil {
+		return err
+	}
+	if err := c.hello(); err != nil {
+		return err
+	}
+	if _, err := c.meet(keys{}); err != nil {
+		return err
+	}
+	d, err := e.newData(c.cycle)
+	if err != nil {
+		return err
+	}
+	// The server listens anew behind its answer. Who comes too early is refused,
+	// and by siw at the wrong moment forgotten.
+	for start := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		if err = d.connect(time.Second); err == nil {
+			break
+		}
+		if time.Since(start) > e.timeout {
+			return err
+		}
+		if err := d.renew(); err != nil {
+			return err
+		}
+	}
+	peer, err := e.ready(c, d)
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	if err := d.measure(peer); err != nil {
+		return err
+	}
+	rate := e.mibPerSecond(start)
+	if _, err := e.finish(c, d, rate, rate*(1<<20)/float64(e.size)/1e6); err != nil {
+		return err
+	}
+	e.print(stdout, rate)
+	d.qp.Disconnect()
+	return c.left()
+}
+
+// connect connects the link and waits until it is there.
+func (l *link) connect(timeout time.Duration) error {
+	err := l.dev.Connect(l.qp, verbs.ConnectParam{Remote: l.addr, TimeoutNs: int64(timeout)})
+	if err != nil {
+		return err
+	}
+	return l.established()
+}
+
+// measure keeps the queue pair busy until every message has completed.
+func (d *data) measure(peer keys) error {
+	wr := verbs.SendWR{WRID: idTest, SGL: d.sge(0, d.size), RemoteAddr: peer.addr, RKey: peer.rkey}
+	switch d.test {
+	case testWrite:
+		wr.Op = verbs.OpRDMAWrite
+	case testRead:
+		wr.Op = verbs.OpRDMARead
+	case testSend:
+		wr.Op = verbs.OpSend
+	}
+	for posted := 0; d.done[idTest] < d.iters; {
+		for posted < d.iters && posted-d.done[idTest] < txDepth && d.room(posted) {
+			if err := d.post(wr); err != nil {
+				return err
+			}
+			posted++
+		}
+		was, credit := d.done[idTest], d.credit()
+		if err := d.until(func() bool { return d.done[idTest] > was || d.credit() != credit }); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// control is the connection of the set-up exchange: one message each way at a
+// time, the client's first.
+type control struct {
+	*link
+	cycle int // the larger of both sides'
+}
+
+const (
+	outOff     = 0
+	inOff      = keysLen
+	controlMem = 2 * keysLen
+)
+
+func (e *end) newControl() (*control, error) {
+	l, err := e.newLink(controlMem, 4, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &control{link: l}, l.recv(inOff, keysLen)
+}
+
+// exchange sends a message and returns the peer's, of the same length.
+func (c *control) exchange(out []byte) ([]byte, error) {
+	if c.isClient {
+		if err := c.sendMsg(out); err != nil {
+			return nil, err
+		}
+		return c.recvMsg(len(out))
+	}
+	in, err := c.recvMsg(len(out))
+	if err != nil {
+		return nil, err
+	}
+	return in, c.sendMsg(out)
+}
+
+func (c *control) sendMsg(b []byte) error {
+	copy(c.mem[outOff:], b)
+	if err := c.post(verbs.SendWR{WRID: idSend, Op: verbs.OpSend, SGL: c.sge(outOff, len(b))}); err != nil {
+		return err
+	}
+	return c.take(idSend)
+}
+
+func (c *control) recvMsg(want int) ([]byte, error) {
+	if err := c.take(idRecv); err != nil {
+		return nil, err
+	}
+	if int(c.n) != want {
+		return nil, fmt.Errorf("peer sent %d bytes, want %d", c.n, want)
+	}
+	b := append([]byte(nil), c.mem[inOff:inOff+want]...)
+	return b, c.recv(inOff, keysLen)
+}
+
+// hello agrees on what both sides are.
+func (c *control) hello() error {
+	text := make([]byte, versionLen)
+	copy(text, version)
+	b, err := c.exchange(text)
+	if err != nil {
+		return err
+	}
+	if err := checkVersion(b); err != nil {
+		return err
+	}
+	if b, err = c.exchange(binary.BigEndian.AppendUint32(nil, cycle)); err != nil {
+		return err
+	}
+	if c.cycle, err = checkCycle(b); err != nil {
+		return err
+	}
+	if _, err = c.exchange(binary.BigEndian.AppendUint32(nil, cacheLine)); err != nil {
+		return err
+	}
+	_, err = c.exchange([]byte{mtu[0], 0})
+	return err
+}
+
+// meet exchanges keys, also to have both sides at the same point.
+func (c *control) meet(k keys) (keys, error) {
+	out := make([]byte, keysLen)
+	k.put(out)
+	b, err := c.exchange(out)
+	if err != nil {
+		return keys{}, err
+	}
+	return parseKeys(b), nil
+}
+
+// report exchanges what the client has measured, MB/s and million messages per
+// second. The server's numbers mean nothing; it gets the client's.
+func (c *control) report(size, iters int, rate, messages float64) (float64, error) {
+	var theirs uint64
+	for i, x := range []uint64{uint64(size), uint64(iters), math.Float64bits(rate), math.Float64bits(rate), math.Float64bits(messages)} {
+		b, err := c.exchange(binary.BigEndian.AppendUint64(nil, x))
+		if err != nil {
+			return 0, err
+		}
+		if i == 3 {
+			theirs = binary.BigEndian.Uint64(b)
+		}
+	}
+	return math.Float64frombits(theirs), nil
+}

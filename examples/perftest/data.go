@@ -1,0 +1,127 @@
+package main
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/rdsd/rdsd/verbs"
+)
+
+const (
+	txDepth = 128
+	rxDepth = 512
+)
+
+// data is the connection that is measured. The messages' place in memory comes
+// first, behind it two words for the flow control of send.
+//
+// iWARP has no RNR NAK: a SEND without a receive ends the connection. So
+// perftest's receiver WRITEs into the sender's memory, from time to time, how
+// many messages it has had; the word is in the receiver's byte order, which is
+// little-endian on everything that it has been tried with.
+type data struct {
+	*link
+	words int // offset of the credit the peer writes; behind it the one to write
+	depth int // receives posted
+}
+
+// newData makes the connection's side of this test.
+func (e *end) newData(cycle int) (*data, error) {
+	d := &data{words: (max(e.size, cycle) + 7) &^ 7}
+	d.depth = min(rxDepth, e.iters)
+	d.depth += d.depth & 1
+	access := verbs.AccessRemoteWrite
+	if e.test == testRead {
+		access = verbs.AccessRemoteRead
+	}
+	var err error
+	d.link, err = e.newLink(d.words+8, rxDepth, access)
+	return d, err
+}
+
+// renew makes the queue pair ready for another try to connect.
+func (d *data) renew() error {
+	if err := d.qp.Modify(verbs.QPReset); err != nil {
+		return err
+	}
+	d.ended, d.err = false, nil
+	return d.qp.Modify(verbs.QPInit)
+}
+
+// keys tell the peer where to write or read.
+func (d *data) keys() keys {
+	k := keys{qpn: d.qp.Num(), rkey: d.mr.RKey(), addr: d.iova}
+	if d.test == testSend {
+		k.addr += uint64(d.words)
+	}
+	return k
+}
+
+// credit is how many messages the peer has had, as far as it has told.
+func (d *data) credit() uint32 {
+	return binary.LittleEndian.Uint32(d.mem[d.words:])
+}
+
+// room says whether the peer has a receive for one more message.
+func (d *data) room(posted int) bool {
+	return d.test != testSend || uint32(posted)+1-d.credit() < uint32(d.depth)
+}
+
+// ready makes both sides ready for the test, with the connection there, and
+// returns the peer's keys.
+func (e *end) ready(c *control, d *data) (keys, error) {
+	if _, err := c.meet(keys{}); err != nil {
+		return keys{}, err
+	}
+	peer, err := c.meet(d.keys())
+	if err != nil {
+		return peer, err
+	}
+	if e.test == testSend && !e.isClient {
+		for range d.depth {
+			if err := d.recv(0, e.size); err != nil {
+				return peer, err
+			}
+		}
+	}
+	meetings := 2
+	if e.test == testSend {
+		meetings = 3
+	}
+	for range meetings {
+		if _, err := c.meet(d.keys()); err != nil {
+			return peer, err
+		}
+	}
+	return peer, nil
+}
+
+// finish ends the test and returns the client's rate; send's server is not told
+// and has its own.
+func (e *end) finish(c *control, d *data, rate, messages float64) (float64, error) {
+	if e.test != testSend {
+		if _, err := c.meet(d.keys()); err != nil {
+			return 0, err
+		}
+		theirs, err := c.report(e.size, e.iters, rate, messages)
+		if err != nil {
+			return 0, err
+		}
+		if !e.isClient {
+			rate = theirs
+		}
+	}
+	_, err := c.meet(d.keys())
+	return rate, err
+}
+
+func (e *end) print(stdout io.Writer, rate float64) {
+	fmt.Fprintf(stdout, "%d bytes, %d messages, %.2f MB/s\n", e.size, e.iters, rate)
+}
+
+// mibPerSecond is the rate since start.
+func (e *end) mibPerSecond(start time.Time) float64 {
+	return float64(e.size) * float64(e.iters) / time.Since(start).Seconds() / (1 << 20)
+}

@@ -1,0 +1,142 @@
+// Command perftest is the bandwidth part of linux-rdma's perftest over the soft
+// provider: RDMA WRITE, RDMA READ and SEND. Either end talks to the original
+// with -R (connections by rdma_cm),
+//
+//	perftest write                # here, or ib_write_bw -R where there is siw
+//	perftest write HOST           # here, or ib_write_bw -R HOST
+//
+// and likewise read with ib_read_bw, send with ib_send_bw. Size, and with send
+// the number of iterations, must be the same on both sides. -w records the
+// conversation as a capture for Wireshark, for which no privilege is needed.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/pcapng"
+	"github.com/rdsd/rdsd/verbs"
+	"github.com/rdsd/rdsd/verbs/soft"
+)
+
+func main() {
+	err := run(os.Args[1:], os.Stdout, os.Stderr, nil)
+	if errors.Is(err, flag.ErrHelp) {
+		os.Exit(2)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "perftest:", err)
+		os.Exit(1)
+	}
+}
+
+const maxSize = 8 << 20 // as in perftest
+
+// test is what is measured.
+type test uint8
+
+const (
+	testWrite test = iota
+	testRead
+	testSend
+)
+
+var tests = map[string]test{"write": testWrite, "read": testRead, "send": testSend}
+
+// config is what the command line says; the letters are perftest's.
+type config struct {
+	test        test
+	isClient    bool
+	addr        netip.AddrPort
+	size, iters int
+	crc         bool
+	capture     string
+	timeout     time.Duration
+}
+
+func parse(args []string, stderr io.Writer) (config, error) {
+	var c config
+	var port uint
+	f := flag.NewFlagSet("perftest", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.Usage = func() {
+		fmt.Fprintln(stderr, "usage: perftest write|read|send [flags] [HOST]")
+		f.PrintDefaults()
+	}
+	f.UintVar(&port, "p", 18515, "TCP `port`")
+	f.IntVar(&c.size, "s", 64<<10, "`bytes` of a message")
+	f.IntVar(&c.iters, "n", 1000, "`messages`")
+	f.BoolVar(&c.crc, "crc", true, "ask for checksums")
+	f.StringVar(&c.capture, "w", "", "record a capture in `file` (pcapng)")
+	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "longest silence of a connected peer")
+	name := ""
+	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
+		name, args = args[0], args[1:]
+	}
+	if err := f.Parse(args); err != nil {
+		return c, err
+	}
+	host := "127.0.0.1"
+	if f.NArg() > 0 {
+		host, c.isClient = f.Arg(0), true
+	}
+	t, known := tests[name]
+	ip, err := netip.ParseAddr(host)
+	switch {
+	case !known:
+		return c, fmt.Errorf("test %q: want write, read or send", name)
+	case f.NArg() > 1:
+		return c, fmt.Errorf("unexpected argument %q", f.Arg(1))
+	case err != nil:
+		return c, fmt.Errorf("%q: not an IP address", host)
+	case port > 65535:
+		return c, fmt.Errorf("-p %d: not a port", port)
+	case c.size < 1 || c.size > maxSize:
+		return c, fmt.Errorf("-s %d: want 1 to %d bytes", c.size, maxSize)
+	case c.iters < 5 || c.iters > 1e8:
+		return c, fmt.Errorf("-n %d: want 5 to 100000000", c.iters)
+	case c.timeout <= 0:
+		return c, fmt.Errorf("-timeout %v: want more than 0", c.timeout)
+	}
+	c.test, c.addr = t, netip.AddrPortFrom(ip, uint16(port))
+	return c, nil
+}
+
+// run is main with its surroundings. listening, if not nil, is told the
+// server's address.
+func run(args []string, stdout, stderr io.Writer, listening func(netip.AddrPort)) (err error) {
+	c, err := parse(args, stderr)
+	if err != nil {
+		return err
+	}
+	var opt soft.Options
+	if !c.crc {
+		opt.CRC = verbs.CRCOff
+	}
+	if c.capture != "" {
+		f, err := os.Create(c.capture)
+		if err != nil {
+			return err
+		}
+		tap, err := pcapng.NewTap(f, func() int64 { return time.Now().UnixNano() })
+		if err != nil {
+			return errors.Join(err, f.Close())
+		}
+		opt.Tap = tap
+		defer func() { err = errors.Join(err, tap.Err(), f.Close()) }()
+	}
+	e, err := newEnd(c, opt)
+	if err != nil {
+		return err
+	}
+	defer e.dev.Close()
+	if c.isClient {
+		return e.client(stdout)
+	}
+	return e.server(stdout, listening)
+}

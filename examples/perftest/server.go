@@ -1,0 +1,112 @@
+package main
+
+import (
+	"encoding/binary"
+	"io"
+	"net/netip"
+	"time"
+
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// server serves one test: what the client writes, reads or sends.
+func (e *end) server(stdout io.Writer, listening func(netip.AddrPort)) error {
+	ln, err := e.dev.Listen(e.addr)
+	if err != nil {
+		return err
+	}
+	defer ln.Close()
+	if listening != nil {
+		listening(ln.Addr())
+	}
+	c, err := e.newControl()
+	if err != nil {
+		return err
+	}
+	if err := c.accept(0); err != nil {
+		return err
+	}
+	if err := c.hello(); err != nil {
+		return err
+	}
+	d, err := e.newData(c.cycle)
+	if err != nil {
+		return err
+	}
+	if _, err := c.meet(keys{}); err != nil {
+		return err
+	}
+	if err := d.accept(e.timeout); err != nil {
+		return err
+	}
+	peer, err := e.ready(c, d)
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	if e.test == testSend {
+		if err := d.receive(peer); err != nil {
+			return err
+		}
+	}
+	rate, err := e.finish(c, d, e.mibPerSecond(start), 0)
+	if err != nil {
+		return err
+	}
+	e.print(stdout, rate)
+	if err := d.left(); err != nil {
+		return err
+	}
+	c.qp.Disconnect()
+	return nil
+}
+
+// accept takes the next connection asked for.
+func (l *link) accept(timeout time.Duration) error {
+	req, err := l.request(timeout)
+	if err != nil {
+		return err
+	}
+	if err := l.dev.Accept(req, l.qp, nil); err != nil {
+		return err
+	}
+	return l.established()
+}
+
+// left waits for the peer to leave the connection. The client leaves the
+// measured one when it has had the server's last message, the server then the
+// other: earlier, the message's completion could be lost with the connection.
+func (l *link) left() error {
+	if err := l.until(func() bool { return l.ended }); err != nil && err != errDisconnected {
+		return err
+	}
+	return nil
+}
+
+// receive takes the messages of send and tells the client, three times in each
+// round of the receives, how many they are.
+func (d *data) receive(peer keys) error {
+	const word = 4
+	own := d.words + word
+	for had := 0; had < d.iters; {
+		if err := d.take(idRecv); err != nil {
+			return err
+		}
+		had++
+		if err := d.recv(0, d.size); err != nil {
+			return err
+		}
+		if had%d.depth%(d.depth/3) != 0 {
+			continue
+		}
+		binary.LittleEndian.PutUint32(d.mem[own:], uint32(had))
+		wr := verbs.SendWR{WRID: idCredit, Op: verbs.OpRDMAWrite, SGL: d.sge(own, word), RemoteAddr: peer.addr, RKey: peer.rkey}
+		if err := d.post(wr); err != nil {
+			return err
+		}
+		if err := d.take(idCredit); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,75 @@
+package vmlab
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// perftest runs linux-rdma's ib_write_bw, ib_read_bw and ib_send_bw, with their
+// connections made by rdma_cm, against examples/perftest, each as client and as
+// server.
+func perftest(t *testing.T, m *machine) {
+	ours := build(t, "perftest")
+	for _, c := range []struct {
+		test        string
+		size, iters int
+		crc         string
+	}{
+		{"write", 65536, 200, "-crc=true"},
+		{"read", 65536, 200, "-crc=true"},
+		{"send", 65536, 200, "-crc=true"},
+		{"write", 2, 1000, "-crc=false"},
+		{"read", 1001, 1000, "-crc=false"},
+		{"send", 1001, 2000, "-crc=false"},
+	} {
+		name := fmt.Sprintf("%s, %d bytes", c.test, c.size)
+		args := []string{c.test, "-s", strconv.Itoa(c.size), "-n", strconv.Itoa(c.iters), c.crc}
+		theirs := fmt.Sprintf("ib_%s_bw -R -F -s %d -n %d", c.test, c.size, c.iters)
+		t.Run("theirs connects, "+name, func(t *testing.T) {
+			port := freePort(t)
+			server := newCommand(t, ours, append(args, "-p", strconv.Itoa(port))...)
+			if err := server.Start(); err != nil {
+				t.Fatal(err)
+			}
+			waitListening(t, port)
+			defer say(t, m, "kill")
+			say(t, m, "spawn %s -p %d %s", theirs, port, toHost)
+			out := say(t, m, "wait")
+			if err := server.Wait(); err != nil || !ourRate.Match(server.out.Bytes()) {
+				t.Errorf("ours: %v\n%s", err, &server.out)
+			}
+			bandwidth(t, out, c.size, c.iters)
+		})
+		t.Run("ours connects, "+name, func(t *testing.T) {
+			defer say(t, m, "kill")
+			say(t, m, "spawn %s -p %d", theirs, perfPort)
+			say(t, m, "listening %d", perfPort)
+			client := newCommand(t, ours, append(args, "-p", strconv.Itoa(m.forward[perfPort]), "127.0.0.1")...)
+			if err := client.Run(); err != nil || !ourRate.Match(client.out.Bytes()) {
+				t.Fatalf("ours: %v\n%s", err, &client.out)
+			}
+			bandwidth(t, say(t, m, "wait"), c.size, c.iters)
+		})
+	}
+}
+
+var ourRate = regexp.MustCompile(`, [0-9.]*[1-9][0-9.]* MB/s\n$`)
+
+// bandwidth wants perftest's output to be of a success: status 0 and the line
+// of the result, with size, iterations, and rates above zero.
+func bandwidth(t *testing.T, out string, size, iters int) {
+	t.Helper()
+	result := regexp.MustCompile(fmt.Sprintf(`\|\s*%d\s+%d\s+[0-9.]+\s+([0-9.]+)\s+([0-9.]+)`, size, iters)).FindStringSubmatch(out)
+	if !strings.HasPrefix(out, "0 ") || result == nil {
+		t.Fatalf("theirs: %s", strings.ReplaceAll(out, "|", "\n"))
+	}
+	for _, r := range result[1:] {
+		if rate, err := strconv.ParseFloat(r, 64); err != nil || rate <= 0 {
+			t.Errorf("theirs: rate %q", r)
+		}
+	}
+	t.Logf("theirs: %s MB/s, %s million messages/s", result[1], result[2])
+}
