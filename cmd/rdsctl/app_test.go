@@ -25,6 +25,7 @@ type backend struct {
 }
 
 func (b *backend) Status() (ctl.Status, error) {
+	one, mib := uint64(1), uint64(1<<20)
 	return ctl.Status{
 		Version: "v0.1.0", PID: 4711, Uptime: 90 * time.Second, Instance: 0xabc, Socket: "/run/rdsd/rdsd.sock", Stats: "/run/rdsd/rdsd.sock.stats",
 		Listen:     []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:18634")},
@@ -33,9 +34,14 @@ func (b *backend) Status() (ctl.Status, error) {
 		Congestion: ctl.Congestion{Wanted: "cubic", Used: "reno", Why: "operation not permitted"},
 		Engine:     ctl.EngineInfo{State: "running", Turns: 10, TurnMean: 1234, TurnP50: 1024, TurnP99: 65536, TurnMax: 1500 * time.Microsecond, Stalls: 1},
 		Counts:     ctl.Counts{Clients: 1, Sockets: 2, Peers: 3, PeersUp: 4, CongestedPorts: 5, Regions: 6, OpsOutstanding: 7},
-		Memory:     ctl.Memory{Registered: 64 << 20, Limit: 4 << 30, Shared: 1536, Pool: 0, Held: 1000},
-		Warnings:   []string{"beware\x1b[31m"},
-		Counters:   ctl.CounterList{{Name: "send_queued", Value: 5}, {Name: "conn_reset", Value: 0}},
+		Memory:     ctl.Memory{Registered: 64 << 20, Limit: 4 << 30, Shared: 1536, Pool: 0, Held: 1000, HeldLimit: 64 << 20},
+		Users: []ctl.User{
+			{UID: 1000, Clients: ctl.Usage{Used: 1, Quota: &one}, Sockets: ctl.Usage{Used: 2}, Destinations: ctl.Usage{Used: 3}, Waiting: 4,
+				Operations: ctl.Usage{Used: 5}, RegisteredBytes: ctl.Usage{Used: 6 << 10, Quota: &mib}, QueuedBytes: ctl.Usage{Used: 7}, HeldBytes: 8},
+			{UID: 1001},
+		},
+		Warnings: []string{"beware\x1b[31m"},
+		Counters: ctl.CounterList{{Name: "send_queued", Value: 5}, {Name: "conn_reset", Value: 0}},
 	}, b.err
 }
 
@@ -75,7 +81,7 @@ type direct struct {
 }
 
 func (d direct) Call(ctx context.Context, req []byte) ([]byte, error) {
-	return ctl.Serve(ctx, req, d.admin, d.b), ctx.Err()
+	return ctl.Serve(ctx, req, ctl.Caller{UID: 1000, Admin: d.admin}, d.b), ctx.Err()
 }
 func (direct) Close() error { return nil }
 
@@ -105,7 +111,11 @@ metrics     off
 statistics  /run/rdsd/rdsd.sock.stats
 engine      running, 10 turns of mean 1.23µs, p50 <1.02µs, p99 <65.54µs, max 1.5ms; 1 stalls
 open        1 clients, 2 sockets (5 congested), 3 peers (4 up), 6 regions, 7 operations
-memory      registered 64 MiB of 4 GiB, shared with clients 1.5 KiB, pools 0 B, held for readers 1000 B
+memory      registered 64 MiB of 4 GiB, shared with clients 1.5 KiB, pools 0 B, held for readers 1000 B of 64 MiB
+
+USER  CLIENTS  SOCKETS  DESTINATIONS  OPS  REGISTERED   QUEUED  HELD
+1000  1/1      2        3 (+4)        5    6 KiB/1 MiB  7 B     8 B
+1001  0        0        0             0    0 B          0 B     0 B
 `},
 		{[]string{"sockets"}, `ADDR       PORT  INCARNATION  PID  UID   NAME      SEND-MSGS  SEND-BYTES  RECV-BYTES  RECV-LIMIT  CONGESTED  OPS
 127.0.0.1  4000  9            12   1000  a?[2Jb?c  1          2           3           4           yes        5

@@ -64,7 +64,7 @@ func service(t *testing.T, b ctl.Backend) func(*ipc.Conn) {
 			if err != nil {
 				return
 			}
-			c.SendJSON(m.ID, ctl.Serve(t.Context(), m.Body.(*ipc.Ctl).JSON, true, b))
+			c.SendJSON(m.ID, ctl.Serve(t.Context(), m.Body.(*ipc.Ctl).JSON, ctl.Caller{Admin: true}, b))
 		}
 	}
 }

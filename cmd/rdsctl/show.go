@@ -14,7 +14,12 @@ import (
 
 func socketsVerb(*flag.FlagSet) action {
 	return func(ctx context.Context, a *app, o *options, _ string) int {
-		return a.ask(ctx, o, ctl.Request{Kind: ctl.KindSockets}, func(r *ctl.Response) { showSockets(a.stdout, r.Sockets) })
+		return a.ask(ctx, o, ctl.Request{Kind: ctl.KindSockets}, func(r *ctl.Response) {
+			showSockets(a.stdout, r.Sockets)
+			if r.OtherSockets > 0 {
+				fmt.Fprintf(a.stdout, "%d sockets of other users are not shown\n", r.OtherSockets)
+			}
+		})
 	}
 }
 

@@ -105,16 +105,46 @@ func showStatus(w io.Writer, s *ctl.Status, counters bool) {
 	line("open", "%d clients, %d sockets (%d congested), %d peers (%d up), %d regions, %d operations",
 		c.Clients, c.Sockets, c.CongestedPorts, c.Peers, c.PeersUp, c.Regions, c.OpsOutstanding)
 	m := &s.Memory
-	limit := ""
-	if m.Limit > 0 {
-		limit = " of " + bytesText(m.Limit)
-	}
-	line("memory", "registered %s%s, shared with clients %s, pools %s, held for readers %s",
-		bytesText(m.Registered), limit, bytesText(m.Shared), bytesText(m.Pool), bytesText(m.Held))
+	line("memory", "registered %s%s, shared with clients %s, pools %s, held for readers %s%s",
+		bytesText(m.Registered), of(m.Limit), bytesText(m.Shared), bytesText(m.Pool), bytesText(m.Held), of(m.HeldLimit))
 	tw.Flush()
+	if len(s.Users) > 0 {
+		showUsers(w, s.Users)
+	}
 	if counters {
 		showCounters(w, s.Counters)
 	}
+}
+
+// of is how a limit follows what there is of it; 0 is not known.
+func of(limit uint64) string {
+	if limit == 0 {
+		return ""
+	}
+	return " of " + bytesText(limit)
+}
+
+// showUsers lists what each user has, of its quota where there is one.
+func showUsers(w io.Writer, users []ctl.User) {
+	var rows [][]string
+	for i := range users {
+		u := &users[i]
+		dests := usage(u.Destinations, count)
+		if u.Waiting > 0 {
+			dests += fmt.Sprintf(" (+%d)", u.Waiting)
+		}
+		rows = append(rows, []string{count(uint64(u.UID)), usage(u.Clients, count), usage(u.Sockets, count), dests, usage(u.Operations, count),
+			usage(u.RegisteredBytes, bytesText), usage(u.QueuedBytes, bytesText), bytesText(u.HeldBytes)})
+	}
+	fmt.Fprintln(w)
+	table(w, []string{"USER", "CLIENTS", "SOCKETS", "DESTINATIONS", "OPS", "REGISTERED", "QUEUED", "HELD"}, rows)
+}
+
+func usage(u ctl.Usage, text func(uint64) string) string {
+	if u.Quota == nil {
+		return text(u.Used)
+	}
+	return text(u.Used) + "/" + text(*u.Quota)
 }
 
 func showCounters(w io.Writer, list ctl.CounterList) {

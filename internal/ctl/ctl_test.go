@@ -26,6 +26,8 @@ type fake struct {
 	block bool // Ping waits for its ctx
 }
 
+func some(n uint64) *uint64 { return &n }
+
 var t0 = time.Date(2026, 1, 2, 3, 4, 5, 600, time.UTC)
 
 func (f *fake) Status() (Status, error) {
@@ -54,7 +56,12 @@ func (f *fake) Status() (Status, error) {
 		Metrics: "127.0.0.1:9464", CRC: "auto",
 		Transports: []Choice{{"soft", true, "the default"}, {"ibv", false, "built without it"}},
 		Congestion: Congestion{"cubic", "reno", "operation not permitted"},
-		Memory:     Memory{Limit: 4 << 30},
+		Memory:     Memory{Limit: 4 << 30, HeldLimit: 64 << 20},
+		Users: []User{
+			{UID: 1000, Clients: Usage{1, some(2)}, Sockets: Usage{3, some(4)}, Destinations: Usage{5, some(5)}, Waiting: 6,
+				Operations: Usage{0, some(0)}, RegisteredBytes: Usage{7, some(8)}, QueuedBytes: Usage{9, some(10)}, HeldBytes: 11},
+			{UID: 0, Sockets: Usage{Used: 1}},
+		},
 	}
 	snap := r.Snapshot()
 	s.Fill(&snap, t0.Add(time.Minute+2*time.Second))
@@ -100,10 +107,10 @@ func (f *fake) Ping(ctx context.Context, addr netip.Addr) (time.Duration, error)
 	return 31415 * time.Nanosecond, f.err
 }
 
-func serve(t *testing.T, req string, admin bool, b Backend) []byte {
+func serve(t *testing.T, req string, who Caller, b Backend) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	if err := json.Indent(&out, Serve(t.Context(), []byte(req), admin, b), "", "  "); err != nil {
+	if err := json.Indent(&out, Serve(t.Context(), []byte(req), who, b), "", "  "); err != nil {
 		t.Fatal(err)
 	}
 	return append(out.Bytes(), '\n')
@@ -111,26 +118,28 @@ func serve(t *testing.T, req string, admin bool, b Backend) []byte {
 
 func TestGolden(t *testing.T) {
 	const schema = `"schema":"rdsd.v1",`
+	admin, nobody := Caller{Admin: true}, Caller{UID: 65534}
 	for _, tc := range []struct {
 		name, req string
-		admin     bool
+		who       Caller
 		backend   fake
 	}{
-		{"status", `{` + schema + `"kind":"status"}`, false, fake{}},
-		{"sockets", `{` + schema + `"kind":"sockets"}`, false, fake{}},
-		{"peers", `{` + schema + `"kind":"peers"}`, false, fake{}},
-		{"ping", `{` + schema + `"kind":"ping","addr":"127.0.0.2","timeout_ns":1000000}`, false, fake{}},
-		{"peer-reset", `{` + schema + `"kind":"peer-reset","addr":"127.0.0.2"}`, true, fake{}},
-		{"status-empty", `{` + schema + `"kind":"status"}`, false, fake{empty: true}},
-		{"sockets-empty", `{` + schema + `"kind":"sockets"}`, false, fake{empty: true}},
-		{"peers-empty", `{` + schema + `"kind":"peers"}`, false, fake{empty: true}},
-		{"error", `{` + schema + `"kind":"peers"}`, false, fake{err: errors.New("the engine is gone")}},
+		{"status", `{` + schema + `"kind":"status"}`, admin, fake{}},
+		{"sockets", `{` + schema + `"kind":"sockets"}`, admin, fake{}},
+		{"sockets-own", `{` + schema + `"kind":"sockets"}`, Caller{UID: 1000}, fake{}},
+		{"peers", `{` + schema + `"kind":"peers"}`, nobody, fake{}},
+		{"ping", `{` + schema + `"kind":"ping","addr":"127.0.0.2","timeout_ns":1000000}`, nobody, fake{}},
+		{"peer-reset", `{` + schema + `"kind":"peer-reset","addr":"127.0.0.2"}`, admin, fake{}},
+		{"status-empty", `{` + schema + `"kind":"status"}`, nobody, fake{empty: true}},
+		{"sockets-empty", `{` + schema + `"kind":"sockets"}`, nobody, fake{empty: true}},
+		{"peers-empty", `{` + schema + `"kind":"peers"}`, nobody, fake{empty: true}},
+		{"error", `{` + schema + `"kind":"peers"}`, nobody, fake{err: errors.New("the engine is gone")}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := serve(t, tc.req, tc.admin, &tc.backend)
+			got := serve(t, tc.req, tc.who, &tc.backend)
 			golden(t, tc.name, got)
 			// And back: nothing is lost or renamed on the reader's side.
-			r, err := Parse(got, Kind(strings.TrimSuffix(tc.name, "-empty")))
+			r, err := Parse(got, Kind(strings.TrimSuffix(strings.TrimSuffix(tc.name, "-empty"), "-own")))
 			if tc.backend.err != nil {
 				if err == nil || err.Error() != "the engine is gone" {
 					t.Errorf("parsed error: %v", err)
@@ -213,7 +222,7 @@ func TestServeErrors(t *testing.T) {
 		{"failed", `{"schema":"rdsd.v1","kind":"sockets"}`, true, fake{err: errors.New("boom")}, CodeFailed, "boom"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			out := Serve(t.Context(), []byte(tc.req), tc.admin, &tc.backend)
+			out := Serve(t.Context(), []byte(tc.req), Caller{UID: 1, Admin: tc.admin}, &tc.backend)
 			r, err := Parse(out, KindStatus)
 			e, ok := errors.AsType[*Error](err)
 			if !ok {
@@ -226,6 +235,46 @@ func TestServeErrors(t *testing.T) {
 				t.Errorf("data beside an error: %s", out)
 			}
 		})
+	}
+}
+
+// Others see what is their own, and sums.
+func TestVisible(t *testing.T) {
+	for _, tc := range []struct {
+		who            Caller
+		users, sockets int
+		others         uint64
+	}{
+		{Caller{UID: 77, Admin: true}, 2, 2, 0},
+		{Caller{UID: 1000}, 1, 1, 1},
+		{Caller{UID: 0}, 1, 1, 1}, // it is the connection that makes an administrator
+		{Caller{UID: 77}, 0, 0, 2},
+	} {
+		for _, kind := range []Kind{KindStatus, KindSockets} {
+			r, err := Parse(serve(t, `{"schema":"rdsd.v1","kind":"`+string(kind)+`"}`, tc.who, &fake{}), kind)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s := r.Status; s != nil {
+				if len(s.Users) != tc.users || s.Counts.Sockets == 0 {
+					t.Errorf("%+v: users %+v, %d sockets", tc.who, s.Users, s.Counts.Sockets)
+				}
+				for _, u := range s.Users {
+					if !tc.who.Admin && u.UID != tc.who.UID {
+						t.Errorf("%+v sees %+v", tc.who, u)
+					}
+				}
+				continue
+			}
+			if len(r.Sockets) != tc.sockets || r.OtherSockets != tc.others {
+				t.Errorf("%+v: %d sockets, %d of others", tc.who, len(r.Sockets), r.OtherSockets)
+			}
+			for _, s := range r.Sockets {
+				if !tc.who.Admin && s.Owner.UID != tc.who.UID {
+					t.Errorf("%+v sees %+v", tc.who, s)
+				}
+			}
+		}
 	}
 }
 
@@ -305,7 +354,7 @@ func FuzzServe(f *testing.F) {
 	f.Add([]byte(`{"schema":"rdsd.v1","kind":"ping","addr":"127.0.0.1","timeout_ns":1}`))
 	f.Add([]byte(`{"schema":"rdsd.v1","kind":"\u0000"}`))
 	f.Fuzz(func(t *testing.T, req []byte) {
-		out := Serve(t.Context(), req, true, &fake{})
+		out := Serve(t.Context(), req, Caller{Admin: true}, &fake{})
 		if !json.Valid(out) {
 			t.Fatalf("answer is not JSON: %s", out)
 		}

@@ -34,17 +34,24 @@ type Backend interface {
 	Ping(ctx context.Context, addr netip.Addr) (time.Duration, error)
 }
 
-// Serve answers one request, with one response, always valid JSON. admin says
-// that the caller, by its SO_PEERCRED, is root or the daemon's own user: others
-// may look, and ping, but not change anything.
-func Serve(ctx context.Context, req []byte, admin bool, b Backend) []byte {
+// Caller is who asks, by the credentials of its connection. Admin: root or the
+// daemon's own user, who see everything and may reset connections. Others see
+// sockets and usage of their own user only, of the rest the sums; they may look
+// at peers, and ping, but not change anything.
+type Caller struct {
+	UID   uint32
+	Admin bool
+}
+
+// Serve answers one request of who, with one response, always valid JSON.
+func Serve(ctx context.Context, req []byte, who Caller, b Backend) []byte {
 	var r Request
 	resp := Response{Schema: Schema}
 	if err := decode(req, &r); err != nil {
 		resp.Error = err
 	} else {
 		resp.Kind = r.Kind
-		if err := handle(ctx, &r, admin, b, &resp); err != nil {
+		if err := handle(ctx, &r, who, b, &resp); err != nil {
 			resp = Response{Schema: Schema, Kind: r.Kind, Error: toError(err)}
 		}
 	}
@@ -76,16 +83,20 @@ func decode(req []byte, r *Request) *Error {
 	return nil
 }
 
-func handle(ctx context.Context, r *Request, admin bool, b Backend, resp *Response) (err error) {
+func handle(ctx context.Context, r *Request, who Caller, b Backend, resp *Response) (err error) {
 	switch r.Kind {
 	case KindStatus:
 		s, err := b.Status()
 		s.Normalize()
+		s.Users = visible(s.Users, who, func(u *User) uint32 { return u.UID })
+		slices.SortFunc(s.Users, func(a, b User) int { return cmp.Compare(a.UID, b.UID) })
 		resp.Status = &s
 		return err
 	case KindSockets:
 		resp.Sockets, err = b.Sockets()
-		resp.Sockets = nonNil(resp.Sockets)
+		all := len(resp.Sockets)
+		resp.Sockets = visible(nonNil(resp.Sockets), who, func(s *SocketInfo) uint32 { return s.Owner.UID })
+		resp.OtherSockets = uint64(all - len(resp.Sockets))
 		slices.SortFunc(resp.Sockets, func(a, b SocketInfo) int {
 			return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Port, b.Port))
 		})
@@ -101,10 +112,18 @@ func handle(ctx context.Context, r *Request, admin bool, b Backend, resp *Respon
 		resp.Ping, err = ping(ctx, r, b)
 		return err
 	case KindPeerReset:
-		resp.PeerReset, err = peerReset(r, admin, b)
+		resp.PeerReset, err = peerReset(r, who.Admin, b)
 		return err
 	}
 	return errorf(CodeUnknownKind, "unknown request %q; this daemon knows %v", r.Kind, Kinds())
+}
+
+// visible is what of list who may see: its own.
+func visible[T any](list []T, who Caller, uid func(*T) uint32) []T {
+	if who.Admin {
+		return list
+	}
+	return slices.DeleteFunc(list, func(x T) bool { return uid(&x) != who.UID })
 }
 
 func ping(ctx context.Context, r *Request, b Backend) (*Ping, error) {
@@ -143,6 +162,7 @@ func (s *Status) Normalize() {
 	s.Listen = nonNil(s.Listen)
 	s.Transports = nonNil(s.Transports)
 	s.Warnings = nonNil(s.Warnings)
+	s.Users = nonNil(s.Users)
 	s.Counters = nonNil(s.Counters)
 }
 

@@ -49,15 +49,17 @@ type Request struct {
 
 // Response to a Request: the field of its kind, or Error.
 type Response struct {
-	Schema     string       `json:"schema"`
-	Kind       Kind         `json:"kind"`
-	Status     *Status      `json:"status,omitempty"`
-	Sockets    []SocketInfo `json:"sockets,omitzero"`
-	Peers      []PeerInfo   `json:"peers,omitzero"`
-	Ping       *Ping        `json:"ping,omitempty"`
-	PeerReset  *PeerReset   `json:"peer_reset,omitempty"`
-	PingReport *PingReport  `json:"ping_report,omitempty"`
-	Error      *Error       `json:"error,omitempty"`
+	Schema  string       `json:"schema"`
+	Kind    Kind         `json:"kind"`
+	Status  *Status      `json:"status,omitempty"`
+	Sockets []SocketInfo `json:"sockets,omitzero"`
+	// OtherSockets counts those of other users, which the caller may not see.
+	OtherSockets uint64      `json:"other_sockets,omitzero"`
+	Peers        []PeerInfo  `json:"peers,omitzero"`
+	Ping         *Ping       `json:"ping,omitempty"`
+	PeerReset    *PeerReset  `json:"peer_reset,omitempty"`
+	PingReport   *PingReport `json:"ping_report,omitempty"`
+	Error        *Error      `json:"error,omitempty"`
 }
 
 // ID is a 64-bit identity, 16 hexadecimal digits in JSON.
@@ -96,6 +98,7 @@ type Status struct {
 	Engine     EngineInfo  `json:"engine"`
 	Counts     Counts      `json:"counts"`
 	Memory     Memory      `json:"memory"`
+	Users      []User      `json:"users"` // by uid; of a caller that is no administrator: itself
 	Warnings   []string    `json:"warnings"`
 	Counters   CounterList `json:"counters"`
 }
@@ -144,6 +147,26 @@ type Memory struct {
 	Shared     uint64 `json:"shared_bytes"` // clients' rings, tables and arenas
 	Pool       uint64 `json:"pool_bytes"`   // the daemon's own buffers
 	Held       uint64 `json:"held_bytes"`   // arrived payload that waits for its reader
+	HeldLimit  uint64 `json:"held_limit_bytes"`
+}
+
+// User is what all processes of one user have, and may have.
+type User struct {
+	UID             uint32 `json:"uid"`
+	Clients         Usage  `json:"clients"`
+	Sockets         Usage  `json:"sockets"`
+	Destinations    Usage  `json:"destinations"`
+	Waiting         uint64 `json:"waiting_destinations"` // beyond the quota
+	Operations      Usage  `json:"operations"`
+	RegisteredBytes Usage  `json:"registered_bytes"`
+	QueuedBytes     Usage  `json:"queued_bytes"` // rings, tables and arenas
+	HeldBytes       uint64 `json:"held_bytes"`   // arrived, no room at the process; see Memory
+}
+
+// Usage of one resource.
+type Usage struct {
+	Used  uint64  `json:"used"`
+	Quota *uint64 `json:"quota"` // null: none
 }
 
 // SocketInfo is one bound socket.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"golang.org/x/sys/unix"
 )
@@ -16,41 +17,75 @@ const (
 	ctlTimeout   = time.Minute
 
 	maxSilent = 128 // connections that have not said what they are
-	maxCtlers = 64  // rdsctl
+	// rdsctl of one user, and of all users that are not trusted: they never
+	// keep an administrator out.
+	maxCtlers = 64
 )
 
-// admission counts the control connections by what they are, so that idle ones
-// of one kind keep nobody of another out. Guarded by Daemon.mu.
+// admission counts the control connections by what they are and whose, so that
+// idle ones of one kind or user keep nobody of another out. Guarded by
+// Daemon.mu.
 type admission struct {
 	silent          []*session // oldest first
-	clients, ctlers int
+	clients, ctlers int        // ctlers: of users that are not trusted
+	users           map[uint32]*connections
 }
 
-// arrive takes a new connection in; the one that has been silent for longest
-// gives way if there are too many.
+// connections of one user that have said what they are.
+type connections struct{ clients, ctlers int }
+
+// arrive takes a new connection in. If there are too many the one gives way
+// that has been silent for longest among those of the user with most.
 func (a *admission) arrive(s *session) {
 	if len(a.silent) >= maxSilent {
-		a.silent[0].c.Close() // its session ends by itself
-		a.silent = slices.Delete(a.silent, 0, 1)
+		count := map[uint32]int{}
+		for _, x := range a.silent {
+			count[x.user.uid]++
+		}
+		i := 0
+		for k, x := range a.silent {
+			if count[x.user.uid] > count[a.silent[i].user.uid] {
+				i = k
+			}
+		}
+		a.silent[i].c.Close() // its session ends by itself
+		a.silent = slices.Delete(a.silent, i, i+1)
 	}
 	a.silent = append(a.silent, s)
 }
 
-// spoke moves s to its kind. EUSERS: there are too many.
+// spoke moves s to its kind. EUSERS: there are too many; ENOBUFS: of its user.
 func (a *admission) spoke(s *session, role ipc.Role, maxClients int) error {
 	a.forget(s)
-	switch {
-	case role == ipc.RoleCtl && a.ctlers >= maxCtlers:
-		return fmt.Errorf("%w: the daemon answers %d rdsctl already", unix.EUSERS, a.ctlers)
-	case role == ipc.RoleCtl:
-		a.ctlers++
-	case role == ipc.RoleClient && a.clients >= maxClients:
-		return fmt.Errorf("%w: the daemon serves limits.max_clients = %d processes already", unix.EUSERS, maxClients)
-	case role == ipc.RoleClient:
+	if a.users == nil {
+		a.users = map[uint32]*connections{}
+	}
+	own := a.users[s.user.uid]
+	if own == nil {
+		own = &connections{}
+	}
+	switch role {
+	case ipc.RoleCtl:
+		if own.ctlers >= maxCtlers || !s.user.trusted && a.ctlers >= maxCtlers {
+			return fmt.Errorf("%w: the daemon answers %d rdsctl already", unix.EUSERS, max(own.ctlers, a.ctlers))
+		}
+		own.ctlers++
+		if !s.user.trusted {
+			a.ctlers++
+		}
+	case ipc.RoleClient:
+		if a.clients >= maxClients {
+			return fmt.Errorf("%w: the daemon serves limits.max_clients = %d processes already", unix.EUSERS, maxClients)
+		}
+		if err := s.user.may(config.Clients, uint64(own.clients), 1); err != nil {
+			return err
+		}
+		own.clients++
 		a.clients++
 	default:
 		return fmt.Errorf("%w: unknown role %d", unix.EINVAL, role)
 	}
+	a.users[s.user.uid] = own
 	s.role = role
 	return nil
 }
@@ -58,11 +93,21 @@ func (a *admission) spoke(s *session, role ipc.Role, maxClients int) error {
 // leave ends s's place.
 func (a *admission) leave(s *session) {
 	a.forget(s)
+	own := a.users[s.user.uid]
 	switch s.role {
 	case ipc.RoleCtl:
-		a.ctlers--
+		own.ctlers--
+		if !s.user.trusted {
+			a.ctlers--
+		}
 	case ipc.RoleClient:
+		own.clients--
 		a.clients--
+	default:
+		return
+	}
+	if *own == (connections{}) {
+		delete(a.users, s.user.uid)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -36,22 +37,22 @@ func TestHelloBounds(t *testing.T) {
 }
 
 func TestMemoryBudget(t *testing.T) {
-	m := memory{maxShared: 1000, maxRegistered: 500}
+	m, u := newMemory(1000, 500), userOf(config.NoPolicy(), ipc.Cred{})
 	for _, c := range []struct {
 		shared, registered uint64
 		want               error
 	}{{1000, 0, nil}, {1, 0, unix.ENOBUFS}, {0, 500, nil}, {0, 1, unix.ENOBUFS}, {^uint64(0), 0, unix.ENOBUFS}, {0, ^uint64(0), unix.ENOBUFS}} {
-		if err := m.take(c.shared, c.registered); !errors.Is(err, c.want) {
+		if err := m.take(&u, c.shared, c.registered); !errors.Is(err, c.want) {
 			t.Errorf("take(%d, %d): %v, want %v", c.shared, c.registered, err, c.want)
 		}
 	}
-	m.give(2, 1000, 500)
+	m.give(&u, 2, 1000, 500)
 	for range maxMaps {
-		if err := m.take(0, 0); err != nil {
+		if err := m.take(&u, 0, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := m.take(0, 0); !errors.Is(err, unix.ENOBUFS) {
+	if err := m.take(&u, 0, 0); !errors.Is(err, unix.ENOBUFS) {
 		t.Errorf("mapping %d: %v", maxMaps+1, err)
 	}
 }

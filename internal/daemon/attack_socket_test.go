@@ -145,15 +145,15 @@ func TestKillWhileGrowing(t *testing.T) {
 		m.Close()
 	}
 	for range 500 {
-		d.mem.mu.Lock()
-		left := d.mem.maps
-		d.mem.mu.Unlock()
+		d.e.mem.mu.Lock()
+		left := d.e.mem.all.maps
+		d.e.mem.mu.Unlock()
 		if left == 0 {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Errorf("given back less than taken: %d mappings, %d, %d bytes", d.mem.maps, d.mem.shared, d.mem.registered)
+	t.Errorf("given back less than taken: %d mappings, %d, %d bytes", d.e.mem.all.maps, d.e.mem.all.shared, d.e.mem.all.registered)
 }
 
 // TestPassedDescriptors: descriptors that a client passes are closed.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,8 +37,10 @@ func (d *Daemon) ask(ctx context.Context, f func()) error {
 
 const askTimeout = 5 * time.Second
 
-func (b backend) ask(f func()) error {
-	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+func (b backend) ask(f func()) error { return b.askFor(askTimeout, f) }
+
+func (b backend) askFor(timeout time.Duration, f func()) error {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	return b.d.ask(ctx, f)
 }
@@ -60,7 +63,12 @@ func (b backend) Status() (ctl.Status, error) {
 	}
 	snap := d.reader.Snapshot()
 	s.Fill(&snap, time.Now())
-	s.Memory.Limit = d.cfg.Limits.MaxRegisteredBytes
+	s.Memory.Limit, s.Memory.HeldLimit = d.cfg.Limits.MaxRegisteredBytes, d.cfg.Limits.MaxHeldBytes
+	users, err := b.Users()
+	if err != nil { // a stuck engine must not hide that it is stuck
+		s.Warnings = append(slices.Clone(s.Warnings), "usage per user: "+err.Error())
+	}
+	s.Users = users
 	return s, nil
 }
 
@@ -72,7 +80,7 @@ func (b backend) Sockets() (out []ctl.SocketInfo, err error) {
 			err = b.ask(func() {
 				for _, page := range l.ports.dir[i : i+pages] {
 					if page != nil {
-						out = appendSockets(out, page[:])
+						out = appendSockets(out, page.socks[:])
 					}
 				}
 			})
@@ -92,7 +100,7 @@ func appendSockets(out []ctl.SocketInfo, page []*socket) []ctl.SocketInfo {
 
 func socketInfo(s *socket) ctl.SocketInfo {
 	return ctl.SocketInfo{Addr: s.local.addr, Port: s.port, Incarnation: s.inc,
-		Owner:        ctl.Owner{PID: s.cl.pid, UID: s.cl.uid, Name: s.cl.name},
+		Owner:        ctl.Owner{PID: s.cl.pid, UID: s.cl.user.uid, Name: s.cl.name},
 		SendMessages: uint64(s.txs.n), SendBytes: uint64(s.sndBytes), RecvBytes: uint64(s.rcvBytes),
 		RecvLimit: uint64(s.limit), Congested: s.congested, Ops: uint64(s.ops)}
 }
@@ -224,7 +232,7 @@ func (e *Engine) ping(addr netip.Addr, pong func(now int64)) (*socket, error) {
 			return nil, err
 		}
 	}
-	port := l.freePort(e.cfg.Rand)
+	port := l.freePort(e.cfg.Rand, anyPort)
 	if port == 0 {
 		return nil, fmt.Errorf("no free port on %v", l.addr)
 	}

@@ -18,7 +18,8 @@ import (
 type client struct {
 	name string
 	pid  int
-	uid  uint32
+	user user
+	acct *account // from attach until nothing uses its memory
 
 	seg    *shm.Segment
 	table  *shm.Table
@@ -111,6 +112,7 @@ func (e *Engine) attach(c *client, windows ...[]byte) error {
 		}
 	}
 	e.clients = append(e.clients, c)
+	e.enter(c)
 	e.unpark(c)
 	return nil
 }
@@ -190,6 +192,7 @@ func (e *Engine) unref(c *client) {
 	c.freed = true
 	e.st.C[stats.SharedBytes] -= c.shared
 	e.deregWindows(c)
+	e.leave(c)
 	if c.onFree != nil {
 		c.onFree()
 	}

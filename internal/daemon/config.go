@@ -1,8 +1,11 @@
 package daemon
 
 import (
+	"cmp"
+	"math"
 	"net/netip"
 
+	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -17,9 +20,14 @@ type EngineConfig struct {
 	MaxPeers    int // that may come to us
 	PeerCredits int // receive buffers one peer may use at a time
 
-	MaxSockets    int   // bound at a time
-	HardCap       int   // bytes a socket may hold over its receive buffer before it refuses
-	OverflowBytes int   // daemon memory for messages that found no room, in all
+	MaxSockets    int // bound at a time
+	HardCap       int // bytes a socket may hold over its receive buffer before it refuses
+	OverflowBytes int // daemon memory for messages that found no room, in all
+
+	// What clients may have, see memory. 0: no limit.
+	MaxSharedBytes, MaxRegisteredBytes uint64
+	Policy                             *config.Policy // what each user may have and do; nil: everything
+
 	RevokeTimeout int64 // ns a peer may take to retire a revoked key
 	MaxBackoff    int64 // ns, reconnect
 	SettleTimeout int64 // ns
@@ -78,6 +86,11 @@ func (c *EngineConfig) setDefaults() {
 	def64(&c.SettleTimeout, 30_000_000_000)
 	if c.Port == 0 {
 		c.Port = 18634
+	}
+	c.MaxSharedBytes = cmp.Or(c.MaxSharedBytes, math.MaxUint64)
+	c.MaxRegisteredBytes = cmp.Or(c.MaxRegisteredBytes, math.MaxUint64)
+	if c.Policy == nil {
+		c.Policy = config.NoPolicy()
 	}
 	if c.CRC == nil {
 		c.CRC = func(netip.Addr) verbs.CRCMode { return verbs.CRCOn }

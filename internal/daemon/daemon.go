@@ -31,8 +31,10 @@ var errShutdown = errors.New("the daemon is shutting down")
 
 // Daemon is one running rdsd.
 type Daemon struct {
-	cfg config.Config
-	log *slog.Logger
+	cfg    config.Config
+	policy *config.Policy
+	credOf func(*ipc.Conn) ipc.Cred // whose a connection is
+	log    *slog.Logger
 
 	info     stats.Info
 	statFile *stats.File
@@ -41,7 +43,6 @@ type Daemon struct {
 	e        *Engine
 	l        *loop
 	metrics  *metrics.Server // nil: off
-	mem      memory
 	ln       *ipc.Listener
 	warnings []string
 	started  time.Time
@@ -71,7 +72,7 @@ type traceEvent struct {
 func New(cfg config.Config, log *slog.Logger) (_ *Daemon, err error) {
 	d := &Daemon{cfg: cfg, log: log, started: time.Now(), loopDone: make(chan struct{}),
 		lines: newLines(log), traces: make(chan traceEvent, 256), open: map[*session]struct{}{},
-		mem: memory{maxShared: uint64(cfg.Limits.MaxClients) * sharedEach, maxRegistered: cfg.Limits.MaxRegisteredBytes}}
+		policy: cfg.Policy(uint32(os.Getuid())), credOf: (*ipc.Conn).Peer}
 	defer func() {
 		if err != nil {
 			d.closeAll()
@@ -113,6 +114,8 @@ func New(cfg config.Config, log *slog.Logger) (_ *Daemon, err error) {
 	}
 	d.e, err = NewEngine(d.dev, EngineConfig{
 		Instance: d.info.Instance, Port: cfg.Port, HardCap: int(cfg.RecvHardCap), MaxSockets: cfg.Limits.MaxSockets,
+		OverflowBytes: int(cfg.Limits.MaxHeldBytes), MaxSharedBytes: uint64(cfg.Limits.MaxClients) * sharedEach,
+		MaxRegisteredBytes: cfg.Limits.MaxRegisteredBytes, Policy: d.policy,
 		CRC: d.crc, Allowed: cfg.PeerAllowed, Alloc: mapAnon, Rand: rng.Uint64,
 		StartSeq: func() uint64 { return uint64(time.Now().UnixMilli()) << 20 },
 		Trace:    d.trace,
@@ -235,7 +238,8 @@ func (d *Daemon) accept() {
 			time.Sleep(10 * time.Millisecond) // EMFILE: let descriptors come free
 			continue
 		}
-		s := &session{d: d, c: c, id: c.Peer()}
+		id := d.credOf(c)
+		s := &session{d: d, c: c, id: id, user: userOf(d.policy, id)}
 		d.mu.Lock()
 		if d.ended {
 			c.Close()

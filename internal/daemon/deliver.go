@@ -19,7 +19,8 @@ type rxMsg struct {
 	n      uint32
 	chunk  uint32
 	rxid   uint32
-	inOver bool // chunk is in the engine's overflow arena, not the client's
+	inOver bool       // it waits in daemon memory, its payload at chunk of over
+	over   *shm.Arena // nil: there is none
 }
 
 func (m *rxMsg) link() **rxMsg { return &m.next }
@@ -75,7 +76,7 @@ func (e *Engine) deliver(s *socket, a *arrival, payload []byte) conn.Verdict {
 		return conn.Refused
 	}
 	if a.n > 0 {
-		copy(e.over.Bytes(m.chunk, a.n), payload)
+		copy(m.over.Bytes(m.chunk, a.n), payload)
 	}
 	e.queueOver(m)
 	e.charge(s, a.n)
@@ -215,7 +216,7 @@ func (e *Engine) Begin(c *conn.Conn, h *wire.Header) ([]byte, any, conn.Verdict)
 		return nil, nil, conn.Refused
 	}
 	e.beginPartial(p, m)
-	return e.over.Bytes(m.chunk, a.n), m, conn.Accepted
+	return m.over.Bytes(m.chunk, a.n), m, conn.Accepted
 }
 
 func (e *Engine) beginPartial(p *peer, m *rxMsg) {

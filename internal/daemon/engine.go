@@ -40,15 +40,17 @@ type Engine struct {
 	nextKey verbs.PeerKey
 	clock   uint64 // see tick
 
-	clients   []*client    // attached, alive
-	active    list[client] // whose rings are looked at every turn
-	dirtyC    []*client    // to publish at the end of the turn
-	dirtyP    []*peer      // to flush
-	spareP    []*peer      // the other half of the pair
-	forMemory []*socket    // refused for want of daemon memory
-	breaking  []*peer      // to break off: they misbehaved inside a call of their connection
-	draining  []*peer      // their queue pairs are in error and drain
-	stuck     list[client] // something waits for room in their event ring
+	mem      *memory             // sessions take from it
+	accounts map[uint32]*account // by uid
+
+	clients  []*client    // attached, alive
+	active   list[client] // whose rings are looked at every turn
+	dirtyC   []*client    // to publish at the end of the turn
+	dirtyP   []*peer      // to flush
+	spareP   []*peer      // the other half of the pair
+	breaking []*peer      // to break off: they misbehaved inside a call of their connection
+	draining []*peer      // their queue pairs are in error and drain
+	stuck    list[client] // something waits for room in their event ring
 
 	byKey     map[verbs.PeerKey]*peer
 	homeless  list[slot]         // destinations that wait for room for one more peer
@@ -63,13 +65,15 @@ type Engine struct {
 	// Of all sockets: submitted and not yet returned, not yet settled.
 	sndMsgs, sndBytes, ops int
 
-	ctls    pool[ctlMsg]
-	msgs    pool[txMsg]
-	txOps   pool[txOp]
-	rxs     pool[rxMsg]
-	over    *shm.Arena // messages that found no room at their client
-	overMem []byte
-	overB   int
+	ctls     pool[ctlMsg]
+	msgs     pool[txMsg]
+	txOps    pool[txOp]
+	rxs      pool[rxMsg]
+	overMem  []byte        // for messages that found no room at their client
+	overFree []*shm.Arena  // its windows that nobody has
+	held     int           // bytes of it in use
+	released bool          // some came free in this turn
+	short    list[account] // users with sockets that refused for want of it
 
 	sendMem  []byte
 	sendMR   verbs.MR
@@ -140,7 +144,8 @@ func NewEngine(dev verbs.Device, cfg EngineConfig, st *stats.Block) (*Engine, er
 		cfg: cfg, dev: dev, attr: dev.Attr(), st: st,
 		locals: map[netip.Addr]*local{}, remotes: map[remoteKey]*remote{}, byQPN: map[uint32]*peer{},
 		regions: map[uint32]*region{}, byKey: map[verbs.PeerKey]*peer{},
-		over: shm.NewArena(), recvLeft: cfg.RecvBufs,
+		recvLeft: cfg.RecvBufs,
+		accounts: map[uint32]*account{}, mem: newMemory(cfg.MaxSharedBytes, cfg.MaxRegisteredBytes),
 	}
 	var err error
 	if err = failpoint.Hit(failpoint.ProtectionDomain); err != nil {
@@ -217,6 +222,7 @@ func (e *Engine) Turn(now, wall int64) bool {
 	}
 	// Delivered before acked: an ack must not leave this process before what it
 	// covers is in the client's ring, or the message is lost if we die between.
+	e.memoryFreed()
 	e.publish()
 	// What completions and timers queued leaves in this turn, not the next:
 	// a ping-pong pays for each extra round.
@@ -231,7 +237,7 @@ func (e *Engine) Turn(now, wall int64) bool {
 // Active reports whether a turn could find work without being woken: local
 // copies under way or connections that wait for nothing but the next turn.
 func (e *Engine) Active() bool {
-	return e.jobs.n > 0 || len(e.dirtyP) > 0 || len(e.draining) > 0 || e.hasDo.Load() || e.hasRung.Load()
+	return e.jobs.n > 0 || len(e.dirtyP) > 0 || len(e.draining) > 0 || e.hasDo.Load() || e.hasRung.Load() || e.released && e.short.n > 0
 }
 
 // pollCQ handles completions. When the queue is empty, connections that drain

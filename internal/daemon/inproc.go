@@ -14,6 +14,9 @@ import (
 // is on the heap and its descriptors are only names. Tests and the simulator
 // attach package rds through it (Options.Control).
 type InProcess struct {
+	// Cred is whom the process runs as; the zero value is root. Set before
+	// the first Call.
+	Cred ipc.Cred
 	// Run executes f on the engine's goroutine and returns when it has run.
 	Run func(f func())
 	// Pump is called again and again by a Release that waits for peers; nil:
@@ -24,6 +27,7 @@ type InProcess struct {
 
 	e    *Engine
 	cl   *client
+	user user
 	gone chan struct{}
 
 	mu     sync.Mutex
@@ -85,11 +89,17 @@ func (p *InProcess) Call(req ipc.Request, _ []int) (resp ipc.Response, fds []int
 		if err != nil {
 			return nil, nil, err
 		}
+		if err := p.e.mem.take(&p.user, 0, size); err != nil {
+			return nil, nil, err
+		}
 		fd, mem := p.name(int(size))
+		give := func() { p.e.mem.give(&p.user, 1, 0, size) }
 		p.Run(func() {
 			var b *buffer
-			if b, err = p.e.addBuffer(p.cl, mem, nil); err == nil {
+			if b, err = p.e.addBuffer(p.cl, mem, give); err == nil {
 				resp = &ipc.AllocOK{Buffer: b.id, Size: uint64(len(mem))}
+			} else {
+				give()
 			}
 		})
 		return resp, []int{fd}, err
@@ -108,12 +118,19 @@ func (p *InProcess) hello(h *ipc.Hello) (ipc.Response, []int, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	c := &client{name: h.Name, params: params, recv: shm.NewArena(), bell: p.Wake}
+	p.user = userOf(p.e.cfg.Policy, p.Cred)
+	size := uint64(shm.SegmentSize(params) + shm.TableSize(params.Slots, params.Cells) + int(params.SendWindows+params.RecvWindows)*shm.WindowSize)
+	if err := p.e.mem.take(&p.user, size, 0); err != nil {
+		return nil, nil, err
+	}
+	give := func() { p.e.mem.give(&p.user, 1, size, 0) }
+	c := &client{name: h.Name, pid: p.Cred.PID, user: p.user, params: params, recv: shm.NewArena(), bell: p.Wake, onFree: give}
 	segFD, seg := p.name(shm.SegmentSize(params))
 	tabFD, table := p.name(shm.TableSize(params.Slots, params.Cells))
 	fds := []int{segFD, tabFD, 0, 0}
 	var windows [][]byte
 	if c.seg, err = shm.NewSegment(seg, params); err != nil {
+		give()
 		return nil, nil, err
 	}
 	c.table = shm.NewTable(table, params.Slots, params.Cells)
@@ -131,6 +148,7 @@ func (p *InProcess) hello(h *ipc.Hello) (ipc.Response, []int, error) {
 	newClient(c)
 	p.Run(func() { err = p.e.attach(c, windows...) })
 	if err != nil {
+		give()
 		return nil, nil, err
 	}
 	p.cl = c

@@ -1,12 +1,14 @@
 package daemon
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"sync"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/shm"
 	"golang.org/x/sys/unix"
 )
@@ -57,39 +59,81 @@ func grantParams(want shm.Params) (shm.Params, error) {
 type memory struct {
 	maxShared, maxRegistered uint64
 
-	mu                 sync.Mutex
+	mu    sync.Mutex
+	all   taken
+	users map[uint32]*taken // by uid; none that has nothing
+}
+
+// taken is how much: mappings, bytes of rings, tables and arenas, bytes of
+// buffers.
+type taken struct {
 	maps               int
 	shared, registered uint64
 }
 
+func newMemory(maxShared, maxRegistered uint64) *memory {
+	return &memory{maxShared: maxShared, maxRegistered: maxRegistered, users: map[uint32]*taken{}}
+}
+
 // take reserves one mapping of so many bytes of shared memory or of a buffer.
-// ENOBUFS, naming the limit.
-func (m *memory) take(shared, registered uint64) error {
+// ENOBUFS, naming the limit or quota.
+func (m *memory) take(u *user, shared, registered uint64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	switch {
-	case m.maps >= maxMaps:
-		return fmt.Errorf("%w: the daemon has %d mappings for its clients, all it makes", unix.ENOBUFS, m.maps)
-	case shared > m.maxShared-m.shared:
-		return fmt.Errorf("%w: rings and arenas of all clients have %d bytes, at most %d (limits.max_clients times %d)",
-			unix.ENOBUFS, m.shared, m.maxShared, sharedEach)
-	case registered > m.maxRegistered-m.registered:
-		return fmt.Errorf("%w: %d bytes asked, limits.max_registered_bytes = %d, %d in use",
-			unix.ENOBUFS, registered, m.maxRegistered, m.registered)
+	own := m.users[u.uid]
+	if own == nil {
+		own = &taken{}
 	}
-	m.maps++
-	m.shared += shared
-	m.registered += registered
+	switch {
+	case shared > m.maxShared-m.all.shared:
+		return fmt.Errorf("%w: rings and arenas of all clients have %d bytes, at most %d (limits.max_clients times %d)",
+			unix.ENOBUFS, m.all.shared, m.maxShared, sharedEach)
+	case registered > m.maxRegistered-m.all.registered:
+		return fmt.Errorf("%w: %d bytes asked, limits.max_registered_bytes = %d, %d in use",
+			unix.ENOBUFS, registered, m.maxRegistered, m.all.registered)
+	}
+	if err := cmp.Or(
+		u.mayShare("mappings for clients", own.maps, m.all.maps, maxMaps),
+		u.may(config.QueuedBytes, own.shared, shared),
+		u.may(config.RegisteredBytes, own.registered, registered)); err != nil {
+		return err
+	}
+	m.users[u.uid] = own
+	own.add(1, shared, registered)
+	m.all.add(1, shared, registered)
 	return nil
 }
 
 // give returns maps mappings of so many bytes in all.
-func (m *memory) give(maps int, shared, registered uint64) {
+func (m *memory) give(u *user, maps int, shared, registered uint64) {
+	if maps == 0 {
+		return
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.maps -= maps
-	m.shared -= shared
-	m.registered -= registered
+	m.all.add(-maps, -shared, -registered)
+	own := m.users[u.uid]
+	own.add(-maps, -shared, -registered)
+	if own.maps == 0 {
+		delete(m.users, u.uid)
+	}
+}
+
+func (t *taken) add(maps int, shared, registered uint64) {
+	t.maps += maps
+	t.shared += shared
+	t.registered += registered
+}
+
+// ofUsers is what each user has, by uid.
+func (m *memory) ofUsers() map[uint32]taken {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := make(map[uint32]taken, len(m.users))
+	for uid, t := range m.users {
+		out[uid] = *t
+	}
+	return out
 }
 
 // bufferSize is what a buffer of n bytes takes: whole pages.

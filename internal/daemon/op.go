@@ -42,6 +42,7 @@ func (e *Engine) submitOps(t *txMsg, d *shm.Sub, ods []shm.SubOp) bool {
 		t.nops++
 		t.sock.ops++
 		e.ops++
+		e.opBegun(t.cl)
 		e.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvQueue})
 		e.countOp(o)
 		silent = silent && od.Flags&shm.OpSilent != 0
@@ -75,6 +76,9 @@ func (e *Engine) countOp(o *txOp) {
 // be posted.
 func (e *Engine) checkOp(t *txMsg, i int, d *shm.SubOp) unix.Errno {
 	o := t.opv[i]
+	if errno := e.mayOperate(t.cl); errno != 0 {
+		return errno
+	}
 	if t.nops > 1 && o.Kind.Atomic() != (i == 1) {
 		return unix.EINVAL // not an RDMA operation, then an atomic
 	}
@@ -243,6 +247,7 @@ func (e *Engine) opsDone(t *txMsg, o conn.Outcome) {
 	for _, op := range t.ops() {
 		t.sock.ops--
 		e.ops--
+		e.opEnded(t.cl)
 		e.countStatus(op.Status(), o)
 	}
 }

@@ -1,7 +1,13 @@
 package daemon
 
+import "github.com/rdsd/rdsd/internal/shm"
+
 // What arrived and finds no room at its client waits in daemon memory, in order,
-// until the client has made some.
+// until the client has made some. The memory is shared among users so that none
+// of them, whatever its processes do not read, takes it from the others: a user
+// gets more while it then has at most as much as is free. One alone gets half, a
+// second half of the rest; who has nothing yet gets something. Windows are of
+// one user at a time, so that nobody is refused for what another has in pieces.
 
 // overCost is what a message in overflow costs besides its payload: without it
 // empty messages would cost nothing, and be without number.
@@ -10,41 +16,97 @@ const overCost = 256
 // newOver takes daemon memory for a message to s, nil when there is none. If
 // all is free a message gets it whatever its length.
 func (e *Engine) newOver(s *socket, a *arrival) *rxMsg {
-	if e.overB > 0 && e.overB+a.n+overCost > e.cfg.OverflowBytes {
+	acc, cost := s.cl.acct, a.n+overCost
+	if e.held > 0 && acc.held+cost > e.cfg.OverflowBytes-e.held {
 		return nil
 	}
+	var over *shm.Arena
 	var chunk uint32
 	if a.n > 0 {
-		var ok bool
-		if chunk, ok = e.over.Alloc(a.n); !ok {
+		if over, chunk = e.takeOver(acc, a.n); over == nil {
 			return nil
 		}
 	}
 	m := e.rxs.get()
-	*m = rxMsg{sock: s, src: a.src, sport: a.sport, srcInc: a.srcInc, cookie: a.cookie, n: uint32(a.n), chunk: chunk, inOver: true}
-	e.overB += a.n + overCost
+	*m = rxMsg{sock: s, src: a.src, sport: a.sport, srcInc: a.srcInc, cookie: a.cookie, n: uint32(a.n), chunk: chunk, inOver: true, over: over}
+	acc.held += cost
+	e.held += cost
 	return m
 }
 
-// refuseForMemory marks a socket that had to refuse only because the daemon's
-// own memory is full: its senders wait for its congestion bit to clear, which
-// no reader of the socket may bring about.
+// takeOver finds n bytes in the windows of acc, or in one more.
+func (e *Engine) takeOver(acc *account, n int) (*shm.Arena, uint32) {
+	for _, w := range acc.windows {
+		if chunk, ok := w.Alloc(n); ok {
+			return w, chunk
+		}
+	}
+	last := len(e.overFree) - 1
+	if last < len(acc.windows) {
+		return nil, 0
+	}
+	w := e.overFree[last]
+	chunk, ok := w.Alloc(n)
+	if !ok {
+		return nil, 0
+	}
+	e.overFree = e.overFree[:last]
+	acc.windows = append(acc.windows, w)
+	return w, chunk
+}
+
+// freeOver gives the daemon memory of m back.
+func (e *Engine) freeOver(m *rxMsg) {
+	acc := m.sock.cl.acct
+	if m.n > 0 {
+		m.over.Free(m.chunk, int(m.n))
+		if m.over.InUse() == 0 {
+			acc.windows = remove(acc.windows, m.over)
+			e.overFree = append(e.overFree, m.over)
+		}
+	}
+	acc.held -= int(m.n) + overCost
+	e.held -= int(m.n) + overCost
+	e.released = true
+}
+
+// refuseForMemory marks a socket that had to refuse only because its user may
+// have no more of the daemon's memory: its senders wait for its congestion bit
+// to clear, which no reader of the socket may bring about.
 func (e *Engine) refuseForMemory(s *socket) {
 	e.setCongested(s, true)
 	if !s.forMemory {
 		s.forMemory = true
-		e.forMemory = append(e.forMemory, s)
+		acc := s.cl.acct
+		acc.refused = append(acc.refused, s)
+		if !acc.inRefuse.on() {
+			e.short.add(&acc.inRefuse, acc)
+		}
 	}
 }
 
-// memoryFreed lets the sockets that refused for memory take messages again.
+// memoryFreed lets sockets that refused for memory take messages again, once a
+// turn, those of the users that have less than half of what they may have.
 func (e *Engine) memoryFreed() {
-	list := e.forMemory
-	e.forMemory = e.forMemory[len(e.forMemory):]
-	for _, s := range list {
-		s.forMemory = false
-		if !s.closed {
-			e.relieve(s)
+	if !e.released {
+		return
+	}
+	e.released = false
+	var next *link[account]
+	for n := e.short.head; n != nil; n = next {
+		next = n.next
+		acc := n.of
+		if 2*acc.held >= e.cfg.OverflowBytes-e.held || len(acc.windows)+len(e.overFree) == 0 {
+			continue
+		}
+		e.short.del(n)
+		list := acc.refused
+		acc.refused = nil
+		for _, s := range list {
+			s.forMemory = false
+			if !s.closed {
+				e.relieve(s)
+			}
 		}
 	}
 }
@@ -66,13 +128,7 @@ func (e *Engine) pendSock(s *socket) {
 // freeRx gives back the memory of a message that never reached the event ring.
 func (e *Engine) freeRx(m *rxMsg) {
 	if m.inOver {
-		if m.n > 0 {
-			e.over.Free(m.chunk, int(m.n))
-		}
-		e.overB -= int(m.n) + overCost
-		if len(e.forMemory) > 0 && e.overB < e.cfg.OverflowBytes/2 {
-			e.memoryFreed()
-		}
+		e.freeOver(m)
 	} else if c := m.sock.cl; !c.dead {
 		if m.n > 0 {
 			c.recv.Free(m.chunk, int(m.n))
@@ -109,7 +165,7 @@ func (e *Engine) drainOver(s *socket) bool {
 			if chunk, ok = c.recv.Alloc(int(m.n)); !ok {
 				return false
 			}
-			copy(c.recv.Bytes(chunk, int(m.n)), e.over.Bytes(m.chunk, int(m.n)))
+			copy(c.recv.Bytes(chunk, int(m.n)), m.over.Bytes(m.chunk, int(m.n)))
 		}
 		s.over.pop()
 		e.putEvent(s, &a, c.takeRx(s, chunk, a.n), chunk)

@@ -59,7 +59,9 @@ func (e *Engine) initPools() error {
 	windows := (e.cfg.OverflowBytes+shm.WindowSize-1)/shm.WindowSize + 1
 	e.overMem = e.cfg.Alloc(windows * shm.WindowSize)
 	for i := range windows {
-		e.over.AddWindow(e.overMem[i*shm.WindowSize:][:shm.WindowSize:shm.WindowSize])
+		w := shm.NewArena()
+		w.AddWindow(e.overMem[i*shm.WindowSize:][:shm.WindowSize:shm.WindowSize])
+		e.overFree = append(e.overFree, w)
 	}
 	e.recvSGE = make([]verbs.SGE, e.cfg.RecvBufs)
 	for i := range e.recvSGE {

@@ -3,13 +3,18 @@ package daemon
 // portTable maps the ports of one address to sockets: two levels, so that an
 // address with few sockets costs little and a lookup two loads.
 type portTable struct {
-	dir [256]*[256]*socket
+	dir [256]*portPage
 	n   int
+}
+
+type portPage struct {
+	socks [256]*socket
+	n     int
 }
 
 func (t *portTable) get(port uint16) *socket {
 	if p := t.dir[port>>8]; p != nil {
-		return p[port&255]
+		return p.socks[port&255]
 	}
 	return nil
 }
@@ -17,14 +22,34 @@ func (t *portTable) get(port uint16) *socket {
 func (t *portTable) set(port uint16, s *socket) {
 	p := t.dir[port>>8]
 	if p == nil {
-		p = new([256]*socket)
+		p = new(portPage)
 		t.dir[port>>8] = p
 	}
+	at := &p.socks[port&255]
 	switch {
-	case p[port&255] == nil && s != nil:
+	case *at == nil && s != nil:
 		t.n++
-	case p[port&255] != nil && s == nil:
+		p.n++
+	case *at != nil && s == nil:
 		t.n--
+		p.n--
 	}
-	p[port&255] = s
+	*at = s
+}
+
+// nextFree is the lowest port from from on that is not bound; false: there is
+// none. Pages that are full take one step.
+func (t *portTable) nextFree(from uint16) (uint16, bool) {
+	for p := uint32(from); p <= 0xffff; {
+		page := t.dir[p>>8]
+		switch {
+		case page == nil || page.socks[p&255] == nil:
+			return uint16(p), true
+		case page.n == len(page.socks):
+			p = (p | 255) + 1
+		default:
+			p++
+		}
+	}
+	return 0, false
 }

@@ -113,9 +113,8 @@ func (e *Engine) register(s *socket, b *buffer, off, n uint64, rights rdmaop.Rig
 	if rights&(rdmaop.RightRead|rdmaop.RightWrite|rdmaop.RightAtomic) == 0 {
 		return nil, unix.EINVAL
 	}
-	if len(e.regions) >= maxRegions {
-		e.st.C[stats.QuotaRefused]++
-		return nil, fmt.Errorf("%w: the daemon has its %d regions", unix.ENOBUFS, maxRegions)
+	if err := e.mayRegion(s.cl); err != nil {
+		return nil, err
 	}
 	access := verbs.AccessRestricted | verbs.AccessLocalWrite
 	if rights&rdmaop.RightRead != 0 {
@@ -223,6 +222,7 @@ func (e *Engine) retire(r *region) {
 	}
 	r.mr.Dereg()
 	delete(e.regions, r.id)
+	r.cl.acct.regions--
 	e.regionsV.del(&r.inAll)
 	e.revoking.del(&r.inRevoking)
 	e.st.C[stats.Regions]--

@@ -92,6 +92,9 @@ func (e *Engine) serveBind(c *client, r *ipc.Bind) (ipc.Response, error) {
 		e.st.C[stats.QuotaRefused]++
 		return nil, fmt.Errorf("%w: limits.max_sockets = %d reached", unix.ENOBUFS, e.cfg.MaxSockets)
 	}
+	if err := e.maySocket(c); err != nil {
+		return nil, err
+	}
 	s, err := e.bind(c, r.AddrPort(), int(min(r.RcvBuf, maxRcvBuf)))
 	if err != nil {
 		e.st.C[stats.BindRefused]++

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/ipc"
@@ -25,9 +26,10 @@ import (
 // goroutine makes and maps memory, which the engine must not, and asks the
 // engine for the rest.
 type session struct {
-	d  *Daemon
-	c  *ipc.Conn
-	id ipc.Cred
+	d    *Daemon
+	c    *ipc.Conn
+	id   ipc.Cred
+	user user
 
 	role ipc.Role // 0: has not said. Guarded by d.mu
 
@@ -90,7 +92,7 @@ func (s *session) run() {
 // Numbers are no fault of one process, and silence is logged in sums.
 func (s *session) badClient(what string, err error) {
 	if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) || errors.Is(err, net.ErrClosed) || errors.Is(err, errShutdown) ||
-		errors.Is(err, unix.EUSERS) {
+		errors.Is(err, unix.EUSERS) || errors.Is(err, unix.ENOBUFS) {
 		return
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -155,7 +157,7 @@ func (s *session) free() {
 	for _, m := range s.maps {
 		m.Close()
 	}
-	s.d.mem.give(len(s.maps), s.shared, 0)
+	s.d.e.mem.give(&s.user, len(s.maps), s.shared, 0)
 	s.maps, s.shared = nil, 0
 	if s.bell != nil {
 		s.bell.Close()
@@ -171,7 +173,7 @@ func (s *session) unmapBuffer(m *shm.Mapping) {
 	defer s.mu.Unlock()
 	size := uint64(len(m.Mem))
 	m.Close()
-	s.d.mem.give(1, 0, size)
+	s.d.e.mem.give(&s.user, 1, 0, size)
 }
 
 // handOver answers request id with the descriptor of m, which is the client's
@@ -202,7 +204,7 @@ func (s *session) handOverAll(id uint32, answer ipc.Response, fds []int) error {
 
 // take reserves memory for one mapping.
 func (s *session) take(shared, registered uint64) error {
-	err := s.d.mem.take(shared, registered)
+	err := s.d.e.mem.take(&s.user, shared, registered)
 	if err != nil {
 		s.d.e.Do(func() { s.d.e.st.C[stats.QuotaRefused]++ })
 	}
@@ -219,7 +221,7 @@ func (s *session) memfd(name string, size int, readOnly bool) (*shm.Mapping, err
 	}
 	m, err := create(name, size)
 	if err != nil {
-		s.d.mem.give(1, uint64(size), 0)
+		s.d.e.mem.give(&s.user, 1, uint64(size), 0)
 		return nil, err
 	}
 	s.maps = append(s.maps, m)
@@ -264,7 +266,7 @@ func (s *session) attach(id uint32, hello *ipc.Hello, p shm.Params) error {
 	if s.bell, err = newDoorbell(failpoint.ClientDoorbell); err != nil {
 		return err
 	}
-	c := &client{name: printable(hello.Name), pid: s.id.PID, uid: s.id.UID, params: p, recv: shm.NewArena()}
+	c := &client{name: printable(hello.Name), pid: s.id.PID, user: s.user, params: p, recv: shm.NewArena()}
 	if c.seg, err = shm.NewSegment(seg.Mem, p); err != nil {
 		return err
 	}
@@ -318,8 +320,9 @@ func (s *session) attach(id uint32, hello *ipc.Hello, p shm.Params) error {
 	}
 	s.cl = c
 	return s.handOverAll(id, &ipc.HelloOK{Version: ipc.Version, Instance: s.d.info.Instance, Params: p,
-		MaxSockets: uint32(s.d.cfg.Limits.MaxSockets), MaxBuffers: maxBuffers, MaxMessage: shm.MaxMessage,
-		MaxBytes: s.d.cfg.Limits.MaxRegisteredBytes, SpinNs: clientSpin(s.d.cfg.Spin, runtime.NumCPU())}, fds)
+		MaxSockets: uint32(min(uint64(s.d.cfg.Limits.MaxSockets), s.user.quota[config.Sockets])), MaxBuffers: maxBuffers,
+		MaxMessage: shm.MaxMessage, MaxBytes: min(s.d.cfg.Limits.MaxRegisteredBytes, s.user.quota[config.RegisteredBytes]),
+		SpinNs: clientSpin(s.d.cfg.Spin, runtime.NumCPU())}, fds)
 }
 
 // ask runs f on the engine's goroutine and returns its error.
@@ -372,7 +375,7 @@ func (s *session) alloc(id uint32, r *ipc.Alloc) error {
 	}
 	m, err := createMemfd(failpoint.Buffer, int(size))
 	if err != nil {
-		s.d.mem.give(1, 0, size)
+		s.d.e.mem.give(&s.user, 1, 0, size)
 		return s.fail(id, err)
 	}
 	var b *buffer
@@ -420,7 +423,7 @@ func (s *session) growSend(id uint32) error {
 	}
 	m, err := createMemfd(failpoint.SendWindow, shm.WindowSize)
 	if err != nil {
-		s.d.mem.give(1, shm.WindowSize, 0)
+		s.d.e.mem.give(&s.user, 1, shm.WindowSize, 0)
 		return s.fail(id, err)
 	}
 	err = s.ask(func() error {
@@ -438,7 +441,7 @@ func (s *session) growSend(id uint32) error {
 	})
 	if err != nil {
 		m.Close()
-		s.d.mem.give(1, shm.WindowSize, 0)
+		s.d.e.mem.give(&s.user, 1, shm.WindowSize, 0)
 		return s.fail(id, err)
 	}
 	return s.handOver(id, &ipc.GrowSendOK{Windows: windows}, m)
@@ -449,7 +452,7 @@ func (s *session) serveCtl(id uint32) error {
 	if err := s.c.Send(id, &ipc.HelloOK{Version: ipc.Version, Instance: s.d.info.Instance}); err != nil {
 		return err
 	}
-	admin := s.id.UID == 0 || int(s.id.UID) == unix.Getuid()
+	who := ctl.Caller{UID: s.user.uid, Admin: s.user.trusted}
 	for {
 		s.c.SetReadDeadline(time.Now().Add(ctlTimeout))
 		m, err := s.c.Recv()
@@ -460,7 +463,7 @@ func (s *session) serveCtl(id uint32) error {
 		if !ok {
 			return fmt.Errorf("unexpected request %T", m.Body)
 		}
-		if err := s.c.SendJSON(m.ID, ctl.Serve(context.Background(), r.JSON, admin, backend{s.d})); err != nil {
+		if err := s.c.SendJSON(m.ID, ctl.Serve(context.Background(), r.JSON, who, backend{s.d})); err != nil {
 			return err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/cong"
+	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
@@ -64,8 +65,10 @@ func (e *Engine) Leaks() (found []string) {
 	say(e.rxs.out, "arrived messages")
 	say(e.ctls.out, "internal messages")
 	say(len(e.regions)+e.revoking.n, "regions")
-	say(e.overB, "overflow bytes")
-	say(e.over.InUse(), "overflow arena bytes")
+	say(e.held, "overflow bytes")
+	say(len(e.overMem)/shm.WindowSize-len(e.overFree), "overflow windows")
+	say(len(e.accounts), "accounts of users")
+	say(e.mem.all.maps, "mappings for clients")
 	say(len(e.repost), "receive buffers not posted")
 	for _, g := range []stats.Counter{stats.RegisteredBytes, stats.Regions, stats.CongestedPorts} {
 		say(int(e.st.C[g]), g.String())

@@ -9,15 +9,16 @@ import (
 
 // slot is a destination (address and port) of one socket.
 type slot struct {
-	cl     *client
-	idx    uint32
-	sock   *socket
-	cell   *cell
-	addr   netip.Addr
-	port   uint16
-	peer   *peer  // nil: same host, or no room for one more peer
-	local  *local // nil: another host
-	closed bool
+	cl      *client
+	idx     uint32
+	sock    *socket
+	cell    *cell
+	addr    netip.Addr
+	port    uint16
+	peer    *peer  // nil: same host, or no room for one more peer
+	local   *local // nil: another host
+	closed  bool
+	counted bool // among its user's destinations
 
 	lead   *list[slot] // of those that lead to the same: of a peer, of a port of this host, homeless
 	inLead link[slot]
@@ -80,20 +81,41 @@ func (e *Engine) openSlot(c *client, d *shm.SubDest) {
 		return
 	}
 	sl := &slot{cl: c, idx: d.Slot, sock: s, cell: ce, addr: addr, port: d.Port}
-	t := c.table.Slot(d.Slot)
-	if l := e.locals[addr]; l != nil {
-		sl.local = l
-		t.StoreCongested(b2u(l.cong.Test(d.Port)))
-		sl.leadTo(l.to(d.Port))
-	} else if !e.findHome(sl) {
-		t.StoreCongested(1)
-		sl.leadTo(&e.homeless)
-		e.homeAt = e.now + homeRetryNs
-		e.armTimer(e.homeAt)
+	c.table.Slot(d.Slot).StoreCongested(0) // nothing of its former user
+	if e.admitDest(sl) {
+		e.home(sl)
 	}
 	c.slots[d.Slot] = sl
 	s.slots.add(&sl.inSock, sl)
-	t.StoreGen(d.Gen)
+	c.table.Slot(d.Slot).StoreGen(d.Gen)
+}
+
+// home leads sl, and what waits in it, to where it goes.
+func (e *Engine) home(sl *slot) {
+	if l := e.locals[sl.addr]; l != nil {
+		sl.local = l
+		e.setSlotCongested(sl, l.cong.Test(sl.port))
+		sl.leadTo(l.to(sl.port))
+		if sl.q.n > 0 {
+			e.addJob(sl)
+		}
+		return
+	}
+	if !e.findHome(sl) {
+		e.setSlotCongested(sl, true)
+		sl.leadTo(&e.homeless)
+		e.homeAt = e.now + homeRetryNs
+		e.armTimer(e.homeAt)
+		return
+	}
+	e.sendWaiting(sl)
+}
+
+// sendWaiting hands what waited for sl to have a peer to the connection.
+func (e *Engine) sendWaiting(sl *slot) {
+	for t := sl.q.pop(); t != nil; t = sl.q.pop() {
+		e.route(t)
+	}
 }
 
 // leadTo puts sl on l instead of the list it was on, nil: on none.
@@ -156,9 +178,7 @@ func (e *Engine) findHomes() {
 			e.armTimer(e.homeAt)
 			return
 		}
-		for t := sl.q.pop(); t != nil; t = sl.q.pop() {
-			e.route(t)
-		}
+		e.sendWaiting(sl)
 	}
 }
 
@@ -184,6 +204,7 @@ func (e *Engine) closeSlot(sl *slot) {
 	sl.cl.slots[sl.idx] = nil
 	sl.sock.slots.del(&sl.inSock)
 	sl.cl.table.Slot(sl.idx).StoreGen(0)
+	e.destClosed(sl)
 }
 
 // sock returns the live socket with index i, or nil.

@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"fmt"
+	"math"
 	"net/netip"
 
 	"golang.org/x/sys/unix"
@@ -23,7 +25,7 @@ type socket struct {
 	limit     int // receive buffer, payload bytes
 	rcvBytes  int // delivered or waiting, not yet taken by the application
 	congested bool
-	forMemory bool                 // refused because daemon memory was full; in Engine.forMemory
+	forMemory bool                 // refused for want of daemon memory; in account.refused
 	over      queue[rxMsg, *rxMsg] // arrived, no room at the client yet
 	pend      link[socket]         // client.pendSocks
 	partials  int                  // messages under assembly
@@ -39,8 +41,8 @@ type socket struct {
 	ping func(now int64) // a daemon-owned port that waits for a pong
 }
 
-// bind makes a socket for c. Errors are errnos: EADDRNOTAVAIL, EADDRINUSE,
-// EINVAL.
+// bind makes a socket for c. Errors carry an errno: EADDRNOTAVAIL, EADDRINUSE,
+// EINVAL, EACCES with the rule of the bind policy.
 func (e *Engine) bind(c *client, ap netip.AddrPort, rcvbuf int) (*socket, error) {
 	addr := ap.Addr().Unmap()
 	switch {
@@ -55,9 +57,13 @@ func (e *Engine) bind(c *client, ap netip.AddrPort, rcvbuf int) (*socket, error)
 	}
 	port := ap.Port()
 	if port == 0 {
-		if port = l.freePort(e.cfg.Rand); port == 0 {
-			return nil, unix.EADDRINUSE
+		if port = l.freePort(e.cfg.Rand, func(from uint16) (uint16, bool) {
+			return e.cfg.Policy.NextPort(c.user.uid, c.user.gid, addr, from)
+		}); port == 0 {
+			return nil, e.noPort(c, addr)
 		}
+	} else if err := e.mayBind(c, addr, port); err != nil {
+		return nil, err
 	} else if l.ports.get(port) != nil {
 		return nil, unix.EADDRINUSE
 	}
@@ -69,6 +75,7 @@ func (e *Engine) bind(c *client, ap netip.AddrPort, rcvbuf int) (*socket, error)
 		s.inc = 1
 	}
 	s.idx = c.newSock(s)
+	c.acct.sockets++
 	l.ports.set(port, s)
 	return s, nil
 }
@@ -81,21 +88,52 @@ func (s *socket) fixLane(lane uint8) bool {
 	return s.lane == lane
 }
 
-// freePort finds an unbound port: from a random place upward, skipping 0 and 1
-// (net/rds/bind.c rds_add_bound). 0 = none.
-func (l *local) freePort(rnd func() uint64) uint16 {
-	if l.ports.n >= 1<<16-firstPort {
-		return 0
+// mayBind asks the bind policy. EACCES, naming the rule.
+func (e *Engine) mayBind(c *client, addr netip.Addr, port uint16) error {
+	if err := e.cfg.Policy.MayBind(c.user.uid, c.user.gid, addr, port); err != nil {
+		return fmt.Errorf("%w: %w", unix.EACCES, err)
 	}
-	start := uint16(rnd())
-	for i := 0; i < 1<<16; i++ {
-		p := start + uint16(i)
-		if p >= firstPort && l.ports.get(p) == nil {
-			return p
+	return nil
+}
+
+// noPort says why no port of addr is free for c.
+func (e *Engine) noPort(c *client, addr netip.Addr) error {
+	if _, ok := e.cfg.Policy.NextPort(c.user.uid, c.user.gid, addr, firstPort); !ok {
+		return e.mayBind(c, addr, firstPort)
+	}
+	return unix.EADDRINUSE
+}
+
+// freePort finds an unbound port that may allows: from a random place upward,
+// skipping 0 and 1 (net/rds/bind.c rds_add_bound). may returns the lowest port
+// from one on that it allows. 0 = none.
+func (l *local) freePort(rnd func() uint64, may func(from uint16) (uint16, bool)) uint16 {
+	start := max(uint16(rnd()), firstPort)
+	if p := l.freeBetween(start, math.MaxUint16, may); p != 0 {
+		return p
+	}
+	return l.freeBetween(firstPort, start-1, may)
+}
+
+func (l *local) freeBetween(p, end uint16, may func(from uint16) (uint16, bool)) uint16 {
+	for p <= end {
+		free, ok := l.ports.nextFree(p)
+		if !ok || free > end {
+			return 0
 		}
+		allowed, ok := may(free)
+		switch {
+		case !ok:
+			return 0
+		case allowed == free:
+			return free
+		}
+		p = allowed
 	}
 	return 0
 }
+
+func anyPort(from uint16) (uint16, bool) { return from, true }
 
 func (c *client) newSock(s *socket) uint32 {
 	if n := len(c.sockFree); n > 0 {
@@ -119,6 +157,7 @@ func (e *Engine) closeSocket(s *socket) {
 	s.local.ports.set(s.port, nil)
 	e.setCongested(s, false)
 	c := s.cl
+	c.acct.sockets--
 	for m := s.over.pop(); m != nil; m = s.over.pop() {
 		e.freeRx(m)
 	}

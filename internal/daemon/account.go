@@ -1,0 +1,117 @@
+package daemon
+
+import (
+	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/internal/stats"
+	"golang.org/x/sys/unix"
+)
+
+// account is what all processes of one user have of the engine: it is there
+// from the first one's attachment until nothing of the last one is left.
+// Engine-owned.
+type account struct {
+	uid     uint32
+	quota   config.Quota // of the process that attached last
+	clients int          // attached, or with memory still in use
+
+	sockets, dests, ops, regions int
+
+	waiting list[slot] // destinations beyond the quota, not counted in dests
+
+	held     int          // bytes of daemon memory: see overflow.go
+	windows  []*shm.Arena // what they are in
+	refused  []*socket    // those that refused for want of it
+	inRefuse link[account]
+}
+
+// enter counts c to its user's account.
+func (e *Engine) enter(c *client) {
+	a := e.accounts[c.user.uid]
+	if a == nil {
+		a = &account{uid: c.user.uid}
+		e.accounts[c.user.uid] = a
+	}
+	a.clients++
+	a.quota = c.user.quota
+	c.acct = a
+}
+
+// leave ends c's part of its account.
+func (e *Engine) leave(c *client) {
+	a := c.acct
+	if a.clients--; a.clients == 0 {
+		delete(e.accounts, a.uid)
+	}
+}
+
+// maySocket is nil if c's user may bind one more socket.
+func (e *Engine) maySocket(c *client) error {
+	err := c.user.may(config.Sockets, uint64(c.acct.sockets), 1)
+	if err != nil {
+		e.st.C[stats.QuotaRefused]++
+	}
+	return err
+}
+
+// opBegun counts an operation of c, which ends with opEnded, and mayOperate says
+// whether it may go on: ENOBUFS, there are too many with it.
+func (e *Engine) opBegun(c *client) { c.acct.ops++ }
+
+func (e *Engine) opEnded(c *client) { c.acct.ops-- }
+
+func (e *Engine) mayOperate(c *client) unix.Errno {
+	if uint64(c.acct.ops) > c.user.quota[config.Operations] {
+		e.st.C[stats.QuotaRefused]++
+		return unix.ENOBUFS
+	}
+	return 0
+}
+
+// mayRegion is nil if c may have one more region.
+func (e *Engine) mayRegion(c *client) error {
+	err := c.user.mayShare("regions", c.acct.regions, len(e.regions), maxRegions)
+	if err != nil {
+		e.st.C[stats.QuotaRefused]++
+	}
+	return err
+}
+
+// admitDest counts sl to its user's destinations. false: the user has all it
+// may have. Then sl leads nowhere: it is congested, what is sent to it waits,
+// an operation to it is refused with ENOBUFS, until another one closes.
+func (e *Engine) admitDest(sl *slot) bool {
+	a := sl.cl.acct
+	if uint64(a.dests) >= sl.cl.user.quota[config.Destinations] {
+		e.st.C[stats.QuotaRefused]++
+		sl.cl.table.Slot(sl.idx).StoreCongested(1)
+		sl.leadTo(&a.waiting)
+		return false
+	}
+	a.dests++
+	sl.counted = true
+	return true
+}
+
+// destClosed ends sl's count and leads those that wait to where they go.
+func (e *Engine) destClosed(sl *slot) {
+	a := sl.cl.acct
+	if !sl.counted {
+		return
+	}
+	sl.counted = false
+	a.dests--
+	for n := a.waiting.head; n != nil; n = a.waiting.head {
+		next := n.of
+		switch {
+		case next.cl.dead || next.sock.closed: // about to close, too
+			next.leadTo(nil)
+		case uint64(a.dests) >= next.cl.user.quota[config.Destinations]:
+			return
+		default:
+			a.dests++
+			next.counted = true
+			e.home(next)
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package daemon
+
+import (
+	"math"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/ctl"
+)
+
+// usersTimeout is short: the rest of a status is told while the engine is stuck.
+const usersTimeout = time.Second
+
+const noGroup = math.MaxUint32 // (gid_t)-1 is nobody's
+
+// Users is what each user has of what it may have (ctl, metrics), in no order.
+// Only users with a process here, or with something of one left.
+func (b backend) Users() ([]ctl.User, error) {
+	users := map[uint32]*ctl.User{}
+	quotas := map[uint32]config.Quota{}
+	of := func(uid uint32) *ctl.User {
+		if users[uid] == nil {
+			users[uid] = &ctl.User{UID: uid}
+			quotas[uid] = b.d.policy.Quota(uid, noGroup)
+		}
+		return users[uid]
+	}
+	if err := b.askFor(usersTimeout, func() {
+		for uid, a := range b.d.e.accounts {
+			u := of(uid)
+			quotas[uid] = a.quota
+			u.Sockets.Used, u.Destinations.Used, u.Operations.Used = uint64(a.sockets), uint64(a.dests), uint64(a.ops)
+			u.Waiting, u.HeldBytes = uint64(a.waiting.n), uint64(a.held)
+		}
+	}); err != nil {
+		return nil, err
+	}
+	for uid, t := range b.d.e.mem.ofUsers() {
+		of(uid).RegisteredBytes.Used, of(uid).QueuedBytes.Used = t.registered, t.shared
+	}
+	b.d.mu.Lock()
+	for uid, c := range b.d.admission.users {
+		of(uid).Clients.Used = uint64(c.clients)
+	}
+	b.d.mu.Unlock()
+	out := make([]ctl.User, 0, len(users))
+	for uid, u := range users {
+		q := quotas[uid]
+		for r, to := range [config.NumResources]*ctl.Usage{config.Clients: &u.Clients, config.Sockets: &u.Sockets,
+			config.Destinations: &u.Destinations, config.Operations: &u.Operations,
+			config.RegisteredBytes: &u.RegisteredBytes, config.QueuedBytes: &u.QueuedBytes} {
+			if n := q[r]; n != config.Unlimited {
+				to.Quota = &n
+			}
+		}
+		out = append(out, *u)
+	}
+	return out, nil
+}
