@@ -1,15 +1,12 @@
 // Package metrics serves the daemon's figures to Prometheus. It reads the
 // statistics mapping, never engine state, so that it answers while the engine
-// is stuck; only the per-peer series ask the daemon, and are left out, and
-// counted as an error, when it does not answer.
+// is stuck; only the series per peer and per user ask the daemon, and are left
+// out, and counted as an error, when it does not answer.
 package metrics
 
 import (
-	"errors"
 	"runtime"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,31 +19,24 @@ import (
 // highest address down, are summed up as peer="other".
 const MaxPeers = 256
 
-// peersTimeout is how long a scrape waits for the daemon's list of peers.
-const peersTimeout = time.Second
-
 // Source is what the collector reads.
 type Source struct {
 	Stats *stats.Reader
 	// Peers is ctl.Backend's. It may block.
-	Peers   func() ([]ctl.PeerInfo, error)
+	Peers func() ([]ctl.PeerInfo, error)
+	// Users says what each user has and may have. It may block.
+	Users   func() ([]ctl.User, error)
 	Version string
 }
 
 // collector implements prometheus.Collector.
 type collector struct {
-	src    Source
-	words  []word
-	peers  []peerMetric
-	errors atomic.Uint64 // Peers failed or was late
+	src   Source
+	words []word
+	peers []peerMetric
 
-	mu      sync.Mutex
-	pending chan peersAnswer // the call of Peers that is under way, or nil
-}
-
-type peersAnswer struct {
-	peers []ctl.PeerInfo
-	err   error
+	askPeers asker[[]ctl.PeerInfo]
+	askUsers asker[[]ctl.User]
 }
 
 // word is one of the mapping's.
@@ -64,6 +54,9 @@ var (
 	turnMaxDesc   = desc("engine_turn_max_seconds", "The longest turn so far.")
 	errorsDesc    = desc("collector_errors_total", "Scrapes that lack a part.", "collector")
 	truncatedDesc = desc("metrics_truncated_peers", "Peers without series of their own.")
+	usedDesc      = desc("user_used", "What a user's processes have of a resource.", "uid", "resource")
+	quotaDesc     = desc("user_quota", "What they may have of it; +Inf: no quota.", "uid", "resource")
+	noUserDesc    = desc("metrics_truncated_users", "Users without series of their own.")
 )
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -72,6 +65,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 func newCollector(src Source) *collector {
 	c := &collector{src: src, peers: peerMetrics()}
+	c.askPeers.f, c.askUsers.f = src.Peers, src.Users
 	help := map[string]string{}
 	for i := range stats.NumCounters {
 		help[i.String()] = i.Help()
@@ -97,7 +91,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, p := range c.peers {
 		ch <- p.desc
 	}
-	for _, d := range []*prometheus.Desc{infoDesc, startDesc, stateDesc, lateDesc, turnDesc, turnMaxDesc, errorsDesc, truncatedDesc} {
+	for _, d := range []*prometheus.Desc{infoDesc, startDesc, stateDesc, lateDesc, turnDesc, turnMaxDesc, errorsDesc, truncatedDesc, usedDesc, quotaDesc, noUserDesc} {
 		ch <- d
 	}
 }
@@ -124,13 +118,12 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	ch <- turnHistogram(&snap.Turns)
 
-	peers, err := c.askPeers()
-	if err != nil {
-		c.errors.Add(1)
-	}
-	truncated := c.collectPeers(ch, peers)
-	gauge(truncatedDesc, float64(truncated))
-	ch <- prometheus.MustNewConstMetric(errorsDesc, prometheus.CounterValue, float64(c.errors.Load()), "peers")
+	peers, _ := c.askPeers.ask()
+	gauge(truncatedDesc, float64(c.collectPeers(ch, peers)))
+	users, _ := c.askUsers.ask()
+	gauge(noUserDesc, float64(collectUsers(ch, users)))
+	ch <- prometheus.MustNewConstMetric(errorsDesc, prometheus.CounterValue, float64(c.askPeers.failed()), "peers")
+	ch <- prometheus.MustNewConstMetric(errorsDesc, prometheus.CounterValue, float64(c.askUsers.failed()), "users")
 }
 
 // turnHistogram leaves every other bound out, and those nobody needs.
@@ -145,30 +138,4 @@ func turnHistogram(h *stats.Histogram) prometheus.Metric {
 	}
 	total = below
 	return prometheus.MustNewConstHistogram(turnDesc, total, h.Sum.Seconds(), bounds)
-}
-
-var errLate = errors.New("the daemon's peers did not come in time")
-
-// askPeers calls Peers and waits a bounded time. A call that is late is not
-// made again but waited for by the next scrape, so that calls do not pile up.
-func (c *collector) askPeers() ([]ctl.PeerInfo, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.pending == nil {
-		answer := make(chan peersAnswer, 1)
-		c.pending = answer
-		go func() {
-			p, err := c.src.Peers()
-			answer <- peersAnswer{p, err}
-		}()
-	}
-	timeout := time.NewTimer(peersTimeout)
-	defer timeout.Stop()
-	select {
-	case a := <-c.pending:
-		c.pending = nil
-		return a.peers, a.err
-	case <-timeout.C:
-		return nil, errLate
-	}
 }

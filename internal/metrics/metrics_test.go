@@ -27,7 +27,7 @@ func source(t *testing.T, peers func() ([]ctl.PeerInfo, error)) (Source, *stats.
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Source{Stats: r, Peers: peers, Version: "v1"}, b
+	return Source{Stats: r, Peers: peers, Users: noUsers, Version: "v1"}, b
 }
 
 // scrape serves src on a real listener and returns what a scrape gets.
@@ -59,6 +59,7 @@ func scrape(t *testing.T, src Source) string {
 }
 
 func noPeers() ([]ctl.PeerInfo, error) { return nil, nil }
+func noUsers() ([]ctl.User, error)     { return nil, nil }
 
 func expect(t *testing.T, body string, lines ...string) {
 	t.Helper()
@@ -148,6 +149,36 @@ func TestPeersAreCapped(t *testing.T) {
 	}
 }
 
+func TestUsers(t *testing.T) {
+	quota := uint64(7)
+	src, _ := source(t, noPeers)
+	src.Users = func() ([]ctl.User, error) {
+		users := []ctl.User{{UID: 0, Sockets: ctl.Usage{Used: 3}}}
+		for uid := uint32(MaxUsers + 2); uid > 0; uid-- {
+			users = append(users, ctl.User{UID: uid, Sockets: ctl.Usage{Used: 5, Quota: &quota}, QueuedBytes: ctl.Usage{Used: 6}})
+		}
+		return users, nil
+	}
+	body := scrape(t, src)
+	expect(t, body,
+		`rdsd_user_used{resource="sockets",uid="0"} 3`,
+		`rdsd_user_quota{resource="sockets",uid="0"} +Inf`,
+		`rdsd_user_used{resource="sockets",uid="1"} 5`,
+		`rdsd_user_quota{resource="sockets",uid="1"} 7`,
+		`rdsd_user_used{resource="queued_bytes",uid="31"} 6`,
+		`rdsd_user_used{resource="sockets",uid="other"} 15`,
+		"rdsd_metrics_truncated_users 3",
+		`rdsd_collector_errors_total{collector="users"} 0`)
+	if n := strings.Count(body, "\nrdsd_user_used{"); n != (MaxUsers+1)*len(userResources) {
+		t.Errorf("%d series of usage", n)
+	}
+	if strings.Contains(body, `uid="32"`) {
+		t.Error("a user beyond the cap has series of its own")
+	}
+	src.Users = func() ([]ctl.User, error) { return nil, errors.New("no") }
+	expect(t, scrape(t, src), `rdsd_collector_errors_total{collector="users"} 1`, `rdsd_collector_errors_total{collector="peers"} 0`)
+}
+
 func TestPeersFail(t *testing.T) {
 	src, _ := source(t, func() ([]ctl.PeerInfo, error) { return nil, errors.New("no") })
 	expect(t, scrape(t, src), `rdsd_collector_errors_total{collector="peers"} 1`, "rdsd_sockets 0")
@@ -161,7 +192,7 @@ func TestPeersStuck(t *testing.T) {
 	src, _ := source(t, func() ([]ctl.PeerInfo, error) { calls <- struct{}{}; <-release; return nil, nil })
 	c := newCollector(src)
 	for range 2 {
-		if _, err := c.askPeers(); !errors.Is(err, errLate) {
+		if _, err := c.askPeers.ask(); !errors.Is(err, errLate) {
 			t.Fatalf("stuck: %v", err)
 		}
 	}
@@ -169,7 +200,7 @@ func TestPeersStuck(t *testing.T) {
 		t.Errorf("%d calls under way, want 1", len(calls))
 	}
 	release <- struct{}{}
-	if _, err := c.askPeers(); err != nil {
+	if _, err := c.askPeers.ask(); err != nil {
 		t.Errorf("the late answer: %v", err)
 	}
 }

@@ -1,0 +1,60 @@
+package metrics
+
+import (
+	"errors"
+	"sync"
+	"time"
+)
+
+// askTimeout is how long a scrape waits for one answer of the daemon.
+const askTimeout = time.Second
+
+var errLate = errors.New("the daemon did not answer in time")
+
+// asker calls f for scrapes and waits a bounded time. A call that is late is not
+// made again but waited for by the next scrape, so that calls do not pile up.
+type asker[T any] struct {
+	f func() (T, error)
+
+	mu      sync.Mutex
+	pending chan answer[T] // the call that is under way, or nil
+	errs    uint64
+}
+
+type answer[T any] struct {
+	v   T
+	err error
+}
+
+// ask is what f says; an error, f's or errLate, is counted.
+func (a *asker[T]) ask() (T, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.pending == nil {
+		c := make(chan answer[T], 1)
+		a.pending = c
+		go func() {
+			v, err := a.f()
+			c <- answer[T]{v, err}
+		}()
+	}
+	timeout := time.NewTimer(askTimeout)
+	defer timeout.Stop()
+	got := answer[T]{err: errLate}
+	select {
+	case got = <-a.pending:
+		a.pending = nil
+	case <-timeout.C:
+	}
+	if got.err != nil {
+		a.errs++
+	}
+	return got.v, got.err
+}
+
+// failed counts the calls without an answer.
+func (a *asker[T]) failed() uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.errs
+}

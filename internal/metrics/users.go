@@ -1,0 +1,60 @@
+package metrics
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rdsd/rdsd/internal/ctl"
+)
+
+// MaxUsers bounds the users that get series of their own; the others, from the
+// highest uid down, are summed up as uid="other", without quotas.
+const MaxUsers = 32
+
+// userResources are the values of the label resource.
+var userResources = []struct {
+	name string
+	get  func(*ctl.User) ctl.Usage
+}{
+	{"clients", func(u *ctl.User) ctl.Usage { return u.Clients }},
+	{"sockets", func(u *ctl.User) ctl.Usage { return u.Sockets }},
+	{"destinations", func(u *ctl.User) ctl.Usage { return u.Destinations }},
+	{"operations", func(u *ctl.User) ctl.Usage { return u.Operations }},
+	{"registered_bytes", func(u *ctl.User) ctl.Usage { return u.RegisteredBytes }},
+	{"queued_bytes", func(u *ctl.User) ctl.Usage { return u.QueuedBytes }},
+}
+
+// collectUsers sends the users' series and returns how many users have none of
+// their own.
+func collectUsers(ch chan<- prometheus.Metric, users []ctl.User) (truncated int) {
+	users = slices.Clone(users)
+	slices.SortFunc(users, func(a, b ctl.User) int { return cmp.Compare(a.UID, b.UID) })
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	own := min(len(users), MaxUsers)
+	for _, r := range userResources {
+		var others uint64
+		for i := range users {
+			usage := r.get(&users[i])
+			if i >= own {
+				others += usage.Used
+				continue
+			}
+			uid, quota := strconv.FormatUint(uint64(users[i].UID), 10), math.Inf(1)
+			if usage.Quota != nil {
+				quota = float64(*usage.Quota)
+			}
+			gauge(usedDesc, float64(usage.Used), uid, r.name)
+			gauge(quotaDesc, quota, uid, r.name)
+		}
+		if own < len(users) {
+			gauge(usedDesc, float64(others), "other", r.name)
+		}
+	}
+	return len(users) - own
+}
