@@ -233,9 +233,10 @@ func (c *Conn) Cancel(m *Msg, o Outcome) (later bool) {
 	if l == nil {
 		return false
 	}
+	later = m.priv.refs > 0 || m == c.frag
 	l.remove(m)
 	c.end(m, o)
-	return m.priv.state == msgEnding
+	return later
 }
 
 // GiveUp is Cancel of a message whose time is up: it ends Withdrawn or GaveUp.

@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"math"
+
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -16,6 +18,9 @@ type rxMsg struct {
 	sport  uint16
 	srcInc uint32
 	cookie uint64
+	began  int64  // Engine.now when its header arrived
+	at     int64  // unix time when it was whole
+	asm    uint32 // ns between the two
 	n      uint32
 	chunk  uint32
 	rxid   uint32
@@ -34,6 +39,8 @@ type arrival struct {
 	sport  uint16
 	srcInc uint32
 	cookie uint64
+	at     int64  // when it was whole, unix ns
+	asm    uint32 // ns since its header arrived
 	n      int
 }
 
@@ -54,6 +61,7 @@ func (e *Engine) deliver(s *socket, a *arrival, payload []byte) conn.Verdict {
 		return v
 	}
 	c := s.cl
+	a.at = e.wall
 	// Order: nothing overtakes what already waits.
 	if s.over.n == 0 && c.ev.Free() > 0 && len(c.rxFree) > 0 {
 		var chunk uint32
@@ -99,7 +107,7 @@ func (e *Engine) putEvent(s *socket, a *arrival, rxid, chunk uint32) {
 	ev.Kind, ev.DstPort, ev.Sock, ev.RxID = shm.EvData, s.port, s.idx, rxid
 	ev.Chunk, ev.Len = chunk, uint32(a.n)
 	ev.SrcInc, ev.SrcAddr, ev.SrcPort = a.srcInc, *a.src, a.sport
-	ev.Cookie, ev.RecvTime = a.cookie, e.wall
+	ev.Cookie, ev.RecvTime, ev.Assembly = a.cookie, a.at, a.asm
 	s.cl.rx[rxid].told = true
 	e.st.C[stats.RecvQueued]++
 	e.news(s.cl)
@@ -205,7 +213,7 @@ func (e *Engine) Begin(c *conn.Conn, h *wire.Header) ([]byte, any, conn.Verdict)
 	if s.over.n == 0 && len(cl.rxFree) > 0 {
 		if chunk, ok := cl.recv.Alloc(a.n); ok {
 			m := e.rxs.get()
-			*m = rxMsg{sock: s, src: a.src, sport: a.sport, srcInc: a.srcInc, n: uint32(a.n), chunk: chunk, rxid: cl.takeRx(s, chunk, a.n)}
+			*m = rxMsg{sock: s, src: a.src, sport: a.sport, srcInc: a.srcInc, n: uint32(a.n), chunk: chunk, rxid: cl.takeRx(s, chunk, a.n), began: e.now}
 			e.beginPartial(p, m)
 			return cl.recv.Bytes(chunk, a.n), m, conn.Accepted
 		}
@@ -238,7 +246,8 @@ func (e *Engine) Commit(c *conn.Conn, h *wire.Header, token any) {
 	var a arrival
 	e.arrive(&a, p, s, h)
 	e.charge(s, a.n)
-	m.cookie = a.cookie
+	a.at, a.asm = e.wall, uint32(min(e.now-m.began, math.MaxUint32))
+	m.cookie, m.at, m.asm = a.cookie, a.at, a.asm
 	// Messages may have gone to overflow, and the ring filled, meanwhile: then
 	// this one waits its turn where it is.
 	if m.inOver || s.over.n > 0 || s.cl.ev.Free() == 0 {

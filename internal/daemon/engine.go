@@ -90,6 +90,7 @@ type Engine struct {
 	repost []verbs.RecvWR
 
 	timers    timers
+	limits    limits  // of messages that are given up
 	ticking   []*peer // scratch of runTimers
 	nextTimer int64   // when runTimers has something to do, 0 = never
 

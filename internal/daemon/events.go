@@ -130,6 +130,7 @@ func (e *Engine) putNotices(sl *slot) bool {
 		e.putNotice(sl, shm.NoticeNoSocket, &sl.nosock) &&
 		e.putNotice(sl, shm.NoticePeerDown, &sl.down) &&
 		e.putNotice(sl, shm.NoticePeerUp, &sl.up) &&
+		e.putNotice(sl, shm.NoticeGaveUp, &sl.gaveUp) &&
 		e.putRelief(sl)
 }
 

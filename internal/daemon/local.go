@@ -20,16 +20,16 @@ import (
 func (e *Engine) sendLocal(t *txMsg) {
 	sl := t.slot
 	if sl.local == nil {
-		sl.q.push(t) // see findHomes
+		sl.q.add(&t.inQ, t) // see findHomes
 		return
 	}
 	if sl.q.n > 0 || t.nops > 0 {
-		sl.q.push(t)
+		sl.q.add(&t.inQ, t)
 		e.addJob(sl)
 		return
 	}
 	if !e.deliverLocal(t) {
-		sl.q.push(t)
+		sl.q.add(&t.inQ, t)
 	}
 }
 
@@ -79,6 +79,7 @@ func (e *Engine) localPong(t *txMsg) {
 // localDone ends a same-host message; operations that ran are locally complete
 // first.
 func (e *Engine) localDone(t *txMsg, o conn.Outcome) {
+	t.slot.q.del(&t.inQ)
 	if t.nops > 0 && t.opv[0].State() == rdmaop.StatePosted {
 		e.local(t)
 		// Whichever socket the message went to and whatever became of it, this
@@ -94,10 +95,15 @@ func (e *Engine) localDone(t *txMsg, o conn.Outcome) {
 
 // cancelLocal withdraws what a slot has queued; it waits for nobody then.
 func (e *Engine) cancelLocal(sl *slot) {
-	for t := sl.q.pop(); t != nil; t = sl.q.pop() {
-		e.localDone(t, cancelled)
+	for sl.q.n > 0 {
+		e.localDone(sl.q.head.of, cancelled)
 	}
-	if sl.waitOn != nil {
+	e.stopWaiting(sl)
+}
+
+// stopWaiting ends sl's wait for room, if nothing of it waits any more.
+func (e *Engine) stopWaiting(sl *slot) {
+	if sl.waitOn != nil && sl.q.n == 0 {
 		sl.waitOn.waiters.del(&sl.wait)
 		sl.waitOn = nil
 	}
@@ -140,17 +146,14 @@ const msgCost = 256
 func (e *Engine) runSlot(sl *slot, budget int) int {
 	used := 0
 	for sl.q.n > 0 && used < budget && sl.waitOn == nil {
-		t := sl.q.head
+		t := sl.q.head.of
 		if o := t.unfinished(); o != nil {
 			used += e.runLocalOp(sl, t, o, budget-used)
 			continue
 		}
-		sl.q.pop()
 		n := len(t.m.Data) + msgCost
 		if !e.deliverLocal(t) {
-			// Keep its place at the head.
-			sl.q.unpop(t)
-			break
+			break // it keeps its place at the head
 		}
 		used += n
 	}
@@ -176,7 +179,6 @@ func (e *Engine) runLocalOp(sl *slot, t *txMsg, o *txOp, budget int) int {
 	r, errno := e.localTarget(t, o)
 	if errno != 0 {
 		// Released since: the rest is not done, the message not delivered.
-		sl.q.pop()
 		t.m.WCStatus, t.m.Bad = verbs.WCRemAccessErr, &o.Op
 		e.localDone(t, conn.OpFailed)
 		return msgCost
@@ -199,7 +201,7 @@ func (e *Engine) runLocalOp(sl *slot, t *txMsg, o *txOp, budget int) int {
 func (e *Engine) startLocal(sl *slot, t *txMsg) bool {
 	for _, o := range t.ops() {
 		if _, errno := e.localTarget(t, o); errno != 0 {
-			sl.q.pop()
+			sl.q.del(&t.inQ)
 			return e.refuse(t, o, errno)
 		}
 	}

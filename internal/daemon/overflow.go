@@ -145,7 +145,7 @@ func (e *Engine) drainOver(s *socket) bool {
 	c := s.cl
 	for s.over.n > 0 {
 		m := s.over.head
-		a := arrival{src: m.src, sport: m.sport, srcInc: m.srcInc, cookie: m.cookie, n: int(m.n)}
+		a := arrival{src: m.src, sport: m.sport, srcInc: m.srcInc, cookie: m.cookie, at: m.at, asm: m.asm, n: int(m.n)}
 		if c.ev.Free() == 0 {
 			return false
 		}

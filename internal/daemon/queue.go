@@ -33,13 +33,3 @@ func (q *queue[T, P]) pop() *T {
 	q.n--
 	return t
 }
-
-// unpop puts t back at the head.
-func (q *queue[T, P]) unpop(t *T) {
-	*P(t).link() = q.head
-	q.head = t
-	if q.tail == nil {
-		q.tail = t
-	}
-	q.n++
-}

@@ -26,15 +26,15 @@ type slot struct {
 
 	// Same host: messages in order, waiting for their copies or for the
 	// destination socket.
-	q      queue[txMsg, *txMsg]
+	q      list[txMsg]
 	job    link[slot] // Engine.jobs
 	waitOn *socket    // refused there; resumes when it has room
 	wait   link[slot] // waitOn.waiters
 
 	// Notices not yet told.
-	lost, nosock, down, up uint64
-	relief                 bool
-	pend                   link[slot] // client.pendNote
+	lost, nosock, down, up, gaveUp uint64
+	relief                         bool
+	pend                           link[slot] // client.pendNote
 }
 
 // cell counts the operations of one socket towards one address.
@@ -113,7 +113,9 @@ func (e *Engine) home(sl *slot) {
 
 // sendWaiting hands what waited for sl to have a peer to the connection.
 func (e *Engine) sendWaiting(sl *slot) {
-	for t := sl.q.pop(); t != nil; t = sl.q.pop() {
+	for sl.q.n > 0 {
+		t := sl.q.head.of
+		sl.q.del(&t.inQ)
 		e.route(t)
 	}
 }

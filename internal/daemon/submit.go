@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"fmt"
+
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -17,10 +19,16 @@ type txMsg struct {
 	m    conn.Msg
 	next *txMsg
 	all  link[txMsg] // socket.txs
+	inQ  link[txMsg] // slot.q
 	cl   *client
 	sock *socket
 	slot *slot
 	id   uint32
+
+	buf *buffer // its payload is in there, nil: in the send arena
+
+	giveUpAt  int64 // 0: never
+	giveUpPos int   // in Engine.limits
 
 	opv    [2]*txOp
 	nops   int
@@ -125,15 +133,10 @@ func (e *Engine) submit(c *client, d shm.Sub, ods []shm.SubOp) int {
 		e.kill(c, "message id %d out of range or in use", d.MsgID)
 		return 0
 	}
-	var data []byte
-	var lkey uint32
-	if d.Len > 0 {
-		ok := false
-		if data, ok = c.sent(d.Chunk, uint64(d.Len)); !ok || d.Len > shm.MaxMessage {
-			e.kill(c, "payload of %d bytes at chunk %d is outside the send arena", d.Len, d.Chunk)
-			return 0
-		}
-		lkey = c.send[uint64(d.Chunk)*shm.Unit/shm.WindowSize].mr.LKey()
+	pay, err := c.payload(&d)
+	if err != nil {
+		e.kill(c, "payload: %w", err)
+		return 0
 	}
 	s := c.sock(d.Sock)
 	var sl *slot
@@ -155,19 +158,25 @@ func (e *Engine) submit(c *client, d shm.Sub, ods []shm.SubOp) int {
 	// t.m is zero. Field by field: see arrival.
 	m := &t.m
 	m.Owner, m.SPort, m.DPort, m.SrcInc = t, s.port, sl.port, s.inc
-	m.Data, m.Addr, m.LKey = data, uint64(d.Chunk)*shm.Unit, lkey
+	m.Data, m.Addr, m.LKey = pay.mem, pay.addr, pay.lkey
+	if t.buf = pay.buf; t.buf != nil {
+		t.buf.users++
+	}
 	m.AckNow = d.Flags&shm.SubAckNow != 0
 	c.msgs[d.MsgID] = t
 	c.refs++
 	s.txs.add(&t.all, t)
-	s.sndBytes += len(data)
+	s.sndBytes += len(pay.mem)
 	e.sndMsgs++
-	e.sndBytes += len(data)
+	e.sndBytes += len(pay.mem)
 	e.st.C[stats.SendQueued]++
 	if d.Cookie != 0 {
 		e.attachCookie(t, d.Cookie)
 	}
-	cost := len(data)
+	if d.GiveUp != 0 {
+		e.limit(t, d.GiveUp)
+	}
+	cost := len(pay.mem)
 	if len(ods) > 0 {
 		for i := range ods {
 			cost += segCost * int(ods[i].NSeg)
@@ -202,6 +211,38 @@ func (e *Engine) cancelDest(c *client, d *shm.Sub) (cost int) {
 	return cost
 }
 
+// payload is where a message's bytes are.
+type payload struct {
+	mem  []byte
+	addr uint64 // of mem[0] under lkey
+	lkey uint32
+	buf  *buffer // SubFromBuf
+}
+
+// payload finds the bytes that d names. The error is a broken client's: the
+// library has checked, and it keeps a buffer until the message is returned.
+func (c *client) payload(d *shm.Sub) (p payload, err error) {
+	switch {
+	case d.Len == 0:
+		return p, nil
+	case d.Len > shm.MaxMessage:
+		return p, fmt.Errorf("%d bytes", d.Len)
+	case d.Flags&shm.SubFromBuf != 0:
+		b := c.buffers[d.Buf]
+		if b == nil || b.freeing || d.Off > uint64(len(b.mem)) || uint64(d.Len) > uint64(len(b.mem))-d.Off {
+			return p, fmt.Errorf("%d bytes at %d are outside buffer %d", d.Len, d.Off, d.Buf)
+		}
+		end := d.Off + uint64(d.Len)
+		return payload{b.mem[d.Off:end:end], d.Off, b.mr.LKey(), b}, nil
+	}
+	mem, ok := c.sent(d.Chunk, uint64(d.Len))
+	if !ok {
+		return p, fmt.Errorf("%d bytes at chunk %d are outside the send arena", d.Len, d.Chunk)
+	}
+	addr := uint64(d.Chunk) * shm.Unit
+	return payload{mem, addr, c.send[addr/shm.WindowSize].mr.LKey(), nil}, nil
+}
+
 // cancel withdraws the messages of s, those of its slot sl only if that is not
 // nil.
 func (e *Engine) cancel(s *socket, sl *slot) {
@@ -210,7 +251,9 @@ func (e *Engine) cancel(s *socket, sl *slot) {
 		next = n.next
 		t := n.of
 		if p := t.slot.peer; p != nil && (sl == nil || t.slot == sl) {
-			p.c.Cancel(&t.m, cancelled)
+			if p.c.Cancel(&t.m, cancelled) {
+				e.settle(t, cancelled)
+			}
 			e.touch(p)
 		}
 	}
@@ -230,6 +273,11 @@ func (e *Engine) msgDone(t *txMsg, o conn.Outcome) {
 	case conn.NoSock:
 		t.slot.nosock++
 		e.note(t.slot)
+	case conn.Withdrawn, conn.GaveUp:
+		if t.nops == 0 { // an operation has a status
+			t.slot.gaveUp++
+			e.note(t.slot)
+		}
 	}
 	e.unlist(t)
 	if t.nops > 0 {
@@ -243,6 +291,14 @@ func (e *Engine) msgDone(t *txMsg, o conn.Outcome) {
 // unlist ends t's accounting and returns its id, and with it the payload.
 func (e *Engine) unlist(t *txMsg) {
 	c := t.cl
+	if t.giveUpAt != 0 {
+		e.limits.drop(t)
+	}
+	if b := t.buf; b != nil {
+		t.buf = nil
+		b.users--
+		e.maybeFreeBuffer(b)
+	}
 	t.sock.txs.del(&t.all)
 	t.sock.sndBytes -= len(t.m.Data)
 	e.sndMsgs--
