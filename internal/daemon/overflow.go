@@ -28,7 +28,8 @@ func (e *Engine) newOver(s *socket, a *arrival) *rxMsg {
 		}
 	}
 	m := e.rxs.get()
-	*m = rxMsg{sock: s, src: a.src, sport: a.sport, srcInc: a.srcInc, cookie: a.cookie, n: uint32(a.n), chunk: chunk, inOver: true, over: over}
+	*m = rxMsg{sock: s, src: a.src, sport: a.sport, srcInc: a.srcInc, cookie: a.cookie, n: uint32(a.n), chunk: chunk,
+		inOver: true, over: over, began: e.now, at: a.at}
 	acc.held += cost
 	e.held += cost
 	return m
