@@ -1,0 +1,3 @@
+package conformance
+
+func groupC() []statement { return nil }

@@ -1,0 +1,3 @@
+package conformance
+
+func groupD() []statement { return nil }

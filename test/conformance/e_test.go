@@ -1,0 +1,3 @@
+package conformance
+
+func groupE() []statement { return nil }

@@ -1,0 +1,3 @@
+package conformance
+
+func groupF() []statement { return nil }

@@ -1,0 +1,3 @@
+package conformance
+
+func groupG() []statement { return nil }

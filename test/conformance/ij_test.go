@@ -1,0 +1,38 @@
+package conformance
+
+func groupI() []statement {
+	return []statement{
+		{n: 143, kind: "k", later: laterTCP, text: "listens on 16385; connections settle from the smaller to the larger address"},
+		{n: 144, kind: "k", later: laterTCP, text: "the larger side's own connect has the peer connect back, and its data is delivered"},
+		{n: 145, kind: "k", later: laterTCP, text: "both sides sending at once end with one TCP connection per lane, nothing lost or twice"},
+		{n: 146, kind: "k", later: laterTCP, text: "a connection from a larger address is reset without an RDS byte"},
+		{n: 147, kind: "k", later: laterTCP, text: "a header in 48 segments is parsed, and many messages in one"},
+		{n: 148, kind: "k", later: laterTCP, text: "the congestion map follows each connect"},
+		{n: 149, kind: "k", later: laterTCP, text: "what TCP has not acked is sent again, flagged; what it has is not"},
+		{n: 150, kind: "k", later: laterTCP, text: "a daemon killed and started again: no duplicates, and its sends arrive"},
+		{n: 151, kind: "k", later: laterTCP, text: "a silent idle peer is found out in 25 to 35 s"},
+		{n: 152, kind: "r", later: laterTCP, text: "no close with unread data"},
+		{n: 153, kind: "k", later: laterTCP, text: "eight lanes with a kernel peer"},
+		{n: 154, kind: "r", later: laterTCP, text: "lanes by source port with new kernels, by order of arrival with old ones"},
+		{n: 155, kind: "r", later: laterTCP, text: "a black-holed peer is found out within a configured time"},
+	}
+}
+
+func groupJ() []statement {
+	return []statement{
+		{n: 156, kind: "k", later: laterIB, text: "CM listens on 18634 and 16385; private data of 32 and 56 bytes"},
+		{n: 157, kind: "k", later: laterIB, text: "3.1 is agreed with kernels, 4.1 answered without a fragment size"},
+		{n: 158, kind: "k", later: laterIB, text: "a wrong version or no private data is rejected with 1"},
+		{n: 159, kind: "k", later: laterIB, text: "a reject is followed by back-off and another try"},
+		{n: 160, kind: "k", later: laterIB, text: "a request while up drops the old connection, the next succeeds"},
+		{n: 161, kind: "k", later: laterIB, text: "crossing connects converge"},
+		{n: 162, kind: "k", later: laterIB, text: "fragments of 4096 bytes"},
+		{n: 163, kind: "k", later: laterIB, text: "the last fragment and acks are solicited"},
+		{n: 164, kind: "k", later: laterIB, text: "fragments that do not match drop the connection"},
+		{n: 165, kind: "r", later: laterIB, text: "receives are posted before connect and accept"},
+		{n: 166, kind: "k", later: laterIB, text: "credits off: h_credit 0; on: never beyond the peer's, no deadlock"},
+		{n: 167, kind: "k", later: laterIB, text: "the send ring never overflows"},
+		{n: 168, kind: "r", later: laterIB, text: "private data that claims another address is rejected"},
+		{n: 169, kind: "r", later: laterIB, text: "ack_seq in private data saves retransmissions"},
+	}
+}

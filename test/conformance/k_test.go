@@ -1,0 +1,3 @@
+package conformance
+
+func groupK() []statement { return nil }

@@ -1,0 +1,3 @@
+package conformance
+
+func groupL() []statement { return nil }
