@@ -55,3 +55,16 @@ func TestAsyncTypeString(t *testing.T) {
 		}
 	}
 }
+
+func TestNames(t *testing.T) {
+	for op, want := range map[Opcode]string{OpSend: "SEND", OpSendWithInv: "SEND_WITH_INV", 77: "opcode 77"} {
+		if got := op.String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	for s, want := range map[QPState]string{QPReset: "RESET", QPErr: "ERR", 7: "state 7"} {
+		if got := s.String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

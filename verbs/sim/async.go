@@ -115,7 +115,10 @@ func (s *SRQ) Limit(n int) error {
 	if s.pd.dev.dead {
 		return s.pd.dev.deadError("Limit")
 	}
-	if s.gone || n < 0 || n > s.queue.cap {
+	if s.gone {
+		return s.pd.dev.invalid("Limit", "shared receive queue destroyed")
+	}
+	if n < 0 || n > s.queue.cap {
 		return s.pd.dev.invalid("Limit", fmt.Sprintf("%d receives, at most %d", n, s.queue.cap))
 	}
 	s.limit = n
@@ -137,8 +140,10 @@ func (q *QP) Stats() verbs.QPStats { return q.stats }
 func (q *QP) Modify(to verbs.QPState) error {
 	from := q.State()
 	switch {
-	case q.dev.dead || q.destroyed:
+	case q.dev.dead:
 		return q.dev.deadError("Modify")
+	case q.destroyed:
+		return q.dev.invalid("Modify", destroyed)
 	case to == verbs.QPErr:
 		q.ToError()
 	case to == verbs.QPReset:
@@ -153,7 +158,7 @@ func (q *QP) Modify(to verbs.QPState) error {
 		q.sqd = false
 		q.armTransmit()
 	default:
-		return q.dev.invalid("Modify", fmt.Sprintf("from state %d to %d", from, to))
+		return q.dev.invalid("Modify", fmt.Sprintf("from state %v to %v", from, to))
 	}
 	return nil
 }

@@ -55,6 +55,9 @@ func (d *Device) Listen(addr netip.AddrPort) (verbs.Listener, error) {
 	if d.dead {
 		return nil, d.deadError("Listen")
 	}
+	if !addr.IsValid() {
+		return nil, d.invalid("Listen", "no address")
+	}
 	if a := addr.Addr().Unmap(); a != d.addr && !a.IsUnspecified() {
 		return nil, fmt.Errorf("sim: listen on %v: not an address of %v: %w", addr, d.addr, syscall.EADDRNOTAVAIL)
 	}
@@ -101,7 +104,7 @@ func (d *Device) fresh(call string, qp verbs.QP) (*QP, error) {
 		return nil, d.invalid(call, "no live queue pair of this device")
 	}
 	if q.state != verbs.QPInit || q.setup != nil {
-		return nil, d.invalid(call, fmt.Sprintf("queue pair in state %d, or connecting already", q.state))
+		return nil, d.invalid(call, fmt.Sprintf("queue pair in %v, not in INIT", q.State()))
 	}
 	return q, nil
 }
@@ -114,6 +117,14 @@ func (d *Device) Connect(qp verbs.QP, p verbs.ConnectParam) error {
 	}
 	if len(p.Private) > d.attr.MaxPrivate {
 		return d.invalid("Connect", fmt.Sprintf("%d bytes of private data, at most %d", len(p.Private), d.attr.MaxPrivate))
+	}
+	switch {
+	case !p.Remote.IsValid() || p.Remote.Port() == 0:
+		return d.invalid("Connect", "no remote address and port")
+	case p.Local.IsValid() && p.Local.Addr().Unmap().Is4() != p.Remote.Addr().Unmap().Is4():
+		return d.invalid("Connect", fmt.Sprintf("%v and %v are not of one address family", p.Local, p.Remote))
+	case p.TimeoutNs < 0:
+		return d.invalid("Connect", fmt.Sprintf("time limit of %d ns", p.TimeoutNs))
 	}
 	if p.Local.Addr().IsValid() && p.Local.Addr().Unmap() != d.addr {
 		return fmt.Errorf("sim: connect from %v: not an address of %v: %w", p.Local, d.addr, syscall.EADDRNOTAVAIL)

@@ -90,7 +90,7 @@ func (c *CQ) Destroy() error {
 		return nil
 	}
 	if c.users > 0 {
-		return fmt.Errorf("sim: CQ.Destroy: %d queues complete there: %w", c.users, syscall.EBUSY)
+		return fmt.Errorf("sim: CQ.Destroy: %d ends of queue pairs complete there: %w", c.users, syscall.EBUSY)
 	}
 	if c.gone {
 		return c.dev.invalid("Destroy", "completion queue destroyed")

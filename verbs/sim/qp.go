@@ -50,6 +50,8 @@ type QP struct {
 
 var _ verbs.QP = (*QP)(nil)
 
+const destroyed = "queue pair destroyed"
+
 // A full queue is no exception: its errors cost no allocation.
 var (
 	errSendFull = fmt.Errorf("sim: PostSend: send queue full: %w", syscall.ENOMEM)
@@ -176,11 +178,14 @@ func (q *QP) sgl(idx uint64) []verbs.SGE {
 
 // PostSend implements verbs.QP.
 func (q *QP) PostSend(wr []verbs.SendWR) (int, error) {
-	if q.dev.dead || q.destroyed {
+	if q.dev.dead {
 		return 0, q.dev.deadError("PostSend")
 	}
+	if q.destroyed {
+		return 0, q.dev.invalid("PostSend", destroyed)
+	}
 	if q.state == verbs.QPReset || q.state == verbs.QPInit && q.setup == nil {
-		return 0, q.dev.invalid("PostSend", "queue pair not connected")
+		return 0, q.dev.invalid("PostSend", fmt.Sprintf("queue pair in %v, before Connect or Accept", q.state))
 	}
 	n, err := q.queueAll(wr)
 	switch {
@@ -236,9 +241,8 @@ func (q *QP) queue(w *verbs.SendWR, length uint32) {
 		e.inline = q.dev.net.bufs.get(int(length))
 		if w.Inline != nil {
 			copy(e.inline, w.Inline)
-		} else if !q.pd.gather(e.inline, w.SGL) {
-			q.dev.net.bufs.put(e.inline)
-			e.inline, e.flags = nil, e.flags&^verbs.SendInline // transmission finds the fault
+		} else {
+			q.pd.gather(e.inline, w.SGL) // check found it good
 		}
 	}
 }
@@ -247,29 +251,23 @@ func (q *QP) queue(w *verbs.SendWR, length uint32) {
 func (q *QP) check(w *verbs.SendWR) (uint32, error) {
 	c, caps := &q.attr.Cap, q.dev.attr.Caps
 	maxSGE := c.MaxSendSGE
-	ok := true
-	switch w.Op {
-	case verbs.OpRDMAWrite, verbs.OpSend:
-	case verbs.OpSendWithInv:
-		ok = caps&verbs.CapInvalidate != 0
-	case verbs.OpLocalInv:
-		ok = caps&verbs.CapInvalidate != 0 && len(w.SGL)+len(w.Inline) == 0
-	case verbs.OpBindMW:
-		ok = caps&verbs.CapMW != 0 && len(w.SGL)+len(w.Inline) == 0
-	case verbs.OpRDMAWriteWithImm, verbs.OpSendWithImm:
-		ok = caps&verbs.CapImm != 0
-	case verbs.OpRDMARead:
+	if w.Op == verbs.OpRDMARead {
 		maxSGE = min(maxSGE, q.dev.attr.MaxReadSGE)
-		ok = c.ReadDepth > 0
-	case verbs.OpAtomicCmpAndSwp, verbs.OpAtomicFetchAdd:
-		ok = caps&verbs.CapAtomics != 0 && c.ReadDepth > 0 && len(w.SGL) == 1 && w.SGL[0].Length == 8 &&
-			(!w.Atomic.Masked || caps&verbs.CapMaskedAtomic != 0)
-	default:
-		ok = false
 	}
+	need, known := needs(w)
 	switch {
-	case !ok:
-		return 0, q.dev.invalid("PostSend", fmt.Sprintf("opcode %d not possible so", w.Op))
+	case !known:
+		return 0, q.dev.invalid("PostSend", fmt.Sprintf("%v is unknown", w.Op))
+	case caps&need != need:
+		return 0, q.dev.invalid("PostSend", fmt.Sprintf("%v: the device has it not", w.Op))
+	case isRead(w.Op) && c.ReadDepth == 0:
+		return 0, q.dev.invalid("PostSend", fmt.Sprintf("%v with read depth 0", w.Op))
+	case isRead(w.Op) && w.Flags&verbs.SendInline != 0:
+		return 0, q.dev.invalid("PostSend", fmt.Sprintf("inline %v", w.Op))
+	case w.Op != verbs.OpRDMARead && isRead(w.Op) && (len(w.SGL) != 1 || w.SGL[0].Length != 8):
+		return 0, q.dev.invalid("PostSend", fmt.Sprintf("%v without one SGE of 8 bytes", w.Op))
+	case (w.Op == verbs.OpLocalInv || w.Op == verbs.OpBindMW) && len(w.SGL)+len(w.Inline) > 0:
+		return 0, q.dev.invalid("PostSend", fmt.Sprintf("%v with an SGL or inline data", w.Op))
 	case len(w.SGL) > maxSGE:
 		return 0, q.dev.invalid("PostSend", fmt.Sprintf("%d SGEs, at most %d", len(w.SGL), maxSGE))
 	case hasEmpty(w.SGL):
@@ -283,10 +281,37 @@ func (q *QP) check(w *verbs.SendWR) (uint32, error) {
 	for i := range w.SGL {
 		n += uint64(w.SGL[i].Length)
 	}
-	if w.Flags&verbs.SendInline != 0 && (n > uint64(c.MaxInline) || isRead(w.Op)) {
-		return 0, q.dev.invalid("PostSend", fmt.Sprintf("%d bytes inline with opcode %d, at most %d", n, w.Op, c.MaxInline))
+	if w.Flags&verbs.SendInline != 0 {
+		if n > uint64(c.MaxInline) {
+			return 0, q.dev.invalid("PostSend", fmt.Sprintf("%d bytes inline, at most %d", n, c.MaxInline))
+		}
+		for i := range w.SGL {
+			if q.pd.local(&w.SGL[i], 0) == nil {
+				return 0, q.dev.invalid("PostSend", "inline data of an SGL needs a valid key and bounds")
+			}
+		}
 	}
 	return uint32(min(n, 1<<32-1)), nil
+}
+
+// needs are the capabilities that w takes; false: the opcode is unknown.
+func needs(w *verbs.SendWR) (verbs.Caps, bool) {
+	switch w.Op {
+	case verbs.OpRDMAWrite, verbs.OpSend, verbs.OpRDMARead:
+		return 0, true
+	case verbs.OpSendWithInv, verbs.OpLocalInv:
+		return verbs.CapInvalidate, true
+	case verbs.OpBindMW:
+		return verbs.CapMW, true
+	case verbs.OpRDMAWriteWithImm, verbs.OpSendWithImm:
+		return verbs.CapImm, true
+	case verbs.OpAtomicCmpAndSwp, verbs.OpAtomicFetchAdd:
+		if w.Atomic.Masked {
+			return verbs.CapAtomics | verbs.CapMaskedAtomic, true
+		}
+		return verbs.CapAtomics, true
+	}
+	return 0, false
 }
 
 const sendFlags = verbs.SendFence | verbs.SendSignaled | verbs.SendSolicited | verbs.SendInline
@@ -298,8 +323,11 @@ func isRead(op verbs.Opcode) bool {
 
 // PostRecv implements verbs.QP.
 func (q *QP) PostRecv(wr []verbs.RecvWR) (int, error) {
-	if q.dev.dead || q.destroyed {
+	if q.dev.dead {
 		return 0, q.dev.deadError("PostRecv")
+	}
+	if q.destroyed {
+		return 0, q.dev.invalid("PostRecv", destroyed)
 	}
 	if q.srq != nil {
 		return 0, q.dev.invalid("PostRecv", "the queue pair has a shared receive queue")

@@ -196,7 +196,7 @@ func converse(from, to *host, active bool) (want []message) {
 		}
 		from.send(wr)
 		if wc := from.take(1, to)[0]; wc.Status != verbs.WCSuccess {
-			from.t.Fatalf("%v: %+v", opName(wr.Op), wc)
+			from.t.Fatalf("%v: %+v", wr.Op, wc)
 		}
 		if c.recv {
 			to.take(1, from)

@@ -78,6 +78,9 @@ func (d *Device) Listen(addr netip.AddrPort) (verbs.Listener, error) {
 	if d.closed {
 		return nil, errClosed
 	}
+	if !addr.IsValid() {
+		return nil, fmt.Errorf("soft: listen needs an address: %w", unix.EINVAL)
+	}
 	var lc net.ListenConfig
 	l, err := lc.Listen(d.ctx, "tcp", addr.String())
 	if err != nil {
@@ -104,7 +107,7 @@ func (d *Device) mine(v verbs.QP) (*qp, error) {
 	case !ok || q.dev != d || q.destroyed:
 		return nil, fmt.Errorf("soft: not a queue pair of this device: %w", unix.EINVAL)
 	case q.state != verbs.QPInit || q.linked:
-		return nil, fmt.Errorf("soft: queue pair %d is not in INIT: %w", q.num, unix.EINVAL)
+		return nil, fmt.Errorf("soft: queue pair %d is in %v, not in INIT: %w", q.num, q.state, unix.EINVAL)
 	}
 	return q, nil
 }
@@ -118,8 +121,11 @@ func (d *Device) Connect(v verbs.QP, p verbs.ConnectParam) error {
 	if n := d.opt.maxPrivate(); len(p.Private) > n {
 		return fmt.Errorf("soft: %d bytes of private data, limit %d: %w", len(p.Private), n, unix.EINVAL)
 	}
-	if !p.Remote.IsValid() {
-		return fmt.Errorf("soft: connect without a remote address: %w", unix.EINVAL)
+	if err := checkRoute(p.Local, p.Remote); err != nil {
+		return err
+	}
+	if p.TimeoutNs < 0 {
+		return fmt.Errorf("soft: connect with a time limit of %d ns: %w", p.TimeoutNs, unix.EINVAL)
 	}
 	p.Private = append([]byte(nil), p.Private...)
 	if !d.opt.PlainMPA {
@@ -143,6 +149,17 @@ func (d *Device) Connect(v verbs.QP, p verbs.ConnectParam) error {
 		return errClosed
 	}
 	q.linked, q.state = true, verbs.QPRTR
+	return nil
+}
+
+// checkRoute finds what is wrong with a pair of addresses.
+func checkRoute(local, remote netip.AddrPort) error {
+	switch {
+	case !remote.IsValid() || remote.Port() == 0:
+		return fmt.Errorf("soft: connect needs a remote address and port: %w", unix.EINVAL)
+	case local.IsValid() && local.Addr().Unmap().Is4() != remote.Addr().Unmap().Is4():
+		return fmt.Errorf("soft: connect %v to %v: not of one address family: %w", local, remote, unix.EINVAL)
+	}
 	return nil
 }
 
@@ -308,8 +325,11 @@ func (q *qp) sendRTR() {
 }
 
 func (d *Device) answer(id verbs.RequestID) (*request, error) {
+	if d.closed {
+		return nil, errClosed
+	}
 	r := d.requests[id]
-	if d.closed || r == nil {
+	if r == nil {
 		return nil, fmt.Errorf("soft: no connection request %d (answered, or expired): %w", id, unix.EINVAL)
 	}
 	return r, nil

@@ -308,7 +308,7 @@ func (c *control) connect(ctx context.Context, d *dialing, p verbs.ConnectParam,
 func (c *control) tryConnect(ctx context.Context, p verbs.ConnectParam, req iwarp.MPA) result {
 	r := result{fd: -1, local: p.Local, remote: p.Remote}
 	fail := func(t verbs.CMEventType, err error) result {
-		r.typ, r.err = t, fmt.Errorf("soft: connect %v to %v: %w", p.Local, p.Remote, err)
+		r.typ, r.err = t, fmt.Errorf("soft: %s: %w", route(p), err)
 		return r
 	}
 	var dialer net.Dialer
@@ -339,7 +339,7 @@ func (c *control) tryConnect(ctx context.Context, p verbs.ConnectParam, req iwar
 		return fail(verbs.CMConnectError, fmt.Errorf("MPA reply: %w", err))
 	case r.mpa.Reject:
 		r.typ = verbs.CMRejected
-		r.err = fmt.Errorf("soft: connect %v to %v: rejected: %w", p.Local, p.Remote, unix.ECONNREFUSED)
+		r.err = fmt.Errorf("soft: %s: rejected: %w", route(p), unix.ECONNREFUSED)
 		return r
 	case r.mpa.Markers:
 		atomic.AddUint64(&c.stats.HandshakeMarkers, 1)
@@ -350,6 +350,14 @@ func (c *control) tryConnect(ctx context.Context, p verbs.ConnectParam, req iwar
 	}
 	r.fd, r.typ = fd, verbs.CMEstablished
 	return r
+}
+
+// route names a connection to be.
+func route(p verbs.ConnectParam) string {
+	if !p.Local.IsValid() {
+		return fmt.Sprintf("connect to %v", p.Remote)
+	}
+	return fmt.Sprintf("connect %v to %v", p.Local, p.Remote)
 }
 
 // maxLinger bounds the connections being closed; more are closed at once.

@@ -182,7 +182,7 @@ func (q *qp) Modify(to verbs.QPState) error {
 		q.generate()
 		q.dev.markDirty(q)
 	default:
-		return fmt.Errorf("soft: queue pair %d cannot go from state %d to %d: %w", q.num, from, to, unix.EINVAL)
+		return fmt.Errorf("soft: queue pair %d cannot go from state %v to %v: %w", q.num, from, to, unix.EINVAL)
 	}
 	return nil
 }

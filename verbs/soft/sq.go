@@ -100,8 +100,11 @@ var (
 
 // PostSend implements verbs.QP.
 func (q *qp) PostSend(wr []verbs.SendWR) (int, error) {
-	if q.destroyed || !q.linked && q.state != verbs.QPErr {
-		return 0, fmt.Errorf("soft: PostSend in state %d, before Connect or Accept: %w", q.state, unix.EINVAL)
+	if q.destroyed {
+		return 0, errDestroyed
+	}
+	if !q.linked && q.state != verbs.QPErr {
+		return 0, fmt.Errorf("soft: PostSend in %v, before Connect or Accept: %w", q.state, unix.EINVAL)
 	}
 	n := 0
 	var err error
@@ -156,10 +159,10 @@ func (q *qp) queue(wr *verbs.SendWR) error {
 		x.atomic = atomicRequest(wr.Op, &wr.Atomic)
 	case verbs.OpBindMW:
 	default:
-		return fmt.Errorf("soft: unknown opcode %d: %w", wr.Op, unix.EINVAL)
+		return fmt.Errorf("soft: %v is unknown: %w", wr.Op, unix.EINVAL)
 	}
 	if (wr.Op == verbs.OpLocalInv || wr.Op == verbs.OpBindMW) && len(wr.SGL)+len(wr.Inline) > 0 {
-		return fmt.Errorf("soft: %s with an SGL or inline data: %w", opName(wr.Op), unix.EINVAL)
+		return fmt.Errorf("soft: %s with an SGL or inline data: %w", wr.Op, unix.EINVAL)
 	}
 	if wr.Inline != nil || wr.Flags&^sendFlags != 0 {
 		if err := checkInline(wr); err != nil {
@@ -235,25 +238,7 @@ func (q *qp) copyInline(wr *verbs.SendWR, total uint64) error {
 
 // peerLacks refuses what the connection cannot do.
 func peerLacks(op verbs.Opcode) error {
-	return fmt.Errorf("soft: %s: the peer does not understand it: %w: %w", opName(op), unix.EOPNOTSUPP, unix.EINVAL)
-}
-
-func opName(op verbs.Opcode) string {
-	switch op {
-	case verbs.OpRDMAWriteWithImm:
-		return "RDMA_WRITE_WITH_IMM"
-	case verbs.OpSendWithImm:
-		return "SEND_WITH_IMM"
-	case verbs.OpAtomicCmpAndSwp:
-		return "ATOMIC_CMP_AND_SWP"
-	case verbs.OpAtomicFetchAdd:
-		return "ATOMIC_FETCH_AND_ADD"
-	case verbs.OpLocalInv:
-		return "LOCAL_INV"
-	case verbs.OpBindMW:
-		return "BIND_MW"
-	}
-	return fmt.Sprintf("opcode %d", op)
+	return fmt.Errorf("soft: %s: the peer does not understand it: %w: %w", op, unix.EOPNOTSUPP, unix.EINVAL)
 }
 
 // isDone says whether the request at pos has succeeded.

@@ -50,7 +50,7 @@ func Run(t *testing.T, deviations Deviations, open func(t *testing.T) Env) {
 	t.Helper()
 	cases := slices.Concat(sendCases(), rdmaCases(), readCases(), listCases(), accountCases(), localErrorCases(),
 		remoteErrorCases(), flushCases(), regionCases(), connectCases(), closeCases(), sharedCases(), atomicCases(), stateCases(), notifyCases(), windowCases(),
-		resizeCases(), libertyCases(), ownerCases(), lostCases())
+		resizeCases(), libertyCases(), ownerCases(), lostCases(), misuseCases())
 	checkStatements(t, cases)
 	rep := newReport()
 	known := map[string]bool{}
