@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/netip"
 	"time"
+
+	"github.com/rdsd/rdsd/internal/ipc"
 )
 
 // Reopen attaches anew, as Open did, after c has ended because the daemon went
@@ -21,7 +23,7 @@ import (
 // cookies. Peers take the sockets for those of a restarted host.
 //
 // Errors: those of Open but ErrNoDaemon; the context's, with the last of them;
-// ErrInvalid if c works or was closed, or has Options.Control.
+// ErrInvalid if c works, was closed while it did, or has Options.Control.
 func (c *Client) Reopen(ctx context.Context) (*Client, error) {
 	n, err := c.reopen(ctx)
 	return n, opErr("reopen", netip.AddrPort{}, err)
@@ -41,18 +43,25 @@ func (c *Client) reopen(ctx context.Context) (*Client, error) {
 	case c.opts.Control != nil:
 		return nil, invalid("Options.Control is of one session")
 	}
+	var last error
 	for pause := reopenFirst; ; pause = min(2*pause, reopenMost) {
 		n, err := open(ctx, c.opts)
+		if err == nil {
+			return n, nil
+		}
+		if ctx.Err() != nil {
+			return nil, errors.Join(ctx.Err(), last)
+		}
 		// Gone: it ended while we attached.
-		if err == nil || !errors.Is(err, ErrNoDaemon) && !errors.Is(err, ErrDaemonGone) {
-			return n, err
+		if last = err; !errors.Is(err, ErrNoDaemon) && !errors.Is(err, ErrDaemonGone) && !errors.Is(err, ipc.ErrGone) {
+			return nil, err
 		}
 		t := time.NewTimer(pause)
 		select {
 		case <-t.C:
 		case <-ctx.Done():
 			t.Stop()
-			return nil, errors.Join(ctx.Err(), err)
+			return nil, errors.Join(ctx.Err(), last)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net/netip"
@@ -38,45 +39,9 @@ type Daemon struct {
 // when the test fails.
 func StartDaemons(t testing.TB, n int) []*Daemon {
 	t.Helper()
-	// Another test process may use the same addresses: every attempt draws
-	// new ones.
-	for attempt := 0; ; attempt++ {
-		ds, err := startAll(t, n)
-		if err == nil {
-			return ds
-		}
-		if !errors.Is(err, syscall.EADDRINUSE) || attempt == 20 {
-			t.Fatalf("start daemons: %v", err)
-		}
-	}
-}
-
-func startAll(t testing.TB, n int) (ds []*Daemon, err error) {
-	t.Helper()
-	if n < 1 || n > 200 {
-		t.Fatalf("rdstest.StartDaemons: %d daemons, want 1 to 200", n)
-	}
-	// Not t.TempDir: its name may be too long for a socket.
-	dir, err := os.MkdirTemp("", "rds")
+	ds, dir, err := startDaemons(n)
 	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			for _, d := range ds {
-				d.Stop()
-			}
-			os.RemoveAll(dir)
-		}
-	}()
-	net := [4]byte{127, byte(1 + rand.IntN(254)), byte(rand.IntN(256)), 0}
-	for i := range n {
-		net[3] = byte(i + 1)
-		d := newDaemon(dir, netip.AddrFrom4(net))
-		if err := d.start(); err != nil {
-			return ds, err
-		}
-		ds = append(ds, d)
+		t.Fatalf("start daemons: %v", err)
 	}
 	t.Cleanup(func() {
 		for _, d := range ds {
@@ -89,7 +54,62 @@ func startAll(t testing.TB, n int) (ds []*Daemon, err error) {
 		}
 		os.RemoveAll(dir)
 	})
-	return ds, nil
+	return ds
+}
+
+// Start is StartDaemons where there is no test, as in an Example: stop ends
+// the daemons and returns what went wrong.
+func Start(n int) (ds []*Daemon, stop func() error, err error) {
+	ds, dir, err := startDaemons(n)
+	if err != nil {
+		return nil, nil, err
+	}
+	return ds, func() error { return errors.Join(stopAll(ds), os.RemoveAll(dir)) }, nil
+}
+
+func stopAll(ds []*Daemon) (err error) {
+	for _, d := range ds {
+		err = errors.Join(err, d.Stop())
+	}
+	return err
+}
+
+func startDaemons(n int) (ds []*Daemon, dir string, err error) {
+	if n < 1 || n > 200 {
+		return nil, "", fmt.Errorf("rdstest: %d daemons, want 1 to 200", n)
+	}
+	// Another test process may use the same addresses: every attempt draws
+	// new ones.
+	for range 20 {
+		if ds, dir, err = startAll(n); !errors.Is(err, syscall.EADDRINUSE) {
+			break
+		}
+	}
+	return ds, dir, err
+}
+
+func startAll(n int) (ds []*Daemon, dir string, err error) {
+	// Not t.TempDir: its name may be too long for a socket.
+	dir, err = os.MkdirTemp("", "rds")
+	if err != nil {
+		return nil, "", err
+	}
+	defer func() {
+		if err != nil {
+			_ = stopAll(ds)
+			os.RemoveAll(dir)
+		}
+	}()
+	net := [4]byte{127, byte(1 + rand.IntN(254)), byte(rand.IntN(256)), 0}
+	for i := range n {
+		net[3] = byte(i + 1)
+		d := newDaemon(dir, netip.AddrFrom4(net))
+		if err := d.start(); err != nil {
+			return ds, dir, err
+		}
+		ds = append(ds, d)
+	}
+	return ds, dir, nil
 }
 
 func newDaemon(dir string, addr netip.Addr) *Daemon {

@@ -89,7 +89,7 @@ func TestRDMA(t *testing.T) {
 	}
 }
 
-func alloc(t *testing.T, c *rds.Client, n int) *rds.Buffer {
+func alloc(t testing.TB, c *rds.Client, n int) *rds.Buffer {
 	t.Helper()
 	b, err := c.Alloc(n)
 	if err != nil {

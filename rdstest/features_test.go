@@ -1,0 +1,323 @@
+package rdstest_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/rds"
+	"github.com/rdsd/rdsd/rdstest"
+)
+
+// between runs f between sockets of two hosts, and of one.
+func between(t *testing.T, f func(t *testing.T, a, b *rds.Socket, ca, cb *rds.Client)) {
+	d := rdstest.StartDaemons(t, 2)
+	for name, target := range map[string]*rdstest.Daemon{"two hosts": d[1], "same host": d[0]} {
+		t.Run(name, func(t *testing.T) {
+			ca, cb := d[0].Open(t), target.Open(t)
+			f(t, d[0].Bind(t, ca, 0), target.Bind(t, cb, 0), ca, cb)
+		})
+	}
+}
+
+// grant registers memory of size bytes at b for a.
+func grant(t testing.TB, a, b *rds.Socket, cb *rds.Client, size int) (*rds.Buffer, *rds.Region) {
+	t.Helper()
+	remote := alloc(t, cb, size)
+	r, err := b.Register(remote, 0, size, rds.AllowRead|rds.AllowWrite|rds.AllowAtomic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.SendMsg(&rds.Message{Payload: []byte("grant"), Addr: a.LocalAddrPort(), Cookie: r.Cookie()}); err != nil {
+		t.Fatal(err)
+	}
+	receive(t, a, "grant")
+	return remote, r
+}
+
+func receive(t testing.TB, s *rds.Socket, want string) {
+	t.Helper()
+	_ = s.SetReadDeadline(time.Now().Add(20 * time.Second))
+	m := rds.Message{Payload: make([]byte, len(want)+1)}
+	if err := s.RecvMsg(&m); err != nil || string(m.Payload[:m.N]) != want {
+		t.Fatalf("received %q, %v, want %q", m.Payload[:m.N], err, want)
+	}
+}
+
+// TestAtomics: every addition counts once, and a swap has one winner.
+func TestAtomics(t *testing.T) {
+	between(t, func(t *testing.T, a, b *rds.Socket, ca, cb *rds.Client) {
+		remote, r := grant(t, a, b, cb, 64)
+		to := b.LocalAddrPort()
+		const workers, each = 4, 50
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		seen := map[uint64]int{}
+		winners := 0
+		for w := range workers {
+			wg.Go(func() {
+				for range each {
+					old, err := a.FetchAdd(soon(t), to, r.Cookie(), 8, 3)
+					if err != nil {
+						t.Error(err)
+					}
+					mu.Lock()
+					seen[old]++
+					mu.Unlock()
+				}
+				old, err := a.CompareAndSwap(soon(t), to, r.Cookie(), 16, 0, uint64(w+1))
+				if err != nil {
+					t.Error(err)
+				}
+				if old == 0 {
+					mu.Lock()
+					winners++
+					mu.Unlock()
+				}
+			})
+		}
+		wg.Wait()
+		if sum := binary.NativeEndian.Uint64(remote.Bytes()[8:]); sum != workers*each*3 || len(seen) != workers*each || winners != 1 {
+			t.Errorf("sum %d, %d different old values, %d winners", sum, len(seen), winners)
+		}
+		// Masked, and with a write in the same message.
+		local := alloc(t, ca, 64)
+		copy(local.Bytes()[32:], "written ahead")
+		m := rds.Message{Payload: []byte("both"), Addr: to,
+			Op:     &rds.RDMA{Kind: rds.Write, Cookie: r.Cookie(), RemoteOff: 32, Local: []rds.Segment{{Buf: local, Off: 32, Len: 13}}, Notify: true},
+			Atomic: &rds.Atomic{Kind: rds.FetchAdd, Cookie: r.Cookie(), RemoteOff: 24, Add: 0x1ff, NoCarry: 0x80, Local: rds.Segment{Buf: local, Off: 8, Len: 8}, Notify: true}}
+		for _, want := range []uint64{0x1ff, 0x2fe} { // 0xff + 0xff = 0xfe, nothing carried
+			last, err := a.SendMsg(&m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			receive(t, b, "both")
+			if _, err := a.Barrier(soon(t), to.Addr(), last); err != nil {
+				t.Fatal(err)
+			}
+			for _, id := range []uint64{m.OpID, m.AtomicID} {
+				if c, err := a.WaitOp(soon(t), to.Addr(), id); err != nil || c.Err() != nil {
+					t.Fatal(c, err)
+				}
+			}
+			if now := binary.NativeEndian.Uint64(remote.Bytes()[24:]); now != want {
+				t.Fatalf("%#x, want %#x", now, want)
+			}
+			if string(remote.Bytes()[32:45]) != "written ahead" {
+				t.Fatal("not written")
+			}
+		}
+		old, err := a.Atomic(soon(t), to, &rds.Atomic{Kind: rds.CmpSwap, Cookie: r.Cookie(), RemoteOff: 24, Masked: true,
+			CompareMask: 0xff, Compare: 0xfe, SwapMask: 0xff00, Swap: 0xabcd})
+		if now := binary.NativeEndian.Uint64(remote.Bytes()[24:]); err != nil || old != 0x2fe || now != 0xabfe {
+			t.Errorf("old %#x, now %#x, %v", old, now, err)
+		}
+	})
+}
+
+// TestSync: what Write wrote Read reads.
+func TestSync(t *testing.T) {
+	between(t, func(t *testing.T, a, b *rds.Socket, ca, cb *rds.Client) {
+		remote, r := grant(t, a, b, cb, 4096)
+		local := alloc(t, ca, 4096)
+		copy(local.Bytes(), "hello")
+		op := rds.RDMA{Cookie: r.Cookie(), RemoteOff: 1001, Local: []rds.Segment{{Buf: local, Off: 0, Len: 5}}}
+		if err := a.Write(soon(t), b.LocalAddrPort(), &op); err != nil || string(remote.Bytes()[1001:1006]) != "hello" {
+			t.Fatal(err)
+		}
+		op.Local[0].Off = 100
+		if err := a.Read(soon(t), b.LocalAddrPort(), &op); err != nil || string(local.Bytes()[100:105]) != "hello" {
+			t.Fatal(err)
+		}
+		op.RemoteOff = 4095
+		if err := a.Read(soon(t), b.LocalAddrPort(), &op); !errors.Is(err, rds.ErrRemote) || !errors.Is(err, unix.ERANGE) {
+			t.Error(err)
+		}
+	})
+}
+
+// TestLanes: sockets in different lanes reach each other's hosts, grants
+// included, and order holds in each.
+func TestLanes(t *testing.T) {
+	between(t, func(t *testing.T, a, b *rds.Socket, ca, cb *rds.Client) {
+		for _, lane := range []uint8{0, 1, 255} {
+			at := b.LocalAddrPort()
+			s := bindLike(t, ca, a.LocalAddrPort().Addr(), lane)
+			for i := range 50 {
+				if _, err := s.SendTo(fmt.Append(nil, i), at); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for i := range 50 {
+				receive(t, b, fmt.Sprint(i))
+			}
+			_, r := grant(t, s, b, cb, 64)
+			if _, err := s.FetchAdd(soon(t), at, r.Cookie(), 0, 1); err != nil {
+				t.Errorf("lane %d: %v", lane, err)
+			}
+			// A region exposed by a socket in that lane.
+			mine, err := s.Register(alloc(t, ca, 64), 0, 64, rds.AllowAtomic)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := mine.Expose(soon(t), b.LocalAddrPort()); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.SendTo([]byte("after"), at); err != nil {
+				t.Fatal(err)
+			}
+			receive(t, b, "after")
+			if _, err := b.FetchAdd(soon(t), s.LocalAddrPort(), mine.Cookie(), 0, 1); err != nil {
+				t.Errorf("lane %d: exposed: %v", lane, err)
+			}
+		}
+	})
+}
+
+// TestCloseWait: all that was sent is there when it returns.
+func TestCloseWait(t *testing.T) {
+	between(t, func(t *testing.T, a, b *rds.Socket, ca, cb *rds.Client) {
+		const n = 300
+		for i := range n {
+			if _, err := a.SendTo(fmt.Append(nil, i), b.LocalAddrPort()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := a.CloseWait(soon(t)); err != nil {
+			t.Fatal(err)
+		}
+		for i := range n {
+			receive(t, b, fmt.Sprint(i))
+		}
+	})
+}
+
+// TestPollFD: a poll loop gets every message, and uses no processor time when
+// there is none.
+func TestPollFD(t *testing.T) {
+	between(t, func(t *testing.T, a, b *rds.Socket, ca, cb *rds.Client) {
+		fd, err := b.PollFD()
+		if err != nil {
+			t.Fatal(err)
+		}
+		const n = 200
+		go func() {
+			for i := range n {
+				if _, err := a.SendTo(fmt.Append(nil, i), b.LocalAddrPort()); err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+		for i := 0; i < n; {
+			fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+			if ready, err := unix.Poll(fds, 20_000); err == unix.EINTR {
+				continue
+			} else if ready != 1 {
+				t.Fatalf("message %d: %v", i, err)
+			}
+			m := rds.Message{Payload: make([]byte, 10), DontWait: true}
+			for b.RecvMsg(&m) == nil {
+				if string(m.Payload[:m.N]) != fmt.Sprint(i) {
+					t.Fatalf("%q, want %d", m.Payload[:m.N], i)
+				}
+				i++
+			}
+		}
+	})
+}
+
+// TestReopen: after a restart of the daemon a client attaches anew, and its
+// socket is there again with what was set.
+func TestReopen(t *testing.T) {
+	d := rdstest.StartDaemons(t, 2)
+	c, cp := d[0].Open(t), d[1].Open(t)
+	s, peer := d[0].Bind(t, c, 4000), d[1].Bind(t, cp, 0)
+	if _, err := c.Reopen(soon(t)); !errors.Is(err, rds.ErrInvalid) {
+		t.Errorf("a client that works: %v", err)
+	}
+	if err := errors.Join(s.SetLane(2), s.SetSndBuf(1000), s.SetRcvBuf(2000), s.Connect(peer.LocalAddrPort())); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := peer.SendTo([]byte("before"), s.LocalAddrPort()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Wait(soon(t), rds.WaitSet{Message: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := d[0].Stop(); err != nil {
+		t.Fatal(err)
+	}
+	<-c.Done()
+	type result struct {
+		c   *rds.Client
+		err error
+	}
+	reopened := make(chan result)
+	go func() { // no daemon yet
+		n, err := c.Reopen(soon(t))
+		reopened <- result{n, err}
+	}()
+	d[0].Start(t)
+	got := <-reopened
+	if got.err != nil {
+		t.Fatal(got.err)
+	}
+	n := got.c
+	t.Cleanup(func() { _ = n.Close() })
+	r, err := n.Rebind(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.LocalAddrPort() != s.LocalAddrPort() || r.RemoteAddrPort() != peer.LocalAddrPort() || r.Lane() != 2 || r.SndBuf() != 1000 || r.RcvBuf() != 2000 {
+		t.Errorf("%v to %v, lane %d, buffers %d and %d", r.LocalAddrPort(), r.RemoteAddrPort(), r.Lane(), r.SndBuf(), r.RcvBuf())
+	}
+	receive(t, s, "before") // the old one can still be read
+	if _, err := r.Send([]byte("again")); err != nil {
+		t.Fatal(err)
+	}
+	receive(t, peer, "again")
+	if _, err := peer.SendTo([]byte("and back"), r.LocalAddrPort()); err != nil {
+		t.Fatal(err)
+	}
+	receive(t, r, "and back")
+	if _, err := n.Rebind(r); !errors.Is(err, rds.ErrInvalid) {
+		t.Errorf("a socket that works: %v", err)
+	}
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.Reopen(soon(t)); !errors.Is(err, rds.ErrInvalid) {
+		t.Errorf("a closed client: %v", err)
+	}
+	// A client whose daemon does not come back waits no longer than it was
+	// told.
+	if err := d[1].Stop(); err != nil {
+		t.Fatal(err)
+	}
+	<-cp.Done()
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := cp.Reopen(ctx); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, rds.ErrNoDaemon) {
+		t.Error(err)
+	}
+}
+
+// bindLike binds a socket of c in a lane.
+func bindLike(t testing.TB, c *rds.Client, at netip.Addr, lane uint8) *rds.Socket {
+	t.Helper()
+	s, err := c.Bind(netip.AddrPortFrom(at, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.SetLane(lane); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
