@@ -22,14 +22,18 @@ func TestNoAllocations(t *testing.T) {
 		{"send 64", verbs.OpSend, 64},
 		{"send 32K", verbs.OpSend, 32 << 10},
 		{"send 100K", verbs.OpSend, 100 << 10},
+		{"send with imm 64", verbs.OpSendWithImm, 64},
+		{"write with imm 64", verbs.OpRDMAWriteWithImm, 64},
+		{"write with imm 100K", verbs.OpRDMAWriteWithImm, 100 << 10},
 		{"write 64", verbs.OpRDMAWrite, 64},
 		{"write 100K", verbs.OpRDMAWrite, 100 << 10},
 		{"read 64", verbs.OpRDMARead, 64},
 		{"read 100K", verbs.OpRDMARead, 100 << 10},
 	} {
+		takes := (&sendWR{op: c.op}).messages() > 0 // a receive
 		for _, mode := range []verbs.CRCMode{verbs.CRCOn, verbs.CRCOff} {
 			for _, shared := range []bool{false, true} {
-				if shared && c.op != verbs.OpSend {
+				if shared && !takes {
 					continue
 				}
 				at := attrs()
@@ -57,7 +61,7 @@ func TestNoAllocations(t *testing.T) {
 				wc := make([]verbs.WC, 16)
 				var ev [4]verbs.CMEvent
 				message := func() {
-					if c.op == verbs.OpSend {
+					if takes {
 						post(rv)
 					}
 					a.qp.PostSend(wr)
@@ -65,7 +69,7 @@ func TestNoAllocations(t *testing.T) {
 				turn := func() {
 					sent, got := 0, 0
 					want := 0
-					if c.op == verbs.OpSend {
+					if takes {
 						want = batch
 					}
 					for i := 0; sent < batch || got < want; i++ {

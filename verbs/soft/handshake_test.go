@@ -210,6 +210,8 @@ func TestForeignInitiators(t *testing.T) {
 			iwarp.MPA{Reply: true, Rev: 2, Enhanced: true, IRD: 6, ORD: 4}, 4},
 		{"RTR by READ only", iwarp.MPA{Rev: 2, Enhanced: true, IRD: 1, ORD: 1, P2P: true, RTRRead: true}, verbs.CRCOff,
 			iwarp.MPA{Reply: true, Rev: 2, Enhanced: true, IRD: 1, ORD: 1, P2P: true, RTRRead: true}, 1},
+		{"RTR by SEND only", iwarp.MPA{Rev: 2, Enhanced: true, IRD: 1, ORD: 1, P2P: true, RTRSend: true}, verbs.CRCOff,
+			iwarp.MPA{Reply: true, Rev: 2, Enhanced: true, IRD: 1, ORD: 1, P2P: true, RTRWrite: true}, 1},
 		{"all RTRs", iwarp.MPA{Rev: 2, Enhanced: true, IRD: 1, ORD: 1, P2P: true, RTRRead: true, RTRWrite: true, RTRSend: true}, verbs.CRCOff,
 			iwarp.MPA{Reply: true, Rev: 2, Enhanced: true, IRD: 1, ORD: 1, P2P: true, RTRWrite: true}, 1},
 	} {

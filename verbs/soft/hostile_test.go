@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -164,6 +165,8 @@ func TestFlood(t *testing.T) {
 			for i := range min(3<<20/(size+24), 2000) {
 				flood = append(flood, sendFrame(uint32(i+1), 0, true, make([]byte, size))...)
 			}
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
 			for idle := 0; len(flood) > 0 && idle < 3; {
 				n, err := unix.SendmsgN(p.fd, flood, nil, nil, ioFlags)
 				if err != nil && err != unix.EAGAIN {
@@ -178,6 +181,9 @@ func TestFlood(t *testing.T) {
 			}
 			if q.park.msgs > parkMsgs || q.park.bytes > parkBytes || len(q.park.q) > parkMsgs {
 				t.Errorf("%d messages, %d bytes put aside", q.park.msgs, q.park.bytes)
+			}
+			if runtime.ReadMemStats(&after); after.TotalAlloc-before.TotalAlloc > 4*parkBytes {
+				t.Errorf("%d bytes allocated", after.TotalAlloc-before.TotalAlloc)
 			}
 			if !q.stalled || q.state != verbs.QPRTS {
 				t.Errorf("stalled %v, state %d", q.stalled, q.state)

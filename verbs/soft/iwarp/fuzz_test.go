@@ -78,3 +78,25 @@ func FuzzTerminate(f *testing.F) {
 		}
 	})
 }
+
+// FuzzFeatures: a trailer that parses encodes to one that reads the same, and
+// what is before it is the consumer's, untouched.
+func FuzzFeatures(f *testing.F) {
+	x := Features{Immediate: true, RNRRetry: 7, Reserve: 2, ParkMsgs: 16, ParkKiB: 1024}
+	f.Add([]byte("hello"))
+	f.Add(x.Append([]byte("hello")))
+	f.Add(x.Append(nil)[1:])
+	f.Fuzz(func(t *testing.T, b []byte) {
+		mine, x, ok := SplitFeatures(b)
+		if !ok {
+			if !bytes.Equal(mine, b) {
+				t.Fatalf("%x became %x", b, mine)
+			}
+			return
+		}
+		again, y, ok := SplitFeatures(x.Append(append([]byte(nil), mine...)))
+		if !ok || x != y || !bytes.Equal(again, mine) || len(mine) != len(b)-FeaturesLen {
+			t.Fatalf("%x: %+v became %+v", b, x, y)
+		}
+	})
+}
