@@ -2,78 +2,78 @@ package rds_test
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
-	"log"
 	"net/netip"
+	"time"
 
 	"github.com/rdsd/rdsd/rds"
 )
 
 // One socket reaches every other.
 func Example() {
-	c, err := rds.Open(context.Background(), rds.Options{})
-	if err != nil {
-		log.Fatal(err)
+	h, stop := hosts(3) // h[i] is a Client, from Open, on a host of its own
+	defer stop()
+
+	// On two hosts a socket answers what comes.
+	for i := 1; i <= 2; i++ {
+		s, err := h[i].Bind(netip.AddrPortFrom(h[i].Addr, 4000))
+		check(err)
+		go func() {
+			buf := make([]byte, 1500)
+			n, from, err := s.RecvFrom(buf)
+			check(err)
+			_, err = s.SendTo(fmt.Appendf(nil, "%s yourself", buf[:n]), from)
+			check(err)
+		}()
 	}
-	defer c.Close()
-	s, err := c.Bind(netip.MustParseAddrPort("10.0.0.1:4000"))
-	if err != nil {
-		log.Fatal(err)
-	}
-	for _, to := range []string{"10.0.0.2:4000", "10.0.0.3:4000"} {
-		if _, err := s.SendTo([]byte("hello"), netip.MustParseAddrPort(to)); err != nil {
-			log.Fatal(err)
-		}
+
+	s, err := h[0].Bind(netip.AddrPortFrom(h[0].Addr, 0)) // any port
+	check(err)
+	for i := 1; i <= 2; i++ {
+		_, err := s.SendTo([]byte("hello"), netip.AddrPortFrom(h[i].Addr, 4000))
+		check(err)
 	}
 	buf := make([]byte, 1500)
 	for range 2 {
-		n, from, err := s.RecvFrom(buf)
-		if err != nil {
-			log.Fatal(err)
-		}
-		fmt.Printf("%v: %s\n", from, buf[:n])
+		n, _, err := s.RecvFrom(buf)
+		check(err)
+		fmt.Printf("%s\n", buf[:n])
 	}
+	// Output:
+	// hello yourself
+	// hello yourself
 }
 
-// The target registers memory and sends its cookie along with a request.
-func ExampleSocket_Register() {
-	var c *rds.Client // from Open
-	var s *rds.Socket // from Bind
-	server := netip.MustParseAddrPort("10.0.0.2:4000")
+// The target registers memory and sends its cookie along with a request; the
+// initiator writes there, tells so with the same message, and waits until it
+// may use its own memory again.
+func ExampleSocket_Barrier() {
+	h, stop := hosts(2)
+	defer stop()
+	ctx := context.Background()
+	target, err := h[0].Bind(netip.AddrPortFrom(h[0].Addr, 0))
+	check(err)
+	initiator, err := h[1].Bind(netip.AddrPortFrom(h[1].Addr, 0))
+	check(err)
 
-	buf, err := c.Alloc(1 << 20)
-	if err != nil {
-		log.Fatal(err)
-	}
-	region, err := s.Register(buf, 0, buf.Len(), rds.AllowWrite)
-	if err != nil {
-		log.Fatal(err)
-	}
-	if _, err := s.SendMsg(&rds.Message{Payload: []byte("block 7, please"), Addr: server, Cookie: region.Cookie()}); err != nil {
-		log.Fatal(err)
-	}
-	// When the answer is there, so is the data.
-	answer := rds.Message{Payload: make([]byte, 100)}
-	if err := s.RecvMsg(&answer); err != nil {
-		log.Fatal(err)
-	}
-	fmt.Printf("%s: %x...\n", answer.Payload[:answer.N], buf.Bytes()[:16])
-	if err := region.Release(context.Background()); err != nil {
-		log.Fatal(err)
-	}
-}
+	// The target asks for a block.
+	buf, err := h[0].Alloc(1 << 20)
+	check(err)
+	region, err := target.Register(buf, 0, buf.Len(), rds.AllowWrite)
+	check(err)
+	_, err = target.SendMsg(&rds.Message{Payload: []byte("block 7, please"), Addr: initiator.LocalAddrPort(), Cookie: region.Cookie()})
+	check(err)
 
-// The initiator writes into the region a request came with, tells so with the
-// same message, and waits until it may use its own memory again.
-func ExampleSocket_SendMsg() {
-	var s *rds.Socket     // from Bind
-	var block *rds.Buffer // from Alloc
+	// The initiator serves it.
 	request := rds.Message{Payload: make([]byte, 100)}
-	if err := s.RecvMsg(&request); err != nil {
-		log.Fatal(err)
-	}
-	id, err := s.SendMsg(&rds.Message{
-		Payload: []byte("done"),
+	check(initiator.RecvMsg(&request))
+	block, err := h[1].Alloc(4096)
+	check(err)
+	copy(block.Bytes(), "contents of the block")
+	id, err := initiator.SendMsg(&rds.Message{
+		Payload: []byte("here it is"),
 		Addr:    request.Addr,
 		Op: &rds.RDMA{
 			Kind:   rds.Write,
@@ -82,19 +82,114 @@ func ExampleSocket_SendMsg() {
 			Notify: true,
 		},
 	})
-	if err != nil {
-		log.Fatal(err)
-	}
+	check(err)
+	_, err = initiator.Barrier(ctx, request.Addr.Addr(), id)
+	check(err)
+	fmt.Println("the initiator may fill its block anew")
+	done, err := initiator.WaitOp(ctx, request.Addr.Addr(), id)
+	check(err)
+	fmt.Println("outcome of the write:", done.Status)
+
+	// When the answer is there, so is the data.
+	answer := rds.Message{Payload: make([]byte, 100)}
+	check(target.RecvMsg(&answer))
+	fmt.Printf("%s: %s\n", answer.Payload[:answer.N], buf.Bytes()[:21])
+	check(region.Release(ctx))
+	// Output:
+	// the initiator may fill its block anew
+	// outcome of the write: success
+	// here it is: contents of the block
+}
+
+// A counter in one host's memory that others increment.
+func ExampleSocket_FetchAdd() {
+	h, stop := hosts(2)
+	defer stop()
 	ctx := context.Background()
-	if _, err := s.Barrier(ctx, request.Addr.Addr(), id); err != nil {
-		log.Fatal(err)
+	owner, err := h[0].Bind(netip.AddrPortFrom(h[0].Addr, 0))
+	check(err)
+	user, err := h[1].Bind(netip.AddrPortFrom(h[1].Addr, 0))
+	check(err)
+
+	counter, err := h[0].Alloc(rds.AtomicSize)
+	check(err)
+	region, err := owner.Register(counter, 0, rds.AtomicSize, rds.AllowAtomic)
+	check(err)
+	_, err = owner.SendMsg(&rds.Message{Addr: user.LocalAddrPort(), Cookie: region.Cookie()})
+	check(err)
+
+	var m rds.Message
+	check(user.RecvMsg(&m))
+	for range 3 {
+		ticket, err := user.FetchAdd(ctx, m.Addr, m.Cookie, 0, 1)
+		check(err)
+		fmt.Println("ticket", ticket)
 	}
-	// block may be filled anew. Whether the write succeeded is another question:
-	done, err := s.WaitOp(ctx, request.Addr.Addr(), id)
-	if err != nil {
-		log.Fatal(err)
+	// Whoever finds 3 there sets it back.
+	old, err := user.CompareAndSwap(ctx, m.Addr, m.Cookie, 0, 3, 0)
+	check(err)
+	fmt.Println("was", old, "is", binary.NativeEndian.Uint64(counter.Bytes()))
+	// Output:
+	// ticket 0
+	// ticket 1
+	// ticket 2
+	// was 3 is 0
+}
+
+// A sender that does not wait goes on when its slow receiver has room again.
+func ExampleSocket_Wait() {
+	h, stop := hosts(2)
+	defer stop()
+	ctx := context.Background()
+	slow, err := h[0].Bind(netip.AddrPortFrom(h[0].Addr, 0))
+	check(err)
+	check(slow.SetRcvBuf(1000))
+	sender, err := h[1].Bind(netip.AddrPortFrom(h[1].Addr, 0))
+	check(err)
+
+	to, msg := slow.LocalAddrPort(), make([]byte, 100)
+	sent := 0
+	for err == nil || errors.Is(err, rds.ErrWouldBlock) { // the send buffer's limit is another matter
+		m := rds.Message{Payload: msg, Addr: to, DontWait: true}
+		if _, err = sender.SendMsg(&m); err == nil {
+			sent++
+		}
 	}
-	if err := done.Err(); err != nil {
-		log.Print(err)
-	}
+	fmt.Println("congested:", errors.Is(err, rds.ErrCongested))
+
+	go func() {
+		for range sent {
+			_, _, err := slow.RecvFrom(msg)
+			check(err)
+		}
+	}()
+	ready, err := sender.Wait(ctx, rds.WaitSet{Relief: []netip.AddrPort{to}})
+	check(err)
+	fmt.Println("relieved:", len(ready.Relief) == 1)
+	_, err = sender.SendTo(msg, to)
+	check(err)
+	// Output:
+	// congested: true
+	// relieved: true
+}
+
+// A message that is of no use later than in 50 ms.
+func ExampleMessage_giveUpAfter() {
+	h, stop := hosts(2)
+	defer stop()
+	s, err := h[0].Bind(netip.AddrPortFrom(h[0].Addr, 0))
+	check(err)
+	to := netip.AddrPortFrom(h[1].Addr, 4000)
+	check(h[1].Down()) // it cannot be reached
+
+	_, err = s.SendMsg(&rds.Message{Payload: []byte("now or never"), Addr: to, GiveUpAfter: 50 * time.Millisecond})
+	check(err)
+	s.SetNotices(rds.GaveUp)
+	_, err = s.Wait(context.Background(), rds.WaitSet{Notice: true})
+	check(err)
+	var n [1]rds.Notice
+	s.Notices(n[:])
+	fmt.Println(n[0].Kind, n[0].To == to, n[0].Count)
+	// Output:
+	// gave up true 1
 }
