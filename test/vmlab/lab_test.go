@@ -42,6 +42,10 @@ type lab struct {
 
 	raddr uint64 // the guest's memory
 	rkey  uint32
+
+	cut   bool // connect through a relay
+	relay *relay
+	port  int // of the host, that the guest connects to
 }
 
 // newLab makes the host's side. The conversation goes to a capture beside the
@@ -137,7 +141,8 @@ func (l *lab) guestConnects(private string) (<-chan answer, verbs.CMEvent) {
 		l.Fatal(err)
 	}
 	defer ln.Close()
-	l.remote(l.guest("open %s %d", toHost, ln.Addr().Port()))
+	l.port = l.via(int(ln.Addr().Port()))
+	l.remote(l.guest("open %s %d", toHost, l.port))
 	joined := l.m.start("connect 4 %s", toHex(private))
 	return joined, l.event(verbs.CMConnectRequest)
 }
@@ -164,14 +169,23 @@ func (l *lab) connectFromHost(request, reply string) {
 // private data it returns.
 func (l *lab) hostConnects(private string) string {
 	l.Helper()
-	l.guest("listen %d", guestPort)
-	remote := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(l.m.forward[guestPort]))
+	l.guest("listen %d", l.m.port)
+	remote := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(l.via(l.m.forward[l.m.port])))
 	if err := l.dev.Connect(l.qp, verbs.ConnectParam{Remote: remote, Private: []byte(private)}); err != nil {
 		l.Fatal(err)
 	}
 	w := l.guest("request")
 	l.remote(w)
 	return w[2]
+}
+
+// via is the port to connect to in place of port.
+func (l *lab) via(port int) int {
+	if !l.cut {
+		return port
+	}
+	l.relay = newRelay(l.T, port)
+	return l.relay.port
 }
 
 func (l *lab) guestEstablished(joined <-chan answer, private string) {

@@ -13,20 +13,22 @@ import (
 )
 
 const (
-	guestPort = 7175 // where the guest program listens
-	rpingPort = 7174
-	perfPort  = 18515
-	toHost    = "10.0.2.2" // the host's 127.0.0.1, as the machine sees it
-	toGuest   = "10.0.2.15"
-	bootLimit = 90 * time.Second
-	wire      = "wire.pcap" // qemu's capture of the machine's network card
+	guestPort  = 7175 // where the guest program listens
+	secondPort = 7176 // and a second one
+	rpingPort  = 7174
+	perfPort   = 18515
+	toHost     = "10.0.2.2" // the host's 127.0.0.1, as the machine sees it
+	toGuest    = "10.0.2.15"
+	bootLimit  = 90 * time.Second
 )
 
 // machine is the virtual machine, with its control connection.
 type machine struct {
 	conn    net.Conn
 	in      *bufio.Reader
+	port    int         // where the guest program listens
 	forward map[int]int // guest's port: the port of 127.0.0.1 that leads there
+	wire    string      // what its network card has seen
 }
 
 // boot starts the machine made by setup.sh in dir and waits for its guest
@@ -38,9 +40,9 @@ func boot(t *testing.T, dir string) *machine {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	m := &machine{forward: map[int]int{}}
+	m := &machine{port: guestPort, forward: map[int]int{}, wire: filepath.Join(dir, "wire.pcap")}
 	netdev := "user,id=n0"
-	for _, port := range []int{guestPort, rpingPort, perfPort} {
+	for _, port := range []int{guestPort, secondPort, rpingPort, perfPort} {
 		m.forward[port] = freePort(t)
 		netdev += fmt.Sprintf(",hostfwd=tcp:127.0.0.1:%d-%s:%d", m.forward[port], toGuest, port)
 	}
@@ -51,7 +53,7 @@ func boot(t *testing.T, dir string) *machine {
 		"-kernel", filepath.Join(dir, "vmlinuz"), "-initrd", filepath.Join(dir, "initrd.gz"),
 		"-append", fmt.Sprintf("console=ttyS0 quiet panic=-1 mitigations=off control=%d", l.Addr().(*net.TCPAddr).Port),
 		"-netdev", netdev, "-device", "virtio-net-pci,netdev=n0,romfile=",
-		"-object", "filter-dump,id=dump,netdev=n0,file="+filepath.Join(dir, wire))
+		"-object", "filter-dump,id=dump,netdev=n0,file="+m.wire)
 	qemu.Stderr = os.Stderr
 	if err := qemu.Start(); err != nil {
 		t.Fatal(err)
@@ -69,12 +71,22 @@ func boot(t *testing.T, dir string) *machine {
 			qemu.Process.Kill()
 			<-ended
 		}
-		if t.Failed() {
+		if !t.Failed() {
+			os.Remove(m.wire)
+		} else {
 			log, _ := os.ReadFile(console)
 			t.Logf("console:\n%s", log[max(0, len(log)-4000):])
 		}
 	})
-	l.(*net.TCPListener).SetDeadline(time.Now().Add(bootLimit))
+	m.answer(t, l, bootLimit)
+	return m
+}
+
+// answer waits for the guest program to call.
+func (m *machine) answer(t *testing.T, l net.Listener, limit time.Duration) {
+	t.Helper()
+	l.(*net.TCPListener).SetDeadline(time.Now().Add(limit))
+	var err error
 	if m.conn, err = l.Accept(); err != nil {
 		t.Fatalf("the machine did not call back: %v", err)
 	}
@@ -82,7 +94,21 @@ func boot(t *testing.T, dir string) *machine {
 	if line, err := m.in.ReadString('\n'); line != "ok ready\n" {
 		t.Fatalf("guest said %q: %v", line, err)
 	}
-	return m
+}
+
+// second starts the guest program once more, as a child of the first.
+func (m *machine) second(t *testing.T) *machine {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	say(t, m, "spawn guest %s %d", toHost, l.Addr().(*net.TCPAddr).Port)
+	n := &machine{port: secondPort, forward: m.forward, wire: m.wire}
+	n.answer(t, l, limit)
+	t.Cleanup(func() { n.conn.Close() })
+	return n
 }
 
 func freePort(t *testing.T) int {

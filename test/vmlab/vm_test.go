@@ -56,12 +56,14 @@ func TestVM(t *testing.T) {
 			hostErrors(t, m, siwInitiates)
 			guestErrors(t, m, siwInitiates)
 			closing(t, m, siwInitiates)
+			abrupt(t, m, siwInitiates)
 		})
 	}
 	for _, siwInitiates := range []bool{true, false} {
 		name := map[bool]string{true: "many, siw connects", false: "many, soft connects"}[siwInitiates]
 		t.Run(name, func(t *testing.T) { many(t, m, siwInitiates) })
 	}
+	t.Run("our program killed", func(t *testing.T) { killed(t, m) })
 	t.Run("rping", func(t *testing.T) { rping(t, m) })
 	t.Run("perftest", func(t *testing.T) { perftest(t, m) })
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Builds what the virtual machine boots, into the folder named as argument:
 # Debian's kernel (vmlinuz) and an initial RAM disk with busybox, the modules
-# of virtio-net and siw, rdma-core's rping, perftest, ss, and this folder's
-# guest program.
+# of virtio-net and siw, rdma-core's rping, perftest, ss, nft, and this
+# folder's guest program.
 # Debian leaves siw out of its kernel, so it is built from Debian's own kernel
 # source package. Kernel and siw are kept; the rest takes a second and is made
 # anew each time.
@@ -17,8 +17,8 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
 # The programs and headers needed, and the packages that have them.
-programs="qemu-system-x86_64 busybox cpio gzip xz make gcc modprobe depmod rping rdma dpkg apt-get ib_write_bw ss"
-packages="qemu-system-x86 busybox-static cpio gzip xz-utils make gcc libc6-dev kmod rdmacm-utils perftest iproute2
+programs="qemu-system-x86_64 busybox cpio gzip xz make gcc modprobe depmod rping rdma dpkg apt-get ib_write_bw ss nft tshark"
+packages="qemu-system-x86 busybox-static cpio gzip xz-utils make gcc libc6-dev kmod rdmacm-utils perftest nftables tshark iproute2
 	rdma-core ibverbs-providers libibverbs-dev librdmacm-dev"
 
 need_programs() {
@@ -67,7 +67,7 @@ with_libraries() {
 modules() {
 	local m release
 	release=$(cat "$out/release")
-	for m in virtio_pci virtio_net crc32c_generic siw rdma_ucm ib_uverbs tcp_diag; do
+	for m in virtio_pci virtio_net crc32c_generic siw rdma_ucm ib_uverbs tcp_diag nf_tables nft_reject_ipv4; do
 		modprobe -d "$out/root" -S "$release" --show-depends "$m" | awk '$1 == "insmod" { print $2 }'
 	done | awk '!seen[$0]++' | while read -r f; do
 		cp "$f" "$tmp/initrd/modules/"
@@ -81,7 +81,7 @@ initrd() {
 	ln -s usr/{bin,sbin,lib,lib64} "$tmp/initrd/" # as Debian has it: libraries are found under both names
 	gcc -O2 -Wall -Wextra -Werror -o "$tmp/initrd/bin/guest" "$here/guest.c" -lrdmacm -libverbs
 	lib=$(ldd "$tmp/initrd/bin/guest" | grep -o '/[^ ]*libibverbs[^ ]*')
-	with_libraries $(command -v rping rdma ss ib_write_bw ib_read_bw ib_send_bw) "$(dirname "$lib")"/libibverbs/libsiw-*.so
+	with_libraries $(command -v rping rdma ss nft ib_write_bw ib_read_bw ib_send_bw) "$(dirname "$lib")"/libibverbs/libsiw-*.so
 	ldd "$tmp/initrd/bin/guest" | grep -o '/[^ ]*' | while read -r f; do install -D "$f" "$tmp/initrd/$f"; done
 	# rping ends its threads with pthread_exit, which loads this by name.
 	install -D "$(gcc -print-file-name=libgcc_s.so.1)" "$tmp/initrd/lib/x86_64-linux-gnu/libgcc_s.so.1"
