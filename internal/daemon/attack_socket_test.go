@@ -20,6 +20,13 @@ import (
 // startDaemon runs a whole daemon until the test ends.
 func startDaemon(t *testing.T, edit func(*config.Config)) *Daemon {
 	t.Helper()
+	return startDaemonOf(t, edit, (*ipc.Conn).Peer)
+}
+
+// startDaemonOf is startDaemon with something else than the kernel's word on
+// whose a connection is.
+func startDaemonOf(t *testing.T, edit func(*config.Config), credOf func(*ipc.Conn) ipc.Cred) *Daemon {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "rds")
 	if err != nil {
 		t.Fatal(err)
@@ -39,6 +46,7 @@ func startDaemon(t *testing.T, edit func(*config.Config)) *Daemon {
 		if err != nil {
 			t.Fatal(err)
 		}
+		d.credOf = credOf
 		ctx, stop := context.WithCancel(context.Background())
 		done := make(chan error, 1)
 		go func() { done <- d.Run(ctx) }()

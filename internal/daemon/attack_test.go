@@ -83,11 +83,22 @@ type raw struct {
 
 func (w *world) attach(host int, p shm.Params) *raw {
 	w.t.Helper()
-	e := w.es[host]
-	r := &raw{w: w, e: e, at: NewInProcess(e, func(f func()) { f() }, func() {})}
-	resp, fds, err := r.at.Call(&ipc.Hello{Role: ipc.RoleClient, Params: p}, nil)
+	r, err := w.attachAs(host, p, ipc.Cred{})
 	if err != nil {
 		w.t.Fatal(err)
+	}
+	return r
+}
+
+// attachAs is attach of a process of another user.
+func (w *world) attachAs(host int, p shm.Params, id ipc.Cred) (*raw, error) {
+	w.t.Helper()
+	e := w.es[host]
+	r := &raw{w: w, e: e, at: NewInProcess(e, func(f func()) { f() }, func() {})}
+	r.at.Cred = id
+	resp, fds, err := r.at.Call(&ipc.Hello{Role: ipc.RoleClient, Params: p}, nil)
+	if err != nil {
+		return nil, err
 	}
 	p = resp.(*ipc.HelloOK).Params
 	mem, err := r.at.Map(fds[0], shm.SegmentSize(p), true)
@@ -101,7 +112,7 @@ func (w *world) attach(host int, p shm.Params) *raw {
 		w.t.Fatal(err)
 	}
 	r.cl = r.at.cl
-	return r
+	return r, nil
 }
 
 func smallParams() shm.Params {

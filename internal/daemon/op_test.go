@@ -31,7 +31,12 @@ func (w *world) opSide(host int, port uint16) *opSide {
 	w.t.Helper()
 	p := smallParams()
 	p.EventEntries, p.MaxRx = 256, 64
-	s := &opSide{raw: w.attach(host, p), port: port}
+	return opSideOf(w.attach(host, p), port)
+}
+
+func opSideOf(r *raw, port uint16) *opSide {
+	r.w.t.Helper()
+	s := &opSide{raw: r, port: port}
 	s.sock = s.bind(port)
 	s.buf = s.must(&ipc.Alloc{Size: 64 << 10}).(*ipc.AllocOK).Buffer
 	s.mem = s.cl.buffers[s.buf].mem

@@ -5,7 +5,7 @@ import "github.com/rdsd/rdsd/internal/shm"
 // What arrived and finds no room at its client waits in daemon memory, in order,
 // until the client has made some. The memory is shared among users so that none
 // of them, whatever its processes do not read, takes it from the others: a user
-// gets more while it then has at most as much as is free. One alone gets half, a
+// gets more while it would have no more than is free. One alone gets half, a
 // second half of the rest; who has nothing yet gets something. Windows are of
 // one user at a time, so that nobody is refused for what another has in pieces.
 

@@ -135,6 +135,7 @@ func (e *Engine) register(s *socket, b *buffer, off, n uint64, rights rdmaop.Rig
 		cookie: rdmaop.MakeCookie(mr.RKey(), uint32(iova))}
 	b.users++
 	e.regions[r.id] = r
+	s.cl.acct.regions++
 	e.regionsV.add(&r.inAll, r)
 	s.regions.add(&r.inSock, r)
 	e.st.C[stats.Regions]++
