@@ -1,3 +1,503 @@
 package conformance
 
-func groupC() []statement { return nil }
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/afrds"
+	"github.com/rdsd/rdsd/cmsg"
+)
+
+func groupC() []statement {
+	return []statement{
+		{n: 37, kind: "k", by: byCalls, text: "nothing there: EAGAIN with MSG_DONTWAIT, ETIMEDOUT with SO_RCVTIMEO", check: c37},
+		{n: 38, kind: "k", by: byCalls, text: "a short buffer loses the rest of the message, with MSG_TRUNC", check: c38},
+		{n: 39, kind: "k", by: byCalls, text: "MSG_TRUNC as a flag returns the full length", check: c39},
+		{n: 40, kind: "k", by: byCalls, text: "MSG_PEEK returns the same message again; with MSG_TRUNC and no buffer its size", check: c40},
+		{n: 41, kind: "k", by: byCalls, text: "an empty message returns 0 with its source", check: c41},
+		{n: 42, kind: "k", by: byCalls, text: "msg_namelen is 16 for IPv4 peers, 28 for IPv6 peers", check: c42},
+		{n: 43, kind: "k", by: byCalls, text: "a status is returned before data, with 0 bytes and no data", check: c43},
+		{n: 44, kind: "k", by: byCalls, text: "of five statuses 64 bytes of control take two, in order", check: c44},
+		{n: 45, kind: "r", by: byCalls, text: "without control room a status is kept, with MSG_CTRUNC", check: c45},
+		{n: 46, kind: "k", by: byCalls, text: "SO_TIMESTAMP gives a SOL_SOCKET timestamp with data", check: c46},
+		{n: 47, kind: "k", by: byCalls, text: "the latency option with positions 0, 1, 2 gives three values in 48 bytes; position 3 or four of them fail EFAULT", check: c47},
+		{n: 48, kind: "k", by: byCalls, text: "MSG_OOB on receive returns 0", check: c48},
+		{n: 49, kind: "k", by: byCalls, text: "POLLOUT if less than the limit is queued, also when the peer is congested", check: c49},
+		{n: 50, kind: "k", by: byCalls, text: "POLLIN on data, status, relief of congestion, zero-copy completion; never POLLHUP", check: c50},
+		{n: 51, kind: "k", by: byCalls, text: "without the monitor one POLLIN|POLLWRBAND per change of the map, then quiet", check: c51},
+		{n: 52, kind: "k", by: byCalls, text: "epoll, edge and level triggered, sees each new message", check: c52},
+		{n: 53, kind: "k", by: byCalls, text: "two threads in recvmsg on one socket get different messages", check: c53},
+		{n: 54, kind: "k", by: byCalls, text: "close with queued data frees the port at once", check: c54},
+		{n: 55, kind: "k", by: byCalls, text: "close cancels what was not sent: the peer never sees anything twice", check: c55},
+	}
+}
+
+func c37(t *testing.T, e *env) {
+	s := e.ka.bound(t)
+	s.empty()
+	s.timeo(soRcvTimeo, 30*time.Millisecond)
+	start := time.Now()
+	_, err := s.recvInto(nil, nil, 0)
+	want(t, "SO_RCVTIMEO", err, syscall.ETIMEDOUT)
+	if d := time.Since(start); d < 30*time.Millisecond || d > 10*time.Second {
+		t.Errorf("after %v", d)
+	}
+	s.timeo(soRcvTimeo, 0)
+	interrupted(t, s, func() error { _, err := s.recvInto(nil, nil, 0); return err })
+	e.ka.socket(t).empty() // unbound
+}
+
+// flow is two sockets, the second with messages of the first.
+func flow(t *testing.T, e *env, payloads ...[]byte) (s, to *sock) {
+	t.Helper()
+	s, to = e.ka.bound(t), e.kb.bound(t)
+	for _, p := range payloads {
+		s.mustSend(p, to.local())
+	}
+	if len(payloads) > 0 {
+		to.polled(afrds.PollIn)
+	}
+	return s, to
+}
+
+func c38(t *testing.T, e *env) {
+	p := bytesOf(1000, 1)
+	_, to := flow(t, e, p, []byte("next"))
+	g, err := to.recvInto(make([]byte, 100), nil, 0)
+	ok(t, "recvmsg", err)
+	if g.N != 100 || g.Flags != syscall.MSG_TRUNC || !slices.Equal(g.data, p[:100]) {
+		t.Errorf("returned %d, flags %#x", g.N, g.Flags)
+	}
+	if g := to.recv(); string(g.data) != "next" || g.Flags != 0 {
+		t.Errorf("then %q, flags %#x", g.data, g.Flags)
+	}
+}
+
+func c39(t *testing.T, e *env) {
+	_, to := flow(t, e, make([]byte, 1000))
+	g, err := to.recvInto(make([]byte, 100), nil, syscall.MSG_TRUNC)
+	ok(t, "recvmsg", err)
+	if g.N != 1000 || g.Flags != syscall.MSG_TRUNC {
+		t.Errorf("returned %d, flags %#x", g.N, g.Flags)
+	}
+	to.empty()
+}
+
+func c40(t *testing.T, e *env) {
+	p := bytesOf(1000, 9)
+	_, to := flow(t, e, p)
+	for range 2 {
+		g, err := to.recvInto(make([]byte, 2000), nil, syscall.MSG_PEEK)
+		ok(t, "peek", err)
+		if !slices.Equal(g.data, p) || g.Flags != 0 {
+			t.Errorf("peeked at %d bytes, flags %#x", g.N, g.Flags)
+		}
+	}
+	g, err := to.recvInto(nil, nil, syscall.MSG_PEEK|syscall.MSG_TRUNC)
+	ok(t, "peek at the size", err)
+	if g.N != len(p) {
+		t.Errorf("size %d", g.N)
+	}
+	if g := to.recv(); !slices.Equal(g.data, p) {
+		t.Errorf("received %d bytes", g.N)
+	}
+	to.empty()
+}
+
+func c41(t *testing.T, e *env) {
+	s, to := flow(t, e, nil)
+	if g := to.recv(); g.N != 0 || g.from != s.local() {
+		t.Errorf("%d bytes from %v", g.N, g.from)
+	}
+}
+
+// host6 is a daemon with the IPv6 loopback address and one of IPv4.
+func host6(t *testing.T) *host {
+	t.Helper()
+	// There is one such address: a port of its own keeps tests apart.
+	return newHost(t, []netip.Addr{netip.IPv6Loopback(), newAddress()}, "-port", fmt.Sprint(20000+rand.IntN(20000)))
+}
+
+func c42(t *testing.T, e *env) {
+	s, to := flow(t, e, nil)
+	if g := to.recv(); g.NameLen != 16 || g.from != s.local() {
+		t.Errorf("IPv4: from %v in %d bytes", g.from, g.NameLen)
+	}
+	k := newKernel(t, host6(t))
+	s6, to6 := k.bound(t), k.bound(t)
+	s6.mustSend(nil, to6.local())
+	if g := to6.recv(); g.NameLen != 28 || g.from != s6.local() || !g.from.Addr().Is6() {
+		t.Errorf("IPv6: from %v in %d bytes", g.from, g.NameLen)
+	}
+}
+
+func c43(t *testing.T, e *env) {
+	r := newRDMA(t, e, 4096)
+	r.to.mustSend([]byte("data"), r.s.local())
+	r.s.polled(afrds.PollIn)
+	n := r.do(nil, cmsg.RDMAArgs{UserToken: 5}, 0, 100) // demands a status with no data
+	if n != (cmsg.Notify{UserToken: 5}) {
+		t.Errorf("status %+v", n)
+	}
+	if g := r.s.recv(); string(g.data) != "data" || len(g.control.Status) > 0 {
+		t.Errorf("then %q, %+v", g.data, g.control)
+	}
+}
+
+// statuses leaves n statuses, with tokens from 1, at the initiator.
+func (r *rdma) statuses(n int) {
+	r.t.Helper()
+	for i := range n {
+		r.s.mustSend(nil, r.to.local(), r.args(cmsg.RDMAArgs{UserToken: uint64(i + 1), Flags: cmsg.FlagNotifyMe | cmsg.FlagReadWrite}, 0, 64)...)
+	}
+	hwm, err := barrier(r.s, r.to.local().Addr(), uint64(n), 0)
+	if err != nil || hwm < uint64(n) {
+		r.t.Fatalf("mark %d, %v", hwm, err)
+	}
+	for range n {
+		r.to.recv()
+	}
+	eventually(r.t, "settled", func() error {
+		if si, _ := r.s.k.h.socket(r.t, r.s.local()); si.Ops != 0 {
+			return fmt.Errorf("%d operations are outstanding", si.Ops)
+		}
+		return nil
+	})
+}
+
+func tokens(g got) (ts []uint64) {
+	for _, n := range g.control.Status {
+		ts = append(ts, n.UserToken)
+	}
+	return ts
+}
+
+func c44(t *testing.T, e *env) {
+	r := newRDMA(t, e, 4096)
+	r.statuses(5)
+	for _, c := range []struct {
+		room int
+		want []uint64
+	}{{64, []uint64{1, 2}}, {95, []uint64{3, 4}}, {512, []uint64{5}}} {
+		g, err := r.s.recvInto(make([]byte, 10), make([]byte, c.room), syscall.MSG_DONTWAIT)
+		ok(t, "recvmsg", err)
+		if !slices.Equal(tokens(g), c.want) || g.N != 0 || g.Flags != 0 {
+			t.Errorf("room %d: tokens %v, %d bytes, flags %#x", c.room, tokens(g), g.N, g.Flags)
+		}
+	}
+	r.s.empty()
+}
+
+func c45(t *testing.T, e *env) {
+	r := newRDMA(t, e, 4096)
+	r.statuses(1)
+	r.to.mustSend([]byte("data"), r.s.local())
+	for _, room := range []int{0, 31} {
+		g, err := r.s.recvInto(make([]byte, 10), make([]byte, room), syscall.MSG_DONTWAIT)
+		ok(t, "recvmsg", err)
+		if g.Flags != syscall.MSG_CTRUNC || g.N != 0 || g.NameLen != 0 || g.ControlLen != 0 {
+			t.Errorf("room %d: flags %#x, %d bytes", room, g.Flags, g.N)
+		}
+		if r.s.poll(afrds.PollIn) == 0 {
+			t.Error("poll does not tell of it any more")
+		}
+	}
+	if n := r.s.status(); n.UserToken != 1 {
+		t.Errorf("status %+v", n)
+	}
+	r.s.recv()
+}
+
+func c46(t *testing.T, e *env) {
+	s, to := flow(t, e)
+	to.set(syscall.SOL_SOCKET, soTimestamp, i32(1))
+	before := time.Now()
+	s.mustSend([]byte("x"), to.local())
+	g := to.recv()
+	m, rest, more, err := cmsg.Next(g.raw)
+	if err != nil || !more || len(rest) > 0 || m.Level != syscall.SOL_SOCKET || m.Type != soTimestamp || len(m.Data) != 16 {
+		t.Fatalf("control %x", g.raw)
+	}
+	at := time.Unix(int64(binary.NativeEndian.Uint64(m.Data)), int64(binary.NativeEndian.Uint64(m.Data[8:]))*1000)
+	if at.Before(before.Truncate(time.Microsecond)) || at.After(time.Now()) {
+		t.Errorf("stamped %v, sent %v", at, before)
+	}
+	to.set(syscall.SOL_SOCKET, soTimestamp, i32(0))
+	s.mustSend([]byte("x"), to.local())
+	if g := to.recv(); g.ControlLen != 0 {
+		t.Errorf("off: control %x", g.raw)
+	}
+}
+
+func c47(t *testing.T, e *env) {
+	s, to := flow(t, e)
+	for what, o := range map[string][]byte{"position 3": {1, 3, 0, 0}, "four": {4, 0, 1, 2}, "3 bytes": {1, 0, 0}, "5 bytes": {1, 0, 0, 0, 0}} {
+		want(t, what, to.Setsockopt(cmsg.SOLRDS, cmsg.OptRxPathLatency, o), syscall.EFAULT)
+	}
+	to.set(cmsg.SOLRDS, cmsg.OptRxPathLatency, []byte{3, 0, 1, 2})
+	start := time.Now()
+	s.mustSend(make([]byte, 5000), to.local())
+	to.polled(afrds.PollIn)
+	time.Sleep(5 * time.Millisecond) // the time that is measured
+	g := to.recv()
+	tr := g.control.Trace
+	if g.ControlLen != 48 || tr.Traces != 3 || tr.Pos != [3]uint8{0, 1, 2} {
+		t.Fatalf("control of %d bytes, %+v", g.ControlLen, tr)
+	}
+	all := time.Duration(tr.Nanos[0] + tr.Nanos[1] + tr.Nanos[2])
+	if d := time.Duration(tr.Nanos[2]); d < 4*time.Millisecond || all > time.Since(start) {
+		t.Errorf("%+v, of %v", tr, time.Since(start))
+	}
+}
+
+func c48(t *testing.T, e *env) {
+	_, to := flow(t, e, []byte("x"))
+	g, err := to.recvInto(make([]byte, 10), nil, syscall.MSG_OOB)
+	if err != nil || g.N != 0 || g.NameLen != 0 {
+		t.Errorf("%d bytes, %v", g.N, err)
+	}
+	to.recv() // the message stayed
+}
+
+func c49(t *testing.T, e *env) {
+	if got := e.ka.socket(t).poll(afrds.PollOut); got != afrds.PollOut {
+		t.Errorf("unbound: %#x", got)
+	}
+	s := e.ka.bound(t)
+	dead := full(s)
+	if got := s.poll(afrds.PollOut | afrds.PollWrNorm); got != 0 {
+		t.Errorf("full: %#x", got)
+	}
+	s.set(cmsg.SOLRDS, cmsg.OptCancelSentTo, afrds.Sockaddr(dead))
+	if got := s.polled(afrds.PollOut | afrds.PollWrNorm); got != afrds.PollOut|afrds.PollWrNorm {
+		t.Errorf("with room again: %#x", got)
+	}
+	s, to := flow(t, e)
+	to.rcvbuf(4000)
+	n := congest(s, to.local(), 1000)
+	if got := s.poll(afrds.PollOut); got != afrds.PollOut {
+		t.Errorf("congested: %#x", got)
+	}
+	to.drain(n)
+}
+
+// zcopy is a send with MSG_ZEROCOPY of n bytes of fresh memory.
+func zcopy(s *sock, n int, to netip.AddrPort, cookie uint32) error {
+	s.t.Helper()
+	mem, _ := alloc(s.t, s.k, n)
+	copy(mem, bytesOf(n, byte(cookie)))
+	ctl := sendControl(s.t, cmsg.Send{Present: cmsg.Of(cmsg.TypeZcopyCookie), ZcopyCookie: cookie})
+	_, err := s.Sendmsg(mem, afrds.Sockaddr(to), ctl, syscall.MSG_DONTWAIT|msgZeroCopy)
+	return err
+}
+
+func c50(t *testing.T, e *env) {
+	const all = afrds.PollIn | afrds.PollRdNorm | afrds.PollErr | 0x10 // POLLHUP
+	const in = afrds.PollIn | afrds.PollRdNorm
+	r := newRDMA(t, e, 4096)
+	s, to := r.s, r.to
+	quiet := func(when string) {
+		t.Helper()
+		if got := s.poll(all); got != 0 {
+			t.Errorf("%s: %#x", when, got)
+		}
+	}
+	readable := func(why string) {
+		t.Helper()
+		if got := s.polled(all); got != in {
+			t.Errorf("%s: %#x", why, got)
+		}
+		s.recv()
+		quiet("after " + why)
+	}
+	quiet("at first")
+	to.mustSend([]byte("x"), s.local())
+	readable("data")
+	r.statuses(1)
+	readable("a status")
+	s.set(cmsg.SOLRDS, cmsg.OptCongMonitor, i32(1))
+	to.rcvbuf(4000)
+	n := congest(s, to.local(), 1000)
+	quiet("congested")
+	to.drain(n)
+	readable("relief")
+	s.set(syscall.SOL_SOCKET, soZeroCopy, i32(1))
+	ok(t, "zero copy", zcopy(s, 5000, to.local(), 7))
+	to.recv()
+	if got := s.polled(all); got != in {
+		t.Errorf("a zero-copy completion: %#x", got)
+	}
+	if _, err := s.recvInto(nil, make([]byte, 64), syscall.MSG_DONTWAIT); err != nil {
+		t.Errorf("it cannot be taken: %v", err)
+	}
+	quiet("at last")
+}
+
+func c51(t *testing.T, e *env) {
+	const events = afrds.PollIn | afrds.PollRdNorm | afrds.PollWrBand
+	s, to := flow(t, e)
+	to.rcvbuf(4000)
+	for range 2 {
+		n := congest(s, to.local(), 1000)
+		if got := s.poll(events); got != 0 {
+			t.Errorf("congested: %#x", got)
+		}
+		to.drain(n)
+		if got := s.polled(events); got != events {
+			t.Errorf("relieved: %#x", got)
+		}
+		if got := s.poll(events); got != 0 {
+			t.Errorf("again: %#x", got)
+		}
+		s.empty()
+	}
+}
+
+// epoll is an epoll instance with one descriptor in it.
+func epoll(t *testing.T, fd int, events uint32) (wait func(ms int) int) {
+	t.Helper()
+	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	ok(t, "epoll_create1", err)
+	t.Cleanup(func() { unix.Close(ep) })
+	ok(t, "epoll_ctl", unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: events}))
+	return func(ms int) int {
+		t.Helper()
+		for {
+			var ev [4]unix.EpollEvent
+			n, err := unix.EpollWait(ep, ev[:], ms)
+			if err == unix.EINTR {
+				continue
+			}
+			ok(t, "epoll_wait", err)
+			return n
+		}
+	}
+}
+
+func c52(t *testing.T, e *env) {
+	s, to := flow(t, e)
+	fd, err := to.PollFD()
+	ok(t, "descriptor", err)
+	level, edge := epoll(t, fd, unix.EPOLLIN), epoll(t, fd, unix.EPOLLIN|unix.EPOLLET)
+	ms := int(patience / time.Millisecond)
+	if level(0) != 0 || edge(0) != 0 {
+		t.Error("readable at first")
+	}
+	for i := range 3 {
+		s.mustSend([]byte{byte(i)}, to.local())
+		if edge(ms) != 1 {
+			t.Errorf("message %d is no new edge", i)
+		}
+		if level(0) != 1 || edge(0) != 0 {
+			t.Errorf("message %d: level or edge wrong", i)
+		}
+	}
+	for range 3 {
+		if level(0) != 1 {
+			t.Error("not readable although a message waits")
+		}
+		to.recv()
+	}
+	if level(0) != 0 || edge(0) != 0 {
+		t.Error("readable when empty")
+	}
+	s.mustSend(nil, to.local())
+	if edge(ms) != 1 || level(ms) != 1 {
+		t.Error("not readable again")
+	}
+}
+
+func c53(t *testing.T, e *env) {
+	s, to := flow(t, e)
+	const n = 400
+	var mu sync.Mutex
+	seen := map[uint32]int{}
+	var readers sync.WaitGroup
+	to.timeo(soRcvTimeo, patience)
+	for range 2 {
+		readers.Go(func() {
+			for {
+				g, err := to.recvInto(make([]byte, 8), nil, 0)
+				if err != nil || g.N != 4 {
+					return // interrupted, or the end
+				}
+				mu.Lock()
+				seen[binary.BigEndian.Uint32(g.data)]++
+				mu.Unlock()
+			}
+		})
+	}
+	for i := range n {
+		s.deliver(binary.BigEndian.AppendUint32(nil, uint32(i)), to.local())
+	}
+	s.deliver(nil, to.local()) // one for each reader
+	s.deliver(nil, to.local())
+	readers.Wait()
+	for i := range n {
+		if seen[uint32(i)] != 1 {
+			t.Errorf("message %d was received %d times", i, seen[uint32(i)])
+		}
+	}
+}
+
+func c54(t *testing.T, e *env) {
+	s, to := flow(t, e, []byte("unread"))
+	s.mustSend(make([]byte, 50000), nobody()) // unsent
+	for _, x := range []*sock{s, to} {
+		at := x.local()
+		ok(t, "close", x.Close())
+		again := x.k.socket(t)
+		ok(t, "bind after close", again.Bind(afrds.Sockaddr(at)))
+		again.empty()
+	}
+}
+
+func c55(t *testing.T, e *env) {
+	p := pair(t)
+	to := p.kb.bound(t)
+	to.rcvbuf(16 << 20)
+	const rounds, per = 30, 40
+	for round := range rounds {
+		s := p.ka.bound(t)
+		s.sndbuf(1 << 20)
+		for i := range per {
+			s.mustSend(append([]byte{byte(round), byte(i)}, make([]byte, 2000)...), to.local())
+		}
+		if round%10 == 5 {
+			p.a.reset(t, p.b)
+		}
+		ok(t, "close", s.Close())
+	}
+	// The last message of a socket that stays: what went out before is there.
+	last := p.ka.bound(t)
+	last.mustSend(nil, to.local())
+	round, next := -1, 0
+	for {
+		g := to.recv()
+		if g.N == 0 {
+			break
+		}
+		r, i := int(g.data[0]), int(g.data[1])
+		if r > round {
+			round, next = r, 0
+		}
+		if r < round || i < next {
+			t.Fatalf("message %d of socket %d after %d of %d: twice or out of order", i, r, next-1, round)
+		}
+		next = i + 1
+	}
+	to.empty()
+	if _, err := to.recvInto(nil, nil, syscall.MSG_DONTWAIT); !errors.Is(err, syscall.EAGAIN) {
+		t.Error(err)
+	}
+}

@@ -157,4 +157,3 @@ func mark(s *sock, to netip.Addr) uint64 {
 	ok(s.t, "barrier", err)
 	return hwm
 }
-
