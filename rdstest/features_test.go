@@ -1,6 +1,7 @@
 package rdstest_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -320,4 +321,101 @@ func bindLike(t testing.TB, c *rds.Client, at netip.Addr, lane uint8) *rds.Socke
 		t.Fatal(err)
 	}
 	return s
+}
+
+// TestGiveUp: a message whose destination cannot be reached in time is
+// withdrawn, and one that can is delivered.
+func TestGiveUp(t *testing.T) {
+	d := rdstest.StartDaemons(t, 2)
+	s, peer := d[0].Bind(t, d[0].Open(t), 0), d[1].Bind(t, d[1].Open(t), 4000)
+	to := peer.LocalAddrPort()
+	if _, err := s.SendMsg(&rds.Message{Payload: []byte("in time"), Addr: to, GiveUpAfter: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	receive(t, peer, "in time")
+	if err := d[1].Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Wait(soon(t), rds.WaitSet{Notice: true}); err != nil { // down
+		t.Fatal(err)
+	}
+	s.SetNotices(rds.GaveUp)
+	s.Notices(make([]rds.Notice, 10))
+	const n = 20
+	for range n {
+		if _, err := s.SendMsg(&rds.Message{Payload: []byte("late"), Addr: to, GiveUpAfter: 30 * time.Millisecond}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for gone := uint64(0); gone < n; {
+		if _, err := s.Wait(soon(t), rds.WaitSet{Notice: true}); err != nil {
+			t.Fatal(err)
+		}
+		var ns [4]rds.Notice
+		for _, x := range ns[:s.Notices(ns[:])] {
+			if x.Kind != rds.GaveUp || x.To != to {
+				t.Fatalf("%+v", x)
+			}
+			gone += x.Count
+		}
+	}
+	d[1].Start(t)
+	again := d[1].Bind(t, d[1].Open(t), 4000)
+	if _, err := s.SendTo([]byte("after"), to); err != nil {
+		t.Fatal(err)
+	}
+	receive(t, again, "after")
+}
+
+// TestFrom: a payload goes out from where it lies, in one piece or many.
+func TestFrom(t *testing.T) {
+	between(t, func(t *testing.T, a, b *rds.Socket, ca, cb *rds.Client) {
+		const size = rds.MaxMessage
+		buf := alloc(t, ca, size+1)
+		for i := range buf.Bytes() {
+			buf.Bytes()[i] = byte(i * 13 >> 3)
+		}
+		if err := a.SetSndBuf(4 * size); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, size)
+		for i, n := range []int{1, 100, 4096, 70_000, size} {
+			m := rds.Message{From: rds.Segment{Buf: buf, Off: 1, Len: n}, Addr: b.LocalAddrPort(), ZeroCopy: true, ZeroCopyCookie: uint32(i)}
+			if _, err := a.SendMsg(&m); err != nil {
+				t.Fatal(err)
+			}
+			if k, _, err := b.RecvFrom(got); k != n || err != nil || !bytes.Equal(got[:n], buf.Bytes()[1:1+n]) {
+				t.Fatalf("%d bytes of %d: %v, or others than were sent", k, n, err)
+			}
+			if _, err := a.Wait(soon(t), rds.WaitSet{ZeroCopy: true}); err != nil {
+				t.Fatal(err)
+			}
+			var done [2]uint32
+			if k := a.ZeroCopyDone(done[:]); k != 1 || done[0] != uint32(i) {
+				t.Fatal(k, done)
+			}
+		}
+		if err := buf.Free(); err != nil {
+			t.Errorf("free when all are acknowledged: %v", err)
+		}
+	})
+}
+
+// TestRxTrace: the way of a message takes some time, and less than all.
+func TestRxTrace(t *testing.T) {
+	between(t, func(t *testing.T, a, b *rds.Socket, ca, cb *rds.Client) {
+		b.SetRxTrace(true)
+		began := time.Now()
+		if _, err := a.SendTo(make([]byte, 100_000), b.LocalAddrPort()); err != nil {
+			t.Fatal(err)
+		}
+		m := rds.Message{}
+		if err := b.RecvMsg(&m); err != nil {
+			t.Fatal(err)
+		}
+		all := time.Since(began)
+		if tr := m.Trace; tr.HdrToStart != 0 || tr.Assembly < 0 || tr.Delivered <= 0 || tr.Assembly+tr.Delivered > all+10*time.Millisecond {
+			t.Errorf("%+v of %v", tr, all)
+		}
+	})
 }
