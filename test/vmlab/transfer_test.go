@@ -10,9 +10,9 @@ import (
 // 1500) and this side's (64512 bytes).
 var sizes = []int{0, 1, 3, 4, 17, 1431, 1433, 4097, 64512, 64513, 100003, 1 << 20}
 
-// transfer moves data of every size in every way, with odd offsets, one at a
-// time.
-func transfer(l *lab, siwInitiates bool) {
+// transfer moves data of each size in every way, with odd offsets, one at a
+// time: for either side per size two SENDs, a WRITE and a READ.
+func transfer(l *lab, siwInitiates bool, sizes []int) {
 	l.connect(siwInitiates, "ping", "pong")
 	const from, to = 101, 2<<20 + 33
 	for i, n := range sizes {

@@ -31,13 +31,12 @@ func TestVM(t *testing.T) {
 		{"soft connects, no CRC", false, verbs.CRCOff},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Run("transfer", func(t *testing.T) { transfer(newLab(t, m, soft.Options{CRC: c.crc}), c.siwInitiates) })
+			t.Run("transfer", func(t *testing.T) { transfer(newLab(t, m, soft.Options{CRC: c.crc}), c.siwInitiates, sizes) })
 			t.Run("pipeline", func(t *testing.T) { pipeline(newLab(t, m, soft.Options{CRC: c.crc}), c.siwInitiates) })
-			// One request at a time only: see README.md on READs of no bytes.
 			t.Run("remote acknowledgement", func(t *testing.T) {
 				l := newLab(t, m, soft.Options{CRC: c.crc})
 				l.useQP(verbs.AckRemote, 32)
-				transfer(l, c.siwInitiates)
+				transfer(l, c.siwInitiates, sizes)
 			})
 		})
 	}
@@ -57,12 +56,18 @@ func TestVM(t *testing.T) {
 			guestErrors(t, m, siwInitiates)
 			closing(t, m, siwInitiates)
 			abrupt(t, m, siwInitiates)
+			t.Run("receives come late", func(t *testing.T) { late(newLab(t, m, soft.Options{}), siwInitiates) })
+			t.Run("wire", func(t *testing.T) { wire(t, m, siwInitiates) })
 		})
 	}
 	for _, siwInitiates := range []bool{true, false} {
 		name := map[bool]string{true: "many, siw connects", false: "many, soft connects"}[siwInitiates]
 		t.Run(name, func(t *testing.T) { many(t, m, siwInitiates) })
 	}
+	for i := range 5 {
+		t.Run(fmt.Sprintf("soft speaks at once %d", i), func(t *testing.T) { early(newLab(t, m, soft.Options{})) })
+	}
+	t.Run("markers", func(t *testing.T) { markers(t, m) })
 	t.Run("our program killed", func(t *testing.T) { killed(t, m) })
 	t.Run("rping", func(t *testing.T) { rping(t, m) })
 	t.Run("perftest", func(t *testing.T) { perftest(t, m) })
