@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"encoding/binary"
 	"errors"
 	"math/rand/v2"
 	"net/netip"
@@ -134,6 +135,11 @@ func (h *fakeHost) complete(q *fakeQP, w *fakeWR, s verbs.WCStatus) {
 	h.cq = append(h.cq, fakeWC{wc: verbs.WC{WRID: w.WRID, Status: s, QPNum: q.num}})
 }
 
+// responds: READs and atomics hold their local buffer until they are done.
+func responds(op verbs.Opcode) bool {
+	return op == verbs.OpRDMARead || op == verbs.OpAtomicFetchAdd || op == verbs.OpAtomicCmpAndSwp
+}
+
 // toWire moves the oldest posted request on, if the fence and order allow.
 func (q *fakeQP) toWire() bool {
 	if len(q.posted) == 0 || q.state == verbs.QPErr || !q.up {
@@ -143,12 +149,12 @@ func (q *fakeQP) toWire() bool {
 	for _, o := range q.wire {
 		// Completions stay in order, so nothing passes a READ that would
 		// complete here; the fence is then always kept too.
-		if o.Op == verbs.OpRDMARead {
+		if responds(o.Op) {
 			return false
 		}
 	}
 	q.posted = q.posted[1:]
-	if w.Op != verbs.OpRDMARead {
+	if !responds(w.Op) {
 		for _, s := range w.sgl {
 			w.data = append(w.data, q.h.bytes(s)...)
 		}
@@ -194,7 +200,7 @@ func (q *fakeQP) deliverTo(dying bool) bool {
 				return false
 			}
 			// The connection dies of it. A READ's error names its request.
-			if w.Op == verbs.OpRDMARead {
+			if responds(w.Op) {
 				q.h.complete(q, w, verbs.WCRemAccessErr)
 			}
 			q.toErr(true)
@@ -208,6 +214,10 @@ func (q *fakeQP) deliverTo(dying bool) bool {
 		at := w.RemoteAddr
 		for _, s := range w.sgl {
 			at += uint64(copy(q.h.bytes(s), remote[at:]))
+		}
+		if w.Op == verbs.OpAtomicFetchAdd {
+			word := remote[w.RemoteAddr:]
+			binary.NativeEndian.PutUint64(word, binary.NativeEndian.Uint64(word)+w.Atomic.CompareAdd)
 		}
 		q.h.complete(q, w, verbs.WCSuccess)
 	}
@@ -353,6 +363,6 @@ func testConfig(local, remote netip.Addr, inst uint64) Config {
 		MaxSend: 32 << 10, RecvCredits: 64, StartSeq: inst << 32, MaxSendWR: 128, ReadDepth: 16,
 		MinBackoff: 1e6, MaxBackoff: 1e9, ConnectTimeout: 5e9, AckDelay: 1e6, AckBytes: 64 << 10,
 		SettleTimeout: 30e9, Rand: func() uint64 { return 12345 },
-		Attr: verbs.DeviceAttr{MaxSGE: 4, MaxReadSGE: 1, MaxMsg: 1 << 20},
+		Attr: verbs.DeviceAttr{MaxSGE: 4, MaxReadSGE: 1, MaxMsg: 1 << 20, Caps: verbs.CapAtomics | verbs.CapMaskedAtomic},
 	}
 }

@@ -52,7 +52,7 @@ func (h *worldHost) took(s *sent) {
 	if s.got++; s.got > 1 {
 		w.fatalf("message %d delivered twice", s.id)
 	}
-	if s.done && s.outcome != Cancelled && s.outcome != Unknown && s.outcome != Lost {
+	if s.done && s.outcome != Cancelled && s.outcome != Unknown && s.outcome != Lost && s.outcome != GaveUp {
 		w.fatalf("message %d delivered after its end with outcome %v", s.id, s.outcome)
 	}
 	if h.lastLife[s.key] != s.life {
@@ -179,19 +179,26 @@ func (h *worldHost) MsgDone(c *Conn, m *Msg, o Outcome) {
 		if s.op && s.applied != s.wrs {
 			w.fatalf("operation %d acked, %d of %d requests done", s.id, s.applied, s.wrs)
 		}
-	case NoSock, Dropped, OpRefused, OpFailed:
+	case NoSock, Dropped, OpRefused, OpFailed, Withdrawn:
 		if s.got != 0 {
 			w.fatalf("message %d ended with %v, but was delivered", s.id, o)
 		}
 		if o == OpRefused && s.applied != 0 {
 			w.fatalf("operation %d refused, but ran", s.id)
 		}
-		if o == OpFailed && (!s.bad || m.WCStatus != verbs.WCRemAccessErr) {
+		if o == OpFailed && (!s.bad || m.WCStatus != verbs.WCRemAccessErr || m.Bad != m.Op && m.Bad != m.Op2) {
 			w.fatalf("operation %d failed (%d), it was good", s.id, m.WCStatus)
+		}
+		if o == Withdrawn && !s.gaveUp {
+			w.fatalf("message %d given up by nobody", s.id)
 		}
 	case Lost, Unknown:
 		if w.restart == 0 {
 			w.fatalf("message %d ended with %v without a restart", s.id, o)
+		}
+	case GaveUp:
+		if !s.gaveUp {
+			w.fatalf("message %d given up by nobody", s.id)
 		}
 	case Cancelled:
 		if !s.cancel {
@@ -201,7 +208,7 @@ func (h *worldHost) MsgDone(c *Conn, m *Msg, o Outcome) {
 	for i := range m.Data { // the memory is the owner's again
 		m.Data[i] = 0xee
 	}
-	if s.got == 0 && (o == Acked || o == Unknown || o == Lost || o == Cancelled) {
+	if s.got == 0 && (o == Acked || o == Unknown || o == Lost || o == Cancelled || o == GaveUp) {
 		for i := range m.Data {
 			m.Data[i] = byte(uint64(i) + s.id)
 		}

@@ -26,6 +26,7 @@ type worldOpts struct {
 	restarts    bool
 	refusals    bool
 	cancels     bool
+	giveUps     bool
 	unbound     bool
 	badOps      bool // remote access errors
 	postFails   bool
@@ -42,7 +43,7 @@ type sent struct {
 	op       bool
 	silent   bool
 	bad      bool // its operation will be refused by the target
-	read     bool
+	added    int // atomics carried out
 	applied  int // RDMA requests carried out, by target life
 	appLife  int
 	wrs      int
@@ -53,6 +54,8 @@ type sent struct {
 	got      int // times delivered
 	internal bool
 	cancel   bool
+	gaveUp   bool
+	ending   bool // given up, and its work requests are under way
 	buf      []byte // operation's local buffer
 	lkey     uint32
 }
@@ -171,8 +174,13 @@ func (h *worldHost) rdma(wr *verbs.SendWR) bool {
 	if s.bad {
 		return false
 	}
-	if s.done && s.outcome != Cancelled && s.outcome != Unknown {
+	if s.done && s.outcome != Cancelled && s.outcome != Unknown && s.outcome != GaveUp {
 		h.w.fatalf("RDMA of message %d ran after it ended with outcome %v", s.id, s.outcome)
+	}
+	if wr.Op == verbs.OpAtomicFetchAdd {
+		if s.added++; s.added > 1 || s.applied != s.wrs-1 {
+			h.w.fatalf("atomic of message %d ran %d times, after %d of the requests before it", s.id, s.added, s.applied)
+		}
 	}
 	s.applied++
 	s.appLife = h.life
@@ -203,11 +211,10 @@ func (h *worldHost) send() {
 	case kind < 3:
 		s.op = true
 		s.silent = w.rng.IntN(5) == 0
-		s.read = w.rng.IntN(2) == 0
 		s.bad = w.o.badOps && w.rng.IntN(10) == 0
 		segs := 1 + w.rng.IntN(3)
 		op := &rdmaop.Op{Kind: rdmaop.Write, Cookie: keyBase + s.id, Len: uint64(16 * segs)}
-		if s.read {
+		if w.rng.IntN(2) == 0 {
 			op.Kind = rdmaop.Read
 		}
 		s.buf = make([]byte, 16*segs)
@@ -216,6 +223,11 @@ func (h *worldHost) send() {
 			op.Segs = append(op.Segs, rdmaop.Seg{LKey: s.lkey, Addr: uint64(16 * i), Len: 16})
 		}
 		s.wrs = op.WRCount(4, 1, 1<<20)
+		if w.rng.IntN(3) == 0 {
+			m.Op2 = &rdmaop.Op{Kind: rdmaop.FetchAdd, Cookie: keyBase + s.id, Len: 8,
+				Segs: []rdmaop.Seg{{LKey: s.lkey, Addr: 8, Len: 8}}, Atomic: rdmaop.AtomicArgs{CompareAdd: 1}}
+			s.wrs++
+		}
 		h.peer().dev.mem[uint32(keyBase+s.id)] = make([]byte, 16*segs)
 		m.Op, m.Silent = op, s.silent
 	case kind == 3:
@@ -354,6 +366,14 @@ func (w *world) chaos() {
 			s.cancel = true
 			return true
 		}, Cancelled)
+	case k == 8 && o.giveUps:
+		for i := len(w.all) - 1; i >= max(0, len(w.all)-20); i-- {
+			if s := w.all[i]; !s.done && !s.ending && !s.internal && s.from == h.i && s.life == h.life && w.rng.IntN(4) == 0 {
+				w.logf("%d: give up %d", h.i, s.id)
+				s.gaveUp = true
+				_, s.ending = h.c.GiveUp(s.msg)
+			}
+		}
 	case k == 7:
 		for p := range h.parts {
 			if w.o.unbound && len(h.parts) == 1 {
@@ -460,7 +480,7 @@ func (w *world) final() {
 		if s.life != w.h[s.from].life {
 			continue
 		}
-		if w.restart == 0 && !w.o.unbound && !w.o.cancels && !s.op && !s.silent && s.got != 1 {
+		if w.restart == 0 && !w.o.unbound && !w.o.cancels && !s.gaveUp && !s.op && !s.silent && s.got != 1 {
 			w.fatalf("message %d delivered %d times, outcome %v", s.id, s.got, s.outcome)
 		}
 	}
@@ -495,13 +515,14 @@ func TestWorld(t *testing.T) {
 		{"refusals and breaks", func(o *worldOpts) { o.refusals, o.breaks = true, true },
 			[]string{"refusal", "reset", "retransmitted"}},
 		{"bad operations", func(o *worldOpts) { o.badOps, o.breaks = true, true }, []string{"OpFailed", "Dropped"}},
+		{"limits", func(o *worldOpts) { o.giveUps, o.breaks, o.refusals = true, true, true }, []string{"Withdrawn", "GaveUp"}},
 		{"post failures", func(o *worldOpts) { o.postFails = true }, []string{"reset", "Dropped"}},
 		{"no restart", func(o *worldOpts) {
 			o.breaks, o.refusals, o.cancels, o.unbound, o.badOps = true, true, true, true, true
 		}, []string{"refusal", "Cancelled", "NoSock"}},
 		{"everything", func(o *worldOpts) {
 			o.breaks, o.refusals, o.cancels, o.unbound, o.badOps = true, true, true, true, true
-			o.restarts, o.postFails = true, true
+			o.restarts, o.postFails, o.giveUps = true, true, true
 			o.credits, o.bufs = 5, 4
 		}, []string{"refusal", "Cancelled", "NoSock", "Lost", "Unknown"}},
 	}
