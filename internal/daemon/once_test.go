@@ -1,0 +1,141 @@
+package daemon
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/rdmaop"
+	"golang.org/x/sys/unix"
+)
+
+// release asks for a region back, turning the engines until there is an answer.
+func (s *opSide) release(region uint32) error {
+	s.at.Pump = func() { s.w.run() }
+	_, err := s.call(&ipc.Release{Region: region})
+	return err
+}
+
+// TestUseOnceTold: a use-once key is gone once the message behind the operation
+// is queued at the socket that owns it, read or not; if it went to another
+// socket the region is still its owner's to release. Either way nobody can use
+// it a second time.
+func TestUseOnceTold(t *testing.T) {
+	for _, hosts := range []int{2, 1} {
+		for _, c := range []struct {
+			name   string
+			port   uint16
+			silent bool
+			want   error
+		}{
+			{"the owner is told", 20, false, unix.EINVAL},
+			{"another socket is told", 21, false, nil},
+			{"nobody is told", 20, true, nil},
+		} {
+			w, a, b := opPair(t, hosts)
+			b.bind(21)
+			a.open(a.sock, 1, 0, b.e.localsV[0].addr, 21)
+			r := b.expose(0, 64, rdmaop.RightWrite|rdmaop.UseOnce, a)
+			w.run()
+			op := a.op(shm.OpWrite, r.Cookie, 0)
+			if c.silent {
+				op.Flags |= shm.OpSilent
+			}
+			a.submit(shm.Sub{Slot: uint32(c.port - 20)}, op)
+			w.run()
+			a.submit(shm.Sub{}, a.op(shm.OpWrite, r.Cookie, 0))
+			w.run()
+			if st := a.statuses(); st[0] != 0 || st[1] != int(shm.StatusRemoteError) || a.told[1].Errno != uint32(unix.EINVAL) {
+				t.Errorf("%d hosts, %s: statuses %v", hosts, c.name, st)
+			}
+			if err := b.release(r.Region); !errors.Is(err, c.want) {
+				t.Errorf("%d hosts, %s: Release: %v, want %v", hosts, c.name, err, c.want)
+			}
+			if err := b.release(r.Region); !errors.Is(err, unix.EINVAL) {
+				t.Errorf("%d hosts, %s: second Release: %v", hosts, c.name, err)
+			}
+			w.clean2(a, b)
+		}
+	}
+}
+
+// TestUseOnceEnding: Release of a key whose use was told waits until nobody
+// holds it, and then says EINVAL.
+func TestUseOnceEnding(t *testing.T) {
+	w, a, b := opPair(t, 2)
+	r := b.expose(0, 64, rdmaop.RightWrite|rdmaop.UseOnce, a)
+	w.run()
+	a.submit(shm.Sub{}, a.op(shm.OpWrite, r.Cookie, 0))
+	for b.e.regions[r.Region] != nil && !b.e.regions[r.Region].ended {
+		w.pass(1000, w.es...)
+	}
+	if b.e.regions[r.Region] == nil {
+		t.Fatal("gone without an answer")
+	}
+	if err := b.release(r.Region); !errors.Is(err, unix.EINVAL) || b.e.regions[r.Region] != nil {
+		t.Errorf("Release: %v, region %v", err, b.e.regions[r.Region])
+	}
+	w.clean2(a, b)
+}
+
+// TestUseOnceCrossed: a second grant that crosses the use does not make the key
+// good again.
+func TestUseOnceCrossed(t *testing.T) {
+	w, a, b := opPair(t, 2)
+	second := a.bind(11)
+	a.open(second, 1, 1, b.e.localsV[0].addr, b.port)
+	r := b.expose(0, 64, rdmaop.RightWrite|rdmaop.UseOnce, a)
+	w.run()
+	// The second grant is on its way when the key is used.
+	a.submit(shm.Sub{}, a.op(shm.OpWrite, r.Cookie, 0))
+	b.must(&ipc.Expose{Region: r.Region, Addr: a.e.localsV[0].addr, Port: 11})
+	b.e.Turn(w.net.Now(), w.net.Now())
+	received := a.e.peersV[0].c.Stats().RecvFrames
+	for a.e.peersV[0].c.Stats().RecvFrames == received {
+		a.e.Turn(w.net.Now(), w.net.Now())
+		w.net.Step()
+	}
+	if g := a.e.peersV[0].grants; g.Retired(r.Region) || g.Check(&rdmaop.Op{Kind: rdmaop.Write, Cookie: r.Cookie, Len: 8}, 10) == 0 {
+		t.Fatal("not used when the grant arrived")
+	}
+	a.put(func(e *shm.Entry) { *e.Sub() = shm.Sub{Kind: shm.KindSendOp, Sock: second, Slot: 1, MsgID: 77} })
+	a.put(func(e *shm.Entry) {
+		op := a.op(shm.OpWrite, r.Cookie, 8)
+		op.OpID = 1
+		*e.SubOp() = op
+	})
+	w.run()
+	a.look()
+	if len(a.told) != 2 || a.told[0].Status+a.told[1].Status != shm.StatusRemoteError {
+		t.Errorf("statuses %+v", a.told)
+	}
+	for _, st := range a.told {
+		if st.Sock == second && st.Errno != uint32(unix.EINVAL) {
+			t.Errorf("the second use: %+v", st)
+		}
+	}
+	w.clean2(a, b)
+}
+
+// TestReleased: after Release the key is refused, and the same memory can be
+// registered again under another.
+func TestReleased(t *testing.T) {
+	for _, hosts := range []int{2, 1} {
+		w, a, b := opPair(t, hosts)
+		r := b.expose(0, 64, rdmaop.RightWrite, a)
+		w.run()
+		if err := b.release(r.Region); err != nil {
+			t.Fatal(err)
+		}
+		again := b.expose(0, 64, rdmaop.RightWrite, a)
+		w.run()
+		a.submit(shm.Sub{}, a.op(shm.OpWrite, r.Cookie, 0))
+		a.submit(shm.Sub{}, a.op(shm.OpWrite, again.Cookie, 0))
+		w.run()
+		if st := a.statuses(); st[0] != int(shm.StatusRemoteError) || st[1] != 0 || again.Cookie == r.Cookie {
+			t.Errorf("%d hosts: statuses %v, cookies %#x and %#x", hosts, st, r.Cookie, again.Cookie)
+		}
+		w.clean2(a, b)
+	}
+}
