@@ -63,8 +63,8 @@ func parseKeys(b []byte) keys {
 // checkVersion refuses a peer whose exchange differs from the one above.
 func checkVersion(b []byte) error {
 	text, _, _ := bytes.Cut(b, []byte{0})
-	v, err := strconv.ParseFloat(string(text), 32)
-	if err != nil || v < minVersion {
+	v, err := strconv.ParseFloat(string(text), 64)
+	if err != nil || !(v >= minVersion) { // NaN is not
 		return fmt.Errorf("peer is perftest %q, want %.2f or newer", text, minVersion)
 	}
 	return nil
