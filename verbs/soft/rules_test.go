@@ -337,3 +337,41 @@ func TestBadResponses(t *testing.T) {
 		})
 	}
 }
+
+// TestMSNWrap: sequence numbers go on at 0 behind 2^32-1, in both directions,
+// and only there.
+func TestMSNWrap(t *testing.T) {
+	const last = ^uint32(0)
+	h := newHost(t, Options{})
+	p := newPuppet(t, h, attrs())
+	q := h.qp.(*qp)
+	q.rx.sendMSN, q.serve.msn, q.sq.sendMSN, q.sq.readMSN = last, last, last, last
+	for i := range 3 {
+		h.recv(verbs.RecvWR{WRID: uint64(i)})
+	}
+	for i := range uint32(3) {
+		p.write(append(sendFrame(last+i, 0, true, nil), readFrame(last+i, iwarp.ReadRequest{})...))
+		h.send(verbs.SendWR{WRID: uint64(10 + i), Op: verbs.OpSend, Flags: verbs.SendSignaled},
+			verbs.SendWR{WRID: uint64(20 + i), Op: verbs.OpRDMARead, Flags: verbs.SendSignaled, SGL: h.sge(0, 4)})
+		p.write(responseFrame(sinkSTag(last+i), 0, true, []byte("data")))
+		for _, wc := range h.take(3) {
+			if wc.Status != 0 {
+				t.Fatalf("%+v", wc)
+			}
+		}
+	}
+	p.write(sendFrame(last, 0, true, nil))
+	if m := p.terminate(); m.Code != iwarp.TermMSN {
+		t.Errorf("%v", m.Code)
+	}
+	var msns []uint32
+	for _, f := range p.frames() {
+		var hd iwarp.Header
+		if iwarp.ParseHeader(f, &hd) == nil && hd.Op == iwarp.OpSend {
+			msns = append(msns, hd.MSN)
+		}
+	}
+	if len(msns) != 3 || msns[0] != last || msns[1] != 0 || msns[2] != 1 {
+		t.Errorf("SENDs numbered %d", msns)
+	}
+}
