@@ -16,13 +16,21 @@
 //
 // A send that succeeded is queued, nothing more. The message is delivered
 // exactly once and in order per pair of sockets, or its sender gets a [Notice]:
-// Lost (the peer's daemon restarted) or NoSocket (nobody is bound there). The
-// payload is copied, the caller's slice is free when the call returns.
+// Lost (the peer's daemon restarted), NoSocket (nobody is bound there) or GaveUp
+// (Message.GiveUpAfter passed). The payload is copied, the caller's slice is
+// free when the call returns; one that lies in a [Buffer] can be sent from there
+// (Message.From), and [Socket.ZeroCopyDone] tells when it is free.
 //
 // A socket holds at most SndBuf bytes that are not acknowledged; beyond that a
 // send waits or fails with [ErrWouldBlock]. A destination whose receiver is
 // over its limit is congested; a send to it waits or fails with
-// [ErrCongested].
+// [ErrCongested]. Wait tells of the relief of a destination (WaitSet.Relief),
+// and after [Socket.SetCongMonitor] [Socket.CongUpdates] does, as the kernel's
+// mask.
+//
+// Messages to one host go over one connection, unless their sockets are in
+// different lanes ([Socket.SetLane]). Close waits for nothing, unless
+// [Socket.SetLinger] said so: [Socket.CloseWait].
 //
 // # RDMA
 //
@@ -30,7 +38,10 @@
 // ([Socket.Register]) and hands the [Cookie] to the initiator, as
 // [Message.Cookie] or after [Region.Expose] in any way it likes. The initiator
 // sends a message with an operation ([Message.Op]): when that message arrives,
-// the operation's data is there.
+// the operation's data is there. [Atomic] operations (Message.Atomic) do the same
+// to 8 bytes; a message can carry one of each. [Socket.Write], [Socket.Read],
+// [Socket.FetchAdd] and [Socket.CompareAndSwap] run one without a message and
+// wait for its end.
 //
 // Two things end an operation, and they are different. It is locally complete
 // when its local buffers are the caller's again: then the high-water mark of
@@ -46,14 +57,17 @@
 // [Socket.WaitOp], [Region.Release]) take a context. Of all goroutines that
 // wait in one Client, one at a time looks after the shared memory: it yields
 // for a bounded time ([Options].Spin), then sleeps until it is rung. The others
-// are parked and cost nothing.
+// are parked and cost nothing. Programs with an event loop of their own use
+// [Socket.PollFD].
 //
 // # Death of the daemon
 //
 // When the daemon goes away every call fails with [ErrDaemonGone], after what
 // had been delivered before was read. When the daemon ends the session because
 // this process broke the memory contract or was removed by an operator, it is
-// [ErrSession] with the reason. Open a new Client then.
+// [ErrSession] with the reason. [Client.Reopen] waits for the daemon and makes a
+// new Client, [Client.Rebind] a socket there in place of each old one; it says
+// what is lost.
 //
 // All methods may be called from many goroutines at once, except where a
 // comment says otherwise.

@@ -3,13 +3,14 @@ package rds
 // Who decides which error.
 //
 //	in the client, before anything is submitted
-//	  EAGAIN        send buffer, message ids, send memory or submission ring full; nothing to receive; completions at their limit
+//	  EAGAIN        send buffer, message ids, send memory or submission ring full; nothing to receive; completions or zero-copy cookies at their limit
 //	  ENOBUFS       destination congested (its slot says so); no idle destination slot
 //	  EMSGSIZE      payload above the send buffer limit or 1 MiB; operation above 1 MiB or 1024 segments
 //	  ENOTCONN      no destination
 //	  EDESTADDRREQ  Connect to the unspecified address
 //	  EOPNOTSUPP    destination of the other address family
-//	  EINVAL        malformed address, operation, segment, range, rights; a cookie not of this client; an operation id not issued
+//	  EINVAL        malformed address, operation, segment, range, rights, limit; a cookie not of this client; an operation id not issued; a lane after the first send
+//	  EFAULT        local memory of an atomic that is not 8 bytes at a multiple of 8
 //	  deadline      SetReadDeadline, SetWriteDeadline; contexts
 //	  EBADF         socket, buffer, region or client closed
 //	  ECONNRESET, ECONNABORTED  the daemon is gone, or ended the session
@@ -22,12 +23,13 @@ package rds
 //	  EPROTONOSUPPORT, EUSERS, ENOBUFS            Open
 //
 //	later, as the status of the operation
-//	  RemoteError   with an errno: refused before it was posted (EINVAL unknown key, EACCES not granted or no right,
-//	                ERANGE beyond the region, EFAULT buffer freed meanwhile); without: failed at the target
+//	  RemoteError   with an errno: refused before it was posted (EINVAL unknown key, or an atomic that is not aligned,
+//	                EACCES not granted or no right, ERANGE beyond the region, EFAULT buffer freed meanwhile,
+//	                EOPNOTSUPP no atomics there); without: failed at the target
 //	  Canceled, Dropped, OtherError, Unknown
 //
 //	later, as a notice
-//	  Lost, NoSocket, PeerDown, PeerUp
+//	  Lost, NoSocket, PeerDown, PeerUp, GaveUp
 //
 // An unreachable or dead peer is none of these: messages to it wait.
 
@@ -62,7 +64,7 @@ var (
 	// net.ErrClosed, EBADF.
 	ErrClosed error = &sentinel{"use of closed RDS socket", []error{net.ErrClosed, syscall.EBADF}}
 	// ErrDaemonGone: the daemon ended or was killed; the sockets of this client
-	// are lost, reopen. ECONNRESET.
+	// are lost, see Client.Reopen. ECONNRESET.
 	ErrDaemonGone error = &sentinel{"the RDS daemon is gone", []error{syscall.ECONNRESET}}
 	// ErrSession: the daemon ended this session and gave a reason.
 	// ECONNABORTED.
@@ -84,8 +86,8 @@ var (
 	// ErrTooManyDestinations: every destination slot of this client is in use
 	// by queued messages or operations. ENOBUFS.
 	ErrTooManyDestinations error = &sentinel{"too many destinations in use", []error{syscall.ENOBUFS}}
-	// ErrCompletionsFull: the completions this socket has queued or promised
-	// are at their limit; take some first. EAGAIN, also from a blocking
+	// ErrCompletionsFull: the completions or zero-copy cookies this socket has
+	// queued or promised are at their limit; take some first. EAGAIN, also from a blocking
 	// socket: the caller may be the one to take them.
 	ErrCompletionsFull error = &sentinel{"completion queue full: take completions first", []error{syscall.EAGAIN}}
 	// ErrNoDestination: no address given and the socket is not connected.

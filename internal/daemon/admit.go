@@ -26,6 +26,7 @@ const (
 // idle ones of one kind or user keep nobody of another out. Guarded by
 // Daemon.mu.
 type admission struct {
+	arrived         uint64     // connections so far
 	silent          []*session // oldest first
 	clients, ctlers int        // ctlers: of users that are not trusted
 	users           map[uint32]*connections
@@ -37,6 +38,7 @@ type connections struct{ clients, ctlers int }
 // arrive takes a new connection in. If there are too many the one gives way
 // that has been silent for longest among those of the user with most.
 func (a *admission) arrive(s *session) {
+	a.arrived++
 	if len(a.silent) >= maxSilent {
 		count := map[uint32]int{}
 		for _, x := range a.silent {

@@ -1,11 +1,15 @@
 package daemon
 
 import (
+	"errors"
+	"runtime"
 	"testing"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
+	"golang.org/x/sys/unix"
 )
 
 // soon fails the test if f takes as long as it would if its cost grew with the
@@ -83,4 +87,35 @@ func TestManySockets(t *testing.T) {
 	})
 	soon(t, "the end", func() { r.at.Close() })
 	w.clean()
+}
+
+// TestIdleSocketMemory: what a socket that does nothing costs the daemon, with
+// all ports of an address bound by one process of an ordinary user, under the
+// default quotas.
+func TestIdleSocketMemory(t *testing.T) {
+	cfg := config.Default()
+	w := newWorld(t, 1, EngineConfig{MaxSockets: cfg.Limits.MaxSockets, Policy: cfg.Policy(500)})
+	r := w.as(1000)
+	used := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	const all = 1<<16 - firstPort
+	before := used()
+	soon(t, "binding", func() {
+		for range all {
+			r.must(&ipc.Bind{Addr: hostAddr(0)})
+		}
+	})
+	if each := (used() - before) / all; each > 1<<10 {
+		t.Errorf("an idle socket costs %d bytes", each)
+	} else {
+		t.Logf("an idle socket costs %d bytes", each)
+	}
+	if _, err := r.call(&ipc.Bind{Addr: hostAddr(0)}); !errors.Is(err, unix.EADDRINUSE) {
+		t.Errorf("socket %d: %v", all+1, err)
+	}
+	w.clean(r)
 }

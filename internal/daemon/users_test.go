@@ -1,0 +1,207 @@
+package daemon
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/ipc"
+	"golang.org/x/sys/unix"
+)
+
+// crowd is a daemon whose connections are of whom the test says.
+type crowd struct {
+	t   *testing.T
+	d   *Daemon
+	uid atomic.Uint32
+}
+
+func newCrowd(t *testing.T, edit func(*config.Config)) *crowd {
+	c := &crowd{t: t}
+	c.d = startDaemonOf(t, edit, func(conn *ipc.Conn) ipc.Cred {
+		uid := c.uid.Load()
+		return ipc.Cred{PID: conn.Peer().PID, UID: uid, GID: uid}
+	})
+	return c
+}
+
+// dial connects as uid. The daemon has seen it when this returns.
+func (c *crowd) dial(uid uint32) *ipc.Client {
+	c.t.Helper()
+	c.uid.Store(uid)
+	seen := c.arrived()
+	x := dial(c.t, c.d)
+	for start := time.Now(); c.arrived() == seen; time.Sleep(100 * time.Microsecond) {
+		if time.Since(start) > 10*time.Second {
+			c.t.Fatal("the daemon does not accept")
+		}
+	}
+	return x
+}
+
+func (c *crowd) arrived() uint64 {
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
+	return c.d.admission.arrived
+}
+
+// hello says what the connection is.
+func hello(c *ipc.Client, role ipc.Role) error {
+	_, fds, err := c.Call(&ipc.Hello{Role: role, Params: smallParams()}, nil)
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+	return err
+}
+
+func (c *crowd) attach(uid uint32) (*ipc.Client, error) {
+	x := c.dial(uid)
+	return x, hello(x, ipc.RoleClient)
+}
+
+// ask puts a question to the daemon as rdsctl of uid does.
+func (c *crowd) ask(uid uint32, kind ctl.Kind) *ctl.Response {
+	c.t.Helper()
+	x := c.dial(uid)
+	defer x.Close()
+	if err := hello(x, ipc.RoleCtl); err != nil {
+		c.t.Fatal(err)
+	}
+	req, err := json.Marshal(ctl.Request{Schema: ctl.Schema, Kind: kind})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	b, err := x.CallJSON(req)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	r, err := ctl.Parse(b, kind)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return r
+}
+
+func TestClientQuota(t *testing.T) {
+	c := newCrowd(t, func(cfg *config.Config) {
+		cfg.Quota.User[config.Clients] = 2
+		cfg.Quota.User[config.RegisteredBytes] = 3 << 20
+	})
+	var procs []*ipc.Client
+	for i := range 3 {
+		p, err := c.attach(71000)
+		if (err == nil) != (i < 2) || err != nil && (!errors.Is(err, unix.ENOBUFS) || !strings.Contains(err.Error(), "quota.clients")) {
+			t.Errorf("process %d: %v", i+1, err)
+		}
+		procs = append(procs, p)
+	}
+	for _, uid := range []uint32{71001, 0, 0, 0} {
+		if _, err := c.attach(uid); err != nil {
+			t.Errorf("uid %d: %v", uid, err)
+		}
+	}
+	alloc := func(p *ipc.Client) error {
+		_, fds, err := p.Call(&ipc.Alloc{Size: 1 << 20}, nil)
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+		return err
+	}
+	for i := range 4 {
+		if err := alloc(procs[i%2]); (err == nil) != (i < 3) || err != nil && !strings.Contains(err.Error(), "quota.registered_bytes") {
+			t.Errorf("MiB %d: %v", i+1, err)
+		}
+	}
+	// A process that is gone has nothing any more: its place and memory are the
+	// user's again.
+	procs[0].Close()
+	var err error
+	for start := time.Now(); time.Since(start) < 10*time.Second; time.Sleep(time.Millisecond) {
+		var p *ipc.Client
+		if p, err = c.attach(71000); err == nil {
+			procs[0] = p
+			break
+		}
+	}
+	if err != nil {
+		t.Fatalf("after a process has gone: %v", err)
+	}
+	for start := time.Now(); time.Since(start) < 10*time.Second; time.Sleep(time.Millisecond) {
+		if c.d.e.mem.ofUsers()[71000].registered == 1<<20 {
+			break
+		}
+	}
+	for i := range 3 {
+		if err := alloc(procs[0]); (err == nil) != (i < 2) {
+			t.Errorf("MiB %d after: %v", i+2, err)
+		}
+	}
+}
+
+func TestWhoSeesWhat(t *testing.T) {
+	c := newCrowd(t, nil)
+	addr := c.d.cfg.Listen[0]
+	for i, uid := range []uint32{71000, 71000, 71001} {
+		p, err := c.attach(uid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := p.Call(&ipc.Bind{Addr: addr, Port: uint16(100 + i)}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tc := range []struct {
+		uid            uint32
+		sockets, users int
+	}{{71000, 2, 1}, {71001, 1, 1}, {71002, 0, 0}, {0, 3, 3}, {uint32(unix.Getuid()), 3, 3}} {
+		socks := c.ask(tc.uid, ctl.KindSockets)
+		if len(socks.Sockets) != tc.sockets || len(socks.Sockets)+int(socks.OtherSockets) != 3 {
+			t.Errorf("uid %d sees %d sockets, %d of others", tc.uid, len(socks.Sockets), socks.OtherSockets)
+		}
+		s := c.ask(tc.uid, ctl.KindStatus).Status
+		users := map[uint32]ctl.User{}
+		for _, u := range s.Users {
+			users[u.UID] = u
+		}
+		// The asking user has a connection, and thereby a line, if it may see it.
+		delete(users, 1002)
+		if tc.users == 3 {
+			if users[71000].Sockets.Used != 2 || users[71000].Clients.Used != 2 || users[71001].Sockets.Used != 1 ||
+				*users[71001].Sockets.Quota != 1<<16 || users[71000].QueuedBytes.Used == 0 {
+				t.Errorf("uid %d sees users %+v", tc.uid, s.Users)
+			}
+		} else if _, own := users[tc.uid]; len(users) != tc.users || own != (tc.users == 1) {
+			t.Errorf("uid %d sees users %+v", tc.uid, s.Users)
+		}
+	}
+}
+
+// TestSilentUser: a user whose connections say nothing, more than there may be,
+// and who has every rdsctl there is, keeps neither another user's process out
+// nor an administrator.
+func TestSilentUser(t *testing.T) {
+	c := newCrowd(t, nil)
+	early := c.dial(1001)
+	for range 2 * maxSilent {
+		c.dial(71000)
+	}
+	if err := hello(early, ipc.RoleClient); err != nil {
+		t.Errorf("the connection of another user was closed: %v", err)
+	}
+	for range maxCtlers {
+		if err := hello(c.dial(71000), ipc.RoleCtl); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := hello(c.dial(1002), ipc.RoleCtl); !errors.Is(err, unix.EUSERS) {
+		t.Errorf("one rdsctl more than there may be: %v", err)
+	}
+	if err := hello(c.dial(0), ipc.RoleCtl); err != nil {
+		t.Errorf("the administrator's: %v", err)
+	}
+}
