@@ -14,6 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Users that neither run the daemon nor are root.
+const (
+	alice = 4_000_000_000 + iota
+	bob
+	carol
+)
+
 // crowd is a daemon whose connections are of whom the test says.
 type crowd struct {
 	t   *testing.T
@@ -94,13 +101,13 @@ func TestClientQuota(t *testing.T) {
 	})
 	var procs []*ipc.Client
 	for i := range 3 {
-		p, err := c.attach(71000)
+		p, err := c.attach(alice)
 		if (err == nil) != (i < 2) || err != nil && (!errors.Is(err, unix.ENOBUFS) || !strings.Contains(err.Error(), "quota.clients")) {
 			t.Errorf("process %d: %v", i+1, err)
 		}
 		procs = append(procs, p)
 	}
-	for _, uid := range []uint32{71001, 0, 0, 0} {
+	for _, uid := range []uint32{bob, 0, 0, 0} {
 		if _, err := c.attach(uid); err != nil {
 			t.Errorf("uid %d: %v", uid, err)
 		}
@@ -123,7 +130,7 @@ func TestClientQuota(t *testing.T) {
 	var err error
 	for start := time.Now(); time.Since(start) < 10*time.Second; time.Sleep(time.Millisecond) {
 		var p *ipc.Client
-		if p, err = c.attach(71000); err == nil {
+		if p, err = c.attach(alice); err == nil {
 			procs[0] = p
 			break
 		}
@@ -132,7 +139,7 @@ func TestClientQuota(t *testing.T) {
 		t.Fatalf("after a process has gone: %v", err)
 	}
 	for start := time.Now(); time.Since(start) < 10*time.Second; time.Sleep(time.Millisecond) {
-		if c.d.e.mem.ofUsers()[71000].registered == 1<<20 {
+		if c.d.e.mem.ofUsers()[alice].registered == 1<<20 {
 			break
 		}
 	}
@@ -146,7 +153,7 @@ func TestClientQuota(t *testing.T) {
 func TestWhoSeesWhat(t *testing.T) {
 	c := newCrowd(t, nil)
 	addr := c.d.cfg.Listen[0]
-	for i, uid := range []uint32{71000, 71000, 71001} {
+	for i, uid := range []uint32{alice, alice, bob} {
 		p, err := c.attach(uid)
 		if err != nil {
 			t.Fatal(err)
@@ -158,7 +165,7 @@ func TestWhoSeesWhat(t *testing.T) {
 	for _, tc := range []struct {
 		uid            uint32
 		sockets, users int
-	}{{71000, 2, 1}, {71001, 1, 1}, {71002, 0, 0}, {0, 3, 3}, {uint32(unix.Getuid()), 3, 3}} {
+	}{{alice, 2, 1}, {bob, 1, 1}, {carol, 0, 0}, {0, 3, 3}, {uint32(unix.Getuid()), 3, 3}} {
 		socks := c.ask(tc.uid, ctl.KindSockets)
 		if len(socks.Sockets) != tc.sockets || len(socks.Sockets)+int(socks.OtherSockets) != 3 {
 			t.Errorf("uid %d sees %d sockets, %d of others", tc.uid, len(socks.Sockets), socks.OtherSockets)
@@ -168,11 +175,11 @@ func TestWhoSeesWhat(t *testing.T) {
 		for _, u := range s.Users {
 			users[u.UID] = u
 		}
-		// The asking user has a connection, and thereby a line, if it may see it.
-		delete(users, 1002)
+		// Who asks has a connection, and thereby a line.
+		delete(users, carol)
 		if tc.users == 3 {
-			if users[71000].Sockets.Used != 2 || users[71000].Clients.Used != 2 || users[71001].Sockets.Used != 1 ||
-				*users[71001].Sockets.Quota != 1<<16 || users[71000].QueuedBytes.Used == 0 {
+			if users[alice].Sockets.Used != 2 || users[alice].Clients.Used != 2 || users[bob].Sockets.Used != 1 ||
+				*users[bob].Sockets.Quota != 1<<16 || users[alice].QueuedBytes.Used == 0 {
 				t.Errorf("uid %d sees users %+v", tc.uid, s.Users)
 			}
 		} else if _, own := users[tc.uid]; len(users) != tc.users || own != (tc.users == 1) {
@@ -186,19 +193,19 @@ func TestWhoSeesWhat(t *testing.T) {
 // nor an administrator.
 func TestSilentUser(t *testing.T) {
 	c := newCrowd(t, nil)
-	early := c.dial(1001)
+	early := c.dial(bob)
 	for range 2 * maxSilent {
-		c.dial(71000)
+		c.dial(alice)
 	}
 	if err := hello(early, ipc.RoleClient); err != nil {
 		t.Errorf("the connection of another user was closed: %v", err)
 	}
 	for range maxCtlers {
-		if err := hello(c.dial(71000), ipc.RoleCtl); err != nil {
+		if err := hello(c.dial(alice), ipc.RoleCtl); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := hello(c.dial(1002), ipc.RoleCtl); !errors.Is(err, unix.EUSERS) {
+	if err := hello(c.dial(carol), ipc.RoleCtl); !errors.Is(err, unix.EUSERS) {
 		t.Errorf("one rdsctl more than there may be: %v", err)
 	}
 	if err := hello(c.dial(0), ipc.RoleCtl); err != nil {
