@@ -132,12 +132,24 @@ func (h *rigHost) publish() {
 
 // put submits a message in chunk, reserved for good, with an operation if op
 // is not nil.
-func (h *rigHost) put(chunk, n uint32, op *shm.SubOp) {
+func (h *rigHost) put(chunk, n uint32, ops ...*shm.SubOp) {
+	h.submit(shm.Sub{Chunk: chunk, Len: n}, ops...)
+}
+
+// submit is put of a descriptor with more in it.
+func (h *rigHost) submit(d shm.Sub, ops ...*shm.SubOp) {
 	sub := h.sub.Reserve().Sub()
-	*sub = shm.Sub{Kind: shm.KindSend, Sock: h.sock, Flags: shm.SubAckNow, MsgID: h.nextID, Chunk: chunk, Len: n}
+	d.Kind, d.Sock, d.MsgID = shm.KindSend, h.sock, h.nextID
+	d.Flags |= shm.SubAckNow
 	h.nextID = (h.nextID + 1) % shm.DefaultParams().MaxMsgs
-	if op != nil {
-		sub.Kind = shm.KindSendOp
+	if len(ops) > 0 {
+		d.Kind = shm.KindSendOp
+	}
+	if len(ops) > 1 {
+		d.Flags |= shm.SubTwoOps
+	}
+	*sub = d
+	for _, op := range ops {
 		h.opID++
 		op.OpID = uint64(h.opID)
 		*h.sub.Reserve().SubOp() = *op
@@ -205,9 +217,10 @@ func TestTurnAllocs(t *testing.T) {
 		name  string
 		hosts int
 		size  int
+		limit uint32
 	}{
-		{"empty", 2, 0}, {"small", 2, 64}, {"copied", 2, 4096}, {"in place", 2, 16 << 10}, {"fragments", 2, 60 << 10},
-		{"same host", 1, 64},
+		{"empty", 2, 0, 0}, {"small", 2, 64, 0}, {"copied", 2, 4096, 0}, {"in place", 2, 16 << 10, 0},
+		{"fragments", 2, 60 << 10, 0}, {"with a limit", 2, 64, 60_000}, {"same host", 1, 64, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := newRig(t, tc.hosts)
@@ -226,7 +239,7 @@ func TestTurnAllocs(t *testing.T) {
 					left -= k
 					got, back := b.got+k, a.back+k
 					for range k {
-						a.put(chunk, uint32(tc.size), nil)
+						a.submit(shm.Sub{Chunk: chunk, Len: uint32(tc.size), GiveUp: tc.limit})
 					}
 					a.publish()
 					r.until("delivery", func() bool { return b.got >= got && a.back >= back })
@@ -247,7 +260,7 @@ func TestTurnAllocsRDMA(t *testing.T) {
 			t.Fatal(err)
 		}
 		resp, _, err = b.p.Call(&ipc.Register{Sock: b.sock, Buffer: resp.(*ipc.AllocOK).Buffer, Len: n,
-			Access: uint32(rdmaop.RightWrite | rdmaop.RightRead)}, nil)
+			Access: uint32(rdmaop.RightWrite | rdmaop.RightRead | rdmaop.RightAtomic)}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -265,18 +278,27 @@ func TestTurnAllocsRDMA(t *testing.T) {
 		if b != a {
 			b.open(a)
 		}
-		b.put(0, 0, nil)
+		b.put(0, 0)
 		b.publish()
 		r.until("grant", func() bool { return a.got == 1 })
-		for _, kind := range []uint8{shm.OpWrite, shm.OpRead} {
-			op := shm.SubOp{Op: kind, Flags: shm.OpNotify, NSeg: 1, Region: local, Len: n, Cookie: reg.Cookie}
+		operands, _ := a.send.Alloc(shm.AtomicEntrySize)
+		shm.PutAtomicEntry(a.send.Bytes(operands, shm.AtomicEntrySize), shm.AtomicEntry{CompareAdd: 1, CompareMask: 1 << 31})
+		op := func(kind uint8, n uint64) *shm.SubOp {
+			return &shm.SubOp{Op: kind, Flags: shm.OpNotify, NSeg: 1, Region: local, Len: n, Cookie: reg.Cookie, SegChunk: operands}
+		}
+		for _, ops := range [][]*shm.SubOp{
+			{op(shm.OpWrite, n)}, {op(shm.OpRead, n)}, {op(shm.OpFetchAdd, 8)}, {op(shm.OpCmpSwap, 8)},
+			{op(shm.OpWrite, n), op(shm.OpFetchAdd, 8)},
+		} {
+			got := b.got
 			r.allocs(allocBatch, func() {
-				want, back := a.statuses+allocBatch, a.back+allocBatch
+				want, back := a.statuses+allocBatch*len(ops), a.back+allocBatch
+				got += allocBatch
 				for range allocBatch {
-					a.put(0, 0, &op)
+					a.submit(shm.Sub{Flags: shm.SubFromBuf, Buf: local, Len: 64}, ops...)
 				}
 				a.publish()
-				r.until("statuses", func() bool { return a.statuses >= want && a.back >= back && b.got >= a.statuses })
+				r.until("statuses", func() bool { return a.statuses >= want && a.back >= back && b.got >= got })
 			})
 		}
 		if a.good != a.statuses {
