@@ -1,3 +1,921 @@
 package conformance
 
-func groupE() []statement { return nil }
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rdsd/rdsd/afrds"
+	"github.com/rdsd/rdsd/cmsg"
+	"github.com/rdsd/rdsd/internal/stats"
+)
+
+func groupE() []statement {
+	return []statement{
+		{n: 71, kind: "k", by: byCalls, text: "RDMA_ARGS of 0 segments fails EINVAL, of 1025 EMSGSIZE, with an empty one EINVAL", check: e71},
+		{n: 72, kind: "k", by: byCalls, text: "more local than remote bytes fails EINVAL; fewer transfer the local sum", check: e72},
+		{n: 73, kind: "k", by: byCalls, text: "remote_vec.bytes of 1 MiB + 1 fails EMSGSIZE", check: e73},
+		{n: 74, kind: "k", by: byCalls, text: "ARGS with DEST, two ARGS, MAP with DEST fail EINVAL; ARGS with an atomic works", check: e74},
+		{n: 75, kind: "r", by: byCalls, text: "RDMA works on sockets of every transport (kernel: not on TCP or loopback)", check: e75},
+		{n: 76, kind: "k", by: byCalls, text: "a cookie is the key, and above it the page offset; remote address 0 is the first byte", check: e76},
+		{n: 77, kind: "k", by: byCalls, text: "RDMA_MAP stores the cookie that the peer gets as RDMA_DEST", check: e77},
+		{n: 78, kind: "k", by: byCalls, text: "DEST with a key of another socket fails EINVAL", check: e78},
+		{n: 79, kind: "r", by: byCalls, text: "MAP works although nothing is connected yet (kernel: EAGAIN)", check: e79},
+		{n: 80, kind: "r", by: byCalls, text: "GET_MR and GET_MR_FOR_DEST work without a connection", check: e80},
+		{n: 81, kind: "k", by: byCalls, text: "GET_MR: length 0 or wrapping EINVAL, 1 MiB + 2 pages EMSGSIZE, unbound ENOTCONN, a bad pointer EFAULT", check: e81},
+		{n: 82, kind: "k", by: byCalls, text: "FREE_MR: a known cookie 0, again or unknown EINVAL, cookie 0 succeeds", check: e82},
+		{n: 83, kind: "r", by: byCalls, text: "after FREE_MR, with or without INVALIDATE, the key is of no use: REMOTE_ERROR", check: e83},
+		{n: 84, kind: "k", by: byCalls, text: "a USE_ONCE key is gone before the reply is read: FREE_MR fails EINVAL", check: e84},
+		{n: 85, kind: "k", by: byCalls, text: "a reply to another socket that names the key does not free it", check: e85},
+		{n: 86, kind: "k", by: byCalls, text: "when the reply of a WRITE is received its data is complete", check: e86},
+		{n: 87, kind: "k", by: byCalls, text: "when the reply of a READ is received the requester may overwrite its buffer", check: e87},
+		{n: 88, kind: "k", by: byCalls, text: "an empty reply arrives as an empty message", check: e88},
+		{n: 89, kind: "k", by: byCalls, text: "SILENT without payload or cookie: bytes are transferred, nothing is received", check: e89},
+		{n: 90, kind: "k", by: byCalls, text: "SILENT with payload: the message arrives", check: e90},
+		{n: 91, kind: "k", by: byCalls, text: "unaligned addresses, 1 to 17 segments, sizes from 1 to 1 MiB transfer right", check: e91},
+		{n: 92, kind: "k", by: byCalls, text: "NOTIFY_ME gives status 0 and the 64-bit token; without it nothing", check: e92},
+		{n: 93, kind: "k", by: byCalls, text: "a bad key is REMOTE_ERROR; others' messages survive (here the connection too)", check: e93},
+		{n: 94, kind: "k", by: byCalls, text: "a remote offset out of range is REMOTE_ERROR", check: e94},
+		{n: 95, kind: "k", by: byCalls, text: "a drop with operations in flight gives each exactly one status, SUCCESS or DROPPED", check: e95},
+		{n: 96, kind: "r", by: byCalls, text: "DROPPED is raised although the peer stays away", check: e96},
+		{n: 97, kind: "k", by: byCalls, text: "RECVERR without NOTIFY_ME: success is silent, a failure is reported", check: e97},
+		{n: 98, kind: "k", by: byCalls, text: "an operation dropped on a bounce is not executed again", check: e98},
+		{n: 99, kind: "k", by: byCalls, text: "the message of a dropped operation is not delivered after the bounce", check: e99},
+		{n: 100, kind: "k", by: byCalls, text: "plain messages around dropped operations all arrive, in order, once", check: e100},
+		{n: 101, kind: "k", by: byCalls, text: "RDMA messages still queued run after the reconnect", check: e101},
+		{n: 102, kind: "k", by: byCalls, text: "atomics return the old value at an aligned address, EFAULT at another; masks count", check: e102},
+		{n: 103, kind: "r", by: byCalls, text: "an atomic in flight at a bounce is never executed twice, and is reported", check: e103},
+		{n: 104, kind: "k", by: byCalls, text: "MSG_ZEROCOPY without a cookie fails EINVAL, with one it completes after the ack, on IB it fails EOPNOTSUPP", check: e104},
+		{n: 105, kind: "r", by: byCalls, text: "two processes of one daemon cannot use each other's keys", check: e105},
+		{n: 106, kind: "r", by: byTest, text: "memory of a process that exits with operations in flight stays until they have ended, then it is freed", check: e106},
+	}
+}
+
+func e71(t *testing.T, e *env) {
+	r := newRDMA(t, e, 1<<16)
+	to := r.to.local()
+	a := cmsg.RDMAArgs{Cookie: r.cookie, RemoteVec: cmsg.IOVec{Bytes: 1 << 16}, LocalVecAddr: r.vecAt, Flags: cmsg.FlagReadWrite}
+	vs := make([]cmsg.IOVec, 1025)
+	for i := range vs {
+		vs[i] = cmsg.IOVec{Addr: r.localAt + uint64(i), Bytes: 1}
+	}
+	r.vectors(vs...)
+	for n, errno := range map[uint64]syscall.Errno{0: syscall.EINVAL, 1025: syscall.EMSGSIZE, 1 << 40: syscall.EMSGSIZE} {
+		a.NrLocal = n
+		want(t, fmt.Sprint(n), r.s.send(nil, to, argsControl(a)...), errno)
+	}
+	a.NrLocal = 1024
+	r.s.mustSend(nil, to, argsControl(a)...)
+	r.to.recv()
+	a.NrLocal = 2
+	r.vectors(cmsg.IOVec{Addr: r.localAt, Bytes: 5}, cmsg.IOVec{Addr: r.localAt})
+	want(t, "an empty one", r.s.send(nil, to, argsControl(a)...), syscall.EINVAL)
+	r.vectors(cmsg.IOVec{Addr: r.localAt, Bytes: 5}, cmsg.IOVec{Addr: r.localAt, Bytes: math.MaxUint64 - 8})
+	want(t, "one that wraps", r.s.send(nil, to, argsControl(a)...), syscall.EINVAL)
+	r.vectors(cmsg.IOVec{Addr: r.localAt, Bytes: 5}, cmsg.IOVec{Addr: 4096, Bytes: 5})
+	want(t, "one that is no memory", r.s.send(nil, to, argsControl(a)...), syscall.EFAULT)
+	a.LocalVecAddr = 4096
+	want(t, "vector that is no memory", r.s.send(nil, to, argsControl(a)...), syscall.EFAULT)
+	r.to.empty()
+}
+
+func e72(t *testing.T, e *env) {
+	r := newRDMA(t, e, 8192)
+	to := r.to.local()
+	a := cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite, RemoteVec: cmsg.IOVec{Bytes: 99}}
+	want(t, "100 into 99", r.s.send(nil, to, r.args(a, 0, 100)...), syscall.EINVAL)
+	copy(r.local, bytesOf(200, 1))
+	a.RemoteVec.Bytes = 4000
+	r.s.mustSend(nil, to, r.args(a, 0, 200)...)
+	r.to.recv()
+	if !slices.Equal(r.remote[:200], r.local[:200]) || r.remote[200] != 0 {
+		t.Error("not 200 bytes were transferred")
+	}
+}
+
+func e73(t *testing.T, e *env) {
+	r := newRDMA(t, e, 4096)
+	for _, n := range []uint64{cmsg.MaxMessage + 1, 1 << 40, math.MaxUint64} {
+		a := cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite, RemoteVec: cmsg.IOVec{Bytes: n}}
+		want(t, fmt.Sprint(n), r.s.send(nil, r.to.local(), r.args(a, 0, 100)...), syscall.EMSGSIZE)
+	}
+	a := cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite, RemoteVec: cmsg.IOVec{Bytes: cmsg.MaxMessage}}
+	r.s.mustSend(nil, r.to.local(), r.args(a, 0, 100)...)
+	r.to.recv()
+}
+
+func e74(t *testing.T, e *env) {
+	r := newRDMA(t, e, 4096)
+	to := r.to.local()
+	own, err := getMR(r.s, r.localAt, 4096, 0)
+	ok(t, "GET_MR", err)
+	args := r.args(cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite}, 8, 8)
+	dest := sendControl(t, cmsg.Send{Present: cmsg.Of(cmsg.TypeRDMADest), Dest: own})
+	mapping := sendControl(t, cmsg.Send{Present: cmsg.Of(cmsg.TypeRDMAMap), Map: cmsg.GetMRArgs{Vec: cmsg.IOVec{Addr: r.localAt, Bytes: 8}}})
+	atomic := atomicControl(cmsg.TypeAtomicFAdd, cmsg.AtomicArgs{Cookie: r.cookie, LocalAddr: r.localAt + 16, Word: [4]uint64{3}})
+	for what, c := range map[string][]byte{
+		"ARGS and DEST": slices.Concat(args, dest), "DEST and ARGS": slices.Concat(dest, args), "two ARGS": slices.Concat(args, args),
+		"MAP and DEST": slices.Concat(mapping, dest), "atomic and MAP": slices.Concat(atomic, mapping), "two DEST": slices.Concat(dest, dest),
+		"two atomics": slices.Concat(atomic, atomic),
+	} {
+		want(t, what, r.s.send(nil, to, c...), syscall.EINVAL)
+	}
+	r.to.empty()
+	copy(r.local[8:], bytesOf(8, 5))
+	binary.NativeEndian.PutUint64(r.remote, 40)
+	r.s.mustSend([]byte("both"), to, slices.Concat(args, atomic)...)
+	r.to.recv()
+	if !slices.Equal(r.remote[8:16], r.local[8:16]) || binary.NativeEndian.Uint64(r.remote) != 43 {
+		t.Errorf("remote memory %x", r.remote[:16])
+	}
+	eventually(t, "the old value", func() error {
+		if v := binary.NativeEndian.Uint64(r.local[16:]); v != 40 {
+			return fmt.Errorf("%d", v)
+		}
+		return nil
+	})
+}
+
+func atomicControl(typ cmsg.Type, a cmsg.AtomicArgs) []byte {
+	return cmsg.Append(nil, cmsg.SOLRDS, typ, a.Append(nil))
+}
+
+func e75(t *testing.T, e *env) {
+	for name, transport := range map[string]int{"loop": -1, "IB": cmsg.TransportIB, "TCP": cmsg.TransportTCP} {
+		s := e.ka.socket(t)
+		if transport >= 0 {
+			s.set(cmsg.SOLRDS, cmsg.OptTransport, i32(transport))
+		}
+		s.bind(e.a.at(0))
+		r := newRDMABetween(t, s, e.kb.bound(t), 4096, 0)
+		r.local[5] = 77
+		if n := r.do(nil, cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite}, 0, 10); n.Status != cmsg.StatusSuccess || r.remote[5] != 77 {
+			t.Errorf("%s: status %+v, byte %d", name, n, r.remote[5])
+		}
+	}
+	// Between two sockets of one host as well.
+	r := newRDMABetween(t, e.ka.bound(t), e.ka.bound(t), 4096, 0)
+	r.local[5] = 78
+	if n := r.do(nil, cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite}, 0, 10); n.Status != cmsg.StatusSuccess || r.remote[5] != 78 {
+		t.Errorf("one host: status %+v, byte %d", n, r.remote[5])
+	}
+}
+
+func e76(t *testing.T, e *env) {
+	r := newRDMA(t, e, 3*4096)
+	const off = 4096 + 123
+	cookie, err := getMRFor(r.to, r.s, r.remoteAt+off, 1000)
+	ok(t, "GET_MR_FOR_DEST", err)
+	other, err := getMRFor(r.to, r.s, r.remoteAt+off, 1000)
+	ok(t, "GET_MR_FOR_DEST", err)
+	if cookie>>32&0xfff != 123 || other>>32&0xfff != 123 || uint32(cookie) == uint32(other) {
+		t.Errorf("cookies %#x and %#x of page offset 123", cookie, other)
+	}
+	copy(r.local, bytesOf(1000, 4))
+	r.to.mustSend(nil, r.s.local()) // what was granted is there when this is
+	r.s.recv()
+	a := cmsg.RDMAArgs{Cookie: cookie, Flags: cmsg.FlagReadWrite, RemoteVec: cmsg.IOVec{Addr: 0, Bytes: 1000}}
+	if n := r.do(nil, a, 0, 1000); n.Status != cmsg.StatusSuccess {
+		t.Errorf("status %+v", n)
+	}
+	if !slices.Equal(r.remote[off:off+1000], r.local[:1000]) || r.remote[off-1] != 0 || r.remote[off+1000] != 0 {
+		t.Error("address 0 is not the first byte")
+	}
+}
+
+// getMRFor registers memory for one peer and returns the cookie.
+func getMRFor(s, peer *sock, at, n uint64) (uint64, error) {
+	s.t.Helper()
+	mem, cookieAt := alloc(s.t, s.k, 8)
+	a := cmsg.GetMRForDestArgs{Dest: peer.local(), GetMRArgs: cmsg.GetMRArgs{Vec: cmsg.IOVec{Addr: at, Bytes: n}, CookieAddr: cookieAt}}
+	b, err := a.Append(nil)
+	ok(s.t, "encode", err)
+	err = s.Setsockopt(cmsg.SOLRDS, cmsg.OptGetMRForDest, b)
+	return binary.NativeEndian.Uint64(mem), err
+}
+
+func e77(t *testing.T, e *env) {
+	s, to := flow(t, e)
+	mem, at := alloc(t, e.ka, 8192)
+	ctl := sendControl(t, cmsg.Send{Present: cmsg.Of(cmsg.TypeRDMAMap),
+		Map: cmsg.GetMRArgs{Vec: cmsg.IOVec{Addr: at + 4096, Bytes: 100}, CookieAddr: at + 8}})
+	s.mustSend([]byte("request"), to.local(), ctl...)
+	cookie := binary.NativeEndian.Uint64(mem[8:])
+	if g := to.recv(); cookie == 0 || g.control.Dest != cookie || g.ControlLen != 24 {
+		t.Errorf("stored %#x, received %#x in %d bytes", cookie, g.control.Dest, g.ControlLen)
+	}
+}
+
+func e78(t *testing.T, e *env) {
+	s, to := flow(t, e)
+	other := e.ka.bound(t)
+	_, at := alloc(t, e.ka, 4096)
+	cookie, err := getMR(other, at, 4096, 0)
+	ok(t, "GET_MR", err)
+	ctl := sendControl(t, cmsg.Send{Present: cmsg.Of(cmsg.TypeRDMADest), Dest: cookie})
+	want(t, "another socket's", s.send(nil, to.local(), ctl...), syscall.EINVAL)
+	other.mustSend(nil, to.local(), ctl...)
+	if g := to.recv(); g.control.Dest != cookie {
+		t.Errorf("received %+v", g.control)
+	}
+	ok(t, "FREE_MR", other.Setsockopt(cmsg.SOLRDS, cmsg.OptFreeMR, cmsg.FreeMRArgs{Cookie: cookie}.Append(nil)))
+	want(t, "freed", other.send(nil, to.local(), ctl...), syscall.EINVAL)
+}
+
+func e79(t *testing.T, e *env) {
+	p := pair(t)
+	if _, there := p.b.peer(t, p.a.addr(), 0); there {
+		t.Error("connected already")
+	}
+	r := newRDMA(t, p, 4096) // the MAP is the first thing sent
+	r.local[0] = 9
+	if n := r.do(nil, cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite}, 0, 1); n.Status != cmsg.StatusSuccess || r.remote[0] != 9 {
+		t.Errorf("status %+v", n)
+	}
+}
+
+func e80(t *testing.T, e *env) {
+	p := pair(t)
+	s, to := p.ka.bound(t), p.kb.bound(t)
+	mem, at := alloc(t, p.kb, 8192)
+	plain, err := getMR(to, at, 4096, 0)
+	ok(t, "GET_MR", err)
+	granted, err := getMRFor(to, s, at+4096, 4096)
+	ok(t, "GET_MR_FOR_DEST", err)
+	r := newRDMABetween(t, s, to, 64, 0)
+	// A key from GET_MR is granted with the DEST that carries it.
+	to.mustSend(nil, s.local(), sendControl(t, cmsg.Send{Present: cmsg.Of(cmsg.TypeRDMADest), Dest: plain})...)
+	if g := s.recv(); g.control.Dest != plain {
+		t.Errorf("received %+v", g.control)
+	}
+	for i, cookie := range []uint64{plain, granted} {
+		r.local[0] = byte(10 + i)
+		if n := r.do(nil, cmsg.RDMAArgs{Cookie: cookie, Flags: cmsg.FlagReadWrite}, 0, 1); n.Status != cmsg.StatusSuccess || mem[4096*i] != byte(10+i) {
+			t.Errorf("cookie %d: status %+v", i, n)
+		}
+	}
+}
+
+func e81(t *testing.T, e *env) {
+	s := e.ka.bound(t)
+	_, at := alloc(t, e.ka, 4<<20)
+	for _, c := range []struct {
+		what  string
+		at, n uint64
+		errno syscall.Errno
+	}{
+		{"length 0", at, 0, syscall.EINVAL},
+		{"wrap", math.MaxUint64 - 10, 100, syscall.EINVAL},
+		{"wrap of the last page", math.MaxUint64 - 10, 5, syscall.EINVAL},
+		{"4 GiB", at, 1 << 32, syscall.EINVAL},
+		{"1 MiB + 2 pages", at, 1<<20 + 2*4096, syscall.EMSGSIZE},
+		{"1 MiB + 1 page, not aligned", at + 1, 1<<20 + 4096, syscall.EMSGSIZE},
+		{"no memory", 4096, 100, syscall.EFAULT},
+		{"beyond memory", at + 4<<20 - 10, 11, syscall.EFAULT},
+	} {
+		_, err := getMR(s, c.at, c.n, 0)
+		want(t, c.what, err, c.errno)
+	}
+	for _, n := range []uint64{1, 1 << 20, 1<<20 + 4096} {
+		_, err := getMR(s, at, n, 0)
+		ok(t, fmt.Sprint(n), err)
+	}
+	_, err := getMR(e.ka.socket(t), at, 100, 0)
+	want(t, "unbound", err, syscall.ENOTCONN)
+	a := cmsg.GetMRArgs{Vec: cmsg.IOVec{Addr: at, Bytes: 100}, CookieAddr: 4096}
+	want(t, "cookie address", s.Setsockopt(cmsg.SOLRDS, cmsg.OptGetMR, a.Append(nil)), syscall.EFAULT)
+	want(t, "31 bytes", s.Setsockopt(cmsg.SOLRDS, cmsg.OptGetMR, a.Append(nil)[:31]), syscall.EINVAL)
+}
+
+func e82(t *testing.T, e *env) {
+	s := e.ka.bound(t)
+	_, at := alloc(t, e.ka, 4096)
+	cookie, err := getMR(s, at, 100, 0)
+	ok(t, "GET_MR", err)
+	free := func(c uint64) error {
+		return s.Setsockopt(cmsg.SOLRDS, cmsg.OptFreeMR, cmsg.FreeMRArgs{Cookie: c}.Append(nil))
+	}
+	want(t, "unknown", free(cookie+1), syscall.EINVAL)
+	ok(t, "0", free(0))
+	ok(t, "known", free(cookie))
+	want(t, "again", free(cookie), syscall.EINVAL)
+	want(t, "8 bytes", s.Setsockopt(cmsg.SOLRDS, cmsg.OptFreeMR, make([]byte, 8)), syscall.EINVAL)
+}
+
+func e83(t *testing.T, e *env) {
+	for _, flags := range []uint64{cmsg.FlagInvalidate, 0} {
+		r := newRDMA(t, e, 4096)
+		if n := r.do(nil, cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite}, 0, 1); n.Status != cmsg.StatusSuccess {
+			t.Errorf("before: %+v", n)
+		}
+		ok(t, "FREE_MR", r.free(r.cookie, flags))
+		clear(r.remote)
+		r.local[0] = 9
+		for _, dir := range []uint64{cmsg.FlagReadWrite, 0} {
+			if n := r.do(nil, cmsg.RDMAArgs{Flags: dir}, 0, 1); n.Status != cmsg.StatusRemoteError {
+				t.Errorf("flags %#x: %+v", flags, n)
+			}
+		}
+		if r.remote[0] != 0 || r.local[0] != 9 {
+			t.Error("memory was touched")
+		}
+	}
+}
+
+func e84(t *testing.T, e *env) {
+	r := newRDMABetween(t, e.ka.bound(t), e.kb.bound(t), 4096, cmsg.FlagUseOnce)
+	second := r.expose(cmsg.FlagUseOnce)
+	r.local[0] = 5
+	r.s.mustSend([]byte("reply"), r.to.local(), r.args(cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite}, 0, 1)...)
+	r.to.polled(afrds.PollIn) // queued, not read
+	want(t, "FREE_MR of a used key", r.free(r.cookie, 0), syscall.EINVAL)
+	if n := r.do(nil, cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite}, 0, 1); n.Status != cmsg.StatusRemoteError {
+		t.Errorf("used again: %+v", n)
+	}
+	if r.to.recv(); r.remote[0] != 5 {
+		t.Error("the first use did nothing")
+	}
+	ok(t, "FREE_MR of an unused key", r.free(second, 0))
+}
+
+func e85(t *testing.T, e *env) {
+	r := newRDMABetween(t, e.ka.bound(t), e.kb.bound(t), 4096, cmsg.FlagUseOnce)
+	other := r.to.k.bound(t)
+	r.s.mustSend(nil, other.local(), r.args(cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite | cmsg.FlagNotifyMe, UserToken: 1}, 0, 1)...)
+	r.s.status()
+	ok(t, "FREE_MR", r.free(r.cookie, 0)) // it was not freed
+}
+
+func e86(t *testing.T, e *env) {
+	const size, rounds = 32 << 10, 400
+	r := newRDMA(t, e, size)
+	for i := range rounds {
+		n := 1 + rand.IntN(size)
+		fill := byte(i)
+		for j := range r.local[:n] {
+			r.local[j] = fill + byte(j>>8)
+		}
+		r.s.mustSend(binary.BigEndian.AppendUint32(nil, uint32(n)), r.to.local(), r.args(cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite}, 0, uint64(n))...)
+		g := r.to.recv()
+		got := int(binary.BigEndian.Uint32(g.data))
+		for j, b := range r.remote[:got] {
+			if b != fill+byte(j>>8) {
+				t.Fatalf("round %d: byte %d of %d is %#x", i, j, got, b)
+			}
+		}
+		hwm, err := barrier(r.s, r.to.local().Addr(), uint64(i+1), 0) // the local buffer is ours again
+		if err != nil || hwm < uint64(i+1) {
+			t.Fatalf("mark %d, %v", hwm, err)
+		}
+	}
+}
+
+func e87(t *testing.T, e *env) {
+	const size, rounds = 32 << 10, 400
+	r := newRDMA(t, e, size)
+	for i := range rounds {
+		copy(r.remote, bytesOf(size, byte(i)))
+		r.s.mustSend(nil, r.to.local(), r.args(cmsg.RDMAArgs{Flags: cmsg.FlagFence}, 0, size)...)
+		r.to.recv()
+		clear(r.remote) // at once
+		if hwm, err := barrier(r.s, r.to.local().Addr(), uint64(i+1), 0); err != nil || hwm < uint64(i+1) {
+			t.Fatalf("mark %d, %v", hwm, err)
+		}
+		if !slices.Equal(r.local, bytesOf(size, byte(i))) {
+			t.Fatalf("round %d: the copy is not intact", i)
+		}
+	}
+}
+
+func e88(t *testing.T, e *env) {
+	r := newRDMA(t, e, 4096)
+	r.s.mustSend(nil, r.to.local(), r.args(cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite}, 0, 1)...)
+	if g := r.to.recv(); g.N != 0 || g.from != r.s.local() {
+		t.Errorf("%d bytes from %v", g.N, g.from)
+	}
+}
+
+func e89(t *testing.T, e *env) {
+	r := newRDMA(t, e, 4096)
+	r.local[0] = 5
+	if n := r.do(nil, cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite | cmsg.FlagSilent}, 0, 1); n.Status != cmsg.StatusSuccess || r.remote[0] != 5 {
+		t.Errorf("status %+v, byte %d", n, r.remote[0])
+	}
+	// Behind it only what was sent behind it is received.
+	r.s.mustSend([]byte("next"), r.to.local())
+	if g := r.to.recv(); string(g.data) != "next" {
+		t.Errorf("received %q", g.data)
+	}
+}
+
+func e90(t *testing.T, e *env) {
+	r := newRDMA(t, e, 4096)
+	r.s.mustSend([]byte("reply"), r.to.local(), r.args(cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite | cmsg.FlagSilent}, 0, 1)...)
+	if g := r.to.recv(); string(g.data) != "reply" {
+		t.Errorf("received %q", g.data)
+	}
+	// One of two operations that is not silent makes itself heard.
+	both := slices.Concat(r.args(cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite | cmsg.FlagSilent}, 8, 8),
+		atomicControl(cmsg.TypeAtomicFAdd, cmsg.AtomicArgs{Cookie: r.cookie, LocalAddr: r.localAt + 64}))
+	r.s.mustSend(nil, r.to.local(), both...)
+	if g := r.to.recv(); g.N != 0 {
+		t.Errorf("received %q", g.data)
+	}
+}
+
+func e91(t *testing.T, e *env) {
+	const size = 1<<20 + 8192
+	// A region has at most 1 MiB and a page: the target gets one of its own.
+	s, to := e.ka.bound(t), e.kb.bound(t)
+	r := &rdma{t: t, s: s, to: to}
+	mem, at := alloc(t, s.k, size+vecRoom)
+	r.local, r.localAt, r.vec, r.vecAt = mem[:size], at, mem[size:], at+size
+	r.remote, r.remoteAt = alloc(t, to.k, 1<<20+4096)
+	r.cookie = r.expose(0)
+	for _, n := range []int{1, 4095, 4096, 4097, 1 << 20} {
+		for segs := 1; segs <= 17; segs += 4 {
+			if segs > n {
+				continue
+			}
+			for _, flags := range []uint64{cmsg.FlagReadWrite, 0} {
+				r.transfer(n, segs, flags)
+			}
+		}
+	}
+}
+
+// transfer moves n bytes in segments of odd places to or from an odd address,
+// and checks them and what is around them.
+func (r *rdma) transfer(n, segs int, flags uint64) {
+	r.t.Helper()
+	const off, step = 3, 257
+	data := bytesOf(n, byte(n+segs))
+	var vs []cmsg.IOVec
+	var places [][]byte
+	for at, left := 1, n; left > 0; {
+		part := left
+		if len(vs) < segs-1 {
+			part = n / segs
+		}
+		vs = append(vs, cmsg.IOVec{Addr: r.localAt + uint64(at), Bytes: uint64(part)})
+		places = append(places, r.local[at:at+part])
+		at += part + step
+		left -= part
+	}
+	clear(r.local)
+	clear(r.remote)
+	if flags&cmsg.FlagReadWrite == 0 {
+		copy(r.remote[off:], data)
+	} else {
+		rest := data
+		for _, p := range places {
+			rest = rest[copy(p, rest):]
+		}
+	}
+	r.vectors(vs...)
+	a := cmsg.RDMAArgs{Cookie: r.cookie, RemoteVec: cmsg.IOVec{Addr: off, Bytes: uint64(n)}, LocalVecAddr: r.vecAt,
+		NrLocal: uint64(len(vs)), Flags: flags | cmsg.FlagNotifyMe}
+	r.s.mustSend(nil, r.to.local(), argsControl(a)...)
+	if st := r.s.status(); st.Status != cmsg.StatusSuccess {
+		r.t.Fatalf("%d bytes, %d segments: %+v", n, segs, st)
+	}
+	r.to.recv()
+	if !slices.Equal(slices.Concat(places...), data) || !slices.Equal(r.remote[off:off+n], data) {
+		r.t.Fatalf("%d bytes, %d segments, flags %#x: not what was sent", n, segs, flags)
+	}
+	if r.remote[off-1]|r.remote[off+n]|r.local[0] != 0 {
+		r.t.Fatalf("%d bytes, %d segments: more was written", n, segs)
+	}
+}
+
+func e92(t *testing.T, e *env) {
+	r := newRDMA(t, e, 4096)
+	const token = 0xfedc_ba98_7654_3210
+	if n := r.do(nil, cmsg.RDMAArgs{UserToken: token, Flags: cmsg.FlagReadWrite}, 0, 1); n != (cmsg.Notify{UserToken: token}) {
+		t.Errorf("status %+v", n)
+	}
+	r.s.mustSend(nil, r.to.local(), r.args(cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite, UserToken: 1}, 0, 1)...)
+	if n := r.do(nil, cmsg.RDMAArgs{UserToken: 2}, 0, 1); n.UserToken != 2 {
+		t.Errorf("status %+v without being asked for", n)
+	}
+	r.s.empty()
+}
+
+func e93(t *testing.T, e *env) {
+	r := newRDMA(t, e, 4096)
+	s, to := flow(t, e)
+	resets := e.a.counter(t, stats.ConnReset)
+	for i := range 20 {
+		s.deliver([]byte{byte(i)}, to.local())
+		if n := r.do(nil, cmsg.RDMAArgs{Cookie: r.cookie ^ 0x55, Flags: cmsg.FlagReadWrite}, 0, 1); n.Status != cmsg.StatusRemoteError {
+			t.Errorf("status %+v", n)
+		}
+	}
+	for i := range 20 {
+		if g := to.recv(); g.data[0] != byte(i) {
+			t.Errorf("message %d: %x", i, g.data)
+		}
+	}
+	if n := e.a.counter(t, stats.ConnReset); n != resets {
+		t.Errorf("the connection was broken %d times", n-resets)
+	}
+	r.to.empty() // the messages of failed operations are not delivered
+}
+
+func e94(t *testing.T, e *env) {
+	r := newRDMA(t, e, 4096)
+	r.local[0] = 1
+	for _, off := range []uint64{4096, 4097 - 8, 1 << 40, math.MaxUint64 - 3} {
+		a := cmsg.RDMAArgs{RemoteVec: cmsg.IOVec{Addr: off, Bytes: 8}, Flags: cmsg.FlagReadWrite}
+		if n := r.do(nil, a, 0, 8); n.Status != cmsg.StatusRemoteError {
+			t.Errorf("offset %#x: %+v", off, n)
+		}
+	}
+	if !slices.Equal(r.remote, make([]byte, 4096)) {
+		t.Error("memory was touched")
+	}
+}
+
+// settled takes n statuses and returns them by token. A second one for an
+// operation fails the test.
+func (r *rdma) settled(n int) map[uint64]int32 {
+	r.t.Helper()
+	got := map[uint64]int32{}
+	for len(got) < n {
+		g := r.s.recv()
+		for _, st := range g.control.Status {
+			if _, twice := got[st.UserToken]; twice {
+				r.t.Errorf("two statuses for operation %d", st.UserToken)
+			}
+			got[st.UserToken] = st.Status
+		}
+	}
+	return got
+}
+
+// bounced breaks the connection with operations in flight, and returns their
+// statuses. The messages carry their number.
+func (r *rdma) bounced(p *env, n int, control func(i int) []byte) map[uint64]int32 {
+	r.t.Helper()
+	for i := range n {
+		r.s.deliver2(binary.BigEndian.AppendUint32(nil, uint32(i+1)), r.to.local(), control(i))
+		if i == n/2 {
+			p.a.reset(r.t, p.b)
+		}
+	}
+	return r.settled(n)
+}
+
+// deliver2 is deliver with control data.
+func (s *sock) deliver2(p []byte, to netip.AddrPort, control []byte) {
+	s.t.Helper()
+	_, err := s.Sendmsg(p, afrds.Sockaddr(to), control, 0)
+	ok(s.t, "sendmsg", err)
+}
+
+// writes are the control data of WRITEs of 8 KiB.
+func (r *rdma) writes(i int) []byte {
+	return r.args(cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite | cmsg.FlagNotifyMe, UserToken: uint64(i + 1)}, 0, 8192)
+}
+
+func e95(t *testing.T, e *env) {
+	p := pair(t)
+	r := newRDMA(t, p, 8192)
+	const n = 200
+	got := r.bounced(p, n, r.writes)
+	dropped := 0
+	for token, st := range got {
+		switch st {
+		case cmsg.StatusSuccess:
+		case cmsg.StatusDropped:
+			dropped++
+		default:
+			t.Errorf("operation %d: status %d", token, st)
+		}
+	}
+	// A message came for each success, and for nothing else.
+	for range n - dropped {
+		g := r.to.recv()
+		token := uint64(binary.BigEndian.Uint32(g.data))
+		if got[token] != cmsg.StatusSuccess {
+			t.Errorf("operation %d was delivered, its status is %d", token, got[token])
+		}
+	}
+	r.s.empty()
+	r.to.empty()
+}
+
+func e96(t *testing.T, e *env) {
+	p := pair(t)
+	r := newRDMA(t, p, 8192)
+	p.b.signal(syscall.SIGSTOP)
+	const n = 3
+	for i := range n {
+		r.s.deliver2(nil, r.to.local(), r.writes(i))
+	}
+	hwm, err := barrier(r.s, r.to.local().Addr(), 0, 0)
+	if err != nil {
+		t.Errorf("mark %d, %v", hwm, err)
+	}
+	p.b.kill(t) // it stays away
+	for token, st := range r.settled(n) {
+		if st != cmsg.StatusDropped {
+			t.Errorf("operation %d: status %d", token, st)
+		}
+	}
+}
+
+func e97(t *testing.T, e *env) {
+	r := newRDMA(t, e, 4096)
+	r.s.set(cmsg.SOLRDS, cmsg.OptRecvErr, i32(1))
+	r.s.mustSend(nil, r.to.local(), r.args(cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite, UserToken: 1}, 0, 1)...)
+	r.to.recv()
+	r.s.mustSend(nil, r.to.local(), r.args(cmsg.RDMAArgs{Cookie: r.cookie ^ 1, Flags: cmsg.FlagReadWrite, UserToken: 2}, 0, 1)...)
+	if n := r.s.status(); n.UserToken != 2 || n.Status == cmsg.StatusSuccess {
+		t.Errorf("status %+v", n)
+	}
+	r.s.empty()
+	r.s.set(cmsg.SOLRDS, cmsg.OptRecvErr, i32(0))
+	r.s.mustSend(nil, r.to.local(), r.args(cmsg.RDMAArgs{Cookie: r.cookie ^ 1, Flags: cmsg.FlagReadWrite, UserToken: 3}, 0, 1)...)
+	if n := r.do(nil, cmsg.RDMAArgs{UserToken: 4}, 0, 1); n.UserToken != 4 {
+		t.Errorf("off: status %+v", n)
+	}
+}
+
+func e98(t *testing.T, e *env) {
+	p := pair(t)
+	r := newRDMA(t, p, 8192)
+	// Each WRITE leaves its number. Once a later one's message is received, an
+	// earlier number may not come back.
+	const n = 100
+	numbered := func(i int) []byte {
+		binary.NativeEndian.PutUint64(r.local[8*i:], uint64(i+1))
+		r.vectors(cmsg.IOVec{Addr: r.localAt + 8*uint64(i), Bytes: 8})
+		return argsControl(cmsg.RDMAArgs{Cookie: r.cookie, RemoteVec: cmsg.IOVec{Bytes: 8}, LocalVecAddr: r.vecAt, NrLocal: 1,
+			Flags: cmsg.FlagReadWrite | cmsg.FlagNotifyMe, UserToken: uint64(i + 1)})
+	}
+	got := r.bounced(p, n, numbered)
+	last := uint64(0)
+	for _, st := range got {
+		if st != cmsg.StatusSuccess {
+			continue
+		}
+		g := r.to.recv()
+		token := uint64(binary.BigEndian.Uint32(g.data))
+		if seen := binary.NativeEndian.Uint64(r.remote); seen < token || token <= last {
+			t.Errorf("message %d after %d, memory of %d", token, last, seen)
+		}
+		last = token
+	}
+	clear(r.remote[:8])
+	// Nothing is on its way any more: a dropped operation that ran again would.
+	if st := r.do(nil, cmsg.RDMAArgs{RemoteVec: cmsg.IOVec{Addr: 0, Bytes: 8}, UserToken: 999}, 0, 8); st.Status != cmsg.StatusSuccess {
+		t.Errorf("status %+v", st)
+	}
+	if v := binary.NativeEndian.Uint64(r.local); v != 0 {
+		t.Errorf("operation %d was executed after its status", v)
+	}
+}
+
+func e99(t *testing.T, e *env) {
+	p := pair(t)
+	r := newRDMA(t, p, 8192)
+	p.b.signal(syscall.SIGSTOP)
+	const n = 5
+	for i := range n {
+		r.s.deliver2([]byte{byte(i + 1)}, r.to.local(), r.writes(i))
+	}
+	eventually(t, "posted", func() error {
+		if hwm := mark(r.s, r.to.local().Addr()); hwm < n {
+			return fmt.Errorf("mark %d", hwm)
+		}
+		return nil
+	})
+	// The peer has read none of it: a connection that is closed with unread
+	// data is lost as a whole.
+	p.a.reset(t, p.b)
+	r.s.mustSend([]byte("last"), r.to.local())
+	p.b.signal(syscall.SIGCONT)
+	got := r.settled(n)
+	delivered := map[uint64]bool{}
+	for {
+		g := r.to.recv()
+		if string(g.data) == "last" {
+			break
+		}
+		delivered[uint64(g.data[0])] = true
+	}
+	for token, st := range got {
+		if (st == cmsg.StatusSuccess) != delivered[token] {
+			t.Errorf("operation %d: status %d, delivered %v", token, st, delivered[token])
+		}
+	}
+	r.to.empty()
+}
+
+func e100(t *testing.T, e *env) {
+	p := pair(t)
+	r := newRDMA(t, p, 8192)
+	plain := p.ka.bound(t) // a socket of its own: its flow is the same connection's
+	const n = 200
+	for i := range n {
+		plain.deliver(binary.BigEndian.AppendUint32(nil, uint32(i)), r.to.local())
+		r.s.deliver2(nil, r.to.local(), r.writes(i))
+		if i == n/2 {
+			p.a.reset(t, p.b)
+		}
+	}
+	r.settled(n)
+	for next := 0; next < n; {
+		g := r.to.recv()
+		if g.from != plain.local() {
+			continue
+		}
+		if got := binary.BigEndian.Uint32(g.data); got != uint32(next) {
+			t.Fatalf("message %d where %d was due", got, next)
+		}
+		next++
+	}
+}
+
+func e101(t *testing.T, e *env) {
+	p := pair(t)
+	r := newRDMA(t, p, 8192)
+	to := r.to.local()
+	// The daemon goes, its addresses stay: what is queued now has never been
+	// posted. The region's owner goes with it, so this is about the sockets of
+	// a peer whose connection alone is gone.
+	p.b.signal(syscall.SIGSTOP)
+	p.a.reset(t, p.b)
+	const n = 5
+	for i := range n {
+		r.s.deliver2([]byte{byte(i + 1)}, to, r.writes(i))
+	}
+	p.b.signal(syscall.SIGCONT)
+	for token, st := range r.settled(n) {
+		if st != cmsg.StatusSuccess {
+			t.Errorf("operation %d: status %d", token, st)
+		}
+	}
+	for i := range n {
+		if g := r.to.recv(); !slices.Equal(g.data, []byte{byte(i + 1)}) {
+			t.Errorf("message %d: %x", i, g.data)
+		}
+	}
+}
+
+func e102(t *testing.T, e *env) {
+	r := newRDMA(t, e, 4096)
+	to := r.to.local()
+	word := func(b []byte) uint64 { return binary.NativeEndian.Uint64(b) }
+	for _, c := range []struct {
+		what     string
+		typ      cmsg.Type
+		words    [4]uint64
+		was, now uint64
+	}{
+		{"fetch-add", cmsg.TypeAtomicFAdd, [4]uint64{5}, math.MaxUint64, 4},
+		{"compare-swap", cmsg.TypeAtomicCSwp, [4]uint64{7, 9}, 7, 9},
+		{"compare-swap that does not match", cmsg.TypeAtomicCSwp, [4]uint64{7, 9}, 8, 8},
+		{"masked fetch-add", cmsg.TypeMaskedAtomicFAdd, [4]uint64{0x01_01, 0x80_80}, 0xff_ff, 0x00_00},
+		{"masked fetch-add without fields", cmsg.TypeMaskedAtomicFAdd, [4]uint64{0x01_01, 0}, 0xff_ff, 0x1_01_00},
+		{"masked compare-swap", cmsg.TypeMaskedAtomicCSwp, [4]uint64{0x12, 0xab_cd, 0xff, 0xff_00}, 0x34_12, 0xab_12},
+		{"masked compare-swap that does not match", cmsg.TypeMaskedAtomicCSwp, [4]uint64{0x13, 0xab_cd, 0xff, 0xff_00}, 0x34_12, 0x34_12},
+	} {
+		binary.NativeEndian.PutUint64(r.remote[16:], c.was)
+		clear(r.local)
+		a := cmsg.AtomicArgs{Cookie: r.cookie, LocalAddr: r.localAt + 8, RemoteAddr: 16, Word: c.words, Flags: cmsg.FlagNotifyMe, UserToken: 3}
+		r.s.mustSend(nil, to, atomicControl(c.typ, a)...)
+		if n := r.s.status(); n != (cmsg.Notify{UserToken: 3}) {
+			t.Errorf("%s: %+v", c.what, n)
+		}
+		r.to.recv()
+		if old, now := word(r.local[8:]), word(r.remote[16:]); old != c.was || now != c.now {
+			t.Errorf("%s: was %#x, is %#x, want %#x and %#x", c.what, old, now, c.was, c.now)
+		}
+	}
+	a := cmsg.AtomicArgs{Cookie: r.cookie, LocalAddr: r.localAt + 4}
+	want(t, "local address of 4", r.s.send(nil, to, atomicControl(cmsg.TypeAtomicFAdd, a)...), syscall.EFAULT)
+	a.LocalAddr = 4096
+	want(t, "local address of nothing", r.s.send(nil, to, atomicControl(cmsg.TypeAtomicFAdd, a)...), syscall.EFAULT)
+	a = cmsg.AtomicArgs{Cookie: r.cookie, LocalAddr: r.localAt, RemoteAddr: 4, Flags: cmsg.FlagNotifyMe}
+	r.s.mustSend(nil, to, atomicControl(cmsg.TypeAtomicFAdd, a)...)
+	if n := r.s.status(); n.Status != cmsg.StatusRemoteError {
+		t.Errorf("remote address of 4: %+v", n)
+	}
+	r.to.empty()
+}
+
+func e103(t *testing.T, e *env) {
+	p := pair(t)
+	r := newRDMA(t, p, 8192)
+	const n = 200
+	got := r.bounced(p, n, func(i int) []byte {
+		return atomicControl(cmsg.TypeAtomicFAdd, cmsg.AtomicArgs{Cookie: r.cookie, LocalAddr: r.localAt + 8*uint64(i), Word: [4]uint64{1},
+			Flags: cmsg.FlagNotifyMe, UserToken: uint64(i + 1)})
+	})
+	succeeded := uint64(0)
+	for token, st := range got {
+		switch st {
+		case cmsg.StatusSuccess:
+			succeeded++
+		case cmsg.StatusDropped:
+		default:
+			t.Errorf("operation %d: status %d", token, st)
+		}
+	}
+	for range succeeded {
+		r.to.recv()
+	}
+	// Each ran at most once; those that succeeded exactly once.
+	if v := binary.NativeEndian.Uint64(r.remote); v < succeeded || v > n {
+		t.Errorf("%d additions of %d, %d of them a success", v, n, succeeded)
+	}
+	olds := map[uint64]int{}
+	for token, st := range got {
+		if st == cmsg.StatusSuccess {
+			olds[binary.NativeEndian.Uint64(r.local[8*(token-1):])]++
+		}
+	}
+	for old, times := range olds {
+		if times > 1 {
+			t.Errorf("old value %d was returned %d times", old, times)
+		}
+	}
+}
+
+func e104(t *testing.T, e *env) {
+	s, to := flow(t, e)
+	s.sndbuf(1 << 20)
+	_, err := s.Sendmsg(nil, afrds.Sockaddr(to.local()), nil, msgZeroCopy)
+	want(t, "flag without a cookie", err, syscall.EINVAL)
+	want(t, "without SO_ZEROCOPY", zcopy(s, 10, to.local(), 1), syscall.EINVAL)
+	s.set(syscall.SOL_SOCKET, soZeroCopy, i32(1))
+	want(t, "cookie without the flag", s.send(nil, to.local(), sendControl(t, cmsg.Send{Present: cmsg.Of(cmsg.TypeZcopyCookie)})...), syscall.EINVAL)
+	// Not acked: no completion.
+	dead := nobody()
+	ok(t, "to a dead peer", zcopy(s, 5000, dead, 1))
+	s.empty()
+	for i := range 10 {
+		ok(t, "zero copy", zcopy(s, 5000+i, to.local(), uint32(100+i)))
+		if g := to.recv(); !slices.Equal(g.data, bytesOf(5000+i, byte(100+i))) {
+			t.Errorf("message %d: %d bytes", i, g.N)
+		}
+	}
+	var cookies []uint32
+	for len(cookies) < 10 {
+		s.polled(afrds.PollIn)
+		if _, err := s.recvInto(nil, make([]byte, 51), syscall.MSG_DONTWAIT); !errors.Is(err, syscall.EAGAIN) {
+			t.Errorf("without room for it: %v", err)
+		}
+		g, err := s.recvInto(nil, make([]byte, 56), syscall.MSG_DONTWAIT)
+		ok(t, "recvmsg", err)
+		if g.N != 0 || g.ControlLen != 56 {
+			t.Errorf("%d bytes, control %x", g.N, g.raw)
+		}
+		z := g.control.Zcopy
+		cookies = append(cookies, z.Cookies[:z.Num]...)
+	}
+	for i, c := range cookies {
+		if c != uint32(100+i) {
+			t.Errorf("cookies %v", cookies)
+			break
+		}
+	}
+	s.empty()
+	s.cancel(dead)
+	ib := e.ka.socket(t)
+	ib.set(cmsg.SOLRDS, cmsg.OptTransport, i32(cmsg.TransportIB))
+	ib.bind(e.a.at(0))
+	ib.set(syscall.SOL_SOCKET, soZeroCopy, i32(1))
+	want(t, "on IB", zcopy(ib, 10, to.local(), 1), syscall.EOPNOTSUPP)
+}
+
+func e105(t *testing.T, e *env) {
+	victim := newRDMA(t, e, 4096) // its initiator was granted the key
+	thief := newKernel(t, e.a)
+	s := thief.bound(t)
+	r := newRDMABetween(t, s, victim.to.k.bound(t), 4096, 0)
+	copy(victim.remote, "secret")
+	if n := r.do(nil, cmsg.RDMAArgs{Cookie: victim.cookie}, 0, 6); n.Status != cmsg.StatusRemoteError {
+		t.Errorf("read: %+v", n)
+	}
+	if n := r.do(nil, cmsg.RDMAArgs{Cookie: victim.cookie, Flags: cmsg.FlagReadWrite}, 0, 6); n.Status != cmsg.StatusRemoteError {
+		t.Errorf("write: %+v", n)
+	}
+	if string(victim.remote[:6]) != "secret" || strings.Contains(string(r.local), "secret") {
+		t.Error("memory was touched")
+	}
+	want(t, "DEST of another process's key", s.send(nil, victim.to.local(),
+		sendControl(t, cmsg.Send{Present: cmsg.Of(cmsg.TypeRDMADest), Dest: victim.cookie})...), syscall.EINVAL)
+	own, err := getMR(victim.to, victim.remoteAt, 100, 0)
+	ok(t, "GET_MR", err)
+	want(t, "FREE_MR of another socket's key", r.free(own, 0), syscall.EINVAL)
+}
