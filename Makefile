@@ -50,9 +50,11 @@ e2e: need-go ## real daemons and clients
 fuzz: need-go ## every fuzz target in turn, FUZZTIME each
 	@FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
 
-vm: need-go ## verbs/soft against Linux's siw and rping, in an emulated machine
+vm: need-go ## verbs/soft against Linux's siw, rping and perftest, in an emulated machine
 	@test/vmlab/machine/setup.sh bin/vmlab
-	RDSD_VMLAB=$(CURDIR)/bin/vmlab $(GO) test -count=1 -v -timeout 3m ./test/vmlab
+	@RDSD_VMLAB=$(CURDIR)/bin/vmlab $(GO) test -count=1 -v -timeout 3m ./test/vmlab 2>&1 | \
+		awk '!/^=== RUN/ { print } /--- PASS/ { p++ } /--- FAIL|^FAIL/ { f++ } \
+		END { print p + 0 " PASS, " f + 0 " FAIL"; exit !p || f }'
 
 bench: build ## rdsd beside raw TCP on loopback, one table
 	$(GO) run $(BUILDFLAGS) ./bench $(BENCHFLAGS)
