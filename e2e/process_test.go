@@ -49,10 +49,18 @@ func startProcess(t *testing.T, env []string, name string, args ...string) *proc
 // spawn is startProcess without the end.
 func spawn(t *testing.T, env []string, name string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, cmd: exec.Command(name, args...), exited: make(chan struct{}), news: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR=", "RDSD_SOCKET=")
-	p.cmd.Env = append(p.cmd.Env, env...)
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	cmd := exec.Command(name, args...)
+	cmd.Env = env
+	return run(t, cmd, nil)
+}
+
+// run starts cmd, as another user unless as is nil. Its environment is an
+// addition to ours.
+func run(t *testing.T, cmd *exec.Cmd, as *syscall.Credential) *process {
+	t.Helper()
+	p := &process{t: t, cmd: cmd, exited: make(chan struct{}), news: make(chan struct{})}
+	p.cmd.Env = append(append(os.Environ(), "XDG_RUNTIME_DIR=", "RDSD_SOCKET="), cmd.Env...)
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true, Credential: as}
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -23,6 +23,9 @@ type worker struct {
 
 // runRole is the main function of a client process.
 func runRole(role string) int {
+	if role == roleUser {
+		return userMain()
+	}
 	var w worker
 	err := json.NewDecoder(strings.NewReader(role)).Decode(&w)
 	if err == nil {
