@@ -54,7 +54,7 @@ func (c *Client) Err() error {
 }
 
 // fail ends the client with err; the first one stays. Everybody who waits is
-// woken. Any lock of this package but wait.mu may be held.
+// woken. Any lock of this package but polls.mu and wait.mu may be held.
 func (c *Client) fail(err error) {
 	if c.err.CompareAndSwap(nil, &err) {
 		close(c.done)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
 	"time"
 
 	"github.com/rdsd/rdsd/rds"
@@ -17,16 +18,18 @@ func Example() {
 	defer stop()
 
 	// On two hosts a socket answers what comes.
+	var wg sync.WaitGroup
+	defer wg.Wait()
 	for i := 1; i <= 2; i++ {
 		s, err := h[i].Bind(netip.AddrPortFrom(h[i].Addr, 4000))
 		check(err)
-		go func() {
+		wg.Go(func() {
 			buf := make([]byte, 1500)
 			n, from, err := s.RecvFrom(buf)
 			check(err)
 			_, err = s.SendTo(fmt.Appendf(nil, "%s yourself", buf[:n]), from)
 			check(err)
-		}()
+		})
 	}
 
 	s, err := h[0].Bind(netip.AddrPortFrom(h[0].Addr, 0)) // any port
@@ -157,12 +160,14 @@ func ExampleSocket_Wait() {
 	}
 	fmt.Println("congested:", errors.Is(err, rds.ErrCongested))
 
-	go func() {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() {
 		for range sent {
-			_, _, err := slow.RecvFrom(msg)
+			_, _, err := slow.RecvFrom(make([]byte, 100))
 			check(err)
 		}
-	}()
+	})
 	ready, err := sender.Wait(ctx, rds.WaitSet{Relief: []netip.AddrPort{to}})
 	check(err)
 	fmt.Println("relieved:", len(ready.Relief) == 1)

@@ -419,3 +419,41 @@ func TestRxTrace(t *testing.T) {
 		}
 	})
 }
+
+// TestCongUpdates: a sender that was refused is told once when its receiver has
+// room again.
+func TestCongUpdates(t *testing.T) {
+	between(t, func(t *testing.T, a, b *rds.Socket, ca, cb *rds.Client) {
+		if err := b.SetRcvBuf(1000); err != nil {
+			t.Fatal(err)
+		}
+		a.SetCongMonitor(true)
+		bit := uint64(1) << (b.LocalAddrPort().Port() % 64)
+		msg := make([]byte, 100)
+		for range 3 {
+			sent := 0
+			for {
+				m := rds.Message{Payload: msg, Addr: b.LocalAddrPort(), DontWait: true}
+				_, err := a.SendMsg(&m)
+				if errors.Is(err, rds.ErrCongested) {
+					break
+				} else if err == nil {
+					sent++
+				} else if !errors.Is(err, rds.ErrWouldBlock) {
+					t.Fatal(err)
+				}
+			}
+			for range sent {
+				if _, _, err := b.RecvFrom(msg); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := a.Wait(soon(t), rds.WaitSet{Congestion: true}); err != nil {
+				t.Fatal(err)
+			}
+			if got, again := a.CongUpdates(), a.CongUpdates(); got != bit || again != 0 {
+				t.Fatalf("mask %#x, then %#x, want %#x once", got, again, bit)
+			}
+		}
+	})
+}

@@ -130,6 +130,11 @@ func TestCloseUnderLoad(t *testing.T) {
 	for round := range 20 {
 		c := d.Open(t)
 		a, b := d.Bind(t, c, 0), d.Bind(t, c, 0)
+		if round%2 == 1 {
+			if _, err := b.PollFD(); err != nil {
+				t.Fatal(err)
+			}
+		}
 		var wg sync.WaitGroup
 		for _, size := range []int{10, 20000} {
 			p, buf := make([]byte, size), make([]byte, 32<<10)
@@ -145,6 +150,9 @@ func TestCloseUnderLoad(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Duration(round*100) * time.Microsecond)
+		if round%4 > 1 {
+			wg.Go(func() { _ = a.CloseWait(soon(t)) })
+		}
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
