@@ -28,7 +28,7 @@ var Statements = []Statement{
 	{ID: "A9", Rule: "data verbs are thread-safe", Contract: "a device belongs to one goroutine at a time, so that its data path takes no lock; only methods that say so may be called beside it"},
 	{ID: "A10", Rule: "posting never blocks", By: []string{"A31"}},
 	{ID: "A11", Rule: "a post says nothing about the connection", By: []string{"C31"}},
-	{ID: "A12", Rule: "no send before RTS"},
+	{ID: "A12", Rule: "no send before RTS", By: []string{"C18"}, Contract: "refused in RESET and INIT; from Connect or Accept on, in RTR, requests are queued and begin in RTS, so that nobody has to wait for the event"},
 	{ID: "A13", Rule: "receives may be posted from INIT on"},
 	{ID: "A14", Rule: "legal transitions"},
 	{ID: "A15", Rule: "a failing modify changes nothing", By: []string{"A14"}},
