@@ -25,7 +25,7 @@ func TestExactOutcome(t *testing.T) {
 	for name, ops := range kinds {
 		for _, point := range points {
 			for action := sim.Break; action <= sim.HalfOpenPeer; action++ {
-				for skip := range 2 { // which passage breaks
+				for skip := range 3 { // which passage breaks
 					t.Run(fmt.Sprintf("%s/point %d/action %d/passage %d", name, point, action, skip), func(t *testing.T) {
 						hit, status := exactOutcome(t, ops, point, action, skip)
 						if hit {
