@@ -20,6 +20,8 @@ type served struct {
 	iwarp.ReadRequest
 	areq   iwarp.AtomicRequest
 	atomic bool
+	ran    bool   // the atomic was done, its answer found no room
+	old    uint64 // what it found
 	msn    uint32
 	off    uint64
 }
