@@ -9,7 +9,7 @@ FUZZTIME    ?= 30s
 
 export CGO_ENABLED ?= 0
 
-.PHONY: all build demo test check race sim conformance fuzz e2e vm bench lint arm64 clean help need-go
+.PHONY: all build demo test check race sim model conformance fuzz e2e vm bench lint arm64 clean help need-go
 
 all: build
 
@@ -40,6 +40,9 @@ race: need-go ## unit tests under the race detector (needs a C compiler)
 
 sim: need-go ## simulation with SEEDS=n seeds
 	@SEEDS=$(SEEDS) scripts/test.sh sim
+
+model: need-go ## Spin models of models/, and the exhaustive search of conn, deeper (needs spin and gcc)
+	@scripts/model.sh
 
 conformance: need-go ## RC semantics, statement by statement: pass, deviation or not applicable
 	@scripts/conformance.sh
