@@ -210,6 +210,13 @@ func TestSyncContext(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		d.do(func() {
+			for _, m := range d.held {
+				if m.sub.GiveUp != 1000 {
+					t.Errorf("a limit of %d ms for a deadline in a second", m.sub.GiveUp)
+				}
+			}
+		})
 		w := &a.c.words
 		if len(w.lent) != 3 || len(w.free) != wordsAtOnce-3 {
 			t.Fatalf("%d words lent, %d free", len(w.lent), len(w.free))
@@ -228,6 +235,19 @@ func TestSyncContext(t *testing.T) {
 		if n := a.Completions(make([]Completion, 9)); n != 0 {
 			t.Errorf("%d completions nobody asked for", n)
 		}
+		// What gives up at the deadline is the context's error as well.
+		d.do(func() { d.holdOps = true })
+		ended := make(chan error)
+		go func() {
+			_, err := a.FetchAdd(timeout(t, time.Second), to, r.Cookie(), 0, 1)
+			ended <- err
+		}()
+		time.Sleep(time.Second) // and the call has not run since
+		d.do(d.giveUp)
+		if err := <-ended; !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		d.do(func() { d.holdOps = false })
 		// A send that has to wait is bounded as well.
 		if err := a.SetSndBuf(1); err != nil {
 			t.Fatal(err)

@@ -200,12 +200,11 @@ func (s *Socket) SetRcvBuf(n int) error {
 	return nil
 }
 
-// Close closes the socket, after a wait if SetLinger asked for one. Its port is
-// free at once. Messages not sent yet are
+// Close closes the socket. Its port is free at once. Messages not sent yet are
 // withdrawn, those on their way may or may not arrive, messages not received
 // are dropped; nobody is told. The local memory of operations in flight is the
 // caller's again when its Buffer can be freed. Waiting calls fail with
-// ErrClosed, as does a second Close.
+// ErrClosed, as does a second Close. After SetLinger it is CloseWait.
 //
 // Source: net/rds/af_rds.c rds_release.
 func (s *Socket) Close() error {

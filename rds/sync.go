@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net/netip"
 	"sync"
+	"time"
 )
 
 // Write runs op as a Write to the host of the socket at to and returns when its
@@ -14,9 +16,10 @@ import (
 // tells the remote application nothing. Kind, Notify, Report and Silent of op
 // are not looked at, and op is not changed.
 //
-// ctx bounds the wait, whatever SetNonblock says. If it ends first, the error is the context's, the
-// operation goes on, and its local memory must be treated as in use until
-// BarrierAll returns nil. Other errors as SendMsg and WaitOp.
+// ctx bounds the wait, whatever SetNonblock says, and its deadline is the
+// message's GiveUpAfter as well. If it ends first, the error is the context's,
+// the operation's outcome is unknown, and its local memory must be treated as
+// in use until BarrierAll returns nil. Other errors as SendMsg and WaitOp.
 func (s *Socket) Write(ctx context.Context, to netip.AddrPort, op *RDMA) error {
 	return opErr("write", to, s.transfer(ctx, to, op, Write))
 }
@@ -98,6 +101,9 @@ func (s *Socket) run(ctx context.Context, m *Message) (pending OpRef, err error)
 	if err := ctx.Err(); err != nil {
 		return OpRef{}, err
 	}
+	if at, ok := ctx.Deadline(); ok {
+		m.GiveUpAfter = min(max(time.Until(at), time.Millisecond), MaxGiveUp)
+	}
 	id, err := s.sendContext(ctx, m)
 	if err != nil {
 		return OpRef{}, err
@@ -116,7 +122,16 @@ func (s *Socket) run(ctx context.Context, m *Message) (pending OpRef, err error)
 		s.disown(op)
 		return OpRef{}, cause(err)
 	}
-	return OpRef{}, c.Err()
+	if err = c.Err(); err != nil && pastDeadline(ctx) {
+		err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err) // it gave up for that
+	}
+	return OpRef{}, err
+}
+
+// pastDeadline looks at the clock: ctx itself may notice later.
+func pastDeadline(ctx context.Context) bool {
+	at, ok := ctx.Deadline()
+	return ok && !time.Now().Before(at)
 }
 
 // sendContext is SendMsg that waits as long as ctx lasts.
