@@ -30,7 +30,7 @@ func blockers(t *testing.T, d *fakeDaemon, a, b *Socket, local *Buffer, r *Regio
 	mustSend(t, a, "x", b)
 	mustRecv(t, b, "x")
 	host := b.LocalAddrPort().Addr()
-	errs := make(chan error, 10)
+	errs := make(chan error, 20)
 	for _, f := range []func() error{
 		func() error { _, _, err := a.RecvFrom(nil); return err },
 		func() error { return a.RecvMsg(&Message{Peek: true}) },
@@ -40,6 +40,9 @@ func blockers(t *testing.T, d *fakeDaemon, a, b *Socket, local *Buffer, r *Regio
 		func() error { return a.BarrierAll(bg()) },
 		func() error { _, err := a.WaitOp(bg(), host, id); return err },
 		func() error { _, err := a.Wait(bg(), WaitSet{Message: true, SendSpace: true}); return err },
+		func() error { _, err := a.Wait(bg(), WaitSet{ZeroCopy: true}); return err },
+		func() error { _, err := a.Wait(bg(), WaitSet{Congestion: true}); return err },
+		func() error { _, err := a.FetchAdd(bg(), b.LocalAddrPort(), r.Cookie(), 0, 1); return err },
 	} {
 		go func() { errs <- f() }()
 	}
@@ -78,7 +81,7 @@ func TestEnds(t *testing.T) {
 				d, a, b, local, _, r := rdmaPair(t, noSpin)
 				errs := blockers(t, d, a, b, local, r)
 				tt.end(d, a)
-				for range 7 {
+				for range 10 {
 					err := <-errs
 					for _, want := range tt.want {
 						if !errors.Is(err, want) {
@@ -186,6 +189,12 @@ func TestUseAfterClose(t *testing.T) {
 				"Cancel":      a.CancelSentTo(to),
 				"Register":    second(a.Register(local, 0, 1, AllowRead)),
 				"Release":     r.Release(bg()),
+				"SetLane":     a.SetLane(1),
+				"PollFD":      second(a.PollFD()),
+				"Write":       a.Write(bg(), to, &RDMA{Cookie: 1, Local: []Segment{{local, 0, 8}}}),
+				"FetchAdd":    second(a.FetchAdd(bg(), to, 1, 0, 1)),
+				"CloseWait":   a.CloseWait(bg()),
+				"Expose":      r.Expose(bg(), to),
 				"Close":       a.Close(),
 			} {
 				if !errors.Is(err, ErrClosed) {
@@ -193,6 +202,9 @@ func TestUseAfterClose(t *testing.T) {
 				}
 			}
 			_ = a.HWM(to.Addr())
+			a.SetNotices()
+			a.SetCongMonitor(true)
+			_, _ = a.ZeroCopyDone(make([]uint32, 1)), a.CongUpdates()
 			_ = a.Completions(make([]Completion, 1)) + a.Notices(make([]Notice, 1)) + a.SndBuf() + a.RcvBuf()
 			if end == "client" {
 				if _, err := c.Bind(to); !errors.Is(err, ErrClosed) {
