@@ -9,8 +9,8 @@
  * The two directions of a connection are two channels in order. A break loses
  * what is in them: the receiving side may have taken any part of it before.
  *
- * A HELLO's ack is exact, so nothing is ever received twice; with
- * OLD_HELLO_ACK it is not, and the receiver's check must drop duplicates.
+ * HELLO's ack is exact, so nothing is ever received twice: the receiver's check
+ * for duplicates is only for peers that break the protocol, and asserts here.
  *
  * Safety: delivered once and in order; settled as accepted only if delivered.
  * Liveness: everything is delivered and settled in the end, with a bounded
@@ -183,28 +183,21 @@ proctype Take() {
 	byte x, n; bool old, resume;
 end:	do
 	:: atomic { data?x, n, old, resume ->
+		assert(n > rxLast);
 		if
-#ifndef BROKEN_DUPLICATES
-		:: n <= rxLast -> assert(old)        /* a duplicate, dropped */
-		:: n > rxLast ->
-#else
-		:: true ->
-#endif
-			if
 #ifndef BROKEN_REFUSES_ONE
-			:: refusing && !resume -> refuse(n)
-			:: !(refusing && !resume) && isFull -> refuse(n)
-			:: !(refusing && !resume) && !isFull ->
+		:: refusing && !resume -> refuse(n)
+		:: !(refusing && !resume) && isFull -> refuse(n)
+		:: !(refusing && !resume) && !isFull ->
 #else
-			:: isFull -> refuse(n)
-			:: !isFull ->
+		:: isFull -> refuse(n)
+		:: !isFull ->
 #endif
-				refusing = false;
-				assert(x == delivered + 1);    /* once, in order */
-				delivered = x
-			fi;
-			rxLast = n
-		fi; x = 0; n = 0; old = false; resume = false }
+			refusing = false;
+			assert(x == delivered + 1);        /* once, in order */
+			delivered = x
+		fi;
+		rxLast = n; x = 0; n = 0; old = false; resume = false }
 	od
 }
 
@@ -232,12 +225,6 @@ proctype Reader() {
 	od
 }
 
-#ifdef OLD_HELLO_ACK     /* a peer whose HELLO says less than it received */
-#define helloAck ackMax
-#else
-#define helloAck rxLast
-#endif
-
 /* The connection breaks, both sides drain, and HELLO goes each way. */
 proctype Breaks() {
 	mtype what; byte x, y; bool b, c;
@@ -258,13 +245,13 @@ proctype Breaks() {
 		/* resume(), with HELLO's ack and notice noticeTop */
 		for (i : 1 .. N) {
 			if
-			:: st[i] == Unacked && seq[i] > helloAck -> st[i] = Rtx; flagged[i] = true
-			:: st[i] == Rtx && seq[i] <= helloAck -> st[i] = Unacked
+			:: st[i] == Unacked && seq[i] > rxLast -> st[i] = Rtx; flagged[i] = true
+			:: st[i] == Rtx && seq[i] <= rxLast -> st[i] = Unacked
 			:: else
 			fi
 		}
 		i = 0;
-		ackMax = (helloAck > ackMax -> helloAck : ackMax);
+		ackMax = (rxLast > ackMax -> rxLast : ackMax);
 		gate = noticeTop;
 #ifdef BROKEN_NO_GATE
 		settle();
