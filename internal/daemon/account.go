@@ -19,10 +19,10 @@ type account struct {
 
 	waiting list[slot] // destinations beyond the quota, not counted in dests
 
-	held     int          // bytes of daemon memory: see overflow.go
-	windows  []*shm.Arena // what they are in
-	refused  []*socket    // those that refused for want of it
-	inRefuse link[account]
+	held    int           // bytes of daemon memory: see overflow.go
+	windows []*shm.Arena  // what they are in
+	refused list[socket]  // those that refused for want of it
+	inShort link[account] // Engine.short
 }
 
 // enter counts c to its user's account.
@@ -41,6 +41,7 @@ func (e *Engine) enter(c *client) {
 func (e *Engine) leave(c *client) {
 	a := c.acct
 	if a.clients--; a.clients == 0 {
+		e.short.del(&a.inShort)
 		delete(e.accounts, a.uid)
 	}
 }

@@ -76,13 +76,12 @@ func (e *Engine) freeOver(m *rxMsg) {
 // to clear, which no reader of the socket may bring about.
 func (e *Engine) refuseForMemory(s *socket) {
 	e.setCongested(s, true)
-	if !s.forMemory {
-		s.forMemory = true
-		acc := s.cl.acct
-		acc.refused = append(acc.refused, s)
-		if !acc.inRefuse.on() {
-			e.short.add(&acc.inRefuse, acc)
-		}
+	acc := s.cl.acct
+	if !s.forMemory.on() {
+		acc.refused.add(&s.forMemory, s)
+	}
+	if !acc.inShort.on() {
+		e.short.add(&acc.inShort, acc)
 	}
 }
 
@@ -101,13 +100,10 @@ func (e *Engine) memoryFreed() {
 			continue
 		}
 		e.short.del(n)
-		list := acc.refused
-		acc.refused = nil
-		for _, s := range list {
-			s.forMemory = false
-			if !s.closed {
-				e.relieve(s)
-			}
+		for acc.refused.n > 0 {
+			s := acc.refused.head.of
+			acc.refused.del(&s.forMemory)
+			e.relieve(s)
 		}
 	}
 }

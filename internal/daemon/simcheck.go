@@ -67,7 +67,7 @@ func (e *Engine) Leaks() (found []string) {
 	say(len(e.regions)+e.revoking.n, "regions")
 	say(e.held, "overflow bytes")
 	say(len(e.overMem)/shm.WindowSize-len(e.overFree), "overflow windows")
-	say(len(e.accounts), "accounts of users")
+	say(len(e.accounts)+e.short.n, "accounts of users")
 	say(e.mem.all.maps, "mappings for clients")
 	say(len(e.repost), "receive buffers not posted")
 	for _, g := range []stats.Counter{stats.RegisteredBytes, stats.Regions, stats.CongestedPorts} {

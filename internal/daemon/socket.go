@@ -25,7 +25,7 @@ type socket struct {
 	limit     int // receive buffer, payload bytes
 	rcvBytes  int // delivered or waiting, not yet taken by the application
 	congested bool
-	forMemory bool                 // refused for want of daemon memory; in account.refused
+	forMemory link[socket]         // account.refused: it refused for want of daemon memory
 	over      queue[rxMsg, *rxMsg] // arrived, no room at the client yet
 	pend      link[socket]         // client.pendSocks
 	partials  int                  // messages under assembly
@@ -158,6 +158,7 @@ func (e *Engine) closeSocket(s *socket) {
 	e.setCongested(s, false)
 	c := s.cl
 	c.acct.sockets--
+	c.acct.refused.del(&s.forMemory)
 	for m := s.over.pop(); m != nil; m = s.over.pop() {
 		e.freeRx(m)
 	}
