@@ -18,8 +18,7 @@ const atomicTries = 64
 // runAtomic carries out o on the 8 bytes of target, aligned, and returns what was
 // there before; false: others wrote there at the same moment, again and again.
 func runAtomic(o *rdmaop.Op, target []byte) (old uint64, ok bool) {
-	_ = target[7]
-	word := (*uint64)(unsafe.Pointer(unsafe.SliceData(target)))
+	word := (*uint64)(unsafe.Pointer(unsafe.SliceData(target[:8])))
 	if o.Kind == rdmaop.FetchAdd && !o.Masked() {
 		return atomic.AddUint64(word, o.Atomic.CompareAdd) - o.Atomic.CompareAdd, true
 	}
