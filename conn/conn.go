@@ -202,10 +202,11 @@ func (c *Conn) Waiting(f func(*Msg)) {
 
 // WithdrawControl ends those of the host's internal messages for which match is
 // true and which were never posted, and returns how many: the peer knows
-// nothing of them.
+// nothing of them. What HELLO has announced is as good as posted: the peer waits
+// for it.
 func (c *Conn) WithdrawControl(match func(*Msg) bool) (n int) {
 	unknown := func(m *Msg) bool {
-		if m.Internal == 0 || m.priv.posted || !match(m) {
+		if m.Internal == 0 || m.priv.posted || m.priv.seq != 0 && c.state == Up || !match(m) {
 			return false
 		}
 		n++

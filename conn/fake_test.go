@@ -299,6 +299,7 @@ type baseHost struct {
 	depth     int
 	traces    []string
 	lastTrace error
+	believe   func(instance uint64) bool // nil: any
 }
 
 func newBaseHost(dev *fakeHost, nbuf, size, depth int) *baseHost {
@@ -344,7 +345,7 @@ func (b *baseHost) Trace(c *Conn, event string, err error) {
 		b.lastTrace = err
 	}
 }
-func (b *baseHost) Instance(*Conn, uint64) bool               { return true }
+func (b *baseHost) Instance(_ *Conn, id uint64) bool          { return b.believe == nil || b.believe(id) }
 func (b *baseHost) PeerUp(*Conn, bool)                        {}
 func (b *baseHost) PeerDown(*Conn, error)                     {}
 func (b *baseHost) Congestion(*Conn, *cong.Map)               {}

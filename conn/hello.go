@@ -117,9 +117,12 @@ func (c *Conn) becomeReady() {
 // covered and settles when its notices are here; operations it has not received
 // are dropped; the rest is sent again.
 func (c *Conn) resume() {
+	// A peer that does not know this instance has nothing to tell it: notices to
+	// an earlier one will not come.
 	ack := uint64(0)
+	c.gate = 0
 	if c.hello.AckInst == c.cfg.Instance {
-		ack = c.hello.Ack
+		ack, c.gate = c.hello.Ack, c.hello.Notice
 	}
 	for m := c.rtx.head; m != nil; {
 		next := m.priv.next
@@ -137,7 +140,6 @@ func (c *Conn) resume() {
 		m = next
 	}
 	c.ackMax = max(c.ackMax, ack)
-	c.gate = c.hello.Notice
 	c.settling = true
 	c.checkGate()
 }

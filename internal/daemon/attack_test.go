@@ -23,29 +23,34 @@ func newWorld(t *testing.T, hosts int, cfg EngineConfig) *world {
 	w.net.At(1, func() {})
 	w.net.Step()
 	for i := range hosts {
-		addr := hostAddr(i)
-		c, seed := cfg, uint64(i)
-		c.Instance = uint64(i) + 1
-		c.Alloc = func(n int) []byte { return make([]byte, n) }
-		c.Rand = func() uint64 { seed = seed*6364136223846793005 + 1442695040888963407; return seed >> 16 }
-		c.StartSeq = func() uint64 { return 1 }
-		if c.RecvBufs == 0 {
-			c.RecvBufs, c.SendBufs = 256, 64
-		}
-		st, err := stats.NewBlock(make([]uint64, stats.Size/8+1), stats.Info{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		e, err := NewEngine(w.net.Device(addr), c, st)
-		if err == nil {
-			err = e.AddLocal(addr)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.es = append(w.es, e)
+		w.es = append(w.es, w.boot(i, uint64(i)+1, cfg))
 	}
 	return w
+}
+
+// boot starts an engine on host i.
+func (w *world) boot(i int, instance uint64, c EngineConfig) *Engine {
+	w.t.Helper()
+	addr, seed := hostAddr(i), uint64(i)
+	c.Instance = instance
+	c.Alloc = func(n int) []byte { return make([]byte, n) }
+	c.Rand = func() uint64 { seed = seed*6364136223846793005 + 1442695040888963407; return seed >> 16 }
+	c.StartSeq = func() uint64 { return 1 }
+	if c.RecvBufs == 0 {
+		c.RecvBufs, c.SendBufs = 256, 64
+	}
+	st, err := stats.NewBlock(make([]uint64, stats.Size/8+1), stats.Info{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	e, err := NewEngine(w.net.Device(addr), c, st)
+	if err == nil {
+		err = e.AddLocal(addr)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return e
 }
 
 func hostAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 0, byte(i + 1)}) }

@@ -122,8 +122,7 @@ const (
 	qpReadDepth = 32
 )
 
-func (e *Engine) peerOf(c *conn.Conn) *peer       { return c.Ctx().(*peer) }
-func (e *Engine) peerByKey(k verbs.PeerKey) *peer { return e.byKey[k] }
+func (e *Engine) peerOf(c *conn.Conn) *peer { return c.Ctx().(*peer) }
 func (e *Engine) trace(p *peer, event string, err error) {
 	e.cfg.Trace(p.local.addr, p.addr, event, err)
 }
