@@ -1,0 +1,86 @@
+package wire
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// RDS/TCP carries the same header in a byte stream. TCP has checksums and
+// acknowledges, so h_csum and h_ack are 0 and ACK_REQUIRED is not sent, and
+// none of them counts when received (kernel: tcp_send.c, tcp_recv.c).
+
+const (
+	csumOff  = 30 // h_csum
+	extPaths = 5  // NPATHS {be16}
+)
+
+// PutTCP encodes h for RDS/TCP into the first HeaderLen bytes of b. It panics
+// if b is shorter.
+func (h *Header) PutTCP(b []byte) {
+	x := *h
+	x.Ack, x.Credit = 0, 0
+	x.Flags &^= FlagAckRequired
+	x.Put(b)
+	b[csumOff], b[csumOff+1] = 0, 0
+}
+
+// ParseTCP decodes the header at the start of b into h, as RDS/TCP means it.
+// Error: ErrShort.
+func ParseTCP(b []byte, h *Header) error {
+	if len(b) < HeaderLen {
+		return ErrShort
+	}
+	var x [HeaderLen]byte
+	copy(x[:], b)
+	x[csumOff], x[csumOff+1] = 0, 0
+	if err := Parse(x[:], h); err != nil {
+		return err
+	}
+	h.Ack, h.Credit = 0, 0
+	h.Flags &^= FlagAckRequired
+	return nil
+}
+
+// MaxPaths is how many TCP connections two hosts may have (kernel:
+// RDS_MPATH_WORKERS).
+const MaxPaths = 8
+
+// SetExtPaths makes an NPATHS header the only extension header.
+func (h *Header) SetExtPaths(n uint16) {
+	h.Ext = [ExtLen]byte{0: extPaths}
+	binary.BigEndian.PutUint16(h.Ext[1:], n)
+}
+
+// Paths returns how many connections the sender of a handshake offers: 1
+// without an NPATHS header. What is 0, above MaxPaths or no power of two is
+// lowered to what a hash can be masked with.
+func (h *Header) Paths() int {
+	for b := h.Ext[:]; len(b) > 0; {
+		t := int(b[0])
+		b = b[1:]
+		if t == extNone || t >= len(extLen) || extLen[t] > len(b) {
+			break
+		}
+		if t == extPaths {
+			n := min(int(binary.BigEndian.Uint16(b)), MaxPaths)
+			return 1 << max(bits.Len(uint(n))-1, 0)
+		}
+		b = b[extLen[t]:]
+	}
+	return 1
+}
+
+// ProbePort is the port a handshake is sent from.
+const ProbePort = 1
+
+// IsProbe says that h asks for the handshake: a ping from ProbePort.
+func (h *Header) IsProbe() bool { return h.SPort == ProbePort && h.DPort == 0 }
+
+// Answer makes h the answer to a ping: a pong to its source, empty. To a probe
+// it tells how many connections this side offers.
+func (h *Header) Answer(ping *Header, seq uint64) {
+	*h = Header{Seq: seq, DPort: ping.SPort}
+	if ping.IsProbe() {
+		h.SetExtPaths(MaxPaths)
+	}
+}
