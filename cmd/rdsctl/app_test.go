@@ -56,7 +56,10 @@ func (b *backend) Peers() ([]ctl.PeerInfo, error) {
 		SendCredits: 3, RecvCredits: 4, Resets: 5, Retransmitted: 6, DroppedOps: 9, UnknownOps: 10, Lost: 11}}, b.err
 }
 
-func (b *backend) PeerReset(addr netip.Addr) (int, error) {
+func (b *backend) PeerReset(addr netip.Addr, lane *uint8) (int, error) {
+	if lane != nil {
+		return int(*lane), b.err // as many as the lane's number: that it came through shows
+	}
 	if addr != netip.MustParseAddr("127.0.0.2") {
 		return 0, fmt.Errorf("%w: no connection to %v", ctl.ErrNotFound, addr)
 	}
@@ -124,6 +127,8 @@ USER  CLIENTS  SOCKETS  DESTINATIONS  OPS  REGISTERED   QUEUED  HELD
 127.0.0.1  127.0.0.2  0     up     1m5s  soft       no   1       2        9223372036854775808  7      8   3/4      5       6        9        10       11    none
 `},
 		{[]string{"peer", "reset", "127.0.0.2"}, "127.0.0.2: 2 connection(s) reset\n"},
+		{[]string{"peer", "reset", "127.0.0.2", "-lane", "200"}, "127.0.0.2: 200 connection(s) reset\n"},
+		{[]string{"peer", "reset", "-lane", "0", "127.0.0.2"}, "127.0.0.2: 0 connection(s) reset\n"},
 		{[]string{"ping", "::ffff:127.0.0.2", "-c", "3", "-i", "0s"}, `reply from 127.0.0.2: seq 1, 30µs
 no reply from 127.0.0.2: seq 2: no answer from 127.0.0.2 within 5s: connection is down: context deadline exceeded
 reply from 127.0.0.2: seq 3, 1.5ms
@@ -246,6 +251,7 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"peer"}, "rdsctl: peer: want rdsctl peer reset ADDR\n"},
 		{[]string{"peer", "drop", "::1"}, "rdsctl: peer: want rdsctl peer reset ADDR\n"},
 		{[]string{"peer", "reset"}, "rdsctl: peer reset: ADDR is missing; usage: rdsctl peer reset ADDR\n"},
+		{[]string{"peer", "reset", "-lane", "256", "::1"}, "rdsctl: peer reset: lane 256 is not between 0 and 255\n"},
 		{[]string{"peer", "reset", "host"}, "rdsctl: peer reset: \"host\" is not an IP address\n"},
 		{[]string{"ping", "127.0.0.1", "127.0.0.2"}, "rdsctl: ping takes one argument, \"127.0.0.2\" is one too many\n"},
 		{[]string{"ping", "127.0.0.1", "-c", "-1"}, "rdsctl: ping: -c and -i are not negative\n"},

@@ -60,13 +60,22 @@ func showPeers(w io.Writer, peers []ctl.PeerInfo, now time.Time) {
 	table(w, header, rows)
 }
 
-func peerResetVerb(*flag.FlagSet) action {
+func peerResetVerb(fs *flag.FlagSet) action {
+	lane := fs.Int("lane", -1, "`lane` to reset, 0 to 255; -1: all lanes")
 	return func(ctx context.Context, a *app, o *options, arg string) int {
 		addr, code := a.address("peer reset", arg)
 		if code != exitOK {
 			return code
 		}
-		return a.ask(ctx, o, ctl.Request{Kind: ctl.KindPeerReset, Addr: addr}, func(r *ctl.Response) {
+		req := ctl.Request{Kind: ctl.KindPeerReset, Addr: addr}
+		switch l := uint8(*lane); {
+		case int(l) == *lane:
+			req.Lane = &l
+		case *lane != -1:
+			fmt.Fprintf(a.stderr, "rdsctl: peer reset: lane %d is not between 0 and 255\n", *lane)
+			return exitUsage
+		}
+		return a.ask(ctx, o, req, func(r *ctl.Response) {
 			fmt.Fprintf(a.stdout, "%v: %d connection(s) reset\n", addr, r.PeerReset.Reset)
 		})
 	}

@@ -24,10 +24,10 @@ type Backend interface {
 	Status() (Status, error)
 	Sockets() ([]SocketInfo, error)
 	Peers() ([]PeerInfo, error)
-	// PeerReset breaks off every connection to addr, whatever its local
-	// address and lane, and says how many. Each reconnects by itself.
-	// Errors: ErrNotFound.
-	PeerReset(addr netip.Addr) (int, error)
+	// PeerReset breaks off every connection to addr in a lane, nil: in all
+	// lanes, whatever its local address, and says how many. Each reconnects by
+	// itself. Errors: ErrNotFound.
+	PeerReset(addr netip.Addr, lane *uint8) (int, error)
 	// Ping sends a message to port 0 of addr and waits for the answer.
 	// Errors: ctx's, wrapped with the state of the connection; ErrNotFound
 	// for an address no peer may have.
@@ -153,7 +153,7 @@ func peerReset(r *Request, admin bool, b Backend) (*PeerReset, error) {
 	if !r.Addr.IsValid() {
 		return nil, errorf(CodeBadRequest, "peer reset: no address")
 	}
-	n, err := b.PeerReset(r.Addr)
+	n, err := b.PeerReset(r.Addr, r.Lane)
 	return &PeerReset{Addr: r.Addr, Reset: n}, err
 }
 

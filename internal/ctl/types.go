@@ -43,6 +43,8 @@ type Request struct {
 	Kind   Kind   `json:"kind"`
 	// Addr: the peer of ping and peer-reset.
 	Addr netip.Addr `json:"addr,omitzero"`
+	// Lane: of peer-reset, absent: all lanes.
+	Lane *uint8 `json:"lane,omitempty"`
 	// Timeout of ping, 0 = DefaultPingTimeout, at most MaxPingTimeout.
 	Timeout time.Duration `json:"timeout_ns,omitzero"`
 }

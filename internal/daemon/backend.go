@@ -134,14 +134,15 @@ func (e *Engine) peerInfo(p *peer) ctl.PeerInfo {
 	return pi
 }
 
-// PeerReset breaks off the connections to addr; they come back by themselves.
-func (b backend) PeerReset(addr netip.Addr) (n int, err error) {
+// PeerReset breaks off the connections to addr, in all lanes or one; they come
+// back by themselves.
+func (b backend) PeerReset(addr netip.Addr, lane *uint8) (n int, err error) {
 	addr = addr.Unmap()
 	known := false
 	err = b.ask(func() {
 		e := b.d.e
 		for _, p := range e.peersV {
-			if p.addr == addr {
+			if p.addr == addr && (lane == nil || p.lane == *lane) {
 				known = true
 				if p.c.State() != conn.Down {
 					n++
@@ -152,7 +153,11 @@ func (b backend) PeerReset(addr netip.Addr) (n int, err error) {
 		}
 	})
 	if err == nil && !known {
-		err = fmt.Errorf("%w: no connection to %v was ever made", ctl.ErrNotFound, addr)
+		in := ""
+		if lane != nil {
+			in = fmt.Sprintf(" in lane %d", *lane)
+		}
+		err = fmt.Errorf("%w: no connection to %v%s was ever made", ctl.ErrNotFound, addr, in)
 	}
 	return n, err
 }
