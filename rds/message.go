@@ -67,8 +67,6 @@ type Message struct {
 	DontWait bool
 	// Peek makes a receive leave the message where it is.
 	Peek bool
-
-	when int64 // Time, as unix nanoseconds
 }
 
 // plain reports that m is no more than a payload to send.

@@ -7,19 +7,20 @@ import (
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
-// recv receives one message into m, waiting as the socket's mode, its deadline
-// and m.DontWait say.
-func (s *Socket) recv(m *Message) error {
-	dontWait := m.DontWait || s.nonblock.Load()
+// recv receives one message: its event into e, as much of its payload as fits
+// into p; n is how much. It waits as the socket's mode, its deadline and
+// dontWait say.
+func (s *Socket) recv(p []byte, e *shm.Event, peek, dontWait bool) (n int, err error) {
+	dontWait = dontWait || s.nonblock.Load()
 	var w *waiter
 	for {
-		done, err := s.tryRecv(m)
+		n, done, err := s.tryRecv(p, e, peek)
 		switch {
 		case done || err != nil:
 			s.endWait(&w)
-			return err
+			return n, err
 		case dontWait:
-			return errRecvWouldBlock
+			return 0, errRecvWouldBlock
 		case w == nil:
 			w = s.enter(wantMessage, false) // and look again
 		default:
@@ -31,30 +32,29 @@ func (s *Socket) recv(m *Message) error {
 
 // tryRecv takes one message if there is one. An expired deadline or a close
 // passes the wake-up that was meant for this caller on to another.
-func (s *Socket) tryRecv(m *Message) (bool, error) {
+func (s *Socket) tryRecv(p []byte, e *shm.Event, peek bool) (n int, done bool, err error) {
 	c, r := s.c, &s.c.rx
 	r.mu.Lock()
 	if s.closed.Load() {
 		r.mu.Unlock()
-		return false, errRecvClosed
+		return 0, false, errRecvClosed
 	}
 	if s.rdl.expired.Load() {
 		s.passOn()
 		r.mu.Unlock()
-		return false, errRecvDeadline
+		return 0, false, errRecvDeadline
 	}
-	if m.Peek {
-		return s.peek(m)
+	if peek {
+		return s.peek(p, e)
 	}
-	e, ok := r.next(s)
-	if !ok {
+	if !r.next(s, e) {
 		r.mu.Unlock()
 		// What had been delivered before the daemon went is read by now.
-		return false, opErr("recv", netip.AddrPort{}, c.Err())
+		return 0, false, opErr("recv", netip.AddrPort{}, c.Err())
 	}
-	if err := s.take(m, &e); err != nil {
+	if n, err = s.take(p, e); err != nil {
 		r.mu.Unlock()
-		return false, err
+		return 0, false, err
 	}
 	r.giveBack(e.RxID)
 	s.passOn()
@@ -63,7 +63,7 @@ func (s *Socket) tryRecv(m *Message) (bool, error) {
 	if ring {
 		c.ringDaemon()
 	}
-	return true, nil
+	return n, true, nil
 }
 
 // passOn wakes another receiver if there is something left for it. rx.mu is
@@ -76,52 +76,55 @@ func (s *Socket) passOn() {
 }
 
 // peek copies the first message and leaves it. rx.mu is held and released.
-func (s *Socket) peek(m *Message) (bool, error) {
+func (s *Socket) peek(p []byte, e *shm.Event) (n int, done bool, err error) {
 	r := &s.c.rx
 	defer r.mu.Unlock()
 	r.drain()
 	if s.rxq.len() == 0 {
-		return false, opErr("recv", netip.AddrPort{}, s.c.Err())
+		return 0, false, opErr("recv", netip.AddrPort{}, s.c.Err())
 	}
-	e := *s.rxq.at(0)
-	err := s.fill(m, &e)
+	*e = *s.rxq.at(0)
+	n, err = s.copyOut(p, e)
 	s.passOn()
-	return err == nil, err
+	return n, err == nil, err
 }
 
 // take copies e's payload out. A large payload is copied without the lock.
-func (s *Socket) take(m *Message, e *shm.Event) error {
-	if min(int(e.Len), len(m.Payload)) <= inlineCopy {
-		return s.fill(m, e)
+func (s *Socket) take(p []byte, e *shm.Event) (n int, err error) {
+	if min(int(e.Len), len(p)) <= inlineCopy {
+		return s.copyOut(p, e)
 	}
 	c := s.c
 	c.pins.Add(1)
 	c.rx.mu.Unlock()
-	err := s.fill(m, e)
+	n, err = s.copyOut(p, e)
 	c.pins.Done()
 	c.rx.mu.Lock()
-	return err
+	return n, err
 }
 
-// fill describes e in m and copies its payload.
-func (s *Socket) fill(m *Message, e *shm.Event) error {
-	m.Len = int(e.Len)
-	m.Addr = netip.AddrPortFrom(netip.AddrFrom16(e.SrcAddr).Unmap(), e.SrcPort)
-	m.Cookie = Cookie(e.Cookie)
-	m.when = e.RecvTime
-	m.N = 0
-	if e.Len > 0 && len(m.Payload) > 0 {
-		r := &s.c.rx
-		if !r.arena.Valid(e.Chunk, int(e.Len)) || e.RxID >= r.maxRx {
-			return s.c.broken("message %d of %d bytes at chunk %d is outside the receive arena", e.RxID, e.Len, e.Chunk)
-		}
-		m.N = copy(m.Payload, r.arena.Bytes(e.Chunk, int(e.Len)))
+func (s *Socket) copyOut(p []byte, e *shm.Event) (int, error) {
+	if e.Len == 0 || len(p) == 0 {
+		return 0, nil
 	}
-	m.Truncated = m.N < m.Len
+	r := &s.c.rx
+	if !r.arena.Valid(e.Chunk, int(e.Len)) || e.RxID >= r.maxRx {
+		return 0, s.c.broken("message %d of %d bytes at chunk %d is outside the receive arena", e.RxID, e.Len, e.Chunk)
+	}
+	return copy(p, r.arena.Bytes(e.Chunk, int(e.Len))), nil
+}
+
+func source(e *shm.Event) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom16(e.SrcAddr).Unmap(), e.SrcPort)
+}
+
+// describe says in m what was received.
+func (s *Socket) describe(m *Message, e *shm.Event, n int) {
+	m.N, m.Len, m.Truncated = n, int(e.Len), n < int(e.Len)
+	m.Addr, m.Cookie, m.Time = source(e), Cookie(e.Cookie), time.Unix(0, e.RecvTime)
 	if s.rxTrace.Load() {
 		m.Trace = traceOf(e, time.Now())
 	}
-	return nil
 }
 
 // RecvFrom receives one message into p and returns the number of bytes copied
@@ -135,19 +138,27 @@ func (s *Socket) fill(m *Message, e *shm.Event) error {
 //
 // Source: recvmsg(2); net/rds/recv.c rds_recvmsg.
 func (s *Socket) RecvFrom(p []byte) (n int, from netip.AddrPort, err error) {
-	m := Message{Payload: p}
-	err = s.recv(&m)
-	return m.N, m.Addr, err
+	var e shm.Event
+	if n, err = s.recv(p, &e, false, false); err != nil {
+		return 0, netip.AddrPort{}, err
+	}
+	return n, source(&e), nil
 }
 
 // RecvMsg receives one message into m.Payload and fills in N, Len, Truncated,
 // Addr, Cookie and Time. With m.Peek the message stays. Blocking and errors as
 // RecvFrom; m.DontWait makes this call non-blocking.
 func (s *Socket) RecvMsg(m *Message) error {
-	if err := s.recv(m); err != nil {
+	return s.recvMsg(m, m.Peek)
+}
+
+func (s *Socket) recvMsg(m *Message, peek bool) error {
+	var e shm.Event
+	n, err := s.recv(m.Payload, &e, peek, m.DontWait)
+	if err != nil {
 		return err
 	}
-	m.Time = time.Unix(0, m.when)
+	s.describe(m, &e, n)
 	return nil
 }
 
@@ -158,25 +169,19 @@ func (s *Socket) RecvMsgs(ms []Message) (int, error) {
 	if len(ms) == 0 {
 		return 0, nil
 	}
-	peek := ms[0].Peek
-	ms[0].Peek = false
-	err := s.RecvMsg(&ms[0])
-	ms[0].Peek = peek
-	if err != nil {
+	if err := s.recvMsg(&ms[0], false); err != nil {
 		return 0, err
 	}
 	c, r := s.c, &s.c.rx
 	n := 1
+	var e shm.Event
 	r.mu.Lock()
-	for n < len(ms) && !s.closed.Load() {
-		e, ok := r.next(s)
-		if !ok {
+	for n < len(ms) && !s.closed.Load() && r.next(s, &e) {
+		k, err := s.take(ms[n].Payload, &e)
+		if err != nil {
 			break
 		}
-		if err = s.take(&ms[n], &e); err != nil {
-			break
-		}
-		ms[n].Time = time.Unix(0, ms[n].when)
+		s.describe(&ms[n], &e, k)
 		r.giveBack(e.RxID)
 		n++
 	}

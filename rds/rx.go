@@ -93,29 +93,31 @@ func (r *rx) release(n int) {
 	}
 }
 
-// next finds the next message for s: its queue first, then the ring, where
-// others' events that come before it are put into their queues. mu is held.
-func (r *rx) next(s *Socket) (shm.Event, bool) {
+// next finds the next message for s and reports whether there is one: in its
+// queue first, then in the ring, where others' events that come before it are
+// put into their queues. mu is held.
+func (r *rx) next(s *Socket, out *shm.Event) bool {
 	if s.rxq.len() > 0 {
-		e := s.rxq.pop()
-		return e, true
+		*out = s.rxq.pop()
+		return true
 	}
 	if r.dead {
-		return shm.Event{}, false
+		return false
 	}
 	n := 0
 	for r.ev.Next(&r.entry) {
 		n++
 		if shm.EvKind(r.entry.Kind()) == shm.EvData {
 			if e := r.entry.Event(); e.Sock == s.idx {
+				*out = *e
 				r.release(n)
-				return *e, true
+				return true
 			}
 		}
 		r.dispatch(&r.entry)
 	}
 	r.release(n)
-	return shm.Event{}, false
+	return false
 }
 
 func (r *rx) sock(i uint32) *Socket {
