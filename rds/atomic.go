@@ -54,7 +54,7 @@ type Atomic struct {
 	Token  uint64 // comes back in the Completion
 	Notify bool   // queue a Completion when settled
 	Report bool   // queue a Completion if it is not a success
-	Silent bool   // do not deliver the message to the remote socket, see RDMA
+	Silent bool   // do not deliver the message to the remote socket: see RDMA.Silent
 }
 
 // checkAtomic checks what can be checked here. mu is held.

@@ -108,7 +108,9 @@ type RDMA struct {
 	Token     uint64    // comes back in the Completion
 	Notify    bool      // queue a Completion when settled
 	Report    bool      // queue a Completion if it is not a success
-	Silent    bool      // do not deliver the message to the remote socket
+	// Silent: do not deliver the message to the remote socket. It counts only if
+	// the message has no payload, and its other operation, if any, is silent too.
+	Silent bool
 }
 
 // Segment is a piece of a Buffer. It belongs to the operation until the
