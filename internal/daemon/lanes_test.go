@@ -322,3 +322,32 @@ func TestRestartSeenByOneLane(t *testing.T) {
 	}
 	w.clean(c[0], far)
 }
+
+// TestLongTransferHoldsNobody: behind 1 MiB messages in one lane another lane's
+// message does not wait.
+func TestLongTransferHoldsNobody(t *testing.T) {
+	w, c, sock := lanePair(t, EngineConfig{})
+	w.net.Timing.Gap = sim.Range{Min: 20_000, Max: 20_000} // a slow wire: 32 KiB take that long
+	const long = 1 << 20
+	c[1].must(&ipc.SetRcvBuf{Sock: sock[1][0], Bytes: 8 * long})
+	for id := range uint32(3) {
+		c[0].sendMsg(sock[0][0], 0, 10+id, long)
+	}
+	c[0].sendMsg(sock[0][1], 1, 20, 8)
+	var order []uint32
+	for n := 0; len(order) < 4 && n < 1_000_000; n++ {
+		for _, e := range w.es {
+			e.Turn(w.net.Now(), w.net.Now())
+		}
+		w.net.Step()
+		for _, ev := range c[1].events() {
+			if ev.Kind() == uint8(shm.EvData) {
+				order = append(order, ev.Event().Len)
+			}
+		}
+	}
+	if len(order) != 4 || order[0] != 8 {
+		t.Errorf("messages arrived in the order of these lengths: %v; want the short one first", order)
+	}
+	w.clean(c[:]...)
+}
