@@ -224,6 +224,9 @@ type pair struct{ src, dst netip.AddrPort }
 // their way between these addresses: short ones are all of one flow and
 // without an operation, or there is one, with an operation whose status comes.
 func (f *flow) length(n int, o *op) int {
+	if o != nil && o.flags.Silent && n == 0 {
+		return 0 // not delivered: nothing to know it by
+	}
 	if n >= idLen {
 		return n
 	}
@@ -232,7 +235,7 @@ func (f *flow) length(n int, o *op) int {
 	pending := all[:0]
 	alone := true
 	for _, x := range all {
-		if x.delivered || x.op != nil && (x.op.flags.Silent || x.op.fate != nil && never(x.op.fate.Status)) {
+		if x.delivered || x.op != nil && (x.op.silent() || x.op.fate != nil && never(x.op.fate.Status)) {
 			continue
 		}
 		pending = append(pending, x)
@@ -349,7 +352,7 @@ func (w *world) find(b []byte, from, to netip.AddrPort) *message {
 			if x.op != nil && x.op.fate != nil && never(x.op.fate.Status) {
 				continue
 			}
-			if x.n == len(b) && same(b, x.id) && (x.op == nil || !x.op.flags.Silent) {
+			if x.n == len(b) && same(b, x.id) && (x.op == nil || !x.op.silent()) {
 				return x
 			}
 		}

@@ -55,6 +55,9 @@ func (e *endpoint) cell(to netip.Addr) *cell {
 	return c
 }
 
+// silent: its message is not delivered.
+func (o *op) silent() bool { return o.flags.Silent && o.m.n == 0 }
+
 // issued enters an accepted operation in the ledger.
 func (o *op) issued(m *message, id uint64) {
 	w := o.w
@@ -131,7 +134,7 @@ func (o *op) arrived() {
 			broken("both or neither", "message %d of operation %d came after its status %v", o.m.id, o.token, s.Status)
 		}
 	}
-	if o.flags.Silent {
+	if o.silent() {
 		broken("silent", "message %d of silent operation %d was delivered", o.m.id, o.token)
 	}
 	if o.r.e.h.life != o.r.life {

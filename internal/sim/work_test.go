@@ -284,7 +284,7 @@ func (e *endpoint) operate() {
 	}
 	o.flags = rds.RDMA{Notify: w.rOp.IntN(2) == 0, Report: w.rOp.IntN(3) == 0, Silent: w.rOp.IntN(6) == 0}
 	n := 0
-	if w.rOp.IntN(3) > 0 {
+	if w.rOp.IntN(3) > 0 && !(o.flags.Silent && w.rOp.IntN(2) == 0) {
 		n = w.size()
 	}
 	to := r.e.ap
