@@ -218,8 +218,9 @@ var barrierCases = []struct {
 		s.want(rds.Success, 3)
 	}},
 	{"read", simple(rds.Read, 100, false)},
-	{"silent write", simple(rds.Write, 10, true)},
-	{"silent read", simple(rds.Read, 10, true)},
+	{"silent write", simple(rds.Write, 0, true)},
+	{"silent read", simple(rds.Read, 0, true)},
+	{"silent, with something to deliver", simple(rds.Write, 10, true)},
 	{"large immediate data", simple(rds.Write, 100_000, false)},
 
 	{"break before the write is placed", struck(rds.Write, 5, 10, sim.BeforeWrite, 2, rds.Dropped)},

@@ -224,10 +224,7 @@ type pair struct{ src, dst netip.AddrPort }
 // their way between these addresses: short ones are all of one flow and
 // without an operation, or there is one, with an operation whose status comes.
 func (f *flow) length(n int, o *op) int {
-	if o != nil && o.flags.Silent && n == 0 {
-		return 0 // not delivered: nothing to know it by
-	}
-	if n >= idLen {
+	if n >= idLen || n == 0 && o != nil && o.flags.Silent {
 		return n
 	}
 	k := pair{f.src.ap, f.dst}
@@ -235,7 +232,7 @@ func (f *flow) length(n int, o *op) int {
 	pending := all[:0]
 	alone := true
 	for _, x := range all {
-		if x.delivered || x.op != nil && (x.op.silent() || x.op.fate != nil && never(x.op.fate.Status)) {
+		if x.delivered || x.op != nil && (x.op.flags.Silent || x.op.fate != nil && never(x.op.fate.Status)) {
 			continue
 		}
 		pending = append(pending, x)
@@ -256,6 +253,9 @@ func (e *endpoint) send(dst netip.AddrPort, n int, m rds.Message, o *op, tells *
 	n = f.length(n, o)
 	if tells != nil {
 		n = max(n, idLen)
+	}
+	if o != nil && (n > 0 || m.Cookie != 0) {
+		o.flags.Silent = false // it says so, and is not: there is something to deliver
 	}
 	if o != nil && n < idLen {
 		m.Op.Notify, o.flags.Notify = true, true
@@ -352,7 +352,7 @@ func (w *world) find(b []byte, from, to netip.AddrPort) *message {
 			if x.op != nil && x.op.fate != nil && never(x.op.fate.Status) {
 				continue
 			}
-			if x.n == len(b) && same(b, x.id) && (x.op == nil || !x.op.silent()) {
+			if x.n == len(b) && same(b, x.id) && (x.op == nil || !x.op.flags.Silent) {
 				return x
 			}
 		}
