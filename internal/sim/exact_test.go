@@ -1,0 +1,580 @@
+package sim
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/rds"
+	"github.com/rdsd/rdsd/verbs/sim"
+)
+
+// TestExactOutcomes breaks every kind of message at every step of its life, in
+// each of these ways, and expects exactly one outcome of each, by what the
+// initiator can have learnt from the instance it sent to. -v prints the table.
+func TestExactOutcomes(t *testing.T) {
+	var table strings.Builder
+	for _, harm := range []exactHarm{breaks, breaksLong, restarts} {
+		fmt.Fprintf(&table, "\n%v\n%-36s", harm, "")
+		for _, k := range exactKinds {
+			fmt.Fprintf(&table, "%-17s", k.name)
+		}
+		for i := range exactSteps {
+			step := &exactSteps[i]
+			fmt.Fprintf(&table, "\n%-36s", step.name)
+			for _, k := range exactKinds {
+				if step.with != nil && !step.with(k) {
+					fmt.Fprintf(&table, "%-17s", "-")
+					continue
+				}
+				t.Run(fmt.Sprintf("%v/%s/%s", harm, step.name, k.name), func(t *testing.T) {
+					x := newExact(t, k, harm, step)
+					defer x.explain()
+					x.play()
+					got, want := x.got(), x.want()
+					cell := got.String()
+					if got != want {
+						cell = "FAIL " + cell
+						t.Errorf("got %v, want %v\n%s", got, want, x.hist.String())
+					}
+					fmt.Fprintf(&table, "%-17s", cell)
+				})
+			}
+		}
+		table.WriteByte('\n')
+	}
+	t.Logf("step, kind: the outcome, and whether the receiver got the message%s", table.String())
+}
+
+// exactHarm is what is done at a step.
+type exactHarm int
+
+const (
+	breaks     exactHarm = iota // the connection breaks
+	breaksLong                  // ... and stays broken for longer than a status waits
+	restarts                    // the peer's daemon is killed and starts again
+)
+
+func (h exactHarm) String() string {
+	return [...]string{"the connection breaks", "the connection breaks for longer than the settle time", "the peer restarts"}[h]
+}
+
+// exactKind is what the message under test carries.
+type exactKind struct {
+	name              string
+	write, read       bool
+	add, swap, silent bool
+}
+
+func (k exactKind) ops() (n int) {
+	for _, has := range []bool{k.write, k.read, k.add, k.swap} {
+		if has {
+			n++
+		}
+	}
+	return n
+}
+
+var exactKinds = []exactKind{
+	{name: "datagram"}, {name: "write", write: true}, {name: "read", read: true}, {name: "fetch-add", add: true},
+	{name: "compare-swap", swap: true}, {name: "write, add", write: true, add: true},
+	{name: "read, swap", read: true, swap: true}, {name: "silent write", write: true, silent: true},
+}
+
+// exactStep is a point in the life of a message. What it asks of the run: at
+// holds where the (first) harm is to be done, again where a connection that is
+// being set up afterwards is to be harmed.
+type exactStep struct {
+	name  string
+	with  func(exactKind) bool // nil: every kind
+	at    func(*exact, sim.Point) bool
+	again func(*exact, sim.Point) bool
+
+	queued  bool // harm is done while the message has not been posted
+	posted  bool // ... when it has, and nothing is under way
+	arrived bool // the message, at the peer's device
+	taken   bool // ... and its application has it before more harm is done
+	acked   bool // the ack came back
+}
+
+func atPeer(kinds ...sim.PointKind) func(*exact, sim.Point) bool {
+	return func(x *exact, p sim.Point) bool { return p.Host == x.b.addr && slices.Contains(kinds, p.Kind) }
+}
+
+func atHome(kinds ...sim.PointKind) func(*exact, sim.Point) bool {
+	return func(x *exact, p sim.Point) bool { return p.Host == x.a.addr && slices.Contains(kinds, p.Kind) }
+}
+
+func anywhere(kind sim.PointKind) func(*exact, sim.Point) bool {
+	return func(_ *exact, p sim.Point) bool { return p.Kind == kind }
+}
+
+var (
+	anyOp   = func(k exactKind) bool { return k.ops() > 0 }
+	twoOps  = func(k exactKind) bool { return k.ops() > 1 }
+	delayed = atPeer(sim.BeforeSendDelivered)
+	taken   = atPeer(sim.AfterSendDelivered)
+)
+
+var exactSteps = []exactStep{
+	{name: "before the post", queued: true},
+	{name: "after the post", posted: true},
+	{name: "before the operation runs", with: anyOp, at: atPeer(sim.BeforeWrite, sim.BeforeReadSampled, sim.BeforeAtomic)},
+	{name: "between two operations", with: twoOps, at: atPeer(sim.BeforeAtomic)},
+	{name: "after the operation has run", with: anyOp, at: func(x *exact, p sim.Point) bool {
+		return atPeer(sim.AfterWritePlaced, sim.AfterReadSampled, sim.AfterAtomic)(x, p) && x.ran == x.kind.ops()
+	}},
+	{name: "before the message arrives", at: delayed},
+	{name: "after the message arrived", at: taken, arrived: true},
+	{name: "before its ack arrives", at: atHome(sim.BeforeSendDelivered), arrived: true, taken: true},
+	{name: "after its ack arrived", at: atHome(sim.AfterSendDelivered), arrived: true, taken: true, acked: true},
+
+	{name: "not arrived; connect requested", at: delayed, again: anywhere(sim.ConnectRequest)},
+	{name: "not arrived; connect accepted", at: delayed, again: anywhere(sim.ConnectReply)},
+	{name: "not arrived; connect confirmed", at: delayed, again: anywhere(sim.ConnectReady)},
+	{name: "not arrived; before peer's HELLO", at: delayed, again: atHome(sim.BeforeSendDelivered)},
+	{name: "not arrived; after peer's HELLO", at: delayed, again: atHome(sim.AfterSendDelivered)},
+	{name: "not arrived; before own HELLO", at: delayed, again: delayed},
+	{name: "not arrived; after own HELLO", at: delayed, again: taken},
+	{name: "arrived; connect requested", at: taken, again: anywhere(sim.ConnectRequest), arrived: true, taken: true},
+	{name: "arrived; connect accepted", at: taken, again: anywhere(sim.ConnectReply), arrived: true, taken: true},
+	{name: "arrived; connect confirmed", at: taken, again: anywhere(sim.ConnectReady), arrived: true, taken: true},
+	{name: "arrived; before peer's HELLO", at: taken, again: atHome(sim.BeforeSendDelivered), arrived: true, taken: true},
+	{name: "arrived; after peer's HELLO", at: taken, again: atHome(sim.AfterSendDelivered), arrived: true, taken: true},
+	{name: "arrived; before own HELLO", at: taken, again: delayed, arrived: true, taken: true},
+	{name: "arrived; after own HELLO", at: taken, again: taken, arrived: true, taken: true},
+}
+
+// exact is one run: a socket of host a sends one message to one of host b.
+type exact struct {
+	*script
+	kind exactKind
+	harm exactHarm
+	step *exactStep
+
+	a, b     *host
+	from, to netip.AddrPort
+	sock     *rds.Socket
+	peer     *rds.Socket // of b's present life
+	life     int
+
+	local  []byte // the write's source, the read's destination, the atomic's old value
+	target []byte // in b's first life
+	cookie rds.Cookie
+
+	spoiled bool // the target, once the outcome was known
+
+	armed func(*exact, sim.Point) bool
+	hit   bool
+	watch bool // count what runs
+	ran   int  // operations, at the peer
+	// After the first harm: its HELLO came before the second, which is to come.
+	met, hello, second bool
+
+	rose     bool // the mark, with no connection
+	statuses []rds.Status
+	lost     uint64
+	got1     []string // what the first life got
+	got2     []string // what a later one got
+}
+
+const (
+	exactWord  = 64 // where the atomic's word is, in target and local
+	underTest  = "under test"
+	afterwards = "afterwards"
+)
+
+func newExact(t *testing.T, k exactKind, harm exactHarm, step *exactStep) *exact {
+	o := options{
+		hosts: 2, clients: 1, timing: sim.DefaultTiming(), maxSend: 32 << 10, sendBufs: 64, recvBufs: 256, credits: 64,
+		hardCap: 1 << 20, overflow: 1 << 20, revokeTimeout: 5e9, settleTimeout: 30e9,
+		params: shm.Params{SubEntries: 64, EventEntries: 64, MaxMsgs: 64, MaxRx: 64, Slots: 16, Cells: 16, SendWindows: 1, RecvWindows: 1},
+	}
+	x := &exact{script: &script{world: build(1, &o), t: t}, kind: k, harm: harm, step: step}
+	x.boot()
+	x.a, x.b = x.hosts[0], x.hosts[1]
+	x.from, x.to = netip.AddrPortFrom(x.a.addr, 10), netip.AddrPortFrom(x.b.addr, 20)
+	x.sock = bindAt(x.a, x.from)
+	x.bindPeer()
+
+	mem, err := x.a.clients[0].c.Alloc(128)
+	must(err)
+	x.local = mem.Bytes()
+	theirs, err := x.b.clients[0].c.Alloc(128)
+	must(err)
+	x.target = theirs.Bytes()
+	r, err := x.peer.Register(theirs, 0, 128, rds.AllowRead|rds.AllowWrite|rds.AllowAtomic)
+	must(err)
+	must(r.Expose(context.Background(), x.from))
+	x.cookie = r.Cookie()
+	x.send("hello", nil)
+	x.flow(1e9)
+	x.got1 = nil
+	x.net.Hook = x.strike
+	return x
+}
+
+func bindAt(h *host, ap netip.AddrPort) *rds.Socket {
+	s, err := h.clients[0].c.Bind(ap)
+	must(err)
+	return s
+}
+
+// bindPeer binds the peer's port in each of its lives, before anybody can have
+// connected.
+func (x *exact) bindPeer() {
+	if x.b.up && x.life != x.b.life {
+		x.life = x.b.life
+		x.peer = bindAt(x.b, x.to)
+	}
+}
+
+func (x *exact) strike(p sim.Point) sim.Action {
+	switch p.Kind {
+	case sim.AfterWritePlaced, sim.AfterReadSampled, sim.AfterAtomic:
+		if x.watch {
+			x.ran++
+		}
+	case sim.AfterSendDelivered:
+		x.met = x.met || x.hello && p.Host == x.a.addr
+	}
+	if x.armed == nil || !x.armed(x, p) {
+		return sim.Pass
+	}
+	x.armed, x.hit = nil, true
+	x.hello = false
+	x.cut()
+	return sim.Break
+}
+
+// next runs one event, and looks at the sockets.
+func (x *exact) next() bool {
+	hit := x.hit
+	if !x.world.step() {
+		return false
+	}
+	if x.hit && !hit && x.harm == restarts && (x.step.again == nil || x.second) {
+		x.b.crash()
+	}
+	x.bindPeer()
+	x.look()
+	x.bound()
+	return true
+}
+
+// flow lets d nanoseconds pass.
+func (x *exact) flow(d int64) {
+	end := x.now() + d
+	x.net.At(end, func() {})
+	for x.now() < end && x.next() {
+	}
+}
+
+// until runs until what is armed has struck.
+func (x *exact) until(at func(*exact, sim.Point) bool) {
+	x.armed, x.hit = at, false
+	for end := x.now() + 5e9; !x.hit && x.now() < end && x.next(); {
+	}
+	if !x.hit {
+		x.t.Fatal("the point was never passed")
+	}
+}
+
+// look takes what the sockets have.
+func (x *exact) look() {
+	var buf [64]byte
+	for x.b.up {
+		m := rds.Message{Payload: buf[:], DontWait: true}
+		if err := x.peer.RecvMsg(&m); err != nil {
+			break
+		}
+		got := &x.got1
+		if x.life > 1 {
+			got = &x.got2
+		}
+		*got = append(*got, string(buf[:m.N]))
+		if string(buf[:m.N]) == underTest {
+			x.settled(true)
+		}
+		x.b.kick()
+	}
+	var c [4]rds.Completion
+	for n := x.sock.Completions(c[:]); n > 0; n = x.sock.Completions(c[:]) {
+		for i := range n {
+			if want := x.refusal(&c[i]); c[i].Errno != want {
+				x.t.Errorf("%v with %v, want %v", c[i].Status, c[i].Errno, want)
+			}
+			x.statuses = append(x.statuses, c[i].Status)
+			x.settled(c[i].Status == rds.Success)
+			if c[i].Status == rds.Success && !x.rose {
+				x.fetched()
+			}
+		}
+		x.a.kick()
+	}
+	var n [4]rds.Notice
+	for k := x.sock.Notices(n[:]); k > 0; k = x.sock.Notices(n[:]) {
+		for i := range k {
+			if n[i].Kind == rds.Lost || n[i].Kind == rds.NoSocket || n[i].Kind == rds.GaveUp {
+				x.lost += n[i].Count
+			}
+		}
+	}
+}
+
+// refusal is the errno that belongs to a status.
+func (x *exact) refusal(c *rds.Completion) syscall.Errno {
+	if c.Status == rds.RemoteError {
+		return syscall.EINVAL
+	}
+	return 0
+}
+
+// settled: the outcome is known, and is that the data is there, or not.
+// Whatever it is, nothing may run any more, which would show in the target.
+func (x *exact) settled(success bool) {
+	word := binary.NativeEndian.Uint64(x.target[exactWord:])
+	switch {
+	case x.spoiled:
+		return
+	case success && x.kind.write && string(x.target[:8]) != "written!":
+		x.t.Errorf("delivered, and the target has %q", x.target[:8])
+	case success && (x.kind.add && word != 7 || x.kind.swap && word != 9):
+		x.t.Errorf("delivered, and the atomic left %d", word)
+	}
+	x.spoiled = true
+	for i := range x.target {
+		x.target[i] = poison
+	}
+}
+
+// fetched: with a success, what was asked for is in local memory.
+func (x *exact) fetched() {
+	if x.kind.read && string(x.local[16:24]) != "original" {
+		x.t.Errorf("success, and the read brought %q", x.local[16:24])
+	}
+	if n := binary.NativeEndian.Uint64(x.local[exactWord:]); (x.kind.add || x.kind.swap) && n != 5 {
+		x.t.Errorf("success, and the atomic returned %d", n)
+	}
+}
+
+func (x *exact) send(text string, k *exactKind) {
+	m := rds.Message{Payload: []byte(text), Addr: x.to, DontWait: true}
+	if k != nil {
+		buf := x.buffer()
+		if k.write || k.read {
+			m.Op = &rds.RDMA{Kind: rds.Write, Cookie: x.cookie, Local: []rds.Segment{{Buf: buf, Len: 8}}, Notify: true, Token: 1}
+			if k.read {
+				m.Op.Kind, m.Op.Local[0].Off = rds.Read, 16
+			}
+			if k.silent {
+				m.Op.Silent, m.Payload = true, nil
+			}
+		}
+		if k.add || k.swap {
+			m.Atomic = &rds.Atomic{Kind: rds.FetchAdd, Cookie: x.cookie, RemoteOff: exactWord, Add: 2, Compare: 5, Swap: 9,
+				Local: rds.Segment{Buf: buf, Off: exactWord, Len: 8}, Notify: true, Token: 2}
+			if k.swap {
+				m.Atomic.Kind = rds.CmpSwap
+			}
+		}
+	}
+	_, err := x.sock.SendMsg(&m)
+	must(err)
+	x.a.kick()
+}
+
+func (x *exact) buffer() *rds.Buffer {
+	b, err := x.a.clients[0].c.Alloc(128)
+	must(err)
+	x.local = b.Bytes()
+	copy(x.local, "written!")
+	return b
+}
+
+// play is the run.
+func (x *exact) play() {
+	copy(x.target, "original")
+	binary.NativeEndian.PutUint64(x.target[exactWord:], 5)
+	k := &x.kind
+	if k.ops() == 0 {
+		k = nil
+	}
+	x.watch = true
+	switch st := x.step; {
+	case st.queued:
+		x.a.e.ResetPeers(x.b.addr)
+		x.a.kick()
+		x.cut()
+		x.flow(10e6)
+		x.send(underTest, k)
+		x.flow(10e6)
+		x.harmNow()
+	case st.posted:
+		x.net.Timing.Post = sim.Range{Min: 5e6, Max: 5e6}
+		x.send(underTest, k)
+		x.flow(1e6)
+		if i := x.a.e.Conns()[0]; i.Unacked != 1 {
+			x.t.Fatalf("not posted: %+v", i)
+		}
+		x.cut()
+		x.harmNow()
+		x.net.Timing.Post = sim.DefaultTiming().Post
+	default:
+		x.send(underTest, k)
+		x.until(st.at)
+	}
+	x.flow(200e6)
+	hwm := int(x.sock.HWM(x.to.Addr()))
+	x.rose = hwm == x.kind.ops()
+	if !x.rose && !x.step.queued {
+		x.t.Errorf("HWM is %d of %d, 200 ms after the break, without a connection", hwm, x.kind.ops())
+	}
+	if x.rose && x.step.queued && x.kind.ops() > 0 && x.harm != restarts {
+		x.t.Error("the HWM passed what was never posted")
+	}
+	if x.rose {
+		clear(x.local) // ours again
+	}
+	if x.step.again != nil {
+		x.hello, x.second = true, true
+		x.mend()
+		x.until(x.step.again)
+		x.flow(200e6)
+	}
+	if x.harm == breaksLong {
+		x.flow(31e9)
+	}
+	x.send(afterwards, nil)
+	x.mend()
+	x.flow(20e9)
+	if x.rose && slices.ContainsFunc(x.local, func(b byte) bool { return b != 0 }) {
+		x.t.Error("local memory was touched after the HWM had passed")
+	}
+	if hwm := int(x.sock.HWM(x.to.Addr())); hwm != x.kind.ops() {
+		x.t.Errorf("HWM is %d of %d in the end", hwm, x.kind.ops())
+	}
+	if x.spoiled && !bytes.Equal(x.target, bytes.Repeat([]byte{poison}, len(x.target))) {
+		x.t.Errorf("the target was touched after the outcome was known: %x", x.target)
+	}
+	x.finish()
+}
+
+func (x *exact) harmNow() {
+	if x.harm == restarts {
+		x.b.crash()
+	} else {
+		x.a.e.ResetPeers(x.b.addr)
+		x.a.kick()
+	}
+}
+
+// outcome is what sender and receiver saw of the message.
+type exactOutcome struct {
+	told      string // a status, "lost", or "-"
+	delivered bool
+	once      string // "": as it should be
+}
+
+func (o exactOutcome) String() string {
+	d := "no"
+	if o.delivered {
+		d = "yes"
+	}
+	return strings.TrimSpace(o.told + " " + d + " " + o.once)
+}
+
+func (x *exact) got() (o exactOutcome) {
+	all := append(slices.Clone(x.got1), x.got2...)
+	n := 0
+	for _, m := range all {
+		if m == underTest {
+			n++
+		}
+	}
+	o.delivered = n > 0
+	if n > 1 {
+		o.once = "delivered twice"
+	}
+	if x.ran > x.kind.ops() {
+		o.once = fmt.Sprintf("%d operations ran", x.ran)
+	}
+	if x.kind.ops() > 0 && slices.Contains(x.got2, underTest) {
+		o.once = "delivered by another instance"
+	}
+	if len(all) == 0 || all[len(all)-1] != afterwards || slices.Index(all, afterwards) != len(all)-1 {
+		o.once = fmt.Sprintf("order %q", all)
+	}
+	o.told = "-"
+	switch {
+	case x.kind.ops() == 0 && x.lost > 0:
+		o.told = "lost"
+	case x.kind.ops() > 0 && len(x.statuses) != x.kind.ops():
+		o.told = fmt.Sprint(x.statuses)
+	case x.kind.ops() > 0:
+		if o.told = x.statuses[0].String(); slices.Max(x.statuses) != slices.Min(x.statuses) {
+			o.told = fmt.Sprint(x.statuses)
+		}
+	}
+	if x.lost > 1 || x.lost > 0 && x.kind.ops() > 0 {
+		o.once = fmt.Sprintf("%d notices", x.lost)
+	}
+	return o
+}
+
+// want is what docs/guarantees.md says.
+func (x *exact) want() (o exactOutcome) {
+	st, op := x.step, x.kind.ops() > 0
+	arrived := st.arrived
+	// What the initiator knows: an ack, or the peer's HELLO.
+	known := st.acked || x.met
+	status := func(s rds.Status) { o.told = s.String() }
+	o.told = "-"
+	switch x.harm {
+	case breaks, breaksLong:
+		switch {
+		case !op:
+			o.delivered = true
+		case st.queued:
+			o.delivered = true
+			status(rds.Success)
+		case x.harm == breaksLong && !known:
+			o.delivered = arrived
+			status(rds.Unknown)
+		case arrived:
+			o.delivered = true
+			status(rds.Success)
+		default:
+			status(rds.Dropped)
+		}
+	case restarts:
+		switch {
+		case st.queued && !op:
+			o.delivered = true // to the new instance
+		case st.queued: // never runs: its key ended with the peer
+			if status(rds.RemoteError); x.kind.ops() > 1 {
+				o.told = fmt.Sprint([]rds.Status{rds.RemoteError, rds.Dropped})
+			}
+		case op && known && arrived:
+			status(rds.Success)
+		case op && known:
+			status(rds.Dropped)
+		case op:
+			status(rds.Unknown)
+		case !known || !arrived:
+			o.told = "lost"
+		}
+		o.delivered = o.delivered || st.taken
+	}
+	if x.kind.silent {
+		o.delivered = false
+	}
+	return o
+}
