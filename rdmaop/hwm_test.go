@@ -174,6 +174,42 @@ func TestHWM(t *testing.T) {
 			c.on(EvNoSocket, 1)
 			c.wantHWM(1, "DROPPED")
 		}},
+		{"two of one message: one completion raises both, one ack settles both", func(c *cell) {
+			c.queue(2)
+			c.on(EvPost, 1, 2)
+			c.on(EvLocal, 1, 2)
+			c.wantHWM(2, "-", "-")
+			c.on(EvAck, 1, 2)
+			c.wantHWM(2, "SUCCESS", "SUCCESS")
+		}},
+		{"two of one message, one refused: the other is dropped, neither was posted", func(c *cell) {
+			c.queue(3)
+			c.step(Event{Type: EvRefuse, Errno: unix.EACCES}, 2)
+			c.on(EvSibling, 1)
+			c.on(EvPost, 3)
+			c.wantHWM(2, "DROPPED", "REMOTE_ERROR", "-")
+		}},
+		{"two of one message, one failed: the mark waits for both", func(c *cell) {
+			c.queue(2)
+			c.on(EvPost, 1, 2)
+			c.on(EvSibling, 1)
+			c.step(Event{Type: EvWCError, WC: verbs.WCRemAccessErr}, 2)
+			c.wantHWM(0, "DROPPED", "REMOTE_ERROR")
+			c.on(EvLocal, 1)
+			c.wantHWM(1)
+			c.on(EvLocal, 2)
+			c.on(EvLess, 1, 2) // what the handshake says of them is no news
+			c.wantHWM(2, "DROPPED", "REMOTE_ERROR")
+		}},
+		{"given up: DROPPED if queued; UNKNOWN if posted, the mark when it is local", func(c *cell) {
+			c.queue(2)
+			c.on(EvPost, 1)
+			c.on(EvTimeout, 1, 2)
+			c.wantHWM(0, "UNKNOWN", "DROPPED")
+			c.on(EvLocal, 1)
+			c.on(EvAck, 1) // it arrived all the same
+			c.wantHWM(2, "UNKNOWN", "DROPPED")
+		}},
 		{"many, then wait for the last", func(c *cell) {
 			c.queue(1000)
 			for id := uint64(1); id <= 1000; id++ {
@@ -241,7 +277,7 @@ func TestHWMHistories(t *testing.T) {
 			slices.Sort(ids)
 			return ids
 		}
-		settle := []EventType{EvAck, EvLess, EvNoSocket, EvRestarted, EvTimeout, EvCancel}
+		settle := []EventType{EvAck, EvLess, EvNoSocket, EvRestarted, EvTimeout, EvCancel, EvSibling}
 		advance := func(id uint64) {
 			o := c.ops[id]
 			switch s := o.State(); {
@@ -249,7 +285,7 @@ func TestHWMHistories(t *testing.T) {
 				c.on(EvPost, id)
 			case s == StateQueued:
 				delete(touched, id)
-				c.on([]EventType{EvRefuse, EvCancel, EvRestarted, EvTimeout}[r.IntN(4)], id)
+				c.on([]EventType{EvRefuse, EvCancel, EvRestarted, EvTimeout, EvSibling}[r.IntN(5)], id)
 			case s == StateTold || s == StatePosted && r.IntN(2) == 0:
 				delete(touched, id)
 				c.on(EvLocal, id)

@@ -323,3 +323,25 @@ func TestSilent(t *testing.T) {
 		w.clean2(a, b)
 	}
 }
+
+// TestCancelStatus: a cancelled operation's status is told at once; the mark
+// waits for its work requests.
+func TestCancelStatus(t *testing.T) {
+	w, a, b := opPair(t, 2)
+	r := b.expose(0, 64, rdmaop.RightRead|rdmaop.RightAtomic, a)
+	a.submit(shm.Sub{})
+	w.run()
+	a.submit(shm.Sub{}, a.op(shm.OpRead, r.Cookie, 0), a.args(a.op(shm.OpFetchAdd, r.Cookie, 8), shm.AtomicEntry{CompareAdd: 1}))
+	a.e.Turn(w.net.Now(), w.net.Now())
+	a.put(func(e *shm.Entry) { *e.Sub() = shm.Sub{Kind: shm.KindCancel, Sock: a.sock} })
+	a.e.Turn(w.net.Now(), w.net.Now())
+	canceled := int(shm.StatusCanceled)
+	if st := a.statuses(); !slices.Equal(st, []int{canceled, canceled}) || a.hwm() != 0 || len(a.back) != 1 {
+		t.Errorf("at once: statuses %v, HWM %d, returned %v", st, a.hwm(), a.back)
+	}
+	w.run()
+	if st := a.statuses(); !slices.Equal(st, []int{canceled, canceled}) || a.hwm() != 2 || len(a.back) != 2 {
+		t.Errorf("in the end: statuses %v, HWM %d, returned %v", st, a.hwm(), a.back)
+	}
+	w.clean2(a, b)
+}
