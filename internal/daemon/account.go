@@ -17,6 +17,8 @@ type account struct {
 
 	sockets, dests, ops, regions int
 
+	peers int // it asked for that were never met: see mayPeer
+
 	waiting list[slot] // destinations beyond the quota, not counted in dests
 
 	held    int           // bytes of daemon memory: see overflow.go
@@ -40,7 +42,12 @@ func (e *Engine) enter(c *client) {
 // leave ends c's part of its account.
 func (e *Engine) leave(c *client) {
 	a := c.acct
-	if a.clients--; a.clients == 0 {
+	a.clients--
+	e.dropAccount(a)
+}
+
+func (e *Engine) dropAccount(a *account) {
+	if a.clients == 0 && a.peers == 0 {
 		e.short.del(&a.inShort)
 		delete(e.accounts, a.uid)
 	}
@@ -76,6 +83,42 @@ func (e *Engine) mayRegion(c *client) error {
 		e.st.C[stats.QuotaRefused]++
 	}
 	return err
+}
+
+// mayPeer is nil if c (nil: no client) may ask for one more peer. A user's
+// share is what it asked for and was never met, so that addresses where nobody
+// is leave room for others.
+func (e *Engine) mayPeer(c *client) error {
+	full := func() error {
+		if c == nil {
+			return daemonUser.mayShare("peers", 0, len(e.peersV), e.cfg.MaxPeers)
+		}
+		return c.user.mayShare("peers", c.acct.peers, len(e.peersV), e.cfg.MaxPeers)
+	}
+	err := full()
+	if err != nil && e.dropUnused() {
+		err = full()
+	}
+	if err != nil {
+		e.st.C[stats.QuotaRefused]++
+	}
+	return err
+}
+
+// asked counts p, new, to c's user until it is met or forgotten.
+func (e *Engine) asked(p *peer, c *client) {
+	if c != nil {
+		p.askedBy = c.acct
+		c.acct.peers++
+	}
+}
+
+func (e *Engine) askedNoMore(p *peer) {
+	if a := p.askedBy; a != nil {
+		p.askedBy = nil
+		a.peers--
+		e.dropAccount(a)
+	}
 }
 
 // admitDest counts sl to its user's destinations. false: the user has all it

@@ -129,7 +129,7 @@ func TestNotAllowed(t *testing.T) {
 // What a connection has counted stays counted when its peer is forgotten.
 func TestCountersNeverFall(t *testing.T) {
 	e := newWorld(t, 1, EngineConfig{}).es[0]
-	p, err := e.peer(e.localsV[0], nobody(1), 0)
+	p, err := e.peer(e.localsV[0], nobody(1), 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,4 +145,50 @@ func TestCountersNeverFall(t *testing.T) {
 		t.Fatal("the peer was not forgotten")
 	}
 	counted("forgotten")
+}
+
+// TestPeerShare: the addresses where nobody is that one user asks for leave
+// room for others, and what waits of one user holds up no other's.
+func TestPeerShare(t *testing.T) {
+	w := newWorld(t, 2, EngineConfig{MaxPeers: 8})
+	e := w.es[0]
+	as := func(host int, uid uint32) *raw {
+		r, err := w.attachAs(host, smallParams(), ipc.Cred{UID: uid, GID: uid})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	bad, good, far := as(0, 1001), as(0, 1002), as(1, 1003)
+	far.bind(20)
+	bs, gs := bad.bind(10), good.bind(11)
+	for i := range uint32(20) {
+		bad.open(bs, i, i, nobody(int(i)), 1000)
+	}
+	w.run()
+	if n := len(e.peersV); n != 4 {
+		t.Fatalf("%d of 8 peers are of one user, want 4", n)
+	}
+	if bad.cl.table.Slot(3).LoadCongested() != 0 || bad.cl.table.Slot(4).LoadCongested() != 1 {
+		t.Error("what found no room is not congested, or what did is")
+	}
+	good.open(gs, 0, 0, hostAddr(1), 20)
+	good.sendMsg(gs, 0, 0, 10)
+	w.run()
+	if n := far.cl.rx; n[0].sock == nil && n[len(n)-1].sock == nil {
+		t.Error("another user's message did not arrive")
+	}
+	if a := e.accounts[1002]; a.peers != 0 {
+		t.Errorf("a peer that was met counts: %d", a.peers)
+	}
+	for i := range uint32(20) {
+		bad.put(func(d *shm.Entry) { *d.SubDest() = shm.SubDest{Kind: shm.KindCloseDest, Sock: bs, Slot: i} })
+	}
+	bad.at.Close()
+	w.net.At(w.net.Now()+2*homeRetryNs, func() {})
+	w.run()
+	if e.accounts[1001] != nil || len(e.peersV) != 1 {
+		t.Errorf("left: %+v, %d peers", e.accounts[1001], len(e.peersV))
+	}
+	w.clean(good, far)
 }

@@ -233,7 +233,7 @@ func (e *Engine) ping(addr netip.Addr, pong func(now int64)) (*socket, error) {
 	var p *peer
 	if e.locals[addr] == nil {
 		var err error
-		if p, err = e.peer(l, addr, 0); err != nil {
+		if p, err = e.peer(l, addr, 0, nil); err != nil {
 			return nil, err
 		}
 	}

@@ -247,7 +247,7 @@ func TestInstanceOfLanes(t *testing.T) {
 	var p [2]*peer
 	for i, lane := range []uint8{0, 5} {
 		var err error
-		if p[i], err = e.peer(e.localsV[0], hostAddr(1), lane); err != nil {
+		if p[i], err = e.peer(e.localsV[0], hostAddr(1), lane, nil); err != nil {
 			t.Fatal(err)
 		}
 		p[i].begun = e.tick()

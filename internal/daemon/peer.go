@@ -30,6 +30,7 @@ type peer struct {
 	qp        verbs.QP
 	begun     uint64     // Engine.clock when the connection, or the attempt, began
 	warned    uint64     // remote.untold up to here was queued on this lane
+	askedBy   *account   // whose share it is of, until it is met
 	slots     list[slot] // destinations that lead there
 	partial   *rxMsg     // message under assembly
 	dirty     bool
@@ -44,9 +45,10 @@ type peer struct {
 	crc       verbs.CRCMode
 }
 
-// peer returns the connection of a lane from l to addr, made on first use.
-// EINVAL: no address a peer can have; ENOBUFS: there are MaxPeers.
-func (e *Engine) peer(l *local, addr netip.Addr, lane uint8) (*peer, error) {
+// peer returns the connection of a lane from l to addr, made on first use, by
+// a client or (nil) otherwise. EINVAL: no address a peer can have; ENOBUFS: there are
+// MaxPeers, or as many are of the client's user as are free.
+func (e *Engine) peer(l *local, addr netip.Addr, lane uint8, by *client) (*peer, error) {
 	h := e.remotes[remoteKey{l.addr, addr}]
 	if p := h.lane(lane); p != nil {
 		return p, nil
@@ -54,9 +56,8 @@ func (e *Engine) peer(l *local, addr netip.Addr, lane uint8) (*peer, error) {
 	if !mayBePeer(l, addr) {
 		return nil, fmt.Errorf("%w: %v has no peer %v", unix.EINVAL, l.addr, addr)
 	}
-	if len(e.peersV) >= e.cfg.MaxPeers && !e.dropUnused() {
-		e.st.C[stats.QuotaRefused]++
-		return nil, fmt.Errorf("%w: the daemon has its %d peers", unix.ENOBUFS, e.cfg.MaxPeers)
+	if err := e.mayPeer(by); err != nil {
+		return nil, err
 	}
 	if h = e.remotes[remoteKey{l.addr, addr}]; h == nil {
 		h = e.newRemote(l, addr)
@@ -75,6 +76,7 @@ func (e *Engine) peer(l *local, addr netip.Addr, lane uint8) (*peer, error) {
 	h.addLane(p)
 	e.peersV = append(e.peersV, p)
 	e.byKey[p.key] = p
+	e.asked(p, by)
 	if !l.cong.Empty() {
 		p.c.QueueCong(&l.cong)
 	}
@@ -107,6 +109,7 @@ func (e *Engine) dropIfNew(p *peer) {
 	if i.Instance != 0 || i.State != conn.Down || i.Queued+i.Unacked > 0 || p.slots.n > 0 || p.qp != nil {
 		return
 	}
+	e.askedNoMore(p)
 	e.dropLane(p)
 	delete(e.byKey, p.key)
 	e.peersV = remove(e.peersV, p)
@@ -231,7 +234,7 @@ func (e *Engine) connectRequest(ev *verbs.CMEvent) {
 	case e.locals[from] != nil:
 		refuse("comes from our own address", nil)
 	default:
-		p, err := e.peer(l, from, priv.TOS)
+		p, err := e.peer(l, from, priv.TOS, nil)
 		if err != nil {
 			refuse("no room", err)
 			return
@@ -257,6 +260,7 @@ func (e *Engine) PutSendBuf(b *conn.SendBuf) { e.sendFree = append(e.sendFree, b
 // PeerUp: the handshake is complete.
 func (e *Engine) PeerUp(c *conn.Conn, _ bool) {
 	p := e.peerOf(c)
+	e.askedNoMore(p)
 	e.st.C[stats.PeerConnects]++
 	e.st.C[stats.PeersUp]++
 	e.publishState(p)

@@ -150,7 +150,7 @@ func (e *Engine) expose(r *region, addr netip.Addr, port uint16, lane uint8) err
 		_, errno := r.exp.GrantTo(l.key, port)
 		return orNil(errno)
 	}
-	p, err := e.peer(r.sock.local, addr, lane)
+	p, err := e.peer(r.sock.local, addr, lane, r.sock.cl)
 	if err != nil {
 		return err
 	}

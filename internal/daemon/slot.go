@@ -147,12 +147,16 @@ func (l *local) forget(port uint16) {
 	}
 }
 
-// homeRetryNs: how often to look for room for one more peer.
-const homeRetryNs = 10_000_000
+// homeRetryNs: how often to look for room for more peers, for so many
+// destinations at a time.
+const (
+	homeRetryNs = 10_000_000
+	homesATurn  = 256
+)
 
 // findHome leads sl to its peer; false: there are too many.
 func (e *Engine) findHome(sl *slot) bool {
-	p, err := e.peer(sl.sock.local, sl.addr, sl.sock.lane)
+	p, err := e.peer(sl.sock.local, sl.addr, sl.sock.lane, sl.cl)
 	if err != nil {
 		return false
 	}
@@ -173,14 +177,18 @@ func (e *Engine) findHomes() {
 		return
 	}
 	e.homeAt = 0
-	for n := e.homeless.head; n != nil; n = e.homeless.head {
-		sl := n.of
-		if !e.findHome(sl) {
-			e.homeAt = e.now + homeRetryNs
-			e.armTimer(e.homeAt)
-			return
+	// Of one user there may be too many and room for another's.
+	for range min(e.homeless.n, homesATurn) {
+		sl := e.homeless.head.of
+		if e.findHome(sl) {
+			e.sendWaiting(sl)
+		} else {
+			sl.leadTo(&e.homeless) // at its end
 		}
-		e.sendWaiting(sl)
+	}
+	if e.homeless.n > 0 {
+		e.homeAt = e.now + homeRetryNs
+		e.armTimer(e.homeAt)
 	}
 }
 

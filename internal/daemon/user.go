@@ -16,6 +16,9 @@ type user struct {
 	quota    config.Quota
 }
 
+// daemonUser is the daemon itself.
+var daemonUser = &user{trusted: true}
+
 func userOf(p *config.Policy, id ipc.Cred) user {
 	return user{uid: id.UID, gid: id.GID, trusted: p.Trusts(id.UID), quota: p.Quota(id.UID, id.GID)}
 }
