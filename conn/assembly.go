@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/wire"
 )
 
@@ -73,6 +74,9 @@ func (c *Conn) beginAssembly(h *wire.Header) error {
 	a := &c.asm
 	if old {
 		return nil
+	}
+	if mutant.On(mutant.AckBeforeQueueing) {
+		c.rxLast = h.Seq
 	}
 	if v, done := c.preDeliver(h); done {
 		a.skip, a.v = true, v

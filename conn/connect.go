@@ -3,6 +3,7 @@ package conn
 import (
 	"fmt"
 
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/wire"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -91,7 +92,7 @@ func (c *Conn) HandleRequest(now int64, req verbs.RequestID, private []byte) {
 		return
 	}
 	// Of two requests that cross, the smaller address's wins.
-	ours := c.active && c.cfg.Local.Less(c.cfg.Remote)
+	ours := c.active && (c.cfg.Local.Less(c.cfg.Remote) || mutant.On(mutant.CrossingUndecided))
 	switch c.state {
 	case Down:
 		c.accept(req)
@@ -244,6 +245,9 @@ func (c *Conn) fail(why error) {
 		return
 	}
 	c.why = why
+	if mutant.On(mutant.MarkBeforeDrain) {
+		c.completeAll()
+	}
 	c.setState(Error)
 	c.deadline = c.now + c.cfg.ConnectTimeout
 	c.qp.ToError()
@@ -277,9 +281,7 @@ func (c *Conn) CQEmpty(now int64) {
 func (c *Conn) down() {
 	c.abortAssembly()
 	c.closeQP()
-	for c.recHead != c.recTail {
-		c.complete(&c.recs[c.recHead%uint64(len(c.recs))])
-	}
+	c.completeAll()
 	if m := c.frag; m != nil {
 		c.frag = nil
 		if m.priv.state == msgEnding && m.priv.refs == 0 {

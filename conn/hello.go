@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/wire"
 )
 
@@ -92,6 +93,9 @@ func (c *Conn) becomeReady() {
 	c.maxSend = min(c.cfg.MaxSend, int(h.MaxSend))
 	c.readDepth = max(1, min(c.cfg.ReadDepth, int(min(h.ReadDepth, 1<<16))))
 	c.credits = h.Credits
+	if mutant.On(mutant.SequenceReset) {
+		c.nextTx = c.cfg.StartSeq
+	}
 
 	restarted := c.peer != 0 && c.peer != h.Instance
 	if c.peer != h.Instance {
@@ -121,7 +125,7 @@ func (c *Conn) resume() {
 	// an earlier one will not come.
 	ack := uint64(0)
 	c.gate = 0
-	if c.hello.AckInst == c.cfg.Instance {
+	if c.hello.AckInst == c.cfg.Instance || mutant.On(mutant.WrongInstance) {
 		ack, c.gate = c.hello.Ack, c.hello.Notice
 	}
 	for m := c.rtx.head; m != nil; {
@@ -131,6 +135,10 @@ func (c *Conn) resume() {
 			c.rtx.remove(m)
 			m.priv.state = msgPosted
 			c.unacked.push(m)
+		case m.opOpen() && mutant.On(mutant.OperationReplayed):
+			m.priv.opPosted, m.priv.opLocal = false, false
+			m.priv.list.remove(m)
+			c.queue.push(m)
 		case m.opOpen():
 			c.rtx.remove(m)
 			c.end(m, Dropped)
@@ -141,6 +149,9 @@ func (c *Conn) resume() {
 	}
 	c.ackMax = max(c.ackMax, ack)
 	c.settling = true
+	if mutant.On(mutant.NoGate) {
+		c.gate = 0
+	}
 	c.checkGate()
 }
 

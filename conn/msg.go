@@ -1,6 +1,9 @@
 package conn
 
-import "github.com/rdsd/rdsd/internal/wire"
+import (
+	"github.com/rdsd/rdsd/internal/mutant"
+	"github.com/rdsd/rdsd/internal/wire"
+)
 
 // msgState says where a message is.
 type msgState uint8
@@ -124,7 +127,7 @@ func (c *Conn) end(m *Msg, o Outcome) {
 		p.stop = nil
 		c.releaseDue = true
 	}
-	if p.refs > 0 || m == c.frag {
+	if (p.refs > 0 || m == c.frag) && !mutant.On(mutant.CancelEarly) {
 		p.state, p.outcome = msgEnding, o
 		return
 	}

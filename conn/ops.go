@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/wire"
 	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
@@ -141,7 +142,9 @@ func (c *Conn) addOp(op *rdmaop.Op, wrid uint64, b *opBatch) {
 		c.wrs[i].WRID = wrid
 	}
 	if op.Fenced() {
-		b.fence = verbs.SendFence
+		if !mutant.On(mutant.FenceMissing) {
+			b.fence = verbs.SendFence
+		}
 		b.reads += len(c.wrs) - from
 		c.stats.RecvRDMABytes += op.Len
 	} else {

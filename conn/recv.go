@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/wire"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -128,7 +129,7 @@ func (c *Conn) recvMessage(h *wire.Header, body []byte, sendLen int) error {
 
 // checkSeq says whether h is a duplicate to drop.
 func (c *Conn) checkSeq(h *wire.Header) (old bool, err error) {
-	if h.Seq > c.rxLast {
+	if h.Seq > c.rxLast || mutant.On(mutant.DuplicatesTaken) {
 		return false, nil
 	}
 	if h.Seq == 0 || h.Flags&wire.FlagRetransmitted == 0 {
@@ -201,6 +202,9 @@ func (c *Conn) verdict(h *wire.Header, v Verdict) {
 	switch v {
 	case NoSocket:
 		c.stats.RecvDropNoSock++
+		if mutant.On(mutant.NoSockNotSent) {
+			break
+		}
 		c.notify(wire.TypeNoSock, h)
 	case Refused:
 		c.stats.RecvRefused++
@@ -293,7 +297,7 @@ func (c *Conn) recvNotice(t wire.InternalType, n *wire.Notice) error {
 		return fmt.Errorf("%v of %d, which is not a message sent whole", t, n.Seq)
 	}
 	c.unacked.remove(m)
-	if t == wire.TypeNoSock || m.priv.own {
+	if t == wire.TypeNoSock || m.priv.own || mutant.On(mutant.RefusedDropped) {
 		c.end(m, NoSock)
 	} else {
 		c.refused(m)

@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/wire"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -308,7 +309,7 @@ func (c *Conn) putCong(b []byte) int {
 // ackValue is the highest sequence an ordinary frame may ack: not that of a
 // message whose notice has not been posted.
 func (c *Conn) ackValue() uint64 {
-	if m := c.notices.head; m != nil {
+	if m := c.notices.head; m != nil && !mutant.On(mutant.AckCoversNotice) {
 		return min(c.rxLast, m.priv.about-1)
 	}
 	return c.rxLast

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -67,7 +68,7 @@ func (c *Conn) canSend() bool {
 		c.stats.TxRingFull++
 		return false
 	}
-	if c.credits > 1 || c.credits == 1 && c.owed > 0 {
+	if c.credits > 1 || c.credits == 1 && (c.owed > 0 || mutant.On(mutant.LastCredit)) {
 		return true
 	}
 	c.stats.TxThrottle++
@@ -179,6 +180,13 @@ func (c *Conn) opOf(wrid uint64) (*Msg, *rdmaop.Op) {
 		return m, m.Op2
 	}
 	return m, m.Op
+}
+
+// completeAll retires all records: no work request will touch anything any more.
+func (c *Conn) completeAll() {
+	for c.recHead != c.recTail {
+		c.complete(&c.recs[c.recHead%uint64(len(c.recs))])
+	}
 }
 
 // complete retires the oldest record.

@@ -1,6 +1,9 @@
 package conn
 
-import "github.com/rdsd/rdsd/internal/wire"
+import (
+	"github.com/rdsd/rdsd/internal/mutant"
+	"github.com/rdsd/rdsd/internal/wire"
+)
 
 // portStop is a port of the peer that refused a message. While stopped it
 // keeps the refused messages and those behind them. It is released when the
@@ -46,6 +49,9 @@ func (c *Conn) refused(m *Msg) {
 	// Received means that the operation ahead of it is done: from here on it
 	// is a message like any other.
 	p.opProven = p.opPosted
+	if mutant.On(mutant.RefusedRunsAgain) {
+		p.opPosted, p.opLocal = false, false
+	}
 	st.refused.push(m)
 	c.releaseDue = true
 }
@@ -67,10 +73,14 @@ func (c *Conn) release() {
 	c.releaseDue = false
 	for i := len(c.stops) - 1; i >= 0; i-- {
 		st := c.stops[i]
-		if st.stopped && st.inflight == 0 && !c.remote.Test(st.port) {
+		if st.stopped && (st.inflight == 0 || mutant.On(mutant.ReleasedEarly)) && !c.remote.Test(st.port) {
 			st.stopped = false
-			c.queue.prepend(&st.held)
-			c.queue.prepend(&st.refused)
+			last, first := &st.held, &st.refused
+			if mutant.On(mutant.HeldOvertakes) {
+				last, first = first, last
+			}
+			c.queue.prepend(last)
+			c.queue.prepend(first)
 		}
 	}
 }

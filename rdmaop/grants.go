@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 // Rights are what a grant allows, as in the GRANT message.
@@ -131,11 +133,18 @@ func (g *Grants) check(o *Op, port uint16) (*key, unix.Errno) {
 	if k == nil || k.state != keyLive || k.cookie != o.Cookie {
 		return nil, unix.EINVAL
 	}
+	if mutant.On(mutant.GrantUnchecked) {
+		return k, 0
+	}
 	need := o.Rights()
 	if g.grants[holder{o.RKey(), port}]&need == 0 && g.grants[holder{o.RKey(), AnyPort}]&need == 0 {
 		return nil, unix.EACCES
 	}
-	if o.Len > k.len || o.RemoteOff > k.len-o.Len {
+	end := k.len
+	if mutant.On(mutant.BoundsOffByOne) {
+		end++
+	}
+	if o.Len > end || o.RemoteOff > end-o.Len {
 		return nil, unix.ERANGE
 	}
 	return k, 0
@@ -158,7 +167,7 @@ func (g *Grants) Use(port uint16, ops ...*Op) (bad *Op, errno unix.Errno) {
 	}
 	for _, o := range ops {
 		once := g.grants[holder{o.RKey(), port}] | g.grants[holder{o.RKey(), AnyPort}]
-		if k := o.key; once&UseOnce != 0 && k.state == keyLive {
+		if k := o.key; once&UseOnce != 0 && k.state == keyLive && !mutant.On(mutant.UseOnceIgnored) {
 			g.dropGrants(k)
 			k.state = keyUsed
 			g.used++
@@ -201,7 +210,7 @@ func (g *Grants) Revoke(rkey uint32) (retired bool) {
 	if k.state == keyUsed {
 		g.used--
 	}
-	if k.inFlight > 0 {
+	if k.inFlight > 0 && !mutant.On(mutant.RevokeDoesNotWait) {
 		k.state = keyRevoking
 		return false
 	}

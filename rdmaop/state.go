@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -211,6 +212,9 @@ func next(s State, e EventType) (to State, eff Effect, ok bool) {
 			return s, 0, true
 		}
 	case StateSettled:
+		if e.settles() && mutant.On(mutant.StatusTwice) {
+			return s, Report, true
+		}
 		if e.settles() {
 			return s, 0, true
 		}

@@ -3,6 +3,7 @@ package rds
 import (
 	"net/netip"
 
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -129,7 +130,7 @@ func (t *tx) freeSlot() (uint32, bool) {
 			return i, true
 		case d.used:
 			d.used = false
-		case d.pending == 0 && d.isOpen():
+		case (d.pending == 0 || mutant.On(mutant.SlotReusedEarly)) && d.isOpen():
 			t.closeDest(d)
 			return i, true
 		}

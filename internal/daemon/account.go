@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 	"golang.org/x/sys/unix"
@@ -66,7 +67,11 @@ func (e *Engine) maySocket(c *client) error {
 // whether it may go on: ENOBUFS, there are too many with it.
 func (e *Engine) opBegun(c *client) { c.acct.ops++ }
 
-func (e *Engine) opEnded(c *client) { c.acct.ops-- }
+func (e *Engine) opEnded(c *client) {
+	if !mutant.On(mutant.QuotaNotGivenBack) {
+		c.acct.ops--
+	}
+}
 
 func (e *Engine) mayOperate(c *client) unix.Errno {
 	if uint64(c.acct.ops) > c.user.quota[config.Operations] {

@@ -1,5 +1,7 @@
 package daemon
 
+import "github.com/rdsd/rdsd/internal/mutant"
+
 // The engine looks at the rings of active clients only. One that had nothing to
 // say for a while is parked, as all are before the engine sleeps: its segment
 // says that the daemon sleeps (shm.WakeNeeded), and so it rings when it has
@@ -49,7 +51,7 @@ func (e *Engine) park(c *client) bool {
 	asleep.Store(1)
 	// A ring that broke in this look is empty, and is for the next turn to see:
 	// its owner may have rung for the last time.
-	if !c.sub.Empty() || !c.rret.Empty() || c.sub.Err() != nil || c.rret.Err() != nil {
+	if !mutant.On(mutant.WakeUpLost) && (!c.sub.Empty() || !c.rret.Empty() || c.sub.Err() != nil || c.rret.Err() != nil) {
 		asleep.Store(0)
 		c.idle = 0
 		return false

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
@@ -190,6 +191,10 @@ func (e *Engine) runLocalOp(sl *slot, t *txMsg, o *txOp, budget int) int {
 	}
 	if old, ok := runAtomic(&o.Op, r.buf.mem[r.off+o.RemoteOff:][:8]); ok {
 		binary.NativeEndian.PutUint64(o.bufs[0].mem[o.Segs[0].Addr:], old)
+		if o.copied == 0 && mutant.On(mutant.AtomicRunsTwice) {
+			o.copied = 1
+			return msgCost
+		}
 		o.copied = o.Len
 		return msgCost
 	}

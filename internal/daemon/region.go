@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/rdsd/rdsd/internal/failpoint"
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/internal/wire"
 	"github.com/rdsd/rdsd/rdmaop"
@@ -149,6 +150,9 @@ func (e *Engine) expose(r *region, addr netip.Addr, port uint16, lane uint8) err
 	if l := e.locals[addr]; l != nil {
 		_, errno := r.exp.GrantTo(l.key, port)
 		return orNil(errno)
+	}
+	if mutant.On(mutant.GrantOnLaneZero) {
+		lane = 0
 	}
 	p, err := e.peer(r.sock.local, addr, lane, r.sock.cl)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/internal/wire"
 	"github.com/rdsd/rdsd/rdmaop"
@@ -81,7 +82,7 @@ func (e *Engine) revoked(p *peer, rkey uint32) {
 	default:
 		// p's place is kept until the others are flushed: then it has answered.
 		for _, q := range p.lanes {
-			if q != p && q.attached() {
+			if q != p && q.attached() && !mutant.On(mutant.LanesNotFlushed) {
 				r.flush = append(r.flush, flush{q})
 				if q.c.State() == conn.Up {
 					e.sendRevoke(q, wire.TypeRevoke, rkey)

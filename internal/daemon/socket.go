@@ -6,6 +6,8 @@ import (
 	"net/netip"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 // socket is one bound RDS socket. Engine-owned.
@@ -155,7 +157,9 @@ func (e *Engine) closeSocket(s *socket) {
 	}
 	s.closed = true
 	s.local.ports.set(s.port, nil)
-	e.setCongested(s, false)
+	if !mutant.On(mutant.CongestionStays) {
+		e.setCongested(s, false)
+	}
 	c := s.cl
 	c.acct.sockets--
 	c.acct.refused.del(&s.forMemory)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 	"golang.org/x/sys/unix"
@@ -268,6 +269,9 @@ func (e *Engine) msgDone(t *txMsg, o conn.Outcome) {
 	t.done = true
 	switch o {
 	case conn.Lost:
+		if mutant.On(mutant.LostNotTold) {
+			break
+		}
 		t.slot.lost++
 		e.note(t.slot)
 	case conn.NoSock:

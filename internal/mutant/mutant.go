@@ -1,0 +1,65 @@
+// Package mutant holds deliberately broken variants of the code, to show that
+// the tests catch them. A variant is one condition at the place it breaks:
+//
+//	if h.Seq > c.rxLast || mutant.On(mutant.DuplicatesTaken) {
+//
+// Without the build tag mutant, On is false and the compiler removes the
+// condition. With it, the environment variable RDSD_MUTANT names the variant
+// that is on. `make mutants` runs, for each, the check that has to catch it:
+// see internal/mutant/run.
+package mutant
+
+// Name of a variant.
+type Name string
+
+// The variants, by what they break.
+const (
+	// Connections.
+	CrossingUndecided Name = "crossing-undecided"  // of two crossing requests each side rejects the other's
+	SequenceReset     Name = "sequence-reset"      // sequences start again with a connection
+	DuplicatesTaken   Name = "duplicates-taken"    // a retransmission that was received is taken again
+	AckBeforeQueueing Name = "ack-before-queueing" // a message in fragments is acked with its first one
+	AckCoversNotice   Name = "ack-covers-notice"   // an ack passes a message whose notice has not been sent
+	NoGate            Name = "no-gate"             // HELLO's ack settles before the notices it speaks of are there
+	WrongInstance     Name = "wrong-instance"      // an ack of another instance of this daemon counts
+	LastCredit        Name = "last-credit"         // the last credit is used though no credits come back with it
+	CancelEarly       Name = "cancel-early"        // a cancelled message returns while work requests use its memory
+
+	// Refusal.
+	RefusedDropped  Name = "refused-dropped"   // a REFUSED message is not kept
+	ReleasedEarly   Name = "released-early"    // a stopped port goes on before all it refused is known
+	HeldOvertakes   Name = "held-overtakes"    // what was held back goes ahead of what was refused
+	NoSockNotSent   Name = "nosock-not-sent"   // nobody is told that there was no socket
+	LostNotTold     Name = "lost-not-told"     // nobody is told what a restart of the peer lost
+	CongestionStays Name = "congestion-stays"  // a socket that closes leaves its port's congestion bit
+	Incarnation     Name = "incarnation"       // a message meant for a port's former socket is delivered
+	SlotReusedEarly Name = "slot-reused-early" // a destination's slot is used again with messages pending
+	WakeUpLost      Name = "wake-up-lost"      // the daemon does not look once more after it announced sleep
+
+	// Operations.
+	MarkBeforeDrain   Name = "mark-before-drain"    // the high-water mark rises before the queue pair has drained
+	OperationReplayed Name = "operation-replayed"   // after a reconnect an operation is posted again
+	RefusedRunsAgain  Name = "refused-runs-again"   // an operation whose message was refused is posted again with it
+	FenceMissing      Name = "fence-missing"        // the message does not wait for the READ ahead of it
+	StatusTwice       Name = "status-twice"         // an operation that settled is reported again
+	AtomicRunsTwice   Name = "atomic-runs-twice"    // a same-host atomic runs again in the next turn
+	GrantUnchecked    Name = "grant-unchecked"      // rights and grantees are not looked at
+	BoundsOffByOne    Name = "bounds-off-by-one"    // one byte behind a region counts as inside
+	UseOnceIgnored    Name = "use-once-ignored"     // a use-once key goes on after its use
+	RevokeDoesNotWait Name = "revoke-doesnt-wait"   // REVOKED is sent while operations on the key are in flight
+	LanesNotFlushed   Name = "lanes-not-flushed"    // a key counts as given back when one lane has answered
+	GrantOnLaneZero   Name = "grant-on-lane-zero"   // a GRANT does not go ahead of its socket's messages
+	QuotaNotGivenBack Name = "quota-not-given-back" // operations that ended still count
+
+	// The provider.
+	CRCUnchecked Name = "crc-unchecked" // frames with a wrong CRC are taken
+)
+
+// Names lists them all.
+func Names() []Name {
+	return []Name{CrossingUndecided, SequenceReset, DuplicatesTaken, AckBeforeQueueing, AckCoversNotice, NoGate, WrongInstance,
+		LastCredit, CancelEarly, RefusedDropped, ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold, CongestionStays,
+		Incarnation, SlotReusedEarly, WakeUpLost, MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing,
+		StatusTwice, AtomicRunsTwice, GrantUnchecked, BoundsOffByOne, UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed,
+		GrantOnLaneZero, QuotaNotGivenBack, CRCUnchecked}
+}
