@@ -74,8 +74,7 @@ func d57(t *testing.T, e *env) {
 func d58(t *testing.T, e *env) {
 	p := pair(t)
 	r := newRDMA(t, p, 4096)
-	p.b.signal(syscall.SIGSTOP)
-	defer p.b.signal(syscall.SIGCONT)
+	p.b.pause(t)
 	to := r.to.local()
 	r.s.set(cmsg.SOLRDS, cmsg.OptRecvErr, i32(1))
 	for i, flags := range []uint64{cmsg.FlagNotifyMe, 0, cmsg.FlagNotifyMe} {
@@ -102,14 +101,14 @@ func d59(t *testing.T, e *env) {
 	s, keep, drop := p.ka.bound(t), p.kb.bound(t), p.kb.bound(t)
 	s.mustSend(nil, keep.local())
 	keep.recv()
-	p.b.signal(syscall.SIGSTOP)
+	p.b.pause(t)
 	for i := range 10 {
 		s.mustSend([]byte{byte(i)}, keep.local())
 		s.mustSend(make([]byte, 1000), drop.local())
 	}
 	s.cancel(drop.local())
 	p.a.reset(t, p.b) // what is left is sent again, the rest is a gap
-	p.b.signal(syscall.SIGCONT)
+	p.b.resume()
 	s.deliver([]byte{10}, keep.local())
 	for i := range 11 {
 		if g := keep.recv(); !slices.Equal(g.data, []byte{byte(i)}) {

@@ -54,7 +54,7 @@ func groupE() []statement {
 		{n: 103, kind: "r", by: byCalls, text: "an atomic in flight at a bounce is never executed twice, and is reported", check: e103},
 		{n: 104, kind: "k", by: byCalls, text: "MSG_ZEROCOPY without a cookie fails EINVAL, with one it completes after the ack, on IB it fails EOPNOTSUPP", check: e104},
 		{n: 105, kind: "r", by: byCalls, text: "two processes of one daemon cannot use each other's keys", check: e105},
-		{n: 106, kind: "r", by: byTest, text: "memory of a process that exits with operations in flight stays until they have ended, then it is freed", check: e106},
+		{n: 106, kind: "r", by: byCalls, text: "memory of a process that exits with operations in flight stays until they have ended, then it is freed", check: e106},
 	}
 }
 
@@ -615,7 +615,7 @@ func e95(t *testing.T, e *env) {
 func e96(t *testing.T, e *env) {
 	p := pair(t)
 	r := newRDMA(t, p, 8192)
-	p.b.signal(syscall.SIGSTOP)
+	p.b.pause(t)
 	const n = 3
 	for i := range n {
 		r.s.deliver2(nil, r.to.local(), r.writes(i))
@@ -687,7 +687,7 @@ func e98(t *testing.T, e *env) {
 func e99(t *testing.T, e *env) {
 	p := pair(t)
 	r := newRDMA(t, p, 8192)
-	p.b.signal(syscall.SIGSTOP)
+	p.b.pause(t)
 	const n = 5
 	for i := range n {
 		r.s.deliver2([]byte{byte(i + 1)}, r.to.local(), r.writes(i))
@@ -702,7 +702,7 @@ func e99(t *testing.T, e *env) {
 	// data is lost as a whole.
 	p.a.reset(t, p.b)
 	r.s.mustSend([]byte("last"), r.to.local())
-	p.b.signal(syscall.SIGCONT)
+	p.b.resume()
 	got := r.settled(n)
 	delivered := map[uint64]bool{}
 	for {
@@ -752,13 +752,13 @@ func e101(t *testing.T, e *env) {
 	// The daemon goes, its addresses stay: what is queued now has never been
 	// posted. The region's owner goes with it, so this is about the sockets of
 	// a peer whose connection alone is gone.
-	p.b.signal(syscall.SIGSTOP)
+	p.b.pause(t)
 	p.a.reset(t, p.b)
 	const n = 5
 	for i := range n {
 		r.s.deliver2([]byte{byte(i + 1)}, to, r.writes(i))
 	}
-	p.b.signal(syscall.SIGCONT)
+	p.b.resume()
 	for token, st := range r.settled(n) {
 		if st != cmsg.StatusSuccess {
 			t.Errorf("operation %d: status %d", token, st)

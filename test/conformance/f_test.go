@@ -1,3 +1,276 @@
 package conformance
 
-func groupF() []statement { return nil }
+import (
+	"encoding/binary"
+	"net/netip"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rdsd/rdsd/afrds"
+	"github.com/rdsd/rdsd/cmsg"
+	"github.com/rdsd/rdsd/rds"
+)
+
+func groupF() []statement {
+	return []statement{
+		{n: 107, kind: "r", by: byAPI, text: "ids per destination start at 1 and rise by 1; the send call returns the id", check: f107},
+		{n: 108, kind: "r", by: byCalls, text: "the mark is at least N after success of operation N and all before", check: f108},
+		{n: 109, kind: "r", by: byCalls, text: "the mark rises for an operation that failed with REMOTE_ERROR", check: f109},
+		{n: 110, kind: "r", by: byCalls, text: "the mark rises for all operations tossed on a bounce, without a reconnect", check: f110},
+		{n: 111, kind: "r", by: byCalls, text: "the mark does not rise while the buffers may still be touched", check: f111},
+		{n: 112, kind: "r", by: byCalls, text: "an empty message raises it as well, and SILENT", check: f112},
+		{n: 113, kind: "r", by: byCalls, text: "a query never waits and returns the mark; of an unknown destination it is 0", check: f113},
+		{n: 114, kind: "r", by: byCalls, text: "a wait returns when the mark is there, EINTR when interrupted; without blocking EAGAIN, and poll is armed", check: f114},
+		{n: 115, kind: "r", by: byCalls, text: "an armed socket becomes readable when its id is reached, another does not", check: f115},
+		{n: 116, kind: "r", by: byCalls, text: "a status known when the mark passes its operation can be taken then", check: f116},
+		{n: 117, kind: "r", by: byCalls, text: "ids of one destination are not affected by another's failure", check: f117},
+		{n: 118, kind: "r", by: byTest, text: "ids compare by signed difference: nothing happens at 2^63", check: f118},
+		{n: 119, kind: "r", by: byTest, text: "RDMA requests are unsignaled; one signaled SEND raises the mark", check: f119},
+	}
+}
+
+func f107(t *testing.T, e *env) {
+	r := newRDMA(t, e, 4096)
+	c := e.ka.c
+	s, err := c.Bind(e.a.at(0))
+	ok(t, "bind", err)
+	defer s.Close()
+	b, err := c.Alloc(4096)
+	ok(t, "alloc", err)
+	for _, to := range []netip.AddrPort{r.to.local(), nobody(), e.b.at(4001)} {
+		for want := uint64(1); want <= 3; want++ {
+			// An unknown key: ids do not depend on success.
+			op := &rds.RDMA{Kind: rds.Write, Cookie: 1, Local: []rds.Segment{{Buf: b, Len: 8}}}
+			if to.Port() == 4001 { // the same host as the first
+				want += 3
+			}
+			id, err := s.SendMsg(&rds.Message{Addr: to, Op: op})
+			if id != want || err != nil {
+				t.Errorf("%v: id %d, %v, want %d", to, id, err, want)
+			}
+			if to.Port() == 4001 {
+				want -= 3
+			}
+		}
+	}
+}
+
+// write sends n small WRITEs.
+func (r *rdma) write(n int, flags uint64) {
+	r.t.Helper()
+	for i := range n {
+		r.s.mustSend(nil, r.to.local(), r.args(cmsg.RDMAArgs{Flags: flags | cmsg.FlagReadWrite, UserToken: uint64(i + 1)}, 0, 64)...)
+	}
+}
+
+// reached waits for the mark.
+func (r *rdma) reached(id uint64) {
+	r.t.Helper()
+	if hwm, err := barrier(r.s, r.to.local().Addr(), id, 0); err != nil || hwm < id {
+		r.t.Fatalf("mark %d, %v, want %d", hwm, err, id)
+	}
+}
+
+func f108(t *testing.T, e *env) {
+	r := newRDMA(t, e, 4096)
+	for id := uint64(1); id <= 20; id++ {
+		r.do(nil, cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite * (id % 2)}, 0, 64)
+		eventually(t, "the mark", func() error {
+			hwm := mark(r.s, r.to.local().Addr())
+			return errOf(hwm != id, "%d after success of %d", hwm, id)
+		})
+	}
+}
+
+func f109(t *testing.T, e *env) {
+	r := newRDMA(t, e, 4096)
+	if n := r.do(nil, cmsg.RDMAArgs{Cookie: r.cookie ^ 1, Flags: cmsg.FlagReadWrite}, 0, 64); n.Status != cmsg.StatusRemoteError {
+		t.Errorf("status %+v", n)
+	}
+	r.reached(1)
+	// One that fails at the target: its key is taken back under way.
+	r.write(1, 0)
+	ok(t, "FREE_MR", r.free(r.cookie, 0))
+	r.write(1, 0)
+	r.reached(3)
+}
+
+// stopped is an initiator whose target's daemon stands still, with n READs
+// posted.
+func stopped(t *testing.T, p *env, n int) *rdma {
+	t.Helper()
+	r := newRDMA(t, p, 8192)
+	copy(r.remote, bytesOf(8192, 7))
+	p.b.pause(t)
+	for i := range n {
+		r.s.mustSend(nil, r.to.local(), r.args(cmsg.RDMAArgs{Flags: cmsg.FlagNotifyMe, UserToken: uint64(i + 1)}, 0, 8192)...)
+	}
+	return r
+}
+
+func f110(t *testing.T, e *env) {
+	p := pair(t)
+	r := stopped(t, p, 10)
+	if hwm := mark(r.s, r.to.local().Addr()); hwm != 0 {
+		t.Errorf("mark %d at first", hwm)
+	}
+	start := time.Now()
+	p.b.kill(t) // and it stays away
+	r.reached(10)
+	if d := time.Since(start); d > 15*time.Second {
+		t.Errorf("after %v: not at the drop", d)
+	}
+	if c, _ := p.a.peer(t, p.b.addr(), 0); c.State == "up" {
+		t.Error("there is a connection")
+	}
+}
+
+func f111(t *testing.T, e *env) {
+	p := pair(t)
+	r := stopped(t, p, 3)
+	for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end); {
+		if hwm := mark(r.s, r.to.local().Addr()); hwm != 0 {
+			t.Fatalf("mark %d while the data is still to come", hwm)
+		}
+	}
+	p.b.resume()
+	r.reached(3)
+	if !slices.Equal(r.local, bytesOf(8192, 7)) {
+		t.Error("the mark was there before the data")
+	}
+	mine := bytesOf(8192, 99)
+	copy(r.local, mine) // ours again
+	r.settled(3)
+	for range 3 {
+		r.to.recv()
+	}
+	if !slices.Equal(r.local, mine) {
+		t.Error("the buffer was touched after the mark")
+	}
+}
+
+func f112(t *testing.T, e *env) {
+	r := newRDMA(t, e, 4096)
+	r.write(1, 0)
+	r.reached(1)
+	r.write(3, cmsg.FlagSilent)
+	r.reached(4)
+	r.to.recv()
+	r.to.empty()
+}
+
+func f113(t *testing.T, e *env) {
+	r := newRDMA(t, e, 4096)
+	if hwm := mark(r.s, newAddress()); hwm != 0 {
+		t.Errorf("unknown destination: %d", hwm)
+	}
+	p := pair(t)
+	st := stopped(t, p, 2)
+	start := time.Now()
+	if hwm := mark(st.s, st.to.local().Addr()); hwm != 0 || time.Since(start) > 10*time.Second {
+		t.Errorf("mark %d after %v", hwm, time.Since(start))
+	}
+	r.write(2, 0)
+	r.reached(2)
+	if hwm := mark(r.s, r.to.local().Addr()); hwm != 2 {
+		t.Errorf("mark %d", hwm)
+	}
+	_, err := barrier(r.s, r.to.local().Addr(), 3, 0)
+	want(t, "an id not issued", err, syscall.EINVAL)
+	_, err = barrier(e.ka.socket(t), newAddress(), 0, 0)
+	want(t, "unbound", err, syscall.ENOTCONN)
+	want(t, "23 bytes", r.s.Setsockopt(cmsg.SOLRDS, cmsg.OptBarrier, make([]byte, 23)), syscall.EINVAL)
+}
+
+func f114(t *testing.T, e *env) {
+	p := pair(t)
+	r := stopped(t, p, 2)
+	to := r.to.local().Addr()
+	hwm, err := barrier(r.s, to, 2, syscall.MSG_DONTWAIT)
+	if hwm != 0 {
+		t.Errorf("mark %d", hwm)
+	}
+	want(t, "without blocking", err, syscall.EAGAIN)
+	if got := r.s.poll(afrds.PollIn); got != 0 {
+		t.Errorf("poll: %#x", got)
+	}
+	mem, at := alloc(t, p.ka, 8)
+	arg := afrds.BarrierArgs{Dest: to, RDMAIDAddr: at, WaitRDMAID: 2}
+	wait := func() error { return r.s.Setsockopt(cmsg.SOLRDS, cmsg.OptBarrier, arg.Append(nil)) }
+	interrupted(t, r.s, wait)
+	done := make(chan error, 1)
+	go func() { done <- wait() }()
+	p.b.resume()
+	ok(t, "wait", <-done)
+	if v := binary.NativeEndian.Uint64(mem); v < 2 {
+		t.Errorf("mark %d stored", v)
+	}
+}
+
+func f115(t *testing.T, e *env) {
+	p := pair(t)
+	r := stopped(t, p, 0)
+	other := p.ka.bound(t)
+	to := r.to.local()
+	r.s.mustSend(nil, to, r.args(cmsg.RDMAArgs{}, 0, 64)...) // no status comes of it
+	_, err := barrier(r.s, to.Addr(), 1, syscall.MSG_DONTWAIT)
+	want(t, "arming", err, syscall.EAGAIN)
+	if r.s.poll(afrds.PollIn) != 0 || other.poll(afrds.PollIn) != 0 {
+		t.Error("readable at first")
+	}
+	p.b.resume()
+	r.s.polled(afrds.PollIn)
+	if other.poll(afrds.PollIn) != 0 {
+		t.Error("the other socket is readable")
+	}
+	_, err = barrier(r.s, to.Addr(), 1, syscall.MSG_DONTWAIT)
+	ok(t, "the mark", err)
+	if r.s.poll(afrds.PollIn) != 0 {
+		t.Error("still readable after the mark was taken")
+	}
+}
+
+func f116(t *testing.T, e *env) {
+	r := newRDMA(t, e, 4096)
+	for id := uint64(1); id <= 100; id++ {
+		// Refused before it is posted: its status is known at once.
+		a := cmsg.RDMAArgs{Cookie: r.cookie ^ 1, Flags: cmsg.FlagReadWrite | cmsg.FlagNotifyMe, UserToken: id}
+		r.s.mustSend(nil, r.to.local(), r.args(a, 0, 64)...)
+		r.reached(id)
+		g, err := r.s.recvInto(nil, make([]byte, 64), syscall.MSG_DONTWAIT)
+		if err != nil || len(g.control.Status) != 1 || g.control.Status[0].UserToken != id {
+			t.Fatalf("operation %d: %+v, %v", id, g.control, err)
+		}
+	}
+}
+
+func f117(t *testing.T, e *env) {
+	r := newRDMA(t, e, 4096)
+	dead := nobody()
+	for range 3 {
+		a := r.args(cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite}, 0, 64)
+		if err := r.s.send(nil, dead, a...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.write(3, 0)
+	r.reached(3)
+	// The same from a socket: ids of two sockets do not know each other.
+	other := newRDMABetween(t, e.ka.bound(t), r.to, 4096, 0)
+	other.write(1, 0)
+	other.reached(1)
+	if hwm := mark(r.s, r.to.local().Addr()); hwm != 3 {
+		t.Errorf("mark %d", hwm)
+	}
+	for range 4 {
+		r.to.recv()
+	}
+}
+
+func f118(t *testing.T, e *env) { goTest(t, "../../barrier", "TestWrap", "TestModel") }
+
+func f119(t *testing.T, e *env) {
+	goTest(t, "../../conn", "TestOperationBatch", "TestTwoOperations", "TestSilentAndUnfenced")
+}

@@ -142,6 +142,24 @@ func (h *host) start(t *testing.T) {
 	}
 }
 
+// pause stops the daemon where it is; resume has it go on.
+func (h *host) pause(t *testing.T) {
+	t.Helper()
+	h.signal(syscall.SIGSTOP)
+	t.Cleanup(h.resume)
+	eventually(t, "stopped", func() error {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", h.cmd.Process.Pid))
+		if err != nil {
+			return err
+		}
+		// State is behind the name, which may have spaces.
+		state := strings.TrimSpace(string(b[bytes.LastIndexByte(b, ')')+1:]))[:1]
+		return errOf(state != "T", "state %s", state)
+	})
+}
+
+func (h *host) resume() { h.signal(syscall.SIGCONT) }
+
 // kill ends the daemon without warning.
 func (h *host) kill(t *testing.T) {
 	t.Helper()

@@ -4,6 +4,10 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/rdsd/rdsd/cmsg"
+	"github.com/rdsd/rdsd/internal/stats"
 )
 
 // goTest proves a statement by tests of the package that decides it: it runs
@@ -23,6 +27,31 @@ func goTest(t *testing.T, pkg string, tests ...string) {
 	}
 }
 
-// e106: the engine on a simulated device, whose work requests end when the
-// test says so.
-func e106(t *testing.T, e *env) { t.Error("not proven") }
+// e106 reads from a daemon that stands still, so that its memory is in use when
+// the process goes.
+func e106(t *testing.T, e *env) {
+	p := pair(t)
+	registered := func() uint64 { return p.a.counter(t, stats.RegisteredBytes) }
+	ka := newKernel(t, p.a)
+	r := newRDMABetween(t, ka.bound(t), p.kb.bound(t), 8192, 0)
+	p.b.pause(t)
+	for range 3 {
+		r.s.mustSend(nil, r.to.local(), r.args(cmsg.RDMAArgs{}, 0, 8192)...)
+	}
+	eventually(t, "operations", func() error {
+		n := p.a.counter(t, stats.OpsOutstanding)
+		return errOf(n != 3, "%d are outstanding", n)
+	})
+	_ = ka.c.Close()
+	eventually(t, "the process is gone", func() error {
+		n := p.a.counter(t, stats.Sockets)
+		return errOf(n != 0, "it has %d sockets", n)
+	})
+	for end := time.Now().Add(50 * time.Millisecond); time.Now().Before(end); {
+		if registered() == 0 {
+			t.Fatal("its memory was freed while the hardware may write to it")
+		}
+	}
+	p.b.resume()
+	eventually(t, "its memory", func() error { return errOf(registered() != 0, "%d bytes are kept", registered()) })
+}
