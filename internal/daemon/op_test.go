@@ -29,9 +29,19 @@ type opSide struct {
 
 func (w *world) opSide(host int, port uint16) *opSide {
 	w.t.Helper()
+	return w.opSideAs(host, port, 0)
+}
+
+// opSideAs is opSide of another user.
+func (w *world) opSideAs(host int, port uint16, uid uint32) *opSide {
+	w.t.Helper()
 	p := smallParams()
 	p.EventEntries, p.MaxRx = 256, 64
-	return opSideOf(w.attach(host, p), port)
+	r, err := w.attachAs(host, p, ipc.Cred{UID: uid, GID: uid})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return opSideOf(r, port)
 }
 
 func opSideOf(r *raw, port uint16) *opSide {
@@ -97,13 +107,11 @@ func (s *opSide) look() {
 			s.notes = append(s.notes, *e.Notice())
 		}
 	}
-	for {
-		id, ok := ret.Take()
-		if !ok {
-			return
-		}
+	for id, ok := ret.Take(); ok; id, ok = ret.Take() {
 		s.back = append(s.back, id)
 	}
+	ev.Release()
+	ret.Release()
 }
 
 // statuses are the statuses told, in the order of the ids; -1: none yet.

@@ -111,7 +111,8 @@ func (e *Engine) register(s *socket, b *buffer, off, n uint64, rights rdmaop.Rig
 	if n == 0 || off > uint64(len(b.mem)) || n > uint64(len(b.mem))-off {
 		return nil, unix.EINVAL
 	}
-	if rights&(rdmaop.RightRead|rdmaop.RightWrite|rdmaop.RightAtomic) == 0 {
+	const operations = rdmaop.RightRead | rdmaop.RightWrite | rdmaop.RightAtomic
+	if rights&operations == 0 || rights&^(operations|rdmaop.UseOnce) != 0 {
 		return nil, unix.EINVAL
 	}
 	if err := e.mayRegion(s.cl); err != nil {
