@@ -339,7 +339,9 @@ type QP interface {
 	// QP any more. Idempotent.
 	ToError()
 	// Disconnect ends the connection in order: what was posted is sent first,
-	// then the stream is closed and the QP moves to ERR.
+	// then the stream is closed and the QP moves to ERR. It ends SQD. There is
+	// no time limit: a peer may take nothing, or post no receives; ToError ends
+	// the wait.
 	Disconnect()
 	// Destroy frees the QP. Work requests still outstanding complete no more.
 	Destroy() error

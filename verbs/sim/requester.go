@@ -14,7 +14,7 @@ func (q *QP) armTransmit() {
 func (q *QP) transmit() {
 	q.txArmed = false
 	n := q.dev.net
-	for q.state == verbs.QPRTS && !q.sqd && q.tx < q.tail && (!q.closing || q.tx < q.limit) {
+	for q.state == verbs.QPRTS && (!q.sqd || q.closing) && q.tx < q.tail && (!q.closing || q.tx < q.limit) {
 		w := q.at(q.tx)
 		if w.flags&verbs.SendFence != 0 && q.readsOut > 0 || isRead(w.op) && q.readsOut >= q.attr.Cap.ReadDepth {
 			break // a response goes on with it

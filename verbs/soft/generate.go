@@ -51,7 +51,7 @@ func (q *qp) makeSend() bool {
 		return false
 	}
 	if !w.begun {
-		if q.sqd || q.eof || w.flags&verbs.SendFence != 0 && s.reads > 0 || !q.window(w) {
+		if q.sqd && !q.closing || q.eof || w.flags&verbs.SendFence != 0 && s.reads > 0 || !q.window(w) {
 			return false
 		}
 		if st := q.possible(w); st != 0 {

@@ -16,6 +16,12 @@ const (
 	immediateOfSend  = 1
 )
 
+// immediate is the value that came with a SEND, if one did.
+type immediate struct {
+	value uint32
+	is    bool
+}
+
 func immediateValue(b []byte) uint32 { return binary.BigEndian.Uint32(b) }
 func immediateKind(b []byte) uint32  { return binary.BigEndian.Uint32(b[4:]) }
 
@@ -37,8 +43,8 @@ func (q *qp) makeImmediate(w *sendWR, kind uint32) bool {
 	return true
 }
 
-// immediate handles an Immediate Data message, which is whole.
-func (q *qp) immediate(f []byte) bool {
+// immediateData handles an Immediate Data message, which is whole.
+func (q *qp) immediateData(f []byte) bool {
 	x := &q.rx
 	h := &x.h
 	switch {
@@ -53,22 +59,24 @@ func (q *qp) immediate(f []byte) bool {
 	}
 	b := f[iwarp.UntaggedLen : iwarp.UntaggedLen+iwarp.ImmediateLen]
 	ofSend := immediateKind(b) == immediateOfSend
-	if ofSend && x.hasImm {
-		q.refuse(iwarp.TermOpcode, f) // its SEND has not come
-		return false
+	if ofSend {
+		if x.imm.is {
+			q.refuse(iwarp.TermOpcode, f) // its SEND has not come
+			return false
+		}
+		x.imm = immediate{immediateValue(b), true}
+		x.sendMSN++
+		return true
 	}
 	var w *recvWR
-	if q.park.empty() && !ofSend {
+	if q.park.empty() {
 		if w = q.takeRecv(); w == nil && (q.paused() || !q.starving && !q.wantRecv(f)) {
 			return false
 		}
 	}
-	switch {
-	case w != nil:
+	if w != nil {
 		q.completeImmediate(w, immediateValue(b), x.written, h.Op == iwarp.OpImmediateSE)
-	case ofSend && q.park.empty():
-		x.imm, x.hasImm = immediateValue(b), true
-	default:
+	} else {
 		p := q.putAside(h, len(b))
 		if p == nil {
 			return false

@@ -20,12 +20,12 @@ type input struct {
 	h       iwarp.Header // of the segment being placed
 	to      target
 
-	sendMSN uint32  // of the SEND expected or under way
-	recv    *recvWR // its receive, nil between messages
-	aside   *parked // or what it is put aside in
-	recvOff uint64  // bytes of it placed
+	sendMSN uint32    // of the SEND expected or under way
+	recv    *recvWR   // its receive, nil between messages
+	aside   *parked   // or what it is put aside in
+	recvOff uint64    // bytes of it placed
 	imm     immediate // of the SEND that follows or is under way
-	written uint64 // bytes of the WRITE under way, or of the last
+	written uint64    // bytes of the WRITE under way, or of the last
 
 	writeSTag uint32 // a WRITE of several segments is under way ...
 	writeTO   uint64 // ... and goes on here

@@ -19,6 +19,7 @@ type parked struct {
 	op       uint8
 	whole    bool
 	inv, msn uint32
+	imm      immediate
 	written  uint64 // Immediate: bytes of the WRITE before
 	b        []byte // payload; of a request its RDMAP header
 }
@@ -184,12 +185,6 @@ func (q *qp) takeUp(x *parked) bool {
 	case iwarp.OpAtomicRequest:
 		q.park.pop()
 		return q.serveAtomic(x.b, x.msn)
-	case iwarp.OpImmediate, iwarp.OpImmediateSE:
-		if immediateKind(x.b) == immediateOfSend {
-			q.park.pop()
-			q.rx.imm, q.rx.hasImm = immediateValue(x.b), true
-			return true
-		}
 	}
 	w := q.takeRecv()
 	if w == nil {
@@ -224,7 +219,7 @@ func (q *qp) takeUpSend(x *parked, w *recvWR) bool {
 	}
 	have := x.b
 	if !x.whole {
-		r.aside = nil
+		r.aside, r.imm = nil, x.imm
 		have = x.b[:r.recvOff]
 		if r.placing && r.to.aside == x {
 			have = x.b[:r.to.off]
@@ -240,7 +235,7 @@ func (q *qp) takeUpSend(x *parked, w *recvWR) bool {
 		b = b[copy(ps[i].mem, b):]
 	}
 	if x.whole {
-		return q.deliver(w, n, x.op, x.inv, x.msn)
+		return q.deliver(w, n, x.imm, x.op, x.inv, x.msn)
 	}
 	if r.placing && r.to.aside == x {
 		r.to = target{sgl: w.sgl, pd: q.recvPD(), off: uint64(len(have))}

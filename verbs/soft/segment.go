@@ -28,7 +28,7 @@ func (q *qp) begin(f []byte) bool {
 	case iwarp.OpAtomicResponse:
 		ok = q.atomicResponse(f)
 	case iwarp.OpImmediate, iwarp.OpImmediateSE:
-		ok = q.immediate(f)
+		ok = q.immediateData(f)
 	case iwarp.OpTerminate:
 		q.terminated(f)
 	default:
@@ -97,6 +97,7 @@ func (q *qp) beginSend(f []byte) bool {
 			if x.aside = q.putAside(h, n); x.aside == nil {
 				return false
 			}
+			x.aside.imm, x.imm = x.imm, immediate{}
 		}
 	}
 	if p := x.aside; p != nil {
@@ -190,7 +191,9 @@ func (q *qp) end() bool {
 			if p != nil {
 				p.whole = true
 			} else {
-				q.deliver(w, n, h.Op, h.InvSTag, h.MSN)
+				imm := x.imm
+				x.imm = immediate{}
+				q.deliver(w, n, imm, h.Op, h.InvSTag, h.MSN)
 			}
 		}
 	case iwarp.OpReadResponse:
@@ -204,7 +207,7 @@ func (q *qp) end() bool {
 }
 
 // deliver completes the receive of a whole SEND.
-func (q *qp) deliver(w *recvWR, n uint64, op uint8, inv, msn uint32) bool {
+func (q *qp) deliver(w *recvWR, n uint64, imm immediate, op uint8, inv, msn uint32) bool {
 	x := &q.rx
 	wc := verbs.WC{ByteLen: uint32(n)}
 	if op == iwarp.OpSendInv || op == iwarp.OpSendSEInv {
@@ -216,9 +219,8 @@ func (q *qp) deliver(w *recvWR, n uint64, op uint8, inv, msn uint32) bool {
 		}
 		wc.Flags, wc.Imm = verbs.WCWithInv, inv
 	}
-	if x.hasImm {
-		wc.Flags, wc.Imm = wc.Flags&^verbs.WCWithInv|verbs.WCWithImm, x.imm
-		x.hasImm = false
+	if imm.is {
+		wc.Flags, wc.Imm = wc.Flags&^verbs.WCWithInv|verbs.WCWithImm, imm.value
 	}
 	x.recv = nil
 	q.completeRecv(w, wc, op == iwarp.OpSendSE || op == iwarp.OpSendSEInv)

@@ -11,6 +11,7 @@ func atomicCases() []testCase {
 	return []testCase{
 		{name: "A51 SEND_WITH_IMM", need: verbs.CapImm, run: testSendImm},
 		{name: "A70 WRITE_WITH_IMM takes a receive, not its memory", need: verbs.CapImm, run: testWriteImm},
+		{name: "A70 immediate data wait for receives with the SENDs they belong to", need: verbs.CapImm | verbs.CapRNR, run: testImmWaits},
 		{name: "A148 FETCH_AND_ADD and CMP_AND_SWP", need: verbs.CapAtomics, run: testAtomics},
 		{name: "A146 an atomic needs one SGE of 8 bytes", need: verbs.CapAtomics, run: testAtomicSGE},
 		{name: "A150 a misaligned atomic fails", need: verbs.CapAtomics, run: func(p *Pair) {
@@ -74,6 +75,52 @@ func testWriteImm(p *Pair) {
 	p.B.WantMem(8192, patterned(1000, 1))
 	p.B.WantMem(0, []byte{0x11})
 	p.A.WantSend(0, 2, verbs.WCSuccess)
+}
+
+// testImmWaits: messages with immediate data and without, short and long, for
+// which there are no receives, or one at a time.
+func testImmWaits(p *Pair) {
+	const long = 200_000
+	sizes := []int{8, 16, 24, long, 0, 32, long, 40}
+	for _, together := range []int{1, 3, len(sizes)} {
+		p.A.Sends, p.B.Recvs = nil, nil
+		p.Connect()
+		pattern(p.A.Mem[:long], byte(together))
+		for i, n := range sizes {
+			wr := p.A.Send(uint64(i), verbs.SendSignaled)
+			if n > 0 {
+				wr.SGL = []verbs.SGE{p.A.SGE(0, n)}
+			}
+			switch {
+			case i == 5:
+				wr.Op, wr.RKey, wr.RemoteAddr = verbs.OpRDMAWriteWithImm, p.B.MR.RKey(), arenaIOVA+3<<20
+			case i != 2 && i != 7:
+				wr.Op = verbs.OpSendWithImm
+			}
+			wr.Imm = uint32(100 + i)
+			p.A.Post(wr)
+			p.Settle()
+		}
+		for i := range sizes {
+			p.B.Recv(uint64(i), p.B.SGE(i*long, long))
+			if (i+1)%together == 0 {
+				p.Settle()
+			}
+		}
+		for i, n := range sizes {
+			p.B.WantRecv(i, uint64(i), verbs.WCSuccess)
+			p.A.WantSend(i, uint64(i), verbs.WCSuccess)
+			wc := p.B.Recvs[i]
+			if imm := wc.Flags&verbs.WCWithImm != 0; wc.ByteLen != uint32(n) || imm != (i != 2 && i != 7) || imm && wc.Imm != uint32(100+i) {
+				p.Errorf("receive %d: %+v", i, wc)
+			}
+			if i != 5 {
+				p.B.WantMem(i*long, p.A.Mem[:n])
+			}
+		}
+		p.A.QP.ToError()
+		p.B.Dead()
+	}
 }
 
 func testAtomics(p *Pair) {

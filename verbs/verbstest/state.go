@@ -15,6 +15,7 @@ func stateCases() []testCase {
 		{name: "A18 RESET discards requests without completions", run: testReset},
 		{name: "A19 a QP in ERR connects again after RESET", run: testReconnectReset},
 		{name: "A143 SQD holds back what is not begun, SQ_DRAINED", run: testSQD},
+		{name: "C30 Disconnect ends SQD", run: testDisconnectSQD},
 		{name: "A5 a QP on an SRQ ignores MaxRecvWR", run: testSRQIgnoresRecvWR},
 		{name: "A26 a request's id is opaque and need not be unique", run: testSharedID},
 		{name: "A54 a message above MaxMsg: LOC_LEN_ERR", run: testMaxMsg},
@@ -178,6 +179,29 @@ func testSQD(p *Pair) {
 	p.A.modify(verbs.QPRTS)
 	p.A.WantSend(1, 2, verbs.WCSuccess)
 	p.B.WantRecv(1, 2, verbs.WCSuccess)
+}
+
+// testDisconnectSQD: what SQD held back is what was posted, before Disconnect
+// and after.
+func testDisconnectSQD(p *Pair) {
+	for _, late := range []bool{false, true} {
+		p.A.Sends, p.B.Recvs = nil, nil
+		p.Connect()
+		p.B.Recv(1, p.B.SGE(0, 8))
+		p.A.Recv(9, p.A.SGE(64, 8))
+		if !late {
+			p.A.modify(verbs.QPSQD)
+		}
+		p.A.Post(p.A.Send(1, verbs.SendSignaled, p.A.SGE(0, 8)))
+		p.A.QP.Disconnect()
+		if late && p.A.QP.State() == verbs.QPRTS {
+			p.A.modify(verbs.QPSQD)
+		}
+		p.B.WantRecv(0, 1, verbs.WCSuccess)
+		p.A.WantSend(0, 1, verbs.WCSuccess, verbs.WCWRFlushErr)
+		p.A.Dead()
+		p.B.Dead()
+	}
 }
 
 func testSRQIgnoresRecvWR(p *Pair) {
