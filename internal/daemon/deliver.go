@@ -134,7 +134,7 @@ func (e *Engine) uncharge(s *socket, n int) {
 // relieve lets those who wait for room at s go on, if there is some.
 func (e *Engine) relieve(s *socket) {
 	held := s.held()
-	if s.congested && held <= s.limit/2 {
+	if s.congested && (held < s.limit/2 || held == 0) {
 		e.setCongested(s, false)
 	}
 	if s.waiters.n > 0 && held < s.limit {
