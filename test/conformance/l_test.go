@@ -72,7 +72,7 @@ func resident(t *testing.T, pid int) int {
 }
 
 func l191(t *testing.T, e *env) {
-	goTest(t, "../../internal/wire", "FuzzHeader")
+	goTest(t, "../../internal/wire", "FuzzParse", "FuzzBodies")
 	p := pair(t)
 	s, to := p.ka.bound(t), p.kb.bound(t)
 	rng := rand.New(rand.NewPCG(191, 1))

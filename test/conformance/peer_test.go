@@ -237,6 +237,7 @@ func (p *peer) event(e verbs.CMEvent) {
 func (p *peer) received(i, n int) {
 	b := append([]byte(nil), p.mem[i*peerSend:i*peerSend+n]...)
 	p.postRecv(i)
+	greeted := p.hello.Instance != 0
 	sends := 0
 	if len(p.trace) > 0 {
 		sends = p.trace[len(p.trace)-1].send + 1
@@ -252,7 +253,7 @@ func (p *peer) received(i, n int) {
 		off = wire.Pad(off + wire.HeaderLen + len(f.body))
 		p.take(f)
 	}
-	if p.hello.Instance != 0 && sends > 0 {
+	if greeted { // HELLO uses no credit
 		p.owed++
 	}
 	if p.owed >= 16 && !p.down && p.up {
@@ -284,7 +285,7 @@ func (p *peer) until(what string, done func() bool) {
 		}
 		left := (deadline - monotonic()) / 1e6
 		if left <= 0 {
-			p.t.Fatalf("peer: %s: nothing in %v (down %v, %v)", what, patience, p.down, p.downErr)
+			p.t.Fatalf("peer: %s: nothing in %v (down %v, %v); the daemon:\n%s", what, patience, p.down, p.downErr, tail(p.h.stderr()))
 		}
 		fds := []unix.PollFd{{Fd: int32(p.dev.FD()), Events: unix.POLLIN}}
 		_, _ = unix.Poll(fds, int(min(left, 5)))

@@ -14,7 +14,7 @@ import (
 // them, and they must be there and pass.
 func goTest(t *testing.T, pkg string, tests ...string) {
 	t.Helper()
-	cmd := exec.Command("go", "test", "-count=1", "-short", "-v", "-run", "^("+strings.Join(tests, "|")+")$", pkg)
+	cmd := exec.Command("go", "test", "-count=1", "-v", "-run", "^("+strings.Join(tests, "|")+")$", pkg)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Errorf("%v: %v\n%s", cmd, err, tail(string(out)))
