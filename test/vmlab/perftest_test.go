@@ -29,19 +29,17 @@ func perftest(t *testing.T, m *machine) {
 		args := []string{c.test, "-s", strconv.Itoa(c.size), "-n", strconv.Itoa(c.iters), c.crc}
 		theirs := fmt.Sprintf("ib_%s_bw -R -F -s %d -n %d", c.test, c.size, c.iters)
 		t.Run("theirs connects, "+name, func(t *testing.T) {
-			port := freePort(t)
-			server := newCommand(t, ours, append(args, "-p", strconv.Itoa(port))...)
-			if err := server.Start(); err != nil {
-				t.Fatal(err)
+			for try := 0; ; try++ {
+				out, server, err := theirsConnects(t, m, theirs, ours, args)
+				if strings.Contains(out, portTaken) && try < 3 {
+					continue
+				}
+				if err != nil || !ourRate.Match(server.out.Bytes()) {
+					t.Errorf("ours: %v\n%s", err, &server.out)
+				}
+				bandwidth(t, out, c.size, c.iters)
+				return
 			}
-			waitListening(t, port)
-			defer say(t, m, "kill")
-			say(t, m, "spawn %s -p %d %s", theirs, port, toHost)
-			out := say(t, m, "wait")
-			if err := server.Wait(); err != nil || !ourRate.Match(server.out.Bytes()) {
-				t.Errorf("ours: %v\n%s", err, &server.out)
-			}
-			bandwidth(t, out, c.size, c.iters)
 		})
 		t.Run("ours connects, "+name, func(t *testing.T) {
 			defer say(t, m, "kill")
@@ -54,6 +52,28 @@ func perftest(t *testing.T, m *machine) {
 			bandwidth(t, say(t, m, "wait"), c.size, c.iters)
 		})
 	}
+}
+
+// portTaken is what perftest says when its local port, which rdma_cm has picked
+// without asking TCP, is in use there. It never reaches us then.
+const portTaken = "Address already in use"
+
+// theirsConnects returns perftest's output, and our server with its end.
+func theirsConnects(t *testing.T, m *machine, theirs, ours string, args []string) (string, *command, error) {
+	port := freePort(t)
+	server := newCommand(t, ours, append(args, "-p", strconv.Itoa(port))...)
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	waitListening(t, port)
+	defer say(t, m, "kill")
+	say(t, m, "spawn %s -p %d %s", theirs, port, toHost)
+	out := say(t, m, "wait")
+	if strings.Contains(out, portTaken) {
+		t.Log("perftest's port is taken")
+		server.Process.Kill()
+	}
+	return out, server, server.Wait()
 }
 
 var ourRate = regexp.MustCompile(`, [0-9.]*[1-9][0-9.]* MB/s\n$`)

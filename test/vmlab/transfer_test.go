@@ -98,7 +98,8 @@ func (l *lab) disconnect(siwInitiates bool) {
 }
 
 // pipeline keeps several requests of all kinds in flight from the host while
-// the guest does the same.
+// the guest does the same. READs of no bytes are among them, which siw answers
+// with stale bytes.
 func pipeline(l *lab, siwInitiates bool) {
 	const n, count, area = 30001, 8, 1 << 16
 	l.connect(siwInitiates, "", "")
@@ -111,19 +112,21 @@ func pipeline(l *lab, siwInitiates bool) {
 	for i := range count {
 		l.post(verbs.SendWR{WRID: 1, Op: verbs.OpRDMAWrite, SGL: l.sge(0, n), RemoteAddr: l.raddr + uint64((20+i)*area), RKey: l.rkey})
 		l.post(verbs.SendWR{WRID: 2, Op: verbs.OpRDMARead, SGL: l.sge((10+i)*area, n), RemoteAddr: l.raddr, RKey: l.rkey})
-		l.post(verbs.SendWR{WRID: 3, Op: verbs.OpSend, SGL: l.sge(0, n)})
+		l.post(verbs.SendWR{WRID: 3, Op: verbs.OpRDMARead, RemoteAddr: l.raddr, RKey: l.rkey})
+		l.post(verbs.SendWR{WRID: 4, Op: verbs.OpSend, SGL: l.sge(0, n)})
 		l.guest("write 1 0 %d %d %d", n, iova+(20+i)*area, l.mr.RKey())
 		l.guest("read 2 %d %d %d %d", (10+i)*area, n, iova, l.mr.RKey())
 		l.guest("send 3 0 %d 0", n)
 	}
-	var got, gotGuest [3]int // WRITE and READ and SEND, but siw completes them out of order
-	l.until("all completions", func() bool { return len(l.wc) == 4*count })
-	for i, sent := 0, 0; i < 4*count; i++ {
+	var got [4]int      // WRITE, READ, READ of nothing, SEND
+	var gotGuest [3]int // siw completes them out of order
+	l.until("all completions", func() bool { return len(l.wc) == 5*count })
+	for i, sent := 0, 0; i < 5*count; i++ {
 		switch wc := l.completion(); {
 		case wc.Status != verbs.WCSuccess:
 			l.Fatalf("completion %+v", wc)
 		case wc.WRID < 100:
-			if want := uint64(1 + sent%3); wc.WRID != want {
+			if want := uint64(1 + sent%4); wc.WRID != want {
 				l.Fatalf("send completion %d is of id %d, want %d", sent, wc.WRID, want)
 			}
 			got[wc.WRID-1]++
@@ -139,8 +142,8 @@ func pipeline(l *lab, siwInitiates bool) {
 			gotGuest[id[0]-'1']++
 		}
 	}
-	if want := [3]int{count, count, count}; got != want || gotGuest != want {
-		l.Fatalf("completions %v and %v, want %v", got, gotGuest, want)
+	if got != [4]int{count, count, count, count} || gotGuest != [3]int{count, count, count} {
+		l.Fatalf("completions %v and %v, want %d of each", got, gotGuest, count)
 	}
 	guests, hosts := make([]byte, n), l.mem[:n]
 	fill(guests, 2)

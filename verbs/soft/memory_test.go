@@ -72,6 +72,17 @@ func TestDeregFinishesFrames(t *testing.T) {
 // TestDeregDuringPlacement: the rest of a payload that is being read in place
 // goes nowhere.
 func TestDeregDuringPlacement(t *testing.T) {
+	t.Run("dereg", func(t *testing.T) {
+		placeUntil(t, func(m verbs.MR, _ []byte) error { return m.Dereg() })
+	})
+	t.Run("rereg", func(t *testing.T) {
+		placeUntil(t, func(m verbs.MR, other []byte) error { return m.Rereg(other, 0, allAccess) })
+	})
+}
+
+// placeUntil ends a region while a WRITE to it is being read in place: neither
+// its memory nor other is written any more.
+func placeUntil(t *testing.T, end func(m verbs.MR, other []byte) error) {
 	h := newHost(t, Options{})
 	mem := make([]byte, 64<<10)
 	m, _ := h.pd.RegMR(mem, 0, allAccess)
@@ -83,15 +94,18 @@ func TestDeregDuringPlacement(t *testing.T) {
 	if !h.qp.(*qp).rx.placing || mem[0] != 1 {
 		t.Fatal("not being read in place")
 	}
-	m.Dereg()
+	other := make([]byte, len(mem))
+	if err := end(m, other); err != nil {
+		t.Fatal(err)
+	}
 	clear(mem)
 	p.write(f[1000:])
 	if term := p.terminate(); term.Code != iwarp.TermTaggedSTag {
 		t.Errorf("%+v", term)
 	}
-	for _, b := range mem {
+	for _, b := range append(mem, other...) {
 		if b != 0 {
-			t.Fatal("written after Dereg")
+			t.Fatal("written after its end")
 		}
 	}
 }

@@ -149,7 +149,11 @@ func (q *qp) beginResponse(f []byte) bool {
 		return false
 	}
 	n := uint64(h.Payload())
-	if k := s.waits.oldest().kind; k == waitFence || k == waitRoom {
+	k := s.waits.oldest().kind
+	if k == waitRead && s.at(s.waits.oldest().pos).length == 0 && q.staleAnswer() {
+		return true
+	}
+	if k == waitFence || k == waitRoom {
 		x.to = target{}
 		if n == 0 && h.Last || q.staleAnswer() {
 			return true

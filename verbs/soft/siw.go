@@ -37,8 +37,8 @@ func (q *qp) servedDepth() uint64 {
 	return uint64(len(s.r))
 }
 
-// staleAnswer takes the segment at hand, of the response to a fence, although
-// it has data. Linux siw answers a READ of no bytes with what it sent last when
+// staleAnswer takes the segment at hand, of the response to a fence or to a READ
+// of no bytes, although it has data. Linux siw answers a READ of no bytes with what it sent last when
 // the request comes while it is sending. That is as good an acknowledgement; the
 // data goes nowhere.
 func (q *qp) staleAnswer() bool {

@@ -76,16 +76,18 @@ func TestRejectLeavesClosingToThePeer(t *testing.T) {
 }
 
 // TestRoundedReadDepth: Linux siw uses as many READs at a time as the next
-// power of two has.
+// power of two has. A peer of our kind may not.
 func TestRoundedReadDepth(t *testing.T) {
 	for _, c := range []struct {
 		depth, reads int
-		ok           bool
-	}{{3, 4, true}, {3, 5, false}, {4, 4, true}, {4, 5, false}, {0, 1, false}} {
+		known, ok    bool
+	}{{3, 4, false, true}, {3, 5, false, false}, {4, 4, false, true}, {4, 5, false, false}, {0, 1, false, false},
+		{3, 3, true, true}, {3, 4, true, false}} {
 		h := newHost(t, Options{})
 		at := attrs()
 		at.Cap.ReadDepth = c.depth
 		p := newPuppet(t, h, at)
+		h.qp.(*qp).known, h.qp.(*qp).peer.RNRRetry = c.known, 7
 		p.write(sendFrame(1, 0, true, nil)) // waits for a receive, and the READs behind it
 		for i := range c.reads {
 			p.write(readFrame(uint32(1+i), iwarp.ReadRequest{SinkSTag: 1}))
@@ -99,6 +101,37 @@ func TestRoundedReadDepth(t *testing.T) {
 		h.recv(verbs.RecvWR{WRID: 1})
 		size := len(responseFrame(1, 0, true, nil))
 		p.until("the responses", func() bool { return len(p.in) == c.reads*size })
+	}
+}
+
+// TestStaleAnswerToRead: the same of the consumer's own READ of no bytes.
+func TestStaleAnswerToRead(t *testing.T) {
+	for _, known := range []bool{false, true} {
+		h := newHost(t, Options{})
+		p := newPuppet(t, h, attrs())
+		h.qp.(*qp).known = known
+		for i := range 2 {
+			h.send(verbs.SendWR{WRID: uint64(i), Op: verbs.OpRDMARead, Flags: verbs.SendSignaled, RKey: 5})
+		}
+		p.settle()
+		mem := bytes.Clone(h.mem)
+		p.write(responseFrame(sinkSTag(1), 0, false, make([]byte, 64)))
+		p.write(responseFrame(sinkSTag(1), 64, true, []byte("stale")))
+		if known {
+			if m := p.terminate(); m.Code != iwarp.TermTaggedBounds {
+				t.Errorf("%v", m.Code)
+			}
+			continue
+		}
+		p.write(responseFrame(9, 9, true, nil)) // of no bytes, so unchecked
+		for i, wc := range h.take(2) {
+			if wc.WRID != uint64(i) || wc.Status != verbs.WCSuccess || wc.ByteLen != 0 {
+				t.Errorf("%+v", wc)
+			}
+		}
+		if !bytes.Equal(h.mem, mem) {
+			t.Error("the data went into memory")
+		}
 	}
 }
 

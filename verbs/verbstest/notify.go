@@ -128,6 +128,10 @@ func testSolicited(p *Pair) {
 	p.B.Hold = true
 	p.B.QP.ToError()
 	p.Until("the event of an error", cq.Notified)
+	p.A.Dead() // and of the send queue
+	p.A.arm(p.A.SendCQ, true)
+	p.A.Post(p.A.Send(4, 0))
+	p.Until("the event of a send error", p.A.SendCQ.Notified)
 }
 
 func testArmTwice(p *Pair) {

@@ -491,6 +491,8 @@ static int dial(const char *ip, int port)
 	int one = 1, fd = socket(AF_INET, SOCK_STREAM, 0);
 
 	inet_pton(AF_INET, ip, &a.sin_addr);
+	/* rdma_cm picks ports without asking TCP; siw can share this one then. */
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
 	if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof a))
 		return -1;
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
