@@ -116,3 +116,14 @@ func TestIdleConnectionHoldsNoStage(t *testing.T) {
 		}
 	}
 }
+
+// TestKeepAlive: a silent peer of whom nothing but an answer is due is noticed.
+func TestKeepAlive(t *testing.T) {
+	a, b := pair(t, attrs(), attrs())
+	for _, h := range []*host{a, b} {
+		on, err := unix.GetsockoptInt(h.qp.(*qp).fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE)
+		if err != nil || on != 1 {
+			t.Errorf("SO_KEEPALIVE %d, %v", on, err)
+		}
+	}
+}

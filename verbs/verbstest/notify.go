@@ -2,6 +2,7 @@ package verbstest
 
 import (
 	"errors"
+	"reflect"
 	"syscall"
 
 	"github.com/rdsd/rdsd/verbs"
@@ -22,7 +23,7 @@ func notifyCases() []testCase {
 		{name: "A103 RNR retries run out: RNR_RETRY_EXC", need: verbs.CapRNRRetry, run: testRNRLimit},
 		{name: "A103 no RNR retry: RNR_RETRY_EXC at once", need: verbs.CapRNRRetry, run: testRNRNever},
 		{name: "A103 a receive in time ends the RNR wait", need: verbs.CapRNRRetry, run: testRNRInTime},
-		{name: "A104 RNR codes have 3 and 5 bits", run: testRNRCodes},
+		{name: "A104 RNR codes have 3 and 5 bits, there is no ack time-out", run: testRNRCodes},
 	}
 }
 
@@ -303,6 +304,11 @@ func testRNRInTime(p *Pair) {
 }
 
 func testRNRCodes(p *Pair) {
+	for _, name := range []string{"Timeout", "RetryCnt", "RetryCount"} {
+		if _, is := reflect.TypeFor[verbs.QPInitAttr]().FieldByName(name); is {
+			p.Errorf("QPInitAttr has %s: no deviation any more", name)
+		}
+	}
 	for _, change := range []func(*verbs.QPInitAttr){
 		func(a *verbs.QPInitAttr) { a.RNRRetry = 8 },
 		func(a *verbs.QPInitAttr) { a.RNRRetry = -2 },
