@@ -1,0 +1,50 @@
+package main
+
+import "github.com/rdsd/rdsd/internal/mutant"
+
+// check is what has to catch a variant.
+type check struct {
+	variant mutant.Name
+	pkg     string // directory
+	test    string // path of the test
+	args    []string
+	short   bool // one of the five of -short
+}
+
+var checks = []check{
+	{variant: mutant.CrossingUndecided, pkg: "conn", test: "TestCrossingConnects"},
+	{variant: mutant.SequenceReset, pkg: "conn", test: "TestWorld/breaks"},
+	{variant: mutant.DuplicatesTaken, pkg: "conn", test: "TestReceive"},
+	{variant: mutant.AckBeforeQueueing, pkg: "conn", test: "TestWorld/breaks"},
+	{variant: mutant.AckCoversNotice, pkg: "conn", test: "TestAckWaitsForNotice"},
+	{variant: mutant.NoGate, pkg: "conn", test: "TestGate"},
+	{variant: mutant.WrongInstance, pkg: "conn", test: "TestAckOfAnotherLife"},
+	{variant: mutant.LastCredit, pkg: "conn", test: "TestLastCredit", short: true},
+	{variant: mutant.CancelEarly, pkg: "conn", test: "TestCancelHalfSent"},
+
+	{variant: mutant.RefusedDropped, pkg: "conn", test: "TestRefused"},
+	{variant: mutant.ReleasedEarly, pkg: "conn", test: "TestWorld/refusals"},
+	{variant: mutant.HeldOvertakes, pkg: "conn", test: "TestWorld/refusals"},
+	{variant: mutant.NoSockNotSent, pkg: "conn", test: "TestSearch/no_socket"},
+	{variant: mutant.LostNotTold, pkg: "internal/sim", test: "TestLoss"},
+	{variant: mutant.CongestionStays, pkg: "internal/daemon", test: "TestCancelWhileRefused"},
+	{variant: mutant.Incarnation, pkg: "internal/daemon", test: "TestIncarnation"},
+	{variant: mutant.SlotReusedEarly, pkg: "rds", test: "TestPendingKeepsSlot"},
+	{variant: mutant.WakeUpLost, pkg: "internal/daemon", test: "TestPark", short: true},
+
+	{variant: mutant.MarkBeforeDrain, pkg: "conn", test: "TestWorld/breaks", short: true},
+	{variant: mutant.OperationReplayed, pkg: "conn", test: "TestSearch/atomic_and_break"},
+	{variant: mutant.RefusedRunsAgain, pkg: "conn", test: "TestRefusedOperation"},
+	{variant: mutant.FenceMissing, pkg: "conn", test: "TestOperationBatch"},
+	{variant: mutant.StatusTwice, pkg: "rdmaop", test: "TestEveryPair"},
+	{variant: mutant.AtomicRunsTwice, pkg: "internal/daemon", test: "TestAtomics"},
+	{variant: mutant.GrantUnchecked, pkg: "rdmaop", test: "TestCheck", short: true},
+	{variant: mutant.BoundsOffByOne, pkg: "rdmaop", test: "TestCheck"},
+	{variant: mutant.UseOnceIgnored, pkg: "rdmaop", test: "TestUseOnce"},
+	{variant: mutant.RevokeDoesNotWait, pkg: "rdmaop", test: "TestRevoke", short: true},
+	{variant: mutant.LanesNotFlushed, pkg: "internal/daemon", test: "TestRevokeAcrossLanes"},
+	{variant: mutant.GrantOnLaneZero, pkg: "internal/daemon", test: "TestGrantInItsLane"},
+	{variant: mutant.QuotaNotGivenBack, pkg: "internal/daemon", test: "TestOperationQuota"},
+
+	{variant: mutant.CRCUnchecked, pkg: "verbs/soft", test: "TestBadCRC"},
+}

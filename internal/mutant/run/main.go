@@ -1,0 +1,188 @@
+// Command run shows that the tests catch broken code: for each variant of
+// package mutant it runs a check without it, which must pass, and with it,
+// which must fail, and prints a table. Its status is 0 if all did.
+//
+//	go run ./internal/mutant/run [-short] [-v] [variant...]
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/mutant"
+)
+
+var (
+	short   = flag.Bool("short", false, "only the five that are quickest to check")
+	verbose = flag.Bool("v", false, "print what each check said")
+	jobs    = flag.Int("j", 2, "checks at once")
+)
+
+// limit ends a check that hangs: it has not failed by itself then.
+const limit = 2 * time.Minute
+
+func main() {
+	flag.Parse()
+	todo, err := choose(flag.Args())
+	if err == nil {
+		err = run(todo)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(1)
+	}
+}
+
+// choose returns the checks to run.
+func choose(names []string) (todo []check, err error) {
+	for _, n := range mutant.Names() {
+		if !slices.ContainsFunc(checks, func(c check) bool { return c.variant == n }) {
+			return nil, fmt.Errorf("variant %s has no check", n)
+		}
+	}
+	for _, c := range checks {
+		if len(names) == 0 && (!*short || c.short) || slices.Contains(names, string(c.variant)) {
+			todo = append(todo, c)
+		}
+	}
+	if len(todo) < len(names) || len(todo) == 0 {
+		return nil, fmt.Errorf("%q: not all of these are variants; there are %q", names, mutant.Names())
+	}
+	return todo, nil
+}
+
+// runner runs checks in test binaries built once.
+type runner struct {
+	dir string
+	mu  sync.Mutex
+	ok  map[string]error // by check: what it says without a variant
+}
+
+func run(todo []check) error {
+	dir, err := os.MkdirTemp("", "rdsd-mutants")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	r := &runner{dir: dir, ok: map[string]error{}}
+	start := time.Now()
+	for _, c := range todo {
+		if err := r.build(c.pkg); err != nil {
+			return err
+		}
+	}
+	fmt.Printf("%-21s %-16s %-44s %8s  %s\n", "variant", "package", "check", "time", "")
+	results := make([]chan string, len(todo))
+	turn := make(chan struct{}, *jobs)
+	survived := 0
+	for i, c := range todo {
+		results[i] = make(chan string, 1)
+		go func() {
+			turn <- struct{}{}
+			defer func() { <-turn }()
+			begun := time.Now()
+			verdict := "caught"
+			if err := r.try(c); err != nil {
+				verdict = "NOT CAUGHT: " + err.Error()
+			}
+			results[i] <- fmt.Sprintf("%-21s %-16s %-44s %7.1fs  %s", c.variant, c.pkg, c.test, time.Since(begun).Seconds(), verdict)
+		}()
+	}
+	for _, res := range results {
+		line := <-res
+		fmt.Println(line)
+		if !strings.HasSuffix(line, "caught") {
+			survived++
+		}
+	}
+	fmt.Printf("%d of %d caught, %.0f s\n", len(todo)-survived, len(todo), time.Since(start).Seconds())
+	if survived > 0 {
+		return fmt.Errorf("%d not caught", survived)
+	}
+	return nil
+}
+
+func (r *runner) binary(pkg string) string {
+	return filepath.Join(r.dir, strings.ReplaceAll(pkg, "/", "-")+".test")
+}
+
+// build makes pkg's test binary, with all variants in it.
+func (r *runner) build(pkg string) error {
+	if _, err := os.Stat(r.binary(pkg)); err == nil {
+		return nil
+	}
+	out, err := exec.Command("go", "test", "-c", "-tags", "mutant", "-o", r.binary(pkg), "./"+pkg).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("build the tests of %s: %v\n%s", pkg, err, out)
+	}
+	return nil
+}
+
+// try runs c without and with its variant.
+func (r *runner) try(c check) error {
+	if err := r.clean(c); err != nil {
+		return err
+	}
+	out, err := r.test(c, c.variant)
+	if *verbose {
+		os.Stdout.Write(out)
+	}
+	switch {
+	case err == nil:
+		return fmt.Errorf("survived")
+	case !c.failed(out):
+		return fmt.Errorf("failed otherwise: %w\n%s", err, tail(out))
+	}
+	return nil
+}
+
+// clean runs c without a variant, once for all that share it.
+func (r *runner) clean(c check) error {
+	key := c.pkg + " " + c.test
+	r.mu.Lock()
+	err, done := r.ok[key]
+	r.mu.Unlock()
+	if done {
+		return err
+	}
+	if out, e := r.test(c, ""); e != nil || !bytes.Contains(out, []byte("--- PASS: ")) {
+		err = fmt.Errorf("fails without it: %v\n%s", e, tail(out))
+	}
+	r.mu.Lock()
+	r.ok[key] = err
+	r.mu.Unlock()
+	return err
+}
+
+func (r *runner) test(c check, v mutant.Name) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	args := append([]string{"-test.run", pattern(c.test), "-test.v", "-test.timeout", (limit - time.Second).String()}, c.args...)
+	cmd := exec.CommandContext(ctx, r.binary(c.pkg), args...)
+	cmd.Dir = c.pkg
+	cmd.Env = append(os.Environ(), "RDSD_MUTANT="+string(v))
+	return cmd.CombinedOutput()
+}
+
+// pattern matches exactly the test of this path.
+func pattern(test string) string {
+	return "^" + strings.ReplaceAll(test, "/", "$/^") + "$"
+}
+
+// failed says whether the check itself failed, and not the program around it:
+// a test that panics in the code under test has failed, one that hangs has not.
+func (c check) failed(out []byte) bool {
+	top, _, _ := strings.Cut(c.test, "/")
+	return bytes.Contains(out, []byte("--- FAIL: "+top)) && !bytes.Contains(out, []byte("panic: test timed out"))
+}
+
+func tail(out []byte) []byte { return out[max(0, len(out)-2000):] }
