@@ -9,7 +9,7 @@ FUZZTIME    ?= 30s
 
 export CGO_ENABLED ?= 0
 
-.PHONY: all build demo test check race sim model conformance fuzz e2e vm bench lint arm64 clean help need-go
+.PHONY: all build demo test check race sim model mutants conformance fuzz e2e vm bench lint arm64 clean help need-go
 
 all: build
 
@@ -43,6 +43,10 @@ sim: need-go ## simulation with SEEDS=n seeds
 
 model: need-go ## Spin models of models/, and the exhaustive search of conn, deeper (needs spin and gcc)
 	@scripts/model.sh
+	$(GO) test -count=1 -timeout 30m ./conn -run '^TestSearch$$' -v -conn.deep
+
+mutants: need-go ## broken variants of the code, each with the check that catches it
+	$(GO) run ./internal/mutant/run $(MUTANTS)
 
 conformance: need-go ## RC semantics, statement by statement: pass, deviation or not applicable
 	@scripts/conformance.sh

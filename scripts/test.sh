@@ -28,6 +28,7 @@ stage_static() {
 	go vet ./... || echo "fail: go vet"
 	GOARCH=arm64 go vet ./... || echo "fail: go vet for arm64"
 	go vet -tags failpoints ./internal/... || echo "fail: go vet with failpoints"
+	go vet -tags mutant ./internal/... ./conn ./rdmaop ./rds ./verbs/soft || echo "fail: go vet with mutant"
 	if [ -d internal/tidy ]; then gotest -count=1 ./internal/tidy; fi
 }
 

@@ -10,6 +10,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,9 +33,9 @@ const limit = 2 * time.Minute
 
 func main() {
 	flag.Parse()
-	todo, err := choose(flag.Args())
+	todo, err := choose(flag.Args(), *short)
 	if err == nil {
-		err = run(todo)
+		err = run(os.Stdout, todo)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
@@ -42,15 +43,16 @@ func main() {
 	}
 }
 
-// choose returns the checks to run.
-func choose(names []string) (todo []check, err error) {
+// choose returns the checks of these variants, none: of all, or of the few of
+// the short form.
+func choose(names []string, short bool) (todo []check, err error) {
 	for _, n := range mutant.Names() {
 		if !slices.ContainsFunc(checks, func(c check) bool { return c.variant == n }) {
 			return nil, fmt.Errorf("variant %s has no check", n)
 		}
 	}
 	for _, c := range checks {
-		if len(names) == 0 && (!*short || c.short) || slices.Contains(names, string(c.variant)) {
+		if len(names) == 0 && (!short || c.short) || slices.Contains(names, string(c.variant)) {
 			todo = append(todo, c)
 		}
 	}
@@ -62,25 +64,31 @@ func choose(names []string) (todo []check, err error) {
 
 // runner runs checks in test binaries built once.
 type runner struct {
-	dir string
-	mu  sync.Mutex
-	ok  map[string]error // by check: what it says without a variant
+	root string // the module's directory
+	dir  string
+	mu   sync.Mutex
+	ok   map[string]error // by check: what it says without a variant
 }
 
-func run(todo []check) error {
+// run writes the table to w. The error says how many were not caught.
+func run(w io.Writer, todo []check) error {
+	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		return fmt.Errorf("go list -m: %w", err)
+	}
 	dir, err := os.MkdirTemp("", "rdsd-mutants")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	r := &runner{dir: dir, ok: map[string]error{}}
+	r := &runner{root: strings.TrimSpace(string(root)), dir: dir, ok: map[string]error{}}
 	start := time.Now()
 	for _, c := range todo {
 		if err := r.build(c.pkg); err != nil {
 			return err
 		}
 	}
-	fmt.Printf("%-21s %-16s %-44s %8s  %s\n", "variant", "package", "check", "time", "")
+	fmt.Fprintf(w, "%-21s %-16s %-29s %7s\n", "variant", "package", "check", "time")
 	results := make([]chan string, len(todo))
 	turn := make(chan struct{}, *jobs)
 	survived := 0
@@ -94,17 +102,17 @@ func run(todo []check) error {
 			if err := r.try(c); err != nil {
 				verdict = "NOT CAUGHT: " + err.Error()
 			}
-			results[i] <- fmt.Sprintf("%-21s %-16s %-44s %7.1fs  %s", c.variant, c.pkg, c.test, time.Since(begun).Seconds(), verdict)
+			results[i] <- fmt.Sprintf("%-21s %-16s %-29s %6.1fs  %s", c.variant, c.pkg, c.test, time.Since(begun).Seconds(), verdict)
 		}()
 	}
 	for _, res := range results {
 		line := <-res
-		fmt.Println(line)
+		fmt.Fprintln(w, line)
 		if !strings.HasSuffix(line, "caught") {
 			survived++
 		}
 	}
-	fmt.Printf("%d of %d caught, %.0f s\n", len(todo)-survived, len(todo), time.Since(start).Seconds())
+	fmt.Fprintf(w, "%d of %d caught, %.0f s\n", len(todo)-survived, len(todo), time.Since(start).Seconds())
 	if survived > 0 {
 		return fmt.Errorf("%d not caught", survived)
 	}
@@ -120,7 +128,9 @@ func (r *runner) build(pkg string) error {
 	if _, err := os.Stat(r.binary(pkg)); err == nil {
 		return nil
 	}
-	out, err := exec.Command("go", "test", "-c", "-tags", "mutant", "-o", r.binary(pkg), "./"+pkg).CombinedOutput()
+	cmd := exec.Command("go", "test", "-c", "-tags", "mutant", "-o", r.binary(pkg), "./"+pkg)
+	cmd.Dir = r.root
+	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("build the tests of %s: %v\n%s", pkg, err, out)
 	}
@@ -168,7 +178,7 @@ func (r *runner) test(c check, v mutant.Name) ([]byte, error) {
 	defer cancel()
 	args := append([]string{"-test.run", pattern(c.test), "-test.v", "-test.timeout", (limit - time.Second).String()}, c.args...)
 	cmd := exec.CommandContext(ctx, r.binary(c.pkg), args...)
-	cmd.Dir = c.pkg
+	cmd.Dir = filepath.Join(r.root, c.pkg)
 	cmd.Env = append(os.Environ(), "RDSD_MUTANT="+string(v))
 	return cmd.CombinedOutput()
 }
