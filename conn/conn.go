@@ -113,6 +113,7 @@ type Conn struct {
 	ackNow   bool
 	ackAt    int64
 	ackBytes int
+	untilAsk int // messages to send until one asks for an ack
 }
 
 // New returns a connection that is Down. It connects when something is sent,

@@ -98,6 +98,9 @@ func (c *Conn) becomeReady() {
 	}
 
 	restarted := c.peer != 0 && c.peer != h.Instance
+	if c.peer != 0 {
+		c.untilAsk = askEvery
+	}
 	if c.peer != h.Instance {
 		c.peer = h.Instance
 		c.rxLast = 0

@@ -109,10 +109,28 @@ func (c *Conn) take(m *Msg) {
 		c.stats.Retransmitted++
 	}
 	p.state, p.posted = msgPosted, true
+	c.askAck(p)
 	if len(c.stops) != 0 {
 		c.resumed(m)
 	}
 	c.unacked.push(m)
+}
+
+// askEvery: the first message of a connection asks for an ack, then every one
+// behind askEvery others, as the kernel's (send.c, max_unacked_packets). Those
+// sent again always ask.
+const askEvery = 8
+
+func (c *Conn) askAck(p *msgPriv) {
+	switch {
+	case p.flags&wire.FlagRetransmitted != 0:
+		p.flags |= wire.FlagAckRequired
+	case c.untilAsk == 0:
+		p.flags |= wire.FlagAckRequired
+		c.untilAsk = askEvery
+	default:
+		c.untilAsk--
+	}
 }
 
 // header fills c.txh for m. Every frame carries the ack and what credits fit.
@@ -142,6 +160,8 @@ func (c *Conn) header(m *Msg) {
 	}
 	if m.AckNow || m.Op != nil {
 		h.Flags |= wire.FlagAckRequired
+	}
+	if h.Flags&wire.FlagAckRequired != 0 {
 		c.stats.SendAckRequired++
 	}
 	c.piggyback()
