@@ -17,6 +17,7 @@ func regionCases() []testCase {
 		{name: "A116 Dereg of a READ's source fails the READ", run: testDeregSource},
 		{name: "C5 a restricted region serves allowed peers only", need: verbs.CapRestrictedMR, run: testRestricted},
 		{name: "C6 a disallowed peer is refused", need: verbs.CapRestrictedMR, run: testDisallow},
+		{name: "C6 a window of a restricted region is for the same peers", need: verbs.CapRestrictedMR | verbs.CapMW, run: testRestrictedWindow},
 		{name: "A142 objects in use cannot be destroyed", run: testBusy},
 	}
 }
@@ -186,6 +187,34 @@ func testDisallow(p *Pair) {
 	mr.Disallow(7)
 	clear(mem)
 	p.A.Post(w)
+	p.wantRefused(1, 1, verbs.WCRemAccessErr, false)
+	p.A.Dead()
+	p.B.Dead()
+	if !onlyByte(mem, 0) {
+		p.Error("the disallowed WRITE was placed")
+	}
+}
+
+func testRestrictedWindow(p *Pair) {
+	p.Connect()
+	mem := AlignedMem(page)
+	mr := p.B.RegMR(mem, mwBase, verbs.AccessLocalWrite|verbs.AccessMWBind|verbs.AccessRestricted)
+	mr.Allow(7)
+	w := p.window(p.B, verbs.MWType2)
+	p.bound(w, mr, 0, verbs.IncRKey(w.RKey()))
+	wr := p.A.Write(1, verbs.SendSignaled, 0, p.A.SGE(0, 64))
+	wr.RKey, wr.RemoteAddr = w.RKey(), mwBase
+	pattern(p.A.Mem[:64], 1)
+	p.B.Recv(1)
+	p.A.Post(wr, p.A.Send(2, 0))
+	p.B.WantRecv(0, 1, verbs.WCSuccess)
+	p.A.WantSend(0, 1, verbs.WCSuccess)
+	if !bytes.Equal(mem[:64], patterned(64, 1)) {
+		p.Error("the allowed WRITE is not there")
+	}
+	mr.Disallow(7)
+	clear(mem)
+	p.A.Post(wr)
 	p.wantRefused(1, 1, verbs.WCRemAccessErr, false)
 	p.A.Dead()
 	p.B.Dead()
