@@ -163,6 +163,7 @@ type Config struct {
 	AckDelay       int64            // 1 ms: an ack nobody asked for waits this long
 	AckBytes       int              // ... or for this many unacked bytes (64 KiB)
 	SettleTimeout  int64            // posted operations of a vanished peer become Unknown after this (30 s)
+	IgnorePings    bool             // messages to port 0 go to the host, who has no socket there
 	Rand           func() uint64    // back-off jitter; injected
 	Attr           verbs.DeviceAttr // limits for operation chains
 	Ctx            any              // the host's own, returned by Conn.Ctx

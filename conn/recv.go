@@ -182,7 +182,7 @@ func (c *Conn) preDeliver(h *wire.Header) (v Verdict, done bool) {
 	switch {
 	case h.Flags&wire.FlagSilent != 0:
 		return Accepted, true
-	case h.DPort == 0:
+	case h.DPort == 0 && !c.cfg.IgnorePings:
 		c.pong(h)
 		return Accepted, true
 	}

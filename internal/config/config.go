@@ -21,6 +21,7 @@ type Config struct {
 	Spin       time.Duration
 	// RecvHardCap is in bytes per socket.
 	RecvHardCap uint64
+	Ping        Ping
 	Stats       string // set after Finish
 	Congestion  Congestion
 	Peers       Peers
@@ -64,6 +65,14 @@ const (
 	CRCOff  CRC = "off"
 )
 
+// Ping says what becomes of pings: messages to port 0.
+type Ping string
+
+const (
+	PingAnswer Ping = "answer"
+	PingIgnore Ping = "ignore" // as a message to a port nobody has bound
+)
+
 // Congestion says which TCP congestion control the daemon's connections use.
 type Congestion string
 
@@ -81,6 +90,7 @@ func Default() Config {
 		CRC:         CRCAuto,
 		Spin:        50 * time.Microsecond,
 		RecvHardCap: 4 << 20,
+		Ping:        PingAnswer,
 		Congestion:  CongestionCubic,
 		Limits: Limits{
 			MaxClients:         1024,

@@ -32,6 +32,8 @@ type EngineConfig struct {
 	MaxBackoff    int64 // ns, reconnect
 	SettleTimeout int64 // ns
 
+	IgnorePings bool // messages to port 0 are for nobody
+
 	CRC     func(peer netip.Addr) verbs.CRCMode
 	Allowed func(peer netip.Addr) bool // who may connect, and be connected to
 	// TurnedAway is how many incoming connections the device has closed before

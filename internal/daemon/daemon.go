@@ -116,7 +116,8 @@ func New(cfg config.Config, log *slog.Logger) (_ *Daemon, err error) {
 		Instance: d.info.Instance, Port: cfg.Port, HardCap: int(cfg.RecvHardCap), MaxSockets: cfg.Limits.MaxSockets,
 		OverflowBytes: int(cfg.Limits.MaxHeldBytes), MaxSharedBytes: uint64(cfg.Limits.MaxClients) * sharedEach,
 		MaxRegisteredBytes: cfg.Limits.MaxRegisteredBytes, Policy: d.policy,
-		CRC: d.crc, Allowed: cfg.PeerAllowed, Alloc: mapAnon, Rand: rng.Uint64,
+		IgnorePings: cfg.Ping == config.PingIgnore,
+		CRC:         d.crc, Allowed: cfg.PeerAllowed, Alloc: mapAnon, Rand: rng.Uint64,
 		StartSeq: func() uint64 { return uint64(time.Now().UnixMilli()) << 20 },
 		Trace:    d.trace,
 		TurnedAway: func() uint64 {

@@ -38,7 +38,7 @@ func (e *Engine) sendLocal(t *txMsg) {
 // until the socket has room.
 func (e *Engine) deliverLocal(t *txMsg) bool {
 	sl := t.slot
-	if sl.port == 0 { // ping
+	if sl.port == 0 && !e.cfg.IgnorePings { // ping
 		e.localPong(t)
 		e.localDone(t, conn.Acked)
 		return true

@@ -71,7 +71,7 @@ func (e *Engine) peer(l *local, addr netip.Addr, lane uint8, by *client) (*peer,
 		StartSeq: e.cfg.StartSeq(), MaxSendWR: qpSendWR, ReadDepth: min(qpReadDepth, e.attr.MaxReadDepth),
 		MinBackoff: 1_000_000, MaxBackoff: e.cfg.MaxBackoff, ConnectTimeout: 5_000_000_000,
 		AckDelay: 1_000_000, AckBytes: 64 << 10, SettleTimeout: e.cfg.SettleTimeout, Rand: e.cfg.Rand,
-		Attr: e.attr, Ctx: p,
+		IgnorePings: e.cfg.IgnorePings, Attr: e.attr, Ctx: p,
 	}, e)
 	h.addLane(p)
 	e.peersV = append(e.peersV, p)
