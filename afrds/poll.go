@@ -111,7 +111,11 @@ func (s *Socket) poll(events int) (int, error) {
 	if s.relieved(ready.Relief) {
 		got |= pollRead | PollWrBand
 	}
-	return got & events, nil
+	got &= events
+	if s.k.c.Err() != nil {
+		got |= PollErr
+	}
+	return got, nil
 }
 
 // relieved forgets destinations that are free again, and reports whether there

@@ -49,7 +49,7 @@ func h132(t *testing.T, e *env) {
 	p := connected(t, e.a)
 	p.send(e.a.at(0), nil, func(h *wire.Header) { h.SPort = 0 })
 	p.quiet("an answer to port 0", isData)
-	off := newHost(t, nil, "-answer_pings", "off")
+	off := newHost(t, nil, "-ping", "ignore")
 	q := connected(t, off)
 	before := off.counter(t, stats.RecvDropNoSock)
 	q.send(off.at(0), nil)
