@@ -4,12 +4,14 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 	"syscall"
 	"testing"
 
 	"github.com/rdsd/rdsd/afrds"
 	"github.com/rdsd/rdsd/cmsg"
+	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/internal/wire"
 )
@@ -132,7 +134,35 @@ func k175(t *testing.T, e *env) {
 	s.empty()
 }
 
-func k176(t *testing.T, e *env) { t.Error("not proven") }
+func k176(t *testing.T, e *env) {
+	// A peer that vanishes and comes back again and again, without a goodbye,
+	// has one connection.
+	h := newHost(t, nil)
+	fds := func() int {
+		d, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", h.cmd.Process.Pid))
+		ok(t, "descriptors", err)
+		return len(d)
+	}
+	p := connected(t, h)
+	before := fds()
+	for range 30 {
+		p.connect() // the old queue pair is left as it is
+	}
+	n := 0
+	for _, c := range h.ask(t, ctl.Request{Kind: ctl.KindPeers}).Peers {
+		if c.Remote == p.addr {
+			n++
+		}
+	}
+	if n != 1 {
+		t.Errorf("%d connections of one address and lane", n)
+	}
+	eventually(t, "descriptors", func() error { return errOf(fds() > before+2, "%d, %d before", fds(), before) })
+	// One that is silent and idle is found out by its TCP connection, and those
+	// that were never met make room: of their packages.
+	goTest(t, "../../verbs/soft", "TestKeepAlive")
+	goTest(t, "../../internal/daemon", "TestPeerFlood")
+}
 
 // congested is a map of the daemon, with the given ports' bits.
 func (p *peer) congMap(what string, is func(m []byte) bool) {
