@@ -122,3 +122,22 @@ func TestNudgesEnd(t *testing.T) {
 		}
 	}
 }
+
+// TestReceiveStopsRNR: once a message has its receive, the time it might have
+// waited means nothing.
+func TestReceiveStopsRNR(t *testing.T) {
+	h := newHost(t, Options{})
+	p := newPuppet(t, h, attrs())
+	p.ours(1)
+	q := h.qp.(*qp)
+	p.write(sendFrame(1, 0, true, nil))
+	p.settle()
+	if q.timers[timerRNR] == 0 {
+		t.Fatal("no time limit")
+	}
+	h.recv(verbs.RecvWR{WRID: 1})
+	h.take(1)
+	if q.timers[timerRNR] != 0 {
+		t.Error("the time runs on")
+	}
+}

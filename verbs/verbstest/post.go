@@ -236,6 +236,16 @@ func testRQFull(p *Pair) {
 	if got, err := p.B.QP.PostRecv(wrs[:1]); got != 0 || !errors.Is(err, syscall.ENOMEM) {
 		p.Errorf("PostRecv on a full queue: %d, %v", got, err)
 	}
+	p.B.Hold = true // two messages have come, one completion is polled
+	p.A.Post(p.A.Send(2, verbs.SendSignaled, p.A.SGE(0, 8)), p.A.Send(3, verbs.SendSignaled, p.A.SGE(0, 8)))
+	p.A.SendsDone(3)
+	p.Until("both", func() bool { return p.B.QP.Stats().Received == 3 })
+	if n := p.B.RecvCQ.Poll(make([]verbs.WC, 1)); n != 1 {
+		p.Fatalf("polled %d", n)
+	}
+	if got, err := p.B.QP.PostRecv(wrs[:2]); got != 1 || !errors.Is(err, syscall.ENOMEM) {
+		p.Errorf("PostRecv with one slot free: %d, %v", got, err)
+	}
 }
 
 func testGranted(p *Pair) {

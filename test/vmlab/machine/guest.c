@@ -44,7 +44,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MEMORY = 4 << 20, DEPTH = 1024, EVENT_MS = 8000 };
+enum { MEMORY = 4 << 20, DEPTH = 1024, EVENT_MS = 8000, WAIT_MS = 12000 };
 
 static struct rdma_event_channel *channel;
 static struct rdma_cm_id *listener, *id;
@@ -389,12 +389,18 @@ static void do_spawn(const char *command)
 	fputs(child > 0 ? "ok\n" : "err 0 fork\n", out);
 }
 
+/* do_wait ends what does not end: rping may hang in ibv_destroy_cq. */
 static void do_wait(void)
 {
-	int status = 0, c;
+	int status = 0, c, ms;
 	FILE *f;
 
-	waitpid(child, &status, 0);
+	for (ms = 0; ms < WAIT_MS && waitpid(child, &status, WNOHANG) == 0; ms += 10)
+		usleep(10000);
+	if (ms >= WAIT_MS) {
+		kill(-child, SIGKILL);
+		waitpid(child, &status, 0);
+	}
 	child = 0;
 	fprintf(out, "ok %d ", WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
 	f = fopen("/tmp/out", "r");
