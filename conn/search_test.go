@@ -211,6 +211,7 @@ const (
 	actCut     // both ends learn that the connection is gone
 	actFlushed // likewise, and completions not taken yet say flushed
 	actHalf    // one end learns it, the other at a later time
+	actReset   // a host breaks it off itself
 	actRestart
 	actFull
 	actUnbind
@@ -219,7 +220,7 @@ const (
 )
 
 var actNames = [...]string{"send", "CM event", "poll", "CQ empty", "flush", "tick", "deliver", "notice", "port free",
-	"wait", "cut", "cut, completions flushed", "cut, unnoticed by the peer", "restart", "port full", "port unbound",
+	"wait", "cut", "cut, completions flushed", "cut, unnoticed by the peer", "reset", "restart", "port full", "port unbound",
 	"cancel", "give up"}
 
 func (a action) String() string { return fmt.Sprintf("host %d: %s", a.host, actNames[a.kind]) }
@@ -242,5 +243,5 @@ var actions = func() (as []action) {
 		as = append(as, action{k, 0}, action{k, 1})
 	}
 	return append(as, action{actFree, 1}, action{actCut, 0}, action{actFlushed, 0}, action{actHalf, 0}, action{actHalf, 1},
-		action{actRestart, 1}, action{actFull, 1}, action{actUnbind, 1}, action{actCancel, 0}, action{actGiveUp, 0})
+		action{actReset, 0}, action{actRestart, 1}, action{actFull, 1}, action{actUnbind, 1}, action{actCancel, 0}, action{actGiveUp, 0})
 }()

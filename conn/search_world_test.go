@@ -165,6 +165,8 @@ func (w *searchWorld) can(a action) bool {
 		return sooner(w.h[0].c.NextTimeout(), w.h[1].c.NextTimeout()) > w.now
 	case actCut, actFlushed, actHalf:
 		return w.cuts > 0 && slices.ContainsFunc(h.dev.qps, (*fakeQP).joined)
+	case actReset:
+		return w.cuts > 0 && h.c.State() == Up
 	case actRestart:
 		return w.kills > 0
 	case actFull:
@@ -230,6 +232,9 @@ func (w *searchWorld) do(a action) {
 	case actCut, actFlushed, actHalf:
 		w.cuts--
 		cut(h.dev.qps[slices.IndexFunc(h.dev.qps, (*fakeQP).joined)], a.kind)
+	case actReset:
+		w.cuts--
+		h.c.Reset(w.now, ErrDisconnected)
 	case actRestart:
 		w.kills--
 		w.died = true
