@@ -3,6 +3,7 @@ module github.com/rdsd/rdsd
 go 1.26
 
 require (
+	github.com/anishathalye/porcupine v1.1.0
 	github.com/pelletier/go-toml/v2 v2.2.4
 	github.com/prometheus/client_golang v1.20.5
 	golang.org/x/sys v0.38.0

@@ -26,6 +26,16 @@ func (e *Engine) ResetPeers(addr netip.Addr) {
 	}
 }
 
+// ResetLane breaks off the connections to addr in one lane.
+func (e *Engine) ResetLane(addr netip.Addr, lane uint8) {
+	for _, p := range e.peersV {
+		if p.addr == addr && p.lane == lane {
+			p.c.Reset(e.now, errAdmin)
+			e.touch(p)
+		}
+	}
+}
+
 // Clients counts the attached clients.
 func (e *Engine) Clients() int { return len(e.clients) }
 

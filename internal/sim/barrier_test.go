@@ -40,7 +40,7 @@ func newScript(t *testing.T) *script {
 	s.r = s.b.register(200_000, rds.AllowRead|rds.AllowWrite)
 	for _, e := range []*endpoint{s.a, s.a2} {
 		s.r.offered[e.ap] = true
-		s.b.send(e.ap, 20, rds.Message{Cookie: s.r.r.Cookie()}, nil, s.r)
+		s.b.send(e.ap, 20, extra{cookie: s.r.r.Cookie(), tells: s.r})
 	}
 	s.drain()
 	s.net.Hook = s.strike
@@ -90,7 +90,7 @@ func (s *script) issue(e *endpoint, k int, kind rds.OpKind, imm int, silent bool
 			o.off = 100
 		}
 		o.flags = rds.RDMA{Notify: true, Silent: silent}
-		if !e.post(o, s.b.ap, imm) {
+		if !e.post(s.b.ap, imm, extra{ops: []*op{o}}) {
 			s.t.Fatalf("operation refused: %v", s.sendErr)
 		}
 		s.ops = append(s.ops, o)

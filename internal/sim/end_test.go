@@ -2,6 +2,7 @@ package sim
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/cong"
@@ -51,11 +52,12 @@ func (h *host) wakeAll() {
 // exchange has every socket send to every other: nothing is congested, full or
 // broken any more, and every daemon meets every other.
 func (w *world) exchange() {
+	n := min(w.opt.sndBuf, 20)
 	for _, from := range w.eps {
 		for _, to := range w.eps {
-			if from != to && from.send(to.ap, min(w.opt.sndBuf, 20), rds.Message{}, nil, nil) == nil {
+			if from != to && from.send(to.ap, n, extra{}) == nil {
 				w.drain() // at most its own limits were in the way
-				if from.send(to.ap, min(w.opt.sndBuf, 20), rds.Message{}, nil, nil) == nil {
+				if from.send(to.ap, n, extra{}) == nil {
 					w.checkConns()
 					broken("liveness", "%v cannot send to %v though all is quiet: %v; its daemon has %q", from.ap, to.ap, w.sendErr, from.h.e.Leaks())
 				}
@@ -63,51 +65,69 @@ func (w *world) exchange() {
 		}
 	}
 	w.drain()
+	for _, e := range w.eps {
+		if len(e.congested) > 0 {
+			broken("congestion", "%v was not told of the relief of %v", e.ap, e.congested)
+		}
+		if len(e.zeros) > 0 {
+			broken("zero copy", "%v has not got back %d cookies, the first of them of message %d", e.ap, len(e.zeros), e.zeros[0].m.id)
+		}
+	}
 }
 
 // checkFlows: every datagram was delivered, or its sender was told.
 func (w *world) checkFlows() {
 	for _, f := range w.flowsV {
-		sent, delivered := uint64(len(f.msgs)), uint64(f.delivered)
-		fail := func(why string) {
-			broken("exactly once", "%v to %v: %d sent, %d delivered, %d lost, %d without a socket: %s; undelivered: %v",
-				f.src.ap, f.dst, sent, delivered, f.lost, f.nosock, why, f.undelivered())
-		}
-		if !f.src.open || f.cancelled {
-			continue // its messages may have been withdrawn
-		}
-		crashed := f.src.h.restarted(f.dst.Addr(), f.met, f.start)
-		switch {
-		case delivered+f.nosock > sent:
-			fail("more than there were")
-		case f.lost > 0 && !crashed:
-			fail("lost, and nobody restarted")
-		case f.lost+f.nosock > sent:
-			fail("more than there were")
-		case w.ports[f.dst] == nil && !crashed:
-			// Nobody was ever there. Operations end with a status of their own.
-			if f.nosock+w.silent(f) < sent {
-				fail("nobody was there")
-			}
-		case w.unboundSince(f.dst, f.start) || crashed:
-			// What an old socket had not read is gone with it.
-		case f.nosock > 0:
-			fail("the socket was there all the time")
-		case delivered != sent-w.silent(f):
-			fail("some are missing")
+		if f.src.open && !f.cancelled || f.lingered {
+			w.checkFlow(f)
 		}
 	}
 }
 
-// silent counts the messages of a flow that are not for delivery: of silent
-// operations, and of those that were refused or dropped.
-func (w *world) silent(f *flow) (n uint64) {
+func (w *world) checkFlow(f *flow) {
+	sent, delivered := uint64(len(f.msgs)), uint64(f.delivered)
+	fail := func(why string) {
+		broken("exactly once", "%v to %v: %d sent, %d delivered, %d lost, %d without a socket, %d given up: %s; undelivered: %v",
+			f.src.ap, f.dst, sent, delivered, f.lost, f.nosock, f.gaveUp, why, f.undelivered())
+	}
+	crashed := f.src.h.restarted(f.dst.Addr(), f.met, f.start)
+	noOps, limited := w.missing(f)
+	switch {
+	case delivered+f.nosock > sent:
+		fail("more than there were")
+	case f.lost > 0 && !crashed:
+		fail("lost, and nobody restarted")
+	case f.lost+f.nosock+f.gaveUp > sent || f.gaveUp > uint64(f.limited):
+		fail("more than there were")
+	case f.lingered && (w.unboundSince(f.dst, f.start) || crashed || f.cancelled):
+		// What it was told last it could not hear.
+	case w.ports[f.dst] == nil && !crashed:
+		// Nobody was ever there. Operations end with a status of their own.
+		if f.nosock+f.gaveUp+f.src.folded < noOps+limited {
+			fail("nobody was there")
+		}
+	case w.unboundSince(f.dst, f.start) || crashed:
+		// What an old socket had not read is gone with it.
+	case f.nosock > 0:
+		fail("the socket was there all the time")
+	case noOps > 0 || limited > f.gaveUp+f.src.folded && !f.lingered:
+		fail("some are missing")
+	}
+}
+
+// missing counts the messages of a flow that were not delivered and carry no
+// operation; those with a limit apart.
+func (w *world) missing(f *flow) (unlimited, limited uint64) {
 	for _, m := range f.msgs {
-		if o := m.op; o != nil && !m.delivered && (o.silent() || o.fate != nil && o.fate.Status != rds.Success || o.fate == nil) {
-			n++
+		switch {
+		case m.delivered || len(m.ops) > 0:
+		case m.limit > 0:
+			limited++
+		default:
+			unlimited++
 		}
 	}
-	return n
+	return unlimited, limited
 }
 
 func (f *flow) undelivered() (ids []uint64) {
@@ -122,7 +142,6 @@ func (f *flow) undelivered() (ids []uint64) {
 // checkOps: statuses, marks and memory.
 func (w *world) checkOps() {
 	for _, o := range w.ops {
-		f := o.m.flow
 		o.kept()
 		if !o.e.open {
 			continue
@@ -133,24 +152,27 @@ func (w *world) checkOps() {
 		if o.flags.Notify && o.fate == nil {
 			broken("status", "operation %d asked for one and has none", o.token)
 		}
-		lasting := !w.unboundSince(f.dst, o.at) && !o.restarted()
+		lasting := !w.unboundSince(o.m.flow.dst, o.at) && !o.restarted()
 		success := o.fate != nil && o.fate.Status == rds.Success || o.fate == nil && o.flags.Report
-		if success && !o.silent() && lasting && !o.m.delivered {
+		if success && !o.m.silent && lasting && !o.m.delivered {
 			broken("both or neither", "operation %d succeeded, message %d was not delivered", o.token, o.m.id)
 		}
-		if o.m.delivered && o.kind == rds.Read && !o.readRight && o.fate != nil && o.fate.Status == rds.Success {
+		if o.m.delivered && o.reads() && !o.readRight && o.fate != nil && o.fate.Status == rds.Success {
 			broken("both or neither", "message %d of read %d was delivered, the data never came", o.m.id, o.token)
 		}
 	}
 	for _, r := range w.regions {
 		r.verify()
+		for _, k := range r.words {
+			k.check()
+		}
 		if r.access&rds.UseOnce != 0 {
 			r.checkOnce()
 		}
 	}
 }
 
-// checkOnce: a use-once region served one operation of each host at most,
+// checkOnce: a use-once region served one message of each host at most,
 // however often it was granted.
 func (r *region) checkOnce() {
 	for _, h := range r.w.hosts {
@@ -171,6 +193,10 @@ func (w *world) checkConns() {
 	for _, a := range w.hosts {
 		for _, i := range a.e.Conns() {
 			b := w.hostOf(i.Remote)
+			if w.unused(a, b, &i) {
+				w.down = append(w.down, connKey{a.n, b.n, i.Lane})
+				continue
+			}
 			if !i.Ready {
 				broken("liveness", "host %d to %d is %v though all is quiet: %v", a.n, b.n, i.State, i.LastError)
 			}
@@ -191,6 +217,22 @@ func (w *world) checkConns() {
 			}
 		}
 	}
+}
+
+// connKey names one end of a connection.
+type connKey struct {
+	host, to int
+	lane     uint8
+}
+
+// unused: the lane has nothing to do, so nobody connects it again.
+func (w *world) unused(a, b *host, i *conn.Info) bool {
+	for _, e := range w.eps {
+		if e.lane == i.Lane && (e.h == a || e.h == b) {
+			return false
+		}
+	}
+	return i.State == conn.Down && i.Queued+i.Unacked == 0
 }
 
 func sameMap(a, b *cong.Map) bool {
@@ -228,7 +270,11 @@ func (w *world) shut() {
 				}
 			}
 			for len(c.eps) > 0 {
-				c.eps[0].close()
+				if e := c.eps[0]; len(c.eps)%2 == 0 {
+					e.close()
+				} else {
+					e.closeWait() // for nothing: all is quiet
+				}
 			}
 			c.kill()
 		}
@@ -246,7 +292,7 @@ func (w *world) shut() {
 func (w *world) drainedConns() {
 	for _, h := range w.hosts {
 		for _, i := range h.e.Conns() {
-			if !i.Ready {
+			if !i.Ready && !slices.Contains(w.down, connKey{h.n, w.hostOf(i.Remote).n, i.Lane}) {
 				broken("leak", "host %d to %v is %v after closing: %v", h.n, i.Remote, i.State, i.LastError)
 			}
 		}

@@ -39,9 +39,7 @@ func (h *history) add(e event) {
 	for _, x := range [...]uint64{uint64(e.at), uint64(e.host), uint64(e.a), uint64(e.b), uint64(e.c)} {
 		h.hash = (h.hash ^ x) * 0x100000001b3
 	}
-	for i := range len(e.kind) {
-		h.hash = (h.hash ^ uint64(e.kind[i])) * 0x100000001b3
-	}
+	h.hash = (h.hash ^ uint64(len(e.kind))<<16 ^ uint64(e.kind[0])<<8 ^ uint64(e.kind[len(e.kind)-1])) * 0x100000001b3
 	if h.echo != nil {
 		h.echo(e.String())
 	}

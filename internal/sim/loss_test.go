@@ -3,7 +3,6 @@ package sim
 import (
 	"testing"
 
-	"github.com/rdsd/rdsd/rds"
 	"github.com/rdsd/rdsd/verbs/sim"
 )
 
@@ -73,7 +72,7 @@ var lossCases = []struct {
 func (s *script) datagrams(k int) {
 	s.t.Helper()
 	for range k {
-		if s.a.send(s.b.ap, 100, rds.Message{}, nil, nil) == nil {
+		if s.a.send(s.b.ap, 100, extra{}) == nil {
 			s.t.Fatal(s.sendErr)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"syscall"
 
 	"github.com/rdsd/rdsd/rds"
+	"github.com/rdsd/rdsd/verbs"
 )
 
 // op is an operation that was accepted.
@@ -16,9 +17,10 @@ type op struct {
 	e      *endpoint
 	m      *message
 	kind   rds.OpKind
+	a      *atomicOp // nil: it is of kind
 	r      *region
 	off, n int
-	local  *memory
+	local  *memory // nil: the library's own, of a call that waits
 	loff   int
 	flags  rds.RDMA // Notify, Report, Silent
 	at     int64
@@ -55,11 +57,29 @@ func (e *endpoint) cell(to netip.Addr) *cell {
 	return c
 }
 
-// silent: its message is not delivered.
-func (o *op) silent() bool { return o.flags.Silent && o.m.n == 0 }
+// allSilent: all of them say that their message is not to be delivered.
+func allSilent(ops []*op) bool {
+	for _, o := range ops {
+		if !o.flags.Silent {
+			return false
+		}
+	}
+	return true
+}
+
+// describe puts o into m.
+func (o *op) describe(m *rds.Message) {
+	if o.a != nil {
+		m.Atomic = o.a.describe(o)
+		return
+	}
+	x := o.flags
+	x.Kind, x.Cookie, x.RemoteOff, x.Token, x.Local = o.kind, o.r.r.Cookie(), uint64(o.off), o.token, o.segments()
+	m.Op = &x
+}
 
 // issued enters an accepted operation in the ledger.
-func (o *op) issued(m *message, id uint64) {
+func (o *op) issued(m *message, id uint64, call int64) {
 	w := o.w
 	o.m, o.id, o.at = m, id, w.now()
 	o.met = o.e.h.met[m.flow.dst.Addr()]
@@ -74,6 +94,10 @@ func (o *op) issued(m *message, id uint64) {
 		o.r.used = true
 	}
 	o.offered, o.granted = o.r.wasOffered(o.e.ap), o.r.granted[o.e.ap]
+	if o.a != nil {
+		o.a.call = call
+		o.a.word.ops = append(o.a.word.ops, o)
+	}
 }
 
 func (w *world) hostOf(a netip.Addr) *host {
@@ -85,29 +109,40 @@ func (w *world) hostOf(a netip.Addr) *host {
 	return nil
 }
 
-// fits: the operation is within its region.
-func (o *op) fits() bool { return o.off+o.n <= o.r.n }
+// fits: the operation is within its region, and aligned if it has to be.
+func (o *op) fits() bool { return o.off+o.n <= o.r.n && (o.a == nil || o.off%8 == 0) }
 
 func (o *op) target() []byte { return o.r.bytes()[o.off : o.off+o.n] }
-func (o *op) source() []byte { return o.local.b[o.loff : o.loff+o.n] }
 
-// stamp is the name of the operation's data.
-func (o *op) stamp() uint64 { return o.token + 1<<50 }
+// source is its local memory.
+func (o *op) source() []byte {
+	if o.local == nil {
+		return nil
+	}
+	return o.local.b[o.loff : o.loff+o.n]
+}
+
+// data is what it writes.
+func (o *op) data() []byte { return content(o.token+1<<50, o.n) }
 
 // placed: the target holds exactly the operation's data.
-func (o *op) placed() bool { return same(o.target(), o.stamp()) }
+func (o *op) placed() bool { return differ(o.target(), o.data()) < 0 }
+
+func (o *op) writes() bool { return o.a == nil && o.kind == rds.Write }
+func (o *op) reads() bool  { return o.a == nil && o.kind == rds.Read }
 
 // expect puts into want what the target may hold, given what it holds.
 func (o *op) expect(want, now []byte) {
 	switch {
 	case o.done:
-		for i := range want {
-			want[i] = poison
-		}
+		copy(want, spoilt)
 	case o.fate != nil && o.fate.Errno != 0: // never posted: untouched
 	default:
-		data := make([]byte, o.n)
-		fill(data, o.stamp())
+		data := o.data()
+		if differ(now[:o.n], data) < 0 {
+			copy(want, data)
+			return
+		}
 		for i := range want {
 			if now[i] == data[i] {
 				want[i] = data[i]
@@ -134,31 +169,63 @@ func (o *op) arrived() {
 			broken("both or neither", "message %d of operation %d came after its status %v", o.m.id, o.token, s.Status)
 		}
 	}
-	if o.silent() {
-		broken("silent", "message %d of silent operation %d was delivered", o.m.id, o.token)
-	}
 	if o.r.e.h.life != o.r.life {
 		broken("both or neither", "message %d of operation %d came to another life than that of its region", o.m.id, o.token)
 	}
 	if !o.allowed() {
-		broken("access", "operation %d without the right to it was delivered: %v of %d bytes at %d of region %d", o.token, o.kind, o.n, o.off, o.r.id)
+		broken("access", "operation %d without the right to it was delivered: %v of %d bytes at %d of region %d", o.token, o.what(), o.n, o.off, o.r.id)
 	}
+	o.ran()
 	o.land()
 }
 
-// allowed: it was granted, has the rights and stays within bounds.
-func (o *op) allowed() bool {
-	need := rds.AllowRead
-	if o.kind == rds.Write {
-		need = rds.AllowWrite
+// ran: from here on it is known that it has run, and it has ended.
+func (o *op) ran() {
+	if o.a != nil && o.a.ret == 0 {
+		o.a.ret = o.w.tick()
 	}
-	return o.offered && o.r.access&need != 0 && o.fits() && o.r.e.h.addr == o.cell.to
+}
+
+func (o *op) what() string {
+	if o.a != nil {
+		return o.a.kind.String()
+	}
+	return o.kind.String()
+}
+
+// right is what it needs.
+func (o *op) right() rds.Access {
+	switch {
+	case o.a != nil:
+		return rds.AllowAtomic
+	case o.kind == rds.Write:
+		return rds.AllowWrite
+	}
+	return rds.AllowRead
+}
+
+// supported: the devices of the two hosts can do it.
+func (o *op) supported() bool {
+	if o.a == nil || o.r.e.h == o.e.h {
+		return true
+	}
+	need := verbs.CapAtomics
+	if o.a.extended() {
+		need |= verbs.CapMaskedAtomic
+	}
+	return o.w.net.Attr.Caps&need == need
+}
+
+// allowed: it was granted, has the rights, stays within bounds, and can be
+// done.
+func (o *op) allowed() bool {
+	return o.offered && o.r.access&o.right() != 0 && o.fits() && o.r.e.h.addr == o.cell.to && o.supported()
 }
 
 // land checks, once, that the data is in place, and then spoils the target:
 // nobody may write it again.
 func (o *op) land() {
-	if o.kind != rds.Write || o.done || !o.reachable() {
+	if !o.writes() || o.done || !o.reachable() {
 		return
 	}
 	if !o.placed() {
@@ -169,10 +236,7 @@ func (o *op) land() {
 
 func (o *op) spoil() {
 	o.done = true
-	t := o.target()
-	for i := range t {
-		t[i] = poison
-	}
+	copy(o.target(), spoilt)
 }
 
 // poll looks at the mark: what it passes is the caller's again, and spoiled at
@@ -193,14 +257,9 @@ func (c *cell) poll() {
 	first := c.n
 	for ; c.n < int(h); c.n++ {
 		o := c.ops[c.n]
+		o.capture()
 		o.passed = true
-		if o.kind == rds.Read {
-			o.readRight = o.readRight || o.fetched()
-		}
-		s := o.source()
-		for i := range s {
-			s[i] = poison + 1
-		}
+		copy(o.source(), spent)
 	}
 	c.e.settle()
 	for _, o := range c.ops[first:c.n] {
@@ -210,12 +269,20 @@ func (c *cell) poll() {
 	}
 }
 
+// capture looks at what has come into local memory, before that is spoilt.
+func (o *op) capture() {
+	switch {
+	case o.passed:
+	case o.reads():
+		o.readRight = o.readRight || o.fetched()
+	case o.a != nil && o.local != nil:
+		o.a.take(o.source())
+	}
+}
+
 // fetched: the read's local memory has the region's content.
 func (o *op) fetched() bool {
-	if !o.fits() {
-		return false
-	}
-	return string(o.source()) == string(o.r.init[guard+o.off:guard+o.off+o.n])
+	return o.fits() && differ(o.source(), o.r.init()[guard+o.off:guard+o.off+o.n]) < 0
 }
 
 // kept: what the mark has passed stays as it was left.
@@ -223,10 +290,8 @@ func (o *op) kept() {
 	if !o.passed {
 		return
 	}
-	for i, x := range o.source() {
-		if x != poison+1 {
-			broken("HWM", "byte %d of the local buffer of operation %d changed after the mark had passed it", i, o.token)
-		}
+	if i := differ(o.source(), spent[:len(o.source())]); i >= 0 {
+		broken("HWM", "byte %d of the local buffer of operation %d changed after the mark had passed it", i, o.token)
 	}
 }
 
@@ -260,87 +325,5 @@ func (e *endpoint) completion(s rds.Completion) {
 		broken("status", "operation %d did not ask for %v", s.Token, s.Status)
 	}
 	o.fate = &s
-	e.completed++
 	o.judge(s)
-}
-
-// restarted: the destination host is another than the one the operation was
-// for.
-func (o *op) restarted() bool { return o.e.h.restarted(o.cell.to, o.met, o.at) }
-
-// restarted reports whether the host at a is not in the life any more that h
-// had met at time t.
-func (h *host) restarted(a netip.Addr, met int, t int64) bool {
-	to := h.w.hostOf(a)
-	return to.crashAt >= t || met != 0 && to.life != met
-}
-
-// judge checks that the status is one that can be true.
-func (o *op) judge(s rds.Completion) {
-	w := o.w
-	crashed := o.restarted()
-	fail := func(why string) {
-		broken("status", "operation %d (%v, %d bytes at %d of region %d, %v to %v): %v errno %v: %s",
-			o.token, o.kind, o.n, o.off, o.r.id, o.e.ap, o.m.flow.dst, s.Status, s.Errno, why)
-	}
-	if o.m.delivered && never(s.Status) {
-		fail("its message was delivered")
-	}
-	switch s.Status {
-	case rds.Success:
-		if !o.allowed() {
-			fail("it had no right")
-		}
-		if o.kind == rds.Read && !o.readRight {
-			if o.passed || !o.fetched() {
-				fail("its data is not there")
-			}
-			o.readRight = true
-		}
-		o.land()
-	case rds.Canceled:
-		if !o.cancelled {
-			fail("nobody cancelled it")
-		}
-	case rds.Unknown:
-		if !crashed && w.opt.settleTimeout >= 10e9 {
-			fail("the peer never restarted")
-		}
-	case rds.Dropped:
-		if o.kind == rds.Write && o.fits() && !o.done && o.reachable() && !crashed && o.granted {
-			o.spoil()
-		}
-	case rds.RemoteError:
-		o.judgeRefused(s, fail)
-	default:
-		fail("no cause for it")
-	}
-}
-
-func (o *op) judgeRefused(s rds.Completion, fail func(string)) {
-	need := rds.AllowRead
-	if o.kind == rds.Write {
-		need = rds.AllowWrite
-	}
-	r := o.r
-	switch s.Errno {
-	case syscall.EINVAL:
-		if !r.dead() && o.granted && r.e.h.addr == o.cell.to && o.e.h.up {
-			fail("the region is alive and was granted")
-		}
-	case syscall.EACCES:
-		if o.granted && r.access&need != 0 && !r.dead() {
-			fail("it was granted")
-		}
-	case syscall.ERANGE:
-		if o.fits() {
-			fail("it is within bounds")
-		}
-	case 0:
-		if !r.dead() {
-			fail("the region is alive")
-		}
-	default:
-		fail("no cause for it")
-	}
 }

@@ -19,7 +19,8 @@ const (
 	streamOp
 	streamFault
 	streamHook
-	streamEngine // + 16*host + life
+	streamEngine // + 16*host + 256*life
+	streamBind
 )
 
 // options of a run, drawn first: which faults exist at all, how often, how
@@ -42,7 +43,25 @@ type options struct {
 
 	opShare, localShare, badShare int // percent
 	big                           int // per thousand: payloads up to 1 MiB
+	small                         int // percent: more of the payloads are short
+	burst                         int // most datagrams at once
 	gap                           int64
+
+	lanes    int // in use, 0: only lane 0
+	laneV    [3]uint8
+	atomics  int  // percent of the regions are for atomic operations
+	pairs    int  // percent of the messages with an operation carry two
+	waits    int  // percent of the atomic operations are calls that wait
+	giveUp   int  // percent of the messages have a limit
+	zero     int  // percent of the messages bring a cookie back, half of them stay in registered memory
+	linger   int  // percent of the closes wait
+	peerless bool // some sockets are told nothing of peers that come and go
+	monitor  bool // some sockets monitor congestion
+	masked   bool // devices can do masked atomics ...
+	unatomic bool // ... or no atomics at all
+
+	users                int // uids of a host's processes, 0: all are root
+	quotaOps, quotaBytes int // 0: none
 }
 
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
@@ -51,9 +70,9 @@ func drawOptions(r *rand.Rand) options {
 	o := options{
 		hosts: 2 + r.IntN(3), clients: 1 + r.IntN(2), sockets: 1 + r.IntN(3),
 		timing:  sim.DefaultTiming(),
-		maxSend: pick(r, 8240, 16<<10, 32<<10), sendBufs: pick(r, 8, 32, 256), recvBufs: pick(r, 32, 256, 1024),
+		maxSend: pick(r, 8240, 16<<10, 32<<10), sendBufs: pick(r, 16, 32, 128), recvBufs: pick(r, 64, 128, 512),
 		credits: pick(r, 4, 8, 64), hardCap: pick(r, 4<<10, 64<<10, 1<<20, 4<<20),
-		overflow:      pick(r, 16<<10, 256<<10, 8<<20),
+		overflow:      pick(r, 4<<10, 16<<10, 256<<10, 8<<20),
 		revokeTimeout: pick[int64](r, 20e6, 5e9, 5e9), settleTimeout: pick[int64](r, 100e6, 30e9, 30e9),
 		sndBuf: pick(r, 2000, 20000, 106496, 1<<20), rcvBuf: pick(r, 1, 3000, 30000, 106496),
 		params: shm.Params{
@@ -89,6 +108,18 @@ func drawOptions(r *rand.Rand) options {
 	o.rebind = int(rate(50, 3, 15))
 	o.stall = int(rate(60, 5, 30))
 	o.cancel = int(rate(30, 3, 10))
+	o.small, o.burst = pick(r, 0, 20, 24), pick(r, 10, 60, 100)
+	if r.IntN(2) == 0 {
+		o.lanes, o.laneV = 1+r.IntN(3), [3]uint8{0, uint8(1 + r.IntN(100)), uint8(101 + r.IntN(155))}
+	}
+	o.atomics, o.pairs, o.waits = pick(r, 0, 25, 60), pick(r, 0, 10, 50), pick(r, 0, 3)
+	o.giveUp, o.zero, o.linger = pick(r, 0, 0, 2, 20), pick(r, 0, 2, 20), pick(r, 0, 30)
+	o.peerless, o.monitor = r.IntN(3) == 0, r.IntN(2) == 0
+	o.masked, o.unatomic = r.IntN(5) > 0, r.IntN(10) == 0
+	if r.IntN(3) == 0 {
+		o.users = 1 + r.IntN(2)
+		o.quotaOps, o.quotaBytes = pick(r, 0, 2, 20), pick(r, 0, 1<<20, 4<<20)
+	}
 	if o.reset+o.crash+o.kill+o.rebind == 0 {
 		o.reset = 10
 	}

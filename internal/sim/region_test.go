@@ -1,43 +1,13 @@
 package sim
 
 import (
-	"bytes"
 	"context"
 	"errors"
+	"hash/maphash"
 	"maps"
 	"net/netip"
 
 	"github.com/rdsd/rdsd/rds"
-)
-
-// memory is a Buffer of a process, carved from the front, never reused.
-type memory struct {
-	buf  *rds.Buffer
-	b    []byte
-	used int
-}
-
-const memorySize = 256 << 10
-
-// carve takes n bytes with guards around them.
-func (c *client) carve(n int) (m *memory, off int) {
-	for _, m = range c.mem {
-		if len(m.b)-m.used >= n+2*guard {
-			off = m.used + guard
-			m.used += n + 2*guard
-			return m, off
-		}
-	}
-	buf, err := c.c.Alloc(max(memorySize, n+2*guard))
-	must(err)
-	m = &memory{buf: buf, b: buf.Bytes(), used: n + 2*guard}
-	c.mem = append(c.mem, m)
-	return m, guard
-}
-
-const (
-	guard  = 40 // odd enough that regions begin anywhere in a page
-	poison = 0xdb
 )
 
 // region is registered memory: its lower half is for reads and never changes,
@@ -50,8 +20,8 @@ type region struct {
 	life    int // of the host
 	mem     *memory
 	off, n  int
-	init    []byte // content at the beginning, guards included
-	next    int    // offset of the next write
+	next    int     // offset of the next write
+	words   []*word // what it is, if it is for atomic operations
 	access  rds.Access
 	ops     []*op
 	offered map[netip.AddrPort]bool // whom it was granted to, ever; port 0: every port
@@ -59,17 +29,26 @@ type region struct {
 	asked   bool                    // Release was called, or the socket closed
 	ended   bool
 	revoked bool   // Release returned: nothing may change any more
-	after   []byte // content then
+	after   uint64 // digest of the content then
 	used    bool   // use-once: an operation was issued
 }
 
 func (e *endpoint) register(n int, access rds.Access) *region {
 	w := e.w
-	m, off := e.c.carve(n)
+	align := 1
+	if access&rds.AllowAtomic != 0 {
+		align = 8
+	}
+	m, off := e.c.carve(n, align)
+	if m == nil || !e.open {
+		return nil
+	}
 	r := &region{w: w, id: len(w.regions), e: e, life: e.h.life, mem: m, off: off, n: n, next: n / 2, access: access,
 		offered: map[netip.AddrPort]bool{}, granted: map[netip.AddrPort]bool{}}
-	fill(r.all(), uint64(r.id)+1<<40)
-	r.init = bytes.Clone(r.all())
+	copy(r.all(), r.init())
+	if access&rds.AllowAtomic != 0 {
+		r.newWords()
+	}
 	var err error
 	r.r, err = e.s.Register(m.buf, off, n, access)
 	if !e.open {
@@ -81,6 +60,9 @@ func (e *endpoint) register(n int, access rds.Access) *region {
 	w.log(e.h, "register", int64(r.id), int64(n), int64(access))
 	return r
 }
+
+// init is the content at the beginning, guards included.
+func (r *region) init() []byte { return content(uint64(r.id)+1<<40, r.n+2*guard) }
 
 func (r *region) all() []byte   { return r.mem.b[r.off-guard : r.off+r.n+guard] }
 func (r *region) bytes() []byte { return r.mem.b[r.off : r.off+r.n] }
@@ -102,49 +84,44 @@ func (r *region) release() {
 	w.log(r.e.h, "release", int64(r.id), 0, 0)
 	r.asked = true
 	r.e.regions = without(r.e.regions, r)
-	w.depth++
-	err := r.r.Release(context.Background())
-	w.depth--
+	var err error
+	r.e.c.blocking(func() { err = r.r.Release(context.Background()) })
 	if errors.Is(err, rds.ErrDaemonGone) || errors.Is(err, rds.ErrClosed) || !r.e.open && err != nil {
 		return // died, or closed, while it waited
 	}
 	must(err)
 	w.log(r.e.h, "released", int64(r.id), 0, 0)
-	r.revoked = true
 	r.verify()
-	r.after = bytes.Clone(r.all())
+	r.revoked = true
+	r.after = r.digest()
 }
+
+var digests = maphash.MakeSeed()
+
+func (r *region) digest() uint64 { return maphash.Bytes(digests, r.all()) }
 
 // verify checks every byte of the region and its guards.
 func (r *region) verify() {
-	now := r.all()
-	if r.after != nil {
-		if i := differ(now, r.after); i >= 0 {
-			broken("access", "byte %d of region %d changed after Release had returned", i-guard, r.id)
+	if r.revoked {
+		if r.digest() != r.after {
+			broken("access", "region %d changed after Release had returned", r.id)
 		}
 		return
 	}
-	want := bytes.Clone(r.init)
+	now := r.all()
+	want := r.w.want[:len(now)]
+	copy(want, r.init())
 	for _, o := range r.ops {
-		if o.kind == rds.Write && o.fits() {
+		if o.writes() && o.fits() && r.words == nil {
 			o.expect(want[guard+o.off:guard+o.off+o.n], now[guard+o.off:])
 		}
+	}
+	if whole := len(r.words) * 8; whole > 0 {
+		copy(want[guard:guard+whole], now[guard:]) // see word.check
 	}
 	if i := differ(now, want); i >= 0 {
 		broken("access", "byte %d of region %d of %d bytes is %#x, want %#x: outside every operation or twice", i-guard, r.id, r.n, now[i], want[i])
 	}
-}
-
-func differ(a, b []byte) int {
-	if bytes.Equal(a, b) {
-		return -1
-	}
-	for i := range a {
-		if a[i] != b[i] {
-			return i
-		}
-	}
-	return len(a)
 }
 
 // learn: the receiver of message x knows a region now.
@@ -181,7 +158,7 @@ func (e *endpoint) expose(r *region, to netip.AddrPort) {
 		whom = netip.AddrPortFrom(to.Addr(), 0)
 	}
 	r.offered[whom] = true
-	err := r.r.Expose(context.Background(), whom)
+	err := r.r.Expose(turning{context.Background(), e.h}, whom)
 	if !e.open {
 		return
 	}
@@ -189,5 +166,17 @@ func (e *endpoint) expose(r *region, to netip.AddrPort) {
 		return // used, and retired since
 	}
 	must(err)
-	e.send(to, w.size(), rds.Message{}, nil, r)
+	e.send(to, w.size(), extra{tells: r})
+}
+
+// turning is a context for calls that only wait for the daemon's next turn, and
+// look at their context between two looks.
+type turning struct {
+	context.Context
+	h *host
+}
+
+func (t turning) Err() error {
+	t.h.turn()
+	return nil
 }

@@ -31,7 +31,8 @@ type result struct {
 
 // runSeed does one run. A broken rule, or a panic of the code under test, is
 // its error.
-func runSeed(seed uint64, echo func(string)) (r result) {
+func runSeed(seed uint64, mem *memPool, echo func(string)) (r result) {
+	defer mem.end()
 	defer func() {
 		p := recover()
 		if v, ok := p.(*violation); ok {
@@ -44,7 +45,7 @@ func runSeed(seed uint64, echo func(string)) (r result) {
 			r.hash = w.hist.hash ^ w.net.TraceHash()
 		}
 	}()
-	r.world = build(seed, nil)
+	r.world = buildWith(seed, nil, mem)
 	r.world.hist.echo = echo
 	r.world.boot()
 	r.world.run()
@@ -77,7 +78,7 @@ func TestSim(t *testing.T) {
 		if *trace {
 			echo = func(s string) { fmt.Println(s) }
 		}
-		r := runSeed(*oneSeed, echo)
+		r := runSeed(*oneSeed, nil, echo)
 		if r.err != nil {
 			report(t, *oneSeed, r)
 		}
@@ -101,8 +102,9 @@ func TestSim(t *testing.T) {
 	start := time.Now()
 	var messages, ops, breaks int
 	failed := 0
+	mem := new(memPool)
 	for _, seed := range seeds {
-		r := runSeed(seed, nil)
+		r := runSeed(seed, mem, nil)
 		messages, ops, breaks = messages+r.messages, ops+r.ops, breaks+r.breaks
 		if r.err != nil {
 			report(t, seed, r)
@@ -160,10 +162,11 @@ func keptSeeds(t *testing.T) (seeds []uint64) {
 	return seeds
 }
 
-// TestSimSame: one seed is one run.
+// TestSimSame: one seed is one run, whatever was in the memory before.
 func TestSimSame(t *testing.T) {
+	mem := new(memPool)
 	for seed := uint64(1); seed <= 6; seed++ {
-		a, b := runSeed(seed, nil), runSeed(seed, nil)
+		a, b := runSeed(seed, nil, nil), runSeed(seed, mem, nil)
 		if a.hash != b.hash || a.events != b.events {
 			t.Errorf("seed %#x: %#x after %d events, then %#x after %d", seed, a.hash, a.events, b.hash, b.events)
 		}

@@ -3,6 +3,7 @@ package sim
 import (
 	"net/netip"
 	"syscall"
+	"time"
 
 	"github.com/rdsd/rdsd/rds"
 	"github.com/rdsd/rdsd/verbs/sim"
@@ -77,7 +78,7 @@ func (w *world) doOne() {
 	}
 	e := pick(w.rWork, w.eps...)
 	x := w.rWork.IntN(100)
-	if len(w.msgs) > 2*wantMessages {
+	if len(w.msgs) > 4*wantMessages {
 		x /= 3 // what is missing is operations
 	}
 	switch {
@@ -115,8 +116,15 @@ func (w *world) disturb() bool {
 	switch {
 	case took(o.reset):
 		to := pick(w.rFault, w.hosts...)
-		w.log(e.h, "reset", int64(to.n), 0, 0)
-		e.h.e.ResetPeers(to.addr)
+		if o.lanes > 0 && w.rFault.IntN(2) == 0 {
+			lane := pick(w.rFault, o.laneV[:o.lanes]...)
+			w.log(e.h, "resetlane", int64(to.n), int64(lane), 0)
+			e.h.e.ResetLane(to.addr, lane)
+		} else {
+			w.log(e.h, "reset", int64(to.n), 0, 0)
+			e.h.e.ResetPeers(to.addr)
+		}
+		e.h.downs[to.addr] += uint64(max(o.lanes, 1)) // attempts count too
 		e.h.kick()
 	case took(o.crash) && w.breaks <= enoughBreaks:
 		e.h.crash()
@@ -126,17 +134,7 @@ func (w *world) disturb() bool {
 		c.kill()
 		h.attach()
 	case took(o.rebind):
-		w.breaks++
-		port, c := e.ap.Port(), e.c
-		e.close()
-		if c.gone || !c.h.up {
-			break
-		}
-		if w.rFault.IntN(3) > 0 {
-			c.bind(port)
-		} else {
-			c.bind(0)
-		}
+		w.rebind(e)
 	case took(o.stall):
 		if w.rFault.IntN(4) == 0 {
 			must(e.s.SetRcvBuf(pick(w.rFault, 1, 3000, 200_000)))
@@ -159,12 +157,33 @@ func (w *world) disturb() bool {
 	return true
 }
 
+// rebind closes a socket, perhaps when all it sent has been acknowledged, and
+// binds another one.
+func (w *world) rebind(e *endpoint) {
+	w.breaks++
+	port, c := e.ap.Port(), e.c
+	// A socket that waits does not read, so it must not wait for itself.
+	if w.rFault.IntN(100) < w.opt.linger && w.flows[flowKey{e.id, e.ap}] == nil {
+		e.closeWait()
+	} else {
+		e.close()
+	}
+	if c.gone || !c.h.up {
+		return
+	}
+	if i := w.ports[netip.AddrPortFrom(c.h.addr, port)]; w.rFault.IntN(3) > 0 && i.bound == nil {
+		c.bind(port)
+	} else {
+		c.bind(0)
+	}
+}
+
 func (w *world) cancel(f *flow) {
 	w.log(f.src.h, "cancel", int64(f.src.ap.Port()), int64(f.dst.Port()), 0)
 	f.cancelled = true
 	for _, m := range f.msgs {
-		if m.op != nil {
-			m.op.cancelled = true
+		for _, o := range m.ops {
+			o.cancelled = true
 		}
 	}
 	must(f.src.s.CancelSentTo(f.dst))
@@ -180,14 +199,27 @@ func (w *world) size() int {
 		n = r.IntN(1<<20 + 1)
 	case x < 50:
 		n = 0
-	case x < 700:
+	case x < 700+w.opt.small*10:
 		n = r.IntN(300)
-	case x < 950:
+	case x < 950+w.opt.small:
 		n = r.IntN(4000)
 	default:
 		n = r.IntN(40000)
 	}
 	return min(n, w.opt.sndBuf)
+}
+
+// carry draws what a datagram carries besides payload and operations.
+func (w *world) carry() (x extra) {
+	r, o := w.rWork, &w.opt
+	if o.giveUp > 0 && r.IntN(100) < o.giveUp {
+		x.limit = time.Duration(1+r.IntN(pick(r, 2, 20, 2000))) * time.Millisecond
+	}
+	if o.zero > 0 && r.IntN(100) < o.zero {
+		x.zc = true
+		x.from = r.IntN(2) == 0
+	}
+	return x
 }
 
 // target draws a destination: mostly a bound socket, sometimes nobody's port.
@@ -216,9 +248,10 @@ func (w *world) otherHost(h *host) bool {
 
 // burst sends some datagrams to one destination.
 func (e *endpoint) burst() {
+	w := e.w
 	to := e.target()
-	for range 1 + e.w.rWork.IntN(10) {
-		if e.send(to, e.w.size(), rds.Message{}, nil, nil) == nil {
+	for range 1 + w.rWork.IntN(max(w.opt.burst, 10)) {
+		if e.send(to, w.size(), w.carry()) == nil {
 			return
 		}
 	}
@@ -228,12 +261,15 @@ func (e *endpoint) burst() {
 func (e *endpoint) offer() {
 	w := e.w
 	access := pick(w.rOp, rds.AllowRead, rds.AllowWrite, rds.AllowRead|rds.AllowWrite, rds.AllowRead|rds.AllowWrite)
-	if w.rOp.IntN(8) == 0 {
-		access |= rds.UseOnce
-	}
 	n := 2 + w.rOp.IntN(pick(w.rOp, 100, 20_000, 60_000))
 	if w.opt.big > 0 && w.rOp.IntN(10) == 0 {
 		n = 400_000
+	}
+	if w.rOp.IntN(100) < w.opt.atomics {
+		access, n = rds.AllowAtomic, 8*(1+w.rOp.IntN(6))
+	}
+	if w.rOp.IntN(8) == 0 {
+		access |= rds.UseOnce
 	}
 	var r *region
 	if len(e.regions) > 0 && w.rOp.IntN(3) == 0 {
@@ -247,7 +283,7 @@ func (e *endpoint) offer() {
 		return
 	}
 	r.offered[to] = true
-	e.send(to, w.size(), rds.Message{Cookie: r.r.Cookie()}, nil, r)
+	e.send(to, w.size(), extra{cookie: r.r.Cookie(), tells: r})
 }
 
 // releaseOne takes a region back, used or not, whatever is in flight.
@@ -257,8 +293,8 @@ func (e *endpoint) releaseOne() {
 	}
 }
 
-// operate issues an operation on a region somebody told of; sometimes one that
-// must be refused.
+// operate issues an operation on a region somebody told of, or two at once;
+// sometimes one that must be refused.
 func (e *endpoint) operate() {
 	w := e.w
 	bad := w.rOp.IntN(100) < w.opt.badShare
@@ -272,7 +308,78 @@ func (e *endpoint) operate() {
 		e.burst()
 		return
 	}
+	if r.words != nil && !bad && w.rOp.IntN(100) < w.opt.waits && r.e.h != e.h && r.e.open {
+		e.addNow(r)
+		return
+	}
+	if r.words != nil && r.e.open && w.rOp.IntN(4) == 0 {
+		r.addHere()
+	}
+	x := w.carry()
+	if x.ops = e.plan(r, bad); x.ops == nil {
+		return
+	}
+	silent := w.rOp.IntN(6) == 0
+	for _, o := range x.ops {
+		o.flags = rds.RDMA{Notify: w.rOp.IntN(2) == 0, Report: w.rOp.IntN(3) == 0, Silent: silent || w.rOp.IntN(12) == 0}
+	}
+	n := 0
+	if w.rOp.IntN(3) > 0 && !(silent && w.rOp.IntN(2) == 0) {
+		n = w.size()
+	}
+	to := r.e.ap
+	if bad && w.rOp.IntN(4) == 0 {
+		to = e.target()
+	}
+	e.post(to, n, x)
+}
+
+// plan makes the operations of one message: one on r, and sometimes the other
+// kind on a region of the same host. nil: r has no more room for one.
+func (e *endpoint) plan(r *region, bad bool) []*op {
+	w := e.w
+	o := e.draw(r, bad)
+	if o == nil {
+		return nil
+	}
+	if w.rOp.IntN(100) >= w.opt.pairs {
+		return []*op{o}
+	}
+	for _, q := range e.knows {
+		if (q.words == nil) == (r.words == nil) || q.e.h != r.e.h {
+			continue
+		}
+		p := e.draw(q, bad && w.rOp.IntN(2) == 0)
+		if p == nil || (p.a == nil) == (o.a == nil) {
+			break
+		}
+		p.token++
+		if p.a == nil {
+			o, p = p, o
+			o.token, p.token = p.token, o.token
+		}
+		return []*op{o, p}
+	}
+	return []*op{o}
+}
+
+// draw makes an operation on r.
+func (e *endpoint) draw(r *region, bad bool) *op {
+	w := e.w
 	o := &op{w: w, token: uint64(len(w.ops) + 1), e: e, r: r, kind: rds.Write}
+	if r.words != nil && !(bad && w.rOp.IntN(8) == 0) {
+		if o.a = r.draw(); o.a == nil {
+			return nil
+		}
+		o.off, o.n = o.a.word.off, rds.AtomicSize
+		switch {
+		case bad && w.rOp.IntN(6) == 0:
+			o.off, o.refusable = o.off+1+w.rOp.IntN(7), syscall.EINVAL
+		case bad && w.rOp.IntN(6) == 0:
+			o.off, o.refusable = r.n+8*w.rOp.IntN(3), syscall.ERANGE
+		}
+		return o
+	}
 	if r.access&rds.AllowRead != 0 && (r.access&rds.AllowWrite == 0 || w.rOp.IntN(2) == 0) {
 		o.kind = rds.Read
 	}
@@ -280,21 +387,12 @@ func (e *endpoint) operate() {
 		o.kind = rds.Read + rds.Write - o.kind
 	}
 	if !o.place(bad && w.rOp.IntN(3) == 0) {
-		return
+		return nil
 	}
-	o.flags = rds.RDMA{Notify: w.rOp.IntN(2) == 0, Report: w.rOp.IntN(3) == 0, Silent: w.rOp.IntN(6) == 0}
-	n := 0
-	if w.rOp.IntN(3) > 0 && !(o.flags.Silent && w.rOp.IntN(2) == 0) {
-		n = w.size()
-	}
-	to := r.e.ap
-	if bad && w.rOp.IntN(4) == 0 {
-		to = e.target()
-	}
-	e.post(o, to, n)
+	return o
 }
 
-// place chooses the bytes of the region and the local memory.
+// place chooses the bytes of the region.
 func (o *op) place(beyond bool) bool {
 	w, r := o.w, o.r
 	limit := r.n/2 + 1
@@ -321,22 +419,29 @@ func (o *op) place(beyond bool) bool {
 	return true
 }
 
-// post sends an operation with n bytes of immediate data.
-func (e *endpoint) post(o *op, to netip.AddrPort, n int) bool {
-	o.local, o.loff = e.c.carve(o.n)
-	if o.kind == rds.Write {
-		fill(o.source(), o.stamp())
-	} else {
-		clear(o.source())
+// post sends operations with n bytes of immediate data.
+func (e *endpoint) post(to netip.AddrPort, n int, x extra) bool {
+	for _, o := range x.ops {
+		align := 1
+		if o.a != nil {
+			align = rds.AtomicSize
+		}
+		if o.local, o.loff = e.c.carve(o.n, align); o.local == nil {
+			return false
+		}
+		if o.writes() {
+			copy(o.source(), o.data())
+		} else {
+			clear(o.source())
+		}
 	}
-	rdma := o.flags
-	rdma.Kind, rdma.Cookie, rdma.RemoteOff, rdma.Token = o.kind, o.r.r.Cookie(), uint64(o.off), o.token
-	rdma.Local = o.segments()
-	if e.send(to, n, rds.Message{Op: &rdma}, o, nil) == nil {
+	if e.send(to, n, x) == nil {
 		return false
 	}
-	if o.kind == rds.Write && o.fits() {
-		o.r.next = o.off + o.n
+	for _, o := range x.ops {
+		if o.writes() && o.fits() {
+			o.r.next = o.off + o.n
+		}
 	}
 	return true
 }

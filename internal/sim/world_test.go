@@ -11,6 +11,7 @@ import (
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/rds"
+	"github.com/rdsd/rdsd/verbs"
 	"github.com/rdsd/rdsd/verbs/sim"
 )
 
@@ -33,7 +34,14 @@ type world struct {
 	ops     []*op               // by token - 1
 	regions []*region
 
-	rTurn, rApp, rWork, rSize, rOp, rFault, rHook *rand.Rand
+	rTurn, rApp, rWork, rSize, rOp, rFault, rHook, rBind *rand.Rand
+
+	mem   *memPool  // nil: the heap
+	slab  []message // not yet used
+	ticks int64     // of a clock that never stands still
+	zeros uint32    // cookies used
+	want  []byte    // see region.verify
+	down  []connKey // ends of connections in lanes that nobody uses any more
 
 	breaks  int
 	sendErr error // of the last send
@@ -46,7 +54,7 @@ type world struct {
 	scratch []byte
 	comps   []rds.Completion
 	notices []rds.Notice
-	depth   int // of Release waits
+	depth   int // calls that wait
 }
 
 // host is one machine: a device, an engine and its clients.
@@ -63,6 +71,8 @@ type host struct {
 	clients []*client
 	crashAt int64              // the last one, 0 = never
 	met     map[netip.Addr]int // the lives of other hosts that this one knows
+
+	ups, downs map[netip.Addr]uint64 // connections that came up, and that broke or failed, in this life
 }
 
 // client is one attached process.
@@ -73,23 +83,34 @@ type client struct {
 	armed bool
 	eps   []*endpoint
 	mem   []*memory
+	uid   uint32
+	waits int // calls that wait
 	gone  bool
 }
 
 // build makes a world whose hosts are still off.
-func build(seed uint64, opt *options) *world {
-	w := &world{net: sim.NewNetwork(seed), ports: map[netip.AddrPort]*portInfo{}, flows: map[flowKey]*flow{}, short: map[pair][]*message{}}
+func build(seed uint64, opt *options) *world { return buildWith(seed, opt, nil) }
+
+func buildWith(seed uint64, opt *options, mem *memPool) *world {
+	w := &world{net: sim.NewNetwork(seed), ports: map[netip.AddrPort]*portInfo{}, flows: map[flowKey]*flow{}, short: map[pair][]*message{}, mem: mem}
 	w.rTurn, w.rApp, w.rWork = w.net.Rand(streamTurn), w.net.Rand(streamApp), w.net.Rand(streamWork)
 	w.rSize, w.rOp, w.rFault, w.rHook = w.net.Rand(streamSize), w.net.Rand(streamOp), w.net.Rand(streamFault), w.net.Rand(streamHook)
+	w.rBind = w.net.Rand(streamBind)
 	if opt != nil {
 		w.opt = *opt
 	} else {
 		w.opt = drawOptions(w.net.Rand(streamOptions))
 	}
 	w.hist.hash = 0xcbf29ce484222325
-	w.scratch = make([]byte, shm.MaxMessage+8)
+	w.scratch, w.want = mem.get(shm.MaxMessage+8), mem.get(1<<20)
 	w.comps, w.notices = make([]rds.Completion, 64), make([]rds.Notice, 64)
 	w.net.Timing = w.opt.timing
+	if opt == nil && !w.opt.masked {
+		w.net.Attr.Caps &^= verbs.CapMaskedAtomic
+	}
+	if w.opt.unatomic {
+		w.net.Attr.Caps &^= verbs.CapMaskedAtomic | verbs.CapAtomics
+	}
 	w.net.At(1e9, func() {}) // time 0 is no time to a timer
 	w.net.Step()
 	return w
@@ -119,6 +140,7 @@ func (h *host) boot() {
 	w, o := h.w, &h.w.opt
 	h.life++
 	h.up, h.timerAt, h.met = true, 0, map[netip.Addr]int{}
+	h.ups, h.downs = map[netip.Addr]uint64{}, map[netip.Addr]uint64{}
 	h.dev = w.net.Device(h.addr)
 	r := w.net.Rand(uint64(streamEngine + 16*h.n + 256*h.life))
 	st, err := stats.NewBlock(make([]uint64, stats.Size/8+1), stats.Info{})
@@ -126,7 +148,7 @@ func (h *host) boot() {
 	h.e, err = daemon.NewEngine(h.dev, daemon.EngineConfig{
 		Instance: r.Uint64() | 1, MaxSend: o.maxSend, SendBufs: o.sendBufs, RecvBufs: o.recvBufs, PeerCredits: o.credits,
 		HardCap: o.hardCap, OverflowBytes: o.overflow, RevokeTimeout: o.revokeTimeout, SettleTimeout: o.settleTimeout,
-		Alloc: func(n int) []byte { return make([]byte, n) }, Rand: r.Uint64,
+		Policy: o.policy(), Alloc: w.mem.get, Rand: r.Uint64,
 		StartSeq: func() uint64 { return uint64((wall0+w.now())/1_000_000) << 20 },
 		Trace:    h.trace,
 	}, st)
@@ -152,8 +174,12 @@ func (h *host) trace(_, remote netip.Addr, what string, err error) {
 	switch {
 	case what == "up":
 		h.met[remote] = w.hostOf(remote).life
+		h.ups[remote]++
+	case what == "connect failed":
+		h.downs[remote]++
 	case what == "down":
 		w.breaks++
+		h.downs[remote]++
 		if strings.Contains(text, "status 10") && w.opt.revokeTimeout >= 1e9 {
 			broken("one bad key", "an operation broke the connection to %s", text)
 		}
@@ -169,6 +195,7 @@ func (h *host) trace(_, remote netip.Addr, what string, err error) {
 func (h *host) attach() *client {
 	w := h.w
 	c := &client{h: h}
+	bell := &pumpWaiter{c: c}
 	c.at = daemon.NewInProcess(h.e, func(f func()) {
 		ran := false
 		if !h.e.Do(func() { f(); ran = true }) {
@@ -178,10 +205,12 @@ func (h *host) attach() *client {
 		if !ran && h.up {
 			broken("harness", "a posted function did not run")
 		}
-	}, func() {})
+	}, bell.Ring)
 	c.at.Pump = w.pump
+	c.at.Cred = w.opt.cred(len(h.clients))
+	c.uid = c.at.Cred.UID
 	var err error
-	c.c, err = rds.Open(context.Background(), rds.Options{Control: c.at, Wake: shm.NewChanWaiter(nil), Spin: -1, Params: w.opt.params})
+	c.c, err = rds.Open(context.Background(), rds.Options{Control: c.at, Wake: bell, Spin: -1, Params: w.opt.params})
 	must(err)
 	h.clients = append(h.clients, c)
 	for range w.opt.sockets {
@@ -289,10 +318,10 @@ func (w *world) step() bool {
 	return true
 }
 
-// pump is step for a Release that waits.
+// pump is step for a call that waits.
 func (w *world) pump() {
 	if !w.step() {
-		broken("liveness", "Release waits and nothing is to come")
+		broken("liveness", "a call waits and nothing is to come")
 	}
 	w.bound()
 }
@@ -353,5 +382,13 @@ func (c *client) end() {
 	for len(c.eps) > 0 {
 		c.eps[0].forget()
 	}
-	_ = c.c.Close()
+	if c.waits == 0 { // else when they have returned
+		_ = c.c.Close()
+	}
+}
+
+// tick is the next moment of a clock that never stands still.
+func (w *world) tick() int64 {
+	w.ticks++
+	return w.ticks
 }

@@ -1,0 +1,264 @@
+package sim
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/rdsd/rdsd/rds"
+)
+
+// word is 8 bytes of a region for atomic operations. Its history has to be
+// linearizable. A counted word shows besides how often each operation has run.
+type word struct {
+	r       *region
+	off     int
+	counted bool // operation i adds 1 to the ith pair of bits
+	init    uint64
+	ops     []*op
+	cpu     []cpuAdd
+	n       int // counted: operations tried
+}
+
+const (
+	perCounted = 32 // as many as there are pairs of bits
+	perWord    = 24 // the check takes time exponential in the worst case
+)
+
+// cpuAdd is an addition by the processor of the word's owner.
+type cpuAdd struct {
+	at       int64
+	add, old uint64
+}
+
+// atomicOp is what an atomic operation does.
+type atomicOp struct {
+	kind                             rds.AtomicKind
+	add, noCarry                     uint64
+	compare, swap, compared, swapped uint64 // the latter two are masks
+	masked                           bool
+	word                             *word
+
+	call, ret int64 // ticks; ret 0: nobody knows that it has ended
+	old       uint64
+	taken     bool // old is what has come to local memory
+}
+
+// extended: it needs more than plain atomics.
+func (a *atomicOp) extended() bool {
+	return a.masked && a.compared&a.swapped != ^uint64(0) || a.noCarry != 0
+}
+
+func (a *atomicOp) describe(o *op) *rds.Atomic {
+	return &rds.Atomic{Kind: a.kind, Cookie: o.r.r.Cookie(), RemoteOff: uint64(o.off),
+		Local: rds.Segment{Buf: o.local.buf, Off: o.loff, Len: rds.AtomicSize},
+		Add:   a.add, NoCarry: a.noCarry, Compare: a.compare, Swap: a.swap,
+		Masked: a.masked, CompareMask: a.compared, SwapMask: a.swapped,
+		Token: o.token, Notify: o.flags.Notify, Report: o.flags.Report, Silent: o.flags.Silent}
+}
+
+func (a *atomicOp) take(local []byte) { a.old, a.taken = binary.NativeEndian.Uint64(local), true }
+
+// apply is what the operation makes of a word.
+func (a *atomicOp) apply(v uint64) uint64 {
+	switch {
+	case a.kind == rds.FetchAdd && a.noCarry == 0:
+		return v + a.add
+	case a.kind == rds.FetchAdd:
+		var sum, carry uint64
+		for i := range 64 {
+			s := v>>i&1 + a.add>>i&1 + carry
+			sum |= s & 1 << i
+			if carry = s >> 1; a.noCarry>>i&1 != 0 {
+				carry = 0
+			}
+		}
+		return sum
+	case !a.masked:
+		if v == a.compare {
+			return a.swap
+		}
+	case (v^a.compare)&a.compared == 0:
+		return v&^a.swapped | a.swap&a.swapped
+	}
+	return v
+}
+
+// value is what the word holds now, set what it holds from now on: a run is one
+// goroutine, so nothing comes between.
+func (k *word) value() uint64 { return binary.NativeEndian.Uint64(k.r.bytes()[k.off:]) }
+func (k *word) set(v uint64)  { binary.NativeEndian.PutUint64(k.r.bytes()[k.off:], v) }
+
+// newWords makes words of all of r.
+func (r *region) newWords() {
+	for off := 0; off+8 <= r.n; off += 8 {
+		k := &word{r: r, off: off, counted: r.w.rOp.IntN(2) == 0}
+		switch {
+		case k.counted:
+			k.set(0)
+		case r.w.rOp.IntN(2) == 0:
+			k.set(uint64(r.w.rOp.IntN(4))) // so that comparisons hit
+		}
+		k.init = k.value()
+		r.words = append(r.words, k)
+	}
+}
+
+// draw chooses an operation on one of r's words; nil: all have had enough.
+func (r *region) draw() *atomicOp {
+	rnd := r.w.rOp
+	k := pick(rnd, r.words...)
+	a := &atomicOp{word: k}
+	if k.counted {
+		if k.n == perCounted {
+			return nil
+		}
+		a.kind, a.add = rds.FetchAdd, 1<<(2*k.n)
+		k.n++ // a pair is not used again though the send may fail
+		return a
+	}
+	if len(k.ops)+len(k.cpu) >= perWord {
+		return nil
+	}
+	near := uint64(rnd.IntN(4)) // what a word is likely to hold
+	if rnd.IntN(4) == 0 {
+		near = k.value()
+	}
+	mask := func() uint64 { return pick(rnd, 3, 1, 0xff00, ^uint64(0), 0, rnd.Uint64()) }
+	switch rnd.IntN(6) {
+	case 0, 1:
+		a.kind, a.add = rds.FetchAdd, pick(rnd, 1, ^uint64(0), rnd.Uint64())
+	case 2:
+		a.kind, a.add, a.noCarry = rds.FetchAdd, pick(rnd, 1, ^uint64(0), rnd.Uint64()), pick(rnd, 1, 1<<63, 1<<31|1<<63, rnd.Uint64())
+	case 3, 4:
+		a.kind, a.compare, a.swap = rds.CmpSwap, near, uint64(rnd.IntN(4))
+	default:
+		a.kind, a.masked, a.compare, a.swap = rds.CmpSwap, true, near, pick(rnd, uint64(rnd.IntN(4)), rnd.Uint64())
+		a.compared, a.swapped = mask(), mask()
+	}
+	return a
+}
+
+// addHere is the owner's processor adding to one of its words.
+func (r *region) addHere() {
+	w := r.w
+	k := pick(w.rOp, r.words...)
+	if k.counted || len(k.ops)+len(k.cpu) >= perWord || r.revoked {
+		return
+	}
+	add := uint64(1 + w.rOp.IntN(3))
+	k.cpu = append(k.cpu, cpuAdd{w.tick(), add, k.value()})
+	k.set(k.value() + add)
+}
+
+// did says whether an operation has run.
+type did int
+
+const (
+	maybe did = iota
+	has
+	hasNot
+)
+
+func (o *op) did() did {
+	switch {
+	case o.m.unposted():
+		return hasNot
+	case o.m.delivered, o.a.ret != 0:
+		return has
+	}
+	for _, x := range o.m.ops {
+		if x.fate != nil && x.fate.Status == rds.Success {
+			return has
+		}
+	}
+	return maybe
+}
+
+// check: each operation has run at most once, those that must have exactly
+// once, and the values before fit to one order.
+func (k *word) check() {
+	final := k.value()
+	if k.counted {
+		for _, o := range k.ops {
+			times := (final - k.init) / o.a.add & 3
+			if d := o.did(); times > 1 || times == 0 && d == has || times == 1 && d == hasNot {
+				broken("never twice", "operation %d at %d of region %d ran %d times, by its status and message: %v", o.token, k.off, k.r.id, times,
+					[...]string{"perhaps", "once", "not at all"}[d])
+			}
+		}
+	}
+	if len(k.ops) == 0 {
+		for _, c := range k.cpu {
+			final -= c.add
+		}
+		if final != k.init {
+			broken("access", "the word at %d of region %d is %#x, want %#x: nobody used it", k.off, k.r.id, final, k.init)
+		}
+		return
+	}
+	h := k.history(final)
+	if r := porcupine.CheckOperationsTimeout(atomicModel(k.init), h, 5*time.Second); r == porcupine.Illegal {
+		var text strings.Builder
+		for _, x := range h {
+			fmt.Fprintf(&text, "\n  %d to %d: %v", x.Call, x.Return, x.Output)
+			if a := x.Input.(*atomicOp); a != nil {
+				fmt.Fprintf(&text, " %v add %#x no carry %#x compare %#x/%#x swap %#x/%#x", a.kind, a.add, a.noCarry, a.compare, a.compared, a.swap, a.swapped)
+			}
+		}
+		broken("linearizable", "the word at %d of region %d was %#x in the beginning and %#x at the end; call, return, value before: %s",
+			k.off, k.r.id, k.init, final, text.String())
+	}
+}
+
+// before is what is known of the value before an operation.
+type before struct {
+	known bool
+	value uint64
+}
+
+// history is that of the word as the checker wants it, and at its end a look at
+// the word. Operations that may not have run return after it.
+func (k *word) history(final uint64) (h []porcupine.Operation) {
+	end := k.r.w.ticks + 1
+	n := 0
+	add := func(a *atomicOp, call, ret int64, out before) {
+		h = append(h, porcupine.Operation{ClientId: n, Input: a, Call: call, Return: ret, Output: out})
+		n++
+	}
+	for _, o := range k.ops {
+		switch a := o.a; o.did() {
+		case has:
+			ret := a.ret
+			if ret == 0 {
+				ret = end + 1
+			}
+			add(a, a.call, ret, before{a.taken, a.old})
+		case maybe:
+			add(a, a.call, end+1, before{})
+		}
+	}
+	for _, c := range k.cpu {
+		add(&atomicOp{kind: rds.FetchAdd, add: c.add}, c.at, c.at, before{true, c.old})
+	}
+	add(nil, end, end, before{true, final})
+	return h
+}
+
+func atomicModel(init uint64) porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return init },
+		Step: func(state, input, output any) (bool, any) {
+			v, out := state.(uint64), output.(before)
+			if out.known && out.value != v {
+				return false, state
+			}
+			if a := input.(*atomicOp); a != nil {
+				v = a.apply(v)
+			}
+			return true, v
+		},
+	}
+}

@@ -1,0 +1,101 @@
+package sim
+
+import (
+	"net/netip"
+	"syscall"
+
+	"github.com/rdsd/rdsd/rds"
+)
+
+// restarted: the destination host is another than the one the operation was
+// for.
+func (o *op) restarted() bool { return o.e.h.restarted(o.cell.to, o.met, o.at) }
+
+// restarted reports whether the host at a is not in the life any more that h
+// had met at time t.
+func (h *host) restarted(a netip.Addr, met int, t int64) bool {
+	to := h.w.hostOf(a)
+	return to.crashAt >= t || met != 0 && to.life != met
+}
+
+// judge checks that the status is one that can be true.
+func (o *op) judge(s rds.Completion) {
+	w := o.w
+	crashed := o.restarted()
+	fail := func(why string) {
+		broken("status", "operation %d (%v, %d bytes at %d of region %d, %v to %v): %v errno %v: %s",
+			o.token, o.what(), o.n, o.off, o.r.id, o.e.ap, o.m.flow.dst, s.Status, s.Errno, why)
+	}
+	if o.m.delivered && never(s.Status) {
+		fail("its message was delivered")
+	}
+	for _, x := range o.m.ops {
+		if x != o && x.fate != nil && (x.fate.Status == rds.Success) != (s.Status == rds.Success) {
+			fail("the other operation of its message: " + x.fate.Status.String())
+		}
+	}
+	switch s.Status {
+	case rds.Success:
+		if !o.allowed() {
+			fail("it had no right")
+		}
+		if o.capture(); o.reads() && !o.readRight {
+			fail("its data is not there")
+		}
+		o.ran()
+		o.land()
+	case rds.Canceled:
+		if !o.cancelled {
+			fail("nobody cancelled it")
+		}
+	case rds.Unknown:
+		switch {
+		case crashed || w.opt.settleTimeout < 10e9 || o.m.expired():
+		default:
+			fail("the peer never restarted, and it had no limit that has passed")
+		}
+		if o.e.h == o.r.e.h && o.cell.to == o.e.h.addr {
+			fail("on one host all is known")
+		}
+	case rds.Dropped:
+		if o.writes() && o.fits() && !o.done && o.reachable() && !crashed && o.granted {
+			o.spoil()
+		}
+	case rds.RemoteError:
+		o.judgeRefused(s, fail)
+	default:
+		fail("no cause for it")
+	}
+}
+
+func (o *op) judgeRefused(s rds.Completion, fail func(string)) {
+	r := o.r
+	switch s.Errno {
+	case syscall.EINVAL:
+		if !r.dead() && o.granted && r.e.h.addr == o.cell.to && o.e.h.up && o.off%8 == 0 {
+			fail("the region is alive and was granted")
+		}
+	case syscall.EACCES:
+		if o.granted && r.access&o.right() != 0 && !r.dead() {
+			fail("it was granted")
+		}
+	case syscall.ERANGE:
+		if o.off+o.n <= o.r.n {
+			fail("it is within bounds")
+		}
+	case syscall.EOPNOTSUPP:
+		if o.supported() && o.cell.to == r.e.h.addr {
+			fail("it is supported")
+		}
+	case syscall.ENOBUFS:
+		if o.w.opt.quotaOps == 0 || o.e.c.uid == 0 {
+			fail("there is no quota")
+		}
+	case 0:
+		if !r.dead() {
+			fail("the region is alive")
+		}
+	default:
+		fail("no cause for it")
+	}
+}
