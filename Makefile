@@ -48,8 +48,8 @@ model: need-go ## Spin models of models/, and the exhaustive search of conn, dee
 mutants: need-go ## broken variants of the code, each with the check that catches it
 	$(GO) run ./internal/mutant/run $(MUTANTS)
 
-conformance: need-go ## RC semantics, statement by statement: pass, deviation or not applicable
-	@scripts/conformance.sh
+conformance: need-go ## RC semantics and RDS, statement by statement (GROUP="RC A E")
+	@GROUP='$(GROUP)' scripts/conformance.sh
 
 e2e: need-go ## real daemons and clients
 	@scripts/test.sh e2e

@@ -10,7 +10,7 @@ cd "$ROOT" || exit 1
 export CGO_ENABLED=${CGO_ENABLED:-0}
 
 # Packages whose tests run real processes have a stage of their own.
-E2E='/(e2e|bench)(/|$)'
+E2E='/(e2e|bench|test/conformance)(/|$)'
 
 packages() { go list ${PKGS:-./...} | grep -Ev "$E2E|/internal/tidy\$"; }
 
@@ -52,7 +52,7 @@ stage_sim() {
 
 stage_e2e() {
 	if ! [ -d e2e ]; then echo "skip: no end-to-end tests in this tree"; return; fi
-	gotest -count=1 ./e2e/... ./bench/...
+	gotest -count=1 ./e2e/... ./bench/... ./test/conformance
 }
 
 need_tools

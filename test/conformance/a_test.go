@@ -155,9 +155,10 @@ func a9(t *testing.T, e *env) {
 	if len(ports) != all || low == 0 || exhausted == 0 {
 		t.Errorf("%d ports, %d of them below 1024, want %d", len(ports), low, all)
 	}
-	if n := h.counter(t, stats.Sockets); n != all {
-		t.Errorf("the daemon has %d sockets", n)
-	}
+	eventually(t, "the daemon's count", func() error {
+		n := h.counter(t, stats.Sockets)
+		return errOf(n != all, "%d sockets", n)
+	})
 	_ = k.c.Close()
 }
 
