@@ -164,8 +164,11 @@ func (r *rx) dispatch(e *shm.Entry) {
 	}
 }
 
-// about is the destination a notice is about.
+// about is the destination a notice is about; no address: several.
 func about(n *shm.EventNotice) netip.AddrPort {
+	if n.Addr == [16]byte{} {
+		return netip.AddrPort{}
+	}
 	return netip.AddrPortFrom(netip.AddrFrom16(n.Addr).Unmap(), n.Port)
 }
 

@@ -200,6 +200,9 @@ var processAttacks = []processAttack{
 		}
 	}, ""},
 	{"holes punched into its own rings", true, func(p *proc) {
+		if err := p.ping(); err != nil { // so that there is an index to go back
+			p.t.Error(err)
+		}
 		if err := unix.Fallocate(p.fds[0], unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, 1<<20); err != nil {
 			p.t.Skip(err)
 		}

@@ -3,6 +3,7 @@ package daemon
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -680,9 +681,44 @@ func floodAttacks() []attack {
 			}
 		}, ""},
 		{"statuses it never takes", func(a *attacker) {
-			for range 100 {
-				a.submit(shm.Sub{}, a.op(shm.OpWrite, 5, 0))
+			for range 2000 {
+				if free := slices.Index(a.cl.msgs, nil); free >= 0 {
+					a.nextID = uint32(free)
+					a.submit(shm.Sub{}, a.op(shm.OpWrite, 5, 0))
+				}
 				a.w.es[0].Turn(a.w.net.Now(), a.w.net.Now())
+				for sr, ok := a.seg.SendRetConsumer(), true; ok; sr.Release() {
+					_, ok = sr.Take()
+				}
+			}
+			if n := a.cl.pendOps.n; n > int(a.cl.params.MaxMsgs) {
+				a.w.t.Errorf("%d statuses wait in the daemon", n)
+			}
+		}, ""},
+		{"notices it never takes", func(a *attacker) {
+			for i := range 1000 {
+				a.nextID %= 250
+				a.post(a.dest(func(d *shm.SubDest) { d.Addr, d.Port, d.Cell = hostAddr(0).As16(), uint16(1000+i), 1 }),
+					a.sub(func(s *shm.Sub) { s.Slot = 1 }), shm.SubDest{Kind: shm.KindCloseDest, Slot: 1})
+				a.w.es[0].Turn(a.w.net.Now(), a.w.net.Now())
+				a.w.es[0].Turn(a.w.net.Now(), a.w.net.Now())
+				for sr, ok := a.seg.SendRetConsumer(), true; ok; sr.Release() {
+					_, ok = sr.Take()
+				}
+			}
+			if n := a.cl.pendNote.n; n > 2*len(a.cl.slots)+1 {
+				a.w.t.Errorf("%d destinations with notices wait in the daemon", n)
+			}
+			a.w.run()
+			told := uint64(0)
+			for range 100 { // what was folded is told, too
+				for a.look(); len(a.notes) > 0; a.notes = a.notes[1:] {
+					told += a.notes[0].Count
+				}
+				a.w.settle()
+			}
+			if told != 1000 {
+				a.w.t.Errorf("%d of 1000 messages to nobody were told", told)
 			}
 		}, ""},
 	}

@@ -105,7 +105,7 @@ func (e *Engine) putStatuses(t *txMsg) bool {
 func (e *Engine) told(t *txMsg) {
 	t.queued = false
 	if t.done {
-		e.freeMsg(t)
+		e.giveBack(t)
 	}
 }
 
@@ -117,8 +117,34 @@ func (e *Engine) note(sl *slot) {
 	if sl.cl.pendNote.n == 0 && e.putNotices(sl) {
 		return
 	}
+	if sl.closed && sl.cl.crowded() {
+		e.foldNotices(sl)
+		return
+	}
 	sl.cl.pendNote.add(&sl.pend, sl)
 	e.setStuck(sl.cl)
+}
+
+// crowded reports that more destinations have something to tell than the client
+// can have open: of those that are closed no more are kept.
+func (c *client) crowded() bool { return c.pendNote.n > len(c.slots) }
+
+// foldNotices adds what a closed destination has to tell of its messages to what
+// its socket tells of several, without an address.
+func (e *Engine) foldNotices(sl *slot) {
+	r := sl.sock.folded
+	if r == nil {
+		r = &slot{cl: sl.cl, sock: sl.sock, cell: sl.cell, closed: true}
+		sl.sock.folded = r
+	}
+	sl.cl.pendNote.del(&sl.pend)
+	r.lost, r.nosock, r.gaveUp = r.lost+sl.lost, r.nosock+sl.nosock, r.gaveUp+sl.gaveUp
+	sl.lost, sl.nosock, sl.gaveUp, sl.down, sl.up = 0, 0, 0, 0, 0
+	if !r.pend.on() {
+		r.cell = sl.cell
+		sl.cl.pendNote.add(&r.pend, r)
+		e.setStuck(sl.cl)
+	}
 }
 
 // putNotices writes what sl has to tell; false: no room for all of it.

@@ -26,7 +26,7 @@ func (e *Engine) submitOps(t *txMsg, d *shm.Sub, ods []shm.SubOp) bool {
 		if err := t.cell.mark.Issue(ods[i].OpID); err != nil {
 			c := t.cl
 			e.unlist(t)
-			e.freeMsg(t)
+			e.giveBack(t)
 			e.kill(c, "operation id: %w", err)
 			return false
 		}

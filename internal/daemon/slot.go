@@ -207,9 +207,12 @@ func (e *Engine) closeSlot(sl *slot) {
 	if p := sl.peer; p != nil {
 		e.dropIfNew(p)
 	}
-	if sl.sock.closed {
-		sl.cl.pendNote.del(&sl.pend) // else what it has to tell is still told
-	}
+	switch {
+	case sl.sock.closed:
+		sl.cl.pendNote.del(&sl.pend)
+	case sl.pend.on() && sl.cl.crowded():
+		e.foldNotices(sl)
+	} // else what it has to tell is still told
 	e.jobs.del(&sl.job)
 	sl.cl.slots[sl.idx] = nil
 	sl.sock.slots.del(&sl.inSock)

@@ -35,6 +35,7 @@ type socket struct {
 
 	regions list[region] // live ones
 	slots   list[slot]   // its open destinations
+	folded  *slot        // what closed ones have to tell beyond what is kept of each, nil: nothing
 
 	txs      list[txMsg] // submitted and not yet returned
 	sndBytes int
@@ -174,6 +175,9 @@ func (e *Engine) closeSocket(s *socket) {
 	e.wakeWaiters(s) // their next try finds no socket
 	for s.slots.n > 0 {
 		e.closeSlot(s.slots.head.of)
+	}
+	if s.folded != nil {
+		c.pendNote.del(&s.folded.pend)
 	}
 	for s.regions.n > 0 {
 		e.releaseRegion(s.regions.head.of)

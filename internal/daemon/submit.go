@@ -288,13 +288,26 @@ func (e *Engine) msgDone(t *txMsg, o conn.Outcome) {
 		e.opsDone(t, o)
 	}
 	if !t.queued {
-		e.freeMsg(t)
+		e.giveBack(t)
 	}
 }
 
-// unlist ends t's accounting and returns its id, and with it the payload.
+// giveBack ends t: its client has the id again, and with it the payload. Not
+// before its statuses have been written, so that the ids bound the statuses of a
+// client that does not take them.
+func (e *Engine) giveBack(t *txMsg) {
+	if c := t.cl; c.msgs[t.id] == t {
+		c.msgs[t.id] = nil
+		if !c.dead {
+			c.sret.Put(t.id)
+			e.news(c)
+		}
+	}
+	e.freeMsg(t)
+}
+
+// unlist ends t's accounting.
 func (e *Engine) unlist(t *txMsg) {
-	c := t.cl
 	if t.giveUpAt != 0 {
 		e.limits.drop(t)
 	}
@@ -307,13 +320,6 @@ func (e *Engine) unlist(t *txMsg) {
 	t.sock.sndBytes -= len(t.m.Data)
 	e.sndMsgs--
 	e.sndBytes -= len(t.m.Data)
-	if c.msgs[t.id] == t {
-		c.msgs[t.id] = nil
-		if !c.dead {
-			c.sret.Put(t.id)
-			e.news(c)
-		}
-	}
 }
 
 // freeMsg returns t to the pool.
