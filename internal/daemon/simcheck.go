@@ -77,7 +77,14 @@ func (e *Engine) Leaks() (found []string) {
 	say(len(e.regions)+e.revoking.n, "regions")
 	say(e.held, "overflow bytes")
 	say(len(e.overMem)/shm.WindowSize-len(e.overFree), "overflow windows")
-	say(len(e.accounts)+e.short.n, "accounts of users")
+	idle := 0
+	for _, a := range e.accounts { // only counted
+		if a.clients == 0 && a.peers > 0 {
+			idle++
+		}
+	}
+	say(len(e.accounts)-idle, "accounts of users")
+	say(e.short.n, "accounts of users that refused for want of memory")
 	say(e.mem.all.maps, "mappings for clients")
 	say(len(e.repost), "receive buffers not posted")
 	for _, g := range []stats.Counter{stats.RegisteredBytes, stats.Regions, stats.CongestedPorts} {

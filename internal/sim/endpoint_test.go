@@ -19,7 +19,7 @@ type endpoint struct {
 	ap      netip.AddrPort
 	lane    uint8
 	open    bool
-	busy    bool  // inside a call that waits: nobody else looks at it
+	busy    bool  // inside a call that waits for an operation: nobody else looks at statuses
 	stalled int64 // reads nothing until then
 	knows   []*region
 	regions []*region // its own, not released
@@ -161,13 +161,12 @@ func without[T comparable](s []T, x T) []T {
 
 // poll takes what there is and checks it.
 func (e *endpoint) poll() {
-	if e.busy {
-		return
+	if !e.busy {
+		for _, c := range e.cells {
+			c.poll()
+		}
+		e.settle()
 	}
-	for _, c := range e.cells {
-		c.poll()
-	}
-	e.settle()
 	e.takeZeros()
 	e.takeRelief()
 	w := e.w

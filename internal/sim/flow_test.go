@@ -20,7 +20,7 @@ type flow struct {
 	delivered int
 	limited   int // with a limit and no operation
 
-	lost, nosock, gaveUp, downs, ups uint64 // told
+	lost, nosock, gaveUp, ups uint64 // told
 
 	cancelled bool
 	lingered  bool // its socket closed when all was acknowledged
@@ -284,7 +284,7 @@ func (w *world) find(b []byte, from, to netip.AddrPort) *message {
 		if f.src.ap != from || f.dst != to {
 			continue
 		}
-		if f.src.open {
+		if f.src.open && !f.src.busy {
 			f.src.settle() // what it has been told by now is not on its way
 		}
 		for _, x := range f.msgs[f.last+1:] {

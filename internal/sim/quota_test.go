@@ -48,6 +48,7 @@ func (c *client) alloc(n int) *memory {
 	case err == nil && limited && have+n > c.h.w.opt.quotaBytes:
 		broken("quota", "uid %d has %d registered bytes and got %d more, its quota is %d", c.uid, have, n, c.h.w.opt.quotaBytes)
 	case errors.Is(err, unix.ENOBUFS) && limited:
+		c.full = true
 		return nil
 	}
 	must(err)

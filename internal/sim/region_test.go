@@ -158,6 +158,9 @@ func (e *endpoint) expose(r *region, to netip.AddrPort) {
 		whom = netip.AddrPortFrom(to.Addr(), 0)
 	}
 	r.offered[whom] = true
+	if e.lane > 0 {
+		e.flow(whom) // it opens a destination, so that the daemon learns the lane
+	}
 	err := r.r.Expose(turning{context.Background(), e.h}, whom)
 	if !e.open {
 		return

@@ -77,6 +77,12 @@ func (w *world) doOne() {
 		return
 	}
 	e := pick(w.rWork, w.eps...)
+	if e.c.full { // it is never given back: time for another process
+		h := e.h
+		e.c.kill()
+		h.attach()
+		return
+	}
 	x := w.rWork.IntN(100)
 	if len(w.msgs) > 4*wantMessages {
 		x /= 3 // what is missing is operations
@@ -124,7 +130,6 @@ func (w *world) disturb() bool {
 			w.log(e.h, "reset", int64(to.n), 0, 0)
 			e.h.e.ResetPeers(to.addr)
 		}
-		e.h.downs[to.addr] += uint64(max(o.lanes, 1)) // attempts count too
 		e.h.kick()
 	case took(o.crash) && w.breaks <= enoughBreaks:
 		e.h.crash()

@@ -72,7 +72,7 @@ type host struct {
 	crashAt int64              // the last one, 0 = never
 	met     map[netip.Addr]int // the lives of other hosts that this one knows
 
-	ups, downs map[netip.Addr]uint64 // connections that came up, and that broke or failed, in this life
+	ups map[netip.Addr]uint64 // connections that came up, in this life
 }
 
 // client is one attached process.
@@ -84,7 +84,8 @@ type client struct {
 	eps   []*endpoint
 	mem   []*memory
 	uid   uint32
-	waits int // calls that wait
+	waits int  // calls that wait
+	full  bool // its memory is used up
 	gone  bool
 }
 
@@ -140,7 +141,7 @@ func (h *host) boot() {
 	w, o := h.w, &h.w.opt
 	h.life++
 	h.up, h.timerAt, h.met = true, 0, map[netip.Addr]int{}
-	h.ups, h.downs = map[netip.Addr]uint64{}, map[netip.Addr]uint64{}
+	h.ups = map[netip.Addr]uint64{}
 	h.dev = w.net.Device(h.addr)
 	r := w.net.Rand(uint64(streamEngine + 16*h.n + 256*h.life))
 	st, err := stats.NewBlock(make([]uint64, stats.Size/8+1), stats.Info{})
@@ -175,11 +176,8 @@ func (h *host) trace(_, remote netip.Addr, what string, err error) {
 	case what == "up":
 		h.met[remote] = w.hostOf(remote).life
 		h.ups[remote]++
-	case what == "connect failed":
-		h.downs[remote]++
 	case what == "down":
 		w.breaks++
-		h.downs[remote]++
 		if strings.Contains(text, "status 10") && w.opt.revokeTimeout >= 1e9 {
 			broken("one bad key", "an operation broke the connection to %s", text)
 		}
@@ -330,7 +328,7 @@ const maxEvents = 3_000_000
 
 func (w *world) bound() {
 	if w.events > maxEvents {
-		broken("liveness", "still busy after %d events", w.events)
+		broken("liveness", "still busy after %d events, at %d µs: %v", w.events, w.now()/1000, w.state())
 	}
 }
 
@@ -391,4 +389,14 @@ func (c *client) end() {
 func (w *world) tick() int64 {
 	w.ticks++
 	return w.ticks
+}
+
+// state says what every daemon still has.
+func (w *world) state() (s []string) {
+	for _, h := range w.hosts {
+		if h.up {
+			s = append(s, fmt.Sprintf("host %d: %q", h.n, h.e.Leaks()))
+		}
+	}
+	return s
 }
