@@ -168,6 +168,7 @@ func TestAttacks(t *testing.T) {
 				x.at.Close()
 			}
 			w.settle()
+			w.es[0].dropUnused() // as when another peer needs the room
 			w.clean()
 		})
 	}
@@ -583,6 +584,17 @@ func controlAttacks() []attack {
 				if err := a.w.es[0].release(a.w.es[0].regions[r.Region], func(error) {}); err != nil {
 					a.w.t.Fatal(err)
 				}
+			}
+		}, ""},
+		{"grants to a host that is not there, taken back at once", func(a *attacker) {
+			for range 100 {
+				r := a.must(&ipc.Register{Sock: a.sock, Buffer: a.buf, Len: 8, Access: ipc.AccessRead}).(*ipc.RegisterOK)
+				a.must(&ipc.Expose{Region: r.Region, Addr: nobody(1), Port: 20})
+				a.w.es[0].Turn(a.w.net.Now(), a.w.net.Now()) // it is being connected to
+				a.must(&ipc.Release{Region: r.Region})
+			}
+			if n := a.w.es[0].ctls.out; n > 5 {
+				a.w.t.Errorf("%d internal messages wait", n)
 			}
 		}, ""},
 		{"a socket closed with its ring full", func(a *attacker) {

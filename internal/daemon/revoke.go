@@ -43,7 +43,7 @@ func (e *Engine) tellRevoke(r *region, keys []verbs.PeerKey) {
 		}
 	}
 	for _, k := range keys {
-		if p := e.byKey[k]; p != nil && !p.remote.attached() {
+		if p := e.byKey[k]; p != nil && r.exp.Waits(k) && !p.remote.attached() {
 			e.giveUp(r, p.remote)
 		}
 	}
