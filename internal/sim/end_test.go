@@ -143,7 +143,7 @@ func (f *flow) undelivered() (ids []uint64) {
 func (w *world) checkOps() {
 	for _, o := range w.ops {
 		o.kept()
-		if !o.e.open {
+		if !o.e.open || o.unsent {
 			continue
 		}
 		if !o.passed {

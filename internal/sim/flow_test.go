@@ -169,6 +169,7 @@ func (e *endpoint) send(dst netip.AddrPort, n int, x extra) *message {
 	if e.monitored {
 		e.takeRelief()
 	}
+	e.c.room(len(x.ops))
 	call := w.tick()
 	_, err := e.s.SendMsg(&m)
 	e.h.kick()

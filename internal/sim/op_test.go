@@ -35,6 +35,7 @@ type op struct {
 	fate      *rds.Completion
 	done      bool // delivered, or dropped: nothing may touch the target any more
 	cancelled bool
+	unsent    bool // the call that was to send it failed
 }
 
 // cell is what one socket sends to one host.

@@ -83,7 +83,7 @@ func (e *endpoint) addNow(r *region) {
 		errors.Is(err, syscall.ENOBUFS) && !errors.Is(err, rds.ErrRemote):
 		// It was not sent.
 		cell.ops = cell.ops[:len(cell.ops)-1]
-		o.passed, o.e = true, nil
+		o.unsent = true
 		fate.Status, fate.Errno = rds.RemoteError, syscall.ENOBUFS
 		o.fate = &fate
 		return

@@ -86,6 +86,7 @@ type client struct {
 	uid   uint32
 	waits int  // calls that wait
 	full  bool // its memory is used up
+	subs  int  // entries written to the submission ring since the daemon's last turn, about
 	gone  bool
 }
 
@@ -239,6 +240,9 @@ func (h *host) turn() {
 	}
 	w := h.w
 	work := h.e.Turn(w.now(), wall0+w.now())
+	for _, c := range h.clients {
+		c.subs = 0
+	}
 	if !h.dev.Alive() {
 		h.crashed()
 		return
@@ -271,6 +275,15 @@ func (h *host) turn() {
 				h.kick()
 			}
 		})
+	}
+}
+
+// room lets the daemon turn if its ring is about to be full: then a send yields
+// to it, in real time, and fails. Now and then it may.
+func (c *client) room(ops int) {
+	c.subs += 2 + ops
+	if c.subs+4 > int(c.h.w.opt.params.SubEntries) && c.h.w.rTurn.IntN(64) > 0 {
+		c.h.turn()
 	}
 }
 
