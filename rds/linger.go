@@ -21,7 +21,8 @@ func (s *Socket) SetLinger(d time.Duration) error {
 // CloseWait closes the socket, but first waits until every message it sent is
 // acknowledged by its destination's host, or withdrawn (CancelSentTo,
 // GiveUpAfter, notices), or ctx ends. The socket is of no more use from the
-// start: other calls fail with ErrClosed. It is closed when CloseWait returns,
+// start: other calls fail with ErrClosed, and messages not received are
+// dropped, those that still come too. It is closed when CloseWait returns,
 // whatever it returns: nil, if there was nothing left to wait for; the
 // context's error, if messages were still on their way; ErrDaemonGone,
 // ErrSession or ErrClosed, as in Close.
@@ -32,6 +33,7 @@ func (s *Socket) CloseWait(ctx context.Context) error {
 	if err := s.shut(); err != nil {
 		return err
 	}
+	s.c.rx.discard(s)
 	err := s.waitUntil(ctx, wantSpace, func(bool) (bool, error) { return s.allReturned(), nil })
 	s.finishClose()
 	return opErr("close", s.local, err)

@@ -96,3 +96,39 @@ func TestLinger(t *testing.T) {
 		}
 	})
 }
+
+// TestCloseWaitGivesBack: what a socket that waits to close has not read, and
+// what still comes, holds no memory: others of its client may need it for what
+// it waits for.
+func TestCloseWaitGivesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, a, b := pair(t, noSpin)
+		var free int
+		d.do(func() { free = len(d.rxFree) })
+		mustSend(t, b, "unread", a)
+		mustSend(t, b, "unread", a)
+		synctest.Wait()
+		d.do(func() { d.holdSends = true })
+		mustSend(t, a, "held", b)
+		closed := make(chan error)
+		go func() { closed <- a.CloseWait(bg()) }()
+		synctest.Wait()
+		unread := func(when string) {
+			t.Helper()
+			d.do(func() {
+				if n := free - len(d.rxFree); n != 0 {
+					t.Errorf("%s: %d receive ids are not given back", when, n)
+				}
+			})
+		}
+		unread("what was there")
+		d.do(func() { d.holdSends = false })
+		mustSend(t, b, "late", a)
+		synctest.Wait()
+		unread("what came later")
+		d.do(func() { d.release(func(*fakeMsg) bool { return true }, d.finish) })
+		if err := <-closed; err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -142,6 +142,10 @@ func (r *rx) dispatch(e *shm.Entry) {
 	}
 	switch kind {
 	case shm.EvData:
+		if s.closed.Load() { // it closes, and waits to
+			r.giveBack(e.Event().RxID)
+			return
+		}
 		s.rxq.push(*e.Event())
 		s.arrived()
 		s.notifyOne(wantMessage)
@@ -272,13 +276,31 @@ func (r *rx) remove(s *Socket) {
 	r.mu.Lock()
 	r.socks[s.idx] = nil
 	r.drain()
-	for s.rxq.len() > 0 {
-		r.giveBack(s.rxq.pop().RxID)
-	}
+	r.drop(s)
 	s.forget()
 	ring := r.flush()
 	r.mu.Unlock()
 	if ring {
 		r.c.ringDaemon()
+	}
+}
+
+// discard gives back what s, which was shut, has not read: its memory may be
+// what others of this client, and so s itself, wait for.
+func (r *rx) discard(s *Socket) {
+	r.mu.Lock()
+	r.drain()
+	r.drop(s)
+	ring := r.flush()
+	r.mu.Unlock()
+	if ring {
+		r.c.ringDaemon()
+	}
+}
+
+// drop gives back what is in the queue of s. mu is held.
+func (r *rx) drop(s *Socket) {
+	for s.rxq.len() > 0 {
+		r.giveBack(s.rxq.pop().RxID)
 	}
 }
