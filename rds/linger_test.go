@@ -108,6 +108,9 @@ func TestCloseWaitGivesBack(t *testing.T) {
 		mustSend(t, b, "unread", a)
 		mustSend(t, b, "unread", a)
 		synctest.Wait()
+		if err := b.RecvMsg(&Message{DontWait: true}); !errors.Is(err, ErrWouldBlock) { // puts them into a's queue
+			t.Fatal(err)
+		}
 		d.do(func() { d.holdSends = true })
 		mustSend(t, a, "held", b)
 		closed := make(chan error)
