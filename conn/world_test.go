@@ -43,8 +43,8 @@ type sent struct {
 	op       bool
 	silent   bool
 	bad      bool // its operation will be refused by the target
-	added    int // atomics carried out
-	applied  int // RDMA requests carried out, by target life
+	added    int  // atomics carried out
+	applied  int  // RDMA requests carried out, by target life
 	appLife  int
 	wrs      int
 	asked    bool
@@ -55,7 +55,7 @@ type sent struct {
 	internal bool
 	cancel   bool
 	gaveUp   bool
-	ending   bool // given up, and its work requests are under way
+	ending   bool   // given up, and its work requests are under way
 	buf      []byte // operation's local buffer
 	lkey     uint32
 }
