@@ -172,19 +172,20 @@ func (w *world) checkOps() {
 	}
 }
 
-// checkOnce: a use-once region served one message of each host at most,
-// however often it was granted.
+// checkOnce: a use-once region served one message of each life of a host at
+// most, however often it was granted.
 func (r *region) checkOnce() {
-	for _, h := range r.w.hosts {
-		uses := 0
-		for _, o := range r.ops {
-			if o.e.h == h && (o.m.delivered || o.fate != nil && o.fate.Status == rds.Success) {
-				uses++
-			}
+	type user struct{ host, life int }
+	uses := map[user]*message{}
+	for _, o := range r.ops {
+		if !o.m.delivered && (o.fate == nil || o.fate.Status != rds.Success) {
+			continue
 		}
-		if uses > 1 {
-			broken("access", "host %d used use-once region %d %d times", h.n, r.id, uses)
+		u := user{o.e.h.n, o.life}
+		if m := uses[u]; m != nil && m != o.m {
+			broken("access", "host %d used use-once region %d for messages %d and %d", u.host, r.id, m.id, o.m.id)
 		}
+		uses[u] = o.m
 	}
 }
 

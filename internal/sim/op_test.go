@@ -25,6 +25,7 @@ type op struct {
 	flags  rds.RDMA // Notify, Report, Silent
 	at     int64
 	met    int // the life of the destination host that ours knew then
+	life   int // of ours
 
 	refusable syscall.Errno // why it may be refused by what was known then, 0 = by what happens later only
 	offered   bool          // it may have been granted
@@ -82,7 +83,7 @@ func (o *op) describe(m *rds.Message) {
 // issued enters an accepted operation in the ledger.
 func (o *op) issued(m *message, id uint64, call int64) {
 	w := o.w
-	o.m, o.id, o.at = m, id, w.now()
+	o.m, o.id, o.at, o.life = m, id, w.now(), o.e.h.life
 	o.met = o.e.h.met[m.flow.dst.Addr()]
 	o.cell = o.e.cell(m.flow.dst.Addr())
 	if want := uint64(len(o.cell.ops) + 1); id != want {
