@@ -18,6 +18,7 @@ type pumpWaiter struct {
 }
 
 func (p *pumpWaiter) Wait(int64) {
+	p.c.h.kick() // whatever was submitted before
 	for !p.rung.Swap(false) {
 		if p.c.gone {
 			runtime.Gosched() // the library notices by itself

@@ -332,7 +332,7 @@ func (w *world) step() bool {
 // pump is step for a call that waits.
 func (w *world) pump() {
 	if !w.step() {
-		broken("liveness", "a call waits and nothing is to come")
+		broken("liveness", "a call waits and nothing is to come: %v", w.state())
 	}
 	w.bound()
 }
