@@ -19,8 +19,12 @@ type rx struct {
 	ret   *shm.IDProducer
 	arena *shm.Arena
 	maxRx uint32
-	socks []*Socket // by the daemon's socket index
-	entry shm.Entry // scratch
+	// What a correct daemon cannot exceed: maxRx messages wait, a socket has so
+	// many statuses.
+	waiting     uint32
+	maxStatuses int
+	socks       []*Socket // by the daemon's socket index
+	entry       shm.Entry // scratch
 
 	dead     bool // the memory is about to be unmapped
 	returned bool // receive ids put and not published
@@ -35,6 +39,7 @@ func (r *rx) init(c *Client, p shm.Params, arena *shm.Arena) {
 	r.c = c
 	r.ev, r.ret = c.seg.EventConsumer(), c.seg.RecvRetProducer()
 	r.arena, r.maxRx = arena, p.MaxRx
+	r.maxStatuses = int(p.MaxMsgs + p.EventEntries) // promised, and in the ring when their ids were back
 }
 
 // poll takes in what the daemon published, for the leader.
@@ -99,6 +104,7 @@ func (r *rx) release(n int) {
 func (r *rx) next(s *Socket, out *shm.Event) bool {
 	if s.rxq.len() > 0 {
 		*out = s.rxq.pop()
+		r.waiting--
 		return true
 	}
 	if r.dead {
@@ -133,6 +139,8 @@ func (r *rx) dispatch(e *shm.Entry) {
 	s := r.sock(eventSock(e))
 	if s == nil {
 		switch {
+		case r.binding && r.early.len() >= int(r.maxRx)+r.maxStatuses:
+			r.c.broken("%d events for a socket that is being bound", r.early.len())
 		case r.binding:
 			r.early.push(*e)
 		case kind == shm.EvData:
@@ -146,6 +154,11 @@ func (r *rx) dispatch(e *shm.Entry) {
 			r.giveBack(e.Event().RxID)
 			return
 		}
+		if r.waiting >= r.maxRx {
+			r.c.broken("more than %d messages", r.maxRx)
+			return
+		}
+		r.waiting++
 		s.rxq.push(*e.Event())
 		s.arrived()
 		s.notifyOne(wantMessage)
@@ -181,6 +194,10 @@ func eventSock(e *shm.Entry) uint32 { return e.Event().Sock }
 
 // settle queues an operation's status.
 func (r *rx) settle(s *Socket, e *shm.EventStatus) {
+	if _, known := s.cellAddr[e.Cell]; !known || s.comps.len() >= r.maxStatuses {
+		r.c.broken("a status nobody asked for, of operation %d of cell %d", e.OpID, e.Cell)
+		return
+	}
 	key := opKey{e.Cell, e.OpID}
 	wanted, awaited := s.awaited[key]
 	delete(s.awaited, key)
@@ -232,6 +249,9 @@ func (r *rx) flush() bool {
 	}
 	r.returned = false
 	r.ret.Publish()
+	if err := r.ret.Err(); err != nil {
+		r.c.broken("receive-return ring: %v", err)
+	}
 	return r.c.wakeNeeded()
 }
 
@@ -302,5 +322,6 @@ func (r *rx) discard(s *Socket) {
 func (r *rx) drop(s *Socket) {
 	for s.rxq.len() > 0 {
 		r.giveBack(s.rxq.pop().RxID)
+		r.waiting--
 	}
 }

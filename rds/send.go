@@ -152,7 +152,15 @@ func (s *Socket) ringWait(dontWait bool) error {
 func (t *tx) ringFree() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.dead || t.sub.Free() >= openEntries
+	if t.dead {
+		return true
+	}
+	free := t.sub.Free() >= openEntries
+	if err := t.sub.Err(); err != nil {
+		t.c.broken("submission ring: %v", err)
+		return true // there is nothing to wait for
+	}
+	return free
 }
 
 // sendError dresses err up for the caller.
