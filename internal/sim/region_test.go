@@ -165,8 +165,8 @@ func (e *endpoint) expose(r *region, to netip.AddrPort) {
 	if !e.open {
 		return
 	}
-	if r.access&rds.UseOnce != 0 && err != nil {
-		return // used, and retired since
+	if r.access&rds.UseOnce != 0 && err != nil || errors.Is(err, rds.ErrTooManyDestinations) {
+		return // used, and retired since; or no place for a destination
 	}
 	must(err)
 	e.send(to, w.size(), extra{tells: r})
