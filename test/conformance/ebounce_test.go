@@ -119,7 +119,62 @@ func e97(t *testing.T, e *env) {
 	}
 }
 
+// unacked is a socket whose operation has run at a peer that did not ack its
+// message when the connection broke.
+func unacked(t *testing.T, e *env, control func(r *rdma) []byte) (*peer, *rdma, remote, inFrame) {
+	t.Helper()
+	p := newPeer(t, e.a)
+	p.listen()
+	s := e.ka.bound(t)
+	s.mustSend(nil, p.at(5))
+	p.accept(p.request())
+	p.data()
+	target := p.target(4096)
+	p.grant(s.local().Port(), target)
+	p.mute = true
+	local, at := alloc(t, e.ka, 4096)
+	r := &rdma{t: t, s: s, local: local, localAt: at, vec: local[1024:], vecAt: at + 1024, cookie: target.cookie}
+	s.mustSend([]byte("operation"), p.at(5), control(r)...)
+	f := p.data()
+	return p, r, target, f
+}
+
+// again lets the daemon connect again, to a peer that has not received what it
+// did, and checks that the operation is DROPPED, once, and its message gone.
+func (r *rdma) again(p *peer, f inFrame) {
+	r.t.Helper()
+	p.drop()
+	p.last = f.Seq - 1
+	req := p.request()
+	p.mute = false
+	p.accept(req)
+	if n := r.s.status(); n != (cmsg.Notify{UserToken: 7, Status: cmsg.StatusDropped}) {
+		r.t.Errorf("status %+v", n)
+	}
+	r.s.mustSend([]byte("behind it"), p.at(5))
+	if g := p.data(); string(g.body) != "behind it" || g.Seq <= f.Seq {
+		r.t.Errorf("received %q, sequence %d behind %d", g.body, g.Seq, f.Seq)
+	}
+	r.s.empty()
+}
+
 func e98(t *testing.T, e *env) {
+	p1, r1, target, f := unacked(t, e, func(r *rdma) []byte {
+		r.local[0] = 9
+		return r.args(cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite | cmsg.FlagNotifyMe, UserToken: 7}, 0, 1)
+	})
+	if target.mem[0] != 9 {
+		t.Error("it did not run")
+	}
+	target.mem[0] = 0
+	if r1.again(p1, f); target.mem[0] != 0 {
+		t.Error("it ran again")
+	}
+	e98bounces(t)
+}
+
+// e98bounces is the same with many operations between two daemons.
+func e98bounces(t *testing.T) {
 	p := pair(t)
 	r := newRDMA(t, p, 8192)
 	// Each WRITE leaves its number. Once a later one's message is received, an
@@ -155,6 +210,10 @@ func e98(t *testing.T, e *env) {
 }
 
 func e99(t *testing.T, e *env) {
+	p1, r1, _, f := unacked(t, e, func(r *rdma) []byte {
+		return r.args(cmsg.RDMAArgs{Flags: cmsg.FlagNotifyMe, UserToken: 7}, 0, 64) // a READ
+	})
+	r1.again(p1, f)
 	p := pair(t)
 	r := newRDMA(t, p, 8192)
 	p.b.pause(t)
@@ -242,6 +301,14 @@ func e101(t *testing.T, e *env) {
 }
 
 func e103(t *testing.T, e *env) {
+	p1, r1, target, f := unacked(t, e, func(r *rdma) []byte {
+		return atomicControl(cmsg.TypeAtomicFAdd, cmsg.AtomicArgs{Cookie: r.cookie, LocalAddr: r.localAt, Word: [4]uint64{1},
+			Flags: cmsg.FlagNotifyMe, UserToken: 7})
+	})
+	r1.again(p1, f)
+	if v := binary.NativeEndian.Uint64(target.mem); v != 1 {
+		t.Errorf("it ran %d times", v)
+	}
 	p := pair(t)
 	r := newRDMA(t, p, 8192)
 	const n = 200

@@ -149,6 +149,8 @@ func f111(t *testing.T, e *env) {
 	if !slices.Equal(r.local, mine) {
 		t.Error("the buffer was touched after the mark")
 	}
+	// A provider that keeps the buffers for as long as the test wants.
+	goTest(t, "../../rdmaop", "TestHWM", "TestHWMHistories")
 }
 
 func f112(t *testing.T, e *env) {

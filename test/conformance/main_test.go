@@ -23,6 +23,10 @@ import (
 // verdict, how it is proven, text, reason; tabs between.
 const envLines = "RDS_CONFORMANCE"
 
+// envTags are build tags of the daemons: "mutant" builds those that RDSD_MUTANT
+// breaks, which checks must notice.
+const envTags = "RDS_CONFORMANCE_TAGS"
+
 // patience is far above what anything here takes, on a loaded machine too.
 const patience = 30 * time.Second
 
@@ -43,7 +47,7 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	bin = dir
-	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", filepath.Join(dir, "rdsd"), "../../cmd/rdsd")
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-tags", os.Getenv(envTags), "-o", filepath.Join(dir, "rdsd"), "../../cmd/rdsd")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "%v: %v\n%s", cmd, err, out)
 		return 1

@@ -129,7 +129,8 @@ func (p *peer) connect() {
 func (p *peer) shake() {
 	p.t.Helper()
 	h := wire.Hello{Version: wire.HelloVersion, Instance: p.instance, MaxSend: peerSend, Credits: peerBufs - 8, ReadDepth: 8,
-		Ack: p.last, AckInst: p.hello.Instance}
+		Features: wire.FeatureAtomics | wire.FeatureMasked,
+		Ack:      p.last, AckInst: p.hello.Instance}
 	p.until("HELLO", func() bool { return p.hello.Instance != 0 })
 	h.AckInst = p.hello.Instance
 	b := make([]byte, wire.HeaderLen)
