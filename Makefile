@@ -9,7 +9,7 @@ FUZZTIME    ?= 30s
 
 export CGO_ENABLED ?= 0
 
-.PHONY: all build demo test check race sim model mutants conformance fuzz e2e vm bench lint arm64 clean help need-go
+.PHONY: all build demo test check race sim model mutants conformance fuzz e2e vm bench bench-peers lint arm64 clean help need-go
 
 all: build
 
@@ -63,8 +63,12 @@ vm: need-go ## verbs/soft against Linux's siw, rping and perftest, in an emulate
 		awk '!/^=== RUN/ { print } /--- PASS/ { p++ } /--- FAIL|^FAIL/ { f++ } \
 		END { print p + 0 " PASS, " f + 0 " FAIL"; exit !p || f }'
 
-bench: build ## rdsd beside raw TCP on loopback, one table
-	$(GO) run $(BUILDFLAGS) ./bench $(BENCHFLAGS)
+bench: build bench-peers ## rdsd beside its peers and the bare path (BENCHFLAGS='-groups rtt,rate -plots DIR')
+	@$(GO) build $(BUILDFLAGS) -o bin/bench ./bench
+	@exec bin/bench $(BENCHFLAGS)
+
+bench-peers: need-go ## bin/bench-peers: ZeroMQ and NATS for the bench, where they can be had
+	@bench/peers/build.sh bin/bench-peers
 
 lint: need-go ## golangci-lint when installed, else gofmt, vet and the tidy test
 	@scripts/lint.sh

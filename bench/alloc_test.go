@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"testing"
 
@@ -39,6 +40,12 @@ func startEmbedded(t *testing.T, socket, addr string, port int) {
 			t.Error(err)
 		}
 	})
+}
+
+func mallocs() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.Mallocs
 }
 
 func bind(t *testing.T, socket, addr string) *rds.Socket {

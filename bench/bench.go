@@ -7,11 +7,15 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rdsd/rdsd/bench/worker"
 )
 
 // bench runs the cases.
@@ -19,56 +23,105 @@ type bench struct {
 	*options
 	dir    string // short, for control sockets
 	stderr io.Writer
-	count  int // pairs started
+	count  int             // pairs started
+	peers  map[string]bool // roles of the peers' program
 }
 
 // startup is what processes may take to start and to end.
 const startup = 20 * time.Second
 
 // all runs every case once, then again, so that what the machine does besides
-// meets all of them.
+// meets all of them. A case that fails is left out from then on and noted; the
+// error says so again.
 func (b *bench) all(ctx context.Context, cs []testCase) (*report, error) {
 	rep := newReport(b.options, cs)
+	out := make([]bool, len(cs))
+	var failed []error
 	for i := range b.runs {
 		for j, c := range cs {
-			fmt.Fprintf(b.stderr, "\rrun %d of %d: %-15s", i+1, b.runs, c.name)
-			r, err := b.once(ctx, c)
-			if err != nil {
-				fmt.Fprintln(b.stderr)
-				return nil, fmt.Errorf("%s: %w", c.name, err)
+			if out[j] || c.maxRuns > 0 && i >= c.maxRuns {
+				continue
 			}
-			rep.Cases[j].add(c, r)
+			b.progress("run %d of %d: %s", i+1, b.runs, c.name)
+			r, err := b.once(ctx, c)
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			if err != nil {
+				out[j] = true
+				rep.Notes = append(rep.Notes, fmt.Sprintf("%s: %v", c.name, err))
+				if !errors.Is(err, errUnavailable) {
+					failed = append(failed, fmt.Errorf("%s: %w", c.name, err))
+				}
+				continue
+			}
+			rep.Cases[j].add(r)
 		}
 	}
-	fmt.Fprintf(b.stderr, "\r%40s\r", "")
-	rep.summarize()
-	return rep, nil
+	b.progress("")
+	rep.summarize(goals())
+	return rep, errors.Join(failed...)
+}
+
+// progress shows where the bench is, on a terminal.
+func (b *bench) progress(format string, args ...any) {
+	f, ok := b.stderr.(*os.File)
+	if !ok {
+		return
+	}
+	if st, err := f.Stat(); err == nil && st.Mode()&os.ModeCharDevice != 0 {
+		fmt.Fprintf(f, "\r%-50s\r", fmt.Sprintf(format, args...))
+	}
 }
 
 // run is the outcome of one measurement: the figures, and the allocations per
 // message of both applications.
 type run struct {
-	result
+	worker.Result
 	allocs float64
+}
+
+// setup is the processes of one measurement.
+type setup struct {
+	*bench
+	testCase
+	procs  []*process // that count: daemons or relays, then hub, server and client
+	hogs   []*process
+	shared []*floorShared
+	hosts  []host
+	group  *cgroup
+	hubAt  string
+}
+
+// host is a daemon and the address of its sockets.
+type host struct {
+	addr, socket string
+	pid          int
+}
+
+func (s *setup) close() {
+	for _, p := range slices.Backward(slices.Concat(s.procs, s.hogs)) {
+		p.stop()
+	}
+	for _, f := range s.shared {
+		f.close()
+	}
+	if s.group != nil {
+		s.group.close()
+	}
 }
 
 // once measures one case with fresh processes.
 func (b *bench) once(ctx context.Context, c testCase) (r run, err error) {
-	ctx, cancel := context.WithTimeout(ctx, startup+2*b.d)
+	b.count++
+	s := &setup{bench: b, testCase: c}
+	ctx, cancel := context.WithTimeout(ctx, startup+2*s.duration())
 	defer cancel()
-	var procs []*process
-	defer func() {
-		for _, p := range slices.Backward(procs) {
-			p.stop()
-		}
-	}()
-	var hosts []host
-	if c.rds {
-		if hosts, err = b.hosts(ctx, c, &procs); err != nil {
-			return r, err
-		}
+	defer s.close()
+	if err := s.begin(ctx); err != nil {
+		return r, err
 	}
-	server, err := b.worker(ctx, c, c.server, 0, hosts, "", &procs)
+	server, err := s.worker(c.server, 0, "")
 	if err != nil {
 		return r, err
 	}
@@ -76,37 +129,36 @@ func (b *bench) once(ctx context.Context, c testCase) (r run, err error) {
 	if err != nil {
 		return r, err
 	}
-	client, err := b.worker(ctx, c, c.client, 1, hosts, strings.TrimPrefix(line, "ready "), &procs)
+	client, err := s.worker(c.client, 1, strings.TrimPrefix(line, "ready "))
 	if err != nil {
 		return r, err
 	}
 	if _, err := client.expect(ctx, "ready "); err != nil {
 		return r, err
 	}
-	var pids []string
-	for _, p := range procs {
-		pids = append(pids, strconv.Itoa(p.cmd.Process.Pid))
+	if err := s.start(ctx); err != nil {
+		return r, err
 	}
 	measuring, other := client, server
 	if c.serverMeasures {
 		measuring, other = server, client
 	}
-	for _, p := range []*process{server, client} {
-		if _, err := fmt.Fprintln(p.stdin, strings.Join(pids, " ")); err != nil {
-			return r, p.failure("go")
-		}
-	}
-	// If the other one fails, the one that measures may wait forever.
+	// If another one fails, the one that measures may wait forever.
 	watch, unwatch := context.WithCancelCause(ctx)
 	defer unwatch(nil)
-	go func() {
-		select {
-		case <-other.exited:
-			unwatch(other.failure("ended"))
-		case <-watch.Done():
+	for _, p := range s.procs {
+		if p == measuring {
+			continue
 		}
-	}()
-	if r.result, err = measuring.result(watch); err != nil {
+		go func() {
+			select {
+			case <-p.exited:
+				unwatch(p.failure("ended"))
+			case <-watch.Done():
+			}
+		}()
+	}
+	if r.Result, err = measuring.result(watch); err != nil {
 		return r, errors.Join(err, context.Cause(watch))
 	}
 	if r.Messages == 0 {
@@ -121,87 +173,236 @@ func (b *bench) once(ctx context.Context, c testCase) (r run, err error) {
 	if rest.All == 0 { // nothing to count there: the target of one-sided operations
 		rest.All = r.All
 	}
-	r.allocs = perMessage(r.result) + perMessage(rest)
+	r.allocs = perMessage(r.Result) + perMessage(rest)
+	for k, v := range rest.Extra {
+		if r.Extra == nil {
+			r.Extra = map[string]float64{}
+		}
+		r.Extra[k] = v
+	}
 	return r, nil
 }
 
-func perMessage(r result) float64 { return float64(r.Mallocs) / float64(max(r.All, 1)) }
+func perMessage(r worker.Result) float64 { return float64(r.Mallocs) / float64(max(r.All, 1)) }
 
-// host is a daemon and the address of its sockets.
-type host struct{ addr, socket string }
+func (s *setup) duration() time.Duration { return max(s.d, min(s.minTime, s.longest)) }
 
-// hosts starts the daemons of a case, for the server and for the client.
-func (b *bench) hosts(ctx context.Context, c testCase, procs *[]*process) ([]host, error) {
-	b.count++
+// begin starts what is there before the applications.
+func (s *setup) begin(ctx context.Context) (err error) {
+	if s.topo == peerProgram {
+		for _, role := range []string{s.hub, s.server, s.client} {
+			if role != "" && !s.peers[role] {
+				return fmt.Errorf("%s: %w: `make bench-peers` builds %s with what is installed", role, errUnavailable, s.options.peers)
+			}
+		}
+	}
+	if s.busy == quota {
+		if s.group, err = newCgroup(); err != nil {
+			return err
+		}
+	}
+	switch {
+	case s.topo.daemons():
+		err = s.daemons(ctx)
+	case s.topo.relays():
+		err = s.relays(ctx)
+	}
+	if err == nil && s.hub != "" {
+		s.hubAt, err = s.helper(ctx, s.hub, nil)
+	}
+	return err
+}
+
+// start lets the applications go, once the machine is as busy as it is to be.
+func (s *setup) start(ctx context.Context) error {
+	var pids []string
+	for _, p := range s.procs {
+		pid := p.cmd.Process.Pid
+		pids = append(pids, strconv.Itoa(pid))
+		if s.group != nil {
+			if err := s.group.add(pid); err != nil {
+				return fmt.Errorf("CPU quota: %w: %w", errUnavailable, err)
+			}
+		}
+	}
+	if s.busy == hogs || s.busy == sameSession {
+		for range runtime.NumCPU() {
+			p, err := s.self("hog", how{session: true})
+			if err != nil {
+				return err
+			}
+			s.hogs = append(s.hogs, p)
+			if _, err := p.expect(ctx, "ready "); err != nil {
+				return err
+			}
+			fmt.Fprintln(p.stdin)
+		}
+	}
+	for _, p := range s.procs {
+		if p.stdin != nil {
+			if _, err := fmt.Fprintln(p.stdin, strings.Join(pids, " ")); err != nil {
+				return p.failure("go")
+			}
+		}
+	}
+	return nil
+}
+
+// daemons starts those of the case, for the server and for the client.
+func (s *setup) daemons(ctx context.Context) error {
 	tcpPort, err := freePort()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	hs := []host{{"127.0.0.1", b.socket("a")}, {"127.0.0.2", b.socket("b")}}
-	if c.local {
-		hs[1] = hs[0]
+	s.hosts = []host{{addr: "127.0.0.1", socket: s.socket("a")}, {addr: "127.0.0.2", socket: s.socket("b")}}
+	if s.topo == oneDaemon {
+		s.hosts = s.hosts[:1]
 	}
-	for i, h := range hs {
-		if i == 1 && c.local {
-			break
-		}
-		p, err := b.daemon(c, h, tcpPort)
+	for i := range s.hosts {
+		h := &s.hosts[i]
+		p, err := s.daemon(*h, i == 0, tcpPort)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		*procs = append(*procs, p)
+		s.procs = append(s.procs, p)
+		h.pid = p.cmd.Process.Pid
 		if _, err := p.expect(ctx, "msg=serving"); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return hs, nil
+	if s.topo == oneDaemon {
+		s.hosts = append(s.hosts, s.hosts[0])
+	}
+	return nil
 }
 
-func (b *bench) socket(name string) string {
-	return filepath.Join(b.dir, name+strconv.Itoa(b.count))
+func (s *setup) socket(name string) string {
+	return filepath.Join(s.dir, name+strconv.Itoa(s.count))
 }
 
-func (b *bench) daemon(c testCase, h host, tcpPort int) (*process, error) {
-	set := []string{"socket", h.socket, "listen", h.addr, "port", strconv.Itoa(tcpPort), "crc", b.crc, "spin", b.spin.String()}
+func (s *setup) daemon(h host, server bool, tcpPort int) (*process, error) {
+	listen := []string{h.addr}
+	if server {
+		for i := range s.idlePeers {
+			listen = append(listen, idlePeer(i).String())
+		}
+	}
+	set := []string{"socket", h.socket, "listen", strings.Join(listen, ","), "port", strconv.Itoa(tcpPort), "crc", s.options.crc, "spin", s.spin.String()}
 	var args []string
-	if b.profile == "" {
+	as := how{daemon: true, inOrder: s.profile != "", session: s.busy == sameSession}
+	if s.profile == "" {
 		for i := 0; i < len(set); i += 2 {
 			args = append(args, "-"+set[i], set[i+1])
 		}
-		return startProcess("rdsd", true, b.rdsd, args...)
+		return startProcess("rdsd", as, s.rdsd, args...)
 	}
-	args = []string{workerArg, "daemon", "profile=" + b.profile, "case=" + c.name, "host=" + h.addr[len(h.addr)-1:]}
 	for i := 0; i < len(set); i += 2 {
 		args = append(args, set[i]+"="+set[i+1])
 	}
+	return s.self("daemon", as, append(args, s.profileArgs("host="+h.addr[len(h.addr)-1:])...)...)
+}
+
+func (s *setup) profileArgs(more ...string) []string {
+	if s.profile == "" {
+		return nil
+	}
+	return append(more, "profile="+s.profile, "case="+s.name)
+}
+
+// self starts this program in a role.
+func (s *setup) self(role string, as how, args ...string) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	return startProcess("daemon", true, self, args...)
+	return startProcess(role, as, self, append([]string{worker.Arg, role}, args...)...)
+}
+
+// helper starts a process that is neither application nor daemon, and returns
+// its address.
+func (s *setup) helper(ctx context.Context, role string, files []*os.File, args ...string) (addr string, err error) {
+	as := how{session: s.busy == sameSession, files: files}
+	var p *process
+	if s.topo == peerProgram {
+		p, err = startProcess(role, as, s.options.peers, append([]string{worker.Arg, role}, args...)...)
+	} else {
+		p, err = s.self(role, as, append(args, s.profileArgs("host="+strconv.Itoa(len(s.procs)))...)...)
+	}
+	if err != nil {
+		return "", err
+	}
+	s.procs = append(s.procs, p)
+	line, err := p.expect(ctx, "ready ")
+	return strings.TrimPrefix(line, "ready "), err
+}
+
+// region is the memory for bulk transfers on the bare path, bytes.
+func (s *setup) region() int { return max(s.footprint, 1) << 20 }
+
+// relays starts those of the bare path.
+func (s *setup) relays(ctx context.Context) error {
+	args := []string{"spin=" + s.spin.String(), "region=" + strconv.Itoa(s.region())}
+	for range 2 {
+		f, err := newFloorShared(s.region())
+		if err != nil {
+			return err
+		}
+		s.shared = append(s.shared, f)
+	}
+	if s.topo == oneRelay {
+		_, err := s.helper(ctx, "floor-local-relay", slices.Concat(s.shared[0].files, s.shared[1].files), args...)
+		return err
+	}
+	addr, err := s.helper(ctx, "floor-relay", s.shared[0].files, args...)
+	if err == nil {
+		_, err = s.helper(ctx, "floor-relay", s.shared[1].files, append(args, "addr="+addr)...)
+	}
+	return err
 }
 
 // worker starts an application: i is 0 for the server, 1 for the client.
-func (b *bench) worker(_ context.Context, c testCase, role string, i int, hosts []host, addr string, procs *[]*process) (*process, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
+func (s *setup) worker(role string, i int, addr string) (*process, error) {
+	args := []string{"d=" + s.duration().String(), "size=" + strconv.Itoa(s.size), "footprint=" + strconv.Itoa(s.footprint), "addr=" + addr,
+		"hub=" + s.hubAt, "dir=" + s.dir, "appspin=" + s.appSpin.String()}
+	args = append(args, s.testCase.args...)
+	args = append(args, [2][]string{s.serverArg, s.clientArg}[i]...)
+	as := how{session: s.busy == sameSession}
+	if s.topo.daemons() {
+		h := s.hosts[i]
+		args = append(args, "socket="+h.socket, "bind="+net.JoinHostPort(h.addr, strconv.Itoa([2]int{port, clientPort}[i])), "daemon="+strconv.Itoa(h.pid))
 	}
-	args := []string{workerArg, role, "d=" + b.d.String(), "size=" + strconv.Itoa(c.size), "footprint=" + strconv.Itoa(b.footprint), "addr=" + addr}
-	if c.rds {
-		args = append(args, "socket="+hosts[i].socket, "bind="+net.JoinHostPort(hosts[i].addr, strconv.Itoa(port+i)), "appspin="+b.appSpin.String())
+	if s.topo.relays() {
+		as.files = s.shared[i].files
+		args = append(args, "spin="+s.spin.String(), "region="+strconv.Itoa(s.region()))
 	}
-	if c.crc {
+	if s.testCase.crc {
 		args = append(args, "crc=on")
 	}
-	if b.profile != "" {
-		args = append(args, "profile="+b.profile, "case="+c.name)
+	args = append(args, s.profileArgs()...)
+	var p *process
+	var err error
+	if s.topo == peerProgram {
+		p, err = startProcess(role, as, s.options.peers, append([]string{worker.Arg, role}, args...)...)
+	} else {
+		p, err = s.self(role, as, args...)
 	}
-	p, err := startProcess(role, false, self, args...)
 	if err == nil {
-		*procs = append(*procs, p)
+		s.procs = append(s.procs, p)
 	}
 	return p, err
+}
+
+// peerRoles asks the peers' program what it can do. None if it is not there.
+func peerRoles(program string) map[string]bool {
+	known := map[string]bool{}
+	out, err := exec.Command(program, "roles").Output()
+	if err != nil {
+		return known
+	}
+	for _, r := range strings.Fields(string(out)) {
+		known[r] = true
+	}
+	return known
 }
 
 // freePort is a TCP port nobody listens on just now.

@@ -11,28 +11,45 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rdsd/rdsd/bench/worker"
 )
 
 // The test's program is also the workers it starts.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == workerArg {
-		os.Exit(workerMain(os.Args[2:]))
+	if len(os.Args) > 1 && os.Args[1] == worker.Arg {
+		os.Exit(worker.Main(os.Args[2:], roles))
 	}
 	os.Exit(m.Run())
 }
 
-// Every case once, briefly, with real daemons: all come to an end, measure
-// something, and leave neither file nor process.
-func TestAllCases(t *testing.T) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	t.Setenv("TMPDIR", t.TempDir())
+func buildDaemon(t *testing.T) string {
+	t.Helper()
 	rdsd := filepath.Join(t.TempDir(), "rdsd")
 	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", rdsd, "../cmd/rdsd").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	return rdsd
+}
+
+// One case of each kind, briefly, with real daemons; with RDSD_BENCH_ALL every
+// case. All come to an end, measure something, and leave no file.
+func TestCases(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	t.Setenv("TMPDIR", t.TempDir())
+	rdsd := buildDaemon(t)
+	kinds := `^(floor|rds|tcp)-(rtt|rate)$|^(udp-rate|seq-rtt|floor-rate-64k|floor-local-rtt|floor-bulk-1m|rdma-read-1m|rdma-write-64|memcpy-1m|local-rate|fan-in-4|fan-out-4|idle-(peers|sockets)-rtt-10|busy-session-rds|verbs-send)$`
+	if os.Getenv("RDSD_BENCH_ALL") != "" {
+		kinds = "."
+	}
 	var out, log bytes.Buffer
-	args := []string{"-n", "1", "-d", "20ms", "-footprint", "2", "-rdsd", rdsd, "-o", "json"}
+	plots := t.TempDir()
+	args := []string{"-n", "1", "-d", "20ms", "-longest", "100ms", "-rdsd", rdsd, "-peers", "/nonexistent", "-o", "json", "-run", kinds, "-plots", plots}
+	o, err := parse(args, &log)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := benchMain(context.Background(), args, &out, &log); err != nil {
 		t.Fatalf("%v\n%s", err, log.String())
 	}
@@ -40,16 +57,22 @@ func TestAllCases(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &rep); err != nil {
 		t.Fatal(err)
 	}
-	if len(rep.Cases) != len(cases) {
-		t.Errorf("%d cases, want %d", len(rep.Cases), len(cases))
+	if want := len(o.selected()); len(rep.Cases) != want || want < 20 {
+		t.Errorf("%d cases, want %d", len(rep.Cases), want)
 	}
 	for _, c := range rep.Cases {
+		if len(c.Main.Runs) == 0 {
+			if !strings.Contains(strings.Join(rep.Notes, "\n"), c.Name+": ") {
+				t.Errorf("%s: neither measured nor noted", c.Name)
+			}
+			continue
+		}
 		if c.Main.Median <= 0 || c.CPU.Median <= 0 {
 			t.Errorf("%s: %v, CPU %v", c.Name, c.Main, c.CPU)
 		}
-		if (c.Peer != "") != (c.Ratio != nil) {
-			t.Errorf("%s: peer %q and ratio %v", c.Name, c.Peer, c.Ratio)
-		}
+	}
+	if svg, err := os.ReadFile(filepath.Join(plots, "rate-sockets.svg")); err != nil || !bytes.HasPrefix(svg, []byte("<svg ")) {
+		t.Errorf("plot: %v %.40q", err, svg)
 	}
 	if left, err := os.ReadDir(os.Getenv("TMPDIR")); err != nil || len(left) != 0 {
 		t.Errorf("left behind: %v %v", left, err)
@@ -60,10 +83,10 @@ func TestArguments(t *testing.T) {
 	for _, tc := range []struct{ args, want string }{
 		{"-n 0", "-n 0 is not from"},
 		{"-d 1ms", "-d 1ms is not from"},
-		{"-footprint 0", "-footprint 0 is not from"},
 		{"-o xml", "neither table nor json"},
 		{"-run (", "-run: "},
-		{"-run nothing", "no case matches"},
+		{"-run nothing", "no case of these groups matches"},
+		{"-groups rtt,most", `"most" is none of rtt, rate`},
 		{"now", `"now" is not a flag`},
 		{"-rdsd /nonexistent", "make build"},
 	} {
@@ -74,18 +97,51 @@ func TestArguments(t *testing.T) {
 	}
 }
 
+// The table of cases and that of goals agree with each other and the roles.
+func TestTables(t *testing.T) {
+	names := map[string]testCase{}
+	for _, c := range allCases() {
+		if _, twice := names[c.name]; twice {
+			t.Errorf("%s twice", c.name)
+		}
+		names[c.name] = c
+	}
+	for _, c := range names {
+		if c.topo != peerProgram && (roles[c.server] == nil || roles[c.client] == nil) {
+			t.Errorf("%s: no role %q or %q", c.name, c.server, c.client)
+		}
+		if _, ok := names[c.peer]; c.peer != "" && !ok {
+			t.Errorf("%s: no peer %q", c.name, c.peer)
+		}
+	}
+	for _, g := range goals() {
+		if _, ok := names[g.of.name]; !ok {
+			t.Errorf("%s: no case %q", g.measure, g.of.name)
+		}
+		if g.over == nil {
+			continue
+		}
+		if _, ok := names[g.over.name]; !ok {
+			t.Errorf("%s: no case %q", g.measure, g.over.name)
+		}
+		if names[g.of.name].metric != names[g.over.name].metric && g.of.figure == g.over.figure {
+			t.Errorf("%s: a ratio of different things: %s and %s", g.measure, g.of.name, g.over.name)
+		}
+	}
+}
+
 // A worker that fails is named with what it said, at once.
 func TestWorkerFails(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	o, err := parse([]string{"-d", "10ms"}, &bytes.Buffer{})
+	o, err := parse([]string{"-d", "10ms", "-n", "3"}, &bytes.Buffer{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{options: o, dir: t.TempDir()}
+	b := &bench{options: o, dir: t.TempDir(), stderr: &bytes.Buffer{}}
 	start := time.Now()
-	_, err = b.once(context.Background(), testCase{name: "x", server: "no-such", client: "tcp-ping", size: 1})
-	if err == nil || !strings.Contains(err.Error(), `no worker "no-such"`) {
+	rep, err := b.all(context.Background(), []testCase{{name: "x", server: "no-such", client: "net-ping", size: 1}})
+	if err == nil || !strings.Contains(err.Error(), `no worker "no-such"`) || len(rep.Notes) != 1 {
 		t.Errorf("%v", err)
 	}
 	if el := time.Since(start); el > startup/2 {
@@ -93,31 +149,36 @@ func TestWorkerFails(t *testing.T) {
 	}
 }
 
-func TestFigure(t *testing.T) {
-	for _, tc := range []struct {
-		runs             []float64
-		median, min, max float64
-	}{
-		{[]float64{3}, 3, 3, 3},
-		{[]float64{3, 1}, 2, 1, 3},
-		{[]float64{5, 1, 2}, 2, 1, 5},
-	} {
-		f := figure{Runs: tc.runs}
-		if f.summarize(); f.Median != tc.median || f.Min != tc.min || f.Max != tc.max {
-			t.Errorf("%v: %+v", tc.runs, f)
+// What a bench that was killed left behind is removed by the next one; what a
+// living one uses is not.
+func TestStaleDirectories(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	living, err := newTempDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stale := filepath.Join(os.TempDir(), dirPrefix+"1")
+	for _, dir := range []string{stale, living.path} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "a1"), nil, 0o600); err != nil {
+			t.Fatal(err)
 		}
 	}
-}
-
-// The clock of another process counts what that process uses.
-func TestCPUTime(t *testing.T) {
-	before := cpuTime([]int{os.Getpid()})
-	for end := time.Now().Add(20 * time.Millisecond); time.Now().Before(end); {
+	next, err := newTempDir()
+	if err != nil {
+		t.Fatal(err)
 	}
-	if used := cpuTime([]int{os.Getpid()}) - before; used <= 0 || used > time.Minute {
-		t.Errorf("%v of processor time", used)
+	if _, err := os.Stat(stale); !os.IsNotExist(err) {
+		t.Errorf("stale: %v", err)
 	}
-	if sum := cpuTime([]int{os.Getpid(), os.Getpid()}); sum < 2*before {
-		t.Errorf("two processes %v, one %v", sum, before)
+	if _, err := os.Stat(living.path); err != nil {
+		t.Errorf("living: %v", err)
+	}
+	living.close()
+	next.close()
+	if left, _ := os.ReadDir(os.TempDir()); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
 	}
 }

@@ -1,23 +1,52 @@
 package main
 
-// testCase is one thing to measure: over TCP, over rdsd, or over queue pairs of
-// verbs/soft without any daemon.
+import (
+	"time"
+
+	"github.com/rdsd/rdsd/bench/worker"
+)
+
+// testCase is one thing to measure.
 type testCase struct {
-	name string
-	doc  string
-	// peer names the TCP case whose medians this one's are divided by; empty:
-	// it is TCP itself.
-	peer   string
-	rds    bool
-	local  bool // both applications under one daemon
-	crc    bool // of queue pairs: with checksums
+	name, group, doc string
+
+	topo   topology
 	metric metric
-	// server starts first and tells its address; client connects to it.
-	server, client string
-	// measures says whether the server has the figures.
-	serverMeasures bool
-	size           int // bytes of one message or operation
+	// server starts first and tells its address; client connects to it. hub,
+	// if there is one, starts before both, which connect to it.
+	hub, server, client string
+	serverMeasures      bool
+
+	size      int      // bytes of one message or operation
+	footprint int      // MiB that bulk transfers walk through at each end; 0 is the option's
+	crc       bool     // of queue pairs: with checksums
+	args      []string // of server and client
+	serverArg []string // of the server only
+	clientArg []string
+	idlePeers int // addresses of the server's daemon that the client makes peers of
+	busy      busy
+
+	minTime time.Duration // of a measurement
+	maxRuns int           // 0: as many as asked for
+
+	peer   string  // the case whose medians this one's are divided by
+	points []point // where its figure goes in plots
 }
+
+// topology is which processes there are between the two applications.
+type topology int
+
+const (
+	direct      topology = iota // none
+	twoDaemons                  // one for each
+	oneDaemon                   // one for both
+	twoRelays                   // of the floor
+	oneRelay                    // of the floor
+	peerProgram                 // none; the applications are the peers' program's
+)
+
+func (t topology) daemons() bool { return t == twoDaemons || t == oneDaemon }
+func (t topology) relays() bool  { return t == twoRelays || t == oneRelay }
 
 // metric is what a case's main figure is.
 type metric string
@@ -26,6 +55,21 @@ const (
 	latency    metric = "round trip"
 	rate       metric = "rate"
 	throughput metric = "throughput"
+	wakeups    metric = "wake-ups"
+)
+
+func (m metric) unit() string {
+	return map[metric]string{latency: "us", rate: "M/s", throughput: "GB/s", wakeups: "/s"}[m]
+}
+
+// busy is what else the machine does meanwhile.
+type busy int
+
+const (
+	quiet       busy = iota
+	hogs             // a CPU hog on each CPU, in a session of the bench's
+	sameSession      // the same, with all processes in that session
+	quota            // all processes in a cgroup with half of the CPUs' time
 )
 
 const (
@@ -34,36 +78,23 @@ const (
 	rdmaSize     = 1 << 20
 )
 
-var cases = []testCase{
-	{name: "tcp-rtt", doc: "64 B round trip, TCP", metric: latency, server: "tcp-echo", client: "tcp-ping", size: smallMessage},
-	{name: "rds-rtt", doc: "64 B round trip, two daemons", peer: "tcp-rtt", rds: true, metric: latency, server: "rds-echo", client: "rds-ping", size: smallMessage},
-	{name: "tcp-rate", doc: "64 B one way, TCP, a write each", metric: rate, server: "tcp-sink", client: "tcp-source", serverMeasures: true, size: smallMessage},
-	{name: "rds-rate", doc: "64 B one way, SendMsgs and RecvMsgs of up to 64", peer: "tcp-rate", rds: true, metric: rate, server: "rds-sink", client: "rds-source", serverMeasures: true, size: smallMessage},
-	{name: "rds-rate-1", doc: "64 B one way, a SendTo and a RecvFrom each", peer: "tcp-rate", rds: true, metric: rate, server: "rds-sink-1", client: "rds-source-1", serverMeasures: true, size: smallMessage},
-	{name: "tcp-batch", doc: "64 B one way, TCP, 64 KiB a write", metric: rate, server: "tcp-sink", client: "tcp-batch", serverMeasures: true, size: smallMessage},
-	{name: "tcp-bulk", doc: "TCP, 256 KiB a write", metric: throughput, server: "tcp-bulk-sink", client: "tcp-bulk", serverMeasures: true, size: bulkWrite},
-	{name: "rdma-write", doc: "RDMA write of 1 MiB, 8 in flight", peer: "tcp-bulk", rds: true, metric: throughput, server: "rdma-target", client: "rdma-write", size: rdmaSize},
-	{name: "rdma-read", doc: "RDMA read of 1 MiB, 8 in flight", peer: "tcp-bulk", rds: true, metric: throughput, server: "rdma-target", client: "rdma-read", size: rdmaSize},
-	{name: "local-rtt", doc: "64 B round trip, one daemon", peer: "tcp-rtt", rds: true, local: true, metric: latency, server: "rds-echo", client: "rds-ping", size: smallMessage},
-	{name: "local-rate", doc: "64 B one way, one daemon", peer: "tcp-rate", rds: true, local: true, metric: rate, server: "rds-sink", client: "rds-source", serverMeasures: true, size: smallMessage},
-	{name: "local-write", doc: "RDMA write of 1 MiB, one daemon", peer: "tcp-bulk", rds: true, local: true, metric: throughput, server: "rdma-target", client: "rdma-write", size: rdmaSize},
-	{name: "verbs-write", doc: "two QPs, RDMA WRITE of 1 MiB, 8 in flight", peer: "tcp-bulk", metric: throughput, server: "verbs-target", client: "verbs-write", size: rdmaSize},
-	{name: "verbs-read", doc: "two QPs, RDMA READ of 1 MiB, 8 in flight", peer: "tcp-bulk", metric: throughput, server: "verbs-target", client: "verbs-read", size: rdmaSize},
-	{name: "verbs-write-crc", doc: "two QPs, RDMA WRITE of 1 MiB, CRC", peer: "tcp-bulk", crc: true, metric: throughput, server: "verbs-target", client: "verbs-write", size: rdmaSize},
-	{name: "verbs-read-crc", doc: "two QPs, RDMA READ of 1 MiB, CRC", peer: "tcp-bulk", crc: true, metric: throughput, server: "verbs-target", client: "verbs-read", size: rdmaSize},
-	{name: "verbs-send", doc: "two QPs, 64 B SEND, 64 a PostSend", peer: "tcp-rate", metric: rate, server: "verbs-sink", client: "verbs-source", serverMeasures: true, size: smallMessage},
-	{name: "verbs-send-crc", doc: "two QPs, 64 B SEND, 64 a PostSend, CRC", peer: "tcp-rate", crc: true, metric: rate, server: "verbs-sink", client: "verbs-source", serverMeasures: true, size: smallMessage},
-}
-
-// workers are what the processes do, by name.
-var workers = map[string]func(*worker) error{
-	"tcp-echo": tcpEcho, "tcp-ping": tcpPing,
-	"tcp-sink": tcpSink, "tcp-source": tcpSource, "tcp-batch": tcpBatch,
-	"tcp-bulk-sink": tcpBulkSink, "tcp-bulk": tcpBulk,
+// roles are what processes of this program do, by name.
+var roles = map[string]func(*worker.Worker) error{
+	"net-echo": netEcho, "net-ping": netPing,
+	"net-sink": netSink, "net-source": netSource, "net-batch": netBatch,
+	"net-bulk-sink": netBulkSink, "net-bulk": netBulk,
+	"udp-echo": udpEcho, "udp-sink": udpSink,
+	"memcpy": memcpy, "nobody": nobody, "hog": hog,
+	"floor-relay": floorRelay, "floor-local-relay": floorLocalRelay,
+	"floor-echo": floorEcho, "floor-ping": floorPing,
+	"floor-sink": floorSink, "floor-source": floorSource, "floor-bulk": floorBulk,
 	"rds-echo": rdsEcho, "rds-ping": rdsPing,
 	"rds-sink": rdsSink, "rds-source": rdsSource,
 	"rds-sink-1": rdsSinkOne, "rds-source-1": rdsSourceOne,
+	"rds-fan-source": rdsFanSource, "rds-scatter": rdsScatter, "rds-fan-sink": rdsFanSink,
 	"rdma-target": rdmaTarget, "rdma-write": rdmaWrite, "rdma-read": rdmaRead,
+	"rdma-write-trip": rdmaWriteTrip, "rdma-read-trip": rdmaReadTrip,
+	"idle-daemon":  idleDaemon,
 	"verbs-target": verbsTarget, "verbs-write": verbsWrite, "verbs-read": verbsRead,
 	"verbs-sink": verbsSink, "verbs-source": verbsSource,
 	"daemon": embeddedDaemon,

@@ -7,16 +7,17 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/rdsd/rdsd/bench/worker"
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/daemon"
 )
 
 // embeddedDaemon is rdsd within this program, for profiles: the product has no
 // switch for them.
-func embeddedDaemon(w *worker) error {
+func embeddedDaemon(w *worker.Worker) error {
 	cfg := config.Default()
 	for _, k := range []string{"socket", "listen", "port", "crc", "spin"} {
-		if err := cfg.Set(k, w.args[k]); err != nil {
+		if err := cfg.Set(k, w.Get(k)); err != nil {
 			return err
 		}
 	}

@@ -1,10 +1,10 @@
-// Command bench measures rdsd beside raw TCP on loopback, and says how they
-// compare.
+// Command bench measures rdsd beside its peers and beside the bare path, on
+// loopback, and says how they compare.
 //
 // Every process of a measurement runs in a session of its own, as a daemon and
-// its applications do: sched_yield gives way only within one. Peer and rdsd
-// take turns, so that what else the machine does meets both. What is reported
-// is the median of the runs, and their range; ratios are of medians.
+// its applications do: sched_yield gives way only within one. The cases take
+// turns, so that what else the machine does meets all. What is reported is the
+// median of the runs, and their range; ratios are of medians.
 package main
 
 import (
@@ -19,28 +19,34 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
+
+	"github.com/rdsd/rdsd/bench/worker"
 )
 
 // options are the command line.
 type options struct {
-	run       *regexp.Regexp
-	runs      int
-	d         time.Duration
-	rdsd      string
-	profile   string
-	output    string
-	crc       string
-	spin      time.Duration
-	appSpin   time.Duration
-	footprint int
-	list      bool
+	run     *regexp.Regexp
+	groups  []string
+	runs    int
+	d       time.Duration
+	longest time.Duration // of a case that needs longer
+	rdsd    string
+	peers   string
+	profile string
+	output  string
+	plots   string
+	crc     string
+	spin    time.Duration
+	appSpin time.Duration
+	list    bool
 }
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == workerArg {
-		os.Exit(workerMain(os.Args[2:]))
+	if len(os.Args) > 1 && os.Args[1] == worker.Arg {
+		os.Exit(worker.Main(os.Args[2:], roles))
 	}
 	// Children are killed with the thread that started them.
 	runtime.LockOSThread()
@@ -58,36 +64,48 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	run := fs.String("run", "", "only cases whose name matches this regular `expression`")
+	chosen := fs.String("groups", strings.Join(groups, ","), "only cases of these `groups`")
 	fs.IntVar(&o.runs, "n", 5, "`runs` of each case, 1 to 1000")
-	fs.DurationVar(&o.d, "d", time.Second, "`duration` of one measurement, 10ms to 10m")
+	fs.DurationVar(&o.d, "d", 500*time.Millisecond, "`duration` of one measurement, 10ms to 10m")
+	fs.DurationVar(&o.longest, "longest", 10*time.Second, "the `duration` that a case may take which needs longer than -d")
 	fs.StringVar(&o.rdsd, "rdsd", filepath.Join("bin", "rdsd"), "the daemon's `program`")
+	fs.StringVar(&o.peers, "peers", filepath.Join("bin", "bench-peers"), "the `program` of the peers that are libraries; without it they are left out")
 	fs.StringVar(&o.profile, "profile", "", "run the daemon within this program and write CPU profiles of its processes to `directory`")
 	fs.StringVar(&o.output, "o", "table", "`form` of the results: table or json")
+	fs.StringVar(&o.plots, "plots", "", "write plots, as SVG, to `directory`")
 	fs.StringVar(&o.crc, "crc", "auto", "the daemons' `crc`: auto, on or off")
-	fs.DurationVar(&o.spin, "spin", 50*time.Microsecond, "how `long` daemons yield before they sleep")
-	fs.DurationVar(&o.appSpin, "app-spin", 0, "how `long` rds applications yield before they block; 0 is what the daemon suggests, negative is not at all")
-	fs.IntVar(&o.footprint, "footprint", 16, "`MiB` of memory that bulk transfers walk through at each end, 1 to 1024")
+	fs.DurationVar(&o.spin, "spin", 50*time.Microsecond, "how `long` daemons and relays yield before they sleep")
+	fs.DurationVar(&o.appSpin, "app-spin", 0, "how `long` applications yield before they block; 0 is what the daemon suggests, negative is not at all")
 	fs.BoolVar(&o.list, "list", false, "list the cases and end")
 	if err := fs.Parse(args); err != nil {
 		return nil, err
 	}
 	var err error
 	o.run, err = regexp.Compile(*run)
+	o.groups = strings.Split(*chosen, ",")
+	unknown := slices.IndexFunc(o.groups, func(g string) bool { return !slices.Contains(groups, g) })
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("-run: %w", err)
 	case fs.NArg() > 0:
 		return nil, fmt.Errorf("%q is not a flag", fs.Arg(0))
+	case unknown >= 0:
+		return nil, fmt.Errorf("-groups: %q is none of %s", o.groups[unknown], strings.Join(groups, ", "))
 	case o.runs < 1 || o.runs > 1000:
 		return nil, fmt.Errorf("-n %d is not from 1 to 1000", o.runs)
 	case o.d < 10*time.Millisecond || o.d > 10*time.Minute:
 		return nil, fmt.Errorf("-d %v is not from 10ms to 10m", o.d)
-	case o.footprint < 1 || o.footprint > 1024:
-		return nil, fmt.Errorf("-footprint %d is not from 1 to 1024", o.footprint)
 	case o.output != "table" && o.output != "json":
 		return nil, fmt.Errorf("-o %q is neither table nor json", o.output)
 	}
 	return o, nil
+}
+
+// selected are the cases of -groups and -run.
+func (o *options) selected() []testCase {
+	return slices.DeleteFunc(allCases(), func(c testCase) bool {
+		return !slices.Contains(o.groups, c.group) || !o.run.MatchString(c.name)
+	})
 }
 
 func benchMain(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -95,38 +113,44 @@ func benchMain(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	if err != nil {
 		return err
 	}
-	var selected []testCase
-	for _, c := range cases {
-		if o.run.MatchString(c.name) {
-			selected = append(selected, c)
-		}
-	}
+	cs := o.selected()
 	if o.list {
-		for _, c := range selected {
-			fmt.Fprintf(stdout, "%-15s %s\n", c.name, c.doc)
+		for _, c := range cs {
+			fmt.Fprintf(stdout, "%-6s %-24s %s\n", c.group, c.name, c.doc)
 		}
 		return nil
 	}
-	if len(selected) == 0 {
-		return fmt.Errorf("no case matches -run %s; -list shows them", o.run)
+	if len(cs) == 0 {
+		return fmt.Errorf("no case of these groups matches -run %s; -list shows them", o.run)
 	}
-	if o.profile == "" && slices.ContainsFunc(selected, func(c testCase) bool { return c.rds }) {
+	if o.profile == "" && slices.ContainsFunc(cs, func(c testCase) bool { return c.topo.daemons() }) {
 		if _, err := os.Stat(o.rdsd); err != nil {
 			return fmt.Errorf("%w: `make build` makes it, -rdsd names another", err)
 		}
 	}
-	dir, err := os.MkdirTemp("", "rdsd-bench")
+	dir, err := newTempDir()
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	b := &bench{options: o, dir: dir, stderr: stderr}
-	rep, err := b.all(ctx, selected)
-	if err != nil {
-		return err
+	defer dir.close()
+	b := &bench{options: o, dir: dir.path, stderr: stderr, peers: peerRoles(o.peers)}
+	rep, failed := b.all(ctx, cs)
+	if rep == nil {
+		return failed
 	}
+	write := rep.writeTable
 	if o.output == "json" {
-		return rep.writeJSON(stdout)
+		write = rep.writeJSON
 	}
-	return rep.writeTable(stdout)
+	if err := write(stdout); err != nil {
+		return err
+	}
+	if o.plots != "" {
+		files, err := rep.writePlots(o.plots)
+		for _, f := range files {
+			fmt.Fprintln(stderr, "wrote", f)
+		}
+		failed = errors.Join(failed, err)
+	}
+	return failed
 }

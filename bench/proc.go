@@ -13,16 +13,20 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/rdsd/rdsd/bench/worker"
 )
 
-// process is a child in a session of its own. It dies with this program.
+// process is a child, in a session of its own unless it is asked not to be. It
+// dies with this program.
 type process struct {
-	name   string
-	cmd    *exec.Cmd
-	stdin  io.WriteCloser
-	lines  chan string // of standard output, or of the daemon's log
-	exited chan struct{}
-	err    error
+	name    string
+	inOrder bool
+	cmd     *exec.Cmd
+	stdin   io.WriteCloser
+	lines   chan string // of standard output, or of the daemon's log
+	exited  chan struct{}
+	err     error
 
 	mu  sync.Mutex
 	log bytes.Buffer // standard error; guarded by mu
@@ -40,15 +44,24 @@ func (p *process) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// startProcess starts a program; with daemon its log, not its output, is what
-// lines delivers. It must be called from the main goroutine's own thread.
-func startProcess(name string, daemon bool, program string, args ...string) (*process, error) {
-	p := &process{name: name, cmd: exec.Command(program, args...), lines: make(chan string, 16), exited: make(chan struct{})}
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGTERM}
+// how a process is started.
+type how struct {
+	daemon  bool       // its log, not its output, is what lines delivers
+	inOrder bool       // a daemon that has something to write at its end
+	session bool       // it stays in the bench's session
+	files   []*os.File // that it inherits
+}
+
+// startProcess starts a program. It must be called from the main goroutine's
+// own thread, whose end is the end of the process.
+func startProcess(name string, h how, program string, args ...string) (*process, error) {
+	p := &process{name: name, inOrder: h.inOrder, cmd: exec.Command(program, args...), lines: make(chan string, 16), exited: make(chan struct{})}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: !h.session, Pdeathsig: syscall.SIGKILL}
 	p.cmd.Env = append(os.Environ(), "RDSD_SOCKET=")
+	p.cmd.ExtraFiles = h.files
 	var out io.Reader
 	var err error
-	if daemon {
+	if h.daemon {
 		if out, err = p.cmd.StderrPipe(); err == nil {
 			out = io.TeeReader(out, p)
 		}
@@ -107,8 +120,8 @@ func (p *process) failure(what string) error {
 }
 
 // result reads what a worker printed at its end.
-func (p *process) result(ctx context.Context) (result, error) {
-	var r result
+func (p *process) result(ctx context.Context) (worker.Result, error) {
+	var r worker.Result
 	l, err := p.expect(ctx, "{")
 	if err == nil {
 		err = json.Unmarshal([]byte(l), &r)
@@ -116,12 +129,17 @@ func (p *process) result(ctx context.Context) (result, error) {
 	return r, err
 }
 
-// stop ends the process: in order first, for good after a while.
+// stop ends the process: in order first, for good after a while. A daemon is
+// killed: it would wait for its peers, and what it leaves lies in the bench's
+// directory.
 func (p *process) stop() {
-	if p.stdin != nil {
+	switch {
+	case p.stdin != nil:
 		p.stdin.Close()
-	} else {
+	case p.inOrder:
 		p.cmd.Process.Signal(syscall.SIGTERM)
+	default:
+		p.cmd.Process.Kill()
 	}
 	select {
 	case <-p.exited:

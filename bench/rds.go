@@ -2,49 +2,81 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
+	"sync"
 
+	"github.com/rdsd/rdsd/bench/worker"
 	"github.com/rdsd/rdsd/rds"
 )
 
-// port is where both sockets of a measurement are bound.
-const port = 4000
+// port is where the server of a measurement is bound: its first socket, the
+// others follow. The client is at clientPort, idle sockets at any.
+const (
+	port       = 4000
+	clientPort = 14000
+)
 
 // sendBatch is how many messages a batching application hands over at a time.
 const sendBatch = 64
 
-// open attaches and binds.
-func (w *worker) open() (*rds.Client, *rds.Socket, error) {
-	c, err := rds.Open(context.Background(), rds.Options{Socket: w.args["socket"], Spin: w.duration("appspin")})
+// batch is sendBatch, or fewer of messages so large that they would not fit
+// into a send buffer.
+func batch(size int) int { return min(sendBatch, max(1, (64<<10)/max(size, 1))) }
+
+// attach opens a client, as many sockets as the argument says, and what idles
+// beside them.
+func attach(w *worker.Worker) (*rds.Client, []*rds.Socket, error) {
+	c, err := rds.Open(context.Background(), rds.Options{Socket: w.Get("socket"), Spin: w.Duration("appspin")})
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err := c.Bind(netip.MustParseAddrPort(w.args["bind"]))
+	at := netip.MustParseAddrPort(w.Get("bind"))
+	socks := make([]*rds.Socket, max(w.Int("sockets"), 1))
+	for i := range socks {
+		if socks[i], err = c.Bind(netip.AddrPortFrom(at.Addr(), at.Port()+uint16(i))); err != nil {
+			c.Close()
+			return nil, nil, err
+		}
+		if n := w.Int("buffers"); n > 0 {
+			_ = socks[i].SetSndBuf(n)
+			_ = socks[i].SetRcvBuf(n)
+		}
+	}
+	if err = idleBeside(w, c, at.Addr()); err == nil {
+		err = w.Ready(at.String())
+	}
+	if err == nil && w.Int("heap") > 0 {
+		ballast(w)
+	}
 	if err != nil {
 		c.Close()
+	}
+	return c, socks, err
+}
+
+// attachOne is attach for one socket; a client's is connected to the server's.
+func attachOne(w *worker.Worker) (*rds.Client, *rds.Socket, error) {
+	c, socks, err := attach(w)
+	if err != nil {
 		return nil, nil, err
 	}
-	return c, s, w.ready(w.args["bind"])
-}
-
-// dial is open for a client: its socket is connected to the server's.
-func (w *worker) dial() (*rds.Client, *rds.Socket, error) {
-	c, s, err := w.open()
-	if err == nil {
-		err = s.Connect(netip.MustParseAddrPort(w.args["addr"]))
+	if a := w.Get("addr"); a != "" {
+		if err := socks[0].Connect(netip.MustParseAddrPort(a)); err != nil {
+			c.Close()
+			return nil, nil, err
+		}
 	}
-	return c, s, err
+	return c, socks[0], nil
 }
 
-func rdsEcho(w *worker) error {
-	c, s, err := w.open()
+func rdsEcho(w *worker.Worker) error {
+	c, s, err := attachOne(w)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	b := make([]byte, w.int("size"))
-	return w.serve(func() error {
+	b := make([]byte, w.Int("size"))
+	return w.Serve(func() error {
 		for {
 			n, from, err := s.RecvFrom(b)
 			if err != nil {
@@ -53,19 +85,19 @@ func rdsEcho(w *worker) error {
 			if _, err := s.SendTo(b[:n], from); err != nil {
 				return err
 			}
-			w.msgs.Add(2)
+			w.Msgs.Add(2)
 		}
 	})
 }
 
-func rdsPing(w *worker) error {
-	c, s, err := w.dial()
+func rdsPing(w *worker.Worker) error {
+	c, s, err := attachOne(w)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	b := make([]byte, w.int("size"))
-	return w.trips(func() error {
+	b := make([]byte, w.Int("size"))
+	return w.Trips(2, func() error {
 		if _, err := s.Send(b); err != nil {
 			return err
 		}
@@ -83,10 +115,10 @@ func messages(n, size int) []rds.Message {
 	return ms
 }
 
-// stream attaches and moves messages one way with step, which says how many it
-// moved, within run.
-func (w *worker) stream(attach func() (*rds.Client, *rds.Socket, error), run func(func() error) error, step func(*rds.Socket) (int, error)) error {
-	c, s, err := attach()
+// stream moves messages one way with step, which says how many it moved,
+// within run.
+func stream(w *worker.Worker, run func(func() error) error, step func(*rds.Socket) (int, error)) error {
+	c, s, err := attachOne(w)
 	if err != nil {
 		return err
 	}
@@ -97,132 +129,110 @@ func (w *worker) stream(attach func() (*rds.Client, *rds.Socket, error), run fun
 			if err != nil {
 				return err
 			}
-			w.msgs.Add(uint64(n))
+			w.Msgs.Add(uint64(n))
 		}
 	})
 }
 
-func rdsSink(w *worker) error {
-	ms := messages(sendBatch, w.int("size"))
-	return w.stream(w.open, w.count, func(s *rds.Socket) (int, error) { return s.RecvMsgs(ms) })
+func rdsSink(w *worker.Worker) error {
+	ms := messages(batch(w.Int("size")), w.Int("size"))
+	return stream(w, w.Count, func(s *rds.Socket) (int, error) { return s.RecvMsgs(ms) })
 }
 
-func rdsSource(w *worker) error {
-	ms := messages(sendBatch, w.int("size"))
-	return w.stream(w.dial, w.serve, func(s *rds.Socket) (int, error) { return s.SendMsgs(ms) })
+func rdsSource(w *worker.Worker) error {
+	ms := messages(batch(w.Int("size")), w.Int("size"))
+	return stream(w, w.Serve, func(s *rds.Socket) (int, error) { return s.SendMsgs(ms) })
 }
 
-func rdsSinkOne(w *worker) error {
-	b := make([]byte, w.int("size"))
-	return w.stream(w.open, w.count, func(s *rds.Socket) (int, error) {
+func rdsSinkOne(w *worker.Worker) error {
+	b := make([]byte, w.Int("size"))
+	return stream(w, w.Count, func(s *rds.Socket) (int, error) {
 		_, _, err := s.RecvFrom(b)
 		return 1, err
 	})
 }
 
-func rdsSourceOne(w *worker) error {
-	b := make([]byte, w.int("size"))
-	return w.stream(w.dial, w.serve, func(s *rds.Socket) (int, error) {
+func rdsSourceOne(w *worker.Worker) error {
+	b := make([]byte, w.Int("size"))
+	return stream(w, w.Serve, func(s *rds.Socket) (int, error) {
 		_, err := s.Send(b)
 		return 1, err
 	})
 }
 
-// rdmaTarget registers a region, sends its cookie to whoever asks for it, and
-// then takes the immediate data of operations.
-func rdmaTarget(w *worker) error {
-	c, s, err := w.open()
+// rdsFanSource is one goroutine that sends from each of its sockets in turn, a
+// batch each.
+func rdsFanSource(w *worker.Worker) error {
+	c, socks, err := attach(w)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	n := w.int("footprint") << 20
-	buf, err := c.Alloc(n)
-	if err != nil {
-		return err
+	ms := messages(sendBatch, w.Int("size"))
+	to := netip.MustParseAddrPort(w.Get("addr"))
+	for i := range ms {
+		ms[i].Addr = to
 	}
-	fill(buf.Bytes())
-	reg, err := s.Register(buf, 0, n, rds.AllowRead|rds.AllowWrite)
-	if err != nil {
-		return err
-	}
-	ms := messages(sendBatch, 8)
-	if err := s.RecvMsg(&ms[0]); err != nil {
-		return err
-	}
-	if _, err := s.SendMsg(&rds.Message{Addr: ms[0].Addr, Cookie: reg.Cookie()}); err != nil {
-		return err
-	}
-	return w.serve(func() error {
-		for {
-			n, err := s.RecvMsgs(ms)
+	return w.Serve(func() error {
+		for i := 0; ; i = (i + 1) % len(socks) {
+			n, err := socks[i].SendMsgs(ms)
 			if err != nil {
 				return err
 			}
-			w.msgs.Add(uint64(n))
+			w.Msgs.Add(uint64(n))
 		}
 	})
 }
 
-func fill(b []byte) {
-	for i := range b {
-		b[i] = byte(i)
-	}
-}
-
-func rdmaWrite(w *worker) error { return w.rdma(rds.Write) }
-func rdmaRead(w *worker) error  { return w.rdma(rds.Read) }
-
-// rdmaWindow is how many operations are in flight.
-const rdmaWindow = 8
-
-// rdma walks through the regions at both ends with operations of size bytes
-// and counts those whose status came: successful, and settled by the peer's
-// acknowledgement.
-func (w *worker) rdma(kind rds.OpKind) error {
-	c, s, err := w.dial()
+// rdsScatter sends batches from one socket, each message to the next of the
+// server's sockets.
+func rdsScatter(w *worker.Worker) error {
+	c, s, err := attachOne(w)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	n, size := w.int("footprint")<<20, w.int("size")
-	buf, err := c.Alloc(n)
+	ms := messages(sendBatch, w.Int("size"))
+	first, n := netip.MustParseAddrPort(w.Get("addr")), max(w.Int("to"), 1)
+	next := 0
+	return w.Serve(func() error {
+		for {
+			for i := range ms {
+				ms[i].Addr = netip.AddrPortFrom(first.Addr(), first.Port()+uint16(next))
+				next = (next + 1) % n
+			}
+			k, err := s.SendMsgs(ms)
+			if err != nil {
+				return err
+			}
+			w.Msgs.Add(uint64(k))
+		}
+	})
+}
+
+// rdsFanSink receives with a goroutine for each of its sockets.
+func rdsFanSink(w *worker.Worker) error {
+	c, socks, err := attach(w)
 	if err != nil {
 		return err
 	}
-	fill(buf.Bytes())
-	if _, err := s.Send(nil); err != nil {
-		return err
-	}
-	var hello rds.Message
-	if err := s.RecvMsg(&hello); err != nil {
-		return err
-	}
-	local := []rds.Segment{{Buf: buf, Len: size}}
-	op := rds.RDMA{Kind: kind, Cookie: hello.Cookie, Local: local, Notify: true}
-	m := rds.Message{Op: &op}
-	done := make([]rds.Completion, rdmaWindow)
-	return w.count(func() error {
-		inFlight, off := 0, 0
-		for {
-			for ; inFlight < rdmaWindow; inFlight++ {
-				local[0].Off, op.RemoteOff = off, uint64(off)
-				if _, err := s.SendMsg(&m); err != nil {
-					return err
+	defer c.Close()
+	return w.Count(func() error {
+		failed := make(chan error, len(socks))
+		var running sync.WaitGroup
+		for _, s := range socks {
+			running.Go(func() {
+				ms := messages(sendBatch, w.Int("size"))
+				for {
+					n, err := s.RecvMsgs(ms)
+					if err != nil {
+						failed <- err
+						return
+					}
+					w.Msgs.Add(uint64(n))
 				}
-				off = (off + size) % n
-			}
-			if _, err := s.Wait(context.Background(), rds.WaitSet{Completion: true}); err != nil {
-				return err
-			}
-			k := s.Completions(done)
-			for _, d := range done[:k] {
-				if d.Err() != nil {
-					return fmt.Errorf("operation %d: %w", d.ID, d.Err())
-				}
-			}
-			inFlight -= k
-			w.msgs.Add(uint64(k))
+			})
 		}
+		return <-failed
 	})
 }

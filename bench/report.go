@@ -2,17 +2,15 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"net"
 	"os"
 	"runtime"
 	"slices"
 	"strings"
-	"text/tabwriter"
 )
 
-// report is all that was measured. Its JSON form is version 1.
+// report is all that was measured. Its JSON form is version 2.
 type report struct {
 	Version    int           `json:"version"`
 	Go         string        `json:"go"`
@@ -21,79 +19,51 @@ type report struct {
 	Congestion string        `json:"tcp_congestion"`
 	Why        string        `json:"tcp_congestion_refused,omitempty"` // why it is not the one wanted
 	CRC        string        `json:"crc"`
-	Footprint  int           `json:"footprint_mib"`
 	Duration   float64       `json:"duration_s"`
 	Cases      []*caseResult `json:"cases"`
+	Goals      []goalResult  `json:"goals"`
+	Notes      []string      `json:"notes,omitempty"` // what was not measured, and why
 }
 
 // caseResult is one case's figures over all runs.
 type caseResult struct {
-	Name   string   `json:"name"`
-	Doc    string   `json:"doc"`
-	Metric metric   `json:"metric"`
-	Unit   string   `json:"unit"`
-	Main   figure   `json:"main"`
-	P99    *figure  `json:"p99_us,omitempty"`
-	CPU    figure   `json:"cpu_s_per_million"`
-	Allocs figure   `json:"application_allocs_per_message"`
-	Peer   string   `json:"peer,omitempty"`
-	Ratio  *float64 `json:"ratio,omitempty"` // of medians, this one's to the peer's
-	RatioC *float64 `json:"cpu_ratio,omitempty"`
+	Name   string             `json:"name"`
+	Group  string             `json:"group"`
+	Doc    string             `json:"doc"`
+	Metric metric             `json:"metric"`
+	Unit   string             `json:"unit"`
+	Main   figure             `json:"main"`
+	P99    figure             `json:"p99_us,omitzero"`
+	P999   figure             `json:"p999_us,omitzero"`
+	CPU    figure             `json:"cpu_s_per_million"`
+	Allocs figure             `json:"application_allocs_per_message"`
+	Extra  map[string]*figure `json:"extra,omitempty"`
+	Peer   string             `json:"peer,omitempty"`
+	Ratio  *figure            `json:"ratio,omitempty"` // of the main figures, this one's to the peer's
+	RatioC *figure            `json:"cpu_ratio,omitempty"`
+
+	size   int
+	points []point
 }
 
-// figure is a quantity measured several times.
-type figure struct {
-	Median float64   `json:"median"`
-	Min    float64   `json:"min"`
-	Max    float64   `json:"max"`
-	Runs   []float64 `json:"runs"`
-}
-
-func (f *figure) add(v float64) { f.Runs = append(f.Runs, v) }
-
-func (f *figure) summarize() {
-	s := slices.Sorted(slices.Values(f.Runs))
-	n := len(s)
-	if n == 0 {
-		return
-	}
-	f.Min, f.Max, f.Median = s[0], s[n-1], (s[(n-1)/2]+s[n/2])/2
-}
-
-func (f *figure) String() string {
-	return fmt.Sprintf("%s [%s-%s]", short(f.Median), short(f.Min), short(f.Max))
-}
-
-// short prints three significant digits.
-func short(v float64) string {
-	switch {
-	case v >= 100:
-		return fmt.Sprintf("%.0f", v)
-	case v >= 10:
-		return fmt.Sprintf("%.1f", v)
-	case v >= 1:
-		return fmt.Sprintf("%.2f", v)
-	}
-	return fmt.Sprintf("%.3f", v)
+// goalResult is what became of a goal.
+type goalResult struct {
+	Measure string  `json:"measure"`
+	Goal    string  `json:"goal"`
+	Stretch float64 `json:"stretch,omitempty"`
+	Value   figure  `json:"value,omitzero"`
+	Verdict verdict `json:"verdict"`
 }
 
 func newReport(o *options, cs []testCase) *report {
-	r := &report{Version: 1, Go: runtime.Version(), Kernel: kernel(), CPUs: runtime.NumCPU(), CRC: o.crc, Footprint: o.footprint, Duration: o.d.Seconds()}
+	r := &report{Version: 2, Go: runtime.Version(), Kernel: kernel(), CPUs: runtime.NumCPU(), CRC: o.crc, Duration: o.d.Seconds()}
 	var refused error
 	if r.Congestion, refused = congestionHere(); refused != nil {
 		r.Why = refused.Error()
 	}
 	for _, c := range cs {
-		res := &caseResult{Name: c.name, Doc: c.doc, Metric: c.metric, Peer: c.peer}
-		switch c.metric {
-		case latency:
-			res.Unit, res.P99 = "us", &figure{}
-		case rate:
-			res.Unit = "M/s"
-		case throughput:
-			res.Unit = "GB/s"
-		}
-		r.Cases = append(r.Cases, res)
+		r.Cases = append(r.Cases, &caseResult{Name: c.name, Group: c.group, Doc: c.doc, Metric: c.metric, Unit: c.metric.unit(), Peer: c.peer,
+			Extra: map[string]*figure{}, size: c.size, points: c.points})
 	}
 	return r
 }
@@ -117,77 +87,120 @@ func congestionHere() (string, error) {
 	return congestion(raw)
 }
 
-func (r *caseResult) add(c testCase, m run) {
+// add takes in one run.
+func (r *caseResult) add(m run) {
 	n := float64(m.Messages)
-	switch c.metric {
+	switch r.Metric {
 	case latency:
 		r.Main.add(m.P50)
 		r.P99.add(m.P99)
+		r.P999.add(m.P999)
 	case rate:
 		r.Main.add(n / m.Seconds / 1e6)
 	case throughput:
-		r.Main.add(n * float64(c.size) / m.Seconds / 1e9)
+		r.Main.add(n * float64(r.size) / m.Seconds / 1e9)
+	case wakeups:
+		r.Main.add(m.Extra[string(wakeupRate)])
 	}
 	r.CPU.add(m.CPU / max(n, 1) * 1e6)
 	r.Allocs.add(m.allocs)
+	for k, v := range m.Extra {
+		if r.Extra[k] == nil {
+			r.Extra[k] = &figure{}
+		}
+		r.Extra[k].add(v)
+	}
 }
 
-func (r *report) summarize() {
-	by := map[string]*caseResult{}
+// figure is one of the case's figures, nil if it has no such.
+func (r *caseResult) figure(name figureName) *figure {
+	switch name {
+	case mainFigure:
+		return &r.Main
+	case p99Figure:
+		return &r.P99
+	case p999Figure:
+		return &r.P999
+	case cpuFigure:
+		return &r.CPU
+	case allocs:
+		return &r.Allocs
+	}
+	return r.Extra[string(name)]
+}
+
+// find is the figure that a goal names, nil if there is none.
+func (r *report) find(what ref) *figure {
+	i := slices.IndexFunc(r.Cases, func(c *caseResult) bool { return c.Name == what.name })
+	if i < 0 {
+		return nil
+	}
+	if f := r.Cases[i].figure(what.figure); f != nil && len(f.Runs) > 0 {
+		return f
+	}
+	return nil
+}
+
+// summarize computes medians and ratios and judges those of gs that the
+// measured cases say anything about.
+func (r *report) summarize(gs []goal) {
 	for _, c := range r.Cases {
-		by[c.Name] = c
-		c.Main.summarize()
-		c.CPU.summarize()
-		c.Allocs.summarize()
-		if c.P99 != nil {
-			c.P99.summarize()
+		for _, f := range []*figure{&c.Main, &c.P99, &c.P999, &c.CPU, &c.Allocs} {
+			f.summarize()
+		}
+		for _, f := range c.Extra {
+			f.summarize()
 		}
 	}
 	for _, c := range r.Cases {
-		p := by[c.Peer]
-		if p == nil || p.Main.Median == 0 || p.CPU.Median == 0 {
+		p := r.find(ref{c.Peer, mainFigure})
+		if p == nil {
 			continue
 		}
-		ratio := c.Main.Median / p.Main.Median
-		c.Ratio = &ratio
-		if c.Metric != throughput { // an operation is not a write
-			cpu := c.CPU.Median / p.CPU.Median
-			c.RatioC = &cpu
+		if f, ok := c.Main.over(p); ok {
+			c.Ratio = &f
+		}
+		if c.Metric == throughput { // an operation is not a write
+			continue
+		}
+		if f, ok := c.CPU.over(r.find(ref{c.Peer, cpuFigure})); ok {
+			c.RatioC = &f
 		}
 	}
+	for _, g := range gs {
+		if res, ok := r.judge(g); ok {
+			r.Goals = append(r.Goals, res)
+		}
+	}
+}
+
+// judge is the outcome of g; ok is false if its case was not selected.
+func (r *report) judge(g goal) (res goalResult, ok bool) {
+	if !slices.ContainsFunc(r.Cases, func(c *caseResult) bool { return c.Name == g.of.name }) {
+		return res, false
+	}
+	res = goalResult{Measure: g.measure, Goal: g.text(), Stretch: g.stretch, Verdict: unknown}
+	v := r.find(g.of)
+	if v == nil {
+		return res, true
+	}
+	if g.over == nil {
+		res.Value = *v
+	} else {
+		o := r.find(*g.over)
+		if o == nil {
+			return res, true
+		}
+		if res.Value, ok = v.over(o); !ok {
+			return res, true
+		}
+	}
+	res.Verdict = g.judge(res.Value.Median)
+	return res, true
 }
 
 func (r *report) writeJSON(w io.Writer) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	return e.Encode(r)
-}
-
-func (r *report) writeTable(out io.Writer) error {
-	fmt.Fprintf(out, "%s, kernel %s, %d CPUs; TCP congestion control %s", r.Go, r.Kernel, r.CPUs, r.Congestion)
-	if r.Why != "" {
-		fmt.Fprintf(out, " (%s is refused here: %s; rdsd and TCP both use the system's)", wantCongestion, r.Why)
-	}
-	fmt.Fprintf(out, "; crc %s\nmedian [min-max] of %d runs of %gs; bulk walks through %d MiB at each end\n\n", r.CRC, len(r.Cases[0].Main.Runs), r.Duration, r.Footprint)
-	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "case\tresult\tp99 us\tCPU s/M\tallocs/msg\tratio\tCPU ratio\t")
-	for _, c := range r.Cases {
-		p99 := "-"
-		if c.P99 != nil {
-			p99 = c.P99.String()
-		}
-		fmt.Fprintf(w, "%s\t%s %s\t%s\t%s\t%.4f\t%s\t%s\t%s\n", c.Name, &c.Main, c.Unit, p99, &c.CPU, c.Allocs.Median, times(c.Ratio), times(c.RatioC), c.Doc)
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintln(out, "\nRatios are of medians, rdsd to TCP: a round trip's is better when lower, a rate's when higher.\nCPU is of all processes, daemons included, per million messages (a round trip is two, an operation one).")
-	return err
-}
-
-func times(r *float64) string {
-	if r == nil {
-		return "-"
-	}
-	return short(*r) + "x"
 }

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdsd/rdsd/bench/worker"
 	"github.com/rdsd/rdsd/verbs"
 	"github.com/rdsd/rdsd/verbs/soft"
 )
@@ -35,7 +36,7 @@ type queuePair struct {
 
 // newQueuePair makes one that is not yet connected. Its memory is of no use to
 // anybody else while it is sent, so checksums need no copy of it.
-func (w *worker) newQueuePair(size int) (*queuePair, error) {
+func newQueuePair(w *worker.Worker, size int) (*queuePair, error) {
 	e := &queuePair{}
 	var err error
 	if e.dev, err = soft.New(soft.Options{Congestion: wantCongestion}); err != nil {
@@ -57,7 +58,7 @@ func (w *worker) newQueuePair(size int) (*queuePair, error) {
 	}
 	attr := verbs.QPInitAttr{SendCQ: e.cq, RecvCQ: e.cq, Access: remote, CRC: verbs.CRCOff, Ack: verbs.AckRemote,
 		Cap: verbs.QPCap{MaxSendWR: sendDepth, MaxRecvWR: recvDepth, MaxSendSGE: 1, MaxRecvSGE: 1, ReadDepth: 2 * rdmaWindow}}
-	if w.args["crc"] == "on" {
+	if w.Get("crc") == "on" {
 		attr.CRC = verbs.CRCOn
 	}
 	e.qp, err = pd.CreateQP(attr)
@@ -119,8 +120,8 @@ func (e *queuePair) sge(off, n int) []verbs.SGE {
 
 // verbsAccept is a server's QP, connected; receives are posted before, and the
 // reply names its region.
-func (w *worker) verbsAccept(size int, prepare func(*queuePair) error) (*queuePair, error) {
-	e, err := w.newQueuePair(size)
+func verbsAccept(w *worker.Worker, size int, prepare func(*queuePair) error) (*queuePair, error) {
+	e, err := newQueuePair(w, size)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +133,7 @@ func (w *worker) verbsAccept(size int, prepare func(*queuePair) error) (*queuePa
 	if err := prepare(e); err != nil {
 		return nil, err
 	}
-	if err := w.ready(l.Addr().String()); err != nil {
+	if err := w.Ready(l.Addr().String()); err != nil {
 		return nil, err
 	}
 	ev, err := e.event(verbs.CMConnectRequest)
@@ -143,19 +144,19 @@ func (w *worker) verbsAccept(size int, prepare func(*queuePair) error) (*queuePa
 		return nil, err
 	}
 	_, err = e.event(verbs.CMEstablished)
-	w.from = mallocs()
+	w.Begin()
 	return e, err
 }
 
 // verbsConnect is a client's, with the key of the server's region.
-func (w *worker) verbsConnect(size int) (e *queuePair, rkey uint32, err error) {
-	if e, err = w.newQueuePair(size); err != nil {
+func verbsConnect(w *worker.Worker, size int) (e *queuePair, rkey uint32, err error) {
+	if e, err = newQueuePair(w, size); err != nil {
 		return nil, 0, err
 	}
-	if err = w.ready("-"); err != nil {
+	if err = w.Ready("-"); err != nil {
 		return nil, 0, err
 	}
-	to, err := netip.ParseAddrPort(w.args["addr"])
+	to, err := netip.ParseAddrPort(w.Get("addr"))
 	if err != nil {
 		return nil, 0, err
 	}
@@ -169,18 +170,18 @@ func (w *worker) verbsConnect(size int) (e *queuePair, rkey uint32, err error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	w.from = mallocs()
+	w.Begin()
 	return e, binary.BigEndian.Uint32(ev.Private), nil
 }
 
 // verbsTarget lets its region be written and read.
-func verbsTarget(w *worker) error {
-	e, err := w.verbsAccept(w.int("footprint")<<20, func(*queuePair) error { return nil })
+func verbsTarget(w *worker.Worker) error {
+	e, err := verbsAccept(w, w.Int("footprint")<<20, func(*queuePair) error { return nil })
 	if err != nil {
 		return err
 	}
 	defer e.dev.Close()
-	return w.serve(func() error {
+	return w.Serve(func() error {
 		for {
 			if err := e.turn(); err != nil {
 				return err
@@ -189,20 +190,20 @@ func verbsTarget(w *worker) error {
 	})
 }
 
-func verbsWrite(w *worker) error { return w.verbsRDMA(verbs.OpRDMAWrite) }
-func verbsRead(w *worker) error  { return w.verbsRDMA(verbs.OpRDMARead) }
+func verbsWrite(w *worker.Worker) error { return verbsRDMA(w, verbs.OpRDMAWrite) }
+func verbsRead(w *worker.Worker) error  { return verbsRDMA(w, verbs.OpRDMARead) }
 
 // verbsRDMA walks through the regions at both ends and counts operations that
 // are complete: the data is where it belongs, at the peer or here.
-func (w *worker) verbsRDMA(op verbs.Opcode) error {
-	n, size := w.int("footprint")<<20, w.int("size")
-	e, rkey, err := w.verbsConnect(n)
+func verbsRDMA(w *worker.Worker, op verbs.Opcode) error {
+	n, size := w.Int("footprint")<<20, w.Int("size")
+	e, rkey, err := verbsConnect(w, n)
 	if err != nil {
 		return err
 	}
 	defer e.dev.Close()
 	wr := []verbs.SendWR{{Op: op, Flags: verbs.SendSignaled, RKey: rkey, SGL: e.sge(0, size)}}
-	return w.count(func() error {
+	return w.Count(func() error {
 		for off, inFlight := 0, 0; ; {
 			for ; inFlight < rdmaWindow; inFlight++ {
 				wr[0].SGL[0].Addr, wr[0].RemoteAddr = verbsIOVA+uint64(off), verbsIOVA+uint64(off)
@@ -219,16 +220,16 @@ func (w *worker) verbsRDMA(op verbs.Opcode) error {
 				return err
 			}
 			inFlight -= k
-			w.msgs.Add(uint64(k))
+			w.Msgs.Add(uint64(k))
 		}
 	})
 }
 
 // verbsSink counts messages received.
-func verbsSink(w *worker) error {
-	size := w.int("size")
+func verbsSink(w *worker.Worker) error {
+	size := w.Int("size")
 	wr := make([]verbs.RecvWR, recvDepth)
-	e, err := w.verbsAccept(recvDepth*size, func(e *queuePair) error {
+	e, err := verbsAccept(w, recvDepth*size, func(e *queuePair) error {
 		for i := range wr {
 			wr[i] = verbs.RecvWR{WRID: uint64(i), SGL: e.sge(i*size, size)}
 		}
@@ -239,7 +240,7 @@ func verbsSink(w *worker) error {
 		return err
 	}
 	defer e.dev.Close()
-	return w.count(func() error {
+	return w.Count(func() error {
 		for next := 0; ; { // receives complete in the order in which they were posted
 			k, err := e.poll()
 			if err != nil {
@@ -259,15 +260,15 @@ func verbsSink(w *worker) error {
 				next = (next + m) % recvDepth
 				left -= m
 			}
-			w.msgs.Add(uint64(k))
+			w.Msgs.Add(uint64(k))
 		}
 	})
 }
 
 // verbsSource sends, many work requests a call and one completion for them.
-func verbsSource(w *worker) error {
-	size := w.int("size")
-	e, _, err := w.verbsConnect(sendList * size)
+func verbsSource(w *worker.Worker) error {
+	size := w.Int("size")
+	e, _, err := verbsConnect(w, sendList*size)
 	if err != nil {
 		return err
 	}
@@ -277,7 +278,7 @@ func verbsSource(w *worker) error {
 		wr[i] = verbs.SendWR{Op: verbs.OpSend, SGL: e.sge(i*size, size)}
 	}
 	wr[sendList-1].Flags = verbs.SendSignaled
-	return w.serve(func() error {
+	return w.Serve(func() error {
 		for open := 0; ; {
 			for ; open+sendList <= sendDepth; open += sendList {
 				if _, err := e.qp.PostSend(wr); err != nil {
@@ -292,7 +293,7 @@ func verbsSource(w *worker) error {
 				return err
 			}
 			open -= k * sendList
-			w.msgs.Add(uint64(k * sendList))
+			w.Msgs.Add(uint64(k * sendList))
 		}
 	})
 }

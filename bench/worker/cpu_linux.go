@@ -1,4 +1,4 @@
-package main
+package worker
 
 import (
 	"time"
@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpuTime is the processor time of all threads of pids so far. Every process
+// CPUTime is the processor time of all threads of pids so far. Every process
 // may read every other's clock.
-func cpuTime(pids []int) time.Duration {
+func CPUTime(pids []int) time.Duration {
 	var sum time.Duration
 	for _, pid := range pids {
 		const sched = 2 // CPUCLOCK_SCHED of the kernel's posix-timers: user and system time

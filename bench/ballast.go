@@ -1,0 +1,36 @@
+package main
+
+import (
+	"runtime"
+	"time"
+
+	"github.com/rdsd/rdsd/bench/worker"
+)
+
+// object is what a program's heap is full of: something small that points to
+// something else.
+type object struct {
+	next *object
+	data [1024 - 8]byte
+}
+
+// gcPause is between two collections of a heap with ballast.
+const gcPause = 100 * time.Millisecond
+
+// ballast fills the heap with as many MiB of objects as the argument heap says,
+// and collects garbage again and again until the process ends.
+func ballast(w *worker.Worker) {
+	objects := make([]*object, w.Int("heap")<<10)
+	for i := range objects {
+		objects[i] = &object{next: objects[i/2]}
+		objects[i].data[0] = 1
+	}
+	w.Begin()
+	go func() {
+		for {
+			time.Sleep(gcPause)
+			runtime.GC()
+			runtime.KeepAlive(objects)
+		}
+	}()
+}

@@ -1,0 +1,297 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// groups are the names of what -groups selects, in the order of the table.
+var groups = []string{"rtt", "rate", "size", "rdma", "op", "local", "fan", "idle", "busy", "gc", "verbs", "plot"}
+
+// system is a way between two applications that can be measured for any size.
+type system struct {
+	name, doc string
+	topo      topology
+	hub       string
+	echo      string
+	ping      string
+	sink      string
+	source    string
+	args      []string
+}
+
+var systems = map[string]system{
+	"floor": {name: "floor", doc: "bare path", topo: twoRelays, echo: "floor-echo", ping: "floor-ping", sink: "floor-sink", source: "floor-source"},
+	"rds":   {name: "rds", doc: "two daemons", topo: twoDaemons, echo: "rds-echo", ping: "rds-ping", sink: "rds-sink", source: "rds-source"},
+	"tcp":   {name: "tcp", doc: "TCP, a write each", echo: "net-echo", ping: "net-ping", sink: "net-sink", source: "net-source"},
+	"udp":   {name: "udp", doc: "UDP, a write each", echo: "udp-echo", ping: "net-ping", sink: "udp-sink", source: "net-source", args: []string{"net=udp"}},
+	"seq":   {name: "seq", doc: "unix SEQPACKET, a write each", echo: "net-echo", ping: "net-ping", sink: "net-sink", source: "net-source", args: []string{"net=unixpacket"}},
+	"zmq":   {name: "zmq", doc: "ZeroMQ over TCP", topo: peerProgram, echo: "zmq-echo", ping: "zmq-ping", sink: "zmq-sink", source: "zmq-source"},
+	"nats":  {name: "nats", doc: "NATS, its server in between", topo: peerProgram, hub: "nats-hub", echo: "nats-echo", ping: "nats-ping", sink: "nats-sink", source: "nats-source"},
+
+	"local":       {name: "local", doc: "one daemon", topo: oneDaemon, echo: "rds-echo", ping: "rds-ping", sink: "rds-sink", source: "rds-source"},
+	"floor-local": {name: "floor-local", doc: "bare path, one relay", topo: oneRelay, echo: "floor-echo", ping: "floor-ping", sink: "floor-sink", source: "floor-source"},
+}
+
+// trip is a round trip through a system, flow its one-way rate.
+func trip(of string, size int) testCase {
+	s := systems[of]
+	return testCase{name: s.name + "-rtt" + suffix(size), doc: fmt.Sprintf("%s round trip, %s", bytesName(size), s.doc), topo: s.topo, metric: latency,
+		hub: s.hub, server: s.echo, client: s.ping, size: size, args: s.args}
+}
+
+func flow(of string, size int) testCase {
+	s := systems[of]
+	return testCase{name: s.name + "-rate" + suffix(size), doc: fmt.Sprintf("%s one way, %s", bytesName(size), s.doc), topo: s.topo, metric: rate,
+		hub: s.hub, server: s.sink, client: s.source, serverMeasures: true, size: size, args: s.args}
+}
+
+// suffix names a size in a case's name: the usual one is not named.
+func suffix(size int) string {
+	if size == smallMessage {
+		return ""
+	}
+	return "-" + sizeName(size)
+}
+
+func sizeName(size int) string {
+	switch {
+	case size >= 1<<20 && size%(1<<20) == 0:
+		return fmt.Sprintf("%dm", size>>20)
+	case size >= 1<<10 && size%(1<<10) == 0:
+		return fmt.Sprintf("%dk", size>>10)
+	}
+	return fmt.Sprint(size)
+}
+
+func bytesName(size int) string {
+	switch {
+	case size >= 1<<20 && size%(1<<20) == 0:
+		return fmt.Sprintf("%d MiB", size>>20)
+	case size >= 1<<10 && size%(1<<10) == 0:
+		return fmt.Sprintf("%d KiB", size>>10)
+	}
+	return fmt.Sprintf("%d B", size)
+}
+
+// against sets what a case is compared with.
+func (c testCase) against(peer string) testCase {
+	c.peer = peer
+	return c
+}
+
+// with gives a variant of c another name, doc and changes.
+func (c testCase) with(name, doc string, change func(*testCase)) testCase {
+	c.name, c.doc = name, doc
+	c.points = nil
+	change(&c)
+	return c
+}
+
+// allCases are the cases in the order in which a round runs them: those that are
+// compared follow each other.
+func allCases() []testCase {
+	var cs []testCase
+	in := func(group string, more ...testCase) {
+		for i := range more {
+			more[i].group = group
+		}
+		cs = append(cs, more...)
+	}
+	in("rtt", trip("floor", 64), trip("rds", 64).against("tcp-rtt"), trip("tcp", 64), trip("udp", 64), trip("seq", 64), trip("zmq", 64), trip("nats", 64))
+	in("rate", flow("floor", 64), flow("rds", 64).against("tcp-rate"), flow("tcp", 64),
+		flow("rds", 64).with("rds-rate-1", "64 B one way, a SendTo and a RecvFrom each", func(c *testCase) {
+			c.server, c.client, c.peer = "rds-sink-1", "rds-source-1", "tcp-rate"
+		}),
+		flow("tcp", 64).with("tcp-batch", "64 B one way, TCP, 64 KiB a write", func(c *testCase) { c.client = "net-batch" }),
+		flow("udp", 64), flow("seq", 64), flow("zmq", 64), flow("nats", 64))
+	for _, size := range []int{1 << 10, 4 << 10, 64 << 10} {
+		floor := flow("floor", size)
+		in("size", floor, flow("rds", size).against(floor.name), flow("tcp", size).against(floor.name))
+		if size == 64<<10 {
+			in("size", flow("rds", size).with("rds-rate-64k-buf", "64 KiB one way, two daemons, socket buffers of 1 MiB", func(c *testCase) {
+				c.args, c.peer = []string{"buffers=1048576"}, floor.name
+			}))
+		}
+	}
+	in("rdma", bulkCases()...)
+	in("op",
+		testCase{name: "rdma-write-64", doc: "RDMA write of 64 B to settlement", topo: twoDaemons, metric: latency, server: "rdma-target", client: "rdma-write-trip", size: 64, footprint: 1, peer: "rds-rtt"},
+		testCase{name: "rdma-read-64", doc: "RDMA read of 64 B to settlement", topo: twoDaemons, metric: latency, server: "rdma-target", client: "rdma-read-trip", size: 64, footprint: 1, peer: "rds-rtt"},
+		trip("rds", 64).with("op-rtt", "64 B round trip, beside them", func(*testCase) {}))
+	in("local", localCases()...)
+	in("fan", fan("fan-in", 64), flow("rds", 64).with("fan-one", "64 B one way, beside them", func(*testCase) {}), fan("fan-out", 64))
+	in("idle", idleCases()...)
+	in("busy", busyCases()...)
+	in("gc",
+		trip("rds", 64).with("gc-quiet", "64 B round trip, beside it", func(*testCase) {}),
+		trip("rds", 64).with("gc-rtt", "64 B round trip, a heap of 1 GiB in the client, collected ten times a second", func(c *testCase) {
+			c.clientArg, c.peer, c.minTime = []string{"heap=1024"}, "gc-quiet", time.Second
+		}))
+	in("verbs", verbsCases()...)
+	return plotCases(cs)
+}
+
+func bulkCases() (cs []testCase) {
+	for _, mib := range []int{1, 64} {
+		at := fmt.Sprintf("-%dm", mib)
+		doc := func(what string) string { return fmt.Sprintf("%s, walking %d MiB", what, mib) }
+		tcp := testCase{name: "tcp-bulk" + at, doc: doc("TCP, 256 KiB a write"), metric: throughput, server: "net-bulk-sink", client: "net-bulk", serverMeasures: true, size: bulkWrite, footprint: mib}
+		cs = append(cs,
+			testCase{name: "floor-bulk" + at, doc: doc("bare path, 1 MiB"), topo: twoRelays, metric: throughput, server: "floor-sink", client: "floor-bulk", serverMeasures: true, size: rdmaSize, footprint: mib, peer: tcp.name},
+			testCase{name: "rdma-write" + at, doc: doc("RDMA write of 1 MiB, 8 in flight"), topo: twoDaemons, metric: throughput, server: "rdma-target", client: "rdma-write", size: rdmaSize, footprint: mib, peer: tcp.name},
+			testCase{name: "rdma-read" + at, doc: doc("RDMA read of 1 MiB, 8 in flight"), topo: twoDaemons, metric: throughput, server: "rdma-target", client: "rdma-read", size: rdmaSize, footprint: mib, peer: tcp.name},
+			tcp)
+	}
+	return cs
+}
+
+func localCases() []testCase {
+	cs := []testCase{
+		trip("floor-local", 64), trip("local", 64).against("seq-rtt"),
+		flow("floor-local", 64), flow("local", 64).against("seq-rate"),
+	}
+	for _, mib := range []int{1, 64} {
+		at := fmt.Sprintf("-%dm", mib)
+		mem := testCase{name: "memcpy" + at, doc: fmt.Sprintf("memcpy of 1 MiB in one process, walking %d MiB", mib), metric: throughput, server: "memcpy", client: "nobody", serverMeasures: true, size: rdmaSize, footprint: mib}
+		cs = append(cs, testCase{name: "local-write" + at, doc: fmt.Sprintf("RDMA write of 1 MiB, one daemon, walking %d MiB", mib), topo: oneDaemon, metric: throughput,
+			server: "rdma-target", client: "rdma-write", size: rdmaSize, footprint: mib, peer: mem.name}, mem)
+	}
+	return cs
+}
+
+// fan is the rate of n sockets to one, or of one to n.
+func fan(way string, n int) testCase {
+	c := flow("rds", 64)
+	c.peer = "fan-one"
+	sockets := fmt.Sprintf("sockets=%d", n)
+	if way == "fan-in" {
+		c.doc = fmt.Sprintf("64 B one way, %d sockets of one process to one", n)
+		c.client, c.clientArg = "rds-fan-source", []string{sockets}
+	} else {
+		c.doc = fmt.Sprintf("64 B one way, one socket to %d of one process", n)
+		c.client, c.clientArg = "rds-scatter", []string{fmt.Sprintf("to=%d", n)}
+		c.server, c.serverArg = "rds-fan-sink", []string{sockets}
+	}
+	c.name = way
+	if n != 64 {
+		c.name += fmt.Sprintf("-%d", n)
+	}
+	return c
+}
+
+const (
+	manyPeers   = 1000
+	manySockets = 10000
+)
+
+// beside has idle sockets of the client's, or idle peers, beside c.
+func beside(c testCase, what string, n int) testCase {
+	if what == "peers" {
+		c.idlePeers = n
+	}
+	c.clientArg = []string{fmt.Sprintf("idle%s=%d", what, n)}
+	c.doc += fmt.Sprintf(", beside %d idle %s", n, what)
+	return c
+}
+
+func idleCases() []testCase {
+	rtt, rate := trip("rds", 64), flow("rds", 64)
+	none := func(c *testCase) {}
+	vs := func(peer string) func(*testCase) { return func(c *testCase) { c.peer = peer } }
+	return []testCase{
+		rtt.with("idle-none-rtt", rtt.doc+", nothing beside it", none),
+		beside(rtt.with("idle-peers-rtt", rtt.doc, vs("idle-none-rtt")), "peers", manyPeers),
+		beside(rtt.with("idle-sockets-rtt", rtt.doc, vs("idle-none-rtt")), "sockets", manySockets),
+		rate.with("idle-none-rate", rate.doc+", nothing beside it", none),
+		beside(rate.with("idle-peers-rate", rate.doc, vs("idle-none-rate")), "peers", manyPeers),
+		beside(rate.with("idle-sockets-rate", rate.doc, vs("idle-none-rate")), "sockets", manySockets),
+		{name: "idle-daemon", doc: "a daemon with a client and a peer, nothing to do", topo: twoDaemons, metric: wakeups, server: "rds-echo", client: "idle-daemon",
+			size: 64, minTime: 5 * time.Second, maxRuns: 2},
+	}
+}
+
+func busyCases() []testCase {
+	var cs []testCase
+	for _, b := range []struct {
+		name, doc string
+		busy      busy
+	}{
+		{"quiet", "nothing beside it", quiet},
+		{"hogs", "a CPU hog on each CPU", hogs},
+		{"session", "a CPU hog on each CPU, all in one session", sameSession},
+		{"quota", "all in a cgroup with half of the CPUs", quota},
+	} {
+		for _, of := range []string{"rds", "tcp"} {
+			c := trip(of, 64)
+			c = c.with("busy-"+b.name+"-"+of, c.doc+", "+b.doc, func(c *testCase) { c.busy = b.busy })
+			if b.busy != quiet {
+				c.peer = "busy-quiet-" + of
+			}
+			cs = append(cs, c)
+		}
+	}
+	return cs
+}
+
+func verbsCases() []testCase {
+	bulk := func(name, doc, client string, crc bool) testCase {
+		return testCase{name: name, doc: doc, metric: throughput, server: "verbs-target", client: client, size: rdmaSize, footprint: 64, crc: crc, peer: "tcp-bulk-64m"}
+	}
+	send := func(name, doc string, crc bool) testCase {
+		return testCase{name: name, doc: doc, metric: rate, server: "verbs-sink", client: "verbs-source", serverMeasures: true, size: 64, crc: crc, peer: "tcp-rate"}
+	}
+	return []testCase{
+		bulk("verbs-write", "two QPs, RDMA WRITE of 1 MiB, 8 in flight", "verbs-write", false),
+		bulk("verbs-read", "two QPs, RDMA READ of 1 MiB, 8 in flight", "verbs-read", false),
+		bulk("verbs-write-crc", "two QPs, RDMA WRITE of 1 MiB, CRC", "verbs-write", true),
+		bulk("verbs-read-crc", "two QPs, RDMA READ of 1 MiB, CRC", "verbs-read", true),
+		send("verbs-send", "two QPs, 64 B SEND, 64 a PostSend", false),
+		send("verbs-send-crc", "two QPs, 64 B SEND, 64 a PostSend, CRC", true),
+	}
+}
+
+// plotCases adds the cases that only plots need, and gives those of cs that
+// plots have too their points.
+func plotCases(cs []testCase) []testCase {
+	add := func(c testCase, p point) {
+		i := slices.IndexFunc(cs, func(o testCase) bool { return o.name == c.name })
+		if i < 0 {
+			c.group, c.maxRuns = "plot", 3
+			i = len(cs)
+			cs = append(cs, c)
+		}
+		cs[i].points = append(cs[i].points, p)
+	}
+	for _, size := range []int{64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10} {
+		for _, of := range []string{"floor", "rds", "tcp", "zmq"} {
+			add(flow(of, size), point{"rate-size", of, float64(size)})
+		}
+	}
+	for _, size := range []int{64, 1 << 10, 8 << 10, 64 << 10} {
+		for _, of := range []string{"floor", "rds", "tcp", "zmq"} {
+			add(trip(of, size), point{"rtt-size", of, float64(size)})
+		}
+	}
+	for _, n := range []int{1, 4, 16, 64, 256} {
+		add(fan("fan-in", n), point{"rate-sockets", "n to 1", float64(n)})
+		add(fan("fan-out", n), point{"rate-sockets", "1 to n", float64(n)})
+	}
+	for _, what := range []struct {
+		name string
+		n    []int
+	}{{"sockets", []int{10, 100, 1000, manySockets}}, {"peers", []int{10, 100, manyPeers}}} {
+		for _, n := range what.n {
+			name := fmt.Sprintf("idle-%s-%%s-%d", what.name, n)
+			if n == manySockets || n == manyPeers && what.name == "peers" {
+				name = "idle-" + what.name + "-%s"
+			}
+			rtt, rate := trip("rds", 64), flow("rds", 64)
+			rtt.name, rate.name = fmt.Sprintf(name, "rtt"), fmt.Sprintf(name, "rate")
+			add(beside(rtt, what.name, n), point{"rtt-idle", "idle " + what.name, float64(n)})
+			add(beside(rate, what.name, n), point{"rate-idle", "idle " + what.name, float64(n)})
+		}
+	}
+	return cs
+}

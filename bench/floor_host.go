@@ -1,0 +1,225 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/internal/shm"
+)
+
+// The floor is the bare path: an application, a relay, TCP, a relay, an
+// application, with the rings, arenas and doorbells of internal/shm, and what
+// the engine does to move bytes (one system call for a batch, small payload
+// staged, large payload written from and read to its place), and nothing of
+// the protocol: no reliability, no ports, no credits, no checks. What rdsd
+// needs more than that is rdsd's own.
+
+const (
+	floorHeader  = 16        // length, kind and offset of a frame
+	floorBatch   = 256 << 10 // bytes of one system call
+	floorStaged  = 8 << 10   // payload up to this is copied into the stage
+	floorDirect  = 32 << 10  // missing payload from this on is read in place
+	floorDescs   = 1024      // descriptors of one turn
+	floorRegion  = 64 << 20  // memory for bulk transfers at each end
+	floorPending = 256 << 10 // payload bytes that an application has on their way, a receiver as many,
+	floorAtLeast = 16        // or so many messages
+)
+
+// floorShared is one host's memory and doorbells in the bench, which hands
+// them to a relay and an application.
+type floorShared struct {
+	files []*os.File
+	maps  []*shm.Mapping
+	bells []*shm.Doorbell
+}
+
+// floorFDs is how many descriptors a host has, and firstFD where a child finds
+// the first one of them.
+const (
+	floorFDs = 10
+	firstFD  = 3
+)
+
+func floorParams() shm.Params {
+	p := shm.DefaultParams()
+	p.Slots, p.Cells = 1, 1
+	return p
+}
+
+// floorSizes are the shared memories in the order of their descriptors:
+// segment, send windows, receive windows, region.
+func floorSizes(region int) []int {
+	return []int{shm.SegmentSize(floorParams()), shm.WindowSize, shm.WindowSize, shm.WindowSize, shm.WindowSize, region}
+}
+
+func newFloorShared(region int) (s *floorShared, err error) {
+	s = &floorShared{}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	for _, size := range floorSizes(region) {
+		m, err := shm.CreateMemfd("rdsd-bench", size)
+		if err != nil {
+			return s, err
+		}
+		s.maps = append(s.maps, m)
+		if err := s.add(m.FD); err != nil {
+			return s, err
+		}
+	}
+	for range 2 { // the relay's, the application's
+		d, err := shm.NewDoorbell()
+		if err != nil {
+			return s, err
+		}
+		s.bells = append(s.bells, d)
+		for _, fd := range []int{d.Recv, d.Send} {
+			if err := s.add(fd); err != nil {
+				return s, err
+			}
+		}
+	}
+	return s, nil
+}
+
+// add makes a file of fd for children. A file that knows it is non-blocking
+// would be made blocking for the child, and for all who have it open.
+func (s *floorShared) add(fd int) error {
+	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	flags, err := unix.FcntlInt(uintptr(dup), unix.F_GETFL, 0)
+	if err != nil {
+		unix.Close(dup)
+		return err
+	}
+	nonblock := flags&unix.O_NONBLOCK != 0
+	_ = unix.SetNonblock(dup, false)
+	s.files = append(s.files, os.NewFile(uintptr(dup), "floor"))
+	return unix.SetNonblock(dup, nonblock)
+}
+
+func (s *floorShared) close() {
+	for _, f := range s.files {
+		f.Close()
+	}
+	for _, m := range s.maps {
+		m.Close()
+	}
+	for _, d := range s.bells {
+		d.Close()
+	}
+}
+
+// floorHost is a host as one of its processes sees it.
+type floorHost struct {
+	seg    *shm.Segment
+	send   [][]byte // windows
+	recv   [][]byte
+	region []byte
+
+	relayRecv, relaySend int // ends of doorbells
+	appRecv, appSend     int
+}
+
+// inheritHost takes the descriptors of the i-th host that this process was
+// given. The relay formats the segment, before the application starts.
+func inheritHost(i, region int, relay bool) (*floorHost, error) {
+	fd := firstFD + i*floorFDs
+	var mem [][]byte
+	for k, size := range floorSizes(region) {
+		m, err := shm.MapFD(fd+k, size, true)
+		if err != nil {
+			return nil, fmt.Errorf("floor: %w", err)
+		}
+		mem = append(mem, m.Mem)
+	}
+	bells := fd + len(mem)
+	h := &floorHost{send: mem[1:3], recv: mem[3:5], region: mem[5],
+		relayRecv: bells, relaySend: bells + 1, appRecv: bells + 2, appSend: bells + 3}
+	var err error
+	if relay {
+		h.seg, err = shm.NewSegment(mem[0], floorParams())
+	} else {
+		h.seg, err = shm.OpenSegment(mem[0])
+	}
+	return h, err
+}
+
+// window is the memory of n bytes at chunk.
+func window(windows [][]byte, chunk uint32, n int) []byte {
+	off := int(chunk) * shm.Unit
+	w := windows[off/shm.WindowSize]
+	off %= shm.WindowSize
+	return w[off : off+n]
+}
+
+// chunkRef is what an id stands for.
+type chunkRef struct {
+	chunk uint32
+	n     int
+}
+
+// ids gives out the ids of chunks, and bounds the bytes behind them.
+type ids struct {
+	arena   *shm.Arena
+	refs    []chunkRef
+	free    []uint32
+	pending int
+}
+
+func newIDs(windows [][]byte, n uint32) *ids {
+	s := &ids{refs: make([]chunkRef, n), arena: shm.NewArena()}
+	for _, w := range windows {
+		s.arena.AddWindow(w)
+	}
+	for i := n; i > 0; i-- {
+		s.free = append(s.free, i-1)
+	}
+	return s
+}
+
+// take is an id with n bytes; ok is false when enough is on its way. A first
+// one always is, whatever its size.
+func (s *ids) take(n int) (id uint32, mem []byte, ok bool) {
+	if len(s.free) == 0 || s.pending > 0 && s.pending+n > max(floorPending, floorAtLeast*n) {
+		return 0, nil, false
+	}
+	ref := chunkRef{n: n}
+	if n > 0 {
+		if ref.chunk, ok = s.arena.Alloc(n); !ok {
+			return 0, nil, false
+		}
+		mem = s.arena.Bytes(ref.chunk, n)
+	}
+	id = s.free[len(s.free)-1]
+	s.free = s.free[:len(s.free)-1]
+	s.refs[id] = ref
+	s.pending += n
+	return id, mem, true
+}
+
+func (s *ids) giveBack(id uint32) {
+	ref := s.refs[id]
+	if ref.n > 0 {
+		s.arena.Free(ref.chunk, ref.n)
+	}
+	s.pending -= ref.n
+	s.free = append(s.free, id)
+}
+
+// returned tells the application what was sent, and wakes it if it has nothing
+// to do until then.
+func (h *floorHost) returned(ret *shm.IDProducer) {
+	ret.Publish()
+	if want := &h.seg.WantSlot(0).Relief; atomic.LoadUint32(want) != 0 {
+		atomic.StoreUint32(want, 0)
+		shm.Ring(h.appSend)
+	}
+}

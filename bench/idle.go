@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/rdsd/rdsd/bench/worker"
+	"github.com/rdsd/rdsd/rds"
+)
+
+// idleSettle is how long after their last message processes may take to find
+// that there is nothing to do.
+const idleSettle = 500 * time.Millisecond
+
+// idleBeside makes the idle sockets and peers of a case, and notes how much
+// its daemon has grown by each.
+func idleBeside(w *worker.Worker, c *rds.Client, at netip.Addr) error {
+	for _, l := range []struct {
+		arg  string
+		make func(*rds.Client, netip.Addr, int) error
+	}{
+		{"idlesockets", idleSockets},
+		{"idlepeers", idlePeers},
+	} {
+		n := w.Int(l.arg)
+		if n == 0 {
+			continue
+		}
+		before, err := resident(w.Int("daemon"))
+		if err != nil {
+			return err
+		}
+		if err := l.make(c, at, n); err != nil {
+			return fmt.Errorf("%s: %w", l.arg, err)
+		}
+		after, err := resident(w.Int("daemon"))
+		if err != nil {
+			return err
+		}
+		w.Extra["kib_each"] = float64(after-before) / float64(n) / 1024
+	}
+	return nil
+}
+
+func idleSockets(c *rds.Client, at netip.Addr, n int) error {
+	for range n {
+		if _, err := c.Bind(netip.AddrPortFrom(at, 0)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// idlePeers sends a message to each peer, where nobody listens: the answer
+// says that there is a connection.
+func idlePeers(c *rds.Client, at netip.Addr, n int) error {
+	s, err := c.Bind(netip.AddrPortFrom(at, 0))
+	if err != nil {
+		return err
+	}
+	if err := s.SetDeadline(time.Now().Add(startup)); err != nil {
+		return err
+	}
+	for i := range n {
+		if _, err := s.SendTo(nil, netip.AddrPortFrom(idlePeer(i), port-1)); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startup)
+	defer cancel()
+	notices := make([]rds.Notice, 64)
+	for left := uint64(n); left > 0; {
+		if _, err := s.Wait(ctx, rds.WaitSet{Notice: true}); err != nil {
+			return fmt.Errorf("%d of %d did not answer: %w", left, n, err)
+		}
+		for _, e := range notices[:s.Notices(notices)] {
+			if e.Kind == rds.NoSocket {
+				left -= min(left, e.Count)
+			}
+		}
+	}
+	return nil
+}
+
+// idlePeer is the address of an idle peer, one of the server's daemon.
+func idlePeer(i int) netip.Addr {
+	return netip.AddrFrom4([4]byte{127, 1, byte(i >> 8), byte(i)})
+}
+
+// idleDaemon lets its daemon alone, after one round trip with an echo, and
+// counts how often one of its threads woke up, and what it used.
+func idleDaemon(w *worker.Worker) error {
+	c, s, err := attachOne(w)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	b := make([]byte, w.Int("size"))
+	if _, err := s.Send(b); err != nil {
+		return err
+	}
+	if _, _, err := s.RecvFrom(b); err != nil {
+		return err
+	}
+	time.Sleep(idleSettle)
+	daemon := w.Int("daemon")
+	from, err := switches(daemon)
+	if err != nil {
+		return err
+	}
+	start, cpu := time.Now(), worker.CPUTime([]int{daemon})
+	time.Sleep(w.Duration("d"))
+	el, used := time.Since(start).Seconds(), worker.CPUTime([]int{daemon})-cpu
+	to, err := switches(daemon)
+	if err != nil {
+		return err
+	}
+	w.Extra["wakeups_per_s"] = float64(to-from) / el
+	w.Extra["cpu_percent"] = used.Seconds() / el * 100
+	w.Msgs.Add(1)
+	return w.Finish(worker.Result{Messages: 1, Seconds: el, CPU: used.Seconds()})
+}

@@ -1,0 +1,29 @@
+package main
+
+import "github.com/rdsd/rdsd/bench/worker"
+
+// memcpy copies within one process what an operation would: the same sizes,
+// walking the same footprint at each end.
+func memcpy(w *worker.Worker) error {
+	n, size := w.Int("footprint")<<20, w.Int("size")
+	from, to := make([]byte, n), make([]byte, n)
+	fill(from)
+	fill(to)
+	if err := w.Ready("-"); err != nil {
+		return err
+	}
+	return w.Count(func() error {
+		for off := 0; ; off = (off + size) % n {
+			copy(to[off:off+size], from[off:off+size])
+			w.Msgs.Add(1)
+		}
+	})
+}
+
+// nobody is the other end of a case that needs none.
+func nobody(w *worker.Worker) error {
+	if err := w.Ready("-"); err != nil {
+		return err
+	}
+	return w.Serve(func() error { return nil })
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/rdsd/rdsd/bench/worker"
+)
+
+// The subjects that server and client listen to.
+const (
+	toServer = "s"
+	toClient = "c"
+)
+
+// natsHub is a NATS server, as nats-server is without options.
+func natsHub(w *worker.Worker) error {
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true})
+	if err != nil {
+		return err
+	}
+	s.Start()
+	defer s.Shutdown()
+	if !s.ReadyForConnections(10 * time.Second) {
+		return errors.New("the NATS server does not start")
+	}
+	if err := w.Ready(s.ClientURL()); err != nil {
+		return err
+	}
+	return w.Serve(func() error { return nil })
+}
+
+// natsSubscribe connects to the hub, and hears what is sent to subject.
+func natsSubscribe(w *worker.Worker, subject string) (*nats.Conn, *nats.Subscription, error) {
+	c, err := nats.Connect(w.Get("hub"))
+	if err != nil {
+		return nil, nil, fmt.Errorf("NATS: %w", err)
+	}
+	s, err := c.SubscribeSync(subject)
+	if err == nil {
+		err = s.SetPendingLimits(-1, -1)
+	}
+	if err == nil {
+		err = c.Flush()
+	}
+	if err == nil {
+		err = w.Ready(subject)
+	}
+	if err != nil {
+		c.Close()
+	}
+	return c, s, err
+}
+
+const natsForever = time.Hour
+
+func natsEcho(w *worker.Worker) error {
+	c, s, err := natsSubscribe(w, toServer)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return w.Serve(func() error {
+		for {
+			m, err := s.NextMsg(natsForever)
+			if err != nil {
+				return err
+			}
+			if err := c.Publish(toClient, m.Data); err != nil {
+				return err
+			}
+			w.Msgs.Add(2)
+		}
+	})
+}
+
+func natsPing(w *worker.Worker) error {
+	c, s, err := natsSubscribe(w, toClient)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	b := make([]byte, w.Int("size"))
+	return w.Trips(2, func() error {
+		if err := c.Publish(toServer, b); err != nil {
+			return err
+		}
+		_, err := s.NextMsg(natsForever)
+		return err
+	})
+}
+
+func natsSink(w *worker.Worker) error {
+	c, s, err := natsSubscribe(w, toServer)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return w.Count(func() error {
+		for {
+			if _, err := s.NextMsg(natsForever); err != nil {
+				return err
+			}
+			w.Msgs.Add(1)
+		}
+	})
+}
+
+func natsSource(w *worker.Worker) error {
+	c, _, err := natsSubscribe(w, toClient)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	b := make([]byte, w.Int("size"))
+	return w.Serve(func() error {
+		for {
+			if err := c.Publish(toServer, b); err != nil {
+				return err
+			}
+			w.Msgs.Add(1)
+		}
+	})
+}

@@ -1,0 +1,141 @@
+//go:build zmq
+
+package main
+
+/*
+#cgo LDFLAGS: -lzmq
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <zmq.h>
+
+// The loops are C, so that the peer pays for no calls from Go.
+
+static int bench_echo(void *s, void *buf, size_t size, uint64_t *count) {
+	for (;;) {
+		int n = zmq_recv(s, buf, size, 0);
+		if (n < 0 || zmq_send(s, buf, n, 0) < 0)
+			return zmq_errno();
+		__atomic_fetch_add(count, 2, __ATOMIC_RELAXED);
+	}
+}
+
+static int bench_ping(void *s, void *buf, size_t size) {
+	if (zmq_send(s, buf, size, 0) < 0 || zmq_recv(s, buf, size, 0) < 0)
+		return zmq_errno();
+	return 0;
+}
+
+static int bench_sink(void *s, uint64_t *count) {
+	zmq_msg_t m;
+	zmq_msg_init(&m);
+	for (;;) {
+		if (zmq_msg_recv(&m, s, 0) < 0)
+			return zmq_errno();
+		__atomic_fetch_add(count, 1, __ATOMIC_RELAXED);
+	}
+}
+
+static int bench_source(void *s, void *buf, size_t size, uint64_t *count) {
+	for (;;) {
+		if (zmq_send(s, buf, size, 0) < 0)
+			return zmq_errno();
+		__atomic_fetch_add(count, 1, __ATOMIC_RELAXED);
+	}
+}
+*/
+import "C"
+
+import (
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	"github.com/rdsd/rdsd/bench/worker"
+)
+
+func zmqRoles() map[string]func(*worker.Worker) error {
+	return map[string]func(*worker.Worker) error{"zmq-echo": zmqEcho, "zmq-ping": zmqPing, "zmq-sink": zmqSink, "zmq-source": zmqSource}
+}
+
+// zmqSocket is a ZeroMQ socket with a buffer for one message.
+type zmqSocket struct {
+	s    unsafe.Pointer
+	buf  unsafe.Pointer
+	size C.size_t
+}
+
+func zmqError(what string, errno C.int) error {
+	return fmt.Errorf("%s: %s", what, C.GoString(C.zmq_strerror(errno)))
+}
+
+// zmqOpen is a bound socket without an address, a connected one with.
+func zmqOpen(w *worker.Worker, kind C.int) (*zmqSocket, error) {
+	s := C.zmq_socket(C.zmq_ctx_new(), kind)
+	if s == nil {
+		return nil, zmqError("zmq_socket", C.zmq_errno())
+	}
+	z := &zmqSocket{s: s, size: C.size_t(w.Int("size"))}
+	z.buf = C.calloc(1, z.size+1)
+	addr := w.Get("addr")
+	if addr != "" {
+		at := C.CString(addr)
+		defer C.free(unsafe.Pointer(at))
+		if C.zmq_connect(s, at) != 0 {
+			return nil, zmqError("zmq_connect", C.zmq_errno())
+		}
+		return z, w.Ready("-")
+	}
+	wild := C.CString("tcp://127.0.0.1:*")
+	defer C.free(unsafe.Pointer(wild))
+	if C.zmq_bind(s, wild) != 0 {
+		return nil, zmqError("zmq_bind", C.zmq_errno())
+	}
+	var bound [256]C.char
+	n := C.size_t(len(bound))
+	if C.zmq_getsockopt(s, C.ZMQ_LAST_ENDPOINT, unsafe.Pointer(&bound[0]), &n) != 0 {
+		return nil, zmqError("zmq_getsockopt", C.zmq_errno())
+	}
+	return z, w.Ready(C.GoString(&bound[0]))
+}
+
+// counter is Msgs as C counts it: the same 8 bytes.
+func counter(w *worker.Worker) *C.uint64_t { return (*C.uint64_t)(unsafe.Pointer(&w.Msgs)) }
+
+func zmqEcho(w *worker.Worker) error {
+	z, err := zmqOpen(w, C.ZMQ_REP)
+	if err != nil {
+		return err
+	}
+	return w.Serve(func() error { return zmqError("echo", C.bench_echo(z.s, z.buf, z.size, counter(w))) })
+}
+
+func zmqPing(w *worker.Worker) error {
+	z, err := zmqOpen(w, C.ZMQ_REQ)
+	if err != nil {
+		return err
+	}
+	runtime.LockOSThread()
+	return w.Trips(2, func() error {
+		if errno := C.bench_ping(z.s, z.buf, z.size); errno != 0 {
+			return zmqError("ping", errno)
+		}
+		return nil
+	})
+}
+
+func zmqSink(w *worker.Worker) error {
+	z, err := zmqOpen(w, C.ZMQ_PULL)
+	if err != nil {
+		return err
+	}
+	return w.Count(func() error { return zmqError("sink", C.bench_sink(z.s, counter(w))) })
+}
+
+func zmqSource(w *worker.Worker) error {
+	z, err := zmqOpen(w, C.ZMQ_PUSH)
+	if err != nil {
+		return err
+	}
+	return w.Serve(func() error { return zmqError("source", C.bench_source(z.s, z.buf, z.size, counter(w))) })
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/rdsd/rdsd/bench/worker"
+	"github.com/rdsd/rdsd/rds"
+)
+
+// rdmaWindow is how many operations are in flight.
+const rdmaWindow = 8
+
+// rdmaTarget registers a region, sends its cookie to whoever asks for it, and
+// then takes the messages that operations come with.
+func rdmaTarget(w *worker.Worker) error {
+	c, s, err := attachOne(w)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	n := w.Int("footprint") << 20
+	buf, err := c.Alloc(n)
+	if err != nil {
+		return err
+	}
+	fill(buf.Bytes())
+	reg, err := s.Register(buf, 0, n, rds.AllowRead|rds.AllowWrite)
+	if err != nil {
+		return err
+	}
+	ms := messages(sendBatch, 8)
+	if err := s.RecvMsg(&ms[0]); err != nil {
+		return err
+	}
+	if _, err := s.SendMsg(&rds.Message{Addr: ms[0].Addr, Cookie: reg.Cookie()}); err != nil {
+		return err
+	}
+	return w.Serve(func() error {
+		for {
+			n, err := s.RecvMsgs(ms)
+			if err != nil {
+				return err
+			}
+			w.Msgs.Add(uint64(n))
+		}
+	})
+}
+
+func fill(b []byte) {
+	for i := range b {
+		b[i] = byte(i)
+	}
+}
+
+// initiator is the client of an rdmaTarget, with a region of its own.
+func initiator(w *worker.Worker) (c *rds.Client, s *rds.Socket, local rds.Segment, remote rds.Cookie, err error) {
+	if c, s, err = attachOne(w); err != nil {
+		return
+	}
+	defer func() {
+		if err != nil {
+			c.Close()
+		}
+	}()
+	local.Len = w.Int("size")
+	if local.Buf, err = c.Alloc(w.Int("footprint") << 20); err != nil {
+		return
+	}
+	fill(local.Buf.Bytes())
+	if _, err = s.Send(nil); err != nil {
+		return
+	}
+	var hello rds.Message
+	err = s.RecvMsg(&hello)
+	return c, s, local, hello.Cookie, err
+}
+
+func rdmaWrite(w *worker.Worker) error { return rdmaBulk(w, rds.Write) }
+func rdmaRead(w *worker.Worker) error  { return rdmaBulk(w, rds.Read) }
+
+// rdmaBulk walks through the regions at both ends with operations of size bytes
+// and counts those whose status came: successful, and settled by the peer's
+// acknowledgement.
+func rdmaBulk(w *worker.Worker, kind rds.OpKind) error {
+	c, s, seg, remote, err := initiator(w)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	local := []rds.Segment{seg}
+	op := rds.RDMA{Kind: kind, Cookie: remote, Local: local, Notify: true}
+	m := rds.Message{Op: &op}
+	done := make([]rds.Completion, rdmaWindow)
+	n := seg.Buf.Len()
+	return w.Count(func() error {
+		inFlight, off := 0, 0
+		for {
+			for ; inFlight < rdmaWindow; inFlight++ {
+				local[0].Off, op.RemoteOff = off, uint64(off)
+				if _, err := s.SendMsg(&m); err != nil {
+					return err
+				}
+				off = (off + seg.Len) % n
+			}
+			if _, err := s.Wait(context.Background(), rds.WaitSet{Completion: true}); err != nil {
+				return err
+			}
+			k := s.Completions(done)
+			if err := firstError(done[:k]); err != nil {
+				return err
+			}
+			inFlight -= k
+			w.Msgs.Add(uint64(k))
+		}
+	})
+}
+
+func rdmaWriteTrip(w *worker.Worker) error { return rdmaTrips(w, rds.Write) }
+func rdmaReadTrip(w *worker.Worker) error  { return rdmaTrips(w, rds.Read) }
+
+// rdmaTrips runs one operation at a time, which no application at the target
+// is told of, and measures until it is settled.
+func rdmaTrips(w *worker.Worker, kind rds.OpKind) error {
+	c, s, seg, remote, err := initiator(w)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	op := rds.RDMA{Kind: kind, Cookie: remote, Local: []rds.Segment{seg}, Notify: true, Silent: true}
+	m := rds.Message{Op: &op}
+	var done [1]rds.Completion
+	return w.Trips(1, func() error {
+		if _, err := s.SendMsg(&m); err != nil {
+			return err
+		}
+		if _, err := s.Wait(context.Background(), rds.WaitSet{Completion: true}); err != nil {
+			return err
+		}
+		return firstError(done[:s.Completions(done[:])])
+	})
+}
+
+func firstError(cs []rds.Completion) error {
+	for _, c := range cs {
+		if err := c.Err(); err != nil {
+			return fmt.Errorf("operation %d: %w", c.ID, err)
+		}
+	}
+	return nil
+}

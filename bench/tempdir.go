@@ -1,0 +1,62 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+const dirPrefix = "rdsd-bench"
+
+// tempDir is a directory for control sockets. It is locked while its bench
+// lives: what a bench that was killed left behind is not, and is removed by the
+// next one.
+type tempDir struct {
+	path string
+	lock *os.File
+}
+
+func newTempDir() (*tempDir, error) {
+	removeStale(os.TempDir())
+	path, err := os.MkdirTemp("", dirPrefix)
+	if err != nil {
+		return nil, err
+	}
+	d := &tempDir{path: path}
+	if d.lock, err = os.Open(path); err == nil {
+		err = unix.Flock(int(d.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err != nil {
+		d.close()
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *tempDir) close() {
+	os.RemoveAll(d.path)
+	if d.lock != nil {
+		d.lock.Close()
+	}
+}
+
+// removeStale removes this user's unlocked directories in parent. One that was
+// made a moment ago may not be locked yet: an empty one is left alone.
+func removeStale(parent string) {
+	dirs, _ := filepath.Glob(filepath.Join(parent, dirPrefix+"*"))
+	for _, dir := range dirs {
+		var st unix.Stat_t
+		if unix.Lstat(dir, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Getuid() {
+			continue
+		}
+		f, err := os.Open(dir)
+		if err != nil {
+			continue
+		}
+		if names, err := f.Readdirnames(1); err == nil && len(names) > 0 && unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			os.RemoveAll(dir)
+		}
+		f.Close()
+	}
+}
