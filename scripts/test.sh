@@ -47,7 +47,7 @@ stage_race() {
 
 stage_sim() {
 	if ! [ -d internal/sim ]; then echo "skip: no simulator in this tree"; return; fi
-	RDSD_SIM_SEEDS=${SEEDS:-50} gotest -count=1 -run Sim ./internal/sim
+	RDSD_SIM_SEEDS=${SEEDS:-50} gotest -count=1 -timeout 2h -run Sim ./internal/sim
 }
 
 stage_e2e() {
