@@ -40,8 +40,8 @@ var (
 	ErrTooManyGrants = errors.New("rdmaop: too many grants")
 )
 
-// Grants is the initiator's table of what one peer allows it, one per
-// connection: an operation the target's device would refuse, breaking the
+// Grants is the initiator's table of what one peer allows it, on all its
+// lanes: an operation the target's device would refuse, breaking the
 // queue pair that all sockets share, is refused here. Check, Use and Done
 // take constant time and do not allocate. A Grants has one owner.
 type Grants struct {

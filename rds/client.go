@@ -135,9 +135,9 @@ func (c *Client) callContext(ctx context.Context, req ipc.Request) error {
 
 // Bind makes a socket at ap; port 0 takes a free one. Errors, with
 // errors.Is: EADDRINUSE; EADDRNOTAVAIL, not an address of this host's daemon;
-// EINVAL for the unspecified address, multicast, broadcast and port 1; ENOBUFS,
-// the daemon's limit; ErrDaemonGone, ErrSession, ErrClosed. A call to the
-// daemon.
+// EINVAL for the unspecified address, multicast, broadcast and port 1; EACCES,
+// the daemon's bind policy; ENOBUFS, its limit or the user's quota;
+// ErrDaemonGone, ErrSession, ErrClosed. A call to the daemon.
 //
 // Source: net/rds/bind.c rds_bind.
 func (c *Client) Bind(ap netip.AddrPort) (*Socket, error) {

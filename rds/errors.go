@@ -16,7 +16,7 @@ package rds
 //	  ECONNRESET, ECONNABORTED  the daemon is gone, or ended the session
 //
 //	by a control call to the daemon
-//	  EADDRINUSE, EADDRNOTAVAIL, ENOBUFS          Bind
+//	  EADDRINUSE, EADDRNOTAVAIL, EACCES, ENOBUFS  Bind
 //	  ENOMEM, ENOBUFS                             Alloc
 //	  EBUSY                                       Free
 //	  EINVAL, ENOBUFS                             Register, Expose, Release
@@ -25,7 +25,8 @@ package rds
 //	later, as the status of the operation
 //	  RemoteError   with an errno: refused before it was posted (EINVAL unknown key, or an atomic that is not aligned,
 //	                EACCES not granted or no right, ERANGE beyond the region, EFAULT buffer freed meanwhile,
-//	                EOPNOTSUPP no atomics there); without: failed at the target
+//	                EOPNOTSUPP no atomics there, EMSGSIZE too many pieces, ENOBUFS quotas and limits); without: failed at
+//	                the target
 //	  Canceled, Dropped, OtherError, Unknown
 //
 //	later, as a notice
@@ -97,7 +98,7 @@ var (
 	ErrInvalid error = &sentinel{"invalid argument", []error{syscall.EINVAL}}
 
 	// ErrRemote: the operation failed at the target, or was refused before it
-	// was posted (EACCES, EINVAL, ERANGE in Completion.Errno). EIO.
+	// was posted: Completion.Errno says why. EIO.
 	ErrRemote error = &sentinel{"remote operation error", []error{syscall.EIO}}
 	// ErrCanceled: the operation was withdrawn (CancelSentTo, Close). ECANCELED.
 	ErrCanceled error = &sentinel{"operation canceled", []error{syscall.ECANCELED}}

@@ -139,7 +139,7 @@ type EvKind uint8
 const (
 	EvData    EvKind = 1 // Event: a message
 	EvStatus  EvKind = 2 // EventStatus: an operation settled
-	EvNotice  EvKind = 3 // EventNotice: PeerDown, PeerUp, Lost, NoSocket
+	EvNotice  EvKind = 3 // EventNotice: a Notice
 	EvBarrier EvKind = 4 // EventNotice: Cell: the armed id was reached
 	EvRelief  EvKind = 5 // EventNotice: Slot: no longer congested
 )
@@ -192,7 +192,7 @@ const (
 	NoticeNoSocket uint8 = 2 // Count messages found no socket at the destination
 	NoticePeerDown uint8 = 3
 	NoticePeerUp   uint8 = 4
-	NoticeGaveUp   uint8 = 5 // Count messages were withdrawn at their limit (Sub.GiveUp)
+	NoticeGaveUp   uint8 = 5 // Count messages without operations reached their limit (Sub.GiveUp)
 )
 
 // EventNotice is a notice about a destination.
