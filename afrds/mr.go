@@ -85,7 +85,7 @@ func (s *Socket) register(rs *rds.Socket, a *cmsg.GetMRArgs) (*rds.Region, error
 		return nil, err
 	}
 	// As in the kernel FlagReadWrite does not count: both, always.
-	access := rds.AllowRead | rds.AllowWrite | rds.AllowAtomic
+	access := rds.AllowRead | rds.AllowWrite | rds.AllowAtomic | rds.PageOffset
 	if a.Flags&cmsg.FlagUseOnce != 0 {
 		access |= rds.UseOnce
 	}

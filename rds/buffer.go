@@ -102,6 +102,9 @@ const (
 	AllowWrite  Access = 1 << 1 // remote Write operations
 	AllowAtomic Access = 1 << 2 // remote Atomic operations
 	UseOnce     Access = 1 << 3 // the first operation ends the region's use
+	// PageOffset makes the cookie's upper half the offset of the first byte in
+	// its page, as the kernel does. Without it that is a number nobody can guess.
+	PageOffset Access = 1 << 4
 
 	allowAny = AllowRead | AllowWrite | AllowAtomic
 )
@@ -133,7 +136,7 @@ func (s *Socket) register(b *Buffer, off, n int, a Access) (*Region, error) {
 		return nil, ErrClosed
 	case b == nil || b.c != s.c:
 		return nil, invalid("not a buffer of this client")
-	case a&^(allowAny|UseOnce) != 0 || a&allowAny == 0:
+	case a&^(allowAny|UseOnce|PageOffset) != 0 || a&allowAny == 0:
 		return nil, invalid("access %#x", uint8(a))
 	}
 	size := b.Len()

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/rdsd/rdsd/internal/failpoint"
+	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/internal/wire"
@@ -105,12 +106,18 @@ func (e *Engine) maybeFreeBuffer(b *buffer) {
 	e.unref(b.cl)
 }
 
+// pageOffset asks for a cookie as the kernel makes them; it is no right.
+const pageOffset = rdmaop.Rights(ipc.AccessPageOffset)
+
 // register makes a region of b for socket s. iova is a random 32-bit value,
-// page aligned as the buffer is, so that nobody can guess remote addresses.
+// page aligned as the buffer is, so that nobody can guess remote addresses; with
+// pageOffset the offset in the page alone.
 func (e *Engine) register(s *socket, b *buffer, off, n uint64, rights rdmaop.Rights) (*region, error) {
 	if n == 0 || off > uint64(len(b.mem)) || n > uint64(len(b.mem))-off {
 		return nil, unix.EINVAL
 	}
+	kernels := rights&pageOffset != 0
+	rights &^= pageOffset
 	const operations = rdmaop.RightRead | rdmaop.RightWrite | rdmaop.RightAtomic
 	if rights&operations == 0 || rights&^(operations|rdmaop.UseOnce) != 0 {
 		return nil, unix.EINVAL
@@ -128,7 +135,10 @@ func (e *Engine) register(s *socket, b *buffer, off, n uint64, rights rdmaop.Rig
 	if rights&rdmaop.RightAtomic != 0 {
 		access |= verbs.AccessRemoteAtomic
 	}
-	iova := uint64(uint32(e.cfg.Rand()))&^0xfff | off&0xfff
+	iova := off & 0xfff
+	if !kernels {
+		iova |= uint64(uint32(e.cfg.Rand())) &^ 0xfff
+	}
 	mr, err := e.regMR(failpoint.RegisterRegion, b.mem[off:off+n:off+n], iova, access)
 	if err != nil {
 		return nil, err

@@ -88,7 +88,7 @@ type HelloOK struct {
 }
 
 // Bind makes a socket. Answer: BindOK. EADDRINUSE, EADDRNOTAVAIL, EINVAL,
-// ENOBUFS (quota).
+// EACCES (bind policy), ENOBUFS (quota).
 type Bind struct {
 	Addr   netip.Addr
 	Port   uint16 // 0: the daemon chooses
@@ -134,7 +134,10 @@ const (
 	AccessRead    uint32 = 1 << 0
 	AccessWrite   uint32 = 1 << 1
 	AccessAtomic  uint32 = 1 << 2
-	AccessUseOnce uint32 = 1 << 3 // ends with the first operation on it
+	AccessUseOnce uint32 = 1 << 3 // ends with the first message that has operations on it
+	// AccessPageOffset: the cookie's upper half is the offset in the page, as the
+	// kernel's, and not a number nobody can guess.
+	AccessPageOffset uint32 = 1 << 4
 )
 
 // RegisterOK names the region.
