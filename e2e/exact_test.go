@@ -1,0 +1,159 @@
+package e2e
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/rdsd/rdsd/rds"
+)
+
+// Messages with a write and a fetch-add, cut by a reset of the connection or by
+// kill -9 of the peer's daemon at any moment: the statuses are exact with the same
+// instance, UNKNOWN with another; the counter at the target, which outlives its
+// daemon, shows that nothing ran twice, and nothing that was denied was
+// delivered. sim.TestExactOutcomes has the same at chosen steps.
+func TestExactOutcomes(t *testing.T) {
+	isolated(t, func(t *testing.T) {
+		hosts := newHosts(t, 2)
+		here, there := hosts[0], hosts[1]
+		c := here.open()
+		s := here.bind(c, 0)
+		local, err := c.Alloc(4096)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rounds := 30
+		if long {
+			rounds = 500
+		}
+		rng := rand.New(rand.NewPCG(11, 4))
+		for round := range rounds {
+			killed := round%2 == 1
+			exactRound(t, here, there, s, local, killed, time.Duration(rng.IntN(4000))*time.Microsecond)
+			if t.Failed() {
+				t.Fatalf("round %d, daemon killed: %v", round, killed)
+			}
+		}
+	})
+}
+
+func exactRound(t *testing.T, here, there *host, s *rds.Socket, local *rds.Buffer, killed bool, after time.Duration) {
+	t.Helper()
+	peer := there.open()
+	defer peer.Close()
+	sink := there.bind(peer, 6000)
+	mem, err := peer.Alloc(4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := sink.Register(mem, 0, 4096, rds.AllowWrite|rds.AllowAtomic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := there.at(6000)
+	if err := sink.SetRcvBuf(1 << 20); err != nil {
+		t.Fatal(err)
+	}
+	hello := rds.Message{Payload: []byte{0}, Addr: s.LocalAddrPort(), Cookie: r.Cookie()}
+	if _, err := sink.SendMsg(&hello); err != nil {
+		t.Fatal(err)
+	}
+	got := rds.Message{Payload: make([]byte, 8)}
+	if err := s.RecvMsg(&got); err != nil {
+		t.Fatal(err)
+	}
+
+	broken := make(chan struct{})
+	go func() {
+		defer close(broken)
+		time.Sleep(after) // any moment will do
+		if killed {
+			there.signal(syscall.SIGKILL)
+		} else if err := here.reset(there); err != nil {
+			t.Error(err)
+		}
+	}()
+	const n = 1500
+	ids := make([]uint64, n)
+	for i := range uint64(n) {
+		m := rds.Message{Addr: to, Payload: binary.LittleEndian.AppendUint64(nil, i+1)}
+		m.Op = &rds.RDMA{Kind: rds.Write, Cookie: got.Cookie, RemoteOff: 64, Local: []rds.Segment{{Buf: local, Len: 8}}, Notify: true}
+		m.Atomic = &rds.Atomic{Kind: rds.FetchAdd, Cookie: got.Cookie, Add: 1, Local: rds.Segment{Buf: local, Off: 64, Len: 8}, Notify: true}
+		if _, err := s.SendMsg(&m); err != nil {
+			t.Fatal(err)
+		}
+		ids[i] = m.OpID
+	}
+	<-broken
+	// The marks rise though no daemon is there to connect to.
+	if killed {
+		there.wait()
+	}
+	read := func() (seen []uint64) {
+		m := rds.Message{Payload: make([]byte, 8), DontWait: true}
+		for sink.RecvMsg(&m) == nil {
+			seen = append(seen, binary.LittleEndian.Uint64(m.Payload))
+		}
+		return seen
+	}
+	var seen []uint64
+	if killed {
+		seen = read()
+		there.start()
+	}
+	sums := map[rds.Status]uint64{}
+	status := make([]rds.Status, n+1)
+	for i, id := range ids {
+		rdma, err := s.WaitOp(t.Context(), to.Addr(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		add, err := s.WaitOp(t.Context(), to.Addr(), id+1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rdma.Status != add.Status && !(rdma.Status == rds.RemoteError && add.Status == rds.Dropped) {
+			t.Errorf("message %d: %v and %v", i+1, rdma.Status, add.Status)
+		}
+		status[i+1] = rdma.Status
+		sums[rdma.Status]++
+	}
+	if err := s.BarrierAll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !killed {
+		for len(seen) < int(sums[rds.Success]) && !t.Failed() {
+			eventually(t, "messages", func() error { seen = append(seen, read()...); return nil })
+			time.Sleep(time.Millisecond)
+		}
+		seen = append(seen, read()...)
+	}
+	ran := atomic.LoadUint64((*uint64)(unsafe.Pointer(&mem.Bytes()[0])))
+	last := uint64(0)
+	for _, i := range seen {
+		if i <= last {
+			t.Errorf("message %d after %d", i, last)
+		}
+		if st := status[i]; st != rds.Success && !(killed && st == rds.Unknown) {
+			t.Errorf("message %d arrived, its status is %v", i, st)
+		}
+		last = i
+	}
+	maybe := sums[rds.Dropped] + sums[rds.Unknown]
+	switch {
+	case ran < sums[rds.Success] || ran > sums[rds.Success]+maybe:
+		t.Errorf("%d atomics ran, statuses %v", ran, sums)
+	case ran < uint64(len(seen)):
+		t.Errorf("%d messages arrived, %d atomics ran", len(seen), ran)
+	case !killed && (sums[rds.Unknown] > 0 || sums[rds.RemoteError] > 0 || len(seen) != int(sums[rds.Success])):
+		t.Errorf("same instance: statuses %v, %d messages arrived", sums, len(seen))
+	case killed && sums[rds.Dropped] > 0:
+		t.Errorf("another instance: statuses %v", sums)
+	}
+	t.Logf("killed %v after %v: %v, %d arrived, %d ran", killed, after, sums, len(seen), ran)
+}
