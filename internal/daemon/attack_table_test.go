@@ -559,7 +559,7 @@ func controlAttacks() []attack {
 			}
 		}, ""},
 		{"rights that do not exist", func(a *attacker) {
-			for _, access := range []uint32{0, 16, ^uint32(0), ipc.AccessUseOnce} {
+			for _, access := range []uint32{0, 16, 33, ^uint32(0), ipc.AccessUseOnce} {
 				a.refused(&ipc.Register{Sock: a.sock, Buffer: a.buf, Len: 8, Access: access}, unix.EINVAL)
 			}
 		}, ""},
