@@ -7,7 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const dirPrefix = "rdsd-bench"
+const (
+	dirPrefix = "rdsd-bench"
+	lockName  = "lock" // not the directory itself: the daemons lock that
+)
 
 // tempDir is a directory for control sockets. It is locked while its bench
 // lives: what a bench that was killed left behind is not, and is removed by the
@@ -24,7 +27,7 @@ func newTempDir() (*tempDir, error) {
 		return nil, err
 	}
 	d := &tempDir{path: path}
-	if d.lock, err = os.Open(path); err == nil {
+	if d.lock, err = os.Create(filepath.Join(path, lockName)); err == nil {
 		err = unix.Flock(int(d.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	}
 	if err != nil {
@@ -41,7 +44,7 @@ func (d *tempDir) close() {
 	}
 }
 
-// removeStale removes this user's unlocked directories in parent. One that was
+// removeStale removes this user's abandoned directories in parent. One that was
 // made a moment ago may not be locked yet: an empty one is left alone.
 func removeStale(parent string) {
 	dirs, _ := filepath.Glob(filepath.Join(parent, dirPrefix+"*"))
@@ -50,13 +53,19 @@ func removeStale(parent string) {
 		if unix.Lstat(dir, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Getuid() {
 			continue
 		}
-		f, err := os.Open(dir)
-		if err != nil {
-			continue
-		}
-		if names, err := f.Readdirnames(1); err == nil && len(names) > 0 && unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+		if abandoned(dir) {
 			os.RemoveAll(dir)
 		}
-		f.Close()
 	}
+}
+
+// abandoned reports whether nobody holds the lock of dir, or it has none.
+func abandoned(dir string) bool {
+	f, err := os.Open(filepath.Join(dir, lockName))
+	if err == nil {
+		defer f.Close()
+		return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
+	}
+	names, err := os.ReadDir(dir)
+	return err == nil && len(names) > 0
 }
