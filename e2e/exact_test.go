@@ -47,6 +47,7 @@ func exactRound(t *testing.T, here, there *host, s *rds.Socket, local *rds.Buffe
 	peer := there.open()
 	defer peer.Close()
 	sink := there.bind(peer, 6000)
+	defer sink.Close() // the port is free when it returns; Client.Close does not wait for that
 	mem, err := peer.Alloc(4096)
 	if err != nil {
 		t.Fatal(err)
