@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-
 // attack is something no correct client does, over its shared memory or its
 // control calls. Those that need a process of their own are in
 // attack_process_test.go, those on their own scale in attack_*_test.go.
