@@ -114,7 +114,7 @@ func TestMallocsPerMessage(t *testing.T) {
 	transfer(count)
 	per := float64(mallocs()-before) / float64(count)
 	t.Logf("%.5f allocations per message", per)
-	if per > 0.001 {
+	if per > 0.001 && !raceEnabled { // the detector allocates
 		t.Errorf("%.5f allocations per message, want nearly 0", per)
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -45,7 +46,8 @@ func (d *tempDir) close() {
 }
 
 // removeStale removes this user's abandoned directories in parent. One that was
-// made a moment ago may not be locked yet: an empty one is left alone.
+// made a moment ago may not be locked yet: an empty one is left alone for a
+// while.
 func removeStale(parent string) {
 	dirs, _ := filepath.Glob(filepath.Join(parent, dirPrefix+"*"))
 	for _, dir := range dirs {
@@ -67,5 +69,6 @@ func abandoned(dir string) bool {
 		return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
 	}
 	names, err := os.ReadDir(dir)
-	return err == nil && len(names) > 0
+	st, statErr := os.Stat(dir)
+	return err == nil && statErr == nil && (len(names) > 0 || time.Since(st.ModTime()) > time.Minute)
 }

@@ -11,26 +11,38 @@ package main
 
 // The loops are C, so that the peer pays for no calls from Go.
 
+// The runtime's signals interrupt calls: they are made again.
+#define AGAIN(rc, call) while ((rc = (call)) < 0 && zmq_errno() == EINTR)
+
 static int bench_echo(void *s, void *buf, size_t size, uint64_t *count) {
 	for (;;) {
-		int n = zmq_recv(s, buf, size, 0);
-		if (n < 0 || zmq_send(s, buf, n, 0) < 0)
+		int n, rc;
+		AGAIN(n, zmq_recv(s, buf, size, 0));
+		if (n < 0)
+			return zmq_errno();
+		AGAIN(rc, zmq_send(s, buf, n, 0));
+		if (rc < 0)
 			return zmq_errno();
 		__atomic_fetch_add(count, 2, __ATOMIC_RELAXED);
 	}
 }
 
 static int bench_ping(void *s, void *buf, size_t size) {
-	if (zmq_send(s, buf, size, 0) < 0 || zmq_recv(s, buf, size, 0) < 0)
+	int rc;
+	AGAIN(rc, zmq_send(s, buf, size, 0));
+	if (rc < 0)
 		return zmq_errno();
-	return 0;
+	AGAIN(rc, zmq_recv(s, buf, size, 0));
+	return rc < 0 ? zmq_errno() : 0;
 }
 
 static int bench_sink(void *s, uint64_t *count) {
 	zmq_msg_t m;
 	zmq_msg_init(&m);
 	for (;;) {
-		if (zmq_msg_recv(&m, s, 0) < 0)
+		int rc;
+		AGAIN(rc, zmq_msg_recv(&m, s, 0));
+		if (rc < 0)
 			return zmq_errno();
 		__atomic_fetch_add(count, 1, __ATOMIC_RELAXED);
 	}
@@ -38,7 +50,9 @@ static int bench_sink(void *s, uint64_t *count) {
 
 static int bench_source(void *s, void *buf, size_t size, uint64_t *count) {
 	for (;;) {
-		if (zmq_send(s, buf, size, 0) < 0)
+		int rc;
+		AGAIN(rc, zmq_send(s, buf, size, 0));
+		if (rc < 0)
 			return zmq_errno();
 		__atomic_fetch_add(count, 1, __ATOMIC_RELAXED);
 	}
