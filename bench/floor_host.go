@@ -24,7 +24,7 @@ const (
 	floorDirect  = 32 << 10  // missing payload from this on is read in place
 	floorDescs   = 1024      // descriptors of one turn
 	floorRegion  = 64 << 20  // memory for bulk transfers at each end
-	floorPending = 256 << 10 // payload bytes that an application has on their way, a receiver as many,
+	floorPending = 1 << 20   // payload bytes that an application has on their way, a receiver as many,
 	floorAtLeast = 16        // or so many messages
 )
 
@@ -46,6 +46,7 @@ const (
 func floorParams() shm.Params {
 	p := shm.DefaultParams()
 	p.Slots, p.Cells = 1, 1
+	p.SubEntries, p.EventEntries = p.MaxMsgs, p.MaxRx // long batches: a third more messages than with the default
 	return p
 }
 
