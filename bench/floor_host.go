@@ -46,7 +46,7 @@ const (
 func floorParams() shm.Params {
 	p := shm.DefaultParams()
 	p.Slots, p.Cells = 1, 1
-	p.SubEntries, p.EventEntries = p.MaxMsgs, p.MaxRx // long batches: a third more messages than with the default
+	p.SubEntries, p.EventEntries = p.MaxMsgs, p.MaxRx // the default ones cut batches short
 	return p
 }
 
