@@ -136,6 +136,13 @@ func (m *memory) ofUsers() map[uint32]taken {
 	return out
 }
 
+// maps is the mappings of all users.
+func (m *memory) maps() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.all.maps
+}
+
 // bufferSize is what a buffer of n bytes takes: whole pages.
 func bufferSize(n uint64) (uint64, error) {
 	if n == 0 || n > 1<<40 {
