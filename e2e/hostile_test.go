@@ -45,7 +45,7 @@ func TestHostileClient(t *testing.T) {
 				s.Chunk, s.Len = shm.WindowSize/shm.Unit-1, shm.Unit+1
 				r.submit(r.dest(far), s)
 			}, "outside the send arena"},
-			{"too long", func(r *raw) { s := sub(r); s.Len = shm.MaxMessage + 1; r.submit(r.dest(far), s) }, "outside the send arena"},
+			{"too long", func(r *raw) { s := sub(r); s.Len = shm.MaxMessage + 1; r.submit(r.dest(far), s) }, "1048577 bytes, a message has at most 1048576"},
 			{"half an operation", func(r *raw) { s := sub(r); s.Kind = shm.KindSendOp; r.submit(r.dest(far), s) }, "operation descriptor missing"},
 			{"operation id", func(r *raw) {
 				s := sub(r)

@@ -27,7 +27,8 @@ type loop struct {
 
 	turn        uint
 	noSpinUntil int64
-	beatAt      int64
+	beatAt      int64 // when statistics were published last
+	unsaid      bool  // there was work since then
 }
 
 const (
@@ -36,9 +37,9 @@ const (
 	slowYieldNs = 100_000
 	noSpinNs    = 50_000_000
 	stallNs     = 10_000_000
-	maxSleepNs  = 500_000_000 // the heartbeat's pace when idle
-	publishNs   = 10_000_000  // statistics are copied this often when busy
-	lookEvery   = 8           // turns between two looks for doorbells when awake
+	maxSleepNs  = 2_000_000_000 // the heartbeat's pace when idle
+	publishNs   = 10_000_000    // statistics are copied this often when busy
+	lookEvery   = 8             // turns between two looks for doorbells when awake
 )
 
 func newLoop(e *Engine, spin time.Duration) (*loop, error) {
@@ -144,9 +145,9 @@ func (l *loop) run(ctx context.Context) {
 			e.st.C[stats.EngineStalls]++
 		}
 		e.st.C[stats.EngineTurns]++
-		if t-l.beatAt > publishNs {
-			l.beatAt = t
-			e.publishStats(wall0 + t)
+		l.unsaid = l.unsaid || work
+		if age := t - l.beatAt; age > publishNs && l.unsaid || age > maxSleepNs {
+			l.publish(t, wall0)
 		}
 		if l.turn++; l.turn%lookEvery == 0 && e.parked() {
 			l.collect(0)
@@ -177,9 +178,14 @@ func (l *loop) run(ctx context.Context) {
 	e.publishStats(time.Now().UnixNano())
 }
 
+func (l *loop) publish(now, wall0 int64) {
+	l.beatAt, l.unsaid = now, false
+	l.e.publishStats(wall0 + now)
+}
+
 // sleep announces sleep to everybody who could have work for the engine, looks
 // once more, and blocks until somebody rings or a timer is due.
-func (l *loop) sleep(now, wall int64, clock func() int64) int64 {
+func (l *loop) sleep(now, wall0 int64, clock func() int64) int64 {
 	e := l.e
 	l.idle.Store(true)
 	if e.parkAll() && !e.hasDo.Load() && !e.hasRung.Load() {
@@ -189,10 +195,9 @@ func (l *loop) sleep(now, wall int64, clock func() int64) int64 {
 		}
 		e.st.C[stats.EngineSleeps]++
 		if now-l.beatAt > publishNs/10 {
-			l.beatAt = now
-			e.publishStats(wall + now)
-		} else {
-			timeout = min(timeout, publishNs) // they are due then
+			l.publish(now, wall0)
+		} else if l.unsaid {
+			timeout = min(timeout, publishNs) // it is due then
 		}
 		e.st.SetState(stats.Sleeping)
 		l.collect(int((timeout + 999_999) / 1_000_000))

@@ -227,7 +227,7 @@ func (c *client) payload(d *shm.Sub) (p payload, err error) {
 	case d.Len == 0:
 		return p, nil
 	case d.Len > shm.MaxMessage:
-		return p, fmt.Errorf("%d bytes", d.Len)
+		return p, fmt.Errorf("%d bytes, a message has at most %d", d.Len, shm.MaxMessage)
 	case d.Flags&shm.SubFromBuf != 0:
 		b := c.buffers[d.Buf]
 		if b == nil || b.freeing || d.Off > uint64(len(b.mem)) || uint64(d.Len) > uint64(len(b.mem))-d.Off {
