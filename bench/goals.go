@@ -145,7 +145,14 @@ func goals() []goal {
 			ratioGoal("idle "+l.what+": round trip", "idle-"+l.what+"-rtt", "idle-none-rtt", less, 1+unnoticed, 0),
 			ratioGoal("idle "+l.what+": rate", "idle-"+l.what+"-rate", "idle-none-rate", more, 1-unnoticed, 0))
 	}
+	for _, v := range []struct {
+		of             string
+		limit, stretch float64
+	}{{"verbs-write", 0.8, 0.9}, {"verbs-read", 0.8, 0.9}, {"verbs-write-crc", 0.4, 0}, {"verbs-read-crc", 0.4, 0}} {
+		gs = append(gs, ratioGoal("queue pairs alone", v.of, "tcp-bulk-64m", more, v.limit, v.stretch))
+	}
 	return append(gs,
+		boundGoal("queue pairs alone", "verbs-send", mainFigure, more, 5, 10, "M/s"),
 		ratioGoal("CPU at full rate", "rds-rate", "floor-rate", less, 2, 0).figures(cpuFigure, cpuFigure),
 		boundGoal("idle daemon: wake-ups", "idle-daemon", wakeupRate, less, 2, 0, "/s"),
 		boundGoal("idle daemon: CPU", "idle-daemon", cpuPercent, less, 0.1, 0, "%"),

@@ -101,11 +101,16 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	return o, nil
 }
 
-// selected are the cases of -groups and -run.
+// selected are the cases of -groups and -run, and those they are compared with.
 func (o *options) selected() []testCase {
-	return slices.DeleteFunc(allCases(), func(c testCase) bool {
-		return !slices.Contains(o.groups, c.group) || !o.run.MatchString(c.name)
-	})
+	named := func(c testCase) bool { return slices.Contains(o.groups, c.group) && o.run.MatchString(c.name) }
+	beside := map[string]bool{}
+	for _, c := range allCases() {
+		if named(c) {
+			beside[c.peer] = true
+		}
+	}
+	return slices.DeleteFunc(allCases(), func(c testCase) bool { return !named(c) && !beside[c.name] })
 }
 
 func benchMain(ctx context.Context, args []string, stdout, stderr io.Writer) error {
