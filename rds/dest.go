@@ -16,6 +16,9 @@ type dest struct {
 	gen     uint32
 	cell    *cell
 	pending int  // messages submitted and not returned
+	queued  int  // their payload bytes
+	parked  bool // they are in sock.parked
+	place   int  // in sock.busy, while some are pending
 	used    bool // since the hand passed (second chance)
 	shared  *shm.Slot
 }
@@ -108,6 +111,7 @@ func (t *tx) open(s *Socket, to netip.AddrPort) (*dest, error) {
 	t.slots[slot] = d
 	s.dests[to] = d
 	t.c.seg.WantSlot(slot).TakeRelief()
+	t.c.seg.WantSlot(slot).TakeCrowded()
 	*t.sub.Reserve().SubDest() = shm.SubDest{Kind: shm.KindOpenDest, Sock: s.idx, Slot: slot, Cell: ce.idx,
 		Port: to.Port(), Lane: s.lane, Addr: to.Addr().As16(), Gen: d.gen}
 	return d, nil

@@ -22,7 +22,8 @@
 // (Message.From), and [Socket.ZeroCopyDone] tells when it is free.
 //
 // A socket holds at most SndBuf bytes that are not acknowledged; beyond that a
-// send waits or fails with [ErrWouldBlock]. A destination whose receiver is
+// send waits or fails with [ErrWouldBlock]. Those to a congested destination do not
+// count. A destination whose receiver is
 // over its limit is congested; a send to it waits or fails with
 // [ErrCongested]. Wait tells of the relief of a destination (WaitSet.Relief),
 // and after [Socket.SetCongMonitor] [Socket.CongUpdates] does, as the kernel's

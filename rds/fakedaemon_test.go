@@ -525,8 +525,12 @@ func (d *fakeDaemon) setSlotCongested(sl *fakeSlot, on bool) {
 		v = 1
 	}
 	d.table.Slot(sl.idx).StoreCongested(v)
-	if !on && d.seg.WantSlot(sl.idx).TakeRelief() {
-		n := &shm.EventNotice{Kind: shm.EvRelief, Port: sl.to.Port(), Sock: sl.sock.idx, Slot: sl.idx, Addr: sl.to.Addr().As16()}
+	want, kind := d.seg.WantSlot(sl.idx), shm.EvRelief
+	if on {
+		kind = shm.EvCrowded
+	}
+	if !on && want.TakeRelief() || on && want.TakeCrowded() {
+		n := &shm.EventNotice{Kind: kind, Port: sl.to.Port(), Sock: sl.sock.idx, Slot: sl.idx, Addr: sl.to.Addr().As16()}
 		d.event(*(*shm.Entry)(unsafe.Pointer(n)))
 	}
 }

@@ -272,7 +272,7 @@ func (x *victim) step(what, where byte, v uint16) {
 	case 0: // the next answer
 		d.answer, d.value = where, n
 	case 1: // a good event
-		*x.entry.Event() = shm.Event{Kind: shm.EvKind(where%6 + 1), Sock: uint32(v % 2), RxID: uint32(v >> 8), Len: uint32(where), Chunk: uint32(v % 64)}
+		*x.entry.Event() = shm.Event{Kind: shm.EvKind(where%7 + 1), Sock: uint32(v % 2), RxID: uint32(v >> 8), Len: uint32(where), Chunk: uint32(v % 64)}
 		x.publish()
 	case 2: // the last event with one byte changed
 		(*[shm.EntrySize]byte)(unsafe.Pointer(&x.entry))[where%shm.EntrySize] = byte(v)

@@ -176,6 +176,8 @@ func (r *rx) dispatch(e *shm.Entry) {
 	case shm.EvRelief:
 		s.relieved(about(e.Notice()))
 		s.notifyAll(wantRelief)
+	case shm.EvCrowded: // what is on its way there does not count any more
+		s.notifyAll(wantSpace)
 	default:
 		// A kind of a later version: nothing in it needs an answer.
 	}

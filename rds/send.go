@@ -240,18 +240,18 @@ func (t *tx) prepare(s *Socket, m *outMsg, arm bool) error {
 	if err != nil {
 		return err
 	}
-	if d.congested() {
+	if d.look() {
 		if !arm {
 			return ErrCongested
 		}
 		t.c.seg.WantSlot(d.slot).SetRelief()
-		if d.congested() {
+		if d.look() {
 			return ErrCongested
 		}
 	}
-	if t.sends++; t.sends >= reapEvery || s.queued >= s.sndbuf || len(t.free) == 0 {
+	if t.sends++; t.sends >= reapEvery || s.charged() >= s.sndbuf || len(t.free) == 0 {
 		t.reap()
-		if s.queued >= s.sndbuf {
+		if s.full(arm) {
 			return errFull
 		}
 		if len(t.free) == 0 {
@@ -309,8 +309,7 @@ func (t *tx) setAside(s *Socket, m *outMsg, d *dest) error {
 		n = m.x.From.Len
 		x.n = uint32(n)
 	}
-	s.queued += n
-	d.pending++
+	d.charge(n)
 	return nil
 }
 
@@ -331,7 +330,7 @@ func (t *tx) commit(s *Socket, m *outMsg) {
 	*sub = shm.Sub{}
 	sub.Kind, sub.Sock, sub.Slot, sub.MsgID = shm.KindSend, s.idx, m.dest.slot, m.id
 	sub.Chunk, sub.Len = x.chunk, x.n
-	if s.queued >= s.sndbuf/2 {
+	if s.charged() >= s.sndbuf/2 {
 		sub.Flags = shm.SubAckNow
 	}
 	if m.x != nil {

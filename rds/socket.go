@@ -34,7 +34,9 @@ type Socket struct {
 	exposed  bool // the lane is fixed without a destination
 	linger   time.Duration
 	sndbuf   int
-	queued   int // payload bytes submitted and not returned
+	queued   int     // payload bytes submitted and not returned
+	parked   int     // of these, to destinations congested at the last look
+	busy     []*dest // with messages pending, in no order
 	dests    map[netip.AddrPort]*dest
 	lastDest *dest
 	cells    map[netip.Addr]*cell
@@ -159,7 +161,8 @@ func (s *Socket) SndBuf() int {
 // socket has 106496. A message is accepted while less than the limit is
 // queued, so the last one may go beyond it; a single message above the limit is
 // never accepted. Only payload counts, from the send until the peer has
-// acknowledged it; RDMA data does not.
+// acknowledged it; RDMA data does not, nor what waits for a congested
+// destination, which may have no more of it.
 //
 // Source: net/rds/send.c rds_send_queue_rm. The kernel doubles the value of
 // SO_SNDBUF and halves it again here; this one is taken as it is.

@@ -124,13 +124,12 @@ func (t *tx) reap() bool {
 func (t *tx) retire(id uint32) {
 	m := &t.msgs[id]
 	s := m.sock
-	s.queued -= int(m.n)
-	m.dest.pending--
+	m.dest.uncharge(int(m.n))
 	if m.zc {
 		s.zeroCopied(m.zcCookie)
 	}
 	t.giveBack(id)
-	if s.queued < s.sndbuf && s.waiting(wantSpace) {
+	if s.charged() < s.sndbuf && s.waiting(wantSpace) {
 		s.notifyAll(wantSpace)
 	}
 }

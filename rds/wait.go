@@ -116,7 +116,7 @@ func (s *Socket) readySend(w, got *WaitSet, arm bool) {
 		t.reap()
 	}
 	if w.SendSpace {
-		got.SendSpace = s.queued < s.sndbuf && len(t.free) > 0 && !t.starved
+		got.SendSpace = !s.full(arm) && len(t.free) > 0 && !t.starved
 	}
 	for _, to := range w.Relief {
 		d := s.dests[normal(to)]

@@ -59,16 +59,18 @@ func (e *Engine) Congestion(c *conn.Conn, m *cong.Map) {
 	}
 }
 
-// setSlotCongested publishes the congestion of a destination and, when it
-// falls, tells the client if it wants to know.
+// setSlotCongested publishes the congestion of a destination and tells the
+// client if it wants to know.
 func (e *Engine) setSlotCongested(sl *slot, on bool) {
 	t := sl.cl.table.Slot(sl.idx)
 	if (t.LoadCongested() != 0) == on {
 		return
 	}
 	t.StoreCongested(b2u(on))
-	if !on {
+	if on {
+		sl.crowded = true
+	} else {
 		sl.relief = true
-		e.note(sl)
 	}
+	e.note(sl)
 }

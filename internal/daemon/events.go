@@ -157,7 +157,8 @@ func (e *Engine) putNotices(sl *slot) bool {
 		e.putNotice(sl, shm.NoticePeerDown, &sl.down) &&
 		e.putNotice(sl, shm.NoticePeerUp, &sl.up) &&
 		e.putNotice(sl, shm.NoticeGaveUp, &sl.gaveUp) &&
-		e.putRelief(sl)
+		e.putWanted(sl, shm.EvCrowded, &sl.crowded, (*shm.WantSlot).TakeCrowded, (*shm.WantSlot).SetCrowded) &&
+		e.putWanted(sl, shm.EvRelief, &sl.relief, (*shm.WantSlot).TakeRelief, (*shm.WantSlot).SetRelief)
 }
 
 func (e *Engine) putNotice(sl *slot, kind uint8, count *uint64) bool {
@@ -175,26 +176,27 @@ func (e *Engine) putNotice(sl *slot, kind uint8, count *uint64) bool {
 	return true
 }
 
-func (e *Engine) putRelief(sl *slot) bool {
-	if !sl.relief {
+// putWanted writes an event about sl's congestion if the client wants it.
+func (e *Engine) putWanted(sl *slot, kind shm.EvKind, due *bool, take func(*shm.WantSlot) bool, set func(*shm.WantSlot)) bool {
+	if !*due {
 		return true
 	}
 	if sl.closed { // the place may be another's
-		sl.relief = false
+		*due = false
 		return true
 	}
 	w := sl.cl.seg.WantSlot(sl.idx)
-	if !w.TakeRelief() {
-		sl.relief = false
+	if !take(w) {
+		*due = false
 		return true
 	}
 	r := sl.cl.ev.Reserve()
 	if r == nil {
-		w.SetRelief()
+		set(w)
 		return false
 	}
-	sl.relief = false
-	*r.Notice() = shm.EventNotice{Kind: shm.EvRelief, Port: sl.port, Sock: sl.sock.idx, Slot: sl.idx, Cell: sl.cell.idx,
+	*due = false
+	*r.Notice() = shm.EventNotice{Kind: kind, Port: sl.port, Sock: sl.sock.idx, Slot: sl.idx, Cell: sl.cell.idx,
 		Addr: sl.addr.As16()}
 	e.news(sl.cl)
 	return true

@@ -36,6 +36,10 @@ func (e *Engine) ResetLane(addr netip.Addr, lane uint8) {
 	}
 }
 
+// PublishStats brings all counters up to date, as the daemon's loop does now and
+// then. wall is unix time in nanoseconds.
+func (e *Engine) PublishStats(wall int64) { e.publishStats(wall) }
+
 // Clients counts the attached clients.
 func (e *Engine) Clients() int { return len(e.clients) }
 

@@ -33,7 +33,7 @@ type slot struct {
 
 	// Notices not yet told.
 	lost, nosock, down, up, gaveUp uint64
-	relief                         bool
+	relief, crowded                bool
 	pend                           link[slot] // client.pendNote
 }
 
@@ -88,6 +88,10 @@ func (e *Engine) openSlot(c *client, d *shm.SubDest) {
 	c.slots[d.Slot] = sl
 	s.slots.add(&sl.inSock, sl)
 	c.table.Slot(d.Slot).StoreGen(d.Gen)
+	if c.table.Slot(d.Slot).LoadCongested() != 0 {
+		sl.crowded = true // again: who looked before Gen was stored saw nothing
+		e.note(sl)
+	}
 }
 
 // home leads sl, and what waits in it, to where it goes.

@@ -142,6 +142,7 @@ const (
 	EvNotice  EvKind = 3 // EventNotice: a Notice
 	EvBarrier EvKind = 4 // EventNotice: Cell: the armed id was reached
 	EvRelief  EvKind = 5 // EventNotice: Slot: no longer congested
+	EvCrowded EvKind = 6 // EventNotice: Slot: congested now
 )
 
 // Event is an arrived message. RxID goes back on the receive-return ring when
@@ -226,7 +227,7 @@ type Cell struct {
 // Want is what the client asks to be told about; client-writable mirror of the
 // slot and cell tables. The daemon reads it after the fact it publishes.
 type WantSlot struct {
-	Relief uint32 // 1: send EvRelief when Congested falls; the daemon clears it
+	Relief uint32 // 1: send EvRelief when Congested falls; 2: EvCrowded when it rises; the daemon clears the bit
 }
 type WantCell struct {
 	Armed uint64 // send EvBarrier when HWM reaches this id, 0 = none; the daemon clears it

@@ -221,6 +221,11 @@ func TestWantsAndTable(t *testing.T) {
 	if daemon.WantSlot(0).TakeRelief() || !daemon.WantSlot(1).TakeRelief() || daemon.WantSlot(1).TakeRelief() {
 		t.Error("relief is taken once, from its slot")
 	}
+	client.WantSlot(1).SetRelief()
+	client.WantSlot(1).SetCrowded()
+	if s := daemon.WantSlot(1); !s.TakeCrowded() || s.TakeCrowded() || !s.TakeRelief() || s.TakeRelief() {
+		t.Error("the two wishes of a slot are taken once each")
+	}
 	w := daemon.WantCell(1)
 	client.WantCell(1).StoreArmed(7)
 	if w.LoadArmed() != 7 || w.CompareAndClearArmed(6) || !w.CompareAndClearArmed(7) || w.LoadArmed() != 0 {

@@ -230,10 +230,25 @@ func (s *Segment) ClientAsleep() *atomic.Uint32 { return at[atomic.Uint32](s.mem
 
 // SetRelief asks for an EvRelief when the destination is no longer congested.
 // Look at Slot.LoadCongested again after it: what fell before is not told.
-func (w *WantSlot) SetRelief() { atomic.StoreUint32(&w.Relief, 1) }
+func (w *WantSlot) SetRelief() { atomic.OrUint32(&w.Relief, wantRelief) }
 
 // TakeRelief withdraws the wish and reports whether there was one.
-func (w *WantSlot) TakeRelief() bool { return atomic.SwapUint32(&w.Relief, 0) != 0 }
+func (w *WantSlot) TakeRelief() bool { return atomic.AndUint32(&w.Relief, ^wantRelief)&wantRelief != 0 }
+
+// SetCrowded asks for an EvCrowded when the destination is congested. Look at
+// Slot.LoadCongested again after it: what rose before is not told.
+func (w *WantSlot) SetCrowded() { atomic.OrUint32(&w.Relief, wantCrowded) }
+
+// TakeCrowded withdraws the wish and reports whether there was one.
+func (w *WantSlot) TakeCrowded() bool {
+	return atomic.AndUint32(&w.Relief, ^wantCrowded)&wantCrowded != 0
+}
+
+// Bits of WantSlot.Relief.
+const (
+	wantRelief  = uint32(1)
+	wantCrowded = uint32(2)
+)
 
 // LoadArmed is the id whose local completion is to be told, 0 = none.
 func (w *WantCell) LoadArmed() uint64 { return atomic.LoadUint64(&w.Armed) }

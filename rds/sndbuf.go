@@ -1,0 +1,72 @@
+package rds
+
+// The send buffer is one for all destinations of a socket. What is on its way
+// to a congested one does not count against it: more cannot be sent there, and
+// if it was refused it stays until the receiver reads, which must not keep
+// anything from the others. Guarded by tx.mu.
+
+// charged is what counts against the send buffer, in bytes.
+func (s *Socket) charged() int { return s.queued - s.parked }
+
+// full reports that the send buffer has no room, after a look at who is
+// congested by now. arm says that the caller is registered and wants to know if
+// one of them will be.
+func (s *Socket) full(arm bool) bool {
+	if s.charged() < s.sndbuf {
+		return false
+	}
+	for _, d := range s.busy {
+		if arm {
+			s.c.seg.WantSlot(d.slot).SetCrowded()
+		}
+		d.look()
+	}
+	return s.charged() >= s.sndbuf
+}
+
+// look reports whether d is congested, and counts what is pending accordingly.
+func (d *dest) look() bool {
+	on := d.congested()
+	if on != d.parked {
+		d.parked = on
+		if on {
+			d.sock.parked += d.queued
+		} else {
+			d.sock.parked -= d.queued
+		}
+	}
+	return on
+}
+
+// charge counts a message of n bytes to d.
+func (d *dest) charge(n int) {
+	s := d.sock
+	if d.pending == 0 {
+		d.place = len(s.busy)
+		s.busy = append(s.busy, d)
+	}
+	d.pending++
+	d.queued += n
+	s.queued += n
+	if d.parked {
+		s.parked += n
+	}
+}
+
+// uncharge ends what charge has begun.
+func (d *dest) uncharge(n int) {
+	s := d.sock
+	d.pending--
+	d.queued -= n
+	s.queued -= n
+	if d.parked {
+		s.parked -= n
+	}
+	if d.pending == 0 {
+		last := len(s.busy) - 1
+		s.busy[d.place] = s.busy[last]
+		s.busy[d.place].place = d.place
+		s.busy[last] = nil
+		s.busy = s.busy[:last]
+	}
+}
