@@ -31,9 +31,6 @@ func TestAllPorts(t *testing.T) {
 			socks = append(socks, s)
 		}
 		took := time.Since(start)
-		if took > 10*time.Second {
-			t.Errorf("binding %d sockets took %v", all, took)
-		}
 		if len(seen) != all || seen[0] || seen[1] {
 			t.Errorf("%d ports, 0 or 1 among them: %v", len(seen), seen[0] || seen[1])
 		}

@@ -47,6 +47,9 @@ func TestPollFD(t *testing.T) {
 			t.Error("readable with nothing to take")
 		}
 		a.SetCongMonitor(true)
+		mustSend(t, a, "a destination", b)
+		synctest.Wait()
+		mustRecv(t, b, "a destination")
 		for name, tt := range map[string]struct {
 			cause, take func()
 		}{
