@@ -9,9 +9,6 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// errInterrupted is the cause of a wait that Interrupt ended.
-var errInterrupted = errors.New("interrupted")
-
 // errno is the kernel's word for err.
 func errno(err error) error {
 	var e syscall.Errno

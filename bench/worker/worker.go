@@ -111,9 +111,6 @@ func (w *Worker) Int(k string) int {
 	return n
 }
 
-// PIDs are the processes of the measurement, daemons first; known after Ready.
-func (w *Worker) PIDs() []int { return w.pids }
-
 // Ready tells the address and waits for "go".
 func (w *Worker) Ready(addr string) error {
 	fmt.Println("ready", addr)

@@ -101,16 +101,12 @@ func run(args []string, stdout, stderr io.Writer, listening func(netip.AddrPort)
 		opt.CRC = verbs.CRCOff
 	}
 	if c.capture != "" {
-		f, err := os.Create(c.capture)
-		if err != nil {
-			return err
-		}
-		tap, err := pcapng.NewTap(f, func() int64 { return time.Now().UnixNano() })
-		if err != nil {
-			return errors.Join(err, f.Close())
+		tap, done, failed := pcapng.CreateTap(c.capture)
+		if failed != nil {
+			return failed
 		}
 		opt.Tap = tap
-		defer func() { err = errors.Join(err, tap.Err(), f.Close()) }()
+		defer func() { err = errors.Join(err, done()) }()
 	}
 	dev, err := soft.New(opt)
 	if err != nil {

@@ -5,6 +5,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"net/netip"
+	"os"
+	"path/filepath"
+	"syscall"
 	"testing"
 )
 
@@ -145,5 +148,26 @@ func TestErrors(t *testing.T) {
 	tap.Stream(a4, b6, true, []byte("x"))
 	if tap.Err() == nil {
 		t.Error("mixed addresses taken")
+	}
+}
+
+// A capture that cannot be written says so at the end.
+func TestCreateTap(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "capture")
+	tap, done, err := CreateTap(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := netip.MustParseAddrPort("10.0.0.1:1"), netip.MustParseAddrPort("10.0.0.2:2")
+	tap.Stream(a, b, true, []byte("x"))
+	if err := done(); err != nil {
+		t.Error(err)
+	}
+	tap.Stream(a, b, true, []byte("y")) // the file is closed
+	if err := done(); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("done: %v", err)
+	}
+	if _, _, err := CreateTap(filepath.Join(name, "in a file")); !errors.Is(err, syscall.ENOTDIR) {
+		t.Errorf("in a file: %v", err)
 	}
 }

@@ -23,10 +23,9 @@ type crowd struct {
 	hosts []*crowdHost
 	opt   crowdOptions
 
-	sender []*rds.Client
-	all    []*rds.Client
-	load   *rds.Socket // to those who read
-	flood  *rds.Socket // to the stuck one: the same socket, or one in another lane
+	all   []*rds.Client
+	load  *rds.Socket // to those who read
+	flood *rds.Socket // to the stuck one: the same socket, or one in another lane
 
 	readers []*rds.Socket
 	to      []netip.AddrPort

@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -400,5 +399,3 @@ func errOf(bad bool, format string, args ...any) error {
 	}
 	return nil
 }
-
-var errNone = errors.New("none")
