@@ -1,0 +1,234 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// A stream is what one socket sends to another: a first message that says what
+// is to come, -n messages whose lengths and bytes follow from it, and a last one.
+// So the receiver knows every byte of each message, whatever its length, and
+// notes one that is missing, comes twice, late, or to the wrong socket. With
+// -lossy, for restarts in between, messages are at least 24 bytes and numbered.
+const (
+	magicFirst = "rdsstrm1"
+	magicLast  = "rdsstrmE"
+	markLen    = 32
+	numberLen  = 24
+)
+
+// content is the bytes of a message: cheap, and different at each place for each
+// number and seed.
+func content(b []byte, seed uint64, n int) {
+	x := (seed+1)*0x9e3779b97f4a7c15 ^ uint64(n+1)*0xbf58476d1ce4e5b9
+	for len(b) >= 8 {
+		x = x*6364136223846793005 + 1442695040888963407
+		binary.LittleEndian.PutUint64(b, x)
+		b = b[8:]
+	}
+	for i := range b {
+		x = x*6364136223846793005 + 1442695040888963407
+		b[i] = byte(x >> 56)
+	}
+}
+
+func mark(magic string, seed uint64, n int, lossy bool) []byte {
+	b := append(make([]byte, 0, markLen), magic...)
+	b = binary.BigEndian.AppendUint64(b, seed)
+	b = binary.BigEndian.AppendUint64(b, uint64(n))
+	flags := uint64(0)
+	if lossy {
+		flags = 1
+	}
+	return binary.BigEndian.AppendUint64(b, flags)
+}
+
+// message fills b with message i of a stream.
+func message(b []byte, seed uint64, i int, lossy bool) {
+	if !lossy {
+		content(b, seed, i)
+		return
+	}
+	binary.BigEndian.PutUint64(b, seed)
+	binary.BigEndian.PutUint64(b[8:], uint64(i))
+	binary.BigEndian.PutUint64(b[16:], ^seed)
+	content(b[numberLen:], seed, i)
+}
+
+// send sends a stream from each of -sockets sockets.
+func send(c *config) error {
+	var wg sync.WaitGroup
+	errs := make([]error, c.sockets)
+	start := time.Now()
+	for k := range c.sockets {
+		from := c.from.AddrPort
+		if from.Port() != 0 {
+			from = netip.AddrPortFrom(from.Addr(), from.Port()+uint16(k))
+		}
+		wg.Go(func() { errs[k] = c.sendStream(from, c.seed+uint64(k)) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.out, "sent %d streams of %d messages in %v\n", c.sockets, c.n, time.Since(start).Round(time.Millisecond))
+	return nil
+}
+
+func (c *config) sendStream(from netip.AddrPort, seed uint64) error {
+	s, err := c.open(from)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	to := sockaddr(c.to.AddrPort)
+	if err := c.sendTo(s, mark(magicFirst, seed, c.n, c.lossy), to); err != nil {
+		return err
+	}
+	buf := make([]byte, maxMessage)
+	for i := range c.n {
+		n := c.sizes[i%len(c.sizes)]
+		if c.lossy {
+			n = max(n, numberLen)
+		}
+		message(buf[:n], seed, i, c.lossy)
+		if err := c.sendTo(s, buf[:n], to); err != nil {
+			return fmt.Errorf("message %d of %d bytes: %w", i, n, err)
+		}
+		time.Sleep(c.delay)
+	}
+	if err := c.sendTo(s, mark(magicLast, seed, c.n, c.lossy), to); err != nil {
+		return err
+	}
+	return c.drain(s)
+}
+
+// drain waits until nothing of s waits for an acknowledgement: a socket that is
+// closed withdraws its messages. The receiver's word comes back for that.
+func (c *config) drain(s socket) error {
+	if err := limitRecv(s, c.limit); err != nil {
+		return err
+	}
+	var b [markLen]byte
+	if _, _, err := recvFrom(s, b[:]); err != nil {
+		return fmt.Errorf("no word from the receiver: %w", err)
+	}
+	return nil
+}
+
+// stream is one that is being received.
+type stream struct {
+	seed  uint64
+	n     int // messages in all
+	next  int
+	bytes int
+	lost  int
+	lossy bool
+}
+
+// recv checks streams until -streams of them have ended.
+func recv(c *config) error {
+	s, err := c.open(c.at.AddrPort)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if err := limitRecv(s, c.limit); err != nil {
+		return err
+	}
+	fmt.Fprintln(c.out, "ready")
+	streams := map[netip.AddrPort]*stream{}
+	buf, want := make([]byte, maxMessage), make([]byte, maxMessage)
+	said, total := time.Now(), 0
+	for ended := 0; ended < c.streams; {
+		n, from, err := recvFrom(s, buf)
+		if err != nil {
+			return fmt.Errorf("after %d messages and %d streams: %w", total, ended, err)
+		}
+		total++
+		time.Sleep(c.delay)
+		if c.every > 0 && time.Since(said) >= c.every {
+			said = time.Now()
+			fmt.Fprintf(c.out, "%d messages\n", total)
+		}
+		done, err := c.check(streams, from, buf[:n], want)
+		if err != nil {
+			return fmt.Errorf("from %v: %w", from, err)
+		}
+		if done {
+			ended++
+			if err := c.sendTo(s, []byte("thanks"), sockaddr(from)); err != nil {
+				return err
+			}
+		}
+	}
+	// A socket that is closed withdraws what it has sent.
+	time.Sleep(200 * time.Millisecond)
+	return nil
+}
+
+// check takes one message; done: it was a stream's last.
+func (c *config) check(streams map[netip.AddrPort]*stream, from netip.AddrPort, b, want []byte) (done bool, err error) {
+	t := streams[from]
+	if len(b) == markLen {
+		be := binary.BigEndian
+		seed, n, lossy := be.Uint64(b[8:]), int(be.Uint64(b[16:])), be.Uint64(b[24:]) == 1
+		switch string(b[:8]) {
+		case magicFirst:
+			if t != nil && !lossy {
+				return false, errors.New("a stream began within another")
+			}
+			streams[from] = &stream{seed: seed, n: n, lossy: lossy}
+			return false, nil
+		case magicLast:
+			if t == nil || t.seed != seed || !lossy && t.next != n {
+				return false, fmt.Errorf("the end of stream %d of %d messages came with %+v", seed, n, t)
+			}
+			t.lost += n - t.next
+			fmt.Fprintf(c.out, "stream from %v: %d messages, %d bytes, %d lost\n", from, t.n-t.lost, t.bytes, t.lost)
+			delete(streams, from)
+			return true, nil
+		}
+	}
+	switch {
+	case t == nil && c.lossy: // of a stream whose beginning was lost
+		return false, nil
+	case t == nil:
+		return false, fmt.Errorf("a message of %d bytes of no stream", len(b))
+	case t.next >= t.n:
+		return false, fmt.Errorf("message %d of a stream of %d", t.next, t.n)
+	}
+	if !t.lossy {
+		if n := c.sizes[t.next%len(c.sizes)]; n != len(b) {
+			return false, fmt.Errorf("message %d has %d bytes, want %d", t.next, len(b), n)
+		}
+	} else if err := t.skip(b); err != nil {
+		return false, err
+	}
+	message(want[:len(b)], t.seed, t.next, t.lossy)
+	if !bytes.Equal(b, want[:len(b)]) {
+		return false, fmt.Errorf("message %d of %d bytes has other contents", t.next, len(b))
+	}
+	t.next++
+	t.bytes += len(b)
+	return false, nil
+}
+
+// skip counts what is missing in front of a numbered message.
+func (t *stream) skip(b []byte) error {
+	if len(b) < numberLen {
+		return fmt.Errorf("a message of %d bytes in a numbered stream", len(b))
+	}
+	i := int(binary.BigEndian.Uint64(b[8:]))
+	if binary.BigEndian.Uint64(b) != t.seed || i < t.next || i >= t.n {
+		return fmt.Errorf("message %d of stream %d came where %d of stream %d was to come", i, binary.BigEndian.Uint64(b), t.next, t.seed)
+	}
+	t.lost += i - t.next
+	t.next = i
+	return nil
+}
