@@ -72,6 +72,7 @@ func (h *fastHost) Abort(*Conn, any)                          {}
 func (h *fastHost) Internal(*Conn, wire.InternalType, []byte) {}
 func (h *fastHost) CanPost(*Conn, *Msg) bool                  { return true }
 func (h *fastHost) OpLocal(*Conn, *Msg)                       { h.local++ }
+func (h *fastHost) OpPlaced(*Conn, *Msg)                      {}
 func (h *fastHost) MsgDone(_ *Conn, m *Msg, _ Outcome)        { h.done++; h.free = append(h.free, m) }
 func (h *fastHost) Instance(*Conn, uint64) bool               { return true }
 func (h *fastHost) PeerUp(*Conn, bool)                        {}

@@ -44,20 +44,23 @@ type Conn struct {
 	stats  Stats
 
 	// The queue pair and its handshake.
-	qp        verbs.QP
-	qpNum     uint32
-	active    bool       // we dialled
-	helloSeen bool       // the peer's HELLO is in hello
-	ready     bool       // both HELLOs are through
-	deaf      bool       // the peer broke the protocol: nothing it sent counts any more
-	resetDue  bool       // PeerDown is owed for an attempt that was reset
-	hello     wire.Hello // the peer's
-	maxSend   int        // largest SEND, both ways
-	readDepth int
-	deadline  int64 // of the handshake, or of draining
-	why       error
-	pending   verbs.RequestID // waits until the old queue pair has drained
-	isPending bool
+	qp          verbs.QP
+	qpNum       uint32
+	active      bool       // we dialled
+	helloSeen   bool       // the peer's HELLO is in hello
+	ready       bool       // both HELLOs are through
+	deaf        bool       // the peer broke the protocol: nothing it sent counts any more
+	resetDue    bool       // PeerDown is owed for an attempt that was reset
+	hello       wire.Hello // the peer's
+	maxSend     int        // largest SEND, both ways
+	readDepth   int
+	deadline    int64 // of the handshake, or of draining
+	why         error
+	peerAck     uint64          // ack_seq of its private data
+	pending     verbs.RequestID // waits until the old queue pair has drained
+	isPending   bool
+	pendingFrom wire.Private // what it came with
+	k           kernelState
 
 	// Connecting again.
 	backoff int64 // ceiling of the next delay, 0: at once
@@ -125,7 +128,7 @@ func New(cfg Config, h Host) *Conn {
 	cfg.StartSeq = max(cfg.StartSeq, 1)
 	cfg.MinBackoff = max(cfg.MinBackoff, 1)
 	cfg.MaxBackoff = max(cfg.MaxBackoff, cfg.MinBackoff)
-	return &Conn{
+	c := &Conn{
 		cfg:    cfg,
 		host:   h,
 		nextTx: cfg.StartSeq,
@@ -135,6 +138,8 @@ func New(cfg Config, h Host) *Conn {
 
 		refusing: make(map[uint16]struct{}),
 	}
+	c.k.placed = cfg.Attr.Caps&verbs.CapPlacedCQ != 0
+	return c
 }
 
 // State returns the connection's state.
@@ -176,6 +181,10 @@ func (c *Conn) enqueue(m *Msg) {
 	case wire.TypeNoSock, wire.TypeRefused:
 		c.notices.push(m)
 	default:
+		if c.k.on && c.Ready() { // it would not know what to do with it
+			c.finish(m, Cancelled)
+			return
+		}
 		c.control.push(m)
 	}
 	c.dirty = true
@@ -359,8 +368,11 @@ func (c *Conn) Tick(now int64) {
 			if due(c.deadline, now) {
 				c.fail(ErrTimeout)
 			}
-		} else if due(c.ackAt, now) {
-			c.ackNow = true
+		} else if ask, ack := due(c.k.prompt, now), due(c.ackAt, now); ask || ack {
+			if ask {
+				c.kernelAsk()
+			}
+			c.ackNow = c.ackNow || ack
 			c.Flush(now)
 		}
 	case Error:
@@ -381,8 +393,11 @@ func (c *Conn) NextTimeout() int64 {
 	case Up:
 		if !c.ready {
 			t = sooner(t, c.deadline)
-		} else if !c.ackNow {
-			t = sooner(t, c.ackAt)
+		} else {
+			t = sooner(t, c.k.prompt)
+			if !c.ackNow {
+				t = sooner(t, c.ackAt)
+			}
 		}
 	}
 	return t
@@ -401,7 +416,7 @@ func sooner(a, b int64) int64 {
 func (c *Conn) Info() Info {
 	i := Info{
 		Local: c.cfg.Local, Remote: c.cfg.Remote, Lane: c.cfg.Lane,
-		State: c.state, Ready: c.Ready(), Since: c.since,
+		State: c.state, Ready: c.Ready(), Kernel: c.k.on, Since: c.since,
 		Instance: c.peer, NextTx: c.nextTx, LastRx: c.rxLast, LastAck: c.ackMax,
 		Unacked: c.unacked.n, UnackedBytes: c.unacked.bytes,
 		Credits: c.credits, CreditsOwed: c.owed,

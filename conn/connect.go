@@ -19,13 +19,14 @@ func (c *Conn) dial() {
 	}
 }
 
-// accept answers request req. The state is Down.
-func (c *Conn) accept(req verbs.RequestID) {
+// accept answers request req, which came with from. The state is Down.
+func (c *Conn) accept(req verbs.RequestID, from wire.Private) {
 	if err := c.prepare(false); err != nil {
 		c.reject(req, err)
 		c.attemptFailed(err)
 		return
 	}
+	c.setProfile(from)
 	if err := c.host.Accept(c, req, c.qp, c.private()); err != nil {
 		c.connectFailed(err)
 	}
@@ -49,34 +50,47 @@ func (c *Conn) prepare(active bool) error {
 	return nil
 }
 
+// private is the private data of our request, or of our answer. A request
+// carries the extension whoever answers: kernels take it for padding.
 func (c *Conn) private() []byte {
-	return wire.AppendPrivate(nil, &wire.Private{
+	p := wire.Private{
 		Src: c.cfg.Local, Dst: c.cfg.Remote,
 		Major: wire.ProtocolMajor, Minor: wire.ProtocolMinor, MinorMask: wire.MinorMask,
 		TOS: c.cfg.Lane, AckSeq: c.rxLast, Ext: wire.ExtVersion,
-	})
+	}
+	if c.k.on && !c.active {
+		p.Ext = 0
+	}
+	return wire.AppendPrivate(nil, &p)
+}
+
+// setProfile takes the profile of the connection from the peer's private data.
+func (c *Conn) setProfile(p wire.Private) {
+	c.k.on = p.Ext == 0
+	c.peerAck = p.AckSeq
 }
 
 // checkPrivate says whether the peer's private data fits this connection.
-func (c *Conn) checkPrivate(b []byte) error {
+func (c *Conn) checkPrivate(b []byte) (wire.Private, error) {
 	p, err := wire.ParsePrivate(b, !c.cfg.Local.Is4())
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w: %w", ErrIncompatible, err)
+		return p, fmt.Errorf("%w: %w", ErrIncompatible, err)
+	case p.Ext == 0 && p.KernelCompatible():
 	case p.Major != wire.ProtocolMajor || p.Minor != wire.ProtocolMinor:
-		return fmt.Errorf("%w: protocol %d.%d, want %d.%d", ErrIncompatible,
+		return p, fmt.Errorf("%w: protocol %d.%d, want %d.%d", ErrIncompatible,
 			p.Major, p.Minor, wire.ProtocolMajor, wire.ProtocolMinor)
-	case p.Ext == 0:
-		return fmt.Errorf("%w: no rdsd extension; kernel peers are not supported yet", ErrIncompatible)
 	case p.Ext != wire.ExtVersion:
-		return fmt.Errorf("%w: rdsd extension version %d, want %d", ErrIncompatible, p.Ext, wire.ExtVersion)
+		return p, fmt.Errorf("%w: rdsd extension version %d, want %d", ErrIncompatible, p.Ext, wire.ExtVersion)
+	}
+	switch {
 	case p.Src.Unmap() != c.cfg.Remote || p.Dst.Unmap() != c.cfg.Local:
-		return fmt.Errorf("%w: it claims to be %v and means %v; the connection is from %v to %v",
+		return p, fmt.Errorf("%w: it claims to be %v and means %v; the connection is from %v to %v",
 			ErrIncompatible, p.Src, p.Dst, c.cfg.Remote, c.cfg.Local)
 	case p.TOS != c.cfg.Lane:
-		return fmt.Errorf("%w: lane %d, want %d", ErrIncompatible, p.TOS, c.cfg.Lane)
+		return p, fmt.Errorf("%w: lane %d, want %d", ErrIncompatible, p.TOS, c.cfg.Lane)
 	}
-	return nil
+	return p, nil
 }
 
 // HandleRequest takes an incoming connection for this Conn: it is accepted,
@@ -87,15 +101,17 @@ func (c *Conn) HandleRequest(now int64, req verbs.RequestID, private []byte) {
 		c.reject(req, ErrClosed)
 		return
 	}
-	if err := c.checkPrivate(private); err != nil {
+	from, err := c.checkPrivate(private)
+	if err != nil {
 		c.reject(req, err)
 		return
 	}
-	// Of two requests that cross, the smaller address's wins.
-	ours := c.active && (c.cfg.Local.Less(c.cfg.Remote) || mutant.On(mutant.CrossingUndecided))
+	// Of two requests that cross, the smaller address's wins. A kernel rejects
+	// ours in any case while its own is under way, so its own must win.
+	ours := c.active && from.Ext != 0 && (c.cfg.Local.Less(c.cfg.Remote) || mutant.On(mutant.CrossingUndecided))
 	switch c.state {
 	case Down:
-		c.accept(req)
+		c.accept(req, from)
 	case Connecting:
 		if c.active {
 			c.stats.ConnectRaced++
@@ -107,7 +123,7 @@ func (c *Conn) HandleRequest(now int64, req verbs.RequestID, private []byte) {
 		// Either our attempt lost the race, or the peer gave up the one we
 		// accepted before.
 		c.abandon(ErrReplaced)
-		c.accept(req)
+		c.accept(req, from)
 	case Up:
 		if ours && !c.ready {
 			// Most likely a request the peer has abandoned by now.
@@ -116,11 +132,11 @@ func (c *Conn) HandleRequest(now int64, req verbs.RequestID, private []byte) {
 			return
 		}
 		c.stats.ListenClosedStale++
-		c.pending, c.isPending = req, true
+		c.pending, c.pendingFrom, c.isPending = req, from, true
 		c.fail(ErrReplaced)
 	case Error:
 		c.rejectPending()
-		c.pending, c.isPending = req, true
+		c.pending, c.pendingFrom, c.isPending = req, from, true
 	}
 }
 
@@ -184,14 +200,24 @@ func (c *Conn) established(private []byte) {
 		return
 	}
 	if c.active {
-		if err := c.checkPrivate(private); err != nil {
+		from, err := c.checkPrivate(private)
+		if err != nil {
 			c.backoff = c.cfg.MaxBackoff // it will not change its mind soon
 			c.connectFailed(err)
 			return
 		}
+		c.setProfile(from)
 	}
 	c.setState(Up)
 	c.openSQ()
+	switch {
+	case c.k.on:
+		c.kernelUp()
+		return
+	case len(c.k.early) > 0:
+		c.protocolError(errNoHello)
+		return
+	}
 	if c.sendHello() && c.helloSeen {
 		c.becomeReady()
 	}
@@ -288,12 +314,15 @@ func (c *Conn) down() {
 			c.finish(m, m.priv.outcome)
 		}
 	}
+	if c.k.on {
+		c.kernelDown()
+	}
 	// What is unacked goes first on the next connection.
 	for m := c.unacked.head; m != nil; m = m.priv.next {
 		m.priv.state, m.priv.sent = msgQueued, 0
 	}
 	c.rtx.prepend(&c.unacked)
-	if c.settleAt == 0 && c.cfg.SettleTimeout != 0 && c.hasPostedOps() {
+	if !c.k.on && c.settleAt == 0 && c.cfg.SettleTimeout != 0 && c.hasPostedOps() {
 		c.settleAt = c.now + c.cfg.SettleTimeout
 	}
 	// The peer says anew what is congested. Until then nothing is: who waits for
@@ -303,7 +332,7 @@ func (c *Conn) down() {
 	c.host.PeerDown(c, c.why)
 	if c.isPending {
 		c.isPending = false
-		c.accept(c.pending)
+		c.accept(c.pending, c.pendingFrom)
 		return
 	}
 	c.reconnect()
@@ -351,5 +380,6 @@ func (c *Conn) closeQP() {
 	c.deadline = 0
 	c.credits, c.owed, c.granted = 0, 0, 0
 	c.ackNow, c.ackAt, c.ackBytes = false, 0, 0
+	c.k.prompt, c.k.congTx, c.k.congGot, c.k.early = 0, 0, 0, nil
 	c.dirty = false
 }

@@ -48,6 +48,7 @@ type fakeHost struct {
 type fakeWC struct {
 	wc  verbs.WC
 	buf []byte // of a receive
+	how verbs.SendFlags
 }
 
 func (n *fakeNet) host(a netip.Addr) *fakeHost {
@@ -179,7 +180,7 @@ func (q *fakeQP) deliverTo(dying bool) bool {
 	case verbs.OpSend:
 		p.h.cq = append(p.h.cq, fakeWC{
 			wc:  verbs.WC{Op: verbs.WCRecv, QPNum: p.num, ByteLen: uint32(len(w.data))},
-			buf: w.data,
+			buf: w.data, how: w.Flags,
 		})
 	default:
 		if p.onRDMA != nil && !p.onRDMA(&w.SendWR) {
@@ -352,6 +353,7 @@ func (b *baseHost) Congestion(*Conn, *cong.Map)               {}
 func (b *baseHost) Internal(*Conn, wire.InternalType, []byte) {}
 func (b *baseHost) CanPost(*Conn, *Msg) bool                  { return true }
 func (b *baseHost) OpLocal(*Conn, *Msg)                       {}
+func (b *baseHost) OpPlaced(*Conn, *Msg)                      {}
 
 var (
 	addrA = netip.MustParseAddr("127.0.0.1")

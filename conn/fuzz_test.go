@@ -12,14 +12,7 @@ import (
 // a two-byte length. With the high bit set in the length the headers get a
 // right checksum first, so that the fuzzer gets past it.
 func FuzzRecv(f *testing.F) {
-	add := func(sends ...[]byte) {
-		var b []byte
-		for _, s := range sends {
-			b = binary.BigEndian.AppendUint16(b, uint16(len(s))|0x8000)
-			b = append(b, s...)
-		}
-		f.Add(b)
-	}
+	add := func(sends ...[]byte) { f.Add(fuzzSends(sends...)) }
 	long := wire.Header{Seq: 600, Len: 20_000, SPort: 7, DPort: 9}
 	add(frame(wire.Header{Seq: 600, SPort: 7, DPort: 9, Ack: 101}, []byte("datagram")), frame(wire.Header{Ack: 102, Credit: 1}, nil))
 	add(frame(long, make([]byte, 16<<10-48)), frame(long, make([]byte, 3664)))
@@ -41,23 +34,7 @@ func FuzzRecv(f *testing.F) {
 		s.run()
 		n := 0
 		s.verdict = func(h *wire.Header) Verdict { n++; return Verdict(n % 3) }
-		for len(b) >= 2 && s.c.Ready() {
-			n := binary.BigEndian.Uint16(b)
-			b = b[2:]
-			one := append([]byte(nil), b[:min(int(n&0x7fff), len(b))]...)
-			b = b[len(one):]
-			if len(one) == 0 {
-				continue
-			}
-			if n&0x8000 != 0 && len(one) >= wire.HeaderLen {
-				var h wire.Header
-				one[30], one[31] = 0, 0
-				if wire.Parse(one, &h) == nil {
-					h.Put(one)
-				}
-			}
-			s.send(one)
-		}
+		s.fuzz(b)
 		s.c.Close(s.now)
 		s.run()
 		for _, m := range ms {
@@ -69,4 +46,34 @@ func FuzzRecv(f *testing.F) {
 			t.Errorf("%d buffers, %v", s.out, s.c.State())
 		}
 	})
+}
+
+// fuzzSends is the fuzzers' form of a series of SENDs.
+func fuzzSends(sends ...[]byte) (b []byte) {
+	for _, s := range sends {
+		b = binary.BigEndian.AppendUint16(b, uint16(len(s))|0x8000)
+		b = append(b, s...)
+	}
+	return b
+}
+
+// fuzz sends what a fuzzer made up.
+func (s *script) fuzz(b []byte) {
+	for len(b) >= 2 && s.c.Ready() {
+		n := binary.BigEndian.Uint16(b)
+		b = b[2:]
+		one := append([]byte(nil), b[:min(int(n&0x7fff), len(b))]...)
+		b = b[len(one):]
+		if len(one) == 0 {
+			continue
+		}
+		if n&0x8000 != 0 && len(one) >= wire.HeaderLen {
+			var h wire.Header
+			one[30], one[31] = 0, 0
+			if wire.Parse(one, &h) == nil {
+				h.Put(one)
+			}
+		}
+		s.send(one)
+	}
 }

@@ -68,7 +68,8 @@ func TestPrivateDataRejected(t *testing.T) {
 	}{
 		{"major", func(p *wire.Private) { p.Major = 4 }, "protocol 4.1"},
 		{"minor", func(p *wire.Private) { p.Minor = 0 }, "protocol 3.0"},
-		{"kernel", func(p *wire.Private) { p.Ext = 0 }, "no rdsd extension"},
+		{"old kernel", func(p *wire.Private) { p.Ext, p.Minor = 0, 0 }, "protocol 3.0"},
+		{"kernel of no common version", func(p *wire.Private) { p.Ext, p.Major, p.MinorMask = 0, 4, 0xfffc }, "protocol 4.1"},
 		{"extension", func(p *wire.Private) { p.Ext = 2 }, "extension version 2"},
 		{"source", func(p *wire.Private) { p.Src = netip.MustParseAddr("127.0.0.9") }, "claims to be 127.0.0.9"},
 		{"destination", func(p *wire.Private) { p.Dst = netip.MustParseAddr("127.0.0.9") }, "means 127.0.0.9"},

@@ -48,6 +48,8 @@ func (c *Conn) sendHello() bool {
 	return c.state == Up
 }
 
+var errNoHello = errors.New("the first frame is not HELLO")
+
 // recvHello takes the first SEND of the peer.
 func (c *Conn) recvHello(b []byte) error {
 	h := &c.rxh
@@ -56,7 +58,7 @@ func (c *Conn) recvHello(b []byte) error {
 	}
 	if h.Flags != wire.FlagInternal || wire.InternalType(h.DPort) != wire.TypeHello ||
 		h.Seq != 0 || int(h.Len) != len(b)-wire.HeaderLen {
-		return errors.New("the first frame is not HELLO")
+		return errNoHello
 	}
 	hello, err := wire.ParseHello(b[wire.HeaderLen:])
 	switch {

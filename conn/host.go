@@ -103,10 +103,16 @@ type Host interface {
 	// buffers again. Once per posted operation, before or inside MsgDone;
 	// never for one that was not posted (then MsgDone alone says so).
 	OpLocal(c *Conn, m *Msg)
+	// OpPlaced: the peer's device has carried out m's operations and has taken
+	// its message: their status is SUCCESS. Only with kernel peers, at most once,
+	// ahead of OpLocal; MsgDone follows when the message is acked, and says
+	// nothing of the operations any more.
+	OpPlaced(c *Conn, m *Msg)
 	// MsgDone: the Conn is done with m. Exactly once per Send.
 	MsgDone(c *Conn, m *Msg, o Outcome)
 
-	// Instance is asked when the peer's HELLO has named its daemon: false
+	// Instance is asked when the peer's HELLO has named its daemon, or with
+	// KernelInstance when the peer turned out to be a kernel: false
 	// breaks the connection off before anything else counts, to be tried again.
 	// With several connections to one host only their owner can tell a new
 	// instance of its daemon from the last words of an old one.

@@ -48,6 +48,7 @@ type Info struct {
 	Lane           uint8
 	State          State
 	Ready          bool   // handshake complete
+	Kernel         bool   // the peer of the last connection was a Linux kernel
 	Since          int64  // when State began
 	Instance       uint64 // the peer's daemon instance, 0 = never met
 	NextTx         uint64 // next sequence to assign

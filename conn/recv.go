@@ -36,10 +36,16 @@ func (c *Conn) HandleRecv(now int64, wc *verbs.WC, buf []byte) {
 	var err error
 	switch {
 	case c.helloSeen && c.ready:
+		if c.k.on {
+			err = c.recvKernel(buf)
+			break
+		}
 		err = c.recvFrames(buf)
 	case c.helloSeen:
 		err = errors.New("a frame before our HELLO")
 	case c.state == Error: // broken before the handshake
+	case c.state == Connecting && (c.active && !wire.IsHello(buf) || !c.active && c.k.on):
+		err = c.kernelEarly(buf)
 	default:
 		err = c.recvHello(buf)
 	}
@@ -132,6 +138,9 @@ func (c *Conn) checkSeq(h *wire.Header) (old bool, err error) {
 	if h.Seq > c.rxLast || mutant.On(mutant.DuplicatesTaken) {
 		return false, nil
 	}
+	if c.k.on {
+		return c.kernelSeq(h)
+	}
 	if h.Seq == 0 || h.Flags&wire.FlagRetransmitted == 0 {
 		return false, fmt.Errorf("sequence %d after %d", h.Seq, c.rxLast)
 	}
@@ -202,12 +211,15 @@ func (c *Conn) verdict(h *wire.Header, v Verdict) {
 	switch v {
 	case NoSocket:
 		c.stats.RecvDropNoSock++
-		if mutant.On(mutant.NoSockNotSent) {
+		if c.k.on || mutant.On(mutant.NoSockNotSent) {
 			break
 		}
 		c.notify(wire.TypeNoSock, h)
 	case Refused:
 		c.stats.RecvRefused++
+		if c.k.on { // the host knows that it must not
+			break
+		}
 		c.refusing[h.DPort] = struct{}{}
 		c.notify(wire.TypeRefused, h)
 	default:

@@ -22,6 +22,7 @@ type script struct {
 	key  uint32
 	now  int64
 	raw  [][]byte // SENDs the peer received
+	how  []verbs.SendFlags
 
 	seq       uint64 // the peer's last
 	delivered []string
@@ -29,6 +30,7 @@ type script struct {
 	verdict   func(h *wire.Header) Verdict
 	done      map[*Msg]Outcome
 	local     map[*Msg]bool
+	placed    map[*Msg]bool
 	refuse    map[*Msg]bool
 	internals []wire.InternalType
 	ups       []bool
@@ -41,7 +43,7 @@ type script struct {
 
 func newScript(t *testing.T, change ...func(*Config)) *script {
 	n := newFakeNet(1)
-	s := &script{t: t, peer: n.host(addrB), now: 1e9, done: map[*Msg]Outcome{}, local: map[*Msg]bool{}, refuse: map[*Msg]bool{}}
+	s := &script{t: t, peer: n.host(addrB), now: 1e9, done: map[*Msg]Outcome{}, local: map[*Msg]bool{}, placed: map[*Msg]bool{}, refuse: map[*Msg]bool{}}
 	s.baseHost = newBaseHost(n.host(addrA), 8, 32<<10, 64)
 	cfg := testConfig(addrA, addrB, 10)
 	cfg.StartSeq = 100
@@ -91,6 +93,12 @@ func (s *script) OpLocal(_ *Conn, m *Msg) {
 		s.t.Error("OpLocal twice")
 	}
 	s.local[m] = true
+}
+func (s *script) OpPlaced(_ *Conn, m *Msg) {
+	if _, done := s.done[m]; s.placed[m] || s.local[m] || done {
+		s.t.Errorf("OpPlaced: placed %v, local %v, done %v", s.placed[m], s.local[m], done)
+	}
+	s.placed[m] = true
 }
 func (s *script) MsgDone(_ *Conn, m *Msg, o Outcome) {
 	if _, ok := s.done[m]; ok {
@@ -145,6 +153,7 @@ func (s *script) run() {
 		for _, e := range s.peer.cq {
 			if e.wc.Op == verbs.WCRecv {
 				s.raw = append(s.raw, e.buf)
+				s.how = append(s.how, e.how)
 			}
 		}
 		s.peer.cq = nil

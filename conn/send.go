@@ -44,6 +44,10 @@ func (c *Conn) pump() {
 	if c.releaseDue {
 		c.release()
 	}
+	if c.k.on {
+		c.kernelPump()
+		return
+	}
 	for c.state == Up && c.sendNext() {
 	}
 	if c.state == Up && (c.ackNow || c.owed >= c.creditsDue()) && c.canSend() {

@@ -96,13 +96,18 @@ func (c *Conn) post(rec sendRec, sgl []verbs.SGE, flags verbs.SendFlags) {
 	c.wrs = append(c.wrs, verbs.SendWR{
 		WRID: c.recTail, Op: verbs.OpSend, Flags: flags | verbs.SendSignaled, SGL: sgl,
 	})
+	c.stats.SendFrames++
+	c.postWRs(rec)
+}
+
+// postWRs posts c.wrs, of which the last one has the number of the record.
+func (c *Conn) postWRs(rec sendRec) {
 	rec.wrs = len(c.wrs)
 	n, err := c.qp.PostSend(c.wrs)
 	c.recs[c.recTail%uint64(len(c.recs))] = rec
 	c.sqUsed += rec.wrs
 	c.reads += rec.reads
 	c.recTail++
-	c.stats.SendFrames++
 	if err == nil && n == len(c.wrs) {
 		return
 	}
@@ -141,7 +146,11 @@ func (c *Conn) HandleSend(now int64, wc *verbs.WC) {
 	}
 	// Completions are in order: this one stands for those before it.
 	for c.recHead <= wc.WRID && c.recHead < c.recTail {
-		c.complete(&c.recs[c.recHead%uint64(len(c.recs))])
+		r := &c.recs[c.recHead%uint64(len(c.recs))]
+		if c.k.on && c.k.placed && wc.Status == verbs.WCSuccess {
+			c.kernelPlaced(r)
+		}
+		c.complete(r)
 	}
 	c.dirty = true
 }
@@ -151,7 +160,11 @@ func (c *Conn) HandleSend(now int64, wc *verbs.WC) {
 // of the connection. Its message was not sent. All others settle by the next
 // handshake.
 func (c *Conn) sendFailed(wc *verbs.WC) {
-	if _, named := rdmaop.StatusOf(wc.Status); named && wc.WRID&wridOp != 0 {
+	switch wc.Status {
+	case verbs.WCRemAccessErr, verbs.WCRemInvReqErr, verbs.WCRemOpErr:
+		c.k.nak = true
+	}
+	if _, named := rdmaop.StatusOf(wc.Status); named {
 		if m, op := c.opOf(wc.WRID); m != nil && m.priv.state == msgPosted {
 			m.WCStatus, m.Bad = wc.Status, op
 			c.unacked.remove(m)
@@ -163,13 +176,17 @@ func (c *Conn) sendFailed(wc *verbs.WC) {
 	}
 }
 
-// opOf returns the operation an RDMA work request belonged to, and its message.
+// opOf returns the operation a work request belonged to, and its message; nil if
+// it was a SEND.
 func (c *Conn) opOf(wrid uint64) (*Msg, *rdmaop.Op) {
 	r := wrid & wridRec
 	if r < c.recHead || r >= c.recTail {
 		return nil, nil
 	}
 	m := c.recs[r%uint64(len(c.recs))].ops
+	if wrid&wridOp == 0 {
+		return c.bareOp(m)
+	}
 	for i := wrid &^ (wridOp | wridOp2) >> wridOpShift; i > 0 && m != nil; i-- {
 		m = m.priv.chain
 	}
@@ -180,6 +197,22 @@ func (c *Conn) opOf(wrid uint64) (*Msg, *rdmaop.Op) {
 		return m, m.Op2
 	}
 	return m, m.Op
+}
+
+// bareOp returns the last operation of a chain without a SEND behind it: the
+// record's request is its. A kernel peer is told nothing of silent ones.
+func (c *Conn) bareOp(m *Msg) (*Msg, *rdmaop.Op) {
+	for m != nil && m.Silent && c.k.on {
+		if m.priv.chain != nil {
+			m = m.priv.chain
+			continue
+		}
+		if m.Op2 != nil {
+			return m, m.Op2
+		}
+		return m, m.Op
+	}
+	return nil, nil
 }
 
 // completeAll retires all records: no work request will touch anything any more.

@@ -13,6 +13,7 @@ package rds
 //	  EFAULT        local memory of an atomic that is not 8 bytes at a multiple of 8
 //	  deadline      SetReadDeadline, SetWriteDeadline; contexts
 //	  EBADF         socket, buffer, region or client closed
+//	  ENOBUFS       (ErrOverrun) what kernel peers sent found no room: the socket has ended
 //	  ECONNRESET, ECONNABORTED  the daemon is gone, or ended the session
 //
 //	by a control call to the daemon
@@ -70,6 +71,11 @@ var (
 	// ErrSession: the daemon ended this session and gave a reason.
 	// ECONNABORTED.
 	ErrSession error = &sentinel{"session ended by the RDS daemon", []error{syscall.ECONNABORTED}}
+	// ErrOverrun: peers that cannot be refused (Linux kernels) sent more than the
+	// daemon keeps for this user while the socket was not read. It is off its
+	// port: what it had received is read first, what came later is lost; close
+	// it, and bind another. ENOBUFS.
+	ErrOverrun error = &sentinel{"socket overrun by a kernel peer: messages were lost", []error{syscall.ENOBUFS}}
 	// ErrNoDaemon: no daemon answers; the text names the paths tried. ENOENT.
 	ErrNoDaemon = ipc.ErrNoDaemon
 	// ErrVersion: client and daemon do not speak a common version.

@@ -50,7 +50,7 @@ func (s *Socket) tryRecv(p []byte, e *shm.Event, peek bool) (n int, done bool, e
 	if !r.next(s, e) {
 		r.mu.Unlock()
 		// What had been delivered before the daemon went is read by now.
-		return 0, false, opErr("recv", netip.AddrPort{}, c.Err())
+		return 0, false, opErr("recv", netip.AddrPort{}, s.err())
 	}
 	if n, err = s.take(p, e); err != nil {
 		r.mu.Unlock()
@@ -81,7 +81,7 @@ func (s *Socket) peek(p []byte, e *shm.Event) (n int, done bool, err error) {
 	defer r.mu.Unlock()
 	r.drain()
 	if s.rxq.len() == 0 {
-		return 0, false, opErr("recv", netip.AddrPort{}, s.c.Err())
+		return 0, false, opErr("recv", netip.AddrPort{}, s.err())
 	}
 	*e = *s.rxq.at(0)
 	n, err = s.copyOut(p, e)

@@ -178,6 +178,10 @@ func (r *rx) dispatch(e *shm.Entry) {
 		s.notifyAll(wantRelief)
 	case shm.EvCrowded: // what is on its way there does not count any more
 		s.notifyAll(wantSpace)
+	case shm.EvOverrun:
+		s.overrun.Store(true)
+		s.arrived()
+		s.notifyAll(wantAll)
 	default:
 		// A kind of a later version: nothing in it needs an answer.
 	}

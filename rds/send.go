@@ -184,7 +184,7 @@ func (t *tx) submit(s *Socket, m *outMsg, arm bool) error {
 		t.drop(s, m)
 		return ErrClosed
 	}
-	if err := t.c.Err(); err != nil {
+	if err := s.err(); err != nil {
 		t.drop(s, m)
 		return err
 	}

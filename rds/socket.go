@@ -25,6 +25,7 @@ type Socket struct {
 
 	nonblock atomic.Bool
 	closed   atomic.Bool // set with tx.mu held
+	overrun  atomic.Bool // the daemon took it off its port: ErrOverrun
 	rdl, wdl deadline
 	wait     socketWaiters
 
@@ -62,6 +63,14 @@ type Socket struct {
 }
 
 var _ net.PacketConn = (*Socket)(nil)
+
+// err says why nothing more comes: the client's end, or the socket's.
+func (s *Socket) err() error {
+	if s.overrun.Load() {
+		return ErrOverrun
+	}
+	return s.c.Err()
+}
 
 // LocalAddrPort returns the address and port the socket is bound to.
 func (s *Socket) LocalAddrPort() netip.AddrPort { return s.local }

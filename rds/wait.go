@@ -147,7 +147,7 @@ func (s *Socket) waitUntil(ctx context.Context, want interest, try func(arm bool
 		w := s.enter(want, true)
 		ok, err := try(true)
 		if err == nil && !ok {
-			err = c.Err()
+			err = s.err()
 		}
 		if ok || err != nil {
 			c.wait.leave(w)

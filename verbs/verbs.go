@@ -48,6 +48,7 @@ const (
 	CapRNRRetry                      // QPInitAttr.RNRRetry bounds that wait
 	CapInvalidate                    // LOCAL_INV, SEND_WITH_INV
 	CapMW                            // memory windows of both types, BIND_MW
+	CapPlacedCQ                      // with AckLocal, too, a successful completion says that the peer's device has the data (InfiniBand, RoCE)
 )
 
 // Device is one RDMA device with its connection manager.

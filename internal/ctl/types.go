@@ -200,6 +200,7 @@ type PeerInfo struct {
 	State     string     `json:"state"` // "down", "connecting", "up", "error"
 	Since     time.Time  `json:"since,omitzero"`
 	Instance  ID         `json:"instance"` // of the peer, 0 = not known yet
+	Kernel    bool       `json:"kernel"`   // a Linux kernel's RDS, as far as the last connection says
 	Transport string     `json:"transport"`
 	CRC       bool       `json:"crc"`
 

@@ -118,7 +118,7 @@ func (b backend) Peers() (out []ctl.PeerInfo, err error) {
 func (e *Engine) peerInfo(p *peer) ctl.PeerInfo {
 	i := p.c.Info()
 	pi := ctl.PeerInfo{Local: i.Local, Remote: i.Remote, Lane: i.Lane, State: strings.ToLower(i.State.String()),
-		Instance: ctl.ID(i.Instance), Transport: e.attr.Name, CRC: p.crc == verbs.CRCOn,
+		Instance: ctl.ID(i.Instance), Kernel: i.Kernel, Transport: e.attr.Name, CRC: p.crc == verbs.CRCOn,
 		NextTxSeq: i.NextTx, AckedSeq: i.LastAck, RxSeq: i.LastRx,
 		QueuedMessages: uint64(i.Queued), QueuedBytes: uint64(i.QueuedBytes),
 		UnackedMessages: uint64(i.Unacked), UnackedBytes: uint64(i.UnackedBytes),
@@ -127,6 +127,9 @@ func (e *Engine) peerInfo(p *peer) ctl.PeerInfo {
 		UnknownOps: i.Stats.OpsUnknown, Lost: i.Stats.Lost}
 	if i.Since != 0 {
 		pi.Since = time.Unix(0, e.wall-(e.now-i.Since))
+	}
+	if i.Kernel {
+		pi.Instance = 0 // it has none
 	}
 	if i.LastError != nil {
 		pi.LastError = i.LastError.Error()

@@ -43,13 +43,16 @@ type arrival struct {
 	at     int64  // when it was whole, unix ns
 	asm    uint32 // ns since its header arrived
 	n      int
+	kernel bool // from a kernel, which takes nothing back
 }
 
 // admit decides whether s takes n more bytes. A message for a socket over its
 // receive buffer is still taken, into daemon memory, up to the hard cap; an
-// empty socket takes any message, or a long one would never get in.
-func (e *Engine) admit(s *socket, n int) conn.Verdict {
-	if held := s.held(); held > 0 && held+n > s.limit+e.cfg.HardCap {
+// empty socket takes any message, or a long one would never get in. A kernel
+// cannot be refused: what it sends may take all that the socket's user has left
+// of the daemon's memory, see overrun.
+func (e *Engine) admit(s *socket, n int, kernel bool) conn.Verdict {
+	if held := s.held(); held > 0 && held+n > s.limit+e.cfg.HardCap && !kernel {
 		e.setCongested(s, true)
 		return conn.Refused
 	}
@@ -58,7 +61,7 @@ func (e *Engine) admit(s *socket, n int) conn.Verdict {
 
 // deliver hands a whole message to s.
 func (e *Engine) deliver(s *socket, a *arrival, payload []byte) conn.Verdict {
-	if v := e.admit(s, a.n); v != conn.Accepted {
+	if v := e.admit(s, a.n, a.kernel); v != conn.Accepted {
 		return v
 	}
 	c := s.cl
@@ -81,8 +84,7 @@ func (e *Engine) deliver(s *socket, a *arrival, payload []byte) conn.Verdict {
 	}
 	m := e.newOver(s, a)
 	if m == nil {
-		e.refuseForMemory(s)
-		return conn.Refused
+		return e.noMemory(s, a)
 	}
 	if a.n > 0 {
 		copy(m.over.Bytes(m.chunk, a.n), payload)
@@ -182,6 +184,7 @@ func (e *Engine) Deliver(c *conn.Conn, h *wire.Header, payload []byte) conn.Verd
 // set fills in what a header from p says.
 func (a *arrival) set(p *peer, h *wire.Header) {
 	a.src, a.sport, a.srcInc, a.n = &p.addr16, h.SPort, h.SrcInc, int(h.Len)
+	a.kernel = p.c.Kernel()
 }
 
 // arrive is set, and reads the header's extensions: a cookie the message
@@ -207,7 +210,7 @@ func (e *Engine) Begin(c *conn.Conn, h *wire.Header) ([]byte, any, conn.Verdict)
 	}
 	var a arrival
 	a.set(p, h)
-	if v := e.admit(s, a.n); v != conn.Accepted {
+	if v := e.admit(s, a.n, a.kernel); v != conn.Accepted {
 		return nil, nil, v
 	}
 	cl := s.cl
@@ -221,8 +224,7 @@ func (e *Engine) Begin(c *conn.Conn, h *wire.Header) ([]byte, any, conn.Verdict)
 	}
 	m := e.newOver(s, &a)
 	if m == nil {
-		e.refuseForMemory(s)
-		return nil, nil, conn.Refused
+		return nil, nil, e.noMemory(s, &a)
 	}
 	e.beginPartial(p, m)
 	return m.over.Bytes(m.chunk, a.n), m, conn.Accepted

@@ -95,6 +95,8 @@ func (e *Engine) checkOp(t *txMsg, i int, d *shm.SubOp) unix.Errno {
 	switch {
 	case p != nil && !o.Supported(e.attr.Caps):
 		return unix.EOPNOTSUPP
+	case p != nil && p.c.Kernel():
+		return 0 // it grants nothing: its device decides
 	case p != nil:
 		return p.grants.Check(&o.Op, t.sock.port)
 	case t.slot.local != nil:
@@ -108,6 +110,12 @@ func (e *Engine) checkOp(t *txMsg, i int, d *shm.SubOp) unix.Errno {
 // grant may have gone since they were submitted.
 func (e *Engine) CanPost(c *conn.Conn, m *conn.Msg) bool {
 	t := m.Owner.(*txMsg)
+	if c.Kernel() {
+		for _, o := range t.ops() {
+			e.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvPost})
+		}
+		return true
+	}
 	g := e.peerOf(c).grants
 	var bad *rdmaop.Op
 	var errno unix.Errno
@@ -317,6 +325,10 @@ func (e *Engine) OpLocal(_ *conn.Conn, m *conn.Msg) {
 	e.local(t)
 	e.retired(t)
 }
+
+// OpPlaced is the connection's up-call for operations that a kernel peer's
+// device has carried out. The message is still to be acked.
+func (e *Engine) OpPlaced(_ *conn.Conn, m *conn.Msg) { e.settle(m.Owner.(*txMsg), conn.Acked) }
 
 // local notes that nothing touches the local buffers of t's operations any
 // more.

@@ -1,6 +1,13 @@
 package daemon
 
-import "github.com/rdsd/rdsd/internal/shm"
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/mutant"
+	"github.com/rdsd/rdsd/internal/shm"
+)
 
 // What arrived and finds no room at its client waits in daemon memory, in order,
 // until the client has made some. The memory is shared among users so that none
@@ -83,6 +90,50 @@ func (e *Engine) refuseForMemory(s *socket) {
 	if !acc.inShort.on() {
 		e.short.add(&acc.inShort, acc)
 	}
+}
+
+// noMemory is the verdict on a message that found no memory. From a kernel it is
+// lost, so its socket ends.
+func (e *Engine) noMemory(s *socket, a *arrival) conn.Verdict {
+	if a.kernel {
+		e.overrun(s)
+		return conn.NoSocket
+	}
+	e.refuseForMemory(s)
+	return conn.Refused
+}
+
+// overrun takes s off its port: a kernel sent more than there is memory for, and
+// nobody can be told to send it again. The owner learns of it behind what s has
+// received so far.
+func (e *Engine) overrun(s *socket) {
+	if s.overrun {
+		return
+	}
+	s.overrun = true
+	e.cfg.Trace(s.local.addr, netip.Addr{}, fmt.Sprintf("socket at port %d closed: its owner does not read what kernel peers send", s.port), nil)
+	e.leavePort(s)
+	e.pendSock(s)
+}
+
+// leavePort frees the port of s.
+func (e *Engine) leavePort(s *socket) {
+	s.local.ports.set(s.port, nil)
+	if !mutant.On(mutant.CongestionStays) {
+		e.setCongested(s, false)
+	}
+	s.cl.acct.refused.del(&s.forMemory)
+}
+
+// tellOverrun writes the event of a socket that was overrun; false: no room.
+func (e *Engine) tellOverrun(s *socket) bool {
+	r := s.cl.ev.Reserve()
+	if r == nil {
+		return false
+	}
+	*r.Notice() = shm.EventNotice{Kind: shm.EvOverrun, Sock: s.idx, Port: s.port, Addr: s.local.addr16}
+	e.news(s.cl)
+	return true
 }
 
 // memoryFreed lets sockets that refused for memory take messages again, once a
@@ -168,5 +219,5 @@ func (e *Engine) drainOver(s *socket) bool {
 		e.putEvent(s, &a, c.takeRx(s, chunk, a.n), chunk)
 		e.freeRx(m)
 	}
-	return true
+	return !s.overrun || e.tellOverrun(s)
 }

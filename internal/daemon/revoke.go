@@ -34,6 +34,10 @@ func (e *Engine) tellRevoke(r *region, keys []verbs.PeerKey) {
 		switch p := e.byKey[k]; {
 		case p == nil:
 			r.exp.PeerRevoked(k) // same host: no operation is in flight between turns
+		case p.c.Kernel():
+			// It cannot be asked: the end of the registration is the end. An
+			// operation of its that comes later costs it the connection.
+			r.exp.PeerRevoked(k)
 		case e.withdrawGrants(p, r):
 			// Of grants that still wait the peer knows nothing.
 			r.exp.PeerRevoked(k)

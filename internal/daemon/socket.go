@@ -6,8 +6,6 @@ import (
 	"net/netip"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 // socket is one bound RDS socket. Engine-owned.
@@ -27,6 +25,7 @@ type socket struct {
 	limit     int // receive buffer, payload bytes
 	rcvBytes  int // delivered or waiting, not yet taken by the application
 	congested bool
+	overrun   bool                 // off its port, see there
 	forMemory link[socket]         // account.refused: it refused for want of daemon memory
 	over      queue[rxMsg, *rxMsg] // arrived, no room at the client yet
 	pend      link[socket]         // client.pendSocks
@@ -157,13 +156,11 @@ func (e *Engine) closeSocket(s *socket) {
 		return
 	}
 	s.closed = true
-	s.local.ports.set(s.port, nil)
-	if !mutant.On(mutant.CongestionStays) {
-		e.setCongested(s, false)
+	if !s.overrun { // else it is somebody else's
+		e.leavePort(s)
 	}
 	c := s.cl
 	c.acct.sockets--
-	c.acct.refused.del(&s.forMemory)
 	for m := s.over.pop(); m != nil; m = s.over.pop() {
 		e.freeRx(m)
 	}

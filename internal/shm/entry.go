@@ -25,8 +25,8 @@ func (e *Entry) Event() *Event { return (*Event)(unsafe.Pointer(e)) }
 // Status views e as the descriptor of EvStatus.
 func (e *Entry) Status() *EventStatus { return (*EventStatus)(unsafe.Pointer(e)) }
 
-// Notice views e as the descriptor of EvNotice, EvBarrier, EvRelief and
-// EvCrowded.
+// Notice views e as the descriptor of EvNotice, EvBarrier, EvRelief,
+// EvCrowded and EvOverrun.
 func (e *Entry) Notice() *EventNotice { return (*EventNotice)(unsafe.Pointer(e)) }
 
 // Every descriptor fills one entry, and every table entry one cache line.

@@ -143,6 +143,7 @@ const (
 	EvBarrier EvKind = 4 // EventNotice: Cell: the armed id was reached
 	EvRelief  EvKind = 5 // EventNotice: Slot: no longer congested
 	EvCrowded EvKind = 6 // EventNotice: Slot: congested now
+	EvOverrun EvKind = 7 // EventNotice: Sock: it is off its port and receives nothing more
 )
 
 // Event is an arrived message. RxID goes back on the receive-return ring when

@@ -106,6 +106,38 @@ func Parse(b []byte, h *Header) error {
 	return nil
 }
 
+// FromKernel makes of a header that a kernel sent what a host is given: no
+// incarnations, no flags but the kernel's, and of all 16 bytes of extension
+// headers those that count.
+func (h *Header) FromKernel() {
+	h.Flags &= FlagAckRequired | FlagRetransmitted
+	h.SrcInc = 0
+	if h.Ext[0] == extNone {
+		h.DstInc = 0
+		return
+	}
+	var all [ExtLen + 4]byte
+	copy(all[:], h.Ext[:])
+	binary.BigEndian.PutUint32(all[ExtLen:], h.DstInc)
+	h.DstInc = 0
+	x := ParseExts(all[:])
+	h.Ext = [ExtLen]byte{}
+	switch {
+	case x.HasDest: // with RDMA, which no kernel sends beside it, there is no room
+		h.SetExtDest(x.Dest)
+	case x.RDMA > 0:
+		h.SetExtRDMA(x.RDMAKeys[0])
+		if x.RDMA > 1 {
+			h.AddExtRDMA(x.RDMAKeys[1])
+		}
+	}
+}
+
+// IsHello says that b begins with a header of HELLO.
+func IsHello(b []byte) bool {
+	return len(b) >= HeaderLen && Flags(b[24]) == FlagInternal && binary.BigEndian.Uint16(b[22:]) == uint16(TypeHello)
+}
+
 // IsAck says that a frame of n bytes with this header carries nothing but an
 // ack and credits.
 func (h *Header) IsAck(n int) bool {

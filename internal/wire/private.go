@@ -91,6 +91,13 @@ func ParsePrivate(b []byte, v6 bool) (p Private, err error) {
 	return p, nil
 }
 
+// KernelCompatible says whether a peer without rdsd's extension speaks a version
+// that is ours on the wire (kernel: rds_ib_protocol_compatible): 3.1, or 4.0 and
+// 4.1, which take 3.1 for an answer.
+func (p *Private) KernelCompatible() bool {
+	return p.Major == ProtocolMajor && p.Minor == ProtocolMinor || p.Major == 4 && p.MinorMask&MinorMask != 0
+}
+
 // AppendReject encodes a reject reason. Kernels send it in host order; so do
 // we, little-endian.
 func AppendReject(b []byte, code int32) []byte {

@@ -110,6 +110,9 @@ func (pd *PD) CreateQP(attr verbs.QPInitAttr) (verbs.QP, error) {
 			attr.RNRRetry, attr.MinRNRTimer, attr.Ack, attr.CRC, uint64(attr.Access)))
 	}
 	c.Caps = a.Caps
+	if a.Caps&verbs.CapPlacedCQ != 0 {
+		attr.Ack = verbs.AckRemote
+	}
 	q.attr, q.asked = attr, *c
 	d.net.qps++
 	q.num = d.net.qps
