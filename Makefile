@@ -6,6 +6,7 @@ BUILDFLAGS   = -trimpath -buildvcs=false -ldflags '-X github.com/rdsd/rdsd/inter
 PROGRAMS     = rdsd rdsctl blockstore
 SEEDS       ?= 200
 FUZZTIME    ?= 30s
+VM          ?= ./test/vmlab/...
 
 export CGO_ENABLED ?= 0
 
@@ -57,9 +58,9 @@ e2e: need-go ## real daemons and clients
 fuzz: need-go ## every fuzz target in turn, FUZZTIME each
 	@FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
 
-vm: need-go ## verbs/soft against Linux's siw, rping and perftest, in an emulated machine
+vm: need-go ## tests in emulated machines: siw, rping, perftest, soft-RoCE (VM=./test/vmlab/..., VMFLAGS='-run ...')
 	@test/vmlab/machine/setup.sh bin/vmlab
-	@RDSD_VMLAB=$(CURDIR)/bin/vmlab $(GO) test -count=1 -v -timeout 3m ./test/vmlab 2>&1 | \
+	@RDSD_VMLAB=$(CURDIR)/bin/vmlab $(GO) test -count=1 -v -p 1 -timeout 8m $(VMFLAGS) $(VM) 2>&1 | \
 		awk '!/^=== RUN/ { print } /--- PASS/ { p++ } /--- FAIL|^FAIL/ { f++ } \
 		END { print p + 0 " PASS, " f + 0 " FAIL"; exit !p || f }'
 

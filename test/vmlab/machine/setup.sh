@@ -17,9 +17,9 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
 # The programs and headers needed, and the packages that have them.
-programs="qemu-system-x86_64 busybox cpio gzip xz make gcc modprobe depmod rping rdma dpkg apt-get ib_write_bw ss nft tshark"
+programs="qemu-system-x86_64 busybox cpio gzip xz make gcc modprobe depmod rping rdma dpkg apt-get ib_write_bw ss nft tshark ping"
 packages="qemu-system-x86 busybox-static cpio gzip xz-utils make gcc libc6-dev kmod rdmacm-utils perftest nftables tshark iproute2
-	rdma-core ibverbs-providers libibverbs-dev librdmacm-dev"
+	rdma-core ibverbs-providers libibverbs-dev librdmacm-dev iputils-ping"
 
 need_programs() {
 	local p
@@ -64,14 +64,16 @@ with_libraries() {
 	done
 }
 
+# modules FOLDER MODULE... copies modules and those they need, in order.
 modules() {
-	local m release
+	local m release to=$1
+	shift
 	release=$(cat "$out/release")
-	for m in virtio_pci virtio_net crc32c_generic siw rdma_ucm ib_uverbs tcp_diag nf_tables nft_reject_ipv4; do
+	for m in "$@"; do
 		modprobe -d "$out/root" -S "$release" --show-depends "$m" | awk '$1 == "insmod" { print $2 }'
 	done | awk '!seen[$0]++' | while read -r f; do
-		cp "$f" "$tmp/initrd/modules/"
-		echo "/modules/$(basename "$f")" >>"$tmp/initrd/modules/order"
+		cp "$f" "$to/modules/"
+		echo "/modules/$(basename "$f")" >>"$to/modules/order"
 	done
 }
 
@@ -89,10 +91,27 @@ initrd() {
 	cp "$(command -v busybox)" "$tmp/initrd/bin/busybox"
 	ln -s busybox "$tmp/initrd/bin/sh"
 	install -m 755 "$here/init" "$tmp/initrd/init"
-	modules
-	(cd "$tmp/initrd" && find . | cpio -o -H newc --quiet | gzip -1) >"$out/initrd.gz"
+	modules "$tmp/initrd" virtio_pci virtio_net crc32c_generic siw rdma_ucm ib_uverbs tcp_diag nf_tables nft_reject_ipv4
+	pack initrd
+}
+
+lab() {
+	local b
+	mkdir -p "$tmp"/lab/{bin,modules,proc,sys,dev,lower,upper,root}
+	cp "$(command -v busybox)" "$tmp/lab/bin/busybox"
+	for b in sh mount mkdir cat insmod switch_root; do ln -s busybox "$tmp/lab/bin/$b"; done
+	install -m 755 "$here/lab-init" "$tmp/lab/init"
+	modules "$tmp/lab" virtio_pci 9pnet_virtio 9p overlay
+	pack lab
+}
+
+# pack makes a RAM disk of a folder. The old one stays whole while it is read.
+pack() {
+	(cd "$tmp/$1" && find . | cpio -o -H newc --quiet | gzip -1) >"$out/$1.gz.new"
+	mv "$out/$1.gz.new" "$out/$1.gz"
 }
 
 need_programs
 kernel
 initrd
+lab

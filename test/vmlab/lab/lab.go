@@ -1,0 +1,428 @@
+// Package lab boots one or two emulated hosts that run Debian's own kernel, so
+// that a test meets what only a kernel has: soft-RoCE (rdma_rxe), soft-iWARP
+// (siw), libibverbs and librdmacm on them, kernel RDS over TCP and over RDMA,
+// netem. It needs neither RDMA hardware nor KVM, and what `make vm` prepares.
+//
+// A host's root file system is that of the machine outside: read-only below, a
+// RAM disk above. Every program installed outside runs inside, libraries
+// included. /xfer is a folder that all hosts and the test share.
+//
+// The processor is emulated: everything is 10 to 100 times slower. A lab is for
+// correctness, and to compare two programs side by side, never for a time.
+package lab
+
+import (
+	"bufio"
+	_ "embed"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// DirVariable names the folder that machine/setup.sh filled.
+const DirVariable = "RDSD_VMLAB"
+
+// Config says what to boot.
+type Config struct {
+	Hosts   int           // 1 (0 is 1) or 2; two are joined by an Ethernet link
+	CPUs    int           // per host; 0: two for one host, one each for two
+	MemMiB  int           // per host; 0: 1024
+	Limit   time.Duration // the lab's whole life, after which its hosts are killed; 0: six minutes
+	Capture bool          // record the link between two hosts: Lab.File("link.pcap")
+}
+
+// Lab is a running lab. It ends with its test.
+type Lab struct {
+	A, B  *Host // B is nil in a lab of one
+	dir   string
+	hosts []*Host
+	end   time.Time
+}
+
+//go:embed boot.sh
+var bootScript []byte
+
+const (
+	bootLimit = 240 * time.Second // two hosts on a busy machine
+	haltLimit = 10 * time.Second
+	tail      = 6000 // bytes of a console that are shown
+)
+
+// Boot starts the hosts and waits until they listen. It skips the test when
+// there is nothing to boot, and ends it when a host does not come up.
+func Boot(t *testing.T, c Config) *Lab {
+	t.Helper()
+	base := os.Getenv(DirVariable)
+	if base == "" {
+		t.Skip("needs a virtual machine: make vm")
+	}
+	c.defaults()
+	dir, err := os.MkdirTemp("", "lab-") // socket paths must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &Lab{dir: dir, end: time.Now().Add(c.Limit)}
+	t.Cleanup(func() { l.close(t, base) })
+	if err := os.WriteFile(l.File("boot"), bootScript, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	names := []string{"A", "B"}[:c.Hosts]
+	for _, name := range names {
+		h, err := l.start(base, name, names, &c)
+		if err != nil {
+			t.Fatalf("host %s: %v", name, err)
+		}
+		l.hosts = append(l.hosts, h)
+	}
+	l.A = l.hosts[0]
+	if c.Hosts == 2 {
+		l.B = l.hosts[1]
+	}
+	for _, h := range l.hosts {
+		if err := h.ready(); err != nil {
+			t.Fatalf("host %s did not come up: %v", h.name, err)
+		}
+	}
+	return l
+}
+
+func (c *Config) defaults() {
+	if c.Hosts != 2 {
+		c.Hosts = 1
+	}
+	if c.CPUs == 0 {
+		c.CPUs = 3 - c.Hosts
+	}
+	if c.MemMiB == 0 {
+		c.MemMiB = 1024
+	}
+	if c.Limit == 0 {
+		c.Limit = 6 * time.Minute
+	}
+}
+
+// File is the path outside of /xfer/name.
+func (l *Lab) File(name string) string { return filepath.Join(l.dir, name) }
+
+// Hosts are all of them.
+func (l *Lab) Hosts() []*Host { return l.hosts }
+
+// start starts qemu for one host.
+func (l *Lab) start(base, name string, names []string, c *Config) (*Host, error) {
+	release, err := os.ReadFile(filepath.Join(base, "release"))
+	if err != nil {
+		return nil, fmt.Errorf("%w: make vm", err)
+	}
+	modules := filepath.Join(base, "root/lib/modules")
+	if _, err := os.Stat(filepath.Join(modules, strings.TrimSpace(string(release)))); err != nil {
+		return nil, err
+	}
+	h := &Host{name: name, lab: l, jobs: map[int]*Job{}, ended: make(chan struct{})}
+	port := l.File("port." + name)
+	if h.listener, err = net.Listen("unix", port); err != nil {
+		return nil, err
+	}
+	args := []string{strconv.Itoa(int(time.Until(l.end).Seconds()) + 1), "qemu-system-x86_64", // timeout's, even if this process is killed
+		"-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", strconv.Itoa(c.CPUs), "-m", strconv.Itoa(c.MemMiB),
+		"-nographic", "-no-reboot", "-nodefaults", "-monitor", "none", "-serial", "file:" + l.File("console."+name),
+		"-kernel", filepath.Join(base, "vmlinuz"), "-initrd", filepath.Join(base, "lab.gz"),
+		"-append", fmt.Sprintf("console=ttyS0 quiet panic=-1 mitigations=off lab_host=%s lab_hosts=%s lab_modules=%s",
+			name, strings.Join(names, ","), modules),
+		"-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap", "-device", "virtio-9p-pci,fsdev=root,mount_tag=root",
+		"-fsdev", "local,id=xfer,path=" + l.dir + ",security_model=none,multidevs=remap", "-device", "virtio-9p-pci,fsdev=xfer,mount_tag=xfer",
+		"-chardev", "socket,id=port,path=" + port, "-device", "virtio-serial-pci", "-device", "virtserialport,chardev=port,name=lab",
+	}
+	if len(names) == 2 {
+		other := names[0]
+		if name == other {
+			other = names[1]
+		}
+		args = append(args, "-netdev", fmt.Sprintf("dgram,id=n0,local.type=unix,local.path=%s,remote.type=unix,remote.path=%s",
+			l.File("link."+name), l.File("link."+other)),
+			"-device", fmt.Sprintf("virtio-net-pci,netdev=n0,romfile=,mac=52:54:00:00:00:0%x", 10+name[0]-'A'))
+		if c.Capture && name == names[0] {
+			args = append(args, "-object", "filter-dump,id=dump,netdev=n0,file="+l.File("link.pcap"))
+		}
+	}
+	h.qemu = exec.Command("timeout", args...)
+	log, err := os.Create(l.File("qemu." + name))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	h.qemu.Stdout, h.qemu.Stderr = log, log
+	if err := h.qemu.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		h.qemu.Wait()
+		close(h.ended)
+		h.listener.Close()
+	}()
+	return h, nil
+}
+
+// close ends the hosts. What a failed test leaves is kept beside the machine's
+// files.
+func (l *Lab) close(t *testing.T, base string) {
+	for _, h := range l.hosts {
+		h.halt()
+	}
+	if t.Failed() {
+		for _, h := range l.hosts {
+			for _, file := range []string{"console.", "qemu."} {
+				if b, _ := os.ReadFile(l.File(file + h.name)); len(b) > 0 {
+					t.Logf("%s%s:\n%s", file, h.name, b[max(0, len(b)-tail):])
+				}
+			}
+		}
+		keep := filepath.Join(base, "failed-"+strings.ReplaceAll(t.Name(), "/", "-"))
+		os.RemoveAll(keep)
+		if err := os.CopyFS(keep, regular{l.dir}); err != nil {
+			t.Logf("keeping the lab's files: %v", err)
+		}
+		t.Logf("the lab's files are in %s", keep)
+	}
+	os.RemoveAll(l.dir)
+}
+
+// Each runs a script on all hosts at once and returns their outputs, A's
+// first. It ends the test unless all succeed.
+func (l *Lab) Each(t *testing.T, limit time.Duration, script string) []string {
+	t.Helper()
+	var jobs []*Job
+	for _, h := range l.hosts {
+		jobs = append(jobs, h.Start(t, script))
+	}
+	var outs []string
+	for i, j := range jobs {
+		r := j.Wait(limit)
+		if r.Err() != nil {
+			t.Errorf("host %s: %v", l.hosts[i].name, r.Err())
+		}
+		outs = append(outs, r.Out)
+	}
+	if t.Failed() {
+		t.FailNow()
+	}
+	return outs
+}
+
+// Install copies programs from outside to every host's /usr/local/bin.
+// Libraries need no copy: those installed outside are there.
+func (l *Lab) Install(t *testing.T, files ...string) {
+	t.Helper()
+	script := "set -e\n"
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := filepath.Base(f)
+		if err := os.WriteFile(l.File(name), b, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		script += fmt.Sprintf("install /xfer/%s /usr/local/bin/%[1]s\n", name)
+	}
+	l.Each(t, time.Minute, script)
+}
+
+// Host is one machine of a lab. Its methods may be called by several
+// goroutines.
+type Host struct {
+	name     string
+	lab      *Lab
+	qemu     *exec.Cmd
+	listener net.Listener
+	conn     net.Conn
+	ended    chan struct{} // qemu has
+
+	mu   sync.Mutex
+	jobs map[int]*Job
+	last int
+}
+
+// Name is A or B.
+func (h *Host) Name() string { return h.name }
+
+// IP and IP6 are its addresses on the link; a host alone has them, too.
+func (h *Host) IP() string { return fmt.Sprintf("10.9.0.%d", h.name[0]-'A'+1) }
+
+// IP6 is the host's IPv6 address.
+func (h *Host) IP6() string { return fmt.Sprintf("fd00:9::%d", h.name[0]-'A'+1) }
+
+// ready waits for the host's first word.
+func (h *Host) ready() error {
+	h.listener.(*net.UnixListener).SetDeadline(time.Now().Add(bootLimit))
+	conn, err := h.listener.Accept()
+	if err != nil {
+		return err
+	}
+	conn.SetReadDeadline(time.Now().Add(bootLimit))
+	in := bufio.NewReader(conn)
+	if line, err := in.ReadString('\n'); err != nil || line != "ready\n" {
+		conn.Close()
+		return fmt.Errorf("it said %q: %w", line, err)
+	}
+	conn.SetReadDeadline(time.Time{})
+	h.conn = conn
+	go h.listen(in)
+	return nil
+}
+
+// listen hands the ends of jobs to who waits for them.
+func (h *Host) listen(in *bufio.Reader) {
+	for {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			break
+		}
+		var id, status int
+		if n, _ := fmt.Sscanf(line, "done "+h.name+"%d %d", &id, &status); n != 2 {
+			continue
+		}
+		h.mu.Lock()
+		j := h.jobs[id]
+		delete(h.jobs, id)
+		h.mu.Unlock()
+		if j != nil {
+			j.status = status
+			close(j.done)
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for id, j := range h.jobs {
+		j.status = Gone
+		close(j.done)
+		delete(h.jobs, id)
+	}
+}
+
+func (h *Host) say(format string, args ...any) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, err := fmt.Fprintf(h.conn, format, args...)
+	return err
+}
+
+// Start begins a bash script in /tmp, as root, with HOST (A or B), ME, PEER,
+// ME6, PEER6 (addresses) set and the functions of README.md.
+func (h *Host) Start(t *testing.T, script string) *Job {
+	t.Helper()
+	h.mu.Lock()
+	h.last++
+	j := &Job{h: h, id: h.last, done: make(chan struct{})}
+	h.jobs[j.id] = j
+	h.mu.Unlock()
+	if err := os.WriteFile(h.lab.File(j.file()+".sh"), []byte(script), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.say("run %s\n", j.file()); err != nil {
+		t.Fatalf("host %s: %v", h.name, err)
+	}
+	return j
+}
+
+// Run runs a script and returns what it wrote. It ends the test unless the
+// script ends with status 0 within the limit.
+func (h *Host) Run(t *testing.T, limit time.Duration, script string) string {
+	t.Helper()
+	r := h.Start(t, script).Wait(limit)
+	if err := r.Err(); err != nil {
+		t.Fatalf("host %s: %v", h.name, err)
+	}
+	return r.Out
+}
+
+// Load loads kernel modules.
+func (h *Host) Load(t *testing.T, modules ...string) {
+	t.Helper()
+	h.Run(t, time.Minute, "lab_load "+strings.Join(modules, " "))
+}
+
+// halt ends the host, in order if it can.
+func (h *Host) halt() {
+	if h.conn != nil {
+		h.say("halt\n")
+		defer h.conn.Close()
+	} else {
+		h.qemu.Process.Signal(os.Interrupt) // timeout hands it on
+	}
+	select {
+	case <-h.ended:
+	case <-time.After(haltLimit):
+		h.qemu.Process.Signal(os.Interrupt)
+		<-h.ended
+	}
+}
+
+// Job is a script that runs on a host.
+type Job struct {
+	h      *Host
+	id     int
+	done   chan struct{}
+	status int
+}
+
+// Statuses of a job that did not end by itself.
+const (
+	TimedOut = -1
+	Gone     = -2 // the host ended
+)
+
+// Result is how a job ended.
+type Result struct {
+	Out    string // stdout and stderr
+	Status int    // of the script; TimedOut, Gone
+}
+
+// Err is nil for status 0.
+func (r Result) Err() error {
+	switch r.Status {
+	case 0:
+		return nil
+	case TimedOut:
+		return errors.New("the script took too long\n" + r.Out)
+	case Gone:
+		return errors.New("the host ended\n" + r.Out)
+	}
+	return fmt.Errorf("the script ended with status %d\n%s", r.Status, r.Out)
+}
+
+func (j *Job) file() string { return fmt.Sprintf("%s%d", j.h.name, j.id) }
+
+// Done is closed when the job has ended.
+func (j *Job) Done() <-chan struct{} { return j.done }
+
+// Out is what it has written so far.
+func (j *Job) Out() string {
+	b, _ := os.ReadFile(j.h.lab.File(j.file() + ".out"))
+	return string(b)
+}
+
+// Kill kills the job's processes. Wait tells when they are gone.
+func (j *Job) Kill() { j.h.say("kill %s\n", j.file()) }
+
+// Wait waits for the job's end, and kills it when the limit has passed.
+func (j *Job) Wait(limit time.Duration) Result {
+	select {
+	case <-j.done:
+	case <-time.After(limit):
+		j.Kill()
+		select {
+		case <-j.done:
+		case <-time.After(haltLimit):
+		}
+		return Result{j.Out(), TimedOut}
+	}
+	return Result{j.Out(), j.status}
+}
