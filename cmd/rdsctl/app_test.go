@@ -22,6 +22,7 @@ type backend struct {
 	err   error
 	pings []time.Duration // in turn, over and over; 0 is a lost one
 	n     int
+	same  bool // no difference to what is configured
 }
 
 func (b *backend) Status() (ctl.Status, error) {
@@ -64,6 +65,19 @@ func (b *backend) PeerReset(addr netip.Addr, lane *uint8) (int, error) {
 		return 0, fmt.Errorf("%w: no connection to %v", ctl.ErrNotFound, addr)
 	}
 	return 2, b.err
+}
+
+func (b *backend) Config() ([]ctl.ConfigValue, error) {
+	return []ctl.ConfigValue{{Key: "port", Value: "7", Default: "18634", Origin: "/etc/x.toml:3"}, {Key: "spin", Value: "50µs", Default: "50µs", Origin: "default", Live: true},
+		{Key: "peers.allow"}}, b.err
+}
+
+func (b *backend) Reload(apply bool) (ctl.Reload, error) {
+	if b.same {
+		return ctl.Reload{}, b.err
+	}
+	return ctl.Reload{Applied: []ctl.ConfigChange{{Key: "spin", Old: "50µs", New: fmt.Sprint(apply), Origin: "-spin"}},
+		Restart: []ctl.ConfigChange{{Key: "stats", New: "/x", Origin: "RDSD_STATS"}}, Warnings: []string{"beware"}}, b.err
 }
 
 func (b *backend) Ping(ctx context.Context, _ netip.Addr) (time.Duration, error) {
@@ -129,6 +143,24 @@ USER  CLIENTS  SOCKETS  DESTINATIONS  OPS  REGISTERED   QUEUED  HELD
 		{[]string{"peer", "reset", "127.0.0.2"}, "127.0.0.2: 2 connection(s) reset\n"},
 		{[]string{"peer", "reset", "127.0.0.2", "-lane", "200"}, "127.0.0.2: 200 connection(s) reset\n"},
 		{[]string{"peer", "reset", "-lane", "0", "127.0.0.2"}, "127.0.0.2: 0 connection(s) reset\n"},
+		{[]string{"config", "show"}, `KEY          VALUE  FROM           CHANGED-BY
+port         7      /etc/x.toml:3  restart
+spin         50µs   default        reload
+peers.allow  ""     unknown        restart
+`},
+		{[]string{"config", "show", "-changed"}, `KEY   VALUE  FROM           CHANGED-BY
+port  7      /etc/x.toml:3  restart
+`},
+		{[]string{"config", "diff"}, `warning: beware
+KEY    RUNNING  CONFIGURED  FROM        WHAT
+spin   50µs     false       -spin       a reload applies
+stats  ""       /x          RDSD_STATS  waits for a restart
+`},
+		{[]string{"config", "reload"}, `warning: beware
+KEY    RUNNING  CONFIGURED  FROM        WHAT
+spin   50µs     true        -spin       applied
+stats  ""       /x          RDSD_STATS  waits for a restart
+`},
 		{[]string{"ping", "::ffff:127.0.0.2", "-c", "3", "-i", "0s"}, `reply from 127.0.0.2: seq 1, 30µs
 no reply from 127.0.0.2: seq 2: no answer from 127.0.0.2 within 5s: connection is down: context deadline exceeded
 reply from 127.0.0.2: seq 3, 1.5ms
@@ -156,6 +188,9 @@ func TestJSON(t *testing.T) {
 		{[]string{"-o=json", "sockets"}, ctl.KindSockets},
 		{[]string{"--o=json", "peers"}, ctl.KindPeers},
 		{[]string{"peer", "reset", "-o", "json", "127.0.0.2"}, ctl.KindPeerReset},
+		{[]string{"config", "show", "-o=json"}, ctl.KindConfig},
+		{[]string{"config", "diff", "-o=json"}, ctl.KindDiff},
+		{[]string{"config", "reload", "-o=json"}, ctl.KindReload},
 		{[]string{"ping", "127.0.0.2", "-o", "json", "-c=2", "-i=0s"}, ctl.KindPingReport},
 	} {
 		b := &backend{pings: []time.Duration{5}}
@@ -240,7 +275,7 @@ func TestNotAdmin(t *testing.T) {
 }
 
 func TestUsageErrors(t *testing.T) {
-	const there = "there are: status, sockets, peers, ping, peer reset (more: rdsctl help)\n"
+	const there = "there are: status, sockets, peers, ping, peer reset, config show, config diff, config reload, config validate, config docs (more: rdsctl help)\n"
 	for _, tc := range []struct {
 		args []string
 		want string
@@ -376,5 +411,39 @@ func TestText(t *testing.T) {
 		if got := ago(since, now); got != want {
 			t.Errorf("since %v: %q, want %q", since, got, want)
 		}
+	}
+}
+
+func TestConfigFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "rdsd.toml")
+	if err := os.WriteFile(file, []byte("port = 7\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, stdout, stderr := runApp(t, nil, "config", "validate", file); code != exitOK || stdout != "valid: "+file+"\n" || stderr != "" {
+		t.Errorf("status %d, %q, %q", code, stdout, stderr)
+	}
+	if err := os.WriteFile(file, []byte("listen = [\"10.0.0.1\"]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, stderr := runApp(t, nil, "config", "validate", file); code != exitFailed || !strings.Contains(stderr, "peers.allow is empty") {
+		t.Errorf("status %d, %q", code, stderr)
+	}
+	if code, _, stderr := runApp(t, nil, "config", "validate", file+"x"); code != exitFailed || !strings.Contains(stderr, "no such file") {
+		t.Errorf("status %d, %q", code, stderr)
+	}
+	for _, args := range [][]string{{"config", "validate"}, {"config", "show", "x"}, {"config"}, {"config", "set"}} {
+		if code, _, stderr := runApp(t, nil, args...); code != exitUsage || !strings.Contains(stderr, "config") {
+			t.Errorf("%v: status %d, %q", args, code, stderr)
+		}
+	}
+	code, doc, _ := runApp(t, nil, "config", "docs")
+	if err := os.WriteFile(file, []byte(doc), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if again, _, stderr := runApp(t, nil, "config", "validate", file); code != exitOK || again != exitOK {
+		t.Errorf("its own documentation is not valid: %s", stderr)
+	}
+	if _, stdout, _ := runApp(t, direct{&backend{same: true}, true}, "config", "diff"); stdout != "the daemon runs with what its sources say\n" {
+		t.Errorf("no difference: %q", stdout)
 	}
 }

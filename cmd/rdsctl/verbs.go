@@ -55,6 +55,11 @@ func verbs() []verb {
 		{"peers", "", "the connections to other hosts", peersVerb},
 		{"ping", "ADDR", "round trips to another daemon", pingVerb},
 		{"peer reset", "ADDR", "break off the connections to a peer; they return with the next traffic, datagrams are not lost, operations under way may be DROPPED", peerResetVerb},
+		{"config show", "", "the configuration the daemon runs with, and where each value comes from", configShowVerb},
+		{"config diff", "", "what the daemon's sources say now that it does not run with", configDiffVerb},
+		{"config reload", "", "read the sources again and apply what can be without a restart", configReloadVerb},
+		{"config validate", "FILE", "check a configuration file and its drop-ins; no daemon is asked", configValidateVerb},
+		{"config docs", "", "a configuration file with every key, its documentation and default", configDocsVerb},
 	}
 }
 
@@ -140,6 +145,8 @@ func find(args []string) (*verb, []string, error) {
 		return nil, nil, usagef("no verb; there are: %s (more: rdsctl help)", known)
 	case args[0] == "peer":
 		return nil, nil, usagef("peer: want rdsctl peer reset ADDR")
+	case args[0] == "config":
+		return nil, nil, usagef("config: want rdsctl config show, diff, reload, validate FILE or docs")
 	}
 	return nil, nil, usagef("unknown verb %q; there are: %s (more: rdsctl help)", args[0], known)
 }
@@ -191,7 +198,7 @@ func (a *app) help(args []string) error {
 }
 
 func printUsage(w io.Writer) {
-	fmt.Fprint(w, "usage: rdsctl VERB [ADDR] [flags]\n\n")
+	fmt.Fprint(w, "usage: rdsctl VERB [ADDR|FILE] [flags]\n\n")
 	for _, v := range verbs() {
 		fmt.Fprintf(w, "  %-18s %s\n", strings.TrimSpace(v.name+" "+v.args), v.summary)
 	}

@@ -24,8 +24,14 @@ type runner interface {
 type app struct {
 	stdout, stderr io.Writer
 	uid            int
-	getenv         func(string) string
-	start          func(config.Config, *slog.Logger) (runner, error)
+	environ        []string
+	start          func(*config.Loaded, *slog.Logger, source) (runner, error)
+}
+
+// source is what a running daemon reloads its configuration from.
+type source struct {
+	load  func() (*config.Loaded, error)
+	level *slog.LevelVar
 }
 
 // flags is the command line.
@@ -33,11 +39,8 @@ type flags struct {
 	config       string
 	version      bool
 	check        bool
-	configValues []assignment
+	configValues []config.Assignment
 }
-
-// assignment is one key set by a flag.
-type assignment struct{ key, value string }
 
 func (a *app) run(ctx context.Context, args []string) int {
 	f, err := parseFlags(args)
@@ -52,28 +55,38 @@ func (a *app) run(ctx context.Context, args []string) int {
 		fmt.Fprintf(a.stdout, "rdsd %s %s %s/%s\n", version.String(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 		return exitOK
 	}
-	cfg, err := a.configure(f)
+	from := a.sources(f)
+	cfg, err := from.Load()
 	if err != nil {
 		return a.fail(exitUsage, err, "")
+	}
+	for _, w := range cfg.Warnings {
+		fmt.Fprintf(a.stderr, "rdsd: warning: %s\n", w)
 	}
 	if f.check {
 		fmt.Fprintln(a.stdout, "the configuration is valid")
 		return exitOK
 	}
-	d, err := a.start(cfg, newLogger(a.stderr, cfg.Log))
+	level := &slog.LevelVar{}
+	level.Set(cfg.Log.Level)
+	d, err := a.start(cfg, newLogger(a.stderr, cfg.Log, level), source{from.Load, level})
 	if err == nil {
 		err = d.Run(ctx)
 	}
 	if err != nil {
-		return a.fail(exitFailed, err, cure(err, &cfg))
+		return a.fail(exitFailed, err, cure(err, &cfg.Config))
 	}
 	return exitOK
 }
 
-// fail prints one line of cause, which may be several errors, and one of cure.
+// fail prints the cause, a line for each error with the place in a file below
+// it, and one of cure.
 func (a *app) fail(code int, err error, cure string) int {
 	for line := range strings.SplitSeq(err.Error(), "\n") {
-		fmt.Fprintf(a.stderr, "rdsd: %s\n", line)
+		if !strings.HasPrefix(line, " ") {
+			line = "rdsd: " + line
+		}
+		fmt.Fprintln(a.stderr, line)
 	}
 	if cure != "" {
 		fmt.Fprintf(a.stderr, "rdsd: to cure it: %s\n", cure)
@@ -81,29 +94,19 @@ func (a *app) fail(code int, err error, cure string) int {
 	return code
 }
 
-// configure puts together defaults, file, environment and flags.
-func (a *app) configure(f *flags) (config.Config, error) {
-	cfg := config.Default()
-	if f.config != "" {
-		if err := cfg.ReadFile(f.config); err != nil {
-			return cfg, err
+// sources are those of the configuration.
+func (a *app) sources(f *flags) *config.Sources {
+	s := &config.Sources{File: f.config, Environ: a.environ, Flags: f.configValues, UID: a.uid}
+	for _, e := range a.environ {
+		if v, ok := strings.CutPrefix(e, config.FileEnv+"="); ok && f.config == "" {
+			s.File = v
 		}
 	}
-	if s := a.getenv("RDSD_SOCKET"); s != "" {
-		if err := cfg.Set("socket", s); err != nil {
-			return cfg, fmt.Errorf("RDSD_SOCKET: %w", err)
-		}
-	}
-	for _, kv := range f.configValues {
-		if err := cfg.Set(kv.key, kv.value); err != nil {
-			return cfg, fmt.Errorf("-%s: %w", flagName(kv.key), err)
-		}
-	}
-	return cfg, cfg.Finish(a.uid, a.getenv)
+	return s
 }
 
-func newLogger(w io.Writer, cfg config.Log) *slog.Logger {
-	o := &slog.HandlerOptions{Level: cfg.Level}
+func newLogger(w io.Writer, cfg config.Log, level *slog.LevelVar) *slog.Logger {
+	o := &slog.HandlerOptions{Level: level}
 	if cfg.Format == "json" {
 		return slog.New(slog.NewJSONHandler(w, o))
 	}

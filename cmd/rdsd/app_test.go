@@ -33,13 +33,15 @@ func runApp(t *testing.T, env map[string]string, startErr, runErr error, args ..
 	var out, errs bytes.Buffer
 	a := &app{
 		stdout: &out, stderr: &errs, uid: 1000,
-		getenv: func(k string) string { return env[k] },
-		start: func(c config.Config, log *slog.Logger) (runner, error) {
-			cfg = &c
+		start: func(c *config.Loaded, log *slog.Logger, _ source) (runner, error) {
+			cfg = &c.Config
 			log.Info("hello")
 			cancel()
 			return fakeDaemon{runErr}, startErr
 		},
+	}
+	for k, v := range env {
+		a.environ = append(a.environ, k+"="+v)
 	}
 	code = a.run(ctx, args)
 	cancel()
@@ -109,7 +111,7 @@ func TestInformation(t *testing.T) {
 		t.Errorf("-h: %d %q", code, stderr)
 	}
 	for _, k := range config.Keys() {
-		if !strings.Contains(stdout, "-"+flagName(k.Name)+" ") || !strings.Contains(stdout, k.Doc) {
+		if !strings.Contains(stdout, "-"+config.FlagName(k.Name)+" ") || !strings.Contains(stdout, k.Doc) {
 			t.Errorf("-h does not tell about %s", k.Name)
 		}
 	}
@@ -136,8 +138,10 @@ func TestUsageErrors(t *testing.T) {
 		{"bad value", xdg, []string{"-port", "x"}, []string{
 			`rdsd: -port: port: "x" is no such number; allowed: a number from 1 to 65535, the same on all hosts`}},
 		{"file with errors", xdg, []string{"-config", bad, "-check-config"}, []string{
-			"rdsd: " + bad + `:1:1: unknown key "prot"; allowed here: socket, socket_mode, listen, port, peers.allow, crc, spin, recv_hard_cap, ping, congestion, stats, limits.max_clients, limits.max_sockets, limits.max_registered_bytes, limits.max_held_bytes, quota.overrides, bind.rules, bind.default, metrics.listen, log.level, log.format, quota.clients, quota.sockets, quota.destinations, quota.operations, quota.registered_bytes, quota.queued_bytes`,
-			"rdsd: " + bad + `:3:1: log.level: "loud" is none of these; allowed: "debug", "info", "warn" or "error"`}},
+			"rdsd: " + bad + `:1:1: unknown key "prot", meant is perhaps "port"; allowed here: socket, socket_mode, listen, port, peers.allow, crc, spin, recv_hard_cap, ping, congestion, stats, limits.max_clients, limits.max_sockets, limits.max_registered_bytes, limits.max_held_bytes, quota.overrides, bind.rules, bind.default, metrics.listen, log.level, log.format, quota.clients, quota.sockets, quota.destinations, quota.operations, quota.registered_bytes, quota.queued_bytes`,
+			"    1 | prot = 1", "      | ^",
+			"rdsd: " + bad + `:3:1: log.level: "loud" is none of these; allowed: "debug", "info", "warn" or "error"`,
+			`    3 | level = "loud"`, "      | ^"}},
 		{"no file", xdg, []string{"-config", "/nowhere/rdsd.toml"}, []string{
 			"rdsd: open /nowhere/rdsd.toml: no such file or directory"}},
 		{"not loopback", xdg, []string{"-listen", "192.0.2.1"}, []string{

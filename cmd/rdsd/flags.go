@@ -11,15 +11,12 @@ import (
 	"github.com/rdsd/rdsd/internal/config"
 )
 
-// flagName is the flag of a configuration key: peers.allow is -peers-allow.
-func flagName(key string) string { return strings.NewReplacer(".", "-", "_", "-").Replace(key) }
-
 // flagSet declares a flag for every key beside the program's own.
 func flagSet(f *flags) *flag.FlagSet {
 	fs := flag.NewFlagSet("rdsd", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	fs.Usage = func() {}
-	fs.StringVar(&f.config, "config", "", "configuration `file` in TOML; none is read without this")
+	fs.StringVar(&f.config, "config", "", "configuration `file` in TOML, and its drop-ins FILE.d/*.toml; without it "+config.FileEnv+" names it, else none is read")
 	fs.BoolVar(&f.version, "version", false, "print the version and end")
 	fs.BoolVar(&f.check, "check-config", false, "check file and flags and end")
 	for _, k := range config.Keys() {
@@ -27,7 +24,7 @@ func flagSet(f *flags) *flag.FlagSet {
 		if k.Default != "" {
 			help += " Default: " + k.Default + "."
 		}
-		fs.Func(flagName(k.Name), help, func(s string) error { return f.set(k, s) })
+		fs.Func(config.FlagName(k.Name), help, func(s string) error { return f.set(k, s) })
 	}
 	return fs
 }
@@ -35,14 +32,14 @@ func flagSet(f *flags) *flag.FlagSet {
 // set keeps a value for configure. A list's flag may be repeated and hold
 // commas.
 func (f *flags) set(k config.Key, s string) error {
-	i := slices.IndexFunc(f.configValues, func(a assignment) bool { return a.key == k.Name })
+	i := slices.IndexFunc(f.configValues, func(a config.Assignment) bool { return a.Key == k.Name })
 	switch {
 	case i < 0:
-		f.configValues = append(f.configValues, assignment{k.Name, s})
+		f.configValues = append(f.configValues, config.Assignment{Key: k.Name, Value: s})
 	case k.List:
-		f.configValues[i].value += "," + s
+		f.configValues[i].Value += "," + s
 	default:
-		f.configValues[i].value = s
+		f.configValues[i].Value = s
 	}
 	return nil
 }
@@ -65,7 +62,7 @@ func parseFlags(args []string) (*flags, error) {
 }
 
 func printUsage(w io.Writer) {
-	fmt.Fprint(w, "usage: rdsd [flags]\n\nReliable Datagram Sockets in user space: the daemon of this host.\nFlags override RDSD_SOCKET, which overrides the file. Lists: repeat the flag, or separate by commas.\n\n")
+	fmt.Fprint(w, "usage: rdsd [flags]\n\nReliable Datagram Sockets in user space: the daemon of this host.\nFlags override the environment (peers.allow is RDSD_PEERS_ALLOW), which overrides the drop-ins, which override the file.\nLists: repeat the flag, or separate by commas. SIGHUP reads everything again and applies what can change (rdsctl config docs).\n\n")
 	fs := flagSet(&flags{})
 	fs.SetOutput(w)
 	fs.PrintDefaults()

@@ -1,7 +1,7 @@
 // Rdsd is the daemon: Reliable Datagram Sockets in user space.
 //
 // It runs in the foreground and logs to standard error. SIGTERM and SIGINT end
-// it in order; a second one at once. Exit status: 0 ended in order; 1 could not
+// it in order; a second one at once. SIGHUP reloads the configuration. Exit status: 0 ended in order; 1 could not
 // start, or failed; 2 wrong usage or configuration.
 package main
 
@@ -34,22 +34,52 @@ func main() {
 	// A log that nobody reads any more is no reason to end.
 	signal.Ignore(syscall.SIGPIPE)
 
+	// From here on SIGHUP does not end the program; before Run it waits.
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	context.AfterFunc(ctx, stop) // from then on a second signal kills
 	a := &app{
-		stdout: os.Stdout,
-		stderr: os.Stderr,
-		uid:    os.Getuid(),
-		getenv: os.Getenv,
-		start: func(cfg config.Config, log *slog.Logger) (runner, error) {
-			d, err := daemon.New(cfg, log)
+		stdout:  os.Stdout,
+		stderr:  os.Stderr,
+		uid:     os.Getuid(),
+		environ: os.Environ(),
+		start: func(cfg *config.Loaded, log *slog.Logger, from source) (runner, error) {
+			d, err := daemon.New(cfg.Config, log)
 			if err != nil {
 				return nil, err
 			}
-			return d, nil
+			d.ReloadFrom(from.load, cfg.Origins, from.level)
+			return reloader{d, hup}, nil
 		},
 	}
 	code := a.run(ctx, os.Args[1:])
 	stop()
 	os.Exit(code)
+}
+
+// reloader is a daemon that reloads at SIGHUP.
+type reloader struct {
+	*daemon.Daemon
+	hup <-chan os.Signal
+}
+
+// Run serves until ctx ends.
+func (r reloader) Run(ctx context.Context) error {
+	done, stop := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-r.hup:
+				_, _ = r.Reload() // it logs what comes of it
+			case <-stop:
+				return
+			}
+		}
+	}()
+	err := r.Daemon.Run(ctx)
+	close(stop)
+	<-done
+	return err
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -35,6 +36,7 @@ type process struct {
 	cmd    *exec.Cmd
 	mu     sync.Mutex
 	log    bytes.Buffer  // guarded by mu
+	seen   int           // of log, by waitFor
 	ready  chan struct{} // closed when it serves
 	exited chan struct{} // closed when it ended
 }
@@ -192,7 +194,7 @@ func TestStartErrors(t *testing.T) {
 		cause []string
 		cure  string
 	}{
-		{"unknown key", []string{"-config", config}, exitUsage, []string{config + `:2:1: unknown key "peers.alow"; allowed here: allow`}, ""},
+		{"unknown key", []string{"-config", config}, exitUsage, []string{config + `:2:1: unknown key "peers.alow", meant is perhaps "peers.allow"; allowed here: allow`}, ""},
 		{"not loopback", []string{"-listen", "192.0.2.1"}, exitUsage, []string{"192.0.2.1 is not a loopback address and peers.allow is empty; set peers.allow"}, ""},
 		{"live daemon", []string{"-port", freePort(t), "-socket", dir + "/live"}, exitFailed, []string{dir + "/live: a daemon (pid ", "address already in use"}, "stop it, or choose another path with --socket"},
 		{"statistics in use", []string{"-port", freePort(t), "-stats", dir + "/live.stats"}, exitFailed, []string{dir + "/live.stats: in use by another daemon (pid "}, "-stats"},
@@ -210,7 +212,8 @@ func TestStartErrors(t *testing.T) {
 			if code := p.wait(); code != tc.code {
 				t.Errorf("status %d, want %d", code, tc.code)
 			}
-			lines := strings.Split(strings.TrimSuffix(p.output(), "\n"), "\n")
+			lines := slices.DeleteFunc(strings.Split(strings.TrimSuffix(p.output(), "\n"), "\n"),
+				func(l string) bool { return strings.HasPrefix(l, " ") }) // the place in the file
 			for _, want := range tc.cause {
 				if !strings.HasPrefix(lines[0], "rdsd: ") || !strings.Contains(lines[0], want) {
 					t.Errorf("cause %q, want %q in it", lines[0], want)
@@ -274,4 +277,53 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("metrics after the end: %v", err)
 	}
 	expectEmpty(t, dir)
+}
+
+// TestHangup: SIGHUP reads the file again, says what came of it, and a bad file
+// changes nothing.
+func TestHangup(t *testing.T) {
+	dir := socketDir(t)
+	file := filepath.Join(dir, "rdsd.toml")
+	write := func(doc string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(doc), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	port := freePort(t)
+	write("port = " + port + "\n")
+	p := start(t, "-config", file, "-socket", filepath.Join(dir, "s")).waitReady()
+	for _, tc := range []struct{ doc, want string }{
+		{"port = 1\nspin = \"1us\"\nlog.level = \"debug\"\n", `msg=reloaded applied="spin log.level" restart=port`},
+		{"prot = 1\n", `nothing changed" err="configuration: ` + file + `:1:1: unknown key`},
+		{"port = " + port + "\n", `msg=reloaded applied="spin log.level" restart=""`},
+	} {
+		write(tc.doc)
+		p.signal(syscall.SIGHUP)
+		p.waitFor(tc.want)
+	}
+	p.signal(syscall.SIGTERM)
+	if code := p.wait(); code != exitOK {
+		t.Errorf("status %d", code)
+	}
+}
+
+// waitFor waits for a text in what the process says from now on or said since
+// it was last asked.
+func (p *process) waitFor(text string) {
+	p.t.Helper()
+	for start := time.Now(); ; time.Sleep(time.Millisecond) {
+		p.mu.Lock()
+		_, rest, ok := strings.Cut(p.log.String()[p.seen:], text)
+		if ok {
+			p.seen = p.log.Len() - len(rest)
+		}
+		p.mu.Unlock()
+		if ok {
+			return
+		}
+		if time.Since(start) > processTimeout {
+			p.t.Fatalf("does not say %s", text)
+		}
+	}
 }

@@ -1,6 +1,5 @@
-// Package config is rdsd's configuration: one struct, one table of keys, one
-// strict TOML file, flags above it. Order, the later wins: defaults, file,
-// RDSD_SOCKET, flags.
+// Package config is rdsd's configuration: one struct, one table of keys, and
+// the sources of values, see Sources.
 package config
 
 import (

@@ -4,9 +4,8 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -76,7 +75,7 @@ rules = ["allow uid=7 gid=9 address=127.0.0.0/8 port=4000-4999", "deny address=:
 		Log:     Log{Level: slog.LevelDebug, Format: "json"},
 	}
 	got := Default()
-	if err := got.parse("f", []byte(file)); err != nil {
+	if err := got.parse("f", []byte(file), Origins{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := got.Finish(0, noEnv); err != nil {
@@ -93,17 +92,17 @@ func TestParseErrors(t *testing.T) {
 		name, file string
 		want       []string // one a line
 	}{
-		{"unknown key", "\nlisten_on = 1", []string{`f:2:1: unknown key "listen_on"; allowed here: ` + top}},
-		{"unknown key in a table", "[peers]\n  alow = []", []string{`f:2:3: unknown key "peers.alow"; allowed here: allow`}},
-		{"unknown dotted key", `log.lvl = "x"`, []string{`f:1:1: unknown key "log.lvl"; allowed here: level, format`}},
-		{"unknown in inline table", `log = {lvl = 1}`, []string{`f:1:8: unknown key "log.lvl"; allowed here: level, format`}},
-		{"below a key", `port.x = 1`, []string{`f:1:1: unknown key "port.x"; allowed here: ` + top}},
+		{"unknown key", "\nlisten_on = 1", []string{`f:2:1: unknown key "listen_on", meant is perhaps "listen"; allowed here: ` + top}},
+		{"unknown key in a table", "[peers]\n  alow = []", []string{`f:2:3: unknown key "peers.alow", meant is perhaps "peers.allow"; allowed here: allow`}},
+		{"unknown dotted key", `log.lvl = "x"`, []string{`f:1:1: unknown key "log.lvl", meant is perhaps "log.level"; allowed here: level, format`}},
+		{"unknown in inline table", `log = {lvl = 1}`, []string{`f:1:8: unknown key "log.lvl", meant is perhaps "log.level"; allowed here: level, format`}},
+		{"below a key", `port.x = 1`, []string{`f:1:1: unknown key "port.x", meant is perhaps "port"; allowed here: ` + top}},
 		{"unknown table, reported once", "[tls]\ncert = 1\nkey = 2", []string{`f:1:2: unknown table "tls"; allowed here: ` + top}},
 		{"array of tables", "[[log]]", []string{`f:1:3: "log" is a table, write [log]`}},
 		{"table given a value", "log = 3", []string{`f:1:1: "log" is a table; allowed in it: level, format`}},
 		{"several", "port = 0\nspim = 1\ncrc = true", []string{
 			"f:1:1: port: 0 is out of range; allowed: a number from 1 to 65535, the same on all hosts",
-			`f:2:1: unknown key "spim"; allowed here: ` + top,
+			`f:2:1: unknown key "spim", meant is perhaps "spin"; allowed here: ` + top,
 			`f:3:1: crc: want a string; allowed: "auto", "on" or "off"`,
 		}},
 		{"syntax", "port = \n", []string{"f:1:8: not TOML: "}},
@@ -160,11 +159,11 @@ func TestParseErrors(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := Default()
-			err := c.parse("f", []byte(tc.file))
+			err := c.parse("f", []byte(tc.file), Origins{})
 			if err == nil {
 				t.Fatal("accepted")
 			}
-			lines := strings.Split(err.Error(), "\n")
+			lines := slices.DeleteFunc(strings.Split(err.Error(), "\n"), func(l string) bool { return strings.HasPrefix(l, " ") }) // the carets: TestCaret
 			if len(lines) != len(tc.want) {
 				t.Fatalf("%d errors, want %d:\n%v", len(lines), len(tc.want), err)
 			}
@@ -259,20 +258,6 @@ func TestDefaultSocket(t *testing.T) {
 	}
 }
 
-func TestReadFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "rdsd.toml")
-	c := Default()
-	if err := c.ReadFile(path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("missing file: %v", err)
-	}
-	if err := os.WriteFile(path, []byte("port = 7"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.ReadFile(path); err != nil || c.Port != 7 {
-		t.Errorf("port %d, %v", c.Port, err)
-	}
-}
-
 // Every field has a key, every key a default that can be written back, a
 // sentence of documentation and what is allowed.
 func TestKeysAreComplete(t *testing.T) {
@@ -332,7 +317,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("\"\" = 1\n'a.b' = 0x10")
 	f.Fuzz(func(t *testing.T, doc string) {
 		c := Default()
-		if err := c.parse("f", []byte(doc)); err != nil {
+		if err := c.parse("f", []byte(doc), Origins{}); err != nil {
 			if !strings.HasPrefix(err.Error(), "f:") {
 				t.Fatalf("an error without its file: %v", err)
 			}

@@ -3,7 +3,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
@@ -11,29 +10,20 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// ReadFile applies the TOML file at path. Every unknown key and bad value is
-// an error `file:line:column: what, and what is allowed`; all of them are
-// reported, one a line.
-func (c *Config) ReadFile(path string) error {
-	doc, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	return c.parse(path, doc)
-}
-
-func (c *Config) parse(file string, doc []byte) error {
+// parse applies the TOML document doc and notes in from where each key is set.
+// Every unknown key and bad value is a FileError: what, and what is allowed.
+func (c *Config) parse(file string, doc []byte, from Origins) error {
 	// The decoder checks the whole grammar, duplicate keys included; the
 	// parser below gives each value its place.
 	var ignored map[string]any
 	if err := toml.Unmarshal(doc, &ignored); err != nil {
 		if de, ok := errors.AsType[*toml.DecodeError](err); ok {
 			line, col := de.Position()
-			return fmt.Errorf("%s:%d:%d: not TOML: %s", file, line, col, strings.TrimPrefix(de.Error(), "toml: "))
+			return fileError(file, doc, line, col, "not TOML: "+strings.TrimPrefix(de.Error(), "toml: "))
 		}
 		return fmt.Errorf("%s: not TOML: %s", file, strings.TrimPrefix(err.Error(), "toml: "))
 	}
-	d := &document{file: file, keys: c.keys()}
+	d := &document{file: file, doc: doc, keys: c.keys(), from: from}
 	d.parser.Reset(doc)
 	var table []string
 	for d.parser.NextExpression() {
@@ -61,14 +51,16 @@ func (c *Config) parse(file string, doc []byte) error {
 // document is one file being read.
 type document struct {
 	file   string
+	doc    []byte
 	parser unstable.Parser
 	keys   []key
+	from   Origins
 	errs   []error
 }
 
 func (d *document) fail(at *unstable.Node, format string, args ...any) {
 	pos := d.parser.Shape(at.Raw).Start
-	d.errs = append(d.errs, fmt.Errorf("%s:%d:%d: %s", d.file, pos.Line, pos.Column, fmt.Sprintf(format, args...)))
+	d.errs = append(d.errs, fileError(d.file, d.doc, pos.Line, pos.Column, fmt.Sprintf(format, args...)))
 }
 
 // keyValue handles `key = value` inside table.
@@ -94,7 +86,7 @@ func (d *document) keyValue(table []string, e *unstable.Node) {
 		if !d.isTable(parent) {
 			parent = nil
 		}
-		d.fail(first(e), "unknown key %q; allowed here: %s", dotted, d.allowed(parent))
+		d.fail(first(e), "unknown key %q%s; allowed here: %s", dotted, meant(dotted, d.keys, func(k key) string { return k.name }), d.allowed(parent))
 		return
 	}
 	k := d.keys[i]
@@ -106,6 +98,7 @@ func (d *document) keyValue(table []string, e *unstable.Node) {
 	if err := k.assign(items); err != nil {
 		d.fail(first(e), "%s", err)
 	}
+	d.from[k.name] = fmt.Sprintf("%s:%d", d.file, d.parser.Shape(first(e).Raw).Start.Line)
 }
 
 // itemsOf returns v's text, or texts, if it is written in the form wanted.

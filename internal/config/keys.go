@@ -9,11 +9,21 @@ type Key struct {
 	Allowed string // what a value must look like
 	Doc     string // one sentence or two
 	List    bool   // takes several values
+	Live    bool   // a reload applies it; others need a restart
 }
+
+// reload says whether a running daemon takes a new value.
+type reload bool
+
+const (
+	live    reload = true
+	restart reload = false
+)
 
 // key is a Key bound to its field.
 type key struct {
 	name, allowed, doc string
+	reload
 	value
 }
 
@@ -28,71 +38,71 @@ func (c *Config) keys() []key {
 	keys := []key{
 		{"socket", `a path of at most 107 bytes`,
 			"Control socket. Default: /run/rdsd/rdsd.sock for root, $XDG_RUNTIME_DIR/rdsd.sock for others.",
-			text(&c.Socket)},
+			restart, text(&c.Socket)},
 		{"socket_mode", `octal permissions, as in "0660"`,
 			"Permissions of the control socket: who may open sockets here.",
-			mode(&c.SocketMode)},
+			restart, mode(&c.SocketMode)},
 		{"listen", addr,
 			"Addresses of this daemon: local sockets bind to them, peers connect to them. Anything but loopback needs peers.allow.",
-			list(&c.Listen, parseAddr)},
+			restart, list(&c.Listen, parseAddr)},
 		{"port", "a number from 1 to 65535, the same on all hosts",
 			"TCP port that peers connect to.",
-			number(&c.Port, 1, 65535)},
+			restart, number(&c.Port, 1, 65535)},
 		{"peers.allow", `networks, as in ["10.0.0.0/24", "fd00::/64"]`,
 			"Peers that may connect and be connected to.",
-			list(&c.Peers.Allow, parsePrefix)},
+			live, list(&c.Peers.Allow, parsePrefix)},
 		{"crc", `"auto", "on" or "off"`,
 			"Checksum on every frame; auto is off on loopback, on elsewhere. With it, payload is copied once at each end.",
-			choice(&c.CRC, CRCAuto, CRCOn, CRCOff)},
+			live, choice(&c.CRC, CRCAuto, CRCOn, CRCOff)},
 		{"spin", `a duration from "0s" to "10ms", as in "50us"`,
 			"How long the engine looks for work before it sleeps: latency against CPU.",
-			duration(&c.Spin, 0, maxSpin)},
+			live, duration(&c.Spin, 0, maxSpin)},
 		{"recv_hard_cap", `bytes, from "1MiB" to "1GiB", as in 4194304 or "4MiB"`,
 			"Arrived payload kept for one socket over its receive buffer; beyond it the socket refuses.",
-			size(&c.RecvHardCap, 1<<20, 1<<30)},
+			live, size(&c.RecvHardCap, 1<<20, 1<<30)},
 		{"ping", `"answer" or "ignore"`,
 			"What becomes of pings, messages to port 0: answered, or counted as for a port nobody has bound (net.rds.ping_enable of the kernel).",
-			choice(&c.Ping, PingAnswer, PingIgnore)},
+			restart, choice(&c.Ping, PingAnswer, PingIgnore)},
 		{"congestion", `"cubic" or "system"`,
 			"TCP congestion control of the connections to peers; cubic where permitted, else the system's.",
-			choice(&c.Congestion, CongestionCubic, CongestionSystem)},
+			restart, choice(&c.Congestion, CongestionCubic, CongestionSystem)},
 		{"stats", "a path",
 			"File of the statistics mapping. Default: the control socket's path with .stats appended.",
-			text(&c.Stats)},
+			restart, text(&c.Stats)},
 		{"limits.max_clients", "a number from 1 to 65536",
 			"Client processes attached at a time.",
-			number(&c.Limits.MaxClients, 1, 1<<16)},
+			live, number(&c.Limits.MaxClients, 1, 1<<16)},
 		{"limits.max_sockets", "a number from 1 to 1048576",
 			"Sockets bound at a time.",
-			number(&c.Limits.MaxSockets, 1, 1<<20)},
+			live, number(&c.Limits.MaxSockets, 1, 1<<20)},
 		{"limits.max_registered_bytes", `bytes, from "1MiB" to "1TiB", as in "4GiB"`,
 			"Memory of all clients' buffers for RDMA.",
-			size(&c.Limits.MaxRegisteredBytes, 1<<20, 1<<40)},
+			live, size(&c.Limits.MaxRegisteredBytes, 1<<20, 1<<40)},
 		{"limits.max_held_bytes", `bytes, from "4MiB" to "64GiB", as in "64MiB"`,
 			"Daemon memory for arrived messages that find no room at their process. A user gets more while it has less than is free.",
-			size(&c.Limits.MaxHeldBytes, 4<<20, 64<<30)},
+			restart, size(&c.Limits.MaxHeldBytes, 4<<20, 64<<30)},
 		{"quota.overrides", overrides,
 			"Quotas that replace the defaults: the first for a process's user, else the first for its group. Root and the daemon's own user have only what names their uid.",
-			list(&c.Quota.Overrides, parseOverride)},
+			live, list(&c.Quota.Overrides, parseOverride)},
 		{"bind.rules", rules,
 			"Who may bind what: the first rule that matches decides. For root and the daemon's own user only rules with their uid count.",
-			list(&c.Bind.Rules, parseRule)},
+			live, list(&c.Bind.Rules, parseRule)},
 		{"bind.default", `"allow" or "deny"`,
 			"What holds where no rule matches, except for root and the daemon's own user: they may.",
-			choice(&c.Bind.Default, Allow, Deny)},
+			live, choice(&c.Bind.Default, Allow, Deny)},
 		{"metrics.listen", `a loopback address and port, as in "127.0.0.1:9464"; "" is off`,
 			"Prometheus metrics over HTTP at /metrics. There is no authentication, hence loopback only.",
-			addrPort(&c.Metrics.Listen)},
+			restart, addrPort(&c.Metrics.Listen)},
 		{"log.level", `"debug", "info", "warn" or "error"`,
 			"What is logged to standard error.",
-			level(&c.Log.Level)},
+			live, level(&c.Log.Level)},
 		{"log.format", `"text" or "json"`,
 			"Form of the log.",
-			choice(&c.Log.Format, "text", "json")},
+			restart, choice(&c.Log.Format, "text", "json")},
 	}
 	for r := range NumResources {
 		d := &resources[r]
-		k := key{"quota." + d.name, fmt.Sprintf("a number from 0 to %d", d.max), d.doc, number(&c.Quota.User[r], 0, d.max)}
+		k := key{"quota." + d.name, fmt.Sprintf("a number from 0 to %d", d.max), d.doc, live, number(&c.Quota.User[r], 0, d.max)}
 		if d.bytes {
 			k.allowed, k.value = `bytes, up to "1TiB", as in "4GiB"`, size(&c.Quota.User[r], 0, d.max)
 		}
@@ -106,7 +116,7 @@ func Keys() []Key {
 	c := Default()
 	var out []Key
 	for _, k := range c.keys() {
-		out = append(out, Key{Name: k.name, Default: k.get(), Allowed: k.allowed, Doc: k.doc, List: k.form == array})
+		out = append(out, Key{Name: k.name, Default: k.get(), Allowed: k.allowed, Doc: k.doc, List: k.form == array, Live: bool(k.reload)})
 	}
 	return out
 }

@@ -9,7 +9,7 @@ import (
 func policy(t *testing.T, doc string, owner uint32) *Policy {
 	t.Helper()
 	c := Default()
-	if err := c.parse("f", []byte(doc)); err != nil {
+	if err := c.parse("f", []byte(doc), Origins{}); err != nil {
 		t.Fatal(err)
 	}
 	return c.Policy(owner)

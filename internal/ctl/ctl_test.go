@@ -99,6 +99,21 @@ func (f *fake) PeerReset(addr netip.Addr, _ *uint8) (int, error) {
 	return 2, nil
 }
 
+func (f *fake) Config() ([]ConfigValue, error) {
+	if f.empty || f.err != nil {
+		return nil, f.err
+	}
+	return []ConfigValue{{Key: "port", Value: "7", Default: "18634", Origin: "/etc/x.toml:3"}, {Key: "spin", Value: "50µs", Default: "50µs", Origin: "default", Live: true}}, nil
+}
+
+func (f *fake) Reload(apply bool) (Reload, error) {
+	r := Reload{Applied: []ConfigChange{}, Restart: []ConfigChange{{Key: "port", Old: "7", New: "8", Origin: "-port"}}, Warnings: []string{"beware"}}
+	if apply {
+		r.Applied = append(r.Applied, ConfigChange{Key: "spin", Old: "50µs", New: "0s", Origin: "RDSD_SPIN"})
+	}
+	return r, f.err
+}
+
 func (f *fake) Ping(ctx context.Context, addr netip.Addr) (time.Duration, error) {
 	if f.block {
 		<-ctx.Done()
@@ -129,6 +144,10 @@ func TestGolden(t *testing.T) {
 		{"sockets-own", `{` + schema + `"kind":"sockets"}`, Caller{UID: 1000}, fake{}},
 		{"peers", `{` + schema + `"kind":"peers"}`, nobody, fake{}},
 		{"ping", `{` + schema + `"kind":"ping","addr":"127.0.0.2","timeout_ns":1000000}`, nobody, fake{}},
+		{"config", `{` + schema + `"kind":"config"}`, nobody, fake{}},
+		{"config-empty", `{` + schema + `"kind":"config"}`, admin, fake{empty: true}},
+		{"config-reload", `{` + schema + `"kind":"config-reload"}`, admin, fake{}},
+		{"config-diff", `{` + schema + `"kind":"config-diff"}`, admin, fake{}},
 		{"peer-reset", `{` + schema + `"kind":"peer-reset","addr":"127.0.0.2"}`, admin, fake{}},
 		{"status-empty", `{` + schema + `"kind":"status"}`, nobody, fake{empty: true}},
 		{"sockets-empty", `{` + schema + `"kind":"sockets"}`, nobody, fake{empty: true}},
@@ -210,13 +229,16 @@ func TestServeErrors(t *testing.T) {
 		{"newer", `{"schema":"rdsd.v2","kind":7}`, false, fake{}, CodeVersion, `request has schema "rdsd.v2", this daemon speaks "rdsd.v1": use the rdsctl`},
 		{"unknown field", `{"schema":"rdsd.v1","kind":"status","colour":1}`, false, fake{}, CodeBadRequest, `request: json: unknown field "colour"`},
 		{"bad address", `{"schema":"rdsd.v1","kind":"ping","addr":"x"}`, false, fake{}, CodeBadRequest, "request: "},
-		{"unknown kind", `{"schema":"rdsd.v1","kind":"reboot"}`, true, fake{}, CodeUnknownKind, `unknown request "reboot"; this daemon knows [status sockets peers ping peer-reset]`},
+		{"unknown kind", `{"schema":"rdsd.v1","kind":"reboot"}`, true, fake{}, CodeUnknownKind, `unknown request "reboot"; this daemon knows [status sockets peers ping peer-reset config config-reload config-diff]`},
 		{"ping nobody", `{"schema":"rdsd.v1","kind":"ping"}`, false, fake{}, CodeBadRequest, "ping: no address"},
 		{"ping for ever", `{"schema":"rdsd.v1","kind":"ping","addr":"::1","timeout_ns":3600000000000}`, false, fake{}, CodeBadRequest, "ping: timeout 1h0m0s is not between 0 and 1m0s"},
 		{"ping before", `{"schema":"rdsd.v1","kind":"ping","addr":"::1","timeout_ns":-1}`, false, fake{}, CodeBadRequest, "ping: timeout -1ns is not"},
 		{"no answer", `{"schema":"rdsd.v1","kind":"ping","addr":"::1","timeout_ns":1}`, false, fake{block: true}, CodeTimeout, "no answer from ::1 within 1ns: "},
 		{"reset nobody", `{"schema":"rdsd.v1","kind":"peer-reset"}`, true, fake{}, CodeBadRequest, "peer reset: no address"},
 		{"reset by others", `{"schema":"rdsd.v1","kind":"peer-reset","addr":"::1"}`, false, fake{}, CodePermission, "peer reset: only root and the daemon's own user may do that"},
+		{"reload by others", `{"schema":"rdsd.v1","kind":"config-reload"}`, false, fake{}, CodePermission, "the configuration: only root and the daemon's own user may reload or compare it"},
+		{"diff by others", `{"schema":"rdsd.v1","kind":"config-diff"}`, false, fake{}, CodePermission, "the configuration: only"},
+		{"bad configuration", `{"schema":"rdsd.v1","kind":"config-reload"}`, true, fake{err: errors.New("x.toml:1:1: no")}, CodeFailed, "x.toml:1:1: no"},
 		{"reset unknown", `{"schema":"rdsd.v1","kind":"peer-reset","addr":"::1"}`, true, fake{err: gone}, CodeNotFound, "not found\nno connection to 127.0.0.9"},
 		{"unsupported", `{"schema":"rdsd.v1","kind":"status"}`, true, fake{err: ErrUnsupported}, CodeUnsupported, "not supported by this version"},
 		{"failed", `{"schema":"rdsd.v1","kind":"sockets"}`, true, fake{err: errors.New("boom")}, CodeFailed, "boom"},
@@ -231,7 +253,7 @@ func TestServeErrors(t *testing.T) {
 			if e.Code != tc.code || !strings.HasPrefix(e.Message, tc.message) {
 				t.Errorf("got  %s: %s\nwant %s: %s", e.Code, e.Message, tc.code, tc.message)
 			}
-			if r.Status != nil || r.Peers != nil || r.Sockets != nil || r.Ping != nil || r.PeerReset != nil {
+			if r.Status != nil || r.Peers != nil || r.Sockets != nil || r.Ping != nil || r.PeerReset != nil || r.Config != nil || r.Reload != nil {
 				t.Errorf("data beside an error: %s", out)
 			}
 		})

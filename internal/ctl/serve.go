@@ -28,6 +28,11 @@ type Backend interface {
 	// lanes, whatever its local address, and says how many. Each reconnects by
 	// itself. Errors: ErrNotFound.
 	PeerReset(addr netip.Addr, lane *uint8) (int, error)
+	// Config lists the keys, their values and where those come from.
+	Config() ([]ConfigValue, error)
+	// Reload reads the configuration again and applies what it can, or says
+	// only what it would do. Errors: ErrUnsupported; what is wrong with it.
+	Reload(apply bool) (Reload, error)
 	// Ping sends a message to port 0 of addr and waits for the answer.
 	// Errors: ctx's, wrapped with the state of the connection; ErrNotFound
 	// for an address no peer may have.
@@ -113,6 +118,13 @@ func handle(ctx context.Context, r *Request, who Caller, b Backend, resp *Respon
 		return err
 	case KindPeerReset:
 		resp.PeerReset, err = peerReset(r, who.Admin, b)
+		return err
+	case KindConfig:
+		resp.Config, err = b.Config()
+		resp.Config = nonNil(resp.Config)
+		return err
+	case KindReload, KindDiff:
+		resp.Reload, err = reload(who.Admin, r.Kind == KindReload, b)
 		return err
 	}
 	return errorf(CodeUnknownKind, "unknown request %q; this daemon knows %v", r.Kind, Kinds())
@@ -214,6 +226,10 @@ func (r *Response) complete() bool {
 		return r.Ping != nil
 	case KindPeerReset:
 		return r.PeerReset != nil
+	case KindConfig:
+		return r.Config != nil
+	case KindReload, KindDiff:
+		return r.Reload != nil
 	case KindPingReport:
 		return r.PingReport != nil
 	}

@@ -27,6 +27,9 @@ const (
 	KindPeers     Kind = "peers"
 	KindPing      Kind = "ping"
 	KindPeerReset Kind = "peer-reset"
+	KindConfig    Kind = "config"
+	KindReload    Kind = "config-reload"
+	KindDiff      Kind = "config-diff"
 
 	// KindPingReport is rdsctl's own: what it prints for a series of pings.
 	KindPingReport Kind = "ping-report"
@@ -34,7 +37,7 @@ const (
 
 // Kinds lists all requests there are.
 func Kinds() []Kind {
-	return []Kind{KindStatus, KindSockets, KindPeers, KindPing, KindPeerReset}
+	return []Kind{KindStatus, KindSockets, KindPeers, KindPing, KindPeerReset, KindConfig, KindReload, KindDiff}
 }
 
 // Request of rdsctl.
@@ -56,12 +59,15 @@ type Response struct {
 	Status  *Status      `json:"status,omitempty"`
 	Sockets []SocketInfo `json:"sockets,omitzero"`
 	// OtherSockets counts those of other users, which the caller may not see.
-	OtherSockets uint64      `json:"other_sockets,omitzero"`
-	Peers        []PeerInfo  `json:"peers,omitzero"`
-	Ping         *Ping       `json:"ping,omitempty"`
-	PeerReset    *PeerReset  `json:"peer_reset,omitempty"`
-	PingReport   *PingReport `json:"ping_report,omitempty"`
-	Error        *Error      `json:"error,omitempty"`
+	OtherSockets uint64        `json:"other_sockets,omitzero"`
+	Peers        []PeerInfo    `json:"peers,omitzero"`
+	Ping         *Ping         `json:"ping,omitempty"`
+	PeerReset    *PeerReset    `json:"peer_reset,omitempty"`
+	PingReport   *PingReport   `json:"ping_report,omitempty"`
+	Config       []ConfigValue `json:"config,omitzero"`
+	// Reload of config-reload is what it did, of config-diff what it would do.
+	Reload *Reload `json:"reload,omitempty"`
+	Error  *Error  `json:"error,omitempty"`
 }
 
 // ID is a 64-bit identity, 16 hexadecimal digits in JSON.

@@ -36,7 +36,7 @@ type proc struct {
 // dialRaw connects and says nothing.
 func dialRaw(t *testing.T, d *Daemon) *proc {
 	t.Helper()
-	c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: d.cfg.Socket, Net: "unixpacket"})
+	c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: d.config().Socket, Net: "unixpacket"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func attached(t *testing.T, d *Daemon) *proc {
 	if p.seg, err = shm.OpenSegment(seg.Mem); err != nil {
 		t.Fatal(err)
 	}
-	p.addr = *p.call(&ipc.Bind{Addr: d.cfg.Listen[0]}).Body.(*ipc.BindOK)
+	p.addr = *p.call(&ipc.Bind{Addr: d.config().Listen[0]}).Body.(*ipc.BindOK)
 	p.sock = p.addr.Sock
 	p.put(func(e *shm.Entry) {
 		*e.SubDest() = shm.SubDest{Kind: shm.KindOpenDest, Sock: p.sock, Port: p.addr.Port, Addr: p.addr.Addr.As16(), Gen: 1}
@@ -319,7 +319,7 @@ var processAttacks = []processAttack{
 			p.call(&ipc.Release{Region: g.Region})
 		}
 	}, ""},
-	{"a request before Hello", false, func(p *proc) { p.write(ipc.AppendFrame(nil, 1, &ipc.Bind{Addr: p.d.cfg.Listen[0]})) }, "closed"},
+	{"a request before Hello", false, func(p *proc) { p.write(ipc.AppendFrame(nil, 1, &ipc.Bind{Addr: p.d.config().Listen[0]})) }, "closed"},
 	{"garbage before Hello", false, func(p *proc) { p.write([]byte("GET / HTTP/1.1\r\n\r\n")) }, "closed"},
 	{"Hello in the role of nobody", false, func(p *proc) { p.write(ipc.AppendFrame(nil, 1, &ipc.Hello{Role: 77})) }, "unknown role"},
 	{"Hello for everything there is", false, func(p *proc) {
@@ -337,7 +337,7 @@ var processAttacks = []processAttack{
 	}, "version 999"},
 	{"an rdsctl that binds", false, func(p *proc) {
 		p.call(&ipc.Hello{Role: ipc.RoleCtl})
-		p.write(ipc.AppendFrame(nil, 9, &ipc.Bind{Addr: p.d.cfg.Listen[0]}))
+		p.write(ipc.AppendFrame(nil, 9, &ipc.Bind{Addr: p.d.config().Listen[0]}))
 	}, "closed"},
 	{"JSON without end", false, func(p *proc) {
 		p.call(&ipc.Hello{Role: ipc.RoleCtl})

@@ -67,7 +67,7 @@ func startDaemonOf(t *testing.T, edit func(*config.Config), credOf func(*ipc.Con
 
 func dial(t *testing.T, d *Daemon) *ipc.Client {
 	t.Helper()
-	c, err := ipc.Dial(context.Background(), d.cfg.Socket)
+	c, err := ipc.Dial(context.Background(), d.config().Socket)
 	if err != nil {
 		t.Fatal(err)
 	}

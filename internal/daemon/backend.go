@@ -50,20 +50,20 @@ func (b backend) Status() (ctl.Status, error) {
 	d := b.d
 	s := ctl.Status{
 		Version: version.String(),
-		Socket:  d.cfg.Socket, Stats: d.cfg.Stats, CRC: string(d.cfg.CRC),
+		Socket:  d.config().Socket, Stats: d.config().Stats, CRC: string(d.config().CRC),
 		Transports: []ctl.Choice{{Name: "soft", Used: true, Why: "iWARP over TCP in user space: works on every host"}},
 		Warnings:   d.warnings,
 	}
-	if d.cfg.Metrics.Listen.IsValid() {
-		s.Metrics = d.cfg.Metrics.Listen.String()
+	if d.config().Metrics.Listen.IsValid() {
+		s.Metrics = d.config().Metrics.Listen.String()
 	}
 	s.Congestion = d.congestion()
-	for _, a := range d.cfg.Listen {
-		s.Listen = append(s.Listen, netip.AddrPortFrom(a, d.cfg.Port))
+	for _, a := range d.config().Listen {
+		s.Listen = append(s.Listen, netip.AddrPortFrom(a, d.config().Port))
 	}
 	snap := d.reader.Snapshot()
 	s.Fill(&snap, time.Now())
-	s.Memory.Limit, s.Memory.HeldLimit = d.cfg.Limits.MaxRegisteredBytes, d.cfg.Limits.MaxHeldBytes
+	s.Memory.Limit, s.Memory.HeldLimit = d.config().Limits.MaxRegisteredBytes, d.config().Limits.MaxHeldBytes
 	users, err := b.Users()
 	if err != nil { // a stuck engine must not hide that it is stuck
 		s.Warnings = append(slices.Clone(s.Warnings), "usage per user: "+err.Error())

@@ -31,8 +31,9 @@ var errShutdown = errors.New("the daemon is shutting down")
 
 // Daemon is one running rdsd.
 type Daemon struct {
-	cfg    config.Config
-	policy *config.Policy
+	live   atomic.Pointer[config.Config] // replaced by a reload, never changed
+	policy atomic.Pointer[config.Policy] // of live
+	reload reloading
 	credOf func(*ipc.Conn) ipc.Cred // whose a connection is
 	log    *slog.Logger
 
@@ -70,9 +71,10 @@ type traceEvent struct {
 // addresses, control socket. Nothing runs yet. Errors name the cause; what was
 // opened is closed again.
 func New(cfg config.Config, log *slog.Logger) (_ *Daemon, err error) {
-	d := &Daemon{cfg: cfg, log: log, started: time.Now(), loopDone: make(chan struct{}),
+	d := &Daemon{log: log, started: time.Now(), loopDone: make(chan struct{}),
 		lines: newLines(log), traces: make(chan traceEvent, 256), open: map[*session]struct{}{},
-		policy: cfg.Policy(uint32(os.Getuid())), credOf: (*ipc.Conn).Peer}
+		credOf: (*ipc.Conn).Peer}
+	d.setConfig(&cfg)
 	defer func() {
 		if err != nil {
 			d.closeAll()
@@ -114,10 +116,10 @@ func New(cfg config.Config, log *slog.Logger) (_ *Daemon, err error) {
 	}
 	d.e, err = NewEngine(d.dev, EngineConfig{
 		Instance: d.info.Instance, Port: cfg.Port, HardCap: int(cfg.RecvHardCap), MaxSockets: cfg.Limits.MaxSockets,
-		OverflowBytes: int(cfg.Limits.MaxHeldBytes), MaxSharedBytes: uint64(cfg.Limits.MaxClients) * sharedEach,
-		MaxRegisteredBytes: cfg.Limits.MaxRegisteredBytes, Policy: d.policy,
+		OverflowBytes: int(cfg.Limits.MaxHeldBytes), MaxSharedBytes: sharedLimit(&cfg),
+		MaxRegisteredBytes: cfg.Limits.MaxRegisteredBytes, Policy: d.policy.Load(),
 		IgnorePings: cfg.Ping == config.PingIgnore,
-		CRC:         d.crc, Allowed: cfg.PeerAllowed, Alloc: mapAnon, Rand: rng.Uint64,
+		CRC:         d.crc, Allowed: d.peerAllowed, Alloc: mapAnon, Rand: rng.Uint64,
 		StartSeq: func() uint64 { return uint64(time.Now().UnixMilli()) << 20 },
 		Trace:    d.trace,
 		TurnedAway: func() uint64 {
@@ -145,7 +147,7 @@ func New(cfg config.Config, log *slog.Logger) (_ *Daemon, err error) {
 // crc is the checksum policy: by default off on loopback, on elsewhere.
 func (d *Daemon) crc(peer netip.Addr) verbs.CRCMode {
 	switch {
-	case d.cfg.CRC == config.CRCOff, d.cfg.CRC == config.CRCAuto && peer.IsLoopback():
+	case d.config().CRC == config.CRCOff, d.config().CRC == config.CRCAuto && peer.IsLoopback():
 		return verbs.CRCOff
 	}
 	return verbs.CRCOn
@@ -177,7 +179,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if d.metrics != nil {
 		aux.Go(func() { d.serveMetrics(auxCtx) })
 	}
-	d.log.Info("serving", "socket", d.cfg.Socket, "listen", d.cfg.Listen, "port", d.cfg.Port,
+	d.log.Info("serving", "socket", d.config().Socket, "listen", d.config().Listen, "port", d.config().Port,
 		"instance", ctl.ID(d.info.Instance).String())
 
 	<-ctx.Done()
@@ -240,7 +242,7 @@ func (d *Daemon) accept() {
 			continue
 		}
 		id := d.credOf(c)
-		s := &session{d: d, c: c, id: id, user: userOf(d.policy, id)}
+		s := &session{d: d, c: c, id: id, user: userOf(d.policy.Load(), id)}
 		d.mu.Lock()
 		if d.ended {
 			c.Close()
@@ -311,7 +313,7 @@ func (d *Daemon) watchdog(ctx context.Context) {
 }
 
 func (d *Daemon) congestion() ctl.Congestion {
-	c := ctl.Congestion{Wanted: string(d.cfg.Congestion)}
+	c := ctl.Congestion{Wanted: string(d.config().Congestion)}
 	used, err := d.dev.Congestion()
 	c.Used = used
 	if err != nil {

@@ -75,6 +75,17 @@ func newMemory(maxShared, maxRegistered uint64) *memory {
 	return &memory{maxShared: maxShared, maxRegistered: maxRegistered, users: map[uint32]*taken{}}
 }
 
+// setLimits takes other limits. Who has more keeps it.
+func (m *memory) setLimits(maxShared, maxRegistered uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.maxShared, m.maxRegistered = maxShared, maxRegistered
+}
+
+// over reports whether more does not fit beside used, which may be over limit
+// itself.
+func over(used, more, limit uint64) bool { return used > limit || more > limit-used }
+
 // take reserves one mapping of so many bytes of shared memory or of a buffer.
 // ENOBUFS, naming the limit or quota.
 func (m *memory) take(u *user, shared, registered uint64) error {
@@ -85,10 +96,10 @@ func (m *memory) take(u *user, shared, registered uint64) error {
 		own = &taken{}
 	}
 	switch {
-	case shared > m.maxShared-m.all.shared:
+	case over(m.all.shared, shared, m.maxShared):
 		return fmt.Errorf("%w: rings and arenas of all clients have %d bytes, at most %d (limits.max_clients times %d)",
 			unix.ENOBUFS, m.all.shared, m.maxShared, sharedEach)
-	case registered > m.maxRegistered-m.all.registered:
+	case over(m.all.registered, registered, m.maxRegistered):
 		return fmt.Errorf("%w: %d bytes asked, limits.max_registered_bytes = %d, %d in use",
 			unix.ENOBUFS, registered, m.maxRegistered, m.all.registered)
 	}

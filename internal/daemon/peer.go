@@ -137,6 +137,7 @@ func (e *Engine) NewQP(c *conn.Conn) (verbs.QP, error) {
 		return nil, err
 	}
 	p.begun = e.tick()
+	p.crc = e.cfg.CRC(p.addr) // a reload may have changed it
 	e.warn(p)
 	qp, err := e.pd.CreateQP(verbs.QPInitAttr{
 		SendCQ: e.cq, RecvCQ: e.cq, SRQ: e.srq,

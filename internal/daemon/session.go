@@ -73,7 +73,7 @@ func (s *session) run() {
 		return
 	}
 	s.d.mu.Lock()
-	err = s.d.admission.spoke(s, hello.Role, s.d.cfg.Limits.MaxClients)
+	err = s.d.admission.spoke(s, hello.Role, s.d.config().Limits.MaxClients)
 	s.d.mu.Unlock()
 	switch {
 	case err != nil:
@@ -320,9 +320,9 @@ func (s *session) attach(id uint32, hello *ipc.Hello, p shm.Params) error {
 	}
 	s.cl = c
 	return s.handOverAll(id, &ipc.HelloOK{Version: ipc.Version, Instance: s.d.info.Instance, Params: p,
-		MaxSockets: uint32(min(uint64(s.d.cfg.Limits.MaxSockets), s.user.quota[config.Sockets])), MaxBuffers: maxBuffers,
-		MaxMessage: shm.MaxMessage, MaxBytes: min(s.d.cfg.Limits.MaxRegisteredBytes, s.user.quota[config.RegisteredBytes]),
-		SpinNs: clientSpin(s.d.cfg.Spin, runtime.NumCPU())}, fds)
+		MaxSockets: uint32(min(uint64(s.d.config().Limits.MaxSockets), s.user.quota[config.Sockets])), MaxBuffers: maxBuffers,
+		MaxMessage: shm.MaxMessage, MaxBytes: min(s.d.config().Limits.MaxRegisteredBytes, s.user.quota[config.RegisteredBytes]),
+		SpinNs: clientSpin(s.d.config().Spin, runtime.NumCPU())}, fds)
 }
 
 // ask runs f on the engine's goroutine and returns its error.

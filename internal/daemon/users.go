@@ -21,7 +21,7 @@ func (b backend) Users() ([]ctl.User, error) {
 	of := func(uid uint32) *ctl.User {
 		if users[uid] == nil {
 			users[uid] = &ctl.User{UID: uid}
-			quotas[uid] = b.d.policy.Quota(uid, noGroup)
+			quotas[uid] = b.d.policy.Load().Quota(uid, noGroup)
 		}
 		return users[uid]
 	}

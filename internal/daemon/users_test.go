@@ -152,7 +152,7 @@ func TestClientQuota(t *testing.T) {
 
 func TestWhoSeesWhat(t *testing.T) {
 	c := newCrowd(t, nil)
-	addr := c.d.cfg.Listen[0]
+	addr := c.d.config().Listen[0]
 	for i, uid := range []uint32{alice, alice, bob} {
 		p, err := c.attach(uid)
 		if err != nil {

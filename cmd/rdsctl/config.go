@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/ctl"
+)
+
+func configShowVerb(fs *flag.FlagSet) action {
+	changed := fs.Bool("changed", false, "only keys that are not at their default")
+	return func(ctx context.Context, a *app, o *options, _ string) int {
+		return a.ask(ctx, o, ctl.Request{Kind: ctl.KindConfig}, func(r *ctl.Response) {
+			var rows [][]string
+			for _, v := range r.Config {
+				if !*changed || v.Value != v.Default {
+					rows = append(rows, []string{v.Key, cell(v.Value, `""`), cell(v.Origin, "unknown"), appliedBy(v.Live)})
+				}
+			}
+			table(a.stdout, []string{"KEY", "VALUE", "FROM", "CHANGED-BY"}, rows)
+		})
+	}
+}
+
+func appliedBy(live bool) string {
+	if live {
+		return "reload"
+	}
+	return "restart"
+}
+
+func configDiffVerb(*flag.FlagSet) action   { return reloadAction(ctl.KindDiff, "a reload applies") }
+func configReloadVerb(*flag.FlagSet) action { return reloadAction(ctl.KindReload, "applied") }
+
+func reloadAction(kind ctl.Kind, applied string) action {
+	return func(ctx context.Context, a *app, o *options, _ string) int {
+		return a.ask(ctx, o, ctl.Request{Kind: kind}, func(r *ctl.Response) { showReload(a.stdout, r.Reload, applied) })
+	}
+}
+
+func showReload(w io.Writer, r *ctl.Reload, applied string) {
+	for _, s := range r.Warnings {
+		fmt.Fprintf(w, "warning: %s\n", printable(s))
+	}
+	if len(r.Applied)+len(r.Restart) == 0 {
+		fmt.Fprintln(w, "the daemon runs with what its sources say")
+		return
+	}
+	var rows [][]string
+	add := func(cs []ctl.ConfigChange, what string) {
+		for _, c := range cs {
+			rows = append(rows, []string{c.Key, cell(c.Old, `""`), cell(c.New, `""`), cell(c.Origin, "unknown"), what})
+		}
+	}
+	add(r.Applied, applied)
+	add(r.Restart, "waits for a restart")
+	table(w, []string{"KEY", "RUNNING", "CONFIGURED", "FROM", "WHAT"}, rows)
+}
+
+// configValidateVerb checks a file, with its drop-ins, without a daemon.
+func configValidateVerb(*flag.FlagSet) action {
+	return func(_ context.Context, a *app, o *options, file string) int {
+		s := config.Sources{File: file, UID: os.Getuid(), Environ: []string{"XDG_RUNTIME_DIR=" + os.Getenv("XDG_RUNTIME_DIR")}}
+		if os.Getenv("XDG_RUNTIME_DIR") == "" { // where the daemon's socket goes is not in question here
+			s.UID = 0
+		}
+		if _, err := s.Load(); err != nil {
+			fmt.Fprintf(a.stderr, "rdsctl: %s\n", err)
+			return exitFailed
+		}
+		files, err := s.Files()
+		if err != nil {
+			fmt.Fprintf(a.stderr, "rdsctl: %s\n", err)
+			return exitFailed
+		}
+		fmt.Fprintf(a.stdout, "valid: %s\n", strings.Join(files, " "))
+		return exitOK
+	}
+}
+
+// configDocsVerb prints a file with every key, its documentation and default.
+func configDocsVerb(*flag.FlagSet) action {
+	return func(_ context.Context, a *app, _ *options, _ string) int {
+		_, err := io.WriteString(a.stdout, config.Docs())
+		if err != nil {
+			fmt.Fprintf(a.stderr, "rdsctl: %v\n", err)
+			return exitFailed
+		}
+		return exitOK
+	}
+}

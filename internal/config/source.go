@@ -1,0 +1,138 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Sources is where a configuration comes from, in the order of precedence, the
+// later wins: defaults; File; its drop-ins, File.d/*.toml in the order of their
+// names; the environment, EnvName of a key; Flags. It does not change: Load may
+// be called again, by any goroutine.
+type Sources struct {
+	File    string   // "": none
+	Environ []string // as os.Environ has it
+	Flags   []Assignment
+	UID     int
+}
+
+// Assignment is one key set by a flag: without quotes, lists separated by
+// commas.
+type Assignment struct{ Key, Value string }
+
+// Origins says for each key where its value comes from: "default", "FILE:LINE",
+// the name of a variable, or a flag.
+type Origins map[string]string
+
+// Loaded is what Load read.
+type Loaded struct {
+	Config
+	Origins Origins
+	// Warnings: what was left aside though it was perhaps meant.
+	Warnings []string
+}
+
+// FlagName is the flag of a key: peers.allow is peers-allow.
+func FlagName(key string) string { return strings.NewReplacer(".", "-", "_", "-").Replace(key) }
+
+// EnvName is the environment variable of a key: peers.allow is
+// RDSD_PEERS_ALLOW.
+func EnvName(key string) string {
+	return "RDSD_" + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
+}
+
+// FileEnv names the file, where no flag does.
+const FileEnv = "RDSD_CONFIG"
+
+// Files are those that Load reads: File, then its drop-ins. A File that does
+// not exist is an error, a folder of drop-ins need not exist.
+func (s *Sources) Files() ([]string, error) {
+	if s.File == "" {
+		return nil, nil
+	}
+	names, err := os.ReadDir(s.File + ".d")
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("drop-ins of the configuration: %w", err)
+	}
+	files := []string{s.File}
+	for _, n := range names { // sorted
+		if name := n.Name(); strings.HasSuffix(name, ".toml") && !strings.HasPrefix(name, ".") {
+			files = append(files, filepath.Join(s.File+".d", name))
+		}
+	}
+	return files, nil
+}
+
+// Load reads all sources and finishes the configuration. Its error has a line
+// for each thing wrong, and where.
+func (s *Sources) Load() (*Loaded, error) {
+	l := &Loaded{Config: Default(), Origins: Origins{}}
+	for _, k := range l.keys() {
+		l.Origins[k.name] = "default"
+	}
+	files, err := s.Files()
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, file := range files {
+		doc, err := os.ReadFile(file)
+		if err == nil {
+			err = l.parse(file, doc, l.Origins)
+		}
+		errs = append(errs, err)
+	}
+	errs = append(errs, l.environment(s.Environ))
+	for _, a := range s.Flags {
+		flag := "-" + FlagName(a.Key)
+		if err := l.Set(a.Key, a.Value); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", flag, err))
+		}
+		l.Origins[a.Key] = flag
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	if err := l.Finish(s.UID, s.getenv); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// environment applies the variables of keys. One that is nearly that of a key
+// is a warning, no error: other programs have variables that begin like these.
+func (l *Loaded) environment(environ []string) error {
+	var errs []error
+	for _, e := range environ {
+		name, v, _ := strings.Cut(e, "=")
+		if !strings.HasPrefix(name, "RDSD_") || v == "" || name == FileEnv {
+			continue
+		}
+		keys := l.keys()
+		i := slices.IndexFunc(keys, func(k key) bool { return EnvName(k.name) == name })
+		if i < 0 {
+			if hint := meant(name, keys, func(k key) string { return EnvName(k.name) }); hint != "" {
+				l.Warnings = append(l.Warnings, fmt.Sprintf("environment: %s is the variable of no key%s", name, hint))
+			}
+			continue
+		}
+		if err := keys[i].assign(splitList(keys[i], v)); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", name, err))
+		}
+		l.Origins[keys[i].name] = name
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Sources) getenv(name string) string {
+	for _, e := range slices.Backward(s.Environ) {
+		if v, ok := strings.CutPrefix(e, name+"="); ok {
+			return v
+		}
+	}
+	return ""
+}

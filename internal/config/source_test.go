@@ -1,0 +1,196 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func write(t *testing.T, name, doc string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(doc), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestLoad: each source is above those before it, and is named.
+func TestLoad(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "rdsd.toml")
+	write(t, file, "port = 1\nspin = \"1us\"\n\n[limits]\nmax_clients = 5\nmax_sockets = 5\n")
+	write(t, file+".d/20-b.toml", "port = 3\n")
+	write(t, file+".d/10-a.toml", "port = 2\nspin = \"2us\"\n")
+	write(t, file+".d/README", "not read")
+	write(t, file+".d/.hidden.toml", "not read")
+	s := Sources{File: file, UID: 0,
+		Environ: []string{"HOME=/x", "RDSD_SPIN=3us", "RDSD_LIMITS_MAX_CLIENTS=6", "RDSD_LISTEN=127.0.0.2,127.0.0.3", "RDSD_PORT=",
+			"RDSD_CONFIG=x", "RDSD_LIMITS_MAX_SOCKET=1", "RDSD_TEST_FULL=1"},
+		Flags: []Assignment{{"limits.max_clients", "7"}}}
+	l, err := s.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, v := range l.Values(l.Origins) {
+		if v.Origin != "default" {
+			got[v.Name] = v.Value + " " + strings.ReplaceAll(v.Origin, file, "F")
+		}
+	}
+	want := map[string]string{
+		"port": "3 F.d/20-b.toml:1", "spin": "3µs RDSD_SPIN", "limits.max_clients": "7 -limits-max-clients",
+		"limits.max_sockets": "5 F:6", "listen": "127.0.0.2,127.0.0.3 RDSD_LISTEN",
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+	warnings := []string{`environment: RDSD_LIMITS_MAX_SOCKET is the variable of no key, meant is perhaps "RDSD_LIMITS_MAX_SOCKETS"`}
+	if !reflect.DeepEqual(l.Warnings, warnings) {
+		t.Errorf("warnings %q", l.Warnings)
+	}
+}
+
+// TestLoadErrors: everything wrong is said at once.
+func TestLoadErrors(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "rdsd.toml")
+	write(t, file, "prot = 1\n")
+	write(t, file+".d/a.toml", "port = 0\n")
+	s := Sources{File: file, Environ: []string{"RDSD_CRC=no"}, Flags: []Assignment{{"spin", "x"}}}
+	_, err := s.Load()
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, want := range []string{file + `:1:1: unknown key "prot", meant is perhaps "port"`, file + ".d/a.toml:1:1: port: 0 is out of range",
+		`RDSD_CRC: crc: "no" is none of these`, `-spin: spin: "x" is not a duration`} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("does not say %s:\n%v", want, err)
+		}
+	}
+	if _, err := (&Sources{File: file + "x"}).Load(); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a missing file: %v", err)
+	}
+	write(t, file+"2", "")
+	write(t, file+"2.d", "a file where drop-ins should be")
+	if _, err := (&Sources{File: file + "2"}).Load(); err == nil || !strings.Contains(err.Error(), "drop-ins") {
+		t.Errorf("no folder: %v", err)
+	}
+}
+
+func TestCaret(t *testing.T) {
+	for _, tc := range []struct{ doc, want string }{
+		{"[log]\n\tlevel = 5", "f:2:2: log.level: want a string; allowed: \"debug\", \"info\", \"warn\" or \"error\"\n    2 | \tlevel = 5\n      | \t^"},
+		{"port = \"x\"\r\n", "f:1:1: port: want a number; allowed: a number from 1 to 65535, the same on all hosts\n    1 | port = \"x\"\n      | ^"},
+		{"log = {level = 5}", "f:1:8: log.level: want a string; allowed: \"debug\", \"info\", \"warn\" or \"error\"\n    1 | log = {level = 5}\n      |        ^"},
+		{"port = 0 #" + strings.Repeat("x", 200), "f:1:1: port: 0 is out of range; allowed: a number from 1 to 65535, the same on all hosts"},
+	} {
+		c := Default()
+		err := c.parse("f", []byte(tc.doc), Origins{})
+		if err == nil || err.Error() != tc.want {
+			t.Errorf("got  %v\nwant %s", err, tc.want)
+		}
+		if fe, ok := errors.AsType[*FileError](err); !ok || fe.File != "f" {
+			t.Errorf("%v is no FileError", err)
+		}
+	}
+}
+
+func TestDistance(t *testing.T) {
+	for _, tc := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"port", "port", 0}, {"prot", "port", 1}, {"por", "port", 1}, {"portt", "port", 1}, {"pxrt", "port", 1}, {"", "abc", 3}, {"abc", "xyz", 3}} {
+		if got := distance(tc.a, tc.b); got != tc.want {
+			t.Errorf("%q to %q: %d, want %d", tc.a, tc.b, got, tc.want)
+		}
+	}
+}
+
+// other is a valid value of each key that is not its default.
+var other = map[string]string{
+	"socket": "/s", "socket_mode": "0600", "listen": "127.0.0.9,::1", "port": "7", "peers.allow": "10.0.0.0/8,fd00::/8", "crc": "on", "spin": "1ms",
+	"recv_hard_cap": "2MiB", "ping": "ignore", "congestion": "system", "stats": "/st", "metrics.listen": "127.0.0.1:1",
+	"quota.overrides": "uid=1 sockets=2,gid=3 queued_bytes=4MiB", "bind.rules": "allow uid=1 port=4-5,deny address=10.0.0.0/8", "bind.default": "deny",
+	"log.level": "debug", "log.format": "json",
+}
+
+// TestValuesRoundTrip: every key takes the form in which it is shown, so that
+// a reload can hand values over, and what differs is found.
+func TestValuesRoundTrip(t *testing.T) {
+	for i, k := range Keys() {
+		a, b := Default(), Default()
+		v, ok := other[k.Name]
+		if !ok {
+			v = "5MiB"
+			if !strings.Contains(k.Allowed, "bytes") {
+				v = "5"
+			}
+		}
+		if err := b.Set(k.Name, v); err != nil {
+			t.Errorf("%s has no other value in this test: %v", k.Name, err)
+			continue
+		}
+		ch := a.Diff(&b)
+		if len(ch) != 1 || ch[0].Name != k.Name || ch[0].New != v {
+			t.Errorf("%s: differences %+v", k.Name, ch)
+		}
+		if err := a.Set(k.Name, b.Values(nil)[i].Value); err != nil || len(a.Diff(&b)) != 0 {
+			t.Errorf("%s does not take %q: %v", k.Name, v, err)
+		}
+		c := Default()
+		c.ApplyLive(&b)
+		if got := len(c.Diff(&b)) == 0; got != k.Live {
+			t.Errorf("%s: applied live: %v, want %v", k.Name, got, k.Live)
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	seen := map[string]bool{}
+	for _, k := range Keys() {
+		seen[EnvName(k.Name)], seen[FlagName(k.Name)] = true, true
+	}
+	if len(seen) != 2*len(Keys()) || seen[FileEnv] || !seen["RDSD_PEERS_ALLOW"] || !seen["peers-allow"] {
+		t.Errorf("names of variables and flags: %s", fmt.Sprint(slices.Sorted(func(yield func(string) bool) {
+			for s := range seen {
+				if !yield(s) {
+					return
+				}
+			}
+		})))
+	}
+}
+
+// TestDocs: what the documentation shows is a valid file that says what holds
+// without it.
+func TestDocs(t *testing.T) {
+	doc := Docs()
+	c := Default()
+	if err := c.parse("docs", []byte(doc), Origins{}); err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Diff(ptr(Default()))) != 0 {
+		t.Error("the comments set something")
+	}
+	set := strings.Builder{}
+	n := 0
+	for line := range strings.Lines(doc) {
+		if strings.HasPrefix(line, "#") && !strings.HasPrefix(line, "# ") {
+			set.WriteString(line[1:])
+			n++
+		}
+	}
+	if err := c.parse("docs", []byte(set.String()), Origins{}); err != nil {
+		t.Fatal(err)
+	}
+	if d := c.Diff(ptr(Default())); len(d) != 0 || n != len(Keys()) {
+		t.Errorf("%d keys of %d, and these differ: %+v", n, len(Keys()), d)
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
