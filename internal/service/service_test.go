@@ -1,0 +1,149 @@
+package service
+
+import (
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const child = "SERVICE_TEST_CHILD"
+
+// TestMain: as a child it takes the sockets it was given and says what it got.
+func TestMain(m *testing.M) {
+	if os.Getenv(child) == "" {
+		os.Exit(m.Run())
+	}
+	os.Setenv("LISTEN_PID", itoa(os.Getpid())) // systemd's fork knows its own
+	s, err := TakeSockets()
+	if err != nil {
+		os.Stdout.WriteString("error: " + strings.ReplaceAll(err.Error(), "\n", "; "))
+		os.Exit(0)
+	}
+	out := ""
+	if s.Control != nil {
+		out += "control " + filepath.Base(s.Control.Addr().String()) + " "
+	}
+	for _, a := range []string{"127.0.0.1", "127.0.0.2", "::1"} {
+		for i := 0; i < len(s.Peers); i++ {
+			p := uint16(s.Peers[i].Addr().(*net.TCPAddr).Port)
+			if l := s.Peer(netip.AddrPortFrom(netip.MustParseAddr(a), p)); l != nil {
+				out += "peer " + a + " "
+				l.Close()
+				i--
+			}
+		}
+	}
+	if l := s.TakeControl(); l != nil {
+		l.Close()
+	}
+	out += "left " + strings.Join(s.Left(), " ")
+	s.Close()
+	os.Stdout.WriteString(out)
+	os.Exit(0)
+}
+
+func itoa(n int) string { return strings.TrimSpace(slog.IntValue(n).String()) }
+
+// passed runs a child with sockets as systemd passes them.
+func passed(t *testing.T, names string, files ...*os.File) string {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.ExtraFiles = files
+	cmd.Env = append(os.Environ(), child+"=1", "LISTEN_FDS="+itoa(len(files)), "LISTEN_FDNAMES="+names)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+func TestSockets(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rdsd.sock")
+	packet, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	packet.SetUnlinkOnClose(false)
+	stream, err := net.ListenUnix("unix", &net.UnixAddr{Name: path + "2", Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tcp := func(addr string) *os.File {
+		l, err := net.Listen("tcp", addr+":0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		f, err := l.(*net.TCPListener).File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	pf, err := packet.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sf, err := stream.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		names string
+		files []*os.File
+		want  string
+	}{
+		{"", nil, "left "},
+		{"control:rds:rds", []*os.File{pf, tcp("127.0.0.1"), tcp("127.0.0.2")}, "control rdsd.sock peer 127.0.0.1 peer 127.0.0.2 left "},
+		{"rds", []*os.File{tcp("127.0.0.3")}, "left 127.0.0.3:"},
+		{"control", []*os.File{sf}, "error: sockets of systemd: control unix "},
+		{"control:control", []*os.File{pf, pf}, "error: sockets of systemd: control unixpacket "},
+		{"rds", []*os.File{pf}, "error: sockets of systemd: rds unixpacket "},
+		{"web", []*os.File{tcp("127.0.0.1")}, "error: sockets of systemd: web tcp "},
+	} {
+		if got := passed(t, tc.names, tc.files...); !strings.HasPrefix(got, tc.want) {
+			t.Errorf("%s: %q, want %q", tc.names, got, tc.want)
+		}
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("the file of a passed socket is gone: %v", err)
+	}
+}
+
+func TestNotifier(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notify")
+	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	t.Setenv("NOTIFY_SOCKET", path)
+	t.Setenv("WATCHDOG_USEC", "10000000")
+	t.Setenv("WATCHDOG_PID", itoa(os.Getpid()))
+	n := NewNotifier(slog.New(slog.DiscardHandler))
+	if n.Watchdog.Seconds() != 10 {
+		t.Errorf("watchdog %v", n.Watchdog)
+	}
+	n.Ready("serving")
+	n.Reloading()
+	n.Alive()
+	n.Status("x")
+	n.Stopping()
+	for _, want := range []string{"READY=1\nSTATUS=serving", "RELOADING=1\nMONOTONIC_USEC=", "WATCHDOG=1", "STATUS=x", "STOPPING=1"} {
+		b := make([]byte, 200)
+		k, err := l.Read(b)
+		if err != nil || !strings.HasPrefix(string(b[:k]), want) {
+			t.Errorf("got %q, %v, want %q", b[:k], err, want)
+		}
+	}
+	t.Setenv("NOTIFY_SOCKET", path+"x")
+	n.Ready("to nobody")
+	(*Notifier)(nil).Alive()
+	(&Notifier{}).Alive()
+}
