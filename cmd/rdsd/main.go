@@ -15,6 +15,7 @@ import (
 
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/daemon"
+	"github.com/rdsd/rdsd/internal/service"
 )
 
 // Exit statuses.
@@ -45,7 +46,12 @@ func main() {
 		uid:     os.Getuid(),
 		environ: os.Environ(),
 		start: func(cfg *config.Loaded, log *slog.Logger, from source) (runner, error) {
-			d, err := daemon.New(cfg.Config, log)
+			sockets, err := service.TakeSockets()
+			if err != nil {
+				return nil, err
+			}
+			defer sockets.Close() // those that nobody listens on
+			d, err := daemon.NewUnder(daemon.Supervisor{Sockets: sockets, Notify: service.NewNotifier(log)}, cfg.Config, log)
 			if err != nil {
 				return nil, err
 			}

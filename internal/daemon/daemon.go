@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/metrics"
+	"github.com/rdsd/rdsd/internal/service"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/internal/version"
 	"github.com/rdsd/rdsd/verbs"
@@ -34,6 +36,7 @@ type Daemon struct {
 	live   atomic.Pointer[config.Config] // replaced by a reload, never changed
 	policy atomic.Pointer[config.Policy] // of live
 	reload reloading
+	notify *service.Notifier
 	credOf func(*ipc.Conn) ipc.Cred // whose a connection is
 	log    *slog.Logger
 
@@ -67,13 +70,25 @@ type traceEvent struct {
 	err           error
 }
 
-// New opens everything the daemon needs: statistics file, device, listening
-// addresses, control socket. Nothing runs yet. Errors name the cause; what was
-// opened is closed again.
-func New(cfg config.Config, log *slog.Logger) (_ *Daemon, err error) {
+// Supervisor is what started the daemon and watches it. The zero value:
+// nobody.
+type Supervisor struct {
+	Sockets *service.Sockets  // open already; New takes those it listens on
+	Notify  *service.Notifier // who is told
+}
+
+// New is NewUnder nobody.
+func New(cfg config.Config, log *slog.Logger) (*Daemon, error) {
+	return NewUnder(Supervisor{}, cfg, log)
+}
+
+// NewUnder opens everything the daemon needs: statistics file, device,
+// listening addresses, control socket. Nothing runs yet. Errors name the cause;
+// what was opened is closed again.
+func NewUnder(super Supervisor, cfg config.Config, log *slog.Logger) (_ *Daemon, err error) {
 	d := &Daemon{log: log, started: time.Now(), loopDone: make(chan struct{}),
 		lines: newLines(log), traces: make(chan traceEvent, 256), open: map[*session]struct{}{},
-		credOf: (*ipc.Conn).Peer}
+		credOf: (*ipc.Conn).Peer, notify: super.Notify}
 	d.setConfig(&cfg)
 	defer func() {
 		if err != nil {
@@ -88,7 +103,12 @@ func New(cfg config.Config, log *slog.Logger) (_ *Daemon, err error) {
 	if err = failpoint.Hit(failpoint.ControlSocket); err != nil {
 		return nil, err
 	}
-	if d.ln, err = ipc.Listen(cfg.Socket, cfg.SocketMode); err != nil {
+	if l := super.Sockets.TakeControl(); l != nil {
+		d.ln, err = ipc.Adopt(l, cfg.Socket)
+	} else {
+		d.ln, err = ipc.Listen(cfg.Socket, cfg.SocketMode)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if err = failpoint.Hit(failpoint.StatsFile); err != nil {
@@ -111,7 +131,7 @@ func New(cfg config.Config, log *slog.Logger) (_ *Daemon, err error) {
 	if err = failpoint.Hit(failpoint.Device); err != nil {
 		return nil, err
 	}
-	if d.dev, err = soft.New(soft.Options{Congestion: cc}); err != nil {
+	if d.dev, err = soft.New(soft.Options{Congestion: cc, Listener: super.Sockets.Peer}); err != nil {
 		return nil, fmt.Errorf("soft device: %w", err)
 	}
 	d.e, err = NewEngine(d.dev, EngineConfig{
@@ -134,6 +154,9 @@ func New(cfg config.Config, log *slog.Logger) (_ *Daemon, err error) {
 		if err := d.e.AddLocal(a); err != nil {
 			return nil, fmt.Errorf("listen on %v: %w", netip.AddrPortFrom(a, cfg.Port), err)
 		}
+	}
+	if left := super.Sockets.Left(); len(left) > 0 {
+		return nil, fmt.Errorf("systemd passed sockets that listen and port do not name: %s", strings.Join(left, ", "))
 	}
 	if m := cfg.Metrics.Listen; m.IsValid() {
 		if d.metrics, err = metrics.Listen(m); err != nil {
@@ -182,8 +205,14 @@ func (d *Daemon) Run(ctx context.Context) error {
 	d.log.Info("serving", "socket", d.config().Socket, "listen", d.config().Listen, "port", d.config().Port,
 		"instance", ctl.ID(d.info.Instance).String())
 
+	d.notify.Ready(d.statusLine())
+	if d.notify != nil {
+		aux.Go(func() { d.feed(auxCtx) })
+	}
+
 	<-ctx.Done()
 	d.log.Info("shutting down")
+	d.notify.Stopping()
 	d.ln.Close()
 	d.mu.Lock()
 	d.ended = true

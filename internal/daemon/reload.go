@@ -55,6 +55,8 @@ func (d *Daemon) Reload() (ctl.Reload, error) {
 	r := &d.reload
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	d.notify.Reloading()
+	defer func() { d.notify.Ready(d.statusLine()) }()
 	out, next, err := d.compare()
 	if err == nil && len(out.Applied) > 0 {
 		err = d.apply(&next.Config)

@@ -19,9 +19,10 @@ var errClosed = fmt.Errorf("control socket: %w", errors.Join(net.ErrClosed, os.E
 
 // Listener is the daemon's control socket.
 type Listener struct {
-	l    *net.UnixListener
-	path string
-	ino  uint64
+	l       *net.UnixListener
+	path    string
+	ino     uint64
+	adopted bool // its file is somebody else's
 }
 
 // Listen makes the control socket at path with the given permissions. A socket
@@ -55,6 +56,18 @@ func Listen(path string, mode fs.FileMode) (*Listener, error) {
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
 	return ln, nil
+}
+
+// Adopt makes a Listener of a control socket that another program opened, at
+// path: that program also keeps its file. EINVAL: it is not such a socket, or
+// elsewhere.
+func Adopt(l *net.UnixListener, path string) (*Listener, error) {
+	a := l.Addr()
+	if a.Network() != "unixpacket" || a.String() != path {
+		return nil, fmt.Errorf("control socket: passed was %s %s, configured is unixpacket %s: %w", a.Network(), a, path, unix.EINVAL)
+	}
+	l.SetUnlinkOnClose(false)
+	return &Listener{l: l, path: path, adopted: true}, nil
 }
 
 // checkPath refuses what does not fit a socket address, and abstract sockets,
@@ -153,6 +166,9 @@ func (l *Listener) Path() string { return l.path }
 // listener's.
 func (l *Listener) Close() error {
 	err := l.l.Close()
+	if l.adopted {
+		return err
+	}
 	if ino, e := inode(l.path); e == nil && ino == l.ino {
 		err = errors.Join(err, os.Remove(l.path))
 	}

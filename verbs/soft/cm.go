@@ -81,10 +81,16 @@ func (d *Device) Listen(addr netip.AddrPort) (verbs.Listener, error) {
 	if !addr.IsValid() {
 		return nil, fmt.Errorf("soft: listen needs an address: %w", unix.EINVAL)
 	}
-	var lc net.ListenConfig
-	l, err := lc.Listen(d.ctx, "tcp", addr.String())
-	if err != nil {
-		return nil, fmt.Errorf("soft: %w", err)
+	var l net.Listener
+	if d.opt.Listener != nil {
+		l = d.opt.Listener(addr)
+	}
+	if l == nil {
+		var lc net.ListenConfig
+		var err error
+		if l, err = lc.Listen(d.ctx, "tcp", addr.String()); err != nil {
+			return nil, fmt.Errorf("soft: %w", err)
+		}
 	}
 	d.ctl.own(l)
 	d.ctl.spawn(func() { d.ctl.accept(l) })

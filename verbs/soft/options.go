@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"net"
 	"net/netip"
 	"time"
 
@@ -41,6 +42,9 @@ type Options struct {
 	// LingerTimeout bounds how long a closed connection is kept to deliver
 	// what was written, a Terminate above all; 0: 2 s.
 	LingerTimeout time.Duration
+	// Listener, if not nil, is asked for a listening TCP socket that is open
+	// already before Listen opens one; nil: there is none.
+	Listener func(addr netip.AddrPort) net.Listener
 	// Tap sees every byte of every connection's stream; nil: none.
 	Tap Tap
 }
