@@ -28,7 +28,7 @@ func wire(t *testing.T, m *machine, siwInitiates bool) {
 			l.guest("write 1 0 8 %d %d", iova, l.mr.RKey()^0x550000)
 		}
 		l.event(verbs.CMDisconnected)
-		l.guest("event 8000")
+		l.guest("event %d", guestMs)
 	}
 	n, fpdus := len(captured), dissect(t, m.since(t, from))
 	for side, addr := range map[string]string{"soft": toHost, "siw": toGuest} {
@@ -80,13 +80,14 @@ func (f *fpdu) number(t *testing.T, name string) int {
 	return int(n)
 }
 
+// dissector has tshark see iWARP: two heuristics claim payloads that are not
+// theirs, and a dissector that owns the ephemeral port must not come first.
+var dissector = []string{"-o", "tcp.try_heuristic_first:TRUE", "--disable-protocol", "rpcordma", "--disable-protocol", "smb_direct"}
+
 // dissect runs tshark over a capture. A malformed frame fails the test.
 func dissect(t *testing.T, capture string) (fpdus []*fpdu) {
 	t.Helper()
-	// The two heuristics claim payloads that are not theirs. A dissector that
-	// owns the ephemeral port must not come first either.
-	cmd := exec.Command("tshark", "-r", capture, "-T", "pdml", "-n", "-o", "tcp.try_heuristic_first:TRUE",
-		"--disable-protocol", "rpcordma", "--disable-protocol", "smb_direct")
+	cmd := exec.Command("tshark", append([]string{"-r", capture, "-T", "pdml", "-n"}, dissector...)...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

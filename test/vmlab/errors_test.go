@@ -121,10 +121,10 @@ func guestErrors(t *testing.T, m *machine, siwInitiates bool) {
 					t.Fatal("the host's memory changed")
 				}
 			}
-			if w := l.guest("event 8000"); w[0] != "DISCONNECTED" {
+			if w := l.guest("event %d", guestMs); w[0] != "DISCONNECTED" {
 				t.Errorf("guest's event %v", w)
 			}
-			if w := l.guest("poll 2000"); c.op == "read" && (len(w) != 4 || w[1] == "0") {
+			if w := l.guest("poll %d", guestMs); c.op == "read" && (len(w) != 4 || w[1] == "0") {
 				t.Errorf("guest's READ completed with %v", w)
 			}
 		})
@@ -148,11 +148,11 @@ func closing(t *testing.T, m *machine, siwInitiates bool) {
 				t.Errorf("completion %+v", wc)
 			}
 		}
-		if w := l.guest("event 8000"); w[0] != "DISCONNECTED" {
+		if w := l.guest("event %d", guestMs); w[0] != "DISCONNECTED" {
 			t.Errorf("guest's event %v", w)
 		}
 		for i := range 3 {
-			if w := l.guest("poll 2000"); len(w) != 4 || w[0] != []string{"30", "31", "32"}[i] || w[1] != "5" {
+			if w := l.guest("poll %d", guestMs); len(w) != 4 || w[0] != []string{"30", "31", "32"}[i] || w[1] != "5" {
 				t.Errorf("guest's completion %v, want a flushed %d", w, 30+i)
 			}
 		}

@@ -22,7 +22,6 @@ import (
 const (
 	memSize = 4 << 20
 	iova    = 0x1_0000_0000
-	limit   = 15 * time.Second // for anything
 	rights  = verbs.AccessLocalWrite | verbs.AccessRemoteRead | verbs.AccessRemoteWrite
 )
 
@@ -43,6 +42,9 @@ type lab struct {
 	raddr uint64 // the guest's memory
 	rkey  uint32
 
+	told []verbs.CMEvent // all events there were
+	had  []verbs.WC      // and all completions
+
 	cut   bool // connect through a relay
 	relay *relay
 	port  int // of the host, that the guest connects to
@@ -52,6 +54,7 @@ type lab struct {
 // machine's files.
 func newLab(t *testing.T, m *machine, opt soft.Options) *lab {
 	t.Helper()
+	m.fresh(t)
 	l := &lab{T: t, m: m, plain: opt.PlainMPA, mem: make([]byte, memSize)}
 	f, err := os.CreateTemp(os.Getenv(dirVariable), filepath.Base(t.Name())+"-*.pcapng")
 	if err != nil {
@@ -66,11 +69,21 @@ func newLab(t *testing.T, m *machine, opt soft.Options) *lab {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		l.guest("close")
 		l.dev.Close()
 		f.Close()
 		if !t.Failed() {
 			os.Remove(f.Name())
+		}
+		m.after(t)
+	})
+	t.Cleanup(func() {
+		if m.well() {
+			l.guest("close")
+		}
+	})
+	t.Cleanup(func() {
+		if t.Failed() {
+			l.evidence(f.Name())
 		}
 	})
 	if l.pd, err = l.dev.AllocPD(); err != nil {
@@ -229,7 +242,7 @@ func (l *lab) guest(format string, args ...any) []string {
 
 func (l *lab) await(c <-chan answer) (a answer) {
 	l.Helper()
-	l.until("an answer of the guest", func() bool {
+	l.until("answer of the guest", func() bool {
 		select {
 		case a = <-c:
 			return true
@@ -245,20 +258,27 @@ func (l *lab) until(what string, done func() bool) {
 	l.Helper()
 	for end := time.Now().Add(limit); ; {
 		did := l.dev.Progress()
-		var ev [4]verbs.CMEvent
-		l.ev = append(l.ev, ev[:l.dev.PollCM(ev[:])]...)
-		var wc [16]verbs.WC
-		l.wc = append(l.wc, wc[:l.cq.Poll(wc[:])]...)
+		l.collect()
 		if done() {
 			return
 		}
 		if time.Now().After(end) {
-			l.Fatalf("no %s within %v; events %+v, completions %+v", what, limit, l.ev, l.wc)
+			l.Fatalf("no %s within %v", what, limit)
 		}
 		if !did {
 			unix.Poll([]unix.PollFd{{Fd: int32(l.dev.FD()), Events: unix.POLLIN}}, 1)
 		}
 	}
+}
+
+// collect takes what there is to take of the device.
+func (l *lab) collect() {
+	var ev [4]verbs.CMEvent
+	n := l.dev.PollCM(ev[:])
+	l.ev, l.told = append(l.ev, ev[:n]...), append(l.told, ev[:n]...)
+	var wc [16]verbs.WC
+	n = l.cq.Poll(wc[:])
+	l.wc, l.had = append(l.wc, wc[:n]...), append(l.had, wc[:n]...)
 }
 
 // event takes the host's next connection event, which must be of type want.
@@ -276,7 +296,7 @@ func (l *lab) event(want verbs.CMEventType) verbs.CMEvent {
 // completion takes the host's next one.
 func (l *lab) completion() verbs.WC {
 	l.Helper()
-	l.until("a completion", func() bool { return len(l.wc) > 0 })
+	l.until("completion", func() bool { return len(l.wc) > 0 })
 	wc := l.wc[0]
 	l.wc = l.wc[1:]
 	return wc
@@ -292,11 +312,19 @@ func (l *lab) done(id uint64) verbs.WC {
 	return wc
 }
 
+// drain wants the guest to have n good completions, and to take them.
+func (l *lab) drain(n int) {
+	l.Helper()
+	if w, good := l.guest("drain %d %d", n, guestMs), strconv.Itoa(n); w[0] != good || w[2] != "0" {
+		l.Fatalf("guest's completions: %v, want %s good", w, good)
+	}
+}
+
 // guestDone takes the guest's next completion, which must be of id and good:
 // id, status, opcode, bytes.
 func (l *lab) guestDone(id uint64) []string {
 	l.Helper()
-	w := l.guest("poll 8000")
+	w := l.guest("poll %d", guestMs)
 	if len(w) != 4 || w[0] != strconv.FormatUint(id, 10) || w[1] != "0" {
 		l.Fatalf("guest's completion %v, want id %d and success", w, id)
 	}

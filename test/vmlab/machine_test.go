@@ -1,13 +1,13 @@
 package vmlab
 
 import (
-	"bufio"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -19,80 +19,145 @@ const (
 	perfPort   = 18515
 	toHost     = "10.0.2.2" // the host's 127.0.0.1, as the machine sees it
 	toGuest    = "10.0.2.15"
-	bootLimit  = 90 * time.Second
+	// The machine is slow, the more so beside other work: each limit is far above
+	// what anything takes.
+	limit        = 60 * time.Second // for anything; above the guest program's own
+	guestMs      = 30000            // for the guest to see something
+	bootLimit    = 3 * time.Minute
+	machineLimit = 15 * time.Minute // for all cases
+	maxBoots     = 4
 )
 
-// machine is the virtual machine, with its control connection.
+// machine is the virtual machine, with its control connection. After a case that
+// failed it is booted anew for the next one.
 type machine struct {
-	conn    net.Conn
-	in      *bufio.Reader
+	*control
+	t       *testing.T // of all cases
+	dir     string
 	port    int         // where the guest program listens
 	forward map[int]int // guest's port: the port of 127.0.0.1 that leads there
 	wire    string      // what its network card has seen
+	qemu    *exec.Cmd
+	ended   chan error
+	suspect bool // a case failed with it
+	boots   int
 }
 
 // boot starts the machine made by setup.sh in dir and waits for its guest
 // program. It ends with the test.
 func boot(t *testing.T, dir string) *machine {
 	t.Helper()
+	m := &machine{t: t, dir: dir, port: guestPort, forward: map[int]int{}}
+	t.Cleanup(func() {
+		m.off()
+		if !t.Failed() {
+			os.Remove(m.wire)
+		}
+	})
+	m.on(t)
+	return m
+}
+
+// on boots.
+func (m *machine) on(t *testing.T) {
+	t.Helper()
+	begun := time.Now()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	m := &machine{port: guestPort, forward: map[int]int{}, wire: filepath.Join(dir, "wire.pcap")}
+	m.wire = filepath.Join(m.dir, fmt.Sprintf("wire-%d.pcap", m.boots))
+	m.boots++
 	netdev := "user,id=n0"
 	for _, port := range []int{guestPort, secondPort, rpingPort, perfPort} {
 		m.forward[port] = freePort(t)
 		netdev += fmt.Sprintf(",hostfwd=tcp:127.0.0.1:%d-%s:%d", m.forward[port], toGuest, port)
 	}
-	console := filepath.Join(dir, "console")
 	// timeout ends it even if this process is killed.
-	qemu := exec.Command("timeout", "150", "qemu-system-x86_64", "-machine", "q35", "-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", "512",
-		"-nographic", "-no-reboot", "-nodefaults", "-monitor", "none", "-serial", "file:"+console,
-		"-kernel", filepath.Join(dir, "vmlinuz"), "-initrd", filepath.Join(dir, "initrd.gz"),
+	m.qemu = exec.Command("timeout", fmt.Sprint(machineLimit.Seconds()), "qemu-system-x86_64",
+		"-machine", "q35", "-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", "512",
+		"-nographic", "-no-reboot", "-nodefaults", "-monitor", "none", "-serial", "file:"+m.console(),
+		"-kernel", filepath.Join(m.dir, "vmlinuz"), "-initrd", filepath.Join(m.dir, "initrd.gz"),
 		"-append", fmt.Sprintf("console=ttyS0 quiet panic=-1 mitigations=off control=%d", l.Addr().(*net.TCPAddr).Port),
 		"-netdev", netdev, "-device", "virtio-net-pci,netdev=n0,romfile=",
 		"-object", "filter-dump,id=dump,netdev=n0,file="+m.wire)
-	qemu.Stderr = os.Stderr
-	if err := qemu.Start(); err != nil {
+	m.qemu.Stderr = os.Stderr
+	if err := m.qemu.Start(); err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- qemu.Wait() }()
-	t.Cleanup(func() {
-		if m.conn != nil {
-			fmt.Fprintln(m.conn, "quit")
-			m.conn.Close()
-		}
-		select {
-		case <-ended:
-		case <-time.After(5 * time.Second):
-			qemu.Process.Kill()
-			<-ended
-		}
-		if !t.Failed() {
-			os.Remove(m.wire)
-		} else {
-			log, _ := os.ReadFile(console)
-			t.Logf("console:\n%s", log[max(0, len(log)-4000):])
-		}
-	})
-	m.answer(t, l, bootLimit)
-	return m
+	m.ended = make(chan error, 1)
+	go func(qemu *exec.Cmd, ended chan error) { ended <- qemu.Wait() }(m.qemu, m.ended)
+	m.control = newControl(t, l, bootLimit)
+	m.suspect = false
+	t.Logf("booted in %v", time.Since(begun).Round(time.Second/10))
 }
 
-// answer waits for the guest program to call.
-func (m *machine) answer(t *testing.T, l net.Listener, limit time.Duration) {
-	t.Helper()
-	l.(*net.TCPListener).SetDeadline(time.Now().Add(limit))
-	var err error
-	if m.conn, err = l.Accept(); err != nil {
-		t.Fatalf("the machine did not call back: %v", err)
+// off ends the machine. If a case has failed the log gets the end of its
+// console.
+func (m *machine) off() {
+	if m.qemu == nil || m.qemu.Process == nil {
+		return
 	}
-	m.in = bufio.NewReader(m.conn)
-	if line, err := m.in.ReadString('\n'); line != "ok ready\n" {
-		t.Fatalf("guest said %q: %v", line, err)
+	if m.control != nil {
+		m.start("quit")
+	}
+	select {
+	case <-m.ended:
+	case <-time.After(5 * time.Second):
+		m.qemu.Process.Signal(syscall.SIGTERM) // to timeout, which passes it on
+		<-m.ended
+	}
+	if m.control != nil {
+		m.conn.Close()
+	}
+	m.qemu, m.control = nil, nil
+	if m.t.Failed() || m.suspect {
+		log, _ := os.ReadFile(m.console())
+		m.t.Logf("console:\n%s", log[max(0, len(log)-4000):])
+	}
+}
+
+func (m *machine) console() string { return filepath.Join(m.dir, "console") }
+
+// fresh boots the machine anew if a case before has failed with it. What its
+// network card had seen stays. That so many fail is reason enough to end.
+func (m *machine) fresh(t *testing.T) {
+	t.Helper()
+	if !m.suspect && (m.control == nil || m.well()) {
+		return
+	}
+	if m.boots > maxBoots {
+		t.Fatalf("booted %d times, a case failed each time", m.boots)
+	}
+	m.suspect = true
+	m.off()
+	m.on(t)
+}
+
+// after is called when a case has ended.
+func (m *machine) after(t *testing.T) { m.suspect = m.suspect || t.Failed() || !m.well() }
+
+// begin is called by a case that makes no lab.
+func (m *machine) begin(t *testing.T) {
+	t.Helper()
+	m.fresh(t)
+	t.Cleanup(func() {
+		if t.Failed() {
+			m.kernelLog(t)
+		}
+		m.after(t)
+	})
+}
+
+// kernelLog logs what siw and its kernel said last.
+func (m *machine) kernelLog(t *testing.T) {
+	if !m.well() { // else each question would take its whole limit
+		t.Log("guest: does not answer")
+		return
+	}
+	if a := m.ask("spawn dmesg | grep -v speed | tail -n 30"); a.err == nil {
+		t.Logf("guest: kernel:\n%s", strings.ReplaceAll(m.ask("wait").text, "|", "\n"))
 	}
 }
 
@@ -105,8 +170,7 @@ func (m *machine) second(t *testing.T) *machine {
 	}
 	defer l.Close()
 	say(t, m, "spawn guest %s %d", toHost, l.Addr().(*net.TCPAddr).Port)
-	n := &machine{port: secondPort, forward: m.forward, wire: m.wire}
-	n.answer(t, l, limit)
+	n := &machine{t: t, port: secondPort, forward: m.forward, wire: m.wire, control: newControl(t, l, limit)}
 	t.Cleanup(func() { n.conn.Close() })
 	return n
 }
@@ -119,38 +183,4 @@ func freePort(t *testing.T) int {
 	}
 	defer l.Close()
 	return l.Addr().(*net.TCPAddr).Port
-}
-
-// start has the guest begin a command. The channel yields the words of its
-// answer without "ok", or its error.
-func (m *machine) start(format string, args ...any) <-chan answer {
-	c := make(chan answer, 1)
-	line := fmt.Sprintf(format, args...)
-	go func() {
-		m.conn.SetDeadline(time.Now().Add(limit))
-		if _, err := fmt.Fprintln(m.conn, line); err != nil {
-			c <- answer{err: err}
-			return
-		}
-		reply, err := m.in.ReadString('\n')
-		if err != nil {
-			c <- answer{err: fmt.Errorf("guest, %q: %w", line, err)}
-			return
-		}
-		reply = strings.TrimSuffix(reply, "\n")
-		rest, ok := strings.CutPrefix(reply, "ok")
-		if !ok {
-			c <- answer{err: fmt.Errorf("guest, %q: %s", line, reply)}
-			return
-		}
-		c <- answer{text: strings.TrimSpace(rest), words: strings.Fields(rest)}
-	}()
-	return c
-}
-
-// answer of the guest.
-type answer struct {
-	text  string
-	words []string
-	err   error
 }

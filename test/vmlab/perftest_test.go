@@ -29,6 +29,7 @@ func perftest(t *testing.T, m *machine) {
 		args := []string{c.test, "-s", strconv.Itoa(c.size), "-n", strconv.Itoa(c.iters), c.crc}
 		theirs := fmt.Sprintf("ib_%s_bw -R -F -s %d -n %d", c.test, c.size, c.iters)
 		t.Run("theirs connects, "+name, func(t *testing.T) {
+			m.begin(t)
 			for try := 0; ; try++ {
 				out, server, err := theirsConnects(t, m, theirs, ours, args)
 				if strings.Contains(out, portTaken) && try < 3 {
@@ -42,6 +43,7 @@ func perftest(t *testing.T, m *machine) {
 			}
 		})
 		t.Run("ours connects, "+name, func(t *testing.T) {
+			m.begin(t)
 			defer say(t, m, "kill")
 			say(t, m, "spawn %s -p %d", theirs, perfPort)
 			say(t, m, "listening %d", perfPort)
@@ -76,20 +78,19 @@ func theirsConnects(t *testing.T, m *machine, theirs, ours string, args []string
 	return out, server, server.Wait()
 }
 
-var ourRate = regexp.MustCompile(`, [0-9.]*[1-9][0-9.]* MB/s\n$`)
+// ourRate is what our end says last. On a busy machine small messages make 0.00.
+var ourRate = regexp.MustCompile(` messages, [0-9.]+ MB/s\n$`)
 
 // bandwidth wants perftest's output to be of a success: status 0 and the line
-// of the result, with size, iterations, and rates above zero.
+// of the result, with size, iterations, and a message rate above zero.
 func bandwidth(t *testing.T, out string, size, iters int) {
 	t.Helper()
 	result := regexp.MustCompile(fmt.Sprintf(`\|\s*%d\s+%d\s+[0-9.]+\s+([0-9.]+)\s+([0-9.]+)`, size, iters)).FindStringSubmatch(out)
 	if !strings.HasPrefix(out, "0 ") || result == nil {
 		t.Fatalf("theirs: %s", strings.ReplaceAll(out, "|", "\n"))
 	}
-	for _, r := range result[1:] {
-		if rate, err := strconv.ParseFloat(r, 64); err != nil || rate <= 0 {
-			t.Errorf("theirs: rate %q", r)
-		}
+	if rate, err := strconv.ParseFloat(result[2], 64); err != nil || rate <= 0 {
+		t.Errorf("theirs: rate %q", result[2])
 	}
 	t.Logf("theirs: %s MB/s, %s million messages/s", result[1], result[2])
 }

@@ -57,7 +57,7 @@ func newCommand(t *testing.T, name string, args ...string) *command {
 // say has the machine do something and returns the answer's text.
 func say(t *testing.T, m *machine, format string, args ...any) string {
 	t.Helper()
-	a := <-m.start(format, args...)
+	a := m.ask(format, args...)
 	if a.err != nil {
 		t.Fatal(a.err)
 	}
@@ -66,6 +66,7 @@ func say(t *testing.T, m *machine, format string, args ...any) string {
 
 // rpingClient: rdma-core's client, our server.
 func rpingClient(t *testing.T, m *machine, ours, crc string, size int) {
+	m.begin(t)
 	port := freePort(t)
 	server := newCommand(t, ours, "-s", "-p", strconv.Itoa(port), "-S", strconv.Itoa(size), "-v", crc)
 	if err := server.Start(); err != nil {
@@ -83,11 +84,12 @@ func rpingClient(t *testing.T, m *machine, ours, crc string, size int) {
 
 // rpingServer: rdma-core's server, our client.
 func rpingServer(t *testing.T, m *machine, ours, crc string, size int) {
+	m.begin(t)
 	defer say(t, m, "kill")
 	say(t, m, "spawn rping -s -p %d -C %d -S %d -v", rpingPort, pings, size)
 	say(t, m, "listening %d", rpingPort)
 	client := newCommand(t, ours, "-c", "-p", strconv.Itoa(m.forward[rpingPort]), "-C", strconv.Itoa(pings),
-		"-S", strconv.Itoa(size), "-v", "-V", "-timeout", "5s", crc)
+		"-S", strconv.Itoa(size), "-v", "-V", "-timeout", "30s", crc)
 	if err := client.Run(); err != nil {
 		t.Fatalf("ours: %v\n%s", err, &client.out)
 	}

@@ -92,14 +92,14 @@ func (l *lab) disconnect(siwInitiates bool) {
 		l.qp.Disconnect()
 	}
 	l.until("ERR", func() bool { return l.qp.State() == verbs.QPErr })
-	if w := l.guest("event 8000"); w[0] != "DISCONNECTED" {
+	if w := l.guest("event %d", guestMs); w[0] != "DISCONNECTED" {
 		l.Fatalf("guest's event %v", w)
 	}
 }
 
 // pipeline keeps several requests of all kinds in flight from the host while
 // the guest does the same. READs of no bytes are among them, which siw answers
-// with stale bytes.
+// with stale bytes: see stale.
 func pipeline(l *lab, siwInitiates bool) {
 	const n, count, area = 30001, 8, 1 << 16
 	l.connect(siwInitiates, "", "")
@@ -134,7 +134,7 @@ func pipeline(l *lab, siwInitiates bool) {
 		}
 	}
 	for range 4 * count {
-		w := l.guest("poll 8000")
+		w := l.guest("poll %d", guestMs)
 		if len(w) != 4 || w[1] != "0" {
 			l.Fatalf("guest's completion %v", w)
 		}

@@ -56,6 +56,7 @@ func TestVM(t *testing.T) {
 			guestErrors(t, m, siwInitiates)
 			closing(t, m, siwInitiates)
 			abrupt(t, m, siwInitiates)
+			t.Run("stale answers", func(t *testing.T) { stale(t, m, siwInitiates) })
 			t.Run("receives come late", func(t *testing.T) { late(newLab(t, m, soft.Options{}), siwInitiates) })
 			t.Run("wire", func(t *testing.T) { wire(t, m, siwInitiates) })
 		})

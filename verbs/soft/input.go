@@ -227,7 +227,7 @@ func (q *qp) parse() {
 
 // frame handles the whole FPDU f. false: it was not consumed.
 func (q *qp) frame(f []byte) bool {
-	if q.crc && !iwarp.CheckCRC(f) && !mutant.On(mutant.CRCUnchecked) {
+	if q.crc && !iwarp.CheckCRC(f) && !mutant.On(mutant.CRCUnchecked) && !q.staleSum(f) {
 		q.dev.stats.CRCErrors++
 		q.refuse(iwarp.TermCRC, nil)
 		return false

@@ -122,6 +122,8 @@ type Stats struct {
 	CRCErrors           uint64
 	Disconnects         uint64 // connections that ended other than by ToError or Destroy
 	FencesSent          uint64 // zero-length READs for AckRemote
+	StaleAnswers        uint64 // segments with data that answered a READ of no bytes, thrown away
+	StaleCRC            uint64 // those of them whose CRC was wrong
 	StartNudges         uint64 // first frames sent again to a silent responder
 	RNRWaits            uint64 // messages that found no receive
 	RNRParked           uint64 // messages put aside, those behind a waiting one included

@@ -38,17 +38,46 @@ func (q *qp) servedDepth() uint64 {
 }
 
 // staleAnswer takes the segment at hand, of the response to a fence or to a READ
-// of no bytes, although it has data. Linux siw answers a READ of no bytes with what it sent last when
-// the request comes while it is sending. That is as good an acknowledgement; the
-// data goes nowhere.
+// of no bytes, although it has data. Linux siw answers a READ of no bytes with
+// what it sent last, or asked for last, when the request comes while it is
+// sending. That is as good an acknowledgement; the data goes nowhere.
 func (q *qp) staleAnswer() bool {
-	h, s := &q.rx.h, &q.sq
-	if q.known || h.STag != sinkSTag(s.waits.oldest().msn) || h.TO != s.readOff || h.Payload() == 0 && !h.Last {
+	h := &q.rx.h
+	if !q.stale(h) || h.Payload() == 0 && !h.Last {
 		return false
 	}
 	if q.dev.nowhere == nil {
 		q.dev.nowhere = &parked{b: make([]byte, iwarp.MaxULPDU)}
 	}
 	q.rx.to = target{aside: q.dev.nowhere}
+	if h.Payload() > 0 {
+		q.dev.stats.StaleAnswers++
+	}
 	return true
+}
+
+// staleSum takes f, a whole FPDU with a wrong CRC, if it is such a segment. When
+// siw has asked for something last, the stale data is the sink of that READ,
+// which is being written while siw sends it: siw first sums the memory up and then
+// has TCP copy it, and a response may come in between. What is acknowledged does
+// not depend on the data; everything of the header that matters is what it has to
+// be, but the length, and if that were wrong the next FPDU's CRC would be too.
+func (q *qp) staleSum(f []byte) bool {
+	var h iwarp.Header
+	s := &q.sq
+	if s.waits.empty() || iwarp.ParseHeader(f, &h) != nil || h.Op != iwarp.OpReadResponse || h.Payload() == 0 {
+		return false
+	}
+	w := s.waits.oldest()
+	if w.kind == waitAtomic || w.kind == waitRead && s.at(w.pos).length > 0 || !q.stale(&h) {
+		return false
+	}
+	q.dev.stats.StaleCRC++
+	return true
+}
+
+// stale: siw could say h, of a Read Response, to the oldest READ, of no bytes.
+func (q *qp) stale(h *iwarp.Header) bool {
+	s := &q.sq
+	return !q.known && h.STag == sinkSTag(s.waits.oldest().msn) && h.TO == s.readOff
 }

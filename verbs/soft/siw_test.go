@@ -167,3 +167,66 @@ func TestStaleAnswer(t *testing.T) {
 		}
 	}
 }
+
+// TestStaleSum: the CRC of stale data may be wrong, for siw's memory changes
+// while siw sends it. Nothing else may be wrong, and nothing else than that.
+func TestStaleSum(t *testing.T) {
+	read := func(n int) func(h *host) {
+		return func(h *host) {
+			h.send(verbs.SendWR{WRID: 1, Op: verbs.OpRDMARead, Flags: verbs.SendSignaled, SGL: h.sge(0, n), RKey: 5})
+		}
+	}
+	none := func(h *host) {
+		h.send(verbs.SendWR{WRID: 1, Op: verbs.OpRDMARead, Flags: verbs.SendSignaled, RKey: 5})
+	}
+	fence := func(h *host) { h.send(verbs.SendWR{WRID: 1, Op: verbs.OpSend, Flags: verbs.SendSignaled}) }
+	data := make([]byte, 1436)
+	longer := responseFrame(sinkSTag(1), 0, false, data[:8])
+	longer[1] += 4 // swallows the beginning of what comes next
+	for _, c := range []struct {
+		name  string
+		post  func(h *host)
+		known bool
+		bad   []byte
+		ok    bool
+	}{
+		{"READ of no bytes", none, false, responseFrame(sinkSTag(1), 0, false, data), true},
+		{"fence", fence, false, responseFrame(sinkSTag(1), 0, false, data), true},
+		{"peer of our kind", none, true, responseFrame(sinkSTag(1), 0, false, data), false},
+		{"READ of some bytes", read(2000), false, responseFrame(sinkSTag(1), 0, false, data), false},
+		{"other STag", none, false, responseFrame(sinkSTag(2), 0, false, data), false},
+		{"other offset", none, false, responseFrame(sinkSTag(1), 4, false, data), false},
+		{"no data", none, false, responseFrame(sinkSTag(1), 0, true, nil), false},
+		{"nothing asked", func(*host) {}, false, responseFrame(sinkSTag(1), 0, false, data), false},
+		{"SEND", none, false, sendFrame(1, 0, true, data), false},
+		{"wrong length", none, false, longer, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHost(t, Options{})
+			at := remoteAttrs()
+			at.CRC = verbs.CRCOn
+			p := newPuppet(t, h, at)
+			h.qp.(*qp).known = c.known
+			c.post(h)
+			p.settle()
+			mem := bytes.Clone(h.mem)
+			c.bad[len(c.bad)-1] ^= 1
+			p.write(append(c.bad, responseFrame(sinkSTag(1), uint64(len(data)), true, []byte("stale"))...))
+			if c.name == "wrong length" {
+				p.write(make([]byte, 1<<16)) // as much as the length out of place may ask for
+			}
+			if !c.ok {
+				if m := p.terminate(); m.Code != iwarp.TermCRC || h.dev.Stats().CRCErrors != 1 {
+					t.Errorf("%v, %+v", m.Code, h.dev.Stats())
+				}
+			} else if wc := h.take(1)[0]; wc.WRID != 1 || wc.Status != verbs.WCSuccess {
+				t.Errorf("%+v", wc)
+			} else if s := h.dev.Stats(); s.StaleAnswers != 2 || s.StaleCRC != 1 || s.CRCErrors != 0 {
+				t.Errorf("%+v", s)
+			}
+			if !bytes.Equal(h.mem, mem) {
+				t.Error("the data went into memory")
+			}
+		})
+	}
+}

@@ -44,7 +44,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MEMORY = 4 << 20, DEPTH = 1024, EVENT_MS = 8000, WAIT_MS = 12000 };
+enum { MEMORY = 4 << 20, DEPTH = 1024, EVENT_MS = 30000, WAIT_MS = 45000 };
 
 static struct rdma_event_channel *channel;
 static struct rdma_cm_id *listener, *id;
