@@ -188,9 +188,14 @@ func (c *Conn) kernelSend(sgl []verbs.SGE, flags verbs.SendFlags) {
 	c.stats.SendFrames++
 }
 
-// kernelPost posts c.wrs as one record.
+// kernelPost posts c.wrs as one record. A kernel looks at what it received when
+// a SEND is solicited: the last one of a message has to be; those between, so
+// that a long message does not have to fit its receive queue.
 func (c *Conn) kernelPost(rec sendRec) {
 	last := &c.wrs[len(c.wrs)-1]
+	if last.Op == verbs.OpSend {
+		last.Flags |= verbs.SendSolicited
+	}
 	last.WRID = c.recTail
 	last.Flags |= verbs.SendSignaled
 	c.postWRs(rec)
@@ -540,8 +545,8 @@ func (c *Conn) kernelSeq(h *wire.Header) (old bool, err error) {
 func (c *Conn) kernelPrompt() {
 	k := &c.k
 	switch {
-	case c.unacked.tail == nil || c.unacked.tail.priv.seq <= k.asked:
-		k.prompt = 0
+	case c.unacked.tail == nil || c.unacked.tail.priv.seq <= k.asked, c.rtx.n+c.queue.n > 0, c.frag != nil:
+		k.prompt = 0 // or what is to come sees to it
 	case k.prompt == 0:
 		k.prompt = c.now + promptDelay*c.cfg.AckDelay
 	}
