@@ -207,7 +207,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 
 	d.notify.Ready(d.statusLine())
 	if d.notify != nil {
-		aux.Go(func() { d.feed(auxCtx) })
+		aux.Go(func() { d.feed(auxCtx, d.notify) })
 	}
 
 	<-ctx.Done()

@@ -5,17 +5,18 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/service"
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
 const statusEvery = 10 * time.Second
 
-// feed tells the supervisor that the engine turns, as often as it wants to
+// feed tells to that the engine turns, as often as it wants to
 // hear it, and how things are. An engine that does not turn is not fed for: a
 // goroutine that is well proves nothing.
-func (d *Daemon) feed(ctx context.Context) {
+func (d *Daemon) feed(ctx context.Context, to *service.Notifier) {
 	every := statusEvery
-	if w := d.notify.Watchdog; w > 0 {
+	if w := to.Watchdog; w > 0 {
 		every = min(every, max(w/3, time.Millisecond))
 	}
 	tick := time.NewTicker(every)
@@ -27,14 +28,14 @@ func (d *Daemon) feed(ctx context.Context) {
 			return
 		case now := <-tick.C:
 			snap := d.reader.Snapshot()
-			if w := d.notify.Watchdog; w > 0 && snap.Late(now) < w/2 {
-				d.notify.Alive()
+			if w := to.Watchdog; w > 0 && snap.Late(now) < w/2 {
+				to.Alive()
 			}
 			if now.Sub(last) >= statusEvery {
 				last = now
 				if s := d.statusLine(); s != said {
 					said = s
-					d.notify.Status(s)
+					to.Status(s)
 				}
 			}
 		}

@@ -40,10 +40,10 @@ func TestWatchdogStops(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	d.notify = service.NewNotifier(slog.New(slog.DiscardHandler))
-	d.notify.Watchdog = 300 * time.Millisecond
+	to := service.NewNotifier(slog.New(slog.DiscardHandler))
+	to.Watchdog = 300 * time.Millisecond
 	done := make(chan struct{})
-	go func() { defer close(done); d.feed(ctx) }()
+	go func() { defer close(done); d.feed(ctx, to) }()
 	if n := fed(3, 30*time.Second); n != 3 {
 		t.Fatalf("fed %d times", n)
 	}
@@ -52,7 +52,7 @@ func TestWatchdogStops(t *testing.T) {
 	<-stuck
 	for start := time.Now(); ; time.Sleep(time.Millisecond) {
 		snap := d.reader.Snapshot()
-		if snap.Late(time.Now()) > d.notify.Watchdog {
+		if snap.Late(time.Now()) > to.Watchdog {
 			break
 		}
 		if time.Since(start) > 30*time.Second {
@@ -60,7 +60,7 @@ func TestWatchdogStops(t *testing.T) {
 		}
 	}
 	fed(1000, time.Millisecond) // what was said before
-	if n := fed(1, 5*d.notify.Watchdog); n != 0 {
+	if n := fed(1, 5*to.Watchdog); n != 0 {
 		t.Error("fed for an engine that does not turn")
 	}
 	close(goOn)
