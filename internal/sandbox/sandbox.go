@@ -1,0 +1,194 @@
+// Package sandbox gives up, for the whole process and for good, what a running
+// daemon has no use for: files, listening ports, capabilities, new privileges.
+// What the kernel cannot do is named and goes without.
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Rules say what is kept.
+type Rules struct {
+	Read  []string // files and folders that may be read; those that do not exist are left out
+	Write []string // folders in which files may be made, written and removed
+	// Capabilities kept, unix.CAP_*, of those the process has.
+	Capabilities []uintptr
+}
+
+// Report is what came of it.
+type Report struct {
+	Files        string // "" = restricted by Landlock; else why not
+	Capabilities string // "" = dropped; else why not
+}
+
+func (r Report) String() string {
+	say := func(what, why string) string {
+		if why == "" {
+			return what
+		}
+		return "not " + what + " (" + why + ")"
+	}
+	return say("files restricted", r.Files) + ", " + say("capabilities dropped", r.Capabilities)
+}
+
+// errThreads: with cgo the runtime does not know all threads.
+var errThreads = errors.New("a build with cgo cannot restrict all its threads")
+
+// Apply restricts every thread of the process, present and future. It cannot be
+// undone. Rules that name nothing wrong always succeed; what the kernel or the
+// build does not allow is in the Report.
+func Apply(r Rules) Report {
+	var out Report
+	if err := noNewPrivileges(); err != nil {
+		out.Files, out.Capabilities = err.Error(), err.Error()
+		return out
+	}
+	if err := landlock(r); err != nil {
+		out.Files = err.Error()
+	}
+	if err := dropCapabilities(r.Capabilities); err != nil {
+		out.Capabilities = err.Error()
+	}
+	return out
+}
+
+// allThreads makes a system call on every thread.
+func allThreads(what string, trap, a1, a2, a3 uintptr) error {
+	switch _, _, e := syscall.AllThreadsSyscall6(trap, a1, a2, a3, 0, 0, 0); e {
+	case 0:
+		return nil
+	case syscall.ENOTSUP:
+		return errThreads
+	default:
+		return fmt.Errorf("%s: %w", what, e)
+	}
+}
+
+func noNewPrivileges() error {
+	return allThreads("no new privileges", unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0)
+}
+
+const (
+	readFile  = unix.LANDLOCK_ACCESS_FS_READ_FILE
+	readAll   = readFile | unix.LANDLOCK_ACCESS_FS_READ_DIR
+	writeFile = unix.LANDLOCK_ACCESS_FS_WRITE_FILE
+	change    = unix.LANDLOCK_ACCESS_FS_REMOVE_FILE | unix.LANDLOCK_ACCESS_FS_MAKE_REG | unix.LANDLOCK_ACCESS_FS_MAKE_SOCK
+	// handled is every right of the first version of Landlock.
+	handled = unix.LANDLOCK_ACCESS_FS_MAKE_SYM<<1 - 1
+)
+
+// handledBy are the rights that a version of Landlock knows: what is not
+// handled stays allowed.
+func handledBy(abi uintptr) unix.LandlockRulesetAttr {
+	a := unix.LandlockRulesetAttr{Access_fs: handled}
+	if abi >= 2 {
+		a.Access_fs |= unix.LANDLOCK_ACCESS_FS_REFER
+	}
+	if abi >= 3 {
+		a.Access_fs |= unix.LANDLOCK_ACCESS_FS_TRUNCATE
+	}
+	if abi >= 4 {
+		a.Access_net = unix.LANDLOCK_ACCESS_NET_BIND_TCP
+	}
+	if abi >= 6 {
+		a.Scoped = unix.LANDLOCK_SCOPE_SIGNAL
+	}
+	return a
+}
+
+// netPort is struct landlock_net_port_attr.
+type netPort struct{ access, port uint64 }
+
+const ruleNetPort = 2 // LANDLOCK_RULE_NET_PORT
+
+func landlock(r Rules) error {
+	abi, _, e := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if e != 0 {
+		return fmt.Errorf("no Landlock in this kernel: %w", e)
+	}
+	attr := handledBy(abi)
+	size := unsafe.Sizeof(attr) // a kernel that knows less takes zeros
+	fd, _, e := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), size, 0)
+	if e != 0 {
+		return fmt.Errorf("landlock: %w", e)
+	}
+	defer unix.Close(int(fd))
+	for _, p := range r.Read {
+		if err := allow(fd, attr.Access_fs, p, readAll); err != nil {
+			return err
+		}
+	}
+	for _, p := range r.Write {
+		if err := allow(fd, attr.Access_fs, p, readAll|writeFile|change|unix.LANDLOCK_ACCESS_FS_TRUNCATE); err != nil {
+			return err
+		}
+	}
+	if attr.Access_net != 0 { // port 0: what connections to others start from
+		port := netPort{access: unix.LANDLOCK_ACCESS_NET_BIND_TCP}
+		if _, _, e := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, fd, ruleNetPort, uintptr(unsafe.Pointer(&port)), 0, 0, 0); e != 0 {
+			return fmt.Errorf("landlock: ports: %w", e)
+		}
+	}
+	err := allThreads("landlock", unix.SYS_LANDLOCK_RESTRICT_SELF, fd, 0, 0)
+	runtime.KeepAlive(&attr)
+	return err
+}
+
+// allow adds what is at path, and below.
+func allow(ruleset uintptr, known uint64, path string, access uint64) error {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err == unix.ENOENT {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("landlock: %s: %w", path, err)
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fmt.Errorf("landlock: %s: %w", path, err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR { // rights of folders are none of a file
+		access &= readFile | writeFile | unix.LANDLOCK_ACCESS_FS_TRUNCATE
+	}
+	a := unix.LandlockPathBeneathAttr{Allowed_access: access & known, Parent_fd: int32(fd)}
+	if _, _, e := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, ruleset, unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&a)), 0, 0, 0); e != 0 {
+		return fmt.Errorf("landlock: %s: %w", path, e)
+	}
+	return nil
+}
+
+// dropCapabilities gives up all that are not in keep.
+func dropCapabilities(keep []uintptr) error {
+	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var d [2]unix.CapUserData
+	if err := unix.Capget(&h, &d[0]); err != nil {
+		return fmt.Errorf("capabilities: %w", err)
+	}
+	var mask [2]uint32
+	for _, c := range keep {
+		mask[c/32] |= 1 << (c % 32)
+	}
+	for i := range d {
+		d[i].Permitted &= mask[i]
+		d[i].Effective &= mask[i]
+		d[i].Inheritable = 0
+	}
+	h.Pid = 0
+	err := allThreads("capabilities", unix.SYS_CAPSET, uintptr(unsafe.Pointer(&h)), uintptr(unsafe.Pointer(&d[0])), 0)
+	runtime.KeepAlive(&h)
+	runtime.KeepAlive(&d)
+	return err
+}
+
+// Names lists rules for a log.
+func (r Rules) Names() string {
+	return "read " + strings.Join(r.Read, " ") + ", write " + strings.Join(r.Write, " ")
+}
