@@ -98,6 +98,9 @@ func showStatus(w io.Writer, s *ctl.Status, counters bool) {
 		line("metrics", "%s", cell(s.Metrics, "off"))
 	}
 	line("statistics", "%s", s.Stats)
+	if s.Sandbox != "" {
+		line("sandbox", "%s", printable(s.Sandbox))
+	}
 	e := &s.Engine
 	line("engine", "%s, %d turns of mean %s, p50 <%s, p99 <%s, max %s; %d stalls", e.State, e.Turns,
 		short(e.TurnMean), short(e.TurnP50), short(e.TurnP99), short(e.TurnMax), e.Stalls)

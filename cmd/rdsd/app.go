@@ -31,6 +31,7 @@ type app struct {
 // source is what a running daemon reloads its configuration from.
 type source struct {
 	load  func() (*config.Loaded, error)
+	file  string // "": none
 	level *slog.LevelVar
 }
 
@@ -69,7 +70,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 	}
 	level := &slog.LevelVar{}
 	level.Set(cfg.Log.Level)
-	d, err := a.start(cfg, newLogger(a.stderr, cfg.Log, level), source{from.Load, level})
+	d, err := a.start(cfg, newLogger(a.stderr, cfg.Log, level), source{from.Load, from.File, level})
 	if err == nil {
 		err = d.Run(ctx)
 	}

@@ -56,6 +56,7 @@ func main() {
 				return nil, err
 			}
 			d.ReloadFrom(from.load, cfg.Origins, from.level)
+			d.Confine(from.file)
 			return reloader{d, hup}, nil
 		},
 	}

@@ -28,6 +28,7 @@ type Config struct {
 	Quota       Quotas
 	Bind        Bind
 	Metrics     Metrics
+	Sandbox     Sandbox
 	Log         Log
 }
 
@@ -80,6 +81,14 @@ const (
 	CongestionSystem Congestion = "system" // never touched
 )
 
+// Sandbox says whether the daemon gives up what it does not need.
+type Sandbox string
+
+const (
+	SandboxAuto Sandbox = "auto" // as far as the kernel can
+	SandboxOff  Sandbox = "off"
+)
+
 // Default is the configuration without file and flags, before Finish.
 func Default() Config {
 	return Config{
@@ -91,6 +100,7 @@ func Default() Config {
 		RecvHardCap: 4 << 20,
 		Ping:        PingAnswer,
 		Congestion:  CongestionCubic,
+		Sandbox:     SandboxAuto,
 		Limits: Limits{
 			MaxClients:         1024,
 			MaxSockets:         1 << 17,

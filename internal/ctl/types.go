@@ -106,7 +106,8 @@ type Status struct {
 	Engine     EngineInfo  `json:"engine"`
 	Counts     Counts      `json:"counts"`
 	Memory     Memory      `json:"memory"`
-	Users      []User      `json:"users"` // by uid; of a caller that is no administrator: itself
+	Sandbox    string      `json:"sandbox"` // what the daemon gave up, and what not and why
+	Users      []User      `json:"users"`   // by uid; of a caller that is no administrator: itself
 	Warnings   []string    `json:"warnings"`
 	Counters   CounterList `json:"counters"`
 }

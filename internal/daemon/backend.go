@@ -53,6 +53,7 @@ func (b backend) Status() (ctl.Status, error) {
 		Socket:  d.config().Socket, Stats: d.config().Stats, CRC: string(d.config().CRC),
 		Transports: []ctl.Choice{{Name: "soft", Used: true, Why: "iWARP over TCP in user space: works on every host"}},
 		Warnings:   d.warnings,
+		Sandbox:    d.given,
 	}
 	if d.config().Metrics.Listen.IsValid() {
 		s.Metrics = d.config().Metrics.Listen.String()

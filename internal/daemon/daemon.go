@@ -37,6 +37,7 @@ type Daemon struct {
 	policy atomic.Pointer[config.Policy] // of live
 	reload reloading
 	notify *service.Notifier
+	given  string                   // what was given up: set before Run
 	credOf func(*ipc.Conn) ipc.Cred // whose a connection is
 	log    *slog.Logger
 
