@@ -115,8 +115,8 @@ func (l *Loaded) environment(environ []string) error {
 		keys := l.keys()
 		i := slices.IndexFunc(keys, func(k key) bool { return EnvName(k.name) == name })
 		if i < 0 {
-			if hint := meant(name, keys, func(k key) string { return EnvName(k.name) }); hint != "" {
-				l.Warnings = append(l.Warnings, fmt.Sprintf("environment: %s is the variable of no key%s", name, hint))
+			if hint := meant(strings.TrimPrefix(name, "RDSD_"), keys, func(k key) string { return strings.TrimPrefix(EnvName(k.name), "RDSD_") }); hint != "" {
+				l.Warnings = append(l.Warnings, fmt.Sprintf("environment: %s is the variable of no key%s (behind RDSD_)", name, hint))
 			}
 			continue
 		}

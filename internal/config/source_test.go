@@ -50,7 +50,7 @@ func TestLoad(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
 	}
-	warnings := []string{`environment: RDSD_LIMITS_MAX_SOCKET is the variable of no key, meant is perhaps "RDSD_LIMITS_MAX_SOCKETS"`}
+	warnings := []string{`environment: RDSD_LIMITS_MAX_SOCKET is the variable of no key, meant is perhaps "LIMITS_MAX_SOCKETS" (behind RDSD_)`}
 	if !reflect.DeepEqual(l.Warnings, warnings) {
 		t.Errorf("warnings %q", l.Warnings)
 	}
