@@ -82,15 +82,13 @@ func theirsConnects(t *testing.T, m *machine, theirs, ours string, args []string
 var ourRate = regexp.MustCompile(` messages, [0-9.]+ MB/s\n$`)
 
 // bandwidth wants perftest's output to be of a success: status 0 and the line
-// of the result, with size, iterations, and a message rate above zero.
+// of the result, with size and iterations. The rates say nothing: it takes them from
+// the processor's clock, and the machine's may stand still or jump on a busy host.
 func bandwidth(t *testing.T, out string, size, iters int) {
 	t.Helper()
 	result := regexp.MustCompile(fmt.Sprintf(`\|\s*%d\s+%d\s+[0-9.]+\s+([0-9.]+)\s+([0-9.]+)`, size, iters)).FindStringSubmatch(out)
 	if !strings.HasPrefix(out, "0 ") || result == nil {
 		t.Fatalf("theirs: %s", strings.ReplaceAll(out, "|", "\n"))
-	}
-	if rate, err := strconv.ParseFloat(result[2], 64); err != nil || rate <= 0 {
-		t.Errorf("theirs: rate %q", result[2])
 	}
 	t.Logf("theirs: %s MB/s, %s million messages/s", result[1], result[2])
 }

@@ -42,9 +42,10 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { MEMORY = 4 << 20, DEPTH = 1024, EVENT_MS = 30000, WAIT_MS = 45000 };
+enum { MEMORY = 4 << 20, DEPTH = 1024, EVENT_MS = 30000, WAIT_MS = 30000 };
 
 static struct rdma_event_channel *channel;
 static struct rdma_cm_id *listener, *id;
@@ -61,6 +62,15 @@ static int fail(const char *what)
 {
 	fprintf(out, "err %d %s: %s\n", errno, what, strerror(errno));
 	return -1;
+}
+
+/* now_ms is a clock. Sleeps counted would take far longer: the machine is slow. */
+static long long now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000LL + t.tv_nsec / 1000000;
 }
 
 static size_t from_hex(const char *s, unsigned char *b, size_t max)
@@ -314,9 +324,10 @@ static void do_recv(uint64_t wr_id, size_t off, unsigned len)
 /* next_wc waits for a completion; 0: none came, negative: an error. */
 static int next_wc(struct ibv_wc *wc, int ms)
 {
+	long long end = now_ms() + ms;
 	int n;
 
-	while ((n = ibv_poll_cq(cq, 1, wc)) == 0 && ms-- > 0)
+	while ((n = ibv_poll_cq(cq, 1, wc)) == 0 && now_ms() < end)
 		usleep(1000);
 	return n;
 }
@@ -359,12 +370,13 @@ static void do_sum(size_t off, size_t len)
  * while it begins to listen. */
 static void do_listening(int port)
 {
+	long long end = now_ms() + EVENT_MS;
 	char line[256], want[32];
-	int ms, found = 0;
+	int found = 0;
 	FILE *f;
 
 	snprintf(want, sizeof want, ":%04X 00000000:0000 0A", port);
-	for (ms = 0; ms < EVENT_MS && !found; ms += 10) {
+	while (!found && now_ms() < end) {
 		usleep(10000);
 		f = fopen("/proc/net/tcp", "r");
 		while (f && !found && fgets(line, sizeof line, f))
@@ -392,12 +404,13 @@ static void do_spawn(const char *command)
 /* do_wait ends what does not end: rping may hang in ibv_destroy_cq. */
 static void do_wait(void)
 {
-	int status = 0, c, ms;
+	long long end = now_ms() + WAIT_MS;
+	int status = 0, c, running;
 	FILE *f;
 
-	for (ms = 0; ms < WAIT_MS && waitpid(child, &status, WNOHANG) == 0; ms += 10)
+	while ((running = waitpid(child, &status, WNOHANG) == 0) && now_ms() < end)
 		usleep(10000);
-	if (ms >= WAIT_MS) {
+	if (running) {
 		kill(-child, SIGKILL);
 		waitpid(child, &status, 0);
 	}
