@@ -1,0 +1,113 @@
+package stress
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/stress/report"
+)
+
+// printer makes the lines of a test, from what was counted in between.
+type printer struct {
+	ctx         context.Context
+	perf        *report.Perf
+	from, since time.Time // zero: figures do not count yet
+	first, prev report.Counts
+	cpuFirst    report.CPUTimes
+	cpuPrev     report.CPUTimes
+}
+
+func (t *test) newPrinter(ctx context.Context) *printer {
+	p := &printer{ctx: ctx}
+	if t.opts.ShowPerf {
+		p.perf = &report.Perf{W: t.env.Out, ReqBytes: int(t.opts.ReqSize), AckBytes: int(t.opts.AckSize), RDMABytes: int(t.opts.RDMASize)}
+	}
+	return p
+}
+
+func (p *printer) counters(t *test) []report.Counter {
+	if t.env.Counters == nil {
+		return nil
+	}
+	c, err := t.env.Counters(p.ctx)
+	if err != nil && p.ctx.Err() == nil {
+		t.say("the daemon's counters: %v", err)
+	}
+	return c
+}
+
+// cpu is the machine's times; without /proc they are 0.
+func (p *printer) cpu(t *test) (c report.CPUTimes) {
+	if t.params.ReportCPU || p.perf != nil {
+		c, _ = report.ReadCPU()
+	}
+	return c
+}
+
+// start begins to count.
+func (p *printer) start(t *test) {
+	p.from = time.Now()
+	if t.env.Timing.BurnIn < 0 {
+		p.from = t.report.Started
+	} else {
+		p.first = t.counts()
+	}
+	p.since, p.prev = p.from, p.first
+	p.cpuFirst = p.cpu(t)
+	p.cpuPrev = p.cpuFirst
+	switch {
+	case t.env.Out == nil:
+	case p.perf != nil:
+		p.perf.Header(p.counters(t), p.cpuFirst)
+	default:
+		report.Header(t.env.Out)
+	}
+}
+
+// line prints what was done since the last one.
+func (p *printer) line(t *test) {
+	now, c, cpu := time.Now(), t.counts(), p.cpu(t)
+	l := report.Line{Tasks: int(t.opts.Tasks), Time: now.Sub(p.since), Counts: c.Sub(p.prev), CPU: -1}
+	if t.params.ReportCPU {
+		l.CPU = cpu.Busy(p.cpuPrev)
+	}
+	p.since, p.prev, p.cpuPrev = now, c, cpu
+	if len(t.report.Intervals) < maxIntervals {
+		t.report.Intervals = append(t.report.Intervals, l)
+	}
+	switch {
+	case t.env.Out == nil || t.opts.SummaryOnly:
+	case p.perf != nil:
+		p.perf.Line(&l, p.counters(t), cpu)
+	default:
+		l.Print(t.env.Out, "")
+	}
+	if n, least, mean := t.keys.take(); n > 0 {
+		t.say(" *** %d R_Keys were re-issued; min distance=%f sec, avg distance=%f sec", n, least.Seconds(), mean.Seconds())
+	}
+}
+
+// maxIntervals are kept for the report: a day of seconds.
+const maxIntervals = 24 * 60 * 60
+
+// last sums up from start to now.
+func (p *printer) last(t *test) {
+	l := &t.report.Total
+	l.Tasks, l.CPU = int(t.opts.Tasks), -1
+	if p.from.IsZero() {
+		p.from = t.report.Started // ended before the burn-in: all of it is better than nothing
+	}
+	l.Time = time.Since(p.from)
+	l.Counts = t.counts().Sub(p.first)
+	if t.params.ReportCPU {
+		l.CPU = p.cpu(t).Busy(p.cpuFirst)
+	}
+	if t.env.Out == nil {
+		return
+	}
+	if !t.opts.SummaryOnly {
+		fmt.Fprintln(t.env.Out, "---------------------------------------------")
+	}
+	l.Print(t.env.Out, "  (average)")
+}

@@ -1,0 +1,226 @@
+package proto
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Version is what the long form of the options begins with. There is no
+// negotiation: a peer that sends another one cannot be understood.
+const Version = "2.0.7"
+
+// Sizes on the control connection, bytes.
+const (
+	VersionSize = 16 // the version, padded with zeros
+	LegacySize  = 59 // options without version, tos and async
+	LongSize    = VersionSize + LegacySize + 2
+	GoSize      = 1 // the go-ahead, whatever byte
+)
+
+// Limits on options. Those of the protocol are in brackets.
+const (
+	MaxDepth     = 1<<16 - 1 // a header's index is 16 bits
+	MaxTasks     = 1024      // [65535] tasks talk to every task of the peer
+	MaxMessage   = 1 << 20   // [4 GiB] RDS_MAX_MSG_SIZE
+	MaxVector    = 512
+	MaxRDMA      = 1 << 20 // [4 GiB] bytes of one operation, all its pieces
+	MaxAlignment = 4096
+	// MaxSlots bounds the requests a task may have outstanding, to all tasks.
+	MaxSlots = 1 << 20
+)
+
+// RW modes of RDMA.
+const (
+	ModeBoth  = 0 // read and write in turn
+	ModeRead  = 1
+	ModeWrite = 2
+)
+
+// Options are what the active side tells the passive one. The addresses are
+// the active side's view: it sends to SendAddr.
+type Options struct {
+	Depth                 uint32 // requests outstanding per pair of tasks
+	ReqSize               uint32 // bytes of a request
+	AckSize               uint32 // bytes of an ack
+	RDMASize              uint32 // bytes of a piece of an operation, 0: no RDMA
+	SendAddr, ReceiveAddr [4]byte
+	Port                  uint16 // of the control connection; tasks are bound from Port+1 on
+	Tasks                 uint16
+	Seconds               uint32 // how long it runs, 0: until somebody stops it
+
+	SummaryOnly, RealTime, Trace, Verify, ShowParams, ShowPerf bool
+	CongMonitor, UseOnce, UseGetMR, Fence, CacheMRs, KeyMeter  bool
+	SuppressWarnings                                           uint8 // 255 from rds-stress
+	Simplex                                                    bool  // requests from the active side only
+	RWMode                                                     uint8
+	Vector                                                     uint32 // pieces of an operation
+	Alignment                                                  uint32 // bytes that RDMA buffers are off a page
+	ConnectRetries                                             uint32
+
+	// In the long form only.
+	TOS   uint8
+	Async bool
+}
+
+// Long reports whether o needs the form with a version.
+func (o *Options) Long() bool { return o.TOS != 0 || o.Async }
+
+// Default are rds-stress's defaults.
+func Default() Options {
+	return Options{
+		Depth: 1, ReqSize: 1024, AckSize: HeaderSize, Port: 4000, Tasks: 1,
+		CongMonitor: true, Fence: true, SuppressWarnings: 255, Vector: 1,
+	}
+}
+
+// ErrOptions: options that no test can be run with.
+var ErrOptions = errors.New("unusable options")
+
+// ErrVersion: the peer is an rds-stress of another version.
+var ErrVersion = errors.New("another version of rds-stress")
+
+func bad(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrOptions, fmt.Sprintf(format, args...))
+}
+
+// Check returns ErrOptions with what is wrong with o, if anything is.
+func (o *Options) Check() error {
+	switch {
+	case o.Depth < 1 || o.Depth > MaxDepth:
+		return bad("a pipeline depth of %d, want 1 to %d", o.Depth, MaxDepth)
+	case o.Tasks < 1 || o.Tasks > MaxTasks:
+		return bad("%d tasks, want 1 to %d", o.Tasks, MaxTasks)
+	case uint64(o.Depth)*uint64(o.Tasks) > MaxSlots:
+		return bad("%d tasks with %d requests each outstanding to each of %[1]d others; tasks times depth is at most %d", o.Tasks, o.Depth, MaxSlots)
+	case o.Port == 0 || int(o.Port)+int(o.Tasks) > 1<<16-1:
+		return bad("%d tasks have no ports above %d", o.Tasks, o.Port)
+	case o.ReqSize < HeaderSize || o.ReqSize > MaxMessage:
+		return bad("requests of %d bytes, want %d to %d", o.ReqSize, HeaderSize, MaxMessage)
+	case o.AckSize < HeaderSize || o.AckSize > MaxMessage:
+		return bad("acks of %d bytes, want %d to %d", o.AckSize, HeaderSize, MaxMessage)
+	case o.RWMode > ModeWrite:
+		return bad("RDMA mode %d, want 0 (both), 1 (read) or 2 (write)", o.RWMode)
+	case o.Alignment > MaxAlignment:
+		return bad("an alignment of %d, want 0 to %d", o.Alignment, MaxAlignment)
+	}
+	if o.RDMASize == 0 {
+		return nil
+	}
+	switch {
+	case o.Vector < 1 || o.Vector > MaxVector:
+		return bad("%d pieces to an operation, want 1 to %d", o.Vector, MaxVector)
+	case uint64(o.RDMASize)*uint64(o.Vector) > MaxRDMA:
+		return bad("operations of %d pieces of %d bytes, want at most %d bytes", o.Vector, o.RDMASize, MaxRDMA)
+	case o.CacheMRs && o.UseOnce:
+		return bad("keys cannot be kept (rdma-cache-mrs) and used once (rdma-use-once)")
+	}
+	return nil
+}
+
+// Append adds o in the form it needs to b.
+func (o *Options) Append(b []byte) []byte {
+	be := binary.BigEndian
+	if o.Long() {
+		var v [VersionSize]byte
+		copy(v[:], Version)
+		b = append(b, v[:]...)
+	}
+	for _, v := range []uint32{o.Depth, o.ReqSize, o.AckSize, o.RDMASize} {
+		b = be.AppendUint32(b, v)
+	}
+	b = append(b, o.SendAddr[:]...)
+	b = append(b, o.ReceiveAddr[:]...)
+	b = be.AppendUint16(b, o.Port)
+	b = be.AppendUint16(b, o.Tasks)
+	b = be.AppendUint32(b, o.Seconds)
+	for _, f := range o.flags() {
+		b = append(b, octet(*f))
+	}
+	b = append(b, o.SuppressWarnings, octet(o.Simplex), o.RWMode)
+	for _, v := range []uint32{o.Vector, o.Alignment, o.ConnectRetries} {
+		b = be.AppendUint32(b, v)
+	}
+	if o.Long() {
+		b = append(b, o.TOS, octet(o.Async))
+	}
+	return b
+}
+
+// flags are the octets at 32 to 43.
+func (o *Options) flags() []*bool {
+	return []*bool{
+		&o.SummaryOnly, &o.RealTime, &o.Trace, &o.Verify, &o.ShowParams, &o.ShowPerf,
+		&o.CongMonitor, &o.UseOnce, &o.UseGetMR, &o.Fence, &o.CacheMRs, &o.KeyMeter,
+	}
+}
+
+func octet(b bool) byte {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// ReadOptions reads one side's options from r, no byte more, and checks them.
+// Errors: ErrVersion, ErrOptions, those of r.
+func ReadOptions(r io.Reader) (*Options, error) {
+	var raw [LongSize]byte
+	if _, err := io.ReadFull(r, raw[:VersionSize]); err != nil {
+		return nil, fmt.Errorf("the peer's options: %w", err)
+	}
+	long, err := isLong(raw[:VersionSize])
+	if err != nil {
+		return nil, err
+	}
+	size := LegacySize
+	if long {
+		size = LongSize
+	}
+	if _, err := io.ReadFull(r, raw[VersionSize:size]); err != nil {
+		return nil, fmt.Errorf("the peer's options end early: %w", err)
+	}
+	o := &Options{}
+	if long {
+		o.parse(raw[VersionSize:])
+		o.TOS, o.Async = raw[LongSize-2], raw[LongSize-1] != 0
+	} else {
+		o.parse(raw[:])
+	}
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// isLong tells by the first VersionSize bytes whether the options are of the
+// long form. In the short form they begin with the depth, a small number: what
+// looks like a version is one.
+func isLong(b []byte) (bool, error) {
+	v, pad, _ := bytes.Cut(b, []byte{0})
+	text := string(v)
+	if text == Version {
+		return true, nil
+	}
+	if text != "" && strings.Trim(text, "0123456789.") == "" && len(bytes.Trim(pad, "\x00")) == 0 {
+		return false, fmt.Errorf("%w: the peer's is %s, this one speaks %s, and to older ones when neither -Q nor --async is given", ErrVersion, text, Version)
+	}
+	return false, nil
+}
+
+// parse reads the short form from b.
+func (o *Options) parse(b []byte) {
+	be := binary.BigEndian
+	o.Depth, o.ReqSize, o.AckSize, o.RDMASize = be.Uint32(b), be.Uint32(b[4:]), be.Uint32(b[8:]), be.Uint32(b[12:])
+	copy(o.SendAddr[:], b[16:])
+	copy(o.ReceiveAddr[:], b[20:])
+	o.Port, o.Tasks, o.Seconds = be.Uint16(b[24:]), be.Uint16(b[26:]), be.Uint32(b[28:])
+	for i, f := range o.flags() {
+		*f = b[32+i] != 0
+	}
+	o.SuppressWarnings, o.Simplex, o.RWMode = b[44], b[45] != 0, b[46]
+	o.Vector, o.Alignment, o.ConnectRetries = be.Uint32(b[47:]), be.Uint32(b[51:]), be.Uint32(b[55:])
+}
