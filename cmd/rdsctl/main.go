@@ -12,9 +12,11 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/stress"
 )
 
 // Exit statuses.
@@ -31,6 +33,10 @@ type app struct {
 	paths          []string // control sockets that status -offline goes by
 	// dial opens the control service at path, "" = at the first of paths.
 	dial func(ctx context.Context, path string) (caller, error)
+	// asOld: the program was called rds-stress, and is read by scripts made for
+	// that.
+	asOld        bool
+	stressTiming stress.Timing // zero: rds-stress's
 }
 
 func main() {
@@ -42,7 +48,17 @@ func main() {
 		paths:  ipc.DefaultPaths(),
 		dial:   dial,
 	}
-	code := a.run(ctx, os.Args[1:])
+	code := a.called(ctx, os.Args)
 	stop()
 	os.Exit(code)
+}
+
+// called runs the program by the name it has: a link named rds-stress is
+// rdsctl stress.
+func (a *app) called(ctx context.Context, args []string) int {
+	if filepath.Base(args[0]) == "rds-stress" {
+		a.asOld = true
+		return a.run(ctx, append([]string{"stress"}, args[1:]...))
+	}
+	return a.run(ctx, args[1:])
 }

@@ -75,9 +75,13 @@ func peerResetVerb(fs *flag.FlagSet) action {
 			fmt.Fprintf(a.stderr, "rdsctl: peer reset: lane %d is not between 0 and 255\n", *lane)
 			return exitUsage
 		}
-		return a.ask(ctx, o, req, func(r *ctl.Response) {
-			fmt.Fprintf(a.stdout, "%v: %d connection(s) reset\n", addr, r.PeerReset.Reset)
-		})
+		return a.ask(ctx, o, req, a.showReset(addr))
+	}
+}
+
+func (a *app) showReset(addr netip.Addr) func(*ctl.Response) {
+	return func(r *ctl.Response) {
+		fmt.Fprintf(a.stdout, "%v: %d connection(s) reset\n", addr, r.PeerReset.Reset)
 	}
 }
 

@@ -17,7 +17,16 @@ type verb struct {
 	args    string // "" or "ADDR"
 	summary string
 	// prepare declares the verb's own flags and returns what runs it.
-	prepare func(fs *flag.FlagSet) action
+	prepare func(fs *flag.FlagSet) action // nil: see raw
+}
+
+// raw returns what runs a verb that reads its command line itself, nil for the
+// others. Its error is a usage error.
+func (v *verb) raw() func(ctx context.Context, a *app, o *options, args []string) (int, error) {
+	if v.name == "stress" {
+		return runStress
+	}
+	return nil
 }
 
 // action runs a verb after its flags are parsed. arg is its argument.
@@ -54,6 +63,7 @@ func verbs() []verb {
 		{"sockets", "", "the sockets bound here, with their owners and queues", socketsVerb},
 		{"peers", "", "the connections to other hosts", peersVerb},
 		{"ping", "ADDR", "round trips to another daemon", pingVerb},
+		{"stress", "", "rds-stress: load, with everything that arrives checked, against another rdsctl stress or an rds-stress", nil},
 		{"peer reset", "ADDR", "break off the connections to a peer; they return with the next traffic, datagrams are not lost, operations under way may be DROPPED", peerResetVerb},
 		{"config show", "", "the configuration the daemon runs with, and where each value comes from", configShowVerb},
 		{"config diff", "", "what the daemon's sources say now that it does not run with", configDiffVerb},
@@ -100,6 +110,9 @@ func (a *app) dispatch(ctx context.Context, o *options, args []string) (int, err
 	v, rest, err := find(args)
 	if err != nil {
 		return 0, err
+	}
+	if run := v.raw(); run != nil {
+		return run(ctx, a, o, rest)
 	}
 	fs := newFlagSet("rdsctl " + v.name)
 	o.declare(fs)
@@ -211,6 +224,10 @@ func printUsage(w io.Writer) {
 }
 
 func printVerb(w io.Writer, v *verb) {
+	if run := v.raw(); run != nil {
+		_, _ = run(context.Background(), &app{stdout: w}, &options{}, []string{"--help"})
+		return
+	}
 	fmt.Fprintf(w, "usage: rdsctl %s [flags]\n\n%s\n\n", strings.TrimSpace(v.name+" "+v.args), v.summary)
 	fs := newFlagSet("")
 	(&options{output: "table", timeout: 5 * time.Second}).declare(fs)

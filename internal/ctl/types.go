@@ -33,6 +33,10 @@ const (
 
 	// KindPingReport is rdsctl's own: what it prints for a series of pings.
 	KindPingReport Kind = "ping-report"
+	// KindStress and KindBench are rdsctl's, too: what its verbs of that name
+	// print in the field of that name.
+	KindStress Kind = "stress"
+	KindBench  Kind = "bench"
 )
 
 // Kinds lists all requests there are.

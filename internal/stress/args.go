@@ -300,3 +300,27 @@ func Usage(w io.Writer, name string) {
 	}
 	fmt.Fprint(w, "  -o json|table                        form of the output\n")
 }
+
+// PrintParams prints what --show-params shows.
+func (c *Command) PrintParams(w io.Writer) {
+	o := &c.Options
+	fmt.Fprintf(w, "Options:\n  %-10s %-7d\n  %-10s %-7d\n  %-10s %-7d\n  %-10s %-7d\n  %-10s",
+		"Tasks", o.Tasks, "Req size", o.ReqSize, "ACK size", o.AckSize, "RDMA size", o.RDMASize, "RDMA opts")
+	some := false
+	for _, x := range []struct {
+		on   bool
+		name string
+	}{
+		{o.UseOnce, "use_once"}, {o.UseGetMR, "use_get_mr"}, {o.Fence, "use_fence"}, {o.CacheMRs, "cache_mrs"},
+		{o.Alignment > 0, fmt.Sprintf("align=%d", o.Alignment)},
+	} {
+		if x.on {
+			some = true
+			fmt.Fprintf(w, " %s", x.name)
+		}
+	}
+	if !some {
+		fmt.Fprint(w, " (defaults)")
+	}
+	fmt.Fprint(w, "\n\n")
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/stress"
+	"github.com/rdsd/rdsd/internal/stress/report"
+	"github.com/rdsd/rdsd/rds"
+)
+
+// stressAnswer is rdsctl stress -o json: ctl.Response with a report of its own.
+type stressAnswer struct {
+	Schema string         `json:"schema"`
+	Kind   ctl.Kind       `json:"kind"`
+	Stress *report.Report `json:"stress,omitempty"`
+	Error  *ctl.Error     `json:"error,omitempty"`
+}
+
+// runStress is the verb stress: its flags are rds-stress's.
+func runStress(ctx context.Context, a *app, o *options, args []string) (int, error) {
+	name := "rdsctl stress"
+	if a.asOld {
+		name = "rds-stress"
+	}
+	c, err := stress.Parse(args)
+	if err != nil {
+		return 0, usagef("stress: %v; all flags: %s --help", err, name)
+	}
+	if c.Help {
+		stress.Usage(a.stdout, name)
+		return exitOK, nil
+	}
+	if c.JSON {
+		o.output = "json"
+	}
+	if c.Socket != "" {
+		o.socket = c.Socket
+	}
+	if err := c.Resolve(ctx); err != nil {
+		if _, ok := errors.AsType[*stress.UsageError](err); ok {
+			return 0, usagef("stress: %v", err)
+		}
+		return a.fail(o, ctl.KindStress, err), nil
+	}
+	if c.Reset {
+		lane := c.Options.TOS
+		return a.ask(ctx, o, ctl.Request{Kind: ctl.KindPeerReset, Addr: c.Send, Lane: &lane}, a.showReset(c.Send)), nil
+	}
+	return a.stress(ctx, o, c), nil
+}
+
+func (a *app) stress(ctx context.Context, o *options, c *stress.Command) int {
+	env := stress.Env{
+		Out: a.stdout, Err: a.stderr, Timing: a.stressTiming,
+		Open: func(ctx context.Context) (*rds.Client, error) {
+			return rds.Open(ctx, rds.Options{Socket: o.socket})
+		},
+		Counters: func(ctx context.Context) ([]report.Counter, error) { return a.counters(ctx, o) },
+	}
+	if o.output == "json" {
+		env.Out = nil
+	} else if a.asOld {
+		env.Err = a.stdout // scripts read it there
+	}
+	if c.ShowParams && env.Out != nil {
+		c.PrintParams(env.Out)
+	}
+	r, err := stress.Run(ctx, env, c.Params)
+	switch {
+	case ctx.Err() != nil && r == nil:
+		err = errors.New("interrupted before the test began")
+	case c.Histogram && env.Out != nil && r != nil:
+		report.Histogram(env.Out, &r.Buckets)
+	}
+	if r == nil {
+		return a.fail(o, ctl.KindStress, err)
+	}
+	answer := stressAnswer{Schema: ctl.Schema, Kind: ctl.KindStress, Stress: r}
+	code := exitOK
+	if err != nil {
+		code = exitFailed
+		answer.Error = &ctl.Error{Code: ctl.CodeFailed, Message: err.Error()}
+		fmt.Fprintf(a.stderr, "rdsctl: stress: %s\n", printable(err.Error()))
+	}
+	if o.output == "json" {
+		code = max(code, a.printJSON(&answer))
+	}
+	return code
+}
+
+// counters are the daemon's.
+func (a *app) counters(ctx context.Context, o *options) ([]report.Counter, error) {
+	c, err := a.connect(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	_, resp, err := call(ctx, c, o, ctl.Request{Kind: ctl.KindStatus})
+	if err != nil {
+		return nil, err
+	}
+	list := make([]report.Counter, len(resp.Status.Counters))
+	for i, x := range resp.Status.Counters {
+		list[i] = report.Counter{Name: x.Name, Value: x.Value}
+	}
+	return list, nil
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/stress"
+	"github.com/rdsd/rdsd/rdstest"
+)
+
+// stressApp is rdsctl with a test that starts at once.
+func stressApp(out, errs *bytes.Buffer) *app {
+	return &app{stdout: out, stderr: errs, dial: dial,
+		stressTiming: stress.Timing{Start: time.Millisecond, BurnIn: -1, Drain: 100 * time.Millisecond, Interval: 100 * time.Millisecond}}
+}
+
+// waiting is written to until a test's passive side says that it waits.
+type waiting struct {
+	bytes.Buffer
+	once  sync.Once
+	ready chan struct{}
+}
+
+func (w *waiting) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte("waiting for incoming")) {
+		w.once.Do(func() { close(w.ready) })
+	}
+	return w.Buffer.Write(p)
+}
+
+func TestStress(t *testing.T) {
+	ds := rdstest.StartDaemons(t, 2)
+	l, err := net.Listen("tcp", ds[1].Addr().String()+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := strconv.Itoa(min(l.Addr().(*net.TCPAddr).Port, 60000))
+	l.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+
+	// As an old script would: by the old name, columns on standard output.
+	var passiveOut, out, errs bytes.Buffer
+	passiveErr := &waiting{ready: make(chan struct{})}
+	passive := stressApp(&passiveOut, nil)
+	passive.stderr = passiveErr
+	var ends sync.WaitGroup
+	ends.Go(func() {
+		if code := passive.run(ctx, []string{"-socket", ds[1].Socket(), "stress", "-r", ds[1].Addr().String(), "-p", port, "-o", "json"}); code != exitOK {
+			t.Errorf("passive: status %d", code)
+		}
+	})
+	select {
+	case <-passiveErr.ready:
+	case <-ctx.Done():
+		t.Fatal("the passive side does not wait")
+	}
+	active := stressApp(&out, &errs)
+	code := active.called(ctx, []string{"/usr/bin/rds-stress", "--socket", ds[0].Socket(), "-s", ds[1].Addr().String(), "-r", ds[0].Addr().String(), "-p", port,
+		"-T1", "-v", "-D", "4k", "--show-histogram", "--show-params"})
+	ends.Wait()
+	if code != exitOK || errs.Len() != 0 {
+		t.Errorf("status %d, %q", code, &errs)
+	}
+	for _, want := range []string{"connecting to ", "RDMA size  4096", "tsks   tx/s", "(average)\n", "RTT histogram"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, &out)
+		}
+	}
+	var answer stressAnswer
+	if err := json.Unmarshal(passiveOut.Bytes(), &answer); err != nil || answer.Schema != ctl.Schema || answer.Kind != ctl.KindStress || answer.Error != nil ||
+		answer.Stress == nil || !answer.Stress.Verified || answer.Stress.Role != "passive" || answer.Stress.Total.RequestsReceived == 0 {
+		t.Errorf("%v\n%s", err, &passiveOut)
+	}
+}
+
+func TestStressErrors(t *testing.T) {
+	d := rdstest.StartDaemons(t, 1)[0]
+	var out, errs bytes.Buffer
+	for _, tc := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"stress", "-x"}, exitUsage, "rdsctl: stress: -x: no such flag; all flags: rdsctl stress --help\n"},
+		{[]string{"stress", "-s", "::1"}, exitUsage, "rdsctl: stress: ::1: rds-stress's protocol has IPv4 addresses only\n"},
+		{[]string{"stress", "-s", d.Addr().String(), "-p", "1"}, exitFailed, "connection refused; start rdsctl stress or rds-stress at"},
+		{[]string{"stress", "-s", d.Addr().String(), "--reset", "--socket", d.Socket()}, exitFailed, "rdsctl: not found: no connection to"},
+		{[]string{"stress", "-s", d.Addr().String(), "--reset", "--socket", d.Socket() + "x"}, exitNoDaemon, "no RDS daemon"},
+	} {
+		out.Reset()
+		errs.Reset()
+		if code := stressApp(&out, &errs).run(t.Context(), tc.args); code != tc.code || !strings.Contains(errs.String(), tc.want) || out.Len() != 0 {
+			t.Errorf("%v: status %d, %q, %q", tc.args, code, &out, &errs)
+		}
+	}
+	if code := stressApp(&out, &errs).run(t.Context(), []string{"help", "stress"}); code != exitOK || !strings.Contains(out.String(), "--rdma-bytes") {
+		t.Errorf("help: status %d, %s", code, &out)
+	}
+	// Interrupted while it waits for a peer: nothing measured, and said so.
+	ctx, cancel := context.WithCancel(t.Context())
+	out.Reset()
+	w := &waiting{ready: make(chan struct{})}
+	a := stressApp(&out, nil)
+	a.stderr = w
+	go func() {
+		<-w.ready
+		cancel()
+	}()
+	code := a.run(ctx, []string{"stress", "-r", d.Addr().String(), "-p", "59999", "--socket", d.Socket()})
+	if code != exitFailed || !strings.HasSuffix(w.String(), "rdsctl: interrupted before the test began\n") {
+		t.Errorf("status %d, %q", code, w)
+	}
+}
