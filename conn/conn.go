@@ -417,7 +417,7 @@ func (c *Conn) Info() Info {
 	i := Info{
 		Local: c.cfg.Local, Remote: c.cfg.Remote, Lane: c.cfg.Lane,
 		State: c.state, Ready: c.Ready(), Kernel: c.k.on, Since: c.since,
-		Instance: c.peer, NextTx: c.nextTx, LastRx: c.rxLast, LastAck: c.ackMax,
+		Instance: c.peer, Met: c.peer != 0, NextTx: c.nextTx, LastRx: c.rxLast, LastAck: c.ackMax,
 		Unacked: c.unacked.n, UnackedBytes: c.unacked.bytes,
 		Credits: c.credits, CreditsOwed: c.owed,
 		OutstandingWRs: c.sqUsed, MaxSend: c.maxSend,

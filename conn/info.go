@@ -51,6 +51,7 @@ type Info struct {
 	Kernel         bool   // the peer of the last connection was a Linux kernel
 	Since          int64  // when State began
 	Instance       uint64 // the peer's daemon instance, 0 = never met
+	Met            bool   // there was a connection once
 	NextTx         uint64 // next sequence to assign
 	LastRx         uint64 // highest sequence received and handed up
 	LastAck        uint64 // highest own sequence acked

@@ -23,6 +23,7 @@ type msgPriv struct {
 	stop       *portStop // the stopped port it is in flight to
 	seq        uint64    // 0 until first posted
 	about      uint64    // of a notice: the sequence it tells of
+	end        uint64    // over TCP: position in the stream behind its last byte
 	state      msgState
 	outcome    Outcome    // of msgEnding
 	flags      wire.Flags // RETRANSMITTED, RESUME

@@ -24,6 +24,7 @@ type Config struct {
 	Stats       string // set after Finish
 	Congestion  Congestion
 	Peers       Peers
+	TCP         TCP
 	Limits      Limits
 	Quota       Quotas
 	Bind        Bind
@@ -35,6 +36,14 @@ type Config struct {
 // Peers says who may connect.
 type Peers struct {
 	Allow []netip.Prefix // peers.allow
+}
+
+// TCP says who is reached by RDS/TCP.
+type TCP struct {
+	Peers   []netip.Prefix // tcp.peers
+	Port    uint16
+	Lanes   int
+	Timeout time.Duration
 }
 
 // Limits are for the whole daemon.
@@ -101,6 +110,7 @@ func Default() Config {
 		Ping:        PingAnswer,
 		Congestion:  CongestionCubic,
 		Sandbox:     SandboxAuto,
+		TCP:         TCP{Port: 16385, Lanes: 8, Timeout: 30 * time.Second},
 		Limits: Limits{
 			MaxClients:         1024,
 			MaxSockets:         1 << 17,

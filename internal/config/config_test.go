@@ -88,7 +88,7 @@ rules = ["allow uid=7 gid=9 address=127.0.0.0/8 port=4000-4999", "deny address=:
 }
 
 func TestParseErrors(t *testing.T) {
-	const top = "socket, socket_mode, listen, port, peers.allow, crc, spin, recv_hard_cap, ping, congestion, stats, limits.max_clients, limits.max_sockets, limits.max_registered_bytes, limits.max_held_bytes, quota.overrides, bind.rules, bind.default, metrics.listen, sandbox, log.level, log.format, quota.clients, quota.sockets, quota.destinations, quota.operations, quota.registered_bytes, quota.queued_bytes"
+	const top = "socket, socket_mode, listen, port, peers.allow, tcp.peers, tcp.port, tcp.lanes, tcp.timeout, crc, spin, recv_hard_cap, ping, congestion, stats, limits.max_clients, limits.max_sockets, limits.max_registered_bytes, limits.max_held_bytes, quota.overrides, bind.rules, bind.default, metrics.listen, sandbox, log.level, log.format, quota.clients, quota.sockets, quota.destinations, quota.operations, quota.registered_bytes, quota.queued_bytes"
 	for _, tc := range []struct {
 		name, file string
 		want       []string // one a line
@@ -267,7 +267,7 @@ func TestKeysAreComplete(t *testing.T) {
 	fields = func(typ reflect.Type) (n int) {
 		for f := range typ.Fields() {
 			switch f.Type {
-			case reflect.TypeFor[Peers](), reflect.TypeFor[Limits](), reflect.TypeFor[Quotas](), reflect.TypeFor[Bind](), reflect.TypeFor[Metrics](), reflect.TypeFor[Log]():
+			case reflect.TypeFor[Peers](), reflect.TypeFor[TCP](), reflect.TypeFor[Limits](), reflect.TypeFor[Quotas](), reflect.TypeFor[Bind](), reflect.TypeFor[Metrics](), reflect.TypeFor[Log]():
 				n += fields(f.Type)
 			case reflect.TypeFor[Quota]():
 				n += f.Type.Len()
@@ -301,6 +301,9 @@ func TestKeysAreComplete(t *testing.T) {
 func normal(c Config) Config {
 	if len(c.Peers.Allow) == 0 {
 		c.Peers.Allow = nil
+	}
+	if len(c.TCP.Peers) == 0 {
+		c.TCP.Peers = nil
 	}
 	if len(c.Quota.Overrides) == 0 {
 		c.Quota.Overrides = nil

@@ -50,7 +50,7 @@ func (c *Config) Finish(uid int, getenv func(string) string) error {
 	if c.Stats == "" {
 		c.Stats = StatsPath(c.Socket)
 	}
-	return errors.Join(c.checkSocket(), c.checkListen(), c.checkMetrics())
+	return errors.Join(c.checkSocket(), c.checkListen(), c.checkTCP(), c.checkMetrics())
 }
 
 func (c *Config) checkSocket() error {
@@ -82,6 +82,22 @@ func (c *Config) checkListen() error {
 		}
 	}
 	return nil
+}
+
+func (c *Config) checkTCP() error {
+	switch {
+	case c.TCP.Lanes&(c.TCP.Lanes-1) != 0:
+		return fmt.Errorf("tcp.lanes: %d is no power of two; use 1, 2, 4 or 8", c.TCP.Lanes)
+	case len(c.TCP.Peers) > 0 && c.TCP.Port == c.Port:
+		return fmt.Errorf("tcp.port: %d is port, too; they need one each", c.Port)
+	}
+	return nil
+}
+
+// TCPPeer reports whether the host at a is reached by RDS/TCP.
+func (c *Config) TCPPeer(a netip.Addr) bool {
+	a = a.Unmap()
+	return slices.ContainsFunc(c.TCP.Peers, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 func exampleNetwork(a netip.Addr) string {

@@ -1,6 +1,9 @@
 package config
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // Key documents one key.
 type Key struct {
@@ -51,6 +54,18 @@ func (c *Config) keys() []key {
 		{"peers.allow", `networks, as in ["10.0.0.0/24", "fd00::/64"]`,
 			"Peers that may connect and be connected to.",
 			live, list(&c.Peers.Allow, parsePrefix)},
+		{"tcp.peers", `networks, as in ["10.0.0.7/32", "fd00::/64"]`,
+			"Hosts reached by RDS/TCP, the transport of Linux's rds_tcp: messages without RDMA. They are to be in peers.allow, too. Empty: there is no RDS/TCP.",
+			restart, list(&c.TCP.Peers, parsePrefix)},
+		{"tcp.port", "a number from 1 to 65535, the same on all hosts; Linux has 16385",
+			"TCP port of RDS/TCP.",
+			restart, number(&c.TCP.Port, 1, 65535)},
+		{"tcp.lanes", "1, 2, 4 or 8",
+			"Connections offered to each host of tcp.peers; sockets are spread over them. With one, nothing is lost when several break off at a time.",
+			restart, number(&c.TCP.Lanes, 1, 8)},
+		{"tcp.timeout", `a duration from "1s" to "1h", as in "30s"`,
+			"How long a host of tcp.peers may leave data unacknowledged, or be silent, before its connection is given up.",
+			restart, duration(&c.TCP.Timeout, time.Second, time.Hour)},
 		{"crc", `"auto", "on" or "off"`,
 			"Checksum on every frame; auto is off on loopback, on elsewhere. With it, payload is copied once at each end.",
 			live, choice(&c.CRC, CRCAuto, CRCOn, CRCOff)},

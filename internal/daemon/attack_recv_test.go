@@ -19,11 +19,11 @@ func TestReturnOfUntoldID(t *testing.T) {
 	a.sendMsg(as, 0, 0, 10)
 	w.run()
 	p := w.es[1].peersV[0]
-	if _, _, v := w.es[1].Begin(p.c, &wire.Header{DPort: 20, SPort: 10, Len: 100_000}); v != conn.Accepted {
+	if _, _, v := w.es[1].Begin(p.rc, &wire.Header{DPort: 20, SPort: 10, Len: 100_000}); v != conn.Accepted {
 		t.Fatal(v)
 	}
 	ret := b.seg.RecvRetProducer()
-	ret.Put(p.partial.rxid)
+	ret.Put(p.partials[0].rxid)
 	ret.Publish()
 	b.at.RingDaemon()
 	w.run()

@@ -132,6 +132,9 @@ func (e *Engine) peerInfo(p *peer) ctl.PeerInfo {
 	if i.Kernel {
 		pi.Instance = 0 // it has none
 	}
+	if p.tcp != nil {
+		pi.Transport, pi.CRC = "tcp", false
+	}
 	if i.LastError != nil {
 		pi.LastError = i.LastError.Error()
 	}

@@ -51,8 +51,9 @@ func (e *Engine) tellCong() {
 }
 
 // Congestion: the peer's map changed.
-func (e *Engine) Congestion(c *conn.Conn, m *cong.Map) {
-	p := e.peerOf(c)
+func (e *Engine) Congestion(c *conn.Conn, m *cong.Map) { e.congestion(e.peerOf(c), m) }
+
+func (e *Engine) congestion(p *peer, m *cong.Map) {
 	for n := p.slots.head; n != nil; n = n.next {
 		sl := n.of
 		e.setSlotCongested(sl, m.Test(sl.port))

@@ -21,6 +21,7 @@ import (
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/metrics"
+	"github.com/rdsd/rdsd/internal/rdstcp"
 	"github.com/rdsd/rdsd/internal/service"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/internal/version"
@@ -45,6 +46,7 @@ type Daemon struct {
 	statFile *stats.File
 	reader   *stats.Reader
 	dev      *soft.Device
+	tcp      *rdstcp.Net // nil: off
 	e        *Engine
 	l        *loop
 	metrics  *metrics.Server // nil: off
@@ -151,6 +153,13 @@ func NewUnder(super Supervisor, cfg config.Config, log *slog.Logger) (_ *Daemon,
 	if err != nil {
 		return nil, err
 	}
+	if len(cfg.TCP.Peers) > 0 {
+		if d.tcp, err = rdstcp.New(rdstcp.Options{Port: cfg.TCP.Port, Timeout: cfg.TCP.Timeout, Congestion: cc,
+			Allowed: func(a netip.Addr) bool { return cfg.PeerAllowed(a) && cfg.TCPPeer(a) }, Rand: rng.Uint64}); err != nil {
+			return nil, fmt.Errorf("RDS/TCP: %w", err)
+		}
+		d.e.UseTCP(d.tcp, cfg.TCPPeer, cfg.TCP.Lanes)
+	}
 	for _, a := range cfg.Listen {
 		if err := d.e.AddLocal(a); err != nil {
 			return nil, fmt.Errorf("listen on %v: %w", netip.AddrPortFrom(a, cfg.Port), err)
@@ -164,7 +173,9 @@ func NewUnder(super Supervisor, cfg config.Config, log *slog.Logger) (_ *Daemon,
 			return nil, err
 		}
 	}
-	d.l, err = newLoop(d.e, cfg.Spin)
+	if d.l, err = newLoop(d.e, cfg.Spin); err == nil && d.tcp != nil {
+		err = d.l.watch(d.tcp.FD())
+	}
 	return d, err
 }
 
@@ -242,6 +253,9 @@ func (d *Daemon) closeAll() {
 	}
 	if d.dev != nil {
 		d.dev.Close()
+	}
+	if d.tcp != nil {
+		d.tcp.Close()
 	}
 	if d.e != nil {
 		unmapAnon(d.e.sendMem)

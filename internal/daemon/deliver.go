@@ -165,7 +165,10 @@ func (e *Engine) returnRx(c *client, id uint32) bool {
 
 // Deliver is the connection's up-call for a whole message.
 func (e *Engine) Deliver(c *conn.Conn, h *wire.Header, payload []byte) conn.Verdict {
-	p := e.peerOf(c)
+	return e.deliverFrom(e.peerOf(c), h, payload)
+}
+
+func (e *Engine) deliverFrom(p *peer, h *wire.Header, payload []byte) conn.Verdict {
 	s := p.local.ports.get(h.DPort)
 	if s == nil || h.DstInc != 0 && h.DstInc != s.inc && !mutant.On(mutant.Incarnation) {
 		return conn.NoSocket
@@ -195,6 +198,9 @@ func (e *Engine) arrive(a *arrival, p *peer, s *socket, h *wire.Header) {
 	a.set(p, h)
 	if x := h.Exts(); x.RDMA > 0 || x.HasDest {
 		a.cookie = x.Dest
+		if p.tcp != nil {
+			return // operations have no way there
+		}
 		for _, rkey := range x.RDMAKeys[:x.RDMA] {
 			e.usedKey(s, rkey)
 		}
@@ -203,7 +209,10 @@ func (e *Engine) arrive(a *arrival, p *peer, s *socket, h *wire.Header) {
 
 // Begin finds memory for a message that arrives in pieces.
 func (e *Engine) Begin(c *conn.Conn, h *wire.Header) ([]byte, any, conn.Verdict) {
-	p := e.peerOf(c)
+	return e.beginFrom(e.peerOf(c), h)
+}
+
+func (e *Engine) beginFrom(p *peer, h *wire.Header) ([]byte, any, conn.Verdict) {
 	s := p.local.ports.get(h.DPort)
 	if s == nil || s.ping != nil || h.DstInc != 0 && h.DstInc != s.inc {
 		return nil, nil, conn.NoSocket
@@ -231,20 +240,23 @@ func (e *Engine) Begin(c *conn.Conn, h *wire.Header) ([]byte, any, conn.Verdict)
 }
 
 func (e *Engine) beginPartial(p *peer, m *rxMsg) {
-	p.partial = m
+	p.partials = append(p.partials, m)
 	m.sock.partials++
 }
 
-func (e *Engine) endPartial(p *peer) {
-	p.partial.sock.partials--
-	p.partial = nil
+func (e *Engine) endPartial(p *peer, m *rxMsg) {
+	m.sock.partials--
+	p.partials = remove(p.partials, m)
 }
 
 // Commit delivers an assembled message.
 func (e *Engine) Commit(c *conn.Conn, h *wire.Header, token any) {
-	p := e.peerOf(c)
+	e.commitFrom(e.peerOf(c), h, token)
+}
+
+func (e *Engine) commitFrom(p *peer, h *wire.Header, token any) {
 	m := token.(*rxMsg)
-	e.endPartial(p)
+	e.endPartial(p, m)
 	s := m.sock
 	var a arrival
 	e.arrive(&a, p, s, h)
@@ -263,7 +275,10 @@ func (e *Engine) Commit(c *conn.Conn, h *wire.Header, token any) {
 }
 
 // Abort drops a half-assembled message; it will come again.
-func (e *Engine) Abort(c *conn.Conn, token any) {
-	e.endPartial(e.peerOf(c))
-	e.freeRx(token.(*rxMsg))
+func (e *Engine) Abort(c *conn.Conn, token any) { e.abortFrom(e.peerOf(c), token) }
+
+func (e *Engine) abortFrom(p *peer, token any) {
+	m := token.(*rxMsg)
+	e.endPartial(p, m)
+	e.freeRx(m)
 }

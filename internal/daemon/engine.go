@@ -37,6 +37,7 @@ type Engine struct {
 	byQPN   map[uint32]*peer
 	lastQP  *peer // one-entry cache in front of byQPN
 	lastQPN uint32
+	tcp     *tcpSide // nil: no peer is reached by RDS/TCP
 	nextKey verbs.PeerKey
 	clock   uint64 // see tick
 
@@ -130,6 +131,12 @@ func (e *Engine) AddLocal(addr netip.Addr) error {
 	if err != nil {
 		return err
 	}
+	if e.tcp != nil {
+		if err := e.tcp.net.Listen(addr); err != nil {
+			ln.Close()
+			return fmt.Errorf("RDS/TCP: %w", err)
+		}
+	}
 	e.nextKey++
 	l := &local{addr: addr, addr16: addr.As16(), key: e.nextKey, listener: ln, slots: map[uint16]*list[slot]{}}
 	e.locals[addr] = l
@@ -216,6 +223,7 @@ func (e *Engine) Turn(now, wall int64) bool {
 	work = e.dev.Progress() || work
 	work = e.pollCM() || work
 	work = e.pollCQ() || work
+	work = e.pollTCP() || work
 	work = e.runLocalJobs() || work
 	if e.nextTimer != 0 && now >= e.nextTimer {
 		e.runTimers()
@@ -238,7 +246,7 @@ func (e *Engine) Turn(now, wall int64) bool {
 // Active reports whether a turn could find work without being woken: local
 // copies under way or connections that wait for nothing but the next turn.
 func (e *Engine) Active() bool {
-	return e.jobs.n > 0 || len(e.dirtyP) > 0 || len(e.draining) > 0 || e.hasDo.Load() || e.hasRung.Load() || e.released && e.short.n > 0
+	return e.jobs.n > 0 || len(e.dirtyP) > 0 || len(e.draining) > 0 || e.hasDo.Load() || e.hasRung.Load() || e.released && e.short.n > 0 || e.tcpBusy()
 }
 
 // pollCQ handles completions. When the queue is empty, connections that drain
@@ -284,7 +292,7 @@ func (e *Engine) drained() {
 	e.draining = e.draining[:0]
 	for _, p := range list {
 		p.draining = false
-		p.c.CQEmpty(e.now)
+		p.rc.CQEmpty(e.now)
 		e.touch(p)
 	}
 }
@@ -301,9 +309,9 @@ func (e *Engine) complete(wc *verbs.WC) {
 		if p != nil {
 			buf := e.recvMem[int(wc.WRID&^recvWRID)*e.cfg.MaxSend:][:e.cfg.MaxSend]
 			if wc.Status == verbs.WCSuccess {
-				p.c.HandleRecv(e.now, wc, buf[:min(int(wc.ByteLen), len(buf))])
+				p.rc.HandleRecv(e.now, wc, buf[:min(int(wc.ByteLen), len(buf))])
 			} else {
-				p.c.HandleRecv(e.now, wc, nil)
+				p.rc.HandleRecv(e.now, wc, nil)
 			}
 			e.touch(p)
 		}
@@ -311,7 +319,7 @@ func (e *Engine) complete(wc *verbs.WC) {
 		return
 	}
 	if p != nil {
-		p.c.HandleSend(e.now, wc)
+		p.rc.HandleSend(e.now, wc)
 		e.touch(p)
 	}
 }
@@ -333,7 +341,7 @@ func (e *Engine) touch(p *peer) {
 }
 
 func (e *Engine) watch(p *peer) {
-	if !p.draining && p.c.State() == conn.Error {
+	if p.rc != nil && !p.draining && p.rc.State() == conn.Error {
 		p.draining = true
 		e.draining = append(e.draining, p)
 	}
@@ -354,8 +362,12 @@ func (e *Engine) flushPeers() bool {
 		p.dirty = false
 		p.c.Flush(e.now)
 		// What it could not post waits for an event: credits, completions, a
-		// send buffer. Each of them touches p again.
-		e.watch(p)
+		// send buffer. Each of them touches p again. A stream stops for others.
+		if p.tcp != nil {
+			e.touch(p)
+		} else {
+			e.watch(p)
+		}
 	}
 	return true
 }

@@ -19,15 +19,15 @@ func TestIncarnation(t *testing.T) {
 		want  conn.Verdict
 	}{{0, conn.Accepted}, {inc, conn.Accepted}, {inc + 1, conn.NoSocket}} {
 		h := wire.Header{SPort: 10, DPort: 10, SrcInc: 1, DstInc: tc.means, Len: 4}
-		if v := e.Deliver(p.c, &h, []byte("four")); v != tc.want {
+		if v := e.Deliver(p.rc, &h, []byte("four")); v != tc.want {
 			t.Errorf("Deliver to incarnation %#x of %#x: %d, want %d", tc.means, inc, v, tc.want)
 		}
-		_, token, v := e.Begin(p.c, &h)
+		_, token, v := e.Begin(p.rc, &h)
 		if v != tc.want {
 			t.Errorf("Begin to incarnation %#x of %#x: %d, want %d", tc.means, inc, v, tc.want)
 		}
 		if v == conn.Accepted {
-			e.Abort(p.c, token)
+			e.Abort(p.rc, token)
 		}
 	}
 	w.clean(c[:]...)

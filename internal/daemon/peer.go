@@ -26,13 +26,15 @@ type peer struct {
 	*remote
 	lane      uint8
 	key       verbs.PeerKey // stands for this lane in exports: who was granted what on which connection
-	c         *conn.Conn
+	c         connection    // rc or tcp
+	rc        *conn.Conn    // by queue pairs, or nil
+	tcp       *conn.TCP     // by RDS/TCP, or nil
 	qp        verbs.QP
 	begun     uint64     // Engine.clock when the connection, or the attempt, began
 	warned    uint64     // remote.untold up to here was queued on this lane
 	askedBy   *account   // whose share it is of, until it is met
 	slots     list[slot] // destinations that lead there
-	partial   *rxMsg     // message under assembly
+	partials  []*rxMsg   // messages under assembly: one, on RDS/TCP of each of its lanes
 	dirty     bool
 	draining  bool // in e.draining
 	wasUp     bool
@@ -49,6 +51,10 @@ type peer struct {
 // a client or (nil) otherwise. EINVAL: no address a peer can have; ENOBUFS: there are
 // MaxPeers, or as many are of the client's user as are free.
 func (e *Engine) peer(l *local, addr netip.Addr, lane uint8, by *client) (*peer, error) {
+	onTCP := e.tcpPeer(addr)
+	if onTCP {
+		lane = 0 // it has lanes of its own, by source port
+	}
 	h := e.remotes[remoteKey{l.addr, addr}]
 	if p := h.lane(lane); p != nil {
 		return p, nil
@@ -64,15 +70,11 @@ func (e *Engine) peer(l *local, addr netip.Addr, lane uint8, by *client) (*peer,
 	}
 	e.nextKey++
 	p := &peer{remote: h, lane: lane, key: e.nextKey, crc: e.cfg.CRC(addr)}
-	p.credits = min(e.cfg.PeerCredits, max(e.recvLeft, conn.MinCredits))
-	e.recvLeft -= p.credits + 1 // one for HELLO
-	p.c = conn.New(conn.Config{
-		Local: l.addr, Remote: addr, Lane: lane, Instance: e.cfg.Instance, MaxSend: e.cfg.MaxSend, RecvCredits: p.credits,
-		StartSeq: e.cfg.StartSeq(), MaxSendWR: qpSendWR, ReadDepth: min(qpReadDepth, e.attr.MaxReadDepth),
-		MinBackoff: 1_000_000, MaxBackoff: e.cfg.MaxBackoff, ConnectTimeout: 5_000_000_000,
-		AckDelay: 1_000_000, AckBytes: 64 << 10, SettleTimeout: e.cfg.SettleTimeout, Rand: e.cfg.Rand,
-		IgnorePings: e.cfg.IgnorePings, Attr: e.attr, Ctx: p,
-	}, e)
+	if onTCP {
+		e.newTCP(p)
+	} else {
+		e.newRC(p)
+	}
 	h.addLane(p)
 	e.peersV = append(e.peersV, p)
 	e.byKey[p.key] = p
@@ -81,6 +83,20 @@ func (e *Engine) peer(l *local, addr netip.Addr, lane uint8, by *client) (*peer,
 		p.c.QueueCong(&l.cong)
 	}
 	return p, nil
+}
+
+// newRC gives p a connection by queue pairs.
+func (e *Engine) newRC(p *peer) {
+	p.credits = min(e.cfg.PeerCredits, max(e.recvLeft, conn.MinCredits))
+	e.recvLeft -= p.credits + 1 // one for HELLO
+	p.rc = conn.New(conn.Config{
+		Local: p.local.addr, Remote: p.addr, Lane: p.lane, Instance: e.cfg.Instance, MaxSend: e.cfg.MaxSend, RecvCredits: p.credits,
+		StartSeq: e.cfg.StartSeq(), MaxSendWR: qpSendWR, ReadDepth: min(qpReadDepth, e.attr.MaxReadDepth),
+		MinBackoff: 1_000_000, MaxBackoff: e.cfg.MaxBackoff, ConnectTimeout: 5_000_000_000,
+		AckDelay: 1_000_000, AckBytes: 64 << 10, SettleTimeout: e.cfg.SettleTimeout, Rand: e.cfg.Rand,
+		IgnorePings: e.cfg.IgnorePings, Attr: e.attr, Ctx: p,
+	}, e)
+	p.c = p.rc
 }
 
 // mayBePeer reports whether a host other than ours can have addr.
@@ -106,7 +122,7 @@ func (e *Engine) dropUnused() bool {
 // more, so that asking for addresses where nobody is leaves nothing behind.
 func (e *Engine) dropIfNew(p *peer) {
 	i := p.c.Info()
-	if i.Instance != 0 || i.State != conn.Down || i.Queued+i.Unacked > 0 || p.slots.n > 0 || p.qp != nil {
+	if i.Met || i.State != conn.Down || i.Queued+i.Unacked > 0 || p.slots.n > 0 || p.qp != nil {
 		return
 	}
 	e.askedNoMore(p)
@@ -116,7 +132,9 @@ func (e *Engine) dropIfNew(p *peer) {
 	e.dirtyP = remove(e.dirtyP, p)
 	e.draining = remove(e.draining, p)
 	e.timers.drop(p)
-	e.recvLeft += p.credits + 1
+	if p.rc != nil {
+		e.recvLeft += p.credits + 1
+	}
 	e.keepStats(p.c.Stats())
 }
 
@@ -203,7 +221,7 @@ func (e *Engine) cmEvent(ev *verbs.CMEvent) {
 		return
 	}
 	if p := e.byQPN[ev.QP.Num()]; p != nil && p.qp == ev.QP {
-		p.c.HandleCM(e.now, ev)
+		p.rc.HandleCM(e.now, ev)
 		e.touch(p)
 	}
 }
@@ -234,13 +252,15 @@ func (e *Engine) connectRequest(ev *verbs.CMEvent) {
 		refuse("claims an address it does not come from", nil)
 	case e.locals[from] != nil:
 		refuse("comes from our own address", nil)
+	case e.tcpPeer(from):
+		refuse("is reached by RDS/TCP", nil)
 	default:
 		p, err := e.peer(l, from, priv.TOS, nil)
 		if err != nil {
 			refuse("no room", err)
 			return
 		}
-		p.c.HandleRequest(e.now, ev.Req, ev.Private)
+		p.rc.HandleRequest(e.now, ev.Req, ev.Private)
 		e.touch(p)
 	}
 }
@@ -259,8 +279,9 @@ func (e *Engine) SendBuf() *conn.SendBuf {
 func (e *Engine) PutSendBuf(b *conn.SendBuf) { e.sendFree = append(e.sendFree, b) }
 
 // PeerUp: the handshake is complete.
-func (e *Engine) PeerUp(c *conn.Conn, _ bool) {
-	p := e.peerOf(c)
+func (e *Engine) PeerUp(c *conn.Conn, _ bool) { e.peerUp(e.peerOf(c)) }
+
+func (e *Engine) peerUp(p *peer) {
 	e.askedNoMore(p)
 	e.st.C[stats.PeerConnects]++
 	e.st.C[stats.PeersUp]++
@@ -276,8 +297,9 @@ func (e *Engine) PeerUp(c *conn.Conn, _ bool) {
 }
 
 // PeerDown: the connection is down and drained.
-func (e *Engine) PeerDown(c *conn.Conn, why error) {
-	p := e.peerOf(c)
+func (e *Engine) PeerDown(c *conn.Conn, why error) { e.peerDown(e.peerOf(c)) }
+
+func (e *Engine) peerDown(p *peer) {
 	if e.st.C[stats.PeersUp] > 0 {
 		e.st.C[stats.PeersUp]--
 	}
@@ -299,8 +321,9 @@ func (e *Engine) publishState(p *peer) {
 
 // Trace passes on what an operator may want to know.
 // Attempts that fail one after the other are one event.
-func (e *Engine) Trace(c *conn.Conn, event string, err error) {
-	p := e.peerOf(c)
+func (e *Engine) Trace(c *conn.Conn, event string, err error) { e.traceOnce(e.peerOf(c), event, err) }
+
+func (e *Engine) traceOnce(p *peer, event string, err error) {
 	if event != p.lastEvent || event == "up" {
 		p.lastEvent = event
 		e.trace(p, event, err)

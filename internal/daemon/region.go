@@ -169,6 +169,9 @@ func (e *Engine) expose(r *region, addr netip.Addr, port uint16, lane uint8) err
 	if err != nil {
 		return err
 	}
+	if p.tcp != nil {
+		return errOnTCP
+	}
 	need, errno := r.exp.GrantTo(p.key, port)
 	if !need {
 		return orNil(errno)

@@ -98,10 +98,12 @@ func (e *Engine) Leaks() (found []string) {
 	for _, p := range e.peersV {
 		i := p.c.Info()
 		name := fmt.Sprintf("of %v lane %d: ", p.addr, p.lane)
-		if i.State == conn.Up || i.State == conn.Connecting || i.State == conn.Error {
-			free++ // its control buffer
+		if p.rc != nil {
+			if i.State == conn.Up || i.State == conn.Connecting || i.State == conn.Error {
+				free++ // its control buffer
+			}
+			left += p.credits + 1 // one for HELLO
 		}
-		left += p.credits + 1 // one for HELLO
 		say(i.Queued, name+"messages queued")
 		say(i.Unacked, name+"messages unacked")
 		say(i.Stopped, name+"messages refused")
@@ -109,7 +111,7 @@ func (e *Engine) Leaks() (found []string) {
 		say(p.grants.Len(), name+"grants")
 		say(len(p.owed), name+"revocations to be answered")
 		say(len(p.untold), name+"revocations to be told")
-		say(btoi(p.partial != nil), name+"messages under assembly")
+		say(len(p.partials), name+"messages under assembly")
 		say(btoi(p.slots.n > 0), name+"destinations")
 	}
 	say(e.cfg.SendBufs-free, "send buffers")

@@ -188,10 +188,12 @@ func (e *Engine) closeSocket(s *socket) {
 // forgetPartials drops the messages to s that are under assembly.
 func (e *Engine) forgetPartials(s *socket) {
 	for _, p := range e.peersV {
-		if m := p.partial; m != nil && m.sock == s {
-			p.c.ForgetPartial(m)
-			e.endPartial(p)
-			e.freeRx(m)
+		for i := len(p.partials) - 1; i >= 0; i-- {
+			if m := p.partials[i]; m.sock == s {
+				p.c.ForgetPartial(m)
+				e.endPartial(p, m)
+				e.freeRx(m)
+			}
 		}
 	}
 }

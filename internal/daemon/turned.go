@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/rdsd/rdsd/internal/rdstcp"
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
@@ -15,6 +16,12 @@ type turnedAway struct {
 }
 
 const tellTurnedNs = 1_000_000_000
+
+// refusedTCP notes a connection by RDS/TCP that was reset.
+func (e *Engine) refusedTCP(s *rdstcp.Conn, why error) {
+	e.st.C[stats.BadHandshakes]++
+	e.cfg.Trace(s.Local.Addr(), s.Remote.Addr(), "RDS/TCP connection refused", why)
+}
 
 // countTurnedAway counts them with the handshakes that the engine refused, and
 // says so, once a second at most, however many knock.

@@ -12,6 +12,8 @@ import (
 const (
 	csumOff  = 30 // h_csum
 	extPaths = 5  // NPATHS {be16}
+	extGen   = 6  // GEN_NUM {be32}
+	extSPort = 8  // SPORT_IDX {0}
 )
 
 // PutTCP encodes h for RDS/TCP into the first HeaderLen bytes of b. It panics
@@ -24,8 +26,8 @@ func (h *Header) PutTCP(b []byte) {
 	b[csumOff], b[csumOff+1] = 0, 0
 }
 
-// ParseTCP decodes the header at the start of b into h, as RDS/TCP means it.
-// Error: ErrShort.
+// ParseTCP decodes the header at the start of b into h, as RDS/TCP means it:
+// there are no incarnations either. Error: ErrShort.
 func ParseTCP(b []byte, h *Header) error {
 	if len(b) < HeaderLen {
 		return ErrShort
@@ -36,7 +38,7 @@ func ParseTCP(b []byte, h *Header) error {
 	if err := Parse(x[:], h); err != nil {
 		return err
 	}
-	h.Ack, h.Credit = 0, 0
+	h.Ack, h.Credit, h.SrcInc, h.DstInc = 0, 0, 0, 0
 	h.Flags &^= FlagAckRequired
 	return nil
 }
@@ -44,6 +46,44 @@ func ParseTCP(b []byte, h *Header) error {
 // MaxPaths is how many TCP connections two hosts may have (kernel:
 // RDS_MPATH_WORKERS).
 const MaxPaths = 8
+
+// Handshake is what a probe and its answer say of their sender, in extension
+// headers.
+type Handshake struct {
+	Paths   uint16 // NPATHS: connections it offers; 0: not said, one
+	Gen     uint32 // GEN_NUM: changes with each start of its host; 0: not said
+	BySPort bool   // SPORT_IDX: the source ports of its connections say which is which
+}
+
+// SetHandshake makes x the only extension headers. Gen is not sent: a kernel that
+// takes it starts its sequences anew in the middle of a connection.
+func (h *Header) SetHandshake(x Handshake) {
+	h.SetExtPaths(x.Paths)
+	if x.BySPort {
+		h.Ext[3] = extSPort // its data, which old kernels take for the end, is 0
+	}
+}
+
+// Handshake decodes the extension headers of a probe or its answer.
+func (h *Header) Handshake() (x Handshake) {
+	for b := h.Ext[:]; len(b) > 0; {
+		t := int(b[0])
+		b = b[1:]
+		if t == extNone || t >= len(extLen) || extLen[t] > len(b) {
+			break
+		}
+		switch t {
+		case extPaths:
+			x.Paths = binary.BigEndian.Uint16(b)
+		case extGen:
+			x.Gen = binary.BigEndian.Uint32(b)
+		case extSPort:
+			x.BySPort = true
+		}
+		b = b[extLen[t]:]
+	}
+	return x
+}
 
 // SetExtPaths makes an NPATHS header the only extension header.
 func (h *Header) SetExtPaths(n uint16) {
@@ -55,19 +95,8 @@ func (h *Header) SetExtPaths(n uint16) {
 // without an NPATHS header. What is 0, above MaxPaths or no power of two is
 // lowered to what a hash can be masked with.
 func (h *Header) Paths() int {
-	for b := h.Ext[:]; len(b) > 0; {
-		t := int(b[0])
-		b = b[1:]
-		if t == extNone || t >= len(extLen) || extLen[t] > len(b) {
-			break
-		}
-		if t == extPaths {
-			n := min(int(binary.BigEndian.Uint16(b)), MaxPaths)
-			return 1 << max(bits.Len(uint(n))-1, 0)
-		}
-		b = b[extLen[t]:]
-	}
-	return 1
+	n := min(int(h.Handshake().Paths), MaxPaths)
+	return 1 << max(bits.Len(uint(n))-1, 0)
 }
 
 // ProbePort is the port a handshake is sent from.
@@ -75,6 +104,9 @@ const ProbePort = 1
 
 // IsProbe says that h asks for the handshake: a ping from ProbePort.
 func (h *Header) IsProbe() bool { return h.SPort == ProbePort && h.DPort == 0 }
+
+// IsProbeAnswer says that h answers a probe.
+func (h *Header) IsProbeAnswer() bool { return h.SPort == 0 && h.DPort == ProbePort }
 
 // Answer makes h the answer to a ping: a pong to its source, empty. To a probe
 // it tells how many connections this side offers.

@@ -1,0 +1,452 @@
+package conn
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/rdsd/rdsd/internal/cong"
+	"github.com/rdsd/rdsd/internal/wire"
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// Why a connection over TCP ended, or an attempt.
+var (
+	ErrPoked    = errors.New("conn: the peer was asked to connect: it has the smaller address")
+	ErrLaneBusy = errors.New("conn: no lane is down")
+)
+
+// Stream is one TCP connection. Its calls never block.
+type Stream interface {
+	// Write takes bytes of the pieces, in order, and returns how many. Fewer
+	// than all: the rest has to wait for HandleRoom. The pieces are the
+	// caller's again.
+	Write(pieces [][]byte) (int, error)
+	// Unacked returns how many bytes, of those written and the end that Finish
+	// sends, the peer's TCP has not acknowledged.
+	Unacked() (int, error)
+	// Finish ends this direction, behind what was written.
+	Finish()
+	// Close ends the connection; with abort the peer sees a reset.
+	Close(abort bool)
+}
+
+// TCPHost is the owner of a TCP. It is called as a Host is.
+type TCPHost interface {
+	// Deliver, Begin, Commit and Abort are a Host's. A Linux host takes nothing
+	// back: what is not accepted is gone.
+	Deliver(c *TCP, h *wire.Header, payload []byte) Verdict
+	Begin(c *TCP, h *wire.Header) (dst []byte, token any, v Verdict)
+	Commit(c *TCP, h *wire.Header, token any)
+	Abort(c *TCP, token any)
+	// MsgDone: the TCP is done with m. Exactly once per Send.
+	MsgDone(c *TCP, m *Msg, o Outcome)
+	// PeerUp and PeerDown: the first lane came up, the last one is down.
+	PeerUp(c *TCP)
+	PeerDown(c *TCP, why error)
+	// Congestion: the peer's congestion map changed.
+	Congestion(c *TCP, m *cong.Map)
+	// Dial connects a lane, from a port that is the lane modulo wire.MaxPaths
+	// if one is free. HandleConnected or HandleFailed with the same id follows.
+	Dial(c *TCP, lane int, id uint64) error
+	// Trace is a Host's.
+	Trace(c *TCP, event string, err error)
+}
+
+// TCPConfig of a TCP. Times are nanoseconds.
+type TCPConfig struct {
+	Local, Remote netip.Addr
+	Lanes         int    // connections offered, a power of two up to wire.MaxPaths (8)
+	StartSeq      uint64 // first sequence of every lane
+	MinBackoff    int64  // 1 ms
+	MaxBackoff    int64  // 1 s
+	CloseTimeout  int64  // 1 s: an end that the peer does not answer is cut off
+	IgnorePings   bool   // messages to port 0 go to nobody, handshakes among them
+	Rand          func() uint64
+	// Cong is the map of the local address; the peer is told it on every first
+	// lane that comes up, for it may remember one of an earlier life.
+	Cong *cong.Map
+	// Scratch is where frames are put together; TCPs of one owner share it. At
+	// least MinScratch bytes.
+	Scratch []byte
+	Ctx     any // the host's own, returned by TCP.Ctx
+}
+
+// MinScratch is the least length of TCPConfig.Scratch in bytes.
+const MinScratch = 64 << 10
+
+// TCP is the association with one Linux host that speaks RDS/TCP: up to eight
+// lanes, each a TCP connection with sequences of its own. A socket's messages
+// stay in one lane. The rules are the kernel's (net/rds/tcp*.c): a lane runs from
+// the smaller address to the larger one; a message is acked when the peer's TCP
+// has it; operations are not carried. All methods belong to the owner's thread.
+//
+// Like a Conn it must not be dropped and made anew for the same peer.
+type TCP struct {
+	cfg     TCPConfig
+	host    TCPHost
+	now     int64
+	smaller bool // ours is the smaller address: we connect
+	closed  bool
+	met     bool
+	since   int64
+	why     error
+	stats   Stats
+
+	lanes   [wire.MaxPaths]tcpLane
+	n       int    // lanes in use: 1 until the handshake
+	known   bool   // the handshake is done
+	gated   bool   // other lanes than the first wait until its backlog is through
+	gate    uint64 // the backlog: sequences below this one
+	gateEnd int64  // when its acks are enough
+	bySPort bool   // the peer's source ports say its lanes
+	gen     uint32 // the peer's generation, 0 = never said
+	up      int    // lanes
+	dialID  uint64
+	probes  int   // sent and not answered
+	told    bool  // PeerUp was called
+	asked   int64 // when all lanes were asked for a sign of life
+
+	remote    cong.Map
+	congMap   *cong.Map
+	congDirty bool
+	seen      seqTable // highest sequence received, by source port
+	ownFree   *ownMsg
+	owing     int
+	pieces    [][]byte
+}
+
+// NewTCP returns an association that is Down.
+func NewTCP(cfg TCPConfig, h TCPHost) *TCP {
+	cfg.Local, cfg.Remote = cfg.Local.Unmap(), cfg.Remote.Unmap()
+	if cfg.Cong == nil {
+		cfg.Cong = new(cong.Map)
+	}
+	cfg.StartSeq = max(cfg.StartSeq, 1)
+	cfg.MinBackoff = max(cfg.MinBackoff, 1)
+	cfg.MaxBackoff = max(cfg.MaxBackoff, cfg.MinBackoff)
+	if cfg.Lanes < 1 || cfg.Lanes > wire.MaxPaths || cfg.Lanes&(cfg.Lanes-1) != 0 {
+		cfg.Lanes = wire.MaxPaths
+	}
+	if len(cfg.Scratch) < MinScratch {
+		cfg.Scratch = make([]byte, MinScratch)
+	}
+	l, r := cfg.Local.As16(), cfg.Remote.As16()
+	c := &TCP{cfg: cfg, host: h, n: 1, smaller: string(l[:]) < string(r[:]), congMap: cfg.Cong, pieces: make([][]byte, 0, maxPieces)}
+	for i := range c.lanes {
+		c.lanes[i] = tcpLane{c: c, n: i, nextTx: cfg.StartSeq}
+	}
+	return c
+}
+
+// lane is the lane of what a socket sends.
+func (c *TCP) lane(sport uint16) *tcpLane {
+	return &c.lanes[(uint32(sport)*0x9e3779b1>>16)&uint32(c.n-1)]
+}
+
+// Send queues m; it never fails and writes nothing, Flush does. A message with
+// an operation ends OpRefused at once, with WCLocQPOpErr, an internal one
+// Cancelled: neither exists here. On a closed TCP m ends Cancelled.
+func (c *TCP) Send(m *Msg) {
+	m.priv = msgPriv{}
+	m.WCStatus = verbs.WCSuccess
+	c.stats.SendQueued++
+	switch {
+	case m.Op != nil:
+		m.WCStatus, m.Bad = verbs.WCLocQPOpErr, m.Op
+		c.finish(m, OpRefused)
+	case m.Internal != 0, c.closed:
+		c.finish(m, Cancelled)
+	default:
+		c.lane(m.SPort).enqueue(m)
+	}
+}
+
+// Cancel, GiveUp and CancelMatching are a Conn's: what was written may still
+// arrive.
+func (c *TCP) Cancel(m *Msg, o Outcome) (later bool) {
+	p := &m.priv
+	if p.list != nil {
+		p.list.remove(m)
+		c.finish(m, o)
+		return false
+	}
+	if p.state == msgPosted { // half written: the rest has to follow
+		p.state, p.outcome = msgEnding, o
+		return true
+	}
+	return false
+}
+
+// GiveUp is Cancel of a message whose time is up: it ends Withdrawn or GaveUp.
+func (c *TCP) GiveUp(m *Msg) (o Outcome, later bool) {
+	o = GaveUp
+	if !m.priv.posted {
+		o = Withdrawn
+	}
+	return o, c.Cancel(m, o)
+}
+
+// CancelMatching withdraws the messages for which match is true.
+func (c *TCP) CancelMatching(match func(*Msg) bool, o Outcome) {
+	for i := range c.lanes {
+		l := &c.lanes[i]
+		for _, list := range []*msgList{&l.queue, &l.unacked} {
+			for m := list.head; m != nil; {
+				next := m.priv.next
+				if !m.priv.own && match(m) {
+					c.Cancel(m, o)
+				}
+				m = next
+			}
+		}
+		if m := l.frag; m != nil && !m.priv.own && m.priv.state == msgPosted && match(m) {
+			c.Cancel(m, o)
+		}
+	}
+}
+
+// Waiting and WithdrawControl are about internal messages: there are none.
+func (c *TCP) Waiting(func(*Msg)) {}
+
+// WithdrawControl ends nothing.
+func (c *TCP) WithdrawControl(func(*Msg) bool) int { return 0 }
+
+// finish gives m back to its owner.
+func (c *TCP) finish(m *Msg, o Outcome) {
+	p := &m.priv
+	p.state = msgIdle
+	if p.own {
+		own := m.Owner.(*ownMsg)
+		c.owing--
+		own.next, c.ownFree = c.ownFree, own
+		return
+	}
+	if o == Lost {
+		c.stats.Lost++
+	}
+	c.host.MsgDone(c, m, o)
+}
+
+// newOwn takes a message of the TCP itself: pongs, probes and their answers.
+func (c *TCP) newOwn(sport, dport uint16) *Msg {
+	c.owing++
+	o := c.ownFree
+	if o == nil {
+		o = new(ownMsg)
+	} else {
+		c.ownFree = o.next
+	}
+	o.Msg = Msg{Owner: o, SPort: sport, DPort: dport}
+	o.Msg.priv.own = true
+	return &o.Msg
+}
+
+// QueueCong says that the map of the local address changed. It goes on the first
+// lane that is up.
+func (c *TCP) QueueCong(m *cong.Map) {
+	c.congMap = m
+	c.stats.CongUpdateQueued++
+	c.sendCong()
+}
+
+func (c *TCP) sendCong() {
+	for i := range c.lanes[:c.n] {
+		if c.lanes[i].state == Up {
+			c.lanes[i].congDirty = true
+			return
+		}
+	}
+}
+
+// State is Up if a lane is, else the first that applies to any lane of
+// Connecting, Error and Down.
+func (c *TCP) State() State {
+	if c.up > 0 {
+		return Up
+	}
+	s := Down
+	for i := range c.lanes[:c.n] {
+		switch c.lanes[i].state {
+		case Connecting:
+			return Connecting
+		case Error:
+			s = Error
+		}
+	}
+	return s
+}
+
+// Ready says that a lane is up.
+func (c *TCP) Ready() bool { return c.up > 0 }
+
+// Kernel is true: the peer is one, or behaves so.
+func (c *TCP) Kernel() bool { return true }
+
+// RemoteCong returns the peer's congestion map, as Conn.RemoteCong.
+func (c *TCP) RemoteCong() *cong.Map { return &c.remote }
+
+// Instance returns 0: a restart of the peer cannot be told.
+func (c *TCP) Instance() uint64 { return 0 }
+
+// Stats returns the counters of all lanes, live.
+func (c *TCP) Stats() *Stats { return &c.stats }
+
+// Ctx returns TCPConfig.Ctx.
+func (c *TCP) Ctx() any { return c.cfg.Ctx }
+
+// NeedFlush says that Flush may have something to do.
+func (c *TCP) NeedFlush() bool {
+	for i := range c.lanes[:c.n] {
+		if c.lanes[i].needFlush() {
+			return true
+		}
+	}
+	return false
+}
+
+// Flush writes what the streams take, up to a bound, and begins to connect lanes
+// that are needed. Afterwards NeedFlush is true if it stopped at the bound.
+func (c *TCP) Flush(now int64) {
+	c.now = now
+	for i := range c.lanes[:c.n] {
+		l := &c.lanes[i]
+		if !l.needFlush() {
+			continue
+		}
+		if l.state == Down {
+			l.dial()
+		} else {
+			l.write()
+		}
+	}
+}
+
+// Tick runs the timers that are due.
+func (c *TCP) Tick(now int64) {
+	c.now = now
+	for i := range c.lanes[:c.n] {
+		c.lanes[i].tick()
+	}
+}
+
+// NextTimeout returns when Tick has something to do, 0 = not by itself.
+func (c *TCP) NextTimeout() (t int64) {
+	for i := range c.lanes[:c.n] {
+		t = sooner(t, c.lanes[i].timeout())
+	}
+	return t
+}
+
+// Reset breaks all lanes off in order, or the attempts; they come again. When
+// all are Down it connects at once.
+func (c *TCP) Reset(now int64, why error) {
+	c.now = now
+	for i := range c.lanes[:c.n] {
+		l := &c.lanes[i]
+		switch l.state {
+		case Up:
+			l.finishStream(why)
+		case Connecting:
+			l.abandon(why)
+		case Down:
+			l.backoff, l.retryAt = 0, 0
+		}
+	}
+}
+
+// Close ends every message Cancelled, at once or when it has been written whole,
+// and the association for good. It is over when State is Down.
+func (c *TCP) Close(now int64) {
+	c.now = now
+	if c.closed {
+		return
+	}
+	c.closed = true
+	for i := range c.lanes {
+		l := &c.lanes[i]
+		c.endAll(&l.queue)
+		c.endAll(&l.unacked)
+		if m := l.frag; m != nil && m.priv.state == msgPosted {
+			m.priv.state, m.priv.outcome = msgEnding, Cancelled
+		}
+		l.retryAt, l.again = 0, false
+		switch l.state {
+		case Up:
+			l.finishStream(ErrClosed)
+		case Connecting:
+			l.abandon(ErrClosed)
+		}
+	}
+}
+
+func (c *TCP) endAll(list *msgList) {
+	for list.head != nil {
+		m := list.head
+		list.remove(m)
+		c.finish(m, Cancelled)
+	}
+}
+
+// ForgetPartial says that the host has taken back the memory of a message that
+// it began to receive: the rest of it is skipped.
+func (c *TCP) ForgetPartial(token any) {
+	for i := range c.lanes {
+		if l := &c.lanes[i]; l.token != nil && l.token == token {
+			l.token, l.dst = nil, nil
+			l.body = bodySkip
+		}
+	}
+}
+
+// Info returns a snapshot: sums over the lanes, sequences of the first.
+func (c *TCP) Info() Info {
+	i := Info{
+		Local: c.cfg.Local, Remote: c.cfg.Remote, State: c.State(), Ready: c.Ready(), Since: c.since,
+		Met: c.met, Kernel: true, NextTx: c.lanes[0].nextTx, LastRx: c.lanes[0].rxLast, LastAck: c.lanes[0].lastAck,
+		LastError: c.why, RetryAt: c.lanes[0].retryAt, Stats: c.stats,
+	}
+	for k := range c.lanes {
+		l := &c.lanes[k]
+		i.Queued += l.queue.n
+		i.QueuedBytes += l.queue.bytes
+		i.Unacked += l.unacked.n
+		i.UnackedBytes += l.unacked.bytes
+		if l.frag != nil {
+			i.Unacked++
+			i.UnackedBytes += len(l.frag.Data)
+		}
+	}
+	return i
+}
+
+// TCPLane is a snapshot of one lane.
+type TCPLane struct {
+	State           State
+	NextTx, LastRx  uint64
+	Queued, Unacked int
+}
+
+// Lanes appends a snapshot of every lane in use.
+func (c *TCP) Lanes(out []TCPLane) []TCPLane {
+	for i := range c.lanes[:c.n] {
+		l := &c.lanes[i]
+		out = append(out, TCPLane{l.state, l.nextTx, l.rxLast, l.queue.n, l.unacked.n})
+	}
+	return out
+}
+
+// seqTable has a sequence for each port; what was never set is 0.
+type seqTable struct{ pages [256]*[256]uint64 }
+
+func (t *seqTable) at(port uint16) *uint64 {
+	p := &t.pages[port>>8]
+	if *p == nil {
+		*p = new([256]uint64)
+	}
+	return &(*p)[port&255]
+}
+
+func (c *TCP) String() string {
+	return fmt.Sprintf("%v to %v", c.cfg.Local, c.cfg.Remote)
+}

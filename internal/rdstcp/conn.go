@@ -1,0 +1,52 @@
+package rdstcp
+
+import (
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+// Conn is one TCP connection: a conn.Stream.
+type Conn struct {
+	Local, Remote netip.AddrPort
+	// The handler's own: whose connection it is, and which of that.
+	Owner any
+	Lane  int
+
+	n     *Net
+	fd    int // -1: closed
+	added bool
+	full  bool // the last Write took fewer bytes than there were
+	ready bool // in Net.ready
+	ends  bool // the peer has ended it: read on until that comes
+}
+
+// Write takes bytes of the pieces, in order; fewer than all: Room follows.
+// Errors are those of sendmsg.
+func (c *Conn) Write(pieces [][]byte) (int, error) {
+	n, want, err := c.n.io.send(c.fd, pieces)
+	c.full = err == nil && n < want
+	return n, err
+}
+
+// Unacked returns how many bytes written the peer's TCP has not acknowledged;
+// the end that Finish sends counts as one.
+func (c *Conn) Unacked() (int, error) { return outq(c.fd) }
+
+// Finish sends the end of this direction, behind what was written.
+func (c *Conn) Finish() { _ = unix.Shutdown(c.fd, unix.SHUT_WR) }
+
+// Close ends the connection, with abort by a reset. Twice is once.
+func (c *Conn) Close(abort bool) {
+	if c.fd < 0 {
+		return
+	}
+	if abort {
+		_ = unix.SetsockoptLinger(c.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+	}
+	if c.added {
+		c.n.conns[c.fd] = nil
+	}
+	unix.Close(c.fd)
+	c.fd = -1
+}

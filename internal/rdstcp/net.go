@@ -1,0 +1,394 @@
+package rdstcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Port is the TCP port of RDS/TCP (kernel: RDS_TCP_PORT).
+const Port = 16385
+
+const (
+	readBudget  = 256 << 10 // bytes of one connection in a Poll
+	readBuf     = 128 << 10
+	maxWaiting  = 256 // accepted or connected, not yet polled for
+	dialTimeout = 5 * time.Second
+	portTries   = 16
+	firstPort   = 32768 // source ports to try, to the end
+	lastPort    = 60999
+
+	// As the kernel's (net/rds/tcp.c rds_tcp_keepalive), so that a silent peer
+	// is found out in half a minute.
+	keepIdle, keepInterval, keepCount = 5, 5, 5
+)
+
+// Options of a Net. The zero value of a field means its default.
+type Options struct {
+	Port       uint16        // of every host (16385)
+	Timeout    time.Duration // what a peer may leave unacknowledged (30 s)
+	Congestion string        // TCP congestion control, tried; "": the system's
+	// Allowed says who may connect; asked by any goroutine. nil: everybody.
+	Allowed func(netip.Addr) bool
+	Rand    func() uint64 // source ports; asked by the owner's thread. nil: any
+}
+
+// Handler is the owner of a Net. Poll calls it.
+type Handler interface {
+	// Accepted hands over a connection of a peer's.
+	Accepted(c *Conn)
+	// Dialed ends a Dial: with a connection, or with why there is none.
+	Dialed(ctx any, c *Conn, err error)
+	// Want returns where the next bytes of c go, whole; nil: to Data.
+	Want(c *Conn) []byte
+	// Placed says how many bytes were put where Want said.
+	Placed(c *Conn, n int)
+	// Data hands over other bytes; they are the Net's again afterwards.
+	Data(c *Conn, b []byte)
+	// Room says that c takes bytes again after a Write that took fewer.
+	Room(c *Conn)
+	// Closed says that nothing more will come; err is nil at the peer's orderly
+	// end. The handler closes c.
+	Closed(c *Conn, err error)
+}
+
+// Net is the TCP connections of one owner.
+type Net struct {
+	opt   Options
+	ep    int
+	bell  int
+	conns []*Conn // by descriptor
+	ready []*Conn // have something to read
+	spare []*Conn
+	evs   [64]unix.EpollEvent
+	buf   []byte
+	io    scratch
+
+	ctx  context.Context
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+
+	news    atomic.Bool
+	mu      sync.Mutex
+	waiting []dialed // guarded by mu
+	ended   bool     // guarded by mu
+	taken   []dialed
+	lns     []net.Listener
+}
+
+// dialed is what a goroutine leaves for Poll. ctx is nil for accepted ones.
+type dialed struct {
+	ctx any
+	c   *Conn
+	err error
+}
+
+// New makes a Net. Errors are of epoll_create and eventfd.
+func New(opt Options) (*Net, error) {
+	if opt.Port == 0 {
+		opt.Port = Port
+	}
+	if opt.Timeout == 0 {
+		opt.Timeout = 30 * time.Second
+	}
+	if opt.Rand == nil {
+		opt.Rand = func() uint64 { return 0 }
+	}
+	n := &Net{opt: opt, buf: make([]byte, readBuf)}
+	n.ctx, n.stop = context.WithCancel(context.Background())
+	var err error
+	if n.ep, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("epoll: %w", err)
+	}
+	if n.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err == nil {
+		err = unix.EpollCtl(n.ep, unix.EPOLL_CTL_ADD, n.bell, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(n.bell)})
+	}
+	if err != nil {
+		unix.Close(n.ep)
+		return nil, fmt.Errorf("eventfd: %w", err)
+	}
+	return n, nil
+}
+
+// FD becomes readable when Poll has something to do.
+func (n *Net) FD() int { return n.ep }
+
+// Listen accepts connections at addr, from those who are allowed.
+func (n *Net) Listen(addr netip.Addr) error {
+	var lc net.ListenConfig
+	lc.SetMultipathTCP(false)
+	ln, err := lc.Listen(n.ctx, "tcp", netip.AddrPortFrom(addr, n.opt.Port).String())
+	if err != nil {
+		return err
+	}
+	n.lns = append(n.lns, ln)
+	n.wg.Go(func() { n.accept(ln) })
+	return nil
+}
+
+func (n *Net) accept(ln net.Listener) {
+	for {
+		tc, err := ln.Accept()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil: // EMFILE: let descriptors come free
+			select {
+			case <-time.After(10 * time.Millisecond):
+				continue
+			case <-n.ctx.Done():
+				return
+			}
+		}
+		from := tc.RemoteAddr().(*net.TCPAddr).AddrPort()
+		if n.opt.Allowed != nil && !n.opt.Allowed(from.Addr().Unmap()) {
+			_ = tc.(*net.TCPConn).SetLinger(0)
+			tc.Close()
+			continue
+		}
+		c, err := n.adopt(tc)
+		if err == nil {
+			n.leave(dialed{c: c})
+		}
+	}
+}
+
+// Dial connects local to remote from a port that is lane modulo 8, if one is
+// free. It returns at once; Dialed with ctx, which is not nil, follows.
+func (n *Net) Dial(local, remote netip.Addr, lane int, ctx any) {
+	start := n.opt.Rand()
+	n.wg.Go(func() {
+		c, err := n.dial(local, remote, lane, start)
+		n.leave(dialed{ctx: ctx, c: c, err: err})
+	})
+}
+
+func (n *Net) dial(local, remote netip.Addr, lane int, start uint64) (*Conn, error) {
+	const span = (lastPort - firstPort) / 8
+	for i := range uint64(portTries + 1) {
+		port := uint16(0)
+		if i < portTries {
+			port = uint16(firstPort + (start+i*i)%span*8 + uint64(lane))
+		}
+		d := net.Dialer{Timeout: dialTimeout, LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(local, port)), KeepAlive: -1}
+		d.SetMultipathTCP(false)
+		tc, err := d.DialContext(n.ctx, "tcp", netip.AddrPortFrom(remote, n.opt.Port).String())
+		if err == nil {
+			return n.adopt(tc)
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) && !errors.Is(err, syscall.EADDRNOTAVAIL) {
+			return nil, err
+		}
+		if i == portTries {
+			return nil, err
+		}
+	}
+	panic("unreachable")
+}
+
+// adopt takes the descriptor out of the runtime's hands.
+func (n *Net) adopt(nc net.Conn) (*Conn, error) {
+	defer nc.Close()
+	tc := nc.(*net.TCPConn)
+	raw, err := tc.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	c := &Conn{n: n, fd: -1,
+		Local:  tc.LocalAddr().(*net.TCPAddr).AddrPort(),
+		Remote: tc.RemoteAddr().(*net.TCPAddr).AddrPort()}
+	c.Local = netip.AddrPortFrom(c.Local.Addr().Unmap(), c.Local.Port())
+	c.Remote = netip.AddrPortFrom(c.Remote.Addr().Unmap(), c.Remote.Port())
+	if err2 := raw.Control(func(fd uintptr) { c.fd, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 3) }); err2 != nil {
+		return nil, err2
+	}
+	if err != nil {
+		return nil, fmt.Errorf("dup: %w", err)
+	}
+	n.setOptions(c.fd)
+	return c, nil
+}
+
+// setOptions sets what the kernel's rds_tcp sets, and a limit on silence while
+// data is on its way, which it has not. None is worth a connection.
+func (n *Net) setOptions(fd int) {
+	for _, o := range []struct{ level, opt, val int }{
+		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
+		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, keepIdle},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, keepInterval},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, keepCount},
+		{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(n.opt.Timeout.Milliseconds())},
+	} {
+		_ = unix.SetsockoptInt(fd, o.level, o.opt, o.val)
+	}
+	if n.opt.Congestion != "" {
+		_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, n.opt.Congestion)
+	}
+}
+
+// leave queues d for Poll. Of accepted connections only so many wait.
+func (n *Net) leave(d dialed) {
+	n.mu.Lock()
+	if n.ended || d.ctx == nil && len(n.waiting) >= maxWaiting {
+		n.mu.Unlock()
+		if d.c != nil {
+			d.c.Close(true)
+		}
+		return
+	}
+	n.waiting = append(n.waiting, d)
+	n.news.Store(true)
+	n.mu.Unlock()
+	one := [8]byte{0: 1}
+	unix.Write(n.bell, one[:])
+}
+
+// Busy says that Poll has something to do that FD does not tell.
+func (n *Net) Busy() bool { return len(n.ready) > 0 || n.news.Load() }
+
+// Poll hands over what there is and reports whether there was anything. A new
+// connection is handed over when everything that had arrived by then on the others
+// was: it may take the place of one that has broken off.
+func (n *Net) Poll(h Handler) bool {
+	news := n.news.Load()
+	k := epollWait(n.ep, n.evs[:])
+	for i := range k {
+		ev := &n.evs[i]
+		if int(ev.Fd) == n.bell {
+			var b [8]byte
+			unix.Read(n.bell, b[:])
+			continue
+		}
+		c := n.conns[ev.Fd]
+		if c == nil {
+			continue
+		}
+		if ev.Events&unix.EPOLLOUT != 0 && c.full {
+			c.full = false
+			h.Room(c)
+		}
+		if ev.Events&^unix.EPOLLOUT != 0 && c.fd >= 0 {
+			c.ends = c.ends || ev.Events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0
+			n.wants(c)
+		}
+	}
+	list := n.ready
+	n.ready, n.spare = n.spare[:0], list
+	for i, c := range list {
+		list[i] = nil
+		c.ready = false
+		if c.fd >= 0 && n.read(c, h) && c.fd >= 0 {
+			n.wants(c)
+		}
+	}
+	if news && k < len(n.evs) && len(n.ready) == 0 {
+		n.takeNews(h)
+	}
+	return k > 0 || len(list) > 0
+}
+
+func (n *Net) wants(c *Conn) {
+	if !c.ready {
+		c.ready = true
+		n.ready = append(n.ready, c)
+	}
+}
+
+func (n *Net) takeNews(h Handler) {
+	n.mu.Lock()
+	n.taken, n.waiting = n.waiting, n.taken[:0]
+	n.news.Store(false)
+	n.mu.Unlock()
+	for i, d := range n.taken {
+		n.taken[i] = dialed{}
+		if d.c != nil {
+			if d.err = n.add(d.c); d.err != nil {
+				d.c.Close(true)
+				d.c = nil
+			}
+		}
+		if d.ctx != nil {
+			h.Dialed(d.ctx, d.c, d.err)
+		} else if d.c != nil {
+			h.Accepted(d.c)
+		}
+	}
+}
+
+// add begins to look for events of c: each is told once.
+func (n *Net) add(c *Conn) error {
+	for len(n.conns) <= c.fd {
+		n.conns = append(n.conns, nil)
+	}
+	n.conns[c.fd] = c
+	c.added = true
+	return unix.EpollCtl(n.ep, unix.EPOLL_CTL_ADD, c.fd, &unix.EpollEvent{
+		Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET&0xffffffff, Fd: int32(c.fd)})
+}
+
+// read reads what c has, up to the budget; true: there may be more.
+func (n *Net) read(c *Conn, h Handler) bool {
+	for sum := 0; sum < readBudget; {
+		dst := h.Want(c)
+		if len(dst) > readBudget-sum {
+			dst = dst[:readBudget-sum]
+		}
+		k, again, err := n.io.recv(c.fd, dst, n.buf)
+		switch {
+		case again:
+			return false
+		case err != nil:
+			h.Closed(c, err)
+			return false
+		case k == 0:
+			h.Closed(c, nil)
+			return false
+		}
+		if p := min(k, len(dst)); p > 0 {
+			h.Placed(c, p)
+		}
+		if k > len(dst) && c.fd >= 0 {
+			h.Data(c, n.buf[:k-len(dst)])
+		}
+		if c.fd < 0 || k < len(dst)+len(n.buf) && !c.ends {
+			return false
+		}
+		sum += k
+	}
+	return true
+}
+
+// Close ends everything: connections in order.
+func (n *Net) Close() {
+	n.mu.Lock()
+	n.ended = true
+	left := n.waiting
+	n.waiting = nil
+	n.mu.Unlock()
+	n.stop()
+	for _, ln := range n.lns {
+		ln.Close()
+	}
+	n.wg.Wait()
+	for _, d := range left {
+		if d.c != nil {
+			d.c.Close(true)
+		}
+	}
+	for _, c := range n.conns {
+		if c != nil {
+			c.Close(false)
+		}
+	}
+	unix.Close(n.bell)
+	unix.Close(n.ep)
+}
