@@ -14,6 +14,7 @@ import (
 var (
 	ErrPoked    = errors.New("conn: the peer was asked to connect: it has the smaller address")
 	ErrLaneBusy = errors.New("conn: no lane is down")
+	errPort     = errors.New("conn: no source port of the lane is free")
 )
 
 // Stream is one TCP connection. Its calls never block.
@@ -47,7 +48,7 @@ type TCPHost interface {
 	// Congestion: the peer's congestion map changed.
 	Congestion(c *TCP, m *cong.Map)
 	// Dial connects a lane, from a port that is the lane modulo wire.MaxPaths
-	// if one is free. HandleConnected or HandleFailed with the same id follows.
+	// if it can. HandleConnected or HandleFailed with the same id follows.
 	Dial(c *TCP, lane int, id uint64) error
 	// Trace is a Host's.
 	Trace(c *TCP, event string, err error)
@@ -100,6 +101,7 @@ type TCP struct {
 	gate    uint64 // the backlog: sequences below this one
 	gateEnd int64  // when its acks are enough
 	bySPort bool   // the peer's source ports say its lanes
+	chosen  bool   // ours do
 	gen     uint32 // the peer's generation, 0 = never said
 	up      int    // lanes
 	dialID  uint64

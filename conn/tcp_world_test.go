@@ -276,9 +276,9 @@ func (w *tcpWorld) connect(d tcpDial) {
 	}
 	if w.rng.IntN(2) == 0 {
 		accept()
-		d.from.c.HandleConnected(w.now, d.lane, d.id, p.ends[0])
+		d.from.c.HandleConnected(w.now, d.lane, d.id, p.ends[0], true)
 	} else {
-		d.from.c.HandleConnected(w.now, d.lane, d.id, p.ends[0])
+		d.from.c.HandleConnected(w.now, d.lane, d.id, p.ends[0], true)
 		accept()
 	}
 }

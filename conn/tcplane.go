@@ -164,8 +164,9 @@ func (l *tcpLane) dial() {
 	}
 }
 
-// HandleConnected gives an attempt of Dial its stream.
-func (c *TCP) HandleConnected(now int64, lane int, id uint64, s Stream) {
+// HandleConnected gives an attempt of Dial its stream; chosen says that its
+// source port is as Dial asked.
+func (c *TCP) HandleConnected(now int64, lane int, id uint64, s Stream, chosen bool) {
 	c.now = now
 	l := &c.lanes[lane]
 	if l.state != Connecting || l.id != id {
@@ -175,6 +176,13 @@ func (c *TCP) HandleConnected(now int64, lane int, id uint64, s Stream) {
 	if l.poke { // that is all it was for: the peer has seen us, and connects
 		s.Close(false)
 		l.failed(ErrPoked)
+		return
+	}
+	if !c.known {
+		c.chosen = chosen
+	} else if c.chosen && !chosen { // the peer was told to go by it
+		s.Close(false)
+		l.failed(errPort)
 		return
 	}
 	l.start(s)

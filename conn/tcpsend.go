@@ -96,7 +96,7 @@ func (l *tcpLane) putHeader(b []byte, m *Msg) {
 	case m.DestCookie != 0:
 		h.SetExtDest(m.DestCookie)
 	case m.priv.own && (h.IsProbe() || h.IsProbeAnswer()):
-		h.SetHandshake(wire.Handshake{Paths: uint16(l.c.cfg.Lanes), BySPort: true})
+		h.SetHandshake(wire.Handshake{Paths: uint16(l.c.cfg.Lanes), BySPort: l.c.chosen})
 	}
 	h.PutTCP(b)
 }

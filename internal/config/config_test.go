@@ -35,6 +35,12 @@ log = { level = "debug", format = "json" }
 [peers]
 allow = ["10.0.0.0/24", "fd00::/64"]
 
+[tcp]
+peers = ["10.0.0.7/32"]
+port = 99
+lanes = 2
+timeout = "1m"
+
 [limits]
 max_clients = 1
 max_sockets = 2
@@ -60,6 +66,7 @@ rules = ["allow uid=7 gid=9 address=127.0.0.0/8 port=4000-4999", "deny address=:
 		Port:   1234, CRC: CRCOn, Spin: time.Millisecond, RecvHardCap: 2 << 20, Ping: PingIgnore, Congestion: CongestionSystem, Sandbox: SandboxOff,
 		Stats:  "/tmp/x.stats",
 		Peers:  Peers{Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("fd00::/64")}},
+		TCP:    TCP{Peers: []netip.Prefix{netip.MustParsePrefix("10.0.0.7/32")}, Port: 99, Lanes: 2, Timeout: time.Minute},
 		Limits: Limits{MaxClients: 1, MaxSockets: 2, MaxRegisteredBytes: 3 << 30, MaxHeldBytes: 8 << 20},
 		Quota: Quotas{
 			User: Quota{Clients: 1, Sockets: 2, Destinations: 3, Operations: 0, RegisteredBytes: 5 << 20, QueuedBytes: 6},

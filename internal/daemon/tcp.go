@@ -111,7 +111,7 @@ func (t *tcpSide) Dialed(ctx any, s *rdstcp.Conn, err error) {
 		d.p.tcp.HandleFailed(t.e.now, d.lane, d.id, err)
 	} else {
 		s.Owner, s.Lane = d.p, d.lane
-		d.p.tcp.HandleConnected(t.e.now, d.lane, d.id, s)
+		d.p.tcp.HandleConnected(t.e.now, d.lane, d.id, s, s.Chosen)
 	}
 	if t.e.byKey[d.p.key] == d.p {
 		t.e.touch(d.p)

@@ -9,6 +9,8 @@ import (
 // Conn is one TCP connection: a conn.Stream.
 type Conn struct {
 	Local, Remote netip.AddrPort
+	// Chosen says that Dial got a source port as it was asked for.
+	Chosen bool
 	// The handler's own: whose connection it is, and which of that.
 	Owner any
 	Lane  int

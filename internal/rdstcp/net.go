@@ -173,7 +173,7 @@ func (n *Net) Dial(local, remote netip.Addr, lane int, ctx any) {
 
 func (n *Net) dial(local, remote netip.Addr, lane int, start uint64) (*Conn, error) {
 	const span = (lastPort - firstPort) / 8
-	for i := range uint64(portTries + 1) {
+	for i := uint64(0); ; i++ {
 		port := uint16(0)
 		if i < portTries {
 			port = uint16(firstPort + (start+i*i)%span*8 + uint64(lane))
@@ -182,16 +182,21 @@ func (n *Net) dial(local, remote netip.Addr, lane int, start uint64) (*Conn, err
 		d.SetMultipathTCP(false)
 		tc, err := d.DialContext(n.ctx, "tcp", netip.AddrPortFrom(remote, n.opt.Port).String())
 		if err == nil {
-			return n.adopt(tc)
+			c, err := n.adopt(tc)
+			if err == nil {
+				c.Chosen = port != 0
+			}
+			return c, err
 		}
-		if !errors.Is(err, syscall.EADDRINUSE) && !errors.Is(err, syscall.EADDRNOTAVAIL) {
+		switch {
+		case i == portTries:
 			return nil, err
-		}
-		if i == portTries {
+		case errors.Is(err, syscall.EACCES): // a sandbox forbids to choose
+			i = portTries - 1
+		case !errors.Is(err, syscall.EADDRINUSE) && !errors.Is(err, syscall.EADDRNOTAVAIL):
 			return nil, err
 		}
 	}
-	panic("unreachable")
 }
 
 // adopt takes the descriptor out of the runtime's hands.
