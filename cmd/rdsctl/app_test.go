@@ -275,7 +275,7 @@ func TestNotAdmin(t *testing.T) {
 }
 
 func TestUsageErrors(t *testing.T) {
-	const there = "there are: status, sockets, peers, ping, stress, peer reset, config show, config diff, config reload, config validate, config docs (more: rdsctl help)\n"
+	const there = "there are: status, sockets, peers, ping, bench, stress, peer reset, config show, config diff, config reload, config validate, config docs (more: rdsctl help)\n"
 	for _, tc := range []struct {
 		args []string
 		want string

@@ -22,15 +22,20 @@ func stressApp(out, errs *bytes.Buffer) *app {
 		stressTiming: stress.Timing{Start: time.Millisecond, BurnIn: -1, Drain: 100 * time.Millisecond, Interval: 100 * time.Millisecond}}
 }
 
-// waiting is written to until a test's passive side says that it waits.
+// waiting tells when text is written to it, by default what a passive side
+// says when it waits.
 type waiting struct {
 	bytes.Buffer
+	text  string
 	once  sync.Once
 	ready chan struct{}
 }
 
 func (w *waiting) Write(p []byte) (int, error) {
-	if bytes.Contains(p, []byte("waiting for incoming")) {
+	if w.text == "" {
+		w.text = "waiting for incoming"
+	}
+	if bytes.Contains(p, []byte(w.text)) {
 		w.once.Do(func() { close(w.ready) })
 	}
 	return w.Buffer.Write(p)

@@ -63,6 +63,7 @@ func verbs() []verb {
 		{"sockets", "", "the sockets bound here, with their owners and queues", socketsVerb},
 		{"peers", "", "the connections to other hosts", peersVerb},
 		{"ping", "ADDR", "round trips to another daemon", pingVerb},
+		{"bench", "[ADDR]", "measure round trips, rates and RDMA against rdsctl bench -serve at ADDR[:PORT], or with both ends here", benchVerb},
 		{"stress", "", "rds-stress: load, with everything that arrives checked, against another rdsctl stress or an rds-stress", nil},
 		{"peer reset", "ADDR", "break off the connections to a peer; they return with the next traffic, datagrams are not lost, operations under way may be DROPPED", peerResetVerb},
 		{"config show", "", "the configuration the daemon runs with, and where each value comes from", configShowVerb},
@@ -125,7 +126,7 @@ func (a *app) dispatch(ctx context.Context, o *options, args []string) (int, err
 		return 0, flagError(fs, v.name, err)
 	}
 	switch {
-	case v.args != "" && len(words) == 0:
+	case v.args != "" && v.args[0] != '[' && len(words) == 0:
 		return 0, usagef("%s: %s is missing; usage: rdsctl %[1]s %[2]s", v.name, v.args)
 	case v.args == "" && len(words) > 0:
 		return 0, usagef("%s takes no argument, %q is one too many", v.name, words[0])

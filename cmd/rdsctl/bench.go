@@ -1,0 +1,206 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/loadgen"
+	"github.com/rdsd/rdsd/internal/loadgen/proto"
+	"github.com/rdsd/rdsd/rds"
+)
+
+// benchPort is the RDS port of rdsctl bench -serve.
+const benchPort = 18635
+
+// benchAnswer is rdsctl bench -o json: ctl.Response with a report of its own.
+type benchAnswer struct {
+	Schema string          `json:"schema"`
+	Kind   ctl.Kind        `json:"kind"`
+	Bench  *loadgen.Report `json:"bench,omitempty"`
+	Error  *ctl.Error      `json:"error,omitempty"`
+}
+
+func benchVerb(fs *flag.FlagSet) action {
+	var (
+		serve    = fs.Bool("serve", false, "be the server, until interrupted")
+		bind     = fs.String("bind", "", "local `address`, one of the daemon's (default: its first); with -serve also address:port")
+		mode     = fs.String("mode", "rtt", "rtt: a message there and back; rate: one way; rdma-read, rdma-write: operations")
+		size     = fs.Int("size", 64, "`bytes` of a message or operation, at most 1048576")
+		depth    = fs.Int("depth", 0, "`number` outstanding per socket, for rate: handed over at once (default: rtt 1, rate 64, RDMA 8)")
+		sockets  = fs.Int("sockets", 1, "`number` of sockets at each end")
+		rate     = fs.Float64("rate", 0, "operations a `second` in all, in open loop: latency counts from when each is due; 0: closed loop, as fast as it goes")
+		warm     = fs.Duration("warmup", 500*time.Millisecond, "`time` before figures count")
+		duration = fs.Duration("d", 5*time.Second, "`time` to measure, 0: until interrupted")
+		interval = fs.Duration("interval", time.Second, "`time` between lines, 0: none")
+		verify   = fs.Bool("verify", false, "compare every byte at both ends")
+	)
+	return func(ctx context.Context, a *app, o *options, arg string) int {
+		usage := func(format string, args ...any) int {
+			fmt.Fprintf(a.stderr, "rdsctl: bench: "+format+"\n", args...)
+			return exitUsage
+		}
+		local, err := addrPort(*bind, 0)
+		if err != nil {
+			return usage("-bind: %v", err)
+		}
+		server, err := addrPort(arg, benchPort)
+		if err != nil {
+			return usage("%v", err)
+		}
+		m, err := proto.ParseMode(*mode)
+		switch {
+		case err != nil:
+			return usage("-mode: %v", err)
+		case *serve && arg != "":
+			return usage("a server takes no address but -bind")
+		case *rate < 0 || *warm < 0 || *duration < 0 || *interval < 0 || *depth < 0:
+			return usage("-rate, -warmup, -d, -interval and -depth are not negative")
+		}
+		b := &bencher{app: a, o: o}
+		if err := b.find(ctx, &local, server.Addr()); err != nil {
+			return a.fail(o, ctl.KindBench, err)
+		}
+		if *serve {
+			return b.serve(ctx, local)
+		}
+		if *depth == 0 {
+			*depth = map[proto.Mode]int{proto.RTT: 1, proto.Rate: 64, proto.RDMARead: 8, proto.RDMAWrite: 8}[m]
+		}
+		return b.measure(ctx, loadgen.Params{Mode: m, Local: local.Addr(), Server: server, Size: *size, Depth: *depth, Sockets: *sockets,
+			Rate: *rate, WarmUp: *warm, Duration: *duration, Interval: *interval, Timeout: o.timeout, Verify: *verify})
+	}
+}
+
+// addrPort parses address or address:port; nothing is nothing.
+func addrPort(s string, port uint16) (netip.AddrPort, error) {
+	if s == "" {
+		return netip.AddrPort{}, nil
+	}
+	if a, err := netip.ParseAddr(s); err == nil {
+		return netip.AddrPortFrom(a.Unmap(), port), nil
+	}
+	ap, err := netip.ParseAddrPort(s)
+	if err != nil {
+		return ap, fmt.Errorf("%q is neither address nor address:port", s)
+	}
+	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port()), nil
+}
+
+// bencher runs a server or a measurement.
+type bencher struct {
+	*app
+	o   *options
+	env loadgen.Env
+}
+
+// find asks the daemon for its process, and for an address of to's family, if
+// local names none.
+func (b *bencher) find(ctx context.Context, local *netip.AddrPort, to netip.Addr) error {
+	c, err := b.connect(ctx, b.o)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_, resp, err := call(ctx, c, b.o, ctl.Request{Kind: ctl.KindStatus})
+	if err != nil {
+		return err
+	}
+	pid := resp.Status.PID
+	b.env = loadgen.Env{
+		Open:      func(ctx context.Context) (*rds.Client, error) { return rds.Open(ctx, rds.Options{Socket: b.o.socket}) },
+		DaemonCPU: func() (time.Duration, error) { return cpuOf(pid) },
+		Say:       func(format string, args ...any) { fmt.Fprintf(b.stderr, format+"\n", args...) },
+	}
+	if local.IsValid() {
+		return nil
+	}
+	for _, l := range resp.Status.Listen {
+		if a := l.Addr().Unmap(); !a.IsUnspecified() && (!to.IsValid() || a.Is4() == to.Is4()) {
+			*local = netip.AddrPortFrom(a, 0)
+			return nil
+		}
+	}
+	return errors.New("the daemon names no address to bind at; name one with -bind")
+}
+
+func (b *bencher) serve(ctx context.Context, at netip.AddrPort) int {
+	if at.Port() == 0 {
+		at = netip.AddrPortFrom(at.Addr(), benchPort)
+	}
+	s, err := loadgen.NewServer(ctx, b.env, at)
+	if err != nil {
+		return b.fail(b.o, ctl.KindBench, err)
+	}
+	b.env.Say("serving at %v", s.Addr())
+	if err := s.Run(ctx); err != nil {
+		return b.fail(b.o, ctl.KindBench, err)
+	}
+	return exitOK
+}
+
+func (b *bencher) measure(ctx context.Context, p loadgen.Params) int {
+	table := b.o.output == "table"
+	if table {
+		first := true
+		p.OnInterval = func(i *loadgen.Interval, end time.Duration) {
+			if first {
+				loadgen.Header(b.stdout)
+				first = false
+			}
+			i.Print(b.stdout, end)
+		}
+	}
+	r, err := loadgen.Measure(ctx, b.env, p)
+	if ctx.Err() != nil && r == nil {
+		err = errors.New("interrupted before anything was measured")
+	}
+	if r == nil {
+		return b.fail(b.o, ctl.KindBench, err)
+	}
+	code := exitOK
+	answer := benchAnswer{Schema: ctl.Schema, Kind: ctl.KindBench, Bench: r}
+	if err != nil {
+		code = exitFailed
+		answer.Error = &ctl.Error{Code: ctl.CodeFailed, Message: err.Error()}
+		fmt.Fprintf(b.stderr, "rdsctl: bench: %s\n", printable(err.Error()))
+	}
+	if !table {
+		return max(code, b.printJSON(&answer))
+	}
+	r.Print(b.stdout)
+	return code
+}
+
+// ticks is the unit of /proc's CPU times, USER_HZ: 100 on every Linux that Go
+// runs on.
+const ticks = 100
+
+// cpuOf is the CPU time of a process, from /proc.
+func cpuOf(pid int) (time.Duration, error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	// The second field, the name in brackets, may contain anything.
+	fields := bytes.Fields(raw[bytes.LastIndexByte(raw, ')')+1:])
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields))
+	}
+	var sum uint64
+	for _, f := range fields[11:13] { // utime, stime
+		n, err := strconv.ParseUint(string(f), 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return time.Duration(sum) * time.Second / ticks, nil
+}

@@ -1,0 +1,300 @@
+package loadgen
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/loadgen/proto"
+	"github.com/rdsd/rdsd/rds"
+	"github.com/rdsd/rdsd/rdstest"
+)
+
+const patience = 30 * time.Second
+
+func env(d *rdstest.Daemon) Env {
+	return Env{Open: func(ctx context.Context) (*rds.Client, error) { return rds.Open(ctx, rds.Options{Socket: d.Socket()}) },
+		DaemonCPU: func() (time.Duration, error) { return processCPU(), nil }}
+}
+
+// serve runs a server until the test ends.
+func serve(t *testing.T, d *rdstest.Daemon, e Env) *Server {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	s, err := NewServer(ctx, e, netip.AddrPortFrom(d.Addr(), 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error)
+	go func() { done <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil && !errors.Is(err, rds.ErrSession) {
+			t.Errorf("server: %v", err)
+		}
+	})
+	return s
+}
+
+func params(d *rdstest.Daemon, to netip.AddrPort, m proto.Mode) Params {
+	return Params{Mode: m, Local: d.Addr(), Server: to, Size: 64, Depth: 4, Sockets: 2, Duration: 100 * time.Millisecond, Timeout: patience, Verify: true}
+}
+
+func TestMeasure(t *testing.T) {
+	ds := rdstest.StartDaemons(t, 2)
+	s := serve(t, ds[1], env(ds[1]))
+	for _, tc := range []struct {
+		name   string
+		mode   proto.Mode
+		change func(p *Params)
+	}{
+		{"rtt", proto.RTT, nil},
+		{"rtt one", proto.RTT, func(p *Params) { p.Sockets, p.Depth, p.Verify, p.Size = 1, 1, false, 0 }},
+		{"rtt large", proto.RTT, func(p *Params) { p.Size = 100_000 }},
+		{"rtt open", proto.RTT, func(p *Params) { p.Rate = 2000 }},
+		{"rtt warm", proto.RTT, func(p *Params) { p.WarmUp, p.Interval = 50*time.Millisecond, 20*time.Millisecond }},
+		{"rate", proto.Rate, func(p *Params) { p.Depth = 64 }},
+		{"rate open", proto.Rate, func(p *Params) { p.Rate = 20_000 }},
+		{"rate large", proto.Rate, func(p *Params) { p.Size, p.Verify = 1<<20, false }},
+		{"rdma-read", proto.RDMARead, func(p *Params) { p.Size = 4096 }},
+		{"rdma-read open", proto.RDMARead, func(p *Params) { p.Size, p.Rate = 4096, 2000 }},
+		{"rdma-write", proto.RDMAWrite, func(p *Params) { p.Size = 4096 }},
+		{"rdma-write open", proto.RDMAWrite, func(p *Params) { p.Size, p.Rate = 4096, 2000 }},
+		{"rdma-write unverified", proto.RDMAWrite, func(p *Params) { p.Size, p.Verify = 65536, false }},
+		{"here", proto.RTT, func(p *Params) { p.Server = netip.AddrPort{} }},
+		{"rdma here", proto.RDMARead, func(p *Params) { p.Server, p.Size = netip.AddrPort{}, 65536 }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := params(ds[0], s.Addr(), tc.mode)
+			if tc.change != nil {
+				tc.change(&p)
+			}
+			var lines int
+			p.OnInterval = func(*Interval, time.Duration) { lines++ }
+			r, err := Measure(t.Context(), env(ds[0]), p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Operations == 0 || r.Latency == nil || r.Latency.P50 < r.Latency.Min || r.Latency.Max < r.Latency.P99 || r.Time < p.Duration {
+				t.Errorf("%+v, %+v", r.Interval, r.Latency)
+			}
+			if r.Bytes != r.Operations*uint64(p.Size) || r.Received != r.Sent || r.Verified != p.Verify || r.Interrupted || r.OneProcess != !p.Server.IsValid() {
+				t.Errorf("%+v", r)
+			}
+			if (r.Late != nil) != (p.Rate > 0) {
+				t.Errorf("late: %+v", r.Late)
+			}
+			if p.Rate > 0 && r.PerSecond > 1.5*p.Rate {
+				t.Errorf("%.0f a second, %.0f were asked for", r.PerSecond, p.Rate)
+			}
+			if r.CPU.Client == nil || (r.CPU.Server == nil) != r.OneProcess {
+				t.Errorf("%+v", r.CPU)
+			}
+			if (lines > 0) != (p.Interval > 0) || lines != len(r.Intervals) {
+				t.Errorf("%d lines, %d intervals", lines, len(r.Intervals))
+			}
+			var b bytes.Buffer
+			r.Print(&b)
+			if !strings.Contains(b.String(), "rate ") || !strings.Contains(b.String(), "latency ") {
+				t.Errorf("%s", &b)
+			}
+		})
+	}
+}
+
+// What is wrong with one byte is found at either end, and named.
+func TestFindsCorruption(t *testing.T) {
+	ds := rdstest.StartDaemons(t, 2)
+	for _, tc := range []struct {
+		mode   proto.Mode
+		server bool
+		at     int
+		want   string
+	}{
+		{proto.RTT, false, 20, "answers: message 49 is corrupt at offset 20: want 0x"},
+		{proto.RTT, true, 20, "message 49 is corrupt at offset 20: want 0x"},
+		{proto.RTT, false, 0, "where 49 was expected"},
+		{proto.Rate, true, 63, "at the server: socket 0: message 49 is corrupt at offset 63"},
+		{proto.RDMARead, false, 30, "RDMA read of slot 0: message 0 is corrupt at offset 30"},
+		{proto.RDMAWrite, true, 30, "at the server: socket 0: message 49 is corrupt at offset 30"},
+	} {
+		var n atomic.Int32
+		corrupt := func(b []byte) {
+			if n.Add(1) == 50 {
+				b[tc.at] ^= 0x10
+			}
+		}
+		se, ce := env(ds[1]), env(ds[0])
+		if tc.server {
+			se.corrupt = corrupt
+		} else {
+			ce.corrupt = corrupt
+		}
+		s := serve(t, ds[1], se)
+		p := params(ds[0], s.Addr(), tc.mode)
+		p.Sockets, p.Depth, p.Duration = 1, 1, 300*time.Millisecond
+		r, err := Measure(t.Context(), ce, p)
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%v, %v: got %v, want %s", tc.mode, tc.server, err, tc.want)
+		}
+		if r == nil || r.Verified || r.Failure == "" || r.Operations == 0 {
+			t.Errorf("%v: %+v", tc.mode, r)
+		}
+	}
+}
+
+func TestErrors(t *testing.T) {
+	ds := rdstest.StartDaemons(t, 2)
+	nobody := netip.AddrPortFrom(ds[1].Addr(), 9)
+	away := netip.AddrPortFrom(netip.MustParseAddr("127.255.255.1"), 9)
+	other := env(ds[1])
+	other.version = 7
+	newer := serve(t, ds[1], other)
+	s := serve(t, ds[1], env(ds[1]))
+	olderClient := env(ds[0])
+	olderClient.version = 3
+	noDaemon := Env{Open: func(ctx context.Context) (*rds.Client, error) {
+		return rds.Open(ctx, rds.Options{Socket: ds[0].Socket() + "x"})
+	}}
+	for _, tc := range []struct {
+		name   string
+		env    Env
+		to     netip.AddrPort
+		change func(p *Params)
+		want   error
+		text   string
+	}{
+		{"no daemon", noDaemon, nobody, nil, rds.ErrNoDaemon, ""},
+		{"no server", env(ds[0]), nobody, nil, ErrNoServer, "no rdsctl bench -serve at"},
+		{"no host", env(ds[0]), away, func(p *Params) { p.Timeout = 50 * time.Millisecond }, ErrTimeout, "said nothing within 50ms"},
+		{"newer server", env(ds[0]), newer.Addr(), nil, nil, "speaks version 7 of its protocol, this one 1"},
+		{"older client", olderClient, s.Addr(), nil, ErrRefused, "version 3"},
+		{"limits", env(ds[0]), s.Addr(), func(p *Params) { p.Sockets = 0 }, proto.ErrLimits, "0 sockets"},
+		{"too small", env(ds[0]), s.Addr(), func(p *Params) { p.Size = 8 }, proto.ErrLimits, "too few to verify"},
+		{"local address", env(ds[0]), s.Addr(), func(p *Params) { p.Local = ds[1].Addr() }, nil, "cannot assign requested address"},
+	} {
+		p := params(ds[0], tc.to, proto.RTT)
+		if tc.change != nil {
+			tc.change(&p)
+		}
+		r, err := Measure(t.Context(), tc.env, p)
+		if r != nil || err == nil || tc.want != nil && !errors.Is(err, tc.want) || !strings.Contains(err.Error(), tc.text) {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+	}
+}
+
+// A hostile client: what the server cannot do it says, what it does not know
+// it leaves alone.
+func TestServerRefuses(t *testing.T) {
+	ds := rdstest.StartDaemons(t, 2)
+	s := serve(t, ds[1], env(ds[1]))
+	sock := ds[0].Bind(t, ds[0].Open(t), 0)
+	ask := func(b []byte) any {
+		t.Helper()
+		if _, err := sock.SendTo(b, s.Addr()); err != nil {
+			t.Fatal(err)
+		}
+		buf := make([]byte, proto.MaxMessage)
+		_ = sock.SetReadDeadline(time.Now().Add(patience))
+		for {
+			n, _, err := sock.RecvFrom(buf)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := proto.Parse(buf[:n])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, alive := m.(*proto.Alive); !alive {
+				return m
+			}
+		}
+	}
+	_, _ = sock.SendTo([]byte("nonsense"), s.Addr())
+	_, _ = sock.SendTo(proto.Append(nil, &proto.Bye{}), s.Addr()) // of no session
+	if m, ok := ask(proto.Append(nil, &proto.Hello{Mode: 99})).(*proto.Refuse); !ok || m.Code != proto.Limits {
+		t.Errorf("%+v", m)
+	}
+	hello := proto.Append(nil, &proto.Hello{Mode: proto.RTT, Sockets: 1, Depth: 1})
+	first, ok := ask(hello).(*proto.Welcome)
+	if !ok {
+		t.Fatalf("%+v", first)
+	}
+	if again, ok := ask(hello).(*proto.Welcome); !ok || again.Ports[0] == first.Ports[0] {
+		t.Errorf("%+v after %+v", again, first)
+	}
+	if f, ok := ask(proto.Append(nil, &proto.Bye{Sent: 0})).(*proto.Final); !ok || f.Received != 0 {
+		t.Errorf("%+v", f)
+	}
+}
+
+// Interrupted: what was measured until then.
+func TestInterrupted(t *testing.T) {
+	ds := rdstest.StartDaemons(t, 2)
+	s := serve(t, ds[1], env(ds[1]))
+	for _, m := range []proto.Mode{proto.RTT, proto.Rate, proto.RDMARead, proto.RDMAWrite} {
+		ctx, cancel := context.WithCancel(t.Context())
+		p := params(ds[0], s.Addr(), m)
+		p.Duration, p.Interval = 0, 10*time.Millisecond
+		p.OnInterval = func(i *Interval, _ time.Duration) {
+			if i.Operations > 0 {
+				cancel()
+			}
+		}
+		r, err := Measure(ctx, env(ds[0]), p)
+		if err != nil || !r.Interrupted || r.Operations == 0 || r.Received != r.Sent || !r.Verified {
+			t.Errorf("%v: %v, %+v", m, err, r)
+		}
+		cancel()
+	}
+}
+
+// The server goes away while it is measured with.
+func TestServerGone(t *testing.T) {
+	ds := rdstest.StartDaemons(t, 2)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	s, err := NewServer(ctx, env(ds[1]), netip.AddrPortFrom(ds[1].Addr(), 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var server sync.WaitGroup
+	server.Go(func() {
+		if err := s.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	p := params(ds[0], s.Addr(), proto.RTT)
+	p.Duration, p.Interval = 0, 10*time.Millisecond
+	p.OnInterval = func(*Interval, time.Duration) { stop() }
+	r, err := Measure(t.Context(), env(ds[0]), p)
+	if !errors.Is(err, ErrGone) || r == nil || r.Failure == "" {
+		t.Errorf("%v, %+v", err, r)
+	}
+	server.Wait()
+}
+
+func TestPace(t *testing.T) {
+	p := pace{time.Now().Add(-time.Second), 1e6} // 1000 a second, a second behind
+	if n := p.wait(t.Context(), 0, 64); n != 64 {
+		t.Errorf("%d due at once, want 64", n)
+	}
+	if n := p.wait(t.Context(), 990, 64); n < 10 {
+		t.Errorf("%d due", n)
+	}
+	if d := p.due(500).Sub(p.start); d != 500*time.Millisecond {
+		t.Errorf("the 500th is due after %v", d)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if n := p.wait(ctx, 1<<40, 1); n != 0 {
+		t.Errorf("%d due after the end", n)
+	}
+}
