@@ -349,9 +349,8 @@ func (r *run) sum(begin, last time.Time, cpu, daemon time.Duration) {
 	now := time.Now()
 	r.rec.interval(now.Sub(last))
 	rep := &r.report
-	rep.Interval = Interval{Time: now.Sub(begin), Operations: r.rec.ops, Bytes: r.rec.bytes, Latency: latencyOf(r.rec.all)}
+	rep.Interval, rep.Late = r.rec.total(now.Sub(begin))
 	rep.PerSecond, rep.BytesPerSec = rep.perSecond(rep.Operations), rep.perSecond(rep.Bytes)
-	rep.Late = latencyOf(r.rec.late)
 	used := processCPU() - cpu
 	rep.CPU.Client = &used
 	if d := r.env.daemonCPU(); d >= 0 && daemon >= 0 {

@@ -70,6 +70,13 @@ func (r *recorder) interval(d time.Duration) Interval {
 	return i
 }
 
+// total is all that was in the intervals so far, and how late operations began.
+func (r *recorder) total(d time.Duration) (Interval, *Latency) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return Interval{Time: d, Operations: r.ops, Bytes: r.bytes, Latency: latencyOf(r.all)}, latencyOf(r.late)
+}
+
 // Latency is a distribution, nanoseconds.
 type Latency struct {
 	Count uint64        `json:"count"`
