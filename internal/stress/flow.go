@@ -188,6 +188,9 @@ func (f *flow) accept(h *proto.Header, cookie rds.Cookie, now time.Time) error {
 	}
 	want := proto.Header{Seq: f.recvSeq, From: f.to, To: w.local, Index: uint16(index), Op: h.Op}
 	if err := compareHeaders(&want, h); err != nil {
+		if w.mem != nil && !w.opts.Async && h.Seq > f.recvSeq {
+			err = fmt.Errorf("%w\nwhere RDMA was under way, the loss of a connection leaves such a gap; --async fills it", err)
+		}
 		return err
 	}
 	f.recvSeq++

@@ -3,6 +3,7 @@ package stress
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -14,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/stress/proto"
 	"github.com/rdsd/rdsd/internal/stress/report"
 	"github.com/rdsd/rdsd/rds"
@@ -414,5 +417,79 @@ func TestPeerDies(t *testing.T) {
 	}
 	if a.failed == nil {
 		t.Error("active: no error")
+	}
+}
+
+// reset breaks off d's connection to peer, as rdsctl peer reset does.
+func reset(ctx context.Context, d *rdstest.Daemon, peer netip.Addr) error {
+	c, err := ipc.ResolveDial(ctx, d.Socket())
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if _, _, err := c.Call(&ipc.Hello{Version: ipc.Version, Role: ipc.RoleCtl, Name: "test"}, nil); err != nil {
+		return err
+	}
+	req, err := json.Marshal(ctl.Request{Schema: ctl.Schema, Kind: ctl.KindPeerReset, Addr: peer})
+	if err != nil {
+		return err
+	}
+	raw, err := c.CallJSON(req)
+	if err != nil {
+		return err
+	}
+	_, err = ctl.Parse(raw, ctl.KindPeerReset)
+	return err
+}
+
+// Connections are lost again and again: datagrams do not notice, and async
+// sends the acks again that were lost with their operations.
+func TestResets(t *testing.T) {
+	ds := rdstest.StartDaemons(t, 2)
+	for name, o := range map[string]proto.Options{
+		"datagrams": verified(func(o *proto.Options) { o.Depth = 8 }),
+		"rdma":      verified(func(o *proto.Options) { o.RDMASize, o.Depth, o.Tasks, o.Async = 16384, 4, 2, true }),
+		"rdma kept": verified(func(o *proto.Options) {
+			o.RDMASize, o.Depth, o.Async, o.CacheMRs, o.UseGetMR = 16384, 8, true, true, true
+		}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			// Another goroutine breaks the connection off, each time after more
+			// has come through it.
+			next := make(chan struct{}, 1)
+			var resets sync.WaitGroup
+			defer resets.Wait()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var done atomic.Int32
+			resets.Go(func() {
+				for {
+					select {
+					case <-next:
+					case <-ctx.Done():
+						return
+					}
+					if err := reset(ctx, ds[0], ds[1].Addr()); err != nil && ctx.Err() == nil {
+						t.Error(err)
+					}
+					done.Add(1)
+				}
+			})
+			a, p := pair(t, ds, o, nil, func(seen uint64) bool {
+				if seen%200 == 0 {
+					select {
+					case next <- struct{}{}:
+					default:
+					}
+				}
+				return done.Load() >= 10
+			})
+			if a.failed != nil || p.failed != nil || !a.report.Verified || !p.report.Verified {
+				t.Errorf("active: %v\npassive: %v", a.failed, p.failed)
+			}
+			if a.report.Disconnects == 0 || p.report.Disconnects == 0 {
+				t.Errorf("disconnects: %d, %d", a.report.Disconnects, p.report.Disconnects)
+			}
+		})
 	}
 }

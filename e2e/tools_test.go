@@ -1,0 +1,64 @@
+package e2e
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// rdsctl bench and stress as people use them: in a terminal, ended with Ctrl-C,
+// or killed. The daemons have nothing left of them.
+func TestTools(t *testing.T) {
+	isolated(t, func(t *testing.T) {
+		hosts := newHosts(t, 2)
+		tool := func(h *host, args ...string) *process {
+			return spawn(t, nil, program("rdsctl"), append([]string{"--socket", h.sock}, args...)...)
+		}
+		printed := func(p *process, text string) {
+			t.Helper()
+			eventually(t, "output "+text, func() error {
+				if !strings.Contains(p.stdout(), text) {
+					return errors.New(p.stdout() + p.log())
+				}
+				return nil
+			})
+		}
+		interrupted := func(p *process, want string) {
+			t.Helper()
+			p.signal(syscall.SIGINT)
+			if code := p.wait(); code != 0 || !strings.Contains(p.stdout(), want) {
+				t.Errorf("%v: status %d\n%s\n%s", p.cmd.Args, code, p.stdout(), p.log())
+			}
+		}
+
+		server := tool(hosts[1], "bench", "-serve")
+		server.saw("serving at")
+		for _, mode := range []string{"rtt", "rate", "rdma-read", "rdma-write"} {
+			bench := tool(hosts[0], "bench", "-mode", mode, "-verify", "-d", "0", "-warmup", "0", "-interval", "50ms", hosts[1].addr().String())
+			printed(bench, "\n       0.1 ")
+			interrupted(bench, "every byte was as expected")
+		}
+		// One that is killed is forgotten.
+		killed := tool(hosts[0], "bench", "-d", "0", "-interval", "50ms", hosts[1].addr().String())
+		printed(killed, "\n       0.1 ")
+		killed.kill()
+		server.saw("no socket")
+		interrupted(server, "")
+
+		link := filepath.Join(t.TempDir(), "rds-stress")
+		if err := os.Symlink(program("rdsctl"), link); err != nil {
+			t.Fatal(err)
+		}
+		passive := spawn(t, nil, link, "--socket", hosts[1].sock, "-r", hosts[1].addr().String())
+		printed(passive, "waiting for incoming connection")
+		active := tool(hosts[0], "stress", "-s", hosts[1].addr().String(), "-r", hosts[0].addr().String(), "-t", "2", "-d", "2", "-v", "-D", "4k")
+		printed(active, "tsks ")
+		interrupted(active, "(average)")
+		if code := passive.wait(); code != 0 || !strings.Contains(passive.stdout(), "(average)") {
+			t.Errorf("passive: status %d\n%s\n%s", code, passive.stdout(), passive.log())
+		}
+	})
+}
