@@ -10,7 +10,7 @@ VM          ?= ./test/vmlab/...
 
 export CGO_ENABLED ?= 0
 
-.PHONY: all build demo test check race sim model mutants conformance fuzz e2e vm bench bench-peers lint arm64 clean help need-go
+.PHONY: all build demo test check race sim model mutants conformance fuzz e2e vm page bench bench-peers lint arm64 clean help need-go
 
 all: build
 
@@ -63,6 +63,10 @@ vm: need-go ## tests in emulated machines: siw, rping, perftest, soft-RoCE (VM=.
 	@RDSD_VMLAB=$(CURDIR)/bin/vmlab $(GO) test -count=1 -v -p 1 -timeout 20m $(VMFLAGS) $(VM) 2>&1 | \
 		awk '!/^=== RUN/ { print } /--- PASS/ { p++ } /--- FAIL|^FAIL/ { f++ } \
 		END { print p + 0 " PASS, " f + 0 " FAIL"; exit !p || f }'
+
+page: need-go ## the status page in headless Chromium, with a screenshot in docs/page.png (installs chromium as root)
+	@test/page/setup.sh
+	@RDSD_CHROMIUM=$$(command -v chromium) RDSD_SCREENSHOT=$(CURDIR)/docs/page.png $(GO) test -count=1 -v ./test/page
 
 bench: build bench-peers ## rdsd beside its peers and the bare path (BENCHFLAGS='-groups rtt,rate -plots DIR')
 	@$(GO) build $(BUILDFLAGS) -o bin/bench ./bench

@@ -16,11 +16,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Handler answers scrapes from src, and from nothing but src and the Go
-// runtime: it has a registry of its own.
+// Handler answers scrapes, probes (/livez, /readyz, /healthz) and the status
+// page at / from src, and from nothing but src and the Go runtime: it has a
+// registry of its own.
 func Handler(src Source) http.Handler {
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(newCollector(src), collectors.NewGoCollector(),
+	c := newCollector(src)
+	reg.MustRegister(c, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{
@@ -28,6 +30,7 @@ func Handler(src Source) http.Handler {
 		ErrorHandling:       promhttp.ContinueOnError,
 		MaxRequestsInFlight: 4,
 	}))
+	(&pages{src: src, peers: &c.askPeers}).register(mux)
 	return mux
 }
 

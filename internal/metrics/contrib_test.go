@@ -1,0 +1,102 @@
+package metrics
+
+import (
+	"encoding/json"
+	"net/netip"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/rdsd/rdsd/internal/ctl"
+)
+
+// TestContrib: every name that the dashboard and the alert rules use is in a
+// live scrape, with the labels they ask for.
+func TestContrib(t *testing.T) {
+	quota := uint64(10)
+	src, _ := source(t, func() ([]ctl.PeerInfo, error) {
+		return []ctl.PeerInfo{{Local: netip.MustParseAddr("10.0.0.1"), Remote: netip.MustParseAddr("10.0.0.2")}}, nil
+	})
+	src.Users = func() ([]ctl.User, error) { return []ctl.User{{UID: 1, Sockets: ctl.Usage{Used: 1, Quota: &quota}}}, nil }
+	labels := map[string]string{} // of a name: those of its first sample
+	sample := regexp.MustCompile(`(?m)^(rdsd_[a-z0-9_]+)(\{[^}]*\})? `)
+	for _, m := range sample.FindAllStringSubmatch(scrape(t, src), -1) {
+		if _, ok := labels[m[1]]; !ok {
+			labels[m[1]] = m[2]
+		}
+	}
+	name := regexp.MustCompile(`\brdsd_[a-z0-9_]+\b`)
+	label := regexp.MustCompile(`\{\{ ?(?:\$labels\.)?([a-z]+) ?\}\}`)
+	check := func(where, expr, text string) {
+		t.Helper()
+		names := name.FindAllString(expr, -1)
+		if len(names) == 0 && !strings.HasPrefix(expr, "up{") {
+			t.Errorf("%s: no metric in %q", where, expr)
+		}
+		for _, n := range names {
+			l, ok := labels[n]
+			if !ok {
+				t.Errorf("%s: there is no metric %s", where, n)
+			}
+			for _, m := range label.FindAllStringSubmatch(text, -1) {
+				if m[1] != "instance" && !strings.Contains(l, m[1]+"=") {
+					t.Errorf("%s: %s has no label %s", where, n, m[1])
+				}
+			}
+		}
+	}
+
+	var board struct {
+		Panels []struct {
+			Title   string
+			Type    string
+			Targets []struct{ Expr, LegendFormat string }
+		}
+		Templating struct{ List []struct{ Query string } }
+	}
+	b, err := os.ReadFile("../../contrib/grafana/rdsd.json")
+	if err == nil {
+		err = json.Unmarshal(b, &board)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, p := range board.Panels {
+		for _, q := range p.Targets {
+			n++
+			check("panel "+p.Title, q.Expr, q.LegendFormat)
+		}
+		if p.Type != "row" && len(p.Targets) == 0 {
+			t.Errorf("panel %s shows nothing", p.Title)
+		}
+	}
+	for _, v := range board.Templating.List[1:] {
+		check("variable", v.Query, "")
+	}
+	if n < 30 {
+		t.Errorf("only %d queries in the dashboard", n)
+	}
+
+	if b, err = os.ReadFile("../../contrib/prometheus/rdsd.rules.yml"); err != nil {
+		t.Fatal(err)
+	}
+	alerts := strings.Split(string(b), "- alert: ")[1:]
+	for _, a := range alerts {
+		lines := strings.SplitN(a, "\n", 2)
+		m := regexp.MustCompile(`(?m)^ +expr: (.*)$`).FindStringSubmatch(lines[1])
+		if m == nil {
+			t.Fatalf("alert %s has no expression", lines[0])
+		}
+		check("alert "+lines[0], m[1], lines[1])
+		for _, want := range []string{"summary:", "cure:", "severity:"} {
+			if !strings.Contains(lines[1], want) {
+				t.Errorf("alert %s has no %s", lines[0], want)
+			}
+		}
+	}
+	if len(alerts) < 10 {
+		t.Errorf("only %d alerts", len(alerts))
+	}
+}

@@ -1,0 +1,139 @@
+package metrics
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/stats"
+)
+
+func get(h http.Handler, host, path string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest("GET", path, nil)
+	r.Host = host
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func TestPage(t *testing.T) {
+	src, b := source(t, func() ([]ctl.PeerInfo, error) {
+		return []ctl.PeerInfo{{Remote: netip.MustParseAddr("10.0.0.2"), State: "up", NextTxSeq: 1 << 63}}, nil
+	})
+	b.C[stats.SendQueued] = 7
+	b.Publish(time.Now().UnixNano())
+	b.SetState(stats.Running)
+	h := Handler(src)
+	for path, want := range map[string]string{"/": "text/html", "/page.css": "text/css", "/page.js": "text/javascript", "/page.json": "application/json"} {
+		w := get(h, "127.0.0.1:9464", path)
+		if w.Code != 200 || !strings.HasPrefix(w.Header().Get("Content-Type"), want) || !strings.Contains(w.Header().Get("Content-Security-Policy"), "default-src 'none'") {
+			t.Errorf("%s: status %d, %v", path, w.Code, w.Header())
+		}
+		// A page of another site whose name leads here gets nothing.
+		if w := get(h, "evil.example:9464", path); w.Code != 403 {
+			t.Errorf("%s in another name: status %d", path, w.Code)
+		}
+	}
+	for host, want := range map[string]int{"localhost:1": 200, "localhost": 200, "[::1]:1": 200, "127.9.9.9": 200, "10.0.0.1:1": 403, "": 403, "localhost.evil.example": 403} {
+		if w := get(h, host, "/page.json"); w.Code != want {
+			t.Errorf("host %q: status %d, want %d", host, w.Code, want)
+		}
+	}
+	if w := get(h, "localhost", "/else"); w.Code != 404 {
+		t.Errorf("another path: %d", w.Code)
+	}
+	var p page
+	if err := json.Unmarshal(get(h, "localhost", "/page.json").Body.Bytes(), &p); err != nil {
+		t.Fatal(err)
+	}
+	if p.Schema != PageSchema || p.Version != "v1" || p.PID != 1 || p.Counters["send_queued"] != 7 || len(p.Peers) != 1 || p.Engine.State != "running" || p.Error != "" {
+		t.Errorf("%+v", p)
+	}
+}
+
+func TestPagePeers(t *testing.T) {
+	var peers []ctl.PeerInfo
+	var fail error
+	src, _ := source(t, func() ([]ctl.PeerInfo, error) { return peers, fail })
+	h := Handler(src)
+	ask := func() (p page) {
+		t.Helper()
+		if err := json.Unmarshal(get(h, "localhost", "/page.json").Body.Bytes(), &p); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	peers = make([]ctl.PeerInfo, MaxPeers+3)
+	if p := ask(); len(p.Peers) != MaxPeers || p.More != 3 {
+		t.Errorf("%d peers, %d more", len(p.Peers), p.More)
+	}
+	fail = errors.New("boom")
+	if p := ask(); p.Peers == nil || len(p.Peers) != 0 || p.Error != "boom" {
+		t.Errorf("%+v", p)
+	}
+}
+
+func TestHealth(t *testing.T) {
+	src, b := source(t, noPeers)
+	h := Handler(src)
+	for _, tc := range []struct {
+		ago   time.Duration
+		state stats.State
+		want  int
+	}{{0, stats.Running, 200}, {time.Hour, stats.Running, 503}, {0, stats.Sleeping, 200}, {0, stats.Stopped, 503}, {0, stats.Starting, 503}} {
+		b.Publish(time.Now().Add(-tc.ago).UnixNano())
+		b.SetState(tc.state)
+		for _, path := range []string{"/livez", "/readyz", "/healthz"} {
+			w := get(h, "a-name-is-fine-here", path)
+			var v struct {
+				OK    bool   `json:"ok"`
+				State string `json:"engine_state"`
+			}
+			if err := json.Unmarshal(w.Body.Bytes(), &v); err != nil || w.Code != tc.want || v.OK != (tc.want == 200) || v.State != tc.state.String() {
+				t.Errorf("%s, %v since %v: status %d, %+v, %v", path, tc.state, tc.ago, w.Code, v, err)
+			}
+		}
+	}
+}
+
+// TestPageNames: every counter and field that the page shows exists.
+func TestPageNames(t *testing.T) {
+	counters := map[string]bool{}
+	for c := range stats.NumCounters {
+		counters[c.String()] = true
+	}
+	found := regexp.MustCompile(`\bc\.([a-z_]+)`).FindAllStringSubmatch(string(pageJS), -1)
+	n := 0
+	for _, m := range found {
+		if strings.Contains(m[1], "_") { // the others are a chart's own
+			n++
+			if !counters[m[1]] {
+				t.Errorf("no counter %s", m[1])
+			}
+		}
+	}
+	if n < 20 {
+		t.Errorf("only %d counters found", n)
+	}
+	for what, v := range map[string]any{`\bp\.([a-z_]+)`: []any{page{}, ctl.PeerInfo{}}, `\bengine\.([a-z0-9_]+)`: ctl.EngineInfo{}} {
+		b, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(what).FindAllStringSubmatch(string(pageJS), -1) {
+			if !strings.Contains(string(b), `"`+m[1]+`":`) && m[1] != "t" && m[1] != "counters" {
+				t.Errorf("no field %s", m[1])
+			}
+		}
+	}
+	if m := regexp.MustCompile(`(?i)https?://[^"' ]*`).FindString(strings.ReplaceAll(string(pageHTML)+string(pageCSS)+string(pageJS), "http://www.w3.org/2000/svg", "")); m != "" {
+		t.Errorf("an asset from elsewhere: %s", m)
+	}
+}

@@ -1,0 +1,139 @@
+package page
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/daemon"
+	"github.com/rdsd/rdsd/rds"
+	"github.com/rdsd/rdsd/rdstest"
+)
+
+// browse loads url, lets its clock run, and returns the document as it is then.
+func browse(t *testing.T, chromium, url string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	all := append([]string{"--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+		"--disable-component-update", "--disable-sync", "--hide-scrollbars", "--user-data-dir=" + t.TempDir(), "--window-size=1280,1000"}, args...)
+	cmd := exec.CommandContext(ctx, chromium, append(all, url)...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v: %s", err, &errs)
+	}
+	return out.String()
+}
+
+// watchedDaemon runs a daemon with a status page, and returns its URL and a
+// socket.
+func watchedDaemon(t *testing.T) (string, *rds.Socket) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close() // the port is free now, and nobody else's soon
+	dir, err := os.MkdirTemp("", "rdsd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	c := config.Default()
+	c.Socket, c.Stats, c.Metrics.Listen = dir+"/s", dir+"/s.stats", l.Addr().(*net.TCPAddr).AddrPort()
+	c.Listen = []netip.Addr{netip.AddrFrom4([4]byte{127, 99, byte(os.Getpid() >> 8), byte(os.Getpid())})}
+	d, err := daemon.New(c, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- d.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	client, err := rds.Open(t.Context(), rds.Options{Socket: c.Socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	s, err := client.Bind(netip.AddrPortFrom(c.Listen[0], 4000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "http://" + c.Metrics.Listen.String() + "/", s
+}
+
+// traffic sends messages back and forth until the test ends.
+func traffic(t *testing.T, a, b *rds.Socket) {
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	t.Cleanup(func() { stop(); wg.Wait() })
+	for _, s := range []*rds.Socket{a, b} {
+		wg.Go(func() {
+			buf := make([]byte, 4096)
+			for ctx.Err() == nil {
+				_ = s.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+				if n, from, err := s.RecvFrom(buf); err == nil {
+					_, _ = s.SendTo(buf[:n], from)
+				}
+			}
+		})
+	}
+	for range 8 {
+		if _, err := a.SendTo(make([]byte, 1000), b.LocalAddrPort()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestPage(t *testing.T) {
+	chromium := os.Getenv("RDSD_CHROMIUM")
+	if chromium == "" {
+		t.Skip("no browser: make page")
+	}
+	url, watched := watchedDaemon(t)
+	other := rdstest.StartDaemons(t, 1)[0]
+	traffic(t, watched, other.Bind(t, other.Open(t), 0))
+
+	doc := browse(t, chromium, url, "--virtual-time-budget=6000", "--dump-dom")
+	for _, want := range []string{`>up</td>`, other.Addr().String() + "</td>", "1 of 1 up", "<figcaption><span>messages</span>", "<dt>clients</dt><dd>1</dd>"} {
+		if !strings.Contains(doc, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	if !regexp.MustCompile(`; engine (running|sleeping), turns p99 below [0-9.]+ `).MatchString(doc) {
+		t.Error("the page does not say how the engine is")
+	}
+	if !regexp.MustCompile(`<p id="trouble" role="alert" hidden="">`).MatchString(doc) {
+		t.Error("the page sees trouble")
+	}
+	// The chart of messages has a line with more than one point above the base.
+	if m := regexp.MustCompile(`aria-label="messages">.*?<polyline class="a" points="([^"]*)"`).FindStringSubmatch(doc); m == nil || len(strings.Fields(m[1])) < 3 {
+		t.Errorf("no line of messages: %q", m)
+	}
+	if strings.Contains(doc, "NaN") || strings.Contains(doc, "undefined") {
+		t.Error("the page shows what is no number")
+	}
+
+	if shot := os.Getenv("RDSD_SCREENSHOT"); shot != "" {
+		browse(t, chromium, url, "--virtual-time-budget=20000", "--screenshot="+shot)
+		if fi, err := os.Stat(shot); err != nil || time.Since(fi.ModTime()) > time.Minute {
+			t.Errorf("no new screenshot: %v", err)
+		}
+	}
+}
