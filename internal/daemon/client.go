@@ -225,6 +225,7 @@ func (e *Engine) publish() {
 		c.sret.Publish()
 		if shm.WakeNeeded(c.seg.ClientAsleep()) {
 			c.bell()
+			e.st.C[stats.Doorbells]++
 		}
 	}
 	e.dirtyC = e.dirtyC[:0]

@@ -113,12 +113,15 @@ func (e *Engine) putEvent(s *socket, a *arrival, rxid, chunk uint32) {
 	ev.Cookie, ev.RecvTime, ev.Assembly = a.cookie, a.at, a.asm
 	s.cl.rx[rxid].told = true
 	e.st.C[stats.RecvQueued]++
+	e.st.C[stats.RecvBytes] += uint64(a.n)
+	e.st.C[stats.CopyToUser] += uint64(a.n)
 	e.news(s.cl)
 }
 
 // charge accounts n bytes to s and tells the peers when it fills up.
 func (e *Engine) charge(s *socket, n int) {
 	s.rcvBytes += n
+	e.st.C[stats.RecvBytesAddedToSock] += uint64(n)
 	if s.held() > s.limit {
 		e.setCongested(s, true)
 	}
@@ -130,6 +133,7 @@ func (s *socket) held() int { return s.rcvBytes + s.over.n*overCost }
 
 func (e *Engine) uncharge(s *socket, n int) {
 	s.rcvBytes -= n
+	e.st.C[stats.RecvBytesFreedFromSock] += uint64(n)
 	e.relieve(s)
 }
 

@@ -50,6 +50,7 @@ var connCounters = []struct {
 	{stats.CongUpdateQueued, func(s *conn.Stats) *uint64 { return &s.CongUpdateQueued }},
 	{stats.CongUpdateReceived, func(s *conn.Stats) *uint64 { return &s.CongUpdateReceived }},
 	{stats.ProtocolErrors, func(s *conn.Stats) *uint64 { return &s.ProtocolErrors }},
+	{stats.SendDelayedRetry, func(s *conn.Stats) *uint64 { return &s.TxRingFull }},
 	{stats.SendImmediateRetry, func(s *conn.Stats) *uint64 { return &s.TxThrottle }},
 }
 

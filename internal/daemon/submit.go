@@ -171,6 +171,10 @@ func (e *Engine) submit(c *client, d shm.Sub, ods []shm.SubOp) int {
 	e.sndMsgs++
 	e.sndBytes += len(pay.mem)
 	e.st.C[stats.SendQueued]++
+	e.st.C[stats.SendBytes] += uint64(len(pay.mem))
+	if t.buf == nil {
+		e.st.C[stats.CopyFromUser] += uint64(len(pay.mem))
+	}
 	if d.Cookie != 0 {
 		e.attachCookie(t, d.Cookie)
 	}
@@ -268,6 +272,10 @@ func (e *Engine) cancel(s *socket, sl *slot) {
 func (e *Engine) msgDone(t *txMsg, o conn.Outcome) {
 	t.done = true
 	switch o {
+	case conn.Acked:
+		e.st.C[stats.SendAcked]++
+	case cancelled:
+		e.st.C[stats.MsgCancelled]++
 	case conn.Lost:
 		if mutant.On(mutant.LostNotTold) {
 			break
@@ -316,7 +324,9 @@ func (e *Engine) unlist(t *txMsg) {
 		b.users--
 		e.maybeFreeBuffer(b)
 	}
-	t.sock.txs.del(&t.all)
+	if t.sock.txs.del(&t.all); t.sock.txs.n == 0 {
+		e.st.C[stats.SendQueueEmpty]++
+	}
 	t.sock.sndBytes -= len(t.m.Data)
 	e.sndMsgs--
 	e.sndBytes -= len(t.m.Data)

@@ -7,7 +7,7 @@ const charts = [
 	{ title: "RDMA", a: ["written", c => c.send_rdma_bytes], b: ["read", c => c.recv_rdma_bytes], rate: true, unit: bytes },
 	{ title: "on this host", a: ["messages", c => c.rdsd_local_messages], rate: true, unit: count },
 	{ title: "waiting", a: ["messages not acked", c => c.rdsd_queued_messages], b: ["operations", c => c.rdsd_ops_outstanding], unit: count },
-	{ title: "congestion", a: ["ports", c => c.rdsd_congested_ports], b: ["blocked sends/s", c => c.cong_send_blocked], rateB: true, unit: count },
+	{ title: "congestion", a: ["ports", c => c.rdsd_congested_ports], b: ["refused/s", c => c.rdsd_refused_sent + c.rdsd_refused_received], rateB: true, unit: count },
 	{ title: "connections", a: ["peers up", c => c.rdsd_peers_up], b: ["broken/s", c => c.conn_reset], rateB: true, unit: count },
 	{ title: "held for readers", a: ["bytes", c => c.rdsd_held_bytes], unit: bytes },
 ];
