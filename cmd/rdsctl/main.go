@@ -53,12 +53,15 @@ func main() {
 	os.Exit(code)
 }
 
-// called runs the program by the name it has: a link named rds-stress is
-// rdsctl stress.
+// called runs the program by the name it has: links named rds-stress and
+// rds-ping are those programs.
 func (a *app) called(ctx context.Context, args []string) int {
-	if filepath.Base(args[0]) == "rds-stress" {
+	switch filepath.Base(args[0]) {
+	case "rds-stress":
 		a.asOld = true
 		return a.run(ctx, append([]string{"stress"}, args[1:]...))
+	case "rds-ping":
+		return a.oldPing(ctx, args[1:])
 	}
 	return a.run(ctx, args[1:])
 }

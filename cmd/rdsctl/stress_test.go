@@ -125,3 +125,26 @@ func TestStressErrors(t *testing.T) {
 		t.Errorf("status %d, %q", code, w)
 	}
 }
+
+func TestOldPing(t *testing.T) {
+	ds := rdstest.StartDaemons(t, 2)
+	for _, tc := range []struct {
+		args   []string
+		code   int
+		stdout string
+		stderr string
+	}{
+		{[]string{"-c", "2", "-i", "1ms", ds[1].Addr().String()}, exitOK, "   2: ", ""},
+		{[]string{"-c", "1", "-I", ds[0].Addr().String(), "-Q", "3", ds[1].Addr().String()}, exitOK, "   1: ", ""},
+		{[]string{"-I", "192.0.2.1", ds[1].Addr().String()}, exitFailed, "", "cannot assign"},
+		{[]string{"-i", "x", "::1"}, exitUsage, "", "rds-ping: -i: \"x\" is not an interval"},
+		{nil, exitUsage, "", "usage: rds-ping"},
+		{[]string{"-x"}, exitUsage, "", "not defined: -x"},
+	} {
+		var out, errs bytes.Buffer
+		code := stressApp(&out, &errs).called(t.Context(), append([]string{"rds-ping", "-socket", ds[0].Socket()}, tc.args...))
+		if code != tc.code || !strings.Contains(out.String(), tc.stdout) || !strings.Contains(errs.String(), tc.stderr) || tc.stdout == "" && out.Len() > 0 {
+			t.Errorf("%v: status %d, %q, %q", tc.args, code, &out, &errs)
+		}
+	}
+}

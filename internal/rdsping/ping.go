@@ -1,0 +1,183 @@
+// Package rdsping does what rds-ping of rds-tools does, over rds: empty
+// messages to port 0 of a host, which its RDS answers.
+//
+// A pong has no payload: it is told from others by the socket it comes to. So
+// there are several, used in turn, and one whose pong did not come in time is
+// replaced: a late one cannot be taken for the next.
+package rdsping
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rdsd/rdsd/rds"
+)
+
+// sockets are used in turn, as rds-ping does.
+const sockets = 8
+
+// Params of a series of pings.
+type Params struct {
+	To       netip.Addr
+	From     netip.Addr // of this host's daemon
+	Lane     uint8
+	Count    int // 0: until interrupted
+	Interval time.Duration
+	Timeout  time.Duration // after which a pong is lost
+}
+
+// ParseInterval reads rds-ping's interval: seconds, or with ms, msec, us or
+// usec behind it.
+func ParseInterval(s string) (time.Duration, error) {
+	digits, unit := s, time.Second
+	for _, u := range []struct {
+		suffix string
+		unit   time.Duration
+	}{{"msec", time.Millisecond}, {"ms", time.Millisecond}, {"usec", time.Microsecond}, {"us", time.Microsecond}} {
+		if d, ok := strings.CutSuffix(s, u.suffix); ok {
+			digits, unit = d, u.unit
+			break
+		}
+	}
+	n, err := strconv.ParseUint(digits, 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not an interval: want a number, with ms, msec, us or usec behind it if it is not of seconds", s)
+	}
+	return time.Duration(n) * unit, nil
+}
+
+// event is what became of a ping.
+type event struct {
+	slot int
+	seq  int
+	rtt  time.Duration
+	from netip.AddrPort
+	err  error // of the slot's socket; os.ErrDeadlineExceeded: no pong
+}
+
+// pinger keeps the score; its goroutines, one for each ping under way, tell it.
+type pinger struct {
+	c      *rds.Client
+	p      Params
+	out    io.Writer
+	socks  [sockets]*rds.Socket
+	busy   [sockets]bool
+	events chan event
+	under  sync.WaitGroup
+
+	sent, received int
+}
+
+// Run pings until Count answers or time-outs, or until ctx ends, which is no
+// error, and returns how many pings went out and how many were answered.
+func Run(ctx context.Context, c *rds.Client, p Params, out io.Writer) (sent, received int, err error) {
+	g := &pinger{c: c, p: p, out: out, events: make(chan event, sockets)}
+	for i := range g.socks {
+		if err := g.bind(i); err != nil {
+			g.close()
+			return 0, 0, err
+		}
+	}
+	err = g.run(ctx)
+	g.close()
+	return g.sent, g.received, err
+}
+
+func (g *pinger) bind(i int) error {
+	s, err := g.c.Bind(netip.AddrPortFrom(g.p.From, 0))
+	if err != nil {
+		return err
+	}
+	if g.p.Lane != 0 {
+		if err := s.SetLane(g.p.Lane); err != nil {
+			_ = s.Close()
+			return err
+		}
+	}
+	g.socks[i] = s
+	return nil
+}
+
+func (g *pinger) close() {
+	for _, s := range g.socks {
+		if s != nil {
+			_ = s.Close()
+		}
+	}
+	g.under.Wait()
+}
+
+func (g *pinger) run(ctx context.Context) error {
+	tick := time.NewTimer(0)
+	defer tick.Stop()
+	seq, done := 0, 0
+	for g.p.Count == 0 || done < g.p.Count {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			tick.Reset(g.p.Interval)
+			slot := seq % sockets
+			if g.busy[slot] || g.p.Count > 0 && seq >= g.p.Count {
+				continue // every socket has a pong to come
+			}
+			seq++
+			if err := g.send(slot, seq); err != nil {
+				return err
+			}
+		case e := <-g.events:
+			done++
+			g.busy[e.slot] = false
+			if err := g.ended(&e); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// send sends ping seq from the slot's socket and has its pong waited for.
+func (g *pinger) send(slot, seq int) error {
+	s := g.socks[slot]
+	start := time.Now()
+	_, err := s.SendMsg(&rds.Message{Addr: netip.AddrPortFrom(g.p.To, 0), DontWait: true, GiveUpAfter: g.p.Timeout})
+	if err != nil {
+		return err
+	}
+	g.sent++
+	g.busy[slot] = true
+	if err := s.SetReadDeadline(start.Add(g.p.Timeout)); err != nil {
+		return err
+	}
+	g.under.Go(func() {
+		_, from, err := s.RecvFrom(nil)
+		g.events <- event{slot, seq, time.Since(start), from, err}
+	})
+	return nil
+}
+
+// ended prints what became of a ping.
+func (g *pinger) ended(e *event) error {
+	if err, ok := errors.AsType[*rds.OpError](e.err); ok && !err.Timeout() {
+		return err
+	}
+	if e.err != nil {
+		fmt.Fprintf(g.out, "%4d: ERROR: no answer within %v\n", e.seq, g.p.Timeout)
+		_ = g.socks[e.slot].Close()
+		return g.bind(e.slot)
+	}
+	g.received++
+	fmt.Fprintf(g.out, "%4d: %d usec", e.seq, e.rtt.Microseconds())
+	if e.from.Addr() != g.p.To {
+		fmt.Fprintf(g.out, " (%v)", e.from.Addr())
+	}
+	fmt.Fprintln(g.out)
+	return nil
+}
