@@ -260,7 +260,7 @@ func (c *TCP) HandleAccept(now int64, s Stream, port uint16) (int, error) {
 	}
 	// The peer has lost a connection that we believe in. Whatever we send on it
 	// brings the reset that says so.
-	if now-c.asked > askEveryNs {
+	if c.asked == 0 || now-c.asked > askEveryNs {
 		c.asked = now
 		for i := range c.lanes[:c.n] {
 			c.lanes[i].congDirty = true
