@@ -422,6 +422,9 @@ func (c *TCP) Info() Info {
 	return i
 }
 
+// Up returns how many lanes are up.
+func (c *TCP) Up() int { return c.up }
+
 // TCPLane is a snapshot of one lane.
 type TCPLane struct {
 	State           State

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/rds"
 )
@@ -181,8 +182,19 @@ func (h *host) settled() {
 				return fmt.Errorf("holds %d %s", n, c)
 			}
 		}
-		return h.base.compare(resourcesOf(h.pid()), int(h.gauge(stats.PeersUp)))
+		return h.base.compare(resourcesOf(h.pid()), h.connections())
 	})
+}
+
+// connections counts the sockets that lead to peers.
+func (h *host) connections() int {
+	n := int(h.gauge(stats.PeersUp))
+	if r, err := h.ask(ctl.Request{Kind: ctl.KindPeers}); err == nil {
+		for _, p := range r.Peers {
+			n += max(p.TCPLanes-1, 0)
+		}
+	}
+	return n
 }
 
 // open attaches this process. The client is closed at the end of the test.

@@ -50,7 +50,7 @@ func showPeers(w io.Writer, peers []ctl.PeerInfo, now time.Time) {
 	for _, p := range peers {
 		rows = append(rows, []string{
 			p.Local.String(), p.Remote.String(), strconv.Itoa(int(p.Lane)), cell(p.State, "unknown"), ago(p.Since, now),
-			cell(p.Transport, "none"), yesNo(p.CRC), count(p.QueuedMessages), count(p.UnackedMessages),
+			transport(p), yesNo(p.CRC), count(p.QueuedMessages), count(p.UnackedMessages),
 			count(p.NextTxSeq), count(p.AckedSeq), count(p.RxSeq),
 			fmt.Sprintf("%d/%d", p.SendCredits, p.RecvCredits),
 			count(p.Resets), count(p.Retransmitted), count(p.DroppedOps), count(p.UnknownOps), count(p.Lost),
@@ -58,6 +58,14 @@ func showPeers(w io.Writer, peers []ctl.PeerInfo, now time.Time) {
 		})
 	}
 	table(w, header, rows)
+}
+
+// transport is its name, and how many connections it has if that may be several.
+func transport(p ctl.PeerInfo) string {
+	if p.TCPLanes > 0 {
+		return fmt.Sprintf("%s/%d", p.Transport, p.TCPLanes)
+	}
+	return cell(p.Transport, "none")
 }
 
 func peerResetVerb(fs *flag.FlagSet) action {

@@ -213,6 +213,7 @@ type PeerInfo struct {
 	Instance  ID         `json:"instance"` // of the peer, 0 = not known yet
 	Kernel    bool       `json:"kernel"`   // a Linux kernel's RDS, as far as the last connection says
 	Transport string     `json:"transport"`
+	TCPLanes  int        `json:"tcp_lanes,omitzero"` // with transport "tcp": connections that are up
 	CRC       bool       `json:"crc"`
 
 	NextTxSeq uint64 `json:"next_tx_seq,string"`

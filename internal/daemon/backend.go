@@ -133,7 +133,7 @@ func (e *Engine) peerInfo(p *peer) ctl.PeerInfo {
 		pi.Instance = 0 // it has none
 	}
 	if p.tcp != nil {
-		pi.Transport, pi.CRC = "tcp", false
+		pi.Transport, pi.CRC, pi.TCPLanes = "tcp", false, p.tcp.Up()
 	}
 	if i.LastError != nil {
 		pi.LastError = i.LastError.Error()

@@ -140,7 +140,7 @@ type rdsdSocket struct {
 }
 
 func openRDSD(path string) (socket, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // emulated hosts are slow
 	defer cancel()
 	c, err := rds.Open(ctx, rds.Options{Socket: path})
 	if err != nil {

@@ -166,6 +166,7 @@ func (p *pair) connections(h *lab.Host) (from []string, ports []int) {
 		if port == "16385" {
 			addr, port = m[3], m[4]
 		}
+		addr = strings.TrimSuffix(strings.TrimPrefix(addr, "[::ffff:"), "]")
 		n, _ := strconv.Atoi(port)
 		from, ports = append(from, addr), append(ports, n)
 	}
@@ -195,14 +196,14 @@ func direction(p *pair) {
 func lanes(p *pair) {
 	_, before := p.connections(p.r)
 	p.both(func(p *pair, from, to *lab.Host) {
-		j := p.serve(to, "recv -at %s:4000 -streams 16 -limit 100s", to.IP())
-		s := from.Start(p.T, p.at(from, "send -from %s:5000 -to %s:4000 -sockets 16 -n 40 -delay 20ms -limit 100s", from.IP(), to.IP()))
+		j := p.serve(to, "recv -at %s:4000 -streams 8 -limit 100s", to.IP())
+		s := from.Start(p.T, p.at(from, "send -from %s:5000 -to %s:4000 -sockets 8 -n 40 -delay 20ms -limit 100s", from.IP(), to.IP()))
 		_, ports := p.connections(p.r)
 		if len(ports) > 0 {
 			p.r.Run(p.T, time.Minute, fmt.Sprintf("ss -K '( sport = %d or dport = %d )'", ports[3], ports[3]))
 		}
 		p.ended(s)
-		if out := p.ended(j); strings.Count(out, "0 lost") != 16 {
+		if out := p.ended(j); strings.Count(out, "0 lost") != 8 {
 			p.Errorf("%q", out)
 		}
 		p.until("eight lanes", time.Minute, func() bool { f, _ := p.connections(p.r); return len(f) == 8 })
