@@ -115,7 +115,7 @@ func (q *qp) serveAtomic(b []byte, msn uint32) bool {
 		q.refuseServed(&r, c)
 		return false
 	}
-	q.serve.push(&r)
+	q.push(&r)
 	q.dev.markDirty(q)
 	return true
 }

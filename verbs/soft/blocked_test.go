@@ -16,7 +16,10 @@ func (p *puppet) clog() (unclog func()) {
 	q.flush()
 	p.read()
 	p.in = nil
-	q.out.stage, q.blocked = q.dev.getStage(), true
+	if !q.outRoom(stageSize, 0) {
+		p.h.t.Fatal("no room in an empty output")
+	}
+	q.blocked = true
 	q.out.commit(stageSize)
 	q.out.sent(stageSize - 1) // the room comes back when all has gone
 	return func() {

@@ -83,7 +83,10 @@ type Device struct {
 	dirty, flushing []*qp // with output to write
 	ready, resuming []*qp // with messages put aside that have a receive now
 	overruns        []*cq // whose queue pairs have to go
-	stages          [][]byte
+
+	lent   lending
+	grown  []*qp // with queues that have grown
+	trimAt int64 // when to take back what is not used, 0: nothing is
 
 	events   cmQueue
 	async    asyncQueue
@@ -334,15 +337,3 @@ func (d *Device) Close() error {
 	unix.Close(d.epfd)
 	return nil
 }
-
-func (d *Device) getStage() []byte {
-	if n := len(d.stages); n > 0 {
-		s := d.stages[n-1]
-		d.stages[n-1] = nil
-		d.stages = d.stages[:n-1]
-		return s
-	}
-	return make([]byte, stageSize)
-}
-
-func (d *Device) putStage(s []byte) { d.stages = append(d.stages, s) }

@@ -111,7 +111,7 @@ func TestIdleConnectionHoldsNoStage(t *testing.T) {
 	a.take(1, b)
 	b.take(1, a)
 	for _, h := range []*host{a, b} {
-		if q := h.qp.(*qp); q.rx.stage != nil || q.out.stage != nil {
+		if q := h.qp.(*qp); q.rx.stage != nil || q.out.stage != nil || q.out.first != nil || q.out.segs != nil {
 			t.Error("an idle QP holds a stage")
 		}
 	}

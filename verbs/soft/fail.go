@@ -285,11 +285,7 @@ func (q *qp) hangUp(last []byte) {
 		q.dev.ctl.linger(q.fd, last)
 		q.fd = -1
 	}
-	q.out.drop()
-	if q.out.stage != nil {
-		q.dev.putStage(q.out.stage)
-		q.out.stage = nil
-	}
+	q.giveOut()
 	q.dropStage()
 	q.rx.placing, q.rx.aside = false, nil
 	q.park = parking{}

@@ -34,20 +34,24 @@ type wait struct {
 
 // waitQueue is the FIFO of them: responses come in order.
 type waitQueue struct {
-	w          []wait // power of two
+	w          []wait // power of two, grows up to limit
 	head, tail uint64
 	limit      uint64 // the negotiated depth, fences included
 }
 
-func (f *waitQueue) init(limit int) {
-	f.w = make([]wait, ceilPow2(max(limit, 1)))
-	f.limit = uint64(limit)
-}
+func (f *waitQueue) init(limit int) { f.limit = uint64(limit) }
 
 func (f *waitQueue) empty() bool { return f.head == f.tail }
 func (f *waitQueue) full() bool  { return f.tail-f.head >= f.limit }
 
 func (f *waitQueue) push(x wait) {
+	if f.tail-f.head == uint64(len(f.w)) {
+		w := make([]wait, max(2*len(f.w), firstWaits))
+		for i := f.head; i != f.tail; i++ {
+			w[i&uint64(len(w)-1)] = f.w[i&uint64(len(f.w)-1)]
+		}
+		f.w = w
+	}
 	f.w[f.tail&uint64(len(f.w)-1)] = x
 	f.tail++
 }

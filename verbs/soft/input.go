@@ -10,7 +10,7 @@ import (
 // yet consumed. While a large payload is read in place, its header has been
 // consumed and left bytes of it are to come.
 type input struct {
-	stage []byte // nil while r == w
+	stage []byte // lent by the device; nil while r == w
 	r, w  int
 	bulk  bool // the last payload was worth reading in place, the next may be
 
@@ -48,18 +48,13 @@ type target struct {
 func (q *qp) receive() bool {
 	x, io := &q.rx, &q.dev.io
 	did := false
+	q.busy = true
 	for budget := maxBurst; budget > 0 && q.state == verbs.QPRTS && !q.stalled && !q.eof && q.fault == nil; {
 		iovs, direct, ok := q.direct()
 		if !ok {
 			return true
 		}
-		if x.stage == nil {
-			x.stage = q.dev.getStage()
-		}
-		if x.r > 0 {
-			x.w = copy(x.stage, x.stage[x.r:x.w])
-			x.r = 0
-		}
+		q.wholeStage()
 		room := q.readSize(direct)
 		io.set(iovs, x.stage[x.w:x.w+room])
 		n, again, err := io.recvmsg(q.fd, iovs+1)
@@ -92,10 +87,35 @@ func (q *qp) receive() bool {
 			break
 		}
 	}
-	if x.r == x.w {
+	switch {
+	case x.r == x.w:
 		q.dropStage()
+	case x.w-x.r <= smallStage:
+		q.keepRest(q.dev.lent.getStage(smallStage))
+	default:
+		q.trimLater()
 	}
 	return did
+}
+
+// wholeStage makes room for a burst behind what is not yet consumed.
+func (q *qp) wholeStage() {
+	x := &q.rx
+	switch {
+	case len(x.stage) < stageSize:
+		q.keepRest(q.dev.lent.getStage(stageSize))
+	case x.r > 0:
+		x.w = copy(x.stage, x.stage[x.r:x.w])
+		x.r = 0
+	}
+}
+
+// keepRest moves what is not yet consumed to another stage.
+func (q *qp) keepRest(to []byte) {
+	x := &q.rx
+	n := copy(to, x.stage[x.r:x.w])
+	q.dropStage()
+	x.stage, x.w = to, n
 }
 
 // readSize is how much to read into the stage, behind direct bytes in place.
@@ -122,8 +142,9 @@ func (q *qp) dropStage() {
 	x := &q.rx
 	x.r, x.w = 0, 0
 	if x.stage != nil {
-		q.dev.putStage(x.stage)
+		q.dev.lent.putStage(x.stage)
 		x.stage = nil
+		q.dev.trimSoon()
 	}
 }
 

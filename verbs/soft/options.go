@@ -92,8 +92,14 @@ const (
 	maxBurst  = 256 << 10         // bytes per QP, direction and Progress
 	stageSize = maxBurst + 68<<10 // a burst and one whole FPDU
 	maxSegs   = 128               // pieces of pending output per QP
-	copyLimit = 8 << 10           // payload up to this is copied into the stage
-	directMin = 32 << 10          // missing payload from this on is read in place
+
+	// smallStage is enough for the output of a QP that has little to say, and
+	// for the beginning of a frame. So a thousand QPs that say a word at the
+	// same time take a thousand pages and not a thousand bursts.
+	smallStage = 4 << 10
+
+	copyLimit = 8 << 10  // payload up to this is copied into the stage
+	directMin = 32 << 10 // missing payload from this on is read in place
 
 	// bulkMin is the payload of a segment that makes the next ones likely to
 	// be large as well. It is above the 32 KiB of conn's SENDs, of which many

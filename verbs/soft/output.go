@@ -10,9 +10,12 @@ import (
 // output is what a QP has for the wire: FPDUs, as pieces that are either bytes
 // of the stage (headers, trailers, copied payload) or registered memory.
 type output struct {
-	stage      []byte // nil while empty
-	tail       int    // filled part of the stage
-	segs       [maxSegs]piece
+	// Lent by the device while something is pending, see lend.go.
+	stage []byte // the one being filled
+	first []byte // a small one that was filled before it
+	segs  []piece
+
+	tail       int // filled part of the stage
 	sh, st     int // segs[sh:st] are pending
 	pending    int // bytes in them
 	total      uint64
@@ -20,13 +23,52 @@ type output struct {
 	lastStaged bool   // segs[st-1] ends at stage[tail]
 }
 
-// room says whether an FPDU with that many bytes to stage and pieces to
-// reference fits now. If not, it will once the output has drained.
-func (o *output) room(staged, pieces int) bool {
+// outRoom says whether an FPDU with that many bytes to stage, stageSize at
+// most, and pieces to reference fits now, and takes the memory for it. If not,
+// it will once the output has drained.
+func (q *qp) outRoom(staged, pieces int) bool {
+	o := &q.out
 	if o.pending == 0 {
 		o.sh, o.st, o.tail, o.lastStaged = 0, 0, 0, false
 	}
-	return o.tail+staged <= stageSize && o.st+pieces+2 <= maxSegs
+	if o.st+pieces+2 > maxSegs {
+		return false
+	}
+	if o.tail+staged <= len(o.stage) {
+		return true
+	}
+	switch {
+	case o.segs == nil:
+		o.segs = q.dev.lent.getSegs()
+	case o.first != nil || len(o.stage) == stageSize:
+		return false
+	default:
+		o.first = o.stage
+	}
+	size := smallStage
+	if o.first != nil || staged > smallStage {
+		size = stageSize
+	}
+	o.stage = q.dev.lent.getStage(size)
+	o.tail, o.lastStaged = 0, false
+	return true
+}
+
+// giveOut gives the memory of the output back; nothing is pending.
+func (q *qp) giveOut() {
+	o := &q.out
+	o.drop()
+	if o.segs == nil {
+		return
+	}
+	l := &q.dev.lent
+	l.putStage(o.stage)
+	if o.first != nil {
+		l.putStage(o.first)
+	}
+	l.putSegs(o.segs)
+	o.stage, o.first, o.segs = nil, nil, nil
+	q.dev.trimSoon()
 }
 
 // reserve returns n bytes of the stage; commit makes them output.
@@ -118,11 +160,8 @@ func (q *qp) emit(hdr []byte, ps []piece, n int) bool {
 	if copied {
 		staged, refs = staged+n, 0
 	}
-	if !o.room(staged, refs) {
+	if !q.outRoom(staged, refs) {
 		return false
-	}
-	if o.stage == nil {
-		o.stage = q.dev.getStage()
 	}
 	if copied {
 		f := o.reserve(staged)
@@ -164,13 +203,10 @@ func (q *qp) emitMarked(hdr []byte, ps []piece, n int) bool {
 	o := &q.out
 	size := len(hdr) + n
 	size += -size&3 + iwarp.CRCLen
-	if !o.room(q.marker.MaxSize(size), 0) {
+	if !q.outRoom(q.marker.MaxSize(size), 0) {
 		return false
 	}
-	if o.stage == nil {
-		o.stage = q.dev.getStage()
-	}
-	aside := q.dev.getStage()
+	aside := q.dev.lent.getStage(stageSize)
 	f := aside[:size]
 	b := f[copy(f, hdr):]
 	for i := range ps {
@@ -178,7 +214,7 @@ func (q *qp) emitMarked(hdr []byte, ps []piece, n int) bool {
 	}
 	iwarp.Seal(f, false) // the pad
 	o.commit(q.marker.Put(o.reserve(q.marker.MaxSize(size)), f, q.crc))
-	q.dev.putStage(aside)
+	q.dev.lent.putStage(aside)
 	return true
 }
 
@@ -207,10 +243,8 @@ func (q *qp) flush() bool {
 	if q.state == verbs.QPRTS {
 		q.completeSends()
 	}
-	if q.out.pending == 0 && q.out.stage != nil {
-		q.dev.putStage(q.out.stage)
-		q.out.stage = nil
-		q.out.drop()
+	if q.out.pending == 0 && q.out.segs != nil {
+		q.giveOut()
 	}
 	return moved > 0
 }

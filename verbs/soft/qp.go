@@ -59,6 +59,8 @@ type qp struct {
 	onDirty  bool
 	onReady  bool
 	onTimer  bool
+	onGrown  bool
+	busy     bool // since the device looked last for what is not used
 	pausing  pause
 	onSRQ    bool // on its list of those that wait
 	starving bool // the head of park waits for a receive
@@ -196,7 +198,7 @@ func (q *qp) reset() {
 	q.dev.events.forget(q)
 	q.dev.updateWake(false)
 	*q = qp{dev: q.dev, pd: q.pd, attr: q.attr, num: q.num, slot: q.slot, scq: q.scq, rcq: q.rcq, srq: q.srq,
-		onDirty: q.onDirty, onReady: q.onReady, onTimer: q.onTimer, stats: q.stats}
+		onDirty: q.onDirty, onReady: q.onReady, onTimer: q.onTimer, onGrown: q.onGrown, stats: q.stats}
 	q.init()
 	q.state = verbs.QPReset
 }

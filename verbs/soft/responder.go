@@ -7,7 +7,7 @@ import (
 
 // responder serves the peer's READs and atomics, in order.
 type responder struct {
-	r          []served // ring, power of two
+	r          []served // ring, power of two, grows up to limit
 	head, tail uint64
 	limit      uint64 // IRD
 	msn        uint32 // expected next
@@ -27,7 +27,6 @@ type served struct {
 }
 
 func (s *responder) init(ird int) {
-	s.r = make([]served, ceilPow2(max(ird, 1)))
 	s.limit = uint64(ird)
 	s.msn, s.atomicMSN = 1, 1
 }
@@ -35,6 +34,13 @@ func (s *responder) init(ird int) {
 func (s *responder) empty() bool { return s.head == s.tail }
 
 func (s *responder) push(r *served) {
+	if s.tail-s.head == uint64(len(s.r)) {
+		ring := make([]served, max(2*len(s.r), firstWaits))
+		for i := s.head; i != s.tail; i++ {
+			ring[i&uint64(len(ring)-1)] = s.r[i&uint64(len(s.r)-1)]
+		}
+		s.r = ring
+	}
 	s.r[s.tail&uint64(len(s.r)-1)] = *r
 	s.tail++
 }
@@ -86,9 +92,16 @@ func (q *qp) serveRead(b []byte, msn uint32) bool {
 			return false
 		}
 	}
-	q.serve.push(&r)
+	q.push(&r)
 	q.dev.markDirty(q)
 	return true
+}
+
+// push queues what is served.
+func (q *qp) push(r *served) {
+	if q.serve.push(r); len(q.serve.r) > firstWaits {
+		q.trimLater()
+	}
 }
 
 // makeResponse makes one FPDU of the READ response that is due. The source is

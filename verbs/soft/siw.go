@@ -27,14 +27,13 @@ func (q *qp) nudge() {
 }
 
 // servedDepth is how many READs and atomics of the peer may wait. Linux siw
-// rounds the depth it was granted up to a power of two, as the ring is, and uses
-// all of that.
+// rounds the depth it was granted up to a power of two, and uses all of that.
 func (q *qp) servedDepth() uint64 {
 	s := &q.serve
 	if q.known || s.limit == 0 {
 		return s.limit
 	}
-	return uint64(len(s.r))
+	return uint64(ceilPow2(int(s.limit)))
 }
 
 // staleAnswer takes the segment at hand, of the response to a fence or to a READ

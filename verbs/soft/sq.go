@@ -36,9 +36,9 @@ type sendWR struct {
 // A slot is outstanding from its post (tail) until a completion of it or of a
 // later one is polled (free).
 type sendQueue struct {
-	w                     []sendWR // power of two
+	w                     []sendWR // power of two, grows with what is outstanding
 	inline                []byte
-	maxInline             int
+	maxInline, maxSGE     int
 	always                verbs.SendFlags // SendSignaled with SQSigAll
 	cap                   uint64
 	tail, gen, done, free uint64
@@ -70,19 +70,44 @@ type extra struct {
 }
 
 func (s *sendQueue) init(c verbs.QPCap) {
-	n := ceilPow2(max(c.MaxSendWR, 1))
-	s.w = make([]sendWR, n)
-	sges := make([]verbs.SGE, n*c.MaxSendSGE)
-	for i := range s.w {
-		s.w[i].sgl = sges[i*c.MaxSendSGE : i*c.MaxSendSGE : (i+1)*c.MaxSendSGE]
-	}
-	s.inline = make([]byte, n*c.MaxInline)
-	s.maxInline = c.MaxInline
+	s.maxInline, s.maxSGE = c.MaxInline, c.MaxSendSGE
 	s.cap = uint64(c.MaxSendWR)
 	s.sendMSN, s.readMSN, s.atomicMSN = 1, 1, 1
 	s.depth = uint64(c.ReadDepth)
 	s.waits.init(c.ReadDepth)
 }
+
+// firstWRs is how many work requests a queue has memory for at first, and when
+// it has been idle.
+const firstWRs = 4
+
+// grow doubles the memory. What is outstanding keeps its positions.
+func (s *sendQueue) grow() {
+	n := min(max(2*len(s.w), firstWRs), ceilPow2(int(s.cap)))
+	old := *s
+	s.w = make([]sendWR, n)
+	s.inline = make([]byte, n*s.maxInline)
+	if old.extra != nil {
+		s.extra = make([]extra, n)
+	}
+	sges := make([]verbs.SGE, n*s.maxSGE)
+	for i := range s.w {
+		s.w[i].sgl = sges[i*s.maxSGE : i*s.maxSGE : (i+1)*s.maxSGE]
+	}
+	for pos := s.free; pos != s.tail; pos++ {
+		from, to := old.at(pos), s.at(pos)
+		sgl := append(to.sgl, from.sgl...)
+		*to = *from
+		to.sgl = sgl
+		copy(s.inlineOf(pos), old.inlineOf(pos))
+		if s.extra != nil {
+			s.extra[pos&uint64(len(s.w)-1)] = old.extra[pos&uint64(len(old.w)-1)]
+		}
+	}
+}
+
+// shrink gives the memory up; nothing is outstanding.
+func (s *sendQueue) shrink() { s.w, s.inline, s.extra = nil, nil, nil }
 
 func (s *sendQueue) at(pos uint64) *sendWR { return &s.w[pos&uint64(len(s.w)-1)] }
 
@@ -130,6 +155,12 @@ func (q *qp) queue(wr *verbs.SendWR) error {
 	s := &q.sq
 	if s.tail-s.free >= s.cap {
 		return errSQFull
+	}
+	q.busy = true
+	if s.tail-s.free == uint64(len(s.w)) {
+		if s.grow(); len(s.w) > firstWRs {
+			q.trimLater()
+		}
 	}
 	w := s.at(s.tail)
 	if len(wr.SGL) > cap(w.sgl) {

@@ -55,8 +55,8 @@ func TestHalfFrameThenEnd(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if n := len(h.dev.stages); n > 2 {
-			t.Errorf("%d stages in use by one connection at a time", n)
+		if l := &h.dev.lent; len(l.small.free) > 2 || len(l.large.free) > 2 {
+			t.Errorf("%d and %d stages in use by one connection at a time", len(l.small.free), len(l.large.free))
 		}
 	}
 }

@@ -77,6 +77,16 @@ func (d *Device) expire() {
 	}
 	clear(d.timed[keep:])
 	d.timed = d.timed[:keep]
+	if d.trimAt != 0 && d.trimAt <= t {
+		d.trim()
+		d.trimAt = 0
+		if !d.trimmed() {
+			d.trimAt = t + trimNs
+		}
+	}
+	if d.trimAt != 0 && (next == 0 || d.trimAt < next) {
+		next = d.trimAt
+	}
 	if next != 0 {
 		d.setTimer(next)
 	}

@@ -1,0 +1,151 @@
+package soft
+
+// Memory for moving data belongs to the device and is lent to the queue pairs
+// that move some: stages and the lists of pending pieces. Queues grow with use.
+// What was not used for a while, up to two trimNs, is given up. So an idle
+// queue pair costs little, however busy it was and however many there are.
+
+const (
+	trimNs     = 1_000_000_000
+	firstWaits = 4 // READs and atomics, either way, that a queue pair has memory for at first
+)
+
+// lending is what can be lent at the moment.
+type lending struct {
+	small, large freeList[[]byte]
+	segs         freeList[[]piece]
+}
+
+// freeList is a stack, of which least elements were not used since the last
+// trim.
+type freeList[T any] struct {
+	free  []T
+	least int
+}
+
+func (l *freeList[T]) get() (x T, ok bool) {
+	n := len(l.free) - 1
+	if n < 0 {
+		return x, false
+	}
+	x, l.free[n] = l.free[n], x
+	l.free = l.free[:n]
+	l.least = min(l.least, n)
+	return x, true
+}
+
+func (l *freeList[T]) put(x T) { l.free = append(l.free, x) }
+
+// trim drops what was not used, which is at the bottom.
+func (l *freeList[T]) trim() {
+	n := copy(l.free, l.free[l.least:])
+	clear(l.free[n:])
+	l.free = l.free[:n]
+	if n == 0 {
+		l.free = nil
+	}
+	l.least = n
+}
+
+// getStage returns smallStage or stageSize bytes.
+func (l *lending) getStage(size int) []byte {
+	list := &l.large
+	if size == smallStage {
+		list = &l.small
+	}
+	if s, ok := list.get(); ok {
+		return s
+	}
+	return make([]byte, size)
+}
+
+func (l *lending) putStage(s []byte) {
+	switch len(s) {
+	case smallStage:
+		l.small.put(s)
+	case stageSize:
+		l.large.put(s)
+	} // others are from trim
+}
+
+func (l *lending) getSegs() []piece {
+	if s, ok := l.segs.get(); ok {
+		return s
+	}
+	return make([]piece, maxSegs)
+}
+
+func (l *lending) putSegs(s []piece) { l.segs.put(s) }
+
+// trimLater notes that q has more memory than an idle queue pair needs.
+func (q *qp) trimLater() {
+	if !q.onGrown {
+		q.onGrown = true
+		q.dev.grown = append(q.dev.grown, q)
+		q.dev.trimSoon()
+	}
+}
+
+// trimSoon sets the time for trim, if it is not set.
+func (d *Device) trimSoon() {
+	if d.trimAt != 0 || d.closed {
+		return
+	}
+	d.trimAt = now() + trimNs
+	if d.nextTimer == 0 || d.trimAt < d.nextTimer {
+		d.setTimer(d.trimAt)
+	}
+}
+
+// trim gives up what was not used since the last time.
+func (d *Device) trim() {
+	d.lent.small.trim()
+	d.lent.large.trim()
+	d.lent.segs.trim()
+	keep := d.grown[:0]
+	for _, q := range d.grown {
+		if !q.destroyed && !q.trim() {
+			keep = append(keep, q)
+			continue
+		}
+		q.onGrown = false
+	}
+	clear(d.grown[len(keep):])
+	if d.grown = keep; len(keep) == 0 {
+		d.grown = nil
+	}
+}
+
+// trimmed says that trim has nothing more to find.
+func (d *Device) trimmed() bool {
+	return len(d.grown)+len(d.lent.small.free)+len(d.lent.large.free)+len(d.lent.segs.free) == 0
+}
+
+// trim gives up what q does not need while it is idle; false: it is not.
+func (q *qp) trim() bool {
+	if q.busy {
+		q.busy = false
+		return false
+	}
+	x := &q.rx
+	if len(x.stage) == stageSize { // the peer has stopped in the middle of a frame
+		q.keepRest(make([]byte, x.w-x.r))
+	}
+	s := &q.sq
+	if s.free != s.tail || !s.waits.empty() || !q.serve.empty() {
+		return false
+	}
+	if len(s.w) > firstWRs {
+		s.shrink()
+		if !x.placing {
+			x.to = target{} // it may know an SGL
+		}
+	}
+	if len(s.waits.w) > firstWaits {
+		s.waits.w = nil
+	}
+	if len(q.serve.r) > firstWaits {
+		q.serve.r = nil
+	}
+	return true
+}
