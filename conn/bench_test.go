@@ -86,6 +86,8 @@ func (h *fastHost) Trace(*Conn, string, error)                {}
 func (h *fastHost) Accept(*Conn, verbs.RequestID, verbs.QP, []byte) error {
 	return nil
 }
+func (h *fastHost) CtlBuf() *SendBuf      { return h.SendBuf() }
+func (h *fastHost) PutCtlBuf(b *SendBuf)  { h.PutSendBuf(b) }
 func (h *fastHost) PutSendBuf(b *SendBuf) { h.bufs = append(h.bufs, b) }
 func (h *fastHost) SendBuf() *SendBuf {
 	b := h.bufs[len(h.bufs)-1]

@@ -93,16 +93,19 @@ type Conn struct {
 	owing      int // own messages not ended
 
 	// The send queue.
-	recs    []sendRec // ring: one per SEND
-	recHead uint64
-	recTail uint64
-	lost    uint64 // records from here on have no completion to come; 0 = none
-	sqSize  int
-	sqUsed  int
-	reads   int      // READs and atomics outstanding
-	ctl     *SendBuf // a slot for each record: headers, acks, HELLO
-	wrs     []verbs.SendWR
-	sges    []verbs.SGE
+	recs     []sendRec // ring: one per SEND; grows with what is outstanding
+	maxRecs  int
+	recHead  uint64
+	recTail  uint64
+	lost     uint64 // records from here on have no completion to come; 0 = none
+	sqSize   int
+	sqUsed   int
+	reads    int      // READs and atomics outstanding
+	ctl      *SendBuf // slots of slotLen bytes: headers, acks, HELLO
+	slots    uint64   // how many, a power of two
+	slotHead uint64
+	slotTail uint64
+	*Scratch
 	txh     wire.Header
 	credits uint32 // SENDs the peer has room for
 
@@ -128,13 +131,15 @@ func New(cfg Config, h Host) *Conn {
 	cfg.StartSeq = max(cfg.StartSeq, 1)
 	cfg.MinBackoff = max(cfg.MinBackoff, 1)
 	cfg.MaxBackoff = max(cfg.MaxBackoff, cfg.MinBackoff)
+	if cfg.Scratch == nil {
+		cfg.Scratch = &Scratch{}
+	}
 	c := &Conn{
-		cfg:    cfg,
-		host:   h,
-		nextTx: cfg.StartSeq,
-		stopOf: make(map[uint16]*portStop),
-		wrs:    make([]verbs.SendWR, 0, 64),
-		sges:   make([]verbs.SGE, 0, 256),
+		cfg:     cfg,
+		host:    h,
+		nextTx:  cfg.StartSeq,
+		stopOf:  make(map[uint16]*portStop),
+		Scratch: cfg.Scratch,
 
 		refusing: make(map[uint16]struct{}),
 	}

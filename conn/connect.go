@@ -34,13 +34,13 @@ func (c *Conn) accept(req verbs.RequestID, from wire.Private) {
 
 // prepare takes what a connection needs and moves to Connecting.
 func (c *Conn) prepare(active bool) error {
-	ctl := c.host.SendBuf()
+	ctl := c.host.CtlBuf()
 	if ctl == nil {
 		return ErrNoBuffer
 	}
 	qp, err := c.host.NewQP(c)
 	if err != nil {
-		c.host.PutSendBuf(ctl)
+		c.host.PutCtlBuf(ctl)
 		return err
 	}
 	c.ctl, c.qp, c.qpNum, c.active = ctl, qp, qp.Num(), active
@@ -308,6 +308,7 @@ func (c *Conn) down() {
 	c.abortAssembly()
 	c.closeQP()
 	c.completeAll()
+	c.recs = nil
 	if m := c.frag; m != nil {
 		c.frag = nil
 		if m.priv.state == msgEnding && m.priv.refs == 0 {
@@ -372,7 +373,7 @@ func hasPostedOp(l *msgList) bool {
 // closeQP destroys the queue pair and forgets what belonged to it.
 func (c *Conn) closeQP() {
 	c.host.CloseQP(c, c.qp)
-	c.host.PutSendBuf(c.ctl)
+	c.host.PutCtlBuf(c.ctl)
 	c.qp, c.ctl = nil, nil
 	c.helloSeen, c.ready, c.deaf = false, false, false
 	c.settling = false

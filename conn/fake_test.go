@@ -340,6 +340,8 @@ func (b *baseHost) PutSendBuf(s *SendBuf) {
 	b.bufs = append(b.bufs, s)
 	b.out--
 }
+func (b *baseHost) CtlBuf() *SendBuf     { return b.SendBuf() }
+func (b *baseHost) PutCtlBuf(s *SendBuf) { b.PutSendBuf(s) }
 func (b *baseHost) Trace(c *Conn, event string, err error) {
 	b.traces = append(b.traces, event)
 	if err != nil {

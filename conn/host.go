@@ -141,6 +141,10 @@ type Host interface {
 	// bytes, nil when none is free; PutSendBuf returns it.
 	SendBuf() *SendBuf
 	PutSendBuf(*SendBuf)
+	// CtlBuf takes such a buffer of CtlLen bytes, which a connection keeps while
+	// it has a queue pair: what must be sent never waits for the pool.
+	CtlBuf() *SendBuf
+	PutCtlBuf(*SendBuf)
 	// Trace is called for what an operator wants to know (connection up, down,
 	// protocol errors); it must be cheap: the host queues it for a logger.
 	Trace(c *Conn, event string, err error)
@@ -151,6 +155,13 @@ type SendBuf struct {
 	Mem  []byte
 	LKey uint32
 	Addr uint64 // of Mem[0]
+}
+
+// Scratch is where a Conn builds work requests, between two calls unused: one
+// serves all Conns of an owner.
+type Scratch struct {
+	wrs  []verbs.SendWR
+	sges []verbs.SGE
 }
 
 // Config of a Conn. Times are nanoseconds.
@@ -171,6 +182,7 @@ type Config struct {
 	SettleTimeout  int64            // posted operations of a vanished peer become Unknown after this (30 s)
 	IgnorePings    bool             // messages to port 0 go to the host, who has no socket there
 	Rand           func() uint64    // back-off jitter; injected
+	Scratch        *Scratch         // shared with the owner's other Conns; nil: its own
 	Attr           verbs.DeviceAttr // limits for operation chains
 	Ctx            any              // the host's own, returned by Conn.Ctx
 }

@@ -298,7 +298,7 @@ func (c *Conn) postPiece(rec sendRec, flags verbs.SendFlags) bool {
 		c.sges = append(c.sges,
 			verbs.SGE{Addr: c.ctl.Addr + uint64(c.slotOff()), Length: wire.HeaderLen, LKey: c.ctl.LKey},
 			verbs.SGE{Addr: addr, Length: uint32(n), LKey: m.LKey})
-		rec.large = m
+		rec.large, rec.slot = m, true
 		m.priv.refs++
 		c.credits--
 		c.post(rec, c.sges[first:], flags)

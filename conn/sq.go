@@ -11,16 +11,27 @@ import (
 
 // sendRec is what a posted SEND keeps until it completes.
 type sendRec struct {
-	buf   *SendBuf // goes back to the pool; nil: the frame is in the record's slot
+	buf   *SendBuf // goes back to the pool
 	large *Msg     // its Data is part of the SEND
 	ops   *Msg     // first of the chain of operations posted ahead of it
 	wrs   int      // work requests, operations' included
 	reads int      // READs and atomics of them
+	slot  bool     // it has the oldest slot of the control buffer
 }
 
-// slotLen is the part of the control buffer that belongs to one record. It
-// holds a header, an ack or HELLO, so that those never wait for the pool.
-const slotLen = 128
+const (
+	// CtlLen is the length of a connection's control buffer.
+	CtlLen = 32 * slotLen
+
+	// slotLen is the part of the control buffer that a SEND may have: for the
+	// header of a payload that is sent from its place, for an ack or HELLO.
+	slotLen = 128
+
+	// A connection has records for firstRecs SENDs, and for more, up to
+	// mostRecs, when it had so many on their way.
+	firstRecs = 8
+	mostRecs  = 256
+)
 
 // A SEND's WRID is the number of its record. The WRID of an operation's work
 // request names the record of the SEND behind it and the operation.
@@ -43,19 +54,21 @@ func (c *Conn) openSQ() {
 		size = q
 	}
 	c.sqSize = max(size-1, 1)
-	n := min(c.sqSize, len(c.ctl.Mem)/slotLen)
-	n = 1 << (bits.Len(uint(n)) - 1)
-	if len(c.recs) != n {
-		c.recs = make([]sendRec, n)
-	}
+	c.maxRecs = pow2(min(c.sqSize, mostRecs))
+	c.slots = uint64(pow2(min(c.maxRecs, len(c.ctl.Mem)/slotLen)))
+	c.recs = make([]sendRec, min(firstRecs, c.maxRecs))
 	c.recHead, c.recTail, c.lost = 0, 0, 0
+	c.slotHead, c.slotTail = 0, 0
 	c.sqUsed, c.reads = 0, 0
 }
+
+// pow2 is the largest power of two that is not above n, which is positive.
+func pow2(n int) int { return 1 << (bits.Len(uint(n)) - 1) }
 
 // room says how many work requests may still be posted; the last of them must
 // be a SEND.
 func (c *Conn) room() int {
-	if c.recTail-c.recHead == uint64(len(c.recs)) {
+	if c.recTail-c.recHead == uint64(c.maxRecs) || c.slotTail-c.slotHead == c.slots {
 		return 0
 	}
 	return c.sqSize - c.sqUsed
@@ -75,18 +88,19 @@ func (c *Conn) canSend() bool {
 	return false
 }
 
-// slot returns the control memory of the next record.
+// slot returns the memory of the next slot. room has said that there is one.
 func (c *Conn) slot() []byte {
 	off := c.slotOff()
 	return c.ctl.Mem[off : off+slotLen]
 }
 
-func (c *Conn) slotOff() int { return int(c.recTail%uint64(len(c.recs))) * slotLen }
+func (c *Conn) slotOff() int { return int(c.slotTail%c.slots) * slotLen }
 
-// postSlot posts the first n bytes of the next record's slot as a SEND.
+// postSlot posts the first n bytes of the next slot as a SEND.
 func (c *Conn) postSlot(n int, rec sendRec) {
 	c.wrs, c.sges = c.wrs[:0], c.sges[:0]
 	c.sges = append(c.sges, verbs.SGE{Addr: c.ctl.Addr + uint64(c.slotOff()), Length: uint32(n), LKey: c.ctl.LKey})
+	rec.slot = true
 	c.post(rec, c.sges, 0)
 }
 
@@ -104,7 +118,13 @@ func (c *Conn) post(rec sendRec, sgl []verbs.SGE, flags verbs.SendFlags) {
 func (c *Conn) postWRs(rec sendRec) {
 	rec.wrs = len(c.wrs)
 	n, err := c.qp.PostSend(c.wrs)
+	if c.recTail-c.recHead == uint64(len(c.recs)) {
+		c.growRecs()
+	}
 	c.recs[c.recTail%uint64(len(c.recs))] = rec
+	if rec.slot {
+		c.slotTail++
+	}
 	c.sqUsed += rec.wrs
 	c.reads += rec.reads
 	c.recTail++
@@ -121,6 +141,15 @@ func (c *Conn) postWRs(rec sendRec) {
 		}
 	}
 	c.lost = c.recTail
+}
+
+// growRecs doubles the ring of records.
+func (c *Conn) growRecs() {
+	recs := make([]sendRec, 2*len(c.recs))
+	for r := c.recHead; r != c.recTail; r++ {
+		recs[r%uint64(len(recs))] = c.recs[r%uint64(len(c.recs))]
+	}
+	c.recs = recs
 }
 
 // drained says that every record that will complete has completed. The one
@@ -229,6 +258,9 @@ func (c *Conn) complete(r *sendRec) {
 	c.recHead++
 	c.sqUsed -= rec.wrs
 	c.reads -= rec.reads
+	if rec.slot {
+		c.slotHead++
+	}
 	if rec.buf != nil {
 		c.host.PutSendBuf(rec.buf)
 	}

@@ -76,7 +76,7 @@ func (c *EngineConfig) setDefaults() {
 		}
 	}
 	def(&c.MaxSend, defaultMaxSend)
-	def(&c.SendBufs, 4608) // one per connected peer, the rest in use while SENDs are
+	def(&c.SendBufs, 4096)
 	def(&c.RecvBufs, 16384)
 	def(&c.MaxPeers, 4096)
 	def(&c.PeerCredits, 64)

@@ -259,6 +259,7 @@ func (d *Daemon) closeAll() {
 	}
 	if d.e != nil {
 		unmapAnon(d.e.sendMem)
+		unmapAnon(d.e.ctlMem)
 		unmapAnon(d.e.recvMem)
 		unmapAnon(d.e.overMem)
 	}

@@ -79,6 +79,11 @@ type Engine struct {
 	sendMem  []byte
 	sendMR   verbs.MR
 	sendFree []*conn.SendBuf
+	ctlMem   []byte
+	ctlFree  []*conn.SendBuf
+	ctlLeft  int // bytes of ctlMem that were never lent
+	ctlKey   uint32
+	scratch  conn.Scratch
 	congNews bool // of a local
 	starved  bool // somebody found the send pool empty
 	recvMem  []byte

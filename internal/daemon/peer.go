@@ -87,14 +87,17 @@ func (e *Engine) peer(l *local, addr netip.Addr, lane uint8, by *client) (*peer,
 
 // newRC gives p a connection by queue pairs.
 func (e *Engine) newRC(p *peer) {
-	p.credits = min(e.cfg.PeerCredits, max(e.recvLeft, conn.MinCredits))
+	p.credits = e.cfg.PeerCredits
+	if e.attr.Caps&verbs.CapRNR == 0 {
+		p.credits = min(p.credits, max(e.recvLeft, conn.MinCredits))
+	} // else more may be promised than there are: idle peers use none
 	e.recvLeft -= p.credits + 1 // one for HELLO
 	p.rc = conn.New(conn.Config{
 		Local: p.local.addr, Remote: p.addr, Lane: p.lane, Instance: e.cfg.Instance, MaxSend: e.cfg.MaxSend, RecvCredits: p.credits,
 		StartSeq: e.cfg.StartSeq(), MaxSendWR: qpSendWR, ReadDepth: min(qpReadDepth, e.attr.MaxReadDepth),
 		MinBackoff: 1_000_000, MaxBackoff: e.cfg.MaxBackoff, ConnectTimeout: 5_000_000_000,
 		AckDelay: 1_000_000, AckBytes: 64 << 10, SettleTimeout: e.cfg.SettleTimeout, Rand: e.cfg.Rand,
-		IgnorePings: e.cfg.IgnorePings, Attr: e.attr, Ctx: p,
+		IgnorePings: e.cfg.IgnorePings, Attr: e.attr, Ctx: p, Scratch: &e.scratch,
 	}, e)
 	p.c = p.rc
 }
@@ -277,6 +280,24 @@ func (e *Engine) SendBuf() *conn.SendBuf {
 }
 
 func (e *Engine) PutSendBuf(b *conn.SendBuf) { e.sendFree = append(e.sendFree, b) }
+
+// CtlBuf and PutCtlBuf are the connections' own buffers. There is one for each
+// peer.
+func (e *Engine) CtlBuf() *conn.SendBuf {
+	if n := len(e.ctlFree) - 1; n >= 0 {
+		b := e.ctlFree[n]
+		e.ctlFree = e.ctlFree[:n]
+		return b
+	}
+	if e.ctlLeft == 0 {
+		return nil
+	}
+	e.ctlLeft -= conn.CtlLen
+	off := e.ctlLeft
+	return &conn.SendBuf{Mem: e.ctlMem[off : off+conn.CtlLen : off+conn.CtlLen], LKey: e.ctlKey, Addr: uint64(off)}
+}
+
+func (e *Engine) PutCtlBuf(b *conn.SendBuf) { e.ctlFree = append(e.ctlFree, b) }
 
 // PeerUp: the handshake is complete.
 func (e *Engine) PeerUp(c *conn.Conn, _ bool) { e.peerUp(e.peerOf(c)) }

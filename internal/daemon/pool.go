@@ -51,6 +51,12 @@ func (e *Engine) initPools() error {
 		e.sendFree = append(e.sendFree, &conn.SendBuf{
 			Mem: e.sendMem[off : off+e.cfg.MaxSend : off+e.cfg.MaxSend], LKey: e.sendMR.LKey(), Addr: uint64(off)})
 	}
+	e.ctlMem = e.cfg.Alloc(e.cfg.MaxPeers * conn.CtlLen)
+	ctl, err := e.regMR(failpoint.SendPool, e.ctlMem, 0, verbs.AccessPrivate)
+	if err != nil {
+		return fmt.Errorf("register control buffers: %w", err)
+	}
+	e.ctlKey, e.ctlLeft = ctl.LKey(), len(e.ctlMem)
 	e.recvMem = e.cfg.Alloc(e.cfg.RecvBufs * e.cfg.MaxSend)
 	if e.recvMR, err = e.regMR(failpoint.ReceivePool, e.recvMem, 0, verbs.AccessLocalWrite|verbs.AccessPrivate); err != nil {
 		return fmt.Errorf("register receive pool: %w", err)

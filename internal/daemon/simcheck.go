@@ -94,13 +94,13 @@ func (e *Engine) Leaks() (found []string) {
 	for _, g := range []stats.Counter{stats.RegisteredBytes, stats.Regions, stats.CongestedPorts} {
 		say(int(e.st.C[g]), g.String())
 	}
-	free, left := len(e.sendFree), e.recvLeft
+	ctls, left := len(e.ctlFree)+e.ctlLeft/conn.CtlLen, e.recvLeft
 	for _, p := range e.peersV {
 		i := p.c.Info()
 		name := fmt.Sprintf("of %v lane %d: ", p.addr, p.lane)
 		if p.rc != nil {
 			if i.State == conn.Up || i.State == conn.Connecting || i.State == conn.Error {
-				free++ // its control buffer
+				ctls++ // its own control buffer
 			}
 			left += p.credits + 1 // one for HELLO
 		}
@@ -114,7 +114,8 @@ func (e *Engine) Leaks() (found []string) {
 		say(len(p.partials), name+"messages under assembly")
 		say(btoi(p.slots.n > 0), name+"destinations")
 	}
-	say(e.cfg.SendBufs-free, "send buffers")
+	say(e.cfg.SendBufs-len(e.sendFree), "send buffers")
+	say(e.cfg.MaxPeers-ctls, "control buffers")
 	say(e.cfg.RecvBufs-left, "receive buffers promised")
 	for _, l := range e.localsV {
 		name := fmt.Sprintf("of %v: ", l.addr)
