@@ -336,7 +336,7 @@ func (c *Conn) kernelAck() {
 	c.stats.AckSent++
 	c.wrs, c.sges = c.wrs[:0], c.sges[:0]
 	c.sges = append(c.sges, verbs.SGE{Addr: c.ctl.Addr + uint64(c.slotOff()), Length: wire.HeaderLen, LKey: c.ctl.LKey})
-	c.post(sendRec{}, c.sges, verbs.SendSolicited)
+	c.post(sendRec{slot: true}, c.sges, verbs.SendSolicited)
 }
 
 // kernelOps posts the operations at the head of the queue: their RDMA work
