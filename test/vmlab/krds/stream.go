@@ -20,6 +20,9 @@ const (
 	magicLast  = "rdsstrmE"
 	markLen    = 32
 	numberLen  = 24
+
+	goodbye = "goodbye" // of a sender that has the receiver's word
+	byeWait = 10 * time.Second
 )
 
 // content is the bytes of a message: cheap, and different at each place for each
@@ -118,7 +121,9 @@ func (c *config) drain(s socket) error {
 	if _, _, err := recvFrom(s, b[:]); err != nil {
 		return fmt.Errorf("no word from the receiver: %w", err)
 	}
-	return nil
+	err := c.sendTo(s, []byte(goodbye), sockaddr(c.to.AddrPort))
+	time.Sleep(200 * time.Millisecond) // so that it mostly leaves; the receiver does not depend on it
+	return err
 }
 
 // stream is one that is being received.
@@ -144,11 +149,15 @@ func recv(c *config) error {
 	fmt.Fprintln(c.out, "ready")
 	streams := map[netip.AddrPort]*stream{}
 	buf, want := make([]byte, maxMessage), make([]byte, maxMessage)
-	said, total := time.Now(), 0
+	said, total, byes := time.Now(), 0, 0
 	for ended := 0; ended < c.streams; {
 		n, from, err := recvFrom(s, buf)
 		if err != nil {
 			return fmt.Errorf("after %d messages and %d streams: %w", total, ended, err)
+		}
+		if string(buf[:n]) == goodbye {
+			byes++
+			continue
 		}
 		total++
 		time.Sleep(c.delay)
@@ -167,8 +176,18 @@ func recv(c *config) error {
 			}
 		}
 	}
-	// A socket that is closed withdraws what it has sent.
-	time.Sleep(200 * time.Millisecond)
+	// A socket that is closed withdraws what it has sent: wait until the senders
+	// have it.
+	if err := limitRecv(s, byeWait); err != nil {
+		return err
+	}
+	for byes < c.streams {
+		if n, _, err := recvFrom(s, buf); err != nil {
+			break
+		} else if string(buf[:n]) == goodbye {
+			byes++
+		}
+	}
 	return nil
 }
 

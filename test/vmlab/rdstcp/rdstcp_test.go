@@ -277,7 +277,7 @@ func killed(p *pair) {
 
 // Both begin at the same time: eight connections, nothing lost or twice.
 func crossing(p *pair) {
-	for i := range 5 {
+	for i := range 3 {
 		p.r.Run(p.T, time.Minute, "pkill -x rdsd")
 		p.daemon.Wait(time.Minute)
 		p.start()
