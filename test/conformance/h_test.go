@@ -15,7 +15,7 @@ func groupH() []statement {
 	return []statement{
 		{n: 131, kind: "k", by: byPeer, text: "a ping to port 0 is answered from port 0 to its port, empty; its payload is not echoed", check: h131},
 		{n: 132, kind: "k", by: byPeer, text: "a ping from port 0 is not answered; with pings off none is, and recv_drop_no_sock rises", check: h132},
-		{n: 133, kind: "k", later: laterKernel, text: "rds-ping between a kernel host and rdsd, 0 % loss in 1000"},
+		{n: 133, kind: "k", later: laterVM, text: "rds-ping between a kernel host and rdsd, 0 % loss in 1000"},
 		{n: 134, kind: "r", by: byCalls, text: "a ping between two local addresses of one host is answered", check: h134},
 		{n: 135, kind: "k", by: byCodec, text: "a probe from port 1 with NPATHS 8 is answered to port 1 with NPATHS; none means 1", check: h135},
 		{n: 136, kind: "r", by: byCodec, text: "NPATHS of 0, above 8 or no power of two is clamped", check: h136},

@@ -28,7 +28,7 @@ const (
 
 // Why statements wait.
 const (
-	laterTCP    = "RDS/TCP towards kernels comes with kernel interoperation"
+	laterVM     = "needs a kernel: make vm VM=./test/vmlab/rdstcp"
 	laterIB     = "RDS/IB towards kernels comes with kernel interoperation"
 	laterKernel = "needs a kernel peer or the kernel's tools: comes with kernel interoperation"
 	laterShim   = "needs a library that puts programs on afrds"
