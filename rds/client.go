@@ -27,6 +27,7 @@ type Client struct {
 	rx    rx
 	wait  waiters
 	spin  spinner
+	give  giver
 
 	binds sync.Mutex     // one Bind or Socket.Close at a time
 	pins  sync.WaitGroup // uses of the memory outside the locks

@@ -44,6 +44,7 @@ type fakeDaemon struct {
 	rings   int // of the client's doorbell
 
 	// What a test turns.
+	told      bool      // events were published and nobody rung for them yet
 	holdSends bool      // keep messages: neither delivered nor returned
 	holdOps   bool      // keep operations: not locally complete, no status
 	keepIDs   bool      // deliver, but do not return ids (no ack)
@@ -219,9 +220,13 @@ func (d *fakeDaemon) turn() bool {
 }
 
 func (d *fakeDaemon) publish() {
+	wake := shm.WakeForReturns
+	if d.told || d.seg.EventProducer().Pending() {
+		wake, d.told = shm.WakeNeeded, false
+	}
 	d.seg.EventProducer().Publish()
 	d.seg.SendRetProducer().Publish()
-	if shm.WakeNeeded(d.seg.ClientAsleep()) {
+	if wake(d.seg.ClientAsleep()) {
 		d.rings++
 		d.client.Ring()
 	}
@@ -458,6 +463,7 @@ func (d *fakeDaemon) flushEvents() {
 		}
 		*e = d.events[0]
 		d.events = d.events[1:]
+		d.told = true
 	}
 	d.seg.EventProducer().Publish()
 }

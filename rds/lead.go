@@ -3,53 +3,107 @@ package rds
 import (
 	"runtime"
 	"time"
+
+	"github.com/rdsd/rdsd/internal/shm"
 )
 
-const (
-	// spinDefault keeps a whole request and reply among four processes in the
-	// fast regime: nobody on the path falls asleep in between.
-	spinDefault = 50 * time.Microsecond
-	// A yield that took longer than yieldHog gave the processor to somebody
-	// who does not share: then yielding costs milliseconds, so block at once
-	// for hogPause.
-	yieldHog = 100 * time.Microsecond
-	hogPause = 50 * time.Millisecond
-)
+// spinDefault keeps a whole request and reply among four processes in the fast
+// regime: nobody on the path falls asleep in between.
+const spinDefault = 50 * time.Microsecond
 
 // spinner decides how long the leader yields before it blocks. Only the leader
 // uses it.
 type spinner struct {
-	window time.Duration // 0 and less: block at once
-	since  time.Time     // start of the window, zero: not begun
-	last   time.Time     // after the last yield
-	noSpin time.Time     // until when hogs are assumed
+	window int64 // ns; 0 and less: block at once
+	clock  time.Time
+	since  int64 // start of the wait; 0: not begun
+	last   int64 // after the last yield
+	vain   int   // waits in a row that the window was too short for
+	guard  shm.SpinGuard
 }
+
+// maxVain: after so many waits that spinning did not shorten the leader blocks
+// at once, until a wait was short.
+const maxVain = 4
+
+func newSpinner(window time.Duration) spinner {
+	return spinner{window: int64(window), clock: time.Now()}
+}
+
+func (s *spinner) now() int64 { return int64(time.Since(s.clock)) + 1 }
 
 // again yields once, if the window is still open, and says so. It reads the
 // clock once: what it measures as the yield includes the look at the rings
 // before it, which is short.
 func (s *spinner) again() bool {
-	if s.window <= 0 {
+	if s.window <= 0 || s.since == 0 && !s.begin() {
 		return false
 	}
-	if s.since.IsZero() {
-		s.since = time.Now()
-		s.last = s.since
-		if s.since.Before(s.noSpin) {
-			return false
-		}
-	}
 	osYield()
-	now := time.Now()
-	if now.Sub(s.last) > yieldHog {
-		s.noSpin = now.Add(hogPause)
+	now := s.now()
+	if !s.guard.Yielded(s.last, now) {
 		return false
 	}
 	s.last = now
-	return now.Sub(s.since) < s.window
+	return now-s.since < s.window
 }
 
-func (s *spinner) restart() { s.since = time.Time{} }
+// begin starts a wait and reports whether to spin in it.
+func (s *spinner) begin() bool {
+	s.since = s.now()
+	s.last = s.since
+	return s.vain < maxVain && s.guard.May(s.since)
+}
+
+// slept ends a wait that did not end while spinning. One that was so short that
+// spinning might have met its end is a reason to spin the next time.
+func (s *spinner) slept() {
+	if s.window <= 0 {
+		return
+	}
+	if s.now()-s.since < 2*s.window {
+		s.vain = 0
+	} else if s.vain < maxVain {
+		s.vain++
+	}
+	s.since = 0
+}
+
+// met ends a wait that ended before the leader slept.
+func (s *spinner) met() {
+	if s.since != 0 {
+		s.vain, s.since = 0, 0
+	}
+}
+
+const (
+	// giveEvery is how long the leader may go to sleep again and again without
+	// a look whether other goroutines wait for a processor.
+	giveEvery = 5 * time.Millisecond
+	// gaveLong: who gave way for so long has let others run.
+	gaveLong = 20 * time.Microsecond
+)
+
+// giver decides whether the leader gives way to other goroutines before it
+// takes its processor into a system call, where it keeps it for a while. Nobody
+// is kept waiting by that where a processor is idle: it takes their goroutines.
+// But then giving way wakes that processor up to take the leader over, a
+// thread's wake-up for each sleep. So the leader gives way now and then, and
+// each time while that lets others run. Only the leader uses it.
+type giver struct {
+	last time.Time
+	busy bool // others ran when it gave way
+}
+
+func (g *giver) give() {
+	now := time.Now()
+	if !g.busy && now.Sub(g.last) < giveEvery {
+		return
+	}
+	runtime.Gosched()
+	g.last = time.Now()
+	g.busy = g.last.Sub(now) > gaveLong
+}
 
 // park waits until w is signalled. It returns early only for that.
 func (c *Client) park(w *waiter) {
@@ -71,23 +125,21 @@ func (c *Client) park(w *waiter) {
 // lead looks after the rings for all waiters until w is signalled; w is the
 // leader and stays it until it leaves.
 func (c *Client) lead(w *waiter) {
-	c.spin.restart()
+	c.spin.since = 0
 	for !w.signalled.Load() {
 		if c.poll() {
 			if !w.signalled.Load() {
 				runtime.Gosched() // to those it was for; this processor is the nearest
 			}
-			c.spin.restart()
+			c.spin.met()
 			continue
 		}
 		if c.spin.again() {
 			continue
 		}
-		// Goroutines that wait for a processor get this one: one that enters a
-		// system call keeps it for a while.
-		runtime.Gosched()
+		c.give.give()
 		c.sleep(w)
-		c.spin.restart()
+		c.spin.slept()
 	}
 }
 
@@ -99,6 +151,19 @@ func (c *Client) poll() bool {
 		progress = c.tx.poll() || progress
 	}
 	return progress
+}
+
+// announce says in what the daemon is to ring for. Who comes to wait for
+// returned messages at this moment either is seen here or sees the announcement
+// and makes it a wider one, see waiters.enter.
+func (c *Client) announce() {
+	asleep := c.seg.ClientAsleep()
+	if c.wait.returns.Load() == 0 {
+		asleep.Store(shm.AsleepForEvents)
+	}
+	if c.wait.returns.Load() > 0 {
+		asleep.Store(shm.Asleep)
+	}
 }
 
 // sleep blocks until the daemon or somebody in this process rings. The
@@ -114,13 +179,11 @@ func (c *Client) sleep(w *waiter) {
 	c.wait.blocked = true
 	c.wait.mu.Unlock()
 
-	c.tx.poll() // what nobody waited for is no reason to stay awake
-	asleep := c.seg.ClientAsleep()
-	asleep.Store(1)
-	if c.rx.empty() && c.tx.returnsEmpty() {
+	c.tx.poll() // warm ids and memory for the next messages
+	if c.announce(); c.rx.empty() && (c.wait.returns.Load() == 0 || c.tx.returnsEmpty()) {
 		c.bell.Wait(0)
 	}
-	asleep.Store(0)
+	c.seg.ClientAsleep().Store(shm.Awake)
 
 	c.wait.mu.Lock()
 	c.wait.blocked = false

@@ -103,14 +103,16 @@ func (c *Client) attach(o *Options) error {
 	if err := c.mapAll(p, fds); err != nil {
 		return err
 	}
-	if c.spin.window = o.Spin; o.Spin == 0 {
-		if c.spin.window = spinDefault; ok.SpinNs > 0 && ok.SpinNs < uint64(time.Second) {
-			c.spin.window = time.Duration(ok.SpinNs)
+	window := o.Spin
+	if window == 0 {
+		if window = spinDefault; ok.SpinNs > 0 && ok.SpinNs < uint64(time.Second) {
+			window = time.Duration(ok.SpinNs)
 		}
 	}
-	if c.spin.window < time.Microsecond {
-		c.spin.window = 0 // not worth a system call: block at once
+	if window < time.Microsecond {
+		window = 0 // not worth a system call: block at once
 	}
+	c.spin = newSpinner(window)
 	return c.setBells(o, fds)
 }
 

@@ -76,3 +76,55 @@ func TestRefusedHoldNobody(t *testing.T) {
 		d.do(func() { d.release(func(*fakeMsg) bool { return true }, func(m fakeMsg) { d.ack(m.sub.MsgID) }) })
 	})
 }
+
+// TestReturnsReachLateWaiter: a process that slept for messages alone is rung
+// for returned ones once somebody in it waits for them.
+func TestReturnsReachLateWaiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, a, b := pair(t, noSpin)
+		a.SetSndBuf(100)
+		got := make(chan error, 1)
+		go func() {
+			_, _, err := b.RecvFrom(make([]byte, 8))
+			got <- err
+		}()
+		synctest.Wait() // it leads, and sleeps
+		far := netip.MustParseAddrPort("192.0.2.1:7")
+		if _, err := a.SendTo(make([]byte, 100), far); err != nil {
+			t.Fatal(err)
+		}
+		d.do(func() { d.release(func(*fakeMsg) bool { return true }, func(m fakeMsg) { d.ack(m.sub.MsgID) }) })
+		synctest.Wait()
+		if d.rings != 0 {
+			t.Errorf("%d rings for a message that nobody waited for", d.rings)
+		}
+		if _, err := a.SendTo(make([]byte, 100), far); err != nil {
+			t.Fatal(err) // it looks before it waits
+		}
+		sent := make(chan error, 1)
+		go func() {
+			_, err := a.SendTo(make([]byte, 100), far)
+			sent <- err
+		}()
+		synctest.Wait()
+		if len(sent) > 0 {
+			t.Fatal("a full send buffer held nobody")
+		}
+		all := func() {
+			d.do(func() { d.release(func(*fakeMsg) bool { return true }, func(m fakeMsg) { d.ack(m.sub.MsgID) }) })
+			synctest.Wait()
+		}
+		all()
+		if len(sent) == 0 {
+			t.Fatal("the sender was not told of the returned message")
+		}
+		if err := <-sent; err != nil {
+			t.Error(err)
+		}
+		all()
+		mustSend(t, a, "x", b)
+		if err := <-got; err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -4,6 +4,8 @@ import (
 	"math/bits"
 	"sync"
 	"sync/atomic"
+
+	"github.com/rdsd/rdsd/internal/shm"
 )
 
 // interest is a set of things a waiter wants to be woken for.
@@ -23,6 +25,9 @@ const (
 
 	interests = 10
 	wantAll   = interest(1<<interests - 1)
+
+	// wantReturns: what returned messages may help with.
+	wantReturns = wantSpace | wantMemory | wantZeroCopy
 )
 
 // waiter is one goroutine that waits at a socket. The protocol is: enter, look
@@ -128,7 +133,7 @@ func (s *Socket) count(want interest, d int32) {
 			s.wait.counts[i].Add(d)
 		}
 	}
-	if want&(wantSpace|wantMemory|wantZeroCopy) != 0 {
+	if want&wantReturns != 0 {
 		s.c.wait.returns.Add(d)
 	}
 	if want&wantMemory != 0 {
@@ -158,6 +163,9 @@ func (s *Socket) enter(want interest, watcher bool) *waiter {
 	s.count(want, 1)
 	if ws.closed {
 		ws.signalLocked(w)
+	} else if want&wantReturns != 0 && ws.blocked {
+		// See announce. The memory is there: closing it begins with ws.mu.
+		s.c.seg.ClientAsleep().CompareAndSwap(shm.AsleepForEvents, shm.Asleep)
 	}
 	return w
 }

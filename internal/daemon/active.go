@@ -11,6 +11,9 @@ import "github.com/rdsd/rdsd/internal/mutant"
 // parkAfter: turns in a row without work from a client.
 const parkAfter = 1024
 
+// maxExpected: active clients from which on others have to ring to answer.
+const maxExpected = 16
+
 // pollClients drains the rings of the active clients, starting with another one
 // each turn.
 func (e *Engine) pollClients() bool {
@@ -78,6 +81,14 @@ func (e *Engine) unpark(c *client) {
 	c.idle = 0
 	e.active.add(&c.inActive, c)
 	c.seg.DaemonAsleep().Store(0)
+}
+
+// expect makes c, which has news, active: its answer need not ring then. Of more
+// clients at a time that would cost the turns more than it saves.
+func (e *Engine) expect(c *client) {
+	if e.active.n < maxExpected {
+		e.unpark(c)
+	}
 }
 
 // ring notes that c has rung. Safe for any goroutine.

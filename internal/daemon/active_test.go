@@ -31,14 +31,15 @@ func TestPark(t *testing.T) {
 	}
 	rs[3].sendMsg(0, 0, 0, 10)
 	turn(2)
-	if e.active.n != 1 || rs[3].seg.DaemonAsleep().Load() != 0 {
-		t.Errorf("%d clients active, want the one that rang", e.active.n)
+	if e.active.n != 2 || rs[3].seg.DaemonAsleep().Load() != 0 || rs[4].seg.DaemonAsleep().Load() != 0 {
+		t.Errorf("%d clients active, want the one that rang and the one that will answer", e.active.n)
 	}
 	var ev shm.Entry
 	if !rs[4].seg.EventConsumer().Next(&ev) {
 		t.Fatal("the message did not arrive")
 	}
 	// What is given back by a parked client is heard, too.
+	turn(parkAfter + 10)
 	ret := rs[4].seg.RecvRetProducer()
 	ret.Put(ev.Event().RxID)
 	ret.Publish()
@@ -59,6 +60,43 @@ func TestPark(t *testing.T) {
 		t.Error("parked with something in its ring")
 	}
 	w.clean(rs...)
+}
+
+// TestReturnsWakeWhoWants: a client that sleeps for events alone is not rung for
+// the ids of its messages, and is for an event.
+func TestReturnsWakeWhoWants(t *testing.T) {
+	w := newWorld(t, 1, EngineConfig{})
+	a, b := w.attach(0, smallParams()), w.attach(0, smallParams())
+	as, bs := a.bind(100), b.bind(101)
+	a.open(as, 0, 0, hostAddr(0), 101)
+	b.open(bs, 0, 0, hostAddr(0), 100)
+	asleep := a.seg.ClientAsleep()
+	now := int64(1)
+	for id, c := range []struct {
+		name     string
+		from     *raw
+		announce uint32
+		rings    bool
+	}{
+		{"returned, awake", a, shm.Awake, false},
+		{"returned, asleep", a, shm.Asleep, true},
+		{"returned, asleep for events", a, shm.AsleepForEvents, false},
+		{"delivered, asleep for events", b, shm.AsleepForEvents, true},
+	} {
+		asleep.Store(c.announce)
+		c.from.sendMsg(0, 0, uint32(id), 10)
+		for range 3 {
+			now++
+			w.es[0].Turn(now, now)
+		}
+		if rang := asleep.Load() != c.announce; rang != c.rings {
+			t.Errorf("%s: rang %v", c.name, rang)
+		}
+		if c.from.cl.msgs[id] != nil {
+			t.Errorf("%s: the id did not come back", c.name)
+		}
+	}
+	w.clean(a, b)
 }
 
 // TestStuckListKeepsAll: relief that draining one client's backlog causes

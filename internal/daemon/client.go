@@ -215,15 +215,22 @@ func (e *Engine) publish() {
 			c.publish = false
 			continue
 		}
+		events := c.ev.Pending()
 		c.ev.Publish()
 		// A mark waits for the statuses that found the ring full.
 		if len(c.raised) > 0 && c.pendOps.n == 0 {
 			e.publishMarks(c)
+			events = events || c.ev.Pending()
 			c.ev.Publish()
 		}
 		c.publish = false
 		c.sret.Publish()
-		if shm.WakeNeeded(c.seg.ClientAsleep()) {
+		wake := shm.WakeForReturns
+		if events {
+			wake = shm.WakeNeeded
+			e.expect(c)
+		}
+		if wake(c.seg.ClientAsleep()) {
 			c.bell()
 			e.st.C[stats.Doorbells]++
 		}

@@ -95,6 +95,9 @@ type Engine struct {
 	cm     [16]verbs.CMEvent
 	repost []verbs.RecvWR
 
+	deviceRest int64 // ns that a device without queue pairs is not asked; the loop's, 0 with virtual time
+	deviceAt   int64 // until then
+
 	timers    timers
 	limits    limits  // of messages that are given up
 	ticking   []*peer // scratch of runTimers
@@ -225,9 +228,14 @@ func (e *Engine) Turn(now, wall int64) bool {
 	work := e.runPosted()
 	work = e.pollClients() || work
 	work = e.flushPeers() || work
-	work = e.dev.Progress() || work
-	work = e.pollCM() || work
-	work = e.pollCQ() || work
+	// What clients sent to each other, and what they are given back, does not
+	// wait for the network.
+	e.publish()
+	if !e.deviceRests(now) {
+		work = e.dev.Progress() || work
+		work = e.pollCM() || work
+		work = e.pollCQ() || work
+	}
 	work = e.pollTCP() || work
 	work = e.runLocalJobs() || work
 	if e.nextTimer != 0 && now >= e.nextTimer {
@@ -246,6 +254,16 @@ func (e *Engine) Turn(now, wall int64) bool {
 		e.publish()
 	}
 	return work
+}
+
+// deviceRests reports whether the device may be left alone in this turn, for a
+// system call less: it has no queue pair, and so nothing that hurries.
+func (e *Engine) deviceRests(now int64) bool {
+	if now < e.deviceAt && len(e.byQPN) == 0 {
+		return true
+	}
+	e.deviceAt = now + e.deviceRest
+	return false
 }
 
 // Active reports whether a turn could find work without being woken: local

@@ -25,21 +25,19 @@ type loop struct {
 	evs   [64]unix.EpollEvent
 	stop  bool
 
-	turn        uint
-	noSpinUntil int64
-	beatAt      int64 // when statistics were published last
-	unsaid      bool  // there was work since then
+	turn   uint
+	guard  shm.SpinGuard
+	beatAt int64 // when statistics were published last
+	unsaid bool  // there was work since then
 }
 
 const (
-	// A yield that took this long gave the CPU to somebody who does not give
-	// it back soon: then blocking wakes up sooner than spinning.
-	slowYieldNs = 100_000
-	noSpinNs    = 50_000_000
-	stallNs     = 10_000_000
-	maxSleepNs  = 2_000_000_000 // the heartbeat's pace when idle
-	publishNs   = 10_000_000    // statistics are copied this often when busy
-	lookEvery   = 8             // turns between two looks for doorbells when awake
+	stallNs    = 10_000_000
+	maxSleepNs = 2_000_000_000 // the heartbeat's pace when idle
+	publishNs  = 10_000_000    // statistics are copied this often when busy
+	lookEvery  = 8             // turns between two looks for doorbells when awake
+
+	deviceRestNs = 20_000
 )
 
 func newLoop(e *Engine, spin time.Duration) (*loop, error) {
@@ -66,6 +64,7 @@ func newLoop(e *Engine, spin time.Duration) (*loop, error) {
 		l.close()
 		return nil, err
 	}
+	e.deviceRest = deviceRestNs
 	e.wake = func() {
 		if l.idle.Load() {
 			shm.Ring(l.bell)
@@ -158,12 +157,10 @@ func (l *loop) run(ctx context.Context) {
 			continue
 		}
 		e.st.C[stats.EngineIdleTurns]++
-		if now-last < l.spin && now >= l.noSpinUntil || e.Active() {
+		if now-last < l.spin && l.guard.May(now) || e.Active() {
 			yield()
 			t := clock()
-			if t-now > slowYieldNs {
-				l.noSpinUntil = t + noSpinNs
-			}
+			l.guard.Yielded(now, t)
 			now = t
 			continue
 		}
@@ -171,6 +168,7 @@ func (l *loop) run(ctx context.Context) {
 		last = now
 	}
 	// The connections that shutdown broke off drain.
+	e.deviceRest, e.deviceAt = 0, 0
 	for i := 0; i < 1000 && !e.quiet(); i++ {
 		now = clock()
 		e.Turn(now, wall0+now)
@@ -201,6 +199,7 @@ func (l *loop) sleep(now, wall0 int64, clock func() int64) int64 {
 		}
 		e.st.SetState(stats.Sleeping)
 		l.collect(int((timeout + 999_999) / 1_000_000))
+		e.deviceAt = 0
 	}
 	e.st.SetState(stats.Running)
 	l.idle.Store(false)

@@ -220,6 +220,19 @@ func (c *IDConsumer) Take() (id uint32, ok bool) {
 	return id, true
 }
 
+// Pending reports whether entries have been reserved and not yet published.
+func (p *producer[T]) Pending() bool { return p.next != p.tail }
+
+// What a side that sleeps has announced. For the daemon's sleep there is only
+// one kind.
+const (
+	Awake = iota
+	Asleep
+	// AsleepForEvents is a client's announcement that nobody there waits for
+	// returned message ids: they can wait until the client looks.
+	AsleepForEvents
+)
+
 // WakeNeeded is the producer's half of the sleep protocol: called after
 // Publish, it reports whether the consumer has announced sleep and nobody else
 // rings for it already. The swap lets one of several producers ring.
@@ -227,5 +240,11 @@ func (c *IDConsumer) Take() (id uint32, ok bool) {
 // The consumer's half: store 1, look at all its rings with Empty, and block
 // only if they all are; store 0 when it is awake again.
 func WakeNeeded(asleep *atomic.Uint32) bool {
-	return asleep.Load() != 0 && asleep.Swap(0) != 0
+	return asleep.Load() != Awake && asleep.Swap(Awake) != Awake
+}
+
+// WakeForReturns is WakeNeeded for a producer that has published nothing but
+// returned message ids.
+func WakeForReturns(asleep *atomic.Uint32) bool {
+	return asleep.Load() == Asleep && asleep.CompareAndSwap(Asleep, Awake)
 }
