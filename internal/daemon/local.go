@@ -5,6 +5,7 @@ import (
 
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/mutant"
+	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
@@ -15,6 +16,29 @@ import (
 // copy, in the order and under the congestion rules of the network path. An
 // operation is a copy between mappings, a slice per turn, its message after
 // it.
+
+// passOn delivers a plain message to its socket on this host and returns its id
+// at once, without a record of it: most can be. false: it goes the usual way,
+// because others wait before it or it is refused, or for what else it is.
+func (e *Engine) passOn(c *client, s *socket, sl *slot, d *shm.Sub, mem []byte) bool {
+	if sl.peer != nil || sl.local == nil || sl.q.n > 0 || sl.waitOn != nil || sl.port == 0 || d.Cookie != 0 || d.GiveUp != 0 {
+		return false
+	}
+	to := sl.local.ports.get(sl.port)
+	if to == nil || to.ping != nil {
+		return false
+	}
+	var a arrival
+	a.src, a.sport, a.srcInc, a.n = &s.local.addr16, s.port, s.inc, len(mem)
+	if e.deliver(to, &a, mem) != conn.Accepted {
+		return false
+	}
+	e.st.C[stats.SendQueued]++
+	e.st.C[stats.LocalMessages]++
+	c.sret.Put(d.MsgID)
+	e.news(c)
+	return true
+}
 
 // sendLocal delivers t now, or queues it behind what its destination slot
 // already waits for.

@@ -154,6 +154,9 @@ func (e *Engine) submit(c *client, d shm.Sub, ods []shm.SubOp) int {
 		e.news(c)
 		return 0
 	}
+	if len(ods) == 0 && e.passOn(c, s, sl, &d, pay.mem) {
+		return len(pay.mem)
+	}
 	t := e.msgs.get()
 	t.cl, t.sock, t.slot, t.id = c, s, sl, d.MsgID
 	// t.m is zero. Field by field: see arrival.
