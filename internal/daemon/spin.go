@@ -13,10 +13,9 @@ const (
 )
 
 // clientSpin is how long, ns, clients are told to spin before they block. With
-// few processors a client that spins holds the one its message needs:
-// sched_yield gives way only within one scheduler group, and an application is
-// in another session, and so in another group, than the daemon. The engine
-// spins all the same: it is awake between two messages of any client.
+// few processors a client that spins holds the one its message needs: measured,
+// see docs/performance.md. The engine spins all the same: it is awake between
+// two messages of any client.
 func clientSpin(engine time.Duration, cpus int) uint64 {
 	if engine <= 0 || cpus < spareCPUs {
 		return atOnce
