@@ -55,6 +55,9 @@ func (b backend) Status() (ctl.Status, error) {
 		Warnings:   d.warnings,
 		Sandbox:    d.given,
 	}
+	if d.tcp != nil {
+		s.Transports = append(s.Transports, ctl.Choice{Name: "tcp", Used: true, Why: "RDS/TCP, with the hosts of tcp.peers"})
+	}
 	if d.config().Metrics.Listen.IsValid() {
 		s.Metrics = d.config().Metrics.Listen.String()
 	}

@@ -155,7 +155,7 @@ func NewUnder(super Supervisor, cfg config.Config, log *slog.Logger) (_ *Daemon,
 	}
 	if len(cfg.TCP.Peers) > 0 {
 		if d.tcp, err = rdstcp.New(rdstcp.Options{Port: cfg.TCP.Port, Timeout: cfg.TCP.Timeout, Congestion: cc,
-			Allowed: func(a netip.Addr) bool { return cfg.PeerAllowed(a) && cfg.TCPPeer(a) }, Rand: rng.Uint64}); err != nil {
+			Allowed: func(a netip.Addr) bool { return d.peerAllowed(a) && cfg.TCPPeer(a) }, Rand: rng.Uint64}); err != nil {
 			return nil, fmt.Errorf("RDS/TCP: %w", err)
 		}
 		d.e.UseTCP(d.tcp, cfg.TCPPeer, cfg.TCP.Lanes)
