@@ -101,6 +101,7 @@ type Conn struct {
 	sqSize   int
 	sqUsed   int
 	reads    int      // READs and atomics outstanding
+	opBytes  uint64   // of all operations outstanding
 	ctl      *SendBuf // slots of slotLen bytes: headers, acks, HELLO
 	slots    uint64   // how many, a power of two
 	slotHead uint64
@@ -194,6 +195,17 @@ func (c *Conn) enqueue(m *Msg) {
 	}
 	c.dirty = true
 }
+
+// Queued is how much datagrams and operations wait to be posted: bytes of
+// payload, and frameWork for each.
+func (c *Conn) Queued() int { return c.queue.bytes + frameWork*c.queue.n }
+
+// frameWork is what a message costs besides its payload, in bytes copied.
+const frameWork = 64
+
+// OpsUnderWay is how many bytes the operations move that wait to be posted or
+// that are posted and not locally complete.
+func (c *Conn) OpsUnderWay() uint64 { return c.queue.ops + c.opBytes }
 
 // Waiting calls f for every message of the host that the peer, should it have
 // restarted, is still going to be sent. f may call Send.

@@ -399,7 +399,7 @@ func (c *Conn) kernelOps() bool {
 		}
 		return !blocked
 	}
-	rec := sendRec{buf: b.buf, ops: b.first, reads: b.reads}
+	rec := sendRec{buf: b.buf, ops: b.first, reads: b.reads, bytes: b.bytes}
 	for m := b.first; m != nil; m = m.priv.chain {
 		if m.Silent {
 			c.sentWhole(m)

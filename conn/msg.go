@@ -47,6 +47,7 @@ func (m *Msg) opOpen() bool { return m.priv.opPosted && !m.priv.opProven }
 type msgList struct {
 	head, tail *Msg
 	n, bytes   int
+	ops        uint64 // bytes of their operations
 }
 
 func (l *msgList) push(m *Msg) {
@@ -60,6 +61,18 @@ func (l *msgList) push(m *Msg) {
 	l.tail = m
 	l.n++
 	l.bytes += len(m.Data)
+	if m.Op != nil {
+		l.ops += m.opBytes()
+	}
+}
+
+// opBytes is how many bytes the operations of m move.
+func (m *Msg) opBytes() uint64 {
+	n := m.Op.Len
+	if m.Op2 != nil {
+		n += m.Op2.Len
+	}
+	return n
 }
 
 func (l *msgList) remove(m *Msg) {
@@ -77,6 +90,9 @@ func (l *msgList) remove(m *Msg) {
 	p.list, p.prev, p.next = nil, nil, nil
 	l.n--
 	l.bytes -= len(m.Data)
+	if m.Op != nil {
+		l.ops -= m.opBytes()
+	}
 }
 
 // prepend moves all of f to the front of l.
@@ -95,6 +111,7 @@ func (l *msgList) prepend(f *msgList) {
 	l.head = f.head
 	l.n += f.n
 	l.bytes += f.bytes
+	l.ops += f.ops
 	*f = msgList{}
 }
 

@@ -66,7 +66,7 @@ func (c *Conn) sendOps() bool {
 		}
 		return !blocked // some were refused
 	}
-	c.postBuf(b.buf, b.end, sendRec{ops: b.first, reads: b.reads}, b.fence)
+	c.postBuf(b.buf, b.end, sendRec{ops: b.first, reads: b.reads, bytes: b.bytes}, b.fence)
 	return true
 }
 
@@ -93,7 +93,7 @@ func (c *Conn) sendLargeOp(m *Msg) bool {
 	}
 	m.priv.sent = 0
 	c.frag = m
-	return c.postPiece(sendRec{ops: b.first, reads: b.reads}, b.fence)
+	return c.postPiece(sendRec{ops: b.first, reads: b.reads, bytes: b.bytes}, b.fence)
 }
 
 // opBatch is a batch under construction; its work requests are in c.wrs.

@@ -16,6 +16,7 @@ type sendRec struct {
 	ops   *Msg     // first of the chain of operations posted ahead of it
 	wrs   int      // work requests, operations' included
 	reads int      // READs and atomics of them
+	bytes uint64   // that its operations move
 	slot  bool     // it has the oldest slot of the control buffer
 }
 
@@ -59,7 +60,7 @@ func (c *Conn) openSQ() {
 	c.recs = make([]sendRec, min(firstRecs, c.maxRecs))
 	c.recHead, c.recTail, c.lost = 0, 0, 0
 	c.slotHead, c.slotTail = 0, 0
-	c.sqUsed, c.reads = 0, 0
+	c.sqUsed, c.reads, c.opBytes = 0, 0, 0
 }
 
 // pow2 is the largest power of two that is not above n, which is positive.
@@ -127,6 +128,7 @@ func (c *Conn) postWRs(rec sendRec) {
 	}
 	c.sqUsed += rec.wrs
 	c.reads += rec.reads
+	c.opBytes += rec.bytes
 	c.recTail++
 	if err == nil && n == len(c.wrs) {
 		return
@@ -258,6 +260,7 @@ func (c *Conn) complete(r *sendRec) {
 	c.recHead++
 	c.sqUsed -= rec.wrs
 	c.reads -= rec.reads
+	c.opBytes -= rec.bytes
 	if rec.slot {
 		c.slotHead++
 	}

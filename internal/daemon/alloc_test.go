@@ -40,6 +40,7 @@ type rigHost struct {
 
 	nextID, opID   uint32
 	got, back      int // messages received, ids returned
+	quiet          int // of those received, for quietPort+1
 	statuses, good int
 	entry          shm.Entry
 }
@@ -162,6 +163,9 @@ func (h *rigHost) collect() {
 		switch shm.EvKind(h.entry.Kind()) {
 		case shm.EvData:
 			h.got++
+			if h.entry.Event().DstPort == quietPort+1 {
+				h.quiet++
+			}
 			h.rret.Put(h.entry.Event().RxID)
 		case shm.EvStatus:
 			h.statuses++

@@ -124,7 +124,7 @@ func (e *Engine) peerInfo(p *peer) ctl.PeerInfo {
 	pi := ctl.PeerInfo{Local: i.Local, Remote: i.Remote, Lane: i.Lane, State: strings.ToLower(i.State.String()),
 		Instance: ctl.ID(i.Instance), Kernel: i.Kernel, Transport: e.attr.Name, CRC: p.crc == verbs.CRCOn,
 		NextTxSeq: i.NextTx, AckedSeq: i.LastAck, RxSeq: i.LastRx,
-		QueuedMessages: uint64(i.Queued), QueuedBytes: uint64(i.QueuedBytes),
+		QueuedMessages: uint64(i.Queued + p.waiting()), QueuedBytes: uint64(i.QueuedBytes),
 		UnackedMessages: uint64(i.Unacked), UnackedBytes: uint64(i.UnackedBytes),
 		SendCredits: int(i.Credits), RecvCredits: p.credits,
 		Resets: i.Stats.ConnReset, Retransmitted: i.Stats.Retransmitted, DroppedOps: i.Stats.OpsDropped,

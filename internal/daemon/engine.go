@@ -356,7 +356,7 @@ func isRecv(wc *verbs.WC) bool { return wc.WRID&recvWRID != 0 }
 // touch notes that p may have something to send, has broken, or has a new
 // timer. It follows every call into p's connection.
 func (e *Engine) touch(p *peer) {
-	if !p.dirty && p.c.NeedFlush() {
+	if !p.dirty && (p.c.NeedFlush() || p.flows.n > 0 && p.mayFeed()) {
 		p.dirty = true
 		e.dirtyP = append(e.dirtyP, p)
 	}
@@ -383,7 +383,11 @@ func (e *Engine) flushPeers() bool {
 	e.dirtyP, e.spareP = e.spareP[:0], list
 	for _, p := range list {
 		p.dirty = false
+		e.feed(p)
 		p.c.Flush(e.now)
+		for e.feed(p) {
+			p.c.Flush(e.now)
+		}
 		// What it could not post waits for an event: credits, completions, a
 		// send buffer. Each of them touches p again. A stream stops for others.
 		if p.tcp != nil {

@@ -34,6 +34,7 @@ type peer struct {
 	warned    uint64     // remote.untold up to here was queued on this lane
 	askedBy   *account   // whose share it is of, until it is met
 	slots     list[slot] // destinations that lead there
+	flows     list[cell] // sockets with messages that wait for their turn
 	partials  []*rxMsg   // messages under assembly: one, on RDS/TCP of each of its lanes
 	dirty     bool
 	draining  bool // in e.draining

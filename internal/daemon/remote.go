@@ -154,7 +154,7 @@ func (e *Engine) voidGrants(h *remote) {
 		e.retireIfDead(r)
 	}
 	for _, p := range h.lanes {
-		p.c.Waiting(func(m *connMsg) {
+		regrant := func(m *connMsg) {
 			switch t := m.Owner.(type) {
 			case *ctlMsg:
 				if r := e.regions[t.rkey]; r != nil && m.Internal == wire.TypeGrant {
@@ -167,7 +167,9 @@ func (e *Engine) voidGrants(h *remote) {
 					_ = e.expose(r, h.addr, m.DPort, p.lane)
 				}
 			}
-		})
+		}
+		p.c.Waiting(regrant)
+		p.eachWaiting(regrant)
 	}
 }
 

@@ -107,6 +107,7 @@ func (e *Engine) Leaks() (found []string) {
 		say(i.Queued, name+"messages queued")
 		say(i.Unacked, name+"messages unacked")
 		say(i.Stopped, name+"messages refused")
+		say(p.flows.n, name+"sockets that wait for their turn")
 		say(i.OutstandingWRs, name+"work requests outstanding")
 		say(p.grants.Len(), name+"grants")
 		say(len(p.owed), name+"revocations to be answered")

@@ -24,9 +24,10 @@ type slot struct {
 	inLead link[slot]
 	inSock link[slot] // socket.slots
 
-	// Same host: messages in order, waiting for their copies or for the
-	// destination socket.
+	// Messages in order, on the same host waiting for their copies or for the
+	// destination socket, else for a peer or for their turn, see turns.go.
 	q      list[txMsg]
+	inTurn link[slot] // cell.turn
 	job    link[slot] // Engine.jobs
 	waitOn *socket    // refused there; resumes when it has room
 	wait   link[slot] // waitOn.waiters
@@ -45,6 +46,10 @@ type cell struct {
 	mark   barrier.Mark
 	pend   link[cell] // client.pendCells
 	raised bool       // in cl.raised
+
+	turn    list[slot] // with messages that wait for their turn on a connection
+	inFlows link[cell] // peer.flows, while there are some
+	credit  int        // what the socket may hand over in its turn, see feed
 }
 
 // live reports whether the cell is still that of its socket: the client may use
@@ -117,10 +122,9 @@ func (e *Engine) home(sl *slot) {
 
 // sendWaiting hands what waited for sl to have a peer to the connection.
 func (e *Engine) sendWaiting(sl *slot) {
-	for sl.q.n > 0 {
-		t := sl.q.head.of
-		sl.q.del(&t.inQ)
-		e.route(t)
+	if sl.q.n > 0 {
+		e.queueUp(sl)
+		e.touch(sl.peer)
 	}
 }
 
@@ -197,13 +201,19 @@ func (e *Engine) findHomes() {
 }
 
 // closeSlot ends a destination: queued same-host messages are withdrawn;
-// messages on a connection go on.
+// messages to a peer go on.
 func (e *Engine) closeSlot(sl *slot) {
 	if sl.closed {
 		return
 	}
 	sl.closed = true
-	e.cancelLocal(sl)
+	if p := sl.peer; p != nil && !sl.sock.closed {
+		e.feedAll(sl)
+		e.touch(p)
+	} else {
+		e.cancelLocal(sl)
+		sl.leaveTurn()
+	}
 	sl.leadTo(nil)
 	if l := sl.local; l != nil {
 		l.forget(sl.port)

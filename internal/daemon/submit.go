@@ -200,7 +200,11 @@ func (e *Engine) submit(c *client, d shm.Sub, ods []shm.SubOp) int {
 // route hands t to its connection or to the same-host path.
 func (e *Engine) route(t *txMsg) {
 	if p := t.slot.peer; p != nil {
-		p.c.Send(&t.m)
+		if t.slot.q.n > 0 || p.flows.n > 0 || p.full(t) {
+			e.wait(t)
+		} else {
+			p.c.Send(&t.m)
+		}
 		e.touch(p)
 		return
 	}
