@@ -18,7 +18,7 @@ import (
 )
 
 // onTCP has all other hosts reached by RDS/TCP.
-func onTCP() option { return withArgs("-tcp-peers", "127.0.0.0/8") }
+func onTCP() option { return withArgs("-tcp-peers", "127.0.0.0/8", "-tcp-lanes", "8") }
 
 // Two daemons that speak RDS/TCP with each other, while their connections are
 // broken off again and again: everything arrives once and in order.

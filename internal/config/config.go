@@ -110,7 +110,7 @@ func Default() Config {
 		Ping:        PingAnswer,
 		Congestion:  CongestionCubic,
 		Sandbox:     SandboxAuto,
-		TCP:         TCP{Port: 16385, Lanes: 8, Timeout: 30 * time.Second},
+		TCP:         TCP{Port: 16385, Lanes: 1, Timeout: 30 * time.Second},
 		Limits: Limits{
 			MaxClients:         1024,
 			MaxSockets:         1 << 17,

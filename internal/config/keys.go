@@ -61,7 +61,7 @@ func (c *Config) keys() []key {
 			"TCP port of RDS/TCP.",
 			restart, number(&c.TCP.Port, 1, 65535)},
 		{"tcp.lanes", "1, 2, 4 or 8",
-			"Connections offered to each host of tcp.peers; sockets are spread over them. With one, nothing is lost when several break off at a time.",
+			"Connections offered to each host of tcp.peers; sockets are spread over them. With more than one a kernel may drop messages when several break off at a time.",
 			restart, number(&c.TCP.Lanes, 1, 8)},
 		{"tcp.timeout", `a duration from "1s" to "1h", as in "30s"`,
 			"How long a host of tcp.peers may leave data unacknowledged, or be silent, before its connection is given up.",

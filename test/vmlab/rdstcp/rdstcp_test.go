@@ -25,6 +25,7 @@ type pair struct {
 	r, k    *lab.Host // rdsd's, the kernel's
 	daemon  *lab.Job
 	timeout time.Duration // tcp.timeout
+	lanes   int           // tcp.lanes
 }
 
 // TestRDSTCP runs everything with rdsd at the smaller address, then at the larger.
@@ -35,7 +36,7 @@ func TestRDSTCP(t *testing.T) {
 	for _, name := range []string{"smaller", "larger"} {
 		t.Run(name, func(t *testing.T) {
 			l := lab.Boot(t, lab.Config{Hosts: 2, Capture: true, Limit: 15 * time.Minute})
-			p := &pair{T: t, l: l, r: l.A, k: l.B, timeout: 8 * time.Second}
+			p := &pair{T: t, l: l, r: l.A, k: l.B, timeout: 8 * time.Second, lanes: 8}
 			if name == "larger" {
 				p.r, p.k, p.timeout = l.B, l.A, 30*time.Second
 			}
@@ -76,10 +77,19 @@ func (p *pair) start() {
 		socket = "%s"
 		listen = ["%s"]
 		peers.allow = ["10.9.0.0/24"]
-		tcp = { peers = ["10.9.0.0/24"], timeout = "%v" }
+		tcp = { peers = ["10.9.0.0/24"], lanes = %d, timeout = "%v" }
 		END
-		exec rdsd -config /run/rdsd.toml`, control, p.r.IP(), p.timeout))
+		exec rdsd -config /run/rdsd.toml`, control, p.r.IP(), p.lanes, p.timeout))
 	p.r.Run(p.T, time.Minute, "lab_wait 50 rdsctl --socket "+control+" status >/dev/null")
+}
+
+// restart ends rdsd in order and starts it with so many lanes.
+func (p *pair) restart(lanes int) {
+	p.Helper()
+	p.lanes = lanes
+	p.r.Run(p.T, time.Minute, "pkill -x rdsd")
+	p.daemon.Wait(time.Minute)
+	p.start()
 }
 
 // at is a krds command of one host.
@@ -278,9 +288,7 @@ func killed(p *pair) {
 // Both begin at the same time: eight connections, nothing lost or twice.
 func crossing(p *pair) {
 	for i := range 3 {
-		p.r.Run(p.T, time.Minute, "pkill -x rdsd")
-		p.daemon.Wait(time.Minute)
-		p.start()
+		p.restart(8)
 		jr := p.serve(p.r, "recv -at %s:4000 -limit 100s", p.r.IP())
 		jk := p.serve(p.k, "recv -at %s:4000 -limit 100s", p.k.IP())
 		sr := p.r.Start(p.T, p.at(p.r, "send -from %s:5000 -to %s:4000 -n 20 -limit 100s", p.r.IP(), p.k.IP()))
@@ -310,6 +318,7 @@ func (p *pair) down() {
 // A host that vanishes with data on its way is found out by tcp.timeout, long
 // before TCP's own limits; what was sent arrives when it is back.
 func blackHole(p *pair) {
+	p.restart(1) // with more a kernel may drop what it takes for old
 	streams(p, p.r, p.k, 1, 10, "")
 	j := p.serve(p.k, "recv -at %s:4000 -limit 100s", p.k.IP())
 	p.k.Run(p.T, time.Minute, "ip link set eth0 down")
@@ -322,6 +331,7 @@ func blackHole(p *pair) {
 
 // A host that vanishes in silence is found out by keepalive.
 func silence(p *pair) {
+	p.restart(1)
 	streams(p, p.r, p.k, 1, 10, "")
 	p.k.Run(p.T, time.Minute, "ip link set eth0 down")
 	p.down()
