@@ -10,7 +10,7 @@ VM          ?= ./test/vmlab/...
 
 export CGO_ENABLED ?= 0
 
-.PHONY: all build demo test check race sim model mutants conformance fuzz e2e vm page bench bench-peers lint arm64 clean help need-go
+.PHONY: all build build-ibv demo test check race sim model mutants conformance fuzz e2e vm page bench bench-peers lint arm64 clean help need-go
 
 all: build
 
@@ -25,6 +25,11 @@ build: need-go ## bin/rdsd, bin/rdsctl, bin/blockstore
 	$(GO) build $(BUILDFLAGS) -o bin/rdsd ./cmd/rdsd
 	$(GO) build $(BUILDFLAGS) -o bin/rdsctl ./cmd/rdsctl
 	$(GO) build $(BUILDFLAGS) -o bin/blockstore ./examples/blockstore
+
+build-ibv: need-go ## bin/rdsd with RDMA devices (libibverbs, librdmacm, cgo)
+	@scripts/need-ibv.sh
+	@mkdir -p bin
+	CGO_ENABLED=1 $(GO) build $(BUILDFLAGS) -tags ibv -o bin/rdsd ./cmd/rdsd
 
 demo: build ## copy a file between two daemons under connection resets (FILE=..., RESETS=n)
 	@$(GO) build $(BUILDFLAGS) -o bin/demo ./internal/demo

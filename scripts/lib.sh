@@ -54,3 +54,13 @@ need_tools() {
 		command -v tshark >/dev/null || need_packages tshark || true
 	fi
 }
+
+# have_ibv says whether a C program with the headers of verbs compiles.
+have_ibv() {
+	local cc
+	cc=$(go env CC)
+	command -v "${cc%% *}" >/dev/null &&
+		echo 'int main(void) { return 0; }' | $cc -x c -include rdma/rdma_cma.h -o /dev/null - -libverbs -lrdmacm 2>/dev/null
+}
+
+need_ibv() { have_ibv || need_packages gcc libc6-dev libibverbs-dev librdmacm-dev ibverbs-providers; }

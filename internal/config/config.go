@@ -23,6 +23,7 @@ type Config struct {
 	Ping        Ping
 	Stats       string // set after Finish
 	Congestion  Congestion
+	Transport   Transport
 	Peers       Peers
 	TCP         TCP
 	Limits      Limits
@@ -98,6 +99,14 @@ const (
 	SandboxOff  Sandbox = "off"
 )
 
+// Transport says what carries the connections to peers.
+type Transport string
+
+const (
+	TransportSoft  Transport = "soft"  // iWARP over TCP in user space
+	TransportVerbs Transport = "verbs" // the RDMA device of the listen address
+)
+
 // Default is the configuration without file and flags, before Finish.
 func Default() Config {
 	return Config{
@@ -111,6 +120,7 @@ func Default() Config {
 		Congestion:  CongestionCubic,
 		Sandbox:     SandboxAuto,
 		TCP:         TCP{Port: 16385, Lanes: 1, Timeout: 30 * time.Second},
+		Transport:   TransportSoft,
 		Limits: Limits{
 			MaxClients:         1024,
 			MaxSockets:         1 << 17,

@@ -51,7 +51,7 @@ func (b backend) Status() (ctl.Status, error) {
 	s := ctl.Status{
 		Version: version.String(),
 		Socket:  d.config().Socket, Stats: d.config().Stats, CRC: string(d.config().CRC),
-		Transports: []ctl.Choice{{Name: "soft", Used: true, Why: "iWARP over TCP in user space: works on every host"}},
+		Transports: d.transports(),
 		Warnings:   d.warnings,
 		Sandbox:    d.given,
 	}

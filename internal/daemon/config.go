@@ -18,6 +18,7 @@ type EngineConfig struct {
 	SendBufs    int // send pool, buffers of MaxSend
 	RecvBufs    int // receive pool shared by all peers, buffers of MaxSend
 	MaxPeers    int // that may come to us
+	CQE         int // completion queue, entries
 	PeerCredits int // receive buffers one peer may use at a time
 
 	MaxSockets    int // bound at a time
@@ -79,6 +80,7 @@ func (c *EngineConfig) setDefaults() {
 	def(&c.SendBufs, 4096)
 	def(&c.RecvBufs, 16384)
 	def(&c.MaxPeers, 4096)
+	def(&c.CQE, 1<<16)
 	def(&c.PeerCredits, 64)
 	def(&c.MaxSockets, 1<<20)
 	def(&c.HardCap, defaultHardCap)

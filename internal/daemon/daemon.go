@@ -45,8 +45,9 @@ type Daemon struct {
 	info     stats.Info
 	statFile *stats.File
 	reader   *stats.Reader
-	dev      *soft.Device
-	tcp      *rdstcp.Net // nil: off
+	dev      verbs.Device
+	soft     *soft.Device // nil: another transport
+	tcp      *rdstcp.Net  // nil: off
 	e        *Engine
 	l        *loop
 	metrics  *metrics.Server // nil: off
@@ -134,10 +135,7 @@ func NewUnder(super Supervisor, cfg config.Config, log *slog.Logger) (_ *Daemon,
 	if err = failpoint.Hit(failpoint.Device); err != nil {
 		return nil, err
 	}
-	if d.dev, err = soft.New(soft.Options{Congestion: cc, Listener: super.Sockets.Peer}); err != nil {
-		return nil, fmt.Errorf("soft device: %w", err)
-	}
-	d.e, err = NewEngine(d.dev, EngineConfig{
+	ec := EngineConfig{
 		Instance: d.info.Instance, Port: cfg.Port, HardCap: int(cfg.RecvHardCap), MaxSockets: cfg.Limits.MaxSockets,
 		OverflowBytes: int(cfg.Limits.MaxHeldBytes), MaxSharedBytes: sharedLimit(&cfg),
 		MaxRegisteredBytes: cfg.Limits.MaxRegisteredBytes, Policy: d.policy.Load(),
@@ -145,12 +143,11 @@ func NewUnder(super Supervisor, cfg config.Config, log *slog.Logger) (_ *Daemon,
 		CRC:         d.crc, Allowed: d.peerAllowed, Alloc: mapAnon, Rand: rng.Uint64,
 		StartSeq: func() uint64 { return uint64(time.Now().UnixMilli()) << 20 },
 		Trace:    d.trace,
-		TurnedAway: func() uint64 {
-			s := d.dev.Stats()
-			return s.HandshakeGarbage + s.HandshakeTimeout + s.HandshakeRefused + s.HandshakeMarkers
-		},
-	}, block)
-	if err != nil {
+	}
+	if err = d.openDevice(&cfg, soft.Options{Congestion: cc, Listener: super.Sockets.Peer}, &ec); err != nil {
+		return nil, err
+	}
+	if d.e, err = NewEngine(d.dev, ec, block); err != nil {
 		return nil, err
 	}
 	if len(cfg.TCP.Peers) > 0 {
@@ -359,7 +356,11 @@ func (d *Daemon) watchdog(ctx context.Context) {
 
 func (d *Daemon) congestion() ctl.Congestion {
 	c := ctl.Congestion{Wanted: string(d.config().Congestion)}
-	used, err := d.dev.Congestion()
+	if d.soft == nil {
+		c.Why = "the transport is not TCP of this daemon"
+		return c
+	}
+	used, err := d.soft.Congestion()
 	c.Used = used
 	if err != nil {
 		c.Why = err.Error()

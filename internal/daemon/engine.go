@@ -173,7 +173,7 @@ func NewEngine(dev verbs.Device, cfg EngineConfig, st *stats.Block) (*Engine, er
 	if err = failpoint.Hit(failpoint.CompletionQueue); err != nil {
 		return nil, err
 	}
-	if e.cq, err = dev.CreateCQ(1 << 16); err != nil {
+	if e.cq, err = dev.CreateCQ(cfg.CQE); err != nil {
 		return nil, fmt.Errorf("completion queue: %w", err)
 	}
 	if err = failpoint.Hit(failpoint.ReceiveQueue); err != nil {

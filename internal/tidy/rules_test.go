@@ -34,6 +34,7 @@ var public = []string{"rds", "afrds", "rdstest", "conn", "barrier", "rdmaop", "c
 var unsafeIn = map[string]string{
 	"internal/shm":    "lays typed rings and tables over shared memory",
 	"internal/stats":  "lays counters over the statistics mapping",
+	"verbs/ibv":       "passes work requests and addresses to C",
 	"verbs/soft":      "lays out iovecs and epoll events for raw system calls",
 	"verbs/verbstest": "aligns the memory it registers to pages",
 }

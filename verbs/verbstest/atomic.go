@@ -17,6 +17,10 @@ func atomicCases() []testCase {
 		{name: "A150 a misaligned atomic fails", need: verbs.CapAtomics, run: func(p *Pair) {
 			p.Connect()
 			wr := p.A.fetchAdd(1, 4, 1, 0)
+			if p.Env.Habits.PostAtomic {
+				p.refusedAtPost(wr)
+				return
+			}
 			p.remoteErrorAny(wr, verbs.WCRemInvReqErr, verbs.WCRemAccessErr)
 		}},
 		{name: "A149 an atomic needs REMOTE_ATOMIC", need: verbs.CapAtomics, run: func(p *Pair) {
@@ -35,6 +39,13 @@ func (s *Side) fetchAdd(id uint64, roff int, add uint64, loff int) verbs.SendWR 
 	wr := s.Read(id, verbs.SendSignaled, roff, s.SGE(loff, 8))
 	wr.Op, wr.Atomic.CompareAdd = verbs.OpAtomicFetchAdd, add
 	return wr
+}
+
+// refusedAtPost: the device looks at an atomic's address when it is posted.
+func (p *Pair) refusedAtPost(wr verbs.SendWR) {
+	p.Helper()
+	p.A.Refuse(syscall.EINVAL, wr)
+	p.habit("refused by PostSend")
 }
 
 func (p *Pair) remoteErrorAny(bad verbs.SendWR, status ...verbs.WCStatus) {

@@ -28,6 +28,7 @@ const (
 type Pair struct {
 	*testing.T
 	na   string // why the rule does not apply here
+	dev  string // which habit of the device was met
 	Env  Env
 	Mode verbs.AckMode
 	A, B *Side
@@ -99,8 +100,36 @@ func (p *Pair) notApplicable(format string, args ...any) {
 	p.Log("not applicable:", p.na)
 }
 
+// Memory, if set, gives the memory that is registered, page-aligned and zero:
+// adapters want mapped memory. Its owner takes it back when the subtest ends.
+var Memory func(n int) []byte
+
+// habit notes that the device does otherwise.
+func (p *Pair) habit(format string, args ...any) {
+	p.dev = fmt.Sprintf(format, args...)
+	p.Log("deviation:", p.dev)
+}
+
+// local are the statuses allowed for a local error.
+func (p *Pair) local(exact verbs.WCStatus) []verbs.WCStatus {
+	if other := p.Env.Habits.LocalStatus; other != 0 {
+		return []verbs.WCStatus{exact, other}
+	}
+	return []verbs.WCStatus{exact}
+}
+
+// inexact notes that a local error had the general status.
+func (p *Pair) inexact(wc verbs.WC, exact verbs.WCStatus) {
+	if wc.Status != exact {
+		p.habit("status %d in place of %d", wc.Status, exact)
+	}
+}
+
 // AlignedMem returns n bytes that start on a page boundary.
 func AlignedMem(n int) []byte {
+	if Memory != nil {
+		return Memory(n)
+	}
 	b := make([]byte, n+page)
 	off := -uintptr(unsafe.Pointer(&b[0])) % page
 	return b[off : off+uintptr(n) : off+uintptr(n)]

@@ -258,8 +258,9 @@ func testReadDepthGranted(p *Pair) {
 func testReadBothWays(p *Pair) {
 	p.Connect()
 	const n = 300000
-	for i, s := range []*Side{p.A, p.B} {
-		pattern(s.Mem[:n], byte(i+1))
+	pattern(p.A.Mem[:n], 1)
+	pattern(p.B.Mem[:n], 2)
+	for _, s := range []*Side{p.A, p.B} {
 		for k := range 8 {
 			s.Post(s.Read(uint64(k), verbs.SendSignaled, k, s.SGE(1<<20+k*n, n-k)))
 		}

@@ -32,6 +32,19 @@ type Env struct {
 	// Lose makes A hear nothing more of B, while B goes on; cut then breaks
 	// the connection for both. nil: the provider cannot be made to do so.
 	Lose func() (cut func())
+	// Habits are where an adapter differs, throughout.
+	Habits Habits
+}
+
+// Habits of adapters and of the kernel's soft ones, which the provider cannot
+// change. What is not set is not tolerated, and a case that met one counts as a
+// deviation.
+type Habits struct {
+	LocalStatus verbs.WCStatus // has it for local errors, of sends and receives, in place of a more exact one; 0: no
+	Silent      bool           // the responder of a refused request gets no asynchronous event
+	Padded      bool           // private data arrive with zeros behind them
+	Immediate   bool           // requests run at once, without Step
+	PostAtomic  bool           // a misaligned atomic is refused by PostSend
 }
 
 // Deviation is what a provider does in place of a statement.
@@ -102,7 +115,9 @@ func runCase(t *testing.T, c testCase, deviations Deviations, open func(t *testi
 					return
 				}
 				c.run(p)
-				if p.na != "" {
+				if p.dev != "" {
+					rep.add(c.name, deviates, p.dev)
+				} else if p.na != "" {
 					rep.add(c.name, notApplicable, p.na)
 				} else {
 					rep.add(c.name, passed, "")

@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# Makes sure that a C compiler and the headers of libibverbs and librdmacm are
+# there.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+need_go
+need_ibv || die "bin/rdsd with RDMA devices needs a C compiler, libibverbs-dev and librdmacm-dev"

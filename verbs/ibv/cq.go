@@ -1,0 +1,303 @@
+//go:build ibv && linux
+
+package ibv
+
+/*
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// cqe is a completion and what polling it gives back.
+type cqe struct {
+	wc   verbs.WC
+	qp   *qp // nil: nothing to release
+	srq  *srq
+	pos  uint64 // of the queue pair's send or receive queue, or the slot of srq
+	recv bool
+}
+
+// cq implements verbs.CQ: a ring of completions taken from the adapter's queue,
+// put in order, with those flushed here. The adapter's queue is larger than
+// what was asked for, so that the overflow of a queue is noticed here.
+type cq struct {
+	dev        *Device
+	c          *C.struct_ibv_cq
+	hw         int
+	cap        uint64
+	e          []cqe // power of two
+	head, tail uint64
+	users      int
+	arm        armState
+	fired      bool // an event was not taken yet
+	overrun    bool
+	gone       bool
+}
+
+type armState uint8
+
+const (
+	unarmed armState = iota
+	armedAny
+	armedSolicited
+)
+
+const leastHW = 512
+
+// CreateCQ implements verbs.Device.
+func (d *Device) CreateCQ(n int) (verbs.CQ, error) {
+	if err := d.alive(); err != nil {
+		return nil, err
+	}
+	if err := d.checkCQE(n); err != nil {
+		return nil, err
+	}
+	c := &cq{dev: d, cap: uint64(n), hw: min(max(n+extraSlots, leastHW), int(d.limits.max_cqe)), e: make([]cqe, ceilPow2(n))}
+	var e C.int
+	if c.c = C.ibvx_create_cq(d.ctx, C.int(c.hw), d.channel, &e); c.c == nil {
+		return nil, errno(e, "completion queue")
+	}
+	d.cqs[c] = struct{}{}
+	return c, nil
+}
+
+func (d *Device) checkCQE(n int) error {
+	if limit := int(d.limits.max_cqe) - extraSlots; n < 1 || n > limit {
+		return invalid("completion queue of %d entries, limit %d", n, limit)
+	}
+	return nil
+}
+
+func ceilPow2(n int) int {
+	p := 1
+	for p < n {
+		p <<= 1
+	}
+	return p
+}
+
+var errCQGone = invalid("the completion queue is gone")
+
+// Cap implements verbs.CQ.
+func (c *cq) Cap() int { return int(c.cap) }
+
+// Resize implements verbs.CQ.
+func (c *cq) Resize(n int) error {
+	if c.gone || c.dev.closed {
+		return errCQGone
+	}
+	if err := c.dev.checkCQE(n); err != nil {
+		return err
+	}
+	c.stage()
+	if held := int(c.tail - c.head); n < held {
+		return invalid("%d entries for a completion queue that holds %d", n, held)
+	}
+	if n > c.hw {
+		if e := C.ibv_resize_cq(c.c, C.int(n)); e != 0 {
+			return errno(abs(e), fmt.Sprintf("resizing a completion queue to %d entries", n))
+		}
+		c.hw = n
+	}
+	c.cap = uint64(n)
+	return nil
+}
+
+func abs(e C.int) C.int { return max(e, -e) }
+
+// pull takes all there is from the adapter. What fails is left in d.failing.
+func (c *cq) pull() {
+	d := c.dev
+	for !c.gone && !d.closed {
+		n := int(C.ibvx_poll(c.c, d.b))
+		for i := range max(n, 0) {
+			d.handle(c, &d.wcs[i])
+		}
+		if n < batch {
+			return
+		}
+	}
+}
+
+// stage is pull, and what follows from it.
+func (c *cq) stage() {
+	c.pull()
+	c.dev.settle()
+}
+
+// add appends a completion. Who is armed gets an event.
+func (c *cq) add(e cqe) {
+	if c.gone {
+		return
+	}
+	if c.overrun || c.tail-c.head >= c.cap {
+		c.overflow()
+		return
+	}
+	if c.tail-c.head == uint64(len(c.e)) {
+		bigger := make([]cqe, 2*len(c.e))
+		for i := c.head; i != c.tail; i++ {
+			bigger[i&uint64(len(bigger)-1)] = c.e[i&uint64(len(c.e)-1)]
+		}
+		c.e = bigger
+	}
+	c.e[c.tail&uint64(len(c.e)-1)] = e
+	c.tail++
+	if c.arm == armedAny || c.arm == armedSolicited && e.wc.Status != verbs.WCSuccess {
+		c.fire()
+	}
+}
+
+func (c *cq) fire() {
+	c.arm = unarmed
+	if !c.fired {
+		c.fired = true
+		c.dev.fired++
+		c.dev.updateWake()
+	}
+}
+
+// event is called for an event of the adapter, which may be of another queue.
+func (c *cq) event() {
+	if c.arm == unarmed || c.gone {
+		return
+	}
+	before := c.tail
+	c.stage()
+	switch {
+	case c.arm == armedSolicited && c.tail != before:
+		c.fire()
+	case c.arm != unarmed: // it was of another queue, or of a request of our own
+		c.rearm()
+	}
+}
+
+func (c *cq) rearm() {
+	C.ibvx_arm(c.c, b2i(c.arm == armedSolicited))
+}
+
+func b2i(b bool) C.int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// overflow ends the queue and its queue pairs.
+func (c *cq) overflow() {
+	if c.overrun {
+		return
+	}
+	c.overrun = true
+	c.dev.raise(verbs.AsyncEvent{Type: verbs.AsyncCQErr, CQ: c})
+	for _, q := range c.dev.qps {
+		if q.scq == c || q.rcq == c {
+			c.dev.raise(verbs.AsyncEvent{Type: verbs.AsyncQPFatal, QP: q, Err: errOverrun})
+			q.fail(errOverrun)
+		}
+	}
+}
+
+var errOverrun = fmt.Errorf("ibv: completion queue overflow: %w", unix.ENOSPC)
+
+// Poll implements verbs.CQ.
+func (c *cq) Poll(wc []verbs.WC) int {
+	if len(wc) == 0 || c.gone || c.dev.closed {
+		return 0
+	}
+	if c.tail-c.head < uint64(len(wc)) {
+		c.stage()
+	}
+	n := 0
+	for n < len(wc) && c.head != c.tail {
+		e := &c.e[c.head&uint64(len(c.e)-1)]
+		wc[n] = e.wc
+		switch {
+		case e.srq != nil:
+			e.srq.release(uint32(e.pos))
+		case e.qp != nil && e.recv:
+			e.qp.rq.free = max(e.qp.rq.free, e.pos+1)
+		case e.qp != nil:
+			e.qp.free = max(e.qp.free, e.pos+1)
+		}
+		e.qp, e.srq = nil, nil
+		c.head++
+		n++
+	}
+	return n
+}
+
+// disown makes the completions of q release nothing of it.
+func (c *cq) disown(q *qp) {
+	for i := c.head; i != c.tail; i++ {
+		if e := &c.e[i&uint64(len(c.e)-1)]; e.qp == q {
+			e.qp = nil
+		}
+	}
+}
+
+// ReqNotify implements verbs.CQ. What is there already makes no event; what
+// comes from here on does, even if the adapter had it before it was armed.
+func (c *cq) ReqNotify(solicitedOnly bool) error {
+	if c.gone || c.dev.closed {
+		return errCQGone
+	}
+	c.stage()
+	switch {
+	case !solicitedOnly:
+		c.arm = armedAny
+	case c.arm == unarmed:
+		c.arm = armedSolicited
+	}
+	if e := C.ibvx_arm(c.c, b2i(c.arm == armedSolicited)); e != 0 {
+		c.arm = unarmed
+		return errno(e, "arming a completion queue")
+	}
+	if c.arm == armedAny {
+		c.stage() // between the two: the adapter made no event of it
+	}
+	return nil
+}
+
+// Notified implements verbs.CQ.
+func (c *cq) Notified() bool {
+	if c.gone || c.dev.closed {
+		return false
+	}
+	if c.arm != unarmed && !c.fired {
+		c.dev.pollChannel()
+	}
+	was := c.fired
+	if was {
+		c.fired = false
+		c.dev.fired--
+		c.dev.updateWake()
+	}
+	return was
+}
+
+// Destroy implements verbs.CQ.
+func (c *cq) Destroy() error {
+	if c.gone || c.dev.closed {
+		return errCQGone
+	}
+	if c.users > 0 {
+		return fmt.Errorf("ibv: the completion queue is in use by %d queue pairs: %w", c.users, unix.EBUSY)
+	}
+	c.Notified()
+	c.arm = unarmed
+	if e := C.ibv_destroy_cq(c.c); e != 0 {
+		return errno(abs(e), "destroying a completion queue")
+	}
+	c.gone = true
+	delete(c.dev.cqs, c)
+	c.dev.forget(func(e *verbs.AsyncEvent) bool { return e.CQ == c })
+	return nil
+}

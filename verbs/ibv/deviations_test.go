@@ -1,0 +1,13 @@
+//go:build ibv && linux
+
+package ibv_test
+
+import (
+	"github.com/rdsd/rdsd/verbs"
+	"github.com/rdsd/rdsd/verbs/verbstest"
+)
+
+// habits by driver.
+var habits = map[string]verbstest.Habits{
+	"rxe": {LocalStatus: verbs.WCLocQPOpErr, Silent: true, Padded: true, Immediate: true, PostAtomic: true},
+}

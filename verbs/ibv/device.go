@@ -1,0 +1,440 @@
+//go:build ibv && linux
+
+package ibv
+
+/*
+#cgo LDFLAGS: -libverbs -lrdmacm
+#include <stdlib.h>
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// Built reports whether RDMA devices can be used by this program.
+const Built = true
+
+const (
+	batch      = C.IBVX_BATCH
+	extraSlots = 16 // send slots of the adapter for requests of our own
+	maxSGE     = 32
+	vendorSiw  = 0x626d74
+	vendorRxe  = 0xffffff
+)
+
+// Device is one RDMA device, opened for itself: its events are not shared with
+// other Devices of the same adapter. It implements verbs.Device.
+type Device struct {
+	name   string
+	attr   verbs.DeviceAttr
+	limits C.struct_ibvx_limits
+	port   C.int
+	iwarp  bool
+	siw    bool // has addresses of its own choice: see mr.go
+
+	ctx     *C.struct_ibv_context
+	channel *C.struct_ibv_comp_channel
+	cm      *C.struct_rdma_event_channel
+	b       *C.struct_ibvx_batch
+	sends   []C.struct_ibvx_send
+	recvs   []C.struct_ibvx_recv
+	wcs     []C.struct_ibvx_wc
+	sges    []verbs.SGE
+	inline  []byte // of C
+
+	ep, wake int
+	woken    bool // wake is readable
+
+	closed bool
+	err    error // the adapter failed for good
+	last   uint32
+	qps    map[uint32]*qp
+	cqs    map[*cq]struct{}
+	srqs   map[*srq]struct{}
+	pds    map[*pd]struct{}
+	mrs    map[uint32]*mr // by lkey
+	ids    map[uint64]*cmID
+	token  uint64
+	fired  int // queues with an event not taken
+
+	failing  []*qp
+	settling bool
+
+	events []verbs.CMEvent
+	asyncs []verbs.AsyncEvent
+	asked  bool // PollAsync has been called
+	timers []timer
+	clock  timerFD
+
+	mu    sync.Mutex
+	calls []func()       // guarded by mu: what a helper goroutine found
+	help  sync.WaitGroup // helpers
+
+	listenMu sync.Mutex // a Listener's Close may come from anywhere
+}
+
+// Open opens the RDMA device that has an address. Errors match one of this
+// package and name the cause and its cure.
+func Open(opt Options) (_ *Device, err error) {
+	d := &Device{ep: -1, wake: -1, qps: map[uint32]*qp{}, cqs: map[*cq]struct{}{}, srqs: map[*srq]struct{}{}, pds: map[*pd]struct{}{},
+		mrs: map[uint32]*mr{}, ids: map[uint64]*cmID{}}
+	defer func() {
+		if err != nil {
+			d.Close()
+		}
+	}()
+	C.ibv_fork_init() // a fork must not take pages from under the adapter; too late or not needed is fine
+	if d.cm, err = C.rdma_create_event_channel(); d.cm == nil {
+		return nil, cmError(err)
+	}
+	if e := C.ibvx_nonblock(d.cm.fd); e != 0 {
+		return nil, errno(e, "rdma_cm")
+	}
+	if err := d.find(opt); err != nil {
+		return nil, err
+	}
+	name := C.CString(d.name)
+	defer C.free(unsafe.Pointer(name))
+	if e := C.ibvx_open(name, &d.ctx); e != 0 {
+		return nil, openError(d.name, unix.Errno(e))
+	}
+	if e := C.ibvx_limits(d.ctx, d.port, &d.limits); e != 0 {
+		return nil, errno(e, "querying "+d.name)
+	}
+	if d.limits.port_active == 0 {
+		return nil, fmt.Errorf("ibv: port %d of %s is not active: is the link up? %w", d.port, d.name, unix.ENETDOWN)
+	}
+	d.describe()
+	if d.b = C.ibvx_new_batch(maxSGE); d.b == nil {
+		return nil, errno(C.int(unix.ENOMEM), "work requests")
+	}
+	d.sends = unsafe.Slice(&d.b.send[0], batch)
+	d.recvs = unsafe.Slice(&d.b.recv[0], batch)
+	d.wcs = unsafe.Slice(&d.b.wc[0], batch)
+	d.sges = unsafe.Slice((*verbs.SGE)(unsafe.Pointer(d.b.sge)), batch*maxSGE)
+	if n := batch * max(d.attr.MaxInline, 1); n > 0 {
+		d.inline = unsafe.Slice((*byte)(C.malloc(C.size_t(n))), n)
+	}
+	var e C.int
+	if d.channel = C.ibvx_channel(d.ctx, &e); e != 0 {
+		return nil, errno(e, "completion channel")
+	}
+	if e := C.ibvx_nonblock(d.ctx.async_fd); e != 0 {
+		return nil, errno(e, "asynchronous events")
+	}
+	if err := d.openFDs(); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// find sets the name and port of the device that has opt.Addr.
+func (d *Device) find(opt Options) error {
+	if !opt.Addr.IsValid() || opt.Addr.IsUnspecified() {
+		return invalid("no address to find a device by: %v", opt.Addr)
+	}
+	id, err := d.newID(idProbe)
+	if err != nil {
+		return err
+	}
+	defer id.destroy()
+	sa := sockaddr(netip.AddrPortFrom(opt.Addr, 0))
+	if e := C.ibvx_bind(id.c, unsafe.Pointer(&sa)); e != 0 {
+		return fmt.Errorf("ibv: address %v: %w (%w)", opt.Addr, noDevice(opt.Addr, unix.Errno(e)), unix.Errno(e))
+	}
+	d.name, d.port = C.GoString(C.ibvx_id_device(id.c)), C.int(id.c.port_num)
+	switch {
+	case d.name == "":
+		return fmt.Errorf("ibv: address %v: %w", opt.Addr, noDevice(opt.Addr, unix.ENODEV))
+	case opt.Device != "" && opt.Device != d.name:
+		return fmt.Errorf("ibv: address %v belongs to %s, not to %s: %w", opt.Addr, d.name, opt.Device, ErrNoDevice)
+	}
+	return nil
+}
+
+// describe makes the attributes of what the device says of itself.
+func (d *Device) describe() {
+	l := &d.limits
+	d.iwarp = l.transport == C.IBV_TRANSPORT_IWARP
+	d.siw = d.iwarp && l.vendor == vendorSiw
+	sges := min(int(l.max_sge), maxSGE)
+	a := verbs.DeviceAttr{
+		Name: d.name, MaxMsg: uint32(min(uint64(l.max_msg), 1<<31-1)),
+		MaxSendWR: min(int(l.max_qp_wr)-extraSlots, 1<<16), MaxRecvWR: min(int(l.max_qp_wr), int(l.max_srq_wr), 1<<16),
+		MaxSGE: sges, MaxReadSGE: sges, MaxInline: int(l.max_inline),
+		MaxReadDepth: min(int(l.max_rd_atomic), int(l.max_init_rd_atomic), 128), MaxPrivate: 56, PageAlignedMR: true,
+		Caps: verbs.CapOrderedCQ,
+	}
+	if l.max_sge_rd > 0 {
+		a.MaxReadSGE = min(a.MaxReadSGE, int(l.max_sge_rd))
+	}
+	if d.iwarp {
+		a.MaxReadSGE = min(a.MaxReadSGE, 1)
+		a.MaxPrivate = 250
+	} else {
+		a.Caps |= verbs.CapImm | verbs.CapRNR | verbs.CapRNRRetry | verbs.CapRemoteAck
+		if l.atomic != C.IBV_ATOMIC_NONE {
+			a.Caps |= verbs.CapAtomics
+		}
+	}
+	d.attr = a
+}
+
+// Driver says what kind of device it is: "rxe", "siw", or "" for an adapter.
+func (d *Device) Driver() string {
+	switch {
+	case d.siw:
+		return "siw"
+	case d.limits.vendor == vendorRxe:
+		return "rxe"
+	}
+	return ""
+}
+
+func (d *Device) openFDs() (err error) {
+	if d.ep, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return fmt.Errorf("ibv: epoll: %w", err)
+	}
+	if d.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return fmt.Errorf("ibv: eventfd: %w", err)
+	}
+	for _, fd := range []int{int(d.cm.fd), int(d.ctx.async_fd), int(d.channel.fd), d.wake} {
+		if err := unix.EpollCtl(d.ep, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}); err != nil {
+			return fmt.Errorf("ibv: epoll: %w", err)
+		}
+	}
+	return d.openTimer()
+}
+
+// Attr implements verbs.Device.
+func (d *Device) Attr() verbs.DeviceAttr { return d.attr }
+
+// FD implements verbs.Device.
+func (d *Device) FD() int { return d.ep }
+
+// Flush implements verbs.Device: posting is immediate.
+func (d *Device) Flush() {}
+
+// Progress implements verbs.Device. The adapter moves the bytes; what is left
+// is to look at its events.
+func (d *Device) Progress() bool {
+	if d.closed {
+		return false
+	}
+	did := false
+	var ev [8]unix.EpollEvent
+	n, _ := unix.EpollWait(d.ep, ev[:], 0)
+	for i := range max(n, 0) {
+		switch fd := int(ev[i].Fd); fd {
+		case int(d.cm.fd):
+			did = d.pollCM() || did
+		case int(d.ctx.async_fd):
+			did = d.pollAsync() || did
+		case int(d.channel.fd):
+			did = d.pollChannel() || did
+		case d.wake:
+			did = d.runCalls() || did
+		default:
+			did = d.runTimers(time.Now()) || did
+		}
+	}
+	d.updateWake()
+	return did
+}
+
+// pollChannel takes the events of completion queues. They say that an armed
+// queue has got something; staging tells whether its owner wants to know.
+func (d *Device) pollChannel() bool {
+	for C.ibvx_comp_event(d.channel) == 0 {
+		for c := range d.cqs {
+			c.event()
+		}
+	}
+	return true
+}
+
+// call hands a function to the owner: it runs in the next Progress.
+func (d *Device) call(f func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.calls = append(d.calls, f)
+	if d.wake >= 0 {
+		unix.Write(d.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	}
+}
+
+func (d *Device) runCalls() bool {
+	d.mu.Lock()
+	calls := d.calls
+	d.calls = nil
+	d.mu.Unlock()
+	for _, f := range calls {
+		f()
+	}
+	return len(calls) > 0
+}
+
+// updateWake keeps FD readable while there is something to take.
+func (d *Device) updateWake() {
+	if d.closed {
+		return
+	}
+	want := d.fired > 0 || len(d.events) > 0 || d.asked && len(d.asyncs) > 0
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	want = want || len(d.calls) > 0
+	var b [8]byte
+	if want {
+		b[0] = 1
+		unix.Write(d.wake, b[:])
+	} else if d.woken {
+		unix.Read(d.wake, b[:])
+	}
+	d.woken = want
+}
+
+// AllocPD implements verbs.Device.
+func (d *Device) AllocPD() (verbs.PD, error) {
+	if err := d.alive(); err != nil {
+		return nil, err
+	}
+	c, err := C.ibv_alloc_pd(d.ctx)
+	if c == nil {
+		return nil, errnoOf(err, "protection domain")
+	}
+	p := &pd{dev: d, c: c}
+	d.pds[p] = struct{}{}
+	return p, nil
+}
+
+func (d *Device) alive() error {
+	if d.closed {
+		return errClosed
+	}
+	return d.err
+}
+
+// Close implements verbs.Device.
+func (d *Device) Close() error {
+	if d.closed {
+		return nil
+	}
+	d.closed = true
+	for _, q := range d.qps {
+		q.release()
+	}
+	for _, id := range d.ids {
+		if !id.busy {
+			id.destroy()
+		}
+	}
+	for s := range d.srqs {
+		C.ibv_destroy_srq(s.c)
+	}
+	for c := range d.cqs {
+		C.ibv_destroy_cq(c.c)
+	}
+	for _, m := range d.mrs {
+		m.drop()
+	}
+	for p := range d.pds {
+		C.ibv_dealloc_pd(p.c)
+	}
+	if d.channel != nil {
+		C.ibv_destroy_comp_channel(d.channel)
+	}
+	if d.ctx != nil {
+		C.ibv_close_device(d.ctx)
+	}
+	if len(d.ids) == 0 {
+		d.closeCM()
+	} else { // a connect over iWARP may take TCP's time to end
+		go func() {
+			d.help.Wait()
+			for _, id := range d.ids {
+				id.destroy()
+			}
+			d.closeCM()
+		}()
+	}
+	C.ibvx_free_batch(d.b)
+	C.free(unsafe.Pointer(unsafe.SliceData(d.inline)))
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, fd := range []int{d.ep, d.wake} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+	d.closeTimer()
+	d.wake = -1
+	return nil
+}
+
+func (d *Device) closeCM() {
+	if d.cm != nil {
+		C.rdma_destroy_event_channel(d.cm)
+	}
+}
+
+var errClosed = fmt.Errorf("ibv: the device is closed: %w", unix.ENODEV)
+
+// errno is an error of C with what was tried.
+func errno(e C.int, what string) error { return errnoOf(unix.Errno(e), what) }
+
+func errnoOf(err error, what string) error {
+	if err == nil {
+		err = unix.EIO
+	}
+	return fmt.Errorf("ibv: %s: %w", what, err)
+}
+
+// cmError explains why the connection manager cannot be opened.
+func cmError(err error) error {
+	switch {
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+		return fmt.Errorf("ibv: /dev/infiniband/rdma_cm: %w: run as root, or give the user the node (%w)", ErrDenied, err)
+	case err == nil:
+		err = unix.ENODEV
+	}
+	return fmt.Errorf("ibv: %w: is there /dev/infiniband/rdma_cm? modprobe rdma_ucm (%w)", ErrNoCM, err)
+}
+
+// openError explains why a device cannot be opened.
+func openError(name string, err unix.Errno) error {
+	switch err {
+	case unix.EACCES, unix.EPERM:
+		return fmt.Errorf("ibv: %s: %w: run as root, or give the user /dev/infiniband/uverbs* (%w)", name, ErrDenied, err)
+	case unix.ENOSYS, unix.ENODEV, unix.ENOENT:
+		return fmt.Errorf("ibv: %s: %w for programs: modprobe ib_uverbs, and install ibverbs-providers for its driver (%w)", name, ErrNoDevice, err)
+	}
+	return fmt.Errorf("ibv: opening %s: %w", name, err)
+}
+
+// noDevice explains why no device was found for an address.
+func noDevice(a netip.Addr, err unix.Errno) error {
+	devices, _ := os.ReadDir("/sys/class/infiniband")
+	switch {
+	case err == unix.EADDRNOTAVAIL:
+		return fmt.Errorf("%w: %v is not an address of this host", ErrNoDevice, a)
+	case len(devices) == 0:
+		return fmt.Errorf("%w on this machine (/sys/class/infiniband is empty): load the adapter's driver, or 'rdma link add rxe0 type rxe netdev IF' for soft-RoCE", ErrNoDevice)
+	}
+	names := ""
+	for _, e := range devices {
+		names += " " + e.Name()
+	}
+	return fmt.Errorf("%w has the address or a GID for it (there are:%s); is its link up?", ErrNoDevice, names)
+}

@@ -1,0 +1,67 @@
+// Package ibv is the provider over libibverbs and librdmacm: InfiniBand, RoCE
+// and iWARP adapters, and Linux's soft-RoCE (rdma_rxe) and soft-iWARP (siw). It
+// needs cgo and is built with the tag ibv (make build-ibv); without the tag
+// Open returns ErrNotBuilt and nothing of C is linked.
+//
+// Work requests, completions and receives cross into C in batches, one call
+// each. Memory given to RegMR is used by the adapter until Dereg: it must be
+// mapped memory, never Go's heap.
+//
+// The library's queues are not trusted with the contract's finer rules, for
+// drivers differ: slots are counted here, completions come in the order of
+// posting, a queue pair that fails is destroyed at once and what was outstanding
+// is flushed here. docs/verbs.md says what differs between adapters.
+package ibv
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"syscall"
+)
+
+// Errors of Open, found with errors.Is, as is the errno named.
+var (
+	// ErrNotBuilt: this program was built without the tag ibv. ENOTSUP.
+	ErrNotBuilt = newError(syscall.ENOTSUP, "this program was built without RDMA devices: make build-ibv builds bin/rdsd with them")
+	// ErrNoDevice: the machine has no RDMA device, or none for the address.
+	// ENODEV.
+	ErrNoDevice = newError(syscall.ENODEV, "no RDMA device")
+	// ErrNoCM: the kernel's connection manager cannot be reached. ENODEV.
+	ErrNoCM = newError(syscall.ENODEV, "no RDMA connection manager")
+	// ErrDenied: a device node may not be opened. EACCES.
+	ErrDenied = newError(syscall.EACCES, "no permission for the RDMA device nodes")
+	// ErrMemlock: registered memory is above the limit on locked memory.
+	// ENOMEM.
+	ErrMemlock = newError(syscall.ENOMEM, "the limit on locked memory is too low for registered memory")
+	// ErrRemoved: the device was removed or failed for good. ENODEV.
+	ErrRemoved = newError(syscall.ENODEV, "the RDMA device is gone")
+)
+
+// sentinel is an error that is also an errno.
+type sentinel struct {
+	text string
+	no   syscall.Errno
+}
+
+func newError(no syscall.Errno, text string) error { return &sentinel{text, no} }
+
+func (e *sentinel) Error() string { return e.text }
+
+// Is reports whether target is the errno.
+func (e *sentinel) Is(target error) bool { return target == e.no || errors.Is(e.no, target) }
+
+// Options of Open.
+type Options struct {
+	// Addr is the local address whose device is opened; port and zone are of
+	// no matter.
+	Addr netip.Addr
+	// Device is the name of the RDMA device that is meant; empty: the one that
+	// has Addr. It is an error if another one has it.
+	Device string
+}
+
+// invalid is EINVAL with what is wrong.
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("ibv: "+format+": %w", append(args, syscall.EINVAL)...)
+}

@@ -1,0 +1,754 @@
+//go:build ibv && linux
+
+package ibv
+
+/*
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// A work request's id at the adapter: what it is, its queue pair, its position.
+const (
+	kindSend   = 0
+	kindRecv   = 1
+	kindSRQ    = 2
+	kindMarker = 3 // ours: a WRITE of no bytes
+	posBits    = 40
+	posMask    = 1<<posBits - 1
+	indexMask  = 1<<(62-posBits) - 1
+)
+
+func wrID(kind int, index uint32, pos uint64) uint64 {
+	return uint64(kind)<<62 | uint64(index)<<posBits | pos&posMask
+}
+
+// slot is a send request.
+type slot struct {
+	wrid     uint64
+	op       verbs.Opcode
+	asked    bool // signaled, as its owner wants it
+	reports  bool // signaled at the adapter
+	resolved bool
+	status   verbs.WCStatus
+	n        uint32 // ByteLen
+	vendor   uint32
+	held     *verbs.SendWR // not at the adapter yet
+}
+
+// recvQueue is a queue pair's own receive queue: free <= done <= tail.
+type recvQueue struct {
+	ids              []uint64 // by position, power of two
+	cap              uint64
+	tail, done, free uint64
+}
+
+// qp implements verbs.QP. Positions of its send queue count up for ever:
+//
+//	free <= done <= sent <= tail
+//
+// A slot is outstanding until a completion of it or of a later one is polled
+// (free). done is the first whose outcome is not known, sent the first that is
+// not at the adapter: what is posted before the connection is there, in SQD, or
+// behind a request that cannot be, is held here.
+//
+// There are drivers that forget what was outstanding when a queue pair fails, or
+// what is posted to it then. So a queue pair that enters ERR is moved there,
+// its completions are taken, it is destroyed, and what has no outcome then is
+// flushed here.
+type qp struct {
+	dev      *Device
+	pd       *pd
+	scq, rcq *cq
+	srq      *srq
+	attr     verbs.QPInitAttr
+	index    uint32
+	c        *C.struct_ibv_qp // nil: in RESET, dead, destroyed
+	num      uint32
+	state    verbs.QPState
+	caps     verbs.Caps
+	depth    int // negotiated
+	serve    int // READs and atomics the peer may have in flight
+
+	w                      []slot // power of two
+	tail, sent, done, free uint64
+	top                    uint64 // behind the last one with a completion
+	rq                     recvQueue
+	marker                 uint64 // position of the last marker posted, and whether it is due
+	marked, marking        bool
+	poisoned               bool // the first held one is too long
+
+	id          *cmID
+	linked      bool // Connect or Accept
+	passive     bool
+	established bool
+	mute        bool // passive over iWARP, and the peer has not spoken
+	heard       bool
+	closing     bool // Disconnect
+	failing     error
+	byOwner     bool // the end is its owner's doing
+	dying       bool // in ERR, the adapter may still report
+	told        bool // CMDisconnected, or not to be
+	gone        bool
+	stats       verbs.QPStats
+}
+
+// CreateQP implements verbs.PD.
+func (p *pd) CreateQP(a verbs.QPInitAttr) (verbs.QP, error) {
+	if err := p.alive(); err != nil {
+		return nil, err
+	}
+	d := p.dev
+	q := &qp{dev: d, pd: p, attr: a}
+	var ok bool
+	if q.scq, ok = a.SendCQ.(*cq); !ok || q.scq.dev != d || q.scq.gone {
+		return nil, invalid("no send completion queue of this device")
+	}
+	if q.rcq, ok = a.RecvCQ.(*cq); !ok || q.rcq.dev != d || q.rcq.gone {
+		return nil, invalid("no receive completion queue of this device")
+	}
+	if a.SRQ != nil {
+		if q.srq, ok = a.SRQ.(*srq); !ok || q.srq.pd.dev != d || q.srq.gone {
+			return nil, invalid("no shared receive queue of this device")
+		}
+		q.attr.Cap.MaxRecvWR = 0
+	}
+	if err := d.checkQP(&q.attr); err != nil {
+		return nil, err
+	}
+	c := &q.attr.Cap
+	q.w = make([]slot, ceilPow2(max(c.MaxSendWR, 1)))
+	q.rq.ids, q.rq.cap = make([]uint64, ceilPow2(max(c.MaxRecvWR, 1))), uint64(c.MaxRecvWR)
+	if err := q.create(); err != nil {
+		return nil, err
+	}
+	p.used++
+	q.scq.users++
+	q.rcq.users++
+	if q.srq != nil {
+		q.srq.users++
+	}
+	return q, nil
+}
+
+func (d *Device) checkQP(a *verbs.QPInitAttr) error {
+	c, l := &a.Cap, &d.attr
+	in := func(n, limit int) bool { return n >= 0 && n <= limit }
+	switch {
+	case !in(c.MaxSendWR, l.MaxSendWR) || !in(c.MaxRecvWR, l.MaxRecvWR) || !in(c.MaxSendSGE, l.MaxSGE) || !in(c.MaxRecvSGE, l.MaxSGE) ||
+		!in(c.MaxInline, l.MaxInline) || !in(c.ReadDepth, l.MaxReadDepth):
+		return invalid("capacities %+v, limits %+v", *c, *l)
+	case !a.RNRRetry.Valid():
+		return invalid("RNR retry %d", a.RNRRetry)
+	case !a.MinRNRTimer.Valid():
+		return invalid("RNR timer %d", a.MinRNRTimer)
+	case a.CRC > verbs.CRCOff:
+		return invalid("CRC mode %d", a.CRC)
+	case a.Ack > verbs.AckLocal:
+		return invalid("acknowledgement mode %d", a.Ack)
+	case a.Access&^(rights|verbs.AccessPrivate|verbs.AccessRestricted) != 0:
+		return invalid("unknown access rights %#x", uint64(a.Access))
+	case a.Ack == verbs.AckRemote && l.Caps&verbs.CapRemoteAck == 0:
+		return fmt.Errorf("ibv: acknowledgement mode AckRemote over iWARP: %w", unix.EOPNOTSUPP)
+	}
+	return nil
+}
+
+// create makes the adapter's queue pair, in INIT.
+func (q *qp) create() error {
+	d, c := q.dev, &q.attr.Cap
+	a := C.struct_ibvx_qp_attr{
+		send_wr: C.uint32_t(c.MaxSendWR + extraSlots), recv_wr: C.uint32_t(max(c.MaxRecvWR, 1)), send_sge: C.uint32_t(max(c.MaxSendSGE, 1)),
+		recv_sge: C.uint32_t(max(c.MaxRecvSGE, 1)), max_inline: C.uint32_t(c.MaxInline), access: C.uint32_t(q.access()),
+		port: C.uint32_t(d.port), iwarp: b2i(d.iwarp),
+	}
+	var hw *C.struct_ibv_srq
+	if q.srq != nil {
+		hw = q.srq.c
+	}
+	var e C.int
+	if q.c = C.ibvx_create_qp(q.pd.c, q.scq.c, q.rcq.c, hw, &a, &e); q.c == nil {
+		return errno(e, "queue pair")
+	}
+	d.last = (d.last + 1) & indexMask
+	for d.qps[d.last] != nil {
+		d.last = (d.last + 1) & indexMask
+	}
+	q.index, q.num, q.state = d.last, uint32(q.c.qp_num), verbs.QPInit
+	d.qps[q.index] = q
+	q.caps, q.depth, q.serve = d.attr.Caps, c.ReadDepth, c.ReadDepth
+	return nil
+}
+
+func (q *qp) access() verbs.Access {
+	return q.attr.Access&remote | verbs.AccessLocalWrite
+}
+
+// Num implements verbs.QP.
+func (q *qp) Num() uint32 { return q.num }
+
+// State implements verbs.QP.
+func (q *qp) State() verbs.QPState { return q.state }
+
+// Context implements verbs.QP.
+func (q *qp) Context() any { return q.attr.Context }
+
+// Stats implements verbs.QP. RNR is not known of an adapter.
+func (q *qp) Stats() verbs.QPStats {
+	if !q.gone && !q.dev.closed {
+		q.rcq.stage()
+	}
+	return q.stats
+}
+
+// Cap implements verbs.QP.
+func (q *qp) Cap() verbs.QPCap {
+	c := q.attr.Cap
+	c.ReadDepth, c.Caps = q.depth, q.caps
+	return c
+}
+
+func (q *qp) at(pos uint64) *slot { return &q.w[pos&uint64(len(q.w)-1)] }
+
+// handle takes a completion of the adapter.
+func (d *Device) handle(c *cq, wc *C.struct_ibvx_wc) {
+	id := uint64(wc.id)
+	if id>>62 == kindSRQ {
+		d.handleSRQ(c, wc)
+		return
+	}
+	q := d.qps[uint32(id>>posBits)&indexMask]
+	if q == nil {
+		return // destroyed, and its requests with it
+	}
+	switch id >> 62 {
+	case kindSend:
+		pos := q.done + (id-q.done)&posMask
+		if pos >= q.sent || q.at(pos).resolved {
+			return
+		}
+		s := q.at(pos)
+		s.resolved, s.status, s.n, s.vendor = true, verbs.WCStatus(wc.status), uint32(wc.len), uint32(wc.vendor)
+		q.top = max(q.top, pos+1)
+	case kindMarker:
+		if wc.status == C.IBV_WC_SUCCESS {
+			pos := q.done + (id-q.done)&posMask
+			if pos <= q.sent {
+				q.top = max(q.top, pos)
+				q.marked = q.marked || q.marking && pos == q.marker
+			}
+		} else if q.failing == nil && q.state != verbs.QPErr {
+			q.fail(statusError(verbs.WCStatus(wc.status), "a request of our own"))
+		}
+	case kindRecv:
+		q.received(wc)
+		return
+	}
+	q.advance()
+}
+
+// advance reports the outcomes that are known, in order. A request that does
+// not report has succeeded when a later one has, for adapters carry requests
+// out in order; READs overtaken by the completion of what is behind them (siw)
+// do report.
+func (q *qp) advance() {
+	for q.done != q.sent {
+		s := q.at(q.done)
+		if !s.resolved {
+			if s.reports || q.done >= q.top {
+				break
+			}
+			q.done++
+			continue
+		}
+		if s.status != verbs.WCSuccess || s.asked {
+			q.report(s, q.done, s.status)
+		}
+		if s.status != verbs.WCSuccess && q.failing == nil && q.state != verbs.QPErr {
+			q.fail(statusError(s.status, "a request"))
+		}
+		q.done++
+	}
+	if q.marked && q.done == q.sent {
+		q.marked, q.marking = false, false
+		q.drained()
+	}
+}
+
+// report adds the completion of a request.
+func (q *qp) report(s *slot, pos uint64, status verbs.WCStatus) {
+	wc := verbs.WC{WRID: s.wrid, Status: status, QPNum: q.num}
+	if status == verbs.WCSuccess {
+		wc.Op = opOf(s.op)
+		if wc.Op == verbs.WCRDMARead || wc.Op == verbs.WCCompSwap || wc.Op == verbs.WCFetchAdd {
+			wc.ByteLen = s.n
+		}
+	} else {
+		wc.VendorErr = s.vendor
+	}
+	q.scq.add(cqe{wc: wc, qp: q, pos: pos})
+}
+
+func opOf(op verbs.Opcode) verbs.WCOpcode {
+	switch op {
+	case verbs.OpRDMAWrite, verbs.OpRDMAWriteWithImm:
+		return verbs.WCRDMAWrite
+	case verbs.OpRDMARead:
+		return verbs.WCRDMARead
+	case verbs.OpAtomicCmpAndSwp:
+		return verbs.WCCompSwap
+	case verbs.OpAtomicFetchAdd:
+		return verbs.WCFetchAdd
+	}
+	return verbs.WCSend
+}
+
+// recvWC is what a receive reports.
+func (q *qp) recvWC(id uint64, wc *C.struct_ibvx_wc) verbs.WC {
+	out := verbs.WC{WRID: id, Status: verbs.WCStatus(wc.status), QPNum: uint32(wc.qpn)}
+	if wc.status != C.IBV_WC_SUCCESS {
+		out.VendorErr = uint32(wc.vendor)
+		return out
+	}
+	out.Op, out.ByteLen, out.Flags = verbs.WCRecv, uint32(wc.len), verbs.WCFlags(wc.flags)
+	if wc.op == C.IBV_WC_RECV_RDMA_WITH_IMM {
+		out.Op = verbs.WCRecvRDMAWithImm
+	}
+	if wc.flags != 0 {
+		out.Imm = uint32(wc.imm)
+	}
+	if q != nil {
+		q.stats.Received++
+		q.listen()
+	}
+	return out
+}
+
+// received takes a completion of the own receive queue.
+func (q *qp) received(wc *C.struct_ibvx_wc) {
+	pos := q.rq.done + (uint64(wc.id)-q.rq.done)&posMask
+	if pos != q.rq.done || pos >= q.rq.tail {
+		return
+	}
+	q.rq.done++
+	q.rcq.add(cqe{wc: q.recvWC(q.rq.ids[pos&uint64(len(q.rq.ids)-1)], wc), qp: q, pos: pos, recv: true})
+	q.recvFailed(verbs.WCStatus(wc.status))
+}
+
+func (q *qp) recvFailed(status verbs.WCStatus) {
+	if status != verbs.WCSuccess && q.failing == nil && q.state != verbs.QPErr {
+		q.fail(statusError(status, "a receive"))
+	}
+}
+
+func (d *Device) handleSRQ(c *cq, wc *C.struct_ibvx_wc) {
+	pos := uint64(wc.id) & posMask
+	q := d.byNum(uint32(wc.qpn))
+	if q == nil || q.srq == nil {
+		return
+	}
+	q.srq.taken()
+	c.add(cqe{wc: q.recvWC(q.srq.ids[pos], wc), qp: q, srq: q.srq, pos: pos})
+	q.recvFailed(verbs.WCStatus(wc.status))
+}
+
+func (d *Device) byNum(num uint32) *qp {
+	for _, q := range d.qps {
+		if q.num == num {
+			return q
+		}
+	}
+	return nil
+}
+
+// listen: the peer has spoken.
+func (q *qp) listen() {
+	if q.heard {
+		return
+	}
+	q.heard = true
+	if q.passive {
+		q.dev.raise(verbs.AsyncEvent{Type: verbs.AsyncCommEst, QP: q})
+	}
+	q.unmute()
+}
+
+// unmute: what was held back until the peer had spoken goes out.
+func (q *qp) unmute() {
+	if q.mute {
+		q.mute = false
+		q.push()
+	}
+}
+
+func statusError(s verbs.WCStatus, what string) error {
+	if s == verbs.WCWRFlushErr {
+		return errFlushed
+	}
+	return fmt.Errorf("ibv: %s ended with status %d: %w", what, s, unix.EIO)
+}
+
+var errFlushed = fmt.Errorf("ibv: the connection ended: %w", unix.ECONNRESET)
+
+// fail ends a queue pair for a reason that is not its owner's. It is carried
+// out by settle, for it takes completions itself.
+func (q *qp) fail(err error) {
+	if q.failing != nil || q.state == verbs.QPErr || q.state == verbs.QPReset || q.gone {
+		return
+	}
+	q.failing = err
+	q.dev.failing = append(q.dev.failing, q)
+}
+
+// settle ends the queue pairs that failed.
+func (d *Device) settle() {
+	if d.settling || d.closed {
+		return
+	}
+	d.settling = true
+	for len(d.failing) > 0 {
+		q := d.failing[0]
+		d.failing = d.failing[1:]
+		if !q.gone && q.failing != nil {
+			q.die()
+		}
+	}
+	d.failing = nil
+	d.settling = false
+	d.updateWake()
+}
+
+// end is fail by the owner, or by the connection manager, at once.
+func (q *qp) end(err error) {
+	q.fail(err)
+	q.dev.settle()
+}
+
+const lastWQE = 30 * time.Millisecond
+
+// die takes the queue pair to ERR and tells.
+func (q *qp) die() {
+	d, err := q.dev, q.failing
+	q.failing = nil
+	q.state = verbs.QPErr
+	if q.c != nil {
+		C.ibvx_to_err(q.c)
+		q.scq.pull()
+		q.rcq.pull()
+	}
+	if q.established && !q.told && !q.byOwner {
+		d.events = append(d.events, verbs.CMEvent{Type: verbs.CMDisconnected, QP: q, Err: err})
+	}
+	q.told = true
+	if q.srq != nil && q.c != nil && q.established {
+		// A receive of the shared queue may be in its hands: let it report.
+		q.dying = true
+		d.after(lastWQE, func() {
+			if q.dying {
+				q.bury()
+				d.settle()
+			}
+		})
+		q.hangUp()
+		return
+	}
+	q.bury()
+}
+
+// bury destroys the adapter's queue pair, after which nothing touches a buffer,
+// and flushes what has no outcome.
+func (q *qp) bury() {
+	q.dying = false
+	q.unmake()
+	for q.done != q.tail {
+		s := q.at(q.done)
+		switch {
+		case s.resolved && (s.status != verbs.WCSuccess || s.asked):
+			q.report(s, q.done, s.status)
+		case s.resolved || q.done < q.top && !s.reports:
+		default:
+			q.report(s, q.done, verbs.WCWRFlushErr)
+		}
+		s.held = nil
+		q.done++
+	}
+	q.sent = q.tail
+	for ; q.rq.done != q.rq.tail; q.rq.done++ {
+		q.flushRecv(q.rq.done)
+	}
+	if q.srq != nil {
+		q.dev.raise(verbs.AsyncEvent{Type: verbs.AsyncQPLastWQE, QP: q})
+	}
+	q.hangUp()
+	q.dev.updateWake()
+}
+
+func (q *qp) flushRecv(pos uint64) {
+	id := q.rq.ids[pos&uint64(len(q.rq.ids)-1)]
+	q.rcq.add(cqe{wc: verbs.WC{WRID: id, Status: verbs.WCWRFlushErr, QPNum: q.num}, qp: q, pos: pos, recv: true})
+}
+
+// unmake destroys the adapter's queue pair and takes its last completions.
+func (q *qp) unmake() {
+	if q.c == nil {
+		return
+	}
+	q.scq.pull()
+	q.rcq.pull()
+	C.ibv_destroy_qp(q.c)
+	q.c = nil
+	q.scq.pull()
+	q.rcq.pull()
+	delete(q.dev.qps, q.index)
+}
+
+// hangUp lets go of the connection; the peer is told.
+func (q *qp) hangUp() {
+	if q.id != nil {
+		q.id.qp = nil
+		q.id.drop()
+		q.id = nil
+	}
+}
+
+// asyncFailed: the adapter says that the queue pair failed.
+func (q *qp) asyncFailed(t verbs.AsyncType) {
+	if q.state == verbs.QPErr || q.failing != nil {
+		return
+	}
+	err := fmt.Errorf("ibv: %v: %w", t, unix.ECONNABORTED)
+	q.dev.raise(verbs.AsyncEvent{Type: t, QP: q, Err: err})
+	q.fail(err)
+}
+
+// ToError implements verbs.QP.
+func (q *qp) ToError() { q.toError() }
+
+func (q *qp) toError() {
+	if q.gone || q.dev.closed || q.state == verbs.QPErr || q.state == verbs.QPReset {
+		if q.state == verbs.QPReset && !q.gone && !q.dev.closed {
+			q.state = verbs.QPErr
+		}
+		return
+	}
+	q.byOwner = true
+	if q.failing != nil { // it will be, or is being, carried out
+		q.dev.settle()
+		return
+	}
+	q.end(errFlushed)
+}
+
+// Disconnect implements verbs.QP.
+func (q *qp) Disconnect() {
+	switch {
+	case q.gone || q.dev.closed || q.closing || q.state == verbs.QPErr || q.state == verbs.QPReset:
+		return
+	case q.state != verbs.QPRTS && q.state != verbs.QPSQD:
+		q.toError()
+		return
+	}
+	q.closing = true
+	q.mute = false
+	q.state = verbs.QPRTS
+	q.push()
+	q.mark()
+	q.dev.settle()
+}
+
+// mark posts a request behind all that is posted; drained is called when all
+// before it is done.
+func (q *qp) mark() {
+	if q.marking && q.marker == q.sent {
+		return
+	}
+	q.marking, q.marked, q.marker = true, false, q.sent
+	if err := q.postMarker(verbs.SendFence); err != nil {
+		q.fail(err)
+	}
+}
+
+// postMarker posts a WRITE of no bytes, which checks no key and takes no
+// receive.
+func (q *qp) postMarker(flags verbs.SendFlags) error {
+	d := q.dev
+	d.sends[0] = C.struct_ibvx_send{id: C.uint64_t(wrID(kindMarker, q.index, q.sent)), op: C.IBV_WR_RDMA_WRITE, flags: C.uint32_t(flags | verbs.SendSignaled)}
+	var posted C.int
+	if e := C.ibvx_post_send(q.c, d.b, 1, &posted); e != 0 {
+		return errno(e, "posting a request of our own")
+	}
+	return nil
+}
+
+// drained: what was at the adapter when mark was called is done.
+func (q *qp) drained() {
+	switch {
+	case q.state == verbs.QPErr:
+	case q.poisoned:
+		q.poisoned = false
+		s := q.at(q.sent)
+		s.held, s.resolved, s.status = nil, true, verbs.WCLocLenErr
+		q.sent++
+		q.top = q.sent
+		q.advance()
+	case q.closing:
+		q.fail(fmt.Errorf("ibv: disconnected: %w", unix.ESHUTDOWN))
+	case q.state == verbs.QPSQD:
+		q.dev.raise(verbs.AsyncEvent{Type: verbs.AsyncSQDrained, QP: q})
+	}
+}
+
+// Modify implements verbs.QP.
+func (q *qp) Modify(to verbs.QPState) error {
+	switch {
+	case q.dev.closed:
+		return errClosed
+	case q.gone:
+		return errDestroyed
+	case to == verbs.QPErr:
+		q.toError()
+		return nil
+	case to == verbs.QPReset:
+		q.reset()
+		return nil
+	case to == q.state && to != verbs.QPErr:
+		return nil
+	case to == verbs.QPInit && q.state == verbs.QPReset:
+		return q.create()
+	case to == verbs.QPSQD && q.state == verbs.QPRTS && !q.closing:
+		q.state = verbs.QPSQD
+		q.mark()
+		q.dev.settle()
+		return nil
+	case to == verbs.QPRTS && q.state == verbs.QPSQD:
+		q.state = verbs.QPRTS
+		q.push()
+		q.dev.settle()
+		return nil
+	}
+	return invalid("from state %v to %v", q.state, to)
+}
+
+// reset makes the queue pair as new, but for its number, which it gets in INIT.
+func (q *qp) reset() {
+	if q.state == verbs.QPReset {
+		return
+	}
+	q.failing = nil
+	q.unmake()
+	q.hangUp()
+	q.scq.disown(q)
+	q.rcq.disown(q)
+	q.dev.forget(func(e *verbs.AsyncEvent) bool { return e.QP == q })
+	clear(q.w)
+	n := qp{dev: q.dev, pd: q.pd, scq: q.scq, rcq: q.rcq, srq: q.srq, attr: q.attr, w: q.w, stats: q.stats, num: q.num}
+	n.rq.ids, n.rq.cap = q.rq.ids, q.rq.cap
+	*q = n
+	q.state = verbs.QPReset
+	q.dev.settle()
+}
+
+var errDestroyed = invalid("the queue pair is destroyed")
+
+// Destroy implements verbs.QP.
+func (q *qp) Destroy() error {
+	if q.dev.closed {
+		return errClosed
+	}
+	if q.gone {
+		return errDestroyed
+	}
+	q.gone = true
+	q.dying, q.failing = false, nil
+	q.unmake()
+	q.hangUp()
+	q.scq.disown(q)
+	q.rcq.disown(q)
+	q.pd.used--
+	q.scq.users--
+	q.rcq.users--
+	if q.srq != nil {
+		q.srq.users--
+	}
+	q.state = verbs.QPErr
+	q.dev.dropEvents(q)
+	q.dev.forget(func(e *verbs.AsyncEvent) bool { return e.QP == q })
+	q.dev.settle()
+	return nil
+}
+
+// release ends the queue pair with its device.
+func (q *qp) release() {
+	if q.c != nil {
+		C.ibvx_to_err(q.c)
+		C.ibv_destroy_qp(q.c)
+		q.c = nil
+	}
+	q.gone = true
+}
+
+// PostRecv implements verbs.QP.
+func (q *qp) PostRecv(wr []verbs.RecvWR) (int, error) {
+	switch {
+	case q.gone || q.dev.closed:
+		return 0, errDestroyed
+	case q.srq != nil:
+		return 0, invalid("a receive on a queue pair with a shared receive queue")
+	case q.state == verbs.QPReset:
+		return 0, invalid("PostRecv in RESET")
+	}
+	d, done := q.dev, 0
+	for done < len(wr) {
+		n, sges := 0, 0
+		var err error
+		for n < batch && done+n < len(wr) {
+			w := &wr[done+n]
+			if err = checkRecv(w, q.attr.Cap.MaxRecvSGE); err != nil {
+				break
+			}
+			if q.rq.tail-q.rq.free == q.rq.cap {
+				err = errRQFull
+				break
+			}
+			q.rq.ids[q.rq.tail&uint64(len(q.rq.ids)-1)] = w.WRID
+			d.recvs[n] = C.struct_ibvx_recv{id: C.uint64_t(wrID(kindRecv, q.index, q.rq.tail)), nsge: C.uint32_t(len(w.SGL)), first: C.uint32_t(sges)}
+			sges += d.copySGL(sges, w.SGL)
+			q.rq.tail++
+			n++
+		}
+		if n > 0 {
+			if q.c == nil { // dead
+				for ; q.rq.done != q.rq.tail; q.rq.done++ {
+					q.flushRecv(q.rq.done)
+				}
+			} else if q.state != verbs.QPErr { // else flushed with the others
+				var posted C.int
+				e := C.ibvx_post_recv(q.c, nil, d.b, C.int(n), &posted)
+				if e != 0 {
+					q.rq.tail -= uint64(n - int(posted))
+					return done + int(posted), errno(e, "posting receives")
+				}
+			}
+			done += n
+		}
+		if err != nil {
+			return done, err
+		}
+	}
+	return done, nil
+}
+
+var (
+	errRQFull = fmt.Errorf("ibv: receive queue full: %w", unix.ENOMEM)
+	errSQFull = fmt.Errorf("ibv: send queue full: %w", unix.ENOMEM)
+	errLacks  = errors.Join(unix.EOPNOTSUPP, unix.EINVAL)
+)
