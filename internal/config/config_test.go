@@ -95,7 +95,7 @@ rules = ["allow uid=7 gid=9 address=127.0.0.0/8 port=4000-4999", "deny address=:
 }
 
 func TestParseErrors(t *testing.T) {
-	const top = "socket, socket_mode, listen, port, peers.allow, tcp.peers, tcp.port, tcp.lanes, tcp.timeout, crc, spin, recv_hard_cap, ping, congestion, stats, limits.max_clients, limits.max_sockets, limits.max_registered_bytes, limits.max_held_bytes, quota.overrides, bind.rules, bind.default, metrics.listen, sandbox, log.level, log.format, quota.clients, quota.sockets, quota.destinations, quota.operations, quota.registered_bytes, quota.queued_bytes"
+	const top = "socket, socket_mode, listen, port, peers.allow, tcp.peers, tcp.port, tcp.lanes, tcp.timeout, crc, spin, recv_hard_cap, ping, congestion, transport, stats, limits.max_clients, limits.max_sockets, limits.max_registered_bytes, limits.max_held_bytes, quota.overrides, bind.rules, bind.default, metrics.listen, sandbox, log.level, log.format, quota.clients, quota.sockets, quota.destinations, quota.operations, quota.registered_bytes, quota.queued_bytes"
 	for _, tc := range []struct {
 		name, file string
 		want       []string // one a line
