@@ -27,6 +27,7 @@ spin = "1ms"
 recv_hard_cap = 2097152
 ping = "ignore"
 congestion = "system"
+transport = "verbs"
 sandbox = "off"
 stats = "/tmp/x.stats"
 metrics.listen = "[::1]:9464"
@@ -63,7 +64,7 @@ rules = ["allow uid=7 gid=9 address=127.0.0.0/8 port=4000-4999", "deny address=:
 	want := Config{
 		Socket: "/tmp/x.sock", SocketMode: 0o600,
 		Listen: []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("127.0.0.2"), netip.MustParseAddr("fd00::1")},
-		Port:   1234, CRC: CRCOn, Spin: time.Millisecond, RecvHardCap: 2 << 20, Ping: PingIgnore, Congestion: CongestionSystem, Sandbox: SandboxOff,
+		Port:   1234, CRC: CRCOn, Spin: time.Millisecond, RecvHardCap: 2 << 20, Ping: PingIgnore, Congestion: CongestionSystem, Sandbox: SandboxOff, Transport: TransportVerbs,
 		Stats:  "/tmp/x.stats",
 		Peers:  Peers{Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("fd00::/64")}},
 		TCP:    TCP{Peers: []netip.Prefix{netip.MustParsePrefix("10.0.0.7/32")}, Port: 99, Lanes: 2, Timeout: time.Minute},

@@ -1,0 +1,314 @@
+//go:build ibv && linux
+
+package ibv
+
+/*
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// fail ends a queue pair for a reason that is not its owner's. It is carried
+// out by settle, for it takes completions itself.
+func (q *qp) fail(err error) {
+	if q.failing != nil || q.state == verbs.QPErr || q.state == verbs.QPReset || q.gone {
+		return
+	}
+	q.failing = err
+	q.dev.failing = append(q.dev.failing, q)
+}
+
+// settle ends the queue pairs that failed.
+func (d *Device) settle() {
+	if d.settling || d.closed {
+		return
+	}
+	d.settling = true
+	for len(d.failing) > 0 {
+		q := d.failing[0]
+		d.failing = d.failing[1:]
+		if !q.gone && q.failing != nil {
+			q.die()
+		}
+	}
+	d.failing = nil
+	d.settling = false
+	d.updateWake()
+}
+
+// end is fail by the owner, or by the connection manager, at once.
+func (q *qp) end(err error) {
+	q.fail(err)
+	q.dev.settle()
+}
+
+const lastWQE = 30 * time.Millisecond
+
+// die takes the queue pair to ERR and tells.
+func (q *qp) die() {
+	d, err := q.dev, q.failing
+	q.failing = nil
+	q.state = verbs.QPErr
+	if q.c != nil {
+		C.ibvx_to_err(q.c)
+		q.scq.pull()
+		q.rcq.pull()
+	}
+	if q.established && !q.told && !q.byOwner {
+		d.events = append(d.events, verbs.CMEvent{Type: verbs.CMDisconnected, QP: q, Err: err})
+	}
+	q.told = true
+	if q.srq != nil && q.c != nil && q.established {
+		// A receive of the shared queue may be in its hands: let it report.
+		q.dying = true
+		d.after(lastWQE, func() {
+			if q.dying {
+				q.bury()
+				d.settle()
+			}
+		})
+		q.hangUp()
+		return
+	}
+	q.bury()
+}
+
+// bury destroys the adapter's queue pair, after which nothing touches a buffer,
+// and flushes what has no outcome.
+func (q *qp) bury() {
+	q.dying = false
+	q.unmake()
+	for q.done != q.tail {
+		s := q.at(q.done)
+		switch {
+		case s.resolved && (s.status != verbs.WCSuccess || s.asked):
+			q.report(s, q.done, s.status)
+		case s.resolved || q.done < q.top && !s.reports:
+		default:
+			q.report(s, q.done, verbs.WCWRFlushErr)
+		}
+		s.held = nil
+		q.done++
+	}
+	q.sent = q.tail
+	for ; q.rq.done != q.rq.tail; q.rq.done++ {
+		q.flushRecv(q.rq.done)
+	}
+	if q.srq != nil {
+		q.dev.raise(verbs.AsyncEvent{Type: verbs.AsyncQPLastWQE, QP: q})
+	}
+	q.hangUp()
+	q.dev.updateWake()
+}
+
+func (q *qp) flushRecv(pos uint64) {
+	id := q.rq.ids[pos&uint64(len(q.rq.ids)-1)]
+	q.rcq.add(cqe{wc: verbs.WC{WRID: id, Status: verbs.WCWRFlushErr, QPNum: q.num}, qp: q, pos: pos, recv: true})
+}
+
+// unmake destroys the adapter's queue pair and takes its last completions.
+func (q *qp) unmake() {
+	if q.c == nil {
+		return
+	}
+	q.scq.pull()
+	q.rcq.pull()
+	C.ibv_destroy_qp(q.c)
+	q.c = nil
+	q.scq.pull()
+	q.rcq.pull()
+	delete(q.dev.qps, q.index)
+}
+
+// hangUp lets go of the connection; the peer is told.
+func (q *qp) hangUp() {
+	if q.id != nil {
+		q.id.qp = nil
+		q.id.drop()
+		q.id = nil
+	}
+}
+
+// asyncFailed: the adapter says that the queue pair failed.
+func (q *qp) asyncFailed(t verbs.AsyncType) {
+	if q.state == verbs.QPErr || q.failing != nil {
+		return
+	}
+	err := fmt.Errorf("ibv: %v: %w", t, unix.ECONNABORTED)
+	q.dev.raise(verbs.AsyncEvent{Type: t, QP: q, Err: err})
+	q.fail(err)
+}
+
+// ToError implements verbs.QP.
+func (q *qp) ToError() { q.toError() }
+
+func (q *qp) toError() {
+	if q.gone || q.dev.closed || q.state == verbs.QPErr || q.state == verbs.QPReset {
+		if q.state == verbs.QPReset && !q.gone && !q.dev.closed {
+			q.state = verbs.QPErr
+		}
+		return
+	}
+	q.byOwner = true
+	if q.failing != nil { // it will be, or is being, carried out
+		q.dev.settle()
+		return
+	}
+	q.end(errFlushed)
+}
+
+// Disconnect implements verbs.QP.
+func (q *qp) Disconnect() {
+	switch {
+	case q.gone || q.dev.closed || q.closing || q.state == verbs.QPErr || q.state == verbs.QPReset:
+		return
+	case q.state != verbs.QPRTS && q.state != verbs.QPSQD:
+		q.toError()
+		return
+	}
+	q.closing = true
+	q.mute = false
+	q.state = verbs.QPRTS
+	q.push()
+	q.mark()
+	q.dev.settle()
+}
+
+// mark posts a request behind all that is posted; drained is called when all
+// before it is done.
+func (q *qp) mark() {
+	if q.marking && q.marker == q.sent {
+		return
+	}
+	q.marking, q.marked, q.marker = true, false, q.sent
+	if err := q.postMarker(verbs.SendFence); err != nil {
+		q.fail(err)
+	}
+}
+
+// postMarker posts a WRITE of no bytes, which checks no key and takes no
+// receive.
+func (q *qp) postMarker(flags verbs.SendFlags) error {
+	d := q.dev
+	d.sends[0] = C.struct_ibvx_send{id: C.uint64_t(wrID(kindMarker, q.index, q.sent)), op: C.IBV_WR_RDMA_WRITE, flags: C.uint32_t(flags | verbs.SendSignaled)}
+	var posted C.int
+	if e := C.ibvx_post_send(q.c, d.b, 1, &posted); e != 0 {
+		return errno(e, "posting a request of our own")
+	}
+	return nil
+}
+
+// drained: what was at the adapter when mark was called is done.
+func (q *qp) drained() {
+	switch {
+	case q.state == verbs.QPErr:
+	case q.poisoned:
+		q.poisoned = false
+		s := q.at(q.sent)
+		s.held, s.resolved, s.status = nil, true, verbs.WCLocLenErr
+		q.sent++
+		q.top = q.sent
+		q.advance()
+	case q.closing:
+		q.fail(fmt.Errorf("ibv: disconnected: %w", unix.ESHUTDOWN))
+	case q.state == verbs.QPSQD:
+		q.dev.raise(verbs.AsyncEvent{Type: verbs.AsyncSQDrained, QP: q})
+	}
+}
+
+// Modify implements verbs.QP.
+func (q *qp) Modify(to verbs.QPState) error {
+	switch {
+	case q.dev.closed:
+		return errClosed
+	case q.gone:
+		return errDestroyed
+	case to == verbs.QPErr:
+		q.toError()
+		return nil
+	case to == verbs.QPReset:
+		q.reset()
+		return nil
+	case to == q.state && to != verbs.QPErr:
+		return nil
+	case to == verbs.QPInit && q.state == verbs.QPReset:
+		return q.create()
+	case to == verbs.QPSQD && q.state == verbs.QPRTS && !q.closing:
+		q.state = verbs.QPSQD
+		q.mark()
+		q.dev.settle()
+		return nil
+	case to == verbs.QPRTS && q.state == verbs.QPSQD:
+		q.state = verbs.QPRTS
+		q.push()
+		q.dev.settle()
+		return nil
+	}
+	return invalid("from state %v to %v", q.state, to)
+}
+
+// reset makes the queue pair as new, but for its number, which it gets in INIT.
+func (q *qp) reset() {
+	if q.state == verbs.QPReset {
+		return
+	}
+	q.failing = nil
+	q.unmake()
+	q.hangUp()
+	q.scq.disown(q)
+	q.rcq.disown(q)
+	q.dev.forget(func(e *verbs.AsyncEvent) bool { return e.QP == q })
+	clear(q.w)
+	n := qp{dev: q.dev, pd: q.pd, scq: q.scq, rcq: q.rcq, srq: q.srq, attr: q.attr, w: q.w, stats: q.stats, num: q.num}
+	n.rq.ids, n.rq.cap = q.rq.ids, q.rq.cap
+	*q = n
+	q.state = verbs.QPReset
+	q.dev.settle()
+}
+
+var errDestroyed = invalid("the queue pair is destroyed")
+
+// Destroy implements verbs.QP.
+func (q *qp) Destroy() error {
+	if q.dev.closed {
+		return errClosed
+	}
+	if q.gone {
+		return errDestroyed
+	}
+	q.gone = true
+	q.dying, q.failing = false, nil
+	q.unmake()
+	q.hangUp()
+	q.scq.disown(q)
+	q.rcq.disown(q)
+	q.pd.used--
+	q.scq.users--
+	q.rcq.users--
+	if q.srq != nil {
+		q.srq.users--
+	}
+	q.state = verbs.QPErr
+	q.dev.dropEvents(q)
+	q.dev.forget(func(e *verbs.AsyncEvent) bool { return e.QP == q })
+	q.dev.settle()
+	return nil
+}
+
+// release ends the queue pair with its device.
+func (q *qp) release() {
+	if q.c != nil {
+		C.ibvx_to_err(q.c)
+		C.ibv_destroy_qp(q.c)
+		q.c = nil
+	}
+	q.gone = true
+}
