@@ -192,10 +192,8 @@ func (d *Device) own(v verbs.QP, call string) (*qp, error) {
 	switch {
 	case !ok || q == nil:
 		return nil, invalid("%s without a queue pair", call)
-	case q.dev != d:
+	case q.dev != d || q.gone:
 		return nil, invalid("%s with a queue pair that is not of this device", call)
-	case q.gone:
-		return nil, errDestroyed
 	case q.state != verbs.QPInit || q.linked:
 		return nil, invalid("%s with a queue pair in %v, not in INIT", call, q.state)
 	}
@@ -215,7 +213,7 @@ func (d *Device) Connect(v verbs.QP, p verbs.ConnectParam) error {
 	case !p.Remote.IsValid() || p.Remote.Port() == 0 || p.Remote.Addr().IsUnspecified():
 		return invalid("no remote address to connect to")
 	case p.Local.IsValid() && p.Local.Addr().Unmap().Is4() != p.Remote.Addr().Unmap().Is4():
-		return invalid("local and remote address are of different families")
+		return invalid("local and remote address are not of one family")
 	case p.TimeoutNs < 0:
 		return invalid("a time of %d ns to connect in", p.TimeoutNs)
 	case len(p.Private) > d.attr.MaxPrivate:

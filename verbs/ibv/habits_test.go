@@ -9,5 +9,5 @@ import (
 
 // habits by driver.
 var habits = map[string]verbstest.Habits{
-	"rxe": {LocalStatus: verbs.WCLocQPOpErr, Silent: true, Padded: true, Immediate: true, PostAtomic: true, NoRNRCount: true},
+	"rxe": {LocalStatus: verbs.WCLocQPOpErr, Silent: true, Padded: true, Immediate: true, PostAtomic: true, NoRNRCount: true, SRQOfQP: true},
 }

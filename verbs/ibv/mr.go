@@ -132,6 +132,9 @@ func (m *mr) register(mem []byte, iova uint64, a verbs.Access) error {
 		return regError(unix.Errno(e), len(mem))
 	}
 	n.lkey, n.rkey = uint32(n.c.lkey), uint32(n.c.rkey)
+	if n.rkey == 0 { // rxe, without remote rights
+		n.rkey = n.lkey
+	}
 	*m = n
 	d.mrs[n.lkey] = m
 	return nil

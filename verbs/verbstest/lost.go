@@ -180,15 +180,24 @@ func testSRQPD(p *Pair) {
 	}
 	p.B.Attr.SRQ = srq
 	p.Connect()
-	for i, sge := range []verbs.SGE{{Addr: 0x1000, Length: 64, LKey: mr.LKey()}, p.B.SGE(0, 64)} {
+	sges, status := []verbs.SGE{{Addr: 0x1000, Length: 64, LKey: mr.LKey()}, p.B.SGE(0, 64)}, []verbs.WCStatus{verbs.WCSuccess, verbs.WCLocProtErr}
+	if p.Env.Habits.SRQOfQP {
+		p.habit("the queue pair's PD counts")
+		sges, status = sges[:1], p.local(verbs.WCLocProtErr)[1:]
+	}
+	for i, sge := range sges {
 		if _, err := srq.PostRecv([]verbs.RecvWR{{WRID: uint64(i), SGL: []verbs.SGE{sge}}}); err != nil {
 			p.Fatal(err)
 		}
 		pattern(p.A.Mem[:8], byte(i+1))
 		p.A.Post(p.A.Send(uint64(i), verbs.SendSignaled, p.A.SGE(0, 8)))
-		p.B.WantRecv(i, uint64(i), []verbs.WCStatus{verbs.WCSuccess, verbs.WCLocProtErr}[i])
+		p.B.WantRecv(i, uint64(i), status[i])
 	}
-	if string(mem[:8]) != string(patterned(8, 1)) || !onlyByte(p.B.Mem[:64], 0) {
+	if p.Env.Habits.SRQOfQP {
+		if !onlyByte(mem, 0) {
+			p.Error("memory of another PD was written")
+		}
+	} else if string(mem[:8]) != string(patterned(8, 1)) || !onlyByte(p.B.Mem[:64], 0) {
 		p.Error("the wrong memory was written")
 	}
 	p.A.Dead()

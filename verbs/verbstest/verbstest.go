@@ -45,6 +45,7 @@ type Habits struct {
 	Padded      bool           // private data arrive with zeros behind them
 	Immediate   bool           // requests run at once, without Step
 	PostAtomic  bool           // a misaligned atomic is refused by PostSend
+	SRQOfQP     bool           // receives of an SRQ are checked against the queue pair's PD
 	NoRNRCount  bool           // QPStats.RNR stays 0
 }
 
