@@ -38,11 +38,11 @@ func daemons(t *testing.T, l *lab.Lab, driver string) {
 	for _, h := range l.Hosts() {
 		h.Run(t, long, fmt.Sprintf("lab_wait 60 rdsctl -socket /run/%s.sock status", driver))
 	}
-	server := l.A.Start(t, fmt.Sprintf("head -c 2000000 /dev/urandom >/xfer/file; exec blockstore serve -socket /run/%s.sock -bind $ME:4000 /xfer/file", driver))
+	server := l.A.Start(t, fmt.Sprintf("head -c 2000000 /dev/urandom >/xfer/file; exec blockstore serve -socket /run/%[1]s.sock -bind $ME:4000 /xfer/file >/xfer/serve.%[1]s 2>&1", driver))
 	copyOut := fmt.Sprintf(`
 		set -e
-		export RDSD_SOCKET=/run/%s.sock
-		lab_wait 30 test -s /xfer/file
+		export RDSD_SOCKET=/run/%[1]s.sock
+		lab_wait 30 grep serving /xfer/serve.%[1]s
 		blockstore copy-out -give-up 60s -bind $ME $PEER /tmp/copy
 		cmp /xfer/file /tmp/copy
 		rdsctl peers -o json`, driver)
