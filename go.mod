@@ -19,5 +19,6 @@ require (
 	github.com/prometheus/client_model v0.6.1 // indirect
 	github.com/prometheus/common v0.55.0 // indirect
 	github.com/prometheus/procfs v0.15.1 // indirect
+	golang.org/x/crypto v0.45.0 // indirect
 	google.golang.org/protobuf v1.34.2 // indirect
 )

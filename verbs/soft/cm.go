@@ -11,6 +11,7 @@ import (
 
 	"github.com/rdsd/rdsd/verbs"
 	"github.com/rdsd/rdsd/verbs/soft/iwarp"
+	"github.com/rdsd/rdsd/verbs/soft/tls13"
 )
 
 // cmQueue holds connection events until PollCM takes them.
@@ -50,6 +51,7 @@ type request struct {
 	mpa           iwarp.MPA
 	feat          iwarp.Features
 	known         bool // feat came with it
+	tls           *secure
 	local, remote netip.AddrPort
 	expiry        *time.Timer
 	ctl           *control
@@ -185,7 +187,7 @@ func (d *Device) takeResults() bool {
 			if !d.opt.PlainMPA {
 				r.mpa.Private, feat, known = iwarp.SplitFeatures(r.mpa.Private)
 			}
-			d.requests[id] = &request{fd: r.fd, mpa: r.mpa, feat: feat, known: known, local: r.local, remote: r.remote, ctl: d.ctl,
+			d.requests[id] = &request{fd: r.fd, mpa: r.mpa, feat: feat, known: known, tls: r.tls, local: r.local, remote: r.remote, ctl: d.ctl,
 				expiry: time.AfterFunc(2*d.opt.HandshakeTimeout, func() { d.ctl.post(result{fd: -1, req: id}) })}
 			d.events.push(verbs.CMEvent{Type: verbs.CMConnectRequest, Req: id, Local: r.local, Remote: r.remote, Private: r.mpa.Private})
 		default:
@@ -221,8 +223,12 @@ func (d *Device) connected(r *result) {
 			// Before the first FPDU nothing else can be in the stream.
 			q.local, q.remote, q.crc = r.local, r.remote, q.crc || r.mpa.CRC
 			q.markers = r.mpa.Markers
-			d.ctl.linger(r.fd, q.farewell(&fault{code: c}))
-		} else if err := q.establish(r.fd, r.local, r.remote, &r.mpa); err != nil {
+			last := q.farewell(&fault{code: c})
+			if r.tls != nil {
+				last = r.tls.lastSealed(last, tls13.AlertCloseNotify)
+			}
+			d.ctl.linger(r.fd, last)
+		} else if err := q.establish(r.fd, r.local, r.remote, &r.mpa, r.tls); err != nil {
 			ev.Type, ev.Err = verbs.CMConnectError, fmt.Errorf("soft: connect to %v: %w", r.remote, err)
 			closeFD(r.fd)
 		}
@@ -299,14 +305,14 @@ func (q *qp) negotiate(m *iwarp.MPA) iwarp.Code {
 var errNoFence = fmt.Errorf("soft: the peer serves no READ, which AckRemote needs: %w", unix.EOPNOTSUPP)
 
 // establish gives q its connection and moves it to RTS.
-func (q *qp) establish(fd int, local, remote netip.AddrPort, m *iwarp.MPA) error {
+func (q *qp) establish(fd int, local, remote netip.AddrPort, m *iwarp.MPA, sec *secure) error {
 	if q.attr.Ack == verbs.AckRemote && q.sq.waits.limit == 0 {
 		return errNoFence
 	}
 	if err := q.dev.watch(unix.EPOLL_CTL_ADD, fd, q.slot, unix.EPOLLIN); err != nil {
 		return err
 	}
-	q.fd, q.events = fd, unix.EPOLLIN
+	q.fd, q.events, q.tls = fd, unix.EPOLLIN, sec
 	q.local, q.remote = local, remote
 	q.crc = q.crc || m.CRC
 	q.markers = m.Markers
@@ -387,7 +393,7 @@ func (d *Device) Accept(id verbs.RequestID, v verbs.QP, private []byte) error {
 		err = d.reply(r, &reply)
 	}
 	if err == nil {
-		err = q.establish(r.fd, r.local, r.remote, m)
+		err = q.establish(r.fd, r.local, r.remote, m, r.tls)
 	}
 	if err != nil {
 		ev.Type, ev.Err = verbs.CMConnectError, fmt.Errorf("soft: accept %v: %w", r.remote, err)
@@ -404,6 +410,12 @@ func (d *Device) reply(r *request, m *iwarp.MPA) error {
 	b := m.Append(nil)
 	if d.opt.Tap != nil {
 		d.opt.Tap.Stream(r.local, r.remote, true, b)
+	}
+	if r.tls != nil {
+		var err error
+		if b, err = r.tls.Out.Append(nil, b); err != nil {
+			return err
+		}
 	}
 	n, err := unix.SendmsgN(r.fd, b, nil, nil, ioFlags)
 	if err == nil && n < len(b) {

@@ -2,6 +2,7 @@ package soft
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -43,6 +44,7 @@ type result struct {
 	typ           verbs.CMEventType // 0: request expired
 	fd            int               // -1: none
 	mpa           iwarp.MPA
+	tls           *secure
 	local, remote netip.AddrPort
 	dial          *dialing
 	req           verbs.RequestID // expired
@@ -175,14 +177,17 @@ func (c *control) detach(conn net.Conn) (int, error) {
 	return fd, nil
 }
 
-// readMPA reads one start-up frame.
-func (c *control) readMPA(conn net.Conn, reply bool) (iwarp.MPA, error) {
+// readMPA reads one start-up frame. Errors: errTLSHere, others.
+func (c *control) readMPA(conn *byteStream, reply bool) (iwarp.MPA, error) {
 	b := make([]byte, iwarp.MPAHeaderLen, iwarp.MPAHeaderLen+iwarp.MaxMPAPrivate)
 	if _, err := io.ReadFull(conn, b); err != nil {
 		return iwarp.MPA{}, err
 	}
 	n, err := iwarp.MPALen(b, reply)
 	if err != nil {
+		if b[0] == 22 && b[1] == 3 { // a handshake record of TLS
+			return iwarp.MPA{}, errTLSHere
+		}
 		return iwarp.MPA{}, err
 	}
 	b = b[:n]
@@ -190,6 +195,9 @@ func (c *control) readMPA(conn net.Conn, reply bool) (iwarp.MPA, error) {
 		return iwarp.MPA{}, io.ErrUnexpectedEOF
 	} else if err != nil {
 		return iwarp.MPA{}, err
+	}
+	if len(conn.buf) > 0 {
+		return iwarp.MPA{}, errEarly
 	}
 	c.tap(conn, false, b)
 	return iwarp.ParseMPA(b, reply)
@@ -208,6 +216,7 @@ func addrOf(a net.Addr) netip.AddrPort {
 
 // accept runs until the listener is closed.
 func (c *control) accept(l net.Listener) {
+	limit := newLimiter(c.opt.HandshakeRate)
 	for {
 		conn, err := l.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -217,6 +226,18 @@ func (c *control) accept(l net.Listener) {
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
+		local, remote := addrOf(conn.LocalAddr()).Addr(), addrOf(conn.RemoteAddr()).Addr()
+		cfg, err := c.tlsFor(remote)
+		if err != nil {
+			c.refuse(&c.stats.HandshakeRefused, local, remote, err)
+			conn.Close()
+			continue
+		}
+		if cfg != nil && !limit.allow(now(), remote) {
+			c.refuse(&c.stats.HandshakeLimited, local, remote, errTooMany)
+			conn.Close()
+			continue
+		}
 		select {
 		case c.slots <- struct{}{}:
 		default:
@@ -224,7 +245,7 @@ func (c *control) accept(l net.Listener) {
 			conn.Close()
 			continue
 		}
-		if !c.spawn(func() { c.greet(conn) }) {
+		if !c.spawn(func() { c.greet(conn, cfg) }) {
 			conn.Close()
 			return
 		}
@@ -232,22 +253,35 @@ func (c *control) accept(l net.Listener) {
 }
 
 // greet reads the request of an incoming connection and hands it to the owner,
-// which gives the slot back when it is answered.
-func (c *control) greet(conn net.Conn) {
+// which gives the slot back when it is answered. It is secured as cfg says, nil:
+// it is plain.
+func (c *control) greet(tcp net.Conn, cfg *tls.Config) {
+	conn := &byteStream{Conn: tcp}
 	handed := false
 	defer func() {
-		c.disown(conn)
-		conn.Close()
+		c.disown(tcp)
+		tcp.Close()
 		if !handed {
 			<-c.slots
 		}
 	}()
-	if !c.own(conn) {
+	if !c.own(tcp) {
 		return
 	}
-	conn.SetDeadline(time.Now().Add(c.opt.HandshakeTimeout))
+	tcp.SetDeadline(time.Now().Add(c.opt.HandshakeTimeout))
+	local, remote := addrOf(tcp.LocalAddr()), addrOf(tcp.RemoteAddr())
+	if cfg != nil {
+		if err := c.secure(conn, cfg, false); err != nil {
+			c.insecure(tcp, err)
+			return
+		}
+	}
 	m, err := c.readMPA(conn, false)
 	switch {
+	case err == errTLSHere:
+		c.refuse(&c.stats.HandshakePlain, local.Addr(), remote.Addr(), err)
+		c.answerPlain(tcp, nil)
+		return
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		atomic.AddUint64(&c.stats.HandshakeTimeout, 1)
 		return
@@ -259,8 +293,7 @@ func (c *control) greet(conn net.Conn) {
 	case m.Markers:
 		atomic.AddUint64(&c.stats.HandshakeMarkers, 1)
 	}
-	local, remote := addrOf(conn.LocalAddr()), addrOf(conn.RemoteAddr())
-	fd, err := c.detach(conn)
+	fd, err := c.detach(tcp)
 	if err != nil {
 		return
 	}
@@ -272,7 +305,7 @@ func (c *control) greet(conn net.Conn) {
 		return
 	}
 	handed = true
-	c.post(result{typ: verbs.CMConnectRequest, fd: fd, mpa: m, local: local, remote: remote})
+	c.post(result{typ: verbs.CMConnectRequest, fd: fd, mpa: m, tls: conn.tls, local: local, remote: remote})
 }
 
 // silent checks that an initiator waits for the reply: it must send nothing
@@ -315,17 +348,29 @@ func (c *control) tryConnect(ctx context.Context, p verbs.ConnectParam, req iwar
 	if p.Local.IsValid() {
 		dialer.LocalAddr = net.TCPAddrFromAddrPort(p.Local)
 	}
-	conn, err := dialer.DialContext(ctx, "tcp", p.Remote.String())
+	tcp, err := dialer.DialContext(ctx, "tcp", p.Remote.String())
 	if err != nil {
 		if errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.EADDRINUSE) || errors.Is(err, unix.EMFILE) {
 			return fail(verbs.CMConnectError, err)
 		}
 		return fail(verbs.CMUnreachable, err)
 	}
-	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(ctx, func() { tcp.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	defer conn.Close()
-	r.local, r.remote = addrOf(conn.LocalAddr()), addrOf(conn.RemoteAddr())
+	defer tcp.Close()
+	r.local, r.remote = addrOf(tcp.LocalAddr()), addrOf(tcp.RemoteAddr())
+	conn := &byteStream{Conn: tcp}
+	cfg, err := c.tlsFor(r.remote.Addr())
+	if err != nil {
+		return fail(verbs.CMConnectError, err)
+	}
+	if cfg != nil {
+		if err := c.secure(conn, cfg, true); errors.Is(err, os.ErrDeadlineExceeded) {
+			return fail(verbs.CMUnreachable, fmt.Errorf("no end of the TLS handshake: %w", err))
+		} else if err != nil {
+			return fail(verbs.CMConnectError, tlsFailure(err))
+		}
+	}
 	b := req.Append(nil)
 	c.tap(conn, true, b)
 	if _, err := conn.Write(b); err != nil {
@@ -337,6 +382,8 @@ func (c *control) tryConnect(ctx context.Context, p verbs.ConnectParam, req iwar
 		return fail(verbs.CMUnreachable, fmt.Errorf("no MPA reply: %w", err))
 	case err != nil:
 		return fail(verbs.CMConnectError, fmt.Errorf("MPA reply: %w", err))
+	case r.mpa.Reject && string(r.mpa.Private) == needsTLS:
+		return fail(verbs.CMConnectError, errNeedsTLS)
 	case r.mpa.Reject:
 		r.typ = verbs.CMRejected
 		r.err = fmt.Errorf("soft: %s: rejected: %w", route(p), unix.ECONNREFUSED)
@@ -344,10 +391,11 @@ func (c *control) tryConnect(ctx context.Context, p verbs.ConnectParam, req iwar
 	case r.mpa.Markers:
 		atomic.AddUint64(&c.stats.HandshakeMarkers, 1)
 	}
-	fd, err := c.detach(conn)
+	fd, err := c.detach(tcp)
 	if err != nil {
 		return fail(verbs.CMConnectError, err)
 	}
+	r.tls = conn.tls
 	r.fd, r.typ = fd, verbs.CMEstablished
 	return r
 }

@@ -88,6 +88,9 @@ type Device struct {
 	grown  []*qp // with queues that have grown
 	trimAt int64 // when to take back what is not used, 0: nothing is
 
+	records        []byte   // see scratchOf; nil without TLS
+	parts, batches [][]byte // lent to connections with TLS
+
 	events   cmQueue
 	async    asyncQueue
 	requests map[verbs.RequestID]*request
@@ -178,7 +181,19 @@ func (d *Device) Stats() Stats {
 	s.HandshakeTimeout = atomic.LoadUint64(&d.ctl.stats.HandshakeTimeout)
 	s.HandshakeRefused = atomic.LoadUint64(&d.ctl.stats.HandshakeRefused)
 	s.HandshakeMarkers = atomic.LoadUint64(&d.ctl.stats.HandshakeMarkers)
+	h := d.Handshakes()
+	s.HandshakePlain, s.HandshakeTLS, s.HandshakeLimited, s.HandshakeSecured = h.Plain, h.TLS, h.Limited, h.Secured
 	return s
+}
+
+// Handshakes are the counters of TLS in Stats.
+type Handshakes struct{ Plain, TLS, Limited, Secured uint64 }
+
+// Handshakes returns them. Any goroutine may call it.
+func (d *Device) Handshakes() Handshakes {
+	s := &d.ctl.stats
+	return Handshakes{Plain: atomic.LoadUint64(&s.HandshakePlain), TLS: atomic.LoadUint64(&s.HandshakeTLS),
+		Limited: atomic.LoadUint64(&s.HandshakeLimited), Secured: atomic.LoadUint64(&s.HandshakeSecured)}
 }
 
 // FD returns the epoll descriptor. It reports what arrives and what can be

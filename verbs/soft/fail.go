@@ -24,6 +24,7 @@ type fault struct {
 	pos   uint64
 	rq    verbs.WCStatus // status of the receive in progress, 0: flush
 	quiet bool           // the owner wanted it: no event
+	alert uint8          // of TLS, to be sent instead of a Terminate
 
 	overflow bool // a completion queue did
 }
@@ -222,7 +223,7 @@ func (q *qp) fail(ft *fault) {
 		q.dev.stats.TermSent++
 		last = q.farewell(ft)
 	}
-	q.hangUp(last)
+	q.hangUp(last, ft.alert)
 
 	if !ft.named {
 		ft.pos = q.sq.tail
@@ -269,19 +270,26 @@ func (q *qp) farewell(ft *fault) []byte {
 	if tap := q.dev.opt.Tap; tap != nil {
 		tap.Stream(q.local, q.remote, true, b)
 	}
+	if q.tls != nil {
+		b = b[q.tls.batch:] // is sealed
+	}
 	return b
 }
 
 // hangUp gives the connection up: the descriptor, with last still to be
-// written, goes to a goroutine that closes it in order. Nothing of the QP
-// touches registered memory afterwards.
-func (q *qp) hangUp(last []byte) {
+// written, goes to a goroutine that closes it in order, with TLS by an alert
+// behind. Nothing of the QP touches registered memory afterwards.
+func (q *qp) hangUp(last []byte, alert uint8) {
 	if q.dial != nil {
 		q.dial.cancel()
 		q.dial = nil
 	}
 	if q.fd >= 0 {
 		_ = q.dev.watch(unix.EPOLL_CTL_DEL, q.fd, q.slot, 0)
+		if q.tls != nil {
+			last = q.tls.lastSealed(last, alert)
+			q.tls.release(q.dev)
+		}
 		q.dev.ctl.linger(q.fd, last)
 		q.fd = -1
 	}
@@ -335,7 +343,7 @@ func (q *qp) Disconnect() {
 
 // cut drops the connection without completions.
 func (q *qp) cut() {
-	q.hangUp(nil)
+	q.hangUp(nil, 0)
 	if w := q.rx.recv; w != nil && q.srq != nil {
 		q.srq.put(w)
 	}

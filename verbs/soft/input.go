@@ -46,6 +46,9 @@ type target struct {
 
 // receive reads and handles up to maxBurst bytes.
 func (q *qp) receive() bool {
+	if q.tls != nil {
+		return q.receiveSealed()
+	}
 	x, io := &q.rx, &q.dev.io
 	did := false
 	q.busy = true

@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"crypto/tls"
 	"net"
 	"net/netip"
 	"time"
@@ -45,11 +46,22 @@ type Options struct {
 	// Listener, if not nil, is asked for a listening TCP socket that is open
 	// already before Listen opens one; nil: there is none.
 	Listener func(addr netip.AddrPort) net.Listener
+	// TLS says, for the address of a peer, how connections with it are secured,
+	// either way: nil for plain ones, else by TLS 1.3, where both ends show a
+	// certificate with their address as an IP SAN. An error refuses the
+	// connection. nil: all are plain. It is called by several goroutines.
+	TLS func(peer netip.Addr) (*tls.Config, error)
+	// HandshakeRate limits incoming connections that are to be secured, per
+	// second; 0: 200. Each address (of IPv6: each /64) has a fortieth of it.
+	HandshakeRate int
+	// Refused, if not nil, is told of incoming connections that TLS or its
+	// limits turned away, and why, by several goroutines.
+	Refused func(local, remote netip.Addr, why error)
 	// Tap sees every byte of every connection's stream; nil: none.
 	Tap Tap
 }
 
-// Tap records streams, for a packet capture. Its method is called on the
+// Tap records streams, before and after encryption by TLS, for a packet capture. Its method is called on the
 // owner's thread, and for MPA start-up frames on others; it must not block and
 // must not keep b.
 type Tap interface {
@@ -73,6 +85,9 @@ func (o *Options) defaults() {
 	}
 	if o.HandshakeTimeout <= 0 {
 		o.HandshakeTimeout = 5 * time.Second
+	}
+	if o.HandshakeRate <= 0 {
+		o.HandshakeRate = 200
 	}
 	if o.LingerTimeout <= 0 {
 		o.LingerTimeout = 2 * time.Second
@@ -126,6 +141,7 @@ type Stats struct {
 	FramesIn            uint64
 	TermSent, TermRecvd uint64
 	CRCErrors           uint64
+	TLSErrors           uint64 // connections ended for a bad record or by the peer's alert
 	Disconnects         uint64 // connections that ended other than by ToError or Destroy
 	FencesSent          uint64 // zero-length READs for AckRemote
 	StaleAnswers        uint64 // segments with data that answered a READ of no bytes, thrown away
@@ -140,4 +156,8 @@ type Stats struct {
 	HandshakeTimeout uint64 // incoming: silent
 	HandshakeRefused uint64 // incoming: over MaxHandshakes, or never answered
 	HandshakeMarkers uint64 // peers that want markers
+	HandshakePlain   uint64 // incoming: plain where TLS is needed, or the reverse
+	HandshakeTLS     uint64 // incoming: handshakes of TLS that failed, certificates above all
+	HandshakeLimited uint64 // incoming: over HandshakeRate
+	HandshakeSecured uint64 // handshakes of TLS that succeeded, either way
 }

@@ -249,8 +249,12 @@ func (q *qp) flush() bool {
 	return moved > 0
 }
 
-// write makes one system call. false: the connection is gone.
+// write makes one system call. It returns how many bytes of the output are
+// done. false: the connection is gone.
 func (q *qp) write() (int, bool) {
+	if q.tls != nil {
+		return q.writeSealed()
+	}
 	o, io := &q.out, &q.dev.io
 	iovs := 0
 	for i := o.sh; i < o.st; i++ {

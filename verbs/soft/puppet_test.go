@@ -36,7 +36,7 @@ func newPuppet(t testing.TB, h *host, at verbs.QPInitAttr) *puppet {
 	q.linked = true
 	depth := uint16(at.Cap.ReadDepth)
 	q.negotiate(&iwarp.MPA{Rev: 2, Enhanced: true, IRD: depth, ORD: depth})
-	if err := q.establish(sp[0], netip.AddrPort{}, netip.AddrPort{}, &iwarp.MPA{}); err != nil {
+	if err := q.establish(sp[0], netip.AddrPort{}, netip.AddrPort{}, &iwarp.MPA{}, nil); err != nil {
 		t.Fatal(err)
 	}
 	return p

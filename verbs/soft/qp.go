@@ -40,6 +40,7 @@ type qp struct {
 	known         bool           // the peer is of our kind:
 	peer          iwarp.Features // what it can do
 	dial          *dialing
+	tls           *secure // nil: plain
 	local, remote netip.AddrPort
 
 	scq, rcq *cq

@@ -1,0 +1,183 @@
+package soft
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/verbs/soft/iwarp"
+	"github.com/rdsd/rdsd/verbs/soft/tls13"
+)
+
+// byteStream is a connection in set-up: plain, or what the handshake made of it.
+type byteStream struct {
+	net.Conn
+	tls *secure
+	buf []byte // opened and not read
+}
+
+func (s *byteStream) Read(b []byte) (int, error) {
+	if s.tls == nil {
+		return s.Conn.Read(b)
+	}
+	for len(s.buf) == 0 {
+		rec := make([]byte, tls13.HeaderLen, tls13.MaxRecord)
+		if _, err := io.ReadFull(s.Conn, rec); err != nil {
+			return 0, err
+		}
+		n, err := tls13.RecordLen(rec)
+		if err != nil {
+			return 0, err
+		}
+		rec = rec[:n]
+		if _, err := io.ReadFull(s.Conn, rec[tls13.HeaderLen:]); err == io.EOF {
+			return 0, io.ErrUnexpectedEOF
+		} else if err != nil {
+			return 0, err
+		}
+		buf := make([]byte, n)
+		if n, err = s.tls.In.Open(buf, rec); err == tls13.ErrClosed {
+			return 0, io.EOF
+		} else if err != nil {
+			return 0, err
+		}
+		s.buf = buf[:n]
+	}
+	n := copy(b, s.buf)
+	s.buf = s.buf[n:]
+	return n, nil
+}
+
+func (s *byteStream) Write(b []byte) (int, error) {
+	if s.tls == nil {
+		return s.Conn.Write(b)
+	}
+	c, err := s.tls.Out.Append(nil, b)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := s.Conn.Write(c); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+// secure runs the handshake of TLS on s. Both ends have to show a certificate
+// for the address they have here. cfg is not changed.
+func (c *control) secure(s *byteStream, cfg *tls.Config, client bool) error {
+	cfg = cfg.Clone()
+	peer := addrOf(s.RemoteAddr()).Addr().String()
+	if client {
+		cfg.ServerName = peer // checked by crypto/tls, against IP SANs
+	} else {
+		cfg.ClientAuth = tls.RequireAndVerifyClientCert
+		also := cfg.VerifyConnection
+		cfg.VerifyConnection = func(st tls.ConnectionState) error {
+			if err := st.PeerCertificates[0].VerifyHostname(peer); err != nil {
+				return err
+			}
+			if also != nil {
+				return also(st)
+			}
+			return nil
+		}
+	}
+	ses, err := tls13.Handshake(s.Conn, cfg, client)
+	if err != nil {
+		return err
+	}
+	atomic.AddUint64(&c.stats.HandshakeSecured, 1)
+	s.tls = &secure{Session: ses}
+	return nil
+}
+
+// tlsFor asks how a connection with peer is to be secured; nil: not at all.
+func (c *control) tlsFor(peer netip.Addr) (*tls.Config, error) {
+	if c.opt.TLS == nil {
+		return nil, nil
+	}
+	return c.opt.TLS(peer)
+}
+
+// needsTLS is the private data of the plain MPA reply to an initiator that does
+// not begin with TLS where it should.
+const needsTLS = "TLS\n"
+
+var (
+	errTLSHere  = errors.New("the peer begins with TLS, which is off here for its address (tls.mode, tls.cert)")
+	errNoTLS    = errors.New("the peer has no TLS for our address (its tls.mode, tls.cert)")
+	errNeedsTLS = fmt.Errorf("the peer wants TLS, which is off here for its address (tls.mode, tls.cert): %w", unix.ECONNREFUSED)
+	errPlain    = errors.New("the peer begins without TLS (its tls.mode, tls.cert)")
+	errTooMany  = errors.New("too many connections that want a TLS handshake")
+)
+
+// refuse counts an incoming connection that is turned away.
+func (c *control) refuse(n *uint64, local, remote netip.Addr, why error) {
+	atomic.AddUint64(n, 1)
+	if c.opt.Refused != nil {
+		c.opt.Refused(local, remote, why)
+	}
+}
+
+// insecure ends an incoming connection whose handshake failed.
+func (c *control) insecure(tcp net.Conn, err error) {
+	local, remote := addrOf(tcp.LocalAddr()).Addr(), addrOf(tcp.RemoteAddr()).Addr()
+	var plain *tls13.ErrPlain
+	switch {
+	case err == io.EOF: // gone without a word
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		atomic.AddUint64(&c.stats.HandshakeTimeout, 1)
+	case errors.As(err, &plain) && string(plain.First[:3]) == "MPA":
+		c.refuse(&c.stats.HandshakePlain, local, remote, errPlain)
+		c.answerPlain(tcp, []byte(needsTLS))
+	case errors.As(err, &plain):
+		c.refuse(&c.stats.HandshakeGarbage, local, remote, err)
+	default:
+		c.refuse(&c.stats.HandshakeTLS, local, remote, tlsFailure(err))
+		c.part(tcp, nil)
+	}
+}
+
+// answerPlain rejects the peer in plain MPA, for it to see why.
+func (c *control) answerPlain(tcp net.Conn, private []byte) {
+	m := iwarp.MPA{Reply: true, Reject: true, Rev: 1, Private: private}
+	c.part(tcp, m.Append(nil))
+}
+
+// part closes tcp behind last so that the peer can read it, unless too many are
+// being closed that way.
+func (c *control) part(tcp net.Conn, last []byte) {
+	c.mu.Lock()
+	crowded := len(c.dying) >= maxLinger/2
+	c.mu.Unlock()
+	if crowded {
+		return
+	}
+	if fd, err := c.detach(tcp); err == nil {
+		c.linger(fd, last)
+	}
+}
+
+// tlsFailure says what to do about a handshake that failed.
+func tlsFailure(err error) error {
+	var plain *tls13.ErrPlain
+	var host x509.HostnameError
+	var op *net.OpError
+	switch {
+	case errors.As(err, &plain) && string(plain.First[:3]) == "MPA":
+		return errNoTLS
+	case errors.As(err, &host):
+		return fmt.Errorf("TLS: the peer's certificate is not for its address (IP SAN): %w", err)
+	case errors.As(err, &op) && op.Op == "remote error":
+		return fmt.Errorf("TLS: the peer refuses, its log may say why: %w", err)
+	}
+	return fmt.Errorf("TLS: %w", err)
+}

@@ -1,0 +1,84 @@
+package soft
+
+import "net/netip"
+
+// limiter bounds the incoming connections that cost a handshake of TLS: a token
+// bucket for all and one for each source. It belongs to one goroutine.
+type limiter struct {
+	all     bucket
+	sources map[netip.Prefix]*bucket
+	share   bucket // of a new source
+	swept   int64
+}
+
+// bucket holds up to size tokens and gets rate of them a second.
+type bucket struct {
+	rate, size float64
+	tokens     float64
+	at         int64 // ns
+}
+
+// maxSources bounds the memory: sources beyond it have only the common bucket.
+const maxSources = 4096
+
+// newLimiter: rate a second in all, and the same at once; a fortieth for each
+// source, of IPv6 a /64, and four times that at once.
+func newLimiter(rate int) *limiter {
+	r := float64(rate)
+	share := max(r/40, 1)
+	return &limiter{all: bucket{rate: r, size: r, tokens: r},
+		share:   bucket{rate: share, size: 4 * share, tokens: 4 * share},
+		sources: map[netip.Prefix]*bucket{}}
+}
+
+func (b *bucket) fill(now int64) {
+	if now > b.at {
+		b.tokens = min(b.size, b.tokens+b.rate*float64(now-b.at)/1e9)
+	}
+	b.at = now
+}
+
+// allow takes a token for a, at the monotonic time now in ns.
+func (l *limiter) allow(now int64, a netip.Addr) bool {
+	bits := 32
+	if a = a.Unmap(); a.Is6() {
+		bits = 64
+	}
+	src, err := a.WithZone("").Prefix(bits)
+	if err != nil {
+		return false
+	}
+	b := l.sources[src]
+	if b == nil {
+		if len(l.sources) >= maxSources {
+			l.sweep(now)
+		}
+		x := l.share
+		x.at = now
+		b = &x
+		if len(l.sources) < maxSources {
+			l.sources[src] = b
+		}
+	}
+	b.fill(now)
+	l.all.fill(now)
+	if b.tokens < 1 || l.all.tokens < 1 {
+		return false
+	}
+	b.tokens--
+	l.all.tokens--
+	return true
+}
+
+// sweep forgets sources whose bucket is full again, once a second.
+func (l *limiter) sweep(now int64) {
+	if l.swept != 0 && now-l.swept < 1e9 {
+		return
+	}
+	l.swept = now
+	for src, b := range l.sources {
+		if b.fill(now); b.tokens >= b.size {
+			delete(l.sources, src)
+		}
+	}
+}

@@ -1,0 +1,304 @@
+package soft
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/verbs"
+	"github.com/rdsd/rdsd/verbs/soft/tls13"
+)
+
+// secure is the protection of a connection's bytes: TLS 1.3 records. A plain
+// connection has none. It belongs to whoever has the descriptor: the goroutine
+// that sets the connection up, then the owner.
+type secure struct {
+	*tls13.Session
+
+	// What was sealed and not written; batch bytes of the pending output are
+	// in it. Only when all of it is written, the batch counts as sent.
+	sealed []byte // lent by the device, nil: nothing waits
+	batch  int
+
+	rest []byte // a part of a record that came last, lent by the device
+}
+
+const (
+	// sealBatch is what is sealed for one system call: enough to make that
+	// cheap, little enough to stay in the cache.
+	sealBatch = 8 * tls13.MaxPlain
+	// sealedMax is that with everything TLS adds.
+	sealedMax = sealBatch + 8*tls13.Overhead + tls13.UpdateLen
+)
+
+// scratchOf returns the device's memory for records at hand: what is in it does
+// not outlive a call of flush or receive.
+func (d *Device) scratchOf() []byte {
+	if d.records == nil {
+		d.records = make([]byte, tls13.MaxRecord+maxBurst)
+	}
+	return d.records
+}
+
+func (d *Device) getRecord(size int) []byte {
+	l := &d.parts
+	if size > tls13.MaxRecord {
+		l = &d.batches
+	}
+	if n := len(*l); n > 0 {
+		b := (*l)[n-1]
+		(*l)[n-1] = nil
+		*l = (*l)[:n-1]
+		return b
+	}
+	if size > tls13.MaxRecord {
+		return make([]byte, sealedMax)
+	}
+	return make([]byte, tls13.MaxRecord)
+}
+
+// keptRecords is how many buffers of each kind wait for use.
+const keptRecords = 64
+
+func (d *Device) putRecord(b []byte) {
+	l := &d.parts
+	if b = b[:cap(b)]; len(b) > tls13.MaxRecord {
+		l = &d.batches
+	}
+	if len(*l) < keptRecords {
+		*l = append(*l, b)
+	}
+}
+
+// seal makes records of the pending output, sealBatch at most, in b, and returns
+// the lengths of both.
+func (s *secure) seal(b []byte, o *output) (sealed, plain int, err error) {
+	if s.Out.Due() {
+		if err := s.Out.Update(b); err != nil {
+			return 0, 0, err
+		}
+		sealed = tls13.UpdateLen
+	}
+	seg, off := o.sh, 0
+	for plain < sealBatch && seg < o.st {
+		rec := b[sealed:]
+		n := 0
+		for n < tls13.MaxPlain && seg < o.st {
+			mem := o.segs[seg].mem
+			k := copy(rec[tls13.HeaderLen+n:tls13.HeaderLen+tls13.MaxPlain], mem[off:])
+			n += k
+			if off += k; off == len(mem) {
+				seg, off = seg+1, 0
+			}
+		}
+		sealed += s.Out.Seal(rec, n)
+		plain += n
+	}
+	return sealed, plain, nil
+}
+
+// writeSealed is write for a connection with TLS.
+func (q *qp) writeSealed() (int, bool) {
+	d, s := q.dev, q.tls
+	b := s.sealed
+	if b == nil {
+		b = d.scratchOf()
+		n, plain, err := s.seal(b, &q.out)
+		if err != nil {
+			q.lost(err)
+			return 0, false
+		}
+		b, s.batch = b[:n], plain
+	}
+	d.io.set(0, b)
+	n, err := d.io.sendmsg(q.fd, 1)
+	d.io.forget(1)
+	if err != nil {
+		q.lost(err)
+		return 0, false
+	}
+	if n > 0 {
+		d.stats.BytesOut += uint64(n)
+		d.stats.CallsOut++
+	}
+	if n < len(b) {
+		if s.sealed == nil {
+			keep := d.getRecord(sealedMax)
+			s.sealed = keep[:copy(keep, b[n:])]
+		} else {
+			s.sealed = s.sealed[:copy(s.sealed, b[n:])]
+		}
+		q.blocked = true
+		q.interest(q.events | unix.EPOLLOUT)
+		return 0, true
+	}
+	if s.sealed != nil {
+		d.putRecord(s.sealed)
+		s.sealed = nil
+	}
+	n = s.batch
+	s.batch = 0
+	if t := d.opt.Tap; t != nil {
+		q.tapOut(t, n)
+	}
+	q.out.sent(n)
+	return n, true
+}
+
+// receiveSealed is receive for a connection with TLS. All records that are whole
+// are opened at once: what is left unread stands as plain bytes in the stage, as
+// on any connection.
+func (q *qp) receiveSealed() bool {
+	x, d, s := &q.rx, q.dev, q.tls
+	did := false
+	for budget := maxBurst; budget > 0 && q.state == verbs.QPRTS && !q.stalled && !q.eof && q.fault == nil; {
+		b := d.scratchOf()
+		w := copy(b, s.rest)
+		room := maxBurst - w
+		d.io.set(0, b[w:w+room])
+		n, again, err := d.io.recvmsg(q.fd, 1)
+		d.io.forget(1)
+		if err != nil {
+			q.lost(err)
+			return true
+		}
+		if again {
+			break
+		}
+		if n == 0 {
+			q.lost(errCutOff)
+			return true
+		}
+		did = true
+		q.heard = true
+		budget -= n
+		d.stats.BytesIn += uint64(n)
+		d.stats.CallsIn++
+		q.roomInStage()
+		left, err := q.open(b[:w+n])
+		if q.state != verbs.QPRTS {
+			return true
+		}
+		if x.r < x.w {
+			q.parse()
+		}
+		if q.state != verbs.QPRTS {
+			return true
+		}
+		if err != nil {
+			q.insecure(err)
+			return true
+		}
+		s.keep(d, left)
+		if n < room {
+			break
+		}
+	}
+	if x.r == x.w {
+		q.dropStage()
+	}
+	return did
+}
+
+// roomInStage makes room for a burst behind what is not consumed.
+func (q *qp) roomInStage() {
+	x := &q.rx
+	if x.stage == nil {
+		x.stage = q.dev.getStage()
+	}
+	if x.r > 0 {
+		x.w = copy(x.stage, x.stage[x.r:x.w])
+		x.r = 0
+	}
+}
+
+// open opens the whole records in b into the stage and returns the rest of b.
+func (q *qp) open(b []byte) ([]byte, error) {
+	x, s := &q.rx, q.tls
+	for {
+		size, err := tls13.RecordLen(b)
+		if err != nil || size == 0 || len(b) < size {
+			return b, err
+		}
+		n, err := s.In.Open(x.stage[x.w:], b[:size])
+		if err != nil {
+			return b, err
+		}
+		if t := q.dev.opt.Tap; t != nil && n > 0 {
+			t.Stream(q.local, q.remote, false, x.stage[x.w:x.w+n])
+		}
+		x.w += n
+		b = b[size:]
+	}
+}
+
+// keep puts the beginning of a record aside until the rest comes.
+func (s *secure) keep(d *Device, left []byte) {
+	if len(left) == 0 {
+		if s.rest != nil {
+			d.putRecord(s.rest)
+			s.rest = nil
+		}
+		return
+	}
+	if s.rest == nil {
+		s.rest = d.getRecord(tls13.MaxRecord)
+	}
+	s.rest = s.rest[:cap(s.rest)]
+	s.rest = s.rest[:copy(s.rest, left)]
+}
+
+// errCutOff: the stream may have been cut by somebody in between.
+var errCutOff = fmt.Errorf("TLS: the stream ended without close_notify: %w", io.ErrUnexpectedEOF)
+
+// insecure ends the connection, or the peer's direction of it, for what was
+// found in a record.
+func (q *qp) insecure(err error) {
+	var e *tls13.Error
+	switch {
+	case err == tls13.ErrClosed:
+		q.ended()
+	case errors.As(err, &e):
+		q.dev.stats.TLSErrors++
+		q.fail(&fault{err: fmt.Errorf("soft: connection lost: %w", err), sq: verbs.WCRetryExcErr, alert: e.Alert})
+	default:
+		q.lost(err)
+	}
+}
+
+// lastSealed seals the last bytes of a connection: what of a batch was not
+// written, plain, and an alert, close_notify if there is nothing to complain
+// of. Without plain a batch is left as it is, in the middle of a record perhaps.
+func (s *secure) lastSealed(plain []byte, alert uint8) []byte {
+	if len(s.sealed) > 0 && plain == nil && alert == tls13.AlertCloseNotify {
+		return nil
+	}
+	b := append(make([]byte, 0, len(s.sealed)+len(plain)+256), s.sealed...)
+	b, err := s.Out.Append(b, plain)
+	if err != nil {
+		return nil
+	}
+	return s.Out.AppendAlert(b, alert)
+}
+
+// release gives what was lent back.
+func (s *secure) release(d *Device) {
+	if s.sealed != nil {
+		d.putRecord(s.sealed)
+	}
+	if s.rest != nil {
+		d.putRecord(s.rest)
+	}
+	s.sealed, s.rest = nil, nil
+}
+
+// TLS returns the name of the connection's cipher suite, "" if it is plain or
+// there is none. Owner only.
+func (q *qp) TLS() string {
+	if q.tls == nil {
+		return ""
+	}
+	return q.tls.Suite()
+}

@@ -1,0 +1,71 @@
+// Package tls13 is TLS 1.3 (RFC 8446) for a byte stream that somebody else
+// reads and writes: the handshake is crypto/tls's, on a blocking connection;
+// then the traffic keys and the descriptor go to an event loop, which protects
+// and opens records itself, without a goroutine, a lock or an allocation.
+// On the wire it is plain TLS 1.3: the other end may be any implementation.
+//
+// What is left out: early data, resumption (no tickets are made, those of the
+// peer are ignored), and client authentication after the handshake.
+package tls13
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+)
+
+// Sizes of a record, in bytes.
+const (
+	HeaderLen = 5
+	MaxPlain  = 1 << 14                    // content of one record
+	Overhead  = HeaderLen + 1 + tagLen     // header, content type, tag
+	MaxRecord = HeaderLen + MaxPlain + 256 // that a peer may send, padding included
+
+	tagLen = 16
+)
+
+// Content types.
+const (
+	typeCCS       = 20
+	typeAlert     = 21
+	typeHandshake = 22
+	typeData      = 23
+)
+
+// Alerts that this package sends (RFC 8446 section 6).
+const (
+	AlertCloseNotify       = 0
+	AlertUnexpectedMessage = 10
+	AlertBadRecordMAC      = 20
+	AlertRecordOverflow    = 22
+	AlertDecodeError       = 50
+	AlertInternal          = 80
+)
+
+// Error ends a connection: the peer broke a rule of TLS, or says that we did.
+type Error struct {
+	// Alert is to be sent to the peer; AlertCloseNotify (0): nothing is.
+	Alert uint8
+	Err   error
+}
+
+func (e *Error) Error() string { return "TLS: " + e.Err.Error() }
+func (e *Error) Unwrap() error { return e.Err }
+
+func broken(alert uint8, format string, args ...any) *Error {
+	return &Error{alert, fmt.Errorf(format, args...)}
+}
+
+// Causes of an Error, for errors.Is.
+var (
+	ErrMAC      = errors.New("a record's authentication tag is wrong: it was damaged or forged")
+	ErrOverflow = errors.New("a record is longer than TLS allows")
+	ErrType     = errors.New("a record of a type that has no place here")
+	ErrMessage  = errors.New("a handshake message that has no place here")
+	ErrIdle     = errors.New("too many records in a row without data")
+)
+
+// alertError is a fatal alert of the peer, as crypto/tls names it.
+func alertError(code uint8) *Error {
+	return &Error{Err: fmt.Errorf("the peer's alert: %w", tls.AlertError(code))}
+}

@@ -1,0 +1,139 @@
+package tls13
+
+import (
+	"encoding/binary"
+	"errors"
+)
+
+// Handshake messages that may come after the handshake.
+const (
+	msgNewSessionTicket = 4
+	msgKeyUpdate        = 24
+)
+
+// ErrClosed: the peer has closed its direction in order, with close_notify.
+var ErrClosed = errors.New("TLS: closed by the peer")
+
+// maxIdle is how many records without data may follow each other.
+const maxIdle = 16
+
+// Opener opens the records of one direction. After an error it must not be
+// used. It is not safe for concurrent use.
+type Opener struct {
+	half
+	out  *Sealer // that answers a KeyUpdate
+	idle int
+
+	// A handshake message under way: its first bytes, and what is to skip.
+	msg  [5]byte
+	have int
+	skip int
+}
+
+// RecordLen returns the length of the record that b begins with, header
+// included; 0: b is too short to say. *Error: there can be no such record.
+func RecordLen(b []byte) (int, error) {
+	if len(b) < HeaderLen {
+		return 0, nil
+	}
+	if b[0] != typeData {
+		return 0, broken(AlertUnexpectedMessage, "%w: %d", ErrType, b[0])
+	}
+	n := HeaderLen + int(binary.BigEndian.Uint16(b[3:]))
+	if n > MaxRecord {
+		return 0, broken(AlertRecordOverflow, "%w: %d bytes", ErrOverflow, n-HeaderLen)
+	}
+	return n, nil
+}
+
+// Open opens the whole record rec, as RecordLen has it, and writes its
+// application data to dst, which has room for len(rec)-HeaderLen bytes and does
+// not overlap rec. It returns their number, 0 for a record that has none.
+// Errors: ErrClosed, *Error.
+func (o *Opener) Open(dst, rec []byte) (int, error) {
+	if len(rec) < Overhead {
+		return 0, broken(AlertBadRecordMAC, "%w (%d bytes)", ErrMAC, len(rec))
+	}
+	p, err := o.aead.Open(dst[:0], o.next(), rec[HeaderLen:], rec[:HeaderLen])
+	if err != nil {
+		return 0, broken(AlertBadRecordMAC, "%w", ErrMAC)
+	}
+	n := len(p) - 1
+	for n >= 0 && p[n] == 0 {
+		n-- // padding
+	}
+	if n < 0 {
+		return 0, broken(AlertUnexpectedMessage, "%w: none", ErrType)
+	}
+	if n > MaxPlain {
+		return 0, broken(AlertRecordOverflow, "%w: %d bytes of content", ErrOverflow, n)
+	}
+	typ := p[n]
+	p = p[:n]
+	if typ == typeData && n > 0 {
+		if o.have > 0 || o.skip > 0 {
+			return 0, broken(AlertUnexpectedMessage, "%w: data in the middle of another message", ErrType)
+		}
+		o.idle = 0
+		return n, nil
+	}
+	if o.idle++; o.idle > maxIdle {
+		return 0, broken(AlertUnexpectedMessage, "%w", ErrIdle)
+	}
+	switch typ {
+	case typeData:
+		return 0, nil
+	case typeHandshake:
+		return 0, o.handshake(p)
+	case typeAlert:
+		return 0, alert(p)
+	}
+	return 0, broken(AlertUnexpectedMessage, "%w: %d", ErrType, typ)
+}
+
+func alert(p []byte) error {
+	if len(p) != 2 {
+		return broken(AlertDecodeError, "an alert of %d bytes", len(p))
+	}
+	if p[1] == AlertCloseNotify {
+		return ErrClosed
+	}
+	return alertError(p[1])
+}
+
+// handshake handles p, a part of the stream of handshake messages.
+func (o *Opener) handshake(p []byte) error {
+	if len(p) == 0 {
+		return broken(AlertUnexpectedMessage, "%w: an empty one", ErrMessage)
+	}
+	for len(p) > 0 {
+		if o.skip > 0 {
+			k := min(o.skip, len(p))
+			o.skip -= k
+			p = p[k:]
+			continue
+		}
+		o.msg[o.have] = p[0]
+		p = p[1:]
+		if o.have++; o.have < 4 {
+			continue
+		}
+		n := int(o.msg[1])<<16 | int(o.msg[2])<<8 | int(o.msg[3])
+		switch {
+		case o.msg[0] == msgNewSessionTicket && n <= 1<<17:
+			o.skip, o.have = n, 0
+		case o.msg[0] != msgKeyUpdate || n != 1:
+			return broken(AlertUnexpectedMessage, "%w: type %d of %d bytes", ErrMessage, o.msg[0], n)
+		case o.have == 5:
+			if len(p) > 0 || o.msg[4] > 1 {
+				return broken(AlertUnexpectedMessage, "%w: a wrong KeyUpdate", ErrMessage)
+			}
+			o.have = 0
+			o.out.answer = o.out.answer || o.msg[4] == 1
+			if err := o.update(); err != nil {
+				return &Error{AlertInternal, err}
+			}
+		}
+	}
+	return nil
+}
