@@ -1,6 +1,7 @@
 package soft_test
 
 import (
+	"crypto/tls"
 	"net"
 	"net/netip"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/rdsd/rdsd/verbs"
 	"github.com/rdsd/rdsd/verbs/soft"
+	"github.com/rdsd/rdsd/verbs/soft/tls13/tlstest"
 	"github.com/rdsd/rdsd/verbs/verbstest"
 )
 
@@ -22,10 +24,22 @@ func TestConformance(t *testing.T) {
 	}
 }
 
+// TestConformanceTLS runs it over TLS.
+func TestConformanceTLS(t *testing.T) {
+	cfg := tlstest.NewCA(t).Config(t, tlstest.IPs("127.0.0.1", "127.0.0.2"))
+	opt := soft.Options{CRC: verbs.CRCOff, HandshakeRate: 1 << 20, TLS: func(netip.Addr) (*tls.Config, error) { return cfg, nil }}
+	verbstest.Run(t, nil, func(t *testing.T) verbstest.Env { return openPairWith(t, opt) })
+}
+
 func openPair(t *testing.T, mode verbs.CRCMode) verbstest.Env {
+	return openPairWith(t, soft.Options{CRC: mode})
+}
+
+func openPairWith(t *testing.T, opt soft.Options) verbstest.Env {
+	opt.MinCQE = 1
 	var dev [2]*soft.Device
 	for i := range dev {
-		d, err := soft.New(soft.Options{CRC: mode, MinCQE: 1})
+		d, err := soft.New(opt)
 		if err != nil {
 			t.Fatal(err)
 		}
