@@ -8,6 +8,7 @@ require (
 	github.com/coreos/go-systemd/v22 v22.7.0
 	github.com/pelletier/go-toml/v2 v2.2.4
 	github.com/prometheus/client_golang v1.20.5
+	golang.org/x/crypto v0.45.0
 	golang.org/x/sys v0.38.0
 )
 
@@ -19,6 +20,5 @@ require (
 	github.com/prometheus/client_model v0.6.1 // indirect
 	github.com/prometheus/common v0.55.0 // indirect
 	github.com/prometheus/procfs v0.15.1 // indirect
-	golang.org/x/crypto v0.45.0 // indirect
 	google.golang.org/protobuf v1.34.2 // indirect
 )

@@ -31,6 +31,7 @@ func (b *backend) Status() (ctl.Status, error) {
 		Version: "v0.1.0", PID: 4711, Uptime: 90 * time.Second, Instance: 0xabc, Socket: "/run/rdsd/rdsd.sock", Stats: "/run/rdsd/rdsd.sock.stats",
 		Listen:     []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:18634")},
 		CRC:        "auto",
+		TLS:        ctl.TLS{Mode: "auto", Subject: "CN=host", Expires: time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC), Secured: 3, Failed: 4, Plain: 5, Limited: 6},
 		Transports: []ctl.Choice{{Name: "soft", Used: true, Why: "the default"}, {Name: "ibv", Why: "built without it"}},
 		Congestion: ctl.Congestion{Wanted: "cubic", Used: "reno", Why: "operation not permitted"},
 		Engine:     ctl.EngineInfo{State: "running", Turns: 10, TurnMean: 1234, TurnP50: 1024, TurnP99: 65536, TurnMax: 1500 * time.Microsecond, Stalls: 1},
@@ -122,6 +123,7 @@ daemon      rdsd v0.1.0, pid 4711, up 1m30s, instance 0000000000000abc
 socket      /run/rdsd/rdsd.sock
 listen      127.0.0.1:18634
 transports  soft: yes, the default; ibv: no, built without it
+tls         auto, certificate CN=host until 2027-01-02; 3 handshakes, turned away: 4 failed, 5 plain, 6 too many
 crc         auto
 congestion  reno; cubic was wanted: operation not permitted
 metrics     off
@@ -137,8 +139,8 @@ USER  CLIENTS  SOCKETS  DESTINATIONS  OPS  REGISTERED   QUEUED  HELD
 		{[]string{"sockets"}, `ADDR       PORT  INCARNATION  PID  UID   NAME      SEND-MSGS  SEND-BYTES  RECV-BYTES  RECV-LIMIT  CONGESTED  OPS
 127.0.0.1  4000  9            12   1000  a?[2Jb?c  1          2           3           4           yes        5
 `},
-		{[]string{"peers", "-o", "table"}, `LOCAL      REMOTE     LANE  STATE  FOR   TRANSPORT  CRC  QUEUED  UNACKED  NEXT-TX              ACKED  RX  CREDITS  RESETS  RETRANS  DROPPED  UNKNOWN  LOST  LAST-ERROR
-127.0.0.1  127.0.0.2  0     up     1m5s  soft       no   1       2        9223372036854775808  7      8   3/4      5       6        9        10       11    none
+		{[]string{"peers", "-o", "table"}, `LOCAL      REMOTE     LANE  STATE  FOR   TRANSPORT  TLS    CRC  QUEUED  UNACKED  NEXT-TX              ACKED  RX  CREDITS  RESETS  RETRANS  DROPPED  UNKNOWN  LOST  LAST-ERROR
+127.0.0.1  127.0.0.2  0     up     1m5s  soft       plain  no   1       2        9223372036854775808  7      8   3/4      5       6        9        10       11    none
 `},
 		{[]string{"peer", "reset", "127.0.0.2"}, "127.0.0.2: 2 connection(s) reset\n"},
 		{[]string{"peer", "reset", "127.0.0.2", "-lane", "200"}, "127.0.0.2: 200 connection(s) reset\n"},

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/netip"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/rdsd/rdsd/internal/ctl"
@@ -44,13 +45,13 @@ func peersVerb(*flag.FlagSet) action {
 }
 
 func showPeers(w io.Writer, peers []ctl.PeerInfo, now time.Time) {
-	header := []string{"LOCAL", "REMOTE", "LANE", "STATE", "FOR", "TRANSPORT", "CRC", "QUEUED", "UNACKED",
+	header := []string{"LOCAL", "REMOTE", "LANE", "STATE", "FOR", "TRANSPORT", "TLS", "CRC", "QUEUED", "UNACKED",
 		"NEXT-TX", "ACKED", "RX", "CREDITS", "RESETS", "RETRANS", "DROPPED", "UNKNOWN", "LOST", "LAST-ERROR"}
 	var rows [][]string
 	for _, p := range peers {
 		rows = append(rows, []string{
 			p.Local.String(), p.Remote.String(), strconv.Itoa(int(p.Lane)), cell(p.State, "unknown"), ago(p.Since, now),
-			transport(p), yesNo(p.CRC), count(p.QueuedMessages), count(p.UnackedMessages),
+			transport(p), tlsOf(&p), yesNo(p.CRC), count(p.QueuedMessages), count(p.UnackedMessages),
 			count(p.NextTxSeq), count(p.AckedSeq), count(p.RxSeq),
 			fmt.Sprintf("%d/%d", p.SendCredits, p.RecvCredits),
 			count(p.Resets), count(p.Retransmitted), count(p.DroppedOps), count(p.UnknownOps), count(p.Lost),
@@ -66,6 +67,14 @@ func transport(p ctl.PeerInfo) string {
 		return fmt.Sprintf("%s/%d", p.Transport, p.TCPLanes)
 	}
 	return cell(p.Transport, "none")
+}
+
+// tlsOf is the suite of a connection, without what all of them begin with.
+func tlsOf(p *ctl.PeerInfo) string {
+	if p.TLS == "" && p.State != "up" {
+		return "-"
+	}
+	return cell(strings.TrimPrefix(p.TLS, "TLS_"), "plain")
 }
 
 func peerResetVerb(fs *flag.FlagSet) action {

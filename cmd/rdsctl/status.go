@@ -93,6 +93,7 @@ func showStatus(w io.Writer, s *ctl.Status, counters bool) {
 		line("socket", "%s", s.Socket)
 		line("listen", "%s", joined(s.Listen))
 		line("transports", "%s", transports(s.Transports))
+		line("tls", "%s", tlsText(&s.TLS))
 		line("crc", "%s", s.CRC)
 		line("congestion", "%s", congestion(s.Congestion))
 		line("metrics", "%s", cell(s.Metrics, "off"))
@@ -117,6 +118,20 @@ func showStatus(w io.Writer, s *ctl.Status, counters bool) {
 	if counters {
 		showCounters(w, s.Counters)
 	}
+}
+
+// tlsText sums up TLS in a line.
+func tlsText(t *ctl.TLS) string {
+	s := cell(t.Mode, "unknown")
+	if t.Subject != "" {
+		s += fmt.Sprintf(", certificate %s until %s", printable(t.Subject), t.Expires.UTC().Format(time.DateOnly))
+	} else if t.Mode != "off" {
+		s += ", no certificate: plain"
+	}
+	if t.Secured+t.Failed+t.Plain+t.Limited > 0 {
+		s += fmt.Sprintf("; %d handshakes, turned away: %d failed, %d plain, %d too many", t.Secured, t.Failed, t.Plain, t.Limited)
+	}
+	return s
 }
 
 // of is how a limit follows what there is of it; 0 is not known.

@@ -209,7 +209,7 @@ func TestStartErrors(t *testing.T) {
 		{"live daemon", []string{"-port", freePort(t), "-socket", dir + "/live"}, exitFailed, []string{dir + "/live: a daemon (pid ", "address already in use"}, "stop it, or choose another path with --socket"},
 		{"statistics in use", []string{"-port", freePort(t), "-stats", dir + "/live.stats"}, exitFailed, []string{dir + "/live.stats: in use by another daemon (pid "}, "-stats"},
 		{"address in use", []string{"-port", port}, exitFailed, []string{"127.0.0.1:" + port, "address already in use"}, "-port"},
-		{"foreign address", []string{"-listen", "192.0.2.1", "-peers-allow", "192.0.2.0/24", "-port", freePort(t)}, exitFailed,
+		{"foreign address", []string{"-listen", "192.0.2.1", "-peers-allow", "192.0.2.0/24", "-tls-mode", "off", "-port", freePort(t)}, exitFailed,
 			[]string{"192.0.2.1", "cannot assign requested address"}, "listen on addresses this host has"},
 		{"no directory", []string{"-port", freePort(t), "-socket", dir + "/no/s"}, exitFailed, []string{dir + "/no", "no such file or directory"}, "create it, or choose another path with --socket"},
 		{"not a socket", []string{"-port", freePort(t), "-socket", notASocket}, exitFailed, []string{notASocket + ": there is a file that is not a socket"}, "move it"},

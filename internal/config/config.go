@@ -25,6 +25,7 @@ type Config struct {
 	Congestion  Congestion
 	Transport   Transport
 	Peers       Peers
+	TLS         TLS
 	TCP         TCP
 	Limits      Limits
 	Quota       Quotas
@@ -38,6 +39,21 @@ type Config struct {
 type Peers struct {
 	Allow []netip.Prefix // peers.allow
 }
+
+// TLS says how connections to peers are secured.
+type TLS struct {
+	Mode          TLSMode
+	Cert, Key, CA string // paths of PEM files
+}
+
+// TLSMode says which connections are secured.
+type TLSMode string
+
+const (
+	TLSAuto TLSMode = "auto" // where there is a certificate: all but those on loopback
+	TLSOn   TLSMode = "on"
+	TLSOff  TLSMode = "off"
+)
 
 // TCP says who is reached by RDS/TCP.
 type TCP struct {
@@ -121,6 +137,7 @@ func Default() Config {
 		Sandbox:     SandboxAuto,
 		TCP:         TCP{Port: 16385, Lanes: 1, Timeout: 30 * time.Second},
 		Transport:   TransportSoft,
+		TLS:         TLS{Mode: TLSAuto},
 		Limits: Limits{
 			MaxClients:         1024,
 			MaxSockets:         1 << 17,

@@ -36,6 +36,12 @@ log = { level = "debug", format = "json" }
 [peers]
 allow = ["10.0.0.0/24", "fd00::/64"]
 
+[tls]
+mode = "off"
+cert = "/c"
+key = "/k"
+ca = "/a"
+
 [tcp]
 peers = ["10.0.0.7/32"]
 port = 99
@@ -67,6 +73,7 @@ rules = ["allow uid=7 gid=9 address=127.0.0.0/8 port=4000-4999", "deny address=:
 		Port:   1234, CRC: CRCOn, Spin: time.Millisecond, RecvHardCap: 2 << 20, Ping: PingIgnore, Congestion: CongestionSystem, Sandbox: SandboxOff, Transport: TransportVerbs,
 		Stats:  "/tmp/x.stats",
 		Peers:  Peers{Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("fd00::/64")}},
+		TLS:    TLS{Mode: TLSOff, Cert: "/c", Key: "/k", CA: "/a"},
 		TCP:    TCP{Peers: []netip.Prefix{netip.MustParsePrefix("10.0.0.7/32")}, Port: 99, Lanes: 2, Timeout: time.Minute},
 		Limits: Limits{MaxClients: 1, MaxSockets: 2, MaxRegisteredBytes: 3 << 30, MaxHeldBytes: 8 << 20},
 		Quota: Quotas{
@@ -96,7 +103,7 @@ rules = ["allow uid=7 gid=9 address=127.0.0.0/8 port=4000-4999", "deny address=:
 }
 
 func TestParseErrors(t *testing.T) {
-	const top = "socket, socket_mode, listen, port, peers.allow, tcp.peers, tcp.port, tcp.lanes, tcp.timeout, crc, spin, recv_hard_cap, ping, congestion, transport, stats, limits.max_clients, limits.max_sockets, limits.max_registered_bytes, limits.max_held_bytes, quota.overrides, bind.rules, bind.default, metrics.listen, sandbox, log.level, log.format, quota.clients, quota.sockets, quota.destinations, quota.operations, quota.registered_bytes, quota.queued_bytes"
+	const top = "socket, socket_mode, listen, port, peers.allow, tls.mode, tls.cert, tls.key, tls.ca, tcp.peers, tcp.port, tcp.lanes, tcp.timeout, crc, spin, recv_hard_cap, ping, congestion, transport, stats, limits.max_clients, limits.max_sockets, limits.max_registered_bytes, limits.max_held_bytes, quota.overrides, bind.rules, bind.default, metrics.listen, sandbox, log.level, log.format, quota.clients, quota.sockets, quota.destinations, quota.operations, quota.registered_bytes, quota.queued_bytes"
 	for _, tc := range []struct {
 		name, file string
 		want       []string // one a line
@@ -106,7 +113,7 @@ func TestParseErrors(t *testing.T) {
 		{"unknown dotted key", `log.lvl = "x"`, []string{`f:1:1: unknown key "log.lvl", meant is perhaps "log.level"; allowed here: level, format`}},
 		{"unknown in inline table", `log = {lvl = 1}`, []string{`f:1:8: unknown key "log.lvl", meant is perhaps "log.level"; allowed here: level, format`}},
 		{"below a key", `port.x = 1`, []string{`f:1:1: unknown key "port.x", meant is perhaps "port"; allowed here: ` + top}},
-		{"unknown table, reported once", "[tls]\ncert = 1\nkey = 2", []string{`f:1:2: unknown table "tls"; allowed here: ` + top}},
+		{"unknown table, reported once", "[tsl]\ncert = 1\nkey = 2", []string{`f:1:2: unknown table "tsl"; allowed here: ` + top}},
 		{"array of tables", "[[log]]", []string{`f:1:3: "log" is a table, write [log]`}},
 		{"table given a value", "log = 3", []string{`f:1:1: "log" is a table; allowed in it: level, format`}},
 		{"several", "port = 0\nspim = 1\ncrc = true", []string{
@@ -207,6 +214,11 @@ func TestFinishErrors(t *testing.T) {
 			`socket: the path "` + long + `" has 108 bytes, Unix sockets take 107; use a shorter one (--socket)`},
 		{"abstract", [][2]string{{"socket", "@x"}}, `socket: abstract sockets ("@x") have no permissions and are not supported; use a path`},
 		{"same path", [][2]string{{"socket", "/a"}, {"stats", "/a"}}, `stats: "/a" is the control socket; use another path`},
+		{"no certificate", [][2]string{{"listen", "10.1.2.3"}, {"peers.allow", "10.1.2.0/24"}},
+			`listen: 10.1.2.3 is not a loopback address and there is no certificate; set tls.cert, tls.key and tls.ca, or tls.mode = "off" if everybody on that network may read and write what is sent`},
+		{"TLS, no certificate", [][2]string{{"tls.mode", "on"}}, "tls.mode: on, and there is no certificate; set tls.cert, tls.key and tls.ca"},
+		{"TLS on an adapter", [][2]string{{"transport", "verbs"}, {"tls.mode", "on"}}, `transport: verbs has no TLS; set tls.mode = "off" if everybody on that network may read and write what is sent, or transport = "soft"`},
+		{"no key", [][2]string{{"tls.cert", "/c"}, {"tls.ca", "/a"}}, "tls.key: not set; TLS needs all of tls.cert, tls.key and tls.ca"},
 		{"two errors", [][2]string{{"listen", ""}, {"socket", "@x"}},
 			`socket: abstract sockets ("@x") have no permissions and are not supported; use a path` + "\n" +
 				`listen: no address; give at least one, as in ["127.0.0.1"]`},
@@ -227,7 +239,7 @@ func TestFinishErrors(t *testing.T) {
 
 func TestPeersAllowed(t *testing.T) {
 	c := Default()
-	for _, kv := range [][2]string{{"listen", "10.1.2.3"}, {"peers.allow", "10.1.2.0/24, fd00::/64"}} {
+	for _, kv := range [][2]string{{"listen", "10.1.2.3"}, {"tls.mode", "off"}, {"peers.allow", "10.1.2.0/24, fd00::/64"}} {
 		if err := c.Set(kv[0], kv[1]); err != nil {
 			t.Fatal(err)
 		}
@@ -275,7 +287,7 @@ func TestKeysAreComplete(t *testing.T) {
 	fields = func(typ reflect.Type) (n int) {
 		for f := range typ.Fields() {
 			switch f.Type {
-			case reflect.TypeFor[Peers](), reflect.TypeFor[TCP](), reflect.TypeFor[Limits](), reflect.TypeFor[Quotas](), reflect.TypeFor[Bind](), reflect.TypeFor[Metrics](), reflect.TypeFor[Log]():
+			case reflect.TypeFor[Peers](), reflect.TypeFor[TCP](), reflect.TypeFor[TLS](), reflect.TypeFor[Limits](), reflect.TypeFor[Quotas](), reflect.TypeFor[Bind](), reflect.TypeFor[Metrics](), reflect.TypeFor[Log]():
 				n += fields(f.Type)
 			case reflect.TypeFor[Quota]():
 				n += f.Type.Len()
@@ -335,4 +347,20 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestSecured(t *testing.T) {
+	for _, tc := range []struct {
+		mode TLSMode
+		cert string
+		far  bool
+		near bool
+	}{{TLSAuto, "", false, false}, {TLSAuto, "/c", true, false}, {TLSOn, "/c", true, true}, {TLSOff, "/c", false, false}} {
+		c := Config{TLS: TLS{Mode: tc.mode, Cert: tc.cert}}
+		for addr, want := range map[string]bool{"10.0.0.1": tc.far, "fd00::1": tc.far, "127.0.0.1": tc.near, "::1": tc.near, "::ffff:127.0.0.1": tc.near} {
+			if got := c.Secured(netip.MustParseAddr(addr)); got != want {
+				t.Errorf("%s, certificate %q: %s: %v", tc.mode, tc.cert, addr, got)
+			}
+		}
+	}
 }

@@ -50,7 +50,7 @@ func (c *Config) Finish(uid int, getenv func(string) string) error {
 	if c.Stats == "" {
 		c.Stats = StatsPath(c.Socket)
 	}
-	return errors.Join(c.checkSocket(), c.checkListen(), c.checkTCP(), c.checkMetrics())
+	return errors.Join(c.checkSocket(), c.checkListen(), c.checkTLS(), c.checkTCP(), c.checkMetrics())
 }
 
 func (c *Config) checkSocket() error {
@@ -82,6 +82,44 @@ func (c *Config) checkListen() error {
 		}
 	}
 	return nil
+}
+
+func (c *Config) checkTLS() error {
+	t := &c.TLS
+	if far := slices.ContainsFunc(c.Listen, func(a netip.Addr) bool { return !a.IsLoopback() }); c.Transport == TransportVerbs && (t.Mode == TLSOn || t.Mode == TLSAuto && far) {
+		return errors.New(`transport: verbs has no TLS; set tls.mode = "off" if everybody on that network may read and write what is sent, or transport = "soft"`)
+	}
+	if t.Cert == "" && t.Key == "" && t.CA == "" {
+		if t.Mode == TLSOn {
+			return errors.New("tls.mode: on, and there is no certificate; set tls.cert, tls.key and tls.ca")
+		}
+		if t.Mode == TLSOff || len(c.Peers.Allow) == 0 { // that error comes first
+			return nil
+		}
+		for _, a := range c.Listen {
+			if !a.IsLoopback() && !a.IsUnspecified() && !a.IsMulticast() {
+				return fmt.Errorf(`listen: %v is not a loopback address and there is no certificate; set tls.cert, tls.key and tls.ca, or tls.mode = "off" if everybody on that network may read and write what is sent`, a)
+			}
+		}
+		return nil
+	}
+	for _, k := range []struct{ name, path string }{{"tls.cert", t.Cert}, {"tls.key", t.Key}, {"tls.ca", t.CA}} {
+		if k.path == "" {
+			return fmt.Errorf("%s: not set; TLS needs all of tls.cert, tls.key and tls.ca", k.name)
+		}
+	}
+	return nil
+}
+
+// Secured reports whether the connections to a peer at a are by TLS.
+func (c *Config) Secured(a netip.Addr) bool {
+	switch c.TLS.Mode {
+	case TLSOn:
+		return true
+	case TLSAuto:
+		return c.TLS.Cert != "" && !a.Unmap().IsLoopback()
+	}
+	return false
 }
 
 func (c *Config) checkTCP() error {

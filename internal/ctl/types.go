@@ -105,6 +105,7 @@ type Status struct {
 	Metrics string           `json:"metrics"` // "" = off
 
 	CRC        string      `json:"crc"` // "auto", "on", "off"
+	TLS        TLS         `json:"tls"`
 	Transports []Choice    `json:"transports"`
 	Congestion Congestion  `json:"congestion_control"`
 	Engine     EngineInfo  `json:"engine"`
@@ -114,6 +115,18 @@ type Status struct {
 	Users      []User      `json:"users"`   // by uid; of a caller that is no administrator: itself
 	Warnings   []string    `json:"warnings"`
 	Counters   CounterList `json:"counters"`
+}
+
+// TLS is how connections to peers are secured.
+type TLS struct {
+	Mode    string    `json:"mode"`             // "auto", "on", "off"
+	Subject string    `json:"subject"`          // of this host's certificate, "" = none
+	Expires time.Time `json:"expires,omitzero"` // when the first certificate of its chain does
+
+	Secured uint64 `json:"handshakes,string"`         // that succeeded, either way
+	Failed  uint64 `json:"handshakes_failed,string"`  // incoming: certificates above all
+	Plain   uint64 `json:"handshakes_plain,string"`   // incoming: without TLS, or with it where it is off
+	Limited uint64 `json:"handshakes_limited,string"` // incoming: too many
 }
 
 // Choice is one transport the daemon decided about, and why.
@@ -215,6 +228,7 @@ type PeerInfo struct {
 	Transport string     `json:"transport"`
 	TCPLanes  int        `json:"tcp_lanes,omitzero"` // with transport "tcp": connections that are up
 	CRC       bool       `json:"crc"`
+	TLS       string     `json:"tls"` // cipher suite, "" = plain or not up
 
 	NextTxSeq uint64 `json:"next_tx_seq,string"`
 	AckedSeq  uint64 `json:"acked_seq,string"`

@@ -62,6 +62,8 @@ func (b backend) Status() (ctl.Status, error) {
 		s.Metrics = d.config().Metrics.Listen.String()
 	}
 	s.Congestion = d.congestion()
+	s.TLS = d.tlsStatus()
+	s.Warnings = append(slices.Clone(s.Warnings), d.tlsWarnings(time.Now())...)
 	for _, a := range d.config().Listen {
 		s.Listen = append(s.Listen, netip.AddrPortFrom(a, d.config().Port))
 	}
@@ -137,6 +139,9 @@ func (e *Engine) peerInfo(p *peer) ctl.PeerInfo {
 	}
 	if p.tcp != nil {
 		pi.Transport, pi.CRC, pi.TCPLanes = "tcp", false, p.tcp.Up()
+	}
+	if q, ok := p.qp.(interface{ TLS() string }); ok {
+		pi.TLS = q.TLS()
 	}
 	if i.LastError != nil {
 		pi.LastError = i.LastError.Error()

@@ -25,6 +25,7 @@ func (d *Daemon) Confine(configFile string) {
 		// devices write to.
 		Capabilities: []uintptr{unix.CAP_NET_ADMIN, unix.CAP_IPC_LOCK},
 	}
+	r.Read = append(r.Read, tlsFolders(c)...)
 	if configFile != "" { // its folder: an editor replaces the file, and there are drop-ins
 		r.Read = append(r.Read, filepath.Dir(configFile))
 	}

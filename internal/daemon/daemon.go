@@ -37,6 +37,7 @@ type Daemon struct {
 	live   atomic.Pointer[config.Config] // replaced by a reload, never changed
 	policy atomic.Pointer[config.Policy] // of live
 	reload reloading
+	tls    atomic.Pointer[credentials] // nil: none
 	notify *service.Notifier
 	given  string                   // what was given up: set before Run
 	credOf func(*ipc.Conn) ipc.Cred // whose a connection is
@@ -94,6 +95,11 @@ func NewUnder(super Supervisor, cfg config.Config, log *slog.Logger) (_ *Daemon,
 		lines: newLines(log), traces: make(chan traceEvent, 256), open: map[*session]struct{}{},
 		credOf: (*ipc.Conn).Peer, notify: super.Notify}
 	d.setConfig(&cfg)
+	cred, err := loadTLS(&cfg)
+	if err != nil {
+		return nil, err
+	}
+	d.tls.Store(cred)
 	defer func() {
 		if err != nil {
 			d.closeAll()
@@ -144,7 +150,7 @@ func NewUnder(super Supervisor, cfg config.Config, log *slog.Logger) (_ *Daemon,
 		StartSeq: func() uint64 { return uint64(time.Now().UnixMilli()) << 20 },
 		Trace:    d.trace,
 	}
-	if err = d.openDevice(&cfg, soft.Options{Congestion: cc, Listener: super.Sockets.Peer}, &ec); err != nil {
+	if err = d.openDevice(&cfg, soft.Options{Congestion: cc, Listener: super.Sockets.Peer, TLS: d.tlsFor, Refused: d.tlsRefused}, &ec); err != nil {
 		return nil, err
 	}
 	if d.e, err = NewEngine(d.dev, ec, block); err != nil {
@@ -176,10 +182,11 @@ func NewUnder(super Supervisor, cfg config.Config, log *slog.Logger) (_ *Daemon,
 	return d, err
 }
 
-// crc is the checksum policy: by default off on loopback, on elsewhere.
+// crc is the checksum policy: by default off on loopback and under TLS, on
+// elsewhere.
 func (d *Daemon) crc(peer netip.Addr) verbs.CRCMode {
 	switch {
-	case d.config().CRC == config.CRCOff, d.config().CRC == config.CRCAuto && peer.IsLoopback():
+	case d.config().CRC == config.CRCOff, d.config().CRC == config.CRCAuto && (peer.IsLoopback() || d.config().Secured(peer)):
 		return verbs.CRCOff
 	}
 	return verbs.CRCOn

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -82,6 +83,10 @@ func (d *Daemon) compare() (out ctl.Reload, next *config.Loaded, err error) {
 	if next, err = d.reload.load(); err != nil {
 		return out, nil, fmt.Errorf("configuration: %w", err)
 	}
+	cred, err := loadTLS(&next.Config)
+	if err != nil {
+		return out, nil, fmt.Errorf("configuration: %w", err)
+	}
 	out.Warnings = append(out.Warnings, next.Warnings...)
 	for _, c := range d.config().Diff(&next.Config) {
 		change := ctl.ConfigChange{Key: c.Name, Old: c.Old, New: c.New, Origin: next.Origins[c.Name]}
@@ -90,6 +95,10 @@ func (d *Daemon) compare() (out ctl.Reload, next *config.Loaded, err error) {
 		} else {
 			out.Restart = append(out.Restart, change)
 		}
+	}
+	if old := d.tls.Load(); !cred.same(old) && !slices.ContainsFunc(out.Applied, func(c ctl.ConfigChange) bool { return strings.HasPrefix(c.Key, "tls.") }) {
+		// The files have changed, not their names.
+		out.Applied = append(out.Applied, ctl.ConfigChange{Key: "tls.cert", Old: old.String(), New: cred.String(), Origin: next.Origins["tls.cert"]})
 	}
 	return out, next, nil
 }
@@ -110,12 +119,17 @@ func (d *Daemon) apply(next *config.Config) error {
 	if err := c.Finish(os.Getuid(), os.Getenv); err != nil {
 		return fmt.Errorf("configuration: not without a restart: %w", err)
 	}
+	cred, err := loadTLS(&c)
+	if err != nil {
+		return fmt.Errorf("configuration: %w", err)
+	}
+	d.tls.Store(cred) // before the keys that want it
 	d.setConfig(&c)
 	d.e.mem.setLimits(sharedLimit(&c), c.Limits.MaxRegisteredBytes)
 	if d.reload.level != nil {
 		d.reload.level.Set(c.Log.Level)
 	}
-	err := backend{d}.ask(func() {
+	err = backend{d}.ask(func() {
 		e := d.e
 		e.cfg.HardCap, e.cfg.MaxSockets, e.cfg.Policy = int(c.RecvHardCap), c.Limits.MaxSockets, d.policy.Load()
 		d.l.spin = int64(c.Spin)

@@ -36,7 +36,7 @@ func (d *Daemon) openDevice(cfg *config.Config, opt soft.Options, c *EngineConfi
 	d.dev, d.soft = dev, dev
 	c.TurnedAway = func() uint64 {
 		s := dev.Stats()
-		return s.HandshakeGarbage + s.HandshakeTimeout + s.HandshakeRefused + s.HandshakeMarkers
+		return s.HandshakeGarbage + s.HandshakeTimeout + s.HandshakeRefused + s.HandshakeMarkers + s.HandshakePlain + s.HandshakeTLS + s.HandshakeLimited
 	}
 	return nil
 }

@@ -88,8 +88,7 @@ type Device struct {
 	grown  []*qp // with queues that have grown
 	trimAt int64 // when to take back what is not used, 0: nothing is
 
-	records        []byte   // see scratchOf; nil without TLS
-	parts, batches [][]byte // lent to connections with TLS
+	records []byte // see scratchOf; nil without TLS
 
 	events   cmQueue
 	async    asyncQueue

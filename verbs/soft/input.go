@@ -90,6 +90,13 @@ func (q *qp) receive() bool {
 			break
 		}
 	}
+	q.leaveStage()
+	return did
+}
+
+// leaveStage keeps no more of the stage than what is not yet consumed.
+func (q *qp) leaveStage() {
+	x := &q.rx
 	switch {
 	case x.r == x.w:
 		q.dropStage()
@@ -98,7 +105,6 @@ func (q *qp) receive() bool {
 	default:
 		q.trimLater()
 	}
-	return did
 }
 
 // wholeStage makes room for a burst behind what is not yet consumed.

@@ -1,5 +1,7 @@
 package soft
 
+import "github.com/rdsd/rdsd/verbs/soft/tls13"
+
 // Memory for moving data belongs to the device and is lent to the queue pairs
 // that move some: stages and the lists of pending pieces. Queues grow with use.
 // What was not used for a while, up to two trimNs, is given up. So an idle
@@ -14,6 +16,8 @@ const (
 type lending struct {
 	small, large freeList[[]byte]
 	segs         freeList[[]piece]
+	rests        freeList[[]byte] // of TLS: the beginnings of records
+	batches      freeList[[]byte] // and what was sealed and not taken
 }
 
 // freeList is a stack, of which least elements were not used since the last
@@ -68,6 +72,24 @@ func (l *lending) putStage(s []byte) {
 	} // others are from trim
 }
 
+func (l *lending) getRest() []byte {
+	if b, ok := l.rests.get(); ok {
+		return b
+	}
+	return make([]byte, tls13.MaxRecord)
+}
+
+func (l *lending) putRest(b []byte) { l.rests.put(b[:tls13.MaxRecord]) }
+
+func (l *lending) getBatch() []byte {
+	if b, ok := l.batches.get(); ok {
+		return b
+	}
+	return make([]byte, sealedMax)
+}
+
+func (l *lending) putBatch(b []byte) { l.batches.put(b[:sealedMax]) }
+
 func (l *lending) getSegs() []piece {
 	if s, ok := l.segs.get(); ok {
 		return s
@@ -102,6 +124,8 @@ func (d *Device) trim() {
 	d.lent.small.trim()
 	d.lent.large.trim()
 	d.lent.segs.trim()
+	d.lent.rests.trim()
+	d.lent.batches.trim()
 	keep := d.grown[:0]
 	for _, q := range d.grown {
 		if !q.destroyed && !q.trim() {
@@ -118,7 +142,7 @@ func (d *Device) trim() {
 
 // trimmed says that trim has nothing more to find.
 func (d *Device) trimmed() bool {
-	return len(d.grown)+len(d.lent.small.free)+len(d.lent.large.free)+len(d.lent.segs.free) == 0
+	return len(d.grown)+len(d.lent.small.free)+len(d.lent.large.free)+len(d.lent.segs.free)+len(d.lent.rests.free)+len(d.lent.batches.free) == 0
 }
 
 // trim gives up what q does not need while it is idle; false: it is not.

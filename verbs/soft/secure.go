@@ -42,36 +42,6 @@ func (d *Device) scratchOf() []byte {
 	return d.records
 }
 
-func (d *Device) getRecord(size int) []byte {
-	l := &d.parts
-	if size > tls13.MaxRecord {
-		l = &d.batches
-	}
-	if n := len(*l); n > 0 {
-		b := (*l)[n-1]
-		(*l)[n-1] = nil
-		*l = (*l)[:n-1]
-		return b
-	}
-	if size > tls13.MaxRecord {
-		return make([]byte, sealedMax)
-	}
-	return make([]byte, tls13.MaxRecord)
-}
-
-// keptRecords is how many buffers of each kind wait for use.
-const keptRecords = 64
-
-func (d *Device) putRecord(b []byte) {
-	l := &d.parts
-	if b = b[:cap(b)]; len(b) > tls13.MaxRecord {
-		l = &d.batches
-	}
-	if len(*l) < keptRecords {
-		*l = append(*l, b)
-	}
-}
-
 // seal makes records of the pending output, sealBatch at most, in b, and returns
 // the lengths of both.
 func (s *secure) seal(b []byte, o *output) (sealed, plain int, err error) {
@@ -125,7 +95,7 @@ func (q *qp) writeSealed() (int, bool) {
 	}
 	if n < len(b) {
 		if s.sealed == nil {
-			keep := d.getRecord(sealedMax)
+			keep := d.lent.getBatch()
 			s.sealed = keep[:copy(keep, b[n:])]
 		} else {
 			s.sealed = s.sealed[:copy(s.sealed, b[n:])]
@@ -135,8 +105,9 @@ func (q *qp) writeSealed() (int, bool) {
 		return 0, true
 	}
 	if s.sealed != nil {
-		d.putRecord(s.sealed)
+		d.lent.putBatch(s.sealed)
 		s.sealed = nil
+		d.trimSoon()
 	}
 	n = s.batch
 	s.batch = 0
@@ -153,6 +124,7 @@ func (q *qp) writeSealed() (int, bool) {
 func (q *qp) receiveSealed() bool {
 	x, d, s := &q.rx, q.dev, q.tls
 	did := false
+	q.busy = true
 	for budget := maxBurst; budget > 0 && q.state == verbs.QPRTS && !q.stalled && !q.eof && q.fault == nil; {
 		b := d.scratchOf()
 		w := copy(b, s.rest)
@@ -176,7 +148,7 @@ func (q *qp) receiveSealed() bool {
 		budget -= n
 		d.stats.BytesIn += uint64(n)
 		d.stats.CallsIn++
-		q.roomInStage()
+		q.wholeStage()
 		left, err := q.open(b[:w+n])
 		if q.state != verbs.QPRTS {
 			return true
@@ -196,22 +168,8 @@ func (q *qp) receiveSealed() bool {
 			break
 		}
 	}
-	if x.r == x.w {
-		q.dropStage()
-	}
+	q.leaveStage()
 	return did
-}
-
-// roomInStage makes room for a burst behind what is not consumed.
-func (q *qp) roomInStage() {
-	x := &q.rx
-	if x.stage == nil {
-		x.stage = q.dev.getStage()
-	}
-	if x.r > 0 {
-		x.w = copy(x.stage, x.stage[x.r:x.w])
-		x.r = 0
-	}
 }
 
 // open opens the whole records in b into the stage and returns the rest of b.
@@ -238,13 +196,14 @@ func (q *qp) open(b []byte) ([]byte, error) {
 func (s *secure) keep(d *Device, left []byte) {
 	if len(left) == 0 {
 		if s.rest != nil {
-			d.putRecord(s.rest)
+			d.lent.putRest(s.rest)
 			s.rest = nil
+			d.trimSoon()
 		}
 		return
 	}
 	if s.rest == nil {
-		s.rest = d.getRecord(tls13.MaxRecord)
+		s.rest = d.lent.getRest()
 	}
 	s.rest = s.rest[:cap(s.rest)]
 	s.rest = s.rest[:copy(s.rest, left)]
@@ -286,12 +245,13 @@ func (s *secure) lastSealed(plain []byte, alert uint8) []byte {
 // release gives what was lent back.
 func (s *secure) release(d *Device) {
 	if s.sealed != nil {
-		d.putRecord(s.sealed)
+		d.lent.putBatch(s.sealed)
 	}
 	if s.rest != nil {
-		d.putRecord(s.rest)
+		d.lent.putRest(s.rest)
 	}
 	s.sealed, s.rest = nil, nil
+	d.trimSoon()
 }
 
 // TLS returns the name of the connection's cipher suite, "" if it is plain or

@@ -1,0 +1,188 @@
+package daemon
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/ctl"
+)
+
+// credentials are what the files of tls.cert, tls.key and tls.ca hold. They do
+// not change: a reload replaces them, for the handshakes that begin then.
+type credentials struct {
+	cfg     *tls.Config
+	subject string
+	expires time.Time // of the first certificate in the chain to do so
+	raw     []byte    // of all that was read
+	chain   error     // why our own authorities do not trust the certificate
+}
+
+// loadTLS reads what c names; nil: it names nothing. Errors name the key and
+// the cure.
+func loadTLS(c *config.Config) (*credentials, error) {
+	if c.TLS.Cert == "" {
+		return nil, nil
+	}
+	var raw [3][]byte
+	for i, f := range []struct{ key, path string }{{"tls.cert", c.TLS.Cert}, {"tls.key", c.TLS.Key}, {"tls.ca", c.TLS.CA}} {
+		var err error
+		if raw[i], err = os.ReadFile(f.path); err != nil {
+			if errors.Is(err, os.ErrPermission) {
+				err = fmt.Errorf("%w; the daemon's user must be able to read it (a folder new since the start: restart)", err)
+			}
+			return nil, fmt.Errorf("%s: %w", f.key, err)
+		}
+	}
+	pair, err := tls.X509KeyPair(raw[0], raw[1])
+	if err != nil {
+		return nil, fmt.Errorf("tls.cert, tls.key: %s, %s: %w", c.TLS.Cert, c.TLS.Key, err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(raw[2]) {
+		return nil, fmt.Errorf("tls.ca: %s holds no certificate in PEM", c.TLS.CA)
+	}
+	leaf := pair.Leaf
+	for _, a := range c.Listen {
+		if c.Secured(a) {
+			if err := leaf.VerifyHostname(a.String()); err != nil {
+				return nil, fmt.Errorf("tls.cert: %s is not for the address %v of listen: %w; make one that has it as an IP SAN", c.TLS.Cert, a, err)
+			}
+		}
+	}
+	for _, u := range []struct {
+		usage x509.ExtKeyUsage
+		name  string
+	}{{x509.ExtKeyUsageServerAuth, "serverAuth"}, {x509.ExtKeyUsageClientAuth, "clientAuth"}} {
+		if len(leaf.ExtKeyUsage)+len(leaf.UnknownExtKeyUsage) > 0 &&
+			!slices.Contains(leaf.ExtKeyUsage, u.usage) && !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageAny) {
+			return nil, fmt.Errorf("tls.cert: %s is not good for %s; a host connects and is connected to: make one with extendedKeyUsage serverAuth and clientAuth", c.TLS.Cert, u.name)
+		}
+	}
+	cr := &credentials{subject: leaf.Subject.String(), expires: leaf.NotAfter, raw: bytes.Join(raw[:], []byte{0}),
+		cfg: &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: pool, ClientCAs: pool}}
+	if cr.subject == "" {
+		cr.subject = "serial " + leaf.SerialNumber.String()
+	}
+	between := x509.NewCertPool()
+	for _, der := range pair.Certificate[1:] {
+		x, err := x509.ParseCertificate(der)
+		if err != nil {
+			return nil, fmt.Errorf("tls.cert: %s: %w", c.TLS.Cert, err)
+		}
+		between.AddCert(x)
+		if x.NotAfter.Before(cr.expires) {
+			cr.expires = x.NotAfter
+		}
+	}
+	_, cr.chain = leaf.Verify(x509.VerifyOptions{Roots: pool, Intermediates: between, CurrentTime: leaf.NotBefore,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+	return cr, nil
+}
+
+func (c *credentials) same(o *credentials) bool {
+	if c == nil || o == nil {
+		return c == o
+	}
+	return bytes.Equal(c.raw, o.raw)
+}
+
+// String says which certificate it is.
+func (c *credentials) String() string {
+	if c == nil {
+		return ""
+	}
+	leaf := c.cfg.Certificates[0].Leaf
+	return fmt.Sprintf("%s, serial %v, until %s", c.subject, leaf.SerialNumber, leaf.NotAfter.UTC().Format(time.DateTime))
+}
+
+// tlsFor is soft.Options.TLS.
+func (d *Daemon) tlsFor(peer netip.Addr) (*tls.Config, error) {
+	c := d.config()
+	if !c.Secured(peer) {
+		return nil, nil // the engine refuses it if it is not allowed
+	}
+	if !c.PeerAllowed(peer) {
+		return nil, errNotAllowed
+	}
+	cr := d.tls.Load()
+	if cr == nil { // not reached: Finish wants a certificate
+		return nil, errNoCertificate
+	}
+	return cr.cfg, nil
+}
+
+var errNoCertificate = errors.New("no certificate")
+
+// tlsRefused is soft.Options.Refused.
+func (d *Daemon) tlsRefused(local, remote netip.Addr, why error) {
+	d.trace(local, remote, "connection refused: TLS", why)
+}
+
+func (d *Daemon) tlsStatus() ctl.TLS {
+	t := ctl.TLS{Mode: string(d.config().TLS.Mode)}
+	if d.soft != nil {
+		h := d.soft.Handshakes()
+		t.Secured, t.Failed, t.Plain, t.Limited = h.Secured, h.TLS, h.Plain, h.Limited
+	}
+	if c := d.tls.Load(); c != nil {
+		t.Subject, t.Expires = c.subject, c.expires
+	}
+	return t
+}
+
+// expiryWarning is how long before its end a certificate is warned of.
+const expiryWarning = 14 * 24 * time.Hour
+
+// tlsWarnings are what an administrator should look after.
+func (d *Daemon) tlsWarnings(now time.Time) (out []string) {
+	c := d.config()
+	if c.TLS.Mode == config.TLSOff {
+		for _, a := range c.Listen {
+			if !a.IsLoopback() {
+				out = append(out, fmt.Sprintf("connections on %v are neither encrypted nor authenticated (tls.mode = off)", a))
+			}
+		}
+		return out
+	}
+	cr := d.tls.Load()
+	if cr == nil {
+		return nil
+	}
+	from := cr.cfg.Certificates[0].Leaf.NotBefore
+	switch left := cr.expires.Sub(now); {
+	case left <= 0:
+		out = append(out, fmt.Sprintf("the certificate expired at %s: new connections to peers fail; replace it and reload", cr.expires.UTC().Format(time.DateTime)))
+	case now.Before(from):
+		out = append(out, fmt.Sprintf("the certificate is not valid before %s: connections to peers fail until then", from.UTC().Format(time.DateTime)))
+	case left < expiryWarning:
+		out = append(out, fmt.Sprintf("the certificate expires in %d days, at %s; replace it and reload", int(left/(24*time.Hour)), cr.expires.UTC().Format(time.DateTime)))
+	}
+	if cr.chain != nil {
+		out = append(out, "tls.ca does not trust tls.cert; a peer with the same authorities will not, either: "+cr.chain.Error())
+	}
+	return out
+}
+
+// tlsFolders are what a reload has to read: of the files, and of what they are
+// links to.
+func tlsFolders(c *config.Config) (out []string) {
+	for _, p := range []string{c.TLS.Cert, c.TLS.Key, c.TLS.CA} {
+		if p == "" {
+			continue
+		}
+		out = append(out, filepath.Dir(p))
+		if real, err := filepath.EvalSymlinks(p); err == nil {
+			out = append(out, filepath.Dir(real))
+		}
+	}
+	return out
+}

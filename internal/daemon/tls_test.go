@@ -1,0 +1,124 @@
+package daemon
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/verbs/soft/tls13/tlstest"
+)
+
+// tlsConfig is a configuration with the files of dir.
+func tlsConfig(dir string) *config.Config {
+	c := config.Default()
+	c.Listen = []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("127.0.0.1")}
+	c.Peers.Allow = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}
+	c.TLS.Cert, c.TLS.Key, c.TLS.CA = dir+"/cert.pem", dir+"/key.pem", dir+"/ca.pem"
+	return &c
+}
+
+func TestLoadTLS(t *testing.T) {
+	ca := tlstest.NewCA(t)
+	good := tlstest.IPs("10.0.0.1")
+	for _, tc := range []struct {
+		name  string
+		edit  func(*tlstest.Cert)
+		spoil func(dir string)
+		want  string // "": it loads
+	}{
+		{"good", good, nil, ""},
+		{"not there", good, func(d string) { os.Remove(d + "/ca.pem") }, "tls.ca: open "},
+		{"no authority", good, func(d string) { os.WriteFile(d+"/ca.pem", []byte("x"), 0o600) }, "holds no certificate in PEM"},
+		{"another key", good, func(d string) {
+			other := t.TempDir()
+			ca.Write(t, other, good)
+			os.Rename(other+"/key.pem", d+"/key.pem")
+		}, "private key does not match public key"},
+		{"another address", tlstest.IPs("10.0.0.2"), nil, "is not for the address 10.0.0.1 of listen"},
+		{"server only", func(c *tlstest.Cert) { good(c); tlstest.ServerOnly(c) }, nil, "not good for clientAuth"},
+	} {
+		dir := t.TempDir()
+		ca.Write(t, dir, tc.edit)
+		if tc.spoil != nil {
+			tc.spoil(dir)
+		}
+		_, err := loadTLS(tlsConfig(dir))
+		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+			t.Errorf("%s: %v, want %q", tc.name, err, tc.want)
+		}
+	}
+	none := config.Default()
+	if cr, err := loadTLS(&none); cr != nil || err != nil {
+		t.Errorf("nothing: %v, %v", cr, err)
+	}
+}
+
+// TestTLSFor: which connections are secured, and with what a reload left.
+func TestTLSFor(t *testing.T) {
+	ca, dir := tlstest.NewCA(t), t.TempDir()
+	ca.Write(t, dir, tlstest.IPs("10.0.0.1"))
+	d := &Daemon{}
+	d.setConfig(tlsConfig(dir))
+	cr, err := loadTLS(d.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.tls.Store(cr)
+	for addr, want := range map[string]string{"10.0.0.7": "TLS", "127.0.0.7": "plain", "192.0.2.1": errNotAllowed.Error()} {
+		cfg, err := d.tlsFor(netip.MustParseAddr(addr))
+		got := "plain"
+		if err != nil {
+			got = err.Error()
+		} else if cfg != nil {
+			got = "TLS"
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", addr, got, want)
+		}
+	}
+	now := time.Now()
+	for _, tc := range []struct {
+		at   time.Time
+		want string
+	}{{now, "expires in 0 days"}, {now.AddDate(0, 0, 2), "expired at"}, {now.AddDate(0, 0, -2), "not valid before"}, {now.AddDate(0, 0, -20), "not valid before"}} {
+		if got := strings.Join(d.tlsWarnings(tc.at), "\n"); !strings.Contains(got, tc.want) {
+			t.Errorf("at %v: %q, want %q", tc.at, got, tc.want)
+		}
+	}
+	tlstest.NewCA(t).Write(t, dir+"/..", tlstest.IPs("10.0.0.1"))
+	os.Rename(filepath.Join(dir, "..", "ca.pem"), dir+"/ca.pem")
+	foreign, err := loadTLS(d.config())
+	if err != nil || foreign.same(cr) || !cr.same(cr) || foreign.same(nil) {
+		t.Fatalf("%v, %v", foreign, err)
+	}
+	d.tls.Store(foreign)
+	if got := strings.Join(d.tlsWarnings(now), "\n"); !strings.Contains(got, "tls.ca does not trust tls.cert") {
+		t.Errorf("%q", got)
+	}
+	off := *d.config()
+	off.TLS.Mode = config.TLSOff
+	d.setConfig(&off)
+	if got := d.tlsWarnings(now); len(got) != 1 || !strings.Contains(got[0], "10.0.0.1 are neither encrypted") {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestTLSFolders: a reload behind the sandbox reads what links lead to.
+func TestTLSFolders(t *testing.T) {
+	dir, real := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(real+"/c", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(real+"/c", dir+"/cert.pem"); err != nil {
+		t.Fatal(err)
+	}
+	got := tlsFolders(tlsConfig(dir))
+	if !slices.Contains(got, dir) || !slices.Contains(got, real) {
+		t.Errorf("%q", got)
+	}
+}
