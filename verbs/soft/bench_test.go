@@ -147,6 +147,25 @@ func cpuMeter(b *testing.B) func() {
 	return func() { b.ReportMetric(float64(used()-start)/float64(b.N), "cpu-ns/op") }
 }
 
+// BenchmarkSecure is BenchmarkStream over TLS; compare with nocrc there.
+func BenchmarkSecure(b *testing.B) {
+	pair := func(b *testing.B) (x, y *host) {
+		at := attrs()
+		at.Cap = verbs.QPCap{MaxSendWR: 1024, MaxRecvWR: 1024, MaxSendSGE: 1, MaxRecvSGE: 1, ReadDepth: 16}
+		return securePair(b, at, func(_ int, o *Options) { o.Congestion = "cubic" })
+	}
+	b.Run("write1M", func(b *testing.B) {
+		x, y := pair(b)
+		stream(b, x, y, verbs.SendWR{Op: verbs.OpRDMAWrite, SGL: x.sge(0, 1<<20), RKey: y.mr.RKey(), RemoteAddr: testIOVA}, 1)
+	})
+	for _, n := range []int{64, 4096, 32768} {
+		b.Run(fmt.Sprintf("send%d", n), func(b *testing.B) {
+			x, y := pair(b)
+			stream(b, x, y, verbs.SendWR{Op: verbs.OpSend, SGL: x.sge(0, n)}, 16)
+		})
+	}
+}
+
 func BenchmarkStream(b *testing.B) {
 	for _, crc := range []verbs.CRCMode{verbs.CRCOff, verbs.CRCOn} {
 		name := [...]string{"crc", "nocrc"}[crc]
