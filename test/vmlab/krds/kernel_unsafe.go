@@ -62,6 +62,14 @@ func (s *kernelSocket) recvmsg(payload, name, control []byte, flags int) (receiv
 	return received{int(n), int(m.Namelen), int(m.Controllen), int(m.Flags)}, nil
 }
 
+func (s *kernelSocket) alloc(n int) ([]byte, uint64, error) {
+	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
+	if err != nil {
+		return nil, 0, err
+	}
+	return b, uint64(uintptr(unsafe.Pointer(&b[0]))), nil
+}
+
 func (s *kernelSocket) poll(events int, d time.Duration) (int, error) {
 	p := []unix.PollFd{{Fd: int32(s.fd), Events: int16(events)}}
 	_, err := unix.Poll(p, int((d+999_999)/1_000_000))

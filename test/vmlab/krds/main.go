@@ -9,6 +9,8 @@
 //	send  -from ADDR:PORT -to ADDR:PORT  streams of numbered messages, see stream.go
 //	recv  -at ADDR:PORT                checks -streams of them and ends
 //	rtt   -from ADDR:PORT -to ADDR:PORT  round trips to echo, for -for
+//	rdma-serve -at ADDR:PORT           carries out -n operations for rdma-ask
+//	rdma-ask -from ADDR -to ADDR:PORT  asks for them, in memory of its own
 //	rate  -from ADDR:PORT -to ADDR:PORT  messages a second to echo, -depth at a time
 //
 // What was found goes to standard output, a line each; the status is not 0 if
@@ -55,6 +57,8 @@ type config struct {
 	size, ack      int
 	depth          int
 	nonblock       bool
+	silent         bool
+	bad            int
 }
 
 // addrPort is a flag's address; the port may be missing: any.
@@ -103,7 +107,8 @@ func run(args []string, out io.Writer) error {
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
-	verbs := map[string]func(*config) error{"ping": ping, "echo": echo, "send": send, "recv": recv, "rtt": rtt, "rate": rate}
+	verbs := map[string]func(*config) error{"ping": ping, "echo": echo, "send": send, "recv": recv, "rtt": rtt, "rate": rate,
+		"rdma-serve": rdmaServe, "rdma-ask": rdmaAsk}
 	verb := verbs[fs.Arg(0)]
 	if verb == nil {
 		return fmt.Errorf("no verb %q", fs.Arg(0))
@@ -128,6 +133,8 @@ func run(args []string, out io.Writer) error {
 	vs.IntVar(&c.ack, "ack", -1, "of each message echo sends back so many bytes; -1: all")
 	vs.IntVar(&c.depth, "depth", 64, "messages on their way at a time")
 	vs.BoolVar(&c.nonblock, "nonblock", false, "poll and try again instead of sends that block")
+	vs.BoolVar(&c.silent, "silent", false, "some operations are silent")
+	vs.IntVar(&c.bad, "bad", 0, "of so many operations one has a spoilt key; 0: none")
 	if err := vs.Parse(fs.Args()[1:]); err != nil {
 		return err
 	}

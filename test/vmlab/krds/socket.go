@@ -33,6 +33,7 @@ type socket interface {
 	sendmsg(payload, name, control []byte, flags int) (int, error)
 	recvmsg(payload, name, control []byte, flags int) (received, error)
 	setsockopt(level, opt int, val []byte) error
+	alloc(n int) ([]byte, uint64, error) // memory for operations, and its address
 	poll(events int, d time.Duration) (int, error)
 	close() error
 }
@@ -136,6 +137,7 @@ func recvFrom(s socket, buf []byte) (int, netip.AddrPort, error) {
 // rdsdSocket is rdsd's.
 type rdsdSocket struct {
 	*afrds.Socket
+	k *afrds.Kernel
 	c *rds.Client
 }
 
@@ -146,11 +148,20 @@ func openRDSD(path string) (socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := afrds.New(c).Socket(afRDS, syscall.SOCK_SEQPACKET, 0)
+	k := afrds.New(c)
+	s, err := k.Socket(afRDS, syscall.SOCK_SEQPACKET, 0)
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	return &rdsdSocket{s, c}, nil
+	return &rdsdSocket{s, k, c}, nil
+}
+
+func (s *rdsdSocket) alloc(n int) ([]byte, uint64, error) {
+	b, at, err := s.k.Alloc(n)
+	if err != nil {
+		return nil, 0, err
+	}
+	return b.Bytes(), at, nil
 }
 
 func (s *rdsdSocket) bind(name []byte) error       { return s.Bind(name) }
