@@ -48,6 +48,16 @@ func TestKernelFrames(t *testing.T) {
 			case h.DPort == 0:
 				n["ping"]++
 			}
+			was := h
+			h.FromKernel()
+			switch x := h.Exts(); {
+			case h.Ext != was.Ext || h.SrcInc|h.DstInc != 0 || h.Flags != was.Flags&(FlagAckRequired|FlagRetransmitted):
+				t.Errorf("%x: a host is given %+v", raw, h)
+			case x.HasDest:
+				n["cookie"]++
+			case x.RDMA == 1:
+				n["operation"]++
+			}
 			continue
 		}
 		p, err := ParsePrivate(raw, false)
@@ -56,7 +66,7 @@ func TestKernelFrames(t *testing.T) {
 			t.Errorf("%s %x: %+v, %v", kind, raw, p, err)
 		}
 	}
-	for _, kind := range []string{"send", "req", "rep", "cong", "ack", "ping"} {
+	for _, kind := range []string{"send", "req", "rep", "cong", "ack", "ping", "cookie", "operation"} {
 		if n[kind] == 0 {
 			t.Errorf("no %s in the file: %v", kind, n)
 		}
