@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/internal/daemon"
+	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/rds"
@@ -102,7 +103,7 @@ func (b kwBell) Wait(int64)   { b.w.step() }
 func (b kwBell) Ring()        {}
 func (b kwBell) Close() error { return nil }
 
-func newKworld(t *testing.T, seed uint64) *kworld {
+func newKworld(t *testing.T, seed uint64, overflow int) *kworld {
 	w := &kworld{t: t, seed: seed, net: sim.NewNetwork(seed), saw: map[string]int{}, last: map[[4]uint16]int{}}
 	w.net.Attr.Caps |= verbs.CapPlacedCQ
 	w.r = w.net.Rand(1)
@@ -113,7 +114,7 @@ func newKworld(t *testing.T, seed uint64) *kworld {
 	st, err := stats.NewBlock(make([]uint64, stats.Size/8+1), stats.Info{})
 	must(err)
 	w.e, err = daemon.NewEngine(dev, daemon.EngineConfig{
-		Instance: 7, SendBufs: 64, RecvBufs: 128, PeerCredits: 32, HardCap: 4 << 10, OverflowBytes: 16 << 20, MaxSend: pick(w.r, 8240, 32<<10),
+		Instance: 7, SendBufs: 64, RecvBufs: 128, PeerCredits: 32, HardCap: 4 << 10, OverflowBytes: overflow, MaxSend: pick(w.r, 8240, 32<<10),
 		Alloc: func(n int) []byte { return make([]byte, n) }, Rand: r.Uint64,
 		StartSeq: func() uint64 { return uint64((wall0+w.net.Now())/1_000_000) << 20 },
 		Trace: func(_, _ netip.Addr, what string, err error) {
@@ -125,14 +126,7 @@ func newKworld(t *testing.T, seed uint64) *kworld {
 	}, st)
 	must(err)
 	must(w.e.AddLocal(kwOurs))
-	at := daemon.NewInProcess(w.e, func(f func()) {
-		w.e.Do(f)
-		w.turn()
-	}, func() {})
-	at.Pump = w.step
-	w.c, err = rds.Open(context.Background(), rds.Options{Control: at, Wake: kwBell{w}, Spin: -1, Params: shm.Params{
-		SubEntries: 512, EventEntries: 64, MaxMsgs: 512, MaxRx: 64, Slots: 64, Cells: 32, SendWindows: 1, RecvWindows: 1}})
-	must(err)
+	w.c = w.attach(0)
 	w.k = newKpeer(w.net, kwKernel, kwOurs, w.net.Rand(3))
 	w.k.fail = w.fatalf
 	w.k.up = func() { w.saw["kernel up"]++ }
@@ -152,6 +146,20 @@ func newKworld(t *testing.T, seed uint64) *kworld {
 	}
 	w.scr = make([]byte, 1<<20)
 	return w
+}
+
+// attach is a process of a user.
+func (w *kworld) attach(uid uint32) *rds.Client {
+	at := daemon.NewInProcess(w.e, func(f func()) {
+		w.e.Do(f)
+		w.turn()
+	}, func() {})
+	at.Pump = w.step
+	at.Cred = ipc.Cred{UID: uid}
+	c, err := rds.Open(context.Background(), rds.Options{Control: at, Wake: kwBell{w}, Spin: -1, Params: shm.Params{
+		SubEntries: 512, EventEntries: 64, MaxMsgs: 512, MaxRx: 64, Slots: 64, Cells: 32, SendWindows: 1, RecvWindows: 1}})
+	must(err)
+	return c
 }
 
 func (w *kworld) turn() bool { return w.e.Turn(w.net.Now(), wall0+w.net.Now()) }
@@ -557,7 +565,7 @@ func TestKernelPeer(t *testing.T) {
 					seed = *oneSeed
 				}
 				func() {
-					w := newKworld(t, seed)
+					w := newKworld(t, seed, 16<<20)
 					defer func() {
 						if p := recover(); p != nil {
 							v, ok := p.(*violation)

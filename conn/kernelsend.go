@@ -1,0 +1,319 @@
+package conn
+
+import (
+	"github.com/rdsd/rdsd/internal/wire"
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// kernelPump is pump.
+func (c *Conn) kernelPump() {
+	for c.state == Up && c.kernelNext() {
+	}
+	if c.state == Up && c.ackNow && c.canSend() {
+		c.kernelAck()
+	}
+	c.kernelPrompt()
+}
+
+// kernelNext posts what is next; false: nothing is, or it has to wait.
+func (c *Conn) kernelNext() bool {
+	c.credits = kernelCredits
+	switch {
+	case c.frag != nil:
+		return c.kernelPieces(nil)
+	case c.congDirty || c.k.congTx > 0:
+		return c.kernelCong()
+	}
+	m := c.head()
+	switch {
+	case m == nil:
+		return false
+	case m.opNew():
+		return c.kernelOps()
+	case len(m.Data) <= kernelPiece:
+		return c.kernelSmall()
+	}
+	if !c.canSend() {
+		return false
+	}
+	c.take(m)
+	m.priv.sent = 0
+	c.frag = m
+	return true
+}
+
+// kernelHeader fills c.txh for a frame of m.
+func (c *Conn) kernelHeader(m *Msg) {
+	h := &c.txh
+	*h = wire.Header{Seq: m.priv.seq, Ack: c.k.ack, Len: uint32(len(m.Data)), SPort: m.SPort, DPort: m.DPort,
+		Flags: m.priv.flags & (wire.FlagAckRequired | wire.FlagRetransmitted)}
+	if m.Op != nil {
+		h.SetExtRDMA(m.Op.RKey())
+		if m.Op2 != nil && m.Op2.RKey() != m.Op.RKey() {
+			h.AddExtRDMA(m.Op2.RKey())
+		}
+	}
+	if m.DestCookie != 0 {
+		h.SetExtDest(m.DestCookie)
+	}
+	if m.AckNow || m.Op != nil {
+		h.Flags |= wire.FlagAckRequired
+	}
+	if h.Flags&wire.FlagAckRequired != 0 {
+		c.stats.SendAckRequired++
+		c.k.asked = max(c.k.asked, m.priv.seq)
+	}
+	c.ackNow, c.ackAt, c.ackBytes = false, 0, 0
+}
+
+// kernelSend adds a SEND of sgl to c.wrs. What is not the last of its record is
+// not signaled.
+func (c *Conn) kernelSend(sgl []verbs.SGE, flags verbs.SendFlags) {
+	c.wrs = append(c.wrs, verbs.SendWR{WRID: wridPart | c.recTail, Op: verbs.OpSend, Flags: flags, SGL: sgl})
+	c.stats.SendFrames++
+}
+
+// kernelPost posts c.wrs as one record. A kernel looks at what it received when
+// a SEND is solicited: the last one of a message has to be; those between, so
+// that a long message does not have to fit its receive queue.
+func (c *Conn) kernelPost(rec sendRec) {
+	last := &c.wrs[len(c.wrs)-1]
+	if last.Op == verbs.OpSend {
+		last.Flags |= verbs.SendSolicited
+	}
+	last.WRID = c.recTail
+	last.Flags |= verbs.SendSignaled
+	c.postWRs(rec)
+}
+
+// kernelSmall posts messages of one frame each, as many as fit a buffer.
+func (c *Conn) kernelSmall() bool {
+	if !c.canSend() {
+		return false
+	}
+	buf := c.buffer()
+	if buf == nil {
+		return false
+	}
+	room := min(c.room(), kernelBatch)
+	c.wrs, c.sges = c.wrs[:0], c.sges[:0]
+	off := 0
+	for m := c.head(); m != nil && !m.opNew() && len(m.Data) <= kernelPiece && len(c.wrs) < room; m = c.head() {
+		if off+wire.HeaderLen+len(m.Data) > len(buf.Mem) {
+			break
+		}
+		c.take(m)
+		off = c.kernelPut(m, buf, off, 0)
+	}
+	c.kernelPost(sendRec{buf: buf})
+	return true
+}
+
+// kernelPut writes the only frame of m into buf at off and adds its SEND. It
+// returns where the next one may begin.
+func (c *Conn) kernelPut(m *Msg, buf *SendBuf, off int, flags verbs.SendFlags) int {
+	c.kernelHeader(m)
+	c.txh.Put(buf.Mem[off:])
+	n := wire.HeaderLen + copy(buf.Mem[off+wire.HeaderLen:], m.Data)
+	c.sges = append(c.sges, verbs.SGE{Addr: buf.Addr + uint64(off), Length: uint32(n), LKey: buf.LKey})
+	c.kernelSend(c.sges[len(c.sges)-1:], flags|verbs.SendSolicited)
+	c.sentWhole(m)
+	return off + wire.Pad(n)
+}
+
+// kernelPieces posts the next fragments of c.frag, behind the operations of b
+// if there is one. A payload in registered memory is not copied.
+func (c *Conn) kernelPieces(b *opBatch) bool {
+	if !c.canSend() {
+		return false
+	}
+	buf := c.buffer()
+	if buf == nil {
+		return false
+	}
+	m := c.frag
+	rec := sendRec{buf: buf}
+	fence := verbs.SendFlags(0)
+	if b == nil {
+		c.wrs, c.sges = c.wrs[:0], c.sges[:0]
+	} else {
+		rec.ops, rec.reads, rec.bytes = b.first, b.reads, b.bytes
+		fence = b.fence
+	}
+	step := wire.HeaderLen
+	if m.LKey == 0 {
+		step = kernelFrame
+	} else {
+		rec.large = m
+		m.priv.refs++
+	}
+	c.kernelHeader(m)
+	room := min(c.room()-len(c.wrs), kernelBatch)
+	done := false
+	for off := 0; !done && room > 0 && off+step <= len(buf.Mem); off += wire.Pad(step) {
+		n := min(len(m.Data)-m.priv.sent, kernelPiece)
+		piece := m.Data[m.priv.sent : m.priv.sent+n]
+		at := m.Addr + uint64(m.priv.sent)
+		m.priv.sent += n
+		room--
+		c.txh.Put(buf.Mem[off:])
+		first := len(c.sges)
+		if m.LKey == 0 {
+			copy(buf.Mem[off+wire.HeaderLen:], piece)
+			c.sges = append(c.sges, verbs.SGE{Addr: buf.Addr + uint64(off), Length: uint32(wire.HeaderLen + n), LKey: buf.LKey})
+		} else {
+			c.sges = append(c.sges, verbs.SGE{Addr: buf.Addr + uint64(off), Length: wire.HeaderLen, LKey: buf.LKey},
+				verbs.SGE{Addr: at, Length: uint32(n), LKey: m.LKey})
+		}
+		flags := fence
+		fence = 0
+		if done = m.priv.sent == len(m.Data); done {
+			flags |= verbs.SendSolicited
+		}
+		c.kernelSend(c.sges[first:len(c.sges):len(c.sges)], flags)
+	}
+	if done {
+		c.sentWhole(m)
+		c.frag = nil
+	}
+	c.kernelPost(rec)
+	if done && m.priv.state == msgEnding && m.priv.refs == 0 {
+		c.finish(m, m.priv.outcome)
+	}
+	return true
+}
+
+// kernelCong posts our map, in two frames.
+func (c *Conn) kernelCong() bool {
+	if !c.canSend() {
+		return false
+	}
+	buf := c.buffer()
+	if buf == nil {
+		return false
+	}
+	k := &c.k
+	if k.congTx == 0 {
+		c.congDirty = false // a change from here on is another map
+	}
+	var whole [wire.CongLen]byte
+	c.congMap.Put(whole[:])
+	c.txh = wire.Header{Ack: k.ack, Len: wire.CongLen, Flags: wire.FlagCong}
+	c.txh.Put(buf.Mem)
+	copy(buf.Mem[wire.HeaderLen:], whole[k.congTx:k.congTx+kernelPiece])
+	flags := verbs.SendFlags(0)
+	if k.congTx += kernelPiece; k.congTx == wire.CongLen {
+		k.congTx = 0
+		flags = verbs.SendSolicited
+		c.congTold = c.congTold || !c.congMap.Empty()
+	}
+	c.wrs, c.sges = c.wrs[:0], c.sges[:0]
+	c.postBuf(buf, kernelFrame, sendRec{}, flags)
+	return true
+}
+
+// kernelAck posts an ack frame.
+func (c *Conn) kernelAck() {
+	c.txh = wire.Header{Ack: c.k.ack}
+	c.ackNow, c.ackAt, c.ackBytes = false, 0, 0
+	c.txh.Put(c.slot())
+	c.credits--
+	c.stats.AckSent++
+	c.wrs, c.sges = c.wrs[:0], c.sges[:0]
+	c.sges = append(c.sges, verbs.SGE{Addr: c.ctl.Addr + uint64(c.slotOff()), Length: wire.HeaderLen, LKey: c.ctl.LKey})
+	c.post(sendRec{slot: true}, c.sges, verbs.SendSolicited)
+}
+
+// kernelOps posts the operations at the head of the queue: their RDMA work
+// requests and then a SEND for each one's message, but none for silent ones. The
+// first SEND waits for what has a response, and the others for the first.
+func (c *Conn) kernelOps() bool {
+	if !c.canSend() {
+		return false
+	}
+	b := opBatch{wrid: wridOp | c.recTail}
+	c.wrs, c.sges = c.wrs[:0], c.sges[:0]
+	sends := 0
+	size := 0
+	blocked := false
+	for m := c.head(); m != nil && m.opNew(); m = c.head() {
+		long := len(m.Data) > kernelPiece
+		if long && b.n > 0 {
+			break
+		}
+		n, reads := c.opWRs(m)
+		if n > 0 && m.Silent && !c.k.placed {
+			// Nothing would ever say that it has been carried out.
+			m.WCStatus, m.Bad = verbs.WCLocQPOpErr, m.Op
+			n = 0
+		}
+		if n == 0 {
+			c.refuseOp(m)
+			continue
+		}
+		if c.waits(n+sends, reads, &b) {
+			blocked = b.n == 0
+			break
+		}
+		if b.buf == nil {
+			if b.buf = c.buffer(); b.buf == nil {
+				return false
+			}
+		}
+		need := wire.Pad(wire.HeaderLen + len(m.Data))
+		if b.n > 0 && (size+need > len(b.buf.Mem) || b.bytes >= batchBytes || sends == kernelBatch) {
+			break
+		}
+		if !c.postOp(m, &b) {
+			continue
+		}
+		if long {
+			c.host.PutSendBuf(b.buf) // kernelPieces takes it
+			m.priv.sent = 0
+			c.frag = m
+			return c.kernelPieces(&b)
+		}
+		if !m.Silent {
+			size += need
+			sends++
+		}
+	}
+	if b.n == 0 {
+		if b.buf != nil {
+			c.host.PutSendBuf(b.buf)
+		}
+		return !blocked
+	}
+	rec := sendRec{buf: b.buf, ops: b.first, reads: b.reads, bytes: b.bytes}
+	for m := b.first; m != nil; m = m.priv.chain {
+		if m.Silent {
+			c.sentWhole(m)
+			continue
+		}
+		b.off = c.kernelPut(m, b.buf, b.off, b.fence)
+		b.fence = 0
+	}
+	c.kernelPost(rec)
+	return true
+}
+
+// kernelPrompt sees to it that what is posted is acked some time.
+func (c *Conn) kernelPrompt() {
+	k := &c.k
+	switch {
+	case c.unacked.tail == nil || c.unacked.tail.priv.seq <= k.asked, c.rtx.n+c.queue.n > 0, c.frag != nil:
+		k.prompt = 0 // or what is to come sees to it
+	case k.prompt == 0:
+		k.prompt = c.now + promptDelay*c.cfg.AckDelay
+	}
+}
+
+// kernelAsk sends a ping from nobody, which a kernel acks and does not answer.
+// Without its byte it would be an ack frame.
+func (c *Conn) kernelAsk() {
+	c.k.prompt = 0
+	o := c.newOwn()
+	o.Data, o.AckNow = o.body[:1], true
+	o.body[0] = 0
+	c.enqueue(&o.Msg)
+}

@@ -1,0 +1,83 @@
+package sim
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+
+	"github.com/rdsd/rdsd/rds"
+)
+
+// TestKernelOverrun: a kernel that goes on sending to a socket that is not read
+// fills what its user may have of the daemon's memory. The socket ends, and says
+// so behind what it had received; nobody else notices.
+func TestKernelOverrun(t *testing.T) {
+	w := newKworld(t, 1, 256<<10)
+	deaf := w.socks[0]
+	user := w.attach(1000)
+	other, err := user.Bind(netip.AddrPortFrom(kwOurs, 102))
+	must(err)
+	const n = 400
+	for i := range n {
+		w.k.remote.Reset() // it has not seen our map yet
+		w.kernelSend(200, 100, nil)
+		if i%40 == 0 {
+			w.kernelSend(201, 102, nil)
+		}
+		for range 10 {
+			w.step()
+		}
+	}
+	for range 20_000 {
+		w.receive(other)
+		w.step()
+	}
+	got := 0
+	for {
+		m := rds.Message{Payload: w.scr, DontWait: true}
+		err := deaf.RecvMsg(&m)
+		if errors.Is(err, rds.ErrWouldBlock) { // the daemon still holds some
+			w.step()
+			continue
+		}
+		if err != nil {
+			if !errors.Is(err, rds.ErrOverrun) {
+				t.Fatal(err)
+			}
+			break
+		}
+		got++
+	}
+	if got < 10 || got >= n {
+		t.Errorf("%d of %d messages before the end", got, n)
+	}
+	if _, err := deaf.SendTo([]byte("x"), w.to(200)); !errors.Is(err, rds.ErrOverrun) {
+		t.Errorf("send: %v", err)
+	}
+	again, err := w.c.Bind(netip.AddrPortFrom(kwOurs, 100))
+	if err != nil {
+		t.Fatalf("the port is not free: %v", err)
+	}
+	must(deaf.Close())
+	w.kernelSend(200, 100, nil)
+	for i := 0; ; i++ {
+		m := rds.Message{Payload: w.scr, DontWait: true}
+		if err := again.RecvMsg(&m); err == nil {
+			break
+		} else if !errors.Is(err, rds.ErrWouldBlock) || i > 100_000 {
+			t.Fatalf("the port's next socket: %v", err)
+		}
+		w.step()
+	}
+	for i, m := range w.in {
+		if m.flow[2] == 102 && m.got != 1 {
+			t.Errorf("message %d to the other socket arrived %d times", i, m.got)
+		}
+	}
+	must(again.Close())
+	must(user.Close())
+	must(w.c.Close())
+	if i := w.e.Conns()[0]; i.Stats.ConnReset != 0 || i.Stats.RecvRefused != 0 {
+		t.Errorf("%+v", i.Stats)
+	}
+}
