@@ -184,7 +184,7 @@ func (d *Device) describe() {
 		a.MaxReadSGE = min(a.MaxReadSGE, 1)
 		a.MaxPrivate = 250
 	} else {
-		a.Caps |= verbs.CapImm | verbs.CapRNR | verbs.CapRNRRetry | verbs.CapRemoteAck
+		a.Caps |= verbs.CapPlacedCQ | verbs.CapImm | verbs.CapRNR | verbs.CapRNRRetry | verbs.CapRemoteAck
 		if l.atomic != C.IBV_ATOMIC_NONE {
 			a.Caps |= verbs.CapAtomics
 		}
