@@ -49,7 +49,7 @@ func (c *Config) keys() []key {
 			"Addresses of this daemon: local sockets bind to them, peers connect to them. Anything but loopback needs peers.allow.",
 			restart, list(&c.Listen, parseAddr)},
 		{"port", "a number from 1 to 65535, the same on all hosts",
-			"TCP port that peers connect to.",
+			"TCP port that peers connect to. On an adapter 18634 is 16385 at IPv6 addresses, where Linux has it.",
 			restart, number(&c.Port, 1, 65535)},
 		{"peers.allow", `networks, as in ["10.0.0.0/24", "fd00::/64"]`,
 			"Peers that may connect and be connected to.",

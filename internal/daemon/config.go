@@ -13,13 +13,15 @@ import (
 type EngineConfig struct {
 	Instance uint64 // random per start; tells peers that we restarted
 	Port     uint16 // RDS port of every host (18634)
+	Port6    uint16 // ... at its IPv6 addresses (Port)
 
-	MaxSend     int // largest SEND, bytes (32 KiB)
-	SendBufs    int // send pool, buffers of MaxSend
-	RecvBufs    int // receive pool shared by all peers, buffers of MaxSend
-	MaxPeers    int // that may come to us
-	CQE         int // completion queue, entries
-	PeerCredits int // receive buffers one peer may use at a time
+	MaxSend     int  // largest SEND, bytes (32 KiB)
+	SendBufs    int  // send pool, buffers of MaxSend
+	RecvBufs    int  // receive pool shared by all peers, buffers of MaxSend
+	MaxPeers    int  // that may come to us
+	CQE         int  // completion queue, entries
+	ArmCQ       bool // completions come without Device.Progress: the device's FD tells of them when asked to
+	PeerCredits int  // receive buffers one peer may use at a time
 
 	MaxSockets    int // bound at a time
 	HardCap       int // bytes a socket may hold over its receive buffer before it refuses
@@ -90,6 +92,9 @@ func (c *EngineConfig) setDefaults() {
 	def64(&c.SettleTimeout, 30_000_000_000)
 	if c.Port == 0 {
 		c.Port = 18634
+	}
+	if c.Port6 == 0 {
+		c.Port6 = c.Port
 	}
 	c.MaxSharedBytes = cmp.Or(c.MaxSharedBytes, math.MaxUint64)
 	c.MaxRegisteredBytes = cmp.Or(c.MaxRegisteredBytes, math.MaxUint64)

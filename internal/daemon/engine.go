@@ -18,15 +18,16 @@ import (
 // memory region of the host. All of it belongs to the goroutine that calls
 // Turn; other goroutines reach it only through Do.
 type Engine struct {
-	cfg  EngineConfig
-	dev  verbs.Device
-	attr verbs.DeviceAttr
-	pd   verbs.PD
-	cq   verbs.CQ
-	srq  verbs.SRQ
-	now  int64 // of the current turn, monotonic ns
-	wall int64 // the same moment, unix ns
-	st   *stats.Block
+	cfg   EngineConfig
+	dev   verbs.Device
+	attr  verbs.DeviceAttr
+	pd    verbs.PD
+	cq    verbs.CQ
+	armed bool // the queue will tell of a completion, see mayBlock
+	srq   verbs.SRQ
+	now   int64 // of the current turn, monotonic ns
+	wall  int64 // the same moment, unix ns
+	st    *stats.Block
 
 	turned turnedAway
 
@@ -135,7 +136,7 @@ func (e *Engine) AddLocal(addr netip.Addr) error {
 	if err := failpoint.Hit(failpoint.Listen); err != nil {
 		return err
 	}
-	ln, err := e.dev.Listen(netip.AddrPortFrom(addr, e.cfg.Port))
+	ln, err := e.dev.Listen(e.port(addr))
 	if err != nil {
 		return err
 	}
@@ -150,6 +151,14 @@ func (e *Engine) AddLocal(addr netip.Addr) error {
 	e.locals[addr] = l
 	e.localsV = append(e.localsV, l)
 	return nil
+}
+
+// port is where the daemon of a host is at an address.
+func (e *Engine) port(a netip.Addr) netip.AddrPort {
+	if a.Is4() {
+		return netip.AddrPortFrom(a, e.cfg.Port)
+	}
+	return netip.AddrPortFrom(a, e.cfg.Port6)
 }
 
 // NewEngine makes an engine on dev, which it owns from now on. st receives the
@@ -306,6 +315,18 @@ func (e *Engine) pollCQ() bool {
 		}
 	}
 	return total > 0
+}
+
+// mayBlock says whether the loop may wait for the device's descriptor: a
+// completion that comes from now on makes it readable. If that had to be asked
+// for, the queue is to be looked at once more first.
+func (e *Engine) mayBlock() bool {
+	if !e.cfg.ArmCQ || e.armed && !e.cq.Notified() {
+		return true
+	}
+	err := e.cq.ReqNotify(false)
+	e.armed = err == nil
+	return err != nil
 }
 
 // drained tells the connections whose queue pairs drain that the completion

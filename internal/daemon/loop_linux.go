@@ -164,6 +164,10 @@ func (l *loop) run(ctx context.Context) {
 			now = t
 			continue
 		}
+		if !e.mayBlock() {
+			now = clock()
+			continue
+		}
 		now = l.sleep(now, wall0, clock)
 		last = now
 	}

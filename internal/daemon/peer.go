@@ -194,7 +194,7 @@ func (e *Engine) Dial(c *conn.Conn, qp verbs.QP, private []byte) error {
 		return errNotAllowed
 	}
 	return e.dev.Connect(qp, verbs.ConnectParam{
-		Local: netip.AddrPortFrom(p.local.addr, 0), Remote: netip.AddrPortFrom(p.addr, e.cfg.Port), Private: private})
+		Local: netip.AddrPortFrom(p.local.addr, 0), Remote: e.port(p.addr), Private: private})
 }
 
 func (e *Engine) Accept(_ *conn.Conn, req verbs.RequestID, qp verbs.QP, private []byte) error {

@@ -18,6 +18,12 @@ const (
 	verbsCQE      = 16384
 )
 
+// Where Linux's RDS is in the port space of RDMA connections (net/rds/rds.h).
+const (
+	kernelPort4 = 18634
+	kernelPort6 = 16385
+)
+
 // openDevice opens the transport's device and sets what follows from it in c.
 func (d *Daemon) openDevice(cfg *config.Config, opt soft.Options, c *EngineConfig) error {
 	if cfg.Transport == config.TransportVerbs {
@@ -26,6 +32,10 @@ func (d *Daemon) openDevice(cfg *config.Config, opt soft.Options, c *EngineConfi
 			return fmt.Errorf("transport verbs: %w", err)
 		}
 		d.dev = dev
+		if c.Port == kernelPort4 {
+			c.Port6 = kernelPort6
+		}
+		c.ArmCQ = true
 		c.RecvBufs, c.SendBufs, c.MaxPeers, c.CQE = verbsRecvBufs, verbsSendBufs, verbsMaxPeers, verbsCQE
 		return nil
 	}

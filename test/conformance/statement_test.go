@@ -29,7 +29,7 @@ const (
 // Why statements wait.
 const (
 	laterVM     = "needs a kernel: make vm VM=./test/vmlab/rdstcp"
-	laterIB     = "RDS/IB towards kernels comes with kernel interoperation"
+	laterIB     = "needs a kernel: make vm VM=./test/vmlab/rdsib"
 	laterKernel = "needs a kernel peer or the kernel's tools: comes with kernel interoperation"
 	laterShim   = "needs a library that puts programs on afrds"
 )

@@ -59,6 +59,7 @@ type config struct {
 	nonblock       bool
 	silent         bool
 	bad            int
+	patience       time.Duration
 }
 
 // addrPort is a flag's address; the port may be missing: any.
@@ -134,6 +135,7 @@ func run(args []string, out io.Writer) error {
 	vs.IntVar(&c.depth, "depth", 64, "messages on their way at a time")
 	vs.BoolVar(&c.nonblock, "nonblock", false, "poll and try again instead of sends that block")
 	vs.BoolVar(&c.silent, "silent", false, "some operations are silent")
+	vs.DurationVar(&c.patience, "patience", 5*time.Second, "how long rdma-ask waits before it asks again")
 	vs.IntVar(&c.bad, "bad", 0, "of so many operations one has a spoilt key; 0: none")
 	if err := vs.Parse(fs.Args()[1:]); err != nil {
 		return err

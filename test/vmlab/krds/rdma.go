@@ -219,12 +219,24 @@ func rdmaAsk(c *config) error {
 		return err
 	}
 	defer s.close()
-	if err := limitRecv(s, c.limit); err != nil {
+	// A reply that was lost with a connection does not come. The kernel finishes
+	// a broken connection when the registrations made on it have ended, so they
+	// have to before it can be asked again.
+	if err := limitRecv(s, c.patience); err != nil {
 		return err
 	}
-	mem, addr, err := s.alloc(askMax + 2*4096)
+	mem, addr, err := s.alloc(askMax + 3*4096)
 	if err != nil {
 		return err
+	}
+	cookie, cookieAt := mem[len(mem)-8:], addr+uint64(len(mem)-8)
+	mem = mem[:askMax+2*4096]
+	free := func() error {
+		args := cmsg.FreeMRArgs{Cookie: binary.NativeEndian.Uint64(cookie), Flags: cmsg.FlagInvalidate}
+		if err := s.setsockopt(solRDS, int(cmsg.OptFreeMR), args.Append(nil)); err != nil && !errors.Is(err, unix.EINVAL) {
+			return fmt.Errorf("RDS_FREE_MR: %w", err)
+		}
+		return nil // EINVAL: its use has ended it
 	}
 	to := sockaddr(c.to.AddrPort)
 	buf, name := make([]byte, 1<<16), make([]byte, 28)
@@ -249,11 +261,11 @@ func rdmaAsk(c *config) error {
 			a.How = askBad
 		}
 		for try := 0; ; try++ {
-			a.Seq += uint32(try) << 20
+			a.Seq = uint32(i+1) | uint32(try)<<20
 			fill(mem, uint64(a.Seq)<<32)
 			copy(want, mem)
 			send := cmsg.Send{Present: cmsg.Of(cmsg.TypeRDMAMap), Map: cmsg.GetMRArgs{Vec: cmsg.IOVec{Addr: addr + uint64(start), Bytes: uint64(region)},
-				Flags: cmsg.FlagReadWrite | cmsg.FlagUseOnce | cmsg.FlagInvalidate}}
+				CookieAddr: cookieAt, Flags: cmsg.FlagReadWrite | cmsg.FlagUseOnce | cmsg.FlagInvalidate}}
 			ctl, err := send.Append(nil)
 			if err != nil {
 				return err
@@ -262,9 +274,20 @@ func rdmaAsk(c *config) error {
 				return fmt.Errorf("request %d: %w", i, err)
 			}
 			if a.How&askBad != 0 {
+				time.Sleep(c.patience / 4) // until it has been tried
+				if err := free(); err != nil {
+					return err
+				}
 				break
 			}
 			got, err := reply(s, a.Seq, buf, name, control)
+			if (errors.Is(err, unix.ETIMEDOUT) || errors.Is(err, unix.EAGAIN)) && time.Duration(try)*c.patience < c.limit {
+				if err := free(); err != nil {
+					return err
+				}
+				again++
+				continue
+			}
 			if err != nil {
 				return fmt.Errorf("request %d of %d bytes, try %d: %w", i, size, try, err)
 			}
