@@ -67,7 +67,7 @@ func (s *Socket) applyOptions(rs *rds.Socket) error {
 	if err := rs.SetSndBuf(s.opts.sndbuf / 2); err != nil {
 		return err
 	}
-	if s.opts.rcvbuf != defaultBuf {
+	if s.opts.rcvbuf/2 != rs.RcvBuf() {
 		if err := rs.SetRcvBuf(s.opts.rcvbuf / 2); err != nil {
 			return err
 		}

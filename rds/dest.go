@@ -17,6 +17,7 @@ type dest struct {
 	cell    *cell
 	pending int  // messages submitted and not returned
 	queued  int  // their payload bytes
+	counted int  // those that have any
 	parked  bool // they are in sock.parked
 	place   int  // in sock.busy, while some are pending
 	used    bool // since the hand passed (second chance)

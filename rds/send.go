@@ -249,7 +249,7 @@ func (t *tx) prepare(s *Socket, m *outMsg, arm bool) error {
 			return ErrCongested
 		}
 	}
-	if t.sends++; t.sends >= reapEvery || s.charged() >= s.sndbuf || len(t.free) == 0 {
+	if t.sends++; t.sends >= reapEvery || !s.room() || len(t.free) == 0 {
 		t.reap()
 		if s.full(arm) {
 			return errFull
@@ -330,7 +330,7 @@ func (t *tx) commit(s *Socket, m *outMsg) {
 	*sub = shm.Sub{}
 	sub.Kind, sub.Sock, sub.Slot, sub.MsgID = shm.KindSend, s.idx, m.dest.slot, m.id
 	sub.Chunk, sub.Len = x.chunk, x.n
-	if s.charged() >= s.sndbuf/2 {
+	if s.halfFull() {
 		sub.Flags = shm.SubAckNow
 	}
 	if m.x != nil {

@@ -12,7 +12,7 @@ func (s *Socket) charged() int { return s.queued - s.parked }
 // congested by now. arm says that the caller is registered and wants to know if
 // one of them will be.
 func (s *Socket) full(arm bool) bool {
-	if s.charged() < s.sndbuf {
+	if s.room() {
 		return false
 	}
 	for _, d := range s.busy {
@@ -21,8 +21,16 @@ func (s *Socket) full(arm bool) bool {
 		}
 		d.look()
 	}
-	return s.charged() >= s.sndbuf
+	return !s.room()
 }
+
+// room reports that the send buffer takes one more message.
+func (s *Socket) room() bool { return s.charged() < s.sndbuf && s.msgs < maxMsgs(s.sndbuf) }
+
+// halfFull reports that it is time to have acks.
+func (s *Socket) halfFull() bool { return s.charged() >= s.sndbuf/2 || s.msgs >= maxMsgs(s.sndbuf)/2 }
+
+func maxMsgs(buf int) int { return max(buf/countedAs, leastMsgs) }
 
 // look reports whether d is congested, and counts what is pending accordingly.
 func (d *dest) look() bool {
@@ -31,8 +39,10 @@ func (d *dest) look() bool {
 		d.parked = on
 		if on {
 			d.sock.parked += d.queued
+			d.sock.msgs -= d.counted
 		} else {
 			d.sock.parked -= d.queued
+			d.sock.msgs += d.counted
 		}
 	}
 	return on
@@ -46,10 +56,16 @@ func (d *dest) charge(n int) {
 		s.busy = append(s.busy, d)
 	}
 	d.pending++
+	if n == 0 {
+		return
+	}
+	d.counted++
 	d.queued += n
 	s.queued += n
 	if d.parked {
 		s.parked += n
+	} else {
+		s.msgs++
 	}
 }
 
@@ -57,10 +73,15 @@ func (d *dest) charge(n int) {
 func (d *dest) uncharge(n int) {
 	s := d.sock
 	d.pending--
-	d.queued -= n
-	s.queued -= n
-	if d.parked {
-		s.parked -= n
+	if n > 0 {
+		d.counted--
+		d.queued -= n
+		s.queued -= n
+		if d.parked {
+			s.parked -= n
+		} else {
+			s.msgs--
+		}
 	}
 	if d.pending == 0 {
 		last := len(s.busy) - 1

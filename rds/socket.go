@@ -10,10 +10,19 @@ import (
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
-// defaultBuf is the send and receive buffer of a new socket, payload bytes: the
-// limit of a kernel socket with the default SO_SNDBUF of 212992, which counts
-// twice.
-const defaultBuf = 212992 / 2
+// defaultBuf is the send and receive buffer of a new socket, payload bytes. The
+// kernel's is 106496; that is one message of 64 KiB on its way at a time, and 26
+// of 4 KiB: both ends sleep more than they work.
+const defaultBuf = 512 << 10
+
+// A socket has at most one message with payload for each countedAs bytes of its
+// send buffer on its way, and leastMsgs of them whatever its buffer is: more
+// small ones than that are more memory than the processors' caches hold, for no
+// gain. Empty ones cost a send buffer nothing, as the kernel's.
+const (
+	countedAs = 256
+	leastMsgs = 2048
+)
 
 // Socket is a bound RDS socket. Its methods may be called from many goroutines
 // at once; messages that two goroutines send at the same time go in either
@@ -37,6 +46,7 @@ type Socket struct {
 	sndbuf   int
 	queued   int     // payload bytes submitted and not returned
 	parked   int     // of these, to destinations congested at the last look
+	msgs     int     // with payload, submitted and not returned, but those parked
 	busy     []*dest // with messages pending, in no order
 	dests    map[netip.AddrPort]*dest
 	lastDest *dest
@@ -167,14 +177,16 @@ func (s *Socket) SndBuf() int {
 }
 
 // SetSndBuf sets the send buffer limit to n payload bytes, at least 1; a new
-// socket has 106496. A message is accepted while less than the limit is
+// socket has 524288. A message is accepted while less than the limit is
 // queued, so the last one may go beyond it; a single message above the limit is
 // never accepted. Only payload counts, from the send until the peer has
 // acknowledged it; RDMA data does not, nor what waits for a congested
-// destination, which may have no more of it.
+// destination, which may have no more of it. Beside that at most n/256 messages
+// with payload are queued, or 2048 if that is more.
 //
 // Source: net/rds/send.c rds_send_queue_rm. The kernel doubles the value of
-// SO_SNDBUF and halves it again here; this one is taken as it is.
+// SO_SNDBUF and halves it again here; this one is taken as it is. Its default
+// is 106496, and it does not count messages.
 func (s *Socket) SetSndBuf(n int) error {
 	if n < 1 {
 		return opErr("set send buffer", s.local, invalid("%d bytes", n))
@@ -194,8 +206,9 @@ func (s *Socket) RcvBuf() int {
 }
 
 // SetRcvBuf sets the receive buffer limit to n payload bytes, at least 1; a
-// new socket has 106496. When more than that waits to be received the port is
-// announced as congested and senders wait. It is a call to the daemon.
+// new socket has 524288. When more than that waits to be received, or more
+// messages with payload than n/256 and than 2048, the port is announced as
+// congested and senders wait. It is a call to the daemon.
 func (s *Socket) SetRcvBuf(n int) error {
 	if n < 1 || int64(n) > 1<<31-1 {
 		return opErr("set receive buffer", s.local, invalid("%d bytes", n))

@@ -129,7 +129,7 @@ func (t *tx) retire(id uint32) {
 		s.zeroCopied(m.zcCookie)
 	}
 	t.giveBack(id)
-	if s.charged() < s.sndbuf && s.waiting(wantSpace) {
+	if s.waiting(wantSpace) && s.room() {
 		s.notifyAll(wantSpace)
 	}
 }

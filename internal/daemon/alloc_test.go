@@ -18,7 +18,7 @@ import (
 // rig is engines on loopback, turned by the test's own goroutine, with one
 // client each.
 type rig struct {
-	t     *testing.T
+	t     testing.TB
 	start time.Time
 	hosts []*rigHost
 }
@@ -45,7 +45,7 @@ type rigHost struct {
 	entry          shm.Entry
 }
 
-func newRig(t *testing.T, n int) *rig {
+func newRig(t testing.TB, n int) *rig {
 	t.Helper()
 	r := &rig{t: t, start: time.Now()}
 	seed := rand.Uint64()
@@ -85,7 +85,7 @@ func newRig(t *testing.T, n int) *rig {
 }
 
 // attach makes the client of h, with one socket.
-func (h *rigHost) attach(t *testing.T) {
+func (h *rigHost) attach(t testing.TB) {
 	t.Helper()
 	h.p = NewInProcess(h.e, func(f func()) { f() }, func() {})
 	params := shm.DefaultParams()

@@ -53,13 +53,13 @@ type EngineConfig struct {
 
 const (
 	defaultMaxSend  = 32 << 10
-	subBudget       = 1024       // descriptors of one client per turn
-	subBytes        = 256 << 10  // payload bytes of one client per turn
-	localBudget     = 256 << 10  // bytes of local RDMA per turn
-	localSlice      = 64 << 10   // bytes of one local operation at a time
-	cqBudget        = 1024       // completions per turn
-	defaultRcvBuf   = 212992 / 2 // bytes, as the kernel's default socket
-	stuckRetryNs    = 1_000_000  // look again at a full event ring
+	subBudget       = 1024      // descriptors of one client per turn
+	subBytes        = 256 << 10 // payload bytes of one client per turn
+	localBudget     = 256 << 10 // bytes of local RDMA per turn
+	localSlice      = 64 << 10  // bytes of one local operation at a time
+	cqBudget        = 1024      // completions per turn
+	defaultRcvBuf   = 512 << 10 // bytes
+	stuckRetryNs    = 1_000_000 // look again at a full event ring
 	revokeScanNs    = 10_000_000
 	defaultRevokeNs = 5_000_000_000
 	defaultHardCap  = 4 << 20

@@ -51,7 +51,7 @@ func (e *Engine) serve(c *client, req ipc.Request) (ipc.Response, error) {
 			return nil, fmt.Errorf("%w: receive buffer of 0 bytes", unix.EINVAL)
 		}
 		s.limit = int(min(r.Bytes, maxRcvBuf))
-		e.charge(s, 0) // may be over it now
+		e.checkFull(s) // it may be now
 		e.relieve(s)   // or no longer
 		return &ipc.OK{}, nil
 	case *ipc.Free:

@@ -24,6 +24,7 @@ type socket struct {
 
 	limit     int // receive buffer, payload bytes
 	rcvBytes  int // delivered or waiting, not yet taken by the application
+	rcvMsgs   int // the messages that have any of it
 	congested bool
 	overrun   bool                 // off its port, see there
 	forMemory link[socket]         // account.refused: it refused for want of daemon memory
