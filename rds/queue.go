@@ -4,12 +4,18 @@ package rds
 // little enough for many thousand sockets.
 const queueKeep = 64
 
+// queueRounds is how often in a row a queue must run empty without having needed
+// a quarter of its memory before it gives it up: under a steady load rounds
+// differ.
+const queueRounds = 64
+
 // queue is a FIFO on a growing ring. Its bound is its users' business.
 type queue[T any] struct {
 	buf  []T // length a power of two, or nil
 	head int
 	n    int
 	peak int // most elements since it was last empty
+	low  int // times in a row that peak was a quarter of buf or less
 }
 
 func (q *queue[T]) len() int { return q.n }
@@ -45,10 +51,11 @@ func (q *queue[T]) pop() T {
 	q.head = (q.head + 1) & (len(q.buf) - 1)
 	q.n--
 	if q.n == 0 {
-		// A steady load fills it again and again: only what was not needed
-		// last time goes.
-		if len(q.buf) > queueKeep && q.peak <= len(q.buf)/4 {
-			q.buf, q.head = nil, 0
+		if q.low++; q.peak > len(q.buf)/4 {
+			q.low = 0
+		}
+		if len(q.buf) > queueKeep && q.low >= queueRounds {
+			q.buf, q.head, q.low = nil, 0, 0
 		}
 		q.peak = 0
 	}
