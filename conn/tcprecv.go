@@ -131,7 +131,7 @@ func (l *tcpLane) message(b []byte) []byte {
 // only pongs have none.
 func (l *tcpLane) duplicate() bool {
 	h := &l.h
-	return h.Flags&wire.FlagRetransmitted != 0 && h.Seq <= *l.last() && !mutant.On(mutant.DuplicatesTaken)
+	return h.Flags&wire.FlagRetransmitted != 0 && h.Seq <= *l.last() && !mutant.On(mutant.TCPDuplicateTaken)
 }
 
 func (l *tcpLane) last() *uint64 {

@@ -10,9 +10,10 @@ import (
 
 // resources of a process, as /proc shows them.
 type resources struct {
-	sockets  int // descriptors
-	files    int // all others
-	mappings int // of shared memory
+	sockets  int      // descriptors
+	files    int      // all others
+	mappings int      // of shared memory
+	list     []string // what the other descriptors are
 }
 
 func resourcesOf(pid int) (r resources) {
@@ -25,6 +26,7 @@ func resourcesOf(pid int) (r resources) {
 			r.sockets++
 		default:
 			r.files++
+			r.list = append(r.list, fd.Name()+":"+to)
 		}
 	}
 	maps, _ := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))

@@ -18,7 +18,9 @@ func TestContrib(t *testing.T) {
 	src, _ := source(t, func() ([]ctl.PeerInfo, error) {
 		return []ctl.PeerInfo{{Local: netip.MustParseAddr("10.0.0.1"), Remote: netip.MustParseAddr("10.0.0.2")}}, nil
 	})
-	src.Users = func() ([]ctl.User, error) { return []ctl.User{{UID: 1, Sockets: ctl.Usage{Used: 1, Quota: &quota}}}, nil }
+	src.Users = func() ([]ctl.User, error) {
+		return []ctl.User{{UID: 1, Sockets: ctl.Usage{Used: 1, Quota: &quota}}}, nil
+	}
 	labels := map[string]string{} // of a name: those of its first sample
 	sample := regexp.MustCompile(`(?m)^(rdsd_[a-z0-9_]+)(\{[^}]*\})? `)
 	for _, m := range sample.FindAllStringSubmatch(scrape(t, src), -1) {

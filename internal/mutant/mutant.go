@@ -18,6 +18,7 @@ const (
 	CrossingUndecided Name = "crossing-undecided"  // of two crossing requests each side rejects the other's
 	SequenceReset     Name = "sequence-reset"      // sequences start again with a connection
 	DuplicatesTaken   Name = "duplicates-taken"    // a retransmission that was received is taken again
+	TCPDuplicateTaken Name = "tcp-duplicate-taken" // the same over RDS/TCP
 	AckBeforeQueueing Name = "ack-before-queueing" // a message in fragments is acked with its first one
 	AckCoversNotice   Name = "ack-covers-notice"   // an ack passes a message whose notice has not been sent
 	NoGate            Name = "no-gate"             // HELLO's ack settles before the notices it speaks of are there
@@ -57,8 +58,8 @@ const (
 
 // Names lists them all.
 func Names() []Name {
-	return []Name{CrossingUndecided, SequenceReset, DuplicatesTaken, AckBeforeQueueing, AckCoversNotice, NoGate, WrongInstance,
-		LastCredit, CancelEarly, RefusedDropped, ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold, CongestionStays,
+	return []Name{CrossingUndecided, SequenceReset, DuplicatesTaken, TCPDuplicateTaken, AckBeforeQueueing, AckCoversNotice,
+		NoGate, WrongInstance, LastCredit, CancelEarly, RefusedDropped, ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold, CongestionStays,
 		Incarnation, SlotReusedEarly, WakeUpLost, MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing,
 		StatusTwice, AtomicRunsTwice, GrantUnchecked, BoundsOffByOne, UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed,
 		GrantOnLaneZero, QuotaNotGivenBack, CRCUnchecked}

@@ -6,10 +6,8 @@ package sandbox
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -103,19 +101,13 @@ func handledBy(abi uintptr) unix.LandlockRulesetAttr {
 	return a
 }
 
-// netPort is struct landlock_net_port_attr.
-type netPort struct{ access, port uint64 }
-
-const ruleNetPort = 2 // LANDLOCK_RULE_NET_PORT
-
 func landlock(r Rules) error {
 	abi, _, e := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if e != 0 {
 		return fmt.Errorf("no Landlock in this kernel: %w", e)
 	}
 	attr := handledBy(abi)
-	size := unsafe.Sizeof(attr) // a kernel that knows less takes zeros
-	fd, _, e := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), size, 0)
+	fd, e := createRuleset(&attr)
 	if e != 0 {
 		return fmt.Errorf("landlock: %w", e)
 	}
@@ -132,13 +124,11 @@ func landlock(r Rules) error {
 	}
 	if attr.Access_net != 0 { // port 0: what connections to others start from
 		port := netPort{access: unix.LANDLOCK_ACCESS_NET_BIND_TCP}
-		if _, _, e := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, fd, ruleNetPort, uintptr(unsafe.Pointer(&port)), 0, 0, 0); e != 0 {
+		if e := addNetPort(fd, &port); e != 0 {
 			return fmt.Errorf("landlock: ports: %w", e)
 		}
 	}
-	err := allThreads("landlock", unix.SYS_LANDLOCK_RESTRICT_SELF, fd, 0, 0)
-	runtime.KeepAlive(&attr)
-	return err
+	return allThreads("landlock", unix.SYS_LANDLOCK_RESTRICT_SELF, fd, 0, 0)
 }
 
 // allow adds what is at path, and below.
@@ -159,7 +149,7 @@ func allow(ruleset uintptr, known uint64, path string, access uint64) error {
 		access &= readFile | writeFile | unix.LANDLOCK_ACCESS_FS_TRUNCATE
 	}
 	a := unix.LandlockPathBeneathAttr{Allowed_access: access & known, Parent_fd: int32(fd)}
-	if _, _, e := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, ruleset, unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&a)), 0, 0, 0); e != 0 {
+	if e := addPath(ruleset, &a); e != 0 {
 		return fmt.Errorf("landlock: %s: %w", path, e)
 	}
 	return nil
@@ -185,10 +175,7 @@ func dropCapabilities(keep []uintptr) error {
 		d[i].Inheritable = 0
 	}
 	h.Pid = 0
-	err := allThreads("capabilities", unix.SYS_CAPSET, uintptr(unsafe.Pointer(&h)), uintptr(unsafe.Pointer(&d[0])), 0)
-	runtime.KeepAlive(&h)
-	runtime.KeepAlive(&d)
-	return err
+	return capset(&h, &d)
 }
 
 // Names lists rules for a log.

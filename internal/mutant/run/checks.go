@@ -15,6 +15,7 @@ var checks = []check{
 	{variant: mutant.CrossingUndecided, pkg: "conn", test: "TestCrossingConnects"},
 	{variant: mutant.SequenceReset, pkg: "conn", test: "TestWorld/breaks"},
 	{variant: mutant.DuplicatesTaken, pkg: "conn", test: "TestReceive"},
+	{variant: mutant.TCPDuplicateTaken, pkg: "conn", test: "TestTCPHostile"},
 	{variant: mutant.AckBeforeQueueing, pkg: "conn", test: "TestWorld/breaks"},
 	{variant: mutant.AckCoversNotice, pkg: "conn", test: "TestAckWaitsForNotice"},
 	{variant: mutant.NoGate, pkg: "conn", test: "TestGate"},
