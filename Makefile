@@ -2,7 +2,7 @@
 
 GO          ?= go
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-BUILDFLAGS   = -trimpath -buildvcs=false -ldflags '-X github.com/rdsd/rdsd/internal/version.version=$(VERSION)'
+BUILDFLAGS   = -trimpath -buildvcs=false -ldflags '$(STRIP) -X github.com/rdsd/rdsd/internal/version.version=$(VERSION)'
 PROGRAMS     = rdsd rdsctl blockstore
 SEEDS       ?= 200
 FUZZTIME    ?= 30s
@@ -10,7 +10,7 @@ VM          ?= ./test/vmlab/...
 
 export CGO_ENABLED ?= 0
 
-.PHONY: all build build-ibv demo test check race sim model mutants conformance fuzz e2e vm page bench bench-peers lint arm64 clean help need-go
+.PHONY: all build build-ibv demo test check race sim model mutants conformance fuzz e2e vm page packages package-test bench bench-peers lint arm64 clean help need-go
 
 all: build
 
@@ -72,6 +72,14 @@ vm: need-go ## tests in emulated machines: siw, rping, perftest, soft-RoCE (VM=.
 page: need-go ## the status page in headless Chromium, with a screenshot in docs/page.png (installs chromium as root)
 	@test/page/setup.sh
 	@RDSD_CHROMIUM=$$(command -v chromium) RDSD_SCREENSHOT=$(CURDIR)/docs/page.png $(GO) test -count=1 -v ./test/page
+
+packages: STRIP = -s -w
+packages: build ## deb and rpm in bin/packages (nfpm through go run)
+	@rm -rf bin/packages
+	@GO='$(GO)' contrib/package/build.sh bin/packages '$(VERSION)'
+
+package-test: packages ## the deb installed, run, upgraded and removed in a fresh root folder (as root)
+	@contrib/package/test.sh bin/packages/*.deb
 
 bench: build bench-peers ## rdsd beside its peers and the bare path (BENCHFLAGS='-groups rtt,rate -plots DIR')
 	@$(GO) build $(BUILDFLAGS) -o bin/bench ./bench

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Builds the packages of the programs in bin/ into the folder named:
+# build.sh FOLDER VERSION.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+. scripts/lib.sh
+[ $# = 2 ] || die "usage: build.sh FOLDER VERSION"
+out=$1
+# 0.1.0 from v0.1.0; what names no version is one before the first.
+VERSION=${2#v}
+case $VERSION in [0-9]*) ;; *) VERSION=0.0.0~$(printf %s "$VERSION" | tr -c 'A-Za-z0-9.+~\n' .) ;; esac
+ARCH=$(${GO:-go} env GOARCH)
+export VERSION ARCH
+mkdir -p "$out" bin/package
+bin/rdsctl config docs >bin/package/rdsd.toml
+tool=${GO:-go}
+for format in deb rpm; do
+	"$tool" run github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.44.2 package --config contrib/package/nfpm.yaml --packager $format --target "$out"
+done
