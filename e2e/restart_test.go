@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/rds"
 )
 
@@ -87,6 +88,36 @@ func (r *returning) stop() int {
 	r.mu.Unlock()
 	r.wg.Wait()
 	return r.gone
+}
+
+// lateControl ends the context of Open when the daemon has given everything.
+type lateControl struct {
+	ipc.Control
+	cancel context.CancelFunc
+}
+
+func (l lateControl) Call(req ipc.Request, fds []int) (ipc.Response, []int, error) {
+	resp, got, err := l.Control.Call(req, fds)
+	l.cancel()
+	return resp, got, err
+}
+
+// An Open that is canceled at the last moment leaves nothing behind: see
+// noLeaks.
+func TestOpenCanceledLate(t *testing.T) {
+	isolated(t, func(t *testing.T) {
+		h := newHost(t)
+		for range 3 {
+			ctl, err := ipc.Dial(t.Context(), h.sock)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			if _, err := rds.Open(ctx, rds.Options{Control: lateControl{ctl, cancel}}); !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		}
+	})
 }
 
 // The peer's daemon is killed and started again under load.

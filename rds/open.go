@@ -67,6 +67,9 @@ func open(ctx context.Context, o Options) (*Client, error) {
 	}
 	if err != nil {
 		_ = ctl.Close()
+		if c.bell != nil && c.bell != o.Wake { // ctx ended behind the last step
+			_ = c.bell.Close()
+		}
 		c.mem.closeAll()
 		return nil, err
 	}

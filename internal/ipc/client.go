@@ -250,11 +250,11 @@ func (c *Client) end(reason error) {
 	first := !c.ended
 	if first {
 		c.ended, c.reason = true, reason
+		close(c.gone) // whoever is told of the end finds Gone closed
 	}
 	c.mu.Unlock()
 	if first {
 		c.conn.Close()
-		close(c.gone)
 	}
 }
 

@@ -175,6 +175,27 @@ func TestSessionEnd(t *testing.T) {
 	}
 }
 
+// Whoever is told that the session has ended finds Gone closed.
+func TestGoneBeforeError(t *testing.T) {
+	ended := func(c *Client) bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.ended // as register asks
+	}
+	for range 300 {
+		c, d := attached(t)
+		go d.Close()
+		for !ended(c) {
+		}
+		select {
+		case <-c.Gone():
+		default:
+			t.Fatal("the session has ended, and Gone is open")
+		}
+		c.Close()
+	}
+}
+
 func TestRefusedBeforeHello(t *testing.T) {
 	// The daemon says why and closes without reading; whether Hello is sent
 	// before or after that, the reason is heard.
