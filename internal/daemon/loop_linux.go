@@ -204,8 +204,9 @@ func (l *loop) sleep(now, wall0 int64, clock func() int64) int64 {
 		e.st.SetState(stats.Sleeping)
 		l.collect(int((timeout + 999_999) / 1_000_000))
 		e.deviceAt = 0
+		now = clock()
+		e.st.Woke(wall0 + now)
 	}
-	e.st.SetState(stats.Running)
 	l.idle.Store(false)
-	return clock()
+	return now
 }

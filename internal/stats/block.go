@@ -96,8 +96,15 @@ func (b *Block) Publish(now int64) {
 	atomic.StoreUint64(&b.mem[wBeat], uint64(now))
 }
 
-// SetState publishes the engine's state: Running after it woke, Sleeping
-// before it blocks, so that a reader can tell idle from stuck.
+// Woke publishes Running after a sleep. The heart beats first: whoever sees the
+// state must not take the sleep for a turn. now as for Publish.
+func (b *Block) Woke(now int64) {
+	atomic.StoreUint64(&b.mem[wBeat], uint64(now))
+	b.SetState(Running)
+}
+
+// SetState publishes the engine's state: Sleeping before it blocks, so that a
+// reader can tell idle from stuck; Woke ends that.
 func (b *Block) SetState(s State) { atomic.StoreUint64(&b.mem[wState], uint64(s)) }
 
 func asBytes(mem []uint64) []byte {

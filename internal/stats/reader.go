@@ -113,7 +113,7 @@ func (r *Reader) Snapshot() Snapshot {
 			Instance: word(wInstance),
 			Start:    int64(word(wStart)),
 		},
-		State:  State(word(wState)),
+		State:  State(word(wState)), // before Beat: see Woke
 		Beat:   int64(word(wBeat)),
 		Values: make([]Value, len(r.table)),
 		Turns: Histogram{

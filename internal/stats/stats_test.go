@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -174,6 +175,38 @@ func TestLate(t *testing.T) {
 			t.Errorf("%v: late %v, want %v", tc.state, got, tc.want)
 		}
 	}
+}
+
+// A sleep is never taken for a turn, also by who looks at the moment of waking.
+func TestLateAtWaking(t *testing.T) {
+	b := newBlock(t)
+	r, err := NewReader(b.mem)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asleep atomic.Int64 // until when, at least
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for now := int64(1); ; now++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			b.SetState(Sleeping)
+			asleep.Store(now)
+			b.Woke(now)
+		}
+	}()
+	for range 20000 {
+		now := asleep.Load()
+		if s := r.Snapshot(); s.State == Running && s.Beat < now {
+			t.Fatalf("running, and the heart beat last at %d, before it slept until %d", s.Beat, now)
+		}
+	}
+	close(stop)
+	<-done
 }
 
 func TestReaderRejects(t *testing.T) {
