@@ -53,6 +53,8 @@ need_tools() {
 	if grep -rqs --include='*_test.go' 'LookPath("tshark")' "$ROOT"; then
 		command -v tshark >/dev/null || need_packages tshark || true
 	fi
+	command -v nbdinfo >/dev/null && command -v nbdcopy >/dev/null && command -v fio >/dev/null ||
+		need_packages libnbd-bin fio || true # examples/nbd
 }
 
 # have_ibv says whether a C program with the headers of verbs compiles.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/rdsd/rdsd/examples/blockstore/store"
 	"github.com/rdsd/rdsd/rds"
 )
 
@@ -25,10 +26,10 @@ func runServe(ctx context.Context, c *command) error {
 		return err
 	}
 	if o.buffers < 2 || o.workers < 1 {
-		return &usageError{"-buffers: want 2 or more, -workers: 1 or more"}
+		return &store.UsageError{Text: "-buffers: want 2 or more, -workers: 1 or more"}
 	}
 	o.block = c.block
-	bind, err := parseRemote(c.bind, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
+	bind, err := store.ParseRemote(c.bind, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
 	if err != nil {
 		return err
 	}
@@ -55,34 +56,35 @@ func runServe(ctx context.Context, c *command) error {
 }
 
 func runCopyOut(ctx context.Context, c *command) error {
-	return c.copy(ctx, "REMOTE FILE", 0, func(ctx context.Context, cl *client, args []string) (copyStats, error) {
+	return c.copy(ctx, "REMOTE FILE", 0, func(ctx context.Context, cl *copier, args []string) (copyStats, error) {
 		return copyOut(ctx, cl, args[1])
 	})
 }
 
 func runCopyIn(ctx context.Context, c *command) error {
-	return c.copy(ctx, "FILE REMOTE", 1, func(ctx context.Context, cl *client, args []string) (copyStats, error) {
+	return c.copy(ctx, "FILE REMOTE", 1, func(ctx context.Context, cl *copier, args []string) (copyStats, error) {
 		return copyIn(ctx, cl, args[0])
 	})
 }
 
 // copy is what both directions share; remote is the index of REMOTE.
 func (c *command) copy(ctx context.Context, what string, remote int,
-	do func(context.Context, *client, []string) (copyStats, error),
+	do func(context.Context, *copier, []string) (copyStats, error),
 ) error {
 	var o copyOptions
+	var wait store.Patience
 	var statusFD int
 	args, err := c.parse(what, 2, func(fs *flag.FlagSet) {
 		fs.IntVar(&o.window, "window", 16, "blocks in flight")
-		fs.DurationVar(&o.patience, "patience", 3*time.Second, "time for an answer before a block is asked for again")
+		fs.DurationVar(&wait.Answer, "patience", 3*time.Second, "time for an answer before a block is asked for again")
 		fs.IntVar(&statusFD, "status-fd", 0, "write a line \"DONE BLOCKS\" to this `descriptor` for each block done; whoever holds the other end reads it")
-		fs.DurationVar(&o.giveUp, "give-up", 30*time.Second, "time for a block, over all attempts")
+		fs.DurationVar(&wait.GiveUp, "give-up", 30*time.Second, "time for a block, over all attempts")
 	})
 	if err != nil {
 		return err
 	}
-	if o.window < 1 || o.patience <= 0 || o.giveUp <= 0 {
-		return &usageError{"-window, -patience and -give-up must be positive"}
+	if o.window < 1 || wait.Answer <= 0 || wait.GiveUp <= 0 {
+		return &store.UsageError{Text: "-window, -patience and -give-up must be positive"}
 	}
 	if statusFD != 0 {
 		f, err := openStatus(statusFD)
@@ -92,11 +94,11 @@ func (c *command) copy(ctx context.Context, what string, remote int,
 		defer f.Close()
 		o.status = f
 	}
-	server, err := parseRemote(args[remote], netip.Addr{})
+	server, err := store.ParseRemote(args[remote], netip.Addr{})
 	if err != nil {
 		return err
 	}
-	bind, err := localFor(c.bind, server)
+	bind, err := store.LocalFor(c.bind, server)
 	if err != nil {
 		return err
 	}
@@ -104,12 +106,12 @@ func (c *command) copy(ctx context.Context, what string, remote int,
 	if f, ok := c.stderr.(*os.File); ok {
 		o.bar = isTerminal(f)
 	}
-	cl, err := connect(ctx, rds.Options{Socket: c.socket}, bind, server, o)
+	cl, err := store.Connect(ctx, rds.Options{Socket: c.socket}, bind, server, wait)
 	if err != nil {
 		return err
 	}
-	defer cl.close()
-	stats, err := do(ctx, cl, args)
+	defer cl.Close()
+	stats, err := do(ctx, &copier{Client: cl, opt: o}, args)
 	if err != nil {
 		return err
 	}

@@ -9,12 +9,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rdsd/rdsd/examples/blockstore/store"
 	"github.com/rdsd/rdsd/rds"
 )
 
 // copyIn makes the file path the content of the export of c's server; when it
 // returns nil all of it is on the server's stable storage.
-func copyIn(ctx context.Context, c *client, path string) (copyStats, error) {
+func copyIn(ctx context.Context, c *copier, path string) (copyStats, error) {
 	in, err := os.Open(path)
 	if err != nil {
 		return copyStats{}, err
@@ -31,24 +32,24 @@ func copyIn(ctx context.Context, c *client, path string) (copyStats, error) {
 		return copyStats{}, err
 	}
 	size := info.Size()
-	t := newTodo(blocksOf(size, c.opt.block))
-	w := &blockWriter{client: c, in: in, size: size, todo: t, inHand: make(chan struct{}, c.limit)}
+	t := newTodo(blocksOf(size, c.Block))
+	w := &blockWriter{copier: c, in: in, size: size, todo: t, inHand: make(chan struct{}, c.Limit)}
 	stats, err := c.run(ctx, "copy-in", size, rds.AllowRead, t, w.write)
 	w.pending.Wait()
 	if err != nil {
 		return stats, err
 	}
-	if a, err := c.ask(ctx, message{kind: kindCommit, block: uint64(size)}); err != nil {
+	if a, err := c.Ask(ctx, store.Message{Kind: store.KindCommit, Block: uint64(size)}); err != nil {
 		return stats, err
-	} else if a.kind != kindCommitted {
-		return stats, fmt.Errorf("%v: COMMIT answered with %v", c.server, a.kind)
+	} else if a.Kind != store.KindCommitted {
+		return stats, fmt.Errorf("%v: COMMIT answered with %v", c.Server, a.Kind)
 	}
 	return stats, nil
 }
 
 // blockWriter writes blocks of one file to the server.
 type blockWriter struct {
-	*client
+	*copier
 	in      *os.File
 	size    int64
 	todo    *todo
@@ -59,13 +60,13 @@ type blockWriter struct {
 // write sends one block and returns when the slot is free: the server has
 // fetched the block. That it becomes durable is waited for on the side, and if
 // it does not, the block goes back to be done again from the file.
-func (w *blockWriter) write(ctx context.Context, s *slot, j job) error {
-	length := lengthOf(w.size, w.opt.block, j.block)
-	p := s.buf.Bytes()[:length]
+func (w *blockWriter) write(ctx context.Context, s *store.Slot, j job) error {
+	length := lengthOf(w.size, w.Block, j.block)
+	p := s.Buf.Bytes()[:length]
 	for ; ; j.attempt++ {
 		// The block is read again for each attempt: after FETCHED another
 		// block may have been in the buffer.
-		if _, err := w.in.ReadAt(p, int64(j.block)*int64(w.opt.block)); err != nil {
+		if _, err := w.in.ReadAt(p, int64(j.block)*int64(w.Block)); err != nil {
 			if errors.Is(err, io.EOF) {
 				err = errors.New("the file became shorter while it was copied")
 			}
@@ -76,14 +77,16 @@ func (w *blockWriter) write(ctx context.Context, s *slot, j job) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		k, fetched, err := w.tryWrite(ctx, s, j.block, p)
+		k, fetched, err := w.Client.Write(ctx, s, store.Message{
+			Flags: store.FlagTellFetched, Block: j.block, BlockSize: uint32(w.Block), Length: uint32(length),
+		})
 		if err == nil && fetched {
 			w.pending.Go(func() { w.await(ctx, k, j) })
 			return nil
 		}
 		<-w.inHand
 		if err == nil {
-			k.end()
+			k.End()
 			w.times.block(time.Since(j.start))
 			w.todo.finish()
 			return nil
@@ -94,41 +97,17 @@ func (w *blockWriter) write(ctx context.Context, s *slot, j job) error {
 		if busy(err) {
 			continue
 		}
-		if err := s.recall(ctx); err != nil {
+		if err := s.Recall(ctx); err != nil {
 			return err
 		}
 	}
 }
 
-// tryWrite sends one block once and waits until the server has it. The call is
-// the caller's to end unless err is non-nil; fetched: the server has the block
-// but has not confirmed it.
-func (w *blockWriter) tryWrite(ctx context.Context, s *slot, block uint64, p []byte) (k *call, fetched bool, err error) {
-	cookie, err := s.cookie()
-	if err != nil {
-		return nil, false, err
-	}
-	k, err = w.request(&message{kind: kindWrite, flags: flagTellFetched, block: block,
-		blockSize: uint32(w.opt.block), length: uint32(len(p)), crc: checksum(p)}, cookie)
-	if err != nil {
-		return nil, false, err
-	}
-	a, err := k.wait(ctx, w.opt.patience)
-	if err == nil && a.kind != kindFetched && a.kind != kindDurable {
-		err = failf(statusChecksum, "block %d: answered with %v", block, a.kind)
-	}
-	if err != nil {
-		k.end()
-		return nil, false, err
-	}
-	return k, a.kind == kindFetched, nil
-}
-
 // await waits until a fetched block is durable; if that fails it goes back to
 // be done again, or ends the copy.
-func (w *blockWriter) await(ctx context.Context, k *call, j job) {
-	_, err := k.wait(ctx, w.opt.giveUp/2) // an fsync may take its time
-	k.end()
+func (w *blockWriter) await(ctx context.Context, k *store.Call, j job) {
+	_, err := k.Wait(ctx, w.Wait.GiveUp/2) // an fsync may take its time
+	k.End()
 	<-w.inHand
 	if err == nil {
 		w.times.block(time.Since(j.start))

@@ -8,12 +8,13 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/rdsd/rdsd/examples/blockstore/store"
 	"github.com/rdsd/rdsd/rds"
 )
 
 // copyOut copies the export of c's server into the file path. The file appears
 // under its name when it is complete and on stable storage.
-func copyOut(ctx context.Context, c *client, path string) (copyStats, error) {
+func copyOut(ctx context.Context, c *copier, path string) (copyStats, error) {
 	out, err := createOutput(path)
 	if err != nil {
 		return copyStats{}, err
@@ -23,9 +24,9 @@ func copyOut(ctx context.Context, c *client, path string) (copyStats, error) {
 	if err != nil {
 		return copyStats{}, err
 	}
-	t := newTodo(blocksOf(size, c.opt.block))
-	stats, err := c.run(ctx, "copy-out", size, rds.AllowWrite, t, func(ctx context.Context, s *slot, j job) error {
-		if err := c.readBlock(ctx, s, j, lengthOf(size, c.opt.block, j.block), out.file); err != nil {
+	t := newTodo(blocksOf(size, c.Block))
+	stats, err := c.run(ctx, "copy-out", size, rds.AllowWrite, t, func(ctx context.Context, s *store.Slot, j job) error {
+		if err := c.readBlock(ctx, s, j, lengthOf(size, c.Block, j.block), out.file); err != nil {
 			return err
 		}
 		t.finish()
@@ -38,12 +39,12 @@ func copyOut(ctx context.Context, c *client, path string) (copyStats, error) {
 }
 
 // readBlock gets one block, asking again until it is there or hopeless.
-func (c *client) readBlock(ctx context.Context, s *slot, j job, length int, out *os.File) error {
+func (c *copier) readBlock(ctx context.Context, s *store.Slot, j job, length int, out *os.File) error {
 	for ; ; j.attempt++ {
-		err := c.tryRead(ctx, s, j.block, length)
+		err := c.Read(ctx, s, store.Message{Block: j.block, BlockSize: uint32(c.Block), Length: uint32(length)})
 		if err == nil {
 			c.times.block(time.Since(j.start))
-			_, err := out.WriteAt(s.buf.Bytes()[:length], int64(j.block)*int64(c.opt.block))
+			_, err := out.WriteAt(s.Buf.Bytes()[:length], int64(j.block)*int64(c.Block))
 			return err
 		}
 		if err := c.again(ctx, err, j); err != nil {
@@ -52,35 +53,10 @@ func (c *client) readBlock(ctx context.Context, s *slot, j job, length int, out 
 		if busy(err) {
 			continue
 		}
-		if err := s.recall(ctx); err != nil {
+		if err := s.Recall(ctx); err != nil {
 			return err
 		}
 	}
-}
-
-// tryRead asks for one block once; nil means it is in the slot's buffer.
-func (c *client) tryRead(ctx context.Context, s *slot, block uint64, length int) error {
-	cookie, err := s.cookie()
-	if err != nil {
-		return err
-	}
-	k, err := c.request(&message{kind: kindRead, block: block,
-		blockSize: uint32(c.opt.block), length: uint32(length)}, cookie)
-	if err != nil {
-		return err
-	}
-	defer k.end()
-	a, err := k.wait(ctx, c.opt.patience)
-	switch {
-	case err != nil:
-		return err
-	case a.kind != kindDone || a.block != block || a.length != uint32(length):
-		return failf(statusChecksum, "block %d: answered with %v of block %d, %d bytes", block, a.kind, a.block, a.length)
-	}
-	if crc := checksum(s.buf.Bytes()[:length]); crc != a.crc {
-		return failf(statusChecksum, "block %d: checksum %08x arrived, %08x announced", block, crc, a.crc)
-	}
-	return nil
 }
 
 // output is a file being written: under a name of its own until it is kept,

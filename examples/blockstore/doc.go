@@ -31,32 +31,5 @@
 // number and a new cookie: when Release returns, nothing late can land in the
 // buffer, and a late answer names a request nobody waits for (slot.go).
 //
-// # Messages
-//
-// Little-endian, 48 bytes and a tail:
-//
-//	off size
-//	 0   2  magic "BS"
-//	 2   1  version 1
-//	 3   1  type
-//	 4   2  status (answers)
-//	 6   2  flags: 1 = write access (OPEN), tell me FETCHED (WRITE)
-//	 8   8  request number, chosen by the client, echoed in the answer
-//	16   8  session: random, chosen by the writing client; 0 for readers
-//	24   8  block number; OPENED, COMMIT: size of the file in bytes
-//	32   4  block size in bytes
-//	36   4  length of this block in bytes (the last one may be short)
-//	40   4  CRC-32C of the block
-//	44   4  OPENED: how many requests the server takes at a time; else 0
-//	48      FAILED: text; DURABLE: more request numbers, 8 bytes each
-//
-//	OPEN    -> OPENED             size, block size both can, window
-//	READ    -> DONE               the block is in the memory of the cookie
-//	WRITE   -> FETCHED, DURABLE   buffer released; on stable storage
-//	COMMIT  -> COMMITTED          size set, everything on stable storage
-//	any     -> FAILED             status and text
-//
-// One session writes at a time. An OPEN for writing with another number ends
-// the session before it: its blocks are answered with "stale" and never reach
-// the file, so a client that was cut off cannot overwrite its successor's data.
+// The messages are package store's.
 package main

@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/examples/blockstore/store"
 )
 
 // export is the file, or block device, that is served. Safe for concurrent use.
@@ -53,42 +55,42 @@ func openExport(path string, readOnly, create bool) (*export, error) {
 func (e *export) close() error { return e.file.Close() }
 
 // size of the export in bytes, now.
-func (e *export) size() (int64, *failure) {
+func (e *export) size() (int64, *store.Failure) {
 	if !e.regular {
 		n, err := e.file.Seek(0, io.SeekEnd)
 		if err != nil {
-			return 0, failf(statusIO, "size of the export: %v", err)
+			return 0, store.Failf(store.StatusIO, "size of the export: %v", err)
 		}
 		return n, nil
 	}
 	info, err := e.file.Stat()
 	if err != nil {
-		return 0, failf(statusIO, "size of the export: %v", err)
+		return 0, store.Failf(store.StatusIO, "size of the export: %v", err)
 	}
 	return info.Size(), nil
 }
 
 // read fills p with the block of m.
-func (e *export) read(p []byte, m *message) *failure {
-	n, err := e.file.ReadAt(p, m.offset())
+func (e *export) read(p []byte, m *store.Message) *store.Failure {
+	n, err := e.file.ReadAt(p, m.Offset())
 	switch {
 	case n == len(p):
 		return nil
 	case errors.Is(err, io.EOF):
-		return failf(statusShort, "block %d: the export ends %d bytes into it, %d expected: truncated while served",
-			m.block, n, len(p))
+		return store.Failf(store.StatusShort, "block %d: the export ends %d bytes into it, %d expected: truncated while served",
+			m.Block, n, len(p))
 	}
-	return failf(statusIO, "block %d: %v", m.block, err)
+	return store.Failf(store.StatusIO, "block %d: %v", m.Block, err)
 }
 
 // begin makes session the writer; the session before it, if any, is over and
 // has no write left in progress.
-func (e *export) begin(session uint64) *failure {
+func (e *export) begin(session uint64) *store.Failure {
 	if e.readOnly {
-		return failf(statusReadOnly, "the export is served read-only")
+		return store.Failf(store.StatusReadOnly, "the export is served read-only")
 	}
 	if session == 0 {
-		return failf(statusBad, "session 0 cannot write")
+		return store.Failf(store.StatusBad, "session 0 cannot write")
 	}
 	e.mu.Lock()
 	e.session = session
@@ -97,36 +99,36 @@ func (e *export) begin(session uint64) *failure {
 }
 
 // check says whether session may write.
-func (e *export) check(session uint64) *failure {
+func (e *export) check(session uint64) *store.Failure {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
 	return e.checkLocked(session)
 }
 
-func (e *export) checkLocked(session uint64) *failure {
+func (e *export) checkLocked(session uint64) *store.Failure {
 	switch {
 	case e.readOnly:
-		return failf(statusReadOnly, "the export is served read-only")
+		return store.Failf(store.StatusReadOnly, "the export is served read-only")
 	case session == 0 || session != e.session:
-		return failf(statusStale, "another client has taken over writing, or this copy is already complete")
+		return store.Failf(store.StatusStale, "another client has taken over writing, or this copy is already complete")
 	}
 	return nil
 }
 
 // write puts p at the block of m.
-func (e *export) write(p []byte, m *message) *failure {
+func (e *export) write(p []byte, m *store.Message) *store.Failure {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
-	if f := e.checkLocked(m.session); f != nil {
+	if f := e.checkLocked(m.Session); f != nil {
 		return f
 	}
-	_, err := e.file.WriteAt(p, m.offset())
-	return writeFailure(fmt.Sprintf("block %d", m.block), err)
+	_, err := e.file.WriteAt(p, m.Offset())
+	return writeFailure(fmt.Sprintf("block %d", m.Block), err)
 }
 
 // commit ends session: size set, all on stable storage. Committing the last
 // session once more is no error: its answer may have been lost.
-func (e *export) commit(session uint64, size int64) *failure {
+func (e *export) commit(session uint64, size int64) *store.Failure {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if session != 0 && session == e.committed {
@@ -148,12 +150,12 @@ func (e *export) commit(session uint64, size int64) *failure {
 }
 
 // writeFailure is what went wrong when writing, nil if nothing did.
-func writeFailure(what string, err error) *failure {
+func writeFailure(what string, err error) *store.Failure {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT), errors.Is(err, unix.EFBIG):
-		return failf(statusNoSpace, "%s: %v", what, err)
+		return store.Failf(store.StatusNoSpace, "%s: %v", what, err)
 	}
-	return failf(statusIO, "%s: %v", what, err)
+	return store.Failf(store.StatusIO, "%s: %v", what, err)
 }

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rdsd/rdsd/examples/blockstore/store"
 )
 
 func newExport(t *testing.T, content []byte) (*export, string) {
@@ -22,13 +24,13 @@ func newExport(t *testing.T, content []byte) (*export, string) {
 	return e, path
 }
 
-func wantStatus(t *testing.T, what string, f *failure, want status) {
+func wantStatus(t *testing.T, what string, f *store.Failure, want store.Status) {
 	t.Helper()
 	switch {
-	case f == nil && want != statusOK:
+	case f == nil && want != store.StatusOK:
 		t.Errorf("%s: no failure, want status %d", what, want)
-	case f != nil && f.status != want:
-		t.Errorf("%s: status %d (%v), want %d", what, f.status, f, want)
+	case f != nil && f.Status != want:
+		t.Errorf("%s: status %d (%v), want %d", what, f.Status, f, want)
 	}
 }
 
@@ -64,47 +66,47 @@ func unwrap(err error) error {
 }
 
 func TestExportReadOfTruncatedFile(t *testing.T) {
-	e, path := newExport(t, make([]byte, 3*minBlock))
-	p := make([]byte, minBlock)
-	m := &message{block: 2, blockSize: minBlock, length: minBlock}
-	wantStatus(t, "before", e.read(p, m), statusOK)
-	if err := os.Truncate(path, 2*minBlock+100); err != nil {
+	e, path := newExport(t, make([]byte, 3*store.MinBlock))
+	p := make([]byte, store.MinBlock)
+	m := &store.Message{Block: 2, BlockSize: store.MinBlock, Length: store.MinBlock}
+	wantStatus(t, "before", e.read(p, m), store.StatusOK)
+	if err := os.Truncate(path, 2*store.MinBlock+100); err != nil {
 		t.Fatal(err)
 	}
 	f := e.read(p, m)
-	wantStatus(t, "within the block", f, statusShort)
-	if f != nil && !strings.Contains(f.text, "block 2") {
-		t.Errorf("text %q does not name the block", f.text)
+	wantStatus(t, "within the block", f, store.StatusShort)
+	if f != nil && !strings.Contains(f.Text, "block 2") {
+		t.Errorf("text %q does not name the block", f.Text)
 	}
 	if err := os.Truncate(path, 0); err != nil {
 		t.Fatal(err)
 	}
-	wantStatus(t, "before the block", e.read(p, m), statusShort)
+	wantStatus(t, "before the block", e.read(p, m), store.StatusShort)
 }
 
 func TestExportSessions(t *testing.T) {
-	e, path := newExport(t, bytes.Repeat([]byte{9}, 3*minBlock))
-	one := bytes.Repeat([]byte{1}, minBlock)
-	block := func(session uint64) *message {
-		return &message{session: session, block: 1, blockSize: minBlock, length: minBlock}
+	e, path := newExport(t, bytes.Repeat([]byte{9}, 3*store.MinBlock))
+	one := bytes.Repeat([]byte{1}, store.MinBlock)
+	block := func(session uint64) *store.Message {
+		return &store.Message{Session: session, Block: 1, BlockSize: store.MinBlock, Length: store.MinBlock}
 	}
-	wantStatus(t, "no session", e.write(one, block(0)), statusStale)
-	wantStatus(t, "never opened", e.write(one, block(7)), statusStale)
-	wantStatus(t, "begin 0", e.begin(0), statusBad)
-	wantStatus(t, "begin 7", e.begin(7), statusOK)
-	wantStatus(t, "write by 7", e.write(one, block(7)), statusOK)
-	wantStatus(t, "begin 8", e.begin(8), statusOK)
-	wantStatus(t, "late write by 7", e.write(make([]byte, minBlock), block(7)), statusStale)
-	wantStatus(t, "late commit by 7", e.commit(7, 0), statusStale)
-	wantStatus(t, "commit by 8", e.commit(8, 2*minBlock), statusOK)
-	wantStatus(t, "commit by 8 again", e.commit(8, 2*minBlock), statusOK)
-	wantStatus(t, "write by 8 after its commit", e.write(make([]byte, minBlock), block(8)), statusStale)
+	wantStatus(t, "no session", e.write(one, block(0)), store.StatusStale)
+	wantStatus(t, "never opened", e.write(one, block(7)), store.StatusStale)
+	wantStatus(t, "begin 0", e.begin(0), store.StatusBad)
+	wantStatus(t, "begin 7", e.begin(7), store.StatusOK)
+	wantStatus(t, "write by 7", e.write(one, block(7)), store.StatusOK)
+	wantStatus(t, "begin 8", e.begin(8), store.StatusOK)
+	wantStatus(t, "late write by 7", e.write(make([]byte, store.MinBlock), block(7)), store.StatusStale)
+	wantStatus(t, "late commit by 7", e.commit(7, 0), store.StatusStale)
+	wantStatus(t, "commit by 8", e.commit(8, 2*store.MinBlock), store.StatusOK)
+	wantStatus(t, "commit by 8 again", e.commit(8, 2*store.MinBlock), store.StatusOK)
+	wantStatus(t, "write by 8 after its commit", e.write(make([]byte, store.MinBlock), block(8)), store.StatusStale)
 
 	got, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := append(bytes.Repeat([]byte{9}, minBlock), one...); !bytes.Equal(got, want) {
+	if want := append(bytes.Repeat([]byte{9}, store.MinBlock), one...); !bytes.Equal(got, want) {
 		t.Errorf("content differs: %d bytes, want %d", len(got), len(want))
 	}
 }
@@ -116,8 +118,8 @@ func TestExportReadOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.close()
-	wantStatus(t, "begin", e.begin(1), statusReadOnly)
-	wantStatus(t, "check", e.check(1), statusReadOnly)
+	wantStatus(t, "begin", e.begin(1), store.StatusReadOnly)
+	wantStatus(t, "check", e.check(1), store.StatusReadOnly)
 }
 
 func TestExportNoSpace(t *testing.T) {
@@ -127,11 +129,11 @@ func TestExportNoSpace(t *testing.T) {
 	}
 	e := &export{file: f}
 	defer e.close()
-	wantStatus(t, "begin", e.begin(1), statusOK)
-	fail := e.write(make([]byte, minBlock), &message{session: 1, block: 4, blockSize: minBlock, length: minBlock})
-	wantStatus(t, "write", fail, statusNoSpace)
-	if fail != nil && !strings.Contains(fail.text, "block 4: ") {
-		t.Errorf("text %q does not name the block", fail.text)
+	wantStatus(t, "begin", e.begin(1), store.StatusOK)
+	fail := e.write(make([]byte, store.MinBlock), &store.Message{Session: 1, Block: 4, BlockSize: store.MinBlock, Length: store.MinBlock})
+	wantStatus(t, "write", fail, store.StatusNoSpace)
+	if fail != nil && !strings.Contains(fail.Text, "block 4: ") {
+		t.Errorf("text %q does not name the block", fail.Text)
 	}
 }
 
@@ -162,5 +164,32 @@ func TestOutputAppearsWhole(t *testing.T) {
 	}
 	if _, err := createOutput(dir); err == nil {
 		t.Error("a directory was taken as output")
+	}
+}
+
+// TestZero: by the file system or by writing, of the session only, within the
+// export only.
+func TestZero(t *testing.T) {
+	content := bytes.Repeat([]byte{1}, 3<<20)
+	e, path := newExport(t, content)
+	zero := func(flags uint16, session, off uint64, n uint32) *store.Failure {
+		return e.zero(&store.Message{Kind: store.KindZero, Flags: flags, Session: session, Block: off, Length: n})
+	}
+	wantStatus(t, "without a session", zero(0, 7, 0, 1), store.StatusStale)
+	wantStatus(t, "begin", e.begin(7), store.StatusOK)
+	wantStatus(t, "zeros", zero(0, 7, 1, 1<<20), store.StatusOK)
+	wantStatus(t, "a hole", zero(store.FlagHole, 7, 2<<20, 4096), store.StatusOK)
+	wantStatus(t, "by writing", e.writeZeros(&store.Message{Session: 7}, 2<<20+5000, 100), store.StatusOK)
+	wantStatus(t, "a trim", zero(store.FlagTrim, 7, 2<<20, 100), store.StatusOK)
+	wantStatus(t, "to the end", zero(0, 7, 3<<20-1, 1), store.StatusOK)
+	wantStatus(t, "beyond the end", zero(0, 7, 3<<20-1, 2), store.StatusRange)
+	wantStatus(t, "too many", zero(0, 7, 0, store.MaxZero+1), store.StatusRange)
+	wantStatus(t, "of another session", zero(0, 8, 0, 1), store.StatusStale)
+	clear(content[1 : 1+1<<20])
+	clear(content[2<<20 : 2<<20+4096])
+	clear(content[2<<20+5000 : 2<<20+5100])
+	content[3<<20-1] = 0
+	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, content) {
+		t.Errorf("other content than asked for (%v)", err)
 	}
 }

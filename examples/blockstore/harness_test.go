@@ -19,8 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdsd/rdsd/internal/ctl"
-	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/examples/blockstore/store"
 	"github.com/rdsd/rdsd/rdstest"
 )
 
@@ -118,7 +117,9 @@ func (w *world) absent(path string) {
 	}
 }
 
-func (w *world) serverAt() string { return netip.AddrPortFrom(w.d[0].Addr(), defaultPort).String() }
+func (w *world) serverAt() string {
+	return netip.AddrPortFrom(w.d[0].Addr(), store.DefaultPort).String()
+}
 
 // program is a blockstore in this process, or one of its own.
 type program struct {
@@ -281,38 +282,12 @@ func (w *world) reset() (broken int) {
 	ctx, cancel := context.WithTimeout(context.Background(), patienceForTests)
 	defer cancel()
 	for i := rand.IntN(2); broken == 0 && ctx.Err() == nil && !w.t.Failed(); {
-		broken = w.resetOnce(ctx, i)
+		var err error
+		if broken, err = w.d[i].Reset(ctx, w.d[1-i].Addr()); err != nil {
+			w.t.Error(err)
+		}
 	}
 	return broken
-}
-
-func (w *world) resetOnce(ctx context.Context, i int) (broken int) {
-	c, err := ipc.ResolveDial(ctx, w.d[i].Socket())
-	if err != nil {
-		w.t.Error(err)
-		return 0
-	}
-	defer c.Close()
-	if _, _, err := c.Call(&ipc.Hello{Version: ipc.Version, Role: ipc.RoleCtl, Name: "test"}, nil); err != nil {
-		w.t.Error(err)
-		return 0
-	}
-	req, err := json.Marshal(ctl.Request{Schema: ctl.Schema, Kind: ctl.KindPeerReset, Addr: w.d[1-i].Addr()})
-	if err != nil {
-		w.t.Error(err)
-		return 0
-	}
-	raw, err := c.CallJSON(req)
-	if err != nil {
-		w.t.Error(err)
-		return 0
-	}
-	answer, err := ctl.Parse(raw, ctl.KindPeerReset)
-	if err != nil {
-		w.t.Error(err)
-		return 0
-	}
-	return answer.PeerReset.Reset
 }
 
 // lines is a writer whose content can be waited for.

@@ -11,6 +11,8 @@ import (
 	"os/signal"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/examples/blockstore/store"
 )
 
 const usage = `usage:
@@ -58,7 +60,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitUsage
 	}
 	fmt.Fprintf(stderr, "blockstore %s: %v\n", args[0], err)
-	var u *usageError
+	var u *store.UsageError
 	switch {
 	case errors.As(err, &u):
 		return exitUsage
@@ -67,11 +69,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	return exitFailed
 }
-
-// usageError is a command line that cannot be understood.
-type usageError struct{ text string }
-
-func (e *usageError) Error() string { return e.text }
 
 // command is one parsed command line.
 type command struct {
@@ -96,19 +93,19 @@ func (c *command) parse(what string, n int, more func(*flag.FlagSet)) ([]string,
 	fs.StringVar(&c.socket, "socket", "", "control socket of the daemon (default $RDSD_SOCKET, then the usual places)")
 	fs.StringVar(&c.bind, "bind", "", "local `address[:port]` (default: serve 127.0.0.1:4000, copies: the address that routes to REMOTE)")
 	fs.BoolVar(&c.json, "json", false, "statistics as JSON on standard output")
-	fs.IntVar(&c.block, "block", defaultBlock, "block size in bytes (serve: the largest), 4096 to 1048576")
+	fs.IntVar(&c.block, "block", store.DefaultBlock, "block size in bytes (serve: the largest), 4096 to 1048576")
 	more(fs)
 	if err := fs.Parse(c.args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return nil, err
 		}
-		return nil, &usageError{err.Error()}
+		return nil, &store.UsageError{Text: err.Error()}
 	}
 	if fs.NArg() != n {
-		return nil, &usageError{fmt.Sprintf("%d arguments, want %s", fs.NArg(), what)}
+		return nil, &store.UsageError{Text: fmt.Sprintf("%d arguments, want %s", fs.NArg(), what)}
 	}
-	if c.block < minBlock || c.block > maxBlock {
-		return nil, &usageError{fmt.Sprintf("-block %d: want %d to %d", c.block, minBlock, maxBlock)}
+	if c.block < store.MinBlock || c.block > store.MaxBlock {
+		return nil, &store.UsageError{Text: fmt.Sprintf("-block %d: want %d to %d", c.block, store.MinBlock, store.MaxBlock)}
 	}
 	return fs.Args(), nil
 }

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/rdsd/rdsd/examples/blockstore/store"
 )
 
 func TestBadCommandLines(t *testing.T) {
@@ -64,12 +66,12 @@ func TestAddresses(t *testing.T) {
 		{"[::1]:77", "[::1]:77"},
 		{"[::1]", "[::1]:4000"},
 	} {
-		got, err := parseRemote(c.in, netip.Addr{})
+		got, err := store.ParseRemote(c.in, netip.Addr{})
 		if err != nil || got.String() != c.want {
 			t.Errorf("%q: %v, %v; want %s", c.in, got, err, c.want)
 		}
 	}
-	if got, err := localFor("", netip.MustParseAddrPort("127.0.0.1:4000")); err != nil || !got.Addr().IsLoopback() || got.Port() != 0 {
+	if got, err := store.LocalFor("", netip.MustParseAddrPort("127.0.0.1:4000")); err != nil || !got.Addr().IsLoopback() || got.Port() != 0 {
 		t.Errorf("towards loopback: %v, %v", got, err)
 	}
 }

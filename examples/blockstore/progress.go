@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/examples/blockstore/store"
 )
 
 // isTerminal reports whether f is a terminal.
@@ -19,10 +21,10 @@ func isTerminal(f *os.File) bool {
 // openStatus is where the lines of -status-fd go.
 func openStatus(fd int) (*os.File, error) {
 	if fd < 0 {
-		return nil, &usageError{fmt.Sprintf("-status-fd %d: not a descriptor", fd)}
+		return nil, &store.UsageError{Text: fmt.Sprintf("-status-fd %d: not a descriptor", fd)}
 	}
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil {
-		return nil, &usageError{fmt.Sprintf("-status-fd %d: %v", fd, err)}
+		return nil, &store.UsageError{Text: fmt.Sprintf("-status-fd %d: %v", fd, err)}
 	}
 	return os.NewFile(uintptr(fd), "status"), nil
 }

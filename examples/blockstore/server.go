@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rdsd/rdsd/examples/blockstore/store"
 	"github.com/rdsd/rdsd/rds"
 )
 
@@ -23,7 +24,7 @@ const (
 
 // request is a client's message with where it came from.
 type request struct {
-	message
+	store.Message
 	from   netip.AddrPort
 	cookie rds.Cookie
 }
@@ -110,7 +111,7 @@ func serve(ctx context.Context, c *rds.Client, sock *rds.Socket, e *export, o se
 // receive takes requests until ctx ends (nil) or the socket fails.
 func (s *server) receive(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { s.sock.SetReadDeadline(time.Unix(1, 0)) })()
-	m := rds.Message{Payload: make([]byte, maxMessage)}
+	m := rds.Message{Payload: make([]byte, store.MaxMessage)}
 	for {
 		if err := s.sock.RecvMsg(&m); err != nil {
 			if ctx.Err() != nil && errors.Is(err, os.ErrDeadlineExceeded) {
@@ -118,9 +119,9 @@ func (s *server) receive(ctx context.Context) error {
 			}
 			return err
 		}
-		msg, err := parse(m.Payload[:m.N])
+		msg, err := store.Parse(m.Payload[:m.N])
 		if err == nil && m.Truncated {
-			err = fmt.Errorf("%w: %d bytes", errMessage, m.Len)
+			err = fmt.Errorf("%w: %d bytes", store.ErrMessage, m.Len)
 		}
 		if err != nil {
 			s.log.Warn("message refused", "peer", m.Addr, "err", err)
@@ -132,45 +133,49 @@ func (s *server) receive(ctx context.Context) error {
 
 // accept checks a request and queues it.
 func (s *server) accept(r request) {
-	switch r.kind {
-	case kindOpen, kindCommit:
+	switch r.Kind {
+	case store.KindOpen, store.KindCommit:
 		s.requests <- r
-	case kindRead, kindWrite:
-		if err := r.checkBlock(s.block); err != nil {
-			s.fail(r, failf(statusBad, "%v: %v", r.kind, err))
+	case store.KindRead, store.KindWrite, store.KindZero, store.KindFlush:
+		if err := r.CheckBlock(s.block); err != nil && r.Kind != store.KindFlush {
+			s.fail(r, store.Failf(store.StatusBad, "%v: %v", r.Kind, err))
 			return
 		}
-		if r.cookie == 0 {
-			s.fail(r, failf(statusBad, "%v without a cookie", r.kind))
+		if r.cookie == 0 && (r.Kind == store.KindRead || r.Kind == store.KindWrite) {
+			s.fail(r, store.Failf(store.StatusBad, "%v without a cookie", r.Kind))
 			return
 		}
 		if !s.quota.charge(r.from) {
-			s.fail(r, failf(statusBusy, "block %d: more than %d requests in hand", r.block, s.quota.limit))
+			s.fail(r, store.Failf(store.StatusBusy, "block %d: more than %d requests in hand", r.Block, s.quota.limit))
 			return
 		}
 		s.requests <- r
 	default:
-		s.log.Warn("answer without a request", "peer", r.from, "type", r.kind.String())
+		s.log.Warn("answer without a request", "peer", r.from, "type", r.Kind.String())
 	}
 }
 
 // do carries out one request, up to the start of its operation.
 func (s *server) do(ctx context.Context, r request) {
-	switch r.kind {
-	case kindOpen:
+	switch r.Kind {
+	case store.KindOpen:
 		s.open(r)
-	case kindCommit:
+	case store.KindCommit:
 		s.commit(r)
-	case kindRead:
+	case store.KindRead:
 		s.read(ctx, r)
-	case kindWrite:
+	case store.KindWrite:
 		s.fetch(ctx, r)
+	case store.KindZero:
+		s.zero(r)
+	case store.KindFlush:
+		s.flush(r)
 	}
 }
 
 func (s *server) open(r request) {
-	if r.flags&flagWrite != 0 {
-		if f := s.export.begin(r.session); f != nil {
+	if r.Flags&store.FlagWrite != 0 {
+		if f := s.export.begin(r.Session); f != nil {
 			s.fail(r, f)
 			return
 		}
@@ -180,37 +185,37 @@ func (s *server) open(r request) {
 		s.fail(r, f)
 		return
 	}
-	block := min(max(int(r.blockSize), minBlock), s.block)
-	s.answer(r, &message{kind: kindOpened, id: r.id, session: r.session,
-		block: uint64(size), blockSize: uint32(block), window: uint32(s.quota.limit)})
+	block := min(max(int(r.BlockSize), store.MinBlock), s.block)
+	s.answer(r, &store.Message{Kind: store.KindOpened, ID: r.ID, Session: r.Session,
+		Block: uint64(size), BlockSize: uint32(block), Window: uint32(s.quota.limit)})
 }
 
 func (s *server) commit(r request) {
-	if r.block > 1<<62 {
-		s.fail(r, failf(statusBad, "size %d", r.block))
+	if r.Block > 1<<62 {
+		s.fail(r, store.Failf(store.StatusBad, "size %d", r.Block))
 		return
 	}
-	if f := s.export.commit(r.session, int64(r.block)); f != nil {
+	if f := s.export.commit(r.Session, int64(r.Block)); f != nil {
 		s.fail(r, f)
 		return
 	}
-	s.answer(r, &message{kind: kindCommitted, id: r.id, session: r.session, block: r.block})
+	s.answer(r, &store.Message{Kind: store.KindCommitted, ID: r.ID, Session: r.Session, Block: r.Block})
 }
 
 // fail answers r with what went wrong.
-func (s *server) fail(r request, f *failure) {
-	if !f.status.transient() {
+func (s *server) fail(r request, f *store.Failure) {
+	if !f.Status.Transient() {
 		s.ops.countFailed()
-		s.log.Warn("request failed", "peer", r.from, "type", r.kind.String(), "err", f)
+		s.log.Warn("request failed", "peer", r.from, "type", r.Kind.String(), "err", f)
 	}
-	s.answer(r, &message{kind: kindFailed, status: f.status, id: r.id, block: r.block, text: f.text})
+	s.answer(r, &store.Message{Kind: store.KindFailed, Status: f.Status, ID: r.ID, Block: r.Block, Text: f.Text})
 }
 
 // answer sends m to where r came from. A client that cannot be reached asks
 // again, so a failure is only logged.
-func (s *server) answer(r request, m *message) {
-	if _, err := s.send(&rds.Message{Payload: m.append(nil), Addr: r.from}); err != nil {
-		s.log.Warn("answer not sent", "peer", r.from, "type", m.kind.String(), "err", err)
+func (s *server) answer(r request, m *store.Message) {
+	if _, err := s.send(&rds.Message{Payload: m.Append(nil), Addr: r.from}); err != nil {
+		s.log.Warn("answer not sent", "peer", r.from, "type", m.Kind.String(), "err", err)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
+
+	"github.com/rdsd/rdsd/examples/blockstore/store"
 )
 
 func TestTodoHandsOutEachBlockAndWhatComesBack(t *testing.T) {
@@ -76,7 +78,7 @@ func TestTodoStop(t *testing.T) {
 }
 
 func TestTodoOfEmptyFile(t *testing.T) {
-	if _, ok := newTodo(blocksOf(0, defaultBlock)).next(); ok {
+	if _, ok := newTodo(blocksOf(0, store.DefaultBlock)).next(); ok {
 		t.Error("an empty file has a block")
 	}
 }

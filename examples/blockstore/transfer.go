@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/rdsd/rdsd/examples/blockstore/store"
 	"github.com/rdsd/rdsd/rds"
 )
 
@@ -15,21 +16,21 @@ func (s *server) read(ctx context.Context, r request) {
 		s.quota.uncharge(r.from)
 		return
 	}
-	p := buf.Bytes()[:r.length]
-	if f := s.export.read(p, &r.message); f != nil {
+	p := buf.Bytes()[:r.Length]
+	if f := s.export.read(p, &r.Message); f != nil {
 		s.lender.put(buf)
 		s.quota.uncharge(r.from)
 		s.fail(r, f)
 		return
 	}
-	s.start(&operation{r, rds.Write, buf}, &message{kind: kindDone, id: r.id,
-		block: r.block, blockSize: r.blockSize, length: r.length, crc: checksum(p)})
+	s.start(&operation{r, rds.Write, buf}, &store.Message{Kind: store.KindDone, ID: r.ID,
+		Block: r.Block, BlockSize: r.BlockSize, Length: r.Length, CRC: store.Checksum(p)})
 }
 
 // fetch serves the first half of a WRITE: an RDMA read whose immediate data,
 // FETCHED, tells the client that its buffer is free, if it wants to know.
 func (s *server) fetch(ctx context.Context, r request) {
-	f := s.export.check(r.session)
+	f := s.export.check(r.Session)
 	var buf *rds.Buffer
 	if f == nil {
 		buf = s.lender.take(ctx)
@@ -41,29 +42,34 @@ func (s *server) fetch(ctx context.Context, r request) {
 		}
 		return
 	}
-	s.start(&operation{r, rds.Read, buf}, &message{kind: kindFetched, id: r.id, block: r.block})
+	s.start(&operation{r, rds.Read, buf}, &store.Message{Kind: store.KindFetched, ID: r.ID, Block: r.Block})
 }
 
 // start submits op with its immediate data.
-func (s *server) start(op *operation, imm *message) {
+func (s *server) start(op *operation, imm *store.Message) {
 	token := s.ops.add(op)
+	silent := op.kind == rds.Read && op.Flags&store.FlagTellFetched == 0
+	var payload []byte
+	if !silent {
+		payload = imm.Append(nil)
+	}
 	id, err := s.send(&rds.Message{
-		Payload: imm.append(nil),
+		Payload: payload,
 		Addr:    op.from,
 		Op: &rds.RDMA{
 			Kind:   op.kind,
 			Cookie: op.cookie,
-			Local:  []rds.Segment{{Buf: op.buf, Len: int(op.length)}},
+			Local:  []rds.Segment{{Buf: op.buf, Len: int(op.Length)}},
 			Token:  token,
 			Notify: true,
-			Silent: op.kind == rds.Read && op.flags&flagTellFetched == 0,
+			Silent: silent,
 		},
 	})
 	if err != nil {
 		s.ops.take(token)
 		s.lender.put(op.buf)
 		s.quota.uncharge(op.from)
-		s.fail(op.request, failf(statusRetry, "block %d: %v", op.block, err))
+		s.fail(op.request, store.Failf(store.StatusRetry, "block %d: %v", op.Block, err))
 		return
 	}
 	s.ops.started(op, id)
@@ -105,21 +111,21 @@ func (s *server) settled(op *operation, c rds.Completion) {
 	switch c.Status {
 	case rds.Success:
 	case rds.Dropped, rds.Unknown, rds.Canceled:
-		s.fail(op.request, failf(statusRetry, "block %d: %v", op.block, c.Err()))
+		s.fail(op.request, store.Failf(store.StatusRetry, "block %d: %v", op.Block, c.Err()))
 	default:
-		s.fail(op.request, failf(statusRefused, "block %d: %v", op.block, c.Err()))
+		s.fail(op.request, store.Failf(store.StatusRefused, "block %d: %v", op.Block, c.Err()))
 	}
 }
 
 // store is the second half of a WRITE: check, pwrite, and wait for the group's
 // fsync.
 func (s *server) store(op *operation) {
-	p := op.buf.Bytes()[:op.length]
-	var f *failure
-	if crc := checksum(p); crc != op.crc {
-		f = failf(statusChecksum, "block %d: checksum %08x arrived, %08x announced", op.block, crc, op.crc)
+	p := op.buf.Bytes()[:op.Length]
+	var f *store.Failure
+	if crc := store.Checksum(p); crc != op.CRC {
+		f = store.Failf(store.StatusChecksum, "block %d: checksum %08x arrived, %08x announced", op.Block, crc, op.CRC)
 	} else {
-		f = s.export.write(p, &op.message)
+		f = s.export.write(p, &op.Message)
 	}
 	s.lender.put(op.buf)
 	s.quota.uncharge(op.from)
@@ -127,22 +133,53 @@ func (s *server) store(op *operation) {
 		s.fail(op.request, f)
 		return
 	}
-	s.syncer.add(written{op.from, op.id, op.block})
+	s.stored(op.request)
+}
+
+// zero serves a ZERO.
+func (s *server) zero(r request) {
+	f := s.export.zero(&r.Message)
+	s.quota.uncharge(r.from)
+	if f != nil {
+		s.fail(r, f)
+		return
+	}
+	s.stored(r)
+}
+
+// flush serves a FLUSH: the next fsync covers all that was written before.
+func (s *server) flush(r request) {
+	f := s.export.check(r.Session)
+	s.quota.uncharge(r.from)
+	if f != nil {
+		s.fail(r, f)
+		return
+	}
+	s.syncer.add(written{r.from, r.ID, r.Block})
+}
+
+// stored answers a WRITE or ZERO that is in the file, now or after an fsync.
+func (s *server) stored(r request) {
+	if r.Flags&store.FlagUnsynced != 0 {
+		s.answer(r, &store.Message{Kind: store.KindWritten, ID: r.ID, Block: r.Block})
+		return
+	}
+	s.syncer.add(written{r.from, r.ID, r.Block})
 }
 
 // confirm tells clients that a group of blocks is durable, or is not.
 func (s *server) confirm(group []written, err error) {
 	if err != nil {
 		for _, w := range group {
-			r := request{message: message{kind: kindWrite, id: w.id, block: w.block}, from: w.to}
+			r := request{Message: store.Message{Kind: store.KindWrite, ID: w.id, Block: w.block}, from: w.to}
 			s.fail(r, writeFailure(fmt.Sprintf("block %d: fsync", w.block), err))
 		}
 		return
 	}
 	for to, requests := range byClient(group) {
 		for len(requests) > 0 {
-			n := min(len(requests), 1+maxMore)
-			s.answer(request{from: to}, &message{kind: kindDurable, id: requests[0], more: requests[1:n]})
+			n := min(len(requests), 1+store.MaxMore)
+			s.answer(request{from: to}, &store.Message{Kind: store.KindDurable, ID: requests[0], More: requests[1:n]})
 			requests = requests[n:]
 		}
 	}

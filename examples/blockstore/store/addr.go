@@ -1,4 +1,4 @@
-package main
+package store
 
 import (
 	"fmt"
@@ -7,31 +7,36 @@ import (
 	"strings"
 )
 
-// parseRemote reads ADDRESS[:PORT]; an empty string is byDefault, if valid.
-func parseRemote(s string, byDefault netip.Addr) (netip.AddrPort, error) {
+// UsageError is a command line that cannot be understood.
+type UsageError struct{ Text string }
+
+func (e *UsageError) Error() string { return e.Text }
+
+// ParseRemote reads ADDRESS[:PORT]; an empty string is byDefault, if valid.
+func ParseRemote(s string, byDefault netip.Addr) (netip.AddrPort, error) {
 	if s == "" && byDefault.IsValid() {
-		return netip.AddrPortFrom(byDefault, defaultPort), nil
+		return netip.AddrPortFrom(byDefault, DefaultPort), nil
 	}
 	if ap, err := netip.ParseAddrPort(s); err == nil {
 		return ap, nil
 	}
 	a, err := netip.ParseAddr(strings.Trim(s, "[]"))
 	if err != nil {
-		return netip.AddrPort{}, &usageError{fmt.Sprintf("%q is not ADDRESS[:PORT] (no host names)", s)}
+		return netip.AddrPort{}, &UsageError{fmt.Sprintf("%q is not ADDRESS[:PORT] (no host names)", s)}
 	}
-	return netip.AddrPortFrom(a, defaultPort), nil
+	return netip.AddrPortFrom(a, DefaultPort), nil
 }
 
-// localFor is the address a copy binds to: what the user said, port 0 (any) if
+// LocalFor is the address a copy binds to: what the user said, port 0 (any) if
 // not given; else the address this host would use towards server.
-func localFor(bind string, server netip.AddrPort) (netip.AddrPort, error) {
+func LocalFor(bind string, server netip.AddrPort) (netip.AddrPort, error) {
 	if bind != "" {
 		if ap, err := netip.ParseAddrPort(bind); err == nil {
 			return ap, nil
 		}
 		a, err := netip.ParseAddr(strings.Trim(bind, "[]"))
 		if err != nil {
-			return netip.AddrPort{}, &usageError{fmt.Sprintf("-bind %q is not ADDRESS[:PORT]", bind)}
+			return netip.AddrPort{}, &UsageError{fmt.Sprintf("-bind %q is not ADDRESS[:PORT]", bind)}
 		}
 		return netip.AddrPortFrom(a, 0), nil
 	}

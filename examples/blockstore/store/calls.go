@@ -1,4 +1,4 @@
-package main
+package store
 
 import (
 	"context"
@@ -8,37 +8,37 @@ import (
 	"time"
 )
 
-// errNoAnswer: the server did not answer a request in time.
-var errNoAnswer = errors.New("no answer")
+// ErrNoAnswer: the server did not answer a request in time.
+var ErrNoAnswer = errors.New("no answer")
 
 // calls matches answers with the requests that wait for them. Safe for
 // concurrent use.
 type calls struct {
 	mu      sync.Mutex // guards the fields below
 	next    uint64
-	waiting map[uint64]*call
+	waiting map[uint64]*Call
 	err     error // why no answer will come any more
 }
 
-// call is one request that waits for its answers.
-type call struct {
+// Call is one request that waits for its answers.
+type Call struct {
 	id      uint64
 	of      *calls
-	answers chan message // FETCHED, then DURABLE or FAILED: holds all a request can get
+	answers chan Message // FETCHED, then DURABLE or FAILED: holds all a request can get
 }
 
 // newCalls starts at a random number, so that answers to an earlier process at
 // the same port match nothing.
 func newCalls() *calls {
-	return &calls{next: rand.Uint64() >> 1, waiting: map[uint64]*call{}}
+	return &calls{next: rand.Uint64() >> 1, waiting: map[uint64]*Call{}}
 }
 
 // begin makes a request number and waits for its answers from now on.
-func (c *calls) begin() *call {
+func (c *calls) begin() *Call {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.next++
-	k := &call{id: c.next, of: c, answers: make(chan message, 4)}
+	k := &Call{id: c.next, of: c, answers: make(chan Message, 4)}
 	if c.err != nil {
 		close(k.answers)
 		return k
@@ -47,29 +47,29 @@ func (c *calls) begin() *call {
 	return k
 }
 
-// end stops waiting; answers that come later are ignored.
-func (k *call) end() {
+// End stops waiting; answers that come later are ignored.
+func (k *Call) End() {
 	k.of.mu.Lock()
 	delete(k.of.waiting, k.id)
 	k.of.mu.Unlock()
 }
 
-// answer hands m to the requests it names. What nobody waits for is dropped:
+// Answer hands m to the requests it names. What nobody waits for is dropped:
 // it is late.
-func (c *calls) answer(m message) {
+func (c *calls) answer(m Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.answerLocked(m.id, m)
-	for _, id := range m.more {
+	c.answerLocked(m.ID, m)
+	for _, id := range m.More {
 		c.answerLocked(id, m)
 	}
 }
 
-func (c *calls) answerLocked(id uint64, m message) {
+func (c *calls) answerLocked(id uint64, m Message) {
 	if k := c.waiting[id]; k != nil {
 		select {
 		case k.answers <- m:
-		default: // more answers than a request has
+		default: // More answers than a request has
 		}
 	}
 }
@@ -79,7 +79,7 @@ func (c *calls) retryAll(why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id := range c.waiting {
-		c.answerLocked(id, message{kind: kindFailed, status: statusRetry, text: why})
+		c.answerLocked(id, Message{Kind: KindFailed, Status: StatusRetry, Text: why})
 	}
 }
 
@@ -97,9 +97,9 @@ func (c *calls) fail(err error) {
 	clear(c.waiting)
 }
 
-// wait returns the next answer. FAILED comes as a *failure; errNoAnswer after
+// Wait returns the next answer. FAILED comes as a *failure; errNoAnswer after
 // patience.
-func (k *call) wait(ctx context.Context, patience time.Duration) (message, error) {
+func (k *Call) Wait(ctx context.Context, patience time.Duration) (Message, error) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
@@ -108,14 +108,14 @@ func (k *call) wait(ctx context.Context, patience time.Duration) (message, error
 		case !ok:
 			k.of.mu.Lock()
 			defer k.of.mu.Unlock()
-			return message{}, k.of.err
-		case m.kind == kindFailed:
-			return m, &failure{m.status, m.text}
+			return Message{}, k.of.err
+		case m.Kind == KindFailed:
+			return m, &Failure{m.Status, m.Text}
 		}
 		return m, nil
 	case <-timer.C:
-		return message{}, errNoAnswer
+		return Message{}, ErrNoAnswer
 	case <-ctx.Done():
-		return message{}, context.Cause(ctx)
+		return Message{}, context.Cause(ctx)
 	}
 }

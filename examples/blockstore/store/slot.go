@@ -1,4 +1,4 @@
-package main
+package store
 
 import (
 	"context"
@@ -6,19 +6,19 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// slot is one buffer of a client with, at most times, a region over it that
+// Slot is one buffer of a client with, at most times, a region over it that
 // the server may use. One goroutine at a time.
-type slot struct {
+type Slot struct {
 	sock   *rds.Socket
-	buf    *rds.Buffer
+	Buf    *rds.Buffer
 	access rds.Access
 	region *rds.Region // nil: the server cannot reach the buffer
 }
 
 // cookie registers the buffer if it is not and returns what names it.
-func (s *slot) cookie() (rds.Cookie, error) {
+func (s *Slot) cookie() (rds.Cookie, error) {
 	if s.region == nil {
-		r, err := s.sock.Register(s.buf, 0, s.buf.Len(), s.access)
+		r, err := s.sock.Register(s.Buf, 0, s.Buf.Len(), s.access)
 		if err != nil {
 			return 0, err
 		}
@@ -27,9 +27,9 @@ func (s *slot) cookie() (rds.Cookie, error) {
 	return s.region.Cookie(), nil
 }
 
-// recall takes the buffer back from a request that did not end cleanly: when
+// Recall takes the buffer back from a request that did not end cleanly: when
 // it returns nil nobody can touch the memory, and the next cookie is another.
-func (s *slot) recall(ctx context.Context) error {
+func (s *Slot) Recall(ctx context.Context) error {
 	if s.region == nil {
 		return nil
 	}

@@ -1,0 +1,228 @@
+package store
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+)
+
+const (
+	version    = 1
+	headerSize = 48
+
+	MinBlock     = 4 << 10
+	MaxBlock     = 1 << 20 // an RDS operation carries up to 1 MiB
+	DefaultBlock = 256 << 10
+	DefaultPort  = 4000
+
+	// MaxZero bounds one ZERO, so that it does not keep a worker for long where
+	// zeros have to be written.
+	MaxZero = 64 << 20
+
+	// maxText and maxMore bound the tail.
+	maxText    = 1024
+	MaxMore    = 512
+	MaxMessage = headerSize + 8*MaxMore
+)
+
+// Kind is the type of a message.
+type Kind uint8
+
+const (
+	KindOpen      Kind = 1
+	KindOpened    Kind = 2
+	KindRead      Kind = 3
+	KindDone      Kind = 4
+	KindWrite     Kind = 5
+	KindFetched   Kind = 6
+	KindDurable   Kind = 7
+	KindCommit    Kind = 8
+	KindCommitted Kind = 9
+	KindFailed    Kind = 10
+	KindWritten   Kind = 11
+	KindFlush     Kind = 12
+	KindZero      Kind = 13
+)
+
+func (k Kind) String() string {
+	names := [...]string{"", "OPEN", "OPENED", "READ", "DONE", "WRITE", "FETCHED", "DURABLE", "COMMIT", "COMMITTED", "FAILED",
+		"WRITTEN", "FLUSH", "ZERO"}
+	if k == 0 || int(k) >= len(names) {
+		return fmt.Sprintf("type %d", uint8(k))
+	}
+	return names[k]
+}
+
+// Status says why a request failed.
+type Status uint16
+
+const (
+	StatusOK       Status = 0
+	StatusRetry    Status = 1  // the operation was dropped or its outcome is unknown: ask again
+	StatusBusy     Status = 2  // too many requests in hand for this client, nothing was done: ask again
+	StatusChecksum Status = 3  // the block that arrived is not the one announced: ask again
+	StatusBad      Status = 4  // a request this server does not take
+	StatusRange    Status = 5  // no such block
+	StatusShort    Status = 6  // the export ends before the block does: truncated while served
+	StatusNoSpace  Status = 7  // no space left for the block
+	StatusIO       Status = 8  // the export cannot be read or written
+	StatusStale    Status = 9  // another client has taken over writing
+	StatusReadOnly Status = 10 // the export is served read-only
+	StatusRefused  Status = 11 // the operation was refused (cookie, rights, bounds) or failed
+	StatusSlow     Status = 12 // zeroing is no faster here than writing
+)
+
+// Transient: nothing is wrong with the request, it may be made anew any time.
+func (s Status) Transient() bool { return s == StatusRetry || s == StatusBusy }
+
+// Suspect: making the request anew may help, but not for ever.
+func (s Status) Suspect() bool { return s == StatusChecksum || s == StatusRefused }
+
+// Flags of requests.
+const (
+	FlagWrite       uint16 = 1  // OPEN: write access
+	FlagTellFetched uint16 = 1  // WRITE: answer FETCHED too
+	FlagBytes       uint16 = 2  // READ, WRITE: the block number is an offset in bytes, there is no block size
+	FlagUnsynced    uint16 = 4  // WRITE, ZERO: answer WRITTEN, do not wait for an fsync
+	FlagHole        uint16 = 8  // ZERO: the storage may be given back
+	FlagFast        uint16 = 16 // ZERO: not if it is no faster than writing
+	FlagTrim        uint16 = 32 // ZERO: the content does not matter any more, nor whether anything is done
+)
+
+// Message is any message of the protocol; which fields mean something depends
+// on the kind, see the package comment.
+type Message struct {
+	Kind      Kind
+	Status    Status
+	Flags     uint16
+	ID        uint64 // request number
+	Session   uint64
+	Block     uint64 // or size
+	BlockSize uint32
+	Length    uint32
+	CRC       uint32
+	Window    uint32
+	Text      string   // FAILED
+	More      []uint64 // DURABLE: further request numbers
+}
+
+// Append adds m's bytes to b.
+func (m *Message) Append(b []byte) []byte {
+	b = append(b, 'B', 'S', version, byte(m.Kind))
+	le := binary.LittleEndian
+	b = le.AppendUint16(b, uint16(m.Status))
+	b = le.AppendUint16(b, m.Flags)
+	b = le.AppendUint64(b, m.ID)
+	b = le.AppendUint64(b, m.Session)
+	b = le.AppendUint64(b, m.Block)
+	b = le.AppendUint32(b, m.BlockSize)
+	b = le.AppendUint32(b, m.Length)
+	b = le.AppendUint32(b, m.CRC)
+	b = le.AppendUint32(b, m.Window)
+	b = append(b, m.Text[:min(len(m.Text), maxText)]...)
+	for _, r := range m.More {
+		b = le.AppendUint64(b, r)
+	}
+	return b
+}
+
+// ErrMessage: the bytes are no message of this protocol.
+var ErrMessage = errors.New("not a blockstore message")
+
+// Parse decodes one message. Errors wrap errMessage.
+func Parse(b []byte) (Message, error) {
+	bad := func(format string, args ...any) (Message, error) {
+		return Message{}, fmt.Errorf("%w: "+format, append([]any{ErrMessage}, args...)...)
+	}
+	if len(b) < headerSize {
+		return bad("%d bytes, the header has %d", len(b), headerSize)
+	}
+	if b[0] != 'B' || b[1] != 'S' {
+		return bad("magic %#x %#x", b[0], b[1])
+	}
+	if b[2] != version {
+		return bad("version %d, this is version %d", b[2], version)
+	}
+	le := binary.LittleEndian
+	m := Message{
+		Kind:      Kind(b[3]),
+		Status:    Status(le.Uint16(b[4:])),
+		Flags:     le.Uint16(b[6:]),
+		ID:        le.Uint64(b[8:]),
+		Session:   le.Uint64(b[16:]),
+		Block:     le.Uint64(b[24:]),
+		BlockSize: le.Uint32(b[32:]),
+		Length:    le.Uint32(b[36:]),
+		CRC:       le.Uint32(b[40:]),
+		Window:    le.Uint32(b[44:]),
+	}
+	if m.Kind < KindOpen || m.Kind > KindZero {
+		return bad("%v", m.Kind)
+	}
+	tail := b[headerSize:]
+	switch m.Kind {
+	case KindFailed:
+		if len(tail) > maxText {
+			return bad("%d bytes of text, at most %d", len(tail), maxText)
+		}
+		m.Text = string(tail)
+	case KindDurable:
+		if len(tail)%8 != 0 || len(tail) > 8*MaxMore {
+			return bad("%d bytes of request numbers", len(tail))
+		}
+		for ; len(tail) > 0; tail = tail[8:] {
+			m.More = append(m.More, le.Uint64(tail))
+		}
+	default:
+		if len(tail) > 0 {
+			return bad("%d bytes after a %v", len(tail), m.Kind)
+		}
+	}
+	return m, nil
+}
+
+// CheckBlock says what is wrong with the geometry of a READ, WRITE or ZERO.
+func (m *Message) CheckBlock(largest int) error {
+	switch {
+	case m.Kind == KindZero:
+		if m.Length == 0 || m.Block > 1<<62 {
+			return fmt.Errorf("%d bytes at offset %d", m.Length, m.Block)
+		}
+	case m.Flags&FlagBytes != 0:
+		if m.Length == 0 || int64(m.Length) > int64(largest) || m.Block > 1<<62 {
+			return fmt.Errorf("%d bytes at offset %d, want 1 to %d", m.Length, m.Block, largest)
+		}
+	case m.BlockSize < MinBlock || int64(m.BlockSize) > int64(largest):
+		return fmt.Errorf("block size %d, want %d to %d", m.BlockSize, MinBlock, largest)
+	case m.Length == 0 || m.Length > m.BlockSize:
+		return fmt.Errorf("length %d of a block of %d", m.Length, m.BlockSize)
+	case m.Block > (1<<62)/uint64(m.BlockSize):
+		return fmt.Errorf("block number %d", m.Block)
+	}
+	return nil
+}
+
+// Offset is where the block starts in the file.
+func (m *Message) Offset() int64 {
+	if m.Kind == KindZero || m.Flags&FlagBytes != 0 {
+		return int64(m.Block)
+	}
+	return int64(m.Block) * int64(m.BlockSize)
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func Checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
+
+// Failure is a FAILED answer as an error.
+type Failure struct {
+	Status Status
+	Text   string
+}
+
+func (f *Failure) Error() string { return f.Text }
+
+func Failf(s Status, format string, args ...any) *Failure {
+	return &Failure{s, fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+
+	"github.com/rdsd/rdsd/examples/blockstore/store"
+	"github.com/rdsd/rdsd/rds"
+)
+
+// disk is the export of a blockstore, attached when a client wants it. Safe for
+// concurrent use.
+type disk struct {
+	daemon string // control socket
+	bind   netip.AddrPort
+	server netip.AddrPort
+	wait   store.Patience
+	block  int // bytes of a piece, at most
+	log    *slog.Logger
+
+	mu  sync.Mutex // guards cur; held while one is made
+	cur *session
+}
+
+// session is one session at the blockstore, shared by connections. It ends once,
+// when something happened after which what was not flushed may be lost.
+type session struct {
+	*store.Client
+	size     uint64
+	readOnly bool
+
+	ctx  context.Context // ends with the session
+	end  context.CancelCauseFunc
+	hand chan struct{} // one for each request the server has in hand: no more than it takes
+
+	mu    sync.Mutex // guards the fields below
+	users int
+	free  []*store.Slot
+}
+
+// use returns the session, or a new one if it has ended. The caller gives it
+// back by leave.
+func (d *disk) use(ctx context.Context) (*session, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.cur != nil && d.cur.ctx.Err() == nil {
+		d.cur.join()
+		return d.cur, nil
+	}
+	s, err := d.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if d.cur != nil {
+		d.cur.leave()
+	}
+	s.join() // the disk's own
+	s.join()
+	d.cur = s
+	d.log.Info("session at the blockstore", "server", d.server, "bytes", s.size, "read-only", s.readOnly, "block", s.Block)
+	return s, nil
+}
+
+// begin opens the export for writing, or for reading if it is read-only.
+func (d *disk) begin(ctx context.Context) (*session, error) {
+	s := &session{}
+	s.ctx, s.end = context.WithCancelCause(context.Background())
+	c, err := store.Connect(s.ctx, rds.Options{Socket: d.daemon}, d.bind, d.server, d.wait)
+	if err != nil {
+		s.end(err)
+		return nil, err
+	}
+	s.Client = c
+	size, err := c.Open(ctx, d.block, true)
+	var f *store.Failure
+	if errors.As(err, &f) && f.Status == store.StatusReadOnly {
+		s.readOnly = true
+		size, err = c.Open(ctx, d.block, false)
+	}
+	if err != nil {
+		s.end(err)
+		c.Close()
+		return nil, fmt.Errorf("blockstore %v: %w", d.server, err)
+	}
+	s.size = uint64(size)
+	s.hand = make(chan struct{}, c.Limit)
+	return s, nil
+}
+
+// close ends the disk's use; connections end theirs themselves.
+func (d *disk) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.cur != nil {
+		d.cur.leave()
+		d.cur = nil
+	}
+}
+
+func (s *session) join() {
+	s.mu.Lock()
+	s.users++
+	s.mu.Unlock()
+}
+
+// leave ends the attachment with its last user.
+func (s *session) leave() {
+	s.mu.Lock()
+	s.users--
+	last := s.users == 0
+	s.mu.Unlock()
+	if last {
+		s.end(errors.New("closed"))
+		s.Client.Close()
+	}
+}
+
+// flags are the transmission flags.
+func (s *session) flags() uint16 {
+	if s.readOnly {
+		return hasFlags | hasMulti | hasReadOnly
+	}
+	return hasFlags | hasMulti | hasFlush | hasFUA | hasTrim | hasZeroes | hasFastZero
+}
+
+// take returns a buffer; connections bound how many they take.
+func (s *session) take() (*store.Slot, error) {
+	s.mu.Lock()
+	if n := len(s.free); n > 0 {
+		slot := s.free[n-1]
+		s.free = s.free[:n-1]
+		s.mu.Unlock()
+		return slot, nil
+	}
+	s.mu.Unlock()
+	return s.Slot(rds.AllowRead | rds.AllowWrite)
+}
+
+// put gives buffers back that no operation can touch.
+func (s *session) put(slots []*store.Slot) {
+	s.mu.Lock()
+	s.free = append(s.free, slots...)
+	s.mu.Unlock()
+}

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+)
+
+// handshakePatience is for the whole of a handshake.
+const handshakePatience = 10 * time.Second
+
+// errAborted: the client ended the handshake, which is its right.
+var errAborted = errors.New("ended by the client")
+
+// export is what a handshake tells about the disk.
+type export struct {
+	name    string
+	size    uint64
+	flags   uint16
+	largest uint32 // bytes of a request
+}
+
+// handshake is one client's, until it is given the disk. One goroutine.
+type handshake struct {
+	conn    net.Conn
+	name    string
+	attach  func() (export, error) // has the disk ready
+	noZeros bool
+}
+
+// run answers options until the client takes the disk (nil).
+func (h *handshake) run() error {
+	h.conn.SetDeadline(time.Now().Add(handshakePatience))
+	b := binary.BigEndian.AppendUint64(nil, magicServer)
+	b = binary.BigEndian.AppendUint64(b, magicOption)
+	b = binary.BigEndian.AppendUint16(b, flagFixed|flagNoZeros)
+	if _, err := h.conn.Write(b); err != nil {
+		return err
+	}
+	var flags [4]byte
+	if _, err := io.ReadFull(h.conn, flags[:]); err != nil {
+		return err
+	}
+	f := binary.BigEndian.Uint32(flags[:])
+	if f&^(flagFixed|flagNoZeros) != 0 {
+		return fmt.Errorf("%w: handshake flags %#x", errProtocol, f)
+	}
+	h.noZeros = f&flagNoZeros != 0
+	for range maxOptions {
+		taken, err := h.option()
+		if err != nil {
+			return err
+		}
+		if taken {
+			return h.conn.SetDeadline(time.Time{})
+		}
+	}
+	return fmt.Errorf("%w: %d options and no end", errProtocol, maxOptions)
+}
+
+// option answers one option; taken: the client has the disk.
+func (h *handshake) option() (taken bool, err error) {
+	var head [optionHead]byte
+	if _, err := io.ReadFull(h.conn, head[:]); err != nil {
+		return false, err
+	}
+	o, err := parseOption(&head)
+	if err != nil {
+		return false, err
+	}
+	if o.length > maxOption {
+		// Reading it to the end is more than a client is owed.
+		err := fmt.Errorf("%w: option %d with %d bytes, at most %d", errProtocol, o.option, o.length, maxOption)
+		return false, errors.Join(err, h.reply(o.option, repTooBig, []byte("too long")))
+	}
+	data := make([]byte, o.length)
+	if _, err := io.ReadFull(h.conn, data); err != nil {
+		return false, err
+	}
+	switch o.option {
+	case optExportName:
+		return h.exportName(string(data))
+	case optAbort:
+		h.reply(o.option, repAck, nil) // it may have gone already
+		return false, errAborted
+	case optList:
+		return false, h.list(data)
+	case optInfo, optGo:
+		return h.info(o.option, data)
+	}
+	return false, h.reply(o.option, repUnsup, nil)
+}
+
+func (h *handshake) reply(o option, kind uint32, data []byte) error {
+	b := binary.BigEndian.AppendUint64(nil, magicReply)
+	b = binary.BigEndian.AppendUint32(b, uint32(o))
+	b = binary.BigEndian.AppendUint32(b, kind)
+	b = binary.BigEndian.AppendUint32(b, uint32(len(data)))
+	_, err := h.conn.Write(append(b, data...))
+	return err
+}
+
+// known: the name is the export's, or that of "the default one".
+func (h *handshake) known(name string) bool { return name == "" || name == h.name }
+
+// exportName is the old way, which knows no answer but the disk.
+func (h *handshake) exportName(name string) (taken bool, err error) {
+	if !h.known(name) {
+		return false, fmt.Errorf("no export %q", name)
+	}
+	e, err := h.attach()
+	if err != nil {
+		return false, err
+	}
+	b := binary.BigEndian.AppendUint64(nil, e.size)
+	b = binary.BigEndian.AppendUint16(b, e.flags)
+	if !h.noZeros {
+		b = append(b, make([]byte, 124)...)
+	}
+	_, err = h.conn.Write(b)
+	return err == nil, err
+}
+
+func (h *handshake) list(data []byte) error {
+	if len(data) > 0 {
+		return h.reply(optList, repInvalid, []byte("LIST has no data"))
+	}
+	b := binary.BigEndian.AppendUint32(nil, uint32(len(h.name)))
+	if err := h.reply(optList, repServer, append(b, h.name...)); err != nil {
+		return err
+	}
+	return h.reply(optList, repAck, nil)
+}
+
+// info answers INFO, and GO, which takes the disk too.
+func (h *handshake) info(o option, data []byte) (taken bool, err error) {
+	name, wanted, err := parseInfo(data)
+	if err != nil {
+		return false, h.reply(o, repInvalid, []byte(err.Error()))
+	}
+	if !h.known(name) {
+		return false, h.reply(o, repUnknown, fmt.Appendf(nil, "no export %.200q", name))
+	}
+	e, err := h.attach()
+	if err != nil {
+		return false, h.reply(o, repEnding, []byte(err.Error()))
+	}
+	be := binary.BigEndian
+	b := be.AppendUint16(nil, infoExport)
+	b = be.AppendUint64(b, e.size)
+	if err := h.reply(o, repInfo, be.AppendUint16(b, e.flags)); err != nil {
+		return false, err
+	}
+	b = be.AppendUint16(nil, infoBlocks)
+	b = be.AppendUint32(b, 1) // any boundary
+	b = be.AppendUint32(b, min(4096, e.largest))
+	if err := h.reply(o, repInfo, be.AppendUint32(b, e.largest)); err != nil {
+		return false, err
+	}
+	for _, w := range wanted {
+		if w == infoName {
+			if err := h.reply(o, repInfo, append(be.AppendUint16(nil, infoName), h.name...)); err != nil {
+				return false, err
+			}
+			break
+		}
+	}
+	return o == optGo, h.reply(o, repAck, nil)
+}

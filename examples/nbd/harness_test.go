@@ -1,0 +1,267 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/rdstest"
+)
+
+// patienceForTests is far above what anything here takes.
+const patienceForTests = 60 * time.Second
+
+var blockstore string // the program
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "rdsd-nbd-")
+		if err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(dir)
+		blockstore = filepath.Join(dir, "blockstore")
+		if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", blockstore, "../blockstore").CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "%s%v\n", out, err)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+// world is two hosts: a blockstore on one, nbd on the other.
+type world struct {
+	t    *testing.T
+	d    []*rdstest.Daemon
+	file string // of the blockstore
+	at   string // of nbd
+	said *lines // by nbd
+	end  func() int
+	kill func() // the blockstore
+}
+
+func newWorld(t *testing.T, size int64, storeFlags ...string) *world {
+	t.Helper()
+	w := &world{t: t, d: rdstest.StartDaemons(t, 2), file: filepath.Join(t.TempDir(), "disk"), said: &lines{}}
+	f, err := os.Create(w.file)
+	if err == nil {
+		err = errors.Join(f.Truncate(size), f.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.kill = w.store(storeFlags...)
+	dir, err := os.MkdirTemp("", "nbd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	w.at = filepath.Join(dir, "s")
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan int, 1)
+	go func() {
+		ended <- run(ctx, []string{"-listen", "unix:" + w.at, "-name", "disk", "-patience", "5s", "-socket", w.d[1].Socket(),
+			"-bind", w.d[1].Addr().String(), w.d[0].Addr().String()}, w.said)
+	}()
+	w.end = sync.OnceValue(func() int {
+		cancel()
+		select {
+		case code := <-ended:
+			return code
+		case <-time.After(patienceForTests):
+			t.Error("nbd does not end")
+			return -1
+		}
+	})
+	t.Cleanup(func() {
+		if code := w.end(); code != exitOK {
+			t.Errorf("nbd ended with status %d", code)
+		}
+		if t.Failed() {
+			t.Logf("nbd said:\n%s", w.said)
+		}
+	})
+	w.said.wait(t, "serving ")
+	return w
+}
+
+// store starts a blockstore and returns what kills it.
+func (w *world) store(flags ...string) (kill func()) {
+	w.t.Helper()
+	said := &lines{}
+	cmd := exec.Command(blockstore, append(append([]string{"serve", "-socket", w.d[0].Socket(), "-bind", w.d[0].Addr().String()}, flags...), w.file)...)
+	cmd.Stderr = said
+	if err := cmd.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	kill = sync.OnceFunc(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	w.t.Cleanup(kill)
+	said.wait(w.t, "serving ")
+	return kill
+}
+
+// reset breaks the connection between the hosts; false if it was not there.
+func (w *world) reset() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), patienceForTests)
+	defer cancel()
+	i := rand.IntN(2)
+	n, err := w.d[i].Reset(ctx, w.d[1-i].Addr())
+	if err != nil {
+		w.t.Error(err)
+	}
+	return n > 0
+}
+
+// client is an NBD client that sends what a test says. It fails the test if
+// nbd does not answer in time.
+type client struct {
+	net.Conn
+	t    *testing.T
+	next uint64
+}
+
+func (w *world) dial() *client {
+	w.t.Helper()
+	c, err := net.Dial("unix", w.at)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(patienceForTests))
+	return &client{Conn: c, t: w.t}
+}
+
+// open is a client that has the disk.
+func (w *world) open() *client {
+	w.t.Helper()
+	c := w.dial()
+	c.send([]byte{0, 0, 0, 3}, optionBytes(optExportName, nil))
+	c.hear(18 + 10)
+	return c
+}
+
+func (c *client) send(bs ...[]byte) {
+	c.t.Helper()
+	if _, err := c.Write(bytes.Join(bs, nil)); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *client) hear(n int) []byte {
+	c.t.Helper()
+	b := make([]byte, n)
+	if _, err := io.ReadFull(c, b); err != nil {
+		c.t.Fatal(err)
+	}
+	return b
+}
+
+// do sends a request and returns what its reply says.
+func (c *client) do(r request, data []byte) errno {
+	c.t.Helper()
+	c.next++
+	r.cookie = c.next
+	c.send(requestBytes(r), data)
+	return c.reply(r.cookie)
+}
+
+func (c *client) reply(cookie uint64) errno {
+	c.t.Helper()
+	b := c.hear(16)
+	if binary.BigEndian.Uint32(b) != magicAnswer || binary.BigEndian.Uint64(b[8:]) != cookie {
+		c.t.Fatalf("reply %x, want one to %d", b, cookie)
+	}
+	return errno(binary.BigEndian.Uint32(b[4:]))
+}
+
+func (c *client) write(off int, data []byte) {
+	c.t.Helper()
+	if e := c.do(request{command: cmdWrite, offset: uint64(off), length: uint32(len(data))}, data); e != eOK {
+		c.t.Fatalf("write: error %d", e)
+	}
+}
+
+func (c *client) read(off, n int) []byte {
+	c.t.Helper()
+	if e := c.do(request{command: cmdRead, offset: uint64(off), length: uint32(n)}, nil); e != eOK {
+		c.t.Fatalf("read: error %d", e)
+	}
+	return c.hear(n)
+}
+
+// closed expects the server to have closed the connection.
+func (c *client) closed() {
+	c.t.Helper()
+	if n, err := io.Copy(io.Discard, c); n > 0 || err != nil && !errors.Is(err, unix.ECONNRESET) {
+		c.t.Errorf("%d bytes and %v, want the end", n, err)
+	}
+}
+
+func noise(n int) []byte {
+	var seed [32]byte
+	for i := range seed {
+		seed[i] = byte(rand.Uint32())
+	}
+	b := make([]byte, n)
+	_, _ = rand.NewChaCha8(seed).Read(b) // never fails
+	return b
+}
+
+// lines is a writer whose content can be waited for.
+type lines struct {
+	mu   sync.Mutex // guards the fields below
+	text strings.Builder
+	news chan struct{}
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.news != nil {
+		close(l.news)
+		l.news = nil
+	}
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func (l *lines) wait(t *testing.T, text string) {
+	t.Helper()
+	timeout := time.After(patienceForTests)
+	for {
+		l.mu.Lock()
+		if strings.Contains(l.text.String(), text) {
+			l.mu.Unlock()
+			return
+		}
+		if l.news == nil {
+			l.news = make(chan struct{})
+		}
+		news := l.news
+		l.mu.Unlock()
+		select {
+		case <-news:
+		case <-timeout:
+			t.Fatalf("did not say %q: %s", text, l)
+		}
+	}
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/signal"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/examples/blockstore/store"
+)
+
+// Exit statuses.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:], os.Stderr))
+}
+
+// run is the program; all it says goes to stderr.
+func run(ctx context.Context, args []string, stderr io.Writer) int {
+	srv, listen, err := parse(args, stderr)
+	if err == nil {
+		err = srv.run(ctx, listen, stderr)
+	}
+	var u *store.UsageError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, flag.ErrHelp):
+		return exitUsage
+	}
+	fmt.Fprintf(stderr, "nbd: %v\n", err)
+	if errors.As(err, &u) {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// parse reads the command line.
+func parse(args []string, stderr io.Writer) (*server, string, error) {
+	fs := flag.NewFlagSet("nbd", flag.ContinueOnError)
+	fs.SetOutput(stderr)
+	fs.Usage = func() {
+		fmt.Fprint(stderr, "usage: nbd [flags] REMOTE\n\nREMOTE is the ADDRESS[:PORT] of a blockstore server, port 4000 if not given.\n\n")
+		fs.PrintDefaults()
+	}
+	d := &disk{log: slog.New(slog.NewTextHandler(stderr, nil))}
+	srv := &server{disk: d}
+	var bind, listen string
+	fs.StringVar(&listen, "listen", "127.0.0.1:10809", "where NBD clients connect: `address`:port, or unix:PATH; who can connect has the disk")
+	fs.StringVar(&srv.name, "name", "", "name of the export; the empty name is good too")
+	fs.IntVar(&srv.connections, "connections", 16, "clients at a time")
+	fs.StringVar(&d.daemon, "socket", "", "control socket of the daemon (default $RDSD_SOCKET, then the usual places)")
+	fs.StringVar(&bind, "bind", "", "local `address[:port]` (default: the address that routes to REMOTE)")
+	fs.IntVar(&d.block, "block", store.DefaultBlock, "bytes of one operation at most, 4096 to 1048576")
+	fs.DurationVar(&d.wait.Answer, "patience", 30*time.Second, "time for an answer of the blockstore")
+	fs.DurationVar(&d.wait.GiveUp, "give-up", time.Minute, "time for a request, over all attempts")
+	usage := func(format string, args ...any) (*server, string, error) {
+		return nil, "", &store.UsageError{Text: fmt.Sprintf(format, args...)}
+	}
+	err := fs.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return nil, "", err
+	case err != nil:
+		return usage("%v", err)
+	case fs.NArg() != 1:
+		return usage("%d arguments, want REMOTE", fs.NArg())
+	case d.block < store.MinBlock || d.block > store.MaxBlock:
+		return usage("-block %d: want %d to %d", d.block, store.MinBlock, store.MaxBlock)
+	case srv.connections < 1 || d.wait.Answer <= 0 || d.wait.GiveUp <= 0:
+		return usage("-connections, -patience and -give-up must be positive")
+	case len(srv.name) > 4096:
+		return usage("-name: %d bytes, at most 4096", len(srv.name))
+	}
+	if d.server, err = store.ParseRemote(fs.Arg(0), netip.Addr{}); err != nil {
+		return nil, "", err
+	}
+	d.bind, err = store.LocalFor(bind, d.server)
+	return srv, listen, err
+}
+
+// listenAt reads what -listen says. A socket file that a killed process left is
+// replaced if nobody answers there.
+func listenAt(at string) (net.Listener, error) {
+	path, ok := strings.CutPrefix(at, "unix:")
+	if !ok {
+		return net.Listen("tcp", at)
+	}
+	l, err := net.Listen("unix", path)
+	if errors.Is(err, unix.EADDRINUSE) {
+		c, dialErr := net.Dial("unix", path)
+		if dialErr == nil {
+			c.Close()
+			return nil, err
+		}
+		if errors.Is(dialErr, unix.ECONNREFUSED) && os.Remove(path) == nil {
+			return net.Listen("unix", path)
+		}
+	}
+	return l, err
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// server takes NBD clients.
+type server struct {
+	disk        *disk
+	name        string
+	connections int
+}
+
+// run serves until ctx ends, then lets clients' requests in hand finish.
+func (s *server) run(ctx context.Context, listen string, stderr io.Writer) error {
+	// The first session is begun before anybody is invited, to say here what is
+	// wrong with REMOTE.
+	first, err := s.disk.use(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.disk.close()
+	first.leave()
+	l, err := listenAt(listen)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(stderr, "serving %v at %v\n", s.disk.server, l.Addr())
+	stop := context.AfterFunc(ctx, func() { l.Close() })
+	defer stop()
+	defer l.Close()
+
+	var clients sync.WaitGroup
+	defer clients.Wait()
+	room := make(chan struct{}, s.connections)
+	for {
+		c, err := l.Accept()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case room <- struct{}{}:
+		default:
+			s.disk.log.Warn("client refused", "client", c.RemoteAddr(), "err", fmt.Sprintf("%d are connected", s.connections))
+			c.Close()
+			continue
+		}
+		clients.Go(func() {
+			defer func() { <-room }()
+			defer c.Close()
+			if err := s.client(ctx, c); err != nil {
+				s.disk.log.Warn("client gone", "client", c.RemoteAddr(), "err", err)
+			}
+		})
+	}
+}
+
+// client serves one client; nil if it left as it should.
+func (s *server) client(ctx context.Context, c net.Conn) error {
+	var held *session
+	defer func() {
+		if held != nil {
+			held.leave()
+		}
+	}()
+	h := handshake{conn: c, name: s.name, attach: func() (export, error) {
+		if held != nil { // INFO, and then GO
+			held.leave()
+			held = nil
+		}
+		ctx, cancel := context.WithTimeout(ctx, handshakePatience)
+		defer cancel()
+		sess, err := s.disk.use(ctx)
+		c.SetDeadline(time.Now().Add(handshakePatience)) // the blockstore's time is not the client's
+		if err != nil {
+			s.disk.log.Warn("no session at the blockstore", "server", s.disk.server, "err", err)
+			return export{}, err
+		}
+		held = sess
+		return export{s.name, sess.size, sess.flags(), largestOf(sess.Block)}, nil
+	}}
+	unhook := context.AfterFunc(ctx, func() { c.Close() })
+	err := h.run()
+	unhook()
+	switch {
+	case ctx.Err() != nil, errors.Is(err, errAborted), errors.Is(err, io.EOF):
+		return nil
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("no end of the handshake in %v", handshakePatience)
+	case err != nil:
+		return fmt.Errorf("handshake: %w", err)
+	}
+	return newConn(c, held, s.disk.log).serve(ctx)
+}

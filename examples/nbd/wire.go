@@ -1,0 +1,199 @@
+package main
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// Numbers of the protocol, all big-endian.
+const (
+	magicServer = 0x4e42444d41474943 // "NBDMAGIC"
+	magicOption = 0x49484156454f5054 // "IHAVEOPT"
+	magicReply  = 0x0003e889045565a9 // to an option
+	magicAsk    = 0x25609513         // request
+	magicAnswer = 0x67446698         // simple reply
+
+	// Handshake flags, the same bits from both sides.
+	flagFixed   = 1
+	flagNoZeros = 2
+
+	optionHead = 16
+	maxOption  = 16 << 10 // bytes of an option's data: names have up to 4096
+	maxOptions = 64       // in one handshake
+
+	requestSize = 28
+	maxRequest  = 32 << 20 // what clients assume if they are not told
+)
+
+// option is the number of an option.
+type option uint32
+
+const (
+	optExportName option = 1
+	optAbort      option = 2
+	optList       option = 3
+	optInfo       option = 6
+	optGo         option = 7
+)
+
+// Replies to options.
+const (
+	repAck     uint32 = 1
+	repServer  uint32 = 2
+	repInfo    uint32 = 3
+	repUnsup   uint32 = 1<<31 + 1
+	repInvalid uint32 = 1<<31 + 3
+	repUnknown uint32 = 1<<31 + 6
+	repEnding  uint32 = 1<<31 + 7
+	repTooBig  uint32 = 1<<31 + 9
+
+	infoExport uint16 = 0
+	infoName   uint16 = 1
+	infoBlocks uint16 = 3
+)
+
+// Transmission flags.
+const (
+	hasFlags    uint16 = 1 << 0
+	hasReadOnly uint16 = 1 << 1
+	hasFlush    uint16 = 1 << 2
+	hasFUA      uint16 = 1 << 3
+	hasTrim     uint16 = 1 << 5
+	hasZeroes   uint16 = 1 << 6
+	hasMulti    uint16 = 1 << 8 // a FLUSH covers what all connections wrote
+	hasFastZero uint16 = 1 << 11
+)
+
+// command is the type of a request.
+type command uint16
+
+const (
+	cmdRead   command = 0
+	cmdWrite  command = 1
+	cmdDisc   command = 2
+	cmdFlush  command = 3
+	cmdTrim   command = 4
+	cmdZeroes command = 6
+)
+
+// Flags of requests.
+const (
+	askFUA    uint16 = 1
+	askNoHole uint16 = 2
+	askFast   uint16 = 16
+)
+
+// errno is what a reply says.
+type errno uint32
+
+const (
+	eOK       errno = 0
+	ePerm     errno = 1
+	eIO       errno = 5
+	eInval    errno = 22
+	eNoSpace  errno = 28
+	eNotSup   errno = 95
+	eShutdown errno = 108
+)
+
+// errProtocol: what a client sent is not NBD.
+var errProtocol = errors.New("not the NBD protocol")
+
+// optionHeader is what is before an option's data.
+type optionHeader struct {
+	option option
+	length uint32
+}
+
+// parseOption takes the 16 bytes before an option's data.
+func parseOption(b *[optionHead]byte) (optionHeader, error) {
+	if m := binary.BigEndian.Uint64(b[:]); m != magicOption {
+		return optionHeader{}, fmt.Errorf("%w: option with magic %#x", errProtocol, m)
+	}
+	return optionHeader{option(binary.BigEndian.Uint32(b[8:])), binary.BigEndian.Uint32(b[12:])}, nil
+}
+
+// parseInfo takes the data of INFO or GO: a name, and what is asked about it.
+func parseInfo(b []byte) (name string, wanted []uint16, err error) {
+	be := binary.BigEndian
+	if len(b) < 6 {
+		return "", nil, fmt.Errorf("%d bytes, at least 6", len(b))
+	}
+	n := be.Uint32(b)
+	if uint64(n) > uint64(len(b)-6) {
+		return "", nil, fmt.Errorf("a name of %d bytes in %d", n, len(b))
+	}
+	name, b = string(b[4:4+n]), b[4+n:]
+	count := int(be.Uint16(b))
+	if b = b[2:]; len(b) != 2*count {
+		return "", nil, fmt.Errorf("%d bytes for %d information requests", len(b), count)
+	}
+	for ; len(b) > 0; b = b[2:] {
+		wanted = append(wanted, be.Uint16(b))
+	}
+	return name, wanted, nil
+}
+
+// request is a request's header.
+type request struct {
+	flags   uint16
+	command command
+	cookie  uint64
+	offset  uint64
+	length  uint32
+}
+
+// parseRequest takes a request's header.
+func parseRequest(b *[requestSize]byte) (request, error) {
+	be := binary.BigEndian
+	if m := be.Uint32(b[:]); m != magicAsk {
+		return request{}, fmt.Errorf("%w: request with magic %#x", errProtocol, m)
+	}
+	return request{
+		flags: be.Uint16(b[4:]), command: command(be.Uint16(b[6:])), cookie: be.Uint64(b[8:]),
+		offset: be.Uint64(b[16:]), length: be.Uint32(b[24:]),
+	}, nil
+}
+
+// check says what is wrong with a request for a disk of size bytes; eOK if
+// nothing is.
+func (r *request) check(size uint64, readOnly bool, largest uint32) errno {
+	known := map[command]uint16{
+		cmdRead: askFUA, cmdWrite: askFUA, cmdTrim: askFUA, cmdFlush: askFUA, cmdDisc: askFUA,
+		cmdZeroes: askFUA | askNoHole | askFast,
+	}
+	flags, ok := known[r.command]
+	if !ok || r.flags&^flags != 0 {
+		return eInval
+	}
+	switch r.command {
+	case cmdDisc:
+		return eOK
+	case cmdFlush:
+		if r.offset != 0 || r.length != 0 {
+			return eInval
+		}
+		return eOK
+	}
+	if r.command != cmdRead && readOnly {
+		return ePerm
+	}
+	if r.length == 0 || r.command <= cmdWrite && r.length > largest {
+		return eInval
+	}
+	if r.offset > size || uint64(r.length) > size-r.offset {
+		if r.command == cmdRead || r.command == cmdTrim {
+			return eInval
+		}
+		return eNoSpace
+	}
+	return eOK
+}
+
+// appendReply adds the reply to the request with this cookie.
+func appendReply(b []byte, cookie uint64, e errno) []byte {
+	b = binary.BigEndian.AppendUint32(b, magicAnswer)
+	b = binary.BigEndian.AppendUint32(b, uint32(e))
+	return binary.BigEndian.AppendUint64(b, cookie)
+}

@@ -1,0 +1,38 @@
+package rdstest
+
+import (
+	"context"
+	"encoding/json"
+	"net/netip"
+
+	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/ipc"
+)
+
+// Reset breaks the daemon's connections to peer, as rdsctl peer reset does, and
+// returns how many there were: 0 while they are just coming back from the last
+// reset. What was on its way is sent again or settled as DROPPED; nothing is
+// lost by it. It returns when they are broken.
+func (d *Daemon) Reset(ctx context.Context, peer netip.Addr) (broken int, err error) {
+	c, err := ipc.ResolveDial(ctx, d.socket)
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	if _, _, err := c.Call(&ipc.Hello{Version: ipc.Version, Role: ipc.RoleCtl, Name: "test"}, nil); err != nil {
+		return 0, err
+	}
+	req, err := json.Marshal(ctl.Request{Schema: ctl.Schema, Kind: ctl.KindPeerReset, Addr: peer})
+	if err != nil {
+		return 0, err
+	}
+	raw, err := c.CallJSON(req)
+	if err != nil {
+		return 0, err
+	}
+	answer, err := ctl.Parse(raw, ctl.KindPeerReset)
+	if err != nil {
+		return 0, err
+	}
+	return answer.PeerReset.Reset, nil
+}
