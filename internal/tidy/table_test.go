@@ -66,8 +66,12 @@ func matches(patterns []string, pkg string) bool {
 	})
 }
 
-// find returns the index of pkg's row, -1 if it has none.
+// find returns the index of pkg's row, -1 if it has none: of the one with its
+// name, else of the first with a pattern for it.
 func find(rows []row, pkg string) int {
+	if i := slices.IndexFunc(rows, func(r row) bool { return slices.Contains(r.pkgs, pkg) }); i >= 0 {
+		return i
+	}
 	return slices.IndexFunc(rows, func(r row) bool { return matches(r.pkgs, pkg) })
 }
 
