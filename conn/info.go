@@ -68,3 +68,9 @@ type Info struct {
 	LastError      error // why the last connection or attempt ended
 	Stats          Stats
 }
+
+// Sent reports whether m was posted on this connection and is not acked yet,
+// and its sequence, 0 before it has one.
+func (m *Msg) Sent() (seq uint64, sent bool) {
+	return m.priv.seq, m.priv.state == msgPosted || m.priv.state == msgEnding
+}

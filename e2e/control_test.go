@@ -160,7 +160,7 @@ func TestRdsctl(t *testing.T) {
 			code int
 			want string
 		}{
-			{[]string{"peer", "reset", "192.0.2.9"}, 1, "192.0.2.9"},
+			{[]string{"peer", "reset", "192.0.2.9"}, 4, "192.0.2.9"},
 			{[]string{"ping", newAddress(t).String(), "-c", "1", "-timeout", "100ms"}, 1, "connecti"},
 			{[]string{"stauts"}, 2, "stauts"},
 			{[]string{"ping"}, 2, "ADDR"},

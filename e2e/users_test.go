@@ -275,7 +275,7 @@ func TestWhatUsersSee(t *testing.T) {
 		if strings.Contains(status, "\n0  ") {
 			t.Errorf("sees usage of root:\n%s", status)
 		}
-		contains(t, "a reset", h.rdsctlAs(1, "peer", "reset", "127.0.0.1"), "only root and the daemon's own user")
+		contains(t, "a reset", h.rdsctlAs(5, "peer", "reset", "127.0.0.1"), "only root and the daemon's own user")
 
 		socks = h.rdsctl("sockets")
 		contains(t, "root's view", socks, "4000", "4001", "4002")

@@ -113,6 +113,9 @@ func (e *Export) Revoke(dst []verbs.PeerKey, deadline int64) []verbs.PeerKey {
 	return append(dst, e.waiting...)
 }
 
+// Grants counts who was granted the key and may have it.
+func (e *Export) Grants() int { return len(e.grants) }
+
 // Held counts the grants of peer.
 func (e *Export) Held(peer verbs.PeerKey) (n int) {
 	for _, g := range e.grants {

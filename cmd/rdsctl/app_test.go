@@ -23,6 +23,10 @@ type backend struct {
 	pings []time.Duration // in turn, over and over; 0 is a lost one
 	n     int
 	same  bool // no difference to what is configured
+
+	onPoll func()   // runs when events have been told
+	left   int      // messages that a drain finds
+	drains []string // what was asked
 }
 
 func (b *backend) Status() (ctl.Status, error) {
@@ -229,7 +233,7 @@ func TestPingFails(t *testing.T) {
 	}
 	nobody := &backend{err: fmt.Errorf("%w: 0.0.0.0 is not a host's address", ctl.ErrNotFound)}
 	code, stdout, stderr := runApp(t, direct{nobody, false}, "ping", "0.0.0.0")
-	if code != exitFailed || stdout != "" || stderr != "rdsctl: not found: 0.0.0.0 is not a host's address\n" {
+	if code != exitNotFound || stdout != "" || stderr != "rdsctl: not found: 0.0.0.0 is not a host's address; rdsctl peers lists those there are\n" {
 		t.Errorf("nobody: status %d, %q, %q", code, stdout, stderr)
 	}
 }
@@ -267,26 +271,30 @@ func (i interrupting) Call(ctx context.Context, req []byte) ([]byte, error) {
 
 func TestNotAdmin(t *testing.T) {
 	code, stdout, stderr := runApp(t, direct{&backend{}, false}, "peer", "reset", "127.0.0.2")
-	if code != exitFailed || stdout != "" || stderr != "rdsctl: peer reset: only root and the daemon's own user may do that\n" {
+	if code != exitPermission || stdout != "" || stderr != "rdsctl: peer reset: only root and the daemon's own user may do that\n" {
 		t.Errorf("status %d, %q, %q", code, stdout, stderr)
 	}
 	code, _, stderr = runApp(t, direct{&backend{}, true}, "peer", "reset", "127.0.0.3")
-	if code != exitFailed || stderr != "rdsctl: not found: no connection to 127.0.0.3\n" {
+	if code != exitNotFound || stderr != "rdsctl: not found: no connection to 127.0.0.3; rdsctl peers lists those there are\n" {
 		t.Errorf("status %d, %q", code, stderr)
 	}
 }
 
 func TestUsageErrors(t *testing.T) {
-	const there = "there are: status, sockets, peers, ping, bench, stress, peer reset, config show, config diff, config reload, config validate, config docs (more: rdsctl help)\n"
+	var names []string
+	for _, v := range verbs() {
+		names = append(names, v.name)
+	}
+	there := "there are: " + strings.Join(names, ", ") + " (more: rdsctl help)\n"
 	for _, tc := range []struct {
 		args []string
 		want string
 	}{
 		{nil, "rdsctl: no verb; " + there},
-		{[]string{"socket"}, `rdsctl: unknown verb "socket"; ` + there},
+		{[]string{"xyzzy"}, `rdsctl: unknown verb "xyzzy"; ` + there},
 		{[]string{"help", "x"}, `rdsctl: unknown verb "x"; ` + there},
-		{[]string{"peer"}, "rdsctl: peer: want rdsctl peer reset ADDR\n"},
-		{[]string{"peer", "drop", "::1"}, "rdsctl: peer: want rdsctl peer reset ADDR\n"},
+		{[]string{"peer"}, "rdsctl: peer: want rdsctl peer and one of: reset ADDR, drain ADDR, resume ADDR\n"},
+		{[]string{"peer", "drop", "::1"}, "rdsctl: peer: want rdsctl peer and one of: reset ADDR, drain ADDR, resume ADDR\n"},
 		{[]string{"peer", "reset"}, "rdsctl: peer reset: ADDR is missing; usage: rdsctl peer reset ADDR\n"},
 		{[]string{"peer", "reset", "-lane", "256", "::1"}, "rdsctl: peer reset: lane 256 is not between 0 and 255\n"},
 		{[]string{"peer", "reset", "host"}, "rdsctl: peer reset: \"host\" is not an IP address\n"},
@@ -294,8 +302,9 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"ping", "127.0.0.1", "-c", "-1"}, "rdsctl: ping: -c and -i are not negative\n"},
 		{[]string{"peers", "all"}, "rdsctl: peers takes no argument, \"all\" is one too many\n"},
 		{[]string{"-v", "peers"}, "rdsctl: flag provided but not defined: -v; flags here: -o -socket -timeout\n"},
+		{[]string{"ping", "::1", "-o", "csv"}, "rdsctl: ping: -o csv: want table or json\n"},
 		{[]string{"ping", "::1", "-n", "3"}, "rdsctl: ping: flag provided but not defined: -n; flags here: -c -i -o -socket -timeout\n"},
-		{[]string{"peers", "-o", "yaml"}, "rdsctl: peers: invalid value \"yaml\" for flag -o: want table or json; flags here: -o -socket -timeout\n"},
+		{[]string{"peers", "-o", "yaml"}, "rdsctl: peers: invalid value \"yaml\" for flag -o: want table, wide, json, jsonl or csv; flags here: -columns -filter -no-header -o -socket -sort -timeout -watch\n"},
 		{[]string{"peers", "-timeout", "0s"}, "rdsctl: peers: -timeout 0s is not positive\n"},
 		{[]string{"status", "-stats", "/x"}, "rdsctl: status: -stats is for -offline\n"},
 	} {
@@ -313,7 +322,7 @@ func TestHelp(t *testing.T) {
 			t.Errorf("%v: status %d, %q", args, code, stderr)
 		}
 		for _, v := range verbs() {
-			if !strings.Contains(stdout, "  "+v.name+" ") || !strings.Contains(stdout, v.summary) {
+			if !strings.Contains(stdout, "  "+v.name) || !strings.Contains(stdout, v.summary) {
 				t.Errorf("%v does not tell about %s", args, v.name)
 			}
 		}
@@ -337,7 +346,7 @@ func (silent) Close() error { return nil }
 
 func TestStuckDaemon(t *testing.T) {
 	code, _, stderr := runApp(t, silent{}, "peers", "-timeout", "1ms")
-	if code != exitFailed || stderr != "rdsctl: the daemon did not answer within 1ms; rdsctl status --offline shows whether it is stuck\n" {
+	if code != exitTimeout || stderr != "rdsctl: the daemon did not answer within 1ms; rdsctl status --offline shows whether it is stuck\n" {
 		t.Errorf("status %d, %q", code, stderr)
 	}
 }

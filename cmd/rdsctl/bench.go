@@ -173,7 +173,7 @@ func (b *bencher) measure(ctx context.Context, p loadgen.Params) int {
 		fmt.Fprintf(b.stderr, "rdsctl: bench: %s\n", printable(err.Error()))
 	}
 	if !table {
-		return max(code, b.printJSON(&answer))
+		return max(code, b.printJSON(b.o, &answer))
 	}
 	r.Print(b.stdout)
 	return code

@@ -6,9 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/rdsd/rdsd/internal/ctl"
-	"github.com/rdsd/rdsd/internal/ipc"
 )
 
 // caller is a connection to a daemon's control service.
@@ -46,10 +46,29 @@ func call(ctx context.Context, c caller, o *options, r ctl.Request) ([]byte, *ct
 	return raw, resp, err
 }
 
+// once is connect and call.
+func (a *app) once(ctx context.Context, o *options, r ctl.Request) ([]byte, *ctl.Response, error) {
+	c, err := a.connect(ctx, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer c.Close()
+	return call(ctx, c, o, r)
+}
+
+// stuck is the error of a daemon that does not answer.
+type stuck struct{ after time.Duration }
+
+func (e *stuck) Error() string {
+	return fmt.Sprintf("the daemon did not answer within %v; rdsctl status --offline shows whether it is stuck", e.after)
+}
+
+func (e *stuck) Is(target error) bool { return target == context.DeadlineExceeded }
+
 // explain says what to do about a daemon that does not answer.
 func (o *options) explain(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("the daemon did not answer within %v; rdsctl status --offline shows whether it is stuck", o.timeout)
+		return &stuck{o.timeout}
 	}
 	return err
 }
@@ -57,46 +76,40 @@ func (o *options) explain(err error) error {
 // ask runs a verb that is one question: the answer as JSON, or as show prints
 // it.
 func (a *app) ask(ctx context.Context, o *options, r ctl.Request, show func(*ctl.Response)) int {
-	c, err := a.connect(ctx, o)
+	raw, resp, err := a.once(ctx, o, r)
 	if err != nil {
 		return a.fail(o, r.Kind, err)
 	}
-	defer c.Close()
-	raw, resp, err := call(ctx, c, o, r)
-	if err != nil {
-		return a.fail(o, r.Kind, err)
-	}
-	if o.output == "json" {
+	if o.output.json() {
 		// As it came, so that what a newer daemon added is not lost.
-		return a.printJSON(json.RawMessage(raw))
+		return a.printJSON(o, json.RawMessage(raw))
 	}
 	show(resp)
 	return exitOK
 }
 
-// fail reports err on standard error and, for -o json, as the response's error
-// on standard output.
+// fail reports err on standard error and, for JSON, as the response's error on
+// standard output.
 func (a *app) fail(o *options, kind ctl.Kind, err error) int {
-	code := exitFailed
-	answer, ok := errors.AsType[*ctl.Error](err)
-	if !ok {
-		answer = &ctl.Error{Code: ctl.CodeFailed, Message: err.Error()}
+	code, name := exitOf(err)
+	if o.output.json() {
+		answer, ok := errors.AsType[*ctl.Error](err)
+		if !ok {
+			answer = &ctl.Error{Code: name, Message: err.Error()}
+		}
+		a.printJSON(o, &ctl.Response{Schema: ctl.Schema, Kind: kind, Error: answer})
 	}
-	if errors.Is(err, ipc.ErrNoDaemon) {
-		code = exitNoDaemon
-		answer.Code = ctl.CodeNoDaemon
-	}
-	if o.output == "json" {
-		a.printJSON(&ctl.Response{Schema: ctl.Schema, Kind: kind, Error: answer})
-	}
-	fmt.Fprintf(a.stderr, "rdsctl: %s\n", printable(err.Error()))
+	fmt.Fprintf(a.stderr, "rdsctl: %s%s\n", printable(err.Error()), cure(err))
 	return code
 }
 
-func (a *app) printJSON(v any) int {
+// printJSON prints one document: of one line for jsonl.
+func (a *app) printJSON(o *options, v any) int {
 	raw, err := json.Marshal(v)
 	var b bytes.Buffer
-	if err == nil {
+	if err == nil && o.output == jsonLines {
+		err = json.Compact(&b, raw)
+	} else if err == nil {
 		err = json.Indent(&b, raw, "", "  ")
 	}
 	if err == nil {

@@ -6,24 +6,38 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ctl"
 )
 
+func configList() *listing[ctl.ConfigValue] {
+	type V = ctl.ConfigValue
+	return &listing[V]{
+		kind:  ctl.KindConfig,
+		items: func(r *ctl.Response) []V { return r.Config },
+		columns: []column[V]{
+			{head: "KEY", field: "key", text: func(v *V) string { return cell(v.Key, "unknown") }},
+			{head: "VALUE", field: "value", text: func(v *V) string { return cell(v.Value, `""`) }},
+			{head: "DEFAULT", field: "default", wide: true, text: func(v *V) string { return cell(v.Default, `""`) }},
+			{head: "FROM", field: "origin", text: func(v *V) string { return cell(v.Origin, "unknown") }},
+			{head: "CHANGED-BY", field: "live", text: func(v *V) string { return appliedBy(v.Live) }},
+		},
+	}
+}
+
 func configShowVerb(fs *flag.FlagSet) action {
-	changed := fs.Bool("changed", false, "only keys that are not at their default")
+	changed := fs.Bool("changed", false, "only keys that are not at their default (table)")
 	return func(ctx context.Context, a *app, o *options, _ string) int {
-		return a.ask(ctx, o, ctl.Request{Kind: ctl.KindConfig}, func(r *ctl.Response) {
-			var rows [][]string
-			for _, v := range r.Config {
-				if !*changed || v.Value != v.Default {
-					rows = append(rows, []string{v.Key, cell(v.Value, `""`), cell(v.Origin, "unknown"), appliedBy(v.Live)})
-				}
+		l := configList()
+		if *changed && !o.output.json() {
+			l.items = func(r *ctl.Response) []ctl.ConfigValue {
+				return slices.DeleteFunc(slices.Clone(r.Config), func(v ctl.ConfigValue) bool { return v.Value == v.Default })
 			}
-			table(a.stdout, []string{"KEY", "VALUE", "FROM", "CHANGED-BY"}, rows)
-		})
+		}
+		return l.run(ctx, a, o, func() ctl.Request { return ctl.Request{Kind: ctl.KindConfig} })
 	}
 }
 

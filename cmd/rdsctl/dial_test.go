@@ -165,21 +165,22 @@ func TestBadDaemons(t *testing.T) {
 		name  string
 		serve func(*ipc.Conn)
 		want  string
+		code  int
 	}{
-		{"closes at once", func(c *ipc.Conn) {}, "the daemon is gone"},
-		{"closes instead of an answer", func(c *ipc.Conn) { accept(c, func(uint32) { c.Close() }) }, "the daemon is gone"},
+		{"closes at once", func(c *ipc.Conn) {}, "the daemon is gone", exitFailed},
+		{"closes instead of an answer", func(c *ipc.Conn) { accept(c, func(uint32) { c.Close() }) }, "the daemon is gone", exitFailed},
 		{"another version", func(c *ipc.Conn) {
 			if m, err := c.Recv(); err == nil {
 				c.SendErr(m.ID, &ipc.VersionError{Client: ipc.Version, Daemon: 9})
 			}
-		}, "daemon version 9"},
+		}, "the daemon version 9", exitVersion},
 		{"another schema", func(c *ipc.Conn) {
 			accept(c, func(id uint32) { c.SendJSON(id, []byte(`{"schema":"rdsd.v2"}`)) })
-		}, `the daemon answers with schema "rdsd.v2", this program reads "rdsd.v1"`},
-		{"no JSON", func(c *ipc.Conn) { accept(c, func(id uint32) { c.SendJSON(id, []byte("hi")) }) }, "the daemon's answer is not JSON"},
-		{"says goodbye", func(c *ipc.Conn) { accept(c, func(uint32) { c.Send(0, &ipc.Goodbye{Text: "shutting down"}) }) }, "shutting down"},
-		{"stuck at hello", func(c *ipc.Conn) { c.Recv(); c.Recv() }, "the daemon did not answer within 50ms; rdsctl status --offline"},
-		{"stuck later", func(c *ipc.Conn) { accept(c, func(uint32) {}) }, "the daemon did not answer within 50ms; rdsctl status --offline"},
+		}, `the daemon answers with schema "rdsd.v2", this program reads "rdsd.v1"`, exitVersion},
+		{"no JSON", func(c *ipc.Conn) { accept(c, func(id uint32) { c.SendJSON(id, []byte("hi")) }) }, "the daemon's answer is not JSON", exitFailed},
+		{"says goodbye", func(c *ipc.Conn) { accept(c, func(uint32) { c.Send(0, &ipc.Goodbye{Text: "shutting down"}) }) }, "shutting down", exitFailed},
+		{"stuck at hello", func(c *ipc.Conn) { c.Recv(); c.Recv() }, "the daemon did not answer within 50ms; rdsctl status --offline", exitTimeout},
+		{"stuck later", func(c *ipc.Conn) { accept(c, func(uint32) {}) }, "the daemon did not answer within 50ms; rdsctl status --offline", exitTimeout},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			path := server(t, tc.serve)
@@ -188,7 +189,7 @@ func TestBadDaemons(t *testing.T) {
 				timeout = "50ms"
 			}
 			code, stdout, stderr := runSocket(t, "peers", "-socket", path, "-timeout", timeout)
-			if code != exitFailed || stdout != "" || !strings.Contains(stderr, tc.want) {
+			if code != tc.code || stdout != "" || !strings.Contains(stderr, tc.want) {
 				t.Errorf("status %d, stdout %q, stderr %q, want %q", code, stdout, stderr, tc.want)
 			}
 		})

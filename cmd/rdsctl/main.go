@@ -1,10 +1,7 @@
-// Rdsctl asks a running rdsd what it does, and resets connections.
+// Rdsctl asks a running rdsd what it does, and changes what it may.
 //
 // Data goes to standard output, messages to standard error. Tables are for
 // people and may change; -o json is schema rdsd.v1 and only grows.
-//
-// Exit status: 0 done; 1 failed; 2 wrong usage; 3 no daemon is running (also:
-// status --offline found only what a daemon that is gone left).
 package main
 
 import (
@@ -19,17 +16,11 @@ import (
 	"github.com/rdsd/rdsd/internal/stress"
 )
 
-// Exit statuses.
-const (
-	exitOK       = 0
-	exitFailed   = 1
-	exitUsage    = 2
-	exitNoDaemon = 3
-)
-
 // app is one run of the program and what it sees of the world.
 type app struct {
+	stdin          io.Reader
 	stdout, stderr io.Writer
+	screen         *screen  // nil: standard output is no terminal
 	paths          []string // control sockets that status -offline goes by
 	// dial opens the control service at path, "" = at the first of paths.
 	dial func(ctx context.Context, path string) (caller, error)
@@ -43,8 +34,10 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	a := &app{
+		stdin:  os.Stdin,
 		stdout: os.Stdout,
 		stderr: os.Stderr,
+		screen: newScreen(os.Stdin, os.Stdout),
 		paths:  ipc.DefaultPaths(),
 		dial:   dial,
 	}
@@ -53,8 +46,8 @@ func main() {
 	os.Exit(code)
 }
 
-// called runs the program by the name it has: links named rds-stress and
-// rds-ping are those programs.
+// called runs the program by the name it has: links named rds-stress, rds-ping
+// and rds-info are those programs.
 func (a *app) called(ctx context.Context, args []string) int {
 	switch filepath.Base(args[0]) {
 	case "rds-stress":
@@ -62,6 +55,8 @@ func (a *app) called(ctx context.Context, args []string) int {
 		return a.run(ctx, append([]string{"stress"}, args[1:]...))
 	case "rds-ping":
 		return a.oldPing(ctx, args[1:])
+	case "rds-info":
+		return a.oldInfo(ctx, args[1:])
 	}
 	return a.run(ctx, args[1:])
 }

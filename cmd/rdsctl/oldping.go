@@ -23,7 +23,8 @@ func (a *app) oldPing(ctx context.Context, args []string) int {
 	fs.Usage = func() {
 		fmt.Fprint(a.stderr, "usage: rds-ping [-c count] [-i interval[ms|us]] [-I source] [-Q tos] [-socket path] dst\n")
 	}
-	o := &options{output: "table", timeout: pingTimeout}
+	o := newOptions()
+	o.timeout = pingTimeout
 	count := fs.Uint("c", 0, "")
 	interval := fs.String("i", "1", "")
 	source := fs.String("I", "", "")

@@ -100,7 +100,7 @@ func (p *pinger) finish() int {
 		code = exitFailed
 	}
 	if p.o.output == "json" {
-		return max(code, p.printJSON(&ctl.Response{Schema: ctl.Schema, Kind: ctl.KindPingReport, PingReport: r}))
+		return max(code, p.printJSON(p.o, &ctl.Response{Schema: ctl.Schema, Kind: ctl.KindPingReport, PingReport: r}))
 	}
 	fmt.Fprintf(p.stdout, "%v: %d sent, %d received", r.Addr, r.Sent, r.Received)
 	if r.Received > 0 {

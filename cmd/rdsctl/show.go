@@ -4,7 +4,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -13,55 +12,78 @@ import (
 	"github.com/rdsd/rdsd/internal/ctl"
 )
 
-func socketsVerb(*flag.FlagSet) action {
-	return func(ctx context.Context, a *app, o *options, _ string) int {
-		return a.ask(ctx, o, ctl.Request{Kind: ctl.KindSockets}, func(r *ctl.Response) {
-			showSockets(a.stdout, r.Sockets)
+func socketList() *listing[ctl.SocketInfo] {
+	type S = ctl.SocketInfo
+	return &listing[S]{
+		kind:  ctl.KindSockets,
+		items: func(r *ctl.Response) []S { return r.Sockets },
+		none:  "no socket is bound",
+		after: func(r *ctl.Response, notes *[]string) {
 			if r.OtherSockets > 0 {
-				fmt.Fprintf(a.stdout, "%d sockets of other users are not shown\n", r.OtherSockets)
+				*notes = append(*notes, fmt.Sprintf("%d sockets of other users are not shown", r.OtherSockets))
 			}
-		})
+		},
+		columns: []column[S]{
+			{head: "ADDR", field: "addr", text: func(s *S) string { return s.Addr.String() }},
+			{head: "PORT", field: "port", text: func(s *S) string { return strconv.Itoa(int(s.Port)) }},
+			{head: "INCARNATION", field: "incarnation", text: func(s *S) string { return count(uint64(s.Incarnation)) }},
+			{head: "PID", field: "owner.pid", text: func(s *S) string { return strconv.Itoa(s.Owner.PID) }},
+			{head: "UID", field: "owner.uid", text: func(s *S) string { return count(uint64(s.Owner.UID)) }},
+			{head: "NAME", field: "owner.name", text: func(s *S) string { return cell(s.Owner.Name, "unnamed") }},
+			{head: "SEND-MSGS", field: "send_queued_messages", text: func(s *S) string { return count(s.SendMessages) }},
+			{head: "SEND-BYTES", field: "send_queued_bytes", text: func(s *S) string { return count(s.SendBytes) }},
+			{head: "RECV-BYTES", field: "recv_bytes", text: func(s *S) string { return count(s.RecvBytes) }},
+			{head: "RECV-LIMIT", field: "recv_limit_bytes", text: func(s *S) string { return count(s.RecvLimit) }},
+			{head: "CONGESTED", field: "congested", text: func(s *S) string { return yesNo(s.Congested) }},
+			{head: "OPS", field: "ops_outstanding", text: func(s *S) string { return count(s.Ops) }},
+		},
 	}
 }
 
-func showSockets(w io.Writer, sockets []ctl.SocketInfo) {
-	header := []string{"ADDR", "PORT", "INCARNATION", "PID", "UID", "NAME", "SEND-MSGS", "SEND-BYTES", "RECV-BYTES", "RECV-LIMIT", "CONGESTED", "OPS"}
-	var rows [][]string
-	for _, s := range sockets {
-		rows = append(rows, []string{
-			s.Addr.String(), strconv.Itoa(int(s.Port)), count(uint64(s.Incarnation)),
-			strconv.Itoa(s.Owner.PID), count(uint64(s.Owner.UID)), cell(s.Owner.Name, "unnamed"),
-			count(s.SendMessages), count(s.SendBytes), count(s.RecvBytes), count(s.RecvLimit),
-			yesNo(s.Congested), count(s.Ops),
-		})
+func peerList(now func() time.Time) *listing[ctl.PeerInfo] {
+	type P = ctl.PeerInfo
+	return &listing[P]{
+		kind:  ctl.KindPeers,
+		items: func(r *ctl.Response) []P { return r.Peers },
+		none:  "no connection was ever made",
+		columns: []column[P]{
+			{head: "LOCAL", field: "local", text: func(p *P) string { return p.Local.String() }},
+			{head: "REMOTE", field: "remote", text: func(p *P) string { return p.Remote.String() }},
+			{head: "PEER", field: "remote", wide: true, text: peerKind},
+			{head: "LANE", field: "lane", text: func(p *P) string { return strconv.Itoa(int(p.Lane)) }},
+			{head: "STATE", field: "state", text: func(p *P) string { return cell(p.State, "unknown") }},
+			{head: "FOR", field: "since", text: func(p *P) string { return ago(p.Since, now()) }},
+			{head: "TRANSPORT", field: "transport", text: func(p *P) string { return transport(*p) }},
+			{head: "TLS", field: "tls", text: tlsOf},
+			{head: "CRC", field: "crc", text: func(p *P) string { return yesNo(p.CRC) }},
+			{head: "QUEUED", field: "queued_messages", text: func(p *P) string { return count(p.QueuedMessages) }},
+			{head: "QUEUED-BYTES", field: "queued_bytes", wide: true, text: func(p *P) string { return count(p.QueuedBytes) }},
+			{head: "UNACKED", field: "unacked_messages", text: func(p *P) string { return count(p.UnackedMessages) }},
+			{head: "UNACKED-BYTES", field: "unacked_bytes", wide: true, text: func(p *P) string { return count(p.UnackedBytes) }},
+			{head: "NEXT-TX", field: "next_tx_seq", text: func(p *P) string { return count(p.NextTxSeq) }},
+			{head: "ACKED", field: "acked_seq", text: func(p *P) string { return count(p.AckedSeq) }},
+			{head: "RX", field: "rx_seq", text: func(p *P) string { return count(p.RxSeq) }},
+			{head: "CREDITS", field: "send_credits", text: func(p *P) string { return fmt.Sprintf("%d/%d", p.SendCredits, p.RecvCredits) }},
+			{head: "RESETS", field: "resets", text: func(p *P) string { return count(p.Resets) }},
+			{head: "RETRANS", field: "retransmitted_messages", text: func(p *P) string { return count(p.Retransmitted) }},
+			{head: "DROPPED", field: "dropped_ops", text: func(p *P) string { return count(p.DroppedOps) }},
+			{head: "UNKNOWN", field: "unknown_ops", text: func(p *P) string { return count(p.UnknownOps) }},
+			{head: "LOST", field: "lost_messages", text: func(p *P) string { return count(p.Lost) }},
+			{head: "INSTANCE", field: "instance", wide: true, text: func(p *P) string { return p.Instance.String() }},
+			{head: "LAST-ERROR", field: "last_error", text: func(p *P) string { return cell(p.LastError, "none") }},
+		},
 	}
-	table(w, header, rows)
 }
 
-func peersVerb(*flag.FlagSet) action {
-	return func(ctx context.Context, a *app, o *options, _ string) int {
-		return a.ask(ctx, o, ctl.Request{Kind: ctl.KindPeers}, func(r *ctl.Response) { showPeers(a.stdout, r.Peers, time.Now()) })
+func peerKind(p *ctl.PeerInfo) string {
+	if p.Kernel {
+		return "kernel"
 	}
+	return "rdsd"
 }
 
-func showPeers(w io.Writer, peers []ctl.PeerInfo, now time.Time) {
-	header := []string{"LOCAL", "REMOTE", "LANE", "STATE", "FOR", "TRANSPORT", "TLS", "CRC", "QUEUED", "UNACKED",
-		"NEXT-TX", "ACKED", "RX", "CREDITS", "RESETS", "RETRANS", "DROPPED", "UNKNOWN", "LOST", "LAST-ERROR"}
-	var rows [][]string
-	for _, p := range peers {
-		rows = append(rows, []string{
-			p.Local.String(), p.Remote.String(), strconv.Itoa(int(p.Lane)), cell(p.State, "unknown"), ago(p.Since, now),
-			transport(p), tlsOf(&p), yesNo(p.CRC), count(p.QueuedMessages), count(p.UnackedMessages),
-			count(p.NextTxSeq), count(p.AckedSeq), count(p.RxSeq),
-			fmt.Sprintf("%d/%d", p.SendCredits, p.RecvCredits),
-			count(p.Resets), count(p.Retransmitted), count(p.DroppedOps), count(p.UnknownOps), count(p.Lost),
-			cell(p.LastError, "none"),
-		})
-	}
-	table(w, header, rows)
-}
-
-// transport is its name, and how many connections it has if that may be several.
+// transport is how a connection goes. RDS/TCP has lanes of its own, of which
+// there may be several.
 func transport(p ctl.PeerInfo) string {
 	if p.TCPLanes > 0 {
 		return fmt.Sprintf("%s/%d", p.Transport, p.TCPLanes)

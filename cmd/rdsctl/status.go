@@ -17,9 +17,14 @@ import (
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
+// offlineFlags are those of verbs that can do without the daemon.
+func offlineFlags(fs *flag.FlagSet) (offline *bool, path *string) {
+	return fs.Bool("offline", false, "read the statistics mapping instead of asking: works while the daemon is stuck, and after it died"),
+		fs.String("stats", "", "statistics mapping for -offline (default: the control socket's `path` with .stats appended)")
+}
+
 func statusVerb(fs *flag.FlagSet) action {
-	offline := fs.Bool("offline", false, "read the statistics mapping instead of asking: works while the daemon is stuck, and after it died")
-	path := fs.String("stats", "", "statistics mapping for -offline (default: the control socket's `path` with .stats appended)")
+	offline, path := offlineFlags(fs)
 	counters := fs.Bool("counters", false, "also list the counters that are not 0")
 	return func(ctx context.Context, a *app, o *options, _ string) int {
 		if *path != "" && !*offline {
@@ -27,15 +32,31 @@ func statusVerb(fs *flag.FlagSet) action {
 			return exitUsage
 		}
 		show := func(r *ctl.Response) { showStatus(a.stdout, r.Status, *counters) }
-		if *offline {
-			return a.offlineStatus(o, *path, show)
-		}
-		return a.ask(ctx, o, ctl.Request{Kind: ctl.KindStatus}, show)
+		return a.repeat(ctx, o, func() int {
+			if *offline {
+				return a.offlineStatus(o, *path, show)
+			}
+			return a.ask(ctx, o, ctl.Request{Kind: ctl.KindStatus}, show)
+		})
 	}
 }
 
-// offlineStatus reads the first mapping there is.
 func (a *app) offlineStatus(o *options, path string, show func(*ctl.Response)) int {
+	s, code, err := a.offline(path)
+	if err != nil {
+		return a.fail(o, ctl.KindStatus, err)
+	}
+	r := &ctl.Response{Schema: ctl.Schema, Kind: ctl.KindStatus, Status: s}
+	if o.output.json() {
+		return max(code, a.printJSON(o, r))
+	}
+	show(r)
+	return code
+}
+
+// offline reads the first mapping there is. The exit status says whether its
+// daemon lives.
+func (a *app) offline(path string) (*ctl.Status, int, error) {
 	paths := []string{path}
 	if path == "" {
 		paths = nil
@@ -51,7 +72,7 @@ func (a *app) offlineStatus(o *options, path string, show func(*ctl.Response)) i
 			continue
 		}
 		if err != nil {
-			return a.fail(o, ctl.KindStatus, err)
+			return nil, 0, err
 		}
 		defer m.Close()
 		s := &ctl.Status{Offline: true, Stats: p}
@@ -63,17 +84,12 @@ func (a *app) offlineStatus(o *options, path string, show func(*ctl.Response)) i
 			s.Warnings = append(s.Warnings, fmt.Sprintf("the daemon (pid %d) is gone; these are its last figures", snap.PID))
 			code = exitNoDaemon
 		}
-		r := &ctl.Response{Schema: ctl.Schema, Kind: ctl.KindStatus, Status: s}
 		s.Fill(&snap, time.Now())
 		s.Normalize()
-		if o.output == "json" {
-			return max(code, a.printJSON(r))
-		}
-		show(r)
-		return code
+		return s, code, nil
 	}
-	return a.fail(o, ctl.KindStatus, fmt.Errorf("%w: no statistics mapping at %s; name it with --stats, or the daemon's socket with --socket",
-		ipc.ErrNoDaemon, strings.Join(tried, ", ")))
+	return nil, 0, fmt.Errorf("%w: no statistics mapping at %s; name it with --stats, or the daemon's socket with --socket",
+		ipc.ErrNoDaemon, strings.Join(tried, ", "))
 }
 
 func showStatus(w io.Writer, s *ctl.Status, counters bool) {

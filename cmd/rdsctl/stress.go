@@ -86,7 +86,7 @@ func (a *app) stress(ctx context.Context, o *options, c *stress.Command) int {
 		fmt.Fprintf(a.stderr, "rdsctl: stress: %s\n", printable(err.Error()))
 	}
 	if o.output == "json" {
-		code = max(code, a.printJSON(&answer))
+		code = max(code, a.printJSON(o, &answer))
 	}
 	return code
 }

@@ -98,7 +98,7 @@ func TestStressErrors(t *testing.T) {
 		{[]string{"stress", "-x"}, exitUsage, "rdsctl: stress: -x: no such flag; all flags: rdsctl stress --help\n"},
 		{[]string{"stress", "-s", "::1"}, exitUsage, "rdsctl: stress: ::1: rds-stress's protocol has IPv4 addresses only\n"},
 		{[]string{"stress", "-s", d.Addr().String(), "-p", "1"}, exitFailed, "connection refused; start rdsctl stress or rds-stress at"},
-		{[]string{"stress", "-s", d.Addr().String(), "--reset", "--socket", d.Socket()}, exitFailed, "rdsctl: not found: no connection to"},
+		{[]string{"stress", "-s", d.Addr().String(), "--reset", "--socket", d.Socket()}, exitNotFound, "rdsctl: not found: no connection to"},
 		{[]string{"stress", "-s", d.Addr().String(), "--reset", "--socket", d.Socket() + "x"}, exitNoDaemon, "rdsctl: no daemon found"},
 	} {
 		out.Reset()

@@ -11,68 +11,102 @@ import (
 	"time"
 )
 
-// verb is one command.
+// verb is one command: an entry in the table below.
 type verb struct {
 	name    string // one or two words
-	args    string // "" or "ADDR"
+	args    string // "", "ADDR", or "[ADDR]" where it may be missing
 	summary string
+	group   string
 	// prepare declares the verb's own flags and returns what runs it.
-	prepare func(fs *flag.FlagSet) action // nil: see raw
+	prepare func(fs *flag.FlagSet) action
+	// raw, instead: the verb reads its command line itself. Its error is a usage
+	// error.
+	raw func(ctx context.Context, a *app, o *options, args []string) (int, error)
+
+	forms []output                                       // of -o; none: it has one
+	names func() (columns, fields []string)              // of a list
+	watch bool                                           // may be repeated
+	alone bool                                           // asks no daemon
+	words func(context.Context, *app, *options) []string // what its argument may be
+	about string                                         // more than the summary, for the manual
+	tries []string                                       // examples, without "rdsctl"
 }
 
-// raw returns what runs a verb that reads its command line itself, nil for the
-// others. Its error is a usage error.
-func (v *verb) raw() func(ctx context.Context, a *app, o *options, args []string) (int, error) {
-	if v.name == "stress" {
-		return runStress
+// Groups of verbs, in the order of the manual.
+const (
+	groupLook    = "Looking"
+	groupWaiting = "What waits, and for whom"
+	groupMeasure = "Measuring"
+	groupHealth  = "Health"
+	groupChange  = "Changing"
+	groupConfig  = "Configuration"
+	groupShell   = "Shells"
+)
+
+// verbs is the table of all there are.
+func verbs() []verb {
+	return []verb{
+		{name: "status", summary: "what the daemon is, how its engine does, what it holds", group: groupLook,
+			prepare: statusVerb, forms: []output{asTable, asJSON, jsonLines}, watch: true,
+			about: "Warnings come first. With -offline the daemon is not asked: its statistics mapping is read.",
+			tries: []string{"status", "status -offline -counters", "status -o json"}},
+		socketList().verb(verb{name: "sockets", summary: "the sockets bound here, with their owners and queues", group: groupLook,
+			tries: []string{"sockets", "sockets -filter 'uid=1000,congested=yes'", "sockets -sort -recv-bytes -o csv -columns addr,port,recv-bytes"}}),
+		peerList(time.Now).verb(verb{name: "peers", summary: "the connections to other hosts", group: groupLook,
+			tries: []string{"peers", "peers -filter 'remote=10.0.0.0/24,state!=up'", "peers -o wide -watch 1s"}}),
+		counterList().verb(verb{name: "counters", summary: "the daemon's counters; with -watch also their rates", group: groupLook, prepare: countersVerb,
+			tries: []string{"counters", "counters -watch 1s -sort -rate -filter 'rate>0'", "counters -offline -all"}}),
+		eventList().verb(verb{name: "events", summary: "what happened: connections, refusals, processes that broke a rule", group: groupLook, prepare: eventsVerb,
+			about: "The daemon keeps the latest 4096. Events about processes of other users are for administrators.",
+			tries: []string{"events", "events -f -o jsonl", "events -filter 'level!=info'"}}),
+		errorList(time.Now).verb(verb{name: "errors", summary: "distinct errors since the daemon started, with count, first and last time", group: groupLook,
+			prepare: errorList(time.Now).limited, tries: []string{"errors", "errors -sort -count"}}),
+		queueList().verb(verb{name: "queues", args: "[send|retrans|recv]", summary: "single messages: not sent, sent and not acked, arrived and not read", group: groupWaiting,
+			prepare: queuesVerb, words: fixed("send", "retrans", "recv"),
+			tries: []string{"queues", "queues retrans -sort -age", "queues recv -filter 'bytes>64K'"}}),
+		backlogList().verb(verb{name: "backlog", summary: "for each socket and destination: what is on its way, how old, and who has to act", group: groupWaiting,
+			prepare: backlogList().limited,
+			about: "WAITS-FOR: nobody; reader (the process that owns the socket); receiver (the socket there is congested); connection (rdsctl peers says why " +
+				"there is none); credits and ack (the peer's daemon); turn (others on the same connection); copy (same host); room (a limit); administrator (drained).",
+			tries: []string{"backlog", "backlog -filter 'waits-for!=nobody,oldest>1s'"}}),
+		keyList().verb(verb{name: "keys", summary: "memory registered for RDMA: owner, size, rights, to how many it is granted", group: groupWaiting,
+			prepare: keyList().limited, about: "The keys themselves are rights, and not shown.", tries: []string{"keys", "keys -filter 'state!=live'"}}),
+		barrierList().verb(verb{name: "barriers", summary: "for each socket and address: operations issued, high-water mark, pending", group: groupWaiting,
+			prepare: barrierList().limited, tries: []string{"barriers -filter 'pending>0'"}}),
+		congestedList(time.Now).verb(verb{name: "cong", summary: "congested ports, since when, and how many destinations wait for them", group: groupWaiting,
+			prepare: congestedList(time.Now).limited, tries: []string{"cong", "cong -watch 1s"}}),
+		stallList().verb(verb{name: "stalls", summary: "connections with messages under way, the oldest first", group: groupWaiting, prepare: stallsVerb,
+			tries: []string{"stalls -over 1ms", "stalls -over 1s -watch 1s"}}),
+		{name: "ping", args: "ADDR", summary: "round trips to another daemon", group: groupMeasure, prepare: pingVerb, forms: textForms, words: peerWords,
+			tries: []string{"ping 10.0.0.2 -c 3"}},
+		{name: "bench", args: "[ADDR]", summary: "measure round trips, rates and RDMA against rdsctl bench -serve at ADDR[:PORT], or with both ends here",
+			group: groupMeasure, prepare: benchVerb, forms: textForms, words: peerWords, tries: []string{"bench -serve", "bench -mode rtt 10.0.0.2"}},
+		{name: "stress", summary: "rds-stress: load, with everything that arrives checked, against another rdsctl stress or an rds-stress",
+			group: groupMeasure, raw: runStress, forms: textForms, tries: []string{"stress", "stress -s 10.0.0.2 -q 4096 -t 2 -d 2 -T 60 -v"}},
+		{name: "peer reset", args: "ADDR", summary: "break off the connections to a peer; they return with the next traffic, datagrams are not lost, operations under way may be DROPPED",
+			group: groupChange, prepare: peerResetVerb, forms: textForms, words: peerWords, tries: []string{"peer reset 10.0.0.2", "peer reset 10.0.0.2 -lane 3"}},
+		{name: "peer drain", args: "ADDR", summary: "have senders to a peer wait until peer resume; when nothing is under way, break the connections off", group: groupChange,
+			prepare: peerDrainVerb, forms: textForms, words: peerWords,
+			about: "Destinations there are congested to their senders, so that nothing new is sent; what the daemon has already goes on. After a drain no operation is DROPPED by the break.",
+			tries: []string{"peer drain 10.0.0.2 -wait 1m"}},
+		{name: "peer resume", args: "ADDR", summary: "end a peer's drain", group: groupChange, prepare: peerResumeVerb, forms: textForms, words: peerWords,
+			tries: []string{"peer resume 10.0.0.2"}},
+		{name: "daemon drain", summary: "have all senders wait and bind no socket, until daemon resume or the daemon's end; say when nothing is under way", group: groupChange,
+			prepare: daemonDrainVerb, forms: textForms, about: "Peers may go on to send here: drain their daemons, too. What has arrived and is not read is reported, and not waited for.",
+			tries: []string{"daemon drain -wait 1m && systemctl stop rdsd"}},
+		{name: "daemon resume", summary: "end the daemon's drain", group: groupChange, prepare: daemonResumeVerb, forms: textForms},
+		configList().verb(verb{name: "config show", summary: "the configuration the daemon runs with, and where each value comes from", group: groupConfig, prepare: configShowVerb,
+			tries: []string{"config show -changed", "config show -filter 'key=limits.*'"}}),
+		{name: "config diff", summary: "what the daemon's sources say now that it does not run with", group: groupConfig, prepare: configDiffVerb, forms: textForms},
+		{name: "config reload", summary: "read the sources again and apply what can be without a restart", group: groupConfig, prepare: configReloadVerb, forms: textForms},
+		{name: "config validate", args: "FILE", summary: "check a configuration file and its drop-ins; no daemon is asked", group: groupConfig, prepare: configValidateVerb, alone: true,
+			tries: []string{"config validate /etc/rdsd/rdsd.toml"}},
+		{name: "config docs", summary: "a configuration file with every key, its documentation and default", group: groupConfig, prepare: configDocsVerb, alone: true},
 	}
-	return nil
 }
 
 // action runs a verb after its flags are parsed. arg is its argument.
 type action func(ctx context.Context, a *app, o *options, arg string) int
-
-// options are the flags every verb takes.
-type options struct {
-	output  output
-	socket  string
-	timeout time.Duration
-}
-
-type output string
-
-func (o *output) String() string { return string(*o) }
-
-func (o *output) Set(s string) error {
-	if s != "table" && s != "json" {
-		return errors.New("want table or json")
-	}
-	*o = output(s)
-	return nil
-}
-
-func (o *options) declare(fs *flag.FlagSet) {
-	fs.Var(&o.output, "o", "`form` of the output: table or json")
-	fs.StringVar(&o.socket, "socket", o.socket, "control socket `path` of the daemon (default: RDSD_SOCKET, or the usual places)")
-	fs.DurationVar(&o.timeout, "timeout", o.timeout, "how long to wait for an answer")
-}
-
-func verbs() []verb {
-	return []verb{
-		{"status", "", "what the daemon is, how its engine does, what it holds", statusVerb},
-		{"sockets", "", "the sockets bound here, with their owners and queues", socketsVerb},
-		{"peers", "", "the connections to other hosts", peersVerb},
-		{"ping", "ADDR", "round trips to another daemon", pingVerb},
-		{"bench", "[ADDR]", "measure round trips, rates and RDMA against rdsctl bench -serve at ADDR[:PORT], or with both ends here", benchVerb},
-		{"stress", "", "rds-stress: load, with everything that arrives checked, against another rdsctl stress or an rds-stress", nil},
-		{"peer reset", "ADDR", "break off the connections to a peer; they return with the next traffic, datagrams are not lost, operations under way may be DROPPED", peerResetVerb},
-		{"config show", "", "the configuration the daemon runs with, and where each value comes from", configShowVerb},
-		{"config diff", "", "what the daemon's sources say now that it does not run with", configDiffVerb},
-		{"config reload", "", "read the sources again and apply what can be without a restart", configReloadVerb},
-		{"config validate", "FILE", "check a configuration file and its drop-ins; no daemon is asked", configValidateVerb},
-		{"config docs", "", "a configuration file with every key, its documentation and default", configDocsVerb},
-	}
-}
 
 // usageError is what the command line has wrong.
 type usageError struct{ msg string }
@@ -83,7 +117,7 @@ func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(f
 
 // run finds the verb and runs it.
 func (a *app) run(ctx context.Context, args []string) int {
-	o := &options{output: "table", timeout: 5 * time.Second}
+	o := newOptions()
 	code, err := a.dispatch(ctx, o, args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -97,7 +131,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 
 func (a *app) dispatch(ctx context.Context, o *options, args []string) (int, error) {
 	root := newFlagSet("rdsctl")
-	o.declare(root)
+	o.declare(root, nil)
 	if err := root.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			printUsage(a.stdout)
@@ -105,18 +139,25 @@ func (a *app) dispatch(ctx context.Context, o *options, args []string) (int, err
 		return 0, flagError(root, "", err)
 	}
 	args = root.Args()
-	if len(args) > 0 && args[0] == "help" {
-		return exitOK, a.help(args[1:])
+	if len(args) > 0 {
+		switch args[0] {
+		case "help":
+			return exitOK, a.help(args[1:])
+		case completeVerb:
+			return a.complete(ctx, o, args[1:]), nil
+		case manualVerb:
+			return a.manual(args[1:]), nil
+		}
 	}
 	v, rest, err := find(args)
 	if err != nil {
 		return 0, err
 	}
-	if run := v.raw(); run != nil {
-		return run(ctx, a, o, rest)
+	if v.raw != nil {
+		return v.raw(ctx, a, o, rest)
 	}
 	fs := newFlagSet("rdsctl " + v.name)
-	o.declare(fs)
+	o.declare(fs, v)
 	act := v.prepare(fs)
 	words, err := parseMixed(fs, rest)
 	if err != nil {
@@ -132,8 +173,9 @@ func (a *app) dispatch(ctx context.Context, o *options, args []string) (int, err
 		return 0, usagef("%s takes no argument, %q is one too many", v.name, words[0])
 	case len(words) > 1:
 		return 0, usagef("%s takes one argument, %q is one too many", v.name, words[1])
-	case o.timeout <= 0:
-		return 0, usagef("%s: -timeout %v is not positive", v.name, o.timeout)
+	}
+	if err := o.check(v); err != nil {
+		return 0, err
 	}
 	if o.socket != "" {
 		a.paths = []string{o.socket}
@@ -144,7 +186,7 @@ func (a *app) dispatch(ctx context.Context, o *options, args []string) (int, err
 // find returns the verb that args start with and what follows it.
 func find(args []string) (*verb, []string, error) {
 	all := verbs()
-	var names []string
+	var names, firsts, seconds []string
 	for i := range all {
 		v := &all[i]
 		names = append(names, v.name)
@@ -152,17 +194,53 @@ func find(args []string) (*verb, []string, error) {
 		if len(args) >= len(words) && slices.Equal(args[:len(words)], words) {
 			return v, args[len(words):], nil
 		}
+		firsts = append(firsts, words[0])
+		if len(args) > 0 && len(words) > 1 && words[0] == args[0] {
+			seconds = append(seconds, strings.TrimSpace(words[1]+" "+v.args))
+		}
 	}
 	known := strings.Join(names, ", ")
 	switch {
 	case len(args) == 0:
 		return nil, nil, usagef("no verb; there are: %s (more: rdsctl help)", known)
-	case args[0] == "peer":
-		return nil, nil, usagef("peer: want rdsctl peer reset ADDR")
-	case args[0] == "config":
-		return nil, nil, usagef("config: want rdsctl config show, diff, reload, validate FILE or docs")
+	case len(seconds) > 0:
+		return nil, nil, usagef("%s: want rdsctl %[1]s and one of: %s", args[0], strings.Join(seconds, ", "))
+	}
+	if near := nearest(args[0], firsts); near != "" {
+		return nil, nil, usagef("unknown verb %q; is it %s? There are: %s (more: rdsctl help)", args[0], near, known)
 	}
 	return nil, nil, usagef("unknown verb %q; there are: %s (more: rdsctl help)", args[0], known)
+}
+
+// nearest is the one of names that is one or two letters from word, "": none.
+func nearest(word string, names []string) string {
+	best, at := "", 3
+	for _, n := range names {
+		if d := distance(word, n); d < at && d < len(n)/2 {
+			best, at = n, d
+		}
+	}
+	return best
+}
+
+// distance is how many letters to add, drop or change from a to b.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		last := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			last, row[j+1] = row[j+1], min(last+cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
 }
 
 func newFlagSet(name string) *flag.FlagSet {
@@ -212,27 +290,48 @@ func (a *app) help(args []string) error {
 }
 
 func printUsage(w io.Writer) {
-	fmt.Fprint(w, "usage: rdsctl VERB [ADDR|FILE] [flags]\n\n")
+	fmt.Fprint(w, "usage: rdsctl VERB [ADDR|FILE] [flags]\n")
+	group := ""
 	for _, v := range verbs() {
-		fmt.Fprintf(w, "  %-18s %s\n", strings.TrimSpace(v.name+" "+v.args), v.summary)
+		if v.group != group {
+			group = v.group
+			fmt.Fprintf(w, "\n%s:\n", group)
+		}
+		fmt.Fprintf(w, "  %-27s %s\n", strings.TrimSpace(v.name+" "+v.args), v.summary)
 	}
-	fmt.Fprint(w, "  help [VERB]        this, or a verb's flags\n\nflags of every verb:\n")
+	fmt.Fprint(w, "  help [VERB]                 this, or a verb's flags, fields and examples\n\nflags of every verb:\n")
 	fs := newFlagSet("")
-	(&options{output: "table", timeout: 5 * time.Second}).declare(fs)
+	newOptions().declare(fs, nil)
 	fs.SetOutput(w)
 	fs.PrintDefaults()
-	fmt.Fprint(w, "\nexit status: 0 done, 1 failed, 2 wrong usage, 3 no daemon is running\n")
+	fmt.Fprint(w, "\nexit status:\n")
+	for _, e := range exitText {
+		fmt.Fprintf(w, "  %d  %s\n", e.code, e.text)
+	}
 }
 
 func printVerb(w io.Writer, v *verb) {
-	if run := v.raw(); run != nil {
-		_, _ = run(context.Background(), &app{stdout: w}, &options{}, []string{"--help"})
+	if v.raw != nil {
+		_, _ = v.raw(context.Background(), &app{stdout: w}, newOptions(), []string{"--help"})
 		return
 	}
 	fmt.Fprintf(w, "usage: rdsctl %s [flags]\n\n%s\n\n", strings.TrimSpace(v.name+" "+v.args), v.summary)
+	if v.about != "" {
+		fmt.Fprintf(w, "%s\n\n", v.about)
+	}
 	fs := newFlagSet("")
-	(&options{output: "table", timeout: 5 * time.Second}).declare(fs)
+	newOptions().declare(fs, v)
 	v.prepare(fs)
 	fs.SetOutput(w)
 	fs.PrintDefaults()
+	if v.names != nil {
+		columns, fields := v.names()
+		fmt.Fprintf(w, "\ncolumns: %s\nfields: %s\n", strings.Join(columns, " "), strings.Join(fields, " "))
+	}
+	if len(v.tries) > 0 {
+		fmt.Fprint(w, "\nexamples:\n")
+	}
+	for _, t := range v.tries {
+		fmt.Fprintf(w, "  rdsctl %s\n", t)
+	}
 }

@@ -49,6 +49,8 @@ var (
 	ErrNotFound    = errors.New("not found")
 	ErrPermission  = errors.New("permission denied")
 	ErrUnsupported = errors.New("not supported by this version")
+	// ErrSchema: the answer is of another version.
+	ErrSchema = errors.New("different versions")
 )
 
 func toError(err error) *Error {

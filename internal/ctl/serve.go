@@ -37,6 +37,8 @@ type Backend interface {
 	// Errors: ctx's, wrapped with the state of the connection; ErrNotFound
 	// for an address no peer may have.
 	Ping(ctx context.Context, addr netip.Addr) (time.Duration, error)
+	Inspector
+	Operator
 }
 
 // Caller is who asks, by the credentials of its connection. Admin: root or the
@@ -126,6 +128,12 @@ func handle(ctx context.Context, r *Request, who Caller, b Backend, resp *Respon
 	case KindReload, KindDiff:
 		resp.Reload, err = reload(who.Admin, r.Kind == KindReload, b)
 		return err
+	case KindDrain:
+		resp.Drain, err = drain(r, who.Admin, b)
+		return err
+	}
+	if ok, err := look(r, who, b, resp); ok {
+		return err
 	}
 	return errorf(CodeUnknownKind, "unknown request %q; this daemon knows %v", r.Kind, Kinds())
 }
@@ -195,7 +203,7 @@ func Parse(b []byte, kind Kind) (*Response, error) {
 		return nil, fmt.Errorf("the daemon's answer is not JSON: %w", err)
 	}
 	if v.Schema != Schema {
-		return nil, fmt.Errorf("the daemon answers with schema %q, this program reads %q: they are of different versions", v.Schema, Schema)
+		return nil, fmt.Errorf("the daemon answers with schema %q, this program reads %q: they are of %w", v.Schema, Schema, ErrSchema)
 	}
 	var r Response
 	if err := json.Unmarshal(b, &r); err != nil {
@@ -232,6 +240,28 @@ func (r *Response) complete() bool {
 		return r.Reload != nil
 	case KindPingReport:
 		return r.PingReport != nil
+	case KindQueues:
+		return r.Queues != nil
+	case KindBacklog:
+		return r.Backlog != nil
+	case KindKeys:
+		return r.Keys != nil
+	case KindBarriers:
+		return r.Barriers != nil
+	case KindCongested:
+		return r.Congested != nil
+	case KindStalls:
+		return r.Stalls != nil
+	case KindEvents:
+		return r.Events != nil
+	case KindErrors:
+		return r.Errors != nil
+	case KindStacks:
+		return r.Stacks != ""
+	case KindDrain:
+		return r.Drain != nil
+	case KindCounters:
+		return r.Counters != nil
 	}
 	return false
 }

@@ -31,17 +31,33 @@ const (
 	KindReload    Kind = "config-reload"
 	KindDiff      Kind = "config-diff"
 
+	KindQueues    Kind = "queues"
+	KindBacklog   Kind = "backlog"
+	KindKeys      Kind = "keys"
+	KindBarriers  Kind = "barriers"
+	KindCongested Kind = "congested"
+	KindStalls    Kind = "stalls"
+	KindEvents    Kind = "events"
+	KindErrors    Kind = "errors"
+	KindStacks    Kind = "stacks"
+	KindDrain     Kind = "drain"
+
 	// KindPingReport is rdsctl's own: what it prints for a series of pings.
 	KindPingReport Kind = "ping-report"
 	// KindStress and KindBench are rdsctl's, too: what its verbs of that name
 	// print in the field of that name.
 	KindStress Kind = "stress"
 	KindBench  Kind = "bench"
+	// KindCounters, KindCheck and KindDoctor, too.
+	KindCounters Kind = "counters"
+	KindCheck    Kind = "check"
+	KindDoctor   Kind = "doctor"
 )
 
 // Kinds lists all requests there are.
 func Kinds() []Kind {
-	return []Kind{KindStatus, KindSockets, KindPeers, KindPing, KindPeerReset, KindConfig, KindReload, KindDiff}
+	return []Kind{KindStatus, KindSockets, KindPeers, KindPing, KindPeerReset, KindConfig, KindReload, KindDiff,
+		KindQueues, KindBacklog, KindKeys, KindBarriers, KindCongested, KindStalls, KindEvents, KindErrors, KindStacks, KindDrain}
 }
 
 // Request of rdsctl.
@@ -54,6 +70,15 @@ type Request struct {
 	Lane *uint8 `json:"lane,omitempty"`
 	// Timeout of ping, 0 = DefaultPingTimeout, at most MaxPingTimeout.
 	Timeout time.Duration `json:"timeout_ns,omitzero"`
+	// Limit of the items of queues, backlog, keys, barriers, congested, events
+	// and errors, 0 = DefaultLimit, at most MaxLimit.
+	Limit int `json:"limit,omitzero"`
+	// Queue of queues: "send", "retrans", "recv", "" = all.
+	Queue string `json:"queue,omitzero"`
+	// After of events: the sequence of the last one known.
+	After uint64 `json:"after,omitzero,string"`
+	// Do of drain: "begin", "resume", "look".
+	Do string `json:"do,omitzero"`
 }
 
 // Response to a Request: the field of its kind, or Error.
@@ -71,7 +96,20 @@ type Response struct {
 	Config       []ConfigValue `json:"config,omitzero"`
 	// Reload of config-reload is what it did, of config-diff what it would do.
 	Reload *Reload `json:"reload,omitempty"`
-	Error  *Error  `json:"error,omitempty"`
+	// Lists, see look.go. Truncated: there is more, the request's limit ended it.
+	Queues    []MessageInfo   `json:"queues,omitzero"`
+	Backlog   []BacklogInfo   `json:"backlog,omitzero"`
+	Keys      []KeyInfo       `json:"keys,omitzero"`
+	Barriers  []BarrierInfo   `json:"barriers,omitzero"`
+	Congested []CongestedInfo `json:"congested,omitzero"`
+	Stalls    []StallInfo     `json:"stalls,omitzero"`
+	Events    []EventInfo     `json:"events,omitzero"`
+	Errors    []ErrorInfo     `json:"errors,omitzero"`
+	Truncated bool            `json:"truncated,omitzero"`
+	Stacks    string          `json:"stacks,omitzero"`
+	Drain     *Drain          `json:"drain,omitempty"`
+	Counters  []CounterInfo   `json:"counters,omitzero"` // rdsctl's own
+	Error     *Error          `json:"error,omitempty"`
 }
 
 // ID is a 64-bit identity, 16 hexadecimal digits in JSON.

@@ -64,6 +64,9 @@ func (b backend) Status() (ctl.Status, error) {
 	s.Congestion = d.congestion()
 	s.TLS = d.tlsStatus()
 	s.Warnings = append(slices.Clone(s.Warnings), d.tlsWarnings(time.Now())...)
+	if t := d.drained.Load(); t != nil && *t != "" {
+		s.Warnings = append(s.Warnings, *t)
+	}
 	for _, a := range d.config().Listen {
 		s.Listen = append(s.Listen, netip.AddrPortFrom(a, d.config().Port))
 	}

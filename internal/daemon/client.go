@@ -79,9 +79,12 @@ type window struct {
 
 // rxEntry is a message in the client's receive arena, not yet given back.
 type rxEntry struct {
-	sock  *socket // nil: free
+	sock  *socket   // nil: free
+	src   *[16]byte // address of the sending host, once told
 	chunk uint32
 	n     uint32
+	at    uint32 // when it was told: ms of unix time, modulo
+	sport uint16
 	told  bool // its event was written: the client may give it back
 }
 

@@ -15,6 +15,7 @@ func (e *Engine) setCongested(s *socket, on bool) {
 	s.congested = on
 	l := s.local
 	if on {
+		s.congAt = e.wall
 		l.cong.Set(s.port)
 		e.st.C[stats.CongestedPorts]++
 	} else {
@@ -64,6 +65,7 @@ func (e *Engine) congestion(p *peer, m *cong.Map) {
 // client if it wants to know.
 func (e *Engine) setSlotCongested(sl *slot, on bool) {
 	t := sl.cl.table.Slot(sl.idx)
+	on = on || e.toldToWait(sl)
 	if (t.LoadCongested() != 0) == on {
 		return
 	}

@@ -61,6 +61,7 @@ type Daemon struct {
 	lines    *lines
 	traces   chan traceEvent
 	untold   atomic.Uint64 // traces for which the logger was too slow
+	drained  atomic.Pointer[string]
 	silent   atomic.Uint64 // control connections that said nothing
 
 	mu        sync.Mutex

@@ -111,7 +111,8 @@ func (e *Engine) putEvent(s *socket, a *arrival, rxid, chunk uint32) {
 	ev.Chunk, ev.Len = chunk, uint32(a.n)
 	ev.SrcInc, ev.SrcAddr, ev.SrcPort = a.srcInc, *a.src, a.sport
 	ev.Cookie, ev.RecvTime, ev.Assembly = a.cookie, a.at, a.asm
-	s.cl.rx[rxid].told = true
+	r := &s.cl.rx[rxid]
+	r.told, r.src, r.sport, r.at = true, a.src, a.sport, uint32(a.at/1_000_000)
 	e.st.C[stats.RecvQueued]++
 	e.st.C[stats.RecvBytes] += uint64(a.n)
 	e.st.C[stats.CopyToUser] += uint64(a.n)

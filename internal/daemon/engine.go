@@ -108,6 +108,9 @@ type Engine struct {
 	// connections counted that are forgotten.
 	own conn.Stats
 
+	drain  bool                // see drain.go: of all
+	drains map[netip.Addr]bool // of single addresses
+
 	mu      sync.Mutex
 	posted  []func()
 	run     []func()

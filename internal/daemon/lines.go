@@ -17,7 +17,8 @@ const (
 // loop do not fill it: more than lineBurst lines of one kind about one of them
 // are summed, a line a tick. Safe for any goroutine.
 type lines struct {
-	log *slog.Logger
+	log     *slog.Logger
+	journal journal
 
 	mu   sync.Mutex
 	seen map[lineKey]*line // guarded by mu
@@ -40,6 +41,7 @@ func newLines(log *slog.Logger) *lines { return &lines{log: log, seen: map[lineK
 
 // write logs msg with args, about a peer or user, now or in the next sum.
 func (l *lines) write(now time.Time, level slog.Level, about any, msg string, args ...any) {
+	l.journal.note(now, level, about, msg, args)
 	l.mu.Lock()
 	k := lineKey{msg, about}
 	if l.seen[k] == nil && len(l.seen) >= maxLines {

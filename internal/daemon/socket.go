@@ -26,6 +26,7 @@ type socket struct {
 	rcvBytes  int // delivered or waiting, not yet taken by the application
 	rcvMsgs   int // the messages that have any of it
 	congested bool
+	congAt    int64                // when it became so, unix ns
 	overrun   bool                 // off its port, see there
 	forMemory link[socket]         // account.refused: it refused for want of daemon memory
 	over      queue[rxMsg, *rxMsg] // arrived, no room at the client yet
@@ -45,7 +46,7 @@ type socket struct {
 }
 
 // bind makes a socket for c. Errors carry an errno: EADDRNOTAVAIL, EADDRINUSE,
-// EINVAL, EACCES with the rule of the bind policy.
+// EINVAL, EACCES with the rule of the bind policy, ESHUTDOWN: drained.
 func (e *Engine) bind(c *client, ap netip.AddrPort, rcvbuf int) (*socket, error) {
 	addr := ap.Addr().Unmap()
 	switch {
@@ -55,8 +56,11 @@ func (e *Engine) bind(c *client, ap netip.AddrPort, rcvbuf int) (*socket, error)
 		return nil, unix.EINVAL
 	}
 	l := e.locals[addr]
-	if l == nil {
+	switch {
+	case l == nil:
 		return nil, unix.EADDRNOTAVAIL
+	case e.drain:
+		return nil, errDrained
 	}
 	port := ap.Port()
 	if port == 0 {

@@ -25,6 +25,7 @@ type txMsg struct {
 	sock *socket
 	slot *slot
 	id   uint32
+	at   int64 // Engine.now when it was taken in
 
 	buf *buffer // its payload is in there, nil: in the send arena
 
@@ -158,7 +159,7 @@ func (e *Engine) submit(c *client, d shm.Sub, ods []shm.SubOp) int {
 		return len(pay.mem)
 	}
 	t := e.msgs.get()
-	t.cl, t.sock, t.slot, t.id = c, s, sl, d.MsgID
+	t.cl, t.sock, t.slot, t.id, t.at = c, s, sl, d.MsgID, e.now
 	// t.m is zero. Field by field: see arrival.
 	m := &t.m
 	m.Owner, m.SPort, m.DPort, m.SrcInc = t, s.port, sl.port, s.inc

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/ctl"
+)
+
+// completeVerb is what the shells' scripts call: with the words typed so far,
+// the last one unfinished, it prints what that may become, a line each.
+const completeVerb = "__complete"
+
+// completeTimeout is how long a daemon that is asked for names may take.
+const completeTimeout = 300 * time.Millisecond
+
+// fixed is what an argument may be that no daemon is asked for.
+func fixed(words ...string) func(context.Context, *app, *options) []string {
+	return func(context.Context, *app, *options) []string { return words }
+}
+
+// peerWords are the addresses of the daemon's peers.
+func peerWords(ctx context.Context, a *app, o *options) []string {
+	_, r, err := a.once(ctx, o, ctl.Request{Kind: ctl.KindPeers})
+	if err != nil {
+		return nil
+	}
+	var words []string
+	for i := range r.Peers {
+		words = append(words, r.Peers[i].Remote.String())
+	}
+	slices.Sort(words)
+	return slices.Compact(words)
+}
+
+func (a *app) complete(ctx context.Context, o *options, args []string) int {
+	if len(args) == 0 {
+		args = []string{""}
+	}
+	o.timeout = completeTimeout
+	done, last := args[:len(args)-1], args[len(args)-1]
+	for _, w := range a.candidates(ctx, o, done, last) {
+		if strings.HasPrefix(w, last) {
+			fmt.Fprintln(a.stdout, printable(w))
+		}
+	}
+	return exitOK
+}
+
+// candidates are what may come after the words done; last is what is there of it.
+func (a *app) candidates(ctx context.Context, o *options, done []string, last string) []string {
+	if v, rest, err := find(withoutFlags(done)); err == nil && v.raw == nil {
+		fs := newFlagSet("")
+		o.declare(fs, v)
+		if v.prepare != nil {
+			v.prepare(fs)
+		}
+		if f := valueOf(fs, done); f != nil {
+			return flagValues(v, f, last)
+		}
+		if strings.HasPrefix(last, "-") {
+			return flagNames(fs, last)
+		}
+		if v.args == "" || len(rest) > 0 || v.words == nil {
+			return nil
+		}
+		_, _ = parseMixed(fs, rest) // for -socket
+		for i, w := range done {
+			if name := strings.TrimLeft(w, "-"); name == "socket" && strings.HasPrefix(w, "-") && i+1 < len(done) {
+				o.socket = done[i+1]
+			}
+		}
+		return v.words(ctx, a, o)
+	}
+	fs := newFlagSet("")
+	o.declare(fs, nil)
+	if f := valueOf(fs, done); f != nil {
+		return flagValues(&verb{forms: allForms}, f, last)
+	}
+	if strings.HasPrefix(last, "-") {
+		return flagNames(fs, last)
+	}
+	words := withoutFlags(done)
+	var next []string
+	for _, v := range append(verbs(), verb{name: "help"}) {
+		name := strings.Fields(v.name)
+		if len(words) > 0 && words[0] == "help" {
+			name = append([]string{"help"}, name...)
+		}
+		if len(name) > len(words) && slices.Equal(name[:len(words)], words) {
+			next = append(next, name[len(words)])
+		}
+	}
+	slices.Sort(next)
+	return slices.Compact(next)
+}
+
+// withoutFlags are the words that are neither flags nor their values, as far
+// as flags of all verbs go.
+func withoutFlags(args []string) (words []string) {
+	fs := newFlagSet("")
+	newOptions().declare(fs, nil)
+	for i := 0; i < len(args); i++ {
+		if name, ok := strings.CutPrefix(args[i], "-"); ok && name != "" {
+			name = strings.TrimPrefix(name, "-")
+			if fs.Lookup(name) != nil {
+				i++
+			}
+			continue
+		}
+		words = append(words, args[i])
+	}
+	return words
+}
+
+// valueOf is the flag whose value comes next, nil: none.
+func valueOf(fs *flag.FlagSet, done []string) *flag.Flag {
+	if len(done) == 0 || !strings.HasPrefix(done[len(done)-1], "-") {
+		return nil
+	}
+	f := fs.Lookup(strings.TrimLeft(done[len(done)-1], "-"))
+	if f == nil {
+		return nil
+	}
+	if b, ok := f.Value.(interface{ IsBoolFlag() bool }); ok && b.IsBoolFlag() {
+		return nil
+	}
+	return f
+}
+
+// flagValues are what f may be. Names of lists may follow others.
+func flagValues(v *verb, f *flag.Flag, last string) (words []string) {
+	switch f.Name {
+	case "o":
+		for _, form := range v.forms {
+			words = append(words, string(form))
+		}
+	case "columns", "sort", "filter":
+		if v.names == nil {
+			return nil
+		}
+		before := last[:strings.LastIndexByte(last, ',')+1]
+		columns, fields := v.names()
+		names := slices.Compact(append(columns, fields...))
+		for _, n := range names {
+			words = append(words, before+n)
+			if f.Name == "sort" {
+				words = append(words, before+"-"+n)
+			}
+		}
+	}
+	return words
+}
+
+// flagNames are all flags, with as many dashes as last begins with.
+func flagNames(fs *flag.FlagSet, last string) (words []string) {
+	dash := "-"
+	if strings.HasPrefix(last, "--") {
+		dash = "--"
+	}
+	fs.VisitAll(func(f *flag.Flag) { words = append(words, dash+f.Name) })
+	return words
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/ctl"
+)
+
+// followEvery is how often events -f asks.
+const followEvery = 250 * time.Millisecond
+
+func eventList() *listing[ctl.EventInfo] {
+	type E = ctl.EventInfo
+	return &listing[E]{
+		kind:  ctl.KindEvents,
+		items: func(r *ctl.Response) []E { return r.Events },
+		columns: []column[E]{
+			{head: "SEQ", field: "seq", wide: true, text: func(e *E) string { return count(e.Seq) }},
+			{head: "TIME", field: "time", text: func(e *E) string { return e.Time.UTC().Format("2006-01-02T15:04:05.000Z") }},
+			{head: "LEVEL", field: "level", text: func(e *E) string { return e.Level }},
+			{head: "ABOUT", field: "peer", text: func(e *E) string { return about(e.Peer, e.UID) }},
+			{head: "PID", field: "pid", wide: true, text: func(e *E) string { return strconv.Itoa(e.PID) }},
+			{head: "LOCAL", field: "local", wide: true, text: func(e *E) string {
+				if !e.Local.IsValid() {
+					return "none"
+				}
+				return e.Local.String()
+			}},
+			{head: "EVENT", field: "event", text: func(e *E) string { return cell(e.Event, "unknown") }},
+			{head: "ERROR", field: "error", text: func(e *E) string { return cell(e.Error, "none") }},
+		},
+	}
+}
+
+func eventsVerb(fs *flag.FlagSet) action {
+	follow := fs.Bool("f", false, "go on with what happens from now on, until interrupted")
+	limit := limitFlag(fs)
+	return func(ctx context.Context, a *app, o *options, _ string) int {
+		if !a.limitOK("events", *limit) {
+			return exitUsage
+		}
+		l := eventList()
+		if !*follow {
+			return l.run(ctx, a, o, func() ctl.Request { return ctl.Request{Kind: ctl.KindEvents, Limit: *limit} })
+		}
+		p, err := l.plan(o)
+		switch {
+		case err != nil:
+			fmt.Fprintf(a.stderr, "rdsctl: events: %v\n", err)
+			return exitUsage
+		case o.watch != 0:
+			fmt.Fprintln(a.stderr, "rdsctl: events: -f and -watch are two ways of going on: choose one")
+			return exitUsage
+		case o.output == asJSON:
+			fmt.Fprintln(a.stderr, "rdsctl: events: -f has no end for one document: -o jsonl")
+			return exitUsage
+		}
+		return p.follow(ctx, a, o, *limit)
+	}
+}
+
+// follow prints events as they come.
+func (p *plan[T]) follow(ctx context.Context, a *app, o *options, limit int) int {
+	var after uint64
+	c, err := a.connect(ctx, o)
+	if err != nil {
+		return a.fail(o, p.kind, err)
+	}
+	defer c.Close()
+	for {
+		raw, resp, err := call(ctx, c, o, ctl.Request{Kind: p.kind, After: after, Limit: limit})
+		if ctx.Err() != nil {
+			return exitOK
+		}
+		if err != nil {
+			return a.fail(o, p.kind, err)
+		}
+		more := resp.Truncated
+		resp.Truncated = false
+		if n := len(resp.Events); n > 0 {
+			if after != 0 && resp.Events[0].Seq > after+1 && o.output != jsonLines {
+				fmt.Fprintf(a.stderr, "rdsctl: events: up to %d are not here: too many at once, or another user's\n", resp.Events[0].Seq-after-1)
+			}
+			after = resp.Events[n-1].Seq
+			if code := p.show(a, o, raw, resp); code != exitOK {
+				return code
+			}
+			o.noHeader = true
+		}
+		if more {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return exitOK
+		case <-time.After(followEvery):
+		}
+	}
+}

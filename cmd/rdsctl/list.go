@@ -1,0 +1,294 @@
+package main
+
+import (
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/rows"
+)
+
+// column is one of a table for people.
+type column[T any] struct {
+	head  string // also, in lower case, its name for --columns
+	field string // what --sort and --filter mean by that name, "": nothing
+	wide  bool   // only with -o wide, or when asked for
+	text  func(*T) string
+}
+
+// listing is a verb that shows a list of the daemon's answer, in the response's
+// field that has the kind's name.
+type listing[T any] struct {
+	kind    ctl.Kind
+	items   func(*ctl.Response) []T
+	columns []column[T]
+	none    string                         // what a table without rows says
+	after   func(*ctl.Response, *[]string) // lines below the table
+
+	set *rows.Set
+}
+
+// fields are the names for --columns, --sort and --filter, made once.
+func (l *listing[T]) fields() *rows.Set {
+	if l.set == nil {
+		also := map[string]string{}
+		for _, c := range l.columns {
+			if c.field != "" {
+				also[strings.ToLower(c.head)] = c.field
+			}
+		}
+		l.set = rows.NewSet(reflect.TypeFor[T](), also)
+	}
+	return l.set
+}
+
+// names are for completion and the manual: columns, then fields.
+func (l *listing[T]) names() (columns, fields []string) {
+	for _, c := range l.columns {
+		columns = append(columns, strings.ToLower(c.head))
+	}
+	return columns, l.fields().Names()
+}
+
+// plan is what of a list is shown.
+type plan[T any] struct {
+	*listing[T]
+	filter *rows.Filter
+	order  *rows.Order
+	text   []column[T]   // of tables
+	shown  []*rows.Field // of the other forms
+	chosen bool          // by --columns
+}
+
+// plan reads the options; its errors are of usage.
+func (l *listing[T]) plan(o *options) (*plan[T], error) {
+	p := &plan[T]{listing: l}
+	set := l.fields()
+	var err error
+	if p.filter, err = set.ParseFilter(o.filter); err != nil {
+		return nil, err
+	}
+	if p.order, err = set.ParseOrder(o.sort); err != nil {
+		return nil, err
+	}
+	if o.columns == "" {
+		for _, c := range l.columns {
+			if !c.wide || o.output == wide {
+				p.text = append(p.text, c)
+			}
+		}
+		for i := range set.Fields {
+			p.shown = append(p.shown, &set.Fields[i])
+		}
+		return p, nil
+	}
+	p.chosen = true
+	for name := range strings.SplitSeq(o.columns, ",") {
+		name = strings.ToLower(strings.TrimSpace(name))
+		i, err := set.Find(name)
+		c, ok := l.column(name)
+		switch {
+		case ok:
+		case err != nil:
+			columns, _ := l.names()
+			return nil, fmt.Errorf("columns: no column or field %q; there are: %s; %s", name, strings.Join(columns, " "), strings.Join(set.Names(), " "))
+		default:
+			f := &set.Fields[i]
+			c = column[T]{head: strings.ToUpper(f.Name), text: func(x *T) string { return cell(f.Value(x), "none") }}
+		}
+		p.text = append(p.text, c)
+		if err == nil {
+			p.shown = append(p.shown, &set.Fields[i])
+		} else if o.output.json() || o.output == asCSV {
+			return nil, fmt.Errorf("columns: %q is for tables only; fields are: %s", name, strings.Join(set.Names(), " "))
+		}
+	}
+	return p, nil
+}
+
+func (l *listing[T]) column(name string) (column[T], bool) {
+	for _, c := range l.columns {
+		if strings.ToLower(c.head) == name {
+			return c, true
+		}
+	}
+	return column[T]{}, false
+}
+
+// row is an item, as it came and as it is understood.
+type row[T any] struct {
+	item   *T
+	raw    json.RawMessage
+	values []string
+}
+
+// run asks and shows, again and again with --watch.
+func (l *listing[T]) run(ctx context.Context, a *app, o *options, req func() ctl.Request) int {
+	p, err := l.plan(o)
+	if err != nil {
+		fmt.Fprintf(a.stderr, "rdsctl: %s: %v\n", l.kind, err)
+		return exitUsage
+	}
+	return a.repeat(ctx, o, func() int {
+		raw, resp, err := a.once(ctx, o, req())
+		if err != nil {
+			return a.fail(o, l.kind, err)
+		}
+		return p.show(a, o, raw, resp)
+	})
+}
+
+// show prints one answer.
+func (p *plan[T]) show(a *app, o *options, raw []byte, resp *ctl.Response) int {
+	items := p.items(resp)
+	var envelope map[string]json.RawMessage
+	var raws []json.RawMessage
+	if o.output.json() {
+		if o.output == asJSON && o.filter == "" && o.sort == "" && !p.chosen {
+			// As it came, so that what a newer daemon added is not lost.
+			return a.printJSON(o, json.RawMessage(raw))
+		}
+		err := json.Unmarshal(raw, &envelope)
+		if err == nil {
+			err = json.Unmarshal(envelope[string(p.kind)], &raws)
+		}
+		if err == nil && len(raws) != len(items) {
+			err = fmt.Errorf("the daemon's answer has no list %q", p.kind)
+		}
+		if err != nil {
+			return a.fail(o, p.kind, err)
+		}
+	}
+	list := p.rows(items, raws)
+	switch o.output {
+	case jsonLines:
+		for _, r := range list {
+			if code := a.printJSON(o, p.object(&r)); code != exitOK {
+				return code
+			}
+		}
+		return exitOK
+	case asJSON:
+		objects := make([]json.RawMessage, len(list))
+		for i := range list {
+			objects[i] = p.object(&list[i])
+		}
+		out, err := json.Marshal(objects)
+		if err != nil {
+			return a.fail(o, p.kind, err)
+		}
+		envelope[string(p.kind)] = out
+		return a.printJSON(o, envelope)
+	case asCSV:
+		return p.csv(a, o, list)
+	}
+	var lines [][]string
+	for _, r := range list {
+		var line []string
+		for _, c := range p.text {
+			line = append(line, c.text(r.item))
+		}
+		lines = append(lines, line)
+	}
+	var header []string
+	for _, c := range p.text {
+		header = append(header, c.head)
+	}
+	if o.noHeader {
+		header = nil
+	}
+	table(a.stdout, header, lines)
+	var notes []string
+	if len(items) == 0 && p.none != "" {
+		notes = append(notes, p.none)
+	}
+	if p.after != nil {
+		p.after(resp, &notes)
+	}
+	if resp.Truncated {
+		notes = append(notes, "there is more: --limit")
+	}
+	for _, n := range notes {
+		fmt.Fprintln(a.stderr, printable(n))
+	}
+	return exitOK
+}
+
+// rows are the items that pass the filter, in order. raws may be nil.
+func (p *plan[T]) rows(items []T, raws []json.RawMessage) []row[T] {
+	var list []row[T]
+	for i := range items {
+		r := row[T]{item: &items[i]}
+		if raws != nil {
+			r.raw = raws[i]
+		}
+		for k := range p.set.Fields {
+			r.values = append(r.values, p.set.Fields[k].Value(r.item))
+		}
+		if p.filter.Match(r.values) {
+			list = append(list, r)
+		}
+	}
+	rows.Sort(list, p.order, func(r row[T]) []string { return r.values })
+	return list
+}
+
+// object is r as it came, or its chosen fields.
+func (p *plan[T]) object(r *row[T]) json.RawMessage {
+	if !p.chosen {
+		return r.raw
+	}
+	b := []byte{'{'}
+	for i, f := range p.shown {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		name, _ := json.Marshal(f.Name)
+		b = append(append(append(b, name...), ':'), f.JSON(f.Value(r.item))...)
+	}
+	return append(b, '}')
+}
+
+func (p *plan[T]) csv(a *app, o *options, list []row[T]) int {
+	w := csv.NewWriter(a.stdout)
+	line := make([]string, len(p.shown))
+	if !o.noHeader {
+		for i, f := range p.shown {
+			line[i] = f.Name
+		}
+		_ = w.Write(line)
+	}
+	for _, r := range list {
+		for i, f := range p.shown {
+			line[i] = printable(f.Value(r.item))
+		}
+		_ = w.Write(line)
+	}
+	w.Flush()
+	if err := w.Error(); err != nil {
+		fmt.Fprintf(a.stderr, "rdsctl: %v\n", err)
+		return exitFailed
+	}
+	return exitOK
+}
+
+// verb makes l's entry in the table of verbs.
+func (l *listing[T]) verb(v verb) verb {
+	v.forms, v.names, v.watch = allForms, l.names, true
+	if v.prepare == nil {
+		v.prepare = l.plain
+	}
+	return v
+}
+
+// plain is the action of a list that takes no flags of its own.
+func (l *listing[T]) plain(_ *flag.FlagSet) action {
+	return func(ctx context.Context, a *app, o *options, _ string) int {
+		return l.run(ctx, a, o, func() ctl.Request { return ctl.Request{Kind: l.kind} })
+	}
+}

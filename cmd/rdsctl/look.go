@@ -1,0 +1,242 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/ctl"
+)
+
+// limitFlag is the flag of verbs whose answer the daemon limits.
+func limitFlag(fs *flag.FlagSet) *int {
+	return fs.Int("limit", ctl.DefaultLimit, fmt.Sprintf("at most this `number` of rows, up to %d", ctl.MaxLimit))
+}
+
+// limited is the action of a list that has a limit and takes no argument.
+func (l *listing[T]) limited(fs *flag.FlagSet) action {
+	limit := limitFlag(fs)
+	return func(ctx context.Context, a *app, o *options, _ string) int {
+		if !a.limitOK(string(l.kind), *limit) {
+			return exitUsage
+		}
+		return l.run(ctx, a, o, func() ctl.Request { return ctl.Request{Kind: l.kind, Limit: *limit} })
+	}
+}
+
+func (a *app) limitOK(verb string, limit int) bool {
+	if limit < 1 || limit > ctl.MaxLimit {
+		fmt.Fprintf(a.stderr, "rdsctl: %s: -limit %d is not between 1 and %d\n", verb, limit, ctl.MaxLimit)
+		return false
+	}
+	return true
+}
+
+func place(a netip.Addr, port uint16) string {
+	if !a.IsValid() {
+		return "none"
+	}
+	return netip.AddrPortFrom(a, port).String()
+}
+
+func process(o *ctl.Owner) string { return fmt.Sprintf("%s[%d]", cell(o.Name, "unnamed"), o.PID) }
+
+func queueList() *listing[ctl.MessageInfo] {
+	type M = ctl.MessageInfo
+	return &listing[M]{
+		kind:  ctl.KindQueues,
+		items: func(r *ctl.Response) []M { return r.Queues },
+		none:  "no message waits",
+		columns: []column[M]{
+			{head: "QUEUE", field: "queue", text: func(m *M) string { return m.Queue }},
+			{head: "LOCAL", field: "local", text: func(m *M) string { return place(m.Local, m.LocalPort) }},
+			{head: "REMOTE", field: "remote", text: func(m *M) string { return place(m.Remote, m.RemotePort) }},
+			{head: "LANE", field: "lane", text: func(m *M) string { return strconv.Itoa(int(m.Lane)) }},
+			{head: "SEQ", field: "seq", text: func(m *M) string { return count(m.Seq) }},
+			{head: "BYTES", field: "length_bytes", text: func(m *M) string { return count(m.Bytes) }},
+			{head: "OPS", field: "operations", text: func(m *M) string { return strconv.Itoa(m.Ops) }},
+			{head: "AGE", field: "age_ns", text: func(m *M) string { return short(m.Age) }},
+			{head: "OWNER", field: "owner.name", text: func(m *M) string { return process(&m.Owner) }},
+			{head: "UID", field: "owner.uid", wide: true, text: func(m *M) string { return count(uint64(m.Owner.UID)) }},
+		},
+	}
+}
+
+// queuesVerb takes the queue as its argument.
+func queuesVerb(fs *flag.FlagSet) action {
+	limit := limitFlag(fs)
+	return func(ctx context.Context, a *app, o *options, queue string) int {
+		switch queue {
+		case "", ctl.QueueSend, ctl.QueueRetrans, ctl.QueueRecv:
+		default:
+			fmt.Fprintf(a.stderr, "rdsctl: queues: %q is none of send, retrans, recv\n", queue)
+			return exitUsage
+		}
+		if !a.limitOK("queues", *limit) {
+			return exitUsage
+		}
+		return queueList().run(ctx, a, o, func() ctl.Request { return ctl.Request{Kind: ctl.KindQueues, Queue: queue, Limit: *limit} })
+	}
+}
+
+func backlogList() *listing[ctl.BacklogInfo] {
+	type B = ctl.BacklogInfo
+	pair := func(msgs, bytes uint64) string { return fmt.Sprintf("%d/%s", msgs, bytesText(bytes)) }
+	return &listing[B]{
+		kind:  ctl.KindBacklog,
+		items: func(r *ctl.Response) []B { return r.Backlog },
+		none:  "nothing is on its way",
+		columns: []column[B]{
+			{head: "SOCKET", field: "addr", text: func(b *B) string { return place(b.Addr, b.Port) }},
+			{head: "DIR", field: "direction", text: func(b *B) string { return b.Direction }},
+			{head: "DEST", field: "dest", text: func(b *B) string { return place(b.Dest, b.DestPort) }},
+			{head: "LANE", field: "lane", text: func(b *B) string { return strconv.Itoa(int(b.Lane)) }},
+			{head: "QUEUED", field: "queued_bytes", text: func(b *B) string { return pair(b.QueuedMessages, b.QueuedBytes) }},
+			{head: "UNACKED", field: "unacked_bytes", text: func(b *B) string { return pair(b.UnackedMessages, b.UnackedBytes) }},
+			{head: "UNREAD", field: "unread_bytes", text: func(b *B) string { return pair(b.UnreadMessages, b.UnreadBytes) }},
+			{head: "OPS", field: "operations", text: func(b *B) string { return count(b.Ops) }},
+			{head: "OLDEST", field: "oldest_ns", text: func(b *B) string { return short(b.Oldest) }},
+			{head: "WAITS-FOR", field: "waits_for", text: func(b *B) string { return cell(b.WaitsFor, "unknown") }},
+			{head: "OWNER", field: "owner.name", text: func(b *B) string { return process(&b.Owner) }},
+			{head: "UID", field: "owner.uid", wide: true, text: func(b *B) string { return count(uint64(b.Owner.UID)) }},
+			{head: "CONGESTED", field: "congested", wide: true, text: func(b *B) string { return yesNo(b.Congested) }},
+		},
+	}
+}
+
+func keyList() *listing[ctl.KeyInfo] {
+	type K = ctl.KeyInfo
+	return &listing[K]{
+		kind:  ctl.KindKeys,
+		items: func(r *ctl.Response) []K { return r.Keys },
+		none:  "no region is registered",
+		columns: []column[K]{
+			{head: "SOCKET", field: "addr", text: func(k *K) string { return place(k.Addr, k.Port) }},
+			{head: "BUFFER", field: "buffer", text: func(k *K) string { return count(uint64(k.Buffer)) }},
+			{head: "OFFSET", field: "offset_bytes", text: func(k *K) string { return count(k.Offset) }},
+			{head: "LENGTH", field: "length_bytes", text: func(k *K) string { return count(k.Length) }},
+			{head: "RIGHTS", field: "rights", text: func(k *K) string { return cell(k.Rights, "none") }},
+			{head: "ONCE", field: "use_once", text: func(k *K) string { return yesNo(k.UseOnce) }},
+			{head: "STATE", field: "state", text: func(k *K) string { return cell(k.State, "unknown") }},
+			{head: "GRANTS", field: "grants", text: func(k *K) string { return strconv.Itoa(k.Grants) }},
+			{head: "OWNER", field: "owner.name", text: func(k *K) string { return process(&k.Owner) }},
+			{head: "UID", field: "owner.uid", wide: true, text: func(k *K) string { return count(uint64(k.Owner.UID)) }},
+		},
+	}
+}
+
+func barrierList() *listing[ctl.BarrierInfo] {
+	type B = ctl.BarrierInfo
+	return &listing[B]{
+		kind:  ctl.KindBarriers,
+		items: func(r *ctl.Response) []B { return r.Barriers },
+		none:  "no socket has had operations",
+		columns: []column[B]{
+			{head: "SOCKET", field: "addr", text: func(b *B) string { return place(b.Addr, b.Port) }},
+			{head: "DEST", field: "dest", text: func(b *B) string { return cell(b.Dest.String(), "none") }},
+			{head: "LANE", field: "lane", text: func(b *B) string { return strconv.Itoa(int(b.Lane)) }},
+			{head: "ISSUED", field: "last_issued", text: func(b *B) string { return count(b.Issued) }},
+			{head: "MARK", field: "high_water_mark", text: func(b *B) string { return count(b.HWM) }},
+			{head: "PENDING", field: "pending_operations", text: func(b *B) string { return count(b.Pending) }},
+			{head: "OWNER", field: "owner.name", text: func(b *B) string { return process(&b.Owner) }},
+			{head: "UID", field: "owner.uid", wide: true, text: func(b *B) string { return count(uint64(b.Owner.UID)) }},
+		},
+	}
+}
+
+func congestedList(now func() time.Time) *listing[ctl.CongestedInfo] {
+	type C = ctl.CongestedInfo
+	return &listing[C]{
+		kind:  ctl.KindCongested,
+		items: func(r *ctl.Response) []C { return r.Congested },
+		none:  "no port is congested",
+		columns: []column[C]{
+			{head: "WHERE", field: "where", text: func(c *C) string { return c.Where }},
+			{head: "SOCKET", field: "addr", text: func(c *C) string { return place(c.Addr, c.Port) }},
+			{head: "FOR", field: "since", text: func(c *C) string {
+				if c.Since.IsZero() {
+					return "unknown"
+				}
+				return ago(c.Since, now())
+			}},
+			{head: "UNREAD", field: "unread_bytes", text: func(c *C) string { return bytesText(c.Unread) + of(c.Limit) }},
+			{head: "SENDERS", field: "waiting_destinations", text: func(c *C) string { return count(c.Senders) }},
+			{head: "OWNER", field: "owner.name", text: func(c *C) string {
+				if c.Owner == nil {
+					return "there"
+				}
+				return process(c.Owner)
+			}},
+		},
+	}
+}
+
+func stallList() *listing[ctl.StallInfo] {
+	type S = ctl.StallInfo
+	return &listing[S]{
+		kind:  ctl.KindStalls,
+		items: func(r *ctl.Response) []S { return r.Stalls },
+		columns: []column[S]{
+			{head: "REMOTE", field: "remote", text: func(s *S) string { return s.Remote.String() }},
+			{head: "LANE", field: "lane", text: func(s *S) string { return strconv.Itoa(int(s.Lane)) }},
+			{head: "STATE", field: "state", text: func(s *S) string { return cell(s.State, "unknown") }},
+			{head: "OLDEST", field: "oldest_ns", text: func(s *S) string { return short(s.Oldest) }},
+			{head: "UNACKED", field: "unacked_messages", text: func(s *S) string { return count(s.UnackedMessages) }},
+			{head: "QUEUED", field: "queued_messages", text: func(s *S) string { return count(s.QueuedMessages) }},
+			{head: "CREDITS", field: "send_credits", text: func(s *S) string { return strconv.Itoa(s.SendCredits) }},
+			{head: "WAITS-FOR", field: "waits_for", text: func(s *S) string { return cell(s.WaitsFor, "unknown") }},
+			{head: "LOCAL", field: "local", wide: true, text: func(s *S) string { return s.Local.String() }},
+			{head: "TRANSPORT", field: "transport", wide: true, text: func(s *S) string { return cell(s.Transport, "none") }},
+			{head: "LAST-ERROR", field: "last_error", text: func(s *S) string { return cell(s.LastError, "none") }},
+		},
+	}
+}
+
+// stallsVerb is the list with a threshold, which is a filter.
+func stallsVerb(fs *flag.FlagSet) action {
+	over := fs.Duration("over", 0, "only connections whose oldest message is older than this `time`")
+	return func(ctx context.Context, a *app, o *options, _ string) int {
+		if *over < 0 {
+			fmt.Fprintf(a.stderr, "rdsctl: stalls: -over %v is negative\n", *over)
+			return exitUsage
+		}
+		if *over > 0 {
+			if o.filter != "" {
+				o.filter += ","
+			}
+			o.filter += "oldest_ns>=" + over.String()
+		}
+		return stallList().run(ctx, a, o, func() ctl.Request { return ctl.Request{Kind: ctl.KindStalls} })
+	}
+}
+
+func errorList(now func() time.Time) *listing[ctl.ErrorInfo] {
+	type E = ctl.ErrorInfo
+	return &listing[E]{
+		kind:  ctl.KindErrors,
+		items: func(r *ctl.Response) []E { return r.Errors },
+		none:  "no error since the daemon started",
+		columns: []column[E]{
+			{head: "COUNT", field: "count", text: func(e *E) string { return count(e.Count) }},
+			{head: "LAST", field: "last", text: func(e *E) string { return ago(e.Last, now()) + " ago" }},
+			{head: "FIRST", field: "first", text: func(e *E) string { return ago(e.First, now()) + " ago" }},
+			{head: "LEVEL", field: "level", wide: true, text: func(e *E) string { return e.Level }},
+			{head: "ABOUT", field: "peer", text: func(e *E) string { return about(e.Peer, e.UID) }},
+			{head: "EVENT", field: "event", text: func(e *E) string { return cell(e.Event, "unknown") }},
+			{head: "ERROR", field: "error", text: func(e *E) string { return cell(e.Error, "none") }},
+		},
+	}
+}
+
+func about(peer netip.Addr, uid *uint32) string {
+	switch {
+	case peer.IsValid():
+		return peer.String()
+	case uid != nil:
+		return fmt.Sprintf("uid %d", *uid)
+	}
+	return "daemon"
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// output is a form of -o.
+type output string
+
+const (
+	asTable   output = "table"
+	wide      output = "wide"
+	asJSON    output = "json"
+	jsonLines output = "jsonl"
+	asCSV     output = "csv"
+)
+
+var (
+	allForms  = []output{asTable, wide, asJSON, jsonLines, asCSV}
+	textForms = []output{asTable, asJSON}
+)
+
+func (o *output) String() string { return string(*o) }
+
+func (o *output) Set(s string) error {
+	if !slices.Contains(allForms, output(s)) {
+		return fmt.Errorf("want %s", oneOf(allForms))
+	}
+	*o = output(s)
+	return nil
+}
+
+// json reports whether errors are JSON, too.
+func (o output) json() bool { return o == asJSON || o == jsonLines }
+
+func oneOf(forms []output) string {
+	var names []string
+	for _, f := range forms {
+		names = append(names, string(f))
+	}
+	if len(names) < 2 {
+		return strings.Join(names, "")
+	}
+	return strings.Join(names[:len(names)-1], ", ") + " or " + names[len(names)-1]
+}
+
+// options are the flags that verbs share.
+type options struct {
+	output  output
+	socket  string
+	timeout time.Duration
+
+	// Of verbs that list.
+	columns, sort, filter string
+	noHeader              bool
+	watch                 time.Duration
+}
+
+func newOptions() *options { return &options{output: asTable, timeout: 5 * time.Second} }
+
+// declare declares the flags that v takes, nil: those of all verbs.
+func (o *options) declare(fs *flag.FlagSet, v *verb) {
+	forms := allForms
+	if v != nil {
+		forms = v.forms
+	}
+	if len(forms) > 0 {
+		fs.Var(&o.output, "o", "`form` of the output: "+oneOf(forms))
+	}
+	if v == nil || !v.alone {
+		fs.StringVar(&o.socket, "socket", o.socket, "control socket `path` of the daemon (default: RDSD_SOCKET, or the usual places)")
+		fs.DurationVar(&o.timeout, "timeout", o.timeout, "how `long` to wait for an answer")
+	}
+	if v != nil && v.names != nil {
+		fs.StringVar(&o.columns, "columns", "", "`names` of the columns or fields to show, separated by commas; rdsctl help VERB lists them")
+		fs.StringVar(&o.filter, "filter", "", "only rows for which all `terms` hold: NAME=VALUE, != ~ (contains) !~ < <= > >=, separated by commas; "+
+			"an address/bits is a network, * any text, sizes may end in K, M, G, times be 1.5ms")
+		fs.StringVar(&o.sort, "sort", "", "order by these `names`, -NAME: the largest first")
+		fs.BoolVar(&o.noHeader, "no-header", false, "no header line (table, wide, csv)")
+	}
+	if v != nil && v.watch {
+		fs.DurationVar(&o.watch, "watch", 0, "again after this `time`, until interrupted")
+	}
+}
+
+// check is the usage error of flags that do not fit v.
+func (o *options) check(v *verb) error {
+	switch {
+	case len(v.forms) == 0 && o.output != asTable:
+		return usagef("%s has one form of output, not -o %s", v.name, o.output)
+	case len(v.forms) > 0 && !slices.Contains(v.forms, o.output):
+		return usagef("%s: -o %s: want %s", v.name, o.output, oneOf(v.forms))
+	case o.timeout <= 0:
+		return usagef("%s: -timeout %v is not positive", v.name, o.timeout)
+	case o.watch < 0 || o.watch > 0 && o.watch < 10*time.Millisecond:
+		return usagef("%s: -watch %v: want 10ms or more", v.name, o.watch)
+	}
+	return nil
+}
+
+// repeat runs f once, or with --watch until ctx ends. A daemon that is gone is
+// asked again: it may come back.
+func (a *app) repeat(ctx context.Context, o *options, f func() int) int {
+	if o.watch == 0 {
+		return f()
+	}
+	tick := time.NewTicker(o.watch)
+	defer tick.Stop()
+	for {
+		if a.screen != nil && !o.output.json() && o.output != asCSV {
+			fmt.Fprint(a.stdout, "\x1b[H\x1b[2J")
+		}
+		code := f()
+		if code == exitUsage || code == exitPermission || code == exitVersion {
+			return code
+		}
+		select {
+		case <-ctx.Done():
+			if code == exitTimeout { // interrupted while it waited
+				return exitOK
+			}
+			return code
+		case <-tick.C:
+		}
+	}
+}

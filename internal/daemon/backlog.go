@@ -1,0 +1,150 @@
+package daemon
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/ctl"
+)
+
+// Backlog sums up what is on its way from each socket to each destination, and
+// what each socket has not read.
+func (b backend) Backlog(v ctl.View) (out []ctl.BacklogInfo, more bool, err error) {
+	e := b.d.e
+	at := map[*slot]int{}
+	var slots []*slot // of out
+	err = b.eachMessage(func(t *txMsg) bool {
+		if !v.May(t.cl.user.uid) {
+			return true
+		}
+		i, ok := at[t.slot]
+		if !ok {
+			if more = len(out) >= v.Limit; more {
+				return false
+			}
+			i = len(out)
+			at[t.slot] = i
+			slots = append(slots, t.slot)
+			out = append(out, ctl.BacklogInfo{Direction: "send", Addr: t.sock.local.addr, Port: t.sock.port, Dest: t.slot.addr, DestPort: t.slot.port,
+				Lane: t.sock.lane, Owner: t.sock.owner()})
+		}
+		n := &out[i]
+		if _, sent := t.m.Sent(); sent {
+			n.UnackedMessages++
+			n.UnackedBytes += uint64(len(t.m.Data))
+		} else {
+			n.QueuedMessages++
+			n.QueuedBytes += uint64(len(t.m.Data))
+		}
+		n.Ops += uint64(t.nops)
+		n.Oldest = max(n.Oldest, time.Duration(e.now-t.at))
+		return true
+	})
+	for from := 0; from < len(slots) && err == nil; from += lookStep {
+		err = b.ask(func() {
+			for i := from; i < min(from+lookStep, len(slots)); i++ {
+				if sl := slots[i]; sl.cl.dead || sl.closed {
+					out[i].WaitsFor = ctl.WaitsForNobody
+				} else {
+					out[i].Congested = sl.cl.table.Slot(sl.idx).LoadCongested() != 0
+					out[i].WaitsFor = e.waitsFor(sl, out[i].QueuedMessages > 0, out[i].UnackedMessages > 0)
+				}
+			}
+		})
+	}
+	if err == nil && !more {
+		more, err = b.unread(v, &out)
+	}
+	slices.SortFunc(out, func(a, b ctl.BacklogInfo) int {
+		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Port, b.Port), strings.Compare(b.Direction, a.Direction),
+			a.Dest.Compare(b.Dest), cmp.Compare(a.DestPort, b.DestPort))
+	})
+	return out, more, err
+}
+
+// unread adds to out what sockets have not read; true: not all of it.
+func (b backend) unread(v ctl.View, out *[]ctl.BacklogInfo) (more bool, err error) {
+	type unread struct {
+		n      uint64
+		oldest time.Duration
+	}
+	told := map[*socket]unread{}
+	err = b.eachUnread(func(c *client, r *rxEntry, age time.Duration) bool {
+		if v.May(c.user.uid) {
+			u := told[r.sock]
+			told[r.sock] = unread{u.n + 1, max(u.oldest, age)}
+		}
+		return true
+	})
+	if err != nil {
+		return false, err
+	}
+	err = b.eachSocket(func(s *socket) bool {
+		u := told[s]
+		if !v.May(s.cl.user.uid) || u.n+uint64(s.over.n) == 0 {
+			return true
+		}
+		if more = len(*out) >= v.Limit; more {
+			return false
+		}
+		if m := s.over.head; m != nil {
+			u.oldest = max(u.oldest, time.Duration(b.d.e.wall-m.at))
+		}
+		*out = append(*out, ctl.BacklogInfo{Direction: "recv", Addr: s.local.addr, Port: s.port, Lane: s.lane, Owner: s.owner(),
+			UnreadMessages: u.n + uint64(s.over.n), UnreadBytes: uint64(s.rcvBytes), Oldest: u.oldest,
+			Congested: s.congested, WaitsFor: ctl.WaitsForReader})
+		return true
+	})
+	return more, err
+}
+
+// Stalls lists the connections that have something under way or waiting, with
+// the age of the oldest of it.
+func (b backend) Stalls() ([]ctl.StallInfo, error) {
+	type ages struct{ queued, unacked time.Duration }
+	e := b.d.e
+	oldest := map[*peer]*ages{}
+	err := b.eachMessage(func(t *txMsg) bool {
+		p := t.slot.peer
+		if p == nil {
+			return true
+		}
+		a := oldest[p]
+		if a == nil {
+			a = &ages{}
+			oldest[p] = a
+		}
+		age := time.Duration(e.now - t.at)
+		if _, sent := t.m.Sent(); sent {
+			a.unacked = max(a.unacked, age)
+		} else {
+			a.queued = max(a.queued, age)
+		}
+		return true
+	})
+	if err != nil {
+		return nil, err
+	}
+	var out []ctl.StallInfo
+	err = b.ask(func() {
+		for _, p := range e.peersV {
+			i := e.peerInfo(p)
+			if i.QueuedMessages+i.UnackedMessages == 0 {
+				continue
+			}
+			s := ctl.StallInfo{Local: i.Local, Remote: i.Remote, Lane: i.Lane, State: i.State, Transport: i.Transport,
+				QueuedMessages: i.QueuedMessages, QueuedBytes: i.QueuedBytes, UnackedMessages: i.UnackedMessages, UnackedBytes: i.UnackedBytes,
+				SendCredits: i.SendCredits, LastError: i.LastError, WaitsFor: p.waitsFor(i.QueuedMessages > 0)}
+			if a := oldest[p]; a != nil {
+				s.OldestQueued, s.OldestUnacked, s.Oldest = a.queued, a.unacked, max(a.queued, a.unacked)
+			}
+			out = append(out, s)
+		}
+	})
+	slices.SortFunc(out, func(a, b ctl.StallInfo) int {
+		return cmp.Or(cmp.Compare(b.Oldest, a.Oldest), a.Remote.Compare(b.Remote), cmp.Compare(a.Lane, b.Lane))
+	})
+	return out, err
+}

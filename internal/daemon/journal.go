@@ -1,0 +1,170 @@
+package daemon
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/ctl"
+)
+
+const (
+	maxEvents  = 4096 // the latest
+	maxErrors  = 1024 // distinct ones; what is more counts to one of everybody
+	maxErrText = 512  // bytes of an error that are kept
+	maxStacks  = 1 << 20
+)
+
+// journal keeps what happened for rdsctl events and errors: what is logged, but
+// without its sums. Safe for any goroutine; the engine has none to wait for.
+type journal struct {
+	mu     sync.Mutex
+	seq    uint64                      // of the last event; guarded by mu
+	ring   []ctl.EventInfo             // event seq is at seq % maxEvents; guarded by mu
+	errors map[errorKey]*ctl.ErrorInfo // guarded by mu
+}
+
+type errorKey struct {
+	event string
+	about any // netip.Addr, uint32 or nil
+}
+
+// note takes in an event about a peer (netip.Addr) or a user (uint32). args
+// are the log's.
+func (j *journal) note(now time.Time, level slog.Level, about any, event string, args []any) {
+	i := ctl.EventInfo{Time: now.UTC(), Level: strings.ToLower(level.String()), Event: event}
+	switch x := about.(type) {
+	case netip.Addr:
+		i.Peer = x
+	case uint32:
+		i.UID = &x
+	}
+	for k := 0; k+1 < len(args); k += 2 {
+		switch v := args[k+1]; args[k] {
+		case "err":
+			if i.Error = fmt.Sprint(v); len(i.Error) > maxErrText {
+				i.Error = strings.ToValidUTF8(i.Error[:maxErrText], "") + "..."
+			}
+		case "local":
+			i.Local, _ = v.(netip.Addr)
+		case "pid":
+			switch pid := v.(type) {
+			case int:
+				i.PID = pid
+			case int32:
+				i.PID = int(pid)
+			}
+		}
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.seq++
+	i.Seq = j.seq
+	if j.ring == nil {
+		j.ring = make([]ctl.EventInfo, maxEvents)
+	}
+	j.ring[i.Seq%maxEvents] = i
+	if i.Error != "" || level > slog.LevelInfo {
+		j.count(&i)
+	}
+}
+
+// count adds i to the distinct errors. Guarded by mu.
+func (j *journal) count(i *ctl.EventInfo) {
+	k := errorKey{event: i.Event}
+	switch {
+	case i.Peer.IsValid():
+		k.about = i.Peer
+	case i.UID != nil:
+		k.about = *i.UID
+	}
+	e := j.errors[k]
+	if e == nil && len(j.errors) >= maxErrors {
+		k = errorKey{event: "other errors"}
+		e = j.errors[k]
+	}
+	if e == nil {
+		if j.errors == nil {
+			j.errors = map[errorKey]*ctl.ErrorInfo{}
+		}
+		e = &ctl.ErrorInfo{Event: k.event, First: i.Time}
+		if k.event == i.Event {
+			e.Peer, e.UID = i.Peer, i.UID
+		}
+		j.errors[k] = e
+	}
+	e.Count++
+	e.Last, e.Level, e.Error = i.Time, i.Level, i.Error
+}
+
+// visible reports whether a caller may see what is about uid, nil: nobody's.
+func visible(v ctl.View, uid *uint32) bool { return uid == nil || v.May(*uid) }
+
+func (j *journal) events(v ctl.View, after uint64) (out []ctl.EventInfo, more bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	first := uint64(1)
+	if j.seq > maxEvents {
+		first = j.seq - maxEvents + 1
+	}
+	if after == 0 { // the latest, if not all
+		for s := j.seq; s >= first && len(out) < v.Limit; s-- {
+			if i := j.ring[s%maxEvents]; visible(v, i.UID) {
+				out = append(out, i)
+			}
+		}
+		slices.Reverse(out)
+		return out, false
+	}
+	for s := max(first, after+1); s <= j.seq && s > after; s++ {
+		if i := j.ring[s%maxEvents]; visible(v, i.UID) {
+			if len(out) >= v.Limit {
+				return out, true
+			}
+			out = append(out, i)
+		}
+	}
+	return out, false
+}
+
+func (j *journal) distinct(v ctl.View) (out []ctl.ErrorInfo, more bool) {
+	j.mu.Lock()
+	for _, e := range j.errors {
+		if visible(v, e.UID) {
+			out = append(out, *e)
+		}
+	}
+	j.mu.Unlock()
+	slices.SortFunc(out, func(a, b ctl.ErrorInfo) int {
+		return cmp.Or(b.Last.Compare(a.Last), strings.Compare(a.Event, b.Event), a.Peer.Compare(b.Peer))
+	})
+	if len(out) > v.Limit {
+		return out[:v.Limit], true
+	}
+	return out, false
+}
+
+// Events lists what happened after the event numbered after; 0: the latest.
+func (b backend) Events(v ctl.View, after uint64) ([]ctl.EventInfo, bool, error) {
+	out, more := b.d.lines.journal.events(v, after)
+	return out, more, nil
+}
+
+// Errors lists the distinct ones, the latest first.
+func (b backend) Errors(v ctl.View) ([]ctl.ErrorInfo, bool, error) {
+	out, more := b.d.lines.journal.distinct(v)
+	return out, more, nil
+}
+
+// Stacks are those of all goroutines. The daemon stands still for it, a
+// millisecond or so.
+func (b backend) Stacks() (string, error) {
+	buf := make([]byte, maxStacks)
+	return string(buf[:runtime.Stack(buf, true)]), nil
+}
