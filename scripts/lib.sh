@@ -55,6 +55,8 @@ need_tools() {
 	fi
 	command -v nbdinfo >/dev/null && command -v nbdcopy >/dev/null && command -v fio >/dev/null ||
 		need_packages libnbd-bin fio || true # examples/nbd
+	command -v ip >/dev/null && command -v openssl >/dev/null ||
+		need_packages iproute2 openssl || true # e2e: what the README says
 }
 
 # have_ibv says whether a C program with the headers of verbs compiles.
