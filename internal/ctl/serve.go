@@ -96,7 +96,7 @@ func handle(ctx context.Context, r *Request, who Caller, b Backend, resp *Respon
 		s, err := b.Status()
 		s.Normalize()
 		s.Users = visible(s.Users, who, func(u *User) uint32 { return u.UID })
-		slices.SortFunc(s.Users, func(a, b User) int { return cmp.Compare(a.UID, b.UID) })
+		Sort(s.Users, func(a, b User) int { return cmp.Compare(a.UID, b.UID) })
 		resp.Status = &s
 		return err
 	case KindSockets:
@@ -104,14 +104,14 @@ func handle(ctx context.Context, r *Request, who Caller, b Backend, resp *Respon
 		all := len(resp.Sockets)
 		resp.Sockets = visible(nonNil(resp.Sockets), who, func(s *SocketInfo) uint32 { return s.Owner.UID })
 		resp.OtherSockets = uint64(all - len(resp.Sockets))
-		slices.SortFunc(resp.Sockets, func(a, b SocketInfo) int {
+		Sort(resp.Sockets, func(a, b SocketInfo) int {
 			return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Port, b.Port))
 		})
 		return err
 	case KindPeers:
 		resp.Peers, err = b.Peers()
 		resp.Peers = nonNil(resp.Peers)
-		slices.SortFunc(resp.Peers, func(a, b PeerInfo) int {
+		Sort(resp.Peers, func(a, b PeerInfo) int {
 			return cmp.Or(a.Remote.Compare(b.Remote), a.Local.Compare(b.Local), cmp.Compare(a.Lane, b.Lane))
 		})
 		return err

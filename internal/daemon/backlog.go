@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"cmp"
-	"slices"
 	"strings"
 	"time"
 
@@ -57,7 +56,7 @@ func (b backend) Backlog(v ctl.View) (out []ctl.BacklogInfo, more bool, err erro
 	if err == nil && !more {
 		more, err = b.unread(v, &out)
 	}
-	slices.SortFunc(out, func(a, b ctl.BacklogInfo) int {
+	ctl.Sort(out, func(a, b ctl.BacklogInfo) int {
 		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Port, b.Port), strings.Compare(b.Direction, a.Direction),
 			a.Dest.Compare(b.Dest), cmp.Compare(a.DestPort, b.DestPort))
 	})
@@ -143,7 +142,7 @@ func (b backend) Stalls() ([]ctl.StallInfo, error) {
 			out = append(out, s)
 		}
 	})
-	slices.SortFunc(out, func(a, b ctl.StallInfo) int {
+	ctl.Sort(out, func(a, b ctl.StallInfo) int {
 		return cmp.Or(cmp.Compare(b.Oldest, a.Oldest), a.Remote.Compare(b.Remote), cmp.Compare(a.Lane, b.Lane))
 	})
 	return out, err

@@ -141,7 +141,7 @@ func (j *journal) distinct(v ctl.View) (out []ctl.ErrorInfo, more bool) {
 		}
 	}
 	j.mu.Unlock()
-	slices.SortFunc(out, func(a, b ctl.ErrorInfo) int {
+	ctl.Sort(out, func(a, b ctl.ErrorInfo) int {
 		return cmp.Or(b.Last.Compare(a.Last), strings.Compare(a.Event, b.Event), a.Peer.Compare(b.Peer))
 	})
 	if len(out) > v.Limit {

@@ -271,7 +271,7 @@ func (b backend) Congested(v ctl.View) (out []ctl.CongestedInfo, more bool, err 
 			break
 		}
 	}
-	slices.SortFunc(out, func(a, b ctl.CongestedInfo) int {
+	ctl.Sort(out, func(a, b ctl.CongestedInfo) int {
 		return cmp.Or(strings.Compare(a.Where, b.Where), a.Addr.Compare(b.Addr), cmp.Compare(a.Port, b.Port))
 	})
 	return out, more, err

@@ -57,7 +57,7 @@ type series struct {
 // their own.
 func (c *collector) collectPeers(ch chan<- prometheus.Metric, peers []ctl.PeerInfo) (truncated int) {
 	peers = slices.Clone(peers)
-	slices.SortFunc(peers, func(a, b ctl.PeerInfo) int {
+	ctl.Sort(peers, func(a, b ctl.PeerInfo) int {
 		return cmp.Or(a.Remote.Compare(b.Remote), a.Local.Compare(b.Local), cmp.Compare(a.Lane, b.Lane))
 	})
 	// A peer means a set of labels: a connection is unique by them.

@@ -13,7 +13,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // Handler answers scrapes, probes (/livez, /readyz, /healthz) and the status
@@ -25,11 +24,7 @@ func Handler(src Source) http.Handler {
 	reg.MustRegister(c, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{
-		// What can be had is served, what cannot is counted.
-		ErrorHandling:       promhttp.ContinueOnError,
-		MaxRequestsInFlight: 4,
-	}))
+	mux.Handle("GET /metrics", serveScrapes(reg))
 	(&pages{src: src, peers: &c.askPeers}).register(mux)
 	return mux
 }

@@ -32,7 +32,7 @@ var userResources = []struct {
 // their own.
 func collectUsers(ch chan<- prometheus.Metric, users []ctl.User) (truncated int) {
 	users = slices.Clone(users)
-	slices.SortFunc(users, func(a, b ctl.User) int { return cmp.Compare(a.UID, b.UID) })
+	ctl.Sort(users, func(a, b ctl.User) int { return cmp.Compare(a.UID, b.UID) })
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
