@@ -304,7 +304,8 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"-v", "peers"}, "rdsctl: flag provided but not defined: -v; flags here: -o -socket -timeout\n"},
 		{[]string{"ping", "::1", "-o", "csv"}, "rdsctl: ping: -o csv: want table or json\n"},
 		{[]string{"ping", "::1", "-n", "3"}, "rdsctl: ping: flag provided but not defined: -n; flags here: -c -i -o -socket -timeout\n"},
-		{[]string{"peers", "-o", "yaml"}, "rdsctl: peers: invalid value \"yaml\" for flag -o: want table, wide, json, jsonl or csv; flags here: -columns -filter -no-header -o -socket -sort -timeout -watch\n"},
+		{[]string{"peers", "-o", "yaml"}, "rdsctl: peers: -o yaml: want table, wide, json, jsonl or csv\n"},
+		{[]string{"-o", "yaml", "stress"}, "rdsctl: stress: -o yaml: want table or json\n"},
 		{[]string{"peers", "-timeout", "0s"}, "rdsctl: peers: -timeout 0s is not positive\n"},
 		{[]string{"status", "-stats", "/x"}, "rdsctl: status: -stats is for -offline\n"},
 	} {

@@ -165,3 +165,55 @@ func flagNames(fs *flag.FlagSet, last string) (words []string) {
 	fs.VisitAll(func(f *flag.Flag) { words = append(words, dash+f.Name) })
 	return words
 }
+
+// completionVerb prints a shell's script.
+func completionVerb(*flag.FlagSet) action {
+	return func(_ context.Context, a *app, _ *options, shell string) int {
+		script, ok := completions[shell]
+		if !ok {
+			fmt.Fprintf(a.stderr, "rdsctl: completion: %q is none of bash, zsh, fish\n", shell)
+			return exitUsage
+		}
+		fmt.Fprint(a.stdout, script)
+		return exitOK
+	}
+}
+
+// completions are the shells' scripts: all ask completeVerb.
+var completions = map[string]string{
+	// Bash breaks words at colons, which addresses have: the words are taken
+	// from the line, and what bash believes to be done is cut off the answers.
+	"bash": `# rdsctl completion bash
+_rdsctl() {
+	local line=${COMP_LINE:0:COMP_POINT} IFS=$' \t\n' words reply
+	read -ra words <<<"$line"
+	[[ $line == *[[:space:]] ]] && words+=("")
+	local last=${words[${#words[@]}-1]}
+	mapfile -t reply < <("${words[0]}" __complete "${words[@]:1}" 2>/dev/null)
+	local done=${last%"${COMP_WORDS[COMP_CWORD]}"}
+	[[ ${COMP_WORDS[COMP_CWORD]} == [:=] ]] && done=$last
+	COMPREPLY=("${reply[@]#"$done"}")
+	if [[ ${#COMPREPLY[@]} == 0 ]]; then compopt -o default; fi
+	case $last in *,*) compopt -o nospace ;; esac
+}
+complete -F _rdsctl rdsctl
+`,
+	"zsh": `#compdef rdsctl
+# rdsctl completion zsh
+local -a answers
+answers=(${(f)"$(${words[1]} __complete "${(@)words[2,CURRENT]}" 2>/dev/null)"})
+if (( $#answers )); then
+	compadd -a answers
+else
+	_files
+fi
+`,
+	"fish": `# rdsctl completion fish
+function __rdsctl_answers
+	set -l words (commandline -opc)
+	$words[1] __complete $words[2..-1] (commandline -ct) 2>/dev/null
+end
+complete -c rdsctl -f -a '(__rdsctl_answers)'
+complete -c rdsctl -n '__fish_seen_subcommand_from validate bundle' -F
+`,
+}

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"net/netip"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -340,5 +342,42 @@ func TestComplete(t *testing.T) {
 	// Without a daemon there is what needs none.
 	if code, stdout, stderr := runApp(t, silent{}, completeVerb, "peer", "reset", ""); code != exitOK || stdout != "" || stderr != "" {
 		t.Errorf("no daemon: status %d, %q, %q", code, stdout, stderr)
+	}
+}
+
+// Bash asks with the words of its line, colons included.
+func TestBashCompletion(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("no bash")
+	}
+	code, script, _ := runApp(t, nil, "completion", "bash")
+	if code != exitOK {
+		t.Fatalf("status %d", code)
+	}
+	dir := t.TempDir()
+	// In place of rdsctl: answers that are the words it was asked with.
+	fake := "#!" + bash + "\nshift; printf '%s\\n' fd00::1 \"[$*]\"\n"
+	if err := os.WriteFile(dir+"/rdsctl", []byte(fake), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct{ line, words, want string }{
+		{"rdsctl peer reset ", `rdsctl peer reset ""`, "fd00::1 [peer reset ]"},
+		{"rdsctl peer reset fd00:", `rdsctl peer reset fd00 :`, ":1 [peer reset fd00:]"},
+		{"rdsctl peer reset fd00::1", `rdsctl peer reset fd00 :: 1`, "1 [peer reset fd00::1]"},
+	} {
+		cmd := exec.Command(bash, "-c", script+`
+COMP_LINE='`+tc.line+`' COMP_POINT=${#COMP_LINE}
+COMP_WORDS=(`+tc.words+`); COMP_CWORD=$((${#COMP_WORDS[@]}-1))
+compopt() { :; }
+_rdsctl; echo "${COMPREPLY[*]}"`)
+		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+		out, err := cmd.CombinedOutput()
+		if err != nil || strings.TrimSpace(string(out)) != tc.want {
+			t.Errorf("%q: %v, %q, want %q", tc.line, err, out, tc.want)
+		}
+	}
+	if code, _, stderr := runApp(t, nil, "completion", "tcsh"); code != exitUsage || !strings.Contains(stderr, "none of bash, zsh, fish") {
+		t.Errorf("tcsh: status %d, %q", code, stderr)
 	}
 }

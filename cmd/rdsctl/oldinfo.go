@@ -1,5 +1,224 @@
 package main
 
-import "context"
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+	"time"
 
-func (a *app) oldInfo(ctx context.Context, args []string) int { return exitFailed }
+	"github.com/rdsd/rdsd/internal/ctl"
+)
+
+// oldInfo is the program by the name rds-info of rds-tools: its flags, its
+// columns. Rows of IPv6, which its columns have no room for, follow in a
+// section of their own.
+type oldInfo struct {
+	w       io.Writer
+	verbose bool
+}
+
+// oldTable is one of its tables.
+type oldTable struct {
+	flag string
+	ask  ctl.Request
+	show func(i *oldInfo, r *ctl.Response)
+}
+
+func oldTables() []oldTable {
+	message := func(flag, queue, title string) oldTable {
+		return oldTable{flag, ctl.Request{Kind: ctl.KindQueues, Queue: queue, Limit: ctl.MaxLimit}, func(i *oldInfo, r *ctl.Response) { i.messages(title, r) }}
+	}
+	return []oldTable{
+		{"c", ctl.Request{Kind: ctl.KindStatus}, (*oldInfo).counters},
+		{"k", ctl.Request{Kind: ctl.KindSockets}, (*oldInfo).sockets},
+		{"n", ctl.Request{Kind: ctl.KindPeers}, (*oldInfo).connections},
+		message("r", ctl.QueueRecv, "Receive"),
+		message("s", ctl.QueueSend, "Send"),
+		message("t", ctl.QueueRetrans, "Retransmit"),
+		{"T", ctl.Request{Kind: ctl.KindPeers}, (*oldInfo).tcp},
+		{"I", ctl.Request{Kind: ctl.KindPeers}, (*oldInfo).ib},
+	}
+}
+
+func (a *app) oldInfo(ctx context.Context, args []string) int {
+	fs := flag.NewFlagSet("rds-info", flag.ContinueOnError)
+	fs.SetOutput(a.stderr)
+	fs.Usage = func() { fmt.Fprint(a.stderr, "usage: rds-info [-cIknrstTv] [-socket path]\n") }
+	o := newOptions()
+	fs.StringVar(&o.socket, "socket", "", "")
+	tables := oldTables()
+	wanted := make([]bool, len(tables))
+	for i, t := range tables {
+		fs.BoolVar(&wanted[i], t.flag, false, "")
+	}
+	info := &oldInfo{w: a.stdout}
+	fs.BoolVar(&info.verbose, "v", false, "")
+	words, err := parseMixed(fs, together(args, tables))
+	if err != nil {
+		return exitUsage // fs has said why
+	}
+	if len(words) > 0 {
+		fmt.Fprintf(a.stderr, "rds-info: %q is not a flag\n", words[0])
+		fs.Usage()
+		return exitUsage
+	}
+	all := true
+	for _, w := range wanted {
+		all = all && !w
+	}
+	// As rds-info: what one table fails for does not keep the others.
+	code := exitOK
+	for i, t := range tables {
+		if !all && !wanted[i] {
+			continue
+		}
+		_, r, err := a.once(ctx, o, t.ask)
+		if err != nil {
+			fmt.Fprintf(a.stderr, "rds-info: -%s: %s%s\n", t.flag, printable(err.Error()), cure(err))
+			if code, _ = exitOf(err); code == exitNoDaemon {
+				return code
+			}
+			continue
+		}
+		t.show(info, r)
+	}
+	return code
+}
+
+// together takes flags of one letter apart that were written as one: -kn.
+func together(args []string, tables []oldTable) (out []string) {
+	letters := "v"
+	for _, t := range tables {
+		letters += t.flag
+	}
+	for _, arg := range args {
+		if len(arg) > 2 && arg[0] == '-' && strings.Trim(arg[1:], letters) == "" {
+			for _, l := range arg[1:] {
+				out = append(out, "-"+string(l))
+			}
+			continue
+		}
+		out = append(out, arg)
+	}
+	return out
+}
+
+func (i *oldInfo) line(format string, args ...any) { fmt.Fprintf(i.w, format+"\n", args...) }
+
+// both shows the rows of IPv4 in the columns there are, and those of IPv6, if
+// any, under a title of their own.
+func both[T any](i *oldInfo, title string, items []T, addr func(*T) netip.Addr, head func(width int), row func(width int, x *T)) {
+	i.line("\n%s:", title)
+	head(15)
+	six := false
+	for k := range items {
+		if addr(&items[k]).Is4() {
+			row(15, &items[k])
+		} else {
+			six = true
+		}
+	}
+	if !six {
+		return
+	}
+	i.line("\n%s (IPv6):", title)
+	head(39)
+	for k := range items {
+		if !addr(&items[k]).Is4() {
+			row(39, &items[k])
+		}
+	}
+}
+
+func (i *oldInfo) counters(r *ctl.Response) {
+	i.line("\nCounters:\n%25s %16s", "CounterName", "Value")
+	for _, c := range r.Status.Counters {
+		i.line("%25s %16d", printable(c.Name), c.Value)
+	}
+}
+
+func (i *oldInfo) sockets(r *ctl.Response) {
+	both(i, "RDS Sockets", r.Sockets, func(s *ctl.SocketInfo) netip.Addr { return s.Addr },
+		func(w int) {
+			i.line("%*s %5s %*s %5s %10s %10s %8s", w, "BoundAddr", "BPort", w, "ConnAddr", "CPort", "SndBuf", "RcvBuf", "Inode")
+		},
+		func(w int, s *ctl.SocketInfo) {
+			none := "0.0.0.0" // what it is connected to, and its send buffer, are the process's own affair
+			if !s.Addr.Is4() {
+				none = "::"
+			}
+			i.line("%*s %5d %*s %5d %10d %10d %8d", w, s.Addr, s.Port, w, none, 0, 0, s.RecvLimit, s.Incarnation)
+		})
+}
+
+func (i *oldInfo) connections(r *ctl.Response) {
+	both(i, "RDS Connections", r.Peers, func(p *ctl.PeerInfo) netip.Addr { return p.Local },
+		func(w int) {
+			i.line("%*s %*s %4s %16s %16s %4s", w, "LocalAddr", w, "RemoteAddr", "Tos", "NextTX", "NextRX", "Flgs")
+		},
+		func(w int, p *ctl.PeerInfo) {
+			flags := map[string]string{"up": "--C-", "connecting": "-c--", "error": "---E"}[p.State]
+			if flags == "" {
+				flags = "----"
+			}
+			i.line("%*s %*s %4d %16d %16d %4s", w, p.Local, w, p.Remote, p.Lane, p.NextTxSeq, p.RxSeq+1, flags)
+			if i.verbose {
+				i.line("    transport %s, state %s for %s, last error: %s", transport(*p), cell(p.State, "unknown"), ago(p.Since, time.Now()), cell(p.LastError, "none"))
+			}
+		})
+}
+
+func (i *oldInfo) messages(title string, r *ctl.Response) {
+	both(i, title+" Message Queue", r.Queues, func(m *ctl.MessageInfo) netip.Addr { return m.Local },
+		func(w int) {
+			i.line("%*s %5s %*s %5s %4s %16s %10s", w, "LocalAddr", "LPort", w, "RemoteAddr", "RPort", "Tos", "Seq", "Bytes")
+		},
+		func(w int, m *ctl.MessageInfo) {
+			i.line("%*s %5d %*s %5d %4d %16d %10d", w, m.Local, m.LocalPort, w, m.Remote, m.RemotePort, m.Lane, m.Seq, m.Bytes)
+		})
+}
+
+// tcp lists the hosts reached by RDS/TCP. The kernel's windows are its
+// sockets' own; rdsd has none of them.
+func (i *oldInfo) tcp(r *ctl.Response) {
+	i.peersOf(r, "TCP Connections", func(p *ctl.PeerInfo) bool { return p.Transport == "tcp" },
+		func(w int) {
+			i.line("%*s %5s %*s %5s %10s %10s %10s %10s %10s", w, "LocalAddr", "LPort", w, "RemoteAddr", "RPort", "HdrRemain", "DataRemain", "SentNxt", "ExpectUna", "SeenUna")
+		},
+		func(w int, p *ctl.PeerInfo) {
+			i.line("%*s %5d %*s %5d %10d %10d %10d %10d %10d", w, p.Local, 0, w, p.Remote, 0, 0, 0, uint32(p.NextTxSeq), uint32(p.NextTxSeq), uint32(p.AckedSeq))
+		})
+}
+
+// ib lists the connections over queue pairs, of adapters or in software.
+func (i *oldInfo) ib(r *ctl.Response) {
+	i.peersOf(r, "RDS IB Connections", func(p *ctl.PeerInfo) bool { return p.Transport != "tcp" },
+		func(w int) {
+			i.line("%*s %*s %4s %3s %32s %32s", w, "LocalAddr", w, "RemoteAddr", "Tos", "SL", "LocalDev", "RemoteDev")
+		},
+		func(w int, p *ctl.PeerInfo) {
+			local, remote := "::", "::"
+			if p.State == "up" { // as the device has no GID: the address as one
+				local, remote = gid(p.Local), gid(p.Remote)
+			}
+			i.line("%*s %*s %4d %3d %32s %32s", w, p.Local, w, p.Remote, p.Lane, p.Lane&0xf, local, remote)
+			if i.verbose {
+				i.line("    transport %s, send credits %d, receive credits %d", transport(*p), p.SendCredits, p.RecvCredits)
+			}
+		})
+}
+
+func gid(a netip.Addr) string { return netip.AddrFrom16(a.As16()).String() }
+
+func (i *oldInfo) peersOf(r *ctl.Response, title string, is func(*ctl.PeerInfo) bool, head func(int), row func(int, *ctl.PeerInfo)) {
+	var peers []ctl.PeerInfo
+	for k := range r.Peers {
+		if is(&r.Peers[k]) {
+			peers = append(peers, r.Peers[k])
+		}
+	}
+	both(i, title, peers, func(p *ctl.PeerInfo) netip.Addr { return p.Local }, head, row)
+}

@@ -18,6 +18,9 @@ const (
 	asJSON    output = "json"
 	jsonLines output = "jsonl"
 	asCSV     output = "csv"
+
+	nagios     output = "nagios" // of check
+	prometheus output = "prometheus"
 )
 
 var (
@@ -28,10 +31,10 @@ var (
 func (o *output) String() string { return string(*o) }
 
 func (o *output) Set(s string) error {
-	if !slices.Contains(allForms, output(s)) {
-		return fmt.Errorf("want %s", oneOf(allForms))
+	if s == "text" {
+		s = string(asTable)
 	}
-	*o = output(s)
+	*o = output(s) // the verb says whether it has that
 	return nil
 }
 

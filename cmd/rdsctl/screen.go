@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -15,4 +16,45 @@ func newScreen(in, out *os.File) *screen {
 		return nil
 	}
 	return &screen{in, out}
+}
+
+// size in columns and lines.
+func (s *screen) size() (w, h int) {
+	z, err := unix.IoctlGetWinsize(int(s.out.Fd()), unix.TIOCGWINSZ)
+	if err != nil || z.Col == 0 || z.Row == 0 {
+		return 80, 24
+	}
+	return int(z.Col), int(z.Row)
+}
+
+// raw takes the screen over: keys come at once and unseen. restore gives back
+// what was there.
+func (s *screen) raw() (keys <-chan rune, restore func(), err error) {
+	fd := int(s.in.Fd())
+	old, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	if err != nil {
+		return nil, nil, fmt.Errorf("standard input is no terminal: %w", err)
+	}
+	now := *old
+	now.Lflag &^= unix.ICANON | unix.ECHO
+	now.Cc[unix.VMIN], now.Cc[unix.VTIME] = 1, 0
+	if err := unix.IoctlSetTermios(fd, unix.TCSETS, &now); err != nil {
+		return nil, nil, fmt.Errorf("terminal: %w", err)
+	}
+	fmt.Fprint(s.out, "\x1b[?1049h\x1b[?25l\x1b[2J")
+	read := make(chan rune)
+	go func() { // until the program ends: a read of a terminal cannot be taken back
+		defer close(read)
+		var b [1]byte
+		for {
+			if n, err := s.in.Read(b[:]); n == 0 || err != nil {
+				return
+			}
+			read <- rune(b[0])
+		}
+	}()
+	return read, func() {
+		fmt.Fprint(s.out, "\x1b[?25h\x1b[?1049l")
+		_ = unix.IoctlSetTermios(fd, unix.TCSETS, old)
+	}, nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -26,6 +27,7 @@ type verb struct {
 	forms []output                                       // of -o; none: it has one
 	names func() (columns, fields []string)              // of a list
 	watch bool                                           // may be repeated
+	many  bool                                           // takes several words
 	alone bool                                           // asks no daemon
 	words func(context.Context, *app, *options) []string // what its argument may be
 	about string                                         // more than the summary, for the manual
@@ -61,6 +63,8 @@ func verbs() []verb {
 			tries: []string{"events", "events -f -o jsonl", "events -filter 'level!=info'"}}),
 		errorList(time.Now).verb(verb{name: "errors", summary: "distinct errors since the daemon started, with count, first and last time", group: groupLook,
 			prepare: errorList(time.Now).limited, tries: []string{"errors", "errors -sort -count"}}),
+		{name: "top", summary: "a live screen of peers, backlog and counters, with rates", group: groupLook, prepare: topVerb,
+			about: "Keys: p peers, b backlog, c counters, s next order of peers, space pause, q end.", tries: []string{"top", "top -offline"}},
 		queueList().verb(verb{name: "queues", args: "[send|retrans|recv]", summary: "single messages: not sent, sent and not acked, arrived and not read", group: groupWaiting,
 			prepare: queuesVerb, words: fixed("send", "retrans", "recv"),
 			tries: []string{"queues", "queues retrans -sort -age", "queues recv -filter 'bytes>64K'"}}),
@@ -83,6 +87,13 @@ func verbs() []verb {
 			group: groupMeasure, prepare: benchVerb, forms: textForms, words: peerWords, tries: []string{"bench -serve", "bench -mode rtt 10.0.0.2"}},
 		{name: "stress", summary: "rds-stress: load, with everything that arrives checked, against another rdsctl stress or an rds-stress",
 			group: groupMeasure, raw: runStress, forms: textForms, tries: []string{"stress", "stress -s 10.0.0.2 -q 4096 -t 2 -d 2 -T 60 -v"}},
+		{name: "check", args: "KIND", summary: "one thing, for monitoring: daemon, peers, peer ADDR, socket ADDR:PORT, backlog, memory, cert, config", group: groupHealth,
+			prepare: checkVerb, forms: []output{asTable, asJSON, nagios, prometheus}, many: true, words: checkWords, about: checkAbout(),
+			tries: []string{"check daemon -o nagios", "check backlog -warn 5s -crit 1m", "check peer 10.0.0.2 -o prometheus", "check socket 10.0.0.1:4000"}},
+		{name: "doctor", summary: "look for what is wrong, and say what to do about it", group: groupHealth, prepare: doctorVerb, forms: textForms, tries: []string{"doctor"}},
+		{name: "bundle", args: "[FILE]", summary: "an archive for whoever helps: versions, configuration, answers of all verbs, limits; no payload, keys or certificates", group: groupHealth,
+			prepare: bundleVerb, about: "FILE is new and of mode 0600; -: standard output. What cannot be had is named in index.json, and on standard error. A daemon that does not answer makes the archive smaller, and the exit status 3, 5 or 6.",
+			tries: []string{"bundle", "bundle -stacks /tmp/rdsd.tar.gz"}},
 		{name: "peer reset", args: "ADDR", summary: "break off the connections to a peer; they return with the next traffic, datagrams are not lost, operations under way may be DROPPED",
 			group: groupChange, prepare: peerResetVerb, forms: textForms, words: peerWords, tries: []string{"peer reset 10.0.0.2", "peer reset 10.0.0.2 -lane 3"}},
 		{name: "peer drain", args: "ADDR", summary: "have senders to a peer wait until peer resume; when nothing is under way, break the connections off", group: groupChange,
@@ -102,6 +113,9 @@ func verbs() []verb {
 		{name: "config validate", args: "FILE", summary: "check a configuration file and its drop-ins; no daemon is asked", group: groupConfig, prepare: configValidateVerb, alone: true,
 			tries: []string{"config validate /etc/rdsd/rdsd.toml"}},
 		{name: "config docs", summary: "a configuration file with every key, its documentation and default", group: groupConfig, prepare: configDocsVerb, alone: true},
+		{name: "completion", args: "SHELL", summary: "completion for bash, zsh or fish, with the daemon's peers and all names of columns and fields", group: groupShell,
+			prepare: completionVerb, alone: true, words: fixed("bash", "zsh", "fish"),
+			tries: []string{"completion bash >/usr/share/bash-completion/completions/rdsctl", "completion fish >~/.config/fish/completions/rdsctl.fish"}},
 	}
 }
 
@@ -124,12 +138,12 @@ func (a *app) run(ctx context.Context, args []string) int {
 		return exitOK
 	case err != nil:
 		fmt.Fprintf(a.stderr, "rdsctl: %v\n", err)
-		return exitUsage
+		return cmp.Or(code, exitUsage)
 	}
 	return code
 }
 
-func (a *app) dispatch(ctx context.Context, o *options, args []string) (int, error) {
+func (a *app) dispatch(ctx context.Context, o *options, args []string) (code int, err error) {
 	root := newFlagSet("rdsctl")
 	o.declare(root, nil)
 	if err := root.Parse(args); err != nil {
@@ -154,7 +168,17 @@ func (a *app) dispatch(ctx context.Context, o *options, args []string) (int, err
 		return 0, err
 	}
 	if v.raw != nil {
+		if err := o.check(v); err != nil {
+			return 0, err
+		}
 		return v.raw(ctx, a, o, rest)
+	}
+	if v.name == "check" {
+		defer func() {
+			if err != nil {
+				code = int(checkUnknown)
+			}
+		}()
 	}
 	fs := newFlagSet("rdsctl " + v.name)
 	o.declare(fs, v)
@@ -171,7 +195,7 @@ func (a *app) dispatch(ctx context.Context, o *options, args []string) (int, err
 		return 0, usagef("%s: %s is missing; usage: rdsctl %[1]s %[2]s", v.name, v.args)
 	case v.args == "" && len(words) > 0:
 		return 0, usagef("%s takes no argument, %q is one too many", v.name, words[0])
-	case len(words) > 1:
+	case len(words) > 1 && !v.many:
 		return 0, usagef("%s takes one argument, %q is one too many", v.name, words[1])
 	}
 	if err := o.check(v); err != nil {
@@ -180,7 +204,7 @@ func (a *app) dispatch(ctx context.Context, o *options, args []string) (int, err
 	if o.socket != "" {
 		a.paths = []string{o.socket}
 	}
-	return act(ctx, a, o, strings.Join(words, "")), nil
+	return act(ctx, a, o, strings.Join(words, " ")), nil
 }
 
 // find returns the verb that args start with and what follows it.

@@ -13,6 +13,11 @@ ARCH=$(${GO:-go} env GOARCH)
 export VERSION ARCH
 mkdir -p "$out" bin/package
 bin/rdsctl config docs >bin/package/rdsd.toml
+rm -rf bin/package/man bin/package/completion
+bin/rdsctl __manual man bin/package/man
+gzip -n9 bin/package/man/*
+mkdir -p bin/package/completion
+for shell in bash zsh fish; do bin/rdsctl completion $shell >bin/package/completion/$shell; done
 tool=${GO:-go}
 for format in deb rpm; do
 	"$tool" run github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.44.2 package --config contrib/package/nfpm.yaml --packager $format --target "$out"

@@ -1,0 +1,477 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/ipc"
+)
+
+// checkState is a check's exit status, which are those of monitoring plug-ins.
+type checkState int
+
+const (
+	checkOK checkState = iota
+	checkWarning
+	checkCritical
+	checkUnknown
+)
+
+var checkNames = [...]string{"ok", "warning", "critical", "unknown"}
+
+func (s checkState) String() string { return checkNames[s] }
+
+// MarshalText implements encoding.TextMarshaler.
+func (s checkState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// checkResult is what a check found.
+type checkResult struct {
+	Check   string        `json:"check"`
+	State   checkState    `json:"state"`
+	Code    int           `json:"code"`
+	Text    string        `json:"text"`
+	Metrics []checkMetric `json:"metrics"`
+}
+
+// checkMetric is a figure with its thresholds, in base units.
+type checkMetric struct {
+	Name  string   `json:"name"` // with its unit
+	Value float64  `json:"value"`
+	Warn  *float64 `json:"warn"`
+	Crit  *float64 `json:"crit"`
+}
+
+// checkAnswer is rdsctl check -o json.
+type checkAnswer struct {
+	Schema string       `json:"schema"`
+	Kind   ctl.Kind     `json:"kind"`
+	Check  *checkResult `json:"check"`
+}
+
+// checkKind is one thing that can be checked: an entry in the table below.
+type checkKind struct {
+	name, arg string
+	summary   string
+	unit      string // of -warn and -crit: "s", "%", "days" or "" for a number; "-": takes none
+	warn      float64
+	crit      float64
+	run       func(c *checker, arg string) error
+}
+
+func checkKinds() []checkKind {
+	return []checkKind{
+		{"daemon", "", "it answers, and its engine turns", "s", 0.5, 1, (*checker).daemon},
+		{"peers", "", "connections that should be up and are not", "", 1, 5, (*checker).peers},
+		{"peer", "ADDR", "the connections to one peer", "-", 0, 0, (*checker).peer},
+		{"socket", "ADDR:PORT", "it is bound, and read", "-", 0, 0, (*checker).socket},
+		{"backlog", "", "the oldest message under way", "s", 1, 10, (*checker).backlog},
+		{"memory", "", "the fullest of memory limits and users' quotas", "%", 80, 95, (*checker).memory},
+		{"cert", "", "when the certificate ends", "days", 14, 3, (*checker).cert},
+		{"config", "", "the daemon runs with what its sources say", "-", 0, 0, (*checker).config},
+	}
+}
+
+// checker runs one check.
+type checker struct {
+	*app
+	ctx        context.Context
+	o          *options
+	warn, crit float64
+	r          checkResult
+}
+
+func checkAbout() string {
+	var b strings.Builder
+	b.WriteString("Kinds, with their thresholds for warning and critical: ")
+	for i, k := range checkKinds() {
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		b.WriteString(strings.TrimSpace(k.name+" "+k.arg) + ", " + k.summary)
+		if k.unit != "-" {
+			fmt.Fprintf(&b, " (%v and %v %s)", k.warn, k.crit, k.unit)
+		}
+	}
+	b.WriteString(". Exit status, of this verb alone: 0 ok, 1 warning, 2 critical, 3 unknown (also: wrong usage).")
+	return b.String()
+}
+
+func checkWords(ctx context.Context, a *app, o *options) (words []string) {
+	for _, k := range checkKinds() {
+		words = append(words, k.name)
+	}
+	return words
+}
+
+func checkVerb(fs *flag.FlagSet) action {
+	warn := fs.String("warn", "", "`value` from which it is a warning, in the kind's unit (times also as 1.5s)")
+	crit := fs.String("crit", "", "`value` from which it is critical")
+	return func(ctx context.Context, a *app, o *options, arg string) int {
+		words := strings.Fields(arg)
+		kinds := checkKinds()
+		i := slices.IndexFunc(kinds, func(k checkKind) bool { return k.name == words[0] })
+		usage := func(format string, args ...any) int {
+			fmt.Fprintf(a.stderr, "rdsctl: check: "+format+"\n", args...)
+			return int(checkUnknown)
+		}
+		if i < 0 {
+			return usage("unknown kind %q; there are: %s", words[0], strings.Join(checkWords(ctx, a, o), ", "))
+		}
+		k := kinds[i]
+		switch {
+		case k.arg != "" && len(words) != 2:
+			return usage("%s wants %s", k.name, k.arg)
+		case k.arg == "" && len(words) > 1:
+			return usage("%s takes no argument, %q is one too many", k.name, words[1])
+		case k.unit == "-" && *warn+*crit != "":
+			return usage("%s has no thresholds", k.name)
+		}
+		c := &checker{app: a, ctx: ctx, o: o, warn: k.warn, crit: k.crit, r: checkResult{Check: k.name, Metrics: []checkMetric{}}}
+		for _, t := range []struct {
+			name, text string
+			to         *float64
+		}{{"warn", *warn, &c.warn}, {"crit", *crit, &c.crit}} {
+			if t.text == "" {
+				continue
+			}
+			n, err := threshold(t.text, k.unit)
+			if err != nil {
+				return usage("-%s: %v", t.name, err)
+			}
+			*t.to = n
+		}
+		arg = ""
+		if len(words) > 1 {
+			arg = words[1]
+		}
+		if err := k.run(c, arg); err != nil {
+			if _, ok := errors.AsType[*usageError](err); ok {
+				return usage("%v", err)
+			}
+			c.failed(err)
+		}
+		c.r.Code = int(c.r.State)
+		if code := c.print(); code != exitOK {
+			return int(checkUnknown)
+		}
+		return int(c.r.State)
+	}
+}
+
+func threshold(s, unit string) (float64, error) {
+	if unit == "s" {
+		if d, err := time.ParseDuration(s); err == nil && d >= 0 {
+			return d.Seconds(), nil
+		}
+	}
+	n, err := strconv.ParseFloat(strings.TrimSuffix(s, "%"), 64)
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("%q is not a number that is not negative", s)
+	}
+	return n, nil
+}
+
+// failed is a daemon that cannot be asked: critical if it is not there or
+// stuck, else unknown.
+func (c *checker) failed(err error) {
+	c.r.State = checkUnknown
+	if code, _ := exitOf(err); code == exitNoDaemon || code == exitTimeout {
+		c.r.State = checkCritical
+	}
+	c.r.Text = err.Error() + cure(err)
+}
+
+func (c *checker) ask(r ctl.Request) (*ctl.Response, error) {
+	_, resp, err := c.once(c.ctx, c.o, r)
+	return resp, err
+}
+
+// say raises the state, and explains it.
+func (c *checker) say(s checkState, format string, args ...any) {
+	if s > c.r.State {
+		c.r.State = s
+		c.r.Text = ""
+	}
+	if s == c.r.State {
+		if c.r.Text != "" {
+			c.r.Text += "; "
+		}
+		c.r.Text += fmt.Sprintf(format, args...)
+	}
+}
+
+// measure notes a figure and compares it: more is worse.
+func (c *checker) measure(name string, v float64) checkState {
+	c.r.Metrics = append(c.r.Metrics, checkMetric{name, v, &c.warn, &c.crit})
+	switch {
+	case v >= c.crit:
+		return checkCritical
+	case v >= c.warn:
+		return checkWarning
+	}
+	return checkOK
+}
+
+func (c *checker) note(name string, v float64) {
+	c.r.Metrics = append(c.r.Metrics, checkMetric{Name: name, Value: v})
+}
+
+func (c *checker) daemon(string) error {
+	r, err := c.ask(ctl.Request{Kind: ctl.KindStatus})
+	if err != nil {
+		if s, _, offErr := c.offline(""); offErr == nil && !errors.Is(err, ipc.ErrNoDaemon) {
+			return fmt.Errorf("%w; its engine is %s and late by %v", err, s.Engine.State, s.Engine.Late.Round(time.Millisecond))
+		}
+		return err
+	}
+	s := r.Status
+	c.say(c.measure("engine_late_seconds", s.Engine.Late.Seconds()), "rdsd %s, pid %d, up %v, engine %s, late by %v", s.Version, s.PID,
+		s.Uptime.Round(time.Second), s.Engine.State, s.Engine.Late.Round(time.Millisecond))
+	if s.Engine.State == "stopped" {
+		c.say(checkCritical, "the engine is stopped")
+	}
+	for _, w := range s.Warnings {
+		c.say(checkWarning, "%s", w)
+	}
+	c.note("peers_up", float64(s.Counts.PeersUp))
+	c.note("sockets", float64(s.Counts.Sockets))
+	c.note("engine_stalls", float64(s.Engine.Stalls))
+	return nil
+}
+
+// wants reports whether p should be up and is not: one that nobody uses need
+// not be.
+func wants(p *ctl.PeerInfo) bool {
+	return p.State != "up" && (p.QueuedMessages+p.UnackedMessages > 0 || p.State == "connecting")
+}
+
+func (c *checker) peers(string) error {
+	r, err := c.ask(ctl.Request{Kind: ctl.KindPeers})
+	if err != nil {
+		return err
+	}
+	var bad []string
+	up := 0
+	for i := range r.Peers {
+		switch p := &r.Peers[i]; {
+		case p.State == "up":
+			up++
+		case wants(p):
+			bad = append(bad, fmt.Sprintf("%v is %s (%s)", p.Remote, p.State, cell(p.LastError, "no error")))
+		}
+	}
+	c.note("connections_up", float64(up))
+	text := fmt.Sprintf("%d of %d connections are up", up, len(r.Peers))
+	if len(bad) > 0 {
+		text += ", with messages waiting: " + strings.Join(bad[:min(3, len(bad))], ", ")
+	}
+	c.say(c.measure("connections_wanted", float64(len(bad))), "%s", text)
+	return nil
+}
+
+func (c *checker) peer(arg string) error {
+	addr, err := netip.ParseAddr(arg)
+	if err != nil {
+		return usagef("peer: %q is not an IP address", arg)
+	}
+	r, err := c.ask(ctl.Request{Kind: ctl.KindPeers})
+	if err != nil {
+		return err
+	}
+	found, resets := false, uint64(0)
+	for i := range r.Peers {
+		p := &r.Peers[i]
+		if p.Remote != addr.Unmap() {
+			continue
+		}
+		found = true
+		resets += p.Resets
+		switch {
+		case p.State == "up":
+			c.say(checkOK, "lane %d is up", p.Lane)
+		case wants(p):
+			c.say(checkCritical, "lane %d is %s, %d messages wait: %s", p.Lane, p.State, p.QueuedMessages+p.UnackedMessages, cell(p.LastError, "no error"))
+		default:
+			c.say(checkOK, "lane %d is idle", p.Lane)
+		}
+	}
+	if !found {
+		c.say(checkCritical, "no connection to %v was ever made", addr)
+	}
+	c.note("resets", float64(resets))
+	return nil
+}
+
+func (c *checker) socket(arg string) error {
+	at, err := netip.ParseAddrPort(arg)
+	if err != nil {
+		return usagef("socket: %q is not ADDR:PORT", arg)
+	}
+	r, err := c.ask(ctl.Request{Kind: ctl.KindSockets})
+	if err != nil {
+		return err
+	}
+	for i := range r.Sockets {
+		s := &r.Sockets[i]
+		if s.Addr != at.Addr().Unmap() || s.Port != at.Port() {
+			continue
+		}
+		c.note("recv_bytes", float64(s.RecvBytes))
+		c.note("send_queued_bytes", float64(s.SendBytes))
+		if s.Congested {
+			c.say(checkWarning, "%v of %s is congested: %d bytes are not read", at, process(&s.Owner), s.RecvBytes)
+		} else {
+			c.say(checkOK, "%v is bound by %s", at, process(&s.Owner))
+		}
+		return nil
+	}
+	c.say(checkCritical, "%v is not bound", at)
+	if r.OtherSockets > 0 {
+		c.r.State = checkUnknown
+		c.r.Text += fmt.Sprintf(", or one of %d sockets of other users, which this user may not see", r.OtherSockets)
+	}
+	return nil
+}
+
+func (c *checker) backlog(string) error {
+	r, err := c.ask(ctl.Request{Kind: ctl.KindBacklog, Limit: ctl.MaxLimit})
+	if err != nil {
+		return err
+	}
+	var worst ctl.BacklogInfo
+	var bytes uint64
+	for _, b := range r.Backlog {
+		bytes += b.QueuedBytes + b.UnackedBytes + b.UnreadBytes
+		if b.Oldest >= worst.Oldest {
+			worst = b
+		}
+	}
+	c.note("backlog_bytes", float64(bytes))
+	text := "nothing is on its way"
+	if worst.Direction != "" {
+		text = fmt.Sprintf("%s are on their way; the oldest message, of %s, is %s old and waits for: %s", bytesText(bytes), place(worst.Addr, worst.Port), short(worst.Oldest), worst.WaitsFor)
+	}
+	c.say(c.measure("oldest_seconds", worst.Oldest.Seconds()), "%s", text)
+	return nil
+}
+
+func (c *checker) memory(string) error {
+	r, err := c.ask(ctl.Request{Kind: ctl.KindStatus})
+	if err != nil {
+		return err
+	}
+	full, what := 0.0, "no limit is set"
+	use := func(name string, used, limit uint64) {
+		if limit == 0 {
+			return
+		}
+		if p := 100 * float64(used) / float64(limit); p >= full {
+			full, what = p, fmt.Sprintf("%s: %s of %s", name, bytesText(used), bytesText(limit))
+		}
+	}
+	m := &r.Status.Memory
+	use("registered memory", m.Registered, m.Limit)
+	use("memory held for readers", m.Held, m.HeldLimit)
+	for i := range r.Status.Users {
+		u := &r.Status.Users[i]
+		if q := u.RegisteredBytes.Quota; q != nil {
+			use(fmt.Sprintf("registered memory of uid %d", u.UID), u.RegisteredBytes.Used, *q)
+		}
+		if q := u.QueuedBytes.Quota; q != nil {
+			use(fmt.Sprintf("queues of uid %d", u.UID), u.QueuedBytes.Used, *q)
+		}
+	}
+	c.say(c.measure("fullest_percent", full), "%s (%.0f %%)", what, full)
+	return nil
+}
+
+func (c *checker) cert(string) error {
+	r, err := c.ask(ctl.Request{Kind: ctl.KindStatus})
+	if err != nil {
+		return err
+	}
+	t := &r.Status.TLS
+	if t.Subject == "" {
+		c.say(checkOK, "no certificate: tls.mode is %s, connections are plain", t.Mode)
+		return nil
+	}
+	days := time.Until(t.Expires).Hours() / 24
+	c.r.Metrics = append(c.r.Metrics, checkMetric{"expires_days", days, &c.warn, &c.crit})
+	state := checkOK
+	switch { // less is worse
+	case days <= c.crit:
+		state = checkCritical
+	case days <= c.warn:
+		state = checkWarning
+	}
+	c.say(state, "%s until %s, %.0f days", t.Subject, t.Expires.UTC().Format(time.DateOnly), days)
+	return nil
+}
+
+func (c *checker) config(string) error {
+	r, err := c.ask(ctl.Request{Kind: ctl.KindDiff})
+	if e, ok := errors.AsType[*ctl.Error](err); ok && e.Code == ctl.CodeFailed {
+		c.say(checkCritical, "a reload or restart would fail: %s", e.Message)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, x := range r.Reload.Applied {
+		c.say(checkWarning, "%s waits for rdsctl config reload", x.Key)
+	}
+	for _, x := range r.Reload.Restart {
+		c.say(checkWarning, "%s waits for a restart", x.Key)
+	}
+	for _, w := range r.Reload.Warnings {
+		c.say(checkWarning, "%s", w)
+	}
+	c.note("keys_waiting", float64(len(r.Reload.Applied)+len(r.Reload.Restart)))
+	if c.r.Text == "" {
+		c.say(checkOK, "the daemon runs with what its sources say")
+	}
+	return nil
+}
+
+func (c *checker) print() int {
+	r := &c.r
+	text := cell(r.Text, "nothing to say")
+	number := func(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
+	switch c.o.output {
+	case asJSON:
+		return c.printJSON(c.o, &checkAnswer{ctl.Schema, ctl.KindCheck, r})
+	case nagios:
+		var perf []string
+		for _, m := range r.Metrics {
+			p := m.Name + "=" + number(m.Value)
+			if m.Warn != nil {
+				p += ";" + number(*m.Warn) + ";" + number(*m.Crit)
+			}
+			perf = append(perf, p)
+		}
+		line := fmt.Sprintf("RDSD %s %s - %s", strings.ToUpper(r.Check), strings.ToUpper(r.State.String()), strings.ReplaceAll(text, "|", "/"))
+		if len(perf) > 0 {
+			line += " | " + strings.Join(perf, " ")
+		}
+		fmt.Fprintln(c.stdout, line)
+	case prometheus:
+		fmt.Fprintf(c.stdout, "# HELP rdsd_check_state State of a check: 0 ok, 1 warning, 2 critical, 3 unknown.\n# TYPE rdsd_check_state gauge\nrdsd_check_state{check=%q} %d\n", r.Check, r.Code)
+		if len(r.Metrics) > 0 {
+			fmt.Fprint(c.stdout, "# HELP rdsd_check_value Figures of a check, units in their names.\n# TYPE rdsd_check_value gauge\n")
+		}
+		for _, m := range r.Metrics {
+			fmt.Fprintf(c.stdout, "rdsd_check_value{check=%q,name=%q} %s\n", r.Check, m.Name, number(m.Value))
+		}
+	default:
+		fmt.Fprintf(c.stdout, "%s %s: %s\n", r.Check, r.State, text)
+	}
+	return exitOK
+}

@@ -1,0 +1,342 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/version"
+)
+
+// finding is a line of doctor.
+type finding struct {
+	Check string `json:"check"`
+	State string `json:"state"` // "ok", "note", "wrong", "skipped"
+	Text  string `json:"text"`
+	Fix   string `json:"fix"` // "" where nothing is wrong
+}
+
+const (
+	findOK      = "ok"
+	findNote    = "note"
+	findWrong   = "wrong"
+	findSkipped = "skipped"
+)
+
+// doctorAnswer is rdsctl doctor -o json.
+type doctorAnswer struct {
+	Schema string    `json:"schema"`
+	Kind   ctl.Kind  `json:"kind"`
+	Doctor []finding `json:"doctor"`
+}
+
+// doctor looks for what may be wrong, from the control socket outward.
+type doctor struct {
+	*app
+	ctx   context.Context
+	o     *options
+	proc  string // /proc
+	sys   string // /sys
+	found []finding
+}
+
+func doctorVerb(*flag.FlagSet) action {
+	return func(ctx context.Context, a *app, o *options, _ string) int {
+		d := &doctor{app: a, ctx: ctx, o: o, proc: "/proc", sys: "/sys"}
+		d.run()
+		code := exitOK
+		for _, f := range d.found {
+			if f.State == findWrong {
+				code = exitFailed
+			}
+		}
+		if o.output == asJSON {
+			return max(code, a.printJSON(o, &doctorAnswer{ctl.Schema, ctl.KindDoctor, d.found}))
+		}
+		for _, f := range d.found {
+			fmt.Fprintf(a.stdout, "%-8s%-12s%s\n", f.State, f.Check, cell(f.Text, "nothing to say"))
+			if f.Fix != "" {
+				fmt.Fprintf(a.stdout, "%-8s%-12sfix: %s\n", "", "", cell(f.Fix, ""))
+			}
+		}
+		return code
+	}
+}
+
+func (d *doctor) say(state, check, fix, format string, args ...any) {
+	d.found = append(d.found, finding{check, state, fmt.Sprintf(format, args...), fix})
+}
+
+func (d *doctor) run() {
+	s := d.daemon()
+	d.kernel()
+	d.devices(s)
+	if s == nil {
+		return
+	}
+	d.status(s)
+	d.limits(s)
+	d.addresses(s)
+	d.config()
+	d.peers()
+	d.backlog()
+}
+
+// daemon is its status, nil: it cannot be asked.
+func (d *doctor) daemon() *ctl.Status {
+	_, r, err := d.once(d.ctx, d.o, ctl.Request{Kind: ctl.KindStatus})
+	if err == nil {
+		s := r.Status
+		d.say(findOK, "daemon", "", "rdsd %s answers at %s, pid %d, up %v", s.Version, s.Socket, s.PID, s.Uptime.Round(time.Second))
+		if v := version.String(); v != s.Version {
+			d.say(findNote, "version", "install both from one release; restart the daemon after an upgrade", "this rdsctl is %s, the daemon %s", v, s.Version)
+		}
+		return s
+	}
+	fix := "start rdsd (systemctl start rdsd), or name its socket with -socket or RDSD_SOCKET"
+	switch code, _ := exitOf(err); code {
+	case exitPermission:
+		fix = "run as root, or as a user whom socket_mode and the group of the socket let in"
+	case exitTimeout:
+		fix = "rdsctl status -offline; a daemon that stays stuck has to be restarted: rdsctl bundle first"
+	case exitVersion:
+		fix = "use the rdsctl that came with the daemon"
+	}
+	d.say(findWrong, "daemon", fix, "%s", err)
+	off, gone, offErr := d.offline("")
+	switch {
+	case offErr != nil:
+		d.say(findSkipped, "statistics", "", "%s", offErr)
+	case gone != exitOK:
+		d.say(findNote, "statistics", "", "%s are of a daemon that is gone (pid %d)", off.Stats, off.PID)
+	default:
+		d.say(findNote, "statistics", "", "%s: the engine is %s, late by %v", off.Stats, off.Engine.State, off.Engine.Late.Round(time.Millisecond))
+	}
+	return nil
+}
+
+func (d *doctor) status(s *ctl.Status) {
+	for _, w := range s.Warnings {
+		d.say(findNote, "warning", "", "%s", w)
+	}
+	if s.Engine.Late >= ctl.StallAfter {
+		d.say(findWrong, "engine", "rdsctl bundle -stacks, then restart the daemon", "it has not turned for %v", s.Engine.Late.Round(time.Millisecond))
+	} else {
+		d.say(findOK, "engine", "", "%s, %d stalls", s.Engine.State, s.Engine.Stalls)
+	}
+	for _, t := range s.Transports {
+		d.say(findOK, "transport", "", "%s: %s, %s", t.Name, yesNo(t.Used), t.Why)
+	}
+	if c := s.Congestion; c.Why != "" && c.Wanted != c.Used && c.Used != "" {
+		d.say(findNote, "congestion", "as root: sysctl net.ipv4.tcp_available_congestion_control, and allow it with tcp_allowed_congestion_control", "%s", congestion(c))
+	}
+	switch t := s.TLS; {
+	case t.Subject == "" && t.Mode != "off":
+		d.say(findNote, "tls", "on a network that others use: tls.cert, tls.key and tls.ca", "no certificate: connections are plain")
+	case t.Subject != "" && time.Until(t.Expires) < 14*24*time.Hour:
+		d.say(findWrong, "tls", "replace the files of tls.cert and tls.key, then rdsctl config reload", "the certificate ends %s", t.Expires.UTC().Format(time.DateOnly))
+	case t.Failed > 0:
+		d.say(findNote, "tls", "rdsctl errors -filter event~TLS", "%d handshakes failed", t.Failed)
+	}
+}
+
+// limits looks at what the daemon's process may have.
+func (d *doctor) limits(s *ctl.Status) {
+	dir := filepath.Join(d.proc, strconv.Itoa(s.PID))
+	b, err := os.ReadFile(filepath.Join(dir, "limits"))
+	if err != nil {
+		d.say(findSkipped, "limits", "", "%s", err)
+		return
+	}
+	soft := func(name string) (uint64, bool) {
+		sc := bufio.NewScanner(strings.NewReader(string(b)))
+		for sc.Scan() {
+			if rest, ok := strings.CutPrefix(sc.Text(), name); ok {
+				f := strings.Fields(rest)
+				if len(f) == 0 || f[0] == "unlimited" {
+					return 0, false
+				}
+				n, err := strconv.ParseUint(f[0], 10, 64)
+				return n, err == nil
+			}
+		}
+		return 0, false
+	}
+	if n, ok := soft("Max open files"); ok {
+		fds, err := os.ReadDir(filepath.Join(dir, "fd"))
+		switch {
+		case err != nil:
+			d.say(findSkipped, "files", "", "%s", err)
+		case uint64(len(fds))*10 > n*8:
+			d.say(findWrong, "files", "LimitNOFILE= in the unit, or ulimit -n", "%d of %d descriptors are open", len(fds), n)
+		default:
+			d.say(findOK, "files", "", "%d of %d descriptors are open", len(fds), n)
+		}
+	}
+	for _, t := range s.Transports {
+		if n, ok := soft("Max locked memory"); ok && t.Used && t.Name == "ibv" && n < 1<<30 {
+			d.say(findWrong, "memlock", "LimitMEMLOCK=infinity in the unit, or CAP_IPC_LOCK", "an adapter locks memory, and %s are allowed", bytesText(n))
+		}
+	}
+}
+
+// addresses are there, of those the daemon listens at.
+func (d *doctor) addresses(s *ctl.Status) {
+	have, err := net.InterfaceAddrs()
+	if err != nil {
+		d.say(findSkipped, "addresses", "", "%s", err)
+		return
+	}
+	for _, l := range s.Listen {
+		found := l.Addr().IsLoopback() // all of 127/8
+		for _, h := range have {
+			if p, err := netip.ParsePrefix(h.String()); err == nil && p.Addr().Unmap() == l.Addr() {
+				found = true
+			}
+		}
+		if found {
+			d.say(findOK, "addresses", "", "%v is this host's", l.Addr())
+		} else {
+			d.say(findWrong, "addresses", "ip addr add, or change listen and restart", "%v is not an address of this host (seen from here)", l.Addr())
+		}
+	}
+}
+
+func (d *doctor) config() {
+	_, r, err := d.once(d.ctx, d.o, ctl.Request{Kind: ctl.KindDiff})
+	switch e, ok := errors.AsType[*ctl.Error](err); {
+	case ok && e.Code == ctl.CodeFailed:
+		d.say(findWrong, "config", "correct it; rdsctl config validate FILE checks it", "a restart would fail: %s", e.Message)
+	case err != nil:
+		d.say(findSkipped, "config", "", "%s", err)
+	case len(r.Reload.Restart) > 0:
+		d.say(findNote, "config", "restart the daemon", "%d keys wait for a restart: rdsctl config diff", len(r.Reload.Restart))
+	case len(r.Reload.Applied) > 0:
+		d.say(findNote, "config", "rdsctl config reload", "%d keys wait for a reload: rdsctl config diff", len(r.Reload.Applied))
+	default:
+		d.say(findOK, "config", "", "the daemon runs with what its sources say")
+	}
+}
+
+// hints are what an error of a connection usually means.
+var hints = []struct{ text, fix string }{
+	{"peers.allow", "add this host to peers.allow there, and that one here"},
+	{"refused", "is rdsd running there, at this address and port? rdsctl status shows listen"},
+	{"tls", "certificates of both hosts by one CA, for their addresses; clocks: docs/operations.md, Two hosts safely"},
+	{"certificate", "certificates of both hosts by one CA, for their addresses; clocks: docs/operations.md, Two hosts safely"},
+	{"no route", "ip route get ADDR"},
+	{"unreachable", "ip route get ADDR"},
+	{"time", "a firewall on the way, or the host is down: the port of rdsd has to be open for TCP"},
+	{"version", "the same release on both hosts"},
+}
+
+func (d *doctor) peers() {
+	_, r, err := d.once(d.ctx, d.o, ctl.Request{Kind: ctl.KindPeers})
+	if err != nil {
+		d.say(findSkipped, "peers", "", "%s", err)
+		return
+	}
+	up, bad := 0, 0
+	for i := range r.Peers {
+		p := &r.Peers[i]
+		switch {
+		case p.State == "up":
+			up++
+		case wants(p):
+			if bad++; bad > 10 {
+				continue
+			}
+			fix := "rdsctl ping " + p.Remote.String() + " and rdsctl errors say more"
+			for _, h := range hints {
+				if strings.Contains(strings.ToLower(p.LastError), h.text) {
+					fix = strings.ReplaceAll(h.fix, "ADDR", p.Remote.String())
+					break
+				}
+			}
+			d.say(findWrong, "peer", fix, "%v lane %d is %s with %d messages waiting: %s", p.Remote, p.Lane, p.State,
+				p.QueuedMessages+p.UnackedMessages, cell(p.LastError, "no error"))
+		}
+	}
+	if bad > 10 {
+		d.say(findWrong, "peer", "rdsctl peers -filter 'state!=up'", "and %d more", bad-10)
+	}
+	d.say(findOK, "peers", "", "%d of %d connections are up", up, len(r.Peers))
+}
+
+func (d *doctor) backlog() {
+	_, r, err := d.once(d.ctx, d.o, ctl.Request{Kind: ctl.KindBacklog})
+	if err != nil {
+		d.say(findSkipped, "backlog", "", "%s", err)
+		return
+	}
+	old := 0
+	for i := range r.Backlog {
+		b := &r.Backlog[i]
+		if b.Oldest < 10*time.Second {
+			continue
+		}
+		if old++; old <= 5 {
+			fix := map[string]string{
+				ctl.WaitsForReader:   fmt.Sprintf("%s has to read its socket", process(&b.Owner)),
+				ctl.WaitsForReceiver: "the process at the destination has to read: rdsctl cong there",
+				ctl.WaitsForOperator: "rdsctl daemon resume, or peer resume",
+			}[b.WaitsFor]
+			d.say(findNote, "backlog", fix, "%s to %s: the oldest message is %s old, waits for: %s", place(b.Addr, b.Port), place(b.Dest, b.DestPort), short(b.Oldest), b.WaitsFor)
+		}
+	}
+	if old == 0 {
+		d.say(findOK, "backlog", "", "nothing has waited for 10 seconds")
+	}
+}
+
+// kernel says whether the kernel's RDS is there, too.
+func (d *doctor) kernel() {
+	b, err := os.ReadFile(filepath.Join(d.proc, "modules"))
+	if err == nil && strings.Contains("\n"+string(b), "\nrds ") {
+		d.say(findNote, "kernel", "", "the kernel's own RDS is loaded: programs with AF_RDS sockets use that, not rdsd")
+	}
+}
+
+// devices are the host's RDMA adapters, and whether they may be opened.
+func (d *doctor) devices(s *ctl.Status) {
+	adapters, err := os.ReadDir(filepath.Join(d.sys, "class/infiniband"))
+	if err != nil || len(adapters) == 0 {
+		d.say(findOK, "adapters", "", "no RDMA adapter: connections are TCP")
+		return
+	}
+	var names []string
+	for _, e := range adapters {
+		names = append(names, e.Name())
+	}
+	used := false
+	if s != nil {
+		for _, t := range s.Transports {
+			used = used || t.Used && t.Name == "ibv"
+		}
+	}
+	if used {
+		d.say(findOK, "adapters", "", "%s, used", strings.Join(names, ", "))
+	} else {
+		d.say(findNote, "adapters", "transport = \"ibv\", and an rdsd built with it: docs/verbs.md", "%s: not used", strings.Join(names, ", "))
+	}
+}
+
+// json is what a bundle keeps of it.
+func (d *doctor) json() []byte {
+	b, err := json.MarshalIndent(&doctorAnswer{ctl.Schema, ctl.KindDoctor, d.found}, "", "  ")
+	if err != nil {
+		return []byte(err.Error())
+	}
+	return b
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/ctl"
+)
+
+// mixed has peers and sockets of IPv6, and one host by RDS/TCP, too.
+type mixed struct{ backend }
+
+func (m *mixed) Peers() ([]ctl.PeerInfo, error) {
+	all, err := m.backend.Peers()
+	six, tcp := all[0], all[0]
+	six.Local, six.Remote, six.State = netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::2"), "connecting"
+	tcp.Remote, tcp.Transport, tcp.TCPLanes = netip.MustParseAddr("127.0.0.3"), "tcp", 8
+	return append(all, six, tcp), err
+}
+
+func runOld(t *testing.T, b ctl.Backend, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	a := &app{stdout: &out, stderr: &errs, dial: func(context.Context, string) (caller, error) { return served{b}, nil }}
+	code = a.called(t.Context(), append([]string{"/usr/bin/rds-info"}, args...))
+	return code, out.String(), errs.String()
+}
+
+// served is direct for any backend.
+type served struct{ b ctl.Backend }
+
+func (s served) Call(ctx context.Context, req []byte) ([]byte, error) {
+	return ctl.Serve(ctx, req, ctl.Caller{Admin: true}, s.b), ctx.Err()
+}
+func (served) Close() error { return nil }
+
+// The columns are rds-info's: widths and titles.
+func TestOldInfo(t *testing.T) {
+	for args, want := range map[string]string{
+		"-c": `
+Counters:
+              CounterName            Value
+              send_queued                5
+               conn_reset                0
+`,
+		"-k": `
+RDS Sockets:
+      BoundAddr BPort        ConnAddr CPort     SndBuf     RcvBuf    Inode
+      127.0.0.1  4000         0.0.0.0     0          0          4        9
+`,
+		"-n": `
+RDS Connections:
+      LocalAddr      RemoteAddr  Tos           NextTX           NextRX Flgs
+      127.0.0.1       127.0.0.2    0 9223372036854775808                9 --C-
+      127.0.0.1       127.0.0.3    0 9223372036854775808                9 --C-
+
+RDS Connections (IPv6):
+                              LocalAddr                              RemoteAddr  Tos           NextTX           NextRX Flgs
+                                fd00::1                                 fd00::2    0 9223372036854775808                9 -c--
+`,
+		"-t": `
+Retransmit Message Queue:
+      LocalAddr LPort      RemoteAddr RPort  Tos              Seq      Bytes
+      127.0.0.1  4000       127.0.0.2  5001    0                7         20
+`,
+		"-sr": `
+Receive Message Queue:
+      LocalAddr LPort      RemoteAddr RPort  Tos              Seq      Bytes
+      127.0.0.1  4000       127.0.0.2  5000    0                0    1048576
+
+Send Message Queue:
+      LocalAddr LPort      RemoteAddr RPort  Tos              Seq      Bytes
+      127.0.0.1  4000       127.0.0.2  5000    1                0         10
+`,
+		"-T": `
+TCP Connections:
+      LocalAddr LPort      RemoteAddr RPort  HdrRemain DataRemain    SentNxt  ExpectUna    SeenUna
+      127.0.0.1     0       127.0.0.3     0          0          0          0          0          7
+`,
+		"-I": `
+RDS IB Connections:
+      LocalAddr      RemoteAddr  Tos  SL                         LocalDev                        RemoteDev
+      127.0.0.1       127.0.0.2    0   0                 ::ffff:127.0.0.1                 ::ffff:127.0.0.2
+
+RDS IB Connections (IPv6):
+                              LocalAddr                              RemoteAddr  Tos  SL                         LocalDev                        RemoteDev
+                                fd00::1                                 fd00::2    0   0                               ::                               ::
+`,
+	} {
+		code, stdout, stderr := runOld(t, &mixed{}, strings.Fields(args)...)
+		if code != exitOK || stderr != "" || stdout != want {
+			t.Errorf("%s: status %d, %q, got\n%s\nwant\n%s", args, code, stderr, stdout, want)
+		}
+	}
+	code, stdout, _ := runOld(t, &mixed{})
+	for _, title := range []string{"Counters:", "RDS Sockets:", "RDS Connections:", "Receive Message", "Send Message", "Retransmit Message", "TCP Conn", "RDS IB"} {
+		if code != exitOK || !strings.Contains(stdout, title) {
+			t.Errorf("all tables: status %d, no %s in\n%s", code, title, stdout)
+		}
+	}
+	if code, _, stderr := runOld(t, &mixed{}, "-x"); code != exitUsage || !strings.Contains(stderr, "usage: rds-info") {
+		t.Errorf("-x: status %d, %q", code, stderr)
+	}
+	if code, _, stderr := runOld(t, &mixed{}, "all"); code != exitUsage || !strings.Contains(stderr, `"all" is not a flag`) {
+		t.Errorf("all: status %d, %q", code, stderr)
+	}
+	if code, stdout, stderr := runOld(t, &mixed{backend{err: fmt.Errorf("boom")}}, "-kn"); code != exitFailed || !strings.Contains(stderr, "rds-info: -k: boom\n") {
+		t.Errorf("failing: status %d, %q, %q", code, stdout, stderr)
+	}
+}
+
+func TestTop(t *testing.T) {
+	s, _ := (&backend{}).Status()
+	peers, _ := (&backend{}).Peers()
+	backlog, _, _ := (&backend{}).Backlog(ctl.View{})
+	now := time.Now()
+	state := &topState{view: topPeers}
+	state.take(now, &s, peers, backlog, nil)
+	s2 := s
+	s2.Counters = ctl.CounterList{{Name: "send_queued", Value: 105}}
+	peers2 := append([]ctl.PeerInfo(nil), peers...)
+	peers2[0].NextTxSeq += 20
+	state.take(now.Add(2*time.Second), &s2, peers2, backlog, nil)
+	screen := state.draw(200, 50)
+	for _, want := range []string{"rdsd v0.1.0  pid 4711", "3 peers (4 up)", "sent 50/s", "warning: beware?[31m", "REMOTE     LANE", "127.0.0.2  0", "  10 "} {
+		if !strings.Contains(screen, want) {
+			t.Errorf("no %q in\n%s", want, screen)
+		}
+	}
+	for _, k := range "sb" {
+		if !state.key(k) {
+			t.Errorf("%q ends it", k)
+		}
+	}
+	if screen := state.draw(200, 50); !strings.Contains(screen, "WAITS-FOR") || !strings.Contains(screen, "s sort (rate)") {
+		t.Errorf("backlog:\n%s", screen)
+	}
+	state.key(topCounters)
+	if screen := state.draw(200, 50); !strings.Contains(screen, "send_queued  105    50.0/s") {
+		t.Errorf("counters:\n%s", screen)
+	}
+	for _, line := range strings.Split(state.draw(20, 4), "\r\n") {
+		if line = strings.TrimSuffix(line, "\x1b[K"); len([]rune(line)) > 20 {
+			t.Errorf("a line of 20 columns: %q", line)
+		}
+	}
+	if n := strings.Count(state.draw(20, 4), "\r\n"); n != 3 {
+		t.Errorf("%d lines of 4", n+1)
+	}
+	state.take(now, nil, nil, nil, fmt.Errorf("gone\x1b"))
+	if screen := state.draw(80, 24); !strings.HasPrefix(screen, "gone?") {
+		t.Errorf("error:\n%s", screen)
+	}
+	if state.key('q') {
+		t.Error("q does not end it")
+	}
+	if code, stdout, stderr := runApp(t, direct{&backend{}, true}, "top"); code != exitUsage || stdout != "" || !strings.Contains(stderr, "is no terminal") {
+		t.Errorf("in a pipe: status %d, %q, %q", code, stdout, stderr)
+	}
+}

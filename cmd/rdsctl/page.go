@@ -1,0 +1,99 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// page is a manual page before it has a form.
+type page struct {
+	name    string // "rdsctl-peers"
+	section int
+	summary string
+	blocks  []block
+}
+
+// block is a part of a page: one of its fields.
+type block struct {
+	heading string
+	text    string   // a paragraph
+	code    []string // lines as they are
+	terms   []term   // a list of terms and what they mean
+}
+
+type term struct{ name, text string }
+
+func (p *page) heading(s string) { p.blocks = append(p.blocks, block{heading: s}) }
+func (p *page) text(format string, a ...any) {
+	p.blocks = append(p.blocks, block{text: fmt.Sprintf(format, a...)})
+}
+func (p *page) code(lines ...string) { p.blocks = append(p.blocks, block{code: lines}) }
+func (p *page) terms(terms []term)   { p.blocks = append(p.blocks, block{terms: terms}) }
+
+// roff is p for man.
+func (p *page) roff() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, ".\\\" Made by rdsctl %s: edit the program, not this.\n", manualVerb)
+	fmt.Fprintf(&b, ".TH %s %d \"\" \"rdsd\" \"rdsd manual\"\n.SH NAME\n%s \\- %s\n", strings.ToUpper(p.name), p.section, roffText(p.name), roffText(p.summary))
+	for _, x := range p.blocks {
+		switch {
+		case x.heading != "":
+			fmt.Fprintf(&b, ".SH %s\n", strings.ToUpper(roffText(x.heading)))
+		case x.code != nil:
+			b.WriteString(".PP\n.nf\n.RS 4\n")
+			for _, l := range x.code {
+				b.WriteString(roffLine(l) + "\n")
+			}
+			b.WriteString(".RE\n.fi\n")
+		case x.terms != nil:
+			for _, t := range x.terms {
+				fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roffText(t.name), roffLine(t.text))
+			}
+		default:
+			fmt.Fprintf(&b, ".PP\n%s\n", roffLine(x.text))
+		}
+	}
+	return b.String()
+}
+
+// roffText makes s what it is, not requests and escapes.
+func roffText(s string) string {
+	s = strings.NewReplacer("\\", "\\e", "-", "\\-", "\n", " ", "'", "\\(aq", "`", "\\(ga", "µ", "\\(mc").Replace(s)
+	return s
+}
+
+// roffLine is a line that does not begin with a request.
+func roffLine(s string) string {
+	s = roffText(s)
+	if strings.HasPrefix(s, ".") {
+		s = "\\&" + s
+	}
+	return s
+}
+
+// markdown is p for docs/cli.
+func (p *page) markdown() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# %s\n\n%s\n", strings.ReplaceAll(p.name, "rdsctl-", "rdsctl "), markText(p.summary))
+	for _, x := range p.blocks {
+		switch {
+		case x.heading != "":
+			fmt.Fprintf(&b, "\n## %s\n", x.heading)
+		case x.code != nil:
+			fmt.Fprintf(&b, "\n```\n%s\n```\n", strings.Join(x.code, "\n"))
+		case x.terms != nil:
+			b.WriteString("\n| | |\n|---|---|\n")
+			for _, t := range x.terms {
+				fmt.Fprintf(&b, "| `%s` | %s |\n", strings.ReplaceAll(t.name, "|", "\\|"), markText(t.text))
+			}
+		default:
+			fmt.Fprintf(&b, "\n%s\n", markText(x.text))
+		}
+	}
+	return b.String()
+}
+
+// markText keeps s from being markup.
+func markText(s string) string {
+	return strings.NewReplacer("|", "\\|", "*", "\\*", "<", "&lt;", "_", "\\_", "\n", " ").Replace(s)
+}
