@@ -1,0 +1,162 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/config"
+)
+
+// TestContainerfile builds as the Containerfile does, and runs what comes out in
+// an empty root and a pid namespace of its own, with a client outside.
+func TestContainerfile(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("chroot and pid namespaces need root")
+	}
+	b, err := os.ReadFile("../contrib/container/Containerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`(?m)^RUN (CGO_ENABLED=0 go build .*)$`).FindSubmatch(b)
+	if m == nil {
+		t.Fatal("the Containerfile does not build")
+	}
+	root := t.TempDir()
+	for _, dir := range []string{"usr/bin", "run/rdsd"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	build := exec.Command("bash", "-ec", strings.ReplaceAll(string(m[1]), "-o /out/", "-o "+root+"/usr/bin/"))
+	build.Dir, build.Env = "..", append(os.Environ(), "VERSION=v9.9.9")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", build, err, out)
+	}
+	addr := fmt.Sprintf("127.%d.%d.%d", 10+rand.IntN(200), rand.IntN(256), 1+rand.IntN(254))
+	var log bytes.Buffer
+	d := exec.Command("/usr/bin/rdsd", "-listen", addr)
+	d.Dir = "/"
+	d.Env = []string{"RDSD_SOCKET=/run/rdsd/rdsd.sock"}
+	d.Stdout, d.Stderr = &log, &log
+	d.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	if err := d.Start(); err != nil {
+		t.Skipf("pid namespaces are not permitted here: %v", err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- d.Wait() }()
+	ctl := func(args ...string) (string, error) {
+		cmd := exec.Command(root+"/usr/bin/rdsctl", append(args, "-socket", root+"/run/rdsd/rdsd.sock")...)
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	out, err := ctl("status")
+	for deadline := time.Now().Add(20 * time.Second); err != nil && time.Now().Before(deadline); out, err = ctl("status") {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err != nil || !strings.Contains(out, "v9.9.9") {
+		t.Errorf("status: %v\n%s", err, out)
+	}
+	if out, err := ctl("bench", "-mode", "rtt", "-d", "100ms", "-warmup", "0s"); err != nil {
+		t.Errorf("a client outside: %v\n%s", err, out)
+	}
+	_ = d.Process.Signal(syscall.SIGTERM)
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("the daemon ended: %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		_ = d.Process.Kill()
+		t.Error("the daemon does not end")
+	}
+	if t.Failed() {
+		t.Logf("the daemon said:\n%s", &log)
+	}
+}
+
+// TestManifests: what the manifests say of rdsd is so. They are checked line by
+// line; the shapes of Kubernetes' objects are not.
+func TestManifests(t *testing.T) {
+	vars, flags, keys := map[string]bool{"RDSD_CONFIG": true}, map[string]bool{"-config": true}, map[string]config.Key{}
+	for _, k := range config.Keys() {
+		keys[k.Name] = k
+		vars["RDSD_"+strings.ToUpper(strings.ReplaceAll(k.Name, ".", "_"))] = true
+		flags["-"+strings.NewReplacer(".", "-", "_", "-").Replace(k.Name)] = true
+	}
+	read := func(name string) string {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	all := map[string]string{}
+	for _, name := range []string{"container/Containerfile", "kubernetes/rdsd.yaml", "kubernetes/client.yaml"} {
+		all[name] = read("../contrib/" + name)
+	}
+	all["docs/containers.md"] = read("../docs/containers.md")
+	for name, text := range all {
+		for _, v := range regexp.MustCompile(`\bRDSD_[A-Z_]+`).FindAllString(text, -1) {
+			if !vars[v] {
+				t.Errorf("%s: rdsd reads no variable %s", name, v)
+			}
+		}
+		for _, p := range regexp.MustCompile(`(?m)(?:containerPort|hostPort|EXPOSE)[: ]+(\d+)`).FindAllStringSubmatch(text, -1) {
+			if p[1] != keys["port"].Default {
+				t.Errorf("%s: port %s, rdsd's is %s", name, p[1], keys["port"].Default)
+			}
+		}
+		if strings.Contains(text, "\t") {
+			t.Errorf("%s: a tab", name)
+		}
+		for _, p := range regexp.MustCompile(`/run/rdsd/[a-z.]+`).FindAllString(text, -1) {
+			if p != "/run/rdsd/rdsd.sock" {
+				t.Errorf("%s: %s, the control socket is /run/rdsd/rdsd.sock", name, p)
+			}
+		}
+	}
+	y := all["kubernetes/rdsd.yaml"]
+	for _, f := range regexp.MustCompile(`(?m)args: \[(.*)\]`).FindAllStringSubmatch(y, -1) {
+		for _, a := range regexp.MustCompile(`"(-[a-z-]+)"`).FindAllStringSubmatch(f[1], -1) {
+			if !flags[a[1]] {
+				t.Errorf("rdsd has no flag %s", a[1])
+			}
+		}
+	}
+	_, toml, _ := strings.Cut(y, "rdsd.toml: |\n")
+	toml, _, _ = strings.Cut(toml, "\n---")
+	section := ""
+	for line := range strings.Lines(toml) {
+		line = strings.TrimSpace(line)
+		if name, ok := strings.CutPrefix(line, "["); ok {
+			section, _, _ = strings.Cut(name, "]")
+		} else if k, _, ok := strings.Cut(line, " = "); ok {
+			if _, ok := keys[section+"."+k]; !ok {
+				t.Errorf("the ConfigMap has a key %s.%s, rdsd has not", section, k)
+			}
+		}
+	}
+	probes := regexp.MustCompile(`httpGet: \{host: (\S+), port: (\d+), path: (\S+)\}`).FindAllStringSubmatch(y, -1)
+	for _, p := range probes {
+		if !strings.Contains(y, "value: "+p[1]+":"+p[2]) || !strings.Contains(read("../internal/metrics/page.go"), `"GET `+p[3]+`"`) {
+			t.Errorf("the probe %s is answered by nobody", p[0])
+		}
+	}
+	if len(probes) != 3 {
+		t.Errorf("%d probes, want 3", len(probes))
+	}
+	for _, want := range []string{"hostNetwork: true", "capabilities: {drop: [ALL]}", "kind: DaemonSet", "kind: ConfigMap"} {
+		if !strings.Contains(y, want) {
+			t.Errorf("rdsd.yaml has no %q", want)
+		}
+	}
+}
