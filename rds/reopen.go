@@ -49,8 +49,12 @@ func (c *Client) reopen(ctx context.Context) (*Client, error) {
 		if err == nil {
 			return n, nil
 		}
-		if ctx.Err() != nil {
-			return nil, errors.Join(ctx.Err(), last)
+		over := ctx.Err()
+		if over == nil && errors.Is(err, context.DeadlineExceeded) {
+			over = context.DeadlineExceeded // the dial saw it a moment before ctx
+		}
+		if over != nil {
+			return nil, errors.Join(over, last)
 		}
 		// Gone: it ended while we attached.
 		if last = err; !errors.Is(err, ErrNoDaemon) && !errors.Is(err, ErrDaemonGone) && !errors.Is(err, ipc.ErrGone) {
