@@ -308,7 +308,7 @@ func (d *Daemon) accept() {
 
 // serveMetrics answers Prometheus. It has returned before the mapping goes.
 func (d *Daemon) serveMetrics(ctx context.Context) {
-	h := metrics.Handler(metrics.Source{Stats: d.reader, Peers: backend{d}.Peers, Users: backend{d}.Users, Version: version.String()})
+	h := metrics.Handler(metrics.Source{Stats: d.reader, Peers: backend{d}.Peers, Users: backend{d}.Users, TLS: d.tlsStatus, Version: version.String()})
 	if err := d.metrics.Serve(ctx, h, d.log); err != nil {
 		d.log.Error("metrics", "err", err)
 	}

@@ -25,7 +25,9 @@ type Source struct {
 	// Peers is ctl.Backend's. It may block.
 	Peers func() ([]ctl.PeerInfo, error)
 	// Users says what each user has and may have. It may block.
-	Users   func() ([]ctl.User, error)
+	Users func() ([]ctl.User, error)
+	// TLS is the state of TLS; nil: it is not told. It does not block.
+	TLS     func() ctl.TLS
 	Version string
 }
 
@@ -91,7 +93,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, p := range c.peers {
 		ch <- p.desc
 	}
-	for _, d := range []*prometheus.Desc{infoDesc, startDesc, stateDesc, lateDesc, turnDesc, turnMaxDesc, errorsDesc, truncatedDesc, usedDesc, quotaDesc, noUserDesc} {
+	for _, d := range []*prometheus.Desc{infoDesc, startDesc, stateDesc, lateDesc, turnDesc, turnMaxDesc, errorsDesc, truncatedDesc, usedDesc, quotaDesc, noUserDesc, securedDesc, refusedDesc, expiryDesc} {
 		ch <- d
 	}
 }
@@ -118,6 +120,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	ch <- turnHistogram(&snap.Turns)
 
+	if c.src.TLS != nil {
+		collectTLS(ch, c.src.TLS())
+	}
 	peers, _ := c.askPeers.ask()
 	gauge(truncatedDesc, float64(c.collectPeers(ch, peers)))
 	users, _ := c.askUsers.ask()

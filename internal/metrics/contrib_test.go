@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rdsd/rdsd/internal/ctl"
 )
@@ -21,6 +22,7 @@ func TestContrib(t *testing.T) {
 	src.Users = func() ([]ctl.User, error) {
 		return []ctl.User{{UID: 1, Sockets: ctl.Usage{Used: 1, Quota: &quota}}}, nil
 	}
+	src.TLS = func() ctl.TLS { return ctl.TLS{Expires: time.Unix(1<<31, 0)} }
 	labels := map[string]string{} // of a name: those of its first sample
 	sample := regexp.MustCompile(`(?m)^(rdsd_[a-z0-9_]+)(\{[^}]*\})? `)
 	for _, m := range sample.FindAllStringSubmatch(scrape(t, src), -1) {

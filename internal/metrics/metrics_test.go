@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -177,6 +178,24 @@ func TestUsers(t *testing.T) {
 	}
 	src.Users = func() ([]ctl.User, error) { return nil, errors.New("no") }
 	expect(t, scrape(t, src), `rdsd_collector_errors_total{collector="users"} 1`, `rdsd_collector_errors_total{collector="peers"} 0`)
+}
+
+// TestTLS: what was turned away and why; the certificate's end, if there is one.
+func TestTLS(t *testing.T) {
+	src, _ := source(t, noPeers)
+	state := ctl.TLS{Secured: 5, Failed: 6, Plain: 7, Limited: 8}
+	src.TLS = func() ctl.TLS { return state }
+	body := scrape(t, src)
+	expect(t, body,
+		"rdsd_tls_handshakes_total 5",
+		`rdsd_tls_handshakes_refused_total{reason="certificate"} 6`,
+		`rdsd_tls_handshakes_refused_total{reason="plain"} 7`,
+		`rdsd_tls_handshakes_refused_total{reason="limited"} 8`)
+	if strings.Contains(body, "\nrdsd_tls_certificate") {
+		t.Error("a certificate that is not there expires")
+	}
+	state.Expires = time.Unix(1<<31, 0)
+	expect(t, scrape(t, src), "rdsd_tls_certificate_expiry_time_seconds 2.147483648e+09")
 }
 
 func TestPeersFail(t *testing.T) {
