@@ -338,7 +338,8 @@ func TestFillWarnsOfAStuckEngine(t *testing.T) {
 	}{
 		{stats.Running, StallAfter - 1, false},
 		{stats.Running, 3200 * time.Millisecond, true},
-		{stats.Sleeping, time.Hour, false},
+		{stats.Sleeping, stats.SleepMost, false},
+		{stats.Sleeping, stats.SleepMost + 3200*time.Millisecond, true},
 		{stats.Stopped, time.Hour, false},
 	} {
 		snap := stats.Snapshot{State: tc.state, Beat: t0.UnixNano()}

@@ -33,9 +33,9 @@ type loop struct {
 
 const (
 	stallNs    = 10_000_000
-	maxSleepNs = 2_000_000_000 // the heartbeat's pace when idle
-	publishNs  = 10_000_000    // statistics are copied this often when busy
-	lookEvery  = 8             // turns between two looks for doorbells when awake
+	maxSleepNs = int64(stats.SleepMost) // the heartbeat's pace when idle
+	publishNs  = 10_000_000             // statistics are copied this often when busy
+	lookEvery  = 8                      // turns between two looks for doorbells when awake
 
 	deviceRestNs = 20_000
 )
@@ -191,7 +191,7 @@ func (l *loop) sleep(now, wall0 int64, clock func() int64) int64 {
 	e := l.e
 	l.idle.Store(true)
 	if e.parkAll() && !e.hasDo.Load() && !e.hasRung.Load() {
-		timeout := int64(maxSleepNs)
+		timeout := maxSleepNs
 		if e.nextTimer != 0 {
 			timeout = max(min(timeout, e.nextTimer-now), 0)
 		}

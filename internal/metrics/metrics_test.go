@@ -84,7 +84,7 @@ func TestScrape(t *testing.T) {
 	b.Turn(1000)
 	b.Turn(2_000_000)
 	b.SetState(stats.Sleeping)
-	b.Publish(2)
+	b.Publish(time.Now().UnixNano())
 	labels := `{lane="3",local="127.0.0.1",peer="127.0.0.2"} `
 	body := scrape(t, src)
 	expect(t, body,

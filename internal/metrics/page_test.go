@@ -87,7 +87,7 @@ func TestHealth(t *testing.T) {
 		ago   time.Duration
 		state stats.State
 		want  int
-	}{{0, stats.Running, 200}, {time.Hour, stats.Running, 503}, {0, stats.Sleeping, 200}, {0, stats.Stopped, 503}, {0, stats.Starting, 503}} {
+	}{{0, stats.Running, 200}, {time.Hour, stats.Running, 503}, {0, stats.Sleeping, 200}, {stats.SleepMost, stats.Sleeping, 200}, {time.Hour, stats.Sleeping, 503}, {0, stats.Stopped, 503}, {0, stats.Starting, 503}} {
 		b.Publish(time.Now().Add(-tc.ago).UnixNano())
 		b.SetState(tc.state)
 		for _, path := range []string{"/livez", "/readyz", "/healthz"} {

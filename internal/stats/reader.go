@@ -142,13 +142,22 @@ func (s *Snapshot) Get(name string) (uint64, bool) {
 	return 0, false
 }
 
-// Late is how long ago the engine last published, 0 while it sleeps or after
-// it stopped, when nothing is expected of it.
+// SleepMost is how long the engine sleeps at a time, with nothing to do.
+const SleepMost = 2 * time.Second
+
+// Late is for how long the engine should have published and has not: since it
+// last did, or, if it sleeps, since it should have woken (0 for another
+// SleepMost: the machine may be busy). 0 after it stopped, when nothing is
+// expected of it.
 func (s *Snapshot) Late(now time.Time) time.Duration {
-	if s.State == Sleeping || s.State == Stopped {
+	late := max(0, time.Duration(now.UnixNano()-s.Beat))
+	switch {
+	case s.State == Stopped, s.State == Sleeping && late < 2*SleepMost:
 		return 0
+	case s.State == Sleeping:
+		return late - SleepMost
 	}
-	return max(0, time.Duration(now.UnixNano()-s.Beat))
+	return late
 }
 
 // Histogram of the engine's turn times.

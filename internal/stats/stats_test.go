@@ -167,12 +167,16 @@ func TestQuantile(t *testing.T) {
 
 func TestLate(t *testing.T) {
 	for _, tc := range []struct {
-		state State
-		want  time.Duration
-	}{{Starting, 2 * time.Second}, {Running, 2 * time.Second}, {Sleeping, 0}, {Stopped, 0}} {
-		s := Snapshot{State: tc.state, Beat: int64(time.Second)}
-		if got := s.Late(time.Unix(3, 0)); got != tc.want {
-			t.Errorf("%v: late %v, want %v", tc.state, got, tc.want)
+		state     State
+		ago, want time.Duration
+	}{
+		{Starting, 2 * time.Second, 2 * time.Second}, {Running, 2 * time.Second, 2 * time.Second}, {Running, -time.Second, 0},
+		{Stopped, time.Hour, 0},
+		{Sleeping, SleepMost, 0}, {Sleeping, 2*SleepMost - 1, 0}, {Sleeping, 2 * SleepMost, SleepMost}, {Sleeping, time.Hour, time.Hour - SleepMost},
+	} {
+		s := Snapshot{State: tc.state, Beat: int64(time.Hour)}
+		if got := s.Late(time.Unix(0, int64(time.Hour+tc.ago))); got != tc.want {
+			t.Errorf("%v since %v: late %v, want %v", tc.state, tc.ago, got, tc.want)
 		}
 	}
 }
