@@ -40,37 +40,45 @@ const infoTimeout = 5 * time.Second
 type table struct {
 	size  int      // of an element
 	ask   ctl.Kind // of the daemon; "": the table is always empty
+	queue string   // with KindQueues
 	whole bool     // too short a buffer gets nothing, not what fits
 	fill  func(s *Socket, r *ctl.Response, b []byte) []byte
 }
 
-// tableOf returns the table of opt. The message tables are empty: the daemon
-// knows sums, which rdsctl shows, and tells no single messages. RDS/TCP's are
-// empty: nothing speaks RDS/TCP.
+// tableOf returns the table of opt. RDS/TCP's are empty: their sequences and
+// windows are of the kernel's own sockets.
 func tableOf(opt int) (table, bool) {
+	messages := func(queue string, six bool) (table, bool) {
+		if six {
+			return table{size: 50, ask: ctl.KindQueues, queue: queue, fill: messages6}, true
+		}
+		return table{size: 26, ask: ctl.KindQueues, queue: queue, fill: messages4}, true
+	}
 	switch opt {
 	case InfoCounters:
-		return table{40, ctl.KindStatus, false, counters}, true
+		return table{size: 40, ask: ctl.KindStatus, fill: counters}, true
 	case InfoConnections:
-		return table{42, ctl.KindPeers, false, connections4}, true
+		return table{size: 42, ask: ctl.KindPeers, fill: connections4}, true
 	case Info6Connections:
-		return table{65, ctl.KindPeers, false, connections6}, true
-	case InfoSendMessages, InfoRetransMessages, InfoRecvMessages:
-		return table{size: 26}, true
-	case Info6SendMessages, Info6RetransMsgs, Info6RecvMessages:
-		return table{size: 50}, true
+		return table{size: 65, ask: ctl.KindPeers, fill: connections6}, true
+	case InfoSendMessages, Info6SendMessages:
+		return messages(ctl.QueueSend, opt == Info6SendMessages)
+	case InfoRetransMessages, Info6RetransMsgs:
+		return messages(ctl.QueueRetrans, opt == Info6RetransMsgs)
+	case InfoRecvMessages, Info6RecvMessages:
+		return messages(ctl.QueueRecv, opt == Info6RecvMessages)
 	case InfoSockets:
-		return table{28, ctl.KindSockets, true, sockets4}, true
+		return table{size: 28, ask: ctl.KindSockets, whole: true, fill: sockets4}, true
 	case Info6Sockets:
-		return table{52, ctl.KindSockets, true, sockets6}, true
+		return table{size: 52, ask: ctl.KindSockets, whole: true, fill: sockets6}, true
 	case InfoTCPSockets:
 		return table{size: 41, whole: true}, true
 	case Info6TCPSockets:
 		return table{size: 64, whole: true}, true
 	case InfoIBConnections:
-		return table{68, ctl.KindPeers, false, rdma4}, true
+		return table{size: 68, ask: ctl.KindPeers, fill: rdma4}, true
 	case Info6IBConnections:
-		return table{92, ctl.KindPeers, false, rdma6}, true
+		return table{size: 92, ask: ctl.KindPeers, fill: rdma6}, true
 	}
 	return table{}, false
 }
@@ -86,7 +94,7 @@ func (s *Socket) info(opt int, buf []byte) (ret, n int, err error) {
 	}
 	var all []byte
 	if t.ask != "" {
-		r, err := s.k.query(t.ask)
+		r, err := s.k.query(t.request())
 		if err != nil {
 			return 0, 0, err
 		}
@@ -101,11 +109,19 @@ func (s *Socket) info(opt int, buf []byte) (ret, n int, err error) {
 	return t.size, copy(buf, all), nil
 }
 
+func (t *table) request() ctl.Request {
+	r := ctl.Request{Schema: ctl.Schema, Kind: t.ask}
+	if t.ask == ctl.KindQueues {
+		r.Queue, r.Limit = t.queue, ctl.MaxLimit
+	}
+	return r
+}
+
 // query asks the daemon's control service one question.
-func (k *Kernel) query(kind ctl.Kind) (*ctl.Response, error) {
+func (k *Kernel) query(q ctl.Request) (*ctl.Response, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), infoTimeout)
 	defer cancel()
-	r, err := ask(ctx, k.path, kind)
+	r, err := ask(ctx, k.path, q)
 	var ce *ctl.Error
 	switch {
 	case err == nil:
@@ -120,7 +136,7 @@ func (k *Kernel) query(kind ctl.Kind) (*ctl.Response, error) {
 	return nil, errno(err)
 }
 
-func ask(ctx context.Context, path string, kind ctl.Kind) (*ctl.Response, error) {
+func ask(ctx context.Context, path string, q ctl.Request) (*ctl.Response, error) {
 	c, err := ipc.ResolveDial(ctx, path)
 	if err != nil {
 		return nil, err
@@ -131,7 +147,7 @@ func ask(ctx context.Context, path string, kind ctl.Kind) (*ctl.Response, error)
 	if _, _, err := c.Call(&ipc.Hello{Version: ipc.Version, Role: ipc.RoleCtl, Name: "afrds"}, nil); err != nil {
 		return nil, err
 	}
-	req, err := json.Marshal(ctl.Request{Schema: ctl.Schema, Kind: kind})
+	req, err := json.Marshal(q)
 	if err != nil {
 		return nil, err
 	}
@@ -139,5 +155,5 @@ func ask(ctx context.Context, path string, kind ctl.Kind) (*ctl.Response, error)
 	if err != nil {
 		return nil, err
 	}
-	return ctl.Parse(answer, kind)
+	return ctl.Parse(answer, q.Kind)
 }

@@ -89,6 +89,39 @@ func connections6(_ *Socket, r *ctl.Response, b []byte) []byte {
 	return b
 }
 
+// The sequence of what has arrived is not kept: 0.
+func messages4(_ *Socket, r *ctl.Response, b []byte) []byte {
+	for i := range r.Queues {
+		m := &r.Queues[i]
+		if !m.Local.Is4() {
+			continue
+		}
+		b = host.AppendUint64(b, m.Seq)
+		b = host.AppendUint32(b, uint32(m.Bytes))
+		b = addr4(addr4(b, m.Local), m.Remote)
+		b = appendPorts(b, m)
+	}
+	return b
+}
+
+func messages6(_ *Socket, r *ctl.Response, b []byte) []byte {
+	for i := range r.Queues {
+		m := &r.Queues[i]
+		b = host.AppendUint64(b, m.Seq)
+		b = host.AppendUint32(b, uint32(m.Bytes))
+		b = addr6(addr6(b, m.Local), m.Remote)
+		b = appendPorts(b, m)
+	}
+	return b
+}
+
+// appendPorts ends a message: ports, flags, tos.
+func appendPorts(b []byte, m *ctl.MessageInfo) []byte {
+	b = network.AppendUint16(b, m.LocalPort)
+	b = network.AppendUint16(b, m.RemotePort)
+	return append(b, 0, m.Lane)
+}
+
 // Fields of an RDMA connection that a connection has none of are 0: GIDs, and
 // limits that the daemon does not tell.
 func rdma4(_ *Socket, r *ctl.Response, b []byte) []byte {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/cmsg"
+	"github.com/rdsd/rdsd/internal/ctl"
 )
 
 func TestSockaddr(t *testing.T) {
@@ -192,6 +193,32 @@ func TestBarrierArgs(t *testing.T) {
 	for _, n := range []int{0, 23, 25} {
 		if err := back.Parse(make([]byte, n)); err != error(syscall.EINVAL) {
 			t.Errorf("%d bytes: %v", n, err)
+		}
+	}
+}
+
+// The message tables' layouts are the kernel's: packed, 26 and 50 bytes.
+func TestMessageTables(t *testing.T) {
+	r := &ctl.Response{Queues: []ctl.MessageInfo{
+		{Local: netip.MustParseAddr("127.0.0.1"), LocalPort: 0x102, Remote: netip.MustParseAddr("127.0.0.2"), RemotePort: 0x304, Lane: 5, Seq: 6, Bytes: 7},
+		{Local: netip.MustParseAddr("fd00::1"), LocalPort: 1, Remote: netip.MustParseAddr("fd00::2"), RemotePort: 2, Seq: 8, Bytes: 9},
+	}}
+	var want []byte
+	want = host.AppendUint64(want, 6)
+	want = host.AppendUint32(want, 7)
+	want = append(want, 127, 0, 0, 1, 127, 0, 0, 2, 1, 2, 3, 4, 0, 5)
+	if got := messages4(nil, r, nil); string(got) != string(want) || len(got) != 26 {
+		t.Errorf("IPv4: %x, want %x", got, want)
+	}
+	got := messages6(nil, r, nil)
+	if len(got) != 2*50 || host.Uint64(got[50:]) != 8 || host.Uint32(got[58:]) != 9 || netip.AddrFrom16([16]byte(got[62:78])) != netip.MustParseAddr("fd00::1") ||
+		netip.AddrFrom16([16]byte(got[78:94])) != netip.MustParseAddr("fd00::2") || got[95] != 1 || got[97] != 2 {
+		t.Errorf("both: %x", got)
+	}
+	for opt, queue := range map[int]string{InfoSendMessages: "send", Info6RetransMsgs: "retrans", InfoRecvMessages: "recv"} {
+		tab, ok := tableOf(opt)
+		if q := tab.request(); !ok || q.Kind != ctl.KindQueues || q.Queue != queue || q.Limit != ctl.MaxLimit {
+			t.Errorf("%d asks %+v", opt, q)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/stats"
 )
 
 func counterList() *listing[ctl.CounterInfo] {
@@ -22,13 +23,24 @@ func counterList() *listing[ctl.CounterInfo] {
 			{head: "VALUE", field: "value", text: func(c *C) string { return count(c.Value) }},
 			{head: "RATE", field: "rate_per_second", text: func(c *C) string {
 				if c.Rate == nil {
-					return "unknown"
+					return "none"
 				}
 				return strconv.FormatFloat(*c.Rate, 'f', 1, 64) + "/s"
 			}},
 		},
 	}
 }
+
+// gauges are those of the words that may fall: they have no rate.
+var gauges = func() map[string]bool {
+	names := map[string]bool{}
+	for c := range stats.NumCounters {
+		if c.Gauge() {
+			names[c.String()] = true
+		}
+	}
+	return names
+}()
 
 // countersVerb lists the counters; watched, with their rates.
 func countersVerb(fs *flag.FlagSet) action {
@@ -67,7 +79,7 @@ func countersVerb(fs *flag.FlagSet) action {
 			r := &ctl.Response{Schema: ctl.Schema, Kind: l.kind, Counters: []ctl.CounterInfo{}}
 			for _, c := range s.Counters {
 				i := ctl.CounterInfo{Name: c.Name, Value: c.Value}
-				if last, ok := before[c.Name]; ok && now.After(at) {
+				if last, ok := before[c.Name]; ok && now.After(at) && !gauges[c.Name] {
 					rate := (float64(c.Value) - float64(last)) / now.Sub(at).Seconds()
 					i.Rate = &rate
 				}

@@ -51,13 +51,13 @@ func manualPages() []*page {
 	for i := range all {
 		pages = append(pages, verbPage(&all[i]))
 	}
-	return append(pages, rdsdPage(), tomlPage(), oldPage("rds-info", "what the kernel's rds-info shows, of rdsd", "rds-info [-cIknrstTv] [-socket PATH]",
+	return append(pages, rdsdPage(), tomlPage(), oldPage("rdsctl-rds-info", "what the kernel's rds-info shows, of rdsd", "rds-info [-cIknrstTv] [-socket PATH]",
 		"The flags and columns are those of rds-info of rds-tools: -c counters, -k sockets, -n connections, -r, -s and -t messages that arrived, wait, or are not acked, "+
 			"-I connections over queue pairs, -T hosts reached by RDS/TCP, -v more; none: all tables. Rows of IPv6 follow in sections of their own. "+
 			"What is the process's own affair is 0: a socket's connected address and send buffer.", "rds-info -kn"),
-		oldPage("rds-ping", "what the kernel's rds-ping does, over rdsd", "rds-ping [-c COUNT] [-i INTERVAL[ms|us]] [-I SOURCE] [-Q TOS] [-socket PATH] DST",
+		oldPage("rdsctl-rds-ping", "what the kernel's rds-ping does, over rdsd", "rds-ping [-c COUNT] [-i INTERVAL[ms|us]] [-I SOURCE] [-Q TOS] [-socket PATH] DST",
 			"The flags and lines are those of rds-ping of rds-tools. rdsctl ping asks the daemon instead, and has statistics and JSON.", "rds-ping -c 3 10.0.0.2"),
-		oldPage("rds-stress", "what rds-stress does, over rdsd", "rds-stress [FLAGS]",
+		oldPage("rdsctl-rds-stress", "what rds-stress does, over rdsd", "rds-stress [FLAGS]",
 			"The flags are those of rds-stress of rds-tools 2.0.7; rds-stress --help lists them. See rdsctl-stress(1).", "rds-stress -s 10.0.0.2 -q 4096 -t 2 -d 2 -T 60 -v"))
 }
 
@@ -102,7 +102,7 @@ func rdsctlPage() *page {
 	p.heading("Diagnostics")
 	p.text("Every error is one line: the cause, and what to do about it. rdsctl doctor looks for what is wrong by itself.")
 	p.heading("See also")
-	p.text("rdsd(8), rdsd.toml(5), rds-info(1), rds-ping(1), rds-stress(1)")
+	p.text("rdsd(8), rdsd.toml(5), rdsctl-rds-info(1), rdsctl-rds-ping(1), rdsctl-rds-stress(1)")
 	return p
 }
 
@@ -248,12 +248,14 @@ func tomlPage() *page {
 	return p
 }
 
+// oldPage is of a program by another's name; not by that name itself, which
+// rds-tools has a page of.
 func oldPage(name, summary, synopsis, text, example string) *page {
 	p := &page{name: name, section: 1, summary: summary}
 	p.heading("Synopsis")
 	p.code(synopsis)
 	p.heading("Description")
-	p.text("A link of this name to rdsctl. %s", text)
+	p.text("A link named %s to rdsctl. %s", strings.TrimPrefix(name, "rdsctl-"), text)
 	p.heading("Exit status")
 	p.terms(exitTerms())
 	p.heading("Examples")

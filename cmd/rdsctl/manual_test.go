@@ -59,7 +59,7 @@ func TestManualPages(t *testing.T) {
 			t.Errorf("%s: %v: %s", name, err, out)
 		}
 	}
-	for _, want := range []string{"rdsctl.1", "rdsctl-peer-drain.1", "rdsd.8", "rdsd.toml.5", "rds-info.1", "rds-ping.1", "rds-stress.1"} {
+	for _, want := range []string{"rdsctl.1", "rdsctl-peer-drain.1", "rdsd.8", "rdsd.toml.5", "rdsctl-rds-info.1", "rdsctl-rds-ping.1", "rdsctl-rds-stress.1"} {
 		if manualFiles("man")[want] == "" {
 			t.Errorf("no page %s", want)
 		}

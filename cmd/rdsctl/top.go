@@ -181,7 +181,7 @@ func (t *topState) rate(now, last uint64, ok bool) float64 {
 func (t *topState) counter(name string) float64 {
 	now, _ := t.status.Counters.Get(name)
 	last, ok := t.last[name]
-	return t.rate(now, last, ok)
+	return t.rate(now, last, ok && !gauges[name])
 }
 
 func (t *topState) peerRate(p *ctl.PeerInfo) float64 {
@@ -285,8 +285,12 @@ func (t *topState) drawCounters(b *bytes.Buffer) {
 	slices.SortStableFunc(list, func(x, y ctl.Counter) int { return cmp.Compare(t.counter(y.Name), t.counter(x.Name)) })
 	var lines [][]string
 	for _, c := range list {
+		rate := "none"
+		if !gauges[c.Name] {
+			rate = fmt.Sprintf("%.1f/s", t.counter(c.Name))
+		}
 		if c.Value != 0 {
-			lines = append(lines, []string{cell(c.Name, "unnamed"), count(c.Value), fmt.Sprintf("%.1f/s", t.counter(c.Name))})
+			lines = append(lines, []string{cell(c.Name, "unnamed"), count(c.Value), rate})
 		}
 	}
 	table(b, []string{"COUNTER", "VALUE", "RATE"}, lines)
