@@ -21,6 +21,42 @@ func newSecured(t *testing.T, ca *tlstest.CA) (h *host, dir string) {
 		"-tls-cert", dir+"/cert.pem", "-tls-key", dir+"/key.pem", "-tls-ca", dir+"/ca.pem")), dir
 }
 
+// TestTLSNames: certificates for names that tls.names knows, and one whose name
+// is another's.
+func TestTLSNames(t *testing.T) {
+	isolated(t, func(t *testing.T) {
+		ca := tlstest.NewCA(t)
+		addrs := []netip.Addr{newAddress(t), newAddress(t), newAddress(t)}
+		var hosts []*host
+		for i, name := range []string{"a.test", "b.test", "a.test"} {
+			dir := t.TempDir()
+			ca.Write(t, dir, tlstest.Name(name))
+			args := []string{"-tls-mode", "on", "-tls-cert", dir + "/cert.pem", "-tls-key", dir + "/key.pem", "-tls-ca", dir + "/ca.pem",
+				"-tls-names", addrs[0].String() + " a.test," + addrs[1].String() + " b.test"}
+			if i == 2 { // its own list has it under the name of its certificate
+				args = append(args, "-tls-names", addrs[2].String()+" a.test")
+			}
+			hosts = append(hosts, newHost(t, withAddress(addrs[i]), withArgs(args...)))
+		}
+		a, b, impostor := hosts[0], hosts[1], hosts[2]
+		contains(t, "rdsctl ping", a.rdsctl("ping", b.addr().String(), "-c", "1"), "1 received")
+		if p := a.peer(b); p.TLS == "" {
+			t.Errorf("peer %+v", p)
+		}
+		s := impostor.bind(impostor.open(), 0)
+		if _, err := s.SendTo([]byte("x"), netip.AddrPortFrom(b.addr(), 4000)); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "a refusal", func() error {
+			if b.logged("not for its address") == 0 {
+				return errors.New("not refused: " + tail(b.log()))
+			}
+			return nil
+		})
+		s.Close()
+	})
+}
+
 // Under TLS everything works as without, across resets and new certificates, and
 // who has none does not get in.
 func TestTLS(t *testing.T) {

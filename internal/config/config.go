@@ -44,6 +44,7 @@ type Peers struct {
 type TLS struct {
 	Mode          TLSMode
 	Cert, Key, CA string // paths of PEM files
+	Names         []PeerName
 }
 
 // TLSMode says which connections are secured.

@@ -41,6 +41,7 @@ mode = "off"
 cert = "/c"
 key = "/k"
 ca = "/a"
+names = ["10.0.0.2 host2"]
 
 [tcp]
 peers = ["10.0.0.7/32"]
@@ -73,7 +74,7 @@ rules = ["allow uid=7 gid=9 address=127.0.0.0/8 port=4000-4999", "deny address=:
 		Port:   1234, CRC: CRCOn, Spin: time.Millisecond, RecvHardCap: 2 << 20, Ping: PingIgnore, Congestion: CongestionSystem, Sandbox: SandboxOff, Transport: TransportVerbs,
 		Stats:  "/tmp/x.stats",
 		Peers:  Peers{Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("fd00::/64")}},
-		TLS:    TLS{Mode: TLSOff, Cert: "/c", Key: "/k", CA: "/a"},
+		TLS:    TLS{Mode: TLSOff, Cert: "/c", Key: "/k", CA: "/a", Names: []PeerName{{netip.MustParsePrefix("10.0.0.2/32"), "host2"}}},
 		TCP:    TCP{Peers: []netip.Prefix{netip.MustParsePrefix("10.0.0.7/32")}, Port: 99, Lanes: 2, Timeout: time.Minute},
 		Limits: Limits{MaxClients: 1, MaxSockets: 2, MaxRegisteredBytes: 3 << 30, MaxHeldBytes: 8 << 20},
 		Quota: Quotas{
@@ -103,7 +104,7 @@ rules = ["allow uid=7 gid=9 address=127.0.0.0/8 port=4000-4999", "deny address=:
 }
 
 func TestParseErrors(t *testing.T) {
-	const top = "socket, socket_mode, listen, port, peers.allow, tls.mode, tls.cert, tls.key, tls.ca, tcp.peers, tcp.port, tcp.lanes, tcp.timeout, crc, spin, recv_hard_cap, ping, congestion, transport, stats, limits.max_clients, limits.max_sockets, limits.max_registered_bytes, limits.max_held_bytes, quota.overrides, bind.rules, bind.default, metrics.listen, sandbox, log.level, log.format, quota.clients, quota.sockets, quota.destinations, quota.operations, quota.registered_bytes, quota.queued_bytes"
+	const top = "socket, socket_mode, listen, port, peers.allow, tls.mode, tls.cert, tls.key, tls.ca, tls.names, tcp.peers, tcp.port, tcp.lanes, tcp.timeout, crc, spin, recv_hard_cap, ping, congestion, transport, stats, limits.max_clients, limits.max_sockets, limits.max_registered_bytes, limits.max_held_bytes, quota.overrides, bind.rules, bind.default, metrics.listen, sandbox, log.level, log.format, quota.clients, quota.sockets, quota.destinations, quota.operations, quota.registered_bytes, quota.queued_bytes"
 	for _, tc := range []struct {
 		name, file string
 		want       []string // one a line
@@ -321,6 +322,9 @@ func TestKeysAreComplete(t *testing.T) {
 func normal(c Config) Config {
 	if len(c.Peers.Allow) == 0 {
 		c.Peers.Allow = nil
+	}
+	if len(c.TLS.Names) == 0 {
+		c.TLS.Names = nil
 	}
 	if len(c.TCP.Peers) == 0 {
 		c.TCP.Peers = nil

@@ -53,8 +53,8 @@ func loadTLS(c *config.Config) (*credentials, error) {
 	leaf := pair.Leaf
 	for _, a := range c.Listen {
 		if c.Secured(a) {
-			if err := leaf.VerifyHostname(a.String()); err != nil {
-				return nil, fmt.Errorf("tls.cert: %s is not for the address %v of listen: %w; make one that has it as an IP SAN", c.TLS.Cert, a, err)
+			if err := c.TLS.IsFor(leaf, a); err != nil {
+				return nil, fmt.Errorf("tls.cert: %s is not for the address %v of listen: %w; make one that has it as an IP SAN, or its name as a DNS SAN and in tls.names", c.TLS.Cert, a, err)
 			}
 		}
 	}
@@ -117,7 +117,13 @@ func (d *Daemon) tlsFor(peer netip.Addr) (*tls.Config, error) {
 	if cr == nil { // not reached: Finish wants a certificate
 		return nil, errNoCertificate
 	}
-	return cr.cfg, nil
+	name := c.TLS.NameOf(peer)
+	if name == "" {
+		return cr.cfg, nil
+	}
+	cfg := cr.cfg.Clone()
+	cfg.ServerName = name
+	return cfg, nil
 }
 
 var errNoCertificate = errors.New("no certificate")

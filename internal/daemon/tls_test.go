@@ -52,6 +52,27 @@ func TestLoadTLS(t *testing.T) {
 			t.Errorf("%s: %v, want %q", tc.name, err, tc.want)
 		}
 	}
+	// Names instead of addresses: this host's own, and a peer's for tlsFor.
+	dir := t.TempDir()
+	ca.Write(t, dir, tlstest.Name("host1.test"))
+	c := tlsConfig(dir)
+	if _, err := loadTLS(c); err == nil || !strings.Contains(err.Error(), "and in tls.names") {
+		t.Errorf("a name that tls.names has not: %v", err)
+	}
+	c.TLS.Names = []config.PeerName{
+		{Net: netip.MustParsePrefix("10.0.0.1/32"), Name: "host1.test"}, {Net: netip.MustParsePrefix("10.0.0.2/32"), Name: "host2.test"}}
+	cr, err := loadTLS(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &Daemon{}
+	d.setConfig(c)
+	d.tls.Store(cr)
+	for addr, want := range map[string]string{"10.0.0.2": "host2.test", "10.0.0.3": ""} {
+		if cfg, err := d.tlsFor(netip.MustParseAddr(addr)); err != nil || cfg.ServerName != want {
+			t.Errorf("%s: %v, want the name %q", addr, err, want)
+		}
+	}
 	none := config.Default()
 	if cr, err := loadTLS(&none); cr != nil || err != nil {
 		t.Errorf("nothing: %v, %v", cr, err)

@@ -71,12 +71,16 @@ func (s *byteStream) Write(b []byte) (int, error) {
 }
 
 // secure runs the handshake of TLS on s. Both ends have to show a certificate
-// for the address they have here. cfg is not changed.
+// for the address they have here, or for the name that cfg has for the peer. cfg
+// is not changed.
 func (c *control) secure(s *byteStream, cfg *tls.Config, client bool) error {
 	cfg = cfg.Clone()
-	peer := addrOf(s.RemoteAddr()).Addr().String()
+	peer := cfg.ServerName
+	if peer == "" {
+		peer = addrOf(s.RemoteAddr()).Addr().String()
+	}
 	if client {
-		cfg.ServerName = peer // checked by crypto/tls, against IP SANs
+		cfg.ServerName = peer // checked by crypto/tls; an address against IP SANs
 	} else {
 		cfg.ClientAuth = tls.RequireAndVerifyClientCert
 		also := cfg.VerifyConnection
@@ -175,7 +179,7 @@ func tlsFailure(err error) error {
 	case errors.As(err, &plain) && string(plain.First[:3]) == "MPA":
 		return errNoTLS
 	case errors.As(err, &host):
-		return fmt.Errorf("TLS: the peer's certificate is not for its address (IP SAN): %w", err)
+		return fmt.Errorf("TLS: the peer's certificate is not for its address (IP SAN, or its name of tls.names): %w", err)
 	case errors.As(err, &op) && op.Op == "remote error":
 		return fmt.Errorf("TLS: the peer refuses, its log may say why: %w", err)
 	}

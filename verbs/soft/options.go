@@ -48,8 +48,8 @@ type Options struct {
 	Listener func(addr netip.AddrPort) net.Listener
 	// TLS says, for the address of a peer, how connections with it are secured,
 	// either way: nil for plain ones, else by TLS 1.3, where both ends show a
-	// certificate with their address as an IP SAN. An error refuses the
-	// connection. nil: all are plain. It is called by several goroutines.
+	// certificate with their address as an IP SAN, or the ServerName that is
+	// returned for the peer as a DNS SAN. An error refuses the connection. nil: all are plain. It is called by several goroutines.
 	TLS func(peer netip.Addr) (*tls.Config, error)
 	// HandshakeRate limits incoming connections that are to be secured, per
 	// second; 0: 200. Each address (of IPv6: each /64) has a fortieth of it.

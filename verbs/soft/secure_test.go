@@ -194,6 +194,9 @@ func TestSecureRefused(t *testing.T) {
 		{"expired", secured(t, ca, old), good(), "expired", "expired", failedTLS},
 		{"address of another host", withCert(ca.Config(t, tlstest.IPs("127.0.0.9"))), good(), "bad certificate", "not for its address", failedTLS},
 		{"listener's address is another", good(), withCert(ca.Config(t, tlstest.IPs("127.0.0.9"))), "not for its address", "refuses", failedTLS},
+		{"another name", named(t, ca, "a", "b"), named(t, ca, "b", "c"), "bad certificate", "not for its address", failedTLS},
+		{"a name and not the address", named(t, ca, "a", ""), good(), "bad certificate", "not for its address", failedTLS},
+		{"the address and not the name", named(t, ca, "a", "b"), named(t, ca, "127.0.0.2", "a"), "not for its address", "refuses", failedTLS},
 		{"server only", secured(t, ca, tlstest.ServerOnly), good(), "bad certificate", "incompatible key usage", failedTLS},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -224,6 +227,32 @@ func TestSecureRefused(t *testing.T) {
 				t.Errorf("counters %+v", s)
 			}
 		})
+	}
+}
+
+// named is a host whose certificate is for own, an address or a name, and that
+// wants far of its peer; "": its address.
+func named(t testing.TB, ca *tlstest.CA, own, far string) Options {
+	edit := tlstest.Name(own)
+	if _, err := netip.ParseAddr(own); err == nil {
+		edit = tlstest.IPs(own)
+	}
+	cfg := ca.Config(t, edit)
+	cfg.ServerName = far
+	return Options{HandshakeRate: 1 << 20, TLS: func(netip.Addr) (*tls.Config, error) { return cfg, nil }}
+}
+
+// TestSecureNames: certificates with names, where each end wants the other's; and
+// one with a name beside one with its address.
+func TestSecureNames(t *testing.T) {
+	ca := tlstest.NewCA(t)
+	for _, c := range []struct{ a, b Options }{
+		{named(t, ca, "a.test", "b.test"), named(t, ca, "b.test", "a.test")},
+		{named(t, ca, "127.0.0.1", "b.test"), named(t, ca, "b.test", "")},
+		{named(t, ca, "a.test", ""), named(t, ca, "127.0.0.1", "a.test")},
+	} {
+		a, b := newHost(t, c.a), newHost(t, c.b)
+		link(t, a, b, attrs(), attrs())
 	}
 }
 

@@ -58,6 +58,11 @@ func IPs(addrs ...string) func(*Cert) {
 	}
 }
 
+// Name makes a certificate be for a DNS name and no address.
+func Name(name string) func(*Cert) {
+	return func(c *Cert) { c.IPAddresses, c.DNSNames = nil, []string{name} }
+}
+
 // ServerOnly makes a certificate unfit for who connects.
 func ServerOnly(c *Cert) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }
 
