@@ -4,6 +4,13 @@
 //
 //	nbd [flags] REMOTE
 //
+// As in
+//
+//	there$ truncate -s 10G disk && blockstore serve --bind 10.0.0.1:4000 disk
+//	here$  nbd -listen unix:/run/disk.sock 10.0.0.1:4000
+//	here$  nbd-client -unix /run/disk.sock /dev/nbd0          # a disk of this host
+//	here$  nbdcopy file 'nbd+unix:///?socket=/run/disk.sock'  # a copy into it
+//
 // # What it speaks
 //
 // The newstyle fixed handshake (EXPORT_NAME, LIST, INFO, GO, ABORT) and the
