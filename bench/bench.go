@@ -86,7 +86,7 @@ type setup struct {
 	*bench
 	testCase
 	procs  []*process // that count: daemons or relays, then hub, server and client
-	hogs   []*process
+	hogs   []*process // and others that do not count
 	shared []*floorShared
 	hosts  []host
 	group  *cgroup
@@ -135,6 +135,11 @@ func (b *bench) once(ctx context.Context, c testCase) (r run, err error) {
 	}
 	if _, err := client.expect(ctx, "ready "); err != nil {
 		return r, err
+	}
+	if s.beside != nil {
+		if err := s.startBeside(ctx); err != nil {
+			return r, err
+		}
 	}
 	if err := s.start(ctx); err != nil {
 		return r, err
@@ -225,6 +230,11 @@ func (s *setup) start(ctx context.Context) error {
 			}
 		}
 	}
+	for _, p := range s.hogs {
+		if _, err := fmt.Fprintln(p.stdin); err != nil {
+			return p.failure("go")
+		}
+	}
 	if s.busy == hogs || s.busy == sameSession {
 		for range runtime.NumCPU() {
 			p, err := s.self("hog", how{session: true})
@@ -257,6 +267,9 @@ func (s *setup) daemons(ctx context.Context) error {
 	s.hosts = []host{{addr: "127.0.0.1", socket: s.socket("a")}, {addr: "127.0.0.2", socket: s.socket("b")}}
 	if s.topo == oneDaemon {
 		s.hosts = s.hosts[:1]
+	}
+	if s.beside != nil && s.beside.apart {
+		s.hosts = append(s.hosts, host{addr: "127.0.0.3", socket: s.socket("c")}, host{addr: "127.0.0.4", socket: s.socket("d")})
 	}
 	for i := range s.hosts {
 		h := &s.hosts[i]

@@ -25,6 +25,7 @@ type testCase struct {
 	clientArg []string
 	idlePeers int // addresses of the server's daemon that the client makes peers of
 	busy      busy
+	beside    *besides // other applications at the same daemons, meanwhile
 
 	minTime time.Duration // of a measurement
 	maxRuns int           // 0: as many as asked for
@@ -89,10 +90,10 @@ var roles = map[string]func(*worker.Worker) error{
 	"floor-echo": floorEcho, "floor-ping": floorPing,
 	"floor-sink": floorSink, "floor-source": floorSource, "floor-bulk": floorBulk,
 	"rds-echo": rdsEcho, "rds-ping": rdsPing,
-	"rds-sink": rdsSink, "rds-source": rdsSource,
+	"rds-sink": rdsSink, "rds-sink-on": rdsSinkOn, "rds-source": rdsSource,
 	"rds-sink-1": rdsSinkOne, "rds-source-1": rdsSourceOne,
 	"rds-fan-source": rdsFanSource, "rds-scatter": rdsScatter, "rds-fan-sink": rdsFanSink,
-	"rdma-target": rdmaTarget, "rdma-write": rdmaWrite, "rdma-read": rdmaRead,
+	"rdma-target": rdmaTarget, "rdma-write": rdmaWrite, "rdma-read": rdmaRead, "rdma-read-on": rdmaReadOn,
 	"rdma-write-trip": rdmaWriteTrip, "rdma-read-trip": rdmaReadTrip,
 	"idle-daemon":  idleDaemon,
 	"verbs-target": verbsTarget, "verbs-write": verbsWrite, "verbs-read": verbsRead,

@@ -7,7 +7,7 @@ import (
 )
 
 // groups are the names of what -groups selects, in the order of the table.
-var groups = []string{"rtt", "rate", "size", "rdma", "op", "local", "fan", "idle", "busy", "gc", "verbs", "plot"}
+var groups = []string{"rtt", "rate", "size", "rdma", "op", "local", "fan", "fair", "engines", "idle", "busy", "gc", "verbs", "plot"}
 
 // system is a way between two applications that can be measured for any size.
 type system struct {
@@ -122,6 +122,8 @@ func allCases() []testCase {
 		trip("rds", 64).with("op-rtt", "64 B round trip, beside them", func(*testCase) {}))
 	in("local", localCases()...)
 	in("fan", fan("fan-in", 64), flow("rds", 64).with("fan-one", "64 B one way, beside them", func(*testCase) {}), fan("fan-out", 64))
+	in("fair", fairCases()...)
+	in("engines", engineCases()...)
 	in("idle", idleCases()...)
 	in("busy", busyCases()...)
 	in("gc",

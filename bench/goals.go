@@ -136,6 +136,9 @@ func goals() []goal {
 		ratioGoal("fan-in 64 to 1", "fan-in", "fan-one", more, 0.7, 0),
 		ratioGoal("fan-out 1 to 64", "fan-out", "fan-one", more, 0.7, 0),
 	)
+	for _, of := range []string{"flood", "flood-64k", "reads"} {
+		gs = append(gs, ratioGoal("fairness: p99 beside "+of, "fair-"+of, "fair-quiet", less, 10, 0).figures(p99Figure, p99Figure))
+	}
 	for _, l := range []struct {
 		what string
 		kib  float64

@@ -76,13 +76,16 @@ func initiator(w *worker.Worker) (c *rds.Client, s *rds.Socket, local rds.Segmen
 	return c, s, local, hello.Cookie, err
 }
 
-func rdmaWrite(w *worker.Worker) error { return rdmaBulk(w, rds.Write) }
-func rdmaRead(w *worker.Worker) error  { return rdmaBulk(w, rds.Read) }
+func rdmaWrite(w *worker.Worker) error { return rdmaBulk(w, rds.Write, w.Count) }
+func rdmaRead(w *worker.Worker) error  { return rdmaBulk(w, rds.Read, w.Count) }
+
+// rdmaReadOn reads until it is told to end.
+func rdmaReadOn(w *worker.Worker) error { return rdmaBulk(w, rds.Read, w.Serve) }
 
 // rdmaBulk walks through the regions at both ends with operations of size bytes
 // and counts those whose status came: successful, and settled by the peer's
 // acknowledgement.
-func rdmaBulk(w *worker.Worker, kind rds.OpKind) error {
+func rdmaBulk(w *worker.Worker, kind rds.OpKind, run func(func() error) error) error {
 	c, s, seg, remote, err := initiator(w)
 	if err != nil {
 		return err
@@ -93,7 +96,7 @@ func rdmaBulk(w *worker.Worker, kind rds.OpKind) error {
 	m := rds.Message{Op: &op}
 	done := make([]rds.Completion, rdmaWindow)
 	n := seg.Buf.Len()
-	return w.Count(func() error {
+	return run(func() error {
 		inFlight, off := 0, 0
 		for {
 			for ; inFlight < rdmaWindow; inFlight++ {

@@ -139,6 +139,12 @@ func rdsSink(w *worker.Worker) error {
 	return stream(w, w.Count, func(s *rds.Socket) (int, error) { return s.RecvMsgs(ms) })
 }
 
+// rdsSinkOn is rdsSink until it is told to end.
+func rdsSinkOn(w *worker.Worker) error {
+	ms := messages(batch(w.Int("size")), w.Int("size"))
+	return stream(w, w.Serve, func(s *rds.Socket) (int, error) { return s.RecvMsgs(ms) })
+}
+
 func rdsSource(w *worker.Worker) error {
 	ms := messages(batch(w.Int("size")), w.Int("size"))
 	return stream(w, w.Serve, func(s *rds.Socket) (int, error) { return s.SendMsgs(ms) })

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"strings"
+)
+
+// besides are two more applications, at the daemons of the server and of the
+// client, that are busy with each other while others are measured.
+type besides struct {
+	server, client string // roles that go on until they are told to end
+	size           int
+	args           []string
+	apart          bool // at two daemons of their own, with other addresses
+}
+
+// besidePort is added to the ports of the applications measured.
+const besidePort = 1000
+
+// startBeside starts s.beside, up to the point where they wait for "go".
+func (s *setup) startBeside(ctx context.Context) error {
+	addr := ""
+	for i, role := range []string{s.beside.server, s.beside.client} {
+		h := s.hosts[i]
+		if s.beside.apart {
+			h = s.hosts[2+i]
+		}
+		at := [2]int{port, clientPort}[i] + besidePort
+		args := append([]string{"size=" + strconv.Itoa(s.beside.size), "addr=" + addr, "appspin=" + s.appSpin.String(),
+			"socket=" + h.socket, "bind=" + net.JoinHostPort(h.addr, strconv.Itoa(at))}, s.beside.args...)
+		p, err := s.self(role, how{}, args...)
+		if err != nil {
+			return err
+		}
+		s.hogs = append(s.hogs, p)
+		line, err := p.expect(ctx, "ready ")
+		if err != nil {
+			return err
+		}
+		addr = strings.TrimPrefix(line, "ready ")
+	}
+	return nil
+}
+
+// fairCases are round trips of a socket whose connection another one fills.
+func fairCases() []testCase {
+	rtt := trip("rds", 64)
+	cs := []testCase{rtt.with("fair-quiet", rtt.doc+", nothing beside it", func(*testCase) {})}
+	for _, v := range []struct {
+		name, doc string
+		beside    besides
+	}{
+		{"fair-flood", "another socket sends all it can", besides{"rds-sink-on", "rds-source", 64, nil, false}},
+		{"fair-flood-64k", "another socket sends all it can of 64 KiB", besides{"rds-sink-on", "rds-source", 64 << 10, nil, false}},
+		{"fair-reads", "another socket reads 1 MiB, 8 in flight, a fenced message behind each", besides{"rdma-target", "rdma-read-on", rdmaSize, []string{"footprint=1"}, false}},
+	} {
+		cs = append(cs, rtt.with(v.name, rtt.doc+", beside it "+v.doc, func(c *testCase) { c.beside, c.peer = &v.beside, "fair-quiet" }))
+	}
+	return cs
+}
+
+// engineCases are a flow beside an equal one: through the same two engines, and
+// each through two of its own. An engine is a daemon here; what two of them in
+// one process would share is not on the path of messages.
+func engineCases() []testCase {
+	flow := flow("rds", 64)
+	cs := []testCase{flow.with("engines-alone", flow.doc+", nothing beside it", func(*testCase) {})}
+	for _, v := range []struct {
+		name, doc string
+		apart     bool
+	}{
+		{"engines-shared", "an equal flow through the same daemons", false},
+		{"engines-apart", "an equal flow through two other daemons", true},
+	} {
+		cs = append(cs, flow.with(v.name, flow.doc+", beside it "+v.doc, func(c *testCase) {
+			c.beside, c.peer = &besides{"rds-sink-on", "rds-source", 64, nil, v.apart}, "engines-alone"
+		}))
+	}
+	return cs
+}
