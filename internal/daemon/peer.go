@@ -35,6 +35,9 @@ type peer struct {
 	askedBy   *account   // whose share it is of, until it is met
 	slots     list[slot] // destinations that lead there
 	flows     list[cell] // sockets with messages that wait for their turn
+	sender    uint32     // incarnation of the socket whose message without an operation came last
+	sentAt    int64      // and when
+	sharedTo  int64      // until when several sockets are taken to send
 	partials  []*rxMsg   // messages under assembly: one, on RDS/TCP of each of its lanes
 	dirty     bool
 	draining  bool // in e.draining

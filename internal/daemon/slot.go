@@ -28,6 +28,7 @@ type slot struct {
 	// destination socket, else for a peer or for their turn, see turns.go.
 	q      list[txMsg]
 	inTurn link[slot] // cell.turn
+	handed int        // messages that its connection has and that are not done
 	job    link[slot] // Engine.jobs
 	waitOn *socket    // refused there; resumes when it has room
 	wait   link[slot] // waitOn.waiters

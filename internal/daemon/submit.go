@@ -38,6 +38,7 @@ type txMsg struct {
 	errno  unix.Errno // why m.Bad was refused
 	done   bool       // the connection is through with it
 	queued bool       // in cl.pendOps
+	handed bool       // to its connection
 }
 
 // ops are the operations of t: none, an RDMA operation, an atomic, or both in
@@ -201,10 +202,13 @@ func (e *Engine) submit(c *client, d shm.Sub, ods []shm.SubOp) int {
 // route hands t to its connection or to the same-host path.
 func (e *Engine) route(t *txMsg) {
 	if p := t.slot.peer; p != nil {
-		if t.slot.q.n > 0 || p.flows.n > 0 || p.full(t) {
+		if t.nops == 0 {
+			p.from(t.sock, e.now)
+		}
+		if t.slot.q.n > 0 || p.flows.n > 0 || p.full(t, e.now) {
 			e.wait(t)
 		} else {
-			p.c.Send(&t.m)
+			p.handOver(t)
 		}
 		e.touch(p)
 		return
@@ -326,6 +330,10 @@ func (e *Engine) giveBack(t *txMsg) {
 func (e *Engine) unlist(t *txMsg) {
 	if t.giveUpAt != 0 {
 		e.limits.drop(t)
+	}
+	if t.handed {
+		t.handed = false
+		t.slot.handed--
 	}
 	if b := t.buf; b != nil {
 		t.buf = nil

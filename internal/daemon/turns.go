@@ -9,12 +9,23 @@ import "github.com/rdsd/rdsd/conn"
 // opsWindow bytes of others under way: a message behind a READ is sent when the
 // READ is done, and so is everything behind that.
 //
+// Small messages are posted as fast as they come, and what is posted is ahead of
+// all that follows, here and in the peer's daemon. So while several sockets send
+// on a connection each has no more than shareWindow messages on its way to a
+// destination. One that is alone may have as many as its send buffer holds: it
+// needs them for its rate. Operations have a shorter window, too, while others
+// send messages.
+//
 // The order of messages from one socket to another is kept; all that wait are
 // the destination's.
 const (
 	turnWindow  = 128 << 10 // Conn.Queued
 	turnQuantum = 16 << 10  // bytes of one socket before it is the next one's turn
 	opsWindow   = 1 << 20   // Conn.OpsUnderWay; one operation goes beyond it
+
+	shareWindow = 512         // messages to one destination on a connection that other sockets use
+	opsShared   = 512 << 10   // opsWindow while another socket sends messages
+	shareFor    = 100_000_000 // ns after the last time that another socket sent
 )
 
 // work is what t costs in its turn.
@@ -30,12 +41,55 @@ func (t *txMsg) work() int {
 // RDS/TCP has queues of its own.
 func (p *peer) mayFeed() bool { return p.rc == nil || p.rc.Queued() < turnWindow }
 
-// opsWait reports whether operations have to wait for others.
-func (p *peer) opsWait() bool { return p.rc != nil && p.rc.OpsUnderWay() > opsWindow }
+// opsWait reports whether operations of s have to wait for others.
+func (p *peer) opsWait(s *socket, now int64) bool {
+	w := uint64(opsWindow)
+	if p.sender != 0 && p.sender != s.inc && now < p.sentAt+shareFor {
+		w = opsShared
+	}
+	return p.rc != nil && p.rc.OpsUnderWay() > w
+}
+
+// from notes that s sends a message without an operation.
+func (p *peer) from(s *socket, now int64) {
+	p.sentAt = now
+	if p.sender != s.inc {
+		if p.sender != 0 {
+			p.sharedTo = now + shareFor
+		}
+		p.sender = s.inc
+	}
+}
+
+// rationed reports whether sl has as much on its way as it may.
+func (p *peer) rationed(sl *slot, now int64) bool {
+	return sl.handed >= shareWindow && now < p.sharedTo && p.rc != nil
+}
+
+// next is the first of ce's destinations that may have something handed over,
+// nil if all have enough. Few can: it takes shareWindow message ids each.
+func (p *peer) next(ce *cell, now int64) *slot {
+	for range ce.turn.n {
+		sl := ce.turn.head.of
+		if sl.q.n == 0 || !p.rationed(sl, now) {
+			return sl
+		}
+		ce.turn.del(&sl.inTurn)
+		ce.turn.add(&sl.inTurn, sl)
+	}
+	return nil
+}
 
 // full reports whether t has to wait for its turn.
-func (p *peer) full(t *txMsg) bool {
-	return !p.mayFeed() || t.nops > 0 && p.opsWait()
+func (p *peer) full(t *txMsg, now int64) bool {
+	return !p.mayFeed() || t.nops > 0 && p.opsWait(t.sock, now) || p.rationed(t.slot, now)
+}
+
+// handOver gives t to the connection.
+func (p *peer) handOver(t *txMsg) {
+	t.handed = true
+	t.slot.handed++
+	p.c.Send(&t.m)
 }
 
 // wait puts t behind what waits for its destination.
@@ -72,12 +126,14 @@ func (sl *slot) leaveTurn() {
 func (e *Engine) feed(p *peer) (fed bool) {
 	for passed := 0; passed < p.flows.n && p.mayFeed(); {
 		ce := p.flows.head.of
-		sl := ce.turn.head.of
+		sl := p.next(ce, e.now)
 		switch {
+		case sl == nil:
+			passed++
 		case sl.q.n == 0: // withdrawn
 			sl.leaveTurn()
 			continue
-		case sl.q.head.of.nops > 0 && p.opsWait():
+		case sl.q.head.of.nops > 0 && p.opsWait(sl.sock, e.now):
 			passed++
 		case ce.credit <= 0:
 			passed = 0
@@ -106,7 +162,7 @@ func (e *Engine) feed(p *peer) (fed bool) {
 // hand gives t, the first that waits in sl, to the connection.
 func (e *Engine) hand(p *peer, sl *slot, t *txMsg) {
 	sl.q.del(&t.inQ)
-	p.c.Send(&t.m)
+	p.handOver(t)
 }
 
 // feedAll hands over all that waits in sl, which is being closed.

@@ -93,6 +93,37 @@ func TestFloodingSocket(t *testing.T) {
 	r.until("the flood", func() bool { return b.got == flood+11 && a.back == flood+11 })
 }
 
+// TestFloodOfSmall: what a socket sends is not behind all small messages that
+// another one's send buffer lets out, but behind its share of them.
+func TestFloodOfSmall(t *testing.T) {
+	const flood = 1900 // a send buffer of them; more are no message ids left
+	r, a, b, quiet := turnPair(t)
+	chunk, _ := a.send.Alloc(64)
+	a.submitFrom(quiet, shm.Sub{Slot: 1})
+	a.publish()
+	r.until("the other socket's first message", func() bool { return b.quiet == 1 })
+	for range flood {
+		a.submit(shm.Sub{Chunk: chunk, Len: 64})
+	}
+	a.publish()
+	for !a.p.cl.sub.Empty() { // and nobody receives
+		now := r.now()
+		a.e.Turn(now, now)
+	}
+	before := b.got
+	a.submitFrom(quiet, shm.Sub{Slot: 1})
+	a.publish()
+	r.until("the other socket's message", func() bool { return b.quiet == 2 })
+	const most = shareWindow + turnQuantum/(64+msgCost) + 1
+	if n := b.got - before; n > most {
+		t.Errorf("%d messages of the flood came first, %d at most", n, most)
+	}
+	r.until("the flood", func() bool { return b.got == 1+flood+2 })
+	if sl := a.p.cl.slots[0]; sl.handed != 0 {
+		r.until("all acknowledged", func() bool { return sl.handed == 0 })
+	}
+}
+
 // TestFencedReads: READs that another socket has queued, of which every one has
 // the message behind it wait, do not hold up what a socket sends: it is behind
 // those under way.
