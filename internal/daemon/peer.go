@@ -37,7 +37,7 @@ type peer struct {
 	flows     list[cell] // sockets with messages that wait for their turn
 	sender    uint32     // incarnation of the socket whose message without an operation came last
 	sentAt    int64      // and when
-	sharedTo  int64      // until when several sockets are taken to send
+	sharedTo  int64      // until when a socket that sends few is taken to use it beside others
 	partials  []*rxMsg   // messages under assembly: one, on RDS/TCP of each of its lanes
 	dirty     bool
 	draining  bool // in e.draining

@@ -38,7 +38,11 @@ type socket struct {
 	slots   list[slot]   // its open destinations
 	folded  *slot        // what closed ones have to tell beyond what is kept of each, nil: nothing
 
-	txs      list[txMsg] // submitted and not yet returned
+	txs list[txMsg] // submitted and not yet returned
+	// Messages without operations to peers, in this period of fewIn and the one before.
+	counted, before int
+	countAt         int64
+
 	sndBytes int
 	ops      int // operations not yet settled
 

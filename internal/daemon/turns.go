@@ -10,10 +10,10 @@ import "github.com/rdsd/rdsd/conn"
 // READ is done, and so is everything behind that.
 //
 // Small messages are posted as fast as they come, and what is posted is ahead of
-// all that follows, here and in the peer's daemon. So while several sockets send
-// on a connection each has no more than shareWindow messages on its way to a
-// destination. One that is alone may have as many as its send buffer holds: it
-// needs them for its rate. Operations have a shorter window, too, while others
+// all that follows, here and in the peer's daemon. So while a socket that sends
+// few uses a connection, others have no more than shareWindow messages on their
+// way to a destination. Without one they may have as many as their send buffer
+// holds: they need them for their rate. Operations have a shorter window, too, while others
 // send messages.
 //
 // The order of messages from one socket to another is kept; all that wait are
@@ -23,9 +23,11 @@ const (
 	turnQuantum = 16 << 10  // bytes of one socket before it is the next one's turn
 	opsWindow   = 1 << 20   // Conn.OpsUnderWay; one operation goes beyond it
 
-	shareWindow = 512         // messages to one destination on a connection that other sockets use
+	shareWindow = 512         // messages to one destination on a connection that a socket with few uses
 	opsShared   = 512 << 10   // opsWindow while another socket sends messages
-	shareFor    = 100_000_000 // ns after the last time that another socket sent
+	shareFor    = 100_000_000 // ns after the last time that it did
+	fewIn       = 10_000_000  // ns, in which a socket
+	few         = 1000        // sends so many at most
 )
 
 // work is what t costs in its turn.
@@ -53,8 +55,12 @@ func (p *peer) opsWait(s *socket, now int64) bool {
 // from notes that s sends a message without an operation.
 func (p *peer) from(s *socket, now int64) {
 	p.sentAt = now
+	if now-s.countAt >= fewIn {
+		s.countAt, s.counted, s.before = now, 0, s.counted
+	}
+	s.counted++
 	if p.sender != s.inc {
-		if p.sender != 0 {
+		if p.sender != 0 && max(s.counted, s.before) <= few {
 			p.sharedTo = now + shareFor
 		}
 		p.sender = s.inc
