@@ -67,22 +67,22 @@ func (h *fastHost) Deliver(*Conn, *wire.Header, []byte) Verdict { h.got++; retur
 func (h *fastHost) Begin(_ *Conn, hd *wire.Header) ([]byte, any, Verdict) {
 	return h.asm[:hd.Len], h, Accepted
 }
-func (h *fastHost) Commit(*Conn, *wire.Header, any)           { h.got++ }
-func (h *fastHost) Abort(*Conn, any)                          {}
-func (h *fastHost) Internal(*Conn, wire.InternalType, []byte) {}
-func (h *fastHost) CanPost(*Conn, *Msg) bool                  { return true }
-func (h *fastHost) OpLocal(*Conn, *Msg)                       { h.local++ }
-func (h *fastHost) OpPlaced(*Conn, *Msg)                      {}
-func (h *fastHost) MsgDone(_ *Conn, m *Msg, _ Outcome)        { h.done++; h.free = append(h.free, m) }
-func (h *fastHost) Instance(*Conn, uint64) bool               { return true }
-func (h *fastHost) PeerUp(*Conn, bool)                        {}
-func (h *fastHost) PeerDown(*Conn, error)                     {}
-func (h *fastHost) Congestion(*Conn, *cong.Map)               {}
-func (h *fastHost) NewQP(*Conn) (verbs.QP, error)             { return h.qp, nil }
-func (h *fastHost) CloseQP(*Conn, verbs.QP)                   {}
-func (h *fastHost) Dial(*Conn, verbs.QP, []byte) error        { return nil }
-func (h *fastHost) Reject(verbs.RequestID, []byte)            {}
-func (h *fastHost) Trace(*Conn, string, error)                {}
+func (h *fastHost) Commit(*Conn, *wire.Header, any)                { h.got++ }
+func (h *fastHost) Abort(*Conn, any)                               {}
+func (h *fastHost) Internal(*Conn, wire.InternalType, []byte)      {}
+func (h *fastHost) CanPost(*Conn, *Msg) bool                       { return true }
+func (h *fastHost) OpLocal(*Conn, *Msg)                            { h.local++ }
+func (h *fastHost) OpPlaced(*Conn, *Msg)                           {}
+func (h *fastHost) MsgDone(_ *Conn, m *Msg, _ Outcome)             { h.done++; h.free = append(h.free, m) }
+func (h *fastHost) Instance(*Conn, uint64) bool                    { return true }
+func (h *fastHost) PeerUp(*Conn, bool)                             {}
+func (h *fastHost) PeerDown(*Conn, error)                          {}
+func (h *fastHost) Congestion(*Conn, *cong.Map)                    {}
+func (h *fastHost) NewQP(*Conn, verbs.RequestID) (verbs.QP, error) { return h.qp, nil }
+func (h *fastHost) CloseQP(*Conn, verbs.QP)                        {}
+func (h *fastHost) Dial(*Conn, verbs.QP, []byte) error             { return nil }
+func (h *fastHost) Reject(verbs.RequestID, []byte)                 {}
+func (h *fastHost) Trace(*Conn, string, error)                     {}
 func (h *fastHost) Accept(*Conn, verbs.RequestID, verbs.QP, []byte) error {
 	return nil
 }

@@ -144,8 +144,15 @@ func New(cfg Config, h Host) *Conn {
 
 		refusing: make(map[uint16]struct{}),
 	}
-	c.k.placed = cfg.Attr.Caps&verbs.CapPlacedCQ != 0
+	c.UseAttr(cfg.Attr)
 	return c
+}
+
+// UseAttr says that the next queue pair is of another device. The host calls it
+// from NewQP.
+func (c *Conn) UseAttr(a verbs.DeviceAttr) {
+	c.cfg.Attr = a
+	c.k.placed = a.Caps&verbs.CapPlacedCQ != 0
 }
 
 // State returns the connection's state.

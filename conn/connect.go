@@ -10,7 +10,7 @@ import (
 
 // dial starts an attempt of ours. The state is Down.
 func (c *Conn) dial() {
-	if err := c.prepare(true); err != nil {
+	if err := c.prepare(true, 0); err != nil {
 		c.attemptFailed(err)
 		return
 	}
@@ -21,7 +21,7 @@ func (c *Conn) dial() {
 
 // accept answers request req, which came with from. The state is Down.
 func (c *Conn) accept(req verbs.RequestID, from wire.Private) {
-	if err := c.prepare(false); err != nil {
+	if err := c.prepare(false, req); err != nil {
 		c.reject(req, err)
 		c.attemptFailed(err)
 		return
@@ -33,12 +33,12 @@ func (c *Conn) accept(req verbs.RequestID, from wire.Private) {
 }
 
 // prepare takes what a connection needs and moves to Connecting.
-func (c *Conn) prepare(active bool) error {
+func (c *Conn) prepare(active bool, req verbs.RequestID) error {
 	ctl := c.host.CtlBuf()
 	if ctl == nil {
 		return ErrNoBuffer
 	}
-	qp, err := c.host.NewQP(c)
+	qp, err := c.host.NewQP(c, req)
 	if err != nil {
 		c.host.PutCtlBuf(ctl)
 		return err
@@ -245,7 +245,7 @@ func (c *Conn) connectFailed(err error) {
 func (c *Conn) attemptFailed(err error) {
 	c.why = err
 	c.stats.ConnectFailed++
-	c.host.Trace(c, "connect failed", err)
+	c.host.Trace(c, EventConnectFailed, err)
 	c.reconnect()
 }
 

@@ -312,7 +312,7 @@ func newBaseHost(dev *fakeHost, nbuf, size, depth int) *baseHost {
 	return b
 }
 
-func (b *baseHost) NewQP(c *Conn) (verbs.QP, error) {
+func (b *baseHost) NewQP(c *Conn, _ verbs.RequestID) (verbs.QP, error) {
 	q := b.dev.newQP(b.depth)
 	q.onRDMA = b.onRDMA
 	return q, nil

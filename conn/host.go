@@ -128,10 +128,12 @@ type Host interface {
 	// Congestion: the peer's congestion map changed.
 	Congestion(c *Conn, m *cong.Map)
 
-	// NewQP makes a queue pair for c on the shared CQ and SRQ. CloseQP
-	// destroys it (after it drained). Dial, Accept and Reject pass on to the
-	// device's connection manager; the private data is the Conn's.
-	NewQP(c *Conn) (verbs.QP, error)
+	// NewQP makes a queue pair for c on the shared CQ and SRQ: to answer request
+	// req, or with 0 to dial. If it is another device's than Config.Attr says,
+	// the host calls Conn.UseAttr first. CloseQP destroys it (after it drained).
+	// Dial, Accept and Reject pass on to the device's connection manager; the
+	// private data is the Conn's.
+	NewQP(c *Conn, req verbs.RequestID) (verbs.QP, error)
 	CloseQP(c *Conn, qp verbs.QP)
 	Dial(c *Conn, qp verbs.QP, private []byte) error
 	Accept(c *Conn, req verbs.RequestID, qp verbs.QP, private []byte) error
@@ -149,6 +151,10 @@ type Host interface {
 	// protocol errors); it must be cheap: the host queues it for a logger.
 	Trace(c *Conn, event string, err error)
 }
+
+// EventConnectFailed is traced when an attempt ends without a connection, before
+// the next one begins.
+const EventConnectFailed = "connect failed"
 
 // SendBuf is a buffer of the host's send pool.
 type SendBuf struct {

@@ -51,6 +51,14 @@ func (b *backend) Status() (ctl.Status, error) {
 	}, b.err
 }
 
+func (b *backend) Devices() (ctl.Devices, error) {
+	a := netip.MustParseAddr("10.9.0.1")
+	return ctl.Devices{Devices: []ctl.Device{{Name: "rxe0", Kind: "InfiniBand", Node: "/dev/infiniband/uverbs0", Ports: []ctl.DevicePort{{Number: 1, State: "ACTIVE", LinkLayer: "Ethernet",
+		Interfaces: []string{"eth0"}, GIDs: []ctl.DeviceGID{{Index: 0, Addr: a, Type: "RoCE v2"}, {Index: 1, Addr: a, Type: "RoCE v2"}}}}}},
+		Addresses: []ctl.AddressWay{{Addr: a, Transports: []string{"soft", "tcp"}, WhyNotVerbs: "rxe0 has it, and this build has no libibverbs: make build-ibv"}},
+		Problems:  []string{"siw0 is in RDMA netlink and not in sysfs"}}, b.err
+}
+
 func (b *backend) Sockets() ([]ctl.SocketInfo, error) {
 	return []ctl.SocketInfo{{Addr: netip.MustParseAddr("127.0.0.1"), Port: 4000, Incarnation: 9, Owner: ctl.Owner{PID: 12, UID: 1000, Name: "a\x1b[2Jb\tc"},
 		SendMessages: 1, SendBytes: 2, RecvBytes: 3, RecvLimit: 4, Congested: true, Ops: 5}}, b.err
@@ -58,7 +66,7 @@ func (b *backend) Sockets() ([]ctl.SocketInfo, error) {
 
 func (b *backend) Peers() ([]ctl.PeerInfo, error) {
 	return []ctl.PeerInfo{{Local: netip.MustParseAddr("127.0.0.1"), Remote: netip.MustParseAddr("127.0.0.2"), State: "up",
-		Since: time.Now().Add(-65 * time.Second), Transport: "soft", NextTxSeq: 1 << 63, AckedSeq: 7, RxSeq: 8, QueuedMessages: 1, UnackedMessages: 2,
+		Since: time.Now().Add(-65 * time.Second), Transport: "soft", Why: "transport = soft", NextTxSeq: 1 << 63, AckedSeq: 7, RxSeq: 8, QueuedMessages: 1, UnackedMessages: 2,
 		SendCredits: 3, RecvCredits: 4, Resets: 5, Retransmitted: 6, DroppedOps: 9, UnknownOps: 10, Lost: 11}}, b.err
 }
 
@@ -140,6 +148,14 @@ USER  CLIENTS  SOCKETS  DESTINATIONS  OPS  REGISTERED   QUEUED  HELD
 1000  1/1      2        3 (+4)        5    6 KiB/1 MiB  7 B     8 B
 1001  0        0        0             0    0 B          0 B     0 B
 `},
+		{[]string{"devices"}, `DEVICE  KIND        PORT  STATE   LINK-LAYER  INTERFACES  GID-TYPES  NODE                     USED
+rxe0    InfiniBand  1     ACTIVE  Ethernet    eth0        RoCE v2    /dev/infiniband/uverbs0  no
+this build has no libibverbs: make build-ibv
+
+ADDR      TRANSPORTS  DEVICE  WHY-NOT-VERBS
+10.9.0.1  soft,tcp    -       rxe0 has it, and this build has no libibverbs: make build-ibv
+warning: siw0 is in RDMA netlink and not in sysfs
+`},
 		{[]string{"sockets"}, `ADDR       PORT  INCARNATION  PID  UID   NAME      SEND-MSGS  SEND-BYTES  RECV-BYTES  RECV-LIMIT  CONGESTED  OPS
 127.0.0.1  4000  9            12   1000  a?[2Jb?c  1          2           3           4           yes        5
 `},
@@ -191,6 +207,7 @@ func TestJSON(t *testing.T) {
 		kind ctl.Kind
 	}{
 		{[]string{"status", "-o", "json"}, ctl.KindStatus},
+		{[]string{"devices", "-o=json"}, ctl.KindDevices},
 		{[]string{"-o=json", "sockets"}, ctl.KindSockets},
 		{[]string{"--o=json", "peers"}, ctl.KindPeers},
 		{[]string{"peer", "reset", "-o", "json", "127.0.0.2"}, ctl.KindPeerReset},

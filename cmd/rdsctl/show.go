@@ -54,6 +54,7 @@ func peerList(now func() time.Time) *listing[ctl.PeerInfo] {
 			{head: "STATE", field: "state", text: func(p *P) string { return cell(p.State, "unknown") }},
 			{head: "FOR", field: "since", text: func(p *P) string { return ago(p.Since, now()) }},
 			{head: "TRANSPORT", field: "transport", text: func(p *P) string { return transport(*p) }},
+			{head: "WHY", field: "why", wide: true, text: func(p *P) string { return cell(p.Why, "unknown") }},
 			{head: "TLS", field: "tls", text: tlsOf},
 			{head: "CRC", field: "crc", text: func(p *P) string { return yesNo(p.CRC) }},
 			{head: "QUEUED", field: "queued_messages", text: func(p *P) string { return count(p.QueuedMessages) }},

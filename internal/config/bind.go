@@ -117,18 +117,8 @@ func parseRule(s string) (r Rule, err error) {
 }
 
 func (r *Rule) setAddr(s string) (err error) {
-	if a, err := parseAddr(s); err == nil {
-		r.Addr = netip.PrefixFrom(a, a.BitLen())
-		return nil
-	}
-	r.Addr, err = parsePrefix(s)
-	switch {
-	case err != nil:
-		return fmt.Errorf("address=%s: %w, nor an address", s, err)
-	case r.Addr.Addr().Is4In6():
-		return fmt.Errorf("address=%s: write a network of IPv4 as such", s)
-	}
-	return nil
+	r.Addr, err = parseNetwork("address", s)
+	return err
 }
 
 func (r *Rule) setPorts(s string) error {

@@ -24,15 +24,17 @@ type Config struct {
 	Stats       string // set after Finish
 	Congestion  Congestion
 	Transport   Transport
-	Peers       Peers
-	TLS         TLS
-	TCP         TCP
-	Limits      Limits
-	Quota       Quotas
-	Bind        Bind
-	Metrics     Metrics
-	Sandbox     Sandbox
-	Log         Log
+	// TransportRules come before Transport.
+	TransportRules []TransportRule
+	Peers          Peers
+	TLS            TLS
+	TCP            TCP
+	Limits         Limits
+	Quota          Quotas
+	Bind           Bind
+	Metrics        Metrics
+	Sandbox        Sandbox
+	Log            Log
 }
 
 // Peers says who may connect.
@@ -116,14 +118,6 @@ const (
 	SandboxOff  Sandbox = "off"
 )
 
-// Transport says what carries the connections to peers.
-type Transport string
-
-const (
-	TransportSoft  Transport = "soft"  // iWARP over TCP in user space
-	TransportVerbs Transport = "verbs" // the RDMA device of the listen address
-)
-
 // Default is the configuration without file and flags, before Finish.
 func Default() Config {
 	return Config{
@@ -137,7 +131,7 @@ func Default() Config {
 		Congestion:  CongestionCubic,
 		Sandbox:     SandboxAuto,
 		TCP:         TCP{Port: 16385, Lanes: 1, Timeout: 30 * time.Second},
-		Transport:   TransportSoft,
+		Transport:   TransportAuto,
 		TLS:         TLS{Mode: TLSAuto},
 		Limits: Limits{
 			MaxClients:         1024,

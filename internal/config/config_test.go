@@ -28,6 +28,7 @@ recv_hard_cap = 2097152
 ping = "ignore"
 congestion = "system"
 transport = "verbs"
+transport_rules = ["soft local=127.0.0.2 peer=127.0.0.0/8", "auto"]
 sandbox = "off"
 stats = "/tmp/x.stats"
 metrics.listen = "[::1]:9464"
@@ -72,11 +73,12 @@ rules = ["allow uid=7 gid=9 address=127.0.0.0/8 port=4000-4999", "deny address=:
 		Socket: "/tmp/x.sock", SocketMode: 0o600,
 		Listen: []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("127.0.0.2"), netip.MustParseAddr("fd00::1")},
 		Port:   1234, CRC: CRCOn, Spin: time.Millisecond, RecvHardCap: 2 << 20, Ping: PingIgnore, Congestion: CongestionSystem, Sandbox: SandboxOff, Transport: TransportVerbs,
-		Stats:  "/tmp/x.stats",
-		Peers:  Peers{Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("fd00::/64")}},
-		TLS:    TLS{Mode: TLSOff, Cert: "/c", Key: "/k", CA: "/a", Names: []PeerName{{netip.MustParsePrefix("10.0.0.2/32"), "host2"}}},
-		TCP:    TCP{Peers: []netip.Prefix{netip.MustParsePrefix("10.0.0.7/32")}, Port: 99, Lanes: 2, Timeout: time.Minute},
-		Limits: Limits{MaxClients: 1, MaxSockets: 2, MaxRegisteredBytes: 3 << 30, MaxHeldBytes: 8 << 20},
+		TransportRules: []TransportRule{{Transport: TransportSoft, Local: netip.MustParsePrefix("127.0.0.2/32"), Peer: netip.MustParsePrefix("127.0.0.0/8")}, {Transport: TransportAuto}},
+		Stats:          "/tmp/x.stats",
+		Peers:          Peers{Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("fd00::/64")}},
+		TLS:            TLS{Mode: TLSOff, Cert: "/c", Key: "/k", CA: "/a", Names: []PeerName{{netip.MustParsePrefix("10.0.0.2/32"), "host2"}}},
+		TCP:            TCP{Peers: []netip.Prefix{netip.MustParsePrefix("10.0.0.7/32")}, Port: 99, Lanes: 2, Timeout: time.Minute},
+		Limits:         Limits{MaxClients: 1, MaxSockets: 2, MaxRegisteredBytes: 3 << 30, MaxHeldBytes: 8 << 20},
 		Quota: Quotas{
 			User: Quota{Clients: 1, Sockets: 2, Destinations: 3, Operations: 0, RegisteredBytes: 5 << 20, QueuedBytes: 6},
 			Overrides: []Override{
@@ -104,7 +106,7 @@ rules = ["allow uid=7 gid=9 address=127.0.0.0/8 port=4000-4999", "deny address=:
 }
 
 func TestParseErrors(t *testing.T) {
-	const top = "socket, socket_mode, listen, port, peers.allow, tls.mode, tls.cert, tls.key, tls.ca, tls.names, tcp.peers, tcp.port, tcp.lanes, tcp.timeout, crc, spin, recv_hard_cap, ping, congestion, transport, stats, limits.max_clients, limits.max_sockets, limits.max_registered_bytes, limits.max_held_bytes, quota.overrides, bind.rules, bind.default, metrics.listen, sandbox, log.level, log.format, quota.clients, quota.sockets, quota.destinations, quota.operations, quota.registered_bytes, quota.queued_bytes"
+	const top = "socket, socket_mode, listen, port, peers.allow, tls.mode, tls.cert, tls.key, tls.ca, tls.names, tcp.peers, tcp.port, tcp.lanes, tcp.timeout, crc, spin, recv_hard_cap, ping, congestion, transport, transport_rules, stats, limits.max_clients, limits.max_sockets, limits.max_registered_bytes, limits.max_held_bytes, quota.overrides, bind.rules, bind.default, metrics.listen, sandbox, log.level, log.format, quota.clients, quota.sockets, quota.destinations, quota.operations, quota.registered_bytes, quota.queued_bytes"
 	for _, tc := range []struct {
 		name, file string
 		want       []string // one a line
@@ -328,6 +330,9 @@ func normal(c Config) Config {
 	}
 	if len(c.TCP.Peers) == 0 {
 		c.TCP.Peers = nil
+	}
+	if len(c.TransportRules) == 0 {
+		c.TransportRules = nil
 	}
 	if len(c.Quota.Overrides) == 0 {
 		c.Quota.Overrides = nil

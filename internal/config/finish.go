@@ -86,8 +86,10 @@ func (c *Config) checkListen() error {
 
 func (c *Config) checkTLS() error {
 	t := &c.TLS
-	if far := slices.ContainsFunc(c.Listen, func(a netip.Addr) bool { return !a.IsLoopback() }); c.Transport == TransportVerbs && (t.Mode == TLSOn || t.Mode == TLSAuto && far) {
-		return errors.New(`transport: verbs has no TLS; set tls.mode = "off" if everybody on that network may read and write what is sent, or transport = "soft"`)
+	for _, a := range c.Listen {
+		if c.InsistsOnVerbs(a) && (t.Mode == TLSOn || t.Mode == TLSAuto && !a.IsLoopback()) {
+			return errors.New(`transport: verbs has no TLS; set tls.mode = "off" if everybody on that network may read and write what is sent, or transport = "soft"`)
+		}
 	}
 	if t.Cert == "" && t.Key == "" && t.CA == "" {
 		if t.Mode == TLSOn {
@@ -126,16 +128,10 @@ func (c *Config) checkTCP() error {
 	switch {
 	case c.TCP.Lanes&(c.TCP.Lanes-1) != 0:
 		return fmt.Errorf("tcp.lanes: %d is no power of two; use 1, 2, 4 or 8", c.TCP.Lanes)
-	case len(c.TCP.Peers) > 0 && c.TCP.Port == c.Port:
+	case c.Needs(TransportTCP) && c.TCP.Port == c.Port:
 		return fmt.Errorf("tcp.port: %d is port, too; they need one each", c.Port)
 	}
 	return nil
-}
-
-// TCPPeer reports whether the host at a is reached by RDS/TCP.
-func (c *Config) TCPPeer(a netip.Addr) bool {
-	a = a.Unmap()
-	return slices.ContainsFunc(c.TCP.Peers, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 func exampleNetwork(a netip.Addr) string {

@@ -68,6 +68,17 @@ func (f *fake) Status() (Status, error) {
 	return s, nil
 }
 
+func (f *fake) Devices() (Devices, error) {
+	if f.empty || f.err != nil {
+		return Devices{}, f.err
+	}
+	a := netip.MustParseAddr("10.9.0.1")
+	return Devices{Built: true, Devices: []Device{{Name: "rxe0", Kind: "InfiniBand", GUID: "5054:00ff:fe00:000a", Node: "/dev/infiniband/uverbs0", Used: true,
+		Ports: []DevicePort{{Number: 1, State: "ACTIVE", LinkLayer: "Ethernet", Interfaces: []string{"eth0"}, GIDs: []DeviceGID{{1, a, "RoCE v2", "eth0"}}}, {Number: 2, State: "DOWN"}}}},
+		Addresses: []AddressWay{{a, []string{"verbs", "soft"}, "rxe0", ""}, {netip.MustParseAddr("127.0.0.1"), nil, "", "no RDMA device belongs to lo"}},
+		Problems:  []string{"siw0 is in RDMA netlink and not in sysfs"}}, nil
+}
+
 func (f *fake) Sockets() ([]SocketInfo, error) {
 	if f.empty || f.err != nil {
 		return nil, f.err
@@ -85,7 +96,7 @@ func (f *fake) Peers() ([]PeerInfo, error) {
 	}
 	a, b := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.2")
 	return []PeerInfo{
-		{Local: a, Remote: b, Lane: 1, State: "up", Since: t0, Instance: 0x0123456789abcdef, Transport: "soft", CRC: true,
+		{Local: a, Remote: b, Lane: 1, State: "up", Since: t0, Instance: 0x0123456789abcdef, Transport: "soft", Why: "transport = soft", CRC: true,
 			NextTxSeq: 1<<63 + 1, AckedSeq: 1 << 63, RxSeq: 77, QueuedMessages: 1, QueuedBytes: 2, UnackedMessages: 3, UnackedBytes: 4,
 			SendCredits: 5, RecvCredits: 6, Resets: 7, Retransmitted: 8, DroppedOps: 9, UnknownOps: 10, Lost: 11, LastError: "reset"},
 		{Local: a, Remote: b, State: "down"},
@@ -140,6 +151,8 @@ func TestGolden(t *testing.T) {
 		backend   fake
 	}{
 		{"status", `{` + schema + `"kind":"status"}`, admin, fake{}},
+		{"devices", `{` + schema + `"kind":"devices"}`, nobody, fake{}},
+		{"devices-empty", `{` + schema + `"kind":"devices"}`, nobody, fake{empty: true}},
 		{"sockets", `{` + schema + `"kind":"sockets"}`, admin, fake{}},
 		{"sockets-own", `{` + schema + `"kind":"sockets"}`, Caller{UID: 1000}, fake{}},
 		{"peers", `{` + schema + `"kind":"peers"}`, nobody, fake{}},
@@ -229,7 +242,7 @@ func TestServeErrors(t *testing.T) {
 		{"newer", `{"schema":"rdsd.v2","kind":7}`, false, fake{}, CodeVersion, `request has schema "rdsd.v2", this daemon speaks "rdsd.v1": use the rdsctl`},
 		{"unknown field", `{"schema":"rdsd.v1","kind":"status","colour":1}`, false, fake{}, CodeBadRequest, `request: json: unknown field "colour"`},
 		{"bad address", `{"schema":"rdsd.v1","kind":"ping","addr":"x"}`, false, fake{}, CodeBadRequest, "request: "},
-		{"unknown kind", `{"schema":"rdsd.v1","kind":"reboot"}`, true, fake{}, CodeUnknownKind, `unknown request "reboot"; this daemon knows [status sockets peers ping peer-reset config config-reload config-diff queues backlog keys barriers congested stalls events errors stacks drain]`},
+		{"unknown kind", `{"schema":"rdsd.v1","kind":"reboot"}`, true, fake{}, CodeUnknownKind, `unknown request "reboot"; this daemon knows [status devices sockets peers ping peer-reset config config-reload config-diff queues backlog keys barriers congested stalls events errors stacks drain]`},
 		{"ping nobody", `{"schema":"rdsd.v1","kind":"ping"}`, false, fake{}, CodeBadRequest, "ping: no address"},
 		{"ping for ever", `{"schema":"rdsd.v1","kind":"ping","addr":"::1","timeout_ns":3600000000000}`, false, fake{}, CodeBadRequest, "ping: timeout 1h0m0s is not between 0 and 1m0s"},
 		{"ping before", `{"schema":"rdsd.v1","kind":"ping","addr":"::1","timeout_ns":-1}`, false, fake{}, CodeBadRequest, "ping: timeout -1ns is not"},

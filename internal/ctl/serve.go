@@ -22,6 +22,7 @@ const (
 // goroutines and may block; ctx ends what the caller no longer waits for.
 type Backend interface {
 	Status() (Status, error)
+	Devices() (Devices, error)
 	Sockets() ([]SocketInfo, error)
 	Peers() ([]PeerInfo, error)
 	// PeerReset breaks off every connection to addr in a lane, nil: in all
@@ -98,6 +99,11 @@ func handle(ctx context.Context, r *Request, who Caller, b Backend, resp *Respon
 		s.Users = visible(s.Users, who, func(u *User) uint32 { return u.UID })
 		Sort(s.Users, func(a, b User) int { return cmp.Compare(a.UID, b.UID) })
 		resp.Status = &s
+		return err
+	case KindDevices:
+		d, err := b.Devices()
+		d.normalize()
+		resp.Devices = &d
 		return err
 	case KindSockets:
 		resp.Sockets, err = b.Sockets()
@@ -226,6 +232,8 @@ func (r *Response) complete() bool {
 	switch r.Kind {
 	case KindStatus:
 		return r.Status != nil
+	case KindDevices:
+		return r.Devices != nil
 	case KindSockets:
 		return r.Sockets != nil
 	case KindPeers:

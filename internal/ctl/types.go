@@ -23,6 +23,7 @@ type Kind string
 
 const (
 	KindStatus    Kind = "status"
+	KindDevices   Kind = "devices"
 	KindSockets   Kind = "sockets"
 	KindPeers     Kind = "peers"
 	KindPing      Kind = "ping"
@@ -56,7 +57,7 @@ const (
 
 // Kinds lists all requests there are.
 func Kinds() []Kind {
-	return []Kind{KindStatus, KindSockets, KindPeers, KindPing, KindPeerReset, KindConfig, KindReload, KindDiff,
+	return []Kind{KindStatus, KindDevices, KindSockets, KindPeers, KindPing, KindPeerReset, KindConfig, KindReload, KindDiff,
 		KindQueues, KindBacklog, KindKeys, KindBarriers, KindCongested, KindStalls, KindEvents, KindErrors, KindStacks, KindDrain}
 }
 
@@ -86,6 +87,7 @@ type Response struct {
 	Schema  string       `json:"schema"`
 	Kind    Kind         `json:"kind"`
 	Status  *Status      `json:"status,omitempty"`
+	Devices *Devices     `json:"devices,omitempty"`
 	Sockets []SocketInfo `json:"sockets,omitzero"`
 	// OtherSockets counts those of other users, which the caller may not see.
 	OtherSockets uint64        `json:"other_sockets,omitzero"`
@@ -264,6 +266,7 @@ type PeerInfo struct {
 	Instance  ID         `json:"instance"` // of the peer, 0 = not known yet
 	Kernel    bool       `json:"kernel"`   // a Linux kernel's RDS, as far as the last connection says
 	Transport string     `json:"transport"`
+	Why       string     `json:"why"`                // why by this transport, and not by an RDMA device
 	TCPLanes  int        `json:"tcp_lanes,omitzero"` // with transport "tcp": connections that are up
 	CRC       bool       `json:"crc"`
 	TLS       string     `json:"tls"` // cipher suite, "" = plain or not up

@@ -45,7 +45,31 @@ type rigHost struct {
 	entry          shm.Entry
 }
 
-func newRig(t testing.TB, n int) *rig {
+func newRig(t testing.TB, n int) *rig { return newRigOf(t, n, newSoftEngine) }
+
+// newSoftEngine is an engine on TCP alone.
+func newSoftEngine(t testing.TB, _ int, addr netip.Addr, cfg EngineConfig, block *stats.Block) *Engine {
+	e, err := NewEngine(softDevice(t), cfg, block)
+	if err == nil {
+		err = e.AddLocal(addr)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func softDevice(t testing.TB) *soft.Device {
+	dev, err := soft.New(soft.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dev.Close() })
+	return dev
+}
+
+// newRigOf is a rig of the caller's engines.
+func newRigOf(t testing.TB, n int, engine func(t testing.TB, i int, addr netip.Addr, cfg EngineConfig, block *stats.Block) *Engine) *rig {
 	t.Helper()
 	r := &rig{t: t, start: time.Now()}
 	seed := rand.Uint64()
@@ -59,25 +83,14 @@ func newRig(t testing.TB, n int) *rig {
 	ln.Close()
 	for i := range n {
 		h := &rigHost{addr: netip.AddrFrom4([4]byte{127, 0, 7, byte(i + 1)}), port: 4000}
-		dev, err := soft.New(soft.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { dev.Close() })
 		block, err := stats.NewBlock(make([]uint64, stats.Size/8), stats.Info{Instance: rng.Uint64() | 1})
 		if err != nil {
 			t.Fatal(err)
 		}
-		h.e, err = NewEngine(dev, EngineConfig{Instance: rng.Uint64() | 1, Port: port, Rand: rng.Uint64,
+		h.e = engine(t, i, h.addr, EngineConfig{Instance: rng.Uint64() | 1, Port: port, Rand: rng.Uint64,
 			CRC:      func(netip.Addr) verbs.CRCMode { return verbs.CRCOff },
 			Alloc:    func(n int) []byte { return make([]byte, n) },
 			StartSeq: func() uint64 { return uint64(time.Now().UnixMilli()) << 20 }}, block)
-		if err == nil {
-			err = h.e.AddLocal(h.addr)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
 		h.attach(t)
 		r.hosts = append(r.hosts, h)
 	}

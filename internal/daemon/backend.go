@@ -55,9 +55,6 @@ func (b backend) Status() (ctl.Status, error) {
 		Warnings:   d.warnings,
 		Sandbox:    d.given,
 	}
-	if d.tcp != nil {
-		s.Transports = append(s.Transports, ctl.Choice{Name: "tcp", Used: true, Why: "RDS/TCP, with the hosts of tcp.peers"})
-	}
 	if d.config().Metrics.Listen.IsValid() {
 		s.Metrics = d.config().Metrics.Listen.String()
 	}
@@ -118,7 +115,9 @@ func socketInfo(s *socket) ctl.SocketInfo {
 func (b backend) Peers() (out []ctl.PeerInfo, err error) {
 	err = b.ask(func() {
 		for _, p := range b.d.e.peersV {
-			out = append(out, b.d.e.peerInfo(p))
+			i := b.d.e.peerInfo(p)
+			i.Why = b.d.whyBy(p)
+			out = append(out, i)
 		}
 	})
 	return out, err
@@ -127,7 +126,7 @@ func (b backend) Peers() (out []ctl.PeerInfo, err error) {
 func (e *Engine) peerInfo(p *peer) ctl.PeerInfo {
 	i := p.c.Info()
 	pi := ctl.PeerInfo{Local: i.Local, Remote: i.Remote, Lane: i.Lane, State: strings.ToLower(i.State.String()),
-		Instance: ctl.ID(i.Instance), Kernel: i.Kernel, Transport: e.attr.Name, CRC: p.crc == verbs.CRCOn,
+		Instance: ctl.ID(i.Instance), Kernel: i.Kernel, Transport: "tcp", CRC: p.crc == verbs.CRCOn,
 		NextTxSeq: i.NextTx, AckedSeq: i.LastAck, RxSeq: i.LastRx,
 		QueuedMessages: uint64(i.Queued + p.waiting()), QueuedBytes: uint64(i.QueuedBytes),
 		UnackedMessages: uint64(i.Unacked), UnackedBytes: uint64(i.UnackedBytes),
@@ -141,7 +140,9 @@ func (e *Engine) peerInfo(p *peer) ctl.PeerInfo {
 		pi.Instance = 0 // it has none
 	}
 	if p.tcp != nil {
-		pi.Transport, pi.CRC, pi.TCPLanes = "tcp", false, p.tcp.Up()
+		pi.CRC, pi.TCPLanes = false, p.tcp.Up()
+	} else {
+		pi.Transport = p.rail.attr.Name
 	}
 	if q, ok := p.qp.(interface{ TLS() string }); ok {
 		pi.TLS = q.TLS()

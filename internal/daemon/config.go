@@ -39,6 +39,9 @@ type EngineConfig struct {
 
 	CRC     func(peer netip.Addr) verbs.CRCMode
 	Allowed func(peer netip.Addr) bool // who may connect, and be connected to
+	// Way is by which device a connection goes when there are two; nil: by the
+	// second where the first fails.
+	Way func(local, peer netip.Addr) Way
 	// TurnedAway is how many incoming connections the device has closed before
 	// they made a request; nil: none.
 	TurnedAway func() uint64

@@ -46,9 +46,8 @@ type Daemon struct {
 	info     stats.Info
 	statFile *stats.File
 	reader   *stats.Reader
-	dev      verbs.Device
-	soft     *soft.Device // nil: another transport
-	tcp      *rdstcp.Net  // nil: off
+	via      *transport
+	tcp      *rdstcp.Net // nil: off
 	e        *Engine
 	l        *loop
 	metrics  *metrics.Server // nil: off
@@ -151,23 +150,22 @@ func NewUnder(super Supervisor, cfg config.Config, log *slog.Logger) (_ *Daemon,
 		StartSeq: func() uint64 { return uint64(time.Now().UnixMilli()) << 20 },
 		Trace:    d.trace,
 	}
-	if err = d.openDevice(&cfg, soft.Options{Congestion: cc, Listener: super.Sockets.Peer, TLS: d.tlsFor, Refused: d.tlsRefused}, &ec); err != nil {
+	dev, err := d.openDevice(&cfg, soft.Options{Congestion: cc, Listener: super.Sockets.Peer, TLS: d.tlsFor, Refused: d.tlsRefused}, &ec)
+	if err != nil {
 		return nil, err
 	}
-	if d.e, err = NewEngine(d.dev, ec, block); err != nil {
+	if d.e, err = NewEngine(dev, ec, block); err != nil {
 		return nil, err
 	}
-	if len(cfg.TCP.Peers) > 0 {
+	if cfg.Needs(config.TransportTCP) {
 		if d.tcp, err = rdstcp.New(rdstcp.Options{Port: cfg.TCP.Port, Timeout: cfg.TCP.Timeout, Congestion: cc,
-			Allowed: func(a netip.Addr) bool { return d.peerAllowed(a) && cfg.TCPPeer(a) }, Rand: rng.Uint64}); err != nil {
+			Allowed: func(a netip.Addr) bool { return d.peerAllowed(a) && cfg.TCPFrom(a) }, Rand: rng.Uint64}); err != nil {
 			return nil, fmt.Errorf("RDS/TCP: %w", err)
 		}
 		d.e.UseTCP(d.tcp, cfg.TCPPeer, cfg.TCP.Lanes)
 	}
-	for _, a := range cfg.Listen {
-		if err := d.e.AddLocal(a); err != nil {
-			return nil, fmt.Errorf("listen on %v: %w", netip.AddrPortFrom(a, cfg.Port), err)
-		}
+	if err = d.addLocals(&cfg); err != nil {
+		return nil, err
 	}
 	if left := super.Sockets.Left(); len(left) > 0 {
 		return nil, fmt.Errorf("systemd passed sockets that listen and port do not name: %s", strings.Join(left, ", "))
@@ -256,17 +254,14 @@ func (d *Daemon) closeAll() {
 	if d.e != nil {
 		d.e.end()
 	}
-	if d.dev != nil {
-		d.dev.Close()
-	}
+	d.via.close()
 	if d.tcp != nil {
 		d.tcp.Close()
 	}
 	if d.e != nil {
-		unmapAnon(d.e.sendMem)
-		unmapAnon(d.e.ctlMem)
-		unmapAnon(d.e.recvMem)
-		unmapAnon(d.e.overMem)
+		for _, b := range d.e.pools {
+			unmapAnon(b)
+		}
 	}
 	if d.metrics != nil {
 		d.metrics.Close()
@@ -326,7 +321,11 @@ func (d *Daemon) logTraces(ctx context.Context) {
 			if t.err != nil {
 				args = append(args, "err", t.err)
 			}
-			d.lines.write(time.Now(), slog.LevelInfo, t.remote, t.event, args...)
+			level := slog.LevelInfo
+			if t.event == EventFellBack {
+				level = slog.LevelWarn
+			}
+			d.lines.write(time.Now(), level, t.remote, t.event, args...)
 		case <-ctx.Done():
 			return
 		}
@@ -364,11 +363,11 @@ func (d *Daemon) watchdog(ctx context.Context) {
 
 func (d *Daemon) congestion() ctl.Congestion {
 	c := ctl.Congestion{Wanted: string(d.config().Congestion)}
-	if d.soft == nil {
+	if d.via.soft == nil {
 		c.Why = "the transport is not TCP of this daemon"
 		return c
 	}
-	used, err := d.soft.Congestion()
+	used, err := d.via.soft.Congestion()
 	c.Used = used
 	if err != nil {
 		c.Why = err.Error()

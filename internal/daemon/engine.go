@@ -19,14 +19,9 @@ import (
 // Turn; other goroutines reach it only through Do.
 type Engine struct {
 	cfg   EngineConfig
-	dev   verbs.Device
-	attr  verbs.DeviceAttr
-	pd    verbs.PD
-	cq    verbs.CQ
-	armed bool // the queue will tell of a completion, see mayBlock
-	srq   verbs.SRQ
-	now   int64 // of the current turn, monotonic ns
-	wall  int64 // the same moment, unix ns
+	rails []*rail // one or two
+	now   int64   // of the current turn, monotonic ns
+	wall  int64   // the same moment, unix ns
 	st    *stats.Block
 
 	turned turnedAway
@@ -34,10 +29,7 @@ type Engine struct {
 	locals  map[netip.Addr]*local
 	localsV []*local // in order of AddLocal
 	remotes map[remoteKey]*remote
-	peersV  []*peer // lanes of all remotes, oldest first
-	byQPN   map[uint32]*peer
-	lastQP  *peer // one-entry cache in front of byQPN
-	lastQPN uint32
+	peersV  []*peer  // lanes of all remotes, oldest first
 	tcp     *tcpSide // nil: no peer is reached by RDS/TCP
 	nextKey verbs.PeerKey
 	clock   uint64 // see tick
@@ -52,6 +44,7 @@ type Engine struct {
 	spareP   []*peer      // the other half of the pair
 	breaking []*peer      // to break off: they misbehaved inside a call of their connection
 	draining []*peer      // their queue pairs are in error and drain
+	spareD   []*peer      // the other half of the pair
 	stuck    list[client] // something waits for room in their event ring
 
 	byKey     map[verbs.PeerKey]*peer
@@ -83,18 +76,15 @@ type Engine struct {
 	ctlMem   []byte
 	ctlFree  []*conn.SendBuf
 	ctlLeft  int // bytes of ctlMem that were never lent
-	ctlKey   uint32
+	ctlMR    verbs.MR
+	pools    [][]byte // of cfg.Alloc
 	scratch  conn.Scratch
 	congNews bool // of a local
 	starved  bool // somebody found the send pool empty
-	recvMem  []byte
-	recvMR   verbs.MR
-	recvSGE  []verbs.SGE // per buffer
-	recvLeft int         // buffers not yet promised to a peer
+	recvLeft int  // buffers not yet promised to a peer
 
-	wc     [128]verbs.WC
-	cm     [16]verbs.CMEvent
-	repost []verbs.RecvWR
+	wc [128]verbs.WC
+	cm [16]verbs.CMEvent
 
 	deviceRest int64 // ns that a device without queue pairs is not asked; the loop's, 0 with virtual time
 	deviceAt   int64 // until then
@@ -122,38 +112,58 @@ type Engine struct {
 
 // local is one address of this host.
 type local struct {
-	addr     netip.Addr
-	addr16   [16]byte      // addr as messages to clients carry it
-	key      verbs.PeerKey // stands for this address in exports to this host
-	listener verbs.Listener
-	ports    portTable
-	cong     cong.Map
-	congNews bool                   // the map changed, peers are to be told
-	slots    map[uint16]*list[slot] // of this host's sockets, by the port here they lead to
+	addr      netip.Addr
+	addr16    [16]byte          // addr as messages to clients carry it
+	key       verbs.PeerKey     // stands for this address in exports to this host
+	listeners [2]verbs.Listener // by rail; nil: the address is not on it
+	ports     portTable
+	cong      cong.Map
+	congNews  bool                   // the map changed, peers are to be told
+	slots     map[uint16]*list[slot] // of this host's sockets, by the port here they lead to
 }
 
-// AddLocal makes addr one of the host's addresses and listens there. Before the
-// first turn only: it may block.
-func (e *Engine) AddLocal(addr netip.Addr) error {
+// AddLocal makes addr one of the host's addresses and listens there, on all
+// devices. Before the first turn only: it may block.
+func (e *Engine) AddLocal(addr netip.Addr) error { return e.AddLocalOn(addr, true, true) }
+
+// AddLocalOn is AddLocal on the first device, the second, or both.
+func (e *Engine) AddLocalOn(addr netip.Addr, first, second bool) error {
 	addr = addr.Unmap()
-	if err := failpoint.Hit(failpoint.Listen); err != nil {
-		return err
-	}
-	ln, err := e.dev.Listen(e.port(addr))
-	if err != nil {
-		return err
+	l := &local{addr: addr, addr16: addr.As16(), slots: map[uint16]*list[slot]{}}
+	for i, r := range e.rails {
+		if on := [...]bool{first, second}; !on[i] {
+			continue
+		}
+		if err := failpoint.Hit(failpoint.Listen); err != nil {
+			l.close()
+			return err
+		}
+		ln, err := r.dev.Listen(e.port(addr))
+		if err != nil {
+			l.close()
+			return err
+		}
+		l.listeners[i] = ln
 	}
 	if e.tcp != nil {
 		if err := e.tcp.net.Listen(addr); err != nil {
-			ln.Close()
+			l.close()
 			return fmt.Errorf("RDS/TCP: %w", err)
 		}
 	}
 	e.nextKey++
-	l := &local{addr: addr, addr16: addr.As16(), key: e.nextKey, listener: ln, slots: map[uint16]*list[slot]{}}
+	l.key = e.nextKey
 	e.locals[addr] = l
 	e.localsV = append(e.localsV, l)
 	return nil
+}
+
+func (l *local) close() {
+	for _, ln := range l.listeners {
+		if ln != nil {
+			ln.Close()
+		}
+	}
 }
 
 // port is where the daemon of a host is at an address.
@@ -169,30 +179,14 @@ func (e *Engine) port(a netip.Addr) netip.AddrPort {
 func NewEngine(dev verbs.Device, cfg EngineConfig, st *stats.Block) (*Engine, error) {
 	cfg.setDefaults()
 	e := &Engine{
-		cfg: cfg, dev: dev, attr: dev.Attr(), st: st,
-		locals: map[netip.Addr]*local{}, remotes: map[remoteKey]*remote{}, byQPN: map[uint32]*peer{},
+		cfg: cfg, st: st,
+		locals: map[netip.Addr]*local{}, remotes: map[remoteKey]*remote{},
 		regions: map[uint32]*region{}, byKey: map[verbs.PeerKey]*peer{},
 		recvLeft: cfg.RecvBufs,
 		accounts: map[uint32]*account{}, mem: newMemory(cfg.MaxSharedBytes, cfg.MaxRegisteredBytes),
 	}
-	var err error
-	if err = failpoint.Hit(failpoint.ProtectionDomain); err != nil {
+	if _, err := e.openRail(dev, cfg.RecvBufs, cfg.CQE, cfg.ArmCQ); err != nil {
 		return nil, err
-	}
-	if e.pd, err = dev.AllocPD(); err != nil {
-		return nil, fmt.Errorf("protection domain: %w", err)
-	}
-	if err = failpoint.Hit(failpoint.CompletionQueue); err != nil {
-		return nil, err
-	}
-	if e.cq, err = dev.CreateCQ(cfg.CQE); err != nil {
-		return nil, fmt.Errorf("completion queue: %w", err)
-	}
-	if err = failpoint.Hit(failpoint.ReceiveQueue); err != nil {
-		return nil, err
-	}
-	if e.srq, err = e.pd.CreateSRQ(cfg.RecvBufs, 1); err != nil {
-		return nil, fmt.Errorf("shared receive queue: %w", err)
 	}
 	if err := e.initPools(); err != nil {
 		return nil, err
@@ -244,9 +238,12 @@ func (e *Engine) Turn(now, wall int64) bool {
 	// wait for the network.
 	e.publish()
 	if !e.deviceRests(now) {
-		work = e.dev.Progress() || work
-		work = e.pollCM() || work
-		work = e.pollCQ() || work
+		for _, r := range e.rails {
+			work = r.dev.Progress() || work
+			work = e.pollCM(r) || work
+			work = e.pollCQ(r) || work
+		}
+		e.polled()
 	}
 	work = e.pollTCP() || work
 	work = e.runLocalJobs() || work
@@ -262,7 +259,9 @@ func (e *Engine) Turn(now, wall int64) bool {
 	// a ping-pong pays for each extra round.
 	if len(e.dirtyP) > 0 || e.congNews {
 		e.flushPeers()
-		e.dev.Flush()
+		for _, r := range e.rails {
+			r.dev.Flush()
+		}
 		e.publish()
 	}
 	return work
@@ -271,8 +270,14 @@ func (e *Engine) Turn(now, wall int64) bool {
 // deviceRests reports whether the device may be left alone in this turn, for a
 // system call less: it has no queue pair, and so nothing that hurries.
 func (e *Engine) deviceRests(now int64) bool {
-	if now < e.deviceAt && len(e.byQPN) == 0 {
-		return true
+	if now < e.deviceAt {
+		idle := true
+		for _, r := range e.rails {
+			idle = idle && len(r.byQPN) == 0
+		}
+		if idle {
+			return true
+		}
 	}
 	e.deviceAt = now + e.deviceRest
 	return false
@@ -284,26 +289,31 @@ func (e *Engine) Active() bool {
 	return e.jobs.n > 0 || len(e.dirtyP) > 0 || len(e.draining) > 0 || e.hasDo.Load() || e.hasRung.Load() || e.released && e.short.n > 0 || e.tcpBusy()
 }
 
-// pollCQ handles completions. When the queue is empty, connections that drain
-// may learn that nothing of them is left in it.
-func (e *Engine) pollCQ() bool {
+// pollCQ handles a device's completions. When the queue is empty, connections
+// that drain may learn that nothing of them is left in it.
+func (e *Engine) pollCQ(r *rail) bool {
 	total := 0
 	for total < cqBudget {
-		n := e.cq.Poll(e.wc[:])
+		n := r.cq.Poll(e.wc[:])
 		for i := 0; i < n; i++ {
-			e.complete(&e.wc[i])
+			e.complete(r, &e.wc[i])
 		}
 		total += n
-		if len(e.repost) > 0 {
-			e.postRecvs()
+		if len(r.repost) > 0 {
+			r.postRecvs()
 		}
 		if n < len(e.wc) {
 			if len(e.draining) > 0 {
-				e.drained()
+				e.drained(r)
 			}
 			break
 		}
 	}
+	return total > 0
+}
+
+// polled does what waited for the end of completions.
+func (e *Engine) polled() {
 	for i, p := range e.breaking {
 		e.breaking[i] = nil
 		p.breaking = false
@@ -317,44 +327,52 @@ func (e *Engine) pollCQ() bool {
 			e.touch(p)
 		}
 	}
-	return total > 0
 }
 
-// mayBlock says whether the loop may wait for the device's descriptor: a
-// completion that comes from now on makes it readable. If that had to be asked
+// mayBlock says whether the loop may wait for the devices' descriptors: a
+// completion that comes from now on makes one readable. If that had to be asked
 // for, the queue is to be looked at once more first.
 func (e *Engine) mayBlock() bool {
-	if !e.cfg.ArmCQ || e.armed && !e.cq.Notified() {
-		return true
+	may := true
+	for _, r := range e.rails {
+		if !r.arm || r.armed && !r.cq.Notified() {
+			continue
+		}
+		err := r.cq.ReqNotify(false)
+		r.armed = err == nil
+		may = may && err != nil
 	}
-	err := e.cq.ReqNotify(false)
-	e.armed = err == nil
-	return err != nil
+	return may
 }
 
-// drained tells the connections whose queue pairs drain that the completion
-// queue was empty.
-func (e *Engine) drained() {
+// drained tells the connections whose queue pairs drain that their completion
+// queue was empty. What joins the list meanwhile is for the next time.
+func (e *Engine) drained(r *rail) {
 	list := e.draining
-	e.draining = e.draining[:0]
+	e.draining = e.spareD[:0]
 	for _, p := range list {
+		if p.rail != r {
+			e.draining = append(e.draining, p)
+			continue
+		}
 		p.draining = false
 		p.rc.CQEmpty(e.now)
 		e.touch(p)
 	}
+	e.spareD = list
 }
 
 // complete routes one completion. Those of a queue pair that is gone only give
 // their receive buffer back.
-func (e *Engine) complete(wc *verbs.WC) {
-	p := e.lastQP
-	if p == nil || e.lastQPN != wc.QPNum {
-		p = e.byQPN[wc.QPNum]
-		e.lastQP, e.lastQPN = p, wc.QPNum
+func (e *Engine) complete(r *rail, wc *verbs.WC) {
+	p := r.lastQP
+	if p == nil || r.lastQPN != wc.QPNum {
+		p = r.byQPN[wc.QPNum]
+		r.lastQP, r.lastQPN = p, wc.QPNum
 	}
 	if isRecv(wc) {
 		if p != nil {
-			buf := e.recvMem[int(wc.WRID&^recvWRID)*e.cfg.MaxSend:][:e.cfg.MaxSend]
+			buf := r.recvMem[int(wc.WRID&^recvWRID)*e.cfg.MaxSend:][:e.cfg.MaxSend]
 			if wc.Status == verbs.WCSuccess {
 				p.rc.HandleRecv(e.now, wc, buf[:min(int(wc.ByteLen), len(buf))])
 			} else {
@@ -362,7 +380,7 @@ func (e *Engine) complete(wc *verbs.WC) {
 			}
 			e.touch(p)
 		}
-		e.repost = append(e.repost, e.recvWR(int(wc.WRID&^recvWRID)))
+		r.repost = append(r.repost, r.recvWR(int(wc.WRID&^recvWRID)))
 		return
 	}
 	if p != nil {
@@ -433,7 +451,7 @@ func (e *Engine) shutdown() {
 		e.touch(p)
 	}
 	for _, l := range e.localsV {
-		l.listener.Close()
+		l.close()
 	}
 }
 

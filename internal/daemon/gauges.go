@@ -13,7 +13,10 @@ func (e *Engine) publishStats(wall int64) {
 	c[stats.Sockets] = uint64(e.sockets())
 	c[stats.Peers] = uint64(len(e.peersV))
 	c[stats.HeldBytes] = uint64(e.held)
-	c[stats.PoolBytes] = uint64(len(e.sendMem) + len(e.recvMem) + len(e.ctlMem))
+	c[stats.PoolBytes] = uint64(len(e.sendMem) + len(e.ctlMem))
+	for _, r := range e.rails {
+		c[stats.PoolBytes] += uint64(len(r.recvMem))
+	}
 	c[stats.QueuedMessages], c[stats.QueuedBytes], c[stats.OpsOutstanding] = uint64(e.sndMsgs), uint64(e.sndBytes), uint64(e.ops)
 	for _, f := range connCounters {
 		c[f.to] = *f.from(&e.own)

@@ -57,8 +57,11 @@ func newLoop(e *Engine, spin time.Duration) (*loop, error) {
 		l.close()
 		return nil, fmt.Errorf("eventfd: %w", err)
 	}
-	if err = l.watch(l.bell); err == nil && e.dev.FD() >= 0 {
-		err = l.watch(e.dev.FD())
+	err = l.watch(l.bell)
+	for _, r := range e.rails {
+		if err == nil && r.dev.FD() >= 0 {
+			err = l.watch(r.dev.FD())
+		}
 	}
 	if err != nil {
 		l.close()

@@ -93,7 +93,7 @@ func (e *Engine) checkOp(t *txMsg, i int, d *shm.SubOp) unix.Errno {
 	}
 	p := t.slot.peer
 	switch {
-	case p != nil && (p.tcp != nil || !o.Supported(e.attr.Caps)):
+	case p != nil && (p.tcp != nil || !o.Supported(p.rail.attr.Caps)):
 		return unix.EOPNOTSUPP
 	case p != nil && p.c.Kernel():
 		return 0 // it grants nothing: its device decides

@@ -30,6 +30,10 @@ type peer struct {
 	rc        *conn.Conn    // by queue pairs, or nil
 	tcp       *conn.TCP     // by RDS/TCP, or nil
 	qp        verbs.QP
+	rail      *rail      // of qp, or of the last one
+	dialing   bool       // qp was made to dial
+	fallUntil int64      // the first rail is not tried before
+	fellWhy   error      // why not, the last time
 	begun     uint64     // Engine.clock when the connection, or the attempt, began
 	warned    uint64     // remote.untold up to here was queued on this lane
 	askedBy   *account   // whose share it is of, until it is met
@@ -55,7 +59,7 @@ type peer struct {
 // a client or (nil) otherwise. EINVAL: no address a peer can have; ENOBUFS: there are
 // MaxPeers, or as many are of the client's user as are free.
 func (e *Engine) peer(l *local, addr netip.Addr, lane uint8, by *client) (*peer, error) {
-	onTCP := e.tcpPeer(addr)
+	onTCP := e.tcpPeer(l, addr)
 	if onTCP {
 		lane = 0 // it has lanes of its own, by source port
 	}
@@ -91,17 +95,22 @@ func (e *Engine) peer(l *local, addr netip.Addr, lane uint8, by *client) (*peer,
 
 // newRC gives p a connection by queue pairs.
 func (e *Engine) newRC(p *peer) {
+	p.rail = e.dialRail(p)
 	p.credits = e.cfg.PeerCredits
-	if e.attr.Caps&verbs.CapRNR == 0 {
+	depth, rnr := qpReadDepth, verbs.CapRNR
+	for _, r := range e.rails {
+		depth, rnr = min(depth, r.attr.MaxReadDepth), rnr&r.attr.Caps
+	}
+	if rnr == 0 {
 		p.credits = min(p.credits, max(e.recvLeft, conn.MinCredits))
 	} // else more may be promised than there are: idle peers use none
 	e.recvLeft -= p.credits + 1 // one for HELLO
 	p.rc = conn.New(conn.Config{
 		Local: p.local.addr, Remote: p.addr, Lane: p.lane, Instance: e.cfg.Instance, MaxSend: e.cfg.MaxSend, RecvCredits: p.credits,
-		StartSeq: e.cfg.StartSeq(), MaxSendWR: qpSendWR, ReadDepth: min(qpReadDepth, e.attr.MaxReadDepth),
+		StartSeq: e.cfg.StartSeq(), MaxSendWR: qpSendWR, ReadDepth: depth,
 		MinBackoff: 1_000_000, MaxBackoff: e.cfg.MaxBackoff, ConnectTimeout: 5_000_000_000,
 		AckDelay: 1_000_000, AckBytes: 64 << 10, SettleTimeout: e.cfg.SettleTimeout, Rand: e.cfg.Rand,
-		IgnorePings: e.cfg.IgnorePings, Attr: e.attr, Ctx: p, Scratch: &e.scratch,
+		IgnorePings: e.cfg.IgnorePings, Attr: p.rail.attr, Ctx: p, Scratch: &e.scratch,
 	}, e)
 	p.c = p.rc
 }
@@ -155,18 +164,27 @@ func (e *Engine) trace(p *peer, event string, err error) {
 	e.cfg.Trace(p.local.addr, p.addr, event, err)
 }
 
-// NewQP makes a queue pair for c.
-func (e *Engine) NewQP(c *conn.Conn) (verbs.QP, error) {
+// NewQP makes a queue pair for c, on the device the request came by.
+func (e *Engine) NewQP(c *conn.Conn, req verbs.RequestID) (verbs.QP, error) {
 	p := e.peerOf(c)
+	r := e.dialRail(p)
+	if req != 0 {
+		r, _ = e.railOf(req)
+	}
+	if p.rail != r {
+		p.rail = r
+		c.UseAttr(r.attr)
+	}
+	p.dialing = req == 0
 	if err := failpoint.Hit(failpoint.QueuePair); err != nil {
 		return nil, err
 	}
 	p.begun = e.tick()
 	p.crc = e.cfg.CRC(p.addr) // a reload may have changed it
 	e.warn(p)
-	qp, err := e.pd.CreateQP(verbs.QPInitAttr{
-		SendCQ: e.cq, RecvCQ: e.cq, SRQ: e.srq,
-		Cap: verbs.QPCap{MaxSendWR: qpSendWR, MaxSendSGE: min(e.attr.MaxSGE, 16), MaxRecvSGE: 1, ReadDepth: min(qpReadDepth, e.attr.MaxReadDepth)},
+	qp, err := r.pd.CreateQP(verbs.QPInitAttr{
+		SendCQ: r.cq, RecvCQ: r.cq, SRQ: r.srq,
+		Cap: verbs.QPCap{MaxSendWR: qpSendWR, MaxSendSGE: min(r.attr.MaxSGE, 16), MaxRecvSGE: 1, ReadDepth: min(qpReadDepth, r.attr.MaxReadDepth)},
 		Ack: verbs.AckLocal, CRC: p.crc, Peer: p.who,
 		Access:  verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic,
 		Context: p,
@@ -175,15 +193,15 @@ func (e *Engine) NewQP(c *conn.Conn) (verbs.QP, error) {
 		return nil, err
 	}
 	p.qp = qp
-	e.byQPN[qp.Num()] = p
+	r.byQPN[qp.Num()] = p
 	return qp, nil
 }
 
 // CloseQP destroys a queue pair that has drained.
 func (e *Engine) CloseQP(c *conn.Conn, qp verbs.QP) {
 	p := e.peerOf(c)
-	delete(e.byQPN, qp.Num())
-	e.lastQP = nil
+	delete(p.rail.byQPN, qp.Num())
+	p.rail.lastQP = nil
 	if p.qp == qp {
 		p.qp = nil
 	}
@@ -196,23 +214,27 @@ func (e *Engine) Dial(c *conn.Conn, qp verbs.QP, private []byte) error {
 	if !e.cfg.Allowed(p.addr) {
 		return errNotAllowed
 	}
-	return e.dev.Connect(qp, verbs.ConnectParam{
+	return p.rail.dev.Connect(qp, verbs.ConnectParam{
 		Local: netip.AddrPortFrom(p.local.addr, 0), Remote: e.port(p.addr), Private: private})
 }
 
 func (e *Engine) Accept(_ *conn.Conn, req verbs.RequestID, qp verbs.QP, private []byte) error {
-	return e.dev.Accept(req, qp, private)
+	r, id := e.railOf(req)
+	return r.dev.Accept(id, qp, private)
 }
 
-func (e *Engine) Reject(req verbs.RequestID, private []byte) { _ = e.dev.Reject(req, private) }
+func (e *Engine) Reject(req verbs.RequestID, private []byte) {
+	r, id := e.railOf(req)
+	_ = r.dev.Reject(id, private)
+}
 
-// pollCM handles the device's connection events.
-func (e *Engine) pollCM() bool {
+// pollCM handles a device's connection events.
+func (e *Engine) pollCM(r *rail) bool {
 	work := false
 	for {
-		n := e.dev.PollCM(e.cm[:])
+		n := r.dev.PollCM(e.cm[:])
 		for i := 0; i < n; i++ {
-			e.cmEvent(&e.cm[i])
+			e.cmEvent(r, &e.cm[i])
 			e.cm[i] = verbs.CMEvent{}
 		}
 		work = work || n > 0
@@ -222,12 +244,13 @@ func (e *Engine) pollCM() bool {
 	}
 }
 
-func (e *Engine) cmEvent(ev *verbs.CMEvent) {
+func (e *Engine) cmEvent(r *rail, ev *verbs.CMEvent) {
 	if ev.Type == verbs.CMConnectRequest {
-		e.connectRequest(ev)
+		ev.Req = r.request(ev.Req)
+		e.connectRequest(r, ev)
 		return
 	}
-	if p := e.byQPN[ev.QP.Num()]; p != nil && p.qp == ev.QP {
+	if p := r.byQPN[ev.QP.Num()]; p != nil && p.qp == ev.QP {
 		p.rc.HandleCM(e.now, ev)
 		e.touch(p)
 	}
@@ -235,7 +258,7 @@ func (e *Engine) cmEvent(ev *verbs.CMEvent) {
 
 // connectRequest finds the connection a request is for. The address claimed in
 // the private data must be the one it comes from, and ours the one it came to.
-func (e *Engine) connectRequest(ev *verbs.CMEvent) {
+func (e *Engine) connectRequest(r *rail, ev *verbs.CMEvent) {
 	from, to := ev.Remote.Addr().Unmap(), ev.Local.Addr().Unmap()
 	refuse := func(why string, err error) {
 		e.st.C[stats.BadHandshakes]++
@@ -259,12 +282,17 @@ func (e *Engine) connectRequest(ev *verbs.CMEvent) {
 		refuse("claims an address it does not come from", nil)
 	case e.locals[from] != nil:
 		refuse("comes from our own address", nil)
-	case e.tcpPeer(from):
+	case e.tcpPeer(l, from):
 		refuse("is reached by RDS/TCP", nil)
 	default:
 		p, err := e.peer(l, from, priv.TOS, nil)
 		if err != nil {
 			refuse("no room", err)
+			return
+		}
+		if !e.mayCome(p, r) {
+			refuse("is reached by another transport", nil)
+			e.dropIfNew(p)
 			return
 		}
 		p.rc.HandleRequest(e.now, ev.Req, ev.Private)
@@ -298,7 +326,7 @@ func (e *Engine) CtlBuf() *conn.SendBuf {
 	}
 	e.ctlLeft -= conn.CtlLen
 	off := e.ctlLeft
-	return &conn.SendBuf{Mem: e.ctlMem[off : off+conn.CtlLen : off+conn.CtlLen], LKey: e.ctlKey, Addr: uint64(off)}
+	return &conn.SendBuf{Mem: e.ctlMem[off : off+conn.CtlLen : off+conn.CtlLen], LKey: e.ctlMR.LKey(), Addr: uint64(off)}
 }
 
 func (e *Engine) PutCtlBuf(b *conn.SendBuf) { e.ctlFree = append(e.ctlFree, b) }
@@ -346,7 +374,13 @@ func (e *Engine) publishState(p *peer) {
 
 // Trace passes on what an operator may want to know.
 // Attempts that fail one after the other are one event.
-func (e *Engine) Trace(c *conn.Conn, event string, err error) { e.traceOnce(e.peerOf(c), event, err) }
+func (e *Engine) Trace(c *conn.Conn, event string, err error) {
+	p := e.peerOf(c)
+	e.traceOnce(p, event, err)
+	if event == conn.EventConnectFailed && !errors.Is(err, conn.ErrRejected) {
+		e.attemptFailed(p, err)
+	}
+}
 
 func (e *Engine) traceOnce(p *peer, event string, err error) {
 	if event != p.lastEvent || event == "up" {

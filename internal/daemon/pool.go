@@ -37,7 +37,7 @@ func (p *pool[T]) put(t *T) {
 	p.free = append(p.free, t)
 }
 
-// initPools makes the send and receive buffers and the overflow arena. They are
+// initPools makes the send buffers and the overflow arena. They are
 // address space until used: the shared receive queue is consumed last in, first
 // out, so an idle or lightly loaded daemon touches only a few of them.
 func (e *Engine) initPools() error {
@@ -52,48 +52,18 @@ func (e *Engine) initPools() error {
 			Mem: e.sendMem[off : off+e.cfg.MaxSend : off+e.cfg.MaxSend], LKey: e.sendMR.LKey(), Addr: uint64(off)})
 	}
 	e.ctlMem = e.cfg.Alloc(e.cfg.MaxPeers * conn.CtlLen)
-	ctl, err := e.regMR(failpoint.SendPool, e.ctlMem, 0, verbs.AccessPrivate)
-	if err != nil {
+	if e.ctlMR, err = e.regMR(failpoint.SendPool, e.ctlMem, 0, verbs.AccessPrivate); err != nil {
 		return fmt.Errorf("register control buffers: %w", err)
 	}
-	e.ctlKey, e.ctlLeft = ctl.LKey(), len(e.ctlMem)
-	e.recvMem = e.cfg.Alloc(e.cfg.RecvBufs * e.cfg.MaxSend)
-	if e.recvMR, err = e.regMR(failpoint.ReceivePool, e.recvMem, 0, verbs.AccessLocalWrite|verbs.AccessPrivate); err != nil {
-		return fmt.Errorf("register receive pool: %w", err)
-	}
+	e.ctlLeft = len(e.ctlMem)
 	// One window more than the limit says, for what does not fit together.
 	windows := (e.cfg.OverflowBytes+shm.WindowSize-1)/shm.WindowSize + 1
 	e.overMem = e.cfg.Alloc(windows * shm.WindowSize)
+	e.pools = append(e.pools, e.sendMem, e.ctlMem, e.overMem)
 	for i := range windows {
 		w := shm.NewArena()
 		w.AddWindow(e.overMem[i*shm.WindowSize:][:shm.WindowSize:shm.WindowSize])
 		e.overFree = append(e.overFree, w)
 	}
-	e.recvSGE = make([]verbs.SGE, e.cfg.RecvBufs)
-	for i := range e.recvSGE {
-		e.recvSGE[i] = verbs.SGE{Addr: uint64(i * e.cfg.MaxSend), Length: uint32(e.cfg.MaxSend), LKey: e.recvMR.LKey()}
-		e.repost = append(e.repost, e.recvWR(i))
-	}
-	return e.postRecvs()
-}
-
-func (e *Engine) recvWR(i int) verbs.RecvWR {
-	return verbs.RecvWR{WRID: recvWRID | uint64(i), SGL: e.recvSGE[i : i+1]}
-}
-
-func (e *Engine) postRecvs() error {
-	n, err := e.srq.PostRecv(e.repost)
-	e.repost = append(e.repost[:0], e.repost[n:]...)
-	if err != nil {
-		return fmt.Errorf("post receives: %w", err)
-	}
 	return nil
-}
-
-// regMR registers mem; point is the name of its fail point.
-func (e *Engine) regMR(point string, mem []byte, iova uint64, access verbs.Access) (verbs.MR, error) {
-	if err := failpoint.Hit(point); err != nil {
-		return nil, err
-	}
-	return e.pd.RegMR(mem, iova, access)
 }

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -106,6 +107,10 @@ func (e *Engine) maybeFreeBuffer(b *buffer) {
 	e.unref(b.cl)
 }
 
+// iovaTries bounds the attempts to find an address for a region: a driver that
+// puts it where its memory is (siw) refuses one that is taken.
+const iovaTries = 16
+
 // pageOffset asks for a cookie as the kernel makes them; it is no right.
 const pageOffset = rdmaop.Rights(ipc.AccessPageOffset)
 
@@ -136,10 +141,17 @@ func (e *Engine) register(s *socket, b *buffer, off, n uint64, rights rdmaop.Rig
 		access |= verbs.AccessRemoteAtomic
 	}
 	iova := off & 0xfff
-	if !kernels {
-		iova |= uint64(uint32(e.cfg.Rand())) &^ 0xfff
+	var mr verbs.MR
+	var err error
+	for try := 0; try == 0 || try < iovaTries && !kernels && errors.Is(err, unix.EEXIST); try++ {
+		at := iova
+		if !kernels {
+			at |= uint64(uint32(e.cfg.Rand())) &^ 0xfff
+		}
+		if mr, err = e.regMR(failpoint.RegisterRegion, b.mem[off:off+n:off+n], at, access); err == nil {
+			iova = at
+		}
 	}
-	mr, err := e.regMR(failpoint.RegisterRegion, b.mem[off:off+n:off+n], iova, access)
 	if err != nil {
 		return nil, err
 	}

@@ -90,7 +90,9 @@ func (e *Engine) Leaks() (found []string) {
 	say(len(e.accounts)-idle, "accounts of users")
 	say(e.short.n, "accounts of users that refused for want of memory")
 	say(e.mem.maps(), "mappings for clients")
-	say(len(e.repost), "receive buffers not posted")
+	for _, r := range e.rails {
+		say(len(r.repost), "receive buffers not posted")
+	}
 	for _, g := range []stats.Counter{stats.RegisteredBytes, stats.Regions, stats.CongestedPorts} {
 		say(int(e.st.C[g]), g.String())
 	}

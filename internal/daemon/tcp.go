@@ -17,7 +17,7 @@ import (
 
 var (
 	errOnTCP    = fmt.Errorf("%w: the peer is reached by RDS/TCP, which has no RDMA", unix.EOPNOTSUPP)
-	errNotOnTCP = errors.New("not in tcp.peers")
+	errNotOnTCP = errors.New("is not reached by RDS/TCP")
 )
 
 // tcpScratch is where the frames of all conn.TCP are put together, bytes.
@@ -25,7 +25,7 @@ const tcpScratch = 256 << 10
 
 // UseTCP gives the engine the means to reach peers by RDS/TCP: those for which
 // is reports true. It owns n from now on. Before AddLocal only.
-func (e *Engine) UseTCP(n *rdstcp.Net, is func(peer netip.Addr) bool, lanes int) {
+func (e *Engine) UseTCP(n *rdstcp.Net, is func(local, peer netip.Addr) bool, lanes int) {
 	e.tcp = &tcpSide{e: e, net: n, is: is, lanes: lanes, scratch: make([]byte, tcpScratch)}
 }
 
@@ -34,13 +34,15 @@ func (e *Engine) UseTCP(n *rdstcp.Net, is func(peer netip.Addr) bool, lanes int)
 type tcpSide struct {
 	e       *Engine
 	net     *rdstcp.Net
-	is      func(netip.Addr) bool
+	is      func(local, peer netip.Addr) bool
 	lanes   int
 	scratch []byte
 }
 
-// tcpPeer says that addr is reached by RDS/TCP.
-func (e *Engine) tcpPeer(addr netip.Addr) bool { return e.tcp != nil && e.tcp.is(addr) }
+// tcpPeer says that addr is reached from l by RDS/TCP.
+func (e *Engine) tcpPeer(l *local, addr netip.Addr) bool {
+	return e.tcp != nil && e.tcp.is(l.addr, addr)
+}
 
 func (e *Engine) pollTCP() bool { return e.tcp != nil && e.tcp.net.Poll(e.tcp) }
 
@@ -127,10 +129,10 @@ func (t *tcpSide) Accepted(s *rdstcp.Conn) {
 	switch {
 	case !e.cfg.Allowed(from):
 		err = errNotAllowed
-	case !e.tcpPeer(from):
-		err = errNotOnTCP
 	case l == nil || e.locals[from] != nil:
 		err = errors.New("comes from our own address, or to none")
+	case !e.tcpPeer(l, from):
+		err = errNotOnTCP
 	default:
 		p, err = e.peer(l, from, 0, nil)
 	}

@@ -135,8 +135,8 @@ func (d *Daemon) tlsRefused(local, remote netip.Addr, why error) {
 
 func (d *Daemon) tlsStatus() ctl.TLS {
 	t := ctl.TLS{Mode: string(d.config().TLS.Mode)}
-	if d.soft != nil {
-		h := d.soft.Handshakes()
+	if d.via.soft != nil {
+		h := d.via.soft.Handshakes()
 		t.Secured, t.Failed, t.Plain, t.Limited = h.Secured, h.TLS, h.Plain, h.Limited
 	}
 	if c := d.tls.Load(); c != nil {

@@ -2,6 +2,7 @@ package soft
 
 import (
 	"bytes"
+	"errors"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -199,4 +200,49 @@ func TestPrivateMemory(t *testing.T) {
 		}
 		a.take(1, b)
 	}
+}
+
+// A region under a key that another device chose is like any other.
+func TestRegMRKey(t *testing.T) {
+	h := newKeyHost(t)
+	mem := make([]byte, 64)
+	own, err := h.RegMR(mem, 0, verbs.AccessLocalWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := own.RKey() ^ 1<<20
+	m, err := h.RegMRKey(mem, 0x1000, verbs.AccessLocalWrite|verbs.AccessRemoteWrite, key)
+	if err != nil || m.LKey() != key || m.RKey() != key {
+		t.Fatal(m, err)
+	}
+	for _, tc := range []struct {
+		key  uint32
+		want error
+	}{{key, unix.EEXIST}, {key ^ 1, unix.EEXIST}, {own.LKey(), unix.EEXIST}, {0, unix.EINVAL}, {255, unix.EINVAL}} {
+		if _, err := h.RegMRKey(mem, 0, 0, tc.key); !errors.Is(err, tc.want) {
+			t.Errorf("key %#x: %v, want %v", tc.key, err, tc.want)
+		}
+	}
+	if _, err := h.RegMRKey(nil, 0, 0, key+256); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("no memory: %v", err)
+	}
+	if err := m.Dereg(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.RegMRKey(mem, 0, 0, key^1); err != nil {
+		t.Errorf("a key that came free: %v", err)
+	}
+}
+
+func newKeyHost(t *testing.T) *pd {
+	d, err := New(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	p, err := d.AllocPD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.(*pd)
 }

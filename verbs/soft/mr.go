@@ -41,6 +41,21 @@ func (t *keyTable) add(m *mr) bool {
 	}
 }
 
+// addAs adds m under a key that somebody else chose.
+func (t *keyTable) addAs(m *mr, key uint32) error {
+	switch _, used := t.m[key>>8]; {
+	case key>>8 == 0:
+		return fmt.Errorf("soft: no region can have key %#x: %w", key, unix.EINVAL)
+	case used:
+		return fmt.Errorf("soft: key %#x is in use: %w", key, unix.EEXIST)
+	case len(t.m) >= maxMRs:
+		return fmt.Errorf("soft: all %d keys in use: %w", maxMRs, unix.ENOMEM)
+	}
+	m.key = key
+	t.m[key>>8] = m
+	return nil
+}
+
 func (t *keyTable) get(key uint32) *mr {
 	if m := t.m[key>>8]; m != nil && m.key == key && !m.dead {
 		return m
@@ -191,6 +206,24 @@ func (p *pd) RegMR(mem []byte, iova uint64, access verbs.Access) (verbs.MR, erro
 	m := &mr{dev: p.dev, pd: p, mem: mem, iova: iova, access: access}
 	if !p.dev.keys.add(m) {
 		return nil, fmt.Errorf("soft: all %d keys in use: %w", maxMRs, unix.ENOMEM)
+	}
+	p.users++
+	return m, nil
+}
+
+// RegMRKey is RegMR under a key that another device of the same owner gave the
+// same memory, so that peers of both may be told one key. EEXIST: a region has
+// it, or one that differs in the lowest 8 bits; EINVAL: below 256.
+func (p *pd) RegMRKey(mem []byte, iova uint64, access verbs.Access, key uint32) (verbs.MR, error) {
+	if err := p.usable(); err != nil {
+		return nil, err
+	}
+	if err := checkRegion(mem, iova, access); err != nil {
+		return nil, err
+	}
+	m := &mr{dev: p.dev, pd: p, mem: mem, iova: iova, access: access}
+	if err := p.dev.keys.addAs(m, key); err != nil {
+		return nil, err
 	}
 	p.users++
 	return m, nil

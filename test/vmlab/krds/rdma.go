@@ -78,11 +78,17 @@ func sum(b []byte) (s uint64) {
 }
 
 // sendWith is sendTo with control messages. A registration wants a connection:
-// EAGAIN until there is one.
+// EAGAIN until there is one, and from the kernel EINVAL while one goes down: its
+// queue pair takes no work request any more.
 func (c *config) sendWith(s socket, payload, name, control []byte) error {
 	for end := time.Now().Add(c.limit); ; {
 		_, err := s.sendmsg(payload, name, control, 0)
-		if err == nil || !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, unix.EINTR) || time.Now().After(end) {
+		if err == nil || time.Now().After(end) {
+			return err
+		}
+		_, kernel := s.(*kernelSocket)
+		if again := errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.EINTR) ||
+			kernel && len(control) > 0 && errors.Is(err, unix.EINVAL); !again {
 			return err
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -285,6 +291,9 @@ func rdmaAsk(c *config) error {
 				if err := free(); err != nil {
 					return err
 				}
+				// The kernel finishes the old connection in a moment without any
+				// registration; one made at once would be on it, and keep it.
+				time.Sleep(c.patience / 8)
 				again++
 				continue
 			}

@@ -76,6 +76,7 @@ func (p *pair) start() {
 	p.Helper()
 	p.daemon = p.r.Start(p.T, `exec rdsd -socket `+control+` -transport verbs -listen $ME,$ME6 -peers-allow 10.9.0.0/24,fd00:9::/64 -tls-mode off`)
 	p.r.Run(p.T, 2*time.Minute, "lab_wait 100 rdsctl --socket "+control+" status >/dev/null")
+	p.r.Run(p.T, limit, p.at(p.r, "ping -from %s -to %s -n 1", p.ip(p.r), p.ip(p.k))) // so that there is a connection
 }
 
 func (p *pair) ip(h *lab.Host) string {
@@ -237,11 +238,14 @@ func badKeys(p *pair) {
 		before := p.peer().Resets
 		j := to.Start(p.T, p.at(to, "rdma-serve -at %s -n 1000000 -limit 170s", p.port(to, 4001)))
 		p.until("a server", time.Minute, func() bool { return strings.Contains(j.Out(), "ready") })
-		out := from.Run(p.T, limit, p.at(from, "rdma-ask -from %s -to %s -n 40 -bad 10 -patience 8s -limit 150s"+asked, p.ip(from), p.port(to, 4001)))
-		if !strings.Contains(out, "36 operations in place") {
-			p.Errorf("%q", out)
+		// One process for each bad key: the kernel finishes a broken connection
+		// when the program that holds its registrations has ended, at the latest.
+		for range 4 {
+			out := from.Run(p.T, limit, p.at(from, "rdma-ask -from %s -to %s -n 10 -bad 10 -patience 8s -limit 40s"+asked, p.ip(from), p.port(to, 4001)))
+			if !strings.Contains(out, "9 operations in place") {
+				p.Errorf("%q", out)
+			}
 		}
-		p.Log(out)
 		j.Kill()
 		if n := p.peer().Resets - before; n < 4 {
 			p.Errorf("%d resets", n)

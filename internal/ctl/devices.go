@@ -1,0 +1,62 @@
+package ctl
+
+import "net/netip"
+
+// Devices are the RDMA devices of the host, and what the daemon's addresses go
+// by: as they were when it started.
+type Devices struct {
+	Built     bool         `json:"built"` // the daemon was built with libibverbs
+	Devices   []Device     `json:"devices"`
+	Addresses []AddressWay `json:"addresses"`
+	Problems  []string     `json:"problems"` // what sysfs, netlink and rdmamap contradict each other in
+}
+
+// Device is one RDMA device.
+type Device struct {
+	Name  string       `json:"name"`
+	Kind  string       `json:"kind"` // "InfiniBand" (RoCE, too), "iWARP"
+	GUID  string       `json:"node_guid"`
+	Node  string       `json:"node"` // device node, "" = none
+	Used  bool         `json:"used"`
+	Ports []DevicePort `json:"ports"`
+}
+
+// DevicePort is one of its ports.
+type DevicePort struct {
+	Number     int         `json:"number"`
+	State      string      `json:"state"`      // "ACTIVE", "DOWN", ...
+	LinkLayer  string      `json:"link_layer"` // "Ethernet", "InfiniBand"
+	Interfaces []string    `json:"interfaces"`
+	GIDs       []DeviceGID `json:"gids"`
+}
+
+// DeviceGID is an entry of a port's table.
+type DeviceGID struct {
+	Index     int        `json:"index"`
+	Addr      netip.Addr `json:"addr"`
+	Type      string     `json:"type"` // "RoCE v2", ...
+	Interface string     `json:"interface"`
+}
+
+// AddressWay is what the connections of one of the daemon's addresses may go by.
+type AddressWay struct {
+	Addr        netip.Addr `json:"addr"`
+	Transports  []string   `json:"transports"` // of "verbs", "soft", "tcp"; the better first
+	Device      string     `json:"device"`     // with verbs
+	WhyNotVerbs string     `json:"why_not_verbs"`
+}
+
+func (d *Devices) normalize() {
+	d.Devices, d.Addresses, d.Problems = nonNil(d.Devices), nonNil(d.Addresses), nonNil(d.Problems)
+	for i := range d.Devices {
+		x := &d.Devices[i]
+		x.Ports = nonNil(x.Ports)
+		for j := range x.Ports {
+			p := &x.Ports[j]
+			p.Interfaces, p.GIDs = nonNil(p.Interfaces), nonNil(p.GIDs)
+		}
+	}
+	for i := range d.Addresses {
+		d.Addresses[i].Transports = nonNil(d.Addresses[i].Transports)
+	}
+}

@@ -1,0 +1,139 @@
+package rdmadev
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// maxPorts and maxGIDs are above what any device has: a tree that says more is
+// not believed.
+const (
+	maxPorts = 255
+	maxGIDs  = 4096
+	maxValue = 4096 // bytes of a file
+)
+
+// readSys fills in the devices.
+func (h *Host) readSys(s *Sources) {
+	class := filepath.Join(s.Sys, "class/infiniband")
+	names, err := list(class)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		h.problem("%v", err)
+	}
+	nodes := h.nodes(s)
+	for _, name := range names {
+		dir := filepath.Join(class, name)
+		d := Device{Name: name, IWARP: afterColon(value(dir, "node_type")) == "RNIC", GUID: value(dir, "node_guid"), Node: nodes[name]}
+		if d.Node != "" {
+			d.node = s.Usable(d.Node)
+		}
+		ports, err := numbers(filepath.Join(dir, "ports"), maxPorts)
+		if err != nil {
+			h.problem("%s: its ports: %v", name, err)
+		}
+		for _, n := range ports {
+			d.Ports = append(d.Ports, h.readPort(name, filepath.Join(dir, "ports", strconv.Itoa(n)), n))
+		}
+		h.Devices = append(h.Devices, d)
+	}
+}
+
+// nodes are the device nodes by device.
+func (h *Host) nodes(s *Sources) map[string]string {
+	dir := filepath.Join(s.Sys, "class/infiniband_verbs")
+	names, _ := list(dir) // without ib_uverbs there is none
+	m := map[string]string{}
+	for _, n := range names {
+		if of := value(filepath.Join(dir, n), "ibdev"); strings.HasPrefix(n, "uverbs") && of != "" {
+			m[of] = filepath.Join(s.Dev, "infiniband", n)
+		}
+	}
+	return m
+}
+
+func (h *Host) readPort(dev, dir string, n int) Port {
+	p := Port{Num: n, State: afterColon(value(dir, "state")), LinkLayer: value(dir, "link_layer")}
+	if p.State == "" {
+		p.State = "UNKNOWN"
+	}
+	indices, err := numbers(filepath.Join(dir, "gids"), maxGIDs)
+	if err != nil {
+		h.problem("%s: GIDs of port %d: %v", dev, n, err)
+	}
+	for _, i := range indices {
+		x := strconv.Itoa(i)
+		text := value(dir, "gids/"+x)
+		a, err := netip.ParseAddr(text)
+		if err != nil || !a.Is6() {
+			if text != "" {
+				h.problem("%s: GID %d of port %d is %q", dev, i, n, text)
+			}
+			continue
+		}
+		if a.IsUnspecified() {
+			continue
+		}
+		g := GID{Index: i, Addr: a.Unmap(), Type: value(dir, "gid_attrs/types/"+x), NetDev: value(dir, "gid_attrs/ndevs/"+x)}
+		p.GIDs = append(p.GIDs, g)
+		if g.NetDev != "" && !slices.Contains(p.NetDevs, g.NetDev) {
+			p.NetDevs = append(p.NetDevs, g.NetDev)
+		}
+	}
+	slices.Sort(p.NetDevs)
+	return p
+}
+
+// list is a folder's entries, sorted. sysfs has symbolic links.
+func list(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names, err
+}
+
+// numbers is a folder's entries that are numbers up to a limit, in order.
+func numbers(dir string, limit int) ([]int, error) {
+	names, err := list(dir)
+	var all []int
+	for _, name := range names {
+		if n, err := strconv.Atoi(name); err == nil && n >= 0 && n <= limit && strconv.Itoa(n) == name {
+			all = append(all, n)
+		}
+	}
+	slices.Sort(all)
+	return all, err
+}
+
+// value is a file's one line; "" if it cannot be read, as sysfs says of entries
+// that are not set, or is longer than any.
+func value(dir, name string) string {
+	f, err := os.Open(filepath.Join(dir, name))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxValue+1))
+	if err != nil || len(b) > maxValue {
+		return ""
+	}
+	line, _, _ := strings.Cut(string(b), "\n")
+	return strings.TrimSpace(line)
+}
+
+// afterColon is "ACTIVE" of "4: ACTIVE".
+func afterColon(s string) string {
+	_, after, ok := strings.Cut(s, ":")
+	if !ok {
+		return s
+	}
+	return strings.TrimSpace(after)
+}
