@@ -29,6 +29,11 @@ stage_static() {
 	GOARCH=arm64 go vet ./... || echo "fail: go vet for arm64"
 	go vet -tags failpoints ./internal/... || echo "fail: go vet with failpoints"
 	go vet -tags mutant ./internal/... ./conn ./rdmaop ./rds ./verbs/soft || echo "fail: go vet with mutant"
+	if need_ibv; then
+		CGO_ENABLED=1 go vet -tags ibv ./verbs/ibv ./cmd/rdsd || echo "fail: go vet with ibv"
+	else
+		echo "skip: verbs/ibv needs a C compiler, libibverbs-dev and librdmacm-dev"
+	fi
 	if [ -d internal/tidy ]; then gotest -count=1 ./internal/tidy; fi
 }
 

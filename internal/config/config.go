@@ -131,7 +131,7 @@ func Default() Config {
 		Congestion:  CongestionCubic,
 		Sandbox:     SandboxAuto,
 		TCP:         TCP{Port: 16385, Lanes: 1, Timeout: 30 * time.Second},
-		Transport:   TransportAuto,
+		Transport:   TransportSoft,
 		TLS:         TLS{Mode: TLSAuto},
 		Limits: Limits{
 			MaxClients:         1024,

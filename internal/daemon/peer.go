@@ -32,6 +32,7 @@ type peer struct {
 	qp        verbs.QP
 	rail      *rail      // of qp, or of the last one
 	dialing   bool       // qp was made to dial
+	misses    int        // attempts in a row that the first rail did not make
 	fallUntil int64      // the first rail is not tried before
 	fellWhy   error      // why not, the last time
 	begun     uint64     // Engine.clock when the connection, or the attempt, began
@@ -335,6 +336,7 @@ func (e *Engine) PutCtlBuf(b *conn.SendBuf) { e.ctlFree = append(e.ctlFree, b) }
 func (e *Engine) PeerUp(c *conn.Conn, _ bool) { e.peerUp(e.peerOf(c)) }
 
 func (e *Engine) peerUp(p *peer) {
+	p.misses = 0
 	e.askedNoMore(p)
 	e.st.C[stats.PeerConnects]++
 	e.st.C[stats.PeersUp]++

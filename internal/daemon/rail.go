@@ -226,11 +226,16 @@ func (e *Engine) mayCome(p *peer, r *rail) bool {
 }
 
 // attemptFailed has the next attempt go by the other device, if the first did
-// not reach the peer.
+// not reach the peer: at once if nobody listens there, else the second time, for
+// a peer may only have been slow.
 func (e *Engine) attemptFailed(p *peer, err error) {
 	if p.rail.i != 0 || !p.dialing || e.way(p) != FirstElseSecond {
 		return
 	}
+	if p.misses++; p.misses < 2 && !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, unix.ENETUNREACH) && !errors.Is(err, unix.EHOSTUNREACH) {
+		return
+	}
+	p.misses = 0
 	p.fallUntil, p.fellWhy = e.now+fallNs, err
 	e.trace(p, EventFellBack, fmt.Errorf("not by %s: %w", p.rail.attr.Name, err))
 }
