@@ -32,7 +32,7 @@ stage_static() {
 	if need_ibv; then
 		CGO_ENABLED=1 go vet -tags ibv ./verbs/ibv ./cmd/rdsd || echo "fail: go vet with ibv"
 	else
-		echo "skip: verbs/ibv needs a C compiler, libibverbs-dev and librdmacm-dev"
+		echo "verbs/ibv was not looked at: it needs a C compiler, libibverbs-dev and librdmacm-dev"
 	fi
 	if [ -d internal/tidy ]; then gotest -count=1 ./internal/tidy; fi
 }
