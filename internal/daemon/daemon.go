@@ -332,17 +332,25 @@ func (d *Daemon) logTraces(ctx context.Context) {
 	}
 }
 
-// watchdog says so when the engine does not turn, and what is logged in sums.
+// watchdog says so when the engine does not turn, and what is logged in sums:
+// every second, and seldom while the daemon is idle.
 func (d *Daemon) watchdog(ctx context.Context) {
-	tick := time.NewTicker(time.Second)
+	const (
+		pace       = time.Second
+		idlePace   = 15 * time.Second
+		heartbeats = 4 // turns of an engine that only shows that it lives
+	)
+	tick := time.NewTimer(pace)
 	defer tick.Stop()
-	stuck := false
+	stuck, turns := false, uint64(0)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
 			snap := d.reader.Snapshot()
+			idle := snap.State == stats.Sleeping && snap.Turns.Turns-turns <= heartbeats
+			turns = snap.Turns.Turns
 			late := snap.Late(now)
 			if late >= ctl.StallAfter && !stuck {
 				d.log.Error("the engine does not turn", "late", late)
@@ -356,7 +364,11 @@ func (d *Daemon) watchdog(ctx context.Context) {
 			if n := d.untold.Swap(0); n > 0 {
 				d.log.Info("more events of peers than could be logged", "events", n)
 			}
-			d.lines.tick(now)
+			if d.lines.tick(now) && idle && !stuck {
+				tick.Reset(idlePace)
+			} else {
+				tick.Reset(pace)
+			}
 		}
 	}
 }

@@ -66,8 +66,9 @@ func (l *lines) write(now time.Time, level slog.Level, about any, msg string, ar
 	}
 }
 
-// tick writes the sums and forgets whom nothing was to be said of for a while.
-func (l *lines) tick(now time.Time) {
+// tick writes the sums and forgets whom nothing was to be said of for a while. It
+// reports whether it has nobody in mind.
+func (l *lines) tick(now time.Time) (idle bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for k, n := range l.seen {
@@ -78,4 +79,5 @@ func (l *lines) tick(now time.Time) {
 			delete(l.seen, k)
 		}
 	}
+	return len(l.seen) == 0
 }

@@ -34,6 +34,7 @@ type loop struct {
 const (
 	stallNs    = 10_000_000
 	maxSleepNs = int64(stats.SleepMost) // the heartbeat's pace when idle
+	beatNs     = 100_000_000            // and at least, when awake without work
 	publishNs  = 10_000_000             // statistics are copied this often when busy
 	lookEvery  = 8                      // turns between two looks for doorbells when awake
 
@@ -148,7 +149,7 @@ func (l *loop) run(ctx context.Context) {
 		}
 		e.st.C[stats.EngineTurns]++
 		l.unsaid = l.unsaid || work
-		if age := t - l.beatAt; age > publishNs && l.unsaid || age > maxSleepNs {
+		if age := t - l.beatAt; age > publishNs && l.unsaid || age > beatNs {
 			l.publish(t, wall0)
 		}
 		if l.turn++; l.turn%lookEvery == 0 && e.parked() {
