@@ -2,7 +2,9 @@
 
 GO          ?= go
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-BUILDFLAGS   = -trimpath -buildvcs=false -ldflags '$(STRIP) -X github.com/rdsd/rdsd/internal/version.version=$(VERSION)'
+# The metrics listener speaks HTTP/1; without HTTP/2 rdsd is 0.4 MB smaller.
+TAGS         = nethttpomithttp2
+BUILDFLAGS   = -trimpath -buildvcs=false -tags '$(TAGS)' -ldflags '$(STRIP) -X github.com/rdsd/rdsd/internal/version.version=$(VERSION)'
 PROGRAMS     = rdsd rdsctl blockstore
 SEEDS       ?= 200
 FUZZTIME    ?= 30s
@@ -26,10 +28,11 @@ build: need-go ## bin/rdsd, bin/rdsctl, bin/blockstore
 	$(GO) build $(BUILDFLAGS) -o bin/rdsctl ./cmd/rdsctl
 	$(GO) build $(BUILDFLAGS) -o bin/blockstore ./examples/blockstore
 
+build-ibv: TAGS += ibv
 build-ibv: need-go ## bin/rdsd with RDMA devices (libibverbs, librdmacm, cgo)
 	@scripts/need-ibv.sh
 	@mkdir -p bin
-	CGO_ENABLED=1 $(GO) build $(BUILDFLAGS) -tags ibv -o bin/rdsd ./cmd/rdsd
+	CGO_ENABLED=1 $(GO) build $(BUILDFLAGS) -o bin/rdsd ./cmd/rdsd
 
 demo: build ## copy a file between two daemons under connection resets (FILE=..., RESETS=n)
 	@$(GO) build $(BUILDFLAGS) -o bin/demo ./internal/demo
