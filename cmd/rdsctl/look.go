@@ -179,6 +179,7 @@ func stallList() *listing[ctl.StallInfo] {
 	return &listing[S]{
 		kind:  ctl.KindStalls,
 		items: func(r *ctl.Response) []S { return r.Stalls },
+		none:  "no message is under way to a peer",
 		columns: []column[S]{
 			{head: "REMOTE", field: "remote", text: func(s *S) string { return s.Remote.String() }},
 			{head: "LANE", field: "lane", text: func(s *S) string { return strconv.Itoa(int(s.Lane)) }},
