@@ -188,13 +188,18 @@ func pair(t testing.TB, aa, ba verbs.QPInitAttr) (a, b *host) {
 
 func link(t testing.TB, a, b *host, aa, ba verbs.QPInitAttr) {
 	t.Helper()
+	linkVia(t, a, b, aa, ba, func(at netip.AddrPort) netip.AddrPort { return at }).Close()
+}
+
+// linkVia connects a to where via leads to b's listener, which it returns.
+func linkVia(t testing.TB, a, b *host, aa, ba verbs.QPInitAttr, via func(netip.AddrPort) netip.AddrPort) verbs.Listener {
+	t.Helper()
 	l, err := b.dev.Listen(loopback)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
 	a.qp, b.qp = a.newQP(aa), b.newQP(ba)
-	if err := a.dev.Connect(a.qp, verbs.ConnectParam{Local: loopback, Remote: l.Addr(), Private: []byte("ping")}); err != nil {
+	if err := a.dev.Connect(a.qp, verbs.ConnectParam{Local: loopback, Remote: via(l.Addr()), Private: []byte("ping")}); err != nil {
 		t.Fatal(err)
 	}
 	req := b.event(a)
@@ -210,6 +215,7 @@ func link(t testing.TB, a, b *host, aa, ba verbs.QPInitAttr) {
 	if e := a.event(b); e.Type != verbs.CMEstablished || e.QP != a.qp || string(e.Private) != "pong" {
 		t.Fatalf("event %+v", e)
 	}
+	return l
 }
 
 func fill(b []byte, seed int) {
