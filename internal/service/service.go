@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/activation"
@@ -137,8 +138,12 @@ type Notifier struct {
 	Watchdog time.Duration
 }
 
-// NewNotifier reads what systemd wants to know. What cannot be told is logged.
+// NewNotifier reads what systemd wants to know: nil, whose methods do nothing, if
+// it did not start the process. What cannot be told is logged.
 func NewNotifier(log *slog.Logger) *Notifier {
+	if os.Getenv("NOTIFY_SOCKET") == "" {
+		return nil
+	}
 	n := &Notifier{log: log}
 	var err error
 	if n.Watchdog, err = daemon.SdWatchdogEnabled(false); err != nil {
