@@ -238,7 +238,9 @@ const (
 // rings for it already. The swap lets one of several producers ring.
 //
 // The consumer's half: store 1, look at all its rings with Empty, and block
-// only if they all are; store 0 when it is awake again.
+// only if they all are; store 0 when it is awake again. The same holds for a
+// producer that sleeps until there is room: the consumer releases before it
+// asks, and the last look is at Free, too.
 func WakeNeeded(asleep *atomic.Uint32) bool {
 	return asleep.Load() != Awake && asleep.Swap(Awake) != Awake
 }
