@@ -162,7 +162,7 @@ func (c *Client) bind(ap netip.AddrPort) (s *Socket, err error) {
 	}
 	c.rx.startBind()
 	defer func() { c.rx.endBind(s) }()
-	resp, _, err := c.call(&ipc.Bind{Addr: ap.Addr(), Port: ap.Port(), RcvBuf: defaultBuf})
+	resp, _, err := c.call(&ipc.Bind{Addr: ap.Addr(), Port: ap.Port(), RcvBuf: shm.DefaultBuf})
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +170,7 @@ func (c *Client) bind(ap netip.AddrPort) (s *Socket, err error) {
 	if !is || ok.Sock >= 1<<16 {
 		return nil, c.broken("answer %T to Bind", resp)
 	}
-	s = &Socket{c: c, idx: ok.Sock, local: normal(netip.AddrPortFrom(ok.Addr, ok.Port)), sndbuf: defaultBuf, rcvbuf: defaultBuf}
+	s = &Socket{c: c, idx: ok.Sock, local: normal(netip.AddrPortFrom(ok.Addr, ok.Port)), sndbuf: shm.DefaultBuf, rcvbuf: shm.DefaultBuf}
 	s.wait.list.pick = socketLinks
 	return s, nil
 }

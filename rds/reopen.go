@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/shm"
 )
 
 // Reopen attaches anew, as Open did, after c has ended because the daemon went
@@ -89,7 +90,7 @@ func (c *Client) rebind(old *Socket) (*Socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n := old.RcvBuf(); n != defaultBuf {
+	if n := old.RcvBuf(); n != shm.DefaultBuf {
 		if err := s.SetRcvBuf(n); err != nil {
 			_ = s.Close()
 			return nil, err

@@ -1,5 +1,7 @@
 package rds
 
+import "github.com/rdsd/rdsd/internal/shm"
+
 // The send buffer is one for all destinations of a socket. What is on its way
 // to a congested one does not count against it: more cannot be sent there, and
 // if it was refused it stays until the receiver reads, which must not keep
@@ -25,12 +27,12 @@ func (s *Socket) full(arm bool) bool {
 }
 
 // room reports that the send buffer takes one more message.
-func (s *Socket) room() bool { return s.charged() < s.sndbuf && s.msgs < maxMsgs(s.sndbuf) }
+func (s *Socket) room() bool { return s.charged() < s.sndbuf && s.msgs < shm.MaxMsgs(s.sndbuf) }
 
 // halfFull reports that it is time to have acks.
-func (s *Socket) halfFull() bool { return s.charged() >= s.sndbuf/2 || s.msgs >= maxMsgs(s.sndbuf)/2 }
-
-func maxMsgs(buf int) int { return max(buf/countedAs, leastMsgs) }
+func (s *Socket) halfFull() bool {
+	return s.charged() >= s.sndbuf/2 || s.msgs >= shm.MaxMsgs(s.sndbuf)/2
+}
 
 // look reports whether d is congested, and counts what is pending accordingly.
 func (d *dest) look() bool {

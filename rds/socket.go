@@ -10,20 +10,6 @@ import (
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
-// defaultBuf is the send and receive buffer of a new socket, payload bytes. The
-// kernel's is 106496; that is one message of 64 KiB on its way at a time, and 26
-// of 4 KiB: both ends sleep more than they work.
-const defaultBuf = 512 << 10
-
-// A socket has at most one message with payload for each countedAs bytes of its
-// send buffer on its way, and leastMsgs of them whatever its buffer is: more
-// small ones than that are more memory than the processors' caches hold, for no
-// gain. Empty ones cost a send buffer nothing, as the kernel's.
-const (
-	countedAs = 256
-	leastMsgs = 2048
-)
-
 // Socket is a bound RDS socket. Its methods may be called from many goroutines
 // at once; messages that two goroutines send at the same time go in either
 // order.

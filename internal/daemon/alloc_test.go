@@ -249,7 +249,7 @@ func TestTurnAllocs(t *testing.T) {
 			}
 			// What is in flight stays below the receive buffer: all of it is
 			// delivered without stops.
-			flight := min(allocBatch, max(1, defaultRcvBuf/2/max(tc.size, 1)))
+			flight := min(allocBatch, max(1, shm.DefaultBuf/2/max(tc.size, 1)))
 			r.allocs(allocBatch, func() {
 				for left := allocBatch; left > 0; {
 					k := min(flight, left)

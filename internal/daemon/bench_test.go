@@ -20,7 +20,7 @@ func BenchmarkTurns(b *testing.B) {
 			r := newRig(b, 2)
 			a, to := r.hosts[0], r.hosts[1]
 			a.open(to)
-			n := min(1024, defaultRcvBuf/2/size)
+			n := min(1024, shm.DefaultBuf/2/size)
 			n = max(n, 1)
 			chunks := make([]uint32, n)
 			for i := range chunks {

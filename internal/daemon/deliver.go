@@ -131,7 +131,7 @@ func (e *Engine) charge(s *socket, n int) {
 
 // checkFull tells the peers if s is full.
 func (e *Engine) checkFull(s *socket) {
-	if s.held() > s.limit || s.rcvMsgs > maxMsgs(s.limit) {
+	if s.held() > s.limit || s.rcvMsgs > shm.MaxMsgs(s.limit) {
 		e.setCongested(s, true)
 	}
 }
@@ -139,16 +139,6 @@ func (e *Engine) checkFull(s *socket) {
 // held is what counts against the receive buffer and the hard cap: payload not
 // yet taken by the application, and the records of what waits in overflow.
 func (s *socket) held() int { return s.rcvBytes + s.over.n*overCost }
-
-// A receive buffer is full as well with more messages with payload than one for
-// each countedAs bytes of it, and than leastMsgs: a queue of more small ones than that is
-// more memory than the processors' caches hold.
-const (
-	countedAs = 256
-	leastMsgs = 2048
-)
-
-func maxMsgs(buf int) int { return max(buf/countedAs, leastMsgs) }
 
 func (e *Engine) uncharge(s *socket, n int) {
 	s.rcvBytes -= n
@@ -162,7 +152,7 @@ func (e *Engine) uncharge(s *socket, n int) {
 // relieve lets those who wait for room at s go on, if there is some.
 func (e *Engine) relieve(s *socket) {
 	held := s.held()
-	if s.congested && (held < s.limit/2 || held == 0) && s.rcvMsgs <= maxMsgs(s.limit)/2 {
+	if s.congested && (held < s.limit/2 || held == 0) && s.rcvMsgs <= shm.MaxMsgs(s.limit)/2 {
 		e.setCongested(s, false)
 	}
 	if s.waiters.n > 0 && held < s.limit {

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/internal/shm"
 )
 
 // socket is one bound RDS socket. Engine-owned.
@@ -79,7 +81,7 @@ func (e *Engine) bind(c *client, ap netip.AddrPort, rcvbuf int) (*socket, error)
 		return nil, unix.EADDRINUSE
 	}
 	if rcvbuf <= 0 {
-		rcvbuf = defaultRcvBuf
+		rcvbuf = shm.DefaultBuf
 	}
 	s := &socket{cl: c, local: l, port: port, limit: rcvbuf, inc: uint32(e.cfg.Rand())}
 	if s.inc == 0 {
