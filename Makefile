@@ -81,8 +81,8 @@ packages: build ## deb and rpm in bin/packages (nfpm through go run)
 	@rm -rf bin/packages
 	@GO='$(GO)' contrib/package/build.sh bin/packages '$(VERSION)'
 
-package-test: packages ## the deb installed, run, upgraded and removed in a fresh root folder (as root)
-	@contrib/package/test.sh bin/packages/*.deb
+package-test: packages ## deb and rpm installed, run, upgraded and removed in a fresh root folder (as root)
+	@GO='$(GO)' contrib/package/test.sh bin/packages/*.deb bin/packages/*.rpm
 
 bench: build bench-peers ## rdsd beside its peers and the bare path (BENCHFLAGS='-groups rtt,rate -plots DIR')
 	@$(GO) build $(BUILDFLAGS) -o bin/bench ./bench

@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -16,7 +17,7 @@ import (
 const completeVerb = "__complete"
 
 // completeTimeout is how long a daemon that is asked for names may take.
-const completeTimeout = 300 * time.Millisecond
+var completeTimeout = 300 * time.Millisecond
 
 // fixed is what an argument may be that no daemon is asked for.
 func fixed(words ...string) func(context.Context, *app, *options) []string {
@@ -60,10 +61,10 @@ func (a *app) candidates(ctx context.Context, o *options, done []string, last st
 			v.prepare(fs)
 		}
 		if f := valueOf(fs, done); f != nil {
-			return flagValues(v, f, last)
+			return flagValues(a, v, f, last)
 		}
 		if strings.HasPrefix(last, "-") {
-			return flagNames(fs, last)
+			return flagWords(a, v, fs, last)
 		}
 		if v.args == "" || len(rest) > 0 || v.words == nil {
 			return nil
@@ -79,10 +80,10 @@ func (a *app) candidates(ctx context.Context, o *options, done []string, last st
 	fs := newFlagSet("")
 	o.declare(fs, nil)
 	if f := valueOf(fs, done); f != nil {
-		return flagValues(&verb{forms: allForms}, f, last)
+		return flagValues(a, &verb{forms: allForms}, f, last)
 	}
 	if strings.HasPrefix(last, "-") {
-		return flagNames(fs, last)
+		return flagWords(a, &verb{forms: allForms}, fs, last)
 	}
 	words := withoutFlags(done)
 	var next []string
@@ -133,8 +134,14 @@ func valueOf(fs *flag.FlagSet, done []string) *flag.Flag {
 }
 
 // flagValues are what f may be. Names of lists may follow others.
-func flagValues(v *verb, f *flag.Flag, last string) (words []string) {
+func flagValues(a *app, v *verb, f *flag.Flag, last string) (words []string) {
 	switch f.Name {
+	case "socket": // of daemons that run here; others are files like any
+		for _, p := range a.paths {
+			if _, err := os.Stat(p); err == nil {
+				words = append(words, p)
+			}
+		}
 	case "o":
 		for _, form := range v.forms {
 			words = append(words, string(form))
@@ -156,8 +163,17 @@ func flagValues(v *verb, f *flag.Flag, last string) (words []string) {
 	return words
 }
 
-// flagNames are all flags, with as many dashes as last begins with.
-func flagNames(fs *flag.FlagSet, last string) (words []string) {
+// flagWords are all flags, with as many dashes as last begins with, or behind
+// the = of one its values.
+func flagWords(a *app, v *verb, fs *flag.FlagSet, last string) (words []string) {
+	if name, value, ok := strings.Cut(last, "="); ok {
+		if f := valueOf(fs, []string{name}); f != nil {
+			for _, w := range flagValues(a, v, f, value) {
+				words = append(words, name+"="+w)
+			}
+		}
+		return words
+	}
 	dash := "-"
 	if strings.HasPrefix(last, "--") {
 		dash = "--"
@@ -198,12 +214,14 @@ _rdsctl() {
 }
 complete -F _rdsctl rdsctl
 `,
+	// The words are as typed, in quotes perhaps. A list goes on behind a comma.
 	"zsh": `#compdef rdsctl
 # rdsctl completion zsh
-local -a answers
-answers=(${(f)"$(${words[1]} __complete "${(@)words[2,CURRENT]}" 2>/dev/null)"})
+local -a answers more
+answers=(${(f)"$(${(Q)words[1]} __complete "${(@Q)words[2,CURRENT]}" 2>/dev/null)"})
 if (( $#answers )); then
-	compadd -a answers
+	[[ $PREFIX == *,* ]] && more=(-S '')
+	compadd "${(@)more}" -a answers
 else
 	_files
 fi
@@ -211,9 +229,14 @@ fi
 	"fish": `# rdsctl completion fish
 function __rdsctl_answers
 	set -l words (commandline -opc)
-	$words[1] __complete $words[2..-1] (commandline -ct) 2>/dev/null
+	set -l last (commandline -ct)
+	set -l answers ($words[1] __complete $words[2..-1] "$last" 2>/dev/null)
+	if test (count $answers) -gt 0
+		printf '%s\n' $answers
+	else
+		__fish_complete_path "$last"
+	end
 end
 complete -c rdsctl -f -a '(__rdsctl_answers)'
-complete -c rdsctl -n '__fish_seen_subcommand_from validate bundle' -F
 `,
 }

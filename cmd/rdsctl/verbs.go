@@ -118,7 +118,7 @@ func verbs() []verb {
 		{name: "config docs", summary: "a configuration file with every key, its documentation and default", group: groupConfig, prepare: configDocsVerb, alone: true},
 		{name: "completion", args: "SHELL", summary: "completion for bash, zsh or fish, with the daemon's peers and all names of columns and fields", group: groupShell,
 			prepare: completionVerb, alone: true, words: fixed("bash", "zsh", "fish"),
-			tries: []string{"completion bash >/usr/share/bash-completion/completions/rdsctl", "completion fish >~/.config/fish/completions/rdsctl.fish"}},
+			tries: []string{"completion bash >/usr/share/bash-completion/completions/rdsctl", "completion zsh >/usr/share/zsh/site-functions/_rdsctl", "completion fish >~/.config/fish/completions/rdsctl.fish"}},
 	}
 }
 

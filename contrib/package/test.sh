@@ -1,47 +1,112 @@
 #!/usr/bin/env bash
-# Installs the Debian package into a fresh root folder, runs the daemon there,
-# and removes it again: test.sh FILE.deb. Needs root; installs debootstrap.
+# Installs the packages into a fresh root folder, one after the other, runs the
+# daemon there, upgrades and removes them: test.sh FILE.deb FILE.rpm. Needs
+# root; installs debootstrap and rpm.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 . scripts/lib.sh
-[ $# = 1 ] && [ -f "$1" ] || die "usage: test.sh FILE.deb"
+[ $# = 2 ] && [ -f "$1" ] && [ -f "$2" ] || die "usage: test.sh FILE.deb FILE.rpm"
 [ "$(id -u)" -eq 0 ] || die "a root folder of its own takes root"
+need_go
 command -v debootstrap >/dev/null || need_packages debootstrap
+command -v rpm >/dev/null || need_packages rpm
 PATH=$PATH:/usr/sbin:/sbin
+say() { echo "package: $*"; }
 root=$(mktemp -d)
+newer=$(mktemp -d)
 chmod 755 "$root" # its users look from here
-trap 'rm -rf "$root"' EXIT
+daemon=
+trap '[ -z "$daemon" ] || kill "$daemon" || true; rm -rf "$root" "$newer"' EXIT
+# What an upgrade goes to: the same programs under a higher version.
+contrib/package/build.sh "$newer" v999.0.0 >/dev/null
 . /etc/os-release
 mirror=$(sed -nE 's/^(deb|URIs:) +(\[[^]]*\] +)?(https?:[^ ]+).*/\3/p' /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null | head -n1 || true)
 debootstrap --variant=minbase "$VERSION_CODENAME" "$root" ${mirror:+"$mirror"} >"$root.log" 2>&1 || { tail "$root.log" >&2; die "debootstrap failed"; }
 rm -f "$root.log"
-say() { echo "package: $*"; }
 in_root() { chroot "$root" "$@"; }
+
+# installed looks at what an installation has to leave: of both formats the same.
+installed() {
+	in_root getent passwd rdsd >/dev/null || die "$1: no user rdsd"
+	in_root rdsctl config validate /etc/rdsd/rdsd.toml >/dev/null || die "$1: the configuration delivered is not valid"
+	in_root rdsd -version
+	local f
+	for f in man/man1/rdsctl.1.gz man/man5/rdsd.toml.5.gz man/man8/rdsd.8.gz; do
+		gzip -dc "$root/usr/share/$f" | grep -q '^\.TH' || die "$1: /usr/share/$f is no manual"
+	done
+	for f in bash-completion/completions/rdsctl zsh/site-functions/_rdsctl fish/vendor_completions.d/rdsctl.fish; do
+		grep -q __complete "$root/usr/share/$f" || die "$1: /usr/share/$f is no completion"
+	done
+	for f in rdsd.service rdsd.socket; do [ -s "$root/usr/lib/systemd/system/$f" ] || die "$1: no $f"; done
+	say "$1: installed, with user, manuals, completions and a valid configuration"
+}
+
+# runs starts the daemon as its user and asks it.
+runs() {
+	in_root install -d -o rdsd -g rdsd /run/rdsd
+	chroot "$root" setpriv --reuid rdsd --regid rdsd --clear-groups rdsd -config /etc/rdsd/rdsd.toml -socket /run/rdsd/rdsd.sock -listen 127.77.0.1 &
+	daemon=$!
+	for _ in $(seq 100); do in_root rdsctl status >/dev/null 2>&1 && break; sleep 0.1; done
+	in_root rdsctl status | sed -n 1,3p
+	kill $daemon
+	wait $daemon || die "$1: the daemon ended with status $?"
+	daemon=
+	[ -z "$(ls -A "$root/run/rdsd")" ] || die "$1: the daemon left $(ls -A "$root/run/rdsd")"
+	say "$1: ran as its user"
+}
+
+# change is what an administrator does to the configuration.
+change() {
+	echo 'port = 18635' >"$root/etc/rdsd/rdsd.toml.d/mine.toml"
+	sed -i 's/^#log.level.*/log.level = "warn"/' "$root/etc/rdsd/rdsd.toml"
+	changed "$1: before"
+}
+changed() {
+	grep -q '^log.level = "warn"' "$root/etc/rdsd/rdsd.toml" && [ -e "$root/etc/rdsd/rdsd.toml.d/mine.toml" ] || die "$1: lost what the administrator changed"
+}
+
+# left lists what is still there of the package.
+left() { in_root find / -xdev -path '*rdsd*' -not -path '/proc/*' -not -path '/rdsd.*' -not -path '/var/log/*'; }
+
 cp "$1" "$root/rdsd.deb"
 in_root dpkg -i /rdsd.deb >/dev/null
-in_root getent passwd rdsd >/dev/null || die "no user rdsd"
-in_root rdsctl config validate /etc/rdsd/rdsd.toml >/dev/null || die "the configuration delivered is not valid"
-in_root rdsd -version
-say "installed, with user and a valid configuration"
-
-in_root install -d -o rdsd -g rdsd /run/rdsd
-chroot "$root" setpriv --reuid rdsd --regid rdsd --clear-groups rdsd -config /etc/rdsd/rdsd.toml -socket /run/rdsd/rdsd.sock -listen 127.77.0.1 &
-daemon=$!
-for _ in $(seq 100); do in_root rdsctl status >/dev/null 2>&1 && break; sleep 0.1; done
-in_root rdsctl status | sed -n 1,3p
-kill $daemon
-wait $daemon || die "the daemon ended with status $?"
-[ ! -e "$root/run/rdsd/rdsd.sock" ] || die "its socket stayed"
-say "ran as its user"
-
-echo 'port = 18635' >"$root/etc/rdsd/rdsd.toml.d/mine.toml"
-sed -i 's/^#log.level.*/log.level = "warn"/' "$root/etc/rdsd/rdsd.toml"
+installed deb
+runs deb
+change deb
+cp "$newer"/*.deb "$root/rdsd.deb"
 in_root dpkg -i /rdsd.deb >/dev/null
-grep -q '^log.level = "warn"' "$root/etc/rdsd/rdsd.toml" || die "an upgrade lost what the administrator changed"
+in_root dpkg-query -W -f '${Version}' rdsd | grep -q '^999' || die "deb: not upgraded"
+changed "deb: the upgrade"
 in_root dpkg -r rdsd >/dev/null
-[ ! -e "$root/usr/bin/rdsd" ] && [ -e "$root/etc/rdsd/rdsd.toml" ] || die "removed too little or too much"
+[ ! -e "$root/usr/bin/rdsd" ] || die "deb: removed too little"
+changed "deb: the removal"
 in_root dpkg -P rdsd >/dev/null
-[ ! -e "$root/etc/rdsd" ] || die "a purge left /etc/rdsd"
-in_root getent passwd rdsd >/dev/null && die "a purge left the user"
-in_root find / -xdev -path '*rdsd*' -not -path '/proc/*' -not -path /rdsd.deb -not -path '/var/log/*' | grep . && die "these files stayed"
-say "upgraded, removed and purged; nothing stayed"
+[ ! -e "$root/etc/rdsd" ] || die "deb: a purge left /etc/rdsd"
+in_root getent passwd rdsd >/dev/null && die "deb: a purge left the user"
+left | grep . && die "deb: these files stayed"
+say "deb: upgraded, removed and purged; nothing stayed"
+
+# The host's rpm installs; the package's scripts run in the root. It has no
+# list of Debian's packages, so what the package needs is looked at by hand.
+rpm="rpm --force-debian --root $root --dbpath /var/lib/rpm"
+for need in $(rpm -qp --requires "$2" | grep ^/); do [ -e "$root$need" ] || die "rpm: $need, which it needs, is not in a plain system"; done
+rpm -K "$2" >/dev/null || die "rpm: bad digests"
+$rpm -i --nodeps "$2"
+installed rpm
+$rpm -V --nodeps rdsd || die "rpm: not as packaged"
+runs rpm
+change rpm
+$rpm -U --nodeps "$newer"/*.rpm
+$rpm -q rdsd | grep -q '^rdsd-999' || die "rpm: not upgraded"
+[ "$($rpm -q rdsd | wc -l)" = 1 ] || die "rpm: two versions at once"
+[ -e "$root/usr/bin/rdsd" ] || die "rpm: the upgrade removed what it had installed"
+changed "rpm: the upgrade"
+$rpm -e --nodeps rdsd 2>/dev/null
+[ ! -e "$root/usr/bin/rdsd" ] || die "rpm: erased too little"
+in_root getent passwd rdsd >/dev/null || die "rpm: the user is to stay"
+# What was changed stays under another name, as rpm has it.
+grep -q '^log.level = "warn"' "$root/etc/rdsd/rdsd.toml.rpmsave" || die "rpm: lost what the administrator changed"
+rm -rf "$root/etc/rdsd" "$root/run/rdsd"
+rm -rf "$root/var/lib/rpm"
+left | grep . && die "rpm: these files stayed"
+say "rpm: upgraded and erased; the user and what was changed stayed"
