@@ -501,3 +501,52 @@ func FuzzTCPStream(f *testing.F) {
 		}
 	})
 }
+
+// A kernel that had eight lanes with an earlier life of ours connects all of them
+// again, and sends by one of them: nothing tells which.
+func TestTCPMoreLanesThanOffered(t *testing.T) {
+	p := newTCPPuppet(t, false)
+	p.c.cfg.Lanes = 1
+	s, _, err := p.accept(40000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := p.accept(40001); err == nil {
+		t.Fatal("a second connection before the handshake")
+	}
+	p.c.HandleData(p.now, 0, tcpFrame(1, 0, 1, 0, "", 5, 0, 8))
+	for i := 1; i < 8; i++ {
+		extra, lane, err := p.accept(uint16(40001 + i))
+		if err != nil || lane != i {
+			t.Fatalf("connection %d: lane %d, %v", i, lane, err)
+		}
+		p.c.HandleData(p.now, lane, tcpFrame(uint64(100+i), 7, 6, 0, "x"))
+		if len(extra.out) != 0 {
+			t.Errorf("%d bytes sent on lane %d", len(extra.out), i)
+		}
+	}
+	if _, _, err := p.accept(40009); !errors.Is(err, ErrLaneBusy) {
+		t.Errorf("a ninth: %v", err)
+	}
+	if len(p.got) != 7 {
+		t.Errorf("received %v", p.got)
+	}
+	out := len(s.out)
+	for port := range uint16(16) {
+		p.c.Send(&Msg{SPort: 100 + port, DPort: 6, Data: []byte("x")})
+	}
+	p.run(5)
+	if hs := p.frames(s.out[out:]); len(hs) != 16 || p.c.n != 1 {
+		t.Errorf("%d messages on the lane we offered, %d lanes", len(hs), p.c.n)
+	}
+	// When that one is gone a new one has to come, whatever the peer believes.
+	p.c.HandleClosed(p.now, 0, errors.New("reset"))
+	for i := 1; i < 8; i++ {
+		if x := &p.c.lanes[i]; x.state != Error {
+			t.Errorf("lane %d is %v", i, x.state)
+		}
+	}
+	if _, lane, err := p.accept(40010); err != nil || lane != 0 {
+		t.Errorf("lane %d, %v", lane, err)
+	}
+}

@@ -227,6 +227,12 @@ func (c *TCP) learn(h *wire.Header) {
 		}
 		c.probe()
 	}
+	// A kernel that knew more lanes in an earlier life of ours goes on to connect
+	// them, and any of them may be the one it now sends by: nothing on the wire
+	// tells. So all that come are taken; we send by n.
+	if c.held = max(c.held, c.n); !c.smaller && h.Paths() > c.held {
+		c.held = h.Paths()
+	}
 }
 
 // restarted ends what was sent to the life of the peer that is over, and forgets
