@@ -42,6 +42,7 @@ const (
 	idRequest // not answered
 	idActive
 	idPassive
+	idLate // its queue pair is gone, and the answer has not come
 )
 
 // cmID is a communication identifier of librdmacm.
@@ -56,6 +57,8 @@ type cmID struct {
 	private        []byte // to send with the request
 	until          time.Time
 	busy           bool // a helper is in rdma_connect
+	asked          bool // the peer was asked over iWARP
+	late           *C.struct_ibv_qp
 	dropped        bool // to be destroyed by the helper's end
 	depth, serving int  // what the peer's request allows
 }
@@ -81,6 +84,10 @@ func (id *cmID) drop() {
 }
 
 func (id *cmID) destroy() {
+	if id.late != nil {
+		C.ibv_destroy_qp(id.late)
+		id.late = nil
+	}
 	if id.c != nil {
 		C.rdma_destroy_id(id.c)
 		id.c = nil
@@ -381,6 +388,8 @@ func (d *Device) pollCM() bool {
 			if e._type != C.RDMA_CM_EVENT_TIMEWAIT_EXIT {
 				id.destroy() // the peer has given up
 			}
+		case idLate:
+			id.drop()
 		case idActive, idPassive:
 			if id.qp != nil {
 				id.qp.connection(&e)
@@ -504,14 +513,14 @@ func (q *qp) request() {
 	d, id := q.dev, q.id
 	data, n := cBytes(id.private)
 	c, serve, depth, rnr, num, shared := id.c, C.int(q.serve), C.int(q.depth), C.int(q.rnrRetry()), C.uint32_t(q.num), b2i(q.srq != nil)
-	id.busy = true
+	id.busy, id.asked = true, d.iwarp
 	d.help.Go(func() {
 		e := C.ibvx_connect(c, data, n, serve, depth, rnr, num, shared)
 		C.free(data)
 		d.call(func() {
 			id.busy = false
 			switch {
-			case id.dropped:
+			case id.dropped, e != 0 && id.kind == idLate:
 				id.destroy()
 			case e != 0 && id.qp != nil:
 				t := verbs.CMConnectError

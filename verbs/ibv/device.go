@@ -336,7 +336,9 @@ func (d *Device) Close() error {
 		q.release()
 	}
 	for _, id := range d.ids {
-		if !id.busy {
+		if id.busy {
+			id.late = nil // ends with the device
+		} else {
 			id.destroy()
 		}
 	}

@@ -62,8 +62,12 @@ func (q *qp) die() {
 		q.scq.pull()
 		q.rcq.pull()
 	}
-	if q.established && !q.told && !q.byOwner {
-		d.events = append(d.events, verbs.CMEvent{Type: verbs.CMDisconnected, QP: q, Err: err})
+	if q.linked && !q.told && !q.byOwner {
+		t := verbs.CMDisconnected
+		if !q.established {
+			t = verbs.CMConnectError
+		}
+		d.events = append(d.events, verbs.CMEvent{Type: t, QP: q, Err: err})
 	}
 	q.told = true
 	if q.srq != nil && q.c != nil && q.established {
@@ -89,9 +93,9 @@ func (q *qp) bury() {
 	for q.done != q.tail {
 		s := q.at(q.done)
 		switch {
-		case s.resolved && (s.status != verbs.WCSuccess || s.asked):
+		case s.resolved && (s.status != verbs.WCSuccess || s.asked || q.failed):
 			q.report(s, q.done, s.status)
-		case s.resolved || q.done < q.top && !s.reports:
+		case (s.resolved || q.done < q.top && !s.reports) && !q.failed:
 		default:
 			q.report(s, q.done, verbs.WCWRFlushErr)
 		}
@@ -121,6 +125,14 @@ func (q *qp) unmake() {
 	}
 	q.scq.pull()
 	q.rcq.pull()
+	if id := q.id; id != nil && id.asked && !q.established {
+		// siw lets go of a queue pair when the peer has answered, after 10 s at
+		// most, and destroying it would wait for that.
+		id.kind, id.late, id.qp = idLate, q.c, nil
+		q.id, q.c = nil, nil
+		delete(q.dev.qps, q.index)
+		return
+	}
 	C.ibv_destroy_qp(q.c)
 	q.c = nil
 	q.scq.pull()
@@ -241,9 +253,11 @@ func (q *qp) Modify(to verbs.QPState) error {
 		return nil
 	case to == verbs.QPInit && q.state == verbs.QPReset:
 		return q.create()
-	case to == verbs.QPSQD && q.state == verbs.QPRTS && !q.closing:
+	case to == verbs.QPSQD && q.state == verbs.QPRTS:
 		q.state = verbs.QPSQD
-		q.mark()
+		if !q.closing { // Disconnect has its mark, and SQD does not stop it
+			q.mark()
+		}
 		q.dev.settle()
 		return nil
 	case to == verbs.QPRTS && q.state == verbs.QPSQD:
@@ -261,6 +275,9 @@ func (q *qp) reset() {
 		return
 	}
 	q.failing = nil
+	q.scq.pull()
+	q.rcq.pull()
+	delete(q.dev.qps, q.index) // what the adapter flushes from here on is discarded
 	q.unmake()
 	q.hangUp()
 	q.scq.disown(q)

@@ -94,6 +94,7 @@ type qp struct {
 	heard       bool
 	closing     bool // Disconnect
 	failing     error
+	failed      bool // a request was reported as such
 	byOwner     bool // the end is its owner's doing
 	dying       bool // in ERR, the adapter may still report
 	told        bool // CMDisconnected, or not to be
@@ -266,10 +267,13 @@ func (q *qp) advance() {
 			if s.reports || q.done >= q.top {
 				break
 			}
+			if q.failed {
+				q.report(s, q.done, verbs.WCWRFlushErr)
+			}
 			q.done++
 			continue
 		}
-		if s.status != verbs.WCSuccess || s.asked {
+		if s.status != verbs.WCSuccess || s.asked || q.failed {
 			q.report(s, q.done, s.status)
 		}
 		if s.status != verbs.WCSuccess && q.failing == nil && q.state != verbs.QPErr {
@@ -283,8 +287,13 @@ func (q *qp) advance() {
 	}
 }
 
-// report adds the completion of a request.
+// report adds the completion of a request. Behind one that failed nothing has
+// succeeded for its owner: siw may have carried out what is behind a READ.
 func (q *qp) report(s *slot, pos uint64, status verbs.WCStatus) {
+	if q.failed && status == verbs.WCSuccess {
+		status = verbs.WCWRFlushErr
+	}
+	q.failed = q.failed || status != verbs.WCSuccess
 	wc := verbs.WC{WRID: s.wrid, Status: status, QPNum: q.num}
 	if status == verbs.WCSuccess {
 		wc.Op = opOf(s.op)
@@ -343,7 +352,12 @@ func (q *qp) received(wc *C.struct_ibvx_wc) {
 	q.recvFailed(verbs.WCStatus(wc.status))
 }
 
+// recvFailed ends the queue pair. Of a set-up that is refused siw flushes the
+// receives before the connection manager says so; that has the reason.
 func (q *qp) recvFailed(status verbs.WCStatus) {
+	if status == verbs.WCWRFlushErr && q.linked && !q.established && !q.passive {
+		return
+	}
 	if status != verbs.WCSuccess && q.failing == nil && q.state != verbs.QPErr {
 		q.fail(statusError(status, "a receive"))
 	}
@@ -422,8 +436,10 @@ func (q *qp) PostRecv(wr []verbs.RecvWR) (int, error) {
 				break
 			}
 			q.rq.ids[q.rq.tail&uint64(len(q.rq.ids)-1)] = w.WRID
-			d.recvs[n] = C.struct_ibvx_recv{id: C.uint64_t(wrID(kindRecv, q.index, q.rq.tail)), nsge: C.uint32_t(len(w.SGL)), first: C.uint32_t(sges)}
-			sges += d.copySGL(sges, w.SGL)
+			d.recvs[n] = C.struct_ibvx_recv{id: C.uint64_t(wrID(kindRecv, q.index, q.rq.tail)), first: C.uint32_t(sges)}
+			nsge := d.recvSGL(sges, w.SGL)
+			d.recvs[n].nsge = C.uint32_t(nsge)
+			sges += nsge
 			q.rq.tail++
 			n++
 		}

@@ -77,8 +77,10 @@ func (s *srq) PostRecv(wr []verbs.RecvWR) (int, error) {
 				break
 			}
 			slot := s.take(w.WRID)
-			d.recvs[n] = C.struct_ibvx_recv{id: C.uint64_t(wrID(kindSRQ, 0, uint64(slot))), nsge: C.uint32_t(len(w.SGL)), first: C.uint32_t(sges)}
-			sges += d.copySGL(sges, w.SGL)
+			d.recvs[n] = C.struct_ibvx_recv{id: C.uint64_t(wrID(kindSRQ, 0, uint64(slot))), first: C.uint32_t(sges)}
+			nsge := d.recvSGL(sges, w.SGL)
+			d.recvs[n].nsge = C.uint32_t(nsge)
+			sges += nsge
 			n++
 		}
 		if n > 0 {
@@ -198,6 +200,16 @@ func checkSGL(sgl []verbs.SGE) error {
 		}
 	}
 	return nil
+}
+
+// recvSGL is copySGL for a receive. siw's library refuses one without SGEs, but
+// not an SGE of nothing.
+func (d *Device) recvSGL(first int, sgl []verbs.SGE) int {
+	if d.siw && len(sgl) == 0 {
+		d.sges[first] = verbs.SGE{}
+		return 1
+	}
+	return d.copySGL(first, sgl)
 }
 
 // copySGL copies a list into the batch at first, with the addresses the driver

@@ -25,9 +25,9 @@ func atomicCases() []testCase {
 		}},
 		{name: "A149 an atomic needs REMOTE_ATOMIC", need: verbs.CapAtomics, run: func(p *Pair) {
 			p.Connect()
-			mr := p.B.RegMR(AlignedMem(page), 0x1000, verbs.AccessLocalWrite|verbs.AccessRemoteRead|verbs.AccessRemoteWrite)
+			mr := p.B.RegMR(AlignedMem(page), lowIOVA, verbs.AccessLocalWrite|verbs.AccessRemoteRead|verbs.AccessRemoteWrite)
 			wr := p.A.fetchAdd(1, 0, 1, 0)
-			wr.RKey, wr.RemoteAddr = mr.RKey(), 0x1000
+			wr.RKey, wr.RemoteAddr = mr.RKey(), lowIOVA
 			p.remoteErrorAny(wr, verbs.WCRemAccessErr)
 		}},
 		{name: "A147 atomics of several QPs are atomic among each other", need: verbs.CapAtomics, run: testAtomicsTogether},
@@ -104,7 +104,7 @@ func testImmWaits(p *Pair) {
 			}
 			switch {
 			case i == 5:
-				wr.Op, wr.RKey, wr.RemoteAddr = verbs.OpRDMAWriteWithImm, p.B.MR.RKey(), arenaIOVA+3<<20
+				wr.Op, wr.RKey, wr.RemoteAddr = verbs.OpRDMAWriteWithImm, p.B.MR.RKey(), p.B.Base+(3<<20)
 			case i != 2 && i != 7:
 				wr.Op = verbs.OpSendWithImm
 			}

@@ -148,7 +148,7 @@ func testConnectTimeout(p *Pair) {
 	p.A.Event(p.A.QP, verbs.CMUnreachable, verbs.CMConnectError)
 	p.failedSetUp()
 	if p.B.Dev.Accept(req.Req, p.B.QP, nil) == nil { // too late
-		p.B.Event(p.B.QP, verbs.CMConnectError)
+		p.B.Event(p.B.QP, verbs.CMConnectError, verbs.CMDisconnected)
 	}
 }
 
@@ -287,8 +287,13 @@ func testDestroyConnecting(p *Pair) {
 		p.Settle()
 		p.B.QP.Destroy()
 	}
+	if err := l.Close(); err != nil { // with the requests of those above that are still to come
+		p.Fatal(err)
+	}
+	p.Settle()
+	p.B.Events, p.B.requests = nil, 0
 	p.A.QP, p.B.QP = p.A.NewQP(), p.B.NewQP()
-	p.Join(p.A.QP, p.B.QP, l)
+	p.Join(p.A.QP, p.B.QP, p.B.Listen())
 }
 
 // acceptLate accepts a request of a peer that has gone, if one arrives: it must

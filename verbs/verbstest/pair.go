@@ -13,8 +13,12 @@ import (
 const (
 	// ArenaSize is the length of each side's memory.
 	ArenaSize = 4 << 20
-	arenaIOVA = 0x7_5555_0000 // nothing like a pointer
+	arenaIOVA = 0x7_5555_0000 // of A; nothing like a pointer
+	arenaGap  = 1 << 32       // from A's to B's: no address is both's
 	page      = 4096
+	// lowIOVA is for small regions. Below 64 KiB nothing can be mapped, which
+	// siw's driver wants (verbs/ibv).
+	lowIOVA = 0x3_0000
 
 	// idleLimit idle steps in a row end a wait as failed: about ten seconds
 	// of a provider in real time.
@@ -43,6 +47,7 @@ type Side struct {
 	PD             verbs.PD
 	SendCQ, RecvCQ verbs.CQ
 	Mem            []byte
+	Base           uint64 // address of Mem in work requests
 	MR             verbs.MR
 	Attr           verbs.QPInitAttr
 	QP             verbs.QP
@@ -57,20 +62,20 @@ type Side struct {
 func newPair(t *testing.T, env Env, mode verbs.AckMode) *Pair {
 	t.Helper()
 	p := &Pair{T: t, Env: env, Mode: mode}
-	p.A = p.newSide("A", env.A)
-	p.B = p.newSide("B", env.B)
+	p.A = p.newSide("A", env.A, arenaIOVA)
+	p.B = p.newSide("B", env.B, arenaIOVA+arenaGap)
 	return p
 }
 
-func (p *Pair) newSide(name string, dev verbs.Device) *Side {
+func (p *Pair) newSide(name string, dev verbs.Device, base uint64) *Side {
 	p.Helper()
-	s := &Side{p: p, Name: name, Dev: dev, Mem: AlignedMem(ArenaSize)}
+	s := &Side{p: p, Name: name, Dev: dev, Mem: AlignedMem(ArenaSize), Base: base}
 	var err error
 	if s.PD, err = dev.AllocPD(); err != nil {
 		p.Fatalf("%s: AllocPD: %v", name, err)
 	}
 	s.SendCQ, s.RecvCQ = s.NewCQ(256), s.NewCQ(256)
-	s.MR = s.RegMR(s.Mem, arenaIOVA, verbs.AccessLocalWrite|verbs.AccessRemoteRead|verbs.AccessRemoteWrite|s.atomicRight())
+	s.MR = s.RegMR(s.Mem, base, verbs.AccessLocalWrite|verbs.AccessRemoteRead|verbs.AccessRemoteWrite|s.atomicRight())
 	a := dev.Attr()
 	s.Attr = verbs.QPInitAttr{
 		SendCQ: s.SendCQ,
@@ -118,9 +123,25 @@ func (p *Pair) local(exact verbs.WCStatus) []verbs.WCStatus {
 	return []verbs.WCStatus{exact}
 }
 
-// inexact notes that a local error had the general status.
+// localRecv are the statuses allowed for a local error of a receive.
+func (p *Pair) localRecv(exact verbs.WCStatus) []verbs.WCStatus {
+	if other := p.Env.Habits.RecvStatus; other != 0 {
+		return []verbs.WCStatus{exact, other}
+	}
+	return p.local(exact)
+}
+
+// remote are the statuses allowed for a request that the peer refused.
+func (p *Pair) remote(exact verbs.WCStatus) []verbs.WCStatus {
+	if p.Env.Habits.Flushed {
+		return []verbs.WCStatus{exact, verbs.WCWRFlushErr, p.local(exact)[1]}
+	}
+	return []verbs.WCStatus{exact}
+}
+
+// inexact notes that an error had another status.
 func (p *Pair) inexact(wc verbs.WC, exact verbs.WCStatus) {
-	if wc.Status != exact {
+	if wc.Status != exact && wc.Status != verbs.WCSuccess {
 		p.habit("status %d in place of %d", wc.Status, exact)
 	}
 }
@@ -167,7 +188,7 @@ func (s *Side) NewQP() verbs.QP {
 
 // SGE is n bytes at off of the arena.
 func (s *Side) SGE(off, n int) verbs.SGE {
-	return verbs.SGE{Addr: arenaIOVA + uint64(off), Length: uint32(n), LKey: s.MR.LKey()}
+	return verbs.SGE{Addr: s.Base + uint64(off), Length: uint32(n), LKey: s.MR.LKey()}
 }
 
 // Send is a SEND of pieces of the side's arena.
@@ -178,7 +199,7 @@ func (s *Side) Send(id uint64, flags verbs.SendFlags, sgl ...verbs.SGE) verbs.Se
 // Write is an RDMA WRITE to off of the peer's arena.
 func (s *Side) Write(id uint64, flags verbs.SendFlags, off int, sgl ...verbs.SGE) verbs.SendWR {
 	r := s.peer()
-	return verbs.SendWR{WRID: id, Op: verbs.OpRDMAWrite, Flags: flags, RKey: r.MR.RKey(), RemoteAddr: arenaIOVA + uint64(off), SGL: sgl}
+	return verbs.SendWR{WRID: id, Op: verbs.OpRDMAWrite, Flags: flags, RKey: r.MR.RKey(), RemoteAddr: r.Base + uint64(off), SGL: sgl}
 }
 
 // Read is an RDMA READ from off of the peer's arena.

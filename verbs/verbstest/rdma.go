@@ -119,11 +119,11 @@ func testSourceReadOnly(p *Pair) {
 	a := p.A.RegMR(src, 0x4000, 0)
 	ro := AlignedMem(page)
 	pattern(ro, 5)
-	b := p.B.RegMR(ro, 0x8000, verbs.AccessRemoteRead)
+	b := p.B.RegMR(ro, lowIOVA, verbs.AccessRemoteRead)
 	p.B.Recv(1)
 	w := p.A.Write(1, 0, 100, verbs.SGE{Addr: 0x4000, Length: page, LKey: a.LKey()})
 	r := p.A.Read(2, 0, 0, p.A.SGE(0, page))
-	r.RKey, r.RemoteAddr = b.RKey(), 0x8000
+	r.RKey, r.RemoteAddr = b.RKey(), lowIOVA
 	p.A.Post(w, r, p.A.Send(3, verbs.SendSignaled|verbs.SendFence))
 	p.A.WantSend(0, 3, verbs.WCSuccess)
 	p.B.WantRecv(0, 1, verbs.WCSuccess)

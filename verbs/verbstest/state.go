@@ -233,7 +233,7 @@ func testMaxMsg(p *Pair) {
 	wr := p.A.Write(1, verbs.SendSignaled, 0)
 	for left := uint64(p.A.Dev.Attr().MaxMsg) + 1; left > 0; {
 		n := min(left, 1<<31)
-		wr.SGL = append(wr.SGL, verbs.SGE{Addr: arenaIOVA, Length: uint32(n), LKey: p.A.MR.LKey()})
+		wr.SGL = append(wr.SGL, verbs.SGE{Addr: p.A.Base, Length: uint32(n), LKey: p.A.MR.LKey()})
 		left -= n
 	}
 	p.A.Post(wr)

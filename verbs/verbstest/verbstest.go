@@ -41,6 +41,13 @@ type Env struct {
 // deviation.
 type Habits struct {
 	LocalStatus verbs.WCStatus // has it for local errors, of sends and receives, in place of a more exact one; 0: no
+	RecvStatus  verbs.WCStatus // ... of receives, if it is another
+	Flushed     bool           // the requester learns of a refused request only that the connection has ended (or LocalStatus)
+	NoSolicited bool           // a solicited message makes no event where one is asked for
+	LateSink    bool           // a READ fails when its response comes, of a bad sink, too; what is behind it is done by then
+	LateDereg   bool           // a response that has begun goes on into memory that is deregistered
+	AnyRead     bool           // READs need no right, of the queue pair or of the region
+	OwnAddress  bool           // a region has an address of its process: none at 0
 	Silent      bool           // the responder of a refused request gets no asynchronous event
 	Padded      bool           // private data arrive with zeros behind them
 	Immediate   bool           // requests run at once, without Step

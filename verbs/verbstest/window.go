@@ -88,7 +88,8 @@ func (p *Pair) unreachable(key uint32, off int) {
 	rd := p.A.Read(99, verbs.SendSignaled, 0, p.A.SGE(64, 8))
 	rd.RKey, rd.RemoteAddr = key, mwBase+uint64(off)
 	p.A.Post(rd)
-	p.A.WantSend(n, 99, verbs.WCRemAccessErr)
+	p.A.WantSend(n, 99, p.remote(verbs.WCRemAccessErr)...)
+	p.inexact(p.A.Sends[n], verbs.WCRemAccessErr)
 	p.A.Dead()
 	p.B.Dead()
 }
@@ -162,7 +163,7 @@ func testWindow2(p *Pair) {
 func testBindRefused(p *Pair) {
 	l := p.B.Listen()
 	for name, f := range map[string]func(b *verbs.BindMW){
-		"no right to bind": func(b *verbs.BindMW) { b.MR = p.B.MR; b.Addr = arenaIOVA },
+		"no right to bind": func(b *verbs.BindMW) { b.MR = p.B.MR; b.Addr = p.B.Base },
 		"out of bounds":    func(b *verbs.BindMW) { b.Addr += 4*page - 7 },
 		"another PD":       func(b *verbs.BindMW) { b.MR = p.foreignMR(p.B); b.Addr = b.MR.IOVA() },
 		"write without LOCAL_WRITE": func(b *verbs.BindMW) {
@@ -300,7 +301,7 @@ func testInvWrong(p *Pair) {
 func testRereg(p *Pair) {
 	p.Connect()
 	old, mem := AlignedMem(page), AlignedMem(2*page)
-	mr := p.B.RegMR(old, 0, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+	mr := p.B.RegMR(old, lowIOVA, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
 	key := mr.RKey()
 	if err := mr.Rereg(nil, 0, 0); !errors.Is(err, syscall.EINVAL) || mr.RKey() != key {
 		p.Errorf("Rereg of nothing: %v", err)
