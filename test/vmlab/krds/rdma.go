@@ -220,23 +220,30 @@ func list(counts map[string]int) string {
 // rdmaAsk asks for -n operations of -sizes, one at a time, each in memory
 // registered anew.
 func rdmaAsk(c *config) error {
-	s, err := c.open(c.from.AddrPort)
-	if err != nil {
-		return err
-	}
-	defer s.close()
 	// A reply that was lost with a connection does not come. The kernel finishes
 	// a broken connection when the registrations made on it have ended, so they
 	// have to before it can be asked again.
-	if err := limitRecv(s, c.patience); err != nil {
+	var s socket
+	var mem, cookie []byte
+	var addr, cookieAt uint64
+	open := func() (err error) {
+		if s, err = c.open(c.from.AddrPort); err != nil {
+			return err
+		}
+		if err := limitRecv(s, c.patience); err != nil {
+			return err
+		}
+		if mem, addr, err = s.alloc(askMax + 3*4096); err != nil {
+			return err
+		}
+		cookie, cookieAt = mem[len(mem)-8:], addr+uint64(len(mem)-8)
+		mem = mem[:askMax+2*4096]
+		return nil
+	}
+	if err := open(); err != nil {
 		return err
 	}
-	mem, addr, err := s.alloc(askMax + 3*4096)
-	if err != nil {
-		return err
-	}
-	cookie, cookieAt := mem[len(mem)-8:], addr+uint64(len(mem)-8)
-	mem = mem[:askMax+2*4096]
+	defer func() { s.close() }()
 	free := func() error {
 		args := cmsg.FreeMRArgs{Cookie: binary.NativeEndian.Uint64(cookie), Flags: cmsg.FlagInvalidate}
 		if err := s.setsockopt(solRDS, int(cmsg.OptFreeMR), args.Append(nil)); err != nil && !errors.Is(err, unix.EINVAL) {
@@ -294,6 +301,14 @@ func rdmaAsk(c *config) error {
 				// The kernel finishes the old connection in a moment without any
 				// registration; one made at once would be on it, and keep it.
 				time.Sleep(c.patience / 8)
+				// A request that nobody has acked holds its registration, whatever
+				// is freed, and waits for the connection: closing withdraws it.
+				if _, kernel := s.(*kernelSocket); kernel && try > 0 {
+					s.close()
+					if err := open(); err != nil {
+						return err
+					}
+				}
 				again++
 				continue
 			}

@@ -109,6 +109,15 @@ func (c *Config) defaults() {
 	}
 }
 
+// Life is a lab's limit for what takes d; in a long run (RDSD_VMLAB_LONG) it is
+// two hours.
+func Life(d time.Duration) time.Duration {
+	if os.Getenv("RDSD_VMLAB_LONG") != "" {
+		return 2 * time.Hour
+	}
+	return d
+}
+
 // File is the path outside of /xfer/name.
 func (l *Lab) File(name string) string { return filepath.Join(l.dir, name) }
 
