@@ -277,6 +277,8 @@ func TestWhatUsersSee(t *testing.T) {
 		}
 		contains(t, "a reset", h.rdsctlAs(5, "peer", "reset", "127.0.0.1"), "only root and the daemon's own user")
 
+		contains(t, "the lists of all", h.rdsctlAs(5, "sockets", "-offline"), "only root and the daemon's own user")
+
 		socks = h.rdsctl("sockets")
 		contains(t, "root's view", socks, "4000", "4001", "4002")
 		contains(t, "root's view", h.rdsctl("status"), fmt.Sprintf("\n%d ", nobody), "\n0 ")

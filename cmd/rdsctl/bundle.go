@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/internal/version"
 	"golang.org/x/sys/unix"
 )
@@ -146,6 +147,13 @@ offline:
 			pid = s.PID
 		}
 		b.json("statistics.json", &ctl.Response{Schema: ctl.Schema, Kind: ctl.KindStatus, Status: s})
+	}
+	for name, read := range map[string]func(*stats.ListReader) *ctl.Response{"sockets-offline.json": ctl.OfflineSockets, "peers-offline.json": ctl.OfflinePeers} {
+		if r, _, err := b.offlineList("", read); err != nil {
+			b.missing(name, err)
+		} else {
+			b.json(name, r)
+		}
 	}
 	d := &doctor{app: b.app, ctx: b.ctx, o: b.o, proc: "/proc", sys: "/sys"}
 	d.run()

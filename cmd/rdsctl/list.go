@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"time"
 
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/rows"
+	"github.com/rdsd/rdsd/internal/stats"
 )
 
 // column is one of a table for people.
@@ -27,8 +29,9 @@ type listing[T any] struct {
 	kind    ctl.Kind
 	items   func(*ctl.Response) []T
 	columns []column[T]
-	none    string                         // what a table without rows says
-	after   func(*ctl.Response, *[]string) // lines below the table
+	none    string                                // what a table without rows says
+	after   func(*ctl.Response, *[]string)        // lines below the table
+	offline func(*stats.ListReader) *ctl.Response // from the daemon's lists, nil: they have none of these
 
 	set *rows.Set
 }
@@ -135,6 +138,9 @@ func (l *listing[T]) run(ctx context.Context, a *app, o *options, req func() ctl
 		return exitUsage
 	}
 	return a.repeat(ctx, o, func() int {
+		if l.offline != nil && o.offline {
+			return p.showOffline(a, o)
+		}
 		raw, resp, err := a.once(ctx, o, req())
 		if err != nil {
 			return a.fail(o, l.kind, err)
@@ -209,6 +215,12 @@ func (p *plan[T]) show(a *app, o *options, raw []byte, resp *ctl.Response) int {
 	}
 	if p.after != nil {
 		p.after(resp, &notes)
+	}
+	if resp.Offline {
+		notes = append(notes, fmt.Sprintf("as of %s, from the daemon's lists", resp.AsOf.Local().Format(time.DateTime+".000")))
+	}
+	if resp.Unlisted > 0 {
+		notes = append(notes, fmt.Sprintf("%d more are not in the lists", resp.Unlisted))
 	}
 	if resp.Truncated {
 		notes = append(notes, "there is more: --limit")
@@ -287,8 +299,17 @@ func (l *listing[T]) verb(v verb) verb {
 }
 
 // plain is the action of a list that takes no flags of its own.
-func (l *listing[T]) plain(_ *flag.FlagSet) action {
+func (l *listing[T]) plain(fs *flag.FlagSet) action {
+	offline, path := new(bool), new(string)
+	if l.offline != nil {
+		offline, path = offlineFlags(fs)
+	}
 	return func(ctx context.Context, a *app, o *options, _ string) int {
+		if *path != "" && !*offline {
+			fmt.Fprintf(a.stderr, "rdsctl: %s: -stats is for -offline\n", l.kind)
+			return exitUsage
+		}
+		o.offline, o.stats = *offline, *path
 		return l.run(ctx, a, o, func() ctl.Request { return ctl.Request{Kind: l.kind} })
 	}
 }

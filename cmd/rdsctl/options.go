@@ -54,6 +54,9 @@ func oneOf(forms []output) string {
 
 // options are the flags that verbs share.
 type options struct {
+	offline bool   // of lists: from the daemon's mapping
+	stats   string // which one
+
 	output  output
 	socket  string
 	timeout time.Duration

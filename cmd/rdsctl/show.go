@@ -15,9 +15,10 @@ import (
 func socketList() *listing[ctl.SocketInfo] {
 	type S = ctl.SocketInfo
 	return &listing[S]{
-		kind:  ctl.KindSockets,
-		items: func(r *ctl.Response) []S { return r.Sockets },
-		none:  "no socket is bound",
+		kind:    ctl.KindSockets,
+		items:   func(r *ctl.Response) []S { return r.Sockets },
+		none:    "no socket is bound",
+		offline: ctl.OfflineSockets,
 		after: func(r *ctl.Response, notes *[]string) {
 			if r.OtherSockets > 0 {
 				*notes = append(*notes, fmt.Sprintf("%d sockets of other users are not shown", r.OtherSockets))
@@ -43,9 +44,10 @@ func socketList() *listing[ctl.SocketInfo] {
 func peerList(now func() time.Time) *listing[ctl.PeerInfo] {
 	type P = ctl.PeerInfo
 	return &listing[P]{
-		kind:  ctl.KindPeers,
-		items: func(r *ctl.Response) []P { return r.Peers },
-		none:  "no connection was ever made",
+		kind:    ctl.KindPeers,
+		items:   func(r *ctl.Response) []P { return r.Peers },
+		none:    "no connection was ever made",
+		offline: ctl.OfflinePeers,
 		columns: []column[P]{
 			{head: "LOCAL", field: "local", text: func(p *P) string { return p.Local.String() }},
 			{head: "REMOTE", field: "remote", text: func(p *P) string { return p.Remote.String() }},

@@ -57,15 +57,8 @@ func (a *app) offlineStatus(o *options, path string, show func(*ctl.Response)) i
 // offline reads the first mapping there is. The exit status says whether its
 // daemon lives.
 func (a *app) offline(path string) (*ctl.Status, int, error) {
-	paths := []string{path}
-	if path == "" {
-		paths = nil
-		for _, p := range a.paths {
-			paths = append(paths, config.StatsPath(p))
-		}
-	}
 	var tried []string
-	for _, p := range paths {
+	for _, p := range a.statsPaths(path) {
 		m, err := stats.Open(p)
 		if errors.Is(err, fs.ErrNotExist) {
 			tried = append(tried, p)
@@ -90,6 +83,17 @@ func (a *app) offline(path string) (*ctl.Status, int, error) {
 	}
 	return nil, 0, fmt.Errorf("%w: no statistics mapping at %s; name it with --stats, or the daemon's socket with --socket",
 		ipc.ErrNoDaemon, strings.Join(tried, ", "))
+}
+
+// statsPaths are where a statistics mapping may be: at path, if it is named.
+func (a *app) statsPaths(path string) (paths []string) {
+	if path != "" {
+		return []string{path}
+	}
+	for _, p := range a.paths {
+		paths = append(paths, config.StatsPath(p))
+	}
+	return paths
 }
 
 func showStatus(w io.Writer, s *ctl.Status, counters bool) {

@@ -75,7 +75,11 @@ func topVerb(fs *flag.FlagSet) action {
 		look := func() {
 			if *offline {
 				s, _, err := a.offline(*path)
-				t.take(time.Now(), s, nil, nil, err)
+				var peers []ctl.PeerInfo
+				if r, _, err := a.offlineList(*path, ctl.OfflinePeers); err == nil { // an ordinary user has counters
+					peers = r.Peers
+				}
+				t.take(time.Now(), s, peers, nil, err)
 				return
 			}
 			t.look(ctx, a, o)

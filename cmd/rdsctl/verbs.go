@@ -45,6 +45,9 @@ const (
 	groupShell   = "Shells"
 )
 
+const offlineAbout = "With -offline the daemon is not asked: its lists are read, as of up to a second before it got stuck, " +
+	"of at most 4096 sockets and 1024 connections. Only root and the daemon's own user may."
+
 // verbs is the table of all there are.
 func verbs() []verb {
 	return []verb{
@@ -56,9 +59,11 @@ func verbs() []verb {
 			prepare: devicesVerb, forms: []output{asTable, asJSON, jsonLines},
 			about: "As it was when the daemon started: a device that comes later takes a restart.", tries: []string{"devices", "devices -o json"}},
 		socketList().verb(verb{name: "sockets", summary: "the sockets bound here, with their owners and queues", group: groupLook,
-			tries: []string{"sockets", "sockets -filter 'uid=1000,congested=yes'", "sockets -sort -recv-bytes -o csv -columns addr,port,recv-bytes"}}),
+			tries: []string{"sockets", "sockets -filter 'uid=1000,congested=yes'", "sockets -sort -recv-bytes -o csv -columns addr,port,recv-bytes", "sockets -offline"},
+			about: offlineAbout}),
 		peerList(time.Now).verb(verb{name: "peers", summary: "the connections to other hosts", group: groupLook,
-			tries: []string{"peers", "peers -filter 'remote=10.0.0.0/24,state!=up'", "peers -o wide -watch 1s"}}),
+			tries: []string{"peers", "peers -filter 'remote=10.0.0.0/24,state!=up'", "peers -o wide -watch 1s", "peers -offline"},
+			about: offlineAbout + " Messages that wait for their turn at a connection are then not in QUEUED, and WHY is not known."}),
 		counterList().verb(verb{name: "counters", summary: "the daemon's counters; with -watch also their rates", group: groupLook, prepare: countersVerb,
 			tries: []string{"counters", "counters -watch 1s -sort -rate -filter 'rate>0'", "counters -offline -all"}}),
 		eventList().verb(verb{name: "events", summary: "what happened: connections, refusals, processes that broke a rule", group: groupLook, prepare: eventsVerb,

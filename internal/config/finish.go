@@ -37,6 +37,9 @@ func DefaultSocket(uid int, getenv func(string) string) (string, error) {
 // StatsPath is the default statistics file of the daemon at a control socket.
 func StatsPath(socket string) string { return socket + ".stats" }
 
+// ListsPath is where the lists that belong to a statistics file are.
+func ListsPath(stats string) string { return strings.TrimSuffix(stats, ".stats") + ".lists" }
+
 // Finish fills in what depends on the user and on other keys, and checks what
 // one key alone cannot: every error names its key and the cure.
 func (c *Config) Finish(uid int, getenv func(string) string) error {
@@ -59,6 +62,8 @@ func (c *Config) checkSocket() error {
 		return fmt.Errorf("socket: the path %q has %d bytes, Unix sockets take %d; use a shorter one (--socket)", c.Socket, len(c.Socket), maxSocketPath)
 	case strings.HasPrefix(c.Socket, "@"):
 		return fmt.Errorf("socket: abstract sockets (%q) have no permissions and are not supported; use a path", c.Socket)
+	case ListsPath(c.Stats) == c.Socket:
+		return fmt.Errorf("stats: %q has its lists in %q, which is the control socket; use another path", c.Stats, c.Socket)
 	case c.Stats == c.Socket:
 		return fmt.Errorf("stats: %q is the control socket; use another path", c.Stats)
 	}

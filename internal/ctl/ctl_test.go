@@ -413,3 +413,37 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// Whatever bytes are in the lists, the answer is one that can be shown.
+func FuzzOffline(f *testing.F) {
+	f.Add([]byte{}, uint16(0))
+	f.Add(bytes.Repeat([]byte{0xff}, 900), uint16(0))
+	f.Add([]byte{0x10, 0, 1, 1, 0xf0, 0x9f}, uint16(700))
+	mem := make([]uint64, stats.ListSize/8)
+	f.Fuzz(func(t *testing.T, b []byte, at uint16) {
+		if _, err := stats.NewLists(mem, stats.Info{}); err != nil {
+			t.Fatal(err)
+		}
+		const header = 16
+		for i, c := range b {
+			// Rows of sockets lie behind the header, of peers behind those.
+			for _, start := range []int{header, header + stats.MaxSockets*13} {
+				w := start + int(at)%500 + i/8
+				mem[w] ^= uint64(c) << (i % 8 * 8)
+			}
+		}
+		r, err := stats.NewListReader(mem)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for kind, resp := range map[Kind]*Response{KindSockets: OfflineSockets(r), KindPeers: OfflinePeers(r)} {
+			out, err := json.Marshal(resp)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := Parse(out, kind); err != nil || !got.Offline {
+				t.Errorf("%s: %v, %s", kind, err, out)
+			}
+		}
+	})
+}

@@ -108,10 +108,15 @@ type Response struct {
 	Events    []EventInfo     `json:"events,omitzero"`
 	Errors    []ErrorInfo     `json:"errors,omitzero"`
 	Truncated bool            `json:"truncated,omitzero"`
-	Stacks    string          `json:"stacks,omitzero"`
-	Drain     *Drain          `json:"drain,omitempty"`
-	Counters  []CounterInfo   `json:"counters,omitzero"` // rdsctl's own
-	Error     *Error          `json:"error,omitempty"`
+	// Offline: sockets and peers are from the daemon's mapping, as of AsOf. Unlisted
+	// more had no row there, or one that was being written.
+	Offline  bool          `json:"offline,omitzero"`
+	AsOf     time.Time     `json:"as_of,omitzero"`
+	Unlisted uint64        `json:"unlisted,omitzero"`
+	Stacks   string        `json:"stacks,omitzero"`
+	Drain    *Drain        `json:"drain,omitempty"`
+	Counters []CounterInfo `json:"counters,omitzero"` // rdsctl's own
+	Error    *Error        `json:"error,omitempty"`
 }
 
 // ID is a 64-bit identity, 16 hexadecimal digits in JSON.

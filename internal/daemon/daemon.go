@@ -45,6 +45,7 @@ type Daemon struct {
 
 	info     stats.Info
 	statFile *stats.File
+	listFile *stats.File
 	reader   *stats.Reader
 	via      *transport
 	tcp      *rdstcp.Net // nil: off
@@ -134,6 +135,13 @@ func NewUnder(super Supervisor, cfg config.Config, log *slog.Logger) (_ *Daemon,
 	if d.reader, err = stats.NewReader(d.statFile.Mem()); err != nil {
 		return nil, err
 	}
+	if d.listFile, err = stats.CreateLists(config.ListsPath(cfg.Stats)); err != nil {
+		return nil, err
+	}
+	rowsOut, err := stats.NewLists(d.listFile.Mem(), d.info)
+	if err != nil {
+		return nil, err
+	}
 	cc := ""
 	if cfg.Congestion == config.CongestionCubic {
 		cc = "cubic"
@@ -157,6 +165,7 @@ func NewUnder(super Supervisor, cfg config.Config, log *slog.Logger) (_ *Daemon,
 	if d.e, err = NewEngine(dev, ec, block); err != nil {
 		return nil, err
 	}
+	d.e.lists = newLists(rowsOut)
 	if cfg.Needs(config.TransportTCP) {
 		if d.tcp, err = rdstcp.New(rdstcp.Options{Port: cfg.TCP.Port, Timeout: cfg.TCP.Timeout, Congestion: cc,
 			Allowed: func(a netip.Addr) bool { return d.peerAllowed(a) && cfg.TCPFrom(a) }, Rand: rng.Uint64}); err != nil {
@@ -269,8 +278,10 @@ func (d *Daemon) closeAll() {
 	if d.l != nil {
 		d.l.close()
 	}
-	if d.statFile != nil {
-		d.statFile.Close()
+	for _, f := range []*stats.File{d.listFile, d.statFile} {
+		if f != nil {
+			f.Close()
+		}
 	}
 }
 

@@ -23,6 +23,7 @@ type Engine struct {
 	now   int64   // of the current turn, monotonic ns
 	wall  int64   // the same moment, unix ns
 	st    *stats.Block
+	lists *lists // nil: none are kept
 
 	turned turnedAway
 

@@ -187,6 +187,7 @@ func (l *loop) run(ctx context.Context) {
 func (l *loop) publish(now, wall0 int64) {
 	l.beatAt, l.unsaid = now, false
 	l.e.publishStats(wall0 + now)
+	l.e.publishLists(wall0 + now)
 }
 
 // sleep announces sleep to everybody who could have work for the engine, looks

@@ -119,6 +119,7 @@ func (e *Engine) overrun(s *socket) {
 // leavePort frees the port of s.
 func (e *Engine) leavePort(s *socket) {
 	s.local.ports.set(s.port, nil)
+	e.lists.dropSocket(s)
 	if !mutant.On(mutant.CongestionStays) {
 		e.setCongested(s, false)
 	}

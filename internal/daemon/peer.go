@@ -51,7 +51,10 @@ type peer struct {
 	credits   int
 	ctls      int // internal messages not ended
 	breaking  bool
-	timerAt   int64 // when Engine.timers has it looked at, 0 = not in there
+	timerAt   int64  // when Engine.timers has it looked at, 0 = not in there
+	row       uint16 // in the engine's lists, 0: none
+	whyKey    whyKey // of whyText, see why
+	whyText   string
 	timerPos  int
 	crc       verbs.CRCMode
 }
@@ -86,6 +89,7 @@ func (e *Engine) peer(l *local, addr netip.Addr, lane uint8, by *client) (*peer,
 	}
 	h.addLane(p)
 	e.peersV = append(e.peersV, p)
+	e.lists.addPeer(p)
 	e.byKey[p.key] = p
 	e.asked(p, by)
 	if !l.cong.Empty() {
@@ -146,6 +150,7 @@ func (e *Engine) dropIfNew(p *peer) {
 	e.dropLane(p)
 	delete(e.byKey, p.key)
 	e.peersV = remove(e.peersV, p)
+	e.lists.dropPeer(p)
 	e.dirtyP = remove(e.dirtyP, p)
 	e.draining = remove(e.draining, p)
 	e.timers.drop(p)

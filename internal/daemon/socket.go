@@ -18,8 +18,9 @@ type socket struct {
 	port   uint16
 	inc    uint32 // incarnation: tells this socket from the port's next owner
 	closed bool
-	lane   uint8 // of its connections
-	laned  bool  // lane is fixed
+	lane   uint8  // of its connections
+	laned  bool   // lane is fixed
+	row    uint16 // in the engine's lists, 0: none
 
 	closing bool   // CloseSock waits until the submission ring
 	closeAt uint64 // has been taken to here
@@ -90,6 +91,7 @@ func (e *Engine) bind(c *client, ap netip.AddrPort, rcvbuf int) (*socket, error)
 	s.idx = c.newSock(s)
 	c.acct.sockets++
 	l.ports.set(port, s)
+	e.lists.addSocket(s)
 	return s, nil
 }
 

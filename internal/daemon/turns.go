@@ -192,6 +192,10 @@ func (p *peer) eachWaiting(f func(*conn.Msg)) {
 
 // waiting counts them.
 func (p *peer) waiting() (n int) {
-	p.eachWaiting(func(*conn.Msg) { n++ })
+	for at := p.flows.head; at != nil; at = at.next {
+		for s := at.of.turn.head; s != nil; s = s.next {
+			n += s.of.q.n
+		}
+	}
 	return n
 }

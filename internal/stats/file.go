@@ -23,15 +23,20 @@ type File struct {
 // Create makes the file at path, mode 0644, in place of what a daemon that is
 // gone left there. Readers of the old one keep the old one.
 // Errors: ErrInUse; what the file system says, ENOSPC included, before use.
-func Create(path string) (*File, error) {
+func Create(path string) (*File, error) { return createSized(path, Size, 0o644) }
+
+// CreateLists is Create for the lists. Mode 0600: they tell of all users.
+func CreateLists(path string) (*File, error) { return createSized(path, ListSize, 0o600) }
+
+func createSized(path string, size int, mode os.FileMode) (*File, error) {
 	if pid, live := owner(path); live {
 		return nil, fmt.Errorf("statistics file %s: %w (pid %d)", path, ErrInUse, pid)
 	}
-	f, err := create(path)
+	f, err := create(path, size, mode)
 	if err != nil {
 		return nil, fmt.Errorf("statistics file: %w", err)
 	}
-	mem, err := unix.Mmap(int(f.Fd()), 0, Size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	mem, err := unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		os.Remove(path)
 		f.Close()
@@ -42,12 +47,12 @@ func Create(path string) (*File, error) {
 
 // create makes the file under a temporary name and renames it when it is
 // locked and has all its blocks.
-func create(path string) (_ *os.File, err error) {
+func create(path string, size int, mode os.FileMode) (_ *os.File, err error) {
 	tmp := fmt.Sprintf("%s.%d", path, os.Getpid())
 	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	f, err := os.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o644)
+	f, err := os.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, mode)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +66,7 @@ func create(path string) (_ *os.File, err error) {
 	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &lock); err != nil {
 		return nil, &os.PathError{Op: "lock", Path: tmp, Err: err}
 	}
-	if err := unix.Fallocate(int(f.Fd()), 0, 0, int64(Size)); err != nil {
+	if err := unix.Fallocate(int(f.Fd()), 0, 0, int64(size)); err != nil {
 		return nil, &os.PathError{Op: "fallocate", Path: tmp, Err: err}
 	}
 	return f, os.Rename(tmp, path)
@@ -86,6 +91,41 @@ type Mapping struct {
 // Open maps the file at path read-only.
 // Errors: ErrFormat; os.ErrNotExist, os.ErrPermission.
 func Open(path string) (*Mapping, error) {
+	mem, err := openMem(path, headerWords*8)
+	if err != nil {
+		return nil, err
+	}
+	r, err := NewReader(asWords(mem))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), unix.Munmap(mem))
+	}
+	return &Mapping{Reader: r, mem: mem, path: path}, nil
+}
+
+// ListMapping is Mapping for the lists.
+type ListMapping struct {
+	*ListReader
+	mem []byte
+}
+
+// OpenLists is Open for the lists.
+func OpenLists(path string) (*ListMapping, error) {
+	mem, err := openMem(path, listHeader*8)
+	if err != nil {
+		return nil, err
+	}
+	r, err := NewListReader(asWords(mem))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), unix.Munmap(mem))
+	}
+	return &ListMapping{ListReader: r, mem: mem}, nil
+}
+
+// Close unmaps.
+func (m *ListMapping) Close() error { return unix.Munmap(m.mem) }
+
+// openMem maps a regular file of a size that can be: from least bytes on.
+func openMem(path string, least int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -96,23 +136,22 @@ func Open(path string) (*Mapping, error) {
 		return nil, err
 	}
 	const limit = 16 << 20 // far above what maxCounters need
-	if !fi.Mode().IsRegular() || fi.Size() < headerWords*8 || fi.Size() > limit {
+	if !fi.Mode().IsRegular() || fi.Size() < least || fi.Size() > limit {
 		return nil, fmt.Errorf("%s: %w: a file of %d bytes, mode %s", path, ErrFormat, fi.Size(), fi.Mode())
 	}
 	mem, err := unix.Mmap(int(f.Fd()), 0, int(fi.Size()), unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
 		return nil, &os.PathError{Op: "mmap", Path: path, Err: err}
 	}
-	r, err := NewReader(asWords(mem))
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), unix.Munmap(mem))
-	}
-	return &Mapping{Reader: r, mem: mem, path: path}, nil
+	return mem, nil
 }
 
 // Live reports whether the process that wrote the file still holds it.
-func (m *Mapping) Live() bool {
-	_, live := owner(m.path)
+func (m *Mapping) Live() bool { return Live(m.path) }
+
+// Live is Mapping.Live for the file at path, of lists, too.
+func Live(path string) bool {
+	_, live := owner(path)
 	return live
 }
 
