@@ -14,7 +14,8 @@
 // # What it speaks
 //
 // The newstyle fixed handshake (EXPORT_NAME, LIST, INFO, GO, ABORT) and the
-// transmission phase with simple replies: READ, WRITE, FLUSH, TRIM,
+// transmission phase with simple replies (structured ones would tell holes from
+// data, which a blockstore does not say, and cost a header more): READ, WRITE, FLUSH, TRIM,
 // WRITE_ZEROES, DISC, with FUA, NO_HOLE and FAST_ZERO, on any byte boundary, up
 // to 32 MiB a request, many requests in flight, several connections. No TLS and
 // no authentication: it listens on loopback or a unix socket, and who can reach
