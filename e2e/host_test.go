@@ -81,6 +81,7 @@ func (h *host) start() {
 	for _, a := range h.addrs {
 		args = append(args, "-listen", a.String())
 	}
+	args = append(args, strings.Fields(os.Getenv(envArgs))...)
 	h.process = spawn(h.t, h.env, program(h.prog), append(args, h.args...)...)
 	h.saw("msg=serving")
 	h.base = resourcesOf(h.pid())

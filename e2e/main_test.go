@@ -27,6 +27,7 @@ const (
 	envTest = "E2E_TEST" // the test this process runs
 	envNet  = "E2E_NET"  // its network, as in 127.64.1.0
 	envRole = "E2E_ROLE" // this process is a client of a test
+	envArgs = "E2E_ARGS" // more arguments of every daemon: test/vmlab/ibv
 )
 
 // patience is far above what anything here takes, on a loaded machine too.

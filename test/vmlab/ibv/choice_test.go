@@ -12,6 +12,7 @@ import (
 // TestChoice: daemons with transport auto find each other by soft-RoCE; when one
 // comes back with soft alone, the other falls back and says so, whoever begins.
 func TestChoice(t *testing.T) {
+	long(t)
 	l := lab.Boot(t, lab.Config{Hosts: 2})
 	l.Install(t, lab.Build(t, "cmd/rdsd", "-tags=ibv"), lab.Build(t, "cmd/rdsctl"))
 	l.Each(t, time.Minute, `

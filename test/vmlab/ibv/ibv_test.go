@@ -11,19 +11,36 @@ import (
 	"github.com/rdsd/rdsd/test/vmlab/lab"
 )
 
-// TestConformance runs the providers' suite on soft-RoCE. On soft-iWARP both
-// ends of the suite would need the same addresses in one process (see
-// verbs/ibv/mr.go), so TestDaemons alone covers it.
+// long keeps a test out of the short form.
+func long(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("not in the short form")
+	}
+}
+
+// modules of the kernel, by driver.
+var modules = map[string]string{"rxe": "rdma_rxe", "siw": "siw"}
+
+// TestConformance runs the providers' suite on soft-RoCE, then on soft-iWARP:
+// each case passes, or asserts a habit of the driver.
 func TestConformance(t *testing.T) {
-	l := lab.Boot(t, lab.Config{Limit: 12 * time.Minute})
+	long(t)
+	for _, driver := range []string{"rxe", "siw"} {
+		t.Run(driver, func(t *testing.T) { conformance(t, driver) })
+	}
+}
+
+func conformance(t *testing.T, driver string) {
+	l := lab.Boot(t, lab.Config{Limit: 15 * time.Minute})
 	l.Install(t, lab.BuildTest(t, "verbs/ibv", "-tags=ibv"))
-	const limit = 10 * time.Minute
+	const limit = 13 * time.Minute
 	out := l.A.Run(t, limit, fmt.Sprintf(`
 		set -e
-		lab_load rdma_rxe rdma_ucm ib_uverbs
+		lab_load %[2]s rdma_ucm ib_uverbs
 		ip addr add 10.9.0.2/24 dev eth0
-		rdma link add rxe0 type rxe netdev eth0
+		rdma link add %[1]s0 type %[1]s netdev eth0
 		export RDSD_IBV_A=10.9.0.1 RDSD_IBV_B=10.9.0.2
-		ibv.test -test.run TestConformance -test.timeout %v %s`, limit-10*time.Second, os.Getenv("RDSD_VMLAB_ARGS")))
+		ibv.test -test.run TestConformance -test.timeout %[3]v %[4]s`, driver, modules[driver], limit-10*time.Second, os.Getenv("RDSD_VMLAB_ARGS")))
 	t.Logf("%s", out[max(0, len(out)-2000):])
 }
