@@ -1,0 +1,55 @@
+package rdstcp
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rdsd/rdsd/test/vmlab/lab"
+)
+
+// TestRates measures kernel RDS/TCP between two network namespaces of one host,
+// then rdsd between the same: round trips, and messages a second at depth 64. It
+// logs the figures and asserts nothing of them.
+func TestRates(t *testing.T) {
+	if testing.Short() {
+		t.Skip("measures")
+	}
+	l := lab.Boot(t, lab.Config{Limit: 8 * time.Minute})
+	l.Install(t, lab.Build(t, "cmd/rdsd"), lab.Build(t, "cmd/rdsctl"), lab.Build(t, "test/vmlab/krds"))
+	l.A.Run(t, time.Minute, `
+		set -e
+		lab_load veth
+		ip netns add a
+		ip netns add b
+		ip link add va netns a type veth peer name vb netns b
+		ip -n a addr add 10.8.0.1/24 dev va
+		ip -n b addr add 10.8.0.2/24 dev vb
+		for n in a b; do ip -n $n link set lo up; ip -n $n link set v$n up; done`)
+	const inA, inB = "exec ip netns exec a ", "exec ip netns exec b "
+	measure := func(name, viaA, viaB string) {
+		echo := l.A.Start(t, inB+"krds "+viaB+" echo -at 10.8.0.2:4000 -limit 100s")
+		defer func() { echo.Kill(); echo.Wait(time.Minute) }()
+		for end := time.Now().Add(time.Minute); !strings.Contains(echo.Out(), "ready"); time.Sleep(50 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("no echo: %s", echo.Out())
+			}
+		}
+		for _, size := range []int{64, 1024} {
+			for _, what := range []string{"rtt", "rate -depth 64"} {
+				verb, flags, _ := strings.Cut(what, " ")
+				out := l.A.Run(t, time.Minute, fmt.Sprintf(inA+"krds %s %s -from 10.8.0.1 -to 10.8.0.2:4000 -size %d %s -for 4s", viaA, verb, size, flags))
+				t.Logf("%s: %s", name, out)
+			}
+		}
+	}
+	l.A.Load(t, "rds", "rds_tcp")
+	measure("kernel RDS/TCP", "-via kernel", "-via kernel")
+	l.A.Run(t, time.Minute, "rmmod rds_tcp rds; true")
+	for i, n := range []string{"a", "b"} {
+		l.A.Start(t, fmt.Sprintf("exec ip netns exec %[1]s rdsd -socket /run/%[1]s -listen 10.8.0.%[2]d -peers-allow 10.8.0.0/24 -tls-mode off", n, i+1))
+		l.A.Run(t, time.Minute, "lab_wait 50 rdsctl --socket /run/"+n+" status")
+	}
+	measure("rdsd", "-via rdsd -rdsd /run/a", "-via rdsd -rdsd /run/b")
+}
