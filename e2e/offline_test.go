@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"syscall"
@@ -27,6 +28,14 @@ func TestOfflineLists(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		eventually(t, "all is delivered", func() error { // the reset has a connection to break off
+			if p := h.peer(o); p == nil {
+				return errors.New("no connection")
+			} else if p.State != "up" || p.QueuedMessages+p.UnackedMessages > 0 {
+				return fmt.Errorf("%+v", *p)
+			}
+			return nil
+		})
 		if err := h.reset(o); err != nil {
 			t.Fatal(err)
 		}
