@@ -12,7 +12,7 @@ VM          ?= ./test/vmlab/...
 
 export CGO_ENABLED ?= 0
 
-.PHONY: all build build-ibv demo test check race sim model mutants conformance fuzz e2e vm page packages package-test bench bench-peers lint arm64 clean help need-go
+.PHONY: all build build-ibv demo test check race sim model mutants conformance fuzz e2e vm vm-short vm-long page packages package-test bench bench-peers lint arm64 clean help need-go
 
 all: build
 
@@ -71,6 +71,16 @@ vm: need-go ## tests in emulated machines: siw, rping, perftest, soft-RoCE (VM=.
 	@RDSD_VMLAB=$(CURDIR)/bin/vmlab $(GO) test -count=1 -v -p 1 -timeout 20m $(VMFLAGS) $(VM) 2>&1 | \
 		awk '!/^=== RUN/ { print } /--- PASS/ { p++ } /--- FAIL|^FAIL/ { f++ } \
 		END { print p + 0 " PASS, " f + 0 " FAIL"; exit !p || f }'
+
+vm-short: VM = ./test/vmlab/rdstcp ./test/vmlab/rdsib ./test/vmlab/ibv
+vm-short: VMFLAGS = -short
+vm-short: vm ## a short form of vm in three or four minutes, for CI: kernel RDS over TCP and soft-RoCE, two rdsd over soft-RoCE
+
+vm-long: export RDSD_VMLAB_LONG = 1
+vm-long: export RDSD_VMLAB_CROSSINGS = 1000
+vm-long: VM = ./test/vmlab/rdsib
+vm-long: VMFLAGS = -run '/161' -timeout 3h
+vm-long: vm ## a thousand crossed connects with kernel RDS, rdsd at the smaller and the larger address: an hour or two
 
 page: need-go ## the status page in headless Chromium, with a screenshot in docs/page.png (installs chromium as root)
 	@test/page/setup.sh

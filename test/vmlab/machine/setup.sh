@@ -5,7 +5,7 @@
 # folder's guest program.
 # Debian leaves siw out of its kernel, so it is built from Debian's own kernel
 # source package. Kernel and siw are kept; the rest takes a second and is made
-# anew each time.
+# anew each time. Status 75: what it needs of Debian's archive cannot be had.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../../../scripts/lib.sh"
@@ -16,6 +16,14 @@ PATH=$PATH:/usr/sbin:/sbin # modprobe and depmod, which need no privilege here
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
+# lacking REASON says that something of the archive is missing.
+lacking() {
+	echo "rdsd: $*" >&2
+	exit 75
+}
+
+[ "$(uname -m)" = x86_64 ] || lacking "the lab boots Debian's amd64 kernel, and this is $(uname -m)"
+
 # The programs and headers needed, and the packages that have them.
 programs="qemu-system-x86_64 busybox cpio gzip xz make gcc modprobe depmod rping rdma dpkg apt-get ib_write_bw ss nft tshark ping"
 packages="qemu-system-x86 busybox-static cpio gzip xz-utils make gcc libc6-dev kmod rdmacm-utils perftest nftables tshark iproute2
@@ -24,9 +32,9 @@ packages="qemu-system-x86 busybox-static cpio gzip xz-utils make gcc libc6-dev k
 need_programs() {
 	local p
 	for p in $programs; do
-		command -v "$p" >/dev/null || { need_packages $packages; return; }
+		command -v "$p" >/dev/null || { need_packages $packages || lacking "no $p"; return; }
 	done
-	[ -e /usr/include/rdma/rdma_cma.h ] || need_packages $packages
+	[ -e /usr/include/rdma/rdma_cma.h ] || need_packages $packages || lacking "no librdmacm-dev"
 }
 
 # kernel fetches Debian's kernel image and builds siw for it.
@@ -34,13 +42,13 @@ kernel() {
 	local release
 	if [ ! -e "$out/release" ] && [ "$(id -u)" -eq 0 ]; then apt-get update -q >/dev/null || true; fi
 	release=$(apt-cache depends linux-image-amd64 | sed -n 's/.*Depends: linux-image-\([0-9][^ ]*\)$/\1/p' | head -n1)
-	[ -n "$release" ] || die "no linux-image-amd64 in apt's lists: this needs Debian on amd64"
+	[ -n "$release" ] || lacking "no linux-image-amd64 in apt's lists: this needs Debian on amd64"
 	[ "$(cat "$out/release" 2>/dev/null)" = "$release" ] && return
-	[ -d "/usr/src/linux-headers-$release" ] || need_packages "linux-headers-$release"
+	[ -d "/usr/src/linux-headers-$release" ] || need_packages "linux-headers-$release" || lacking "no headers of kernel $release"
 	echo "vmlab: fetching kernel $release and building siw for it"
 	(cd "$tmp" && { apt-get download -qq "linux-image-$release-unsigned" || apt-get download -qq "linux-image-$release"; } 2>/dev/null &&
 		apt-get download -qq "linux-source-${release%.*}" 2>/dev/null) ||
-		die "apt-get download of linux-image-$release or linux-source-${release%.*} failed; are apt's lists old?"
+		lacking "apt-get download of linux-image-$release or linux-source-${release%.*} failed; are apt's lists old?"
 	rm -rf "$out/root" "$out/release"
 	dpkg -x "$tmp"/linux-image-*.deb "$out/root"
 	dpkg -x "$tmp"/linux-source-*.deb "$tmp/src"

@@ -28,7 +28,7 @@ func TestRDSTCP(t *testing.T) {
 	if os.Getenv(lab.DirVariable) == "" {
 		t.Skip("needs a virtual machine: make vm")
 	}
-	keep := lab.Short("smaller", "133", "131", "143", "145")
+	keep := lab.Short("smaller", "133", "131", "143")
 	for _, name := range []string{"smaller", "larger"} {
 		if !keep(name) {
 			continue
