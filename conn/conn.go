@@ -121,6 +121,8 @@ type Conn struct {
 	ackAt    int64
 	ackBytes int
 	untilAsk int // messages to send until one asks for an ack
+	held     bool
+	arrived  Arrived
 }
 
 // New returns a connection that is Down. It connects when something is sent,

@@ -32,6 +32,7 @@ func (c *Conn) recvKernel(b []byte) error {
 	switch {
 	case h.SPort == 0 && h.DPort == 0 && len(body) == 0:
 		c.stats.AckReceived++
+		c.useless(h)
 	case h.Flags == wire.FlagCong:
 		err = c.recvKernelCong(h, body)
 	default:
@@ -105,6 +106,7 @@ func (c *Conn) kernelSeq(h *wire.Header) (old bool, err error) {
 		return false, nil
 	}
 	c.stats.RecvDropOldSeq++
+	c.arrived.Control++
 	c.ackNow = true
 	return true, nil
 }

@@ -113,6 +113,7 @@ func (c *Conn) recvMessage(h *wire.Header, body []byte, sendLen int) error {
 	switch {
 	case h.IsAck(sendLen):
 		c.stats.AckReceived++
+		c.useless(h)
 		return nil
 	case c.asm.active:
 		return errors.New("a message between fragments of another")
@@ -145,6 +146,7 @@ func (c *Conn) checkSeq(h *wire.Header) (old bool, err error) {
 		return false, fmt.Errorf("sequence %d after %d", h.Seq, c.rxLast)
 	}
 	c.stats.RecvDropOldSeq++
+	c.arrived.Control++
 	c.ackNow = true
 	return true, nil
 }
@@ -152,6 +154,7 @@ func (c *Conn) checkSeq(h *wire.Header) (old bool, err error) {
 // received notes that the message of h is whole and handed up.
 func (c *Conn) received(h *wire.Header) {
 	c.rxLast = h.Seq
+	c.arrived.Messages++
 	if h.Flags&wire.FlagAckRequired != 0 {
 		c.stats.RecvAckRequired++
 		c.ackNow = true
@@ -211,12 +214,14 @@ func (c *Conn) verdict(h *wire.Header, v Verdict) {
 	switch v {
 	case NoSocket:
 		c.stats.RecvDropNoSock++
+		c.arrived.Control++
 		if c.k.on || mutant.On(mutant.NoSockNotSent) {
 			break
 		}
 		c.notify(wire.TypeNoSock, h)
 	case Refused:
 		c.stats.RecvRefused++
+		c.arrived.Control++
 		if c.k.on { // the host knows that it must not
 			break
 		}
@@ -240,6 +245,7 @@ func (c *Conn) notify(t wire.InternalType, h *wire.Header) {
 
 // pong answers a ping. A ping from port 0 has nobody to answer.
 func (c *Conn) pong(h *wire.Header) {
+	c.arrived.Control++
 	if h.SPort == 0 || c.remote.Test(h.SPort) || c.owing >= maxPongs {
 		return
 	}
@@ -259,6 +265,7 @@ func (c *Conn) recvCong(h *wire.Header, body []byte) error {
 		return err
 	}
 	c.stats.CongUpdateReceived++
+	c.arrived.Control += congWork
 	c.releaseDue = true
 	c.host.Congestion(c, &c.remote)
 	return nil
@@ -269,6 +276,7 @@ func (c *Conn) recvInternal(h *wire.Header, body []byte) error {
 	if h.SPort != 0 {
 		return fmt.Errorf("internal message from port %d", h.SPort)
 	}
+	c.arrived.Control++
 	switch t := wire.InternalType(h.DPort); t {
 	case wire.TypeHello:
 		return errors.New("a second HELLO")

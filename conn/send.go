@@ -50,7 +50,7 @@ func (c *Conn) pump() {
 	}
 	for c.state == Up && c.sendNext() {
 	}
-	if c.state == Up && (c.ackNow || c.owed >= c.creditsDue()) && c.canSend() {
+	if c.state == Up && (c.ackNow || c.grantable() >= c.creditsDue()) && c.canSend() {
 		c.sendAck()
 	}
 }
@@ -173,7 +173,7 @@ func (c *Conn) header(m *Msg) {
 
 // piggyback puts ack and credits into c.txh.
 func (c *Conn) piggyback() {
-	n := min(c.owed, 255)
+	n := min(c.grantable(), 255)
 	c.owed -= n
 	c.granted += n
 	c.txh.Credit = uint8(n)

@@ -82,7 +82,7 @@ func (c *Conn) canSend() bool {
 		c.stats.TxRingFull++
 		return false
 	}
-	if c.credits > 1 || c.credits == 1 && (c.owed > 0 || mutant.On(mutant.LastCredit)) {
+	if c.credits > 1 || c.credits == 1 && (c.grantable() > 0 || mutant.On(mutant.LastCredit)) {
 		return true
 	}
 	c.stats.TxThrottle++

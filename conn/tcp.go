@@ -117,6 +117,7 @@ type TCP struct {
 	ownFree   *ownMsg
 	owing     int
 	pieces    [][]byte
+	arrived   Arrived
 }
 
 // NewTCP returns an association that is Down.

@@ -98,7 +98,9 @@ func (l *tcpLane) message(b []byte) []byte {
 		}
 	case l.duplicate():
 		c.stats.RecvDropOldSeq++
+		c.arrived.Control++
 	case h.IsProbeAnswer():
+		c.arrived.Control++
 		l.received()
 		c.learn(h)
 		if c.probes--; c.probes <= 0 {
@@ -147,6 +149,7 @@ func (l *tcpLane) last() *uint64 {
 func (l *tcpLane) received() {
 	*l.last() = l.h.Seq
 	l.rxLast = l.h.Seq
+	l.c.arrived.Messages++
 }
 
 func (l *tcpLane) accepted() {
@@ -163,8 +166,10 @@ func (l *tcpLane) verdict(v Verdict) {
 		s.RecvBytes += uint64(l.h.Len)
 	case NoSocket:
 		s.RecvDropNoSock++
+		l.c.arrived.Control++
 	case Refused:
 		s.RecvRefused++
+		l.c.arrived.Control++
 	}
 }
 
@@ -184,6 +189,7 @@ func (l *tcpLane) congFrame(b []byte) []byte {
 
 func (c *TCP) newCong(b []byte) {
 	c.stats.CongUpdateReceived++
+	c.arrived.Control += congWork
 	if c.remote.Load(b, nil) == nil {
 		c.host.Congestion(c, &c.remote)
 	}
@@ -195,6 +201,7 @@ func (l *tcpLane) ping() {
 	c := l.c
 	h := &l.h
 	c.stats.RecvPing++
+	c.arrived.Control++
 	if h.IsProbe() {
 		c.learn(h)
 	}

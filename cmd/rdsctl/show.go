@@ -73,6 +73,7 @@ func peerList(now func() time.Time) *listing[ctl.PeerInfo] {
 			{head: "UNKNOWN", field: "unknown_ops", text: func(p *P) string { return count(p.UnknownOps) }},
 			{head: "LOST", field: "lost_messages", text: func(p *P) string { return count(p.Lost) }},
 			{head: "INSTANCE", field: "instance", wide: true, text: func(p *P) string { return p.Instance.String() }},
+			{head: "LIMITED", field: "holds", wide: true, text: limited},
 			{head: "LAST-ERROR", field: "last_error", text: func(p *P) string { return cell(p.LastError, "none") }},
 		},
 	}
@@ -92,6 +93,22 @@ func transport(p ctl.PeerInfo) string {
 		return fmt.Sprintf("%s/%d", p.Transport, p.TCPLanes)
 	}
 	return cell(p.Transport, "none")
+}
+
+// limited says how often the peer was over a limit of peers.*_per_s, and which.
+func limited(p *ctl.PeerInfo) string {
+	by := strings.TrimPrefix(p.HeldBy, "peers.")
+	switch {
+	case p.Limitable == "none":
+		return "cannot"
+	case p.Held:
+		return "now, " + by
+	case p.Holds > 0:
+		return count(p.Holds) + ", " + by
+	case p.Limitable == "sends":
+		return "no, RDMA cannot"
+	}
+	return "no"
 }
 
 // tlsOf is the suite of a connection, without what all of them begin with.

@@ -40,6 +40,10 @@ type Config struct {
 // Peers says who may connect.
 type Peers struct {
 	Allow []netip.Prefix // peers.allow
+	// Limits on what one host sends, a second each; 0: none.
+	Control  uint64 // peers.control_per_s, messages
+	Messages uint64 // peers.messages_per_s
+	Bytes    uint64 // peers.bytes_per_s
 }
 
 // TLS says how connections to peers are secured.
@@ -132,6 +136,7 @@ func Default() Config {
 		Sandbox:     SandboxAuto,
 		TCP:         TCP{Port: 16385, Lanes: 1, Timeout: 30 * time.Second},
 		Transport:   TransportSoft,
+		Peers:       Peers{Control: 1_000_000},
 		TLS:         TLS{Mode: TLSAuto},
 		Limits: Limits{
 			MaxClients:         1024,

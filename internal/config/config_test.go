@@ -36,6 +36,9 @@ log = { level = "debug", format = "json" }
 
 [peers]
 allow = ["10.0.0.0/24", "fd00::/64"]
+control_per_s = 5000
+messages_per_s = 0
+bytes_per_s = "100MiB"
 
 [tls]
 mode = "off"
@@ -75,7 +78,7 @@ rules = ["allow uid=7 gid=9 address=127.0.0.0/8 port=4000-4999", "deny address=:
 		Port:   1234, CRC: CRCOn, Spin: time.Millisecond, RecvHardCap: 2 << 20, Ping: PingIgnore, Congestion: CongestionSystem, Sandbox: SandboxOff, Transport: TransportVerbs,
 		TransportRules: []TransportRule{{Transport: TransportSoft, Local: netip.MustParsePrefix("127.0.0.2/32"), Peer: netip.MustParsePrefix("127.0.0.0/8")}, {Transport: TransportAuto}},
 		Stats:          "/tmp/x.stats",
-		Peers:          Peers{Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("fd00::/64")}},
+		Peers:          Peers{Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("fd00::/64")}, Control: 5000, Messages: 0, Bytes: 100 << 20},
 		TLS:            TLS{Mode: TLSOff, Cert: "/c", Key: "/k", CA: "/a", Names: []PeerName{{netip.MustParsePrefix("10.0.0.2/32"), "host2"}}},
 		TCP:            TCP{Peers: []netip.Prefix{netip.MustParsePrefix("10.0.0.7/32")}, Port: 99, Lanes: 2, Timeout: time.Minute},
 		Limits:         Limits{MaxClients: 1, MaxSockets: 2, MaxRegisteredBytes: 3 << 30, MaxHeldBytes: 8 << 20},
@@ -106,13 +109,13 @@ rules = ["allow uid=7 gid=9 address=127.0.0.0/8 port=4000-4999", "deny address=:
 }
 
 func TestParseErrors(t *testing.T) {
-	const top = "socket, socket_mode, listen, port, peers.allow, tls.mode, tls.cert, tls.key, tls.ca, tls.names, tcp.peers, tcp.port, tcp.lanes, tcp.timeout, crc, spin, recv_hard_cap, ping, congestion, transport, transport_rules, stats, limits.max_clients, limits.max_sockets, limits.max_registered_bytes, limits.max_held_bytes, quota.overrides, bind.rules, bind.default, metrics.listen, sandbox, log.level, log.format, quota.clients, quota.sockets, quota.destinations, quota.operations, quota.registered_bytes, quota.queued_bytes"
+	const top = "socket, socket_mode, listen, port, peers.allow, peers.control_per_s, peers.messages_per_s, peers.bytes_per_s, tls.mode, tls.cert, tls.key, tls.ca, tls.names, tcp.peers, tcp.port, tcp.lanes, tcp.timeout, crc, spin, recv_hard_cap, ping, congestion, transport, transport_rules, stats, limits.max_clients, limits.max_sockets, limits.max_registered_bytes, limits.max_held_bytes, quota.overrides, bind.rules, bind.default, metrics.listen, sandbox, log.level, log.format, quota.clients, quota.sockets, quota.destinations, quota.operations, quota.registered_bytes, quota.queued_bytes"
 	for _, tc := range []struct {
 		name, file string
 		want       []string // one a line
 	}{
 		{"unknown key", "\nlisten_on = 1", []string{`f:2:1: unknown key "listen_on", meant is perhaps "listen"; allowed here: ` + top}},
-		{"unknown key in a table", "[peers]\n  alow = []", []string{`f:2:3: unknown key "peers.alow", meant is perhaps "peers.allow"; allowed here: allow`}},
+		{"unknown key in a table", "[peers]\n  alow = []", []string{`f:2:3: unknown key "peers.alow", meant is perhaps "peers.allow"; allowed here: allow, control_per_s, messages_per_s, bytes_per_s`}},
 		{"unknown dotted key", `log.lvl = "x"`, []string{`f:1:1: unknown key "log.lvl", meant is perhaps "log.level"; allowed here: level, format`}},
 		{"unknown in inline table", `log = {lvl = 1}`, []string{`f:1:8: unknown key "log.lvl", meant is perhaps "log.level"; allowed here: level, format`}},
 		{"below a key", `port.x = 1`, []string{`f:1:1: unknown key "port.x", meant is perhaps "port"; allowed here: ` + top}},
@@ -135,6 +138,10 @@ func TestParseErrors(t *testing.T) {
 		{"list of numbers", `listen = [1]`, []string{`f:1:1: listen: want a list of strings; allowed: `}},
 		{"name", `listen = ["localhost"]`, []string{`f:1:1: listen: "localhost" is not an IP address; allowed: `}},
 		{"zone", `listen = ["fe80::1%eth0"]`, []string{`f:1:1: listen: "fe80::1%eth0" has a zone, which is not supported; allowed: `}},
+		{"a rate too low", "peers.messages_per_s = 999", []string{"f:1:1: peers.messages_per_s: 999 is out of range; allowed: 0, or a number from 1000 to 1000000000"}},
+		{"a rate with a unit", `peers.control_per_s = "5k"`, []string{"f:1:1: peers.control_per_s: want a number; allowed: 0, or a number from 1000 to 1000000000"}},
+		{"bytes too few", `peers.bytes_per_s = "63KiB"`, []string{`f:1:1: peers.bytes_per_s: 63KiB is out of range; allowed: 0, or bytes from "64KiB" to "1TiB", as in "100MiB"`}},
+		{"bytes of what", `peers.bytes_per_s = "100Mbit"`, []string{`f:1:1: peers.bytes_per_s: "100Mbit" is not a size; allowed: `}},
 		{"prefix", `peers.allow = ["10.0.0.1"]`, []string{`f:1:1: peers.allow: "10.0.0.1" is not a network in CIDR form; allowed: networks, as in ["10.0.0.0/24", "fd00::/64"]`}},
 		{"host bits", `peers.allow = ["10.0.0.1/24"]`, []string{`f:1:1: peers.allow: "10.0.0.1/24" has bits set beyond its prefix, meant is perhaps "10.0.0.0/24"; allowed: `}},
 		{"choice", `crc = "yes"`, []string{`f:1:1: crc: "yes" is none of these; allowed: "auto", "on" or "off"`}},

@@ -236,3 +236,20 @@ func formatSize(n uint64) string {
 	}
 	return strconv.FormatUint(n, 10)
 }
+
+// orOff is v, whose value p is 0 or at least lo.
+func orOff(v value, p *uint64, lo uint64) value {
+	set := v.set
+	v.set = func(items []string) error {
+		old := *p
+		if err := set(items); err != nil {
+			return err
+		}
+		if *p != 0 && *p < lo {
+			*p = old
+			return fmt.Errorf("%s is out of range", items[0])
+		}
+		return nil
+	}
+	return v
+}

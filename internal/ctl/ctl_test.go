@@ -98,7 +98,7 @@ func (f *fake) Peers() ([]PeerInfo, error) {
 	return []PeerInfo{
 		{Local: a, Remote: b, Lane: 1, State: "up", Since: t0, Instance: 0x0123456789abcdef, Transport: "soft", Why: "transport = soft", CRC: true,
 			NextTxSeq: 1<<63 + 1, AckedSeq: 1 << 63, RxSeq: 77, QueuedMessages: 1, QueuedBytes: 2, UnackedMessages: 3, UnackedBytes: 4,
-			SendCredits: 5, RecvCredits: 6, Resets: 7, Retransmitted: 8, DroppedOps: 9, UnknownOps: 10, Lost: 11, LastError: "reset"},
+			SendCredits: 5, RecvCredits: 6, Resets: 7, Retransmitted: 8, DroppedOps: 9, UnknownOps: 10, Lost: 11, LastError: "reset", Limitable: "all", HeldBy: "peers.bytes_per_s", Holds: 12, HeldTime: 13},
 		{Local: a, Remote: b, State: "down"},
 	}, nil
 }

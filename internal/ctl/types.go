@@ -293,6 +293,13 @@ type PeerInfo struct {
 	UnknownOps    uint64 `json:"unknown_ops"`
 	Lost          uint64 `json:"lost_messages"`
 	LastError     string `json:"last_error"` // "" = none
+
+	// Limits of peers.*_per_s, which are the peer host's over all its lanes.
+	Limitable string        `json:"limitable"`    // what they hold for: "all", "sends" (not RDMA), "none", "" = not known yet
+	Held      bool          `json:"held"`         // it is over one now, and not read
+	HeldBy    string        `json:"held_by"`      // the key it was over last, "" = never
+	Holds     uint64        `json:"holds,string"` // how often
+	HeldTime  time.Duration `json:"held_ns"`      // how long, in all
 }
 
 // Ping is one answered ping.

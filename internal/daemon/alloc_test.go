@@ -88,6 +88,7 @@ func newRigOf(t testing.TB, n int, engine func(t testing.TB, i int, addr netip.A
 			t.Fatal(err)
 		}
 		h.e = engine(t, i, h.addr, EngineConfig{Instance: rng.Uint64() | 1, Port: port, Rand: rng.Uint64,
+			Rates:    Rates{Control: 1e9, Messages: 1e9, Bytes: 1 << 40}, // looked at, never reached
 			CRC:      func(netip.Addr) verbs.CRCMode { return verbs.CRCOff },
 			Alloc:    func(n int) []byte { return make([]byte, n) },
 			StartSeq: func() uint64 { return uint64(time.Now().UnixMilli()) << 20 }}, block)

@@ -150,6 +150,11 @@ func (e *Engine) peerInfo(p *peer) ctl.PeerInfo {
 	if i.LastError != nil {
 		pi.LastError = i.LastError.Error()
 	}
+	r := &p.ration
+	pi.Limitable, pi.Held, pi.Holds, pi.HeldTime = p.limitable(), r.held, r.holds, e.heldTime(p.remote)
+	if r.holds > 0 {
+		pi.HeldBy = rateKeys[r.by]
+	}
 	return pi
 }
 

@@ -35,6 +35,8 @@ type EngineConfig struct {
 	MaxBackoff    int64 // ns, reconnect
 	SettleTimeout int64 // ns
 
+	Rates Rates // limits on what one peer sends; SetRates changes them
+
 	IgnorePings bool // messages to port 0 are for nobody
 
 	CRC     func(peer netip.Addr) verbs.CRCMode

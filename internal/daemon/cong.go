@@ -55,6 +55,7 @@ func (e *Engine) tellCong() {
 func (e *Engine) Congestion(c *conn.Conn, m *cong.Map) { e.congestion(e.peerOf(c), m) }
 
 func (e *Engine) congestion(p *peer, m *cong.Map) {
+	e.spend(p.remote, rateControl, p.slots.n/slotsWork)
 	for n := p.slots.head; n != nil; n = n.next {
 		sl := n.of
 		e.setSlotCongested(sl, m.Test(sl.port))

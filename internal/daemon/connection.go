@@ -23,6 +23,7 @@ type connection interface {
 	Flush(now int64)
 	Tick(now int64)
 	NextTimeout() int64
+	TakeArrived() conn.Arrived
 	Reset(now int64, why error)
 	Close(now int64)
 

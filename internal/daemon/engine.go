@@ -90,6 +90,7 @@ type Engine struct {
 	deviceRest int64 // ns that a device without queue pairs is not asked; the loop's, 0 with virtual time
 	deviceAt   int64 // until then
 
+	throttle  throttle
 	timers    timers
 	limits    limits  // of messages that are given up
 	ticking   []*peer // scratch of runTimers
@@ -192,6 +193,7 @@ func NewEngine(dev verbs.Device, cfg EngineConfig, st *stats.Block) (*Engine, er
 	if err := e.initPools(); err != nil {
 		return nil, err
 	}
+	e.SetRates(cfg.Rates)
 	return e, nil
 }
 
@@ -379,6 +381,7 @@ func (e *Engine) complete(r *rail, wc *verbs.WC) {
 			} else {
 				p.rc.HandleRecv(e.now, wc, nil)
 			}
+			e.took(p, int(wc.ByteLen))
 			e.touch(p)
 		}
 		r.repost = append(r.repost, r.recvWR(int(wc.WRID&^recvWRID)))

@@ -57,6 +57,8 @@ type peer struct {
 	whyText   string
 	timerPos  int
 	crc       verbs.CRCMode
+	meter     func(n int) // charges the peer for bytes; nil: never needed
+	metered   bool        // the queue pair calls it
 }
 
 // peer returns the connection of a lane from l to addr, made on first use, by
@@ -296,6 +298,11 @@ func (e *Engine) connectRequest(r *rail, ev *verbs.CMEvent) {
 			refuse("no room", err)
 			return
 		}
+		if !e.mayRequest(p.remote) {
+			refuse("too many, see "+rateKeys[rateControl], nil)
+			e.dropIfNew(p)
+			return
+		}
 		if !e.mayCome(p, r) {
 			refuse("is reached by another transport", nil)
 			e.dropIfNew(p)
@@ -342,6 +349,7 @@ func (e *Engine) PeerUp(c *conn.Conn, _ bool) { e.peerUp(e.peerOf(c)) }
 
 func (e *Engine) peerUp(p *peer) {
 	p.misses = 0
+	e.cameUp(p)
 	e.askedNoMore(p)
 	e.st.C[stats.PeerConnects]++
 	e.st.C[stats.PeersUp]++

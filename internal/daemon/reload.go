@@ -111,6 +111,10 @@ func names(cs []ctl.ConfigChange) string {
 	return strings.Join(s, " ")
 }
 
+func rates(c *config.Config) Rates {
+	return Rates{Control: c.Peers.Control, Messages: c.Peers.Messages, Bytes: c.Peers.Bytes}
+}
+
 // apply takes over the live keys of next.
 func (d *Daemon) apply(next *config.Config) error {
 	c := *d.config()
@@ -133,6 +137,10 @@ func (d *Daemon) apply(next *config.Config) error {
 		e := d.e
 		e.cfg.HardCap, e.cfg.MaxSockets, e.cfg.Policy = int(c.RecvHardCap), c.Limits.MaxSockets, d.policy.Load()
 		d.l.spin = int64(c.Spin)
+		if r := rates(&c); r != e.cfg.Rates {
+			e.cfg.Rates = r
+			e.SetRates(r)
+		}
 		for _, p := range e.peersV {
 			if !c.PeerAllowed(p.addr) && p.c.State() != conn.Down {
 				p.c.Reset(e.now, errNotAllowed)

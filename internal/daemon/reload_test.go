@@ -47,6 +47,17 @@ func TestReload(t *testing.T) {
 		t.Errorf("no difference: %s", got)
 	}
 
+	load(func(cfg *config.Config) { cfg.Peers.Control, cfg.Peers.Messages, cfg.Peers.Bytes = 0, 3000, 1<<20 })
+	if got := reload(); got != "peers.control_per_s peers.messages_per_s peers.bytes_per_s; " {
+		t.Errorf("limits of peers: %s", got)
+	}
+	if err := c.d.ask(t.Context(), func() {
+		if r := c.d.e.throttle.rates; !c.d.e.throttle.on || r[rateControl].limit != 0 || r[rateMessages].limit != 3000 || r[rateBytes].limit != 1<<20 {
+			t.Errorf("limits in the engine: %+v", r)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
 	// A peer that is being connected to, and is no longer allowed.
 	far := netip.MustParseAddr("10.255.255.254")
 	var p *peer
@@ -92,7 +103,7 @@ func TestReload(t *testing.T) {
 	for _, v := range values {
 		want := ""
 		switch v.Key {
-		case "peers.allow", "limits.max_clients", "log.level", "quota.sockets":
+		case "peers.allow", "limits.max_clients", "log.level", "quota.sockets", "peers.control_per_s", "peers.messages_per_s", "peers.bytes_per_s":
 			want = "file:1"
 		case "port":
 			want = "default"

@@ -22,6 +22,8 @@ type remote struct {
 	grants *rdmaop.Grants // what it allows us, on any lane
 	lanes  []*peer        // by number
 
+	ration ration
+
 	instance uint64 // of its daemon, 0 = never met
 	met      uint64 // Engine.clock when instance was met first
 
@@ -78,6 +80,7 @@ func (h *remote) addLane(p *peer) {
 func (e *Engine) dropLane(p *peer) {
 	h := p.remote
 	if h.lanes = remove(h.lanes, p); len(h.lanes) == 0 {
+		e.throttle.forget(h)
 		delete(e.remotes, remoteKey{h.local.addr, h.addr})
 	}
 }

@@ -233,6 +233,9 @@ func (e *Engine) tickRegions() {
 	for n := e.revoking.head; n != nil; n = next {
 		next = n.next
 		r := n.of
+		if e.mayBeLate(r) {
+			continue
+		}
 		for _, k := range r.exp.Timeout(nil, e.now) {
 			if p := e.byKey[k]; p != nil {
 				e.breakOff(p.remote)
@@ -246,6 +249,21 @@ func (e *Engine) tickRegions() {
 		e.revokeAt = e.now + revokeScanNs
 		e.armTimer(e.revokeAt)
 	}
+}
+
+// mayBeLate reports whether one who has not given r's key back is held by us: its
+// answer waits unread.
+func (e *Engine) mayBeLate(r *region) bool {
+	at, ok := r.exp.Deadline()
+	if !ok || e.now < at || e.now-at >= (heldRevokes-1)*e.cfg.RevokeTimeout {
+		return false
+	}
+	for _, p := range e.peersV {
+		if r.exp.Waits(p.key) && e.excused(p.remote) {
+			return true
+		}
+	}
+	return false
 }
 
 // breakOff breaks off all lanes of h that are up.

@@ -114,6 +114,7 @@ func (t *tcpSide) Dialed(ctx any, s *rdstcp.Conn, err error) {
 	} else {
 		s.Owner, s.Lane = d.p, d.lane
 		d.p.tcp.HandleConnected(t.e.now, d.lane, d.id, s, s.Chosen)
+		s.Hold(d.p.ration.held)
 	}
 	if t.e.byKey[d.p.key] == d.p {
 		t.e.touch(d.p)
@@ -145,6 +146,7 @@ func (t *tcpSide) Accepted(s *rdstcp.Conn) {
 	if s.Lane, err = p.tcp.HandleAccept(e.now, s, s.Remote.Port()); err != nil {
 		s.Close(true)
 	}
+	s.Hold(p.ration.held)
 	e.touch(p)
 }
 
@@ -154,12 +156,14 @@ func (t *tcpSide) Want(s *rdstcp.Conn) []byte { return s.Owner.(*peer).tcp.Want(
 func (t *tcpSide) Placed(s *rdstcp.Conn, n int) {
 	p := s.Owner.(*peer)
 	p.tcp.HandlePlaced(t.e.now, s.Lane, n)
+	t.e.took(p, n)
 	t.e.touch(p)
 }
 
 func (t *tcpSide) Data(s *rdstcp.Conn, b []byte) {
 	p := s.Owner.(*peer)
 	p.tcp.HandleData(t.e.now, s.Lane, b)
+	t.e.took(p, len(b))
 	t.e.touch(p)
 }
 

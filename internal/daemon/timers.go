@@ -79,6 +79,7 @@ func (e *Engine) runTimers() {
 	if len(e.timers) > 0 {
 		e.armTimer(e.timers[0].timerAt)
 	}
+	e.letGo()
 	e.giveUps()
 	e.retryStuck()
 	e.findHomes()

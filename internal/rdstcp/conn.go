@@ -21,6 +21,9 @@ type Conn struct {
 	full  bool // the last Write took fewer bytes than there were
 	ready bool // in Net.ready
 	ends  bool // the peer has ended it: read on until that comes
+
+	held, finished bool
+	more           bool // there may be something to read when it is not held
 }
 
 // Write takes bytes of the pieces, in order; fewer than all: Room follows.
@@ -36,7 +39,11 @@ func (c *Conn) Write(pieces [][]byte) (int, error) {
 func (c *Conn) Unacked() (int, error) { return outq(c.fd) }
 
 // Finish sends the end of this direction, behind what was written.
-func (c *Conn) Finish() { _ = unix.Shutdown(c.fd, unix.SHUT_WR) }
+func (c *Conn) Finish() {
+	_ = unix.Shutdown(c.fd, unix.SHUT_WR)
+	c.finished = true
+	c.Hold(false)
+}
 
 // Close ends the connection, with abort by a reset. Twice is once.
 func (c *Conn) Close(abort bool) {

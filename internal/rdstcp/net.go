@@ -291,6 +291,10 @@ func (n *Net) Poll(h Handler) bool {
 	for i, c := range list {
 		list[i] = nil
 		c.ready = false
+		if c.held {
+			c.more = true
+			continue
+		}
 		if c.fd >= 0 && n.read(c, h) && c.fd >= 0 {
 			n.wants(c)
 		}
@@ -302,6 +306,10 @@ func (n *Net) Poll(h Handler) bool {
 }
 
 func (n *Net) wants(c *Conn) {
+	if c.held {
+		c.more = true
+		return
+	}
 	if !c.ready {
 		c.ready = true
 		n.ready = append(n.ready, c)
@@ -342,7 +350,7 @@ func (n *Net) add(c *Conn) error {
 
 // read reads what c has, up to the budget; true: there may be more.
 func (n *Net) read(c *Conn, h Handler) bool {
-	for sum := 0; sum < readBudget; {
+	for sum := 0; sum < readBudget && !c.held; {
 		dst := h.Want(c)
 		if len(dst) > readBudget-sum {
 			dst = dst[:readBudget-sum]

@@ -137,3 +137,34 @@ func TestNet(t *testing.T) {
 		t.Error("a stranger was accepted")
 	}
 }
+
+// TestHold: what is held is not read and not lost, and an end lets go.
+func TestHold(t *testing.T) {
+	here, there := netip.MustParseAddr("127.0.77.3"), netip.MustParseAddr("127.0.77.4")
+	a, b := newOwner(t, 26386), newOwner(t, 26386)
+	if err := b.n.Listen(there); err != nil {
+		t.Fatal(err)
+	}
+	a.n.Dial(here, there, 0, 1)
+	until(t, "connection", func() bool { return len(a.dialed) == 1 && len(b.accepted) == 1 }, a, b)
+	x, y := a.dialed[0], b.accepted[0]
+	y.Hold(true)
+	x.Write([][]byte{[]byte("first, ")})
+	until(t, "acknowledgement", func() bool { n, _ := x.Unacked(); return n == 0 }, a, b)
+	until(t, "event", func() bool { return y.more }, b)
+	if b.n.Busy() || len(b.got[y]) != 0 {
+		t.Errorf("busy %v, read %q", b.n.Busy(), b.got[y])
+	}
+	y.Hold(false)
+	until(t, "data", func() bool { return string(b.got[y]) == "first, " }, b)
+	y.Hold(true)
+	x.Write([][]byte{[]byte("last")})
+	x.Finish()
+	until(t, "event", func() bool { return y.more }, b)
+	y.Finish()
+	y.Hold(true) // has no effect any more
+	until(t, "end", func() bool { _, ok := b.closed[y]; return ok }, b, a)
+	if string(b.got[y]) != "first, last" {
+		t.Errorf("%q", b.got[y])
+	}
+}

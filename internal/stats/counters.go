@@ -107,6 +107,8 @@ const (
 	QueuedBytes
 	OpsOutstanding
 
+	PeerHolds
+
 	NumCounters // how many there are
 )
 
@@ -219,4 +221,5 @@ var table = [NumCounters]struct{ name, help string }{
 	QueuedMessages:  {"rdsd_queued_messages", "Messages not acked yet."},
 	QueuedBytes:     {"rdsd_queued_bytes", "Their payload bytes."},
 	OpsOutstanding:  {"rdsd_ops_outstanding", "Operations not settled yet."},
+	PeerHolds:       {"rdsd_peer_holds", "Times a peer was over a limit of peers.*_per_s and read no further."},
 }

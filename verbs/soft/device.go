@@ -282,7 +282,7 @@ func (d *Device) dispatch(ev *unix.EpollEvent) bool {
 		q.interest(q.events &^ unix.EPOLLOUT)
 		d.markDirty(q)
 	}
-	if q.stalled || q.eof {
+	if q.stalled || q.held || q.eof {
 		if ev.Events&(unix.EPOLLERR|unix.EPOLLHUP) != 0 {
 			q.lost(unix.ECONNRESET)
 			return true

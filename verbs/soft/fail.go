@@ -298,7 +298,7 @@ func (q *qp) hangUp(last []byte, alert uint8) {
 	q.rx.placing, q.rx.aside = false, nil
 	q.park = parking{}
 	q.timers = [timerKinds]int64{}
-	q.stalled, q.pausing = false, running
+	q.stalled, q.held, q.meter, q.pausing = false, false, nil, running
 	if q.onSRQ {
 		q.srq.forget(q)
 	}

@@ -52,7 +52,7 @@ func (q *qp) receive() bool {
 	x, io := &q.rx, &q.dev.io
 	did := false
 	q.busy = true
-	for budget := maxBurst; budget > 0 && q.state == verbs.QPRTS && !q.stalled && !q.eof && q.fault == nil; {
+	for budget := maxBurst; budget > 0 && q.state == verbs.QPRTS && !q.stalled && !q.held && !q.eof && q.fault == nil; {
 		iovs, direct, ok := q.direct()
 		if !ok {
 			return true
@@ -78,6 +78,7 @@ func (q *qp) receive() bool {
 		budget -= n
 		q.dev.stats.BytesIn += uint64(n)
 		q.dev.stats.CallsIn++
+		q.metered(n)
 		inPlace := min(n, direct)
 		if t := q.dev.opt.Tap; t != nil {
 			q.tapIn(t, inPlace, n-inPlace)

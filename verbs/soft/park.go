@@ -246,7 +246,7 @@ func (q *qp) takeUpSend(x *parked, w *recvWR) bool {
 // resume goes on reading after a stall.
 func (q *qp) resume() {
 	q.stalled = false
-	if q.fd >= 0 && !q.eof {
+	if q.fd >= 0 && !q.eof && !q.held {
 		q.interest(q.events | unixIn)
 	}
 	q.parse()

@@ -66,6 +66,8 @@ type qp struct {
 	onSRQ    bool // on its list of those that wait
 	starving bool // the head of park waits for a receive
 	stalled  bool // ... and there is no room to put aside more
+	held     bool // the owner wants nothing read
+	meter    func(n int)
 	stats    verbs.QPStats
 }
 

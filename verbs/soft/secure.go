@@ -125,7 +125,7 @@ func (q *qp) receiveSealed() bool {
 	x, d, s := &q.rx, q.dev, q.tls
 	did := false
 	q.busy = true
-	for budget := maxBurst; budget > 0 && q.state == verbs.QPRTS && !q.stalled && !q.eof && q.fault == nil; {
+	for budget := maxBurst; budget > 0 && q.state == verbs.QPRTS && !q.stalled && !q.held && !q.eof && q.fault == nil; {
 		b := d.scratchOf()
 		w := copy(b, s.rest)
 		room := maxBurst - w
@@ -148,6 +148,7 @@ func (q *qp) receiveSealed() bool {
 		budget -= n
 		d.stats.BytesIn += uint64(n)
 		d.stats.CallsIn++
+		q.metered(n)
 		q.wholeStage()
 		left, err := q.open(b[:w+n])
 		if q.state != verbs.QPRTS {
