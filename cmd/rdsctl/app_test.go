@@ -164,7 +164,7 @@ warning: siw0 is in RDMA netlink and not in sysfs
 `},
 		{[]string{"peer", "reset", "127.0.0.2"}, "127.0.0.2: 2 connection(s) reset\n"},
 		{[]string{"peer", "reset", "127.0.0.2", "-lane", "200"}, "127.0.0.2: 200 connection(s) reset\n"},
-		{[]string{"peer", "reset", "-lane", "0", "127.0.0.2"}, "127.0.0.2: 0 connection(s) reset\n"},
+		{[]string{"peer", "reset", "-lane", "0", "127.0.0.2"}, "127.0.0.2: no connection is up, there is nothing to reset; the next message makes one\n"},
 		{[]string{"config", "show"}, `KEY          VALUE  FROM           CHANGED-BY
 port         7      /etc/x.toml:3  restart
 spin         50µs   default        reload

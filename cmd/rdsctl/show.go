@@ -107,6 +107,8 @@ func limited(p *ctl.PeerInfo) string {
 		return count(p.Holds) + ", " + by
 	case p.Limitable == "sends":
 		return "no, RDMA cannot"
+	case p.Limitable == "": // not connected yet, or offline
+		return "unknown"
 	}
 	return "no"
 }
@@ -140,6 +142,10 @@ func peerResetVerb(fs *flag.FlagSet) action {
 
 func (a *app) showReset(addr netip.Addr) func(*ctl.Response) {
 	return func(r *ctl.Response) {
+		if r.PeerReset.Reset == 0 { // since the last reset nothing was to be sent
+			fmt.Fprintf(a.stdout, "%v: no connection is up, there is nothing to reset; the next message makes one\n", addr)
+			return
+		}
 		fmt.Fprintf(a.stdout, "%v: %d connection(s) reset\n", addr, r.PeerReset.Reset)
 	}
 }

@@ -117,6 +117,7 @@ func (b backend) Peers() (out []ctl.PeerInfo, err error) {
 		for _, p := range b.d.e.peersV {
 			i := b.d.e.peerInfo(p)
 			i.Why = b.d.whyBy(p)
+			b.d.e.limited(p, &i)
 			out = append(out, i)
 		}
 	})
@@ -149,11 +150,6 @@ func (e *Engine) peerInfo(p *peer) ctl.PeerInfo {
 	}
 	if i.LastError != nil {
 		pi.LastError = i.LastError.Error()
-	}
-	r := &p.ration
-	pi.Limitable, pi.Held, pi.Holds, pi.HeldTime = p.limitable(), r.held, r.holds, e.heldTime(p.remote)
-	if r.holds > 0 {
-		pi.HeldBy = rateKeys[r.by]
 	}
 	return pi
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/rdstcp"
 	"github.com/rdsd/rdsd/internal/stats"
 )
@@ -308,6 +309,15 @@ func (e *Engine) heldTime(h *remote) time.Duration {
 		d += e.now - h.ration.since
 	}
 	return time.Duration(d)
+}
+
+// limited says what the limits did to a peer.
+func (e *Engine) limited(p *peer, i *ctl.PeerInfo) {
+	r := &p.ration
+	i.Limitable, i.Held, i.Holds, i.HeldTime = p.limitable(), r.held, r.holds, e.heldTime(p.remote)
+	if r.holds > 0 {
+		i.HeldBy = rateKeys[r.by]
+	}
 }
 
 // EventSlowed is the event of a peer that is over a limit.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -139,7 +140,8 @@ func TestControlFlood(t *testing.T) {
 			if len(slowed) != 1 || !strings.Contains(slowed[0].Error(), "peers.control_per_s = 2000") {
 				t.Errorf("said: %v", slowed)
 			}
-			if i := w.es[0].peerInfo(h.lanes[0]); i.HeldBy != "peers.control_per_s" || i.Limitable != "sends" || i.HeldTime == 0 {
+			var i ctl.PeerInfo
+			if w.es[0].limited(h.lanes[0], &i); i.HeldBy != "peers.control_per_s" || i.Limitable != "sends" || i.HeldTime == 0 {
 				t.Errorf("%+v", i)
 			}
 		})
@@ -237,7 +239,7 @@ func TestMessageRate(t *testing.T) {
 				t.Errorf("%.0f messages a second, want %.0f", rate, tc.rate)
 			}
 			h := b.e.remotes[remoteKey{b.addr, a.addr}]
-			if h.ration.holds == 0 || b.e.peerInfo(h.lanes[0]).Limitable != "all" {
+			if h.ration.holds == 0 || h.lanes[0].limitable() != "all" {
 				t.Errorf("held %d times", h.ration.holds)
 			}
 			// Without the limit what waits comes.
