@@ -48,7 +48,7 @@ func TestOfflineLists(t *testing.T) {
 			socks, peers = h.rdsctlJSON("sockets"), h.rdsctlJSON("peers")
 			s, p := h.rdsctlJSON("sockets", "-offline"), h.rdsctlJSON("peers", "-offline")
 			for i := range peers.Peers {
-				peers.Peers[i].Why = "" // not in there
+				peers.Peers[i].Why, peers.Peers[i].Limitable = "", "" // not in there
 			}
 			switch {
 			case !s.Offline || !p.Offline || s.AsOf.IsZero() || s.Unlisted+p.Unlisted > 0:
