@@ -10,9 +10,13 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// idleSettle is how long after their last message processes may take to find
-// that there is nothing to do.
-const idleSettle = 500 * time.Millisecond
+const (
+	// idleSettle is how long after their last message processes may take to find
+	// that there is nothing to do.
+	idleSettle = 5 * time.Second
+	// idleLeast is how long wake-ups are counted: there are a few in that time.
+	idleLeast = 20 * time.Second
+)
 
 // idleBeside makes the idle sockets and peers of a case, and notes how much
 // its daemon has grown by each.
@@ -116,7 +120,7 @@ func idleDaemon(w *worker.Worker) error {
 		return err
 	}
 	start, cpu := time.Now(), worker.CPUTime([]int{daemon})
-	time.Sleep(w.Duration("d"))
+	time.Sleep(max(w.Duration("d"), idleLeast))
 	el, used := time.Since(start).Seconds(), worker.CPUTime([]int{daemon})-cpu
 	to, err := switches(daemon)
 	if err != nil {

@@ -134,6 +134,7 @@ func TestCountersNeverFall(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.c.Stats().ProtocolErrors = 3
+	e.touch(p)
 	counted := func(when string) {
 		t.Helper()
 		if e.publishStats(1); e.st.C[stats.ProtocolErrors] != 3 {

@@ -96,9 +96,8 @@ type Engine struct {
 	ticking   []*peer // scratch of runTimers
 	nextTimer int64   // when runTimers has something to do, 0 = never
 
-	// Of counters that connections keep: what stayed on this host, and what
-	// connections counted that are forgotten.
-	own conn.Stats
+	own       conn.Stats // connCounters: of all connections, and of what stayed on this host
+	uncounted []*peer    // touched since their counters were added to own
 
 	drain  bool                // see drain.go: of all
 	drains map[netip.Addr]bool // of single addresses
@@ -410,6 +409,10 @@ func (e *Engine) touch(p *peer) {
 }
 
 func (e *Engine) watch(p *peer) {
+	if !p.uncounted {
+		p.uncounted = true
+		e.uncounted = append(e.uncounted, p)
+	}
 	if p.rc != nil && !p.draining && p.rc.State() == conn.Error {
 		p.draining = true
 		e.draining = append(e.draining, p)

@@ -18,21 +18,24 @@ func (e *Engine) publishStats(wall int64) {
 		c[stats.PoolBytes] += uint64(len(r.recvMem))
 	}
 	c[stats.QueuedMessages], c[stats.QueuedBytes], c[stats.OpsOutstanding] = uint64(e.sndMsgs), uint64(e.sndBytes), uint64(e.ops)
-	for _, f := range connCounters {
-		c[f.to] = *f.from(&e.own)
+	for i, p := range e.uncounted {
+		e.uncounted[i] = nil
+		p.uncounted = false
+		e.count(p)
 	}
-	for _, p := range e.peersV {
-		s := p.c.Stats()
-		for _, f := range connCounters {
-			c[f.to] += *f.from(s)
-		}
+	e.uncounted = e.uncounted[:0]
+	for _, f := range &connCounters {
+		c[f.to] = *f.from(&e.own)
 	}
 	e.countTurnedAway(wall)
 	e.st.Publish(wall)
 }
 
-// connCounters are the counters that connections keep.
-var connCounters = []struct {
+// connCounters are the counters that connections keep. The engine's are their
+// sums, those that have ended included: a counter never falls. Only connections
+// that were touched since are looked at, for there may be thousands, and this is
+// a hundred times a second.
+var connCounters = [...]struct {
 	to   stats.Counter
 	from func(*conn.Stats) *uint64
 }{
@@ -57,11 +60,16 @@ var connCounters = []struct {
 	{stats.SendImmediateRetry, func(s *conn.Stats) *uint64 { return &s.TxThrottle }},
 }
 
-// keepStats adds the counters of a connection that ends to the engine's own: a
-// counter never falls.
-func (e *Engine) keepStats(s *conn.Stats) {
-	for _, f := range connCounters {
-		*f.from(&e.own) += *f.from(s)
+// connCounts are values of connCounters.
+type connCounts [len(connCounters)]uint64
+
+// count adds what p's connection counted since it was counted last.
+func (e *Engine) count(p *peer) {
+	s := p.c.Stats()
+	for i, f := range &connCounters {
+		n := *f.from(s)
+		*f.from(&e.own) += n - p.counted[i]
+		p.counted[i] = n
 	}
 }
 

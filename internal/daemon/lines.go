@@ -67,17 +67,19 @@ func (l *lines) write(now time.Time, level slog.Level, about any, msg string, ar
 }
 
 // tick writes the sums and forgets whom nothing was to be said of for a while. It
-// reports whether it has nobody in mind.
+// reports whether there was nothing to sum.
 func (l *lines) tick(now time.Time) (idle bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	idle = true
 	for k, n := range l.seen {
 		if n.more > 0 {
+			idle = false
 			l.log.Log(context.Background(), n.level, k.msg, append(n.args, "times", n.more)...)
 			n.more, n.args = 0, nil
 		} else if now.Sub(n.last) >= lineQuiet {
 			delete(l.seen, k)
 		}
 	}
-	return len(l.seen) == 0
+	return idle
 }

@@ -26,8 +26,7 @@ func TestLines(t *testing.T) {
 	if n := written("msg=wrong"); n != lineBurst {
 		t.Errorf("%d lines, want each of %d", n, lineBurst)
 	}
-	l.tick(now)
-	if out.Len() > 0 {
+	if !l.tick(now) || out.Len() > 0 {
 		t.Errorf("a sum of nothing: %s", out.String())
 	}
 	flood("a", 1000)
@@ -35,7 +34,9 @@ func TestLines(t *testing.T) {
 	if n := written("msg=wrong"); n != 1 {
 		t.Errorf("%d lines, want that of b only", n)
 	}
-	l.tick(now)
+	if l.tick(now) {
+		t.Error("nothing to sum")
+	}
 	if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "level=WARN msg=wrong i=999 times=1000") {
 		t.Errorf("sum: %s", got)
 	}

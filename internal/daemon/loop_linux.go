@@ -17,7 +17,8 @@ import (
 // with sched_yield for a while, and then sleeps in epoll_wait.
 type loop struct {
 	e     *Engine
-	ep    int               // epoll: device, own doorbell, client doorbells
+	ep    int // epoll: device, own doorbell, client doorbells; rest's
+	rest  *rest
 	bell  int               // eventfd that Do rings
 	bells map[int32]*client // by our end of their doorbell
 	spin  int64
@@ -49,6 +50,9 @@ func newLoop(e *Engine, spin time.Duration) (*loop, error) {
 	}
 	if l.ep, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("epoll: %w", err)
+	}
+	if l.rest, err = newRest(l.ep, func() bool { return l.collect(0) > 0 }); err != nil {
+		return nil, err
 	}
 	if err = failpoint.Hit(failpoint.Eventfd); err != nil {
 		l.close()
@@ -103,8 +107,8 @@ func (l *loop) unwatchBell(fd int) {
 }
 
 // collect waits up to ms milliseconds for doorbells and makes those who rang
-// active.
-func (l *loop) collect(ms int) {
+// active. It returns how many rang.
+func (l *loop) collect(ms int) int {
 	n := epollWait(l.ep, l.evs[:], ms)
 	for i := 0; i < n; i++ {
 		fd := l.evs[i].Fd
@@ -115,13 +119,15 @@ func (l *loop) collect(ms int) {
 			shm.Drain(l.bell)
 		}
 	}
+	return n
 }
 
 func (l *loop) close() {
-	for _, fd := range []int{l.ep, l.bell} {
-		if fd >= 0 {
-			unix.Close(fd)
-		}
+	if l.rest != nil {
+		l.rest.Close()
+	}
+	if l.bell >= 0 {
+		unix.Close(l.bell)
 	}
 }
 
@@ -207,9 +213,13 @@ func (l *loop) sleep(now, wall0 int64, clock func() int64) int64 {
 			timeout = min(timeout, publishNs) // it is due then
 		}
 		e.st.SetState(stats.Sleeping)
-		l.collect(int((timeout + 999_999) / 1_000_000))
+		if !l.rest.wait(timeout) {
+			l.collect(int((timeout + 999_999) / 1_000_000))
+		}
 		e.deviceAt = 0
+		from := now
 		now = clock()
+		l.rest.slept = now - from
 		e.st.Woke(wall0 + now)
 	}
 	l.idle.Store(false)

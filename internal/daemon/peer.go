@@ -45,6 +45,7 @@ type peer struct {
 	sharedTo  int64      // until when a socket that sends few is taken to use it beside others
 	partials  []*rxMsg   // messages under assembly: one, on RDS/TCP of each of its lanes
 	dirty     bool
+	uncounted bool // in e.uncounted
 	draining  bool // in e.draining
 	wasUp     bool
 	lastEvent string
@@ -59,6 +60,7 @@ type peer struct {
 	crc       verbs.CRCMode
 	meter     func(n int) // charges the peer for bytes; nil: never needed
 	metered   bool        // the queue pair calls it
+	counted   connCounts  // in Engine.own
 }
 
 // peer returns the connection of a lane from l to addr, made on first use, by
@@ -159,7 +161,8 @@ func (e *Engine) dropIfNew(p *peer) {
 	if p.rc != nil {
 		e.recvLeft += p.credits + 1
 	}
-	e.keepStats(p.c.Stats())
+	e.count(p)
+	e.uncounted = remove(e.uncounted, p)
 }
 
 const (

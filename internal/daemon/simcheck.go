@@ -97,9 +97,11 @@ func (e *Engine) Leaks() (found []string) {
 		say(int(e.st.C[g]), g.String())
 	}
 	ctls, left := len(e.ctlFree)+e.ctlLeft/conn.CtlLen, e.recvLeft
+	e.publishStats(e.wall)
 	for _, p := range e.peersV {
 		i := p.c.Info()
 		name := fmt.Sprintf("of %v lane %d: ", p.addr, p.lane)
+		say(p.notCounted(), name+"events that the engine's counters miss")
 		if p.rc != nil {
 			if i.State == conn.Up || i.State == conn.Connecting || i.State == conn.Error {
 				ctls++ // its own control buffer
@@ -127,6 +129,14 @@ func (e *Engine) Leaks() (found []string) {
 		say(len(l.slots), name+"local destinations")
 	}
 	return found
+}
+
+// notCounted is how many events of p's connection the engine's sums lack.
+func (p *peer) notCounted() (n int) {
+	for i, f := range &connCounters {
+		n += int(*f.from(p.c.Stats()) - p.counted[i])
+	}
+	return n
 }
 
 func btoi(b bool) int {

@@ -143,8 +143,8 @@ func (s *Snapshot) Get(name string) (uint64, bool) {
 }
 
 // SleepMost is how long the engine sleeps at a time, with nothing to do. Every
-// wake-up costs some ten more, of Go's monitor thread.
-const SleepMost = 5 * time.Second
+// wake-up costs others, of the threads of Go's runtime.
+const SleepMost = 10 * time.Second
 
 // Late is for how long the engine should have published and has not: since it
 // last did, or, if it sleeps, since it should have woken (0 for another

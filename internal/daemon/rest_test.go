@@ -1,0 +1,128 @@
+package daemon
+
+import (
+	"testing"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/shm"
+	"golang.org/x/sys/unix"
+)
+
+// TestRest: a rest ends with what is ready before it or during it, and with its
+// time; what was ready and is not any more does not end it.
+func TestRest(t *testing.T) {
+	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bell, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(bell)
+	if err := unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, bell, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(bell)}); err != nil {
+		t.Fatal(err)
+	}
+	var evs [4]unix.EpollEvent
+	looks := make(chan int, 100)
+	r, err := newRest(ep, func() bool {
+		n := epollWait(ep, evs[:], 0)
+		if n > 0 {
+			shm.Drain(bell)
+		}
+		looks <- n
+		return n > 0
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if r.wait(int64(time.Hour)) {
+		t.Fatal("rests after no sleep at all")
+	}
+	r.after = 0
+	rest := func(d time.Duration) chan bool {
+		done := make(chan bool, 1)
+		go func() { done <- r.wait(int64(d)) }()
+		return done
+	}
+	ended := func(what string, done chan bool) {
+		t.Helper()
+		select {
+		case ok := <-done:
+			if !ok {
+				t.Fatalf("%s: the runtime cannot poll an epoll descriptor", what)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%s: the rest does not end", what)
+		}
+	}
+
+	for range 3 { // each wants an edge of its own
+		shm.Ring(bell)
+		ended("rung before", rest(time.Hour))
+		if n := <-looks; n != 1 {
+			t.Fatalf("%d ready at the first look", n)
+		}
+
+		done := rest(time.Hour)
+		if n := <-looks; n != 0 {
+			t.Fatalf("%d ready before the ring", n)
+		}
+		select {
+		case <-done:
+			t.Fatal("nobody rang")
+		default:
+		}
+		shm.Ring(bell)
+		ended("rung during it", done)
+		for n := 0; n == 0; n = <-looks {
+		}
+
+		start := time.Now()
+		ended("nobody rings", rest(20*time.Millisecond))
+		if el := time.Since(start); el < 20*time.Millisecond {
+			t.Errorf("a rest of 20 ms ended after %v", el)
+		}
+		for len(looks) > 0 {
+			if n := <-looks; n != 0 {
+				t.Errorf("%d ready, and nobody rang", n)
+			}
+		}
+	}
+}
+
+// TestLoopRests: an engine that rests hears Do, and the end.
+func TestLoopRests(t *testing.T) {
+	d := startDaemonOf(t, nil, (*ipc.Conn).Peer)
+	looks := make(chan struct{}, 1)
+	do := func(f func()) {
+		t.Helper()
+		done := make(chan struct{})
+		d.e.Do(func() { f(); close(done) })
+		select {
+		case <-done:
+		case <-time.After(20 * time.Second):
+			t.Fatal("an engine that rests does not hear Do")
+		}
+	}
+	for range 3 {
+		do(func() {
+			d.l.rest.after = 0 // from its next sleep on
+			d.l.rest.look = func(uintptr) bool {
+				select {
+				case looks <- struct{}{}:
+				default:
+				}
+				return d.l.collect(0) > 0
+			}
+		})
+		select {
+		case <-looks: // it rests, or begins to
+		case <-time.After(20 * time.Second):
+			t.Fatal("it does not rest")
+		}
+		do(func() {})
+	}
+}
