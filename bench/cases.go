@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/rdsd/rdsd/internal/stats"
 )
 
 // groups are the names of what -groups selects, in the order of the table.
@@ -210,7 +212,7 @@ func idleCases() []testCase {
 		beside(rate.with("idle-peers-rate", rate.doc, vs("idle-none-rate")), "peers", manyPeers),
 		beside(rate.with("idle-sockets-rate", rate.doc, vs("idle-none-rate")), "sockets", manySockets),
 		{name: "idle-daemon", doc: "a daemon with a client and a peer, nothing to do", topo: twoDaemons, metric: wakeups, server: "rds-echo", client: "idle-daemon",
-			size: 64, minTime: 5 * time.Second, maxRuns: 2},
+			size: 64, minTime: 2 * stats.SleepMost, maxRuns: 2},
 	}
 }
 

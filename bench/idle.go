@@ -7,16 +7,13 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/bench/worker"
+	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/rds"
 )
 
-const (
-	// idleSettle is how long after their last message processes may take to find
-	// that there is nothing to do.
-	idleSettle = 5 * time.Second
-	// idleLeast is how long wake-ups are counted: there are a few in that time.
-	idleLeast = 20 * time.Second
-)
+// idleSettle is how long after its last message a daemon may take to find that
+// there is nothing to do: one sleep of its engine.
+const idleSettle = stats.SleepMost + time.Second
 
 // idleBeside makes the idle sockets and peers of a case, and notes how much
 // its daemon has grown by each.
@@ -113,14 +110,14 @@ func idleDaemon(w *worker.Worker) error {
 	if _, _, err := s.RecvFrom(b); err != nil {
 		return err
 	}
-	time.Sleep(idleSettle)
+	time.Sleep(min(idleSettle, w.Duration("d")))
 	daemon := w.Int("daemon")
 	from, err := switches(daemon)
 	if err != nil {
 		return err
 	}
 	start, cpu := time.Now(), worker.CPUTime([]int{daemon})
-	time.Sleep(max(w.Duration("d"), idleLeast))
+	time.Sleep(w.Duration("d"))
 	el, used := time.Since(start).Seconds(), worker.CPUTime([]int{daemon})-cpu
 	to, err := switches(daemon)
 	if err != nil {

@@ -349,7 +349,7 @@ func (d *Daemon) logTraces(ctx context.Context) {
 func (d *Daemon) watchdog(ctx context.Context) {
 	const (
 		pace       = time.Second
-		idlePace   = 15 * time.Second
+		idlePace   = 30 * time.Second
 		heartbeats = 4 // turns of an engine that only shows that it lives
 	)
 	tick := time.NewTimer(pace)

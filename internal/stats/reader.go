@@ -144,7 +144,7 @@ func (s *Snapshot) Get(name string) (uint64, bool) {
 
 // SleepMost is how long the engine sleeps at a time, with nothing to do. Every
 // wake-up costs others, of the threads of Go's runtime.
-const SleepMost = 10 * time.Second
+const SleepMost = 15 * time.Second
 
 // Late is for how long the engine should have published and has not: since it
 // last did, or, if it sleeps, since it should have woken (0 for another
