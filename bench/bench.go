@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/bench/worker"
+	"github.com/rdsd/rdsd/internal/config"
 )
 
 // bench runs the cases.
@@ -91,6 +92,8 @@ type setup struct {
 	hosts  []host
 	group  *cgroup
 	hubAt  string
+
+	secured []string // configuration of the daemons, if with TLS
 }
 
 // host is a daemon and the address of its sockets.
@@ -271,6 +274,11 @@ func (s *setup) daemons(ctx context.Context) error {
 	if s.beside != nil && s.beside.apart {
 		s.hosts = append(s.hosts, host{addr: "127.0.0.3", socket: s.socket("c")}, host{addr: "127.0.0.4", socket: s.socket("d")})
 	}
+	if s.tls {
+		if s.secured, err = tlsFiles(s.dir, []string{s.hosts[0].addr, s.hosts[1].addr}); err != nil {
+			return err
+		}
+	}
 	for i := range s.hosts {
 		h := &s.hosts[i]
 		p, err := s.daemon(*h, i == 0, tcpPort)
@@ -301,11 +309,12 @@ func (s *setup) daemon(h host, server bool, tcpPort int) (*process, error) {
 		}
 	}
 	set := []string{"socket", h.socket, "listen", strings.Join(listen, ","), "port", strconv.Itoa(tcpPort), "crc", s.options.crc, "spin", s.spin.String()}
+	set = append(set, s.secured...)
 	var args []string
 	as := how{daemon: true, inOrder: s.profile != "", session: s.busy == sameSession}
 	if s.profile == "" {
 		for i := 0; i < len(set); i += 2 {
-			args = append(args, "-"+set[i], set[i+1])
+			args = append(args, "-"+config.FlagName(set[i]), set[i+1])
 		}
 		return startProcess("rdsd", as, s.rdsd, args...)
 	}

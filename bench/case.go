@@ -20,6 +20,7 @@ type testCase struct {
 	size      int      // bytes of one message or operation
 	footprint int      // MiB that bulk transfers walk through at each end; 0 is the option's
 	crc       bool     // of queue pairs: with checksums
+	tls       bool     // between the daemons
 	args      []string // of server and client
 	serverArg []string // of the server only
 	clientArg []string

@@ -9,7 +9,7 @@ import (
 )
 
 // groups are the names of what -groups selects, in the order of the table.
-var groups = []string{"rtt", "rate", "size", "rdma", "op", "local", "fan", "fair", "engines", "idle", "busy", "gc", "verbs", "plot"}
+var groups = []string{"rtt", "rate", "size", "rdma", "op", "local", "fan", "fair", "engines", "idle", "busy", "gc", "tls", "verbs", "plot"}
 
 // system is a way between two applications that can be measured for any size.
 type system struct {
@@ -133,6 +133,7 @@ func allCases() []testCase {
 		trip("rds", 64).with("gc-rtt", "64 B round trip, a heap of 1 GiB in the client, collected ten times a second", func(c *testCase) {
 			c.clientArg, c.peer, c.minTime = []string{"heap=1024"}, "gc-quiet", time.Second
 		}))
+	in("tls", tlsCases()...)
 	in("verbs", verbsCases()...)
 	return plotCases(cs)
 }

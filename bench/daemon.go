@@ -16,9 +16,11 @@ import (
 // switch for them.
 func embeddedDaemon(w *worker.Worker) error {
 	cfg := config.Default()
-	for _, k := range []string{"socket", "listen", "port", "crc", "spin"} {
-		if err := cfg.Set(k, w.Get(k)); err != nil {
-			return err
+	for _, k := range []string{"socket", "listen", "port", "crc", "spin", "tls.mode", "tls.cert", "tls.key", "tls.ca"} {
+		if v := w.Get(k); v != "" {
+			if err := cfg.Set(k, v); err != nil {
+				return err
+			}
 		}
 	}
 	if err := cfg.Finish(os.Getuid(), os.Getenv); err != nil {
