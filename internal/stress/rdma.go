@@ -244,7 +244,11 @@ func (w *worker) completed(c *rds.Completion) error {
 			f.sendAgain(index, c.Status)
 			return nil
 		}
-		return fmt.Errorf("%v for %v, ack %d: %w%s", h.RDMA, f.to, h.Seq, err, droppedHint(c.Status))
+		err = fmt.Errorf("%v for %v, ack %d: %w%s", h.RDMA, f.to, h.Seq, err, droppedHint(c.Status))
+		if c.Status == rds.Dropped || c.Status == rds.Unknown || c.Status == rds.RemoteError {
+			err = peerGone{err}
+		}
+		return err
 	}
 	s.inFlight = false
 	if h.RDMA == proto.Read && w.opts.Verify {

@@ -21,8 +21,16 @@ const (
 	receiveBytes = 256 << 10
 )
 
-// errPeerTask: a task of the peer is not there any more.
-var errPeerTask = errors.New("a task of the peer is gone")
+// peerGone is an error that the end of the peer's tasks explains, if they have
+// ended: a task or its memory is not there any more.
+type peerGone struct{ error }
+
+func (e peerGone) Unwrap() error { return e.error }
+
+func mayBeGone(err error) bool {
+	var e peerGone
+	return errors.As(err, &e)
+}
 
 // worker is one task: a socket and a flow to each task of the peer. It belongs
 // to one goroutine; the counters are read by others.
@@ -262,7 +270,7 @@ func (w *worker) takeNotices() error {
 				return fmt.Errorf("the daemon at %v restarted: %d messages are lost", x.To.Addr(), x.Count)
 			case rds.NoSocket:
 				if !w.stopping {
-					return fmt.Errorf("%w: nobody is bound at %v", errPeerTask, x.To)
+					return peerGone{fmt.Errorf("a task of the peer is gone: nobody is bound at %v", x.To)}
 				}
 			}
 		}
