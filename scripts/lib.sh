@@ -57,6 +57,7 @@ need_tools() {
 		need_packages libnbd-bin fio || true # examples/nbd
 	command -v ip >/dev/null && command -v openssl >/dev/null ||
 		need_packages iproute2 openssl || true # e2e: what the README says
+	command -v systemd-analyze >/dev/null || need_packages systemd || true # internal/service: the units' sandbox
 	command -v zsh >/dev/null && command -v fish >/dev/null ||
 		need_packages zsh fish || true # cmd/rdsctl: completions
 }
