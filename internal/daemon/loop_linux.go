@@ -17,7 +17,7 @@ import (
 // with sched_yield for a while, and then sleeps in epoll_wait.
 type loop struct {
 	e     *Engine
-	ep    int // epoll: device, own doorbell, client doorbells; rest's
+	ep    int // epoll: device, own doorbell, client doorbells
 	rest  *rest
 	bell  int               // eventfd that Do rings
 	bells map[int32]*client // by our end of their doorbell
@@ -51,9 +51,7 @@ func newLoop(e *Engine, spin time.Duration) (*loop, error) {
 	if l.ep, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("epoll: %w", err)
 	}
-	if l.rest, err = newRest(l.ep, func() bool { return l.collect(0) > 0 }); err != nil {
-		return nil, err
-	}
+	l.rest = newRest(l.ep, func() bool { return l.collect(0) > 0 })
 	if err = failpoint.Hit(failpoint.Eventfd); err != nil {
 		l.close()
 		return nil, err
@@ -123,11 +121,10 @@ func (l *loop) collect(ms int) int {
 }
 
 func (l *loop) close() {
-	if l.rest != nil {
-		l.rest.Close()
-	}
-	if l.bell >= 0 {
-		unix.Close(l.bell)
+	for _, fd := range []int{l.ep, l.bell} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
 	}
 }
 

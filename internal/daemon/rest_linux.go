@@ -1,9 +1,7 @@
 package daemon
 
 import (
-	"fmt"
 	"os"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,38 +17,41 @@ const restAfterNs = int64(time.Second)
 // millisecond and ten more after it; it leaves alone who is parked. Only the
 // engine's thread may use it.
 type rest struct {
-	f     *os.File // the loop's epoll descriptor, which it owns
-	raw   syscall.RawConn
+	ep    int // the loop's
 	look  func(uintptr) bool
 	after int64 // restAfterNs
 	slept int64 // how long the last sleep was, at rest or not
 }
 
-// newRest takes ep over: Close closes it. look takes in what is ready and
-// reports whether there was anything.
-func newRest(ep int, look func() bool) (*rest, error) {
-	if err := unix.SetNonblock(ep, true); err != nil { // makes os.NewFile try the poller
-		unix.Close(ep)
-		return nil, fmt.Errorf("epoll: %w", err)
-	}
-	r := &rest{f: os.NewFile(uintptr(ep), "epoll"), after: restAfterNs, look: func(uintptr) bool { return look() }}
-	var err error
-	r.raw, err = r.f.SyscallConn()
-	return r, err // none for a file
+// newRest is for ep, of which look takes in what is ready and reports whether
+// there was anything.
+func newRest(ep int, look func() bool) *rest {
+	return &rest{ep: ep, after: restAfterNs, look: func(uintptr) bool { return look() }}
 }
 
 // wait blocks until look found something, or ns nanoseconds have passed. It
 // reports false, at once, where this is no time to rest, or the runtime cannot
-// poll the descriptor.
+// poll ep.
 func (r *rest) wait(ns int64) bool {
 	if min(r.slept, ns) < r.after {
 		return false
 	}
-	if err := r.f.SetReadDeadline(time.Now().Add(time.Duration(ns))); err != nil {
+	// The runtime's poller hears of ep only meanwhile: each ring that comes when
+	// the engine is busy would wake it, too.
+	fd, err := unix.FcntlInt(uintptr(r.ep), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
 		return false
 	}
-	_ = r.raw.Read(r.look) // the deadline is no error
+	if err := unix.SetNonblock(fd, true); err != nil { // makes os.NewFile try the poller
+		unix.Close(fd)
+		return false
+	}
+	f := os.NewFile(uintptr(fd), "epoll")
+	defer f.Close()
+	raw, err := f.SyscallConn()
+	if err != nil || f.SetReadDeadline(time.Now().Add(time.Duration(ns))) != nil {
+		return false
+	}
+	_ = raw.Read(r.look) // the deadline is no error
 	return true
 }
-
-func (r *rest) Close() error { return r.f.Close() }

@@ -16,6 +16,7 @@ func TestRest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer unix.Close(ep)
 	bell, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
 		t.Fatal(err)
@@ -26,7 +27,7 @@ func TestRest(t *testing.T) {
 	}
 	var evs [4]unix.EpollEvent
 	looks := make(chan int, 100)
-	r, err := newRest(ep, func() bool {
+	r := newRest(ep, func() bool {
 		n := epollWait(ep, evs[:], 0)
 		if n > 0 {
 			shm.Drain(bell)
@@ -34,10 +35,6 @@ func TestRest(t *testing.T) {
 		looks <- n
 		return n > 0
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
 	if r.wait(int64(time.Hour)) {
 		t.Fatal("rests after no sleep at all")
 	}
