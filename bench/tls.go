@@ -12,13 +12,15 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
 // tlsCases are what a message and an RDMA write cost with TLS, beside the same
 // without.
 func tlsCases() (cs []testCase) {
-	write := bulkCases()[1]
+	bulk := bulkCases()
+	write := bulk[slices.IndexFunc(bulk, func(c testCase) bool { return c.name == "rdma-write-1m" })]
 	for _, c := range []struct {
 		name string
 		testCase

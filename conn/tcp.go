@@ -96,7 +96,7 @@ type TCP struct {
 
 	lanes   [wire.MaxPaths]tcpLane
 	n       int    // lanes in use: 1 until the handshake
-	held    int    // lanes that may have a connection, n or more: see learn
+	taken   int    // lanes that may have a connection, n or more: see learn
 	known   bool   // the handshake is done
 	gated   bool   // other lanes than the first wait until its backlog is through
 	gate    uint64 // the backlog: sequences below this one
@@ -136,7 +136,7 @@ func NewTCP(cfg TCPConfig, h TCPHost) *TCP {
 		cfg.Scratch = make([]byte, MinScratch)
 	}
 	l, r := cfg.Local.As16(), cfg.Remote.As16()
-	c := &TCP{cfg: cfg, host: h, n: 1, held: 1, smaller: string(l[:]) < string(r[:]), congMap: cfg.Cong, pieces: make([][]byte, 0, maxPieces)}
+	c := &TCP{cfg: cfg, host: h, n: 1, taken: 1, smaller: string(l[:]) < string(r[:]), congMap: cfg.Cong, pieces: make([][]byte, 0, maxPieces)}
 	for i := range c.lanes {
 		c.lanes[i] = tcpLane{c: c, n: i, nextTx: cfg.StartSeq}
 	}
@@ -255,7 +255,7 @@ func (c *TCP) QueueCong(m *cong.Map) {
 }
 
 func (c *TCP) sendCong() {
-	for i := range c.lanes[:c.held] {
+	for i := range c.lanes[:c.taken] {
 		if c.lanes[i].state == Up {
 			c.lanes[i].congDirty = true
 			return
@@ -270,7 +270,7 @@ func (c *TCP) State() State {
 		return Up
 	}
 	s := Down
-	for i := range c.lanes[:c.held] {
+	for i := range c.lanes[:c.taken] {
 		switch c.lanes[i].state {
 		case Connecting:
 			return Connecting
@@ -301,7 +301,7 @@ func (c *TCP) Ctx() any { return c.cfg.Ctx }
 
 // NeedFlush says that Flush may have something to do.
 func (c *TCP) NeedFlush() bool {
-	for i := range c.lanes[:c.held] {
+	for i := range c.lanes[:c.taken] {
 		if c.lanes[i].needFlush() {
 			return true
 		}
@@ -313,7 +313,7 @@ func (c *TCP) NeedFlush() bool {
 // that are needed. Afterwards NeedFlush is true if it stopped at the bound.
 func (c *TCP) Flush(now int64) {
 	c.now = now
-	for i := range c.lanes[:c.held] {
+	for i := range c.lanes[:c.taken] {
 		l := &c.lanes[i]
 		if !l.needFlush() {
 			continue
@@ -329,14 +329,14 @@ func (c *TCP) Flush(now int64) {
 // Tick runs the timers that are due.
 func (c *TCP) Tick(now int64) {
 	c.now = now
-	for i := range c.lanes[:c.held] {
+	for i := range c.lanes[:c.taken] {
 		c.lanes[i].tick()
 	}
 }
 
 // NextTimeout returns when Tick has something to do, 0 = not by itself.
 func (c *TCP) NextTimeout() (t int64) {
-	for i := range c.lanes[:c.held] {
+	for i := range c.lanes[:c.taken] {
 		t = sooner(t, c.lanes[i].timeout())
 	}
 	return t
@@ -346,7 +346,7 @@ func (c *TCP) NextTimeout() (t int64) {
 // all are Down it connects at once.
 func (c *TCP) Reset(now int64, why error) {
 	c.now = now
-	for i := range c.lanes[:c.held] {
+	for i := range c.lanes[:c.taken] {
 		l := &c.lanes[i]
 		switch l.state {
 		case Up:
@@ -436,7 +436,7 @@ type TCPLane struct {
 
 // Lanes appends a snapshot of every lane in use.
 func (c *TCP) Lanes(out []TCPLane) []TCPLane {
-	for i := range c.lanes[:c.held] {
+	for i := range c.lanes[:c.taken] {
 		l := &c.lanes[i]
 		out = append(out, TCPLane{l.state, l.nextTx, l.rxLast, l.queue.n, l.unacked.n})
 	}

@@ -262,7 +262,7 @@ func (c *TCP) HandleAccept(now int64, s Stream, port uint16) (int, error) {
 	// brings the reset that says so.
 	if c.asked == 0 || now-c.asked > askEveryNs {
 		c.asked = now
-		for i := range c.lanes[:c.held] {
+		for i := range c.lanes[:c.taken] {
 			c.lanes[i].congDirty = true
 		}
 	}
@@ -283,7 +283,7 @@ func (c *TCP) freeLane(port uint16) *tcpLane {
 		}
 		return nil
 	}
-	for i := range c.lanes[:c.held] {
+	for i := range c.lanes[:c.taken] {
 		if l := &c.lanes[i]; free(l) {
 			return l
 		}
@@ -415,7 +415,7 @@ func (l *tcpLane) down(abort bool) {
 	}
 	l.backoff = max(l.backoff, c.cfg.MinBackoff)
 	if l.n < c.n { // one of those beyond n may be what came in its place: the peer is to connect again
-		for i := range c.lanes[c.n:c.held] {
+		for i := range c.lanes[c.n:c.taken] {
 			if x := &c.lanes[c.n+i]; x.state == Up {
 				x.finishStream(ErrReplaced)
 			}
@@ -436,7 +436,7 @@ func (l *tcpLane) down(abort bool) {
 }
 
 func (c *TCP) anyError() bool {
-	for i := range c.lanes[:c.held] {
+	for i := range c.lanes[:c.taken] {
 		if c.lanes[i].state == Error {
 			return true
 		}

@@ -237,8 +237,8 @@ func (c *TCP) learn(h *wire.Header) {
 	// A kernel that knew more lanes in an earlier life of ours goes on to connect
 	// them, and any of them may be the one it now sends by: nothing on the wire
 	// tells. So all that come are taken; we send by n.
-	if c.held = max(c.held, c.n); !c.smaller && h.Paths() > c.held {
-		c.held = h.Paths()
+	if c.taken = max(c.taken, c.n); !c.smaller && h.Paths() > c.taken {
+		c.taken = h.Paths()
 	}
 }
 

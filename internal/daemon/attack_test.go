@@ -159,6 +159,24 @@ func (r *raw) put(fill func(*shm.Entry)) {
 	}
 }
 
+// read takes everything there is, and counts the messages.
+func (r *raw) read() (n int) {
+	ev, ret := r.seg.EventConsumer(), r.seg.RecvRetProducer()
+	var e shm.Entry
+	for ev.Next(&e) {
+		if e.Kind() == uint8(shm.EvData) {
+			n++
+			ret.Put(e.Event().RxID)
+		}
+	}
+	ev.Release()
+	ret.Publish()
+	if shm.WakeNeeded(r.seg.DaemonAsleep()) {
+		r.at.RingDaemon()
+	}
+	return n
+}
+
 func (r *raw) open(sock, slot, cell uint32, to netip.Addr, port uint16) {
 	r.w.t.Helper()
 	r.put(func(e *shm.Entry) {

@@ -5,7 +5,6 @@ import (
 
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ipc"
-	"github.com/rdsd/rdsd/internal/shm"
 )
 
 // shareWorld has one host with 16 MiB for unread messages, whose sockets have
@@ -29,24 +28,6 @@ func (w *world) reader(uid uint32, port uint16) *reader {
 }
 
 func (r *reader) socket() *socket { return r.cl.socks[r.sock] }
-
-// read takes everything there is.
-func (r *reader) read() (n int) {
-	ev, ret := r.seg.EventConsumer(), r.seg.RecvRetProducer()
-	var e shm.Entry
-	for ev.Next(&e) {
-		if e.Kind() == uint8(shm.EvData) {
-			n++
-			ret.Put(e.Event().RxID)
-		}
-	}
-	ev.Release()
-	ret.Publish()
-	if shm.WakeNeeded(r.seg.DaemonAsleep()) {
-		r.at.RingDaemon()
-	}
-	return n
-}
 
 // writer sends as fast as its message ids allow.
 type writer struct {

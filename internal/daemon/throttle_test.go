@@ -82,29 +82,13 @@ func TestControlFlood(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			read := func() (n int) {
-				ev, ret := victim.seg.EventConsumer(), victim.seg.RecvRetProducer()
-				var e shm.Entry
-				for ev.Next(&e) {
-					if e.Kind() == uint8(shm.EvData) {
-						n++
-						ret.Put(e.Event().RxID)
-					}
-				}
-				ev.Release()
-				ret.Publish()
-				if shm.WakeNeeded(victim.seg.DaemonAsleep()) {
-					victim.at.RingDaemon()
-				}
-				return n
-			}
-			read()
+			victim.read()
 			const seconds = 2
 			sent, got, late := 0, 0, int64(0)
 			sentAt := w.net.Now()
 			w.spell(seconds*1000*ms, func() {
 				tc.flood(bad, p)
-				if got += read(); got < sent {
+				if got += victim.read(); got < sent {
 					late = max(late, w.net.Now()-sentAt)
 					return
 				}
