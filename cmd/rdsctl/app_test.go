@@ -36,7 +36,7 @@ func (b *backend) Status() (ctl.Status, error) {
 		Listen:     []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:18634")},
 		CRC:        "auto",
 		TLS:        ctl.TLS{Mode: "auto", Subject: "CN=host", Expires: time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC), Secured: 3, Failed: 4, Plain: 5, Limited: 6},
-		Transports: []ctl.Choice{{Name: "soft", Used: true, Why: "the default"}, {Name: "ibv", Why: "built without it"}},
+		Transports: []ctl.Choice{{Name: "soft", Used: true, Why: "the default"}, {Name: "verbs", Why: "built without it"}},
 		Congestion: ctl.Congestion{Wanted: "cubic", Used: "reno", Why: "operation not permitted"},
 		Engine:     ctl.EngineInfo{State: "running", Turns: 10, TurnMean: 1234, TurnP50: 1024, TurnP99: 65536, TurnMax: 1500 * time.Microsecond, Stalls: 1},
 		Counts:     ctl.Counts{Clients: 1, Sockets: 2, Peers: 3, PeersUp: 4, CongestedPorts: 5, Regions: 6, OpsOutstanding: 7},
@@ -134,7 +134,7 @@ func TestTables(t *testing.T) {
 daemon      rdsd v0.1.0, pid 4711, up 1m30s, instance 0000000000000abc
 socket      /run/rdsd/rdsd.sock
 listen      127.0.0.1:18634
-transports  soft: yes, the default; ibv: no, built without it
+transports  soft: yes, the default; verbs: no, built without it
 tls         auto, certificate CN=host until 2027-01-02; 3 handshakes, turned away: 4 failed, 5 plain, 6 too many
 crc         auto
 congestion  reno; cubic was wanted: operation not permitted
@@ -241,11 +241,11 @@ func TestJSON(t *testing.T) {
 func TestPingFails(t *testing.T) {
 	lost := &backend{pings: []time.Duration{0}}
 	code, stdout, _ := runApp(t, direct{lost, false}, "ping", "127.0.0.9", "-c", "2", "-i", "0s")
-	if code != exitFailed || !strings.HasSuffix(stdout, "127.0.0.9: 2 sent, 0 received\n") {
+	if code != exitTimeout || !strings.HasSuffix(stdout, "127.0.0.9: 2 sent, 0 received\n") {
 		t.Errorf("all lost: status %d, %s", code, stdout)
 	}
 	code, stdout, _ = runApp(t, direct{lost, false}, "ping", "127.0.0.9", "-c", "2", "-i", "0s", "-o", "json")
-	if r, err := ctl.Parse([]byte(stdout), ctl.KindPingReport); code != exitFailed || err != nil || r.PingReport.Replies[1].Error.Code != ctl.CodeTimeout {
+	if r, err := ctl.Parse([]byte(stdout), ctl.KindPingReport); code != exitTimeout || err != nil || r.PingReport.Replies[1].Error.Code != ctl.CodeTimeout {
 		t.Errorf("all lost, JSON: status %d, %v, %s", code, err, stdout)
 	}
 	nobody := &backend{err: fmt.Errorf("%w: 0.0.0.0 is not a host's address", ctl.ErrNotFound)}
@@ -319,11 +319,14 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"ping", "127.0.0.1", "-c", "-1"}, "rdsctl: ping: -c and -i are not negative\n"},
 		{[]string{"peers", "all"}, "rdsctl: peers takes no argument, \"all\" is one too many\n"},
 		{[]string{"-v", "peers"}, "rdsctl: flag provided but not defined: -v; flags here: -o -socket -timeout\n"},
-		{[]string{"ping", "::1", "-o", "csv"}, "rdsctl: ping: -o csv: want table or json\n"},
+		{[]string{"ping", "::1", "-o", "xml"}, "rdsctl: ping: -o xml: want table, wide, json, jsonl or csv\n"},
 		{[]string{"ping", "::1", "-n", "3"}, "rdsctl: ping: flag provided but not defined: -n; flags here: -c -i -o -socket -timeout\n"},
 		{[]string{"peers", "-o", "yaml"}, "rdsctl: peers: -o yaml: want table, wide, json, jsonl or csv\n"},
-		{[]string{"-o", "yaml", "stress"}, "rdsctl: stress: -o yaml: want table or json\n"},
+		{[]string{"-o", "yaml", "stress"}, "rdsctl: stress: -o yaml: want table, wide, json, jsonl or csv\n"},
 		{[]string{"peers", "-timeout", "0s"}, "rdsctl: peers: -timeout 0s is not positive\n"},
+		{[]string{"peers", "-watch", "1"}, "rdsctl: peers: invalid value \"1\" for flag -watch: want a time with its unit, such as 1s or 250ms; " +
+			"flags here: -columns -filter -no-header -o -offline -socket -sort -stats -timeout -watch\n"},
+		{[]string{"ping", "::1", "-c", "x"}, "rdsctl: ping: invalid value \"x\" for flag -c: want a number; flags here: -c -i -o -socket -timeout\n"},
 		{[]string{"status", "-stats", "/x"}, "rdsctl: status: -stats is for -offline\n"},
 	} {
 		code, stdout, stderr := runApp(t, nil, tc.args...)
@@ -457,7 +460,7 @@ func TestConfigFile(t *testing.T) {
 	if code, _, stderr := runApp(t, nil, "config", "validate", file); code != exitFailed || !strings.Contains(stderr, "peers.allow is empty") {
 		t.Errorf("status %d, %q", code, stderr)
 	}
-	if code, _, stderr := runApp(t, nil, "config", "validate", file+"x"); code != exitFailed || !strings.Contains(stderr, "no such file") {
+	if code, _, stderr := runApp(t, nil, "config", "validate", file+"x"); code != exitNotFound || !strings.Contains(stderr, "no such file") {
 		t.Errorf("status %d, %q", code, stderr)
 	}
 	for _, args := range [][]string{{"config", "validate"}, {"config", "show", "x"}, {"config"}, {"config", "set"}} {

@@ -147,7 +147,7 @@ func (b *bencher) serve(ctx context.Context, at netip.AddrPort) int {
 }
 
 func (b *bencher) measure(ctx context.Context, p loadgen.Params) int {
-	table := b.o.output == "table"
+	table := !b.o.output.machine()
 	if table {
 		first := true
 		p.OnInterval = func(i *loadgen.Interval, end time.Duration) {

@@ -60,7 +60,7 @@ func TestBench(t *testing.T) {
 	ends.Wait()
 	// And then it is not there.
 	code, out, errs = run(netip.AddrPortFrom(ds[1].Addr(), benchPort).String())
-	if code != exitFailed || out != "" || !strings.Contains(errs, "nobody serves there: no rdsctl bench -serve at") {
+	if code != exitNotFound || out != "" || !strings.Contains(errs, "nobody serves there: no rdsctl bench -serve at") {
 		t.Errorf("status %d, %q, %q", code, out, errs)
 	}
 }

@@ -126,9 +126,12 @@ func (b *bundle) write(to io.Writer, stacks bool) (answered, err error) {
 				answered = err
 			}
 			b.missing(name, err)
-			if code, _ := exitOf(err); code == exitTimeout && q.r.Kind == ctl.KindStatus {
-				b.missing("the other answers", err)
-				goto offline // each would take as long
+			if q.r.Kind == ctl.KindStatus {
+				switch code, _ := exitOf(err); code {
+				case exitTimeout, exitNoDaemon, exitPermission:
+					b.missing("the other answers", errors.New("for the same reason"))
+					goto offline // each would take as long, or fail as well
+				}
 			}
 		case q.r.Kind == ctl.KindStacks:
 			b.add("stacks.txt", []byte(r.Stacks))
@@ -181,7 +184,7 @@ func (b *bundle) versions() []byte {
 }
 
 func (b *bundle) missing(name string, err error) {
-	b.index = append(b.index, bundled{File: name, Error: err.Error()})
+	b.index = append(b.index, bundled{File: name, Error: err.Error() + cure(err)})
 }
 
 func (b *bundle) json(name string, v any) {

@@ -80,7 +80,7 @@ func (a *app) ask(ctx context.Context, o *options, r ctl.Request, show func(*ctl
 	if err != nil {
 		return a.fail(o, r.Kind, err)
 	}
-	if o.output.json() {
+	if o.output.machine() {
 		// As it came, so that what a newer daemon added is not lost.
 		return a.printJSON(o, json.RawMessage(raw))
 	}
@@ -103,17 +103,25 @@ func (a *app) fail(o *options, kind ctl.Kind, err error) int {
 	return code
 }
 
-// printJSON prints one document: of one line for jsonl.
+// printJSON prints one document: of one line for jsonl, and of one for each
+// value for csv.
 func (a *app) printJSON(o *options, v any) int {
 	raw, err := json.Marshal(v)
 	var b bytes.Buffer
-	if err == nil && o.output == jsonLines {
-		err = json.Compact(&b, raw)
-	} else if err == nil {
-		err = json.Indent(&b, raw, "", "  ")
+	if err == nil {
+		switch o.output {
+		case jsonLines:
+			err = json.Compact(&b, raw)
+		case asCSV:
+			err = fieldsCSV(&b, raw)
+		default:
+			err = json.Indent(&b, raw, "", "  ")
+		}
 	}
 	if err == nil {
-		b.WriteByte('\n')
+		if o.output != asCSV {
+			b.WriteByte('\n')
+		}
 		_, err = a.stdout.Write(b.Bytes())
 	}
 	if err != nil {

@@ -183,6 +183,10 @@ func threshold(s, unit string) (float64, error) {
 // stuck, else unknown.
 func (c *checker) failed(err error) {
 	c.r.State = checkUnknown
+	if c.ctx.Err() != nil {
+		c.r.Text = "interrupted"
+		return
+	}
 	if code, _ := exitOf(err); code == exitNoDaemon || code == exitTimeout {
 		c.r.State = checkCritical
 	}
@@ -228,7 +232,11 @@ func (c *checker) daemon(string) error {
 	r, err := c.ask(ctl.Request{Kind: ctl.KindStatus})
 	if err != nil {
 		if s, _, offErr := c.offline(""); offErr == nil && !errors.Is(err, ipc.ErrNoDaemon) {
-			return fmt.Errorf("%w; its engine is %s and late by %v", err, s.Engine.State, s.Engine.Late.Round(time.Millisecond))
+			err = fmt.Errorf("%w; its engine is %s and late by %v", err, s.Engine.State, s.Engine.Late.Round(time.Millisecond))
+			for _, w := range s.Warnings {
+				err = fmt.Errorf("%w; %s", err, w)
+			}
+			return err
 		}
 		return err
 	}
@@ -446,7 +454,7 @@ func (c *checker) print() int {
 	text := cell(r.Text, "nothing to say")
 	number := func(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
 	switch c.o.output {
-	case asJSON:
+	case asJSON, jsonLines, asCSV:
 		return c.printJSON(c.o, &checkAnswer{ctl.Schema, ctl.KindCheck, r})
 	case nagios:
 		var perf []string

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/rdsd/rdsd/internal/config"
@@ -29,13 +28,11 @@ func configList() *listing[ctl.ConfigValue] {
 }
 
 func configShowVerb(fs *flag.FlagSet) action {
-	changed := fs.Bool("changed", false, "only keys that are not at their default (table)")
+	changed := fs.Bool("changed", false, "only keys that are not at their default")
 	return func(ctx context.Context, a *app, o *options, _ string) int {
 		l := configList()
-		if *changed && !o.output.json() {
-			l.items = func(r *ctl.Response) []ctl.ConfigValue {
-				return slices.DeleteFunc(slices.Clone(r.Config), func(v ctl.ConfigValue) bool { return v.Value == v.Default })
-			}
+		if *changed {
+			l.keep = func(v *ctl.ConfigValue) bool { return v.Value != v.Default }
 		}
 		return l.run(ctx, a, o, func() ctl.Request { return ctl.Request{Kind: ctl.KindConfig} })
 	}
@@ -84,17 +81,22 @@ func configValidateVerb(*flag.FlagSet) action {
 			s.UID = 0
 		}
 		if _, err := s.Load(); err != nil {
-			fmt.Fprintf(a.stderr, "rdsctl: %s\n", err)
-			return exitFailed
+			return a.badFile(err)
 		}
 		files, err := s.Files()
 		if err != nil {
-			fmt.Fprintf(a.stderr, "rdsctl: %s\n", err)
-			return exitFailed
+			return a.badFile(err)
 		}
 		fmt.Fprintf(a.stdout, "valid: %s\n", strings.Join(files, " "))
 		return exitOK
 	}
+}
+
+// badFile reports a configuration that does not do.
+func (a *app) badFile(err error) int {
+	fmt.Fprintf(a.stderr, "rdsctl: %s\n", err)
+	code, _ := exitOf(err)
+	return code
 }
 
 // configDocsVerb prints a file with every key, its documentation and default.

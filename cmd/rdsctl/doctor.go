@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/version"
 )
@@ -55,13 +56,17 @@ func doctorVerb(*flag.FlagSet) action {
 	return func(ctx context.Context, a *app, o *options, _ string) int {
 		d := &doctor{app: a, ctx: ctx, o: o, proc: "/proc", sys: "/sys"}
 		d.run()
+		if ctx.Err() != nil {
+			fmt.Fprintln(a.stderr, "rdsctl: doctor: interrupted")
+			return exitFailed
+		}
 		code := exitOK
 		for _, f := range d.found {
 			if f.State == findWrong {
 				code = exitFailed
 			}
 		}
-		if o.output == asJSON {
+		if o.output.machine() {
 			return max(code, a.printJSON(o, &doctorAnswer{ctl.Schema, ctl.KindDoctor, d.found}))
 		}
 		for _, f := range d.found {
@@ -122,6 +127,9 @@ func (d *doctor) daemon() *ctl.Status {
 		d.say(findNote, "statistics", "", "%s are of a daemon that is gone (pid %d)", off.Stats, off.PID)
 	default:
 		d.say(findNote, "statistics", "", "%s: the engine is %s, late by %v", off.Stats, off.Engine.State, off.Engine.Late.Round(time.Millisecond))
+		for _, w := range off.Warnings {
+			d.say(findNote, "warning", "", "%s", w)
+		}
 	}
 	return nil
 }
@@ -185,7 +193,7 @@ func (d *doctor) limits(s *ctl.Status) {
 		}
 	}
 	for _, t := range s.Transports {
-		if n, ok := soft("Max locked memory"); ok && t.Used && t.Name == "ibv" && n < 1<<30 {
+		if n, ok := soft("Max locked memory"); ok && t.Used && t.Name == string(config.TransportVerbs) && n < 1<<30 {
 			d.say(findWrong, "memlock", "LimitMEMLOCK=infinity in the unit, or CAP_IPC_LOCK", "an adapter locks memory, and %s are allowed", bytesText(n))
 		}
 	}
@@ -322,13 +330,13 @@ func (d *doctor) devices(s *ctl.Status) {
 	used := false
 	if s != nil {
 		for _, t := range s.Transports {
-			used = used || t.Used && t.Name == "ibv"
+			used = used || t.Used && t.Name == string(config.TransportVerbs)
 		}
 	}
 	if used {
 		d.say(findOK, "adapters", "", "%s, used", strings.Join(names, ", "))
 	} else {
-		d.say(findNote, "adapters", "transport = \"ibv\", and an rdsd built with it: docs/verbs.md", "%s: not used", strings.Join(names, ", "))
+		d.say(findNote, "adapters", "transport = \"auto\" or \"verbs\", and an rdsd of make build-ibv; rdsctl devices says what is missing", "%s: not used", strings.Join(names, ", "))
 	}
 }
 

@@ -116,7 +116,7 @@ func resumeWith(addr netip.Addr) string {
 }
 
 func (a *app) showDrain(o *options, raw []byte, d *ctl.Drain) int {
-	if o.output.json() {
+	if o.output.machine() {
 		return a.printJSON(o, json.RawMessage(raw))
 	}
 	what := "daemon"

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"net"
 	"os"
 	"syscall"
 
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/loadgen"
 )
 
 // Exit statuses. Those of check are its own, see checkState.
@@ -51,9 +53,9 @@ func exitOf(err error) (int, ctl.Code) {
 		return exitVersion, answer.Code
 	case errors.Is(err, ctl.ErrPermission), errors.Is(err, fs.ErrPermission):
 		return exitPermission, ctl.CodePermission
-	case errors.Is(err, ctl.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, ctl.ErrNotFound), errors.Is(err, fs.ErrNotExist), errors.Is(err, loadgen.ErrNoServer):
 		return exitNotFound, ctl.CodeNotFound
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, loadgen.ErrTimeout):
 		return exitTimeout, ctl.CodeTimeout
 	case answered:
 		return exitFailed, answer.Code
@@ -64,6 +66,7 @@ func exitOf(err error) (int, ctl.Code) {
 // cure is what to do about err, where its text does not say.
 func cure(err error) string {
 	answer, answered := errors.AsType[*ctl.Error](err)
+	_, dialed := errors.AsType[*net.OpError](err) // the control socket, not a file
 	switch {
 	case errors.Is(err, ctl.ErrSchema):
 		return "; use the rdsctl that came with the daemon, or restart the daemon if it was upgraded"
@@ -71,7 +74,7 @@ func cure(err error) string {
 		return "; the daemon is older than this rdsctl: restart it if it was upgraded"
 	case answered && answer.Code == ctl.CodeNotFound:
 		return "; rdsctl peers lists those there are"
-	case !answered && errors.Is(err, fs.ErrPermission):
+	case dialed && errors.Is(err, fs.ErrPermission):
 		return "; the owner and mode of the daemon's socket say who may connect (its key socket_mode): be in its group, or root"
 	}
 	return ""

@@ -81,7 +81,7 @@ func TestCheck(t *testing.T) {
 		"check config -warn 1":      "config has no thresholds",
 		"check backlog -warn often": `-warn: "often" is not a number`,
 		"check backlog -crit -1s":   "is not a number that is not negative",
-		"check daemon -o csv":       "-o csv: want table, json, nagios or prometheus",
+		"check daemon -o xml":       "-o xml: want table, wide, json, jsonl, csv, nagios or prometheus",
 		"check daemon -critical 1":  "flag provided but not defined",
 	} {
 		code, stdout, stderr := runApp(t, direct{&backend{}, true}, strings.Fields(args)...)
@@ -141,7 +141,7 @@ func TestDoctor(t *testing.T) {
 	must(d.proc+"/7/limits", "Limit  Soft Limit  Hard Limit  Units\nMax open files            1  1  files\nMax locked memory         65536  65536  bytes\n")
 	must(d.proc+"/7/fd/0", "")
 	must(d.sys+"/class/infiniband/mlx5_0/x", "")
-	s := &ctl.Status{PID: 7, Transports: []ctl.Choice{{Name: "ibv", Used: true}}, TLS: ctl.TLS{Subject: "CN=x", Expires: time.Now()}, Warnings: []string{"beware"},
+	s := &ctl.Status{PID: 7, Transports: []ctl.Choice{{Name: "verbs", Used: true}}, TLS: ctl.TLS{Subject: "CN=x", Expires: time.Now()}, Warnings: []string{"beware"},
 		Engine: ctl.EngineInfo{Late: time.Minute}}
 	d.kernel()
 	d.devices(s)

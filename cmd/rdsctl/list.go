@@ -32,6 +32,7 @@ type listing[T any] struct {
 	none    string                                // what a table without rows says
 	after   func(*ctl.Response, *[]string)        // lines below the table
 	offline func(*stats.ListReader) *ctl.Response // from the daemon's lists, nil: they have none of these
+	keep    func(*T) bool                         // which rows a flag of the verb leaves, nil: all
 
 	set *rows.Set
 }
@@ -107,7 +108,7 @@ func (l *listing[T]) plan(o *options) (*plan[T], error) {
 		p.text = append(p.text, c)
 		if err == nil {
 			p.shown = append(p.shown, &set.Fields[i])
-		} else if o.output.json() || o.output == asCSV {
+		} else if o.output.machine() {
 			return nil, fmt.Errorf("columns: %q is for tables only; fields are: %s", name, strings.Join(set.Names(), " "))
 		}
 	}
@@ -155,7 +156,7 @@ func (p *plan[T]) show(a *app, o *options, raw []byte, resp *ctl.Response) int {
 	var envelope map[string]json.RawMessage
 	var raws []json.RawMessage
 	if o.output.json() {
-		if o.output == asJSON && o.filter == "" && o.sort == "" && !p.chosen {
+		if o.output == asJSON && o.filter == "" && o.sort == "" && !p.chosen && p.keep == nil {
 			// As it came, so that what a newer daemon added is not lost.
 			return a.printJSON(o, json.RawMessage(raw))
 		}
@@ -235,6 +236,9 @@ func (p *plan[T]) show(a *app, o *options, raw []byte, resp *ctl.Response) int {
 func (p *plan[T]) rows(items []T, raws []json.RawMessage) []row[T] {
 	var list []row[T]
 	for i := range items {
+		if p.keep != nil && !p.keep(&items[i]) {
+			continue
+		}
 		r := row[T]{item: &items[i]}
 		if raws != nil {
 			r.raw = raws[i]
@@ -282,6 +286,7 @@ func (p *plan[T]) csv(a *app, o *options, list []row[T]) int {
 		_ = w.Write(line)
 	}
 	w.Flush()
+	o.noHeader = true // with -watch the lines that follow are of the same table
 	if err := w.Error(); err != nil {
 		fmt.Fprintf(a.stderr, "rdsctl: %v\n", err)
 		return exitFailed

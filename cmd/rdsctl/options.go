@@ -24,8 +24,8 @@ const (
 )
 
 var (
-	allForms  = []output{asTable, wide, asJSON, jsonLines, asCSV}
-	textForms = []output{asTable, asJSON}
+	allForms   = []output{asTable, wide, asJSON, jsonLines, asCSV}
+	checkForms = append(allForms[:len(allForms):len(allForms)], nagios, prometheus)
 )
 
 func (o *output) String() string { return string(*o) }
@@ -40,6 +40,9 @@ func (o *output) Set(s string) error {
 
 // json reports whether errors are JSON, too.
 func (o output) json() bool { return o == asJSON || o == jsonLines }
+
+// machine reports whether the form is for programs: all that printJSON does.
+func (o output) machine() bool { return o.json() || o == asCSV }
 
 func oneOf(forms []output) string {
 	var names []string
@@ -118,7 +121,7 @@ func (a *app) repeat(ctx context.Context, o *options, f func() int) int {
 	tick := time.NewTicker(o.watch)
 	defer tick.Stop()
 	for {
-		if a.screen != nil && !o.output.json() && o.output != asCSV {
+		if a.screen != nil && !o.output.machine() {
 			fmt.Fprint(a.stdout, "\x1b[H\x1b[2J")
 		}
 		code := f()

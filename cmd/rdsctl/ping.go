@@ -86,7 +86,7 @@ func (p *pinger) one(ctx context.Context, seq int) error {
 }
 
 func (p *pinger) say(format string, args ...any) {
-	if p.o.output == "table" {
+	if !p.o.output.machine() {
 		fmt.Fprintf(p.stdout, format+"\n", args...)
 	}
 }
@@ -98,8 +98,11 @@ func (p *pinger) finish() int {
 	code := exitOK
 	if r.Received == 0 {
 		code = exitFailed
+		if n := len(r.Replies); n > 0 && r.Replies[n-1].Error.Code == ctl.CodeTimeout {
+			code = exitTimeout
+		}
 	}
-	if p.o.output == "json" {
+	if p.o.output.machine() {
 		return max(code, p.printJSON(p.o, &ctl.Response{Schema: ctl.Schema, Kind: ctl.KindPingReport, PingReport: r}))
 	}
 	fmt.Fprintf(p.stdout, "%v: %d sent, %d received", r.Addr, r.Sent, r.Received)

@@ -47,7 +47,7 @@ func (a *app) offlineStatus(o *options, path string, show func(*ctl.Response)) i
 		return a.fail(o, ctl.KindStatus, err)
 	}
 	r := &ctl.Response{Schema: ctl.Schema, Kind: ctl.KindStatus, Status: s}
-	if o.output.json() {
+	if o.output.machine() {
 		return max(code, a.printJSON(o, r))
 	}
 	show(r)
@@ -76,6 +76,8 @@ func (a *app) offline(path string) (*ctl.Status, int, error) {
 			snap.State = stats.Stopped
 			s.Warnings = append(s.Warnings, fmt.Sprintf("the daemon (pid %d) is gone; these are its last figures", snap.PID))
 			code = exitNoDaemon
+		} else if why := heldUp("/proc", snap.PID); why != "" {
+			s.Warnings = append(s.Warnings, why)
 		}
 		s.Fill(&snap, time.Now())
 		s.Normalize()

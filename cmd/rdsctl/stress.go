@@ -34,7 +34,7 @@ func runStress(ctx context.Context, a *app, o *options, args []string) (int, err
 		return exitOK, nil
 	}
 	if c.JSON {
-		o.output = "json"
+		o.output = asJSON
 	}
 	if c.Socket != "" {
 		o.socket = c.Socket
@@ -60,7 +60,7 @@ func (a *app) stress(ctx context.Context, o *options, c *stress.Command) int {
 		},
 		Counters: func(ctx context.Context) ([]report.Counter, error) { return a.counters(ctx, o) },
 	}
-	if o.output == "json" {
+	if o.output.machine() {
 		env.Out = nil
 	} else if a.asOld {
 		env.Err = a.stdout // scripts read it there
@@ -85,7 +85,7 @@ func (a *app) stress(ctx context.Context, o *options, c *stress.Command) int {
 		answer.Error = &ctl.Error{Code: ctl.CodeFailed, Message: err.Error()}
 		fmt.Fprintf(a.stderr, "rdsctl: stress: %s\n", printable(err.Error()))
 	}
-	if o.output == "json" {
+	if o.output.machine() {
 		code = max(code, a.printJSON(o, &answer))
 	}
 	return code

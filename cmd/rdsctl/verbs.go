@@ -52,11 +52,11 @@ const offlineAbout = "With -offline the daemon is not asked: its lists are read,
 func verbs() []verb {
 	return []verb{
 		{name: "status", summary: "what the daemon is, how its engine does, what it holds", group: groupLook,
-			prepare: statusVerb, forms: []output{asTable, asJSON, jsonLines}, watch: true,
+			prepare: statusVerb, forms: allForms, watch: true,
 			about: "Warnings come first. With -offline the daemon is not asked: its statistics mapping is read.",
 			tries: []string{"status", "status -offline -counters", "status -o json"}},
 		{name: "devices", summary: "the RDMA devices of this host, what the daemon's addresses go by, and why not by a device", group: groupLook,
-			prepare: devicesVerb, forms: []output{asTable, asJSON, jsonLines},
+			prepare: devicesVerb, forms: allForms,
 			about: "As it was when the daemon started: a device that comes later takes a restart.", tries: []string{"devices", "devices -o json"}},
 		socketList().verb(verb{name: "sockets", summary: "the sockets bound here, with their owners and queues", group: groupLook,
 			tries: []string{"sockets", "sockets -filter 'uid=1000,congested=yes'", "sockets -sort -recv-bytes -o csv -columns addr,port,recv-bytes", "sockets -offline"},
@@ -89,38 +89,40 @@ func verbs() []verb {
 			prepare: congestedList(time.Now).limited, tries: []string{"cong", "cong -watch 1s"}}),
 		stallList().verb(verb{name: "stalls", summary: "connections with messages under way, the oldest first", group: groupWaiting, prepare: stallsVerb,
 			tries: []string{"stalls -over 1ms", "stalls -over 1s -watch 1s"}}),
-		{name: "ping", args: "ADDR", summary: "round trips to another daemon", group: groupMeasure, prepare: pingVerb, forms: textForms, words: peerWords,
+		{name: "ping", args: "ADDR", summary: "round trips to another daemon", group: groupMeasure, prepare: pingVerb, forms: allForms, words: peerWords,
 			tries: []string{"ping 10.0.0.2 -c 3"}},
 		{name: "bench", args: "[ADDR]", summary: "measure round trips, rates and RDMA against rdsctl bench -serve at ADDR[:PORT], or with both ends here",
-			group: groupMeasure, prepare: benchVerb, forms: textForms, words: peerWords, tries: []string{"bench -serve", "bench -mode rtt 10.0.0.2"}},
+			group: groupMeasure, prepare: benchVerb, forms: allForms, words: peerWords, tries: []string{"bench -serve", "bench -mode rtt 10.0.0.2"}},
 		{name: "stress", summary: "rds-stress: load, with everything that arrives checked, against another rdsctl stress or an rds-stress",
-			group: groupMeasure, raw: runStress, forms: textForms, tries: []string{"stress", "stress -s 10.0.0.2 -q 4096 -t 2 -d 2 -T 60 -v"}},
+			group: groupMeasure, raw: runStress, forms: allForms, tries: []string{"stress", "stress -s 10.0.0.2 -q 4096 -t 2 -d 2 -T 60 -v"}},
 		{name: "check", args: "KIND", summary: "one thing, for monitoring: daemon, peers, peer ADDR, socket ADDR:PORT, backlog, memory, cert, config", group: groupHealth,
-			prepare: checkVerb, forms: []output{asTable, asJSON, nagios, prometheus}, many: true, words: checkWords, about: checkAbout(),
+			prepare: checkVerb, forms: checkForms, many: true, words: checkWords, about: checkAbout(),
 			tries: []string{"check daemon -o nagios", "check backlog -warn 5s -crit 1m", "check peer 10.0.0.2 -o prometheus", "check socket 10.0.0.1:4000"}},
-		{name: "doctor", summary: "look for what is wrong, and say what to do about it", group: groupHealth, prepare: doctorVerb, forms: textForms, tries: []string{"doctor"}},
+		{name: "doctor", summary: "look for what is wrong, and say what to do about it", group: groupHealth, prepare: doctorVerb, forms: allForms, tries: []string{"doctor"}},
 		{name: "bundle", args: "[FILE]", summary: "an archive for whoever helps: versions, configuration, answers of all verbs, limits; no payload, keys or certificates", group: groupHealth,
 			prepare: bundleVerb, about: "FILE is new and of mode 0600; -: standard output. What cannot be had is named in index.json, and on standard error. A daemon that does not answer makes the archive smaller, and the exit status 3, 5 or 6.",
 			tries: []string{"bundle", "bundle -stacks /tmp/rdsd.tar.gz"}},
 		{name: "peer reset", args: "ADDR", summary: "break off the connections to a peer; they return with the next traffic, datagrams are not lost, operations under way may be DROPPED",
-			group: groupChange, prepare: peerResetVerb, forms: textForms, words: peerWords, tries: []string{"peer reset 10.0.0.2", "peer reset 10.0.0.2 -lane 3"}},
+			group: groupChange, prepare: peerResetVerb, forms: allForms, words: peerWords, tries: []string{"peer reset 10.0.0.2", "peer reset 10.0.0.2 -lane 3"}},
 		{name: "peer drain", args: "ADDR", summary: "have senders to a peer wait until peer resume; when nothing is under way, break the connections off", group: groupChange,
-			prepare: peerDrainVerb, forms: textForms, words: peerWords,
+			prepare: peerDrainVerb, forms: allForms, words: peerWords,
 			about: "Destinations there are congested to their senders, so that nothing new is sent; what the daemon has already goes on. After a drain no operation is DROPPED by the break.",
 			tries: []string{"peer drain 10.0.0.2 -wait 1m"}},
-		{name: "peer resume", args: "ADDR", summary: "end a peer's drain", group: groupChange, prepare: peerResumeVerb, forms: textForms, words: peerWords,
+		{name: "peer resume", args: "ADDR", summary: "end a peer's drain", group: groupChange, prepare: peerResumeVerb, forms: allForms, words: peerWords,
 			tries: []string{"peer resume 10.0.0.2"}},
 		{name: "daemon drain", summary: "have all senders wait and bind no socket, until daemon resume or the daemon's end; say when nothing is under way", group: groupChange,
-			prepare: daemonDrainVerb, forms: textForms, about: "Peers may go on to send here: drain their daemons, too. What has arrived and is not read is reported, and not waited for.",
+			prepare: daemonDrainVerb, forms: allForms, about: "Peers may go on to send here: drain their daemons, too. What has arrived and is not read is reported, and not waited for.",
 			tries: []string{"daemon drain -wait 1m && systemctl stop rdsd"}},
-		{name: "daemon resume", summary: "end the daemon's drain", group: groupChange, prepare: daemonResumeVerb, forms: textForms},
+		{name: "daemon resume", summary: "end the daemon's drain", group: groupChange, prepare: daemonResumeVerb, forms: allForms},
 		configList().verb(verb{name: "config show", summary: "the configuration the daemon runs with, and where each value comes from", group: groupConfig, prepare: configShowVerb,
 			tries: []string{"config show -changed", "config show -filter 'key=limits.*'"}}),
-		{name: "config diff", summary: "what the daemon's sources say now that it does not run with", group: groupConfig, prepare: configDiffVerb, forms: textForms},
-		{name: "config reload", summary: "read the sources again and apply what can be without a restart", group: groupConfig, prepare: configReloadVerb, forms: textForms},
+		{name: "config diff", summary: "what the daemon's sources say now that it does not run with", group: groupConfig, prepare: configDiffVerb, forms: allForms},
+		{name: "config reload", summary: "read the sources again and apply what can be without a restart", group: groupConfig, prepare: configReloadVerb, forms: allForms},
 		{name: "config validate", args: "FILE", summary: "check a configuration file and its drop-ins; no daemon is asked", group: groupConfig, prepare: configValidateVerb, alone: true,
 			tries: []string{"config validate /etc/rdsd/rdsd.toml"}},
 		{name: "config docs", summary: "a configuration file with every key, its documentation and default", group: groupConfig, prepare: configDocsVerb, alone: true},
+		{name: "version", summary: "the version of this program; rdsctl status has the daemon's", group: groupShell, prepare: versionVerb, forms: allForms, alone: true,
+			tries: []string{"version", "version -o json"}},
 		{name: "completion", args: "SHELL", summary: "completion for bash, zsh or fish, with the daemon's peers and all names of columns and fields", group: groupShell,
 			prepare: completionVerb, alone: true, words: fixed("bash", "zsh", "fish"),
 			tries: []string{"completion bash >/usr/share/bash-completion/completions/rdsctl", "completion zsh >/usr/share/zsh/site-functions/_rdsctl", "completion fish >~/.config/fish/completions/rdsctl.fish"}},
@@ -152,6 +154,9 @@ func (a *app) run(ctx context.Context, args []string) int {
 }
 
 func (a *app) dispatch(ctx context.Context, o *options, args []string) (code int, err error) {
+	if len(args) == 1 && slices.Contains([]string{"-version", "--version", "-V"}, args[0]) {
+		args = []string{"version"}
+	}
 	root := newFlagSet("rdsctl")
 	o.declare(root, nil)
 	if err := root.Parse(args); err != nil {
@@ -306,7 +311,20 @@ func flagError(fs *flag.FlagSet, name string, err error) error {
 	if name != "" {
 		name += ": "
 	}
-	return usagef("%s%v; flags here: %s", name, err, strings.Join(known, " "))
+	text := err.Error()
+	if before, ok := strings.CutSuffix(text, ": parse error"); ok { // of package flag, which does not say what it wants
+		want := "a number"
+		if f := fs.Lookup(before[strings.LastIndexByte(before, '-')+1:]); f != nil {
+			switch v, _ := f.Value.(flag.Getter); v.Get().(type) {
+			case time.Duration:
+				want = "a time with its unit, such as 1s or 250ms"
+			case bool:
+				want = "true or false"
+			}
+		}
+		text = before + ": want " + want
+	}
+	return usagef("%s%s; flags here: %s", name, text, strings.Join(known, " "))
 }
 
 func (a *app) help(args []string) error {
