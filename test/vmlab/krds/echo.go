@@ -47,6 +47,9 @@ func ping(c *config) error {
 
 // echo answers every message until it is killed, or for -limit nothing came.
 func echo(c *config) error {
+	if c.via == "rds" {
+		return c.nativeEcho(func() { fmt.Fprintln(c.out, "ready") })
+	}
 	s, err := c.open(c.at.AddrPort)
 	if err != nil {
 		return err
@@ -99,6 +102,9 @@ func rate(c *config) error {
 // exchange keeps -depth messages on their way for -for, after a tenth of it as
 // warm-up.
 func (c *config) exchange() (took []time.Duration, d time.Duration, err error) {
+	if c.via == "rds" {
+		return c.nativeExchange()
+	}
 	s, err := c.open(c.from.AddrPort)
 	if err != nil {
 		return nil, 0, err

@@ -1,8 +1,8 @@
 // Command krds exercises RDS sockets: the kernel's (AF_RDS), or rdsd's through
-// the same calls (package afrds). In the virtual machines it is what stands at
+// the same calls (package afrds), or, for echo, rtt and rate, those of package rds. In the virtual machines it is what stands at
 // either end when rdsd and Linux talk to each other.
 //
-//	krds [-via kernel|rdsd] [-rdsd SOCKET] VERB [FLAGS]
+//	krds [-via kernel|rdsd|rds] [-rdsd SOCKET] VERB [FLAGS]
 //
 //	ping  -from ADDR -to ADDR          messages to port 0, each waits for its pong
 //	echo  -at ADDR:PORT                sends every message back, or -ack bytes of it
@@ -103,7 +103,7 @@ func (s *sizes) Set(text string) error {
 func run(args []string, out io.Writer) error {
 	c := config{out: out, sizes: sizes{0, 1, 100, 4096, 70000}}
 	fs := flag.NewFlagSet("krds", flag.ContinueOnError)
-	fs.StringVar(&c.via, "via", "kernel", "whose sockets: kernel or rdsd")
+	fs.StringVar(&c.via, "via", "kernel", "whose sockets: kernel, rdsd, or rds (echo, rtt and rate only)")
 	fs.StringVar(&c.rdsd, "rdsd", "", "rdsd's control socket")
 	if err := fs.Parse(args); err != nil {
 		return err

@@ -54,7 +54,7 @@ func (c *config) open(at netip.AddrPort) (socket, error) {
 			return nil, err
 		}
 	default:
-		return nil, fmt.Errorf("-via %q: kernel or rdsd", c.via)
+		return nil, fmt.Errorf("-via %q: kernel or rdsd; rds for echo, rtt and rate only", c.via)
 	}
 	for _, o := range []struct{ opt, val int }{{unix.SO_SNDBUF, c.sndbuf}, {unix.SO_RCVBUF, c.rcvbuf}} {
 		if o.val == 0 {

@@ -143,7 +143,8 @@ func (l *Lab) start(base, name string, names []string, c *Config) (*Host, error)
 		"-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", strconv.Itoa(c.CPUs), "-m", strconv.Itoa(c.MemMiB),
 		"-nographic", "-no-reboot", "-nodefaults", "-monitor", "none", "-serial", "file:" + l.File("console."+name),
 		"-kernel", filepath.Join(base, "vmlinuz"), "-initrd", filepath.Join(base, "lab.gz"),
-		"-append", fmt.Sprintf("console=ttyS0 quiet panic=-1 mitigations=off lab_host=%s lab_hosts=%s lab_modules=%s",
+		// tsc: the default clock, the HPET, is a device; each look at it leaves the emulated processor
+		"-append", fmt.Sprintf("console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable clocksource=tsc lab_host=%s lab_hosts=%s lab_modules=%s",
 			name, strings.Join(names, ","), modules),
 		"-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap", "-device", "virtio-9p-pci,fsdev=root,mount_tag=root",
 		"-fsdev", "local,id=xfer,path=" + l.dir + ",security_model=none,multidevs=remap", "-device", "virtio-9p-pci,fsdev=xfer,mount_tag=xfer",

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/rdsd/rdsd/rds"
+)
+
+// This is what an application of package rds does for echo, rtt and rate (-via
+// rds): it takes what is there, and answers or sends as much, in one call each.
+
+// native opens a socket of package rds.
+func (c *config) native(at netip.AddrPort) (*rds.Client, *rds.Socket, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // emulated hosts are slow
+	defer cancel()
+	k, err := rds.Open(ctx, rds.Options{Socket: c.rdsd})
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := k.Bind(at)
+	if err != nil {
+		return nil, nil, errors.Join(err, k.Close())
+	}
+	return k, s, nil
+}
+
+// messages is n messages with a buffer of size bytes each.
+func messages(n, size int) []rds.Message {
+	ms := make([]rds.Message, n)
+	for i := range ms {
+		ms[i].Payload = make([]byte, size)
+	}
+	return ms
+}
+
+// nativeEcho is echo.
+func (c *config) nativeEcho(ready func()) error {
+	k, s, err := c.native(c.at.AddrPort)
+	if err != nil {
+		return err
+	}
+	defer k.Close()
+	ready()
+	in := messages(64, c.size)
+	out := make([]rds.Message, len(in))
+	for {
+		if err := s.SetReadDeadline(time.Now().Add(c.limit)); err != nil {
+			return err
+		}
+		n, err := s.RecvMsgs(in)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for i := range n {
+			out[i] = rds.Message{Payload: in[i].Payload[:in[i].N], Addr: in[i].Addr}
+			if c.ack >= 0 {
+				out[i].Payload = out[i].Payload[:min(in[i].N, c.ack)]
+			}
+		}
+		if _, err := s.SendMsgs(out[:n]); err != nil {
+			return err
+		}
+	}
+}
+
+// nativeExchange is exchange.
+func (c *config) nativeExchange() (took []time.Duration, d time.Duration, err error) {
+	k, s, err := c.native(c.from.AddrPort)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer k.Close()
+	if err := s.SetReadDeadline(time.Now().Add(c.limit + c.length)); err != nil {
+		return nil, 0, err
+	}
+	in, out := messages(c.depth, c.size), messages(c.depth, c.size)
+	for i := range out {
+		out[i].Addr = c.to.AddrPort
+	}
+	sent := make([]time.Time, c.depth)
+	begin := time.Now()
+	for i := range sent {
+		sent[i] = begin
+	}
+	if _, err := s.SendMsgs(out); err != nil {
+		return nil, 0, err
+	}
+	var start, now time.Time
+	for i := 0; ; {
+		n, err := s.RecvMsgs(in)
+		if err != nil {
+			return nil, 0, err
+		}
+		now = time.Now()
+		for range n {
+			if !start.IsZero() {
+				took = append(took, now.Sub(sent[i]))
+			}
+			sent[i] = now
+			i = (i + 1) % c.depth
+		}
+		if !start.IsZero() && now.Sub(start) >= c.length {
+			return took, now.Sub(start), nil
+		}
+		if start.IsZero() && now.Sub(begin) > c.length/10 {
+			start = now
+		}
+		if _, err := s.SendMsgs(out[:n]); err != nil {
+			return nil, 0, err
+		}
+	}
+}
