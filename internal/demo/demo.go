@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/rdsd/rdsd/internal/demo/verdict"
 )
 
 // demo is one run.
@@ -26,41 +28,6 @@ type host struct {
 	addr   string
 	socket string
 	daemon *process
-}
-
-// copyStats is what blockstore's copies print with -json.
-type copyStats struct {
-	Bytes     int64   `json:"bytes"`
-	Blocks    uint64  `json:"blocks"`
-	MBPerSec  float64 `json:"mb_per_s"`
-	P50       float64 `json:"p50_us"`
-	P99       float64 `json:"p99_us"`
-	BlockSize int     `json:"block_size"`
-	Retried   int     `json:"retried"`
-}
-
-// serveStats is what its server prints.
-type serveStats struct {
-	Operations   uint64 `json:"operations"`
-	Success      uint64 `json:"success"`
-	Dropped      uint64 `json:"dropped"`
-	Unknown      uint64 `json:"unknown"`
-	Other        uint64 `json:"other_status"`
-	Fsyncs       uint64 `json:"fsyncs"`
-	Destinations []struct {
-		Addr   string `json:"addr"`
-		Issued uint64 `json:"issued"`
-		HWM    uint64 `json:"hwm"`
-	} `json:"destinations"`
-}
-
-// direction is the result of one copy.
-type direction struct {
-	name   string
-	copy   copyStats
-	serve  serveStats
-	peers  peerCounts // what the connections between the daemons went through meanwhile
-	resets int
 }
 
 func (d *demo) program(name string) string { return filepath.Join(d.bin, name) }
@@ -96,15 +63,15 @@ func (d *demo) run(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
-	printReport(os.Stdout, []direction{read, write})
+	verdict.Print(os.Stdout, []verdict.Direction{read, write})
 	sum, err := compare(ctx, []string{"source", "copied out", "copied back in"}, []string{source, out, back})
 	if err != nil {
 		return "", err
 	}
-	if err := check([]direction{read, write}, d.resets); err != nil {
+	if err := verdict.Check([]verdict.Direction{read, write}, d.resets); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("demo: verified %d bytes out and back in, sha256 %s, %d resets", read.copy.Bytes, sum, read.resets+write.resets), nil
+	return fmt.Sprintf("demo: verified %d bytes out and back in, sha256 %s, %d resets", read.Copy.Bytes, sum, read.Resets+write.Resets), nil
 }
 
 // source returns the file to copy.
@@ -184,8 +151,8 @@ func freePort(addrs []string) (int, error) {
 
 // copy runs a server on the first host and a client on the second, with resets
 // in between.
-func (d *demo) copy(ctx context.Context, name string, port int, serve []string, args ...string) (direction, error) {
-	r := direction{name: name}
+func (d *demo) copy(ctx context.Context, name string, port int, serve []string, args ...string) (verdict.Direction, error) {
+	r := verdict.Direction{Name: name}
 	server, client := d.hosts[0], d.hosts[1]
 	before, err := d.peerCounts(ctx)
 	if err != nil {
@@ -222,15 +189,15 @@ func (d *demo) copy(ctx context.Context, name string, port int, serve []string, 
 	if err != nil {
 		return r, err
 	}
-	r.resets = resets.hit
-	if err := json.Unmarshal(out, &r.copy); err != nil {
+	r.Resets = resets.hit
+	if err := json.Unmarshal(out, &r.Copy); err != nil {
 		return r, fmt.Errorf("%s: statistics: %w", name, err)
 	}
-	if err := json.Unmarshal(s.stdout.Bytes(), &r.serve); err != nil {
+	if err := json.Unmarshal(s.stdout.Bytes(), &r.Serve); err != nil {
 		return r, fmt.Errorf("%s: server's statistics: %w", name, err)
 	}
 	after, err := d.peerCounts(ctx)
-	r.peers = after.minus(before)
+	r.Peers = after.Minus(before)
 	return r, err
 }
 

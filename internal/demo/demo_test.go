@@ -33,38 +33,6 @@ func TestCompareNamesWhatDiffers(t *testing.T) {
 	}
 }
 
-func TestCheck(t *testing.T) {
-	good := func() direction {
-		d := direction{name: "copy", resets: 2}
-		d.serve.Operations, d.serve.Success, d.serve.Dropped, d.copy.Retried = 10, 8, 2, 2
-		d.copy.Bytes = 8 << 20
-		d.serve.Destinations = append(d.serve.Destinations, struct {
-			Addr   string `json:"addr"`
-			Issued uint64 `json:"issued"`
-			HWM    uint64 `json:"hwm"`
-		}{"127.0.0.2", 10, 10})
-		return d
-	}
-	for _, c := range []struct {
-		name  string
-		spoil func(*direction)
-		says  string
-	}{
-		{"all well", func(*direction) {}, ""},
-		{"no reset", func(d *direction) { d.resets = 1 }, "reset"},
-		{"a status missing", func(d *direction) { d.serve.Success-- }, "have a status"},
-		{"mark behind", func(d *direction) { d.serve.Destinations[0].HWM = 9 }, "high-water mark"},
-		{"dropped and not asked for again", func(d *direction) { d.copy.Retried = 1 }, "asked for again"},
-	} {
-		d := good()
-		c.spoil(&d)
-		err := check([]direction{d}, 5)
-		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%s: err = %v, want one that says %q", c.name, err, c.says)
-		}
-	}
-}
-
 func TestLimitedWriter(t *testing.T) {
 	var b bytes.Buffer
 	w := &limitedWriter{w: &b, left: 5}

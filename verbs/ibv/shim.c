@@ -254,6 +254,11 @@ struct ibv_qp *ibvx_create_qp(struct ibv_pd *pd, struct ibv_cq *scq, struct ibv_
 	return qp;
 }
 
+/* RETRIES of what a peer does not acknowledge, each after the time that rdma_cm
+ * sets (on RoCE some two seconds). Not 7: rxe takes it for endless, as 7 is of RNR,
+ * and a peer that has vanished would never be given up. */
+#define RETRIES 6
+
 int ibvx_to_err(struct ibv_qp *qp)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
@@ -288,7 +293,8 @@ int ibvx_to_rts(struct rdma_cm_id *id, struct ibv_qp *qp, uint32_t access, int d
 		default:
 			attr.max_rd_atomic = init_rd;
 			attr.rnr_retry = rnr_retry;
-			mask |= IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RNR_RETRY;
+			attr.retry_cnt = RETRIES; /* whatever the peer proposed */
+			mask |= IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RNR_RETRY | IBV_QP_RETRY_CNT;
 		}
 		attr.qp_state = states[i];
 		if ((err = err_of(ibv_modify_qp(qp, &attr, mask | IBV_QP_STATE))))
@@ -418,7 +424,7 @@ int ibvx_listen(struct rdma_cm_id *id, int backlog)
 static struct rdma_conn_param param(void *private_data, int len, int dest_rd, int init_rd, int rnr, uint32_t qpn, int srq)
 {
 	return (struct rdma_conn_param){ .private_data = private_data, .private_data_len = len, .responder_resources = dest_rd,
-		.initiator_depth = init_rd, .flow_control = 1, .retry_count = 7, .rnr_retry_count = rnr, .srq = srq, .qp_num = qpn };
+		.initiator_depth = init_rd, .flow_control = 1, .retry_count = RETRIES, .rnr_retry_count = rnr, .srq = srq, .qp_num = qpn };
 }
 
 int ibvx_connect(struct rdma_cm_id *id, void *private_data, int len, int dest_rd, int init_rd, int rnr, uint32_t qpn, int srq)

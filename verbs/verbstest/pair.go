@@ -279,8 +279,8 @@ func (p *Pair) Until(what string, cond func() bool) {
 			idle = 0
 		} else if idle++; idle > idleLimit {
 			p.Fatalf("never came: %s\nA: state %d sends%s recvs%s events %v\nB: state %d sends%s recvs%s events %v", what,
-				state(p.A.QP), wcString(p.A.Sends), wcString(p.A.Recvs), p.A.eventTypes(),
-				state(p.B.QP), wcString(p.B.Sends), wcString(p.B.Recvs), p.B.eventTypes())
+				state(p.A.QP), wcString(p.A.Sends), wcString(p.A.Recvs), p.A.eventTexts(),
+				state(p.B.QP), wcString(p.B.Sends), wcString(p.B.Recvs), p.B.eventTexts())
 		}
 	}
 }
@@ -356,9 +356,14 @@ func (s *Side) WantMem(off int, want []byte) {
 	}
 }
 
-func (s *Side) eventTypes() (t []verbs.CMEventType) {
+// eventTexts are the types of the events, and what failures say.
+func (s *Side) eventTexts() (t []string) {
 	for i := range s.Events {
-		t = append(t, s.Events[i].Type)
+		text := fmt.Sprint(s.Events[i].Type)
+		if err := s.Events[i].Err; err != nil {
+			text += fmt.Sprintf(" (%v)", err)
+		}
+		t = append(t, text)
 	}
 	return t
 }
