@@ -5,7 +5,6 @@ VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 
 # The metrics listener speaks HTTP/1; without HTTP/2 rdsd is 0.4 MB smaller.
 TAGS         = nethttpomithttp2
 BUILDFLAGS   = -trimpath -buildvcs=false -tags '$(TAGS)' -ldflags '$(STRIP) -X github.com/rdsd/rdsd/internal/version.version=$(VERSION)'
-PROGRAMS     = rdsd rdsctl blockstore
 SEEDS       ?= 200
 FUZZTIME    ?= 30s
 VM          ?= ./test/vmlab/...
@@ -22,11 +21,12 @@ help: ## this list
 need-go:
 	@scripts/need-go.sh
 
-build: need-go ## bin/rdsd, bin/rdsctl, bin/blockstore
+build: need-go ## bin/rdsd, bin/rdsctl, bin/blockstore, bin/nbd
 	@mkdir -p bin
 	$(GO) build $(BUILDFLAGS) -o bin/rdsd ./cmd/rdsd
 	$(GO) build $(BUILDFLAGS) -o bin/rdsctl ./cmd/rdsctl
 	$(GO) build $(BUILDFLAGS) -o bin/blockstore ./examples/blockstore
+	$(GO) build $(BUILDFLAGS) -o bin/nbd ./examples/nbd
 
 build-ibv: TAGS += ibv
 build-ibv: need-go ## bin/rdsd with RDMA devices (libibverbs, librdmacm, cgo)

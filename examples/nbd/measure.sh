@@ -1,0 +1,76 @@
+#!/bin/sh
+# Figures of docs/performance.md, Block devices: a disk on another daemon's host
+# reached through rdsd, beside nbdkit's servers. Run after make build, with fio,
+# nbdkit and libnbd's nbdcopy installed; SECONDS_EACH=n for each fio run. All ends are
+# on this machine, all storage is memory (the folder TMPDIR or /dev/shm).
+set -eu
+bin=${BIN:-$(dirname "$0")/../../bin}
+seconds=${SECONDS_EACH:-2}
+for p in fio nbdkit nbdcopy; do
+	command -v "$p" >/dev/null || { echo "measure.sh: $p is not installed (packages fio, nbdkit, libnbd-bin)" >&2; exit 1; }
+done
+for p in rdsd blockstore nbd; do
+	[ -x "$bin/$p" ] || { echo "measure.sh: no $bin/$p: make build, or BIN=folder" >&2; exit 1; }
+done
+dir=$(mktemp -d "${TMPDIR:-/dev/shm}/rdsd-nbd-XXXXXX")
+pids=
+trap 'kill $pids 2>/dev/null || :; wait; rm -rf "$dir"' EXIT
+trap 'exit 1' INT TERM
+
+start() { # FILE-OR-SOCKET-THAT-SHOWS-IT-SERVES COMMAND...
+	ready=$1
+	shift
+	"$@" >"$dir/log" 2>&1 &
+	pids="$pids $!"
+	for _ in $(seq 100); do
+		[ -e "$ready" ] && return
+		sleep 0.05
+	done
+	echo "measure.sh: $1 does not serve:" >&2
+	cat "$dir/log" >&2
+	exit 1
+}
+
+truncate -s 1G "$dir/disk"
+dd if=/dev/urandom of="$dir/src" bs=1M count=512 status=none
+dd if="$dir/src" of="$dir/disk" conv=notrunc bs=1M status=none
+dd if="$dir/src" of="$dir/disk" conv=notrunc bs=1M seek=512 status=none
+
+start "$dir/a" "$bin/rdsd" -socket "$dir/a" -listen 127.81.0.1 -log-level error
+start "$dir/b" "$bin/rdsd" -socket "$dir/b" -listen 127.81.0.2 -log-level error
+start "$dir/a" "$bin/blockstore" serve --socket "$dir/a" --bind 127.81.0.1:4000 "$dir/disk"
+sleep 0.5
+start "$dir/n" "$bin/nbd" -socket "$dir/b" -bind 127.81.0.2 -listen "unix:$dir/n" 127.81.0.1:4000
+start "$dir/tcp.pid" nbdkit -f -P "$dir/tcp.pid" -i 127.0.0.1 -p "${PORT:-10991}" file "$dir/disk"
+start "$dir/file" nbdkit -f -U "$dir/file" file "$dir/disk"
+start "$dir/memory" nbdkit -f -U "$dir/memory" memory 1G
+
+# rate MIB COMMAND...: MiB/s
+rate() {
+	mib=$1
+	shift
+	from=$(date +%s%N)
+	"$@" || { echo "measure.sh: $* failed" >&2; exit 1; }
+	echo $((mib * 1000000000 / ($(date +%s%N) - from)))
+}
+
+# random URI BLOCK DEPTH: terse line 3 of fio, half reads and half writes
+random() {
+	fio --name=j --ioengine=nbd "--uri=$1" --size=512m --rw=randrw --bs="$2" --iodepth="$3" --runtime="$seconds" --time_based \
+		--output-format=terse --terse-version=3 2>"$dir/fio.log" | grep ';' || { cat "$dir/fio.log" >&2; exit 1; }
+}
+
+printf '%-40s %9s %9s %14s %14s %12s\n' '' 'nbdcopy' 'nbdcopy' 'fio 4k QD 1' 'fio 4k QD 16' 'fio 128k 16'
+printf '%-40s %9s %9s %14s %14s %12s\n' '' 'in MiB/s' 'out MiB/s' 'IOPS' 'IOPS' 'MiB/s'
+measure() { # NAME URI
+	in=$(rate 512 nbdcopy "$dir/src" "$2")
+	out=$(rate 1024 nbdcopy "$2" null:)
+	one=$(random "$2" 4k 1 | awk -F';' '{print $8 + $49}')
+	many=$(random "$2" 4k 16 | awk -F';' '{print $8 + $49}')
+	big=$(random "$2" 128k 16 | awk -F';' '{printf "%d", ($7 + $48) / 1024}')
+	printf '%-40s %9s %9s %14s %14s %12s\n' "$1" "$in" "$out" "$one" "$many" "$big"
+}
+measure 'rdsd: nbd, two daemons, blockstore' "nbd+unix:///?socket=$dir/n"
+measure 'nbdkit file, TCP' "nbd://127.0.0.1:${PORT:-10991}"
+measure 'nbdkit file, unix socket' "nbd+unix:///?socket=$dir/file"
+measure 'nbdkit memory, unix socket' "nbd+unix:///?socket=$dir/memory"
