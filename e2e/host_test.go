@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,6 +24,7 @@ type host struct {
 	args  []string
 	env   []string
 	prog  string
+	under []string // a command that the daemon is the end of
 
 	*process
 	base     resources // before the first client
@@ -33,6 +35,7 @@ type host struct {
 type option func(*host)
 
 func withArgs(args ...string) option   { return func(h *host) { h.args = append(h.args, args...) } }
+func under(cmd ...string) option       { return func(h *host) { h.under = cmd } }
 func withProgram(name string) option   { return func(h *host) { h.prog = name } }
 func withEnv(env ...string) option     { return func(h *host) { h.env = append(h.env, env...) } }
 func withAddress(a netip.Addr) option  { return func(h *host) { h.addrs = append(h.addrs, a) } }
@@ -82,7 +85,8 @@ func (h *host) start() {
 		args = append(args, "-listen", a.String())
 	}
 	args = append(args, strings.Fields(os.Getenv(envArgs))...)
-	h.process = spawn(h.t, h.env, program(h.prog), append(args, h.args...)...)
+	cmd := append(append(slices.Clone(h.under), program(h.prog)), append(args, h.args...)...)
+	h.process = spawn(h.t, h.env, cmd[0], cmd[1:]...)
 	h.saw("msg=serving")
 	h.base = resourcesOf(h.pid())
 }
