@@ -7,6 +7,7 @@ require (
 	github.com/Mellanox/rdmamap v1.2.0
 	github.com/anishathalye/porcupine v1.1.0
 	github.com/coreos/go-systemd/v22 v22.7.0
+	github.com/goccy/go-yaml v1.19.2
 	github.com/pelletier/go-toml/v2 v2.2.4
 	github.com/prometheus/client_golang v1.20.5
 	github.com/prometheus/client_model v0.6.1

@@ -84,7 +84,7 @@ func TestContainerfile(t *testing.T) {
 }
 
 // TestManifests: what the manifests say of rdsd is so. They are checked line by
-// line; the shapes of Kubernetes' objects are not.
+// line; their shapes: TestManifestShapes.
 func TestManifests(t *testing.T) {
 	vars, flags, keys := map[string]bool{"RDSD_CONFIG": true}, map[string]bool{"-config": true}, map[string]config.Key{}
 	for _, k := range config.Keys() {

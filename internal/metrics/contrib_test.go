@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/goccy/go-yaml"
+
 	"github.com/rdsd/rdsd/internal/ctl"
 )
 
@@ -86,19 +88,32 @@ func TestContrib(t *testing.T) {
 	if b, err = os.ReadFile("../../contrib/prometheus/rdsd.rules.yml"); err != nil {
 		t.Fatal(err)
 	}
-	alerts := strings.Split(string(b), "- alert: ")[1:]
-	for _, a := range alerts {
-		lines := strings.SplitN(a, "\n", 2)
-		m := regexp.MustCompile(`(?m)^ +expr: (.*)$`).FindStringSubmatch(lines[1])
-		if m == nil {
-			t.Fatalf("alert %s has no expression", lines[0])
-		}
-		check("alert "+lines[0], m[1], lines[1])
-		for _, want := range []string{"summary:", "cure:", "severity:"} {
-			if !strings.Contains(lines[1], want) {
-				t.Errorf("alert %s has no %s", lines[0], want)
+	// The fields of Prometheus' rule files; another one is an error, as there.
+	var rules struct {
+		Groups []struct {
+			Name  string
+			Rules []struct {
+				Alert, Expr, For    string
+				Labels, Annotations map[string]string
 			}
 		}
+	}
+	if err := yaml.UnmarshalWithOptions(b, &rules, yaml.Strict()); err != nil || len(rules.Groups) != 1 || rules.Groups[0].Name == "" {
+		t.Fatalf("rules: %+v, %v", rules, err)
+	}
+	alerts := map[string]bool{}
+	for _, a := range rules.Groups[0].Rules {
+		check("alert "+a.Alert, a.Expr, a.Annotations["summary"]+a.Annotations["cure"])
+		if a.Alert == "" || alerts[a.Alert] || a.Annotations["summary"] == "" || a.Annotations["cure"] == "" {
+			t.Errorf("alert %q: name, summary or cure is missing or there twice", a.Alert)
+		}
+		if s := a.Labels["severity"]; s != "warning" && s != "critical" {
+			t.Errorf("alert %s is of severity %q", a.Alert, s)
+		}
+		if a.For != "" && !regexp.MustCompile(`^[0-9]+[smh]$`).MatchString(a.For) {
+			t.Errorf("alert %s: for %q", a.Alert, a.For)
+		}
+		alerts[a.Alert] = true
 	}
 	if len(alerts) < 10 {
 		t.Errorf("only %d alerts", len(alerts))
