@@ -107,7 +107,7 @@ func TestContrib(t *testing.T) {
 		if a.Alert == "" || alerts[a.Alert] || a.Annotations["summary"] == "" || a.Annotations["cure"] == "" {
 			t.Errorf("alert %q: name, summary or cure is missing or there twice", a.Alert)
 		}
-		if s := a.Labels["severity"]; s != "warning" && s != "critical" {
+		if s := a.Labels["severity"]; s != "info" && s != "warning" && s != "critical" {
 			t.Errorf("alert %s is of severity %q", a.Alert, s)
 		}
 		if a.For != "" && !regexp.MustCompile(`^[0-9]+[smh]$`).MatchString(a.For) {
