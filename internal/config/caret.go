@@ -46,6 +46,13 @@ func fileError(file string, doc []byte, line, column int, msg string) *FileError
 	return e
 }
 
+// keyError is a fileError of the first thing in a line.
+func keyError(file string, doc []byte, line int, msg string) *FileError {
+	e := fileError(file, doc, line, 1, msg)
+	e.Column += len(e.Source) - len(strings.TrimLeft(e.Source, " \t"))
+	return e
+}
+
 // meant is a hint when name is nearly the name of a key: ", meant is perhaps
 // PORT".
 func meant(name string, keys []key, nameOf func(key) string) string {

@@ -1,8 +1,10 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -21,7 +23,11 @@ func (c *Config) parse(file string, doc []byte, from Origins) error {
 			line, col := de.Position()
 			return fileError(file, doc, line, col, "not TOML: "+strings.TrimPrefix(de.Error(), "toml: "))
 		}
-		return fmt.Errorf("%s: not TOML: %s", file, strings.TrimPrefix(err.Error(), "toml: "))
+		msg := strings.TrimPrefix(err.Error(), "toml: ")
+		if line := again(doc, msg); line > 0 {
+			return keyError(file, doc, line, "not TOML: "+msg)
+		}
+		return fmt.Errorf("%s: not TOML: %s", file, msg)
 	}
 	d := &document{file: file, doc: doc, keys: c.keys(), from: from}
 	d.parser.Reset(doc)
@@ -46,6 +52,22 @@ func (c *Config) parse(file string, doc []byte, from Origins) error {
 		d.errs = append(d.errs, fmt.Errorf("%s: %w", file, err))
 	}
 	return errors.Join(d.errs...)
+}
+
+// twice is what the decoder says, without a place, of a name that is there twice.
+var twice = regexp.MustCompile(`^(?:key|table) (?:.*\.)?([^. ]+) (?:is already defined|already exists)`)
+
+// again is the line of the last key or table of that name, 0: not found.
+func again(doc []byte, msg string) int {
+	m := twice.FindStringSubmatch(msg)
+	if m == nil {
+		return 0
+	}
+	at := regexp.MustCompile(`(?m)^[ \t]*(?:[^=#\n]*\.)?["']?`+regexp.QuoteMeta(m[1])+`["']?[ \t]*=|^[ \t]*\[+[^]\n]*\b`+regexp.QuoteMeta(m[1])+`[ \t]*\]`).FindAllIndex(doc, -1)
+	if len(at) == 0 {
+		return 0
+	}
+	return 1 + bytes.Count(doc[:at[len(at)-1][0]], []byte("\n"))
 }
 
 // document is one file being read.

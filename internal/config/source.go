@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -79,9 +80,11 @@ func (s *Sources) Load() (*Loaded, error) {
 		return nil, err
 	}
 	var errs []error
+	docs := map[string][]byte{}
 	for _, file := range files {
 		doc, err := os.ReadFile(file)
 		if err == nil {
+			docs[file] = doc
 			err = l.parse(file, doc, l.Origins)
 		}
 		errs = append(errs, err)
@@ -98,9 +101,33 @@ func (s *Sources) Load() (*Loaded, error) {
 		return nil, err
 	}
 	if err := l.Finish(s.UID, s.getenv); err != nil {
-		return nil, err
+		return nil, l.placed(err, docs)
 	}
 	return l, nil
+}
+
+// placed gives an error of Finish, which begins with its key, the place in the file
+// that set it.
+func (l *Loaded) placed(err error, docs map[string][]byte) error {
+	if all, ok := err.(interface{ Unwrap() []error }); ok {
+		var errs []error
+		for _, err := range all.Unwrap() {
+			errs = append(errs, l.placed(err, docs))
+		}
+		return errors.Join(errs...)
+	}
+	name, _, _ := strings.Cut(err.Error(), ":")
+	origin := l.Origins[name]
+	i := strings.LastIndexByte(origin, ':')
+	if i < 0 {
+		return err
+	}
+	line, numErr := strconv.Atoi(origin[i+1:])
+	doc, ok := docs[origin[:i]]
+	if numErr != nil || !ok {
+		return err
+	}
+	return keyError(origin[:i], doc, line, err.Error())
 }
 
 // environment applies the variables of keys. One that is nearly that of a key

@@ -82,6 +82,31 @@ func TestLoadErrors(t *testing.T) {
 	}
 }
 
+// TestLoadPlaces: what is wrong with keys together is said of the place that set the
+// key, if it is in a file.
+func TestLoadPlaces(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "rdsd.toml")
+	write(t, file, "# hosts\n  listen = [\"10.0.0.1\"]\n[tcp]\nlanes = 3\n")
+	write(t, file+".d/a.toml", "\n[metrics]\nlisten = \"0.0.0.0:1\"\n")
+	_, err := (&Sources{File: file}).Load()
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, want := range []string{
+		file + ":2:3: listen: 10.0.0.1 is not a loopback address and peers.allow is empty; set peers.allow to the networks of the peers, as in [\"10.0.0.0/24\"]\n    2 |   listen = [\"10.0.0.1\"]\n      |   ^",
+		file + ":4:1: tcp.lanes: 3 is no power of two",
+		file + ".d/a.toml:3:1: metrics.listen: 0.0.0.0:1 is not a loopback address",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("does not say %s:\n%v", want, err)
+		}
+	}
+	_, err = (&Sources{Environ: []string{"RDSD_LISTEN=10.0.0.1"}}).Load()
+	if err == nil || !strings.HasPrefix(err.Error(), "listen: 10.0.0.1 is not") {
+		t.Errorf("of a variable: %v", err)
+	}
+}
+
 func TestCaret(t *testing.T) {
 	for _, tc := range []struct{ doc, want string }{
 		{"[log]\n\tlevel = 5", "f:2:2: log.level: want a string; allowed: \"debug\", \"info\", \"warn\" or \"error\"\n    2 | \tlevel = 5\n      | \t^"},
