@@ -14,12 +14,25 @@ type object struct {
 	data [1024 - 8]byte
 }
 
+// collector is ballast alone: what its collections take of the machine.
+func collector(w *worker.Worker) error {
+	ballast(w)
+	if err := w.Ready("-"); err != nil {
+		return err
+	}
+	return w.Serve(func() error { select {} })
+}
+
 // gcPause is between two collections of a heap with ballast.
 const gcPause = 100 * time.Millisecond
 
 // ballast fills the heap with as many MiB of objects as the argument heap says,
-// and collects garbage again and again until the process ends.
+// and collects garbage again and again until the process ends. Without the argument
+// it does nothing.
 func ballast(w *worker.Worker) {
+	if w.Int("heap") == 0 {
+		return
+	}
 	objects := make([]*object, w.Int("heap")<<10)
 	for i := range objects {
 		objects[i] = &object{next: objects[i/2]}

@@ -251,6 +251,17 @@ func (s *setup) start(ctx context.Context) error {
 			fmt.Fprintln(p.stdin)
 		}
 	}
+	if s.busy == collecting {
+		p, err := s.self("collector", how{}, heapArg)
+		if err != nil {
+			return err
+		}
+		s.hogs = append(s.hogs, p)
+		if _, err := p.expect(ctx, "ready "); err != nil {
+			return err
+		}
+		fmt.Fprintln(p.stdin)
+	}
 	for _, p := range s.procs {
 		if p.stdin != nil {
 			if _, err := fmt.Fprintln(p.stdin, strings.Join(pids, " ")); err != nil {

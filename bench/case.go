@@ -72,6 +72,7 @@ const (
 	hogs             // a CPU hog on each CPU, in a session of the bench's
 	sameSession      // the same, with all processes in that session
 	quota            // all processes in a cgroup with half of the CPUs' time
+	collecting       // a process that collects the garbage of a heap like a client of the gc cases
 )
 
 const (
@@ -86,7 +87,7 @@ var roles = map[string]func(*worker.Worker) error{
 	"net-sink": netSink, "net-source": netSource, "net-batch": netBatch,
 	"net-bulk-sink": netBulkSink, "net-bulk": netBulk,
 	"udp-echo": udpEcho, "udp-sink": udpSink,
-	"memcpy": memcpy, "nobody": nobody, "hog": hog,
+	"memcpy": memcpy, "nobody": nobody, "hog": hog, "collector": collector,
 	"floor-relay": floorRelay, "floor-local-relay": floorLocalRelay,
 	"floor-echo": floorEcho, "floor-ping": floorPing,
 	"floor-sink": floorSink, "floor-source": floorSource, "floor-bulk": floorBulk,

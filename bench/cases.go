@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rdsd/rdsd/internal/stats"
@@ -128,11 +129,7 @@ func allCases() []testCase {
 	in("engines", engineCases()...)
 	in("idle", idleCases()...)
 	in("busy", busyCases()...)
-	in("gc",
-		trip("rds", 64).with("gc-quiet", "64 B round trip, beside it", func(*testCase) {}),
-		trip("rds", 64).with("gc-rtt", "64 B round trip, a heap of 1 GiB in the client, collected ten times a second", func(c *testCase) {
-			c.clientArg, c.peer, c.minTime = []string{"heap=1024"}, "gc-quiet", time.Second
-		}))
+	in("gc", gcCases()...)
 	in("tls", tlsCases()...)
 	in("verbs", verbsCases()...)
 	return plotCases(cs)
@@ -150,6 +147,30 @@ func bulkCases() (cs []testCase) {
 			tcp)
 	}
 	return cs
+}
+
+// heapArg gives a process the heap of the gc cases.
+const heapArg = "heap=1024"
+
+// gcCases are round trips of clients with a large heap that is collected ten
+// times a second. The same heap in a process beside it tells what the collector
+// takes of the CPUs from what it does to its own process; TCP and the bare path,
+// what it does to any client.
+func gcCases() []testCase {
+	quietly := func(of, name string) testCase {
+		return trip(of, 64).with(name, trip(of, 64).doc+", beside it", func(c *testCase) { c.minTime = time.Second })
+	}
+	heap := func(c testCase, name, doc string) testCase {
+		quiet := c.name
+		return c.with(name, strings.Replace(c.doc, "beside it", doc, 1), func(c *testCase) { c.clientArg, c.peer = []string{heapArg}, quiet })
+	}
+	const inClient = "a heap of 1 GiB in the client, collected ten times a second"
+	rds, floor, tcp := quietly("rds", "gc-quiet"), quietly("floor", "gc-floor-quiet"), quietly("tcp", "gc-tcp-quiet")
+	return []testCase{
+		rds, heap(rds, "gc-rtt", inClient),
+		rds.with("gc-beside", strings.Replace(rds.doc, "beside it", "the same heap in another process", 1), func(c *testCase) { c.busy, c.peer = collecting, rds.name }),
+		floor, heap(floor, "gc-floor", inClient), tcp, heap(tcp, "gc-tcp", inClient),
+	}
 }
 
 func localCases() []testCase {

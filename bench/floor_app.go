@@ -36,7 +36,9 @@ func newFloorApp(w *worker.Worker) (*floorApp, error) {
 	if a.spin == 0 && runtime.NumCPU() >= 4 { // what a daemon suggests
 		a.spin = w.Duration("spin")
 	}
-	return a, w.Ready("-")
+	err = w.Ready("-")
+	ballast(w)
+	return a, err
 }
 
 // spinFor yields until ready, which looks at the rings, or for a.spin.

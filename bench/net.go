@@ -82,6 +82,7 @@ func dialNet(w *worker.Worker) (net.Conn, error) {
 	c, err := net.Dial(network, w.Get("addr"))
 	if err == nil {
 		tune(c)
+		ballast(w)
 	}
 	return c, err
 }

@@ -45,7 +45,7 @@ func attach(w *worker.Worker) (*rds.Client, []*rds.Socket, error) {
 	if err = idleBeside(w, c, at.Addr()); err == nil {
 		err = w.Ready(at.String())
 	}
-	if err == nil && w.Int("heap") > 0 {
+	if err == nil {
 		ballast(w)
 	}
 	if err != nil {
