@@ -54,6 +54,7 @@ func fairCases() []testCase {
 	}{
 		{"fair-flood", "another socket sends all it can", besides{"rds-sink-on", "rds-source", 64, nil, false}},
 		{"fair-flood-64k", "another socket sends all it can of 64 KiB", besides{"rds-sink-on", "rds-source", 64 << 10, nil, false}},
+		{"fair-apart", "another socket sends all it can, through daemons of its own", besides{"rds-sink-on", "rds-source", 64, nil, true}},
 		{"fair-reads", "another socket reads 1 MiB, 8 in flight, a fenced message behind each", besides{"rdma-target", "rdma-read-on", rdmaSize, []string{"footprint=1"}, false}},
 	} {
 		cs = append(cs, rtt.with(v.name, rtt.doc+", beside it "+v.doc, func(c *testCase) { c.beside, c.peer = &v.beside, "fair-quiet" }))
