@@ -382,6 +382,9 @@ func (s *setup) relays(ctx context.Context) error {
 		}
 		s.shared = append(s.shared, f)
 	}
+	if s.topo == noRelay {
+		return nil
+	}
 	if s.topo == oneRelay {
 		_, err := s.helper(ctx, "floor-local-relay", slices.Concat(s.shared[0].files, s.shared[1].files), args...)
 		return err
@@ -406,6 +409,9 @@ func (s *setup) worker(role string, i int, addr string) (*process, error) {
 	}
 	if s.topo.relays() {
 		as.files = s.shared[i].files
+		if s.topo == noRelay {
+			as.files = s.shared[0].files
+		}
 		args = append(args, "spin="+s.spin.String(), "region="+strconv.Itoa(s.region()))
 	}
 	if s.testCase.crc {

@@ -39,7 +39,7 @@ func TestCases(t *testing.T) {
 	defer runtime.UnlockOSThread()
 	t.Setenv("TMPDIR", t.TempDir())
 	rdsd := buildDaemon(t)
-	kinds := `^(floor|rds|tcp)-(rtt|rate)$|^(udp-rate|seq-rtt|floor-rate-64k|floor-local-rtt|floor-bulk-1m|rdma-read-1m|rdma-write-64|memcpy-1m|local-rate|fair-reads|engines-apart|fan-in-4|fan-out-4|idle-(peers|sockets)-rtt-10|busy-session-rds|tls-rtt|verbs-send)$`
+	kinds := `^(floor|rds|tcp)-(rtt|rate)$|^(udp-rate|seq-rtt|floor-rate-64k|floor-local-rtt|floor-direct-rtt|floor-spin-rate|floor-bulk-1m|rdma-read-1m|rdma-write-64|memcpy-1m|local-rate|fair-reads|engines-apart|fan-in-4|fan-out-4|idle-(peers|sockets)-rtt-10|busy-session-rds|tls-rtt|verbs-send)$`
 	if os.Getenv("RDSD_BENCH_ALL") != "" {
 		kinds = "."
 	}

@@ -44,11 +44,12 @@ const (
 	oneDaemon                   // one for both
 	twoRelays                   // of the floor
 	oneRelay                    // of the floor
+	noRelay                     // of the floor: the applications have the ends of the same rings
 	peerProgram                 // none; the applications are the peers' program's
 )
 
 func (t topology) daemons() bool { return t == twoDaemons || t == oneDaemon }
-func (t topology) relays() bool  { return t == twoRelays || t == oneRelay }
+func (t topology) relays() bool  { return t == twoRelays || t == oneRelay || t == noRelay }
 
 // metric is what a case's main figure is.
 type metric string
@@ -89,6 +90,7 @@ var roles = map[string]func(*worker.Worker) error{
 	"udp-echo": udpEcho, "udp-sink": udpSink,
 	"memcpy": memcpy, "nobody": nobody, "hog": hog, "collector": collector,
 	"floor-relay": floorRelay, "floor-local-relay": floorLocalRelay,
+	"floor-direct-echo": floorDirectEcho, "floor-direct-sink": floorDirectSink,
 	"floor-echo": floorEcho, "floor-ping": floorPing,
 	"floor-sink": floorSink, "floor-source": floorSource, "floor-bulk": floorBulk,
 	"rds-echo": rdsEcho, "rds-ping": rdsPing,

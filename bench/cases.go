@@ -38,14 +38,16 @@ var systems = map[string]system{
 }
 
 // trip is a round trip through a system, flow its one-way rate.
-func trip(of string, size int) testCase {
-	s := systems[of]
+func trip(of string, size int) testCase { return systems[of].trip(size) }
+
+func flow(of string, size int) testCase { return systems[of].flow(size) }
+
+func (s system) trip(size int) testCase {
 	return testCase{name: s.name + "-rtt" + suffix(size), doc: fmt.Sprintf("%s round trip, %s", bytesName(size), s.doc), topo: s.topo, metric: latency,
 		hub: s.hub, server: s.echo, client: s.ping, size: size, args: s.args}
 }
 
-func flow(of string, size int) testCase {
-	s := systems[of]
+func (s system) flow(size int) testCase {
 	return testCase{name: s.name + "-rate" + suffix(size), doc: fmt.Sprintf("%s one way, %s", bytesName(size), s.doc), topo: s.topo, metric: rate,
 		hub: s.hub, server: s.sink, client: s.source, serverMeasures: true, size: size, args: s.args}
 }
@@ -178,6 +180,7 @@ func localCases() []testCase {
 		trip("floor-local", 64), trip("local", 64).against("seq-rtt"),
 		flow("floor-local", 64), flow("local", 64).against("seq-rate"),
 	}
+	cs = append(cs, directCases()...)
 	for _, mib := range []int{1, 64} {
 		at := fmt.Sprintf("-%dm", mib)
 		mem := testCase{name: "memcpy" + at, doc: fmt.Sprintf("memcpy of 1 MiB in one process, walking %d MiB", mib), metric: throughput, server: "memcpy", client: "nobody", serverMeasures: true, size: rdmaSize, footprint: mib}
