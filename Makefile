@@ -79,7 +79,7 @@ vm-short: vm ## a short form of vm in three or four minutes, for CI: kernel RDS 
 vm-long: export RDSD_VMLAB_LONG = 1
 vm-long: export RDSD_VMLAB_CROSSINGS = 1000
 vm-long: VM = ./test/vmlab/rdsib
-vm-long: VMFLAGS = -run '/161' -timeout 3h
+vm-long: VMFLAGS = -run '//161' -timeout 3h
 vm-long: vm ## a thousand crossed connects with kernel RDS, rdsd at the smaller and the larger address: an hour or two
 
 page: need-go ## the status page in headless Chromium, with a screenshot in docs/page.png (installs chromium as root)

@@ -233,20 +233,26 @@ func crossing(p *pair) {
 
 func operationsAndResets(p *pair) {
 	p.both(func(p *pair, from, to *lab.Host) {
+		before := p.peer().Resets
 		j := to.Start(p.T, p.At(to, "rdma-serve -at %s -n 1000000 -limit 170s", p.Port(to, 4002)))
 		p.Until("a server", time.Minute, func() bool { return strings.Contains(j.Out(), "ready") })
 		a := from.Start(p.T, p.At(from, "rdma-ask -from %s -to %s -n 60 -patience 8s -limit 150s -sizes 5000,300000", p.IP(from), p.Port(to, 4002)))
 		for n := 0; n < 5; n++ {
 			select {
 			case <-a.Done():
-			case <-time.After(2 * time.Second):
+			case <-j.Done():
+				p.Fatalf("the server ended: %s", j.Out())
+			case <-time.After(500 * time.Millisecond):
 				p.reset()
 			}
 		}
 		if out := p.Ended(a); !strings.Contains(out, "60 operations in place") {
 			p.Errorf("%q", out)
 		} else {
-			p.Log(out)
+			p.Logf("%s%d resets", out, p.peer().Resets-before)
+		}
+		if p.peer().Resets == before {
+			p.Error("no reset")
 		}
 		j.Kill()
 	})
