@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -88,6 +89,98 @@ func TestOperationsNames(t *testing.T) {
 		if regexp.MustCompile(`^Err[A-Z]`).MatchString(name) && !strings.Contains(doc, "| `"+name+"` |") {
 			t.Errorf("docs/operations.md: no row for rds.%s", name)
 		}
+	}
+}
+
+// eventText is what an event's expression begins with: of a constant, of a sum, of
+// a format.
+func eventText(x ast.Expr, consts map[string]ast.Expr) string {
+	switch x := x.(type) {
+	case *ast.BasicLit:
+		s, err := strconv.Unquote(x.Value)
+		if err != nil {
+			return ""
+		}
+		s, _, _ = strings.Cut(s, "%")
+		return strings.TrimRight(s, ": ")
+	case *ast.BinaryExpr:
+		return eventText(x.X, consts)
+	case *ast.Ident:
+		if c := consts[x.Name]; c != nil {
+			return eventText(c, consts)
+		}
+	case *ast.CallExpr: // fmt.Sprintf
+		if len(x.Args) > 1 {
+			return eventText(x.Args[0], consts)
+		}
+	}
+	return ""
+}
+
+// TestEventNames: every event that the daemon tells of has its row with cause and
+// cure.
+func TestEventNames(t *testing.T) {
+	doc := readDoc(t, "docs/operations.md")
+	consts := map[string]ast.Expr{}
+	var files []*ast.File
+	for _, dir := range []string{"../../internal/daemon/*.go", "../../conn/*.go"} {
+		names, err := filepath.Glob(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			if strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			files = append(files, f)
+			ast.Inspect(f, func(n ast.Node) bool {
+				if v, ok := n.(*ast.ValueSpec); ok && len(v.Names) == len(v.Values) {
+					for i, id := range v.Names {
+						consts[id.Name] = v.Values[i]
+					}
+				}
+				return true
+			})
+		}
+	}
+	// Where a call has the event, counted from the end of its arguments; what is
+	// handed on from a caller is no text, and left aside.
+	at := map[string]int{"Trace": -2, "trace": -2, "warn": 0, "write": 3}
+	found := map[string]bool{}
+	for _, f := range files {
+		ast.Inspect(f, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			sel, ok := call.Fun.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			i, ok := at[sel.Sel.Name]
+			if i < 0 {
+				i += len(call.Args)
+			}
+			if !ok || i < 0 || i >= len(call.Args) {
+				return true
+			}
+			if text := eventText(call.Args[i], consts); text != "" {
+				found[text] = true
+			}
+			return true
+		})
+	}
+	for text := range found {
+		if !strings.Contains(doc, "`"+text+"`") {
+			t.Errorf("docs/operations.md: no row for the event %q", text)
+		}
+	}
+	if len(found) < 15 {
+		t.Errorf("only %d events were found: %v", len(found), found)
 	}
 }
 
