@@ -52,7 +52,7 @@ type place struct {
 	why         error // why not verbs
 }
 
-var errNotWanted = errors.New("its transport is set to another")
+var errNotWanted = errors.New("the key transport names another")
 
 // choose decides for every address. built, locate and open are ibv's and the
 // host's: a test has its own.

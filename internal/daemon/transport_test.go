@@ -79,11 +79,11 @@ func TestChoose(t *testing.T) {
 		{"the one that must be", map[string]string{"listen": "10.9.0.1,10.9.1.1", "transport_rules": "verbs local=10.9.1.1"}, false, false, nil,
 			[]string{"soft: rxe0 has it, and the daemon uses rxe1: it uses one adapter", "verbs on rxe1"}, ""},
 		{"iWARP", map[string]string{"listen": "10.9.2.1"}, false, false, nil, []string{"verbs on siw0"}, ""},
-		{"soft", map[string]string{"listen": "10.9.0.1", "transport": "soft"}, false, false, nil, []string{"soft: its transport is set to another"}, ""},
+		{"soft", map[string]string{"listen": "10.9.0.1", "transport": "soft"}, false, false, nil, []string{"soft: the key transport names another"}, ""},
 		{"verbs", map[string]string{"listen": "10.9.0.1", "transport": "verbs"}, false, false, nil, []string{"verbs on rxe0"}, ""},
 		{"verbs, not opened", map[string]string{"listen": "10.9.0.1", "transport": "verbs"}, false, false, unix.ENODEV, nil, "transport verbs: no such device"},
 		{"a peer by soft", map[string]string{"listen": "10.9.0.1", "transport": "verbs", "transport_rules": "soft peer=10.9.0.9"}, false, false, nil, []string{"verbs+soft on rxe0"}, ""},
-		{"tcp", map[string]string{"listen": "10.9.0.1", "transport": "tcp"}, false, false, nil, []string{": its transport is set to another"}, ""},
+		{"tcp", map[string]string{"listen": "10.9.0.1", "transport": "tcp"}, false, false, nil, []string{": the key transport names another"}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cfg := config.Default()
