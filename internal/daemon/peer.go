@@ -167,6 +167,7 @@ func (e *Engine) dropIfNew(p *peer) {
 
 const (
 	qpSendWR    = 1024
+	qpSGE       = 16
 	qpReadDepth = 32
 )
 
@@ -195,7 +196,7 @@ func (e *Engine) NewQP(c *conn.Conn, req verbs.RequestID) (verbs.QP, error) {
 	e.warn(p)
 	qp, err := r.pd.CreateQP(verbs.QPInitAttr{
 		SendCQ: r.cq, RecvCQ: r.cq, SRQ: r.srq,
-		Cap: verbs.QPCap{MaxSendWR: qpSendWR, MaxSendSGE: min(r.attr.MaxSGE, 16), MaxRecvSGE: 1, ReadDepth: min(qpReadDepth, r.attr.MaxReadDepth)},
+		Cap: verbs.QPCap{MaxSendWR: qpSendWR, MaxSendSGE: r.attr.MaxSGE, MaxRecvSGE: 1, ReadDepth: min(qpReadDepth, r.attr.MaxReadDepth)},
 		Ack: verbs.AckLocal, CRC: p.crc, Peer: p.who,
 		Access:  verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic,
 		Context: p,

@@ -42,6 +42,8 @@ type keyed interface {
 // openRail makes a device's queues and receive pool.
 func (e *Engine) openRail(dev verbs.Device, recvBufs, cqe int, arm bool) (*rail, error) {
 	r := &rail{i: len(e.rails), dev: dev, attr: dev.Attr(), arm: arm, byQPN: map[uint32]*peer{}}
+	// Operations are cut by what the queue pairs have, not by what they could.
+	r.attr.MaxSGE, r.attr.MaxReadSGE = min(r.attr.MaxSGE, qpSGE), min(r.attr.MaxReadSGE, qpSGE)
 	var err error
 	if err = failpoint.Hit(failpoint.ProtectionDomain); err != nil {
 		return nil, err
