@@ -3,6 +3,7 @@ package conformance
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -63,11 +64,20 @@ func startProcesses() {
 	}
 }
 
-// network is this process's, drawn so that test processes side by side differ.
+// network is this process's, drawn so that test processes side by side differ, or
+// what envNet says.
 var network = struct {
 	sync.Mutex
 	next uint32
-}{next: uint32(128+rand.IntN(120))<<16 | uint32(rand.IntN(256))<<8}
+}{next: firstAddress()}
+
+func firstAddress() uint32 {
+	if net := os.Getenv(envNet); net != "" {
+		a := netip.MustParseAddr(net).As4()
+		return binary.BigEndian.Uint32(a[:])
+	}
+	return 127<<24 | uint32(128+rand.IntN(120))<<16 | uint32(rand.IntN(256))<<8
+}
 
 // newAddress returns an address nobody has.
 func newAddress() netip.Addr {
@@ -77,8 +87,7 @@ func newAddress() netip.Addr {
 	if network.next&0xff == 0 || network.next&0xff == 0xff {
 		network.next++
 	}
-	n := network.next
-	return netip.AddrFrom4([4]byte{127, byte(n >> 16), byte(n >> 8), byte(n)})
+	return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, network.next)))
 }
 
 // newHost starts a daemon at the addresses, at one of its own without any. It
@@ -114,6 +123,7 @@ func (h *host) start(t *testing.T) {
 	for _, a := range h.addrs {
 		args = append(args, "-listen", a.String())
 	}
+	args = append(args, strings.Fields(os.Getenv(envArgs))...)
 	h.cmd = exec.Command(filepath.Join(bin, "rdsd"), append(args, h.args...)...)
 	h.cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR=", "RDSD_SOCKET=")
 	h.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
