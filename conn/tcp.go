@@ -111,6 +111,7 @@ type TCP struct {
 	asked   int64 // when all lanes were asked for a sign of life
 
 	remote    cong.Map
+	doubt     doubt // whether remote is the newest
 	congMap   *cong.Map
 	congDirty bool
 	seen      seqTable // highest sequence received, by source port
@@ -332,6 +333,7 @@ func (c *TCP) Tick(now int64) {
 	for i := range c.lanes[:c.taken] {
 		c.lanes[i].tick()
 	}
+	c.resolve()
 }
 
 // NextTimeout returns when Tick has something to do, 0 = not by itself.
@@ -339,7 +341,7 @@ func (c *TCP) NextTimeout() (t int64) {
 	for i := range c.lanes[:c.taken] {
 		t = sooner(t, c.lanes[i].timeout())
 	}
-	return t
+	return sooner(t, c.doubt.at)
 }
 
 // Reset breaks all lanes off in order, or the attempts; they come again. When

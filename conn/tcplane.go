@@ -50,6 +50,7 @@ type tcpLane struct {
 	dst    []byte // where the rest of them goes
 	token  any
 	rxCong []byte
+	congAt int64 // when the last map came, 0: none
 	rxLast uint64
 }
 

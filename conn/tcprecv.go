@@ -75,7 +75,7 @@ func (l *tcpLane) placed(n int) {
 		c.host.Commit(c, &l.h, token)
 	case bodyCong:
 		l.dst = nil
-		c.newCong(l.rxCong)
+		l.newCong(l.rxCong)
 	}
 }
 
@@ -177,7 +177,7 @@ func (l *tcpLane) verdict(v Verdict) {
 func (l *tcpLane) congFrame(b []byte) []byte {
 	if len(b) >= wire.CongLen {
 		l.left = 0
-		l.c.newCong(b[:wire.CongLen])
+		l.newCong(b[:wire.CongLen])
 		return b[wire.CongLen:]
 	}
 	if l.rxCong == nil {
@@ -185,14 +185,6 @@ func (l *tcpLane) congFrame(b []byte) []byte {
 	}
 	l.body, l.dst = bodyCong, l.rxCong
 	return b
-}
-
-func (c *TCP) newCong(b []byte) {
-	c.stats.CongUpdateReceived++
-	c.arrived.Control += congWork
-	if c.remote.Load(b, nil) == nil {
-		c.host.Congestion(c, &c.remote)
-	}
 }
 
 // ping answers one, and takes what a probe says of the peer. Nobody answers

@@ -1,0 +1,65 @@
+package conn
+
+import "errors"
+
+// A kernel tells its congestion map, as it is at that moment, by whichever of its
+// lanes is sending (rds_send_xmit). Two maps that come by different lanes may have
+// overtaken each other, and nothing on the wire says which one is newer. If the
+// older one is believed and a port is congested in it, its senders wait for ever:
+// the kernel has told that it is not, and will not again. But a lane that comes up
+// is told the map anew. So if no other map has come for a while, a lane is broken
+// off. The other mistake, to send to a port that is congested, costs nothing: a
+// kernel takes what comes.
+
+// congDoubt, ns, is how much later than another lane's a map has to be to be newer
+// for sure, and how long a doubtful one may be the last.
+const congDoubt = 2_000_000_000
+
+// maxDoubts bounds how often congDoubt is doubled while the peer stays congested.
+const maxDoubts = 5
+
+var errDoubt = errors.New("conn: congestion maps of several lanes may have overtaken each other: the map has to be told anew")
+
+// doubt is whether the peer's map is its newest.
+type doubt struct {
+	at int64 // when it ends with a lane, 0: there is none
+	n  int   // lanes it has ended since the map was empty
+}
+
+// newCong takes a map that came by l.
+func (l *tcpLane) newCong(b []byte) {
+	c := l.c
+	c.stats.CongUpdateReceived++
+	c.arrived.Control += congWork
+	if c.remote.Load(b, nil) == nil {
+		c.host.Congestion(c, &c.remote)
+	}
+	l.congAt = c.now
+	c.doubt.at = 0
+	if c.remote.Empty() {
+		c.doubt.n = 0
+		return
+	}
+	for i := range c.lanes {
+		if o := &c.lanes[i]; o != l && o.congAt != 0 && c.now-o.congAt < congDoubt {
+			c.doubt.at = c.now + congDoubt<<min(c.doubt.n, maxDoubts)
+			return
+		}
+	}
+}
+
+// resolve ends a doubt that is due: with the last lane that is up, which has to
+// hand over least.
+func (c *TCP) resolve() {
+	if c.doubt.at == 0 || c.now < c.doubt.at {
+		return
+	}
+	c.doubt.at = 0
+	for i := len(c.lanes) - 1; i >= 0; i-- {
+		if l := &c.lanes[i]; l.state == Up {
+			c.doubt.n++
+			l.finishStream(errDoubt)
+			return
+		}
+	}
+}
