@@ -221,6 +221,20 @@ func (s *setup) begin(ctx context.Context) (err error) {
 	return err
 }
 
+// keepBusy starts a process that only takes CPU time.
+func (s *setup) keepBusy(ctx context.Context, role string, as how, args ...string) error {
+	p, err := s.self(role, as, args...)
+	if err != nil {
+		return err
+	}
+	s.hogs = append(s.hogs, p)
+	if _, err := p.expect(ctx, "ready "); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(p.stdin)
+	return err
+}
+
 // start lets the applications go, once the machine is as busy as it is to be.
 func (s *setup) start(ctx context.Context) error {
 	var pids []string
@@ -238,29 +252,17 @@ func (s *setup) start(ctx context.Context) error {
 			return p.failure("go")
 		}
 	}
-	if s.busy == hogs || s.busy == sameSession {
+	switch s.busy {
+	case hogs, sameSession:
 		for range runtime.NumCPU() {
-			p, err := s.self("hog", how{session: true})
-			if err != nil {
+			if err := s.keepBusy(ctx, "hog", how{session: true}); err != nil {
 				return err
 			}
-			s.hogs = append(s.hogs, p)
-			if _, err := p.expect(ctx, "ready "); err != nil {
-				return err
-			}
-			fmt.Fprintln(p.stdin)
 		}
-	}
-	if s.busy == collecting {
-		p, err := s.self("collector", how{}, heapArg)
-		if err != nil {
+	case collecting:
+		if err := s.keepBusy(ctx, "collector", how{}, heapArg); err != nil {
 			return err
 		}
-		s.hogs = append(s.hogs, p)
-		if _, err := p.expect(ctx, "ready "); err != nil {
-			return err
-		}
-		fmt.Fprintln(p.stdin)
 	}
 	for _, p := range s.procs {
 		if p.stdin != nil {
@@ -375,7 +377,11 @@ func (s *setup) region() int { return max(s.footprint, 1) << 20 }
 // relays starts those of the bare path.
 func (s *setup) relays(ctx context.Context) error {
 	args := []string{"spin=" + s.spin.String(), "region=" + strconv.Itoa(s.region())}
-	for range 2 {
+	hosts := 2
+	if s.topo == noRelay {
+		hosts = 1 // of which the applications are the two ends
+	}
+	for range hosts {
 		f, err := newFloorShared(s.region())
 		if err != nil {
 			return err
@@ -408,10 +414,7 @@ func (s *setup) worker(role string, i int, addr string) (*process, error) {
 		args = append(args, "socket="+h.socket, "bind="+net.JoinHostPort(h.addr, strconv.Itoa([2]int{port, clientPort}[i])), "daemon="+strconv.Itoa(h.pid))
 	}
 	if s.topo.relays() {
-		as.files = s.shared[i].files
-		if s.topo == noRelay {
-			as.files = s.shared[0].files
-		}
+		as.files = s.shared[min(i, len(s.shared)-1)].files
 		args = append(args, "spin="+s.spin.String(), "region="+strconv.Itoa(s.region()))
 	}
 	if s.testCase.crc {

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/rdsd/rdsd/internal/stats"
@@ -159,20 +158,17 @@ const heapArg = "heap=1024"
 // takes of the CPUs from what it does to its own process; TCP and the bare path,
 // what it does to any client.
 func gcCases() []testCase {
-	quietly := func(of, name string) testCase {
-		return trip(of, 64).with(name, trip(of, 64).doc+", beside it", func(c *testCase) { c.minTime = time.Second })
+	rtt := func(of, name, doc string, change func(*testCase)) testCase {
+		c := trip(of, 64)
+		return c.with(name, c.doc+", "+doc, func(c *testCase) { c.minTime = time.Second; change(c) })
 	}
-	heap := func(c testCase, name, doc string) testCase {
-		quiet := c.name
-		return c.with(name, strings.Replace(c.doc, "beside it", doc, 1), func(c *testCase) { c.clientArg, c.peer = []string{heapArg}, quiet })
+	var cs []testCase
+	for _, v := range []struct{ of, quiet, heap string }{{"rds", "gc-quiet", "gc-rtt"}, {"floor", "gc-floor-quiet", "gc-floor"}, {"tcp", "gc-tcp-quiet", "gc-tcp"}} {
+		cs = append(cs,
+			rtt(v.of, v.quiet, "beside it", func(*testCase) {}),
+			rtt(v.of, v.heap, "a heap of 1 GiB in the client, collected ten times a second", func(c *testCase) { c.clientArg, c.peer = []string{heapArg}, v.quiet }))
 	}
-	const inClient = "a heap of 1 GiB in the client, collected ten times a second"
-	rds, floor, tcp := quietly("rds", "gc-quiet"), quietly("floor", "gc-floor-quiet"), quietly("tcp", "gc-tcp-quiet")
-	return []testCase{
-		rds, heap(rds, "gc-rtt", inClient),
-		rds.with("gc-beside", strings.Replace(rds.doc, "beside it", "the same heap in another process", 1), func(c *testCase) { c.busy, c.peer = collecting, rds.name }),
-		floor, heap(floor, "gc-floor", inClient), tcp, heap(tcp, "gc-tcp", inClient),
-	}
+	return append(cs, rtt("rds", "gc-beside", "the same heap in another process", func(c *testCase) { c.busy, c.peer = collecting, "gc-quiet" }))
 }
 
 func localCases() []testCase {

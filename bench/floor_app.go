@@ -36,8 +36,9 @@ func newFloorApp(w *worker.Worker) (*floorApp, error) {
 	if a.spin == 0 && runtime.NumCPU() >= 4 { // what a daemon suggests
 		a.spin = w.Duration("spin")
 	}
-	err = w.Ready("-")
-	ballast(w)
+	if err = w.Ready("-"); err == nil {
+		ballast(w)
+	}
 	return a, err
 }
 

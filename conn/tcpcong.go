@@ -8,8 +8,8 @@ import "errors"
 // older one is believed and a port is congested in it, its senders wait for ever:
 // the kernel has told that it is not, and will not again. But a lane that comes up
 // is told the map anew. So if no other map has come for a while, a lane is broken
-// off. The other mistake, to send to a port that is congested, costs nothing: a
-// kernel takes what comes.
+// off. The other mistake, to send to a port that is congested, is not looked for:
+// nobody waits, and a kernel takes what comes, at the cost of its memory.
 
 // congDoubt, ns, is how much later than another lane's a map has to be to be newer
 // for sure, and how long a doubtful one may be the last.

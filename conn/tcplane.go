@@ -426,6 +426,7 @@ func (l *tcpLane) down(abort bool) {
 		c.told = false
 		// As a Conn: who waits for relief must not wait for a connection that
 		// nobody makes.
+		c.doubt = doubt{}
 		if !c.remote.Empty() {
 			c.remote.Reset()
 			c.host.Congestion(c, &c.remote)

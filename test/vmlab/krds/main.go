@@ -1,6 +1,7 @@
 // Command krds exercises RDS sockets: the kernel's (AF_RDS), or rdsd's through
-// the same calls (package afrds), or, for echo, rtt and rate, those of package rds. In the virtual machines it is what stands at
-// either end when rdsd and Linux talk to each other.
+// the same calls (package afrds), or, for echo, rtt and rate, those of package
+// rds. In the virtual machines it is what stands at either end when rdsd and Linux
+// talk to each other.
 //
 //	krds [-via kernel|rdsd|rds] [-rdsd SOCKET] VERB [FLAGS]
 //
