@@ -9,6 +9,8 @@ SEEDS       ?= 200
 FUZZTIME    ?= 30s
 VM          ?= ./test/vmlab/...
 
+# Where Go's own archive puts it, for who has not told the shell (scripts/lib.sh).
+export PATH := $(PATH):/usr/local/go/bin
 export CGO_ENABLED ?= 0
 
 .PHONY: all build build-ibv demo test check race sim model mutants conformance fuzz e2e vm vm-short vm-long page packages package-test bench bench-peers lint arm64 clean help need-go
