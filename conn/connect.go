@@ -81,7 +81,8 @@ func (c *Conn) checkPrivate(b []byte) (wire.Private, error) {
 		return p, fmt.Errorf("%w: protocol %d.%d, want %d.%d", ErrIncompatible,
 			p.Major, p.Minor, wire.ProtocolMajor, wire.ProtocolMinor)
 	case p.Ext != wire.ExtVersion:
-		return p, fmt.Errorf("%w: rdsd extension version %d, want %d", ErrIncompatible, p.Ext, wire.ExtVersion)
+		return p, fmt.Errorf("%w: the peer's rdsd speaks extension version %d, this one %d: upgrade the older daemon",
+			ErrIncompatible, p.Ext, wire.ExtVersion)
 	}
 	switch {
 	case p.Src.Unmap() != c.cfg.Remote || p.Dst.Unmap() != c.cfg.Local:

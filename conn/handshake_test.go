@@ -20,7 +20,7 @@ func TestHelloGatesEverything(t *testing.T) {
 		t.Fatalf("before the peer's HELLO: %+v", f)
 	}
 	h, err := wire.ParseHello(f[0].body)
-	want := wire.Hello{Version: 1, Features: wire.FeatureAtomics | wire.FeatureMasked, Instance: 10, MaxSend: 32 << 10, Credits: 64, ReadDepth: 16}
+	want := wire.Hello{Version: wire.HelloVersion, Features: wire.FeatureAtomics | wire.FeatureMasked, Instance: 10, MaxSend: 32 << 10, Credits: 64, ReadDepth: 16}
 	if err != nil || h != want {
 		t.Errorf("HELLO %+v, %v", h, err)
 	}
@@ -60,7 +60,7 @@ func TestHelloBeforeEstablished(t *testing.T) {
 }
 
 func TestPrivateDataRejected(t *testing.T) {
-	good := wire.Private{Src: addrB, Dst: addrA, Major: 3, Minor: 1, MinorMask: 3, Ext: 1}
+	good := wire.Private{Src: addrB, Dst: addrA, Major: 3, Minor: 1, MinorMask: 3, Ext: wire.ExtVersion}
 	tests := []struct {
 		name   string
 		change func(*wire.Private)
@@ -70,7 +70,7 @@ func TestPrivateDataRejected(t *testing.T) {
 		{"minor", func(p *wire.Private) { p.Minor = 0 }, "protocol 3.0"},
 		{"old kernel", func(p *wire.Private) { p.Ext, p.Minor = 0, 0 }, "protocol 3.0"},
 		{"kernel of no common version", func(p *wire.Private) { p.Ext, p.Major, p.MinorMask = 0, 4, 0xfffc }, "protocol 4.1"},
-		{"extension", func(p *wire.Private) { p.Ext = 2 }, "extension version 2"},
+		{"extension", func(p *wire.Private) { p.Ext = 1 }, "extension version 1, this one 2"},
 		{"source", func(p *wire.Private) { p.Src = netip.MustParseAddr("127.0.0.9") }, "claims to be 127.0.0.9"},
 		{"destination", func(p *wire.Private) { p.Dst = netip.MustParseAddr("127.0.0.9") }, "means 127.0.0.9"},
 		{"lane", func(p *wire.Private) { p.TOS = 3 }, "lane 3"},
@@ -121,7 +121,7 @@ func TestPrivateDataSent(t *testing.T) {
 	s.q.toErr(true)
 	s.run()
 	p, err := wire.ParsePrivate(s.peer.cm[len(s.peer.cm)-1].Private, false)
-	want := wire.Private{Src: addrA, Dst: addrB, Major: 3, Minor: 1, MinorMask: 3, AckSeq: s.seq, Ext: 1}
+	want := wire.Private{Src: addrA, Dst: addrB, Major: 3, Minor: 1, MinorMask: 3, AckSeq: s.seq, Ext: wire.ExtVersion}
 	if err != nil || p != want {
 		t.Errorf("%+v, %v; want %+v", p, err, want)
 	}
@@ -129,12 +129,12 @@ func TestPrivateDataSent(t *testing.T) {
 
 func TestBadHello(t *testing.T) {
 	body := func(change func(*wire.Hello)) []byte {
-		h := wire.Hello{Version: 1, Instance: 77, MaxSend: 16 << 10, Credits: 64}
+		h := wire.Hello{Version: wire.HelloVersion, Instance: 77, MaxSend: 16 << 10, Credits: 64}
 		change(&h)
 		return frame(wire.Header{Flags: wire.FlagInternal, DPort: 1}, h.Append(nil))
 	}
 	for name, b := range map[string][]byte{
-		"version":    body(func(h *wire.Hello) { h.Version = 2 }),
+		"version":    body(func(h *wire.Hello) { h.Version = 1 }),
 		"instance":   body(func(h *wire.Hello) { h.Instance = 0 }),
 		"max send":   body(func(h *wire.Hello) { h.MaxSend = wire.MinMaxSend - 1 }),
 		"no credits": body(func(h *wire.Hello) { h.Credits = MinCredits - 1 }),
@@ -276,7 +276,7 @@ func TestCrossingConnects(t *testing.T) {
 	l.msg("x")
 	l.run()
 	q = l.peer.newQP(64)
-	l.peer.dial(q, addrA, addrB, wire.AppendPrivate(nil, &wire.Private{Src: addrA, Dst: addrB, Major: 3, Minor: 1, Ext: 1}))
+	l.peer.dial(q, addrA, addrB, wire.AppendPrivate(nil, &wire.Private{Src: addrA, Dst: addrB, Major: 3, Minor: 1, Ext: wire.ExtVersion}))
 	l.q = q
 	l.run()
 	l.hello()

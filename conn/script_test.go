@@ -202,7 +202,7 @@ func (s *script) request() verbs.RequestID {
 }
 
 func (s *script) helloBody(change ...func(*wire.Hello)) []byte {
-	h := wire.Hello{Version: 1, Features: wire.FeatureAtomics | wire.FeatureMasked, Instance: 77, MaxSend: 16 << 10, Credits: 64, ReadDepth: 16}
+	h := wire.Hello{Version: wire.HelloVersion, Features: wire.FeatureAtomics | wire.FeatureMasked, Instance: 77, MaxSend: 16 << 10, Credits: 64, ReadDepth: 16}
 	if s.c.peer == 77 {
 		h.AckInst = 10
 	}

@@ -225,7 +225,7 @@ func TestClientOfAnotherVersion(t *testing.T) {
 		d.SendErr(m.ID, m.Body.(*Hello).Check())
 	}()
 	_, _, err := c.Call(&Hello{Version: 9}, nil)
-	if !errors.Is(err, syscall.EPROTONOSUPPORT) || !strings.Contains(err.Error(), "version 9") || !strings.Contains(err.Error(), "version 2") {
+	if !errors.Is(err, syscall.EPROTONOSUPPORT) || !strings.Contains(err.Error(), "version 9") || !strings.Contains(err.Error(), "version 3") {
 		t.Errorf("client of version 9: %v", err)
 	}
 }

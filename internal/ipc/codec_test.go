@@ -168,7 +168,7 @@ func TestHelloOfAnotherVersion(t *testing.T) {
 	if !errors.As(err, &v) || *v != (VersionError{Client: 7, Daemon: Version}) || !errors.Is(err, syscall.EPROTONOSUPPORT) {
 		t.Errorf("check of a client of version 7: %v", err)
 	}
-	if s := err.Error(); !strings.Contains(s, "version 7") || !strings.Contains(s, "version 2") {
+	if s := err.Error(); !strings.Contains(s, "version 7") || !strings.Contains(s, "version 3") {
 		t.Errorf("the text does not name both versions: %s", s)
 	}
 	_, m, err = ParseFrame(AppendFrame(nil, 1, &HelloOK{Version: 9}))

@@ -19,7 +19,7 @@ const (
 	// Magic starts the body of Hello.
 	Magic = 0x43445352 // "RSDC"
 	// Version of everything else in this package and in internal/shm.
-	Version = 2
+	Version = 3
 
 	// MaxFrame is the longest frame.
 	MaxFrame = 64 << 10

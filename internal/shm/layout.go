@@ -11,7 +11,7 @@ package shm
 const (
 	// Magic and Version start the control segment.
 	Magic   = 0x52445331 // "RDS1"
-	Version = 2
+	Version = 3
 
 	EntrySize = 64 // every descriptor
 

@@ -138,7 +138,7 @@ func TestOpenSegmentChecks(t *testing.T) {
 		"short":      {func(m []byte) []byte { return m[:100] }, "100 bytes"},
 		"empty":      {func(m []byte) []byte { return nil }, "0 bytes"},
 		"magic":      {func(m []byte) []byte { m[offMagic]++; return m }, "magic"},
-		"version":    {func(m []byte) []byte { m[offVersion] = 9; return m }, "version 9, this program has 2"},
+		"version":    {func(m []byte) []byte { m[offVersion] = 9; return m }, "version 9, this program has 3"},
 		"size":       {func(m []byte) []byte { m[offSize]++; return m }, "in the header"},
 		"cut":        {func(m []byte) []byte { return m[:size-1] }, "bytes mapped"},
 		"ring":       {func(m []byte) []byte { m[offParams] = 3; return m }, "SubEntries is 3"},

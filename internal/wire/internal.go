@@ -45,7 +45,7 @@ const (
 )
 
 // HelloVersion is the version of the extension HELLO announces.
-const HelloVersion = 1
+const HelloVersion = ExtVersion
 
 // Features of HELLO: what the sender's device serves.
 const (

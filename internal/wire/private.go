@@ -13,7 +13,7 @@ const (
 	// MinorMask is what kernels send: minors 0 and 1 are supported.
 	MinorMask = 0x0003
 	// ExtVersion is the version of rdsd's extension in the magic.
-	ExtVersion = 1
+	ExtVersion = 2
 
 	// PrivateLen4 and PrivateLen6 are the private data's length by family.
 	PrivateLen4 = 32

@@ -176,7 +176,7 @@ func TestParseExts(t *testing.T) {
 }
 
 func TestBodiesGolden(t *testing.T) {
-	hello := Hello{Version: 1, Features: 2, Instance: 3, Ack: 4, Notice: 5, MaxSend: 6, Credits: 7, ReadDepth: 8, Flags: 9, AckInst: 10}
+	hello := Hello{Version: HelloVersion, Features: 2, Instance: 3, Ack: 4, Notice: 5, MaxSend: 6, Credits: 7, ReadDepth: 8, Flags: 9, AckInst: 10}
 	grant := Grant{Cookie: 1, Length: 2, Rights: 3, Owner: 4, Grantee: 5, OwnerInc: 6}
 	revoke := Revoke{RKey: 0x01020304}
 	notice := Notice{Seq: 1, DPort: 2, SPort: 3, SrcInc: 4}
@@ -217,9 +217,9 @@ func TestBodiesGolden(t *testing.T) {
 			}
 		}
 	}
-	hello.Version = 2
-	if _, err := ParseHello(hello.Append(nil)); err == nil || !strings.Contains(err.Error(), "version 2") {
-		t.Errorf("HELLO of version 2: %v", err)
+	hello.Version = 1
+	if _, err := ParseHello(hello.Append(nil)); err == nil || !strings.Contains(err.Error(), "version 1, want 2") {
+		t.Errorf("HELLO of version 1: %v", err)
 	}
 }
 
@@ -316,10 +316,10 @@ func FuzzParse(f *testing.F) {
 }
 
 func FuzzBodies(f *testing.F) {
-	f.Add((&Hello{Version: 1, Instance: 1}).Append(nil))
+	f.Add((&Hello{Version: HelloVersion, Instance: 1}).Append(nil))
 	f.Add((&Grant{Cookie: 1}).Append(nil))
 	f.Add((&Notice{Seq: 1}).Append(nil))
-	f.Add(AppendPrivate(nil, &Private{Src: netip.IPv6Loopback(), Dst: netip.IPv6Loopback(), Ext: 1}))
+	f.Add(AppendPrivate(nil, &Private{Src: netip.IPv6Loopback(), Dst: netip.IPv6Loopback(), Ext: ExtVersion}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if h, err := ParseHello(b); err == nil {
 			if g, err := ParseHello(h.Append(nil)); err != nil || g != h {
