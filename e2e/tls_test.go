@@ -17,8 +17,7 @@ func newSecured(t *testing.T, ca *tlstest.CA) (h *host, dir string) {
 	addr := newAddress(t)
 	dir = t.TempDir()
 	ca.Write(t, dir, tlstest.IPs(addr.String()))
-	return newHost(t, withAddress(addr), withArgs("-tls-mode", "on",
-		"-tls-cert", dir+"/cert.pem", "-tls-key", dir+"/key.pem", "-tls-ca", dir+"/ca.pem")), dir
+	return newHost(t, withAddress(addr), withArgs("-tls-cert", dir+"/cert.pem", "-tls-key", dir+"/key.pem", "-tls-ca", dir+"/ca.pem")), dir
 }
 
 // TestTLSNames: certificates for names that tls.names knows, and one whose name
@@ -31,7 +30,7 @@ func TestTLSNames(t *testing.T) {
 		for i, name := range []string{"a.test", "b.test", "a.test"} {
 			dir := t.TempDir()
 			ca.Write(t, dir, tlstest.Name(name))
-			args := []string{"-tls-mode", "on", "-tls-cert", dir + "/cert.pem", "-tls-key", dir + "/key.pem", "-tls-ca", dir + "/ca.pem",
+			args := []string{"-tls-cert", dir + "/cert.pem", "-tls-key", dir + "/key.pem", "-tls-ca", dir + "/ca.pem",
 				"-tls-names", addrs[0].String() + " a.test," + addrs[1].String() + " b.test"}
 			if i == 2 { // its own list has it under the name of its certificate
 				args = append(args, "-tls-names", addrs[2].String()+" a.test")

@@ -57,7 +57,7 @@ type TLS struct {
 type TLSMode string
 
 const (
-	TLSAuto TLSMode = "auto" // where there is a certificate: all but those on loopback
+	TLSAuto TLSMode = "auto" // where there is a certificate
 	TLSOn   TLSMode = "on"
 	TLSOff  TLSMode = "off"
 )

@@ -251,22 +251,34 @@ func TestFinishErrors(t *testing.T) {
 	}
 }
 
+// Whoever runs a process on this host can connect from loopback: a daemon that other hosts reach takes nothing from there
+// unless peers.allow says so.
 func TestPeersAllowed(t *testing.T) {
-	c := Default()
-	for _, kv := range [][2]string{{"listen", "10.1.2.3"}, {"tls.mode", "off"}, {"peers.allow", "10.1.2.0/24, fd00::/64"}} {
-		if err := c.Set(kv[0], kv[1]); err != nil {
+	for _, tc := range []struct {
+		name, listen, allow string
+		want                map[string]bool
+	}{
+		{"loopback alone", "127.0.0.1,::1", "", map[string]bool{"127.0.0.9": true, "::1": true, "::ffff:127.0.0.2": true, "10.1.2.200": false}},
+		{"loopback alone, with others allowed", "127.0.0.1", "10.1.2.0/24", map[string]bool{"127.0.0.9": true, "10.1.2.200": true}},
+		{"a network", "10.1.2.3", "10.1.2.0/24, fd00::/64", map[string]bool{
+			"127.0.0.9": false, "::1": false, "::ffff:127.0.0.9": false, "10.1.2.200": true, "::ffff:10.1.2.200": true, "10.1.3.1": false,
+			"fd00::7": true, "fd00:0:0:1::7": false, "0.0.0.0": false}},
+		{"a network and loopback", "10.1.2.3,127.0.0.1", "10.1.2.0/24", map[string]bool{"127.0.0.9": false, "::1": false, "10.1.2.200": true}},
+		{"loopback allowed", "10.1.2.3,127.0.0.1", "10.1.2.0/24, 127.0.0.8/31", map[string]bool{"127.0.0.9": true, "127.0.0.10": false, "::1": false}},
+	} {
+		c := Default()
+		for _, kv := range [][2]string{{"listen", tc.listen}, {"tls.mode", "off"}, {"peers.allow", tc.allow}} {
+			if err := c.Set(kv[0], kv[1]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := c.Finish(0, noEnv); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if err := c.Finish(0, noEnv); err != nil {
-		t.Fatal(err)
-	}
-	for addr, want := range map[string]bool{
-		"127.0.0.9": true, "::1": true, "10.1.2.200": true, "::ffff:10.1.2.200": true, "10.1.3.1": false,
-		"fd00::7": true, "fd00:0:0:1::7": false, "0.0.0.0": false,
-	} {
-		if got := c.PeerAllowed(netip.MustParseAddr(addr)); got != want {
-			t.Errorf("%s: %v, want %v", addr, got, want)
+		for addr, want := range tc.want {
+			if got := c.PeerAllowed(netip.MustParseAddr(addr)); got != want {
+				t.Errorf("%s: %s: %v, want %v", tc.name, addr, got, want)
+			}
 		}
 	}
 }
@@ -369,17 +381,21 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
+// A certificate secures loopback, too; without one only a listen address on loopback may do without.
 func TestSecured(t *testing.T) {
 	for _, tc := range []struct {
-		mode TLSMode
-		cert string
-		far  bool
-		near bool
-	}{{TLSAuto, "", false, false}, {TLSAuto, "/c", true, false}, {TLSOn, "/c", true, true}, {TLSOff, "/c", false, false}} {
+		mode      TLSMode
+		cert      string
+		secured   bool
+		far, near bool // WantsTLS of an address elsewhere, and on loopback
+	}{{TLSAuto, "", false, true, false}, {TLSAuto, "/c", true, true, true}, {TLSOn, "/c", true, true, true}, {TLSOff, "/c", false, false, false}} {
 		c := Config{TLS: TLS{Mode: tc.mode, Cert: tc.cert}}
-		for addr, want := range map[string]bool{"10.0.0.1": tc.far, "fd00::1": tc.far, "127.0.0.1": tc.near, "::1": tc.near, "::ffff:127.0.0.1": tc.near} {
-			if got := c.Secured(netip.MustParseAddr(addr)); got != want {
-				t.Errorf("%s, certificate %q: %s: %v", tc.mode, tc.cert, addr, got)
+		if got := c.Secured(); got != tc.secured {
+			t.Errorf("%s, certificate %q: secured %v", tc.mode, tc.cert, got)
+		}
+		for addr, want := range map[string]bool{"10.0.0.1": tc.far, "fd00::1": tc.far, "127.0.0.1": tc.near, "::1": tc.near} {
+			if got := c.WantsTLS(netip.MustParseAddr(addr)); got != want {
+				t.Errorf("%s, certificate %q: %s wants TLS: %v", tc.mode, tc.cert, addr, got)
 			}
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 const (
@@ -92,7 +94,7 @@ func (c *Config) checkListen() error {
 func (c *Config) checkTLS() error {
 	t := &c.TLS
 	for _, a := range c.Listen {
-		if c.InsistsOnVerbs(a) && (t.Mode == TLSOn || t.Mode == TLSAuto && !a.IsLoopback()) {
+		if c.InsistsOnVerbs(a) && c.WantsTLS(a) {
 			return errors.New(`transport: verbs has no TLS; set tls.mode = "off" if everybody on that network may read and write what is sent, or transport = "soft"`)
 		}
 	}
@@ -118,15 +120,15 @@ func (c *Config) checkTLS() error {
 	return nil
 }
 
-// Secured reports whether the connections to a peer at a are by TLS.
-func (c *Config) Secured(a netip.Addr) bool {
-	switch c.TLS.Mode {
-	case TLSOn:
-		return true
-	case TLSAuto:
-		return c.TLS.Cert != "" && !a.Unmap().IsLoopback()
-	}
-	return false
+// Secured reports whether the connections to peers are by TLS: with tls.mode auto all of them are as soon as there is a
+// certificate. Loopback is no exception, because every process of the host can connect from there.
+func (c *Config) Secured() bool {
+	return c.TLS.Mode == TLSOn || c.TLS.Mode == TLSAuto && c.TLS.Cert != ""
+}
+
+// WantsTLS reports whether tls.mode forbids plain connections on the address a of listen.
+func (c *Config) WantsTLS(a netip.Addr) bool {
+	return c.Secured() || c.TLS.Mode == TLSAuto && !a.IsLoopback()
 }
 
 func (c *Config) checkTCP() error {
@@ -154,9 +156,11 @@ func (c *Config) checkMetrics() error {
 	return nil
 }
 
-// PeerAllowed reports whether a peer at a may connect: loopback always, others
-// as peers.allow says.
+// PeerAllowed reports whether a may be a peer: as peers.allow says, and any loopback address if the daemon listens on
+// loopback alone. A daemon that other hosts reach does not trust loopback by itself: every process of its host can connect
+// from there, also one that the control socket's permissions keep out.
 func (c *Config) PeerAllowed(a netip.Addr) bool {
 	a = a.Unmap()
-	return a.IsLoopback() || slices.ContainsFunc(c.Peers.Allow, func(p netip.Prefix) bool { return p.Contains(a) })
+	return slices.ContainsFunc(c.Peers.Allow, func(p netip.Prefix) bool { return p.Contains(a) }) ||
+		a.IsLoopback() && (mutant.On(mutant.LoopbackTrusted) || !slices.ContainsFunc(c.Listen, func(l netip.Addr) bool { return !l.IsLoopback() }))
 }

@@ -195,7 +195,7 @@ func NewUnder(super Supervisor, cfg config.Config, log *slog.Logger) (_ *Daemon,
 // elsewhere.
 func (d *Daemon) crc(peer netip.Addr) verbs.CRCMode {
 	switch {
-	case d.config().CRC == config.CRCOff, d.config().CRC == config.CRCAuto && (peer.IsLoopback() || d.config().Secured(peer)):
+	case d.config().CRC == config.CRCOff, d.config().CRC == config.CRCAuto && (peer.IsLoopback() || d.config().Secured()):
 		return verbs.CRCOff
 	}
 	return verbs.CRCOn

@@ -90,18 +90,33 @@ func TestTLSFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.tls.Store(cr)
-	for addr, want := range map[string]string{"10.0.0.7": "TLS", "127.0.0.7": "plain", "192.0.2.1": errNotAllowed.Error()} {
-		cfg, err := d.tlsFor(netip.MustParseAddr(addr))
-		got := "plain"
-		if err != nil {
-			got = err.Error()
-		} else if cfg != nil {
-			got = "TLS"
-		}
-		if got != want {
-			t.Errorf("%s: %s, want %s", addr, got, want)
+	how := func(when string, want map[string]string) {
+		t.Helper()
+		for addr, want := range want {
+			cfg, err := d.tlsFor(netip.MustParseAddr(addr))
+			got := "plain"
+			if err != nil {
+				got = err.Error()
+			} else if cfg != nil {
+				got = "TLS"
+			}
+			if got != want {
+				t.Errorf("%s: %s: %s, want %s", when, addr, got, want)
+			}
 		}
 	}
+	no := errNotAllowed.Error()
+	how("a network", map[string]string{"10.0.0.7": "TLS", "127.0.0.7": no, "::ffff:127.0.0.7": no, "192.0.2.1": no})
+	here := *d.config()
+	d.setConfig(&here)
+	here.Peers.Allow = append(slices.Clone(here.Peers.Allow), netip.MustParsePrefix("127.0.0.0/24"))
+	how("loopback allowed", map[string]string{"10.0.0.7": "TLS", "127.0.0.7": "TLS", "127.0.1.7": no})
+	if _, err := loadTLS(&here); err == nil || !strings.Contains(err.Error(), "is not for the address 127.0.0.1 of listen") {
+		t.Errorf("an address that peers reach, and a certificate without it: %v", err)
+	}
+	here.Listen, here.Peers.Allow = here.Listen[1:], nil
+	how("loopback alone", map[string]string{"127.0.0.7": "TLS", "192.0.2.1": no})
+	d.setConfig(tlsConfig(dir))
 	now := time.Now()
 	for _, tc := range []struct {
 		at   time.Time

@@ -73,7 +73,7 @@ func choose(cfg *config.Config, host *rdmadev.Host, built bool, open func(netip.
 				p.why = err
 			case !built:
 				p.why = fmt.Errorf("%s has it, and this build has no libibverbs: make build-ibv", dev.Name)
-			case cfg.TLS.Mode == config.TLSOn || cfg.TLS.Mode == config.TLSAuto && !a.IsLoopback():
+			case cfg.WantsTLS(a):
 				p.why = fmt.Errorf("%s has it, but there is no TLS on an adapter, and tls.mode is %s", dev.Name, cfg.TLS.Mode)
 			case t.name != "" && t.name != dev.Name:
 				p.why = fmt.Errorf("%s has it, and the daemon uses %s: it uses one adapter", dev.Name, t.name)

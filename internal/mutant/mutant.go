@@ -52,6 +52,9 @@ const (
 	GrantOnLaneZero   Name = "grant-on-lane-zero"   // a GRANT does not go ahead of its socket's messages
 	QuotaNotGivenBack Name = "quota-not-given-back" // operations that ended still count
 
+	// Who may do what, and how much.
+	LoopbackTrusted Name = "loopback-trusted" // loopback is a peer of a daemon that other hosts reach
+
 	// The provider.
 	CRCUnchecked Name = "crc-unchecked" // frames with a wrong CRC are taken
 )
@@ -62,5 +65,5 @@ func Names() []Name {
 		NoGate, WrongInstance, LastCredit, CancelEarly, RefusedDropped, ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold, CongestionStays,
 		Incarnation, SlotReusedEarly, WakeUpLost, MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing,
 		StatusTwice, AtomicRunsTwice, GrantUnchecked, BoundsOffByOne, UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed,
-		GrantOnLaneZero, QuotaNotGivenBack, CRCUnchecked}
+		GrantOnLaneZero, QuotaNotGivenBack, LoopbackTrusted, CRCUnchecked}
 }

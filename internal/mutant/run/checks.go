@@ -47,5 +47,7 @@ var checks = []check{
 	{variant: mutant.GrantOnLaneZero, pkg: "internal/daemon", test: "TestGrantInItsLane"},
 	{variant: mutant.QuotaNotGivenBack, pkg: "internal/daemon", test: "TestOperationQuota"},
 
+	{variant: mutant.LoopbackTrusted, pkg: "internal/config", test: "TestPeersAllowed"},
+
 	{variant: mutant.CRCUnchecked, pkg: "verbs/soft", test: "TestBadCRC"},
 }
