@@ -66,8 +66,11 @@ func (b *Buffer) Bytes() []byte {
 // Len returns the size in bytes, 0 after Free.
 func (b *Buffer) Len() int { return len(b.Bytes()) }
 
-// Free unmaps the memory. EBUSY while regions of it are registered or
-// operations use it; ErrClosed if it was freed before.
+// Free unmaps the memory. Errors: EBUSY, and the buffer stays as it was, while
+// regions of it are registered, operations use it or messages sent From it wait
+// to be acknowledged; ErrClosed if it was freed before. A call to the daemon, in
+// order behind all sends that returned before it. A send that names the buffer
+// while Free runs fails with ErrInvalid.
 func (b *Buffer) Free() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -2,6 +2,7 @@ package rds
 
 import (
 	"net/netip"
+	"slices"
 	"syscall"
 	"time"
 
@@ -72,6 +73,17 @@ type Message struct {
 // plain reports that m is no more than a payload to send.
 func (m *Message) plain() bool {
 	return m.Op == nil && m.Atomic == nil && m.Cookie == 0 && m.From.Buf == nil && m.From.Len == 0 && !m.ZeroCopy && m.GiveUpAfter == 0
+}
+
+// freed reports that a Buffer m names has been freed. tx.mu is held.
+func (m *Message) freed() bool {
+	if m == nil {
+		return false
+	}
+	if b := m.From.Buf; b != nil && b.freed || m.Atomic != nil && m.Atomic.Local.Buf.freed {
+		return true
+	}
+	return m.Op != nil && slices.ContainsFunc(m.Op.Local, func(g Segment) bool { return g.Buf.freed })
 }
 
 // MaxGiveUp is the longest GiveUpAfter, 49 days.

@@ -34,46 +34,38 @@ func (s *Socket) setLane(l uint8) error {
 	return nil
 }
 
-// fixLane makes sure that the daemon knows the socket's lane, which it learns
-// with the first destination, and that it stays.
+// fixLane has the daemon learn the socket's lane, which comes with the first
+// destination, before the control request that follows.
 func (s *Socket) fixLane(ctx context.Context, to netip.AddrPort) error {
 	for {
-		known, err := s.laneKnown(to)
+		err := s.openFirst(to)
 		switch {
-		case known || err != nil:
+		case err != errRingFull:
 			return err
 		case ctx.Err() != nil:
 			return ctx.Err()
 		}
-		_ = s.ringWait(false) // a daemon that is awake opens it at once
+		_ = s.ringWait(false)
 	}
 }
 
-// laneKnown opens a destination unless there is one that the daemon has opened.
-func (s *Socket) laneKnown(to netip.AddrPort) (bool, error) {
+// openFirst opens the destination to if s is in a lane and has none yet.
+func (s *Socket) openFirst(to netip.AddrPort) error {
 	t := &s.c.tx
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s.exposed = true
 	switch err := s.c.Err(); {
 	case s.closed.Load():
-		return false, ErrClosed
-	case s.lane == 0 || err != nil:
-		return err == nil, err
-	}
-	for _, d := range s.dests {
-		if d.isOpen() {
-			return true, nil
-		}
+		return ErrClosed
+	case s.lane == 0 || err != nil || s.dests != nil:
+		return err
 	}
 	_, err := t.dest(s, to)
 	if t.publish() {
 		s.c.ringDaemon()
 	}
-	if err == errRingFull {
-		err = nil
-	}
-	return false, err
+	return err
 }
 
 // Lane returns the socket's lane.

@@ -192,6 +192,10 @@ func (t *tx) submit(s *Socket, m *outMsg, arm bool) error {
 		t.drop(s, m)
 		return errSendDeadline
 	}
+	if m.id != noID && m.x.freed() { // while the ring was full
+		t.drop(s, m)
+		return invalid("its buffer was freed")
+	}
 	if m.id == noID {
 		if err := t.prepare(s, m, arm); err != nil {
 			return err

@@ -155,3 +155,48 @@ func TestZeroCopyLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestFreeWhileRingFull: a message that waits for the submission ring with its
+// buffer freed meanwhile is refused, and never names the buffer to the daemon.
+func TestFreeWhileRingFull(t *testing.T) {
+	d, a, b := pair(t, Options{Params: shm.Params{SubEntries: 8}})
+	buf := mustAlloc(t, a.c, 4096)
+	mustSend(t, a, "opens the destination", b)
+	d.do(func() {}) // the ring is empty
+	seg := Segment{Buf: buf, Len: 8}
+	for _, x := range []Message{{From: seg}, {Op: &RDMA{Kind: Write, Cookie: 1, Local: []Segment{seg}}}, {Atomic: &Atomic{Kind: FetchAdd, Cookie: 1, Local: seg}}} {
+		d.mu.Lock() // the daemon takes nothing
+		tx := &a.c.tx
+		tx.mu.Lock()
+		tx.reap()
+		free := len(tx.free)
+		var err error
+		out := outMsg{id: noID, to: b.LocalAddrPort(), x: &x}
+		for err != errRingFull {
+			out = outMsg{id: noID, to: b.LocalAddrPort(), x: &Message{}}
+			if err = tx.submit(a, &out, false); err != nil && err != errRingFull {
+				t.Fatal(err)
+			}
+		}
+		tx.drop(a, &out)
+		out = outMsg{id: noID, to: b.LocalAddrPort(), x: &x}
+		if err := tx.submit(a, &out, false); err != errRingFull || out.id == noID {
+			t.Fatalf("a full ring: %v, id %d", err, out.id)
+		}
+		tx.publish()
+		tx.mu.Unlock()
+		buf.setFreed(true)
+		d.mu.Unlock()
+		d.do(func() {})
+		tx.mu.Lock()
+		if err := tx.submit(a, &out, false); !errors.Is(err, ErrInvalid) || out.id != noID {
+			t.Errorf("%+v of a buffer that was freed: %v", x, err)
+		}
+		tx.reap()
+		if len(tx.free) != free {
+			t.Errorf("%d message ids, %d before", len(tx.free), free)
+		}
+		tx.mu.Unlock()
+		buf.setFreed(false)
+	}
+}

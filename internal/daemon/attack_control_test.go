@@ -84,7 +84,7 @@ func controlAttacks() []attack {
 			a.must(&ipc.CloseSock{Sock: a.sock})
 		}, ""},
 		{"a second Hello, and answers as requests", func(a *attacker) {
-			if _, err := a.w.es[0].serve(a.cl, &ipc.Hello{}); err == nil {
+			if _, err := a.w.es[0].serve(a.cl, &ipc.Hello{}, new(ringPlace)); err == nil {
 				a.w.t.Error("a second Hello was answered")
 			}
 		}, ""},

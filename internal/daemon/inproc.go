@@ -106,11 +106,17 @@ func (p *InProcess) Call(req ipc.Request, _ []int) (resp ipc.Response, fds []int
 	case *ipc.Release:
 		return p.release(r)
 	}
-	err = errAgain
-	for err == errAgain {
-		p.Run(func() { resp, err = p.e.serve(p.cl, req) })
-	}
+	err = inPlace(p.ask, func(at *ringPlace) (err error) {
+		resp, err = p.e.serve(p.cl, req, at)
+		return err
+	})
 	return resp, nil, err
+}
+
+// ask runs f on the engine's goroutine and returns its error.
+func (p *InProcess) ask(f func() error) (err error) {
+	p.Run(func() { err = f() })
+	return err
 }
 
 func (p *InProcess) hello(h *ipc.Hello) (ipc.Response, []int, error) {
@@ -158,15 +164,12 @@ func (p *InProcess) hello(h *ipc.Hello) (ipc.Response, []int, error) {
 
 func (p *InProcess) release(r *ipc.Release) (ipc.Response, []int, error) {
 	done := make(chan struct{})
-	var err, used error // used: before done is closed
-	p.Run(func() {
-		var g *region
-		if g, err = p.e.regionOf(p.cl, r.Region); err == nil {
-			err = p.e.release(g, func(why error) {
-				used = why
-				close(done)
-			})
-		}
+	var used error // before done is closed
+	err := inPlace(p.ask, func(at *ringPlace) error {
+		return p.e.serveRelease(p.cl, r, at, func(why error) {
+			used = why
+			close(done)
+		})
 	})
 	if err != nil {
 		return nil, nil, err

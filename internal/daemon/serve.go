@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/rdmaop"
 	"golang.org/x/sys/unix"
@@ -14,11 +15,49 @@ import (
 // has done what one turn allows.
 var errAgain = errors.New("not yet")
 
-// serve answers the control requests that need no memory made or mapped.
-// Errors carry an errno, errAgain excepted.
-func (e *Engine) serve(c *client, req ipc.Request) (ipc.Response, error) {
-	if c.dead {
-		return nil, unix.ECONNABORTED
+// ringPlace is where a control request stands in the order of what its client
+// submits: behind what the submission ring held when the request arrived, and
+// ahead of what the client goes on to submit. So a request can end what a
+// descriptor ahead of it still names: a socket, a buffer, a region.
+type ringPlace struct {
+	at    uint64 // of the submission ring
+	known bool
+}
+
+// behindRing returns nil when everything ahead of p has been handled, and
+// errAgain if that takes another turn.
+func (e *Engine) behindRing(c *client, p *ringPlace) error {
+	if !p.known {
+		p.known, p.at = true, c.sub.Published()
+	}
+	if !c.dead && !c.sub.Taken(p.at) && !mutant.On(mutant.RequestOvertakes) {
+		e.pollClient(c)
+	}
+	switch {
+	case c.dead:
+		return unix.ECONNABORTED
+	case !c.sub.Taken(p.at) && !mutant.On(mutant.RequestOvertakes):
+		return errAgain
+	}
+	return nil
+}
+
+// inPlace has ask run f on the engine's goroutine, in a turn after the other
+// until the request has its turn, and returns f's error.
+func inPlace(ask func(func() error) error, f func(*ringPlace) error) error {
+	var p ringPlace
+	for {
+		if err := ask(func() error { return f(&p) }); err != errAgain {
+			return err
+		}
+	}
+}
+
+// serve answers the control requests that need no memory made or mapped, in
+// their place. Errors carry an errno, errAgain excepted.
+func (e *Engine) serve(c *client, req ipc.Request, p *ringPlace) (ipc.Response, error) {
+	if err := e.behindRing(c, p); err != nil {
+		return nil, err
 	}
 	switch r := req.(type) {
 	case *ipc.Bind:
@@ -27,18 +66,6 @@ func (e *Engine) serve(c *client, req ipc.Request) (ipc.Response, error) {
 		s := c.sock(r.Sock)
 		if s == nil {
 			return nil, unix.EBADF
-		}
-		// What was submitted before the close is handled before it, but not
-		// what a client goes on to submit.
-		if !s.closing {
-			s.closing, s.closeAt = true, c.sub.Published()
-		}
-		e.pollClient(c)
-		switch {
-		case c.dead:
-			return nil, unix.ECONNABORTED
-		case !c.sub.Taken(s.closeAt):
-			return nil, errAgain
 		}
 		e.closeSocket(s)
 		return &ipc.OK{}, nil
@@ -83,6 +110,19 @@ func (e *Engine) serve(c *client, req ipc.Request) (ipc.Response, error) {
 		return &ipc.OK{}, e.expose(g, r.Addr.Unmap(), r.Port, g.sock.lane)
 	}
 	return nil, fmt.Errorf("%w: request %T", unix.EPROTO, req)
+}
+
+// serveRelease is release in the request's place. done runs later, unless there
+// is an error.
+func (e *Engine) serveRelease(c *client, r *ipc.Release, p *ringPlace, done func(error)) error {
+	if err := e.behindRing(c, p); err != nil {
+		return err
+	}
+	g, err := e.regionOf(c, r.Region)
+	if err != nil {
+		return err
+	}
+	return e.release(g, done)
 }
 
 const maxRcvBuf = 1 << 30

@@ -345,13 +345,10 @@ func (s *session) handle(m *ipc.Message) error {
 		return s.release(m.ID, r)
 	case ipc.Request:
 		var resp ipc.Response
-		err := errAgain
-		for err == errAgain {
-			err = s.ask(func() (err error) {
-				resp, err = s.d.e.serve(s.cl, r)
-				return err
-			})
-		}
+		err := inPlace(s.ask, func(p *ringPlace) (err error) {
+			resp, err = s.d.e.serve(s.cl, r, p)
+			return err
+		})
 		return s.answer(m.ID, resp, err)
 	}
 	return fmt.Errorf("unexpected message %T", m.Body)
@@ -393,22 +390,9 @@ func (s *session) alloc(id uint32, r *ipc.Alloc) error {
 // release answers when nobody can touch the region any more; other requests
 // go on meanwhile.
 func (s *session) release(id uint32, r *ipc.Release) error {
-	var err error
-	if ask := s.ask(func() error {
-		var g *region
-		if g, err = s.d.e.regionOf(s.cl, r.Region); err == nil {
-			err = s.d.e.release(g, func(err error) {
-				if err != nil {
-					go s.fail(id, err)
-					return
-				}
-				go s.c.Send(id, &ipc.OK{})
-			})
-		}
-		return nil
-	}); ask != nil {
-		return ask
-	}
+	err := inPlace(s.ask, func(p *ringPlace) error {
+		return s.d.e.serveRelease(s.cl, r, p, func(err error) { go s.answer(id, &ipc.OK{}, err) })
+	})
 	if err != nil {
 		return s.fail(id, err)
 	}

@@ -22,9 +22,6 @@ type socket struct {
 	laned  bool   // lane is fixed
 	row    uint16 // in the engine's lists, 0: none
 
-	closing bool   // CloseSock waits until the submission ring
-	closeAt uint64 // has been taken to here
-
 	limit     int // receive buffer, payload bytes
 	rcvBytes  int // delivered or waiting, not yet taken by the application
 	rcvMsgs   int // the messages that have any of it

@@ -27,15 +27,16 @@ const (
 	CancelEarly       Name = "cancel-early"        // a cancelled message returns while work requests use its memory
 
 	// Refusal.
-	RefusedDropped  Name = "refused-dropped"   // a REFUSED message is not kept
-	ReleasedEarly   Name = "released-early"    // a stopped port goes on before all it refused is known
-	HeldOvertakes   Name = "held-overtakes"    // what was held back goes ahead of what was refused
-	NoSockNotSent   Name = "nosock-not-sent"   // nobody is told that there was no socket
-	LostNotTold     Name = "lost-not-told"     // nobody is told what a restart of the peer lost
-	CongestionStays Name = "congestion-stays"  // a socket that closes leaves its port's congestion bit
-	Incarnation     Name = "incarnation"       // a message meant for a port's former socket is delivered
-	SlotReusedEarly Name = "slot-reused-early" // a destination's slot is used again with messages pending
-	WakeUpLost      Name = "wake-up-lost"      // the daemon does not look once more after it announced sleep
+	RefusedDropped   Name = "refused-dropped"   // a REFUSED message is not kept
+	ReleasedEarly    Name = "released-early"    // a stopped port goes on before all it refused is known
+	HeldOvertakes    Name = "held-overtakes"    // what was held back goes ahead of what was refused
+	NoSockNotSent    Name = "nosock-not-sent"   // nobody is told that there was no socket
+	LostNotTold      Name = "lost-not-told"     // nobody is told what a restart of the peer lost
+	CongestionStays  Name = "congestion-stays"  // a socket that closes leaves its port's congestion bit
+	Incarnation      Name = "incarnation"       // a message meant for a port's former socket is delivered
+	SlotReusedEarly  Name = "slot-reused-early" // a destination's slot is used again with messages pending
+	WakeUpLost       Name = "wake-up-lost"      // the daemon does not look once more after it announced sleep
+	RequestOvertakes Name = "request-overtakes" // a control request goes ahead of what was submitted before it
 
 	// Operations.
 	MarkBeforeDrain   Name = "mark-before-drain"    // the high-water mark rises before the queue pair has drained
@@ -63,7 +64,7 @@ const (
 func Names() []Name {
 	return []Name{CrossingUndecided, SequenceReset, DuplicatesTaken, TCPDuplicateTaken, AckBeforeQueueing, AckCoversNotice,
 		NoGate, WrongInstance, LastCredit, CancelEarly, RefusedDropped, ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold, CongestionStays,
-		Incarnation, SlotReusedEarly, WakeUpLost, MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing,
+		Incarnation, SlotReusedEarly, WakeUpLost, RequestOvertakes, MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing,
 		StatusTwice, AtomicRunsTwice, GrantUnchecked, BoundsOffByOne, UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed,
 		GrantOnLaneZero, QuotaNotGivenBack, LoopbackTrusted, CRCUnchecked}
 }

@@ -32,6 +32,7 @@ var checks = []check{
 	{variant: mutant.Incarnation, pkg: "internal/daemon", test: "TestIncarnation"},
 	{variant: mutant.SlotReusedEarly, pkg: "rds", test: "TestPendingKeepsSlot"},
 	{variant: mutant.WakeUpLost, pkg: "internal/daemon", test: "TestPark", short: true},
+	{variant: mutant.RequestOvertakes, pkg: "internal/daemon", test: "TestRequestsBehindRing"},
 
 	{variant: mutant.MarkBeforeDrain, pkg: "conn", test: "TestWorld/breaks", short: true},
 	{variant: mutant.OperationReplayed, pkg: "conn", test: "TestSearch/atomic_and_break"},
