@@ -81,8 +81,7 @@ func (c *Conn) checkPrivate(b []byte) (wire.Private, error) {
 		return p, fmt.Errorf("%w: protocol %d.%d, want %d.%d", ErrIncompatible,
 			p.Major, p.Minor, wire.ProtocolMajor, wire.ProtocolMinor)
 	case p.Ext != wire.ExtVersion:
-		return p, fmt.Errorf("%w: the peer's rdsd speaks extension version %d, this one %d: upgrade the older daemon",
-			ErrIncompatible, p.Ext, wire.ExtVersion)
+		return p, otherVersion(p.Ext)
 	}
 	switch {
 	case p.Src.Unmap() != c.cfg.Remote || p.Dst.Unmap() != c.cfg.Local:
@@ -92,6 +91,12 @@ func (c *Conn) checkPrivate(b []byte) (wire.Private, error) {
 		return p, fmt.Errorf("%w: lane %d, want %d", ErrIncompatible, p.TOS, c.cfg.Lane)
 	}
 	return p, nil
+}
+
+// otherVersion is the error about a peer of another extension version.
+func otherVersion(ext uint8) error {
+	return fmt.Errorf("%w: the peer's rdsd speaks extension version %d, this one %d; upgrade the older daemon",
+		ErrIncompatible, ext, wire.ExtVersion)
 }
 
 // HandleRequest takes an incoming connection for this Conn: it is accepted,
@@ -145,7 +150,7 @@ func (c *Conn) reject(req verbs.RequestID, why error) {
 	if why != nil {
 		c.host.Trace(c, "request rejected", why)
 	}
-	c.host.Reject(req, wire.AppendReject(nil, wire.RejectIncompat))
+	c.host.Reject(req, wire.Rejected())
 }
 
 func (c *Conn) rejectPending() {
@@ -166,11 +171,7 @@ func (c *Conn) HandleCM(now int64, ev *verbs.CMEvent) {
 	case verbs.CMEstablished:
 		c.established(ev.Private)
 	case verbs.CMRejected:
-		err := ErrRejected
-		if code, ok := wire.ParseReject(ev.Private); ok {
-			err = fmt.Errorf("%w: code %d", ErrRejected, code)
-		}
-		c.broken(err)
+		c.broken(rejection(ev.Private))
 	case verbs.CMUnreachable, verbs.CMConnectError:
 		err := ev.Err
 		if err == nil {
@@ -184,6 +185,19 @@ func (c *Conn) HandleCM(now int64, ev *verbs.CMEvent) {
 		}
 		c.broken(err)
 	}
+}
+
+// rejection says what the private data of a rejection tells. A daemon of
+// another extension version names its version there.
+func rejection(private []byte) error {
+	r, ok := wire.ParseReject(private)
+	switch {
+	case !ok:
+		return ErrRejected
+	case r.Ext != 0 && r.Ext != wire.ExtVersion:
+		return fmt.Errorf("%w: %w", ErrRejected, otherVersion(r.Ext))
+	}
+	return fmt.Errorf("%w: code %d", ErrRejected, r.Code)
 }
 
 // broken ends what there is, whatever its state.

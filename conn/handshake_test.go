@@ -91,7 +91,7 @@ func TestPrivateDataRejected(t *testing.T) {
 			s.peer.dial(q, addrB, addrA, b)
 			s.run()
 			if s.c.State() != Down || len(s.peer.cm) != 1 || s.peer.cm[0].Type != verbs.CMRejected ||
-				!bytes.Equal(s.peer.cm[0].Private, []byte{1, 0, 0, 0}) {
+				!bytes.Equal(s.peer.cm[0].Private, []byte{1, 0, 0, 0, 'R', 'd', wire.ExtVersion, 0}) {
 				t.Errorf("state %v, events %+v", s.c.State(), s.peer.cm)
 			}
 			if !errors.Is(s.lastTrace, ErrIncompatible) || !strings.Contains(s.lastTrace.Error(), c.text) {
@@ -207,7 +207,7 @@ func TestBackoff(t *testing.T) {
 	}
 	ceiling := int64(1e6)
 	for i := range 14 {
-		s.peer.rejectReq(s.request(), wire.AppendReject(nil, 1))
+		s.peer.rejectReq(s.request(), wire.Rejected())
 		s.run()
 		if s.c.State() != Down || !errors.Is(s.c.Info().LastError, ErrRejected) {
 			t.Fatalf("try %d: %v, %v", i, s.c.State(), s.c.Info().LastError)
@@ -440,5 +440,19 @@ func TestNoBufferForConnecting(t *testing.T) {
 	s.c.Tick(s.now)
 	if s.c.State() != Connecting {
 		t.Errorf("%v", s.c.State())
+	}
+}
+
+// TestRejectedByAnotherVersion: who was rejected by a daemon of another
+// extension version learns both versions.
+func TestRejectedByAnotherVersion(t *testing.T) {
+	s := newScript(t)
+	s.msg("x")
+	s.run()
+	s.peer.rejectReq(s.request(), (&wire.Reject{Code: wire.RejectIncompat, Ext: 1}).Append(nil))
+	s.run()
+	err := s.c.Info().LastError
+	if !errors.Is(err, ErrRejected) || !errors.Is(err, ErrIncompatible) || !strings.Contains(err.Error(), "extension version 1, this one 2") {
+		t.Errorf("%v", err)
 	}
 }

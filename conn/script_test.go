@@ -244,7 +244,7 @@ func (s *script) again(change ...func(*wire.Hello)) {
 func (s *script) dropRequests() {
 	for _, ev := range s.peer.cm {
 		if ev.Type == verbs.CMConnectRequest {
-			s.peer.rejectReq(ev.Req, wire.AppendReject(nil, 1))
+			s.peer.rejectReq(ev.Req, wire.Rejected())
 		}
 	}
 	s.peer.cm = nil

@@ -275,7 +275,7 @@ func (e *Engine) connectRequest(r *rail, ev *verbs.CMEvent) {
 	refuse := func(why string, err error) {
 		e.st.C[stats.BadHandshakes]++
 		e.cfg.Trace(ev.Local.Addr(), ev.Remote.Addr(), "connection refused: "+why, err)
-		e.Reject(ev.Req, wire.AppendReject(nil, wire.RejectIncompat))
+		e.Reject(ev.Req, wire.Rejected())
 	}
 	if !e.cfg.Allowed(from) {
 		refuse("not in peers.allow", nil)

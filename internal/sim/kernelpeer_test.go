@@ -270,7 +270,7 @@ func (k *kpeer) cm(ev *verbs.CMEvent) {
 func (k *kpeer) connectRequest(ev *verbs.CMEvent) {
 	reject := func() {
 		k.rejected++
-		_ = k.dev.Reject(ev.Req, wire.AppendReject(nil, wire.RejectIncompat))
+		_ = k.dev.Reject(ev.Req, (&wire.Reject{Code: wire.RejectIncompat}).Append(nil))
 	}
 	p, err := wire.ParsePrivate(ev.Private, false)
 	if err != nil || p.Major != 3 || p.Minor != 1 || p.MinorMask != wire.MinorMask || p.Src != k.to || p.Dst != k.addr || p.Credit != 0 {

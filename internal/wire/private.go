@@ -98,16 +98,36 @@ func (p *Private) KernelCompatible() bool {
 	return p.Major == ProtocolMajor && p.Minor == ProtocolMinor || p.Major == 4 && p.MinorMask&MinorMask != 0
 }
 
-// AppendReject encodes a reject reason. Kernels send it in host order; so do
-// we, little-endian.
-func AppendReject(b []byte, code int32) []byte {
-	return binary.LittleEndian.AppendUint32(b, uint32(code))
+// Reject is the private data of a rejection.
+type Reject struct {
+	Code int32 // kernel: the reason, RejectIncompat whatever it is
+	Ext  uint8 // version of rdsd's extension the rejecting side speaks, 0 for kernels
 }
 
-// ParseReject decodes a reject reason; ok is false if there is none.
-func ParseReject(b []byte) (code int32, ok bool) {
-	if len(b) < 4 {
-		return 0, false
+// Append encodes r behind b. Kernels send the code in host order, so Append
+// writes it in little-endian. A kernel reads the code and ignores the rest.
+func (r *Reject) Append(b []byte) []byte {
+	b = binary.LittleEndian.AppendUint32(b, uint32(r.Code))
+	if r.Ext == 0 {
+		return b
 	}
-	return int32(binary.LittleEndian.Uint32(b)), true
+	return append(b, magic0, magic1, r.Ext, 0)
+}
+
+// ParseReject decodes the private data of a rejection; ok is false if b holds
+// no code.
+func ParseReject(b []byte) (r Reject, ok bool) {
+	if len(b) < 4 {
+		return r, false
+	}
+	r.Code = int32(binary.LittleEndian.Uint32(b))
+	if len(b) >= 8 && b[4] == magic0 && b[5] == magic1 {
+		r.Ext = b[6]
+	}
+	return r, true
+}
+
+// Rejected is the private data of every rejection by this daemon.
+func Rejected() []byte {
+	return (&Reject{Code: RejectIncompat, Ext: ExtVersion}).Append(nil)
 }

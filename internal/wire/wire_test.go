@@ -245,9 +245,11 @@ func TestPrivateGolden(t *testing.T) {
 	if _, err := ParsePrivate(b6[:PrivateLen6-1], true); err == nil {
 		t.Error("short IPv6 private data accepted")
 	}
-	golden(t, "reject", AppendReject(nil, RejectIncompat))
-	if code, ok := ParseReject(AppendReject(nil, -22)); !ok || code != -22 {
-		t.Errorf("reject: %d, %v", code, ok)
+	golden(t, "reject", Rejected())
+	for _, want := range []Reject{{Code: -22}, {Code: RejectIncompat, Ext: 1}} {
+		if r, ok := ParseReject(want.Append(nil)); !ok || r != want {
+			t.Errorf("reject: %+v, %v; want %+v", r, ok, want)
+		}
 	}
 	if _, ok := ParseReject([]byte{1, 0, 0}); ok {
 		t.Error("short reject accepted")
