@@ -29,6 +29,15 @@ type Grant struct {
 	Len    uint64 // bytes of the region
 	Rights Rights
 	Port   uint16 // ours, AnyPort for any
+	Owner  Owner
+}
+
+// Owner is the socket of the peer that a region belongs to: its port, and its
+// incarnation, which the port's next socket does not have. The zero value is
+// nobody that is known.
+type Owner struct {
+	Port uint16
+	Inc  uint32
 }
 
 // Errors of Grants.Add, for errors.Is.
@@ -61,6 +70,7 @@ type holder struct {
 // key is one remote region.
 type key struct {
 	cookie, len uint64
+	owner       Owner
 	ports       []uint16 // with a grant
 	inFlight    int      // posted operations
 	state       keyState
@@ -99,7 +109,7 @@ func (g *Grants) Add(n Grant) error {
 	k := g.keys[h.rkey]
 	switch {
 	case k == nil:
-	case k.state == keyRevoking || k.cookie != n.Cookie || k.len != n.Len:
+	case k.state == keyRevoking || k.cookie != n.Cookie || k.len != n.Len || k.owner != n.Owner:
 		return fmt.Errorf("%w: key %#x", ErrGrantConflict, h.rkey)
 	case k.state == keyUsed:
 		return nil
@@ -111,7 +121,7 @@ func (g *Grants) Add(n Grant) error {
 		}
 		if k == nil {
 			k = g.newKey()
-			k.cookie, k.len = n.Cookie, n.Len
+			k.cookie, k.len, k.owner = n.Cookie, n.Len, n.Owner
 			g.keys[h.rkey] = k
 		}
 		k.ports = append(k.ports, n.Port)
@@ -126,6 +136,15 @@ func (g *Grants) Add(n Grant) error {
 func (g *Grants) Check(o *Op, port uint16) unix.Errno {
 	_, errno := g.check(o, port)
 	return errno
+}
+
+// Owner returns the owner of the region that rkey is the key of, as its GRANT
+// named it; the zero value for a key that is not known.
+func (g *Grants) Owner(rkey uint32) Owner {
+	if k := g.keys[rkey]; k != nil {
+		return k.owner
+	}
+	return Owner{}
 }
 
 func (g *Grants) check(o *Op, port uint16) (*key, unix.Errno) {

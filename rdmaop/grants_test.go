@@ -94,6 +94,14 @@ func TestAddAgain(t *testing.T) {
 	if err := g.Add(other); !errors.Is(err, ErrGrantConflict) {
 		t.Errorf("the key with another offset: %v", err)
 	}
+	other = grant(1, 11, RightRead)
+	other.Owner = Owner{Port: 20, Inc: 1}
+	if err := g.Add(other); !errors.Is(err, ErrGrantConflict) {
+		t.Errorf("the key with another owner: %v", err)
+	}
+	if o := g.Owner(1); o != (Owner{}) {
+		t.Errorf("owner %+v", o)
+	}
 	mustAdd(t, g, grant(1, 11, RightRead))
 	if err := g.Add(grant(2, 11, RightRead)); !errors.Is(err, ErrTooManyGrants) {
 		t.Errorf("a third grant of two: %v", err)

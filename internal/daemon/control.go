@@ -21,7 +21,8 @@ func (e *Engine) Internal(c *conn.Conn, t wire.InternalType, body []byte) {
 	case wire.TypeGrant:
 		g, err := wire.ParseGrant(body)
 		if err == nil && !p.remote.owes(uint32(g.Cookie)) { // else this lane's REVOKE is to come, too
-			err = p.grants.Add(rdmaop.Grant{Cookie: g.Cookie, Len: g.Length, Rights: rdmaop.Rights(g.Rights), Port: g.Grantee})
+			err = p.grants.Add(rdmaop.Grant{Cookie: g.Cookie, Len: g.Length, Rights: rdmaop.Rights(g.Rights), Port: g.Grantee,
+				Owner: rdmaop.Owner{Port: g.Owner, Inc: g.OwnerInc}})
 		}
 		if err != nil {
 			e.cfg.Trace(p.local.addr, p.addr, "grant refused", err)

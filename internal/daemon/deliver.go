@@ -4,7 +4,6 @@ import (
 	"math"
 
 	"github.com/rdsd/rdsd/conn"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/internal/wire"
@@ -185,8 +184,8 @@ func (e *Engine) Deliver(c *conn.Conn, h *wire.Header, payload []byte) conn.Verd
 }
 
 func (e *Engine) deliverFrom(p *peer, h *wire.Header, payload []byte) conn.Verdict {
-	s := p.local.ports.get(h.DPort)
-	if s == nil || h.DstInc != 0 && h.DstInc != s.inc && !mutant.On(mutant.Incarnation) {
+	s := p.local.meant(h.DPort, h.DstInc)
+	if s == nil {
 		return conn.NoSocket
 	}
 	if s.ping != nil {
@@ -229,8 +228,8 @@ func (e *Engine) Begin(c *conn.Conn, h *wire.Header) ([]byte, any, conn.Verdict)
 }
 
 func (e *Engine) beginFrom(p *peer, h *wire.Header) ([]byte, any, conn.Verdict) {
-	s := p.local.ports.get(h.DPort)
-	if s == nil || s.ping != nil || h.DstInc != 0 && h.DstInc != s.inc {
+	s := p.local.meant(h.DPort, h.DstInc)
+	if s == nil || s.ping != nil {
 		return nil, nil, conn.NoSocket
 	}
 	var a arrival

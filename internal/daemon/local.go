@@ -67,7 +67,7 @@ func (e *Engine) deliverLocal(t *txMsg) bool {
 		e.localDone(t, conn.Acked)
 		return true
 	}
-	s := sl.local.ports.get(sl.port)
+	s := sl.local.meant(sl.port, t.m.DstInc)
 	if s == nil || s.ping != nil {
 		e.own.RecvDropNoSock++
 		e.localDone(t, conn.NoSock)
@@ -233,6 +233,10 @@ func (e *Engine) startLocal(sl *slot, t *txMsg) bool {
 			sl.q.del(&t.inQ)
 			return e.refuse(t, o, errno)
 		}
+	}
+	if bad, errno := t.meansOwner(e.localOwner); errno != 0 {
+		sl.q.del(&t.inQ)
+		return e.refuse(t, bad, errno)
 	}
 	for _, o := range t.ops() {
 		if r := e.regions[o.RKey()]; r.rights&rdmaop.UseOnce != 0 {

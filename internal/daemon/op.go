@@ -117,6 +117,10 @@ func (e *Engine) CanPost(c *conn.Conn, m *conn.Msg) bool {
 		return true
 	}
 	g := e.peerOf(c).grants
+	if bad, errno := t.meansOwner(func(o *txOp) rdmaop.Owner { return g.Owner(o.RKey()) }); errno != 0 {
+		m.Bad, t.errno = &bad.Op, errno
+		return false
+	}
 	var bad *rdmaop.Op
 	var errno unix.Errno
 	if m.Op2 == nil {

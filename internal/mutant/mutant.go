@@ -34,6 +34,7 @@ const (
 	LostNotTold      Name = "lost-not-told"     // nobody is told what a restart of the peer lost
 	CongestionStays  Name = "congestion-stays"  // a socket that closes leaves its port's congestion bit
 	Incarnation      Name = "incarnation"       // a message meant for a port's former socket is delivered
+	OwnerNotMeant    Name = "owner-not-meant"   // a message with operations goes to whoever is bound, not to who owns their memory
 	SlotReusedEarly  Name = "slot-reused-early" // a destination's slot is used again with messages pending
 	WakeUpLost       Name = "wake-up-lost"      // the daemon does not look once more after it announced sleep
 	RequestOvertakes Name = "request-overtakes" // a control request goes ahead of what was submitted before it
@@ -64,7 +65,7 @@ const (
 func Names() []Name {
 	return []Name{CrossingUndecided, SequenceReset, DuplicatesTaken, TCPDuplicateTaken, AckBeforeQueueing, AckCoversNotice,
 		NoGate, WrongInstance, LastCredit, CancelEarly, RefusedDropped, ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold, CongestionStays,
-		Incarnation, SlotReusedEarly, WakeUpLost, RequestOvertakes, MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing,
+		Incarnation, OwnerNotMeant, SlotReusedEarly, WakeUpLost, RequestOvertakes, MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing,
 		StatusTwice, AtomicRunsTwice, GrantUnchecked, BoundsOffByOne, UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed,
 		GrantOnLaneZero, QuotaNotGivenBack, LoopbackTrusted, CRCUnchecked}
 }

@@ -30,6 +30,7 @@ var checks = []check{
 	{variant: mutant.LostNotTold, pkg: "internal/sim", test: "TestLoss"},
 	{variant: mutant.CongestionStays, pkg: "internal/daemon", test: "TestCancelWhileRefused"},
 	{variant: mutant.Incarnation, pkg: "internal/daemon", test: "TestIncarnation"},
+	{variant: mutant.OwnerNotMeant, pkg: "internal/daemon", test: "TestOperationMeansOwner"},
 	{variant: mutant.SlotReusedEarly, pkg: "rds", test: "TestPendingKeepsSlot"},
 	{variant: mutant.WakeUpLost, pkg: "internal/daemon", test: "TestPark", short: true},
 	{variant: mutant.RequestOvertakes, pkg: "internal/daemon", test: "TestRequestsBehindRing"},
