@@ -133,18 +133,39 @@ func (s *Socket) takeOp(to netip.Addr, id uint64) (Completion, bool, error) {
 		return Completion{}, false, ErrClosed
 	}
 	r.drain()
-	if i := s.findComp(to, id); i >= 0 {
-		s.queuedComps.Add(-1)
-		c := s.comps.remove(i)
-		s.taken()
-		return c, true, nil
+	i, err := s.findStatus(to, id)
+	if i < 0 {
+		return Completion{}, false, err
 	}
-	for key, wanted := range s.awaited {
-		if wanted && key.id == id && s.cellAddr[key.cell] == to {
-			return Completion{}, false, nil
+	s.queuedComps.Add(-1)
+	c := s.comps.remove(i)
+	s.taken()
+	return c, true, nil
+}
+
+// findStatus returns the place of an operation's completion in the queue, -1 if
+// it is still to come, and ErrInvalid if it is not: the operation was not
+// issued, did not ask for one, or somebody took it. rx.mu is held.
+func (s *Socket) findStatus(to netip.Addr, id uint64) (int, error) {
+	i := s.findComp(to, id)
+	if i >= 0 {
+		return i, nil
+	}
+	if _, ok := s.findAwaited(to, id); ok {
+		return -1, nil
+	}
+	return -1, invalid("no status of operation %d to %v is to come", id, to)
+}
+
+// findAwaited returns the key of an operation whose completion is to come and
+// wanted. rx.mu is held.
+func (s *Socket) findAwaited(to netip.Addr, id uint64) (opKey, bool) {
+	for cell, addr := range s.cellAddr {
+		if key := (opKey{cell, id}); addr == to && s.awaited[key] {
+			return key, true
 		}
 	}
-	return Completion{}, false, invalid("no status of operation %d to %v is to come", id, to)
+	return opKey{}, false
 }
 
 // findComp returns the place of an operation's completion in the queue, or -1.

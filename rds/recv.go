@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -17,7 +18,7 @@ func (s *Socket) recv(p []byte, e *shm.Event, peek, dontWait bool) (n int, err e
 		n, done, err := s.tryRecv(p, e, peek)
 		switch {
 		case done || err != nil:
-			s.endWait(&w)
+			s.endRecv(&w)
 			return n, err
 		case dontWait:
 			return 0, errRecvWouldBlock
@@ -28,6 +29,18 @@ func (s *Socket) recv(p []byte, e *shm.Event, peek, dontWait bool) (n int, err e
 			s.endWait(&w)
 		}
 	}
+}
+
+// endRecv is endWait of a receiver that has what it wanted, or an error. If it
+// was woken all the same, what it was woken for is another's.
+func (s *Socket) endRecv(w **waiter) {
+	if !s.endWait(w) || mutant.On(mutant.WakeUpKept) {
+		return
+	}
+	r := &s.c.rx
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.passOn()
 }
 
 // tryRecv takes one message if there is one. An expired deadline or a close

@@ -86,12 +86,14 @@ func waitable(err error) bool {
 	return err == errFull || err == ErrCongested || err == errNoMemory || err == errRingFull
 }
 
-// endWait ends a registration that is no longer needed.
-func (s *Socket) endWait(w **waiter) {
+// endWait ends a registration that is no longer needed, and reports whether it
+// had been woken.
+func (s *Socket) endWait(w **waiter) (woken bool) {
 	if *w != nil {
-		s.c.wait.leave(*w)
+		woken = s.c.wait.leave(*w)
 		*w = nil
 	}
+	return woken
 }
 
 // sendWait waits for what err says is missing. The first call for a reason

@@ -183,11 +183,9 @@ func (s *Socket) disown(op OpRef) {
 		s.taken()
 		return
 	}
-	for key, wanted := range s.awaited {
-		if wanted && key.id == op.ID && s.cellAddr[key.cell] == op.Addr {
-			s.awaited[key] = false
-			return
-		}
+	if key, ok := s.findAwaited(op.Addr, op.ID); ok {
+		s.awaited[key] = false
+		s.notifyAll(wantCompletion) // one who waits for it waits in vain
 	}
 }
 

@@ -51,8 +51,9 @@ func (w *WaitSet) interest() interest {
 // do. It takes nothing: the next call may still find a message gone to another
 // goroutine, the send buffer full or the destination congested again.
 //
-// Errors: the context's; ErrInvalid for an empty set and operations never
-// issued; ErrClosed; ErrDaemonGone and ErrSession, when no condition holds.
+// Errors: the context's; ErrInvalid for an empty set, for an operation in Op
+// that was never issued, and for one in Status whose completion is not to come,
+// because it has no Notify or somebody took it; ErrClosed; ErrDaemonGone and ErrSession, when no condition holds.
 //
 // Source: the poll conditions of rds(7): data, send space, completions,
 // congestion relief.
@@ -97,7 +98,10 @@ func (s *Socket) ready(w *WaitSet, arm bool) (WaitSet, error) {
 	got.ZeroCopy = w.ZeroCopy && s.zcDone.len() > 0
 	got.Congestion = w.Congestion && s.cong.update != 0
 	for _, o := range w.Status {
-		if s.findComp(o.Addr.Unmap(), o.ID) >= 0 {
+		switch i, err := s.findStatus(o.Addr.Unmap(), o.ID); {
+		case err != nil:
+			return WaitSet{}, err
+		case i >= 0:
 			got.Status = append(got.Status, o)
 		}
 	}

@@ -170,12 +170,12 @@ func (s *Socket) enter(want interest, watcher bool) *waiter {
 	return w
 }
 
-// leave ends the waiting; w must not be used afterwards. If w led, another one
-// leads from now on.
-func (ws *waiters) leave(w *waiter) {
+// leave ends the waiting and reports whether w was signalled; w must not be
+// used afterwards. If w led, another one leads from now on.
+func (ws *waiters) leave(w *waiter) (signalled bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	if !w.signalled.Load() {
+	if signalled = w.signalled.Load(); !signalled {
 		ws.unlink(w)
 	}
 	if ws.leader == w {
@@ -192,6 +192,7 @@ func (ws *waiters) leave(w *waiter) {
 	w.sock = nil
 	w.gen++
 	ws.free = append(ws.free, w)
+	return signalled
 }
 
 func (ws *waiters) unlink(w *waiter) {
@@ -232,8 +233,9 @@ func (ws *waiters) signal(w *waiter, gen uint64) {
 // notifyAll wakes everybody at s who waits for one of want.
 func (s *Socket) notifyAll(want interest) bool { return s.notify(want, false) }
 
-// notifyOne wakes one consumer, and the watchers. Whoever is woken this way
-// and leaves something over must pass the wake-up on.
+// notifyOne wakes one consumer, and the watchers. A consumer that is woken this
+// way and leaves something over must pass the wake-up on, also if it was woken
+// when it had what it wanted already, and was about to leave.
 func (s *Socket) notifyOne(want interest) bool { return s.notify(want, true) }
 
 func (s *Socket) notify(want interest, one bool) (woke bool) {

@@ -37,6 +37,7 @@ const (
 	OwnerNotMeant    Name = "owner-not-meant"   // a message with operations goes to whoever is bound, not to who owns their memory
 	SlotReusedEarly  Name = "slot-reused-early" // a destination's slot is used again with messages pending
 	WakeUpLost       Name = "wake-up-lost"      // the daemon does not look once more after it announced sleep
+	WakeUpKept       Name = "wake-up-kept"      // a receiver that was woken for another's message does not pass that on
 	RequestOvertakes Name = "request-overtakes" // a control request goes ahead of what was submitted before it
 
 	// Operations.
@@ -66,6 +67,7 @@ func Names() []Name {
 	return []Name{CrossingUndecided, SequenceReset, DuplicatesTaken, TCPDuplicateTaken, AckBeforeQueueing, AckCoversNotice,
 		NoGate, WrongInstance, LastCredit, CancelEarly, RefusedDropped, ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold, CongestionStays,
 		Incarnation, OwnerNotMeant, SlotReusedEarly, WakeUpLost, RequestOvertakes, MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing,
+		WakeUpKept,
 		StatusTwice, AtomicRunsTwice, GrantUnchecked, BoundsOffByOne, UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed,
 		GrantOnLaneZero, QuotaNotGivenBack, LoopbackTrusted, CRCUnchecked}
 }

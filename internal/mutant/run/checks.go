@@ -33,6 +33,7 @@ var checks = []check{
 	{variant: mutant.OwnerNotMeant, pkg: "internal/daemon", test: "TestOperationMeansOwner"},
 	{variant: mutant.SlotReusedEarly, pkg: "rds", test: "TestPendingKeepsSlot"},
 	{variant: mutant.WakeUpLost, pkg: "internal/daemon", test: "TestPark", short: true},
+	{variant: mutant.WakeUpKept, pkg: "rds", test: "TestWakeUpForAnother"},
 	{variant: mutant.RequestOvertakes, pkg: "internal/daemon", test: "TestRequestsBehindRing"},
 
 	{variant: mutant.MarkBeforeDrain, pkg: "conn", test: "TestWorld/breaks", short: true},
