@@ -93,6 +93,9 @@ func (r *rx) drain() int {
 func (r *rx) release(n int) {
 	if n > 0 {
 		r.ev.Release()
+		if r.ev.HalfTaken() && shm.WakeForRoom(r.c.seg.DaemonAsleep()) {
+			r.c.ring() // the memory is in use: Close waits for mu
+		}
 	} else if err := r.ev.Err(); err != nil {
 		r.c.broken("event ring: %v", err)
 	}

@@ -1,6 +1,9 @@
 package daemon
 
-import "github.com/rdsd/rdsd/internal/mutant"
+import (
+	"github.com/rdsd/rdsd/internal/mutant"
+	"github.com/rdsd/rdsd/internal/shm"
+)
 
 // The engine looks at the rings of active clients only. One that had nothing to
 // say for a while is parked, as all are before the engine sleeps: its segment
@@ -51,11 +54,13 @@ func (e *Engine) pollClients() bool {
 // park announces sleep to c and looks once more; false: there is something.
 func (e *Engine) park(c *client) bool {
 	asleep := c.seg.DaemonAsleep()
-	asleep.Store(1)
+	if asleep.Store(shm.Asleep); c.noRoom && !mutant.On(mutant.RoomNotRung) {
+		asleep.Store(shm.AsleepForRoom)
+	}
 	// A ring that broke in this look is empty, and is for the next turn to see:
 	// its owner may have rung for the last time.
-	if !mutant.On(mutant.WakeUpLost) && (!c.sub.Empty() || !c.rret.Empty() || c.sub.Err() != nil || c.rret.Err() != nil) {
-		asleep.Store(0)
+	if !mutant.On(mutant.WakeUpLost) && (!c.sub.Empty() || !c.rret.Empty() || c.noRoom && c.ev.HalfFree() || c.again || c.ringError() != nil) {
+		asleep.Store(shm.Awake)
 		c.idle = 0
 		return false
 	}
@@ -80,7 +85,7 @@ func (e *Engine) unpark(c *client) {
 	}
 	c.idle = 0
 	e.active.add(&c.inActive, c)
-	c.seg.DaemonAsleep().Store(0)
+	c.seg.DaemonAsleep().Store(shm.Awake)
 }
 
 // expect makes c, which has news, active: its answer need not ring then. Of more

@@ -99,39 +99,74 @@ func TestReturnsWakeWhoWants(t *testing.T) {
 	w.clean(a, b)
 }
 
-// TestStuckListKeepsAll: relief that draining one client's backlog causes
-// reaches another whose event ring is full.
-func TestStuckListKeepsAll(t *testing.T) {
+// TestRingForRoom: a client whose event ring is full is parked like any other,
+// costs the turns nothing, and rings when it has read half of the ring. What
+// waited is written then.
+func TestRingForRoom(t *testing.T) {
 	w := newWorld(t, 1, EngineConfig{})
 	e := w.es[0]
-	a, b := w.attach(0, smallParams()), w.attach(0, smallParams())
-	e.setStuck(a.cl)
-	// b becomes stuck while a's turn is on.
+	a := w.attach(0, smallParams())
 	s := a.bind(10)
-	sock := a.cl.socks[s]
-	e.pendSock(sock)
-	e.setStuck(b.cl)
-	bs := b.bind(11)
-	b.open(bs, 0, 0, hostAddr(0), 10)
-	w.run()
-	sl := b.cl.slots[0]
-	for b.cl.ev.Reserve() != nil { // full
+	a.open(s, 0, 0, hostAddr(0), 11)
+	now := int64(1)
+	turn := func(n int) (work int) {
+		for range n {
+			now++
+			if e.Turn(now, now) {
+				work++
+			}
+		}
+		return work
 	}
-	b.cl.ev.Publish()
+	turn(2)
+	for a.cl.ev.Reserve() != nil { // full
+	}
+	a.cl.ev.Publish()
+	sl := a.cl.slots[0]
 	sl.down = 1
 	e.note(sl)
-	if !b.cl.inStuck.on() {
-		t.Fatal("not stuck with a full ring")
+	if turn(2); !a.cl.waits() || !a.cl.noRoom {
+		t.Fatal("nothing waits with a full ring")
 	}
-	c := b.seg.EventConsumer()
+	if turn(parkAfter + 10); e.active.n != 0 || a.seg.DaemonAsleep().Load() != shm.AsleepForRoom {
+		t.Fatalf("%d clients active, the daemon's sleep is announced as %d", e.active.n, a.seg.DaemonAsleep().Load())
+	}
+	if n := turn(100); n != 0 {
+		t.Errorf("%d of 100 turns found work while nobody read", n)
+	}
+	c := a.seg.EventConsumer()
 	var x shm.Entry
-	for c.Next(&x) {
+	half := int(a.cl.params.EventEntries) / 2
+	for range half - 1 {
+		c.Next(&x)
 	}
-	c.Release()
-	w.net.At(w.net.Now()+200_000_000, func() {})
-	w.run()
+	if a.took(); turn(100) != 0 {
+		t.Error("the daemon was rung before half of the ring was read")
+	}
+	c.Next(&x)
+	if a.took(); turn(3) == 0 {
+		t.Fatal("the daemon was not rung when half of the ring had been read")
+	}
+	for range half {
+		c.Next(&x)
+	}
 	if !c.Next(&x) || x.Kind() != uint8(shm.EvNotice) {
 		t.Errorf("the notice was lost: event %d", x.Kind())
 	}
-	w.clean(a, b)
+	a.took()
+
+	// A client that reads between the announcement and the look stays active.
+	for a.cl.ev.Reserve() != nil {
+	}
+	a.cl.ev.Publish()
+	sl.down = 1
+	e.note(sl)
+	turn(2)
+	for c.Next(&x) {
+	}
+	c.Release()
+	if e.park(a.cl) || !a.cl.inActive.on() {
+		t.Error("parked with room for what waits")
+	}
+	w.clean(a)
 }

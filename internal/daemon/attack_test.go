@@ -159,6 +159,15 @@ func (r *raw) put(fill func(*shm.Entry)) {
 	}
 }
 
+// took gives the events that were taken back, as the library does.
+func (r *raw) took() {
+	ev := r.seg.EventConsumer()
+	ev.Release()
+	if ev.HalfTaken() && shm.WakeForRoom(r.seg.DaemonAsleep()) {
+		r.at.RingDaemon()
+	}
+}
+
 // read takes everything there is, and counts the messages.
 func (r *raw) read() (n int) {
 	ev, ret := r.seg.EventConsumer(), r.seg.RecvRetProducer()
@@ -169,7 +178,7 @@ func (r *raw) read() (n int) {
 			ret.Put(e.Event().RxID)
 		}
 	}
-	ev.Release()
+	r.took()
 	ret.Publish()
 	if shm.WakeNeeded(r.seg.DaemonAsleep()) {
 		r.at.RingDaemon()

@@ -44,15 +44,14 @@ type client struct {
 	buffers map[uint32]*buffer
 	nextBuf uint32
 
-	// What did not fit the event ring waits here; nothing is lost.
+	// What did not fit the event ring waits here; nothing is lost. See pend.
 	pendOps   queue[txMsg, *txMsg] // operations whose status is to be told
 	pendNote  list[slot]           // slots with notices
 	pendCells list[cell]           // barriers reached
 	raised    []*cell              // marks to publish behind the events of this turn
 	pendSocks list[socket]         // sockets with messages in overflow
-	inStuck   link[client]         // Engine.stuck
-	retryAt   int64                // when to look at its event ring again
-	retryIn   int64
+	again     bool                 // drainPending may find something to write
+	noRoom    bool                 // the event ring was full, and something waits for it
 
 	inActive link[client] // Engine.active
 	idle     int          // turns without work from it
@@ -170,7 +169,6 @@ func (e *Engine) detach(c *client) {
 	c.refs++ // until the end of this function
 	e.clients = remove(e.clients, c)
 	e.active.del(&c.inActive)
-	e.stuck.del(&c.inStuck)
 	for _, s := range c.socks {
 		if s != nil && !s.closed {
 			e.closeSocket(s)
@@ -220,8 +218,7 @@ func (e *Engine) publish() {
 		}
 		events := c.ev.Pending()
 		c.ev.Publish()
-		// A mark waits for the statuses that found the ring full.
-		if len(c.raised) > 0 && c.pendOps.n == 0 {
+		if len(c.raised) > 0 {
 			e.publishMarks(c)
 			events = events || c.ev.Pending()
 			c.ev.Publish()

@@ -63,7 +63,6 @@ const (
 	localBudget     = 256 << 10 // bytes of local RDMA per turn
 	localSlice      = 64 << 10  // bytes of one local operation at a time
 	cqBudget        = 1024      // completions per turn
-	stuckRetryNs    = 1_000_000 // look again at a full event ring
 	revokeScanNs    = 10_000_000
 	defaultRevokeNs = 5_000_000_000
 	defaultHardCap  = 4 << 20

@@ -66,7 +66,7 @@ func (e *Engine) deliver(s *socket, a *arrival, payload []byte) conn.Verdict {
 	c := s.cl
 	a.at = e.wall
 	// Order: nothing overtakes what already waits.
-	if s.over.n == 0 && c.ev.Free() > 0 && len(c.rxFree) > 0 {
+	if s.over.n == 0 && c.room() && len(c.rxFree) > 0 {
 		var chunk uint32
 		ok := true
 		if a.n > 0 {
@@ -280,7 +280,7 @@ func (e *Engine) commitFrom(p *peer, h *wire.Header, token any) {
 	m.cookie, m.at, m.asm = a.cookie, a.at, a.asm
 	// Messages may have gone to overflow, and the ring filled, meanwhile: then
 	// this one waits its turn where it is.
-	if m.inOver || s.over.n > 0 || s.cl.ev.Free() == 0 {
+	if m.inOver || s.over.n > 0 || !s.cl.room() {
 		e.queueOver(m)
 		return
 	}

@@ -46,7 +46,6 @@ type Engine struct {
 	breaking []*peer      // to break off: they misbehaved inside a call of their connection
 	draining []*peer      // their queue pairs are in error and drain
 	spareD   []*peer      // the other half of the pair
-	stuck    list[client] // something waits for room in their event ring
 
 	byKey     map[verbs.PeerKey]*peer
 	homeless  list[slot]         // destinations that wait for room for one more peer

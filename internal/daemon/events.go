@@ -6,83 +6,9 @@ import (
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
-// What the event ring has no room for waits in the client's lists and is
-// written when it has: on returned receive ids, and by a timer that looks
-// again while anything waits.
-
-func (e *Engine) setStuck(c *client) {
-	if !c.inStuck.on() && !c.dead {
-		e.stuck.add(&c.inStuck, c)
-		c.retryIn = stuckRetryNs
-		c.retryAt = e.now + stuckRetryNs
-		e.armTimer(c.retryAt)
-	}
-}
-
-// retryStuck looks again at the event rings that were full. The interval
-// doubles up to 64 ms, so a process that never looks costs next to nothing.
-func (e *Engine) retryStuck() {
-	var next *link[client]
-	for n := e.stuck.head; n != nil; n = next {
-		next = n.next
-		c := n.of
-		if e.now < c.retryAt {
-			e.armTimer(c.retryAt)
-			continue
-		}
-		if err := c.ringError(); err != nil {
-			e.kill(c, "%w", err)
-			continue
-		}
-		if e.drainPending(c) {
-			e.stuck.del(n)
-			continue
-		}
-		c.retryIn = min(2*c.retryIn, 64*stuckRetryNs)
-		c.retryAt = e.now + c.retryIn
-		e.armTimer(c.retryAt)
-	}
-}
-
 // ringError says what is wrong with the client's indices.
-func (c *client) ringError() error { return cmp.Or(c.rret.Err(), c.ev.Err(), c.sret.Err()) }
-
-// drainPending writes what waits for c's event ring; true: nothing waits now.
-func (e *Engine) drainPending(c *client) bool {
-	for c.pendOps.n > 0 {
-		t := c.pendOps.head
-		if !e.putStatuses(t) {
-			return false
-		}
-		c.pendOps.pop()
-		e.told(t)
-	}
-	for c.pendCells.n > 0 {
-		if c.ev.Free() == 0 {
-			return false
-		}
-		ce := c.pendCells.head.of
-		c.pendCells.del(&ce.pend)
-		if ce.live() {
-			e.checkArmed(c, ce)
-		}
-	}
-	for c.pendNote.n > 0 {
-		sl := c.pendNote.head.of
-		if !e.putNotices(sl) {
-			return false
-		}
-		c.pendNote.del(&sl.pend)
-	}
-	for c.pendSocks.n > 0 {
-		s := c.pendSocks.head.of
-		if !e.drainOver(s) {
-			return false
-		}
-		c.pendSocks.del(&s.pend)
-	}
-	// Room at a socket may be news to this client's senders.
-	return c.pendOps.n+c.pendCells.n+c.pendNote.n+c.pendSocks.n == 0
+func (c *client) ringError() error {
+	return cmp.Or(c.sub.Err(), c.rret.Err(), c.ev.Err(), c.sret.Err())
 }
 
 // putStatuses writes the statuses of t that wait; false: no room for all.
@@ -100,15 +26,6 @@ func (e *Engine) putStatuses(t *txMsg) bool {
 	return true
 }
 
-// told ends t's stay in pendOps: its statuses were written, or nobody wants them
-// any more.
-func (e *Engine) told(t *txMsg) {
-	t.queued = false
-	if t.done {
-		e.giveBack(t)
-	}
-}
-
 // note queues the notices of a destination.
 func (e *Engine) note(sl *slot) {
 	if sl.pend.on() || sl.cl.dead || sl.sock.closed {
@@ -122,7 +39,7 @@ func (e *Engine) note(sl *slot) {
 		return
 	}
 	sl.cl.pendNote.add(&sl.pend, sl)
-	e.setStuck(sl.cl)
+	e.pend(sl.cl)
 }
 
 // crowded reports that more destinations have something to tell than the client
@@ -143,7 +60,7 @@ func (e *Engine) foldNotices(sl *slot) {
 	if !r.pend.on() {
 		r.cell = sl.cell
 		sl.cl.pendNote.add(&r.pend, r)
-		e.setStuck(sl.cl)
+		e.pend(sl.cl)
 	}
 }
 
@@ -200,48 +117,4 @@ func (e *Engine) putWanted(sl *slot, kind shm.EvKind, due *bool, take func(*shm.
 		Addr: sl.addr.As16()}
 	e.news(sl.cl)
 	return true
-}
-
-// raise notes that a barrier's mark rose. It is published at the end of the
-// turn, behind the statuses of this turn: who sees the mark finds them.
-func (e *Engine) raise(ce *cell) {
-	if !ce.raised {
-		ce.raised = true
-		c := ce.sock.cl
-		c.raised = append(c.raised, ce)
-		e.news(c)
-	}
-}
-
-// publishMarks publishes the marks that rose and tells waiters that armed them.
-func (e *Engine) publishMarks(c *client) {
-	for i, ce := range c.raised {
-		c.raised[i] = nil
-		ce.raised = false
-		if ce.live() {
-			c.table.Cell(ce.idx).StoreHWM(ce.mark.HWM())
-			e.checkArmed(c, ce)
-		}
-	}
-	c.raised = c.raised[:0]
-}
-
-func (e *Engine) checkArmed(c *client, ce *cell) {
-	w := c.seg.WantCell(ce.idx)
-	id := w.LoadArmed()
-	if id == 0 || !ce.mark.Reached(id) {
-		return
-	}
-	r := c.ev.Reserve()
-	if r == nil {
-		if !ce.pend.on() {
-			c.pendCells.add(&ce.pend, ce)
-			e.setStuck(c)
-		}
-		return
-	}
-	// A client that arms a higher id at this moment must not lose it.
-	w.CompareAndClearArmed(id)
-	*r.Notice() = shm.EventNotice{Kind: shm.EvBarrier, Sock: ce.sock.idx, Cell: ce.idx, Addr: ce.addr.As16(), Count: ce.mark.HWM()}
-	e.news(c)
 }

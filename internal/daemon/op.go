@@ -372,7 +372,7 @@ func (e *Engine) report(t *txMsg, o *txOp) {
 	if c.dead || t.sock.closed || !o.WantsStatus() {
 		return
 	}
-	if c.pendOps.n == 0 && c.ev.Free() > 0 {
+	if c.pendOps.n == 0 && c.room() {
 		e.putStatus(t, o)
 		return
 	}
@@ -381,8 +381,9 @@ func (e *Engine) report(t *txMsg, o *txOp) {
 		return
 	}
 	t.queued = true
+	t.cell.queued++
 	c.pendOps.push(t)
-	e.setStuck(c)
+	e.pend(c)
 }
 
 func (e *Engine) putStatus(t *txMsg, o *txOp) {

@@ -171,7 +171,7 @@ func (e *Engine) pendSock(s *socket) {
 	if !s.pend.on() {
 		s.cl.pendSocks.add(&s.pend, s)
 	}
-	e.setStuck(s.cl)
+	e.pend(s.cl)
 }
 
 // freeRx gives back the memory of a message that never reached the event ring.
@@ -189,36 +189,47 @@ func (e *Engine) freeRx(m *rxMsg) {
 	e.rxs.put(m)
 }
 
-// drainOver moves waiting messages of s to its client; false: no room.
-func (e *Engine) drainOver(s *socket) bool {
-	c := s.cl
+// drainOver moves waiting messages of s to its client while they cost less than
+// budget, and returns what they cost; all: none waits any more.
+func (e *Engine) drainOver(s *socket, budget int) (cost int, all bool) {
 	for s.over.n > 0 {
-		m := s.over.head
-		a := arrival{src: m.src, sport: m.sport, srcInc: m.srcInc, cookie: m.cookie, at: m.at, asm: m.asm, n: int(m.n)}
-		if c.ev.Free() == 0 {
-			return false
+		n := int(s.over.head.n)
+		if cost >= budget || !e.moveOver(s) {
+			return cost, false
 		}
-		if !m.inOver {
-			s.over.pop()
-			e.putEvent(s, &a, m.rxid, m.chunk)
-			*m = rxMsg{}
-			e.rxs.put(m)
-			continue
-		}
-		if len(c.rxFree) == 0 {
-			return false
-		}
-		var chunk uint32
-		if m.n > 0 {
-			var ok bool
-			if chunk, ok = c.recv.Alloc(int(m.n)); !ok {
-				return false
-			}
-			copy(c.recv.Bytes(chunk, int(m.n)), m.over.Bytes(m.chunk, int(m.n)))
-		}
-		s.over.pop()
-		e.putEvent(s, &a, c.takeRx(s, chunk, a.n), chunk)
-		e.freeRx(m)
+		cost += 1 + n/drainUnit
 	}
-	return !s.overrun || e.tellOverrun(s)
+	return cost, !s.overrun || e.tellOverrun(s)
+}
+
+// moveOver moves the first message that waits at s to its client; false: there
+// is no room for it.
+func (e *Engine) moveOver(s *socket) bool {
+	c, m := s.cl, s.over.head
+	if c.ev.Free() == 0 {
+		return false
+	}
+	a := arrival{src: m.src, sport: m.sport, srcInc: m.srcInc, cookie: m.cookie, at: m.at, asm: m.asm, n: int(m.n)}
+	if !m.inOver {
+		s.over.pop()
+		e.putEvent(s, &a, m.rxid, m.chunk)
+		*m = rxMsg{}
+		e.rxs.put(m)
+		return true
+	}
+	if len(c.rxFree) == 0 {
+		return false
+	}
+	var chunk uint32
+	if m.n > 0 {
+		var ok bool
+		if chunk, ok = c.recv.Alloc(a.n); !ok {
+			return false
+		}
+		copy(c.recv.Bytes(chunk, a.n), m.over.Bytes(m.chunk, a.n))
+	}
+	s.over.pop()
+	e.putEvent(s, &a, c.takeRx(s, chunk, a.n), chunk)
+	e.freeRx(m)
+	return true
 }

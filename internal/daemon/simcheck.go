@@ -72,7 +72,6 @@ func (e *Engine) Leaks() (found []string) {
 		}
 	}
 	say(len(e.clients), "clients")
-	say(e.stuck.n, "clients with waiting events")
 	say(e.jobs.n, "slots with local work")
 	say(e.msgs.out, "submitted messages")
 	say(e.txOps.out, "operations")

@@ -48,6 +48,12 @@ type cell struct {
 	pend   link[cell] // client.pendCells
 	raised bool       // in cl.raised
 
+	// See publishMark. Of the cell's messages so many were ever put into
+	// cl.pendOps, and so many of them have left it.
+	queued, told uint64
+	shown        uint64 // the mark as published
+	next, nextAt uint64 // the mark to publish when told has reached nextAt
+
 	turn    list[slot] // with messages that wait for their turn on a connection
 	inFlows link[cell] // peer.flows, while there are some
 	credit  int        // what the socket may hand over in its turn, see feed

@@ -117,9 +117,10 @@ func (e *Engine) pollClient(c *client) bool {
 		c.reap = false
 		c.rret.Release()
 		work = true
-		if c.pendSocks.n > 0 {
-			e.drainPending(c)
-		}
+		c.again = c.again || c.pendSocks.n > 0
+	}
+	if c.mayDrain() {
+		work = e.drainPending(c) || work
 	}
 	if err := c.ringError(); err != nil {
 		e.kill(c, "%w", err)

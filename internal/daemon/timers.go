@@ -81,7 +81,6 @@ func (e *Engine) runTimers() {
 	}
 	e.letGo()
 	e.giveUps()
-	e.retryStuck()
 	e.findHomes()
 	e.tickRegions()
 }

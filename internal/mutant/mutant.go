@@ -58,6 +58,10 @@ const (
 	// Who may do what, and how much.
 	LoopbackTrusted Name = "loopback-trusted" // loopback is a peer of a daemon that other hosts reach
 
+	// A client's events.
+	RoomNotRung     Name = "room-not-rung"      // a sleeping daemon does not ask to be rung for room in an event ring
+	MarkWaitsForAll Name = "mark-waits-for-all" // the high-water mark waits until no status of the process waits for room
+
 	// The provider.
 	CRCUnchecked Name = "crc-unchecked" // frames with a wrong CRC are taken
 )
@@ -69,5 +73,6 @@ func Names() []Name {
 		Incarnation, OwnerNotMeant, SlotReusedEarly, WakeUpLost, RequestOvertakes, MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing,
 		WakeUpKept,
 		StatusTwice, AtomicRunsTwice, GrantUnchecked, BoundsOffByOne, UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed,
+		RoomNotRung, MarkWaitsForAll,
 		GrantOnLaneZero, QuotaNotGivenBack, LoopbackTrusted, CRCUnchecked}
 }

@@ -177,6 +177,16 @@ func (p *Producer) Reserve() *Entry { return p.reserve() }
 // quarter of the ring is exact; a larger one may be too low, never too high.
 func (p *Producer) Free() int { return p.free() }
 
+// HalfFree reports, after a fresh look, whether half of the ring is free. It is
+// the last look of a producer that has announced that it sleeps until there is
+// room.
+func (p *Producer) HalfFree() bool {
+	if !p.isBad {
+		p.look()
+	}
+	return 2*p.free() >= len(p.ring.entries)
+}
+
 // Consumer is the reading end of a ring of descriptors. It belongs to one
 // goroutine at a time.
 type Consumer struct{ consumer[Entry] }
@@ -192,6 +202,10 @@ func (c *Consumer) Next(dst *Entry) bool {
 	c.next++
 	return true
 }
+
+// HalfTaken reports whether at most half of the ring is left to take, as far as
+// was seen: then a producer that sleeps until there is room is to be woken.
+func (c *Consumer) HalfTaken() bool { return 2*(c.tail-c.next) <= uint64(len(c.ring.entries)) }
 
 // IDProducer is the writing end of a return ring.
 type IDProducer struct{ producer[uint32] }
@@ -223,14 +237,16 @@ func (c *IDConsumer) Take() (id uint32, ok bool) {
 // Pending reports whether entries have been reserved and not yet published.
 func (p *producer[T]) Pending() bool { return p.next != p.tail }
 
-// What a side that sleeps has announced. For the daemon's sleep there is only
-// one kind.
+// What a side that sleeps has announced.
 const (
-	Awake = iota
-	Asleep
+	Awake  = 0
+	Asleep = 1
 	// AsleepForEvents is a client's announcement that nobody there waits for
 	// returned message ids: they can wait until the client looks.
-	AsleepForEvents
+	AsleepForEvents = 2
+	// AsleepForRoom is the daemon's announcement that it also waits for half of
+	// the event ring to be free.
+	AsleepForRoom = 2
 )
 
 // WakeNeeded is the producer's half of the sleep protocol: called after
@@ -243,6 +259,12 @@ const (
 // asks, and the last look is at Free, too.
 func WakeNeeded(asleep *atomic.Uint32) bool {
 	return asleep.Load() != Awake && asleep.Swap(Awake) != Awake
+}
+
+// WakeForRoom is WakeNeeded for a client that has published nothing: it has
+// released events, and at most half of the ring is left to take.
+func WakeForRoom(asleep *atomic.Uint32) bool {
+	return asleep.Load() == AsleepForRoom && asleep.CompareAndSwap(AsleepForRoom, Awake)
 }
 
 // WakeForReturns is WakeNeeded for a producer that has published nothing but

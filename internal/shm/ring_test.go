@@ -346,3 +346,37 @@ func BenchmarkRingID(b *testing.B) {
 		c.Release()
 	}
 }
+
+// TestHalves: what the two sides of the event ring look at when the producer
+// sleeps until there is room.
+func TestHalves(t *testing.T) {
+	p := Params{SubEntries: 8, EventEntries: 8, MaxMsgs: 8, MaxRx: 8, Slots: 1, Cells: 1, SendWindows: 1, RecvWindows: 1}
+	seg, err := NewSegment(make([]byte, SegmentSize(p)), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ev, c := seg.EventProducer(), seg.EventConsumer()
+	for ev.Reserve() != nil {
+	}
+	ev.Publish()
+	asleep := seg.DaemonAsleep()
+	var e Entry
+	for taken := 1; taken <= 8; taken++ {
+		asleep.Store(AsleepForRoom)
+		c.Next(&e)
+		c.Release()
+		half := taken >= 4
+		if ev.HalfFree() != half || c.HalfTaken() != half {
+			t.Errorf("%d of 8 taken: half free %v, half taken %v", taken, ev.HalfFree(), c.HalfTaken())
+		}
+	}
+	if asleep.Store(Asleep); WakeForRoom(asleep) {
+		t.Error("rung for room by a daemon that sleeps for what is published")
+	}
+	if asleep.Store(AsleepForRoom); !WakeForRoom(asleep) || WakeForRoom(asleep) {
+		t.Error("not rung for room once")
+	}
+	if asleep.Store(AsleepForRoom); !WakeNeeded(asleep) {
+		t.Error("not rung for what was published")
+	}
+}

@@ -52,5 +52,8 @@ var checks = []check{
 
 	{variant: mutant.LoopbackTrusted, pkg: "internal/config", test: "TestPeersAllowed"},
 
+	{variant: mutant.RoomNotRung, pkg: "internal/daemon", test: "TestRingForRoom"},
+	{variant: mutant.MarkWaitsForAll, pkg: "internal/daemon", test: "TestMarkBesideFlood"},
+
 	{variant: mutant.CRCUnchecked, pkg: "verbs/soft", test: "TestBadCRC"},
 }
