@@ -65,6 +65,7 @@ type Conn struct {
 	// Connecting again.
 	backoff int64 // ceiling of the next delay, 0: at once
 	retryAt int64
+	quiet   silence
 
 	// The peer, over connections.
 	peer     uint64 // its instance, 0 = never met
@@ -394,17 +395,28 @@ func (c *Conn) Tick(now int64) {
 			if due(c.deadline, now) {
 				c.fail(ErrTimeout)
 			}
-		} else if ask, ack := due(c.k.prompt, now), due(c.ackAt, now); ask || ack {
-			if ask {
-				c.kernelAsk()
-			}
-			c.ackNow = c.ackNow || ack
-			c.Flush(now)
+		} else {
+			c.tickReady()
 		}
 	case Error:
 		if due(c.deadline, now) {
 			c.down()
 		}
+	}
+}
+
+// tickReady is Tick of a connection whose handshake is complete.
+func (c *Conn) tickReady() {
+	look, ask, ack := due(c.quiet.lookAt, c.now), due(c.k.prompt, c.now), due(c.ackAt, c.now)
+	if look {
+		c.look()
+	}
+	if ask && c.state == Up {
+		c.kernelAsk()
+	}
+	c.ackNow = c.ackNow || ack
+	if look || ask || ack {
+		c.Flush(c.now)
 	}
 }
 
@@ -420,7 +432,7 @@ func (c *Conn) NextTimeout() int64 {
 		if !c.ready {
 			t = sooner(t, c.deadline)
 		} else {
-			t = sooner(t, c.k.prompt)
+			t = sooner(sooner(t, c.k.prompt), c.quiet.lookAt)
 			if !c.ackNow {
 				t = sooner(t, c.ackAt)
 			}

@@ -333,6 +333,7 @@ func (c *Conn) down() {
 	if c.k.on {
 		c.kernelDown()
 	}
+	c.withdrawProbe()
 	// What is unacked goes first on the next connection.
 	for m := c.unacked.head; m != nil; m = m.priv.next {
 		m.priv.state, m.priv.sent = msgQueued, 0
@@ -396,6 +397,7 @@ func (c *Conn) closeQP() {
 	c.deadline = 0
 	c.credits, c.owed, c.granted = 0, 0, 0
 	c.ackNow, c.ackAt, c.ackBytes = false, 0, 0
+	c.quiet.lookAt, c.quiet.excused = 0, false
 	c.k.prompt, c.k.congTx, c.k.congGot, c.k.early = 0, 0, 0, nil
 	c.dirty = false
 }

@@ -91,6 +91,7 @@ func (c *Conn) becomeReady() {
 	}
 	c.ready = true
 	c.deadline = 0
+	c.watchFrom()
 	c.backoff = 0
 	c.maxSend = min(c.cfg.MaxSend, int(h.MaxSend))
 	c.readDepth = max(1, min(c.cfg.ReadDepth, int(min(h.ReadDepth, 1<<16))))

@@ -308,12 +308,8 @@ func (c *Conn) kernelPrompt() {
 	}
 }
 
-// kernelAsk sends a ping from nobody, which a kernel acks and does not answer.
-// Without its byte it would be an ack frame.
+// kernelAsk has what is posted acked.
 func (c *Conn) kernelAsk() {
 	c.k.prompt = 0
-	o := c.newOwn()
-	o.Data, o.AckNow = o.body[:1], true
-	o.body[0] = 0
-	c.enqueue(&o.Msg)
+	c.ask()
 }

@@ -162,6 +162,9 @@ func (c *Conn) finish(m *Msg, o Outcome) {
 	p.state = msgIdle
 	if p.own {
 		own := m.Owner.(*ownMsg)
+		if own == c.quiet.probe {
+			c.quiet.probe = nil
+		}
 		c.owing--
 		own.next, c.ownFree = c.ownFree, own
 		return

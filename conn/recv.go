@@ -30,6 +30,7 @@ func (c *Conn) HandleRecv(now int64, wc *verbs.WC, buf []byte) {
 		}
 		return
 	}
+	c.heard()
 	if int64(wc.ByteLen) < int64(len(buf)) {
 		buf = buf[:wc.ByteLen]
 	}

@@ -35,6 +35,7 @@ func (c *Conn) Flush(now int64) {
 		if c.ready {
 			c.dirty = false
 			c.pump()
+			c.watch()
 		}
 	}
 }

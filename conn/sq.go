@@ -181,6 +181,9 @@ func (c *Conn) HandleSend(now int64, wc *verbs.WC) {
 		if c.k.on && c.k.placed && wc.Status == verbs.WCSuccess {
 			c.kernelPlaced(r)
 		}
+		if r.reads > 0 && wc.Status == verbs.WCSuccess { // the peer's device has answered them
+			c.heard()
+		}
 		c.complete(r)
 	}
 	c.dirty = true

@@ -44,6 +44,8 @@ type Peers struct {
 	Control  uint64 // peers.control_per_s, messages
 	Messages uint64 // peers.messages_per_s
 	Bytes    uint64 // peers.bytes_per_s
+
+	Silence time.Duration // peers.silence
 }
 
 // TLS says how connections to peers are secured.
@@ -136,7 +138,7 @@ func Default() Config {
 		Sandbox:     SandboxAuto,
 		TCP:         TCP{Port: 16385, Lanes: 1, Timeout: 30 * time.Second},
 		Transport:   TransportSoft,
-		Peers:       Peers{Control: 1_000_000},
+		Peers:       Peers{Control: 1_000_000, Silence: 30 * time.Second},
 		TLS:         TLS{Mode: TLSAuto},
 		Limits: Limits{
 			MaxClients:         1024,

@@ -39,6 +39,7 @@ allow = ["10.0.0.0/24", "fd00::/64"]
 control_per_s = 5000
 messages_per_s = 0
 bytes_per_s = "100MiB"
+silence = "45s"
 
 [tls]
 mode = "off"
@@ -78,7 +79,7 @@ rules = ["allow uid=7 gid=9 address=127.0.0.0/8 port=4000-4999", "deny address=:
 		Port:   1234, CRC: CRCOn, Spin: time.Millisecond, RecvHardCap: 2 << 20, Ping: PingIgnore, Congestion: CongestionSystem, Sandbox: SandboxOff, Transport: TransportVerbs,
 		TransportRules: []TransportRule{{Transport: TransportSoft, Local: netip.MustParsePrefix("127.0.0.2/32"), Peer: netip.MustParsePrefix("127.0.0.0/8")}, {Transport: TransportAuto}},
 		Stats:          "/tmp/x.stats",
-		Peers:          Peers{Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("fd00::/64")}, Control: 5000, Messages: 0, Bytes: 100 << 20},
+		Peers:          Peers{Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("fd00::/64")}, Control: 5000, Messages: 0, Bytes: 100 << 20, Silence: 45 * time.Second},
 		TLS:            TLS{Mode: TLSOff, Cert: "/c", Key: "/k", CA: "/a", Names: []PeerName{{netip.MustParsePrefix("10.0.0.2/32"), "host2"}}},
 		TCP:            TCP{Peers: []netip.Prefix{netip.MustParsePrefix("10.0.0.7/32")}, Port: 99, Lanes: 2, Timeout: time.Minute},
 		Limits:         Limits{MaxClients: 1, MaxSockets: 2, MaxRegisteredBytes: 3 << 30, MaxHeldBytes: 8 << 20},
@@ -109,7 +110,7 @@ rules = ["allow uid=7 gid=9 address=127.0.0.0/8 port=4000-4999", "deny address=:
 }
 
 func TestParseErrors(t *testing.T) {
-	const top = "socket, socket_mode, listen, port, peers.allow, peers.control_per_s, peers.messages_per_s, peers.bytes_per_s, tls.mode, tls.cert, tls.key, tls.ca, tls.names, tcp.peers, tcp.port, tcp.lanes, tcp.timeout, crc, spin, recv_hard_cap, ping, congestion, transport, transport_rules, stats, limits.max_clients, limits.max_sockets, limits.max_registered_bytes, limits.max_held_bytes, quota.overrides, bind.rules, bind.default, metrics.listen, sandbox, log.level, log.format, quota.clients, quota.sockets, quota.destinations, quota.operations, quota.registered_bytes, quota.queued_bytes"
+	const top = "socket, socket_mode, listen, port, peers.allow, peers.control_per_s, peers.messages_per_s, peers.bytes_per_s, peers.silence, tls.mode, tls.cert, tls.key, tls.ca, tls.names, tcp.peers, tcp.port, tcp.lanes, tcp.timeout, crc, spin, recv_hard_cap, ping, congestion, transport, transport_rules, stats, limits.max_clients, limits.max_sockets, limits.max_registered_bytes, limits.max_held_bytes, quota.overrides, bind.rules, bind.default, metrics.listen, sandbox, log.level, log.format, quota.clients, quota.sockets, quota.destinations, quota.operations, quota.registered_bytes, quota.queued_bytes"
 	for _, tc := range []struct {
 		name, file string
 		want       []string // one a line
@@ -145,6 +146,7 @@ func TestParseErrors(t *testing.T) {
 		{"a rate too low", "peers.messages_per_s = 999", []string{"f:1:1: peers.messages_per_s: 999 is out of range; allowed: 0, or a number from 1000 to 1000000000"}},
 		{"a rate with a unit", `peers.control_per_s = "5k"`, []string{"f:1:1: peers.control_per_s: want a number; allowed: 0, or a number from 1000 to 1000000000"}},
 		{"bytes too few", `peers.bytes_per_s = "63KiB"`, []string{`f:1:1: peers.bytes_per_s: 63KiB is out of range; allowed: 0, or bytes from "64KiB" to "1TiB", as in "100MiB"`}},
+		{"silence too short", `peers.silence = "10ms"`, []string{`f:1:1: peers.silence: 10ms is out of range; allowed: a duration from "1s" to "1h", as in "30s"`}},
 		{"bytes of what", `peers.bytes_per_s = "100Mbit"`, []string{`f:1:1: peers.bytes_per_s: "100Mbit" is not a size; allowed: `}},
 		{"prefix", `peers.allow = ["10.0.0.1"]`, []string{`f:1:1: peers.allow: "10.0.0.1" is not a network in CIDR form; allowed: networks, as in ["10.0.0.0/24", "fd00::/64"]`}},
 		{"host bits", `peers.allow = ["10.0.0.1/24"]`, []string{`f:1:1: peers.allow: "10.0.0.1/24" has bits set beyond its prefix, meant is perhaps "10.0.0.0/24"; allowed: `}},

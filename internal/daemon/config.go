@@ -34,6 +34,7 @@ type EngineConfig struct {
 	RevokeTimeout int64 // ns a peer may take to retire a revoked key
 	MaxBackoff    int64 // ns, reconnect
 	SettleTimeout int64 // ns
+	Silence       int64 // ns a peer that owes an answer may say nothing, < 0: for ever; SetSilence changes it
 
 	Rates Rates // limits on what one peer sends; SetRates changes them
 
@@ -93,6 +94,7 @@ func (c *EngineConfig) setDefaults() {
 	def64(&c.RevokeTimeout, defaultRevokeNs)
 	def64(&c.MaxBackoff, 1_000_000_000)
 	def64(&c.SettleTimeout, 30_000_000_000)
+	def64(&c.Silence, 30_000_000_000)
 	if c.Port == 0 {
 		c.Port = 18634
 	}

@@ -118,7 +118,7 @@ func (e *Engine) newRC(p *peer) {
 		Local: p.local.addr, Remote: p.addr, Lane: p.lane, Instance: e.cfg.Instance, MaxSend: e.cfg.MaxSend, RecvCredits: p.credits,
 		StartSeq: e.cfg.StartSeq(), MaxSendWR: qpSendWR, ReadDepth: depth,
 		MinBackoff: 1_000_000, MaxBackoff: e.cfg.MaxBackoff, ConnectTimeout: 5_000_000_000,
-		AckDelay: 1_000_000, AckBytes: 64 << 10, SettleTimeout: e.cfg.SettleTimeout, Rand: e.cfg.Rand,
+		AckDelay: 1_000_000, AckBytes: 64 << 10, SettleTimeout: e.cfg.SettleTimeout, Silence: e.cfg.Silence, Rand: e.cfg.Rand,
 		IgnorePings: e.cfg.IgnorePings, Attr: p.rail.attr, Ctx: p, Scratch: &e.scratch,
 	}, e)
 	p.c = p.rc

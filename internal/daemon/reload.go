@@ -141,6 +141,7 @@ func (d *Daemon) apply(next *config.Config) error {
 			e.cfg.Rates = r
 			e.SetRates(r)
 		}
+		e.SetSilence(int64(c.Peers.Silence))
 		for _, p := range e.peersV {
 			if !c.PeerAllowed(p.addr) && p.c.State() != conn.Down {
 				p.c.Reset(e.now, errNotAllowed)

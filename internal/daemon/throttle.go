@@ -198,7 +198,7 @@ func (e *Engine) hold(h *remote, k rateKind) {
 	}
 	for _, p := range h.lanes {
 		if p.c.Ready() {
-			p.hold(true)
+			p.hold(true, e.now)
 		}
 	}
 	t := &e.throttle
@@ -241,7 +241,7 @@ func (e *Engine) letGo() {
 		h.ration.held, h.ration.until = false, e.now
 		h.ration.heldFor += e.now - h.ration.since
 		for _, p := range h.lanes {
-			p.hold(false)
+			p.hold(false, e.now)
 			e.touch(p)
 		}
 	}
@@ -252,7 +252,7 @@ func (e *Engine) letGo() {
 
 // hold stops what p receives, or lets it go on. Where the queue pair cannot stop,
 // its peer gets no credits.
-func (p *peer) hold(on bool) {
+func (p *peer) hold(on bool, now int64) {
 	if p.tcp != nil {
 		p.tcp.EachStream(func(s conn.Stream) { s.(*rdstcp.Conn).Hold(on) })
 		return
@@ -264,6 +264,7 @@ func (p *peer) hold(on bool) {
 	if !ok || !on {
 		p.rc.Hold(on)
 	}
+	p.rc.Excuse(now, on)
 }
 
 // cameUp has a connection that is new know of the limits.
@@ -272,7 +273,7 @@ func (e *Engine) cameUp(p *peer) {
 		e.meter(p)
 	}
 	if p.ration.held {
-		p.hold(true)
+		p.hold(true, e.now)
 	}
 }
 

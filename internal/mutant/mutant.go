@@ -25,6 +25,7 @@ const (
 	WrongInstance     Name = "wrong-instance"      // an ack of another instance of this daemon counts
 	LastCredit        Name = "last-credit"         // the last credit is used though no credits come back with it
 	CancelEarly       Name = "cancel-early"        // a cancelled message returns while work requests use its memory
+	SilenceIgnored    Name = "silence-ignored"     // a peer that says nothing any more is waited for without end
 
 	// Refusal.
 	RefusedDropped   Name = "refused-dropped"   // a REFUSED message is not kept
@@ -72,6 +73,7 @@ func Names() []Name {
 		NoGate, WrongInstance, LastCredit, CancelEarly, RefusedDropped, ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold, CongestionStays,
 		Incarnation, OwnerNotMeant, SlotReusedEarly, WakeUpLost, RequestOvertakes, MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing,
 		WakeUpKept,
+		SilenceIgnored,
 		StatusTwice, AtomicRunsTwice, GrantUnchecked, BoundsOffByOne, UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed,
 		RoomNotRung, MarkWaitsForAll,
 		GrantOnLaneZero, QuotaNotGivenBack, LoopbackTrusted, CRCUnchecked}

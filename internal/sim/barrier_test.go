@@ -26,7 +26,9 @@ type script struct {
 	hit     bool
 }
 
-func newScript(t *testing.T) *script {
+func newScript(t *testing.T) *script { return newScriptWith(t, 1, func(*options) {}) }
+
+func newScriptWith(t *testing.T, seed uint64, change func(*options)) *script {
 	o := options{
 		hosts: 2, clients: 1, sockets: 2, timing: sim.DefaultTiming(),
 		maxSend: 32 << 10, sendBufs: 64, recvBufs: 256, credits: 64, hardCap: 4 << 20, overflow: 8 << 20,
@@ -34,7 +36,8 @@ func newScript(t *testing.T) *script {
 		params: shm.Params{SubEntries: 4096, EventEntries: 4096, MaxMsgs: 4096, MaxRx: 4096, Slots: 64, Cells: 16,
 			SendWindows: 1, RecvWindows: 1},
 	}
-	s := &script{world: build(1, &o), t: t}
+	change(&o)
+	s := &script{world: build(seed, &o), t: t}
 	s.boot()
 	s.a, s.a2, s.b = s.eps[0], s.eps[1], s.eps[2]
 	s.r = s.b.register(200_000, rds.AllowRead|rds.AllowWrite)

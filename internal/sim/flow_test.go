@@ -20,7 +20,7 @@ type flow struct {
 	delivered int
 	limited   int // with a limit and no operation
 
-	lost, nosock, gaveUp, ups uint64 // told
+	lost, nosock, gaveUp, ups, downs uint64 // told
 
 	cancelled bool
 	lingered  bool // its socket closed when all was acknowledged

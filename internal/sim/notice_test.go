@@ -45,6 +45,8 @@ func (e *endpoint) noticed(n *rds.Notice) {
 	case rds.PeerDown, rds.PeerUp:
 		if n.Kind == rds.PeerUp {
 			f.ups += n.Count
+		} else {
+			f.downs += n.Count
 		}
 		switch {
 		case e.muted:

@@ -33,11 +33,12 @@ type options struct {
 	timing   sim.Timing
 
 	// Shares of the workload's actions that disturb, in thousandths.
-	reset, crash, kill, rebind, stall, cancel int
+	reset, crash, kill, rebind, stall, cancel, hole int
 
 	maxSend, sendBufs, recvBufs, credits int
 	hardCap, overflow                    int
 	revokeTimeout, settleTimeout         int64
+	silence                              int64
 	sndBuf, rcvBuf                       int
 	params                               shm.Params
 
@@ -120,6 +121,8 @@ func drawOptions(r *rand.Rand) options {
 		o.users = 1 + r.IntN(2)
 		o.quotaOps, o.quotaBytes = pick(r, 0, 2, 20), pick(r, 0, 1<<20, 4<<20)
 	}
+	o.silence = pick[int64](r, 50e6, 1e9, 30e9, 30e9)
+	o.hole = int(rate(30, 1, 3))
 	if o.reset+o.crash+o.kill+o.rebind == 0 {
 		o.reset = 10
 	}

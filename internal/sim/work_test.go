@@ -149,6 +149,8 @@ func (w *world) disturb() bool {
 		w.log(e.h, "stall", int64(e.ap.Port()), e.stalled-w.now(), 0)
 		c := e.c
 		w.net.At(e.stalled, func() { c.wake() })
+	case took(o.hole):
+		w.swallow(e.h.addr, pick(w.rFault, w.hosts...).addr)
 	case took(o.cancel):
 		if len(w.flowsV) == 0 {
 			break

@@ -150,7 +150,7 @@ func (h *host) boot() {
 	h.e, err = daemon.NewEngine(h.dev, daemon.EngineConfig{
 		Instance: r.Uint64() | 1, MaxSend: o.maxSend, SendBufs: o.sendBufs, RecvBufs: o.recvBufs, PeerCredits: o.credits,
 		HardCap: o.hardCap, OverflowBytes: o.overflow, RevokeTimeout: o.revokeTimeout, SettleTimeout: o.settleTimeout,
-		Policy: o.policy(), Alloc: w.mem.get, Rand: r.Uint64,
+		Silence: o.silence, Policy: o.policy(), Alloc: w.mem.get, Rand: r.Uint64,
 		StartSeq: func() uint64 { return uint64((wall0+w.now())/1_000_000) << 20 },
 		Trace:    h.trace,
 	}, st)

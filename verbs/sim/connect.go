@@ -232,7 +232,7 @@ func (a *attempt) arrive() {
 	}
 	n := q.dev.net
 	h := n.hosts[a.param.Remote.Addr()]
-	if h == nil || !h.up {
+	if h == nil || !h.up || n.swallows(q.dev.addr, a.param.Remote.Addr()) {
 		return // nobody answers: the time-out ends it
 	}
 	if h.dev == nil || h.dev.listening(a.param.Remote.Port()) == nil {
@@ -275,7 +275,11 @@ func (d *Device) Reject(id verbs.RequestID, private []byte) error {
 	}
 	delete(d.requests, id)
 	private = slices.Clone(private)
-	d.net.after(d.net.wire(), func() { a.failActive(verbs.CMEvent{Type: verbs.CMRejected, Private: private}) })
+	d.net.after(d.net.wire(), func() {
+		if !d.net.swallows(d.addr, a.param.Local.Addr()) {
+			a.failActive(verbs.CMEvent{Type: verbs.CMRejected, Private: private})
+		}
+	})
 	return nil
 }
 
@@ -310,10 +314,10 @@ func (a *attempt) reply(private []byte) {
 		a.reset()
 		return
 	}
-	if a.disturb(ConnectReply, q.dev, q) {
+	n := q.dev.net
+	if n.swallows(q.dev.addr, p.dev.addr) || a.disturb(ConnectReply, q.dev, q) {
 		return
 	}
-	n := q.dev.net
 	depth := min(q.attr.Cap.ReadDepth, p.attr.Cap.ReadDepth)
 	q.peer, p.peer = p, q
 	a.active, q.setup = nil, nil
@@ -321,7 +325,7 @@ func (a *attempt) reply(private []byte) {
 	q.dev.event(verbs.CMEvent{Type: verbs.CMEstablished, QP: q, Local: a.param.Local, Remote: a.param.Remote, Private: private})
 	ready := n.now + n.wire()
 	q.out.last = ready // nothing overtakes the set-up
-	n.At(ready, func() { a.ready(q, depth) })
+	n.At(ready, func() { n.cross(q.dev.addr, p.dev.addr, func() { a.ready(q, depth) }) })
 }
 
 // ready is the active side's confirmation at the passive side.

@@ -41,6 +41,9 @@ type Network struct {
 	hosts  map[netip.Addr]*host // looked up, never ranged over
 	qps    uint32
 	bufs   bufPool
+
+	holes     map[pathKey]bool // looked up, never ranged over
+	swallowed []func()         // news that fell into them
 }
 
 // host is an address that a device can live on.
@@ -143,6 +146,7 @@ const (
 	traceCM
 	traceBreak
 	traceCrash
+	traceHole
 )
 
 func (n *Network) note(k traceKind, qp uint32, x uint64) {

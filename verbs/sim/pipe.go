@@ -36,6 +36,7 @@ type msg struct {
 // event.
 type pipe struct {
 	net     *Network
+	qp      *QP             // whose it is
 	handle  func(*msg) bool // false: not yet (no receive posted)
 	fire    func()
 	q       []msg // ring, power of two
@@ -47,10 +48,11 @@ type pipe struct {
 	armed   bool
 	stalled bool
 	isCut   bool
+	isSunk  bool // its head waits for a hole to close
 }
 
-func (p *pipe) init(n *Network, handle func(*msg) bool) {
-	p.net, p.handle = n, handle
+func (p *pipe) init(q *QP, handle func(*msg) bool) {
+	p.net, p.qp, p.handle = q.dev.net, q, handle
 	p.fire = p.run
 }
 
@@ -68,7 +70,7 @@ func (p *pipe) push(m msg) {
 	}
 	p.q[(p.head+p.n)&(len(p.q)-1)] = m
 	p.n++
-	if !p.armed && !p.stalled {
+	if !p.armed && !p.stalled && !p.isSunk {
 		p.arm(m.at)
 	}
 }
@@ -97,6 +99,9 @@ func (p *pipe) run() {
 			}
 			return
 		}
+		if p.sunk() {
+			return
+		}
 		epoch := p.epoch
 		p.cur = *m
 		if !p.handle(&p.cur) {
@@ -119,7 +124,7 @@ func (p *pipe) resume() {
 		return
 	}
 	p.stalled = false
-	if !p.armed {
+	if !p.armed && !p.isSunk {
 		p.arm(p.net.now + p.net.rand.gap.between(p.net.Timing.Gap))
 	}
 }

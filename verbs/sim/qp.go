@@ -136,8 +136,8 @@ func (q *QP) Num() uint32 { return q.num }
 // wire makes the pipes of one life.
 func (q *QP) wire() {
 	q.out, q.resp = pipe{}, pipe{}
-	q.out.init(q.dev.net, func(m *msg) bool { return q.peer.request(m) })
-	q.resp.init(q.dev.net, func(m *msg) bool { q.peer.response(m); return true })
+	q.out.init(q, func(m *msg) bool { return q.peer.request(m) })
+	q.resp.init(q, func(m *msg) bool { q.peer.response(m); return true })
 	life := q.life
 	q.fireTransmit = func() {
 		if q.life == life {

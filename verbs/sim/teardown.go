@@ -58,11 +58,18 @@ func (q *QP) learnLater(late bool) {
 		r = n.Timing.Late
 	}
 	life := q.life
-	n.after(n.rand.learn.between(r), func() {
+	learn := func() {
 		if q.life == life && q.state == verbs.QPRTS && !q.dev.dead {
 			q.fail(verbs.WCRetryExcErr)
 			q.tellPeer(false)
 		}
+	}
+	n.after(n.rand.learn.between(r), func() {
+		if q.peer == nil {
+			learn()
+			return
+		}
+		n.cross(q.peer.dev.addr, q.dev.addr, learn)
 	})
 }
 

@@ -22,6 +22,7 @@ var checks = []check{
 	{variant: mutant.WrongInstance, pkg: "conn", test: "TestAckOfAnotherLife"},
 	{variant: mutant.LastCredit, pkg: "conn", test: "TestLastCredit", short: true},
 	{variant: mutant.CancelEarly, pkg: "conn", test: "TestCancelHalfSent"},
+	{variant: mutant.SilenceIgnored, pkg: "internal/sim", test: "TestBlackHole"},
 
 	{variant: mutant.RefusedDropped, pkg: "conn", test: "TestRefused"},
 	{variant: mutant.ReleasedEarly, pkg: "conn", test: "TestWorld/refusals"},

@@ -1,0 +1,115 @@
+package conn
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/mutant"
+)
+
+// ErrSilent ends a connection whose peer owed an answer and sent nothing for
+// Config.Silence.
+var ErrSilent = errors.New("conn: the peer is silent")
+
+// silence watches for a peer that no longer answers. Neither TCP nor a device
+// notices in useful time that packets vanish, or that the peer's daemon is
+// stopped. So while something is outstanding a connection that hears nothing
+// asks the peer for an ack, and breaks off when none has come for
+// Config.Silence.
+type silence struct {
+	heardAt int64   // when the peer was heard of last, or when the wait for it began
+	lookAt  int64   // when to look at heardAt again, 0 = nothing is outstanding
+	probe   *ownMsg // sent to be acked, and not acked yet
+	excused bool    // the host does not read what the peer sends
+}
+
+// maxProbeGap is the most time between two probes of a silent peer.
+const maxProbeGap = 5_000_000_000
+
+// probeGap is the time between two looks at a connection with something
+// outstanding: at least four of them fit into Config.Silence.
+func (c *Conn) probeGap() int64 { return max(1, min(c.cfg.Silence/4, maxProbeGap)) }
+
+// heard notes that the peer is alive.
+func (c *Conn) heard() { c.quiet.heardAt = c.now }
+
+// watch begins to watch the peer if something is outstanding. A connection that
+// is watched already costs one comparison.
+func (c *Conn) watch() {
+	if c.quiet.lookAt != 0 || c.cfg.Silence <= 0 {
+		return
+	}
+	if c.rtx.n+c.notices.n+c.control.n+c.queue.n+c.unacked.n > 0 || c.recHead != c.recTail {
+		c.watchFrom()
+	}
+}
+
+// watchFrom gives the peer Config.Silence from now on. look ends the watch if
+// nothing is outstanding.
+func (c *Conn) watchFrom() {
+	c.heard()
+	c.quiet.lookAt = 0
+	if c.cfg.Silence > 0 && !mutant.On(mutant.SilenceIgnored) {
+		c.quiet.lookAt = c.now + c.probeGap()
+	}
+}
+
+// look breaks a connection off whose peer has been silent for too long, and
+// probes a peer that has been silent for a while.
+func (c *Conn) look() {
+	s := &c.quiet
+	if c.cfg.Silence <= 0 || !c.wanted() && c.drained() {
+		s.lookAt = 0
+		return
+	}
+	// A look that comes late by more than the time between two means that this
+	// side slept: what the peer has sent since may not have been read.
+	if s.excused || c.held || c.now-s.lookAt > c.probeGap() {
+		c.heard()
+	}
+	switch idle := c.now - s.heardAt; {
+	case idle >= c.cfg.Silence:
+		s.lookAt = 0
+		c.fail(fmt.Errorf("%w: nothing heard for %v", ErrSilent, time.Duration(idle)))
+		return
+	case idle >= c.probeGap() && s.probe == nil:
+		s.probe = c.ask()
+	}
+	s.lookAt = min(c.now+c.probeGap(), s.heardAt+c.cfg.Silence)
+}
+
+// ask sends a ping from port 0: a peer acks it and does not answer. Without its
+// byte a kernel would take it for an ack.
+func (c *Conn) ask() *ownMsg {
+	o := c.newOwn()
+	o.Data, o.AckNow = o.body[:1], true
+	o.body[0] = 0
+	c.enqueue(&o.Msg)
+	return o
+}
+
+// withdrawProbe ends the probe of a connection that is down: nobody has to be
+// connected to for it.
+func (c *Conn) withdrawProbe() {
+	if o := c.quiet.probe; o != nil && o.priv.list != nil {
+		o.priv.list.remove(&o.Msg)
+		c.end(&o.Msg, Cancelled)
+	}
+}
+
+// SetSilence changes Config.Silence: ns a peer may be silent for, from now on; 0
+// or less is without limit.
+func (c *Conn) SetSilence(now, ns int64) {
+	c.now, c.cfg.Silence = now, ns
+	if c.Ready() {
+		c.watchFrom()
+	}
+}
+
+// Excuse tells the connection that the host does not read what the peer sends,
+// or reads it again: until then, and from then on anew, the peer may be silent.
+func (c *Conn) Excuse(now int64, on bool) {
+	c.now, c.quiet.excused = now, on
+	c.heard()
+}

@@ -1,0 +1,62 @@
+package e2e
+
+import (
+	"context"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rdsd/rdsd/rds"
+)
+
+// A daemon that is stopped keeps its TCP connections: nothing says that it is
+// silent but the time limit. Its peer is told PeerDown, the mark passes what was
+// posted, and the messages arrive when the daemon goes on.
+func TestSilentPeer(t *testing.T) {
+	isolated(t, func(t *testing.T) {
+		hosts := newHosts(t, 2, withArgs("-peers-silence", "1s"))
+		here, there := hosts[0], hosts[1]
+		ch, ct := here.open(), there.open()
+		sock, peer := here.bind(ch, 6000), there.bind(ct, 6000)
+		mem := newTarget(t, ct, peer, 4096, rds.AllowRead).expose(t, sock.LocalAddrPort())
+		granted(t, peer, sock)
+		local, err := ch.Alloc(4096)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := func() *rds.RDMA {
+			return &rds.RDMA{Kind: rds.Read, Cookie: mem.reg.Cookie(), Local: []rds.Segment{{Buf: local, Len: 4096}}, Notify: true}
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := sock.Read(ctx, peer.LocalAddrPort(), read()); err != nil {
+			t.Fatal(err)
+		}
+
+		there.signal(syscall.SIGSTOP)
+		defer there.signal(syscall.SIGCONT)
+		id, err := sock.SendMsg(&rds.Message{Addr: peer.LocalAddrPort(), Payload: []byte("late"), Op: read()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := sock.Barrier(ctx, there.addr(), id); err != nil {
+			t.Errorf("the mark: %v", err)
+		}
+		if _, err := sock.Wait(ctx, rds.WaitSet{Notice: true}); err != nil {
+			t.Errorf("the notice: %v", err)
+		}
+		var n [4]rds.Notice
+		if k := sock.Notices(n[:]); k != 1 || n[0].Kind != rds.PeerDown {
+			t.Errorf("notices %+v", n[:k])
+		}
+
+		there.signal(syscall.SIGCONT)
+		c, err := sock.WaitOp(ctx, there.addr(), id)
+		if err != nil || c.Status != rds.Dropped && c.Status != rds.Success {
+			t.Errorf("%v %v, want DROPPED or SUCCESS", c.Status, err)
+		}
+		if err := sock.Read(ctx, peer.LocalAddrPort(), read()); err != nil {
+			t.Errorf("afterwards: %v", err)
+		}
+	})
+}
