@@ -32,6 +32,9 @@ func (s *Socket) SetCongMonitor(on bool) {
 //
 // Source: RDS_CMSG_CONG_UPDATE, net/rds/recv.c rds_notify_cong.
 func (s *Socket) CongUpdates() uint64 {
+	if s.congMon.Load() {
+		s.c.tx.poll() // destinations beyond their share may have room
+	}
 	r := &s.c.rx
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -57,11 +60,7 @@ func (s *Socket) congFailed(to netip.AddrPort) {
 		s.cong.failed = map[netip.AddrPort]struct{}{}
 	}
 	s.cong.failed[to] = struct{}{}
-	d := s.dests[to]
-	if d != nil {
-		t.c.seg.WantSlot(d.slot).SetRelief()
-	}
-	if d == nil || !d.congested() {
+	if d := s.dests[to]; d == nil || t.relieved(d, true) {
 		s.relieved(to) // meanwhile
 	}
 }

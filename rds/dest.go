@@ -2,6 +2,7 @@ package rds
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
@@ -18,6 +19,8 @@ type dest struct {
 	pending int  // messages submitted and not returned
 	queued  int  // their payload bytes
 	counted int  // those that have any
+	mem     int  // send memory of those pending
+	over    bool // in tx.over
 	parked  bool // they are in sock.parked
 	place   int  // in sock.busy, while some are pending
 	used    bool // since the hand passed (second chance)
@@ -149,17 +152,15 @@ func (t *tx) closeDest(d *dest) {
 	}
 	*t.sub.Reserve().SubDest() = shm.SubDest{Kind: shm.KindCloseDest, Sock: d.sock.idx, Slot: d.slot}
 	t.forget(d)
-	// Nobody announces relief of a closed slot: who waits for it looks again,
-	// and opens another.
-	if d.sock.congMon.Load() {
-		t.c.rx.mu.Lock()
-		d.sock.relieved(d.to)
-		t.c.rx.mu.Unlock()
-	}
-	d.sock.notifyAll(wantRelief)
+	// Nobody announces relief of a closed slot: a sender that waits for it looks
+	// again, and opens another.
+	t.relieve(d)
 }
 
 func (t *tx) forget(d *dest) {
+	if d.over {
+		t.over = slices.DeleteFunc(t.over, func(x *dest) bool { return x == d })
+	}
 	t.slots[d.slot] = nil
 	delete(d.sock.dests, d.to)
 	if d.sock.lastDest == d {

@@ -24,7 +24,8 @@
 // A socket holds at most SndBuf bytes that are not acknowledged; beyond that a
 // send waits or fails with [ErrWouldBlock]. Those to a congested destination do not
 // count. A destination whose receiver is
-// over its limit is congested; a send to it waits or fails with
+// over its limit is congested, and so is one whose messages hold its share of
+// what the process has to send with; a send to it waits or fails with
 // [ErrCongested]. Wait tells of the relief of a destination (WaitSet.Relief),
 // and after [Socket.SetCongMonitor] [Socket.CongUpdates] does, as the kernel's
 // mask.

@@ -4,7 +4,7 @@ package rds
 //
 //	in the client, before anything is submitted
 //	  EAGAIN        send buffer, message ids, send memory or submission ring full; nothing to receive; completions or zero-copy cookies at their limit
-//	  ENOBUFS       destination congested (its slot says so); no idle destination slot
+//	  ENOBUFS       destination congested (its slot says so, or it holds its share of message ids or send memory); no idle destination slot
 //	  EMSGSIZE      payload above the send buffer limit or 1 MiB; operation above 1 MiB or 1024 segments
 //	  ENOTCONN      no destination
 //	  EDESTADDRREQ  Connect to the unspecified address
@@ -87,8 +87,9 @@ var (
 	// ErrWouldBlock: nothing to read, or the send buffer is full. EAGAIN.
 	// Retry when Wait reports Message or SendSpace.
 	ErrWouldBlock error = &sentinel{"operation would block", []error{syscall.EAGAIN}}
-	// ErrCongested: the destination's receiver is over its limit. ENOBUFS.
-	// Retry when Wait reports Relief for it.
+	// ErrCongested: the destination's receiver is over its limit, or messages to
+	// the destination hold its share of the process's message ids and send memory.
+	// ENOBUFS. Retry when Wait reports Relief for it.
 	ErrCongested error = &sentinel{"destination congested", []error{syscall.ENOBUFS}}
 	// ErrTooManyDestinations: every destination slot of this client is in use
 	// by queued messages or operations. ENOBUFS.

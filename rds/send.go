@@ -104,7 +104,8 @@ func (s *Socket) sendWait(m *outMsg, err error, w **waiter, dontWait bool) error
 	case errRingFull:
 		return s.ringWait(dontWait)
 	case errNoMemory:
-		if m.windows >= 0 && s.c.tx.growArena(m.windows) {
+		if m.windows >= 0 {
+			s.c.tx.growArena(m.windows)
 			return nil
 		}
 		want = wantMemory
@@ -255,13 +256,15 @@ func (t *tx) prepare(s *Socket, m *outMsg, arm bool) error {
 			return ErrCongested
 		}
 	}
-	if t.sends++; t.sends >= reapEvery || !s.room() || len(t.free) == 0 {
+	if t.sends++; t.sends >= reapEvery || !s.room() || len(t.free) == 0 || t.idsOver(d) {
 		t.reap()
-		if s.full(arm) {
+		switch {
+		case s.full(arm):
 			return errFull
-		}
-		if len(t.free) == 0 {
+		case len(t.free) == 0:
 			return t.starve(m)
+		case t.idsOver(d):
+			return t.refuse(d)
 		}
 	}
 	return t.setAside(s, m, d)
@@ -271,28 +274,37 @@ func (t *tx) prepare(s *Socket, m *outMsg, arm bool) error {
 func (t *tx) starve(m *outMsg) error {
 	t.starved = true
 	m.windows = t.arena.Windows()
-	if len(t.free) == 0 {
-		m.windows = -1 // more memory would not help
+	if len(t.free) == 0 || t.full {
+		m.windows = -1 // more memory would not help, or is not to be had
 	}
 	return errNoMemory
 }
 
 // setAside takes an id and memory for m and charges its payload.
 func (t *tx) setAside(s *Socket, m *outMsg, d *dest) error {
-	n := len(m.p)
-	var chunk, opMem uint32
-	ok := true
-	if n > 0 {
-		if chunk, ok = t.alloc(n); !ok {
-			return t.starve(m)
-		}
-	}
-	opSize := 0
+	n, opSize := len(m.p), 0
 	if m.x != nil {
 		opSize = m.x.opMemory()
 	}
+	if n+opSize > 0 && t.memOver(d) {
+		switch t.reap(); {
+		case !t.memOver(d):
+		case t.full:
+			return t.refuse(d)
+		default:
+			return t.starve(m)
+		}
+	}
+	var chunk, opMem uint32
+	ok := true
+	before := t.arena.InUse()
+	if n > 0 {
+		if chunk, ok = t.alloc(n, &before); !ok {
+			return t.starve(m)
+		}
+	}
 	if opSize > 0 {
-		if opMem, ok = t.alloc(opSize); !ok {
+		if opMem, ok = t.alloc(opSize, &before); !ok {
 			if n > 0 {
 				t.arena.Free(chunk, n)
 			}
@@ -303,7 +315,8 @@ func (t *tx) setAside(s *Socket, m *outMsg, d *dest) error {
 	t.free = t.free[:len(t.free)-1]
 	x := &t.msgs[id] // zero, see giveBack
 	x.sock, x.dest, x.chunk, x.size, x.n = s, d, chunk, uint32(n), uint32(n)
-	x.opMem, x.opSize = opMem, uint32(opSize)
+	x.opMem, x.opSize, x.mem = opMem, uint32(opSize), uint32(t.arena.InUse()-before)
+	d.mem += int(x.mem)
 	m.id, m.dest = id, d
 	if n > 0 {
 		m.dst = t.arena.Bytes(chunk, n)
@@ -319,11 +332,16 @@ func (t *tx) setAside(s *Socket, m *outMsg, d *dest) error {
 	return nil
 }
 
-// alloc takes arena memory, after a look for returned messages if need be.
-func (t *tx) alloc(n int) (uint32, bool) {
+// alloc takes arena memory, after a look for returned messages if need be. used
+// is what was in use before the message, and falls with what is returned.
+func (t *tx) alloc(n int, used *int) (uint32, bool) {
 	chunk, ok := t.arena.Alloc(n)
-	if !ok && t.reap() {
-		chunk, ok = t.arena.Alloc(n)
+	if !ok {
+		now := t.arena.InUse()
+		if t.reap() {
+			*used -= now - t.arena.InUse()
+			chunk, ok = t.arena.Alloc(n)
+		}
 	}
 	return chunk, ok
 }

@@ -32,6 +32,7 @@ type tx struct {
 	full     bool       // the daemon gives no more windows
 	dead     bool       // the memory is about to be unmapped
 	starved  bool       // an id or memory was asked for in vain since the last return
+	over     []*dest    // refused for their share: see share.go
 }
 
 // txMsg is a message between submission and return.
@@ -42,6 +43,7 @@ type txMsg struct {
 	size     uint32 // bytes at chunk, 0 = none
 	opMem    uint32 // chunk of what does not fit into the operations' descriptors
 	opSize   uint32
+	mem      uint32 // arena memory of both, rounding included
 	n        uint32 // payload bytes charged
 	zcCookie uint32
 	zc       bool  // zcCookie is to come back
@@ -114,6 +116,9 @@ func (t *tx) reap() bool {
 	}
 	t.ret.Release()
 	t.starved = false
+	if len(t.over) > 0 {
+		t.relieveShares()
+	}
 	if t.c.wait.memory.Load() > 0 {
 		t.c.wait.notifyEverybody(wantMemory)
 	}
@@ -146,6 +151,7 @@ func (t *tx) giveBack(id uint32) {
 	if m.settles > 0 {
 		m.sock.promised.Add(-int32(m.settles))
 	}
+	m.dest.mem -= int(m.mem)
 	*m = txMsg{}
 	t.free = append(t.free, id)
 }
@@ -160,24 +166,24 @@ func (t *tx) publish() (ring bool) {
 	return t.c.wakeNeeded()
 }
 
-// growArena asks the daemon for one more window of send memory. It reports
-// false when there is none to be had. mu is not held.
-func (t *tx) growArena(seen int) bool {
+// growArena asks the daemon for one more window of send memory, unless there
+// are more than seen already, and notes if there is none to be had. mu is not
+// held.
+func (t *tx) growArena(seen int) {
 	t.grow.Lock()
 	defer t.grow.Unlock()
 	t.mu.Lock()
 	now, full := t.arena.Windows(), t.full
 	t.mu.Unlock()
 	if now != seen || full {
-		return now != seen
+		return
 	}
 	mem, err := t.c.moreSendMemory()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err != nil {
 		t.full = true
-		return false
+		return
 	}
 	t.arena.AddWindow(mem)
-	return true
 }

@@ -116,24 +116,31 @@ func (s *Socket) readySend(w, got *WaitSet, arm bool) {
 	if t.dead {
 		return
 	}
-	if w.SendSpace || w.ZeroCopy {
+	if w.SendSpace || w.ZeroCopy || len(t.over) > 0 {
 		t.reap()
 	}
 	if w.SendSpace {
 		got.SendSpace = !s.full(arm) && len(t.free) > 0 && !t.starved
 	}
 	for _, to := range w.Relief {
-		d := s.dests[normal(to)]
-		if d != nil && d.congested() {
-			if arm {
-				t.c.seg.WantSlot(d.slot).SetRelief()
-			}
-			if !arm || d.congested() {
-				continue
-			}
+		if d := s.dests[normal(to)]; d == nil || t.relieved(d, arm) {
+			got.Relief = append(got.Relief, to)
 		}
-		got.Relief = append(got.Relief, to)
 	}
+}
+
+// relieved reports whether d is not congested; with arm, its relief is announced
+// otherwise. mu is held.
+func (t *tx) relieved(d *dest, arm bool) bool {
+	if d.congested() {
+		if arm {
+			t.c.seg.WantSlot(d.slot).SetRelief()
+		}
+		if !arm || d.congested() {
+			return false
+		}
+	}
+	return !d.over
 }
 
 // waitUntil calls try until it reports true or an error, waiting in between

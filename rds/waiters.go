@@ -27,7 +27,7 @@ const (
 	wantAll   = interest(1<<interests - 1)
 
 	// wantReturns: what returned messages may help with.
-	wantReturns = wantSpace | wantMemory | wantZeroCopy
+	wantReturns = wantSpace | wantMemory | wantZeroCopy | wantRelief | wantCongestion
 )
 
 // waiter is one goroutine that waits at a socket. The protocol is: enter, look

@@ -38,6 +38,7 @@ const (
 	OwnerNotMeant    Name = "owner-not-meant"   // a message with operations goes to whoever is bound, not to who owns their memory
 	SlotReusedEarly  Name = "slot-reused-early" // a destination's slot is used again with messages pending
 	WakeUpLost       Name = "wake-up-lost"      // the daemon does not look once more after it announced sleep
+	ShareIgnored     Name = "share-ignored"     // a stuck destination gets all message ids and send memory of its process
 	WakeUpKept       Name = "wake-up-kept"      // a receiver that was woken for another's message does not pass that on
 	RequestOvertakes Name = "request-overtakes" // a control request goes ahead of what was submitted before it
 
@@ -74,6 +75,7 @@ func Names() []Name {
 		Incarnation, OwnerNotMeant, SlotReusedEarly, WakeUpLost, RequestOvertakes, MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing,
 		WakeUpKept,
 		SilenceIgnored,
+		ShareIgnored,
 		StatusTwice, AtomicRunsTwice, GrantUnchecked, BoundsOffByOne, UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed,
 		RoomNotRung, MarkWaitsForAll,
 		GrantOnLaneZero, QuotaNotGivenBack, LoopbackTrusted, CRCUnchecked}

@@ -34,6 +34,7 @@ var checks = []check{
 	{variant: mutant.OwnerNotMeant, pkg: "internal/daemon", test: "TestOperationMeansOwner"},
 	{variant: mutant.SlotReusedEarly, pkg: "rds", test: "TestPendingKeepsSlot"},
 	{variant: mutant.WakeUpLost, pkg: "internal/daemon", test: "TestPark", short: true},
+	{variant: mutant.ShareIgnored, pkg: "rds", test: "TestStuckDestinations"},
 	{variant: mutant.WakeUpKept, pkg: "rds", test: "TestWakeUpForAnother"},
 	{variant: mutant.RequestOvertakes, pkg: "internal/daemon", test: "TestRequestsBehindRing"},
 

@@ -1,0 +1,72 @@
+package rds
+
+import (
+	"github.com/rdsd/rdsd/internal/mutant"
+	"github.com/rdsd/rdsd/internal/shm"
+)
+
+// Message ids and send memory are common to all sockets of a process. A
+// destination that takes nothing keeps what its messages have, so each has its
+// share, which is less the less is free: many that are stuck leave something to
+// the others. A destination beyond its share is congested until it holds three
+// quarters of it.
+
+const (
+	// idShare is the part of the free message ids that one destination may hold:
+	// an eighth. Of 16384 twenty stuck destinations leave 1500 free.
+	idShare = 8
+	// memShare is the part of the free send memory that one destination may hold:
+	// a quarter. It matters when a window's worth and less is free and the daemon
+	// gives no more.
+	memShare = 4
+)
+
+// freeMem is the send memory that is free, in bytes.
+func (t *tx) freeMem() int { return t.arena.Windows()*shm.WindowSize - t.arena.InUse() }
+
+// idsOver reports that d holds its share of message ids.
+func (t *tx) idsOver(d *dest) bool {
+	return d.pending > 0 && idShare*d.pending >= len(t.free) && !mutant.On(mutant.ShareIgnored)
+}
+
+// memOver reports that d holds its share of send memory, and that this is scarce.
+func (t *tx) memOver(d *dest) bool {
+	free := t.freeMem()
+	return free < shm.WindowSize && d.mem > 0 && memShare*d.mem >= free && !mutant.On(mutant.ShareIgnored)
+}
+
+// refuse notes that d is beyond its share.
+func (t *tx) refuse(d *dest) error {
+	if !d.over {
+		d.over = true
+		t.over = append(t.over, d)
+	}
+	return ErrCongested
+}
+
+// relieveShares announces the relief of those that have room again.
+func (t *tx) relieveShares() {
+	free, mem := len(t.free), t.freeMem()
+	scarce := t.full && mem < shm.WindowSize
+	kept := t.over[:0]
+	for _, d := range t.over {
+		if 4*idShare*d.pending > 3*free || scarce && 4*memShare*d.mem > 3*mem {
+			kept = append(kept, d)
+			continue
+		}
+		d.over = false
+		t.relieve(d)
+	}
+	clear(t.over[len(kept):])
+	t.over = kept
+}
+
+// relieve has those look again that wait for the relief of d.
+func (t *tx) relieve(d *dest) {
+	if d.sock.congMon.Load() {
+		t.c.rx.mu.Lock()
+		d.sock.relieved(d.to)
+		t.c.rx.mu.Unlock()
+	}
+	d.sock.notifyAll(wantRelief)
+}
