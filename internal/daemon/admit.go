@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"golang.org/x/sys/unix"
 )
@@ -111,6 +112,20 @@ func (a *admission) leave(s *session) {
 	if *own == (connections{}) {
 		delete(a.users, s.user.uid)
 	}
+}
+
+// admits returns an error if the connection that came last has not been taken in
+// for so long that something is stuck. It waits for the lock that admission is
+// behind.
+func (d *Daemon) admits() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if since := d.accepting.Load(); since != 0 {
+		if late := time.Since(time.Unix(0, since)); late >= ctl.StallAfter {
+			return fmt.Errorf("a process that connected has not been admitted for %v", late.Round(time.Millisecond))
+		}
+	}
+	return nil
 }
 
 func (a *admission) forget(s *session) {

@@ -352,6 +352,7 @@ var processAttacks = []processAttack{
 // descriptors, on one daemon that goes on through all of it.
 func TestProcessAttacks(t *testing.T) {
 	d := startDaemon(t, nil)
+	letDescriptorsIn(t, d)
 	descriptors := func() int {
 		e, err := os.ReadDir("/proc/self/fd")
 		if err != nil {

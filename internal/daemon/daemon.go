@@ -64,6 +64,8 @@ type Daemon struct {
 	drained  atomic.Pointer[string]
 	silent   atomic.Uint64 // control connections that said nothing
 
+	accepting atomic.Int64 // since when one connection is being taken in, unix ns; 0: none is
+
 	mu        sync.Mutex
 	open      map[*session]struct{} // guarded by mu
 	ended     bool                  // guarded by mu
@@ -299,6 +301,7 @@ func (d *Daemon) accept() {
 			time.Sleep(10 * time.Millisecond) // EMFILE: let descriptors come free
 			continue
 		}
+		d.accepting.Store(time.Now().UnixNano())
 		id := d.credOf(c)
 		s := &session{d: d, c: c, id: id, user: userOf(d.policy.Load(), id)}
 		d.mu.Lock()
@@ -311,12 +314,13 @@ func (d *Daemon) accept() {
 			go s.run()
 		}
 		d.mu.Unlock()
+		d.accepting.Store(0)
 	}
 }
 
 // serveMetrics answers Prometheus. It has returned before the mapping goes.
 func (d *Daemon) serveMetrics(ctx context.Context) {
-	h := metrics.Handler(metrics.Source{Stats: d.reader, Peers: backend{d}.Peers, Users: backend{d}.Users, TLS: d.tlsStatus, Version: version.String()})
+	h := metrics.Handler(metrics.Source{Stats: d.reader, Peers: backend{d}.Peers, Users: backend{d}.Users, Admits: d.admits, TLS: d.tlsStatus, Version: version.String()})
 	if err := d.metrics.Serve(ctx, h, d.log); err != nil {
 		d.log.Error("metrics", "err", err)
 	}

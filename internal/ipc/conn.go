@@ -43,10 +43,11 @@ type Cred struct {
 
 // Conn is one control connection. One goroutine receives; any may send.
 type Conn struct {
-	c    *net.UnixConn
-	peer Cred
-	buf  []byte
-	oob  []byte
+	c      *net.UnixConn
+	peer   Cred
+	buf    []byte
+	oob    []byte
+	closer *closer // of the daemon's end, which takes no descriptors; else nil
 }
 
 // NewConn takes c, a connected SOCK_SEQPACKET socket, over.
@@ -80,8 +81,14 @@ func peerCred(c *net.UnixConn) (Cred, error) {
 // Peer is who is at the other end.
 func (c *Conn) Peer() Cred { return c.peer }
 
-// Close closes the connection; a Recv that waits ends with net.ErrClosed.
-func (c *Conn) Close() error { return c.c.Close() }
+// Close closes the connection; a Recv that waits ends with net.ErrClosed. It
+// does not block, whatever the other side has sent.
+func (c *Conn) Close() error {
+	if c.closer != nil {
+		return c.closer.close(c.c, c.peer.UID)
+	}
+	return c.c.Close()
+}
 
 // SetReadDeadline bounds Recv, the zero time does not. After it Recv fails with
 // os.ErrDeadlineExceeded.
@@ -113,6 +120,11 @@ func (c *Conn) Send(id uint32, m Body, fds ...int) error {
 // sent what is not allowed; the descriptors that came are closed. The
 // connection should be closed after any error.
 func (c *Conn) Recv() (*Message, error) {
+	if c.closer != nil {
+		if err := c.peek(); err != nil {
+			return nil, err
+		}
+	}
 	n, oobn, flags, _, err := c.c.ReadMsgUnix(c.buf, c.oob)
 	if errors.Is(err, unix.ECONNRESET) {
 		// The other side closed without having read everything. What it sent
@@ -131,6 +143,28 @@ func (c *Conn) Recv() (*Message, error) {
 		closeFDs(fds)
 	}
 	return m, err
+}
+
+// peek waits for a frame and leaves one with descriptors unread: who takes it
+// drops them, and may wait for what they are (see closer).
+func (c *Conn) peek() error {
+	raw, err := c.c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var flags int
+	var one [1]byte
+	var got error
+	if err := raw.Read(func(fd uintptr) bool {
+		_, _, flags, _, got = unix.Recvmsg(int(fd), one[:], nil, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		return got != unix.EAGAIN && got != unix.EINTR
+	}); err != nil {
+		return err
+	}
+	if got == nil && flags&unix.MSG_CTRUNC != 0 {
+		return protocolError("a frame with descriptors; no request has any")
+	}
+	return nil // Recv meets the error again
 }
 
 // check parses the frame in buf and compares what came with it with what is

@@ -23,6 +23,7 @@ type Listener struct {
 	path    string
 	ino     uint64
 	adopted bool // its file is somebody else's
+	closer  closer
 }
 
 // Listen makes the control socket at path with the given permissions. A socket
@@ -41,10 +42,12 @@ func Listen(path string, mode fs.FileMode) (*Listener, error) {
 	if err := removeDead(path); err != nil {
 		return nil, err
 	}
-	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	lc := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error { return raw.Control(refuseDescriptors) }}
+	any, err := lc.Listen(context.Background(), "unixpacket", path)
 	if err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
+	l := any.(*net.UnixListener)
 	l.SetUnlinkOnClose(false) // see Close
 	ln := &Listener{l: l, path: path}
 	if err = os.Chmod(path, mode); err == nil {
@@ -67,6 +70,9 @@ func Adopt(l *net.UnixListener, path string) (*Listener, error) {
 		return nil, fmt.Errorf("control socket: passed was %s %s, configured is unixpacket %s: %w", a.Network(), a, path, unix.EINVAL)
 	}
 	l.SetUnlinkOnClose(false)
+	if raw, err := l.SyscallConn(); err == nil {
+		_ = raw.Control(refuseDescriptors) // not for connections that wait already
+	}
 	return &Listener{l: l, path: path, adopted: true}, nil
 }
 
@@ -146,7 +152,8 @@ func inode(path string) (uint64, error) {
 	return fi.Sys().(*syscall.Stat_t).Ino, nil
 }
 
-// Accept waits for the next process. After Close the error is os.ErrClosed and
+// Accept waits for the next process. Descriptors that it sends with a frame are
+// not taken: Recv ends the connection with ErrProtocol. After Close the error is os.ErrClosed and
 // net.ErrClosed; others (EMFILE) may pass.
 func (l *Listener) Accept() (*Conn, error) {
 	c, err := l.l.AcceptUnix()
@@ -156,8 +163,16 @@ func (l *Listener) Accept() (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return NewConn(c)
+	conn, err := NewConn(c)
+	if err != nil {
+		return nil, err
+	}
+	conn.closer, conn.oob = &l.closer, nil
+	return conn, nil
 }
+
+// SyscallConn is the listening socket, for options that its connections inherit.
+func (l *Listener) SyscallConn() (syscall.RawConn, error) { return l.l.SyscallConn() }
 
 // Path is where the socket is.
 func (l *Listener) Path() string { return l.path }

@@ -26,6 +26,9 @@ type Source struct {
 	Peers func() ([]ctl.PeerInfo, error)
 	// Users says what each user has and may have. It may block.
 	Users func() ([]ctl.User, error)
+	// Admits returns an error if processes that connect to the control socket
+	// are not served; nil: it is not asked. It may block, which says the same.
+	Admits func() error
 	// TLS is the state of TLS; nil: it is not told. It does not block.
 	TLS     func() ctl.TLS
 	Version string

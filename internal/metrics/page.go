@@ -45,9 +45,11 @@ type page struct {
 type pages struct {
 	src   Source
 	peers *asker[[]ctl.PeerInfo]
+	admit asker[struct{}]
 }
 
 func (p *pages) register(mux *http.ServeMux) {
+	p.admit.f = func() (struct{}, error) { return struct{}{}, p.src.Admits() }
 	file := func(kind string, b []byte) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", kind+"; charset=utf-8")
@@ -106,16 +108,23 @@ func (p *pages) data(w http.ResponseWriter, _ *http.Request) {
 	_ = json.NewEncoder(w).Encode(&out)
 }
 
-// health answers whether the engine turns: 200 or 503, and why in a line of
-// JSON. A daemon that answers here listens already, so ready is alive.
+// health answers whether the engine turns and processes are admitted: 200 or
+// 503, and why in a line of JSON. A daemon that answers here listens already, so
+// ready is alive.
 func (p *pages) health(w http.ResponseWriter, _ *http.Request) {
 	snap := p.src.Stats.Snapshot()
 	late := snap.Late(time.Now())
 	h := struct {
-		OK    bool          `json:"ok"`
-		State string        `json:"engine_state"`
-		Late  time.Duration `json:"engine_late_ns"`
-	}{late < ctl.StallAfter && (snap.State == stats.Running || snap.State == stats.Sleeping), snap.State.String(), late}
+		OK      bool          `json:"ok"`
+		State   string        `json:"engine_state"`
+		Late    time.Duration `json:"engine_late_ns"`
+		Control string        `json:"control_error"` // "": processes are admitted
+	}{late < ctl.StallAfter && (snap.State == stats.Running || snap.State == stats.Sleeping), snap.State.String(), late, ""}
+	if p.src.Admits != nil {
+		if _, err := p.admit.ask(); err != nil {
+			h.OK, h.Control = false, err.Error()
+		}
+	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	if !h.OK {

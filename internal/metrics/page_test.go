@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -101,6 +102,33 @@ func TestHealth(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A daemon whose engine turns and that serves no new process is not healthy,
+// whether it says so or does not answer.
+func TestHealthOfControl(t *testing.T) {
+	src, b := source(t, noPeers)
+	b.Publish(time.Now().UnixNano())
+	b.SetState(stats.Running)
+	var stuck sync.Mutex
+	var why error
+	src.Admits = func() error { stuck.Lock(); defer stuck.Unlock(); return why }
+	h := Handler(src)
+	look := func(want int, says string) {
+		t.Helper()
+		b.Publish(time.Now().UnixNano())
+		if w := get(h, "localhost", "/livez"); w.Code != want || !strings.Contains(w.Body.String(), `"control_error":"`+says+`"`) {
+			t.Errorf("status %d, %s; want %d, %q", w.Code, w.Body, want, says)
+		}
+	}
+	look(200, "")
+	stuck.Lock()
+	look(503, errLate.Error())
+	look(503, errLate.Error())
+	stuck.Unlock()
+	look(200, "")
+	why = errors.New("full")
+	look(503, "full")
 }
 
 // TestPageNames: every counter and field that the page shows exists.

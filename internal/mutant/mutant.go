@@ -58,7 +58,8 @@ const (
 	QuotaNotGivenBack Name = "quota-not-given-back" // operations that ended still count
 
 	// Who may do what, and how much.
-	LoopbackTrusted Name = "loopback-trusted" // loopback is a peer of a daemon that other hosts reach
+	LoopbackTrusted            Name = "loopback-trusted"              // loopback is a peer of a daemon that other hosts reach
+	DescriptorsClosedInSession Name = "descriptors-closed-in-session" // a session waits for the close of what its process sent
 
 	// A client's events.
 	RoomNotRung     Name = "room-not-rung"      // a sleeping daemon does not ask to be rung for room in an event ring
@@ -70,13 +71,10 @@ const (
 
 // Names lists them all.
 func Names() []Name {
-	return []Name{CrossingUndecided, SequenceReset, DuplicatesTaken, TCPDuplicateTaken, AckBeforeQueueing, AckCoversNotice,
-		NoGate, WrongInstance, LastCredit, CancelEarly, RefusedDropped, ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold, CongestionStays,
-		Incarnation, OwnerNotMeant, SlotReusedEarly, WakeUpLost, RequestOvertakes, MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing,
-		WakeUpKept,
-		SilenceIgnored,
-		ShareIgnored,
-		StatusTwice, AtomicRunsTwice, GrantUnchecked, BoundsOffByOne, UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed,
-		RoomNotRung, MarkWaitsForAll,
-		GrantOnLaneZero, QuotaNotGivenBack, LoopbackTrusted, CRCUnchecked}
+	return []Name{CrossingUndecided, SequenceReset, DuplicatesTaken, TCPDuplicateTaken, AckBeforeQueueing, AckCoversNotice, NoGate,
+		WrongInstance, LastCredit, CancelEarly, SilenceIgnored, RefusedDropped, ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold,
+		CongestionStays, Incarnation, OwnerNotMeant, SlotReusedEarly, WakeUpLost, ShareIgnored, WakeUpKept, RequestOvertakes,
+		MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice, AtomicRunsTwice, GrantUnchecked, BoundsOffByOne,
+		UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed, GrantOnLaneZero, QuotaNotGivenBack, LoopbackTrusted, DescriptorsClosedInSession,
+		RoomNotRung, MarkWaitsForAll, CRCUnchecked}
 }

@@ -53,6 +53,7 @@ var checks = []check{
 	{variant: mutant.QuotaNotGivenBack, pkg: "internal/daemon", test: "TestOperationQuota"},
 
 	{variant: mutant.LoopbackTrusted, pkg: "internal/config", test: "TestPeersAllowed"},
+	{variant: mutant.DescriptorsClosedInSession, pkg: "internal/ipc", test: "TestLingeringDescriptors"},
 
 	{variant: mutant.RoomNotRung, pkg: "internal/daemon", test: "TestRingForRoom"},
 	{variant: mutant.MarkWaitsForAll, pkg: "internal/daemon", test: "TestMarkBesideFlood"},

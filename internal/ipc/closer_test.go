@@ -1,0 +1,166 @@
+package ipc
+
+import (
+	"errors"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lingering is a TCP connection whose last close takes a minute: what it has to
+// send is never read.
+func lingering(t *testing.T) int {
+	t.Helper()
+	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Connect(fd, &unix.SockaddrInet4{Port: l.Addr().(*net.TCPAddr).Port, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	far, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { far.Close() })
+	if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 60}); err != nil {
+		t.Fatal(err)
+	}
+	unix.SetNonblock(fd, true)
+	for b := make([]byte, 1<<16); err == nil; {
+		_, err = unix.Write(fd, b)
+	}
+	return fd
+}
+
+// listen is a control socket, of a kernel that lets descriptors through if old.
+func listen(t *testing.T, old bool) *Listener {
+	t.Helper()
+	l, err := Listen(shortDir(t)+"/s", 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	if old {
+		raw, err := l.SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSRIGHTS, 1) })
+	}
+	return l
+}
+
+// Where the kernel can it refuses descriptors for the daemon, and in each case
+// none gets there.
+func TestDescriptorsRefused(t *testing.T) {
+	for _, old := range []bool{false, true} {
+		l := listen(t, old)
+		c, err := Dial(t.Context(), l.Path())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		s, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		s.SetReadDeadline(time.Now().Add(20 * time.Second))
+		r, _ := pipeFD(t)
+		before := openFDs(t)
+		refuses := false
+		raw, _ := s.c.SyscallConn()
+		raw.Control(func(fd uintptr) {
+			v, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSRIGHTS)
+			refuses = err == nil && v == 0
+		})
+		err = c.conn.Send(1, &GrowSend{}, r, r)
+		if refuses {
+			if !errors.Is(err, unix.EPERM) {
+				t.Errorf("sent: %v, want EPERM", err)
+			}
+			err = c.conn.Send(1, &GrowSend{})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := s.Recv()
+		switch {
+		case refuses && (err != nil || m.Body.Type() != (&GrowSend{}).Type()):
+			t.Errorf("without descriptors: %+v, %v", m, err)
+		case !refuses && (!errors.Is(err, ErrProtocol) || !strings.Contains(err.Error(), "with descriptors")):
+			t.Errorf("with descriptors: %+v, %v", m, err)
+		}
+		if after := openFDs(t); after != before {
+			t.Errorf("%d descriptors open, %d before", after, before)
+		}
+	}
+}
+
+// TestLingeringDescriptors: descriptors whose close takes a minute, in frames
+// read or not, hold up neither the one that closes their connections nor the
+// next process, and all of them are closed at last.
+func TestLingeringDescriptors(t *testing.T) {
+	l := listen(t, true)
+	before := openFDs(t)
+	const many = 20
+	for i := range many {
+		raw, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: l.Path(), Net: "unixpacket"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fd := lingering(t)
+		if _, _, err := raw.WriteMsgUnix(AppendFrame(nil, 1, &GrowSend{}), unix.UnixRights(fd), nil); err != nil {
+			t.Fatal(err)
+		}
+		unix.Close(fd)
+		raw.Close()
+		s, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		closed := make(chan error, 1)
+		go func() {
+			if i%2 == 0 {
+				s.SetReadDeadline(time.Now().Add(20 * time.Second))
+				if _, err := s.Recv(); !errors.Is(err, ErrProtocol) {
+					t.Errorf("%v", err)
+				}
+			}
+			closed <- s.Close()
+		}()
+		select {
+		case err := <-closed:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("connection %d: the close waits for what was sent along", i)
+		}
+	}
+	l.closer.mu.Lock()
+	if l.closer.threads > 1 {
+		t.Errorf("%d threads close for one user", l.closer.threads)
+	}
+	l.closer.mu.Unlock()
+	for range 2000 {
+		l.closer.mu.Lock()
+		left := l.closer.threads
+		l.closer.mu.Unlock()
+		if left == 0 && openFDs(t) <= before+many { // the far ends are the test's
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("%d descriptors open, %d before: %v", openFDs(t), before, os.ErrDeadlineExceeded)
+}
