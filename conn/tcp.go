@@ -14,7 +14,6 @@ import (
 var (
 	ErrPoked    = errors.New("conn: the peer was asked to connect: it has the smaller address")
 	ErrLaneBusy = errors.New("conn: no lane is down")
-	errPort     = errors.New("conn: no source port of the lane is free")
 )
 
 // Stream is one TCP connection. Its calls never block.
@@ -23,8 +22,8 @@ type Stream interface {
 	// than all: the rest has to wait for HandleRoom. The pieces are the
 	// caller's again.
 	Write(pieces [][]byte) (int, error)
-	// Unacked returns how many bytes, of those written and the end that Finish
-	// sends, the peer's TCP has not acknowledged.
+	// Unacked returns how many of the bytes written the peer's TCP has not
+	// acknowledged.
 	Unacked() (int, error)
 	// Finish ends this direction, behind what was written.
 	Finish()
@@ -48,8 +47,9 @@ type TCPHost interface {
 	// Congestion: the peer's congestion map changed.
 	Congestion(c *TCP, m *cong.Map)
 	// Dial connects a lane, from a port that is the lane modulo wire.MaxPaths
-	// if it can. HandleConnected or HandleFailed with the same id follows.
-	Dial(c *TCP, lane int, id uint64) error
+	// if it can; must: from no other. HandleConnected or HandleFailed with the
+	// same id follows.
+	Dial(c *TCP, lane int, id uint64, must bool) error
 	// Trace is a Host's.
 	Trace(c *TCP, event string, err error)
 }
@@ -61,7 +61,7 @@ type TCPConfig struct {
 	StartSeq      uint64 // first sequence of every lane
 	MinBackoff    int64  // 1 ms
 	MaxBackoff    int64  // 1 s
-	CloseTimeout  int64  // 1 s: an end that the peer does not answer is cut off
+	CloseTimeout  int64  // 1 s: what the peer does not end after Close is cut off
 	IgnorePings   bool   // messages to port 0 go to nobody, handshakes among them
 	Rand          func() uint64
 	// Cong is the map of the local address; the peer is told it on every first
@@ -106,7 +106,7 @@ type TCP struct {
 	gen     uint32 // the peer's generation, 0 = never said
 	up      int    // lanes
 	dialID  uint64
-	probes  int   // sent and not answered
+	answers bool  // it has answered a probe
 	told    bool  // PeerUp was called
 	asked   int64 // when all lanes were asked for a sign of life
 
@@ -354,9 +354,22 @@ func (c *TCP) Reset(now int64, why error) {
 		case Up:
 			l.finishStream(why)
 		case Connecting:
-			l.abandon(why)
+			if l.doomed = why; l.poke {
+				l.abandon(why)
+			}
 		case Down:
 			l.backoff, l.retryAt = 0, 0
+		}
+	}
+}
+
+// CutOff breaks all lanes off at once: the peer must not come any more, and what
+// it has sent is not read.
+func (c *TCP) CutOff(now int64, why error) {
+	c.Reset(now, why)
+	for i := range c.lanes[:c.taken] {
+		if l := &c.lanes[i]; l.stream != nil {
+			l.down(true)
 		}
 	}
 }
@@ -382,6 +395,8 @@ func (c *TCP) Close(now int64) {
 			l.finishStream(ErrClosed)
 		case Connecting:
 			l.abandon(ErrClosed)
+		case Error:
+			l.awaitEnd()
 		}
 	}
 }

@@ -17,8 +17,11 @@ type tcpLane struct {
 	id     uint64 // of the attempt
 	poke   bool   // the attempt asks the peer to connect
 	again  bool   // it was up: who connects has to come back
-	lived  bool   // something arrived on this connection
-	ending bool   // Finish was called
+	doomed error  // why what the attempt brings ends at once
+	upAt   int64
+	lived  bool // something arrived on this connection
+	pinged *Msg // the last probe, unless it is something else by now
+	probes int  // sent, less what was answered
 	why    error
 
 	deadline int64 // of ending
@@ -64,10 +67,9 @@ const (
 )
 
 const (
-	firstAckWait = 100_000    // ns between looks at what the peer's TCP has acked,
-	lastAckWait  = 20_000_000 // while it has acked nothing more
-	gateNs       = 1_000_000_000
-	askEveryNs   = 1_000_000_000
+	gateNs     = 1_000_000_000
+	endNs      = 30_000_000_000
+	askEveryNs = 1_000_000_000
 )
 
 func (l *tcpLane) enqueue(m *Msg) {
@@ -154,39 +156,15 @@ func (l *tcpLane) waits() bool {
 func (l *tcpLane) dial() {
 	c := l.c
 	c.dialID++
-	l.id = c.dialID
+	l.id, l.doomed = c.dialID, nil
 	l.poke = !c.smaller
 	l.setState(Connecting)
 	if l.n == 0 {
 		c.since = c.now
 	}
-	if err := c.host.Dial(c, l.n, l.id); err != nil {
+	if err := c.host.Dial(c, l.n, l.id, c.known && c.chosen); err != nil {
 		l.failed(err)
 	}
-}
-
-// HandleConnected gives an attempt of Dial its stream; chosen says that its
-// source port is as Dial asked.
-func (c *TCP) HandleConnected(now int64, lane int, id uint64, s Stream, chosen bool) {
-	c.now = now
-	l := &c.lanes[lane]
-	if l.state != Connecting || l.id != id {
-		s.Close(false)
-		return
-	}
-	if l.poke { // that is all it was for: the peer has seen us, and connects
-		s.Close(false)
-		l.failed(ErrPoked)
-		return
-	}
-	if !c.known {
-		c.chosen = chosen
-	} else if c.chosen && !chosen { // the peer was told to go by it
-		s.Close(false)
-		l.failed(errPort)
-		return
-	}
-	l.start(s)
 }
 
 // HandleFailed says that an attempt has failed.
@@ -234,95 +212,9 @@ func (l *tcpLane) retryLater() {
 	l.backoff = min(2*l.backoff, c.cfg.MaxBackoff)
 }
 
-// HandleAccept offers a connection of the peer's, from its source port, and
-// returns the lane that takes it. An error says why it is to be reset.
-func (c *TCP) HandleAccept(now int64, s Stream, port uint16) (int, error) {
-	c.now = now
-	switch {
-	case c.closed:
-		return 0, ErrClosed
-	case c.smaller:
-		// It asks us to connect. An attempt that is under way, or was made just
-		// now, is the answer.
-		l := &c.lanes[0]
-		l.again = true
-		if l.state == Down && l.backoff <= 64*c.cfg.MinBackoff {
-			l.retryAt = 0
-		}
-		return 0, ErrPoked
-	}
-	if l := c.freeLane(port); l != nil {
-		if l.state == Connecting {
-			l.abandon(ErrPoked)
-		}
-		l.retryAt = 0
-		l.start(s)
-		return l.n, nil
-	}
-	// The peer has lost a connection that we believe in. Whatever we send on it
-	// brings the reset that says so.
-	if c.asked == 0 || now-c.asked > askEveryNs {
-		c.asked = now
-		for i := range c.lanes[:c.taken] {
-			c.lanes[i].congDirty = true
-		}
-	}
-	return 0, ErrLaneBusy
-}
-
-// freeLane is the lane for a connection from port: the one that the port says,
-// with peers that choose it so, else the first that is down.
-func (c *TCP) freeLane(port uint16) *tcpLane {
-	free := func(l *tcpLane) bool { return l.state == Down || l.state == Connecting }
-	if c.bySPort {
-		l := &c.lanes[int(port)&(c.n-1)]
-		if free(l) {
-			return l
-		}
-		if l.state == Up { // it has lost that one: read what is left of it first
-			l.finishStream(ErrReplaced)
-		}
-		return nil
-	}
-	for i := range c.lanes[:c.taken] {
-		if l := &c.lanes[i]; free(l) {
-			return l
-		}
-	}
-	return nil
-}
-
-// start makes a lane Up on s.
-func (l *tcpLane) start(s Stream) {
-	c := l.c
-	l.setState(Up)
-	l.stream, l.written, l.blocked, l.ending, l.lived = s, 0, false, false, false
-	l.hdrLen, l.left, l.why = 0, 0, nil
-	l.again = true
-	c.met = true
-	if c.up++; c.up == 1 {
-		l.congDirty = true
-		c.since = c.now
-	}
-	if !c.told {
-		c.told = true
-		c.host.Trace(c, "up", nil)
-		c.host.PeerUp(c)
-	}
-	if !c.known && c.probes == 0 && l.n == 0 {
-		c.probe()
-	}
-}
-
-func (c *TCP) probe() {
-	c.probes++
-	c.lanes[0].enqueue(c.newOwn(wire.ProbePort, 0))
-}
-
 // finishStream ends a connection in order: what the peer has sent is still
 // received, then its end.
 func (l *tcpLane) finishStream(why error) {
-	l.ending = true
 	l.stream.Finish()
 	l.broken(why)
 }
@@ -336,12 +228,23 @@ func (l *tcpLane) broken(why error) {
 	}
 	l.why, c.why = why, why
 	l.setState(Error)
-	l.deadline = c.now + c.cfg.CloseTimeout
+	l.awaitEnd()
 	c.stats.ConnReset++
 	if c.up--; c.up == 0 {
 		c.since = c.now
 		c.host.Trace(c, "down", why)
 	}
+}
+
+// awaitEnd gives the peer time to end its side. What it sends until then counts
+// as arrived there, so a connection is cut off late: when the peer's host is gone,
+// which TCP finds out by itself, or its RDS has stopped.
+func (l *tcpLane) awaitEnd() {
+	wait := int64(endNs)
+	if l.c.closed {
+		wait = l.c.cfg.CloseTimeout
+	}
+	l.deadline = l.c.now + wait
 }
 
 // protocolError ends the connection at once. The next attempt waits: the peer

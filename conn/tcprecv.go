@@ -11,8 +11,8 @@ import (
 func (c *TCP) HandleData(now int64, lane int, b []byte) {
 	c.now = now
 	l := &c.lanes[lane]
+	l.lived = true
 	for len(b) > 0 && l.stream != nil {
-		l.lived = true
 		if l.left > 0 {
 			n := min(l.left, len(b))
 			if l.body != bodySkip {
@@ -103,8 +103,10 @@ func (l *tcpLane) message(b []byte) []byte {
 		c.arrived.Control++
 		l.received()
 		c.learn(h)
-		if c.probes--; c.probes <= 0 {
-			c.probes, c.gated = 0, false
+		c.answers = true
+		if l.probes--; l.probes <= 0 {
+			l.probes = 0
+			c.gated = c.gated && l.n > 0
 		}
 	case h.DPort == 0 && !c.cfg.IgnorePings:
 		l.received()
@@ -130,14 +132,14 @@ func (l *tcpLane) message(b []byte) []byte {
 // is gone. The kernel counts by lane; but which lane a connection belongs to is
 // not on the wire, and after several have broken off they may come back in
 // another order. A source port stays in its lane, so the port is what counts;
-// only pongs have none.
+// pongs have none, and every lane has pings of its own.
 func (l *tcpLane) duplicate() bool {
 	h := &l.h
 	return h.Flags&wire.FlagRetransmitted != 0 && h.Seq <= *l.last() && !mutant.On(mutant.TCPDuplicateTaken)
 }
 
 func (l *tcpLane) last() *uint64 {
-	if l.h.SPort == 0 {
+	if l.h.SPort == 0 || l.h.SPort == wire.ProbePort {
 		return &l.rxLast
 	}
 	return l.c.seen.at(l.h.SPort)
@@ -224,7 +226,7 @@ func (c *TCP) learn(h *wire.Header) {
 			l := &c.lanes[i+1]
 			l.nextTx = max(l.nextTx, c.lanes[0].nextTx)
 		}
-		c.probe()
+		c.lanes[0].probe()
 	}
 	// A kernel that knew more lanes in an earlier life of ours goes on to connect
 	// them, and any of them may be the one it now sends by: nothing on the wire

@@ -177,42 +177,6 @@ func (l *tcpLane) wrote(m *Msg) {
 	l.unacked.push(m)
 }
 
-func (l *tcpLane) armAck() {
-	if l.state == Up && l.ackAt == 0 && l.unacked.n > 0 {
-		if l.ackWait == 0 {
-			l.ackWait = firstAckWait
-		}
-		l.ackAt = l.c.now + l.ackWait
-	}
-}
-
-// checkAcks ends the messages that the peer's TCP has acknowledged: the kernel
-// asks no more of a message (tcp_send.c rds_tcp_is_acked).
-func (l *tcpLane) checkAcks() {
-	if l.unacked.n == 0 {
-		return
-	}
-	n, err := l.stream.Unacked()
-	if err != nil {
-		return
-	}
-	if l.ending && n > 0 {
-		n--
-	}
-	if uint64(n) > l.written {
-		return
-	}
-	acked := l.written - uint64(n)
-	for m := l.unacked.head; m != nil && m.priv.end <= acked; m = l.unacked.head {
-		l.unacked.remove(m)
-		l.lastAck = m.priv.seq
-		l.c.finish(m, Acked)
-	}
-	if l.unacked.n == 0 {
-		l.ackAt, l.ackWait = 0, 0
-	}
-}
-
 // HandleRoom says that a lane's stream takes bytes again.
 func (c *TCP) HandleRoom(now int64, lane int) {
 	c.now = now

@@ -144,8 +144,7 @@ func (d *Daemon) apply(next *config.Config) error {
 		e.SetSilence(int64(c.Peers.Silence))
 		for _, p := range e.peersV {
 			if !c.PeerAllowed(p.addr) && p.c.State() != conn.Down {
-				p.c.Reset(e.now, errNotAllowed)
-				e.touch(p)
+				e.cutOff(p, errNotAllowed)
 			}
 		}
 	})

@@ -57,6 +57,16 @@ func (e *Engine) newTCP(p *peer) {
 	p.c = p.tcp
 }
 
+// cutOff breaks the connection of p, who is not allowed any more, off at once.
+func (e *Engine) cutOff(p *peer, why error) {
+	if p.tcp != nil {
+		p.tcp.CutOff(e.now, why)
+	} else {
+		p.c.Reset(e.now, why)
+	}
+	e.touch(p)
+}
+
 func tcpPeerOf(c *conn.TCP) *peer { return c.Ctx().(*peer) }
 
 // Deliver, Begin, Commit and Abort are the up-calls of arriving messages.
@@ -97,12 +107,12 @@ type dialing struct {
 }
 
 // Dial connects a lane.
-func (t *tcpSide) Dial(c *conn.TCP, lane int, id uint64) error {
+func (t *tcpSide) Dial(c *conn.TCP, lane int, id uint64, must bool) error {
 	p := tcpPeerOf(c)
 	if !t.e.cfg.Allowed(p.addr) {
 		return errNotAllowed
 	}
-	t.net.Dial(p.local.addr, p.addr, lane, &dialing{p, lane, id})
+	t.net.Dial(p.local.addr, p.addr, lane, must, &dialing{p, lane, id})
 	return nil
 }
 

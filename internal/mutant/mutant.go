@@ -19,6 +19,8 @@ const (
 	SequenceReset     Name = "sequence-reset"      // sequences start again with a connection
 	DuplicatesTaken   Name = "duplicates-taken"    // a retransmission that was received is taken again
 	TCPDuplicateTaken Name = "tcp-duplicate-taken" // the same over RDS/TCP
+	TCPAckUnheard     Name = "tcp-ack-unheard"     // TCP's ack counts on a connection that the peer's RDS may never see
+	TCPLateUnread     Name = "tcp-late-unread"     // a connection that came too late is closed with what the peer sent on it
 	AckBeforeQueueing Name = "ack-before-queueing" // a message in fragments is acked with its first one
 	AckCoversNotice   Name = "ack-covers-notice"   // an ack passes a message whose notice has not been sent
 	NoGate            Name = "no-gate"             // HELLO's ack settles before the notices it speaks of are there
@@ -71,7 +73,7 @@ const (
 
 // Names lists them all.
 func Names() []Name {
-	return []Name{CrossingUndecided, SequenceReset, DuplicatesTaken, TCPDuplicateTaken, AckBeforeQueueing, AckCoversNotice, NoGate,
+	return []Name{TCPLateUnread, TCPAckUnheard, CrossingUndecided, SequenceReset, DuplicatesTaken, TCPDuplicateTaken, AckBeforeQueueing, AckCoversNotice, NoGate,
 		WrongInstance, LastCredit, CancelEarly, SilenceIgnored, RefusedDropped, ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold,
 		CongestionStays, Incarnation, OwnerNotMeant, SlotReusedEarly, WakeUpLost, ShareIgnored, WakeUpKept, RequestOvertakes,
 		MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice, AtomicRunsTwice, GrantUnchecked, BoundsOffByOne,

@@ -15,7 +15,7 @@ func TestNoAlloc(t *testing.T) {
 	if err := b.n.Listen(there); err != nil {
 		t.Fatal(err)
 	}
-	a.n.Dial(here, there, 0, 1)
+	a.n.Dial(here, there, 0, false, 1)
 	until(t, "connection", func() bool { return len(a.dialed) == 1 && len(b.accepted) == 1 }, a, b)
 	pieces := [][]byte{make([]byte, 100)}
 	b.got[b.accepted[0]] = make([]byte, 0, 1<<20)

@@ -23,6 +23,7 @@ type Conn struct {
 	ends  bool // the peer has ended it: read on until that comes
 
 	held, finished bool
+	end            bool // Finish has sent the end: a byte of its own to TCP
 	more           bool // there may be something to read when it is not held
 }
 
@@ -34,13 +35,18 @@ func (c *Conn) Write(pieces [][]byte) (int, error) {
 	return n, err
 }
 
-// Unacked returns how many bytes written the peer's TCP has not acknowledged;
-// the end that Finish sends counts as one.
-func (c *Conn) Unacked() (int, error) { return outq(c.fd) }
+// Unacked returns how many bytes written the peer's TCP has not acknowledged.
+func (c *Conn) Unacked() (int, error) {
+	n, err := outq(c.fd)
+	if c.end && n > 0 {
+		n--
+	}
+	return n, err
+}
 
 // Finish sends the end of this direction, behind what was written.
 func (c *Conn) Finish() {
-	_ = unix.Shutdown(c.fd, unix.SHUT_WR)
+	c.end = unix.Shutdown(c.fd, unix.SHUT_WR) == nil // not of a connection that was reset
 	c.finished = true
 	c.Hold(false)
 }
@@ -58,4 +64,5 @@ func (c *Conn) Close(abort bool) {
 	}
 	unix.Close(c.fd)
 	c.fd = -1
+	c.Hold(false)
 }

@@ -20,7 +20,6 @@ const Port = 16385
 const (
 	readBudget  = 256 << 10 // bytes of one connection in a Poll
 	readBuf     = 128 << 10
-	maxWaiting  = 256 // accepted or connected, not yet polled for
 	dialTimeout = 5 * time.Second
 	portTries   = 16
 	firstPort   = 32768 // source ports to try, to the end
@@ -80,15 +79,8 @@ type Net struct {
 	mu      sync.Mutex
 	waiting []dialed // guarded by mu
 	ended   bool     // guarded by mu
-	taken   []dialed
+	holds   int      // connections that are held
 	lns     []net.Listener
-}
-
-// dialed is what a goroutine leaves for Poll. ctx is nil for accepted ones.
-type dialed struct {
-	ctx any
-	c   *Conn
-	err error
 }
 
 // New makes a Net. Errors are of epoll_create and eventfd.
@@ -162,21 +154,25 @@ func (n *Net) accept(ln net.Listener) {
 }
 
 // Dial connects local to remote from a port that is lane modulo 8, if one is
-// free. It returns at once; Dialed with ctx, which is not nil, follows.
-func (n *Net) Dial(local, remote netip.Addr, lane int, ctx any) {
+// free; must: from no other, or with ErrPort not at all. It returns at once; Dialed
+// with ctx, which is not nil, follows.
+func (n *Net) Dial(local, remote netip.Addr, lane int, must bool, ctx any) {
 	start := n.opt.Rand()
 	n.wg.Go(func() {
-		c, err := n.dial(local, remote, lane, start)
+		c, err := n.dial(local, remote, lane, must, start)
 		n.leave(dialed{ctx: ctx, c: c, err: err})
 	})
 }
 
-func (n *Net) dial(local, remote netip.Addr, lane int, start uint64) (*Conn, error) {
+func (n *Net) dial(local, remote netip.Addr, lane int, must bool, start uint64) (*Conn, error) {
 	const span = (lastPort - firstPort) / 8
 	for i := uint64(0); ; i++ {
 		port := uint16(0)
-		if i < portTries {
+		switch {
+		case i < portTries:
 			port = uint16(firstPort + (start+i*i)%span*8 + uint64(lane))
+		case must:
+			return nil, ErrPort
 		}
 		d := net.Dialer{Timeout: dialTimeout, LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(local, port)), KeepAlive: -1}
 		d.SetMultipathTCP(false)
@@ -240,29 +236,10 @@ func (n *Net) setOptions(fd int) {
 	}
 }
 
-// leave queues d for Poll. Of accepted connections only so many wait.
-func (n *Net) leave(d dialed) {
-	n.mu.Lock()
-	if n.ended || d.ctx == nil && len(n.waiting) >= maxWaiting {
-		n.mu.Unlock()
-		if d.c != nil {
-			d.c.Close(true)
-		}
-		return
-	}
-	n.waiting = append(n.waiting, d)
-	n.news.Store(true)
-	n.mu.Unlock()
-	one := [8]byte{0: 1}
-	unix.Write(n.bell, one[:])
-}
-
 // Busy says that Poll has something to do that FD does not tell.
 func (n *Net) Busy() bool { return len(n.ready) > 0 || n.news.Load() }
 
-// Poll hands over what there is and reports whether there was anything. A new
-// connection is handed over when everything that had arrived by then on the others
-// was: it may take the place of one that has broken off.
+// Poll hands over what there is and reports whether there was anything.
 func (n *Net) Poll(h Handler) bool {
 	news := n.news.Load()
 	k := epollWait(n.ep, n.evs[:])
@@ -299,7 +276,7 @@ func (n *Net) Poll(h Handler) bool {
 			n.wants(c)
 		}
 	}
-	if news && k < len(n.evs) && len(n.ready) == 0 {
+	if news && k < len(n.evs) {
 		n.takeNews(h)
 	}
 	return k > 0 || len(list) > 0
@@ -313,27 +290,6 @@ func (n *Net) wants(c *Conn) {
 	if !c.ready {
 		c.ready = true
 		n.ready = append(n.ready, c)
-	}
-}
-
-func (n *Net) takeNews(h Handler) {
-	n.mu.Lock()
-	n.taken, n.waiting = n.waiting, n.taken[:0]
-	n.news.Store(false)
-	n.mu.Unlock()
-	for i, d := range n.taken {
-		n.taken[i] = dialed{}
-		if d.c != nil {
-			if d.err = n.add(d.c); d.err != nil {
-				d.c.Close(true)
-				d.c = nil
-			}
-		}
-		if d.ctx != nil {
-			h.Dialed(d.ctx, d.c, d.err)
-		} else if d.c != nil {
-			h.Accepted(d.c)
-		}
 	}
 }
 

@@ -78,7 +78,7 @@ func TestNet(t *testing.T) {
 	if err := b.n.Listen(there); err != nil {
 		t.Fatal(err)
 	}
-	a.n.Dial(here, there, 5, 1)
+	a.n.Dial(here, there, 5, false, 1)
 	until(t, "connection", func() bool { return len(a.dialed) == 1 && len(b.accepted) == 1 }, a, b)
 	x, y := a.dialed[0], b.accepted[0]
 	if !x.Chosen || x.Local.Port()%8 != 5 || y.Remote != x.Local || y.Local != netip.AddrPortFrom(there, port) {
@@ -116,12 +116,12 @@ func TestNet(t *testing.T) {
 	}
 	until(t, "end there", func() bool { _, ok := b.closed[y]; return ok }, a, b)
 	// A reset is told as one.
-	a.n.Dial(here, there, 0, 1)
+	a.n.Dial(here, there, 0, false, 1)
 	until(t, "connection", func() bool { return len(a.dialed) == 2 && len(b.accepted) == 2 }, a, b)
 	a.dialed[1].Close(true)
 	until(t, "reset", func() bool { return errors.Is(b.closed[b.accepted[1]], unix.ECONNRESET) }, a, b)
 	// Nobody listens; and somebody who may not come.
-	b.n.Dial(there, here, 0, 1)
+	b.n.Dial(there, here, 0, false, 1)
 	until(t, "failure", func() bool { return len(b.failed) == 1 }, b, a)
 	c, err := net.DialTCP("tcp", net.TCPAddrFromAddrPort(netip.MustParseAddrPort("127.0.77.9:0")), net.TCPAddrFromAddrPort(netip.AddrPortFrom(there, port)))
 	if err == nil {
@@ -145,7 +145,7 @@ func TestHold(t *testing.T) {
 	if err := b.n.Listen(there); err != nil {
 		t.Fatal(err)
 	}
-	a.n.Dial(here, there, 0, 1)
+	a.n.Dial(here, there, 0, false, 1)
 	until(t, "connection", func() bool { return len(a.dialed) == 1 && len(b.accepted) == 1 }, a, b)
 	x, y := a.dialed[0], b.accepted[0]
 	y.Hold(true)

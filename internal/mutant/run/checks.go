@@ -16,6 +16,8 @@ var checks = []check{
 	{variant: mutant.SequenceReset, pkg: "conn", test: "TestWorld/breaks"},
 	{variant: mutant.DuplicatesTaken, pkg: "conn", test: "TestReceive"},
 	{variant: mutant.TCPDuplicateTaken, pkg: "conn", test: "TestTCPHostile"},
+	{variant: mutant.TCPAckUnheard, pkg: "conn", test: "TestTCPAckUnheard"},
+	{variant: mutant.TCPLateUnread, pkg: "conn", test: "TestTCPWorld"},
 	{variant: mutant.AckBeforeQueueing, pkg: "conn", test: "TestWorld/breaks"},
 	{variant: mutant.AckCoversNotice, pkg: "conn", test: "TestAckWaitsForNotice"},
 	{variant: mutant.NoGate, pkg: "conn", test: "TestGate"},

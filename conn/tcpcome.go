@@ -1,0 +1,130 @@
+package conn
+
+import (
+	"github.com/rdsd/rdsd/internal/mutant"
+	"github.com/rdsd/rdsd/internal/wire"
+)
+
+// How connections come to lanes: those that were dialed, and the peer's.
+
+// HandleConnected gives an attempt of Dial its stream; chosen says that its
+// source port is the lane's. The peer may have sent on it, and takes for arrived
+// what its TCP could hand to ours: so what came of an attempt that is not wanted
+// any more is read to its end, too.
+func (c *TCP) HandleConnected(now int64, lane int, id uint64, s Stream, chosen bool) {
+	c.now = now
+	l := &c.lanes[lane]
+	if l.state != Connecting || l.id != id { // asked the peer to connect, or is of a closed TCP
+		s.Close(true)
+		return
+	}
+	if l.poke { // that is all it was for: the peer has seen us, and connects
+		s.Close(false)
+		l.failed(ErrPoked)
+		return
+	}
+	if !c.known {
+		c.chosen = chosen
+	}
+	if l.doomed != nil && mutant.On(mutant.TCPLateUnread) {
+		s.Close(true)
+		l.failed(l.doomed)
+		return
+	}
+	l.start(s)
+	if l.doomed != nil {
+		l.finishStream(l.doomed)
+	}
+}
+
+// HandleAccept offers a connection of the peer's, from its source port, and
+// returns the lane that takes it. Everything that had arrived on the others was
+// handed up. An error says why it is to be reset: what the peer has sent on it is
+// lost, if its RDS goes by what our TCP has acknowledged.
+func (c *TCP) HandleAccept(now int64, s Stream, port uint16) (int, error) {
+	c.now = now
+	switch {
+	case c.closed:
+		return 0, ErrClosed
+	case c.smaller:
+		// It asks us to connect. An attempt that is under way, or was made just
+		// now, is the answer.
+		l := &c.lanes[0]
+		l.again = true
+		if l.state == Down && l.backoff <= 64*c.cfg.MinBackoff {
+			l.retryAt = 0
+		}
+		return 0, ErrPoked
+	}
+	if l := c.freeLane(port); l != nil {
+		if l.state == Connecting {
+			l.abandon(ErrPoked)
+		}
+		l.retryAt = 0
+		l.start(s)
+		return l.n, nil
+	}
+	// The peer has lost a connection that we believe in. Whatever we send on it
+	// brings the reset that says so.
+	if c.asked == 0 || now-c.asked > askEveryNs {
+		c.asked = now
+		for i := range c.lanes[:c.taken] {
+			c.lanes[i].congDirty = true
+		}
+	}
+	return 0, ErrLaneBusy
+}
+
+// freeLane is the lane for a connection from port: the one that the port says,
+// with peers that choose it so, else the first that is down. What such a peer had
+// before is no more; what had arrived on it was read, see HandleAccept.
+func (c *TCP) freeLane(port uint16) *tcpLane {
+	if c.bySPort {
+		l := &c.lanes[int(port)&(c.n-1)]
+		if l.stream != nil {
+			l.broken(ErrReplaced)
+			l.down(true)
+		}
+		return l
+	}
+	for i := range c.lanes[:c.taken] {
+		if l := &c.lanes[i]; l.state == Down || l.state == Connecting {
+			return l
+		}
+	}
+	return nil
+}
+
+// start makes a lane Up on s.
+func (l *tcpLane) start(s Stream) {
+	c := l.c
+	l.setState(Up)
+	l.stream, l.written, l.blocked, l.lived, l.upAt = s, 0, false, false, c.now
+	l.hdrLen, l.left, l.why = 0, 0, nil
+	l.again = true
+	c.met = true
+	if c.up++; c.up == 1 {
+		l.congDirty = true
+		c.since = c.now
+	}
+	if !c.told {
+		c.told = true
+		c.host.Trace(c, "up", nil)
+		c.host.PeerUp(c)
+	}
+	if l.n >= c.n { // nothing is sent by it, see learn
+		return
+	}
+	if m := l.pinged; m != nil && m.SPort == wire.ProbePort && m.priv.list == &l.queue {
+		l.queue.remove(m) // of a former connection: it may have been answered there
+		c.finish(m, Cancelled)
+	}
+	l.probe()
+}
+
+// probe sends a handshake ping behind all there is.
+func (l *tcpLane) probe() {
+	l.probes++
+	l.pinged = l.c.newOwn(wire.ProbePort, 0)
+	l.enqueue(l.pinged)
+}

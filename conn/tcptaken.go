@@ -1,0 +1,65 @@
+package conn
+
+import "github.com/rdsd/rdsd/internal/mutant"
+
+// When a message counts as taken. The kernel asks no more of a message than that
+// the peer's TCP has acknowledged it (tcp_send.c rds_tcp_is_acked). But a host's TCP
+// takes, and acknowledges, what comes by a connection that nobody has accepted yet,
+// and that its RDS resets when it looks at it: because a lane is still down, or up,
+// or because it has given up that attempt. What was acknowledged there is gone, and
+// nobody says so. So acknowledgements of a connection count only when the peer's RDS
+// has sent something on it: it has taken the connection then, and reads it to its
+// end. For it to have something to send, each side begins each connection with a
+// handshake ping; the answer comes on the same one.
+
+const (
+	firstAckWait = 100_000    // ns between looks at what the peer's TCP has acked,
+	lastAckWait  = 20_000_000 // while it has acked nothing more
+
+	// How long, ns, acknowledgements of a connection on which the peer is silent
+	// wait: a peer may ignore pings. One that answered one before answers this.
+	silentNs   = 1_000_000_000
+	answeredNs = 30_000_000_000
+)
+
+// heard says that the acknowledgements of l's connection count.
+func (l *tcpLane) heard() bool {
+	c := l.c
+	if l.lived || mutant.On(mutant.TCPAckUnheard) {
+		return true
+	}
+	wait := int64(silentNs)
+	if c.answers && l.probes > 0 {
+		wait = answeredNs
+	}
+	return l.state == Up && c.now-l.upAt >= wait
+}
+
+func (l *tcpLane) armAck() {
+	if l.state == Up && l.ackAt == 0 && l.unacked.n > 0 {
+		if l.ackWait == 0 {
+			l.ackWait = firstAckWait
+		}
+		l.ackAt = l.c.now + l.ackWait
+	}
+}
+
+// checkAcks ends the messages that the peer's TCP has acknowledged.
+func (l *tcpLane) checkAcks() {
+	if l.unacked.n == 0 || !l.heard() {
+		return
+	}
+	n, err := l.stream.Unacked()
+	if err != nil || uint64(n) > l.written {
+		return
+	}
+	acked := l.written - uint64(n)
+	for m := l.unacked.head; m != nil && m.priv.end <= acked; m = l.unacked.head {
+		l.unacked.remove(m)
+		l.lastAck = m.priv.seq
+		l.c.finish(m, Acked)
+	}
+	if l.unacked.n == 0 {
+		l.ackAt, l.ackWait = 0, 0
+	}
+}

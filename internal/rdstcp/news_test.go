@@ -1,0 +1,162 @@
+package rdstcp
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// journal is an owner that notes the order of what it is told, of connections by
+// the names that their other ends have.
+type journal struct {
+	*owner
+	names map[netip.AddrPort]string
+	told  []string
+}
+
+func (j *journal) note(what string, c *Conn) { j.told = append(j.told, j.names[c.Remote]+" "+what) }
+
+func (j *journal) Accepted(c *Conn) {
+	j.note("accepted", c)
+	j.owner.Accepted(c)
+}
+
+func (j *journal) Data(c *Conn, b []byte) {
+	j.note(string(b), c)
+	j.owner.Data(c, b)
+}
+
+func (j *journal) Closed(c *Conn, err error) {
+	j.note("closed", c)
+	j.owner.Closed(c, err)
+}
+
+// waits waits until n connections were accepted and not handed over.
+func (j *journal) waits(t *testing.T, n int) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		j.n.mu.Lock()
+		k := len(j.n.waiting)
+		j.n.mu.Unlock()
+		if k == n {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d wait, want %d", k, n)
+		}
+	}
+}
+
+// A new connection comes when what had arrived on the others of its host was handed
+// up, those that came just before it among them, and those that are held.
+func TestNewsInOrder(t *testing.T) {
+	here := netip.MustParseAddr("127.0.77.5")
+	j := &journal{owner: newOwner(t, 26387), names: map[netip.AddrPort]string{}}
+	if err := j.n.Listen(here); err != nil {
+		t.Fatal(err)
+	}
+	came := func(name, from string) *net.TCPConn {
+		local := netip.AddrPortFrom(netip.MustParseAddr(from), 0)
+		c, err := net.DialTCP("tcp", net.TCPAddrFromAddrPort(local), net.TCPAddrFromAddrPort(netip.AddrPortFrom(here, 26387)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		j.names[c.LocalAddr().(*net.TCPAddr).AddrPort()] = name
+		return c
+	}
+	poll := func(n int) {
+		t.Helper()
+		for end := time.Now().Add(20 * time.Second); len(j.told) < n; j.n.Poll(j) {
+			if time.Now().After(end) {
+				t.Fatalf("only %q", j.told)
+			}
+		}
+	}
+	a := came("a", "127.0.77.6")
+	a.Write([]byte("one"))
+	a.CloseWrite()
+	b := came("b", "127.0.77.6")
+	b.Write([]byte("two"))
+	j.waits(t, 2)
+	poll(5)
+	want := []string{"a accepted", "a one", "a closed", "b accepted", "b two"}
+	if !slices.Equal(j.told, want) {
+		t.Fatalf("told %q", j.told)
+	}
+	// While one is held another of its host waits, and nobody else's.
+	j.accepted[1].Hold(true)
+	b.Write([]byte("three"))
+	came("c", "127.0.77.6")
+	came("d", "127.0.77.7")
+	j.waits(t, 2)
+	poll(6)
+	for range 10 {
+		j.n.Poll(j)
+	}
+	if len(j.told) != 6 || j.told[5] != "d accepted" || j.n.Busy() {
+		t.Fatalf("told %q, busy %v", j.told[5:], j.n.Busy())
+	}
+	j.accepted[1].Hold(false)
+	poll(8)
+	if got := strings.Join(j.told[6:], ", "); got != "b three, c accepted" {
+		t.Errorf("told %q", got)
+	}
+	// One that is closed is not waited for.
+	j.accepted[1].Hold(true)
+	j.accepted[1].Close(true)
+	if j.accepted[1].Hold(true); j.n.holds != 0 {
+		t.Errorf("%d are held", j.n.holds)
+	}
+}
+
+// One host takes only so many of the places of those that wait.
+func TestNewsOfOneHost(t *testing.T) {
+	n := &Net{bell: -1}
+	leave := func(from string) bool {
+		had := len(n.waiting)
+		n.leave(dialed{c: &Conn{n: n, fd: -1, Remote: netip.MustParseAddrPort(from)}})
+		return len(n.waiting) > had
+	}
+	for i := range maxOfHost + 1 {
+		if took := leave("10.0.0.1:1"); took != (i < maxOfHost) {
+			t.Errorf("connection %d: taken %v", i, took)
+		}
+	}
+	if !leave("10.0.0.2:1") {
+		t.Error("another host's is refused")
+	}
+}
+
+// The end that is not sent on a connection that was reset is no byte to be acked.
+func TestUnackedAfterReset(t *testing.T) {
+	here, there := netip.MustParseAddr("127.0.77.8"), netip.MustParseAddr("127.0.77.9")
+	a, b := newOwner(t, 26388), newOwner(t, 26388)
+	a.n.opt.Allowed, b.n.opt.Allowed = nil, nil
+	if err := b.n.Listen(there); err != nil {
+		t.Fatal(err)
+	}
+	a.n.Dial(here, there, 0, false, 1)
+	until(t, "connection", func() bool { return len(a.dialed) == 1 && len(b.accepted) == 1 }, a, b)
+	x, y := a.dialed[0], b.accepted[0]
+	x.Finish()
+	if !x.end {
+		t.Error("no end was sent")
+	}
+	x.Close(true)
+	for end := time.Now().Add(20 * time.Second); ; {
+		if _, err := y.Write([][]byte{{1}}); err != nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("no reset")
+		}
+	}
+	y.Finish()
+	if y.end {
+		t.Error("an end was sent on a connection that was reset")
+	}
+}
