@@ -237,21 +237,17 @@ func (c *Conn) Waiting(f func(*Msg)) {
 	each(&c.queue, true)
 }
 
-// WithdrawControl ends those of the host's internal messages for which match is
-// true and which were never posted, and returns how many: the peer knows
-// nothing of them. What HELLO has announced is as good as posted: the peer waits
-// for it.
-func (c *Conn) WithdrawControl(match func(*Msg) bool) (n int) {
-	unknown := func(m *Msg) bool {
-		if m.Internal == 0 || m.priv.posted || m.priv.seq != 0 && c.state == Up || !match(m) {
-			return false
-		}
-		n++
-		return true
+// Withdraw ends m Cancelled and returns true, if the peer knows nothing of it: m
+// is an internal message of the host that was never posted. What HELLO has
+// announced is as good as posted: the peer waits for it.
+func (c *Conn) Withdraw(m *Msg) bool {
+	l := m.priv.list
+	if l == nil || m.priv.posted || m.priv.seq != 0 && c.state == Up {
+		return false
 	}
-	c.cancelIn(&c.rtx, unknown, Cancelled)
-	c.cancelIn(&c.control, unknown, Cancelled)
-	return n
+	l.remove(m)
+	c.end(m, Cancelled)
+	return true
 }
 
 // QueueCong says that the map of the local address changed. Several changes

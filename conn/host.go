@@ -91,7 +91,7 @@ type Host interface {
 	Begin(c *Conn, h *wire.Header) (dst []byte, token any, v Verdict)
 	Commit(c *Conn, h *wire.Header, token any)
 	Abort(c *Conn, token any)
-	// Internal hands up GRANT, REVOKE and REVOKED bodies.
+	// Internal hands up bodies of GRANT, REVOKE, REVOKED and GRANT_NAK, well formed.
 	Internal(c *Conn, t wire.InternalType, body []byte)
 
 	// CanPost is asked once, when m.Op's turn has come: false ends it OpRefused

@@ -297,6 +297,11 @@ func (c *Conn) recvInternal(h *wire.Header, body []byte) error {
 			return err
 		}
 		c.host.Internal(c, t, body)
+	case wire.TypeGrantNak:
+		if _, err := wire.ParseGrantNak(body); err != nil {
+			return err
+		}
+		c.host.Internal(c, t, body)
 	}
 	return nil // unknown types are for later versions
 }

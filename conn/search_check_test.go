@@ -82,7 +82,7 @@ func (h *searchHost) Internal(_ *Conn, t wire.InternalType, _ []byte) {
 func (h *searchHost) giveBack() {
 	if h.owes && h.active == 0 {
 		h.owes = false
-		h.c.Send(&Msg{Owner: (*searchMsg)(nil), Internal: wire.TypeRevoked, Data: (&wire.Revoke{RKey: keyBase}).Append(nil)})
+		h.c.Send(&Msg{Owner: (*searchMsg)(nil), Internal: wire.TypeRevoked, Data: (&wire.Revoke{RKey: keyBase, Lanes: 1}).Append(nil)})
 	}
 }
 

@@ -299,7 +299,7 @@ func (h *searchHost) send(s *searchMsg) {
 	s.msg = m
 	switch {
 	case s.kind == 'R':
-		m.Internal, m.Data = wire.TypeRevoke, (&wire.Revoke{RKey: keyBase}).Append(nil)
+		m.Internal, m.Data = wire.TypeRevoke, (&wire.Revoke{RKey: keyBase, Lanes: 1}).Append(nil)
 	case s.op():
 		op := &rdmaop.Op{Kind: rdmaop.Write, Cookie: keyBase + uint64(s.id), Len: 8}
 		switch s.kind {

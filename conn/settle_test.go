@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -480,12 +481,15 @@ func TestOperationFails(t *testing.T) {
 
 func TestInternalMessages(t *testing.T) {
 	s := newScript(t).up()
-	in := func(ty wire.InternalType, n int) []byte {
+	in := func(ty wire.InternalType, body []byte) []byte {
 		s.seq++
-		return frame(wire.Header{Seq: s.seq, DPort: uint16(ty), Flags: wire.FlagInternal}, make([]byte, n))
+		return frame(wire.Header{Seq: s.seq, DPort: uint16(ty), Flags: wire.FlagInternal}, body)
 	}
-	s.send(in(wire.TypeGrant, 40), in(wire.TypeRevoke, 8), in(99, 3), in(wire.TypeRevoked, 8))
-	if len(s.internals) != 3 || s.internals[0] != wire.TypeGrant || s.internals[2] != wire.TypeRevoked || s.c.rxLast != s.seq {
+	revoke := (&wire.Revoke{RKey: 5, Lanes: 1}).Append(nil)
+	s.send(in(wire.TypeGrant, make([]byte, 40)), in(wire.TypeRevoke, revoke), in(99, make([]byte, 3)), in(wire.TypeRevoked, revoke),
+		in(wire.TypeGrantNak, make([]byte, 8)))
+	want := []wire.InternalType{wire.TypeGrant, wire.TypeRevoke, wire.TypeRevoked, wire.TypeGrantNak}
+	if !slices.Equal(s.internals, want) || s.c.rxLast != s.seq {
 		t.Errorf("%v", s.internals)
 	}
 }

@@ -211,11 +211,11 @@ func (c *TCP) CancelMatching(match func(*Msg) bool, o Outcome) {
 	}
 }
 
-// Waiting and WithdrawControl are about internal messages: there are none.
+// Waiting and Withdraw are about internal messages: there are none.
 func (c *TCP) Waiting(func(*Msg)) {}
 
-// WithdrawControl ends nothing.
-func (c *TCP) WithdrawControl(func(*Msg) bool) int { return 0 }
+// Withdraw ends nothing.
+func (c *TCP) Withdraw(*Msg) bool { return false }
 
 // finish gives m back to its owner.
 func (c *TCP) finish(m *Msg, o Outcome) {

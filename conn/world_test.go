@@ -236,7 +236,7 @@ func (h *worldHost) send() {
 		n = wire.RevokeLen
 	}
 	if s.internal {
-		m.Data = (&wire.Revoke{RKey: uint32(s.id)}).Append(nil)
+		m.Data = (&wire.Revoke{RKey: uint32(s.id), Lanes: 1}).Append(nil)
 	} else {
 		m.Data = make([]byte, n)
 		if w.rng.IntN(2) == 0 {

@@ -1,6 +1,7 @@
 package rdmaop
 
 import (
+	"cmp"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -34,11 +35,12 @@ func (s ExportState) String() string {
 
 // Export is the target's side of one region: who was granted its key and who
 // has still to give it back. The zero value is a live export granted to
-// nobody. An Export has one owner.
+// nobody. An Export has one owner. Both lists are kept in order, so that no call
+// looks at each of a region's grants for each of its peers.
 type Export struct {
 	state    ExportState
-	grants   []grantee
-	waiting  []verbs.PeerKey // told to give the key back, not answered
+	grants   []grantee       // by peer, then port
+	waiting  []verbs.PeerKey // asked to give the key back, not answered; in order
 	deadline int64
 	broken   bool // Timeout has given up on waiting
 }
@@ -67,8 +69,21 @@ func (e *Export) step(ev exportEvent) {
 	}
 	if e.state == ExportRevoking && len(e.waiting) == 0 {
 		e.state = ExportRevoked
-		e.grants = e.grants[:0]
 	}
+}
+
+// find returns where the grant of port of peer is, or would be.
+func (e *Export) find(peer verbs.PeerKey, port uint16) (int, bool) {
+	return slices.BinarySearchFunc(e.grants, grantee{peer, port}, func(a, b grantee) int {
+		return cmp.Or(cmp.Compare(a.peer, b.peer), cmp.Compare(a.port, b.port))
+	})
+}
+
+// of returns the first grant of peer and the one behind its last.
+func (e *Export) of(peer verbs.PeerKey) (from, to int) {
+	from, _ = e.find(peer, 0)
+	to, _ = e.find(peer+1, 0)
+	return from, to
 }
 
 // Reset makes e a live export granted to nobody, keeping its memory.
@@ -91,8 +106,19 @@ func (e *Export) GrantTo(peer verbs.PeerKey, port uint16) (needGrant bool, errno
 	if len(e.grants) >= MaxGrantees {
 		return false, unix.ENOBUFS
 	}
-	e.grants = append(e.grants, grantee{peer, port})
+	i, _ := e.find(peer, port)
+	e.grants = slices.Insert(e.grants, i, grantee{peer, port})
 	return true, 0
+}
+
+// Ungrant notes that a grant came to nothing: it was withdrawn before it was
+// sent, or peer refused it. It reports whether there was one.
+func (e *Export) Ungrant(peer verbs.PeerKey, port uint16) bool {
+	i, ok := e.find(peer, port)
+	if ok {
+		e.grants = slices.Delete(e.grants, i, i+1)
+	}
+	return ok
 }
 
 // Revoke starts taking the key back and appends to dst the peers that need a
@@ -104,8 +130,8 @@ func (e *Export) Revoke(dst []verbs.PeerKey, deadline int64) []verbs.PeerKey {
 		return dst
 	}
 	e.deadline = deadline
-	for _, g := range e.grants {
-		if !slices.Contains(e.waiting, g.peer) {
+	for i, g := range e.grants {
+		if i == 0 || g.peer != e.grants[i-1].peer {
 			e.waiting = append(e.waiting, g.peer)
 		}
 	}
@@ -116,35 +142,43 @@ func (e *Export) Revoke(dst []verbs.PeerKey, deadline int64) []verbs.PeerKey {
 // Grants counts who was granted the key and may have it.
 func (e *Export) Grants() int { return len(e.grants) }
 
-// Held counts the grants of peer.
-func (e *Export) Held(peer verbs.PeerKey) (n int) {
-	for _, g := range e.grants {
-		if g.peer == peer {
-			n++
-		}
-	}
-	return n
+// Waits reports whether peer was asked to give the key back and has not yet.
+func (e *Export) Waits(peer verbs.PeerKey) bool {
+	_, ok := slices.BinarySearch(e.waiting, peer)
+	return ok
 }
 
-// Waits reports whether peer was asked to give the key back and has not yet.
-func (e *Export) Waits(peer verbs.PeerKey) bool { return slices.Contains(e.waiting, peer) }
+// Waiting returns the peers that Waits is true of. It is the Export's: to be read
+// only, valid until the next call.
+func (e *Export) Waiting() []verbs.PeerKey { return e.waiting }
 
-// PeerRevoked notes peer's REVOKED and returns the state. One that was not
-// waited for changes nothing.
-func (e *Export) PeerRevoked(peer verbs.PeerKey) ExportState {
-	if i := slices.Index(e.waiting, peer); i >= 0 {
-		e.waiting = slices.Delete(e.waiting, i, i+1)
-		e.step(exAnswered)
+// PeerRevoked notes peer's REVOKED and returns how many grants that ends. One
+// that was not waited for changes nothing.
+func (e *Export) PeerRevoked(peer verbs.PeerKey) (ended int) {
+	i, ok := slices.BinarySearch(e.waiting, peer)
+	if !ok {
+		return 0
 	}
-	return e.state
+	e.waiting = slices.Delete(e.waiting, i, i+1)
+	ended = e.drop(peer)
+	e.step(exAnswered)
+	return ended
 }
 
 // PeerGone notes that peer restarted, or that its queue pair was broken off
-// and destroyed: what it was granted is void. It returns the state. A live
-// export needs a new grant for it.
-func (e *Export) PeerGone(peer verbs.PeerKey) ExportState {
-	e.grants = slices.DeleteFunc(e.grants, func(g grantee) bool { return g.peer == peer })
-	return e.PeerRevoked(peer)
+// and destroyed: what it was granted is void. It returns how many grants that
+// ends. A live export needs a new grant for it.
+func (e *Export) PeerGone(peer verbs.PeerKey) (ended int) {
+	ended = e.drop(peer)
+	e.PeerRevoked(peer)
+	return ended
+}
+
+// drop ends the grants of peer and returns how many there were.
+func (e *Export) drop(peer verbs.PeerKey) int {
+	from, to := e.of(peer)
+	e.grants = slices.Delete(e.grants, from, to)
+	return to - from
 }
 
 // Timeout appends to dst, once, the peers that have not given the key back by
@@ -168,10 +202,9 @@ func (e *Export) Granted(peer verbs.PeerKey, port uint16) bool {
 	if e.state != ExportLive {
 		return false
 	}
-	for _, g := range e.grants {
-		if g.peer == peer && (g.port == port || g.port == AnyPort) {
-			return true
-		}
+	_, ok := e.find(peer, port)
+	if !ok {
+		_, ok = e.find(peer, AnyPort)
 	}
-	return false
+	return ok
 }

@@ -39,6 +39,10 @@ func TestGrantTo(t *testing.T) {
 	wantState(t, &e, ExportLive)
 	mustGrant(t, &e, 1, 10, true) // a new instance knows nothing
 	mustGrant(t, &e, 2, 10, false)
+	if e.Ungrant(2, 11) || !e.Ungrant(2, 10) || e.Granted(2, 10) {
+		t.Error("Ungrant")
+	}
+	mustGrant(t, &e, 2, 10, true) // refused, and asked for again
 }
 
 func TestGranted(t *testing.T) {
@@ -88,9 +92,8 @@ func TestRevokeExport(t *testing.T) {
 		t.Errorf("a second Revoke tells %v", tell)
 	}
 	for _, p := range []verbs.PeerKey{1, 1, 9} { // twice, and one never asked
-		if s := e.PeerRevoked(p); s != ExportRevoking {
-			t.Fatalf("after %d: %v", p, s)
-		}
+		e.PeerRevoked(p)
+		wantState(t, &e, ExportRevoking)
 	}
 	if broken := e.Timeout(nil, 99); len(broken) != 0 {
 		t.Errorf("broken off early: %v", broken)
@@ -107,11 +110,11 @@ func TestRevokeExport(t *testing.T) {
 	if _, ok := e.Deadline(); ok {
 		t.Error("a deadline after it passed")
 	}
-	if s := e.PeerGone(2); s != ExportRevoking {
-		t.Fatalf("after peer 2: %v", s)
+	if n := e.PeerGone(2); n != 1 || e.State() != ExportRevoking {
+		t.Fatalf("after peer 2: %d grants ended, %v", n, e.State())
 	}
-	if s := e.PeerRevoked(3); s != ExportRevoked { // answered after all
-		t.Fatalf("after peer 3: %v", s)
+	if n := e.PeerRevoked(3); n != 1 || e.State() != ExportRevoked { // answered after all
+		t.Fatalf("after peer 3: %d grants ended, %v", n, e.State())
 	}
 	e.PeerGone(1)
 	if tell := e.Revoke(nil, 1); len(tell) != 0 {

@@ -42,11 +42,14 @@ type Owner struct {
 
 // Errors of Grants.Add, for errors.Is.
 var (
-	// ErrGrantConflict: the peer granted a key again with another region or
-	// while it was revoking it. The peer broke the protocol.
+	// ErrGrantConflict: the peer granted a key again with another region. The
+	// peer broke the protocol.
 	ErrGrantConflict = errors.New("rdmaop: grant contradicts an earlier one")
 	// ErrTooManyGrants: the table is full.
 	ErrTooManyGrants = errors.New("rdmaop: too many grants")
+	// ErrGrantOver: the key was taken back, or was for one use and had it. The
+	// grant has crossed that.
+	ErrGrantOver = errors.New("rdmaop: grant of a key that has ended")
 )
 
 // Grants is the initiator's table of what one peer allows it, on all its
@@ -103,16 +106,16 @@ func (g *Grants) Len() int { return len(g.grants) + g.used }
 // Add records a grant; a repeated one replaces the rights. One of a use-once
 // key that was used has crossed the use, and changes nothing: the peer takes
 // the key back when it hears of the use, and until then the number serves no
-// other region. ErrGrantConflict, ErrTooManyGrants.
+// other region. ErrGrantConflict, ErrGrantOver, ErrTooManyGrants.
 func (g *Grants) Add(n Grant) error {
 	h := holder{uint32(n.Cookie), n.Port}
 	k := g.keys[h.rkey]
 	switch {
 	case k == nil:
-	case k.state == keyRevoking || k.cookie != n.Cookie || k.len != n.Len || k.owner != n.Owner:
+	case k.state != keyLive:
+		return fmt.Errorf("%w: key %#x", ErrGrantOver, h.rkey)
+	case k.cookie != n.Cookie || k.len != n.Len || k.owner != n.Owner:
 		return fmt.Errorf("%w: key %#x", ErrGrantConflict, h.rkey)
-	case k.state == keyUsed:
-		return nil
 	}
 	_, again := g.grants[h]
 	if !again {

@@ -31,7 +31,7 @@ package rds
 //	  Canceled, Dropped, OtherError, Unknown
 //
 //	later, as a notice
-//	  Lost, NoSocket, PeerDown, PeerUp, GaveUp
+//	  Lost, NoSocket, PeerDown, PeerUp, GaveUp, NotGranted
 //
 // An unreachable or dead peer is none of these: messages to it wait.
 

@@ -220,6 +220,12 @@ const (
 	PeerDown NoticeKind = NoticeKind(shm.NoticePeerDown) // the connection to the host of To broke
 	PeerUp   NoticeKind = NoticeKind(shm.NoticePeerUp)   // it is there (again)
 	GaveUp   NoticeKind = NoticeKind(shm.NoticeGaveUp)   // Count messages to To reached their GiveUpAfter
+	// Count messages with a Cookie, or Exposes, did not make their region usable
+	// to To: the user's quota, the region or the table of the host of To has no
+	// room for one more grant. A message that this host's daemon found so was not
+	// sent; one that the peer's daemon found so was, and its cookie is worth
+	// nothing there. Release other regions, then send or Expose again.
+	NotGranted NoticeKind = NoticeKind(shm.NoticeNotGranted)
 )
 
 func (k NoticeKind) String() string {
@@ -234,6 +240,8 @@ func (k NoticeKind) String() string {
 		return "peer up"
 	case GaveUp:
 		return "gave up"
+	case NotGranted:
+		return "not granted"
 	}
 	return "notice?"
 }
@@ -242,5 +250,5 @@ func (k NoticeKind) String() string {
 type Notice struct {
 	Kind  NoticeKind
 	To    netip.AddrPort // the zero AddrPort: several destinations, folded
-	Count uint64         // messages, for Lost, NoSocket and GaveUp
+	Count uint64         // messages, for Lost, NoSocket, GaveUp and NotGranted
 }

@@ -248,7 +248,7 @@ const maxNotices = 1024
 // addNotice queues n, folding it into an earlier one of the same kind and
 // destination if there is one. rx.mu is held.
 func (s *Socket) addNotice(n Notice) {
-	counts := n.Kind == Lost || n.Kind == NoSocket || n.Kind == GaveUp
+	counts := n.Kind == Lost || n.Kind == NoSocket || n.Kind == GaveUp || n.Kind == NotGranted
 	if counts && s.foldNotice(n) {
 		return
 	}

@@ -173,11 +173,11 @@ func showUsers(w io.Writer, users []ctl.User) {
 		if u.Waiting > 0 {
 			dests += fmt.Sprintf(" (+%d)", u.Waiting)
 		}
-		rows = append(rows, []string{count(uint64(u.UID)), usage(u.Clients, count), usage(u.Sockets, count), dests, usage(u.Operations, count),
+		rows = append(rows, []string{count(uint64(u.UID)), usage(u.Clients, count), usage(u.Sockets, count), dests, usage(u.Operations, count), usage(u.Grants, count),
 			usage(u.RegisteredBytes, bytesText), usage(u.QueuedBytes, bytesText), bytesText(u.HeldBytes)})
 	}
 	fmt.Fprintln(w)
-	table(w, []string{"USER", "CLIENTS", "SOCKETS", "DESTINATIONS", "OPS", "REGISTERED", "QUEUED", "HELD"}, rows)
+	table(w, []string{"USER", "CLIENTS", "SOCKETS", "DESTINATIONS", "OPS", "GRANTS", "REGISTERED", "QUEUED", "HELD"}, rows)
 }
 
 func usage(u ctl.Usage, text func(uint64) string) string {

@@ -148,7 +148,7 @@ func Default() Config {
 		},
 		// Half of the limits: one user alone takes them from nobody.
 		Quota: Quotas{User: Quota{
-			Clients: 512, Sockets: 1 << 16, Destinations: 1 << 17, Operations: 1 << 17,
+			Clients: 512, Sockets: 1 << 16, Destinations: 1 << 17, Operations: 1 << 17, Grants: 1 << 17,
 			RegisteredBytes: 2 << 30, QueuedBytes: 20 << 30,
 		}},
 		Bind: Bind{Default: Allow},

@@ -65,6 +65,7 @@ clients = 1
 sockets = 2
 destinations = 3
 operations = 0
+grants = 4
 registered_bytes = "5MiB"
 queued_bytes = 6
 overrides = ["uid=7 sockets=8", "gid=9 registered_bytes=1GiB operations=10"]
@@ -84,7 +85,7 @@ rules = ["allow uid=7 gid=9 address=127.0.0.0/8 port=4000-4999", "deny address=:
 		TCP:            TCP{Peers: []netip.Prefix{netip.MustParsePrefix("10.0.0.7/32")}, Port: 99, Lanes: 2, Timeout: time.Minute},
 		Limits:         Limits{MaxClients: 1, MaxSockets: 2, MaxRegisteredBytes: 3 << 30, MaxHeldBytes: 8 << 20},
 		Quota: Quotas{
-			User: Quota{Clients: 1, Sockets: 2, Destinations: 3, Operations: 0, RegisteredBytes: 5 << 20, QueuedBytes: 6},
+			User: Quota{Clients: 1, Sockets: 2, Destinations: 3, Operations: 0, Grants: 4, RegisteredBytes: 5 << 20, QueuedBytes: 6},
 			Overrides: []Override{
 				{Who: UID(7), Set: [NumResources]bool{Sockets: true}, Quota: Quota{Sockets: 8}},
 				{Who: GID(9), Set: [NumResources]bool{RegisteredBytes: true, Operations: true}, Quota: Quota{RegisteredBytes: 1 << 30, Operations: 10}},
@@ -110,7 +111,7 @@ rules = ["allow uid=7 gid=9 address=127.0.0.0/8 port=4000-4999", "deny address=:
 }
 
 func TestParseErrors(t *testing.T) {
-	const top = "socket, socket_mode, listen, port, peers.allow, peers.control_per_s, peers.messages_per_s, peers.bytes_per_s, peers.silence, tls.mode, tls.cert, tls.key, tls.ca, tls.names, tcp.peers, tcp.port, tcp.lanes, tcp.timeout, crc, spin, recv_hard_cap, ping, congestion, transport, transport_rules, stats, limits.max_clients, limits.max_sockets, limits.max_registered_bytes, limits.max_held_bytes, quota.overrides, bind.rules, bind.default, metrics.listen, sandbox, log.level, log.format, quota.clients, quota.sockets, quota.destinations, quota.operations, quota.registered_bytes, quota.queued_bytes"
+	const top = "socket, socket_mode, listen, port, peers.allow, peers.control_per_s, peers.messages_per_s, peers.bytes_per_s, peers.silence, tls.mode, tls.cert, tls.key, tls.ca, tls.names, tcp.peers, tcp.port, tcp.lanes, tcp.timeout, crc, spin, recv_hard_cap, ping, congestion, transport, transport_rules, stats, limits.max_clients, limits.max_sockets, limits.max_registered_bytes, limits.max_held_bytes, quota.overrides, bind.rules, bind.default, metrics.listen, sandbox, log.level, log.format, quota.clients, quota.sockets, quota.destinations, quota.operations, quota.grants, quota.registered_bytes, quota.queued_bytes"
 	for _, tc := range []struct {
 		name, file string
 		want       []string // one a line
@@ -167,7 +168,7 @@ func TestParseErrors(t *testing.T) {
 		{"format", `log.format = "xml"`, []string{`f:1:1: log.format: "xml" is none of these; allowed: "text" or "json"`}},
 		{"override without who", `quota.overrides = ["sockets=1"]`, []string{`f:1:1: quota.overrides: "sockets=1": want either uid= or gid=; allowed: quotas of one user or group, as in [`}},
 		{"override of both", `quota.overrides = ["uid=1 gid=2 sockets=1"]`, []string{`f:1:1: quota.overrides: "uid=1 gid=2 sockets=1": want either uid= or gid=; allowed: `}},
-		{"override of nothing", `quota.overrides = ["uid=1"]`, []string{`f:1:1: quota.overrides: "uid=1": no quota, give at least one of clients, sockets, destinations, operations, registered_bytes, queued_bytes; allowed: `}},
+		{"override of nothing", `quota.overrides = ["uid=1"]`, []string{`f:1:1: quota.overrides: "uid=1": no quota, give at least one of clients, sockets, destinations, operations, grants, registered_bytes, queued_bytes; allowed: `}},
 		{"override unknown", `quota.overrides = ["uid=1 socks=1"]`, []string{`f:1:1: quota.overrides: "uid=1 socks=1": socks= is no quota, there are clients, sockets, `}},
 		{"override by name", `quota.overrides = ["uid=joe sockets=1"]`, []string{`f:1:1: quota.overrides: "uid=joe sockets=1": uid=joe: want a number (id -u NAME, getent group NAME show it); allowed: `}},
 		{"override twice", `quota.overrides = ["uid=1 sockets=1 sockets=2"]`, []string{`f:1:1: quota.overrides: "uid=1 sockets=1 sockets=2": sockets= is given twice; allowed: `}},

@@ -17,6 +17,7 @@ const (
 	Sockets                         // bound
 	Destinations                    // open, of all sockets
 	Operations                      // submitted and not yet settled
+	Grants                          // of regions to peers' and this host's sockets
 	RegisteredBytes                 // buffers for RDMA
 	QueuedBytes                     // rings, tables and arenas: what messages on their way are in
 	NumResources
@@ -32,6 +33,7 @@ var resources = [NumResources]struct {
 	Sockets:         {"sockets", false, 1 << 20, "Sockets one user may have bound at a time."},
 	Destinations:    {"destinations", false, 1 << 30, "Destinations one user's sockets may have open at a time; those beyond wait, congested."},
 	Operations:      {"operations", false, 1 << 30, "RDMA operations and atomics of one user under way at a time; one beyond ends at once with REMOTE_ERROR, ENOBUFS."},
+	Grants:          {"grants", false, 1 << 30, "Grants of one user's regions to sockets, by Expose or by sending a cookie; one beyond is refused with ENOBUFS."},
 	RegisteredBytes: {"registered_bytes", true, 1 << 40, "Memory of one user's buffers for RDMA."},
 	QueuedBytes:     {"queued_bytes", true, 1 << 40, "Memory of one user's rings, tables and arenas: all it can have queued, sent and unread."},
 }

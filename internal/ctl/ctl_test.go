@@ -59,7 +59,7 @@ func (f *fake) Status() (Status, error) {
 		Memory:     Memory{Limit: 4 << 30, HeldLimit: 64 << 20},
 		Users: []User{
 			{UID: 1000, Clients: Usage{1, some(2)}, Sockets: Usage{3, some(4)}, Destinations: Usage{5, some(5)}, Waiting: 6,
-				Operations: Usage{0, some(0)}, RegisteredBytes: Usage{7, some(8)}, QueuedBytes: Usage{9, some(10)}, HeldBytes: 11},
+				Operations: Usage{0, some(0)}, Grants: Usage{12, some(13)}, RegisteredBytes: Usage{7, some(8)}, QueuedBytes: Usage{9, some(10)}, HeldBytes: 11},
 			{UID: 0, Sockets: Usage{Used: 1}},
 		},
 	}

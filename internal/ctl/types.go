@@ -229,6 +229,7 @@ type User struct {
 	Destinations    Usage  `json:"destinations"`
 	Waiting         uint64 `json:"waiting_destinations"` // beyond the quota
 	Operations      Usage  `json:"operations"`
+	Grants          Usage  `json:"grants"`
 	RegisteredBytes Usage  `json:"registered_bytes"`
 	QueuedBytes     Usage  `json:"queued_bytes"` // rings, tables and arenas
 	HeldBytes       uint64 `json:"held_bytes"`   // arrived, no room at the process; see Memory

@@ -16,7 +16,7 @@ type account struct {
 	quota   config.Quota // of the process that attached last
 	clients int          // attached, or with memory still in use
 
-	sockets, dests, ops, regions int
+	sockets, dests, ops, regions, grants int
 
 	peers int // it asked for that were never met: see mayPeer
 

@@ -13,7 +13,7 @@ type connection interface {
 	CancelMatching(match func(*conn.Msg) bool, o conn.Outcome)
 	GiveUp(*conn.Msg) (o conn.Outcome, later bool)
 	Waiting(func(*conn.Msg))
-	WithdrawControl(match func(*conn.Msg) bool) int
+	Withdraw(*conn.Msg) bool
 	ForgetPartial(token any)
 
 	QueueCong(*cong.Map)

@@ -2,16 +2,14 @@ package daemon
 
 import (
 	"github.com/rdsd/rdsd/conn"
-	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/internal/wire"
-	"github.com/rdsd/rdsd/rdmaop"
 )
 
-// maxCtl bounds the internal messages that wait for one peer. One that asks for
-// keys back without end and takes no answer loses its connection.
+// maxCtl bounds the internal messages that wait for one peer, see mayAnswer.
 const maxCtl = 1 << 17
 
-// Internal is the connection's up-call for GRANT, REVOKE and REVOKED.
+// Internal is the connection's up-call for GRANT, REVOKE, REVOKED and GRANT_NAK,
+// which the connection has found well formed.
 func (e *Engine) Internal(c *conn.Conn, t wire.InternalType, body []byte) {
 	p := e.peerOf(c)
 	if p.stale() {
@@ -19,37 +17,35 @@ func (e *Engine) Internal(c *conn.Conn, t wire.InternalType, body []byte) {
 	}
 	switch t {
 	case wire.TypeGrant:
-		g, err := wire.ParseGrant(body)
-		if err == nil && !p.remote.owes(uint32(g.Cookie)) { // else this lane's REVOKE is to come, too
-			err = p.grants.Add(rdmaop.Grant{Cookie: g.Cookie, Len: g.Length, Rights: rdmaop.Rights(g.Rights), Port: g.Grantee,
-				Owner: rdmaop.Owner{Port: g.Owner, Inc: g.OwnerInc}})
+		if g, err := wire.ParseGrant(body); err == nil {
+			e.takeGrant(p, &g)
 		}
-		if err != nil {
-			e.cfg.Trace(p.local.addr, p.addr, "grant refused", err)
+	case wire.TypeGrantNak:
+		if n, err := wire.ParseGrantNak(body); err == nil {
+			e.grantRefused(p, &n)
 		}
-		e.st.C[stats.GrantsReceived]++
 	case wire.TypeRevoke:
-		v, err := wire.ParseRevoke(body)
-		if err != nil {
-			e.cfg.Trace(p.local.addr, p.addr, "revoke", err)
-			return
+		if v, err := wire.ParseRevoke(body); err == nil && e.mayAnswer(p) {
+			e.answerRevoke(p, v.RKey)
 		}
-		if p.ctls > maxCtl {
-			if !p.breaking {
-				p.breaking = true
-				e.breaking = append(e.breaking, p)
-			}
-			return
-		}
-		e.answerRevoke(p, v.RKey)
 	case wire.TypeRevoked:
-		v, err := wire.ParseRevoke(body)
-		if err != nil {
-			e.cfg.Trace(p.local.addr, p.addr, "revoked", err)
-			return
+		if v, err := wire.ParseRevoke(body); err == nil {
+			e.revoked(p, v.RKey)
 		}
-		e.revoked(p, v.RKey)
 	}
+}
+
+// mayAnswer reports whether p may be sent one more answer. A peer that asks
+// without end and takes no answer loses its connection.
+func (e *Engine) mayAnswer(p *peer) bool {
+	if p.ctls <= maxCtl {
+		return true
+	}
+	if !p.breaking {
+		p.breaking = true
+		e.breaking = append(e.breaking, p)
+	}
+	return false
 }
 
 // ctlMsg is an internal message of ours. Pooled.
@@ -57,8 +53,12 @@ type ctlMsg struct {
 	m    conn.Msg
 	p    *peer
 	rkey uint32
-	port uint16 // of a GRANT: the grantee's
 	buf  [64]byte
+
+	// Of a GRANT.
+	port     uint16       // the grantee's
+	region   *region      // nil: it has been retired
+	inRegion link[ctlMsg] // region.queued
 }
 
 func (e *Engine) ctl(p *peer, t wire.InternalType, rkey uint32) *ctlMsg {
@@ -80,6 +80,10 @@ func (e *Engine) sendCtl(p *peer, m *ctlMsg, body []byte) {
 func (e *Engine) ctlDone(m *ctlMsg, o conn.Outcome) {
 	if m.m.Internal == wire.TypeRevoke && o == conn.Acked {
 		e.heard(m.p, m.rkey)
+	}
+	if m.region != nil {
+		m.region.queued.del(&m.inRegion)
+		m.region = nil
 	}
 	m.m = conn.Msg{}
 	m.p.ctls--

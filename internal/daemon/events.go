@@ -56,7 +56,8 @@ func (e *Engine) foldNotices(sl *slot) {
 	}
 	sl.cl.pendNote.del(&sl.pend)
 	r.lost, r.nosock, r.gaveUp = r.lost+sl.lost, r.nosock+sl.nosock, r.gaveUp+sl.gaveUp
-	sl.lost, sl.nosock, sl.gaveUp, sl.down, sl.up = 0, 0, 0, 0, 0
+	r.ungranted += sl.ungranted
+	sl.lost, sl.nosock, sl.gaveUp, sl.down, sl.up, sl.ungranted = 0, 0, 0, 0, 0, 0
 	if !r.pend.on() {
 		r.cell = sl.cell
 		sl.cl.pendNote.add(&r.pend, r)
@@ -74,6 +75,7 @@ func (e *Engine) putNotices(sl *slot) bool {
 		e.putNotice(sl, shm.NoticePeerDown, &sl.down) &&
 		e.putNotice(sl, shm.NoticePeerUp, &sl.up) &&
 		e.putNotice(sl, shm.NoticeGaveUp, &sl.gaveUp) &&
+		e.putNotice(sl, shm.NoticeNotGranted, &sl.ungranted) &&
 		e.putWanted(sl, shm.EvCrowded, &sl.crowded, (*shm.WantSlot).TakeCrowded, (*shm.WantSlot).SetCrowded) &&
 		e.putWanted(sl, shm.EvRelief, &sl.relief, (*shm.WantSlot).TakeRelief, (*shm.WantSlot).SetRelief)
 }

@@ -177,6 +177,10 @@ func (e *Engine) runSlot(sl *slot, budget int) int {
 			continue
 		}
 		n := len(t.m.Data) + msgCost
+		if t.ungranted && !e.grantCookie(t) {
+			used += msgCost
+			continue
+		}
 		if !e.deliverLocal(t) {
 			break // it keeps its place at the head
 		}

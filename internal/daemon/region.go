@@ -3,13 +3,10 @@ package daemon
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/ipc"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/stats"
-	"github.com/rdsd/rdsd/internal/wire"
 	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
 	"golang.org/x/sys/unix"
@@ -47,6 +44,8 @@ type region struct {
 	ended  bool   // its one use was told to sock: it is not the client's any more
 
 	inAll, inSock, inRevoking link[region]
+
+	queued list[ctlMsg] // GRANTs that have not been acked
 
 	flush   []flush     // lanes that have to confirm that nothing of theirs is on its way
 	heard   []*peer     // lanes that have received REVOKE
@@ -166,57 +165,6 @@ func (e *Engine) register(s *socket, b *buffer, off, n uint64, rights rdmaop.Rig
 	return r, nil
 }
 
-// expose grants r to a socket (port 0: all) of a peer, ahead of any message
-// sent to that peer later on the same lane. The sockets of all its lanes may
-// use it.
-func (e *Engine) expose(r *region, addr netip.Addr, port uint16, lane uint8) error {
-	if l := e.locals[addr]; l != nil {
-		_, errno := r.exp.GrantTo(l.key, port)
-		return orNil(errno)
-	}
-	if mutant.On(mutant.GrantOnLaneZero) {
-		lane = 0
-	}
-	p, err := e.peer(r.sock.local, addr, lane, r.sock.cl)
-	if err != nil {
-		return err
-	}
-	if p.tcp != nil {
-		return errOnTCP
-	}
-	need, errno := r.exp.GrantTo(p.key, port)
-	if !need {
-		return orNil(errno)
-	}
-	r.mr.Allow(p.who)
-	if p.c.Kernel() {
-		return nil // the cookie is all it needs
-	}
-	body := e.ctl(p, wire.TypeGrant, r.id)
-	body.port = port
-	g := wire.Grant{Cookie: r.cookie, Length: r.n, Rights: uint32(r.rights), Owner: r.sock.port, Grantee: port, OwnerInc: r.sock.inc}
-	e.sendCtl(p, body, g.Append(body.buf[:0]))
-	e.st.C[stats.GrantsSent]++
-	return nil
-}
-
-func orNil(errno unix.Errno) error {
-	if errno == 0 {
-		return nil
-	}
-	return errno
-}
-
-// attachCookie puts a cookie of this client on a message and grants it to the
-// message's destination first. A key that has been released meanwhile travels
-// as it is: its use will be refused.
-func (e *Engine) attachCookie(t *txMsg, cookie uint64) {
-	t.m.DestCookie = cookie
-	if r := e.regions[uint32(cookie)]; r != nil && r.cl == t.cl {
-		_ = e.expose(r, t.slot.addr, t.slot.port, t.sock.lane)
-	}
-}
-
 // release is releaseRegion for the client, which is told once: done runs when
 // nobody can touch the memory any more. EALREADY: it has asked before.
 //
@@ -246,6 +194,7 @@ func (e *Engine) releaseRegion(r *region) {
 		return
 	}
 	r.sock.regions.del(&r.inSock)
+	e.withdrawGrants(r)
 	e.tellRevoke(r, r.exp.Revoke(nil, e.now+e.cfg.RevokeTimeout))
 }
 
@@ -256,6 +205,11 @@ func (e *Engine) retire(r *region) {
 	}
 	r.mr.Dereg()
 	delete(e.regions, r.id)
+	for r.queued.n > 0 { // to a peer that is gone
+		m := r.queued.head.of
+		r.queued.del(&m.inRegion)
+		m.region = nil
+	}
 	r.cl.acct.regions--
 	e.regionsV.del(&r.inAll)
 	e.revoking.del(&r.inRevoking)

@@ -27,6 +27,9 @@ type remote struct {
 	instance uint64 // of its daemon, 0 = never met
 	met      uint64 // Engine.clock when instance was met first
 
+	shares shares // of its table of what we allow it
+	asking int    // lanes that are being asked for one key
+
 	owed     []owedKey   // REVOKEs to answer when the last operation on the key retires
 	untold   []untoldKey // keys that were taken back while it could not be told; see warn
 	untoldAt uint64      // the last one's number
@@ -152,7 +155,7 @@ func (e *Engine) voidGrants(h *remote) {
 		r.mr.Disallow(h.who)
 		r.endFlush(h)
 		for _, p := range h.lanes {
-			r.exp.PeerGone(p.key)
+			e.granted(r, h, -r.exp.PeerGone(p.key))
 		}
 		e.retireIfDead(r)
 	}
@@ -160,19 +163,22 @@ func (e *Engine) voidGrants(h *remote) {
 		regrant := func(m *connMsg) {
 			switch t := m.Owner.(type) {
 			case *ctlMsg:
-				if r := e.regions[t.rkey]; r != nil && m.Internal == wire.TypeGrant {
-					if _, errno := r.exp.GrantTo(p.key, t.port); errno == 0 {
+				if r := t.region; r != nil {
+					if _, err := e.grant(r, h, p.key, t.port); err == nil {
 						r.mr.Allow(h.who)
 					}
 				}
 			case *txMsg:
-				if r := e.regions[uint32(m.DestCookie)]; r != nil && m.DestCookie != 0 && r.cl == t.cl {
-					_ = e.expose(r, h.addr, m.DPort, p.lane)
+				if m.DestCookie != 0 {
+					e.grantAgain(t)
 				}
 			}
 		}
 		p.c.Waiting(regrant)
-		p.eachWaiting(regrant)
+		p.eachWaiting(func(m *connMsg) {
+			t := m.Owner.(*txMsg)
+			t.ungranted = m.DestCookie != 0
+		})
 	}
 }
 
@@ -186,7 +192,7 @@ func (p *peer) stale() bool { return p.c.Instance() != p.instance }
 // the answer waits for the operations of all.
 func (e *Engine) answerRevoke(p *peer, rkey uint32) {
 	if p.grants.Revoke(rkey) {
-		e.sendRevoke(p, wire.TypeRevoked, rkey)
+		e.sendRevoke(p, wire.TypeRevoked, rkey, 1)
 		return
 	}
 	if k := (owedKey{rkey, p}); !slices.Contains(p.owed, k) {
@@ -201,7 +207,7 @@ func (e *Engine) sendRevoked(p *peer, rkey uint32) {
 	left := h.owed[:0]
 	for _, k := range h.owed {
 		if k.rkey == rkey {
-			e.sendRevoke(k.lane, wire.TypeRevoked, rkey)
+			e.sendRevoke(k.lane, wire.TypeRevoked, rkey, 1)
 		} else {
 			left = append(left, k)
 		}
@@ -214,8 +220,8 @@ func (h *remote) owes(rkey uint32) bool {
 	return slices.ContainsFunc(h.owed, func(k owedKey) bool { return k.rkey == rkey })
 }
 
-// sendRevoke sends REVOKE or REVOKED.
-func (e *Engine) sendRevoke(p *peer, t wire.InternalType, rkey uint32) {
+// sendRevoke sends REVOKE, which so many lanes carry, or REVOKED.
+func (e *Engine) sendRevoke(p *peer, t wire.InternalType, rkey uint32, lanes int) {
 	m := e.ctl(p, t, rkey)
-	e.sendCtl(p, m, (&wire.Revoke{RKey: rkey}).Append(m.buf[:0]))
+	e.sendCtl(p, m, (&wire.Revoke{RKey: rkey, Lanes: uint32(lanes)}).Append(m.buf[:0]))
 }

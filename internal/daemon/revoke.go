@@ -32,23 +32,27 @@ func (e *Engine) tellRevoke(r *region, keys []verbs.PeerKey) {
 	e.st.C[stats.Revokes]++
 	for _, k := range keys {
 		switch p := e.byKey[k]; {
-		case p == nil:
-			r.exp.PeerRevoked(k) // same host: no operation is in flight between turns
+		case p == nil: // same host: no operation is in flight between turns
+			e.granted(r, nil, -r.exp.PeerRevoked(k))
 		case p.c.Kernel():
 			// It cannot be asked: the end of the registration is the end. An
 			// operation of its that comes later costs it the connection.
-			r.exp.PeerRevoked(k)
-		case e.withdrawGrants(p, r):
-			// Of grants that still wait the peer knows nothing.
-			r.exp.PeerRevoked(k)
-			e.dropIfNew(p)
+			e.gaveBack(r, p)
 		default:
-			e.sendRevoke(p, wire.TypeRevoke, r.id)
+			p.asking++
 		}
 	}
 	for _, k := range keys {
-		if p := e.byKey[k]; p != nil && r.exp.Waits(k) && !p.remote.attached() {
-			e.giveUp(r, p.remote)
+		if p := e.byKey[k]; p != nil && r.exp.Waits(k) {
+			e.sendRevoke(p, wire.TypeRevoke, r.id, p.asking)
+		}
+	}
+	for _, k := range keys {
+		if p := e.byKey[k]; p != nil && p.asking > 0 {
+			p.asking = 0
+			if !p.remote.attached() {
+				e.giveUp(r, p.remote)
+			}
 		}
 	}
 	if e.retireIfDead(r) {
@@ -59,15 +63,6 @@ func (e *Engine) tellRevoke(r *region, keys []verbs.PeerKey) {
 		e.revokeAt = e.now + revokeScanNs
 	}
 	e.armTimer(e.revokeAt)
-}
-
-// withdrawGrants takes back the grants of r that wait for p and reports whether
-// those were all.
-func (e *Engine) withdrawGrants(p *peer, r *region) bool {
-	return p.c.WithdrawControl(func(m *connMsg) bool {
-		g, ok := m.Owner.(*ctlMsg)
-		return ok && m.Internal == wire.TypeGrant && g.rkey == r.id
-	}) == r.exp.Held(p.key)
 }
 
 // revoked takes a REVOKED that arrived on p.
@@ -82,14 +77,14 @@ func (e *Engine) revoked(p *peer, rkey uint32) {
 	case !r.exp.Waits(p.key) || r.flushing(p.remote):
 		return // nobody asked
 	case slices.ContainsFunc(p.lanes, func(q *peer) bool { return q != p && r.exp.Waits(q.key) }):
-		r.exp.PeerRevoked(p.key)
+		e.gaveBack(r, p)
 	default:
 		// p's place is kept until the others are flushed: then it has answered.
 		for _, q := range p.lanes {
 			if q != p && q.attached() && !mutant.On(mutant.LanesNotFlushed) {
 				r.flush = append(r.flush, flush{q})
 				if q.c.State() == conn.Up {
-					e.sendRevoke(q, wire.TypeRevoke, rkey)
+					e.sendRevoke(q, wire.TypeRevoke, rkey, 1)
 				}
 			}
 		}
@@ -121,7 +116,7 @@ func (r *region) endFlush(h *remote) {
 func (e *Engine) endIfFlushed(r *region, h *remote) {
 	if !r.flushing(h) {
 		for _, p := range h.lanes {
-			r.exp.PeerRevoked(p.key)
+			e.gaveBack(r, p)
 		}
 	}
 }
@@ -157,10 +152,10 @@ func (e *Engine) giveUp(r *region, h *remote) {
 	for _, p := range h.lanes {
 		switch {
 		case r.exp.Waits(p.key):
-			r.exp.PeerRevoked(p.key)
+			e.gaveBack(r, p)
 			asked = asked || !slices.Contains(r.heard, p)
 		case p.c.State() == conn.Connecting && !told:
-			e.sendRevoke(p, wire.TypeRevoke, r.id)
+			e.sendRevoke(p, wire.TypeRevoke, r.id, 1)
 		}
 	}
 	if asked && !told {
@@ -179,7 +174,7 @@ func (e *Engine) warn(p *peer) {
 	}
 	for _, k := range h.untold {
 		if k.n > p.warned && k.rkey != 0 {
-			e.sendRevoke(p, wire.TypeRevoke, k.rkey)
+			e.sendRevoke(p, wire.TypeRevoke, k.rkey, 1)
 		}
 	}
 	p.warned = h.untoldAt
@@ -258,8 +253,8 @@ func (e *Engine) mayBeLate(r *region) bool {
 	if !ok || e.now < at || e.now-at >= (heldRevokes-1)*e.cfg.RevokeTimeout {
 		return false
 	}
-	for _, p := range e.peersV {
-		if r.exp.Waits(p.key) && e.excused(p.remote) {
+	for _, k := range r.exp.Waiting() {
+		if p := e.byKey[k]; p != nil && e.excused(p.remote) {
 			return true
 		}
 	}

@@ -35,6 +35,7 @@ type slot struct {
 
 	// Notices not yet told.
 	lost, nosock, down, up, gaveUp uint64
+	ungranted                      uint64 // cookies that could not be granted
 	relief, crowded                bool
 	pend                           link[slot] // client.pendNote
 }

@@ -39,6 +39,8 @@ type txMsg struct {
 	done   bool       // the connection is through with it
 	queued bool       // in cl.pendOps
 	handed bool       // to its connection
+
+	ungranted bool // the cookie it carries is to be granted when it is handed on
 }
 
 // ops are the operations of t: none, an RDMA operation, an atomic, or both in
@@ -181,9 +183,7 @@ func (e *Engine) submit(c *client, d shm.Sub, ods []shm.SubOp) int {
 	if t.buf == nil {
 		e.st.C[stats.CopyFromUser] += uint64(len(pay.mem))
 	}
-	if d.Cookie != 0 {
-		e.attachCookie(t, d.Cookie)
-	}
+	m.DestCookie = d.Cookie
 	if d.GiveUp != 0 {
 		e.limit(t, d.GiveUp)
 	}
@@ -202,6 +202,9 @@ func (e *Engine) submit(c *client, d shm.Sub, ods []shm.SubOp) int {
 
 // route hands t to its connection or to the same-host path.
 func (e *Engine) route(t *txMsg) {
+	if t.m.DestCookie != 0 && !e.grantCookie(t) {
+		return
+	}
 	if p := t.slot.peer; p != nil {
 		if t.nops == 0 {
 			p.from(t.sock, e.now)
@@ -298,6 +301,11 @@ func (e *Engine) msgDone(t *txMsg, o conn.Outcome) {
 	case conn.NoSock:
 		t.slot.nosock++
 		e.note(t.slot)
+	case conn.OpRefused:
+		if t.nops == 0 { // the cookie it carries
+			t.slot.ungranted++
+			e.note(t.slot)
+		}
 	case conn.Withdrawn, conn.GaveUp:
 		if t.nops == 0 { // an operation has a status
 			t.slot.gaveUp++
@@ -358,7 +366,7 @@ func (e *Engine) freeMsg(t *txMsg) {
 	}
 	t.m = conn.Msg{}
 	t.next, t.cl, t.sock, t.slot, t.cell = nil, nil, nil, nil, nil
-	t.errno, t.nops, t.done, t.queued = 0, 0, false, false
+	t.errno, t.nops, t.done, t.queued, t.ungranted = 0, 0, false, false, false
 	e.msgs.put(t)
 	e.unref(c)
 }

@@ -38,7 +38,7 @@ func TestControlFlood(t *testing.T) {
 	}{
 		{"REVOKE", func(e *Engine, p *peer) {
 			for p.ctls < 200 {
-				e.sendRevoke(p, wire.TypeRevoke, 12345)
+				e.sendRevoke(p, wire.TypeRevoke, 12345, 1)
 			}
 		}},
 		{"GRANT", func(e *Engine, p *peer) {
@@ -56,7 +56,7 @@ func TestControlFlood(t *testing.T) {
 		}},
 		{"congestion", func(e *Engine, p *peer) {
 			if !p.c.Ready() && p.ctls == 0 {
-				e.sendRevoke(p, wire.TypeRevoke, 12345)
+				e.sendRevoke(p, wire.TypeRevoke, 12345, 1)
 			}
 			p.c.QueueCong(&p.local.cong)
 			e.touch(p)
@@ -141,7 +141,7 @@ func TestRequestFlood(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bad.sendRevoke(p, wire.TypeRevoke, 1)
+	bad.sendRevoke(p, wire.TypeRevoke, 1, 1)
 	w.run()
 	bad.cfg.MaxBackoff = 1
 	w.spell(3_000*ms, func() {
@@ -150,7 +150,7 @@ func TestRequestFlood(t *testing.T) {
 		}
 		if p.c.State() == conn.Down {
 			if p.ctls == 0 {
-				bad.sendRevoke(p, wire.TypeRevoke, 1)
+				bad.sendRevoke(p, wire.TypeRevoke, 1, 1)
 			}
 			p.c.Reset(bad.now, errAdmin) // no back-off
 		}

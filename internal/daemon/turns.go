@@ -168,7 +168,9 @@ func (e *Engine) feed(p *peer) (fed bool) {
 // hand gives t, the first that waits in sl, to the connection.
 func (e *Engine) hand(p *peer, sl *slot, t *txMsg) {
 	sl.q.del(&t.inQ)
-	p.handOver(t)
+	if !t.ungranted || e.grantCookie(t) {
+		p.handOver(t)
+	}
 }
 
 // feedAll hands over all that waits in sl, which is being closed.

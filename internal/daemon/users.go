@@ -30,6 +30,7 @@ func (b backend) Users() ([]ctl.User, error) {
 			u := of(uid)
 			quotas[uid] = a.quota
 			u.Sockets.Used, u.Destinations.Used, u.Operations.Used = uint64(a.sockets), uint64(a.dests), uint64(a.ops)
+			u.Grants.Used = uint64(a.grants)
 			u.Waiting, u.HeldBytes = uint64(a.waiting.n), uint64(a.held)
 		}
 	}); err != nil {
@@ -47,7 +48,7 @@ func (b backend) Users() ([]ctl.User, error) {
 	for uid, u := range users {
 		q := quotas[uid]
 		for r, to := range [config.NumResources]*ctl.Usage{config.Clients: &u.Clients, config.Sockets: &u.Sockets,
-			config.Destinations: &u.Destinations, config.Operations: &u.Operations,
+			config.Destinations: &u.Destinations, config.Operations: &u.Operations, config.Grants: &u.Grants,
 			config.RegisteredBytes: &u.RegisteredBytes, config.QueuedBytes: &u.QueuedBytes} {
 			if n := q[r]; n != config.Unlimited {
 				to.Quota = &n

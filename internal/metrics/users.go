@@ -24,6 +24,7 @@ var userResources = []struct {
 	{"sockets", func(u *ctl.User) ctl.Usage { return u.Sockets }},
 	{"destinations", func(u *ctl.User) ctl.Usage { return u.Destinations }},
 	{"operations", func(u *ctl.User) ctl.Usage { return u.Operations }},
+	{"grants", func(u *ctl.User) ctl.Usage { return u.Grants }},
 	{"registered_bytes", func(u *ctl.User) ctl.Usage { return u.RegisteredBytes }},
 	{"queued_bytes", func(u *ctl.User) ctl.Usage { return u.QueuedBytes }},
 }

@@ -57,6 +57,9 @@ const (
 	RevokeDoesNotWait Name = "revoke-doesnt-wait"   // REVOKED is sent while operations on the key are in flight
 	LanesNotFlushed   Name = "lanes-not-flushed"    // a key counts as given back when one lane has answered
 	GrantOnLaneZero   Name = "grant-on-lane-zero"   // a GRANT does not go ahead of its socket's messages
+	GrantTableShared  Name = "grant-table-shared"   // one user may take a peer's whole table of grants
+	GrantErrorDropped Name = "grant-error-dropped"  // a message goes out though its cookie could not be granted
+	NakNotTold        Name = "nak-not-told"         // nobody is told that the peer refused a grant
 	QuotaNotGivenBack Name = "quota-not-given-back" // operations that ended still count
 
 	// Who may do what, and how much.
@@ -77,6 +80,6 @@ func Names() []Name {
 		WrongInstance, LastCredit, CancelEarly, SilenceIgnored, RefusedDropped, ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold,
 		CongestionStays, Incarnation, OwnerNotMeant, SlotReusedEarly, WakeUpLost, ShareIgnored, WakeUpKept, RequestOvertakes,
 		MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice, AtomicRunsTwice, GrantUnchecked, BoundsOffByOne,
-		UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed, GrantOnLaneZero, QuotaNotGivenBack, LoopbackTrusted, DescriptorsClosedInSession,
+		UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed, GrantOnLaneZero, GrantTableShared, GrantErrorDropped, NakNotTold, QuotaNotGivenBack, LoopbackTrusted, DescriptorsClosedInSession,
 		RoomNotRung, MarkWaitsForAll, CRCUnchecked}
 }

@@ -195,6 +195,8 @@ const (
 	NoticePeerDown uint8 = 3
 	NoticePeerUp   uint8 = 4
 	NoticeGaveUp   uint8 = 5 // Count messages without operations reached their limit (Sub.GiveUp)
+	// 6 is NoticeUnreachable.
+	NoticeNotGranted uint8 = 7 // Count times a cookie sent, or a region exposed, could not be granted
 )
 
 // EventNotice is a notice about a destination.

@@ -34,11 +34,12 @@ var layouts = map[string]frameLayout{
 	"RDMA_DEST": {9, 32, encodeExts, []string{"type", "rkey", "offset"}},
 	"HELLO": {HelloLen, 0, encodeHello, []string{"version", "features", "instance", "ack", "notice", "largest SEND", "credits",
 		"read depth", "flags", "ack instance"}},
-	"GRANT":   {GrantLen, 0, encodeGrant, []string{"cookie", "length", "rights", "owner's port", "grantee's port", "owner's incarnation"}},
-	"REVOKE":  {RevokeLen, 0, encodeRevoke, []string{"rkey"}},
-	"REVOKED": {RevokeLen, 0, encodeRevoke, []string{"rkey"}},
-	"NOSOCK":  {NoticeLen, 0, encodeNotice, []string{"sequence", "port", "source port", "source incarnation"}},
-	"REFUSED": {NoticeLen, 0, encodeNotice, []string{"sequence", "port", "source port", "source incarnation"}},
+	"GRANT":     {GrantLen, 0, encodeGrant, []string{"cookie", "length", "rights", "owner's port", "grantee's port", "owner's incarnation"}},
+	"REVOKE":    {RevokeLen, 0, encodeRevoke, []string{"rkey", "lanes"}},
+	"REVOKED":   {RevokeLen, 0, encodeRevoke, []string{"rkey", "lanes"}},
+	"GRANT_NAK": {GrantNakLen, 0, encodeGrantNak, []string{"rkey", "grantee's port", "reason"}},
+	"NOSOCK":    {NoticeLen, 0, encodeNotice, []string{"sequence", "port", "source port", "source incarnation"}},
+	"REFUSED":   {NoticeLen, 0, encodeNotice, []string{"sequence", "port", "source port", "source incarnation"}},
 }
 
 // TestDocument holds every table of offsets in docs/protocol.md to what the
@@ -77,6 +78,7 @@ func TestDocument(t *testing.T) {
 	}{
 		{"HELLO**, type ", int(TypeHello)}, {"GRANT**, type ", int(TypeGrant)}, {"REVOKE**, type ", int(TypeRevoke)},
 		{"REVOKED**, type ", int(TypeRevoked)}, {"NOSOCK**, type ", int(TypeNoSock)}, {"REFUSED**, type ", int(TypeRefused)},
+		{"GRANT_NAK**, type ", int(TypeGrantNak)},
 		{"CONG_BITMAP", FlagCong}, {"ACK_REQUIRED", FlagAckRequired}, {"RETRANSMITTED", FlagRetransmitted},
 		{"SILENT", FlagSilent}, {"RESUME", FlagResume}, {"INTERNAL", FlagInternal},
 	} {
@@ -245,7 +247,12 @@ func encodeGrant(set string) []byte {
 }
 
 func encodeRevoke(set string) []byte {
-	return (&Revoke{RKey: ones[uint32](set, "rkey")}).Append(nil)
+	return (&Revoke{RKey: ones[uint32](set, "rkey"), Lanes: ones[uint32](set, "lanes")}).Append(nil)
+}
+
+func encodeGrantNak(set string) []byte {
+	n := GrantNak{RKey: ones[uint32](set, "rkey"), Grantee: ones[uint16](set, "grantee's port"), Reason: ones[uint16](set, "reason")}
+	return n.Append(nil)
 }
 
 func encodeNotice(set string) []byte {

@@ -10,12 +10,13 @@ import (
 type InternalType uint16
 
 const (
-	TypeHello   InternalType = 1
-	TypeGrant   InternalType = 2
-	TypeRevoke  InternalType = 3
-	TypeRevoked InternalType = 4
-	TypeNoSock  InternalType = 5
-	TypeRefused InternalType = 6
+	TypeHello    InternalType = 1
+	TypeGrant    InternalType = 2
+	TypeRevoke   InternalType = 3
+	TypeRevoked  InternalType = 4
+	TypeNoSock   InternalType = 5
+	TypeRefused  InternalType = 6
+	TypeGrantNak InternalType = 7
 )
 
 func (t InternalType) String() string {
@@ -32,16 +33,19 @@ func (t InternalType) String() string {
 		return "NOSOCK"
 	case TypeRefused:
 		return "REFUSED"
+	case TypeGrantNak:
+		return "GRANT_NAK"
 	}
 	return fmt.Sprintf("INTERNAL(%d)", uint16(t))
 }
 
 // Body lengths in bytes. A longer body is accepted, its end ignored.
 const (
-	HelloLen  = 56
-	GrantLen  = 32
-	RevokeLen = 8
-	NoticeLen = 16
+	HelloLen    = 56
+	GrantLen    = 32
+	RevokeLen   = 8
+	NoticeLen   = 16
+	GrantNakLen = 8
 )
 
 // HelloVersion is the version of the extension HELLO announces.
@@ -145,16 +149,56 @@ func ParseGrant(b []byte) (g Grant, err error) {
 	return g, nil
 }
 
+// Why a GRANT was refused.
+const (
+	NakFull     uint16 = 1 // the table of what this peer may use is full
+	NakConflict uint16 = 2 // an earlier GRANT of the key says otherwise
+	NakOver     uint16 = 3 // the key was taken back, or was for one use and had it
+)
+
+// GrantNak refuses a GRANT (GRANT_NAK).
+type GrantNak struct {
+	RKey    uint32
+	Grantee uint16 // as in the GRANT
+	Reason  uint16 // Nak*
+}
+
+// Append encodes n behind b.
+func (n *GrantNak) Append(b []byte) []byte {
+	b = binary.BigEndian.AppendUint32(b, n.RKey)
+	b = binary.BigEndian.AppendUint16(b, n.Grantee)
+	return binary.BigEndian.AppendUint16(b, n.Reason)
+}
+
+// ParseGrantNak decodes a GRANT_NAK body.
+func ParseGrantNak(b []byte) (n GrantNak, err error) {
+	if len(b) < GrantNakLen {
+		return n, shortBody(TypeGrantNak, b, GrantNakLen)
+	}
+	be := binary.BigEndian
+	n.RKey = be.Uint32(b)
+	n.Grantee = be.Uint16(b[4:])
+	n.Reason = be.Uint16(b[6:])
+	return n, nil
+}
+
+// MaxLanes is how many lanes lead to one peer address.
+const MaxLanes = 256
+
 // Revoke withdraws the grants on an rkey (REVOKE), or answers that they are
 // withdrawn and no operation uses them any more (REVOKED).
 type Revoke struct {
 	RKey uint32
+	// Lanes is how many lanes carry a REVOKE for this withdrawal, 1 to MaxLanes. A
+	// GRANT of the key that comes before all of them is older than the
+	// withdrawal. In REVOKED it is 1.
+	Lanes uint32
 }
 
 // Append encodes r behind b.
 func (r *Revoke) Append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint32(b, r.RKey)
-	return binary.BigEndian.AppendUint32(b, 0)
+	return binary.BigEndian.AppendUint32(b, r.Lanes)
 }
 
 // ParseRevoke decodes a REVOKE or REVOKED body.
@@ -163,6 +207,10 @@ func ParseRevoke(b []byte) (r Revoke, err error) {
 		return r, shortBody(TypeRevoke, b, RevokeLen)
 	}
 	r.RKey = binary.BigEndian.Uint32(b)
+	r.Lanes = binary.BigEndian.Uint32(b[4:])
+	if r.Lanes == 0 || r.Lanes > MaxLanes {
+		return r, fmt.Errorf("wire: REVOKE on %d lanes, want 1 to %d", r.Lanes, MaxLanes)
+	}
 	return r, nil
 }
 

@@ -178,11 +178,13 @@ func TestParseExts(t *testing.T) {
 func TestBodiesGolden(t *testing.T) {
 	hello := Hello{Version: HelloVersion, Features: 2, Instance: 3, Ack: 4, Notice: 5, MaxSend: 6, Credits: 7, ReadDepth: 8, Flags: 9, AckInst: 10}
 	grant := Grant{Cookie: 1, Length: 2, Rights: 3, Owner: 4, Grantee: 5, OwnerInc: 6}
-	revoke := Revoke{RKey: 0x01020304}
+	revoke := Revoke{RKey: 0x01020304, Lanes: 5}
+	nak := GrantNak{RKey: 0x01020304, Grantee: 5, Reason: NakConflict}
 	notice := Notice{Seq: 1, DPort: 2, SPort: 3, SrcInc: 4}
 	golden(t, "hello", hello.Append(nil))
 	golden(t, "grant", grant.Append(nil))
 	golden(t, "revoke", revoke.Append(nil))
+	golden(t, "grantnak", nak.Append(nil))
 	golden(t, "notice", notice.Append(nil))
 
 	longer := func(b []byte) []byte { return append(b, 0xff, 0xff) }
@@ -195,6 +197,14 @@ func TestBodiesGolden(t *testing.T) {
 	if g, err := ParseRevoke(longer(revoke.Append(nil))); err != nil || g != revoke {
 		t.Errorf("REVOKE: %+v, %v", g, err)
 	}
+	if g, err := ParseGrantNak(longer(nak.Append(nil))); err != nil || g != nak {
+		t.Errorf("GRANT_NAK: %+v, %v", g, err)
+	}
+	for _, lanes := range []uint32{0, MaxLanes + 1} {
+		if _, err := ParseRevoke((&Revoke{RKey: 1, Lanes: lanes}).Append(nil)); err == nil {
+			t.Errorf("REVOKE on %d lanes was taken", lanes)
+		}
+	}
 	if g, err := ParseNotice(longer(notice.Append(nil))); err != nil || g != notice {
 		t.Errorf("NOSOCK: %+v, %v", g, err)
 	}
@@ -206,6 +216,7 @@ func TestBodiesGolden(t *testing.T) {
 		{hello.Append(nil), HelloLen, func(b []byte) error { _, err := ParseHello(b); return err }},
 		{grant.Append(nil), GrantLen, func(b []byte) error { _, err := ParseGrant(b); return err }},
 		{revoke.Append(nil), RevokeLen, func(b []byte) error { _, err := ParseRevoke(b); return err }},
+		{nak.Append(nil), GrantNakLen, func(b []byte) error { _, err := ParseGrantNak(b); return err }},
 		{notice.Append(nil), NoticeLen, func(b []byte) error { _, err := ParseNotice(b); return err }},
 	} {
 		if len(c.b) != c.want {
@@ -338,7 +349,16 @@ func FuzzBodies(f *testing.F) {
 				t.Fatalf("notice %+v became %+v, %v", h, g, err)
 			}
 		}
-		ParseRevoke(b)
+		if h, err := ParseRevoke(b); err == nil {
+			if g, err := ParseRevoke(h.Append(nil)); err != nil || g != h {
+				t.Fatalf("REVOKE %+v became %+v, %v", h, g, err)
+			}
+		}
+		if h, err := ParseGrantNak(b); err == nil {
+			if g, err := ParseGrantNak(h.Append(nil)); err != nil || g != h {
+				t.Fatalf("GRANT_NAK %+v became %+v, %v", h, g, err)
+			}
+		}
 		ParseReject(b)
 		for _, v6 := range []bool{false, true} {
 			p, err := ParsePrivate(b, v6)

@@ -52,6 +52,9 @@ var checks = []check{
 	{variant: mutant.RevokeDoesNotWait, pkg: "rdmaop", test: "TestRevoke", short: true},
 	{variant: mutant.LanesNotFlushed, pkg: "internal/daemon", test: "TestRevokeAcrossLanes"},
 	{variant: mutant.GrantOnLaneZero, pkg: "internal/daemon", test: "TestGrantInItsLane"},
+	{variant: mutant.GrantTableShared, pkg: "internal/daemon", test: "TestGrantTableShared"},
+	{variant: mutant.GrantErrorDropped, pkg: "internal/daemon", test: "TestGranteesTold"},
+	{variant: mutant.NakNotTold, pkg: "internal/daemon", test: "TestGrantRefusedByPeer"},
 	{variant: mutant.QuotaNotGivenBack, pkg: "internal/daemon", test: "TestOperationQuota"},
 
 	{variant: mutant.LoopbackTrusted, pkg: "internal/config", test: "TestPeersAllowed"},

@@ -1,0 +1,245 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/mutant"
+	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/internal/wire"
+	"github.com/rdsd/rdsd/rdmaop"
+	"github.com/rdsd/rdsd/verbs"
+	"golang.org/x/sys/unix"
+)
+
+// A grant costs memory here and in the peer's daemon, whose table of what this
+// host has granted it has room for maxGrants. So both are shared here, where it
+// is known whose a grant is: a user has a quota of grants to everybody, and of a
+// peer's table what mayShare leaves it. A grant counts from when it is made until
+// the peer cannot use it any more.
+
+// shares is how much of a peer's table is taken by whom.
+type shares struct {
+	all int
+	of  map[*account]int
+}
+
+// errTaken is why a peer that was granted a key does not take it, see grantRefused.
+var errTaken = errors.New("the peer refused a grant")
+
+// mayGrant is nil if the user of r may have one more grant, to h; nil: to a
+// socket of this host. ENOBUFS.
+func (e *Engine) mayGrant(r *region, h *remote) error {
+	c := r.cl
+	err := c.user.may(config.Grants, uint64(c.acct.grants), 1)
+	if err == nil && h != nil {
+		own := h.shares.of[c.acct]
+		if mutant.On(mutant.GrantTableShared) {
+			own = 0
+		}
+		if err = c.user.mayShare("grants", own, h.shares.all, maxGrants); err != nil {
+			err = fmt.Errorf("%w (to %v)", err, h.addr)
+		}
+	}
+	if err != nil {
+		e.st.C[stats.QuotaRefused]++
+	}
+	return err
+}
+
+// grant notes that the socket at port of key, a lane of h or, with h nil, an
+// address of this host, may use r. need: that is new. EINVAL: r is being
+// released; ENOBUFS: r, its user or h has as many grants as there can be.
+func (e *Engine) grant(r *region, h *remote, key verbs.PeerKey, port uint16) (need bool, err error) {
+	if r.exp.Granted(key, port) {
+		return false, nil
+	}
+	if err := e.mayGrant(r, h); err != nil {
+		return false, err
+	}
+	need, errno := r.exp.GrantTo(key, port)
+	switch errno {
+	case 0:
+		e.granted(r, h, 1)
+		return need, nil
+	case unix.ENOBUFS:
+		return false, fmt.Errorf("%w: region %#x is granted to %d sockets, as many as it can be: register the memory again for more", errno, r.id, rdmaop.MaxGrantees)
+	}
+	return false, fmt.Errorf("%w: region %#x is being released", errno, r.id)
+}
+
+// granted counts n more grants of r to h, fewer if n is negative.
+func (e *Engine) granted(r *region, h *remote, n int) {
+	a := r.cl.acct
+	a.grants += n
+	if h == nil || n == 0 {
+		return
+	}
+	if h.shares.of == nil {
+		h.shares.of = map[*account]int{}
+	}
+	h.shares.all += n
+	if h.shares.of[a] += n; h.shares.of[a] == 0 {
+		delete(h.shares.of, a)
+	}
+}
+
+// gaveBack notes that p's grants of r have ended: it answered, or cannot use them
+// any more.
+func (e *Engine) gaveBack(r *region, p *peer) {
+	e.granted(r, p.remote, -r.exp.PeerRevoked(p.key))
+}
+
+// expose grants r to a socket (port 0: all) of a peer, ahead of any message
+// sent to that peer later on the same lane. The sockets of all its lanes may
+// use it.
+func (e *Engine) expose(r *region, addr netip.Addr, port uint16, lane uint8) error {
+	if l := e.locals[addr]; l != nil {
+		_, err := e.grant(r, nil, l.key, port)
+		return err
+	}
+	if mutant.On(mutant.GrantOnLaneZero) {
+		lane = 0
+	}
+	p, err := e.peer(r.sock.local, addr, lane, r.sock.cl)
+	if err != nil {
+		return err
+	}
+	if p.tcp != nil {
+		return errOnTCP
+	}
+	need, err := e.grant(r, p.remote, p.key, port)
+	if err != nil {
+		e.dropIfNew(p)
+		return err
+	}
+	if !need {
+		return nil
+	}
+	r.mr.Allow(p.who)
+	if p.c.Kernel() {
+		return nil // the cookie is all it needs
+	}
+	m := e.ctl(p, wire.TypeGrant, r.id)
+	m.port, m.region = port, r
+	r.queued.add(&m.inRegion, m)
+	g := wire.Grant{Cookie: r.cookie, Length: r.n, Rights: uint32(r.rights), Owner: r.sock.port, Grantee: port, OwnerInc: r.sock.inc}
+	e.sendCtl(p, m, g.Append(m.buf[:0]))
+	e.st.C[stats.GrantsSent]++
+	return nil
+}
+
+// grantCookie grants the key that t carries to the message's destination, ahead
+// of it; false: it cannot be granted, and t has ended. A key that has been
+// released meanwhile travels as it is: its use will be refused. A message whose
+// destination leads nowhere yet has its key granted when it does, see
+// grantWaiting.
+func (e *Engine) grantCookie(t *txMsg) bool {
+	sl := t.slot
+	r := e.regions[uint32(t.m.DestCookie)]
+	t.ungranted = sl.peer == nil && sl.local == nil
+	if t.ungranted || r == nil || r.cl != t.cl || r.exp.State() != rdmaop.ExportLive {
+		return true
+	}
+	err := e.expose(r, sl.addr, sl.port, t.sock.lane)
+	if err == nil || mutant.On(mutant.GrantErrorDropped) {
+		return true
+	}
+	sl.q.del(&t.inQ)
+	e.msgDone(t, conn.OpRefused)
+	return false
+}
+
+// grantAgain is grantCookie for a new instance of the peer's daemon, of a message
+// that its connection has: it goes out whatever comes of it.
+func (e *Engine) grantAgain(t *txMsg) {
+	r := e.regions[uint32(t.m.DestCookie)]
+	if r == nil || r.cl != t.cl || r.exp.State() != rdmaop.ExportLive {
+		return
+	}
+	if err := e.expose(r, t.slot.addr, t.slot.port, t.sock.lane); err != nil {
+		t.slot.ungranted++
+		e.note(t.slot)
+	}
+}
+
+// withdrawGrants takes back the grants of r that wait to be sent: the peers know
+// nothing of them.
+func (e *Engine) withdrawGrants(r *region) {
+	var next *link[ctlMsg]
+	for n := r.queued.head; n != nil; n = next {
+		next = n.next
+		m := n.of
+		p, port := m.p, m.port
+		if p.c.Withdraw(&m.m) { // it has ended
+			e.ungrant(r, p, port)
+			e.dropIfNew(p)
+		}
+	}
+}
+
+// ungrant notes that a grant came to nothing, and reports whether there was one.
+func (e *Engine) ungrant(r *region, p *peer, port uint16) bool {
+	ok := r.exp.Ungrant(p.key, port)
+	if ok {
+		e.granted(r, p.remote, -1)
+	}
+	return ok
+}
+
+// takeGrant takes a GRANT that arrived on p.
+func (e *Engine) takeGrant(p *peer, g *wire.Grant) {
+	e.st.C[stats.GrantsReceived]++
+	err := p.grants.Add(rdmaop.Grant{Cookie: g.Cookie, Len: g.Length, Rights: rdmaop.Rights(g.Rights), Port: g.Grantee,
+		Owner: rdmaop.Owner{Port: g.Owner, Inc: g.OwnerInc}})
+	if err == nil {
+		return
+	}
+	over := errors.Is(err, rdmaop.ErrGrantOver) // that happens: they crossed
+	if !over {
+		e.cfg.Trace(p.local.addr, p.addr, "grant refused", err)
+	}
+	if !e.mayAnswer(p) {
+		return
+	}
+	n := wire.GrantNak{RKey: uint32(g.Cookie), Grantee: g.Grantee, Reason: wire.NakConflict}
+	switch {
+	case errors.Is(err, rdmaop.ErrTooManyGrants):
+		n.Reason = wire.NakFull
+	case over:
+		n.Reason = wire.NakOver
+	}
+	m := e.ctl(p, wire.TypeGrantNak, n.RKey)
+	e.sendCtl(p, m, n.Append(m.buf[:0]))
+}
+
+// nakText says what GRANT_NAK's reason means.
+func nakText(reason uint16) string {
+	switch reason {
+	case wire.NakFull:
+		return "it has as many grants of this host as it can keep"
+	case wire.NakConflict:
+		return "it knows the key as another region's"
+	}
+	return fmt.Sprintf("reason %d", reason)
+}
+
+// grantRefused takes a GRANT_NAK that arrived on p: whoever exposed the region, or
+// sent its cookie, is told that the destination cannot use it.
+func (e *Engine) grantRefused(p *peer, n *wire.GrantNak) {
+	r := e.regions[n.RKey]
+	if r == nil || !e.ungrant(r, p, n.Grantee) || r.exp.State() != rdmaop.ExportLive {
+		return // nobody waits for its use
+	}
+	if n.Reason != wire.NakOver {
+		e.cfg.Trace(p.local.addr, p.addr, "grant refused by peer", fmt.Errorf("%w of region %#x: %s", errTaken, r.id, nakText(n.Reason)))
+	}
+	if mutant.On(mutant.NakNotTold) {
+		return
+	}
+	// It may never have had a destination there, or not any more.
+	e.note(&slot{cl: r.cl, sock: r.sock, cell: &cell{sock: r.sock}, addr: p.addr, port: n.Grantee, closed: true, ungranted: 1})
+}
