@@ -183,10 +183,13 @@ func TestFreeWhileRingFull(t *testing.T) {
 		if err := tx.submit(a, &out, false); err != errRingFull || out.id == noID {
 			t.Fatalf("a full ring: %v, id %d", err, out.id)
 		}
-		tx.publish()
+		ring := tx.publish()
 		tx.mu.Unlock()
 		buf.setFreed(true)
 		d.mu.Unlock()
+		if ring {
+			a.c.ringDaemon()
+		}
 		d.do(func() {})
 		tx.mu.Lock()
 		if err := tx.submit(a, &out, false); !errors.Is(err, ErrInvalid) || out.id != noID {
