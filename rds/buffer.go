@@ -149,7 +149,7 @@ func (s *Socket) register(b *Buffer, off, n int, a Access) (*Region, error) {
 	if off < 0 || n < 1 || off > size || n > size-off {
 		return nil, invalid("%d bytes at %d of a buffer of %d", n, off, size)
 	}
-	resp, _, err := s.c.call(&ipc.Register{Sock: s.idx, Buffer: b.id, Off: uint64(off), Len: uint64(n), Access: uint32(a)})
+	resp, _, err := s.c.call(&ipc.Register{Sock: s.handle, Buffer: b.id, Off: uint64(off), Len: uint64(n), Access: uint32(a)})
 	if err != nil {
 		return nil, err
 	}

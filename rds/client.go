@@ -167,10 +167,10 @@ func (c *Client) bind(ap netip.AddrPort) (s *Socket, err error) {
 		return nil, err
 	}
 	ok, is := resp.(*ipc.BindOK)
-	if !is || ok.Sock >= 1<<16 {
+	if !is {
 		return nil, c.broken("answer %T to Bind", resp)
 	}
-	s = &Socket{c: c, idx: ok.Sock, local: normal(netip.AddrPortFrom(ok.Addr, ok.Port)), sndbuf: shm.DefaultBuf, rcvbuf: shm.DefaultBuf}
+	s = &Socket{c: c, handle: ok.Sock, local: normal(netip.AddrPortFrom(ok.Addr, ok.Port)), sndbuf: shm.DefaultBuf, rcvbuf: shm.DefaultBuf}
 	s.wait.list.pick = socketLinks
 	return s, nil
 }

@@ -116,7 +116,7 @@ func (t *tx) open(s *Socket, to netip.AddrPort) (*dest, error) {
 	s.dests[to] = d
 	t.c.seg.WantSlot(slot).TakeRelief()
 	t.c.seg.WantSlot(slot).TakeCrowded()
-	*t.sub.Reserve().SubDest() = shm.SubDest{Kind: shm.KindOpenDest, Sock: s.idx, Slot: slot, Cell: ce.idx,
+	*t.sub.Reserve().SubDest() = shm.SubDest{Kind: shm.KindOpenDest, Sock: s.handle, Slot: slot, Cell: ce.idx,
 		Port: to.Port(), Lane: s.lane, Addr: to.Addr().As16(), Gen: d.gen}
 	return d, nil
 }
@@ -150,7 +150,7 @@ func (t *tx) closeDest(d *dest) {
 	if d.cell.first == d {
 		d.cell.first = nil // it is open, so the daemon knows the cell
 	}
-	*t.sub.Reserve().SubDest() = shm.SubDest{Kind: shm.KindCloseDest, Sock: d.sock.idx, Slot: d.slot}
+	*t.sub.Reserve().SubDest() = shm.SubDest{Kind: shm.KindCloseDest, Sock: d.sock.handle, Slot: d.slot}
 	t.forget(d)
 	// Nobody announces relief of a closed slot: a sender that waits for it looks
 	// again, and opens another.

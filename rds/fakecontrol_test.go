@@ -85,7 +85,7 @@ func (d *fakeDaemon) answer(req ipc.Request) (ipc.Response, []int, error) {
 	case *ipc.Bind:
 		return d.bind(r)
 	case *ipc.CloseSock:
-		s := d.socks[r.Sock]
+		s := d.sock(r.Sock)
 		s.closed = true
 		d.release(func(m *fakeMsg) bool { return m.slot.sock == s }, func(m fakeMsg) { d.end(m, shm.StatusCanceled, 0) })
 		for i, sl := range d.slots {
@@ -94,10 +94,10 @@ func (d *fakeDaemon) answer(req ipc.Request) (ipc.Response, []int, error) {
 				d.table.Slot(uint32(i)).StoreGen(0)
 			}
 		}
-		d.socks[r.Sock] = &fakeSock{closed: true}
+		d.socks[shm.SockIndex(r.Sock)] = &fakeSock{handle: r.Sock, closed: true}
 		return &ipc.OK{}, nil, nil
 	case *ipc.SetRcvBuf:
-		d.socks[r.Sock].limit = int(r.Bytes)
+		d.sock(r.Sock).limit = int(r.Bytes)
 		return &ipc.OK{}, nil, nil
 	case *ipc.Alloc:
 		mem, fd := d.newMem(int(r.Size))
@@ -148,19 +148,18 @@ func (d *fakeDaemon) bind(r *ipc.Bind) (ipc.Response, []int, error) {
 	} else if d.bound(ap) != nil {
 		return nil, nil, &ipc.Err{Errno: uint32(syscall.EADDRINUSE)}
 	}
-	idx := -1
-	for i, s := range d.socks {
+	handle := uint32(len(d.socks))
+	for _, s := range d.socks {
 		if s.closed {
-			idx = i
+			handle = s.handle + shm.MaxSocks
 		}
 	}
-	if idx < 0 {
-		idx = len(d.socks)
+	if handle == uint32(len(d.socks)) {
 		d.socks = append(d.socks, nil)
 	}
 	d.nextID++
-	d.socks[idx] = &fakeSock{idx: uint32(idx), addr: ap, limit: int(r.RcvBuf), inc: d.nextID}
-	return &ipc.BindOK{Sock: uint32(idx), Inc: d.nextID, Addr: ap.Addr(), Port: ap.Port()}, nil, nil
+	d.socks[shm.SockIndex(handle)] = &fakeSock{handle: handle, addr: ap, limit: int(r.RcvBuf), inc: d.nextID}
+	return &ipc.BindOK{Sock: handle, Inc: d.nextID, Addr: ap.Addr(), Port: ap.Port()}, nil, nil
 }
 
 func isAtomic(op *shm.SubOp) bool { return op.Op == shm.OpFetchAdd || op.Op == shm.OpCmpSwap }

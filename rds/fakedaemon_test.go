@@ -56,7 +56,7 @@ type fakeDaemon struct {
 }
 
 type fakeSock struct {
-	idx         uint32
+	handle      uint32
 	lane        uint8
 	dests       int // opened ever
 	addr        netip.AddrPort
@@ -273,7 +273,7 @@ func (d *fakeDaemon) handle(sub *shm.Consumer) {
 }
 
 func (d *fakeDaemon) openDest(x *shm.SubDest) {
-	s := d.socks[x.Sock]
+	s := d.sock(x.Sock)
 	if s.closed {
 		return
 	}
@@ -304,6 +304,14 @@ func (d *fakeDaemon) openDest(x *shm.SubDest) {
 	d.table.Slot(x.Slot).StoreGen(x.Gen)
 }
 
+// sock returns the socket with a handle, a closed one if it is another's now.
+func (d *fakeDaemon) sock(handle uint32) *fakeSock {
+	if s := d.socks[shm.SockIndex(handle)]; s.handle == handle {
+		return s
+	}
+	return &fakeSock{handle: handle, closed: true}
+}
+
 func (d *fakeDaemon) bound(to netip.AddrPort) *fakeSock {
 	for _, s := range d.socks {
 		if s != nil && !s.closed && s.addr == to {
@@ -319,12 +327,12 @@ func (d *fakeDaemon) submit(sub shm.Sub, ops []shm.SubOp) {
 		return
 	}
 	d.used[sub.MsgID] = true
-	if d.socks[sub.Sock].closed {
+	if d.sock(sub.Sock).closed {
 		d.ack(sub.MsgID)
 		return
 	}
 	sl := d.slots[sub.Slot]
-	if sl == nil || sl.sock.idx != sub.Sock {
+	if sl == nil || sl.sock.handle != sub.Sock {
 		d.bad("send to a slot that is not open for the socket")
 		return
 	}
@@ -396,7 +404,7 @@ func (d *fakeDaemon) giveUp() {
 }
 
 func (d *fakeDaemon) notice(sl *fakeSlot, kind uint8, count uint64) {
-	n := &shm.EventNotice{Kind: shm.EvNotice, Notice: kind, Port: sl.to.Port(), Sock: sl.sock.idx, Slot: sl.idx, Count: count,
+	n := &shm.EventNotice{Kind: shm.EvNotice, Notice: kind, Port: sl.to.Port(), Sock: sl.sock.handle, Slot: sl.idx, Count: count,
 		Addr: sl.to.Addr().As16()}
 	d.event(*(*shm.Entry)(unsafe.Pointer(n)))
 }
@@ -426,7 +434,7 @@ func (d *fakeDaemon) settle(m fakeMsg, status uint8, errno uint32) {
 		if op.Flags&shm.OpNotify == 0 && (op.Flags&shm.OpReport == 0 || status == shm.StatusSuccess) {
 			continue
 		}
-		e := &shm.EventStatus{Kind: shm.EvStatus, Status: status, Sock: m.slot.sock.idx, Cell: m.slot.cell.idx, Errno: errno,
+		e := &shm.EventStatus{Kind: shm.EvStatus, Status: status, Sock: m.slot.sock.handle, Cell: m.slot.cell.idx, Errno: errno,
 			Token: op.Token, OpID: op.OpID}
 		d.event(*(*shm.Entry)(unsafe.Pointer(e)))
 	}
@@ -450,7 +458,7 @@ func (d *fakeDaemon) localDone(m fakeMsg) {
 	w := d.seg.WantCell(ce.idx)
 	if id := w.LoadArmed(); id != 0 && ce.hwm >= id {
 		w.CompareAndClearArmed(id)
-		n := &shm.EventNotice{Kind: shm.EvBarrier, Sock: ce.sock.idx, Cell: ce.idx, Count: ce.hwm, Addr: ce.addr.As16()}
+		n := &shm.EventNotice{Kind: shm.EvBarrier, Sock: ce.sock.handle, Cell: ce.idx, Count: ce.hwm, Addr: ce.addr.As16()}
 		d.event(*(*shm.Entry)(unsafe.Pointer(n)))
 	}
 }
@@ -480,7 +488,7 @@ func (d *fakeDaemon) deliver(t *fakeSock, m fakeMsg) {
 	}
 	id := d.rxFree[len(d.rxFree)-1]
 	d.rxFree = d.rxFree[:len(d.rxFree)-1]
-	e := shm.Event{Kind: shm.EvData, DstPort: t.addr.Port(), Sock: t.idx, RxID: id, Len: uint32(len(m.data)),
+	e := shm.Event{Kind: shm.EvData, DstPort: t.addr.Port(), Sock: t.handle, RxID: id, Len: uint32(len(m.data)),
 		SrcInc: m.slot.sock.inc, SrcAddr: m.slot.sock.addr.Addr().As16(), SrcPort: m.slot.sock.addr.Port(),
 		Cookie: m.sub.Cookie, Assembly: 1234, RecvTime: 1_700_000_000_000_000_000}
 	if len(m.data) > 0 {
@@ -536,7 +544,7 @@ func (d *fakeDaemon) setSlotCongested(sl *fakeSlot, on bool) {
 		kind = shm.EvCrowded
 	}
 	if !on && want.TakeRelief() || on && want.TakeCrowded() {
-		n := &shm.EventNotice{Kind: kind, Port: sl.to.Port(), Sock: sl.sock.idx, Slot: sl.idx, Addr: sl.to.Addr().As16()}
+		n := &shm.EventNotice{Kind: kind, Port: sl.to.Port(), Sock: sl.sock.handle, Slot: sl.idx, Addr: sl.to.Addr().As16()}
 		d.event(*(*shm.Entry)(unsafe.Pointer(n)))
 	}
 }

@@ -239,9 +239,9 @@ func TestSocketClose(t *testing.T) {
 			t.Fatal(err)
 		}
 		d.do(func() { d.holdSends = false })
-		idx := b.idx
-		if b = bindFake(t, c, "127.0.0.1:4001"); b.idx != idx {
-			t.Fatalf("index %d, want %d again", b.idx, idx)
+		was := b.handle
+		if b = bindFake(t, c, "127.0.0.1:4001"); b.handle == was || shm.SockIndex(b.handle) != shm.SockIndex(was) {
+			t.Fatalf("handle %#x behind %#x, want another one of the same index", b.handle, was)
 		}
 		b.SetNonblock(true)
 		if n, _, err := b.RecvFrom(make([]byte, 10)); !errors.Is(err, ErrWouldBlock) {
@@ -287,8 +287,8 @@ func TestEarlyEvents(t *testing.T) {
 	}
 	busy.SetNonblock(true)
 	s := bindFake(t, c, "127.0.0.1:4001")
-	if s.idx != 1 {
-		t.Fatal(s.idx)
+	if s.handle != 1 {
+		t.Fatal(s.handle)
 	}
 	if _, from, err := s.RecvFrom(nil); err != nil || from.Port() != 9 {
 		t.Fatal(from, err)
@@ -299,6 +299,65 @@ func TestEarlyEvents(t *testing.T) {
 			t.Error("the event for nobody was not given back")
 		}
 	})
+}
+
+// TestLateEvents: what the daemon publishes after a socket was closed, and
+// another one was bound with its index, reaches nobody: neither a message nor a
+// status, a notice or the end of a barrier, whether it comes during the bind or
+// after it.
+func TestLateEvents(t *testing.T) {
+	for _, during := range []bool{true, false} {
+		c, d := openFake(t, noSpin)
+		old := bindFake(t, c, "127.0.0.1:4000")
+		old.Close()
+		late := func() {
+			id := d.rxFree[len(d.rxFree)-1]
+			d.rxFree = d.rxFree[:len(d.rxFree)-1]
+			d.rx[id] = fakeRx{sock: d.socks[0]}
+			for _, e := range []any{
+				&shm.Event{Kind: shm.EvData, Sock: old.handle, RxID: id, SrcAddr: d.local.As16(), SrcPort: 9},
+				&shm.EventStatus{Kind: shm.EvStatus, Sock: old.handle, OpID: 1},
+				&shm.EventNotice{Kind: shm.EvNotice, Notice: shm.NoticeNoSocket, Sock: old.handle, Count: 1},
+				&shm.EventNotice{Kind: shm.EvOverrun, Sock: old.handle},
+			} {
+				switch e := e.(type) {
+				case *shm.Event:
+					d.event(*(*shm.Entry)(unsafe.Pointer(e)))
+				case *shm.EventStatus:
+					d.event(*(*shm.Entry)(unsafe.Pointer(e)))
+				case *shm.EventNotice:
+					d.event(*(*shm.Entry)(unsafe.Pointer(e)))
+				}
+			}
+		}
+		if during {
+			d.callHook = func(req any) error {
+				if _, is := req.(*ipc.Bind); is {
+					d.do(late)
+				}
+				return nil
+			}
+		}
+		s := bindFake(t, c, "127.0.0.1:4001")
+		if d.callHook = nil; !during {
+			d.do(late)
+		}
+		if shm.SockIndex(s.handle) != shm.SockIndex(old.handle) {
+			t.Fatalf("handle %#x behind %#x, want the same index", s.handle, old.handle)
+		}
+		s.SetNonblock(true)
+		if _, from, err := s.RecvFrom(nil); !errors.Is(err, ErrWouldBlock) {
+			t.Errorf("during the bind %v: received from %v, %v", during, from, err)
+		}
+		if n := s.Completions(make([]Completion, 4)) + s.Notices(make([]Notice, 4)); n != 0 || c.Err() != nil {
+			t.Errorf("during the bind %v: %d completions and notices, %v", during, n, c.Err())
+		}
+		d.do(func() {
+			if len(d.rxFree) != len(d.rx) {
+				t.Errorf("during the bind %v: the message for nobody was not given back", during)
+			}
+		})
+	}
 }
 
 // TestCloseRaces: closing sockets and the client under load ends every call.

@@ -28,7 +28,7 @@ func TestLane(t *testing.T) {
 	mustSend(t, a, "x", b)
 	mustRecv(t, b, "x")
 	d.do(func() {
-		if d.socks[a.idx].lane != 5 || d.socks[b.idx].lane != 0 {
+		if d.socks[a.handle].lane != 5 || d.socks[b.handle].lane != 0 {
 			t.Error("the daemon heard of other lanes")
 		}
 	})
@@ -64,10 +64,10 @@ func TestExposeInLane(t *testing.T) {
 			t.Fatal(err)
 		}
 		d.do(func() {
-			if s := d.socks[a.idx]; s.lane != 3 || s.dests != 1 {
+			if s := d.socks[a.handle]; s.lane != 3 || s.dests != 1 {
 				t.Errorf("lane %d, %d destinations", s.lane, s.dests)
 			}
-			if s := d.socks[b.idx]; s.dests != 0 {
+			if s := d.socks[b.handle]; s.dests != 0 {
 				t.Errorf("%d destinations in lane 0", s.dests)
 			}
 		})

@@ -135,7 +135,7 @@ func (s *Socket) CancelSentTo(to netip.AddrPort) error {
 		d := s.dests[to]
 		full := err == nil && t.sub.Free() < 1
 		if err == nil && !full && d != nil {
-			*t.sub.Reserve().Sub() = shm.Sub{Kind: shm.KindCancel, Sock: s.idx, Slot: d.slot}
+			*t.sub.Reserve().Sub() = shm.Sub{Kind: shm.KindCancel, Sock: s.handle, Slot: d.slot}
 		}
 		ring := t.publish()
 		t.mu.Unlock()

@@ -61,7 +61,11 @@ func (s *Socket) tryRecv(p []byte, e *shm.Event, peek bool) (n int, done bool, e
 		return s.peek(p, e)
 	}
 	if !r.next(s, e) {
+		ring := r.flush() // what was found for sockets that are closed
 		r.mu.Unlock()
+		if ring {
+			c.ringDaemon()
+		}
 		// What had been delivered before the daemon went is read by now.
 		return 0, false, opErr("recv", netip.AddrPort{}, s.err())
 	}

@@ -23,13 +23,13 @@ type rx struct {
 	// many statuses.
 	waiting     uint32
 	maxStatuses int
-	socks       []*Socket // by the daemon's socket index
+	socks       []*Socket // by shm.SockIndex of their handles
 	entry       shm.Entry // scratch
 
 	dead     bool // the memory is about to be unmapped
 	returned bool // receive ids put and not published
 
-	// While a Bind is under way, events for an index not known yet may be the
+	// While a Bind is under way, events for a handle not known yet may be the
 	// new socket's and wait here.
 	binding bool
 	early   queue[shm.Entry]
@@ -117,7 +117,7 @@ func (r *rx) next(s *Socket, out *shm.Event) bool {
 	for r.ev.Next(&r.entry) {
 		n++
 		if shm.EvKind(r.entry.Kind()) == shm.EvData {
-			if e := r.entry.Event(); e.Sock == s.idx {
+			if e := r.entry.Event(); e.Sock == s.handle {
 				*out = *e
 				r.release(n)
 				return true
@@ -129,11 +129,18 @@ func (r *rx) next(s *Socket, out *shm.Event) bool {
 	return false
 }
 
-func (r *rx) sock(i uint32) *Socket {
-	if i < uint32(len(r.socks)) {
-		return r.socks[i]
+// sock returns the open socket with a handle; what names another one is late,
+// of a socket that was closed.
+func (r *rx) sock(handle uint32) *Socket {
+	i := shm.SockIndex(handle)
+	if i >= uint32(len(r.socks)) {
+		return nil
 	}
-	return nil
+	s := r.socks[i]
+	if s == nil || s.handle != handle {
+		return nil
+	}
+	return s
 }
 
 // dispatch hands one event to its socket. mu is held.
@@ -198,7 +205,7 @@ func about(n *shm.EventNotice) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom16(n.Addr).Unmap(), n.Port)
 }
 
-// eventSock reads the socket index, which all event kinds have in one place.
+// eventSock reads the socket's handle, which all event kinds have in one place.
 func eventSock(e *shm.Entry) uint32 { return e.Event().Sock }
 
 // settle queues an operation's status.
@@ -264,19 +271,20 @@ func (r *rx) flush() bool {
 	return r.c.wakeNeeded()
 }
 
-// add makes s known under its index and hands it what came before.
+// add makes s known under its handle.
 func (r *rx) add(s *Socket) {
-	for uint32(len(r.socks)) <= s.idx {
+	i := shm.SockIndex(s.handle)
+	for uint32(len(r.socks)) <= i {
 		r.socks = append(r.socks, nil)
 	}
-	r.socks[s.idx] = s
+	r.socks[i] = s
 }
 
 // startBind lets events for unknown sockets wait until endBind.
 func (r *rx) startBind() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.drain() // with what is of closed sockets out of the way
+	r.drain() // what is of closed sockets need not wait
 	r.binding = true
 }
 
@@ -303,7 +311,7 @@ func (r *rx) endBind(s *Socket) {
 // what is still in the ring, is given back.
 func (r *rx) remove(s *Socket) {
 	r.mu.Lock()
-	r.socks[s.idx] = nil
+	r.socks[shm.SockIndex(s.handle)] = nil
 	r.drain()
 	r.drop(s)
 	s.forget()

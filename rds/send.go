@@ -352,7 +352,7 @@ func (t *tx) commit(s *Socket, m *outMsg) {
 	x := &t.msgs[m.id]
 	sub := t.sub.Reserve().Sub()
 	*sub = shm.Sub{}
-	sub.Kind, sub.Sock, sub.Slot, sub.MsgID = shm.KindSend, s.idx, m.dest.slot, m.id
+	sub.Kind, sub.Sock, sub.Slot, sub.MsgID = shm.KindSend, s.handle, m.dest.slot, m.id
 	sub.Chunk, sub.Len = x.chunk, x.n
 	if s.halfFull() {
 		sub.Flags = shm.SubAckNow

@@ -14,9 +14,9 @@ import (
 // at once; messages that two goroutines send at the same time go in either
 // order.
 type Socket struct {
-	c     *Client
-	idx   uint32
-	local netip.AddrPort
+	c      *Client
+	handle uint32 // shm.SockHandle
+	local  netip.AddrPort
 
 	nonblock atomic.Bool
 	closed   atomic.Bool // set with tx.mu held
@@ -202,7 +202,7 @@ func (s *Socket) SetRcvBuf(n int) error {
 	if s.closed.Load() {
 		return opErr("set receive buffer", s.local, ErrClosed)
 	}
-	if _, _, err := s.c.call(&ipc.SetRcvBuf{Sock: s.idx, Bytes: uint32(n)}); err != nil {
+	if _, _, err := s.c.call(&ipc.SetRcvBuf{Sock: s.handle, Bytes: uint32(n)}); err != nil {
 		return opErr("set receive buffer", s.local, err)
 	}
 	s.c.rx.mu.Lock()
@@ -250,12 +250,12 @@ func (s *Socket) shut() error {
 func (s *Socket) finishClose() {
 	c := s.c
 	// One bind or close at a time: the index must not belong to a new socket
-	// while events of the old one are about.
+	// before this one has left the table.
 	c.binds.Lock()
 	defer c.binds.Unlock()
 	if c.Err() == nil {
 		// If the daemon goes just now, the port is free all the same.
-		_, _, _ = c.call(&ipc.CloseSock{Sock: s.idx})
+		_, _, _ = c.call(&ipc.CloseSock{Sock: s.handle})
 	}
 	c.regions.takeAll(s)
 	c.rx.remove(s)

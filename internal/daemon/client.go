@@ -33,7 +33,7 @@ type client struct {
 	recv *shm.Arena // receive arena; chunks are allocated by the engine
 
 	socks    []*socket // by socket index
-	sockFree []uint32
+	sockFree []uint32  // handles of the next uses of free indices, oldest first
 	msgs     []*txMsg  // by message id: submitted and not yet returned
 	rx       []rxEntry // by receive id
 	rxFree   []uint32

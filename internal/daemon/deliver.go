@@ -106,7 +106,7 @@ func (c *client) takeRx(s *socket, chunk uint32, n int) uint32 {
 func (e *Engine) putEvent(s *socket, a *arrival, rxid, chunk uint32) {
 	ev := s.cl.ev.Reserve().Event()
 	*ev = shm.Event{}
-	ev.Kind, ev.DstPort, ev.Sock, ev.RxID = shm.EvData, s.port, s.idx, rxid
+	ev.Kind, ev.DstPort, ev.Sock, ev.RxID = shm.EvData, s.port, s.handle, rxid
 	ev.Chunk, ev.Len = chunk, uint32(a.n)
 	ev.SrcInc, ev.SrcAddr, ev.SrcPort = a.srcInc, *a.src, a.sport
 	ev.Cookie, ev.RecvTime, ev.Assembly = a.cookie, a.at, a.asm

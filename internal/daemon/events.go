@@ -88,7 +88,7 @@ func (e *Engine) putNotice(sl *slot, kind uint8, count *uint64) bool {
 	if r == nil {
 		return false
 	}
-	*r.Notice() = shm.EventNotice{Kind: shm.EvNotice, Notice: kind, Port: sl.port, Sock: sl.sock.idx, Slot: sl.idx,
+	*r.Notice() = shm.EventNotice{Kind: shm.EvNotice, Notice: kind, Port: sl.port, Sock: sl.sock.handle, Slot: sl.idx,
 		Cell: sl.cell.idx, Count: *count, Addr: sl.addr.As16()}
 	*count = 0
 	e.news(sl.cl)
@@ -115,7 +115,7 @@ func (e *Engine) putWanted(sl *slot, kind shm.EvKind, due *bool, take func(*shm.
 		return false
 	}
 	*due = false
-	*r.Notice() = shm.EventNotice{Kind: kind, Port: sl.port, Sock: sl.sock.idx, Slot: sl.idx, Cell: sl.cell.idx,
+	*r.Notice() = shm.EventNotice{Kind: kind, Port: sl.port, Sock: sl.sock.handle, Slot: sl.idx, Cell: sl.cell.idx,
 		Addr: sl.addr.As16()}
 	e.news(sl.cl)
 	return true

@@ -80,6 +80,6 @@ func (e *Engine) checkArmed(c *client, ce *cell) {
 	}
 	// A client that arms a higher id at this moment must not lose it.
 	w.CompareAndClearArmed(id)
-	*r.Notice() = shm.EventNotice{Kind: shm.EvBarrier, Sock: ce.sock.idx, Cell: ce.idx, Addr: ce.addr.As16(), Count: ce.shown}
+	*r.Notice() = shm.EventNotice{Kind: shm.EvBarrier, Sock: ce.sock.handle, Cell: ce.idx, Addr: ce.addr.As16(), Count: ce.shown}
 	e.news(c)
 }

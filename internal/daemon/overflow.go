@@ -132,7 +132,7 @@ func (e *Engine) tellOverrun(s *socket) bool {
 	if r == nil {
 		return false
 	}
-	*r.Notice() = shm.EventNotice{Kind: shm.EvOverrun, Sock: s.idx, Port: s.port, Addr: s.local.addr16}
+	*r.Notice() = shm.EventNotice{Kind: shm.EvOverrun, Sock: s.handle, Port: s.port, Addr: s.local.addr16}
 	e.news(s.cl)
 	return true
 }

@@ -140,7 +140,7 @@ func (e *Engine) serveBind(c *client, r *ipc.Bind) (ipc.Response, error) {
 		e.st.C[stats.BindRefused]++
 		return nil, err
 	}
-	return &ipc.BindOK{Sock: s.idx, Addr: s.local.addr, Port: s.port, Inc: s.inc}, nil
+	return &ipc.BindOK{Sock: s.handle, Addr: s.local.addr, Port: s.port, Inc: s.inc}, nil
 }
 
 // regionOf finds a region that belongs to c.

@@ -242,12 +242,16 @@ func (e *Engine) closeSlot(sl *slot) {
 	e.destClosed(sl)
 }
 
-// sock returns the live socket with index i, or nil.
-func (c *client) sock(i uint32) *socket {
-	if i < uint32(len(c.socks)) {
-		return c.socks[i]
+// slot returns the open destination i of a socket, or nil.
+func (c *client) slot(i, handle uint32) *slot {
+	if i >= uint32(len(c.slots)) {
+		return nil
 	}
-	return nil
+	sl := c.slots[i]
+	if sl == nil || sl.sock.handle != handle {
+		return nil
+	}
+	return sl
 }
 
 func b2u(b bool) uint32 {

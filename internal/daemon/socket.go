@@ -7,13 +7,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
 // socket is one bound RDS socket. Engine-owned.
 type socket struct {
 	cl     *client
-	idx    uint32 // the client's socket index
+	handle uint32 // shm.SockHandle
 	local  *local
 	port   uint16
 	inc    uint32 // incarnation: tells this socket from the port's next owner
@@ -85,7 +86,7 @@ func (e *Engine) bind(c *client, ap netip.AddrPort, rcvbuf int) (*socket, error)
 	if s.inc == 0 {
 		s.inc = 1
 	}
-	s.idx = c.newSock(s)
+	c.newSock(s)
 	c.acct.sockets++
 	l.ports.set(port, s)
 	e.lists.addSocket(s)
@@ -147,15 +148,39 @@ func (l *local) freeBetween(p, end uint16, may func(from uint16) (uint16, bool))
 
 func anyPort(from uint16) (uint16, bool) { return from, true }
 
-func (c *client) newSock(s *socket) uint32 {
-	if n := len(c.sockFree); n > 0 {
-		i := c.sockFree[n-1]
-		c.sockFree = c.sockFree[:n-1]
-		c.socks[i] = s
-		return i
+// newSock gives s a handle that nothing late of a closed socket names.
+func (c *client) newSock(s *socket) {
+	if len(c.sockFree) == 0 {
+		s.handle = shm.SockHandle(uint32(len(c.socks)), 0)
+		c.socks = append(c.socks, s)
+		return
 	}
-	c.socks = append(c.socks, s)
-	return uint32(len(c.socks) - 1)
+	s.handle = c.sockFree[0]
+	c.sockFree = c.sockFree[1:]
+	c.socks[shm.SockIndex(s.handle)] = s
+}
+
+// sock returns the live socket with a handle, or nil.
+func (c *client) sock(handle uint32) *socket {
+	i := shm.SockIndex(handle)
+	if i >= uint32(len(c.socks)) {
+		return nil
+	}
+	s := c.socks[i]
+	if s == nil || s.handle != handle {
+		return nil
+	}
+	return s
+}
+
+// dropSock takes s out of the table; its index may be used again.
+func (c *client) dropSock(s *socket) {
+	c.socks[shm.SockIndex(s.handle)] = nil
+	next := s.handle + shm.MaxSocks
+	if mutant.On(mutant.HandleReused) {
+		next = s.handle
+	}
+	c.sockFree = append(c.sockFree, next)
 }
 
 // closeSocket frees the port at once. Unsent messages are withdrawn, those on
@@ -191,8 +216,7 @@ func (e *Engine) closeSocket(s *socket) {
 	}
 	// Messages the application has not taken: their memory comes back with
 	// the receive ids, whoever returns them.
-	c.socks[s.idx] = nil
-	c.sockFree = append(c.sockFree, s.idx)
+	c.dropSock(s)
 }
 
 // forgetPartials drops the messages to s that are under assembly.

@@ -84,7 +84,7 @@ func (e *Engine) pollClient(c *client) bool {
 			bytes += openCost
 			e.openSlot(c, c.scratch.SubDest())
 		case uint8(shm.KindCloseDest):
-			if d := c.scratch.SubDest(); d.Slot < uint32(len(c.slots)) && c.slots[d.Slot] != nil {
+			if d := c.scratch.SubDest(); c.slot(d.Slot, d.Sock) != nil {
 				e.closeSlot(c.slots[d.Slot])
 			}
 		case uint8(shm.KindCancel):
@@ -223,10 +223,10 @@ func (e *Engine) route(t *txMsg) {
 // cancelDest withdraws what a socket has queued or sent to one destination
 // (RDS_CANCEL_SENT_TO).
 func (e *Engine) cancelDest(c *client, d *shm.Sub) (cost int) {
-	if d.Slot >= uint32(len(c.slots)) || c.slots[d.Slot] == nil {
+	sl := c.slot(d.Slot, d.Sock)
+	if sl == nil {
 		return 0
 	}
-	sl := c.slots[d.Slot]
 	cost = scanCost * sl.sock.txs.n
 	e.cancel(sl.sock, sl)
 	return cost

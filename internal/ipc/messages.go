@@ -97,7 +97,7 @@ type Bind struct {
 
 // BindOK names the socket.
 type BindOK struct {
-	Sock uint32 // index in descriptors
+	Sock uint32 // its handle (shm.SockHandle), in descriptors and requests
 	Addr netip.Addr
 	Port uint16
 	Inc  uint32 // incarnation

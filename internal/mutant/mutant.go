@@ -68,6 +68,7 @@ const (
 
 	// A client's events.
 	RoomNotRung     Name = "room-not-rung"      // a sleeping daemon does not ask to be rung for room in an event ring
+	HandleReused    Name = "handle-reused"      // a new socket has the handle that a closed one had
 	MarkWaitsForAll Name = "mark-waits-for-all" // the high-water mark waits until no status of the process waits for room
 
 	// The provider.
@@ -81,5 +82,5 @@ func Names() []Name {
 		CongestionStays, Incarnation, OwnerNotMeant, SlotReusedEarly, WakeUpLost, ShareIgnored, WakeUpKept, RequestOvertakes,
 		MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice, AtomicRunsTwice, GrantUnchecked, BoundsOffByOne,
 		UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed, GrantOnLaneZero, GrantTableShared, GrantErrorDropped, NakNotTold, QuotaNotGivenBack, LoopbackTrusted, DescriptorsClosedInSession,
-		RoomNotRung, MarkWaitsForAll, CRCUnchecked}
+		RoomNotRung, MarkWaitsForAll, HandleReused, CRCUnchecked}
 }

@@ -50,7 +50,7 @@ type Sub struct {
 	Kind   Kind
 	Flags  uint8
 	_      uint16
-	Sock   uint32 // client's socket index
+	Sock   uint32 // SockHandle
 	Slot   uint32 // destination slot
 	MsgID  uint32 // client's message id, < MaxMsgs; in use until returned
 	Chunk  uint32 // send arena, in Units; ignored when Len is 0

@@ -61,6 +61,7 @@ var checks = []check{
 	{variant: mutant.DescriptorsClosedInSession, pkg: "internal/ipc", test: "TestLingeringDescriptors"},
 
 	{variant: mutant.RoomNotRung, pkg: "internal/daemon", test: "TestRingForRoom"},
+	{variant: mutant.HandleReused, pkg: "internal/daemon", test: "TestSocketHandles"},
 	{variant: mutant.MarkWaitsForAll, pkg: "internal/daemon", test: "TestMarkBesideFlood"},
 
 	{variant: mutant.CRCUnchecked, pkg: "verbs/soft", test: "TestBadCRC"},
