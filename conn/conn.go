@@ -32,8 +32,8 @@ var (
 // Conn is one connection. All methods belong to the owner's thread. Times are
 // nanoseconds of one clock that never runs back; 0 means none.
 //
-// Within one Config.Instance a Conn must not be dropped and made anew for the
-// same peer: it holds what keeps messages from arriving twice.
+// A Conn holds what keeps messages from arriving twice: one that is dropped and
+// made anew for the same peer needs Config.Past, or another Config.Instance.
 type Conn struct {
 	cfg    Config
 	host   Host
@@ -147,6 +147,7 @@ func New(cfg Config, h Host) *Conn {
 
 		refusing: make(map[uint16]struct{}),
 	}
+	c.takeOver(cfg.Past)
 	c.UseAttr(cfg.Attr)
 	return c
 }
@@ -398,21 +399,6 @@ func (c *Conn) Tick(now int64) {
 		if due(c.deadline, now) {
 			c.down()
 		}
-	}
-}
-
-// tickReady is Tick of a connection whose handshake is complete.
-func (c *Conn) tickReady() {
-	look, ask, ack := due(c.quiet.lookAt, c.now), due(c.k.prompt, c.now), due(c.ackAt, c.now)
-	if look {
-		c.look()
-	}
-	if ask && c.state == Up {
-		c.kernelAsk()
-	}
-	c.ackNow = c.ackNow || ack
-	if look || ask || ack {
-		c.Flush(c.now)
 	}
 }
 

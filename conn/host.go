@@ -178,6 +178,7 @@ type Config struct {
 	MaxSend        int    // largest SEND either way, bytes (32 KiB); at least wire.MinMaxSend
 	RecvCredits    int    // receive buffers of the shared pool this peer may use (64); at least MinCredits
 	StartSeq       uint64
+	Past           Past             // of a former Conn of this lane
 	MaxSendWR      int              // send queue of the QPs
 	ReadDepth      int              // READs in flight each way
 	MinBackoff     int64            // 1 ms

@@ -113,3 +113,18 @@ func (c *Conn) Excuse(now int64, on bool) {
 	c.now, c.quiet.excused = now, on
 	c.heard()
 }
+
+// tickReady is Tick of a connection whose handshake is complete.
+func (c *Conn) tickReady() {
+	look, ask, ack := due(c.quiet.lookAt, c.now), due(c.k.prompt, c.now), due(c.ackAt, c.now)
+	if look {
+		c.look()
+	}
+	if ask && c.state == Up {
+		c.kernelAsk()
+	}
+	c.ackNow = c.ackNow || ack
+	if look || ask || ack {
+		c.Flush(c.now)
+	}
+}

@@ -34,6 +34,7 @@ type EngineConfig struct {
 	RevokeTimeout int64 // ns a peer may take to retire a revoked key
 	MaxBackoff    int64 // ns, reconnect
 	SettleTimeout int64 // ns
+	ForgetAfter   int64 // ns that a peer nothing leads to is away before it is forgotten (10 min)
 	Silence       int64 // ns a peer that owes an answer may say nothing, < 0: for ever; SetSilence changes it
 
 	Rates Rates // limits on what one peer sends; SetRates changes them
@@ -94,6 +95,7 @@ func (c *EngineConfig) setDefaults() {
 	def64(&c.RevokeTimeout, defaultRevokeNs)
 	def64(&c.MaxBackoff, 1_000_000_000)
 	def64(&c.SettleTimeout, 30_000_000_000)
+	def64(&c.ForgetAfter, 600_000_000_000)
 	def64(&c.Silence, 30_000_000_000)
 	if c.Port == 0 {
 		c.Port = 18634

@@ -34,6 +34,7 @@ type Engine struct {
 	tcp     *tcpSide // nil: no peer is reached by RDS/TCP
 	nextKey verbs.PeerKey
 	clock   uint64 // see tick
+	sweep   sweep
 
 	mem      *memory             // sessions take from it
 	accounts map[uint32]*account // by uid

@@ -120,6 +120,7 @@ func (e *Engine) expose(r *region, addr netip.Addr, port uint16, lane uint8) err
 		return nil
 	}
 	r.mr.Allow(p.who)
+	p.exposed = true
 	if p.c.Kernel() {
 		return nil // the cookie is all it needs
 	}

@@ -45,6 +45,7 @@ type peer struct {
 	sharedTo  int64      // until when a socket that sends few is taken to use it beside others
 	partials  []*rxMsg   // messages under assembly: one, on RDS/TCP of each of its lanes
 	dirty     bool
+	exposed   bool // a key was granted on it
 	uncounted bool // in e.uncounted
 	draining  bool // in e.draining
 	wasUp     bool
@@ -78,6 +79,11 @@ func (e *Engine) peer(l *local, addr netip.Addr, lane uint8, by *client) (*peer,
 	if !mayBePeer(l, addr) {
 		return nil, fmt.Errorf("%w: %v has no peer %v", unix.EINVAL, l.addr, addr)
 	}
+	if by == nil {
+		if err := e.mayLane(h); err != nil {
+			return nil, err
+		}
+	}
 	if err := e.mayPeer(by); err != nil {
 		return nil, err
 	}
@@ -96,6 +102,9 @@ func (e *Engine) peer(l *local, addr netip.Addr, lane uint8, by *client) (*peer,
 	e.lists.addPeer(p)
 	e.byKey[p.key] = p
 	e.asked(p, by)
+	if e.crowdedPeers() {
+		e.sweepSoon()
+	}
 	if !l.cong.Empty() {
 		p.c.QueueCong(&l.cong)
 	}
@@ -115,8 +124,8 @@ func (e *Engine) newRC(p *peer) {
 	} // else more may be promised than there are: idle peers use none
 	e.recvLeft -= p.credits + 1 // one for HELLO
 	p.rc = conn.New(conn.Config{
-		Local: p.local.addr, Remote: p.addr, Lane: p.lane, Instance: e.cfg.Instance, MaxSend: e.cfg.MaxSend, RecvCredits: p.credits,
-		StartSeq: e.cfg.StartSeq(), MaxSendWR: qpSendWR, ReadDepth: depth,
+		Local: p.local.addr, Remote: p.addr, Lane: p.lane, Instance: p.us, MaxSend: e.cfg.MaxSend, RecvCredits: p.credits,
+		StartSeq: e.cfg.StartSeq(), Past: p.past[p.lane], MaxSendWR: qpSendWR, ReadDepth: depth,
 		MinBackoff: 1_000_000, MaxBackoff: e.cfg.MaxBackoff, ConnectTimeout: 5_000_000_000,
 		AckDelay: 1_000_000, AckBytes: 64 << 10, SettleTimeout: e.cfg.SettleTimeout, Silence: e.cfg.Silence, Rand: e.cfg.Rand,
 		IgnorePings: e.cfg.IgnorePings, Attr: p.rail.attr, Ctx: p, Scratch: &e.scratch,
@@ -130,40 +139,6 @@ func mayBePeer(l *local, addr netip.Addr) bool {
 }
 
 var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
-
-// dropUnused makes room for peers, once a turn: those that were never met and
-// that nothing leads to are forgotten. It reports whether there is room.
-func (e *Engine) dropUnused() bool {
-	if e.droppedAt != e.now {
-		e.droppedAt = e.now
-		for i := len(e.peersV) - 1; i >= 0; i-- {
-			e.dropIfNew(e.peersV[i])
-		}
-	}
-	return len(e.peersV) < e.cfg.MaxPeers
-}
-
-// dropIfNew forgets a peer that was never met and that nothing leads to any
-// more, so that asking for addresses where nobody is leaves nothing behind.
-func (e *Engine) dropIfNew(p *peer) {
-	i := p.c.Info()
-	if i.Met || i.State != conn.Down || i.Queued+i.Unacked > 0 || p.slots.n > 0 || p.qp != nil {
-		return
-	}
-	e.askedNoMore(p)
-	e.dropLane(p)
-	delete(e.byKey, p.key)
-	e.peersV = remove(e.peersV, p)
-	e.lists.dropPeer(p)
-	e.dirtyP = remove(e.dirtyP, p)
-	e.draining = remove(e.draining, p)
-	e.timers.drop(p)
-	if p.rc != nil {
-		e.recvLeft += p.credits + 1
-	}
-	e.count(p)
-	e.uncounted = remove(e.uncounted, p)
-}
 
 const (
 	qpSendWR    = 1024
@@ -376,6 +351,7 @@ func (e *Engine) peerDown(p *peer) {
 		e.st.C[stats.PeersUp]--
 	}
 	e.revokeDown(p)
+	e.sweepSoon()
 	e.publishState(p)
 	for n := p.slots.head; n != nil; n = n.next {
 		sl := n.of

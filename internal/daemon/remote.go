@@ -24,8 +24,10 @@ type remote struct {
 
 	ration ration
 
-	instance uint64 // of its daemon, 0 = never met
-	met      uint64 // Engine.clock when instance was met first
+	us       uint64              // our instance, as it knows it
+	past     map[uint8]conn.Past // of lanes that were forgotten, for the instance that was met last
+	instance uint64              // of its daemon, 0 = never met
+	met      uint64              // Engine.clock when instance was met first
 
 	shares shares // of its table of what we allow it
 	asking int    // lanes that are being asked for one key
@@ -54,7 +56,7 @@ const maxGrants = 1 << 16
 
 func (e *Engine) newRemote(l *local, addr netip.Addr) *remote {
 	e.nextKey++
-	h := &remote{local: l, addr: addr, addr16: addr.As16(), who: e.nextKey, grants: rdmaop.NewGrants(maxGrants)}
+	h := &remote{local: l, addr: addr, addr16: addr.As16(), who: e.nextKey, us: e.newInstance(), grants: rdmaop.NewGrants(maxGrants)}
 	e.remotes[remoteKey{l.addr, addr}] = h
 	return h
 }
@@ -124,6 +126,7 @@ func (e *Engine) Instance(c *conn.Conn, id uint64) bool {
 		e.restarted(p)
 	}
 	h.instance, h.met = id, e.tick()
+	h.past = nil
 	return true
 }
 
@@ -147,6 +150,9 @@ func (e *Engine) restarted(p *peer) {
 // needs one.
 func (e *Engine) voidGrants(h *remote) {
 	h.grants.Clear()
+	for _, p := range h.lanes {
+		p.exposed = false
+	}
 	h.owed, h.untold = h.owed[:0], h.untold[:0]
 	var next *link[region]
 	for n := e.regionsV.head; n != nil; n = next {
@@ -166,6 +172,7 @@ func (e *Engine) voidGrants(h *remote) {
 				if r := t.region; r != nil {
 					if _, err := e.grant(r, h, p.key, t.port); err == nil {
 						r.mr.Allow(h.who)
+						p.exposed = true
 					}
 				}
 			case *txMsg:

@@ -83,4 +83,5 @@ func (e *Engine) runTimers() {
 	e.giveUps()
 	e.findHomes()
 	e.tickRegions()
+	e.sweepPeers()
 }

@@ -27,6 +27,8 @@ const (
 	WrongInstance     Name = "wrong-instance"      // an ack of another instance of this daemon counts
 	LastCredit        Name = "last-credit"         // the last credit is used though no credits come back with it
 	CancelEarly       Name = "cancel-early"        // a cancelled message returns while work requests use its memory
+	PeersStay         Name = "peers-stay"          // a peer that was met is never forgotten
+	PastForgotten     Name = "past-forgotten"      // a peer is forgotten with what keeps its messages from arriving twice
 	SilenceIgnored    Name = "silence-ignored"     // a peer that says nothing any more is waited for without end
 
 	// Refusal.
@@ -78,7 +80,7 @@ const (
 // Names lists them all.
 func Names() []Name {
 	return []Name{TCPLateUnread, TCPAckUnheard, CrossingUndecided, SequenceReset, DuplicatesTaken, TCPDuplicateTaken, AckBeforeQueueing, AckCoversNotice, NoGate,
-		WrongInstance, LastCredit, CancelEarly, SilenceIgnored, RefusedDropped, ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold,
+		WrongInstance, LastCredit, CancelEarly, SilenceIgnored, PeersStay, PastForgotten, RefusedDropped, ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold,
 		CongestionStays, Incarnation, OwnerNotMeant, SlotReusedEarly, WakeUpLost, ShareIgnored, WakeUpKept, RequestOvertakes,
 		MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice, AtomicRunsTwice, GrantUnchecked, BoundsOffByOne,
 		UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed, GrantOnLaneZero, GrantTableShared, GrantErrorDropped, NakNotTold, QuotaNotGivenBack, LoopbackTrusted, DescriptorsClosedInSession,

@@ -38,7 +38,7 @@ type options struct {
 	maxSend, sendBufs, recvBufs, credits int
 	hardCap, overflow                    int
 	revokeTimeout, settleTimeout         int64
-	silence                              int64
+	silence, forgetAfter                 int64
 	sndBuf, rcvBuf                       int
 	params                               shm.Params
 
@@ -123,6 +123,7 @@ func drawOptions(r *rand.Rand) options {
 	}
 	o.silence = pick[int64](r, 50e6, 1e9, 30e9, 30e9)
 	o.hole = int(rate(30, 1, 3))
+	o.forgetAfter = pick[int64](r, 0, 0, 5e6, 100e6)
 	if o.reset+o.crash+o.kill+o.rebind == 0 {
 		o.reset = 10
 	}

@@ -69,7 +69,8 @@ type host struct {
 	armed   bool
 	timerAt int64
 	clients []*client
-	crashAt int64              // the last one, 0 = never
+	crashAt int64              // the last one, or when it forgot a peer last; 0 = never
+	forgot  int                // how many
 	met     map[netip.Addr]int // the lives of other hosts that this one knows
 
 	ups map[netip.Addr]uint64 // connections that came up, in this life
@@ -150,7 +151,7 @@ func (h *host) boot() {
 	h.e, err = daemon.NewEngine(h.dev, daemon.EngineConfig{
 		Instance: r.Uint64() | 1, MaxSend: o.maxSend, SendBufs: o.sendBufs, RecvBufs: o.recvBufs, PeerCredits: o.credits,
 		HardCap: o.hardCap, OverflowBytes: o.overflow, RevokeTimeout: o.revokeTimeout, SettleTimeout: o.settleTimeout,
-		Silence: o.silence, Policy: o.policy(), Alloc: w.mem.get, Rand: r.Uint64,
+		Silence: o.silence, ForgetAfter: o.forgetAfter, Policy: o.policy(), Alloc: w.mem.get, Rand: r.Uint64,
 		StartSeq: func() uint64 { return uint64((wall0+w.now())/1_000_000) << 20 },
 		Trace:    h.trace,
 	}, st)
@@ -177,6 +178,13 @@ func (h *host) trace(_, remote netip.Addr, what string, err error) {
 	case what == "up":
 		h.met[remote] = w.hostOf(remote).life
 		h.ups[remote]++
+	case what == "forgotten": // the peer takes it for a restart
+		h.crashAt = w.now()
+		h.forgot++
+		for _, r := range w.regions {
+			r.forget(h.addr)
+			r.forget(remote)
+		}
 	case what == "down":
 		w.breaks++
 		if strings.Contains(text, "status 10") && w.opt.revokeTimeout >= 1e9 {

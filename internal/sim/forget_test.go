@@ -1,0 +1,50 @@
+package sim
+
+import (
+	"testing"
+
+	"github.com/rdsd/rdsd/verbs/sim"
+)
+
+// TestForgotten has a receiver's daemon forget a peer that is away, in the very
+// state in which it must not lose count: the messages are delivered and their
+// acks lost. The peer comes back, is told of them as Lost, and nothing is
+// delivered again. What it sends then arrives.
+func TestForgotten(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		after  int64 // ForgetAfter
+		lost   uint64
+		forgot int
+	}{
+		{"forgotten", 100e9, 10, 1},
+		{"still known", 900e9, 0, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newScriptWith(t, 1, func(o *options) { o.forgetAfter = c.after })
+			defer s.explain()
+			f := s.b.flow(s.a.ap)
+			before := f.delivered
+			s.arm(sim.AfterSendDelivered, 1, sim.Break)
+			for range 10 {
+				if s.b.send(s.a.ap, 100, extra{}) == nil {
+					t.Fatal(s.sendErr)
+				}
+			}
+			s.run(200e9)
+			if n := s.a.h.forgot; n != c.forgot || f.delivered-before != 10 {
+				t.Errorf("%d peers forgotten, %d messages delivered; want %d and 10", n, f.delivered-before, c.forgot)
+			}
+			s.mend()
+			for range 5 {
+				s.b.send(s.a.ap, 100, extra{})
+			}
+			s.run(50e6)
+			s.drain()
+			if f.lost != c.lost || f.delivered-before != 15 {
+				t.Errorf("%d delivered, %d lost; want 15 and %d", f.delivered-before, f.lost, c.lost)
+			}
+			s.finish()
+		})
+	}
+}
