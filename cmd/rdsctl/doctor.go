@@ -299,6 +299,7 @@ func (d *doctor) backlog() {
 				ctl.WaitsForReader:   fmt.Sprintf("%s has to read its socket", process(&b.Owner)),
 				ctl.WaitsForReceiver: "the process at the destination has to read: rdsctl cong there",
 				ctl.WaitsForOperator: "rdsctl daemon resume, or peer resume",
+				ctl.WaitsForQuota:    "other destinations of its user have messages under way and hold all of quota.destinations: rdsctl backlog shows them; raise the quota, or have what they wait for mended",
 			}[b.WaitsFor]
 			d.say(findNote, "backlog", fix, "%s to %s: the oldest message is %s old, waits for: %s", place(b.Addr, b.Port), place(b.Dest, b.DestPort), short(b.Oldest), b.WaitsFor)
 		}

@@ -79,7 +79,7 @@ func verbs() []verb {
 		backlogList().verb(verb{name: "backlog", summary: "for each socket and destination: what is on its way, how old, and who has to act", group: groupWaiting,
 			prepare: backlogList().limited,
 			about: "WAITS-FOR: nobody; reader (the process that owns the socket); receiver (the socket there is congested); connection (rdsctl peers says why " +
-				"there is none); credits and ack (the peer's daemon); turn (others on the same connection); copy (same host); room (a limit); administrator (drained).",
+				"there is none); credits and ack (the peer's daemon); turn (others on the same connection); copy (same host); quota.destinations (messages to other destinations of the user hold all of it); room (the daemon has as many peers as it can); administrator (drained).",
 			tries: []string{"backlog", "backlog -filter 'waits-for!=nobody,oldest>1s'"}}),
 		keyList().verb(verb{name: "keys", summary: "memory registered for RDMA: owner, size, rights, to how many it is granted", group: groupWaiting,
 			prepare: keyList().limited, about: "The keys themselves are rights, and not shown.", tries: []string{"keys", "keys -filter 'state!=live'"}}),

@@ -86,16 +86,17 @@ type BacklogInfo struct {
 
 // Who has to act.
 const (
-	WaitsForNobody     = "nobody"        // it goes on
-	WaitsForReader     = "reader"        // the process that owns the socket has to read
-	WaitsForReceiver   = "receiver"      // the socket there has to read: it is congested
-	WaitsForConnection = "connection"    // there is none: rdsctl peers says why
-	WaitsForCredits    = "credits"       // the peer's daemon has no buffer for more
-	WaitsForAck        = "ack"           // the peer's daemon
-	WaitsForTurn       = "turn"          // others' messages on the same connection
-	WaitsForCopy       = "copy"          // same host: the engine copies
-	WaitsForRoom       = "room"          // a limit: of destinations or peers
-	WaitsForOperator   = "administrator" // drained: rdsctl daemon resume, peer resume
+	WaitsForNobody     = "nobody"             // it goes on
+	WaitsForReader     = "reader"             // the process that owns the socket has to read
+	WaitsForReceiver   = "receiver"           // the socket there has to read: it is congested
+	WaitsForConnection = "connection"         // there is none: rdsctl peers says why
+	WaitsForCredits    = "credits"            // the peer's daemon has no buffer for more
+	WaitsForAck        = "ack"                // the peer's daemon
+	WaitsForTurn       = "turn"               // others' messages on the same connection
+	WaitsForCopy       = "copy"               // same host: the engine copies
+	WaitsForQuota      = "quota.destinations" // other destinations of its user with messages under way hold all places
+	WaitsForRoom       = "room"               // there are as many peers as the daemon can have
+	WaitsForOperator   = "administrator"      // drained: rdsctl daemon resume, peer resume
 )
 
 // KeyInfo is one registered region. The key itself is a right, and not told.

@@ -20,7 +20,9 @@ type account struct {
 
 	peers int // it asked for that were never met: see mayPeer
 
-	waiting list[slot] // destinations beyond the quota, not counted in dests
+	waiting  list[slot]    // destinations whose messages wait for a place, not counted in dests
+	idle     list[slot]    // destinations that have a place, and had nothing under way when they were listed
+	inWanted link[account] // Engine.wanted
 
 	held    int           // bytes of daemon memory: see overflow.go
 	windows []*shm.Arena  // what they are in
@@ -50,6 +52,7 @@ func (e *Engine) leave(c *client) {
 func (e *Engine) dropAccount(a *account) {
 	if a.clients == 0 && a.peers == 0 {
 		e.short.del(&a.inShort)
+		e.wanted.del(&a.inWanted)
 		delete(e.accounts, a.uid)
 	}
 }
@@ -123,44 +126,5 @@ func (e *Engine) askedNoMore(p *peer) {
 		p.askedBy = nil
 		a.peers--
 		e.dropAccount(a)
-	}
-}
-
-// admitDest counts sl to its user's destinations. false: the user has all it
-// may have. Then sl leads nowhere: it is congested, what is sent to it waits,
-// an operation to it is refused with ENOBUFS, until another one closes.
-func (e *Engine) admitDest(sl *slot) bool {
-	a := sl.cl.acct
-	if uint64(a.dests) >= sl.cl.user.quota[config.Destinations] {
-		e.st.C[stats.QuotaRefused]++
-		sl.cl.table.Slot(sl.idx).StoreCongested(1)
-		sl.leadTo(&a.waiting)
-		return false
-	}
-	a.dests++
-	sl.counted = true
-	return true
-}
-
-// destClosed ends sl's count and leads those that wait to where they go.
-func (e *Engine) destClosed(sl *slot) {
-	a := sl.cl.acct
-	if !sl.counted {
-		return
-	}
-	sl.counted = false
-	a.dests--
-	for n := a.waiting.head; n != nil; n = a.waiting.head {
-		next := n.of
-		switch {
-		case next.cl.dead || next.sock.closed: // about to close, too
-			next.leadTo(nil)
-		case uint64(a.dests) >= next.cl.user.quota[config.Destinations]:
-			return
-		default:
-			a.dests++
-			next.counted = true
-			e.home(next)
-		}
 	}
 }

@@ -99,15 +99,37 @@ func (b backend) unread(v ctl.View, out *[]ctl.BacklogInfo) (more bool, err erro
 	return more, err
 }
 
+// stallNowhere counts t among the messages whose destinations lead nowhere yet.
+func (e *Engine) stallNowhere(all map[ctl.StallInfo]*ctl.StallInfo, t *txMsg) {
+	why := e.waitsFor(t.slot, true, false)
+	if why != ctl.WaitsForQuota && why != ctl.WaitsForRoom {
+		return
+	}
+	key := ctl.StallInfo{Local: t.sock.local.addr, Remote: t.slot.addr, Lane: t.sock.lane, State: "none", WaitsFor: why}
+	s := all[key]
+	if s == nil {
+		s = &ctl.StallInfo{}
+		*s = key
+		all[key] = s
+	}
+	s.QueuedMessages++
+	s.QueuedBytes += uint64(len(t.m.Data))
+	s.OldestQueued = max(s.OldestQueued, time.Duration(e.now-t.at))
+	s.Oldest = s.OldestQueued
+}
+
 // Stalls lists the connections that have something under way or waiting, with
-// the age of the oldest of it.
+// the age of the oldest of it, and the hosts to which messages wait because
+// their destinations lead nowhere yet.
 func (b backend) Stalls() ([]ctl.StallInfo, error) {
 	type ages struct{ queued, unacked time.Duration }
 	e := b.d.e
 	oldest := map[*peer]*ages{}
+	nowhere := map[ctl.StallInfo]*ctl.StallInfo{} // by what names it and its cause
 	err := b.eachMessage(func(t *txMsg) bool {
 		p := t.slot.peer
 		if p == nil {
+			e.stallNowhere(nowhere, t)
 			return true
 		}
 		a := oldest[p]
@@ -127,6 +149,9 @@ func (b backend) Stalls() ([]ctl.StallInfo, error) {
 		return nil, err
 	}
 	var out []ctl.StallInfo
+	for _, s := range nowhere {
+		out = append(out, *s)
+	}
 	err = b.ask(func() {
 		for _, p := range e.peersV {
 			i := e.peerInfo(p)

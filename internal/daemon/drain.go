@@ -32,7 +32,7 @@ func (e *Engine) congestionOf(sl *slot) bool {
 	case sl.peer != nil:
 		return sl.peer.c.RemoteCong().Test(sl.port)
 	}
-	return true // homeless, or beyond its user's quota
+	return sl.lead != nil // else it has no place, and needs none
 }
 
 // setDrain begins or ends the drain of addr, the zero Addr: of the daemon.

@@ -70,6 +70,7 @@ type Engine struct {
 	held     int           // bytes of it in use
 	released bool          // some came free in this turn
 	short    list[account] // users with sockets that refused for want of it
+	wanted   list[account] // with destinations that wait for places
 
 	sendMem  []byte
 	sendMR   verbs.MR
@@ -249,6 +250,7 @@ func (e *Engine) Turn(now, wall int64) bool {
 	}
 	work = e.pollTCP() || work
 	work = e.runLocalJobs() || work
+	work = e.placesGiven() || work
 	if e.nextTimer != 0 && now >= e.nextTimer {
 		e.runTimers()
 		work = true
@@ -288,7 +290,7 @@ func (e *Engine) deviceRests(now int64) bool {
 // Active reports whether a turn could find work without being woken: local
 // copies under way or connections that wait for nothing but the next turn.
 func (e *Engine) Active() bool {
-	return e.jobs.n > 0 || len(e.dirtyP) > 0 || len(e.draining) > 0 || e.hasDo.Load() || e.hasRung.Load() || e.released && e.short.n > 0 || e.tcpBusy()
+	return e.jobs.n > 0 || e.wanted.n > 0 || len(e.dirtyP) > 0 || len(e.draining) > 0 || e.hasDo.Load() || e.hasRung.Load() || e.released && e.short.n > 0 || e.tcpBusy()
 }
 
 // pollCQ handles a device's completions. When the queue is empty, connections

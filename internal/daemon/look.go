@@ -284,6 +284,8 @@ func (e *Engine) waitsFor(sl *slot, queued, unacked bool) string {
 		return ctl.WaitsForNobody
 	case e.toldToWait(sl) && queued:
 		return ctl.WaitsForOperator
+	case sl.lead == &sl.cl.acct.waiting:
+		return ctl.WaitsForQuota
 	case p == nil && sl.local == nil:
 		return ctl.WaitsForRoom
 	case p == nil && sl.waitOn != nil:

@@ -244,9 +244,10 @@ func TestTwoOperationsQuota(t *testing.T) {
 	}
 }
 
-// TestDestinationQuota: a destination beyond the quota is congested, what is
-// sent to it waits, an operation to it is refused, until one of the user's, in
-// whichever process, closes.
+// TestDestinationQuota: a destination for whose messages there is no place, for
+// those of others wait, is congested: what is sent to it waits, an operation to
+// it is refused, until one of the user's, in whichever process, closes or has
+// nothing under way any more.
 func TestDestinationQuota(t *testing.T) {
 	for _, to := range []int{0, 1} { // this host, another
 		w := quotaWorld(t, 2, func(q *config.Quota) { q[config.Destinations] = 2 })
@@ -260,7 +261,8 @@ func TestDestinationQuota(t *testing.T) {
 		as, bs, os := a.bind(10), b.bind(11), other.bind(12)
 		addr := hostAddr(to)
 		for slot := range uint32(2) {
-			a.open(as, slot, 0, addr, 100)
+			a.open(as, slot, 0, hostAddr(9), 100) // nobody is there
+			a.sendMsg(as, slot, slot, 1)
 		}
 		w.run()
 		b.open(bs, 0, 0, addr, 100)
@@ -269,6 +271,7 @@ func TestDestinationQuota(t *testing.T) {
 		other.sendMsg(os, 0, 0, 1)
 		b.sendMsg(bs, 0, 0, 1)
 		b.sendMsg(bs, 0, 1, 1)
+		b.sendMsg(bs, 1, 3, 1)
 		b.put(func(e *shm.Entry) { *e.Sub() = shm.Sub{Kind: shm.KindSendOp, Sock: bs, Slot: 0, MsgID: 2} })
 		b.put(func(e *shm.Entry) {
 			*e.SubOp() = shm.SubOp{Op: shm.OpWrite, Flags: shm.OpNotify, NSeg: 1, Len: 8, OpID: 1}
@@ -281,11 +284,12 @@ func TestDestinationQuota(t *testing.T) {
 		}
 		b.alive(true)
 		b.seg.WantSlot(0).SetRelief()
-		// One closes: the oldest that waits goes on.
-		a.put(func(e *shm.Entry) { *e.SubDest() = shm.SubDest{Kind: shm.KindCloseDest, Slot: 0} })
+		// One's messages are withdrawn: the oldest that waits goes on, and when
+		// its messages are delivered the next.
+		a.put(func(e *shm.Entry) { *e.Sub() = shm.Sub{Kind: shm.KindCancel, Slot: 0} })
 		w.run()
-		if n := count(); n != 3 || acc.dests != 2 || acc.waiting.n != 1 || b.cl.table.Slot(0).LoadCongested() != 0 {
-			t.Errorf("to %v: after a close %d messages, account %d + %d", addr, n, acc.dests, acc.waiting.n)
+		if n := count(); n != 4 || acc.dests != 2 || acc.waiting.n != 0 || b.cl.table.Slot(0).LoadCongested() != 0 {
+			t.Errorf("to %v: after a cancel %d messages, account %d + %d", addr, n, acc.dests, acc.waiting.n)
 		}
 		relief := 0
 		var ev shm.Entry
@@ -297,11 +301,24 @@ func TestDestinationQuota(t *testing.T) {
 		if relief != 1 {
 			t.Errorf("to %v: told of relief %d times", addr, relief)
 		}
-		// The process dies: the next.
-		a.at.Close()
-		if acc.dests != 2 || acc.waiting.n != 0 {
-			t.Errorf("to %v: after a death account %d + %d", addr, acc.dests, acc.waiting.n)
+		// All are taken again; one closes, and the process dies.
+		a.sendMsg(as, 0, 2, 1)
+		w.run()
+		b.sendMsg(bs, 0, 4, 1)
+		w.run()
+		if n := count(); n != 4 || acc.waiting.n != 1 {
+			t.Errorf("to %v: %d messages, account %d + %d", addr, n, acc.dests, acc.waiting.n)
 		}
+		if to == 0 {
+			a.put(func(e *shm.Entry) { *e.SubDest() = shm.SubDest{Kind: shm.KindCloseDest, Slot: 0} })
+		} else {
+			a.at.Close()
+		}
+		w.run()
+		if n := count(); n != 5 || acc.waiting.n != 0 {
+			t.Errorf("to %v: after the end %d messages, account %d + %d", addr, n, acc.dests, acc.waiting.n)
+		}
+		a.at.Close()
 		w.clean(b, other, dst)
 	}
 }

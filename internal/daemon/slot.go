@@ -18,7 +18,10 @@ type slot struct {
 	peer    *peer  // nil: same host, or no room for one more peer
 	local   *local // nil: another host
 	closed  bool
-	counted bool // among its user's destinations
+	counted bool       // it has a place: see place.go
+	used    bool       // since it was last asked to give way
+	msgs    int        // under way, but those that were passed on at once
+	inIdle  link[slot] // account.idle
 
 	lead   *list[slot] // of those that lead to the same: of a peer, of a port of this host, homeless
 	inLead link[slot]
@@ -95,9 +98,7 @@ func (e *Engine) openSlot(c *client, d *shm.SubDest) {
 	}
 	sl := &slot{cl: c, idx: d.Slot, sock: s, cell: ce, addr: addr, port: d.Port}
 	c.table.Slot(d.Slot).StoreCongested(0) // nothing of its former user
-	if e.admitDest(sl) {
-		e.home(sl)
-	}
+	e.openPlace(sl)
 	c.slots[d.Slot] = sl
 	s.slots.add(&sl.inSock, sl)
 	c.table.Slot(d.Slot).StoreGen(d.Gen)

@@ -159,6 +159,10 @@ func (e *Engine) submit(c *client, d shm.Sub, ods []shm.SubOp) int {
 		e.news(c)
 		return 0
 	}
+	if sl.lead == nil {
+		e.needPlace(sl)
+	}
+	sl.used = true
 	if len(ods) == 0 && e.passOn(c, s, sl, &d, pay.mem) {
 		return len(pay.mem)
 	}
@@ -174,6 +178,7 @@ func (e *Engine) submit(c *client, d shm.Sub, ods []shm.SubOp) int {
 	m.AckNow = d.Flags&shm.SubAckNow != 0
 	c.msgs[d.MsgID] = t
 	c.refs++
+	sl.msgs++
 	s.txs.add(&t.all, t)
 	s.sndBytes += len(pay.mem)
 	e.sndMsgs++
@@ -343,6 +348,9 @@ func (e *Engine) unlist(t *txMsg) {
 	if t.handed {
 		t.handed = false
 		t.slot.handed--
+	}
+	if t.slot.msgs--; t.slot.msgs == 0 {
+		e.mayGiveWay(t.slot)
 	}
 	if b := t.buf; b != nil {
 		t.buf = nil

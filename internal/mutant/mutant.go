@@ -62,6 +62,7 @@ const (
 	GrantTableShared  Name = "grant-table-shared"   // one user may take a peer's whole table of grants
 	GrantErrorDropped Name = "grant-error-dropped"  // a message goes out though its cookie could not be granted
 	NakNotTold        Name = "nak-not-told"         // nobody is told that the peer refused a grant
+	IdleKeepsPlace    Name = "idle-keeps-place"     // a destination with nothing under way keeps its place among its user's
 	QuotaNotGivenBack Name = "quota-not-given-back" // operations that ended still count
 
 	// Who may do what, and how much.
@@ -83,6 +84,6 @@ func Names() []Name {
 		WrongInstance, LastCredit, CancelEarly, SilenceIgnored, PeersStay, PastForgotten, RefusedDropped, ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold,
 		CongestionStays, Incarnation, OwnerNotMeant, SlotReusedEarly, WakeUpLost, ShareIgnored, WakeUpKept, RequestOvertakes,
 		MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice, AtomicRunsTwice, GrantUnchecked, BoundsOffByOne,
-		UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed, GrantOnLaneZero, GrantTableShared, GrantErrorDropped, NakNotTold, QuotaNotGivenBack, LoopbackTrusted, DescriptorsClosedInSession,
+		UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed, GrantOnLaneZero, GrantTableShared, GrantErrorDropped, NakNotTold, QuotaNotGivenBack, IdleKeepsPlace, LoopbackTrusted, DescriptorsClosedInSession,
 		RoomNotRung, MarkWaitsForAll, HandleReused, CRCUnchecked}
 }

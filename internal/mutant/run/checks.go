@@ -57,6 +57,7 @@ var checks = []check{
 	{variant: mutant.GrantTableShared, pkg: "internal/daemon", test: "TestGrantTableShared"},
 	{variant: mutant.GrantErrorDropped, pkg: "internal/daemon", test: "TestGranteesTold"},
 	{variant: mutant.NakNotTold, pkg: "internal/daemon", test: "TestGrantRefusedByPeer"},
+	{variant: mutant.IdleKeepsPlace, pkg: "internal/daemon", test: "TestIdleDestinationsGiveWay"},
 	{variant: mutant.QuotaNotGivenBack, pkg: "internal/daemon", test: "TestOperationQuota"},
 
 	{variant: mutant.LoopbackTrusted, pkg: "internal/config", test: "TestPeersAllowed"},

@@ -1,0 +1,58 @@
+package rds
+
+import (
+	"fmt"
+	"net/netip"
+	"syscall"
+	"time"
+)
+
+// CloseDest gives back what the socket keeps for the destination to: its place
+// in the client's table and among the user's quota.destinations. Nobody is told
+// of it, and no PeerDown or PeerUp about it comes any more. A later send opens
+// the destination anew; barrier ids and the high-water mark of the host go on.
+//
+// A socket that is done with a destination may close it, and need not:
+// destinations that have nothing under way give way to others by themselves.
+//
+// Errors: EBUSY while a message to it is not acknowledged or withdrawn; wait for
+// that (WaitSet.SendSpace, Barrier), or CancelSentTo. nil if the socket has no
+// such destination. ErrClosed, ErrDaemonGone, ErrSession.
+func (s *Socket) CloseDest(to netip.AddrPort) error {
+	to = normal(to)
+	for {
+		done, err := s.closeDest(to)
+		if done || err != nil {
+			return opErr("close destination", to, err)
+		}
+		_ = s.ringWait(false)             // for room in the ring,
+		time.Sleep(50 * time.Microsecond) // or for the daemon to have opened it
+	}
+}
+
+func (s *Socket) closeDest(to netip.AddrPort) (done bool, err error) {
+	t := &s.c.tx
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s.closed.Load() {
+		return false, ErrClosed
+	}
+	if err := s.c.Err(); err != nil {
+		return false, err
+	}
+	t.reap()
+	d := s.dests[to]
+	switch {
+	case d == nil:
+		return true, nil
+	case d.pending > 0:
+		return false, fmt.Errorf("%w: %d messages are not acknowledged", syscall.EBUSY, d.pending)
+	case !d.isOpen() || t.sub.Free() < 1:
+		return false, nil
+	}
+	t.closeDest(d)
+	if t.publish() {
+		s.c.ringDaemon()
+	}
+	return true, nil
+}
