@@ -115,3 +115,12 @@ func (c *Conn) ForgetPartial(token any) {
 		a.dst, a.token = nil, nil
 	}
 }
+
+// Missing returns how many bytes have not come of the message under assembly
+// that Begin returned token for; 0: it is not under assembly.
+func (c *Conn) Missing(token any) int {
+	if a := &c.asm; a.active && !a.skip && a.token == token {
+		return int(a.h.Len) - a.got
+	}
+	return 0
+}

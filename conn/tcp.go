@@ -420,6 +420,17 @@ func (c *TCP) ForgetPartial(token any) {
 	}
 }
 
+// Missing returns how many bytes have not come of the message that Begin
+// returned token for; 0: none is being received.
+func (c *TCP) Missing(token any) int {
+	for i := range c.lanes {
+		if l := &c.lanes[i]; l.token != nil && l.token == token {
+			return l.left
+		}
+	}
+	return 0
+}
+
 // Info returns a snapshot: sums over the lanes, sequences of the first.
 func (c *TCP) Info() Info {
 	i := Info{

@@ -29,8 +29,9 @@ type client struct {
 	rret   *shm.IDConsumer
 	params shm.Params
 
-	send []window   // send arena, one registered window each
-	recv *shm.Arena // receive arena; chunks are allocated by the engine
+	send       []window   // send arena, one registered window each
+	recv       *shm.Arena // receive arena; chunks are allocated by the engine
+	unfinished int        // bytes of recv that messages in assembly have
 
 	socks    []*socket // by socket index
 	sockFree []uint32  // handles of the next uses of free indices, oldest first

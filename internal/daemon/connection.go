@@ -15,6 +15,7 @@ type connection interface {
 	Waiting(func(*conn.Msg))
 	Withdraw(*conn.Msg) bool
 	ForgetPartial(token any)
+	Missing(token any) int
 
 	QueueCong(*cong.Map)
 	RemoteCong() *cong.Map

@@ -1,8 +1,6 @@
 package daemon
 
 import (
-	"math"
-
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -26,6 +24,11 @@ type rxMsg struct {
 	rxid   uint32
 	inOver bool       // it waits in daemon memory, its payload at chunk of over
 	over   *shm.Arena // nil: there is none
+
+	from    *peer       // of one in assembly
+	stall   link[rxMsg] // of one in assembly: in Engine.unfinished
+	missing int         // bytes of it that had not come
+	looked  int64       // at this time
 }
 
 func (m *rxMsg) link() **rxMsg { return &m.next }
@@ -220,80 +223,4 @@ func (e *Engine) arrive(a *arrival, p *peer, s *socket, h *wire.Header) {
 			e.usedKey(s, rkey)
 		}
 	}
-}
-
-// Begin finds memory for a message that arrives in pieces.
-func (e *Engine) Begin(c *conn.Conn, h *wire.Header) ([]byte, any, conn.Verdict) {
-	return e.beginFrom(e.peerOf(c), h)
-}
-
-func (e *Engine) beginFrom(p *peer, h *wire.Header) ([]byte, any, conn.Verdict) {
-	s := p.local.meant(h.DPort, h.DstInc)
-	if s == nil || s.ping != nil {
-		return nil, nil, conn.NoSocket
-	}
-	var a arrival
-	a.set(p, h)
-	if v := e.admit(s, a.n, a.kernel); v != conn.Accepted {
-		return nil, nil, v
-	}
-	cl := s.cl
-	if s.over.n == 0 && len(cl.rxFree) > 0 {
-		if chunk, ok := cl.recv.Alloc(a.n); ok {
-			m := e.rxs.get()
-			*m = rxMsg{sock: s, src: a.src, sport: a.sport, srcInc: a.srcInc, n: uint32(a.n), chunk: chunk, rxid: cl.takeRx(s, chunk, a.n), began: e.now}
-			e.beginPartial(p, m)
-			return cl.recv.Bytes(chunk, a.n), m, conn.Accepted
-		}
-	}
-	m := e.newOver(s, &a)
-	if m == nil {
-		return nil, nil, e.noMemory(s, &a)
-	}
-	e.beginPartial(p, m)
-	return m.over.Bytes(m.chunk, a.n), m, conn.Accepted
-}
-
-func (e *Engine) beginPartial(p *peer, m *rxMsg) {
-	p.partials = append(p.partials, m)
-	m.sock.partials++
-}
-
-func (e *Engine) endPartial(p *peer, m *rxMsg) {
-	m.sock.partials--
-	p.partials = remove(p.partials, m)
-}
-
-// Commit delivers an assembled message.
-func (e *Engine) Commit(c *conn.Conn, h *wire.Header, token any) {
-	e.commitFrom(e.peerOf(c), h, token)
-}
-
-func (e *Engine) commitFrom(p *peer, h *wire.Header, token any) {
-	m := token.(*rxMsg)
-	e.endPartial(p, m)
-	s := m.sock
-	var a arrival
-	e.arrive(&a, p, s, h)
-	e.charge(s, a.n)
-	a.at, a.asm = e.wall, uint32(min(e.now-m.began, math.MaxUint32))
-	m.cookie, m.at, m.asm = a.cookie, a.at, a.asm
-	// Messages may have gone to overflow, and the ring filled, meanwhile: then
-	// this one waits its turn where it is.
-	if m.inOver || s.over.n > 0 || !s.cl.room() {
-		e.queueOver(m)
-		return
-	}
-	e.putEvent(s, &a, m.rxid, m.chunk)
-	*m = rxMsg{}
-	e.rxs.put(m)
-}
-
-// Abort drops a half-assembled message; it will come again.
-func (e *Engine) Abort(c *conn.Conn, token any) { e.abortFrom(e.peerOf(c), token) }
-
-func (e *Engine) abortFrom(p *peer, token any) {
-	m := token.(*rxMsg)
-	e.endPartial(p, m)
-	e.freeRx(m)
 }

@@ -61,16 +61,17 @@ type Engine struct {
 	// Of all sockets: submitted and not yet returned, not yet settled.
 	sndMsgs, sndBytes, ops int
 
-	ctls     pool[ctlMsg]
-	msgs     pool[txMsg]
-	txOps    pool[txOp]
-	rxs      pool[rxMsg]
-	overMem  []byte        // for messages that found no room at their client
-	overFree []*shm.Arena  // its windows that nobody has
-	held     int           // bytes of it in use
-	released bool          // some came free in this turn
-	short    list[account] // users with sockets that refused for want of it
-	wanted   list[account] // with destinations that wait for places
+	ctls       pool[ctlMsg]
+	msgs       pool[txMsg]
+	txOps      pool[txOp]
+	rxs        pool[rxMsg]
+	overMem    []byte        // for messages that found no room at their client
+	overFree   []*shm.Arena  // its windows that nobody has
+	held       int           // bytes of it in use
+	released   bool          // some came free in this turn
+	short      list[account] // users with sockets that refused for want of it
+	wanted     list[account] // with destinations that wait for places
+	unfinished list[rxMsg]   // messages in assembly, by when they are looked at
 
 	sendMem  []byte
 	sendMR   verbs.MR

@@ -24,6 +24,8 @@ type remote struct {
 
 	ration ration
 
+	unfinished int // bytes of messages that it began and has not finished
+
 	us       uint64              // our instance, as it knows it
 	past     map[uint8]conn.Past // of lanes that were forgotten, for the instance that was met last
 	instance uint64              // of its daemon, 0 = never met

@@ -80,6 +80,7 @@ func (e *Engine) runTimers() {
 		e.armTimer(e.timers[0].timerAt)
 	}
 	e.letGo()
+	e.endStalled()
 	e.giveUps()
 	e.findHomes()
 	e.tickRegions()

@@ -66,7 +66,7 @@ func (r *request) drop() {
 // done gives its slot back.
 func (r *request) done() {
 	r.expiry.Stop()
-	<-r.ctl.slots
+	r.ctl.slots.give(r.remote.Addr())
 }
 
 // listener implements verbs.Listener. Its methods may be called anywhere.

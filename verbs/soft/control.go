@@ -26,7 +26,7 @@ type control struct {
 	fd    int
 	stats Stats // only the Handshake counters, atomically
 	wg    sync.WaitGroup
-	slots chan struct{} // one per incoming connection in set-up
+	slots *places // of incoming connections in set-up
 
 	pending atomic.Bool // results is not empty
 
@@ -62,7 +62,7 @@ func newControl(opt *Options) (*control, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("eventfd", err)
 	}
-	return &control{opt: opt, fd: fd, slots: make(chan struct{}, opt.MaxHandshakes),
+	return &control{opt: opt, fd: fd, slots: newPlaces(opt.MaxHandshakes),
 		conns: map[io.Closer]struct{}{}, dying: map[*os.File]struct{}{}}, nil
 }
 
@@ -238,14 +238,13 @@ func (c *control) accept(l net.Listener) {
 			conn.Close()
 			continue
 		}
-		select {
-		case c.slots <- struct{}{}:
-		default:
+		if !c.slots.take(remote) {
 			atomic.AddUint64(&c.stats.HandshakeRefused, 1)
 			conn.Close()
 			continue
 		}
 		if !c.spawn(func() { c.greet(conn, cfg) }) {
+			c.slots.give(remote)
 			conn.Close()
 			return
 		}
@@ -262,7 +261,7 @@ func (c *control) greet(tcp net.Conn, cfg *tls.Config) {
 		c.disown(tcp)
 		tcp.Close()
 		if !handed {
-			<-c.slots
+			c.slots.give(addrOf(tcp.RemoteAddr()).Addr())
 		}
 	}()
 	if !c.own(tcp) {

@@ -148,7 +148,7 @@ func TestMarkers(t *testing.T) {
 // TestHandshakeLimit: silent connections use up their places, no more; a place
 // comes back when its connection ends.
 func TestHandshakeLimit(t *testing.T) {
-	h := newHost(t, Options{MaxHandshakes: 2})
+	h := newHost(t, Options{MaxHandshakes: 4}) // two of one source
 	l := listen(t, h)
 	silent := []net.Conn{dialRaw(t, l.Addr()), dialRaw(t, l.Addr())}
 	// The third may come before the first two are seen; one of the three is
@@ -158,7 +158,7 @@ func TestHandshakeLimit(t *testing.T) {
 	for _, c := range append(silent, third) {
 		c.Close()
 	}
-	eventually(t, "place back", h, func() bool { return len(h.dev.ctl.slots) == 0 })
+	eventually(t, "place back", h, func() bool { return h.dev.ctl.slots.inUse() == 0 })
 	a := newHost(t, Options{})
 	a.qp, h.qp = a.newQP(attrs()), h.newQP(attrs())
 	if err := a.dev.Connect(a.qp, verbs.ConnectParam{Remote: l.Addr()}); err != nil {
@@ -183,7 +183,7 @@ func TestUnansweredRequest(t *testing.T) {
 	if b, err := io.ReadAll(conn); len(b) > 0 || err != nil {
 		t.Errorf("%x, %v", b, err)
 	}
-	if len(h.dev.ctl.slots) != 0 {
+	if h.dev.ctl.slots.inUse() != 0 {
 		t.Error("its place is still taken")
 	}
 }
@@ -408,5 +408,54 @@ func TestConnectCancel(t *testing.T) {
 	case <-done:
 	case <-ctx.Done():
 		t.Fatal("Close hangs")
+	}
+}
+
+// TestHandshakeShares: a source that opens plain connections and says nothing
+// keeps nobody at another address out, and neither do many such sources that
+// come after each other.
+func TestHandshakeShares(t *testing.T) {
+	p := newPlaces(64)
+	fill := func(a netip.Addr) (n int) {
+		for p.take(a) {
+			n++
+		}
+		return n
+	}
+	first, second := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")
+	if n := fill(first); n != 32 {
+		t.Errorf("the first source has %d of 64 places, want half", n)
+	}
+	if n := fill(second); n != 16 || p.take(netip.MustParseAddr("fd00::2")) {
+		t.Errorf("the second has %d, want half of the rest, and so for its whole /64", n)
+	}
+	p.give(first)
+	if n := fill(netip.MustParseAddr("10.0.0.2")); n == 0 {
+		t.Error("no place for an address that has none")
+	}
+	for range 31 {
+		p.give(first)
+	}
+	if p.sources[sourceOf(first)] != 0 || p.free+p.inUse() != 64 {
+		t.Errorf("left: %+v", p)
+	}
+
+	h := newHost(t, Options{MaxHandshakes: 8})
+	l, err := h.dev.Listen(netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for range 20 {
+		dialRaw(t, l.Addr())
+	}
+	eventually(t, "the refusals", h, func() bool { return h.dev.Stats().HandshakeRefused == 16 })
+	a := newHost(t, Options{})
+	a.qp, h.qp = a.newQP(attrs()), h.newQP(attrs())
+	if err := a.dev.Connect(a.qp, verbs.ConnectParam{Local: netip.MustParseAddrPort("127.0.0.3:0"), Remote: l.Addr()}); err != nil {
+		t.Fatal(err)
+	}
+	if e := h.event(a); e.Type != verbs.CMConnectRequest {
+		t.Fatalf("another source: %+v", e)
 	}
 }

@@ -40,14 +40,7 @@ func (b *bucket) fill(now int64) {
 
 // allow takes a token for a, at the monotonic time now in ns.
 func (l *limiter) allow(now int64, a netip.Addr) bool {
-	bits := 32
-	if a = a.Unmap(); a.Is6() {
-		bits = 64
-	}
-	src, err := a.WithZone("").Prefix(bits)
-	if err != nil {
-		return false
-	}
+	src := sourceOf(a)
 	b := l.sources[src]
 	if b == nil {
 		if len(l.sources) >= maxSources {

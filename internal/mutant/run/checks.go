@@ -61,6 +61,8 @@ var checks = []check{
 	{variant: mutant.QuotaNotGivenBack, pkg: "internal/daemon", test: "TestOperationQuota"},
 
 	{variant: mutant.LoopbackTrusted, pkg: "internal/config", test: "TestPeersAllowed"},
+	{variant: mutant.SourceTakesAll, pkg: "verbs/soft", test: "TestHandshakeShares"},
+	{variant: mutant.PartialUncharged, pkg: "internal/daemon", test: "TestUnfinishedMessages"},
 	{variant: mutant.DescriptorsClosedInSession, pkg: "internal/ipc", test: "TestLingeringDescriptors"},
 
 	{variant: mutant.RoomNotRung, pkg: "internal/daemon", test: "TestRingForRoom"},

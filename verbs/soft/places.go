@@ -1,0 +1,61 @@
+package soft
+
+import (
+	"net/netip"
+	"sync"
+
+	"github.com/rdsd/rdsd/internal/mutant"
+)
+
+// places are for incoming connections in set-up. A source gets one more while it
+// has less than are free, so one source alone has half of them, and the next one
+// finds some. Safe for any goroutine.
+type places struct {
+	mu      sync.Mutex
+	free    int
+	sources map[netip.Prefix]int // none that has none
+	taken   int
+}
+
+func newPlaces(n int) *places { return &places{free: n, sources: map[netip.Prefix]int{}} }
+
+// sourceOf is what counts as one source: an IPv4 address, or an IPv6 /64.
+func sourceOf(a netip.Addr) netip.Prefix {
+	bits := 32
+	if a = a.Unmap(); a.Is6() {
+		bits = 64
+	}
+	p, _ := a.WithZone("").Prefix(bits)
+	return p
+}
+
+// take takes a place for a, which give gives back; false: there is none for it.
+func (p *places) take(a netip.Addr) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	src := sourceOf(a)
+	if p.free == 0 || p.sources[src] >= p.free && !mutant.On(mutant.SourceTakesAll) {
+		return false
+	}
+	p.free--
+	p.taken++
+	p.sources[src]++
+	return true
+}
+
+func (p *places) give(a netip.Addr) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	src := sourceOf(a)
+	p.free++
+	p.taken--
+	if p.sources[src]--; p.sources[src] == 0 {
+		delete(p.sources, src)
+	}
+}
+
+func (p *places) inUse() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.taken
+}
