@@ -2,6 +2,7 @@ package conn
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/rdsd/rdsd/internal/cong"
 	"github.com/rdsd/rdsd/internal/wire"
@@ -23,6 +24,7 @@ var (
 	ErrRejected     = errors.New("conn: the peer rejected the connection")
 	ErrDisconnected = errors.New("conn: disconnected")
 	ErrReplaced     = errors.New("conn: the peer connected anew")
+	ErrKernel       = fmt.Errorf("%w: it says that it is a Linux kernel, and is not in peers.kernel", ErrIncompatible)
 	ErrStale        = errors.New("conn: the peer's daemon may be gone: another one was met since")
 	ErrClosed       = errors.New("conn: closed")
 	ErrNoBuffer     = errors.New("conn: no send buffer free")

@@ -77,6 +77,9 @@ func (c *Conn) checkPrivate(b []byte) (wire.Private, error) {
 	case err != nil:
 		return p, fmt.Errorf("%w: %w", ErrIncompatible, err)
 	case p.Ext == 0 && p.KernelCompatible():
+		if !c.cfg.Kernel && !mutant.On(mutant.KernelBelieved) {
+			return p, ErrKernel
+		}
 	case p.Major != wire.ProtocolMajor || p.Minor != wire.ProtocolMinor:
 		return p, fmt.Errorf("%w: protocol %d.%d, want %d.%d", ErrIncompatible,
 			p.Major, p.Minor, wire.ProtocolMajor, wire.ProtocolMinor)

@@ -188,6 +188,7 @@ type Config struct {
 	AckBytes       int              // ... or for this many unacked bytes (64 KiB)
 	SettleTimeout  int64            // posted operations of a vanished peer become Unknown after this (30 s)
 	Silence        int64            // a peer that owes an answer may say nothing for this long (30 s), <= 0: for ever
+	Kernel         bool             // the peer may be a Linux kernel; else one that says so is rejected
 	IgnorePings    bool             // messages to port 0 go to the host, who has no socket there
 	Rand           func() uint64    // back-off jitter; injected
 	Scratch        *Scratch         // shared with the owner's other Conns; nil: its own

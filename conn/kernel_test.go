@@ -25,11 +25,13 @@ func kernelPrivate(change ...func(*wire.Private)) []byte {
 	return wire.AppendPrivate(nil, &p)
 }
 
+func mayBeKernel(c *Config) { c.Kernel = true }
+
 // kernel is a script whose peer is a kernel that has connected, and whose map
 // is here. What the Conn has sent so far is in raw.
 func newKernel(t *testing.T, change ...func(*Config)) *script {
 	t.Helper()
-	s := newScript(t, append([]func(*Config){placed}, change...)...)
+	s := newScript(t, append([]func(*Config){placed, mayBeKernel}, change...)...)
 	s.seq = 0
 	s.kernelConnect()
 	s.skip()
@@ -92,7 +94,7 @@ func TestKernelHandshake(t *testing.T) {
 		"4.0": func(p *wire.Private) { p.Major, p.Minor, p.MinorMask = 4, 0, 1 },
 	} {
 		t.Run("request "+name, func(t *testing.T) {
-			s := newScript(t)
+			s := newScript(t, mayBeKernel)
 			m := s.msg("x")
 			s.kernelConnect(change)
 			s.open(m)
@@ -111,7 +113,7 @@ func TestKernelHandshake(t *testing.T) {
 			}
 		})
 		t.Run("reply "+name, func(t *testing.T) {
-			s := newScript(t)
+			s := newScript(t, mayBeKernel)
 			s.msg("x")
 			s.run()
 			req := s.request()
@@ -430,7 +432,7 @@ func TestKernelHeaders(t *testing.T) {
 // While ours is under way a kernel rejects it, so its own has to get through;
 // when we are connected it has lost the connection.
 func TestKernelCrossing(t *testing.T) {
-	s := newScript(t) // whose request would win between two rdsd
+	s := newScript(t, mayBeKernel) // whose request would win between two rdsd
 	s.msg("x")
 	s.run()
 	for i := range 2 {
@@ -445,7 +447,7 @@ func TestKernelCrossing(t *testing.T) {
 // A kernel may send before we have heard that the connection is established.
 func TestKernelEarlyFrames(t *testing.T) {
 	t.Run("passive", func(t *testing.T) {
-		s := newScript(t)
+		s := newScript(t, mayBeKernel)
 		s.q = s.peer.newQP(64)
 		s.seq = 0
 		s.peer.dial(s.q, addrB, addrA, kernelPrivate())
@@ -465,7 +467,7 @@ func TestKernelEarlyFrames(t *testing.T) {
 		}
 	})
 	early := func(t *testing.T, private []byte, n int) *script {
-		s := newScript(t)
+		s := newScript(t, mayBeKernel)
 		s.seq = 0
 		s.msg("x")
 		s.run()
@@ -502,7 +504,7 @@ func TestKernelEarlyFrames(t *testing.T) {
 
 // The other software at an address is a restart.
 func TestKernelAfterDaemon(t *testing.T) {
-	s := newScript(t, placed).up()
+	s := newScript(t, placed, mayBeKernel).up()
 	sent := s.msg("sent")
 	s.run()
 	s.hold = true
@@ -525,5 +527,23 @@ func TestKernelAfterDaemon(t *testing.T) {
 	s.want(late, Lost)
 	if !slices.Equal(s.ups, []bool{false, true, true}) {
 		t.Errorf("PeerUp %v", s.ups)
+	}
+}
+
+// A peer that says it is a kernel is one only where the configuration says that it
+// may be: what it sends cannot be refused.
+func TestKernelNotConfigured(t *testing.T) {
+	s := newScript(t, placed)
+	s.peer.dial(s.peer.newQP(64), addrB, addrA, kernelPrivate())
+	s.run()
+	if s.c.State() != Down || s.c.Kernel() || !errors.Is(s.lastTrace, ErrKernel) {
+		t.Errorf("its request: %v, kernel %v, %v", s.c.State(), s.c.Kernel(), s.lastTrace)
+	}
+	s.c.Send(s.msg("x"))
+	s.run()
+	s.peer.accept(s.request(), s.peer.newQP(64), kernelPrivate())
+	s.run()
+	if s.c.State() == Up || s.c.Kernel() || !errors.Is(s.c.Info().LastError, ErrKernel) {
+		t.Errorf("its reply: %v, kernel %v, %v", s.c.State(), s.c.Kernel(), s.c.Info().LastError)
 	}
 }

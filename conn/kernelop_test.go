@@ -122,7 +122,7 @@ func TestKernelSilent(t *testing.T) {
 
 // A device whose completions say nothing of the peer leaves it to the ack.
 func TestKernelNotPlaced(t *testing.T) {
-	s := newScript(t)
+	s := newScript(t, mayBeKernel)
 	s.kernelConnect()
 	s.skip()
 	m, silent := s.op(rdmaop.Write, 8), s.op(rdmaop.Write, 8)

@@ -45,7 +45,8 @@ type Peers struct {
 	Messages uint64 // peers.messages_per_s
 	Bytes    uint64 // peers.bytes_per_s
 
-	Silence time.Duration // peers.silence
+	Silence time.Duration  // peers.silence
+	Kernel  []netip.Prefix // peers.kernel
 }
 
 // TLS says how connections to peers are secured.

@@ -73,6 +73,12 @@ func (c *Config) tcpPeer(a netip.Addr) bool {
 	return slices.ContainsFunc(c.TCP.Peers, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
+// KernelPeer reports whether the host at a may be a Linux kernel over an RDMA
+// device.
+func (c *Config) KernelPeer(a netip.Addr) bool {
+	return slices.ContainsFunc(c.Peers.Kernel, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
 // TCPPeer reports whether the connection of a local address to the host at a is
 // by RDS/TCP.
 func (c *Config) TCPPeer(local, a netip.Addr) bool {

@@ -43,6 +43,9 @@ type EngineConfig struct {
 
 	CRC     func(peer netip.Addr) verbs.CRCMode
 	Allowed func(peer netip.Addr) bool // who may connect, and be connected to
+	// KernelPeer says who may be a Linux kernel over queue pairs; nil: nobody. A
+	// kernel takes nothing back, so what it sends beyond all room ends a socket.
+	KernelPeer func(peer netip.Addr) bool
 	// Way is by which device a connection goes when there are two; nil: by the
 	// second where the first fails.
 	Way func(local, peer netip.Addr) Way
@@ -113,6 +116,9 @@ func (c *EngineConfig) setDefaults() {
 	}
 	if c.Allowed == nil {
 		c.Allowed = func(netip.Addr) bool { return true }
+	}
+	if c.KernelPeer == nil {
+		c.KernelPeer = func(netip.Addr) bool { return false }
 	}
 	if c.Trace == nil {
 		c.Trace = func(netip.Addr, netip.Addr, string, error) {}

@@ -158,7 +158,7 @@ func NewUnder(super Supervisor, cfg config.Config, log *slog.Logger) (_ *Daemon,
 		Rates:       rates(&cfg),
 		Silence:     int64(cfg.Peers.Silence),
 		IgnorePings: cfg.Ping == config.PingIgnore,
-		CRC:         d.crc, Allowed: d.peerAllowed, Alloc: mapAnon, Rand: rng.Uint64,
+		CRC:         d.crc, Allowed: d.peerAllowed, KernelPeer: cfg.KernelPeer, Alloc: mapAnon, Rand: rng.Uint64,
 		StartSeq: func() uint64 { return uint64(time.Now().UnixMilli()) << 20 },
 		Trace:    d.trace,
 	}

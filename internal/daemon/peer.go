@@ -128,7 +128,7 @@ func (e *Engine) newRC(p *peer) {
 		StartSeq: e.cfg.StartSeq(), Past: p.past[p.lane], MaxSendWR: qpSendWR, ReadDepth: depth,
 		MinBackoff: 1_000_000, MaxBackoff: e.cfg.MaxBackoff, ConnectTimeout: 5_000_000_000,
 		AckDelay: 1_000_000, AckBytes: 64 << 10, SettleTimeout: e.cfg.SettleTimeout, Silence: e.cfg.Silence, Rand: e.cfg.Rand,
-		IgnorePings: e.cfg.IgnorePings, Attr: p.rail.attr, Ctx: p, Scratch: &e.scratch,
+		Kernel: e.cfg.KernelPeer(p.addr), IgnorePings: e.cfg.IgnorePings, Attr: p.rail.attr, Ctx: p, Scratch: &e.scratch,
 	}, e)
 	p.c = p.rc
 }

@@ -15,6 +15,7 @@ type Name string
 // The variants, by what they break.
 const (
 	// Connections.
+	KernelBelieved    Name = "kernel-believed"     // whoever says that it is a Linux kernel is taken for one
 	CrossingUndecided Name = "crossing-undecided"  // of two crossing requests each side rejects the other's
 	SequenceReset     Name = "sequence-reset"      // sequences start again with a connection
 	DuplicatesTaken   Name = "duplicates-taken"    // a retransmission that was received is taken again
@@ -83,7 +84,7 @@ const (
 // Names lists them all.
 func Names() []Name {
 	return []Name{TCPLateUnread, TCPAckUnheard, CrossingUndecided, SequenceReset, DuplicatesTaken, TCPDuplicateTaken, AckBeforeQueueing, AckCoversNotice, NoGate,
-		WrongInstance, LastCredit, CancelEarly, SilenceIgnored, PeersStay, PastForgotten, RefusedDropped, ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold,
+		WrongInstance, LastCredit, CancelEarly, SilenceIgnored, KernelBelieved, PeersStay, PastForgotten, RefusedDropped, ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold,
 		CongestionStays, Incarnation, OwnerNotMeant, SlotReusedEarly, WakeUpLost, ShareIgnored, WakeUpKept, RequestOvertakes,
 		MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice, AtomicRunsTwice, GrantUnchecked, BoundsOffByOne,
 		UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed, GrantOnLaneZero, GrantTableShared, GrantErrorDropped, NakNotTold, QuotaNotGivenBack, IdleKeepsPlace, LoopbackTrusted, SourceTakesAll, PartialUncharged, DescriptorsClosedInSession,

@@ -114,7 +114,8 @@ func newKworld(t *testing.T, seed uint64, overflow int) *kworld {
 	st, err := stats.NewBlock(make([]uint64, stats.Size/8+1), stats.Info{})
 	must(err)
 	w.e, err = daemon.NewEngine(dev, daemon.EngineConfig{
-		Instance: 7, SendBufs: 64, RecvBufs: 128, PeerCredits: 32, HardCap: 4 << 10, OverflowBytes: overflow, MaxSend: pick(w.r, 8240, 32<<10),
+		KernelPeer: func(a netip.Addr) bool { return a == kwKernel },
+		Instance:   7, SendBufs: 64, RecvBufs: 128, PeerCredits: 32, HardCap: 4 << 10, OverflowBytes: overflow, MaxSend: pick(w.r, 8240, 32<<10),
 		Alloc: func(n int) []byte { return make([]byte, n) }, Rand: r.Uint64,
 		StartSeq: func() uint64 { return uint64((wall0+w.net.Now())/1_000_000) << 20 },
 		Trace: func(_, _ netip.Addr, what string, err error) {

@@ -75,7 +75,7 @@ func TestRDSIB(t *testing.T) {
 
 func (p *pair) start() {
 	p.Helper()
-	p.daemon = p.R.Start(p.T, `exec rdsd -socket `+lab.Control+` -transport verbs -listen $ME,$ME6 -peers-allow 10.9.0.0/24,fd00:9::/64 -tls-mode off`)
+	p.daemon = p.R.Start(p.T, `exec rdsd -socket `+lab.Control+` -transport verbs -listen $ME,$ME6 -peers-allow 10.9.0.0/24,fd00:9::/64 -peers-kernel 10.9.0.0/24,fd00:9::/64 -tls-mode off`)
 	p.R.Run(p.T, 2*time.Minute, "lab_wait 100 rdsctl --socket "+lab.Control+" status >/dev/null")
 	p.R.Run(p.T, lab.StepLimit, p.At(p.R, "ping -from %s -to %s -n 1", p.IP(p.R), p.IP(p.K))) // so that there is a connection
 }
