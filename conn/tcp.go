@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/rdsd/rdsd/internal/cong"
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/wire"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -151,7 +152,9 @@ func (c *TCP) lane(sport uint16) *tcpLane {
 
 // Send queues m; it never fails and writes nothing, Flush does. A message with
 // an operation ends OpRefused at once, with WCLocQPOpErr, an internal one
-// Cancelled: neither exists here. On a closed TCP m ends Cancelled.
+// Cancelled, one with a cookie GaveUp: none of these exists here. A Linux host that
+// got a cookie over TCP would end the process that receives it. On a closed TCP m
+// ends Cancelled.
 func (c *TCP) Send(m *Msg) {
 	m.priv = msgPriv{}
 	m.WCStatus = verbs.WCSuccess
@@ -162,6 +165,8 @@ func (c *TCP) Send(m *Msg) {
 		c.finish(m, OpRefused)
 	case m.Internal != 0, c.closed:
 		c.finish(m, Cancelled)
+	case m.DestCookie != 0 && !mutant.On(mutant.TCPCookieTaken):
+		c.finish(m, GaveUp)
 	default:
 		c.lane(m.SPort).enqueue(m)
 	}

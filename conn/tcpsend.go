@@ -92,10 +92,7 @@ func (l *tcpLane) gather(budget int) (sum int) {
 
 func (l *tcpLane) putHeader(b []byte, m *Msg) {
 	h := wire.Header{Seq: m.priv.seq, Len: uint32(len(m.Data)), SPort: m.SPort, DPort: m.DPort, Flags: m.priv.flags}
-	switch {
-	case m.DestCookie != 0:
-		h.SetExtDest(m.DestCookie)
-	case m.priv.own && (h.IsProbe() || h.IsProbeAnswer()):
+	if m.priv.own && (h.IsProbe() || h.IsProbeAnswer()) {
 		h.SetHandshake(wire.Handshake{Paths: uint16(l.c.cfg.Lanes), BySPort: l.c.chosen})
 	}
 	h.PutTCP(b)

@@ -46,6 +46,29 @@ func (d *dest) isOpen() bool { return d.shared.LoadGen() == d.gen }
 // congested.
 func (d *dest) congested() bool { return d.shared.LoadCongested() != 0 && d.isOpen() }
 
+// takesCookie reports whether a cookie may go to d: errOpening means that the
+// daemon has not said yet.
+func (d *dest) takesCookie() error {
+	switch {
+	case mutant.On(mutant.CookieUnasked):
+		return nil
+	case !d.isOpen():
+		return errOpening
+	case d.shared.LoadLimits()&shm.SlotNoRDMA != 0:
+		return errNoRDMA
+	}
+	return nil
+}
+
+// opened reports whether the daemon has opened the slot of s for to, or whether
+// there is no such slot any more.
+func (t *tx) opened(s *Socket, to netip.AddrPort) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	d := s.dests[to]
+	return t.dead || d == nil || d.isOpen()
+}
+
 // hwm returns the highest id up to which all operations are locally complete.
 // tx.mu is held.
 func (ce *cell) hwm() uint64 {

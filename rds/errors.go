@@ -8,7 +8,7 @@ package rds
 //	  EMSGSIZE      payload above the send buffer limit or 1 MiB; operation above 1 MiB or 1024 segments
 //	  ENOTCONN      no destination
 //	  EDESTADDRREQ  Connect to the unspecified address
-//	  EOPNOTSUPP    destination of the other address family
+//	  EOPNOTSUPP    destination of the other address family; a cookie to a host reached by RDS/TCP
 //	  EINVAL        malformed address, operation, segment, range, rights, limit; a cookie not of this client; an operation id not issued; a lane after the first send
 //	  EFAULT        local memory of an atomic that is not 8 bytes at a multiple of 8
 //	  deadline      SetReadDeadline, SetWriteDeadline; contexts
@@ -173,6 +173,7 @@ func opErr(op string, addr netip.AddrPort, err error) error {
 var (
 	errDestAddrReq error = &sentinel{"the unspecified address is no destination", []error{syscall.EDESTADDRREQ}}
 	errUnaligned   error = &sentinel{"the local memory of an atomic operation is 8 bytes at a multiple of 8", []error{syscall.EFAULT, ErrInvalid}}
+	errNoRDMA      error = &sentinel{"the host is reached by RDS/TCP, which has no RDMA: a cookie is of no use there", []error{syscall.EOPNOTSUPP, errors.ErrUnsupported}}
 	errFamily      error = &sentinel{"destination of another address family than the socket's", []error{syscall.EOPNOTSUPP, errors.ErrUnsupported}}
 )
 

@@ -50,6 +50,7 @@ type fakeDaemon struct {
 	keepIDs   bool      // deliver, but do not return ids (no ack)
 	held      []fakeMsg // by holdSends, holdOps and unreachable hosts
 	unacked   []uint32  // by keepIDs
+	noRDMA    bool      // of slots that are opened
 	noGrow    bool
 	grown     int
 	callHook  func(any) error // runs before each request, without mu
@@ -301,6 +302,11 @@ func (d *fakeDaemon) openDest(x *shm.SubDest) {
 		cong = 1
 	}
 	d.table.Slot(x.Slot).StoreCongested(cong)
+	limits := shm.SlotLimits(0)
+	if d.noRDMA {
+		limits = shm.SlotNoRDMA
+	}
+	d.table.Slot(x.Slot).StoreLimits(limits)
 	d.table.Slot(x.Slot).StoreGen(x.Gen)
 }
 

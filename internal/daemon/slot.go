@@ -98,6 +98,7 @@ func (e *Engine) openSlot(c *client, d *shm.SubDest) {
 	}
 	sl := &slot{cl: c, idx: d.Slot, sock: s, cell: ce, addr: addr, port: d.Port}
 	c.table.Slot(d.Slot).StoreCongested(0) // nothing of its former user
+	c.table.Slot(d.Slot).StoreLimits(e.limitsOf(s.local, addr))
 	e.openPlace(sl)
 	c.slots[d.Slot] = sl
 	s.slots.add(&sl.inSock, sl)

@@ -8,6 +8,7 @@ import (
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/cong"
 	"github.com/rdsd/rdsd/internal/rdstcp"
+	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/wire"
 	"golang.org/x/sys/unix"
 )
@@ -42,6 +43,16 @@ type tcpSide struct {
 // tcpPeer says that addr is reached from l by RDS/TCP.
 func (e *Engine) tcpPeer(l *local, addr netip.Addr) bool {
 	return e.tcp != nil && e.tcp.is(l.addr, addr)
+}
+
+// limitsOf is what addr does not take from l. A cookie over RDS/TCP would be
+// worse than useless: Linux's RDS has none there, and one that arrives ends the
+// process that receives it (net/rds/recv.c rds_cmsg_recv: usercopy).
+func (e *Engine) limitsOf(l *local, addr netip.Addr) shm.SlotLimits {
+	if e.locals[addr] == nil && e.tcpPeer(l, addr) {
+		return shm.SlotNoRDMA
+	}
+	return 0
 }
 
 func (e *Engine) pollTCP() bool { return e.tcp != nil && e.tcp.net.Poll(e.tcp) }

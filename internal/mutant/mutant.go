@@ -22,6 +22,7 @@ const (
 	TCPDuplicateTaken Name = "tcp-duplicate-taken" // the same over RDS/TCP
 	TCPAckUnheard     Name = "tcp-ack-unheard"     // TCP's ack counts on a connection that the peer's RDS may never see
 	TCPLateUnread     Name = "tcp-late-unread"     // a connection that came too late is closed with what the peer sent on it
+	TCPCookieTaken    Name = "tcp-cookie-taken"    // a message with a cookie goes to a peer that may fail on it
 	AckBeforeQueueing Name = "ack-before-queueing" // a message in fragments is acked with its first one
 	AckCoversNotice   Name = "ack-covers-notice"   // an ack passes a message whose notice has not been sent
 	NoGate            Name = "no-gate"             // HELLO's ack settles before the notices it speaks of are there
@@ -41,6 +42,7 @@ const (
 	CongestionStays  Name = "congestion-stays"  // a socket that closes leaves its port's congestion bit
 	Incarnation      Name = "incarnation"       // a message meant for a port's former socket is delivered
 	OwnerNotMeant    Name = "owner-not-meant"   // a message with operations goes to whoever is bound, not to who owns their memory
+	CookieUnasked    Name = "cookie-unasked"    // a cookie is submitted before the destination is known to take one
 	SlotReusedEarly  Name = "slot-reused-early" // a destination's slot is used again with messages pending
 	WakeUpLost       Name = "wake-up-lost"      // the daemon does not look once more after it announced sleep
 	ShareIgnored     Name = "share-ignored"     // a stuck destination gets all message ids and send memory of its process
@@ -83,7 +85,7 @@ const (
 
 // Names lists them all.
 func Names() []Name {
-	return []Name{TCPLateUnread, TCPAckUnheard, CrossingUndecided, SequenceReset, DuplicatesTaken, TCPDuplicateTaken, AckBeforeQueueing, AckCoversNotice, NoGate,
+	return []Name{CookieUnasked, TCPCookieTaken, TCPLateUnread, TCPAckUnheard, CrossingUndecided, SequenceReset, DuplicatesTaken, TCPDuplicateTaken, AckBeforeQueueing, AckCoversNotice, NoGate,
 		WrongInstance, LastCredit, CancelEarly, SilenceIgnored, KernelBelieved, PeersStay, PastForgotten, RefusedDropped, ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold,
 		CongestionStays, Incarnation, OwnerNotMeant, SlotReusedEarly, WakeUpLost, ShareIgnored, WakeUpKept, RequestOvertakes,
 		MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice, AtomicRunsTwice, GrantUnchecked, BoundsOffByOne,

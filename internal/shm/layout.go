@@ -218,8 +218,15 @@ type Slot struct {
 	Gen       uint32 // SubDest.Gen once open, 0 = closed
 	Congested uint32 // 1: ENOBUFS
 	State     uint32 // conn.State of the peer's connection
-	_         [52]byte
+	Limits    uint32 // SlotLimits, the same as long as Gen
+	_         [48]byte
 }
+
+// SlotLimits: what the destination does not take. Bits.
+type SlotLimits uint32
+
+// SlotNoRDMA: messages only, without operations and cookies (EOPNOTSUPP).
+const SlotNoRDMA SlotLimits = 1
 
 // Cell is a barrier cell: one (socket, destination address). 64 bytes.
 type Cell struct {

@@ -47,6 +47,12 @@ func (s *Slot) LoadState() uint32 { return atomic.LoadUint32(&s.State) }
 // StoreState publishes the connection's state.
 func (s *Slot) StoreState(v uint32) { atomic.StoreUint32(&s.State, v) }
 
+// LoadLimits is what the destination does not take.
+func (s *Slot) LoadLimits() SlotLimits { return SlotLimits(atomic.LoadUint32(&s.Limits)) }
+
+// StoreLimits publishes what the destination does not take; before StoreGen.
+func (s *Slot) StoreLimits(v SlotLimits) { atomic.StoreUint32(&s.Limits, uint32(v)) }
+
 // LoadHWM is the barrier id up to which every operation is locally complete.
 func (c *Cell) LoadHWM() uint64 { return atomic.LoadUint64(&c.HWM) }
 

@@ -1,0 +1,39 @@
+package rds
+
+import (
+	"errors"
+	"syscall"
+	"testing"
+)
+
+// TestCookieNotTaken: a cookie to a host that takes none is refused at the send,
+// the first one to a destination too; plain messages go.
+func TestCookieNotTaken(t *testing.T) {
+	d, a, b, _, _, r := rdmaPair(t, Options{})
+	d.do(func() { d.noRDMA = true })
+	m := Message{Addr: a.LocalAddrPort(), Cookie: r.Cookie()}
+	refused := func(what string, s *Socket) {
+		t.Helper()
+		_, err := s.SendMsg(&m)
+		if !errors.Is(err, syscall.EOPNOTSUPP) || !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if n, err := s.SendMsgs([]Message{m}); n != 0 || !errors.Is(err, syscall.EOPNOTSUPP) {
+			t.Errorf("%s, several: %d, %v", what, n, err)
+		}
+	}
+	refused("the first message", b)
+	if _, err := b.SendTo([]byte("plain"), a.LocalAddrPort()); err != nil {
+		t.Fatal(err)
+	}
+	refused("a later one", b)
+	buf := make([]byte, 10)
+	if n, _, err := a.RecvFrom(buf); err != nil || string(buf[:n]) != "plain" {
+		t.Errorf("received %q, %v", buf[:n], err)
+	}
+	// A slot that had another user says nothing about the next one.
+	d.do(func() { d.noRDMA = false })
+	if _, err := a.SendMsg(&Message{Addr: b.LocalAddrPort(), Cookie: r.Cookie()}); err != nil {
+		t.Error(err)
+	}
+}
