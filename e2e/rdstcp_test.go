@@ -84,26 +84,28 @@ func TestRDSTCP(t *testing.T) {
 // A cookie does not go to a host that is reached by RDS/TCP: a Linux kernel there
 // ends the process that receives it.
 func TestRDSTCPCookie(t *testing.T) {
-	hosts := newHosts(t, 2, onTCP())
-	c := hosts[0].open()
-	s, near, far := hosts[0].bind(c, 0), hosts[0].bind(c, 0), hosts[1].bind(hosts[1].open(), 0)
-	buf, err := c.Alloc(4096)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := s.Register(buf, 0, 4096, rds.AllowRead)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		m := rds.Message{Addr: far.LocalAddrPort(), Cookie: r.Cookie()}
-		if _, err := s.SendMsg(&m); !errors.Is(err, syscall.EOPNOTSUPP) {
-			t.Errorf("to the other host: %v", err)
+	isolated(t, func(t *testing.T) {
+		hosts := newHosts(t, 2, onTCP())
+		c := hosts[0].open()
+		s, near, far := hosts[0].bind(c, 0), hosts[0].bind(c, 0), hosts[1].bind(hosts[1].open(), 0)
+		buf, err := c.Alloc(4096)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	if _, err := s.SendMsg(&rds.Message{Addr: near.LocalAddrPort(), Cookie: r.Cookie()}); err != nil {
-		t.Errorf("to the same host: %v", err)
-	}
+		r, err := s.Register(buf, 0, 4096, rds.AllowRead)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			m := rds.Message{Addr: far.LocalAddrPort(), Cookie: r.Cookie()}
+			if _, err := s.SendMsg(&m); !errors.Is(err, syscall.EOPNOTSUPP) {
+				t.Errorf("to the other host: %v", err)
+			}
+		}
+		if _, err := s.SendMsg(&rds.Message{Addr: near.LocalAddrPort(), Cookie: r.Cookie()}); err != nil {
+			t.Errorf("to the same host: %v", err)
+		}
+	})
 }
 
 // What costs only who does it: connections from who is not to come, from who
