@@ -7,13 +7,16 @@ TAGS         = nethttpomithttp2
 BUILDFLAGS   = -trimpath -buildvcs=false -tags '$(TAGS)' -ldflags '$(STRIP) -X github.com/rdsd/rdsd/internal/version.version=$(VERSION)'
 SEEDS       ?= 200
 FUZZTIME    ?= 30s
+SECONDS     ?= 120
+SEED        ?= 0
+CAMPAIGNS   ?= 1
 VM          ?= ./test/vmlab/...
 
 # Where Go's own archive puts it, for who has not told the shell (scripts/lib.sh).
 export PATH := $(PATH):/usr/local/go/bin
 export CGO_ENABLED ?= 0
 
-.PHONY: all build build-ibv demo test check race sim model mutants conformance fuzz e2e vm vm-short vm-long page packages package-test bench bench-peers lint arm64 clean help need-go
+.PHONY: all build build-ibv demo test check race sim model mutants conformance fuzz e2e ledger vm vm-short vm-long page packages package-test bench bench-peers lint arm64 clean help need-go
 
 all: build
 
@@ -64,6 +67,9 @@ conformance: need-go ## RC semantics and RDS, statement by statement (GROUP="RC 
 
 e2e: need-go ## real daemons and clients
 	@scripts/test.sh e2e
+
+ledger: need-go ## every message of applications over three daemons accounted for, under all faults: SECONDS=120 SEED=n CAMPAIGNS=1
+	$(GO) test -count=1 -v -timeout 24h ./e2e/ledger -ledger.seconds $(SECONDS) -ledger.seed $(SEED) -ledger.campaigns $(CAMPAIGNS) -ledger.measure
 
 fuzz: need-go ## every fuzz target in turn, FUZZTIME each
 	@FUZZTIME=$(FUZZTIME) scripts/fuzz.sh

@@ -202,6 +202,9 @@ func (r *Region) Release(ctx context.Context) error {
 	if r.once && errors.Is(err, syscall.EINVAL) {
 		err = nil // used, and retired since
 	}
+	if errors.Is(err, syscall.EINVAL) && r.s.closed.Load() {
+		err = ErrClosed // Close overtook it, and took the region back
+	}
 	return opErr("release", r.s.local, err)
 }
 

@@ -58,6 +58,7 @@ need_tools() {
 	command -v ip >/dev/null && command -v openssl >/dev/null ||
 		need_packages iproute2 openssl || true # e2e: what the README says
 	command -v systemd-analyze >/dev/null || need_packages systemd || true # internal/service: the units' sandbox
+	command -v nft >/dev/null || need_packages nftables || true # e2e/ledger: dropped packets
 	command -v strace >/dev/null || need_packages strace || true # e2e: the calls that the units leave
 	command -v zsh >/dev/null && command -v fish >/dev/null ||
 		need_packages zsh fish || true # cmd/rdsctl: completions

@@ -1,0 +1,256 @@
+package ledger
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rdsd/rdsd/e2e/ledger/book"
+	"github.com/rdsd/rdsd/e2e/ledger/judge"
+	"github.com/rdsd/rdsd/e2e/ledger/plan"
+	"github.com/rdsd/rdsd/e2e/ledger/worker"
+)
+
+// campaign is one run: daemons, applications, faults, verdict.
+type campaign struct {
+	t     *testing.T
+	net   *network
+	plan  *plan.Plan
+	dir   string
+	book  *book.Log // of ends and disturbances
+	hosts []*host
+	apps  []*app
+	last  struct {
+		sync.Mutex
+		number int // of the processes
+	}
+}
+
+// app is an application: a process, and the next one when that was killed.
+type app struct {
+	c    *campaign
+	host *host
+	cfg  worker.Config
+
+	mu     sync.Mutex // held by the one that ends, stops or starts the process
+	number int
+	*process
+}
+
+func (a *app) start() (err error) {
+	a.c.last.Lock()
+	a.c.last.number++
+	a.number = a.c.last.number
+	a.c.last.Unlock()
+	a.cfg.Process, a.cfg.Socket = a.number, a.host.sock
+	a.cfg.Log = filepath.Join(a.c.dir, fmt.Sprintf("process%04d.log", a.number))
+	b, err := json.Marshal(a.cfg)
+	if err != nil {
+		return err
+	}
+	a.process, err = a.c.net.start([]string{envWorker + "=" + string(b), "GOMAXPROCS=2"}, os.Args[0])
+	return err
+}
+
+// replace kills the process and starts the next one.
+func (a *app) replace() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.alive() {
+		return fmt.Errorf("process %d ended by itself:\n%s", a.number, tail(a.log()))
+	}
+	a.c.book.Write(book.Record{Kind: book.Kill, A: uint64(a.number)})
+	a.signal(syscall.SIGKILL)
+	a.wait(patience)
+	a.c.book.Write(book.Record{Kind: book.Dead, A: uint64(a.number)})
+	return a.start()
+}
+
+// TestLedger runs campaigns.
+func TestLedger(t *testing.T) {
+	net := newNetwork()
+	for i := range uint64(*campaigns) {
+		seed := *firstSeed + i
+		t.Run(fmt.Sprintf("%#x", seed), func(t *testing.T) { runCampaign(t, net, seed) })
+	}
+	t.Run("Packets", func(t *testing.T) {
+		if net.missing != "" {
+			t.Skipf("no packets were dropped: %s", net.missing)
+		}
+	})
+}
+
+func runCampaign(t *testing.T, net *network, seed uint64) {
+	dir, err := os.MkdirTemp(*keep, "ledger-campaign")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &campaign{t: t, net: net, plan: plan.New(seed, netip.AddrFrom4([4]byte{127, 70, byte(os.Getpid()), 0})), dir: dir}
+	defer func() {
+		c.kill()
+		if t.Failed() {
+			for _, path := range c.logs() {
+				_ = book.Trim(path) // as far as it can be: it is for who reads them
+			}
+			t.Logf("the logs are in %s; again: make ledger SECONDS=%d SEED=%#x", dir, *seconds, seed)
+		} else {
+			os.RemoveAll(dir)
+		}
+	}()
+	if c.book, err = book.Create(filepath.Join(dir, "faults.log")); err != nil {
+		t.Fatal(err)
+	}
+	t.Log(c.plan)
+	f := &faults{c: c, rng: rand.New(rand.NewPCG(seed, 3)), done: map[plan.Fault]int{}}
+	if err := c.start(); err != nil {
+		t.Fatal(err)
+	}
+	f.until(time.Now().Add(time.Duration(*seconds) * time.Second))
+	c.settle()
+	for _, err := range f.errs {
+		t.Error(err)
+	}
+	for _, h := range c.hosts {
+		if err := h.leaks(); err != nil {
+			t.Error(err)
+		}
+		if err := h.ends(); err != nil {
+			t.Error(err)
+		}
+	}
+	r, err := c.judge()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d messages, %d received, %d operations %v; told %v; excused %v; faults: %v", r.Messages, r.Delivered, r.Operations, r.Statuses, r.Told, r.Excused, f)
+	c.show(r)
+}
+
+func (c *campaign) start() error {
+	c.hosts = newHosts(c.t, c.net, c.plan, c.book, c.dir)
+	for _, h := range c.hosts {
+		if err := h.start(); err != nil {
+			return err
+		}
+	}
+	for i, cfg := range c.plan.Processes() {
+		a := &app{c: c, host: c.hosts[plan.HostOf(i)], cfg: cfg}
+		if err := a.start(); err != nil {
+			return err
+		}
+		c.apps = append(c.apps, a)
+	}
+	return nil
+}
+
+// kill ends what still runs: the campaign has failed.
+func (c *campaign) kill() {
+	for _, a := range c.apps {
+		a.signal(syscall.SIGKILL)
+		a.wait(patience)
+	}
+	for _, h := range c.hosts {
+		if h.daemon != nil {
+			h.daemon.signal(syscall.SIGKILL)
+			h.daemon.wait(patience)
+		}
+	}
+}
+
+// settle lets the applications come to rest, send each other a last message, and
+// close.
+func (c *campaign) settle() {
+	t := c.t
+	c.book.Write(book.Record{Kind: book.Settled})
+	var at []string
+	for _, a := range c.apps {
+		a.tell("settle")
+	}
+	for _, a := range c.apps {
+		line, ok := a.line("settled", 2*patience)
+		if !ok {
+			t.Errorf("process %d does not come to rest:\n%s", a.number, tail(a.log()))
+			continue
+		}
+		at = append(at, strings.Fields(line)[1:]...)
+	}
+	for _, a := range c.apps {
+		a.tell("roll " + strings.Join(at, " "))
+	}
+	deadline := time.Now().Add(patience)
+	for _, a := range c.apps {
+		line, _ := a.line("settled", 0)
+		want := max(0, len(strings.Fields(line))-1) * len(at)
+		// What is missing the judge names.
+		a.until(time.Until(deadline), func(lines []string, _ string) bool { return count(lines, "rolled") >= want })
+	}
+	for _, a := range c.apps {
+		a.tell("close")
+	}
+	for _, a := range c.apps {
+		if _, ok := a.line("closed", 2*patience); !ok {
+			t.Errorf("process %d does not close:\n%s", a.number, tail(a.log()))
+		}
+		if !a.wait(patience) || a.cmd.ProcessState.ExitCode() != 0 {
+			t.Errorf("process %d: %v\n%s", a.number, a.cmd.ProcessState, tail(a.log()))
+		}
+	}
+}
+
+func count(lines []string, is string) (n int) {
+	for _, l := range lines {
+		if l == is {
+			n++
+		}
+	}
+	return n
+}
+
+func (c *campaign) logs() []string {
+	all, _ := filepath.Glob(filepath.Join(c.dir, "*.log"))
+	return all
+}
+
+func (c *campaign) judge() (*judge.Report, error) {
+	j := judge.New()
+	for _, path := range c.logs() {
+		if err := book.Read(path, j.Add); err != nil {
+			return nil, err
+		}
+	}
+	return j.Verdict(), nil
+}
+
+// show fails the test with the violations: each rule's first, with the lines of
+// the logs that it concerns.
+func (c *campaign) show(r *judge.Report) {
+	shown := map[string]int{}
+	for _, v := range r.Violations {
+		if shown[v.Rule]++; shown[v.Rule] > 3 {
+			continue
+		}
+		c.t.Error(v)
+		for _, path := range c.logs() {
+			lines, err := book.Grep(path, 30, v.Concerns)
+			if err != nil {
+				c.t.Error(err)
+			}
+			for _, l := range lines {
+				c.t.Logf("    %s: %s", filepath.Base(path), l)
+			}
+		}
+	}
+	for rule, n := range shown {
+		if n > 3 {
+			c.t.Errorf("%s: %d violations in all", rule, n)
+		}
+	}
+}

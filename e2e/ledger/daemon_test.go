@@ -1,0 +1,139 @@
+package ledger
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rdsd/rdsd/e2e/ledger/book"
+	"github.com/rdsd/rdsd/e2e/ledger/plan"
+	"github.com/rdsd/rdsd/verbs/soft/tls13/tlstest"
+)
+
+// patience is far above what anything takes, on a loaded machine too.
+const patience = 30 * time.Second
+
+// host is a daemon.
+type host struct {
+	net  *network
+	book *book.Log
+	addr netip.Addr
+	sock string
+	args []string
+
+	// mu is held by the one that ends and starts the daemon, and shared by those
+	// that disturb it otherwise.
+	mu     sync.RWMutex
+	daemon *process
+	base   resources // without clients
+	logs   []string  // of daemons that ended
+}
+
+// newHosts prepares the daemons of a campaign, in dir.
+func newHosts(t *testing.T, net *network, p *plan.Plan, log *book.Log, dir string) (hosts []*host) {
+	t.Helper()
+	ca := tlstest.NewCA(t)
+	for i, a := range p.Hosts {
+		d := filepath.Join(dir, fmt.Sprintf("host%d", i+1))
+		if err := os.MkdirAll(filepath.Join(d, "tls"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		h := &host{net: net, book: log, addr: a, sock: filepath.Join(d, "s")}
+		h.args = []string{"-socket", h.sock, "-listen", a.String(), "-quota-overrides", fmt.Sprintf("uid=%d operations=%d", os.Getuid(), p.Operations)}
+		switch {
+		case p.TLS:
+			ca.Write(t, filepath.Join(d, "tls"), tlstest.IPs(a.String()))
+			tls := filepath.Join(d, "tls")
+			h.args = append(h.args, "-tls-mode", "on", "-tls-cert", tls+"/cert.pem", "-tls-key", tls+"/key.pem", "-tls-ca", tls+"/ca.pem")
+		case p.CRC:
+			h.args = append(h.args, "-crc", "on")
+		}
+		hosts = append(hosts, h)
+	}
+	return hosts
+}
+
+// start runs the daemon and waits until it serves.
+func (h *host) start() error {
+	d, err := h.net.start(nil, filepath.Join(programs, "rdsd"), h.args...)
+	if err != nil {
+		return err
+	}
+	h.daemon = d
+	if !d.until(patience, func(_ []string, errs string) bool { return strings.Contains(errs, "msg=serving") }) {
+		return fmt.Errorf("daemon %v does not serve:\n%s", h.addr, d.log())
+	}
+	if _, err := h.ctl("status"); err != nil { // its engine turns
+		return err
+	}
+	h.base = resourcesOf(d.pid())
+	return nil
+}
+
+// restart ends the daemon with a signal and starts it again after a while.
+func (h *host) restart(s syscall.Signal, away time.Duration) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at := netip.AddrPortFrom(h.addr, 0)
+	h.book.Write(book.Record{Kind: book.Ending, Peer: at})
+	err := h.stop(s)
+	h.book.Write(book.Record{Kind: book.Ended, Peer: at})
+	if err != nil {
+		return err
+	}
+	time.Sleep(away) // how long the host is without a daemon
+	if err := h.start(); err != nil {
+		return err
+	}
+	h.book.Write(book.Record{Kind: book.Serving, Peer: at})
+	return nil
+}
+
+// stop ends the daemon and looks how it did.
+func (h *host) stop(s syscall.Signal) error {
+	if !h.daemon.alive() {
+		return fmt.Errorf("daemon %v ended by itself:\n%s", h.addr, tail(h.daemon.log()))
+	}
+	h.daemon.signal(s)
+	if !h.daemon.wait(patience) {
+		return fmt.Errorf("daemon %v does not end:\n%s", h.addr, tail(h.daemon.log()))
+	}
+	log := h.daemon.log()
+	h.logs = append(h.logs, log)
+	if code := h.daemon.cmd.ProcessState.ExitCode(); s == syscall.SIGTERM && code != 0 {
+		return fmt.Errorf("daemon %v ended with status %d:\n%s", h.addr, code, tail(log))
+	}
+	for line := range strings.Lines(log) {
+		for _, bad := range []string{"panic", "fatal error", "level=ERROR", "broke the rules", "operation state"} {
+			if strings.Contains(line, bad) && !strings.Contains(line, "the engine does not turn") {
+				return fmt.Errorf("daemon %v: %s", h.addr, line)
+			}
+		}
+	}
+	return nil
+}
+
+// ctl runs rdsctl against the daemon.
+func (h *host) ctl(args ...string) (string, error) {
+	out, err := exec.Command(filepath.Join(programs, "rdsctl"), append([]string{"-socket", h.sock}, args...)...).CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("rdsctl %s: %w: %s", strings.Join(args, " "), err, out)
+	}
+	return string(out), err
+}
+
+// tail is the end of a long text.
+func tail(s string) string {
+	const most = 6000
+	if len(s) > most {
+		return "... " + s[len(s)-most:]
+	}
+	return s
+}

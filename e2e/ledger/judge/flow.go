@@ -1,0 +1,228 @@
+package judge
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/rdsd/rdsd/e2e/ledger/book"
+)
+
+// addSend takes a record of a send.
+func (j *Judge) addSend(l *life, r book.Record) {
+	if r.Kind == book.Op || r.Kind == book.Try {
+		if n := uint64(len(l.msgs)); r.Seq == n+1 {
+			l.msgs = append(l.msgs, message{seq: r.Seq})
+		}
+	}
+	m := l.message(r.Seq)
+	if m == nil {
+		j.violate(Violation{Rule: "log", Life: l.id, Seq: r.Seq, Text: fmt.Sprintf("%v: %s of message %d out of turn", l, r.Kind, r.Seq)})
+		return
+	}
+	switch r.Kind {
+	case book.Op:
+		o := &operation{kind: r.Text, region: r.A, off: uint32(r.B >> 32), len: uint32(r.B), crc: uint32(r.C)}
+		if o.kind == "add" {
+			m.ops[1] = o
+		} else {
+			m.ops[0] = o
+		}
+	case book.Try:
+		m.dst, m.size, m.crc, m.flags, m.begun = r.Peer, uint32(r.A), uint32(r.B), r.C, r.At
+	case book.Fail:
+		m.failed = true
+	case book.Sent:
+		m.sent = r.At
+		j.report.Messages++
+		for i, id := range [2]uint64{r.A, r.B} {
+			if o := m.ops[i]; o != nil {
+				o.id = id
+				j.report.Operations++
+			}
+		}
+	}
+}
+
+// message is the one with that number, nil if there is none.
+func (l *life) message(seq uint64) *message {
+	if seq == 0 || seq > uint64(len(l.msgs)) {
+		return nil
+	}
+	return &l.msgs[seq-1]
+}
+
+func (j *Judge) addNotice(l *life, r book.Record) {
+	t := l.told[r.Peer]
+	if t == nil {
+		t = &told{}
+		l.told[r.Peer] = t
+	}
+	j.report.Told[r.Text]++
+	switch r.Text {
+	case "no socket":
+		t.nosock += r.A
+	case "lost":
+		t.lost += r.A
+	case "gave up":
+		t.gaveUp += r.A
+	}
+}
+
+// deliver finds the message of each arrival, and judges what arrived: that it
+// was sent so, to here, once, and in order.
+func (j *Judge) deliver(order []*life) {
+	short := map[shortKey][]*message{}
+	for _, s := range order {
+		for i := range s.msgs {
+			if m := &s.msgs[i]; m.has(book.FlagShort) && !m.failed {
+				k := shortKey{s.addr, m.dst, m.size}
+				short[k] = append(short[k], m)
+			}
+		}
+	}
+	for _, d := range order {
+		last := map[uint32]uint64{} // number that arrived last, by source
+		for i, a := range d.got {
+			if a.life == 0 {
+				j.deliverShort(d, i, short)
+				continue
+			}
+			s := j.lives[a.life]
+			var m *message
+			if s != nil {
+				m = s.message(a.seq)
+			}
+			if m == nil {
+				j.violate(Violation{Rule: "invented", Life: a.life, Seq: a.seq, Text: fmt.Sprintf("%v received number %d of life %d, which never sent it", d, a.seq, a.life)})
+				continue
+			}
+			if j.judgeArrival(s, m, d, a); a.seq < last[s.id] && m.receivedAt == a.at {
+				j.wrong("order", s, m, "arrived at %v behind number %d", d, last[s.id])
+			}
+			last[s.id] = max(last[s.id], a.seq)
+		}
+	}
+}
+
+// wrong is a violation about message m of s.
+func (j *Judge) wrong(rule string, s *life, m *message, format string, args ...any) {
+	v := Violation{Rule: rule, Life: s.id, Seq: m.seq, Text: fmt.Sprintf("%v of %v %s", m, s, fmt.Sprintf(format, args...))}
+	if o := m.first(); o != nil {
+		v.Region = o.region
+	}
+	j.violate(v)
+}
+
+// judgeArrival judges a message with a number.
+func (j *Judge) judgeArrival(s *life, m *message, d *life, a arrival) {
+	switch {
+	case m.failed:
+		j.wrong("failed send", s, m, "was received by %v though its send failed", d)
+	case m.at != nil:
+		j.wrong("twice", s, m, "was received by %v, and before by %v", d, m.at)
+		return
+	case a.from != s.addr:
+		j.wrong("routing", s, m, "was received by %v as one of %v", d, a.from)
+	case m.dst != d.addr:
+		j.wrong("routing", s, m, "was received by %v", d)
+	case m.size != a.size || m.crc != a.crc:
+		j.wrong("content", s, m, "was received by %v with %d bytes, CRC %#x instead of %#x", d, a.size, a.crc, m.crc)
+	case m.has(book.FlagSilent):
+		j.wrong("silent", s, m, "was received by %v", d)
+	}
+	m.at, m.receivedAt = d, a.at
+	j.report.Delivered++
+	j.judgeOwner(s, m, d)
+}
+
+// judgeOwner: a port's next owner gets nothing meant for its former owner, once
+// the sender has met that one.
+func (j *Judge) judgeOwner(s *life, m *message, d *life) {
+	for _, o := range m.ops {
+		if o == nil {
+			continue
+		}
+		if r := j.regions[o.region]; r != nil && r.owner != d {
+			j.wrong("next owner", s, m, "was received by %v, its %s is of memory of %v (status %s)", d, o.kind, r.owner, m.statusOf())
+			return
+		}
+	}
+	for i := range s.msgs[:m.seq-1] {
+		e := &s.msgs[m.seq-2-uint64(i)]
+		if e.dst != m.dst || e.at == nil || e.at == d {
+			if e.dst == m.dst && e.at == d {
+				return // the sender may have met d by then
+			}
+			continue
+		}
+		if met := j.metAt(s, e); met < m.begun && m.sent != 0 && m.sent < e.at.end.early {
+			j.wrong("next owner", s, m, "was received by %v, though the sender had met %v, which was there when the send returned", d, e.at)
+		}
+		return
+	}
+}
+
+// metAt is when a sender has met the owner of the port that received its
+// message e, as far as the application can know.
+func (j *Judge) metAt(s *life, e *message) int64 {
+	if o := e.first(); o != nil && o.status == "success" {
+		return o.statusAt
+	}
+	if at := later(e.receivedAt, causeBound); e.receivedAt != 0 && !j.disturbed(s.addr.Addr(), e.dst.Addr(), e.receivedAt, at) {
+		return at
+	}
+	return never
+}
+
+type shortKey struct {
+	from, to netip.AddrPort
+	size     uint32
+}
+
+// neighbour is the arrival with a number from where d.got[i] came that is next
+// to it, in direction by.
+func (d *life) neighbour(i, by int) (a arrival) {
+	from := d.got[i].from
+	for i += by; i >= 0 && i < len(d.got); i += by {
+		if a := d.got[i]; a.from == from && a.life != 0 {
+			return a
+		}
+	}
+	return a
+}
+
+// deliverShort finds the message of d.got[i], which has no number. The one right
+// behind the last number from there comes first, then one ahead of the next
+// number; else any that fits will do, for they are alike.
+func (j *Judge) deliverShort(d *life, i int, short map[shortKey][]*message) {
+	a := d.got[i]
+	take := func(m *message) bool {
+		if m == nil || m.at != nil || m.failed || !m.has(book.FlagShort) || m.dst != d.addr || m.size != a.size || m.crc != a.crc {
+			return false
+		}
+		m.at, m.receivedAt = d, a.at
+		j.report.Delivered++
+		return true
+	}
+	before, next := d.neighbour(i, -1), d.neighbour(i, 1)
+	if s := j.lives[before.life]; s != nil && take(s.message(before.seq+1)) {
+		return
+	}
+	if s := j.lives[next.life]; s != nil {
+		least := uint64(0)
+		if before.life == next.life {
+			least = before.seq
+		}
+		for seq := next.seq; seq > least; seq-- {
+			if take(s.message(seq)) {
+				return
+			}
+		}
+	}
+	for _, m := range short[shortKey{a.from, d.addr, a.size}] {
+		if take(m) {
+			return
+		}
+	}
+	j.violate(Violation{Rule: "twice", Life: d.id, Text: fmt.Sprintf("%v received %d bytes from %v that were not sent, or more often than they were", d, a.size, a.from)})
+}

@@ -1,0 +1,345 @@
+// Package judge accounts for every message and operation of a campaign from the
+// logs of its applications alone (package book), and from when processes were
+// ended and disturbed. It knows docs/guarantees.md and nothing of daemons, and
+// it is pure: records in, violations out.
+//
+// What an application cannot know is excused, and counted as excused: a message
+// may be lost unread with the socket it was delivered to, or withdrawn with its
+// own. Everything else is a violation.
+package judge
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/rdsd/rdsd/e2e/ledger/book"
+)
+
+// Bounds in time. They are for a loaded machine: what is late by less is not
+// found, what is later is.
+const (
+	// markBound is how long after the last status of operations 1 to N the
+	// high-water mark may take to be seen at N.
+	markBound = int64(5 * time.Second)
+	// noticeBound is how long a notice may take to be read where nothing is
+	// disturbed. A socket that ended so soon after a send may not have been told.
+	noticeBound = int64(3 * time.Second)
+	// endBound is how long after the death of a process its sockets may stay
+	// bound, if nobody binds their ports earlier.
+	endBound = int64(2 * time.Second)
+	// causeBound is how long after a disturbance its consequences may show.
+	causeBound = int64(5 * time.Second)
+)
+
+const never = math.MaxInt64
+
+// Violation is a promise that was not kept.
+type Violation struct {
+	Rule string
+	Text string
+	Life uint32 // whose message it is about, 0 = none
+	Seq  uint64
+	// Region that it is about, 0 = none.
+	Region uint64
+}
+
+func (v Violation) String() string { return v.Rule + ": " + v.Text }
+
+// Concerns reports whether r belongs to what v is about.
+func (v Violation) Concerns(r book.Record) bool {
+	switch r.Kind {
+	case book.Region, book.Release, book.Freed, book.After, book.Words:
+		return v.Region != 0 && r.A == v.Region
+	case book.Recv, book.Data:
+		return v.Seq != 0 && uint32(r.A) == v.Life && r.Seq == v.Seq
+	case book.Bind, book.Close, book.Closed, book.Gone:
+		return v.Life != 0 && r.Life == v.Life
+	}
+	return v.Seq != 0 && r.Life == v.Life && r.Seq == v.Seq
+}
+
+// Report is what a campaign came to.
+type Report struct {
+	Messages   int            // accepted
+	Delivered  int            // of them
+	Operations int            // of accepted messages
+	Statuses   map[string]int // of operations
+	Told       map[string]int // notices, by kind
+	Excused    map[string]int // messages, by the reason
+	Violations []Violation
+}
+
+// Judge takes records in. The zero value is not ready: New.
+type Judge struct {
+	lives   map[uint32]*life
+	regions map[uint64]*region
+	killed  map[int]*span // processes
+	ends    map[netip.Addr][]span
+	faults  []fault
+	settled int64 // nothing was disturbed from here on
+	last    int64 // time of the last record
+	report  Report
+}
+
+// span is when something ended: not before early, and by late.
+type span struct{ early, late int64 }
+
+// fault disturbs hosts, or one process.
+type fault struct {
+	from, to int64
+	host     netip.Addr // invalid: all
+	process  int
+}
+
+// New makes a Judge without any records.
+func New() *Judge {
+	return &Judge{lives: map[uint32]*life{}, regions: map[uint64]*region{}, killed: map[int]*span{}, ends: map[netip.Addr][]span{},
+		settled: never, report: Report{Statuses: map[string]int{}, Told: map[string]int{}, Excused: map[string]int{}}}
+}
+
+// life is one socket from Bind to its end.
+type life struct {
+	id      uint32
+	addr    netip.AddrPort
+	lane    uint8
+	bound   int64
+	close   int64 // Close was called
+	lingers bool  // it was CloseWait
+	closed  int64
+	waited  bool // CloseWait returned nil
+	gone    int64
+	end     span // never: it did not end
+	settled bool // it was there at the end, and quiet
+
+	msgs    []message // number i at i-1
+	got     []arrival // in the order of their receipt
+	told    map[netip.AddrPort]*told
+	cancels map[netip.AddrPort][]int64
+	marks   map[netip.Addr][]mark
+}
+
+// message is what one send was.
+type message struct {
+	seq        uint64
+	dst        netip.AddrPort
+	size, crc  uint32
+	flags      uint64
+	begun      int64
+	sent       int64 // 0: it is not known whether the send succeeded
+	failed     bool
+	ops        [2]*operation // RDMA, atomic
+	at         *life         // that received it
+	receivedAt int64
+}
+
+func (m *message) accepted() bool     { return m.sent != 0 }
+func (m *message) has(f uint64) bool  { return m.flags&f != 0 }
+func (m *message) operates() bool     { return m.ops != [2]*operation{} }
+func (m *message) mayBeWaiting() bool { return !m.failed && m.at == nil && !m.has(book.FlagSilent) }
+func (m *message) first() *operation  { return m.operation(0) }
+func (m *message) String() string {
+	return fmt.Sprintf("message %d to %v of %d bytes", m.seq, m.dst, m.size)
+}
+func (m *message) statusOf() string { return m.first().statusOrNone() }
+func (o *operation) statusOrNone() string {
+	if o == nil {
+		return ""
+	}
+	return o.status
+}
+
+// operation returns the RDMA operation or the atomic, whichever there is from i on.
+func (m *message) operation(i int) *operation {
+	for _, o := range m.ops[i:] {
+		if o != nil {
+			return o
+		}
+	}
+	return nil
+}
+
+// arrival is what one receive returned.
+type arrival struct {
+	at        int64
+	from      netip.AddrPort
+	life      uint32
+	seq       uint64
+	size, crc uint32
+}
+
+// told is what a socket was told of a destination in notices.
+type told struct{ nosock, lost, gaveUp uint64 }
+
+type mark struct {
+	at    int64
+	value uint64
+}
+
+// Add takes a record. Those of one log come in their order, the logs in any.
+func (j *Judge) Add(r book.Record) {
+	j.last = max(j.last, r.At)
+	switch r.Kind {
+	case book.Kill, book.Dead, book.Ending, book.Ended, book.Serving, book.Fault, book.Settled:
+		j.addDisturbance(r)
+		return
+	case book.Bind:
+		j.lives[r.Life] = &life{id: r.Life, addr: r.Peer, lane: uint8(r.A), bound: r.At, end: span{never, never},
+			told: map[netip.AddrPort]*told{}, cancels: map[netip.AddrPort][]int64{}, marks: map[netip.Addr][]mark{}}
+		return
+	}
+	l := j.lives[r.Life]
+	if l == nil {
+		j.violate(Violation{Rule: "log", Text: fmt.Sprintf("%s of life %d, which was never bound", r.Kind, r.Life)})
+		return
+	}
+	switch r.Kind {
+	case book.Op, book.Try, book.Sent, book.Fail:
+		j.addSend(l, r)
+	case book.Status, book.Local, book.Touched:
+		j.addOutcome(l, r)
+	case book.Region, book.Release, book.Freed, book.After, book.Words, book.Data:
+		j.addMemory(l, r)
+	default:
+		j.addLife(l, r)
+	}
+}
+
+// addDisturbance takes a record of who ends and disturbs processes.
+func (j *Judge) addDisturbance(r book.Record) {
+	host := r.Peer.Addr()
+	switch r.Kind {
+	case book.Kill:
+		j.killed[int(r.A)] = &span{r.At, never}
+	case book.Dead:
+		if s := j.killed[int(r.A)]; s != nil {
+			s.late = r.At
+		}
+	case book.Ending:
+		j.ends[host] = append(j.ends[host], span{r.At, never})
+	case book.Ended:
+		if e := j.ends[host]; len(e) > 0 {
+			e[len(e)-1].late = r.At
+		}
+	case book.Serving:
+		if e := j.ends[host]; len(e) > 0 {
+			j.faults = append(j.faults, fault{from: e[len(e)-1].early, to: r.At, host: host})
+		}
+	case book.Fault:
+		j.faults = append(j.faults, fault{from: r.At, to: r.At + int64(r.B), host: host, process: int(r.A)})
+	case book.Settled:
+		j.settled = r.At
+	}
+}
+
+func (j *Judge) addLife(l *life, r book.Record) {
+	switch r.Kind {
+	case book.Close:
+		l.close, l.lingers = r.At, r.A == 1
+	case book.Closed:
+		l.closed, l.waited = r.At, l.lingers && r.Text == ""
+		if l.settled && r.Text != "" {
+			j.violate(Violation{Rule: "close", Life: l.id, Text: fmt.Sprintf("%v: CloseWait at the end: %s", l, r.Text)})
+		}
+	case book.Gone:
+		l.gone = r.At
+	case book.Recv:
+		l.got = append(l.got, arrival{r.At, r.Peer, uint32(r.A), r.Seq, uint32(r.B), uint32(r.C)})
+	case book.Notice:
+		j.addNotice(l, r)
+	case book.Cancel:
+		l.cancels[r.Peer] = append(l.cancels[r.Peer], r.At)
+	case book.Mark:
+		l.marks[r.Peer.Addr()] = append(l.marks[r.Peer.Addr()], mark{r.At, r.A})
+	case book.Barrier:
+		if l.settled = true; r.Text != "" {
+			j.violate(Violation{Rule: "mark", Life: l.id, Text: fmt.Sprintf("%v: BarrierAll at the end: %s", l, r.Text)})
+		}
+	case book.Wrong:
+		j.violate(Violation{Rule: "application", Life: l.id, Seq: r.Seq, Region: r.A, Text: fmt.Sprintf("%v: %s", l, r.Text)})
+	default:
+		j.violate(Violation{Rule: "log", Text: fmt.Sprintf("a record of kind %q", r.Kind)})
+	}
+}
+
+func (l *life) String() string {
+	return fmt.Sprintf("socket %d of process %d at %v, lane %d", l.id&(1<<12-1), book.ProcessOf(l.id), l.addr, l.lane)
+}
+
+func (j *Judge) violate(v Violation) { j.report.Violations = append(j.report.Violations, v) }
+
+// Verdict judges what was added. It is called once.
+func (j *Judge) Verdict() *Report {
+	order := make([]*life, 0, len(j.lives))
+	for _, l := range j.lives {
+		order = append(order, l)
+	}
+	slices.SortFunc(order, func(a, b *life) int { return int(a.id) - int(b.id) })
+	j.findEnds(order)
+	j.deliver(order)
+	for _, l := range order {
+		j.judgeFlows(l)
+		j.judgeOperations(l)
+		j.judgeMarks(l)
+	}
+	j.judgeRegions()
+	return &j.report
+}
+
+// findEnds says for each socket when it ended, as far as that is known: by its
+// own Close, the death of its process, or that of its daemon.
+func (j *Judge) findEnds(order []*life) {
+	at := map[netip.AddrPort][]*life{}
+	for _, l := range order {
+		at[l.addr] = append(at[l.addr], l)
+		if l.close != 0 && l.gone == 0 { // else the daemon may have kept the socket for a while
+			l.end = span{l.close, never}
+			if l.closed != 0 {
+				l.end.late = l.closed
+			}
+		}
+		if k := j.killed[book.ProcessOf(l.id)]; k != nil && k.early < l.end.late {
+			l.end = span{min(k.early, l.end.early), min(l.end.late, later(k.late, endBound))}
+		}
+		for _, e := range j.ends[l.addr.Addr()] {
+			if e.early >= l.bound && e.early < l.end.late {
+				l.end = span{min(e.early, l.end.early), min(l.end.late, e.late)}
+			}
+		}
+		if l.gone != 0 && !j.ended(l.addr.Addr(), l.gone) {
+			j.violate(Violation{Rule: "session", Life: l.id, Text: fmt.Sprintf("%v: its session ended though its daemon did not", l)})
+		}
+	}
+	for _, all := range at { // nobody binds a port that is in use
+		slices.SortFunc(all, func(a, b *life) int { return int(min(max(a.bound-b.bound, -1), 1)) })
+		for i, l := range all[1:] {
+			before := all[i]
+			if before.end.early > l.bound {
+				j.violate(Violation{Rule: "bind", Life: l.id, Text: fmt.Sprintf("%v was bound while life %d had the port", l, before.id)})
+			}
+			before.end.late = min(before.end.late, l.bound)
+		}
+	}
+}
+
+func later(at, by int64) int64 {
+	if at == never {
+		return never
+	}
+	return at + by
+}
+
+// ended reports whether the daemon of host was ended shortly before at.
+func (j *Judge) ended(host netip.Addr, at int64) bool {
+	return slices.ContainsFunc(j.ends[host], func(e span) bool { return e.early <= at && at <= later(e.late, causeBound) })
+}
+
+// disturbed reports whether something happened to a or b from..to, or shortly
+// before.
+func (j *Judge) disturbed(a, b netip.Addr, from, to int64) bool {
+	return slices.ContainsFunc(j.faults, func(f fault) bool {
+		return f.from <= to && f.to >= from-causeBound && (!f.host.IsValid() || f.host == a || f.host == b)
+	})
+}

@@ -1,0 +1,160 @@
+// Package plan draws a campaign of the ledger from its seed: which processes
+// there are, what they do, which faults strike and how often.
+package plan
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/rdsd/rdsd/e2e/ledger/worker"
+)
+
+// Fault is one way of disturbing a campaign.
+type Fault string
+
+// Faults.
+const (
+	KillProcess   Fault = "kill process"
+	StopProcess   Fault = "stop process"
+	KillDaemon    Fault = "kill daemon"
+	EndDaemon     Fault = "end daemon"
+	StopDaemon    Fault = "stop daemon"
+	Reset         Fault = "reset"
+	ResetsAtStart Fault = "resets at start" // a daemon is killed, and what it connects first is reset again and again
+	DrainDaemon   Fault = "drain daemon"
+	DrainPeer     Fault = "drain peer"
+	Loss          Fault = "loss"      // some of the packets between two hosts are dropped
+	Partition     Fault = "partition" // all of them are
+)
+
+// Faults lists them all. Those from Loss on need a network of their own.
+func Faults() []Fault {
+	return []Fault{KillProcess, StopProcess, KillDaemon, EndDaemon, StopDaemon, Reset, ResetsAtStart, DrainDaemon, DrainPeer, Loss, Partition}
+}
+
+// NeedsNetwork reports whether f drops packets.
+func (f Fault) NeedsNetwork() bool { return f == Loss || f == Partition }
+
+// Hosts is how many daemons a campaign has.
+const Hosts = 3
+
+// perHost is how many processes a host has. Two have a port in common.
+const perHost = 4
+
+// Plan of a campaign.
+type Plan struct {
+	Seed  uint64
+	TLS   bool
+	CRC   bool
+	Hosts [Hosts]netip.Addr
+	// Operations is the quota of each daemon's user. It is far above what can be
+	// outstanding: one that is reached has not been given back.
+	Operations int
+	Mix        worker.Mix
+	Every      time.Duration // mean time between two faults
+	weights    map[Fault]int
+}
+
+// New draws a plan. Its hosts have the addresses 1 to 3 of the network net.
+func New(seed uint64, net netip.Addr) *Plan {
+	rng := rand.New(rand.NewPCG(seed, 0))
+	p := &Plan{Seed: seed, Operations: 2500, weights: map[Fault]int{}}
+	b := net.As4()
+	for i := range p.Hosts {
+		b[3] = byte(i + 1)
+		p.Hosts[i] = netip.AddrFrom4(b)
+	}
+	p.TLS = rng.IntN(3) == 0
+	p.CRC = !p.TLS && rng.IntN(2) == 0
+	p.Mix = worker.Mix{
+		Large:   uint32(rng.IntN(24)),
+		Ops:     uint32(200 + rng.IntN(500)),
+		Bad:     uint32(10 + rng.IntN(60)),
+		Limits:  uint32(rng.IntN(2) * 40),
+		Cancels: uint32(rng.IntN(2) * 8),
+		Pauses:  uint32(rng.IntN(4)),
+		Pace:    time.Duration(2+rng.IntN(10)) * time.Millisecond,
+	}
+	p.Every = time.Duration(80+rng.IntN(400)) * time.Millisecond
+	for _, f := range Faults() {
+		p.weights[f] = 1 + rng.IntN(8)
+		if rng.IntN(4) == 0 {
+			p.weights[f] = 0
+		}
+	}
+	p.weights[Reset]++ // never none at all
+	for _, f := range []Fault{KillDaemon, EndDaemon, ResetsAtStart} {
+		p.weights[f] = (p.weights[f] + 2) / 3 // all of a host's processes begin anew
+	}
+	return p
+}
+
+// Calm is a plan for daemons alone, without TLS and CRC.
+func Calm(net netip.Addr) *Plan {
+	p := New(0, net)
+	p.TLS, p.CRC = false, false
+	return p
+}
+
+// Draw is the next fault.
+func (p *Plan) Draw(rng *rand.Rand, network bool) Fault {
+	sum := 0
+	for _, f := range Faults() {
+		if network || !f.NeedsNetwork() {
+			sum += p.weights[f]
+		}
+	}
+	n := rng.IntN(sum)
+	for _, f := range Faults() {
+		if !network && f.NeedsNetwork() {
+			continue
+		}
+		if n -= p.weights[f]; n < 0 {
+			return f
+		}
+	}
+	panic("unreachable: n is below the sum")
+}
+
+// Processes are the applications' configurations, without what only a run knows:
+// number, log and control socket. The host of the ith is i/4.
+func (p *Plan) Processes() (all []worker.Config) {
+	rng := rand.New(rand.NewPCG(p.Seed, 2))
+	for h := range p.Hosts {
+		for i := range perHost {
+			c := worker.Config{Seed: p.Seed, Mix: p.Mix}
+			for n := range 2 {
+				c.Private = append(c.Private, worker.Port{At: netip.AddrPortFrom(p.Hosts[h], uint16(4000+2*i+n)), Lane: uint8(rng.IntN(3))})
+			}
+			c.Shared = worker.Port{At: netip.AddrPortFrom(p.Hosts[h], uint16(5000+i/2)), Lane: uint8(rng.IntN(3))}
+			all = append(all, c)
+		}
+	}
+	var known []netip.AddrPort
+	for _, c := range all {
+		for _, q := range c.Private {
+			known = append(known, q.At)
+		}
+		known = append(known, c.Shared.At) // twice: it is bound half as often
+	}
+	for i := range all {
+		all[i].Known = known
+	}
+	return all
+}
+
+// HostOf is the host of the ith of Processes.
+func HostOf(i int) int { return i / perHost }
+
+func (p *Plan) String() string {
+	var w []string
+	for _, f := range Faults() {
+		if n := p.weights[f]; n > 0 {
+			w = append(w, fmt.Sprintf("%s %d", f, n))
+		}
+	}
+	return fmt.Sprintf("seed %#x: TLS %v, CRC %v, %+v, a fault each %v: %s", p.Seed, p.TLS, p.CRC, p.Mix, p.Every, strings.Join(w, ", "))
+}

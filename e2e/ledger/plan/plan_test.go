@@ -1,0 +1,57 @@
+package plan
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"reflect"
+	"testing"
+)
+
+var network = netip.MustParseAddr("127.70.1.0")
+
+// A seed fixes the plan.
+func TestSame(t *testing.T) {
+	for seed := range uint64(50) {
+		if a, b := New(seed, network), New(seed, network); !reflect.DeepEqual(a, b) || !reflect.DeepEqual(a.Processes(), b.Processes()) {
+			t.Errorf("seed %d: %v and %v", seed, a, b)
+		}
+	}
+}
+
+// Without a network of its own no campaign drops packets; with one some do.
+func TestDraw(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	seen := map[Fault]int{}
+	for seed := range uint64(100) {
+		p := New(seed, network)
+		for range 100 {
+			if f := p.Draw(rng, false); f.NeedsNetwork() {
+				t.Fatalf("seed %d draws %q without a network", seed, f)
+			}
+			seen[p.Draw(rng, true)]++
+		}
+	}
+	for _, f := range Faults() {
+		if seen[f] == 0 {
+			t.Errorf("%q is never drawn", f)
+		}
+	}
+}
+
+// Every port of a host is known to all, and no two processes have a private port
+// in common.
+func TestProcesses(t *testing.T) {
+	all := New(3, network).Processes()
+	seen := map[netip.AddrPort]bool{}
+	for i, c := range all {
+		for _, q := range c.Private {
+			if seen[q.At] || q.At.Addr() != New(3, network).Hosts[HostOf(i)] {
+				t.Errorf("process %d has the port %v", i, q.At)
+			}
+			seen[q.At] = true
+		}
+	}
+	if len(all) != Hosts*perHost {
+		t.Errorf("%d processes", len(all))
+	}
+}

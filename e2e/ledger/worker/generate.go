@@ -1,0 +1,327 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"time"
+
+	"github.com/rdsd/rdsd/e2e/ledger/book"
+	"github.com/rdsd/rdsd/rds"
+)
+
+// generate sends until there is to be no more traffic: bursts to one
+// destination each, with and without operations.
+func (k *sock) generate() {
+	mix, rng := k.w.cfg.Mix, k.rng
+	share := mix.Ops
+	if rng.IntN(3) == 0 {
+		share = 0 // a third of the sockets: every message without operations is counted exactly
+	}
+	for k.ses.running() && !k.closing.Load() {
+		to := k.w.cfg.Known[rng.IntN(len(k.w.cfg.Known))]
+		if rng.IntN(64) == 0 {
+			to = netip.AddrPortFrom(to.Addr(), nobody)
+		}
+		var err error
+		for range 1 + rng.IntN(24) {
+			if rng.Uint32N(1024) < share {
+				err = k.operate()
+			} else {
+				err = k.plain(to)
+			}
+			if err != nil {
+				break
+			}
+		}
+		if rng.Uint32N(1024) < mix.Cancels {
+			k.cancel(to)
+		}
+		if err != nil && !errors.Is(err, rds.ErrWouldBlock) && !errors.Is(err, rds.ErrCongested) {
+			k.ses.rest(time.Millisecond)
+		}
+		k.ses.rest(time.Duration(rng.Int64N(2 * int64(mix.Pace))))
+	}
+}
+
+// nobody is a port that no process binds.
+const nobody = 9
+
+// size of a message or operation: most are small, each power of two is as likely.
+func (k *sock) size(least int) int {
+	bits := 16
+	if k.rng.Uint32N(1024) < k.w.cfg.Mix.Large {
+		bits = 20
+	}
+	return max(least, k.rng.IntN(1<<k.rng.IntN(bits+1)+1))
+}
+
+// plain sends a message without operations, and sometimes one that is too short
+// to have a number right behind it.
+func (k *sock) plain(to netip.AddrPort) error {
+	rng := k.rng
+	m := rds.Message{Addr: to, DontWait: rng.IntN(8) > 0}
+	if !m.DontWait {
+		_ = k.s.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+	}
+	flags := uint32(0)
+	if rng.Uint32N(1024) < k.w.cfg.Mix.Limits {
+		m.GiveUpAfter, flags = time.Duration(1+rng.IntN(500))*time.Millisecond, book.FlagLimit
+	}
+	k.send.Lock()
+	defer k.send.Unlock()
+	if _, err := k.postLocked(&m, k.size(headerSize), flags, nil); err != nil {
+		return err
+	}
+	if rng.IntN(8) == 0 {
+		_, err := k.postLocked(&m, rng.IntN(headerSize), flags, nil)
+		return err
+	}
+	return nil
+}
+
+func (k *sock) cancel(to netip.AddrPort) {
+	k.send.Lock()
+	defer k.send.Unlock()
+	k.note(book.Record{Kind: book.Cancel, Peer: to})
+	if err := k.s.CancelSentTo(to); err != nil {
+		k.failed("cancel", err)
+	}
+}
+
+// pick chooses memory that the socket may use, or a sibling's, for which it
+// must be refused. The part of it that n bytes take is taken.
+func (k *sock) pick(bad bool) (o offer, ok bool) {
+	now := time.Now()
+	if bad && k.rng.IntN(3) == 0 {
+		k.w.mu.Lock()
+		defer k.w.mu.Unlock()
+		for life, all := range k.w.offered {
+			if life != k.life && len(all) > 0 {
+				return all[len(all)-1], true
+			}
+		}
+		return o, false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for len(k.offers) > 0 {
+		i := k.rng.IntN(len(k.offers))
+		if o = k.offers[i]; o.until.After(now) && o.off < o.end {
+			return o, true
+		}
+		k.offers = append(k.offers[:i], k.offers[i+1:]...)
+	}
+	return o, false
+}
+
+// used ends the use of a part of an offer, or of all of it.
+func (k *sock) used(region uint64, n uint32) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i := range k.offers {
+		if o := &k.offers[i]; o.region == region {
+			o.off += n
+			return
+		}
+	}
+}
+
+// operate sends a message with one operation or two.
+func (k *sock) operate() error {
+	rng := k.rng
+	bad := rng.Uint32N(1024) < k.w.cfg.Mix.Bad
+	o, ok := k.pick(bad)
+	if !ok {
+		return k.plain(k.w.cfg.Known[rng.IntN(len(k.w.cfg.Known))])
+	}
+	c := call{k: k, o: o, m: rds.Message{Addr: o.to, DontWait: true}, silent: rng.IntN(16) == 0}
+	add := o.rights&rds.AllowAtomic != 0 && (o.rights&rds.AllowWrite == 0 || rng.IntN(3) == 0)
+	move := !add || o.rights&rds.AllowWrite != 0 && rng.IntN(2) == 0
+	if move && !c.move(o.rights&rds.AllowRead != 0, bad) {
+		return rds.ErrWouldBlock
+	}
+	if add && !c.add() {
+		c.undo()
+		return rds.ErrWouldBlock
+	}
+	return c.send()
+}
+
+// call is a message with operations that is being put together.
+type call struct {
+	k      *sock
+	o      offer
+	m      rds.Message
+	op     rds.RDMA
+	atomic rds.Atomic
+	silent bool
+}
+
+// move adds a write or a read. A bad one goes one byte beyond the region, or
+// does what it has no right to.
+func (c *call) move(read, bad bool) bool {
+	k, o := c.k, c.o
+	n := k.size(1)
+	if !read {
+		n = min(n, int(o.end-o.off))
+	}
+	n = min(n, int(o.size))
+	seg, before, ok := k.local.take(n)
+	if !ok {
+		return false
+	}
+	if before != 0 {
+		k.note(book.Record{Kind: book.Touched, Seq: before})
+	}
+	off := o.off
+	if read {
+		off = k.rng.Uint32N(o.size - uint32(n) + 1)
+	}
+	if bad {
+		switch k.rng.IntN(3) {
+		case 0, 1:
+			off = o.size - uint32(n) + 1
+		default:
+			read = !read
+		}
+	}
+	c.op = rds.RDMA{Kind: rds.Write, Cookie: o.cookie, RemoteOff: uint64(off), Local: []rds.Segment{seg}, Notify: true, Silent: c.silent}
+	if read {
+		c.op.Kind = rds.Read
+	}
+	if !read && !bad {
+		k.used(o.region, uint32(n))
+	}
+	c.m.Op = &c.op
+	return true
+}
+
+func (c *call) add() bool {
+	seg, before, ok := c.k.local.take(0)
+	if !ok {
+		return false
+	}
+	if before != 0 {
+		c.k.note(book.Record{Kind: book.Touched, Seq: before, C: 1})
+	}
+	c.atomic = rds.Atomic{Kind: rds.FetchAdd, Cookie: c.o.cookie, Add: 1, Local: seg, Notify: true, Silent: c.silent}
+	c.m.Atomic = &c.atomic
+	return true
+}
+
+func (c *call) undo() {
+	if c.m.Op != nil {
+		c.k.local.give(c.op.Local[0])
+	}
+	if c.m.Atomic != nil {
+		c.k.local.give(c.atomic.Local)
+	}
+}
+
+// send writes down the operations, sends the message, and notes whose its local
+// memory is.
+func (c *call) send() error {
+	k := c.k
+	flags, size := uint32(book.FlagOp), k.size(writeSize)
+	if c.silent {
+		flags, size = book.FlagOp|book.FlagSilent, 0
+	} else if size > 4096 {
+		size = writeSize
+	}
+	k.send.Lock()
+	defer k.send.Unlock()
+	seq := k.send.seq + 1
+	c.describe(seq)
+	c.op.Token, c.atomic.Token = seq<<1, seq<<1|1
+	var more func([]byte, uint64)
+	if !c.silent {
+		more = func(b []byte, _ uint64) {
+			x := written{}
+			if c.m.Op != nil && c.op.Kind == rds.Write {
+				x = written{c.o.region, uint32(c.op.RemoteOff), uint32(c.op.Local[0].Len)}
+			}
+			if x.put(b[headerSize:]); x.len == 0 {
+				header{k.life, flags &^ book.FlagOp, seq}.put(b)
+			}
+		}
+	}
+	if _, err := k.postLocked(&c.m, size, flags, more); err != nil {
+		c.undo()
+		return err
+	}
+	host := c.o.to.Addr()
+	if c.m.Op != nil {
+		k.local.sent(host, use{seq: seq, id: c.m.OpID, seg: c.op.Local[0], read: c.op.Kind == rds.Read})
+	}
+	if c.m.Atomic != nil {
+		k.local.sent(host, use{seq: seq, id: c.m.AtomicID, seg: c.atomic.Local, word: true})
+	}
+	return nil
+}
+
+// describe writes down what the operations of message seq are, and fills what a
+// write writes.
+func (c *call) describe(seq uint64) {
+	k := c.k
+	if c.m.Op != nil {
+		seg := c.op.Local[0]
+		r := book.Record{Kind: book.Op, Seq: seq, Peer: c.m.Addr, A: c.o.region, B: c.op.RemoteOff<<32 | uint64(seg.Len), Text: "read"}
+		if c.op.Kind == rds.Write {
+			copy(k.local.bytes(seg), k.w.content(k.life, seq, seg.Len))
+			r.Text = "write"
+		} else if end := int(c.op.RemoteOff) + seg.Len; end <= blockSize {
+			r.C = uint64(checksum(k.w.content(uint32(c.o.region), c.o.region>>32, end)[c.op.RemoteOff:]))
+		}
+		k.note(r)
+	}
+	if c.m.Atomic != nil {
+		k.note(book.Record{Kind: book.Op, Seq: seq, Peer: c.m.Addr, A: c.o.region, B: 8, Text: "add"})
+	}
+}
+
+// keep takes in what the socket is told, as soon as it is.
+func (k *sock) keep() {
+	for {
+		ctx, cancel := context.WithTimeout(k.ses.ctx, 20*time.Millisecond)
+		_, err := k.s.Wait(ctx, rds.WaitSet{Completion: true, Notice: true, Op: k.local.next()})
+		cancel()
+		ended := err != nil && !errors.Is(err, context.DeadlineExceeded)
+		k.marks()
+		k.told()
+		if ended {
+			if !errors.Is(err, context.Canceled) {
+				k.failed("wait", err)
+			}
+			return
+		}
+	}
+}
+
+// marks looks at the marks, unless the socket is being closed: then it has none.
+func (k *sock) marks() {
+	for _, host := range k.local.hosts() {
+		value := k.s.HWM(host)
+		if k.closing.Load() {
+			return
+		}
+		k.local.passed(host, value, k.note)
+	}
+}
+
+func (k *sock) told() {
+	var cs [64]rds.Completion
+	for n := k.s.Completions(cs[:]); n > 0; n = k.s.Completions(cs[:]) {
+		for _, c := range cs[:n] {
+			k.note(book.Record{Kind: book.Status, Seq: c.Token >> 1, A: c.ID, B: uint64(c.Errno), C: c.Token & 1,
+				Peer: netip.AddrPortFrom(c.To, 0), Text: c.Status.String()})
+			k.local.settled()
+		}
+	}
+	var ns [64]rds.Notice
+	for n := k.s.Notices(ns[:]); n > 0; n = k.s.Notices(ns[:]) {
+		for _, x := range ns[:n] {
+			k.note(book.Record{Kind: book.Notice, Peer: x.To, A: x.Count, Text: x.Kind.String()})
+		}
+	}
+}

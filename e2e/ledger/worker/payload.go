@@ -1,0 +1,91 @@
+package worker
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"math/rand/v2"
+)
+
+// header begins every message that is long enough.
+type header struct {
+	life  uint32
+	flags uint32
+	seq   uint64
+}
+
+const (
+	headerSize = 16
+	writeSize  = headerSize + 16 // and a write: region, offset, length
+	offerSize  = headerSize + 40 // and an offer
+	blockSize  = 1 << 20
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
+
+// newBlock is what contents are cut from: twice the longest.
+func newBlock(seed uint64) []byte {
+	b := make([]byte, 2*blockSize)
+	rng := rand.New(rand.NewPCG(seed, 1))
+	for i := 0; i < len(b); i += 8 {
+		binary.LittleEndian.PutUint64(b[i:], rng.Uint64())
+	}
+	return b
+}
+
+// content is what the operation of message seq of life moves; n is at most
+// blockSize.
+func (w *Worker) content(life uint32, seq uint64, n int) []byte {
+	at := (uint64(life)*2654435761 + seq*40503) % blockSize
+	return w.block[at:][:n]
+}
+
+// short is the content of a message without a header: which one is not told by
+// it, but which length.
+func (w *Worker) short(n int) []byte { return w.block[n*16:][:n] }
+
+func (h header) put(b []byte) {
+	binary.LittleEndian.PutUint32(b, h.life)
+	binary.LittleEndian.PutUint32(b[4:], h.flags)
+	binary.LittleEndian.PutUint64(b[8:], h.seq)
+}
+
+func parseHeader(b []byte) header {
+	return header{binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[4:]), binary.LittleEndian.Uint64(b[8:])}
+}
+
+// written is what a message says of the write it carries.
+type written struct {
+	region   uint64
+	off, len uint32
+}
+
+func (x written) put(b []byte) {
+	binary.LittleEndian.PutUint64(b, x.region)
+	binary.LittleEndian.PutUint32(b[8:], x.off)
+	binary.LittleEndian.PutUint32(b[12:], x.len)
+}
+
+func parseWritten(b []byte) written {
+	return written{binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint32(b[8:]), binary.LittleEndian.Uint32(b[12:])}
+}
+
+const spoil = 0xdb
+
+// spoilMemory overwrites memory that nobody else may touch any more.
+func spoilMemory(b []byte) {
+	for i := range b {
+		b[i] = spoil
+	}
+}
+
+// isSpoiled reports whether b is still as spoilMemory left it.
+func isSpoiled(b []byte) bool {
+	for _, c := range b {
+		if c != spoil {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,232 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/rdsd/rdsd/e2e/ledger/book"
+	"github.com/rdsd/rdsd/rds"
+)
+
+// sock is one socket from Bind to Close.
+type sock struct {
+	ses  *session
+	w    *Worker
+	s    *rds.Socket
+	life uint32
+	addr netip.AddrPort
+	nth  int        // of its process: which share it has of regions for the host
+	rng  *rand.Rand // the sender's
+
+	closing atomic.Bool
+	users   sync.WaitGroup // its reader and keeper
+
+	send struct {
+		sync.Mutex
+		seq uint64 // of the last message
+		out []byte
+	}
+	local   *local
+	mu      sync.Mutex
+	regions map[uint64]*region // own; guarded by mu
+	offers  []offer            // of others; guarded by mu
+}
+
+var lastRegion atomic.Uint64
+
+// bind makes a socket and writes it down; start lets it do something.
+func (s *session) bind(p Port, nth int) (*sock, error) {
+	x, err := s.c.Bind(p.At)
+	if err != nil {
+		return nil, err
+	}
+	s.w.mu.Lock()
+	s.w.lives++
+	n := s.w.lives
+	s.w.mu.Unlock()
+	k := &sock{ses: s, w: s.w, s: x, life: book.LifeOf(s.w.cfg.Process, n), addr: x.LocalAddrPort(), nth: nth, rng: s.w.rand(n),
+		regions: map[uint64]*region{}}
+	s.w.log.Write(book.Record{Kind: book.Bind, Life: k.life, Peer: k.addr, A: uint64(p.Lane)})
+	k.send.out = make([]byte, rds.MaxMessage)
+	if p.Lane != 0 {
+		err = x.SetLane(p.Lane)
+	}
+	if err == nil {
+		err = x.SetSndBuf(2 << 20)
+	}
+	if err == nil {
+		k.local, err = newLocal(s.c)
+	}
+	if err != nil {
+		k.failed("set up", err)
+		_ = x.Close()
+		k.note(book.Record{Kind: book.Close})
+		k.note(book.Record{Kind: book.Closed})
+		return nil, err
+	}
+	s.mu.Lock()
+	s.socks = append(s.socks, k)
+	s.mu.Unlock()
+	return k, nil
+}
+
+func (k *sock) start() {
+	k.users.Add(2)
+	k.ses.all.Go(func() { defer k.users.Done(); k.read() })
+	k.ses.all.Go(func() { defer k.users.Done(); k.keep() })
+	k.ses.traffic.Go(k.generate)
+	for i := range 2 {
+		k.ses.traffic.Go(func() { k.own(k.w.rand(int(k.life) + (i+1)<<24)) })
+	}
+}
+
+// note writes down what the socket did or was told.
+func (k *sock) note(r book.Record) {
+	r.Life = k.life
+	k.w.log.Write(r)
+}
+
+// failed takes an error that must have a reason: an end, or a want of room.
+func (k *sock) failed(what string, err error) {
+	for _, allowed := range []error{rds.ErrClosed, rds.ErrDaemonGone, rds.ErrSession, rds.ErrWouldBlock, rds.ErrCongested,
+		os.ErrDeadlineExceeded, context.Canceled} {
+		if errors.Is(err, allowed) {
+			return
+		}
+	}
+	k.note(book.Record{Kind: book.Wrong, Text: fmt.Sprintf("%s: %v", what, err)})
+}
+
+// close closes the socket, at once or when everything is acknowledged. What
+// operations still use of its memory it waits for in the background.
+func (k *sock) close(linger time.Duration) {
+	if k.closing.Swap(true) {
+		return
+	}
+	r := book.Record{Kind: book.Close}
+	if linger > 0 {
+		r.A = 1
+	}
+	k.note(r)
+	var err error
+	if linger > 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), linger)
+		err = k.s.CloseWait(ctx)
+		cancel()
+	} else {
+		err = k.s.Close()
+	}
+	r = book.Record{Kind: book.Closed}
+	if err != nil {
+		r.Text = err.Error()
+	}
+	k.note(r)
+	k.ses.all.Go(func() {
+		k.users.Wait()
+		k.free("local memory", k.local.buf)
+	})
+	k.ses.mu.Lock()
+	defer k.ses.mu.Unlock()
+	for i, o := range k.ses.socks {
+		if o == k {
+			k.ses.socks = append(k.ses.socks[:i], k.ses.socks[i+1:]...)
+			break
+		}
+	}
+	k.w.mu.Lock()
+	delete(k.w.offered, k.life)
+	k.w.mu.Unlock()
+}
+
+// freeTime is how long operations may keep memory of a closed socket or an
+// ended region.
+const freeTime = 30 * time.Second
+
+// free frees a buffer as soon as nothing uses it.
+func (k *sock) free(what string, b *rds.Buffer) {
+	deadline := time.Now().Add(freeTime)
+	for {
+		err := b.Free()
+		switch {
+		case err == nil || k.ses.c.Err() != nil:
+			return
+		case !errors.Is(err, syscall.EBUSY) || time.Now().After(deadline):
+			k.failed("free "+what, err)
+			return
+		}
+		time.Sleep(10 * time.Millisecond) // Free has no waiting form
+	}
+}
+
+// post sends a message and writes down the attempt and its end. It fills in the
+// payload: size bytes, a header if there is room, then what more fills in. With
+// the flag of a roll it waits for long, else not.
+func (k *sock) post(m *rds.Message, size int, flags uint32, more func(b []byte, seq uint64)) (seq uint64, err error) {
+	k.send.Lock()
+	defer k.send.Unlock()
+	return k.postLocked(m, size, flags, more)
+}
+
+func (k *sock) postLocked(m *rds.Message, size int, flags uint32, more func(b []byte, seq uint64)) (seq uint64, err error) {
+	k.send.seq++
+	seq = k.send.seq
+	b := k.send.out[:size]
+	if size < headerSize {
+		copy(b, k.w.short(size))
+		if size > 0 || flags&book.FlagSilent == 0 {
+			flags |= book.FlagShort
+		}
+	} else {
+		copy(b, k.w.content(^k.life, seq, size))
+		header{k.life, flags, seq}.put(b)
+	}
+	if more != nil {
+		more(b, seq)
+	}
+	m.Payload = b
+	k.note(book.Record{Kind: book.Try, Seq: seq, Peer: m.Addr, A: uint64(size), B: uint64(checksum(b)), C: uint64(flags)})
+	if _, err = k.s.SendMsg(m); err != nil {
+		k.note(book.Record{Kind: book.Fail, Seq: seq, Text: err.Error()})
+		k.failed("send", err)
+		return seq, err
+	}
+	k.note(book.Record{Kind: book.Sent, Seq: seq, A: m.OpID, B: m.AtomicID})
+	return seq, nil
+}
+
+// settle waits until nothing of the socket is outstanding.
+func (k *sock) settle() {
+	ctx, cancel := context.WithTimeout(k.ses.ctx, 30*time.Second)
+	defer cancel()
+	r := book.Record{Kind: book.Barrier}
+	if err := k.s.BarrierAll(ctx); err != nil {
+		r.Text = err.Error()
+	}
+	for ctx.Err() == nil && k.local.outstanding() > 0 {
+		time.Sleep(5 * time.Millisecond) // the keeper takes the statuses
+	}
+	k.note(r)
+}
+
+// roll sends the last message to each address.
+func (k *sock) roll(to []string) {
+	for _, a := range to {
+		at, err := netip.ParseAddrPort(a)
+		if err != nil {
+			k.note(book.Record{Kind: book.Wrong, Text: err.Error()})
+			continue
+		}
+		_ = k.s.SetWriteDeadline(time.Now().Add(20 * time.Second))
+		if _, err := k.post(&rds.Message{Addr: at}, headerSize, book.FlagRoll, nil); err != nil {
+			k.note(book.Record{Kind: book.Wrong, Text: fmt.Sprintf("last message to %v: %v", at, err)})
+		}
+	}
+}
