@@ -174,6 +174,20 @@ func (e *Export) PeerGone(peer verbs.PeerKey) (ended int) {
 	return ended
 }
 
+// PeersGone is PeerGone of all peers for which gone is true.
+func (e *Export) PeersGone(gone func(verbs.PeerKey) bool) (ended int) {
+	was := len(e.grants)
+	e.grants = slices.DeleteFunc(e.grants, func(g grantee) bool { return gone(g.peer) })
+	ended = was - len(e.grants)
+	if was := len(e.waiting); was > 0 {
+		e.waiting = slices.DeleteFunc(e.waiting, gone)
+		if len(e.waiting) < was {
+			e.step(exAnswered)
+		}
+	}
+	return ended
+}
+
 // drop ends the grants of peer and returns how many there were.
 func (e *Export) drop(peer verbs.PeerKey) int {
 	from, to := e.of(peer)

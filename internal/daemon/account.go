@@ -18,6 +18,8 @@ type account struct {
 
 	sockets, dests, ops, regions, grants int
 
+	leaving int // clients that are being ended: what they have counts until then
+
 	peers int // it asked for that were never met: see mayPeer
 
 	waiting  list[slot]    // destinations whose messages wait for a place, not counted in dests

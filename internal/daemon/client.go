@@ -2,8 +2,6 @@ package daemon
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"sync/atomic"
 
 	"github.com/rdsd/rdsd/internal/failpoint"
@@ -57,6 +55,11 @@ type client struct {
 	inActive link[client] // Engine.active
 	idle     int          // turns without work from it
 	rung     atomic.Bool
+
+	// While it ends:
+	inLeaving link[client] // Engine.leaving
+	ended     int          // sockets, by index
+	freeing   []uint32     // buffers to free
 
 	publish bool // rings have news
 	reap    bool // receive ids to release
@@ -155,33 +158,6 @@ func (e *Engine) kill(c *client, format string, args ...any) {
 	if c.onKill != nil {
 		c.onKill(err)
 	}
-}
-
-// detach ends a client: its ports and keys are free at once, its memory when
-// no work request and no region uses it any more.
-func (e *Engine) detach(c *client) {
-	if c.dead {
-		return
-	}
-	c.dead = true
-	if c.onEnd != nil {
-		c.onEnd()
-	}
-	c.refs++ // until the end of this function
-	e.clients = remove(e.clients, c)
-	e.active.del(&c.inActive)
-	for _, s := range c.socks {
-		if s != nil && !s.closed {
-			e.closeSocket(s)
-		}
-	}
-	for _, id := range slices.Sorted(maps.Keys(c.buffers)) {
-		e.freeBuffer(c.buffers[id], nil)
-	}
-	for t := c.pendOps.pop(); t != nil; t = c.pendOps.pop() {
-		e.told(t)
-	}
-	e.unref(c)
 }
 
 // unref drops one use of the client's memory. The last one of a detached

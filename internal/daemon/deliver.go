@@ -187,7 +187,7 @@ func (e *Engine) Deliver(c *conn.Conn, h *wire.Header, payload []byte) conn.Verd
 }
 
 func (e *Engine) deliverFrom(p *peer, h *wire.Header, payload []byte) conn.Verdict {
-	s := p.local.meant(h.DPort, h.DstInc)
+	s := e.meant(p.local, h.DPort, h.DstInc)
 	if s == nil {
 		return conn.NoSocket
 	}

@@ -48,6 +48,12 @@ type Engine struct {
 	draining []*peer      // their queue pairs are in error and drain
 	spareD   []*peer      // the other half of the pair
 
+	leaving     list[client] // what they had is being ended
+	deadRegions list[region] // nobody can use their keys: to be retired
+	endLeft     int          // of this turn's endBudget
+	endMost     int          // the most that a turn has used of it
+	endAll      int          // what all turns have used
+
 	byKey     map[verbs.PeerKey]*peer
 	homeless  list[slot]         // destinations that wait for room for one more peer
 	homeAt    int64              // when to look again, 0 = nobody waits
@@ -235,7 +241,9 @@ func (e *Engine) runPosted() bool {
 // was any. now is monotonic, wall unix time, both in nanoseconds.
 func (e *Engine) Turn(now, wall int64) bool {
 	e.now, e.wall = now, wall
+	e.renew()
 	work := e.runPosted()
+	work = e.runEnds() || work
 	work = e.pollClients() || work
 	work = e.flushPeers() || work
 	// What clients sent to each other, and what they are given back, does not
@@ -291,7 +299,7 @@ func (e *Engine) deviceRests(now int64) bool {
 // Active reports whether a turn could find work without being woken: local
 // copies under way or connections that wait for nothing but the next turn.
 func (e *Engine) Active() bool {
-	return e.jobs.n > 0 || e.wanted.n > 0 || len(e.dirtyP) > 0 || len(e.draining) > 0 || e.hasDo.Load() || e.hasRung.Load() || e.released && e.short.n > 0 || e.tcpBusy()
+	return e.jobs.n > 0 || e.wanted.n > 0 || len(e.dirtyP) > 0 || len(e.draining) > 0 || e.leaving.n+e.deadRegions.n > 0 || e.hasDo.Load() || e.hasRung.Load() || e.released && e.short.n > 0 || e.tcpBusy()
 }
 
 // pollCQ handles a device's completions. When the queue is empty, connections
@@ -456,6 +464,7 @@ func (e *Engine) shutdown() {
 	for len(e.clients) > 0 {
 		e.detach(e.clients[0])
 	}
+	e.endAtOnce()
 	for _, p := range e.peersV {
 		p.c.Close(e.now)
 		e.touch(p)

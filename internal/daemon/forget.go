@@ -3,6 +3,7 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/mutant"
@@ -158,8 +159,8 @@ func (e *Engine) forgetLane(p *peer) bool {
 	if !ok || p.exposed {
 		return false
 	}
-	for _, k := range h.owed {
-		if k.lane == p {
+	for _, lanes := range h.owed {
+		if slices.Contains(lanes, p) {
 			return false
 		}
 	}

@@ -116,6 +116,13 @@ func (p *InProcess) Call(req ipc.Request, _ []int) (resp ipc.Response, fds []int
 // ask runs f on the engine's goroutine and returns its error.
 func (p *InProcess) ask(f func() error) (err error) {
 	p.Run(func() { err = f() })
+	if err == errAgain {
+		// Who runs the engine by hand may not turn it between two tries.
+		p.Run(func() {
+			p.e.renew()
+			p.e.runEnds()
+		})
+	}
 	return err
 }
 
@@ -199,7 +206,10 @@ func (p *InProcess) release(r *ipc.Release) (ipc.Response, []int, error) {
 // Close detaches the client.
 func (p *InProcess) Close() error {
 	if p.end(nil) && p.cl != nil {
-		p.Run(func() { p.e.detach(p.cl) })
+		p.Run(func() {
+			p.e.renew()
+			p.e.detach(p.cl)
+		})
 	}
 	return nil
 }

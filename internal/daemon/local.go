@@ -24,7 +24,7 @@ func (e *Engine) passOn(c *client, s *socket, sl *slot, d *shm.Sub, mem []byte) 
 	if sl.peer != nil || sl.local == nil || sl.q.n > 0 || sl.waitOn != nil || sl.port == 0 || d.Cookie != 0 || d.GiveUp != 0 {
 		return false
 	}
-	to := sl.local.ports.get(sl.port)
+	to := e.bound(sl.local, sl.port)
 	if to == nil || to.ping != nil {
 		return false
 	}
@@ -67,7 +67,7 @@ func (e *Engine) deliverLocal(t *txMsg) bool {
 		e.localDone(t, conn.Acked)
 		return true
 	}
-	s := sl.local.meant(sl.port, t.m.DstInc)
+	s := e.meant(sl.local, sl.port, t.m.DstInc)
 	if s == nil || s.ping != nil {
 		e.own.RecvDropNoSock++
 		e.localDone(t, conn.NoSock)
@@ -142,11 +142,16 @@ func (e *Engine) addJob(sl *slot) {
 
 func (e *Engine) wakeWaiters(s *socket) {
 	for s.waiters.n > 0 {
-		sl := s.waiters.head.of
-		s.waiters.del(&sl.wait)
-		sl.waitOn = nil
-		e.addJob(sl)
+		e.wakeWaiter(s)
 	}
+}
+
+// wakeWaiter has the first that waits for s try again.
+func (e *Engine) wakeWaiter(s *socket) {
+	sl := s.waiters.head.of
+	s.waiters.del(&sl.wait)
+	sl.waitOn = nil
+	e.addJob(sl)
 }
 
 // runLocalJobs works on the slots in turn, a slice each, within the turn's

@@ -11,8 +11,8 @@ import (
 
 // meant returns the socket that a message means: the one at port, but only if its
 // incarnation is inc; inc 0 means whoever is bound. nil: there is none.
-func (l *local) meant(port uint16, inc uint32) *socket {
-	s := l.ports.get(port)
+func (e *Engine) meant(l *local, port uint16, inc uint32) *socket {
+	s := e.bound(l, port)
 	if s == nil || inc != 0 && inc != s.inc && !mutant.On(mutant.Incarnation) {
 		return nil
 	}

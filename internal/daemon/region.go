@@ -43,7 +43,7 @@ type region struct {
 	spent  bool   // one has used it, and told another socket than sock
 	ended  bool   // its one use was told to sock: it is not the client's any more
 
-	inAll, inSock, inRevoking link[region]
+	inAll, inSock, inRevoking, inDead link[region]
 
 	queued list[ctlMsg] // GRANTs that have not been acked
 
@@ -213,6 +213,7 @@ func (e *Engine) retire(r *region) {
 	r.cl.acct.regions--
 	e.regionsV.del(&r.inAll)
 	e.revoking.del(&r.inRevoking)
+	e.deadRegions.del(&r.inDead)
 	e.st.C[stats.Regions]--
 	r.buf.users--
 	e.maybeFreeBuffer(r.buf)

@@ -34,31 +34,30 @@ type remote struct {
 	shares shares // of its table of what we allow it
 	asking int    // lanes that are being asked for one key
 
-	owed     []owedKey   // REVOKEs to answer when the last operation on the key retires
-	untold   []untoldKey // keys that were taken back while it could not be told; see warn
-	untoldAt uint64      // the last one's number
+	owed     map[uint32][]*peer // by key: the lanes on which to answer REVOKE when its last operation retires
+	untold   []untoldKey        // keys that were taken back while it could not be told, see warn: what isUntold is true of
+	untoldOf map[uint32]uint64  // by key: its number among them
+	untoldAt uint64             // the last one's number
 }
 
 type remoteKey struct{ local, remote netip.Addr }
 
-// owedKey is a REVOKE to be answered, on the lane it came on.
-type owedKey struct {
-	rkey uint32
-	lane *peer
-}
-
 // untoldKey is a dead key that the peer may still believe in.
 type untoldKey struct {
 	n    uint64
-	rkey uint32 // 0: told
+	rkey uint32
 }
+
+// isUntold reports whether the peer is still to be told of k.
+func (h *remote) isUntold(k untoldKey) bool { return h.untoldOf[k.rkey] == k.n }
 
 // maxGrants bounds what one peer can make us remember.
 const maxGrants = 1 << 16
 
 func (e *Engine) newRemote(l *local, addr netip.Addr) *remote {
 	e.nextKey++
-	h := &remote{local: l, addr: addr, addr16: addr.As16(), who: e.nextKey, us: e.newInstance(), grants: rdmaop.NewGrants(maxGrants)}
+	h := &remote{local: l, addr: addr, addr16: addr.As16(), who: e.nextKey, us: e.newInstance(), grants: rdmaop.NewGrants(maxGrants),
+		owed: map[uint32][]*peer{}, untoldOf: map[uint32]uint64{}}
 	e.remotes[remoteKey{l.addr, addr}] = h
 	return h
 }
@@ -155,16 +154,20 @@ func (e *Engine) voidGrants(h *remote) {
 	for _, p := range h.lanes {
 		p.exposed = false
 	}
-	h.owed, h.untold = h.owed[:0], h.untold[:0]
+	clear(h.owed)
+	clear(h.untoldOf)
+	h.untold = h.untold[:0]
+	ofH := func(key verbs.PeerKey) bool {
+		p := e.byKey[key]
+		return p != nil && p.remote == h
+	}
 	var next *link[region]
 	for n := e.regionsV.head; n != nil; n = next {
 		next = n.next
 		r := n.of
 		r.mr.Disallow(h.who)
 		r.endFlush(h)
-		for _, p := range h.lanes {
-			e.granted(r, h, -r.exp.PeerGone(p.key))
-		}
+		e.granted(r, h, -r.exp.PeersGone(ofH))
 		e.retireIfDead(r)
 	}
 	for _, p := range h.lanes {
@@ -204,8 +207,8 @@ func (e *Engine) answerRevoke(p *peer, rkey uint32) {
 		e.sendRevoke(p, wire.TypeRevoked, rkey, 1)
 		return
 	}
-	if k := (owedKey{rkey, p}); !slices.Contains(p.owed, k) {
-		p.owed = append(p.owed, k)
+	if !slices.Contains(p.owed[rkey], p) {
+		p.owed[rkey] = append(p.owed[rkey], p)
 	}
 }
 
@@ -213,20 +216,10 @@ func (e *Engine) answerRevoke(p *peer, rkey uint32) {
 // each on the lane it came on. p is the operation's.
 func (e *Engine) sendRevoked(p *peer, rkey uint32) {
 	h := p.remote
-	left := h.owed[:0]
-	for _, k := range h.owed {
-		if k.rkey == rkey {
-			e.sendRevoke(k.lane, wire.TypeRevoked, rkey, 1)
-		} else {
-			left = append(left, k)
-		}
+	for _, lane := range h.owed[rkey] {
+		e.sendRevoke(lane, wire.TypeRevoked, rkey, 1)
 	}
-	h.owed = left
-}
-
-// owes reports whether the key is being given back.
-func (h *remote) owes(rkey uint32) bool {
-	return slices.ContainsFunc(h.owed, func(k owedKey) bool { return k.rkey == rkey })
+	delete(h.owed, rkey)
 }
 
 // sendRevoke sends REVOKE, which so many lanes carry, or REVOKED.

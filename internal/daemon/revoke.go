@@ -160,6 +160,7 @@ func (e *Engine) giveUp(r *region, h *remote) {
 	}
 	if asked && !told {
 		h.untoldAt++
+		h.untoldOf[r.id] = h.untoldAt
 		h.untold = append(h.untold, untoldKey{h.untoldAt, r.id})
 	}
 }
@@ -173,7 +174,7 @@ func (e *Engine) warn(p *peer) {
 		return
 	}
 	for _, k := range h.untold {
-		if k.n > p.warned && k.rkey != 0 {
+		if k.n > p.warned && h.isUntold(k) {
 			e.sendRevoke(p, wire.TypeRevoke, k.rkey, 1)
 		}
 	}
@@ -186,21 +187,10 @@ func (e *Engine) heard(p *peer, rkey uint32) {
 		r.heard = append(r.heard, p)
 	}
 	h := p.remote
-	if i := slices.IndexFunc(h.untold, func(k untoldKey) bool { return k.rkey == rkey }); i >= 0 {
-		h.untold[i].rkey = 0
-	}
-	for len(h.untold) > 0 && h.untold[0].rkey == 0 {
+	delete(h.untoldOf, rkey)
+	for len(h.untold) > 0 && !h.isUntold(h.untold[0]) {
 		h.untold = h.untold[1:]
 	}
-}
-
-// retireIfDead ends r if nobody can use its key any more.
-func (e *Engine) retireIfDead(r *region) bool {
-	if r.exp.State() != rdmaop.ExportRevoked {
-		return false
-	}
-	e.retire(r)
-	return true
 }
 
 // usedKey ends a use-once region when the message that chases its operation

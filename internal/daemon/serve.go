@@ -20,8 +20,9 @@ var errAgain = errors.New("not yet")
 // ahead of what the client goes on to submit. So a request can end what a
 // descriptor ahead of it still names: a socket, a buffer, a region.
 type ringPlace struct {
-	at    uint64 // of the submission ring
-	known bool
+	at      uint64 // of the submission ring
+	known   bool
+	closing *socket // CloseSock, begun in an earlier turn
 }
 
 // behindRing returns nil when everything ahead of p has been handled, and
@@ -63,11 +64,15 @@ func (e *Engine) serve(c *client, req ipc.Request, p *ringPlace) (ipc.Response, 
 	case *ipc.Bind:
 		return e.serveBind(c, r)
 	case *ipc.CloseSock:
-		s := c.sock(r.Sock)
-		if s == nil {
-			return nil, unix.EBADF
+		if p.closing == nil {
+			p.closing = c.sock(r.Sock)
 		}
-		e.closeSocket(s)
+		switch s := p.closing; {
+		case s == nil:
+			return nil, unix.EBADF
+		case !e.endSocket(s):
+			return nil, errAgain
+		}
 		return &ipc.OK{}, nil
 	case *ipc.SetRcvBuf:
 		s := c.sock(r.Sock)
@@ -99,7 +104,7 @@ func (e *Engine) serve(c *client, req ipc.Request, p *ringPlace) (ipc.Response, 
 		}
 		g, err := e.register(s, b, r.Off, r.Len, rdmaop.Rights(r.Access))
 		if err != nil {
-			return nil, err
+			return nil, e.unlessEnding(c, err)
 		}
 		return &ipc.RegisterOK{Region: g.id, Cookie: g.cookie}, nil
 	case *ipc.Expose:
@@ -125,6 +130,15 @@ func (e *Engine) serveRelease(c *client, r *ipc.Release, p *ringPlace, done func
 	return e.release(g, done)
 }
 
+// unlessEnding is errAgain instead of ENOBUFS while processes of c's user are being
+// ended: what they had is its user's again when that is done.
+func (e *Engine) unlessEnding(c *client, err error) error {
+	if errors.Is(err, unix.ENOBUFS) && c.acct.leaving > 0 {
+		return errAgain
+	}
+	return err
+}
+
 const maxRcvBuf = 1 << 30
 
 func (e *Engine) serveBind(c *client, r *ipc.Bind) (ipc.Response, error) {
@@ -133,7 +147,7 @@ func (e *Engine) serveBind(c *client, r *ipc.Bind) (ipc.Response, error) {
 		return nil, fmt.Errorf("%w: limits.max_sockets = %d reached", unix.ENOBUFS, e.cfg.MaxSockets)
 	}
 	if err := e.maySocket(c); err != nil {
-		return nil, err
+		return nil, e.unlessEnding(c, err)
 	}
 	s, err := e.bind(c, r.AddrPort(), int(min(r.RcvBuf, maxRcvBuf)))
 	if err != nil {

@@ -71,7 +71,7 @@ func (e *Engine) Leaks() (found []string) {
 			found = append(found, fmt.Sprintf("%d %s", n, what))
 		}
 	}
-	say(len(e.clients), "clients")
+	say(len(e.clients)+e.leaving.n, "clients")
 	say(e.jobs.n, "slots with local work")
 	say(e.msgs.out, "submitted messages")
 	say(e.txOps.out, "operations")

@@ -46,6 +46,7 @@ type socket struct {
 
 	sndBytes int
 	ops      int // operations not yet settled
+	unended  int // of txs, those that a socket that ends has not looked at
 
 	ping func(now int64) // a daemon-owned port that waits for a pong
 }
@@ -76,7 +77,7 @@ func (e *Engine) bind(c *client, ap netip.AddrPort, rcvbuf int) (*socket, error)
 		}
 	} else if err := e.mayBind(c, addr, port); err != nil {
 		return nil, err
-	} else if l.ports.get(port) != nil {
+	} else if e.bound(l, port) != nil {
 		return nil, unix.EADDRINUSE
 	}
 	if rcvbuf <= 0 {
@@ -167,7 +168,7 @@ func (c *client) sock(handle uint32) *socket {
 		return nil
 	}
 	s := c.socks[i]
-	if s == nil || s.handle != handle {
+	if s == nil || s.closed || s.handle != handle {
 		return nil
 	}
 	return s
@@ -181,53 +182,4 @@ func (c *client) dropSock(s *socket) {
 		next = s.handle
 	}
 	c.sockFree = append(c.sockFree, next)
-}
-
-// closeSocket frees the port at once. Unsent messages are withdrawn, those on
-// the wire may or may not arrive, and nothing is told to anybody
-// (net/rds/af_rds.c rds_release).
-func (e *Engine) closeSocket(s *socket) {
-	if s.closed {
-		return
-	}
-	s.closed = true
-	if !s.overrun { // else it is somebody else's
-		e.leavePort(s)
-	}
-	c := s.cl
-	c.acct.sockets--
-	for m := s.over.pop(); m != nil; m = s.over.pop() {
-		e.freeRx(m)
-	}
-	c.pendSocks.del(&s.pend)
-	if s.partials > 0 {
-		e.forgetPartials(s)
-	}
-	e.cancel(s, nil)
-	e.wakeWaiters(s) // their next try finds no socket
-	for s.slots.n > 0 {
-		e.closeSlot(s.slots.head.of)
-	}
-	if s.folded != nil {
-		c.pendNote.del(&s.folded.pend)
-	}
-	for s.regions.n > 0 {
-		e.releaseRegion(s.regions.head.of)
-	}
-	// Messages the application has not taken: their memory comes back with
-	// the receive ids, whoever returns them.
-	c.dropSock(s)
-}
-
-// forgetPartials drops the messages to s that are under assembly.
-func (e *Engine) forgetPartials(s *socket) {
-	for _, p := range e.peersV {
-		for i := len(p.partials) - 1; i >= 0; i-- {
-			if m := p.partials[i]; m.sock == s {
-				p.c.ForgetPartial(m)
-				e.endPartial(p, m)
-				e.freeRx(m)
-			}
-		}
-	}
 }

@@ -269,23 +269,29 @@ func (c *client) payload(d *shm.Sub) (p payload, err error) {
 	return payload{mem, addr, c.send[addr/shm.WindowSize].mr.LKey(), nil}, nil
 }
 
-// cancel withdraws the messages of s, those of its slot sl only if that is not
-// nil.
+// cancel withdraws the messages of s to its slot sl.
 func (e *Engine) cancel(s *socket, sl *slot) {
 	var next *link[txMsg]
 	for n := s.txs.head; n != nil; n = next {
 		next = n.next
 		t := n.of
-		if p := t.slot.peer; p != nil && (sl == nil || t.slot == sl) {
-			if p.c.Cancel(&t.m, cancelled) {
-				e.settle(t, cancelled)
-			}
-			e.touch(p)
+		if t.slot == sl {
+			e.cancelOne(t)
 		}
 	}
-	if sl != nil {
-		e.cancelLocal(sl)
+	e.cancelLocal(sl)
+}
+
+// cancelOne withdraws t, if its connection has it.
+func (e *Engine) cancelOne(t *txMsg) {
+	p := t.slot.peer
+	if p == nil {
+		return
 	}
+	if p.c.Cancel(&t.m, cancelled) {
+		e.settle(t, cancelled)
+	}
+	e.touch(p)
 }
 
 // msgDone ends a message: the operation's status, the destination's notices,

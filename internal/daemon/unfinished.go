@@ -39,7 +39,7 @@ func (e *Engine) Begin(c *conn.Conn, h *wire.Header) ([]byte, any, conn.Verdict)
 }
 
 func (e *Engine) beginFrom(p *peer, h *wire.Header) ([]byte, any, conn.Verdict) {
-	s := p.local.meant(h.DPort, h.DstInc)
+	s := e.meant(p.local, h.DPort, h.DstInc)
 	if s == nil || s.ping != nil {
 		return nil, nil, conn.NoSocket
 	}

@@ -66,6 +66,7 @@ const (
 	GrantErrorDropped Name = "grant-error-dropped"  // a message goes out though its cookie could not be granted
 	NakNotTold        Name = "nak-not-told"         // nobody is told that the peer refused a grant
 	IdleKeepsPlace    Name = "idle-keeps-place"     // a destination with nothing under way keeps its place among its user's
+	EndUnbounded      Name = "end-unbounded"        // what a process had is ended in one turn, however much it is
 	QuotaNotGivenBack Name = "quota-not-given-back" // operations that ended still count
 
 	// Who may do what, and how much.
@@ -89,6 +90,6 @@ func Names() []Name {
 		WrongInstance, LastCredit, CancelEarly, SilenceIgnored, KernelBelieved, PeersStay, PastForgotten, RefusedDropped, ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold,
 		CongestionStays, Incarnation, OwnerNotMeant, SlotReusedEarly, WakeUpLost, ShareIgnored, WakeUpKept, RequestOvertakes,
 		MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice, AtomicRunsTwice, GrantUnchecked, BoundsOffByOne,
-		UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed, GrantOnLaneZero, GrantTableShared, GrantErrorDropped, NakNotTold, QuotaNotGivenBack, IdleKeepsPlace, LoopbackTrusted, SourceTakesAll, PartialUncharged, DescriptorsClosedInSession,
+		UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed, GrantOnLaneZero, GrantTableShared, GrantErrorDropped, NakNotTold, EndUnbounded, QuotaNotGivenBack, IdleKeepsPlace, LoopbackTrusted, SourceTakesAll, PartialUncharged, DescriptorsClosedInSession,
 		RoomNotRung, MarkWaitsForAll, HandleReused, CRCUnchecked}
 }

@@ -61,6 +61,7 @@ var checks = []check{
 	{variant: mutant.GrantErrorDropped, pkg: "internal/daemon", test: "TestGranteesTold"},
 	{variant: mutant.NakNotTold, pkg: "internal/daemon", test: "TestGrantRefusedByPeer"},
 	{variant: mutant.IdleKeepsPlace, pkg: "internal/daemon", test: "TestIdleDestinationsGiveWay"},
+	{variant: mutant.EndUnbounded, pkg: "internal/daemon", test: "TestEndsInTurns"},
 	{variant: mutant.QuotaNotGivenBack, pkg: "internal/daemon", test: "TestOperationQuota"},
 
 	{variant: mutant.LoopbackTrusted, pkg: "internal/config", test: "TestPeersAllowed"},
