@@ -53,7 +53,7 @@ func (p *printer) start(t *test) {
 	} else {
 		p.first = t.counts()
 	}
-	p.since, p.prev = p.from, p.first
+	p.since, p.prev, t.heard = p.from, p.first, p.from
 	p.cpuFirst = p.cpu(t)
 	p.cpuPrev = p.cpuFirst
 	switch {
@@ -73,6 +73,9 @@ func (p *printer) line(t *test) {
 		l.CPU = cpu.Busy(p.cpuPrev)
 	}
 	p.since, p.prev, p.cpuPrev = now, c, cpu
+	if l.Heard() > 0 {
+		t.heard = now
+	}
 	if len(t.report.Intervals) < maxIntervals {
 		t.report.Intervals = append(t.report.Intervals, l)
 	}
@@ -100,6 +103,9 @@ func (p *printer) last(t *test) {
 	}
 	l.Time = time.Since(p.from)
 	l.Counts = t.counts().Sub(p.first)
+	if t.counts().Heard() == p.prev.Heard() && !t.heard.IsZero() {
+		t.silent = time.Since(t.heard)
+	}
 	if t.params.ReportCPU {
 		l.CPU = p.cpu(t).Busy(p.cpuFirst)
 	}

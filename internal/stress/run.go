@@ -39,13 +39,14 @@ type Timing struct {
 	Interval time.Duration // between lines, 1 s
 	Drain    time.Duration // how long what is on its way is taken in at the end, 1 s
 	Options  time.Duration // how long a peer may take to tell its options, 10 s
+	Stall    time.Duration // the test has failed if the peer was silent so long at its end, 3 s
 }
 
 func (t *Timing) defaults() {
 	for _, x := range []struct {
 		d    *time.Duration
 		want time.Duration
-	}{{&t.Start, 2 * time.Second}, {&t.BurnIn, 2 * time.Second}, {&t.Interval, time.Second}, {&t.Drain, time.Second}, {&t.Options, 10 * time.Second}} {
+	}{{&t.Start, 2 * time.Second}, {&t.BurnIn, 2 * time.Second}, {&t.Interval, time.Second}, {&t.Drain, time.Second}, {&t.Options, 10 * time.Second}, {&t.Stall, 3 * time.Second}} {
 		if *x.d == 0 {
 			*x.d = x.want
 		}
@@ -82,6 +83,8 @@ type test struct {
 	keys    keyMeter
 	sayMu   sync.Mutex
 	workers []*worker
+	heard   time.Time     // when figures showed last that the peer sent something
+	silent  time.Duration // how long it has not, at the end
 	report  report.Report
 }
 
@@ -192,6 +195,9 @@ func (t *test) run(ctx context.Context) error {
 	}
 	t.fail(nil)
 	tasks.Wait()
+	if err == nil {
+		err = t.exchanged()
+	}
 	t.finish(err)
 	return err
 }
@@ -270,6 +276,19 @@ func (t *test) counts() (c report.Counts) {
 		w.n.addTo(&c)
 	}
 	return c
+}
+
+// exchanged is why a test that ran to its end shows nothing: nothing came from
+// the peer, or nothing any more.
+func (t *test) exchanged() error {
+	c := t.counts()
+	switch {
+	case c.Heard() == 0:
+		return fmt.Errorf("no message came from %v, %d requests were sent to it: nothing was tested; what its side says, and rdsctl peers here, may tell why", t.peer, c.RequestsSent)
+	case t.silent >= t.env.Timing.Stall:
+		return fmt.Errorf("the test has stalled: no message came from %v in the last %v, after %d; what its side says, and rdsctl peers here, may tell why", t.peer, t.silent.Round(time.Millisecond), c.Heard())
+	}
+	return nil
 }
 
 // finish fills in the report, after the tasks have ended.

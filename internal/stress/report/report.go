@@ -34,6 +34,9 @@ func (c Counts) Sub(b Counts) Counts {
 	}
 }
 
+// Heard is how many messages came from the peer.
+func (c Counts) Heard() uint64 { return c.RequestsReceived + c.AcksReceived }
+
 // Line is one row: counts over a time.
 type Line struct {
 	Tasks int           `json:"tasks"`
