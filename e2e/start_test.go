@@ -215,7 +215,7 @@ func TestTerminate(t *testing.T) {
 			return nil
 		})
 		hosts[0].stop()
-		if err := <-ended; !errors.Is(err, rds.ErrSession) || !strings.Contains(err.Error(), "shutting down") {
+		if err := <-ended; !errors.Is(err, rds.ErrDaemonGone) || !strings.Contains(err.Error(), "shutting down") {
 			t.Errorf("sender: %v", err)
 		}
 		hosts[0].start() // its end is checked again

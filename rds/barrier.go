@@ -8,7 +8,8 @@ import (
 // HWM returns the high-water mark of the operations this socket has sent to
 // the host to: the highest barrier id N such that the operations 1 to N are
 // all locally complete, their local buffers the caller's again. It says nothing
-// about their success. 0 if nothing was sent there. Never blocks.
+// about their success. 0 if nothing was sent there. It never falls: once the
+// socket, its client or the daemon has ended, it stays what it was. Never blocks.
 //
 // Ids count per (socket, destination address), over all ports. The status of
 // an operation, when known by then, can be taken with Completions before the
@@ -31,11 +32,11 @@ func (s *Socket) mark(to netip.Addr) (hwm uint64, behind bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	ce := s.cells[to.Unmap()]
-	if ce == nil || t.dead {
+	if ce == nil {
 		return 0, false
 	}
 	hwm = ce.hwm()
-	return hwm, hwm != ce.last
+	return hwm, hwm != ce.last && !t.dead
 }
 
 // Barrier waits until the operation id to the host to, and all before it, are

@@ -45,8 +45,8 @@ type Client struct {
 // end of the session. Err then says which.
 func (c *Client) Done() <-chan struct{} { return c.done }
 
-// Err is nil while the client works, then ErrClosed, ErrDaemonGone or
-// ErrSession with the daemon's reason.
+// Err is nil while the client works, then ErrClosed, ErrDaemonGone when the
+// daemon has ended, or ErrSession with the reason why it ended this session alone.
 func (c *Client) Err() error {
 	if p := c.err.Load(); p != nil {
 		return *p
@@ -137,7 +137,8 @@ func (c *Client) callContext(ctx context.Context, req ipc.Request) error {
 // Bind makes a socket at ap; port 0 takes a free one. Errors, with
 // errors.Is: EADDRINUSE; EADDRNOTAVAIL, not an address of this host's daemon;
 // EINVAL for the unspecified address, multicast, broadcast and port 1; EACCES,
-// the daemon's bind policy; ENOBUFS, its limit or the user's quota;
+// the daemon's bind policy; ENOBUFS, its limit or the user's quota; ESHUTDOWN
+// while the daemon is drained, which rdsctl daemon resume ends;
 // ErrDaemonGone, ErrSession, ErrClosed. A call to the daemon.
 //
 // Source: net/rds/bind.c rds_bind.

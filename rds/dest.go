@@ -32,10 +32,11 @@ type dest struct {
 type cell struct {
 	idx    uint32
 	addr   netip.Addr
-	first  *dest  // nil once the daemon has taken the cell in
-	last   uint64 // id of the last operation issued
-	shared *shm.Cell
+	first  *dest     // nil once the daemon has taken the cell in
+	last   uint64    // id of the last operation issued
+	shared *shm.Cell // nil: the socket is closed
 	want   *shm.WantCell
+	final  uint64 // the mark when it was closed
 }
 
 // isOpen reports whether the daemon has handled the slot's OpenDest. Before
@@ -72,6 +73,9 @@ func (t *tx) opened(s *Socket, to netip.AddrPort) bool {
 // hwm returns the highest id up to which all operations are locally complete.
 // tx.mu is held.
 func (ce *cell) hwm() uint64 {
+	if ce.shared == nil {
+		return ce.final
+	}
 	if ce.first != nil {
 		if !ce.first.isOpen() {
 			return 0
@@ -199,9 +203,18 @@ func (t *tx) forgetSocket(s *Socket) {
 	for _, d := range s.dests {
 		t.forget(d)
 	}
+	t.freeze(s)
 	for _, ce := range s.cells {
 		t.cells[ce.idx] = nil
 		t.cellFree = append(t.cellFree, ce.idx)
 	}
-	clear(s.cells)
+}
+
+// freeze keeps the high-water marks of s as they are: its cells are about to be
+// another's, or unmapped. mu is held.
+func (t *tx) freeze(s *Socket) {
+	for _, ce := range s.cells {
+		ce.final = ce.hwm()
+		ce.shared, ce.first = nil, nil
+	}
 }

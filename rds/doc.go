@@ -64,10 +64,10 @@
 //
 // # Death of the daemon
 //
-// When the daemon goes away every call fails with [ErrDaemonGone], after what
-// had been delivered before was read. When the daemon ends the session because
-// this process broke the memory contract or was removed by an operator, it is
-// [ErrSession] with the reason. [Client.Reopen] waits for the daemon and makes a
+// When the daemon ends, by a shutdown, an upgrade or a crash, every call fails
+// with [ErrDaemonGone], after what had been delivered before was read. When the
+// daemon goes on and ends this session alone, because this process broke the
+// memory contract, it is [ErrSession] with the reason. [Client.Reopen] waits for the daemon and makes a
 // new Client, [Client.Rebind] a socket there in place of each old one; it says
 // what is lost.
 //

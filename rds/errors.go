@@ -14,10 +14,10 @@ package rds
 //	  deadline      SetReadDeadline, SetWriteDeadline; contexts
 //	  EBADF         socket, buffer, region or client closed
 //	  ENOBUFS       (ErrOverrun) what kernel peers sent found no room: the socket has ended
-//	  ECONNRESET, ECONNABORTED  the daemon is gone, or ended the session
+//	  ECONNRESET, ECONNABORTED  the daemon has ended, or has ended this session alone
 //
 //	by a control call to the daemon
-//	  EADDRINUSE, EADDRNOTAVAIL, EACCES, ENOBUFS  Bind
+//	  EADDRINUSE, EADDRNOTAVAIL, EACCES, ENOBUFS  Bind; ESHUTDOWN while the daemon is drained
 //	  ENOMEM, ENOBUFS                             Alloc
 //	  EBUSY                                       Free
 //	  EINVAL, ENOBUFS                             Register, Expose, Release
@@ -65,11 +65,14 @@ var (
 	// ErrClosed: the socket, buffer, region or client was closed. Also
 	// net.ErrClosed, EBADF.
 	ErrClosed error = &sentinel{"use of closed RDS socket", []error{net.ErrClosed, syscall.EBADF}}
-	// ErrDaemonGone: the daemon ended or was killed; the sockets of this client
-	// are lost, see Client.Reopen. ECONNRESET.
+	// ErrDaemonGone: the daemon has ended, in order (a shutdown, an upgrade, which
+	// the text then says) or not; the sockets of this client are lost, see
+	// Client.Reopen. ECONNRESET.
 	ErrDaemonGone error = &sentinel{"the RDS daemon is gone", []error{syscall.ECONNRESET}}
-	// ErrSession: the daemon ended this session and gave a reason.
-	// ECONNABORTED.
+	// ErrSession: the daemon goes on, and ended this session alone, for the reason
+	// in the text: this process broke the memory contract, or so did the daemon.
+	// ECONNABORTED. Client.Reopen would work, and a process that breaks a rule
+	// would break it again.
 	ErrSession error = &sentinel{"session ended by the RDS daemon", []error{syscall.ECONNABORTED}}
 	// ErrOverrun: peers that cannot be refused (Linux kernels) sent more than the
 	// daemon keeps for this user while the socket was not read. It is off its

@@ -68,10 +68,11 @@ func TestEnds(t *testing.T) {
 		end  func(*fakeDaemon, *Socket)
 		want []error
 	}{
-		"socket closed":  {func(_ *fakeDaemon, a *Socket) { a.Close() }, []error{ErrClosed, net.ErrClosed, syscall.EBADF}},
-		"client closed":  {func(_ *fakeDaemon, a *Socket) { a.c.Close() }, []error{ErrClosed, net.ErrClosed}},
-		"daemon killed":  {func(d *fakeDaemon, _ *Socket) { d.die(nil) }, []error{ErrDaemonGone, syscall.ECONNRESET}},
-		"session killed": {func(d *fakeDaemon, _ *Socket) { d.die(&ipc.SessionError{Text: "because"}) }, []error{ErrSession}},
+		"socket closed":    {func(_ *fakeDaemon, a *Socket) { a.Close() }, []error{ErrClosed, net.ErrClosed, syscall.EBADF}},
+		"client closed":    {func(_ *fakeDaemon, a *Socket) { a.c.Close() }, []error{ErrClosed, net.ErrClosed}},
+		"daemon killed":    {func(d *fakeDaemon, _ *Socket) { d.die(nil) }, []error{ErrDaemonGone, syscall.ECONNRESET}},
+		"daemon shut down": {func(d *fakeDaemon, _ *Socket) { d.die(&ipc.SessionError{Text: "shutting down", Ends: true}) }, []error{ErrDaemonGone, syscall.ECONNRESET}},
+		"session killed":   {func(d *fakeDaemon, _ *Socket) { d.die(&ipc.SessionError{Text: "because"}) }, []error{ErrSession, syscall.ECONNABORTED}},
 		"ring broken": {func(d *fakeDaemon, _ *Socket) {
 			d.do(func() { d.seg.SendRetProducer().Put(1 << 20) })
 		}, []error{ErrSession}},

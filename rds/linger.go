@@ -22,7 +22,9 @@ func (s *Socket) SetLinger(d time.Duration) error {
 // acknowledged by its destination's host, or withdrawn (CancelSentTo,
 // GiveUpAfter, notices), or ctx ends. The socket is of no more use from the
 // start: other calls fail with ErrClosed, and messages not received are
-// dropped, those that still come too. It is closed when CloseWait returns,
+// dropped, those that still come too. Only what it was told can be read, while
+// CloseWait waits and later, with Completions, Notices, ZeroCopyDone and HWM. It is
+// closed when CloseWait returns,
 // whatever it returns: nil, if there was nothing left to wait for; the
 // context's error, if messages were still on their way; ErrDaemonGone,
 // ErrSession or ErrClosed, as in Close.

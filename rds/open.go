@@ -215,14 +215,17 @@ func (c *Client) moreSendMemory() ([]byte, error) {
 	return c.mem.open(fds[0], shm.WindowSize, true)
 }
 
-// goneError is what the end of the control connection means: a reason that the
-// daemon gave ends the session, none means that the daemon is gone.
+// goneError is what the end of the control connection means: that the daemon is
+// gone, whether it said so or died, or that it ended this session for a reason.
 func goneError(reason error) error {
 	var end *ipc.SessionError
-	switch {
-	case reason == nil || errors.Is(reason, ipc.ErrGone):
+	said := errors.As(reason, &end)
+	switch gone := reason == nil || errors.Is(reason, ipc.ErrGone); {
+	case gone && said:
+		return fmt.Errorf("%w: %s", ErrDaemonGone, end.Text)
+	case gone:
 		return ErrDaemonGone
-	case errors.As(reason, &end):
+	case said:
 		return fmt.Errorf("%w: %s", ErrSession, end.Text)
 	}
 	return fmt.Errorf("%w: %v", ErrSession, reason)

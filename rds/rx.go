@@ -250,9 +250,10 @@ func (r *rx) giveBack(id uint32) {
 	}
 }
 
-// forget empties what s has queued, for good. rx.mu is held.
+// forget ends what s has to do with the memory. Completions, notices and
+// zero-copy cookies stay to be read. rx.mu is held.
 func (s *Socket) forget() {
-	s.rxq, s.comps, s.notices, s.zcDone = queue[shm.Event]{}, queue[Completion]{}, queue[Notice]{}, queue[uint32]{}
+	s.rxq = queue[shm.Event]{}
 	s.awaited, s.cellAddr, s.cong = nil, nil, congMonitor{}
 	s.closePollFD()
 }
@@ -311,8 +312,8 @@ func (r *rx) endBind(s *Socket) {
 // what is still in the ring, is given back.
 func (r *rx) remove(s *Socket) {
 	r.mu.Lock()
+	r.drain() // its statuses and notices up to the close
 	r.socks[shm.SockIndex(s.handle)] = nil
-	r.drain()
 	r.drop(s)
 	s.forget()
 	ring := r.flush()

@@ -215,7 +215,8 @@ func (s *Socket) SetRcvBuf(n int) error {
 // withdrawn, those on their way may or may not arrive, messages not received
 // are dropped; nobody is told. The local memory of operations in flight is the
 // caller's again when its Buffer can be freed. Waiting calls fail with
-// ErrClosed, as does a second Close. After SetLinger it is CloseWait.
+// ErrClosed, as does a second Close; Completions, Notices, ZeroCopyDone and HWM
+// give what the socket had been told. After SetLinger it is CloseWait.
 //
 // Source: net/rds/af_rds.c rds_release.
 func (s *Socket) Close() error {

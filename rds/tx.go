@@ -87,6 +87,7 @@ func (t *tx) close(socks []*Socket) {
 	t.dead = true
 	for _, s := range socks {
 		s.closed.Store(true)
+		t.freeze(s)
 	}
 }
 

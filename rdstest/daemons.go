@@ -153,7 +153,7 @@ func (d *Daemon) Bind(t testing.TB, c *rds.Client, port uint16) *rds.Socket {
 }
 
 // Stop ends the daemon in order, as SIGTERM does, and waits for it: clients
-// get rds.ErrSession, peers lose their connection. Stopping a stopped daemon
+// get rds.ErrDaemonGone, peers lose their connection. Stopping a stopped daemon
 // does nothing.
 func (d *Daemon) Stop() error {
 	d.mu.Lock()

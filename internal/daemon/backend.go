@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/rdsd/rdsd/conn"
@@ -19,20 +20,34 @@ import (
 // and ask the engine.
 type backend struct{ d *Daemon }
 
-// ask runs f on the engine's goroutine and waits for it.
+// ask runs f on the engine's goroutine and waits for it. After an error f has
+// not run and never will.
 func (d *Daemon) ask(ctx context.Context, f func()) error {
 	done := make(chan struct{})
-	if !d.e.Do(func() { f(); close(done) }) {
+	var taken atomic.Bool // by the engine, which runs f, or by the caller, who does not want it any more
+	run := func() {
+		if taken.CompareAndSwap(false, true) {
+			f()
+			close(done)
+		}
+	}
+	if !d.e.Do(run) {
 		return errShutdown
 	}
+	var err error
 	select {
 	case <-done:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("the engine does not answer: %w", ctx.Err())
+		err = fmt.Errorf("the engine does not answer: %w", ctx.Err())
 	case <-d.loopDone:
-		return errShutdown
+		err = errShutdown
 	}
+	if taken.CompareAndSwap(false, true) {
+		return err
+	}
+	<-done
+	return nil
 }
 
 const askTimeout = 5 * time.Second

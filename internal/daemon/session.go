@@ -115,13 +115,18 @@ func (s *session) warn(msg string, err error, more ...any) {
 // goodbye tells the process why its session ends, and ends it.
 func (s *session) goodbye(reason error) {
 	s.once.Do(func() {
-		_ = s.c.Send(0, &ipc.Goodbye{Text: reason.Error()})
+		_ = s.c.Send(0, &ipc.Goodbye{Text: reason.Error(), Ends: errors.Is(reason, errShutdown)})
 		s.c.Close()
 	})
 }
 
-// fail answers a request with an error.
+// fail answers a request with an error. That the daemon ends is no answer but
+// the end of the session.
 func (s *session) fail(id uint32, err error) error {
+	if errors.Is(err, errShutdown) {
+		s.goodbye(err)
+		return err
+	}
 	return s.c.SendErr(id, err)
 }
 

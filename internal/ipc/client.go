@@ -224,7 +224,7 @@ func (c *Client) receive() {
 func (c *Client) dispatch(m *Message) error {
 	switch b := m.Body.(type) {
 	case *Goodbye:
-		return &SessionError{b.Text}
+		return &SessionError{Text: b.Text, Ends: b.Ends}
 	case *Err:
 		if m.ID == 0 { // not even Hello was heard
 			return b

@@ -134,6 +134,8 @@ func TestSessionEnd(t *testing.T) {
 		"daemon dies": {func(d *Conn, id uint32) { d.Close() }, []error{ErrGone, syscall.ECONNRESET}, "", nil},
 		"goodbye": {func(d *Conn, id uint32) { d.Send(0, &Goodbye{Text: "socket 4 is not yours"}); d.Close() },
 			[]error{syscall.ECONNABORTED}, "socket 4 is not yours", syscall.ECONNABORTED},
+		"goodbye of a daemon that ends": {func(d *Conn, id uint32) { d.Send(0, &Goodbye{Text: "shutting down", Ends: true}); d.Close() },
+			[]error{ErrGone, syscall.ECONNRESET}, "shutting down", ErrGone},
 		"goodbye and silence": {func(d *Conn, id uint32) { d.Send(0, &Goodbye{Text: "bye"}) },
 			[]error{syscall.ECONNABORTED}, "bye", syscall.ECONNABORTED},
 		"refused": {func(d *Conn, id uint32) { d.Send(0, &Err{Errno: uint32(syscall.EUSERS), Text: "full"}); d.Close() },

@@ -14,7 +14,7 @@ var le = binary.LittleEndian
 // AppendFrame appends the frame of m with the given id to b.
 func AppendFrame(b []byte, id uint32, m Body) []byte {
 	var flags uint16
-	if p, ok := m.(*CtlPart); ok && p.Last {
+	if last := lastOf(m); last != nil && *last {
 		flags = flagLast
 	}
 	b = le.AppendUint16(b, uint16(m.Type()))
@@ -23,8 +23,19 @@ func AppendFrame(b []byte, id uint32, m Body) []byte {
 	return m.append(b)
 }
 
-// flagLast marks the last CtlPart.
+// flagLast marks the last CtlPart, and the Goodbye of a daemon that ends.
 const flagLast = 1
+
+// lastOf is the field of m that flagLast is, nil if it has none.
+func lastOf(m Body) *bool {
+	switch m := m.(type) {
+	case *CtlPart:
+		return &m.Last
+	case *Goodbye:
+		return &m.Ends
+	}
+	return nil
+}
 
 // ParseFrame reads one whole frame. Nothing in the body points into b.
 // Errors: ErrProtocol, saying what is wrong.
@@ -37,8 +48,8 @@ func ParseFrame(b []byte) (id uint32, m Body, err error) {
 	if m = newBody(t); m == nil {
 		return id, nil, protocolError("unknown frame %v", t)
 	}
-	if p, ok := m.(*CtlPart); ok {
-		p.Last = flags&flagLast != 0
+	if last := lastOf(m); last != nil {
+		*last = flags&flagLast != 0
 		flags &^= flagLast
 	}
 	if flags != 0 {

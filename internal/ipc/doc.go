@@ -43,8 +43,9 @@ const (
 // protocol does not allow. The connection is of no use after it. EPROTO.
 var ErrProtocol error = &sentinel{"control protocol error", syscall.EPROTO}
 
-// ErrGone is the errors.Is target when the daemon closed the connection
-// without a Goodbye, as it does when it dies. ECONNRESET.
+// ErrGone is the errors.Is target when the daemon has ended: it closed the
+// connection without a Goodbye, as it does when it dies, or its Goodbye said so.
+// ECONNRESET.
 var ErrGone error = &sentinel{"the daemon is gone", syscall.ECONNRESET}
 
 // ErrNoDaemon is the errors.Is target when no daemon answers at any of the
@@ -78,14 +79,22 @@ func (e *VersionError) Error() string {
 // Unwrap gives the errno.
 func (e *VersionError) Unwrap() error { return syscall.EPROTONOSUPPORT }
 
-// SessionError says that the daemon ended the session, and why.
-// errors.Is: ECONNABORTED.
-type SessionError struct{ Text string }
+// SessionError says that the daemon ended the session, and why. errors.Is:
+// ErrGone if the daemon itself has ended, else ECONNABORTED.
+type SessionError struct {
+	Text string
+	Ends bool // the daemon itself has ended
+}
 
 func (e *SessionError) Error() string { return "session ended by the daemon: " + e.Text }
 
-// Unwrap gives the errno.
-func (e *SessionError) Unwrap() error { return syscall.ECONNABORTED }
+// Unwrap gives the target for errors.Is.
+func (e *SessionError) Unwrap() error {
+	if e.Ends {
+		return ErrGone
+	}
+	return syscall.ECONNABORTED
+}
 
 // errnoOf finds the errno to send for err, EIO when there is none in it.
 func errnoOf(err error) syscall.Errno {

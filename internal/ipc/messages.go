@@ -184,7 +184,10 @@ func (m *Err) Error() string {
 func (m *Err) Unwrap() error { return syscall.Errno(m.Errno) }
 
 // Goodbye is the daemon's last frame of a session it ends.
-type Goodbye struct{ Text string }
+type Goodbye struct {
+	Ends bool // the daemon itself ends, and with it all sessions
+	Text string
+}
 
 // Ctl is a JSON request of rdsctl. Answer: CtlPart frames, the last one marked.
 type Ctl struct{ JSON []byte }

@@ -35,7 +35,7 @@ func serve(t *testing.T, d *rdstest.Daemon, e Env) *Server {
 	go func() { done <- s.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-done; err != nil && !errors.Is(err, rds.ErrSession) {
+		if err := <-done; err != nil && !errors.Is(err, rds.ErrDaemonGone) {
 			t.Errorf("server: %v", err)
 		}
 	})

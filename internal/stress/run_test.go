@@ -412,7 +412,7 @@ func TestPeerDies(t *testing.T) {
 			}
 		}
 	}, nil)
-	if !errors.Is(p.failed, rds.ErrSession) && !errors.Is(p.failed, rds.ErrDaemonGone) {
+	if !errors.Is(p.failed, rds.ErrDaemonGone) {
 		t.Errorf("passive: %v", p.failed)
 	}
 	if a.failed == nil {
