@@ -56,13 +56,14 @@ type Daemon struct {
 	warnings []string
 	started  time.Time
 
-	loopDone chan struct{}
-	sessions sync.WaitGroup
-	lines    *lines
-	traces   chan traceEvent
-	untold   atomic.Uint64 // traces for which the logger was too slow
-	drained  atomic.Pointer[string]
-	silent   atomic.Uint64 // control connections that said nothing
+	loopDone   chan struct{}
+	sessions   sync.WaitGroup
+	lines      *lines
+	traces     chan traceEvent
+	populating *populating
+	untold     atomic.Uint64 // traces for which the logger was too slow
+	drained    atomic.Pointer[string]
+	silent     atomic.Uint64 // control connections that said nothing
 
 	accepting atomic.Int64 // since when one connection is being taken in, unix ns; 0: none is
 
@@ -98,6 +99,7 @@ func NewUnder(super Supervisor, cfg config.Config, log *slog.Logger) (_ *Daemon,
 		lines: newLines(log), traces: make(chan traceEvent, 256), open: map[*session]struct{}{},
 		credOf: (*ipc.Conn).Peer, notify: super.Notify}
 	d.setConfig(&cfg)
+	d.populating = newPopulating(openRoom("/"))
 	cred, err := loadTLS(&cfg)
 	if err != nil {
 		return nil, err
@@ -127,7 +129,7 @@ func NewUnder(super Supervisor, cfg config.Config, log *slog.Logger) (_ *Daemon,
 	if err = failpoint.Hit(failpoint.StatsFile); err != nil {
 		return nil, err
 	}
-	if d.statFile, err = stats.Create(cfg.Stats); err != nil {
+	if d.statFile, d.listFile, err = createStats(cfg.Stats, config.ListsPath(cfg.Stats)); err != nil {
 		return nil, err
 	}
 	block, err := stats.NewBlock(d.statFile.Mem(), d.info)
@@ -135,9 +137,6 @@ func NewUnder(super Supervisor, cfg config.Config, log *slog.Logger) (_ *Daemon,
 		return nil, err
 	}
 	if d.reader, err = stats.NewReader(d.statFile.Mem()); err != nil {
-		return nil, err
-	}
-	if d.listFile, err = stats.CreateLists(config.ListsPath(cfg.Stats)); err != nil {
 		return nil, err
 	}
 	rowsOut, err := stats.NewLists(d.listFile.Mem(), d.info)
@@ -170,6 +169,7 @@ func NewUnder(super Supervisor, cfg config.Config, log *slog.Logger) (_ *Daemon,
 		return nil, err
 	}
 	d.e.lists = newLists(rowsOut)
+	d.warnRoom()
 	if cfg.Needs(config.TransportTCP) {
 		if d.tcp, err = rdstcp.New(rdstcp.Options{Port: cfg.TCP.Port, Timeout: cfg.TCP.Timeout, Congestion: cc,
 			Allowed: func(a netip.Addr) bool { return d.peerAllowed(a) && cfg.TCPFrom(a) }, Rand: rng.Uint64}); err != nil {
@@ -264,6 +264,7 @@ func (d *Daemon) closeAll() {
 	if d.ln != nil {
 		d.ln.Close()
 	}
+	d.populating.room.close()
 	if d.e != nil {
 		d.e.end()
 	}

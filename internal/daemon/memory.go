@@ -136,6 +136,16 @@ func (t *taken) add(maps int, shared, registered uint64) {
 	t.registered += registered
 }
 
+// of is the bytes that uid has, of either kind.
+func (m *memory) of(uid uint32) uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if t := m.users[uid]; t != nil {
+		return t.shared + t.registered
+	}
+	return 0
+}
+
 // ofUsers is what each user has, by uid.
 func (m *memory) ofUsers() map[uint32]taken {
 	m.mu.Lock()

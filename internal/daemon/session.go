@@ -224,7 +224,7 @@ func (s *session) memfd(name string, size int, readOnly bool) (*shm.Mapping, err
 	if err := s.take(uint64(size), 0); err != nil {
 		return nil, err
 	}
-	m, err := create(name, size)
+	m, err := s.populate(size, func() (*shm.Mapping, error) { return create(name, size) })
 	if err != nil {
 		s.d.e.mem.give(&s.user, 1, uint64(size), 0)
 		return nil, err
@@ -249,6 +249,9 @@ func (s *session) serveClient(id uint32, hello *ipc.Hello) error {
 		m, err := s.c.Recv()
 		if err != nil {
 			return err
+		}
+		if s.c.HungUp() {
+			return io.EOF // nobody waits for what it has asked
 		}
 		if err := s.handle(m); err != nil {
 			return err
@@ -375,7 +378,7 @@ func (s *session) alloc(id uint32, r *ipc.Alloc) error {
 	if err := s.take(0, size); err != nil {
 		return s.fail(id, err)
 	}
-	m, err := createMemfd(failpoint.Buffer, int(size))
+	m, err := s.populate(int(size), func() (*shm.Mapping, error) { return createMemfd(failpoint.Buffer, int(size)) })
 	if err != nil {
 		s.d.e.mem.give(&s.user, 1, 0, size)
 		return s.fail(id, err)
@@ -410,7 +413,7 @@ func (s *session) growSend(id uint32) error {
 	if err := s.take(shm.WindowSize, 0); err != nil {
 		return s.fail(id, err)
 	}
-	m, err := createMemfd(failpoint.SendWindow, shm.WindowSize)
+	m, err := s.populate(shm.WindowSize, func() (*shm.Mapping, error) { return createMemfd(failpoint.SendWindow, shm.WindowSize) })
 	if err != nil {
 		s.d.e.mem.give(&s.user, 1, shm.WindowSize, 0)
 		return s.fail(id, err)

@@ -90,6 +90,22 @@ func (c *Conn) Close() error {
 	return c.c.Close()
 }
 
+// HungUp reports whether the other side has closed, or closed its direction,
+// also while frames of it are still to be received.
+func (c *Conn) HungUp() bool {
+	raw, err := c.c.SyscallConn()
+	if err != nil {
+		return true
+	}
+	up := false
+	err = raw.Control(func(fd uintptr) {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+		n, err := unix.Poll(p, 0)
+		up = err != nil || n == 0
+	})
+	return err != nil || !up
+}
+
 // SetReadDeadline bounds Recv, the zero time does not. After it Recv fails with
 // os.ErrDeadlineExceeded.
 func (c *Conn) SetReadDeadline(t time.Time) error { return c.c.SetReadDeadline(t) }

@@ -73,6 +73,7 @@ const (
 	LoopbackTrusted            Name = "loopback-trusted"              // loopback is a peer of a daemon that other hosts reach
 	DescriptorsClosedInSession Name = "descriptors-closed-in-session" // a session waits for the close of what its process sent
 	PartialUncharged           Name = "partial-uncharged"             // a message that was begun takes memory without limit
+	PopulateAtOnce             Name = "populate-at-once"              // any number of sessions make memory at a time
 	SourceTakesAll             Name = "source-takes-all"              // one address takes all places for connections in set-up
 
 	// A client's events.
@@ -90,6 +91,6 @@ func Names() []Name {
 		WrongInstance, LastCredit, CancelEarly, SilenceIgnored, KernelBelieved, PeersStay, PastForgotten, RefusedDropped, ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold,
 		CongestionStays, Incarnation, OwnerNotMeant, SlotReusedEarly, WakeUpLost, ShareIgnored, WakeUpKept, RequestOvertakes,
 		MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice, AtomicRunsTwice, GrantUnchecked, BoundsOffByOne,
-		UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed, GrantOnLaneZero, GrantTableShared, GrantErrorDropped, NakNotTold, EndUnbounded, QuotaNotGivenBack, IdleKeepsPlace, LoopbackTrusted, SourceTakesAll, PartialUncharged, DescriptorsClosedInSession,
+		UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed, GrantOnLaneZero, GrantTableShared, GrantErrorDropped, NakNotTold, EndUnbounded, QuotaNotGivenBack, IdleKeepsPlace, LoopbackTrusted, PopulateAtOnce, SourceTakesAll, PartialUncharged, DescriptorsClosedInSession,
 		RoomNotRung, MarkWaitsForAll, HandleReused, CRCUnchecked}
 }

@@ -28,6 +28,13 @@ func Create(path string) (*File, error) { return createSized(path, Size, 0o644) 
 // CreateLists is Create for the lists. Mode 0600: they tell of all users.
 func CreateLists(path string) (*File, error) { return createSized(path, ListSize, 0o600) }
 
+// RemoveDead removes the file at path if no process has it open for writing.
+func RemoveDead(path string) {
+	if _, live := owner(path); !live {
+		os.Remove(path)
+	}
+}
+
 func createSized(path string, size int, mode os.FileMode) (*File, error) {
 	if pid, live := owner(path); live {
 		return nil, fmt.Errorf("statistics file %s: %w (pid %d)", path, ErrInUse, pid)

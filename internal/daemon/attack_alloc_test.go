@@ -1,0 +1,197 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/stats"
+	"golang.org/x/sys/unix"
+)
+
+// TestAllocationStorm: processes of one user ask for much memory and are gone
+// before it is made. A process of another user attaches and gets memory while
+// they wait; one of theirs makes memory at a time, and for those that are gone
+// none is made.
+func TestAllocationStorm(t *testing.T) {
+	var uid atomic.Uint32
+	d := startDaemonOf(t, nil, func(c *ipc.Conn) ipc.Cred {
+		id := c.Peer()
+		id.UID = uid.Load()
+		return id
+	})
+	p := d.populating
+	made := func() (n uint64, most, here int) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.made, p.most, p.here[1001]
+	}
+	wait := func(what string, f func() bool) {
+		t.Helper()
+		for range 2000 {
+			if f() {
+				return
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		t.Fatal(what)
+	}
+	uid.Store(1001)
+	const processes, requests = 8, 50
+	var storm []*proc
+	for range processes {
+		storm = append(storm, attached(t, d))
+	}
+	p.enter(1001) // as if one of the user's were at it
+	before, _, _ := made()
+	for _, a := range storm {
+		for i := range uint32(requests) {
+			a.write(ipc.AppendFrame(nil, 100+i, &ipc.Alloc{Size: 4 << 20}))
+		}
+	}
+	wait("the processes do not wait for each other", func() bool { _, _, here := made(); return here == processes+1 })
+	for _, a := range storm {
+		a.close()
+	}
+	uid.Store(1002)
+	victim := attached(t, d)
+	b := victim.call(&ipc.Alloc{Size: 1 << 20})
+	if _, ok := b.Body.(*ipc.AllocOK); !ok {
+		t.Errorf("another user's memory: %+v", b.Body)
+	}
+	b.CloseFDs()
+	if err := victim.ping(); err != nil {
+		t.Error(err)
+	}
+	after, _, _ := made()
+	p.leave(1001)
+	wait("the processes that are gone are still there", func() bool { _, _, here := made(); return here == 0 })
+	if n, most, _ := made(); n != after || most > maxPopulating {
+		t.Errorf("memory made %d times for processes that are gone, %d sessions at one time; %d times before, want 0 and at most %d", n-after, most, before, maxPopulating)
+	}
+}
+
+// cgroups is a root file system with these cgroup files.
+func cgroups(t *testing.T, self string, files map[string]string) string {
+	t.Helper()
+	root := t.TempDir()
+	files["proc/self/cgroup"] = self
+	for name, text := range files {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+// TestRoom: what the daemon's cgroup, or one above it, has left bounds the memory
+// of clients before the kernel ends the daemon, and one user has half of it.
+func TestRoom(t *testing.T) {
+	const mib = 1 << 20
+	v2 := map[string]string{
+		"sys/fs/cgroup/a/memory.max": "167772160\n", "sys/fs/cgroup/a/memory.current": "62914560\n", // 160, 60 MiB
+		"sys/fs/cgroup/a/memory.stat":  "anon 1\nfile 9\ninactive_file 10485760\nactive_file 10485760\n", // 20 MiB of files
+		"sys/fs/cgroup/a/b/memory.max": "max\n", "sys/fs/cgroup/a/b/memory.current": "1\n",
+	}
+	v1 := map[string]string{"sys/fs/cgroup/memory/a/memory.limit_in_bytes": "167772160\n", "sys/fs/cgroup/memory/a/memory.usage_in_bytes": "41943040\n",
+		"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"}
+	for name, root := range map[string]string{"version 2": cgroups(t, "0::/a/b\n", v2), "version 1": cgroups(t, "3:memory:/a/b\n0::/x\n", v1)} {
+		r := openRoom(root)
+		if r == nil || len(r.groups) != 1 {
+			t.Fatalf("%s: %+v", name, r)
+		}
+		defer r.close()
+		if left, limit := r.left(); left != 120*mib || limit != 160*mib {
+			t.Errorf("%s: %d left of %d", name, left, limit)
+		}
+		root, other := daemonUser, &user{uid: 1000}
+		for _, tc := range []struct {
+			u                  *user
+			size, own, pending uint64
+			says               string
+		}{
+			{root, 100 * mib, 500 * mib, 0, ""}, // 20 MiB are the daemon's
+			{root, 101 * mib, 101 * mib, 0, "100 MiB"},
+			{root, 60 * mib, 60 * mib, 50 * mib, "left of"},
+			{other, 32 * mib, 64 * mib, 0, ""},
+			{other, 32 * mib, 128 * mib, 0, "uid 1000 would have"},
+		} {
+			err := r.fits(tc.u, tc.size, tc.own, tc.pending)
+			if tc.says == "" && err != nil || tc.says != "" && !errors.Is(err, unix.ENOMEM) {
+				t.Errorf("%s: %d bytes, own %d, pending %d: %v, want %q", name, tc.size, tc.own, tc.pending, err, tc.says)
+			}
+		}
+	}
+	for name, root := range map[string]string{"none": t.TempDir(), "no limit": cgroups(t, "0::/a\n", map[string]string{"sys/fs/cgroup/a/memory.max": "max\n"})} {
+		r := openRoom(root)
+		if err := r.fits(daemonUser, 1<<40, 1<<40, 0); r != nil || err != nil {
+			t.Errorf("%s: %+v, %v", name, r, err)
+		}
+	}
+}
+
+// A daemon in a cgroup that is too small says so, and Alloc and Hello fail with
+// ENOMEM and the cure.
+func TestSmallRoom(t *testing.T) {
+	d := startDaemon(t, func(*config.Config) {})
+	p := attached(t, d)
+	root := cgroups(t, "0::/a\n", map[string]string{"sys/fs/cgroup/a/memory.max": "157286400\n", "sys/fs/cgroup/a/memory.current": "104857600\n"})
+	d.populating.mu.Lock()
+	d.populating.room = openRoom(root)
+	d.populating.mu.Unlock()
+	d.warnRoom()
+	if n := len(d.warnings); n == 0 || !strings.Contains(d.warnings[n-1], "memory cgroup has 50 MiB left of 150") {
+		t.Errorf("warnings %q", d.warnings)
+	}
+	e, ok := p.call(&ipc.Alloc{Size: 64 << 20}).Body.(*ipc.Err)
+	if !ok || e.Errno != uint32(unix.ENOMEM) || !strings.Contains(e.Text, "MemoryMax=") {
+		t.Errorf("Alloc: %+v", e)
+	}
+	b := p.call(&ipc.Alloc{Size: 1 << 20})
+	if _, ok := b.Body.(*ipc.AllocOK); !ok {
+		t.Errorf("a small buffer: %+v", b.Body)
+	}
+	b.CloseFDs()
+	if err := p.ping(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestStatsOfKilledDaemon: what a killed daemon left in a file system without
+// room for two does not keep the next one from starting.
+func TestStatsOfKilledDaemon(t *testing.T) {
+	dir := t.TempDir()
+	size := stats.Size + stats.ListSize
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", size+size/4)); err != nil {
+		t.Skip("no file system of the test's own: ", err)
+	}
+	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
+	path, lists := dir+"/s.stats", dir+"/s.lists"
+	for name, n := range map[string]int{path: stats.Size, lists: stats.ListSize} {
+		f, err := os.Create(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Fallocate(int(f.Fd()), 0, 0, int64(n)); err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+	}
+	f, l, err := createStats(path, lists)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	f.Close()
+}
