@@ -47,12 +47,11 @@ func (c *Conn) recvFragment(h *wire.Header, piece []byte) error {
 	case a.old:
 		return nil
 	case a.skip:
-		c.verdict(h, a.v)
+		c.verdict(h, a.v, 0)
 	default:
 		token := a.token
 		a.dst, a.token = nil, nil
-		c.host.Commit(c, h, token)
-		c.verdict(h, Accepted)
+		c.verdict(h, Accepted, c.host.Commit(c, h, token))
 	}
 	c.received(h)
 	return nil

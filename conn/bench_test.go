@@ -63,11 +63,18 @@ type fastHost struct {
 	remote *fastHost
 }
 
-func (h *fastHost) Deliver(*Conn, *wire.Header, []byte) Verdict { h.got++; return Accepted }
+func (h *fastHost) Deliver(*Conn, *wire.Header, []byte) (Verdict, uint32) {
+	h.got++
+	return Accepted, 0
+}
 func (h *fastHost) Begin(_ *Conn, hd *wire.Header) ([]byte, any, Verdict) {
 	return h.asm[:hd.Len], h, Accepted
 }
-func (h *fastHost) Commit(*Conn, *wire.Header, any)                { h.got++ }
+func (h *fastHost) Commit(*Conn, *wire.Header, any) uint32 {
+	h.got++
+	return 0
+}
+func (h *fastHost) Bound(*Conn, *Msg, uint32)                      {}
 func (h *fastHost) Abort(*Conn, any)                               {}
 func (h *fastHost) Internal(*Conn, wire.InternalType, []byte)      {}
 func (h *fastHost) CanPost(*Conn, *Msg) bool                       { return true }

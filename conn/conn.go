@@ -80,7 +80,7 @@ type Conn struct {
 	gate       uint64  // while settling: notices up to here are still to come
 	settling   bool    // acks settle nothing yet
 	rtx        msgList // sequence assigned; goes first, in order
-	notices    msgList // NOSOCK and REFUSED
+	notices    msgList // NOSOCK, REFUSED and BOUND
 	control    msgList // GRANT, REVOKE, REVOKED
 	queue      msgList // datagrams and operations
 	unacked    msgList // posted, by sequence
@@ -197,7 +197,7 @@ func (c *Conn) enqueue(m *Msg) {
 	switch m.Internal {
 	case 0:
 		c.queue.push(m)
-	case wire.TypeNoSock, wire.TypeRefused:
+	case wire.TypeNoSock, wire.TypeRefused, wire.TypeBound:
 		c.notices.push(m)
 	default:
 		if c.k.on && c.Ready() { // it would not know what to do with it

@@ -353,6 +353,7 @@ func (b *baseHost) PeerUp(*Conn, bool)                        {}
 func (b *baseHost) PeerDown(*Conn, error)                     {}
 func (b *baseHost) Congestion(*Conn, *cong.Map)               {}
 func (b *baseHost) Internal(*Conn, wire.InternalType, []byte) {}
+func (b *baseHost) Bound(*Conn, *Msg, uint32)                 {}
 func (b *baseHost) CanPost(*Conn, *Msg) bool                  { return true }
 func (b *baseHost) OpLocal(*Conn, *Msg)                       {}
 func (b *baseHost) OpPlaced(*Conn, *Msg)                      {}

@@ -81,16 +81,21 @@ type Msg struct {
 // Send excepted.
 type Host interface {
 	// Deliver hands up a message that arrived whole. payload is valid during
-	// the call only. The header's extension headers are still encoded.
-	Deliver(c *Conn, h *wire.Header, payload []byte) Verdict
+	// the call only. The header's extension headers are still encoded. met is the
+	// incarnation of the socket that accepted it, 0: nobody is told.
+	Deliver(c *Conn, h *wire.Header, payload []byte) (v Verdict, met uint32)
 	// Begin announces a message that arrives in pieces and returns h.Len bytes
 	// to assemble it in, plus a token; with another verdict than Accepted the
 	// pieces are skipped. Exactly one Commit (all there) or Abort (the
 	// connection broke; it will come again) follows an Accepted Begin, unless
 	// the host withdrew it with Conn.ForgetPartial.
 	Begin(c *Conn, h *wire.Header) (dst []byte, token any, v Verdict)
-	Commit(c *Conn, h *wire.Header, token any)
+	Commit(c *Conn, h *wire.Header, token any) (met uint32)
 	Abort(c *Conn, token any)
+	// Bound: the peer's socket of incarnation inc has accepted m, which named none.
+	// MsgDone follows. The host hears it before m's ack settles, unless the peer owes
+	// too much already; never of a peer that is a kernel.
+	Bound(c *Conn, m *Msg, inc uint32)
 	// Internal hands up bodies of GRANT, REVOKE, REVOKED and GRANT_NAK, well formed.
 	Internal(c *Conn, t wire.InternalType, body []byte)
 

@@ -57,6 +57,8 @@ func (c *Conn) Kernel() bool { return c.k.on }
 // kernelUp is what HELLO is between two rdsd.
 func (c *Conn) kernelUp() {
 	c.granted = 0
+	// Its sockets have no incarnations: whom these mean is not there.
+	c.CancelMatching(func(m *Msg) bool { return m.DstInc != 0 }, NoSock)
 	k := &c.k
 	k.ack, k.nak, k.asked, k.prompt, k.congTx, k.congGot = 0, false, 0, 0, 0, 0
 	c.hello = wire.Hello{

@@ -118,7 +118,7 @@ func (l *msgList) prepend(f *msgList) {
 // ownMsg is a message of the Conn itself, pooled.
 type ownMsg struct {
 	Msg
-	body [wire.NoticeLen]byte
+	body [wire.BoundLen]byte
 	next *ownMsg
 }
 

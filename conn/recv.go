@@ -129,7 +129,8 @@ func (c *Conn) recvMessage(h *wire.Header, body []byte, sendLen int) error {
 			return err
 		}
 	} else {
-		c.verdict(h, c.deliver(h, body))
+		v, met := c.deliver(h, body)
+		c.verdict(h, v, met)
 	}
 	c.received(h)
 	return nil
@@ -183,9 +184,9 @@ func (c *Conn) handleAck(ack uint64) {
 }
 
 // deliver hands a whole message up.
-func (c *Conn) deliver(h *wire.Header, body []byte) Verdict {
+func (c *Conn) deliver(h *wire.Header, body []byte) (v Verdict, met uint32) {
 	if v, done := c.preDeliver(h); done {
-		return v
+		return v, 0
 	}
 	return c.host.Deliver(c, h, body)
 }
@@ -210,8 +211,9 @@ func (c *Conn) preDeliver(h *wire.Header) (v Verdict, done bool) {
 	return Accepted, false
 }
 
-// verdict carries out what became of a message that is whole.
-func (c *Conn) verdict(h *wire.Header, v Verdict) {
+// verdict carries out what became of a message that is whole. met is the socket that
+// accepted it, see Host.Deliver.
+func (c *Conn) verdict(h *wire.Header, v Verdict, met uint32) {
 	switch v {
 	case NoSocket:
 		c.stats.RecvDropNoSock++
@@ -231,6 +233,9 @@ func (c *Conn) verdict(h *wire.Header, v Verdict) {
 	default:
 		c.stats.RecvQueued++
 		c.stats.RecvBytes += uint64(h.Len)
+		if met != 0 && h.DstInc == 0 && !c.k.on {
+			c.tellBound(h, met)
+		}
 	}
 }
 
@@ -287,6 +292,12 @@ func (c *Conn) recvInternal(h *wire.Header, body []byte) error {
 			return err
 		}
 		return c.recvNotice(t, &n)
+	case wire.TypeBound:
+		b, err := wire.ParseBound(body)
+		if err != nil {
+			return err
+		}
+		return c.recvBound(&b)
 	case wire.TypeGrant:
 		if _, err := wire.ParseGrant(body); err != nil {
 			return err
@@ -306,21 +317,31 @@ func (c *Conn) recvInternal(h *wire.Header, body []byte) error {
 	return nil // unknown types are for later versions
 }
 
-// recvNotice ends or keeps the message a notice is about. It may be unknown:
+// noticed returns the message that a notice is about, nil if it is not known: it was
 // cancelled meanwhile. Notices come in the order of what they are about, so
 // everything before it that is still here was accepted; that also keeps the
 // search short whatever the peer sends.
-func (c *Conn) recvNotice(t wire.InternalType, n *wire.Notice) error {
+func (c *Conn) noticed(t wire.InternalType, n *wire.Notice) (*Msg, error) {
 	if n.Seq == 0 || n.Seq >= c.nextTx {
-		return fmt.Errorf("%v of %d, the next sequence is %d", t, n.Seq, c.nextTx)
+		return nil, fmt.Errorf("%v of %d, the next sequence is %d", t, n.Seq, c.nextTx)
 	}
 	c.settleTo(n.Seq - 1)
 	m := c.unacked.head
 	if m == nil || m.priv.seq != n.Seq {
-		return nil
+		return nil, nil
 	}
 	if m == c.frag || m.Internal != 0 {
-		return fmt.Errorf("%v of %d, which is not a message sent whole", t, n.Seq)
+		return nil, fmt.Errorf("%v of %d, which is not a message sent whole", t, n.Seq)
+	}
+	return m, nil
+}
+
+// recvNotice ends the message that found no socket, or keeps the one that was
+// refused.
+func (c *Conn) recvNotice(t wire.InternalType, n *wire.Notice) error {
+	m, err := c.noticed(t, n)
+	if m == nil {
+		return err
 	}
 	c.unacked.remove(m)
 	if t == wire.TypeNoSock || m.priv.own || mutant.On(mutant.RefusedDropped) {

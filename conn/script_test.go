@@ -36,6 +36,8 @@ type script struct {
 	ups       []bool
 	downs     []error
 	congs     int
+	met       uint32 // the socket that takes what is delivered
+	bounds    []bound
 	part      []byte
 	aborts    int
 	hold      bool // the Conn's requests stay posted
@@ -57,15 +59,15 @@ func newScript(t *testing.T, change ...func(*Config)) *script {
 	return s
 }
 
-func (s *script) Deliver(c *Conn, h *wire.Header, b []byte) Verdict {
+func (s *script) Deliver(c *Conn, h *wire.Header, b []byte) (Verdict, uint32) {
 	if s.verdict != nil {
 		if v := s.verdict(h); v != Accepted {
-			return v
+			return v, 0
 		}
 	}
 	s.delivered = append(s.delivered, string(b))
 	s.headers = append(s.headers, *h)
-	return Accepted
+	return Accepted, s.met
 }
 func (s *script) Begin(c *Conn, h *wire.Header) ([]byte, any, Verdict) {
 	if s.verdict != nil {
@@ -76,11 +78,13 @@ func (s *script) Begin(c *Conn, h *wire.Header) ([]byte, any, Verdict) {
 	s.part = make([]byte, h.Len)
 	return s.part, &s.part[0], Accepted
 }
-func (s *script) Commit(c *Conn, h *wire.Header, token any) {
+func (s *script) Commit(c *Conn, h *wire.Header, token any) uint32 {
 	s.delivered = append(s.delivered, string(s.part))
 	s.headers = append(s.headers, *h)
+	return s.met
 }
-func (s *script) Abort(*Conn, any) { s.aborts++ }
+func (s *script) Bound(_ *Conn, m *Msg, inc uint32) { s.bounds = append(s.bounds, bound{m, inc}) }
+func (s *script) Abort(*Conn, any)                  { s.aborts++ }
 func (s *script) Internal(_ *Conn, t wire.InternalType, body []byte) {
 	s.internals = append(s.internals, t)
 }

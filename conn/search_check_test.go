@@ -30,12 +30,12 @@ func (h *searchHost) rdma(wr *verbs.SendWR) bool {
 	return true
 }
 
-func (h *searchHost) Deliver(_ *Conn, hd *wire.Header, b []byte) Verdict {
+func (h *searchHost) Deliver(_ *Conn, hd *wire.Header, b []byte) (Verdict, uint32) {
 	switch {
 	case h.unbound:
-		return NoSocket
+		return NoSocket, 0
 	case h.full:
-		return Refused
+		return Refused, 0
 	}
 	s := h.w.all[binary.BigEndian.Uint64(b)-1]
 	if s.from == h.i || hd.DPort != searchPort {
@@ -54,15 +54,15 @@ func (h *searchHost) Deliver(_ *Conn, hd *wire.Header, b []byte) Verdict {
 		failf("message %d delivered after %d", s.id, h.last)
 	}
 	h.last, h.lastOf = s.id, s.life
-	return Accepted
+	return Accepted, 0
 }
 
 func (h *searchHost) Begin(*Conn, *wire.Header) ([]byte, any, Verdict) {
 	failf("a message in fragments")
 	return nil, nil, Refused
 }
-func (h *searchHost) Commit(*Conn, *wire.Header, any) {}
-func (h *searchHost) Abort(*Conn, any)                {}
+func (h *searchHost) Commit(*Conn, *wire.Header, any) uint32 { return 0 }
+func (h *searchHost) Abort(*Conn, any)                       {}
 
 // Internal plays the daemon's part of a revocation: the key is given back when
 // no operation uses it any more.

@@ -42,9 +42,22 @@ func (h *worldHost) verdict(dport uint16) Verdict {
 	return Accepted
 }
 
+// met is the incarnation of this host's sockets.
+func (h *worldHost) met() uint32 { return uint32(h.life) + 1000 }
+
+// Bound checks what the sender of a message is told.
+func (h *worldHost) Bound(_ *Conn, m *Msg, inc uint32) {
+	s := m.Owner.(*sent)
+	if s.done || s.got != 1 || s.metBy != inc {
+		h.w.fatalf("BOUND %d of message %d: done %v, delivered %d times, taken by %d", inc, s.id, s.done, s.got, s.metBy)
+	}
+	s.bound = inc
+}
+
 // took checks a delivery.
 func (h *worldHost) took(s *sent) {
 	w := h.w
+	s.metBy = h.met()
 	w.logf("%d: got %d", h.i, s.id)
 	if s.silent {
 		w.fatalf("silent message %d delivered", s.id)
@@ -67,14 +80,14 @@ func (h *worldHost) took(s *sent) {
 	}
 }
 
-func (h *worldHost) Deliver(c *Conn, hd *wire.Header, b []byte) Verdict {
+func (h *worldHost) Deliver(c *Conn, hd *wire.Header, b []byte) (Verdict, uint32) {
 	s := h.check(hd, b)
 	v := h.verdict(hd.DPort)
 	h.w.logf("%d: Deliver %d seq %d flags %#x: %d", h.i, s.id, hd.Seq, hd.Flags, v)
 	if v == Accepted {
 		h.took(s)
 	}
-	return v
+	return v, h.met()
 }
 
 func (h *worldHost) Begin(c *Conn, hd *wire.Header) ([]byte, any, Verdict) {
@@ -87,13 +100,14 @@ func (h *worldHost) Begin(c *Conn, hd *wire.Header) ([]byte, any, Verdict) {
 	return p.buf, p, v
 }
 
-func (h *worldHost) Commit(c *Conn, hd *wire.Header, token any) {
+func (h *worldHost) Commit(c *Conn, hd *wire.Header, token any) uint32 {
 	p := token.(*part)
 	if !h.parts[p] {
 		h.w.fatalf("Commit of a part that is not open")
 	}
 	delete(h.parts, p)
 	h.took(h.check(hd, p.buf))
+	return h.met()
 }
 
 func (h *worldHost) Abort(c *Conn, token any) {
@@ -175,6 +189,9 @@ func (h *worldHost) MsgDone(c *Conn, m *Msg, o Outcome) {
 	case Acked:
 		if s.got != 1 && !s.silent {
 			w.fatalf("message %d acked, delivered %d times", s.id, s.got)
+		}
+		if s.bound != s.metBy {
+			w.fatalf("message %d acked by %d, told %d", s.id, s.metBy, s.bound)
 		}
 		if s.op && s.applied != s.wrs {
 			w.fatalf("operation %d acked, %d of %d requests done", s.id, s.applied, s.wrs)

@@ -51,7 +51,9 @@ type sent struct {
 	local    bool
 	done     bool
 	outcome  Outcome
-	got      int // times delivered
+	got      int    // times delivered
+	metBy    uint32 // who took it last
+	bound    uint32 // what its sender was told of that
 	internal bool
 	cancel   bool
 	gaveUp   bool

@@ -101,7 +101,7 @@ func TestPongFlood(t *testing.T) {
 	}
 	p := w.es[0].peersV[0]
 	for range 10 {
-		if v := w.es[0].Deliver(p.rc, &wire.Header{DPort: s.port}, nil); v != conn.Accepted {
+		if v, _ := w.es[0].Deliver(p.rc, &wire.Header{DPort: s.port}, nil); v != conn.Accepted {
 			t.Fatal(v)
 		}
 	}

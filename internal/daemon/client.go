@@ -46,6 +46,7 @@ type client struct {
 	// What did not fit the event ring waits here; nothing is lost. See pend.
 	pendOps   queue[txMsg, *txMsg] // operations whose status is to be told
 	pendNote  list[slot]           // slots with notices
+	gone      list[slot]           // slots whose socket is gone, as its event ring says when it is published
 	pendCells list[cell]           // barriers reached
 	raised    []*cell              // marks to publish behind the events of this turn
 	pendSocks list[socket]         // sockets with messages in overflow
@@ -199,6 +200,9 @@ func (e *Engine) publish() {
 			e.publishMarks(c)
 			events = events || c.ev.Pending()
 			c.ev.Publish()
+		}
+		if c.gone.n > 0 {
+			c.toldGone()
 		}
 		c.publish = false
 		c.sret.Publish()

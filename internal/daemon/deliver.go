@@ -182,24 +182,26 @@ func (e *Engine) returnRx(c *client, id uint32) bool {
 }
 
 // Deliver is the connection's up-call for a whole message.
-func (e *Engine) Deliver(c *conn.Conn, h *wire.Header, payload []byte) conn.Verdict {
+func (e *Engine) Deliver(c *conn.Conn, h *wire.Header, payload []byte) (v conn.Verdict, met uint32) {
 	return e.deliverFrom(e.peerOf(c), h, payload)
 }
 
-func (e *Engine) deliverFrom(p *peer, h *wire.Header, payload []byte) conn.Verdict {
+// deliverFrom delivers a whole message; met is the incarnation of the socket that
+// accepted it.
+func (e *Engine) deliverFrom(p *peer, h *wire.Header, payload []byte) (v conn.Verdict, met uint32) {
 	s := e.meant(p.local, h.DPort, h.DstInc)
 	if s == nil {
-		return conn.NoSocket
+		return conn.NoSocket, 0
 	}
 	if s.ping != nil {
 		if h.SPort == 0 {
 			s.ping(e.now)
 		}
-		return conn.Accepted
+		return conn.Accepted, 0
 	}
 	var a arrival
 	e.arrive(&a, p, s, h)
-	return e.deliver(s, &a, payload)
+	return e.deliver(s, &a, payload), s.inc
 }
 
 // set fills in what a header from p says.

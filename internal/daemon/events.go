@@ -70,9 +70,11 @@ func (e *Engine) putNotices(sl *slot) bool {
 	if sl.sock.closed || sl.cl.dead {
 		return true
 	}
-	return e.putNotice(sl, shm.NoticeLost, &sl.lost) &&
-		e.putNotice(sl, shm.NoticeNoSocket, &sl.nosock) &&
-		e.putNotice(sl, shm.NoticePeerDown, &sl.down) &&
+	if !e.putNotice(sl, shm.NoticeLost, &sl.lost) || !e.putNotice(sl, shm.NoticeNoSocket, &sl.nosock) {
+		return false
+	}
+	sl.tellGone()
+	return e.putNotice(sl, shm.NoticePeerDown, &sl.down) &&
 		e.putNotice(sl, shm.NoticePeerUp, &sl.up) &&
 		e.putNotice(sl, shm.NoticeGaveUp, &sl.gaveUp) &&
 		e.putNotice(sl, shm.NoticeNotGranted, &sl.ungranted) &&

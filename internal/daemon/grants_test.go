@@ -97,6 +97,7 @@ func TestGrantQuota(t *testing.T) {
 		a.submit(shm.Sub{})
 		a.submit(shm.Sub{Cookie: r.Cookie})
 		w.run()
+		w.run() // the last one's ack
 		n, ports := a.notGranted()
 		if b.look(); n != 1 || ports[0] != 20 || len(b.msgs) != 2 || b.msgs[0].Cookie != 0 || b.msgs[1].Cookie != r.Cookie || len(a.back) != 3 {
 			t.Errorf("%d hosts: told of %d to %d; %d messages, %d ids back", hosts, n, ports, len(b.msgs), len(a.back))

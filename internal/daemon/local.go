@@ -24,7 +24,7 @@ func (e *Engine) passOn(c *client, s *socket, sl *slot, d *shm.Sub, mem []byte) 
 	if sl.peer != nil || sl.local == nil || sl.q.n > 0 || sl.waitOn != nil || sl.port == 0 || d.Cookie != 0 || d.GiveUp != 0 {
 		return false
 	}
-	to := e.bound(sl.local, sl.port)
+	to := e.meant(sl.local, sl.port, sl.pin.means(d.DstInc))
 	if to == nil || to.ping != nil {
 		return false
 	}
@@ -33,6 +33,7 @@ func (e *Engine) passOn(c *client, s *socket, sl *slot, d *shm.Sub, mem []byte) 
 	if e.deliver(to, &a, mem) != conn.Accepted {
 		return false
 	}
+	sl.pin.met(to.inc)
 	e.st.C[stats.SendQueued]++
 	e.st.C[stats.LocalMessages]++
 	c.sret.Put(d.MsgID)
@@ -67,6 +68,9 @@ func (e *Engine) deliverLocal(t *txMsg) bool {
 		e.localDone(t, conn.Acked)
 		return true
 	}
+	if t.m.DstInc == 0 { // else it means who owns the memory of its operations
+		t.m.DstInc = t.pin.means(t.name)
+	}
 	s := e.meant(sl.local, sl.port, t.m.DstInc)
 	if s == nil || s.ping != nil {
 		e.own.RecvDropNoSock++
@@ -81,6 +85,7 @@ func (e *Engine) deliverLocal(t *txMsg) bool {
 			s.waiters.add(&sl.wait, sl)
 			return false
 		}
+		t.pin.met(s.inc)
 	}
 	e.st.C[stats.LocalMessages]++
 	if t.nops > 0 && !t.m.Silent {

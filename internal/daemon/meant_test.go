@@ -116,3 +116,120 @@ func TestOwnersOfTwo(t *testing.T) {
 		}
 	}
 }
+
+// TestDestinationMeets: messages behind the first one of a destination go to the
+// socket that took it, or their sender is told; what is submitted then goes to the
+// port's next owner.
+func TestDestinationMeets(t *testing.T) {
+	for _, hosts := range []int{2, 1} {
+		w, a, b := opPair(t, hosts)
+		a.submit(shm.Sub{Len: 1})
+		w.run()
+		for n := range uint32(3) {
+			a.submit(shm.Sub{Len: 10 + n})
+		}
+		a.submit(shm.Sub{Len: 100_000})
+		x := w.successor(b)
+		w.run()
+		a.look()
+		x.look()
+		if got := a.noSocket(); got != 4 || len(x.msgs) != 0 || len(a.back) != 5 {
+			t.Errorf("%d hosts: %d told, %d went to the next owner, %d ids back", hosts, got, len(x.msgs), len(a.back))
+		}
+		a.submit(shm.Sub{Len: 2})
+		a.submit(shm.Sub{Len: 3})
+		w.run()
+		if x.look(); len(x.msgs) != 2 || a.noSocket() != 4 {
+			t.Errorf("%d hosts: %d to the next owner, %d told", hosts, len(x.msgs), a.noSocket())
+		}
+		w.clean(a.raw, b.raw, x.raw)
+	}
+}
+
+// TestNobodyMet: what finds nobody bound is no tie to anybody, and holds up nothing.
+func TestNobodyMet(t *testing.T) {
+	for _, hosts := range []int{2, 1} {
+		w := newWorld(t, hosts, EngineConfig{})
+		a, b := w.opSide(0, 10), w.opSide(hosts-1, 20)
+		a.open(a.sock, 0, 0, b.e.localsV[0].addr, 21)
+		for range 50 {
+			a.submit(shm.Sub{Len: 1})
+		}
+		w.run()
+		if a.look(); a.noSocket() != 50 || len(a.back) != 50 {
+			t.Errorf("%d hosts: %d told, %d ids back", hosts, a.noSocket(), len(a.back))
+		}
+		x := w.opSide(hosts-1, 21)
+		a.submit(shm.Sub{Len: 1})
+		w.run()
+		if x.look(); len(x.msgs) != 1 {
+			t.Errorf("%d hosts: %d messages", hosts, len(x.msgs))
+		}
+		w.clean(a.raw, b.raw, x.raw)
+	}
+}
+
+// TestNamed: a message that names an incarnation goes to that socket only, whatever
+// its destination has met.
+func TestNamed(t *testing.T) {
+	for _, hosts := range []int{2, 1} {
+		w, a, b := opPair(t, hosts)
+		r := b.expose(0, 64, rdmaop.RightWrite, a)
+		w.run()
+		inc := b.cl.socks[b.sock].inc
+		a.submit(shm.Sub{Len: 1, DstInc: inc})
+		a.submit(shm.Sub{Len: 2, DstInc: inc + 1})
+		a.submit(shm.Sub{Len: 3, DstInc: inc}, a.op(shm.OpWrite, r.Cookie, 0))
+		a.submit(shm.Sub{Len: 4, DstInc: inc + 1}, a.op(shm.OpWrite, r.Cookie, 0))
+		w.run()
+		b.look()
+		st := a.statuses()
+		if len(b.msgs) != 2 || b.msgs[0].Len != 1 || b.msgs[1].Len != 3 || a.noSocket() != 1 {
+			t.Errorf("%d hosts: delivered %+v, %d told", hosts, b.msgs, a.noSocket())
+		}
+		if st[0] != int(shm.StatusSuccess) || st[1] != int(shm.StatusRemoteError) || a.told[0].Errno+a.told[1].Errno != uint32(unix.EINVAL) {
+			t.Errorf("%d hosts: statuses %v, %+v", hosts, st, a.told)
+		}
+		x := w.successor(b)
+		a.submit(shm.Sub{Len: 5, DstInc: inc})
+		a.submit(shm.Sub{Len: 6, DstInc: x.cl.socks[x.sock].inc})
+		w.run()
+		if x.look(); len(x.msgs) != 1 || x.msgs[0].Len != 6 {
+			t.Errorf("%d hosts: the next owner got %+v", hosts, x.msgs)
+		}
+		w.clean(a.raw, b.raw, x.raw)
+	}
+}
+
+// TestRestartEndsMet: after a restart of the peer's daemon what was not sent goes to
+// whoever is bound there.
+func TestRestartEndsMet(t *testing.T) {
+	w, a, b := opPair(t, 2)
+	a.submit(shm.Sub{Len: 1})
+	w.run()
+	a.e.peersV[0].c.Reset(w.net.Now(), errAdmin)
+	b.e.shutdown()
+	w.pass(20*ms, a.e)
+	w.es[1] = w.boot(1, 99, EngineConfig{})
+	x := w.opSide(1, 20)
+	a.submit(shm.Sub{Len: 2})
+	a.submit(shm.Sub{Len: 3})
+	for range 20 {
+		w.run()
+	}
+	if x.look(); len(x.msgs) != 2 || a.noSocket() != 0 {
+		t.Errorf("%d messages, %d told", len(x.msgs), a.noSocket())
+	}
+	w.clean(a.raw, x.raw)
+}
+
+// noSocket counts the messages of a that found no socket, as it was told.
+func (s *opSide) noSocket() (n uint64) {
+	s.look()
+	for _, x := range s.notes {
+		if x.Notice == shm.NoticeNoSocket {
+			n += x.Count
+		}
+	}
+	return n
+}

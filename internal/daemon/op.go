@@ -93,7 +93,7 @@ func (e *Engine) checkOp(t *txMsg, i int, d *shm.SubOp) unix.Errno {
 	}
 	p := t.slot.peer
 	switch {
-	case p != nil && (p.tcp != nil || !o.Supported(p.rail.attr.Caps)):
+	case p != nil && (p.tcp != nil || t.name != 0 && p.c.Kernel() || !o.Supported(p.rail.attr.Caps)):
 		return unix.EOPNOTSUPP
 	case p != nil && p.c.Kernel():
 		return 0 // it grants nothing: its device decides
@@ -116,8 +116,9 @@ func (e *Engine) CanPost(c *conn.Conn, m *conn.Msg) bool {
 		}
 		return true
 	}
-	g := e.peerOf(c).grants
-	if bad, errno := t.meansOwner(func(o *txOp) rdmaop.Owner { return g.Owner(o.RKey()) }); errno != 0 {
+	p := e.peerOf(c)
+	g := p.grants
+	if bad, errno := t.meansOwner(p.owner); errno != 0 {
 		m.Bad, t.errno = &bad.Op, errno
 		return false
 	}

@@ -40,6 +40,7 @@ type peer struct {
 	askedBy   *account   // whose share it is of, until it is met
 	slots     list[slot] // destinations that lead there
 	flows     list[cell] // sockets with messages that wait for their turn
+	unmet     list[slot] // destinations with messages that wait for the one that asks who is there
 	sender    uint32     // incarnation of the socket whose message without an operation came last
 	sentAt    int64      // and when
 	sharedTo  int64      // until when a socket that sends few is taken to use it beside others

@@ -171,6 +171,7 @@ func (e *Engine) voidGrants(h *remote) {
 		e.retireIfDead(r)
 	}
 	for _, p := range h.lanes {
+		p.forgetMet()
 		regrant := func(m *connMsg) {
 			switch t := m.Owner.(type) {
 			case *ctlMsg:
@@ -181,6 +182,7 @@ func (e *Engine) voidGrants(h *remote) {
 					}
 				}
 			case *txMsg:
+				m.DstInc = t.name
 				if m.DestCookie != 0 {
 					e.grantAgain(t)
 				}

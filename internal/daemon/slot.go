@@ -32,6 +32,10 @@ type slot struct {
 	q      list[txMsg]
 	inTurn link[slot] // cell.turn
 	handed int        // messages that its connection has and that are not done
+	pin    *pin       // the socket that it leads to
+	gone   link[slot] // client.gone
+	asks   *txMsg     // on its way to find out which that is; the others wait
+	unmet  link[slot] // peer.unmet, while messages wait for that
 	job    link[slot] // Engine.jobs
 	waitOn *socket    // refused there; resumes when it has room
 	wait   link[slot] // waitOn.waiters
@@ -96,7 +100,7 @@ func (e *Engine) openSlot(c *client, d *shm.SubDest) {
 		e.kill(c, "open destination: cell %d belongs to another destination", d.Cell)
 		return
 	}
-	sl := &slot{cl: c, idx: d.Slot, sock: s, cell: ce, addr: addr, port: d.Port}
+	sl := &slot{cl: c, idx: d.Slot, sock: s, cell: ce, addr: addr, port: d.Port, pin: &pin{}}
 	c.table.Slot(d.Slot).StoreCongested(0) // nothing of its former user
 	c.table.Slot(d.Slot).StoreLimits(e.limitsOf(s.local, addr))
 	e.openPlace(sl)
@@ -237,6 +241,7 @@ func (e *Engine) closeSlot(sl *slot) {
 	case sl.pend.on() && sl.cl.crowded():
 		e.foldNotices(sl)
 	} // else what it has to tell is still told
+	sl.cl.gone.del(&sl.gone)
 	e.jobs.del(&sl.job)
 	sl.cl.slots[sl.idx] = nil
 	sl.sock.slots.del(&sl.inSock)

@@ -24,6 +24,8 @@ type txMsg struct {
 	cl   *client
 	sock *socket
 	slot *slot
+	pin  *pin   // of slot, when it was submitted
+	name uint32 // incarnation of the destination that the application named, 0: none
 	id   uint32
 	at   int64 // Engine.now when it was taken in
 
@@ -163,11 +165,15 @@ func (e *Engine) submit(c *client, d shm.Sub, ods []shm.SubOp) int {
 		e.needPlace(sl)
 	}
 	sl.used = true
+	if sl.pin.gone {
+		sl.meetAnew(len(ods))
+	}
 	if len(ods) == 0 && e.passOn(c, s, sl, &d, pay.mem) {
 		return len(pay.mem)
 	}
 	t := e.msgs.get()
 	t.cl, t.sock, t.slot, t.id, t.at = c, s, sl, d.MsgID, e.now
+	t.pin, t.name = sl.pin, d.DstInc
 	// t.m is zero. Field by field: see arrival.
 	m := &t.m
 	m.Owner, m.SPort, m.DPort, m.SrcInc = t, s.port, sl.port, s.inc
@@ -214,10 +220,10 @@ func (e *Engine) route(t *txMsg) {
 		if t.nops == 0 {
 			p.from(t.sock, e.now)
 		}
-		if t.slot.q.n > 0 || p.flows.n > 0 || p.full(t, e.now) {
+		if t.slot.q.n > 0 || t.slot.asks != nil || p.flows.n > 0 || p.full(t, e.now) {
 			e.wait(t)
 		} else {
-			p.handOver(t)
+			e.handOver(p, t)
 		}
 		e.touch(p)
 		return
@@ -298,6 +304,7 @@ func (e *Engine) cancelOne(t *txMsg) {
 // and the return of the id, which gives the payload back to the client.
 func (e *Engine) msgDone(t *txMsg, o conn.Outcome) {
 	t.done = true
+	e.answered(t, o)
 	switch o {
 	case conn.Acked:
 		e.st.C[stats.SendAcked]++
@@ -379,7 +386,7 @@ func (e *Engine) freeMsg(t *txMsg) {
 		e.freeOp(c, o)
 	}
 	t.m = conn.Msg{}
-	t.next, t.cl, t.sock, t.slot, t.cell = nil, nil, nil, nil, nil
+	t.next, t.cl, t.sock, t.slot, t.pin, t.cell = nil, nil, nil, nil, nil, nil
 	t.errno, t.nops, t.done, t.queued, t.ungranted = 0, 0, false, false, false
 	e.msgs.put(t)
 	e.unref(c)

@@ -82,7 +82,8 @@ func tcpPeerOf(c *conn.TCP) *peer { return c.Ctx().(*peer) }
 
 // Deliver, Begin, Commit and Abort are the up-calls of arriving messages.
 func (t *tcpSide) Deliver(c *conn.TCP, h *wire.Header, payload []byte) conn.Verdict {
-	return t.e.deliverFrom(tcpPeerOf(c), h, payload)
+	v, _ := t.e.deliverFrom(tcpPeerOf(c), h, payload) // nobody there asks who has it
+	return v
 }
 
 func (t *tcpSide) Begin(c *conn.TCP, h *wire.Header) ([]byte, any, conn.Verdict) {

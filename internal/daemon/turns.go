@@ -92,9 +92,14 @@ func (p *peer) full(t *txMsg, now int64) bool {
 }
 
 // handOver gives t to the connection.
-func (p *peer) handOver(t *txMsg) {
+func (e *Engine) handOver(p *peer, t *txMsg) {
+	if t.name != 0 && (p.tcp != nil || p.c.Kernel()) {
+		e.msgDone(t, conn.NoSock) // sockets there have no incarnation
+		return
+	}
 	t.handed = true
 	t.slot.handed++
+	p.aim(t)
 	p.c.Send(&t.m)
 }
 
@@ -108,6 +113,12 @@ func (e *Engine) wait(t *txMsg) {
 // queueUp has sl take turns.
 func (e *Engine) queueUp(sl *slot) {
 	ce, p := sl.cell, sl.peer
+	if sl.asks != nil {
+		if !sl.unmet.on() {
+			p.unmet.add(&sl.unmet, sl)
+		}
+		return
+	}
 	if !sl.inTurn.on() {
 		ce.turn.add(&sl.inTurn, sl)
 	}
@@ -121,8 +132,11 @@ func (e *Engine) queueUp(sl *slot) {
 func (sl *slot) leaveTurn() {
 	ce := sl.cell
 	ce.turn.del(&sl.inTurn)
-	if ce.turn.n == 0 && sl.peer != nil {
-		sl.peer.flows.del(&ce.inFlows)
+	if p := sl.peer; p != nil {
+		p.unmet.del(&sl.unmet)
+		if ce.turn.n == 0 {
+			p.flows.del(&ce.inFlows)
+		}
 	}
 }
 
@@ -149,8 +163,11 @@ func (e *Engine) feed(p *peer) (fed bool) {
 			t := sl.q.head.of
 			ce.credit -= t.work()
 			e.hand(p, sl, t)
-			if sl.q.n == 0 {
+			if sl.q.n == 0 || sl.asks != nil {
 				sl.leaveTurn()
+				if sl.q.n > 0 {
+					e.queueUp(sl)
+				}
 				continue
 			}
 			ce.turn.del(&sl.inTurn)
@@ -169,7 +186,7 @@ func (e *Engine) feed(p *peer) (fed bool) {
 func (e *Engine) hand(p *peer, sl *slot, t *txMsg) {
 	sl.q.del(&t.inQ)
 	if !t.ungranted || e.grantCookie(t) {
-		p.handOver(t)
+		e.handOver(p, t)
 	}
 }
 
@@ -190,6 +207,11 @@ func (p *peer) eachWaiting(f func(*conn.Msg)) {
 			}
 		}
 	}
+	for s := p.unmet.head; s != nil; s = s.next {
+		for t := s.of.q.head; t != nil; t = t.next {
+			f(&t.of.m)
+		}
+	}
 }
 
 // waiting counts them.
@@ -198,6 +220,9 @@ func (p *peer) waiting() (n int) {
 		for s := at.of.turn.head; s != nil; s = s.next {
 			n += s.of.q.n
 		}
+	}
+	for s := p.unmet.head; s != nil; s = s.next {
+		n += s.of.q.n
 	}
 	return n
 }

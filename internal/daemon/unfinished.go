@@ -112,11 +112,11 @@ func (e *Engine) endStalled() {
 }
 
 // Commit delivers an assembled message.
-func (e *Engine) Commit(c *conn.Conn, h *wire.Header, token any) {
-	e.commitFrom(e.peerOf(c), h, token)
+func (e *Engine) Commit(c *conn.Conn, h *wire.Header, token any) (met uint32) {
+	return e.commitFrom(e.peerOf(c), h, token)
 }
 
-func (e *Engine) commitFrom(p *peer, h *wire.Header, token any) {
+func (e *Engine) commitFrom(p *peer, h *wire.Header, token any) (met uint32) {
 	m := token.(*rxMsg)
 	e.endPartial(p, m)
 	s := m.sock
@@ -129,11 +129,12 @@ func (e *Engine) commitFrom(p *peer, h *wire.Header, token any) {
 	// this one waits its turn where it is.
 	if m.inOver || s.over.n > 0 || !s.cl.room() {
 		e.queueOver(m)
-		return
+		return s.inc
 	}
 	e.putEvent(s, &a, m.rxid, m.chunk)
 	*m = rxMsg{}
 	e.rxs.put(m)
+	return s.inc
 }
 
 // Abort drops a half-assembled message; it will come again.

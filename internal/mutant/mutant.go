@@ -41,6 +41,7 @@ const (
 	LostNotTold      Name = "lost-not-told"     // nobody is told what a restart of the peer lost
 	CongestionStays  Name = "congestion-stays"  // a socket that closes leaves its port's congestion bit
 	Incarnation      Name = "incarnation"       // a message meant for a port's former socket is delivered
+	NotPinned        Name = "not-pinned"        // a destination leads to whoever is bound, not to the socket it met
 	OwnerNotMeant    Name = "owner-not-meant"   // a message with operations goes to whoever is bound, not to who owns their memory
 	CookieUnasked    Name = "cookie-unasked"    // a cookie is submitted before the destination is known to take one
 	SlotReusedEarly  Name = "slot-reused-early" // a destination's slot is used again with messages pending
@@ -89,7 +90,7 @@ const (
 func Names() []Name {
 	return []Name{CookieUnasked, TCPCookieTaken, TCPLateUnread, TCPAckUnheard, CrossingUndecided, SequenceReset, DuplicatesTaken, TCPDuplicateTaken, AckBeforeQueueing, AckCoversNotice, NoGate,
 		WrongInstance, LastCredit, CancelEarly, SilenceIgnored, KernelBelieved, PeersStay, PastForgotten, RefusedDropped, ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold,
-		CongestionStays, Incarnation, OwnerNotMeant, SlotReusedEarly, WakeUpLost, ShareIgnored, WakeUpKept, RequestOvertakes,
+		CongestionStays, Incarnation, OwnerNotMeant, NotPinned, SlotReusedEarly, WakeUpLost, ShareIgnored, WakeUpKept, RequestOvertakes,
 		MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice, AtomicRunsTwice, GrantUnchecked, BoundsOffByOne,
 		UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed, GrantOnLaneZero, GrantTableShared, GrantErrorDropped, NakNotTold, EndUnbounded, QuotaNotGivenBack, IdleKeepsPlace, LoopbackTrusted, PopulateAtOnce, SourceTakesAll, PartialUncharged, DescriptorsClosedInSession,
 		RoomNotRung, MarkWaitsForAll, HandleReused, CRCUnchecked}

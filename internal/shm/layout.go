@@ -59,7 +59,8 @@ type Sub struct {
 	Off    uint64 // SubFromBuf
 	Buf    uint32 // SubFromBuf
 	GiveUp uint32 // milliseconds after which the daemon stops trying, 0 = never
-	_      [16]byte
+	DstInc uint32 // the incarnation of the destination socket that is meant, 0 = the one its slot has met
+	_      [12]byte
 }
 
 // Op kinds.

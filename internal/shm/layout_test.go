@@ -77,7 +77,7 @@ func TestDescriptorBytesGolden(t *testing.T) {
 	}
 	entry("Sub", func(e *Entry) {
 		*e.Sub() = Sub{Kind: KindSendOp, Flags: SubAckNow, Sock: 0x01020304, Slot: 0x05060708, MsgID: 0x090a0b0c,
-			Chunk: 0x0d0e0f10, Len: 0x11121314, Cookie: 0x15161718191a1b1c, Off: 0x1d1e, Buf: 0x1f20, GiveUp: 0x2122}
+			Chunk: 0x0d0e0f10, Len: 0x11121314, Cookie: 0x15161718191a1b1c, Off: 0x1d1e, Buf: 0x1f20, GiveUp: 0x2122, DstInc: 0x23242526}
 	})
 	entry("SubOp", func(e *Entry) {
 		*e.SubOp() = SubOp{Op: OpRead, Flags: OpNotify | OpReport, NSeg: 3, Region: 0x01020304, SegChunk: 0x05060708,

@@ -92,6 +92,9 @@ func (w *world) checkFlow(f *flow) {
 	}
 	crashed := f.src.h.restarted(f.dst.Addr(), f.met, f.start)
 	noOps, limited := w.missing(f)
+	if f.changes > f.nosock+f.src.folded && f.src.open && !f.cancelled && !f.src.c.reopens() {
+		fail("later owners of the port got messages though nobody was told that the former was gone")
+	}
 	switch {
 	case delivered+f.nosock > sent:
 		fail("more than there were")
@@ -108,7 +111,7 @@ func (w *world) checkFlow(f *flow) {
 		}
 	case w.unboundSince(f.dst, f.start) || crashed:
 		// What an old socket had not read is gone with it.
-	case f.nosock > 0:
+	case f.nosock > f.former():
 		fail("the socket was there all the time")
 	case noOps > 0 || limited > f.gaveUp+f.src.folded && !f.lingered:
 		fail("some are missing")

@@ -17,6 +17,7 @@ type endpoint struct {
 	c       *client
 	s       *rds.Socket
 	ap      netip.AddrPort
+	life    int // of h, when it was bound
 	lane    uint8
 	open    bool
 	busy    bool  // inside a call that waits for an operation: nobody else looks at statuses
@@ -60,7 +61,7 @@ func (c *client) bind(port uint16) *endpoint {
 		return nil
 	}
 	must(err)
-	e := &endpoint{w: w, id: w.nextEp, h: c.h, c: c, s: s, ap: ap, open: true}
+	e := &endpoint{w: w, id: w.nextEp, h: c.h, c: c, s: s, ap: ap, life: c.h.life, open: true}
 	w.nextEp++
 	must(s.SetSndBuf(w.opt.sndBuf))
 	must(s.SetRcvBuf(w.opt.rcvBuf))

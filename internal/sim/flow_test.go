@@ -24,6 +24,10 @@ type flow struct {
 
 	cancelled bool
 	lingered  bool // its socket closed when all was acknowledged
+
+	taker   *endpoint // of the last message delivered
+	heard   bool      // that message was one whose sender must have heard who took it
+	changes uint64    // of taker, that the sender had to be told of
 }
 
 type flowKey struct {
@@ -257,6 +261,7 @@ func (e *endpoint) received(m *rds.Message) {
 	case x.silent:
 		broken("silent", "message %d, whose operations are silent, was delivered", x.id)
 	}
+	x.takenBy(e)
 	x.delivered = true
 	f.last = x.idx
 	f.delivered++

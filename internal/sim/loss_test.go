@@ -11,7 +11,7 @@ import (
 var lossCases = []struct {
 	name         string
 	do           func(*script)
-	delivered    int // of ten
+	delivered    int // of ten, and that of meet
 	lost, nosock uint64
 }{
 	{"break before delivery", func(s *script) {
@@ -25,15 +25,17 @@ var lossCases = []struct {
 		s.run(50e6)
 	}, 10, 0, 0},
 	{"crash before delivery", func(s *script) {
+		s.meet()
 		s.arm(sim.BeforeSendDelivered, 1, sim.CrashResponder)
 		s.datagrams(10)
 		s.run(50e6)
-	}, 0, 10, 0},
+	}, 1, 10, 0},
 	{"crash after delivery, before the ack", func(s *script) {
+		s.meet()
 		s.arm(sim.AfterSendDelivered, 1, sim.CrashResponder)
 		s.datagrams(10)
 		s.run(50e6)
-	}, 0, 10, 0},
+	}, 1, 10, 0},
 	{"crash before they were sent", func(s *script) {
 		s.disconnect()
 		s.datagrams(10)
@@ -49,10 +51,11 @@ var lossCases = []struct {
 		s.run(2e9)
 	}, 0, 0, 10},
 	{"close before they arrive", func(s *script) {
+		s.meet()
 		s.datagrams(10)
 		s.b.close()
 		s.run(50e6)
-	}, 0, 0, 10},
+	}, 1, 0, 10},
 	{"close and bind while they wait", func(s *script) {
 		s.disconnect()
 		s.datagrams(10)
@@ -60,6 +63,14 @@ var lossCases = []struct {
 		s.b.close()
 		c.bind(port)
 	}, 10, 0, 0},
+	{"close and bind while they wait for the one that was met", func(s *script) {
+		s.meet()
+		s.disconnect()
+		s.datagrams(10)
+		c, port := s.b.c, s.b.ap.Port()
+		s.b.close()
+		c.bind(port)
+	}, 1, 0, 10},
 	{"cancel while they wait", func(s *script) {
 		s.disconnect()
 		s.datagrams(10)
@@ -76,6 +87,12 @@ func (s *script) datagrams(k int) {
 			s.t.Fatal(s.sendErr)
 		}
 	}
+}
+
+// meet has the destination known: behind the first message to it others wait.
+func (s *script) meet() {
+	s.datagrams(1)
+	s.run(10e6)
 }
 
 // disconnect leaves the hosts without a connection until mend.

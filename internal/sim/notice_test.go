@@ -15,6 +15,9 @@ func (e *endpoint) noticed(n *rds.Notice) {
 		e.folded += n.Count // of destinations that were closed meanwhile
 		return
 	}
+	if n.Kind == rds.NotGranted {
+		return // of a region that was exposed there, perhaps to a whole host: nothing need have been sent
+	}
 	if w.flows[flowKey{e.id, n.To}] == nil {
 		broken("notice", "%v was told %v of %v, where it sent nothing", e.ap, n.Kind, n.To)
 	}

@@ -34,6 +34,7 @@ type options struct {
 
 	// Shares of the workload's actions that disturb, in thousandths.
 	reset, crash, kill, rebind, stall, cancel, hole int
+	successor                                       bool // a port that is bound again is another process's
 
 	maxSend, sendBufs, recvBufs, credits int
 	hardCap, overflow                    int

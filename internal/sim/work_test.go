@@ -2,6 +2,7 @@ package sim
 
 import (
 	"net/netip"
+	"slices"
 	"syscall"
 	"time"
 
@@ -174,6 +175,9 @@ func (w *world) rebind(e *endpoint) {
 		e.closeWait()
 	} else {
 		e.close()
+	}
+	if w.opt.successor && len(c.h.clients) > 1 { // another process takes the port
+		c = c.h.clients[(slices.Index(c.h.clients, c)+1)%len(c.h.clients)]
 	}
 	if c.gone || !c.h.up {
 		return

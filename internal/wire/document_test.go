@@ -40,6 +40,7 @@ var layouts = map[string]frameLayout{
 	"GRANT_NAK": {GrantNakLen, 0, encodeGrantNak, []string{"rkey", "grantee's port", "reason"}},
 	"NOSOCK":    {NoticeLen, 0, encodeNotice, []string{"sequence", "port", "source port", "source incarnation"}},
 	"REFUSED":   {NoticeLen, 0, encodeNotice, []string{"sequence", "port", "source port", "source incarnation"}},
+	"BOUND":     {BoundLen, 0, encodeBound, []string{"sequence", "port", "source port", "source incarnation", "incarnation"}},
 }
 
 // TestDocument holds every table of offsets in docs/protocol.md to what the
@@ -79,6 +80,7 @@ func TestDocument(t *testing.T) {
 		{"HELLO**, type ", int(TypeHello)}, {"GRANT**, type ", int(TypeGrant)}, {"REVOKE**, type ", int(TypeRevoke)},
 		{"REVOKED**, type ", int(TypeRevoked)}, {"NOSOCK**, type ", int(TypeNoSock)}, {"REFUSED**, type ", int(TypeRefused)},
 		{"GRANT_NAK**, type ", int(TypeGrantNak)},
+		{"BOUND**, type ", int(TypeBound)},
 		{"CONG_BITMAP", FlagCong}, {"ACK_REQUIRED", FlagAckRequired}, {"RETRANSMITTED", FlagRetransmitted},
 		{"SILENT", FlagSilent}, {"RESUME", FlagResume}, {"INTERNAL", FlagInternal},
 	} {
@@ -261,4 +263,9 @@ func encodeNotice(set string) []byte {
 		SrcInc: ones[uint32](set, "source incarnation"),
 	}
 	return n.Append(nil)
+}
+
+func encodeBound(set string) []byte {
+	n, _ := ParseNotice(encodeNotice(set))
+	return (&Bound{Notice: n, DstInc: ones[uint32](set, "incarnation")}).Append(nil)
 }

@@ -17,6 +17,7 @@ const (
 	TypeNoSock   InternalType = 5
 	TypeRefused  InternalType = 6
 	TypeGrantNak InternalType = 7
+	TypeBound    InternalType = 8
 )
 
 func (t InternalType) String() string {
@@ -35,6 +36,8 @@ func (t InternalType) String() string {
 		return "REFUSED"
 	case TypeGrantNak:
 		return "GRANT_NAK"
+	case TypeBound:
+		return "BOUND"
 	}
 	return fmt.Sprintf("INTERNAL(%d)", uint16(t))
 }
@@ -46,6 +49,7 @@ const (
 	RevokeLen   = 8
 	NoticeLen   = 16
 	GrantNakLen = 8
+	BoundLen    = 24
 )
 
 // HelloVersion is the version of the extension HELLO announces.
@@ -245,4 +249,29 @@ func ParseNotice(b []byte) (n Notice, err error) {
 
 func shortBody(t InternalType, b []byte, want int) error {
 	return fmt.Errorf("wire: %v body of %d bytes, want %d", t, len(b), want)
+}
+
+// Bound tells the sender of a message that named no incarnation which socket
+// accepted it (BOUND).
+type Bound struct {
+	Notice        // of the message
+	DstInc uint32 // incarnation of the socket at DPort, not 0
+}
+
+// Append encodes b behind dst.
+func (b *Bound) Append(dst []byte) []byte {
+	dst = b.Notice.Append(dst)
+	dst = binary.BigEndian.AppendUint32(dst, b.DstInc)
+	return binary.BigEndian.AppendUint32(dst, 0)
+}
+
+// ParseBound decodes a BOUND body.
+func ParseBound(body []byte) (b Bound, err error) {
+	if len(body) < BoundLen {
+		return b, shortBody(TypeBound, body, BoundLen)
+	}
+	if b.Notice, err = ParseNotice(body); err == nil {
+		b.DstInc = binary.BigEndian.Uint32(body[NoticeLen:])
+	}
+	return b, err
 }

@@ -39,6 +39,7 @@ var checks = []check{
 	{variant: mutant.Incarnation, pkg: "internal/daemon", test: "TestIncarnation"},
 	{variant: mutant.OwnerNotMeant, pkg: "internal/daemon", test: "TestOperationMeansOwner"},
 	{variant: mutant.CookieUnasked, pkg: "rds", test: "TestCookieNotTaken"},
+	{variant: mutant.NotPinned, pkg: "internal/sim", test: "TestBoundAgain"},
 	{variant: mutant.SlotReusedEarly, pkg: "rds", test: "TestPendingKeepsSlot"},
 	{variant: mutant.WakeUpLost, pkg: "internal/daemon", test: "TestPark", short: true},
 	{variant: mutant.ShareIgnored, pkg: "rds", test: "TestStuckDestinations"},

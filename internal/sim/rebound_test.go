@@ -1,0 +1,102 @@
+package sim
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/rdsd/rdsd/rds"
+)
+
+// A port that is bound again has another owner, which must not get what was sent to
+// the former one.
+
+// takenBy checks that e may have the message.
+func (m *message) takenBy(e *endpoint) {
+	for _, o := range m.ops {
+		if o.r.e != e && o.r.e.ap == e.ap {
+			broken("successor", "message %d of operation %d on memory of the former socket at %v came to the next one", m.id, o.token, e.ap)
+		}
+	}
+	f := m.flow
+	if f.taker != nil && f.taker != e && f.taker.life == e.life && f.heard {
+		f.changes++
+	}
+	// A message with a limit or an operation may have ended before its sender heard.
+	f.taker, f.heard = e, len(m.ops) == 0 && m.limit == 0
+}
+
+// reopens reports whether idle destinations of c had to make room for others: such a
+// one meets its socket anew.
+func (c *client) reopens() bool {
+	n := 0
+	for _, f := range c.h.w.flowsV {
+		if f.src.c == c {
+			n++
+		}
+	}
+	return n > int(c.h.w.opt.params.Slots)
+}
+
+// former counts the messages of f with operations on memory of a socket that had the
+// destination's port before: those find no socket though one is there.
+func (f *flow) former() (n uint64) {
+	for _, m := range f.msgs {
+		for _, o := range m.ops {
+			if o.r.e.ap == f.dst && !o.r.e.open {
+				n++
+				break
+			}
+		}
+	}
+	return n
+}
+
+// TestBoundAgain: ports are closed and bound again at once by another process, while
+// messages to them are refused, on their way, or wait for a connection.
+func TestBoundAgain(t *testing.T) {
+	var told, changes uint64
+	dropped := 0
+	for seed := uint64(1); seed <= 8; seed++ {
+		w, err := boundAgain(seed)
+		var v *violation
+		if errors.As(err, &v) {
+			t.Errorf("seed %d breaks rule %q: %v\noptions: %s\n%s", seed, v.rule, err, w.opt.String(), w.hist.String())
+			continue
+		}
+		for _, f := range w.flowsV {
+			told, changes = told+f.nosock, changes+f.changes
+		}
+		for _, o := range w.ops {
+			if o.fate != nil && o.fate.Status == rds.Dropped && !o.r.e.open {
+				dropped++
+			}
+		}
+	}
+	if told == 0 || changes == 0 || dropped == 0 {
+		t.Errorf("%d messages found nobody, %d times a later owner got some, %d operations on memory of a former one were dropped", told, changes, dropped)
+	}
+	t.Logf("%d messages found nobody, %d times a later owner got some, %d operations on memory of a former one were dropped", told, changes, dropped)
+}
+
+func boundAgain(seed uint64) (w *world, err error) {
+	w = build(seed, nil)
+	opt := w.opt
+	opt.clients, opt.sockets, opt.successor = 2, 2, true
+	opt.rebind, opt.linger, opt.stall, opt.reset = 60, 0, 60, 3
+	opt.params.Slots = 4096
+	opt.crash, opt.kill, opt.cancel, opt.giveUp, opt.hookRate = 0, 0, 0, 0, 0
+	opt.rcvBuf, opt.hardCap, opt.quotaOps, opt.quotaBytes, opt.opShare = 8192, 4096, 0, 0, 20
+	w = build(seed, &opt)
+	defer func() {
+		p := recover()
+		if v, ok := p.(*violation); ok {
+			err = v
+		} else if p != nil {
+			panic(p)
+		}
+	}()
+	w.boot()
+	w.run()
+	w.finish()
+	return w, nil
+}
