@@ -351,3 +351,40 @@ func TestLongTransferHoldsNobody(t *testing.T) {
 	}
 	w.clean(c[:]...)
 }
+
+// TestPeersUp: the number of connections that are up is right when an attempt
+// is reset, which was none of them.
+func TestPeersUp(t *testing.T) {
+	w, c, sock := lanePair(t, EngineConfig{})
+	e := w.es[0]
+	p := e.peersV[0]
+	again := false
+	for n := 0; n < 10_000 && !again; n++ {
+		if p.c.State() == conn.Up {
+			p.c.Reset(w.net.Now(), errAdmin)
+			e.touch(p)
+			c[0].sendMsg(sock[0][p.lane/5], uint32(p.lane/5), 2, 8) // it is to come up again
+		}
+		for _, e := range w.es {
+			e.Turn(w.net.Now(), w.net.Now())
+		}
+		if p.c.State() == conn.Connecting {
+			p.c.Reset(w.net.Now(), errAdmin)
+			e.touch(p)
+			again = true
+		}
+		if !w.net.Step() {
+			w.net.At(w.net.Now()+1_000_000, func() {})
+		}
+	}
+	w.run()
+	up := uint64(0)
+	for _, i := range e.Conns() {
+		if i.State == conn.Up {
+			up++
+		}
+	}
+	if n := e.st.C[stats.PeersUp]; n != up || up == 0 || !again {
+		t.Errorf("%d peers are counted as up, %d are; an attempt was reset: %v", n, up, again)
+	}
+}

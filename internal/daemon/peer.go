@@ -49,6 +49,7 @@ type peer struct {
 	exposed   bool // a key was granted on it
 	uncounted bool // in e.uncounted
 	draining  bool // in e.draining
+	isUp      bool // and counted as such
 	wasUp     bool
 	lastEvent string
 	credits   int
@@ -333,6 +334,7 @@ func (e *Engine) peerUp(p *peer) {
 	e.askedNoMore(p)
 	e.st.C[stats.PeerConnects]++
 	e.st.C[stats.PeersUp]++
+	p.isUp = true
 	e.publishState(p)
 	for n := p.slots.head; n != nil; n = n.next {
 		sl := n.of
@@ -348,7 +350,8 @@ func (e *Engine) peerUp(p *peer) {
 func (e *Engine) PeerDown(c *conn.Conn, why error) { e.peerDown(e.peerOf(c)) }
 
 func (e *Engine) peerDown(p *peer) {
-	if e.st.C[stats.PeersUp] > 0 {
+	if p.isUp { // else an attempt was reset
+		p.isUp = false
 		e.st.C[stats.PeersUp]--
 	}
 	e.revokeDown(p)
