@@ -76,6 +76,8 @@ func New(seed uint64, net netip.Addr) *Plan {
 		Limits:  uint32(rng.IntN(2) * 40),
 		Cancels: uint32(rng.IntN(2) * 8),
 		Pauses:  uint32(rng.IntN(4)),
+		Nobody:  uint32(rng.IntN(100)),
+		Stuck:   uint32(rng.IntN(300)),
 		Pace:    time.Duration(2+rng.IntN(10)) * time.Millisecond,
 	}
 	p.Every = time.Duration(80+rng.IntN(400)) * time.Millisecond

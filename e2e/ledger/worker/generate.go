@@ -20,7 +20,7 @@ func (k *sock) generate() {
 	}
 	for k.ses.running() && !k.closing.Load() {
 		to := k.w.cfg.Known[rng.IntN(len(k.w.cfg.Known))]
-		if rng.IntN(64) == 0 {
+		if rng.Uint32N(1024) < mix.Nobody {
 			to = netip.AddrPortFrom(to.Addr(), nobody)
 		}
 		var err error

@@ -12,11 +12,16 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// read receives until the socket ends, and stops for a while now and then.
+// read receives until the socket ends, and stops for a while now and then. At a
+// shared port it may stop for good: the socket is closed congested.
 func (k *sock) read() {
 	rng := k.w.rand(int(k.life) + 1<<30)
 	buf := make([]byte, rds.MaxMessage)
-	for {
+	stuck := k.addr == k.w.cfg.Shared.At && rng.Uint32N(1024) < k.w.cfg.Mix.Stuck
+	for n := 0; ; n++ {
+		for stuck && n > 20 && k.ses.running() && !k.closing.Load() {
+			k.ses.rest(5 * time.Millisecond)
+		}
 		m := rds.Message{Payload: buf}
 		if err := k.s.RecvMsg(&m); err != nil {
 			k.failed("receive", err)

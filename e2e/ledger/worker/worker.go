@@ -51,6 +51,8 @@ type Mix struct {
 	Limits  uint32        // messages with a GiveUpAfter
 	Cancels uint32        // sends behind which everything to the destination is cancelled
 	Pauses  uint32        // receives after which the reader stops for a while
+	Nobody  uint32        // bursts to a port that nobody binds
+	Stuck   uint32        // sockets at shared ports that soon stop reading for good
 	Pace    time.Duration // mean time between two bursts of a socket
 }
 
