@@ -436,46 +436,6 @@ func (c *TCP) Missing(token any) int {
 	return 0
 }
 
-// Info returns a snapshot: sums over the lanes, sequences of the first.
-func (c *TCP) Info() Info {
-	i := Info{
-		Local: c.cfg.Local, Remote: c.cfg.Remote, State: c.State(), Ready: c.Ready(), Since: c.since,
-		Met: c.met, Kernel: true, NextTx: c.lanes[0].nextTx, LastRx: c.lanes[0].rxLast, LastAck: c.lanes[0].lastAck,
-		LastError: c.why, RetryAt: c.lanes[0].retryAt, Stats: c.stats,
-	}
-	for k := range c.lanes {
-		l := &c.lanes[k]
-		i.Queued += l.queue.n
-		i.QueuedBytes += l.queue.bytes
-		i.Unacked += l.unacked.n
-		i.UnackedBytes += l.unacked.bytes
-		if l.frag != nil {
-			i.Unacked++
-			i.UnackedBytes += len(l.frag.Data)
-		}
-	}
-	return i
-}
-
-// Up returns how many lanes are up.
-func (c *TCP) Up() int { return c.up }
-
-// TCPLane is a snapshot of one lane.
-type TCPLane struct {
-	State           State
-	NextTx, LastRx  uint64
-	Queued, Unacked int
-}
-
-// Lanes appends a snapshot of every lane in use.
-func (c *TCP) Lanes(out []TCPLane) []TCPLane {
-	for i := range c.lanes[:c.taken] {
-		l := &c.lanes[i]
-		out = append(out, TCPLane{l.state, l.nextTx, l.rxLast, l.queue.n, l.unacked.n})
-	}
-	return out
-}
-
 // seqTable has a sequence for each port; what was never set is 0.
 type seqTable struct{ pages [256]*[256]uint64 }
 

@@ -1,13 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strings"
-	"time"
 
 	"github.com/rdsd/rdsd/internal/ctl"
 )
@@ -16,8 +17,16 @@ import (
 // columns. Rows of IPv6, which its columns have no room for, follow in a
 // section of their own.
 type oldInfo struct {
-	w       io.Writer
+	w, errs io.Writer
 	verbose bool
+}
+
+// oldUsage is rds-info's exit status for a wrong command line.
+const oldUsage = 1
+
+// failed is what rds-info says of a table that it does not get.
+func (i *oldInfo) failed(why string) {
+	fmt.Fprintf(i.errs, "rds-info: Unable get statistics: %s\n", why)
 }
 
 // oldTable is one of its tables.
@@ -31,15 +40,15 @@ func oldTables() []oldTable {
 	message := func(flag, queue, title string) oldTable {
 		return oldTable{flag, ctl.Request{Kind: ctl.KindQueues, Queue: queue, Limit: ctl.MaxLimit}, func(i *oldInfo, r *ctl.Response) { i.messages(title, r) }}
 	}
-	return []oldTable{
+	return []oldTable{ // in the order of the letters, as rds-info has them
+		{"I", ctl.Request{Kind: ctl.KindPeers}, (*oldInfo).ib},
+		{"T", ctl.Request{Kind: ctl.KindPeers}, (*oldInfo).tcp},
 		{"c", ctl.Request{Kind: ctl.KindStatus}, (*oldInfo).counters},
 		{"k", ctl.Request{Kind: ctl.KindSockets}, (*oldInfo).sockets},
 		{"n", ctl.Request{Kind: ctl.KindPeers}, (*oldInfo).connections},
 		message("r", ctl.QueueRecv, "Receive"),
 		message("s", ctl.QueueSend, "Send"),
 		message("t", ctl.QueueRetrans, "Retransmit"),
-		{"T", ctl.Request{Kind: ctl.KindPeers}, (*oldInfo).tcp},
-		{"I", ctl.Request{Kind: ctl.KindPeers}, (*oldInfo).ib},
 	}
 }
 
@@ -54,16 +63,16 @@ func (a *app) oldInfo(ctx context.Context, args []string) int {
 	for i, t := range tables {
 		fs.BoolVar(&wanted[i], t.flag, false, "")
 	}
-	info := &oldInfo{w: a.stdout}
+	info := &oldInfo{w: a.stdout, errs: a.stderr}
 	fs.BoolVar(&info.verbose, "v", false, "")
 	words, err := parseMixed(fs, together(args, tables))
 	if err != nil {
-		return exitUsage // fs has said why
+		return oldUsage // fs has said why
 	}
 	if len(words) > 0 {
 		fmt.Fprintf(a.stderr, "rds-info: %q is not a flag\n", words[0])
 		fs.Usage()
-		return exitUsage
+		return oldUsage
 	}
 	all := true
 	for _, w := range wanted {
@@ -77,7 +86,7 @@ func (a *app) oldInfo(ctx context.Context, args []string) int {
 		}
 		_, r, err := a.once(ctx, o, t.ask)
 		if err != nil {
-			fmt.Fprintf(a.stderr, "rds-info: -%s: %s%s\n", t.flag, printable(err.Error()), cure(err))
+			info.failed(printable(err.Error()) + cure(err))
 			if code, _ = exitOf(err); code == exitNoDaemon {
 				return code
 			}
@@ -165,13 +174,17 @@ func (i *oldInfo) connections(r *ctl.Response) {
 				flags = "----"
 			}
 			i.line("%*s %*s %4d %16d %16d %4s", w, p.Local, w, p.Remote, p.Lane, p.NextTxSeq, p.RxSeq+1, flags)
-			if i.verbose {
-				i.line("    transport %s, state %s for %s, last error: %s", transport(*p), cell(p.State, "unknown"), ago(p.Since, time.Now()), cell(p.LastError, "none"))
-			}
 		})
 }
 
+// messages lists those of a receive queue as they came, and others in the order of
+// connections and sequences.
 func (i *oldInfo) messages(title string, r *ctl.Response) {
+	if title != "Receive" {
+		slices.SortStableFunc(r.Queues, func(a, b ctl.MessageInfo) int {
+			return cmp.Or(a.Local.Compare(b.Local), a.Remote.Compare(b.Remote), cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.Seq, b.Seq))
+		})
+	}
 	both(i, title+" Message Queue", r.Queues, func(m *ctl.MessageInfo) netip.Addr { return m.Local },
 		func(w int) {
 			i.line("%*s %5s %*s %5s %4s %16s %10s", w, "LocalAddr", "LPort", w, "RemoteAddr", "RPort", "Tos", "Seq", "Bytes")
@@ -181,15 +194,34 @@ func (i *oldInfo) messages(title string, r *ctl.Response) {
 		})
 }
 
-// tcp lists the hosts reached by RDS/TCP. The kernel's windows are its
-// sockets' own; rdsd has none of them.
+// oldTCP is one TCP connection.
+type oldTCP struct {
+	*ctl.PeerInfo
+	ctl.TCPConn
+}
+
+// tcp lists the TCP connections of RDS/TCP. Where there is no such transport
+// rds-info says so, on standard error.
 func (i *oldInfo) tcp(r *ctl.Response) {
-	i.peersOf(r, "TCP Connections", func(p *ctl.PeerInfo) bool { return p.Transport == "tcp" },
+	var conns []oldTCP
+	none := true
+	for k := range r.Peers {
+		p := &r.Peers[k]
+		none = none && p.Transport != "tcp"
+		for _, c := range p.TCPConns {
+			conns = append(conns, oldTCP{p, c})
+		}
+	}
+	if none {
+		i.failed("Protocol not available")
+		return
+	}
+	both(i, "TCP Connections", conns, func(c *oldTCP) netip.Addr { return c.Local },
 		func(w int) {
 			i.line("%*s %5s %*s %5s %10s %10s %10s %10s %10s", w, "LocalAddr", "LPort", w, "RemoteAddr", "RPort", "HdrRemain", "DataRemain", "SentNxt", "ExpectUna", "SeenUna")
 		},
-		func(w int, p *ctl.PeerInfo) {
-			i.line("%*s %5d %*s %5d %10d %10d %10d %10d %10d", w, p.Local, 0, w, p.Remote, 0, 0, 0, uint32(p.NextTxSeq), uint32(p.NextTxSeq), uint32(p.AckedSeq))
+		func(w int, c *oldTCP) {
+			i.line("%*s %5d %*s %5d %10d %10d %10d %10d %10d", w, c.Local, c.LocalPort, w, c.Remote, c.RemotePort, c.HdrRemain, c.DataRemain, uint32(c.Sent), uint32(c.Awaited), uint32(c.Acked))
 		})
 }
 
@@ -204,10 +236,11 @@ func (i *oldInfo) ib(r *ctl.Response) {
 			if p.State == "up" { // as the device has no GID: the address as one
 				local, remote = gid(p.Local), gid(p.Remote)
 			}
-			i.line("%*s %*s %4d %3d %32s %32s", w, p.Local, w, p.Remote, p.Lane, p.Lane&0xf, local, remote)
-			if i.verbose {
-				i.line("    transport %s, send credits %d, receive credits %d", transport(*p), p.SendCredits, p.RecvCredits)
+			more := ""
+			if i.verbose { // rdsd has no such limits a connection
+				more = "  send_wr=0, recv_wr=0, send_sge=0, rdma_mr_max=0, rdma_mr_size=0, cache_allocs=0"
 			}
+			i.line("%*s %*s %4d %3d %32s %32s%s", w, p.Local, w, p.Remote, p.Lane, p.Lane&0xf, local, remote, more)
 		})
 }
 

@@ -19,8 +19,12 @@ func (m *mixed) Peers() ([]ctl.PeerInfo, error) {
 	all, err := m.backend.Peers()
 	six, tcp := all[0], all[0]
 	six.Local, six.Remote, six.State = netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::2"), "connecting"
-	tcp.Remote, tcp.Transport, tcp.TCPLanes = netip.MustParseAddr("127.0.0.3"), "tcp", 8
-	return append(all, six, tcp), err
+	tcp.Remote, tcp.Transport, tcp.TCPLanes = netip.MustParseAddr("127.0.0.3"), "tcp", 2
+	tcp.TCPConns = []ctl.TCPConn{{LocalPort: 32768, RemotePort: 16385, HdrRemain: 48, Sent: 1<<32 + 5, Awaited: 1<<32 + 4, Acked: 1<<32 + 3},
+		{LocalPort: 32769, RemotePort: 16385, DataRemain: 100}}
+	away := tcp
+	away.Remote, away.TCPConns = netip.MustParseAddr("127.0.0.4"), nil
+	return append(all, six, tcp, away), err
 }
 
 func runOld(t *testing.T, b ctl.Backend, args ...string) (code int, stdout, stderr string) {
@@ -58,6 +62,7 @@ RDS Connections:
       LocalAddr      RemoteAddr  Tos           NextTX           NextRX Flgs
       127.0.0.1       127.0.0.2    0 9223372036854775808                9 --C-
       127.0.0.1       127.0.0.3    0 9223372036854775808                9 --C-
+      127.0.0.1       127.0.0.4    0 9223372036854775808                9 --C-
 
 RDS Connections (IPv6):
                               LocalAddr                              RemoteAddr  Tos           NextTX           NextRX Flgs
@@ -80,7 +85,8 @@ Send Message Queue:
 		"-T": `
 TCP Connections:
       LocalAddr LPort      RemoteAddr RPort  HdrRemain DataRemain    SentNxt  ExpectUna    SeenUna
-      127.0.0.1     0       127.0.0.3     0          0          0          0          0          7
+      127.0.0.1 32768       127.0.0.3 16385         48          0          5          4          3
+      127.0.0.1 32769       127.0.0.3 16385          0        100          0          0          0
 `,
 		"-I": `
 RDS IB Connections:
@@ -98,18 +104,35 @@ RDS IB Connections (IPv6):
 		}
 	}
 	code, stdout, _ := runOld(t, &mixed{})
-	for _, title := range []string{"Counters:", "RDS Sockets:", "RDS Connections:", "Receive Message", "Send Message", "Retransmit Message", "TCP Conn", "RDS IB"} {
-		if code != exitOK || !strings.Contains(stdout, title) {
-			t.Errorf("all tables: status %d, no %s in\n%s", code, title, stdout)
+	rest := stdout
+	for _, title := range []string{"RDS IB", "TCP Conn", "Counters:", "RDS Sockets:", "RDS Connections:", "Receive Message", "Send Message", "Retransmit Message"} {
+		before, after, ok := strings.Cut(rest, "\n"+title)
+		if code != exitOK || !ok {
+			t.Errorf("all tables: status %d, no %s, or not where it belongs, in\n%s", code, title, before)
 		}
+		rest = after
 	}
-	if code, _, stderr := runOld(t, &mixed{}, "-x"); code != exitUsage || !strings.Contains(stderr, "usage: rds-info") {
+	code, stdout, stderr := runOld(t, &backend{}, "-Tk")
+	if code != exitOK || stderr != "rds-info: Unable get statistics: Protocol not available\n" || strings.Contains(stdout, "TCP") || !strings.Contains(stdout, "RDS Sockets:") {
+		t.Errorf("without RDS/TCP: status %d, %q, %q", code, stdout, stderr)
+	}
+	if _, stdout, _ := runOld(t, &backend{}, "-Iv"); !strings.Contains(stdout, ":127.0.0.2  send_wr=0, recv_wr=0, send_sge=0, ") {
+		t.Errorf("-Iv: %s", stdout)
+	}
+	unsorted := &ctl.Response{Queues: []ctl.MessageInfo{{Seq: 9, Local: netip.MustParseAddr("127.0.0.1"), Remote: netip.MustParseAddr("127.0.0.2")},
+		{Seq: 7, Local: netip.MustParseAddr("127.0.0.1"), Remote: netip.MustParseAddr("127.0.0.2")}, {Seq: 8, Local: netip.MustParseAddr("127.0.0.1"), Remote: netip.MustParseAddr("127.0.0.1")}}}
+	var out bytes.Buffer
+	(&oldInfo{w: &out}).messages("Retransmit", unsorted)
+	if got := fmt.Sprint(unsorted.Queues[0].Seq, unsorted.Queues[1].Seq, unsorted.Queues[2].Seq); got != "8 7 9" {
+		t.Errorf("-t is in the order %s", got)
+	}
+	if code, _, stderr := runOld(t, &mixed{}, "-x"); code != oldUsage || !strings.Contains(stderr, "usage: rds-info") {
 		t.Errorf("-x: status %d, %q", code, stderr)
 	}
-	if code, _, stderr := runOld(t, &mixed{}, "all"); code != exitUsage || !strings.Contains(stderr, `"all" is not a flag`) {
+	if code, _, stderr := runOld(t, &mixed{}, "all"); code != oldUsage || !strings.Contains(stderr, `"all" is not a flag`) {
 		t.Errorf("all: status %d, %q", code, stderr)
 	}
-	if code, stdout, stderr := runOld(t, &mixed{backend{err: fmt.Errorf("boom")}}, "-kn"); code != exitFailed || !strings.Contains(stderr, "rds-info: -k: boom\n") {
+	if code, stdout, stderr := runOld(t, &mixed{backend{err: fmt.Errorf("boom")}}, "-kn"); code != exitFailed || !strings.Contains(stderr, "rds-info: Unable get statistics: boom\n") {
 		t.Errorf("failing: status %d, %q, %q", code, stdout, stderr)
 	}
 }

@@ -27,7 +27,7 @@ func runStress(ctx context.Context, a *app, o *options, args []string) (int, err
 	}
 	c, err := stress.Parse(args)
 	if err != nil {
-		return 0, usagef("stress: %v; all flags: %s --help", err, name)
+		return a.wrongStress(fmt.Errorf("%w; all flags: %s --help", err, name))
 	}
 	if c.Help {
 		stress.Usage(a.stdout, name)
@@ -41,7 +41,7 @@ func runStress(ctx context.Context, a *app, o *options, args []string) (int, err
 	}
 	if err := c.Resolve(ctx); err != nil {
 		if _, ok := errors.AsType[*stress.UsageError](err); ok {
-			return 0, usagef("stress: %v", err)
+			return a.wrongStress(err)
 		}
 		return a.fail(o, ctl.KindStress, err), nil
 	}
@@ -50,6 +50,15 @@ func runStress(ctx context.Context, a *app, o *options, args []string) (int, err
 		return a.ask(ctx, o, ctl.Request{Kind: ctl.KindPeerReset, Addr: c.Send, Lane: &lane}, a.showReset(c.Send)), nil
 	}
 	return a.stress(ctx, o, c), nil
+}
+
+// wrongStress is a wrong command line: status 1 by the name of rds-stress.
+func (a *app) wrongStress(err error) (int, error) {
+	if !a.asOld {
+		return 0, usagef("stress: %v", err)
+	}
+	fmt.Fprintf(a.stderr, "rds-stress: %v\n", err)
+	return exitFailed, nil
 }
 
 func (a *app) stress(ctx context.Context, o *options, c *stress.Command) int {

@@ -75,7 +75,7 @@ func TestStress(t *testing.T) {
 	if code != exitOK || errs.Len() != 0 {
 		t.Errorf("status %d, %q", code, &errs)
 	}
-	for _, want := range []string{"connecting to ", "RDMA size  4096", "tsks   tx/s", "(average)\n", "RTT histogram"} {
+	for _, want := range []string{"negotiated options, tasks will start in 0.001 seconds\nStarting up....\ntsks ", "connecting to ", "RDMA size  4096", "tsks   tx/s", "(average)\n", "RTT histogram"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, &out)
 		}
@@ -106,6 +106,10 @@ func TestStressErrors(t *testing.T) {
 		if code := stressApp(&out, &errs).run(t.Context(), tc.args); code != tc.code || !strings.Contains(errs.String(), tc.want) || out.Len() != 0 {
 			t.Errorf("%v: status %d, %q, %q", tc.args, code, &out, &errs)
 		}
+	}
+	errs.Reset()
+	if code := stressApp(&out, &errs).called(t.Context(), []string{"rds-stress", "-q", "x"}); code != 1 || !strings.HasPrefix(errs.String(), `rds-stress: -q: "x" is not a number`) {
+		t.Errorf("as rds-stress: status %d, %q", code, &errs)
 	}
 	if code := stressApp(&out, &errs).run(t.Context(), []string{"help", "stress"}); code != exitOK || !strings.Contains(out.String(), "--rdma-bytes") {
 		t.Errorf("help: status %d, %s", code, &out)

@@ -274,6 +274,7 @@ type PeerInfo struct {
 	Transport string     `json:"transport"`
 	Why       string     `json:"why"`                // why by this transport, and not by an RDMA device
 	TCPLanes  int        `json:"tcp_lanes,omitzero"` // with transport "tcp": connections that are up
+	TCPConns  []TCPConn  `json:"tcp_connections,omitempty"`
 	CRC       bool       `json:"crc"`
 	TLS       string     `json:"tls"` // cipher suite, "" = plain or not up
 
@@ -301,6 +302,17 @@ type PeerInfo struct {
 	HeldBy    string        `json:"held_by"`      // the key it was over last, "" = never
 	Holds     uint64        `json:"holds,string"` // how often
 	HeldTime  time.Duration `json:"held_ns"`      // how long, in all
+}
+
+// TCPConn is a TCP connection of RDS/TCP. Its sequences are bytes since it came up.
+type TCPConn struct {
+	LocalPort  uint16 `json:"local_port"`
+	RemotePort uint16 `json:"remote_port"`
+	HdrRemain  int    `json:"header_remain"` // missing of what comes in
+	DataRemain int    `json:"data_remain"`
+	Sent       uint64 `json:"sent,string"`
+	Awaited    uint64 `json:"awaited,string"` // an acknowledgement up to here ends the last message
+	Acked      uint64 `json:"acked,string"`   // by the peer's TCP
 }
 
 // Ping is one answered ping.

@@ -156,7 +156,7 @@ func (e *Engine) peerInfo(p *peer) ctl.PeerInfo {
 		pi.Instance = 0 // it has none
 	}
 	if p.tcp != nil {
-		pi.CRC, pi.TCPLanes = false, p.tcp.Up()
+		pi.CRC, pi.TCPLanes, pi.TCPConns = false, p.tcp.Up(), tcpConns(p.tcp)
 	} else {
 		pi.Transport = p.rail.attr.Name
 	}

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"errors"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -77,7 +78,7 @@ func TestPublishLists(t *testing.T) {
 		t.Errorf("sockets %+v, want %+v", socks, socketInfo(s))
 	}
 	want := e.peerInfo(e.peersV[0])
-	if len(peers.Peers) != 1 || peers.Peers[0] != want || want.LastError != "an error for this test" || want.Resets != 1 {
+	if len(peers.Peers) != 1 || !reflect.DeepEqual(peers.Peers[0], want) || want.LastError != "an error for this test" || want.Resets != 1 {
 		t.Errorf("peers\n%+v, want\n%+v", peers.Peers, want)
 	}
 	e.leavePort(s)

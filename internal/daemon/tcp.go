@@ -7,6 +7,7 @@ import (
 
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/cong"
+	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/rdstcp"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/wire"
@@ -43,6 +44,18 @@ type tcpSide struct {
 // tcpPeer says that addr is reached from l by RDS/TCP.
 func (e *Engine) tcpPeer(l *local, addr netip.Addr) bool {
 	return e.tcp != nil && e.tcp.is(l.addr, addr)
+}
+
+// tcpConns are the TCP connections of c that are up.
+func tcpConns(c *conn.TCP) (out []ctl.TCPConn) {
+	var lanes [wire.MaxPaths]conn.TCPLane
+	for _, l := range c.Lanes(lanes[:0]) {
+		if s, ok := l.Stream.(*rdstcp.Conn); ok && l.State == conn.Up {
+			out = append(out, ctl.TCPConn{LocalPort: s.Local.Port(), RemotePort: s.Remote.Port(), HdrRemain: l.HdrLeft, DataRemain: l.DataLeft,
+				Sent: l.Written, Awaited: l.Awaited, Acked: l.TCPs})
+		}
+	}
+	return out
 }
 
 // limitsOf is what addr does not take from l. A cookie over RDS/TCP would be

@@ -214,7 +214,7 @@ func (f *flow) acked(index uint32, h *proto.Header, now time.Time) error {
 	w.n.tripNs.Add(uint64(trip))
 	w.n.hist.add(trip)
 	if w.outlier > 0 && trip > w.outlier {
-		w.say("found a round trip of %v with %v", trip, f.to)
+		w.say("Found RTT = 0x%x us, %v with %v", trip.Microseconds(), trip, f.to)
 	}
 	if s.req.RDMA == proto.NoRDMA && h.RDMA == proto.NoRDMA {
 		return nil

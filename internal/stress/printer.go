@@ -47,6 +47,7 @@ func (p *printer) cpu(t *test) (c report.CPUTimes) {
 
 // start begins to count.
 func (p *printer) start(t *test) {
+	t.started()
 	p.from = time.Now()
 	if t.env.Timing.BurnIn < 0 {
 		p.from = t.report.Started
@@ -96,6 +97,7 @@ const maxIntervals = 24 * 60 * 60
 
 // last sums up from start to now.
 func (p *printer) last(t *test) {
+	t.started()
 	l := &t.report.Total
 	l.Tasks, l.CPU = int(t.opts.Tasks), -1
 	if p.from.IsZero() {

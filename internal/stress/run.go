@@ -83,6 +83,7 @@ type test struct {
 	keys    keyMeter
 	sayMu   sync.Mutex
 	workers []*worker
+	started func()        // ends the line of startUp
 	heard   time.Time     // when figures showed last that the peer sent something
 	silent  time.Duration // how long it has not, at the end
 	report  report.Report
@@ -128,7 +129,7 @@ func Run(ctx context.Context, env Env, p Params) (*report.Report, error) {
 	if err := t.ctl.ready(ctx, t.active); err != nil {
 		return nil, err
 	}
-	t.say("negotiated options, tasks will start in %v", env.Timing.Start)
+	t.say("negotiated options, tasks will start in %g seconds", env.Timing.Start.Seconds())
 	err = t.run(ctx)
 	return &t.report, err
 }
@@ -160,6 +161,7 @@ func (t *test) run(ctx context.Context) error {
 	begin := time.NewTimer(t.env.Timing.Start)
 	defer begin.Stop()
 	closed := t.ctl.closed()
+	defer t.startUp()()
 	select {
 	case <-begin.C:
 	case <-closed:
@@ -316,6 +318,41 @@ func (t *test) say(format string, args ...any) {
 		fmt.Fprintf(t.env.Err, format+"\n", args...)
 	}
 }
+
+// startUp says that the test starts, with a dot for each quarter of the time until
+// figures count, as rds-stress does. What it returns ends the line.
+func (t *test) startUp() (end func()) {
+	write := func(s string) {
+		t.sayMu.Lock()
+		defer t.sayMu.Unlock()
+		if t.env.Err != nil {
+			io.WriteString(t.env.Err, s)
+		}
+	}
+	write("Starting up")
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(max((t.env.Timing.Start+max(t.env.Timing.BurnIn, 0))/startDots, 1))
+		defer tick.Stop()
+		for range startDots {
+			select {
+			case <-tick.C:
+			case <-stop:
+			}
+			write(".")
+		}
+		write("\n")
+	}()
+	t.started = sync.OnceFunc(func() {
+		close(stop)
+		<-done
+	})
+	return t.started
+}
+
+// startDots: rds-stress waits four seconds, and says so each.
+const startDots = 4
 
 // trace is say, for -V.
 func (t *test) trace(format string, args ...any) {
