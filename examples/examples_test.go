@@ -17,7 +17,7 @@ import (
 	"github.com/rdsd/rdsd/rdstest"
 )
 
-var programs = []string{"echo", "ping", "fanin", "readserver", "counter", "packetconn"}
+var programs = []string{"echo", "ping", "fanin", "readserver", "counter", "packetconn", "epoll"}
 
 var dir string
 
@@ -124,6 +124,23 @@ func TestEcho(t *testing.T) {
 	}
 	s.end(t, true)
 	if _, failed := output(d[1], "echo", "-to", s.addr, "gone"); !strings.Contains(failed, "nobody is bound to "+s.addr) {
+		t.Errorf("with the server gone: %q", failed)
+	}
+}
+
+// TestEpoll: event loops on both sides, with more messages than a send buffer
+// takes, so that both wait for room and go on.
+func TestEpoll(t *testing.T) {
+	d := rdstest.StartDaemons(t, 2)
+	s := serve(t, d[0], "epoll")
+	for _, size := range []string{"0", "8000"} {
+		out := run(t, d[1], "epoll", "-to", s.addr, "-n", "3000", "-size", size)
+		if !strings.HasPrefix(out, "3000 messages of "+size+" bytes sent and answered, ") || size != "0" && strings.Contains(out, " 0 waits") {
+			t.Errorf("got %q", out)
+		}
+	}
+	s.end(t, true)
+	if _, failed := output(d[1], "epoll", "-to", s.addr); !strings.Contains(failed, "nobody is bound to "+s.addr) {
 		t.Errorf("with the server gone: %q", failed)
 	}
 }

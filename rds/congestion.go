@@ -72,6 +72,6 @@ func (s *Socket) relieved(to netip.AddrPort) {
 	}
 	delete(s.cong.failed, to)
 	s.cong.update |= 1 << (to.Port() % 64)
-	s.arrived()
+	s.arrived(wantCongestion)
 	s.notifyAll(wantCongestion)
 }

@@ -60,7 +60,7 @@
 // wait in one Client, one at a time looks after the shared memory: it yields
 // for a bounded time ([Options].Spin), then sleeps until it is rung. The others
 // are parked and cost nothing. Programs with an event loop of their own use
-// [Socket.PollFD].
+// [Socket.PollFD], which tells whatever Wait can wait for ([Socket.SetPoll]).
 //
 // # Death of the daemon
 //

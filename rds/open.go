@@ -174,7 +174,7 @@ func (c *Client) setBells(o *Options, fds []int) error {
 		c.bell = w
 	}
 	c.wait.ring = c.bell.Ring
-	c.wait.all.pick = clientLinks
+	c.wait.all.pick, c.wait.watches.pick = clientLinks, clientLinks
 	return nil
 }
 

@@ -9,16 +9,25 @@ import (
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
-// PollFD returns a descriptor for poll(2), epoll(7) and the like. It is
-// readable while a message, completion, notice, zero-copy cookie or congestion
-// update waits to be taken, and once the client has ended; each one that
-// arrives is a new edge, for edge-triggered users. It says nothing about send
-// space: see Wait.
+// PollFD returns a descriptor for poll(2), epoll(7) and the like. It is readable
+// while a condition of the socket's poll set holds, and once the client has ended.
+// The set of a new socket is all that can be taken: message, completion, notice,
+// zero-copy cookie, congestion update; SetPoll chooses others.
+//
+// Edge-triggered use: each message, completion and so on that arrives is a new
+// edge, and so is each of the other conditions when it comes to hold; there may be
+// edges without a cause. Level-triggered use: what can be taken makes the
+// descriptor unreadable with the last one that is taken. The conditions of the
+// sending side and those of single operations are looked at when something comes
+// in for them, when a non-blocking send fails, and in Polled; so a loop that sends
+// until a send fails, or calls Polled, finds the descriptor unreadable.
 //
 // The descriptor is the socket's, the same at every call: do not read, write or
 // close it; Close makes it readable a last time and closes it. While a client
 // has such descriptors, a goroutine of it looks after them, and each arrival at
 // one costs a system call. Errors: EMFILE, ENFILE, ENOMEM; ErrClosed.
+//
+// Source: the poll conditions of RDS; net/rds/af_rds.c rds_poll.
 func (s *Socket) PollFD() (int, error) {
 	fd, err := s.pollFD()
 	return fd, opErr("poll", s.local, err)
@@ -27,23 +36,23 @@ func (s *Socket) PollFD() (int, error) {
 func (s *Socket) pollFD() (int, error) {
 	r := &s.c.rx
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	if s.closed.Load() {
+		r.mu.Unlock()
 		return -1, ErrClosed
 	}
-	if s.poll != nil {
-		return s.poll.fd, nil
+	if s.poll == nil {
+		fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+		if err != nil {
+			r.mu.Unlock()
+			return -1, err
+		}
+		s.poll = &pollFD{fd: fd}
+		s.c.polls.add(s.c, s.poll)
+		s.watchPoll()
 	}
-	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	if err != nil {
-		return -1, err
-	}
-	s.poll = &pollFD{fd: fd}
-	s.c.polls.add(s.c, s.poll)
-	r.drain()
-	if !s.idle() || s.c.Err() != nil {
-		s.poll.ring()
-	}
+	fd := s.poll.fd
+	r.mu.Unlock()
+	_, _ = s.pollLook() // an error makes it readable
 	return fd, nil
 }
 
@@ -52,6 +61,9 @@ type pollFD struct {
 	mu  sync.Mutex
 	fd  int // -1: closed
 	set bool
+
+	look sync.Mutex // one look at a time
+	w    *waiter    // for what has to be looked at, nil: nothing; guarded by rx.mu
 }
 
 // ring makes the descriptor readable, and is a new edge if it was.
@@ -74,6 +86,12 @@ func (p *pollFD) quiet() {
 	}
 }
 
+func (p *pollFD) readable() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.set
+}
+
 func (p *pollFD) close() {
 	p.ring()
 	p.mu.Lock()
@@ -82,23 +100,34 @@ func (p *pollFD) close() {
 	p.fd = -1
 }
 
-// idle reports that nothing waits to be taken. rx.mu is held.
+// idle reports that nothing of the poll set waits to be taken. rx.mu is held.
 func (s *Socket) idle() bool {
-	return s.rxq.len() == 0 && s.comps.len() == 0 && s.notices.len() == 0 && s.zcDone.len() == 0 && s.cong.update == 0
+	w := s.pollSet()
+	return !(w.Message && s.rxq.len() > 0 || w.Completion && s.comps.len() > 0 || w.Notice && s.notices.len() > 0 ||
+		w.ZeroCopy && s.zcDone.len() > 0 || w.Congestion && s.cong.update != 0)
 }
 
-// arrived tells who polls that something was queued. rx.mu is held.
-func (s *Socket) arrived() {
-	if s.poll != nil {
+// arrived tells who polls that one of in was queued. rx.mu is held.
+func (s *Socket) arrived(in interest) {
+	if s.poll == nil {
+		return
+	}
+	if set := s.pollSet(); set.taken()&in != 0 {
 		s.poll.ring()
 	}
 }
 
 // taken follows every taking. rx.mu is held.
 func (s *Socket) taken() {
-	if s.poll != nil && s.idle() {
+	switch {
+	case s.poll == nil || !s.idle():
+	case s.poll.w != nil:
+		if s.poll.readable() {
+			s.c.wait.lookAt(s.poll.w)
+		}
+	default:
 		s.poll.quiet()
-		if s.c.Err() != nil {
+		if s.err() != nil {
 			s.poll.ring() // whoever polls must see the end
 		}
 	}
@@ -107,6 +136,9 @@ func (s *Socket) taken() {
 // closePollFD closes the descriptor, if there is one. rx.mu is held.
 func (s *Socket) closePollFD() {
 	if s.poll != nil {
+		s.c.wait.unwatch(s.poll.w)
+		s.poll.w = nil
+		s.pollLooks.Store(false)
 		s.c.polls.remove(s.c, s.poll)
 		s.poll.close()
 		s.poll = nil
@@ -158,14 +190,19 @@ func (p *polls) ringAll() {
 }
 
 // keep waits, and thereby looks after the rings, until the last descriptor or
-// the client is closed.
+// the client is closed. It looks at the sets that something came in for.
 func (s *Socket) keep() {
+	ws := &s.c.wait
 	for {
 		w := s.enter(wantEnd|wantZeroCopy, true)
-		if !s.closed.Load() && s.c.Err() == nil {
+		if ws.keeps(w) && !s.closed.Load() && s.c.Err() == nil {
 			s.c.park(w)
 		}
-		s.c.wait.leave(w)
+		dirty := ws.keepsNot(w)
+		ws.leave(w)
+		for _, p := range dirty {
+			_, _ = p.pollLook() // an error makes it readable
+		}
 		if s.closed.Load() || s.c.Err() != nil {
 			return
 		}

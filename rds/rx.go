@@ -170,7 +170,7 @@ func (r *rx) dispatch(e *shm.Entry) {
 		}
 		r.waiting++
 		s.rxq.push(*e.Event())
-		s.arrived()
+		s.arrived(wantMessage)
 		s.notifyOne(wantMessage)
 	case shm.EvStatus:
 		r.settle(s, e.Status())
@@ -178,7 +178,7 @@ func (r *rx) dispatch(e *shm.Entry) {
 		n := e.Notice()
 		if k := NoticeKind(n.Notice); !s.unwanted.has(k) {
 			s.addNotice(Notice{Kind: k, To: about(n), Count: n.Count})
-			s.arrived()
+			s.arrived(wantNotice)
 			s.notifyAll(wantNotice)
 		}
 	case shm.EvBarrier:
@@ -190,7 +190,7 @@ func (r *rx) dispatch(e *shm.Entry) {
 		s.notifyAll(wantSpace)
 	case shm.EvOverrun:
 		s.overrun.Store(true)
-		s.arrived()
+		s.arrived(wantAll)
 		s.notifyAll(wantAll)
 	default:
 		// A kind of a later version: nothing in it needs an answer.
@@ -222,7 +222,7 @@ func (r *rx) settle(s *Socket, e *shm.EventStatus) {
 	}
 	s.comps.push(Completion{Token: e.Token, ID: e.OpID, To: s.cellAddr[e.Cell], Status: Status(e.Status), Errno: syscall.Errno(e.Errno)})
 	s.queuedComps.Add(1)
-	s.arrived()
+	s.arrived(wantCompletion)
 	s.notifyAll(wantCompletion)
 }
 

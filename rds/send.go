@@ -115,6 +115,9 @@ func (s *Socket) sendWait(m *outMsg, err error, w **waiter, dontWait bool) error
 	case ErrCongested:
 		want = wantRelief
 	}
+	if dontWait && s.pollLooks.Load() {
+		_, _ = s.pollLook() // the descriptor must tell when it is worth another try
+	}
 	switch {
 	case dontWait && err == ErrCongested:
 		if s.congMon.Load() {

@@ -39,8 +39,9 @@ type Socket struct {
 	cells    map[netip.Addr]*cell
 	zcOpen   int // zero-copy cookies promised and not taken
 
-	rxTrace atomic.Bool
-	congMon atomic.Bool // changed with rx.mu held
+	rxTrace   atomic.Bool
+	congMon   atomic.Bool // changed with rx.mu held
+	pollLooks atomic.Bool // poll.w != nil
 
 	// Guarded by rx.mu.
 	rcvbuf   int
@@ -53,6 +54,7 @@ type Socket struct {
 	zcDone   queue[uint32] // zero-copy cookies to be taken
 	cong     congMonitor
 	poll     *pollFD // nil: none asked for
+	pollFor  WaitSet // empty: takeables
 
 	promised    atomic.Int32 // operations whose status may still come
 	queuedComps atomic.Int32 // len(comps)

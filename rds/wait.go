@@ -15,6 +15,7 @@ type OpRef struct {
 type WaitSet struct {
 	Message    bool             // a message can be received
 	SendSpace  bool             // the send buffer has room
+	SendTo     []netip.AddrPort // a message can be sent to these: room in the send buffer, and not congested
 	Completion bool             // a completion, of any operation, is queued
 	Notice     bool             // a notice is queued
 	ZeroCopy   bool             // a zero-copy cookie came back
@@ -27,7 +28,7 @@ type WaitSet struct {
 // Empty reports whether nothing is in the set.
 func (w *WaitSet) Empty() bool {
 	return !w.Message && !w.SendSpace && !w.Completion && !w.Notice && !w.ZeroCopy && !w.Congestion &&
-		len(w.Op)+len(w.Status)+len(w.Relief) == 0
+		len(w.SendTo)+len(w.Op)+len(w.Status)+len(w.Relief) == 0
 }
 
 // interest says what can make one of the conditions true.
@@ -39,6 +40,7 @@ func (w *WaitSet) interest() interest {
 	}{
 		{w.Message, wantMessage}, {w.SendSpace, wantSpace | wantMemory}, {w.Completion || len(w.Status) > 0, wantCompletion},
 		{w.Notice, wantNotice}, {w.ZeroCopy, wantZeroCopy}, {w.Congestion, wantCongestion}, {len(w.Op) > 0, wantBarrier}, {len(w.Relief) > 0, wantRelief},
+		{len(w.SendTo) > 0, wantSpace | wantMemory | wantRelief},
 	} {
 		if x.on {
 			in |= x.in
@@ -116,11 +118,16 @@ func (s *Socket) readySend(w, got *WaitSet, arm bool) {
 	if t.dead {
 		return
 	}
-	if w.SendSpace || w.ZeroCopy || len(t.over) > 0 {
+	sends := w.SendSpace || len(w.SendTo) > 0
+	if sends || w.ZeroCopy || len(t.over) > 0 {
 		t.reap()
 	}
-	if w.SendSpace {
-		got.SendSpace = !s.full(arm) && len(t.free) > 0 && !t.starved
+	room := sends && !s.full(arm) && len(t.free) > 0 && !t.starved
+	got.SendSpace = w.SendSpace && room
+	for _, to := range w.SendTo {
+		if d := s.dests[normal(to)]; (d == nil || t.relieved(d, arm)) && room {
+			got.SendTo = append(got.SendTo, to)
+		}
 	}
 	for _, to := range w.Relief {
 		if d := s.dests[normal(to)]; d == nil || t.relieved(d, arm) {

@@ -39,6 +39,8 @@ type waiter struct {
 	// watcher only looks: it is woken along with those who consume, not in
 	// their place.
 	watcher   bool
+	polls     bool // a watch, see pollset.go
+	looks     bool // a watch that is in waiters.looks
 	signalled atomic.Bool
 	ch        chan struct{} // holds one: signalled, or made leader
 	gen       uint64        // counts uses, so that a late context does not hit the next one
@@ -106,6 +108,9 @@ type waiters struct {
 	free    []*waiter
 	ring    func()       // ends the leader's Waiter.Wait
 	closed  bool         // nobody waits any more
+	watches waiterList   // see pollset.go
+	looks   []*waiter    // watches that something came in for
+	keeper  *waiter      // who is woken to look at them
 	returns atomic.Int32 // waiters that returned messages may help
 	memory  atomic.Int32 // those for wantMemory
 }
@@ -210,6 +215,10 @@ func (w *waiter) poke() {
 
 // signalLocked wakes w, once. ws.mu is held and w is not signalled yet.
 func (ws *waiters) signalLocked(w *waiter) {
+	if w.polls {
+		ws.lookAtLocked(w)
+		return
+	}
 	ws.unlink(w)
 	w.signalled.Store(true)
 	if ws.leader == w {
@@ -263,12 +272,14 @@ func (s *Socket) notify(want interest, one bool) (woke bool) {
 func (ws *waiters) notifyEverybody(want interest) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	for w := ws.all.head; w != nil; {
-		next := w.onClient.next
-		if w.want&want != 0 {
-			ws.signalLocked(w)
+	for _, l := range []*waiterList{&ws.all, &ws.watches} {
+		for w := l.head; w != nil; {
+			next := w.onClient.next
+			if w.want&want != 0 {
+				ws.signalLocked(w)
+			}
+			w = next
 		}
-		w = next
 	}
 }
 

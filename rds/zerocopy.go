@@ -38,6 +38,6 @@ func (s *Socket) zeroCopied(cookie uint32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s.zcDone.push(cookie)
-	s.arrived()
+	s.arrived(wantZeroCopy)
 	s.notifyAll(wantZeroCopy)
 }

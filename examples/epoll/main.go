@@ -1,0 +1,149 @@
+// Command epoll shows RDS in an event loop: one goroutine, one epoll descriptor,
+// and a socket that never blocks.
+//
+//	epoll -bind 10.0.0.1:4000                         # answers everybody, until it is interrupted
+//	epoll -bind 10.0.0.2:0 -to 10.0.0.1:4000 -n 10000 # sends as fast as there is room, counts the answers
+//
+// The loop polls for what it can do next. While a message waits to be sent, that
+// is room for its destination and not the next message: so a peer that does not
+// read holds up nobody's memory here.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+
+	"github.com/rdsd/rdsd/rds"
+)
+
+func main() {
+	bind := flag.String("bind", "127.0.0.1:0", "`address:port` of the socket")
+	to := flag.String("to", "", "`address:port` of a server; empty: be one")
+	n, size := flag.Int("n", 1000, "messages to send"), flag.Int("size", 1000, "bytes of a message")
+	flag.Parse()
+	if err := run(*bind, *to, *n, *size); err != nil {
+		fmt.Fprintln(os.Stderr, "epoll:", err)
+		os.Exit(1)
+	}
+}
+
+func run(bind, to string, n, size int) error {
+	local, err := netip.ParseAddrPort(bind)
+	if err != nil {
+		return fmt.Errorf("-bind: %w", err)
+	}
+	c, err := rds.Open(context.Background(), rds.Options{})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	s, err := c.Bind(local)
+	if err != nil {
+		return err
+	}
+	s.SetNonblock(true)
+	l, err := newLoop(s)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	if to == "" {
+		fmt.Println("serving", s.LocalAddrPort())
+		return l.run((&server{s: s, buf: make([]byte, rds.MaxMessage)}).step)
+	}
+	server, err := netip.ParseAddrPort(to)
+	if err != nil {
+		return fmt.Errorf("-to: %w", err)
+	}
+	cl := &client{s: s, to: server, left: n, missing: n, msg: make([]byte, size), buf: make([]byte, rds.MaxMessage)}
+	if err := l.run(cl.step); err != nil {
+		return err
+	}
+	fmt.Printf("%d messages of %d bytes sent and answered, %d waits for room\n", n, size, cl.waits)
+	return nil
+}
+
+// full reports that a message has to be sent again when there is room for it.
+func full(err error) bool {
+	return errors.Is(err, rds.ErrWouldBlock) || errors.Is(err, rds.ErrCongested)
+}
+
+// server answers every message with itself.
+type server struct {
+	s   *rds.Socket
+	buf []byte
+	n   int            // bytes of the answer that waits for room
+	to  netip.AddrPort // where it goes, not valid: none waits
+}
+
+func (v *server) step() (done bool, err error) {
+	for {
+		if v.to.IsValid() {
+			switch _, err := v.s.SendTo(v.buf[:v.n], v.to); {
+			case full(err):
+				return false, v.s.SetPoll(rds.WaitSet{SendTo: []netip.AddrPort{v.to}})
+			case err != nil:
+				return false, err
+			}
+			v.to = netip.AddrPort{}
+		}
+		n, from, err := v.s.RecvFrom(v.buf)
+		if errors.Is(err, rds.ErrWouldBlock) {
+			return false, v.s.SetPoll(rds.WaitSet{Message: true})
+		}
+		if err != nil {
+			return false, err
+		}
+		v.n, v.to = n, from
+	}
+}
+
+// client sends messages and counts their answers.
+type client struct {
+	s        *rds.Socket
+	to       netip.AddrPort
+	left     int // to be sent
+	missing  int // to be answered
+	waits    int // for room
+	msg, buf []byte
+}
+
+func (c *client) step() (done bool, err error) {
+	for {
+		n, _, err := c.s.RecvFrom(c.buf)
+		if errors.Is(err, rds.ErrWouldBlock) {
+			break
+		}
+		if err != nil {
+			return false, err
+		}
+		if n != len(c.msg) {
+			return false, fmt.Errorf("an answer of %d bytes, want %d", n, len(c.msg))
+		}
+		c.missing--
+	}
+	var notices [8]rds.Notice
+	for _, n := range notices[:c.s.Notices(notices[:])] {
+		if n.Kind == rds.NoSocket {
+			return false, fmt.Errorf("nobody is bound to %s", n.To)
+		}
+	}
+	set := rds.WaitSet{Message: true, Notice: true}
+	for c.left > 0 {
+		_, err := c.s.SendTo(c.msg, c.to)
+		if full(err) {
+			c.waits++
+			set.SendTo = []netip.AddrPort{c.to}
+			break
+		}
+		if err != nil {
+			return false, err
+		}
+		c.left--
+	}
+	return c.missing == 0, c.s.SetPoll(set)
+}

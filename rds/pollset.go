@@ -1,0 +1,185 @@
+package rds
+
+import (
+	"net/netip"
+
+	"github.com/rdsd/rdsd/internal/shm"
+)
+
+// takeables is the poll set of a new socket.
+var takeables = WaitSet{Message: true, Completion: true, Notice: true, ZeroCopy: true, Congestion: true}
+
+// SetPoll chooses the conditions, as in Wait, for which the descriptor of PollFD
+// is readable. Those of the sending side, SendSpace and SendTo, hold nearly
+// always: put them in after a send failed, and take them out when it has gone.
+// SetPoll can be called before PollFD and as often as needed; the slices of w
+// must not change afterwards. ErrInvalid as in Wait; ErrClosed.
+func (s *Socket) SetPoll(w WaitSet) error {
+	return opErr("set poll", netip.AddrPort{}, s.setPoll(w))
+}
+
+func (s *Socket) setPoll(w WaitSet) error {
+	if w.Empty() {
+		return invalid("nothing to poll for")
+	}
+	if _, err := s.ready(&w, false); err != nil {
+		return err
+	}
+	r := &s.c.rx
+	r.mu.Lock()
+	if s.closed.Load() {
+		r.mu.Unlock()
+		return ErrClosed
+	}
+	s.pollFor = w
+	if s.poll != nil {
+		s.watchPoll()
+	}
+	r.mu.Unlock()
+	_, _ = s.pollLook()
+	return nil
+}
+
+// Polled returns the conditions of the poll set that hold. If none does, the
+// descriptor of PollFD is unreadable until one comes to hold. It takes nothing
+// and never blocks. Errors: those of Wait; ErrInvalid, if a completion in Status
+// has been taken: SetPoll others.
+func (s *Socket) Polled() (WaitSet, error) {
+	got, err := s.pollLook()
+	if err == nil && got.Empty() {
+		err = s.err()
+	}
+	return got, opErr("poll", netip.AddrPort{}, err)
+}
+
+// pollSet is what the socket polls for. rx.mu is held.
+func (s *Socket) pollSet() *WaitSet {
+	if s.pollFor.Empty() {
+		return &takeables
+	}
+	return &s.pollFor
+}
+
+// taken is the part of w's interest that arrives and can be taken: its arrival
+// makes the condition hold, so nobody has to look.
+func (w *WaitSet) taken() (in interest) {
+	queues := WaitSet{Message: w.Message, Completion: w.Completion, Notice: w.Notice, ZeroCopy: w.ZeroCopy, Congestion: w.Congestion}
+	return queues.interest()
+}
+
+// looked is the interest of the rest of w: conditions that have to be looked at.
+func (w *WaitSet) looked() interest {
+	rest := WaitSet{SendSpace: w.SendSpace, SendTo: w.SendTo, Op: w.Op, Status: w.Status, Relief: w.Relief}
+	return rest.interest()
+}
+
+// watchPoll has the poll set looked at when something comes in for it. rx.mu is
+// held, and there is a descriptor.
+func (s *Socket) watchPoll() {
+	ws := &s.c.wait
+	ws.unwatch(s.poll.w)
+	s.poll.w = nil
+	in := s.pollSet().looked()
+	if in != 0 {
+		s.poll.w = ws.watch(s, in)
+	}
+	s.pollLooks.Store(in != 0)
+}
+
+// pollLook finds which conditions of the poll set hold, and makes the descriptor
+// readable or not. The descriptor is quiet before the look: what comes in later
+// has it looked at again.
+func (s *Socket) pollLook() (WaitSet, error) {
+	r := &s.c.rx
+	r.mu.Lock()
+	p := s.poll
+	r.mu.Unlock()
+	if p != nil {
+		p.look.Lock()
+		defer p.look.Unlock()
+		p.quiet()
+	}
+	r.mu.Lock()
+	set := *s.pollSet()
+	r.mu.Unlock()
+	got, err := s.ready(&set, p != nil)
+	if p != nil && (!got.Empty() || err != nil || s.err() != nil) {
+		p.ring()
+	}
+	return got, err
+}
+
+// A watch is a waiter that never waits: what it is notified of has the socket's
+// poll set looked at, by the goroutine that keeps the descriptors.
+
+// watch registers a watch at s.
+func (ws *waiters) watch(s *Socket, want interest) *waiter {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	w := &waiter{sock: s, want: want, watcher: true, polls: true}
+	s.wait.list.pushFront(w)
+	ws.watches.push(w)
+	s.count(want, 1)
+	if ws.blocked {
+		s.c.seg.ClientAsleep().CompareAndSwap(shm.AsleepForEvents, shm.Asleep) // see enter
+	}
+	return w
+}
+
+// unwatch ends w, which may be nil.
+func (ws *waiters) unwatch(w *waiter) {
+	if w == nil {
+		return
+	}
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	w.sock.wait.list.remove(w)
+	ws.watches.remove(w)
+	w.sock.count(w.want, -1)
+	w.want = 0
+}
+
+// lookAt has w's poll set looked at.
+func (ws *waiters) lookAt(w *waiter) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	ws.lookAtLocked(w)
+}
+
+func (ws *waiters) lookAtLocked(w *waiter) {
+	if w.looks {
+		return
+	}
+	w.looks = true
+	ws.looks = append(ws.looks, w)
+	if k := ws.keeper; k != nil && !k.signalled.Load() {
+		ws.signalLocked(k)
+	}
+}
+
+// keeps makes w, who keeps the descriptors, the one to be woken for a look, and
+// reports whether there is none to make now.
+func (ws *waiters) keeps(w *waiter) bool {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	ws.keeper = w
+	return len(ws.looks) == 0
+}
+
+// keepsNot ends keeps and returns the sockets to look at.
+func (ws *waiters) keepsNot(w *waiter) (dirty []*Socket) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if ws.keeper == w {
+		ws.keeper = nil
+	}
+	for _, x := range ws.looks {
+		x.looks = false
+		if x.want != 0 {
+			dirty = append(dirty, x.sock)
+		}
+	}
+	clear(ws.looks)
+	ws.looks = ws.looks[:0]
+	return dirty
+}
