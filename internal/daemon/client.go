@@ -50,6 +50,7 @@ type client struct {
 	pendCells list[cell]           // barriers reached
 	raised    []*cell              // marks to publish behind the events of this turn
 	pendSocks list[socket]         // sockets with messages in overflow
+	untried   int                  // of pendSocks, from the head on: not tried since memory came back
 	again     bool                 // drainPending may find something to write
 	noRoom    bool                 // the event ring was full, and something waits for it
 

@@ -69,17 +69,12 @@ func (e *Engine) deliver(s *socket, a *arrival, payload []byte) conn.Verdict {
 	c := s.cl
 	a.at = e.wall
 	// Order: nothing overtakes what already waits.
-	if s.over.n == 0 && c.room() && len(c.rxFree) > 0 {
-		var chunk uint32
-		ok := true
-		if a.n > 0 {
-			chunk, ok = c.recv.Alloc(a.n)
-		}
-		if ok {
+	if s.over.n == 0 && c.room() {
+		if id, chunk, ok := c.takeRx(s, a.n, s.rxTold == 0); ok {
 			if a.n > 0 {
 				copy(c.recv.Bytes(chunk, a.n), payload)
 			}
-			e.putEvent(s, a, c.takeRx(s, chunk, a.n), chunk)
+			e.putEvent(s, a, id, chunk)
 			e.charge(s, a.n)
 			return conn.Accepted
 		}
@@ -96,14 +91,6 @@ func (e *Engine) deliver(s *socket, a *arrival, payload []byte) conn.Verdict {
 	return conn.Accepted
 }
 
-// takeRx takes a receive id for a message of s. The caller has seen one free.
-func (c *client) takeRx(s *socket, chunk uint32, n int) uint32 {
-	id := c.rxFree[len(c.rxFree)-1]
-	c.rxFree = c.rxFree[:len(c.rxFree)-1]
-	c.rx[id] = rxEntry{sock: s, chunk: chunk, n: uint32(n)}
-	return id
-}
-
 // putEvent writes the event of a message that is in the client's arena. The
 // caller has seen room.
 func (e *Engine) putEvent(s *socket, a *arrival, rxid, chunk uint32) {
@@ -114,6 +101,7 @@ func (e *Engine) putEvent(s *socket, a *arrival, rxid, chunk uint32) {
 	ev.SrcInc, ev.SrcAddr, ev.SrcPort = a.srcInc, *a.src, a.sport
 	ev.Cookie, ev.RecvTime, ev.Assembly = a.cookie, a.at, a.asm
 	r := &s.cl.rx[rxid]
+	s.rxTold++
 	r.told, r.src, r.sport, r.at = true, a.src, a.sport, uint32(a.at/1_000_000)
 	e.st.C[stats.RecvQueued]++
 	e.st.C[stats.RecvBytes] += uint64(a.n)
@@ -169,11 +157,7 @@ func (e *Engine) returnRx(c *client, id uint32) bool {
 		return false
 	}
 	r := c.rx[id]
-	c.rx[id] = rxEntry{}
-	c.rxFree = append(c.rxFree, id)
-	if r.n > 0 {
-		c.recv.Free(r.chunk, int(r.n))
-	}
+	e.freeRxID(c, id)
 	e.st.C[stats.RecvDelivered]++
 	if !r.sock.closed {
 		e.uncharge(r.sock, int(r.n))

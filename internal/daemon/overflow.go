@@ -163,15 +163,19 @@ func (e *Engine) memoryFreed() {
 // queueOver puts a message at the end of its socket's overflow queue.
 func (e *Engine) queueOver(m *rxMsg) {
 	s := m.sock
-	s.over.push(m)
-	e.pendSock(s)
+	if s.over.push(m); s.over.n == 1 { // else it is known to wait
+		e.pendSock(s)
+	}
 }
 
+// pendSock has what waits at s tried again.
 func (e *Engine) pendSock(s *socket) {
+	c := s.cl
 	if !s.pend.on() {
-		s.cl.pendSocks.add(&s.pend, s)
+		c.pendSocks.add(&s.pend, s)
 	}
-	e.pend(s.cl)
+	c.untried = c.pendSocks.n
+	e.pend(c)
 }
 
 // freeRx gives back the memory of a message that never reached the event ring.
@@ -179,14 +183,38 @@ func (e *Engine) freeRx(m *rxMsg) {
 	if m.inOver {
 		e.freeOver(m)
 	} else if c := m.sock.cl; !c.dead {
-		if m.n > 0 {
-			c.recv.Free(m.chunk, int(m.n))
-		}
-		c.rx[m.rxid] = rxEntry{}
-		c.rxFree = append(c.rxFree, m.rxid)
+		e.freeRxID(c, m.rxid)
 	}
 	*m = rxMsg{}
 	e.rxs.put(m)
+}
+
+// drainSocks moves waiting messages to c, from one socket after the other, and
+// returns what that cost. A socket that has its share waits for the receive ids
+// of what it has, and is not looked at until then; one that has nothing stays
+// and is tried whenever an id came back.
+func (e *Engine) drainSocks(c *client) (n int) {
+	for tries := 0; tries < drainEach && n < drainEach && c.untried > 0 && c.pendSocks.n > 0; tries++ {
+		s := c.pendSocks.head.of
+		cost, all := e.drainOver(s, drainSock)
+		n += cost
+		if !all && c.ev.Free() == 0 {
+			return n // still its turn
+		}
+		c.pendSocks.del(&s.pend)
+		switch {
+		case all:
+			c.untried--
+		case cost >= drainSock:
+			c.pendSocks.add(&s.pend, s)
+			c.untried = c.pendSocks.n
+		default:
+			if c.untried--; s.rxTold == 0 {
+				c.pendSocks.add(&s.pend, s)
+			}
+		}
+	}
+	return n
 }
 
 // drainOver moves waiting messages of s to its client while they cost less than
@@ -217,19 +245,15 @@ func (e *Engine) moveOver(s *socket) bool {
 		e.rxs.put(m)
 		return true
 	}
-	if len(c.rxFree) == 0 {
+	id, chunk, ok := c.takeRx(s, a.n, s.rxTold == 0)
+	if !ok {
 		return false
 	}
-	var chunk uint32
-	if m.n > 0 {
-		var ok bool
-		if chunk, ok = c.recv.Alloc(a.n); !ok {
-			return false
-		}
+	if a.n > 0 {
 		copy(c.recv.Bytes(chunk, a.n), m.over.Bytes(m.chunk, a.n))
 	}
 	s.over.pop()
-	e.putEvent(s, &a, c.takeRx(s, chunk, a.n), chunk)
+	e.putEvent(s, &a, id, chunk)
 	e.freeRx(m)
 	return true
 }

@@ -9,6 +9,7 @@ package daemon
 const (
 	drainTurn = subBudget // entries written for one client in a turn, and payload in units of drainUnit
 	drainEach = 64        // of these for one kind before it is the next one's turn
+	drainSock = 16        // of these for one socket before it is the next one's turn
 	drainUnit = subBytes / subBudget
 )
 
@@ -21,7 +22,8 @@ func (e *Engine) pend(c *client) {
 	e.unpark(c)
 }
 
-// waits reports whether something waits for room in c's event ring.
+// waits reports whether something waits for room in c's event ring, or for
+// receive memory.
 func (c *client) waits() bool { return c.pendOps.n+c.pendCells.n+c.pendNote.n+c.pendSocks.n > 0 }
 
 // room reports whether an event may be written at once: nothing waits in front
@@ -36,12 +38,14 @@ func (c *client) mayDrain() bool { return c.again || c.noRoom && c.ev.Free() > 0
 // turns, so that none waits for another that always has more.
 func (e *Engine) drainPending(c *client) bool {
 	c.again, c.noRoom = false, false
+	c.untried = min(c.untried, c.pendSocks.n)
 	done := 0
 	for done < drainTurn {
 		n := e.drainCells(c) + e.drainOps(c) + e.drainNotes(c) + e.drainSocks(c)
 		if n == 0 {
 			c.noRoom = c.waits() && c.ev.Free() == 0
-			return done > 0
+			c.again = c.untried > 0 && !c.noRoom
+			return done > 0 || c.again
 		}
 		done += n
 	}
@@ -92,20 +96,6 @@ func (e *Engine) drainNotes(c *client) (n int) {
 			break
 		}
 		c.pendNote.del(&sl.pend)
-	}
-	return n
-}
-
-// drainSocks moves waiting messages to c, and returns what that cost.
-func (e *Engine) drainSocks(c *client) (n int) {
-	for c.pendSocks.n > 0 && n < drainEach {
-		s := c.pendSocks.head.of
-		cost, all := e.drainOver(s, drainEach-n)
-		n += cost
-		if !all {
-			break
-		}
-		c.pendSocks.del(&s.pend)
 	}
 	return n
 }

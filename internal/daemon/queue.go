@@ -20,6 +20,15 @@ func (q *queue[T, P]) push(t *T) {
 	q.n++
 }
 
+// pushFront puts t ahead of what is in the queue.
+func (q *queue[T, P]) pushFront(t *T) {
+	*P(t).link() = q.head
+	if q.head = t; q.tail == nil {
+		q.tail = t
+	}
+	q.n++
+}
+
 func (q *queue[T, P]) pop() *T {
 	t := q.head
 	if t == nil {

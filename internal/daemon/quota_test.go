@@ -253,7 +253,9 @@ func TestDestinationQuota(t *testing.T) {
 		w := quotaWorld(t, 2, func(q *config.Quota) { q[config.Destinations] = 2 })
 		e := w.es[0]
 		a, b, other := w.as(1000), w.as(1000), w.as(1001)
-		dst, err := w.attachAs(to, smallParams(), ipc.Cred{})
+		params := smallParams()
+		params.MaxRx = 64 // a socket's share is more than it is sent
+		dst, err := w.attachAs(to, params, ipc.Cred{})
 		if err != nil {
 			t.Fatal(err)
 		}

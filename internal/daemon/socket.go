@@ -32,8 +32,11 @@ type socket struct {
 	forMemory link[socket]         // account.refused: it refused for want of daemon memory
 	over      queue[rxMsg, *rxMsg] // arrived, no room at the client yet
 	pend      link[socket]         // client.pendSocks
-	partials  int                  // messages under assembly
-	waiters   list[slot]           // local slots stopped because this socket refused
+	rxIDs     int                  // receive ids that it has, rxTold of them told to the client
+	rxTold    int
+	rxMem     int        // bytes of the receive arena, rounded
+	partials  int        // messages under assembly
+	waiters   list[slot] // local slots stopped because this socket refused
 
 	regions list[region] // live ones
 	slots   list[slot]   // its open destinations

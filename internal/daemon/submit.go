@@ -121,7 +121,6 @@ func (e *Engine) pollClient(c *client) bool {
 		c.reap = false
 		c.rret.Release()
 		work = true
-		c.again = c.again || c.pendSocks.n > 0
 	}
 	if c.mayDrain() {
 		work = e.drainPending(c) || work

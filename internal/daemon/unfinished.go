@@ -53,10 +53,10 @@ func (e *Engine) beginFrom(p *peer, h *wire.Header) ([]byte, any, conn.Verdict) 
 	if !may { // its port is not congested: it sends it again when it has finished others
 		return nil, nil, conn.Refused
 	}
-	if inArena && s.over.n == 0 && len(cl.rxFree) > 0 {
-		if chunk, ok := cl.recv.Alloc(a.n); ok {
+	if inArena && s.over.n == 0 {
+		if id, chunk, ok := cl.takeRx(s, a.n, s.rxIDs == 0); ok {
 			m := e.rxs.get()
-			*m = rxMsg{sock: s, src: a.src, sport: a.sport, srcInc: a.srcInc, n: uint32(a.n), chunk: chunk, rxid: cl.takeRx(s, chunk, a.n), began: e.now}
+			*m = rxMsg{sock: s, src: a.src, sport: a.sport, srcInc: a.srcInc, n: uint32(a.n), chunk: chunk, rxid: id, began: e.now}
 			e.beginPartial(p, m)
 			return cl.recv.Bytes(chunk, a.n), m, conn.Accepted
 		}
@@ -125,11 +125,16 @@ func (e *Engine) commitFrom(p *peer, h *wire.Header, token any) (met uint32) {
 	e.charge(s, a.n)
 	a.at, a.asm = e.wall, uint32(min(e.now-m.began, math.MaxUint32))
 	m.cookie, m.at, m.asm = a.cookie, a.at, a.asm
-	// Messages may have gone to overflow, and the ring filled, meanwhile: then
-	// this one waits its turn where it is.
-	if m.inOver || s.over.n > 0 || !s.cl.room() {
+	if m.inOver {
 		e.queueOver(m)
 		return s.inc
+	}
+	// It has its memory. What is in overflow by now came over other connections
+	// since it began, and may have to wait for memory: it goes ahead of that.
+	if !s.cl.room() {
+		s.over.pushFront(m)
+		e.pendSock(s)
+		return
 	}
 	e.putEvent(s, &a, m.rxid, m.chunk)
 	*m = rxMsg{}

@@ -78,9 +78,10 @@ const (
 	SourceTakesAll             Name = "source-takes-all"              // one address takes all places for connections in set-up
 
 	// A client's events.
-	RoomNotRung     Name = "room-not-rung"      // a sleeping daemon does not ask to be rung for room in an event ring
-	HandleReused    Name = "handle-reused"      // a new socket has the handle that a closed one had
-	MarkWaitsForAll Name = "mark-waits-for-all" // the high-water mark waits until no status of the process waits for room
+	RoomNotRung         Name = "room-not-rung"         // a sleeping daemon does not ask to be rung for room in an event ring
+	ReceiveShareIgnored Name = "receive-share-ignored" // one socket may take all receive memory of its process
+	HandleReused        Name = "handle-reused"         // a new socket has the handle that a closed one had
+	MarkWaitsForAll     Name = "mark-waits-for-all"    // the high-water mark waits until no status of the process waits for room
 
 	// The provider.
 	CRCUnchecked Name = "crc-unchecked" // frames with a wrong CRC are taken

@@ -88,6 +88,17 @@ func classOf(n int) uint8 {
 	return uint8(max(bits.Len(uint(n-1)), minShift) - minShift)
 }
 
+// ChunkSize is what Alloc(n) takes of the memory, rounding included.
+func ChunkSize(n int) int {
+	switch {
+	case n <= 0:
+		return 0
+	case n <= maxSmall:
+		return 1 << (classOf(n) + minShift)
+	}
+	return (n + PageSize - 1) / PageSize * PageSize
+}
+
 // Alloc takes n bytes, 1 to MaxMessage. The chunk is the memory's offset over
 // all windows in Units. ok is false when there is no room, or n out of range.
 func (a *Arena) Alloc(n int) (chunk uint32, ok bool) {

@@ -73,6 +73,7 @@ var checks = []check{
 
 	{variant: mutant.RoomNotRung, pkg: "internal/daemon", test: "TestRingForRoom"},
 	{variant: mutant.HandleReused, pkg: "internal/daemon", test: "TestSocketHandles"},
+	{variant: mutant.ReceiveShareIgnored, pkg: "internal/daemon", test: "TestUnreadSockets"},
 	{variant: mutant.MarkWaitsForAll, pkg: "internal/daemon", test: "TestMarkBesideFlood"},
 
 	{variant: mutant.CRCUnchecked, pkg: "verbs/soft", test: "TestBadCRC"},
