@@ -18,8 +18,9 @@ const (
 	ctlTimeout   = time.Minute
 
 	maxSilent = 128 // connections that have not said what they are
-	// rdsctl of one user, and of all users that are not trusted: they never
-	// keep an administrator out.
+	// rdsctl of one trusted user, and of all users that are not trusted: they
+	// never keep an administrator out. One of these users gets one more while it
+	// has less than are free.
 	maxCtlers = 64
 )
 
@@ -69,8 +70,9 @@ func (a *admission) spoke(s *session, role ipc.Role, maxClients int) error {
 	}
 	switch role {
 	case ipc.RoleCtl:
-		if own.ctlers >= maxCtlers || !s.user.trusted && a.ctlers >= maxCtlers {
-			return fmt.Errorf("%w: the daemon answers %d rdsctl already", unix.EUSERS, max(own.ctlers, a.ctlers))
+		if own.ctlers >= maxCtlers || !s.user.trusted && own.ctlers >= maxCtlers-a.ctlers {
+			return fmt.Errorf("%w: the daemon answers %d rdsctl already, %d of uid %d: a user gets one more while it has less than are free of %d",
+				unix.EUSERS, max(own.ctlers, a.ctlers), own.ctlers, s.user.uid, maxCtlers)
 		}
 		own.ctlers++
 		if !s.user.trusted {

@@ -296,6 +296,7 @@ var processAttacks = []processAttack{
 	{"answers instead of requests", true, func(p *proc) { p.write(ipc.AppendFrame(nil, 9, &ipc.OK{})) }, "closed"},
 	{"a goodbye to the daemon", true, func(p *proc) { p.write(ipc.AppendFrame(nil, 0, &ipc.Goodbye{Text: "bye"})) }, "closed"},
 	{"an unknown request", true, func(p *proc) { p.write(rawFrame(999, 0, 9)) }, "closed"},
+	{"a request with the daemon's id", true, func(p *proc) { p.write(ipc.AppendFrame(nil, 0, &ipc.GrowSend{})) }, "closed"},
 	{"a request with flags", true, func(p *proc) { p.write(rawFrame(14, 0xfffe, 9)) }, "closed"},
 	{"a request cut short", true, func(p *proc) { p.write(rawFrame(5, 0, 9, 1, 2)) }, "closed"},
 	{"a request and more", true, func(p *proc) { p.write(rawFrame(5, 0, 9, 1, 2, 3, 4, 5)) }, "closed"},

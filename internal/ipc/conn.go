@@ -196,6 +196,8 @@ func (c *Conn) check(n, flags int, fds []int) (*Message, error) {
 	switch {
 	case err != nil:
 		return nil, err
+	case id == 0 && c.closer != nil:
+		return nil, protocolError("%v with id 0, which is the daemon's own", body.Type())
 	case len(fds) > body.Type().maxFDs():
 		return nil, protocolError("%v with %d descriptors", body.Type(), len(fds))
 	case flags&unix.MSG_CTRUNC != 0:

@@ -68,6 +68,7 @@ func (s *Server) Serve(ctx context.Context, h http.Handler, log *slog.Logger) er
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
+	srv.ConnState = (&crowd{busy: map[net.Conn]bool{}}).changed
 	stop := context.AfterFunc(ctx, func() { srv.Close() })
 	defer stop()
 	err := srv.Serve(s.l)

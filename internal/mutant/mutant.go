@@ -75,6 +75,7 @@ const (
 	DescriptorsClosedInSession Name = "descriptors-closed-in-session" // a session waits for the close of what its process sent
 	PartialUncharged           Name = "partial-uncharged"             // a message that was begun takes memory without limit
 	PopulateAtOnce             Name = "populate-at-once"              // any number of sessions make memory at a time
+	UpdatesUncharged           Name = "updates-uncharged"             // a peer changes its TLS key as often as it likes
 	SourceTakesAll             Name = "source-takes-all"              // one address takes all places for connections in set-up
 
 	// A client's events.
@@ -93,6 +94,6 @@ func Names() []Name {
 		WrongInstance, LastCredit, CancelEarly, SilenceIgnored, KernelBelieved, PeersStay, PastForgotten, RefusedDropped, ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold,
 		CongestionStays, Incarnation, OwnerNotMeant, NotPinned, SlotReusedEarly, WakeUpLost, ShareIgnored, WakeUpKept, RequestOvertakes,
 		MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice, AtomicRunsTwice, GrantUnchecked, BoundsOffByOne,
-		UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed, GrantOnLaneZero, GrantTableShared, GrantErrorDropped, NakNotTold, EndUnbounded, QuotaNotGivenBack, IdleKeepsPlace, LoopbackTrusted, PopulateAtOnce, SourceTakesAll, PartialUncharged, DescriptorsClosedInSession,
+		UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed, GrantOnLaneZero, GrantTableShared, GrantErrorDropped, NakNotTold, EndUnbounded, QuotaNotGivenBack, IdleKeepsPlace, LoopbackTrusted, UpdatesUncharged, PopulateAtOnce, SourceTakesAll, PartialUncharged, DescriptorsClosedInSession,
 		RoomNotRung, MarkWaitsForAll, HandleReused, CRCUnchecked}
 }

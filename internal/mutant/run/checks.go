@@ -68,6 +68,7 @@ var checks = []check{
 	{variant: mutant.LoopbackTrusted, pkg: "internal/config", test: "TestPeersAllowed"},
 	{variant: mutant.SourceTakesAll, pkg: "verbs/soft", test: "TestHandshakeShares"},
 	{variant: mutant.PopulateAtOnce, pkg: "internal/daemon", test: "TestAllocationStorm"},
+	{variant: mutant.UpdatesUncharged, pkg: "verbs/soft/tls13", test: "TestUpdateFlood"},
 	{variant: mutant.PartialUncharged, pkg: "internal/daemon", test: "TestUnfinishedMessages"},
 	{variant: mutant.DescriptorsClosedInSession, pkg: "internal/ipc", test: "TestLingeringDescriptors"},
 

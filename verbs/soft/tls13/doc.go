@@ -63,6 +63,7 @@ var (
 	ErrType     = errors.New("a record of a type that has no place here")
 	ErrMessage  = errors.New("a handshake message that has no place here")
 	ErrIdle     = errors.New("too many records in a row without data")
+	ErrUpdates  = errors.New("too many key updates for so few records with data")
 )
 
 // alertError is a fatal alert of the peer, as crypto/tls names it.

@@ -3,6 +3,8 @@ package tls13
 import (
 	"encoding/binary"
 	"errors"
+
+	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 // Handshake messages that may come after the handshake.
@@ -14,8 +16,16 @@ const (
 // ErrClosed: the peer has closed its direction in order, with close_notify.
 var ErrClosed = errors.New("TLS: closed by the peer")
 
-// maxIdle is how many records without data may follow each other.
-const maxIdle = 16
+const (
+	// maxIdle is how many records without data may follow each other.
+	maxIdle = 16
+	// A peer may change its key maxUpdates times, and once more for every
+	// updateEvery records with data: making keys, and the answer, cost far more
+	// than the record that asks for it. Correct peers change a key after
+	// millions of records, and answer each change of ours.
+	maxUpdates  = 64
+	updateEvery = 256
+)
 
 // Opener opens the records of one direction. After an error it must not be
 // used. It is not safe for concurrent use.
@@ -23,6 +33,9 @@ type Opener struct {
 	half
 	out  *Sealer // that answers a KeyUpdate
 	idle int
+
+	updates int // less one for every updateEvery records with data, never below 0
+	data    int // such records since
 
 	// A handshake message under way: its first bytes, and what is to skip.
 	msg  [5]byte
@@ -75,6 +88,9 @@ func (o *Opener) Open(dst, rec []byte) (int, error) {
 			return 0, broken(AlertUnexpectedMessage, "%w: data in the middle of another message", ErrType)
 		}
 		o.idle = 0
+		if o.data++; o.data == updateEvery {
+			o.data, o.updates = 0, max(o.updates-1, 0)
+		}
 		return n, nil
 	}
 	if o.idle++; o.idle > maxIdle {
@@ -129,6 +145,9 @@ func (o *Opener) handshake(p []byte) error {
 				return broken(AlertUnexpectedMessage, "%w: a wrong KeyUpdate", ErrMessage)
 			}
 			o.have = 0
+			if o.updates++; o.updates > maxUpdates && !mutant.On(mutant.UpdatesUncharged) {
+				return broken(AlertUnexpectedMessage, "%w", ErrUpdates)
+			}
 			o.out.answer = o.out.answer || o.msg[4] == 1
 			if err := o.update(); err != nil {
 				return &Error{AlertInternal, err}

@@ -258,6 +258,30 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// A peer that changes its key with every record costs us keys and answers: it is
+// cut off. One that does so every updateEvery records never is.
+func TestUpdateFlood(t *testing.T) {
+	for _, c := range []struct {
+		records, updates int // data before each update
+		want             error
+	}{{0, 16, nil}, {1, 64, nil}, {1, 65, tls13.ErrUpdates}, {10, 200, tls13.ErrUpdates}, {256, 200, nil}} {
+		a, b := pair(t, tls.TLS_AES_128_GCM_SHA256, 32)
+		var err error
+		for i := 0; i < c.updates && err == nil; i++ {
+			for j := 0; j < c.records && err == nil; j++ {
+				err = carry(a, b, "x")
+			}
+			tls13.WantUpdate(a)
+			if err == nil {
+				_, err = openAll(b, tls13.TakeQueued(a))
+			}
+		}
+		if !errors.Is(err, c.want) {
+			t.Errorf("%d updates, one every %d records: %v, want %v", c.updates, c.records, err, c.want)
+		}
+	}
+}
+
 // FuzzOpen: whatever arrives, nothing panics and nothing is made up.
 func FuzzOpen(f *testing.F) {
 	a, _ := pair(f, tls.TLS_AES_128_GCM_SHA256, 32)

@@ -1,0 +1,80 @@
+package metrics
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/stats"
+)
+
+// Connections that ask nothing, more than there may be, keep no scraper out, and
+// those beyond the limit are closed.
+func TestCrowd(t *testing.T) {
+	src, b := source(t, noPeers)
+	b.Publish(time.Now().UnixNano())
+	b.SetState(stats.Running)
+	s, err := Listen(netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx, Handler(src), slog.New(slog.DiscardHandler)) }()
+	for range maxConns + 40 {
+		c, err := net.Dial("tcp", s.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	r, err := http.Get("http://" + s.Addr().String() + "/livez")
+	if err != nil || r.StatusCode != http.StatusOK {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	r.Body.Close()
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// closes counts its Close.
+type closes struct {
+	net.Conn
+	n int
+}
+
+func (c *closes) Close() error { c.n++; return nil }
+
+// The oldest without a request gives way, one that is answered never does.
+func TestCrowdGivesWay(t *testing.T) {
+	c := &crowd{busy: map[net.Conn]bool{}}
+	var all []*closes
+	for i := range 2 * maxConns {
+		x := &closes{}
+		all = append(all, x)
+		if c.changed(x, http.StateNew); i < 3 {
+			c.changed(x, http.StateActive)
+		}
+	}
+	closed := 0
+	for i, x := range all {
+		if closed += x.n; i < 3 && x.n > 0 || i >= maxConns+3 && x.n > 0 {
+			t.Errorf("connection %d was closed", i)
+		}
+	}
+	if closed != maxConns || len(c.idle)+len(c.busy) != maxConns {
+		t.Errorf("%d closed, %d idle, %d busy", closed, len(c.idle), len(c.busy))
+	}
+	for _, x := range all {
+		c.changed(x, http.StateClosed)
+	}
+	if len(c.idle)+len(c.busy) != 0 {
+		t.Errorf("left: %d idle, %d busy", len(c.idle), len(c.busy))
+	}
+}
