@@ -3,6 +3,7 @@ package judge
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/rdsd/rdsd/e2e/ledger/book"
 )
@@ -61,6 +62,7 @@ func (j *Judge) addNotice(l *life, r book.Record) {
 	switch r.Text {
 	case "no socket":
 		t.nosock += r.A
+		t.at = append(t.at, r.At)
 	case "lost":
 		t.lost += r.A
 	case "gave up":
@@ -136,7 +138,7 @@ func (j *Judge) judgeArrival(s *life, m *message, d *life, a arrival) {
 }
 
 // judgeOwner: a port's next owner gets nothing meant for its former owner, once
-// the sender has met that one.
+// the destination has met that one.
 func (j *Judge) judgeOwner(s *life, m *message, d *life) {
 	for _, o := range m.ops {
 		if o == nil {
@@ -147,31 +149,33 @@ func (j *Judge) judgeOwner(s *life, m *message, d *life) {
 			return
 		}
 	}
-	for i := range s.msgs[:m.seq-1] {
-		e := &s.msgs[m.seq-2-uint64(i)]
-		if e.dst != m.dst || e.at == nil || e.at == d {
-			if e.dst == m.dst && e.at == d {
-				return // the sender may have met d by then
-			}
+	for i := m.seq - 1; i > 0; i-- {
+		e := &s.msgs[i-1]
+		if e.dst != m.dst || e.at == nil {
 			continue
 		}
-		if met := j.metAt(s, e); met < m.begun && m.sent != 0 && m.sent < e.at.end.early {
-			j.wrong("next owner", s, m, "was received by %v, though the sender had met %v, which was there when the send returned", d, e.at)
+		if e.at != d && !j.mayMeetAnother(s, e, m) {
+			j.wrong("next owner", s, m, "was received by %v, though number %d had met %v, and nothing has ended that", d, e.seq, e.at)
 		}
 		return
 	}
 }
 
-// metAt is when a sender has met the owner of the port that received its
-// message e, as far as the application can know.
-func (j *Judge) metAt(s *life, e *message) int64 {
-	if o := e.first(); o != nil && o.status == "success" {
-		return o.statusAt
+// mayMeetAnother reports whether the destination of e, which it has met the owner
+// of, may have met another one by the time m went out: because the sender was told
+// that the first was gone, or could not be told any more, or because the daemon
+// there began anew.
+func (j *Judge) mayMeetAnother(s *life, e, m *message) bool {
+	by := m.receivedAt + noticeBound
+	if j.restarted(m.dst.Addr(), e.begun, m.receivedAt) || s.end.early < by {
+		return true
 	}
-	if at := later(e.receivedAt, causeBound); e.receivedAt != 0 && !j.disturbed(s.addr.Addr(), e.dst.Addr(), e.receivedAt, at) {
-		return at
+	for _, t := range []*told{s.told[m.dst], s.told[netip.AddrPort{}]} {
+		if t != nil && slices.ContainsFunc(t.at, func(at int64) bool { return e.begun <= at && at <= by }) {
+			return true
+		}
 	}
-	return never
+	return false
 }
 
 type shortKey struct {

@@ -171,7 +171,10 @@ type arrival struct {
 }
 
 // told is what a socket was told of a destination in notices.
-type told struct{ nosock, lost, gaveUp uint64 }
+type told struct {
+	nosock, lost, gaveUp uint64
+	at                   []int64 // when it was told of nosock
+}
 
 type mark struct {
 	at    int64

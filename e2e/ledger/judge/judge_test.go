@@ -77,6 +77,11 @@ func (h *history) notice(text string, n uint64) *history {
 	return h.add(s, book.Record{Kind: book.Notice, Peer: there, A: n, Text: text})
 }
 
+func (h *history) ended() *history {
+	at := netip.AddrPortFrom(there.Addr(), 0)
+	return h.add(0, book.Record{Kind: book.Ending, Peer: at}).add(0, book.Record{Kind: book.Ended, Peer: at})
+}
+
 func (h *history) settled(life uint32) *history { return h.add(life, book.Record{Kind: book.Barrier}) }
 
 func (h *history) mark(value uint64) *history {
@@ -190,11 +195,10 @@ func TestVerdicts(t *testing.T) {
 			add(s, book.Record{Kind: book.Touched, Seq: 1}), "mark"},
 
 		{"an operation's message at the next owner", begin().region().close(d).bind(e, there).send(s, 1, 0, write(0, 10)).recv(e, s, 1), "next owner"},
-		{"the next owner, known from an operation", begin().region().send(s, 1, 0, write(0, 10)).recv(d, s, 1).status(1, "success", 0).
-			send(s, 2, 0).close(d).bind(e, there).recv(e, s, 2), "next owner"},
-		{"the next owner, known for long", begin().send(s, 1, 0).recv(d, s, 1).later(9*second).send(s, 2, 0).close(d).bind(e, there).recv(e, s, 2), "next owner"},
+		{"the next owner, met after the former", begin().send(s, 1, 0).recv(d, s, 1).send(s, 2, 0).close(d).bind(e, there).recv(e, s, 2), "next owner"},
+		{"the next owner, met after a notice", begin().send(s, 1, 0).recv(d, s, 1).close(d).send(s, 2, 0).notice("no socket", 1).send(s, 3, 0).bind(e, there).recv(e, s, 3), ""},
 		{"the next owner, met first", begin().send(s, 1, 0).close(d).bind(e, there).recv(e, s, 1), ""},
-		{"the next owner, sent when the former was gone", begin().send(s, 1, 0).recv(d, s, 1).later(9*second).close(d).send(s, 2, 0).bind(e, there).recv(e, s, 2), ""},
+		{"the next owner, met after its daemon began anew", begin().send(s, 1, 0).recv(d, s, 1).send(s, 2, 0).ended().bind(e, there).recv(e, s, 2), ""},
 	} {
 		r := c.h.verdict()
 		var rules []string
@@ -212,8 +216,9 @@ func TestVerdicts(t *testing.T) {
 func TestKilled(t *testing.T) {
 	h := begin().send(s, 1, 0).send(s, 2, 0).recv(d, s, 1)
 	h.add(0, book.Record{Kind: book.Kill, A: 2}).add(0, book.Record{Kind: book.Dead, A: 2})
-	h.bind(e, there).send(s, 3, 0).recv(e, s, 3).settled(s).settled(e)
-	if r := h.verdict(); len(r.Violations) > 0 || r.Excused["its receiver ended"] != 1 {
+	h.send(s, 3, 0).notice("no socket", 1)
+	h.bind(e, there).send(s, 4, 0).recv(e, s, 4).settled(s).settled(e)
+	if r := h.verdict(); len(r.Violations) > 0 || r.Excused["its receiver ended"] != 2 {
 		t.Errorf("%v, excused %v", r.Violations, r.Excused)
 	}
 }
@@ -223,7 +228,7 @@ func TestKilled(t *testing.T) {
 func TestDaemonEnded(t *testing.T) {
 	h := begin().region().send(s, 1, 0).send(s, 2, 0, write(0, 10))
 	at := netip.AddrPortFrom(there.Addr(), 0)
-	h.add(0, book.Record{Kind: book.Ending, Peer: at}).add(0, book.Record{Kind: book.Ended, Peer: at})
+	h.ended()
 	h.add(d, book.Record{Kind: book.Gone, Text: "gone"})
 	h.add(0, book.Record{Kind: book.Serving, Peer: at})
 	h.status(2, "remote error", 22).bind(e, there).settled(s).settled(e)

@@ -115,11 +115,11 @@ func (j *Judge) excuse(f *flow, m *message, there []*life) string {
 		return "" // settled: what follows is about messages that never got there
 	case slices.ContainsFunc(s.cancels[f.dst], func(at int64) bool { return at >= m.sent }):
 		return "cancelled"
-	case s.settled || s.end.early == never:
+	case s.settled || s.end.early == never || s.waited:
 		return ""
-	case m.seq > f.most && !s.waited:
+	case m.seq > f.most:
 		return "its sender ended"
-	case m.sent > s.end.early-noticeBound, j.disturbed(s.addr.Addr(), f.dst.Addr(), m.sent, s.end.early): // what comes during CloseWait nobody can read
+	case m.sent > s.end.early-noticeBound, j.disturbed(s.addr.Addr(), f.dst.Addr(), m.sent, s.end.early):
 		return "its sender ended before it can have been told"
 	}
 	return ""

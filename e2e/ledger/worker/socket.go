@@ -131,6 +131,7 @@ func (k *sock) close(linger time.Duration) {
 	k.note(r)
 	k.ses.all.Go(func() {
 		k.users.Wait()
+		k.told() // what it was told until it was closed
 		k.free("local memory", k.local.buf)
 	})
 	k.ses.mu.Lock()
