@@ -151,10 +151,10 @@ func (c *TCP) lane(sport uint16) *tcpLane {
 }
 
 // Send queues m; it never fails and writes nothing, Flush does. A message with
-// an operation ends OpRefused at once, with WCLocQPOpErr, an internal one
-// Cancelled, one with a cookie GaveUp: none of these exists here. A Linux host that
-// got a cookie over TCP would end the process that receives it. On a closed TCP m
-// ends Cancelled.
+// an operation ends OpRefused at once, with WCLocQPOpErr, one with a cookie
+// OpRefused, an internal one Cancelled: none of these exists here. A Linux host
+// that got a cookie over TCP would end the process that receives it. On a closed
+// TCP m ends Cancelled.
 func (c *TCP) Send(m *Msg) {
 	m.priv = msgPriv{}
 	m.WCStatus = verbs.WCSuccess
@@ -166,7 +166,7 @@ func (c *TCP) Send(m *Msg) {
 	case m.Internal != 0, c.closed:
 		c.finish(m, Cancelled)
 	case m.DestCookie != 0 && !mutant.On(mutant.TCPCookieTaken):
-		c.finish(m, GaveUp)
+		c.finish(m, OpRefused)
 	default:
 		c.lane(m.SPort).enqueue(m)
 	}

@@ -464,7 +464,7 @@ func TestTCPEnds(t *testing.T) {
 	if !s.finished || s.ended {
 		t.Errorf("%+v", s)
 	}
-	want := []Outcome{GaveUp, Cancelled, Withdrawn, Cancelled, Cancelled}
+	want := []Outcome{OpRefused, Cancelled, Withdrawn, Cancelled, Cancelled}
 	if !slices.Equal(p.done, want) {
 		t.Errorf("outcomes %v", p.done)
 	}

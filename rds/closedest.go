@@ -25,8 +25,8 @@ func (s *Socket) CloseDest(to netip.AddrPort) error {
 		if done || err != nil {
 			return opErr("close destination", to, err)
 		}
-		_ = s.ringWait(false, s.c.tx.ringFree) // for room in the ring,
-		time.Sleep(50 * time.Microsecond)      // or for the daemon to have opened it
+		_ = s.ringWait(false)             // for room in the ring,
+		time.Sleep(50 * time.Microsecond) // or for the daemon to have opened it
 	}
 }
 

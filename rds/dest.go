@@ -47,27 +47,14 @@ func (d *dest) isOpen() bool { return d.shared.LoadGen() == d.gen }
 // congested.
 func (d *dest) congested() bool { return d.shared.LoadCongested() != 0 && d.isOpen() }
 
-// takesCookie reports whether a cookie may go to d: errOpening means that the
-// daemon has not said yet.
+// takesCookie returns errNoRDMA if the daemon has said that d takes no cookies.
+// As long as the daemon has not opened d nobody here knows. The daemon then
+// refuses the message, and the socket is told NotGranted.
 func (d *dest) takesCookie() error {
-	switch {
-	case mutant.On(mutant.CookieUnasked):
-		return nil
-	case !d.isOpen():
-		return errOpening
-	case d.shared.LoadLimits()&shm.SlotNoRDMA != 0:
+	if d.isOpen() && d.shared.LoadLimits()&shm.SlotNoRDMA != 0 && !mutant.On(mutant.CookieUnasked) {
 		return errNoRDMA
 	}
 	return nil
-}
-
-// opened reports whether the daemon has opened the slot of s for to, or whether
-// there is no such slot any more.
-func (t *tx) opened(s *Socket, to netip.AddrPort) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	d := s.dests[to]
-	return t.dead || d == nil || d.isOpen()
 }
 
 // hwm returns the highest id up to which all operations are locally complete.

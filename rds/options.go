@@ -45,7 +45,7 @@ func (s *Socket) fixLane(ctx context.Context, to netip.AddrPort) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		}
-		_ = s.ringWait(false, s.c.tx.ringFree)
+		_ = s.ringWait(false)
 	}
 }
 

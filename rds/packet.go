@@ -59,8 +59,9 @@ func (s *Socket) SendTo(p []byte, to netip.AddrPort) (int, error) {
 // ErrInvalid for a malformed operation (EFAULT for an atomic's local memory
 // that is not aligned), ErrCompletionsFull when it asks for a completion or a
 // zero-copy cookie there is no room for, EOPNOTSUPP when m.Cookie is for a host
-// that is reached by RDS/TCP: Linux's RDS does not take cookies there. The first
-// message with a Cookie to a destination waits until the daemon has opened it. What only the daemon can see (an
+// that is reached by RDS/TCP: Linux's RDS does not take cookies there (a message
+// that goes before the daemon has opened the destination is refused by the daemon,
+// and the notice NotGranted says so). What only the daemon can see (an
 // unknown or released cookie, bounds, rights) ends in a status.
 func (s *Socket) SendMsg(m *Message) (opID uint64, err error) {
 	m.OpID, m.AtomicID = 0, 0
@@ -147,7 +148,7 @@ func (s *Socket) CancelSentTo(to netip.AddrPort) error {
 		if !full || d == nil {
 			return opErr("cancel", to, err)
 		}
-		if err := s.ringWait(false, s.c.tx.ringFree); err != nil {
+		if err := s.ringWait(false); err != nil {
 			return err
 		}
 	}

@@ -31,7 +31,6 @@ var (
 	errFull     = errors.New("send buffer full")
 	errNoMemory = errors.New("no message id or send memory free")
 	errRingFull = errors.New("submission ring full")
-	errOpening  = errors.New("destination not yet open")
 	errCopy     = errors.New("memory set aside, copy the payload")
 )
 
@@ -84,7 +83,7 @@ func (s *Socket) send(m *outMsg, dontWait bool) error {
 }
 
 func waitable(err error) bool {
-	return err == errFull || err == ErrCongested || err == errNoMemory || err == errRingFull || err == errOpening
+	return err == errFull || err == ErrCongested || err == errNoMemory || err == errRingFull
 }
 
 // endWait ends a registration that is no longer needed, and reports whether it
@@ -103,9 +102,7 @@ func (s *Socket) sendWait(m *outMsg, err error, w **waiter, dontWait bool) error
 	want := wantSpace
 	switch err {
 	case errRingFull:
-		return s.ringWait(dontWait, s.c.tx.ringFree)
-	case errOpening:
-		return s.ringWait(dontWait, func() bool { return s.c.tx.opened(s, m.to) })
+		return s.ringWait(dontWait)
 	case errNoMemory:
 		if m.windows >= 0 {
 			s.c.tx.growArena(m.windows)
@@ -136,15 +133,15 @@ func (s *Socket) sendWait(m *outMsg, err error, w **waiter, dontWait bool) error
 	return nil
 }
 
-// ringWait waits until the daemon has taken from the submission ring what done
-// wants. Nothing announces that, but a daemon that is awake does it within
+// ringWait waits until the daemon has taken something from the submission
+// ring. Nothing announces that, but a daemon that is awake does it within
 // microseconds; it is not asleep, for it was rung.
-func (s *Socket) ringWait(dontWait bool, done func() bool) error {
-	tries := 0
+func (s *Socket) ringWait(dontWait bool) error {
+	c, tries := s.c, 0
 	for start := time.Now(); ; {
 		runtime.Gosched()
 		osYield()
-		if done() {
+		if c.tx.ringFree() {
 			return nil
 		}
 		if tries++; tries == 100 || time.Since(start) > ringYield {

@@ -33,11 +33,11 @@ func TestCookieOverTCP(t *testing.T) {
 	w.run()
 	ev := r.seg.EventConsumer()
 	var e shm.Entry
-	for gaveUp := false; !gaveUp; {
+	for refused := false; !refused; {
 		if !ev.Next(&e) {
 			t.Fatal("no notice")
 		}
-		gaveUp = e.Kind() == uint8(shm.EvNotice) && e.Notice().Notice == shm.NoticeGaveUp && e.Notice().Slot == 1
+		refused = e.Kind() == uint8(shm.EvNotice) && e.Notice().Notice == shm.NoticeNotGranted && e.Notice().Slot == 1
 	}
 	if id, ok := r.seg.SendRetConsumer().Take(); !ok || id != 7 {
 		t.Errorf("returned %d, %v", id, ok)
