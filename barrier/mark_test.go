@@ -10,7 +10,38 @@ import (
 
 var seed = flag.Uint64("seed", 0, "replay this seed of the random tests")
 
-func issue(t *testing.T, m *Mark, n int) {
+// byID is a Mark with its operations by id.
+type byID struct {
+	Mark
+	ops map[uint64]*Op
+}
+
+func (m *byID) Issue(id uint64) error {
+	o := &Op{}
+	err := m.Mark.Issue(o, id)
+	if err == nil {
+		if m.ops == nil {
+			m.ops = map[uint64]*Op{}
+		}
+		m.ops[id] = o
+	}
+	return err
+}
+
+// Complete also checks what it says of the mark.
+func (m *byID) Complete(id uint64) error {
+	o, was := m.ops[id], m.HWM()
+	if o == nil {
+		o = &Op{}
+	}
+	raised, err := m.Mark.Complete(o)
+	if raised != (m.HWM() != was) {
+		return errors.New("it says wrongly whether the mark rose")
+	}
+	return err
+}
+
+func issue(t *testing.T, m *byID, n int) {
 	t.Helper()
 	for range n {
 		if err := m.Issue(m.Last() + 1); err != nil {
@@ -19,7 +50,7 @@ func issue(t *testing.T, m *Mark, n int) {
 	}
 }
 
-func complete(t *testing.T, m *Mark, ids ...uint64) {
+func complete(t *testing.T, m *byID, ids ...uint64) {
 	t.Helper()
 	for _, id := range ids {
 		if err := m.Complete(id); err != nil {
@@ -28,7 +59,7 @@ func complete(t *testing.T, m *Mark, ids ...uint64) {
 	}
 }
 
-func want(t *testing.T, m *Mark, hwm, last uint64, pending int) {
+func want(t *testing.T, m *byID, hwm, last uint64, pending int) {
 	t.Helper()
 	if m.HWM() != hwm || m.Last() != last || m.Pending() != pending || m.AllDone() != (pending == 0) {
 		t.Fatalf("HWM %d, Last %d, Pending %d, AllDone %v; want %d, %d, %d",
@@ -37,7 +68,7 @@ func want(t *testing.T, m *Mark, hwm, last uint64, pending int) {
 }
 
 func TestZeroValue(t *testing.T) {
-	var m Mark
+	var m byID
 	want(t, &m, 0, 0, 0)
 	if !m.Reached(0) || m.Reached(1) {
 		t.Error("an untouched mark has reached 0 and nothing else")
@@ -45,7 +76,7 @@ func TestZeroValue(t *testing.T) {
 }
 
 func TestPrefix(t *testing.T) {
-	var m Mark
+	var m byID
 	issue(t, &m, 200)
 	complete(t, &m, 1)
 	want(t, &m, 1, 200, 199)
@@ -60,7 +91,7 @@ func TestPrefix(t *testing.T) {
 }
 
 func TestErrorsChangeNothing(t *testing.T) {
-	var m Mark
+	var m byID
 	issue(t, &m, 5)
 	complete(t, &m, 1, 3)
 	for _, c := range []struct {
@@ -71,12 +102,12 @@ func TestErrorsChangeNothing(t *testing.T) {
 		{"issue again", m.Issue(5), ErrOrder},
 		{"issue with a gap", m.Issue(7), ErrOrder},
 		{"issue 0", m.Issue(0), ErrOrder},
-		{"complete below the mark", m.Complete(1), ErrDone},
-		{"complete 0", m.Complete(0), ErrDone},
-		{"complete twice above the mark", m.Complete(3), ErrDone},
-		{"complete the next id to issue", m.Complete(6), ErrNotIssued},
-		{"complete a far id", m.Complete(1 << 40), ErrNotIssued},
-		{"complete an id behind by sign", m.Complete(1 + 1<<63), ErrDone},
+		{"complete below the mark", m.Complete(1), ErrNotPending},
+		{"complete 0", m.Complete(0), ErrNotPending},
+		{"complete twice above the mark", m.Complete(3), ErrNotPending},
+		{"complete the next id to issue", m.Complete(6), ErrNotPending},
+		{"complete a far id", m.Complete(1 << 40), ErrNotPending},
+		{"complete an id behind by sign", m.Complete(1 + 1<<63), ErrNotPending},
 	} {
 		if !errors.Is(c.err, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, c.err, c.want)
@@ -90,7 +121,7 @@ func TestErrorsChangeNothing(t *testing.T) {
 // Ids compare by signed difference, so nothing happens at 2^63 or 2^64.
 func TestWrap(t *testing.T) {
 	for _, start := range []uint64{math.MaxInt64 - 100, math.MaxUint64 - 100} {
-		var m Mark
+		var m byID
 		m.Start(start)
 		issue(t, &m, 300)
 		want(t, &m, start, start+300, 300)
@@ -110,7 +141,7 @@ func TestWrap(t *testing.T) {
 }
 
 func TestStartForgets(t *testing.T) {
-	var m Mark
+	var m byID
 	issue(t, &m, 10)
 	complete(t, &m, 2, 3, 9)
 	m.Start(0)
@@ -121,7 +152,7 @@ func TestStartForgets(t *testing.T) {
 
 // Two destinations do not disturb each other.
 func TestIndependent(t *testing.T) {
-	var a, b Mark
+	var a, b byID
 	issue(t, &a, 3)
 	issue(t, &b, 3)
 	complete(t, &a, 3)
@@ -150,7 +181,7 @@ func model(t *testing.T, seed uint64) {
 	start := starts[r.IntN(len(starts))]
 	window := 1 + r.IntN(700)
 
-	var m Mark
+	var m byID
 	m.Start(start)
 	hwm, last := start, start
 	done := map[uint64]bool{}
@@ -170,9 +201,9 @@ func model(t *testing.T, seed uint64) {
 			var expect error
 			switch {
 			case id == hwm || done[id]:
-				expect = ErrDone
+				expect = ErrNotPending
 			case id-hwm > last-hwm:
-				expect = ErrNotIssued
+				expect = ErrNotPending
 			default:
 				done[id] = true
 				for done[hwm+1] {
@@ -194,30 +225,74 @@ func model(t *testing.T, seed uint64) {
 	}
 }
 
-func TestNoAllocation(t *testing.T) {
+// TestConstantWork: however many operations complete ahead of one that stays
+// pending, the mark takes no memory and no call more than a step.
+func TestConstantWork(t *testing.T) {
 	var m Mark
+	var first, second Op
+	ops := make([]Op, 300)
+	last := uint64(0)
+	take := func(o *Op) {
+		last++
+		if err := m.Issue(o, last); err != nil {
+			t.Fatal(err)
+		}
+	}
+	take(&first)
 	turn := func() {
-		for range 300 {
-			m.Issue(m.Last() + 1)
+		for i := range ops {
+			take(&ops[i])
 		}
-		for id := m.Last(); id > m.HWM()+1; id-- { // worst order
-			m.Complete(id)
+		for i := range ops { // worst order
+			m.Complete(&ops[len(ops)-1-i])
 		}
-		m.Complete(m.HWM() + 1)
 	}
-	turn() // the window grows once
-	if n := testing.AllocsPerRun(20, turn); n != 0 {
-		t.Errorf("%v allocations a turn of 300 ids, want 0", n)
+	if n := testing.AllocsPerRun(1000, turn); n != 0 {
+		t.Errorf("%v allocations a turn of 300 ids behind a pending one, want 0", n)
 	}
-	if !m.AllDone() {
+	take(&second)
+	if m.HWM() != 0 || m.Pending() != 2 || m.first.next != &second {
+		t.Fatalf("HWM %d, %d pending, want what is pending and nothing else", m.HWM(), m.Pending())
+	}
+	m.Complete(&first)
+	if m.HWM() != last-1 {
+		t.Errorf("HWM %d of %d with the last one pending", m.HWM(), last)
+	}
+	m.Complete(&second)
+	if !m.AllDone() || m.HWM() != last {
 		t.Fatalf("%d pending", m.Pending())
+	}
+}
+
+// TestPlaces: an operation is pending at one mark, once.
+func TestPlaces(t *testing.T) {
+	var a, b Mark
+	var o Op
+	if err := a.Issue(&o, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Issue(&o, 1); !errors.Is(err, ErrOrder) || b.Last() != 0 {
+		t.Errorf("issued twice: %v", err)
+	}
+	if _, err := b.Complete(&o); !errors.Is(err, ErrNotPending) {
+		t.Errorf("completed elsewhere: %v", err)
+	}
+	if err := a.Check(3, 1); err != nil {
+		t.Errorf("the one after next: %v", err)
+	}
+	if err := a.Check(2, 1); !errors.Is(err, ErrOrder) {
+		t.Errorf("the next one as the one after it: %v", err)
+	}
+	if raised, err := a.Complete(&o); !raised || err != nil {
+		t.Errorf("completed: raised %v, %v", raised, err)
 	}
 }
 
 func BenchmarkInOrder(b *testing.B) {
 	var m Mark
+	var o Op
 	for b.Loop() {
-		m.Issue(m.Last() + 1)
-		m.Complete(m.Last())
+		m.Issue(&o, m.Last()+1)
+		m.Complete(&o)
 	}
 }

@@ -122,7 +122,8 @@ func (h *searchHost) OpLocal(_ *Conn, m *Msg) {
 // complete lets the high-water mark pass s.
 func (h *searchHost) complete(s *searchMsg) {
 	was := h.mark.HWM()
-	h.must(h.mark.Complete(s.barrier))
+	_, err := h.mark.Complete(&s.place)
+	h.must(err)
 	if h.mark.HWM() < was {
 		failf("the high-water mark fell from %d to %d", was, h.mark.HWM())
 	}

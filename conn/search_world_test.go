@@ -35,6 +35,7 @@ type searchMsg struct {
 	life    int // of its sender, once sent
 	msg     *Msg
 	barrier uint64
+	place   barrier.Op
 	lkey    uint32
 	got     int
 	applied int
@@ -313,7 +314,7 @@ func (h *searchHost) send(s *searchMsg) {
 		h.peer().dev.mem[uint32(keyBase+s.id)] = make([]byte, 8)
 		m.Op = op
 		s.barrier = h.mark.Last() + 1
-		h.must(h.mark.Issue(s.barrier))
+		h.must(h.mark.Issue(&s.place, s.barrier))
 	}
 	h.c.Send(m)
 }

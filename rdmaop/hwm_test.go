@@ -17,18 +17,20 @@ type cell struct {
 	t        *testing.T
 	mark     barrier.Mark
 	ops      map[uint64]*Op
+	places   map[uint64]*barrier.Op
 	statuses map[uint64]Status
 }
 
 func newCell(t *testing.T) *cell {
-	return &cell{t: t, ops: map[uint64]*Op{}, statuses: map[uint64]Status{}}
+	return &cell{t: t, ops: map[uint64]*Op{}, places: map[uint64]*barrier.Op{}, statuses: map[uint64]Status{}}
 }
 
 // queue submits n operations.
 func (c *cell) queue(n int) {
 	for range n {
 		o := &Op{Kind: Write, ID: c.mark.Last() + 1}
-		if err := c.mark.Issue(o.ID); err != nil {
+		c.places[o.ID] = &barrier.Op{}
+		if err := c.mark.Issue(c.places[o.ID], o.ID); err != nil {
 			c.t.Fatal(err)
 		}
 		c.ops[o.ID] = o
@@ -52,7 +54,7 @@ func (c *cell) step(ev Event, ids ...uint64) {
 			c.statuses[id] = o.Status()
 		}
 		if eff&RaiseLocal != 0 {
-			if err := c.mark.Complete(id); err != nil {
+			if _, err := c.mark.Complete(c.places[id]); err != nil {
 				c.t.Fatal(err)
 			}
 		}

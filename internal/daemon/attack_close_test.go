@@ -3,6 +3,7 @@ package daemon
 import (
 	"testing"
 
+	"github.com/rdsd/rdsd/barrier"
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
@@ -70,10 +71,11 @@ func TestCellOfClosedSocket(t *testing.T) {
 	old := r.cl.cells[5]
 	// An operation of the old socket becomes locally complete with the event
 	// ring full, and its socket is closed.
-	if err := old.mark.Issue(1); err != nil {
+	var op barrier.Op
+	if err := old.mark.Issue(&op, 1); err != nil {
 		t.Fatal(err)
 	}
-	if err := old.mark.Complete(1); err != nil {
+	if _, err := old.mark.Complete(&op); err != nil {
 		t.Fatal(err)
 	}
 	r.cl.pendCells.add(&old.pend, old)

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"github.com/rdsd/rdsd/barrier"
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -15,6 +16,7 @@ type txOp struct {
 	bufs   []*buffer // local buffers it uses, one per segment
 	copied uint64    // same host: bytes done
 	tell   bool      // its status waits for room in the event ring
+	place  barrier.Op
 }
 
 // submitOps reads the operations of a message. It reports whether the message
@@ -23,7 +25,7 @@ type txOp struct {
 func (e *Engine) submitOps(t *txMsg, d *shm.Sub, ods []shm.SubOp) bool {
 	t.cell = t.slot.cell
 	for i := range ods {
-		if err := t.cell.mark.Issue(ods[i].OpID); err != nil {
+		if err := t.cell.mark.Check(ods[i].OpID, uint64(i)); err != nil {
 			c := t.cl
 			e.unlist(t)
 			e.giveBack(t)
@@ -38,6 +40,9 @@ func (e *Engine) submitOps(t *txMsg, d *shm.Sub, ods []shm.SubOp) bool {
 		o.Reset()
 		o.ID, o.Token, o.Cookie, o.RemoteOff, o.Len = od.OpID, od.Token, od.Cookie, od.RemoteOff, od.Len
 		o.Kind, o.Flags = rdmaop.Kind(od.Op), rdmaop.Flags(od.Flags)
+		if err := t.cell.mark.Issue(&o.place, o.ID); err != nil {
+			e.opTrace(t, err)
+		}
 		t.opv[i] = o
 		t.nops++
 		t.sock.ops++
@@ -235,19 +240,27 @@ func (e *Engine) refuse(t *txMsg, o *txOp, errno unix.Errno) bool {
 	return false
 }
 
+// opTrace tells of a bug of ours, not of a client: it is never fatal.
+func (e *Engine) opTrace(t *txMsg, err error) {
+	e.cfg.Trace(t.sock.local.addr, t.slot.addr, "operation state", err)
+}
+
 // stepOp runs the operation's state machine and carries out what it asks for.
 func (e *Engine) stepOp(t *txMsg, o *txOp, ev rdmaop.Event) {
 	eff, err := o.Step(ev)
 	if err != nil {
-		// A bug of ours, not of a client: counted and traced, never fatal.
-		e.cfg.Trace(t.sock.local.addr, t.slot.addr, "operation state", err)
+		e.opTrace(t, err)
 		return
 	}
 	if eff&rdmaop.Report != 0 {
 		e.report(t, o)
 	}
 	if eff&rdmaop.RaiseLocal != 0 {
-		if err := t.cell.mark.Complete(o.ID); err == nil {
+		raised, err := t.cell.mark.Complete(&o.place)
+		if err != nil {
+			e.opTrace(t, err)
+		}
+		if raised {
 			e.raise(t.cell)
 		}
 	}
