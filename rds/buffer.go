@@ -87,6 +87,35 @@ func (b *Buffer) Free() error {
 	return nil
 }
 
+// FreeWait is Free that waits until nothing uses the buffer: no region of it is
+// registered, and no operation or message sent From it is left, of whatever socket,
+// a closed one too. From the start no more regions, operations and messages can name
+// the buffer. If ctx ends first the error is the context's; the memory is then
+// unmapped when the last use has ended. ErrClosed if it was freed before;
+// ErrDaemonGone, ErrSession.
+func (b *Buffer) FreeWait(ctx context.Context) error {
+	b.mu.Lock() // not while a Free may find it busy
+	first := b.setFreed(true)
+	b.mu.Unlock()
+	if !first {
+		return opErr("free", netip.AddrPort{}, ErrClosed)
+	}
+	answer := make(chan error, 1)
+	go func() {
+		_, _, err := b.c.call(&ipc.Free{Buffer: b.id, Wait: 1})
+		if err == nil {
+			b.c.mem.close(b.whole)
+		}
+		answer <- err
+	}()
+	select {
+	case err := <-answer:
+		return opErr("free", netip.AddrPort{}, err)
+	case <-ctx.Done():
+		return opErr("free", netip.AddrPort{}, ctx.Err())
+	}
+}
+
 // setFreed changes the state and reports whether it was the other one.
 func (b *Buffer) setFreed(freed bool) bool {
 	b.c.tx.mu.Lock()

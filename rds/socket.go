@@ -216,7 +216,7 @@ func (s *Socket) SetRcvBuf(n int) error {
 // Close closes the socket. Its port is free at once. Messages not sent yet are
 // withdrawn, those on their way may or may not arrive, messages not received
 // are dropped; nobody is told. The local memory of operations in flight is the
-// caller's again when its Buffer can be freed. Waiting calls fail with
+// caller's again when its Buffer can be freed, see Buffer.FreeWait. Waiting calls fail with
 // ErrClosed, as does a second Close; Completions, Notices, ZeroCopyDone and HWM
 // give what the socket had been told. After SetLinger it is CloseWait.
 //

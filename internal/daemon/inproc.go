@@ -19,7 +19,7 @@ type InProcess struct {
 	Cred ipc.Cred
 	// Run executes f on the engine's goroutine and returns when it has run.
 	Run func(f func())
-	// Pump is called again and again by a Release that waits for peers; nil:
+	// Pump is called again and again by a Release or Free that waits; nil:
 	// it blocks on a channel (the engine runs on its own goroutine).
 	Pump func()
 	// Wake rings the client's waiter.
@@ -103,8 +103,8 @@ func (p *InProcess) Call(req ipc.Request, _ []int) (resp ipc.Response, fds []int
 			}
 		})
 		return resp, []int{fd}, err
-	case *ipc.Release:
-		return p.release(r)
+	case *ipc.Release, *ipc.Free:
+		return p.later(req)
 	}
 	err = inPlace(p.ask, func(at *ringPlace) (err error) {
 		resp, err = p.e.serve(p.cl, req, at)
@@ -169,11 +169,11 @@ func (p *InProcess) hello(h *ipc.Hello) (ipc.Response, []int, error) {
 		MaxSockets: uint32(p.e.cfg.MaxSockets), MaxBuffers: maxBuffers, MaxMessage: shm.MaxMessage, MaxBytes: 1 << 40}, fds, nil
 }
 
-func (p *InProcess) release(r *ipc.Release) (ipc.Response, []int, error) {
+func (p *InProcess) later(r ipc.Request) (ipc.Response, []int, error) {
 	done := make(chan struct{})
 	var used error // before done is closed
 	err := inPlace(p.ask, func(at *ringPlace) error {
-		return p.e.serveRelease(p.cl, r, at, func(why error) {
+		return p.e.serveLater(p.cl, r, at, func(why error) {
 			used = why
 			close(done)
 		})

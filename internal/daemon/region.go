@@ -24,7 +24,8 @@ type buffer struct {
 	mr      verbs.MR
 	users   int // operations and regions
 	freeing bool
-	onFree  func() // unmaps; runs when nothing uses it any more
+	onFree  func()      // unmaps; runs when nothing uses it any more
+	waiting func(error) // behind onFree, for a client that waits
 }
 
 // region is part of a buffer that peers may be granted.
@@ -72,23 +73,12 @@ func (e *Engine) addBuffer(c *client, mem []byte, onFree func()) (*buffer, error
 	return b, nil
 }
 
-// freeBuffer ends a buffer; its memory goes when its last operation and region
-// have ended. EBUSY, with done non-nil, while regions of it are registered.
+// freeBuffer ends a buffer; its memory goes when its last operation, payload and
+// region have ended. done, if not nil, runs then.
 func (e *Engine) freeBuffer(b *buffer, done func(error)) {
-	if b.freeing {
-		if done != nil {
-			done(unix.EINVAL)
-		}
-		return
-	}
-	if done != nil && b.users > 0 {
-		done(unix.EBUSY)
-		return
-	}
-	b.freeing = true
-	e.maybeFreeBuffer(b)
-	if done != nil {
-		done(nil)
+	if !b.freeing {
+		b.freeing, b.waiting = true, done
+		e.maybeFreeBuffer(b)
 	}
 }
 
@@ -102,6 +92,9 @@ func (e *Engine) maybeFreeBuffer(b *buffer) {
 	e.st.C[stats.RegisteredBytes] -= uint64(len(b.mem))
 	if b.onFree != nil {
 		b.onFree()
+	}
+	if b.waiting != nil {
+		b.waiting(nil)
 	}
 	e.unref(b.cl)
 }

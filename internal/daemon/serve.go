@@ -86,14 +86,6 @@ func (e *Engine) serve(c *client, req ipc.Request, p *ringPlace) (ipc.Response, 
 		e.checkFull(s) // it may be now
 		e.relieve(s)   // or no longer
 		return &ipc.OK{}, nil
-	case *ipc.Free:
-		b := c.buffers[r.Buffer]
-		if b == nil {
-			return nil, unix.EINVAL
-		}
-		var err error
-		e.freeBuffer(b, func(x error) { err = x })
-		return &ipc.OK{}, err
 	case *ipc.Register:
 		s, b := c.sock(r.Sock), c.buffers[r.Buffer]
 		if s == nil {
@@ -117,17 +109,31 @@ func (e *Engine) serve(c *client, req ipc.Request, p *ringPlace) (ipc.Response, 
 	return nil, fmt.Errorf("%w: request %T", unix.EPROTO, req)
 }
 
-// serveRelease is release in the request's place. done runs later, unless there
-// is an error.
-func (e *Engine) serveRelease(c *client, r *ipc.Release, p *ringPlace, done func(error)) error {
+// serveLater answers the requests whose answer may be long in coming, in their
+// place: done runs when it is there, at once or later, unless there is an error.
+func (e *Engine) serveLater(c *client, req ipc.Request, p *ringPlace, done func(error)) error {
 	if err := e.behindRing(c, p); err != nil {
 		return err
 	}
-	g, err := e.regionOf(c, r.Region)
-	if err != nil {
-		return err
+	switch r := req.(type) {
+	case *ipc.Release:
+		g, err := e.regionOf(c, r.Region)
+		if err != nil {
+			return err
+		}
+		return e.release(g, done)
+	case *ipc.Free:
+		b := c.buffers[r.Buffer]
+		switch {
+		case b == nil || b.freeing:
+			return fmt.Errorf("%w: buffer %d", unix.EINVAL, r.Buffer)
+		case r.Wait == 0 && b.users > 0:
+			return fmt.Errorf("%w: buffer %d has %d regions, operations and payloads", unix.EBUSY, r.Buffer, b.users)
+		}
+		e.freeBuffer(b, done)
+		return nil
 	}
-	return e.release(g, done)
+	return fmt.Errorf("%w: request %T", unix.EPROTO, req)
 }
 
 // unlessEnding is errAgain instead of ENOBUFS while processes of c's user are being

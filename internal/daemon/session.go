@@ -350,7 +350,9 @@ func (s *session) handle(m *ipc.Message) error {
 	case *ipc.GrowSend:
 		return s.growSend(m.ID)
 	case *ipc.Release:
-		return s.release(m.ID, r)
+		return s.later(m.ID, r)
+	case *ipc.Free:
+		return s.later(m.ID, r)
 	case ipc.Request:
 		var resp ipc.Response
 		err := inPlace(s.ask, func(p *ringPlace) (err error) {
@@ -395,11 +397,11 @@ func (s *session) alloc(id uint32, r *ipc.Alloc) error {
 	return s.handOver(id, &ipc.AllocOK{Buffer: b.id, Size: size}, m)
 }
 
-// release answers when nobody can touch the region any more; other requests
-// go on meanwhile.
-func (s *session) release(id uint32, r *ipc.Release) error {
+// later answers when nobody can touch what r ends any more; other requests go on
+// meanwhile.
+func (s *session) later(id uint32, r ipc.Request) error {
 	err := inPlace(s.ask, func(p *ringPlace) error {
-		return s.d.e.serveRelease(s.cl, r, p, func(err error) { go s.answer(id, &ipc.OK{}, err) })
+		return s.d.e.serveLater(s.cl, r, p, func(err error) { go s.answer(id, &ipc.OK{}, err) })
 	})
 	if err != nil {
 		return s.fail(id, err)

@@ -257,8 +257,10 @@ func (m *AllocOK) append(b []byte) []byte {
 }
 func (m *AllocOK) parse(r *reader) { *m = AllocOK{Buffer: r.u32(), Size: r.u64()} }
 
-func (m *Free) append(b []byte) []byte { return le.AppendUint32(b, m.Buffer) }
-func (m *Free) parse(r *reader)        { m.Buffer = r.u32() }
+func (m *Free) append(b []byte) []byte {
+	return le.AppendUint32(le.AppendUint32(b, m.Buffer), m.Wait)
+}
+func (m *Free) parse(r *reader) { *m = Free{Buffer: r.u32(), Wait: r.u32()} }
 
 func (m *Register) append(b []byte) []byte {
 	b = le.AppendUint32(le.AppendUint32(b, m.Sock), m.Buffer)

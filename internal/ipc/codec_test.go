@@ -37,7 +37,7 @@ func samples() []Body {
 		&SetRcvBuf{Sock: 0x01020304, Bytes: 0x11121314},
 		&Alloc{Size: 0x0102030405060708},
 		&AllocOK{Buffer: 0x01020304, Size: 0x1112131415161718},
-		&Free{Buffer: 0x01020304},
+		&Free{Buffer: 0x01020304, Wait: 0x05060708},
 		&Register{Sock: 0x01020304, Buffer: 0x11121314, Off: 0x2122232425262728, Len: 0x3132333435363738, Access: AccessRead | AccessUseOnce},
 		&RegisterOK{Region: 0x01020304, Cookie: 0x1112131415161718},
 		&Expose{Region: 0x01020304, Addr: v4, Port: 0x1234},

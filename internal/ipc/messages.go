@@ -119,8 +119,9 @@ type AllocOK struct {
 	Size   uint64 // of the memfd: Alloc.Size rounded up to pages
 }
 
-// Free ends a buffer. Answer: OK. EBUSY while regions of it are registered.
-type Free struct{ Buffer uint32 }
+// Free ends a buffer. Answer: OK. While regions, operations or payloads are in
+// it: EBUSY, or with Wait the answer comes when there is none any more.
+type Free struct{ Buffer, Wait uint32 }
 
 // Register makes part of a buffer reachable by peers. Answer: RegisterOK.
 type Register struct {
