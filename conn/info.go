@@ -69,6 +69,9 @@ type Info struct {
 	Stats          Stats
 }
 
+// EverSent reports whether m was posted, on any connection.
+func (m *Msg) EverSent() bool { return m.priv.posted }
+
 // Sent reports whether m was posted on this connection and is not acked yet,
 // and its sequence, 0 before it has one.
 func (m *Msg) Sent() (seq uint64, sent bool) {

@@ -148,7 +148,7 @@ func TestBothSides(t *testing.T) {
 	use(g, 10, a)
 	use(g, 10, b)
 	for range e.Revoke(nil, 100) {
-		if g.Revoke(5) {
+		if g.Revoke(5, 1) {
 			t.Fatal("REVOKED with two in flight")
 		}
 	}

@@ -58,7 +58,7 @@ var (
 // take constant time and do not allocate. A Grants has one owner.
 type Grants struct {
 	max    int
-	used   int // keys of keyUsed
+	kept   int // keys of keyUsed and keyTaken
 	keys   map[uint32]*key
 	grants map[holder]Rights
 	free   *key // records for reuse
@@ -76,6 +76,8 @@ type key struct {
 	owner       Owner
 	ports       []uint16 // with a grant
 	inFlight    int      // posted operations
+	lanes       int      // on which the peer takes it back, and
+	heard       int      // on how many of them it has
 	state       keyState
 	next        *key
 }
@@ -87,6 +89,7 @@ const (
 	keyLive     keyState = iota
 	keyUsed              // a use-once key, used: kept until the peer takes it back
 	keyRevoking          // the peer asked for it back: REVOKED is owed
+	keyTaken             // the peer took it back, but has not yet said so on all lanes on which it does
 	keyOrphan            // not in the table any more, see Clear
 )
 
@@ -99,14 +102,15 @@ func NewGrants(max int) *Grants {
 	return &Grants{max: max, keys: make(map[uint32]*key), grants: make(map[holder]Rights)}
 }
 
-// Len returns the number of grants, and of use-once keys that were used and not
-// taken back yet.
-func (g *Grants) Len() int { return len(g.grants) + g.used }
+// Len returns the number of grants, and of keys without any that are remembered:
+// those for one use that were used and not taken back yet, and those that were
+// taken back on some lanes and not yet on all.
+func (g *Grants) Len() int { return len(g.grants) + g.kept }
 
 // Add records a grant; a repeated one replaces the rights. One of a use-once
-// key that was used has crossed the use, and changes nothing: the peer takes
-// the key back when it hears of the use, and until then the number serves no
-// other region. ErrGrantConflict, ErrGrantOver, ErrTooManyGrants.
+// key that was used has crossed the use, one of a key that the peer is taking back
+// has been overtaken on another lane. They change nothing, and until the key is
+// taken back on all lanes its number serves no other region. ErrGrantConflict, ErrGrantOver, ErrTooManyGrants.
 func (g *Grants) Add(n Grant) error {
 	h := holder{uint32(n.Cookie), n.Port}
 	k := g.keys[h.rkey]
@@ -192,7 +196,7 @@ func (g *Grants) Use(port uint16, ops ...*Op) (bad *Op, errno unix.Errno) {
 		if k := o.key; once&UseOnce != 0 && k.state == keyLive && !mutant.On(mutant.UseOnceIgnored) {
 			g.dropGrants(k)
 			k.state = keyUsed
-			g.used++
+			g.kept++
 		}
 	}
 	return nil, 0
@@ -209,36 +213,59 @@ func (g *Grants) Done(o *Op) (revoked bool) {
 	}
 	o.key = nil
 	k.inFlight--
-	if k.inFlight > 0 || k.state == keyLive || k.state == keyUsed {
+	if k.inFlight > 0 || k.state == keyLive || k.state == keyUsed || k.state == keyTaken {
 		return false
 	}
 	revoked = k.state == keyRevoking
-	if k.state != keyOrphan {
-		delete(g.keys, uint32(k.cookie))
+	switch {
+	case k.state == keyOrphan:
+		g.freeKey(k)
+	case revoked:
+		g.end(k)
 	}
-	g.freeKey(k)
 	return revoked
 }
 
-// Revoke ends all grants of rkey at the peer's request. It reports whether the
-// key is retired already, so that REVOKED may be sent at once; otherwise the
-// Done of the last operation says so. A key that is not known is retired.
-func (g *Grants) Revoke(rkey uint32) (retired bool) {
+// Revoke ends all grants of rkey at the peer's request, which comes on so many
+// lanes. It reports whether the key is retired already, so that REVOKED may be
+// sent at once; otherwise the Done of the last operation says so. A key that is
+// not known is retired. Until the request has come on all of its lanes, a GRANT
+// that comes is older than it.
+func (g *Grants) Revoke(rkey uint32, lanes int) (retired bool) {
 	k := g.keys[rkey]
 	if k == nil {
-		return true
+		if lanes <= 1 || g.Len() >= g.max {
+			return true
+		}
+		k = g.newKey()
+		k.cookie = MakeCookie(rkey, 0)
+		g.keys[rkey] = k
 	}
 	g.dropGrants(k)
-	if k.state == keyUsed {
-		g.used--
+	if k.state == keyUsed || k.state == keyTaken {
+		g.kept--
+	}
+	k.state = keyRevoking
+	if lanes > 1 { // else it is no part of a request on several
+		k.lanes = lanes
+		k.heard++
 	}
 	if k.inFlight > 0 && !mutant.On(mutant.RevokeDoesNotWait) {
-		k.state = keyRevoking
 		return false
 	}
-	delete(g.keys, rkey)
-	g.freeKey(k)
+	g.end(k)
 	return true
+}
+
+// end forgets a key that was taken back, when it was on all lanes.
+func (g *Grants) end(k *key) {
+	if k.heard < k.lanes && !mutant.On(mutant.TakenForgotten) {
+		k.state = keyTaken
+		g.kept++
+		return
+	}
+	delete(g.keys, uint32(k.cookie))
+	g.freeKey(k)
 }
 
 // Retired reports whether nothing is known of rkey: no posted operation uses it,
@@ -258,7 +285,7 @@ func (g *Grants) Clear() {
 	}
 	clear(g.keys)
 	clear(g.grants)
-	g.used = 0
+	g.kept = 0
 }
 
 func (g *Grants) dropGrants(k *key) {

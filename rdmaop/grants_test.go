@@ -134,7 +134,7 @@ func TestUseOnce(t *testing.T) {
 	if g.Retired(1) || g.Done(a) {
 		t.Error("forgotten before the peer took it back, or done twice")
 	}
-	if !g.Revoke(1) || !g.Retired(1) || g.Len() != 0 {
+	if !g.Revoke(1, 1) || !g.Retired(1) || g.Len() != 0 {
 		t.Error("not retired")
 	}
 }
@@ -153,7 +153,7 @@ func TestDoneTwice(t *testing.T) {
 	use(g, 10, b)
 	g.Done(a)
 	g.Done(a)
-	if g.Revoke(1) {
+	if g.Revoke(1, 1) {
 		t.Error("retired with one in flight")
 	}
 	if !g.Done(b) || g.Done(b) {
@@ -163,7 +163,7 @@ func TestDoneTwice(t *testing.T) {
 	c := opOn(2, Write)
 	use(g, 10, c)
 	g.Done(b)
-	if g.Revoke(2) || !g.Done(c) {
+	if g.Revoke(2, 1) || !g.Done(c) {
 		t.Error("the reused record miscounts")
 	}
 }
@@ -198,7 +198,7 @@ func TestGrantCrossesUse(t *testing.T) {
 		if g.Len() != 1 || g.Retired(1) {
 			t.Errorf("done %v: %d grants, retired %v", done, g.Len(), g.Retired(1))
 		}
-		if g.Revoke(1) != done || !done && !g.Done(a) {
+		if g.Revoke(1, 1) != done || !done && !g.Done(a) {
 			t.Errorf("done %v: not retired as the peer asks", done)
 		}
 		if g.Len() != 0 || !g.Retired(1) {
@@ -218,7 +218,7 @@ func TestUsedKeysAreBounded(t *testing.T) {
 	if err := g.Add(grant(7, 10, RightWrite)); !errors.Is(err, ErrTooManyGrants) {
 		t.Errorf("a third: %v", err)
 	}
-	g.Revoke(0)
+	g.Revoke(0, 1)
 	if g.Len() != 1 {
 		t.Errorf("%d grants", g.Len())
 	}
@@ -246,7 +246,7 @@ func TestUsePair(t *testing.T) {
 	if errno := use(g, 10, opOn(1, Write)); errno != unix.EINVAL {
 		t.Errorf("a second message: %v", errno)
 	}
-	if g.Revoke(1) || g.Done(w) || !g.Done(a) {
+	if g.Revoke(1, 1) || g.Done(w) || !g.Done(a) {
 		t.Error("retired before both were done, or not then")
 	}
 	w, a = opOn(2, Write), opOn(3, CmpSwap)
@@ -261,16 +261,16 @@ func TestUsePair(t *testing.T) {
 func TestRevoke(t *testing.T) {
 	g := NewGrants(100)
 	mustAdd(t, g, grant(1, AnyPort, RightWrite), grant(2, 10, RightWrite))
-	if !g.Revoke(2) || !g.Retired(2) {
+	if !g.Revoke(2, 1) || !g.Retired(2) {
 		t.Error("an idle key is retired at once")
 	}
-	if !g.Revoke(77) {
+	if !g.Revoke(77, 1) {
 		t.Error("an unknown key is retired")
 	}
 	a, b := opOn(1, Write), opOn(1, Write)
 	use(g, 10, a)
 	use(g, 11, b)
-	if g.Revoke(1) || g.Retired(1) {
+	if g.Revoke(1, 1) || g.Retired(1) {
 		t.Error("retired with two in flight")
 	}
 	if use(g, 12, opOn(1, Write)) != unix.EINVAL {
@@ -291,6 +291,50 @@ func TestRevoke(t *testing.T) {
 	}
 }
 
+// TestTakenOnLanes: a key that is taken back on several lanes is remembered until
+// it was on all of them, whatever was known of it, and no GRANT counts before.
+func TestTakenOnLanes(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		granted, flown bool
+	}{{"not known", false, false}, {"granted", true, false}, {"in flight", true, true}} {
+		g := NewGrants(3)
+		o := opOn(1, Write)
+		if c.granted {
+			mustAdd(t, g, grant(1, 10, RightWrite))
+		}
+		if c.flown {
+			use(g, 10, o)
+		}
+		if g.Revoke(1, 3) == c.flown || c.flown && !g.Done(o) {
+			t.Errorf("%s: retired at the wrong time", c.name)
+		}
+		for range 2 {
+			if err := g.Add(grant(1, 10, RightWrite)); !errors.Is(err, ErrGrantOver) || g.Len() != 1 {
+				t.Errorf("%s: a grant between the lanes: %v, %d kept", c.name, err, g.Len())
+			}
+			g.Revoke(1, 1) // a question behind the operations counts for none of them
+			if !g.Revoke(1, 3) {
+				t.Errorf("%s: not retired", c.name)
+			}
+		}
+		if !g.Retired(1) || g.Len() != 0 {
+			t.Errorf("%s: %d kept behind the last lane", c.name, g.Len())
+		}
+		mustAdd(t, g, grant(1, 10, RightWrite))
+	}
+	g := NewGrants(3) // what a peer can have remembered is bounded
+	for rkey := range uint32(10) {
+		g.Revoke(rkey, 200)
+	}
+	if g.Len() != 3 {
+		t.Errorf("%d keys kept in a table of 3", g.Len())
+	}
+	if g.Clear(); g.Len() != 0 {
+		t.Errorf("%d kept behind Clear", g.Len())
+	}
+}
+
 // After a restart the old instance's operations say nothing about keys of the
 // new one with the same number.
 func TestClear(t *testing.T) {
@@ -299,7 +343,7 @@ func TestClear(t *testing.T) {
 	a, r := opOn(1, Write), opOn(3, Write)
 	use(g, 10, a)
 	use(g, 10, r)
-	g.Revoke(3)
+	g.Revoke(3, 1)
 	g.Clear()
 	if g.Len() != 0 || !g.Retired(1) || !g.Retired(2) || g.Check(opOn(2, Write), 10) != unix.EINVAL {
 		t.Error("grants survived")
@@ -310,7 +354,7 @@ func TestClear(t *testing.T) {
 	mustAdd(t, g, grant(1, 10, RightWrite))
 	b := opOn(1, Write)
 	use(g, 10, b)
-	if g.Revoke(1) || g.Done(a) || g.Retired(1) || !g.Done(b) {
+	if g.Revoke(1, 1) || g.Done(a) || g.Retired(1) || !g.Done(b) {
 		t.Error("the old operation was counted on the new key")
 	}
 }
@@ -431,7 +475,7 @@ func TestGrantsModel(t *testing.T) {
 				if !want {
 					revoking[rkey] = true
 				}
-				if got := g.Revoke(rkey); got != want {
+				if got := g.Revoke(rkey, 1); got != want {
 					t.Errorf("Revoke: retired %v, want %v", got, want)
 				}
 			}
@@ -494,7 +538,7 @@ func TestGrantsReuse(t *testing.T) {
 		for range 100 {
 			rkey++
 			g.Add(grant(rkey, 10, RightWrite))
-			g.Revoke(rkey)
+			g.Revoke(rkey, 1)
 		}
 	}
 	turn()

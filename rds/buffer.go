@@ -133,7 +133,7 @@ const (
 	AllowRead   Access = 1 << 0 // remote Read operations
 	AllowWrite  Access = 1 << 1 // remote Write operations
 	AllowAtomic Access = 1 << 2 // remote Atomic operations
-	UseOnce     Access = 1 << 3 // the first operation ends the region's use
+	UseOnce     Access = 1 << 3 // the first message with operations ends the region; it can be granted to one host
 	// PageOffset makes the cookie's upper half the offset of the first byte in
 	// its page, as the kernel does. Without it that is a number nobody can guess.
 	PageOffset Access = 1 << 4

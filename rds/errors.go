@@ -21,6 +21,7 @@ package rds
 //	  ENOMEM, ENOBUFS                             Alloc
 //	  EBUSY                                       Free
 //	  EINVAL, ENOBUFS                             Register, Expose, Release
+//	  EBUSY                                       Expose: for one use, and granted to another host
 //	  EPROTONOSUPPORT, EUSERS, ENOBUFS            Open
 //
 //	later, as the status of the operation

@@ -222,7 +222,8 @@ const (
 	GaveUp   NoticeKind = NoticeKind(shm.NoticeGaveUp)   // Count messages to To reached their GiveUpAfter
 	// Count messages with a Cookie, or Exposes, did not make their region usable
 	// to To: the user's quota, the region or the table of the host of To has no
-	// room for one more grant. A message that this host's daemon found so was not
+	// room for one more grant, or it is for one use and another host was granted it.
+	// A message that this host's daemon found so was not
 	// sent; one that the peer's daemon found so was, and its cookie is worth
 	// nothing there. Release other regions, then send or Expose again.
 	NotGranted NoticeKind = NoticeKind(shm.NoticeNotGranted)

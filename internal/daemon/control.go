@@ -26,7 +26,7 @@ func (e *Engine) Internal(c *conn.Conn, t wire.InternalType, body []byte) {
 		}
 	case wire.TypeRevoke:
 		if v, err := wire.ParseRevoke(body); err == nil && e.mayAnswer(p) {
-			e.answerRevoke(p, v.RKey)
+			e.answerRevoke(p, v.RKey, int(v.Lanes))
 		}
 	case wire.TypeRevoked:
 		if v, err := wire.ParseRevoke(body); err == nil {

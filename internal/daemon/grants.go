@@ -57,18 +57,63 @@ func (e *Engine) grant(r *region, h *remote, key verbs.PeerKey, port uint16) (ne
 	if r.exp.Granted(key, port) {
 		return false, nil
 	}
-	if err := e.mayGrant(r, h); err != nil {
+	err = r.mayOnce(h)
+	if err == nil {
+		err = e.mayGrant(r, h)
+	}
+	if err != nil {
 		return false, err
 	}
 	need, errno := r.exp.GrantTo(key, port)
 	switch errno {
 	case 0:
+		r.once = once{true, h.hostAddr()}
 		e.granted(r, h, 1)
 		return need, nil
 	case unix.ENOBUFS:
 		return false, fmt.Errorf("%w: region %#x is granted to %d sockets, as many as it can be: register the memory again for more", errno, r.id, rdmaop.MaxGrantees)
 	}
 	return false, fmt.Errorf("%w: region %#x is being released", errno, r.id)
+}
+
+// once is the host that a region for one use is granted to: which of two hosts
+// used it first can only be known when both have been asked, and the owner has its
+// message by then.
+type once struct {
+	set  bool
+	host netip.Addr // the zero Addr: this one
+}
+
+// mayOnce is nil if r may be granted to h, nil: to this host. Regions for one use
+// may be to one host. EBUSY: it was to another; EINVAL: it may have been used.
+func (r *region) mayOnce(h *remote) error {
+	switch {
+	case r.rights&rdmaop.UseOnce == 0 || mutant.On(mutant.OnceForMany):
+		return nil
+	case r.spent:
+		return fmt.Errorf("%w: region %#x is for one use and had it, or may have had it: release it and register the memory again", unix.EINVAL, r.id)
+	case r.once.set && r.once.host != h.hostAddr():
+		return fmt.Errorf("%w: region %#x is for one use and was granted to another host: register the memory again for this one", unix.EBUSY, r.id)
+	}
+	return nil
+}
+
+// hostAddr is h's address, the zero Addr of this host, whose h is nil.
+func (h *remote) hostAddr() netip.Addr {
+	if h == nil {
+		return netip.Addr{}
+	}
+	return h.addr
+}
+
+// unsent counts the GRANTs of r that h has not been sent.
+func (r *region) unsent(h *remote) (n int) {
+	for at := r.queued.head; at != nil; at = at.next {
+		if m := at.of; m.p.remote == h && !m.m.EverSent() {
+			n++
+		}
+	}
+	return n
 }
 
 // granted counts n more grants of r to h, fewer if n is negative.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/internal/wire"
 	"github.com/rdsd/rdsd/rdmaop"
 	"golang.org/x/sys/unix"
 )
@@ -138,4 +139,103 @@ func TestReleased(t *testing.T) {
 		}
 		w.clean2(a, b)
 	}
+}
+
+// TestUseOnceOneHost: a region for one use is granted to one host, whatever its
+// sockets: of two hosts the second could use it after its end.
+func TestUseOnceOneHost(t *testing.T) {
+	w := newWorld(t, 3, EngineConfig{})
+	b, a, c := w.opSide(0, 20), w.opSide(1, 10), w.opSide(2, 10)
+	for i, to := range []*opSide{a, c} {
+		b.open(b.sock, uint32(i), uint32(i), to.e.localsV[0].addr, 10)
+		to.open(to.sock, 0, 0, hostAddr(0), 20)
+	}
+	r := b.expose(0, 64, rdmaop.RightWrite|rdmaop.UseOnce, a)
+	if err := b.exposeTo(r, 1, 11); err != nil {
+		t.Errorf("another socket of that host: %v", err)
+	}
+	for _, to := range []int{2, 0} {
+		if err := b.exposeTo(r, to, 10); !errors.Is(err, unix.EBUSY) {
+			t.Errorf("granted to host %d, too: %v", to, err)
+		}
+	}
+	b.submit(shm.Sub{Slot: 1, Cookie: r.Cookie})
+	w.run()
+	if n, _ := b.notGranted(); n != 1 {
+		t.Errorf("told of %d", n)
+	}
+	c.look()
+	a.submit(shm.Sub{}, a.op(shm.OpWrite, r.Cookie, 0))
+	c.submit(shm.Sub{}, c.op(shm.OpWrite, r.Cookie, 0))
+	w.run()
+	if st := a.statuses(); st[0] != int(shm.StatusSuccess) || c.statuses()[0] != int(shm.StatusRemoteError) || len(c.msgs) != 0 {
+		t.Errorf("statuses %v and %v, %d messages with the cookie", st, c.statuses(), len(c.msgs))
+	}
+	w.clean(a.raw, b.raw, c.raw)
+}
+
+// TestUseOnceRestart: a region for one use that was granted to an instance of a
+// peer's daemon that is gone, and may have used it, is granted to nobody else.
+func TestUseOnceRestart(t *testing.T) {
+	for _, heard := range []bool{true, false} {
+		w := newWorld(t, 2, EngineConfig{})
+		a, b := w.opSide(0, 20), w.opSide(1, 10)
+		a.open(a.sock, 0, 0, hostAddr(1), 10)
+		a.submit(shm.Sub{})
+		w.run()
+		r := a.register(rdmaop.RightWrite | rdmaop.UseOnce)
+		h := w.es[0].peersV[0].remote
+		if err := a.exposeTo(r, 1, 10); err != nil {
+			t.Fatal(err)
+		}
+		if heard {
+			w.run()
+		}
+		w.es[0].voidGrants(h)
+		w.es[1].voidGrants(w.es[1].peersV[0].remote)
+		err := a.exposeTo(r, 1, 11)
+		if heard && !errors.Is(err, unix.EINVAL) || !heard && err != nil {
+			t.Errorf("the grant was heard: %v; granted again: %v", heard, err)
+		}
+		w.run()
+		w.clean2(a, b)
+	}
+}
+
+// TestTakenOnTwoLanes: a key that was granted on two lanes and is taken back on
+// both stays taken back when a grant on one comes behind the other's REVOKE.
+func TestTakenOnTwoLanes(t *testing.T) {
+	w, c, _ := lanePair(t, EngineConfig{})
+	e := w.es[0]
+	lane := map[uint8]*peer{}
+	for _, p := range e.peersV {
+		lane[p.lane] = p
+	}
+	const rkey = 0x77
+	g := wire.Grant{Cookie: rkey, Length: 64, Rights: uint32(rdmaop.RightWrite | rdmaop.UseOnce), Grantee: 10}
+	grant, revoke := g.Append(nil), (&wire.Revoke{RKey: rkey, Lanes: 2}).Append(nil)
+	h := lane[0].remote
+	usable := func() bool {
+		return h.grants.Check(&rdmaop.Op{Kind: rdmaop.Write, Cookie: rkey, Len: 8}, 10) == 0
+	}
+	e.Internal(lane[0].rc, wire.TypeGrant, grant)
+	if !usable() {
+		t.Fatal("not granted")
+	}
+	e.Internal(lane[0].rc, wire.TypeRevoke, revoke)
+	e.Internal(lane[5].rc, wire.TypeGrant, grant)
+	if usable() || h.grants.Len() != 1 {
+		t.Errorf("a grant that was overtaken counts: usable %v, %d remembered", usable(), h.grants.Len())
+	}
+	e.Internal(lane[5].rc, wire.TypeRevoke, revoke)
+	if h.grants.Len() != 0 {
+		t.Errorf("%d grants remembered", h.grants.Len())
+	}
+	e.Internal(lane[5].rc, wire.TypeGrant, grant) // the number serves again
+	if !usable() {
+		t.Error("a new grant of the number does not count")
+	}
+	e.Internal(lane[5].rc, wire.TypeRevoke, (&wire.Revoke{RKey: rkey, Lanes: 1}).Append(nil))
+	w.run()
+	w.clean(c[:]...)
 }

@@ -41,7 +41,8 @@ type region struct {
 	rights rdmaop.Rights
 	exp    rdmaop.Export
 	user   *txMsg // of a use-once region: the same-host message that uses it
-	spent  bool   // one has used it, and told another socket than sock
+	spent  bool   // one has used it, and told another socket than sock, or may have
+	once   once   // whom it is granted to
 	ended  bool   // its one use was told to sock: it is not the client's any more
 
 	inAll, inSock, inRevoking, inDead link[region]

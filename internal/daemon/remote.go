@@ -167,7 +167,11 @@ func (e *Engine) voidGrants(h *remote) {
 		r := n.of
 		r.mr.Disallow(h.who)
 		r.endFlush(h)
-		e.granted(r, h, -r.exp.PeersGone(ofH))
+		n := r.exp.PeersGone(ofH)
+		e.granted(r, h, -n)
+		if r.rights&rdmaop.UseOnce != 0 && n > r.unsent(h) {
+			r.spent = true // the old instance may have used it
+		}
 		e.retireIfDead(r)
 	}
 	for _, p := range h.lanes {
@@ -202,10 +206,10 @@ func (p *peer) stale() bool { return p.c.Instance() != p.instance }
 
 // The initiator's side of REVOKE.
 
-// answerRevoke takes a REVOKE that arrived on p: every lane may use the key, so
+// answerRevoke takes a REVOKE that arrived on p, one of so many lanes: every lane may use the key, so
 // the answer waits for the operations of all.
-func (e *Engine) answerRevoke(p *peer, rkey uint32) {
-	if p.grants.Revoke(rkey) {
+func (e *Engine) answerRevoke(p *peer, rkey uint32, lanes int) {
+	if p.grants.Revoke(rkey, lanes) {
 		e.sendRevoke(p, wire.TypeRevoked, rkey, 1)
 		return
 	}

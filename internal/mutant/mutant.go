@@ -67,6 +67,8 @@ const (
 	GrantErrorDropped Name = "grant-error-dropped"  // a message goes out though its cookie could not be granted
 	NakNotTold        Name = "nak-not-told"         // nobody is told that the peer refused a grant
 	IdleKeepsPlace    Name = "idle-keeps-place"     // a destination with nothing under way keeps its place among its user's
+	OnceForMany       Name = "once-for-many"        // a region for one use is granted to several hosts
+	TakenForgotten    Name = "taken-forgotten"      // a key taken back on one lane is forgotten though others are to say so
 	EndUnbounded      Name = "end-unbounded"        // what a process had is ended in one turn, however much it is
 	QuotaNotGivenBack Name = "quota-not-given-back" // operations that ended still count
 
@@ -94,6 +96,6 @@ func Names() []Name {
 		WrongInstance, LastCredit, CancelEarly, SilenceIgnored, KernelBelieved, PeersStay, PastForgotten, RefusedDropped, ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold,
 		CongestionStays, Incarnation, OwnerNotMeant, NotPinned, SlotReusedEarly, WakeUpLost, ShareIgnored, WakeUpKept, RequestOvertakes,
 		MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice, AtomicRunsTwice, GrantUnchecked, BoundsOffByOne,
-		UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed, GrantOnLaneZero, GrantTableShared, GrantErrorDropped, NakNotTold, EndUnbounded, QuotaNotGivenBack, IdleKeepsPlace, LoopbackTrusted, UpdatesUncharged, PopulateAtOnce, SourceTakesAll, PartialUncharged, DescriptorsClosedInSession,
+		UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed, GrantOnLaneZero, GrantTableShared, GrantErrorDropped, NakNotTold, OnceForMany, TakenForgotten, EndUnbounded, QuotaNotGivenBack, IdleKeepsPlace, LoopbackTrusted, UpdatesUncharged, PopulateAtOnce, SourceTakesAll, PartialUncharged, DescriptorsClosedInSession,
 		RoomNotRung, MarkWaitsForAll, HandleReused, CRCUnchecked}
 }

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -91,11 +92,13 @@ func (w *world) checkFlow(f *flow) {
 			f.src.ap, f.dst, sent, delivered, f.lost, f.nosock, f.gaveUp, why, f.undelivered())
 	}
 	crashed := f.src.h.restarted(f.dst.Addr(), f.met, f.start)
-	noOps, limited := w.missing(f)
+	noOps, limited, once := w.missing(f)
 	if f.changes > f.nosock+f.src.folded && f.src.open && !f.cancelled && !f.src.c.reopens() {
 		fail("later owners of the port got messages though nobody was told that the former was gone")
 	}
 	switch {
+	case once > f.notGranted+f.src.folded && !f.lingered && !crashed && !w.unboundSince(f.dst, f.start):
+		fail(fmt.Sprintf("%d with a region for one use are missing, and it was told of %d", once, f.notGranted))
 	case delivered+f.nosock > sent:
 		fail("more than there were")
 	case f.lost > 0 && !crashed:
@@ -119,18 +122,20 @@ func (w *world) checkFlow(f *flow) {
 }
 
 // missing counts the messages of a flow that were not delivered and carry no
-// operation; those with a limit apart.
-func (w *world) missing(f *flow) (unlimited, limited uint64) {
+// operation; those with a limit, and those with a region for one use, apart.
+func (w *world) missing(f *flow) (unlimited, limited, once uint64) {
 	for _, m := range f.msgs {
 		switch {
 		case m.delivered || len(m.ops) > 0:
+		case m.once:
+			once++
 		case m.limit > 0:
 			limited++
 		default:
 			unlimited++
 		}
 	}
-	return unlimited, limited
+	return unlimited, limited, once
 }
 
 func (f *flow) undelivered() (ids []uint64) {

@@ -21,6 +21,7 @@ type flow struct {
 	limited   int // with a limit and no operation
 
 	lost, nosock, gaveUp, ups, downs uint64 // told
+	notGranted                       uint64
 
 	cancelled bool
 	lingered  bool // its socket closed when all was acknowledged
@@ -45,6 +46,7 @@ type message struct {
 	silent    bool
 	ops       []*op
 	tells     *region // the receiver learns of it
+	once      bool    // by a cookie, of a region for one use: not sent if another host was granted it
 	met       int     // as op.met
 	at        int64
 	limit     int64 // ns it may wait, 0 = for ever
@@ -197,7 +199,7 @@ func (e *endpoint) send(dst netip.AddrPort, n int, x extra) *message {
 func (e *endpoint) accepted(f *flow, n int, x *extra, m *rds.Message, z *zero, call int64) *message {
 	w := e.w
 	s := w.newMessage()
-	*s = message{id: uint64(len(w.msgs) + 1), flow: f, idx: len(f.msgs), n: n, tells: x.tells, met: e.h.met[f.dst.Addr()], at: w.now(),
+	*s = message{id: uint64(len(w.msgs) + 1), flow: f, idx: len(f.msgs), n: n, tells: x.tells, once: x.cookie != 0 && x.tells != nil && x.tells.access&rds.UseOnce != 0, met: e.h.met[f.dst.Addr()], at: w.now(),
 		limit: int64(x.limit), silent: n == 0 && len(x.ops) > 0 && allSilent(x.ops)}
 	f.msgs = append(f.msgs, s)
 	w.msgs = append(w.msgs, s)

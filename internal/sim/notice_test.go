@@ -16,7 +16,14 @@ func (e *endpoint) noticed(n *rds.Notice) {
 		return
 	}
 	if n.Kind == rds.NotGranted {
-		return // of a region that was exposed there, perhaps to a whole host: nothing need have been sent
+		e.ungranted += n.Count
+		if f := w.flows[flowKey{e.id, n.To}]; f != nil { // else by Expose
+			f.notGranted += n.Count
+		}
+		if e.ungranted > e.offers {
+			broken("notice", "%v was told that %d regions for one use were not granted, it has offered %d", e.ap, e.ungranted, e.offers)
+		}
+		return
 	}
 	if w.flows[flowKey{e.id, n.To}] == nil {
 		broken("notice", "%v was told %v of %v, where it sent nothing", e.ap, n.Kind, n.To)

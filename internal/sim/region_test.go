@@ -158,6 +158,7 @@ func (e *endpoint) expose(r *region, to netip.AddrPort) {
 		whom = netip.AddrPortFrom(to.Addr(), 0)
 	}
 	r.offered[whom] = true
+	e.offersOnce(r)
 	if e.lane > 0 {
 		e.flow(whom) // it opens a destination, so that the daemon learns the lane
 	}
@@ -170,6 +171,13 @@ func (e *endpoint) expose(r *region, to netip.AddrPort) {
 	}
 	must(err)
 	e.send(to, w.size(), extra{tells: r})
+}
+
+// offersOnce notes that e grants r to a socket, by its cookie or by Expose.
+func (e *endpoint) offersOnce(r *region) {
+	if r.access&rds.UseOnce != 0 {
+		e.offers++
+	}
 }
 
 // turning is a context for calls that only wait for the daemon's next turn, and

@@ -294,6 +294,7 @@ func (e *endpoint) offer() {
 		return
 	}
 	r.offered[to] = true
+	e.offersOnce(r)
 	e.send(to, w.size(), extra{cookie: r.r.Cookie(), tells: r})
 }
 

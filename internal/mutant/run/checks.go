@@ -62,6 +62,8 @@ var checks = []check{
 	{variant: mutant.GrantErrorDropped, pkg: "internal/daemon", test: "TestGranteesTold"},
 	{variant: mutant.NakNotTold, pkg: "internal/daemon", test: "TestGrantRefusedByPeer"},
 	{variant: mutant.IdleKeepsPlace, pkg: "internal/daemon", test: "TestIdleDestinationsGiveWay"},
+	{variant: mutant.OnceForMany, pkg: "internal/daemon", test: "TestUseOnceOneHost"},
+	{variant: mutant.TakenForgotten, pkg: "internal/daemon", test: "TestTakenOnTwoLanes"},
 	{variant: mutant.EndUnbounded, pkg: "internal/daemon", test: "TestEndsInTurns"},
 	{variant: mutant.QuotaNotGivenBack, pkg: "internal/daemon", test: "TestOperationQuota"},
 
