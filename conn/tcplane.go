@@ -190,7 +190,7 @@ func (l *tcpLane) failed(err error) {
 	if !errors.Is(err, ErrPoked) {
 		l.why, c.why = err, err
 		c.stats.ConnectFailed++
-		c.host.Trace(c, "connect", err)
+		c.host.Trace(c, EventConnectFailed, err)
 	}
 	l.retryLater()
 }

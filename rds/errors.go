@@ -32,9 +32,12 @@ package rds
 //	  Canceled, Dropped, OtherError, Unknown
 //
 //	later, as a notice
-//	  Lost, NoSocket, PeerDown, PeerUp, GaveUp, NotGranted
+//	  Lost, NoSocket, PeerDown, PeerUp, GaveUp, NotGranted, Unreachable
 //
-// An unreachable or dead peer is none of these: messages to it wait.
+// An unreachable or dead peer is no error: messages to it wait, and the notice
+// says why. A send to a host that peers.allow forbids fails with Forbidden
+// (EACCES) once the daemon has seen the destination, others with their Reason
+// only after SetFailUnreachable.
 
 import (
 	"context"

@@ -463,7 +463,7 @@ func TestNotices(t *testing.T) {
 		s.addNotice(Notice{Kind: PeerDown, To: at(1)})
 		s.addNotice(Notice{Kind: PeerUp, To: at(1)})
 	}
-	if n := *s.notices.at(0); s.notices.len() != 7 || n != (Notice{Lost, at(1), 6}) {
+	if n := *s.notices.at(0); s.notices.len() != 7 || n != (Notice{Lost, at(1), 6, 0}) {
 		t.Fatalf("%d notices, the first %+v", s.notices.len(), n)
 	}
 	for i := range 3 * maxNotices {

@@ -227,6 +227,9 @@ const (
 	// sent; one that the peer's daemon found so was, and its cookie is worth
 	// nothing there. Release other regions, then send or Expose again.
 	NotGranted NoticeKind = NoticeKind(shm.NoticeNotGranted)
+	// The host of To is not reached, Reason says why. Messages wait; told again
+	// when the reason changes, or after it was reached.
+	Unreachable NoticeKind = NoticeKind(shm.NoticeUnreachable)
 )
 
 func (k NoticeKind) String() string {
@@ -243,6 +246,8 @@ func (k NoticeKind) String() string {
 		return "gave up"
 	case NotGranted:
 		return "not granted"
+	case Unreachable:
+		return "unreachable"
 	}
 	return "notice?"
 }
@@ -252,4 +257,6 @@ type Notice struct {
 	Kind  NoticeKind
 	To    netip.AddrPort // the zero AddrPort: several destinations, folded
 	Count uint64         // messages, for Lost, NoSocket, GaveUp and NotGranted
+	// Reason is set for Unreachable.
+	Reason Reason
 }

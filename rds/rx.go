@@ -177,7 +177,7 @@ func (r *rx) dispatch(e *shm.Entry) {
 	case shm.EvNotice:
 		n := e.Notice()
 		if k := NoticeKind(n.Notice); !s.unwanted.has(k) {
-			s.addNotice(Notice{Kind: k, To: about(n), Count: n.Count})
+			s.addNotice(Notice{Kind: k, To: about(n), Count: n.Count, Reason: Reason(n.Reason)})
 			s.arrived(wantNotice)
 			s.notifyAll(wantNotice)
 		}

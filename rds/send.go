@@ -255,6 +255,9 @@ func (t *tx) prepare(s *Socket, m *outMsg, arm bool) error {
 			return err
 		}
 	}
+	if err := t.unreachable(s, d); err != nil {
+		return err
+	}
 	if d.look() {
 		if !arm {
 			return ErrCongested

@@ -19,10 +19,12 @@ type Socket struct {
 	local  netip.AddrPort
 
 	nonblock atomic.Bool
-	closed   atomic.Bool // set with tx.mu held
-	overrun  atomic.Bool // the daemon took it off its port: ErrOverrun
-	rdl, wdl deadline
-	wait     socketWaiters
+
+	failUnreachable atomic.Bool // see SetFailUnreachable
+	closed          atomic.Bool // set with tx.mu held
+	overrun         atomic.Bool // the daemon took it off its port: ErrOverrun
+	rdl, wdl        deadline
+	wait            socketWaiters
 
 	// Guarded by tx.mu.
 	remote   netip.AddrPort // connected

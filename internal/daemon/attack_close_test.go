@@ -97,7 +97,7 @@ func TestCellOfClosedSocket(t *testing.T) {
 // TestPongFlood: answers that nobody waits for do not stop the engine.
 func TestPongFlood(t *testing.T) {
 	w := newWorld(t, 2, EngineConfig{})
-	s, err := w.es[0].ping(hostAddr(1), pongTo(make(chan struct{}, 1)))
+	s, err := w.es[0].ping(hostAddr(1), pongTo(make(chan struct{}, 1)), func(error) {})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,7 @@ func TestPeerFlood(t *testing.T) {
 			t.Errorf("expose to %v: %v", addr, err)
 		}
 	}
-	if _, err := e.ping(nobody(78), pongTo(nil)); !errors.Is(err, unix.ENOBUFS) {
+	if _, err := e.ping(nobody(78), pongTo(nil), nil); !errors.Is(err, unix.ENOBUFS) {
 		t.Errorf("ping: %v", err)
 	}
 	good.put(func(d *shm.Entry) { *d.Sub() = shm.Sub{Kind: shm.KindSendOp, Sock: gs, Slot: 0, MsgID: 1} })

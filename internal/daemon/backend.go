@@ -203,6 +203,7 @@ func (b backend) Ping(ctx context.Context, addr netip.Addr) (time.Duration, erro
 	addr = addr.Unmap()
 	var err error
 	pong := make(chan struct{}, 1)
+	failed := make(chan error, 1)
 	var s *socket
 	start := time.Now()
 	// Posted behind the ping, so that it ends it even if the wait for the
@@ -212,7 +213,7 @@ func (b backend) Ping(ctx context.Context, addr netip.Addr) (time.Duration, erro
 			e.endPing(s, addr)
 		}
 	})
-	if askErr := d.ask(ctx, func() { s, err = e.ping(addr, pongTo(pong)) }); askErr != nil {
+	if askErr := d.ask(ctx, func() { s, err = e.ping(addr, pongTo(pong), func(err error) { failed <- err }) }); askErr != nil {
 		return 0, askErr
 	}
 	if err != nil {
@@ -221,6 +222,8 @@ func (b backend) Ping(ctx context.Context, addr netip.Addr) (time.Duration, erro
 	select {
 	case <-pong:
 		return time.Since(start), nil
+	case err := <-failed:
+		return 0, fmt.Errorf("%v is not reached: %w", addr, err)
 	case <-ctx.Done():
 		state := "unknown"
 		_ = b.ask(func() {
@@ -251,8 +254,8 @@ func pongTo(pong chan<- struct{}) func(now int64) {
 }
 
 // ping sends a ping from a port of the daemon's own and calls pong when it is
-// answered.
-func (e *Engine) ping(addr netip.Addr, pong func(now int64)) (*socket, error) {
+// answered, or failed, once at most, when an attempt to connect has failed.
+func (e *Engine) ping(addr netip.Addr, pong func(now int64), failed func(error)) (*socket, error) {
 	if !addr.IsValid() || addr.IsUnspecified() || addr.IsMulticast() {
 		return nil, fmt.Errorf("%w: %v is not a host's address", ctl.ErrNotFound, addr)
 	}
@@ -266,6 +269,9 @@ func (e *Engine) ping(addr netip.Addr, pong func(now int64)) (*socket, error) {
 		return nil, fmt.Errorf("%w: the daemon has no address of the family of %v", ctl.ErrNotFound, addr)
 	}
 	var p *peer
+	if e.locals[addr] == nil && !e.cfg.Allowed(addr) {
+		return nil, fmt.Errorf("ping %v: %w of this host (add it, and run rdsctl config reload)", addr, errNotAllowed)
+	}
 	if e.locals[addr] == nil {
 		var err error
 		if p, err = e.peer(l, addr, 0, nil); err != nil {
@@ -281,6 +287,9 @@ func (e *Engine) ping(addr netip.Addr, pong func(now int64)) (*socket, error) {
 	if p == nil {
 		pong(e.now)
 		return s, nil
+	}
+	if !p.c.Ready() {
+		p.reach.pings = append(p.reach.pings, failed)
 	}
 	m := e.ctl(p, 0, 0)
 	m.m.SPort, m.m.SrcInc = port, s.inc

@@ -57,6 +57,7 @@ func (e *Engine) foldNotices(sl *slot) {
 	sl.cl.pendNote.del(&sl.pend)
 	r.lost, r.nosock, r.gaveUp = r.lost+sl.lost, r.nosock+sl.nosock, r.gaveUp+sl.gaveUp
 	r.ungranted += sl.ungranted
+	sl.reachNews = false
 	sl.lost, sl.nosock, sl.gaveUp, sl.down, sl.up, sl.ungranted = 0, 0, 0, 0, 0, 0
 	if !r.pend.on() {
 		r.cell = sl.cell
@@ -76,6 +77,7 @@ func (e *Engine) putNotices(sl *slot) bool {
 	sl.tellGone()
 	return e.putNotice(sl, shm.NoticePeerDown, &sl.down) &&
 		e.putNotice(sl, shm.NoticePeerUp, &sl.up) &&
+		e.putUnreachable(sl) &&
 		e.putNotice(sl, shm.NoticeGaveUp, &sl.gaveUp) &&
 		e.putNotice(sl, shm.NoticeNotGranted, &sl.ungranted) &&
 		e.putWanted(sl, shm.EvCrowded, &sl.crowded, (*shm.WantSlot).TakeCrowded, (*shm.WantSlot).SetCrowded) &&

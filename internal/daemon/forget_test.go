@@ -10,16 +10,18 @@ import (
 // wait lets ns of virtual time pass.
 func (w *world) wait(ns int64) {
 	w.t.Helper()
-	for end := w.net.Now() + ns; w.net.Now() < end; {
-		if at, ok := w.net.NextEvent(); !ok || at > w.net.Now()+1_000_000_000 {
-			w.net.At(min(end, w.net.Now()+1_000_000_000), func() {})
-		}
-		w.net.Step()
+	for end := w.net.Now() + ns; ; w.net.Step() {
 		for busy := true; busy; {
 			busy = false
 			for _, e := range w.es {
 				busy = e.Turn(w.net.Now(), w.net.Now()) || busy
 			}
+		}
+		if w.net.Now() >= end {
+			return
+		}
+		if at, ok := w.net.NextEvent(); !ok || at > w.net.Now()+1_000_000_000 {
+			w.net.At(min(end, w.net.Now()+1_000_000_000), func() {})
 		}
 	}
 }

@@ -46,6 +46,7 @@ type peer struct {
 	sharedTo  int64      // until when a socket that sends few is taken to use it beside others
 	partials  []*rxMsg   // messages under assembly: one, on RDS/TCP of each of its lanes
 	dirty     bool
+	reach     reach
 	exposed   bool // a key was granted on it
 	uncounted bool // in e.uncounted
 	draining  bool // in e.draining
@@ -330,6 +331,7 @@ func (e *Engine) PeerUp(c *conn.Conn, _ bool) { e.peerUp(e.peerOf(c)) }
 
 func (e *Engine) peerUp(p *peer) {
 	p.misses = 0
+	e.setReach(p, 0)
 	e.cameUp(p)
 	e.askedNoMore(p)
 	e.st.C[stats.PeerConnects]++
@@ -376,6 +378,9 @@ func (e *Engine) publishState(p *peer) {
 func (e *Engine) Trace(c *conn.Conn, event string, err error) {
 	p := e.peerOf(c)
 	e.traceOnce(p, event, err)
+	if event == conn.EventConnectFailed {
+		e.unreached(p, err)
+	}
 	if event == conn.EventConnectFailed && !errors.Is(err, conn.ErrRejected) {
 		e.attemptFailed(p, err)
 	}

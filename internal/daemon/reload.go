@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ctl"
 )
@@ -143,9 +142,7 @@ func (d *Daemon) apply(next *config.Config) error {
 		}
 		e.SetSilence(int64(c.Peers.Silence))
 		for _, p := range e.peersV {
-			if !c.PeerAllowed(p.addr) && p.c.State() != conn.Down {
-				e.cutOff(p, errNotAllowed)
-			}
+			e.allowedAnew(p)
 		}
 	})
 	if err != nil {

@@ -44,6 +44,8 @@ type slot struct {
 	lost, nosock, down, up, gaveUp uint64
 	ungranted                      uint64 // cookies that could not be granted
 	relief, crowded                bool
+	reach                          uint8      // why its host is not reached, as published
+	reachNews                      bool       // ... and not told yet
 	pend                           link[slot] // client.pendNote
 }
 
@@ -102,6 +104,7 @@ func (e *Engine) openSlot(c *client, d *shm.SubDest) {
 	}
 	sl := &slot{cl: c, idx: d.Slot, sock: s, cell: ce, addr: addr, port: d.Port, pin: &pin{}}
 	c.table.Slot(d.Slot).StoreCongested(0) // nothing of its former user
+	c.table.Slot(d.Slot).StoreUnreachable(0)
 	c.table.Slot(d.Slot).StoreLimits(e.limitsOf(s.local, addr))
 	e.openPlace(sl)
 	c.slots[d.Slot] = sl
@@ -187,6 +190,7 @@ func (e *Engine) findHome(sl *slot) bool {
 	t := sl.cl.table.Slot(sl.idx)
 	t.StoreState(uint32(p.c.State()))
 	e.setSlotCongested(sl, p.c.RemoteCong().Test(sl.port))
+	e.newReach(sl, p)
 	return true
 }
 

@@ -121,7 +121,11 @@ func (t *tcpSide) Congestion(c *conn.TCP, m *cong.Map) { t.e.congestion(tcpPeerO
 
 // Trace is the up-call for what an operator may want to know.
 func (t *tcpSide) Trace(c *conn.TCP, event string, err error) {
-	t.e.traceOnce(tcpPeerOf(c), event, err)
+	p := tcpPeerOf(c)
+	t.e.traceOnce(p, event, err)
+	if event == conn.EventConnectFailed {
+		t.e.unreached(p, err)
+	}
 }
 
 // dialing is an attempt under way.

@@ -15,6 +15,7 @@ type Name string
 // The variants, by what they break.
 const (
 	// Connections.
+	UnreachedUntold   Name = "unreached-untold"    // nobody is told that a host is not reached
 	KernelBelieved    Name = "kernel-believed"     // whoever says that it is a Linux kernel is taken for one
 	CrossingUndecided Name = "crossing-undecided"  // of two crossing requests each side rejects the other's
 	SequenceReset     Name = "sequence-reset"      // sequences start again with a connection
@@ -93,7 +94,7 @@ const (
 // Names lists them all.
 func Names() []Name {
 	return []Name{CookieUnasked, TCPCookieTaken, TCPLateUnread, TCPAckUnheard, CrossingUndecided, SequenceReset, DuplicatesTaken, TCPDuplicateTaken, AckBeforeQueueing, AckCoversNotice, NoGate,
-		WrongInstance, LastCredit, CancelEarly, SilenceIgnored, KernelBelieved, PeersStay, PastForgotten, RefusedDropped, ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold,
+		WrongInstance, LastCredit, CancelEarly, SilenceIgnored, KernelBelieved, UnreachedUntold, PeersStay, PastForgotten, RefusedDropped, ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold,
 		CongestionStays, Incarnation, OwnerNotMeant, NotPinned, SlotReusedEarly, WakeUpLost, ShareIgnored, WakeUpKept, RequestOvertakes,
 		MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice, AtomicRunsTwice, GrantUnchecked, BoundsOffByOne,
 		UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed, GrantOnLaneZero, GrantTableShared, GrantErrorDropped, NakNotTold, OnceForMany, TakenForgotten, EndUnbounded, QuotaNotGivenBack, IdleKeepsPlace, LoopbackTrusted, UpdatesUncharged, PopulateAtOnce, SourceTakesAll, PartialUncharged, DescriptorsClosedInSession,

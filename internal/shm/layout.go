@@ -191,13 +191,23 @@ type EventStatus struct {
 
 // Notices.
 const (
-	NoticeLost     uint8 = 1 // Count sent datagrams lost by a restart of the peer
-	NoticeNoSocket uint8 = 2 // Count messages found no socket at the destination
-	NoticePeerDown uint8 = 3
-	NoticePeerUp   uint8 = 4
-	NoticeGaveUp   uint8 = 5 // Count messages without operations reached their limit (Sub.GiveUp)
-	// 6 is NoticeUnreachable.
-	NoticeNotGranted uint8 = 7 // Count times a cookie sent, or a region exposed, could not be granted
+	NoticeLost        uint8 = 1 // Count sent datagrams lost by a restart of the peer
+	NoticeNoSocket    uint8 = 2 // Count messages found no socket at the destination
+	NoticePeerDown    uint8 = 3
+	NoticePeerUp      uint8 = 4
+	NoticeGaveUp      uint8 = 5 // Count messages without operations reached their limit (Sub.GiveUp)
+	NoticeUnreachable uint8 = 6 // the host is not reached: Reason
+	NoticeNotGranted  uint8 = 7 // Count times a cookie sent, or a region exposed, could not be granted
+)
+
+// Why a host is not reached, in EventNotice.Reason and Slot.Unreachable.
+const (
+	ReachForbidden uint8 = 1 // by the policy of this host
+	ReachNoRoute   uint8 = 2 // the network does not lead there
+	ReachRefused   uint8 = 3 // nothing listens there
+	ReachTimeout   uint8 = 4 // nothing answers
+	ReachRejected  uint8 = 5 // the peer's daemon rejects us
+	ReachOther     uint8 = 6
 )
 
 // EventNotice is a notice about a destination.
@@ -210,7 +220,8 @@ type EventNotice struct {
 	Cell   uint32
 	Count  uint64
 	Addr   [16]byte
-	_      [24]byte
+	Reason uint8 // of NoticeUnreachable
+	_      [23]byte
 }
 
 // Slot is one destination as the daemon publishes it; read-only to the client.
@@ -220,7 +231,10 @@ type Slot struct {
 	Congested uint32 // 1: ENOBUFS
 	State     uint32 // conn.State of the peer's connection
 	Limits    uint32 // SlotLimits, the same as long as Gen
-	_         [48]byte
+	// Unreachable is why the host is not reached (Reach...), 0: it is, or nobody
+	// has tried. With ReachForbidden sends fail with EACCES.
+	Unreachable uint32
+	_           [44]byte
 }
 
 // SlotLimits: what the destination does not take. Bits.

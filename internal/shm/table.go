@@ -53,6 +53,12 @@ func (s *Slot) LoadLimits() SlotLimits { return SlotLimits(atomic.LoadUint32(&s.
 // StoreLimits publishes what the destination does not take; before StoreGen.
 func (s *Slot) StoreLimits(v SlotLimits) { atomic.StoreUint32(&s.Limits, uint32(v)) }
 
+// LoadUnreachable is why the destination's host is not reached, 0: it is.
+func (s *Slot) LoadUnreachable() uint32 { return atomic.LoadUint32(&s.Unreachable) }
+
+// StoreUnreachable publishes why the host is not reached.
+func (s *Slot) StoreUnreachable(v uint32) { atomic.StoreUint32(&s.Unreachable, v) }
+
 // LoadHWM is the barrier id up to which every operation is locally complete.
 func (c *Cell) LoadHWM() uint64 { return atomic.LoadUint64(&c.HWM) }
 

@@ -26,6 +26,7 @@ var checks = []check{
 	{variant: mutant.LastCredit, pkg: "conn", test: "TestLastCredit", short: true},
 	{variant: mutant.CancelEarly, pkg: "conn", test: "TestCancelHalfSent"},
 	{variant: mutant.KernelBelieved, pkg: "conn", test: "TestKernelNotConfigured"},
+	{variant: mutant.UnreachedUntold, pkg: "internal/daemon", test: "TestUnreachableTold"},
 	{variant: mutant.PeersStay, pkg: "internal/daemon", test: "TestPeersChurn"},
 	{variant: mutant.PastForgotten, pkg: "internal/sim", test: "TestForgotten"},
 	{variant: mutant.SilenceIgnored, pkg: "internal/sim", test: "TestBlackHole"},
