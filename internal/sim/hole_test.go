@@ -35,7 +35,7 @@ func TestBlackHole(t *testing.T) {
 					n += s.fates()[st]
 				}
 				if n != len(s.ops) {
-					t.Errorf("statuses %v of %d operations, want only %v", s.fates(), len(s.ops), c.fates)
+					t.Errorf("statuses %v of %d operations (%v), want only %v", s.fates(), len(s.ops), s.ops[0].fate.Errno, c.fates)
 				}
 				for _, f := range []*flow{s.a.flow(s.b.ap), s.b.flow(s.a.ap)} {
 					if (f.downs > 0) != c.broken || f.downs > 1 || f.lost > 0 {
