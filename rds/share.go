@@ -24,15 +24,19 @@ const (
 // freeMem is the send memory that is free, in bytes.
 func (t *tx) freeMem() int { return t.arena.Windows()*shm.WindowSize - t.arena.InUse() }
 
-// idsOver reports that d holds its share of message ids.
-func (t *tx) idsOver(d *dest) bool {
-	return d.pending > 0 && idShare*d.pending >= len(t.free) && !mutant.On(mutant.ShareIgnored)
+// overShare reports that a destination which holds that much has its share: a
+// part'th of what is free.
+func overShare(holds, part, free int) bool {
+	return holds > 0 && part*holds >= free && !mutant.On(mutant.ShareIgnored)
 }
+
+// idsOver reports that d holds its share of message ids.
+func (t *tx) idsOver(d *dest) bool { return overShare(d.pending, idShare, len(t.free)) }
 
 // memOver reports that d holds its share of send memory, and that this is scarce.
 func (t *tx) memOver(d *dest) bool {
 	free := t.freeMem()
-	return free < shm.WindowSize && d.mem > 0 && memShare*d.mem >= free && !mutant.On(mutant.ShareIgnored)
+	return free < shm.WindowSize && overShare(d.mem, memShare, free)
 }
 
 // refuse notes that d is beyond its share.

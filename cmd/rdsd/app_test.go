@@ -130,7 +130,7 @@ func TestUsageErrors(t *testing.T) {
 		want []string // the lines
 	}{
 		{"unknown flag", xdg, []string{"-prot", "1"}, []string{
-			"rdsd: flag provided but not defined: -prot; there are: -bind-default -bind-rules -check-config -config -congestion -crc -limits-max-clients -limits-max-held-bytes -limits-max-registered-bytes -limits-max-sockets -listen -log-format -log-level -metrics-listen -peers-allow -peers-bytes-per-s -peers-control-per-s -peers-messages-per-s -ping -port -quota-clients -quota-destinations -quota-operations -quota-overrides -quota-queued-bytes -quota-registered-bytes -quota-sockets -recv-hard-cap -sandbox -socket -socket-mode -spin -stats -tcp-lanes -tcp-peers -tcp-port -tcp-timeout -tls-ca -tls-cert -tls-key -tls-mode -tls-names -transport -transport-rules -version",
+			"rdsd: flag provided but not defined: -prot; there are: -bind-default -bind-rules -check-config -config -congestion -crc -limits-max-clients -limits-max-held-bytes -limits-max-registered-bytes -limits-max-sockets -listen -log-format -log-level -metrics-listen -peers-allow -peers-bytes-per-s -peers-control-per-s -peers-kernel -peers-messages-per-s -peers-silence -ping -port -quota-clients -quota-destinations -quota-grants -quota-operations -quota-overrides -quota-queued-bytes -quota-registered-bytes -quota-sockets -recv-hard-cap -sandbox -socket -socket-mode -spin -stats -tcp-lanes -tcp-peers -tcp-port -tcp-timeout -tls-ca -tls-cert -tls-key -tls-mode -tls-names -transport -transport-rules -version",
 			"rdsd: to cure it: rdsd -help lists the flags"}},
 		{"argument", xdg, []string{"start"}, []string{
 			`rdsd: "start" is not a flag; rdsd takes no arguments`,
@@ -138,7 +138,7 @@ func TestUsageErrors(t *testing.T) {
 		{"bad value", xdg, []string{"-port", "x"}, []string{
 			`rdsd: -port: port: "x" is no such number; allowed: a number from 1 to 65535, the same on all hosts`}},
 		{"file with errors", xdg, []string{"-config", bad, "-check-config"}, []string{
-			"rdsd: " + bad + `:1:1: unknown key "prot", meant is perhaps "port"; allowed here: socket, socket_mode, listen, port, peers.allow, peers.control_per_s, peers.messages_per_s, peers.bytes_per_s, tls.mode, tls.cert, tls.key, tls.ca, tls.names, tcp.peers, tcp.port, tcp.lanes, tcp.timeout, crc, spin, recv_hard_cap, ping, congestion, transport, transport_rules, stats, limits.max_clients, limits.max_sockets, limits.max_registered_bytes, limits.max_held_bytes, quota.overrides, bind.rules, bind.default, metrics.listen, sandbox, log.level, log.format, quota.clients, quota.sockets, quota.destinations, quota.operations, quota.registered_bytes, quota.queued_bytes`,
+			"rdsd: " + bad + `:1:1: unknown key "prot", meant is perhaps "port"; allowed here: socket, socket_mode, listen, port, peers.allow, peers.control_per_s, peers.messages_per_s, peers.bytes_per_s, peers.kernel, peers.silence, tls.mode, tls.cert, tls.key, tls.ca, tls.names, tcp.peers, tcp.port, tcp.lanes, tcp.timeout, crc, spin, recv_hard_cap, ping, congestion, transport, transport_rules, stats, limits.max_clients, limits.max_sockets, limits.max_registered_bytes, limits.max_held_bytes, quota.overrides, bind.rules, bind.default, metrics.listen, sandbox, log.level, log.format, quota.clients, quota.sockets, quota.destinations, quota.operations, quota.grants, quota.registered_bytes, quota.queued_bytes`,
 			"    1 | prot = 1", "      | ^",
 			"rdsd: " + bad + `:3:1: log.level: "loud" is none of these; allowed: "debug", "info", "warn" or "error"`,
 			`    3 | level = "loud"`, "      | ^"}},

@@ -165,7 +165,7 @@ func (e *Engine) forgetLane(p *peer) bool {
 		}
 	}
 	e.unlink(p)
-	if past.Peer != 0 && past.Peer == h.instance && !mutant.On(mutant.PastForgotten) {
+	if past.Peer != 0 && past.Peer == h.instance && !mutant.On(mutant.LaneForgotten) {
 		if h.past == nil {
 			h.past = map[uint8]conn.Past{}
 		}

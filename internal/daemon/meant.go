@@ -90,7 +90,7 @@ func (p *peer) aim(t *txMsg) {
 	if t.nops > 0 {
 		_, _ = t.meansOwner(p.owner) // CanPost refuses
 	}
-	if t.m.DstInc == 0 && !t.pin.gone && !t.m.Silent && sl.port != 0 && p.rc != nil && !p.c.Kernel() && !mutant.On(mutant.NotPinned) {
+	if t.m.DstInc == 0 && !t.pin.gone && !t.m.Silent && sl.port != 0 && p.rc != nil && !p.c.Kernel() {
 		sl.asks = t
 	}
 }

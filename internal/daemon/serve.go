@@ -25,19 +25,27 @@ type ringPlace struct {
 	closing *socket // CloseSock, begun in an earlier turn
 }
 
+// passed reports whether the engine has taken what stands ahead of p.
+func (p *ringPlace) passed(c *client) bool {
+	return !c.dead && (c.sub.Taken(p.at) || mutant.On(mutant.RequestOvertakes))
+}
+
 // behindRing returns nil when everything ahead of p has been handled, and
 // errAgain if that takes another turn.
 func (e *Engine) behindRing(c *client, p *ringPlace) error {
 	if !p.known {
 		p.known, p.at = true, c.sub.Published()
 	}
-	if !c.dead && !c.sub.Taken(p.at) && !mutant.On(mutant.RequestOvertakes) {
+	if p.passed(c) {
+		return nil
+	}
+	if !c.dead {
 		e.pollClient(c)
 	}
 	switch {
 	case c.dead:
 		return unix.ECONNABORTED
-	case !c.sub.Taken(p.at) && !mutant.On(mutant.RequestOvertakes):
+	case !p.passed(c):
 		return errAgain
 	}
 	return nil

@@ -32,6 +32,7 @@ const (
 	CancelEarly       Name = "cancel-early"        // a cancelled message returns while work requests use its memory
 	PeersStay         Name = "peers-stay"          // a peer that was met is never forgotten
 	PastForgotten     Name = "past-forgotten"      // a peer is forgotten with what keeps its messages from arriving twice
+	LaneForgotten     Name = "lane-forgotten"      // a lane that is dropped beside others leaves no sequences behind
 	SilenceIgnored    Name = "silence-ignored"     // a peer that says nothing any more is waited for without end
 
 	// Refusal.
@@ -91,12 +92,19 @@ const (
 	CRCUnchecked Name = "crc-unchecked" // frames with a wrong CRC are taken
 )
 
-// Names lists them all.
+// Names lists them all, in the order of their declaration.
 func Names() []Name {
-	return []Name{CookieUnasked, TCPCookieTaken, TCPLateUnread, TCPAckUnheard, CrossingUndecided, SequenceReset, DuplicatesTaken, TCPDuplicateTaken, AckBeforeQueueing, AckCoversNotice, NoGate,
-		WrongInstance, LastCredit, CancelEarly, SilenceIgnored, KernelBelieved, UnreachedUntold, PeersStay, PastForgotten, RefusedDropped, ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold,
-		CongestionStays, Incarnation, OwnerNotMeant, NotPinned, SlotReusedEarly, WakeUpLost, ShareIgnored, WakeUpKept, RequestOvertakes,
-		MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice, AtomicRunsTwice, GrantUnchecked, BoundsOffByOne,
-		UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed, GrantOnLaneZero, GrantTableShared, GrantErrorDropped, NakNotTold, OnceForMany, TakenForgotten, EndUnbounded, QuotaNotGivenBack, IdleKeepsPlace, LoopbackTrusted, UpdatesUncharged, PopulateAtOnce, SourceTakesAll, PartialUncharged, DescriptorsClosedInSession,
-		RoomNotRung, MarkWaitsForAll, HandleReused, CRCUnchecked}
+	return []Name{
+		UnreachedUntold, KernelBelieved, CrossingUndecided, SequenceReset, DuplicatesTaken, TCPDuplicateTaken,
+		TCPAckUnheard, TCPLateUnread, TCPCookieTaken, AckBeforeQueueing, AckCoversNotice, NoGate, WrongInstance,
+		LastCredit, CancelEarly, PeersStay, PastForgotten, LaneForgotten, SilenceIgnored, RefusedDropped,
+		ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold, CongestionStays, Incarnation, NotPinned,
+		OwnerNotMeant, CookieUnasked, SlotReusedEarly, WakeUpLost, ShareIgnored, WakeUpKept, RequestOvertakes,
+		MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice, AtomicRunsTwice,
+		GrantUnchecked, BoundsOffByOne, UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed, GrantOnLaneZero,
+		GrantTableShared, GrantErrorDropped, NakNotTold, IdleKeepsPlace, OnceForMany, TakenForgotten, EndUnbounded,
+		QuotaNotGivenBack, LoopbackTrusted, DescriptorsClosedInSession, PartialUncharged, PopulateAtOnce,
+		UpdatesUncharged, SourceTakesAll, RoomNotRung, ReceiveShareIgnored, HandleReused, MarkWaitsForAll,
+		CRCUnchecked,
+	}
 }

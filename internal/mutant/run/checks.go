@@ -29,6 +29,7 @@ var checks = []check{
 	{variant: mutant.UnreachedUntold, pkg: "internal/daemon", test: "TestUnreachableTold"},
 	{variant: mutant.PeersStay, pkg: "internal/daemon", test: "TestPeersChurn"},
 	{variant: mutant.PastForgotten, pkg: "internal/sim", test: "TestForgotten"},
+	{variant: mutant.LaneForgotten, pkg: "internal/daemon", test: "TestLaneForgotten"},
 	{variant: mutant.SilenceIgnored, pkg: "internal/sim", test: "TestBlackHole"},
 
 	{variant: mutant.RefusedDropped, pkg: "conn", test: "TestRefused"},
