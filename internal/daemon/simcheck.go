@@ -51,6 +51,24 @@ func (e *Engine) Conns() (out []conn.Info) {
 	return out
 }
 
+// MarkKey names a barrier.
+type MarkKey struct{ ce *cell }
+
+// Cell is its index.
+func (k MarkKey) Cell() uint32 { return k.ce.idx }
+
+// EachMark calls f for the barriers of all clients with the mark of what is
+// locally complete and the one that is published.
+func (e *Engine) EachMark(f func(k MarkKey, done, shown uint64)) {
+	for _, c := range e.clients {
+		for _, ce := range c.cells {
+			if ce != nil && ce.live() {
+				f(MarkKey{ce}, ce.mark.HWM(), ce.shown)
+			}
+		}
+	}
+}
+
 // CongestionMap returns the map of a local address, and what is known on a lane
 // of the map of a remote one; nil if there is none.
 func (e *Engine) CongestionMap(local, remote netip.Addr, lane uint8) (own, theirs *cong.Map) {

@@ -21,6 +21,7 @@ const (
 	streamHook
 	streamEngine // + 16*host + 256*life
 	streamBind
+	streamHold
 )
 
 // options of a run, drawn first: which faults exist at all, how often, how
@@ -61,6 +62,8 @@ type options struct {
 	monitor  bool // some sockets monitor congestion
 	masked   bool // devices can do masked atomics ...
 	unatomic bool // ... or no atomics at all
+
+	held int // percent of the control requests are answered while their turn is still under way
 
 	users                int // uids of a host's processes, 0: all are root
 	quotaOps, quotaBytes int // 0: none
@@ -125,6 +128,7 @@ func drawOptions(r *rand.Rand) options {
 	o.silence = pick[int64](r, 50e6, 1e9, 30e9, 30e9)
 	o.hole = int(rate(30, 1, 3))
 	o.forgetAfter = pick[int64](r, 0, 0, 5e6, 100e6)
+	o.held = pick(r, 0, 30, 100)
 	if o.reset+o.crash+o.kill+o.rebind == 0 {
 		o.reset = 10
 	}

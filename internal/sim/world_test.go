@@ -34,7 +34,7 @@ type world struct {
 	ops     []*op               // by token - 1
 	regions []*region
 
-	rTurn, rApp, rWork, rSize, rOp, rFault, rHook, rBind *rand.Rand
+	rTurn, rApp, rWork, rSize, rOp, rFault, rHook, rBind, rHold *rand.Rand
 
 	mem   *memPool  // nil: the heap
 	slab  []message // not yet used
@@ -74,6 +74,10 @@ type host struct {
 	met     map[netip.Addr]int // the lives of other hosts that this one knows
 
 	ups map[netip.Addr]uint64 // connections that came up, in this life
+
+	rest   func() (struct{}, bool) // ends the turn that is under way, see ask; nil: none is
+	turns  int
+	behind map[daemon.MarkKey]lateMark
 }
 
 // client is one attached process.
@@ -98,7 +102,7 @@ func buildWith(seed uint64, opt *options, mem *memPool) *world {
 	w := &world{net: sim.NewNetwork(seed), ports: map[netip.AddrPort]*portInfo{}, flows: map[flowKey]*flow{}, short: map[pair][]*message{}, mem: mem}
 	w.rTurn, w.rApp, w.rWork = w.net.Rand(streamTurn), w.net.Rand(streamApp), w.net.Rand(streamWork)
 	w.rSize, w.rOp, w.rFault, w.rHook = w.net.Rand(streamSize), w.net.Rand(streamOp), w.net.Rand(streamFault), w.net.Rand(streamHook)
-	w.rBind = w.net.Rand(streamBind)
+	w.rBind, w.rHold = w.net.Rand(streamBind), w.net.Rand(streamHold)
 	if opt != nil {
 		w.opt = *opt
 	} else {
@@ -142,7 +146,7 @@ func below(r *rand.Rand, n int64) int64 {
 func (h *host) boot() {
 	w, o := h.w, &h.w.opt
 	h.life++
-	h.up, h.timerAt, h.met = true, 0, map[netip.Addr]int{}
+	h.up, h.timerAt, h.met, h.behind = true, 0, map[netip.Addr]int{}, map[daemon.MarkKey]lateMark{}
 	h.ups = map[netip.Addr]uint64{}
 	h.dev = w.net.Device(h.addr)
 	r := w.net.Rand(uint64(streamEngine + 16*h.n + 256*h.life))
@@ -203,16 +207,7 @@ func (h *host) attach() *client {
 	w := h.w
 	c := &client{h: h}
 	bell := &pumpWaiter{c: c}
-	c.at = daemon.NewInProcess(h.e, func(f func()) {
-		ran := false
-		if !h.e.Do(func() { f(); ran = true }) {
-			broken("harness", "the engine ended")
-		}
-		h.turn()
-		if !ran && h.up {
-			broken("harness", "a posted function did not run")
-		}
-	}, bell.Ring)
+	c.at = daemon.NewInProcess(h.e, h.ask, bell.Ring)
 	c.at.Pump = w.pump
 	c.at.Cred = w.opt.cred(len(h.clients))
 	c.uid = c.at.Cred.UID
@@ -243,7 +238,7 @@ func (h *host) kick() {
 
 // turn is one turn of the engine.
 func (h *host) turn() {
-	if !h.up {
+	if h.endTurn(); !h.up {
 		return
 	}
 	w := h.w
@@ -261,6 +256,7 @@ func (h *host) turn() {
 			alive++
 		}
 	}
+	h.checkMarks()
 	if n := h.e.Clients(); n != alive && n != alive+1 { // one may be attaching
 		broken("session", "host %d has %d clients, the engine %d: it ended one", h.n, alive, n)
 	}
@@ -320,9 +316,11 @@ func (c *client) poll() {
 
 // step runs the next event of the network; false when there is none.
 func (w *world) step() bool {
+	w.endTurns()
 	if !w.net.Step() {
 		return false
 	}
+	w.endTurns()
 	w.events++
 	for _, h := range w.hosts {
 		if !h.up {
@@ -355,7 +353,7 @@ func (w *world) bound() {
 
 // crash ends the daemon of a host; another one starts later.
 func (h *host) crash() {
-	if h.up {
+	if h.endTurn(); h.up {
 		h.w.net.Crash(h.addr)
 		h.crashed()
 	}
