@@ -11,6 +11,35 @@ func (c *client) ringError() error {
 	return cmp.Or(c.sub.Err(), c.rret.Err(), c.ev.Err(), c.sret.Err())
 }
 
+// report tells the application an operation's status, if it wants to know.
+func (e *Engine) report(t *txMsg, o *txOp) {
+	c := t.cl
+	if c.dead || t.sock.closed || !o.WantsStatus() {
+		return
+	}
+	if c.pendOps.n == 0 && c.room() {
+		e.putStatus(t, o)
+		return
+	}
+	o.tell = true
+	if t.queued {
+		return
+	}
+	t.queued = true
+	t.cell.queued++
+	c.pendOps.push(t)
+	e.pend(c)
+}
+
+func (e *Engine) putStatus(t *txMsg, o *txOp) {
+	if t.cl.dead || t.sock.closed {
+		return
+	}
+	*t.cl.ev.Reserve().Status() = shm.EventStatus{Kind: shm.EvStatus, Status: uint8(o.Status()), Sock: t.sock.handle,
+		Cell: t.cell.idx, Errno: uint32(o.Errno()), Token: o.Token, OpID: o.ID}
+	e.news(t.cl)
+}
+
 // putStatuses writes the statuses of t that wait; false: no room for all.
 func (e *Engine) putStatuses(t *txMsg) bool {
 	for _, o := range t.ops() {

@@ -31,16 +31,6 @@ func (r *raw) events() (out []shm.Entry) {
 	return out
 }
 
-// gaveBack gives the memory of a message back.
-func (r *raw) gaveBack(id uint32) {
-	ret := r.seg.RecvRetProducer()
-	ret.Put(id)
-	ret.Publish()
-	if shm.WakeNeeded(r.seg.DaemonAsleep()) {
-		r.at.RingDaemon()
-	}
-}
-
 // laneConn returns the connection of a lane, which must be the only one.
 func laneConn(t *testing.T, e *Engine, lane uint8) (found conn.Info) {
 	t.Helper()

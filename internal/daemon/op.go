@@ -379,32 +379,3 @@ func (e *Engine) MsgDone(_ *conn.Conn, m *conn.Msg, o conn.Outcome) {
 		e.ctlDone(t, o)
 	}
 }
-
-// report tells the application an operation's status, if it wants to know.
-func (e *Engine) report(t *txMsg, o *txOp) {
-	c := t.cl
-	if c.dead || t.sock.closed || !o.WantsStatus() {
-		return
-	}
-	if c.pendOps.n == 0 && c.room() {
-		e.putStatus(t, o)
-		return
-	}
-	o.tell = true
-	if t.queued {
-		return
-	}
-	t.queued = true
-	t.cell.queued++
-	c.pendOps.push(t)
-	e.pend(c)
-}
-
-func (e *Engine) putStatus(t *txMsg, o *txOp) {
-	if t.cl.dead || t.sock.closed {
-		return
-	}
-	*t.cl.ev.Reserve().Status() = shm.EventStatus{Kind: shm.EvStatus, Status: uint8(o.Status()), Sock: t.sock.handle,
-		Cell: t.cell.idx, Errno: uint32(o.Errno()), Token: o.Token, OpID: o.ID}
-	e.news(t.cl)
-}

@@ -173,3 +173,13 @@ func TestUnreadSockets(t *testing.T) {
 		}
 	}
 }
+
+// gaveBack gives the memory of a message back.
+func (r *raw) gaveBack(id uint32) {
+	ret := r.seg.RecvRetProducer()
+	ret.Put(id)
+	ret.Publish()
+	if shm.WakeNeeded(r.seg.DaemonAsleep()) {
+		r.at.RingDaemon()
+	}
+}
