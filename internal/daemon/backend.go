@@ -126,16 +126,37 @@ func socketInfo(s *socket) ctl.SocketInfo {
 		RecvLimit: uint64(s.limit), Congested: s.congested, Ops: uint64(s.ops)}
 }
 
+// peersEach is how many peers one turn of the engine describes.
+const peersEach = 32
+
 // Peers lists the connections.
-func (b backend) Peers() (out []ctl.PeerInfo, err error) {
-	err = b.ask(func() {
-		for _, p := range b.d.e.peersV {
-			i := b.d.e.peerInfo(p)
-			i.Why = b.d.whyBy(p)
-			b.d.e.limited(p, &i)
-			out = append(out, i)
+func (b backend) Peers() ([]ctl.PeerInfo, error) { return b.d.peersBy(b.ask) }
+
+// peersBy is Peers, in as many turns of the engine as ask is called. A peer that
+// is forgotten between two of them is left out.
+func (d *Daemon) peersBy(ask func(func()) error) (out []ctl.PeerInfo, err error) {
+	e := d.e
+	var keys []verbs.PeerKey
+	err = ask(func() {
+		for _, p := range e.peersV {
+			keys = append(keys, p.key)
 		}
 	})
+	for part := range slices.Chunk(keys, peersEach) {
+		if err != nil {
+			break
+		}
+		err = ask(func() {
+			for _, k := range part {
+				if p := e.byKey[k]; p != nil {
+					i := e.peerInfo(p)
+					i.Why = d.whyBy(p)
+					e.limited(p, &i)
+					out = append(out, i)
+				}
+			}
+		})
+	}
 	return out, err
 }
 
