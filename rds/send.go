@@ -16,7 +16,7 @@ const (
 
 	// MaxRDMA is the most bytes one operation may move, as in the kernel
 	// (net/rds/rdma.c: RDS_MAX_MSG_SIZE).
-	MaxRDMA = 1 << 20
+	MaxRDMA = shm.MaxRDMA
 
 	// ringYield is how long a sender yields to a daemon that is behind before
 	// it sleeps: the time in which an idle one takes hundreds of entries.

@@ -171,7 +171,7 @@ func opAttacks() []attack {
 		{"segments whose sum overflows", refused(shm.OpWrite, unix.EINVAL, list(2, shm.SegEntry{Len: 1<<63 + 4})), ""},
 		{"segment past its buffer", refused(shm.OpWrite, unix.EFAULT, list(2, shm.SegEntry{Off: 64<<10 - 2, Len: 4})), ""},
 		{"segment offset that overflows", refused(shm.OpWrite, unix.EFAULT, list(2, shm.SegEntry{Off: ^uint64(0) - 2, Len: 4})), ""},
-		{"local length of everything", refused(shm.OpWrite, unix.EINVAL, func(_ *attacker, o *shm.SubOp) { o.Len = ^uint64(0) }), ""},
+		{"local length of everything", refused(shm.OpWrite, unix.EMSGSIZE, func(_ *attacker, o *shm.SubOp) { o.Len = ^uint64(0) }), ""},
 		{"local memory of no buffer", refused(shm.OpWrite, unix.EFAULT, func(_ *attacker, o *shm.SubOp) { o.Region = 1 << 31 }), ""},
 		{"operands outside the arena", refused(shm.OpFetchAdd, unix.EFAULT, func(_ *attacker, o *shm.SubOp) { o.SegChunk = ^uint32(0) }), ""},
 		{"atomic of a list", refused(shm.OpCmpSwap, unix.EINVAL, func(_ *attacker, o *shm.SubOp) { o.NSeg = 2 }), ""},

@@ -3,6 +3,7 @@ package daemon
 import (
 	"github.com/rdsd/rdsd/barrier"
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/rdmaop"
@@ -89,6 +90,9 @@ func (e *Engine) checkOp(t *txMsg, i int, d *shm.SubOp) unix.Errno {
 	}
 	if t.m.DestCookie != 0 {
 		return unix.EINVAL // its key and the cookie would need more room than a header has
+	}
+	if d.Len > shm.MaxRDMA && !mutant.On(mutant.LengthUnbounded) {
+		return unix.EMSGSIZE // nobody is to wait so long for one operation
 	}
 	if errno := e.localSegments(t, o, d); errno != 0 {
 		return errno

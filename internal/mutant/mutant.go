@@ -71,6 +71,7 @@ const (
 	IdleKeepsPlace    Name = "idle-keeps-place"     // a destination with nothing under way keeps its place among its user's
 	OnceForMany       Name = "once-for-many"        // a region for one use is granted to several hosts
 	TakenForgotten    Name = "taken-forgotten"      // a key taken back on one lane is forgotten though others are to say so
+	LengthUnbounded   Name = "length-unbounded"     // only the library bounds what one operation moves
 	EndUnbounded      Name = "end-unbounded"        // what a process had is ended in one turn, however much it is
 	QuotaNotGivenBack Name = "quota-not-given-back" // operations that ended still count
 
@@ -102,9 +103,9 @@ func Names() []Name {
 		OwnerNotMeant, CookieUnasked, SlotReusedEarly, WakeUpLost, ShareIgnored, WakeUpKept, RequestOvertakes,
 		MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice, AtomicRunsTwice,
 		GrantUnchecked, BoundsOffByOne, UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed, GrantOnLaneZero,
-		GrantTableShared, GrantErrorDropped, NakNotTold, IdleKeepsPlace, OnceForMany, TakenForgotten, EndUnbounded,
-		QuotaNotGivenBack, LoopbackTrusted, DescriptorsClosedInSession, PartialUncharged, PopulateAtOnce,
-		UpdatesUncharged, SourceTakesAll, RoomNotRung, ReceiveShareIgnored, HandleReused, MarkWaitsForAll,
-		CRCUnchecked,
+		GrantTableShared, GrantErrorDropped, NakNotTold, IdleKeepsPlace, OnceForMany, TakenForgotten,
+		LengthUnbounded, EndUnbounded, QuotaNotGivenBack, LoopbackTrusted, DescriptorsClosedInSession,
+		PartialUncharged, PopulateAtOnce, UpdatesUncharged, SourceTakesAll, RoomNotRung, ReceiveShareIgnored,
+		HandleReused, MarkWaitsForAll, CRCUnchecked,
 	}
 }

@@ -22,6 +22,8 @@ const (
 	PageSize   = 64 << 10 // an arena page holds chunks of one size class
 
 	MaxMessage = 1 << 20
+	// MaxRDMA is the most bytes one operation may move.
+	MaxRDMA = 1 << 20
 	// SegListMax: segments of one operation.
 	SegListMax = 1024
 )

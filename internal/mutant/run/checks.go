@@ -66,6 +66,7 @@ var checks = []check{
 	{variant: mutant.IdleKeepsPlace, pkg: "internal/daemon", test: "TestIdleDestinationsGiveWay"},
 	{variant: mutant.OnceForMany, pkg: "internal/daemon", test: "TestUseOnceOneHost"},
 	{variant: mutant.TakenForgotten, pkg: "internal/daemon", test: "TestTakenOnTwoLanes"},
+	{variant: mutant.LengthUnbounded, pkg: "internal/daemon", test: "TestOperationLength"},
 	{variant: mutant.EndUnbounded, pkg: "internal/daemon", test: "TestEndsInTurns"},
 	{variant: mutant.QuotaNotGivenBack, pkg: "internal/daemon", test: "TestOperationQuota"},
 
