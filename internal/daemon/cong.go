@@ -3,13 +3,15 @@ package daemon
 import (
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/cong"
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
 // setCongested sets or clears a port's bit in its address's map and tells all
-// peers of that address and the senders of this host.
+// peers of that address and the senders of this host. The bit is the port's: a socket
+// that has left it sets nothing any more.
 func (e *Engine) setCongested(s *socket, on bool) {
-	if s.congested == on {
+	if s.congested == on || s.left && !mutant.On(mutant.LeftPortCongests) {
 		return
 	}
 	s.congested = on

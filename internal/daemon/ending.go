@@ -140,7 +140,7 @@ func (e *Engine) unbind(s *socket) {
 		return
 	}
 	s.closed = true
-	if !s.overrun { // else it is somebody else's
+	if !s.left { // else it is somebody else's
 		e.leavePort(s)
 	}
 	s.cl.acct.sockets--

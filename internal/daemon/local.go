@@ -34,8 +34,11 @@ func (e *Engine) passOn(c *client, s *socket, sl *slot, d *shm.Sub, mem []byte) 
 		return false
 	}
 	sl.pin.met(to.inc)
-	e.st.C[stats.SendQueued]++
+	e.st.C[stats.SendAcked]++
 	e.st.C[stats.LocalMessages]++
+	if s.txs.n == 0 {
+		e.st.C[stats.SendQueueEmpty]++
+	}
 	c.sret.Put(d.MsgID)
 	e.news(c)
 	return true

@@ -113,16 +113,21 @@ func (e *Engine) overrun(s *socket) {
 	s.overrun = true
 	e.cfg.Trace(s.local.addr, netip.Addr{}, fmt.Sprintf("socket at port %d closed: its owner does not read what kernel peers send", s.port), nil)
 	e.leavePort(s)
+	if s.partials > 0 {
+		e.forgetPartials(s)
+	}
+	e.wakeWaiters(s) // their next try finds no socket, or the port's next one
 	e.pendSock(s)
 }
 
-// leavePort frees the port of s.
+// leavePort frees the port of s, for good.
 func (e *Engine) leavePort(s *socket) {
 	s.local.ports.set(s.port, nil)
 	e.lists.dropSocket(s)
 	if !mutant.On(mutant.CongestionStays) {
 		e.setCongested(s, false)
 	}
+	s.left = true
 	s.cl.acct.refused.del(&s.forMemory)
 }
 

@@ -28,7 +28,8 @@ type socket struct {
 	rcvMsgs   int // the messages that have any of it
 	congested bool
 	congAt    int64                // when it became so, unix ns
-	overrun   bool                 // off its port, see there
+	overrun   bool                 // a kernel sent more than there is memory for, see there
+	left      bool                 // it is off its port, which may be another socket's
 	forMemory link[socket]         // account.refused: it refused for want of daemon memory
 	over      queue[rxMsg, *rxMsg] // arrived, no room at the client yet
 	pend      link[socket]         // client.pendSocks

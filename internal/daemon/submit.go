@@ -167,6 +167,7 @@ func (e *Engine) submit(c *client, d shm.Sub, ods []shm.SubOp) int {
 	if sl.pin.gone {
 		sl.meetAnew(len(ods))
 	}
+	e.countSent(&pay)
 	if len(ods) == 0 && e.passOn(c, s, sl, &d, pay.mem) {
 		return len(pay.mem)
 	}
@@ -188,11 +189,6 @@ func (e *Engine) submit(c *client, d shm.Sub, ods []shm.SubOp) int {
 	s.sndBytes += len(pay.mem)
 	e.sndMsgs++
 	e.sndBytes += len(pay.mem)
-	e.st.C[stats.SendQueued]++
-	e.st.C[stats.SendBytes] += uint64(len(pay.mem))
-	if t.buf == nil {
-		e.st.C[stats.CopyFromUser] += uint64(len(pay.mem))
-	}
 	m.DestCookie = d.Cookie
 	if d.GiveUp != 0 {
 		e.limit(t, d.GiveUp)
@@ -208,6 +204,15 @@ func (e *Engine) submit(c *client, d shm.Sub, ods []shm.SubOp) int {
 	}
 	e.route(t)
 	return cost
+}
+
+// countSent counts a message that is taken in, whichever way it goes.
+func (e *Engine) countSent(pay *payload) {
+	e.st.C[stats.SendQueued]++
+	e.st.C[stats.SendBytes] += uint64(len(pay.mem))
+	if pay.buf == nil {
+		e.st.C[stats.CopyFromUser] += uint64(len(pay.mem))
+	}
 }
 
 // route hands t to its connection or to the same-host path.

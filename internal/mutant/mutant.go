@@ -36,21 +36,22 @@ const (
 	SilenceIgnored    Name = "silence-ignored"     // a peer that says nothing any more is waited for without end
 
 	// Refusal.
-	RefusedDropped   Name = "refused-dropped"   // a REFUSED message is not kept
-	ReleasedEarly    Name = "released-early"    // a stopped port goes on before all it refused is known
-	HeldOvertakes    Name = "held-overtakes"    // what was held back goes ahead of what was refused
-	NoSockNotSent    Name = "nosock-not-sent"   // nobody is told that there was no socket
-	LostNotTold      Name = "lost-not-told"     // nobody is told what a restart of the peer lost
-	CongestionStays  Name = "congestion-stays"  // a socket that closes leaves its port's congestion bit
-	Incarnation      Name = "incarnation"       // a message meant for a port's former socket is delivered
-	NotPinned        Name = "not-pinned"        // a destination leads to whoever is bound, not to the socket it met
-	OwnerNotMeant    Name = "owner-not-meant"   // a message with operations goes to whoever is bound, not to who owns their memory
-	CookieUnasked    Name = "cookie-unasked"    // a cookie is submitted before the destination is known to take one
-	SlotReusedEarly  Name = "slot-reused-early" // a destination's slot is used again with messages pending
-	WakeUpLost       Name = "wake-up-lost"      // the daemon does not look once more after it announced sleep
-	ShareIgnored     Name = "share-ignored"     // a stuck destination gets all message ids and send memory of its process
-	WakeUpKept       Name = "wake-up-kept"      // a receiver that was woken for another's message does not pass that on
-	RequestOvertakes Name = "request-overtakes" // a control request goes ahead of what was submitted before it
+	RefusedDropped   Name = "refused-dropped"    // a REFUSED message is not kept
+	ReleasedEarly    Name = "released-early"     // a stopped port goes on before all it refused is known
+	HeldOvertakes    Name = "held-overtakes"     // what was held back goes ahead of what was refused
+	NoSockNotSent    Name = "nosock-not-sent"    // nobody is told that there was no socket
+	LostNotTold      Name = "lost-not-told"      // nobody is told what a restart of the peer lost
+	CongestionStays  Name = "congestion-stays"   // a socket that closes leaves its port's congestion bit
+	Incarnation      Name = "incarnation"        // a message meant for a port's former socket is delivered
+	NotPinned        Name = "not-pinned"         // a destination leads to whoever is bound, not to the socket it met
+	LeftPortCongests Name = "left-port-congests" // a socket off its port still sets the port's congestion bit
+	OwnerNotMeant    Name = "owner-not-meant"    // a message with operations goes to whoever is bound, not to who owns their memory
+	CookieUnasked    Name = "cookie-unasked"     // a cookie is submitted before the destination is known to take one
+	SlotReusedEarly  Name = "slot-reused-early"  // a destination's slot is used again with messages pending
+	WakeUpLost       Name = "wake-up-lost"       // the daemon does not look once more after it announced sleep
+	ShareIgnored     Name = "share-ignored"      // a stuck destination gets all message ids and send memory of its process
+	WakeUpKept       Name = "wake-up-kept"       // a receiver that was woken for another's message does not pass that on
+	RequestOvertakes Name = "request-overtakes"  // a control request goes ahead of what was submitted before it
 
 	// Operations.
 	MarkBeforeDrain   Name = "mark-before-drain"    // the high-water mark rises before the queue pair has drained
@@ -100,12 +101,12 @@ func Names() []Name {
 		TCPAckUnheard, TCPLateUnread, TCPCookieTaken, AckBeforeQueueing, AckCoversNotice, NoGate, WrongInstance,
 		LastCredit, CancelEarly, PeersStay, PastForgotten, LaneForgotten, SilenceIgnored, RefusedDropped,
 		ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold, CongestionStays, Incarnation, NotPinned,
-		OwnerNotMeant, CookieUnasked, SlotReusedEarly, WakeUpLost, ShareIgnored, WakeUpKept, RequestOvertakes,
-		MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice, AtomicRunsTwice,
-		GrantUnchecked, BoundsOffByOne, UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed, GrantOnLaneZero,
-		GrantTableShared, GrantErrorDropped, NakNotTold, IdleKeepsPlace, OnceForMany, TakenForgotten,
-		LengthUnbounded, EndUnbounded, QuotaNotGivenBack, LoopbackTrusted, DescriptorsClosedInSession,
-		PartialUncharged, PopulateAtOnce, UpdatesUncharged, SourceTakesAll, RoomNotRung, ReceiveShareIgnored,
-		HandleReused, MarkWaitsForAll, CRCUnchecked,
+		LeftPortCongests, OwnerNotMeant, CookieUnasked, SlotReusedEarly, WakeUpLost, ShareIgnored, WakeUpKept,
+		RequestOvertakes, MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice,
+		AtomicRunsTwice, GrantUnchecked, BoundsOffByOne, UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed,
+		GrantOnLaneZero, GrantTableShared, GrantErrorDropped, NakNotTold, IdleKeepsPlace, OnceForMany,
+		TakenForgotten, LengthUnbounded, EndUnbounded, QuotaNotGivenBack, LoopbackTrusted,
+		DescriptorsClosedInSession, PartialUncharged, PopulateAtOnce, UpdatesUncharged, SourceTakesAll, RoomNotRung,
+		ReceiveShareIgnored, HandleReused, MarkWaitsForAll, CRCUnchecked,
 	}
 }
