@@ -35,6 +35,16 @@ type Message struct {
 	Truncated bool
 	// Addr is the destination (zero: the connected one), or the source.
 	Addr netip.AddrPort
+	// SrcInc is set by a receive: the incarnation of the socket at Addr that sent
+	// the message. A later owner of the port has another one. 0: the peer is a
+	// Linux kernel, which has none.
+	SrcInc uint32
+	// DstInc is the incarnation of the destination socket that is meant, say the
+	// SrcInc of the message to be answered. If another socket is bound there by
+	// then, or none, the sender gets a NoSocket notice or the status Dropped, and
+	// nobody the message. 0: the socket that this one's messages to Addr have met,
+	// with the first of them whoever is bound. Sends only.
+	DstInc uint32
 	// Cookie is sent along, or was: the RDMA_DEST of the message. To send it,
 	// it must be of a region registered on this client; its grant goes ahead
 	// of the message.
@@ -72,7 +82,7 @@ type Message struct {
 
 // plain reports that m is no more than a payload to send.
 func (m *Message) plain() bool {
-	return m.Op == nil && m.Atomic == nil && m.Cookie == 0 && m.From.Buf == nil && m.From.Len == 0 && !m.ZeroCopy && m.GiveUpAfter == 0
+	return m.Op == nil && m.Atomic == nil && m.Cookie == 0 && m.From.Buf == nil && m.From.Len == 0 && !m.ZeroCopy && m.GiveUpAfter == 0 && m.DstInc == 0
 }
 
 // freed reports that a Buffer m names has been freed. tx.mu is held.

@@ -136,7 +136,7 @@ func (m *Message) putOpMemory(b []byte) {
 // Their ids are assigned here, in the order of the ring. mu is held.
 func (t *tx) commitExtras(s *Socket, m *outMsg, x *txMsg, sub *shm.Sub) {
 	e := m.x
-	sub.Cookie, sub.GiveUp = uint64(e.Cookie), giveUpMs(e.GiveUpAfter)
+	sub.Cookie, sub.GiveUp, sub.DstInc = uint64(e.Cookie), giveUpMs(e.GiveUpAfter), e.DstInc
 	if e.From.Buf != nil && x.n > 0 {
 		sub.Flags |= shm.SubFromBuf
 		sub.Buf, sub.Off = e.From.Buf.id, uint64(e.From.Off)

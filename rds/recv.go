@@ -138,7 +138,7 @@ func source(e *shm.Event) netip.AddrPort {
 // describe says in m what was received.
 func (s *Socket) describe(m *Message, e *shm.Event, n int) {
 	m.N, m.Len, m.Truncated = n, int(e.Len), n < int(e.Len)
-	m.Addr, m.Cookie, m.Time = source(e), Cookie(e.Cookie), time.Unix(0, e.RecvTime)
+	m.Addr, m.SrcInc, m.Cookie, m.Time = source(e), e.SrcInc, Cookie(e.Cookie), time.Unix(0, e.RecvTime)
 	if s.rxTrace.Load() {
 		m.Trace = traceOf(e, time.Now())
 	}
