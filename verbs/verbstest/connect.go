@@ -140,7 +140,8 @@ func testConnectTimeout(p *Pair) {
 	l := p.B.Listen()
 	p.A.QP, p.B.QP = p.A.NewQP(), p.B.NewQP()
 	p.A.Recv(1, p.A.SGE(0, 64))
-	err := p.A.Dev.Connect(p.A.QP, verbs.ConnectParam{Local: p.Env.AddrA, Remote: l.Addr(), TimeoutNs: 50e6})
+	// Long enough for the request to get through on a machine with other work.
+	err := p.A.Dev.Connect(p.A.QP, verbs.ConnectParam{Local: p.Env.AddrA, Remote: l.Addr(), TimeoutNs: 500e6})
 	if err != nil {
 		p.Fatal(err)
 	}
