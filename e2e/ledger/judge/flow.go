@@ -149,9 +149,12 @@ func (j *Judge) judgeOwner(s *life, m *message, d *life) {
 			return
 		}
 	}
+	if m.operates() {
+		return // it goes by its memory's owner, whom the destination need not have met
+	}
 	for i := m.seq - 1; i > 0; i-- {
 		e := &s.msgs[i-1]
-		if e.dst != m.dst || e.at == nil {
+		if e.dst != m.dst || e.at == nil || e.operates() {
 			continue
 		}
 		if e.at != d && !j.mayMeetAnother(s, e, m) {
