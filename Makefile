@@ -69,7 +69,7 @@ e2e: need-go ## real daemons and clients
 	@scripts/test.sh e2e
 
 ledger: need-go ## every message of applications over three daemons accounted for, under all faults: SECONDS=120 SEED=n CAMPAIGNS=1
-	$(GO) test -count=1 -v -timeout 24h ./e2e/ledger -ledger.seconds $(SECONDS) -ledger.seed $(SEED) -ledger.campaigns $(CAMPAIGNS) -ledger.measure
+	$(GO) test -count=1 -v -timeout 24h ./e2e/ledger -ledger.seconds $(SECONDS) -ledger.seed $(SEED) -ledger.campaigns $(CAMPAIGNS) -ledger.measure $(LEDGERFLAGS)
 
 fuzz: need-go ## every fuzz target in turn, FUZZTIME each
 	@FUZZTIME=$(FUZZTIME) scripts/fuzz.sh

@@ -70,7 +70,7 @@ func New(seed uint64, net netip.Addr) *Plan {
 	p.TLS = rng.IntN(3) == 0
 	p.CRC = !p.TLS && rng.IntN(2) == 0
 	p.Mix = worker.Mix{
-		Large:   uint32(rng.IntN(24)),
+		Large:   uint32(rng.IntN(1 + rng.IntN(160))),
 		Ops:     uint32(200 + rng.IntN(500)),
 		Bad:     uint32(10 + rng.IntN(60)),
 		Limits:  uint32(rng.IntN(2) * 40),
