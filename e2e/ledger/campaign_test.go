@@ -174,8 +174,9 @@ func (c *campaign) settle() {
 	for _, a := range c.apps {
 		a.tell("settle")
 	}
+	deadline := time.Now().Add(2 * patience)
 	for _, a := range c.apps {
-		line, ok := a.line("settled", 2*patience)
+		line, ok := a.line("settled", time.Until(deadline))
 		if !ok {
 			t.Errorf("process %d does not come to rest:\n%s", a.number, tail(a.log()))
 			continue
@@ -185,7 +186,7 @@ func (c *campaign) settle() {
 	for _, a := range c.apps {
 		a.tell("roll " + strings.Join(at, " "))
 	}
-	deadline := time.Now().Add(patience)
+	deadline = time.Now().Add(patience)
 	for _, a := range c.apps {
 		line, _ := a.line("settled", 0)
 		want := max(0, len(strings.Fields(line))-1) * len(at)
@@ -195,11 +196,12 @@ func (c *campaign) settle() {
 	for _, a := range c.apps {
 		a.tell("close")
 	}
+	deadline = time.Now().Add(2 * patience)
 	for _, a := range c.apps {
-		if _, ok := a.line("closed", 2*patience); !ok {
+		if _, ok := a.line("closed", time.Until(deadline)); !ok {
 			t.Errorf("process %d does not close:\n%s", a.number, tail(a.log()))
 		}
-		if !a.wait(patience) || a.cmd.ProcessState.ExitCode() != 0 {
+		if !a.wait(max(time.Until(deadline), time.Second)) || a.cmd.ProcessState.ExitCode() != 0 {
 			t.Errorf("process %d: %v\n%s", a.number, a.cmd.ProcessState, tail(a.log()))
 		}
 	}

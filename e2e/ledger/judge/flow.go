@@ -154,7 +154,7 @@ func (j *Judge) judgeOwner(s *life, m *message, d *life) {
 	}
 	for i := m.seq - 1; i > 0; i-- {
 		e := &s.msgs[i-1]
-		if e.dst != m.dst || e.at == nil || e.operates() {
+		if e.dst != m.dst || e.at == nil || e.operates() || s.withdrew(e) {
 			continue
 		}
 		if e.at != d && !j.mayMeetAnother(s, e, m) {
@@ -162,6 +162,17 @@ func (j *Judge) judgeOwner(s *life, m *message, d *life) {
 		}
 		return
 	}
+}
+
+// withdrew reports whether s may have withdrawn m: it may have been delivered all
+// the same, but nobody waits for who took it.
+func (s *life) withdrew(m *message) bool {
+	return m.has(book.FlagLimit) || s.cancelled(m)
+}
+
+// cancelled reports whether s withdrew what it had sent there, m with it.
+func (s *life) cancelled(m *message) bool {
+	return slices.ContainsFunc(s.cancels[m.dst], func(at int64) bool { return at >= m.sent })
 }
 
 // mayMeetAnother reports whether the destination of e, which it has met the owner

@@ -197,6 +197,7 @@ func TestVerdicts(t *testing.T) {
 		{"an operation's message at the next owner", begin().region().close(d).bind(e, there).send(s, 1, 0, write(0, 10)).recv(e, s, 1), "next owner"},
 		{"the next owner, met after the former", begin().send(s, 1, 0).recv(d, s, 1).send(s, 2, 0).close(d).bind(e, there).recv(e, s, 2), "next owner"},
 		{"the next owner, met after a notice", begin().send(s, 1, 0).recv(d, s, 1).close(d).send(s, 2, 0).notice("no socket", 1).send(s, 3, 0).bind(e, there).recv(e, s, 3), ""},
+		{"the next owner, the first message was cancelled", begin().send(s, 1, 0).add(s, book.Record{Kind: book.Cancel, Peer: there}).recv(d, s, 1).close(d).bind(e, there).send(s, 2, 0).recv(e, s, 2), ""},
 		{"the next owner, met first", begin().send(s, 1, 0).close(d).bind(e, there).recv(e, s, 1), ""},
 		{"the next owner, met after its daemon began anew", begin().send(s, 1, 0).recv(d, s, 1).send(s, 2, 0).ended().bind(e, there).recv(e, s, 2), ""},
 	} {

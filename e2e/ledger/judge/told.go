@@ -113,7 +113,7 @@ func (j *Judge) excuse(f *flow, m *message, there []*life) string {
 		return "its receiver ended"
 	case status == "success":
 		return "" // settled: what follows is about messages that never got there
-	case slices.ContainsFunc(s.cancels[f.dst], func(at int64) bool { return at >= m.sent }):
+	case s.cancelled(m):
 		return "cancelled"
 	case s.settled || s.end.early == never || s.waited:
 		return ""
