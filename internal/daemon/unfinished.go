@@ -116,7 +116,7 @@ func (e *Engine) Commit(c *conn.Conn, h *wire.Header, token any) (met uint32) {
 	return e.commitFrom(e.peerOf(c), h, token)
 }
 
-func (e *Engine) commitFrom(p *peer, h *wire.Header, token any) (met uint32) {
+func (e *Engine) commitFrom(p *peer, h *wire.Header, token any) uint32 {
 	m := token.(*rxMsg)
 	e.endPartial(p, m)
 	s := m.sock
@@ -134,7 +134,7 @@ func (e *Engine) commitFrom(p *peer, h *wire.Header, token any) (met uint32) {
 	if !s.cl.room() {
 		s.over.pushFront(m)
 		e.pendSock(s)
-		return
+		return s.inc
 	}
 	e.putEvent(s, &a, m.rxid, m.chunk)
 	*m = rxMsg{}

@@ -73,7 +73,7 @@ func (c *client) bind(port uint16) *endpoint {
 	}
 	if w.opt.peerless && w.rBind.IntN(3) == 0 {
 		e.muted = true
-		s.SetNotices(rds.Lost, rds.NoSocket, rds.GaveUp)
+		s.SetNotices(rds.Lost, rds.NoSocket, rds.GaveUp, rds.NotGranted)
 	}
 	if w.opt.monitor {
 		e.monitored = w.rBind.IntN(2) == 0

@@ -18,11 +18,26 @@ func (m *message) takenBy(e *endpoint) {
 		}
 	}
 	f := m.flow
+	if len(m.ops) > 0 { // it goes by its memory's owner, whom the destination need not have met
+		f.heard = false
+		return
+	}
 	if f.taker != nil && f.taker != e && f.taker.life == e.life && f.heard {
 		f.changes++
 	}
-	// A message with a limit or an operation may have ended before its sender heard.
-	f.taker, f.heard = e, len(m.ops) == 0 && m.limit == 0
+	// A message with a limit may have ended before its sender heard.
+	f.taker, f.heard = e, m.limit == 0
+}
+
+// dropped counts the messages with operations that were not delivered: what one of
+// them found gone its status tells.
+func (f *flow) dropped() (n uint64) {
+	for _, m := range f.msgs {
+		if len(m.ops) > 0 && !m.delivered {
+			n++
+		}
+	}
+	return n
 }
 
 // reopens reports whether idle destinations of c had to make room for others: such a
