@@ -1,0 +1,112 @@
+package sim
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/rdsd/rdsd/rds"
+)
+
+// once is a region for one use of b, which several sockets are offered at about the
+// same time: two of one host, by sockets in two lanes, one of a third host, and one
+// of the owner's own.
+type once struct {
+	*script
+	users []*endpoint
+	tried []*endpoint
+	told  uint64
+}
+
+// TestOnce: whoever is offered a region for one use first has it, and of all that try
+// to use it, whether they learnt of it or heard of it by chance, one message does.
+func TestOnce(t *testing.T) {
+	refused, told := 0, uint64(0)
+	for seed := uint64(1); seed <= 24; seed++ {
+		s := newScriptWith(t, seed, func(o *options) {
+			o.hosts, o.lanes, o.laneV = 3, 2, [3]uint8{0, 7}
+		})
+		o := &once{script: s, users: []*endpoint{s.a, s.a2, s.eps[3], s.eps[4]}}
+		func() {
+			defer s.explain()
+			o.play()
+			served := s.fates()[rds.Success]
+			if served != 1 || len(s.ops) < 2 {
+				t.Errorf("%d of %d messages used the region, want 1", served, len(s.ops))
+			}
+			refused += s.fates()[rds.RemoteError]
+			s.finish()
+		}()
+		if told += o.told; t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+	if refused == 0 || told == 0 {
+		t.Errorf("%d uses were refused, of %d offers the owner was told that they were not granted", refused, told)
+	}
+	t.Logf("%d uses were refused, of %d offers the owner was told that they were not granted", refused, told)
+}
+
+func (o *once) play() {
+	s := o.script
+	for _, u := range o.users { // both lanes are up
+		s.b.send(u.ap, 20, extra{})
+		s.eps[3].send(u.ap, 20, extra{})
+	}
+	s.drain()
+	s.r = s.b.register(4096, rds.AllowWrite|rds.UseOnce)
+	for _, i := range s.rWork.Perm(len(o.users)) {
+		o.offer(pick(s.rWork, s.b, s.eps[3]), o.users[i])
+		o.live(below(s.rWork, 60e3))
+	}
+	o.live(2e6)
+	for _, u := range o.users {
+		o.use(u)
+	}
+	s.drain()
+	if s.rWork.IntN(2) == 0 {
+		s.r.release()
+	}
+	o.told = s.b.ungranted + s.eps[3].ungranted
+}
+
+// offer has by, the owner or the other socket of its process, send u the cookie, now
+// and then behind a load: then its GRANT comes late.
+func (o *once) offer(by, u *endpoint) {
+	s := o.script
+	if by == u {
+		by = s.b
+	}
+	if s.rWork.IntN(2) == 0 {
+		for range 20 {
+			by.send(u.ap, 40_000, extra{})
+		}
+	}
+	s.r.offered[u.ap] = true
+	s.b.offersOnce(s.r) // which is told of a GRANT that was refused
+	if by != s.b {
+		by.offersOnce(s.r)
+	}
+	for by.send(u.ap, 20, extra{cookie: s.r.r.Cookie(), tells: s.r}) == nil {
+		s.run(1000) // no room behind the load
+	}
+}
+
+// live lets d nanoseconds pass: whoever learns of the region uses it.
+func (o *once) live(d int64) {
+	s := o.script
+	for end := s.now() + d; s.now() < end; s.run(1000) {
+		for _, u := range o.users {
+			if slices.Contains(u.knows, s.r) {
+				o.use(u)
+			}
+		}
+	}
+}
+
+// use has u use the region, the first time it is called.
+func (o *once) use(u *endpoint) {
+	if !slices.Contains(o.tried, u) {
+		o.tried = append(o.tried, u)
+		o.issue(u, 1, rds.Write, 20, false)
+	}
+}
