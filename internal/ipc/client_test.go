@@ -154,7 +154,11 @@ func TestSessionEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			before := openFDs(t)
 			c, d := attached(t)
-			go func() { tc.daemon(d, recv(t, d).ID) }()
+			said := make(chan struct{})
+			go func() {
+				defer close(said)
+				tc.daemon(d, recv(t, d).ID)
+			}()
 			resp, fds, err := c.Call(&GrowSend{}, nil)
 			for _, is := range tc.call {
 				if !errors.Is(err, is) || !strings.Contains(err.Error(), tc.says) {
@@ -169,6 +173,7 @@ func TestSessionEnd(t *testing.T) {
 				t.Errorf("a later call: %v, want %v", again, err)
 			}
 			c.Close()
+			<-said // a second Close does not wait for the first
 			d.Close()
 			if after := openFDs(t); after != before {
 				t.Errorf("%d descriptors open, %d before", after, before)
