@@ -158,7 +158,8 @@ func failGrow(t *testing.T, h, peer *host) {
 	for i := range 9 {
 		m := rds.Message{Payload: buf, Addr: to, DontWait: true}
 		if _, err := s.SendMsg(&m); err != nil {
-			if i < 7 || !errors.Is(err, syscall.ENOMEM) && !errors.Is(err, rds.ErrWouldBlock) {
+			// What is left is for other destinations: one has a share of it.
+			if i < 4 || !errors.Is(err, syscall.ENOMEM) && !errors.Is(err, rds.ErrWouldBlock) && !errors.Is(err, rds.ErrCongested) {
 				t.Errorf("send %d: %v", i, err)
 			}
 			break

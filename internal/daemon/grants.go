@@ -57,23 +57,22 @@ func (e *Engine) grant(r *region, h *remote, key verbs.PeerKey, port uint16) (ne
 	if r.exp.Granted(key, port) {
 		return false, nil
 	}
-	err = r.mayOnce(h)
-	if err == nil {
-		err = e.mayGrant(r, h)
+	if r.exp.State() != rdmaop.ExportLive {
+		return false, fmt.Errorf("%w: region %#x is being released", unix.EINVAL, r.id)
 	}
-	if err != nil {
+	if err := r.mayOnce(h); err != nil {
+		return false, err
+	}
+	if err := e.mayGrant(r, h); err != nil {
 		return false, err
 	}
 	need, errno := r.exp.GrantTo(key, port)
-	switch errno {
-	case 0:
-		r.once = once{true, h.hostAddr()}
-		e.granted(r, h, 1)
-		return need, nil
-	case unix.ENOBUFS:
+	if errno != 0 {
 		return false, fmt.Errorf("%w: region %#x is granted to %d sockets, as many as it can be: register the memory again for more", errno, r.id, rdmaop.MaxGrantees)
 	}
-	return false, fmt.Errorf("%w: region %#x is being released", errno, r.id)
+	r.once = once{true, h.hostAddr()}
+	e.granted(r, h, 1)
+	return need, nil
 }
 
 // once is the host that a region for one use is granted to: which of two hosts

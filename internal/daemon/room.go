@@ -15,7 +15,6 @@ import (
 // may use it.
 type room struct {
 	groups []group
-	buf    []byte
 }
 
 // group is a cgroup with a limit.
@@ -38,7 +37,7 @@ func openRoom(root string) *room {
 	if err != nil {
 		return nil
 	}
-	r := &room{buf: make([]byte, 8192)}
+	r := &room{}
 	for line := range strings.Lines(string(self)) {
 		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		switch {
@@ -78,7 +77,7 @@ func (r *room) left() (left, limit uint64) {
 	left, limit = math.MaxUint64, math.MaxUint64
 	for i := range r.groups {
 		g := &r.groups[i]
-		used, _ := strconv.ParseUint(string(bytes.TrimSpace(r.read(g.current))), 10, 64)
+		used, _ := strconv.ParseUint(string(bytes.TrimSpace(read(g.current))), 10, 64)
 		used -= min(used, r.files(g))
 		if n := g.max - min(g.max, used); n < left {
 			left, limit = n, g.max
@@ -92,7 +91,7 @@ func (r *room) files(g *group) (n uint64) {
 	if g.stat == nil {
 		return 0
 	}
-	for line := range bytes.Lines(r.read(g.stat)) {
+	for line := range bytes.Lines(read(g.stat)) {
 		f := bytes.Fields(line)
 		if len(f) == 2 && (string(f[0]) == "active_file" || string(f[0]) == "inactive_file") {
 			v, _ := strconv.ParseUint(string(f[1]), 10, 64)
@@ -102,9 +101,11 @@ func (r *room) files(g *group) (n uint64) {
 	return n
 }
 
-func (r *room) read(f *os.File) []byte {
-	n, _ := f.ReadAt(r.buf, 0)
-	return r.buf[:n]
+// read returns what f, a file of a cgroup, says now.
+func read(f *os.File) []byte {
+	buf := make([]byte, 8192)
+	n, _ := f.ReadAt(buf, 0)
+	return buf[:n]
 }
 
 func (r *room) close() {
