@@ -191,6 +191,7 @@ func g124(t *testing.T, e *env) {
 	if g := s.recv(); string(g.data) != "flags" {
 		t.Errorf("received %q", g.data)
 	}
+	p.settled(s.local())
 	before := e.a.counter(t, stats.CongUpdateReceived)
 	full := slices.Repeat([]byte{0xff}, wire.CongLen)
 	p.send(s.local(), full, seq(0), func(h *wire.Header) { h.SPort, h.DPort, h.Flags = 0, 0, wire.FlagCong|wire.FlagAckRequired })

@@ -262,6 +262,7 @@ func k180(t *testing.T, e *env) {
 	p := connected(t, e.a)
 	s, tx := e.ka.bound(t), e.ka.bound(t)
 	p.congestedBy(s)
+	p.settled(s.local())
 	p.drop()
 	p.connect()
 	p.congMap("set, again", func(m []byte) bool { return bit(m, s.local().Port()) })

@@ -36,12 +36,14 @@ type peer struct {
 	downErr  error
 	requests []verbs.CMEvent
 
-	in    []inFrame // received, not taken by the check
-	trace []inFrame // all of them
-	last  uint64    // highest sequence received
-	mute  bool      // does not ack
-	owed  uint8     // credits to return
-	slot  int       // of the next send
+	in    []inFrame      // received, not taken by the check
+	trace []inFrame      // all of them
+	last  uint64         // highest sequence received
+	mute  bool           // does not ack
+	owed  uint8          // credits to return
+	slot  int            // of the next send
+	met   map[way]uint32 // incarnations of the daemon's sockets that BOUND told
+	part  int            // bytes received of the message whose fragments come
 }
 
 // inFrame is a received frame, a fragment of a long message included.
@@ -63,7 +65,7 @@ func newPeer(t *testing.T, h *host) *peer {
 	t.Helper()
 	dev, err := soft.New(soft.Options{CRC: verbs.CRCOff})
 	ok(t, "device", err)
-	p := &peer{t: t, addr: newAddress(), h: h, dev: dev, instance: 0x1234, inc: 77, seq: 1000}
+	p := &peer{t: t, addr: newAddress(), h: h, dev: dev, instance: 0x1234, inc: 77, seq: 1000, met: map[way]uint32{}}
 	t.Cleanup(func() { _ = dev.Close() })
 	p.pd, err = dev.AllocPD()
 	ok(t, "protection domain", err)
@@ -95,6 +97,7 @@ func (p *peer) newQP() {
 		p.postRecv(i)
 	}
 	p.up, p.down, p.hello, p.owed, p.in = false, false, wire.Hello{}, 0, nil
+	p.part = 0
 }
 
 func (p *peer) postRecv(i int) {
@@ -157,6 +160,9 @@ func (p *peer) frame(to netip.AddrPort, body []byte, set ...func(*wire.Header)) 
 	h := wire.Header{Seq: p.seq, Len: uint32(len(body)), SPort: 7, DPort: to.Port(), SrcInc: p.inc, Ack: p.acked()}
 	for _, f := range set {
 		f(&h)
+	}
+	if h.DstInc == 0 {
+		h.DstInc = p.met[way{h.SPort, h.DPort}]
 	}
 	if h.Seq == p.seq {
 		p.seq++
@@ -273,6 +279,7 @@ func (p *peer) take(f inFrame) {
 	default:
 		p.last = max(p.last, f.Seq)
 		p.in = append(p.in, f)
+		p.destination(f)
 	}
 }
 
@@ -351,42 +358,6 @@ func (p *peer) quiet(what string, is func(inFrame) bool) {
 func (p *peer) broken(what string) {
 	p.t.Helper()
 	p.until(what+": broken off", func() bool { return p.down })
-}
-
-// listen lets the daemon connect to the peer.
-func (p *peer) listen() {
-	p.t.Helper()
-	_, err := p.dev.Listen(netip.AddrPortFrom(p.addr, rdsPort))
-	ok(p.t, "listen", err)
-}
-
-// request waits for the daemon's next attempt to connect.
-func (p *peer) request() verbs.CMEvent {
-	p.t.Helper()
-	p.until("a request", func() bool { return len(p.requests) > 0 })
-	r := p.requests[0]
-	p.requests = p.requests[1:]
-	return r
-}
-
-// accept takes an attempt, and does the handshake.
-func (p *peer) accept(r verbs.CMEvent) {
-	p.t.Helper()
-	p.newQP()
-	var err error
-	p.private, err = wire.ParsePrivate(r.Private, false)
-	ok(p.t, "private data", err)
-	ok(p.t, "accept", p.dev.Accept(r.Req, p.qp, p.privateData()))
-	p.until("established", func() bool { return p.up })
-	p.shake()
-}
-
-// drop breaks the connection off.
-func (p *peer) drop() {
-	p.qp.ToError()
-	p.dev.Progress()
-	_ = p.qp.Destroy()
-	p.up = false
 }
 
 // at is a port of the peer.
