@@ -127,6 +127,12 @@ const (
 	useOnce
 )
 
+// revoked is the time in ns within which the keys of a socket that has ended are out
+// of everybody's hands: the daemon breaks a peer off that keeps one for 5 s
+// (docs/protocol.md), and daemons are stopped for a while. Close does not wait for
+// that, as Release does.
+const revoked = 10_000_000_000
+
 // forbids says why o must not succeed, "" if it may.
 func (j *Judge) forbids(l *life, m *message, o *operation) string {
 	r := j.regions[o.region]
@@ -142,7 +148,7 @@ func (j *Judge) forbids(l *life, m *message, o *operation) string {
 		return fmt.Sprintf("the region was granted to %v", r.grantee)
 	case r.freed != 0 && r.freed < m.begun:
 		return "Release of the region had returned before it was sent"
-	case r.owner.end.late < m.begun:
+	case r.owner.end.late < m.begun-revoked:
 		return fmt.Sprintf("the region's owner, %v, had ended before it was sent", r.owner)
 	}
 	return ""
