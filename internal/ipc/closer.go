@@ -65,17 +65,17 @@ func (cl *closer) close(c *net.UnixConn, uid uint32) error {
 func (cl *closer) add(uid uint32, fd int) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	u := cl.users[uid]
-	if u == nil {
-		if cl.users == nil {
-			cl.users = map[uint32]*closing{}
-		}
-		u = &closing{uid: uid}
-		cl.users[uid] = u
-		cl.order = append(cl.order, u)
+	if u := cl.users[uid]; u != nil { // a thread closes for it, or will
+		u.fds = append(u.fds, fd)
+		return
 	}
-	u.fds = append(u.fds, fd)
-	if cl.threads < maxClosing && len(cl.order) > 0 {
+	if cl.users == nil {
+		cl.users = map[uint32]*closing{}
+	}
+	u := &closing{uid: uid, fds: []int{fd}}
+	cl.users[uid] = u
+	cl.order = append(cl.order, u)
+	if cl.threads < maxClosing {
 		cl.threads++
 		go cl.work()
 		if cl.threads == 1 {
