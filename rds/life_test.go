@@ -158,6 +158,23 @@ func TestDaemonGone(t *testing.T) {
 	})
 }
 
+// TestHalfClosed: while a client is being closed, what its sockets have
+// forgotten already is not taken for what never was.
+func TestHalfClosed(t *testing.T) {
+	_, a, b, local, _, r := rdmaPair(t, Options{})
+	to := b.LocalAddrPort()
+	id := write(t, a, to, r, local, true)
+	a.c.rx.close()
+	for name, err := range map[string]error{
+		"WaitOp": second(a.WaitOp(bg(), to.Addr(), id)),
+		"Wait":   second(a.Wait(bg(), WaitSet{Status: []OpRef{{to.Addr(), id}}})),
+	} {
+		if !errors.Is(err, ErrClosed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // TestUseAfterClose: every method of what is closed fails cleanly.
 func TestUseAfterClose(t *testing.T) {
 	for _, end := range []string{"socket", "client"} {

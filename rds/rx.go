@@ -69,6 +69,7 @@ func (r *rx) close() (socks []*Socket) {
 	for _, s := range r.socks {
 		if s != nil {
 			socks = append(socks, s)
+			s.closed.Store(true) // before anybody finds what is forgotten
 			s.forget()
 		}
 	}

@@ -21,7 +21,7 @@ type Socket struct {
 	nonblock atomic.Bool
 
 	failUnreachable atomic.Bool // see SetFailUnreachable
-	closed          atomic.Bool // set with tx.mu held
+	closed          atomic.Bool // set with tx.mu held, or while the client closes
 	overrun         atomic.Bool // the daemon took it off its port: ErrOverrun
 	rdl, wdl        deadline
 	wait            socketWaiters

@@ -86,7 +86,6 @@ func (t *tx) close(socks []*Socket) {
 	defer t.mu.Unlock()
 	t.dead = true
 	for _, s := range socks {
-		s.closed.Store(true)
 		t.freeze(s)
 	}
 }
