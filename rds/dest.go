@@ -24,6 +24,7 @@ type dest struct {
 	parked  bool // they are in sock.parked
 	place   int  // in sock.busy, while some are pending
 	used    bool // since the hand passed (second chance)
+	known   bool // it was seen to be open
 	shared  *shm.Slot
 }
 
@@ -43,13 +44,21 @@ type cell struct {
 // that the slot shows its former user's state.
 func (d *dest) isOpen() bool { return d.shared.LoadGen() == d.gen }
 
+// unknown reports whether d has to be open before a message is submitted, because
+// the daemon may refuse it, and is not yet. tx.mu is held.
+func (t *tx) unknown(d *dest) bool {
+	if !d.known && t.asks {
+		d.known = d.isOpen() || mutant.On(mutant.DestUnasked)
+		return !d.known
+	}
+	return false
+}
+
 // congested reports whether the daemon has published the destination as
 // congested.
 func (d *dest) congested() bool { return d.shared.LoadCongested() != 0 && d.isOpen() }
 
 // takesCookie returns errNoRDMA if the daemon has said that d takes no cookies.
-// As long as the daemon has not opened d nobody here knows. The daemon then
-// refuses the message, and the socket is told NotGranted.
 func (d *dest) takesCookie() error {
 	if d.isOpen() && d.shared.LoadLimits()&shm.SlotNoRDMA != 0 && !mutant.On(mutant.CookieUnasked) {
 		return errNoRDMA

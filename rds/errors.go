@@ -36,8 +36,9 @@ package rds
 //
 // An unreachable or dead peer is no error: messages to it wait, and the notice
 // says why. A send to a host that peers.allow forbids fails with Forbidden
-// (EACCES) once the daemon has seen the destination, others with their Reason
-// only after SetFailUnreachable.
+// (EACCES), others with their Reason only after SetFailUnreachable. The first
+// send to a destination waits until the daemon has seen it, also one that does not
+// wait otherwise: that is EAGAIN if the daemon takes a second or more.
 
 import (
 	"context"

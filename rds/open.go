@@ -81,7 +81,7 @@ func open(ctx context.Context, o Options) (*Client, error) {
 func (c *Client) attach(o *Options) error {
 	want := o.Params
 	fillParams(&want)
-	resp, fds, err := c.ctl.Call(&ipc.Hello{Version: ipc.Version, Role: ipc.RoleClient, Name: processName(), Params: want}, nil)
+	resp, fds, err := c.ctl.Call(&ipc.Hello{Version: ipc.Version, Features: ipc.FeatureRefuses, Role: ipc.RoleClient, Name: processName(), Params: want}, nil)
 	if err != nil {
 		if errors.Is(err, syscall.EPROTONOSUPPORT) {
 			err = fmt.Errorf("%w: %w", ErrVersion, err)
@@ -106,6 +106,7 @@ func (c *Client) attach(o *Options) error {
 	if err := c.mapAll(p, fds); err != nil {
 		return err
 	}
+	c.tx.asks = ok.Features&ipc.FeatureRefuses != 0
 	window := o.Spin
 	if window == 0 {
 		if window = spinDefault; ok.SpinNs > 0 && ok.SpinNs < uint64(time.Second) {

@@ -59,8 +59,7 @@ func (r Reason) Timeout() bool { return false }
 // while other messages of the socket wait for it: with true they fail with the
 // Reason, with false, as at first, they wait, too. The first message to a
 // destination always waits: it is what the daemon keeps trying for. Sends to a
-// host that peers.allow forbids fail in any case, once the daemon has seen the
-// first.
+// host that peers.allow forbids fail in any case.
 func (s *Socket) SetFailUnreachable(on bool) { s.failUnreachable.Store(on) }
 
 // unreachable is why nothing may be sent to d now, nil if something may. tx.mu is

@@ -3,8 +3,6 @@ package rds
 import (
 	"errors"
 	"net/netip"
-	"runtime"
-	"time"
 
 	"github.com/rdsd/rdsd/internal/shm"
 )
@@ -18,10 +16,6 @@ const (
 	// (net/rds/rdma.c: RDS_MAX_MSG_SIZE).
 	MaxRDMA = shm.MaxRDMA
 
-	// ringYield is how long a sender yields to a daemon that is behind before
-	// it sleeps: the time in which an idle one takes hundreds of entries.
-	ringYield = 200 * time.Microsecond
-
 	noID = ^uint32(0)
 )
 
@@ -31,6 +25,7 @@ var (
 	errFull     = errors.New("send buffer full")
 	errNoMemory = errors.New("no message id or send memory free")
 	errRingFull = errors.New("submission ring full")
+	errOpening  = errors.New("destination not open yet")
 	errCopy     = errors.New("memory set aside, copy the payload")
 )
 
@@ -83,7 +78,7 @@ func (s *Socket) send(m *outMsg, dontWait bool) error {
 }
 
 func waitable(err error) bool {
-	return err == errFull || err == ErrCongested || err == errNoMemory || err == errRingFull
+	return err == errFull || err == ErrCongested || err == errNoMemory || err == errRingFull || err == errOpening
 }
 
 // endWait ends a registration that is no longer needed, and reports whether it
@@ -94,79 +89,6 @@ func (s *Socket) endWait(w **waiter) (woken bool) {
 		*w = nil
 	}
 	return woken
-}
-
-// sendWait waits for what err says is missing. The first call for a reason
-// only registers: the caller must look again before it parks.
-func (s *Socket) sendWait(m *outMsg, err error, w **waiter, dontWait bool) error {
-	want := wantSpace
-	switch err {
-	case errRingFull:
-		return s.ringWait(dontWait)
-	case errNoMemory:
-		if m.windows >= 0 {
-			s.c.tx.growArena(m.windows)
-			return nil
-		}
-		want = wantMemory
-	case ErrCongested:
-		want = wantRelief
-	}
-	if dontWait && s.pollLooks.Load() {
-		_, _ = s.pollLook() // the descriptor must tell when it is worth another try
-	}
-	switch {
-	case dontWait && err == ErrCongested:
-		if s.congMon.Load() {
-			s.congFailed(m.to)
-		}
-		return errSendCongested
-	case dontWait:
-		return errSendWouldBlock
-	case *w != nil && (*w).want == want:
-		s.c.park(*w)
-		s.endWait(w)
-	default:
-		s.endWait(w)
-		*w = s.enter(want, false)
-	}
-	return nil
-}
-
-// ringWait waits until the daemon has taken something from the submission
-// ring. Nothing announces that, but a daemon that is awake does it within
-// microseconds; it is not asleep, for it was rung.
-func (s *Socket) ringWait(dontWait bool) error {
-	c, tries := s.c, 0
-	for start := time.Now(); ; {
-		runtime.Gosched()
-		osYield()
-		if c.tx.ringFree() {
-			return nil
-		}
-		if tries++; tries == 100 || time.Since(start) > ringYield {
-			break
-		}
-	}
-	if dontWait {
-		return errSendWouldBlock
-	}
-	time.Sleep(100 * time.Microsecond)
-	return nil
-}
-
-func (t *tx) ringFree() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.dead {
-		return true
-	}
-	free := t.sub.Free() >= openEntries
-	if err := t.sub.Err(); err != nil {
-		t.c.broken("submission ring: %v", err)
-		return true // there is nothing to wait for
-	}
-	return free
 }
 
 // sendError dresses err up for the caller.
@@ -249,6 +171,9 @@ func (t *tx) prepare(s *Socket, m *outMsg, arm bool) error {
 	d, err := t.dest(s, m.to)
 	if err != nil {
 		return err
+	}
+	if t.unknown(d) {
+		return errOpening
 	}
 	if m.x != nil && m.x.Cookie != 0 {
 		if err := d.takesCookie(); err != nil {

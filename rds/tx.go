@@ -31,6 +31,7 @@ type tx struct {
 	grow     sync.Mutex // one arena window at a time
 	full     bool       // the daemon gives no more windows
 	dead     bool       // the memory is about to be unmapped
+	asks     bool       // the daemon may refuse a destination: ipc.FeatureRefuses
 	starved  bool       // an id or memory was asked for in vain since the last return
 	over     []*dest    // refused for their share: see share.go
 }

@@ -327,7 +327,7 @@ func (s *session) attach(id uint32, hello *ipc.Hello, p shm.Params) error {
 		return ask
 	}
 	s.cl = c
-	return s.handOverAll(id, &ipc.HelloOK{Version: ipc.Version, Instance: s.d.info.Instance, Params: p,
+	return s.handOverAll(id, &ipc.HelloOK{Version: ipc.Version, Features: hello.Features & ipc.FeatureRefuses, Instance: s.d.info.Instance, Params: p,
 		MaxSockets: uint32(min(uint64(s.d.config().Limits.MaxSockets), s.user.quota[config.Sockets])), MaxBuffers: maxBuffers,
 		MaxMessage: shm.MaxMessage, MaxBytes: min(s.d.config().Limits.MaxRegisteredBytes, s.user.quota[config.RegisteredBytes]),
 		SpinNs: clientSpin(s.d.config().Spin, runtime.NumCPU())}, fds)

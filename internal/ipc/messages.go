@@ -63,6 +63,11 @@ const (
 	RoleCtl    Role = 2 // rdsctl: Ctl requests only, no descriptors
 )
 
+// FeatureRefuses in HelloOK: the daemon may refuse a destination, or cookies to it
+// (peers.allow, tcp.peers). The client waits until the daemon has opened a
+// destination before it submits the first message to it.
+const FeatureRefuses uint64 = 1
+
 // Hello opens a session. Answer: HelloOK, with the descriptors of HelloFDs for
 // RoleClient. A daemon of another version answers Err EPROTONOSUPPORT naming
 // both.

@@ -47,6 +47,7 @@ const (
 	LeftPortCongests Name = "left-port-congests" // a socket off its port still sets the port's congestion bit
 	OwnerNotMeant    Name = "owner-not-meant"    // a message with operations goes to whoever is bound, not to who owns their memory
 	CookieUnasked    Name = "cookie-unasked"     // a cookie is submitted before the destination is known to take one
+	DestUnasked      Name = "dest-unasked"       // a message is submitted before the daemon has said whether it takes any for the destination
 	SlotReusedEarly  Name = "slot-reused-early"  // a destination's slot is used again with messages pending
 	WakeUpLost       Name = "wake-up-lost"       // the daemon does not look once more after it announced sleep
 	ShareIgnored     Name = "share-ignored"      // a stuck destination gets all message ids and send memory of its process
@@ -101,7 +102,7 @@ func Names() []Name {
 		TCPAckUnheard, TCPLateUnread, TCPCookieTaken, AckBeforeQueueing, AckCoversNotice, NoGate, WrongInstance,
 		LastCredit, CancelEarly, PeersStay, PastForgotten, LaneForgotten, SilenceIgnored, RefusedDropped,
 		ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold, CongestionStays, Incarnation, NotPinned,
-		LeftPortCongests, OwnerNotMeant, CookieUnasked, SlotReusedEarly, WakeUpLost, ShareIgnored, WakeUpKept,
+		LeftPortCongests, OwnerNotMeant, CookieUnasked, DestUnasked, SlotReusedEarly, WakeUpLost, ShareIgnored, WakeUpKept,
 		RequestOvertakes, MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice,
 		AtomicRunsTwice, GrantUnchecked, BoundsOffByOne, UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed,
 		GrantOnLaneZero, GrantTableShared, GrantErrorDropped, NakNotTold, IdleKeepsPlace, OnceForMany,

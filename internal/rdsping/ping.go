@@ -59,7 +59,7 @@ type event struct {
 	seq  int
 	rtt  time.Duration
 	from netip.AddrPort
-	err  error // of the slot's socket; os.ErrDeadlineExceeded: no pong
+	err  error // why there is no pong: an rds.Reason or context.DeadlineExceeded, else what is wrong with the slot's socket
 }
 
 // pinger keeps the score; its goroutines, one for each ping under way, tell it.
@@ -146,6 +146,9 @@ func (g *pinger) run(ctx context.Context) error {
 // send sends ping seq from the slot's socket and has its pong waited for.
 func (g *pinger) send(slot, seq int) error {
 	s := g.socks[slot]
+	var old [1]rds.Notice
+	for s.Notices(old[:]) > 0 { // of the ping before
+	}
 	start := time.Now()
 	_, err := s.SendMsg(&rds.Message{Addr: netip.AddrPortFrom(g.p.To, 0), DontWait: true, GiveUpAfter: g.p.Timeout})
 	if err != nil {
@@ -153,23 +156,45 @@ func (g *pinger) send(slot, seq int) error {
 	}
 	g.sent++
 	g.busy[slot] = true
-	if err := s.SetReadDeadline(start.Add(g.p.Timeout)); err != nil {
-		return err
-	}
 	g.under.Go(func() {
-		_, from, err := s.RecvFrom(nil)
+		ctx, cancel := context.WithDeadline(context.Background(), start.Add(g.p.Timeout))
+		defer cancel()
+		from, err := pong(ctx, s)
 		g.events <- event{slot, seq, time.Since(start), from, err}
 	})
 	return nil
 }
 
+// pong waits for the pong that comes to s. It fails with the Reason as soon as the
+// host is found not to be reached.
+func pong(ctx context.Context, s *rds.Socket) (from netip.AddrPort, err error) {
+	for {
+		m := rds.Message{DontWait: true}
+		if err := s.RecvMsg(&m); !errors.Is(err, rds.ErrWouldBlock) {
+			return m.Addr, err
+		}
+		var n [1]rds.Notice
+		for s.Notices(n[:]) > 0 {
+			if n[0].Kind == rds.Unreachable {
+				return from, n[0].Reason
+			}
+		}
+		if _, err := s.Wait(ctx, rds.WaitSet{Message: true, Notice: true}); err != nil {
+			return from, err
+		}
+	}
+}
+
 // ended prints what became of a ping.
 func (g *pinger) ended(e *event) error {
-	if err, ok := errors.AsType[*rds.OpError](e.err); ok && !err.Timeout() {
-		return err
-	}
 	if e.err != nil {
-		fmt.Fprintf(g.out, "%4d: ERROR: no answer within %v\n", e.seq, g.p.Timeout)
+		what := fmt.Sprintf("no answer within %v", g.p.Timeout)
+		if why, ok := errors.AsType[rds.Reason](e.err); ok {
+			what = why.Error()
+		} else if !errors.Is(e.err, context.DeadlineExceeded) {
+			return e.err
+		}
+		fmt.Fprintf(g.out, "%4d: ERROR: %s\n", e.seq, what)
 		_ = g.socks[e.slot].Close()
 		return g.bind(e.slot)
 	}

@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/rds"
 	"github.com/rdsd/rdsd/rdstest"
 )
@@ -29,10 +31,32 @@ func TestPing(t *testing.T) {
 // Nobody answers: each ping is told, and the sockets stay of use.
 func TestLost(t *testing.T) {
 	d := rdstest.StartDaemons(t, 1)[0]
+	mute, err := net.Listen("tcp", netip.AddrPortFrom(netip.MustParseAddr("127.255.255.2"), config.Default().Port).String()) // takes connections and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mute.Close()
 	var b bytes.Buffer
-	sent, received, err := Run(t.Context(), d.Open(t), Params{To: netip.MustParseAddr("127.255.255.1"), From: d.Addr(), Count: 12, Interval: time.Millisecond, Timeout: 5 * time.Millisecond}, &b)
+	sent, received, err := Run(t.Context(), d.Open(t), Params{To: netip.MustParseAddr("127.255.255.2"), From: d.Addr(), Count: 12, Interval: time.Millisecond, Timeout: 5 * time.Millisecond}, &b)
 	if sent != 12 || received != 0 || err != nil || strings.Count(b.String(), ": ERROR: no answer within 5ms\n") != 12 {
 		t.Errorf("%d sent, %d received, %v\n%s", sent, received, err, &b)
+	}
+}
+
+// A host that is not reached is told with the reason, long before the time-out, and
+// is tried again. One that peers.allow forbids ends the series.
+func TestNotReached(t *testing.T) {
+	d := rdstest.StartDaemons(t, 1)[0]
+	c := d.Open(t)
+	var b bytes.Buffer
+	sent, received, err := Run(t.Context(), c, Params{To: netip.MustParseAddr("127.255.255.1"), From: d.Addr(), Count: 12, Interval: time.Millisecond, Timeout: time.Hour}, &b)
+	if sent != 12 || received != 0 || err != nil || strings.Count(b.String(), ": ERROR: host not reached: no daemon listens there\n") != 12 {
+		t.Errorf("%d sent, %d received, %v\n%s", sent, received, err, &b)
+	}
+	b.Reset()
+	sent, _, err = Run(t.Context(), c, Params{To: netip.MustParseAddr("192.0.2.1"), From: d.Addr(), Interval: time.Millisecond, Timeout: time.Hour}, &b)
+	if sent != 0 || !errors.Is(err, rds.Forbidden) || b.Len() != 0 {
+		t.Errorf("forbidden: %d sent, %v\n%s", sent, err, &b)
 	}
 }
 

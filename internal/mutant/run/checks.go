@@ -42,6 +42,7 @@ var checks = []check{
 	{variant: mutant.LeftPortCongests, pkg: "internal/daemon", test: "TestOverrunLeavesPort"},
 	{variant: mutant.OwnerNotMeant, pkg: "internal/daemon", test: "TestOperationMeansOwner"},
 	{variant: mutant.CookieUnasked, pkg: "rds", test: "TestCookieNotTaken"},
+	{variant: mutant.DestUnasked, pkg: "rds", test: "TestDestinationAsked"},
 	{variant: mutant.NotPinned, pkg: "internal/sim", test: "TestBoundAgain"},
 	{variant: mutant.SlotReusedEarly, pkg: "rds", test: "TestPendingKeepsSlot"},
 	{variant: mutant.WakeUpLost, pkg: "internal/daemon", test: "TestPark", short: true},

@@ -1,0 +1,123 @@
+package rds
+
+import (
+	"net/netip"
+	"runtime"
+	"time"
+)
+
+const (
+	// ringYield is how long a sender yields to a daemon that is behind before
+	// it sleeps: the time in which an idle one takes hundreds of entries.
+	ringYield = 200 * time.Microsecond
+	// ringSleep is how long it sleeps then, before it looks again.
+	ringSleep = 100 * time.Microsecond
+	// openPatience is how long a caller that does not wait waits for the daemon to open
+	// a destination. One that is stuck must not hold it for good.
+	openPatience = time.Second
+)
+
+// sendWait waits for what err says is missing. The first call for a reason
+// only registers: the caller must look again before it parks.
+func (s *Socket) sendWait(m *outMsg, err error, w **waiter, dontWait bool) error {
+	want := wantSpace
+	switch err {
+	case errRingFull:
+		return s.ringWait(dontWait)
+	case errOpening:
+		return s.openWait(m.to, dontWait)
+	case errNoMemory:
+		if m.windows >= 0 {
+			s.c.tx.growArena(m.windows)
+			return nil
+		}
+		want = wantMemory
+	case ErrCongested:
+		want = wantRelief
+	}
+	if dontWait && s.pollLooks.Load() {
+		_, _ = s.pollLook() // the descriptor must tell when it is worth another try
+	}
+	switch {
+	case dontWait && err == ErrCongested:
+		if s.congMon.Load() {
+			s.congFailed(m.to)
+		}
+		return errSendCongested
+	case dontWait:
+		return errSendWouldBlock
+	case *w != nil && (*w).want == want:
+		s.c.park(*w)
+		s.endWait(w)
+	default:
+		s.endWait(w)
+		*w = s.enter(want, false)
+	}
+	return nil
+}
+
+// ringWait waits until the daemon has taken something from the submission
+// ring. Nothing announces that, but a daemon that is awake does it within
+// microseconds; it is not asleep, for it was rung.
+func (s *Socket) ringWait(dontWait bool) error {
+	if yieldUntil(s.c.tx.ringFree) {
+		return nil
+	}
+	if dontWait {
+		return errSendWouldBlock
+	}
+	time.Sleep(ringSleep)
+	return nil
+}
+
+// yieldUntil yields to the daemon until done, and gives up when a daemon that is
+// awake would have been.
+func yieldUntil(done func() bool) bool {
+	start := time.Now()
+	for tries := 0; tries < 100 && time.Since(start) <= ringYield; tries++ {
+		runtime.Gosched()
+		osYield()
+		if done() {
+			return true
+		}
+	}
+	return false
+}
+
+// openWait waits until the daemon has opened the destination to, as a control call
+// waits for its answer: also for a caller that does not wait for its message. Only a
+// daemon that is far behind makes that one come again. The daemon is not asleep,
+// for it was rung.
+func (s *Socket) openWait(to netip.AddrPort, dontWait bool) error {
+	open := func() bool { return s.c.tx.isOpen(s, to) }
+	done := yieldUntil(open)
+	for start := time.Now(); !done && time.Since(start) < openPatience; done = open() {
+		time.Sleep(ringSleep)
+	}
+	if !done && dontWait {
+		return errSendWouldBlock
+	}
+	return nil
+}
+
+// isOpen reports that nothing is to be waited for before a send to is tried again.
+func (t *tx) isOpen(s *Socket, to netip.AddrPort) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	d := s.dests[to]
+	return t.dead || d == nil || d.isOpen() || s.err() != nil || s.wdl.expired.Load()
+}
+
+func (t *tx) ringFree() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.dead {
+		return true
+	}
+	free := t.sub.Free() >= openEntries
+	if err := t.sub.Err(); err != nil {
+		t.c.broken("submission ring: %v", err)
+		return true // there is nothing to wait for
+	}
+	return free
+}
