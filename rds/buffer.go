@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 // Buffer is memory for RDMA, shared with the daemon: what is read and written
@@ -231,7 +232,7 @@ func (r *Region) Release(ctx context.Context) error {
 	if r.once && errors.Is(err, syscall.EINVAL) {
 		err = nil // used, and retired since
 	}
-	if errors.Is(err, syscall.EINVAL) && r.s.closed.Load() {
+	if errors.Is(err, syscall.EINVAL) && r.s.closed.Load() && !mutant.On(mutant.OvertakenInvalid) {
 		err = ErrClosed // Close overtook it, and took the region back
 	}
 	return opErr("release", r.s.local, err)

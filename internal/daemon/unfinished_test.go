@@ -2,9 +2,11 @@ package daemon
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/wire"
 )
 
@@ -90,4 +92,59 @@ func TestStalledMessage(t *testing.T) {
 		t.Error("it is looked at again")
 	}
 	e.Abort(p.rc, token)
+}
+
+// TestWholeWithoutRoom: whoever sent a message in fragments learns which socket
+// took it, wherever the message waits: in the receiver's event ring, in its arena
+// because the event ring is full, or in the daemon's memory. What waits keeps its
+// order.
+func TestWholeWithoutRoom(t *testing.T) {
+	w := newWorld(t, 2, EngineConfig{})
+	e := w.es[1]
+	b := w.attach(1, smallParams())
+	s := b.cl.socks[b.bind(20)]
+	p, err := e.peer(e.localsV[0], nobody(1), 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := func(n uint32) (any, *wire.Header) {
+		t.Helper()
+		h := &wire.Header{DPort: 20, SPort: 10, Len: n}
+		_, token, v := e.Begin(p.rc, h)
+		if v != conn.Accepted {
+			t.Fatal(v)
+		}
+		return token, h
+	}
+	whole := func(name string, token any, h *wire.Header, over int) {
+		t.Helper()
+		if met := e.Commit(p.rc, h, token); met != s.inc || met == 0 {
+			t.Errorf("%s: taken by socket %d, want %d", name, met, s.inc)
+		}
+		if s.over.n != over {
+			t.Errorf("%s: %d messages wait, want %d", name, s.over.n, over)
+		}
+	}
+	token, h := begin(40_001)
+	late, lateH := begin(40_002) // whole when the ring is full
+	whole("room", token, h, 0)
+	for b.cl.ev.Reserve() != nil { // statuses, say
+	}
+	whole("full ring", late, lateH, 1)
+	token, h = begin(40_003)
+	whole("behind it", token, h, 2)
+
+	var got []uint32
+	for range 3 {
+		w.run()
+		for _, ev := range b.events() {
+			if shm.EvKind(ev.Kind()) == shm.EvData {
+				got = append(got, ev.Event().Len)
+			}
+		}
+	}
+	if !slices.Equal(got, []uint32{40_001, 40_002, 40_003}) || s.over.n != 0 {
+		t.Errorf("messages of %d bytes came, %d wait", got, s.over.n)
+	}
+	b.alive(true)
 }

@@ -44,6 +44,8 @@ const (
 	CongestionStays  Name = "congestion-stays"   // a socket that closes leaves its port's congestion bit
 	Incarnation      Name = "incarnation"        // a message meant for a port's former socket is delivered
 	NotPinned        Name = "not-pinned"         // a destination leads to whoever is bound, not to the socket it met
+	TakerUntold      Name = "taker-untold"       // nobody is told which socket took a long message that met a full event ring
+	OvertakenInvalid Name = "overtaken-invalid"  // a Release that Close overtook is an error of the caller's
 	LeftPortCongests Name = "left-port-congests" // a socket off its port still sets the port's congestion bit
 	OwnerNotMeant    Name = "owner-not-meant"    // a message with operations goes to whoever is bound, not to who owns their memory
 	CookieUnasked    Name = "cookie-unasked"     // a cookie is submitted before the destination is known to take one
@@ -102,7 +104,8 @@ func Names() []Name {
 		TCPAckUnheard, TCPLateUnread, TCPCookieTaken, AckBeforeQueueing, AckCoversNotice, NoGate, WrongInstance,
 		LastCredit, CancelEarly, PeersStay, PastForgotten, LaneForgotten, SilenceIgnored, RefusedDropped,
 		ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold, CongestionStays, Incarnation, NotPinned,
-		LeftPortCongests, OwnerNotMeant, CookieUnasked, DestUnasked, SlotReusedEarly, WakeUpLost, ShareIgnored, WakeUpKept,
+		TakerUntold, OvertakenInvalid, LeftPortCongests, OwnerNotMeant, CookieUnasked, DestUnasked, SlotReusedEarly,
+		WakeUpLost, ShareIgnored, WakeUpKept,
 		RequestOvertakes, MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice,
 		AtomicRunsTwice, GrantUnchecked, BoundsOffByOne, UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed,
 		GrantOnLaneZero, GrantTableShared, GrantErrorDropped, NakNotTold, IdleKeepsPlace, OnceForMany,

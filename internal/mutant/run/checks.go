@@ -39,6 +39,8 @@ var checks = []check{
 	{variant: mutant.LostNotTold, pkg: "internal/sim", test: "TestLoss"},
 	{variant: mutant.CongestionStays, pkg: "internal/daemon", test: "TestCancelWhileRefused"},
 	{variant: mutant.Incarnation, pkg: "internal/daemon", test: "TestIncarnation"},
+	{variant: mutant.TakerUntold, pkg: "internal/daemon", test: "TestWholeWithoutRoom"},
+	{variant: mutant.OvertakenInvalid, pkg: "rds", test: "TestReleaseOvertaken"},
 	{variant: mutant.LeftPortCongests, pkg: "internal/daemon", test: "TestOverrunLeavesPort"},
 	{variant: mutant.OwnerNotMeant, pkg: "internal/daemon", test: "TestOperationMeansOwner"},
 	{variant: mutant.CookieUnasked, pkg: "rds", test: "TestCookieNotTaken"},
