@@ -40,6 +40,10 @@ func (e *Engine) ResetLane(addr netip.Addr, lane uint8) {
 // then. wall is unix time in nanoseconds.
 func (e *Engine) PublishStats(wall int64) { e.publishStats(wall) }
 
+// Unpublished counts the events that this turn has written for the process and
+// not published yet.
+func (p *InProcess) Unpublished() int { return p.cl.ev.Unpublished() }
+
 // Clients counts the attached clients.
 func (e *Engine) Clients() int { return len(e.clients) }
 

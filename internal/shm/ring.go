@@ -177,6 +177,9 @@ func (p *Producer) Reserve() *Entry { return p.reserve() }
 // quarter of the ring is exact; a larger one may be too low, never too high.
 func (p *Producer) Free() int { return p.free() }
 
+// Unpublished counts the entries that were reserved since the last Publish.
+func (p *Producer) Unpublished() int { return int(p.next - p.tail) }
+
 // HalfFree reports, after a fresh look, whether half of the ring is free. It is
 // the last look of a producer that has announced that it sleeps until there is
 // room.

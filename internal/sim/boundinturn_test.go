@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/rdsd/rdsd/rds"
@@ -8,43 +9,59 @@ import (
 
 // TestBoundInTurn: a socket closes with messages and statuses for it just written
 // and not yet published, and the process binds another one at once, with the
-// same index, in the same turn of its daemon: nothing of the old one reaches it.
+// same index, before it has seen them: nothing of the old one reaches it.
 // The checkers know what each socket may receive.
 func TestBoundInTurn(t *testing.T) {
-	for seed := range 20 {
-		s := newScript(t)
-		s.opt.held = 100
-		func() {
-			defer s.explain()
-			for range seed % 4 {
-				s.run(int64(seed) * 1000)
-				s.a.send(s.a2.ap, 20, extra{})
-			}
-			old := s.r
-			s.r = s.b.register(100, rds.AllowRead) // not granted: refused at once
-			if seed%2 == 0 {
-				s.issue(s.a2, 1+seed%3, rds.Read, 10, false)
-			}
-			for _, o := range s.ops {
-				o.refusable = 22
-			}
-			s.r = old
-			for range 1 + seed%3 {
-				s.a.send(s.a2.ap, 20, extra{})
-			}
-			c := s.a2.c
-			s.a2.close()
-			e := c.bind(500)
-			e.poll()
-			s.drain()
-			s.a.send(e.ap, 20, extra{})
-			s.drain()
-			if !t.Failed() {
+	for _, c := range []struct {
+		name               string
+		messages, statuses int
+	}{
+		{"messages", 3, 0},
+		{"statuses", 0, 3},
+		{"both", 2, 2},
+	} {
+		for seed := uint64(1); seed <= 8; seed++ {
+			t.Run(fmt.Sprintf("%s/%d", c.name, seed), func(t *testing.T) {
+				s := newScriptWith(t, seed, func(*options) {})
+				defer s.explain()
+				s.boundInTurn(c.messages, c.statuses)
 				s.finish()
-			}
-		}()
-		if t.Failed() {
-			t.Fatalf("seed %d", seed)
+			})
 		}
 	}
+}
+
+func (s *script) boundInTurn(messages, statuses int) {
+	c := s.a2.c
+	forbidden := s.b.register(100, rds.AllowRead) // not granted: refused at once
+	c.carve(4096, 1)                              // the process asks for its memory now
+	for range s.rWork.IntN(3) {
+		s.a.send(s.a2.ap, 20, extra{})
+		s.run(below(s.rWork, 5000))
+	}
+	// From here on no turn is under way that would take what is submitted.
+	s.endTurns()
+	s.opt.held = 100
+	s.r = forbidden
+	told := messages + statuses
+	for messages+statuses > 0 {
+		if s.rWork.IntN(messages+statuses) < messages {
+			s.a.send(s.a2.ap, 20, extra{})
+			messages--
+		} else {
+			s.issue(s.a2, 1, rds.Read, 10, false)
+			s.ops[len(s.ops)-1].refusable = 22
+			statuses--
+		}
+	}
+	s.a2.close()
+	if n := c.at.Unpublished(); n < told {
+		s.t.Fatalf("the socket has closed with %d events to be published, want %d: the test shows nothing", n, told)
+	}
+	e := c.bind(500)
+	e.poll()
+	c.alive()
+	s.drain()
+	s.a.send(e.ap, 20, extra{})
+	s.drain()
 }

@@ -309,8 +309,17 @@ func (c *client) poll() {
 	for i := 0; i < len(c.eps) && !c.gone; i++ {
 		c.eps[i].poll()
 	}
+	c.alive()
 	if !c.gone {
 		c.h.kick()
+	}
+}
+
+// alive checks that the library has not ended the session, as it does when the
+// daemon breaks the contract.
+func (c *client) alive() {
+	if err := c.c.Err(); err != nil && c.h.up && !c.gone {
+		broken("session", "a process of host %d: %v", c.h.n, err)
 	}
 }
 

@@ -83,6 +83,8 @@ var checks = []check{
 
 	{variant: mutant.RoomNotRung, pkg: "internal/daemon", test: "TestRingForRoom"},
 	{variant: mutant.HandleReused, pkg: "internal/daemon", test: "TestSocketHandles"},
+	{variant: mutant.HandleReused, pkg: "internal/sim", test: "TestBoundInTurn/messages"},
+	{variant: mutant.HandleReused, pkg: "internal/sim", test: "TestBoundInTurn/statuses"},
 	{variant: mutant.ReceiveShareIgnored, pkg: "internal/daemon", test: "TestUnreadSockets"},
 	{variant: mutant.MarkWaitsForAll, pkg: "internal/daemon", test: "TestMarkBesideFlood"},
 
