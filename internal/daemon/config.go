@@ -24,6 +24,7 @@ type EngineConfig struct {
 	PeerCredits int  // receive buffers one peer may use at a time
 
 	MaxSockets    int // bound at a time
+	MaxGrants     int // that one peer can make us remember, and that it is taken to remember of us
 	HardCap       int // bytes a socket may hold over its receive buffer before it refuses
 	OverflowBytes int // daemon memory for messages that found no room, in all
 
@@ -62,17 +63,18 @@ type EngineConfig struct {
 }
 
 const (
-	defaultMaxSend  = 32 << 10
-	subBudget       = 1024      // descriptors of one client per turn
-	subBytes        = 256 << 10 // payload bytes of one client per turn
-	localBudget     = 256 << 10 // bytes of local RDMA per turn
-	localSlice      = 64 << 10  // bytes of one local operation at a time
-	cqBudget        = 1024      // completions per turn
-	revokeScanNs    = 10_000_000
-	defaultRevokeNs = 5_000_000_000
-	defaultHardCap  = 4 << 20
-	defaultOverflow = 64 << 20
-	firstPort       = 2 // 0 is ping, 1 reserved
+	defaultMaxSend   = 32 << 10
+	subBudget        = 1024      // descriptors of one client per turn
+	subBytes         = 256 << 10 // payload bytes of one client per turn
+	localBudget      = 256 << 10 // bytes of local RDMA per turn
+	localSlice       = 64 << 10  // bytes of one local operation at a time
+	cqBudget         = 1024      // completions per turn
+	revokeScanNs     = 10_000_000
+	defaultRevokeNs  = 5_000_000_000
+	defaultHardCap   = 4 << 20
+	defaultMaxGrants = 1 << 16
+	defaultOverflow  = 64 << 20
+	firstPort        = 2 // 0 is ping, 1 reserved
 )
 
 func (c *EngineConfig) setDefaults() {
@@ -93,6 +95,7 @@ func (c *EngineConfig) setDefaults() {
 	def(&c.CQE, 1<<16)
 	def(&c.PeerCredits, 64)
 	def(&c.MaxSockets, 1<<20)
+	def(&c.MaxGrants, defaultMaxGrants)
 	def(&c.HardCap, defaultHardCap)
 	def(&c.OverflowBytes, defaultOverflow)
 	def64(&c.RevokeTimeout, defaultRevokeNs)

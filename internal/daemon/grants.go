@@ -16,7 +16,7 @@ import (
 )
 
 // A grant costs memory here and in the peer's daemon, whose table of what this
-// host has granted it has room for maxGrants. So both are shared here, where it
+// host has granted it has room for EngineConfig.MaxGrants. So both are shared here, where it
 // is known whose a grant is: a user has a quota of grants to everybody, and of a
 // peer's table what mayShare leaves it. A grant counts from when it is made until
 // the peer cannot use it any more.
@@ -40,7 +40,7 @@ func (e *Engine) mayGrant(r *region, h *remote) error {
 		if mutant.On(mutant.GrantTableShared) {
 			own = 0
 		}
-		if err = c.user.mayShare("grants", own, h.shares.all, maxGrants); err != nil {
+		if err = c.user.mayShare("grants", own, h.shares.all, e.cfg.MaxGrants); err != nil {
 			err = fmt.Errorf("%w (to %v)", err, h.addr)
 		}
 	}

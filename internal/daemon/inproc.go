@@ -22,6 +22,9 @@ type InProcess struct {
 	// Pump is called again and again by a Release or Free that waits; nil:
 	// it blocks on a channel (the engine runs on its own goroutine).
 	Pump func()
+	// Answered is called on the engine's goroutine, in the middle of a turn, when
+	// a Release or Free that waits has its answer; nil: nobody wants to know.
+	Answered func()
 	// Wake rings the client's waiter.
 	Wake func()
 
@@ -176,6 +179,9 @@ func (p *InProcess) later(r ipc.Request) (ipc.Response, []int, error) {
 		return p.e.serveLater(p.cl, r, at, func(why error) {
 			used = why
 			close(done)
+			if p.Answered != nil {
+				p.Answered()
+			}
 		})
 	})
 	if err != nil {

@@ -51,12 +51,9 @@ type untoldKey struct {
 // isUntold reports whether the peer is still to be told of k.
 func (h *remote) isUntold(k untoldKey) bool { return h.untoldOf[k.rkey] == k.n }
 
-// maxGrants bounds what one peer can make us remember.
-const maxGrants = 1 << 16
-
 func (e *Engine) newRemote(l *local, addr netip.Addr) *remote {
 	e.nextKey++
-	h := &remote{local: l, addr: addr, addr16: addr.As16(), who: e.nextKey, us: e.newInstance(), grants: rdmaop.NewGrants(maxGrants),
+	h := &remote{local: l, addr: addr, addr16: addr.As16(), who: e.nextKey, us: e.newInstance(), grants: rdmaop.NewGrants(e.cfg.MaxGrants),
 		owed: map[uint32][]*peer{}, untoldOf: map[uint32]uint64{}}
 	e.remotes[remoteKey{l.addr, addr}] = h
 	return h

@@ -73,6 +73,38 @@ func (e *Engine) EachMark(f func(k MarkKey, done, shown uint64)) {
 	}
 }
 
+// Port is that of the socket the barrier is of, and To the destination's address.
+func (k MarkKey) Port() uint16   { return k.ce.sock.port }
+func (k MarkKey) To() netip.Addr { return k.ce.addr }
+
+// EachTable calls f for every address of a peer: how many grants of ours it is
+// taken to remember, how many of these the user without trust has who has most,
+// and how many of its own are remembered here.
+func (e *Engine) EachTable(f func(remote netip.Addr, given, most, known int)) {
+	for _, p := range e.peersV {
+		h := p.remote
+		if h.lanes[0] != p {
+			continue
+		}
+		most := 0
+		for a, n := range h.shares.of {
+			if !e.cfg.Policy.Trusts(a.uid) {
+				most = max(most, n)
+			}
+		}
+		f(h.addr, h.shares.all, most, h.grants.Len())
+	}
+}
+
+// GrantsOf counts what the process's user has granted to remote, and in all.
+func (p *InProcess) GrantsOf(local, remote netip.Addr) (there, all int) {
+	a := p.cl.acct
+	if h := p.e.remotes[remoteKey{local, remote}]; h != nil {
+		there = h.shares.of[a]
+	}
+	return there, a.grants
+}
+
 // CongestionMap returns the map of a local address, and what is known on a lane
 // of the map of a remote one; nil if there is none.
 func (e *Engine) CongestionMap(local, remote netip.Addr, lane uint8) (own, theirs *cong.Map) {
@@ -136,6 +168,7 @@ func (e *Engine) Leaks() (found []string) {
 		say(p.flows.n, name+"sockets that wait for their turn")
 		say(i.OutstandingWRs, name+"work requests outstanding")
 		say(p.grants.Len(), name+"grants")
+		say(p.shares.all+len(p.shares.of), name+"grants of ours")
 		say(len(p.owed), name+"revocations to be answered")
 		say(len(p.untold), name+"revocations to be told")
 		say(len(p.partials), name+"messages under assembly")

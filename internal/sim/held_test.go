@@ -2,16 +2,20 @@ package sim
 
 import (
 	"iter"
+	"slices"
 
 	"github.com/rdsd/rdsd/barrier"
 	"github.com/rdsd/rdsd/internal/daemon"
 )
 
-// ask has the engine run f, which answers a control request. A process has the
-// answer as soon as f has run, at the start of a turn, and goes on while the rest
-// of the turn is still to come: what it wrote into rings is published later. Of
-// some requests the turn waits there until this process needs the engine again,
-// or time goes on.
+// A process that has an answer goes on while the rest of the engine's turn is
+// still to come. Most requests are answered at the start of a turn, and what it
+// wrote into rings is published later. Release and Free are answered wherever in
+// the turn the last one lets go of the memory. A call that waits for an event is
+// rung while the rings of other processes are yet to be published. Of some answers
+// the turn waits there until a process needs the engine again, or time goes on.
+
+// ask has the engine run f, which answers a control request.
 func (h *host) ask(f func()) {
 	if h.endTurn(); !h.up { // it died in that turn: nobody hears what f says
 		f()
@@ -22,20 +26,56 @@ func (h *host) ask(f func()) {
 		if !h.e.Do(func() { f(); ran = true; then() }) {
 			broken("harness", "the engine ended")
 		}
-		h.turn()
+		h.wholeTurn()
 	}
-	if h.w.rHold.IntN(100) < h.w.opt.held {
-		rest, _ := iter.Pull(func(yield func(struct{}) bool) {
-			post(func() { yield(struct{}{}) })
-		})
-		if _, held := rest(); held {
-			h.rest = rest
-		}
+	if h.holds() {
+		h.hold(post)
 	} else {
 		post(func() {})
 	}
 	if !ran && h.up {
 		broken("harness", "a posted function did not run")
+	}
+}
+
+// holds draws whether a turn waits where it has answered.
+func (h *host) holds() bool { return h.w.rHold.IntN(100) < h.w.opt.held }
+
+// hold runs turn until it calls pause. The rest of it is for endTurn.
+func (h *host) hold(turn func(pause func())) {
+	rest, _ := iter.Pull(func(yield func(struct{}) bool) {
+		turn(func() { yield(struct{}{}) })
+	})
+	if _, held := rest(); held {
+		h.rest = rest
+	}
+}
+
+// turn is one turn of the engine, as far as the answer to a call that waits if the
+// turn is held there.
+func (h *host) turn() {
+	if h.endTurn(); !h.up {
+		return
+	}
+	if !slices.ContainsFunc(h.clients, func(c *client) bool { return c.waits > 0 }) || !h.holds() {
+		h.wholeTurn()
+		return
+	}
+	h.hold(func(pause func()) {
+		h.pause = pause
+		h.wholeTurn()
+		h.pause = nil
+	})
+}
+
+// answered has the turn wait, for c has what one of its calls waited for.
+func (c *client) answered() {
+	h := c.h
+	if pause := h.pause; pause != nil && c.waits > 0 {
+		h.pause = nil
+		h.w.answered = true
+		h.w.midTurn++
+		pause()
 	}
 }
 

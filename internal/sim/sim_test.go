@@ -31,6 +31,7 @@ type result struct {
 	world          *world
 	messages, ops  int
 	breaks, events int
+	midTurn        int // calls that were answered in the middle of a turn
 	hash           uint64
 }
 
@@ -47,7 +48,7 @@ func runSeed(seed uint64, mem *memPool, echo func(string)) (r result) {
 		}
 		if w := r.world; w != nil {
 			r.messages, r.ops, r.breaks, r.events = len(w.msgs), len(w.ops), w.breaks, w.hist.n
-			r.hash = w.hist.hash ^ w.net.TraceHash()
+			r.hash, r.midTurn = w.hist.hash^w.net.TraceHash(), w.midTurn
 		}
 	}()
 	r.world = buildWith(seed, nil, mem)
@@ -105,12 +106,12 @@ func TestSim(t *testing.T) {
 		seeds = append(seeds, *first+uint64(i))
 	}
 	began, cpu := time.Now(), processorTime()
-	var messages, ops, breaks int
+	var messages, ops, breaks, midTurn int
 	failed, done := 0, 0
 	for o := range runSeeds(seeds) {
 		r := o.result
 		done++
-		messages, ops, breaks = messages+r.messages, ops+r.ops, breaks+r.breaks
+		messages, ops, breaks, midTurn = messages+r.messages, ops+r.ops, breaks+r.breaks, midTurn+r.midTurn
 		if r.err != nil {
 			report(t, o.seed, r)
 			if failed++; failed == 3 {
@@ -122,10 +123,13 @@ func TestSim(t *testing.T) {
 			t.Errorf("seed %#x did too little: %d messages, %d operations, %d breaks", o.seed, r.messages, r.ops, r.breaks)
 		}
 	}
+	if midTurn == 0 {
+		t.Error("no call that waits was answered in the middle of a turn")
+	}
 	d := time.Since(began)
 	cpu = processorTime() - cpu
-	t.Logf("%d seeds: %d messages, %d operations, %d breaks in %v: %.0f messages/s, %.0f per second of processor time", done,
-		messages, ops, breaks, d.Round(time.Millisecond), float64(messages)/d.Seconds(), float64(messages)/cpu.Seconds())
+	t.Logf("%d seeds: %d messages, %d operations, %d breaks, %d waits answered in mid-turn, in %v: %.0f messages/s, %.0f per second of processor time", done,
+		messages, ops, breaks, midTurn, d.Round(time.Millisecond), float64(messages)/d.Seconds(), float64(messages)/cpu.Seconds())
 }
 
 // outcome is the result of one of many runs.

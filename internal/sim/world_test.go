@@ -43,18 +43,20 @@ type world struct {
 	want  []byte    // see region.verify
 	down  []connKey // ends of connections in lanes that nobody uses any more
 
-	breaks  int
-	sendErr error // of the last send
-	sent    int   // messages at the last action, and actions since it changed
-	idle    int
-	acts    int
-	nextEp  int
-	events  int
-	over    bool // no more faults and load
-	scratch []byte
-	comps   []rds.Completion
-	notices []rds.Notice
-	depth   int // calls that wait
+	breaks   int
+	sendErr  error // of the last send
+	sent     int   // messages at the last action, and actions since it changed
+	idle     int
+	acts     int
+	nextEp   int
+	events   int
+	over     bool // no more faults and load
+	scratch  []byte
+	comps    []rds.Completion
+	notices  []rds.Notice
+	depth    int  // calls that wait
+	answered bool // one of them, in the middle of a turn
+	midTurn  int  // how many were
 }
 
 // host is one machine: a device, an engine and its clients.
@@ -75,7 +77,8 @@ type host struct {
 
 	ups map[netip.Addr]uint64 // connections that came up, in this life
 
-	rest   func() (struct{}, bool) // ends the turn that is under way, see ask; nil: none is
+	rest   func() (struct{}, bool) // ends the turn that is under way, see hold; nil: none is
+	pause  func()                  // has the turn under way wait where it is; nil: it may not
 	turns  int
 	behind map[daemon.MarkKey]lateMark
 }
@@ -207,8 +210,11 @@ func (h *host) attach() *client {
 	w := h.w
 	c := &client{h: h}
 	bell := &pumpWaiter{c: c}
-	c.at = daemon.NewInProcess(h.e, h.ask, bell.Ring)
-	c.at.Pump = w.pump
+	c.at = daemon.NewInProcess(h.e, h.ask, func() {
+		bell.Ring()
+		c.answered()
+	})
+	c.at.Pump, c.at.Answered = w.pump, c.answered
 	c.at.Cred = w.opt.cred(len(h.clients))
 	c.uid = c.at.Cred.UID
 	var err error
@@ -236,11 +242,8 @@ func (h *host) kick() {
 	})
 }
 
-// turn is one turn of the engine.
-func (h *host) turn() {
-	if h.endTurn(); !h.up {
-		return
-	}
+// wholeTurn is one turn of the engine.
+func (h *host) wholeTurn() {
 	w := h.w
 	work := h.e.Turn(w.now(), wall0+w.now())
 	for _, c := range h.clients {
@@ -329,8 +332,12 @@ func (w *world) step() bool {
 	if !w.net.Step() {
 		return false
 	}
-	w.endTurns()
 	w.events++
+	if w.answered { // the process first
+		w.answered = false
+		return true
+	}
+	w.endTurns()
 	for _, h := range w.hosts {
 		if !h.up {
 			continue
