@@ -60,12 +60,22 @@ func (a *app) start() (err error) {
 	return err
 }
 
+// ending says how the process ended, and keeps all it said on standard error beside
+// its log: of a panic the beginning counts.
+func (a *app) ending() string {
+	said := a.log()
+	if err := os.WriteFile(strings.TrimSuffix(a.cfg.Log, ".log")+".err", []byte(said), 0o600); err != nil {
+		said = err.Error() + "\n" + said
+	}
+	return fmt.Sprintf("%v\n%s", a.cmd.ProcessState, said[:min(len(said), 6000)])
+}
+
 // replace kills the process and starts the next one.
 func (a *app) replace() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.alive() {
-		return fmt.Errorf("process %d ended by itself:\n%s", a.number, tail(a.log()))
+		return fmt.Errorf("process %d ended by itself: %s", a.number, a.ending())
 	}
 	a.c.book.Write(book.Record{Kind: book.Kill, A: uint64(a.number)})
 	a.signal(syscall.SIGKILL)
@@ -130,7 +140,11 @@ func runCampaign(t *testing.T, net *network, seed uint64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d messages, %d received, %d operations %v; told %v; excused %v; faults: %v", r.Messages, r.Delivered, r.Operations, r.Statuses, r.Told, r.Excused, f)
+	t.Logf("%d messages, %d received, %d operations %v; told %v; faults: %v", r.Messages, r.Delivered, r.Operations, r.Statuses, r.Told, f)
+	t.Logf("not received: %s", r.Shares())
+	if n := r.Excuses(); c.plan.Mix.Steady && n > 0 {
+		t.Errorf("%d messages are excused where nothing ended and nothing was cancelled", n)
+	}
 	c.show(r)
 }
 
@@ -178,7 +192,7 @@ func (c *campaign) settle() {
 	for _, a := range c.apps {
 		line, ok := a.line("settled", time.Until(deadline))
 		if !ok {
-			t.Errorf("process %d does not come to rest:\n%s", a.number, tail(a.log()))
+			t.Errorf("process %d does not come to rest: %s", a.number, a.ending())
 			continue
 		}
 		at = append(at, strings.Fields(line)[1:]...)
@@ -199,10 +213,10 @@ func (c *campaign) settle() {
 	deadline = time.Now().Add(2 * patience)
 	for _, a := range c.apps {
 		if _, ok := a.line("closed", time.Until(deadline)); !ok {
-			t.Errorf("process %d does not close:\n%s", a.number, tail(a.log()))
+			t.Errorf("process %d does not close: %s", a.number, a.ending())
 		}
 		if !a.wait(max(time.Until(deadline), time.Second)) || a.cmd.ProcessState.ExitCode() != 0 {
-			t.Errorf("process %d: %v\n%s", a.number, a.cmd.ProcessState, tail(a.log()))
+			t.Errorf("process %d: %s", a.number, a.ending())
 		}
 	}
 }

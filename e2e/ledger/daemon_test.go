@@ -81,6 +81,21 @@ func (h *host) start() error {
 func (h *host) restart(s syscall.Signal, away time.Duration) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	return h.restartLocked(s, away)
+}
+
+// killStopped has the peers of a daemon that is about to die send it for a while
+// what it does not acknowledge.
+func (h *host) killStopped(stopped, away time.Duration) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.book.Write(book.Record{Kind: book.Fault, Text: string(plan.KillStopped), Peer: netip.AddrPortFrom(h.addr, 0), B: uint64(stopped)})
+	h.daemon.signal(syscall.SIGSTOP)
+	time.Sleep(stopped)
+	return h.restartLocked(syscall.SIGKILL, away)
+}
+
+func (h *host) restartLocked(s syscall.Signal, away time.Duration) error {
 	at := netip.AddrPortFrom(h.addr, 0)
 	h.book.Write(book.Record{Kind: book.Ending, Peer: at})
 	err := h.stop(s)

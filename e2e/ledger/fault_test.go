@@ -79,8 +79,14 @@ func (f *faults) strike(kind plan.Fault) {
 			time.Sleep(d)
 			a.daemon.signal(syscall.SIGCONT)
 		})
+	case plan.KillStopped:
+		f.failed(a.killStopped(f.ms(10, 300), f.ms(0, 300)))
 	case plan.Reset:
 		f.reset(a, b)
+	case plan.Resets:
+		for range 20 {
+			f.reset(a, b)
+		}
 	case plan.ResetsAtStart:
 		f.failed(a.restart(syscall.SIGKILL, f.ms(0, 50)))
 		for range 5 {

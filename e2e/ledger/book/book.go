@@ -25,17 +25,18 @@ type Kind string
 // Records of an application. Life is the socket's, a number of its own for each
 // Bind of a campaign; its upper bits (ProcessOf) are the process.
 const (
-	Bind    Kind = "bind"    // Bind returned: Peer = own address, A = lane
+	Bind    Kind = "bind"    // Bind returned: Peer = own address, A = lane, B = when it was called
 	Close   Kind = "close"   // Close or CloseWait (A = 1) was called
 	Closed  Kind = "closed"  // and returned: Text = error, "" = nil
 	Gone    Kind = "gone"    // the socket failed because the daemon or the session ended: Text = error
 	Op      Kind = "op"      // an operation of the message Seq, written ahead of Try: see below
-	Try     Kind = "try"     // a send begins: Seq, Peer = destination, A = size, B = CRC-32C, C = flags
+	Try     Kind = "try"     // a send begins: Seq, Peer = destination, A = size, B = CRC-32C, C = flags, Text = life that is meant
 	Sent    Kind = "sent"    // it returned nil: Seq, A and B = ids of RDMA operation and atomic
 	Fail    Kind = "fail"    // it returned an error: Seq, Text
-	Recv    Kind = "recv"    // a receive returned: Peer = source, A = life, Seq (0 and 0: too short to tell), B = size, C = CRC-32C
+	Recv    Kind = "recv"    // a receive returned: Peer = source, A = life (0: not known), Seq (0: too short to tell), B = size, C = CRC-32C
 	Data    Kind = "data"    // the receiver looked at the memory a delivered message wrote: A = life, Seq, B = region, Text = verdict
-	Notice  Kind = "notice"  // Peer = destination, A = count, Text = kind
+	Acked   Kind = "acked"   // the zero-copy cookie of Seq came back
+	Notice  Kind = "notice"  // Peer = destination, A = count, B = rds.Reason, Text = kind
 	Status  Kind = "status"  // Seq, A = id, B = errno, C = 1 for the atomic, Peer = host, Text = status
 	Mark    Kind = "mark"    // the high-water mark to the host Peer was seen at A
 	Local   Kind = "local"   // local memory when the mark had passed: Seq, A = CRC-32C or old value, C = 1 for the atomic
@@ -44,7 +45,7 @@ const (
 	Release Kind = "release" // Release was called: A = region
 	Freed   Kind = "freed"   // and returned: A = region, Text = error
 	After   Kind = "after"   // memory some time after Release returned: A = region, Text = "" if untouched
-	Words   Kind = "words"   // value of the fetch-add word at Release's return: A = region, C = value
+	Words   Kind = "words"   // values at Release's return: A = region, C = of the fetch-add word, B = of the compare-and-swap word
 	Cancel  Kind = "cancel"  // CancelSentTo of Peer was called
 	Barrier Kind = "barrier" // BarrierAll at the end returned: Text = error
 	Wrong   Kind = "wrong"   // the application saw what must not be: Text
@@ -58,7 +59,7 @@ const (
 	Ending  Kind = "ending"  // the daemon Peer is about to be killed or ended
 	Ended   Kind = "ended"   // and has been waited for
 	Serving Kind = "serving" // and serves again
-	Fault   Kind = "fault"   // Text = what, Peer = first host it touches, A = process or 0, B = length in ns
+	Fault   Kind = "fault"   // Text = what, Peer = a host it touches, A = process or 0, B = length in ns
 	Settled Kind = "settled" // no process was disturbed from here on
 )
 
@@ -70,10 +71,15 @@ const (
 	FlagOp     = 1 << 3 // has operations
 	FlagSilent = 1 << 4 // is not delivered
 	FlagOffer  = 1 << 5 // hands out a region
+	FlagCookie = 1 << 6 // asks for a zero-copy cookie
 )
 
 // Op: Seq, Peer = destination, A = region, B = offset in the upper and length in
-// the lower half, C = CRC-32C of what it moves, Text = "write", "read" or "add".
+// the lower half, C = CRC-32C of what it moves, Text = "write", "read", "add" or
+// "swap". A swap has in C what it compares with; what it stores is SwapValue.
+
+// SwapValue is what the compare-and-swap of a message stores: nothing else does.
+func SwapValue(life uint32, seq uint64) uint64 { return uint64(life)<<32 | seq&(1<<32-1) }
 
 // Record is one line.
 type Record struct {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 
 	"github.com/rdsd/rdsd/e2e/ledger/book"
 )
@@ -12,7 +13,7 @@ import (
 func (j *Judge) addSend(l *life, r book.Record) {
 	if r.Kind == book.Op || r.Kind == book.Try {
 		if n := uint64(len(l.msgs)); r.Seq == n+1 {
-			l.msgs = append(l.msgs, message{seq: r.Seq})
+			l.msgs = append(l.msgs, message{seq: r.Seq, by: l.id})
 		}
 	}
 	m := l.message(r.Seq)
@@ -22,14 +23,23 @@ func (j *Judge) addSend(l *life, r book.Record) {
 	}
 	switch r.Kind {
 	case book.Op:
-		o := &operation{kind: r.Text, region: r.A, off: uint32(r.B >> 32), len: uint32(r.B), crc: uint32(r.C)}
-		if o.kind == "add" {
+		o := &operation{kind: r.Text, region: r.A, off: uint32(r.B >> 32), len: uint32(r.B), crc: uint32(r.C), compare: r.C}
+		if o.kind == "add" || o.kind == "swap" {
 			m.ops[1] = o
 		} else {
 			m.ops[0] = o
 		}
 	case book.Try:
 		m.dst, m.size, m.crc, m.flags, m.begun = r.Peer, uint32(r.A), uint32(r.B), r.C, r.At
+		if r.Text != "" {
+			n, _ := strconv.ParseUint(r.Text, 10, 32) // 0 is nobody's life
+			m.meant = uint32(n)
+		}
+	case book.Acked:
+		if m.ackedAt != 0 || m.failed || !m.has(book.FlagCookie) {
+			j.wrong("zero copy", l, m, "has a cookie that came back, which it has not, or for the second time")
+		}
+		m.ackedAt = r.At
 	case book.Fail:
 		m.failed = true
 	case book.Sent:
@@ -52,24 +62,6 @@ func (l *life) message(seq uint64) *message {
 	return &l.msgs[seq-1]
 }
 
-func (j *Judge) addNotice(l *life, r book.Record) {
-	t := l.told[r.Peer]
-	if t == nil {
-		t = &told{}
-		l.told[r.Peer] = t
-	}
-	j.report.Told[r.Text]++
-	switch r.Text {
-	case "no socket":
-		t.nosock += r.A
-		t.at = append(t.at, r.At)
-	case "lost":
-		t.lost += r.A
-	case "gave up":
-		t.gaveUp += r.A
-	}
-}
-
 // deliver finds the message of each arrival, and judges what arrived: that it
 // was sent so, to here, once, and in order.
 func (j *Judge) deliver(order []*life) {
@@ -85,7 +77,7 @@ func (j *Judge) deliver(order []*life) {
 	for _, d := range order {
 		last := map[uint32]uint64{} // number that arrived last, by source
 		for i, a := range d.got {
-			if a.life == 0 {
+			if a.seq == 0 {
 				j.deliverShort(d, i, short)
 				continue
 			}
@@ -133,6 +125,7 @@ func (j *Judge) judgeArrival(s *life, m *message, d *life, a arrival) {
 		j.wrong("silent", s, m, "was received by %v", d)
 	}
 	m.at, m.receivedAt = d, a.at
+	d.newest = max(d.newest, m.begun)
 	j.report.Delivered++
 	j.judgeOwner(s, m, d)
 }
@@ -149,12 +142,15 @@ func (j *Judge) judgeOwner(s *life, m *message, d *life) {
 			return
 		}
 	}
-	if m.operates() {
-		return // it goes by its memory's owner, whom the destination need not have met
+	if m.meant != 0 && m.meant != d.id {
+		j.wrong("next owner", s, m, "was received by %v, though it was meant for life %d", d, m.meant)
+	}
+	if m.operates() || m.meant != 0 {
+		return // it goes by its memory's owner, or who was named: the destination need not have met that one
 	}
 	for i := m.seq - 1; i > 0; i-- {
 		e := &s.msgs[i-1]
-		if e.dst != m.dst || e.at == nil || e.operates() || s.withdrew(e) {
+		if e.dst != m.dst || e.at == nil || e.has(book.FlagShort) || e.operates() || e.meant != 0 || s.withdrew(e) {
 			continue
 		}
 		if e.at != d && !j.mayMeetAnother(s, e, m) {
@@ -167,12 +163,12 @@ func (j *Judge) judgeOwner(s *life, m *message, d *life) {
 // withdrew reports whether s may have withdrawn m: it may have been delivered all
 // the same, but nobody waits for who took it.
 func (s *life) withdrew(m *message) bool {
-	return m.has(book.FlagLimit) || s.cancelled(m)
+	return m.has(book.FlagLimit) || s.cancelled(m, never)
 }
 
-// cancelled reports whether s withdrew what it had sent there, m with it.
-func (s *life) cancelled(m *message) bool {
-	return slices.ContainsFunc(s.cancels[m.dst], func(at int64) bool { return at >= m.sent })
+// cancelled reports whether s withdrew before by what it had sent there, m with it.
+func (s *life) cancelled(m *message, by int64) bool {
+	return slices.ContainsFunc(s.cancels[m.dst], func(at int64) bool { return m.begun <= at && at < by })
 }
 
 // mayMeetAnother reports whether the destination of e, which it has met the owner
@@ -180,7 +176,7 @@ func (s *life) cancelled(m *message) bool {
 // that the first was gone, or could not be told any more, or because the daemon
 // there began anew.
 func (j *Judge) mayMeetAnother(s *life, e, m *message) bool {
-	by := m.receivedAt + noticeBound
+	by := m.begun + noticeBound // in its event ring when m was submitted, and then read
 	if j.restarted(m.dst.Addr(), e.begun, m.receivedAt) || s.end.early < by {
 		return true
 	}
@@ -202,7 +198,7 @@ type shortKey struct {
 func (d *life) neighbour(i, by int) (a arrival) {
 	from := d.got[i].from
 	for i += by; i >= 0 && i < len(d.got); i += by {
-		if a := d.got[i]; a.from == from && a.life != 0 {
+		if a := d.got[i]; a.from == from && a.seq != 0 {
 			return a
 		}
 	}
@@ -215,7 +211,7 @@ func (d *life) neighbour(i, by int) (a arrival) {
 func (j *Judge) deliverShort(d *life, i int, short map[shortKey][]*message) {
 	a := d.got[i]
 	take := func(m *message) bool {
-		if m == nil || m.at != nil || m.failed || !m.has(book.FlagShort) || m.dst != d.addr || m.size != a.size || m.crc != a.crc {
+		if m == nil || m.at != nil || m.begun > a.at || m.failed || !m.has(book.FlagShort) || m.dst != d.addr || m.size != a.size || m.crc != a.crc {
 			return false
 		}
 		m.at, m.receivedAt = d, a.at
@@ -223,10 +219,16 @@ func (j *Judge) deliverShort(d *life, i int, short map[shortKey][]*message) {
 		return true
 	}
 	before, next := d.neighbour(i, -1), d.neighbour(i, 1)
-	if s := j.lives[before.life]; s != nil && take(s.message(before.seq+1)) {
+	may := func(id uint32) *life {
+		if a.life != 0 && a.life != id {
+			return nil
+		}
+		return j.lives[id]
+	}
+	if s := may(before.life); s != nil && take(s.message(before.seq+1)) {
 		return
 	}
-	if s := j.lives[next.life]; s != nil {
+	if s := may(next.life); s != nil {
 		least := uint64(0)
 		if before.life == next.life {
 			least = before.seq
@@ -238,7 +240,7 @@ func (j *Judge) deliverShort(d *life, i int, short map[shortKey][]*message) {
 		}
 	}
 	for _, m := range short[shortKey{a.from, d.addr, a.size}] {
-		if take(m) {
+		if (a.life == 0 || a.life == m.by) && take(m) {
 			return
 		}
 	}

@@ -22,10 +22,10 @@ import (
 // found, what is later is.
 const (
 	// markBound is how long after the last status of operations 1 to N the
-	// high-water mark may take to be seen at N.
-	markBound = int64(5 * time.Second)
-	// noticeBound is how long a notice may take to be read where nothing is
-	// disturbed. A socket that ended so soon after a send may not have been told.
+	// high-water mark may take to be seen at N. No process is stopped for so long.
+	markBound = int64(10 * time.Second)
+	// noticeBound is how long an application may take to read a notice that is
+	// queued. A socket that ended so soon after a send may not have been told.
 	noticeBound = int64(3 * time.Second)
 	// endBound is how long after the death of a process its sockets may stay
 	// bound, if nobody binds their ports earlier.
@@ -90,8 +90,8 @@ type span struct{ early, late int64 }
 // fault disturbs hosts, or one process.
 type fault struct {
 	from, to int64
-	host     netip.Addr // invalid: all
-	process  int
+	host     netip.Addr
+	process  int // it was stopped, and the host was not touched; else 0
 }
 
 // New makes a Judge without any records.
@@ -105,7 +105,8 @@ type life struct {
 	id      uint32
 	addr    netip.AddrPort
 	lane    uint8
-	bound   int64
+	binding int64 // Bind was called
+	bound   int64 // and returned
 	close   int64 // Close was called
 	lingers bool  // it was CloseWait
 	closed  int64
@@ -116,13 +117,16 @@ type life struct {
 
 	msgs    []message // number i at i-1
 	got     []arrival // in the order of their receipt
+	newest  int64     // when the send of what it received began that was sent last
 	told    map[netip.AddrPort]*told
+	notices []notice
 	cancels map[netip.AddrPort][]int64
 	marks   map[netip.Addr][]mark
 }
 
 // message is what one send was.
 type message struct {
+	by         uint32 // life of its sender
 	seq        uint64
 	dst        netip.AddrPort
 	size, crc  uint32
@@ -131,6 +135,8 @@ type message struct {
 	sent       int64 // 0: it is not known whether the send succeeded
 	failed     bool
 	ops        [2]*operation // RDMA, atomic
+	meant      uint32        // life that its DstInc names, 0: none
+	ackedAt    int64         // its zero-copy cookie came back, 0: it did not
 	at         *life         // that received it
 	receivedAt int64
 }
@@ -170,12 +176,6 @@ type arrival struct {
 	size, crc uint32
 }
 
-// told is what a socket was told of a destination in notices.
-type told struct {
-	nosock, lost, gaveUp uint64
-	at                   []int64 // when it was told of nosock
-}
-
 type mark struct {
 	at    int64
 	value uint64
@@ -189,7 +189,7 @@ func (j *Judge) Add(r book.Record) {
 		j.addDisturbance(r)
 		return
 	case book.Bind:
-		j.lives[r.Life] = &life{id: r.Life, addr: r.Peer, lane: uint8(r.A), bound: r.At, end: span{never, never},
+		j.lives[r.Life] = &life{id: r.Life, addr: r.Peer, lane: uint8(r.A), binding: int64(r.B), bound: r.At, end: span{never, never},
 			told: map[netip.AddrPort]*told{}, cancels: map[netip.AddrPort][]int64{}, marks: map[netip.Addr][]mark{}}
 		return
 	}
@@ -199,7 +199,7 @@ func (j *Judge) Add(r book.Record) {
 		return
 	}
 	switch r.Kind {
-	case book.Op, book.Try, book.Sent, book.Fail:
+	case book.Op, book.Try, book.Sent, book.Fail, book.Acked:
 		j.addSend(l, r)
 	case book.Status, book.Local, book.Touched:
 		j.addOutcome(l, r)
@@ -281,9 +281,11 @@ func (j *Judge) Verdict() *Report {
 	}
 	slices.SortFunc(order, func(a, b *life) int { return int(a.id) - int(b.id) })
 	j.findEnds(order)
+	j.countUses(order)
 	j.deliver(order)
 	for _, l := range order {
 		j.judgeFlows(l)
+		j.judgeNotices(l)
 		j.judgeOperations(l)
 		j.judgeMarks(l)
 	}
@@ -339,10 +341,10 @@ func (j *Judge) ended(host netip.Addr, at int64) bool {
 	return slices.ContainsFunc(j.ends[host], func(e span) bool { return e.early <= at && at <= later(e.late, causeBound) })
 }
 
-// disturbed reports whether something happened to a or b from..to, or shortly
-// before.
+// disturbed reports whether something happened to the daemon of a or of b, or
+// between them, from..to or shortly before.
 func (j *Judge) disturbed(a, b netip.Addr, from, to int64) bool {
 	return slices.ContainsFunc(j.faults, func(f fault) bool {
-		return f.from <= to && f.to >= from-causeBound && (!f.host.IsValid() || f.host == a || f.host == b)
+		return f.from <= to && f.to >= from-causeBound && f.process == 0 && (f.host == a || f.host == b)
 	})
 }

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -42,7 +43,7 @@ func begin() *history {
 }
 
 func (h *history) bind(life uint32, at netip.AddrPort) *history {
-	return h.add(life, book.Record{Kind: book.Bind, Peer: at})
+	return h.add(life, book.Record{Kind: book.Bind, Peer: at, B: uint64(h.now + 1)})
 }
 
 // send sends message seq of s, with flags; more are its operations.
@@ -51,7 +52,7 @@ func (h *history) send(life uint32, seq uint64, flags uint64, ops ...book.Record
 	for _, o := range ops {
 		o.Kind, o.Seq, o.Peer = book.Op, seq, there
 		flags |= book.FlagOp
-		if o.Text == "add" {
+		if o.Text == "add" || o.Text == "swap" {
 			sent.B = seq
 		} else {
 			sent.A = seq
@@ -97,6 +98,25 @@ func (h *history) about(k book.Kind, c uint64, text string) *history {
 	return h.add(d, book.Record{Kind: k, A: 9, C: c, Text: text})
 }
 
+// acked gives s the zero-copy cookie of its message seq, which asked for one.
+func (h *history) acked(seq uint64) *history {
+	return h.add(s, book.Record{Kind: book.Acked, Seq: seq})
+}
+
+// swap is a compare-and-swap, swapped its success; it found old.
+func swap(compare uint64) book.Record {
+	return book.Record{Text: "swap", A: 9, B: 8<<32 | 8, C: compare}
+}
+
+func (h *history) swapped(seq, compare, old uint64) *history {
+	return h.send(s, seq, 0, swap(compare)).recv(d, s, seq).add(s, book.Record{Kind: book.Status, Seq: seq, C: 1, Text: "success"}).
+		add(s, book.Record{Kind: book.Local, Seq: seq, A: old, C: 1})
+}
+
+func (h *history) words(swapped uint64) *history {
+	return h.add(d, book.Record{Kind: book.Words, A: 9, B: swapped})
+}
+
 func write(off, n uint64) book.Record { return book.Record{Text: "write", A: 9, B: off<<32 | n} }
 func add() book.Record                { return book.Record{Text: "add", A: 9, B: 8} }
 
@@ -128,17 +148,37 @@ func TestVerdicts(t *testing.T) {
 		{"too short for a number", begin().send(s, 1, 0).send(s, 2, book.FlagShort).recv(d, s, 1).recv(d, 0, 0), ""},
 		{"too short, twice", begin().send(s, 1, 0).send(s, 2, book.FlagShort).recv(d, s, 1).recv(d, 0, 0).recv(d, 0, 0), "twice"},
 
+		{"too short, of a former socket at the same port", begin().send(s, 1, 0).send(s, 2, book.FlagShort).recv(d, s, 1).recv(d, s, 0).close(s).
+			bind(t2+1, here).send(t2+1, 1, 0).send(t2+1, 2, book.FlagShort).close(d).bind(e, there).recv(e, t2+1, 1).recv(e, t2+1, 0).settled(t2 + 1), ""},
+		{"too short, received before it was sent", begin().send(s, 1, 0).recv(d, s, 1).recv(d, 0, 0).send(s, 2, book.FlagShort).recv(d, 0, 0), "twice"},
 		{"lost", begin().send(s, 1, 0).settled(s).settled(d), "lost"},
 		{"lost between two", begin().send(s, 1, 0).send(s, 2, 0).send(s, 3, 0).recv(d, s, 1).recv(d, s, 3).later(9 * second).close(d), "lost"},
 		{"unread", begin().send(s, 1, 0).send(s, 2, 0).recv(d, s, 1).close(d).settled(s), ""},
 		{"told", begin().close(d).send(s, 1, 0).notice("no socket", 1).settled(s), ""},
 		{"nobody there and not told", begin().close(d).later(second).send(s, 1, 0).settled(s), "lost"},
+		{"unread, though what was sent later was read", begin().send(s, 1, book.FlagCookie).acked(1).send(t2, 1, 0).
+			add(d, book.Record{Kind: book.Recv, Peer: here2, A: uint64(t2), Seq: 1, B: 100, C: 7}).close(d).settled(s), "lost"},
+		{"acked before its receiver was bound", begin().close(d).send(s, 1, book.FlagCookie).acked(1).bind(e, there).close(e).settled(s), "lost"},
+		{"a cookie twice", begin().send(s, 1, book.FlagCookie).recv(d, s, 1).acked(1).acked(1), "zero copy"},
+		{"a cookie that was not asked for", begin().send(s, 1, 0).recv(d, s, 1).acked(1), "zero copy"},
+		{"a cookie that does not come", begin().send(s, 1, book.FlagCookie).recv(d, s, 1).settled(s), "zero copy"},
+		{"told of one who was named, then of one who was met", begin().send(s, 1, 0).recv(d, s, 1).
+			add(s, book.Record{Kind: book.Try, Seq: 2, Peer: there, A: 100, B: 7, Text: fmt.Sprint(e)}).add(s, book.Record{Kind: book.Sent, Seq: 2}).
+			notice("no socket", 1).close(d).bind(e, there).send(s, 3, 0).notice("no socket", 1).settled(s).settled(e), ""},
+		{"told in vain", begin().send(s, 1, 0).notice("no socket", 1).settled(s).settled(d), "told and delivered"},
+		{"lost in vain", begin().send(s, 1, 0).notice("lost", 1).settled(s).settled(d), "told and delivered"},
+		{"unreachable, and nothing had happened", begin().notice("unreachable", 0), "notice"},
+		{"unreachable behind a fault", begin().add(0, book.Record{Kind: book.Fault, Peer: netip.AddrPortFrom(there.Addr(), 0), Text: "reset"}).notice("unreachable", 0), ""},
+		{"down behind a process that was stopped", begin().add(0, book.Record{Kind: book.Fault, Peer: netip.AddrPortFrom(there.Addr(), 0), A: 2, Text: "stop process"}).notice("peer down", 0), "notice"},
 		{"told too often", begin().send(s, 1, 0).send(s, 2, 0).recv(d, s, 1).notice("no socket", 2).close(d), "told and delivered"},
 		{"gave up without a limit", begin().send(s, 1, 0).recv(d, s, 1).notice("gave up", 1), "told and delivered"},
 		{"gave up", begin().send(s, 1, book.FlagLimit).notice("gave up", 1).settled(s).settled(d), ""},
 		{"cancelled", begin().send(s, 1, 0).add(s, book.Record{Kind: book.Cancel, Peer: there}).settled(s).settled(d), ""},
 		{"sent after the cancel", begin().add(s, book.Record{Kind: book.Cancel, Peer: there}).send(s, 1, 0).settled(s).settled(d), "lost"},
 		{"withdrawn by its sender's close", begin().send(s, 1, 0).close(s).settled(d), ""},
+		{"withdrawn though it was acked", begin().send(s, 1, book.FlagCookie).acked(1).later(9 * second).close(s).settled(d), "lost"},
+		{"overtaken, just before its sender's close", begin().send(s, 1, 0).send(s, 2, 0).recv(d, s, 2).close(s).settled(d), "lost"},
+		{"told too late", begin().close(d).send(s, 1, 0).bind(e, there).send(s, 2, 0).recv(e, s, 2).close(s).settled(e), ""},
 		{"overtaken, long before its sender's close", begin().send(s, 1, 0).send(s, 2, 0).recv(d, s, 2).later(60 * second).close(s).settled(d), "lost"},
 		{"the last message", begin().send(s, 1, book.FlagRoll).settled(s).settled(d).close(d), "lost"},
 
@@ -152,7 +192,10 @@ func TestVerdicts(t *testing.T) {
 		{"silent and delivered", begin().region().send(s, 1, book.FlagSilent, write(0, 10)).status(1, "success", 0).recv(d, s, 1), "silent"},
 		{"dropped", begin().region().send(s, 1, 0, write(0, 10)).status(1, "dropped", 0).settled(s).settled(d), ""},
 		{"dropped and delivered", begin().region().send(s, 1, 0, write(0, 10)).recv(d, s, 1).status(1, "dropped", 0), "status"},
-		{"unknown and delivered", begin().region().send(s, 1, 0, write(0, 10)).recv(d, s, 1).status(1, "unknown", 0), ""},
+		{"unknown and delivered", begin().region().send(s, 1, 0, write(0, 10)).recv(d, s, 1).ended().status(1, "unknown", 0), ""},
+		{"unknown without a cause", begin().region().send(s, 1, 0, write(0, 10)).recv(d, s, 1).status(1, "unknown", 0), "status"},
+		{"unknown, with a limit", begin().region().send(s, 1, book.FlagLimit, write(0, 10)).recv(d, s, 1).status(1, "unknown", 0), ""},
+		{"nobody cancelled", begin().region().send(s, 1, 0, write(0, 10)).status(1, "canceled", 0), "status"},
 		{"two statuses", begin().region().send(s, 1, 0, write(0, 10)).recv(d, s, 1).status(1, "success", 0).status(1, "success", 0), "status"},
 		{"no status", begin().region().send(s, 1, 0, write(0, 10)).recv(d, s, 1).settled(s), "status"},
 		{"two fates", begin().region().send(s, 1, 0, write(0, 10), add()).recv(d, s, 1).status(1, "success", 0).
@@ -164,6 +207,8 @@ func TestVerdicts(t *testing.T) {
 		{"refused without a reason", begin().region().send(s, 1, 0, write(0, 10)).status(1, "remote error", 22), "refusal"},
 		{"refused after Release", begin().region().about(book.Release, 0, "").send(s, 1, 0, write(0, 10)).status(1, "remote error", 22), ""},
 		{"refused for a quota", begin().region().send(s, 1, 0, write(0, 10)).status(1, "remote error", enobufs), "refusal"},
+		{"success behind its owner's close", begin().region().close(d).bind(e, there).send(s, 1, 0, write(0, 10)).status(1, "success", 0).close(e).close(s), "access"},
+		{"success behind its owner's close, silent", begin().region().close(d).send(s, 1, book.FlagSilent, write(0, 10)).status(1, "success", 0), ""},
 		{"granted to another", begin().region().send(t2, 1, 0, write(0, 10)).
 			add(t2, book.Record{Kind: book.Status, Seq: 1, A: 1, Text: "success"}).close(d).close(t2), "access"},
 		{"after Release", begin().region().about(book.Release, 0, "").about(book.Freed, 0, "").send(s, 1, 0, write(0, 10)).recv(d, s, 1).status(1, "success", 0), "access"},
@@ -179,11 +224,15 @@ func TestVerdicts(t *testing.T) {
 			add(s, book.Record{Kind: book.Status, Seq: 1, C: 1, Text: "success"}).about(book.Words, 2, ""), "atomic"},
 		{"did not run", begin().region().send(s, 1, 0, add()).recv(d, s, 1).
 			add(s, book.Record{Kind: book.Status, Seq: 1, C: 1, Text: "success"}).about(book.Words, 0, ""), "atomic"},
-		{"may have run", begin().region().send(s, 1, 0, add()).
+		{"may have run", begin().region().send(s, 1, book.FlagLimit, add()).
 			add(s, book.Record{Kind: book.Status, Seq: 1, C: 1, Text: "unknown"}).about(book.Words, 1, "").close(d), ""},
 		{"an old value twice", begin().region().send(s, 1, 0, add()).recv(d, s, 1).send(s, 2, 0, add()).recv(d, s, 2).
 			add(s, book.Record{Kind: book.Status, Seq: 1, C: 1, Text: "success"}).add(s, book.Record{Kind: book.Status, Seq: 2, C: 1, Text: "success"}).
 			add(s, book.Record{Kind: book.Local, Seq: 1, C: 1}).add(s, book.Record{Kind: book.Local, Seq: 2, C: 1}), "atomic"},
+		{"swapped", begin().region().swapped(1, 0, 0).swapped(2, book.SwapValue(s, 1), book.SwapValue(s, 1)).swapped(3, 5, 7).words(book.SwapValue(s, 2)), ""},
+		{"swapped, one did not run", begin().region().swapped(1, 0, 0).words(0), "atomic"},
+		{"swapped, one ran twice", begin().region().swapped(1, 0, 0).swapped(2, 0, 0).words(book.SwapValue(s, 2)), "atomic"},
+		{"swapped out of what nobody stored", begin().region().swapped(1, 3, 3).words(book.SwapValue(s, 1)), "atomic"},
 		{"used twice", begin().add(d, book.Record{Kind: book.Region, A: 9, B: 1000, C: allowWrite | useOnce, Peer: here}).
 			send(s, 1, 0, write(0, 10)).recv(d, s, 1).send(s, 2, 0, write(0, 10)).recv(d, s, 2).status(1, "success", 0).status(2, "success", 0), "use once"},
 
@@ -198,6 +247,8 @@ func TestVerdicts(t *testing.T) {
 		{"the next owner, met after the former", begin().send(s, 1, 0).recv(d, s, 1).send(s, 2, 0).close(d).bind(e, there).recv(e, s, 2), "next owner"},
 		{"the next owner, met after a notice", begin().send(s, 1, 0).recv(d, s, 1).close(d).send(s, 2, 0).notice("no socket", 1).send(s, 3, 0).bind(e, there).recv(e, s, 3), ""},
 		{"the next owner, the first message was cancelled", begin().send(s, 1, 0).add(s, book.Record{Kind: book.Cancel, Peer: there}).recv(d, s, 1).close(d).bind(e, there).send(s, 2, 0).recv(e, s, 2), ""},
+		{"the next owner, though the former was named", begin().add(s, book.Record{Kind: book.Try, Seq: 1, Peer: there, A: 100, B: 7, Text: fmt.Sprint(d)}).
+			add(s, book.Record{Kind: book.Sent, Seq: 1}).close(d).bind(e, there).recv(e, s, 1), "next owner"},
 		{"the next owner, met first", begin().send(s, 1, 0).close(d).bind(e, there).recv(e, s, 1), ""},
 		{"the next owner, met after its daemon began anew", begin().send(s, 1, 0).recv(d, s, 1).send(s, 2, 0).ended().bind(e, there).recv(e, s, 2), ""},
 	} {
@@ -219,7 +270,7 @@ func TestKilled(t *testing.T) {
 	h.add(0, book.Record{Kind: book.Kill, A: 2}).add(0, book.Record{Kind: book.Dead, A: 2})
 	h.send(s, 3, 0).notice("no socket", 1)
 	h.bind(e, there).send(s, 4, 0).recv(e, s, 4).settled(s).settled(e)
-	if r := h.verdict(); len(r.Violations) > 0 || r.Excused["its receiver ended"] != 2 {
+	if r := h.verdict(); len(r.Violations) > 0 || r.Excused[unread] != 2 {
 		t.Errorf("%v, excused %v", r.Violations, r.Excused)
 	}
 }

@@ -19,6 +19,8 @@ type region struct {
 	freed   int64          // and returned nil
 	counted bool           // word is known
 	word    uint64         // that fetch-adds of 1 went to, when Release returned
+	swapped uint64         // that compare-and-swaps went to
+	uses    int            // operations on it that may have been accepted
 }
 
 // addMemory takes what an application saw in memory that it handed out.
@@ -48,7 +50,7 @@ func (j *Judge) addMemory(l *life, r book.Record) {
 			j.violate(Violation{Rule: "access", Life: l.id, Region: g.id, Text: fmt.Sprintf("region %#x of %v after its Release: %s", g.id, l, r.Text)})
 		}
 	case book.Words:
-		g.counted, g.word = true, r.C
+		g.counted, g.word, g.swapped = true, r.C, r.B
 	}
 }
 
@@ -60,60 +62,111 @@ func (j *Judge) addData(l *life, r book.Record) {
 	}
 }
 
-// judgeRegions: fetch-adds ran once if they succeeded, and never twice; a
-// region for one use served one message.
-func (j *Judge) judgeRegions() {
-	type sum struct {
-		sure, maybe uint64
-		uses        int
-		olds        map[uint64]bool
-	}
-	sums := map[uint64]*sum{}
-	each := func(l *life, m *message, o *operation) {
-		s := sums[o.region]
-		if s == nil {
-			s = &sum{olds: map[uint64]bool{}}
-			sums[o.region] = s
-		}
-		if o.status == "success" {
-			s.uses++
-		}
-		if o.kind != "add" || j.forbids(l, m, o) != "" {
-			return
-		}
-		switch o.status {
-		case "success":
-			s.sure++
-			if o.seen && s.olds[o.local] {
-				j.wrong("atomic", l, m, "has the old value %d, which another fetch-add had, too", o.local)
-			}
-			if o.seen {
-				s.olds[o.local] = true
-			}
-		case "remote error":
-		default:
-			s.maybe++
-		}
-	}
-	for _, l := range j.lives {
+func (j *Judge) countUses(order []*life) {
+	for _, l := range order {
 		for i := range l.msgs {
 			for _, o := range l.msgs[i].ops {
-				if o != nil && !l.msgs[i].failed {
-					each(l, &l.msgs[i], o)
+				if o != nil && !l.msgs[i].failed && j.regions[o.region] != nil {
+					j.regions[o.region].uses++
 				}
 			}
 		}
 	}
-	for id, s := range sums {
+}
+
+// uses are what operations did to a region.
+type uses struct {
+	sure, maybe uint64 // fetch-adds
+	succeeded   int
+	olds        map[uint64]bool
+	swaps       map[uint64]uint64 // by what they replaced
+	unsure      map[uint64]bool   // values that swaps may have stored
+}
+
+// judgeRegions: atomics ran once if they succeeded, and never twice; a region for
+// one use served one message.
+func (j *Judge) judgeRegions() {
+	all := map[uint64]*uses{}
+	for _, l := range j.lives {
+		for i := range l.msgs {
+			for _, o := range l.msgs[i].ops {
+				if o != nil && !l.msgs[i].failed {
+					u := all[o.region]
+					if u == nil {
+						u = &uses{olds: map[uint64]bool{}, swaps: map[uint64]uint64{}, unsure: map[uint64]bool{}}
+						all[o.region] = u
+					}
+					j.addUse(u, l, &l.msgs[i], o)
+				}
+			}
+		}
+	}
+	for id, u := range all {
 		r := j.regions[id]
 		if r == nil {
 			continue
 		}
-		if r.counted && (r.word < s.sure || r.word > s.sure+s.maybe) {
-			j.violate(Violation{Rule: "atomic", Life: r.owner.id, Region: id, Text: fmt.Sprintf("region %#x of %v counted %d; %d fetch-adds succeeded, %d more may have run", id, r.owner, r.word, s.sure, s.maybe)})
+		wrong := func(rule, format string, args ...any) {
+			j.violate(Violation{Rule: rule, Life: r.owner.id, Region: id, Text: fmt.Sprintf("region %#x of %v ", id, r.owner) + fmt.Sprintf(format, args...)})
 		}
-		if r.rights&useOnce != 0 && s.uses > 1 {
-			j.violate(Violation{Rule: "use once", Life: r.owner.id, Region: id, Text: fmt.Sprintf("region %#x of %v is for one use, %d operations succeeded", id, r.owner, s.uses)})
+		if r.counted && (r.word < u.sure || r.word > u.sure+u.maybe) {
+			wrong("atomic", "counted %d; %d fetch-adds succeeded, %d more may have run", r.word, u.sure, u.maybe)
+		}
+		if r.counted && !u.mayEndAt(r.swapped) {
+			wrong("atomic", "ended with %#x; compare-and-swaps replaced %v, %d more may have run", r.swapped, u.swaps, len(u.unsure))
+		}
+		if r.rights&useOnce != 0 && u.succeeded > 1 {
+			wrong("use once", "is for one use, %d operations succeeded", u.succeeded)
 		}
 	}
+}
+
+// addUse adds what o, of message m of l, did or may have done.
+func (j *Judge) addUse(u *uses, l *life, m *message, o *operation) {
+	if o.status == "success" {
+		u.succeeded++
+	}
+	if o.kind != "add" && o.kind != "swap" || j.forbids(l, m, o) != "" || o.status == "remote error" {
+		return
+	}
+	done := o.status == "success"
+	switch store := book.SwapValue(l.id, m.seq); {
+	case o.kind == "add" && done:
+		u.sure++
+		if o.seen && u.olds[o.local] {
+			j.wrong("atomic", l, m, "has the old value %d, which another fetch-add had, too", o.local)
+		}
+		if o.seen {
+			u.olds[o.local] = true
+		}
+	case o.kind == "add":
+		u.maybe++
+	case !done || !o.seen:
+		u.unsure[store] = true
+	case o.local == o.compare:
+		if by, twice := u.swaps[o.local]; twice {
+			j.wrong("atomic", l, m, "replaced %#x, which %#x had replaced", o.local, by)
+		}
+		u.swaps[o.local] = store
+	}
+}
+
+// mayEndAt reports whether the word can be last at the end. What a swap stores
+// nothing else does, so those that ran follow one another from 0 to the end.
+func (u *uses) mayEndAt(last uint64) bool {
+	if _, replaced := u.swaps[last]; replaced {
+		return false
+	}
+	if len(u.unsure) > 0 {
+		return true // any of them may have run behind what is known
+	}
+	at := uint64(0)
+	for range u.swaps {
+		next, ok := u.swaps[at]
+		if !ok {
+			return false
+		}
+		at = next
+	}
+	return at == last
 }

@@ -10,10 +10,11 @@ import (
 
 // operation is one RDMA operation or atomic.
 type operation struct {
-	kind     string // "write", "read", "add"
+	kind     string // "write", "read", "add", "swap"
 	region   uint64
 	off, len uint32
 	crc      uint32 // of what a write writes, and a read must read
+	compare  uint64 // of a swap
 	id       uint64
 
 	status   string // "" as long as there is none
@@ -59,6 +60,7 @@ func (j *Judge) judgeOperations(l *life) {
 		for _, o := range m.ops {
 			if o != nil {
 				j.judgeStatus(l, m, o)
+				j.judgeCause(l, m, o)
 			}
 		}
 		if a, b := m.ops[0], m.ops[1]; a != nil && b != nil && a.status != "" && b.status != "" && (a.status == "success") != (b.status == "success") {
@@ -71,7 +73,7 @@ func (j *Judge) judgeStatus(l *life, m *message, o *operation) {
 	forbidden := j.forbids(l, m, o)
 	switch o.status {
 	case "":
-		if l.settled && m.accepted() {
+		if (l.settled || l.waited) && m.accepted() {
 			j.wrong("status", l, m, "has no status of its %s, though nothing was left to wait for", o.kind)
 		}
 	case "success":
@@ -91,7 +93,28 @@ func (j *Judge) judgeStatus(l *life, m *message, o *operation) {
 	}
 }
 
-const enobufs = 105
+// judgeCause: UNKNOWN, CANCELED and OTHER_ERROR have theirs.
+func (j *Judge) judgeCause(l *life, m *message, o *operation) {
+	switch o.status {
+	case "unknown":
+		if !m.has(book.FlagLimit) && (l.addr.Addr() == m.dst.Addr() || !j.restarted(m.dst.Addr(), m.begun, o.statusAt)) {
+			j.wrong("status", l, m, "has the status %q of its %s, though its peer did not begin anew and it had no limit", o.status, o.kind)
+		}
+	case "canceled":
+		if !l.cancelled(m, never) && l.close == 0 {
+			j.wrong("status", l, m, "has the status %q of its %s, which nobody cancelled", o.status, o.kind)
+		}
+	case "other error":
+		j.wrong("status", l, m, "has the status %q of its %s", o.status, o.kind)
+	}
+}
+
+const (
+	eacces  = 13
+	einval  = 22
+	erange  = 34
+	enobufs = 105
+)
 
 // judgeRefusal: an operation is refused for what is wrong with it, by its own
 // daemon, so that no device ever sees a bad request.
@@ -104,11 +127,11 @@ func (j *Judge) judgeRefusal(l *life, m *message, o *operation, forbidden string
 		j.wrong("refusal", l, m, "has the status %q of its %s without an errno: its daemon let a request pass that a device refused", o.status, o.kind)
 	case o.errno == enobufs:
 		j.wrong("refusal", l, m, "ended for a quota that nothing here reaches")
-	case forbidden != "" || r == nil:
+	case r == nil:
 	case r.release != 0 && r.release <= o.statusAt, r.owner.end.early <= o.statusAt:
-	case r.rights&useOnce != 0:
+	case r.rights&useOnce != 0 && r.uses > 1:
+	case forbidden != "" && (o.errno == erange || o.errno == eacces || o.errno == einval):
 	case j.restarted(l.addr.Addr(), r.at, o.statusAt), j.restarted(m.dst.Addr(), r.at, o.statusAt):
-	case m.ops[0] != nil && m.ops[1] != nil && j.regions[m.ops[0].region] != j.regions[m.ops[1].region]:
 	default:
 		j.wrong("refusal", l, m, "has the status %q of its %s with errno %d, though the region is there and was granted", o.status, o.kind, o.errno)
 	}
@@ -130,13 +153,14 @@ const (
 // revoked is the time in ns within which the keys of a socket that has ended are out
 // of everybody's hands: the daemon breaks a peer off that keeps one for 5 s
 // (docs/protocol.md), and daemons are stopped for a while. Close does not wait for
-// that, as Release does.
+// that, as Release does. An operation with a message is DROPPED then, for the socket
+// is not there; one that is silent may be SUCCESS.
 const revoked = 10_000_000_000
 
 // forbids says why o must not succeed, "" if it may.
 func (j *Judge) forbids(l *life, m *message, o *operation) string {
 	r := j.regions[o.region]
-	need := map[string]uint64{"read": allowRead, "write": allowWrite, "add": allowAtomic}[o.kind]
+	need := map[string]uint64{"read": allowRead, "write": allowWrite, "add": allowAtomic, "swap": allowAtomic}[o.kind]
 	switch {
 	case r == nil:
 		return fmt.Sprintf("nobody registered region %#x", o.region)
@@ -148,7 +172,7 @@ func (j *Judge) forbids(l *life, m *message, o *operation) string {
 		return fmt.Sprintf("the region was granted to %v", r.grantee)
 	case r.freed != 0 && r.freed < m.begun:
 		return "Release of the region had returned before it was sent"
-	case r.owner.end.late < m.begun-revoked:
+	case o.status == "success" && !m.has(book.FlagSilent) && r.owner.end.late < m.begun, r.owner.end.late < m.begun-revoked:
 		return fmt.Sprintf("the region's owner, %v, had ended before it was sent", r.owner)
 	}
 	return ""
@@ -202,7 +226,7 @@ func (j *Judge) judgePassing(l *life, host netip.Addr, ops []*operation, of map[
 			seen = marks[0].at
 		}
 		by := settled + markBound
-		if seen > by && min(l.end.early, j.settled, j.last) > by && !j.disturbed(l.addr.Addr(), l.addr.Addr(), settled, by) {
+		if seen > by && min(l.end.early, j.settled, j.last) > by {
 			j.wrong("mark", l, of[o], "has the id %d to %v; all up to it had their statuses, the mark had not passed it %d s later", o.id, host, markBound/1e9)
 			return
 		}

@@ -8,13 +8,79 @@ import (
 	"github.com/rdsd/rdsd/e2e/ledger/book"
 )
 
+// told is what a socket was told of a destination in counted notices.
+type told struct {
+	nosock, lost, gaveUp uint64
+	at                   []int64 // when it was told of nosock
+	lostAt               int64   // when it was last told of lost
+}
+
+func (j *Judge) addNotice(l *life, r book.Record) {
+	t := l.told[r.Peer]
+	if t == nil {
+		t = &told{}
+		l.told[r.Peer] = t
+	}
+	j.report.Told[r.Text]++
+	switch r.Text {
+	case "no socket":
+		t.nosock += r.A
+		t.at = append(t.at, r.At)
+	case "lost":
+		t.lost += r.A
+		t.lostAt = r.At
+	case "gave up":
+		t.gaveUp += r.A
+	default:
+		l.notices = append(l.notices, notice{r.At, r.Peer, r.Text, r.B})
+	}
+}
+
+// notice is one that counts nothing.
+type notice struct {
+	at     int64
+	of     netip.AddrPort
+	kind   string
+	reason uint64
+}
+
+// Reasons of Unreachable, as in package rds.
+const (
+	forbidden = 1
+	noRoute   = 2
+)
+
+// judgeNotices judges what a socket was told of connections: there is a cause.
+func (j *Judge) judgeNotices(l *life) {
+	for _, n := range l.notices {
+		wrong := ""
+		switch disturbed := j.disturbed(l.addr.Addr(), n.of.Addr(), n.at, n.at); {
+		case n.kind == "not granted":
+			wrong = "though every region has room, and one for one use is offered to one host"
+		case n.of.Addr() == l.addr.Addr():
+			wrong = "which is on the same host"
+		case n.kind == "unreachable" && (n.reason == forbidden || n.reason == noRoute):
+			wrong = fmt.Sprintf("for the reason %d, though there is a way and nobody is forbidden", n.reason)
+		case !disturbed:
+			wrong = "though nothing had happened to the two hosts"
+		}
+		if wrong != "" {
+			j.violate(Violation{Rule: "notice", Life: l.id, Text: fmt.Sprintf("%v was told %q of %v at %d, %s", l, n.kind, n.of, n.at, wrong)})
+		}
+	}
+}
+
 // flow is what one socket sent to one address.
 type flow struct {
-	s    *life
-	dst  netip.AddrPort
-	msgs []*message
-	last map[*life]uint64 // highest number that each socket there received
-	most uint64           // highest number that anyone received
+	s     *life
+	dst   netip.AddrPort
+	there []*life // that were at dst
+	told  told
+	msgs  []*message
+	last  map[*life]uint64 // highest number that each socket there received
+	first []int64          // of each of msgs: when the first one was sent behind the NoSocket that was told last
+	acked []int64          // of each of msgs: when it is certain that it had been acked, told or dropped
+	next  []int64          // of each of msgs: when a later one was first received
 }
 
 // flows of s, in the order of their first message.
@@ -28,16 +94,81 @@ func (s *life) flows() (all []*flow) {
 		f := by[m.dst]
 		if f == nil {
 			f = &flow{s: s, dst: m.dst, last: map[*life]uint64{}}
+			if t := s.told[m.dst]; t != nil {
+				f.told = *t
+			}
 			by[m.dst] = f
 			all = append(all, f)
 		}
 		f.msgs = append(f.msgs, m)
-		if m.at != nil {
+		if m.at != nil && !m.has(book.FlagShort) {
 			f.last[m.at] = max(f.last[m.at], m.seq)
-			f.most = max(f.most, m.seq)
 		}
 	}
+	for _, f := range all {
+		f.trace()
+	}
 	return all
+}
+
+// trace finds what the flow tells of each message by those ahead of it and behind.
+func (f *flow) trace() {
+	n := len(f.msgs)
+	f.first, f.acked, f.next = make([]int64, n), make([]int64, n), make([]int64, n)
+	at, first, named := f.told.at, int64(0), false
+	for i, m := range f.msgs {
+		if first == 0 {
+			first = m.begun
+		}
+		for ; len(at) > 0 && at[0] <= m.begun; at = at[1:] {
+			if !named { // else the notice may be about who was named, and the destination still leads to who was met
+				first = m.begun
+			}
+		}
+		named = named || m.at == nil && (m.meant != 0 || m.operates())
+		f.first[i] = first
+	}
+	acked, next := int64(never), int64(never)
+	for i := n - 1; i >= 0; i-- {
+		m := f.msgs[i]
+		acked = min(acked, f.s.knewAcked(m))
+		f.acked[i], f.next[i] = acked, next
+		if m.at != nil && !m.has(book.FlagShort) {
+			next = min(next, m.receivedAt)
+		}
+	}
+}
+
+// knewAcked is when s knew that m had been acked, or that it had been told of m:
+// then the same holds for all it had sent there before. What was withdrawn says
+// nothing, nor do notices that s had no time to read.
+func (s *life) knewAcked(m *message) int64 {
+	at := int64(never)
+	if m.ackedAt != 0 && !m.has(book.FlagLimit) && !s.cancelled(m, m.ackedAt) && m.ackedAt+noticeBound < s.end.early {
+		at = m.ackedAt
+	}
+	if o := m.first(); o != nil && o.status == "success" {
+		at = min(at, o.statusAt)
+	}
+	return at
+}
+
+// held reports whether the i-th message cannot have found the port without a
+// socket, or another one there than the flow had met, until then: one socket had
+// it all the time.
+func (f *flow) held(j *Judge, i int, until int64) bool {
+	m := f.msgs[i]
+	if m.meant != 0 {
+		return false
+	}
+	return slices.ContainsFunc(f.there, func(d *life) bool {
+		for _, o := range m.ops {
+			if o != nil && (j.regions[o.region] == nil || j.regions[o.region].owner != d) {
+				return false
+			}
+		}
+		return d.bound <= f.first[i] && until <= d.end.early
+	})
 }
 
 // judgeFlows: every accepted message was delivered, or its sender was told, or
@@ -47,80 +178,73 @@ func (j *Judge) judgeFlows(s *life) {
 	for _, d := range j.lives {
 		at[d.addr] = append(at[d.addr], d)
 	}
-	folded := s.told[netip.AddrPort{}] // of several destinations, without an address
 	for _, f := range s.flows() {
-		var missing []*message
-		open, limited := uint64(0), uint64(0) // not delivered; with a limit and without operations
-		guessed := uint64(0)                  // excused, but another of its kind may be meant
-		for _, m := range f.msgs {
-			if m.at == nil || m.has(book.FlagShort) { // which of the short ones arrived is a guess
-				open++
-			}
-			if m.has(book.FlagLimit) && !m.operates() {
-				limited++
-			}
-			if !m.accepted() || !m.mayBeWaiting() {
-				continue
-			}
-			if !j.excused(f, m, at[f.dst]) {
-				missing = append(missing, m)
-			} else if m.has(book.FlagShort) {
+		f.there = at[f.dst]
+		j.judgeTold(f)
+		j.judgeMissing(f)
+	}
+}
+
+// judgeTold: who is told that messages were not delivered had sent such ones.
+func (j *Judge) judgeTold(f *flow) {
+	s, t := f.s, &f.told
+	var nosock, lost, limited uint64
+	for i, m := range f.msgs {
+		open := m.at == nil || m.has(book.FlagShort) // which of the short ones arrived is a guess
+		if open && t.nosock > 0 && !f.held(j, i, t.at[len(t.at)-1]) {
+			nosock++
+		}
+		if t.lost > 0 && s.addr.Addr() != f.dst.Addr() && j.restarted(f.dst.Addr(), m.begun-causeBound, t.lostAt) { // its end may not have been seen at once
+			lost++
+		}
+		if m.has(book.FlagLimit) && !m.operates() {
+			limited++
+		}
+	}
+	for _, c := range []struct {
+		what      string
+		told, may uint64
+	}{{"found no socket", t.nosock, nosock}, {"were lost", t.lost, lost}, {"gave up", t.gaveUp, limited}} {
+		if c.told > c.may {
+			j.violate(Violation{Rule: "told and delivered", Life: s.id, Text: fmt.Sprintf("%v was told that %d messages to %v %s; %d can have", s, c.told, f.dst, c.what, c.may)})
+		}
+	}
+}
+
+// judgeMissing: what did not arrive was told, or is excused.
+func (j *Judge) judgeMissing(f *flow) {
+	s := f.s
+	var missing, short []*message
+	guessed := uint64(0) // short ones that are excused: another of them may be meant
+	for i, m := range f.msgs {
+		if (s.settled || s.waited) && m.accepted() && m.has(book.FlagCookie) && m.ackedAt == 0 {
+			j.wrong("zero copy", s, m, "has a cookie that did not come back")
+		}
+		if !m.accepted() || !m.mayBeWaiting() {
+			continue
+		}
+		why := j.excuse(f, i)
+		switch isShort := m.has(book.FlagShort); {
+		case why != "":
+			j.report.Excused[why]++
+			if isShort {
 				guessed++
 			}
-		}
-		t := told{}
-		if n := s.told[f.dst]; n != nil {
-			t = *n
-		}
-		if t.nosock > open {
-			j.violate(Violation{Rule: "told and delivered", Life: s.id, Text: fmt.Sprintf("%v was told that %d messages to %v found no socket, but only %d were not delivered", s, t.nosock, f.dst, open)})
-		}
-		if t.gaveUp > limited {
-			j.violate(Violation{Rule: "told and delivered", Life: s.id, Text: fmt.Sprintf("%v was told that %d messages to %v gave up, but only %d had a limit", s, t.gaveUp, f.dst, limited)})
-		}
-		budget := t.nosock + t.lost + t.gaveUp + guessed
-		if folded != nil {
-			budget += folded.nosock + folded.lost + folded.gaveUp
-		}
-		j.report.Excused["a notice counts it"] += int(min(budget, uint64(len(missing))))
-		if n := uint64(len(missing)); n > budget {
-			for _, m := range missing[:min(n-budget, 3)] {
-				j.wrong("lost", s, m, "neither arrived nor was its sender told: %d such, %d told", n, budget)
-			}
+		case isShort:
+			short = append(short, m)
+		default:
+			missing = append(missing, m)
 		}
 	}
-}
-
-// excused reports whether m, accepted and not delivered, needs no notice.
-func (j *Judge) excused(f *flow, m *message, there []*life) bool {
-	why := j.excuse(f, m, there)
-	if why != "" {
-		j.report.Excused[why]++
+	missing = append(missing, short[min(guessed, uint64(len(short))):]...)
+	budget := f.told.nosock + f.told.lost + f.told.gaveUp
+	if folded := s.told[netip.AddrPort{}]; folded != nil { // of several destinations, without an address
+		budget += folded.nosock + folded.lost + folded.gaveUp
 	}
-	return why != ""
-}
-
-func (j *Judge) excuse(f *flow, m *message, there []*life) string {
-	s, status := f.s, m.statusOf()
-	switch {
-	case status != "" && status != "success":
-		return "its operation has a status"
-	// Some socket there may have had m in its queue when it ended. One that was
-	// there at the end has read everything.
-	case !m.has(book.FlagRoll) && slices.ContainsFunc(there, func(d *life) bool {
-		return !d.settled && d.end.early != never && d.end.late >= m.begun && f.last[d] < m.seq
-	}):
-		return "its receiver ended"
-	case status == "success":
-		return "" // settled: what follows is about messages that never got there
-	case s.cancelled(m):
-		return "cancelled"
-	case s.settled || s.end.early == never || s.waited:
-		return ""
-	case m.seq > f.most:
-		return "its sender ended"
-	case m.sent > s.end.early-noticeBound, j.disturbed(s.addr.Addr(), f.dst.Addr(), m.sent, s.end.early):
-		return "its sender ended before it can have been told"
+	j.report.Excused[counted] += int(min(budget, uint64(len(missing))))
+	if n := uint64(len(missing)); n > budget {
+		for _, m := range missing[:min(n-budget, 3)] {
+			j.wrong("lost", s, m, "neither arrived nor was its sender told: %d such, %d told", n, budget)
+		}
 	}
-	return ""
 }

@@ -22,7 +22,9 @@ const (
 	KillDaemon    Fault = "kill daemon"
 	EndDaemon     Fault = "end daemon"
 	StopDaemon    Fault = "stop daemon"
+	KillStopped   Fault = "kill stopped daemon" // what its peers send meanwhile is on its way when it dies
 	Reset         Fault = "reset"
+	Resets        Fault = "resets"          // one right behind the other
 	ResetsAtStart Fault = "resets at start" // a daemon is killed, and what it connects first is reset again and again
 	DrainDaemon   Fault = "drain daemon"
 	DrainPeer     Fault = "drain peer"
@@ -32,7 +34,12 @@ const (
 
 // Faults lists them all. Those from Loss on need a network of their own.
 func Faults() []Fault {
-	return []Fault{KillProcess, StopProcess, KillDaemon, EndDaemon, StopDaemon, Reset, ResetsAtStart, DrainDaemon, DrainPeer, Loss, Partition}
+	return []Fault{KillProcess, StopProcess, KillDaemon, EndDaemon, StopDaemon, KillStopped, Reset, Resets, ResetsAtStart, DrainDaemon, DrainPeer, Loss, Partition}
+}
+
+// ends reports whether f ends processes or daemons.
+func (f Fault) ends() bool {
+	return f == KillProcess || f == KillDaemon || f == EndDaemon || f == KillStopped || f == ResetsAtStart
 }
 
 // NeedsNetwork reports whether f drops packets.
@@ -78,6 +85,7 @@ func New(seed uint64, net netip.Addr) *Plan {
 		Pauses:  uint32(rng.IntN(4)),
 		Nobody:  uint32(rng.IntN(100)),
 		Stuck:   uint32(rng.IntN(300)),
+		Small:   uint32(rng.IntN(500)),
 		Pace:    time.Duration(2+rng.IntN(10)) * time.Millisecond,
 	}
 	p.Every = time.Duration(80+rng.IntN(400)) * time.Millisecond
@@ -88,10 +96,24 @@ func New(seed uint64, net netip.Addr) *Plan {
 		}
 	}
 	p.weights[Reset]++ // never none at all
-	for _, f := range []Fault{KillDaemon, EndDaemon, ResetsAtStart} {
+	for _, f := range []Fault{KillDaemon, EndDaemon, KillStopped, ResetsAtStart} {
 		p.weights[f] = (p.weights[f] + 2) / 3 // all of a host's processes begin anew
 	}
+	if rng.IntN(4) == 0 {
+		p.steady()
+	}
 	return p
+}
+
+// steady has nobody end before the campaign does, and nothing be withdrawn: there
+// is nothing that the judge could excuse.
+func (p *Plan) steady() {
+	p.Mix.Steady, p.Mix.Cancels = true, 0
+	for _, f := range Faults() {
+		if f.ends() {
+			p.weights[f] = 0
+		}
+	}
 }
 
 // Calm is a plan for daemons alone, without TLS and CRC.

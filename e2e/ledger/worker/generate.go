@@ -47,39 +47,6 @@ func (k *sock) generate() {
 // nobody is a port that no process binds.
 const nobody = 9
 
-// size of a message or operation: most are small, each power of two is as likely.
-func (k *sock) size(least int) int {
-	bits := 16
-	if k.rng.Uint32N(1024) < k.w.cfg.Mix.Large {
-		bits = 20
-	}
-	return max(least, k.rng.IntN(1<<k.rng.IntN(bits+1)+1))
-}
-
-// plain sends a message without operations, and sometimes one that is too short
-// to have a number right behind it.
-func (k *sock) plain(to netip.AddrPort) error {
-	rng := k.rng
-	m := rds.Message{Addr: to, DontWait: rng.IntN(8) > 0}
-	if !m.DontWait {
-		_ = k.s.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
-	}
-	flags := uint32(0)
-	if rng.Uint32N(1024) < k.w.cfg.Mix.Limits {
-		m.GiveUpAfter, flags = time.Duration(1+rng.IntN(500))*time.Millisecond, book.FlagLimit
-	}
-	k.send.Lock()
-	defer k.send.Unlock()
-	if _, err := k.postLocked(&m, k.size(headerSize), flags, nil); err != nil {
-		return err
-	}
-	if rng.IntN(8) == 0 {
-		_, err := k.postLocked(&m, rng.IntN(headerSize), flags, nil)
-		return err
-	}
-	return nil
-}
-
 func (k *sock) cancel(to netip.AddrPort) {
 	k.send.Lock()
 	defer k.send.Unlock()
@@ -136,6 +103,7 @@ func (k *sock) operate() error {
 		return k.plain(k.w.cfg.Known[rng.IntN(len(k.w.cfg.Known))])
 	}
 	c := call{k: k, o: o, m: rds.Message{Addr: o.to, DontWait: true}, silent: rng.IntN(16) == 0}
+	c.flags = book.FlagOp | k.limit(&c.m)
 	add := o.rights&rds.AllowAtomic != 0 && (o.rights&rds.AllowWrite == 0 || rng.IntN(3) == 0)
 	move := !add || o.rights&rds.AllowWrite != 0 && rng.IntN(2) == 0
 	if move && !c.move(o.rights&rds.AllowRead != 0, bad) {
@@ -156,6 +124,7 @@ type call struct {
 	op     rds.RDMA
 	atomic rds.Atomic
 	silent bool
+	flags  uint32
 }
 
 // move adds a write or a read. A bad one goes one byte beyond the region, or
@@ -197,6 +166,7 @@ func (c *call) move(read, bad bool) bool {
 	return true
 }
 
+// add adds to the region's first word, or compares and swaps its second.
 func (c *call) add() bool {
 	seg, before, ok := c.k.local.take(0)
 	if !ok {
@@ -206,6 +176,10 @@ func (c *call) add() bool {
 		c.k.note(book.Record{Kind: book.Touched, Seq: before, C: 1})
 	}
 	c.atomic = rds.Atomic{Kind: rds.FetchAdd, Cookie: c.o.cookie, Add: 1, Local: seg, Notify: true, Silent: c.silent}
+	if c.k.rng.IntN(2) == 0 {
+		c.atomic.Kind, c.atomic.Add = rds.CmpSwap, 0
+		c.atomic.RemoteOff, c.atomic.Compare = swapWord, c.k.local.expects(c.o.region)
+	}
 	c.m.Atomic = &c.atomic
 	return true
 }
@@ -223,9 +197,9 @@ func (c *call) undo() {
 // memory is.
 func (c *call) send() error {
 	k := c.k
-	flags, size := uint32(book.FlagOp), k.size(writeSize)
+	flags, size := c.flags, k.size(writeSize)
 	if c.silent {
-		flags, size = book.FlagOp|book.FlagSilent, 0
+		flags, size = flags|book.FlagSilent, 0
 	} else if size > 4096 {
 		size = writeSize
 	}
@@ -246,7 +220,7 @@ func (c *call) send() error {
 			}
 		}
 	}
-	if _, err := k.postLocked(&c.m, size, flags, more); err != nil {
+	if _, err := k.postLocked(&c.m, size, flags, 0, more); err != nil {
 		c.undo()
 		return err
 	}
@@ -255,7 +229,11 @@ func (c *call) send() error {
 		k.local.sent(host, use{seq: seq, id: c.m.OpID, seg: c.op.Local[0], read: c.op.Kind == rds.Read})
 	}
 	if c.m.Atomic != nil {
-		k.local.sent(host, use{seq: seq, id: c.m.AtomicID, seg: c.atomic.Local, word: true})
+		u := use{seq: seq, id: c.m.AtomicID, seg: c.atomic.Local, word: true}
+		if c.atomic.Kind == rds.CmpSwap {
+			u.swap = &swap{c.o.region, c.atomic.Compare, c.atomic.Swap}
+		}
+		k.local.sent(host, u)
 	}
 	return nil
 }
@@ -276,7 +254,12 @@ func (c *call) describe(seq uint64) {
 		k.note(r)
 	}
 	if c.m.Atomic != nil {
-		k.note(book.Record{Kind: book.Op, Seq: seq, Peer: c.m.Addr, A: c.o.region, B: 8, Text: "add"})
+		r := book.Record{Kind: book.Op, Seq: seq, Peer: c.m.Addr, A: c.o.region, B: 8, Text: "add"}
+		if c.atomic.Kind == rds.CmpSwap {
+			c.atomic.Swap = book.SwapValue(k.life, seq)
+			r.B, r.C, r.Text = swapWord<<32|8, c.atomic.Compare, "swap"
+		}
+		k.note(r)
 	}
 }
 
@@ -284,7 +267,7 @@ func (c *call) describe(seq uint64) {
 func (k *sock) keep() {
 	for {
 		ctx, cancel := context.WithTimeout(k.ses.ctx, 20*time.Millisecond)
-		_, err := k.s.Wait(ctx, rds.WaitSet{Completion: true, Notice: true, Op: k.local.next()})
+		_, err := k.s.Wait(ctx, rds.WaitSet{Completion: true, Notice: true, ZeroCopy: true, Op: k.local.next()})
 		cancel()
 		ended := err != nil && !errors.Is(err, context.DeadlineExceeded)
 		k.marks()
@@ -309,6 +292,8 @@ func (k *sock) marks() {
 	}
 }
 
+// told takes in statuses, notices and cookies. The notices of messages whose
+// cookies it has taken come first: they are written down by then.
 func (k *sock) told() {
 	var cs [64]rds.Completion
 	for n := k.s.Completions(cs[:]); n > 0; n = k.s.Completions(cs[:]) {
@@ -318,10 +303,19 @@ func (k *sock) told() {
 			k.local.settled()
 		}
 	}
-	var ns [64]rds.Notice
-	for n := k.s.Notices(ns[:]); n > 0; n = k.s.Notices(ns[:]) {
-		for _, x := range ns[:n] {
-			k.note(book.Record{Kind: book.Notice, Peer: x.To, A: x.Count, Text: x.Kind.String()})
+	var zs [64]uint32
+	for more := true; more; {
+		back := zs[:k.s.ZeroCopyDone(zs[:])]
+		var ns [64]rds.Notice
+		for n := k.s.Notices(ns[:]); n > 0; n = k.s.Notices(ns[:]) {
+			for _, x := range ns[:n] {
+				k.note(book.Record{Kind: book.Notice, Peer: x.To, A: x.Count, B: uint64(x.Reason), Text: x.Kind.String()})
+			}
 		}
+		for _, z := range back {
+			k.note(book.Record{Kind: book.Acked, Seq: uint64(z)})
+			k.local.back(z)
+		}
+		more = len(back) == len(zs)
 	}
 }

@@ -25,13 +25,15 @@ type local struct {
 	buf *rds.Buffer
 
 	mu       sync.Mutex
-	free     []rds.Segment         // pieces; guarded by mu
-	freeWord []rds.Segment         // guarded by mu
-	big      bool                  // the long piece is free; guarded by mu
-	last     map[int]use           // by offset: who used a free piece last; guarded by mu
-	pending  map[netip.Addr][]use  // in the order of their ids; guarded by mu
-	unknown  int                   // operations without a status; guarded by mu
-	marks    map[netip.Addr]uint64 // last seen; guarded by mu
+	free     []rds.Segment          // pieces; guarded by mu
+	freeWord []rds.Segment          // guarded by mu
+	big      bool                   // the long piece is free; guarded by mu
+	last     map[int]use            // by offset: who used a free piece last; guarded by mu
+	pending  map[netip.Addr][]use   // in the order of their ids; guarded by mu
+	unknown  int                    // operations without a status; guarded by mu
+	swaps    map[uint64]uint64      // what the compare-and-swap words of regions were at last; guarded by mu
+	lent     map[uint32]rds.Segment // by zero-copy cookie: from where a message is sent, or nothing; guarded by mu
+	marks    map[netip.Addr]uint64  // last seen; guarded by mu
 }
 
 // use is an operation on a piece.
@@ -41,14 +43,18 @@ type use struct {
 	seg  rds.Segment
 	read bool
 	word bool
+	swap *swap // what the word operation is, unless it adds
 }
+
+// swap is a compare-and-swap of a region's word.
+type swap struct{ region, compare, store uint64 }
 
 func newLocal(c *rds.Client) (*local, error) {
 	buf, err := c.Alloc(localSize)
 	if err != nil {
 		return nil, err
 	}
-	l := &local{buf: buf, big: true, last: map[int]use{}, pending: map[netip.Addr][]use{}, marks: map[netip.Addr]uint64{}}
+	l := &local{buf: buf, big: true, last: map[int]use{}, pending: map[netip.Addr][]use{}, marks: map[netip.Addr]uint64{}, lent: map[uint32]rds.Segment{}, swaps: map[uint64]uint64{}}
 	spoilMemory(buf.Bytes())
 	for i := range pieces {
 		l.free = append(l.free, rds.Segment{Buf: buf, Off: blockSize + i*pieceSize, Len: pieceSize})
@@ -113,10 +119,31 @@ func (l *local) sent(to netip.Addr, u use) {
 	l.unknown++
 }
 
+// outstanding is how many statuses and zero-copy cookies are to come.
 func (l *local) outstanding() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.unknown
+	return l.unknown + len(l.lent)
+}
+
+// lend notes that a cookie is to come back, of a message that is sent from s, or
+// was copied if s has no length.
+func (l *local) lend(cookie uint32, s rds.Segment) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lent[cookie] = s
+}
+
+// back takes the memory of a cookie that came back, or of a message that was not
+// sent, and spoils it: whoever still reads it sends something else.
+func (l *local) back(cookie uint32) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s, ok := l.lent[cookie]
+	if delete(l.lent, cookie); ok && s.Len > 0 {
+		spoilMemory(l.bytes(s))
+		l.giveLocked(s)
+	}
 }
 
 // next are the operations that the marks pass next.
@@ -147,7 +174,9 @@ func (l *local) passed(host netip.Addr, value uint64, note func(book.Record)) {
 		b := l.bytes(u.seg)
 		switch {
 		case u.word:
-			note(book.Record{Kind: book.Local, Seq: u.seq, A: binary.LittleEndian.Uint64(b), C: 1})
+			old := binary.LittleEndian.Uint64(b)
+			note(book.Record{Kind: book.Local, Seq: u.seq, A: old, C: 1})
+			l.learnLocked(u.swap, old)
 		case u.read:
 			note(book.Record{Kind: book.Local, Seq: u.seq, A: uint64(checksum(b))})
 		}
@@ -156,6 +185,25 @@ func (l *local) passed(host netip.Addr, value uint64, note func(book.Record)) {
 		l.giveLocked(u.seg)
 	}
 	l.pending[host] = p
+}
+
+// learnLocked notes what a compare-and-swap that has ended found. If it did not
+// run that is nothing: the next one compares in vain.
+func (l *local) learnLocked(s *swap, old uint64) {
+	switch {
+	case s == nil:
+	case old == s.compare:
+		l.swaps[s.region] = s.store
+	default:
+		l.swaps[s.region] = old
+	}
+}
+
+// expects is what the compare-and-swap word of a region was at last.
+func (l *local) expects(region uint64) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.swaps[region]
 }
 
 // hosts are those to which operations went.

@@ -40,12 +40,20 @@ func (k *sock) read() {
 func (k *sock) received(b []byte, m *rds.Message) {
 	r := book.Record{Kind: book.Recv, Peer: m.Addr, B: uint64(m.Len), C: uint64(checksum(b))}
 	if len(b) < headerSize {
+		k.mu.Lock()
+		if w := k.seen[m.Addr]; w.inc == m.SrcInc {
+			r.A = uint64(w.life)
+		}
+		k.mu.Unlock()
 		k.note(r)
 		return
 	}
 	h := parseHeader(b)
 	r.A, r.Seq = uint64(h.life), h.seq
 	k.note(r)
+	k.mu.Lock()
+	k.seen[m.Addr] = who{m.SrcInc, h.life}
+	k.mu.Unlock()
 	switch {
 	case h.flags&book.FlagRoll != 0:
 		fmt.Println("rolled")

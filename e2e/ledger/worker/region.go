@@ -32,9 +32,12 @@ type region struct {
 	spoiled []written   // guarded by mu: what was delivered and looked at
 }
 
-// wordSize is kept at the start of a region with atomics for the word that is
-// added to.
+// wordSize is kept at the start of a region with atomics for the words that are
+// added to, and compared and swapped.
 const wordSize = 64
+
+// swapWord is where the word is that is compared and swapped.
+const swapWord = 8
 
 // own hands out regions, one after the other.
 func (k *sock) own(rng *rand.Rand) {
@@ -152,12 +155,15 @@ func (k *sock) release(g *region, r *rds.Region, rng *rand.Rand) {
 			break
 		}
 	}
+	words := book.Record{Kind: book.Words, A: g.id, C: binary.LittleEndian.Uint64(g.buf.Bytes()), B: binary.LittleEndian.Uint64(g.buf.Bytes()[swapWord:])}
+	if g.rights&rds.AllowRead != 0 {
+		spoilMemory(g.buf.Bytes()) // whoever still reads it sees that
+	}
 	sum := checksum(g.buf.Bytes())
-	word := binary.LittleEndian.Uint64(g.buf.Bytes())
 	g.mu.Unlock()
 	k.note(done)
 	if g.rights&rds.AllowAtomic != 0 {
-		k.note(book.Record{Kind: book.Words, A: g.id, C: word})
+		k.note(words)
 	}
 	k.ses.rest(time.Duration(50+rng.IntN(300)) * time.Millisecond)
 	after := book.Record{Kind: book.After, A: g.id}

@@ -7,9 +7,9 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"strconv"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/rdsd/rdsd/e2e/ledger/book"
@@ -27,7 +27,7 @@ type sock struct {
 	rng  *rand.Rand // the sender's
 
 	closing atomic.Bool
-	users   sync.WaitGroup // its reader and keeper
+	users   sync.WaitGroup // its reader, keeper and sender: they use its local memory
 
 	send struct {
 		sync.Mutex
@@ -36,14 +36,16 @@ type sock struct {
 	}
 	local   *local
 	mu      sync.Mutex
-	regions map[uint64]*region // own; guarded by mu
-	offers  []offer            // of others; guarded by mu
+	regions map[uint64]*region     // own; guarded by mu
+	offers  []offer                // of others; guarded by mu
+	seen    map[netip.AddrPort]who // guarded by mu
 }
 
 var lastRegion atomic.Uint64
 
 // bind makes a socket and writes it down; start lets it do something.
 func (s *session) bind(p Port, nth int) (*sock, error) {
+	called := book.Now()
 	x, err := s.c.Bind(p.At)
 	if err != nil {
 		return nil, err
@@ -53,14 +55,17 @@ func (s *session) bind(p Port, nth int) (*sock, error) {
 	n := s.w.lives
 	s.w.mu.Unlock()
 	k := &sock{ses: s, w: s.w, s: x, life: book.LifeOf(s.w.cfg.Process, n), addr: x.LocalAddrPort(), nth: nth, rng: s.w.rand(n),
-		regions: map[uint64]*region{}}
-	s.w.log.Write(book.Record{Kind: book.Bind, Life: k.life, Peer: k.addr, A: uint64(p.Lane)})
+		regions: map[uint64]*region{}, seen: map[netip.AddrPort]who{}}
+	s.w.log.Write(book.Record{Kind: book.Bind, Life: k.life, Peer: k.addr, A: uint64(p.Lane), B: uint64(called)})
 	k.send.out = make([]byte, rds.MaxMessage)
 	if p.Lane != 0 {
 		err = x.SetLane(p.Lane)
 	}
 	if err == nil {
 		err = x.SetSndBuf(2 << 20)
+	}
+	if err == nil && k.rng.Uint32N(1024) < s.w.cfg.Mix.Small {
+		err = x.SetRcvBuf(1 << (8 + k.rng.IntN(9)))
 	}
 	if err == nil {
 		k.local, err = newLocal(s.c)
@@ -79,10 +84,10 @@ func (s *session) bind(p Port, nth int) (*sock, error) {
 }
 
 func (k *sock) start() {
-	k.users.Add(2)
+	k.users.Add(3)
 	k.ses.all.Go(func() { defer k.users.Done(); k.read() })
 	k.ses.all.Go(func() { defer k.users.Done(); k.keep() })
-	k.ses.traffic.Go(k.generate)
+	k.ses.traffic.Go(func() { defer k.users.Done(); k.generate() })
 	for i := range 2 {
 		k.ses.traffic.Go(func() { k.own(k.w.rand(int(k.life) + (i+1)<<24)) })
 	}
@@ -153,17 +158,10 @@ const freeTime = 30 * time.Second
 
 // free frees a buffer as soon as nothing uses it.
 func (k *sock) free(what string, b *rds.Buffer) {
-	deadline := time.Now().Add(freeTime)
-	for {
-		err := b.Free()
-		switch {
-		case err == nil || k.ses.c.Err() != nil:
-			return
-		case !errors.Is(err, syscall.EBUSY) || time.Now().After(deadline):
-			k.failed("free "+what, err)
-			return
-		}
-		time.Sleep(10 * time.Millisecond) // Free has no waiting form
+	ctx, cancel := context.WithTimeout(context.Background(), freeTime)
+	defer cancel()
+	if err := b.FreeWait(ctx); err != nil && k.ses.c.Err() == nil {
+		k.failed("free "+what, err)
 	}
 }
 
@@ -173,13 +171,18 @@ func (k *sock) free(what string, b *rds.Buffer) {
 func (k *sock) post(m *rds.Message, size int, flags uint32, more func(b []byte, seq uint64)) (seq uint64, err error) {
 	k.send.Lock()
 	defer k.send.Unlock()
-	return k.postLocked(m, size, flags, more)
+	return k.postLocked(m, size, flags, 0, more)
 }
 
-func (k *sock) postLocked(m *rds.Message, size int, flags uint32, more func(b []byte, seq uint64)) (seq uint64, err error) {
+// postLocked is post while send is locked. Messages of a m.From are made where it
+// is. meant is the life that m.DstInc names.
+func (k *sock) postLocked(m *rds.Message, size int, flags, meant uint32, more func(b []byte, seq uint64)) (seq uint64, err error) {
 	k.send.seq++
 	seq = k.send.seq
 	b := k.send.out[:size]
+	if m.From.Len > 0 {
+		b = k.local.bytes(m.From)
+	}
 	if size < headerSize {
 		copy(b, k.w.short(size))
 		if size > 0 || flags&book.FlagSilent == 0 {
@@ -192,9 +195,20 @@ func (k *sock) postLocked(m *rds.Message, size int, flags uint32, more func(b []
 	if more != nil {
 		more(b, seq)
 	}
-	m.Payload = b
-	k.note(book.Record{Kind: book.Try, Seq: seq, Peer: m.Addr, A: uint64(size), B: uint64(checksum(b)), C: uint64(flags)})
+	if m.Payload = b; m.From.Len > 0 {
+		m.Payload = nil
+	}
+	if m.ZeroCopy = flags&book.FlagCookie != 0; m.ZeroCopy {
+		m.ZeroCopyCookie = uint32(seq)
+		k.local.lend(m.ZeroCopyCookie, m.From)
+	}
+	try := book.Record{Kind: book.Try, Seq: seq, Peer: m.Addr, A: uint64(size), B: uint64(checksum(b)), C: uint64(flags)}
+	if meant != 0 {
+		try.Text = strconv.FormatUint(uint64(meant), 10)
+	}
+	k.note(try)
 	if _, err = k.s.SendMsg(m); err != nil {
+		k.local.back(uint32(seq))
 		k.note(book.Record{Kind: book.Fail, Seq: seq, Text: err.Error()})
 		k.failed("send", err)
 		return seq, err
@@ -212,7 +226,7 @@ func (k *sock) settle() {
 		r.Text = err.Error()
 	}
 	for ctx.Err() == nil && k.local.outstanding() > 0 {
-		time.Sleep(5 * time.Millisecond) // the keeper takes the statuses
+		time.Sleep(5 * time.Millisecond) // the keeper takes the statuses and cookies
 	}
 	k.note(r)
 }

@@ -53,6 +53,8 @@ type Mix struct {
 	Pauses  uint32        // receives after which the reader stops for a while
 	Nobody  uint32        // bursts to a port that nobody binds
 	Stuck   uint32        // sockets at shared ports that soon stop reading for good
+	Small   uint32        // sockets with a small receive buffer
+	Steady  bool          // sockets at shared ports stay to the end
 	Pace    time.Duration // mean time between two bursts of a socket
 }
 
@@ -186,7 +188,9 @@ func (s *session) contend() {
 			continue
 		}
 		k.start()
-		s.rest(time.Duration(200+rng.IntN(3000)) * time.Millisecond)
+		for s.rest(time.Duration(200+rng.IntN(3000)) * time.Millisecond); w.cfg.Mix.Steady && s.running(); {
+			s.rest(time.Second)
+		}
 		if !s.running() {
 			return // it stays for the end
 		}
@@ -199,7 +203,9 @@ func (s *session) contend() {
 			k.s.SetNonblock(true)
 			k.close(0)
 		}
-		s.rest(time.Duration(rng.IntN(20)) * time.Millisecond)
+		if rng.IntN(2) == 0 {
+			s.rest(time.Duration(rng.IntN(20)) * time.Millisecond)
+		} // else its next owner is there at once
 	}
 }
 

@@ -1,0 +1,82 @@
+package worker
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/rdsd/rdsd/e2e/ledger/book"
+	"github.com/rdsd/rdsd/rds"
+)
+
+// size of a message or operation: most are small, each power of two is as likely.
+func (k *sock) size(least int) int {
+	bits := 16
+	if k.rng.Uint32N(1024) < k.w.cfg.Mix.Large {
+		bits = 20
+	}
+	return max(least, k.rng.IntN(1<<k.rng.IntN(bits+1)+1))
+}
+
+// limit gives some messages a GiveUpAfter.
+func (k *sock) limit(m *rds.Message) (flags uint32) {
+	if k.rng.Uint32N(1024) >= k.w.cfg.Mix.Limits {
+		return 0
+	}
+	m.GiveUpAfter = time.Duration(1+k.rng.IntN(500)) * time.Millisecond
+	return book.FlagLimit
+}
+
+// plain sends a message without operations, and sometimes one that is too short
+// to have a number right behind it.
+func (k *sock) plain(to netip.AddrPort) error {
+	rng := k.rng
+	m := rds.Message{Addr: to, DontWait: rng.IntN(8) > 0}
+	if !m.DontWait {
+		_ = k.s.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+	}
+	flags, size := k.limit(&m), k.size(headerSize)
+	if rng.IntN(4) == 0 {
+		flags |= book.FlagCookie
+		k.inPlace(&m, size)
+	}
+	meant := uint32(0)
+	if rng.IntN(16) == 0 {
+		m.DstInc, meant = k.whoIs(to)
+	}
+	k.send.Lock()
+	defer k.send.Unlock()
+	if _, err := k.postLocked(&m, size, flags, meant, nil); err != nil {
+		return err
+	}
+	if rng.IntN(8) == 0 {
+		m.From = rds.Segment{}
+		_, err := k.postLocked(&m, rng.IntN(headerSize), flags, meant, nil)
+		return err
+	}
+	return nil
+}
+
+// inPlace has half of the messages sent from where they lie, if there is room.
+func (k *sock) inPlace(m *rds.Message, size int) {
+	if k.rng.IntN(2) == 0 {
+		return
+	}
+	seg, before, ok := k.local.take(size)
+	if before != 0 {
+		k.note(book.Record{Kind: book.Touched, Seq: before})
+	}
+	if ok {
+		m.From = seg
+	}
+}
+
+// who is a socket that the application has had a message of.
+type who struct{ inc, life uint32 }
+
+// whoIs is who was at an address at last.
+func (k *sock) whoIs(at netip.AddrPort) (inc, life uint32) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	w := k.seen[at]
+	return w.inc, w.life
+}
