@@ -10,8 +10,9 @@ func (t *tx) checkFrom(m *Message) error {
 
 // ZeroCopyDone moves the cookies of messages sent with ZeroCopy that have been
 // acknowledged or withdrawn into dst and returns how many. It never blocks.
-// Cookies come in the order in which the messages ended, once each; they are
-// gone with the socket's Close. They say nothing about delivery.
+// Cookies come in the order in which the messages ended, once each. Close withdraws
+// messages without them; those that had come back can still be taken. They say
+// nothing about delivery.
 //
 // Source: RDS_CMSG_ZCOPY_COMPLETION, net/rds/recv.c rds_recvmsg_zcookie.
 func (s *Socket) ZeroCopyDone(dst []uint32) int {

@@ -54,9 +54,9 @@ func (j *Judge) excuse(f *flow, i int) string {
 		return "" // settled: what follows is about messages that never got there
 	case s.cancelled(m, f.acked[i]):
 		return withdrawn
-	case s.settled || s.end.early == never || s.waited:
+	case s.end.early == never || s.heardAll():
 		return ""
-	case f.acked[i] < s.end.early:
+	case f.acked[i] != never && f.acked[i]+noticeBound < s.end.early:
 		return "" // in its queue, or told
 	case f.next[i] == never:
 		return senderEnded

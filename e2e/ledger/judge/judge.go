@@ -112,8 +112,9 @@ type life struct {
 	closed  int64
 	waited  bool // CloseWait returned nil
 	gone    int64
-	end     span // never: it did not end
-	settled bool // it was there at the end, and quiet
+	end     span  // never: it did not end
+	ended   int64 // of its process or daemon, never if they did not
+	settled bool  // it was there at the end, and quiet
 
 	msgs    []message // number i at i-1
 	got     []arrival // in the order of their receipt
@@ -189,7 +190,7 @@ func (j *Judge) Add(r book.Record) {
 		j.addDisturbance(r)
 		return
 	case book.Bind:
-		j.lives[r.Life] = &life{id: r.Life, addr: r.Peer, lane: uint8(r.A), binding: int64(r.B), bound: r.At, end: span{never, never},
+		j.lives[r.Life] = &life{id: r.Life, addr: r.Peer, lane: uint8(r.A), binding: int64(r.B), bound: r.At, end: span{never, never}, ended: never,
 			told: map[netip.AddrPort]*told{}, cancels: map[netip.AddrPort][]int64{}, marks: map[netip.Addr][]mark{}}
 		return
 	}
@@ -267,6 +268,12 @@ func (j *Judge) addLife(l *life, r book.Record) {
 	}
 }
 
+// heardAll reports whether l waited until nothing that it had sent was left, and
+// then had the time to read what it was told.
+func (l *life) heardAll() bool {
+	return l.settled || l.waited && l.ended > l.closed+noticeBound
+}
+
 func (l *life) String() string {
 	return fmt.Sprintf("socket %d of process %d at %v, lane %d", l.id&(1<<12-1), book.ProcessOf(l.id), l.addr, l.lane)
 }
@@ -305,6 +312,7 @@ func (j *Judge) findEnds(order []*life) {
 				l.end.late = l.closed
 			}
 		}
+		l.ended = j.firstEnd(l)
 		if k := j.killed[book.ProcessOf(l.id)]; k != nil && k.early < l.end.late {
 			l.end = span{min(k.early, l.end.early), min(l.end.late, later(k.late, endBound))}
 		}
@@ -327,6 +335,20 @@ func (j *Judge) findEnds(order []*life) {
 			before.end.late = min(before.end.late, l.bound)
 		}
 	}
+}
+
+// firstEnd is when the process of l or its daemon ended first after l was bound.
+func (j *Judge) firstEnd(l *life) int64 {
+	at := int64(never)
+	if k := j.killed[book.ProcessOf(l.id)]; k != nil {
+		at = k.early
+	}
+	for _, e := range j.ends[l.addr.Addr()] {
+		if e.early >= l.bound {
+			at = min(at, e.early)
+		}
+	}
+	return at
 }
 
 func later(at, by int64) int64 {

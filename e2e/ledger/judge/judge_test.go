@@ -177,6 +177,17 @@ func TestVerdicts(t *testing.T) {
 		{"sent after the cancel", begin().add(s, book.Record{Kind: book.Cancel, Peer: there}).send(s, 1, 0).settled(s).settled(d), "lost"},
 		{"withdrawn by its sender's close", begin().send(s, 1, 0).close(s).settled(d), ""},
 		{"withdrawn though it was acked", begin().send(s, 1, book.FlagCookie).acked(1).later(9 * second).close(s).settled(d), "lost"},
+		{"a later one found no socket, this one was handed back", begin().send(s, 1, 0).
+			add(s, book.Record{Kind: book.Try, Seq: 2, Peer: there, A: 100, B: 7, C: book.FlagCookie, Text: fmt.Sprint(e)}).add(s, book.Record{Kind: book.Sent, Seq: 2}).
+			notice("no socket", 1).acked(2).send(t2, 1, 0).add(d, book.Record{Kind: book.Recv, Peer: here2, A: uint64(t2), Seq: 1, B: 100, C: 7}).close(d).settled(s), ""},
+		{"met by what was sent before the notice was read", begin().send(s, 1, 0).close(d).bind(e, there).notice("no socket", 1).send(s, 2, 0).recv(e, s, 2).
+			close(e).bind(e+1, there).later(second).send(s, 3, 0).notice("no socket", 1).settled(s), ""},
+		{"its cookie, had it not been killed", begin().send(s, 1, book.FlagCookie).recv(d, s, 1).add(s, book.Record{Kind: book.Close, A: 1}).
+			add(s, book.Record{Kind: book.Closed}).add(0, book.Record{Kind: book.Kill, A: 1}).add(0, book.Record{Kind: book.Dead, A: 1}), ""},
+		{"no cookie behind CloseWait", begin().send(s, 1, book.FlagCookie).recv(d, s, 1).add(s, book.Record{Kind: book.Close, A: 1}).
+			add(s, book.Record{Kind: book.Closed}), "zero copy"},
+		{"an offer was not granted", begin().send(s, 1, book.FlagOffer).notice("not granted", 1).settled(s).settled(d), ""},
+		{"nothing was offered", begin().send(s, 1, 0).recv(d, s, 1).notice("not granted", 1), "told and delivered"},
 		{"overtaken, just before its sender's close", begin().send(s, 1, 0).send(s, 2, 0).recv(d, s, 2).close(s).settled(d), "lost"},
 		{"told too late", begin().close(d).send(s, 1, 0).bind(e, there).send(s, 2, 0).recv(e, s, 2).close(s).settled(e), ""},
 		{"overtaken, long before its sender's close", begin().send(s, 1, 0).send(s, 2, 0).recv(d, s, 2).later(60 * second).close(s).settled(d), "lost"},

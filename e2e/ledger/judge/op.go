@@ -73,7 +73,7 @@ func (j *Judge) judgeStatus(l *life, m *message, o *operation) {
 	forbidden := j.forbids(l, m, o)
 	switch o.status {
 	case "":
-		if (l.settled || l.waited) && m.accepted() {
+		if l.heardAll() && m.accepted() {
 			j.wrong("status", l, m, "has no status of its %s, though nothing was left to wait for", o.kind)
 		}
 	case "success":
@@ -97,7 +97,7 @@ func (j *Judge) judgeStatus(l *life, m *message, o *operation) {
 func (j *Judge) judgeCause(l *life, m *message, o *operation) {
 	switch o.status {
 	case "unknown":
-		if !m.has(book.FlagLimit) && (l.addr.Addr() == m.dst.Addr() || !j.restarted(m.dst.Addr(), m.begun, o.statusAt)) {
+		if !m.has(book.FlagLimit) && (l.addr.Addr() == m.dst.Addr() || !j.restarted(m.dst.Addr(), m.begun-causeBound, o.statusAt)) { // its end may not have been seen at once
 			j.wrong("status", l, m, "has the status %q of its %s, though its peer did not begin anew and it had no limit", o.status, o.kind)
 		}
 	case "canceled":

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -11,6 +12,7 @@ import (
 // told is what a socket was told of a destination in counted notices.
 type told struct {
 	nosock, lost, gaveUp uint64
+	refused              uint64  // for their cookie: not granted
 	at                   []int64 // when it was told of nosock
 	lostAt               int64   // when it was last told of lost
 }
@@ -31,6 +33,8 @@ func (j *Judge) addNotice(l *life, r book.Record) {
 		t.lostAt = r.At
 	case "gave up":
 		t.gaveUp += r.A
+	case "not granted":
+		t.refused += r.A
 	default:
 		l.notices = append(l.notices, notice{r.At, r.Peer, r.Text, r.B})
 	}
@@ -55,8 +59,6 @@ func (j *Judge) judgeNotices(l *life) {
 	for _, n := range l.notices {
 		wrong := ""
 		switch disturbed := j.disturbed(l.addr.Addr(), n.of.Addr(), n.at, n.at); {
-		case n.kind == "not granted":
-			wrong = "though every region has room, and one for one use is offered to one host"
 		case n.of.Addr() == l.addr.Addr():
 			wrong = "which is on the same host"
 		case n.kind == "unreachable" && (n.reason == forbidden || n.reason == noRoute):
@@ -78,7 +80,7 @@ type flow struct {
 	told  told
 	msgs  []*message
 	last  map[*life]uint64 // highest number that each socket there received
-	first []int64          // of each of msgs: when the first one was sent behind the NoSocket that was told last
+	first []int64          // of each of msgs: when the first one may have been sent behind the NoSocket that was told last
 	acked []int64          // of each of msgs: when it is certain that it had been acked, told or dropped
 	next  []int64          // of each of msgs: when a later one was first received
 }
@@ -122,7 +124,7 @@ func (f *flow) trace() {
 		}
 		for ; len(at) > 0 && at[0] <= m.begun; at = at[1:] {
 			if !named { // else the notice may be about who was named, and the destination still leads to who was met
-				first = m.begun
+				first = max(first, f.firstFrom(at[0]-noticeBound))
 			}
 		}
 		named = named || m.at == nil && (m.meant != 0 || m.operates())
@@ -131,20 +133,29 @@ func (f *flow) trace() {
 	acked, next := int64(never), int64(never)
 	for i := n - 1; i >= 0; i-- {
 		m := f.msgs[i]
-		acked = min(acked, f.s.knewAcked(m))
-		f.acked[i], f.next[i] = acked, next
+		own := f.s.knewAcked(m)
+		if f.acked[i], f.next[i] = min(acked, own), next; m.at != nil && !m.has(book.FlagShort) || m.statusOf() == "success" {
+			acked = min(acked, own) // it was taken: so was what was ahead of it, or its end was told
+		}
 		if m.at != nil && !m.has(book.FlagShort) {
 			next = min(next, m.receivedAt)
 		}
 	}
 }
 
-// knewAcked is when s knew that m had been acked, or that it had been told of m:
-// then the same holds for all it had sent there before. What was withdrawn says
-// nothing, nor do notices that s had no time to read.
+// firstFrom is when the send of the first message began that was sent after at: it
+// may have met another socket, as a notice was in the event ring that was read
+// within noticeBound.
+func (f *flow) firstFrom(at int64) int64 {
+	i, _ := slices.BinarySearchFunc(f.msgs, at, func(m *message, at int64) int { return cmp.Compare(m.begun, at) })
+	return f.msgs[min(i, len(f.msgs)-1)].begun
+}
+
+// knewAcked is when s knew that m had been acked, or that nobody had taken it.
+// What was withdrawn says nothing.
 func (s *life) knewAcked(m *message) int64 {
 	at := int64(never)
-	if m.ackedAt != 0 && !m.has(book.FlagLimit) && !s.cancelled(m, m.ackedAt) && m.ackedAt+noticeBound < s.end.early {
+	if m.ackedAt != 0 && !m.has(book.FlagLimit) && !s.cancelled(m, m.ackedAt) {
 		at = m.ackedAt
 	}
 	if o := m.first(); o != nil && o.status == "success" {
@@ -188,7 +199,7 @@ func (j *Judge) judgeFlows(s *life) {
 // judgeTold: who is told that messages were not delivered had sent such ones.
 func (j *Judge) judgeTold(f *flow) {
 	s, t := f.s, &f.told
-	var nosock, lost, limited uint64
+	var nosock, lost, limited, refused uint64
 	for i, m := range f.msgs {
 		open := m.at == nil || m.has(book.FlagShort) // which of the short ones arrived is a guess
 		if open && t.nosock > 0 && !f.held(j, i, t.at[len(t.at)-1]) {
@@ -200,11 +211,14 @@ func (j *Judge) judgeTold(f *flow) {
 		if m.has(book.FlagLimit) && !m.operates() {
 			limited++
 		}
+		if m.at == nil && m.has(book.FlagOffer) {
+			refused++ // its region may have ended before it could go
+		}
 	}
 	for _, c := range []struct {
 		what      string
 		told, may uint64
-	}{{"found no socket", t.nosock, nosock}, {"were lost", t.lost, lost}, {"gave up", t.gaveUp, limited}} {
+	}{{"found no socket", t.nosock, nosock}, {"were lost", t.lost, lost}, {"gave up", t.gaveUp, limited}, {"were not granted", t.refused, refused}} {
 		if c.told > c.may {
 			j.violate(Violation{Rule: "told and delivered", Life: s.id, Text: fmt.Sprintf("%v was told that %d messages to %v %s; %d can have", s, c.told, f.dst, c.what, c.may)})
 		}
@@ -217,7 +231,7 @@ func (j *Judge) judgeMissing(f *flow) {
 	var missing, short []*message
 	guessed := uint64(0) // short ones that are excused: another of them may be meant
 	for i, m := range f.msgs {
-		if (s.settled || s.waited) && m.accepted() && m.has(book.FlagCookie) && m.ackedAt == 0 {
+		if s.heardAll() && m.accepted() && m.has(book.FlagCookie) && m.ackedAt == 0 {
 			j.wrong("zero copy", s, m, "has a cookie that did not come back")
 		}
 		if !m.accepted() || !m.mayBeWaiting() {
@@ -237,9 +251,9 @@ func (j *Judge) judgeMissing(f *flow) {
 		}
 	}
 	missing = append(missing, short[min(guessed, uint64(len(short))):]...)
-	budget := f.told.nosock + f.told.lost + f.told.gaveUp
+	budget := f.told.nosock + f.told.lost + f.told.gaveUp + f.told.refused
 	if folded := s.told[netip.AddrPort{}]; folded != nil { // of several destinations, without an address
-		budget += folded.nosock + folded.lost + folded.gaveUp
+		budget += folded.nosock + folded.lost + folded.gaveUp + folded.refused
 	}
 	j.report.Excused[counted] += int(min(budget, uint64(len(missing))))
 	if n := uint64(len(missing)); n > budget {

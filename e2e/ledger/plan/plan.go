@@ -81,12 +81,12 @@ func New(seed uint64, net netip.Addr) *Plan {
 		Ops:     uint32(200 + rng.IntN(500)),
 		Bad:     uint32(10 + rng.IntN(60)),
 		Limits:  uint32(rng.IntN(2) * 40),
-		Cancels: uint32(rng.IntN(2) * 8),
+		Cancels: uint32(rng.IntN(2) * (8 + rng.IntN(60))),
 		Pauses:  uint32(rng.IntN(4)),
 		Nobody:  uint32(rng.IntN(100)),
 		Stuck:   uint32(rng.IntN(300)),
 		Small:   uint32(rng.IntN(500)),
-		Pace:    time.Duration(2+rng.IntN(10)) * time.Millisecond,
+		Pace:    time.Duration(3+rng.IntN(25)) * time.Millisecond,
 	}
 	p.Every = time.Duration(80+rng.IntN(400)) * time.Millisecond
 	for _, f := range Faults() {

@@ -35,6 +35,9 @@ func (k *sock) generate() {
 			}
 		}
 		if rng.Uint32N(1024) < mix.Cancels {
+			if k.target.IsValid() && rng.IntN(2) == 0 {
+				to = k.target
+			}
 			k.cancel(to)
 		}
 		if err != nil && !errors.Is(err, rds.ErrWouldBlock) && !errors.Is(err, rds.ErrCongested) {
@@ -102,6 +105,7 @@ func (k *sock) operate() error {
 	if !ok {
 		return k.plain(k.w.cfg.Known[rng.IntN(len(k.w.cfg.Known))])
 	}
+	k.target = o.to
 	c := call{k: k, o: o, m: rds.Message{Addr: o.to, DontWait: true}, silent: rng.IntN(16) == 0}
 	c.flags = book.FlagOp | k.limit(&c.m)
 	add := o.rights&rds.AllowAtomic != 0 && (o.rights&rds.AllowWrite == 0 || rng.IntN(3) == 0)
@@ -211,13 +215,11 @@ func (c *call) send() error {
 	var more func([]byte, uint64)
 	if !c.silent {
 		more = func(b []byte, _ uint64) {
-			x := written{}
+			x := written{region: c.o.region} // a read or an atomic: nothing to look at
 			if c.m.Op != nil && c.op.Kind == rds.Write {
-				x = written{c.o.region, uint32(c.op.RemoteOff), uint32(c.op.Local[0].Len)}
+				x.off, x.len = uint32(c.op.RemoteOff), uint32(c.op.Local[0].Len)
 			}
-			if x.put(b[headerSize:]); x.len == 0 {
-				header{k.life, flags &^ book.FlagOp, seq}.put(b)
-			}
+			x.put(b[headerSize:])
 		}
 	}
 	if _, err := k.postLocked(&c.m, size, flags, 0, more); err != nil {

@@ -65,12 +65,22 @@ func (k *sock) received(b []byte, m *rds.Message) {
 }
 
 // look says whether the memory that a delivered message wrote is as it should
-// be, and spoils it: nothing may be written there again.
+// be, and spoils it: nothing may be written there again. It tells the region's owner
+// that there are operations on it.
 func (k *sock) look(h header, x written) {
 	r := book.Record{Kind: book.Data, A: uint64(h.life), Seq: h.seq, B: x.region, Text: "another's"}
 	k.mu.Lock()
 	g := k.regions[x.region]
 	k.mu.Unlock()
+	if g != nil {
+		select {
+		case g.inUse <- struct{}{}:
+		default:
+		}
+	}
+	if x.len == 0 {
+		return
+	}
 	if g == nil {
 		if uint32(x.region>>32) == k.life {
 			r.Text = "released"

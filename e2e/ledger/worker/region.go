@@ -25,6 +25,7 @@ type region struct {
 	id     uint64
 	rights rds.Access
 	size   int
+	inUse  chan struct{} // a message with an operation on it has been received
 
 	mu      sync.Mutex
 	buf     *rds.Buffer // guarded by mu
@@ -54,14 +55,14 @@ func (k *sock) own(rng *rand.Rand) {
 
 // oneRegion is the life of a region.
 func (k *sock) oneRegion(rng *rand.Rand) error {
-	g := &region{id: uint64(k.life)<<32 | lastRegion.Add(1)&(1<<32-1)}
+	g := &region{id: uint64(k.life)<<32 | lastRegion.Add(1)&(1<<32-1), inUse: make(chan struct{}, 1)}
 	g.size = 64 << (10 + rng.IntN(3)*2) // 64 KiB, 256 KiB, 1 MiB
 	switch rng.IntN(8) {
-	case 0:
+	case 0, 1:
 		g.rights = rds.AllowRead
-	case 1:
-		g.rights = rds.AllowAtomic
 	case 2:
+		g.rights = rds.AllowAtomic
+	case 3:
 		g.rights = rds.AllowWrite | rds.UseOnce
 	default:
 		g.rights = rds.AllowWrite | rds.AllowAtomic
@@ -95,10 +96,27 @@ func (k *sock) oneRegion(rng *rand.Rand) error {
 	if err := k.handOut(g, r, offer{size: uint32(size), shared: forHost, time: lasts}, to); err != nil {
 		k.failed("offer", err)
 	} else {
-		k.ses.rest(lasts)
+		k.keepRegion(g, lasts, rng.IntN(2) == 0)
 	}
 	k.release(g, r, rng)
 	return nil
+}
+
+// keepRegion waits for as long as a region is to last, or until it is in use: then
+// others that use it are on their way when it is taken back.
+func (k *sock) keepRegion(g *region, lasts time.Duration, untilUsed bool) {
+	if !untilUsed {
+		k.ses.rest(lasts)
+		return
+	}
+	t := time.NewTimer(lasts)
+	defer t.Stop()
+	select {
+	case <-g.inUse:
+	case <-t.C:
+	case <-k.ses.ctx.Done():
+	case <-k.w.settling:
+	}
 }
 
 // handOut tells who may use the region. Sockets of one host get a part each.

@@ -26,6 +26,8 @@ type sock struct {
 	nth  int        // of its process: which share it has of regions for the host
 	rng  *rand.Rand // the sender's
 
+	target netip.AddrPort // of the last operation; the sender's
+
 	closing atomic.Bool
 	users   sync.WaitGroup // its reader, keeper and sender: they use its local memory
 
