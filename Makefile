@@ -76,7 +76,7 @@ fuzz: need-go ## every fuzz target in turn, FUZZTIME each
 
 vm: need-go ## tests in emulated machines: siw, rping, perftest, soft-RoCE (VM=./test/vmlab/..., VMFLAGS='-run ...')
 	@test/vmlab/machine/setup.sh bin/vmlab
-	@RDSD_VMLAB=$(CURDIR)/bin/vmlab $(GO) test -count=1 -v -p 1 -timeout 60m $(VMFLAGS) $(VM) 2>&1 | \
+	@RDSD_VMLAB=$(CURDIR)/bin/vmlab $(GO) test -count=1 -v -p 1 -timeout 60m $(VMFLAGS) $(VM) $(VMARGS) 2>&1 | \
 		awk '!/^=== RUN/ { print } /--- PASS/ { p++ } /--- FAIL|^FAIL/ { f++ } \
 		END { print p + 0 " PASS, " f + 0 " FAIL"; exit !p || f }'
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Builds what the virtual machine boots, into the folder named as argument:
 # Debian's kernel (vmlinuz) and an initial RAM disk with busybox, the modules
-# of virtio-net and siw, rdma-core's rping, perftest, ss, nft, and this
-# folder's guest program.
+# of virtio-net and siw, rdma-core's rping, perftest, ss, nft, this folder's
+# guest program and siwfuzz.
 # Debian leaves siw out of its kernel, so it is built from Debian's own kernel
 # source package. Kernel and siw are kept; the rest takes a second and is made
 # anew each time. Status 75: what it needs of Debian's archive cannot be had.
@@ -90,6 +90,7 @@ initrd() {
 	mkdir -p "$tmp"/initrd/{usr/{bin,sbin,lib,lib64},etc,proc,sys,dev,tmp,modules}
 	ln -s usr/{bin,sbin,lib,lib64} "$tmp/initrd/" # as Debian has it: libraries are found under both names
 	gcc -O2 -Wall -Wextra -Werror -o "$tmp/initrd/bin/guest" "$here/guest.c" -lrdmacm -libverbs
+	gcc -O2 -Wall -Wextra -Werror -o "$tmp/initrd/bin/siwfuzz" "$here/../siwfuzz/siwfuzz.c" -lrdmacm -libverbs
 	lib=$(ldd "$tmp/initrd/bin/guest" | grep -o '/[^ ]*libibverbs[^ ]*')
 	with_libraries $(command -v rping rdma ss nft ib_write_bw ib_read_bw ib_send_bw) "$(dirname "$lib")"/libibverbs/libsiw-*.so
 	ldd "$tmp/initrd/bin/guest" | grep -o '/[^ ]*' | while read -r f; do install -D "$f" "$tmp/initrd/$f"; done
