@@ -69,7 +69,7 @@ func (e *Engine) sweepPeers() {
 		return
 	}
 	s.at = 0
-	for range min(sweepMost, len(e.peersV)) {
+	for n := min(sweepMost, len(e.peersV)); n > 0 && len(e.peersV) > 0; n-- { // several may go at once
 		if s.next >= len(e.peersV) {
 			s.next = 0
 		}

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/rdmaop"
 )
 
 // wait lets ns of virtual time pass.
@@ -171,4 +173,25 @@ func TestLaneForgotten(t *testing.T) {
 
 func seqs(i conn.Info) string {
 	return fmt.Sprintf("received %d, next %d of %#x", i.LastRx, i.NextTx, i.Instance)
+}
+
+// An address whose lanes are forgotten at once may be the only one there is.
+func TestLastAddressForgotten(t *testing.T) {
+	w, c, sock := lanePair(t, EngineConfig{})
+	e := w.es[0]
+	for n, lane := range []uint8{0, 5} {
+		b := c[0].must(&ipc.Alloc{Size: 4096}).(*ipc.AllocOK)
+		r := c[0].must(&ipc.Register{Sock: sock[0][n], Buffer: b.Buffer, Len: 64, Access: uint32(rdmaop.RightWrite)}).(*ipc.RegisterOK)
+		c[0].must(&ipc.Expose{Region: r.Region, Addr: hostAddr(1), Port: 10})
+		if !e.remotes[remoteKey{hostAddr(0), hostAddr(1)}].lane(lane).exposed {
+			t.Fatalf("nothing is granted on lane %d", lane)
+		}
+	}
+	w.run()
+	w.leave(c[0])
+	w.leave(c[1])
+	w.wait(700_000_000_000)
+	if len(e.peersV)+len(e.remotes)+len(e.byKey) != 0 {
+		t.Errorf("%d peers, %d addresses are known after 11 minutes", len(e.peersV), len(e.remotes))
+	}
 }
