@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/internal/wire"
@@ -184,8 +185,13 @@ func (e *Engine) deliverFrom(p *peer, h *wire.Header, payload []byte) (v conn.Ve
 		return conn.Accepted, 0
 	}
 	var a arrival
-	e.arrive(&a, p, s, h)
-	return e.deliver(s, &a, payload), s.inc
+	a.set(p, h)
+	x := h.Exts()
+	a.cookie = x.Dest
+	if v = e.deliver(s, &a, payload); v == conn.Accepted || mutant.On(mutant.UsedWhenRefused) {
+		e.used(p, s, &x)
+	}
+	return v, s.inc
 }
 
 // set fills in what a header from p says.
@@ -194,19 +200,14 @@ func (a *arrival) set(p *peer, h *wire.Header) {
 	a.kernel = p.c.Kernel()
 }
 
-// arrive is set, and reads the header's extensions: a cookie the message
-// carries, and the keys of operations it chases, which end if they were for one
-// use: before the application can read the message (net/rds/rdma.c
-// rds_rdma_unuse).
-func (e *Engine) arrive(a *arrival, p *peer, s *socket, h *wire.Header) {
-	a.set(p, h)
-	if x := h.Exts(); x.RDMA > 0 || x.HasDest {
-		a.cookie = x.Dest
-		if p.tcp != nil {
-			return // operations have no way there
-		}
-		for _, rkey := range x.RDMAKeys[:x.RDMA] {
-			e.usedKey(s, rkey)
-		}
+// used ends the keys of the operations that a message which s has accepted chases,
+// if they were for one use: before the application can read the message
+// (net/rds/rdma.c rds_rdma_unuse).
+func (e *Engine) used(p *peer, s *socket, x *wire.Exts) {
+	if p.tcp != nil {
+		return // operations have no way there
+	}
+	for _, rkey := range x.RDMAKeys[:x.RDMA] {
+		e.usedKey(p.remote, s, rkey)
 	}
 }

@@ -211,6 +211,29 @@ func (e *Engine) grantAgain(t *txMsg) {
 	}
 }
 
+// regrant grants anew what t, a GRANT that waits for p, would grant a new instance of
+// the peer's daemon. If that cannot be the message must say nothing of the kind: an
+// operation would cost both hosts the connection. It keeps its place, for the peer may
+// wait for it (conn.Conn.Withdraw), as a REVOKE of what was never granted.
+func (e *Engine) regrant(p *peer, t *ctlMsg) {
+	r := t.region
+	if r == nil {
+		return
+	}
+	_, err := e.grant(r, p.remote, p.key, t.port)
+	if err == nil || mutant.On(mutant.RegrantAnyway) {
+		r.mr.Allow(p.who)
+		p.exposed = true
+		return
+	}
+	r.queued.del(&t.inRegion)
+	t.region, t.rkey, t.m.Internal = nil, 0, wire.TypeRevoke // 0: nobody waits to hear of it
+	(&wire.Revoke{RKey: r.id, Lanes: 1}).Append(t.m.Data[:0])
+	if r.exp.State() == rdmaop.ExportLive {
+		e.tellNotGranted(r, p, t.port)
+	}
+}
+
 // withdrawGrants takes back the grants of r that wait to be sent: the peers know
 // nothing of them.
 func (e *Engine) withdrawGrants(r *region) {
@@ -285,6 +308,11 @@ func (e *Engine) grantRefused(p *peer, n *wire.GrantNak) {
 	if mutant.On(mutant.NakNotTold) {
 		return
 	}
-	// It may never have had a destination there, or not any more.
-	e.note(&slot{cl: r.cl, sock: r.sock, cell: &cell{sock: r.sock}, addr: p.addr, port: n.Grantee, closed: true, ungranted: 1})
+	e.tellNotGranted(r, p, n.Grantee)
+}
+
+// tellNotGranted tells r's owner that the socket at port of p cannot use it. It may
+// never have had a destination there, or not any more.
+func (e *Engine) tellNotGranted(r *region, p *peer, port uint16) {
+	e.note(&slot{cl: r.cl, sock: r.sock, cell: &cell{sock: r.sock}, addr: p.addr, port: port, closed: true, ungranted: 1})
 }

@@ -93,7 +93,7 @@ func (e *Engine) deliverLocal(t *txMsg) bool {
 	e.st.C[stats.LocalMessages]++
 	if t.nops > 0 && !t.m.Silent {
 		for _, o := range t.ops() {
-			e.usedKey(s, o.RKey())
+			e.usedKey(nil, s, o.RKey())
 		}
 	}
 	e.localDone(t, conn.Acked)

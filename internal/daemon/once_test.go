@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/wire"
@@ -238,4 +239,106 @@ func TestTakenOnTwoLanes(t *testing.T) {
 	e.Internal(lane[5].rc, wire.TypeRevoke, (&wire.Revoke{RKey: rkey, Lanes: 1}).Append(nil))
 	w.run()
 	w.clean(c[:]...)
+}
+
+// TestUseOnceRefused: a region for one use has not ended while the message behind
+// its use has been refused for lack of room. If the message never comes it is its
+// owner's to release.
+func TestUseOnceRefused(t *testing.T) {
+	for _, hosts := range []int{2, 1} {
+		for withdrawn, want := range map[bool]error{true: nil, false: unix.EINVAL} {
+			w := newWorld(t, hosts, EngineConfig{HardCap: 1})
+			a, b := w.opSide(0, 10), w.opSide(hosts-1, 20)
+			a.open(a.sock, 0, 0, b.e.localsV[0].addr, b.port)
+			b.must(&ipc.SetRcvBuf{Sock: b.sock, Bytes: 1000})
+			r := b.expose(0, 64, rdmaop.RightWrite|rdmaop.UseOnce, a)
+			a.submit(shm.Sub{Len: 2000})
+			w.run()
+			copy(a.mem, "operated")
+			a.submit(shm.Sub{Len: 4}, a.op(shm.OpWrite, r.Cookie, 0))
+			w.run()
+			if string(b.mem[:8]) != "operated" || a.statuses()[0] != -1 {
+				t.Fatalf("%d hosts: memory %q, status %d", hosts, b.mem[:8], a.statuses()[0])
+			}
+			if withdrawn {
+				a.put(func(e *shm.Entry) { *e.Sub() = shm.Sub{Kind: shm.KindCancel, Sock: a.sock} })
+			} else {
+				b.read()
+			}
+			w.run()
+			if err := b.release(r.Region); !errors.Is(err, want) {
+				t.Errorf("%d hosts, withdrawn %v: Release: %v, want %v", hosts, withdrawn, err, want)
+			}
+			w.clean2(a, b)
+		}
+	}
+}
+
+// TestUseOnceRestartWaiting: a grant of a region for one use that waits to be sent
+// is none to a new instance of the peer's daemon, if the old one may have used it.
+func TestUseOnceRestartWaiting(t *testing.T) {
+	w := newWorld(t, 2, EngineConfig{})
+	a, b := w.opSide(0, 20), w.opSide(1, 10)
+	a.open(a.sock, 0, 0, hostAddr(1), 10)
+	a.submit(shm.Sub{})
+	r := a.register(rdmaop.RightWrite | rdmaop.UseOnce)
+	if err := a.exposeTo(r, 1, 10); err != nil {
+		t.Fatal(err)
+	}
+	w.run()
+	p := w.es[0].peersV[0]
+	p.c.Reset(w.net.Now(), errAdmin)
+	b.e.shutdown()
+	w.pass(20*ms, a.e)
+	if err := a.exposeTo(r, 1, 11); err != nil {
+		t.Fatal(err)
+	}
+	w.es[1] = w.boot(1, 99, EngineConfig{})
+	x := w.opSide(1, 11)
+	for range 20 {
+		w.run()
+	}
+	before := p.c.Stats().ConnReset
+	x.open(x.sock, 0, 0, hostAddr(0), 20)
+	x.submit(shm.Sub{Len: 4}, x.op(shm.OpWrite, r.Cookie, 0))
+	for range 20 {
+		w.run()
+	}
+	st := x.statuses()
+	if st[0] != int(shm.StatusRemoteError) || x.told[0].Errno != uint32(unix.EINVAL) || p.c.Stats().ConnReset != before {
+		t.Errorf("statuses %v, %+v, the connection broke off %d times", st, x.told, p.c.Stats().ConnReset-before)
+	}
+	if n, ports := a.notGranted(); n != 1 || ports[0] != 11 {
+		t.Errorf("told of %d, ports %v", n, ports)
+	}
+	w.clean(a.raw, x.raw)
+}
+
+// TestUseOnceOfAnother: a host that says it has used a region for one use, which was
+// granted to another host, ends nothing.
+func TestUseOnceOfAnother(t *testing.T) {
+	w := newWorld(t, 3, EngineConfig{})
+	b, a, c := w.opSide(0, 20), w.opSide(1, 10), w.opSide(2, 10)
+	for _, to := range []*opSide{a, c} {
+		to.open(to.sock, 0, 0, hostAddr(0), 20)
+		to.submit(shm.Sub{Len: 1})
+	}
+	r := b.expose(0, 64, rdmaop.RightWrite|rdmaop.UseOnce, a)
+	w.run()
+	h := wire.Header{Seq: 1, SPort: 10, DPort: 20}
+	h.SetExtRDMA(r.Region)
+	p := b.e.remotes[remoteKey{hostAddr(0), hostAddr(2)}].lane(0)
+	if v, _ := b.e.Deliver(p.rc, &h, nil); v != conn.Accepted {
+		t.Fatalf("verdict %v", v)
+	}
+	w.run()
+	a.submit(shm.Sub{}, a.op(shm.OpWrite, r.Cookie, 0))
+	w.run()
+	if st := a.statuses(); st[0] != int(shm.StatusSuccess) {
+		t.Errorf("the host that it was granted to: status %d", st[0])
+	}
+	if err := b.release(r.Region); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("Release: %v", err)
+	}
+	w.clean(a.raw, b.raw, c.raw)
 }

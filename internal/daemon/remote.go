@@ -176,12 +176,7 @@ func (e *Engine) voidGrants(h *remote) {
 		regrant := func(m *connMsg) {
 			switch t := m.Owner.(type) {
 			case *ctlMsg:
-				if r := t.region; r != nil {
-					if _, err := e.grant(r, h, p.key, t.port); err == nil {
-						r.mr.Allow(h.who)
-						p.exposed = true
-					}
-				}
+				e.regrant(p, t)
 			case *txMsg:
 				m.DstInc = t.name
 				if m.DestCookie != 0 {

@@ -197,9 +197,15 @@ func (e *Engine) heard(p *peer, rkey uint32) {
 // has arrived at the socket that owns it. All who hold the key are told, also
 // the one that used it: a grant that crossed the use must not make the key good
 // again.
-func (e *Engine) usedKey(s *socket, rkey uint32) {
+//
+// h sent the message, nil: a socket of this host. What a host says of a region that
+// is not granted to it is nothing.
+func (e *Engine) usedKey(h *remote, s *socket, rkey uint32) {
 	r := e.regions[rkey]
 	if r == nil || r.sock != s || r.rights&rdmaop.UseOnce == 0 || r.exp.State() != rdmaop.ExportLive {
+		return
+	}
+	if (!r.once.set || r.once.host != h.hostAddr()) && !mutant.On(mutant.AnyoneUses) {
 		return
 	}
 	r.ended = true

@@ -121,7 +121,10 @@ func (e *Engine) commitFrom(p *peer, h *wire.Header, token any) uint32 {
 	e.endPartial(p, m)
 	s := m.sock
 	var a arrival
-	e.arrive(&a, p, s, h)
+	a.set(p, h)
+	x := h.Exts()
+	a.cookie = x.Dest
+	e.used(p, s, &x)
 	e.charge(s, a.n)
 	a.at, a.asm = e.wall, uint32(min(e.now-m.began, math.MaxUint32))
 	m.cookie, m.at, m.asm = a.cookie, a.at, a.asm

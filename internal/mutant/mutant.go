@@ -74,6 +74,9 @@ const (
 	NakNotTold        Name = "nak-not-told"         // nobody is told that the peer refused a grant
 	IdleKeepsPlace    Name = "idle-keeps-place"     // a destination with nothing under way keeps its place among its user's
 	OnceForMany       Name = "once-for-many"        // a region for one use is granted to several hosts
+	UsedWhenRefused   Name = "used-when-refused"    // a region for one use ends with a message that is refused
+	AnyoneUses        Name = "anyone-uses"          // a host ends a region for one use that is another host's to use
+	RegrantAnyway     Name = "regrant-anyway"       // a restarted peer is sent a grant that cannot be made again
 	TakenForgotten    Name = "taken-forgotten"      // a key taken back on one lane is forgotten though others are to say so
 	LengthUnbounded   Name = "length-unbounded"     // only the library bounds what one operation moves
 	EndUnbounded      Name = "end-unbounded"        // what a process had is ended in one turn, however much it is
@@ -109,6 +112,7 @@ func Names() []Name {
 		RequestOvertakes, MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice,
 		AtomicRunsTwice, GrantUnchecked, BoundsOffByOne, UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed,
 		GrantOnLaneZero, GrantTableShared, GrantErrorDropped, NakNotTold, IdleKeepsPlace, OnceForMany,
+		UsedWhenRefused, AnyoneUses, RegrantAnyway,
 		TakenForgotten, LengthUnbounded, EndUnbounded, QuotaNotGivenBack, LoopbackTrusted,
 		DescriptorsClosedInSession, PartialUncharged, PopulateAtOnce, UpdatesUncharged, SourceTakesAll, RoomNotRung,
 		ReceiveShareIgnored, HandleReused, MarkWaitsForAll, CRCUnchecked,
