@@ -149,3 +149,46 @@ func TestUsedDestinationsStay(t *testing.T) {
 	}
 	w.clean(a)
 }
+
+// TestPlaceLeftInTurn: a destination that gives way when what waited there was
+// just withdrawn sends in order again when it has a place, to a host that was not
+// reached before.
+func TestPlaceLeftInTurn(t *testing.T) {
+	w := quotaWorld(t, 2, func(q *config.Quota) { q[config.Destinations] = 1 })
+	w.es[1].shutdown()
+	a := w.as(1000)
+	s := a.bind(10)
+	a.open(s, 0, 0, hostAddr(1), 20)
+	a.open(s, 1, 1, hostAddr(0), 10)
+	a.sendMsg(s, 0, 0, 8)
+	a.sendMsg(s, 0, 1, 8) // waits to hear of the first one
+	e := w.es[0]
+	for n := 0; len(e.peersV) == 0 || e.peersV[0].c.Info().RetryAt == 0; n++ {
+		if w.pass(ms, e); n == 10_000 {
+			t.Fatal("the attempt does not fail")
+		}
+	}
+	a.put(func(e *shm.Entry) { *e.Sub() = shm.Sub{Kind: shm.KindCancel, Sock: s, Slot: 0} })
+	a.sendMsg(s, 1, 2, 8)
+	e.Turn(w.net.Now(), w.net.Now())
+	if len(e.peersV) != 0 || a.cl.slots[0].lead != nil {
+		t.Fatalf("%d peers, the destination keeps its place: %v", len(e.peersV), a.cl.slots[0].lead != nil)
+	}
+	w.es[1] = w.boot(1, 99, EngineConfig{})
+	dst, err := w.attachAs(1, smallParams(), ipc.Cred{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dst.bind(20)
+	a.sendMsg(s, 0, 3, 8)
+	a.sendMsg(s, 0, 4, 8)
+	got := 0
+	for range 10 {
+		w.run()
+		got += dst.read()
+	}
+	if got != 2 {
+		t.Errorf("%d of 2 messages arrived", got)
+	}
+	w.clean(a, dst)
+}

@@ -77,6 +77,7 @@ const (
 	UsedWhenRefused   Name = "used-when-refused"    // a region for one use ends with a message that is refused
 	AnyoneUses        Name = "anyone-uses"          // a host ends a region for one use that is another host's to use
 	RegrantAnyway     Name = "regrant-anyway"       // a restarted peer is sent a grant that cannot be made again
+	TurnKept          Name = "turn-kept"            // a destination that gives way keeps its turn on the connection it led to
 	TakenForgotten    Name = "taken-forgotten"      // a key taken back on one lane is forgotten though others are to say so
 	LengthUnbounded   Name = "length-unbounded"     // only the library bounds what one operation moves
 	EndUnbounded      Name = "end-unbounded"        // what a process had is ended in one turn, however much it is
@@ -112,7 +113,7 @@ func Names() []Name {
 		RequestOvertakes, MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice,
 		AtomicRunsTwice, GrantUnchecked, BoundsOffByOne, UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed,
 		GrantOnLaneZero, GrantTableShared, GrantErrorDropped, NakNotTold, IdleKeepsPlace, OnceForMany,
-		UsedWhenRefused, AnyoneUses, RegrantAnyway,
+		UsedWhenRefused, AnyoneUses, RegrantAnyway, TurnKept,
 		TakenForgotten, LengthUnbounded, EndUnbounded, QuotaNotGivenBack, LoopbackTrusted,
 		DescriptorsClosedInSession, PartialUncharged, PopulateAtOnce, UpdatesUncharged, SourceTakesAll, RoomNotRung,
 		ReceiveShareIgnored, HandleReused, MarkWaitsForAll, CRCUnchecked,
