@@ -83,14 +83,18 @@ func (p *peer) forgetMet() {
 }
 
 // aim says which socket t, which is handed to p's connection, is for. If nobody
-// knows, t asks. Linux kernels have no answer, nor has a message that no socket gets.
+// knows, t asks, also behind one that found nobody: somebody may be bound by now, and
+// what follows is for that one. Linux kernels have no answer, nor has a message that no socket gets.
 func (p *peer) aim(t *txMsg) {
 	sl := t.slot
 	t.m.DstInc = t.pin.means(t.name)
 	if t.nops > 0 {
 		_, _ = t.meansOwner(p.owner) // CanPost refuses
 	}
-	if t.m.DstInc == 0 && !t.pin.gone && !t.m.Silent && sl.port != 0 && p.rc != nil && !p.c.Kernel() {
+	if mutant.On(mutant.NobodyUnasked) && t.pin.gone {
+		return
+	}
+	if t.m.DstInc == 0 && !t.m.Silent && sl.port != 0 && p.rc != nil && !p.c.Kernel() {
 		sl.asks = t
 	}
 }

@@ -146,7 +146,8 @@ func TestDestinationMeets(t *testing.T) {
 	}
 }
 
-// TestNobodyMet: what finds nobody bound is no tie to anybody, and holds up nothing.
+// TestNobodyMet: what finds nobody bound is no tie to anybody, and what waits behind it
+// goes on.
 func TestNobodyMet(t *testing.T) {
 	for _, hosts := range []int{2, 1} {
 		w := newWorld(t, hosts, EngineConfig{})
@@ -232,4 +233,44 @@ func (s *opSide) noSocket() (n uint64) {
 		}
 	}
 	return n
+}
+
+// TestNobodyThenTwo: of the messages behind one that found nobody, those behind the
+// first that was taken go to the socket that took it, or to nobody.
+func TestNobodyThenTwo(t *testing.T) {
+	for _, hosts := range []int{2, 1} {
+		w := newWorld(t, hosts, EngineConfig{})
+		a, b := w.opSide(0, 10), w.opSide(hosts-1, 20)
+		a.open(a.sock, 0, 0, b.e.localsV[0].addr, 21)
+		for n := range uint32(20) {
+			a.submit(shm.Sub{Len: 40_000 + n})
+		}
+		step := func() {
+			for _, e := range w.es {
+				e.Turn(w.net.Now(), w.net.Now())
+			}
+			w.net.Step()
+		}
+		for n := 0; a.cl.slots == nil || a.cl.slots[0] == nil || !a.cl.slots[0].pin.gone; n++ {
+			if step(); n == 10_000 {
+				t.Fatal("nobody says that nobody is there")
+			}
+		}
+		x := w.opSide(hosts-1, 21)
+		for n := 0; len(x.msgs) == 0 && n < 1000; n++ {
+			step()
+			x.look()
+		}
+		y := w.successor(x)
+		w.run()
+		x.look()
+		y.look()
+		if len(x.msgs) > 0 && len(y.msgs) > 0 {
+			t.Errorf("%d hosts: %d messages to one owner of the port, %d to the next", hosts, len(x.msgs), len(y.msgs))
+		}
+		if hosts == 2 && len(x.msgs) == 0 {
+			t.Error("nothing was taken")
+		}
+		w.clean(a.raw, b.raw, x.raw, y.raw)
+	}
 }

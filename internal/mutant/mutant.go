@@ -75,6 +75,7 @@ const (
 	IdleKeepsPlace    Name = "idle-keeps-place"     // a destination with nothing under way keeps its place among its user's
 	OnceForMany       Name = "once-for-many"        // a region for one use is granted to several hosts
 	UsedWhenRefused   Name = "used-when-refused"    // a region for one use ends with a message that is refused
+	NobodyUnasked     Name = "nobody-unasked"       // messages behind one that found nobody do not wait to hear who took the first of them
 	AnyoneUses        Name = "anyone-uses"          // a host ends a region for one use that is another host's to use
 	RegrantAnyway     Name = "regrant-anyway"       // a restarted peer is sent a grant that cannot be made again
 	TurnKept          Name = "turn-kept"            // a destination that gives way keeps its turn on the connection it led to
@@ -113,7 +114,7 @@ func Names() []Name {
 		RequestOvertakes, MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice,
 		AtomicRunsTwice, GrantUnchecked, BoundsOffByOne, UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed,
 		GrantOnLaneZero, GrantTableShared, GrantErrorDropped, NakNotTold, IdleKeepsPlace, OnceForMany,
-		UsedWhenRefused, AnyoneUses, RegrantAnyway, TurnKept,
+		UsedWhenRefused, NobodyUnasked, AnyoneUses, RegrantAnyway, TurnKept,
 		TakenForgotten, LengthUnbounded, EndUnbounded, QuotaNotGivenBack, LoopbackTrusted,
 		DescriptorsClosedInSession, PartialUncharged, PopulateAtOnce, UpdatesUncharged, SourceTakesAll, RoomNotRung,
 		ReceiveShareIgnored, HandleReused, MarkWaitsForAll, CRCUnchecked,

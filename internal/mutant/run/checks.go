@@ -69,6 +69,7 @@ var checks = []check{
 	{variant: mutant.NakNotTold, pkg: "internal/daemon", test: "TestGrantRefusedByPeer"},
 	{variant: mutant.IdleKeepsPlace, pkg: "internal/daemon", test: "TestIdleDestinationsGiveWay"},
 	{variant: mutant.UsedWhenRefused, pkg: "internal/daemon", test: "TestUseOnceRefused"},
+	{variant: mutant.NobodyUnasked, pkg: "internal/daemon", test: "TestNobodyThenTwo"},
 	{variant: mutant.AnyoneUses, pkg: "internal/daemon", test: "TestUseOnceOfAnother"},
 	{variant: mutant.RegrantAnyway, pkg: "internal/daemon", test: "TestUseOnceRestartWaiting"},
 	{variant: mutant.TurnKept, pkg: "internal/daemon", test: "TestPlaceLeftInTurn"},
