@@ -25,7 +25,9 @@ type Kind string
 // Records of an application. Life is the socket's, a number of its own for each
 // Bind of a campaign; its upper bits (ProcessOf) are the process.
 const (
-	Bind    Kind = "bind"    // Bind returned: Peer = own address, A = lane, B = when it was called
+	Binding Kind = "binding" // Bind was called: Peer = own address
+	Bind    Kind = "bind"    // and returned: Peer = own address, A = lane
+	Unbound Kind = "unbound" // or failed: the socket's number is used again
 	Close   Kind = "close"   // Close or CloseWait (A = 1) was called
 	Closed  Kind = "closed"  // and returned: Text = error, "" = nil
 	Gone    Kind = "gone"    // the socket failed because the daemon or the session ended: Text = error

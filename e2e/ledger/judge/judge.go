@@ -106,7 +106,7 @@ type life struct {
 	addr    netip.AddrPort
 	lane    uint8
 	binding int64 // Bind was called
-	bound   int64 // and returned
+	bound   int64 // and returned; never: its process ended before it can have said so
 	close   int64 // Close was called
 	lingers bool  // it was CloseWait
 	closed  int64
@@ -189,9 +189,12 @@ func (j *Judge) Add(r book.Record) {
 	case book.Kill, book.Dead, book.Ending, book.Ended, book.Serving, book.Fault, book.Settled:
 		j.addDisturbance(r)
 		return
-	case book.Bind:
-		j.lives[r.Life] = &life{id: r.Life, addr: r.Peer, lane: uint8(r.A), binding: int64(r.B), bound: r.At, end: span{never, never}, ended: never,
+	case book.Binding:
+		j.lives[r.Life] = &life{id: r.Life, addr: r.Peer, binding: r.At, bound: never, end: span{never, never}, ended: never,
 			told: map[netip.AddrPort]*told{}, cancels: map[netip.AddrPort][]int64{}, marks: map[netip.Addr][]mark{}}
+		return
+	case book.Unbound:
+		delete(j.lives, r.Life)
 		return
 	}
 	l := j.lives[r.Life]
@@ -200,6 +203,8 @@ func (j *Judge) Add(r book.Record) {
 		return
 	}
 	switch r.Kind {
+	case book.Bind:
+		l.addr, l.lane, l.bound = r.Peer, uint8(r.A), r.At
 	case book.Op, book.Try, book.Sent, book.Fail, book.Acked:
 		j.addSend(l, r)
 	case book.Status, book.Local, book.Touched:
@@ -305,7 +310,9 @@ func (j *Judge) Verdict() *Report {
 func (j *Judge) findEnds(order []*life) {
 	at := map[netip.AddrPort][]*life{}
 	for _, l := range order {
-		at[l.addr] = append(at[l.addr], l)
+		if l.bound != never {
+			at[l.addr] = append(at[l.addr], l)
+		}
 		if l.close != 0 && l.gone == 0 { // else the daemon may have kept the socket for a while
 			l.end = span{l.close, never}
 			if l.closed != 0 {
@@ -317,7 +324,7 @@ func (j *Judge) findEnds(order []*life) {
 			l.end = span{min(k.early, l.end.early), min(l.end.late, later(k.late, endBound))}
 		}
 		for _, e := range j.ends[l.addr.Addr()] {
-			if e.early >= l.bound && e.early < l.end.late {
+			if e.early >= l.binding && e.early < l.end.late {
 				l.end = span{min(e.early, l.end.early), min(l.end.late, e.late)}
 			}
 		}
@@ -344,7 +351,7 @@ func (j *Judge) firstEnd(l *life) int64 {
 		at = k.early
 	}
 	for _, e := range j.ends[l.addr.Addr()] {
-		if e.early >= l.bound {
+		if e.early >= l.binding {
 			at = min(at, e.early)
 		}
 	}

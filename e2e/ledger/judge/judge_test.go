@@ -43,7 +43,7 @@ func begin() *history {
 }
 
 func (h *history) bind(life uint32, at netip.AddrPort) *history {
-	return h.add(life, book.Record{Kind: book.Bind, Peer: at, B: uint64(h.now + 1)})
+	return h.add(life, book.Record{Kind: book.Binding, Peer: at}).add(life, book.Record{Kind: book.Bind, Peer: at})
 }
 
 // send sends message seq of s, with flags; more are its operations.
@@ -282,6 +282,19 @@ func TestKilled(t *testing.T) {
 	h.send(s, 3, 0).notice("no socket", 1)
 	h.bind(e, there).send(s, 4, 0).recv(e, s, 4).settled(s).settled(e)
 	if r := h.verdict(); len(r.Violations) > 0 || r.Excused[unread] != 2 {
+		t.Errorf("%v, excused %v", r.Violations, r.Excused)
+	}
+}
+
+// A process that is killed in Bind may have had the socket for a moment.
+func TestKilledInBind(t *testing.T) {
+	h := begin().close(d).add(e, book.Record{Kind: book.Binding, Peer: there}).send(s, 1, book.FlagCookie).acked(1)
+	h.add(0, book.Record{Kind: book.Kill, A: 3}).add(0, book.Record{Kind: book.Dead, A: 3}).settled(s)
+	if r := h.verdict(); len(r.Violations) > 0 || r.Excused[unread] != 1 {
+		t.Errorf("%v, excused %v", r.Violations, r.Excused)
+	}
+	h = begin().close(d).add(e, book.Record{Kind: book.Binding, Peer: there}).add(e, book.Record{Kind: book.Unbound}).send(s, 1, 0).settled(s)
+	if r := h.verdict(); len(r.Violations) != 1 {
 		t.Errorf("%v, excused %v", r.Violations, r.Excused)
 	}
 }

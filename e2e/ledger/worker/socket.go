@@ -45,20 +45,21 @@ type sock struct {
 
 var lastRegion atomic.Uint64
 
-// bind makes a socket and writes it down; start lets it do something.
+// bind makes a socket and writes it down; start lets it do something. One socket is
+// bound at a time.
 func (s *session) bind(p Port, nth int) (*sock, error) {
-	called := book.Now()
+	life := book.LifeOf(s.w.cfg.Process, s.w.lives+1)
+	s.w.log.Write(book.Record{Kind: book.Binding, Life: life, Peer: p.At})
 	x, err := s.c.Bind(p.At)
 	if err != nil {
+		s.w.log.Write(book.Record{Kind: book.Unbound, Life: life})
 		return nil, err
 	}
-	s.w.mu.Lock()
 	s.w.lives++
 	n := s.w.lives
-	s.w.mu.Unlock()
-	k := &sock{ses: s, w: s.w, s: x, life: book.LifeOf(s.w.cfg.Process, n), addr: x.LocalAddrPort(), nth: nth, rng: s.w.rand(n),
+	k := &sock{ses: s, w: s.w, s: x, life: life, addr: x.LocalAddrPort(), nth: nth, rng: s.w.rand(n),
 		regions: map[uint64]*region{}, seen: map[netip.AddrPort]who{}}
-	s.w.log.Write(book.Record{Kind: book.Bind, Life: k.life, Peer: k.addr, A: uint64(p.Lane), B: uint64(called)})
+	s.w.log.Write(book.Record{Kind: book.Bind, Life: k.life, Peer: k.addr, A: uint64(p.Lane)})
 	k.send.out = make([]byte, rds.MaxMessage)
 	if p.Lane != 0 {
 		err = x.SetLane(p.Lane)

@@ -63,7 +63,7 @@ type Worker struct {
 	cfg   Config
 	log   *book.Log
 	block []byte // what contents are cut from, the same in all processes
-	lives int
+	lives int    // sockets that were bound
 
 	mu      sync.Mutex
 	offered map[uint32][]offer // by the life they were made to; guarded by mu
