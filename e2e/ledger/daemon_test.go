@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -46,7 +47,8 @@ func newHosts(t *testing.T, net *network, p *plan.Plan, log *book.Log, dir strin
 			t.Fatal(err)
 		}
 		h := &host{net: net, book: log, addr: a, sock: filepath.Join(d, "s")}
-		h.args = []string{"-socket", h.sock, "-listen", a.String(), "-quota-overrides", fmt.Sprintf("uid=%d operations=%d", os.Getuid(), p.Operations)}
+		h.args = []string{"-socket", h.sock, "-listen", a.String(), "-quota-overrides", fmt.Sprintf("uid=%d operations=%d", os.Getuid(), p.Operations),
+			"-recv-hard-cap", strconv.Itoa(p.HardCap)}
 		switch {
 		case p.TLS:
 			ca.Write(t, filepath.Join(d, "tls"), tlstest.IPs(a.String()))

@@ -60,9 +60,12 @@ type Plan struct {
 	// Operations is the quota of each daemon's user. It is far above what can be
 	// outstanding: one that is reached has not been given back.
 	Operations int
-	Mix        worker.Mix
-	Every      time.Duration // mean time between two faults
-	weights    map[Fault]int
+	// HardCap is what a daemon keeps for a socket over its receive buffer, bytes.
+	// The smaller it is, the more messages are handed back.
+	HardCap int
+	Mix     worker.Mix
+	Every   time.Duration // mean time between two faults
+	weights map[Fault]int
 }
 
 // New draws a plan. Its hosts have the addresses 1 to 3 of the network net.
@@ -102,6 +105,7 @@ func New(seed uint64, net netip.Addr) *Plan {
 	if rng.IntN(4) == 0 {
 		p.steady()
 	}
+	p.HardCap = 1 << (20 + 2*rng.IntN(2))
 	return p
 }
 
@@ -180,5 +184,5 @@ func (p *Plan) String() string {
 			w = append(w, fmt.Sprintf("%s %d", f, n))
 		}
 	}
-	return fmt.Sprintf("seed %#x: TLS %v, CRC %v, %+v, a fault each %v: %s", p.Seed, p.TLS, p.CRC, p.Mix, p.Every, strings.Join(w, ", "))
+	return fmt.Sprintf("seed %#x: TLS %v, CRC %v, hard cap %d, %+v, a fault each %v: %s", p.Seed, p.TLS, p.CRC, p.HardCap, p.Mix, p.Every, strings.Join(w, ", "))
 }
