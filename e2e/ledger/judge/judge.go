@@ -316,7 +316,7 @@ func (j *Judge) findEnds(order []*life) {
 		if l.close != 0 && l.gone == 0 { // else the daemon may have kept the socket for a while
 			l.end = span{l.close, never}
 			if l.closed != 0 {
-				l.end.late = l.closed
+				l.end.late = j.gone(l)
 			}
 		}
 		l.ended = j.firstEnd(l)
@@ -342,6 +342,18 @@ func (j *Judge) findEnds(order []*life) {
 			before.end.late = min(before.end.late, l.bound)
 		}
 	}
+}
+
+// gone is by when l, whose Close returned, was closed: a daemon that was ending may
+// have taken messages for it until its own end.
+func (j *Judge) gone(l *life) int64 {
+	at := l.closed
+	for _, e := range j.ends[l.addr.Addr()] {
+		if e.early <= l.closed && e.late >= l.close {
+			at = max(at, e.late)
+		}
+	}
+	return at
 }
 
 // firstEnd is when the process of l or its daemon ended first after l was bound.

@@ -286,6 +286,16 @@ func TestKilled(t *testing.T) {
 	}
 }
 
+// A daemon that is ending takes messages for a socket that was closed meanwhile.
+func TestClosedAsDaemonEnds(t *testing.T) {
+	at := netip.AddrPortFrom(there.Addr(), 0)
+	h := begin().add(0, book.Record{Kind: book.Ending, Peer: at}).close(d).send(s, 1, book.FlagCookie).acked(1).
+		add(0, book.Record{Kind: book.Ended, Peer: at}).settled(s)
+	if r := h.verdict(); len(r.Violations) > 0 || r.Excused[unread] != 1 {
+		t.Errorf("%v, excused %v", r.Violations, r.Excused)
+	}
+}
+
 // A process that is killed in Bind may have had the socket for a moment.
 func TestKilledInBind(t *testing.T) {
 	h := begin().close(d).add(e, book.Record{Kind: book.Binding, Peer: there}).send(s, 1, book.FlagCookie).acked(1)
