@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -74,11 +75,12 @@ func (j *Judge) deliver(order []*life) {
 			}
 		}
 	}
+	var guesses []guess
 	for _, d := range order {
 		last := map[uint32]uint64{} // number that arrived last, by source
 		for i, a := range d.got {
 			if a.seq == 0 {
-				j.deliverShort(d, i, short)
+				guesses = append(guesses, guess{d, i, a})
 				continue
 			}
 			s := j.lives[a.life]
@@ -96,6 +98,22 @@ func (j *Judge) deliver(order []*life) {
 			last[s.id] = max(last[s.id], a.seq)
 		}
 	}
+	slices.SortFunc(guesses, guess.before)
+	for _, g := range guesses {
+		j.deliverShort(g.d, g.i, short)
+	}
+}
+
+// guess is an arrival without a number.
+type guess struct {
+	d *life
+	i int // in d.got
+	arrival
+}
+
+// before orders guesses: those whose sender is known come first, then the time.
+func (g guess) before(h guess) int {
+	return cmp.Or(cmp.Compare(min(h.life, 1), min(g.life, 1)), cmp.Compare(g.at, h.at))
 }
 
 // wrong is a violation about message m of s.
@@ -207,7 +225,7 @@ func (d *life) neighbour(i, by int) (a arrival) {
 
 // deliverShort finds the message of d.got[i], which has no number. The one right
 // behind the last number from there comes first, then one ahead of the next
-// number; else any that fits will do, for they are alike.
+// number; else the one that was sent last of those that fit: they are alike.
 func (j *Judge) deliverShort(d *life, i int, short map[shortKey][]*message) {
 	a := d.got[i]
 	take := func(m *message) bool {
@@ -239,7 +257,7 @@ func (j *Judge) deliverShort(d *life, i int, short map[shortKey][]*message) {
 			}
 		}
 	}
-	for _, m := range short[shortKey{a.from, d.addr, a.size}] {
+	for _, m := range slices.Backward(short[shortKey{a.from, d.addr, a.size}]) {
 		if (a.life == 0 || a.life == m.by) && take(m) {
 			return
 		}
