@@ -152,7 +152,7 @@ func TestVerdicts(t *testing.T) {
 			bind(t2+1, here).send(t2+1, 1, 0).send(t2+1, 2, book.FlagShort).close(d).bind(e, there).recv(e, t2+1, 1).recv(e, t2+1, 0).settled(t2 + 1), ""},
 		{"too short, of an unknown sender and then of a known one", begin().send(s, 1, 0).send(s, 2, book.FlagShort).recv(d, s, 1).close(s).
 			bind(t2+1, here).send(t2+1, 1, 0).send(t2+1, 2, book.FlagShort).close(d).bind(e, there).recv(e, 0, 0).close(e).bind(e+1, there).
-			recv(e+1, t2+1, 1).recv(e+1, t2+1, 0).settled(t2+1), ""},
+			recv(e+1, t2+1, 1).recv(e+1, t2+1, 0).settled(t2 + 1), ""},
 		{"too short, received before it was sent", begin().send(s, 1, 0).recv(d, s, 1).recv(d, 0, 0).send(s, 2, book.FlagShort).recv(d, 0, 0), "twice"},
 		{"lost", begin().send(s, 1, 0).settled(s).settled(d), "lost"},
 		{"lost between two", begin().send(s, 1, 0).send(s, 2, 0).send(s, 3, 0).recv(d, s, 1).recv(d, s, 3).later(9 * second).close(d), "lost"},
