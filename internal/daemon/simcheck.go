@@ -44,6 +44,10 @@ func (e *Engine) PublishStats(wall int64) { e.publishStats(wall) }
 // not published yet.
 func (p *InProcess) Unpublished() int { return p.cl.ev.Unpublished() }
 
+// Waiting counts the messages whose statuses wait for room in the process's event
+// ring.
+func (p *InProcess) Waiting() int { return p.cl.pendOps.n }
+
 // Clients counts the attached clients.
 func (e *Engine) Clients() int { return len(e.clients) }
 

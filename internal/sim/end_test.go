@@ -21,6 +21,7 @@ func (w *world) finish() {
 	w.exchange()
 	w.checkFlows()
 	w.checkOps()
+	w.checkDoubts()
 	w.checkConns()
 	w.shut()
 }

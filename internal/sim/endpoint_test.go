@@ -29,6 +29,7 @@ type endpoint struct {
 	folded    uint64           // messages it was told of without their destination
 	offers    uint64           // of regions for one use, by cookie or Expose
 	ungranted uint64           // of these, as it was told, not granted
+	doubts    []doubt          // of its regions
 	muted     bool             // it is told nothing of peers that come and go
 	monitored bool             // SetCongMonitor
 	congested []netip.AddrPort // whose relief is to be reported

@@ -199,7 +199,7 @@ func (e *endpoint) send(dst netip.AddrPort, n int, x extra) *message {
 func (e *endpoint) accepted(f *flow, n int, x *extra, m *rds.Message, z *zero, call int64) *message {
 	w := e.w
 	s := w.newMessage()
-	*s = message{id: uint64(len(w.msgs) + 1), flow: f, idx: len(f.msgs), n: n, tells: x.tells, once: x.cookie != 0 && x.tells != nil && x.tells.access&rds.UseOnce != 0, met: e.h.met[f.dst.Addr()], at: w.now(),
+	*s = message{id: uint64(len(w.msgs) + 1), flow: f, idx: len(f.msgs), n: n, tells: x.tells, once: x.cookie != 0 && x.tells != nil && (x.tells.access&rds.UseOnce != 0 || w.opt.scarce()), met: e.h.met[f.dst.Addr()], at: w.now(),
 		limit: int64(x.limit), silent: n == 0 && len(x.ops) > 0 && allSilent(x.ops)}
 	f.msgs = append(f.msgs, s)
 	w.msgs = append(w.msgs, s)

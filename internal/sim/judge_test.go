@@ -2,6 +2,7 @@ package sim
 
 import (
 	"net/netip"
+	"slices"
 	"syscall"
 
 	"github.com/rdsd/rdsd/rds"
@@ -68,8 +69,31 @@ func (o *op) judge(s rds.Completion) {
 	}
 }
 
+// doubt is a socket that had the cookie of a living region, and no grant.
+type doubt struct {
+	r    *region
+	user netip.AddrPort
+}
+
+// checkDoubts: who could not use what it was offered, its owner was told of.
+func (w *world) checkDoubts() {
+	for _, e := range w.eps {
+		if n := uint64(len(e.doubts)); n > e.ungranted {
+			broken("notice", "%d regions of %v could not be used where they were offered, it was told of %d", n, e.ap, e.ungranted)
+		}
+	}
+}
+
 func (o *op) judgeRefused(s rds.Completion, fail func(string)) {
 	r := o.r
+	if o.w.opt.scarce() && o.granted && !r.dead() && (s.Errno == syscall.EINVAL || s.Errno == syscall.EACCES) && o.e.h != r.e.h {
+		// The cookie came, the grant ahead of it may have found no room: then the
+		// owner hears of it. See checkDoubts.
+		if d := (doubt{r, o.e.ap}); !slices.Contains(r.e.doubts, d) {
+			r.e.doubts = append(r.e.doubts, d)
+		}
+		return
+	}
 	switch s.Errno {
 	case syscall.EINVAL:
 		if !r.dead() && o.granted && r.e.h.addr == o.cell.to && o.e.h.up && o.off%8 == 0 {

@@ -17,11 +17,14 @@ func (e *endpoint) noticed(n *rds.Notice) {
 	}
 	if n.Kind == rds.NotGranted {
 		e.ungranted += n.Count
+		if !n.To.IsValid() {
+			e.folded += n.Count
+		}
 		if f := w.flows[flowKey{e.id, n.To}]; f != nil { // else by Expose
 			f.notGranted += n.Count
 		}
-		if e.ungranted > e.offers {
-			broken("notice", "%v was told that %d regions for one use were not granted, it has offered %d", e.ap, e.ungranted, e.offers)
+		if most := e.offers * w.lives(); e.ungranted > most {
+			broken("notice", "%v was told that %d regions were not granted, it has made %d offers that may be refused", e.ap, e.ungranted, most)
 		}
 		return
 	}
@@ -67,6 +70,19 @@ func (e *endpoint) noticed(n *rds.Notice) {
 			fail("that did not happen so often")
 		}
 	}
+}
+
+// lives is how often at most an offer may be refused: each time its peer is another
+// one it is made anew.
+func (w *world) lives() uint64 {
+	if !w.opt.scarce() {
+		return 1
+	}
+	n := 1
+	for _, h := range w.hosts {
+		n += h.life + h.forgot
+	}
+	return uint64(n)
 }
 
 // takeRelief checks what is reported of congestion: each destination that was

@@ -22,6 +22,8 @@ const (
 	streamEngine // + 16*host + 256*life
 	streamBind
 	streamHold
+	streamScenario
+	streamPlay
 )
 
 // options of a run, drawn first: which faults exist at all, how often, how
@@ -45,6 +47,7 @@ type options struct {
 	params                               shm.Params
 
 	opShare, localShare, badShare int // percent
+	offers                        int // percent of the actions, besides the usual ones
 	big                           int // per thousand: payloads up to 1 MiB
 	small                         int // percent: more of the payloads are short
 	burst                         int // most datagrams at once
@@ -67,6 +70,9 @@ type options struct {
 
 	users                int // uids of a host's processes, 0: all are root
 	quotaOps, quotaBytes int // 0: none
+	quotaGrants          int // 0: none
+
+	maxGrants, maxPeers int // of a daemon, 0: its default; what a peer can make it remember
 }
 
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }

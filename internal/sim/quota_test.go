@@ -2,6 +2,7 @@ package sim
 
 import (
 	"errors"
+	"net/netip"
 
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ipc"
@@ -20,7 +21,48 @@ func (o *options) policy() *config.Policy {
 	if o.quotaBytes > 0 {
 		q[config.RegisteredBytes] = uint64(o.quotaBytes)
 	}
+	if o.quotaGrants > 0 {
+		q[config.Grants] = uint64(o.quotaGrants)
+	}
 	return &config.Policy{Quotas: config.Quotas{User: q}, Owner: ownerUID}
+}
+
+// scarce: grants may be refused, for want of room in a table or by a quota.
+func (o *options) scarce() bool { return o.maxGrants+o.quotaGrants > 0 }
+
+// checkTables looks whether what one peer remembers of another stays within its
+// table, and what one user has of it within half.
+func (h *host) checkTables() {
+	limit := h.tableSize()
+	if limit == 0 {
+		return
+	}
+	h.e.EachTable(func(remote netip.Addr, given, most, known int) {
+		if given > limit || known > limit || most > (limit+1)/2 {
+			broken("quota", "host %d and %v: %d grants of ours, %d of one user, %d known of its, a table has %d", h.n, remote, given, most, known, limit)
+		}
+	})
+}
+
+// mayRefuse checks that c's daemon has a reason to refuse a grant to a socket at to,
+// in the moment in which it says so.
+func (c *client) mayRefuse(to netip.Addr) {
+	o := &c.h.w.opt
+	there, all := c.at.GrantsOf(c.h.addr, to)
+	given := 0
+	c.h.e.EachTable(func(remote netip.Addr, n, _, _ int) {
+		if remote == to {
+			given = n
+		}
+	})
+	trusted := c.uid == 0
+	switch free := c.h.tableSize() - given; {
+	case o.quotaGrants > 0 && all >= o.quotaGrants && !trusted:
+	case o.maxGrants > 0 && to != c.h.addr && (free <= 0 || there >= free && !trusted):
+	default:
+		broken("quota", "uid %d of host %d was refused a grant to %v, with %d there of %d, of a table of %d, and %d in all of %d",
+			c.uid, c.h.n, to, there, given, o.maxGrants, all, o.quotaGrants)
+	}
 }
 
 // cred is whom the nth process of a host runs as.

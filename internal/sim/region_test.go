@@ -6,6 +6,7 @@ import (
 	"hash/maphash"
 	"maps"
 	"net/netip"
+	"syscall"
 
 	"github.com/rdsd/rdsd/rds"
 )
@@ -169,13 +170,21 @@ func (e *endpoint) expose(r *region, to netip.AddrPort) {
 	if r.access&rds.UseOnce != 0 && err != nil || errors.Is(err, rds.ErrTooManyDestinations) {
 		return // used, and retired since; or no place for a destination
 	}
+	if w.opt.scarce() && errors.Is(err, syscall.ENOBUFS) {
+		if w.saw("Expose refused"); e.h.rest != nil { // the turn waits where it said so
+			e.c.mayRefuse(to.Addr())
+			w.saw("Expose refused for a reason")
+		}
+		return
+	}
 	must(err)
 	e.send(to, w.size(), extra{tells: r})
 }
 
-// offersOnce notes that e grants r to a socket, by its cookie or by Expose.
+// offersOnce notes that e grants r to a socket, by its cookie or by Expose, if
+// that may be refused.
 func (e *endpoint) offersOnce(r *region) {
-	if r.access&rds.UseOnce != 0 {
+	if r.access&rds.UseOnce != 0 || e.w.opt.scarce() {
 		e.offers++
 	}
 }

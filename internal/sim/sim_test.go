@@ -31,49 +31,38 @@ type result struct {
 	world          *world
 	messages, ops  int
 	breaks, events int
+	sights         map[string]int
 	midTurn        int // calls that were answered in the middle of a turn
 	hash           uint64
 }
 
-// runSeed does one run. A broken rule, or a panic of the code under test, is
-// its error.
-func runSeed(seed uint64, mem *memPool, echo func(string)) (r result) {
-	defer mem.end()
-	defer func() {
-		p := recover()
-		if v, ok := p.(*violation); ok {
-			r.err = v
-		} else if p != nil {
-			r.err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
-		}
-		if w := r.world; w != nil {
-			r.messages, r.ops, r.breaks, r.events = len(w.msgs), len(w.ops), w.breaks, w.hist.n
-			r.hash, r.midTurn = w.hist.hash^w.net.TraceHash(), w.midTurn
-		}
-	}()
-	r.world = buildWith(seed, nil, mem)
-	r.world.hist.echo = echo
-	r.world.boot()
-	r.world.run()
-	r.world.finish()
-	return r
+// runner does the run of a seed.
+type runner func(seed uint64, mem *memPool, echo func(string)) result
+
+// runSeed does one run of the workload.
+func runSeed(seed uint64, mem *memPool, echo func(string)) result {
+	return guarded(mem, func(r *result) {
+		r.world = buildWith(seed, nil, mem)
+		r.world.hist.echo = echo
+		r.world.boot()
+		r.world.run()
+		r.world.finish()
+	})
 }
 
-func report(t *testing.T, seed uint64, r result) {
+func panicked(p any) error { return fmt.Errorf("panic: %v\n%s", p, debug.Stack()) }
+
+// report is of TestSim, or of TestSim and a scenario's name.
+func report(t *testing.T, name string, seed uint64, r result) {
 	t.Helper()
 	var opt, last string
 	if r.world != nil {
 		opt, last = r.world.opt.String(), r.world.hist.String()
 	}
-	var v *violation
-	rule := "panic"
-	if errors.As(r.err, &v) {
-		rule = v.rule
-	}
-	keep(t, seed, rule)
+	keep(t, name, seed, r.rule())
 	t.Errorf("seed %#x breaks rule %q: %v\noptions: %s\nlast events (virtual µs, host, what, numbers):\n%s"+
-		"replay: go test ./internal/sim -run 'TestSim$' -sim.seed=%#x\nkept in internal/sim/%s",
-		seed, rule, r.err, opt, last, seed, seedFile)
+		"replay: go test ./internal/sim -run '%s$' -sim.seed=%#x\nkept in internal/sim/%s",
+		seed, r.rule(), r.err, opt, last, t.Name(), seed, seedFile)
 }
 
 // TestSim runs the seeds that once found something, and RDSD_SIM_SEEDS new
@@ -86,12 +75,12 @@ func TestSim(t *testing.T) {
 		}
 		r := runSeed(*oneSeed, nil, echo)
 		if r.err != nil {
-			report(t, *oneSeed, r)
+			report(t, "", *oneSeed, r)
 		}
 		t.Logf("%d messages, %d operations, %d breaks, %d events, hash %#x", r.messages, r.ops, r.breaks, r.events, r.hash)
 		return
 	}
-	seeds := keptSeeds(t)
+	seeds := keptSeeds(t, "")
 	n := 20
 	if s := os.Getenv("RDSD_SIM_SEEDS"); s != "" {
 		var err error
@@ -108,12 +97,12 @@ func TestSim(t *testing.T) {
 	began, cpu := time.Now(), processorTime()
 	var messages, ops, breaks, midTurn int
 	failed, done := 0, 0
-	for o := range runSeeds(seeds) {
+	for o := range runSeeds(runSeed, seeds) {
 		r := o.result
 		done++
 		messages, ops, breaks, midTurn = messages+r.messages, ops+r.ops, breaks+r.breaks, midTurn+r.midTurn
 		if r.err != nil {
-			report(t, o.seed, r)
+			report(t, "", o.seed, r)
 			if failed++; failed == 3 {
 				break
 			}
@@ -139,7 +128,7 @@ type outcome struct {
 }
 
 // runSeeds runs all seeds, several at a time, each by itself.
-func runSeeds(seeds []uint64) iter.Seq[outcome] {
+func runSeeds(run runner, seeds []uint64) iter.Seq[outcome] {
 	return func(yield func(outcome) bool) {
 		next, out, stop := make(chan uint64), make(chan outcome), make(chan struct{})
 		var workers sync.WaitGroup
@@ -147,7 +136,7 @@ func runSeeds(seeds []uint64) iter.Seq[outcome] {
 			workers.Go(func() {
 				mem := new(memPool)
 				for seed := range next {
-					r := runSeed(seed, mem, nil)
+					r := run(seed, mem, nil)
 					if r.err == nil {
 						r.world = nil // it is large
 					}
@@ -194,13 +183,13 @@ const seedFile = "testdata/seeds.txt"
 
 // keep adds a seed that broke a rule to those every run replays; whoever mends
 // the fault says there what it was.
-func keep(t *testing.T, seed uint64, rule string) {
-	if slices.Contains(keptSeeds(t), seed) {
-		return
+func keep(t *testing.T, name string, seed uint64, rule string) {
+	if os.Getenv("RDSD_MUTANT") != "" || slices.Contains(keptSeeds(t, name), seed) {
+		return // a broken variant's failures are no findings
 	}
 	f, err := os.OpenFile(seedFile, os.O_APPEND|os.O_WRONLY, 0)
 	if err == nil {
-		_, err = fmt.Fprintf(f, "%#x # %s\n", seed, rule)
+		_, err = fmt.Fprintln(f, strings.TrimSpace(fmt.Sprintf("%s %#x # %s", name, seed, rule)))
 		err = errors.Join(err, f.Close())
 	}
 	if err != nil {
@@ -208,8 +197,9 @@ func keep(t *testing.T, seed uint64, rule string) {
 	}
 }
 
-// keptSeeds reads seedFile: a seed a line, then what it found.
-func keptSeeds(t *testing.T) (seeds []uint64) {
+// keptSeeds reads seedFile, for TestSim or a scenario: the scenario's name, a seed,
+// then what it found.
+func keptSeeds(t *testing.T, name string) (seeds []uint64) {
 	t.Helper()
 	f, err := os.Open(seedFile)
 	if err != nil {
@@ -218,10 +208,14 @@ func keptSeeds(t *testing.T) (seeds []uint64) {
 	defer f.Close()
 	for in := bufio.NewScanner(f); in.Scan(); {
 		line, _, _ := strings.Cut(in.Text(), "#")
-		if line = strings.TrimSpace(line); line == "" {
+		of, number, named := strings.Cut(strings.TrimSpace(line), " ")
+		if !named {
+			of, number = "", of
+		}
+		if number == "" || of != name {
 			continue
 		}
-		seed, err := strconv.ParseUint(line, 0, 64)
+		seed, err := strconv.ParseUint(number, 0, 64)
 		if err != nil {
 			t.Fatalf("%s: %v", seedFile, err)
 		}

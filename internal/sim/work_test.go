@@ -89,7 +89,7 @@ func (w *world) doOne() {
 		x /= 3 // what is missing is operations
 	}
 	switch {
-	case x < 5:
+	case x < 5 || x >= 100-w.opt.offers:
 		e.offer()
 	case x < 7:
 		e.releaseOne()

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -10,6 +11,7 @@ import (
 	"github.com/rdsd/rdsd/internal/daemon"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/rds"
 	"github.com/rdsd/rdsd/verbs"
 	"github.com/rdsd/rdsd/verbs/sim"
@@ -23,6 +25,9 @@ type world struct {
 	opt  options
 	hist history
 
+	sights map[string]int // see saw
+	onTurn func(*host)    // a scenario looks at a host's daemon
+
 	hosts []*host
 	eps   []*endpoint // open, in order of their making
 	ports map[netip.AddrPort]*portInfo
@@ -34,7 +39,7 @@ type world struct {
 	ops     []*op               // by token - 1
 	regions []*region
 
-	rTurn, rApp, rWork, rSize, rOp, rFault, rHook, rBind, rHold *rand.Rand
+	rTurn, rApp, rWork, rSize, rOp, rFault, rHook, rBind, rHold, rPlay *rand.Rand
 
 	mem   *memPool  // nil: the heap
 	slab  []message // not yet used
@@ -105,7 +110,7 @@ func buildWith(seed uint64, opt *options, mem *memPool) *world {
 	w := &world{net: sim.NewNetwork(seed), ports: map[netip.AddrPort]*portInfo{}, flows: map[flowKey]*flow{}, short: map[pair][]*message{}, mem: mem}
 	w.rTurn, w.rApp, w.rWork = w.net.Rand(streamTurn), w.net.Rand(streamApp), w.net.Rand(streamWork)
 	w.rSize, w.rOp, w.rFault, w.rHook = w.net.Rand(streamSize), w.net.Rand(streamOp), w.net.Rand(streamFault), w.net.Rand(streamHook)
-	w.rBind, w.rHold = w.net.Rand(streamBind), w.net.Rand(streamHold)
+	w.rBind, w.rHold, w.rPlay = w.net.Rand(streamBind), w.net.Rand(streamHold), w.net.Rand(streamPlay)
 	if opt != nil {
 		w.opt = *opt
 	} else {
@@ -157,7 +162,7 @@ func (h *host) boot() {
 	must(err)
 	h.e, err = daemon.NewEngine(h.dev, daemon.EngineConfig{
 		Instance: r.Uint64() | 1, MaxSend: o.maxSend, SendBufs: o.sendBufs, RecvBufs: o.recvBufs, PeerCredits: o.credits,
-		HardCap: o.hardCap, OverflowBytes: o.overflow, RevokeTimeout: o.revokeTimeout, SettleTimeout: o.settleTimeout,
+		MaxGrants: h.tableSize(), MaxPeers: o.maxPeers, HardCap: o.hardCap, OverflowBytes: o.overflow, RevokeTimeout: o.revokeTimeout, SettleTimeout: o.settleTimeout,
 		Silence: o.silence, ForgetAfter: o.forgetAfter, Policy: o.policy(), Alloc: w.mem.get, Rand: r.Uint64,
 		StartSeq: func() uint64 { return uint64((wall0+w.now())/1_000_000) << 20 },
 		Trace:    h.trace,
@@ -197,6 +202,8 @@ func (h *host) trace(_, remote netip.Addr, what string, err error) {
 		if strings.Contains(text, "status 10") && w.opt.revokeTimeout >= 1e9 {
 			broken("one bad key", "an operation broke the connection to %s", text)
 		}
+	case what == "grant refused" && w.opt.scarce() && errors.Is(err, rdmaop.ErrTooManyGrants):
+		w.saw("a table was full")
 	case what == "operation state", what == "grant refused", what == "revoke", what == "revoked":
 		broken("engine", "%s: %s", what, text)
 	}
@@ -260,6 +267,10 @@ func (h *host) wholeTurn() {
 		}
 	}
 	h.checkMarks()
+	h.checkTables()
+	if w.onTurn != nil {
+		w.onTurn(h)
+	}
 	if n := h.e.Clients(); n != alive && n != alive+1 { // one may be attaching
 		broken("session", "host %d has %d clients, the engine %d: it ended one", h.n, alive, n)
 	}

@@ -1,0 +1,186 @@
+package sim
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/rdsd/rdsd/barrier"
+	"github.com/rdsd/rdsd/internal/daemon"
+	"github.com/rdsd/rdsd/rds"
+	"github.com/rdsd/rdsd/verbs/sim"
+)
+
+var floodScenario = &scenario{
+	name: "flood",
+	options: func(r *rand.Rand, o *options) {
+		o.hosts, o.clients, o.sockets, o.users, o.lanes = 2, 1, 2+r.IntN(3), 0, 0
+		o.params.EventEntries, o.params.MaxMsgs, o.params.SubEntries = pick[uint32](r, 8, 16), pick[uint32](r, 64, 128), 512
+		o.params.Slots, o.params.MaxRx, o.sndBuf, o.rcvBuf = 64, 128, 106496, 106496
+		o.maxSend, o.sendBufs, o.recvBufs, o.credits, o.hardCap, o.overflow = 8240, 64, 256, 64, 4<<20, 8<<20
+		o.faults, o.hookRate, o.quotaOps, o.quotaBytes, o.forgetAfter, o.unatomic = sim.Faults{}, 0, 0, 0, 0, false
+		o.faults.Break[sim.AfterWritePlaced] = pick[uint32](r, 0, 0, 2000)
+		o.silence, o.settleTimeout, o.peerless, o.monitor = 30e9, 30e9, false, false
+	},
+	play: func(w *world) { newFlooded(w).play() },
+	seen: []string{"statuses waited for room", "Barrier waited", "the mark of the flood rose", "answered in mid-turn"},
+}
+
+// TestSimFlood: sockets of a process ask for more statuses than its event ring
+// holds, and go on asking. Beside them another socket of the process does operations
+// and waits for them in Barrier: the mark of each follows what is locally complete
+// within the bound, and Barrier returns within the bound, whatever else the process
+// is told. The marks of the flood follow, too.
+func TestSimFlood(t *testing.T) { floodScenario.test(t) }
+
+const (
+	// quietBound is the virtual time from the local end of an operation to its mark,
+	// and to Barrier's return: a few turns of daemon and process, of up to 7 µs each.
+	quietBound = 200_000
+	// floodBound is the same for a socket whose own statuses wait: two times as many as
+	// it can have outstanding, of which the ring takes 8 in each look of the process.
+	floodBound = 2_000_000
+)
+
+// flooded is a process whose first socket keeps quiet, while the others flood its
+// event ring.
+type flooded struct {
+	*world
+	quiet     *endpoint
+	loud      []*endpoint
+	target    *endpoint
+	good, bad *region
+	late      map[daemon.MarkKey]lateMark
+	doneAt    int64 // when the last operation of the quiet socket was locally complete
+	wanted    uint64
+	rises     uint64
+	ends      bool
+}
+
+func newFlooded(w *world) *flooded {
+	f := &flooded{world: w, late: map[daemon.MarkKey]lateMark{}}
+	c := w.hosts[0].clients[0]
+	f.quiet, f.loud = c.eps[0], c.eps[1:]
+	f.target = w.hosts[1].clients[0].eps[0]
+	f.good, f.bad = f.target.register(60_000, rds.AllowRead|rds.AllowWrite), f.target.register(100, rds.AllowRead)
+	f.good.offered[f.quiet.ap] = true
+	f.target.send(f.quiet.ap, 20, extra{cookie: f.good.r.Cookie(), tells: f.good})
+	w.drain()
+	return f
+}
+
+func (f *flooded) play() {
+	w := f.world
+	w.net.Faults = w.opt.faults
+	w.onTurn = f.clock
+	for _, e := range f.loud {
+		f.flood(e)
+	}
+	for range 10 + w.rPlay.IntN(20) {
+		f.pass(below(w.rPlay, 100_000))
+		f.round()
+	}
+	f.ends = true
+	if f.rises > 0 {
+		w.saw("the mark of the flood rose")
+	}
+	if w.midTurn > 0 {
+		w.saw("answered in mid-turn")
+	}
+}
+
+// pass lets d nanoseconds pass.
+func (f *flooded) pass(d int64) {
+	end := f.now() + d
+	f.net.At(end, func() {})
+	for f.now() < end && f.step() {
+		f.bound()
+	}
+}
+
+// flood has e ask for statuses for as long as the scenario lasts: operations that
+// are refused at once, on another host's region or this one's.
+func (f *flooded) flood(e *endpoint) {
+	w := f.world
+	var again func()
+	again = func() {
+		if f.ends {
+			return
+		}
+		for range 1 + w.rPlay.IntN(64) {
+			if !f.issue(e, f.bad, rds.Read, true) {
+				break
+			}
+		}
+		w.net.At(w.now()+below(w.rPlay, 20_000), again)
+	}
+	w.net.At(w.now()+below(w.rPlay, 10_000), again)
+}
+
+func (f *flooded) issue(e *endpoint, r *region, kind rds.OpKind, notify bool) bool {
+	w := f.world
+	o := &op{w: w, token: uint64(len(w.ops) + 1), e: e, r: r, kind: kind, n: 8, off: r.next}
+	if kind == rds.Read {
+		o.off = 0
+	}
+	o.flags.Notify, o.flags.Silent = notify, true
+	return e.post(r.e.ap, 0, extra{ops: []*op{o}})
+}
+
+// round is a few operations of the quiet socket, and a Barrier behind them.
+func (f *flooded) round() {
+	w, q := f.world, f.quiet
+	n := 1 + w.rPlay.IntN(4)
+	for range n {
+		if !f.issue(q, f.good, pick(w.rPlay, rds.Read, rds.Write), w.rPlay.IntN(2) == 0) {
+			f.pass(20_000) // no room in the submission ring
+			return
+		}
+	}
+	cell := q.cell(f.target.ap.Addr())
+	f.wanted, f.doneAt = uint64(len(cell.ops)), 0
+	q.c.h.turn()
+	began := w.now()
+	var hwm uint64
+	var err error
+	q.c.blocking(func() { hwm, err = q.s.Barrier(context.Background(), cell.to, f.wanted) })
+	must(err)
+	w.endTurns() // it may be rung in the very turn that the clock has yet to see
+	if w.now() > began {
+		w.saw("Barrier waited")
+	}
+	if hwm < f.wanted || f.doneAt == 0 || w.now()-f.doneAt > quietBound {
+		broken("HWM", "Barrier for %d returned %d, %d µs after the local end at %d µs", f.wanted, hwm, (w.now()-f.doneAt)/1000, f.doneAt/1000)
+	}
+}
+
+// clock looks at every mark in every turn of the process's daemon.
+func (f *flooded) clock(h *host) {
+	if h != f.quiet.h || f.ends {
+		return
+	}
+	w, now := f.world, f.now()
+	if h.clients[0].at.Waiting() > 0 {
+		w.saw("statuses waited for room")
+	}
+	h.e.EachMark(func(k daemon.MarkKey, done, shown uint64) {
+		bound := int64(floodBound)
+		if k.Port() == f.quiet.ap.Port() {
+			bound = quietBound
+			if f.doneAt == 0 && done >= f.wanted {
+				f.doneAt = now
+			}
+		} else if shown > 0 {
+			f.rises++
+		}
+		late, is := f.late[k]
+		switch {
+		case shown == done:
+			delete(f.late, k)
+		case !is || barrier.Reached(shown, late.id):
+			f.late[k] = lateMark{done, now}
+		case now-late.since > bound:
+			broken("HWM", "port %d: %d was locally complete %d µs ago, the mark is %d", k.Port(), late.id, (now-late.since)/1000, shown)
+		}
+	})
+}

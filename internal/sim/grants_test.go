@@ -1,0 +1,158 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/netip"
+	"syscall"
+	"testing"
+
+	"github.com/rdsd/rdsd/rds"
+	"github.com/rdsd/rdsd/verbs/sim"
+)
+
+var grantScenario = &scenario{
+	name: "grants",
+	options: func(r *rand.Rand, o *options) {
+		o.hosts, o.clients, o.users, o.sockets = 2+r.IntN(2), 3, 2, 1+r.IntN(2)
+		o.maxGrants, o.quotaGrants = pick(r, 2, 3, 6, 12), pick(r, 0, 0, 3, 8)
+		o.quotaBytes, o.quotaOps, o.offers, o.opShare = 0, 0, 15, 30
+		o.hole, o.giveUp = 0, 0
+	},
+	play: func(w *world) {
+		w.run()
+		w.regrant()
+	},
+	seen: []string{"Expose refused for a reason", "half the table was one user's", "the peer's table was full", "used again"},
+}
+
+// TestSimGrants: processes of two users compete for tables of few grants, under all
+// faults. The tables and the shares of a user hold, a refusal has a reason and the
+// owner is told of it, and when all is given back every user gets its share anew.
+func TestSimGrants(t *testing.T) { grantScenario.test(t) }
+
+// tableSize is what a peer can make h's daemon remember: not the same everywhere.
+func (h *host) tableSize() int { return h.w.opt.maxGrants * (1 + h.n%2) }
+
+// regrant takes all regions back and fills the tables anew, in peace.
+func (w *world) regrant() {
+	w.over = true
+	w.net.Faults, w.net.Hook = sim.Faults{}, nil
+	w.drain()
+	w.giveAllBack()
+	for _, from := range w.hosts {
+		for _, to := range w.hosts {
+			if from != to && len(from.clients) > 1 && len(from.clients[0].eps)*len(from.clients[1].eps) > 0 {
+				w.fill(from, to)
+			}
+		}
+	}
+}
+
+// giveAllBack releases every region: no table has anything left then.
+func (w *world) giveAllBack() {
+	for _, e := range append([]*endpoint{}, w.eps...) {
+		for len(e.regions) > 0 {
+			e.regions[0].release()
+		}
+	}
+	w.drain()
+	for _, h := range w.hosts {
+		h.e.EachTable(func(_ netip.Addr, given, _, known int) {
+			if given+known > 0 {
+				broken("leak", "host %d: all regions were released, %d grants count as given and %d are known", h.n, given, known)
+			}
+		})
+	}
+}
+
+// fill has two users grant regions to a socket of another host until they are
+// refused, and uses one region of each when there is room again.
+func (w *world) fill(from, to *host) {
+	var user *endpoint
+	for _, e := range w.eps {
+		if e.h == to {
+			user = e
+		}
+	}
+	if user == nil {
+		return
+	}
+	w.touch(from.clients[0].eps[0], user)
+	all, told := 0, w.told(from)
+	for _, c := range from.clients[:2] {
+		there, had := c.at.GrantsOf(from.addr, to.addr) // both may be one user's
+		own := 0
+		for w.grantTo(c.eps[0], user) {
+			own, all = own+1, all+1
+		}
+		// One more while a user has less than is free, and its quota has room.
+		want := 0
+		for free := from.tableSize() - (all - own); there+want < free-want && (w.opt.quotaGrants == 0 || had+want < w.opt.quotaGrants); {
+			want++
+		}
+		if own != want {
+			broken("quota", "uid %d of host %d granted %d regions to a host with %d of %d given, want %d", c.uid, from.n, own, all-own, from.tableSize(), want)
+		}
+		if 2*(there+own) >= from.tableSize() {
+			w.saw("half the table was one user's")
+		}
+	}
+	w.drain()
+	if over := max(all-to.tableSize(), 0); int(w.told(from)-told) < over {
+		broken("notice", "%d grants of %d found no room at host %d, %d were told", over, all, to.n, w.told(from)-told)
+	} else if over > 0 {
+		w.saw("the peer's table was full")
+	}
+	w.giveAllBack()
+	for _, c := range from.clients[:2] {
+		if !w.grantTo(c.eps[0], user) {
+			broken("quota", "uid %d of host %d gets no grant though all are free", c.uid, from.n)
+		}
+		w.drain()
+		r := w.regions[len(w.regions)-1]
+		o := &op{w: w, token: uint64(len(w.ops) + 1), e: user, r: r, kind: rds.Write, n: 20, off: r.next}
+		o.flags.Notify = true
+		if !user.post(r.e.ap, 10, extra{ops: []*op{o}}) {
+			broken("liveness", "an operation cannot be sent though all is quiet: %v", w.sendErr)
+		}
+		w.drain()
+		if o.fate == nil || o.fate.Status != rds.Success {
+			broken("quota", "a region that was granted when there was room cannot be used: %+v", o.fate)
+		}
+		w.saw("used again")
+		w.giveAllBack()
+	}
+}
+
+// touch has two sockets know each other: a grant needs a connection.
+func (w *world) touch(a, b *endpoint) {
+	if a.send(b.ap, min(w.opt.sndBuf, 20), extra{}) == nil {
+		broken("liveness", "%v cannot send to %v though all is quiet: %v", a.ap, b.ap, w.sendErr)
+	}
+	w.drain()
+}
+
+// told counts what the sockets of h were told was not granted.
+func (w *world) told(h *host) (n uint64) {
+	for _, e := range w.eps {
+		if e.h == h {
+			n += e.ungranted
+		}
+	}
+	return n
+}
+
+// grantTo registers a region of e and grants it to a socket; false: it may not.
+func (w *world) grantTo(e, user *endpoint) bool {
+	r := e.register(100, rds.AllowWrite)
+	r.offered[user.ap] = true
+	e.offersOnce(r)
+	err := r.r.Expose(turning{context.Background(), e.h}, user.ap)
+	if errors.Is(err, syscall.ENOBUFS) {
+		return false
+	}
+	must(err)
+	return true
+}

@@ -1,0 +1,263 @@
+package sim
+
+import (
+	"errors"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+
+	"github.com/rdsd/rdsd/rds"
+)
+
+// overrun is a socket that a kernel peer sends more than there is memory for, beside
+// sockets of this host that wait to send to its port.
+type overrun struct {
+	*kworld
+	r       *rand.Rand
+	user    *rds.Client
+	deaf    *rds.Socket
+	senders []*rds.Socket
+	next    *rds.Socket
+	got     map[netip.AddrPort]int
+	kernel  int // messages of the kernel at the next owner
+}
+
+const (
+	overrunPort  = 150
+	overrunEvent = "socket at port 150 closed: its owner does not read what kernel peers send"
+)
+
+// TestSimOverrun: a kernel fills a socket that is not read until it ends, and its
+// port is bound again, before or after the old socket is closed. The next owner
+// starts without congestion and gets what the kernel and sockets of this host send
+// it; who waited to send to the port is served; nothing is left.
+func TestSimOverrun(t *testing.T) {
+	const name = "overrun"
+	seeds := keptSeeds(t, name)
+	for i := range max(scenarioSeeds(t), 20) { // they are quick
+		seeds = append(seeds, *first+uint64(i))
+	}
+	if *oneSeed != 0 {
+		seeds = []uint64{*oneSeed}
+	}
+	saw := map[string]int{}
+	for _, seed := range seeds {
+		r := guarded(nil, func(*result) {
+			o := newOverrun(t, seed)
+			o.play()
+			for k, n := range o.saw {
+				saw[k] += n
+			}
+		})
+		if r.err != nil {
+			report(t, name, seed, r)
+			return
+		}
+	}
+	t.Logf("%d seeds: %d bound before the close, %d after; %d senders waited", len(seeds), saw["bound before"], saw["bound after"], saw["waited"])
+	for _, what := range []string{"bound before", "bound after", "waited", "partial"} {
+		if saw[what] == 0 && *oneSeed == 0 {
+			t.Errorf("never saw %q", what)
+		}
+	}
+}
+
+func newOverrun(t *testing.T, seed uint64) *overrun {
+	o := &overrun{kworld: newKworld(t, seed, 256<<10), got: map[netip.AddrPort]int{}}
+	o.r = o.net.Rand(streamPlay)
+	o.user = o.attach(1000)
+	o.deaf = o.bind(o.user)
+	must(o.deaf.SetRcvBuf(pick(o.r, 1000, 3000, 100_000)))
+	for i := range 1 + o.r.IntN(3) {
+		s, err := o.c.Bind(netip.AddrPortFrom(kwOurs, uint16(160+i)))
+		must(err)
+		o.senders = append(o.senders, s)
+	}
+	return o
+}
+
+func (o *overrun) bind(c *rds.Client) *rds.Socket {
+	s, err := c.Bind(netip.AddrPortFrom(kwOurs, overrunPort))
+	must(err)
+	return s
+}
+
+func (o *overrun) port() netip.AddrPort { return netip.AddrPortFrom(kwOurs, overrunPort) }
+
+func (o *overrun) play() {
+	o.fillUp()
+	before := o.r.IntN(2) == 0
+	if before {
+		o.saw["bound before"]++
+		o.next = o.bind(o.owner())
+	}
+	o.pass(o.r.IntN(300))
+	if o.r.IntN(2) == 0 {
+		o.readAll()
+	}
+	if o.r.IntN(2) == 0 { // it may still have what it was sent, and be full
+		must(o.deaf.SetRcvBuf(pick(o.r, 500, 50_000)))
+		o.pass(o.r.IntN(10))
+	}
+	if before {
+		o.uncongested()
+	}
+	must(o.deaf.Close())
+	if !before {
+		o.saw["bound after"]++
+		o.pass(o.r.IntN(300))
+		o.next = o.bind(o.owner())
+	}
+	o.uncongested()
+	o.serve()
+	o.leave()
+}
+
+// uncongested checks that the port's owner is not congested when it has read what
+// there is.
+func (o *overrun) uncongested() {
+	o.take()
+	own, _ := o.e.CongestionMap(kwOurs, kwKernel, 0)
+	for i := 0; own.Test(overrunPort); i++ {
+		if i > 1000 {
+			o.fatalf("the port stays congested for its next owner, who reads")
+		}
+		o.pass(1)
+	}
+}
+
+// owner is the process that binds the port next: the same or another one.
+func (o *overrun) owner() *rds.Client {
+	if o.r.IntN(2) == 0 {
+		return o.c
+	}
+	return o.user
+}
+
+func (o *overrun) pass(steps int) {
+	for range steps {
+		o.step()
+		o.take()
+	}
+}
+
+// take reads what has come to the next owner: a kernel may overrun it as well.
+func (o *overrun) take() {
+	m := rds.Message{Payload: o.scr, DontWait: true}
+	for o.next != nil && o.next.RecvMsg(&m) == nil {
+		if m.Addr.Addr() == kwKernel {
+			o.kernel++
+		} else {
+			o.got[m.Addr]++
+		}
+	}
+}
+
+// fillUp has the kernel and the senders of this host send until the socket ends.
+func (o *overrun) fillUp() {
+	for i := 0; o.saw[overrunEvent] == 0; i++ {
+		if i > 20_000 {
+			o.fatalf("the socket holds %d messages of the kernel and goes on", i)
+		}
+		o.k.remote.Reset() // it has not seen our map yet
+		size := pick(o.r, 100, 4000, 4000, 60_000)
+		if size > 4096 {
+			o.saw["partial"]++
+		}
+		o.k.sendmsg(200, overrunPort, o.payload(uint64(i), size), 0, nil, uint64(i), nil)
+		if o.r.IntN(8) == 0 {
+			o.offer(o.senders[o.r.IntN(len(o.senders))])
+		}
+		o.pass(1 + o.r.IntN(10))
+	}
+}
+
+// offer sends one message to the port, or waits for its turn.
+func (o *overrun) offer(s *rds.Socket) bool {
+	m := rds.Message{Payload: make([]byte, 500), Addr: o.port(), DontWait: true}
+	_, err := s.SendMsg(&m)
+	switch {
+	case err == nil:
+		return true
+	case errors.Is(err, rds.ErrCongested), errors.Is(err, rds.ErrWouldBlock):
+		o.saw["waited"]++
+		return false
+	}
+	o.fatalf("send to the port: %v", err)
+	return false
+}
+
+// readAll takes what the socket had received; behind it the end is told.
+func (o *overrun) readAll() {
+	for i := 0; ; i++ {
+		m := rds.Message{Payload: o.scr, DontWait: true}
+		switch err := o.deaf.RecvMsg(&m); {
+		case err == nil:
+		case errors.Is(err, rds.ErrOverrun):
+			return
+		case !errors.Is(err, rds.ErrWouldBlock) || i > 200_000:
+			o.fatalf("the socket that was overrun: %v", err)
+		default:
+			o.pass(1)
+		}
+	}
+}
+
+// serve checks that the next owner is reached by the kernel and by every socket here.
+func (o *overrun) serve() {
+	sent := map[netip.AddrPort]bool{}
+	kernel := false
+	want := func() bool {
+		for _, s := range o.senders {
+			if o.got[s.LocalAddrPort()] == 0 {
+				return false
+			}
+		}
+		return o.kernel > 0
+	}
+	for i := 0; !want(); i++ {
+		if i > 100_000 {
+			o.fatalf("the port's next owner got %d messages of the kernel, %v of this host; sent %v", o.kernel, o.got, sent)
+		}
+		for _, s := range o.senders {
+			if a := s.LocalAddrPort(); !sent[a] || o.toldNobody(s) {
+				sent[a] = o.offer(s)
+			}
+		}
+		if !kernel {
+			kernel = o.k.sendmsg(201, overrunPort, o.payload(0, 100), 0, nil, 0, nil)
+		}
+		o.pass(1)
+	}
+}
+
+// toldNobody reports whether s was told that a message found nobody at the port, or
+// not who it was meant for: it may send another one.
+func (o *overrun) toldNobody(s *rds.Socket) bool {
+	var n [8]rds.Notice
+	for k := s.Notices(n[:]); k > 0; k = s.Notices(n[:]) {
+		for _, x := range n[:k] {
+			if x.Kind == rds.NoSocket {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// leave closes everything: only the kernel's connection stays.
+func (o *overrun) leave() {
+	must(o.next.Close())
+	for _, s := range append(o.senders, o.socks...) {
+		must(s.Close())
+	}
+	must(o.user.Close())
+	must(o.c.Close())
+	o.pass(2000)
+	if left := o.e.Leaks(); len(left) > 0 {
+		o.fatalf("left: %q", left)
+	}
+	if i := o.e.Conns()[0]; i.Stats.ConnReset != 0 || i.Stats.RecvRefused != 0 {
+		o.fatalf("%+v", i.Stats)
+	}
+}
