@@ -108,6 +108,11 @@ func (w *world) hostOf(a netip.Addr) *host {
 			return h
 		}
 	}
+	for _, h := range w.gone {
+		if h.addr == a {
+			return h
+		}
+	}
 	return nil
 }
 

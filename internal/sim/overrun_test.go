@@ -141,13 +141,21 @@ func (o *overrun) pass(steps int) {
 	}
 }
 
-// take reads what has come to the next owner: a kernel may overrun it as well.
+// take reads what has come to the next owner. While the former one still has the
+// memory of their user, the kernel overruns that one as well: then another follows.
 func (o *overrun) take() {
-	m := rds.Message{Payload: o.scr, DontWait: true}
-	for o.next != nil && o.next.RecvMsg(&m) == nil {
-		if m.Addr.Addr() == kwKernel {
+	for o.next != nil {
+		m := rds.Message{Payload: o.scr, DontWait: true}
+		switch err := o.next.RecvMsg(&m); {
+		case errors.Is(err, rds.ErrOverrun):
+			o.saw["again"]++
+			must(o.next.Close())
+			o.next = o.bind(o.owner())
+		case err != nil:
+			return
+		case m.Addr.Addr() == kwKernel:
 			o.kernel++
-		} else {
+		default:
 			o.got[m.Addr]++
 		}
 	}

@@ -29,6 +29,7 @@ type world struct {
 	onTurn func(*host)    // a scenario looks at a host's daemon
 
 	hosts []*host
+	gone  []*host     // for good
 	eps   []*endpoint // open, in order of their making
 	ports map[netip.AddrPort]*portInfo
 
@@ -193,6 +194,12 @@ func (h *host) trace(_, remote netip.Addr, what string, err error) {
 	case what == "forgotten": // the peer takes it for a restart
 		h.crashAt = w.now()
 		h.forgot++
+		w.saw("forgotten")
+		for _, f := range w.flowsV {
+			if f.src.h == h && f.src.open && f.dst.Addr() == remote && f.delivered > 0 {
+				broken("forgotten", "host %d forgot %v, where %v sends to %v", h.n, remote, f.src.ap, f.dst)
+			}
+		}
 		for _, r := range w.regions {
 			r.forget(h.addr)
 			r.forget(remote)

@@ -27,6 +27,7 @@ var checks = []check{
 	{variant: mutant.CancelEarly, pkg: "conn", test: "TestCancelHalfSent"},
 	{variant: mutant.KernelBelieved, pkg: "conn", test: "TestKernelNotConfigured"},
 	{variant: mutant.UnreachedUntold, pkg: "internal/daemon", test: "TestUnreachableTold"},
+	{variant: mutant.PeersStay, pkg: "internal/sim", test: "TestSimChurn"},
 	{variant: mutant.PeersStay, pkg: "internal/daemon", test: "TestPeersChurn"},
 	{variant: mutant.PastForgotten, pkg: "internal/sim", test: "TestForgotten"},
 	{variant: mutant.LaneForgotten, pkg: "internal/daemon", test: "TestLaneForgotten"},
