@@ -96,22 +96,23 @@ func (e *Engine) refuseForMemory(s *socket) {
 // lost, so its socket ends.
 func (e *Engine) noMemory(s *socket, a *arrival) conn.Verdict {
 	if a.kernel {
-		e.overrun(s)
+		e.overrun(s, netip.AddrFrom16(*a.src).Unmap())
 		return conn.NoSocket
 	}
 	e.refuseForMemory(s)
 	return conn.Refused
 }
 
-// overrun takes s off its port: a kernel sent more than there is memory for, and
-// nobody can be told to send it again. The owner learns of it behind what s has
-// received so far.
-func (e *Engine) overrun(s *socket) {
+// overrun takes s off its port: the kernel at from sent more than there is memory
+// for, and it cannot be told to send it again. The owner learns of it behind what s
+// has received so far. Holding the kernel's connection back instead would stop all
+// sockets of both hosts for one that is not read.
+func (e *Engine) overrun(s *socket, from netip.Addr) {
 	if s.overrun {
 		return
 	}
 	s.overrun = true
-	e.cfg.Trace(s.local.addr, netip.Addr{}, fmt.Sprintf("socket at port %d closed: its owner does not read what kernel peers send", s.port), nil)
+	e.cfg.Trace(s.local.addr, from, fmt.Sprintf("socket at port %d closed: its owner does not read what this peer, a kernel, sends", s.port), nil)
 	e.leavePort(s)
 	if s.partials > 0 {
 		e.forgetPartials(s)

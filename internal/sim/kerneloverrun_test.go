@@ -51,6 +51,9 @@ func TestKernelOverrun(t *testing.T) {
 	if got < 10 || got >= n {
 		t.Errorf("%d of %d messages before the end", got, n)
 	}
+	if w.saw["socket at port 100 closed: its owner does not read what this peer, a kernel, sends"] != 1 {
+		t.Errorf("the operator was not told: %v", w.saw)
+	}
 	if _, err := deaf.SendTo([]byte("x"), w.to(200)); !errors.Is(err, rds.ErrOverrun) {
 		t.Errorf("send: %v", err)
 	}
@@ -79,5 +82,44 @@ func TestKernelOverrun(t *testing.T) {
 	must(w.c.Close())
 	if i := w.e.Conns()[0]; i.Stats.ConnReset != 0 || i.Stats.RecvRefused != 0 {
 		t.Errorf("%+v", i.Stats)
+	}
+}
+
+// TestKernelKeepsRules: a kernel stops when it has our congestion map, and what its
+// sockets had sent by then is kept, beyond the receive buffer and the hard cap: a
+// socket that is read late does not end, and gets everything.
+func TestKernelKeepsRules(t *testing.T) {
+	full := 0
+	for seed := range uint64(4) {
+		w := newKworld(t, seed, 64<<20)
+		deaf := w.socks[0]
+		last := make([]*kwmsg, 8) // of the sockets, whose send buffers take one message each
+		for range 400 {
+			for i := range last {
+				if n := len(w.in); last[i] == nil || last[i].ended {
+					if w.kernelSend(200+uint16(i), 100, nil); len(w.in) > n {
+						last[i] = w.in[n]
+					}
+				}
+			}
+			w.step()
+		}
+		for range 5_000 {
+			w.step()
+		}
+		for range 20_000 {
+			w.receive(deaf)
+			w.step()
+		}
+		full += w.saw["kernel: ENOBUFS"]
+		for i, m := range w.in {
+			if m.got != 1 {
+				t.Errorf("seed %d: message %d of %d arrived %d times", seed, i, len(w.in), m.got)
+			}
+		}
+		must(w.c.Close())
+	}
+	if full == 0 {
+		t.Error("the socket was never full")
 	}
 }
