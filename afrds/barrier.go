@@ -82,6 +82,7 @@ func (s *Socket) barrier(val []byte) error {
 		s.mu.Lock()
 		s.armed[a.Dest] = a.WaitRDMAID
 		s.mu.Unlock()
+		s.repoll()
 		return syscall.EAGAIN
 	}
 	return s.ended(ctx)
@@ -90,8 +91,12 @@ func (s *Socket) barrier(val []byte) error {
 // disarm ends what poll waits for, once the application has asked about it.
 func (s *Socket) disarm(to netip.Addr, id uint64) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if armed, ok := s.armed[to]; ok && int64(id-armed) >= 0 {
+	armed, ok := s.armed[to]
+	if ok = ok && int64(id-armed) >= 0; ok {
 		delete(s.armed, to)
+	}
+	s.mu.Unlock()
+	if ok {
+		s.repoll()
 	}
 }

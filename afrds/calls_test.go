@@ -10,6 +10,7 @@ import (
 	"github.com/rdsd/rdsd/afrds"
 	"github.com/rdsd/rdsd/cmsg"
 	"github.com/rdsd/rdsd/rdstest"
+	"golang.org/x/sys/unix"
 )
 
 func bound(t *testing.T, d *rdstest.Daemon) *afrds.Socket {
@@ -100,5 +101,65 @@ func TestReceiveBeforeBind(t *testing.T) {
 	}
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestPollFD: without the monitor the descriptor tells that a destination is free
+// again, until a receive finds nothing; and so does Poll.
+func TestPollFD(t *testing.T) {
+	for _, how := range []string{"recvmsg", "poll"} {
+		d := rdstest.StartDaemons(t, 1)[0]
+		s, to := bound(t, d), bound(t, d)
+		name, err := to.Getsockname()
+		if err != nil {
+			t.Fatal(err)
+		}
+		fd, err := s.PollFD()
+		if err != nil {
+			t.Fatal(err)
+		}
+		readable := func(ms int) bool {
+			p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+			n, err := unix.Poll(p, ms)
+			for err == unix.EINTR {
+				n, err = unix.Poll(p, ms)
+			}
+			return err == nil && n == 1
+		}
+		s.SetNonblock(true)
+		to.SetNonblock(true)
+		for err := error(nil); err != error(syscall.ENOBUFS); _, err = s.Sendmsg(make([]byte, 50_000), name, nil, 0) {
+			if err != nil && err != error(syscall.EAGAIN) {
+				t.Fatal(err)
+			}
+		}
+		if err := s.Setsockopt(cmsg.SOLRDS, cmsg.OptCancelSentTo, name); err != nil { // or it fills the destination again
+			t.Fatal(err)
+		}
+		if readable(0) {
+			t.Errorf("%s: readable while the destination is congested", how)
+		}
+		free := make(chan bool)
+		go func() { free <- readable(60_000) }()
+		for told := false; !told; {
+			select {
+			case told = <-free:
+				if !told {
+					t.Fatalf("%s: the end of congestion was not told", how)
+				}
+			default:
+				_, _ = to.Recvmsg(make([]byte, 50_000), nil, nil, 0)
+			}
+		}
+		if how == "poll" {
+			if got, err := s.Poll(afrds.PollIn|afrds.PollWrBand, 0); got&afrds.PollWrBand == 0 || err != nil {
+				t.Errorf("poll: %#x, %v", got, err)
+			}
+		} else if _, err := s.Recvmsg(nil, nil, nil, 0); err != error(syscall.EAGAIN) {
+			t.Errorf("recvmsg: %v", err)
+		}
+		if readable(0) {
+			t.Errorf("%s: told again", how)
+		}
 	}
 }

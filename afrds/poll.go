@@ -122,12 +122,44 @@ func (s *Socket) poll(events int) (int, error) {
 // were any.
 func (s *Socket) relieved(free []netip.AddrPort) bool {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	n := len(s.congested)
 	for _, to := range free {
 		delete(s.congested, to)
 	}
-	return len(s.congested) < n
+	any := len(s.congested) < n
+	s.mu.Unlock()
+	if any {
+		s.repoll()
+	}
+	return any
+}
+
+// tellRelief forgets destinations that are free again for a caller that found nothing
+// to receive: the descriptor has told it of them, once.
+func (s *Socket) tellRelief() {
+	s.mu.Lock()
+	rs, w := s.rs, rds.WaitSet{}
+	if s.polled {
+		for to := range s.congested {
+			w.Relief = append(w.Relief, to)
+		}
+	}
+	s.mu.Unlock()
+	if ready, err := now(rs, w); err == nil && !w.Empty() {
+		s.relieved(ready.Relief)
+	}
+}
+
+// repoll has the descriptor tell what poll would wait for now.
+func (s *Socket) repoll() {
+	s.repolls.Lock()
+	defer s.repolls.Unlock()
+	s.mu.Lock()
+	rs, polled := s.rs, s.polled
+	s.mu.Unlock()
+	if polled {
+		_ = rs.SetPoll(s.pollSet(pollRead | PollWrBand)) // fails with the socket, which the descriptor tells
+	}
 }
 
 // now returns what holds of w, without waiting.
@@ -148,7 +180,9 @@ func now(rs *rds.Socket, w rds.WaitSet) (rds.WaitSet, error) {
 // readable while Poll would report PollIn. It is the socket's, and closed with
 // it. ENOTCONN: unbound; EMFILE, ENFILE.
 //
-// Barriers and the end of congestion without the monitor are not told there.
+// A barrier is told until it is asked again. The end of congestion without the
+// monitor is told until Poll has reported it, or Recvmsg found nothing. Send space is
+// not told: try.
 func (s *Socket) PollFD() (int, error) {
 	rs, err := s.socket()
 	switch {
@@ -157,6 +191,10 @@ func (s *Socket) PollFD() (int, error) {
 	case rs == nil:
 		return -1, syscall.ENOTCONN
 	}
+	s.mu.Lock()
+	s.polled = true
+	s.mu.Unlock()
+	s.repoll()
 	fd, err := rs.PollFD()
 	return fd, errno(err)
 }

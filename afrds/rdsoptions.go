@@ -126,12 +126,13 @@ func (s *Socket) setMonitor(val []byte) error {
 		return err
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.opts.monitor = on
 	clear(s.congested)
 	if s.rs != nil {
 		s.rs.SetCongMonitor(on)
 	}
+	s.mu.Unlock()
+	s.repoll()
 	return nil
 }
 

@@ -44,6 +44,7 @@ func (s *Socket) Recvmsg(payload, name, control []byte, flags int) (Received, er
 		}
 		t := s.timeout(&s.opts.rcvtimeo)
 		if flags&syscall.MSG_DONTWAIT != 0 || s.nonblock.Load() || t.poll {
+			s.tellRelief()
 			return Received{}, syscall.EAGAIN
 		}
 		if ctx == nil {

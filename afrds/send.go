@@ -173,9 +173,14 @@ const maxCongested = 1024
 // monitor rds keeps account.
 func (s *Socket) metCongestion(to netip.AddrPort) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.opts.monitor && len(s.congested) < maxCongested {
+	n := len(s.congested)
+	if !s.opts.monitor && n < maxCongested {
 		s.congested[to] = struct{}{}
+	}
+	met := len(s.congested) > n
+	s.mu.Unlock()
+	if met {
+		s.repoll()
 	}
 }
 

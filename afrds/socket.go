@@ -42,6 +42,8 @@ type Socket struct {
 	// Destinations whose congestion this socket met without the monitor, for
 	// poll to tell when it is over.
 	congested map[netip.AddrPort]struct{}
+	polled    bool       // PollFD was called
+	repolls   sync.Mutex // one repoll at a time; taken before mu
 }
 
 // pendingOp is an operation whose status will come.
