@@ -99,8 +99,10 @@ var (
 	// the destination hold its share of the process's message ids and send memory.
 	// ENOBUFS. Retry when Wait reports Relief for it.
 	ErrCongested error = &sentinel{"destination congested", []error{syscall.ENOBUFS}}
-	// ErrTooManyDestinations: every destination slot of this client is in use
-	// by queued messages or operations. ENOBUFS.
+	// ErrTooManyDestinations: every destination slot of this client is in use by
+	// queued messages or operations, or its sockets have sent to as many addresses
+	// as it has barrier cells (Params.Cells), which are theirs until they are
+	// closed. ENOBUFS.
 	ErrTooManyDestinations error = &sentinel{"too many destinations in use", []error{syscall.ENOBUFS}}
 	// ErrCompletionsFull: the completions or zero-copy cookies this socket has
 	// queued or promised are at their limit; take some first. EAGAIN, also from a blocking
