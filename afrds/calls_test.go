@@ -163,3 +163,44 @@ func TestPollFD(t *testing.T) {
 		}
 	}
 }
+
+// TestOnceForTwo: the cookie of a region for one use is refused for a second host at
+// the send, for no notice would say that the message did not go.
+func TestOnceForTwo(t *testing.T) {
+	ds := rdstest.StartDaemons(t, 3)
+	k := afrds.New(ds[0].Open(t))
+	k.SetControl(ds[0].Socket())
+	s, err := k.Socket(cmsg.AFRDS, syscall.SOCK_SEQPACKET, 0)
+	if err == nil {
+		err = s.Bind(afrds.Sockaddr(netip.AddrPortFrom(ds[0].Addr(), 0)))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	buf, at, err := k.Alloc(8192)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := cmsg.GetMRArgs{Vec: cmsg.IOVec{Addr: at, Bytes: 4096}, CookieAddr: at + 4096, Flags: cmsg.FlagReadWrite | cmsg.FlagUseOnce}
+	if err := s.Setsockopt(cmsg.SOLRDS, cmsg.OptGetMR, a.Append(nil)); err != nil {
+		t.Fatal(err)
+	}
+	dest := cmsg.Append(nil, cmsg.SOLRDS, cmsg.TypeRDMADest, buf.Bytes()[4096:4104])
+	for i, want := range []error{nil, syscall.EBUSY, nil} {
+		to := bound(t, ds[1+i%2])
+		name, err := to.Getsockname()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Sendmsg([]byte("take it"), name, dest, 0); err != want {
+			t.Errorf("message %d: %v, want %v", i, err, want)
+		}
+		if want != nil {
+			continue
+		}
+		if r, err := to.Recvmsg(make([]byte, 10), nil, make([]byte, 64), 0); err != nil || r.ControlLen == 0 {
+			t.Errorf("message %d: received %+v, %v", i, r, err)
+		}
+	}
+}

@@ -120,6 +120,9 @@ func (s *Socket) process(rs *rds.Socket, o *outgoing, control []byte) error {
 		if !s.owns(o.ctl.Dest) {
 			return syscall.EINVAL
 		}
+		if err := s.offer(o.ctl.Dest, o.m.Addr); err != nil {
+			return err
+		}
 		o.m.Cookie = rds.Cookie(o.ctl.Dest)
 	case has(cmsg.TypeRDMAMap):
 		region, err := s.register(rs, &o.ctl.Map)

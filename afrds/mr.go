@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"net/netip"
 	"syscall"
 
 	"github.com/rdsd/rdsd/cmsg"
@@ -31,7 +32,7 @@ func (s *Socket) getMR(val []byte) error {
 	if err != nil {
 		return err
 	}
-	s.own(region, a.Flags)
+	s.own(region, a.Flags, netip.Addr{})
 	return nil
 }
 
@@ -53,7 +54,7 @@ func (s *Socket) getMRForDest(val []byte) error {
 		_ = region.Release(context.Background()) // nobody was told of the key
 		return errno(err)
 	}
-	s.own(region, a.Flags)
+	s.own(region, a.Flags, a.Dest.Addr())
 	return nil
 }
 
@@ -106,15 +107,34 @@ func (s *Socket) register(rs *rds.Socket, a *cmsg.GetMRArgs) (*rds.Region, error
 type mr struct {
 	region *rds.Region
 	once   bool
+	to     netip.Addr // the first host that its cookie was for
 }
 
 func keyOf(cookie uint64) uint32 { return uint32(cookie) }
 
 // own keeps a region under its key.
-func (s *Socket) own(r *rds.Region, flags uint64) {
+func (s *Socket) own(r *rds.Region, flags uint64, to netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mrs[keyOf(uint64(r.Cookie()))] = mr{r, flags&cmsg.FlagUseOnce != 0}
+	s.mrs[keyOf(uint64(r.Cookie()))] = mr{r, flags&cmsg.FlagUseOnce != 0, to}
+}
+
+// offer checks that a message to a host may carry the cookie. A region for one use is
+// granted to one host: its cookie is EBUSY for another, of which nobody would be told
+// later, or EINVAL once it was used.
+func (s *Socket) offer(cookie uint64, to netip.AddrPort) error {
+	s.mu.Lock()
+	r := s.mrs[keyOf(cookie)]
+	first := r.to
+	if r.once && !first.IsValid() {
+		r.to = to.Addr()
+		s.mrs[keyOf(cookie)] = r
+	}
+	s.mu.Unlock()
+	if !r.once || !first.IsValid() || first == to.Addr() {
+		return nil
+	}
+	return errno(r.region.Expose(context.Background(), to))
 }
 
 // owns reports whether a cookie's key is of a region of this socket.

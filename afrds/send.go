@@ -56,7 +56,7 @@ func (s *Socket) Sendmsg(payload, name, control []byte, flags int) (int, error) 
 		return 0, err
 	}
 	if o.mapped != nil {
-		s.own(o.mapped, o.ctl.Map.Flags)
+		s.own(o.mapped, o.ctl.Map.Flags, o.m.Addr.Addr())
 	}
 	return len(payload), nil
 }
