@@ -12,6 +12,7 @@ import (
 // waits for the next message to the port, to flag it RESUME.
 type portStop struct {
 	port     uint16
+	nth      int // in Conn.stops
 	stopped  bool
 	inflight int     // messages on unacked and rtx to the port
 	refused  msgList // by sequence
@@ -30,7 +31,7 @@ func (c *Conn) refused(m *Msg) {
 	}
 	st := c.stopOf[m.DPort]
 	if st == nil {
-		st = &portStop{port: m.DPort}
+		st = &portStop{port: m.DPort, nth: len(c.stops)}
 		c.stopOf[m.DPort] = st
 		c.stops = append(c.stops, st)
 	}
@@ -93,10 +94,9 @@ func (c *Conn) resumed(m *Msg) {
 	}
 	m.priv.flags |= wire.FlagResume
 	delete(c.stopOf, st.port)
-	for i, s := range c.stops {
-		if s == st {
-			c.stops = append(c.stops[:i], c.stops[i+1:]...)
-			break
-		}
-	}
+	last := len(c.stops) - 1
+	moved := c.stops[last]
+	c.stops[st.nth], moved.nth = moved, st.nth
+	c.stops[last] = nil
+	c.stops = c.stops[:last]
 }
