@@ -174,18 +174,17 @@ func (e *Export) PeerGone(peer verbs.PeerKey) (ended int) {
 	return ended
 }
 
-// PeersGone is PeerGone of all peers for which gone is true.
-func (e *Export) PeersGone(gone func(verbs.PeerKey) bool) (ended int) {
-	was := len(e.grants)
-	e.grants = slices.DeleteFunc(e.grants, func(g grantee) bool { return gone(g.peer) })
-	ended = was - len(e.grants)
-	if was := len(e.waiting); was > 0 {
-		e.waiting = slices.DeleteFunc(e.waiting, gone)
-		if len(e.waiting) < was {
-			e.step(exAnswered)
-		}
+// PeersGone is PeerGone of all peers from one on and before another.
+func (e *Export) PeersGone(from, before verbs.PeerKey) (ended int) {
+	first, _ := e.find(from, 0)
+	last, _ := e.find(before, 0)
+	e.grants = slices.Delete(e.grants, first, last)
+	w, _ := slices.BinarySearch(e.waiting, from)
+	v, _ := slices.BinarySearch(e.waiting, before)
+	if e.waiting = slices.Delete(e.waiting, w, v); w < v {
+		e.step(exAnswered)
 	}
-	return ended
+	return last - first
 }
 
 // drop ends the grants of peer and returns how many there were.

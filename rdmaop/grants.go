@@ -61,6 +61,7 @@ type Grants struct {
 	kept   int // keys of keyUsed and keyTaken
 	keys   map[uint32]*key
 	grants map[holder]Rights
+	life   int  // counts Clear: a key of a former one is in no table
 	free   *key // records for reuse
 }
 
@@ -79,6 +80,7 @@ type key struct {
 	lanes       int      // on which the peer takes it back, and
 	heard       int      // on how many of them it has
 	state       keyState
+	life        int // of its Grants
 	next        *key
 }
 
@@ -90,7 +92,6 @@ const (
 	keyUsed              // a use-once key, used: kept until the peer takes it back
 	keyRevoking          // the peer asked for it back: REVOKED is owed
 	keyTaken             // the peer took it back, but has not yet said so on all lanes on which it does
-	keyOrphan            // not in the table any more, see Clear
 )
 
 // maxKeptPorts bounds the memory a record keeps for its next use, so that a
@@ -213,17 +214,14 @@ func (g *Grants) Done(o *Op) (revoked bool) {
 	}
 	o.key = nil
 	k.inFlight--
+	if k.life != g.life {
+		return false
+	}
 	if k.inFlight > 0 || k.state == keyLive || k.state == keyUsed || k.state == keyTaken {
 		return false
 	}
-	revoked = k.state == keyRevoking
-	switch {
-	case k.state == keyOrphan:
-		g.freeKey(k)
-	case revoked:
-		g.end(k)
-	}
-	return revoked
+	g.end(k)
+	return true
 }
 
 // Revoke ends all grants of rkey at the peer's request, which comes on so many
@@ -273,19 +271,11 @@ func (g *Grants) end(k *key) {
 func (g *Grants) Retired(rkey uint32) bool { return g.keys[rkey] == nil }
 
 // Clear ends all grants and owed REVOKEDs: the peer restarted, or is given up.
-// Operations still in flight may be passed to Done later.
+// Operations still in flight may be passed to Done later. It takes constant time:
+// what there was is left to the garbage collector.
 func (g *Grants) Clear() {
-	for _, k := range g.keys {
-		k.ports = k.ports[:0]
-		if k.inFlight > 0 {
-			k.state = keyOrphan
-		} else {
-			g.freeKey(k)
-		}
-	}
-	clear(g.keys)
-	clear(g.grants)
-	g.kept = 0
+	g.life++
+	g.keys, g.grants, g.kept = make(map[uint32]*key), make(map[holder]Rights), 0
 }
 
 func (g *Grants) dropGrants(k *key) {
@@ -298,10 +288,10 @@ func (g *Grants) dropGrants(k *key) {
 func (g *Grants) newKey() *key {
 	k := g.free
 	if k == nil {
-		return new(key)
+		return &key{life: g.life}
 	}
 	g.free = k.next
-	k.next = nil
+	k.next, k.life = nil, g.life
 	return k
 }
 

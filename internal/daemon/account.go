@@ -22,7 +22,7 @@ type account struct {
 
 	peers int // it asked for that were never met: see mayPeer
 
-	waiting  list[slot]    // destinations whose messages wait for a place, not counted in dests
+	waiting  audience      // destinations whose messages wait for a place, not counted in dests
 	idle     list[slot]    // destinations that have a place, and had nothing under way when they were listed
 	inWanted link[account] // Engine.wanted
 

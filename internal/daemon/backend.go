@@ -132,9 +132,20 @@ const peersEach = 32
 // Peers lists the connections.
 func (b backend) Peers() ([]ctl.PeerInfo, error) { return b.d.peersBy(b.ask) }
 
-// peersBy is Peers, in as many turns of the engine as ask is called. A peer that
-// is forgotten between two of them is left out.
+// peersBy is Peers, in as many turns of the engine as ask is called.
 func (d *Daemon) peersBy(ask func(func()) error) (out []ctl.PeerInfo, err error) {
+	err = d.eachPeer(ask, func(p *peer) {
+		i := d.e.peerInfo(p)
+		i.Why = d.whyBy(p)
+		d.e.limited(p, &i)
+		out = append(out, i)
+	})
+	return out, err
+}
+
+// eachPeer calls f for all peers, in as many turns of the engine as it calls ask. A
+// peer that is forgotten between two of them is left out.
+func (d *Daemon) eachPeer(ask func(func()) error, f func(*peer)) (err error) {
 	e := d.e
 	var keys []verbs.PeerKey
 	err = ask(func() {
@@ -149,15 +160,12 @@ func (d *Daemon) peersBy(ask func(func()) error) (out []ctl.PeerInfo, err error)
 		err = ask(func() {
 			for _, k := range part {
 				if p := e.byKey[k]; p != nil {
-					i := e.peerInfo(p)
-					i.Why = d.whyBy(p)
-					e.limited(p, &i)
-					out = append(out, i)
+					f(p)
 				}
 			}
 		})
 	}
-	return out, err
+	return err
 }
 
 func (e *Engine) peerInfo(p *peer) ctl.PeerInfo {

@@ -152,12 +152,9 @@ func (b backend) Stalls() ([]ctl.StallInfo, error) {
 	for _, s := range nowhere {
 		out = append(out, *s)
 	}
-	err = b.ask(func() {
-		for _, p := range e.peersV {
-			i := e.peerInfo(p)
-			if i.QueuedMessages+i.UnackedMessages == 0 {
-				continue
-			}
+	err = b.d.eachPeer(b.ask, func(p *peer) {
+		i := e.peerInfo(p)
+		if i.QueuedMessages+i.UnackedMessages > 0 {
 			s := ctl.StallInfo{Local: i.Local, Remote: i.Remote, Lane: i.Lane, State: i.State, Transport: i.Transport,
 				QueuedMessages: i.QueuedMessages, QueuedBytes: i.QueuedBytes, UnackedMessages: i.UnackedMessages, UnackedBytes: i.UnackedBytes,
 				SendCredits: i.SendCredits, LastError: i.LastError, WaitsFor: p.waitsFor(i.QueuedMessages > 0)}

@@ -69,6 +69,7 @@ const (
 	localBudget      = 256 << 10 // bytes of local RDMA per turn
 	localSlice       = 64 << 10  // bytes of one local operation at a time
 	cqBudget         = 1024      // completions per turn
+	cqBytes          = 1 << 20   // bytes received per turn: many small messages are much work
 	revokeScanNs     = 10_000_000
 	defaultRevokeNs  = 5_000_000_000
 	defaultHardCap   = 4 << 20

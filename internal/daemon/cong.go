@@ -29,9 +29,7 @@ func (e *Engine) setCongested(s *socket, on bool) {
 		e.congNews = true
 	}
 	if to := l.slots[s.port]; to != nil {
-		for n := to.head; n != nil; n = n.next {
-			e.setSlotCongested(n.of, on)
-		}
+		e.tell(to)
 	}
 }
 
@@ -54,14 +52,11 @@ func (e *Engine) tellCong() {
 }
 
 // Congestion: the peer's map changed.
-func (e *Engine) Congestion(c *conn.Conn, m *cong.Map) { e.congestion(e.peerOf(c), m) }
+func (e *Engine) Congestion(c *conn.Conn, _ *cong.Map) { e.congestion(e.peerOf(c)) }
 
-func (e *Engine) congestion(p *peer, m *cong.Map) {
+func (e *Engine) congestion(p *peer) {
 	e.spend(p.remote, rateControl, p.slots.n/slotsWork)
-	for n := p.slots.head; n != nil; n = n.next {
-		sl := n.of
-		e.setSlotCongested(sl, m.Test(sl.port))
-	}
+	e.tell(&p.slots)
 }
 
 // setSlotCongested publishes the congestion of a destination and tells the

@@ -27,6 +27,7 @@ type rxMsg struct {
 	over   *shm.Arena // nil: there is none
 
 	from    *peer       // of one in assembly
+	inSock  link[rxMsg] // of one in assembly: in socket.partials
 	stall   link[rxMsg] // of one in assembly: in Engine.unfinished
 	missing int         // bytes of it that had not come
 	looked  int64       // at this time
@@ -147,7 +148,7 @@ func (e *Engine) relieve(s *socket) {
 		e.setCongested(s, false)
 	}
 	if s.waiters.n > 0 && held < s.limit {
-		e.wakeWaiters(s)
+		e.rouse(s)
 	}
 }
 

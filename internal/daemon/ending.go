@@ -5,60 +5,43 @@ import (
 	"math"
 	"slices"
 
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/rdmaop"
 )
 
 // A socket, a process or a region may end with much behind it: messages,
-// destinations, keys. What one turn does of that is bounded by endBudget, and
+// destinations, keys. That is a chore: what one turn does of it is bounded, and
 // where it stopped it goes on in the next one. A socket's port, its quota and what
 // names it are free before that: nothing of an end is waited for by others.
 
-// endBudget is how much of what ends one turn looks at: messages, destinations,
-// regions and their grants, buffers.
-const endBudget = 1024
-
-// renew gives the engine another turn's budget for ends.
-func (e *Engine) renew() {
-	e.endMost = max(e.endMost, endBudget-e.endLeft)
-	e.endLeft = endBudget
-}
-
-// mayEnd reports whether this turn may look at n more of what ends, and counts
-// them: it goes beyond its budget by what cannot be divided.
-func (e *Engine) mayEnd(n int) bool {
-	if e.endLeft <= 0 && !mutant.On(mutant.EndUnbounded) {
-		return false
-	}
-	e.endLeft -= n
-	e.endAll += n
-	return true
-}
-
-// runEnds goes on with what other turns have begun to end.
-func (e *Engine) runEnds() bool {
-	work := false
-	for e.deadRegions.n > 0 && e.mayEnd(1) {
+// retireDead retires regions of which only that is left.
+func (e *Engine) retireDead() bool {
+	return e.inSlices(func() bool {
+		if e.deadRegions.n == 0 {
+			return false
+		}
 		e.retire(e.deadRegions.head.of)
-		work = true
-	}
-	for e.leaving.n > 0 && e.endLeft > 0 {
+		return true
+	})
+}
+
+// endClients ends processes, the oldest first.
+func (e *Engine) endClients() bool {
+	for e.leaving.n > 0 {
 		c := e.leaving.head.of
-		work = true
 		if !e.endClient(c) {
-			break
+			return true
 		}
 		e.leaving.del(&c.inLeaving)
 		c.acct.leaving--
 		e.unref(c)
 	}
-	return work
+	return false
 }
 
 // endAtOnce ends what there is without regard for the budget: the daemon ends.
 func (e *Engine) endAtOnce() {
-	e.endLeft = math.MaxInt
-	e.runEnds()
+	e.choreLeft = math.MaxInt
+	e.runChores()
 }
 
 // retireIfDead ends r if nobody can use its key any more, in this turn or a later
@@ -69,10 +52,11 @@ func (e *Engine) retireIfDead(r *region) bool {
 	}
 	switch {
 	case r.inDead.on():
-	case e.mayEnd(1):
+	case e.mayLook(1):
 		e.retire(r)
 	default:
 		e.deadRegions.add(&r.inDead, r)
+		e.begin(&e.retiring)
 	}
 	return true
 }
@@ -94,18 +78,18 @@ func (e *Engine) detach(c *client) {
 	c.freeing = slices.Sorted(maps.Keys(c.buffers))
 	c.acct.leaving++
 	e.leaving.add(&c.inLeaving, c)
-	e.runEnds()
+	e.begin(&e.ending)
 }
 
 // endClient ends all that c has; false: the rest is for another turn.
 func (e *Engine) endClient(c *client) bool {
 	for ; c.ended < len(c.socks); c.ended++ {
-		if s := c.socks[c.ended]; s != nil && !e.endSocket(s) || s == nil && !e.mayEnd(1) {
+		if s := c.socks[c.ended]; s != nil && !e.endSocket(s) || s == nil && !e.mayLook(1) {
 			return false
 		}
 	}
 	for len(c.freeing) > 0 {
-		if !e.mayEnd(1) {
+		if !e.mayLook(1) {
 			return false
 		}
 		if b := c.buffers[c.freeing[0]]; b != nil {
@@ -114,7 +98,7 @@ func (e *Engine) endClient(c *client) bool {
 		c.freeing = c.freeing[1:]
 	}
 	for c.pendOps.n > 0 {
-		if !e.mayEnd(1) {
+		if !e.mayLook(1) {
 			return false
 		}
 		e.told(c.pendOps.pop())
@@ -146,17 +130,15 @@ func (e *Engine) unbind(s *socket) {
 	s.cl.acct.sockets--
 	s.cl.pendSocks.del(&s.pend)
 	s.unended = s.txs.n
-	if s.partials > 0 { // what comes whole now would be its own again
-		e.endLeft -= len(e.peersV)
-		e.forgetPartials(s)
-	}
+	e.choreLeft -= s.partials.n
+	e.forgetPartials(s) // what comes whole now would be its own again
 }
 
 // endSocket closes s: unsent messages are withdrawn, those on the wire may or may
 // not arrive, and nothing is told to anybody (net/rds/af_rds.c rds_release). It
 // returns false if the rest is for another turn.
 func (e *Engine) endSocket(s *socket) bool {
-	if !e.mayEnd(1) {
+	if !e.mayLook(1) {
 		return false
 	}
 	e.unbind(s)
@@ -164,13 +146,13 @@ func (e *Engine) endSocket(s *socket) bool {
 		return false
 	}
 	for s.waiters.n > 0 { // their next try finds no socket
-		if !e.mayEnd(1) {
+		if !e.mayLook(1) {
 			return false
 		}
 		e.wakeWaiter(s)
 	}
 	for s.slots.n > 0 {
-		if !e.mayEnd(1) {
+		if !e.mayLook(1) {
 			return false
 		}
 		e.closeSlot(s.slots.head.of)
@@ -181,7 +163,7 @@ func (e *Engine) endSocket(s *socket) bool {
 	}
 	for s.regions.n > 0 {
 		r := s.regions.head.of
-		if !e.mayEnd(1 + r.exp.Grants()) {
+		if !e.mayLook(1 + r.exp.Grants()) {
 			return false
 		}
 		e.releaseRegion(r)
@@ -195,7 +177,7 @@ func (e *Engine) endSocket(s *socket) bool {
 // endArrived drops what has arrived for s and did not get to its client.
 func (e *Engine) endArrived(s *socket) bool {
 	for s.over.n > 0 {
-		if !e.mayEnd(1) {
+		if !e.mayLook(1) {
 			return false
 		}
 		e.freeRx(s.over.pop())
@@ -207,30 +189,23 @@ func (e *Engine) endArrived(s *socket) bool {
 // what has not been looked at.
 func (e *Engine) endSent(s *socket) bool {
 	for ; s.unended > 0 && s.txs.n > 0; s.unended-- {
-		if !e.mayEnd(1) {
+		if !e.mayLook(1) {
 			return false
 		}
 		t := s.txs.head.of
 		s.txs.del(&t.all)
 		s.txs.add(&t.all, t)
-		if t.inQ.on() {
-			e.localDone(t, cancelled)
-			continue
-		}
-		e.cancelOne(t)
+		e.withdrawOne(t)
 	}
 	return true
 }
 
 // forgetPartials drops the messages to s that are under assembly.
 func (e *Engine) forgetPartials(s *socket) {
-	for _, p := range e.peersV {
-		for i := len(p.partials) - 1; i >= 0; i-- {
-			if m := p.partials[i]; m.sock == s {
-				p.c.ForgetPartial(m)
-				e.endPartial(p, m)
-				e.freeRx(m)
-			}
-		}
+	for s.partials.n > 0 {
+		m := s.partials.head.of
+		m.from.c.ForgetPartial(m)
+		e.endPartial(m.from, m)
+		e.freeRx(m)
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/rdsd/rdsd/rdmaop"
 )
 
-// endSlack is by how much a turn may go beyond endBudget: one region has as many
+// choreSlack is by how much a turn may go beyond choreBudget: one region has as many
 // grants.
-const endSlack = rdmaop.MaxGrantees + 1
+const choreSlack = rdmaop.MaxGrantees + 1
 
 // inBudget runs f and turns the engines until nothing ends any more. No turn may
 // look at more of what ends than its budget, and least says how much there is in
@@ -19,7 +19,7 @@ func (w *world) inBudget(least int, f func()) {
 	w.t.Helper()
 	e := w.es[0]
 	e.renew()
-	e.endMost, e.endAll = 0, 0
+	e.choreMost, e.choreAll = 0, 0
 	f()
 	for turns := 0; turns < 100 || e.leaving.n+e.deadRegions.n > 0; turns++ {
 		w.pass(1000, w.es...)
@@ -27,10 +27,10 @@ func (w *world) inBudget(least int, f func()) {
 			w.t.Fatal("never ends")
 		}
 	}
-	if e.endMost > endBudget+endSlack {
-		w.t.Errorf("a turn looked at %d things that end, its budget is %d", e.endMost, endBudget)
+	if e.choreMost > choreBudget+choreSlack {
+		w.t.Errorf("a turn looked at %d things that end, its budget is %d", e.choreMost, choreBudget)
 	}
-	if all := e.endAll; all < least {
+	if all := e.choreAll; all < least {
 		w.t.Errorf("%d things looked at, there were %d", all, least)
 	}
 }

@@ -30,7 +30,7 @@ type Engine struct {
 	locals  map[netip.Addr]*local
 	localsV []*local // in order of AddLocal
 	remotes map[remoteKey]*remote
-	peersV  []*peer  // lanes of all remotes, oldest first
+	peersV  []*peer  // lanes of all remotes
 	tcp     *tcpSide // nil: no peer is reached by RDS/TCP
 	nextKey verbs.PeerKey
 	clock   uint64 // see tick
@@ -50,19 +50,28 @@ type Engine struct {
 
 	leaving     list[client] // what they had is being ended
 	deadRegions list[region] // nobody can use their keys: to be retired
-	endLeft     int          // of this turn's endBudget
-	endMost     int          // the most that a turn has used of it
-	endAll      int          // what all turns have used
+	cancelling  list[slot]   // their messages are being withdrawn
+	roused      list[socket] // they have room: who waits for it is to try again
+	retiring    chore        // of deadRegions
+	ending      chore        // of leaving
+	withdrawing chore        // of cancelling
+	rousing     chore        // of roused
+	chores      list[chore]  // what goes on in turns, see chores.go
+	choreLeft   int          // of this turn's choreBudget
+	choreMost   int          // the most that a turn has used of it
+	choreAll    int          // what all turns have used
 
-	byKey     map[verbs.PeerKey]*peer
-	homeless  list[slot]         // destinations that wait for room for one more peer
-	homeAt    int64              // when to look again, 0 = nobody waits
-	droppedAt int64              // when dropUnused looked last
-	regions   map[uint32]*region // by rkey
-	regionsV  list[region]       // in order of registration
-	revoking  list[region]
-	revokeAt  int64      // when to look at them, 0 = there are none
-	jobs      list[slot] // slots with local work to run
+	byKey       map[verbs.PeerKey]*peer
+	homeless    audience           // destinations that wait for room for one more peer
+	homeAt      int64              // when to look again, 0 = nobody waits
+	droppedAt   int64              // when dropUnused looked last
+	regions     map[uint32]*region // by rkey
+	regionsV    list[region]       // in order of registration
+	revoking    rounds[region]
+	pressing    chore // of revoking, see tickRegions
+	holdingPool pool[holding]
+	revokeAt    int64      // when to look at them, 0 = there are none
+	jobs        list[slot] // slots with local work to run
 
 	// Of all sockets: submitted and not yet returned, not yet settled.
 	sndMsgs, sndBytes, ops int
@@ -92,7 +101,7 @@ type Engine struct {
 	starved  bool // somebody found the send pool empty
 	recvLeft int  // buffers not yet promised to a peer
 
-	wc [128]verbs.WC
+	wc [32]verbs.WC // few: a turn goes beyond cqBytes by what they bring
 	cm [16]verbs.CMEvent
 
 	deviceRest int64 // ns that a device without queue pairs is not asked; the loop's, 0 with virtual time
@@ -127,8 +136,8 @@ type local struct {
 	listeners [2]verbs.Listener // by rail; nil: the address is not on it
 	ports     portTable
 	cong      cong.Map
-	congNews  bool                   // the map changed, peers are to be told
-	slots     map[uint16]*list[slot] // of this host's sockets, by the port here they lead to
+	congNews  bool                 // the map changed, peers are to be told
+	slots     map[uint16]*audience // of this host's sockets, by the port here they lead to
 }
 
 // AddLocal makes addr one of the host's addresses and listens there, on all
@@ -138,7 +147,7 @@ func (e *Engine) AddLocal(addr netip.Addr) error { return e.AddLocalOn(addr, tru
 // AddLocalOn is AddLocal on the first device, the second, or both.
 func (e *Engine) AddLocalOn(addr netip.Addr, first, second bool) error {
 	addr = addr.Unmap()
-	l := &local{addr: addr, addr16: addr.As16(), slots: map[uint16]*list[slot]{}}
+	l := &local{addr: addr, addr16: addr.As16(), slots: map[uint16]*audience{}}
 	for i, r := range e.rails {
 		if on := [...]bool{first, second}; !on[i] {
 			continue
@@ -160,8 +169,7 @@ func (e *Engine) AddLocalOn(addr netip.Addr, first, second bool) error {
 			return fmt.Errorf("RDS/TCP: %w", err)
 		}
 	}
-	e.nextKey++
-	l.key = e.nextKey
+	l.key = e.newKeys()
 	e.locals[addr] = l
 	e.localsV = append(e.localsV, l)
 	return nil
@@ -194,6 +202,8 @@ func NewEngine(dev verbs.Device, cfg EngineConfig, st *stats.Block) (*Engine, er
 		recvLeft: cfg.RecvBufs,
 		accounts: map[uint32]*account{}, mem: newMemory(cfg.MaxSharedBytes, cfg.MaxRegisteredBytes),
 	}
+	e.retiring.step, e.ending.step, e.pressing.step = e.retireDead, e.endClients, e.press
+	e.withdrawing.step, e.rousing.step = e.withdraw, e.wakeRoused
 	if _, err := e.openRail(dev, cfg.RecvBufs, cfg.CQE, cfg.ArmCQ); err != nil {
 		return nil, err
 	}
@@ -243,7 +253,7 @@ func (e *Engine) Turn(now, wall int64) bool {
 	e.now, e.wall = now, wall
 	e.renew()
 	work := e.runPosted()
-	work = e.runEnds() || work
+	work = e.runChores() || work
 	work = e.pollClients() || work
 	work = e.flushPeers() || work
 	// What clients sent to each other, and what they are given back, does not
@@ -299,16 +309,19 @@ func (e *Engine) deviceRests(now int64) bool {
 // Active reports whether a turn could find work without being woken: local
 // copies under way or connections that wait for nothing but the next turn.
 func (e *Engine) Active() bool {
-	return e.jobs.n > 0 || e.wanted.n > 0 || len(e.dirtyP) > 0 || len(e.draining) > 0 || e.leaving.n+e.deadRegions.n > 0 || e.hasDo.Load() || e.hasRung.Load() || e.released && e.short.n > 0 || e.tcpBusy()
+	return e.jobs.n > 0 || e.wanted.n > 0 || len(e.dirtyP) > 0 || len(e.draining) > 0 || e.chores.n > 0 || e.hasDo.Load() || e.hasRung.Load() || e.released && e.short.n > 0 || e.tcpBusy()
 }
 
 // pollCQ handles a device's completions. When the queue is empty, connections
 // that drain may learn that nothing of them is left in it.
 func (e *Engine) pollCQ(r *rail) bool {
 	total := 0
-	for total < cqBudget {
+	for left := cqBytes; total < cqBudget && left > 0; {
 		n := r.cq.Poll(e.wc[:])
 		for i := 0; i < n; i++ {
+			if isRecv(&e.wc[i]) {
+				left -= int(e.wc[i].ByteLen)
+			}
 			e.complete(r, &e.wc[i])
 		}
 		total += n
@@ -442,7 +455,9 @@ func (e *Engine) flushPeers() bool {
 	list := e.dirtyP
 	e.dirtyP, e.spareP = e.spareP[:0], list
 	for _, p := range list {
-		p.dirty = false
+		if p.dirty = false; p.gone {
+			continue
+		}
 		e.feed(p)
 		p.c.Flush(e.now)
 		for e.feed(p) {

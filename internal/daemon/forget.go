@@ -134,7 +134,7 @@ func (h *remote) away() bool {
 // Kernel peers are none: they are named in the configuration, and cannot be told
 // that their sequences are forgotten.
 func (p *peer) idle() bool {
-	if p.rc == nil || p.rc.Kernel() || p.slots.n+p.flows.n+p.ctls+len(p.partials) > 0 || p.breaking || p.draining {
+	if p.rc == nil || p.rc.Kernel() || p.slots.n+p.flows.n+p.unmet.n+p.ctls+len(p.partials) > 0 || p.breaking || p.draining {
 		return false
 	}
 	_, idle := p.rc.IdleSince()
@@ -240,7 +240,7 @@ func (e *Engine) dropIfNew(p *peer) {
 	if i.Met && i.State == conn.Down {
 		e.sweepSoon()
 	}
-	if i.Met || i.State != conn.Down || i.Queued+i.Unacked > 0 || p.slots.n > 0 || p.qp != nil ||
+	if i.Met || i.State != conn.Down || i.Queued+i.Unacked > 0 || p.slots.n+p.flows.n+p.unmet.n > 0 || p.qp != nil ||
 		p.instance != 0 && len(p.lanes) == 1 { // the last lane goes with what is known of the address: forgetIfIdle
 		return
 	}
@@ -252,14 +252,24 @@ func (e *Engine) unlink(p *peer) {
 	e.askedNoMore(p)
 	e.dropLane(p)
 	delete(e.byKey, p.key)
-	e.peersV = remove(e.peersV, p)
+	e.dropPeer(p)
 	e.lists.dropPeer(p)
-	e.dirtyP = remove(e.dirtyP, p)
-	e.draining = remove(e.draining, p)
+	if p.draining {
+		e.draining = remove(e.draining, p)
+	}
 	e.timers.drop(p)
 	if p.rc != nil {
 		e.recvLeft += p.credits + 1
 	}
 	e.count(p)
-	e.uncounted = remove(e.uncounted, p)
+	p.gone = true
+}
+
+// dropPeer takes p off peersV; the last one gets its place.
+func (e *Engine) dropPeer(p *peer) {
+	last := len(e.peersV) - 1
+	moved := e.peersV[last]
+	e.peersV[p.nth], moved.nth = moved, p.nth
+	e.peersV[last] = nil
+	e.peersV = e.peersV[:last]
 }

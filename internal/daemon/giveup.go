@@ -45,7 +45,7 @@ func (e *Engine) limit(t *txMsg, ms uint32) {
 
 // giveUps ends the messages whose time is up.
 func (e *Engine) giveUps() {
-	for len(e.limits) > 0 && e.limits[0].giveUpAt <= e.now {
+	for len(e.limits) > 0 && e.limits[0].giveUpAt <= e.now && e.mayLook(1) {
 		e.timeUp(heap.Pop(&e.limits).(*txMsg))
 	}
 	if len(e.limits) > 0 {

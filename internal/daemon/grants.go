@@ -54,6 +54,9 @@ func (e *Engine) mayGrant(r *region, h *remote) error {
 // address of this host, may use r. need: that is new. EINVAL: r is being
 // released; ENOBUFS: r, its user or h has as many grants as there can be.
 func (e *Engine) grant(r *region, h *remote, key verbs.PeerKey, port uint16) (need bool, err error) {
+	if h != nil {
+		e.current(r, h)
+	}
 	if r.exp.Granted(key, port) {
 		return false, nil
 	}
@@ -119,15 +122,19 @@ func (r *region) unsent(h *remote) (n int) {
 func (e *Engine) granted(r *region, h *remote, n int) {
 	a := r.cl.acct
 	a.grants += n
-	if h == nil || n == 0 {
-		return
+	if h != nil && n != 0 {
+		e.holds(r, h, n)
 	}
-	if h.shares.of == nil {
-		h.shares.of = map[*account]int{}
+}
+
+// count notes n more grants of a's.
+func (s *shares) count(a *account, n int) {
+	if s.of == nil {
+		s.of = map[*account]int{}
 	}
-	h.shares.all += n
-	if h.shares.of[a] += n; h.shares.of[a] == 0 {
-		delete(h.shares.of, a)
+	s.all += n
+	if s.of[a] += n; s.of[a] == 0 {
+		delete(s.of, a)
 	}
 }
 
@@ -251,6 +258,7 @@ func (e *Engine) withdrawGrants(r *region) {
 
 // ungrant notes that a grant came to nothing, and reports whether there was one.
 func (e *Engine) ungrant(r *region, p *peer, port uint16) bool {
+	e.current(r, p.remote)
 	ok := r.exp.Ungrant(p.key, port)
 	if ok {
 		e.granted(r, p.remote, -1)

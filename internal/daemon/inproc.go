@@ -123,7 +123,7 @@ func (p *InProcess) ask(f func() error) (err error) {
 		// Who runs the engine by hand may not turn it between two tries.
 		p.Run(func() {
 			p.e.renew()
-			p.e.runEnds()
+			p.e.runChores()
 		})
 	}
 	return err

@@ -112,7 +112,10 @@ func (e *Engine) localPong(t *txMsg) {
 // localDone ends a same-host message; operations that ran are locally complete
 // first.
 func (e *Engine) localDone(t *txMsg, o conn.Outcome) {
-	t.slot.q.del(&t.inQ)
+	sl := t.slot
+	if sl.q.del(&t.inQ); sl.q.n == 0 && sl.peer != nil {
+		sl.leaveTurn()
+	}
 	if t.nops > 0 && t.opv[0].State() == rdmaop.StatePosted {
 		e.local(t)
 		// Whichever socket the message went to and whatever became of it, this
@@ -124,14 +127,6 @@ func (e *Engine) localDone(t *txMsg, o conn.Outcome) {
 		}
 	}
 	e.msgDone(t, o)
-}
-
-// cancelLocal withdraws what a slot has queued; it waits for nobody then.
-func (e *Engine) cancelLocal(sl *slot) {
-	for sl.q.n > 0 {
-		e.localDone(sl.q.head.of, cancelled)
-	}
-	e.stopWaiting(sl)
 }
 
 // stopWaiting ends sl's wait for room, if nothing of it waits any more.
@@ -148,10 +143,33 @@ func (e *Engine) addJob(sl *slot) {
 	}
 }
 
-func (e *Engine) wakeWaiters(s *socket) {
-	for s.waiters.n > 0 {
-		e.wakeWaiter(s)
+// rouse has those who wait for s by now try again, in turns, as long as it has room.
+func (e *Engine) rouse(s *socket) {
+	if s.waiters.n == 0 {
+		return
 	}
+	s.toWake = s.waiters.n
+	if !s.inRoused.on() {
+		e.roused.add(&s.inRoused, s)
+	}
+	e.begin(&e.rousing)
+}
+
+// wakeRoused wakes those who wait for a socket with room.
+func (e *Engine) wakeRoused() bool {
+	return e.inSlices(func() bool {
+		if e.roused.n == 0 {
+			return false
+		}
+		s := e.roused.head.of
+		if s.toWake = min(s.toWake, s.waiters.n); s.toWake > 0 && (s.left || s.held() < s.limit) {
+			s.toWake--
+			e.wakeWaiter(s)
+		} else { // full again: it comes back with room
+			e.roused.del(&s.inRoused)
+		}
+		return true
+	})
 }
 
 // wakeWaiter has the first that waits for s try again.
@@ -195,6 +213,7 @@ func (e *Engine) runSlot(sl *slot, budget int) int {
 			continue
 		}
 		if !e.deliverLocal(t) {
+			used += msgCost
 			break // it keeps its place at the head
 		}
 		used += n

@@ -20,6 +20,7 @@ import (
 // pin is the socket that a destination leads to. A message keeps the pin under which
 // it was submitted.
 type pin struct {
+	life uint64 // remote.met of the daemon there, 0: of this host
 	inc  uint32 // of the socket, 0: none was met yet
 	gone bool   // a message found that it is gone, or that there is none
 	told bool   // the application can know
@@ -48,8 +49,13 @@ func (p *pin) met(inc uint32) {
 // tellGone notes that the event ring has the notice that the socket of sl is gone, for
 // when it is published.
 func (sl *slot) tellGone() {
-	if p := sl.pin; p != nil && p.gone && !p.told && !sl.closed { // nil: see foldNotices
-		sl.cl.gone.add(&sl.gone, sl)
+	if sl.pin == nil || sl.closed { // nil: see foldNotices
+		return
+	}
+	if p := sl.now(sl.pin); p.gone && !p.told {
+		if !sl.gone.on() {
+			sl.cl.gone.add(&sl.gone, sl)
+		}
 		p.told = true
 	}
 }
@@ -72,14 +78,14 @@ func (sl *slot) meetAnew(ops int) {
 	}
 }
 
-// forgetMet ends the pins of what leads to p, whose daemon has restarted. Messages
-// that have not been sent go to whoever is bound there now.
-func (p *peer) forgetMet() {
-	for n := p.slots.head; n != nil; n = n.next {
-		sl := n.of
-		sl.cl.gone.del(&sl.gone)
-		*sl.pin = pin{}
+// now returns p as it is in the present life of the daemon that sl leads to: what it
+// has met ends with a restart, and messages that have not been sent go to whoever is
+// bound there then.
+func (sl *slot) now(p *pin) *pin {
+	if peer := sl.peer; peer != nil && p.life != peer.met && !mutant.On(mutant.MetKept) {
+		*p = pin{life: peer.met}
 	}
+	return p
 }
 
 // aim says which socket t, which is handed to p's connection, is for. If nobody
@@ -87,7 +93,7 @@ func (p *peer) forgetMet() {
 // what follows is for that one. Linux kernels have no answer, nor has a message that no socket gets.
 func (p *peer) aim(t *txMsg) {
 	sl := t.slot
-	t.m.DstInc = t.pin.means(t.name)
+	t.m.DstInc = sl.now(t.pin).means(t.name)
 	if t.nops > 0 {
 		_, _ = t.meansOwner(p.owner) // CanPost refuses
 	}
@@ -105,18 +111,18 @@ func (p *peer) owner(o *txOp) rdmaop.Owner { return p.grants.Owner(o.RKey()) }
 // Bound is the connection's up-call for the answer to a message that asked.
 func (e *Engine) Bound(_ *conn.Conn, m *conn.Msg, inc uint32) {
 	if t, ok := m.Owner.(*txMsg); ok {
-		t.pin.met(inc)
+		t.slot.now(t.pin).met(inc)
 		e.goOn(t)
 	}
 }
 
 // answered notes what the end of t says about the socket at its destination.
 func (e *Engine) answered(t *txMsg, o conn.Outcome) {
-	switch {
+	switch p := t.slot.now(t.pin); {
 	case o == conn.Acked && t.m.DstInc != 0 && !t.m.Silent:
-		t.pin.met(t.m.DstInc)
-	case o == conn.NoSock && t.m.DstInc == t.pin.inc:
-		t.pin.gone = true
+		p.met(t.m.DstInc)
+	case o == conn.NoSock && t.m.DstInc == p.inc:
+		p.gone = true
 	}
 	e.goOn(t)
 }

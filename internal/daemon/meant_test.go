@@ -202,8 +202,8 @@ func TestNamed(t *testing.T) {
 	}
 }
 
-// TestRestartEndsMet: after a restart of the peer's daemon what was not sent goes to
-// whoever is bound there.
+// TestRestartEndsMet: after a restart of the peer's daemon what was not sent, and what
+// is sent from then on, goes to whoever is bound there.
 func TestRestartEndsMet(t *testing.T) {
 	w, a, b := opPair(t, 2)
 	a.submit(shm.Sub{Len: 1})
@@ -212,16 +212,19 @@ func TestRestartEndsMet(t *testing.T) {
 	b.e.shutdown()
 	w.pass(20*ms, a.e)
 	w.es[1] = w.boot(1, 99, EngineConfig{})
+	y := w.opSide(1, 21) // so that x has another incarnation than b had
 	x := w.opSide(1, 20)
 	a.submit(shm.Sub{Len: 2})
 	a.submit(shm.Sub{Len: 3})
 	for range 20 {
 		w.run()
 	}
-	if x.look(); len(x.msgs) != 2 || a.noSocket() != 0 {
+	a.submit(shm.Sub{Len: 4})
+	w.run()
+	if x.look(); len(x.msgs) != 3 || a.noSocket() != 0 {
 		t.Errorf("%d messages, %d told", len(x.msgs), a.noSocket())
 	}
-	w.clean(a.raw, x.raw)
+	w.clean(a.raw, x.raw, y.raw)
 }
 
 // noSocket counts the messages of a that found no socket, as it was told.

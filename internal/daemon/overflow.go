@@ -114,10 +114,8 @@ func (e *Engine) overrun(s *socket, from netip.Addr) {
 	s.overrun = true
 	e.cfg.Trace(s.local.addr, from, fmt.Sprintf("socket at port %d closed: its owner does not read what this peer, a kernel, sends", s.port), nil)
 	e.leavePort(s)
-	if s.partials > 0 {
-		e.forgetPartials(s)
-	}
-	e.wakeWaiters(s) // their next try finds no socket, or the port's next one
+	e.forgetPartials(s)
+	e.rouse(s) // their next try finds no socket, or the port's next one
 	e.pendSock(s)
 }
 
@@ -157,12 +155,16 @@ func (e *Engine) memoryFreed() {
 		if 2*acc.held >= e.cfg.OverflowBytes-e.held || len(acc.windows)+len(e.overFree) == 0 {
 			continue
 		}
-		e.short.del(n)
 		for acc.refused.n > 0 {
+			if !e.mayLook(1) {
+				e.released = true // on in the next turn
+				return
+			}
 			s := acc.refused.head.of
 			acc.refused.del(&s.forMemory)
 			e.relieve(s)
 		}
+		e.short.del(n)
 	}
 }
 

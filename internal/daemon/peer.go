@@ -38,13 +38,17 @@ type peer struct {
 	begun     uint64     // Engine.clock when the connection, or the attempt, began
 	warned    uint64     // remote.untold up to here was queued on this lane
 	askedBy   *account   // whose share it is of, until it is met
-	slots     list[slot] // destinations that lead there
+	slots     audience   // destinations that lead there
+	ups       uint64     // how often it came up again, and
+	downs     uint64     // went down: what destinations are told
 	flows     list[cell] // sockets with messages that wait for their turn
 	unmet     list[slot] // destinations with messages that wait for the one that asks who is there
 	sender    uint32     // incarnation of the socket whose message without an operation came last
 	sentAt    int64      // and when
 	sharedTo  int64      // until when a socket that sends few is taken to use it beside others
 	partials  []*rxMsg   // messages under assembly: one, on RDS/TCP of each of its lanes
+	nth       int        // in Engine.peersV
+	gone      bool       // not in there any more
 	dirty     bool
 	reach     reach
 	exposed   bool // a key was granted on it
@@ -93,14 +97,14 @@ func (e *Engine) peer(l *local, addr netip.Addr, lane uint8, by *client) (*peer,
 	if h = e.remotes[remoteKey{l.addr, addr}]; h == nil {
 		h = e.newRemote(l, addr)
 	}
-	e.nextKey++
-	p := &peer{remote: h, lane: lane, key: e.nextKey, crc: e.cfg.CRC(addr)}
+	p := &peer{remote: h, lane: lane, key: h.who + 1 + verbs.PeerKey(lane), crc: e.cfg.CRC(addr)}
 	if onTCP {
 		e.newTCP(p)
 	} else {
 		e.newRC(p)
 	}
 	h.addLane(p)
+	p.nth = len(e.peersV)
 	e.peersV = append(e.peersV, p)
 	e.lists.addPeer(p)
 	e.byKey[p.key] = p
@@ -337,15 +341,11 @@ func (e *Engine) peerUp(p *peer) {
 	e.st.C[stats.PeerConnects]++
 	e.st.C[stats.PeersUp]++
 	p.isUp = true
-	e.publishState(p)
-	for n := p.slots.head; n != nil; n = n.next {
-		sl := n.of
-		if p.wasUp {
-			sl.up++
-			e.note(sl)
-		}
+	if p.wasUp {
+		p.ups++
 	}
 	p.wasUp = true
+	e.tell(&p.slots)
 }
 
 // PeerDown: the connection is down and drained.
@@ -358,19 +358,8 @@ func (e *Engine) peerDown(p *peer) {
 	}
 	e.revokeDown(p)
 	e.sweepSoon()
-	e.publishState(p)
-	for n := p.slots.head; n != nil; n = n.next {
-		sl := n.of
-		sl.down++
-		e.note(sl)
-	}
-}
-
-func (e *Engine) publishState(p *peer) {
-	for n := p.slots.head; n != nil; n = n.next {
-		sl := n.of
-		sl.cl.table.Slot(sl.idx).StoreState(uint32(p.c.State()))
-	}
+	p.downs++
+	e.tell(&p.slots)
 }
 
 // Trace passes on what an operator may want to know.

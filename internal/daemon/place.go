@@ -92,6 +92,7 @@ func (e *Engine) giveWay(a *account) bool {
 
 // leavePlace has sl lead nowhere.
 func (e *Engine) leavePlace(sl *slot) {
+	e.refresh(sl)
 	sl.counted = false
 	sl.cl.acct.dests--
 	sl.leadTo(nil)
@@ -132,6 +133,10 @@ func (e *Engine) placesWanted(a *account) {
 // as there are any.
 func (e *Engine) givePlaces(a *account) {
 	for n := a.waiting.head; n != nil; n = a.waiting.head {
+		if !e.mayLook(1) {
+			e.placesWanted(a)
+			return
+		}
 		switch sl := n.of; {
 		case sl.cl.dead || sl.sock.closed: // about to close, too
 			sl.leadTo(nil)

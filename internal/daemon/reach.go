@@ -76,9 +76,7 @@ func (e *Engine) setReach(p *peer, why uint8) {
 		return
 	}
 	p.reach.why = why
-	for n := p.slots.head; n != nil; n = n.next {
-		e.setSlotReach(n.of, why)
-	}
+	e.tell(&p.slots)
 }
 
 // setSlotReach publishes in sl why its host is not reached, and tells it.

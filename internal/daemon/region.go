@@ -47,7 +47,8 @@ type region struct {
 
 	inAll, inSock, inRevoking, inDead link[region]
 
-	queued list[ctlMsg] // GRANTs that have not been acked
+	queued  list[ctlMsg] // GRANTs that have not been acked
+	holders []*holding   // peers with grants, by their keys
 
 	flush   []flush     // lanes that have to confirm that nothing of theirs is on its way
 	heard   []*peer     // lanes that have received REVOKE
@@ -189,6 +190,7 @@ func (e *Engine) releaseRegion(r *region) {
 	}
 	r.sock.regions.del(&r.inSock)
 	e.withdrawGrants(r)
+	e.askHolders(r)
 	e.tellRevoke(r, r.exp.Revoke(nil, e.now+e.cfg.RevokeTimeout))
 }
 

@@ -31,8 +31,8 @@ type remote struct {
 	instance uint64              // of its daemon, 0 = never met
 	met      uint64              // Engine.clock when instance was met first
 
-	shares shares // of its table of what we allow it
-	asking int    // lanes that are being asked for one key
+	*holdings     // what we allow it
+	asking    int // lanes that are being asked for one key
 
 	owed     map[uint32][]*peer // by key: the lanes on which to answer REVOKE when its last operation retires
 	untold   []untoldKey        // keys that were taken back while it could not be told, see warn: what isUntold is true of
@@ -52,8 +52,7 @@ type untoldKey struct {
 func (h *remote) isUntold(k untoldKey) bool { return h.untoldOf[k.rkey] == k.n }
 
 func (e *Engine) newRemote(l *local, addr netip.Addr) *remote {
-	e.nextKey++
-	h := &remote{local: l, addr: addr, addr16: addr.As16(), who: e.nextKey, us: e.newInstance(), grants: rdmaop.NewGrants(e.cfg.MaxGrants),
+	h := &remote{local: l, addr: addr, addr16: addr.As16(), who: e.newKeys(), holdings: e.newHoldings(), us: e.newInstance(), grants: rdmaop.NewGrants(e.cfg.MaxGrants),
 		owed: map[uint32][]*peer{}, untoldOf: map[uint32]uint64{}}
 	e.remotes[remoteKey{l.addr, addr}] = h
 	return h
@@ -151,28 +150,17 @@ func (e *Engine) voidGrants(h *remote) {
 	for _, p := range h.lanes {
 		p.exposed = false
 	}
-	clear(h.owed)
-	clear(h.untoldOf)
-	h.untold = h.untold[:0]
-	ofH := func(key verbs.PeerKey) bool {
-		p := e.byKey[key]
-		return p != nil && p.remote == h
-	}
-	var next *link[region]
-	for n := e.regionsV.head; n != nil; n = next {
-		next = n.next
-		r := n.of
-		r.mr.Disallow(h.who)
-		r.endFlush(h)
-		n := r.exp.PeersGone(ofH)
-		e.granted(r, h, -n)
-		if r.rights&rdmaop.UseOnce != 0 && n > r.unsent(h) {
-			r.spent = true // the old instance may have used it
-		}
-		e.retireIfDead(r)
-	}
+	h.owed, h.untoldOf, h.untold = map[uint32][]*peer{}, map[uint32]uint64{}, nil
+	voiding := e.voidHoldings(h)
 	for _, p := range h.lanes {
-		p.forgetMet()
+		p.c.Waiting(func(m *connMsg) { // as long as it can be told from what was sent
+			if t, ok := m.Owner.(*ctlMsg); ok && t.region != nil {
+				e.current(t.region, h)
+			}
+		})
+	}
+	e.begin(voiding)
+	for _, p := range h.lanes {
 		regrant := func(m *connMsg) {
 			switch t := m.Owner.(type) {
 			case *ctlMsg:

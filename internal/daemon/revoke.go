@@ -23,8 +23,11 @@ import (
 // gets a REVOKE, and confirms with a REVOKED that comes behind whatever was
 // posted there.
 
-// flush is a lane that has yet to confirm.
-type flush struct{ lane *peer }
+// flush is a lane that has yet to confirm, on the connection that was begun then.
+type flush struct {
+	lane  *peer
+	begun uint64
+}
 
 // tellRevoke asks for r's key at the lanes that were granted it, and retires r
 // at once if there are none.
@@ -71,6 +74,7 @@ func (e *Engine) revoked(p *peer, rkey uint32) {
 	if r == nil {
 		return
 	}
+	e.current(r, p.remote)
 	switch {
 	case r.flushed(p):
 		e.endIfFlushed(r, p.remote)
@@ -82,7 +86,7 @@ func (e *Engine) revoked(p *peer, rkey uint32) {
 		// p's place is kept until the others are flushed: then it has answered.
 		for _, q := range p.lanes {
 			if q != p && q.attached() && !mutant.On(mutant.LanesNotFlushed) {
-				r.flush = append(r.flush, flush{q})
+				r.flush = append(r.flush, flush{q, q.begun})
 				if q.c.State() == conn.Up {
 					e.sendRevoke(q, wire.TypeRevoke, rkey, 1)
 				}
@@ -100,7 +104,7 @@ func (r *region) flushing(h *remote) bool {
 
 // flushed notes that p has nothing on its way; false: it was not waited for.
 func (r *region) flushed(p *peer) bool {
-	i := slices.Index(r.flush, flush{p})
+	i := slices.IndexFunc(r.flush, func(f flush) bool { return f.lane == p })
 	if i >= 0 {
 		r.flush = slices.Delete(r.flush, i, i+1)
 	}
@@ -121,24 +125,14 @@ func (e *Engine) endIfFlushed(r *region, h *remote) {
 	}
 }
 
-// revokeDown sees to the keys that were asked for at p, whose queue pair is
-// gone: nothing of it can touch a region any more. A lane that had to confirm
-// has. An answer is still owed where other lanes are there to use the key: it
-// comes on p's next connection.
-func (e *Engine) revokeDown(p *peer) {
-	lost := !p.remote.attached()
-	var next *link[region]
-	for n := e.revoking.head; n != nil; n = next {
-		next = n.next
-		r := n.of
-		if r.flushed(p) {
-			e.endIfFlushed(r, p.remote)
-		}
-		if lost {
-			e.giveUp(r, p.remote)
-		}
-		e.retireIfDead(r)
-	}
+// flushesGone drops the lanes of h whose connection is gone: nothing of it is on its
+// way. It reports whether there were any.
+func (r *region) flushesGone(h *remote) bool {
+	n := len(r.flush)
+	r.flush = slices.DeleteFunc(r.flush, func(f flush) bool {
+		return f.lane.remote == h && (!f.lane.attached() || f.lane.begun != f.begun)
+	})
+	return len(r.flush) < n
 }
 
 // giveUp counts h, which no queue pair leads to any more, as having given r's
@@ -220,12 +214,30 @@ func (e *Engine) tickRegions() {
 		return
 	}
 	e.revokeAt = 0
-	var next *link[region]
-	for n := e.revoking.head; n != nil; n = next {
-		next = n.next
-		r := n.of
+	e.revoking.all()
+	e.begin(&e.pressing)
+	if e.revoking.n > 0 {
+		e.revokeAt = e.now + revokeScanNs
+		e.armTimer(e.revokeAt)
+	}
+}
+
+// press does that for the next regions whose keys are being taken back.
+func (e *Engine) press() bool {
+	return e.inSlices(func() bool {
+		r := e.revoking.next()
+		if r == nil {
+			return false
+		}
+		if at, ok := r.exp.Deadline(); !ok || e.now < at {
+			return true
+		}
+		for i := len(r.holders) - 1; i >= 0; i-- {
+			e.current(r, r.holders[i].h)
+		}
+		e.choreLeft -= len(r.exp.Waiting())
 		if e.mayBeLate(r) {
-			continue
+			return true
 		}
 		for _, k := range r.exp.Timeout(nil, e.now) {
 			if p := e.byKey[k]; p != nil {
@@ -235,11 +247,8 @@ func (e *Engine) tickRegions() {
 			}
 		}
 		e.retireIfDead(r)
-	}
-	if e.revoking.n > 0 {
-		e.revokeAt = e.now + revokeScanNs
-		e.armTimer(e.revokeAt)
-	}
+		return true
+	})
 }
 
 // mayBeLate reports whether one who has not given r's key back is held by us: its

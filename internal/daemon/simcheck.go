@@ -135,6 +135,7 @@ func (e *Engine) Leaks() (found []string) {
 	say(e.txOps.out, "operations")
 	say(e.rxs.out, "arrived messages")
 	say(e.ctls.out, "internal messages")
+	say(e.holdingPool.out, "records of who holds a region")
 	say(len(e.regions)+e.revoking.n, "regions")
 	say(e.held, "overflow bytes")
 	say(len(e.overMem)/shm.WindowSize-len(e.overFree), "overflow windows")

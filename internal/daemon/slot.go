@@ -9,21 +9,24 @@ import (
 
 // slot is a destination (address and port) of one socket.
 type slot struct {
-	cl      *client
-	idx     uint32
-	sock    *socket
-	cell    *cell
-	addr    netip.Addr
-	port    uint16
-	peer    *peer  // nil: same host, or no room for one more peer
-	local   *local // nil: another host
-	closed  bool
-	counted bool       // it has a place: see place.go
-	used    bool       // since it was last asked to give way
-	msgs    int        // under way, but those that were passed on at once
-	inIdle  link[slot] // account.idle
+	cl       *client
+	idx      uint32
+	sock     *socket
+	cell     *cell
+	addr     netip.Addr
+	port     uint16
+	peer     *peer  // nil: same host, or no room for one more peer
+	local    *local // nil: another host
+	closed   bool
+	counted  bool        // it has a place: see place.go
+	used     bool        // since it was last asked to give way
+	msgs     int         // under way, but those that were passed on at once
+	txs      list[txMsg] // these, but those that are being withdrawn
+	cancelTo uint64      // those up to this Engine.clock are withdrawn
+	inCancel link[slot]  // Engine.cancelling, until that is done
+	inIdle   link[slot]  // account.idle
 
-	lead   *list[slot] // of those that lead to the same: of a peer, of a port of this host, homeless
+	lead   *audience // of those that lead to the same: of a peer, of a port of this host, homeless
 	inLead link[slot]
 	inSock link[slot] // socket.slots
 
@@ -42,6 +45,7 @@ type slot struct {
 
 	// Notices not yet told.
 	lost, nosock, down, up, gaveUp uint64
+	ups, downs                     uint64 // of peer.ups and peer.downs, what it was told of
 	ungranted                      uint64 // cookies that could not be granted
 	relief, crowded                bool
 	reach                          uint8      // why its host is not reached, as published
@@ -146,7 +150,7 @@ func (e *Engine) sendWaiting(sl *slot) {
 }
 
 // leadTo puts sl on l instead of the list it was on, nil: on none.
-func (sl *slot) leadTo(l *list[slot]) {
+func (sl *slot) leadTo(l *audience) {
 	if sl.lead != nil {
 		sl.lead.del(&sl.inLead)
 	}
@@ -156,10 +160,10 @@ func (sl *slot) leadTo(l *list[slot]) {
 }
 
 // to is the list of the slots that lead to a port of this host.
-func (l *local) to(port uint16) *list[slot] {
+func (l *local) to(port uint16) *audience {
 	a := l.slots[port]
 	if a == nil {
-		a = &list[slot]{}
+		a = &audience{}
 		l.slots[port] = a
 	}
 	return a
@@ -187,6 +191,7 @@ func (e *Engine) findHome(sl *slot) bool {
 	}
 	sl.peer = p
 	sl.leadTo(&p.slots)
+	sl.ups, sl.downs = p.ups, p.downs
 	t := sl.cl.table.Slot(sl.idx)
 	t.StoreState(uint32(p.c.State()))
 	e.setSlotCongested(sl, p.c.RemoteCong().Test(sl.port))
@@ -219,18 +224,19 @@ func (e *Engine) findHomes() {
 }
 
 // closeSlot ends a destination: queued same-host messages are withdrawn;
-// messages to a peer go on.
+// messages to a peer go on, in their turn. Those of a socket that ends were
+// withdrawn before.
 func (e *Engine) closeSlot(sl *slot) {
 	if sl.closed {
 		return
 	}
 	sl.closed = true
-	if p := sl.peer; p != nil && !sl.sock.closed {
-		e.feedAll(sl)
-		e.touch(p)
+	if p := sl.peer; p != nil {
+		e.refresh(sl)
+	} else if sl.txs.n > 0 {
+		e.cancel(sl)
 	} else {
-		e.cancelLocal(sl)
-		sl.leaveTurn()
+		e.stopWaiting(sl)
 	}
 	sl.leadTo(nil)
 	if l := sl.local; l != nil {

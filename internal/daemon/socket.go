@@ -35,9 +35,11 @@ type socket struct {
 	pend      link[socket]         // client.pendSocks
 	rxIDs     int                  // receive ids that it has, rxTold of them told to the client
 	rxTold    int
-	rxMem     int        // bytes of the receive arena, rounded
-	partials  int        // messages under assembly
-	waiters   list[slot] // local slots stopped because this socket refused
+	rxMem     int          // bytes of the receive arena, rounded
+	partials  list[rxMsg]  // messages under assembly
+	waiters   list[slot]   // local slots stopped because this socket refused
+	toWake    int          // of the first of them, while it is in Engine.roused
+	inRoused  link[socket] // Engine.roused
 
 	regions list[region] // live ones
 	slots   list[slot]   // its open destinations

@@ -20,6 +20,7 @@ type txMsg struct {
 	m    conn.Msg
 	next *txMsg
 	all  link[txMsg] // socket.txs
+	inTo link[txMsg] // slot.txs
 	inQ  link[txMsg] // slot.q
 	cl   *client
 	sock *socket
@@ -27,7 +28,8 @@ type txMsg struct {
 	pin  *pin   // of slot, when it was submitted
 	name uint32 // incarnation of the destination that the application named, 0: none
 	id   uint32
-	at   int64 // Engine.now when it was taken in
+	at   int64  // Engine.now when it was taken in
+	nth  uint64 // Engine.clock then
 
 	buf *buffer // its payload is in there, nil: in the send arena
 
@@ -164,7 +166,7 @@ func (e *Engine) submit(c *client, d shm.Sub, ods []shm.SubOp) int {
 		e.needPlace(sl)
 	}
 	sl.used = true
-	if sl.pin.gone {
+	if sl.now(sl.pin).gone {
 		sl.meetAnew(len(ods))
 	}
 	e.countSent(&pay)
@@ -185,6 +187,8 @@ func (e *Engine) submit(c *client, d shm.Sub, ods []shm.SubOp) int {
 	c.msgs[d.MsgID] = t
 	c.refs++
 	sl.msgs++
+	t.nth = e.tick()
+	sl.txs.add(&t.inTo, t)
 	s.txs.add(&t.all, t)
 	s.sndBytes += len(pay.mem)
 	e.sndMsgs++
@@ -235,18 +239,6 @@ func (e *Engine) route(t *txMsg) {
 	e.sendLocal(t)
 }
 
-// cancelDest withdraws what a socket has queued or sent to one destination
-// (RDS_CANCEL_SENT_TO).
-func (e *Engine) cancelDest(c *client, d *shm.Sub) (cost int) {
-	sl := c.slot(d.Slot, d.Sock)
-	if sl == nil {
-		return 0
-	}
-	cost = scanCost * sl.sock.txs.n
-	e.cancel(sl.sock, sl)
-	return cost
-}
-
 // payload is where a message's bytes are.
 type payload struct {
 	mem  []byte
@@ -277,31 +269,6 @@ func (c *client) payload(d *shm.Sub) (p payload, err error) {
 	}
 	addr := uint64(d.Chunk) * shm.Unit
 	return payload{mem, addr, c.send[addr/shm.WindowSize].mr.LKey(), nil}, nil
-}
-
-// cancel withdraws the messages of s to its slot sl.
-func (e *Engine) cancel(s *socket, sl *slot) {
-	var next *link[txMsg]
-	for n := s.txs.head; n != nil; n = next {
-		next = n.next
-		t := n.of
-		if t.slot == sl {
-			e.cancelOne(t)
-		}
-	}
-	e.cancelLocal(sl)
-}
-
-// cancelOne withdraws t, if its connection has it.
-func (e *Engine) cancelOne(t *txMsg) {
-	p := t.slot.peer
-	if p == nil {
-		return
-	}
-	if p.c.Cancel(&t.m, cancelled) {
-		e.settle(t, cancelled)
-	}
-	e.touch(p)
 }
 
 // msgDone ends a message: the operation's status, the destination's notices,
@@ -366,6 +333,7 @@ func (e *Engine) unlist(t *txMsg) {
 		t.handed = false
 		t.slot.handed--
 	}
+	t.slot.txs.del(&t.inTo)
 	if t.slot.msgs--; t.slot.msgs == 0 {
 		e.mayGiveWay(t.slot)
 	}

@@ -117,7 +117,7 @@ func (t *tcpSide) PeerUp(c *conn.TCP) { t.e.peerUp(tcpPeerOf(c)) }
 
 func (t *tcpSide) PeerDown(c *conn.TCP, _ error) { t.e.peerDown(tcpPeerOf(c)) }
 
-func (t *tcpSide) Congestion(c *conn.TCP, m *cong.Map) { t.e.congestion(tcpPeerOf(c), m) }
+func (t *tcpSide) Congestion(c *conn.TCP, _ *cong.Map) { t.e.congestion(tcpPeerOf(c)) }
 
 // Trace is the up-call for what an operator may want to know.
 func (t *tcpSide) Trace(c *conn.TCP, event string, err error) {

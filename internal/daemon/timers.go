@@ -51,9 +51,13 @@ func (t *timers) drop(p *peer) {
 	}
 }
 
+// ticksATurn is how many connections' timers run in one turn: some of them dial.
+// The others are due in the next one.
+const ticksATurn = 128
+
 // due moves the peers to look at by now into list.
 func (t *timers) due(list []*peer, now int64) []*peer {
-	for len(*t) > 0 && (*t)[0].timerAt <= now {
+	for len(*t) > 0 && (*t)[0].timerAt <= now && len(list) < ticksATurn {
 		list = append(list, heap.Pop(t).(*peer))
 	}
 	return list

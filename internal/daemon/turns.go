@@ -190,14 +190,6 @@ func (e *Engine) hand(p *peer, sl *slot, t *txMsg) {
 	}
 }
 
-// feedAll hands over all that waits in sl, which is being closed.
-func (e *Engine) feedAll(sl *slot) {
-	for sl.q.n > 0 {
-		e.hand(sl.peer, sl, sl.q.head.of)
-	}
-	sl.leaveTurn()
-}
-
 // eachWaiting calls f for all messages that wait for their turn on p.
 func (p *peer) eachWaiting(f func(*conn.Msg)) {
 	for n := p.flows.head; n != nil; n = n.next {

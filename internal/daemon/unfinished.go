@@ -71,7 +71,7 @@ func (e *Engine) beginFrom(p *peer, h *wire.Header) ([]byte, any, conn.Verdict) 
 
 func (e *Engine) beginPartial(p *peer, m *rxMsg) {
 	p.partials = append(p.partials, m)
-	m.sock.partials++
+	m.sock.partials.add(&m.inSock, m)
 	p.unfinished += int(m.n)
 	if !m.inOver {
 		m.sock.cl.unfinished += int(m.n)
@@ -82,7 +82,7 @@ func (e *Engine) beginPartial(p *peer, m *rxMsg) {
 }
 
 func (e *Engine) endPartial(p *peer, m *rxMsg) {
-	m.sock.partials--
+	m.sock.partials.del(&m.inSock)
 	p.partials = remove(p.partials, m)
 	p.unfinished -= int(m.n)
 	if !m.inOver {
@@ -94,7 +94,7 @@ func (e *Engine) endPartial(p *peer, m *rxMsg) {
 // endStalled breaks the connections off whose unfinished messages do not go on.
 // A peer that is read slowly, for its rate, has longer.
 func (e *Engine) endStalled() {
-	for e.unfinished.n > 0 {
+	for e.unfinished.n > 0 && e.mayLook(1) {
 		m := e.unfinished.head.of
 		if due := m.looked + unfinishedNs; due > e.now {
 			e.armTimer(due)
@@ -108,6 +108,9 @@ func (e *Engine) endStalled() {
 		}
 		m.from.c.Reset(e.now, errUnfinished)
 		e.touch(m.from)
+	}
+	if e.unfinished.n > 0 {
+		e.armTimer(e.now) // on in the next turn
 	}
 }
 

@@ -83,6 +83,8 @@ var checks = []check{
 	{variant: mutant.TakenForgotten, pkg: "internal/daemon", test: "TestTakenOnTwoLanes"},
 	{variant: mutant.LengthUnbounded, pkg: "internal/daemon", test: "TestOperationLength"},
 	{variant: mutant.EndUnbounded, pkg: "internal/daemon", test: "TestEndsInTurns"},
+	{variant: mutant.VoidForgotten, pkg: "internal/daemon", test: "TestVoidBeforeItsTurn"},
+	{variant: mutant.MetKept, pkg: "internal/daemon", test: "TestRestartEndsMet"},
 	{variant: mutant.QuotaNotGivenBack, pkg: "internal/daemon", test: "TestOperationQuota"},
 
 	{variant: mutant.LoopbackTrusted, pkg: "internal/config", test: "TestPeersAllowed"},
