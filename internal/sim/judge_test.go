@@ -75,6 +75,18 @@ type doubt struct {
 	user netip.AddrPort
 }
 
+// doubted notes an operation that was refused though its cookie had come: the grant
+// ahead of that may have found no room, if there may be none.
+func (o *op) doubted(fail func()) {
+	if !o.w.opt.scarce() || o.e.h == o.r.e.h {
+		fail()
+		return
+	}
+	if d := (doubt{o.r, o.e.ap}); !slices.Contains(o.r.e.doubts, d) {
+		o.r.e.doubts = append(o.r.e.doubts, d)
+	}
+}
+
 // checkDoubts: who could not use what it was offered, its owner was told of.
 func (w *world) checkDoubts() {
 	for _, e := range w.eps {
@@ -86,22 +98,14 @@ func (w *world) checkDoubts() {
 
 func (o *op) judgeRefused(s rds.Completion, fail func(string)) {
 	r := o.r
-	if o.w.opt.scarce() && o.granted && !r.dead() && (s.Errno == syscall.EINVAL || s.Errno == syscall.EACCES) && o.e.h != r.e.h {
-		// The cookie came, the grant ahead of it may have found no room: then the
-		// owner hears of it. See checkDoubts.
-		if d := (doubt{r, o.e.ap}); !slices.Contains(r.e.doubts, d) {
-			r.e.doubts = append(r.e.doubts, d)
-		}
-		return
-	}
 	switch s.Errno {
 	case syscall.EINVAL:
 		if !r.dead() && o.granted && r.e.h.addr == o.cell.to && o.e.h.up && o.off%8 == 0 {
-			fail("the region is alive and was granted")
+			o.doubted(func() { fail("the region is alive and was granted") })
 		}
 	case syscall.EACCES:
 		if o.granted && r.access&o.right() != 0 && !r.dead() {
-			fail("it was granted")
+			o.doubted(func() { fail("it was granted") })
 		}
 	case syscall.ERANGE:
 		if o.off+o.n <= o.r.n {
