@@ -75,11 +75,10 @@ func (c *Client) Call(req Request, fds []int) (Response, []int, error) {
 	var resp Response
 	var got []int
 	err := c.exchange(req, fds, 1, func(m *Message) (bool, error) {
-		var is bool
-		if resp, is = m.Body.(Response); !is {
+		if m.Body.Type() != req.request() {
 			return false, protocolError("%v in answer to %v", m.Body.Type(), req.Type())
 		}
-		got = m.FDs
+		resp, got = m.Body.(Response), m.FDs
 		return true, nil
 	})
 	if err != nil {

@@ -78,7 +78,7 @@ func TestCallsConcurrent(t *testing.T) {
 			held = append(held, recv(t, d))
 			if len(held) == 10 {
 				for i := len(held) - 1; i >= 0; i-- {
-					d.Send(held[i].ID, &GrowSendOK{Windows: held[i].Body.(*CloseSock).Sock})
+					d.Send(held[i].ID, &AllocOK{Buffer: uint32(held[i].Body.(*Alloc).Size)})
 				}
 				held = nil
 			}
@@ -89,8 +89,8 @@ func TestCallsConcurrent(t *testing.T) {
 		wg.Go(func() {
 			for i := range n / 10 {
 				sock := uint32(g*1000 + i)
-				resp, _, err := c.Call(&CloseSock{Sock: sock}, nil)
-				if err != nil || resp.(*GrowSendOK).Windows != sock {
+				resp, _, err := c.Call(&Alloc{Size: uint64(sock)}, nil)
+				if err != nil || resp.(*AllocOK).Buffer != sock {
 					t.Errorf("socket %d: %+v, %v", sock, resp, err)
 				}
 			}
@@ -146,6 +146,8 @@ func TestSessionEnd(t *testing.T) {
 			[]error{ErrProtocol}, "which is not there", ErrProtocol},
 		"a request": {func(d *Conn, id uint32) { d.Send(id, &Bind{}) },
 			[]error{ErrProtocol}, "Bind in answer to GrowSend", ErrProtocol},
+		"the answer to another request": {func(d *Conn, id uint32) { d.Send(id, &AllocOK{}, r) },
+			[]error{ErrProtocol}, "AllocOK in answer to GrowSend", ErrProtocol},
 		"unwanted descriptors": {func(d *Conn, id uint32) { d.Send(id, &OK{}, r) },
 			[]error{ErrProtocol}, "OK with 1 descriptors", ErrProtocol},
 		"garbage": {func(d *Conn, id uint32) { d.c.Write([]byte("hello world")) },

@@ -45,7 +45,7 @@ type Body interface {
 // Request is a Body from the client; its doc says what answers it.
 type Request interface {
 	Body
-	request()
+	request() Type // of what answers it, beside Err
 }
 
 // Response is a Body from the daemon.
@@ -295,17 +295,17 @@ func (m *BindOK) AddrPort() netip.AddrPort { return netip.AddrPortFrom(m.Addr, m
 // AddrPort is address and port in one.
 func (m *Expose) AddrPort() netip.AddrPort { return netip.AddrPortFrom(m.Addr, m.Port) }
 
-func (*Hello) request()     {}
-func (*Bind) request()      {}
-func (*CloseSock) request() {}
-func (*SetRcvBuf) request() {}
-func (*Alloc) request()     {}
-func (*Free) request()      {}
-func (*Register) request()  {}
-func (*Expose) request()    {}
-func (*Release) request()   {}
-func (*GrowSend) request()  {}
-func (*Ctl) request()       {}
+func (*Hello) request() Type     { return TypeHelloOK }
+func (*Bind) request() Type      { return TypeBindOK }
+func (*CloseSock) request() Type { return TypeOK }
+func (*SetRcvBuf) request() Type { return TypeOK }
+func (*Alloc) request() Type     { return TypeAllocOK }
+func (*Free) request() Type      { return TypeOK }
+func (*Register) request() Type  { return TypeRegisterOK }
+func (*Expose) request() Type    { return TypeOK }
+func (*Release) request() Type   { return TypeOK }
+func (*GrowSend) request() Type  { return TypeGrowSendOK }
+func (*Ctl) request() Type       { return TypeCtlPart }
 
 func (*HelloOK) response()    {}
 func (*BindOK) response()     {}
