@@ -41,12 +41,17 @@ func (d *deadline) set(t time.Time, wake func()) {
 	}
 }
 
-// fire runs on the timer. One that was stopped too late finds the deadline
-// gone or moved.
+// fire runs on the timer. One that was stopped too late finds the deadline gone
+// or moved, and one whose clock is ahead of the deadline's finds it not there yet:
+// it goes on.
 func (d *deadline) fire(wake func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.at.IsZero() || time.Now().Before(d.at) {
+	if d.at.IsZero() {
+		return
+	}
+	if left := time.Until(d.at); left > 0 {
+		d.timer.Reset(left)
 		return
 	}
 	d.expired.Store(true)
