@@ -70,7 +70,7 @@ func (s *Socket) atomic(ctx context.Context, to netip.AddrPort, a Atomic) (old u
 		return s.c.word(a.Local)
 	}
 	w := &s.c.words
-	if a.Local, err = w.take(s.c); err != nil {
+	if a.Local, err = w.take(ctx, s.c); err != nil {
 		return 0, err
 	}
 	pending, err := s.run(ctx, &Message{Addr: to, Atomic: &a})
@@ -192,9 +192,17 @@ func (s *Socket) disown(op OpRef) {
 // words is the local memory of synchronous atomics: 8 bytes each, made on
 // demand and used again and again.
 type words struct {
-	mu   sync.Mutex
-	free []Segment
-	lent []lentWord
+	mu     sync.Mutex
+	free   []Segment
+	lent   []lentWord
+	making *making // nil: none are being made
+}
+
+// making is a buffer of words on its way. It may take the daemon long, and no
+// caller waits longer than its context says.
+type making struct {
+	done chan struct{}
+	err  error // set before done is closed
 }
 
 // lentWord is a word of an operation that nobody waits for any more.
@@ -207,22 +215,50 @@ type lentWord struct {
 const wordsAtOnce = 4096 / AtomicSize
 
 // take returns an unused word.
-func (w *words) take(c *Client) (Segment, error) {
+func (w *words) take(ctx context.Context, c *Client) (Segment, error) {
+	for {
+		g, ok, m := w.try(c)
+		if ok {
+			return g, nil
+		}
+		select {
+		case <-m.done:
+			if m.err != nil {
+				return Segment{}, m.err
+			}
+		case <-ctx.Done():
+			return Segment{}, ctx.Err()
+		}
+	}
+}
+
+// try returns an unused word, or what is to be waited for.
+func (w *words) try(c *Client) (g Segment, ok bool, m *making) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.reclaim()
-	if len(w.free) == 0 {
-		b, err := c.alloc(wordsAtOnce * AtomicSize)
-		if err != nil {
-			return Segment{}, err
-		}
+	if n := len(w.free); n > 0 {
+		g, w.free = w.free[n-1], w.free[:n-1]
+		return g, true, nil
+	}
+	if w.making == nil {
+		w.making = &making{done: make(chan struct{})}
+		go w.make(c, w.making)
+	}
+	return Segment{}, false, w.making
+}
+
+func (w *words) make(c *Client, m *making) {
+	b, err := c.alloc(wordsAtOnce * AtomicSize)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if m.err = err; err == nil {
 		for i := range wordsAtOnce {
 			w.free = append(w.free, Segment{b, i * AtomicSize, AtomicSize})
 		}
 	}
-	g := w.free[len(w.free)-1]
-	w.free = w.free[:len(w.free)-1]
-	return g, nil
+	w.making = nil
+	close(m.done)
 }
 
 func (w *words) put(g Segment) {
