@@ -8,7 +8,6 @@ import (
 	"syscall"
 
 	"github.com/rdsd/rdsd/internal/ipc"
-	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 // Buffer is memory for RDMA, shared with the daemon: what is read and written
@@ -181,7 +180,7 @@ func (s *Socket) register(b *Buffer, off, n int, a Access) (*Region, error) {
 	}
 	resp, _, err := s.c.call(&ipc.Register{Sock: s.handle, Buffer: b.id, Off: uint64(off), Len: uint64(n), Access: uint32(a)})
 	if err != nil {
-		return nil, err
+		return nil, s.overtaken(err)
 	}
 	ok, is := resp.(*ipc.RegisterOK)
 	if !is {
@@ -213,7 +212,8 @@ func (r *Region) Expose(ctx context.Context, peer netip.AddrPort) error {
 	if err := r.s.fixLane(ctx, peer); err != nil {
 		return opErr("expose", peer, err)
 	}
-	return opErr("expose", peer, r.s.c.callContext(ctx, &ipc.Expose{Region: r.id, Addr: peer.Addr(), Port: peer.Port()}))
+	err := r.s.c.callContext(ctx, &ipc.Expose{Region: r.id, Addr: peer.Addr(), Port: peer.Port()})
+	return opErr("expose", peer, r.s.overtaken(err))
 }
 
 // Release takes the region back from everybody. When it returns nil, nobody
@@ -232,10 +232,7 @@ func (r *Region) Release(ctx context.Context) error {
 	if r.once && errors.Is(err, syscall.EINVAL) {
 		err = nil // used, and retired since
 	}
-	if errors.Is(err, syscall.EINVAL) && r.s.closed.Load() && !mutant.On(mutant.OvertakenInvalid) {
-		err = ErrClosed // Close overtook it, and took the region back
-	}
-	return opErr("release", r.s.local, err)
+	return opErr("release", r.s.local, r.s.overtaken(err))
 }
 
 // regions are the live regions of a client, by key.

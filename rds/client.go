@@ -162,7 +162,11 @@ func (c *Client) bind(ap netip.AddrPort) (s *Socket, err error) {
 		return nil, err
 	}
 	c.rx.startBind()
-	defer func() { c.rx.endBind(s) }()
+	defer func() {
+		if !c.rx.endBind(s) {
+			s, err = nil, c.Err()
+		}
+	}()
 	resp, _, err := c.call(&ipc.Bind{Addr: ap.Addr(), Port: ap.Port(), RcvBuf: shm.DefaultBuf})
 	if err != nil {
 		return nil, err
@@ -197,7 +201,7 @@ func (c *Client) Close() error {
 func (c *Client) shut() {
 	c.wait.close()
 	socks := c.rx.close()
-	c.tx.close(socks)
+	c.tx.close()
 	for _, s := range socks {
 		s.rdl.stop()
 		s.wdl.stop()

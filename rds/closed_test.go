@@ -74,3 +74,16 @@ func TestMarkAfterEnd(t *testing.T) {
 		t.Errorf("mark %d after the client's end, want %d", hwm, id)
 	}
 }
+
+// TestMarkUnasked: the high-water mark of a closed socket is what it was, also if
+// nobody had asked for it before.
+func TestMarkUnasked(t *testing.T) {
+	d, a, b, local, _, r := rdmaPair(t, Options{})
+	to := b.LocalAddrPort()
+	id := write(t, a, to, r, local, true)
+	d.do(func() {})
+	a.Close()
+	if hwm := a.HWM(to.Addr()); hwm != id {
+		t.Errorf("mark %d after the close, want %d", hwm, id)
+	}
+}

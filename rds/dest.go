@@ -191,26 +191,27 @@ func (t *tx) forget(d *dest) {
 	}
 }
 
-// forgetSocket drops all slots and cells of a socket that the daemon has
-// closed.
-func (t *tx) forgetSocket(s *Socket) {
+// forgetSocket drops all slots and cells of a socket. answered: the daemon has
+// closed it, behind everything that was submitted, so it has taken its cells in.
+func (t *tx) forgetSocket(s *Socket, answered bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, d := range s.dests {
 		t.forget(d)
 	}
-	t.freeze(s)
 	for _, ce := range s.cells {
+		if answered {
+			ce.first = nil
+		}
+		ce.freeze()
 		t.cells[ce.idx] = nil
 		t.cellFree = append(t.cellFree, ce.idx)
 	}
 }
 
-// freeze keeps the high-water marks of s as they are: its cells are about to be
-// another's, or unmapped. mu is held.
-func (t *tx) freeze(s *Socket) {
-	for _, ce := range s.cells {
-		ce.final = ce.hwm()
-		ce.shared, ce.first = nil, nil
-	}
+// freeze keeps the high-water mark as it is: the cell is about to be another's,
+// or unmapped. tx.mu is held.
+func (ce *cell) freeze() {
+	ce.final = ce.hwm()
+	ce.shared, ce.first = nil, nil
 }

@@ -174,10 +174,28 @@ func (p *polls) remove(c *Client, fd *pollFD) {
 	defer p.mu.Unlock()
 	delete(p.fds, fd)
 	if len(p.fds) == 0 && p.keeper != nil {
-		p.keeper.closed.Store(true)
 		p.keeper.notifyAll(wantEnd)
-		p.keeper = nil
 	}
+}
+
+// none reports that there are no descriptors.
+func (p *polls) none() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.fds) == 0
+}
+
+// over reports that there are no descriptors; then the keeper ends, and the next
+// descriptor has another one. So there never are two: each would take the wake-ups
+// of the other.
+func (p *polls) over() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.fds) > 0 {
+		return false
+	}
+	p.keeper = nil
+	return true
 }
 
 // ringAll tells all who poll that the client has ended.
@@ -195,7 +213,7 @@ func (s *Socket) keep() {
 	ws := &s.c.wait
 	for {
 		w := s.enter(wantEnd|wantZeroCopy, true)
-		if ws.keeps(w) && !s.closed.Load() && s.c.Err() == nil {
+		if ws.keeps(w) && !s.c.polls.none() && s.c.Err() == nil {
 			s.c.park(w)
 		}
 		dirty := ws.keepsNot(w)
@@ -203,7 +221,7 @@ func (s *Socket) keep() {
 		for _, p := range dirty {
 			_, _ = p.pollLook() // an error makes it readable
 		}
-		if s.closed.Load() || s.c.Err() != nil {
+		if s.c.Err() != nil || s.c.polls.over() {
 			return
 		}
 	}

@@ -73,7 +73,8 @@ func (c *Client) reopen(ctx context.Context) (*Client, error) {
 
 // Rebind binds a socket at the address and port of old, a socket of an ended
 // client, with its settings: buffer limits, lane, connected destination,
-// non-blocking mode, linger, notices, congestion monitor and receive trace.
+// non-blocking mode, SetFailUnreachable, linger, notices, congestion monitor and
+// receive trace.
 // Deadlines, poll descriptor and all that was queued stay with old. Errors as
 // Bind and SetRcvBuf; ErrInvalid if the client of old works, for the port is
 // then its own.
@@ -97,6 +98,7 @@ func (c *Client) rebind(old *Socket) (*Socket, error) {
 		}
 	}
 	s.nonblock.Store(old.nonblock.Load())
+	s.failUnreachable.Store(old.failUnreachable.Load())
 	s.rxTrace.Store(old.rxTrace.Load())
 	s.SetCongMonitor(old.congMon.Load())
 	old.c.tx.mu.Lock()

@@ -291,9 +291,15 @@ func (r *rx) startBind() {
 }
 
 // endBind makes s known, nil if the bind failed, and hands it what came for it
-// meanwhile.
-func (r *rx) endBind(s *Socket) {
+// meanwhile. It reports false if the client was closed meanwhile: what came lies
+// in memory that is gone, and s must not be used.
+func (r *rx) endBind(s *Socket) bool {
 	r.mu.Lock()
+	if r.dead {
+		r.early = queue[shm.Entry]{}
+		r.mu.Unlock()
+		return false
+	}
 	if s != nil {
 		r.add(s)
 	}
@@ -307,6 +313,7 @@ func (r *rx) endBind(s *Socket) {
 	if ring {
 		r.c.ringDaemon()
 	}
+	return true
 }
 
 // remove forgets s after the daemon has closed it: what it had not read, and

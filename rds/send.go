@@ -305,6 +305,7 @@ func (t *tx) drop(s *Socket, m *outMsg) {
 		return
 	}
 	t.retire(m.id)
+	t.gained()
 	m.id = noID
 }
 

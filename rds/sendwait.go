@@ -21,18 +21,22 @@ const (
 // only registers: the caller must look again before it parks.
 func (s *Socket) sendWait(m *outMsg, err error, w **waiter, dontWait bool) error {
 	want := wantSpace
-	switch err {
-	case errRingFull:
-		return s.ringWait(dontWait)
-	case errOpening:
-		return s.openWait(m.to, dontWait)
-	case errNoMemory:
-		if m.windows >= 0 {
-			s.c.tx.growArena(m.windows)
+	switch {
+	case err == errRingFull:
+		// A waiter can be the leader. Who waits in another way must be none.
+		if s.endWait(w); s.ringWait(dontWait) == nil {
 			return nil
 		}
+	case err == errOpening:
+		s.endWait(w)
+		return s.openWait(m.to, dontWait)
+	case err == errNoMemory && m.windows >= 0:
+		s.endWait(w)
+		s.c.tx.growArena(m.windows)
+		return nil
+	case err == errNoMemory:
 		want = wantMemory
-	case ErrCongested:
+	case err == ErrCongested:
 		want = wantRelief
 	}
 	if dontWait && s.pollLooks.Load() {

@@ -144,3 +144,77 @@ func TestShareRelief(t *testing.T) {
 		})
 	}
 }
+
+// TestGrownHasRoom: a send that had to wait for more send memory leaves nobody
+// behind who waits for it.
+func TestGrownHasRoom(t *testing.T) {
+	d, a, _ := pair(t, Options{Params: shm.Params{SendWindows: 1}})
+	a.SetSndBuf(64 << 20)
+	for range 6 {
+		if _, err := a.SendTo(make([]byte, MaxMessage), stuckAt(1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d.grown == 0 {
+		t.Fatal("the arena did not grow")
+	}
+	if got, err := a.ready(&WaitSet{SendSpace: true}, false); err != nil || !got.SendSpace {
+		t.Errorf("no send space with %d bytes free: %v", a.c.tx.freeMem(), err)
+	}
+	d.releaseTo(stuckAt(1))
+}
+
+// TestWithdrawnHasRoom: what a send that failed had set aside is there for those
+// who wait for it.
+func TestWithdrawnHasRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, a, _ := pair(t, Options{Spin: -1, Params: shm.Params{MaxMsgs: 2}})
+		tx, ms := &a.c.tx, [3]outMsg{}
+		tx.mu.Lock()
+		for i := range ms {
+			ms[i] = outMsg{to: stuckAt(i), id: noID}
+			if err := tx.prepare(a, &ms[i], false); (err == nil) != (i < 2) {
+				t.Errorf("message %d: %v", i, err)
+			}
+		}
+		tx.mu.Unlock()
+		got := make(chan error, 1)
+		go func() {
+			_, err := a.Wait(bg(), WaitSet{SendSpace: true})
+			got <- err
+		}()
+		synctest.Wait()
+		if len(got) > 0 {
+			t.Error("send space without message ids")
+		}
+		tx.abandon(a, &ms[0])
+		tx.abandon(a, &ms[1])
+		synctest.Wait()
+		if len(got) == 0 {
+			t.Error("still waits, with all message ids free")
+		}
+	})
+}
+
+// TestGrowLeadsNobody: who asks the daemon for more send memory is no waiter
+// meanwhile. A waiter can be the leader, and the others would wait for the
+// daemon's answer.
+func TestGrowLeadsNobody(t *testing.T) {
+	d, a, _ := pair(t, Options{Params: shm.Params{SendWindows: 1}})
+	asked := false
+	d.callHook = func(any) error {
+		asked = true
+		a.c.wait.mu.Lock()
+		defer a.c.wait.mu.Unlock()
+		if a.c.wait.all.head != nil {
+			t.Error("it waits, and could lead")
+		}
+		return nil
+	}
+	w := a.enter(wantSpace, false)
+	if err := a.sendWait(&outMsg{windows: 1}, errNoMemory, &w, false); err != nil || !asked {
+		t.Error(asked, err)
+	}
+	a.endWait(&w)
+	d.callHook = nil
+}

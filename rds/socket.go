@@ -1,12 +1,15 @@
 package rds
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -207,7 +210,7 @@ func (s *Socket) SetRcvBuf(n int) error {
 		return opErr("set receive buffer", s.local, ErrClosed)
 	}
 	if _, _, err := s.c.call(&ipc.SetRcvBuf{Sock: s.handle, Bytes: uint32(n)}); err != nil {
-		return opErr("set receive buffer", s.local, err)
+		return opErr("set receive buffer", s.local, s.overtaken(err))
 	}
 	s.c.rx.mu.Lock()
 	s.rcvbuf = n
@@ -251,6 +254,15 @@ func (s *Socket) shut() error {
 	return nil
 }
 
+// overtaken turns the answer to a call about s into ErrClosed if Close overtook
+// the call: the daemon did not find what Close had taken back.
+func (s *Socket) overtaken(err error) error {
+	if s.closed.Load() && !mutant.On(mutant.OvertakenInvalid) && (errors.Is(err, syscall.EBADF) || errors.Is(err, syscall.EINVAL)) {
+		return ErrClosed
+	}
+	return err
+}
+
 // finishClose closes s at the daemon and forgets it.
 func (s *Socket) finishClose() {
 	c := s.c
@@ -258,11 +270,9 @@ func (s *Socket) finishClose() {
 	// before this one has left the table.
 	c.binds.Lock()
 	defer c.binds.Unlock()
-	if c.Err() == nil {
-		// If the daemon goes just now, the port is free all the same.
-		_, _, _ = c.call(&ipc.CloseSock{Sock: s.handle})
-	}
+	// If the daemon has gone, or goes just now, the port is free all the same.
+	_, _, err := c.call(&ipc.CloseSock{Sock: s.handle})
 	c.regions.takeAll(s)
 	c.rx.remove(s)
-	c.tx.forgetSocket(s)
+	c.tx.forgetSocket(s, err == nil)
 }

@@ -81,13 +81,16 @@ func (t *tx) returnsEmpty() bool {
 	return t.dead || t.ret.Empty()
 }
 
-// close takes the memory out of use; all sockets are closed with it.
-func (t *tx) close(socks []*Socket) {
+// close takes the memory out of use; all sockets are closed with it. It goes by
+// the cells: a socket that is being closed itself may be in no other table.
+func (t *tx) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.dead = true
-	for _, s := range socks {
-		t.freeze(s)
+	for _, ce := range t.cells {
+		if ce != nil {
+			ce.freeze()
+		}
 	}
 }
 
@@ -116,6 +119,13 @@ func (t *tx) reap() bool {
 		return false
 	}
 	t.ret.Release()
+	t.gained()
+	return true
+}
+
+// gained has those look again that wait for message ids or send memory: some have
+// become free. mu is held.
+func (t *tx) gained() {
 	t.starved = false
 	if len(t.over) > 0 {
 		t.relieveShares()
@@ -123,7 +133,6 @@ func (t *tx) reap() bool {
 	if t.c.wait.memory.Load() > 0 {
 		t.c.wait.notifyEverybody(wantMemory)
 	}
-	return true
 }
 
 // retire ends message id. mu is held.
@@ -187,4 +196,5 @@ func (t *tx) growArena(seen int) {
 		return
 	}
 	t.arena.AddWindow(mem)
+	t.gained()
 }

@@ -31,6 +31,9 @@ func (w *WaitSet) Empty() bool {
 		len(w.SendTo)+len(w.Op)+len(w.Status)+len(w.Relief) == 0
 }
 
+// sends reports whether there are conditions of the sending side.
+func (w *WaitSet) sends() bool { return w.SendSpace || len(w.SendTo)+len(w.Relief) > 0 }
+
 // interest says what can make one of the conditions true.
 func (w *WaitSet) interest() interest {
 	var in interest
@@ -55,7 +58,9 @@ func (w *WaitSet) interest() interest {
 //
 // Errors: the context's; ErrInvalid for an empty set, for an operation in Op
 // that was never issued, and for one in Status whose completion is not to come,
-// because it has no Notify or somebody took it; ErrClosed; ErrDaemonGone and ErrSession, when no condition holds.
+// because it has no Notify or somebody took it; ErrClosed; ErrDaemonGone and
+// ErrSession, when no condition holds; ErrOverrun likewise, if w has conditions of
+// messages, received or to be sent.
 //
 // Source: the poll conditions of rds(7): data, send space, completions,
 // congestion relief.
@@ -67,6 +72,9 @@ func (s *Socket) Wait(ctx context.Context, w WaitSet) (WaitSet, error) {
 	err := s.waitUntil(ctx, w.interest(), func(arm bool) (bool, error) {
 		var err error
 		ready, err = s.ready(&w, arm)
+		if err == nil && ready.Empty() && (w.Message || w.sends()) && s.overrun.Load() {
+			err = ErrOverrun
+		}
 		return !ready.Empty(), err
 	})
 	return ready, opErr("wait", netip.AddrPort{}, err)
@@ -165,7 +173,7 @@ func (s *Socket) waitUntil(ctx context.Context, want interest, try func(arm bool
 		w := s.enter(want, true)
 		ok, err := try(true)
 		if err == nil && !ok {
-			err = s.err()
+			err = s.c.Err()
 		}
 		if ok || err != nil {
 			c.wait.leave(w)

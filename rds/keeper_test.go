@@ -1,0 +1,84 @@
+package rds
+
+import (
+	"runtime"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/internal/shm"
+)
+
+// TestOneKeeper: one goroutine keeps the descriptors, however they come and go.
+// A second one would take the wake-ups of the first.
+func TestOneKeeper(t *testing.T) {
+	_, a, b := pair(t, Options{})
+	mustPollFD(t, a)
+	if err := a.SetPoll(WaitSet{SendSpace: true}); err != nil {
+		t.Fatal(err)
+	}
+	c, p := a.c, a.poll
+	p.look.Lock()
+	c.wait.lookAt(p.w) // the keeper wakes, and comes as far as the look
+	for looks := true; looks; runtime.Gosched() {
+		c.wait.mu.Lock()
+		looks = c.wait.keeper != nil || len(c.wait.looks) > 0
+		c.wait.mu.Unlock()
+	}
+	c.rx.mu.Lock()
+	a.closePollFD()
+	c.rx.mu.Unlock()
+	mustPollFD(t, b)
+	stacks := make([]byte, 1<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	if n := strings.Count(string(stacks), "(*Socket).keep("); n != 1 {
+		t.Errorf("%d goroutines keep the descriptors", n)
+	}
+	p.look.Unlock()
+}
+
+// TestEdgeAtFullRing: a send that failed because the daemon is behind is followed
+// by an edge, as one that failed for another reason, though nothing else is to come.
+func TestEdgeAtFullRing(t *testing.T) {
+	d, a, b := pair(t, Options{Params: shm.Params{SubEntries: 16}})
+	mustSend(t, a, "opens the destination", b)
+	d.do(func() {})
+	a.SetNonblock(true)
+	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(ep)
+	fd := mustPollFD(t, a)
+	if err := a.SetPoll(WaitSet{SendSpace: true}); err != nil {
+		t.Fatal(err)
+	}
+	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: int32(fd)}
+	if err := unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
+		t.Fatal(err)
+	}
+	edge := func() bool {
+		n, err := unix.EpollWait(ep, make([]unix.EpollEvent, 1), 0)
+		for err == unix.EINTR {
+			n, err = unix.EpollWait(ep, make([]unix.EpollEvent, 1), 0)
+		}
+		return n == 1
+	}
+	if !edge() || edge() {
+		t.Fatal("one edge at first")
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for {
+		if _, err = a.SendTo(nil, b.LocalAddrPort()); err != nil {
+			break
+		}
+	}
+	if err != errSendWouldBlock || a.c.tx.sub.Free() >= openEntries {
+		t.Errorf("the ring is not full: %v", err)
+	}
+	if !edge() {
+		t.Error("no edge behind the send that failed")
+	}
+}

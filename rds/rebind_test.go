@@ -1,0 +1,34 @@
+package rds
+
+import (
+	"testing"
+	"time"
+)
+
+// TestRebindSettings: a socket that is bound anew has the settings of the old one.
+func TestRebindSettings(t *testing.T) {
+	d, old, _ := pair(t, Options{})
+	if err := old.SetLinger(time.Second); err != nil {
+		t.Fatal(err)
+	}
+	old.SetNonblock(true)
+	old.SetFailUnreachable(true)
+	old.SetRxTrace(true)
+	old.SetCongMonitor(true)
+	old.SetNotices(Lost)
+	d.die(nil)
+	<-old.c.Done()
+	c, _ := openFake(t, Options{})
+	s, err := c.Rebind(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !s.nonblock.Load() || !s.failUnreachable.Load() || !s.rxTrace.Load() || !s.congMon.Load() || s.unwanted != old.unwanted {
+		t.Error("a setting stayed behind")
+	}
+	s.c.tx.mu.Lock()
+	defer s.c.tx.mu.Unlock()
+	if s.linger != time.Second {
+		t.Errorf("linger %v", s.linger)
+	}
+}
