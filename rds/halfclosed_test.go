@@ -73,7 +73,7 @@ func TestCloseBesideBind(t *testing.T) {
 	}
 	s, err := c.Bind(to)
 	if !errors.Is(err, ErrClosed) || s != nil {
-		t.Errorf("bind: %v, %v", s, err)
+		t.Errorf("bind: a socket %v, %v", s != nil, err)
 	}
 	if s != nil {
 		n, _, err := s.RecvFrom(make([]byte, 10))

@@ -44,6 +44,7 @@ func TestEdgeAtFullRing(t *testing.T) {
 	d, a, b := pair(t, Options{Params: shm.Params{SubEntries: 16}})
 	mustSend(t, a, "opens the destination", b)
 	d.do(func() {})
+	a.c.tx.poll() // it has come back: nothing is left to have the keeper look
 	a.SetNonblock(true)
 	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
@@ -70,10 +71,8 @@ func TestEdgeAtFullRing(t *testing.T) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for {
-		if _, err = a.SendTo(nil, b.LocalAddrPort()); err != nil {
-			break
-		}
+	for port := 1; err == nil; port++ { // a new one each time: the send fails before it has set anything aside
+		_, err = a.SendTo(nil, stuckAt(port))
 	}
 	if err != errSendWouldBlock || a.c.tx.sub.Free() >= openEntries {
 		t.Errorf("the ring is not full: %v", err)

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -273,13 +274,18 @@ func (r *rx) flush() bool {
 	return r.c.wakeNeeded()
 }
 
-// add makes s known under its handle.
-func (r *rx) add(s *Socket) {
+// add makes s known under its handle, which is no other open socket's.
+func (r *rx) add(s *Socket) bool {
 	i := shm.SockIndex(s.handle)
 	for uint32(len(r.socks)) <= i {
 		r.socks = append(r.socks, nil)
 	}
+	if r.socks[i] != nil {
+		r.c.broken("handle %#x of two sockets", s.handle)
+		return false
+	}
 	r.socks[i] = s
+	return true
 }
 
 // startBind lets events for unknown sockets wait until endBind.
@@ -291,18 +297,16 @@ func (r *rx) startBind() {
 }
 
 // endBind makes s known, nil if the bind failed, and hands it what came for it
-// meanwhile. It reports false if the client was closed meanwhile: what came lies
-// in memory that is gone, and s must not be used.
+// meanwhile. It reports false if s must not be used: the client was closed
+// meanwhile, so what came lies in memory that is gone, or the handle is another's.
 func (r *rx) endBind(s *Socket) bool {
 	r.mu.Lock()
-	if r.dead {
+	if r.dead && !mutant.On(mutant.BindBehindClose) {
 		r.early = queue[shm.Entry]{}
 		r.mu.Unlock()
 		return false
 	}
-	if s != nil {
-		r.add(s)
-	}
+	ok := s == nil || r.add(s)
 	r.binding = false
 	for r.early.len() > 0 {
 		e := r.early.pop()
@@ -313,7 +317,7 @@ func (r *rx) endBind(s *Socket) bool {
 	if ring {
 		r.c.ringDaemon()
 	}
-	return true
+	return ok
 }
 
 // remove forgets s after the daemon has closed it: what it had not read, and

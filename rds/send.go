@@ -286,6 +286,7 @@ func (t *tx) alloc(n int, used *int) (uint32, bool) {
 // maxMsgEntries.
 func (t *tx) commit(s *Socket, m *outMsg) {
 	x := &t.msgs[m.id]
+	x.sent = true
 	sub := t.sub.Reserve().Sub()
 	*sub = shm.Sub{}
 	sub.Kind, sub.Sock, sub.Slot, sub.MsgID = shm.KindSend, s.handle, m.dest.slot, m.id

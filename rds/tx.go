@@ -3,6 +3,7 @@ package rds
 import (
 	"sync"
 
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -48,6 +49,7 @@ type txMsg struct {
 	n        uint32 // payload bytes charged
 	zcCookie uint32
 	zc       bool  // zcCookie is to come back
+	sent     bool  // in the ring, so the daemon may return it
 	settles  uint8 // places held in the completion queue
 }
 
@@ -105,8 +107,8 @@ func (t *tx) reap() bool {
 		if !ok {
 			break
 		}
-		if id >= uint32(len(t.msgs)) || t.msgs[id].sock == nil {
-			t.c.broken("message id %d returned twice or never given", id)
+		if id >= uint32(len(t.msgs)) || !t.msgs[id].sent {
+			t.c.broken("message id %d returned twice or never sent", id)
 			break
 		}
 		n++
@@ -195,6 +197,7 @@ func (t *tx) growArena(seen int) {
 		t.full = true
 		return
 	}
-	t.arena.AddWindow(mem)
-	t.gained()
+	if t.arena.AddWindow(mem); !mutant.On(mutant.GainUnheard) {
+		t.gained()
+	}
 }

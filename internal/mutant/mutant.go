@@ -53,6 +53,8 @@ const (
 	SlotReusedEarly  Name = "slot-reused-early"  // a destination's slot is used again with messages pending
 	WakeUpLost       Name = "wake-up-lost"       // the daemon does not look once more after it announced sleep
 	ShareIgnored     Name = "share-ignored"      // a stuck destination gets all message ids and send memory of its process
+	GainUnheard      Name = "gain-unheard"       // those who wait for send memory are not woken when there is more
+	BindBehindClose  Name = "bind-behind-close"  // a socket whose client was closed during its bind hands out what came for it
 	WakeUpKept       Name = "wake-up-kept"       // a receiver that was woken for another's message does not pass that on
 	RequestOvertakes Name = "request-overtakes"  // a control request goes ahead of what was submitted before it
 
@@ -112,7 +114,7 @@ func Names() []Name {
 		LastCredit, CancelEarly, PeersStay, PastForgotten, LaneForgotten, SilenceIgnored, RefusedDropped,
 		ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold, CongestionStays, Incarnation, NotPinned,
 		TakerUntold, OvertakenInvalid, LeftPortCongests, OwnerNotMeant, CookieUnasked, DestUnasked, SlotReusedEarly,
-		WakeUpLost, ShareIgnored, WakeUpKept,
+		WakeUpLost, ShareIgnored, GainUnheard, BindBehindClose, WakeUpKept,
 		RequestOvertakes, MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice,
 		AtomicRunsTwice, GrantUnchecked, BoundsOffByOne, UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed,
 		GrantOnLaneZero, GrantTableShared, GrantErrorDropped, NakNotTold, IdleKeepsPlace, OnceForMany,

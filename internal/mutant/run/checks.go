@@ -52,6 +52,8 @@ var checks = []check{
 	{variant: mutant.SlotReusedEarly, pkg: "rds", test: "TestPendingKeepsSlot"},
 	{variant: mutant.WakeUpLost, pkg: "internal/daemon", test: "TestPark", short: true},
 	{variant: mutant.ShareIgnored, pkg: "rds", test: "TestStuckDestinations"},
+	{variant: mutant.GainUnheard, pkg: "rds", test: "TestGrownHasRoom"},
+	{variant: mutant.BindBehindClose, pkg: "rds", test: "TestCloseBesideBind"},
 	{variant: mutant.WakeUpKept, pkg: "rds", test: "TestWakeUpForAnother"},
 	{variant: mutant.RequestOvertakes, pkg: "internal/daemon", test: "TestRequestsBehindRing"},
 
