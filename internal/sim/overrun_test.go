@@ -24,7 +24,7 @@ type overrun struct {
 
 const (
 	overrunPort  = 150
-	overrunEvent = "socket at port 150 closed: its owner does not read what kernel peers send"
+	overrunEvent = "socket at port 150 closed: its owner does not read what this peer, a kernel, sends"
 )
 
 // TestSimOverrun: a kernel fills a socket that is not read until it ends, and its
