@@ -256,6 +256,21 @@ func (e *Engine) withdrawGrants(r *region) {
 	}
 }
 
+// cancelGrants has the grants of r that were posted to h and not acked not go out
+// again.
+func (e *Engine) cancelGrants(r *region, h *remote) {
+	if mutant.On(mutant.DeadGrantAgain) {
+		return
+	}
+	var next *link[ctlMsg]
+	for n := r.queued.head; n != nil; n = next {
+		next = n.next
+		if m := n.of; m.p.remote == h {
+			m.p.c.Cancel(&m.m, conn.Cancelled)
+		}
+	}
+}
+
 // ungrant notes that a grant came to nothing, and reports whether there was one.
 func (e *Engine) ungrant(r *region, p *peer, port uint16) bool {
 	e.current(r, p.remote)

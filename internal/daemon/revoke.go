@@ -138,8 +138,10 @@ func (r *region) flushesGone(h *remote) bool {
 // giveUp counts h, which no queue pair leads to any more, as having given r's
 // key back: nothing it has posted can arrive. But it may not know that it has no
 // key any more: on every connection from here on it is warned, before it can
-// post an operation, until it has heard it on one.
+// post an operation, until it has heard it on one. A GRANT that was posted and not
+// acked does not go out again, for it could come behind the warning of another lane.
 func (e *Engine) giveUp(r *region, h *remote) {
+	e.cancelGrants(r, h)
 	told := r.flushing(h)
 	r.endFlush(h)
 	asked := false
