@@ -90,7 +90,7 @@ func (p *peer) ages() bool {
 		return false
 	}
 	_, ok := p.rc.Past()
-	return ok && !p.exposed || p.away()
+	return ok && !p.exposed() || p.away()
 }
 
 // forgetIfIdle forgets p, or all of its address, if it may, and reports whether
@@ -143,12 +143,7 @@ func (p *peer) idle() bool {
 
 // granted reports whether one of the two hosts may use memory of the other.
 func (h *remote) granted() bool {
-	for _, p := range h.lanes {
-		if p.exposed {
-			return true
-		}
-	}
-	return h.grants.Len() > 0
+	return len(h.holdings.lanes) > 0 || h.grants.Len() > 0
 }
 
 // forgetLane drops a lane of an address that has others. What was granted on it
@@ -156,7 +151,7 @@ func (h *remote) granted() bool {
 func (e *Engine) forgetLane(p *peer) bool {
 	h := p.remote
 	past, ok := p.rc.Past()
-	if !ok || p.exposed {
+	if !ok || p.exposed() {
 		return false
 	}
 	for _, lanes := range h.owed {

@@ -175,15 +175,56 @@ func seqs(i conn.Info) string {
 	return fmt.Sprintf("received %d, next %d of %#x", i.LastRx, i.NextTx, i.Instance)
 }
 
+// exposeOn has a socket of r's at port grant memory to host 1 on a lane.
+func (e *Engine) exposeOn(t *testing.T, r *raw, port uint16, lane uint8) uint32 {
+	t.Helper()
+	b := r.must(&ipc.Alloc{Size: 4096}).(*ipc.AllocOK)
+	reg := r.must(&ipc.Register{Sock: r.bind(port), Buffer: b.Buffer, Len: 64, Access: uint32(rdmaop.RightWrite)}).(*ipc.RegisterOK)
+	if err := e.expose(e.regions[reg.Region], hostAddr(1), 10, lane); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range e.peersV {
+		e.touch(p)
+	}
+	return reg.Region
+}
+
+// A lane on which something was granted is forgotten as others are when all of it has
+// been taken back, and an address that has nothing of ours makes place as soon.
+func TestTakenBackIsForgotten(t *testing.T) {
+	w, c, _ := lanePair(t, EngineConfig{})
+	e := w.es[0]
+	h := e.remotes[remoteKey{hostAddr(0), hostAddr(1)}]
+	owner := w.attach(0, smallParams())
+	region := e.exposeOn(t, owner, 30, 5)
+	w.run()
+	if !h.lane(5).exposed() || h.lane(0).exposed() || !h.granted() {
+		t.Fatal("nothing is granted on lane 5, or something on lane 0")
+	}
+	released := false
+	if err := e.release(e.regions[region], func(error) { released = true }); err != nil {
+		t.Fatal(err)
+	}
+	w.run()
+	if !released || h.lane(5).exposed() || h.granted() {
+		t.Fatalf("released %v, exposed %v, granted %v", released, h.lane(5).exposed(), h.granted())
+	}
+	w.leave(c[0])
+	w.leave(c[1])
+	w.wait(90_000_000_000)
+	if len(h.lanes) != 1 {
+		t.Errorf("%d lanes are known after 90 s, want 1", len(h.lanes))
+	}
+}
+
 // An address whose lanes are forgotten at once may be the only one there is.
 func TestLastAddressForgotten(t *testing.T) {
-	w, c, sock := lanePair(t, EngineConfig{})
+	w, c, _ := lanePair(t, EngineConfig{})
 	e := w.es[0]
+	owner := w.attach(0, smallParams())
 	for n, lane := range []uint8{0, 5} {
-		b := c[0].must(&ipc.Alloc{Size: 4096}).(*ipc.AllocOK)
-		r := c[0].must(&ipc.Register{Sock: sock[0][n], Buffer: b.Buffer, Len: 64, Access: uint32(rdmaop.RightWrite)}).(*ipc.RegisterOK)
-		c[0].must(&ipc.Expose{Region: r.Region, Addr: hostAddr(1), Port: 10})
-		if !e.remotes[remoteKey{hostAddr(0), hostAddr(1)}].lane(lane).exposed {
+		e.exposeOn(t, owner, uint16(30+n), lane)
+		if !e.remotes[remoteKey{hostAddr(0), hostAddr(1)}].lane(lane).exposed() {
 			t.Fatalf("nothing is granted on lane %d", lane)
 		}
 	}

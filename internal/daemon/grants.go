@@ -50,11 +50,13 @@ func (e *Engine) mayGrant(r *region, h *remote) error {
 	return err
 }
 
-// grant notes that the socket at port of key, a lane of h or, with h nil, an
+// grant notes that the socket at port of key, p's or, with p nil, that of an
 // address of this host, may use r. need: that is new. EINVAL: r is being
-// released; ENOBUFS: r, its user or h has as many grants as there can be.
-func (e *Engine) grant(r *region, h *remote, key verbs.PeerKey, port uint16) (need bool, err error) {
-	if h != nil {
+// released; ENOBUFS: r, its user or the peer has as many grants as there can be.
+func (e *Engine) grant(r *region, p *peer, key verbs.PeerKey, port uint16) (need bool, err error) {
+	var h *remote
+	if p != nil {
+		h = p.remote
 		e.current(r, h)
 	}
 	if r.exp.Granted(key, port) {
@@ -74,7 +76,7 @@ func (e *Engine) grant(r *region, h *remote, key verbs.PeerKey, port uint16) (ne
 		return false, fmt.Errorf("%w: region %#x is granted to %d sockets, as many as it can be: register the memory again for more", errno, r.id, rdmaop.MaxGrantees)
 	}
 	r.once = once{true, h.hostAddr()}
-	e.granted(r, h, 1)
+	e.granted(r, p, 1)
 	return need, nil
 }
 
@@ -118,12 +120,12 @@ func (r *region) unsent(h *remote) (n int) {
 	return n
 }
 
-// granted counts n more grants of r to h, fewer if n is negative.
-func (e *Engine) granted(r *region, h *remote, n int) {
-	a := r.cl.acct
-	a.grants += n
-	if h != nil && n != 0 {
-		e.holds(r, h, n)
+// granted counts n more grants of r on the lane p, nil: to this host; fewer if n is
+// negative.
+func (e *Engine) granted(r *region, p *peer, n int) {
+	r.cl.acct.grants += n
+	if p != nil && n != 0 {
+		e.holds(r, p, n)
 	}
 }
 
@@ -141,7 +143,7 @@ func (s *shares) count(a *account, n int) {
 // gaveBack notes that p's grants of r have ended: it answered, or cannot use them
 // any more.
 func (e *Engine) gaveBack(r *region, p *peer) {
-	e.granted(r, p.remote, -r.exp.PeerRevoked(p.key))
+	e.granted(r, p, -r.exp.PeerRevoked(p.key))
 }
 
 // expose grants r to a socket (port 0: all) of a peer, ahead of any message
@@ -162,7 +164,7 @@ func (e *Engine) expose(r *region, addr netip.Addr, port uint16, lane uint8) err
 	if p.tcp != nil {
 		return errOnTCP
 	}
-	need, err := e.grant(r, p.remote, p.key, port)
+	need, err := e.grant(r, p, p.key, port)
 	if err != nil {
 		e.dropIfNew(p)
 		return err
@@ -171,7 +173,6 @@ func (e *Engine) expose(r *region, addr netip.Addr, port uint16, lane uint8) err
 		return nil
 	}
 	r.mr.Allow(p.who)
-	p.exposed = true
 	if p.c.Kernel() {
 		return nil // the cookie is all it needs
 	}
@@ -227,10 +228,9 @@ func (e *Engine) regrant(p *peer, t *ctlMsg) {
 	if r == nil {
 		return
 	}
-	_, err := e.grant(r, p.remote, p.key, t.port)
+	_, err := e.grant(r, p, p.key, t.port)
 	if err == nil || mutant.On(mutant.RegrantAnyway) {
 		r.mr.Allow(p.who)
-		p.exposed = true
 		return
 	}
 	r.queued.del(&t.inRegion)
@@ -276,7 +276,7 @@ func (e *Engine) ungrant(r *region, p *peer, port uint16) bool {
 	e.current(r, p.remote)
 	ok := r.exp.Ungrant(p.key, port)
 	if ok {
-		e.granted(r, p.remote, -1)
+		e.granted(r, p, -1)
 	}
 	return ok
 }

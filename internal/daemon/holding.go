@@ -26,7 +26,8 @@ type holding struct {
 
 // holdings is what one instance of a peer's daemon was granted.
 type holdings struct {
-	shares shares // of its table of what we allow it
+	shares shares        // of its table of what we allow it
+	lanes  map[*peer]int // grants made on a lane, by lanes that have some
 	live   rounds[holding]
 	asked  rounds[holding]
 
@@ -45,7 +46,7 @@ func (e *Engine) newKeys() verbs.PeerKey {
 }
 
 func (e *Engine) newHoldings() *holdings {
-	s := &holdings{}
+	s := &holdings{lanes: map[*peer]int{}}
 	s.voiding.step = func() bool { return e.inSlices(func() bool { return e.voidNext(s) }) }
 	s.looking.step = func() bool { return e.inSlices(func() bool { return e.lookNext(s) }) }
 	return s
@@ -63,8 +64,9 @@ func (x *holding) list() *rounds[holding] {
 	return &x.of.live
 }
 
-// holds notes n more grants of r that h has, fewer if n is negative.
-func (e *Engine) holds(r *region, h *remote, n int) {
+// holds notes n more grants of r on the lane p, fewer if n is negative.
+func (e *Engine) holds(r *region, p *peer, n int) {
+	h := p.remote
 	i, ok := r.find(h)
 	if !ok {
 		x := e.holdingPool.get()
@@ -73,16 +75,31 @@ func (e *Engine) holds(r *region, h *remote, n int) {
 		x.of.live.add(&x.in, x)
 	}
 	x := r.holders[i]
+	if n > 0 || !mutant.On(mutant.ExposedForGood) {
+		if x.of.lanes[p] += n; x.of.lanes[p] == 0 {
+			delete(x.of.lanes, p)
+		}
+	}
+	e.addGrants(x, n)
+}
+
+// addGrants notes that x is n more grants, and ends it with the last one.
+func (e *Engine) addGrants(x *holding, n int) {
 	x.n += n
-	x.of.shares.count(r.cl.acct, n)
+	x.of.shares.count(x.r.cl.acct, n)
 	if x.n > 0 {
 		return
 	}
+	r := x.r
+	i, _ := r.find(x.h)
 	x.list().del(&x.in)
 	r.holders = slices.Delete(r.holders, i, i+1)
 	*x = holding{}
 	e.holdingPool.put(x)
 }
+
+// exposed reports whether the peer's daemon has a grant that was made on p.
+func (p *peer) exposed() bool { return p.holdings.lanes[p] > 0 }
 
 // askHolders has all who hold r listed among those who are asked for its key.
 func (e *Engine) askHolders(r *region) {
@@ -129,7 +146,8 @@ func (e *Engine) void(x *holding) {
 		r.spent = true // the old instance may have used it
 	}
 	r.exp.PeersGone(h.who, h.who+keysEach)
-	e.granted(r, h, -x.n)
+	r.cl.acct.grants -= x.n
+	e.addGrants(x, -x.n)
 	e.retireIfDead(r)
 }
 

@@ -51,7 +51,6 @@ type peer struct {
 	gone      bool       // not in there any more
 	dirty     bool
 	reach     reach
-	exposed   bool // a key was granted on it
 	uncounted bool // in e.uncounted
 	draining  bool // in e.draining
 	isUp      bool // and counted as such

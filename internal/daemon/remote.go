@@ -147,9 +147,6 @@ func (e *Engine) restarted(p *peer) {
 // needs one.
 func (e *Engine) voidGrants(h *remote) {
 	h.grants.Clear()
-	for _, p := range h.lanes {
-		p.exposed = false
-	}
 	h.owed, h.untoldOf, h.untold = map[uint32][]*peer{}, map[uint32]uint64{}, nil
 	voiding := e.voidHoldings(h)
 	for _, p := range h.lanes {

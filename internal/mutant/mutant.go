@@ -72,6 +72,7 @@ const (
 	LanesNotFlushed   Name = "lanes-not-flushed"    // a key counts as given back when one lane has answered
 	GrantOnLaneZero   Name = "grant-on-lane-zero"   // a GRANT does not go ahead of its socket's messages
 	DeadGrantAgain    Name = "dead-grant-again"     // a GRANT of a released region goes out again after a break
+	ExposedForGood    Name = "exposed-for-good"     // a lane on which something was granted once is not forgotten
 	GrantTableShared  Name = "grant-table-shared"   // one user may take a peer's whole table of grants
 	GrantErrorDropped Name = "grant-error-dropped"  // a message goes out though its cookie could not be granted
 	NakNotTold        Name = "nak-not-told"         // nobody is told that the peer refused a grant
@@ -118,7 +119,7 @@ func Names() []Name {
 		WakeUpLost, ShareIgnored, GainUnheard, BindBehindClose, WakeUpKept,
 		RequestOvertakes, MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice,
 		AtomicRunsTwice, GrantUnchecked, BoundsOffByOne, UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed,
-		GrantOnLaneZero, DeadGrantAgain, GrantTableShared, GrantErrorDropped, NakNotTold, IdleKeepsPlace, OnceForMany,
+		GrantOnLaneZero, DeadGrantAgain, ExposedForGood, GrantTableShared, GrantErrorDropped, NakNotTold, IdleKeepsPlace, OnceForMany,
 		UsedWhenRefused, NobodyUnasked, AnyoneUses, RegrantAnyway, TurnKept,
 		TakenForgotten, LengthUnbounded, EndUnbounded, VoidForgotten, MetKept, QuotaNotGivenBack, LoopbackTrusted,
 		DescriptorsClosedInSession, PartialUncharged, PopulateAtOnce, UpdatesUncharged, SourceTakesAll, RoomNotRung,

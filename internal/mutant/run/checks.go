@@ -70,6 +70,7 @@ var checks = []check{
 	{variant: mutant.LanesNotFlushed, pkg: "internal/daemon", test: "TestRevokeAcrossLanes"},
 	{variant: mutant.GrantOnLaneZero, pkg: "internal/daemon", test: "TestGrantInItsLane"},
 	{variant: mutant.DeadGrantAgain, pkg: "internal/daemon", test: "TestReleaseWhileAway"},
+	{variant: mutant.ExposedForGood, pkg: "internal/daemon", test: "TestTakenBackIsForgotten"},
 	{variant: mutant.GrantTableShared, pkg: "internal/daemon", test: "TestGrantTableShared"},
 	{variant: mutant.GrantTableShared, pkg: "internal/sim", test: "TestSimGrants"},
 	{variant: mutant.GrantErrorDropped, pkg: "internal/sim", test: "TestSimGrants"},
