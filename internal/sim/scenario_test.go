@@ -42,6 +42,10 @@ func (w *world) saw(what string) {
 	w.sights[what]++
 }
 
+// fewest is TestSim's number of seeds for which the scenarios run as many as bring up
+// all that they are for.
+const fewest = 30
+
 // scenarioSeeds is how many new seeds a test of a scenario runs: one for five of
 // TestSim's.
 func scenarioSeeds(t *testing.T) int {
@@ -53,9 +57,9 @@ func scenarioSeeds(t *testing.T) int {
 		}
 	}
 	if testing.Short() {
-		n = min(n, 20)
+		n = min(n, fewest)
 	}
-	return max(n/5, 4)
+	return max(n, fewest) / 5
 }
 
 // test runs the seeds that the scenario keeps, and new ones.
