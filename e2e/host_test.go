@@ -177,6 +177,30 @@ func (h *host) gauge(c stats.Counter) uint64 {
 	return m.Load(int(c))
 }
 
+// published waits until the statistics mapping shows what the daemon had done by
+// the call: until its engine sleeps, or has published twice (the first beat may be
+// that of its waking up).
+func (h *host) published() {
+	h.t.Helper()
+	m, err := stats.Open(h.sock + ".stats")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer m.Close()
+	last, beats := m.Snapshot().Beat, 0
+	eventually(h.t, "statistics", func() error {
+		s := m.Snapshot()
+		if s.Beat != last {
+			last = s.Beat
+			beats++
+		}
+		if s.State != stats.Sleeping && beats < 2 {
+			return fmt.Errorf("published %d times", beats)
+		}
+		return nil
+	})
+}
+
 // settled waits until the daemon holds nothing of any client.
 func (h *host) settled() {
 	h.t.Helper()

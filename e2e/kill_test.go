@@ -22,7 +22,9 @@ type holdings struct {
 	resources
 }
 
+// holdings is what the daemon holds now.
 func (h *host) holdings() holdings {
+	h.published()
 	r := resourcesOf(h.pid())
 	return holdings{h.gauge(stats.Clients), h.gauge(stats.Sockets), h.gauge(stats.Regions), h.gauge(stats.RegisteredBytes),
 		h.gauge(stats.SharedBytes), h.gauge(stats.HeldBytes), h.gauge(stats.QueuedMessages), h.gauge(stats.OpsOutstanding), r}
