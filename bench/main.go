@@ -38,6 +38,8 @@ type options struct {
 	profile string
 	output  string
 	plots   string
+	read    string // a report that was written before
+	history string // a file of headline ratios
 	crc     string
 	spin    time.Duration
 	appSpin time.Duration
@@ -71,7 +73,9 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	fs.StringVar(&o.rdsd, "rdsd", filepath.Join("bin", "rdsd"), "the daemon's `program`")
 	fs.StringVar(&o.peers, "peers", filepath.Join("bin", "bench-peers"), "the `program` of the peers that are libraries; without it they are left out")
 	fs.StringVar(&o.profile, "profile", "", "run the daemon within this program and write CPU profiles of its processes to `directory`")
-	fs.StringVar(&o.output, "o", "table", "`form` of the results: table or json")
+	fs.StringVar(&o.output, "o", "table", "`form` of the results: "+formNames())
+	fs.StringVar(&o.read, "read", "", "measure nothing, read the report that -o json wrote to `file`")
+	fs.StringVar(&o.history, "history", "", "measure nothing, plot the ratios that -o history wrote to `file`, into the directory of -plots")
 	fs.StringVar(&o.plots, "plots", "", "write plots, as SVG, to `directory`")
 	fs.StringVar(&o.crc, "crc", "auto", "the daemons' `crc`: auto, on or off")
 	fs.DurationVar(&o.spin, "spin", 50*time.Microsecond, "how `long` daemons and relays yield before they sleep")
@@ -95,8 +99,10 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		return nil, fmt.Errorf("-n %d is not from 1 to 1000", o.runs)
 	case o.d < 10*time.Millisecond || o.d > 10*time.Minute:
 		return nil, fmt.Errorf("-d %v is not from 10ms to 10m", o.d)
-	case o.output != "table" && o.output != "json":
-		return nil, fmt.Errorf("-o %q is neither table nor json", o.output)
+	case forms[o.output] == nil:
+		return nil, fmt.Errorf("-o %q is none of %s", o.output, formNames())
+	case o.history != "" && o.plots == "":
+		return nil, errors.New("-history needs -plots: where the plot goes")
 	}
 	return o, nil
 }
@@ -118,6 +124,16 @@ func benchMain(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	if err != nil {
 		return err
 	}
+	switch {
+	case o.history != "":
+		return plotHistory(o.history, o.plots, stderr)
+	case o.read != "":
+		rep, err := readReport(o.read)
+		if err != nil {
+			return err
+		}
+		return forms[o.output](rep, stdout)
+	}
 	cs := o.selected()
 	if o.list {
 		for _, c := range cs {
@@ -125,6 +141,11 @@ func benchMain(ctx context.Context, args []string, stdout, stderr io.Writer) err
 		}
 		return nil
 	}
+	return measure(ctx, o, cs, stdout, stderr)
+}
+
+// measure runs cs and writes what came out.
+func measure(ctx context.Context, o *options, cs []testCase, stdout, stderr io.Writer) error {
 	if len(cs) == 0 {
 		return fmt.Errorf("no case of these groups matches -run %s; -list shows them", o.run)
 	}
@@ -143,11 +164,7 @@ func benchMain(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	if rep == nil {
 		return failed
 	}
-	write := rep.writeTable
-	if o.output == "json" {
-		write = rep.writeJSON
-	}
-	if err := write(stdout); err != nil {
+	if err := forms[o.output](rep, stdout); err != nil {
 		return err
 	}
 	if o.plots != "" {

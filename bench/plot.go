@@ -82,8 +82,8 @@ func (c *chart) marks() (n int) {
 }
 
 const (
-	svgWidth, svgHeight = 720, 440
-	svgLeft, svgRight   = 70, 130
+	svgWidth, svgHeight = 820, 440
+	svgLeft, svgRight   = 70, 230
 	svgTop, svgBottom   = 40, 50
 )
 

@@ -2,17 +2,27 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"os"
 	"runtime"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/version"
 )
 
-// report is all that was measured. Its JSON form is version 2.
+// reportVersion is the version of the JSON form.
+const reportVersion = 2
+
+// report is all that was measured.
 type report struct {
 	Version    int           `json:"version"`
+	Date       string        `json:"date"`    // of the start, RFC 3339
+	Build      string        `json:"build"`   // this program's version
+	Machine    string        `json:"machine"` // its processors
 	Go         string        `json:"go"`
 	Kernel     string        `json:"kernel"`
 	CPUs       int           `json:"cpus"`
@@ -50,13 +60,14 @@ type caseResult struct {
 type goalResult struct {
 	Measure string  `json:"measure"`
 	Goal    string  `json:"goal"`
+	Over    string  `json:"over,omitempty"` // the case that the value is a ratio to, empty if it is none
 	Stretch float64 `json:"stretch,omitempty"`
 	Value   figure  `json:"value,omitzero"`
 	Verdict verdict `json:"verdict"`
 }
 
 func newReport(o *options, cs []testCase) *report {
-	r := &report{Version: 2, Go: runtime.Version(), Kernel: kernel(), CPUs: runtime.NumCPU(), CRC: o.crc, Duration: o.d.Seconds()}
+	r := &report{Version: reportVersion, Date: time.Now().UTC().Format(time.RFC3339), Build: version.String(), Machine: machine(), Go: runtime.Version(), Kernel: kernel(), CPUs: runtime.NumCPU(), CRC: o.crc, Duration: o.d.Seconds()}
 	var refused error
 	if r.Congestion, refused = congestionHere(); refused != nil {
 		r.Why = refused.Error()
@@ -71,6 +82,19 @@ func newReport(o *options, cs []testCase) *report {
 func kernel() string {
 	b, _ := os.ReadFile("/proc/sys/kernel/osrelease")
 	return strings.TrimSpace(string(b))
+}
+
+// machine names the processors, as the kernel does.
+func machine() string {
+	b, _ := os.ReadFile("/proc/cpuinfo")
+	model := runtime.GOARCH
+	for line := range strings.Lines(string(b)) {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+			model = strings.TrimSpace(value)
+			break
+		}
+	}
+	return fmt.Sprintf("%d x %s", runtime.NumCPU(), model)
 }
 
 // congestionHere tries what the processes will use.
@@ -187,6 +211,7 @@ func (r *report) judge(g goal) (res goalResult, ok bool) {
 	if g.over == nil {
 		res.Value = *v
 	} else {
+		res.Over = g.over.name
 		o := r.find(*g.over)
 		if o == nil {
 			return res, true
