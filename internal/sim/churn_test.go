@@ -186,6 +186,7 @@ func (c *churn) replace() {
 		for len(h.clients) > 0 {
 			h.clients[0].kill()
 		}
+		h.endTurn() // a turn that never ends keeps the world in memory
 		c.net.Crash(h.addr)
 		h.up = false
 		c.log(h, "gone", 0, 0, 0)
