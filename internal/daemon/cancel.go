@@ -24,7 +24,7 @@ func (e *Engine) cancel(sl *slot) {
 	e.begin(&e.withdrawing)
 }
 
-// withdraw goes on with that. What a work request still uses is looked at once,
+// withdraw goes on with that, of one destination after the other. What a work request still uses is looked at once,
 // and ends when that has completed.
 func (e *Engine) withdraw() bool {
 	return e.inSlices(func() bool {
@@ -40,6 +40,7 @@ func (e *Engine) withdraw() bool {
 		t := sl.txs.head.of
 		sl.txs.del(&t.inTo)
 		e.withdrawOne(t)
+		e.cancelling.turnOver()
 		return true
 	})
 }

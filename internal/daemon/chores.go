@@ -7,7 +7,7 @@ import "github.com/rdsd/rdsd/internal/mutant"
 // the budget of a turn, and take turns: none waits for another that is long.
 
 // choreBudget is how much one turn looks at for chores: messages, destinations,
-// sockets, regions and their grants, buffers.
+// sockets, regions and their grants, buffers. See besides for what is no chore.
 const choreBudget = 1024
 
 // renew gives the engine another turn's budget for chores.
@@ -81,6 +81,28 @@ func (e *Engine) inSlices(one func() bool) bool {
 	return true
 }
 
+// besides is inSlices for what each turn looks at without its being a chore: it may do
+// a slice however little of the budget the chores have left, or would wait as long
+// as there are any.
+func (e *Engine) besides(one func() bool) bool {
+	for n := 0; n < choreSlice && !mutant.On(mutant.ChoresFirst) || e.looks(); n++ {
+		e.choreLeft--
+		e.choreAll++
+		if !one() {
+			return false
+		}
+	}
+	return true
+}
+
+// turnOver puts the first of a list at its end: the next one's turn has come.
+func (a *list[T]) turnOver() {
+	l := a.head
+	x := l.of
+	a.del(l)
+	a.add(l, x)
+}
+
 // rounds is a list of which all elements are looked at now and then, in turns.
 // The look must do no harm if it comes twice.
 type rounds[T any] struct {
@@ -97,10 +119,8 @@ func (a *rounds[T]) next() *T {
 		return nil
 	}
 	a.left--
-	l := a.head
-	x := l.of
-	a.del(l)
-	a.add(l, x)
+	x := a.head.of
+	a.turnOver()
 	return x
 }
 

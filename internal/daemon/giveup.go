@@ -45,9 +45,13 @@ func (e *Engine) limit(t *txMsg, ms uint32) {
 
 // giveUps ends the messages whose time is up.
 func (e *Engine) giveUps() {
-	for len(e.limits) > 0 && e.limits[0].giveUpAt <= e.now && e.mayLook(1) {
+	e.besides(func() bool {
+		if len(e.limits) == 0 || e.limits[0].giveUpAt > e.now {
+			return false
+		}
 		e.timeUp(heap.Pop(&e.limits).(*txMsg))
-	}
+		return true
+	})
 	if len(e.limits) > 0 {
 		e.armTimer(e.limits[0].giveUpAt)
 	}

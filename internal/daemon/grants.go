@@ -271,10 +271,12 @@ func (e *Engine) cancelGrants(r *region, h *remote) {
 	}
 }
 
-// ungrant notes that a grant came to nothing, and reports whether there was one.
+// ungrant notes that a grant came to nothing, and reports whether there was one. One
+// of a region that is being released ends when the peer has answered that, or cannot
+// any more: until then it is what says that the peer was asked.
 func (e *Engine) ungrant(r *region, p *peer, port uint16) bool {
 	e.current(r, p.remote)
-	ok := r.exp.Ungrant(p.key, port)
+	ok := (r.exp.State() == rdmaop.ExportLive || mutant.On(mutant.RefusedForgotten)) && r.exp.Ungrant(p.key, port)
 	if ok {
 		e.granted(r, p, -1)
 	}
@@ -322,7 +324,7 @@ func nakText(reason uint16) string {
 // sent its cookie, is told that the destination cannot use it.
 func (e *Engine) grantRefused(p *peer, n *wire.GrantNak) {
 	r := e.regions[n.RKey]
-	if r == nil || !e.ungrant(r, p, n.Grantee) || r.exp.State() != rdmaop.ExportLive {
+	if r == nil || !e.ungrant(r, p, n.Grantee) {
 		return // nobody waits for its use
 	}
 	if n.Reason != wire.NakOver {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/wire"
 	"github.com/rdsd/rdsd/rdmaop"
 )
 
@@ -38,4 +39,40 @@ func TestVoidBeforeItsTurn(t *testing.T) {
 		t.Errorf("the new instance has %d grants, %d count, %d of it", n, a.cl.acct.grants, h.shares.all)
 	}
 	w.clean2(a, b)
+}
+
+// TestRefusedWhileReleased: a GRANT that the peer refuses when its region is being
+// released leaves the peer to be asked. Who restarts meanwhile, or goes away, has
+// given the key back.
+func TestRefusedWhileReleased(t *testing.T) {
+	for _, restarts := range []bool{true, false} {
+		w := newWorld(t, 2, EngineConfig{})
+		a, b := w.opSide(0, 10), w.opSide(1, 20)
+		r := a.register(rdmaop.RightWrite)
+		if err := a.exposeTo(r, 1, 20); err != nil {
+			t.Fatal(err)
+		}
+		w.run()
+		e, p := w.es[0], w.es[0].peersV[0]
+		released := false
+		if err := e.release(e.regions[r.Region], func(error) { released = true }); err != nil || released {
+			t.Fatalf("release: %v, at once: %v", err, released)
+		}
+		e.grantRefused(p, &wire.GrantNak{RKey: r.Region, Grantee: 20, Reason: wire.NakFull})
+		if restarts {
+			e.voidGrants(p.remote)
+		} else {
+			p.c.Reset(w.net.Now(), errAdmin)
+			for p.remote.attached() {
+				e.Turn(w.net.Now(), w.net.Now())
+				w.net.Step()
+			}
+		}
+		if !released || a.cl.acct.grants != 0 {
+			t.Errorf("restarts %v: released %v, %d grants", restarts, released, a.cl.acct.grants)
+		}
+		if restarts {
+			w.clean2(a, b)
+		}
+	}
 }

@@ -155,7 +155,7 @@ func (e *Engine) rouse(s *socket) {
 	e.begin(&e.rousing)
 }
 
-// wakeRoused wakes those who wait for a socket with room.
+// wakeRoused wakes those who wait for sockets with room, of one socket after the other.
 func (e *Engine) wakeRoused() bool {
 	return e.inSlices(func() bool {
 		if e.roused.n == 0 {
@@ -165,6 +165,7 @@ func (e *Engine) wakeRoused() bool {
 		if s.toWake = min(s.toWake, s.waiters.n); s.toWake > 0 && (s.left || s.held() < s.limit) {
 			s.toWake--
 			e.wakeWaiter(s)
+			e.roused.turnOver()
 		} else { // full again: it comes back with room
 			e.roused.del(&s.inRoused)
 		}

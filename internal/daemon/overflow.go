@@ -155,14 +155,17 @@ func (e *Engine) memoryFreed() {
 		if 2*acc.held >= e.cfg.OverflowBytes-e.held || len(acc.windows)+len(e.overFree) == 0 {
 			continue
 		}
-		for acc.refused.n > 0 {
-			if !e.mayLook(1) {
-				e.released = true // on in the next turn
-				return
+		if e.besides(func() bool {
+			if acc.refused.n == 0 {
+				return false
 			}
 			s := acc.refused.head.of
 			acc.refused.del(&s.forMemory)
 			e.relieve(s)
+			return true
+		}) {
+			e.released = true // on in the next turn
+			continue
 		}
 		e.short.del(n)
 	}

@@ -119,7 +119,9 @@ func (e *Engine) destClosed(sl *slot) {
 	}
 	sl.counted = false
 	a.dests--
-	e.givePlaces(a)
+	if a.waiting.n > 0 {
+		e.placesWanted(a)
+	}
 }
 
 // placesWanted has the places of a looked at in the next turn.
@@ -132,19 +134,21 @@ func (e *Engine) placesWanted(a *account) {
 // givePlaces gives places to the destinations that wait, oldest first, as long
 // as there are any.
 func (e *Engine) givePlaces(a *account) {
-	for n := a.waiting.head; n != nil; n = a.waiting.head {
-		if !e.mayLook(1) {
-			e.placesWanted(a)
-			return
+	if e.besides(func() bool {
+		if a.waiting.n == 0 {
+			return false
 		}
-		switch sl := n.of; {
+		switch sl := a.waiting.head.of; {
 		case sl.cl.dead || sl.sock.closed: // about to close, too
 			sl.leadTo(nil)
 		case !e.freePlace(sl):
-			return
+			return false
 		default:
 			e.takePlace(sl)
 		}
+		return true
+	}) {
+		e.placesWanted(a)
 	}
 }
 

@@ -94,23 +94,26 @@ func (e *Engine) endPartial(p *peer, m *rxMsg) {
 // endStalled breaks the connections off whose unfinished messages do not go on.
 // A peer that is read slowly, for its rate, has longer.
 func (e *Engine) endStalled() {
-	for e.unfinished.n > 0 && e.mayLook(1) {
+	e.besides(func() bool {
+		if e.unfinished.n == 0 {
+			return false
+		}
 		m := e.unfinished.head.of
-		if due := m.looked + unfinishedNs; due > e.now {
-			e.armTimer(due)
-			return
+		if m.looked+unfinishedNs > e.now {
+			return false
 		}
 		e.unfinished.del(&m.stall)
 		if left := m.from.c.Missing(m); left < m.missing || m.from.ration.held {
 			m.missing, m.looked = left, e.now
 			e.unfinished.add(&m.stall, m)
-			continue
+			return true
 		}
 		m.from.c.Reset(e.now, errUnfinished)
 		e.touch(m.from)
-	}
+		return true
+	})
 	if e.unfinished.n > 0 {
-		e.armTimer(e.now) // on in the next turn
+		e.armTimer(e.unfinished.head.of.looked + unfinishedNs) // past: on in the next turn
 	}
 }
 

@@ -86,6 +86,8 @@ const (
 	TakenForgotten    Name = "taken-forgotten"      // a key taken back on one lane is forgotten though others are to say so
 	LengthUnbounded   Name = "length-unbounded"     // only the library bounds what one operation moves
 	EndUnbounded      Name = "end-unbounded"        // what a process had is ended in one turn, however much it is
+	ChoresFirst       Name = "chores-first"         // what is no chore waits until the chores leave some of a turn
+	RefusedForgotten  Name = "refused-forgotten"    // who refused a grant of a region that is being released is not waited for
 	VoidForgotten     Name = "void-forgotten"       // what a former instance of a peer was granted counts until its turn comes
 	MetKept           Name = "met-kept"             // a destination keeps to the socket that it met before its peer's restart
 	QuotaNotGivenBack Name = "quota-not-given-back" // operations that ended still count
@@ -121,7 +123,7 @@ func Names() []Name {
 		AtomicRunsTwice, GrantUnchecked, BoundsOffByOne, UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed,
 		GrantOnLaneZero, DeadGrantAgain, ExposedForGood, GrantTableShared, GrantErrorDropped, NakNotTold, IdleKeepsPlace, OnceForMany,
 		UsedWhenRefused, NobodyUnasked, AnyoneUses, RegrantAnyway, TurnKept,
-		TakenForgotten, LengthUnbounded, EndUnbounded, VoidForgotten, MetKept, QuotaNotGivenBack, LoopbackTrusted,
+		TakenForgotten, LengthUnbounded, EndUnbounded, ChoresFirst, RefusedForgotten, VoidForgotten, MetKept, QuotaNotGivenBack, LoopbackTrusted,
 		DescriptorsClosedInSession, PartialUncharged, PopulateAtOnce, UpdatesUncharged, SourceTakesAll, RoomNotRung,
 		ReceiveShareIgnored, HandleReused, MarkWaitsForAll, CRCUnchecked,
 	}

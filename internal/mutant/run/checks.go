@@ -87,6 +87,8 @@ var checks = []check{
 	{variant: mutant.TakenForgotten, pkg: "internal/daemon", test: "TestTakenOnTwoLanes"},
 	{variant: mutant.LengthUnbounded, pkg: "internal/daemon", test: "TestOperationLength"},
 	{variant: mutant.EndUnbounded, pkg: "internal/daemon", test: "TestEndsInTurns"},
+	{variant: mutant.ChoresFirst, pkg: "internal/daemon", test: "TestBesideChores"},
+	{variant: mutant.RefusedForgotten, pkg: "internal/daemon", test: "TestRefusedWhileReleased"},
 	{variant: mutant.VoidForgotten, pkg: "internal/daemon", test: "TestVoidBeforeItsTurn"},
 	{variant: mutant.MetKept, pkg: "internal/daemon", test: "TestRestartEndsMet"},
 	{variant: mutant.QuotaNotGivenBack, pkg: "internal/daemon", test: "TestOperationQuota"},
