@@ -101,9 +101,7 @@ func (e *Engine) leavePlace(sl *slot) {
 		l.forget(sl.port)
 	}
 	if p := sl.peer; p != nil {
-		if !mutant.On(mutant.TurnKept) { // what waited there was withdrawn
-			sl.leaveTurn()
-		}
+		sl.leaveTurn()
 		sl.peer = nil
 		e.dropIfNew(p)
 	}

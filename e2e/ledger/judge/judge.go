@@ -30,8 +30,10 @@ const (
 	// endBound is how long after the death of a process its sockets may stay
 	// bound, if nobody binds their ports earlier.
 	endBound = int64(2 * time.Second)
-	// causeBound is how long after a disturbance its consequences may show.
-	causeBound = int64(5 * time.Second)
+	// causeBound is how long after a disturbance its consequences may show: a daemon
+	// gives a handshake and the answer to a REVOKE 5 s, and the application takes
+	// its time to read the notice.
+	causeBound = int64(5*time.Second) + noticeBound
 )
 
 const never = math.MaxInt64
