@@ -182,6 +182,18 @@ func must(err error) {
 	}
 }
 
+// roomy reports whether c has slots for all its destinations: else an idle one may
+// have given way, and leads nowhere.
+func (c *client) roomy() bool {
+	n := 0
+	for _, f := range c.h.w.flowsV {
+		if f.src.c == c {
+			n++
+		}
+	}
+	return n <= int(c.h.w.opt.params.Slots)
+}
+
 // trace takes what the engine tells operators.
 func (h *host) trace(_, remote netip.Addr, what string, err error) {
 	w := h.w
@@ -196,7 +208,7 @@ func (h *host) trace(_, remote netip.Addr, what string, err error) {
 		h.forgot++
 		w.saw("forgotten")
 		for _, f := range w.flowsV {
-			if f.src.h == h && f.src.open && f.dst.Addr() == remote && f.delivered > 0 {
+			if f.src.h == h && f.src.open && f.dst.Addr() == remote && f.delivered > 0 && f.src.c.roomy() {
 				broken("forgotten", "host %d forgot %v, where %v sends to %v", h.n, remote, f.src.ap, f.dst)
 			}
 		}
