@@ -83,7 +83,9 @@ func TestArguments(t *testing.T) {
 	for _, tc := range []struct{ args, want string }{
 		{"-n 0", "-n 0 is not from"},
 		{"-d 1ms", "-d 1ms is not from"},
-		{"-o xml", "neither table nor json"},
+		{"-o xml", "none of benchfmt, history, json, table"},
+		{"-history h.csv", "-history needs -plots"},
+		{"-read /nonexistent", "no such file"},
 		{"-run (", "-run: "},
 		{"-run nothing", "no case of these groups matches"},
 		{"-groups rtt,most", `"most" is none of rtt, rate`},
