@@ -32,6 +32,7 @@ func TestListen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { closedAll(t, l) })
 	if fi, err := os.Lstat(path); err != nil || fi.Mode().Perm() != 0o640 || l.Path() != path {
 		t.Errorf("mode %v, %v", fi.Mode(), err)
 	}
