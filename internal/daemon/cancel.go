@@ -14,8 +14,8 @@ func (e *Engine) cancelDest(c *client, d *shm.Sub) (cost int) {
 	return scanCost * (before - sl.txs.n)
 }
 
-// cancel withdraws the messages that were sent to sl by now, in turns. What is
-// sent from here on is none of them.
+// cancel withdraws the messages that were sent to sl before the call. It may take
+// several turns of the engine; messages sent meanwhile are not withdrawn.
 func (e *Engine) cancel(sl *slot) {
 	sl.cancelTo = e.tick()
 	if !sl.inCancel.on() {
@@ -24,8 +24,9 @@ func (e *Engine) cancel(sl *slot) {
 	e.begin(&e.withdrawing)
 }
 
-// withdraw goes on with that, of one destination after the other. What a work request still uses is looked at once,
-// and ends when that has completed.
+// withdraw is the chore that withdraws messages of the destinations in cancelling, one
+// message of each in turn. It looks at a message that a work request still uses once;
+// that message ends when the work request has completed.
 func (e *Engine) withdraw() bool {
 	return e.inSlices(func() bool {
 		if e.cancelling.n == 0 {

@@ -81,9 +81,9 @@ func (e *Engine) inSlices(one func() bool) bool {
 	return true
 }
 
-// besides is inSlices for what each turn looks at without its being a chore: it may do
-// a slice however little of the budget the chores have left, or would wait as long
-// as there are any.
+// besides is inSlices for work that each turn looks at and that is no chore. It may
+// always do a slice: if it had only what the chores leave of the budget, it would wait
+// as long as there are chores.
 func (e *Engine) besides(one func() bool) bool {
 	for n := 0; n < choreSlice && !mutant.On(mutant.ChoresFirst) || e.looks(); n++ {
 		e.choreLeft--
@@ -93,14 +93,6 @@ func (e *Engine) besides(one func() bool) bool {
 		}
 	}
 	return true
-}
-
-// turnOver puts the first of a list at its end: the next one's turn has come.
-func (a *list[T]) turnOver() {
-	l := a.head
-	x := l.of
-	a.del(l)
-	a.add(l, x)
 }
 
 // rounds is a list of which all elements are looked at now and then, in turns.
@@ -122,45 +114,4 @@ func (a *rounds[T]) next() *T {
 	x := a.head.of
 	a.turnOver()
 	return x
-}
-
-// audience is the destinations that lead to one peer, or to one port of this host.
-type audience struct {
-	rounds[slot]
-	chore
-}
-
-// tell brings all destinations of a up to date with what they lead to.
-func (e *Engine) tell(a *audience) {
-	if a.n == 0 {
-		return
-	}
-	if a.step == nil {
-		a.step = func() bool {
-			return e.inSlices(func() bool {
-				sl := a.next()
-				if sl != nil {
-					e.refresh(sl)
-				}
-				return sl != nil
-			})
-		}
-	}
-	a.all()
-	e.begin(&a.chore)
-}
-
-// refresh brings sl up to date with what it leads to.
-func (e *Engine) refresh(sl *slot) {
-	if p := sl.peer; p != nil {
-		sl.cl.table.Slot(sl.idx).StoreState(uint32(p.c.State()))
-		if sl.ups != p.ups || sl.downs != p.downs {
-			sl.up += p.ups - sl.ups
-			sl.down += p.downs - sl.downs
-			sl.ups, sl.downs = p.ups, p.downs
-			e.note(sl)
-		}
-		e.setSlotReach(sl, p.reach.why)
-	}
-	e.setSlotCongested(sl, e.congestionOf(sl))
 }

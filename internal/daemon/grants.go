@@ -220,9 +220,9 @@ func (e *Engine) grantAgain(t *txMsg) {
 }
 
 // regrant grants anew what t, a GRANT that waits for p, would grant a new instance of
-// the peer's daemon. If that cannot be the message must say nothing of the kind: an
-// operation would cost both hosts the connection. It keeps its place, for the peer may
-// wait for it (conn.Conn.Withdraw), as a REVOKE of what was never granted.
+// the peer's daemon. If the grant cannot be made, t must not go out as a GRANT: an
+// operation with the key would cost both hosts the connection. t keeps its place,
+// because the peer may wait for it (conn.Conn.Withdraw), and becomes a REVOKE of the key.
 func (e *Engine) regrant(p *peer, t *ctlMsg) {
 	r := t.region
 	if r == nil {
@@ -271,9 +271,9 @@ func (e *Engine) cancelGrants(r *region, h *remote) {
 	}
 }
 
-// ungrant notes that a grant came to nothing, and reports whether there was one. One
-// of a region that is being released ends when the peer has answered that, or cannot
-// any more: until then it is what says that the peer was asked.
+// ungrant notes that a grant came to nothing, and reports whether there was one. It
+// leaves the grants of a region that is being released: they say that the peer was
+// asked for the key, and end with its answer or when it cannot answer any more.
 func (e *Engine) ungrant(r *region, p *peer, port uint16) bool {
 	e.current(r, p.remote)
 	ok := (r.exp.State() == rdmaop.ExportLive || mutant.On(mutant.RefusedForgotten)) && r.exp.Ungrant(p.key, port)

@@ -46,3 +46,11 @@ func (a *list[T]) del(l *link[T]) {
 	*l = link[T]{}
 	a.n--
 }
+
+// turnOver puts the first of a list at its end: the next one's turn has come.
+func (a *list[T]) turnOver() {
+	l := a.head
+	x := l.of
+	a.del(l)
+	a.add(l, x)
+}

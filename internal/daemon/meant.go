@@ -88,9 +88,10 @@ func (sl *slot) now(p *pin) *pin {
 	return p
 }
 
-// aim says which socket t, which is handed to p's connection, is for. If nobody
-// knows, t asks, also behind one that found nobody: somebody may be bound by now, and
-// what follows is for that one. Linux kernels have no answer, nor has a message that no socket gets.
+// aim says which socket t, which is handed to p's connection, is for. If that is not
+// known, t asks. A message behind one that found no socket asks, too, for a socket may
+// be bound by now. Linux kernels do not answer, and a silent message or a ping meets no
+// socket.
 func (p *peer) aim(t *txMsg) {
 	sl := t.slot
 	t.m.DstInc = sl.now(t.pin).means(t.name)
