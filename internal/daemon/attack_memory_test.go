@@ -87,7 +87,7 @@ func TestBufferLimits(t *testing.T) {
 	}
 	x := w.es[0].regions[g]
 	answers := 0
-	if err := w.es[0].expose(x, hostAddr(1), 0, 0); err != nil {
+	if err := w.es[0].expose(x, hostAddr(1), 0, 0, byExpose); err != nil {
 		t.Fatal(err)
 	}
 	w.es[0].release(x, func(error) { answers++ })

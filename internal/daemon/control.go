@@ -59,6 +59,7 @@ type ctlMsg struct {
 	port     uint16       // the grantee's
 	region   *region      // nil: it has been retired
 	inRegion link[ctlMsg] // region.queued
+	by       offer
 }
 
 func (e *Engine) ctl(p *peer, t wire.InternalType, rkey uint32) *ctlMsg {

@@ -146,10 +146,18 @@ func (e *Engine) gaveBack(r *region, p *peer) {
 	e.granted(r, p, -r.exp.PeerRevoked(p.key))
 }
 
+// offer is how a region is offered to a socket.
+type offer bool
+
+const (
+	byExpose offer = false
+	byCookie offer = true // by a message with its cookie, which its socket is told of
+)
+
 // expose grants r to a socket (port 0: all) of a peer, ahead of any message
 // sent to that peer later on the same lane. The sockets of all its lanes may
 // use it.
-func (e *Engine) expose(r *region, addr netip.Addr, port uint16, lane uint8) error {
+func (e *Engine) expose(r *region, addr netip.Addr, port uint16, lane uint8, by offer) error {
 	if l := e.locals[addr]; l != nil {
 		_, err := e.grant(r, nil, l.key, port)
 		return err
@@ -177,7 +185,7 @@ func (e *Engine) expose(r *region, addr netip.Addr, port uint16, lane uint8) err
 		return nil // the cookie is all it needs
 	}
 	m := e.ctl(p, wire.TypeGrant, r.id)
-	m.port, m.region = port, r
+	m.port, m.region, m.by = port, r, by
 	r.queued.add(&m.inRegion, m)
 	g := wire.Grant{Cookie: r.cookie, Length: r.n, Rights: uint32(r.rights), Owner: r.sock.port, Grantee: port, OwnerInc: r.sock.inc}
 	e.sendCtl(p, m, g.Append(m.buf[:0]))
@@ -197,7 +205,7 @@ func (e *Engine) grantCookie(t *txMsg) bool {
 	if t.ungranted || r == nil || r.cl != t.cl || r.exp.State() != rdmaop.ExportLive {
 		return true
 	}
-	err := e.expose(r, sl.addr, sl.port, t.sock.lane)
+	err := e.expose(r, sl.addr, sl.port, t.sock.lane, byCookie)
 	if err == nil || mutant.On(mutant.GrantErrorDropped) {
 		return true
 	}
@@ -207,13 +215,15 @@ func (e *Engine) grantCookie(t *txMsg) bool {
 }
 
 // grantAgain is grantCookie for a new instance of the peer's daemon, of a message
-// that its connection has: it goes out whatever comes of it.
+// that its connection has: it goes out whatever comes of it, and its socket is told
+// once, however often the peer restarts.
 func (e *Engine) grantAgain(t *txMsg) {
 	r := e.regions[uint32(t.m.DestCookie)]
 	if r == nil || r.cl != t.cl || r.exp.State() != rdmaop.ExportLive {
 		return
 	}
-	if err := e.expose(r, t.slot.addr, t.slot.port, t.sock.lane); err != nil {
+	if err := e.expose(r, t.slot.addr, t.slot.port, t.sock.lane, byCookie); err != nil && !t.toldUngranted {
+		t.toldUngranted = !mutant.On(mutant.UngrantedTwice)
 		t.slot.ungranted++
 		e.note(t.slot)
 	}
@@ -223,6 +233,7 @@ func (e *Engine) grantAgain(t *txMsg) {
 // the peer's daemon. If the grant cannot be made, t must not go out as a GRANT: an
 // operation with the key would cost both hosts the connection. t keeps its place,
 // because the peer may wait for it (conn.Conn.Withdraw), and becomes a REVOKE of the key.
+// If t was made for a message with the cookie, that comes next (grantAgain).
 func (e *Engine) regrant(p *peer, t *ctlMsg) {
 	r := t.region
 	if r == nil {
@@ -236,7 +247,7 @@ func (e *Engine) regrant(p *peer, t *ctlMsg) {
 	r.queued.del(&t.inRegion)
 	t.region, t.rkey, t.m.Internal = nil, 0, wire.TypeRevoke // 0: nobody waits to hear of it
 	(&wire.Revoke{RKey: r.id, Lanes: 1}).Append(t.m.Data[:0])
-	if r.exp.State() == rdmaop.ExportLive {
+	if r.exp.State() == rdmaop.ExportLive && t.by == byExpose {
 		e.tellNotGranted(r, p, t.port)
 	}
 }

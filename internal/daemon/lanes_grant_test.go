@@ -27,7 +27,7 @@ func TestGrantInItsLane(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := e.expose(r, hostAddr(1), 20, tc.lane); err != nil {
+		if err := e.expose(r, hostAddr(1), 20, tc.lane, byExpose); err != nil {
 			t.Fatal(err)
 		}
 		e.touch(e.peersV[0])

@@ -159,8 +159,9 @@ func (e *Engine) meant(l *local, port uint16, inc uint32) *socket {
 // memory of an operation is. A region of a socket at another port says nothing
 // about the destination.
 //
-// EINVAL: bad names memory of another socket than the message means. One port has
-// one owner at a time, so one of the keys has ended.
+// EINVAL: bad names memory of another socket than the application named, or than an
+// operation before it. One port has one owner at a time, so one of the keys has ended;
+// which one is not known here until its REVOKE has come.
 func (t *txMsg) meansOwner(owner func(*txOp) rdmaop.Owner) (bad *txOp, errno unix.Errno) {
 	if mutant.On(mutant.OwnerNotMeant) {
 		return nil, 0

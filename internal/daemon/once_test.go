@@ -314,6 +314,34 @@ func TestUseOnceRestartWaiting(t *testing.T) {
 	w.clean(a.raw, x.raw)
 }
 
+// TestUngrantedToldOnce: a message with the cookie of a region for one use, which the
+// peer's daemon may have used before it restarted, is told of once, however often it
+// restarts while the message waits.
+func TestUngrantedToldOnce(t *testing.T) {
+	w := newWorld(t, 2, EngineConfig{})
+	a := w.opSide(0, 20)
+	a.open(a.sock, 0, 0, hostAddr(1), 10)
+	a.submit(shm.Sub{})
+	r := a.register(rdmaop.RightWrite | rdmaop.UseOnce)
+	if err := a.exposeTo(r, 1, 11); err != nil {
+		t.Fatal(err)
+	}
+	w.run()
+	p := w.es[0].peersV[0]
+	p.c.Reset(w.net.Now(), errAdmin)
+	w.es[1].shutdown()
+	w.pass(20*ms, a.e)
+	a.submit(shm.Sub{Cookie: r.Cookie})
+	w.pass(20*ms, a.e)
+	for range 3 {
+		a.e.voidGrants(p.remote)
+	}
+	w.pass(20*ms, a.e)
+	if n, ports := a.notGranted(); n != 1 || ports[0] != 10 {
+		t.Errorf("told of %d, ports %v", n, ports)
+	}
+}
+
 // TestUseOnceOfAnother: a host that says it has used a region for one use, which was
 // granted to another host, ends nothing.
 func TestUseOnceOfAnother(t *testing.T) {

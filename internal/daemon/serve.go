@@ -112,7 +112,7 @@ func (e *Engine) serve(c *client, req ipc.Request, p *ringPlace) (ipc.Response, 
 		if err != nil {
 			return nil, err
 		}
-		return &ipc.OK{}, e.expose(g, r.Addr.Unmap(), r.Port, g.sock.lane)
+		return &ipc.OK{}, e.expose(g, r.Addr.Unmap(), r.Port, g.sock.lane, byExpose)
 	}
 	return nil, fmt.Errorf("%w: request %T", unix.EPROTO, req)
 }

@@ -44,7 +44,8 @@ type txMsg struct {
 	queued bool       // in cl.pendOps
 	handed bool       // to its connection
 
-	ungranted bool // the cookie it carries is to be granted when it is handed on
+	ungranted     bool // the cookie it carries is to be granted when it is handed on
+	toldUngranted bool // its socket is told that the cookie could not be granted
 }
 
 // ops are the operations of t: none, an RDMA operation, an atomic, or both in
@@ -359,7 +360,7 @@ func (e *Engine) freeMsg(t *txMsg) {
 	}
 	t.m = conn.Msg{}
 	t.next, t.cl, t.sock, t.slot, t.pin, t.cell = nil, nil, nil, nil, nil, nil
-	t.errno, t.nops, t.done, t.queued, t.ungranted = 0, 0, false, false, false
+	t.errno, t.nops, t.done, t.queued, t.ungranted, t.toldUngranted = 0, 0, false, false, false, false
 	e.msgs.put(t)
 	e.unref(c)
 }

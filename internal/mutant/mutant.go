@@ -82,6 +82,7 @@ const (
 	NobodyUnasked     Name = "nobody-unasked"       // messages behind one that found nobody do not wait to hear who took the first of them
 	AnyoneUses        Name = "anyone-uses"          // a host ends a region for one use that is another host's to use
 	RegrantAnyway     Name = "regrant-anyway"       // a restarted peer is sent a grant that cannot be made again
+	UngrantedTwice    Name = "ungranted-twice"      // a cookie that waits is told of again with each restart of the peer
 	TakenForgotten    Name = "taken-forgotten"      // a key taken back on one lane is forgotten though others are to say so
 	LengthUnbounded   Name = "length-unbounded"     // only the library bounds what one operation moves
 	EndUnbounded      Name = "end-unbounded"        // what a process had is ended in one turn, however much it is
@@ -121,7 +122,7 @@ func Names() []Name {
 		RequestOvertakes, MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice,
 		AtomicRunsTwice, GrantUnchecked, BoundsOffByOne, UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed,
 		GrantOnLaneZero, DeadGrantAgain, ExposedForGood, GrantTableShared, GrantErrorDropped, NakNotTold, IdleKeepsPlace, OnceForMany,
-		UsedWhenRefused, NobodyUnasked, AnyoneUses, RegrantAnyway,
+		UsedWhenRefused, NobodyUnasked, AnyoneUses, RegrantAnyway, UngrantedTwice,
 		TakenForgotten, LengthUnbounded, EndUnbounded, ChoresFirst, RefusedForgotten, VoidForgotten, MetKept, QuotaNotGivenBack, LoopbackTrusted,
 		DescriptorsClosedInSession, PartialUncharged, PopulateAtOnce, UpdatesUncharged, SourceTakesAll, RoomNotRung,
 		ReceiveShareIgnored, HandleReused, MarkWaitsForAll, CRCUnchecked,

@@ -96,11 +96,25 @@ func (w *world) checkDoubts() {
 	}
 }
 
+// ofNext: an earlier operation of its message names memory of another owner of the
+// port that owns its region.
+func (o *op) ofNext() bool {
+	for _, b := range o.m.ops {
+		if b == o {
+			return false
+		}
+		if b.r.e.ap == o.r.e.ap && b.r.e != o.r.e {
+			return true
+		}
+	}
+	return false
+}
+
 func (o *op) judgeRefused(s rds.Completion, fail func(string)) {
 	r := o.r
 	switch s.Errno {
 	case syscall.EINVAL:
-		if !r.dead() && o.granted && r.e.h.addr == o.cell.to && o.e.h.up && o.off%8 == 0 {
+		if !r.dead() && o.granted && r.e.h.addr == o.cell.to && o.e.h.up && o.off%8 == 0 && !o.ofNext() {
 			o.doubted(func() { fail("the region is alive and was granted") })
 		}
 	case syscall.EACCES:

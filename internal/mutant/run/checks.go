@@ -82,6 +82,7 @@ var checks = []check{
 	{variant: mutant.NobodyUnasked, pkg: "internal/daemon", test: "TestNobodyThenTwo"},
 	{variant: mutant.AnyoneUses, pkg: "internal/daemon", test: "TestUseOnceOfAnother"},
 	{variant: mutant.RegrantAnyway, pkg: "internal/daemon", test: "TestUseOnceRestartWaiting"},
+	{variant: mutant.UngrantedTwice, pkg: "internal/daemon", test: "TestUngrantedToldOnce"},
 	{variant: mutant.OnceForMany, pkg: "internal/daemon", test: "TestUseOnceOneHost"},
 	{variant: mutant.TakenForgotten, pkg: "internal/daemon", test: "TestTakenOnTwoLanes"},
 	{variant: mutant.LengthUnbounded, pkg: "internal/daemon", test: "TestOperationLength"},
