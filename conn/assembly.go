@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/mutant"
-	"github.com/rdsd/rdsd/internal/wire"
 )
 
 // assembly is the message that arrives in fragments, if there is one.

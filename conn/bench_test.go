@@ -3,8 +3,8 @@ package conn
 import (
 	"testing"
 
-	"github.com/rdsd/rdsd/internal/cong"
-	"github.com/rdsd/rdsd/internal/wire"
+	"github.com/rdsd/rdsd/conn/cong"
+	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
 )

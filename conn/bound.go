@@ -3,7 +3,7 @@ package conn
 import (
 	"errors"
 
-	"github.com/rdsd/rdsd/internal/wire"
+	"github.com/rdsd/rdsd/conn/wire"
 )
 
 // maxBounds: above so many notices owed the peer is not told who accepted its

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/rdsd/rdsd/internal/cong"
-	"github.com/rdsd/rdsd/internal/wire"
+	"github.com/rdsd/rdsd/conn/cong"
+	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/verbs"
 )
 

@@ -3,8 +3,8 @@ package conn
 import (
 	"errors"
 
-	"github.com/rdsd/rdsd/internal/cong"
-	"github.com/rdsd/rdsd/internal/wire"
+	"github.com/rdsd/rdsd/conn/cong"
+	"github.com/rdsd/rdsd/conn/wire"
 )
 
 // The kernel profile: the peer is a Linux kernel's RDS/IB 3.1 (net/rds), known

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdsd/rdsd/internal/cong"
-	"github.com/rdsd/rdsd/internal/wire"
+	"github.com/rdsd/rdsd/conn/cong"
+	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -86,7 +86,7 @@ func ack(n uint64) func(*wire.Header) { return func(h *wire.Header) { h.Ack = n 
 
 func TestKernelHandshake(t *testing.T) {
 	// Between the request's sides everything is as between kernels: the bytes
-	// are those of internal/wire/testdata/kernel-ib.txt but for the addresses.
+	// are those of conn/wire/testdata/kernel-ib.txt but for the addresses.
 	const reply = "7f000001" + "7f000002" + "03010003" + "00000000" + "0000000000000000" + "00000000" + "00000000"
 	for name, change := range map[string]func(*wire.Private){
 		"3.1": func(*wire.Private) {},

@@ -3,7 +3,7 @@ package conn
 import (
 	"testing"
 
-	"github.com/rdsd/rdsd/internal/wire"
+	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/verbs"
 )
 

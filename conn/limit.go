@@ -1,6 +1,6 @@
 package conn
 
-import "github.com/rdsd/rdsd/internal/wire"
+import "github.com/rdsd/rdsd/conn/wire"
 
 // What a host needs to limit how much one peer gives it to do. Credits limit how
 // much is under way at a time, not how often.

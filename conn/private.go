@@ -3,8 +3,8 @@ package conn
 import (
 	"fmt"
 
+	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/mutant"
-	"github.com/rdsd/rdsd/internal/wire"
 )
 
 // What the private data of requests, replies and rejections says, and whether

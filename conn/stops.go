@@ -1,8 +1,8 @@
 package conn
 
 import (
+	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/mutant"
-	"github.com/rdsd/rdsd/internal/wire"
 )
 
 // portStop is a port of the peer that refused a message. While stopped it

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/rdsd/rdsd/internal/cong"
+	"github.com/rdsd/rdsd/conn/cong"
+	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/mutant"
-	"github.com/rdsd/rdsd/internal/wire"
 	"github.com/rdsd/rdsd/verbs"
 )
 

@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/rdsd/rdsd/internal/cong"
-	"github.com/rdsd/rdsd/internal/wire"
+	"github.com/rdsd/rdsd/conn/cong"
+	"github.com/rdsd/rdsd/conn/wire"
 )
 
 // tcpWorld is two TCPs and the network between them, in virtual time: bytes that

@@ -1,8 +1,8 @@
 package conn
 
 import (
+	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/mutant"
-	"github.com/rdsd/rdsd/internal/wire"
 )
 
 // How connections come to lanes: those that were dialed, and the peer's.

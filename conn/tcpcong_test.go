@@ -3,7 +3,7 @@ package conn
 import (
 	"testing"
 
-	"github.com/rdsd/rdsd/internal/wire"
+	"github.com/rdsd/rdsd/conn/wire"
 )
 
 // Congestion maps that may have overtaken each other are asked for anew: by a lane

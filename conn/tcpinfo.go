@@ -1,6 +1,6 @@
 package conn
 
-import "github.com/rdsd/rdsd/internal/wire"
+import "github.com/rdsd/rdsd/conn/wire"
 
 // Info returns a snapshot: sums over the lanes, sequences of the first.
 func (c *TCP) Info() Info {

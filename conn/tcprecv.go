@@ -3,8 +3,8 @@ package conn
 import (
 	"fmt"
 
+	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/mutant"
-	"github.com/rdsd/rdsd/internal/wire"
 )
 
 // HandleData takes what arrived on a lane's stream, in any cuts.

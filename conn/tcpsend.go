@@ -1,6 +1,6 @@
 package conn
 
-import "github.com/rdsd/rdsd/internal/wire"
+import "github.com/rdsd/rdsd/conn/wire"
 
 const (
 	maxPieces = 64        // of one write

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdsd/rdsd/internal/wire"
+	"github.com/rdsd/rdsd/conn/wire"
 )
 
 // start1 is a puppet with the smaller address that has sent one message on its

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/stats"
-	"github.com/rdsd/rdsd/internal/wire"
 	"github.com/rdsd/rdsd/verbs/soft/iwarp"
 	"golang.org/x/sys/unix"
 )

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/rdstcp"
-	"github.com/rdsd/rdsd/internal/wire"
 	"github.com/rdsd/rdsd/rds"
 )
 

@@ -5,9 +5,9 @@ import (
 
 	"github.com/rdsd/rdsd/barrier"
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
-	"github.com/rdsd/rdsd/internal/wire"
 )
 
 // TestCloseSockOfBusyClient: CloseSock handles what was submitted before it and

@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/shm"
-	"github.com/rdsd/rdsd/internal/wire"
 )
 
 // TestReturnOfUntoldID: a client that gives back a receive id it was never told

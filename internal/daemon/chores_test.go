@@ -4,9 +4,9 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/shm"
-	"github.com/rdsd/rdsd/internal/wire"
 )
 
 // endless has e do a chore that takes all of each turn's budget, until the function

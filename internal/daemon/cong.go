@@ -2,7 +2,7 @@ package daemon
 
 import (
 	"github.com/rdsd/rdsd/conn"
-	"github.com/rdsd/rdsd/internal/cong"
+	"github.com/rdsd/rdsd/conn/cong"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/stats"
 )

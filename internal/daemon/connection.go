@@ -2,7 +2,7 @@ package daemon
 
 import (
 	"github.com/rdsd/rdsd/conn"
-	"github.com/rdsd/rdsd/internal/cong"
+	"github.com/rdsd/rdsd/conn/cong"
 )
 
 // connection is what the engine asks of a peer's connection whatever carries it:

@@ -2,7 +2,7 @@ package daemon
 
 import (
 	"github.com/rdsd/rdsd/conn"
-	"github.com/rdsd/rdsd/internal/wire"
+	"github.com/rdsd/rdsd/conn/wire"
 )
 
 // maxCtl bounds the internal messages that wait for one peer, see mayAnswer.

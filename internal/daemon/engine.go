@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/rdsd/rdsd/conn"
-	"github.com/rdsd/rdsd/internal/cong"
+	"github.com/rdsd/rdsd/conn/cong"
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"

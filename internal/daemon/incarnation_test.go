@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/conn"
-	"github.com/rdsd/rdsd/internal/wire"
+	"github.com/rdsd/rdsd/conn/wire"
 )
 
 // TestIncarnation: a message that means a port's former socket finds none; one

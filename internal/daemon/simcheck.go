@@ -5,7 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/rdsd/rdsd/conn"
-	"github.com/rdsd/rdsd/internal/cong"
+	"github.com/rdsd/rdsd/conn/cong"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 )

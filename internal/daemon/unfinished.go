@@ -5,9 +5,9 @@ import (
 	"math"
 
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
-	"github.com/rdsd/rdsd/internal/wire"
 )
 
 // A message in fragments takes its whole memory with the first one, so a peer

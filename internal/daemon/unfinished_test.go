@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/shm"
-	"github.com/rdsd/rdsd/internal/wire"
 )
 
 // TestUnfinishedMessages: a peer with sixty lanes begins a long message on each

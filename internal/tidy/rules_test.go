@@ -15,7 +15,7 @@ const maxLines = 700
 
 // pure packages are state machines: no clock, I/O, lock or goroutine of their
 // own, so that the simulator runs the very code of the daemon.
-var pure = []string{"conn", "rdmaop", "barrier", "internal/wire", "internal/cong", "cmsg"}
+var pure = []string{"conn", "rdmaop", "barrier", "conn/wire", "conn/cong", "cmsg"}
 
 // impure names the imports a pure package may not have, with what is below
 // them, and impureExcept what is allowed all the same. unix is there for its

@@ -3,7 +3,7 @@ package conformance
 import (
 	"net/netip"
 
-	"github.com/rdsd/rdsd/internal/wire"
+	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/verbs"
 )
 

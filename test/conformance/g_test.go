@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/cmsg"
+	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/stats"
-	"github.com/rdsd/rdsd/internal/wire"
 )
 
 func groupG() []statement {

@@ -7,8 +7,8 @@ import (
 
 	"github.com/rdsd/rdsd/afrds"
 	"github.com/rdsd/rdsd/cmsg"
+	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/stats"
-	"github.com/rdsd/rdsd/internal/wire"
 )
 
 func groupH() []statement {

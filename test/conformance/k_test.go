@@ -11,9 +11,9 @@ import (
 
 	"github.com/rdsd/rdsd/afrds"
 	"github.com/rdsd/rdsd/cmsg"
+	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/stats"
-	"github.com/rdsd/rdsd/internal/wire"
 )
 
 func groupK() []statement {

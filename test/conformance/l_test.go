@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/afrds"
+	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/stats"
-	"github.com/rdsd/rdsd/internal/wire"
 )
 
 func groupL() []statement {
@@ -72,7 +72,7 @@ func resident(t *testing.T, pid int) int {
 }
 
 func l191(t *testing.T, e *env) {
-	goTest(t, "../../internal/wire", "FuzzParse", "FuzzBodies")
+	goTest(t, "../../conn/wire", "FuzzParse", "FuzzBodies")
 	p := pair(t)
 	s, to := p.ka.bound(t), p.kb.bound(t)
 	rng := rand.New(rand.NewPCG(191, 1))

@@ -7,16 +7,18 @@ import (
 )
 
 const (
-	// ProtocolMajor and ProtocolMinor are the version spoken: RDS/IB 3.1.
+	// ProtocolMajor is the version spoken, RDS/IB 3.1, before the point.
 	ProtocolMajor = 3
+	// ProtocolMinor is what follows the point.
 	ProtocolMinor = 1
 	// MinorMask is what kernels send: minors 0 and 1 are supported.
 	MinorMask = 0x0003
 	// ExtVersion is the version of rdsd's extension in the magic.
 	ExtVersion = 2
 
-	// PrivateLen4 and PrivateLen6 are the private data's length by family.
+	// PrivateLen4 is the length of the private data between IPv4 addresses.
 	PrivateLen4 = 32
+	// PrivateLen6 is the length between IPv6 addresses.
 	PrivateLen6 = 56
 
 	// RejectIncompat is the reject code for "incompatible, raced or already
