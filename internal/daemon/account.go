@@ -3,6 +3,7 @@ package daemon
 import (
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/mutant"
+	"github.com/rdsd/rdsd/internal/quota"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 	"golang.org/x/sys/unix"
@@ -34,13 +35,13 @@ type account struct {
 
 // enter counts c to its user's account.
 func (e *Engine) enter(c *client) {
-	a := e.accounts[c.user.uid]
+	a := e.accounts[c.user.UID]
 	if a == nil {
-		a = &account{uid: c.user.uid}
-		e.accounts[c.user.uid] = a
+		a = &account{uid: c.user.UID}
+		e.accounts[c.user.UID] = a
 	}
 	a.clients++
-	a.quota = c.user.quota
+	a.quota = c.user.Quota
 	c.acct = a
 }
 
@@ -61,7 +62,7 @@ func (e *Engine) dropAccount(a *account) {
 
 // maySocket is nil if c's user may bind one more socket.
 func (e *Engine) maySocket(c *client) error {
-	err := c.user.may(config.Sockets, uint64(c.acct.sockets), 1)
+	err := c.user.May(config.Sockets, uint64(c.acct.sockets), 1)
 	if err != nil {
 		e.st.C[stats.QuotaRefused]++
 	}
@@ -79,7 +80,7 @@ func (e *Engine) opEnded(c *client) {
 }
 
 func (e *Engine) mayOperate(c *client) unix.Errno {
-	if uint64(c.acct.ops) > c.user.quota[config.Operations] {
+	if uint64(c.acct.ops) > c.user.Quota[config.Operations] {
 		e.st.C[stats.QuotaRefused]++
 		return unix.ENOBUFS
 	}
@@ -88,7 +89,7 @@ func (e *Engine) mayOperate(c *client) unix.Errno {
 
 // mayRegion is nil if c may have one more region.
 func (e *Engine) mayRegion(c *client) error {
-	err := c.user.mayShare("regions", c.acct.regions, len(e.regions), maxRegions)
+	err := c.user.MayShare("regions", c.acct.regions, len(e.regions), maxRegions)
 	if err != nil {
 		e.st.C[stats.QuotaRefused]++
 	}
@@ -101,9 +102,9 @@ func (e *Engine) mayRegion(c *client) error {
 func (e *Engine) mayPeer(c *client) error {
 	full := func() error {
 		if c == nil {
-			return daemonUser.mayShare("peers", 0, len(e.peersV), e.cfg.MaxPeers)
+			return quota.Daemon.MayShare("peers", 0, len(e.peersV), e.cfg.MaxPeers)
 		}
-		return c.user.mayShare("peers", c.acct.peers, len(e.peersV), e.cfg.MaxPeers)
+		return c.user.MayShare("peers", c.acct.peers, len(e.peersV), e.cfg.MaxPeers)
 	}
 	err := full()
 	if err != nil && e.dropUnused() {

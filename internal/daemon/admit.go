@@ -44,11 +44,11 @@ func (a *admission) arrive(s *session) {
 	if len(a.silent) >= maxSilent {
 		count := map[uint32]int{}
 		for _, x := range a.silent {
-			count[x.user.uid]++
+			count[x.user.UID]++
 		}
 		i := 0
 		for k, x := range a.silent {
-			if count[x.user.uid] > count[a.silent[i].user.uid] {
+			if count[x.user.UID] > count[a.silent[i].user.UID] {
 				i = k
 			}
 		}
@@ -64,25 +64,25 @@ func (a *admission) spoke(s *session, role ipc.Role, maxClients int) error {
 	if a.users == nil {
 		a.users = map[uint32]*connections{}
 	}
-	own := a.users[s.user.uid]
+	own := a.users[s.user.UID]
 	if own == nil {
 		own = &connections{}
 	}
 	switch role {
 	case ipc.RoleCtl:
-		if own.ctlers >= maxCtlers || !s.user.trusted && own.ctlers >= maxCtlers-a.ctlers {
+		if own.ctlers >= maxCtlers || !s.user.Trusted && own.ctlers >= maxCtlers-a.ctlers {
 			return fmt.Errorf("%w: the daemon answers %d rdsctl already, %d of uid %d: a user gets one more while it has less than are free of %d",
-				unix.EUSERS, max(own.ctlers, a.ctlers), own.ctlers, s.user.uid, maxCtlers)
+				unix.EUSERS, max(own.ctlers, a.ctlers), own.ctlers, s.user.UID, maxCtlers)
 		}
 		own.ctlers++
-		if !s.user.trusted {
+		if !s.user.Trusted {
 			a.ctlers++
 		}
 	case ipc.RoleClient:
 		if a.clients >= maxClients {
 			return fmt.Errorf("%w: the daemon serves limits.max_clients = %d processes already", unix.EUSERS, maxClients)
 		}
-		if err := s.user.may(config.Clients, uint64(own.clients), 1); err != nil {
+		if err := s.user.May(config.Clients, uint64(own.clients), 1); err != nil {
 			return err
 		}
 		own.clients++
@@ -90,7 +90,7 @@ func (a *admission) spoke(s *session, role ipc.Role, maxClients int) error {
 	default:
 		return fmt.Errorf("%w: unknown role %d", unix.EINVAL, role)
 	}
-	a.users[s.user.uid] = own
+	a.users[s.user.UID] = own
 	s.role = role
 	return nil
 }
@@ -98,11 +98,11 @@ func (a *admission) spoke(s *session, role ipc.Role, maxClients int) error {
 // leave ends s's place.
 func (a *admission) leave(s *session) {
 	a.forget(s)
-	own := a.users[s.user.uid]
+	own := a.users[s.user.UID]
 	switch s.role {
 	case ipc.RoleCtl:
 		own.ctlers--
-		if !s.user.trusted {
+		if !s.user.Trusted {
 			a.ctlers--
 		}
 	case ipc.RoleClient:
@@ -112,7 +112,7 @@ func (a *admission) leave(s *session) {
 		return
 	}
 	if *own == (connections{}) {
-		delete(a.users, s.user.uid)
+		delete(a.users, s.user.UID)
 	}
 }
 

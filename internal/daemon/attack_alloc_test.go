@@ -12,6 +12,7 @@ import (
 
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/quota"
 	"github.com/rdsd/rdsd/internal/stats"
 	"golang.org/x/sys/unix"
 )
@@ -115,9 +116,9 @@ func TestRoom(t *testing.T) {
 		if left, limit := r.left(); left != 120*mib || limit != 160*mib {
 			t.Errorf("%s: %d left of %d", name, left, limit)
 		}
-		root, other := daemonUser, &user{uid: 1000}
+		root, other := quota.Daemon, &quota.User{UID: 1000}
 		for _, tc := range []struct {
-			u                  *user
+			u                  *quota.User
 			size, own, pending uint64
 			says               string
 		}{
@@ -135,7 +136,7 @@ func TestRoom(t *testing.T) {
 	}
 	for name, root := range map[string]string{"none": t.TempDir(), "no limit": cgroups(t, "0::/a\n", map[string]string{"sys/fs/cgroup/a/memory.max": "max\n"})} {
 		r := openRoom(root)
-		if err := r.fits(daemonUser, 1<<40, 1<<40, 0); r != nil || err != nil {
+		if err := r.fits(quota.Daemon, 1<<40, 1<<40, 0); r != nil || err != nil {
 			t.Errorf("%s: %+v, %v", name, r, err)
 		}
 	}

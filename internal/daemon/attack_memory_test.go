@@ -4,7 +4,6 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -33,27 +32,6 @@ func TestHelloBounds(t *testing.T) {
 		if _, err := grantParams(p); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)
 		}
-	}
-}
-
-func TestMemoryBudget(t *testing.T) {
-	m, u := newMemory(1000, 500), userOf(config.NoPolicy(), ipc.Cred{})
-	for _, c := range []struct {
-		shared, registered uint64
-		want               error
-	}{{1000, 0, nil}, {1, 0, unix.ENOBUFS}, {0, 500, nil}, {0, 1, unix.ENOBUFS}, {^uint64(0), 0, unix.ENOBUFS}, {0, ^uint64(0), unix.ENOBUFS}} {
-		if err := m.take(&u, c.shared, c.registered); !errors.Is(err, c.want) {
-			t.Errorf("take(%d, %d): %v, want %v", c.shared, c.registered, err, c.want)
-		}
-	}
-	m.give(&u, 2, 1000, 500)
-	for range maxMaps {
-		if err := m.take(&u, 0, 0); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := m.take(&u, 0, 0); !errors.Is(err, unix.ENOBUFS) {
-		t.Errorf("mapping %d: %v", maxMaps+1, err)
 	}
 }
 

@@ -152,16 +152,14 @@ func TestKillWhileGrowing(t *testing.T) {
 		}
 		m.Close()
 	}
+	left := d.e.mem.Sum()
 	for range 500 {
-		d.e.mem.mu.Lock()
-		left := d.e.mem.all.maps
-		d.e.mem.mu.Unlock()
-		if left == 0 {
+		if left = d.e.mem.Sum(); left.Maps == 0 {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Errorf("given back less than taken: %d mappings, %d, %d bytes", d.e.mem.all.maps, d.e.mem.all.shared, d.e.mem.all.registered)
+	t.Errorf("given back less than taken: %d mappings, %d, %d bytes", left.Maps, left.Shared, left.Registered)
 }
 
 // TestPassedDescriptors: descriptors that a client passes are closed.

@@ -15,7 +15,7 @@ func (b backend) Backlog(v ctl.View) (out []ctl.BacklogInfo, more bool, err erro
 	at := map[*slot]int{}
 	var slots []*slot // of out
 	err = b.eachMessage(func(t *txMsg) bool {
-		if !v.May(t.cl.user.uid) {
+		if !v.May(t.cl.user.UID) {
 			return true
 		}
 		i, ok := at[t.slot]
@@ -71,7 +71,7 @@ func (b backend) unread(v ctl.View, out *[]ctl.BacklogInfo) (more bool, err erro
 	}
 	told := map[*socket]unread{}
 	err = b.eachUnread(func(c *client, r *rxEntry, age time.Duration) bool {
-		if v.May(c.user.uid) {
+		if v.May(c.user.UID) {
 			u := told[r.sock]
 			told[r.sock] = unread{u.n + 1, max(u.oldest, age)}
 		}
@@ -82,7 +82,7 @@ func (b backend) unread(v ctl.View, out *[]ctl.BacklogInfo) (more bool, err erro
 	}
 	err = b.eachSocket(func(s *socket) bool {
 		u := told[s]
-		if !v.May(s.cl.user.uid) || u.n+uint64(s.over.n) == 0 {
+		if !v.May(s.cl.user.UID) || u.n+uint64(s.over.n) == 0 {
 			return true
 		}
 		if more = len(*out) >= v.Limit; more {

@@ -38,10 +38,10 @@ func TestBindPolicy(t *testing.T) {
 	} {
 		_, err := tc.who.call(&ipc.Bind{Addr: hostAddr(0), Port: tc.port})
 		if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("uid %d, port %d: %v, want %q", tc.who.cl.user.uid, tc.port, err, tc.want)
+			t.Errorf("uid %d, port %d: %v, want %q", tc.who.cl.user.UID, tc.port, err, tc.want)
 		}
 		if strings.HasPrefix(tc.want, "rule") && !errors.Is(err, unix.EACCES) {
-			t.Errorf("uid %d, port %d: %v, want EACCES", tc.who.cl.user.uid, tc.port, err)
+			t.Errorf("uid %d, port %d: %v, want EACCES", tc.who.cl.user.UID, tc.port, err)
 		}
 	}
 	w.clean(ninth, a, b, root, own)

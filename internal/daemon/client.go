@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/rdsd/rdsd/internal/failpoint"
+	"github.com/rdsd/rdsd/internal/quota"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/verbs"
@@ -16,7 +17,7 @@ import (
 type client struct {
 	name string
 	pid  int
-	user user
+	user quota.User
 	acct *account // from attach until nothing uses its memory
 
 	seg    *shm.Segment

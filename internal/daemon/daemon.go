@@ -21,6 +21,7 @@ import (
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/metrics"
+	"github.com/rdsd/rdsd/internal/quota"
 	"github.com/rdsd/rdsd/internal/rdstcp"
 	"github.com/rdsd/rdsd/internal/service"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -304,7 +305,7 @@ func (d *Daemon) accept() {
 		}
 		d.accepting.Store(time.Now().UnixNano())
 		id := d.credOf(c)
-		s := &session{d: d, c: c, id: id, user: userOf(d.policy.Load(), id)}
+		s := &session{d: d, c: c, id: id, user: quota.Of(d.policy.Load(), id)}
 		d.mu.Lock()
 		if d.ended {
 			c.Close()

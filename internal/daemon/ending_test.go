@@ -161,7 +161,7 @@ func TestQuotaWhileEnding(t *testing.T) {
 		r.bind(port + 2)
 	}
 	next := w.attach(0, smallParams())
-	next.cl.user.quota[config.Sockets] = 3000
+	next.cl.user.Quota[config.Sockets] = 3000
 	r.at.Close()
 	for port := range uint16(3000) {
 		next.bind(port + 10_000)

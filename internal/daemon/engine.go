@@ -9,6 +9,7 @@ import (
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/cong"
 	"github.com/rdsd/rdsd/internal/failpoint"
+	"github.com/rdsd/rdsd/internal/quota"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/verbs"
@@ -36,7 +37,7 @@ type Engine struct {
 	clock   uint64 // see tick
 	sweep   sweep
 
-	mem      *memory             // sessions take from it
+	mem      *quota.Memory       // sessions take from it
 	accounts map[uint32]*account // by uid
 
 	clients  []*client    // attached, alive
@@ -200,7 +201,7 @@ func NewEngine(dev verbs.Device, cfg EngineConfig, st *stats.Block) (*Engine, er
 		locals: map[netip.Addr]*local{}, remotes: map[remoteKey]*remote{},
 		regions: map[uint32]*region{}, byKey: map[verbs.PeerKey]*peer{},
 		recvLeft: cfg.RecvBufs,
-		accounts: map[uint32]*account{}, mem: newMemory(cfg.MaxSharedBytes, cfg.MaxRegisteredBytes),
+		accounts: map[uint32]*account{}, mem: quota.NewMemory(cfg.MaxSharedBytes, cfg.MaxRegisteredBytes),
 	}
 	e.retiring.step, e.ending.step, e.pressing.step = e.retireDead, e.endClients, e.press
 	e.withdrawing.step, e.rousing.step = e.withdraw, e.wakeRoused

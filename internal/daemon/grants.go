@@ -34,13 +34,13 @@ var errTaken = errors.New("the peer refused a grant")
 // socket of this host. ENOBUFS.
 func (e *Engine) mayGrant(r *region, h *remote) error {
 	c := r.cl
-	err := c.user.may(config.Grants, uint64(c.acct.grants), 1)
+	err := c.user.May(config.Grants, uint64(c.acct.grants), 1)
 	if err == nil && h != nil {
 		own := h.shares.of[c.acct]
 		if mutant.On(mutant.GrantTableShared) {
 			own = 0
 		}
-		if err = c.user.mayShare("grants", own, h.shares.all, e.cfg.MaxGrants); err != nil {
+		if err = c.user.MayShare("grants", own, h.shares.all, e.cfg.MaxGrants); err != nil {
 			err = fmt.Errorf("%w (to %v)", err, h.addr)
 		}
 	}

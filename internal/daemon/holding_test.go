@@ -14,7 +14,7 @@ import (
 func TestVoidBeforeItsTurn(t *testing.T) {
 	w := newWorld(t, 2, EngineConfig{})
 	a, b := w.opSideAs(0, 10, 1000), w.opSide(1, 20)
-	a.cl.user.quota[config.Grants] = 10
+	a.cl.user.Quota[config.Grants] = 10
 	r, released := a.register(rdmaop.RightWrite), a.register(rdmaop.RightWrite)
 	for _, x := range []uint32{r.Region, released.Region} {
 		if err := a.exposeTo(&ipc.RegisterOK{Region: x}, 1, 20); err != nil {

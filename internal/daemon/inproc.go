@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/quota"
 	"github.com/rdsd/rdsd/internal/shm"
 	"golang.org/x/sys/unix"
 )
@@ -30,7 +31,7 @@ type InProcess struct {
 
 	e    *Engine
 	cl   *client
-	user user
+	user quota.User
 	gone chan struct{}
 
 	mu     sync.Mutex
@@ -92,11 +93,11 @@ func (p *InProcess) Call(req ipc.Request, _ []int) (resp ipc.Response, fds []int
 		if err != nil {
 			return nil, nil, err
 		}
-		if err := p.e.mem.take(&p.user, 0, size); err != nil {
+		if err := p.e.mem.Take(&p.user, 0, size); err != nil {
 			return nil, nil, err
 		}
 		fd, mem := p.name(int(size))
-		give := func() { p.e.mem.give(&p.user, 1, 0, size) }
+		give := func() { p.e.mem.Give(&p.user, 1, 0, size) }
 		p.Run(func() {
 			var b *buffer
 			if b, err = p.e.addBuffer(p.cl, mem, give); err == nil {
@@ -134,12 +135,12 @@ func (p *InProcess) hello(h *ipc.Hello) (ipc.Response, []int, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	p.user = userOf(p.e.cfg.Policy, p.Cred)
+	p.user = quota.Of(p.e.cfg.Policy, p.Cred)
 	size := uint64(shm.SegmentSize(params) + shm.TableSize(params.Slots, params.Cells) + int(params.SendWindows+params.RecvWindows)*shm.WindowSize)
-	if err := p.e.mem.take(&p.user, size, 0); err != nil {
+	if err := p.e.mem.Take(&p.user, size, 0); err != nil {
 		return nil, nil, err
 	}
-	give := func() { p.e.mem.give(&p.user, 1, size, 0) }
+	give := func() { p.e.mem.Give(&p.user, 1, size, 0) }
 	c := &client{name: h.Name, pid: p.Cred.PID, user: p.user, params: params, recv: shm.NewArena(), bell: p.Wake, onFree: give}
 	segFD, seg := p.name(shm.SegmentSize(params))
 	tabFD, table := p.name(shm.TableSize(params.Slots, params.Cells))

@@ -121,7 +121,7 @@ func (e *Engine) publishLists(wall int64) {
 
 func (l *lists) putSocket(i int, s *socket) {
 	r := stats.Socket{Used: 1, Addr: s.local.addr.As16(), Port: s.port, Incarnation: s.inc,
-		PID: uint32(s.cl.pid), UID: s.cl.user.uid, SendMessages: uint64(s.txs.n), SendBytes: uint64(s.sndBytes),
+		PID: uint32(s.cl.pid), UID: s.cl.user.UID, SendMessages: uint64(s.txs.n), SendBytes: uint64(s.sndBytes),
 		RecvBytes: uint64(s.rcvBytes), RecvLimit: uint64(s.limit), Congested: bit(s.congested), Ops: uint64(s.ops)}
 	stats.SetText(r.Name[:], s.cl.name)
 	l.out.PutSocket(i, &r)

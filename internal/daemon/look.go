@@ -49,7 +49,7 @@ func (b backend) steps(n func(c *client) int, f func(c *client, from, to int) bo
 }
 
 func (s *socket) owner() ctl.Owner {
-	return ctl.Owner{PID: s.cl.pid, UID: s.cl.user.uid, Name: s.cl.name}
+	return ctl.Owner{PID: s.cl.pid, UID: s.cl.user.UID, Name: s.cl.name}
 }
 
 // eachMessage calls f for all messages of clients that are not ended, on the
@@ -126,14 +126,14 @@ func (b backend) Messages(v ctl.View, queue string) (out []ctl.MessageInfo, more
 		return add(m)
 	}
 	err = b.eachUnread(func(c *client, r *rxEntry, age time.Duration) bool {
-		return !v.May(c.user.uid) || unread(r.sock, r.src, r.sport, r.n, age)
+		return !v.May(c.user.UID) || unread(r.sock, r.src, r.sport, r.n, age)
 	})
 	if err != nil || more {
 		return out, more, err
 	}
 	short := false
 	err = b.eachSocket(func(s *socket) bool {
-		if !v.May(s.cl.user.uid) {
+		if !v.May(s.cl.user.UID) {
 			return true
 		}
 		short = short || s.over.n > lookStep
@@ -173,7 +173,7 @@ func (b backend) Keys(v ctl.View) (out []ctl.KeyInfo, more bool, err error) {
 				return
 			}
 			for n := 0; at != nil && n < lookStep; n++ {
-				if r := at.of; v.May(r.cl.user.uid) {
+				if r := at.of; v.May(r.cl.user.UID) {
 					if more = len(out) >= v.Limit; more {
 						at = nil
 						return
@@ -215,7 +215,7 @@ func keyInfo(r *region) ctl.KeyInfo {
 // Barriers lists the destinations with operations.
 func (b backend) Barriers(v ctl.View) (out []ctl.BarrierInfo, more bool, err error) {
 	err = b.steps(func(c *client) int { return len(c.cells) }, func(c *client, from, to int) bool {
-		if !v.May(c.user.uid) {
+		if !v.May(c.user.UID) {
 			return true
 		}
 		for _, ce := range c.cells[from:to] {
@@ -243,7 +243,7 @@ func (b backend) Congested(v ctl.View) (out []ctl.CongestedInfo, more bool, err 
 		return !more
 	}
 	err = b.eachSocket(func(s *socket) bool {
-		if !s.congested || !v.May(s.cl.user.uid) {
+		if !s.congested || !v.May(s.cl.user.UID) {
 			return true
 		}
 		owner := s.owner()

@@ -16,7 +16,7 @@ import (
 
 // openPlace gives sl, new, a place if one is left.
 func (e *Engine) openPlace(sl *slot) {
-	if a := sl.cl.acct; a.waiting.n == 0 && uint64(a.dests) < sl.cl.user.quota[config.Destinations] {
+	if a := sl.cl.acct; a.waiting.n == 0 && uint64(a.dests) < sl.cl.user.Quota[config.Destinations] {
 		e.takePlace(sl)
 	}
 }
@@ -39,7 +39,7 @@ func (e *Engine) needPlace(sl *slot) {
 // gave one up if need be.
 func (e *Engine) freePlace(sl *slot) bool {
 	a := sl.cl.acct
-	return uint64(a.dests) < sl.cl.user.quota[config.Destinations] || e.giveWay(a)
+	return uint64(a.dests) < sl.cl.user.Quota[config.Destinations] || e.giveWay(a)
 }
 
 func (e *Engine) takePlace(sl *slot) {

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/rdsd/rdsd/internal/mutant"
+	"github.com/rdsd/rdsd/internal/quota"
 	"github.com/rdsd/rdsd/internal/shm"
 	"golang.org/x/sys/unix"
 )
@@ -68,7 +69,7 @@ func (p *populating) leave(uid uint32) {
 // begin reserves size bytes of the cgroup's memory for u, which has own bytes,
 // these included; end gives the reservation up when they are populated or not
 // to be. ENOMEM: the cgroup has no more, or u would have more than is left.
-func (p *populating) begin(u *user, size, own uint64) error {
+func (p *populating) begin(u *quota.User, size, own uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := p.room.fits(u, size, own, p.bytes); err != nil {
@@ -92,12 +93,12 @@ func (p *populating) end(size uint64) {
 // net.ErrClosed: its process is gone.
 func (s *session) populate(size int, create func() (*shm.Mapping, error)) (*shm.Mapping, error) {
 	p := s.d.populating
-	p.enter(s.user.uid)
-	defer p.leave(s.user.uid)
+	p.enter(s.user.UID)
+	defer p.leave(s.user.UID)
 	if s.c.HungUp() {
 		return nil, net.ErrClosed
 	}
-	if err := p.begin(&s.user, uint64(size), s.d.e.mem.of(s.user.uid)); err != nil {
+	if err := p.begin(&s.user, uint64(size), s.d.e.mem.Of(s.user.UID)); err != nil {
 		return nil, err
 	}
 	defer p.end(uint64(size))
@@ -107,7 +108,7 @@ func (s *session) populate(size int, create func() (*shm.Mapping, error)) (*shm.
 // fits returns nil if size more bytes leave the cgroup what the daemon itself
 // may need; pending bytes are reserved and not populated. A user that is not
 // trusted, and has own bytes with these, gets no more than is left.
-func (r *room) fits(u *user, size, own, pending uint64) error {
+func (r *room) fits(u *quota.User, size, own, pending uint64) error {
 	if r == nil {
 		return nil
 	}
@@ -117,9 +118,9 @@ func (r *room) fits(u *user, size, own, pending uint64) error {
 	case size > left:
 		return fmt.Errorf("%w: %d bytes asked, the daemon's memory cgroup has %d left of %d: free some, or raise its limit (MemoryMax=, or the container's)",
 			unix.ENOMEM, size, left, most)
-	case !u.trusted && own > left:
+	case !u.Trusted && own > left:
 		return fmt.Errorf("%w: uid %d would have %d bytes, more than the %d that the daemon's memory cgroup of %d has left",
-			unix.ENOMEM, u.uid, own, left, most)
+			unix.ENOMEM, u.UID, own, left, most)
 	}
 	return nil
 }

@@ -146,8 +146,8 @@ func TestQuotaModel(t *testing.T) {
 		}
 		w.es[0].Turn(w.net.Now(), w.net.Now())
 		for uid, n := range socks {
-			a, used := w.es[0].accounts[uid], w.es[0].mem.ofUsers()[uid]
-			if a == nil && n != 0 || a != nil && a.sockets != n || used.registered != bytes[uid] {
+			a, used := w.es[0].accounts[uid], w.es[0].mem.OfUsers()[uid]
+			if a == nil && n != 0 || a != nil && a.sockets != n || used.Registered != bytes[uid] {
 				t.Fatalf("uid %d: account %+v, memory %+v, want %d sockets, %d bytes", uid, a, used, n, bytes[uid])
 			}
 		}
@@ -362,22 +362,9 @@ func TestManyWaitingDestinations(t *testing.T) {
 	w.clean()
 }
 
-// TestSharedLimits: what has no quota is shared: one user gets half, the next
+// TestSharedRegions: regions have no quota and are shared: one user gets half, the next
 // half of the rest, an administrator what is left.
-func TestSharedLimits(t *testing.T) {
-	for _, tc := range []struct {
-		trusted         bool
-		own, all, limit int
-		ok              bool
-	}{
-		{false, 0, 0, 10, true}, {false, 4, 4, 10, true}, {false, 5, 5, 10, false}, {true, 5, 5, 10, true},
-		{false, 0, 9, 10, true}, {false, 1, 9, 10, false}, {true, 9, 9, 10, true}, {true, 10, 10, 10, false}, {false, 0, 10, 10, false},
-	} {
-		u := user{uid: 7, trusted: tc.trusted}
-		if err := u.mayShare("things", tc.own, tc.all, tc.limit); (err == nil) != tc.ok || err != nil && !errors.Is(err, unix.ENOBUFS) {
-			t.Errorf("%+v: %v", tc, err)
-		}
-	}
+func TestSharedRegions(t *testing.T) {
 	w := quotaWorld(t, 1, func(*config.Quota) {})
 	r, other := w.as(1000), w.as(1001)
 	var err error

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/quota"
 )
 
 // reloading is what a reload needs.
@@ -43,7 +44,7 @@ func (d *Daemon) setConfig(c *config.Config) {
 func (d *Daemon) peerAllowed(a netip.Addr) bool { return d.config().PeerAllowed(a) }
 
 // sharedLimit bounds the rings, tables and arenas of all clients, bytes.
-func sharedLimit(c *config.Config) uint64 { return uint64(c.Limits.MaxClients) * sharedEach }
+func sharedLimit(c *config.Config) uint64 { return uint64(c.Limits.MaxClients) * quota.SharedEach }
 
 // Reload reads the configuration again and applies what differs, where a
 // running daemon can: nothing is interrupted but the connections to peers that
@@ -128,7 +129,7 @@ func (d *Daemon) apply(next *config.Config) error {
 	}
 	d.tls.Store(cred) // before the keys that want it
 	d.setConfig(&c)
-	d.e.mem.setLimits(sharedLimit(&c), c.Limits.MaxRegisteredBytes)
+	d.e.mem.SetLimits(sharedLimit(&c), c.Limits.MaxRegisteredBytes)
 	if d.reload.level != nil {
 		d.reload.level.Set(c.Log.Level)
 	}

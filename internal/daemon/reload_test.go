@@ -11,6 +11,7 @@ import (
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/quota"
 )
 
 // TestReload: what is read anew holds at once, where it can; what cannot is
@@ -145,17 +146,17 @@ func TestReload(t *testing.T) {
 // TestLowerMemoryLimit: below what is in use nothing more is given, and the
 // account does not run over.
 func TestLowerMemoryLimit(t *testing.T) {
-	m := newMemory(100, 100)
-	u := userOf(config.NoPolicy(), ipc.Cred{UID: alice})
-	if err := m.take(&u, 60, 60); err != nil {
+	m := quota.NewMemory(100, 100)
+	u := quota.Of(config.NoPolicy(), ipc.Cred{UID: alice})
+	if err := m.Take(&u, 60, 60); err != nil {
 		t.Fatal(err)
 	}
-	m.setLimits(50, 50)
-	if m.take(&u, 1, 0) == nil || m.take(&u, 0, 1) == nil {
+	m.SetLimits(50, 50)
+	if m.Take(&u, 1, 0) == nil || m.Take(&u, 0, 1) == nil {
 		t.Error("over the limit")
 	}
-	m.setLimits(61, 61)
-	if err := m.take(&u, 1, 1); err != nil {
+	m.SetLimits(61, 61)
+	if err := m.Take(&u, 1, 1); err != nil {
 		t.Error(err)
 	}
 }

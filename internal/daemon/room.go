@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/rdsd/rdsd/internal/quota"
 )
 
 // room is what the memory cgroups that the daemon is in leave it. Their files
@@ -132,7 +134,7 @@ func (d *Daemon) warnRoom() {
 	for _, b := range d.e.pools {
 		own += uint64(len(b))
 	}
-	if left, limit := r.left(); left < own+sharedEach {
+	if left, limit := r.left(); left < own+quota.SharedEach {
 		d.warnings = append(d.warnings, fmt.Sprintf("the daemon's memory cgroup has %d MiB left of %d: its own buffers may come to %d MiB; raise the limit (MemoryMax=, or the container's)",
 			left>>20, limit>>20, own>>20))
 	}

@@ -9,14 +9,18 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/quota"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 	"golang.org/x/sys/unix"
@@ -29,7 +33,7 @@ type session struct {
 	d    *Daemon
 	c    *ipc.Conn
 	id   ipc.Cred
-	user user
+	user quota.User
 
 	role ipc.Role // 0: has not said. Guarded by d.mu
 
@@ -162,7 +166,7 @@ func (s *session) free() {
 	for _, m := range s.maps {
 		m.Close()
 	}
-	s.d.e.mem.give(&s.user, len(s.maps), s.shared, 0)
+	s.d.e.mem.Give(&s.user, len(s.maps), s.shared, 0)
 	s.maps, s.shared = nil, 0
 	if s.bell != nil {
 		s.bell.Close()
@@ -178,7 +182,7 @@ func (s *session) unmapBuffer(m *shm.Mapping) {
 	defer s.mu.Unlock()
 	size := uint64(len(m.Mem))
 	m.Close()
-	s.d.e.mem.give(&s.user, 1, 0, size)
+	s.d.e.mem.Give(&s.user, 1, 0, size)
 }
 
 // handOver answers request id with the descriptor of m, which is the client's
@@ -209,7 +213,7 @@ func (s *session) handOverAll(id uint32, answer ipc.Response, fds []int) error {
 
 // take reserves memory for one mapping.
 func (s *session) take(shared, registered uint64) error {
-	err := s.d.e.mem.take(&s.user, shared, registered)
+	err := s.d.e.mem.Take(&s.user, shared, registered)
 	if err != nil {
 		s.d.e.Do(func() { s.d.e.st.C[stats.QuotaRefused]++ })
 	}
@@ -226,7 +230,7 @@ func (s *session) memfd(name string, size int, readOnly bool) (*shm.Mapping, err
 	}
 	m, err := s.populate(size, func() (*shm.Mapping, error) { return create(name, size) })
 	if err != nil {
-		s.d.e.mem.give(&s.user, 1, uint64(size), 0)
+		s.d.e.mem.Give(&s.user, 1, uint64(size), 0)
 		return nil, err
 	}
 	s.maps = append(s.maps, m)
@@ -328,8 +332,8 @@ func (s *session) attach(id uint32, hello *ipc.Hello, p shm.Params) error {
 	}
 	s.cl = c
 	return s.handOverAll(id, &ipc.HelloOK{Version: ipc.Version, Features: hello.Features & ipc.FeatureRefuses, Instance: s.d.info.Instance, Params: p,
-		MaxSockets: uint32(min(uint64(s.d.config().Limits.MaxSockets), s.user.quota[config.Sockets])), MaxBuffers: maxBuffers,
-		MaxMessage: shm.MaxMessage, MaxBytes: min(s.d.config().Limits.MaxRegisteredBytes, s.user.quota[config.RegisteredBytes]),
+		MaxSockets: uint32(min(uint64(s.d.config().Limits.MaxSockets), s.user.Quota[config.Sockets])), MaxBuffers: maxBuffers,
+		MaxMessage: shm.MaxMessage, MaxBytes: min(s.d.config().Limits.MaxRegisteredBytes, s.user.Quota[config.RegisteredBytes]),
 		SpinNs: clientSpin(s.d.config().Spin, runtime.NumCPU())}, fds)
 }
 
@@ -382,7 +386,7 @@ func (s *session) alloc(id uint32, r *ipc.Alloc) error {
 	}
 	m, err := s.populate(int(size), func() (*shm.Mapping, error) { return createMemfd(failpoint.Buffer, int(size)) })
 	if err != nil {
-		s.d.e.mem.give(&s.user, 1, 0, size)
+		s.d.e.mem.Give(&s.user, 1, 0, size)
 		return s.fail(id, err)
 	}
 	var b *buffer
@@ -417,7 +421,7 @@ func (s *session) growSend(id uint32) error {
 	}
 	m, err := s.populate(shm.WindowSize, func() (*shm.Mapping, error) { return createMemfd(failpoint.SendWindow, shm.WindowSize) })
 	if err != nil {
-		s.d.e.mem.give(&s.user, 1, shm.WindowSize, 0)
+		s.d.e.mem.Give(&s.user, 1, shm.WindowSize, 0)
 		return s.fail(id, err)
 	}
 	err = s.ask(func() error {
@@ -435,7 +439,7 @@ func (s *session) growSend(id uint32) error {
 	})
 	if err != nil {
 		m.Close()
-		s.d.e.mem.give(&s.user, 1, shm.WindowSize, 0)
+		s.d.e.mem.Give(&s.user, 1, shm.WindowSize, 0)
 		return s.fail(id, err)
 	}
 	return s.handOver(id, &ipc.GrowSendOK{Windows: windows}, m)
@@ -446,7 +450,7 @@ func (s *session) serveCtl(id uint32) error {
 	if err := s.c.Send(id, &ipc.HelloOK{Version: ipc.Version, Instance: s.d.info.Instance}); err != nil {
 		return err
 	}
-	who := ctl.Caller{UID: s.user.uid, Admin: s.user.trusted}
+	who := ctl.Caller{UID: s.user.UID, Admin: s.user.Trusted}
 	for {
 		s.c.SetReadDeadline(time.Now().Add(ctlTimeout))
 		m, err := s.c.Recv()
@@ -461,4 +465,15 @@ func (s *session) serveCtl(id uint32) error {
 			return err
 		}
 	}
+}
+
+// printable makes a name that a process gave itself fit for logs and
+// terminals.
+func printable(name string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) || r == utf8.RuneError {
+			return '?'
+		}
+		return r
+	}, name)
 }

@@ -148,7 +148,7 @@ func (e *Engine) Leaks() (found []string) {
 	say(len(e.accounts)-idle, "accounts of users")
 	say(e.short.n, "accounts of users that refused for want of memory")
 	say(e.wanted.n, "accounts of users that want places for destinations")
-	say(e.mem.maps(), "mappings for clients")
+	say(e.mem.Sum().Maps, "mappings for clients")
 	for _, r := range e.rails {
 		say(len(r.repost), "receive buffers not posted")
 	}

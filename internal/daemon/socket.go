@@ -77,7 +77,7 @@ func (e *Engine) bind(c *client, ap netip.AddrPort, rcvbuf int) (*socket, error)
 	port := ap.Port()
 	if port == 0 {
 		if port = l.freePort(e.cfg.Rand, func(from uint16) (uint16, bool) {
-			return e.cfg.Policy.NextPort(c.user.uid, c.user.gid, addr, from)
+			return e.cfg.Policy.NextPort(c.user.UID, c.user.GID, addr, from)
 		}); port == 0 {
 			return nil, e.noPort(c, addr)
 		}
@@ -110,7 +110,7 @@ func (s *socket) fixLane(lane uint8) bool {
 
 // mayBind asks the bind policy. EACCES, naming the rule.
 func (e *Engine) mayBind(c *client, addr netip.Addr, port uint16) error {
-	if err := e.cfg.Policy.MayBind(c.user.uid, c.user.gid, addr, port); err != nil {
+	if err := e.cfg.Policy.MayBind(c.user.UID, c.user.GID, addr, port); err != nil {
 		return fmt.Errorf("%w: %w", unix.EACCES, err)
 	}
 	return nil
@@ -118,7 +118,7 @@ func (e *Engine) mayBind(c *client, addr netip.Addr, port uint16) error {
 
 // noPort says why no port of addr is free for c.
 func (e *Engine) noPort(c *client, addr netip.Addr) error {
-	if _, ok := e.cfg.Policy.NextPort(c.user.uid, c.user.gid, addr, firstPort); !ok {
+	if _, ok := e.cfg.Policy.NextPort(c.user.UID, c.user.GID, addr, firstPort); !ok {
 		return e.mayBind(c, addr, firstPort)
 	}
 	return unix.EADDRINUSE

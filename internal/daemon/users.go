@@ -36,8 +36,8 @@ func (b backend) Users() ([]ctl.User, error) {
 	}); err != nil {
 		return nil, err
 	}
-	for uid, t := range b.d.e.mem.ofUsers() {
-		of(uid).RegisteredBytes.Used, of(uid).QueuedBytes.Used = t.registered, t.shared
+	for uid, t := range b.d.e.mem.OfUsers() {
+		of(uid).RegisteredBytes.Used, of(uid).QueuedBytes.Used = t.Registered, t.Shared
 	}
 	b.d.mu.Lock()
 	for uid, c := range b.d.admission.users {

@@ -139,7 +139,7 @@ func TestClientQuota(t *testing.T) {
 		t.Fatalf("after a process has gone: %v", err)
 	}
 	for start := time.Now(); time.Since(start) < 10*time.Second; time.Sleep(time.Millisecond) {
-		if c.d.e.mem.ofUsers()[alice].registered == 1<<20 {
+		if c.d.e.mem.OfUsers()[alice].Registered == 1<<20 {
 			break
 		}
 	}

@@ -1,0 +1,26 @@
+package quota
+
+import (
+	"errors"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestSharedLimits: what has no quota is shared: one user gets half, the next
+// half of the rest, an administrator what is left.
+func TestSharedLimits(t *testing.T) {
+	for _, tc := range []struct {
+		trusted         bool
+		own, all, limit int
+		ok              bool
+	}{
+		{false, 0, 0, 10, true}, {false, 4, 4, 10, true}, {false, 5, 5, 10, false}, {true, 5, 5, 10, true},
+		{false, 0, 9, 10, true}, {false, 1, 9, 10, false}, {true, 9, 9, 10, true}, {true, 10, 10, 10, false}, {false, 0, 10, 10, false},
+	} {
+		u := User{UID: 7, Trusted: tc.trusted}
+		if err := u.MayShare("things", tc.own, tc.all, tc.limit); (err == nil) != tc.ok || err != nil && !errors.Is(err, unix.ENOBUFS) {
+			t.Errorf("%+v: %v", tc, err)
+		}
+	}
+}
