@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/attach"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/rds"
 )
@@ -113,7 +114,7 @@ func TestOpenCanceledLate(t *testing.T) {
 				t.Fatal(err)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
-			if _, err := rds.Open(ctx, rds.Options{Control: lateControl{ctl, cancel}}); !errors.Is(err, context.Canceled) {
+			if _, err := rds.Open(attach.Through(ctx, attach.Way{Control: lateControl{ctl, cancel}}), rds.Options{}); !errors.Is(err, context.Canceled) {
 				t.Error(err)
 			}
 		}

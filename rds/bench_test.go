@@ -4,8 +4,6 @@ import (
 	"math"
 	"testing"
 	"time"
-
-	"github.com/rdsd/rdsd/internal/shm"
 )
 
 // pause stops the daemon's goroutine; it works in step only, in the test's own
@@ -36,7 +34,7 @@ type flow struct {
 	cookies [batch]uint32
 }
 
-func newFlow(t testing.TB, n int, p shm.Params) *flow {
+func newFlow(t testing.TB, n int, p Params) *flow {
 	d, a, b := pair(t, Options{Spin: -1, Params: p})
 	if err := a.SetSndBuf(3 * batch * n); err != nil {
 		t.Fatal(err)
@@ -121,7 +119,7 @@ func TestNoAllocs(t *testing.T) {
 		{"SendMsg with everything", (*flow).sendAll, (*flow).recvAll},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			f := newFlow(t, 64, shm.Params{SubEntries: 8 * batch})
+			f := newFlow(t, 64, Params{SubEntries: 8 * batch})
 			tt.send(f) // makes what it needs
 			f.d.do(func() {})
 			tt.recv(f)
@@ -145,7 +143,7 @@ func TestNoAllocs(t *testing.T) {
 }
 
 func benchmarkFlow(b *testing.B, n int, send, recv func(*flow)) {
-	f := newFlow(b, n, shm.Params{})
+	f := newFlow(b, n, Params{})
 	defer f.d.pause()()
 	var tx, rx time.Duration
 	msgs := 0

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
-
-	"github.com/rdsd/rdsd/internal/shm"
 )
 
 // fill makes s congested with one message from a, relieve takes it.
@@ -83,7 +81,7 @@ func TestCongUpdates(t *testing.T) {
 // TestCongEvicted: nobody announces the relief of a slot that was closed, so
 // closing it is reported.
 func TestCongEvicted(t *testing.T) {
-	d, a, b := pair(t, Options{Params: shm.Params{Slots: 2}})
+	d, a, b := pair(t, Options{Params: Params{Slots: 2}})
 	fill(t, a, b)
 	d.do(func() {})
 	a.SetCongMonitor(true)

@@ -10,6 +10,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/rdsd/rdsd/internal/attach"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 )
@@ -250,8 +251,7 @@ func (d *fakeDaemon) segments(op *shm.SubOp) []shm.SegEntry {
 func openFake(t testing.TB, o Options) (*Client, *fakeDaemon) {
 	t.Helper()
 	d := newFakeDaemon(o.Params)
-	o.Control, o.Wake = d, d.client
-	c, err := Open(context.Background(), o)
+	c, err := Open(attach.Through(context.Background(), attach.Way{Control: d, Wake: d.client}), o)
 	if err != nil {
 		t.Fatal(err)
 	}

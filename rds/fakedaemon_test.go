@@ -118,8 +118,8 @@ func heap(n int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), n)
 }
 
-func newFakeDaemon(p shm.Params) *fakeDaemon {
-	fillParams(&p)
+func newFakeDaemon(want Params) *fakeDaemon {
+	p := want.fill()
 	d := &fakeDaemon{params: p, self: shm.NewChanWaiter(nil), client: shm.NewChanWaiter(nil), ended: make(chan struct{}),
 		gone: make(chan struct{}), local: netip.MustParseAddr("127.0.0.1"), recv: shm.NewArena(),
 		cells: map[uint32]*fakeCell{}, bufs: map[uint32][]byte{}, regions: map[uint32]*fakeRegion{}, nextID: 1}

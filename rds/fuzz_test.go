@@ -9,6 +9,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/rdsd/rdsd/internal/attach"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"golang.org/x/sys/unix"
@@ -156,7 +157,7 @@ func FuzzDaemon(f *testing.F) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			c, err := Open(context.Background(), Options{Params: tiny, Control: d, Wake: d.wake, Spin: -1})
+			c, err := Open(attach.Through(context.Background(), attach.Way{Control: d, Wake: d.wake}), Options{Params: Params(tiny), Spin: -1})
 			if err != nil {
 				return
 			}
@@ -209,7 +210,7 @@ func TestBrokenDaemon(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := newHostileDaemon()
-			cl, err := Open(t.Context(), Options{Params: tiny, Control: d, Wake: d.wake, Spin: -1})
+			cl, err := Open(attach.Through(t.Context(), attach.Way{Control: d, Wake: d.wake}), Options{Params: Params(tiny), Spin: -1})
 			if err != nil {
 				t.Fatal(err)
 			}

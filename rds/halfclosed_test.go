@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/rdsd/rdsd/internal/attach"
 	"github.com/rdsd/rdsd/internal/ipc"
 )
 
@@ -54,7 +55,7 @@ func (x *closesAfterBind) Call(req ipc.Request, fds []int) (ipc.Response, []int,
 func TestCloseBesideBind(t *testing.T) {
 	d := newFakeDaemon(Options{}.Params)
 	x := &closesAfterBind{fakeDaemon: d}
-	c, err := Open(bg(), Options{Control: x, Wake: d.client})
+	c, err := Open(attach.Through(bg(), attach.Way{Control: x, Wake: d.client}), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

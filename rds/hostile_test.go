@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/rdsd/rdsd/internal/attach"
 	"github.com/rdsd/rdsd/internal/ipc"
 )
 
@@ -31,7 +32,7 @@ func TestReturnOfUnsent(t *testing.T) {
 func TestHandleOfTwo(t *testing.T) {
 	d := newFakeDaemon(Options{}.Params)
 	x := &oneHandle{fakeDaemon: d}
-	c, err := Open(bg(), Options{Control: x, Wake: d.client})
+	c, err := Open(attach.Through(bg(), attach.Way{Control: x, Wake: d.client}), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

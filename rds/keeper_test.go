@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/rdsd/rdsd/internal/shm"
 )
 
 // TestOneKeeper: one goroutine keeps the descriptors, however they come and go.
@@ -41,7 +39,7 @@ func TestOneKeeper(t *testing.T) {
 // TestEdgeAtFullRing: a send that failed because the daemon is behind is followed
 // by an edge, as one that failed for another reason, though nothing else is to come.
 func TestEdgeAtFullRing(t *testing.T) {
-	d, a, b := pair(t, Options{Params: shm.Params{SubEntries: 16}})
+	d, a, b := pair(t, Options{Params: Params{SubEntries: 16}})
 	mustSend(t, a, "opens the destination", b)
 	d.do(func() {})
 	a.c.tx.poll() // it has come back: nothing is left to have the keeper look

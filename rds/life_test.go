@@ -16,6 +16,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/rdsd/rdsd/internal/attach"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 )
@@ -434,16 +435,16 @@ func TestOpenErrors(t *testing.T) {
 	if _, err := Open(timeout(t, 20*time.Millisecond), Options{Socket: garbage}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v", err)
 	}
-	d := newFakeDaemon(shm.Params{})
+	d := newFakeDaemon(Params{})
 	defer d.Close()
-	if _, err := Open(bg(), Options{Control: d}); !errors.Is(err, ErrInvalid) {
+	if _, err := Open(attach.Through(bg(), attach.Way{Control: d}), Options{}); !errors.Is(err, ErrInvalid) {
 		t.Errorf("%v", err)
 	}
-	if d = newFakeDaemon(shm.Params{}); d != nil {
+	if d = newFakeDaemon(Params{}); d != nil {
 		defer d.Close()
 	}
 	d.callHook = func(any) error { return &ipc.VersionError{Client: 1, Daemon: 2} }
-	if _, err := Open(bg(), Options{Control: d, Wake: d.client}); !errors.Is(err, ErrVersion) || !errors.Is(err, syscall.EPROTONOSUPPORT) {
+	if _, err := Open(attach.Through(bg(), attach.Way{Control: d, Wake: d.client}), Options{}); !errors.Is(err, ErrVersion) || !errors.Is(err, syscall.EPROTONOSUPPORT) {
 		t.Errorf("%v", err)
 	}
 }

@@ -5,26 +5,18 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdsd/rdsd/internal/attach"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
 // mappings are all memory a client shares with the daemon, and the daemon's
 // doorbell.
 type mappings struct {
-	local mapper // nil: descriptors
-	bell  int    // our end of the daemon's doorbell, 0 = none
+	local attach.Memory // nil: descriptors
+	bell  int           // our end of the daemon's doorbell, 0 = none
 
 	mu   sync.Mutex
 	maps map[*byte]*shm.Mapping // by first byte
-}
-
-// mapper is implemented by a Control in the same process, whose descriptors are
-// only names of memory on the heap.
-type mapper interface {
-	// Map returns the size bytes of memory that fd stands for.
-	Map(fd, size int, writable bool) ([]byte, error)
-	// RingDaemon rings the daemon's doorbell.
-	RingDaemon()
 }
 
 // open maps what fd stands for. fd stays open.

@@ -219,7 +219,7 @@ func TestBarrier(t *testing.T) {
 // TestReusedCell: the mark of a barrier cell's former socket is not the new
 // one's, also before the daemon has heard of the change.
 func TestReusedCell(t *testing.T) {
-	d, a, b, local, _, r := rdmaPair(t, Options{Params: shm.Params{Cells: 2}})
+	d, a, b, local, _, r := rdmaPair(t, Options{Params: Params{Cells: 2}})
 	to := b.LocalAddrPort()
 	for range 2 {
 		if _, err := a.Barrier(bg(), to.Addr(), write(t, a, to, r, local, false)); err != nil {
@@ -321,7 +321,7 @@ func TestWaitOps(t *testing.T) {
 // TestCompletionLimit: a socket that never takes its completions is stopped,
 // and no completion is lost.
 func TestCompletionLimit(t *testing.T) {
-	_, a, b, local, _, r := rdmaPair(t, Options{Params: shm.Params{MaxMsgs: 16, EventEntries: 4}})
+	_, a, b, local, _, r := rdmaPair(t, Options{Params: Params{MaxMsgs: 16, EventEntries: 4}})
 	go func() {
 		for {
 			if _, _, err := b.RecvFrom(nil); err != nil {

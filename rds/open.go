@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/attach"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 )
@@ -25,14 +26,23 @@ type Options struct {
 	// Longer keeps replies that come soon fast and costs that much processor
 	// time per wait; negative blocks at once.
 	Spin time.Duration
-	// Params are the sizes of the shared memory asked for; a zero field is the
-	// default. ENOBUFS from a daemon that does not grant so much.
-	Params shm.Params
-	// Control is an attachment within this process, for tests and simulation;
-	// nil attaches through Socket.
-	Control ipc.Control
-	// Wake is where the waiting leader sleeps, with Control.
-	Wake shm.Waiter
+	// Params are the sizes of the memory that the Client shares with the daemon.
+	// Open fails with ENOBUFS if the daemon does not grant so much.
+	Params Params
+}
+
+// Params are the sizes of the memory that a Client shares with its daemon. They
+// are fixed at Open. A zero field stands for the default, which suits one busy
+// process.
+type Params struct {
+	SubEntries   uint32 // entries of the submission ring: a power of two, 2048
+	EventEntries uint32 // entries of the event ring: a power of two, 4096
+	MaxMsgs      uint32 // messages sent and not acknowledged: a power of two, 16384
+	MaxRx        uint32 // messages received and not read: a power of two, 16384
+	Slots        uint32 // destinations with something queued: 8192
+	Cells        uint32 // pairs of a socket and a remote address that it has sent to: 8192
+	SendWindows  uint32 // memory for payload to send, in units of 4 MiB: 2; it grows when needed
+	RecvWindows  uint32 // memory for received payload, in units of 4 MiB: 2
 }
 
 // Open attaches to the daemon of this host. ctx bounds the attaching only.
@@ -48,7 +58,8 @@ func Open(ctx context.Context, o Options) (*Client, error) {
 }
 
 func open(ctx context.Context, o Options) (*Client, error) {
-	ctl := o.Control
+	way := attach.Chosen(ctx)
+	ctl := way.Control
 	if ctl == nil {
 		dialed, err := ipc.ResolveDial(ctx, o.Socket)
 		if err != nil {
@@ -57,17 +68,17 @@ func open(ctx context.Context, o Options) (*Client, error) {
 		ctl = dialed
 	}
 	c := &Client{ctl: ctl, opts: o, done: make(chan struct{})}
-	c.mem.local, _ = ctl.(mapper)
+	c.mem.local, _ = ctl.(attach.Memory)
 	c.mem.maps = map[*byte]*shm.Mapping{}
 	c.regions.live = map[uint32]*Region{}
 	stop := context.AfterFunc(ctx, func() { _ = ctl.Close() })
-	err := c.attach(&o)
+	err := c.attach(&o, way.Wake)
 	if !stop() {
 		err = ctx.Err()
 	}
 	if err != nil {
 		_ = ctl.Close()
-		if c.bell != nil && c.bell != o.Wake { // ctx ended behind the last step
+		if c.bell != nil && c.bell != way.Wake { // ctx ended behind the last step
 			_ = c.bell.Close()
 		}
 		c.mem.closeAll()
@@ -77,10 +88,9 @@ func open(ctx context.Context, o Options) (*Client, error) {
 	return c, nil
 }
 
-// attach says hello and sets the shared memory up.
-func (c *Client) attach(o *Options) error {
-	want := o.Params
-	fillParams(&want)
+// attach says hello and sets the shared memory up. wake is attach.Way's.
+func (c *Client) attach(o *Options, wake shm.Waiter) error {
+	want := o.Params.fill()
 	resp, fds, err := c.ctl.Call(&ipc.Hello{Version: ipc.Version, Features: ipc.FeatureRefuses, Role: ipc.RoleClient, Name: processName(), Params: want}, nil)
 	if err != nil {
 		if errors.Is(err, syscall.EPROTONOSUPPORT) {
@@ -117,7 +127,7 @@ func (c *Client) attach(o *Options) error {
 		window = 0 // not worth a system call: block at once
 	}
 	c.spin = newSpinner(window)
-	return c.setBells(o, fds)
+	return c.setBells(wake, fds)
 }
 
 // mapAll maps the segment, the table and the windows, in the order they come.
@@ -153,11 +163,11 @@ func (c *Client) mapAll(p shm.Params, fds []int) error {
 }
 
 // setBells takes over the doorbells: fds[2] is the daemon's, fds[3] ours.
-func (c *Client) setBells(o *Options, fds []int) error {
-	c.bell = o.Wake
+func (c *Client) setBells(wake shm.Waiter, fds []int) error {
+	c.bell = wake
 	if c.mem.local != nil {
 		if c.bell == nil {
-			return invalid("Options.Control without Options.Wake")
+			return invalid("a daemon in this process, and nowhere to sleep")
 		}
 		c.ring = c.mem.local.RingDaemon
 	} else {
@@ -189,9 +199,9 @@ const (
 	minSub = 8
 )
 
-// fillParams puts defaults where p says nothing.
-func fillParams(p *shm.Params) {
-	d := shm.DefaultParams()
+// fill returns p with defaults where p says nothing.
+func (q Params) fill() shm.Params {
+	p, d := shm.Params(q), shm.DefaultParams()
 	for _, f := range []struct{ v, def *uint32 }{
 		{&p.SubEntries, &d.SubEntries}, {&p.EventEntries, &d.EventEntries}, {&p.MaxMsgs, &d.MaxMsgs}, {&p.MaxRx, &d.MaxRx},
 		{&p.Slots, &d.Slots}, {&p.Cells, &d.Cells}, {&p.SendWindows, &d.SendWindows}, {&p.RecvWindows, &d.RecvWindows},
@@ -201,6 +211,7 @@ func fillParams(p *shm.Params) {
 		}
 	}
 	p.SubEntries = max(p.SubEntries, minSub)
+	return p
 }
 
 // moreSendMemory asks the daemon for one more send window.

@@ -24,7 +24,7 @@ import (
 // cookies. Peers take the sockets for those of a restarted host.
 //
 // Errors: those of Open but ErrNoDaemon; the context's, with the last of them;
-// ErrInvalid if c works, was closed while it did, or has Options.Control.
+// ErrInvalid if c works, or was closed while it did.
 func (c *Client) Reopen(ctx context.Context) (*Client, error) {
 	n, err := c.reopen(ctx)
 	return n, opErr("reopen", netip.AddrPort{}, err)
@@ -41,8 +41,6 @@ func (c *Client) reopen(ctx context.Context) (*Client, error) {
 		return nil, invalid("the client works")
 	case errors.Is(err, ErrClosed):
 		return nil, invalid("the client was closed")
-	case c.opts.Control != nil:
-		return nil, invalid("Options.Control is of one session")
 	}
 	var last error
 	for pause := reopenFirst; ; pause = min(2*pause, reopenMost) {

@@ -31,9 +31,9 @@ func TestStuckDestinations(t *testing.T) {
 		o    Options
 		size int
 	}{
-		{"ids", Options{Spin: -1, Params: shm.Params{MaxMsgs: 256}}, 0},
-		{"memory", Options{Spin: -1, Params: shm.Params{SendWindows: 1}}, 64 << 10},
-		{"operations' memory", Options{Spin: -1, Params: shm.Params{SendWindows: 1, SubEntries: 1 << 12}}, -1},
+		{"ids", Options{Spin: -1, Params: Params{MaxMsgs: 256}}, 0},
+		{"memory", Options{Spin: -1, Params: Params{SendWindows: 1}}, 64 << 10},
+		{"operations' memory", Options{Spin: -1, Params: Params{SendWindows: 1, SubEntries: 1 << 12}}, -1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -105,7 +105,7 @@ func TestShareRelief(t *testing.T) {
 	for name, wait := range ways {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d, a, _ := pair(t, Options{Spin: -1, Params: shm.Params{MaxMsgs: 512}})
+				d, a, _ := pair(t, Options{Spin: -1, Params: Params{MaxMsgs: 512}})
 				var err error
 				for _, port := range []int{0, 1} { // an eighth of all, an eighth of the rest
 					for err == nil {
@@ -148,7 +148,7 @@ func TestShareRelief(t *testing.T) {
 // TestGrownHasRoom: a send that had to wait for more send memory leaves nobody
 // behind who waits for it.
 func TestGrownHasRoom(t *testing.T) {
-	d, a, _ := pair(t, Options{Params: shm.Params{SendWindows: 1}})
+	d, a, _ := pair(t, Options{Params: Params{SendWindows: 1}})
 	a.SetSndBuf(64 << 20)
 	for range 6 {
 		if _, err := a.SendTo(make([]byte, MaxMessage), stuckAt(1)); err != nil {
@@ -168,7 +168,7 @@ func TestGrownHasRoom(t *testing.T) {
 // who wait for it.
 func TestWithdrawnHasRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, a, _ := pair(t, Options{Spin: -1, Params: shm.Params{MaxMsgs: 2}})
+		_, a, _ := pair(t, Options{Spin: -1, Params: Params{MaxMsgs: 2}})
 		tx, ms := &a.c.tx, [3]outMsg{}
 		tx.mu.Lock()
 		for i := range ms {
@@ -200,7 +200,7 @@ func TestWithdrawnHasRoom(t *testing.T) {
 // meanwhile. A waiter can be the leader, and the others would wait for the
 // daemon's answer.
 func TestGrowLeadsNobody(t *testing.T) {
-	d, a, _ := pair(t, Options{Params: shm.Params{SendWindows: 1}})
+	d, a, _ := pair(t, Options{Params: Params{SendWindows: 1}})
 	asked := false
 	d.callHook = func(any) error {
 		asked = true

@@ -5,14 +5,12 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
-
-	"github.com/rdsd/rdsd/internal/shm"
 )
 
 // TestPendingKeepsSlot: a destination keeps its slot while a message to it is
 // pending, also when all slots are in use and another destination wants one.
 func TestPendingKeepsSlot(t *testing.T) {
-	d, a, _ := pair(t, Options{Params: shm.Params{Slots: 4}})
+	d, a, _ := pair(t, Options{Params: Params{Slots: 4}})
 	dest := func(i int) netip.AddrPort { return netip.AddrPortFrom(d.local, uint16(5000+i)) }
 	send := func(i int) error {
 		_, err := a.SendTo([]byte(fmt.Sprint(i)), dest(i))

@@ -11,8 +11,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/rdsd/rdsd/internal/shm"
 )
 
 var bg = context.Background
@@ -182,7 +180,7 @@ func TestSendBuffer(t *testing.T) {
 
 // TestZeroLength: messages without payload cost no send buffer.
 func TestZeroLength(t *testing.T) {
-	d, a, b := pair(t, Options{Params: shm.Params{MaxMsgs: 512}})
+	d, a, b := pair(t, Options{Params: Params{MaxMsgs: 512}})
 	d.keepIDs = true
 	a.SetNonblock(true)
 	for i := range 57 { // a ninth
@@ -204,14 +202,14 @@ func TestZeroLength(t *testing.T) {
 func TestShortages(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		params shm.Params
+		params Params
 		size   int
 		n      int
 	}{
-		{"message ids", shm.Params{MaxMsgs: 4}, 10, 20},
-		{"submission ring", shm.Params{SubEntries: 4}, 10, 50},
-		{"event ring", shm.Params{EventEntries: 4}, 10, 50},
-		{"send arena", shm.Params{SendWindows: 1}, MaxMessage, 12},
+		{"message ids", Params{MaxMsgs: 4}, 10, 20},
+		{"submission ring", Params{SubEntries: 4}, 10, 50},
+		{"event ring", Params{EventEntries: 4}, 10, 50},
+		{"send arena", Params{SendWindows: 1}, MaxMessage, 12},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -250,7 +248,7 @@ func TestShortages(t *testing.T) {
 
 // TestGrowSend: the send arena grows before anybody has to wait for it.
 func TestGrowSend(t *testing.T) {
-	d, a, b := pair(t, Options{Params: shm.Params{SendWindows: 1, RecvWindows: 8}})
+	d, a, b := pair(t, Options{Params: Params{SendWindows: 1, RecvWindows: 8}})
 	d.keepIDs = true
 	a.SetSndBuf(100 << 20)
 	if err := b.SetRcvBuf(100 << 20); err != nil {
@@ -324,7 +322,7 @@ func TestCongestion(t *testing.T) {
 
 // TestDestinations: when all slots are in use an idle one is given up.
 func TestDestinations(t *testing.T) {
-	d, a, b := pair(t, Options{Params: shm.Params{Slots: 4}})
+	d, a, b := pair(t, Options{Params: Params{Slots: 4}})
 	dest := func(i int) netip.AddrPort { return netip.AddrPortFrom(d.local, uint16(5000+i)) }
 	for i := range 20 {
 		if _, err := a.SendTo([]byte("x"), dest(i)); err != nil {

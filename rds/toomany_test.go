@@ -5,13 +5,11 @@ import (
 	"net/netip"
 	"syscall"
 	"testing"
-
-	"github.com/rdsd/rdsd/internal/shm"
 )
 
 // TestSlotsGiveWay: a send finds no slot only while none is idle.
 func TestSlotsGiveWay(t *testing.T) {
-	d, a, _ := pair(t, Options{Params: shm.Params{Slots: 4}})
+	d, a, _ := pair(t, Options{Params: Params{Slots: 4}})
 	d.do(func() { d.holdSends = true })
 	to := func(i int) netip.AddrPort { return netip.AddrPortFrom(netip.MustParseAddr("127.0.0.9"), uint16(100+i)) }
 	for i := range 4 {
@@ -37,7 +35,7 @@ func TestSlotsGiveWay(t *testing.T) {
 // TestCellsStay: a barrier cell is its socket's until the socket is closed, for the ids
 // of operations never start again.
 func TestCellsStay(t *testing.T) {
-	d, a, _ := pair(t, Options{Params: shm.Params{Cells: 2}})
+	d, a, _ := pair(t, Options{Params: Params{Cells: 2}})
 	to := func(i byte) netip.AddrPort { return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 10 + i}), 7) }
 	for i := range byte(2) {
 		if _, err := a.SendTo(nil, to(i)); err != nil {

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/rdsd/rdsd/internal/shm"
 )
 
 // TestFrom: a payload is sent from where it lies, and its cookie comes back
@@ -132,7 +130,7 @@ func TestBadFrom(t *testing.T) {
 
 // TestZeroCopyLimit: cookies that nobody takes are bounded.
 func TestZeroCopyLimit(t *testing.T) {
-	_, a, b := pair(t, Options{Params: shm.Params{MaxMsgs: 8}})
+	_, a, b := pair(t, Options{Params: Params{MaxMsgs: 8}})
 	m := Message{Addr: b.LocalAddrPort(), ZeroCopy: true}
 	for i := range 8 {
 		m.ZeroCopyCookie = uint32(i)
@@ -159,7 +157,7 @@ func TestZeroCopyLimit(t *testing.T) {
 // TestFreeWhileRingFull: a message that waits for the submission ring with its
 // buffer freed meanwhile is refused, and never names the buffer to the daemon.
 func TestFreeWhileRingFull(t *testing.T) {
-	d, a, b := pair(t, Options{Params: shm.Params{SubEntries: 8}})
+	d, a, b := pair(t, Options{Params: Params{SubEntries: 8}})
 	buf := mustAlloc(t, a.c, 4096)
 	mustSend(t, a, "opens the destination", b)
 	d.do(func() {}) // the ring is empty

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/rds"
 	"github.com/rdsd/rdsd/verbs/sim"
 )
@@ -33,7 +32,7 @@ func newScriptWith(t *testing.T, seed uint64, change func(*options)) *script {
 		hosts: 2, clients: 1, sockets: 2, timing: sim.DefaultTiming(),
 		maxSend: 32 << 10, sendBufs: 64, recvBufs: 256, credits: 64, hardCap: 4 << 20, overflow: 8 << 20,
 		revokeTimeout: 5e9, settleTimeout: 30e9, sndBuf: 1 << 20, rcvBuf: 1 << 20,
-		params: shm.Params{SubEntries: 4096, EventEntries: 4096, MaxMsgs: 16384, MaxRx: 4096, Slots: 64, Cells: 16,
+		params: rds.Params{SubEntries: 4096, EventEntries: 4096, MaxMsgs: 16384, MaxRx: 4096, Slots: 64, Cells: 16,
 			SendWindows: 1, RecvWindows: 1},
 	}
 	change(&o)

@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/rdsd/rdsd/internal/attach"
 	"github.com/rdsd/rdsd/internal/daemon"
-	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/rds"
 	"github.com/rdsd/rdsd/verbs/sim"
@@ -150,7 +150,7 @@ func (c *crowd) attach(h *crowdHost) *rds.Client {
 		h.e.Do(f)
 		h.e.Turn(c.now(), wall0+c.now())
 	}, func() {})
-	p, err := rds.Open(context.Background(), rds.Options{Control: at, Wake: noWait{}, Spin: -1, Params: shm.Params{
+	p, err := rds.Open(attach.Through(context.Background(), attach.Way{Control: at, Wake: noWait{}}), rds.Options{Spin: -1, Params: rds.Params{
 		SubEntries: 1024, EventEntries: 64, MaxMsgs: 2048, MaxRx: 64, Slots: 128, Cells: 16, SendWindows: 1, RecvWindows: 1}})
 	must(err)
 	c.all = append(c.all, p)

@@ -11,7 +11,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/rds"
 	"github.com/rdsd/rdsd/verbs/sim"
 )
@@ -195,7 +194,7 @@ func newExact(t *testing.T, k exactKind, harm exactHarm, step *exactStep) *exact
 	o := options{
 		hosts: 2, clients: 1, timing: sim.DefaultTiming(), maxSend: 32 << 10, sendBufs: 64, recvBufs: 256, credits: 64,
 		hardCap: 1 << 20, overflow: 1 << 20, revokeTimeout: 5e9, settleTimeout: 30e9,
-		params: shm.Params{SubEntries: 64, EventEntries: 64, MaxMsgs: 64, MaxRx: 64, Slots: 16, Cells: 16, SendWindows: 1, RecvWindows: 1},
+		params: rds.Params{SubEntries: 64, EventEntries: 64, MaxMsgs: 64, MaxRx: 64, Slots: 16, Cells: 16, SendWindows: 1, RecvWindows: 1},
 	}
 	x := &exact{script: &script{world: build(1, &o), t: t}, kind: k, harm: harm, step: step}
 	x.boot()

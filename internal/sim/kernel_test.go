@@ -13,9 +13,9 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/rdsd/rdsd/internal/attach"
 	"github.com/rdsd/rdsd/internal/daemon"
 	"github.com/rdsd/rdsd/internal/ipc"
-	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/rds"
 	"github.com/rdsd/rdsd/verbs"
@@ -157,7 +157,7 @@ func (w *kworld) attach(uid uint32) *rds.Client {
 	}, func() {})
 	at.Pump = w.step
 	at.Cred = ipc.Cred{UID: uid}
-	c, err := rds.Open(context.Background(), rds.Options{Control: at, Wake: kwBell{w}, Spin: -1, Params: shm.Params{
+	c, err := rds.Open(attach.Through(context.Background(), attach.Way{Control: at, Wake: kwBell{w}}), rds.Options{Spin: -1, Params: rds.Params{
 		SubEntries: 512, EventEntries: 64, MaxMsgs: 512, MaxRx: 64, Slots: 64, Cells: 32, SendWindows: 1, RecvWindows: 1}})
 	must(err)
 	return c

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 
-	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/rds"
 	"github.com/rdsd/rdsd/verbs/sim"
 )
 
@@ -44,7 +44,7 @@ type options struct {
 	revokeTimeout, settleTimeout         int64
 	silence, forgetAfter                 int64
 	sndBuf, rcvBuf                       int
-	params                               shm.Params
+	params                               rds.Params
 
 	opShare, localShare, badShare int // percent
 	offers                        int // percent of the actions, besides the usual ones
@@ -86,7 +86,7 @@ func drawOptions(r *rand.Rand) options {
 		overflow:      pick(r, 4<<10, 16<<10, 256<<10, 8<<20),
 		revokeTimeout: pick[int64](r, 20e6, 5e9, 5e9), settleTimeout: pick[int64](r, 100e6, 30e9, 30e9),
 		sndBuf: pick(r, 2000, 20000, 106496, 1<<20), rcvBuf: pick(r, 1, 3000, 30000, 106496),
-		params: shm.Params{
+		params: rds.Params{
 			SubEntries: pick[uint32](r, 16, 64, 512), EventEntries: pick[uint32](r, 8, 64, 512),
 			MaxMsgs: pick[uint32](r, 16, 128, 1024), MaxRx: pick[uint32](r, 8, 128, 1024),
 			Slots: pick[uint32](r, 12, 64, 256), Cells: 32, SendWindows: 1, RecvWindows: 1,

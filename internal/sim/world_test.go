@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/rdsd/rdsd/internal/attach"
 	"github.com/rdsd/rdsd/internal/daemon"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -244,7 +245,7 @@ func (h *host) attach() *client {
 	c.at.Cred = w.opt.cred(len(h.clients))
 	c.uid = c.at.Cred.UID
 	var err error
-	c.c, err = rds.Open(context.Background(), rds.Options{Control: c.at, Wake: bell, Spin: -1, Params: w.opt.params})
+	c.c, err = rds.Open(attach.Through(context.Background(), attach.Way{Control: c.at, Wake: bell}), rds.Options{Spin: -1, Params: w.opt.params})
 	must(err)
 	h.clients = append(h.clients, c)
 	for range w.opt.sockets {
