@@ -2,16 +2,27 @@ package soft
 
 import "golang.org/x/sys/unix"
 
-// CutDeaf breaks the device's connections without hearing what arrived last.
-func (d *Device) CutDeaf() {
-	b := make([]byte, 64<<10)
+// CutDeaf breaks the device's connections. Nothing that the peer has said and
+// the device has not read is heard any more, also if it is still on its way:
+// a socket whose peer has closed takes the connection's place.
+func (d *Device) CutDeaf() error {
 	for _, q := range d.qps {
 		if q == nil || q.fd < 0 {
 			continue
 		}
-		for n := 1; n > 0; {
-			n, _, _ = unix.Recvfrom(q.fd, b, unix.MSG_DONTWAIT)
+		ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
 		}
-		unix.Shutdown(q.fd, unix.SHUT_RDWR)
+		_ = unix.Close(ends[1])
+		err = unix.Dup3(ends[0], q.fd, unix.O_CLOEXEC) // the connection is reset, and epoll forgets it
+		_ = unix.Close(ends[0])
+		if err != nil {
+			return err
+		}
+		if err := d.watch(unix.EPOLL_CTL_ADD, q.fd, q.slot, q.events); err != nil {
+			return err
+		}
 	}
+	return nil
 }

@@ -56,7 +56,9 @@ func openPairWith(t *testing.T, opt soft.Options) verbstest.Env {
 			deaf = true
 			return func() {
 				deaf = false
-				dev[0].CutDeaf()
+				if err := dev[0].CutDeaf(); err != nil {
+					t.Error(err)
+				}
 			}
 		},
 		Step: func() bool {
