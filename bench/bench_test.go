@@ -10,7 +10,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rdsd/rdsd/bench/worker"
 )
@@ -132,7 +131,8 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// A worker that fails is named with what it said, at once.
+// A worker that fails is named with what it said. The bench notices the end of
+// its process and does not wait for the time that processes may take to start.
 func TestWorkerFails(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -141,13 +141,9 @@ func TestWorkerFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := &bench{options: o, dir: t.TempDir(), stderr: &bytes.Buffer{}}
-	start := time.Now()
 	rep, err := b.all(context.Background(), []testCase{{name: "x", server: "no-such", client: "net-ping", size: 1}})
-	if err == nil || !strings.Contains(err.Error(), `no worker "no-such"`) || len(rep.Notes) != 1 {
+	if err == nil || !strings.Contains(err.Error(), `no worker "no-such"`) || !strings.Contains(err.Error(), ": ended: ") || len(rep.Notes) != 1 {
 		t.Errorf("%v", err)
-	}
-	if el := time.Since(start); el > startup/2 {
-		t.Errorf("took %v", el)
 	}
 }
 

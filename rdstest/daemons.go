@@ -132,7 +132,7 @@ func (d *Daemon) Socket() string { return d.socket }
 // Open attaches a client, which is closed with the test.
 func (d *Daemon) Open(t testing.TB) *rds.Client {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	c, err := rds.Open(ctx, rds.Options{Socket: d.socket})
 	if err != nil {

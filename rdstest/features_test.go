@@ -45,7 +45,7 @@ func grant(t testing.TB, a, b *rds.Socket, cb *rds.Client, size int) (*rds.Buffe
 
 func receive(t testing.TB, s *rds.Socket, want string) {
 	t.Helper()
-	_ = s.SetReadDeadline(time.Now().Add(20 * time.Second))
+	_ = s.SetReadDeadline(time.Now().Add(patience))
 	m := rds.Message{Payload: make([]byte, len(want)+1)}
 	if err := s.RecvMsg(&m); err != nil || string(m.Payload[:m.N]) != want {
 		t.Fatalf("received %q, %v, want %q", m.Payload[:m.N], err, want)

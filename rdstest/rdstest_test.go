@@ -49,7 +49,7 @@ func TestRestart(t *testing.T) {
 	peer := d[1].Bind(t, d[1].Open(t), 4000)
 	hello := func(s *rds.Socket) {
 		t.Helper()
-		_ = peer.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_ = peer.SetReadDeadline(time.Now().Add(patience))
 		if _, err := s.SendTo([]byte("hello"), peer.LocalAddrPort()); err != nil {
 			t.Fatal(err)
 		}

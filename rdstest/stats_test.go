@@ -49,7 +49,7 @@ func TestCounters(t *testing.T) {
 			if same {
 				break
 			}
-			if time.Since(start) > 30*time.Second {
+			if time.Since(start) > patience {
 				for c, v := range want {
 					if got[c] != v {
 						t.Errorf("daemon %d: %v is %d, want %d", i, c, got[c], v)

@@ -27,7 +27,7 @@ func ask(t *testing.T, d *rdstest.Daemon, kind ctl.Kind, args ...string) *ctl.Re
 // until asks until ok.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for !ok() {
 		if time.Now().After(deadline) {
 			t.Fatalf("never: %s", what)

@@ -55,7 +55,7 @@ func newWorld(t *testing.T) *world {
 	before := resources()
 	t.Cleanup(func() {
 		after := resources()
-		for deadline := time.Now().Add(10 * time.Second); after.more(before) && time.Now().Before(deadline); after = resources() {
+		for deadline := time.Now().Add(patienceForTests); after.more(before) && time.Now().Before(deadline); after = resources() {
 			time.Sleep(5 * time.Millisecond)
 		}
 		if after.more(before) && !t.Failed() {

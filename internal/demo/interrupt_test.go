@@ -157,7 +157,7 @@ func TestInterrupt(t *testing.T) {
 		// After SIGKILL the others end by themselves; else nothing may be left
 		// when the demo has ended.
 		left := r.left()
-		for deadline := time.Now().Add(15 * time.Second); sig == unix.SIGKILL && left != nil && time.Now().Before(deadline); {
+		for deadline := time.Now().Add(time.Minute); sig == unix.SIGKILL && left != nil && time.Now().Before(deadline); {
 			time.Sleep(time.Millisecond)
 			left = r.left()
 		}

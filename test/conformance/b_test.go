@@ -177,7 +177,7 @@ func b29(t *testing.T, e *env) {
 	start := time.Now()
 	_, err := s.Sendmsg([]byte("x"), afrds.Sockaddr(to), nil, 0)
 	want(t, "SO_SNDTIMEO", err, syscall.ETIMEDOUT)
-	if d := time.Since(start); d < 30*time.Millisecond || d > 10*time.Second {
+	if d := time.Since(start); d < 30*time.Millisecond {
 		t.Errorf("after %v", d)
 	}
 	s.timeo(soSndTimeo, 0)

@@ -49,7 +49,7 @@ func c37(t *testing.T, e *env) {
 	start := time.Now()
 	_, err := s.recvInto(nil, nil, 0)
 	want(t, "SO_RCVTIMEO", err, syscall.ETIMEDOUT)
-	if d := time.Since(start); d < 30*time.Millisecond || d > 10*time.Second {
+	if d := time.Since(start); d < 30*time.Millisecond {
 		t.Errorf("after %v", d)
 	}
 	s.timeo(soRcvTimeo, 0)

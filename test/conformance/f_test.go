@@ -116,12 +116,9 @@ func f110(t *testing.T, e *env) {
 	if hwm := mark(r.s, r.to.local().Addr()); hwm != 0 {
 		t.Errorf("mark %d at first", hwm)
 	}
-	start := time.Now()
 	p.b.kill(t) // and it stays away
 	r.reached(10)
-	if d := time.Since(start); d > 15*time.Second {
-		t.Errorf("after %v: not at the drop", d)
-	}
+	r.s.empty() // at the drop: the statuses come with the end of the settle time
 	if c, _ := p.a.peer(t, p.b.addr(), 0); c.State == "up" {
 		t.Error("there is a connection")
 	}
@@ -170,9 +167,9 @@ func f113(t *testing.T, e *env) {
 	}
 	p := pair(t)
 	st := stopped(t, p, 2)
-	start := time.Now()
-	if hwm := mark(st.s, st.to.local().Addr()); hwm != 0 || time.Since(start) > 10*time.Second {
-		t.Errorf("mark %d after %v", hwm, time.Since(start))
+	// While the target stands still, a query that waited would not return.
+	if hwm := mark(st.s, st.to.local().Addr()); hwm != 0 {
+		t.Errorf("mark %d", hwm)
 	}
 	r.write(2, 0)
 	r.reached(2)
