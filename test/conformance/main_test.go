@@ -4,7 +4,7 @@
 // daemons, through package afrds, package rds, or as a peer that speaks the
 // wire itself. `make conformance` prints the list.
 //
-//	go test ./test/conformance -run 'TestStatements/^E$/^82$' -v
+//	go test ./test/conformance -run 'TestStatements/^E$/^82_' -v
 package conformance
 
 import (

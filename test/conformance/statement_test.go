@@ -101,7 +101,7 @@ func TestStatements(t *testing.T) {
 					continue
 				}
 				ran := false
-				ok := t.Run(fmt.Sprint(s.n), func(t *testing.T) {
+				ok := t.Run(fmt.Sprint(s.n, " ", s.text), func(t *testing.T) {
 					ran = true
 					s.check(t, e)
 				})

@@ -27,9 +27,9 @@ func goTest(t *testing.T, pkg string, tests ...string) {
 	}
 }
 
-// e106 reads from a daemon that stands still, so that its memory is in use when
+// memoryOutlivesProcess reads from a daemon that stands still, so that its memory is in use when
 // the process goes.
-func e106(t *testing.T, e *env) {
+func memoryOutlivesProcess(t *testing.T, e *env) {
 	p := pair(t)
 	registered := func() uint64 { return p.a.counter(t, stats.RegisteredBytes) }
 	ka := newKernel(t, p.a)

@@ -15,23 +15,23 @@ import (
 
 func groupF() []statement {
 	return []statement{
-		{n: 107, kind: "r", by: byAPI, text: "ids per destination start at 1 and rise by 1; the send call returns the id", check: f107},
-		{n: 108, kind: "r", by: byCalls, text: "the mark is at least N after success of operation N and all before", check: f108},
-		{n: 109, kind: "r", by: byCalls, text: "the mark rises for an operation that failed with REMOTE_ERROR", check: f109},
-		{n: 110, kind: "r", by: byCalls, text: "the mark rises for all operations tossed on a bounce, without a reconnect", check: f110},
-		{n: 111, kind: "r", by: byCalls, text: "the mark does not rise while the buffers may still be touched", check: f111},
-		{n: 112, kind: "r", by: byCalls, text: "an empty message raises it as well, and SILENT", check: f112},
-		{n: 113, kind: "r", by: byCalls, text: "a query never waits and returns the mark; of an unknown destination it is 0", check: f113},
-		{n: 114, kind: "r", by: byCalls, text: "a wait returns when the mark is there, EINTR when interrupted; without blocking EAGAIN, and poll is armed", check: f114},
-		{n: 115, kind: "r", by: byCalls, text: "an armed socket becomes readable when its id is reached, another does not", check: f115},
-		{n: 116, kind: "r", by: byCalls, text: "a status known when the mark passes its operation can be taken then", check: f116},
-		{n: 117, kind: "r", by: byCalls, text: "ids of one destination are not affected by another's failure", check: f117},
-		{n: 118, kind: "r", by: byTest, text: "ids compare by signed difference: nothing happens at 2^63", check: f118},
-		{n: 119, kind: "r", by: byTest, text: "RDMA requests are unsignaled; one signaled SEND raises the mark", check: f119},
+		{n: 107, kind: "r", by: byAPI, text: "ids per destination start at 1 and rise by 1; the send call returns the id", check: operationIDsRise},
+		{n: 108, kind: "r", by: byCalls, text: "the mark is at least N after success of operation N and all before", check: markCoversSuccess},
+		{n: 109, kind: "r", by: byCalls, text: "the mark rises for an operation that failed with REMOTE_ERROR", check: markRisesOnRemoteError},
+		{n: 110, kind: "r", by: byCalls, text: "the mark rises for all operations tossed on a bounce, without a reconnect", check: markRisesOnBounce},
+		{n: 111, kind: "r", by: byCalls, text: "the mark does not rise while the buffers may still be touched", check: markWaitsForBuffers},
+		{n: 112, kind: "r", by: byCalls, text: "an empty message raises it as well, and SILENT", check: markRisesWithEmptyAndSilent},
+		{n: 113, kind: "r", by: byCalls, text: "a query never waits and returns the mark; of an unknown destination it is 0", check: markQueryNeverWaits},
+		{n: 114, kind: "r", by: byCalls, text: "a wait returns when the mark is there, EINTR when interrupted; without blocking EAGAIN, and poll is armed", check: barrierWaits},
+		{n: 115, kind: "r", by: byCalls, text: "an armed socket becomes readable when its id is reached, another does not", check: armedBarrierWakesPoll},
+		{n: 116, kind: "r", by: byCalls, text: "a status known when the mark passes its operation can be taken then", check: statusComesWithMark},
+		{n: 117, kind: "r", by: byCalls, text: "ids of one destination are not affected by another's failure", check: idsOfDestinationsAreApart},
+		{n: 118, kind: "r", by: byTest, text: "ids compare by signed difference: nothing happens at 2^63", check: idsWrap},
+		{n: 119, kind: "r", by: byTest, text: "RDMA requests are unsignaled; one signaled SEND raises the mark", check: operationsAreUnsignaled},
 	}
 }
 
-func f107(t *testing.T, e *env) {
+func operationIDsRise(t *testing.T, e *env) {
 	r := newRDMA(t, e, 4096)
 	c := e.ka.c
 	s, err := c.Bind(e.a.at(0))
@@ -73,7 +73,7 @@ func (r *rdma) reached(id uint64) {
 	}
 }
 
-func f108(t *testing.T, e *env) {
+func markCoversSuccess(t *testing.T, e *env) {
 	r := newRDMA(t, e, 4096)
 	for id := uint64(1); id <= 20; id++ {
 		r.do(nil, cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite * (id % 2)}, 0, 64)
@@ -84,7 +84,7 @@ func f108(t *testing.T, e *env) {
 	}
 }
 
-func f109(t *testing.T, e *env) {
+func markRisesOnRemoteError(t *testing.T, e *env) {
 	r := newRDMA(t, e, 4096)
 	if n := r.do(nil, cmsg.RDMAArgs{Cookie: r.cookie ^ 1, Flags: cmsg.FlagReadWrite}, 0, 64); n.Status != cmsg.StatusRemoteError {
 		t.Errorf("status %+v", n)
@@ -110,7 +110,7 @@ func stopped(t *testing.T, p *env, n int) *rdma {
 	return r
 }
 
-func f110(t *testing.T, e *env) {
+func markRisesOnBounce(t *testing.T, e *env) {
 	p := pair(t)
 	r := stopped(t, p, 10)
 	if hwm := mark(r.s, r.to.local().Addr()); hwm != 0 {
@@ -124,7 +124,7 @@ func f110(t *testing.T, e *env) {
 	}
 }
 
-func f111(t *testing.T, e *env) {
+func markWaitsForBuffers(t *testing.T, e *env) {
 	p := pair(t)
 	r := stopped(t, p, 3)
 	for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end); {
@@ -150,7 +150,7 @@ func f111(t *testing.T, e *env) {
 	goTest(t, "../../rdmaop", "TestHWM", "TestHWMHistories")
 }
 
-func f112(t *testing.T, e *env) {
+func markRisesWithEmptyAndSilent(t *testing.T, e *env) {
 	r := newRDMA(t, e, 4096)
 	r.write(1, 0)
 	r.reached(1)
@@ -160,7 +160,7 @@ func f112(t *testing.T, e *env) {
 	r.to.empty()
 }
 
-func f113(t *testing.T, e *env) {
+func markQueryNeverWaits(t *testing.T, e *env) {
 	r := newRDMA(t, e, 4096)
 	if hwm := mark(r.s, newAddress()); hwm != 0 {
 		t.Errorf("unknown destination: %d", hwm)
@@ -183,7 +183,7 @@ func f113(t *testing.T, e *env) {
 	want(t, "23 bytes", r.s.Setsockopt(cmsg.SOLRDS, cmsg.OptBarrier, make([]byte, 23)), syscall.EINVAL)
 }
 
-func f114(t *testing.T, e *env) {
+func barrierWaits(t *testing.T, e *env) {
 	p := pair(t)
 	r := stopped(t, p, 2)
 	to := r.to.local().Addr()
@@ -208,7 +208,7 @@ func f114(t *testing.T, e *env) {
 	}
 }
 
-func f115(t *testing.T, e *env) {
+func armedBarrierWakesPoll(t *testing.T, e *env) {
 	p := pair(t)
 	r := stopped(t, p, 0)
 	other := p.ka.bound(t)
@@ -231,7 +231,7 @@ func f115(t *testing.T, e *env) {
 	}
 }
 
-func f116(t *testing.T, e *env) {
+func statusComesWithMark(t *testing.T, e *env) {
 	r := newRDMA(t, e, 4096)
 	for id := uint64(1); id <= 100; id++ {
 		// Refused before it is posted: its status is known at once.
@@ -245,7 +245,7 @@ func f116(t *testing.T, e *env) {
 	}
 }
 
-func f117(t *testing.T, e *env) {
+func idsOfDestinationsAreApart(t *testing.T, e *env) {
 	r := newRDMA(t, e, 4096)
 	dead := nobody()
 	for range 3 {
@@ -268,8 +268,8 @@ func f117(t *testing.T, e *env) {
 	}
 }
 
-func f118(t *testing.T, e *env) { goTest(t, "../../barrier", "TestWrap", "TestModel") }
+func idsWrap(t *testing.T, e *env) { goTest(t, "../../barrier", "TestWrap", "TestModel") }
 
-func f119(t *testing.T, e *env) {
+func operationsAreUnsignaled(t *testing.T, e *env) {
 	goTest(t, "../../conn", "TestOperationBatch", "TestTwoOperations", "TestSilentAndUnfenced")
 }

@@ -14,21 +14,21 @@ import (
 
 func groupG() []statement {
 	return []statement{
-		{n: 120, kind: "k", by: byPeer, text: "a header is 48 bytes, big-endian, its fields at the kernel's offsets", check: g120},
-		{n: 121, kind: "k", by: byPeer, text: "the header sums to 0xffff; h_csum 0 is accepted; a wrong one breaks the connection and counts", check: g121},
-		{n: 122, kind: "k", by: byCodec, text: "TCP frames have no checksum, no ack, no ACK_REQUIRED; received ones are ignored", check: g122},
-		{n: 123, kind: "k", by: byPeer, text: "extension RDMA is 02 and the key, RDMA_DEST 03, the key and the offset; the rest is zero", check: g123},
-		{n: 124, kind: "k", by: byPeer, text: "unknown flags are ignored; CONG_BITMAP with another flag is no map", check: g124},
-		{n: 125, kind: "k", by: byCodec, text: "extension parsing survives everything and stops at NONE, at types from 16, at an overrun", check: g125},
-		{n: 126, kind: "r", by: byCodec, text: "several extension headers, without a terminator, are accepted", check: g126},
-		{n: 127, kind: "k", by: byPeer, text: "sequences rise by 1 with every message, pings and pongs included (they start at the clock, not at 1)", check: g127},
-		{n: 128, kind: "k", by: byPeer, text: "an old sequence with RETRANSMITTED is dropped and acked; without it, between rdsd, it is a protocol error", check: g128},
-		{n: 129, kind: "k", by: byPeer, text: "a gap of 1000 sequences is accepted", check: g129},
-		{n: 130, kind: "r", by: byPeer, text: "h_len above 1 MiB breaks the connection without memory being taken", check: g130},
+		{n: 120, kind: "k", by: byPeer, text: "a header is 48 bytes, big-endian, its fields at the kernel's offsets", check: headerLayout},
+		{n: 121, kind: "k", by: byPeer, text: "the header sums to 0xffff; h_csum 0 is accepted; a wrong one breaks the connection and counts", check: headerChecksum},
+		{n: 122, kind: "k", by: byCodec, text: "TCP frames have no checksum, no ack, no ACK_REQUIRED; received ones are ignored", check: tcpFramesPlain},
+		{n: 123, kind: "k", by: byPeer, text: "extension RDMA is 02 and the key, RDMA_DEST 03, the key and the offset; the rest is zero", check: extensionLayout},
+		{n: 124, kind: "k", by: byPeer, text: "unknown flags are ignored; CONG_BITMAP with another flag is no map", check: unknownFlagsIgnored},
+		{n: 125, kind: "k", by: byCodec, text: "extension parsing survives everything and stops at NONE, at types from 16, at an overrun", check: extensionParsing},
+		{n: 126, kind: "r", by: byCodec, text: "several extension headers, without a terminator, are accepted", check: severalExtensions},
+		{n: 127, kind: "k", by: byPeer, text: "sequences rise by 1 with every message, pings and pongs included (they start at the clock, not at 1)", check: sequencesRise},
+		{n: 128, kind: "k", by: byPeer, text: "an old sequence with RETRANSMITTED is dropped and acked; without it, between rdsd, it is a protocol error", check: oldSequence},
+		{n: 129, kind: "k", by: byPeer, text: "a gap of 1000 sequences is accepted", check: sequenceGap},
+		{n: 130, kind: "r", by: byPeer, text: "h_len above 1 MiB breaks the connection without memory being taken", check: headerLengthLimit},
 	}
 }
 
-func g120(t *testing.T, e *env) {
+func headerLayout(t *testing.T, e *env) {
 	p := connected(t, e.a)
 	s := e.ka.bound(t)
 	s.mustSend([]byte("golden bytes"), p.at(0x1234))
@@ -82,7 +82,7 @@ func sum(b []byte) uint32 {
 	return s
 }
 
-func g121(t *testing.T, e *env) {
+func headerChecksum(t *testing.T, e *env) {
 	p := connected(t, e.a)
 	s := e.ka.bound(t)
 	s.mustSend([]byte("x"), p.at(5))
@@ -104,7 +104,7 @@ func g121(t *testing.T, e *env) {
 	s.empty()
 }
 
-func g122(t *testing.T, e *env) {
+func tcpFramesPlain(t *testing.T, e *env) {
 	h := wire.Header{Seq: 5, Ack: 9, Len: 3, SPort: 1, DPort: 2, Flags: wire.FlagAckRequired | wire.FlagRetransmitted}
 	b := make([]byte, wire.HeaderLen)
 	h.PutTCP(b)
@@ -121,7 +121,7 @@ func g122(t *testing.T, e *env) {
 	}
 }
 
-func g123(t *testing.T, e *env) {
+func extensionLayout(t *testing.T, e *env) {
 	p := connected(t, e.a)
 	s := e.ka.bound(t)
 	be := binary.BigEndian
@@ -184,7 +184,7 @@ func (p *peer) grant(port uint16, r remote) {
 	}
 }
 
-func g124(t *testing.T, e *env) {
+func unknownFlagsIgnored(t *testing.T, e *env) {
 	p := connected(t, e.a)
 	s := e.ka.bound(t)
 	p.send(s.local(), []byte("flags"), flags(0x88)) // none that there are
@@ -204,7 +204,7 @@ func g124(t *testing.T, e *env) {
 	}
 }
 
-func g125(t *testing.T, e *env) {
+func extensionParsing(t *testing.T, e *env) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	random := make([]byte, 16)
 	for range 200_000 {
@@ -240,7 +240,7 @@ func g125(t *testing.T, e *env) {
 	}
 }
 
-func g126(t *testing.T, e *env) {
+func severalExtensions(t *testing.T, e *env) {
 	ext := []byte{2, 0, 0, 0, 1, 3, 0, 0, 0, 2, 0, 0, 0, 3, 8, 9} // full, and no NONE
 	if got := wire.ParseExts(ext); got.RDMA != 1 || got.RDMAKeys[0] != 1 || !got.HasDest || got.Dest != 2|3<<32 {
 		t.Errorf("%+v", got)
@@ -254,7 +254,7 @@ func g126(t *testing.T, e *env) {
 	}
 }
 
-func g127(t *testing.T, e *env) {
+func sequencesRise(t *testing.T, e *env) {
 	p := connected(t, e.a)
 	s := e.ka.bound(t)
 	want := uint64(0)
@@ -281,7 +281,7 @@ func g127(t *testing.T, e *env) {
 	}
 }
 
-func g128(t *testing.T, e *env) {
+func oldSequence(t *testing.T, e *env) {
 	p := connected(t, e.a)
 	s := e.ka.bound(t)
 	first := p.seq
@@ -302,7 +302,7 @@ func g128(t *testing.T, e *env) {
 	s.empty()
 }
 
-func g129(t *testing.T, e *env) {
+func sequenceGap(t *testing.T, e *env) {
 	p := connected(t, e.a)
 	s := e.ka.bound(t)
 	p.send(s.local(), []byte("one"))
@@ -316,7 +316,7 @@ func g129(t *testing.T, e *env) {
 	p.next("an ack", func(f inFrame) bool { return f.Ack == p.seq-1 })
 }
 
-func g130(t *testing.T, e *env) {
+func headerLengthLimit(t *testing.T, e *env) {
 	s := e.ka.bound(t)
 	held := e.a.counter(t, stats.HeldBytes)
 	for _, n := range []uint32{wire.MaxMessage + 1, 1 << 31, 1<<32 - 1} {

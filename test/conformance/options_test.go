@@ -16,21 +16,21 @@ import (
 
 func groupD() []statement {
 	return []statement{
-		{n: 56, kind: "k", by: byCalls, text: "CANCEL_SENT_TO: unbound ENOTCONN, 15 bytes EINVAL, other destinations untouched", check: d56},
-		{n: 57, kind: "k", by: byCalls, text: "after a cancel the queued bytes and POLLOUT are back while the peer is dead", check: d57},
-		{n: 58, kind: "k", by: byCalls, text: "a cancel queues CANCELED for operations with NOTIFY_ME only", check: d58},
-		{n: 59, kind: "k", by: byCalls, text: "the gap a cancel leaves does not disturb what is sent later", check: d59},
-		{n: 60, kind: "k", by: byCalls, text: "RECVERR set reads back 1; two bytes fail EINVAL", check: d60},
-		{n: 61, kind: "k", by: byCalls, text: "CONG_MONITOR is an int boolean; reading it fails ENOPROTOOPT", check: d61},
-		{n: 62, kind: "r", by: byCalls, text: "turning CONG_MONITOR off leaves a congested port congested", check: d62},
-		{n: 63, kind: "k", by: byCalls, text: "SIOCRDSSETTOS before bind fails ENOTTY; after a send, or a second time, EINVAL", check: d63},
-		{n: 64, kind: "k", by: byCalls, text: "TOS 5 is a connection of its own, tos 5 at both ends; on TCP it reads 0", check: d64},
-		{n: 65, kind: "k", by: byCalls, text: "a table with length 0 fails ENOSPC and tells the bytes needed; with room it returns the element size", check: d65},
-		{n: 66, kind: "k", by: byCalls, text: "element sizes are 40, 42, 26, 28, 41, 68 and 65, 50, 52, 64, 92", check: d66},
+		{n: 56, kind: "k", by: byCalls, text: "CANCEL_SENT_TO: unbound ENOTCONN, 15 bytes EINVAL, other destinations untouched", check: cancelArguments},
+		{n: 57, kind: "k", by: byCalls, text: "after a cancel the queued bytes and POLLOUT are back while the peer is dead", check: cancelFreesSendBuffer},
+		{n: 58, kind: "k", by: byCalls, text: "a cancel queues CANCELED for operations with NOTIFY_ME only", check: cancelTellsOperations},
+		{n: 59, kind: "k", by: byCalls, text: "the gap a cancel leaves does not disturb what is sent later", check: cancelGapIsHarmless},
+		{n: 60, kind: "k", by: byCalls, text: "RECVERR set reads back 1; two bytes fail EINVAL", check: recvErrOption},
+		{n: 61, kind: "k", by: byCalls, text: "CONG_MONITOR is an int boolean; reading it fails ENOPROTOOPT", check: congMonitorOption},
+		{n: 62, kind: "r", by: byCalls, text: "turning CONG_MONITOR off leaves a congested port congested", check: congMonitorOffStaysCongested},
+		{n: 63, kind: "k", by: byCalls, text: "SIOCRDSSETTOS before bind fails ENOTTY; after a send, or a second time, EINVAL", check: tosCalls},
+		{n: 64, kind: "k", by: byCalls, text: "TOS 5 is a connection of its own, tos 5 at both ends; on TCP it reads 0", check: tosIsAConnection},
+		{n: 65, kind: "k", by: byCalls, text: "a table with length 0 fails ENOSPC and tells the bytes needed; with room it returns the element size", check: infoTableLengths},
+		{n: 66, kind: "k", by: byCalls, text: "element sizes are 40, 42, 26, 28, 41, 68 and 65, 50, 52, 64, 92", check: infoElementSizes},
 		{n: 67, kind: "k", later: laterShim, text: "unmodified rds-info prints all tables"},
-		{n: 68, kind: "k", by: byCalls, text: "IPv4 tables omit IPv6 and unbound sockets", check: d68},
-		{n: 69, kind: "k", by: byCalls, text: "the counters begin with the 36 of the kernel, in order", check: d69},
-		{n: 70, kind: "k", by: byCalls, text: "an unknown SOL_RDS option fails ENOPROTOOPT", check: d70},
+		{n: 68, kind: "k", by: byCalls, text: "IPv4 tables omit IPv6 and unbound sockets", check: infoTablesOmit},
+		{n: 69, kind: "k", by: byCalls, text: "the counters begin with the 36 of the kernel, in order", check: infoCounterOrder},
+		{n: 70, kind: "k", by: byCalls, text: "an unknown SOL_RDS option fails ENOPROTOOPT", check: unknownOptionFails},
 	}
 }
 
@@ -39,7 +39,7 @@ func (s *sock) cancel(to netip.AddrPort) {
 	s.set(cmsg.SOLRDS, cmsg.OptCancelSentTo, afrds.Sockaddr(to))
 }
 
-func d56(t *testing.T, e *env) {
+func cancelArguments(t *testing.T, e *env) {
 	to := afrds.Sockaddr(nobody())
 	want(t, "unbound", e.ka.socket(t).Setsockopt(cmsg.SOLRDS, cmsg.OptCancelSentTo, to), syscall.ENOTCONN)
 	s := e.ka.bound(t)
@@ -57,7 +57,7 @@ func d56(t *testing.T, e *env) {
 	want(t, "full again: the other's are still queued", s.send([]byte("x"), kept), syscall.EAGAIN)
 }
 
-func d57(t *testing.T, e *env) {
+func cancelFreesSendBuffer(t *testing.T, e *env) {
 	s := e.ka.bound(t)
 	dead := full(s)
 	if s.poll(afrds.PollOut) != 0 {
@@ -71,7 +71,7 @@ func d57(t *testing.T, e *env) {
 	}
 }
 
-func d58(t *testing.T, e *env) {
+func cancelTellsOperations(t *testing.T, e *env) {
 	p := pair(t)
 	r := newRDMA(t, p, 4096)
 	p.b.pause(t)
@@ -96,7 +96,7 @@ func d58(t *testing.T, e *env) {
 	r.s.empty()
 }
 
-func d59(t *testing.T, e *env) {
+func cancelGapIsHarmless(t *testing.T, e *env) {
 	p := pair(t)
 	s, keep, drop := p.ka.bound(t), p.kb.bound(t), p.kb.bound(t)
 	s.mustSend(nil, keep.local())
@@ -118,7 +118,7 @@ func d59(t *testing.T, e *env) {
 	keep.empty()
 }
 
-func d60(t *testing.T, e *env) {
+func recvErrOption(t *testing.T, e *env) {
 	s := e.ka.socket(t)
 	if v := s.getint(cmsg.SOLRDS, cmsg.OptRecvErr); v != 0 {
 		t.Errorf("at first %d", v)
@@ -132,7 +132,7 @@ func d60(t *testing.T, e *env) {
 	want(t, "read into 2 bytes", err, syscall.EINVAL)
 }
 
-func d61(t *testing.T, e *env) {
+func congMonitorOption(t *testing.T, e *env) {
 	s := e.ka.bound(t)
 	s.set(cmsg.SOLRDS, cmsg.OptCongMonitor, i32(1))
 	s.set(cmsg.SOLRDS, cmsg.OptCongMonitor, i32(0))
@@ -150,7 +150,7 @@ func d61(t *testing.T, e *env) {
 	}
 }
 
-func d62(t *testing.T, e *env) {
+func congMonitorOffStaysCongested(t *testing.T, e *env) {
 	s, to := flow(t, e)
 	to.rcvbuf(4000)
 	to.set(cmsg.SOLRDS, cmsg.OptCongMonitor, i32(1))
@@ -163,7 +163,7 @@ func d62(t *testing.T, e *env) {
 	to.drain(n)
 }
 
-func d63(t *testing.T, e *env) {
+func tosCalls(t *testing.T, e *env) {
 	s := e.ka.socket(t)
 	want(t, "before bind", s.Ioctl(cmsg.IoctlSetTOS, []byte{5}), syscall.ENOTTY)
 	want(t, "another request", s.Ioctl(0x89E7, []byte{5}), syscall.ENOTTY)
@@ -179,7 +179,7 @@ func d63(t *testing.T, e *env) {
 	want(t, "after a send", sent.Ioctl(cmsg.IoctlSetTOS, []byte{5}), syscall.EINVAL)
 }
 
-func d64(t *testing.T, e *env) {
+func tosIsAConnection(t *testing.T, e *env) {
 	p := pair(t)
 	s, to := p.ka.bound(t), p.kb.bound(t)
 	plain := p.ka.bound(t)
@@ -222,7 +222,7 @@ func info(t *testing.T, s *sock, opt int) (elements [][]byte, size int) {
 	return elements, size
 }
 
-func d65(t *testing.T, e *env) {
+func infoTableLengths(t *testing.T, e *env) {
 	s, to := flow(t, e, nil)
 	to.recv()
 	elements, size := info(t, s, afrds.InfoCounters)
@@ -248,7 +248,7 @@ func d65(t *testing.T, e *env) {
 	want(t, "a table nobody has", err, syscall.ENOPROTOOPT)
 }
 
-func d66(t *testing.T, e *env) {
+func infoElementSizes(t *testing.T, e *env) {
 	s, to := flow(t, e, nil)
 	to.recv()
 	for _, c := range []struct{ opt, size int }{
@@ -293,7 +293,7 @@ func d66(t *testing.T, e *env) {
 	find(afrds.Info6Sockets, 36, port)
 }
 
-func d68(t *testing.T, e *env) {
+func infoTablesOmit(t *testing.T, e *env) {
 	h := host6(t)
 	k := newKernel(t, h)
 	six, four := k.bound(t), k.socket(t)
@@ -309,7 +309,7 @@ func d68(t *testing.T, e *env) {
 	}
 }
 
-func d69(t *testing.T, e *env) {
+func infoCounterOrder(t *testing.T, e *env) {
 	names := strings.Fields(`conn_reset recv_drop_bad_checksum recv_drop_old_seq recv_drop_no_sock recv_drop_dead_sock
 		recv_deliver_raced recv_delivered recv_queued recv_immediate_retry recv_delayed_retry recv_ack_required
 		recv_rdma_bytes recv_ping send_queue_empty send_queue_full send_lock_contention send_lock_queue_raced
@@ -331,7 +331,7 @@ func d69(t *testing.T, e *env) {
 	}
 }
 
-func d70(t *testing.T, e *env) {
+func unknownOptionFails(t *testing.T, e *env) {
 	s := e.ka.bound(t)
 	for _, opt := range []int{0, 9, 11, 99, 10000} {
 		want(t, fmt.Sprint(opt), s.Setsockopt(cmsg.SOLRDS, opt, i32(1)), syscall.ENOPROTOOPT)

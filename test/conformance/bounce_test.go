@@ -55,7 +55,7 @@ func (r *rdma) writes(i int) []byte {
 	return r.args(cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite | cmsg.FlagNotifyMe, UserToken: uint64(i + 1)}, 0, 8192)
 }
 
-func e95(t *testing.T, e *env) {
+func dropGivesOneStatus(t *testing.T, e *env) {
 	p := pair(t)
 	r := newRDMA(t, p, 8192)
 	const n = 200
@@ -82,7 +82,7 @@ func e95(t *testing.T, e *env) {
 	r.to.empty()
 }
 
-func e96(t *testing.T, e *env) {
+func droppedWithoutPeer(t *testing.T, e *env) {
 	p := pair(t)
 	r := newRDMA(t, p, 8192)
 	p.b.pause(t)
@@ -102,7 +102,7 @@ func e96(t *testing.T, e *env) {
 	}
 }
 
-func e97(t *testing.T, e *env) {
+func recvErrReports(t *testing.T, e *env) {
 	r := newRDMA(t, e, 4096)
 	r.s.set(cmsg.SOLRDS, cmsg.OptRecvErr, i32(1))
 	r.s.mustSend(nil, r.to.local(), r.args(cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite, UserToken: 1}, 0, 1)...)
@@ -158,7 +158,7 @@ func (r *rdma) again(p *peer, f inFrame) {
 	r.s.empty()
 }
 
-func e98(t *testing.T, e *env) {
+func droppedNotRepeated(t *testing.T, e *env) {
 	p1, r1, target, f := unacked(t, e, func(r *rdma) []byte {
 		r.local[0] = 9
 		return r.args(cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite | cmsg.FlagNotifyMe, UserToken: 7}, 0, 1)
@@ -170,11 +170,11 @@ func e98(t *testing.T, e *env) {
 	if r1.again(p1, f); target.mem[0] != 0 {
 		t.Error("it ran again")
 	}
-	e98bounces(t)
+	droppedOnBounces(t)
 }
 
-// e98bounces is the same with many operations between two daemons.
-func e98bounces(t *testing.T) {
+// droppedOnBounces is the same with many operations between two daemons.
+func droppedOnBounces(t *testing.T) {
 	p := pair(t)
 	r := newRDMA(t, p, 8192)
 	// Each WRITE leaves its number. Once a later one's message is received, an
@@ -209,7 +209,7 @@ func e98bounces(t *testing.T) {
 	}
 }
 
-func e99(t *testing.T, e *env) {
+func droppedNotDelivered(t *testing.T, e *env) {
 	p1, r1, _, f := unacked(t, e, func(r *rdma) []byte {
 		return r.args(cmsg.RDMAArgs{Flags: cmsg.FlagNotifyMe, UserToken: 7}, 0, 64) // a READ
 	})
@@ -249,7 +249,7 @@ func e99(t *testing.T, e *env) {
 	r.to.empty()
 }
 
-func e100(t *testing.T, e *env) {
+func plainAroundDropped(t *testing.T, e *env) {
 	p := pair(t)
 	r := newRDMA(t, p, 8192)
 	plain := p.ka.bound(t) // a socket of its own: its flow is the same connection's
@@ -274,7 +274,7 @@ func e100(t *testing.T, e *env) {
 	}
 }
 
-func e101(t *testing.T, e *env) {
+func queuedRunsAfterReconnect(t *testing.T, e *env) {
 	p := pair(t)
 	r := newRDMA(t, p, 8192)
 	to := r.to.local()
@@ -300,7 +300,7 @@ func e101(t *testing.T, e *env) {
 	}
 }
 
-func e103(t *testing.T, e *env) {
+func atomicNeverTwice(t *testing.T, e *env) {
 	p1, r1, target, f := unacked(t, e, func(r *rdma) []byte {
 		return atomicControl(cmsg.TypeAtomicFAdd, cmsg.AtomicArgs{Cookie: r.cookie, LocalAddr: r.localAt, Word: [4]uint64{1},
 			Flags: cmsg.FlagNotifyMe, UserToken: 7})

@@ -20,29 +20,29 @@ import (
 
 func groupC() []statement {
 	return []statement{
-		{n: 37, kind: "k", by: byCalls, text: "nothing there: EAGAIN with MSG_DONTWAIT, ETIMEDOUT with SO_RCVTIMEO", check: c37},
-		{n: 38, kind: "k", by: byCalls, text: "a short buffer loses the rest of the message, with MSG_TRUNC", check: c38},
-		{n: 39, kind: "k", by: byCalls, text: "MSG_TRUNC as a flag returns the full length", check: c39},
-		{n: 40, kind: "k", by: byCalls, text: "MSG_PEEK returns the same message again; with MSG_TRUNC and no buffer its size", check: c40},
-		{n: 41, kind: "k", by: byCalls, text: "an empty message returns 0 with its source", check: c41},
-		{n: 42, kind: "k", by: byCalls, text: "msg_namelen is 16 for IPv4 peers, 28 for IPv6 peers", check: c42},
-		{n: 43, kind: "k", by: byCalls, text: "a status is returned before data, with 0 bytes and no data", check: c43},
-		{n: 44, kind: "k", by: byCalls, text: "of five statuses 64 bytes of control take two, in order", check: c44},
-		{n: 45, kind: "r", by: byCalls, text: "without control room a status is kept, with MSG_CTRUNC", check: c45},
-		{n: 46, kind: "k", by: byCalls, text: "SO_TIMESTAMP gives a SOL_SOCKET timestamp with data", check: c46},
-		{n: 47, kind: "k", by: byCalls, text: "the latency option with positions 0, 1, 2 gives three values in 48 bytes; position 3 or four of them fail EFAULT", check: c47},
-		{n: 48, kind: "k", by: byCalls, text: "MSG_OOB on receive returns 0", check: c48},
-		{n: 49, kind: "k", by: byCalls, text: "POLLOUT if less than the limit is queued, also when the peer is congested", check: c49},
-		{n: 50, kind: "k", by: byCalls, text: "POLLIN on data, status, relief of congestion, zero-copy completion; never POLLHUP", check: c50},
-		{n: 51, kind: "k", by: byCalls, text: "without the monitor one POLLIN|POLLWRBAND per change of the map, then quiet", check: c51},
-		{n: 52, kind: "k", by: byCalls, text: "epoll, edge and level triggered, sees each new message", check: c52},
-		{n: 53, kind: "k", by: byCalls, text: "two threads in recvmsg on one socket get different messages", check: c53},
-		{n: 54, kind: "k", by: byCalls, text: "close with queued data frees the port at once", check: c54},
-		{n: 55, kind: "k", by: byCalls, text: "close cancels what was not sent: the peer never sees anything twice", check: c55},
+		{n: 37, kind: "k", by: byCalls, text: "nothing there: EAGAIN with MSG_DONTWAIT, ETIMEDOUT with SO_RCVTIMEO", check: recvNothingThere},
+		{n: 38, kind: "k", by: byCalls, text: "a short buffer loses the rest of the message, with MSG_TRUNC", check: recvShortBuffer},
+		{n: 39, kind: "k", by: byCalls, text: "MSG_TRUNC as a flag returns the full length", check: recvTruncLength},
+		{n: 40, kind: "k", by: byCalls, text: "MSG_PEEK returns the same message again; with MSG_TRUNC and no buffer its size", check: recvPeek},
+		{n: 41, kind: "k", by: byCalls, text: "an empty message returns 0 with its source", check: recvEmptyMessage},
+		{n: 42, kind: "k", by: byCalls, text: "msg_namelen is 16 for IPv4 peers, 28 for IPv6 peers", check: recvNameLength},
+		{n: 43, kind: "k", by: byCalls, text: "a status is returned before data, with 0 bytes and no data", check: recvStatusFirst},
+		{n: 44, kind: "k", by: byCalls, text: "of five statuses 64 bytes of control take two, in order", check: recvStatusesInPieces},
+		{n: 45, kind: "r", by: byCalls, text: "without control room a status is kept, with MSG_CTRUNC", check: recvStatusWithoutRoom},
+		{n: 46, kind: "k", by: byCalls, text: "SO_TIMESTAMP gives a SOL_SOCKET timestamp with data", check: recvTimestamp},
+		{n: 47, kind: "k", by: byCalls, text: "the latency option with positions 0, 1, 2 gives three values in 48 bytes; position 3 or four of them fail EFAULT", check: recvPathLatency},
+		{n: 48, kind: "k", by: byCalls, text: "MSG_OOB on receive returns 0", check: recvOOBReturnsZero},
+		{n: 49, kind: "k", by: byCalls, text: "POLLOUT if less than the limit is queued, also when the peer is congested", check: pollOut},
+		{n: 50, kind: "k", by: byCalls, text: "POLLIN on data, status, relief of congestion, zero-copy completion; never POLLHUP", check: pollIn},
+		{n: 51, kind: "k", by: byCalls, text: "without the monitor one POLLIN|POLLWRBAND per change of the map, then quiet", check: pollWriteBand},
+		{n: 52, kind: "k", by: byCalls, text: "epoll, edge and level triggered, sees each new message", check: epollSeesEach},
+		{n: 53, kind: "k", by: byCalls, text: "two threads in recvmsg on one socket get different messages", check: twoReceivers},
+		{n: 54, kind: "k", by: byCalls, text: "close with queued data frees the port at once", check: closeFreesPort},
+		{n: 55, kind: "k", by: byCalls, text: "close cancels what was not sent: the peer never sees anything twice", check: closeCancelsUnsent},
 	}
 }
 
-func c37(t *testing.T, e *env) {
+func recvNothingThere(t *testing.T, e *env) {
 	s := e.ka.bound(t)
 	s.empty()
 	s.timeo(soRcvTimeo, 30*time.Millisecond)
@@ -70,7 +70,7 @@ func flow(t *testing.T, e *env, payloads ...[]byte) (s, to *sock) {
 	return s, to
 }
 
-func c38(t *testing.T, e *env) {
+func recvShortBuffer(t *testing.T, e *env) {
 	p := bytesOf(1000, 1)
 	_, to := flow(t, e, p, []byte("next"))
 	g, err := to.recvInto(make([]byte, 100), nil, 0)
@@ -83,7 +83,7 @@ func c38(t *testing.T, e *env) {
 	}
 }
 
-func c39(t *testing.T, e *env) {
+func recvTruncLength(t *testing.T, e *env) {
 	_, to := flow(t, e, make([]byte, 1000))
 	g, err := to.recvInto(make([]byte, 100), nil, syscall.MSG_TRUNC)
 	ok(t, "recvmsg", err)
@@ -93,7 +93,7 @@ func c39(t *testing.T, e *env) {
 	to.empty()
 }
 
-func c40(t *testing.T, e *env) {
+func recvPeek(t *testing.T, e *env) {
 	p := bytesOf(1000, 9)
 	_, to := flow(t, e, p)
 	for range 2 {
@@ -114,7 +114,7 @@ func c40(t *testing.T, e *env) {
 	to.empty()
 }
 
-func c41(t *testing.T, e *env) {
+func recvEmptyMessage(t *testing.T, e *env) {
 	s, to := flow(t, e, nil)
 	if g := to.recv(); g.N != 0 || g.from != s.local() {
 		t.Errorf("%d bytes from %v", g.N, g.from)
@@ -128,7 +128,7 @@ func host6(t *testing.T) *host {
 	return newHost(t, []netip.Addr{netip.IPv6Loopback(), newAddress()}, "-port", fmt.Sprint(20000+rand.IntN(20000)))
 }
 
-func c42(t *testing.T, e *env) {
+func recvNameLength(t *testing.T, e *env) {
 	s, to := flow(t, e, nil)
 	if g := to.recv(); g.NameLen != 16 || g.from != s.local() {
 		t.Errorf("IPv4: from %v in %d bytes", g.from, g.NameLen)
@@ -141,7 +141,7 @@ func c42(t *testing.T, e *env) {
 	}
 }
 
-func c43(t *testing.T, e *env) {
+func recvStatusFirst(t *testing.T, e *env) {
 	r := newRDMA(t, e, 4096)
 	r.to.mustSend([]byte("data"), r.s.local())
 	r.s.polled(afrds.PollIn)
@@ -182,7 +182,7 @@ func tokens(g got) (ts []uint64) {
 	return ts
 }
 
-func c44(t *testing.T, e *env) {
+func recvStatusesInPieces(t *testing.T, e *env) {
 	r := newRDMA(t, e, 4096)
 	r.statuses(5)
 	for _, c := range []struct {
@@ -198,7 +198,7 @@ func c44(t *testing.T, e *env) {
 	r.s.empty()
 }
 
-func c45(t *testing.T, e *env) {
+func recvStatusWithoutRoom(t *testing.T, e *env) {
 	r := newRDMA(t, e, 4096)
 	r.statuses(1)
 	r.to.mustSend([]byte("data"), r.s.local())
@@ -218,7 +218,7 @@ func c45(t *testing.T, e *env) {
 	r.s.recv()
 }
 
-func c46(t *testing.T, e *env) {
+func recvTimestamp(t *testing.T, e *env) {
 	s, to := flow(t, e)
 	to.set(syscall.SOL_SOCKET, soTimestamp, i32(1))
 	before := time.Now()
@@ -239,7 +239,7 @@ func c46(t *testing.T, e *env) {
 	}
 }
 
-func c47(t *testing.T, e *env) {
+func recvPathLatency(t *testing.T, e *env) {
 	s, to := flow(t, e)
 	for what, o := range map[string][]byte{"position 3": {1, 3, 0, 0}, "four": {4, 0, 1, 2}, "3 bytes": {1, 0, 0}, "5 bytes": {1, 0, 0, 0, 0}} {
 		want(t, what, to.Setsockopt(cmsg.SOLRDS, cmsg.OptRxPathLatency, o), syscall.EFAULT)
@@ -260,7 +260,7 @@ func c47(t *testing.T, e *env) {
 	}
 }
 
-func c48(t *testing.T, e *env) {
+func recvOOBReturnsZero(t *testing.T, e *env) {
 	_, to := flow(t, e, []byte("x"))
 	g, err := to.recvInto(make([]byte, 10), nil, syscall.MSG_OOB)
 	if err != nil || g.N != 0 || g.NameLen != 0 {
@@ -269,7 +269,7 @@ func c48(t *testing.T, e *env) {
 	to.recv() // the message stayed
 }
 
-func c49(t *testing.T, e *env) {
+func pollOut(t *testing.T, e *env) {
 	if got := e.ka.socket(t).poll(afrds.PollOut); got != afrds.PollOut {
 		t.Errorf("unbound: %#x", got)
 	}
@@ -300,7 +300,7 @@ func zcopy(s *sock, n int, to netip.AddrPort, cookie uint32) error {
 	return err
 }
 
-func c50(t *testing.T, e *env) {
+func pollIn(t *testing.T, e *env) {
 	const all = afrds.PollIn | afrds.PollRdNorm | afrds.PollErr | 0x10 // POLLHUP
 	const in = afrds.PollIn | afrds.PollRdNorm
 	r := newRDMA(t, e, 4096)
@@ -342,7 +342,7 @@ func c50(t *testing.T, e *env) {
 	quiet("at last")
 }
 
-func c51(t *testing.T, e *env) {
+func pollWriteBand(t *testing.T, e *env) {
 	const events = afrds.PollIn | afrds.PollRdNorm | afrds.PollWrBand
 	s, to := flow(t, e)
 	to.rcvbuf(4000)
@@ -383,7 +383,7 @@ func epoll(t *testing.T, fd int, events uint32) (wait func(ms int) int) {
 	}
 }
 
-func c52(t *testing.T, e *env) {
+func epollSeesEach(t *testing.T, e *env) {
 	s, to := flow(t, e)
 	fd, err := to.PollFD()
 	ok(t, "descriptor", err)
@@ -416,7 +416,7 @@ func c52(t *testing.T, e *env) {
 	}
 }
 
-func c53(t *testing.T, e *env) {
+func twoReceivers(t *testing.T, e *env) {
 	s, to := flow(t, e)
 	const n = 400
 	var mu sync.Mutex
@@ -449,7 +449,7 @@ func c53(t *testing.T, e *env) {
 	}
 }
 
-func c54(t *testing.T, e *env) {
+func closeFreesPort(t *testing.T, e *env) {
 	s, to := flow(t, e, []byte("unread"))
 	s.mustSend(make([]byte, 50000), nobody()) // unsent
 	for _, x := range []*sock{s, to} {
@@ -461,7 +461,7 @@ func c54(t *testing.T, e *env) {
 	}
 }
 
-func c55(t *testing.T, e *env) {
+func closeCancelsUnsent(t *testing.T, e *env) {
 	p := pair(t)
 	to := p.kb.bound(t)
 	to.rcvbuf(16 << 20)

@@ -24,13 +24,13 @@ func groupL() []statement {
 		{n: 187, kind: "k", later: laterKernel, text: "the same with a link bounce every 5 s"},
 		{n: 188, kind: "k", later: laterKernel, text: "rds-stress -I 16, -M 1, -M 2, -o each complete"},
 		{n: 189, kind: "k", later: laterKernel, text: "FREE_MR(0) tells rds-stress of RDMA, on TCP it fails as configured"},
-		{n: 190, kind: "r", by: byCalls, text: "when the daemon restarts clients get a defined error, rebind, and traffic resumes", check: l190},
-		{n: 191, kind: "r", by: byPeer, text: "garbage on the wire and at the control socket: no crash, no leak, bounded memory (24 h form: make fuzz)", check: l191},
-		{n: 192, kind: "r", by: byCalls, text: "a dead peer that holds half the send buffer leaves live peers of the same socket more than a third of the throughput", check: l192},
+		{n: 190, kind: "r", by: byCalls, text: "when the daemon restarts clients get a defined error, rebind, and traffic resumes", check: daemonRestart},
+		{n: 191, kind: "r", by: byPeer, text: "garbage on the wire and at the control socket: no crash, no leak, bounded memory (24 h form: make fuzz)", check: garbageIsBounded},
+		{n: 192, kind: "r", by: byCalls, text: "a dead peer that holds half the send buffer leaves live peers of the same socket more than a third of the throughput", check: deadPeerLeavesThroughput},
 	}
 }
 
-func l190(t *testing.T, e *env) {
+func daemonRestart(t *testing.T, e *env) {
 	p := pair(t)
 	s, to := p.ka.bound(t), p.kb.bound(t)
 	at := s.local()
@@ -71,7 +71,7 @@ func resident(t *testing.T, pid int) int {
 	return n * os.Getpagesize()
 }
 
-func l191(t *testing.T, e *env) {
+func garbageIsBounded(t *testing.T, e *env) {
 	goTest(t, "../../conn/wire", "FuzzParse", "FuzzBodies")
 	p := pair(t)
 	s, to := p.ka.bound(t), p.kb.bound(t)
@@ -135,7 +135,7 @@ func l191(t *testing.T, e *env) {
 	})
 }
 
-func l192(t *testing.T, e *env) {
+func deadPeerLeavesThroughput(t *testing.T, e *env) {
 	p := pair(t)
 	to := p.kb.bound(t)
 	const limit, size, n = 64 << 10, 1000, 20000

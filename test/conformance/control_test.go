@@ -18,46 +18,46 @@ import (
 
 func groupE() []statement {
 	return []statement{
-		{n: 71, kind: "k", by: byCalls, text: "RDMA_ARGS of 0 segments fails EINVAL, of 1025 EMSGSIZE, with an empty one EINVAL", check: e71},
-		{n: 72, kind: "k", by: byCalls, text: "more local than remote bytes fails EINVAL; fewer transfer the local sum", check: e72},
-		{n: 73, kind: "k", by: byCalls, text: "remote_vec.bytes of 1 MiB + 1 fails EMSGSIZE", check: e73},
-		{n: 74, kind: "k", by: byCalls, text: "ARGS with DEST, two ARGS, MAP with DEST fail EINVAL; ARGS with an atomic works", check: e74},
-		{n: 75, kind: "r", by: byCalls, text: "RDMA works on sockets of every transport (kernel: not on TCP or loopback)", check: e75},
-		{n: 76, kind: "k", by: byCalls, text: "a cookie is the key, and above it the page offset; remote address 0 is the first byte", check: e76},
-		{n: 77, kind: "k", by: byCalls, text: "RDMA_MAP stores the cookie that the peer gets as RDMA_DEST", check: e77},
-		{n: 78, kind: "k", by: byCalls, text: "DEST with a key of another socket fails EINVAL", check: e78},
-		{n: 79, kind: "r", by: byCalls, text: "MAP works although nothing is connected yet (kernel: EAGAIN)", check: e79},
-		{n: 80, kind: "r", by: byCalls, text: "GET_MR and GET_MR_FOR_DEST work without a connection", check: e80},
-		{n: 81, kind: "k", by: byCalls, text: "GET_MR: length 0 or wrapping EINVAL, 1 MiB + 2 pages EMSGSIZE, unbound ENOTCONN, a bad pointer EFAULT", check: e81},
-		{n: 82, kind: "k", by: byCalls, text: "FREE_MR: a known cookie 0, again or unknown EINVAL, cookie 0 succeeds", check: e82},
-		{n: 83, kind: "r", by: byCalls, text: "after FREE_MR, with or without INVALIDATE, the key is of no use: REMOTE_ERROR", check: e83},
-		{n: 84, kind: "k", by: byCalls, text: "a USE_ONCE key is gone before the reply is read: FREE_MR fails EINVAL", check: e84},
-		{n: 85, kind: "k", by: byCalls, text: "a reply to another socket that names the key does not free it", check: e85},
-		{n: 86, kind: "k", by: byCalls, text: "when the reply of a WRITE is received its data is complete", check: e86},
-		{n: 87, kind: "k", by: byCalls, text: "when the reply of a READ is received the requester may overwrite its buffer", check: e87},
-		{n: 88, kind: "k", by: byCalls, text: "an empty reply arrives as an empty message", check: e88},
-		{n: 89, kind: "k", by: byCalls, text: "SILENT without payload or cookie: bytes are transferred, nothing is received", check: e89},
-		{n: 90, kind: "k", by: byCalls, text: "SILENT with payload: the message arrives", check: e90},
-		{n: 91, kind: "k", by: byCalls, text: "unaligned addresses, 1 to 17 segments, sizes from 1 to 1 MiB transfer right", check: e91},
-		{n: 92, kind: "k", by: byCalls, text: "NOTIFY_ME gives status 0 and the 64-bit token; without it nothing", check: e92},
-		{n: 93, kind: "k", by: byCalls, text: "a bad key is REMOTE_ERROR; others' messages survive (here the connection too)", check: e93},
-		{n: 94, kind: "k", by: byCalls, text: "a remote offset out of range is REMOTE_ERROR", check: e94},
-		{n: 95, kind: "k", by: byCalls, text: "a drop with operations in flight gives each exactly one status, SUCCESS or DROPPED", check: e95},
-		{n: 96, kind: "r", by: byCalls, text: "DROPPED is raised although the peer stays away", check: e96},
-		{n: 97, kind: "k", by: byCalls, text: "RECVERR without NOTIFY_ME: success is silent, a failure is reported", check: e97},
-		{n: 98, kind: "k", by: byCalls, text: "an operation dropped on a bounce is not executed again", check: e98},
-		{n: 99, kind: "k", by: byCalls, text: "the message of a dropped operation is not delivered after the bounce", check: e99},
-		{n: 100, kind: "k", by: byCalls, text: "plain messages around dropped operations all arrive, in order, once", check: e100},
-		{n: 101, kind: "k", by: byCalls, text: "RDMA messages still queued run after the reconnect", check: e101},
-		{n: 102, kind: "k", by: byCalls, text: "atomics return the old value at an aligned address, EFAULT at another; masks count", check: e102},
-		{n: 103, kind: "r", by: byCalls, text: "an atomic in flight at a bounce is never executed twice, and is reported", check: e103},
-		{n: 104, kind: "k", by: byCalls, text: "MSG_ZEROCOPY without a cookie fails EINVAL, with one it completes after the ack, on IB it fails EOPNOTSUPP", check: e104},
-		{n: 105, kind: "r", by: byCalls, text: "two processes of one daemon cannot use each other's keys", check: e105},
-		{n: 106, kind: "r", by: byCalls, text: "memory of a process that exits with operations in flight stays until they have ended, then it is freed", check: e106},
+		{n: 71, kind: "k", by: byCalls, text: "RDMA_ARGS of 0 segments fails EINVAL, of 1025 EMSGSIZE, with an empty one EINVAL", check: rdmaSegmentCounts},
+		{n: 72, kind: "k", by: byCalls, text: "more local than remote bytes fails EINVAL; fewer transfer the local sum", check: rdmaLocalSum},
+		{n: 73, kind: "k", by: byCalls, text: "remote_vec.bytes of 1 MiB + 1 fails EMSGSIZE", check: rdmaSizeLimit},
+		{n: 74, kind: "k", by: byCalls, text: "ARGS with DEST, two ARGS, MAP with DEST fail EINVAL; ARGS with an atomic works", check: controlCombinations},
+		{n: 75, kind: "r", by: byCalls, text: "RDMA works on sockets of every transport (kernel: not on TCP or loopback)", check: rdmaOnEveryTransport},
+		{n: 76, kind: "k", by: byCalls, text: "a cookie is the key, and above it the page offset; remote address 0 is the first byte", check: cookieForm},
+		{n: 77, kind: "k", by: byCalls, text: "RDMA_MAP stores the cookie that the peer gets as RDMA_DEST", check: mapStoresCookie},
+		{n: 78, kind: "k", by: byCalls, text: "DEST with a key of another socket fails EINVAL", check: destOfOtherSocketFails},
+		{n: 79, kind: "r", by: byCalls, text: "MAP works although nothing is connected yet (kernel: EAGAIN)", check: mapBeforeConnection},
+		{n: 80, kind: "r", by: byCalls, text: "GET_MR and GET_MR_FOR_DEST work without a connection", check: getMRBeforeConnection},
+		{n: 81, kind: "k", by: byCalls, text: "GET_MR: length 0 or wrapping EINVAL, 1 MiB + 2 pages EMSGSIZE, unbound ENOTCONN, a bad pointer EFAULT", check: getMRArguments},
+		{n: 82, kind: "k", by: byCalls, text: "FREE_MR: a known cookie 0, again or unknown EINVAL, cookie 0 succeeds", check: freeMRCookies},
+		{n: 83, kind: "r", by: byCalls, text: "after FREE_MR, with or without INVALIDATE, the key is of no use: REMOTE_ERROR", check: freedKeyIsUseless},
+		{n: 84, kind: "k", by: byCalls, text: "a USE_ONCE key is gone before the reply is read: FREE_MR fails EINVAL", check: useOnceKeyGoesFirst},
+		{n: 85, kind: "k", by: byCalls, text: "a reply to another socket that names the key does not free it", check: replyElsewhereKeepsKey},
+		{n: 86, kind: "k", by: byCalls, text: "when the reply of a WRITE is received its data is complete", check: writeBeforeReply},
+		{n: 87, kind: "k", by: byCalls, text: "when the reply of a READ is received the requester may overwrite its buffer", check: readBeforeReply},
+		{n: 88, kind: "k", by: byCalls, text: "an empty reply arrives as an empty message", check: emptyReply},
+		{n: 89, kind: "k", by: byCalls, text: "SILENT without payload or cookie: bytes are transferred, nothing is received", check: silentTransfers},
+		{n: 90, kind: "k", by: byCalls, text: "SILENT with payload: the message arrives", check: silentWithPayload},
+		{n: 91, kind: "k", by: byCalls, text: "unaligned addresses, 1 to 17 segments, sizes from 1 to 1 MiB transfer right", check: rdmaSizesAndPieces},
+		{n: 92, kind: "k", by: byCalls, text: "NOTIFY_ME gives status 0 and the 64-bit token; without it nothing", check: notifyMeStatus},
+		{n: 93, kind: "k", by: byCalls, text: "a bad key is REMOTE_ERROR; others' messages survive (here the connection too)", check: badKeyIsRemoteError},
+		{n: 94, kind: "k", by: byCalls, text: "a remote offset out of range is REMOTE_ERROR", check: badOffsetIsRemoteError},
+		{n: 95, kind: "k", by: byCalls, text: "a drop with operations in flight gives each exactly one status, SUCCESS or DROPPED", check: dropGivesOneStatus},
+		{n: 96, kind: "r", by: byCalls, text: "DROPPED is raised although the peer stays away", check: droppedWithoutPeer},
+		{n: 97, kind: "k", by: byCalls, text: "RECVERR without NOTIFY_ME: success is silent, a failure is reported", check: recvErrReports},
+		{n: 98, kind: "k", by: byCalls, text: "an operation dropped on a bounce is not executed again", check: droppedNotRepeated},
+		{n: 99, kind: "k", by: byCalls, text: "the message of a dropped operation is not delivered after the bounce", check: droppedNotDelivered},
+		{n: 100, kind: "k", by: byCalls, text: "plain messages around dropped operations all arrive, in order, once", check: plainAroundDropped},
+		{n: 101, kind: "k", by: byCalls, text: "RDMA messages still queued run after the reconnect", check: queuedRunsAfterReconnect},
+		{n: 102, kind: "k", by: byCalls, text: "atomics return the old value at an aligned address, EFAULT at another; masks count", check: atomicResults},
+		{n: 103, kind: "r", by: byCalls, text: "an atomic in flight at a bounce is never executed twice, and is reported", check: atomicNeverTwice},
+		{n: 104, kind: "k", by: byCalls, text: "MSG_ZEROCOPY without a cookie fails EINVAL, with one it completes after the ack, on IB it fails EOPNOTSUPP", check: zeroCopyCookies},
+		{n: 105, kind: "r", by: byCalls, text: "two processes of one daemon cannot use each other's keys", check: keysBelongToProcess},
+		{n: 106, kind: "r", by: byCalls, text: "memory of a process that exits with operations in flight stays until they have ended, then it is freed", check: memoryOutlivesProcess},
 	}
 }
 
-func e71(t *testing.T, e *env) {
+func rdmaSegmentCounts(t *testing.T, e *env) {
 	r := newRDMA(t, e, 1<<16)
 	to := r.to.local()
 	a := cmsg.RDMAArgs{Cookie: r.cookie, RemoteVec: cmsg.IOVec{Bytes: 1 << 16}, LocalVecAddr: r.vecAt, Flags: cmsg.FlagReadWrite}
@@ -85,7 +85,7 @@ func e71(t *testing.T, e *env) {
 	r.to.empty()
 }
 
-func e72(t *testing.T, e *env) {
+func rdmaLocalSum(t *testing.T, e *env) {
 	r := newRDMA(t, e, 8192)
 	to := r.to.local()
 	a := cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite, RemoteVec: cmsg.IOVec{Bytes: 99}}
@@ -99,7 +99,7 @@ func e72(t *testing.T, e *env) {
 	}
 }
 
-func e73(t *testing.T, e *env) {
+func rdmaSizeLimit(t *testing.T, e *env) {
 	r := newRDMA(t, e, 4096)
 	for _, n := range []uint64{cmsg.MaxMessage + 1, 1 << 40, math.MaxUint64} {
 		a := cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite, RemoteVec: cmsg.IOVec{Bytes: n}}
@@ -110,7 +110,7 @@ func e73(t *testing.T, e *env) {
 	r.to.recv()
 }
 
-func e74(t *testing.T, e *env) {
+func controlCombinations(t *testing.T, e *env) {
 	r := newRDMA(t, e, 4096)
 	to := r.to.local()
 	own, err := getMR(r.s, r.localAt, 4096, 0)
@@ -146,7 +146,7 @@ func atomicControl(typ cmsg.Type, a cmsg.AtomicArgs) []byte {
 	return cmsg.Append(nil, cmsg.SOLRDS, typ, a.Append(nil))
 }
 
-func e75(t *testing.T, e *env) {
+func rdmaOnEveryTransport(t *testing.T, e *env) {
 	for name, transport := range map[string]int{"loop": -1, "IB": cmsg.TransportIB, "TCP": cmsg.TransportTCP} {
 		s := e.ka.socket(t)
 		if transport >= 0 {
@@ -167,7 +167,7 @@ func e75(t *testing.T, e *env) {
 	}
 }
 
-func e76(t *testing.T, e *env) {
+func cookieForm(t *testing.T, e *env) {
 	r := newRDMA(t, e, 3*4096)
 	const off = 4096 + 123
 	cookie, err := getMRFor(r.to, r.s, r.remoteAt+off, 1000)
@@ -200,7 +200,7 @@ func getMRFor(s, peer *sock, at, n uint64) (uint64, error) {
 	return binary.NativeEndian.Uint64(mem), err
 }
 
-func e77(t *testing.T, e *env) {
+func mapStoresCookie(t *testing.T, e *env) {
 	s, to := flow(t, e)
 	mem, at := alloc(t, e.ka, 8192)
 	ctl := sendControl(t, cmsg.Send{Present: cmsg.Of(cmsg.TypeRDMAMap),
@@ -212,7 +212,7 @@ func e77(t *testing.T, e *env) {
 	}
 }
 
-func e78(t *testing.T, e *env) {
+func destOfOtherSocketFails(t *testing.T, e *env) {
 	s, to := flow(t, e)
 	other := e.ka.bound(t)
 	_, at := alloc(t, e.ka, 4096)
@@ -228,7 +228,7 @@ func e78(t *testing.T, e *env) {
 	want(t, "freed", other.send(nil, to.local(), ctl...), syscall.EINVAL)
 }
 
-func e79(t *testing.T, e *env) {
+func mapBeforeConnection(t *testing.T, e *env) {
 	p := pair(t)
 	if _, there := p.b.peer(t, p.a.addr(), 0); there {
 		t.Error("connected already")
@@ -240,7 +240,7 @@ func e79(t *testing.T, e *env) {
 	}
 }
 
-func e80(t *testing.T, e *env) {
+func getMRBeforeConnection(t *testing.T, e *env) {
 	p := pair(t)
 	s, to := p.ka.bound(t), p.kb.bound(t)
 	mem, at := alloc(t, p.kb, 8192)
@@ -262,7 +262,7 @@ func e80(t *testing.T, e *env) {
 	}
 }
 
-func e81(t *testing.T, e *env) {
+func getMRArguments(t *testing.T, e *env) {
 	s := e.ka.bound(t)
 	_, at := alloc(t, e.ka, 4<<20)
 	for _, c := range []struct {
@@ -293,7 +293,7 @@ func e81(t *testing.T, e *env) {
 	want(t, "31 bytes", s.Setsockopt(cmsg.SOLRDS, cmsg.OptGetMR, a.Append(nil)[:31]), syscall.EINVAL)
 }
 
-func e82(t *testing.T, e *env) {
+func freeMRCookies(t *testing.T, e *env) {
 	s := e.ka.bound(t)
 	_, at := alloc(t, e.ka, 4096)
 	cookie, err := getMR(s, at, 100, 0)
@@ -308,7 +308,7 @@ func e82(t *testing.T, e *env) {
 	want(t, "8 bytes", s.Setsockopt(cmsg.SOLRDS, cmsg.OptFreeMR, make([]byte, 8)), syscall.EINVAL)
 }
 
-func e83(t *testing.T, e *env) {
+func freedKeyIsUseless(t *testing.T, e *env) {
 	for _, flags := range []uint64{cmsg.FlagInvalidate, 0} {
 		r := newRDMA(t, e, 4096)
 		if n := r.do(nil, cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite}, 0, 1); n.Status != cmsg.StatusSuccess {
@@ -328,7 +328,7 @@ func e83(t *testing.T, e *env) {
 	}
 }
 
-func e84(t *testing.T, e *env) {
+func useOnceKeyGoesFirst(t *testing.T, e *env) {
 	r := newRDMABetween(t, e.ka.bound(t), e.kb.bound(t), 4096, cmsg.FlagUseOnce)
 	second := r.expose(cmsg.FlagUseOnce)
 	r.local[0] = 5
@@ -344,7 +344,7 @@ func e84(t *testing.T, e *env) {
 	ok(t, "FREE_MR of an unused key", r.free(second, 0))
 }
 
-func e85(t *testing.T, e *env) {
+func replyElsewhereKeepsKey(t *testing.T, e *env) {
 	r := newRDMABetween(t, e.ka.bound(t), e.kb.bound(t), 4096, cmsg.FlagUseOnce)
 	other := r.to.k.bound(t)
 	r.s.mustSend(nil, other.local(), r.args(cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite | cmsg.FlagNotifyMe, UserToken: 1}, 0, 1)...)
@@ -352,7 +352,7 @@ func e85(t *testing.T, e *env) {
 	ok(t, "FREE_MR", r.free(r.cookie, 0)) // it was not freed
 }
 
-func e86(t *testing.T, e *env) {
+func writeBeforeReply(t *testing.T, e *env) {
 	const size, rounds = 32 << 10, 400
 	r := newRDMA(t, e, size)
 	for i := range rounds {
@@ -376,7 +376,7 @@ func e86(t *testing.T, e *env) {
 	}
 }
 
-func e87(t *testing.T, e *env) {
+func readBeforeReply(t *testing.T, e *env) {
 	const size, rounds = 32 << 10, 400
 	r := newRDMA(t, e, size)
 	for i := range rounds {
@@ -393,7 +393,7 @@ func e87(t *testing.T, e *env) {
 	}
 }
 
-func e88(t *testing.T, e *env) {
+func emptyReply(t *testing.T, e *env) {
 	r := newRDMA(t, e, 4096)
 	r.s.mustSend(nil, r.to.local(), r.args(cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite}, 0, 1)...)
 	if g := r.to.recv(); g.N != 0 || g.from != r.s.local() {
@@ -401,7 +401,7 @@ func e88(t *testing.T, e *env) {
 	}
 }
 
-func e89(t *testing.T, e *env) {
+func silentTransfers(t *testing.T, e *env) {
 	r := newRDMA(t, e, 4096)
 	r.local[0] = 5
 	if n := r.do(nil, cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite | cmsg.FlagSilent}, 0, 1); n.Status != cmsg.StatusSuccess || r.remote[0] != 5 {
@@ -414,7 +414,7 @@ func e89(t *testing.T, e *env) {
 	}
 }
 
-func e90(t *testing.T, e *env) {
+func silentWithPayload(t *testing.T, e *env) {
 	r := newRDMA(t, e, 4096)
 	r.s.mustSend([]byte("reply"), r.to.local(), r.args(cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite | cmsg.FlagSilent}, 0, 1)...)
 	if g := r.to.recv(); string(g.data) != "reply" {
@@ -429,7 +429,7 @@ func e90(t *testing.T, e *env) {
 	}
 }
 
-func e91(t *testing.T, e *env) {
+func rdmaSizesAndPieces(t *testing.T, e *env) {
 	const size = 1<<20 + 8192
 	// A region has at most 1 MiB and a page: the target gets one of its own.
 	s, to := e.ka.bound(t), e.kb.bound(t)
@@ -494,7 +494,7 @@ func (r *rdma) transfer(n, segs int, flags uint64) {
 	}
 }
 
-func e92(t *testing.T, e *env) {
+func notifyMeStatus(t *testing.T, e *env) {
 	r := newRDMA(t, e, 4096)
 	const token = 0xfedc_ba98_7654_3210
 	if n := r.do(nil, cmsg.RDMAArgs{UserToken: token, Flags: cmsg.FlagReadWrite}, 0, 1); n != (cmsg.Notify{UserToken: token}) {
@@ -507,7 +507,7 @@ func e92(t *testing.T, e *env) {
 	r.s.empty()
 }
 
-func e93(t *testing.T, e *env) {
+func badKeyIsRemoteError(t *testing.T, e *env) {
 	r := newRDMA(t, e, 4096)
 	s, to := flow(t, e)
 	resets := e.a.counter(t, stats.ConnReset)
@@ -528,7 +528,7 @@ func e93(t *testing.T, e *env) {
 	r.to.empty() // the messages of failed operations are not delivered
 }
 
-func e94(t *testing.T, e *env) {
+func badOffsetIsRemoteError(t *testing.T, e *env) {
 	r := newRDMA(t, e, 4096)
 	r.local[0] = 1
 	for _, off := range []uint64{4096, 4097 - 8, 1 << 40, math.MaxUint64 - 3} {
@@ -542,7 +542,7 @@ func e94(t *testing.T, e *env) {
 	}
 }
 
-func e102(t *testing.T, e *env) {
+func atomicResults(t *testing.T, e *env) {
 	r := newRDMA(t, e, 4096)
 	to := r.to.local()
 	word := func(b []byte) uint64 { return binary.NativeEndian.Uint64(b) }
@@ -584,7 +584,7 @@ func e102(t *testing.T, e *env) {
 	r.to.empty()
 }
 
-func e104(t *testing.T, e *env) {
+func zeroCopyCookies(t *testing.T, e *env) {
 	s, to := flow(t, e)
 	s.sndbuf(1 << 20)
 	_, err := s.Sendmsg(nil, afrds.Sockaddr(to.local()), nil, msgZeroCopy)
@@ -631,7 +631,7 @@ func e104(t *testing.T, e *env) {
 	want(t, "on IB", zcopy(ib, 10, to.local(), 1), syscall.EOPNOTSUPP)
 }
 
-func e105(t *testing.T, e *env) {
+func keysBelongToProcess(t *testing.T, e *env) {
 	victim := newRDMA(t, e, 4096) // its initiator was granted the key
 	thief := newKernel(t, e.a)
 	s := thief.bound(t)

@@ -18,27 +18,27 @@ import (
 
 func groupK() []statement {
 	return []statement{
-		{n: 170, kind: "k", by: byTest, text: "the first reconnect is at once, then below ceilings of 1, 2, 4 ... 1000 ms, until it is up", check: k170},
-		{n: 171, kind: "k", by: byPeer, text: "a send while down starts to connect, unless an attempt is under way", check: k171},
-		{n: 172, kind: "k", by: byPeer, text: "after a drop unacked messages precede newer ones, flagged RETRANSMITTED", check: k172},
-		{n: 173, kind: "k", by: byPeer, text: "sequence numbers continue over a bounce", check: k172},
-		{n: 174, kind: "k", by: byTest, text: "a drop at any moment of a shutdown leads down and up again, never to a stuck state", check: k174},
-		{n: 175, kind: "k", by: byPeer, text: "a part of a message is discarded on a drop, and the message arrives whole after it is sent again", check: k175},
-		{n: 176, kind: "r", by: byPeer, text: "connections to peers that vanished are aged, and those of one address are bounded", check: k176},
-		{n: 177, kind: "k", by: byPeer, text: "more than the limit unread sets the bit and sends the map, less than half clears it, equal changes nothing", check: k177},
-		{n: 178, kind: "k", by: byPeer, text: "messages to a congested port of a peer that has not seen the map are delivered", check: k178},
-		{n: 179, kind: "k", by: byPeer, text: "a map is 8192 bytes, port p at byte p>>3 bit p&7, and goes to every connection of the address", check: k179},
-		{n: 180, kind: "k", by: byPeer, text: "after a reconnect the whole map is sent, and stale bits are corrected", check: k180},
-		{n: 181, kind: "k", by: byPeer, text: "closing a congested socket clears its bit at peers", check: k181},
-		{n: 182, kind: "k", by: byCalls, text: "ENOBUFS with the monitor on, then relief: one CONG_UPDATE with bit port mod 64", check: k182},
-		{n: 183, kind: "k", by: byPeer, text: "relief of a port that differs mod 64 does not notify", check: k183},
-		{n: 184, kind: "k", by: byCalls, text: "between sockets of one host: in order, congestion counts, 1 MiB arrives", check: k184},
+		{n: 170, kind: "k", by: byTest, text: "the first reconnect is at once, then below ceilings of 1, 2, 4 ... 1000 ms, until it is up", check: backoffCeilings},
+		{n: 171, kind: "k", by: byPeer, text: "a send while down starts to connect, unless an attempt is under way", check: sendStartsConnect},
+		{n: 172, kind: "k", by: byPeer, text: "after a drop unacked messages precede newer ones, flagged RETRANSMITTED", check: unackedComeFirst},
+		{n: 173, kind: "k", by: byPeer, text: "sequence numbers continue over a bounce", check: unackedComeFirst},
+		{n: 174, kind: "k", by: byTest, text: "a drop at any moment of a shutdown leads down and up again, never to a stuck state", check: dropInShutdown},
+		{n: 175, kind: "k", by: byPeer, text: "a part of a message is discarded on a drop, and the message arrives whole after it is sent again", check: partIsDiscarded},
+		{n: 176, kind: "r", by: byPeer, text: "connections to peers that vanished are aged, and those of one address are bounded", check: vanishedPeersAge},
+		{n: 177, kind: "k", by: byPeer, text: "more than the limit unread sets the bit and sends the map, less than half clears it, equal changes nothing", check: congestionLimits},
+		{n: 178, kind: "k", by: byPeer, text: "messages to a congested port of a peer that has not seen the map are delivered", check: unseenMapDelivers},
+		{n: 179, kind: "k", by: byPeer, text: "a map is 8192 bytes, port p at byte p>>3 bit p&7, and goes to every connection of the address", check: congestionMapForm},
+		{n: 180, kind: "k", by: byPeer, text: "after a reconnect the whole map is sent, and stale bits are corrected", check: congestionMapAfterReconnect},
+		{n: 181, kind: "k", by: byPeer, text: "closing a congested socket clears its bit at peers", check: closeClearsCongestion},
+		{n: 182, kind: "k", by: byCalls, text: "ENOBUFS with the monitor on, then relief: one CONG_UPDATE with bit port mod 64", check: reliefIsTold},
+		{n: 183, kind: "k", by: byPeer, text: "relief of a port that differs mod 64 does not notify", check: reliefOfOtherPort},
+		{n: 184, kind: "k", by: byCalls, text: "between sockets of one host: in order, congestion counts, 1 MiB arrives", check: oneHostDelivery},
 	}
 }
 
-func k170(t *testing.T, e *env) { goTest(t, "../../conn", "TestBackoff") }
+func backoffCeilings(t *testing.T, e *env) { goTest(t, "../../conn", "TestBackoff") }
 
-func k171(t *testing.T, e *env) {
+func sendStartsConnect(t *testing.T, e *env) {
 	p := newPeer(t, e.a)
 	p.listen()
 	s := e.ka.bound(t)
@@ -57,8 +57,8 @@ func k171(t *testing.T, e *env) {
 	}
 }
 
-// k172 also shows that sequence numbers continue.
-func k172(t *testing.T, e *env) {
+// unackedComeFirst also shows that sequence numbers continue.
+func unackedComeFirst(t *testing.T, e *env) {
 	p := newPeer(t, e.a)
 	p.listen()
 	p.mute = true
@@ -87,7 +87,7 @@ func k172(t *testing.T, e *env) {
 	}
 }
 
-func k174(t *testing.T, e *env) {
+func dropInShutdown(t *testing.T, e *env) {
 	goTest(t, "../../conn", "TestStates", "TestRequestWhileUp", "TestSecondRequestWhileDraining", "TestWorld")
 	// The same by hand: connections that come and go end with one that is up.
 	p := newPeer(t, e.a)
@@ -108,7 +108,7 @@ func k174(t *testing.T, e *env) {
 	p.next("what was sent at last", func(f inFrame) bool { return string(f.body) == "at last" })
 }
 
-func k175(t *testing.T, e *env) {
+func partIsDiscarded(t *testing.T, e *env) {
 	p := connected(t, e.a)
 	s := e.ka.bound(t)
 	payload := bytesOf(40000, 3)
@@ -134,7 +134,7 @@ func k175(t *testing.T, e *env) {
 	s.empty()
 }
 
-func k176(t *testing.T, e *env) {
+func vanishedPeersAge(t *testing.T, e *env) {
 	// A peer that vanishes and comes back again and again, without a goodbye,
 	// has one connection.
 	h := newHost(t, nil)
@@ -172,7 +172,7 @@ func (p *peer) congMap(what string, is func(m []byte) bool) {
 
 func bit(m []byte, port uint16) bool { return m[port>>3]&(1<<(port&7)) != 0 }
 
-func k177(t *testing.T, e *env) {
+func congestionLimits(t *testing.T, e *env) {
 	p := connected(t, e.a)
 	s := e.ka.bound(t)
 	s.rcvbuf(4000)
@@ -204,7 +204,7 @@ func (p *peer) congestedBy(s *sock) {
 	p.congMap("set", func(m []byte) bool { return bit(m, s.local().Port()) })
 }
 
-func k178(t *testing.T, e *env) {
+func unseenMapDelivers(t *testing.T, e *env) {
 	p := connected(t, e.a)
 	s := e.ka.bound(t)
 	p.congestedBy(s)
@@ -219,7 +219,7 @@ func k178(t *testing.T, e *env) {
 	}
 }
 
-func k179(t *testing.T, e *env) {
+func congestionMapForm(t *testing.T, e *env) {
 	p, q := connected(t, e.a), connected(t, e.a)
 	lane := newPeer(t, e.a)
 	lane.lane = 5
@@ -258,7 +258,7 @@ func (p *peer) tell(ports ...uint16) {
 	p.until("the map arrives", func() bool { return p.h.counter(p.t, stats.CongUpdateReceived) > before })
 }
 
-func k180(t *testing.T, e *env) {
+func congestionMapAfterReconnect(t *testing.T, e *env) {
 	p := connected(t, e.a)
 	s, tx := e.ka.bound(t), e.ka.bound(t)
 	p.congestedBy(s)
@@ -284,7 +284,7 @@ func k180(t *testing.T, e *env) {
 	}
 }
 
-func k181(t *testing.T, e *env) {
+func closeClearsCongestion(t *testing.T, e *env) {
 	p := connected(t, e.a)
 	s := e.ka.bound(t)
 	port := s.local().Port()
@@ -293,7 +293,7 @@ func k181(t *testing.T, e *env) {
 	p.congMap("clear", func(m []byte) bool { return !bit(m, port) })
 }
 
-func k182(t *testing.T, e *env) {
+func reliefIsTold(t *testing.T, e *env) {
 	s, to := flow(t, e)
 	s.set(cmsg.SOLRDS, cmsg.OptCongMonitor, i32(1))
 	to.rcvbuf(4000)
@@ -312,7 +312,7 @@ func k182(t *testing.T, e *env) {
 	to.recv()
 }
 
-func k183(t *testing.T, e *env) {
+func reliefOfOtherPort(t *testing.T, e *env) {
 	p := connected(t, e.a)
 	s := e.ka.bound(t)
 	s.set(cmsg.SOLRDS, cmsg.OptCongMonitor, i32(1))
@@ -330,7 +330,7 @@ func k183(t *testing.T, e *env) {
 	}
 }
 
-func k184(t *testing.T, e *env) {
+func oneHostDelivery(t *testing.T, e *env) {
 	s, to := e.ka.socket(t), e.ka.bound(t)
 	s.bind(netip.AddrPortFrom(e.a.addrs[1], 0)) // two addresses of one host
 	for _, from := range []*sock{s, e.ka.bound(t)} {

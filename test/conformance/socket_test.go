@@ -17,28 +17,28 @@ import (
 
 func groupA() []statement {
 	return []statement{
-		{n: 1, kind: "k", by: byCalls, text: "socket(AF_RDS, SOCK_SEQPACKET, 0) works; another type or protocol fails ESOCKTNOSUPPORT", check: a1},
-		{n: 2, kind: "k", by: byCalls, text: "listen, accept, shutdown and socketpair fail EOPNOTSUPP", check: a2},
-		{n: 3, kind: "k", by: byCalls, text: "bind to 0.0.0.0, 255.255.255.255 or 224.0.0.1 fails EINVAL", check: a3},
-		{n: 4, kind: "k", by: byCalls, text: "bind with 15 bytes of sockaddr_in or 27 of sockaddr_in6 fails EINVAL", check: a4},
-		{n: 5, kind: "k", by: byCalls, text: "bind to an address of another host fails EADDRNOTAVAIL", check: a5},
-		{n: 6, kind: "k", by: byCalls, text: "bind to port 1 fails EINVAL", check: a6},
-		{n: 7, kind: "k", by: byCalls, text: "a second bind of a socket fails EINVAL", check: a7},
-		{n: 8, kind: "k", by: byCalls, text: "a taken address and port fails EADDRINUSE, SO_REUSEADDR or not; the port at another address is free", check: a8},
-		{n: 9, kind: "k", by: byCalls, text: "port 0 takes a port from 2 to 65535, which getsockname tells; 65,534 exhaust an address and the next fails EADDRINUSE", check: a9},
-		{n: 10, kind: "k", by: byCalls, text: "SO_RDS_TRANSPORT reads 3 on a loopback address and -1 before bind", check: a10},
-		{n: 11, kind: "k", by: byCalls, text: "SO_RDS_TRANSPORT can be chosen once, before bind; again or after bind it fails EOPNOTSUPP", check: a11},
-		{n: 12, kind: "k", by: byCalls, text: "SO_RDS_TRANSPORT of 3 or -1, or not of 4 bytes, fails EINVAL", check: a12},
-		{n: 13, kind: "k", by: byCalls, text: "bind to an IPv6 link-local address without a scope fails EINVAL", check: a13},
-		{n: 14, kind: "k", by: byCalls, text: "bind to ::ffff:a.b.c.d is bind to a.b.c.d", check: a14},
-		{n: 15, kind: "k", by: byCalls, text: "connect to 0.0.0.0 fails EDESTADDRREQ, to multicast EINVAL, to AF_UNSPEC EAFNOSUPPORT", check: a15},
-		{n: 16, kind: "k", by: byCalls, text: "connect sends nothing, succeeds for an unreachable peer, and may be repeated", check: a16},
-		{n: 17, kind: "k", by: byCalls, text: "getpeername before connect fails ENOTCONN; getsockname before bind tells AF_UNSPEC in 16 bytes", check: a17},
-		{n: 18, kind: "k", by: byCalls, text: "a connected socket receives from any peer", check: a18},
+		{n: 1, kind: "k", by: byCalls, text: "socket(AF_RDS, SOCK_SEQPACKET, 0) works; another type or protocol fails ESOCKTNOSUPPORT", check: socketTypes},
+		{n: 2, kind: "k", by: byCalls, text: "listen, accept, shutdown and socketpair fail EOPNOTSUPP", check: streamCallsFail},
+		{n: 3, kind: "k", by: byCalls, text: "bind to 0.0.0.0, 255.255.255.255 or 224.0.0.1 fails EINVAL", check: bindToNoUnicastFails},
+		{n: 4, kind: "k", by: byCalls, text: "bind with 15 bytes of sockaddr_in or 27 of sockaddr_in6 fails EINVAL", check: bindWithShortNameFails},
+		{n: 5, kind: "k", by: byCalls, text: "bind to an address of another host fails EADDRNOTAVAIL", check: bindElsewhereFails},
+		{n: 6, kind: "k", by: byCalls, text: "bind to port 1 fails EINVAL", check: bindToPortOneFails},
+		{n: 7, kind: "k", by: byCalls, text: "a second bind of a socket fails EINVAL", check: secondBindFails},
+		{n: 8, kind: "k", by: byCalls, text: "a taken address and port fails EADDRINUSE, SO_REUSEADDR or not; the port at another address is free", check: takenPortFails},
+		{n: 9, kind: "k", by: byCalls, text: "port 0 takes a port from 2 to 65535, which getsockname tells; 65,534 exhaust an address and the next fails EADDRINUSE", check: portZeroTakesFreePort},
+		{n: 10, kind: "k", by: byCalls, text: "SO_RDS_TRANSPORT reads 3 on a loopback address and -1 before bind", check: transportReads},
+		{n: 11, kind: "k", by: byCalls, text: "SO_RDS_TRANSPORT can be chosen once, before bind; again or after bind it fails EOPNOTSUPP", check: transportChosenOnce},
+		{n: 12, kind: "k", by: byCalls, text: "SO_RDS_TRANSPORT of 3 or -1, or not of 4 bytes, fails EINVAL", check: badTransportFails},
+		{n: 13, kind: "k", by: byCalls, text: "bind to an IPv6 link-local address without a scope fails EINVAL", check: bindLinkLocalWithoutScopeFails},
+		{n: 14, kind: "k", by: byCalls, text: "bind to ::ffff:a.b.c.d is bind to a.b.c.d", check: bindMappedIPv4},
+		{n: 15, kind: "k", by: byCalls, text: "connect to 0.0.0.0 fails EDESTADDRREQ, to multicast EINVAL, to AF_UNSPEC EAFNOSUPPORT", check: connectToNoUnicastFails},
+		{n: 16, kind: "k", by: byCalls, text: "connect sends nothing, succeeds for an unreachable peer, and may be repeated", check: connectSendsNothing},
+		{n: 17, kind: "k", by: byCalls, text: "getpeername before connect fails ENOTCONN; getsockname before bind tells AF_UNSPEC in 16 bytes", check: namesBeforeBindAndConnect},
+		{n: 18, kind: "k", by: byCalls, text: "a connected socket receives from any peer", check: connectedReceivesFromAny},
 	}
 }
 
-func a1(t *testing.T, e *env) {
+func socketTypes(t *testing.T, e *env) {
 	e.ka.socket(t)
 	for _, c := range []struct{ typ, proto int }{{syscall.SOCK_STREAM, 0}, {syscall.SOCK_DGRAM, 0}, {syscall.SOCK_SEQPACKET, 1}} {
 		_, err := e.ka.Socket(cmsg.AFRDS, c.typ, c.proto)
@@ -46,7 +46,7 @@ func a1(t *testing.T, e *env) {
 	}
 }
 
-func a2(t *testing.T, e *env) {
+func streamCallsFail(t *testing.T, e *env) {
 	s := e.ka.bound(t)
 	want(t, "listen", s.Listen(1), syscall.EOPNOTSUPP)
 	want(t, "accept", s.Accept(), syscall.EOPNOTSUPP)
@@ -65,13 +65,13 @@ func bindOf(t *testing.T, k *kernel, addr []byte) error {
 
 func sockaddr(s string) []byte { return afrds.Sockaddr(netip.MustParseAddrPort(s)) }
 
-func a3(t *testing.T, e *env) {
+func bindToNoUnicastFails(t *testing.T, e *env) {
 	for _, a := range []string{"0.0.0.0:4000", "255.255.255.255:4000", "224.0.0.1:4000", "[::]:4000", "[ff02::1]:4000"} {
 		want(t, a, bindOf(t, e.ka, sockaddr(a)), syscall.EINVAL)
 	}
 }
 
-func a4(t *testing.T, e *env) {
+func bindWithShortNameFails(t *testing.T, e *env) {
 	full := afrds.Sockaddr(e.a.at(0))
 	want(t, "15 bytes", bindOf(t, e.ka, full[:15]), syscall.EINVAL)
 	want(t, "27 bytes", bindOf(t, e.ka, sockaddr("[::1]:0")[:27]), syscall.EINVAL)
@@ -80,7 +80,7 @@ func a4(t *testing.T, e *env) {
 	ok(t, "more bytes", bindOf(t, e.ka, append(slices.Clone(full), 1, 2, 3)))
 }
 
-func a5(t *testing.T, e *env) {
+func bindElsewhereFails(t *testing.T, e *env) {
 	want(t, "foreign", bindOf(t, e.ka, sockaddr("192.0.2.77:4000")), syscall.EADDRNOTAVAIL)
 	want(t, "the other daemon's", bindOf(t, e.ka, afrds.Sockaddr(e.b.at(4000))), syscall.EADDRNOTAVAIL)
 	s := e.ka.socket(t)
@@ -88,11 +88,11 @@ func a5(t *testing.T, e *env) {
 	want(t, "foreign, of a chosen transport", s.Bind(sockaddr("192.0.2.77:4000")), syscall.ENOPROTOOPT)
 }
 
-func a6(t *testing.T, e *env) {
+func bindToPortOneFails(t *testing.T, e *env) {
 	want(t, "port 1", bindOf(t, e.ka, afrds.Sockaddr(e.a.at(1))), syscall.EINVAL)
 }
 
-func a7(t *testing.T, e *env) {
+func secondBindFails(t *testing.T, e *env) {
 	s := e.ka.bound(t)
 	before := s.local()
 	want(t, "the same again", s.Bind(afrds.Sockaddr(before)), syscall.EINVAL)
@@ -102,7 +102,7 @@ func a7(t *testing.T, e *env) {
 	}
 }
 
-func a8(t *testing.T, e *env) {
+func takenPortFails(t *testing.T, e *env) {
 	first := e.ka.bound(t)
 	at := first.local()
 	want(t, "taken", bindOf(t, e.ka, afrds.Sockaddr(at)), syscall.EADDRINUSE)
@@ -114,8 +114,8 @@ func a8(t *testing.T, e *env) {
 	want(t, "taken, for another process", bindOf(t, newKernel(t, e.a), afrds.Sockaddr(at)), syscall.EADDRINUSE)
 }
 
-// a9 exhausts an address of a daemon of its own.
-func a9(t *testing.T, e *env) {
+// portZeroTakesFreePort exhausts an address of a daemon of its own.
+func portZeroTakesFreePort(t *testing.T, e *env) {
 	h := newHost(t, nil)
 	k := newKernel(t, h)
 	const all = 65534
@@ -162,7 +162,7 @@ func a9(t *testing.T, e *env) {
 	_ = k.c.Close()
 }
 
-func a10(t *testing.T, e *env) {
+func transportReads(t *testing.T, e *env) {
 	s := e.ka.socket(t)
 	if v := s.getint(cmsg.SOLRDS, cmsg.OptTransport); v != -1 {
 		t.Errorf("unbound: %d, want -1", v)
@@ -173,7 +173,7 @@ func a10(t *testing.T, e *env) {
 	}
 }
 
-func a11(t *testing.T, e *env) {
+func transportChosenOnce(t *testing.T, e *env) {
 	s := e.ka.socket(t)
 	s.set(cmsg.SOLRDS, cmsg.OptTransport, i32(2))
 	want(t, "chosen again", s.Setsockopt(cmsg.SOLRDS, cmsg.OptTransport, i32(2)), syscall.EOPNOTSUPP)
@@ -185,7 +185,7 @@ func a11(t *testing.T, e *env) {
 	want(t, "not chosen, after bind", e.ka.bound(t).Setsockopt(cmsg.SOLRDS, cmsg.OptTransport, i32(0)), syscall.EOPNOTSUPP)
 }
 
-func a12(t *testing.T, e *env) {
+func badTransportFails(t *testing.T, e *env) {
 	s := e.ka.socket(t)
 	for what, val := range map[string][]byte{"3": i32(3), "-1": i32(-1), "2 bytes": {2, 0}, "8 bytes": make([]byte, 8), "12 bytes": make([]byte, 12)} {
 		want(t, what, s.Setsockopt(cmsg.SOLRDS, cmsg.OptTransport, val), syscall.EINVAL)
@@ -193,7 +193,7 @@ func a12(t *testing.T, e *env) {
 	s.set(cmsg.SOLRDS, cmsg.OptTransport, i32(0)) // nothing was chosen by those
 }
 
-func a13(t *testing.T, e *env) {
+func bindLinkLocalWithoutScopeFails(t *testing.T, e *env) {
 	want(t, "fe80::1", bindOf(t, e.ka, sockaddr("[fe80::1]:4000")), syscall.EINVAL)
 	want(t, "fe80::1%1", bindOf(t, e.ka, sockaddr("[fe80::1%1]:4000")), syscall.EADDRNOTAVAIL)
 }
@@ -207,7 +207,7 @@ func mapped(at netip.AddrPort) []byte {
 	return b
 }
 
-func a14(t *testing.T, e *env) {
+func bindMappedIPv4(t *testing.T, e *env) {
 	s := e.ka.socket(t)
 	ok(t, "bind", s.Bind(mapped(e.a.at(0))))
 	name, err := s.Getsockname()
@@ -225,7 +225,7 @@ func a14(t *testing.T, e *env) {
 	}
 }
 
-func a15(t *testing.T, e *env) {
+func connectToNoUnicastFails(t *testing.T, e *env) {
 	s := e.ka.socket(t)
 	want(t, "0.0.0.0", s.Connect(sockaddr("0.0.0.0:1")), syscall.EDESTADDRREQ)
 	want(t, "multicast", s.Connect(sockaddr("224.0.0.1:1")), syscall.EINVAL)
@@ -238,7 +238,7 @@ func a15(t *testing.T, e *env) {
 	want(t, "getpeername", err, syscall.ENOTCONN)
 }
 
-func a16(t *testing.T, e *env) {
+func connectSendsNothing(t *testing.T, e *env) {
 	s := e.ka.bound(t)
 	to := nobody()
 	for _, a := range []netip.AddrPort{to, e.b.at(4000), to} {
@@ -263,7 +263,7 @@ func a16(t *testing.T, e *env) {
 	})
 }
 
-func a17(t *testing.T, e *env) {
+func namesBeforeBindAndConnect(t *testing.T, e *env) {
 	s := e.ka.socket(t)
 	_, err := s.Getpeername()
 	want(t, "getpeername", err, syscall.ENOTCONN)
@@ -280,7 +280,7 @@ func a17(t *testing.T, e *env) {
 	}
 }
 
-func a18(t *testing.T, e *env) {
+func connectedReceivesFromAny(t *testing.T, e *env) {
 	s, friend, other := e.ka.bound(t), e.kb.bound(t), e.kb.bound(t)
 	ok(t, "connect", s.Connect(afrds.Sockaddr(friend.local())))
 	payload := bytesOf(rand.IntN(100), 1)

@@ -17,28 +17,28 @@ import (
 
 func groupB() []statement {
 	return []statement{
-		{n: 19, kind: "k", by: byCalls, text: "sendmsg on an unbound socket fails ENOTCONN", check: b19},
-		{n: 20, kind: "k", by: byCalls, text: "sendmsg without a name on a socket that is not connected fails ENOTCONN", check: b20},
-		{n: 21, kind: "k", by: byCalls, text: "MSG_OOB, MSG_EOR, MSG_MORE and MSG_NOSIGNAL fail EOPNOTSUPP", check: b21},
-		{n: 22, kind: "k", by: byCalls, text: "a name of 15 bytes or of 0.0.0.0 fails EINVAL", check: b22},
-		{n: 23, kind: "k", by: byCalls, text: "an IPv6 destination from an IPv4 socket fails EOPNOTSUPP", check: b23},
-		{n: 24, kind: "k", by: byCalls, text: "1 MiB + 1 fails EMSGSIZE; 1 MiB with a large SO_SNDBUF arrives whole", check: b24},
-		{n: 25, kind: "k", by: byCalls, text: "a payload above the SO_SNDBUF limit fails EMSGSIZE; one of it succeeds", check: b25},
-		{n: 26, kind: "k", by: byCalls, text: "of messages of half the limit + 1 to a dead peer two are queued and the third fails EAGAIN", check: b26},
-		{n: 27, kind: "k", by: byCalls, text: "empty messages to a dead peer do not fail EAGAIN (here up to one destination's share of the process's message ids)", check: b27},
-		{n: 28, kind: "k", by: byCalls, text: "a send to an unreachable peer succeeds and no error is ever reported", check: b28},
-		{n: 29, kind: "k", by: byCalls, text: "a send blocked on a full queue fails ETIMEDOUT after SO_SNDTIMEO, EINTR when interrupted", check: b29},
-		{n: 30, kind: "k", by: byCalls, text: "a non-blocking send to a congested port fails ENOBUFS", check: b30},
-		{n: 31, kind: "k", by: byCalls, text: "a blocking send to a congested port returns after relief; here SO_SNDTIMEO counts", check: b31},
-		{n: 32, kind: "k", by: byCalls, text: "the return value counts payload, not RDMA bytes", check: b32},
-		{n: 33, kind: "k", by: byCalls, text: "an unknown SOL_RDS control message fails EINVAL; one of another level is ignored", check: b33},
-		{n: 34, kind: "k", by: byCalls, text: "a cmsg_len below its header or beyond the control data fails EINVAL", check: b34},
-		{n: 35, kind: "k", by: byCalls, text: "messages of one socket to one destination arrive in order across bounces", check: b35},
-		{n: 36, kind: "k", by: byCalls, text: "a failed send leaves no trace: no bytes queued, no region, no sequence", check: b36},
+		{n: 19, kind: "k", by: byCalls, text: "sendmsg on an unbound socket fails ENOTCONN", check: sendUnboundFails},
+		{n: 20, kind: "k", by: byCalls, text: "sendmsg without a name on a socket that is not connected fails ENOTCONN", check: sendWithoutNameFails},
+		{n: 21, kind: "k", by: byCalls, text: "MSG_OOB, MSG_EOR, MSG_MORE and MSG_NOSIGNAL fail EOPNOTSUPP", check: sendFlagsFail},
+		{n: 22, kind: "k", by: byCalls, text: "a name of 15 bytes or of 0.0.0.0 fails EINVAL", check: sendToBadNameFails},
+		{n: 23, kind: "k", by: byCalls, text: "an IPv6 destination from an IPv4 socket fails EOPNOTSUPP", check: sendIPv6FromIPv4Fails},
+		{n: 24, kind: "k", by: byCalls, text: "1 MiB + 1 fails EMSGSIZE; 1 MiB with a large SO_SNDBUF arrives whole", check: sendLargest},
+		{n: 25, kind: "k", by: byCalls, text: "a payload above the SO_SNDBUF limit fails EMSGSIZE; one of it succeeds", check: sendBufferLimitsPayload},
+		{n: 26, kind: "k", by: byCalls, text: "of messages of half the limit + 1 to a dead peer two are queued and the third fails EAGAIN", check: sendBufferFills},
+		{n: 27, kind: "k", by: byCalls, text: "empty messages to a dead peer do not fail EAGAIN (here up to one destination's share of the process's message ids)", check: emptySendsAreFree},
+		{n: 28, kind: "k", by: byCalls, text: "a send to an unreachable peer succeeds and no error is ever reported", check: sendToUnreachableSucceeds},
+		{n: 29, kind: "k", by: byCalls, text: "a send blocked on a full queue fails ETIMEDOUT after SO_SNDTIMEO, EINTR when interrupted", check: blockedSendEnds},
+		{n: 30, kind: "k", by: byCalls, text: "a non-blocking send to a congested port fails ENOBUFS", check: sendToCongestedFails},
+		{n: 31, kind: "k", by: byCalls, text: "a blocking send to a congested port returns after relief; here SO_SNDTIMEO counts", check: sendWaitsForRelief},
+		{n: 32, kind: "k", by: byCalls, text: "the return value counts payload, not RDMA bytes", check: sendReturnsPayload},
+		{n: 33, kind: "k", by: byCalls, text: "an unknown SOL_RDS control message fails EINVAL; one of another level is ignored", check: unknownControlFails},
+		{n: 34, kind: "k", by: byCalls, text: "a cmsg_len below its header or beyond the control data fails EINVAL", check: badControlLengthFails},
+		{n: 35, kind: "k", by: byCalls, text: "messages of one socket to one destination arrive in order across bounces", check: orderAcrossBounces},
+		{n: 36, kind: "k", by: byCalls, text: "a failed send leaves no trace: no bytes queued, no region, no sequence", check: failedSendLeavesNothing},
 	}
 }
 
-func b19(t *testing.T, e *env) {
+func sendUnboundFails(t *testing.T, e *env) {
 	s := e.ka.socket(t)
 	want(t, "with a name", s.send(nil, e.b.at(4000)), syscall.ENOTCONN)
 	ok(t, "connect", s.Connect(afrds.Sockaddr(e.b.at(4000))))
@@ -46,7 +46,7 @@ func b19(t *testing.T, e *env) {
 	want(t, "connected", err, syscall.ENOTCONN)
 }
 
-func b20(t *testing.T, e *env) {
+func sendWithoutNameFails(t *testing.T, e *env) {
 	s := e.ka.bound(t)
 	_, err := s.Sendmsg(nil, nil, nil, 0)
 	want(t, "sendmsg", err, syscall.ENOTCONN)
@@ -57,7 +57,7 @@ func b20(t *testing.T, e *env) {
 	to.recv()
 }
 
-func b21(t *testing.T, e *env) {
+func sendFlagsFail(t *testing.T, e *env) {
 	s, to := e.ka.bound(t), e.kb.bound(t)
 	const more = 0x8000
 	for _, f := range []int{syscall.MSG_OOB, syscall.MSG_EOR, more, syscall.MSG_NOSIGNAL, syscall.MSG_DONTROUTE} {
@@ -70,7 +70,7 @@ func b21(t *testing.T, e *env) {
 	to.empty()
 }
 
-func b22(t *testing.T, e *env) {
+func sendToBadNameFails(t *testing.T, e *env) {
 	s := e.ka.bound(t)
 	good := afrds.Sockaddr(e.b.at(4000))
 	unspec := slices.Clone(good)
@@ -85,11 +85,11 @@ func b22(t *testing.T, e *env) {
 	}
 }
 
-func b23(t *testing.T, e *env) {
+func sendIPv6FromIPv4Fails(t *testing.T, e *env) {
 	want(t, "IPv6 from IPv4", e.ka.bound(t).send(nil, netip.MustParseAddrPort("[::1]:4000")), syscall.EOPNOTSUPP)
 }
 
-func b24(t *testing.T, e *env) {
+func sendLargest(t *testing.T, e *env) {
 	s, to := e.ka.bound(t), e.kb.bound(t)
 	s.sndbuf(4 << 20)
 	want(t, "1 MiB + 1", s.send(make([]byte, cmsg.MaxMessage+1), to.local()), syscall.EMSGSIZE)
@@ -100,7 +100,7 @@ func b24(t *testing.T, e *env) {
 	}
 }
 
-func b25(t *testing.T, e *env) {
+func sendBufferLimitsPayload(t *testing.T, e *env) {
 	s, to := e.ka.bound(t), e.kb.bound(t)
 	const limit = 5000
 	s.sndbuf(limit)
@@ -117,7 +117,7 @@ func b25(t *testing.T, e *env) {
 	}
 }
 
-func b26(t *testing.T, e *env) {
+func sendBufferFills(t *testing.T, e *env) {
 	s, to := e.ka.bound(t), nobody()
 	const limit = 10000
 	s.sndbuf(limit)
@@ -128,10 +128,10 @@ func b26(t *testing.T, e *env) {
 	want(t, "an empty one", s.send(nil, to), syscall.EAGAIN) // the test is on what is queued
 }
 
-// b27 takes EAGAIN for what it says of a submission ring that is full: the daemon
+// emptySendsAreFree takes EAGAIN for what it says of a submission ring that is full: the daemon
 // has not looked at it yet. A send that waits must succeed then, for the dead peer
 // gives no room.
-func b27(t *testing.T, e *env) {
+func emptySendsAreFree(t *testing.T, e *env) {
 	s, to := e.ka.bound(t), nobody()
 	s.timeo(soSndTimeo, patience)
 	for i := range 1500 {
@@ -145,7 +145,7 @@ func b27(t *testing.T, e *env) {
 	}
 }
 
-func b28(t *testing.T, e *env) {
+func sendToUnreachableSucceeds(t *testing.T, e *env) {
 	s, to := e.ka.bound(t), nobody()
 	s.mustSend([]byte("hello"), to) // send checks the length
 	eventually(t, "attempts to connect", func() error {
@@ -170,7 +170,7 @@ func full(s *sock) netip.AddrPort {
 	return to
 }
 
-func b29(t *testing.T, e *env) {
+func blockedSendEnds(t *testing.T, e *env) {
 	s := e.ka.bound(t)
 	to := full(s)
 	s.timeo(soSndTimeo, 30*time.Millisecond)
@@ -237,7 +237,7 @@ func (s *sock) drain(n int) {
 	}
 }
 
-func b30(t *testing.T, e *env) {
+func sendToCongestedFails(t *testing.T, e *env) {
 	s, to := e.ka.bound(t), e.kb.bound(t)
 	to.rcvbuf(4000)
 	n := congest(s, to.local(), 1000)
@@ -251,7 +251,7 @@ func b30(t *testing.T, e *env) {
 	to.drain(n)
 }
 
-func b31(t *testing.T, e *env) {
+func sendWaitsForRelief(t *testing.T, e *env) {
 	s, to := e.ka.bound(t), e.kb.bound(t)
 	to.rcvbuf(4000)
 	n := congest(s, to.local(), 1000)
@@ -277,7 +277,7 @@ func b31(t *testing.T, e *env) {
 	}
 }
 
-func b32(t *testing.T, e *env) {
+func sendReturnsPayload(t *testing.T, e *env) {
 	r := newRDMA(t, e, 1<<16)
 	n, err := r.s.Sendmsg([]byte("payload"), afrds.Sockaddr(r.to.local()), r.args(cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite}, 0, 1<<16), 0)
 	if n != 7 || err != nil {
@@ -286,7 +286,7 @@ func b32(t *testing.T, e *env) {
 	r.to.recv()
 }
 
-func b33(t *testing.T, e *env) {
+func unknownControlFails(t *testing.T, e *env) {
 	s, to := e.ka.bound(t), e.kb.bound(t)
 	for _, typ := range []cmsg.Type{0, cmsg.TypeRDMAStatus, cmsg.TypeCongUpdate, 10, cmsg.TypeRxPathLatency, 14, 99} {
 		want(t, fmt.Sprintf("type %d", typ), s.send(nil, to.local(), cmsg.Append(nil, cmsg.SOLRDS, typ, make([]byte, 80))...), syscall.EINVAL)
@@ -298,7 +298,7 @@ func b33(t *testing.T, e *env) {
 	}
 }
 
-func b34(t *testing.T, e *env) {
+func badControlLengthFails(t *testing.T, e *env) {
 	s, to := e.ka.bound(t), e.kb.bound(t)
 	for _, n := range []uint64{0, 15, 57, 1 << 40, 1<<64 - 1} {
 		c := cmsg.Append(nil, syscall.SOL_SOCKET, 1, make([]byte, 40))
@@ -308,7 +308,7 @@ func b34(t *testing.T, e *env) {
 	to.empty()
 }
 
-func b35(t *testing.T, e *env) {
+func orderAcrossBounces(t *testing.T, e *env) {
 	p := pair(t)
 	s, to := p.ka.bound(t), p.kb.bound(t)
 	const n, bounces = 2000, 5
@@ -337,7 +337,7 @@ func b35(t *testing.T, e *env) {
 	}
 }
 
-func b36(t *testing.T, e *env) {
+func failedSendLeavesNothing(t *testing.T, e *env) {
 	p := pair(t)
 	s, to := p.ka.bound(t), p.kb.bound(t)
 	s.sndbuf(5000)

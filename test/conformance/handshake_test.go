@@ -13,22 +13,22 @@ import (
 
 func groupH() []statement {
 	return []statement{
-		{n: 131, kind: "k", by: byPeer, text: "a ping to port 0 is answered from port 0 to its port, empty; its payload is not echoed", check: h131},
-		{n: 132, kind: "k", by: byPeer, text: "a ping from port 0 is not answered; with pings off none is, and recv_drop_no_sock rises", check: h132},
+		{n: 131, kind: "k", by: byPeer, text: "a ping to port 0 is answered from port 0 to its port, empty; its payload is not echoed", check: pingIsAnswered},
+		{n: 132, kind: "k", by: byPeer, text: "a ping from port 0 is not answered; with pings off none is, and recv_drop_no_sock rises", check: pingNotAnswered},
 		{n: 133, kind: "k", later: laterVM, text: "rds-ping between a kernel host and rdsd, 0 % loss in 1000"},
-		{n: 134, kind: "r", by: byCalls, text: "a ping between two local addresses of one host is answered", check: h134},
-		{n: 135, kind: "k", by: byCodec, text: "a probe from port 1 with NPATHS 8 is answered to port 1 with NPATHS; none means 1", check: h135},
-		{n: 136, kind: "r", by: byCodec, text: "NPATHS of 0, above 8 or no power of two is clamped", check: h136},
-		{n: 137, kind: "k", by: byPeer, text: "no probe from port 1 is ever sent on IB", check: h137},
-		{n: 138, kind: "k", by: byPeer, text: "the first message has ACK_REQUIRED, then every 9th; retransmissions always", check: h138},
-		{n: 139, kind: "k", by: byPeer, text: "a frame with ACK_REQUIRED is acked at once, without reverse traffic", check: h139},
-		{n: 140, kind: "k", by: byPeer, text: "an ack frame has ports 0, length 48, sequence 0, the right h_ack; it is not delivered and not acked", check: h140},
-		{n: 141, kind: "k", by: byPeer, text: "data frames carry the latest ack", check: h141},
-		{n: 142, kind: "k", by: byPeer, text: "an older ack is ignored; one beyond what was sent frees nothing", check: h142},
+		{n: 134, kind: "r", by: byCalls, text: "a ping between two local addresses of one host is answered", check: pingOnOneHost},
+		{n: 135, kind: "k", by: byCodec, text: "a probe from port 1 with NPATHS 8 is answered to port 1 with NPATHS; none means 1", check: pathProbeIsAnswered},
+		{n: 136, kind: "r", by: byCodec, text: "NPATHS of 0, above 8 or no power of two is clamped", check: pathCountIsClamped},
+		{n: 137, kind: "k", by: byPeer, text: "no probe from port 1 is ever sent on IB", check: noProbeOnIB},
+		{n: 138, kind: "k", by: byPeer, text: "the first message has ACK_REQUIRED, then every 9th; retransmissions always", check: ackRequiredPattern},
+		{n: 139, kind: "k", by: byPeer, text: "a frame with ACK_REQUIRED is acked at once, without reverse traffic", check: requiredAckAtOnce},
+		{n: 140, kind: "k", by: byPeer, text: "an ack frame has ports 0, length 48, sequence 0, the right h_ack; it is not delivered and not acked", check: ackFrameForm},
+		{n: 141, kind: "k", by: byPeer, text: "data frames carry the latest ack", check: dataCarriesAck},
+		{n: 142, kind: "k", by: byPeer, text: "an older ack is ignored; one beyond what was sent frees nothing", check: oldAckIsIgnored},
 	}
 }
 
-func h131(t *testing.T, e *env) {
+func pingIsAnswered(t *testing.T, e *env) {
 	p := connected(t, e.a)
 	before := e.a.counter(t, stats.RecvPing)
 	p.send(e.a.at(0), []byte("echo?"), func(h *wire.Header) { h.SPort = 0x777 })
@@ -45,7 +45,7 @@ func h131(t *testing.T, e *env) {
 	}
 }
 
-func h132(t *testing.T, e *env) {
+func pingNotAnswered(t *testing.T, e *env) {
 	p := connected(t, e.a)
 	p.send(e.a.at(0), nil, func(h *wire.Header) { h.SPort = 0 })
 	p.quiet("an answer to port 0", isData)
@@ -60,7 +60,7 @@ func h132(t *testing.T, e *env) {
 	}
 }
 
-func h134(t *testing.T, e *env) {
+func pingOnOneHost(t *testing.T, e *env) {
 	s := e.ka.bound(t)
 	for _, to := range e.a.addrs {
 		at := netip.AddrPortFrom(to, 0)
@@ -71,7 +71,7 @@ func h134(t *testing.T, e *env) {
 	}
 }
 
-func h135(t *testing.T, e *env) {
+func pathProbeIsAnswered(t *testing.T, e *env) {
 	var probe, answer wire.Header
 	probe = wire.Header{Seq: 1, SPort: wire.ProbePort}
 	probe.SetExtPaths(8)
@@ -91,7 +91,7 @@ func h135(t *testing.T, e *env) {
 	}
 }
 
-func h136(t *testing.T, e *env) {
+func pathCountIsClamped(t *testing.T, e *env) {
 	for n := range 1 << 16 {
 		var h wire.Header
 		h.SetExtPaths(uint16(n))
@@ -102,7 +102,7 @@ func h136(t *testing.T, e *env) {
 	}
 }
 
-func h137(t *testing.T, e *env) {
+func noProbeOnIB(t *testing.T, e *env) {
 	p := newPeer(t, e.a)
 	p.listen()
 	s := e.ka.bound(t)
@@ -120,7 +120,7 @@ func h137(t *testing.T, e *env) {
 	}
 }
 
-func h138(t *testing.T, e *env) {
+func ackRequiredPattern(t *testing.T, e *env) {
 	p := newPeer(t, e.a)
 	p.listen()
 	s := e.ka.bound(t)
@@ -152,7 +152,7 @@ func h138(t *testing.T, e *env) {
 	}
 }
 
-func h139(t *testing.T, e *env) {
+func requiredAckAtOnce(t *testing.T, e *env) {
 	p := connected(t, e.a)
 	s := e.ka.bound(t)
 	p.meet(s.local())
@@ -166,7 +166,7 @@ func h139(t *testing.T, e *env) {
 	goTest(t, "../../conn", "TestAcks")
 }
 
-func h140(t *testing.T, e *env) {
+func ackFrameForm(t *testing.T, e *env) {
 	p := connected(t, e.a)
 	s := e.ka.bound(t)
 	p.meet(s.local())
@@ -195,7 +195,7 @@ func h140(t *testing.T, e *env) {
 	}
 }
 
-func h141(t *testing.T, e *env) {
+func dataCarriesAck(t *testing.T, e *env) {
 	p := connected(t, e.a)
 	s := e.ka.bound(t)
 	for range 10 {
@@ -209,7 +209,7 @@ func h141(t *testing.T, e *env) {
 	}
 }
 
-func h142(t *testing.T, e *env) {
+func oldAckIsIgnored(t *testing.T, e *env) {
 	p := newPeer(t, e.a)
 	p.listen()
 	p.mute = true
