@@ -104,9 +104,9 @@ func (c *Conn) abortAssembly() {
 	*a = assembly{}
 }
 
-// ForgetPartial withdraws the message under assembly that Begin returned token
-// for (a comparable value): its memory is the host's again, its rest is
-// skipped, and the sender gets NOSOCK. Other tokens are ignored.
+// ForgetPartial withdraws the message that is arriving in pieces and for which Begin
+// returned token, a comparable value. Its memory is the host's again, its other
+// pieces are skipped, and the sender gets NOSOCK. Another token has no effect.
 func (c *Conn) ForgetPartial(token any) {
 	a := &c.asm
 	if a.active && !a.skip && a.token == token {
@@ -115,8 +115,8 @@ func (c *Conn) ForgetPartial(token any) {
 	}
 }
 
-// Missing returns how many bytes have not come of the message under assembly
-// that Begin returned token for; 0: it is not under assembly.
+// Missing returns how many bytes are still to come of the message for which Begin
+// returned token; 0 if that message is not arriving.
 func (c *Conn) Missing(token any) int {
 	if a := &c.asm; a.active && !a.skip && a.token == token {
 		return int(a.h.Len) - a.got

@@ -9,8 +9,9 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// MinCredits is the least number of receive buffers a side may grant: with
-// fewer the rule that the last credit returns credits could stop both sides.
+// MinCredits is the least number of receive buffers that a side may grant. The
+// last credit is kept for a frame that returns credits; with fewer credits than
+// this both sides could stop.
 const MinCredits = 4
 
 // maxCredits is the most a peer may grant.
@@ -31,11 +32,12 @@ var (
 	ErrCompletion   = errors.New("conn: work request failed")
 )
 
-// Conn is one connection. All methods belong to the owner's thread. Times are
-// nanoseconds of one clock that never runs back; 0 means none.
+// Conn is one end of a connection. Only its owner's thread may call its methods.
+// Times are nanoseconds of one clock that never runs back; 0 means none.
 //
-// A Conn holds what keeps messages from arriving twice: one that is dropped and
-// made anew for the same peer needs Config.Past, or another Config.Instance.
+// A Conn knows which messages have arrived. If it is dropped and made anew for
+// the same peer, messages could arrive twice, unless the new one has the old one's
+// Past in Config.Past or another Config.Instance.
 type Conn struct {
 	cfg    Config
 	host   Host
@@ -154,8 +156,8 @@ func New(cfg Config, h Host) *Conn {
 	return c
 }
 
-// UseAttr says that the next queue pair is of another device. The host calls it
-// from NewQP.
+// UseAttr tells the Conn that its next queue pair is of the device with
+// attributes a. The host calls it from NewQP.
 func (c *Conn) UseAttr(a verbs.DeviceAttr) {
 	c.cfg.Attr = a
 	c.k.placed = a.Caps&verbs.CapPlacedCQ != 0
@@ -164,23 +166,22 @@ func (c *Conn) UseAttr(a verbs.DeviceAttr) {
 // State returns the connection's state.
 func (c *Conn) State() State { return c.state }
 
-// Ready says that the connection is Up and the handshake complete.
+// Ready reports whether the connection is Up and the handshake complete.
 func (c *Conn) Ready() bool { return c.state == Up && c.ready }
 
-// RemoteCong returns the peer's congestion map. It is the Conn's: to be read
-// only, valid until the next call.
+// RemoteCong returns the peer's congestion map. It belongs to the Conn: it must not
+// be changed, and is valid until the next call.
 func (c *Conn) RemoteCong() *cong.Map { return &c.remote }
 
 // Instance returns the instance of the peer's daemon that this connection met
-// last, 0 = none.
+// last; 0 if it has met none.
 func (c *Conn) Instance() uint64 { return c.peer }
 
-// Stats returns the connection's counters, live.
+// Stats returns the connection's counters. They go on changing.
 func (c *Conn) Stats() *Stats { return &c.stats }
 
-// Send queues m; it never fails and posts nothing, Flush does. Internal
-// messages go ahead of datagrams that wait. On a closed Conn m ends Cancelled
-// at once.
+// Send queues m. It never fails. Nothing is posted before Flush. Internal messages
+// go ahead of datagrams that wait. On a closed Conn m ends Cancelled at once.
 func (c *Conn) Send(m *Msg) {
 	m.priv = msgPriv{}
 	m.WCStatus = verbs.WCSuccess
@@ -209,19 +210,19 @@ func (c *Conn) enqueue(m *Msg) {
 	c.dirty = true
 }
 
-// Queued is how much datagrams and operations wait to be posted: bytes of
-// payload, and frameWork for each.
+// Queued returns how much work the messages are that wait to be posted: their bytes
+// of payload, and 64 for each message.
 func (c *Conn) Queued() int { return c.queue.bytes + frameWork*c.queue.n }
 
 // frameWork is what a message costs besides its payload, in bytes copied.
 const frameWork = 64
 
-// OpsUnderWay is how many bytes the operations move that wait to be posted or
-// that are posted and not locally complete.
+// OpsUnderWay returns the bytes of all operations that are not locally complete,
+// whether they are posted or not.
 func (c *Conn) OpsUnderWay() uint64 { return c.queue.ops + c.opBytes }
 
-// Waiting calls f for every message of the host that the peer, should it have
-// restarted, is still going to be sent. f may call Send.
+// Waiting calls f for every message of the host that would still be sent to a peer
+// that has restarted. f may call Send.
 func (c *Conn) Waiting(f func(*Msg)) {
 	each := func(l *msgList, all bool) {
 		for m := l.head; m != nil; m = m.priv.next {
@@ -240,9 +241,9 @@ func (c *Conn) Waiting(f func(*Msg)) {
 	each(&c.queue, true)
 }
 
-// Withdraw ends m Cancelled and returns true, if the peer knows nothing of it: m
-// is an internal message of the host that was never posted. What HELLO has
-// announced is as good as posted: the peer waits for it.
+// Withdraw ends m, an internal message of the host, with Cancelled and returns true,
+// if the peer knows nothing of m. It returns false if m was posted, or if a HELLO
+// has announced its sequence number: the peer then waits for it.
 func (c *Conn) Withdraw(m *Msg) bool {
 	l := m.priv.list
 	if l == nil || m.priv.posted || m.priv.seq != 0 && c.state == Up {
@@ -253,8 +254,9 @@ func (c *Conn) Withdraw(m *Msg) bool {
 	return true
 }
 
-// QueueCong says that the map of the local address changed. Several changes
-// before the next Flush are one. The Conn keeps m and reads it when it sends.
+// QueueCong queues the congestion map m of the local address, which changed. The
+// Conn keeps m and reads it when it sends: several changes before the next Flush
+// are sent as one.
 func (c *Conn) QueueCong(m *cong.Map) {
 	c.congMap = m
 	c.congDirty = true
@@ -262,9 +264,9 @@ func (c *Conn) QueueCong(m *cong.Map) {
 	c.stats.CongUpdateQueued++
 }
 
-// Cancel withdraws m, with which Send was called and which has not ended, as
-// CancelMatching does. It returns true if m will end with o, but later, when its
-// work requests have completed.
+// Cancel withdraws m as CancelMatching does. m was passed to Send and has not
+// ended. later is true if m ends when its work requests have completed, and false
+// if it has ended when Cancel returns.
 func (c *Conn) Cancel(m *Msg, o Outcome) (later bool) {
 	l := m.priv.list
 	if l == nil {
@@ -276,7 +278,8 @@ func (c *Conn) Cancel(m *Msg, o Outcome) (later bool) {
 	return later
 }
 
-// GiveUp is Cancel of a message whose time is up: it ends Withdrawn or GaveUp.
+// GiveUp cancels a message whose time limit has passed. It ends with Withdrawn if
+// it was never sent, else with GaveUp. later is as in Cancel.
 func (c *Conn) GiveUp(m *Msg) (o Outcome, later bool) {
 	o = GaveUp
 	if m.priv.seq == 0 { // never posted, or refused since
@@ -286,8 +289,9 @@ func (c *Conn) GiveUp(m *Msg) (o Outcome, later bool) {
 }
 
 // CancelMatching withdraws the messages for which match is true; they end with
-// outcome o. Those that no work request uses end inside this call, others when
-// their work requests have completed; what was posted may still arrive.
+// outcome o. A message that no work request uses ends inside this call, another
+// one when its work requests have completed. A message that was posted may still
+// arrive.
 func (c *Conn) CancelMatching(match func(*Msg) bool, o Outcome) {
 	c.cancelIn(&c.rtx, match, o)
 	c.cancelIn(&c.control, match, o)
@@ -311,9 +315,9 @@ func (c *Conn) cancelIn(l *msgList, match func(*Msg) bool, o Outcome) {
 	}
 }
 
-// Reset breaks the connection off, or the attempt to connect; why goes to
-// PeerDown. It connects again as after any other drop. When Down it connects
-// at once if there is something to send.
+// Reset breaks off the connection, or the attempt to connect, and passes why to
+// PeerDown. It is then made anew as after any other break. A Conn that is Down
+// connects at once if it has something to send.
 func (c *Conn) Reset(now int64, why error) {
 	c.now = now
 	switch c.state {
@@ -329,8 +333,9 @@ func (c *Conn) Reset(now int64, why error) {
 	}
 }
 
-// Close ends every message Cancelled, at once or when its work requests have
-// completed, and the connection for good. It is over when State is Down.
+// Close ends the connection for good, and every message with Cancelled, at once or
+// when the message's work requests have completed. It is complete when State is
+// Down.
 func (c *Conn) Close(now int64) {
 	c.now = now
 	if c.closed {
@@ -404,7 +409,7 @@ func (c *Conn) Tick(now int64) {
 	}
 }
 
-// NextTimeout returns when Tick has something to do, 0 = not by itself.
+// NextTimeout returns when Tick is due; 0 if no timer runs.
 func (c *Conn) NextTimeout() int64 {
 	t := c.settleAt
 	switch c.state {
@@ -434,7 +439,7 @@ func sooner(a, b int64) int64 {
 	return a
 }
 
-// Info returns a snapshot.
+// Info returns a snapshot of the connection.
 func (c *Conn) Info() Info {
 	i := Info{
 		Local: c.cfg.Local, Remote: c.cfg.Remote, Lane: c.cfg.Lane,
@@ -457,5 +462,5 @@ func (c *Conn) Info() Info {
 	return i
 }
 
-// Ctx returns Config.Ctx, the host's own.
+// Ctx returns Config.Ctx.
 func (c *Conn) Ctx() any { return c.cfg.Ctx }

@@ -50,8 +50,8 @@ func (c *Conn) prepare(active bool, req verbs.RequestID) error {
 	return nil
 }
 
-// HandleRequest takes an incoming connection for this Conn: it is accepted,
-// rejected, or kept until the old connection has drained.
+// HandleRequest takes request req of the peer to connect. The Conn accepts or
+// rejects it, or keeps it until the old connection has drained.
 func (c *Conn) HandleRequest(now int64, req verbs.RequestID, private []byte) {
 	c.now = now
 	if c.closed {
@@ -111,8 +111,8 @@ func (c *Conn) rejectPending() {
 	}
 }
 
-// HandleCM takes an event of the connection manager for this Conn's queue
-// pair; those of earlier ones are ignored.
+// HandleCM takes an event of the connection manager for this Conn's queue pair.
+// Events of its former queue pairs are ignored.
 func (c *Conn) HandleCM(now int64, ev *verbs.CMEvent) {
 	c.now = now
 	if c.qp == nil || ev.QP != c.qp {
@@ -246,8 +246,8 @@ func (c *Conn) protocolError(err error) {
 	c.broken(fmt.Errorf("%w: %w", ErrProtocol, err))
 }
 
-// CQEmpty says that the completion queue was polled empty: a connection in
-// Error whose work requests have all completed goes Down.
+// CQEmpty tells the Conn that the completion queue was polled until it was empty.
+// A connection in Error whose work requests have all completed then goes Down.
 func (c *Conn) CQEmpty(now int64) {
 	c.now = now
 	if c.state == Error && c.drained() {

@@ -1,9 +1,13 @@
-// Package conn is one RDS connection: the association of a local and a remote
-// address that carries every socket's messages in order, exactly once, over
-// any number of queue pairs that come and go beneath it.
+// Package conn carries the datagrams and RDMA operations of all sockets between
+// two hosts over one connection, in order and exactly once, however often the
+// queue pair beneath it breaks.
 //
-// A Conn is a pure state machine: no I/O of its own, no clock, no goroutine, no
-// lock. Its owner (the engine, or the simulator) calls it with events and the
-// time; it posts work requests on the QP it was given and calls back its Host
-// synchronously. docs/protocol.md has the frames.
+// A [Conn] is one end of such a connection. A [TCP] is one end of the
+// connections to a Linux host by RDS/TCP. Both are pure state machines: they have no clock,
+// goroutine, lock or I/O of their own. Their owner, the engine or a test, calls them
+// with events and the time. A Conn posts work requests to the queue pair that
+// its [Host] made, and calls the Host before its own methods return.
+//
+// The example shows two Conns, their Hosts and the loop that drives them.
+// docs/protocol.md describes the frames.
 package conn

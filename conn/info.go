@@ -2,8 +2,8 @@ package conn
 
 import "net/netip"
 
-// Stats are a connection's counters since it was made. Where Linux RDS has the
-// counter it has the kernel's name.
+// Stats are a connection's counters since it was made. A counter that Linux RDS has
+// too names it in its comment.
 type Stats struct {
 	SendQueued         uint64 // send_queued: messages passed to Send
 	SendRDMA           uint64 // send_rdma: operations posted
@@ -42,7 +42,7 @@ type Stats struct {
 	ProtocolErrors     uint64 // connections broken off because the peer broke the protocol
 }
 
-// Info is a snapshot of a connection for people.
+// Info is a snapshot of a connection, to be shown to people.
 type Info struct {
 	Local, Remote  netip.Addr
 	Lane           uint8

@@ -51,7 +51,7 @@ type kernelState struct {
 // noCong is the map of a host that never had one to tell.
 var noCong cong.Map
 
-// Kernel says that the peer of the last connection was a Linux kernel.
+// Kernel reports whether the peer of the last connection was a Linux kernel.
 func (c *Conn) Kernel() bool { return c.k.on }
 
 // kernelUp is what HELLO is between two rdsd.

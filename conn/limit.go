@@ -5,25 +5,25 @@ import "github.com/rdsd/rdsd/conn/wire"
 // What a host needs to limit how much one peer gives it to do. Credits limit how
 // much is under way at a time, not how often.
 
-// Arrived is what a peer has sent since it was asked last.
+// Arrived counts what a peer has sent since the last TakeArrived.
 type Arrived struct {
-	Messages int // whole ones, for sockets or not; duplicates, acks and congestion maps are none
-	// Control is what is for no socket, in units of about a message's work:
-	// internal messages, pings, messages refused or for nobody, duplicates, acks
-	// that say nothing new, and congestion maps at congWork each.
+	Messages int // whole messages; duplicates, acks and congestion maps are not messages
+	// Control is work that serves no socket, in units of about one message:
+	// internal messages, pings, messages that were refused or found no socket,
+	// duplicates, acks that say nothing new. A congestion map counts 8.
 	Control int
 }
 
 // congWork is the work of a congestion map of 8 KiB.
 const congWork = 8
 
-// TakeArrived returns what has arrived since its last call.
+// TakeArrived returns what has arrived since the last call of TakeArrived.
 func (c *Conn) TakeArrived() (a Arrived) {
 	a, c.arrived = c.arrived, Arrived{}
 	return a
 }
 
-// TakeArrived is Conn.TakeArrived.
+// TakeArrived returns what has arrived since the last call of TakeArrived.
 func (c *TCP) TakeArrived() (a Arrived) {
 	a, c.arrived = c.arrived, Arrived{}
 	return a
@@ -36,9 +36,9 @@ func (c *Conn) useless(h *wire.Header) {
 	}
 }
 
-// Hold keeps the credits that are owed to the peer, until it is called with
-// false: the peer soon has none and waits. It has no effect on a kernel, which
-// knows no credits.
+// Hold(true) keeps back the credits that are owed to the peer, so that the peer soon
+// has none left and waits. Hold(false) ends that. It has no effect on a kernel, which
+// uses no credits.
 func (c *Conn) Hold(on bool) {
 	if c.held == on {
 		return

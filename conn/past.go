@@ -1,17 +1,17 @@
 package conn
 
-// Past is what keeps messages of a lane from arriving twice. A Conn that is
-// dropped and made anew for the same lane of the same peer takes it over with
-// Config.Past, unless both sides start anew with another Config.Instance.
+// Past is what a Conn knows of the messages that were exchanged. A Conn that is
+// dropped and made anew for the same lane of the same peer needs it as Config.Past,
+// so that no message arrives twice, unless it has another Config.Instance.
 type Past struct {
 	Peer   uint64 // the peer's instance, 0 = never met
 	RxLast uint64 // highest sequence received from it
 	NextTx uint64 // next sequence to send
 }
 
-// Past returns what the connection has to be made anew with. ok is false while
-// it holds more than that: the state is not Down, something waits, or the peer
-// has yet to hear of a refusal.
+// Past returns what a Conn that takes this one's place needs. ok is false while the
+// Conn must not be dropped: it is not Down, a message waits, or the peer has yet to
+// hear of a refusal.
 func (c *Conn) Past() (p Past, ok bool) {
 	if _, idle := c.IdleSince(); !idle || c.state != Down || len(c.refusing) > 0 {
 		return p, false
@@ -26,9 +26,8 @@ func (c *Conn) takeOver(p Past) {
 	}
 }
 
-// IdleSince returns since when nothing was sent or received, for a connection
-// that has nothing to do. ok is false if anything is outstanding, half received
-// or under way.
+// IdleSince returns when an idle connection sent or received last. ok is false if
+// the connection is not idle: something waits, is outstanding or half received.
 func (c *Conn) IdleSince() (since int64, ok bool) {
 	if c.wanted() || c.owing > 0 || c.isPending || c.settleAt != 0 {
 		return 0, false

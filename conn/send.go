@@ -10,7 +10,7 @@ import (
 // registered payload is cheaper to post where it is.
 const copyMax = 8 << 10
 
-// NeedFlush says that Flush may have something to do. It is cheap.
+// NeedFlush reports whether Flush may have something to do. It is cheap.
 func (c *Conn) NeedFlush() bool {
 	switch c.state {
 	case Down:

@@ -98,8 +98,8 @@ func (c *Conn) withdrawProbe() {
 	}
 }
 
-// SetSilence changes Config.Silence: ns a peer may be silent for, from now on; 0
-// or less is without limit.
+// SetSilence changes Config.Silence to ns nanoseconds, counted from now. A value of 0
+// or less sets no limit.
 func (c *Conn) SetSilence(now, ns int64) {
 	c.now, c.cfg.Silence = now, ns
 	if c.Ready() {
@@ -107,8 +107,9 @@ func (c *Conn) SetSilence(now, ns int64) {
 	}
 }
 
-// Excuse tells the connection that the host does not read what the peer sends,
-// or reads it again: until then, and from then on anew, the peer may be silent.
+// Excuse tells the Conn that the host has stopped to read what the peer sends (on),
+// or reads it again. While the host does not read, the peer's silence is not
+// counted. Afterwards it counts from now.
 func (c *Conn) Excuse(now int64, on bool) {
 	c.now, c.quiet.excused = now, on
 	c.heard()

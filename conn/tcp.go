@@ -19,39 +19,38 @@ var (
 
 // Stream is one TCP connection. Its calls never block.
 type Stream interface {
-	// Write takes bytes of the pieces, in order, and returns how many. Fewer
-	// than all: the rest has to wait for HandleRoom. The pieces are the
-	// caller's again.
+	// Write copies bytes of the pieces, in order, and returns how many. If it took
+	// fewer than all, the rest has to wait for HandleRoom.
 	Write(pieces [][]byte) (int, error)
 	// Unacked returns how many of the bytes written the peer's TCP has not
 	// acknowledged.
 	Unacked() (int, error)
-	// Finish ends this direction, behind what was written.
+	// Finish ends this direction behind the bytes that were written.
 	Finish()
-	// Close ends the connection; with abort the peer sees a reset.
+	// Close ends the connection. With abort the peer sees a reset.
 	Close(abort bool)
 }
 
 // TCPHost is the owner of a TCP. It is called as a Host is.
 type TCPHost interface {
-	// Deliver, Begin, Commit and Abort are a Host's. A Linux host takes nothing
-	// back: what is not accepted is gone.
+	// Deliver, Begin, Commit and Abort are called as those of a Host. A Linux host
+	// does not send again: a message that is not accepted is lost.
 	Deliver(c *TCP, h *wire.Header, payload []byte) Verdict
 	Begin(c *TCP, h *wire.Header) (dst []byte, token any, v Verdict)
 	Commit(c *TCP, h *wire.Header, token any)
 	Abort(c *TCP, token any)
-	// MsgDone: the TCP is done with m. Exactly once per Send.
+	// MsgDone gives m back to the host. It is called exactly once per Send.
 	MsgDone(c *TCP, m *Msg, o Outcome)
-	// PeerUp and PeerDown: the first lane came up, the last one is down.
+	// PeerUp tells that the first lane came up, PeerDown that the last one is down.
 	PeerUp(c *TCP)
 	PeerDown(c *TCP, why error)
 	// Congestion: the peer's congestion map changed.
 	Congestion(c *TCP, m *cong.Map)
-	// Dial connects a lane, from a port that is the lane modulo wire.MaxPaths
-	// if it can; must: from no other. HandleConnected or HandleFailed with the
-	// same id follows.
+	// Dial connects a lane. Its source port should be the lane modulo
+	// wire.MaxPaths; with must it is nothing else. HandleConnected or HandleFailed
+	// with the same id follows.
 	Dial(c *TCP, lane int, id uint64, must bool) error
-	// Trace is a Host's.
+	// Trace is called as that of a Host.
 	Trace(c *TCP, event string, err error)
 }
 
@@ -65,11 +64,11 @@ type TCPConfig struct {
 	CloseTimeout  int64  // 1 s: what the peer does not end after Close is cut off
 	IgnorePings   bool   // messages to port 0 go to nobody, handshakes among them
 	Rand          func() uint64
-	// Cong is the map of the local address; the peer is told it on every first
-	// lane that comes up, for it may remember one of an earlier life.
+	// Cong is the congestion map of the local address. It is sent on every first lane
+	// that comes up, because the peer may remember an older one.
 	Cong *cong.Map
-	// Scratch is where frames are put together; TCPs of one owner share it. At
-	// least MinScratch bytes.
+	// Scratch is memory of at least MinScratch bytes in which frames are put
+	// together. All TCPs of an owner share it.
 	Scratch []byte
 	Ctx     any // the host's own, returned by TCP.Ctx
 }
@@ -77,13 +76,14 @@ type TCPConfig struct {
 // MinScratch is the least length of TCPConfig.Scratch in bytes.
 const MinScratch = 64 << 10
 
-// TCP is the association with one Linux host that speaks RDS/TCP: up to eight
-// lanes, each a TCP connection with sequences of its own. A socket's messages
-// stay in one lane. The rules are the kernel's (net/rds/tcp*.c): a lane runs from
-// the smaller address to the larger one; a message is acked when the peer's TCP
-// has it; operations are not carried. All methods belong to the owner's thread.
+// TCP is one end of the connections to a Linux host that speaks RDS/TCP. It has up
+// to eight lanes, each a TCP connection with sequence numbers of its own. A socket's
+// messages stay in one lane. The rules are the kernel's (net/rds/tcp*.c): the host
+// with the smaller address connects; a message is acked when the peer's TCP has it;
+// there are no operations. Only the owner's thread may call its methods.
 //
-// Like a Conn it must not be dropped and made anew for the same peer.
+// A TCP must not be dropped and made anew for the same peer: messages could arrive
+// twice.
 type TCP struct {
 	cfg     TCPConfig
 	host    TCPHost
@@ -150,11 +150,11 @@ func (c *TCP) lane(sport uint16) *tcpLane {
 	return &c.lanes[(uint32(sport)*0x9e3779b1>>16)&uint32(c.n-1)]
 }
 
-// Send queues m; it never fails and writes nothing, Flush does. A message with
-// an operation ends OpRefused at once, with WCLocQPOpErr, one with a cookie
-// OpRefused, an internal one Cancelled: none of these exists here. A Linux host
-// that got a cookie over TCP would end the process that receives it. On a closed
-// TCP m ends Cancelled.
+// Send queues m. It never fails. Nothing is written before Flush. RDS/TCP has no
+// operations, cookies and internal messages: a message with an operation ends
+// OpRefused at once, with WCLocQPOpErr; a message with a cookie, which would make a
+// Linux host end the process that receives it, ends OpRefused; an internal message
+// ends Cancelled. On a closed TCP m ends Cancelled.
 func (c *TCP) Send(m *Msg) {
 	m.priv = msgPriv{}
 	m.WCStatus = verbs.WCSuccess
@@ -172,8 +172,7 @@ func (c *TCP) Send(m *Msg) {
 	}
 }
 
-// Cancel, GiveUp and CancelMatching are a Conn's: what was written may still
-// arrive.
+// Cancel withdraws m as Conn.Cancel does. Bytes that were written may still arrive.
 func (c *TCP) Cancel(m *Msg, o Outcome) (later bool) {
 	p := &m.priv
 	if p.list != nil {
@@ -188,7 +187,7 @@ func (c *TCP) Cancel(m *Msg, o Outcome) (later bool) {
 	return false
 }
 
-// GiveUp is Cancel of a message whose time is up: it ends Withdrawn or GaveUp.
+// GiveUp cancels a message whose time limit has passed, as Conn.GiveUp does.
 func (c *TCP) GiveUp(m *Msg) (o Outcome, later bool) {
 	o = GaveUp
 	if !m.priv.posted {
@@ -216,10 +215,10 @@ func (c *TCP) CancelMatching(match func(*Msg) bool, o Outcome) {
 	}
 }
 
-// Waiting and Withdraw are about internal messages: there are none.
+// Waiting does nothing: over RDS/TCP there are no internal messages.
 func (c *TCP) Waiting(func(*Msg)) {}
 
-// Withdraw ends nothing.
+// Withdraw does nothing, as Waiting.
 func (c *TCP) Withdraw(*Msg) bool { return false }
 
 // finish gives m back to its owner.
@@ -252,8 +251,8 @@ func (c *TCP) newOwn(sport, dport uint16) *Msg {
 	return &o.Msg
 }
 
-// QueueCong says that the map of the local address changed. It goes on the first
-// lane that is up.
+// QueueCong queues the congestion map m of the local address, which changed. It is
+// sent on the first lane that is up.
 func (c *TCP) QueueCong(m *cong.Map) {
 	c.congMap = m
 	c.stats.CongUpdateQueued++
@@ -287,19 +286,19 @@ func (c *TCP) State() State {
 	return s
 }
 
-// Ready says that a lane is up.
+// Ready reports whether a lane is up.
 func (c *TCP) Ready() bool { return c.up > 0 }
 
-// Kernel is true: the peer is one, or behaves so.
+// Kernel returns true: the peer is a Linux kernel, or behaves as one.
 func (c *TCP) Kernel() bool { return true }
 
 // RemoteCong returns the peer's congestion map, as Conn.RemoteCong.
 func (c *TCP) RemoteCong() *cong.Map { return &c.remote }
 
-// Instance returns 0: a restart of the peer cannot be told.
+// Instance returns 0: RDS/TCP does not tell one life of a peer from the next.
 func (c *TCP) Instance() uint64 { return 0 }
 
-// Stats returns the counters of all lanes, live.
+// Stats returns the counters of all lanes. They go on changing.
 func (c *TCP) Stats() *Stats { return &c.stats }
 
 // Ctx returns TCPConfig.Ctx.
@@ -315,8 +314,9 @@ func (c *TCP) NeedFlush() bool {
 	return false
 }
 
-// Flush writes what the streams take, up to a bound, and begins to connect lanes
-// that are needed. Afterwards NeedFlush is true if it stopped at the bound.
+// Flush writes messages until the streams take no more or a bound is reached, and
+// begins to connect the lanes that are needed. If it stopped at the bound, NeedFlush
+// is true afterwards.
 func (c *TCP) Flush(now int64) {
 	c.now = now
 	for i := range c.lanes[:c.taken] {
@@ -349,7 +349,7 @@ func (c *TCP) NextTimeout() (t int64) {
 	return sooner(t, c.doubt.at)
 }
 
-// Reset breaks all lanes off in order, or the attempts; they come again. When
+// Reset ends all lanes, or the attempts to connect them. They are then made anew. If
 // all are Down it connects at once.
 func (c *TCP) Reset(now int64, why error) {
 	c.now = now
@@ -368,8 +368,8 @@ func (c *TCP) Reset(now int64, why error) {
 	}
 }
 
-// CutOff breaks all lanes off at once: the peer must not come any more, and what
-// it has sent is not read.
+// CutOff breaks off all lanes at once, without reading the rest of what the peer has
+// sent. It is for a peer that is no longer allowed.
 func (c *TCP) CutOff(now int64, why error) {
 	c.Reset(now, why)
 	for i := range c.lanes[:c.taken] {
@@ -414,8 +414,8 @@ func (c *TCP) endAll(list *msgList) {
 	}
 }
 
-// ForgetPartial says that the host has taken back the memory of a message that
-// it began to receive: the rest of it is skipped.
+// ForgetPartial withdraws the message that is arriving in pieces and for which Begin
+// returned token. Its memory is the host's again, and its other pieces are skipped.
 func (c *TCP) ForgetPartial(token any) {
 	for i := range c.lanes {
 		if l := &c.lanes[i]; l.token != nil && l.token == token {
@@ -425,8 +425,8 @@ func (c *TCP) ForgetPartial(token any) {
 	}
 }
 
-// Missing returns how many bytes have not come of the message that Begin
-// returned token for; 0: none is being received.
+// Missing returns how many bytes are still to come of the message for which Begin
+// returned token; 0 if that message is not arriving.
 func (c *TCP) Missing(token any) int {
 	for i := range c.lanes {
 		if l := &c.lanes[i]; l.token != nil && l.token == token {

@@ -7,10 +7,10 @@ import (
 
 // How connections come to lanes: those that were dialed, and the peer's.
 
-// HandleConnected gives an attempt of Dial its stream; chosen says that its
-// source port is the lane's. The peer may have sent on it, and takes for arrived
-// what its TCP could hand to ours: so what came of an attempt that is not wanted
-// any more is read to its end, too.
+// HandleConnected gives an attempt of Dial its stream. chosen says that its source
+// port is the lane's. A stream that is not wanted any more is read to its end, too:
+// the peer may have sent messages on it, and holds for delivered what its TCP could
+// hand to ours.
 func (c *TCP) HandleConnected(now int64, lane int, id uint64, s Stream, chosen bool) {
 	c.now = now
 	l := &c.lanes[lane]
@@ -37,10 +37,11 @@ func (c *TCP) HandleConnected(now int64, lane int, id uint64, s Stream, chosen b
 	}
 }
 
-// HandleAccept offers a connection of the peer's, from its source port, and
-// returns the lane that takes it. Everything that had arrived on the others was
-// handed up. An error says why it is to be reset: what the peer has sent on it is
-// lost, if its RDS goes by what our TCP has acknowledged.
+// HandleAccept offers a connection that the peer opened from source port, and returns
+// the lane that takes it. The owner has handed up all that had arrived on the other
+// streams. An error says why the owner has to reset the connection. Messages that
+// the peer has sent on it are then lost, because the peer holds for delivered what
+// our TCP has acknowledged.
 func (c *TCP) HandleAccept(now int64, s Stream, port uint16) (int, error) {
 	c.now = now
 	switch {

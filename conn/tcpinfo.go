@@ -2,7 +2,8 @@ package conn
 
 import "github.com/rdsd/rdsd/conn/wire"
 
-// Info returns a snapshot: sums over the lanes, sequences of the first.
+// Info returns a snapshot: sums over the lanes, and the sequence numbers of the
+// first lane.
 func (c *TCP) Info() Info {
 	i := Info{
 		Local: c.cfg.Local, Remote: c.cfg.Remote, State: c.State(), Ready: c.Ready(), Since: c.since,
@@ -32,12 +33,12 @@ type TCPLane struct {
 	NextTx, LastRx  uint64
 	Queued, Unacked int
 
-	// Of its connection, if there is one, in bytes since it came up: what was
-	// written, up to where messages wait for an acknowledgement, what the peer's TCP
-	// has acknowledged; and what is missing of the header or payload coming in.
-	Stream                 Stream
-	Written, Awaited, TCPs uint64
-	HdrLeft, DataLeft      int
+	Stream   Stream // the lane's connection; nil if there is none
+	Written  uint64 // bytes written to the stream
+	Awaited  uint64 // the position in the stream up to which messages wait for an ack
+	TCPs     uint64 // bytes that the peer's TCP has acknowledged
+	HdrLeft  int    // bytes to come of the header that is arriving
+	DataLeft int    // bytes to come of the payload that is arriving
 }
 
 // Lanes appends a snapshot of every lane in use.

@@ -167,7 +167,7 @@ func (l *tcpLane) dial() {
 	}
 }
 
-// HandleFailed says that an attempt has failed.
+// HandleFailed tells the TCP that an attempt of Dial has failed.
 func (c *TCP) HandleFailed(now int64, lane int, id uint64, err error) {
 	c.now = now
 	if l := &c.lanes[lane]; l.state == Connecting && l.id == id {
@@ -257,8 +257,8 @@ func (l *tcpLane) protocolError(err error) {
 	l.down(true)
 }
 
-// HandleClosed says that a lane's stream has ended and everything of it was
-// handed up. err is nil for the peer's orderly end.
+// HandleClosed tells the TCP that a lane's stream has ended, after all its bytes were
+// handed up. err is nil if the peer ended it in order.
 func (c *TCP) HandleClosed(now int64, lane int, err error) {
 	c.now = now
 	l := &c.lanes[lane]

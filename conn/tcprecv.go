@@ -41,9 +41,9 @@ func (c *TCP) HandleData(now int64, lane int, b []byte) {
 	}
 }
 
-// Want returns where the next bytes of a lane's stream go if they go one place
-// whole; nil: they have to be looked at, see HandleData. It is valid until the
-// next call.
+// Want returns the memory into which the next bytes of a lane's stream may be read
+// directly: they are payload. It returns nil if the bytes have to go through
+// HandleData. The memory is valid until the next call.
 func (c *TCP) Want(lane int) []byte {
 	if l := &c.lanes[lane]; l.left > 0 && l.body == bodyPlace {
 		return l.dst
@@ -51,8 +51,8 @@ func (c *TCP) Want(lane int) []byte {
 	return nil
 }
 
-// HandlePlaced says that n bytes, at most as many as there are, were put where
-// Want said.
+// HandlePlaced tells the TCP that the next n bytes of a lane's stream were put where
+// Want said. n is at most the length that Want returned.
 func (c *TCP) HandlePlaced(now int64, lane, n int) {
 	c.now = now
 	c.lanes[lane].lived = true

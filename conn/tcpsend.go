@@ -174,7 +174,7 @@ func (l *tcpLane) wrote(m *Msg) {
 	l.unacked.push(m)
 }
 
-// HandleRoom says that a lane's stream takes bytes again.
+// HandleRoom tells the TCP that a lane's stream takes bytes again.
 func (c *TCP) HandleRoom(now int64, lane int) {
 	c.now = now
 	c.lanes[lane].blocked = false
