@@ -97,17 +97,17 @@ func TestCellOfClosedSocket(t *testing.T) {
 // TestPongFlood: answers that nobody waits for do not stop the engine.
 func TestPongFlood(t *testing.T) {
 	w := newWorld(t, 2, EngineConfig{})
-	s, err := w.es[0].ping(hostAddr(1), pongTo(make(chan struct{}, 1)), func(error) {})
+	x, err := w.es[0].Ping(hostAddr(1), make(chan struct{}, 1), func(error) {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := w.es[0].peersV[0]
 	for range 10 {
-		if v, _ := w.es[0].Deliver(p.rc, &wire.Header{DPort: s.port}, nil); v != conn.Accepted {
+		if v, _ := w.es[0].Deliver(p.rc, &wire.Header{DPort: x.sock.port}, nil); v != conn.Accepted {
 			t.Fatal(v)
 		}
 	}
-	w.es[0].endPing(s, hostAddr(1))
+	x.End()
 	w.run()
 	w.clean()
 }

@@ -84,7 +84,7 @@ func TestManySockets(t *testing.T) {
 	}
 	soon(t, "statistics", func() {
 		for range 10000 {
-			w.es[0].publishStats(1)
+			w.es[0].PublishStats(1)
 		}
 	})
 	soon(t, "the end", func() { r.at.Close() })

@@ -50,7 +50,7 @@ func TestPeerFlood(t *testing.T) {
 			t.Errorf("expose to %v: %v", addr, err)
 		}
 	}
-	if _, err := e.ping(nobody(78), pongTo(nil), nil); !errors.Is(err, unix.ENOBUFS) {
+	if _, err := e.Ping(nobody(78), nil, nil); !errors.Is(err, unix.ENOBUFS) {
 		t.Errorf("ping: %v", err)
 	}
 	good.put(func(d *shm.Entry) { *d.Sub() = shm.Sub{Kind: shm.KindSendOp, Sock: gs, Slot: 0, MsgID: 1} })
@@ -138,7 +138,7 @@ func TestCountersNeverFall(t *testing.T) {
 	e.touch(p)
 	counted := func(when string) {
 		t.Helper()
-		if e.publishStats(1); e.st.C[stats.ProtocolErrors] != 3 {
+		if e.PublishStats(1); e.st.C[stats.ProtocolErrors] != 3 {
 			t.Errorf("%s: %d errors counted, want 3", when, e.st.C[stats.ProtocolErrors])
 		}
 	}

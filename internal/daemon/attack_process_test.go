@@ -52,7 +52,7 @@ func dialRaw(t *testing.T, d *Daemon) *proc {
 func attached(t *testing.T, d *Daemon) *proc {
 	t.Helper()
 	p := dialRaw(t, d)
-	m := p.call(&ipc.Hello{Role: ipc.RoleClient, Name: "hostile", Params: smallParams()})
+	m := p.call(&ipc.Hello{Role: ipc.RoleClient, Name: "hostile", Params: fewParams})
 	p.p, p.fds = m.Body.(*ipc.HelloOK).Params, m.FDs
 	seg, err := shm.MapFD(p.fds[0], shm.SegmentSize(p.p), true)
 	if err != nil {

@@ -94,7 +94,7 @@ func TestSilentConnections(t *testing.T) {
 		t.Errorf("%d rdsctl refused, want 10", refused)
 	}
 	hello := func() error {
-		_, fds, err := dial(t, d).Call(&ipc.Hello{Role: ipc.RoleClient, Params: smallParams()}, nil)
+		_, fds, err := dial(t, d).Call(&ipc.Hello{Role: ipc.RoleClient, Params: fewParams}, nil)
 		for _, fd := range fds {
 			unix.Close(fd)
 		}
@@ -113,7 +113,7 @@ func TestKillWhileGrowing(t *testing.T) {
 	d := startDaemon(t, nil)
 	for range 30 {
 		c := dial(t, d)
-		resp, fds, err := c.Call(&ipc.Hello{Role: ipc.RoleClient, Params: smallParams()}, nil)
+		resp, fds, err := c.Call(&ipc.Hello{Role: ipc.RoleClient, Params: fewParams}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -152,9 +152,9 @@ func TestKillWhileGrowing(t *testing.T) {
 		}
 		m.Close()
 	}
-	left := d.e.mem.Sum()
+	left := d.e.Memory().Sum()
 	for range 500 {
-		if left = d.e.mem.Sum(); left.Maps == 0 {
+		if left = d.e.Memory().Sum(); left.Maps == 0 {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)

@@ -5,15 +5,11 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/ctl"
-	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/internal/version"
-	"github.com/rdsd/rdsd/verbs"
 )
 
 // backend answers rdsctl (ctl.Backend). Its methods run on control goroutines
@@ -60,6 +56,53 @@ func (b backend) askFor(timeout time.Duration, f func()) error {
 	return b.d.ask(ctx, f)
 }
 
+// inspect asks the engine what it has.
+func (b backend) inspect() Inspector { return b.d.e.Inspect(b.ask) }
+
+// Sockets lists the bound sockets by address and port.
+func (b backend) Sockets() ([]ctl.SocketInfo, error) { return b.inspect().Sockets() }
+
+// Peers lists the connections.
+func (b backend) Peers() ([]ctl.PeerInfo, error) {
+	peers, err := b.inspect().Peers()
+	var out []ctl.PeerInfo
+	for i := range peers {
+		peers[i].Why = b.d.whyBy(&peers[i])
+		out = append(out, peers[i].PeerInfo)
+	}
+	return out, err
+}
+
+// PeerReset breaks off the connections to addr, in all lanes or one; they come
+// back by themselves.
+func (b backend) PeerReset(addr netip.Addr, lane *uint8) (int, error) {
+	return b.inspect().PeerReset(addr, lane)
+}
+
+// Messages lists the messages of one queue or all.
+func (b backend) Messages(v ctl.View, queue string) ([]ctl.MessageInfo, bool, error) {
+	return b.inspect().Messages(v, queue)
+}
+
+// Keys lists the registered regions.
+func (b backend) Keys(v ctl.View) ([]ctl.KeyInfo, bool, error) { return b.inspect().Keys(v) }
+
+// Barriers lists the destinations with operations.
+func (b backend) Barriers(v ctl.View) ([]ctl.BarrierInfo, bool, error) {
+	return b.inspect().Barriers(v)
+}
+
+// Congested lists the congested ports.
+func (b backend) Congested(v ctl.View) ([]ctl.CongestedInfo, bool, error) {
+	return b.inspect().Congested(v)
+}
+
+// Backlog sums up what is under way.
+func (b backend) Backlog(v ctl.View) ([]ctl.BacklogInfo, bool, error) { return b.inspect().Backlog(v) }
+
+// Stalls lists the connections that have something under way or waiting.
+func (b backend) Stalls() ([]ctl.StallInfo, error) { return b.inspect().Stalls() }
+
 // Status describes the daemon.
 func (b backend) Status() (ctl.Status, error) {
 	d := b.d
@@ -93,139 +136,6 @@ func (b backend) Status() (ctl.Status, error) {
 	return s, nil
 }
 
-// Sockets lists the bound sockets by address and port.
-func (b backend) Sockets() (out []ctl.SocketInfo, err error) {
-	const pages = 8 // of 256 ports: what one turn of the engine has time for
-	for _, l := range b.d.e.localsV {
-		for i := 0; i < len(l.ports.dir) && err == nil; i += pages {
-			err = b.ask(func() {
-				for _, page := range l.ports.dir[i : i+pages] {
-					if page != nil {
-						out = appendSockets(out, page.socks[:])
-					}
-				}
-			})
-		}
-	}
-	return out, err
-}
-
-func appendSockets(out []ctl.SocketInfo, page []*socket) []ctl.SocketInfo {
-	for _, s := range page {
-		if s != nil && s.ping == nil {
-			out = append(out, socketInfo(s))
-		}
-	}
-	return out
-}
-
-func socketInfo(s *socket) ctl.SocketInfo {
-	return ctl.SocketInfo{Addr: s.local.addr, Port: s.port, Incarnation: s.inc,
-		Owner:        ctl.Owner{PID: s.cl.pid, UID: s.cl.user.UID, Name: s.cl.name},
-		SendMessages: uint64(s.txs.n), SendBytes: uint64(s.sndBytes), RecvBytes: uint64(s.rcvBytes),
-		RecvLimit: uint64(s.limit), Congested: s.congested, Ops: uint64(s.ops)}
-}
-
-// peersEach is how many peers one turn of the engine describes.
-const peersEach = 32
-
-// Peers lists the connections.
-func (b backend) Peers() ([]ctl.PeerInfo, error) { return b.d.peersBy(b.ask) }
-
-// peersBy is Peers, in as many turns of the engine as ask is called.
-func (d *Daemon) peersBy(ask func(func()) error) (out []ctl.PeerInfo, err error) {
-	err = d.eachPeer(ask, func(p *peer) {
-		i := d.e.peerInfo(p)
-		i.Why = d.whyBy(p)
-		d.e.limited(p, &i)
-		out = append(out, i)
-	})
-	return out, err
-}
-
-// eachPeer calls f for all peers, in as many turns of the engine as it calls ask. A
-// peer that is forgotten between two of them is left out.
-func (d *Daemon) eachPeer(ask func(func()) error, f func(*peer)) (err error) {
-	e := d.e
-	var keys []verbs.PeerKey
-	err = ask(func() {
-		for _, p := range e.peersV {
-			keys = append(keys, p.key)
-		}
-	})
-	for part := range slices.Chunk(keys, peersEach) {
-		if err != nil {
-			break
-		}
-		err = ask(func() {
-			for _, k := range part {
-				if p := e.byKey[k]; p != nil {
-					f(p)
-				}
-			}
-		})
-	}
-	return err
-}
-
-func (e *Engine) peerInfo(p *peer) ctl.PeerInfo {
-	i := p.c.Info()
-	pi := ctl.PeerInfo{Local: i.Local, Remote: i.Remote, Lane: i.Lane, State: strings.ToLower(i.State.String()),
-		Instance: ctl.ID(i.Instance), Kernel: i.Kernel, Transport: "tcp", CRC: p.crc == verbs.CRCOn,
-		NextTxSeq: i.NextTx, AckedSeq: i.LastAck, RxSeq: i.LastRx,
-		QueuedMessages: uint64(i.Queued + p.waiting()), QueuedBytes: uint64(i.QueuedBytes),
-		UnackedMessages: uint64(i.Unacked), UnackedBytes: uint64(i.UnackedBytes),
-		SendCredits: int(i.Credits), RecvCredits: p.credits,
-		Resets: i.Stats.ConnReset, Retransmitted: i.Stats.Retransmitted, DroppedOps: i.Stats.OpsDropped,
-		UnknownOps: i.Stats.OpsUnknown, Lost: i.Stats.Lost}
-	if i.Since != 0 {
-		pi.Since = time.Unix(0, e.wall-(e.now-i.Since))
-	}
-	if i.Kernel {
-		pi.Instance = 0 // it has none
-	}
-	if p.tcp != nil {
-		pi.CRC, pi.TCPLanes, pi.TCPConns = false, p.tcp.Up(), tcpConns(p.tcp)
-	} else {
-		pi.Transport = p.rail.attr.Name
-	}
-	if q, ok := p.qp.(interface{ TLS() string }); ok {
-		pi.TLS = q.TLS()
-	}
-	if i.LastError != nil {
-		pi.LastError = i.LastError.Error()
-	}
-	return pi
-}
-
-// PeerReset breaks off the connections to addr, in all lanes or one; they come
-// back by themselves.
-func (b backend) PeerReset(addr netip.Addr, lane *uint8) (n int, err error) {
-	addr = addr.Unmap()
-	known := false
-	err = b.ask(func() {
-		e := b.d.e
-		for _, p := range e.peersV {
-			if p.addr == addr && (lane == nil || p.lane == *lane) {
-				known = true
-				if p.c.State() != conn.Down {
-					n++
-				}
-				p.c.Reset(e.now, errAdmin)
-				e.touch(p)
-			}
-		}
-	})
-	if err == nil && !known {
-		in := ""
-		if lane != nil {
-			in = fmt.Sprintf(" in lane %d", *lane)
-		}
-		err = fmt.Errorf("%w: no connection to %v%s was ever made", ctl.ErrNotFound, addr, in)
-	}
-	return n, err
-}
-
 // Ping sends an empty message to port 0 of addr and waits for the pong.
 func (b backend) Ping(ctx context.Context, addr netip.Addr) (time.Duration, error) {
 	d, e := b.d, b.d.e
@@ -233,16 +143,16 @@ func (b backend) Ping(ctx context.Context, addr netip.Addr) (time.Duration, erro
 	var err error
 	pong := make(chan struct{}, 1)
 	failed := make(chan error, 1)
-	var s *socket
+	var p *Ping
 	start := time.Now()
 	// Posted behind the ping, so that it ends it even if the wait for the
 	// engine is given up.
 	defer d.e.Do(func() {
-		if s != nil {
-			e.endPing(s, addr)
+		if p != nil {
+			p.End()
 		}
 	})
-	if askErr := d.ask(ctx, func() { s, err = e.ping(addr, pongTo(pong), func(err error) { failed <- err }) }); askErr != nil {
+	if askErr := d.ask(ctx, func() { p, err = e.Ping(addr, pong, func(err error) { failed <- err }) }); askErr != nil {
 		return 0, askErr
 	}
 	if err != nil {
@@ -255,84 +165,16 @@ func (b backend) Ping(ctx context.Context, addr netip.Addr) (time.Duration, erro
 		return 0, fmt.Errorf("%v is not reached: %w", addr, err)
 	case <-ctx.Done():
 		state := "unknown"
-		_ = b.ask(func() {
-			for _, p := range e.peersV {
-				if p.addr == addr {
-					state = strings.ToLower(p.c.State().String())
-					if le := p.c.Info().LastError; le != nil {
-						state += ", last error: " + le.Error()
-					}
+		peers, _ := b.inspect().Peers()
+		for _, p := range peers {
+			if p.Remote == addr {
+				if state = p.State; p.LastError != "" {
+					state += ", last error: " + p.LastError
 				}
 			}
-		})
+		}
 		return 0, fmt.Errorf("connection is %s: %w", state, ctx.Err())
 	case <-d.loopDone:
 		return 0, errShutdown
-	}
-}
-
-// pongTo notes an answer without ever blocking the engine: whoever knows the
-// port may send any number.
-func pongTo(pong chan<- struct{}) func(now int64) {
-	return func(int64) {
-		select {
-		case pong <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// ping sends a ping from a port of the daemon's own and calls pong when it is
-// answered, or failed, once at most, when an attempt to connect has failed.
-func (e *Engine) ping(addr netip.Addr, pong func(now int64), failed func(error)) (*socket, error) {
-	if !addr.IsValid() || addr.IsUnspecified() || addr.IsMulticast() {
-		return nil, fmt.Errorf("%w: %v is not a host's address", ctl.ErrNotFound, addr)
-	}
-	var l *local
-	for _, x := range e.localsV {
-		if l = x; x.addr.Is4() == addr.Is4() {
-			break
-		}
-	}
-	if l == nil || l.addr.Is4() != addr.Is4() {
-		return nil, fmt.Errorf("%w: the daemon has no address of the family of %v", ctl.ErrNotFound, addr)
-	}
-	var p *peer
-	if e.locals[addr] == nil && !e.cfg.Allowed(addr) {
-		return nil, fmt.Errorf("ping %v: %w of this host (add it, and run rdsctl config reload)", addr, errNotAllowed)
-	}
-	if e.locals[addr] == nil {
-		var err error
-		if p, err = e.peer(l, addr, 0, nil); err != nil {
-			return nil, err
-		}
-	}
-	port := l.freePort(e.cfg.Rand, anyPort)
-	if port == 0 {
-		return nil, fmt.Errorf("no free port on %v", l.addr)
-	}
-	s := &socket{local: l, port: port, inc: 1, ping: pong}
-	l.ports.set(port, s)
-	if p == nil {
-		pong(e.now)
-		return s, nil
-	}
-	if !p.c.Ready() {
-		p.reach.pings = append(p.reach.pings, failed)
-	}
-	m := e.ctl(p, 0, 0)
-	m.m.SPort, m.m.SrcInc = port, s.inc
-	e.st.C[stats.SendPong]++
-	e.sendCtl(p, m, nil)
-	return s, nil
-}
-
-// endPing withdraws a ping that was not answered and frees its port.
-func (e *Engine) endPing(s *socket, addr netip.Addr) {
-	s.local.ports.set(s.port, nil)
-	if p := e.remotes[remoteKey{s.local.addr, addr}].lane(0); p != nil {
-		p.c.CancelMatching(func(m *connMsg) bool { _, ok := m.Owner.(*ctlMsg); return ok && m.Internal == 0 && m.SPort == s.port }, cancelled)
-		e.touch(p)
-		e.dropIfNew(p)
 	}
 }

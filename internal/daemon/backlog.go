@@ -10,8 +10,8 @@ import (
 
 // Backlog sums up what is on its way from each socket to each destination, and
 // what each socket has not read.
-func (b backend) Backlog(v ctl.View) (out []ctl.BacklogInfo, more bool, err error) {
-	e := b.d.e
+func (b Inspector) Backlog(v ctl.View) (out []ctl.BacklogInfo, more bool, err error) {
+	e := b.e
 	at := map[*slot]int{}
 	var slots []*slot // of out
 	err = b.eachMessage(func(t *txMsg) bool {
@@ -64,7 +64,7 @@ func (b backend) Backlog(v ctl.View) (out []ctl.BacklogInfo, more bool, err erro
 }
 
 // unread adds to out what sockets have not read; true: not all of it.
-func (b backend) unread(v ctl.View, out *[]ctl.BacklogInfo) (more bool, err error) {
+func (b Inspector) unread(v ctl.View, out *[]ctl.BacklogInfo) (more bool, err error) {
 	type unread struct {
 		n      uint64
 		oldest time.Duration
@@ -89,7 +89,7 @@ func (b backend) unread(v ctl.View, out *[]ctl.BacklogInfo) (more bool, err erro
 			return false
 		}
 		if m := s.over.head; m != nil {
-			u.oldest = max(u.oldest, time.Duration(b.d.e.wall-m.at))
+			u.oldest = max(u.oldest, time.Duration(b.e.wall-m.at))
 		}
 		*out = append(*out, ctl.BacklogInfo{Direction: "recv", Addr: s.local.addr, Port: s.port, Lane: s.lane, Owner: s.owner(),
 			UnreadMessages: u.n + uint64(s.over.n), UnreadBytes: uint64(s.rcvBytes), Oldest: u.oldest,
@@ -121,9 +121,9 @@ func (e *Engine) stallNowhere(all map[ctl.StallInfo]*ctl.StallInfo, t *txMsg) {
 // Stalls lists the connections that have something under way or waiting, with
 // the age of the oldest of it, and the hosts to which messages wait because
 // their destinations lead nowhere yet.
-func (b backend) Stalls() ([]ctl.StallInfo, error) {
+func (b Inspector) Stalls() ([]ctl.StallInfo, error) {
 	type ages struct{ queued, unacked time.Duration }
-	e := b.d.e
+	e := b.e
 	oldest := map[*peer]*ages{}
 	nowhere := map[ctl.StallInfo]*ctl.StallInfo{} // by what names it and its cause
 	err := b.eachMessage(func(t *txMsg) bool {
@@ -152,7 +152,7 @@ func (b backend) Stalls() ([]ctl.StallInfo, error) {
 	for _, s := range nowhere {
 		out = append(out, *s)
 	}
-	err = b.d.eachPeer(b.ask, func(p *peer) {
+	err = b.eachPeer(func(p *peer) {
 		i := e.peerInfo(p)
 		if i.QueuedMessages+i.UnackedMessages > 0 {
 			s := ctl.StallInfo{Local: i.Local, Remote: i.Remote, Lane: i.Lane, State: i.State, Transport: i.Transport,

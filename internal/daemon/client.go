@@ -94,9 +94,28 @@ type rxEntry struct {
 	told  bool // its event was written: the client may give it back
 }
 
-// newClient makes the record of a client whose shared memory is formatted and
-// empty. Not the engine's work: it may take a while.
-func newClient(c *client) *client {
+// Attachment is what a process comes with: who it is, and its shared memory, formatted
+// and empty.
+type Attachment struct {
+	Name   string
+	PID    int
+	User   quota.User
+	Params shm.Params
+	Seg    *shm.Segment
+	Table  *shm.Table
+	Recv   *shm.Arena // with its windows
+	Shared uint64     // bytes of all this, and of the send windows
+
+	Bell   func()             // rings the client's doorbell
+	OnEnd  func()             // runs first when it is detached; may be nil, as the others below
+	OnKill func(reason error) // the engine ended it because it broke a rule; must not block
+	OnFree func()             // nothing uses the memory any more
+}
+
+// newClient makes the record of a client. Not the engine's work: it may take a while.
+func newClient(a *Attachment) *client {
+	c := &client{name: a.Name, pid: a.PID, user: a.User, params: a.Params, seg: a.Seg, table: a.Table, recv: a.Recv, shared: a.Shared,
+		bell: a.Bell, onEnd: a.OnEnd, onKill: a.OnKill, onFree: a.OnFree}
 	p := c.params
 	c.sub, c.ev = c.seg.SubConsumer(), c.seg.EventProducer()
 	c.sret, c.rret = c.seg.SendRetProducer(), c.seg.RecvRetConsumer()
@@ -121,6 +140,8 @@ func (e *Engine) attach(c *client, windows ...[]byte) error {
 		}
 	}
 	e.clients = append(e.clients, c)
+	e.st.C[stats.ClientsOpened]++
+	e.st.C[stats.SharedBytes] += c.shared
 	e.enter(c)
 	e.unpark(c)
 	return nil
@@ -141,6 +162,17 @@ func (e *Engine) addWindow(c *client, mem []byte) error {
 	}
 	c.send = append(c.send, window{mem: mem, mr: mr})
 	return nil
+}
+
+// grow is addWindow of a process that is attached, and returns how many windows its
+// send arena has.
+func (e *Engine) grow(c *client, mem []byte) (windows int, err error) {
+	if err := e.addWindow(c, mem); err != nil {
+		return 0, err
+	}
+	c.shared += uint64(len(mem))
+	e.st.C[stats.SharedBytes] += uint64(len(mem))
+	return len(c.send), nil
 }
 
 func (e *Engine) deregWindows(c *client) {

@@ -169,7 +169,7 @@ func NewUnder(super Supervisor, cfg config.Config, log *slog.Logger) (_ *Daemon,
 	if d.e, err = NewEngine(dev, ec, block); err != nil {
 		return nil, err
 	}
-	d.e.lists = newLists(rowsOut)
+	d.e.KeepLists(rowsOut)
 	d.warnRoom()
 	if cfg.Needs(config.TransportTCP) {
 		if d.tcp, err = rdstcp.New(rdstcp.Options{Port: cfg.TCP.Port, Timeout: cfg.TCP.Timeout, Congestion: cc,
@@ -189,7 +189,7 @@ func NewUnder(super Supervisor, cfg config.Config, log *slog.Logger) (_ *Daemon,
 			return nil, err
 		}
 	}
-	if d.l, err = newLoop(d.e, cfg.Spin); err == nil && d.tcp != nil {
+	if d.l, err = newLoop(d.e, block, cfg.Spin); err == nil && d.tcp != nil {
 		err = d.l.watch(d.tcp.FD())
 	}
 	return d, err
@@ -274,7 +274,7 @@ func (d *Daemon) closeAll() {
 		d.tcp.Close()
 	}
 	if d.e != nil {
-		for _, b := range d.e.pools {
+		for _, b := range d.e.Pools() {
 			unmapAnon(b)
 		}
 	}

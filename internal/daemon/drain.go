@@ -51,13 +51,31 @@ func (e *Engine) setDrain(addr netip.Addr, on bool) {
 	}
 }
 
+// knows reports whether addr is a peer's, or this host's own.
+func (e *Engine) knows(addr netip.Addr) bool {
+	if e.drains[addr] || e.locals[addr] != nil {
+		return true
+	}
+	for _, p := range e.peersV {
+		if p.addr == addr {
+			return true
+		}
+	}
+	return false
+}
+
+// Drains is what is drained: the daemon, single addresses. The engine's goroutine only.
+func (e *Engine) Drains() (all bool, addrs []netip.Addr) {
+	return e.drain, slices.SortedFunc(maps.Keys(e.drains), netip.Addr.Compare)
+}
+
 // maxDrains bounds the drained addresses.
 const maxDrains = 1024
 
 // Drain begins or ends a drain, or only looks how far it is.
-func (b backend) Drain(addr netip.Addr, do string) (d ctl.Drain, err error) {
+func (b Inspector) Drain(addr netip.Addr, do string) (d ctl.Drain, err error) {
 	addr = addr.Unmap()
-	e := b.d.e
+	e := b.e
 	var refused error
 	err = b.ask(func() {
 		if addr.IsValid() && !e.knows(addr) {
@@ -91,42 +109,12 @@ func (b backend) Drain(addr netip.Addr, do string) (d ctl.Drain, err error) {
 			return d, err
 		}
 	}
-	if d, err = b.drainLeft(addr); err == nil {
-		err = b.ask(b.noteDrains)
-	}
-	return d, err
-}
-
-// noteDrains keeps for the status what is drained.
-func (b backend) noteDrains() {
-	e := b.d.e
-	var s string
-	switch {
-	case e.drain:
-		s = "drained: senders wait and no socket is bound until rdsctl daemon resume"
-	case len(e.drains) > 0:
-		first := slices.SortedFunc(maps.Keys(e.drains), netip.Addr.Compare)[0]
-		s = fmt.Sprintf("%d peer(s) drained, %v first: senders to them wait until rdsctl peer resume", len(e.drains), first)
-	}
-	b.d.drained.Store(&s)
-}
-
-// knows reports whether addr is a peer's, or this host's own.
-func (e *Engine) knows(addr netip.Addr) bool {
-	if e.drains[addr] || e.locals[addr] != nil {
-		return true
-	}
-	for _, p := range e.peersV {
-		if p.addr == addr {
-			return true
-		}
-	}
-	return false
+	return b.drainLeft(addr)
 }
 
 // drainLeft counts what is under way.
-func (b backend) drainLeft(addr netip.Addr) (d ctl.Drain, err error) {
-	e := b.d.e
+func (b Inspector) drainLeft(addr netip.Addr) (d ctl.Drain, err error) {
+	e := b.e
 	err = b.eachMessage(func(t *txMsg) bool {
 		if !addr.IsValid() || t.slot.addr == addr {
 			d.Messages++

@@ -215,6 +215,28 @@ func NewEngine(dev verbs.Device, cfg EngineConfig, st *stats.Block) (*Engine, er
 	return e, nil
 }
 
+// Memory is what clients have of the daemon's. Safe for any goroutine.
+func (e *Engine) Memory() *quota.Memory { return e.mem }
+
+// Count counts one more of c, soon. Safe for any goroutine.
+func (e *Engine) Count(c stats.Counter) { e.Do(func() { e.st.C[c]++ }) }
+
+// KeepLists has the engine keep out's rows. Before the first turn.
+func (e *Engine) KeepLists(out *stats.Lists) { e.lists = newLists(out) }
+
+// Pools is the memory that the engine has of Config.Alloc. Once it has ended it does
+// not touch it any more.
+func (e *Engine) Pools() [][]byte { return e.pools }
+
+// OwnMemory is how much the engine's own buffers may come to, bytes.
+func (e *Engine) OwnMemory() uint64 {
+	n := uint64(e.cfg.OverflowBytes)
+	for _, b := range e.pools {
+		n += uint64(len(b))
+	}
+	return n
+}
+
 // Do runs f on the engine's goroutine, soon, and returns at once. After the
 // engine has ended it reports false and drops f. Safe for any goroutine.
 func (e *Engine) Do(f func()) bool {

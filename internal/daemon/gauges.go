@@ -5,9 +5,9 @@ import (
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
-// publishStats brings gauges and sums up to date and copies all counters to the
+// PublishStats brings gauges and sums up to date and copies all counters to the
 // statistics mapping. wall is unix time in nanoseconds.
-func (e *Engine) publishStats(wall int64) {
+func (e *Engine) PublishStats(wall int64) {
 	c := &e.st.C
 	c[stats.Clients] = uint64(len(e.clients))
 	c[stats.Sockets] = uint64(e.sockets())

@@ -99,9 +99,9 @@ func (p *InProcess) Call(req ipc.Request, _ []int) (resp ipc.Response, fds []int
 		fd, mem := p.name(int(size))
 		give := func() { p.e.mem.Give(&p.user, 1, 0, size) }
 		p.Run(func() {
-			var b *buffer
+			var b uint32
 			if b, err = p.e.addBuffer(p.cl, mem, give); err == nil {
-				resp = &ipc.AllocOK{Buffer: b.id, Size: uint64(len(mem))}
+				resp = &ipc.AllocOK{Buffer: b, Size: uint64(len(mem))}
 			} else {
 				give()
 			}
@@ -141,16 +141,17 @@ func (p *InProcess) hello(h *ipc.Hello) (ipc.Response, []int, error) {
 		return nil, nil, err
 	}
 	give := func() { p.e.mem.Give(&p.user, 1, size, 0) }
-	c := &client{name: h.Name, pid: p.Cred.PID, user: p.user, params: params, recv: shm.NewArena(), bell: p.Wake, onFree: give}
+	at := Attachment{Name: h.Name, PID: p.Cred.PID, User: p.user, Params: params, Recv: shm.NewArena(), Bell: p.Wake, OnFree: give,
+		OnKill: func(why error) { go p.end(&ipc.SessionError{Text: why.Error()}) }}
 	segFD, seg := p.name(shm.SegmentSize(params))
 	tabFD, table := p.name(shm.TableSize(params.Slots, params.Cells))
 	fds := []int{segFD, tabFD, 0, 0}
 	var windows [][]byte
-	if c.seg, err = shm.NewSegment(seg, params); err != nil {
+	if at.Seg, err = shm.NewSegment(seg, params); err != nil {
 		give()
 		return nil, nil, err
 	}
-	c.table = shm.NewTable(table, params.Slots, params.Cells)
+	at.Table = shm.NewTable(table, params.Slots, params.Cells)
 	for range params.SendWindows {
 		fd, m := p.name(shm.WindowSize)
 		windows = append(windows, m)
@@ -158,11 +159,10 @@ func (p *InProcess) hello(h *ipc.Hello) (ipc.Response, []int, error) {
 	}
 	for range params.RecvWindows {
 		fd, m := p.name(shm.WindowSize)
-		c.recv.AddWindow(m)
+		at.Recv.AddWindow(m)
 		fds = append(fds, fd)
 	}
-	c.onKill = func(why error) { go p.end(&ipc.SessionError{Text: why.Error()}) }
-	newClient(c)
+	c := newClient(&at)
 	p.Run(func() { err = p.e.attach(c, windows...) })
 	if err != nil {
 		give()

@@ -23,7 +23,7 @@ func TestGrantInItsLane(t *testing.T) {
 		lane uint8
 	}{{10, 0}, {15, 5}} {
 		was := [2]uint64{laneConn(t, e, 0).Stats.SendMsgs, laneConn(t, e, 5).Stats.SendMsgs}
-		r, err := e.register(e.localsV[0].ports.get(tc.port), b, 0, 4096, rdmaop.RightRead)
+		r, err := e.register(e.localsV[0].ports.get(tc.port), c[0].cl.buffers[b], 0, 4096, rdmaop.RightRead)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -19,8 +19,8 @@ const lookStep = 1024
 
 // steps calls f for the tables of all clients, n(c) entries long, in parts.
 // f returns false when it has enough.
-func (b backend) steps(n func(c *client) int, f func(c *client, from, to int) bool) error {
-	e := b.d.e
+func (b Inspector) steps(n func(c *client) int, f func(c *client, from, to int) bool) error {
+	e := b.e
 	var clients []*client
 	if err := b.ask(func() { clients = slices.Clone(e.clients) }); err != nil {
 		return err
@@ -54,7 +54,7 @@ func (s *socket) owner() ctl.Owner {
 
 // eachMessage calls f for all messages of clients that are not ended, on the
 // engine's goroutine, until it returns false.
-func (b backend) eachMessage(f func(*txMsg) bool) error {
+func (b Inspector) eachMessage(f func(*txMsg) bool) error {
 	return b.steps(func(c *client) int { return len(c.msgs) }, func(c *client, from, to int) bool {
 		for _, t := range c.msgs[from:to] {
 			if t != nil && !t.done && !t.sock.closed && !f(t) {
@@ -67,8 +67,8 @@ func (b backend) eachMessage(f func(*txMsg) bool) error {
 
 // eachUnread calls f for all messages that clients have been told of and have
 // not given back.
-func (b backend) eachUnread(f func(c *client, r *rxEntry, age time.Duration) bool) error {
-	e := b.d.e
+func (b Inspector) eachUnread(f func(c *client, r *rxEntry, age time.Duration) bool) error {
+	e := b.e
 	return b.steps(func(c *client) int { return len(c.rx) }, func(c *client, from, to int) bool {
 		for i := from; i < to; i++ {
 			r := &c.rx[i]
@@ -81,7 +81,7 @@ func (b backend) eachUnread(f func(c *client, r *rxEntry, age time.Duration) boo
 }
 
 // eachSocket calls f for all sockets of clients.
-func (b backend) eachSocket(f func(*socket) bool) error {
+func (b Inspector) eachSocket(f func(*socket) bool) error {
 	return b.steps(func(c *client) int { return len(c.socks) }, func(c *client, from, to int) bool {
 		for _, s := range c.socks[from:to] {
 			if s != nil && !s.closed && !f(s) {
@@ -98,7 +98,7 @@ func (e *Engine) sinceMs(at uint32) time.Duration {
 }
 
 // Messages lists the messages of one queue or all.
-func (b backend) Messages(v ctl.View, queue string) (out []ctl.MessageInfo, more bool, err error) {
+func (b Inspector) Messages(v ctl.View, queue string) (out []ctl.MessageInfo, more bool, err error) {
 	add := func(m ctl.MessageInfo) bool {
 		if more = len(out) >= v.Limit; !more {
 			out = append(out, m)
@@ -107,7 +107,7 @@ func (b backend) Messages(v ctl.View, queue string) (out []ctl.MessageInfo, more
 	}
 	if queue != ctl.QueueRecv {
 		err = b.eachMessage(func(t *txMsg) bool {
-			m := b.d.e.messageInfo(t)
+			m := b.e.messageInfo(t)
 			if queue != "" && m.Queue != queue || !v.May(m.Owner.UID) {
 				return true
 			}
@@ -139,7 +139,7 @@ func (b backend) Messages(v ctl.View, queue string) (out []ctl.MessageInfo, more
 		short = short || s.over.n > lookStep
 		n := 0
 		for m := s.over.head; m != nil && n < lookStep; m = m.next {
-			if !unread(s, m.src, m.sport, m.n, time.Duration(max(0, b.d.e.wall-m.at))) {
+			if !unread(s, m.src, m.sport, m.n, time.Duration(max(0, b.e.wall-m.at))) {
 				return false
 			}
 			n++
@@ -161,8 +161,8 @@ func (e *Engine) messageInfo(t *txMsg) ctl.MessageInfo {
 }
 
 // Keys lists the registered regions.
-func (b backend) Keys(v ctl.View) (out []ctl.KeyInfo, more bool, err error) {
-	e := b.d.e
+func (b Inspector) Keys(v ctl.View) (out []ctl.KeyInfo, more bool, err error) {
+	e := b.e
 	var at *link[region]
 	for first := true; first || at != nil; first = false {
 		err = b.ask(func() {
@@ -213,7 +213,7 @@ func keyInfo(r *region) ctl.KeyInfo {
 }
 
 // Barriers lists the destinations with operations.
-func (b backend) Barriers(v ctl.View) (out []ctl.BarrierInfo, more bool, err error) {
+func (b Inspector) Barriers(v ctl.View) (out []ctl.BarrierInfo, more bool, err error) {
 	err = b.steps(func(c *client) int { return len(c.cells) }, func(c *client, from, to int) bool {
 		if !v.May(c.user.UID) {
 			return true
@@ -235,7 +235,7 @@ func (b backend) Barriers(v ctl.View) (out []ctl.BarrierInfo, more bool, err err
 
 // Congested lists the congested ports: those here, then those of peers that
 // sockets here send to.
-func (b backend) Congested(v ctl.View) (out []ctl.CongestedInfo, more bool, err error) {
+func (b Inspector) Congested(v ctl.View) (out []ctl.CongestedInfo, more bool, err error) {
 	add := func(i ctl.CongestedInfo) bool {
 		if more = len(out) >= v.Limit; !more {
 			out = append(out, i)

@@ -17,7 +17,8 @@ import (
 // with sched_yield for a while, and then sleeps in epoll_wait.
 type loop struct {
 	e     *Engine
-	ep    int // epoll: device, own doorbell, client doorbells
+	st    *stats.Block // e's
+	ep    int          // epoll: device, own doorbell, client doorbells
 	rest  *rest
 	bell  int               // eventfd that Do rings
 	bells map[int32]*client // by our end of their doorbell
@@ -42,8 +43,8 @@ const (
 	deviceRestNs = 20_000
 )
 
-func newLoop(e *Engine, spin time.Duration) (*loop, error) {
-	l := &loop{e: e, spin: int64(spin), ep: -1, bell: -1, bells: map[int32]*client{}}
+func newLoop(e *Engine, st *stats.Block, spin time.Duration) (*loop, error) {
+	l := &loop{e: e, st: st, spin: int64(spin), ep: -1, bell: -1, bells: map[int32]*client{}}
 	var err error
 	if err = failpoint.Hit(failpoint.Epoll); err != nil {
 		return nil, err
@@ -61,21 +62,20 @@ func newLoop(e *Engine, spin time.Duration) (*loop, error) {
 		return nil, fmt.Errorf("eventfd: %w", err)
 	}
 	err = l.watch(l.bell)
-	for _, r := range e.rails {
-		if err == nil && r.dev.FD() >= 0 {
-			err = l.watch(r.dev.FD())
+	for _, fd := range e.FDs() {
+		if err == nil {
+			err = l.watch(fd)
 		}
 	}
 	if err != nil {
 		l.close()
 		return nil, err
 	}
-	e.deviceRest = deviceRestNs
-	e.wake = func() {
+	e.DrivenBy(func() {
 		if l.idle.Load() {
 			shm.Ring(l.bell)
 		}
-	}
+	}, deviceRestNs)
 	return l, nil
 }
 
@@ -139,18 +139,18 @@ func (l *loop) run(ctx context.Context) {
 	wall0 := start.UnixNano()
 	// Virtual zero is no time at all to a timer: start at 1.
 	clock := func() int64 { return int64(time.Since(start)) + 1 }
-	e.st.SetState(stats.Running)
-	defer e.st.SetState(stats.Stopped)
+	l.st.SetState(stats.Running)
+	defer l.st.SetState(stats.Stopped)
 	now := clock()
 	last := now // of the last turn that found work
 	for !l.stop {
 		work := e.Turn(now, wall0+now)
 		t := clock()
-		e.st.Turn(t - now)
+		l.st.Turn(t - now)
 		if t-now > stallNs {
-			e.st.C[stats.EngineStalls]++
+			l.st.C[stats.EngineStalls]++
 		}
-		e.st.C[stats.EngineTurns]++
+		l.st.C[stats.EngineTurns]++
 		l.unsaid = l.unsaid || work
 		if age := t - l.beatAt; age > publishNs && l.unsaid || age > beatNs {
 			l.publish(t, wall0)
@@ -163,7 +163,7 @@ func (l *loop) run(ctx context.Context) {
 			last = now
 			continue
 		}
-		e.st.C[stats.EngineIdleTurns]++
+		l.st.C[stats.EngineIdleTurns]++
 		if now-last < l.spin && l.guard.May(now) || e.Active() {
 			yield()
 			t := clock()
@@ -179,17 +179,17 @@ func (l *loop) run(ctx context.Context) {
 		last = now
 	}
 	// The connections that shutdown broke off drain.
-	e.deviceRest, e.deviceAt = 0, 0
+	e.Hurry()
 	for i := 0; i < 1000 && !e.quiet(); i++ {
 		now = clock()
 		e.Turn(now, wall0+now)
 	}
-	e.publishStats(time.Now().UnixNano())
+	e.PublishStats(time.Now().UnixNano())
 }
 
 func (l *loop) publish(now, wall0 int64) {
 	l.beatAt, l.unsaid = now, false
-	l.e.publishStats(wall0 + now)
+	l.e.PublishStats(wall0 + now)
 	l.e.publishLists(wall0 + now)
 }
 
@@ -198,26 +198,26 @@ func (l *loop) publish(now, wall0 int64) {
 func (l *loop) sleep(now, wall0 int64, clock func() int64) int64 {
 	e := l.e
 	l.idle.Store(true)
-	if e.parkAll() && !e.hasDo.Load() && !e.hasRung.Load() {
+	if e.Park() {
 		timeout := maxSleepNs
-		if e.nextTimer != 0 {
-			timeout = max(min(timeout, e.nextTimer-now), 0)
+		if t := e.NextTimer(); t != 0 {
+			timeout = max(min(timeout, t-now), 0)
 		}
-		e.st.C[stats.EngineSleeps]++
+		l.st.C[stats.EngineSleeps]++
 		if now-l.beatAt > publishNs/10 {
 			l.publish(now, wall0)
 		} else if l.unsaid {
 			timeout = min(timeout, publishNs) // it is due then
 		}
-		e.st.SetState(stats.Sleeping)
+		l.st.SetState(stats.Sleeping)
 		if !l.rest.wait(timeout) {
 			l.collect(int((timeout + 999_999) / 1_000_000))
 		}
-		e.deviceAt = 0
+		e.Slept()
 		from := now
 		now = clock()
 		l.rest.slept = now - from
-		e.st.Woke(wall0 + now)
+		l.st.Woke(wall0 + now)
 	}
 	l.idle.Store(false)
 	return now

@@ -98,7 +98,7 @@ func (s *session) populate(size int, create func() (*shm.Mapping, error)) (*shm.
 	if s.c.HungUp() {
 		return nil, net.ErrClosed
 	}
-	if err := p.begin(&s.user, uint64(size), s.d.e.mem.Of(s.user.UID)); err != nil {
+	if err := p.begin(&s.user, uint64(size), s.d.e.Memory().Of(s.user.UID)); err != nil {
 		return nil, err
 	}
 	defer p.end(uint64(size))

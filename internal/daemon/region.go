@@ -56,23 +56,23 @@ type region struct {
 }
 
 // addBuffer registers memory that a control goroutine mapped.
-func (e *Engine) addBuffer(c *client, mem []byte, onFree func()) (*buffer, error) {
+func (e *Engine) addBuffer(c *client, mem []byte, onFree func()) (uint32, error) {
 	if c.dead {
-		return nil, unix.ECONNABORTED
+		return 0, unix.ECONNABORTED
 	}
 	if len(c.buffers) >= maxBuffers {
-		return nil, fmt.Errorf("%w: this process has its %d buffers", unix.ENOBUFS, maxBuffers)
+		return 0, fmt.Errorf("%w: this process has its %d buffers", unix.ENOBUFS, maxBuffers)
 	}
 	mr, err := e.regMR(failpoint.RegisterBuffer, mem, 0, verbs.AccessLocalWrite)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	c.nextBuf++
 	b := &buffer{id: c.nextBuf, cl: c, mem: mem, mr: mr, onFree: onFree}
 	c.buffers[b.id] = b
 	c.refs++
 	e.st.C[stats.RegisteredBytes] += uint64(len(mem))
-	return b, nil
+	return b.id, nil
 }
 
 // freeBuffer ends a buffer; its memory goes when its last operation, payload and

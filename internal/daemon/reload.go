@@ -129,22 +129,14 @@ func (d *Daemon) apply(next *config.Config) error {
 	}
 	d.tls.Store(cred) // before the keys that want it
 	d.setConfig(&c)
-	d.e.mem.SetLimits(sharedLimit(&c), c.Limits.MaxRegisteredBytes)
+	d.e.Memory().SetLimits(sharedLimit(&c), c.Limits.MaxRegisteredBytes)
 	if d.reload.level != nil {
 		d.reload.level.Set(c.Log.Level)
 	}
 	err = backend{d}.ask(func() {
-		e := d.e
-		e.cfg.HardCap, e.cfg.MaxSockets, e.cfg.Policy = int(c.RecvHardCap), c.Limits.MaxSockets, d.policy.Load()
 		d.l.spin = int64(c.Spin)
-		if r := rates(&c); r != e.cfg.Rates {
-			e.cfg.Rates = r
-			e.SetRates(r)
-		}
-		e.SetSilence(int64(c.Peers.Silence))
-		for _, p := range e.peersV {
-			e.allowedAnew(p)
-		}
+		d.e.Apply(Live{HardCap: int(c.RecvHardCap), MaxSockets: c.Limits.MaxSockets, Policy: d.policy.Load(), Rates: rates(&c),
+			Silence: int64(c.Peers.Silence)})
 	})
 	if err != nil {
 		return fmt.Errorf("applied but for what the engine decides: %w", err)

@@ -53,7 +53,7 @@ func TestReload(t *testing.T) {
 		t.Errorf("limits of peers: %s", got)
 	}
 	if err := c.d.ask(t.Context(), func() {
-		if r := c.d.e.throttle.rates; !c.d.e.throttle.on || r[rateControl].limit != 0 || r[rateMessages].limit != 3000 || r[rateBytes].limit != 1<<20 {
+		if r := c.d.e.Live().Rates; r != (Rates{Messages: 3000, Bytes: 1 << 20}) {
 			t.Errorf("limits in the engine: %+v", r)
 		}
 	}); err != nil {
@@ -61,10 +61,8 @@ func TestReload(t *testing.T) {
 	}
 	// A peer that is being connected to, and is no longer allowed.
 	far := netip.MustParseAddr("10.255.255.254")
-	var p *peer
 	if err := c.d.ask(t.Context(), func() {
-		var err error
-		if p, err = c.d.e.peer(c.d.e.localsV[0], far, 0, nil); err != nil {
+		if _, err := c.d.e.Ping(far, nil, func(error) {}); err != nil {
 			t.Error(err)
 		}
 	}); err != nil {
@@ -90,12 +88,14 @@ func TestReload(t *testing.T) {
 	if level.Level() != slog.LevelDebug || c.d.config().Port != 18634 || c.d.peerAllowed(far) {
 		t.Errorf("level %v, port %d, peer allowed: %v", level.Level(), c.d.config().Port, c.d.peerAllowed(far))
 	}
-	if err := c.d.ask(t.Context(), func() {
-		if err := p.c.Info().LastError; err != nil && !errors.Is(err, errNotAllowed) {
-			t.Errorf("the peer's last error: %v", err)
-		}
-	}); err != nil {
+	peers, err := backend{c.d}.Peers()
+	if err != nil {
 		t.Fatal(err)
+	}
+	for _, p := range peers {
+		if p.Remote == far && p.LastError != "" && !strings.Contains(p.LastError, errNotAllowed.Error()) {
+			t.Errorf("the peer's last error: %v", p.LastError)
+		}
 	}
 	values, err := backend{c.d}.Config()
 	if err != nil {

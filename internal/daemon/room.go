@@ -130,10 +130,7 @@ func (d *Daemon) warnRoom() {
 	if r == nil {
 		return
 	}
-	own := uint64(d.e.cfg.OverflowBytes)
-	for _, b := range d.e.pools {
-		own += uint64(len(b))
-	}
+	own := d.e.OwnMemory()
 	if left, limit := r.left(); left < own+quota.SharedEach {
 		d.warnings = append(d.warnings, fmt.Sprintf("the daemon's memory cgroup has %d MiB left of %d: its own buffers may come to %d MiB; raise the limit (MemoryMax=, or the container's)",
 			left>>20, limit>>20, own>>20))

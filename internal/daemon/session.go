@@ -102,11 +102,11 @@ func (s *session) badClient(what string, err error) {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		if what == "hello" {
 			s.d.silent.Add(1)
-			s.d.e.Do(func() { s.d.e.st.C[stats.ClientViolations]++ })
+			s.d.e.Count(stats.ClientViolations)
 		}
 		return
 	}
-	s.d.e.Do(func() { s.d.e.st.C[stats.ClientViolations]++ })
+	s.d.e.Count(stats.ClientViolations)
 	s.warn("client ended: "+what, err)
 }
 
@@ -166,7 +166,7 @@ func (s *session) free() {
 	for _, m := range s.maps {
 		m.Close()
 	}
-	s.d.e.mem.Give(&s.user, len(s.maps), s.shared, 0)
+	s.d.e.Memory().Give(&s.user, len(s.maps), s.shared, 0)
 	s.maps, s.shared = nil, 0
 	if s.bell != nil {
 		s.bell.Close()
@@ -182,7 +182,7 @@ func (s *session) unmapBuffer(m *shm.Mapping) {
 	defer s.mu.Unlock()
 	size := uint64(len(m.Mem))
 	m.Close()
-	s.d.e.mem.Give(&s.user, 1, 0, size)
+	s.d.e.Memory().Give(&s.user, 1, 0, size)
 }
 
 // handOver answers request id with the descriptor of m, which is the client's
@@ -213,9 +213,9 @@ func (s *session) handOverAll(id uint32, answer ipc.Response, fds []int) error {
 
 // take reserves memory for one mapping.
 func (s *session) take(shared, registered uint64) error {
-	err := s.d.e.mem.Take(&s.user, shared, registered)
+	err := s.d.e.Memory().Take(&s.user, shared, registered)
 	if err != nil {
-		s.d.e.Do(func() { s.d.e.st.C[stats.QuotaRefused]++ })
+		s.d.e.Count(stats.QuotaRefused)
 	}
 	return err
 }
@@ -230,7 +230,7 @@ func (s *session) memfd(name string, size int, readOnly bool) (*shm.Mapping, err
 	}
 	m, err := s.populate(size, func() (*shm.Mapping, error) { return create(name, size) })
 	if err != nil {
-		s.d.e.mem.Give(&s.user, 1, uint64(size), 0)
+		s.d.e.Memory().Give(&s.user, 1, uint64(size), 0)
 		return nil, err
 	}
 	s.maps = append(s.maps, m)
@@ -278,11 +278,11 @@ func (s *session) attach(id uint32, hello *ipc.Hello, p shm.Params) error {
 	if s.bell, err = newDoorbell(failpoint.ClientDoorbell); err != nil {
 		return err
 	}
-	c := &client{name: printable(hello.Name), pid: s.id.PID, user: s.user, params: p, recv: shm.NewArena()}
-	if c.seg, err = shm.NewSegment(seg.Mem, p); err != nil {
+	at := Attachment{Name: printable(hello.Name), PID: s.id.PID, User: s.user, Params: p, Recv: shm.NewArena()}
+	if at.Seg, err = shm.NewSegment(seg.Mem, p); err != nil {
 		return err
 	}
-	c.table = shm.NewTable(table.Mem, p.Slots, p.Cells)
+	at.Table = shm.NewTable(table.Mem, p.Slots, p.Cells)
 	fds := []int{seg.FD, table.FD, s.own.Send, s.bell.Recv}
 	var windows [][]byte
 	for range p.SendWindows {
@@ -298,22 +298,23 @@ func (s *session) attach(id uint32, hello *ipc.Hello, p shm.Params) error {
 		if err != nil {
 			return err
 		}
-		c.recv.AddWindow(m.Mem)
+		at.Recv.AddWindow(m.Mem)
 		fds = append(fds, m.FD)
 	}
 	bell := s.bell.Send
-	c.bell = func() { shm.Ring(bell) }
-	c.onKill = func(why error) {
+	rung := s.own.Recv
+	at.Bell = func() { shm.Ring(bell) }
+	at.OnKill = func(why error) {
 		s.why.Store(&why)
 		go func() {
-			s.warn("client broke the rules", why, "name", c.name)
+			s.warn("client broke the rules", why, "name", at.Name)
 			s.goodbye(why)
 		}()
 	}
-	c.onFree = func() { go s.free() }
-	newClient(c)
-	rung := s.own.Recv
-	c.onEnd = func() { s.d.l.unwatchBell(rung) } // while the descriptor is still ours
+	at.OnFree = func() { go s.free() }
+	at.OnEnd = func() { s.d.l.unwatchBell(rung) } // while the descriptor is still ours
+	at.Shared = s.shared
+	c := newClient(&at)
 	ask := s.ask(func() error {
 		if err := s.d.l.watchBell(rung, c); err != nil {
 			return err
@@ -322,9 +323,6 @@ func (s *session) attach(id uint32, hello *ipc.Hello, p shm.Params) error {
 			s.d.l.unwatchBell(rung)
 			return err
 		}
-		c.shared = s.shared
-		s.d.e.st.C[stats.ClientsOpened]++
-		s.d.e.st.C[stats.SharedBytes] += c.shared
 		return nil
 	})
 	if ask != nil {
@@ -386,19 +384,19 @@ func (s *session) alloc(id uint32, r *ipc.Alloc) error {
 	}
 	m, err := s.populate(int(size), func() (*shm.Mapping, error) { return createMemfd(failpoint.Buffer, int(size)) })
 	if err != nil {
-		s.d.e.mem.Give(&s.user, 1, 0, size)
+		s.d.e.Memory().Give(&s.user, 1, 0, size)
 		return s.fail(id, err)
 	}
-	var b *buffer
+	var buffer uint32
 	err = s.ask(func() (err error) {
-		b, err = s.d.e.addBuffer(s.cl, m.Mem, func() { go s.unmapBuffer(m) })
+		buffer, err = s.d.e.addBuffer(s.cl, m.Mem, func() { go s.unmapBuffer(m) })
 		return err
 	})
 	if err != nil {
 		s.unmapBuffer(m)
 		return s.fail(id, err)
 	}
-	return s.handOver(id, &ipc.AllocOK{Buffer: b.id, Size: size}, m)
+	return s.handOver(id, &ipc.AllocOK{Buffer: buffer, Size: size}, m)
 }
 
 // later answers when nobody can touch what r ends any more; other requests go on
@@ -421,25 +419,24 @@ func (s *session) growSend(id uint32) error {
 	}
 	m, err := s.populate(shm.WindowSize, func() (*shm.Mapping, error) { return createMemfd(failpoint.SendWindow, shm.WindowSize) })
 	if err != nil {
-		s.d.e.mem.Give(&s.user, 1, shm.WindowSize, 0)
+		s.d.e.Memory().Give(&s.user, 1, shm.WindowSize, 0)
 		return s.fail(id, err)
 	}
 	err = s.ask(func() error {
-		if err := s.d.e.addWindow(s.cl, m.Mem); err != nil {
+		n, err := s.d.e.grow(s.cl, m.Mem)
+		if err != nil {
 			return err
 		}
 		// Nobody frees the session's memory before this has returned: the
 		// client lives.
 		s.maps = append(s.maps, m)
 		s.shared += shm.WindowSize
-		windows = uint32(len(s.cl.send))
-		s.cl.shared += shm.WindowSize
-		s.d.e.st.C[stats.SharedBytes] += shm.WindowSize
+		windows = uint32(n)
 		return nil
 	})
 	if err != nil {
 		m.Close()
-		s.d.e.mem.Give(&s.user, 1, shm.WindowSize, 0)
+		s.d.e.Memory().Give(&s.user, 1, shm.WindowSize, 0)
 		return s.fail(id, err)
 	}
 	return s.handOver(id, &ipc.GrowSendOK{Windows: windows}, m)

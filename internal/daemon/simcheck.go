@@ -13,9 +13,6 @@ import (
 // What the simulator and other checkers may see and do. They call Turn
 // themselves; all of this is for the goroutine that does.
 
-// NextTimer returns when Turn has something to do by itself, 0 = never.
-func (e *Engine) NextTimer() int64 { return e.nextTimer }
-
 // ResetPeers breaks off the connections to addr, as rdsctl peer reset does.
 func (e *Engine) ResetPeers(addr netip.Addr) {
 	for _, p := range e.peersV {
@@ -35,10 +32,6 @@ func (e *Engine) ResetLane(addr netip.Addr, lane uint8) {
 		}
 	}
 }
-
-// PublishStats brings all counters up to date, as the daemon's loop does now and
-// then. wall is unix time in nanoseconds.
-func (e *Engine) PublishStats(wall int64) { e.publishStats(wall) }
 
 // Unpublished counts the events that this turn has written for the process and
 // not published yet.
@@ -156,7 +149,7 @@ func (e *Engine) Leaks() (found []string) {
 		say(int(e.st.C[g]), g.String())
 	}
 	ctls, left := len(e.ctlFree)+e.ctlLeft/conn.CtlLen, e.recvLeft
-	e.publishStats(e.wall)
+	e.PublishStats(e.wall)
 	for _, p := range e.peersV {
 		i := p.c.Info()
 		name := fmt.Sprintf("of %v lane %d: ", p.addr, p.lane)

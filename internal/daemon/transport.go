@@ -270,22 +270,21 @@ func (b backend) Devices() (ctl.Devices, error) {
 	return out, nil
 }
 
-// whyBy says why a connection goes by what it does, and not by an adapter. The
-// engine's goroutine calls it.
-func (d *Daemon) whyBy(p *peer) string {
-	set, by := d.config().TransportOf(p.local.addr, p.addr)
+// whyBy says why a connection goes by what it does, and not by an adapter.
+func (d *Daemon) whyBy(p *Peer) string {
+	set, by := d.config().TransportOf(p.Local, p.Remote)
 	switch {
-	case p.tcp != nil || set != config.TransportAuto:
+	case p.TCPLanes > 0 || p.TCPConns != nil || set != config.TransportAuto:
 		return by
-	case d.via.adapter == nil || p.local.listeners[0] == nil && len(d.e.rails) == 2:
+	case d.via.adapter == nil || p.OnlySecond:
 		for _, x := range d.via.places {
-			if x.addr == p.local.addr && x.why != nil {
+			if x.addr == p.Local && x.why != nil {
 				return fmt.Sprintf("%s; not verbs: %v", by, x.why)
 			}
 		}
-	case p.rail.i == 1 && p.fellWhy != nil && p.dialing:
-		return fmt.Sprintf("%s; not verbs: %v", by, p.fellWhy)
-	case p.rail.i == 1:
+	case p.Second && p.Fell != nil && p.Dialed:
+		return fmt.Sprintf("%s; not verbs: %v", by, p.Fell)
+	case p.Second:
 		return by + "; not verbs: the peer came by soft"
 	}
 	return by

@@ -25,18 +25,18 @@ func (b backend) Users() ([]ctl.User, error) {
 		}
 		return users[uid]
 	}
-	if err := b.askFor(usersTimeout, func() {
-		for uid, a := range b.d.e.accounts {
-			u := of(uid)
-			quotas[uid] = a.quota
-			u.Sockets.Used, u.Destinations.Used, u.Operations.Used = uint64(a.sockets), uint64(a.dests), uint64(a.ops)
-			u.Grants.Used = uint64(a.grants)
-			u.Waiting, u.HeldBytes = uint64(a.waiting.n), uint64(a.held)
-		}
-	}); err != nil {
+	uses, err := b.d.e.Inspect(func(f func()) error { return b.askFor(usersTimeout, f) }).Users()
+	if err != nil {
 		return nil, err
 	}
-	for uid, t := range b.d.e.mem.OfUsers() {
+	for uid, a := range uses {
+		u := of(uid)
+		quotas[uid] = a.Quota
+		u.Sockets.Used, u.Destinations.Used, u.Operations.Used = uint64(a.Sockets), uint64(a.Destinations), uint64(a.Operations)
+		u.Grants.Used = uint64(a.Grants)
+		u.Waiting, u.HeldBytes = uint64(a.Waiting), uint64(a.HeldBytes)
+	}
+	for uid, t := range b.d.e.Memory().OfUsers() {
 		of(uid).RegisteredBytes.Used, of(uid).QueuedBytes.Used = t.Registered, t.Shared
 	}
 	b.d.mu.Lock()

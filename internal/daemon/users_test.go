@@ -11,6 +11,7 @@ import (
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/shm"
 	"golang.org/x/sys/unix"
 )
 
@@ -59,7 +60,7 @@ func (c *crowd) arrived() uint64 {
 
 // hello says what the connection is.
 func hello(c *ipc.Client, role ipc.Role) error {
-	_, fds, err := c.Call(&ipc.Hello{Role: role, Params: smallParams()}, nil)
+	_, fds, err := c.Call(&ipc.Hello{Role: role, Params: fewParams}, nil)
 	for _, fd := range fds {
 		unix.Close(fd)
 	}
@@ -139,7 +140,7 @@ func TestClientQuota(t *testing.T) {
 		t.Fatalf("after a process has gone: %v", err)
 	}
 	for start := time.Now(); time.Since(start) < 10*time.Second; time.Sleep(time.Millisecond) {
-		if c.d.e.mem.OfUsers()[alice].Registered == 1<<20 {
+		if c.d.e.Memory().OfUsers()[alice].Registered == 1<<20 {
 			break
 		}
 	}
@@ -215,3 +216,6 @@ func TestSilentUser(t *testing.T) {
 		t.Errorf("the administrator's: %v", err)
 	}
 }
+
+// fewParams are those of a client with little shared memory.
+var fewParams = shm.Params{SubEntries: 256, EventEntries: 16, MaxMsgs: 256, MaxRx: 16, Slots: 64, Cells: 64, SendWindows: 1, RecvWindows: 1}

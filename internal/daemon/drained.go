@@ -1,0 +1,29 @@
+package daemon
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/rdsd/rdsd/internal/ctl"
+)
+
+// Drain begins or ends a drain, or only looks how far it is.
+func (b backend) Drain(addr netip.Addr, do string) (ctl.Drain, error) {
+	d, err := b.inspect().Drain(addr, do)
+	if err == nil {
+		err = b.ask(b.noteDrains)
+	}
+	return d, err
+}
+
+// noteDrains keeps for the status what is drained.
+func (b backend) noteDrains() {
+	var s string
+	switch all, addrs := b.d.e.Drains(); {
+	case all:
+		s = "drained: senders wait and no socket is bound until rdsctl daemon resume"
+	case len(addrs) > 0:
+		s = fmt.Sprintf("%d peer(s) drained, %v first: senders to them wait until rdsctl peer resume", len(addrs), addrs[0])
+	}
+	b.d.drained.Store(&s)
+}
