@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/verbs/sim"
 )
@@ -17,7 +18,7 @@ func TestAskAtTheEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := NewEngine(sim.NewNetwork(1).Device(netip.MustParseAddr("127.0.0.1")), EngineConfig{Instance: 1, RecvBufs: 256, SendBufs: 64,
+	e, err := engine.New(sim.NewNetwork(1).Device(netip.MustParseAddr("127.0.0.1")), engine.Config{Instance: 1, RecvBufs: 256, SendBufs: 64,
 		Alloc: func(n int) []byte { return make([]byte, n) }}, block)
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/version"
 )
 
@@ -57,7 +58,7 @@ func (b backend) askFor(timeout time.Duration, f func()) error {
 }
 
 // inspect asks the engine what it has.
-func (b backend) inspect() Inspector { return b.d.e.Inspect(b.ask) }
+func (b backend) inspect() engine.Inspector { return b.d.e.Inspect(b.ask) }
 
 // Sockets lists the bound sockets by address and port.
 func (b backend) Sockets() ([]ctl.SocketInfo, error) { return b.inspect().Sockets() }
@@ -143,7 +144,7 @@ func (b backend) Ping(ctx context.Context, addr netip.Addr) (time.Duration, erro
 	var err error
 	pong := make(chan struct{}, 1)
 	failed := make(chan error, 1)
-	var p *Ping
+	var p *engine.Ping
 	start := time.Now()
 	// Posted behind the ping, so that it ends it even if the wait for the
 	// engine is given up.

@@ -1,5 +1,5 @@
-// Package daemon is rdsd itself: the engine that owns the data path, the
-// sessions of its clients, and the service for rdsctl.
+// Package daemon is rdsd around its engine: who may connect to it and what they get,
+// the devices it opens, the thread that turns the engine, and the answers to rdsctl.
 package daemon
 
 import (
@@ -18,6 +18,7 @@ import (
 
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/metrics"
@@ -50,7 +51,7 @@ type Daemon struct {
 	reader   *stats.Reader
 	via      *transport
 	tcp      *rdstcp.Net // nil: off
-	e        *Engine
+	e        *engine.Engine
 	l        *loop
 	metrics  *metrics.Server // nil: off
 	ln       *ipc.Listener
@@ -151,7 +152,7 @@ func NewUnder(super Supervisor, cfg config.Config, log *slog.Logger) (_ *Daemon,
 	if err = failpoint.Hit(failpoint.Device); err != nil {
 		return nil, err
 	}
-	ec := EngineConfig{
+	ec := engine.Config{
 		Instance: d.info.Instance, Port: cfg.Port, HardCap: int(cfg.RecvHardCap), MaxSockets: cfg.Limits.MaxSockets,
 		OverflowBytes: int(cfg.Limits.MaxHeldBytes), MaxSharedBytes: sharedLimit(&cfg),
 		MaxRegisteredBytes: cfg.Limits.MaxRegisteredBytes, Policy: d.policy.Load(),
@@ -166,7 +167,7 @@ func NewUnder(super Supervisor, cfg config.Config, log *slog.Logger) (_ *Daemon,
 	if err != nil {
 		return nil, err
 	}
-	if d.e, err = NewEngine(dev, ec, block); err != nil {
+	if d.e, err = engine.New(dev, ec, block); err != nil {
 		return nil, err
 	}
 	d.e.KeepLists(rowsOut)
@@ -250,7 +251,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	d.mu.Unlock()
 	d.sessions.Wait()
-	d.e.Do(func() { d.e.shutdown() })
+	d.e.Do(func() { d.e.Shutdown() })
 	stopLoop()
 	<-d.loopDone
 	stopAux()
@@ -267,7 +268,7 @@ func (d *Daemon) closeAll() {
 	}
 	d.populating.room.close()
 	if d.e != nil {
-		d.e.end()
+		d.e.End()
 	}
 	d.via.close()
 	if d.tcp != nil {
@@ -341,7 +342,7 @@ func (d *Daemon) logTraces(ctx context.Context) {
 				args = append(args, "err", t.err)
 			}
 			level := slog.LevelInfo
-			if t.event == EventFellBack {
+			if t.event == engine.EventFellBack {
 				level = slog.LevelWarn
 			}
 			d.lines.write(time.Now(), level, t.remote, t.event, args...)

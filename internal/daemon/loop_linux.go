@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -16,12 +17,12 @@ import (
 // loop drives an Engine on a locked thread: it turns while there is work, spins
 // with sched_yield for a while, and then sleeps in epoll_wait.
 type loop struct {
-	e     *Engine
+	e     *engine.Engine
 	st    *stats.Block // e's
 	ep    int          // epoll: device, own doorbell, client doorbells
 	rest  *rest
-	bell  int               // eventfd that Do rings
-	bells map[int32]*client // by our end of their doorbell
+	bell  int                      // eventfd that Do rings
+	bells map[int32]*engine.Client // by our end of their doorbell
 	spin  int64
 	idle  atomic.Bool // asleep: Do has to ring
 	evs   [64]unix.EpollEvent
@@ -43,8 +44,8 @@ const (
 	deviceRestNs = 20_000
 )
 
-func newLoop(e *Engine, st *stats.Block, spin time.Duration) (*loop, error) {
-	l := &loop{e: e, st: st, spin: int64(spin), ep: -1, bell: -1, bells: map[int32]*client{}}
+func newLoop(e *engine.Engine, st *stats.Block, spin time.Duration) (*loop, error) {
+	l := &loop{e: e, st: st, spin: int64(spin), ep: -1, bell: -1, bells: map[int32]*engine.Client{}}
 	var err error
 	if err = failpoint.Hit(failpoint.Epoll); err != nil {
 		return nil, err
@@ -91,7 +92,7 @@ func (l *loop) watch(fd int) error {
 }
 
 // watchBell adds the doorbell that c rings when it is parked.
-func (l *loop) watchBell(fd int, c *client) error {
+func (l *loop) watchBell(fd int, c *engine.Client) error {
 	err := l.watch(fd)
 	if err == nil {
 		l.bells[int32(fd)] = c
@@ -112,7 +113,7 @@ func (l *loop) collect(ms int) int {
 		fd := l.evs[i].Fd
 		if c := l.bells[fd]; c != nil {
 			shm.Drain(int(fd))
-			l.e.unpark(c)
+			l.e.Unpark(c)
 		} else if int(fd) == l.bell {
 			shm.Drain(l.bell)
 		}
@@ -155,7 +156,7 @@ func (l *loop) run(ctx context.Context) {
 		if age := t - l.beatAt; age > publishNs && l.unsaid || age > beatNs {
 			l.publish(t, wall0)
 		}
-		if l.turn++; l.turn%lookEvery == 0 && e.parked() {
+		if l.turn++; l.turn%lookEvery == 0 && e.Parked() {
 			l.collect(0)
 		}
 		now = t
@@ -171,7 +172,7 @@ func (l *loop) run(ctx context.Context) {
 			now = t
 			continue
 		}
-		if !e.mayBlock() {
+		if !e.MayBlock() {
 			now = clock()
 			continue
 		}
@@ -180,7 +181,7 @@ func (l *loop) run(ctx context.Context) {
 	}
 	// The connections that shutdown broke off drain.
 	e.Hurry()
-	for i := 0; i < 1000 && !e.quiet(); i++ {
+	for i := 0; i < 1000 && !e.Quiet(); i++ {
 		now = clock()
 		e.Turn(now, wall0+now)
 	}
@@ -190,7 +191,7 @@ func (l *loop) run(ctx context.Context) {
 func (l *loop) publish(now, wall0 int64) {
 	l.beatAt, l.unsaid = now, false
 	l.e.PublishStats(wall0 + now)
-	l.e.publishLists(wall0 + now)
+	l.e.PublishLists(wall0 + now)
 }
 
 // sleep announces sleep to everybody who could have work for the engine, looks

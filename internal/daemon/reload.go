@@ -11,6 +11,7 @@ import (
 
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/quota"
 )
 
@@ -111,8 +112,8 @@ func names(cs []ctl.ConfigChange) string {
 	return strings.Join(s, " ")
 }
 
-func rates(c *config.Config) Rates {
-	return Rates{Control: c.Peers.Control, Messages: c.Peers.Messages, Bytes: c.Peers.Bytes}
+func rates(c *config.Config) engine.Rates {
+	return engine.Rates{Control: c.Peers.Control, Messages: c.Peers.Messages, Bytes: c.Peers.Bytes}
 }
 
 // apply takes over the live keys of next.
@@ -135,7 +136,7 @@ func (d *Daemon) apply(next *config.Config) error {
 	}
 	err = backend{d}.ask(func() {
 		d.l.spin = int64(c.Spin)
-		d.e.Apply(Live{HardCap: int(c.RecvHardCap), MaxSockets: c.Limits.MaxSockets, Policy: d.policy.Load(), Rates: rates(&c),
+		d.e.Apply(engine.Live{HardCap: int(c.RecvHardCap), MaxSockets: c.Limits.MaxSockets, Policy: d.policy.Load(), Rates: rates(&c),
 			Silence: int64(c.Peers.Silence)})
 	})
 	if err != nil {

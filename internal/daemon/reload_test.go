@@ -10,6 +10,7 @@ import (
 
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/quota"
 )
@@ -53,7 +54,7 @@ func TestReload(t *testing.T) {
 		t.Errorf("limits of peers: %s", got)
 	}
 	if err := c.d.ask(t.Context(), func() {
-		if r := c.d.e.Live().Rates; r != (Rates{Messages: 3000, Bytes: 1 << 20}) {
+		if r := c.d.e.Live().Rates; r != (engine.Rates{Messages: 3000, Bytes: 1 << 20}) {
 			t.Errorf("limits in the engine: %+v", r)
 		}
 	}); err != nil {
@@ -93,7 +94,7 @@ func TestReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range peers {
-		if p.Remote == far && p.LastError != "" && !strings.Contains(p.LastError, errNotAllowed.Error()) {
+		if p.Remote == far && p.LastError != "" && !strings.Contains(p.LastError, engine.ErrNotAllowed.Error()) {
 			t.Errorf("the peer's last error: %v", p.LastError)
 		}
 	}

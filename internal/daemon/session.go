@@ -18,6 +18,7 @@ import (
 
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/quota"
@@ -37,7 +38,7 @@ type session struct {
 
 	role ipc.Role // 0: has not said. Guarded by d.mu
 
-	cl   *client
+	cl   *engine.Client
 	once sync.Once
 	why  atomic.Pointer[error] // the engine ended the client
 
@@ -146,7 +147,7 @@ func (s *session) end() {
 	}
 	done := make(chan struct{})
 	if !s.d.e.Do(func() {
-		s.d.e.detach(s.cl)
+		s.d.e.Detach(s.cl)
 		close(done)
 	}) {
 		return // the engine has ended: the process is about to, too
@@ -240,7 +241,7 @@ func (s *session) memfd(name string, size int, readOnly bool) (*shm.Mapping, err
 
 // serveClient attaches the process and answers its requests until it leaves.
 func (s *session) serveClient(id uint32, hello *ipc.Hello) error {
-	p, err := grantParams(hello.Params)
+	p, err := engine.GrantParams(hello.Params)
 	if err != nil {
 		s.fail(id, err)
 		return err
@@ -278,7 +279,7 @@ func (s *session) attach(id uint32, hello *ipc.Hello, p shm.Params) error {
 	if s.bell, err = newDoorbell(failpoint.ClientDoorbell); err != nil {
 		return err
 	}
-	at := Attachment{Name: printable(hello.Name), PID: s.id.PID, User: s.user, Params: p, Recv: shm.NewArena()}
+	at := engine.Attachment{Name: printable(hello.Name), PID: s.id.PID, User: s.user, Params: p, Recv: shm.NewArena()}
 	if at.Seg, err = shm.NewSegment(seg.Mem, p); err != nil {
 		return err
 	}
@@ -314,12 +315,12 @@ func (s *session) attach(id uint32, hello *ipc.Hello, p shm.Params) error {
 	at.OnFree = func() { go s.free() }
 	at.OnEnd = func() { s.d.l.unwatchBell(rung) } // while the descriptor is still ours
 	at.Shared = s.shared
-	c := newClient(&at)
+	c := engine.NewClient(&at)
 	ask := s.ask(func() error {
 		if err := s.d.l.watchBell(rung, c); err != nil {
 			return err
 		}
-		if err := s.d.e.attach(c, windows...); err != nil {
+		if err := s.d.e.Attach(c, windows...); err != nil {
 			s.d.l.unwatchBell(rung)
 			return err
 		}
@@ -330,7 +331,7 @@ func (s *session) attach(id uint32, hello *ipc.Hello, p shm.Params) error {
 	}
 	s.cl = c
 	return s.handOverAll(id, &ipc.HelloOK{Version: ipc.Version, Features: hello.Features & ipc.FeatureRefuses, Instance: s.d.info.Instance, Params: p,
-		MaxSockets: uint32(min(uint64(s.d.config().Limits.MaxSockets), s.user.Quota[config.Sockets])), MaxBuffers: maxBuffers,
+		MaxSockets: uint32(min(uint64(s.d.config().Limits.MaxSockets), s.user.Quota[config.Sockets])), MaxBuffers: engine.MaxBuffers,
 		MaxMessage: shm.MaxMessage, MaxBytes: min(s.d.config().Limits.MaxRegisteredBytes, s.user.Quota[config.RegisteredBytes]),
 		SpinNs: clientSpin(s.d.config().Spin, runtime.NumCPU())}, fds)
 }
@@ -357,8 +358,8 @@ func (s *session) handle(m *ipc.Message) error {
 		return s.later(m.ID, r)
 	case ipc.Request:
 		var resp ipc.Response
-		err := inPlace(s.ask, func(p *ringPlace) (err error) {
-			resp, err = s.d.e.serve(s.cl, r, p)
+		err := engine.InPlace(s.ask, func(p *engine.RingPlace) (err error) {
+			resp, err = s.d.e.Serve(s.cl, r, p)
 			return err
 		})
 		return s.answer(m.ID, resp, err)
@@ -375,7 +376,7 @@ func (s *session) answer(id uint32, ok ipc.Response, err error) error {
 
 // alloc makes a buffer for RDMA: a memfd that both sides map.
 func (s *session) alloc(id uint32, r *ipc.Alloc) error {
-	size, err := bufferSize(r.Size)
+	size, err := engine.BufferSize(r.Size)
 	if err != nil {
 		return s.fail(id, err)
 	}
@@ -389,7 +390,7 @@ func (s *session) alloc(id uint32, r *ipc.Alloc) error {
 	}
 	var buffer uint32
 	err = s.ask(func() (err error) {
-		buffer, err = s.d.e.addBuffer(s.cl, m.Mem, func() { go s.unmapBuffer(m) })
+		buffer, err = s.d.e.AddBuffer(s.cl, m.Mem, func() { go s.unmapBuffer(m) })
 		return err
 	})
 	if err != nil {
@@ -402,8 +403,8 @@ func (s *session) alloc(id uint32, r *ipc.Alloc) error {
 // later answers when nobody can touch what r ends any more; other requests go on
 // meanwhile.
 func (s *session) later(id uint32, r ipc.Request) error {
-	err := inPlace(s.ask, func(p *ringPlace) error {
-		return s.d.e.serveLater(s.cl, r, p, func(err error) { go s.answer(id, &ipc.OK{}, err) })
+	err := engine.InPlace(s.ask, func(p *engine.RingPlace) error {
+		return s.d.e.ServeLater(s.cl, r, p, func(err error) { go s.answer(id, &ipc.OK{}, err) })
 	})
 	if err != nil {
 		return s.fail(id, err)
@@ -423,7 +424,7 @@ func (s *session) growSend(id uint32) error {
 		return s.fail(id, err)
 	}
 	err = s.ask(func() error {
-		n, err := s.d.e.grow(s.cl, m.Mem)
+		n, err := s.d.e.Grow(s.cl, m.Mem)
 		if err != nil {
 			return err
 		}

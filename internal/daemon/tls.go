@@ -14,6 +14,7 @@ import (
 
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/engine"
 )
 
 // credentials are what the files of tls.cert, tls.key and tls.ca hold. They do
@@ -111,7 +112,7 @@ func (d *Daemon) tlsFor(peer netip.Addr) (*tls.Config, error) {
 		return nil, nil // the engine refuses it if it is not allowed
 	}
 	if !c.PeerAllowed(peer) {
-		return nil, errNotAllowed
+		return nil, engine.ErrNotAllowed
 	}
 	cr := d.tls.Load()
 	if cr == nil { // not reached: Finish wants a certificate

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/verbs/soft/tls13/tlstest"
 )
 
@@ -105,7 +106,7 @@ func TestTLSFor(t *testing.T) {
 			}
 		}
 	}
-	no := errNotAllowed.Error()
+	no := engine.ErrNotAllowed.Error()
 	how("a network", map[string]string{"10.0.0.7": "TLS", "127.0.0.7": no, "::ffff:127.0.0.7": no, "192.0.2.1": no})
 	here := *d.config()
 	d.setConfig(&here)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/rdmadev"
 	"github.com/rdsd/rdsd/verbs"
 	"github.com/rdsd/rdsd/verbs/ibv"
@@ -136,7 +137,7 @@ func (t *transport) second() bool {
 
 // openDevice opens the devices and sets what follows from them in c. The first
 // is the engine's to be made on; a second is added to it.
-func (d *Daemon) openDevice(cfg *config.Config, opt soft.Options, c *EngineConfig) (verbs.Device, error) {
+func (d *Daemon) openDevice(cfg *config.Config, opt soft.Options, c *engine.Config) (verbs.Device, error) {
 	t, err := choose(cfg, rdmadev.Look(rdmadev.Sources{}), ibv.Built, openAdapter)
 	if err != nil {
 		return nil, err
@@ -148,14 +149,14 @@ func (d *Daemon) openDevice(cfg *config.Config, opt soft.Options, c *EngineConfi
 			d.log.Warn("falls back to soft", "address", p.addr, "err", p.why)
 		}
 	}
-	c.Way = func(local, peer netip.Addr) Way {
+	c.Way = func(local, peer netip.Addr) engine.Way {
 		switch t, _ := d.config().TransportOf(local, peer); t {
 		case config.TransportVerbs:
-			return FirstOnly
+			return engine.FirstOnly
 		case config.TransportSoft:
-			return SecondOnly
+			return engine.SecondOnly
 		}
-		return FirstElseSecond
+		return engine.FirstElseSecond
 	}
 	if t.adapter != nil {
 		if c.Port == kernelPort4 {
@@ -271,7 +272,7 @@ func (b backend) Devices() (ctl.Devices, error) {
 }
 
 // whyBy says why a connection goes by what it does, and not by an adapter.
-func (d *Daemon) whyBy(p *Peer) string {
+func (d *Daemon) whyBy(p *engine.Peer) string {
 	set, by := d.config().TransportOf(p.Local, p.Remote)
 	switch {
 	case p.TCPLanes > 0 || p.TCPConns != nil || set != config.TransportAuto:

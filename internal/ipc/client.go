@@ -14,14 +14,14 @@ type Control interface {
 	// waits for the answer and the descriptors that come with it, which are
 	// the caller's then. Any number of goroutines may call. An Err answer is
 	// returned as the error, a *Err. When the session ends before the answer,
-	// the error is Reason's, ErrGone or net.ErrClosed.
+	// the error is Reason's, ErrGone or ErrClosed.
 	Call(req Request, fds []int) (Response, []int, error)
 	// Close ends the session.
 	Close() error
 	// Gone is closed when the session has ended.
 	Gone() <-chan struct{}
 	// Reason says why the session ended: a *SessionError with the daemon's
-	// words, an ErrProtocol, net.ErrClosed after Close; nil if the daemon said
+	// words, an ErrProtocol, ErrClosed after Close; nil if the daemon said
 	// nothing, or while the session lives.
 	Reason() error
 }

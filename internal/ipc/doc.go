@@ -12,6 +12,7 @@ package ipc
 import (
 	"errors"
 	"fmt"
+	"net"
 	"syscall"
 )
 
@@ -42,6 +43,9 @@ const (
 // ErrProtocol is the errors.Is target when the other side sent what this
 // protocol does not allow. The connection is of no use after it. EPROTO.
 var ErrProtocol error = &sentinel{"control protocol error", syscall.EPROTO}
+
+// ErrClosed is what calls return after Close: net.ErrClosed.
+var ErrClosed = net.ErrClosed
 
 // ErrGone is the errors.Is target when the daemon has ended: it closed the
 // connection without a Goodbye, as it does when it dies, or its Goodbye said so.

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/internal/attach"
-	"github.com/rdsd/rdsd/internal/daemon"
+	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/rds"
 	"github.com/rdsd/rdsd/verbs/sim"
@@ -40,7 +40,7 @@ type crowd struct {
 }
 
 type crowdOptions struct {
-	daemon.EngineConfig
+	engine.Config
 	local bool // the receivers are on the sender's host
 	stuck bool // there is one that does not read
 	dead  bool // ... nor looks at its process's rings
@@ -52,7 +52,7 @@ type crowdOptions struct {
 // crowdHost is a host of a crowd.
 type crowdHost struct {
 	addr  netip.Addr
-	e     *daemon.Engine
+	e     *engine.Engine
 	st    *stats.Block
 	turns int // with work
 }
@@ -122,7 +122,7 @@ func newCrowd(t *testing.T, o crowdOptions) *crowd {
 
 func (c *crowd) boot(i int) {
 	h := &crowdHost{addr: netip.AddrFrom4([4]byte{127, 0, 2, byte(i + 1)})}
-	cfg := c.opt.EngineConfig
+	cfg := c.opt.Config
 	r := c.net.Rand(uint64(i))
 	cfg.Instance, cfg.Rand = uint64(i)+1, r.Uint64
 	cfg.SendBufs, cfg.RecvBufs = 256, 1024
@@ -131,7 +131,7 @@ func (c *crowd) boot(i int) {
 	var err error
 	h.st, err = stats.NewBlock(make([]uint64, stats.Size/8+1), stats.Info{})
 	must(err)
-	h.e, err = daemon.NewEngine(c.net.Device(h.addr), cfg, h.st)
+	h.e, err = engine.New(c.net.Device(h.addr), cfg, h.st)
 	must(err)
 	must(h.e.AddLocal(h.addr))
 	c.hosts = append(c.hosts, h)
@@ -146,7 +146,7 @@ func (h *crowdHost) turn(now int64) {
 }
 
 func (c *crowd) attach(h *crowdHost) *rds.Client {
-	at := daemon.NewInProcess(h.e, func(f func()) {
+	at := engine.NewInProcess(h.e, func(f func()) {
 		h.e.Do(f)
 		h.e.Turn(c.now(), wall0+c.now())
 	}, func() {})

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/barrier"
-	"github.com/rdsd/rdsd/internal/daemon"
+	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/rds"
 	"github.com/rdsd/rdsd/verbs/sim"
 )
@@ -50,7 +50,7 @@ type flooded struct {
 	loud      []*endpoint
 	target    *endpoint
 	good, bad *region
-	late      map[daemon.MarkKey]lateMark
+	late      map[engine.MarkKey]lateMark
 	doneAt    int64 // when the last operation of the quiet socket was locally complete
 	wanted    uint64
 	rises     uint64
@@ -58,7 +58,7 @@ type flooded struct {
 }
 
 func newFlooded(w *world) *flooded {
-	f := &flooded{world: w, late: map[daemon.MarkKey]lateMark{}}
+	f := &flooded{world: w, late: map[engine.MarkKey]lateMark{}}
 	c := w.hosts[0].clients[0]
 	f.quiet, f.loud = c.eps[0], c.eps[1:]
 	f.target = w.hosts[1].clients[0].eps[0]
@@ -163,7 +163,7 @@ func (f *flooded) clock(h *host) {
 	if h.clients[0].at.Waiting() > 0 {
 		w.saw("statuses waited for room")
 	}
-	h.e.EachMark(func(k daemon.MarkKey, done, shown uint64) {
+	h.e.EachMark(func(k engine.MarkKey, done, shown uint64) {
 		bound := int64(floodBound)
 		if k.Port() == f.quiet.ap.Port() {
 			bound = quietBound

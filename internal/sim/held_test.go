@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/rdsd/rdsd/barrier"
-	"github.com/rdsd/rdsd/internal/daemon"
+	"github.com/rdsd/rdsd/internal/engine"
 )
 
 // A process that has an answer goes on while the rest of the engine's turn is
@@ -110,7 +110,7 @@ func (h *host) checkMarks() {
 		return
 	}
 	now := h.w.now()
-	h.e.EachMark(func(k daemon.MarkKey, done, shown uint64) {
+	h.e.EachMark(func(k engine.MarkKey, done, shown uint64) {
 		late, is := h.behind[k]
 		switch {
 		case shown == done:

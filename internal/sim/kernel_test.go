@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/internal/attach"
-	"github.com/rdsd/rdsd/internal/daemon"
+	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/rds"
@@ -31,7 +31,7 @@ type kworld struct {
 	seed uint64
 	net  *sim.Network
 	r    *rand.Rand
-	e    *daemon.Engine
+	e    *engine.Engine
 	c    *rds.Client
 	k    *kpeer
 	bad  bool // operations on keys that are not there
@@ -113,7 +113,7 @@ func newKworld(t *testing.T, seed uint64, overflow int) *kworld {
 	r := w.net.Rand(2)
 	st, err := stats.NewBlock(make([]uint64, stats.Size/8+1), stats.Info{})
 	must(err)
-	w.e, err = daemon.NewEngine(dev, daemon.EngineConfig{
+	w.e, err = engine.New(dev, engine.Config{
 		KernelPeer: func(a netip.Addr) bool { return a == kwKernel },
 		Instance:   7, SendBufs: 64, RecvBufs: 128, PeerCredits: 32, HardCap: 4 << 10, OverflowBytes: overflow, MaxSend: pick(w.r, 8240, 32<<10),
 		Alloc: func(n int) []byte { return make([]byte, n) }, Rand: r.Uint64,
@@ -151,7 +151,7 @@ func newKworld(t *testing.T, seed uint64, overflow int) *kworld {
 
 // attach is a process of a user.
 func (w *kworld) attach(uid uint32) *rds.Client {
-	at := daemon.NewInProcess(w.e, func(f func()) {
+	at := engine.NewInProcess(w.e, func(f func()) {
 		w.e.Do(f)
 		w.turn()
 	}, func() {})

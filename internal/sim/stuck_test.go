@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/conn"
-	"github.com/rdsd/rdsd/internal/daemon"
+	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
@@ -119,7 +119,7 @@ func TestStuckReceiver(t *testing.T) {
 				continue
 			}
 			o := crowdOptions{local: where == "same host", lanes: where == "other lane", rcvBuf: k.rcvBuf,
-				EngineConfig: daemon.EngineConfig{HardCap: k.hardCap, OverflowBytes: k.over}}
+				Config: engine.Config{HardCap: k.hardCap, OverflowBytes: k.over}}
 			alone := newCrowd(t, o)
 			want := alone.play()
 			alone.close()

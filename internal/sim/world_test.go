@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/rdsd/rdsd/internal/attach"
-	"github.com/rdsd/rdsd/internal/daemon"
+	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/rdmaop"
@@ -72,7 +72,7 @@ type host struct {
 	n       int
 	addr    netip.Addr
 	dev     *sim.Device
-	e       *daemon.Engine
+	e       *engine.Engine
 	life    int
 	up      bool
 	armed   bool
@@ -87,13 +87,13 @@ type host struct {
 	rest   func() (struct{}, bool) // ends the turn that is under way, see hold; nil: none is
 	pause  func()                  // has the turn under way wait where it is; nil: it may not
 	turns  int
-	behind map[daemon.MarkKey]lateMark
+	behind map[engine.MarkKey]lateMark
 }
 
 // client is one attached process.
 type client struct {
 	h     *host
-	at    *daemon.InProcess
+	at    *engine.InProcess
 	c     *rds.Client
 	armed bool
 	eps   []*endpoint
@@ -156,13 +156,13 @@ func below(r *rand.Rand, n int64) int64 {
 func (h *host) boot() {
 	w, o := h.w, &h.w.opt
 	h.life++
-	h.up, h.timerAt, h.met, h.behind = true, 0, map[netip.Addr]int{}, map[daemon.MarkKey]lateMark{}
+	h.up, h.timerAt, h.met, h.behind = true, 0, map[netip.Addr]int{}, map[engine.MarkKey]lateMark{}
 	h.ups = map[netip.Addr]uint64{}
 	h.dev = w.net.Device(h.addr)
 	r := w.net.Rand(uint64(streamEngine + 16*h.n + 256*h.life))
 	st, err := stats.NewBlock(make([]uint64, stats.Size/8+1), stats.Info{})
 	must(err)
-	h.e, err = daemon.NewEngine(h.dev, daemon.EngineConfig{
+	h.e, err = engine.New(h.dev, engine.Config{
 		Instance: r.Uint64() | 1, MaxSend: o.maxSend, SendBufs: o.sendBufs, RecvBufs: o.recvBufs, PeerCredits: o.credits,
 		MaxGrants: h.tableSize(), MaxPeers: o.maxPeers, HardCap: o.hardCap, OverflowBytes: o.overflow, RevokeTimeout: o.revokeTimeout, SettleTimeout: o.settleTimeout,
 		Silence: o.silence, ForgetAfter: o.forgetAfter, Policy: o.policy(), Alloc: w.mem.get, Rand: r.Uint64,
@@ -237,7 +237,7 @@ func (h *host) attach() *client {
 	w := h.w
 	c := &client{h: h}
 	bell := &pumpWaiter{c: c}
-	c.at = daemon.NewInProcess(h.e, h.ask, func() {
+	c.at = engine.NewInProcess(h.e, h.ask, func() {
 		bell.Ring()
 		c.answered()
 	})

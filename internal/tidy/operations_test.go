@@ -123,7 +123,7 @@ func TestEventNames(t *testing.T) {
 	doc := readDoc(t, "docs/operations.md")
 	consts := map[string]ast.Expr{}
 	var files []*ast.File
-	for _, dir := range []string{"../../internal/daemon/*.go", "../../conn/*.go"} {
+	for _, dir := range []string{"../../internal/daemon/*.go", "../../internal/engine/*.go", "../../conn/*.go"} {
 		names, err := filepath.Glob(dir)
 		if err != nil {
 			t.Fatal(err)

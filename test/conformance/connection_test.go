@@ -161,7 +161,7 @@ func vanishedPeersAge(t *testing.T, e *env) {
 	// One that is silent and idle is found out by its TCP connection, and those
 	// that were never met make room: of their packages.
 	goTest(t, "../../verbs/soft", "TestKeepAlive")
-	goTest(t, "../../internal/daemon", "TestPeerFlood")
+	goTest(t, "../../internal/engine", "TestPeerFlood")
 }
 
 // congested is a map of the daemon, with the given ports' bits.

@@ -1,0 +1,133 @@
+package engine
+
+import (
+	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/mutant"
+	"github.com/rdsd/rdsd/internal/quota"
+	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/internal/stats"
+	"golang.org/x/sys/unix"
+)
+
+// account is what all processes of one user have of the engine: it is there
+// from the first one's attachment until nothing of the last one is left.
+// Engine-owned.
+type account struct {
+	uid     uint32
+	quota   config.Quota // of the process that attached last
+	clients int          // attached, or with memory still in use
+
+	sockets, dests, ops, regions, grants int
+
+	leaving int // clients that are being ended: what they have counts until then
+
+	peers int // it asked for that were never met: see mayPeer
+
+	waiting  audience      // destinations whose messages wait for a place, not counted in dests
+	idle     list[slot]    // destinations that have a place, and had nothing under way when they were listed
+	inWanted link[account] // Engine.wanted
+
+	held    int           // bytes of daemon memory: see overflow.go
+	windows []*shm.Arena  // what they are in
+	refused list[socket]  // those that refused for want of it
+	inShort link[account] // Engine.short
+}
+
+// enter counts c to its user's account.
+func (e *Engine) enter(c *Client) {
+	a := e.accounts[c.user.UID]
+	if a == nil {
+		a = &account{uid: c.user.UID}
+		e.accounts[c.user.UID] = a
+	}
+	a.clients++
+	a.quota = c.user.Quota
+	c.acct = a
+}
+
+// leave ends c's part of its account.
+func (e *Engine) leave(c *Client) {
+	a := c.acct
+	a.clients--
+	e.dropAccount(a)
+}
+
+func (e *Engine) dropAccount(a *account) {
+	if a.clients == 0 && a.peers == 0 {
+		e.short.del(&a.inShort)
+		e.wanted.del(&a.inWanted)
+		delete(e.accounts, a.uid)
+	}
+}
+
+// maySocket is nil if c's user may bind one more socket.
+func (e *Engine) maySocket(c *Client) error {
+	err := c.user.May(config.Sockets, uint64(c.acct.sockets), 1)
+	if err != nil {
+		e.st.C[stats.QuotaRefused]++
+	}
+	return err
+}
+
+// opBegun counts an operation of c, which ends with opEnded, and mayOperate says
+// whether it may go on: ENOBUFS, there are too many with it.
+func (e *Engine) opBegun(c *Client) { c.acct.ops++ }
+
+func (e *Engine) opEnded(c *Client) {
+	if !mutant.On(mutant.QuotaNotGivenBack) {
+		c.acct.ops--
+	}
+}
+
+func (e *Engine) mayOperate(c *Client) unix.Errno {
+	if uint64(c.acct.ops) > c.user.Quota[config.Operations] {
+		e.st.C[stats.QuotaRefused]++
+		return unix.ENOBUFS
+	}
+	return 0
+}
+
+// mayRegion is nil if c may have one more region.
+func (e *Engine) mayRegion(c *Client) error {
+	err := c.user.MayShare("regions", c.acct.regions, len(e.regions), maxRegions)
+	if err != nil {
+		e.st.C[stats.QuotaRefused]++
+	}
+	return err
+}
+
+// mayPeer is nil if c (nil: no client) may ask for one more peer. A user's
+// share is what it asked for and was never met, so that addresses where nobody
+// is leave room for others.
+func (e *Engine) mayPeer(c *Client) error {
+	full := func() error {
+		if c == nil {
+			return quota.Daemon.MayShare("peers", 0, len(e.peersV), e.cfg.MaxPeers)
+		}
+		return c.user.MayShare("peers", c.acct.peers, len(e.peersV), e.cfg.MaxPeers)
+	}
+	err := full()
+	if err != nil && e.dropUnused() {
+		err = full()
+	}
+	if err != nil {
+		e.st.C[stats.QuotaRefused]++
+	}
+	return err
+}
+
+// asked counts p, new, to c's user until it is met or forgotten.
+func (e *Engine) asked(p *peer, c *Client) {
+	if c != nil {
+		p.askedBy = c.acct
+		c.acct.peers++
+	}
+}
+
+func (e *Engine) askedNoMore(p *peer) {
+	if a := p.askedBy; a != nil {
+		p.askedBy = nil
+		a.peers--
+		e.dropAccount(a)
+	}
+}

@@ -1,0 +1,109 @@
+package engine
+
+import (
+	"github.com/rdsd/rdsd/internal/mutant"
+	"github.com/rdsd/rdsd/internal/shm"
+)
+
+// The engine looks at the rings of active clients only. One that had nothing to
+// say for a while is parked, as all are before the engine sleeps: its segment
+// says that the daemon sleeps (shm.WakeNeeded), and so it rings when it has
+// submitted something.
+// Idle processes cost a turn nothing.
+
+// parkAfter: turns in a row without work from a client.
+const parkAfter = 1024
+
+// maxExpected: active clients from which on others have to ring to answer.
+const maxExpected = 16
+
+// pollClients drains the rings of the active clients, starting with another one
+// each turn.
+func (e *Engine) pollClients() bool {
+	if e.hasRung.Load() {
+		e.hasRung.Store(false)
+		for _, c := range e.clients {
+			if c.rung.Load() {
+				c.rung.Store(false)
+				e.Unpark(c)
+			}
+		}
+	}
+	work := false
+	var next *link[Client]
+	for n := e.active.head; n != nil; n = next {
+		next = n.next
+		switch c := n.of; {
+		case e.pollClient(c):
+			c.idle = 0
+			work = true
+		case c.idle >= parkAfter:
+			e.park(c)
+		default:
+			c.idle++
+		}
+	}
+	if n := e.active.head; n != e.active.tail {
+		c := n.of
+		e.active.del(n)
+		e.active.add(n, c)
+	}
+	return work
+}
+
+// park announces sleep to c and looks once more; false: there is something.
+func (e *Engine) park(c *Client) bool {
+	asleep := c.seg.DaemonAsleep()
+	if asleep.Store(shm.Asleep); c.noRoom && !mutant.On(mutant.RoomNotRung) {
+		asleep.Store(shm.AsleepForRoom)
+	}
+	// A ring that broke in this look is empty, and is for the next turn to see:
+	// its owner may have rung for the last time.
+	if !mutant.On(mutant.WakeUpLost) && (!c.sub.Empty() || !c.rret.Empty() || c.noRoom && c.ev.HalfFree() || c.again || c.ringError() != nil) {
+		asleep.Store(shm.Awake)
+		c.idle = 0
+		return false
+	}
+	e.active.del(&c.inActive)
+	return true
+}
+
+// parkAll parks every client and reports whether none had anything.
+func (e *Engine) parkAll() bool {
+	for e.active.n > 0 {
+		if !e.park(e.active.head.of) {
+			return false
+		}
+	}
+	return true
+}
+
+// Unpark makes c active: it has rung, or is new.
+func (e *Engine) Unpark(c *Client) {
+	if c.dead || c.inActive.on() {
+		return
+	}
+	c.idle = 0
+	e.active.add(&c.inActive, c)
+	c.seg.DaemonAsleep().Store(shm.Awake)
+}
+
+// expect makes c, which has news, active: its answer need not ring then. Of more
+// clients at a time that would cost the turns more than it saves.
+func (e *Engine) expect(c *Client) {
+	if e.active.n < maxExpected {
+		e.Unpark(c)
+	}
+}
+
+// ring notes that c has rung. Safe for any goroutine.
+func (e *Engine) ring(c *Client) {
+	c.rung.Store(true)
+	e.hasRung.Store(true)
+	if e.post.wake != nil {
+		e.post.wake()
+	}
+}
+
+// Parked reports whether some clients have to ring to be heard.
+func (e *Engine) Parked() bool { return e.active.n < len(e.clients) }

@@ -1,0 +1,113 @@
+package engine
+
+import (
+	"testing"
+
+	"github.com/rdsd/rdsd/barrier"
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/wire"
+	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/shm"
+)
+
+// TestCloseSockOfBusyClient: CloseSock handles what was submitted before it and
+// ends, however fast the client goes on submitting.
+func TestCloseSockOfBusyClient(t *testing.T) {
+	w := newWorld(t, 1, Config{})
+	r := w.attach(0, smallParams())
+	s := r.bind(10)
+	cancel := func() {
+		for r.seg.SubProducer().Free() > 0 {
+			r.put(func(e *shm.Entry) { *e.Sub() = shm.Sub{Kind: shm.KindCancel, Slot: 7} })
+		}
+	}
+	asked := 0
+	r.at.Run = func(f func()) {
+		cancel() // another thread of the client
+		f()
+		if asked++; asked > 1000 {
+			t.Fatal("CloseSock never ends")
+		}
+	}
+	r.must(&ipc.CloseSock{Sock: s})
+	if asked > 10 {
+		t.Errorf("%d turns for one ring of descriptors", asked)
+	}
+	w.run()
+	w.clean(r)
+}
+
+// TestCancelWhileRefused: withdrawing what a socket of the same host refused
+// leaves nothing with that socket.
+func TestCancelWhileRefused(t *testing.T) {
+	w := newWorld(t, 1, Config{HardCap: 1})
+	a, b := w.attach(0, smallParams()), w.attach(0, smallParams())
+	from := a.bind(10)
+	to := b.must(&ipc.Bind{Addr: hostAddr(0), Port: 11, RcvBuf: 1}).(*ipc.BindOK).Sock
+	a.open(from, 0, 0, hostAddr(0), 11)
+	a.sendMsg(from, 0, 0, 100)
+	w.run()
+	for range 50 {
+		a.sendMsg(from, 0, 1, 100)
+		w.run()
+		a.put(func(e *shm.Entry) { *e.Sub() = shm.Sub{Kind: shm.KindCancel, Slot: 0} })
+		w.run()
+		a.alive(true)
+	}
+	if n := b.cl.socks[to].waiters.n; n != 0 {
+		t.Errorf("%d waiters at the socket that refused", n)
+	}
+	w.clean(a, b)
+}
+
+// TestCellOfClosedSocket: what is late of a closed socket does not touch the
+// barrier cell's next user.
+func TestCellOfClosedSocket(t *testing.T) {
+	w := newWorld(t, 1, Config{})
+	r := w.attach(0, smallParams())
+	s := r.bind(10)
+	r.open(s, 0, 5, hostAddr(0), 11)
+	w.run()
+	old := r.cl.cells[5]
+	// An operation of the old socket becomes locally complete with the event
+	// ring full, and its socket is closed.
+	var op barrier.Op
+	if err := old.mark.Issue(&op, 1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := old.mark.Complete(&op); err != nil {
+		t.Fatal(err)
+	}
+	r.cl.pendCells.add(&old.pend, old)
+	r.must(&ipc.CloseSock{Sock: s})
+	s = r.bind(12)
+	r.seg.WantCell(5).StoreArmed(1)
+	w.es[0].raise(old) // and one completes later still
+	w.es[0].drainPending(r.cl)
+	w.run()
+	if r.seg.WantCell(5).LoadArmed() != 1 {
+		t.Error("the new owner's wish was answered for the old one")
+	}
+	r.open(s, 0, 5, hostAddr(0), 11)
+	w.run()
+	r.alive(true)
+	w.clean(r)
+}
+
+// TestPongFlood: answers that nobody waits for do not stop the engine.
+func TestPongFlood(t *testing.T) {
+	w := newWorld(t, 2, Config{})
+	x, err := w.es[0].Ping(hostAddr(1), make(chan struct{}, 1), func(error) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := w.es[0].peersV[0]
+	for range 10 {
+		if v, _ := w.es[0].Deliver(p.rc, &wire.Header{DPort: x.sock.port}, nil); v != conn.Accepted {
+			t.Fatal(v)
+		}
+	}
+	x.End()
+	w.run()
+	w.clean()
+}

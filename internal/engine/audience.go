@@ -1,0 +1,42 @@
+package engine
+
+// audience is the destinations that lead to one peer, or to one port of this host.
+type audience struct {
+	rounds[slot]
+	chore
+}
+
+// tell brings all destinations of a up to date with what they lead to.
+func (e *Engine) tell(a *audience) {
+	if a.n == 0 {
+		return
+	}
+	if a.step == nil {
+		a.step = func() bool {
+			return e.inSlices(func() bool {
+				sl := a.next()
+				if sl != nil {
+					e.refresh(sl)
+				}
+				return sl != nil
+			})
+		}
+	}
+	a.all()
+	e.begin(&a.chore)
+}
+
+// refresh brings sl up to date with what it leads to.
+func (e *Engine) refresh(sl *slot) {
+	if p := sl.peer; p != nil {
+		sl.cl.table.Slot(sl.idx).StoreState(uint32(p.c.State()))
+		if sl.ups != p.ups || sl.downs != p.downs {
+			sl.up += p.ups - sl.ups
+			sl.down += p.downs - sl.downs
+			sl.ups, sl.downs = p.ups, p.downs
+			e.note(sl)
+		}
+		e.setSlotReach(sl, p.reach.why)
+	}
+	e.setSlotCongested(sl, e.congestionOf(sl))
+}

@@ -1,0 +1,171 @@
+package engine
+
+import (
+	"cmp"
+	"strings"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/ctl"
+)
+
+// Backlog sums up what is on its way from each socket to each destination, and
+// what each socket has not read.
+func (b Inspector) Backlog(v ctl.View) (out []ctl.BacklogInfo, more bool, err error) {
+	e := b.e
+	at := map[*slot]int{}
+	var slots []*slot // of out
+	err = b.eachMessage(func(t *txMsg) bool {
+		if !v.May(t.cl.user.UID) {
+			return true
+		}
+		i, ok := at[t.slot]
+		if !ok {
+			if more = len(out) >= v.Limit; more {
+				return false
+			}
+			i = len(out)
+			at[t.slot] = i
+			slots = append(slots, t.slot)
+			out = append(out, ctl.BacklogInfo{Direction: "send", Addr: t.sock.local.addr, Port: t.sock.port, Dest: t.slot.addr, DestPort: t.slot.port,
+				Lane: t.sock.lane, Owner: t.sock.owner()})
+		}
+		n := &out[i]
+		if _, sent := t.m.Sent(); sent {
+			n.UnackedMessages++
+			n.UnackedBytes += uint64(len(t.m.Data))
+		} else {
+			n.QueuedMessages++
+			n.QueuedBytes += uint64(len(t.m.Data))
+		}
+		n.Ops += uint64(t.nops)
+		n.Oldest = max(n.Oldest, time.Duration(e.now-t.at))
+		return true
+	})
+	for from := 0; from < len(slots) && err == nil; from += lookStep {
+		err = b.ask(func() {
+			for i := from; i < min(from+lookStep, len(slots)); i++ {
+				if sl := slots[i]; sl.cl.dead || sl.closed {
+					out[i].WaitsFor = ctl.WaitsForNobody
+				} else {
+					out[i].Congested = sl.cl.table.Slot(sl.idx).LoadCongested() != 0
+					out[i].WaitsFor = e.waitsFor(sl, out[i].QueuedMessages > 0, out[i].UnackedMessages > 0)
+				}
+			}
+		})
+	}
+	if err == nil && !more {
+		more, err = b.unread(v, &out)
+	}
+	ctl.Sort(out, func(a, b ctl.BacklogInfo) int {
+		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Port, b.Port), strings.Compare(b.Direction, a.Direction),
+			a.Dest.Compare(b.Dest), cmp.Compare(a.DestPort, b.DestPort))
+	})
+	return out, more, err
+}
+
+// unread adds to out what sockets have not read; true: not all of it.
+func (b Inspector) unread(v ctl.View, out *[]ctl.BacklogInfo) (more bool, err error) {
+	type unread struct {
+		n      uint64
+		oldest time.Duration
+	}
+	told := map[*socket]unread{}
+	err = b.eachUnread(func(c *Client, r *rxEntry, age time.Duration) bool {
+		if v.May(c.user.UID) {
+			u := told[r.sock]
+			told[r.sock] = unread{u.n + 1, max(u.oldest, age)}
+		}
+		return true
+	})
+	if err != nil {
+		return false, err
+	}
+	err = b.eachSocket(func(s *socket) bool {
+		u := told[s]
+		if !v.May(s.cl.user.UID) || u.n+uint64(s.over.n) == 0 {
+			return true
+		}
+		if more = len(*out) >= v.Limit; more {
+			return false
+		}
+		if m := s.over.head; m != nil {
+			u.oldest = max(u.oldest, time.Duration(b.e.wall-m.at))
+		}
+		*out = append(*out, ctl.BacklogInfo{Direction: "recv", Addr: s.local.addr, Port: s.port, Lane: s.lane, Owner: s.owner(),
+			UnreadMessages: u.n + uint64(s.over.n), UnreadBytes: uint64(s.rcvBytes), Oldest: u.oldest,
+			Congested: s.congested, WaitsFor: ctl.WaitsForReader})
+		return true
+	})
+	return more, err
+}
+
+// stallNowhere counts t among the messages whose destinations lead nowhere yet.
+func (e *Engine) stallNowhere(all map[ctl.StallInfo]*ctl.StallInfo, t *txMsg) {
+	why := e.waitsFor(t.slot, true, false)
+	if why != ctl.WaitsForQuota && why != ctl.WaitsForRoom {
+		return
+	}
+	key := ctl.StallInfo{Local: t.sock.local.addr, Remote: t.slot.addr, Lane: t.sock.lane, State: "none", WaitsFor: why}
+	s := all[key]
+	if s == nil {
+		s = &ctl.StallInfo{}
+		*s = key
+		all[key] = s
+	}
+	s.QueuedMessages++
+	s.QueuedBytes += uint64(len(t.m.Data))
+	s.OldestQueued = max(s.OldestQueued, time.Duration(e.now-t.at))
+	s.Oldest = s.OldestQueued
+}
+
+// Stalls lists the connections that have something under way or waiting, with
+// the age of the oldest of it, and the hosts to which messages wait because
+// their destinations lead nowhere yet.
+func (b Inspector) Stalls() ([]ctl.StallInfo, error) {
+	type ages struct{ queued, unacked time.Duration }
+	e := b.e
+	oldest := map[*peer]*ages{}
+	nowhere := map[ctl.StallInfo]*ctl.StallInfo{} // by what names it and its cause
+	err := b.eachMessage(func(t *txMsg) bool {
+		p := t.slot.peer
+		if p == nil {
+			e.stallNowhere(nowhere, t)
+			return true
+		}
+		a := oldest[p]
+		if a == nil {
+			a = &ages{}
+			oldest[p] = a
+		}
+		age := time.Duration(e.now - t.at)
+		if _, sent := t.m.Sent(); sent {
+			a.unacked = max(a.unacked, age)
+		} else {
+			a.queued = max(a.queued, age)
+		}
+		return true
+	})
+	if err != nil {
+		return nil, err
+	}
+	var out []ctl.StallInfo
+	for _, s := range nowhere {
+		out = append(out, *s)
+	}
+	err = b.eachPeer(func(p *peer) {
+		i := e.peerInfo(p)
+		if i.QueuedMessages+i.UnackedMessages > 0 {
+			s := ctl.StallInfo{Local: i.Local, Remote: i.Remote, Lane: i.Lane, State: i.State, Transport: i.Transport,
+				QueuedMessages: i.QueuedMessages, QueuedBytes: i.QueuedBytes, UnackedMessages: i.UnackedMessages, UnackedBytes: i.UnackedBytes,
+				SendCredits: i.SendCredits, LastError: i.LastError, WaitsFor: p.waitsFor(i.QueuedMessages > 0)}
+			if a := oldest[p]; a != nil {
+				s.OldestQueued, s.OldestUnacked, s.Oldest = a.queued, a.unacked, max(a.queued, a.unacked)
+			}
+			out = append(out, s)
+		}
+	})
+	ctl.Sort(out, func(a, b ctl.StallInfo) int {
+		return cmp.Or(cmp.Compare(b.Oldest, a.Oldest), a.Remote.Compare(b.Remote), cmp.Compare(a.Lane, b.Lane))
+	})
+	return out, err
+}

@@ -1,0 +1,68 @@
+package engine
+
+import "github.com/rdsd/rdsd/internal/shm"
+
+// cancelDest withdraws what a socket has queued or sent to one destination
+// (RDS_CANCEL_SENT_TO).
+func (e *Engine) cancelDest(c *Client, d *shm.Sub) (cost int) {
+	sl := c.slot(d.Slot, d.Sock)
+	if sl == nil {
+		return 0
+	}
+	before := sl.txs.n
+	e.cancel(sl)
+	return scanCost * (before - sl.txs.n)
+}
+
+// cancel withdraws the messages that were sent to sl before the call. It may take
+// several turns of the engine; messages sent meanwhile are not withdrawn.
+func (e *Engine) cancel(sl *slot) {
+	sl.cancelTo = e.tick()
+	if !sl.inCancel.on() {
+		e.cancelling.add(&sl.inCancel, sl)
+	}
+	e.begin(&e.withdrawing)
+}
+
+// withdraw is the chore that withdraws messages of the destinations in cancelling, one
+// message of each in turn. It looks at a message that a work request still uses once;
+// that message ends when the work request has completed.
+func (e *Engine) withdraw() bool {
+	return e.inSlices(func() bool {
+		if e.cancelling.n == 0 {
+			return false
+		}
+		sl := e.cancelling.head.of
+		if sl.txs.n == 0 || sl.txs.head.of.nth > sl.cancelTo {
+			e.cancelling.del(&sl.inCancel)
+			e.stopWaiting(sl)
+			return true
+		}
+		t := sl.txs.head.of
+		sl.txs.del(&t.inTo)
+		e.withdrawOne(t)
+		e.cancelling.turnOver()
+		return true
+	})
+}
+
+// withdrawOne withdraws t, wherever it is.
+func (e *Engine) withdrawOne(t *txMsg) {
+	if t.inQ.on() {
+		e.localDone(t, cancelled)
+	} else {
+		e.cancelOne(t)
+	}
+}
+
+// cancelOne withdraws t, if its connection has it.
+func (e *Engine) cancelOne(t *txMsg) {
+	p := t.slot.peer
+	if p == nil {
+		return
+	}
+	if p.c.Cancel(&t.m, cancelled) {
+		e.settle(t, cancelled)
+	}
+	e.touch(p)
+}

@@ -1,0 +1,264 @@
+package engine
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/rdsd/rdsd/internal/failpoint"
+	"github.com/rdsd/rdsd/internal/quota"
+	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/verbs"
+	"golang.org/x/sys/unix"
+)
+
+// Client is one attached process: its shared memory as the engine sees it.
+// Engine-owned from attach to detach.
+type Client struct {
+	name string
+	pid  int
+	user quota.User
+	acct *account // from attach until nothing uses its memory
+
+	seg    *shm.Segment
+	table  *shm.Table
+	sub    *shm.Consumer
+	ev     *shm.Producer
+	sret   *shm.IDProducer
+	rret   *shm.IDConsumer
+	params shm.Params
+
+	send       []window   // send arena, one registered window each
+	recv       *shm.Arena // receive arena; chunks are allocated by the engine
+	unfinished int        // bytes of recv that messages in assembly have
+
+	socks    []*socket // by socket index
+	sockFree []uint32  // handles of the next uses of free indices, oldest first
+	msgs     []*txMsg  // by message id: submitted and not yet returned
+	rx       []rxEntry // by receive id
+	rxFree   []uint32
+	slots    []*slot // by slot index
+	segs     int     // in operations not yet done
+	cells    []*cell
+
+	buffers map[uint32]*buffer
+	nextBuf uint32
+
+	// What did not fit the event ring waits here; nothing is lost. See pend.
+	pendOps   queue[txMsg, *txMsg] // operations whose status is to be told
+	pendNote  list[slot]           // slots with notices
+	gone      list[slot]           // slots whose socket is gone, as its event ring says when it is published
+	pendCells list[cell]           // barriers reached
+	raised    []*cell              // marks to publish behind the events of this turn
+	pendSocks list[socket]         // sockets with messages in overflow
+	untried   int                  // of pendSocks, from the head on: not tried since memory came back
+	again     bool                 // drainPending may find something to write
+	noRoom    bool                 // the event ring was full, and something waits for it
+
+	inActive link[Client] // Engine.active
+	idle     int          // turns without work from it
+	rung     atomic.Bool
+
+	// While it ends:
+	inLeaving link[Client] // Engine.leaving
+	ended     int          // sockets, by index
+	freeing   []uint32     // buffers to free
+
+	publish bool // rings have news
+	reap    bool // receive ids to release
+	dead    bool // detached: only references remain
+	refs    int  // messages and buffers that still use its memory
+
+	bell    func()             // rings the client's doorbell
+	onEnd   func()             // runs first when it is detached
+	onKill  func(reason error) // the session was ended by the engine; any goroutine context, must not block
+	onFree  func()             // nothing uses the memory any more
+	freed   bool
+	shared  uint64 // bytes of its rings, tables and arenas
+	scratch shm.Entry
+}
+
+type window struct {
+	mem []byte
+	mr  verbs.MR
+}
+
+// rxEntry is a message in the client's receive arena, not yet given back.
+type rxEntry struct {
+	sock  *socket   // nil: free
+	src   *[16]byte // address of the sending host, once told
+	chunk uint32
+	n     uint32
+	at    uint32 // when it was told: ms of unix time, modulo
+	sport uint16
+	told  bool // its event was written: the client may give it back
+}
+
+// Attachment is what a process comes with: who it is, and its shared memory, formatted
+// and empty.
+type Attachment struct {
+	Name   string
+	PID    int
+	User   quota.User
+	Params shm.Params
+	Seg    *shm.Segment
+	Table  *shm.Table
+	Recv   *shm.Arena // with its windows
+	Shared uint64     // bytes of all this, and of the send windows
+
+	Bell   func()             // rings the client's doorbell
+	OnEnd  func()             // runs first when it is detached; may be nil, as the others below
+	OnKill func(reason error) // the engine ended it because it broke a rule; must not block
+	OnFree func()             // nothing uses the memory any more
+}
+
+// NewClient makes the record of a client. Not the engine's work: it may take a while.
+func NewClient(a *Attachment) *Client {
+	c := &Client{name: a.Name, pid: a.PID, user: a.User, params: a.Params, seg: a.Seg, table: a.Table, recv: a.Recv, shared: a.Shared,
+		bell: a.Bell, onEnd: a.OnEnd, onKill: a.OnKill, onFree: a.OnFree}
+	p := c.params
+	c.sub, c.ev = c.seg.SubConsumer(), c.seg.EventProducer()
+	c.sret, c.rret = c.seg.SendRetProducer(), c.seg.RecvRetConsumer()
+	c.msgs = make([]*txMsg, p.MaxMsgs)
+	c.rx = make([]rxEntry, p.MaxRx)
+	c.rxFree = make([]uint32, 0, p.MaxRx)
+	for i := int(p.MaxRx) - 1; i >= 0; i-- {
+		c.rxFree = append(c.rxFree, uint32(i))
+	}
+	c.slots = make([]*slot, p.Slots)
+	c.cells = make([]*cell, p.Cells)
+	c.buffers = map[uint32]*buffer{}
+	return c
+}
+
+// Attach takes a client in, with its send windows.
+func (e *Engine) Attach(c *Client, windows ...[]byte) error {
+	for _, mem := range windows {
+		if err := e.addWindow(c, mem); err != nil {
+			e.deregWindows(c)
+			return err
+		}
+	}
+	e.clients = append(e.clients, c)
+	e.st.C[stats.ClientsOpened]++
+	e.st.C[stats.SharedBytes] += c.shared
+	e.enter(c)
+	e.Unpark(c)
+	return nil
+}
+
+// addWindow registers the next send window for posting from it: read only, the
+// address of a chunk is its offset over all windows.
+func (e *Engine) addWindow(c *Client, mem []byte) error {
+	if c.dead {
+		return unix.ECONNABORTED
+	}
+	if len(c.send) >= maxWindows {
+		return fmt.Errorf("%w: the send arena has its %d windows", unix.ENOBUFS, maxWindows)
+	}
+	mr, err := e.regMR(failpoint.RegisterWindow, mem, uint64(len(c.send))*shm.WindowSize, 0)
+	if err != nil {
+		return fmt.Errorf("register send window: %w", err)
+	}
+	c.send = append(c.send, window{mem: mem, mr: mr})
+	return nil
+}
+
+// Grow is addWindow of a process that is attached, and returns how many windows its
+// send arena has.
+func (e *Engine) Grow(c *Client, mem []byte) (windows int, err error) {
+	if err := e.addWindow(c, mem); err != nil {
+		return 0, err
+	}
+	c.shared += uint64(len(mem))
+	e.st.C[stats.SharedBytes] += uint64(len(mem))
+	return len(c.send), nil
+}
+
+func (e *Engine) deregWindows(c *Client) {
+	for i := range c.send {
+		c.send[i].mr.Dereg()
+	}
+	c.send = nil
+}
+
+// kill ends the session of a client that broke a rule. Nobody else notices.
+func (e *Engine) kill(c *Client, format string, args ...any) {
+	if c.dead {
+		return
+	}
+	err := fmt.Errorf(format, args...)
+	e.st.C[stats.ClientViolations]++
+	e.Detach(c)
+	if c.onKill != nil {
+		c.onKill(err)
+	}
+}
+
+// unref drops one use of the client's memory. The last one of a detached
+// Client hands the memory back.
+func (e *Engine) unref(c *Client) {
+	c.refs--
+	if c.refs > 0 || !c.dead || c.freed {
+		return
+	}
+	c.freed = true
+	e.st.C[stats.SharedBytes] -= c.shared
+	e.deregWindows(c)
+	e.leave(c)
+	if c.onFree != nil {
+		c.onFree()
+	}
+}
+
+// news marks that c's rings are to be published at the end of the turn.
+func (e *Engine) news(c *Client) {
+	if !c.publish && !c.dead {
+		c.publish = true
+		e.dirtyC = append(e.dirtyC, c)
+	}
+}
+
+// publish makes what this turn wrote visible and rings the bells that are
+// needed: one store per ring and at most one bell per client and turn.
+func (e *Engine) publish() {
+	for i, c := range e.dirtyC {
+		e.dirtyC[i] = nil
+		if c.dead {
+			c.publish = false
+			continue
+		}
+		events := c.ev.Pending()
+		c.ev.Publish()
+		if len(c.raised) > 0 {
+			e.publishMarks(c)
+			events = events || c.ev.Pending()
+			c.ev.Publish()
+		}
+		if c.gone.n > 0 {
+			c.toldGone()
+		}
+		c.publish = false
+		c.sret.Publish()
+		wake := shm.WakeForReturns
+		if events {
+			wake = shm.WakeNeeded
+			e.expect(c)
+		}
+		if wake(c.seg.ClientAsleep()) {
+			c.bell()
+			e.st.C[stats.Doorbells]++
+		}
+	}
+	e.dirtyC = e.dirtyC[:0]
+}
+
+// remove deletes the first x from s, keeping the order.
+func remove[T comparable](s []T, x T) []T {
+	for i, y := range s {
+		if y == x {
+			return append(s[:i], s[i+1:]...)
+		}
+	}
+	return s
+}

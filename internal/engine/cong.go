@@ -1,0 +1,77 @@
+package engine
+
+import (
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/cong"
+	"github.com/rdsd/rdsd/internal/mutant"
+	"github.com/rdsd/rdsd/internal/stats"
+)
+
+// setCongested sets or clears a port's bit in its address's map and tells all
+// peers of that address and the senders of this host. The bit is the port's: a socket
+// that has left it sets nothing any more.
+func (e *Engine) setCongested(s *socket, on bool) {
+	if s.congested == on || s.left && !mutant.On(mutant.LeftPortCongests) {
+		return
+	}
+	s.congested = on
+	l := s.local
+	if on {
+		s.congAt = e.wall
+		l.cong.Set(s.port)
+		e.st.C[stats.CongestedPorts]++
+	} else {
+		l.cong.Clear(s.port)
+		e.st.C[stats.CongestedPorts]--
+	}
+	if !l.congNews {
+		l.congNews = true
+		e.congNews = true
+	}
+	if to := l.slots[s.port]; to != nil {
+		e.tell(to)
+	}
+}
+
+// tellCong tells the peers of the addresses whose maps changed, before anything
+// is sent to them: once a turn, however often a socket fills and empties.
+func (e *Engine) tellCong() {
+	if !e.congNews {
+		return
+	}
+	e.congNews = false
+	for _, p := range e.peersV {
+		if p.local.congNews {
+			p.c.QueueCong(&p.local.cong)
+			e.touch(p)
+		}
+	}
+	for _, l := range e.localsV {
+		l.congNews = false
+	}
+}
+
+// Congestion: the peer's map changed.
+func (e *Engine) Congestion(c *conn.Conn, _ *cong.Map) { e.congestion(e.peerOf(c)) }
+
+func (e *Engine) congestion(p *peer) {
+	e.spend(p.remote, rateControl, p.slots.n/slotsWork)
+	e.tell(&p.slots)
+}
+
+// setSlotCongested publishes the congestion of a destination and tells the
+// client if it wants to know.
+func (e *Engine) setSlotCongested(sl *slot, on bool) {
+	t := sl.cl.table.Slot(sl.idx)
+	on = on || e.toldToWait(sl)
+	if (t.LoadCongested() != 0) == on {
+		return
+	}
+	t.StoreCongested(b2u(on))
+	if on {
+		sl.crowded = true
+	} else {
+		sl.relief = true
+	}
+	e.note(sl)
+}

@@ -1,0 +1,93 @@
+package engine
+
+import (
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/wire"
+)
+
+// maxCtl bounds the internal messages that wait for one peer, see mayAnswer.
+const maxCtl = 1 << 17
+
+// Internal is the connection's up-call for GRANT, REVOKE, REVOKED and GRANT_NAK,
+// which the connection has found well formed.
+func (e *Engine) Internal(c *conn.Conn, t wire.InternalType, body []byte) {
+	p := e.peerOf(c)
+	if p.stale() {
+		return
+	}
+	switch t {
+	case wire.TypeGrant:
+		if g, err := wire.ParseGrant(body); err == nil {
+			e.takeGrant(p, &g)
+		}
+	case wire.TypeGrantNak:
+		if n, err := wire.ParseGrantNak(body); err == nil {
+			e.grantRefused(p, &n)
+		}
+	case wire.TypeRevoke:
+		if v, err := wire.ParseRevoke(body); err == nil && e.mayAnswer(p) {
+			e.answerRevoke(p, v.RKey, int(v.Lanes))
+		}
+	case wire.TypeRevoked:
+		if v, err := wire.ParseRevoke(body); err == nil {
+			e.revoked(p, v.RKey)
+		}
+	}
+}
+
+// mayAnswer reports whether p may be sent one more answer. A peer that asks
+// without end and takes no answer loses its connection.
+func (e *Engine) mayAnswer(p *peer) bool {
+	if p.ctls <= maxCtl {
+		return true
+	}
+	if !p.breaking {
+		p.breaking = true
+		e.breaking = append(e.breaking, p)
+	}
+	return false
+}
+
+// ctlMsg is an internal message of ours. Pooled.
+type ctlMsg struct {
+	m    conn.Msg
+	p    *peer
+	rkey uint32
+	buf  [64]byte
+
+	// Of a GRANT.
+	port     uint16       // the grantee's
+	region   *region      // nil: it has been retired
+	inRegion link[ctlMsg] // region.queued
+	by       offer
+}
+
+func (e *Engine) ctl(p *peer, t wire.InternalType, rkey uint32) *ctlMsg {
+	m := e.ctls.get()
+	m.p, m.rkey = p, rkey
+	p.ctls++
+	m.m = conn.Msg{Owner: m, Internal: t}
+	return m
+}
+
+func (e *Engine) sendCtl(p *peer, m *ctlMsg, body []byte) {
+	m.m.Data = body
+	p.c.Send(&m.m)
+	e.touch(p)
+}
+
+// ctlDone ends an internal message. A REVOKE that cannot be delivered any more
+// (the peer restarted) is as good as answered: Instance has seen to it.
+func (e *Engine) ctlDone(m *ctlMsg, o conn.Outcome) {
+	if m.m.Internal == wire.TypeRevoke && o == conn.Acked {
+		e.heard(m.p, m.rkey)
+	}
+	if m.region != nil {
+		m.region.queued.del(&m.inRegion)
+		m.region = nil
+	}
+	m.m = conn.Msg{}
+	m.p.ctls--
+	m.p = nil
+	e.ctls.put(m)
+}

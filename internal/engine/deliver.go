@@ -1,0 +1,214 @@
+package engine
+
+import (
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/wire"
+	"github.com/rdsd/rdsd/internal/mutant"
+	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/internal/stats"
+)
+
+// rxMsg is an arrived message that is not yet in its client's event ring: in
+// assembly, or waiting for room, mostly in daemon memory. Pooled.
+type rxMsg struct {
+	next   *rxMsg
+	sock   *socket
+	src    *[16]byte
+	sport  uint16
+	srcInc uint32
+	cookie uint64
+	began  int64  // Engine.now when its header arrived
+	at     int64  // unix time when it was whole
+	asm    uint32 // ns between the two
+	n      uint32
+	chunk  uint32
+	rxid   uint32
+	inOver bool       // it waits in daemon memory, its payload at chunk of over
+	over   *shm.Arena // nil: there is none
+
+	from    *peer       // of one in assembly
+	inSock  link[rxMsg] // of one in assembly: in socket.partials
+	stall   link[rxMsg] // of one in assembly: in Engine.unfinished
+	missing int         // bytes of it that had not come
+	looked  int64       // at this time
+}
+
+func (m *rxMsg) link() **rxMsg { return &m.next }
+
+// arrival is what the header of an arriving message says, from whichever path.
+// It is filled field by field and read so: a copy in wider words would have to
+// wait until all stores before it, to lines that another processor owns, are
+// done.
+type arrival struct {
+	src    *[16]byte // address of the sending host
+	sport  uint16
+	srcInc uint32
+	cookie uint64
+	at     int64  // when it was whole, unix ns
+	asm    uint32 // ns since its header arrived
+	n      int
+	kernel bool // from a kernel, which takes nothing back
+}
+
+// admit decides whether s takes n more bytes. A message for a socket over its
+// receive buffer is still taken, into daemon memory, up to the hard cap; an
+// empty socket takes any message, or a long one would never get in. A kernel
+// cannot be refused: what it sends may take all that the socket's user has left
+// of the daemon's memory, see overrun.
+func (e *Engine) admit(s *socket, n int, kernel bool) conn.Verdict {
+	if held := s.held(); held > 0 && held+n > s.limit+e.cfg.HardCap && !kernel {
+		e.setCongested(s, true)
+		return conn.Refused
+	}
+	return conn.Accepted
+}
+
+// deliver hands a whole message to s.
+func (e *Engine) deliver(s *socket, a *arrival, payload []byte) conn.Verdict {
+	if v := e.admit(s, a.n, a.kernel); v != conn.Accepted {
+		return v
+	}
+	c := s.cl
+	a.at = e.wall
+	// Order: nothing overtakes what already waits.
+	if s.over.n == 0 && c.room() {
+		if id, chunk, ok := c.takeRx(s, a.n, s.rxTold == 0); ok {
+			if a.n > 0 {
+				copy(c.recv.Bytes(chunk, a.n), payload)
+			}
+			e.putEvent(s, a, id, chunk)
+			e.charge(s, a.n)
+			return conn.Accepted
+		}
+	}
+	m := e.newOver(s, a)
+	if m == nil {
+		return e.noMemory(s, a)
+	}
+	if a.n > 0 {
+		copy(m.over.Bytes(m.chunk, a.n), payload)
+	}
+	e.queueOver(m)
+	e.charge(s, a.n)
+	return conn.Accepted
+}
+
+// putEvent writes the event of a message that is in the client's arena. The
+// caller has seen room.
+func (e *Engine) putEvent(s *socket, a *arrival, rxid, chunk uint32) {
+	ev := s.cl.ev.Reserve().Event()
+	*ev = shm.Event{}
+	ev.Kind, ev.DstPort, ev.Sock, ev.RxID = shm.EvData, s.port, s.handle, rxid
+	ev.Chunk, ev.Len = chunk, uint32(a.n)
+	ev.SrcInc, ev.SrcAddr, ev.SrcPort = a.srcInc, *a.src, a.sport
+	ev.Cookie, ev.RecvTime, ev.Assembly = a.cookie, a.at, a.asm
+	r := &s.cl.rx[rxid]
+	s.rxTold++
+	r.told, r.src, r.sport, r.at = true, a.src, a.sport, uint32(a.at/1_000_000)
+	e.st.C[stats.RecvQueued]++
+	e.st.C[stats.RecvBytes] += uint64(a.n)
+	e.st.C[stats.CopyToUser] += uint64(a.n)
+	e.news(s.cl)
+}
+
+// charge accounts n bytes to s and tells the peers when it fills up.
+func (e *Engine) charge(s *socket, n int) {
+	s.rcvBytes += n
+	e.st.C[stats.RecvBytesAddedToSock] += uint64(n)
+	if n > 0 {
+		s.rcvMsgs++
+	}
+	e.checkFull(s)
+}
+
+// checkFull tells the peers if s is full.
+func (e *Engine) checkFull(s *socket) {
+	if s.held() > s.limit || s.rcvMsgs > shm.MaxMsgs(s.limit) {
+		e.setCongested(s, true)
+	}
+}
+
+// held is what counts against the receive buffer and the hard cap: payload not
+// yet taken by the application, and the records of what waits in overflow.
+func (s *socket) held() int { return s.rcvBytes + s.over.n*overCost }
+
+func (e *Engine) uncharge(s *socket, n int) {
+	s.rcvBytes -= n
+	e.st.C[stats.RecvBytesFreedFromSock] += uint64(n)
+	if n > 0 {
+		s.rcvMsgs--
+	}
+	e.relieve(s)
+}
+
+// relieve lets those who wait for room at s go on, if there is some.
+func (e *Engine) relieve(s *socket) {
+	held := s.held()
+	if s.congested && (held < s.limit/2 || held == 0) && s.rcvMsgs <= shm.MaxMsgs(s.limit)/2 {
+		e.setCongested(s, false)
+	}
+	if s.waiters.n > 0 && held < s.limit {
+		e.rouse(s)
+	}
+}
+
+// returnRx handles a receive id that comes back: the message has been copied
+// out by the application, or dropped with its socket.
+func (e *Engine) returnRx(c *Client, id uint32) bool {
+	if id >= uint32(len(c.rx)) || !c.rx[id].told {
+		return false
+	}
+	r := c.rx[id]
+	e.freeRxID(c, id)
+	e.st.C[stats.RecvDelivered]++
+	if !r.sock.closed {
+		e.uncharge(r.sock, int(r.n))
+	}
+	return true
+}
+
+// Deliver is the connection's up-call for a whole message.
+func (e *Engine) Deliver(c *conn.Conn, h *wire.Header, payload []byte) (v conn.Verdict, met uint32) {
+	return e.deliverFrom(e.peerOf(c), h, payload)
+}
+
+// deliverFrom delivers a whole message; met is the incarnation of the socket that
+// accepted it.
+func (e *Engine) deliverFrom(p *peer, h *wire.Header, payload []byte) (v conn.Verdict, met uint32) {
+	s := e.meant(p.local, h.DPort, h.DstInc)
+	if s == nil {
+		return conn.NoSocket, 0
+	}
+	if s.ping != nil {
+		if h.SPort == 0 {
+			s.ping(e.now)
+		}
+		return conn.Accepted, 0
+	}
+	var a arrival
+	a.set(p, h)
+	x := h.Exts()
+	a.cookie = x.Dest
+	if v = e.deliver(s, &a, payload); v == conn.Accepted || mutant.On(mutant.UsedWhenRefused) {
+		e.used(p, s, &x)
+	}
+	return v, s.inc
+}
+
+// set fills in what a header from p says.
+func (a *arrival) set(p *peer, h *wire.Header) {
+	a.src, a.sport, a.srcInc, a.n = &p.addr16, h.SPort, h.SrcInc, int(h.Len)
+	a.kernel = p.c.Kernel()
+}
+
+// used ends the keys of the operations that a message which s has accepted chases,
+// if they were for one use: before the application can read the message
+// (net/rds/rdma.c rds_rdma_unuse).
+func (e *Engine) used(p *peer, s *socket, x *wire.Exts) {
+	if p.tcp != nil {
+		return // operations have no way there
+	}
+	for _, rkey := range x.RDMAKeys[:x.RDMA] {
+		e.usedKey(p.remote, s, rkey)
+	}
+}

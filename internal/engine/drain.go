@@ -1,0 +1,151 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/rdsd/rdsd/internal/ctl"
+	"golang.org/x/sys/unix"
+)
+
+// errDrained is why no socket is bound while the daemon is drained.
+var errDrained = fmt.Errorf("%w: the daemon is being drained by its administrator (rdsctl daemon resume ends that)", unix.ESHUTDOWN)
+
+// A drain has senders wait, as congestion does: their destinations are
+// congested until it ends, and what the daemon has already goes on. One of the
+// daemon is of all destinations, and binds no sockets either; one of a peer's
+// address is of those that lead there, over all lanes.
+
+// toldToWait reports whether sl's senders have to wait for the administrator.
+func (e *Engine) toldToWait(sl *slot) bool {
+	return e.drain || len(e.drains) > 0 && e.drains[sl.addr]
+}
+
+// congestionOf is what sl's congestion is without a drain.
+func (e *Engine) congestionOf(sl *slot) bool {
+	switch {
+	case sl.local != nil:
+		return sl.local.cong.Test(sl.port)
+	case sl.peer != nil:
+		return sl.peer.c.RemoteCong().Test(sl.port)
+	}
+	return sl.lead != nil // else it has no place, and needs none
+}
+
+// setDrain begins or ends the drain of addr, the zero Addr: of the daemon.
+// What this means for destinations is told them by eachSlot afterwards.
+func (e *Engine) setDrain(addr netip.Addr, on bool) {
+	switch {
+	case !addr.IsValid():
+		e.drain = on
+	case on:
+		if e.drains == nil {
+			e.drains = map[netip.Addr]bool{}
+		}
+		e.drains[addr] = true
+	default:
+		delete(e.drains, addr)
+	}
+}
+
+// knows reports whether addr is a peer's, or this host's own.
+func (e *Engine) knows(addr netip.Addr) bool {
+	if e.drains[addr] || e.locals[addr] != nil {
+		return true
+	}
+	for _, p := range e.peersV {
+		if p.addr == addr {
+			return true
+		}
+	}
+	return false
+}
+
+// Drains is what is drained: the daemon, single addresses. The engine's goroutine only.
+func (e *Engine) Drains() (all bool, addrs []netip.Addr) {
+	return e.drain, slices.SortedFunc(maps.Keys(e.drains), netip.Addr.Compare)
+}
+
+// maxDrains bounds the drained addresses.
+const maxDrains = 1024
+
+// Drain begins or ends a drain, or only looks how far it is.
+func (b Inspector) Drain(addr netip.Addr, do string) (d ctl.Drain, err error) {
+	addr = addr.Unmap()
+	e := b.e
+	var refused error
+	err = b.ask(func() {
+		if addr.IsValid() && !e.knows(addr) {
+			refused = fmt.Errorf("%w: no connection to %v was ever made, and no socket sends there", ctl.ErrNotFound, addr)
+			return
+		}
+		switch {
+		case do == ctl.DrainBegin && len(e.drains) >= maxDrains && addr.IsValid() && !e.drains[addr]:
+			refused = errors.New("too many addresses are drained: resume some, or drain the daemon")
+			return
+		case do != ctl.DrainLook:
+			e.setDrain(addr, do == ctl.DrainBegin)
+		}
+	})
+	if err == nil {
+		err = refused
+	}
+	if err != nil {
+		return d, err
+	}
+	if do != ctl.DrainLook {
+		err = b.steps(func(c *Client) int { return len(c.slots) }, func(c *Client, from, to int) bool {
+			for _, sl := range c.slots[from:to] {
+				if sl != nil && (!addr.IsValid() || sl.addr == addr) {
+					e.setSlotCongested(sl, e.congestionOf(sl))
+				}
+			}
+			return true
+		})
+		if err != nil {
+			return d, err
+		}
+	}
+	return b.drainLeft(addr)
+}
+
+// drainLeft counts what is under way.
+func (b Inspector) drainLeft(addr netip.Addr) (d ctl.Drain, err error) {
+	e := b.e
+	err = b.eachMessage(func(t *txMsg) bool {
+		if !addr.IsValid() || t.slot.addr == addr {
+			d.Messages++
+			d.Bytes += uint64(len(t.m.Data))
+			d.Ops += uint64(t.nops)
+		}
+		return true
+	})
+	if err != nil {
+		return d, err
+	}
+	// Submitted and not taken in yet: what a client wrote before it saw that it
+	// has to wait.
+	ringed := false
+	err = b.ask(func() {
+		for _, c := range e.clients {
+			ringed = ringed || !c.sub.Empty()
+		}
+		if addr.IsValid() {
+			d.Drained = e.drains[addr]
+		} else {
+			d.Drained = e.drain
+		}
+	})
+	if err != nil {
+		return d, err
+	}
+	err = b.eachSocket(func(s *socket) bool {
+		d.Unread += uint64(s.rcvBytes)
+		return true
+	})
+	d.Done = d.Drained && d.Messages == 0 && !ringed
+	return d, err
+}

@@ -1,0 +1,35 @@
+package engine
+
+// What drives an engine: Turn again and again, on one goroutine. When a turn found
+// nothing it may spin while Active, and sleep when MayBlock and Park agree, until one
+// of the devices' descriptors is readable, wake is called, a client rings, or
+// NextTimer is due.
+
+// DrivenBy says how the engine wakes who drives it, from any goroutine, and for how
+// many ns it leaves alone a device that has no queue pair. Before the first turn.
+func (e *Engine) DrivenBy(wake func(), deviceRest int64) {
+	e.post.wake, e.deviceRest = wake, deviceRest
+}
+
+// FDs are the devices' descriptors.
+func (e *Engine) FDs() (fds []int) {
+	for _, r := range e.rails {
+		if fd := r.dev.FD(); fd >= 0 {
+			fds = append(fds, fd)
+		}
+	}
+	return fds
+}
+
+// Park announces sleep to every client and looks once more: false, there is
+// something to do.
+func (e *Engine) Park() bool { return e.parkAll() && !e.post.has.Load() && !e.hasRung.Load() }
+
+// Slept ends the devices' rest: one of them may have ended the sleep.
+func (e *Engine) Slept() { e.deviceAt = 0 }
+
+// Hurry has every turn look at the devices.
+func (e *Engine) Hurry() { e.deviceRest, e.deviceAt = 0, 0 }
+
+// NextTimer is when the engine has something to do by time alone, 0: never.
+func (e *Engine) NextTimer() int64 { return e.nextTimer }

@@ -1,0 +1,211 @@
+package engine
+
+import (
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/rdsd/rdsd/rdmaop"
+)
+
+// A socket, a process or a region may end with much behind it: messages,
+// destinations, keys. That is a chore: what one turn does of it is bounded, and
+// where it stopped it goes on in the next one. A socket's port, its quota and what
+// names it are free before that: nothing of an end is waited for by others.
+
+// retireDead retires regions of which only that is left.
+func (e *Engine) retireDead() bool {
+	return e.inSlices(func() bool {
+		if e.deadRegions.n == 0 {
+			return false
+		}
+		e.retire(e.deadRegions.head.of)
+		return true
+	})
+}
+
+// endClients ends processes, the oldest first.
+func (e *Engine) endClients() bool {
+	for e.leaving.n > 0 {
+		c := e.leaving.head.of
+		if !e.endClient(c) {
+			return true
+		}
+		e.leaving.del(&c.inLeaving)
+		c.acct.leaving--
+		e.unref(c)
+	}
+	return false
+}
+
+// endAtOnce ends what there is without regard for the budget: the daemon ends.
+func (e *Engine) endAtOnce() {
+	e.choreLeft = math.MaxInt
+	e.runChores()
+}
+
+// retireIfDead ends r if nobody can use its key any more, in this turn or a later
+// one.
+func (e *Engine) retireIfDead(r *region) bool {
+	if r.exp.State() != rdmaop.ExportRevoked {
+		return false
+	}
+	switch {
+	case r.inDead.on():
+	case e.mayLook(1):
+		e.retire(r)
+	default:
+		e.deadRegions.add(&r.inDead, r)
+		e.begin(&e.retiring)
+	}
+	return true
+}
+
+// Detach ends a client: its ports and keys are free as fast as turns allow, and to
+// whoever asks for a port at once; its memory when no work request and no region
+// uses it any more.
+func (e *Engine) Detach(c *Client) {
+	if c.dead {
+		return
+	}
+	c.dead = true
+	if c.onEnd != nil {
+		c.onEnd()
+	}
+	c.refs++ // until all of it has ended
+	e.clients = remove(e.clients, c)
+	e.active.del(&c.inActive)
+	c.freeing = slices.Sorted(maps.Keys(c.buffers))
+	c.acct.leaving++
+	e.leaving.add(&c.inLeaving, c)
+	e.begin(&e.ending)
+}
+
+// endClient ends all that c has; false: the rest is for another turn.
+func (e *Engine) endClient(c *Client) bool {
+	for ; c.ended < len(c.socks); c.ended++ {
+		if s := c.socks[c.ended]; s != nil && !e.endSocket(s) || s == nil && !e.mayLook(1) {
+			return false
+		}
+	}
+	for len(c.freeing) > 0 {
+		if !e.mayLook(1) {
+			return false
+		}
+		if b := c.buffers[c.freeing[0]]; b != nil {
+			e.freeBuffer(b, nil)
+		}
+		c.freeing = c.freeing[1:]
+	}
+	for c.pendOps.n > 0 {
+		if !e.mayLook(1) {
+			return false
+		}
+		e.told(c.pendOps.pop())
+	}
+	return true
+}
+
+// bound returns the socket at a port of l, nil if there is none. That of a process
+// that has ended is not there any more, whether its turn has come or not.
+func (e *Engine) bound(l *local, port uint16) *socket {
+	s := l.ports.get(port)
+	if s != nil && s.cl != nil && s.cl.dead {
+		e.unbind(s)
+		return nil
+	}
+	return s
+}
+
+// unbind frees what others may want of s: its port and its place in the quota. From
+// here on s is closed, and nobody finds it.
+func (e *Engine) unbind(s *socket) {
+	if s.closed {
+		return
+	}
+	s.closed = true
+	if !s.left { // else it is somebody else's
+		e.leavePort(s)
+	}
+	s.cl.acct.sockets--
+	s.cl.pendSocks.del(&s.pend)
+	s.unended = s.txs.n
+	e.choreLeft -= s.partials.n
+	e.forgetPartials(s) // what comes whole now would be its own again
+}
+
+// endSocket closes s: unsent messages are withdrawn, those on the wire may or may
+// not arrive, and nothing is told to anybody (net/rds/af_rds.c rds_release). It
+// returns false if the rest is for another turn.
+func (e *Engine) endSocket(s *socket) bool {
+	if !e.mayLook(1) {
+		return false
+	}
+	e.unbind(s)
+	if !e.endArrived(s) || !e.endSent(s) {
+		return false
+	}
+	for s.waiters.n > 0 { // their next try finds no socket
+		if !e.mayLook(1) {
+			return false
+		}
+		e.wakeWaiter(s)
+	}
+	for s.slots.n > 0 {
+		if !e.mayLook(1) {
+			return false
+		}
+		e.closeSlot(s.slots.head.of)
+	}
+	c := s.cl
+	if s.folded != nil {
+		c.pendNote.del(&s.folded.pend)
+	}
+	for s.regions.n > 0 {
+		r := s.regions.head.of
+		if !e.mayLook(1 + r.exp.Grants()) {
+			return false
+		}
+		e.releaseRegion(r)
+	}
+	// Messages the application has not taken: their memory comes back with
+	// the receive ids, whoever returns them.
+	c.dropSock(s)
+	return true
+}
+
+// endArrived drops what has arrived for s and did not get to its client.
+func (e *Engine) endArrived(s *socket) bool {
+	for s.over.n > 0 {
+		if !e.mayLook(1) {
+			return false
+		}
+		e.freeRx(s.over.pop())
+	}
+	return true
+}
+
+// endSent withdraws what s has sent. What a work request still uses stays, behind
+// what has not been looked at.
+func (e *Engine) endSent(s *socket) bool {
+	for ; s.unended > 0 && s.txs.n > 0; s.unended-- {
+		if !e.mayLook(1) {
+			return false
+		}
+		t := s.txs.head.of
+		s.txs.del(&t.all)
+		s.txs.add(&t.all, t)
+		e.withdrawOne(t)
+	}
+	return true
+}
+
+// forgetPartials drops the messages to s that are under assembly.
+func (e *Engine) forgetPartials(s *socket) {
+	for s.partials.n > 0 {
+		m := s.partials.head.of
+		m.from.c.ForgetPartial(m)
+		e.endPartial(m.from, m)
+		e.freeRx(m)
+	}
+}

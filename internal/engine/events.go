@@ -1,0 +1,155 @@
+package engine
+
+import (
+	"cmp"
+
+	"github.com/rdsd/rdsd/internal/shm"
+)
+
+// ringError says what is wrong with the client's indices.
+func (c *Client) ringError() error {
+	return cmp.Or(c.sub.Err(), c.rret.Err(), c.ev.Err(), c.sret.Err())
+}
+
+// report tells the application an operation's status, if it wants to know.
+func (e *Engine) report(t *txMsg, o *txOp) {
+	c := t.cl
+	if c.dead || t.sock.closed || !o.WantsStatus() {
+		return
+	}
+	if c.pendOps.n == 0 && c.room() {
+		e.putStatus(t, o)
+		return
+	}
+	o.tell = true
+	if t.queued {
+		return
+	}
+	t.queued = true
+	t.cell.queued++
+	c.pendOps.push(t)
+	e.pend(c)
+}
+
+func (e *Engine) putStatus(t *txMsg, o *txOp) {
+	if t.cl.dead || t.sock.closed {
+		return
+	}
+	*t.cl.ev.Reserve().Status() = shm.EventStatus{Kind: shm.EvStatus, Status: uint8(o.Status()), Sock: t.sock.handle,
+		Cell: t.cell.idx, Errno: uint32(o.Errno()), Token: o.Token, OpID: o.ID}
+	e.news(t.cl)
+}
+
+// putStatuses writes the statuses of t that wait; false: no room for all.
+func (e *Engine) putStatuses(t *txMsg) bool {
+	for _, o := range t.ops() {
+		if !o.tell {
+			continue
+		}
+		if t.cl.ev.Free() == 0 {
+			return false
+		}
+		o.tell = false
+		e.putStatus(t, o)
+	}
+	return true
+}
+
+// note queues the notices of a destination.
+func (e *Engine) note(sl *slot) {
+	if sl.pend.on() || sl.cl.dead || sl.sock.closed {
+		return
+	}
+	if sl.cl.pendNote.n == 0 && e.putNotices(sl) {
+		return
+	}
+	if sl.closed && sl.cl.crowded() {
+		e.foldNotices(sl)
+		return
+	}
+	sl.cl.pendNote.add(&sl.pend, sl)
+	e.pend(sl.cl)
+}
+
+// crowded reports that more destinations have something to tell than the client
+// can have open: of those that are closed no more are kept.
+func (c *Client) crowded() bool { return c.pendNote.n > len(c.slots) }
+
+// foldNotices adds what a closed destination has to tell of its messages to what
+// its socket tells of several, without an address.
+func (e *Engine) foldNotices(sl *slot) {
+	r := sl.sock.folded
+	if r == nil {
+		r = &slot{cl: sl.cl, sock: sl.sock, cell: sl.cell, closed: true}
+		sl.sock.folded = r
+	}
+	sl.cl.pendNote.del(&sl.pend)
+	r.lost, r.nosock, r.gaveUp = r.lost+sl.lost, r.nosock+sl.nosock, r.gaveUp+sl.gaveUp
+	r.ungranted += sl.ungranted
+	sl.reachNews = false
+	sl.lost, sl.nosock, sl.gaveUp, sl.down, sl.up, sl.ungranted = 0, 0, 0, 0, 0, 0
+	if !r.pend.on() {
+		r.cell = sl.cell
+		sl.cl.pendNote.add(&r.pend, r)
+		e.pend(sl.cl)
+	}
+}
+
+// putNotices writes what sl has to tell; false: no room for all of it.
+func (e *Engine) putNotices(sl *slot) bool {
+	if sl.sock.closed || sl.cl.dead {
+		return true
+	}
+	if !e.putNotice(sl, shm.NoticeLost, &sl.lost) || !e.putNotice(sl, shm.NoticeNoSocket, &sl.nosock) {
+		return false
+	}
+	sl.tellGone()
+	return e.putNotice(sl, shm.NoticePeerDown, &sl.down) &&
+		e.putNotice(sl, shm.NoticePeerUp, &sl.up) &&
+		e.putUnreachable(sl) &&
+		e.putNotice(sl, shm.NoticeGaveUp, &sl.gaveUp) &&
+		e.putNotice(sl, shm.NoticeNotGranted, &sl.ungranted) &&
+		e.putWanted(sl, shm.EvCrowded, &sl.crowded, (*shm.WantSlot).TakeCrowded, (*shm.WantSlot).SetCrowded) &&
+		e.putWanted(sl, shm.EvRelief, &sl.relief, (*shm.WantSlot).TakeRelief, (*shm.WantSlot).SetRelief)
+}
+
+func (e *Engine) putNotice(sl *slot, kind uint8, count *uint64) bool {
+	if *count == 0 {
+		return true
+	}
+	r := sl.cl.ev.Reserve()
+	if r == nil {
+		return false
+	}
+	*r.Notice() = shm.EventNotice{Kind: shm.EvNotice, Notice: kind, Port: sl.port, Sock: sl.sock.handle, Slot: sl.idx,
+		Cell: sl.cell.idx, Count: *count, Addr: sl.addr.As16()}
+	*count = 0
+	e.news(sl.cl)
+	return true
+}
+
+// putWanted writes an event about sl's congestion if the client wants it.
+func (e *Engine) putWanted(sl *slot, kind shm.EvKind, due *bool, take func(*shm.WantSlot) bool, set func(*shm.WantSlot)) bool {
+	if !*due {
+		return true
+	}
+	if sl.closed { // the place may be another's
+		*due = false
+		return true
+	}
+	w := sl.cl.seg.WantSlot(sl.idx)
+	if !take(w) {
+		*due = false
+		return true
+	}
+	r := sl.cl.ev.Reserve()
+	if r == nil {
+		set(w)
+		return false
+	}
+	*due = false
+	*r.Notice() = shm.EventNotice{Kind: kind, Port: sl.port, Sock: sl.sock.handle, Slot: sl.idx, Cell: sl.cell.idx,
+		Addr: sl.addr.As16()}
+	e.news(sl.cl)
+	return true
+}

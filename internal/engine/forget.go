@@ -1,0 +1,270 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/mutant"
+	"golang.org/x/sys/unix"
+)
+
+// A peer that was met is forgotten when it has been away for long and nothing
+// here leads to it, so that hosts that come and go under ever new addresses do
+// not fill the table of peers. Two things must not be forgotten with it.
+//
+// What was received: a peer that comes back sends again what it has no ack for.
+// One lane leaves its sequences behind in remote.past. With the whole address
+// they go, and the daemon presents itself to that address as another instance
+// from then on: the peer takes it for a restart, tells its senders of what was
+// unacked as Lost and sends none of it again.
+//
+// What was granted: a restart ends all grants between two hosts. So an address
+// with grants keeps its place until it has been away for Config.ForgetAfter,
+// however full the table is.
+
+const (
+	// hurryAfter is how long in ns a peer has to be away, or idle, when the
+	// table of peers fills up.
+	hurryAfter = 60_000_000_000
+	// sweepEvery is the time in ns between two looks at sweepMost lanes.
+	sweepEvery = 10_000_000_000
+	sweepMost  = 512
+	// lanesShare: one address may have this part of the table in lanes that only
+	// its own requests have made.
+	lanesShare = 64
+	leastLanes = 4
+)
+
+var errIdle = errors.New("idle, and the table of peers fills up")
+
+// EventForgotten is the event of a peer that is forgotten.
+const EventForgotten = "forgotten"
+
+// sweep is the engine's part: where the next look begins, and when it is due.
+type sweep struct {
+	next int
+	at   int64 // 0: there is nobody to forget
+
+	forgotten uint64 // addresses, with the instance they had met
+}
+
+// crowdedPeers reports whether peers are forgotten sooner than after ForgetAfter.
+func (e *Engine) crowdedPeers() bool { return 4*len(e.peersV) > 3*e.cfg.MaxPeers }
+
+// sweepSoon has the peers looked at.
+func (e *Engine) sweepSoon() {
+	if e.sweep.at == 0 {
+		e.sweep.at = e.now + sweepEvery
+		e.armTimer(e.sweep.at)
+	}
+}
+
+// sweepPeers looks at some of the peers, in turn, and forgets those it may.
+func (e *Engine) sweepPeers() {
+	s := &e.sweep
+	if s.at == 0 || e.now < s.at {
+		e.armTimer(s.at)
+		return
+	}
+	s.at = 0
+	for n := min(sweepMost, len(e.peersV)); n > 0 && len(e.peersV) > 0; n-- { // several may go at once
+		if s.next >= len(e.peersV) {
+			s.next = 0
+		}
+		p := e.peersV[s.next]
+		if !e.forgetIfIdle(p) {
+			s.next++
+		}
+		if p.ages() || e.crowdedPeers() {
+			s.at = e.now + sweepEvery
+		}
+	}
+	e.armTimer(s.at)
+}
+
+// ages reports whether p will be forgotten if nothing happens but time.
+func (p *peer) ages() bool {
+	if p.c.State() != conn.Down || !p.idle() {
+		return false
+	}
+	_, ok := p.rc.Past()
+	return ok && !p.exposed() || p.away()
+}
+
+// forgetIfIdle forgets p, or all of its address, if it may, and reports whether
+// p is gone.
+func (e *Engine) forgetIfIdle(p *peer) bool {
+	h := p.remote
+	if mutant.On(mutant.PeersStay) || !p.idle() {
+		return false
+	}
+	since, _ := p.rc.IdleSince()
+	away := e.now - since
+	switch {
+	case p.c.State() == conn.Up:
+		if e.crowdedPeers() && away >= hurryAfter && !h.granted() {
+			p.c.Reset(e.now, errIdle)
+			e.touch(p)
+		}
+		return false
+	case away < min(hurryAfter, e.cfg.ForgetAfter):
+		return false
+	case len(h.lanes) > 1 && e.forgetLane(p):
+		return true
+	case away < e.cfg.ForgetAfter && (!e.crowdedPeers() || h.granted()), !h.away():
+		return false
+	}
+	e.forgetRemote(h)
+	return true
+}
+
+// away reports whether no lane of h is connected or has anything to do.
+func (h *remote) away() bool {
+	for _, p := range h.lanes {
+		if p.c.State() != conn.Down || !p.idle() {
+			return false
+		}
+	}
+	return true
+}
+
+// idle reports whether nothing here leads to p, a lane by queue pairs of an rdsd.
+// Kernel peers are none: they are named in the configuration, and cannot be told
+// that their sequences are forgotten.
+func (p *peer) idle() bool {
+	if p.rc == nil || p.rc.Kernel() || p.slots.n+p.flows.n+p.unmet.n+p.ctls+len(p.partials) > 0 || p.breaking || p.draining {
+		return false
+	}
+	_, idle := p.rc.IdleSince()
+	return idle
+}
+
+// granted reports whether one of the two hosts may use memory of the other.
+func (h *remote) granted() bool {
+	return len(h.holdings.lanes) > 0 || h.grants.Len() > 0
+}
+
+// forgetLane drops a lane of an address that has others. What was granted on it
+// keeps it.
+func (e *Engine) forgetLane(p *peer) bool {
+	h := p.remote
+	past, ok := p.rc.Past()
+	if !ok || p.exposed() {
+		return false
+	}
+	for _, lanes := range h.owed {
+		if slices.Contains(lanes, p) {
+			return false
+		}
+	}
+	e.unlink(p)
+	if past.Peer != 0 && past.Peer == h.instance && !mutant.On(mutant.LaneForgotten) {
+		if h.past == nil {
+			h.past = map[uint8]conn.Past{}
+		}
+		h.past[p.lane] = past
+	}
+	return true
+}
+
+// forgetRemote drops all lanes of an address, and all that was known of it.
+func (e *Engine) forgetRemote(h *remote) {
+	e.trace(h.lanes[0], EventForgotten, nil)
+	if h.granted() {
+		e.voidGrants(h)
+	}
+	for len(h.lanes) > 0 {
+		e.unlink(h.lanes[0])
+	}
+	if !mutant.On(mutant.PastForgotten) {
+		e.sweep.forgotten++
+	}
+}
+
+// newInstance is what the daemon is to an address that it knows nothing of: another
+// one than to those it has forgotten.
+func (e *Engine) newInstance() uint64 { return e.cfg.Instance + e.sweep.forgotten }
+
+// mayLane is nil if a request from h, nil: an address that is not known, may make
+// one more lane.
+func (e *Engine) mayLane(h *remote) error {
+	if h == nil {
+		return nil
+	}
+	most := max(leastLanes, e.cfg.MaxPeers/lanesShare)
+	var own []*peer
+	for _, p := range h.lanes {
+		if p.slots.n == 0 {
+			own = append(own, p)
+		}
+	}
+	if len(own) < most {
+		return nil
+	}
+	for _, p := range own {
+		if p.c.State() == conn.Down && p.idle() && e.forgetLane(p) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: %v has %d lanes of its own already", unix.ENOBUFS, h.addr, most)
+}
+
+// dropUnused makes room for peers, once a turn: those that were never met and
+// that nothing leads to are forgotten, and those that were met and are away. It reports whether there is room.
+func (e *Engine) dropUnused() bool {
+	if e.droppedAt != e.now {
+		e.droppedAt = e.now
+		for i := len(e.peersV) - 1; i >= 0; i-- {
+			if i >= len(e.peersV) { // more than one was forgotten
+				continue
+			}
+			if p := e.peersV[i]; !e.forgetIfIdle(p) {
+				e.dropIfNew(p)
+			}
+		}
+	}
+	return len(e.peersV) < e.cfg.MaxPeers
+}
+
+// dropIfNew forgets a peer that was never met and that nothing leads to any
+// more, so that asking for addresses where nobody is leaves nothing behind.
+func (e *Engine) dropIfNew(p *peer) {
+	i := p.c.Info()
+	if i.Met && i.State == conn.Down {
+		e.sweepSoon()
+	}
+	if i.Met || i.State != conn.Down || i.Queued+i.Unacked > 0 || p.slots.n+p.flows.n+p.unmet.n > 0 || p.qp != nil ||
+		p.instance != 0 && len(p.lanes) == 1 { // the last lane goes with what is known of the address: forgetIfIdle
+		return
+	}
+	e.unlink(p)
+}
+
+// unlink takes p out of all the engine's lists.
+func (e *Engine) unlink(p *peer) {
+	e.askedNoMore(p)
+	e.dropLane(p)
+	delete(e.byKey, p.key)
+	e.dropPeer(p)
+	e.lists.dropPeer(p)
+	if p.draining {
+		e.draining = remove(e.draining, p)
+	}
+	e.timers.drop(p)
+	if p.rc != nil {
+		e.recvLeft += p.credits + 1
+	}
+	e.count(p)
+	p.gone = true
+}
+
+// dropPeer takes p off peersV; the last one gets its place.
+func (e *Engine) dropPeer(p *peer) {
+	last := len(e.peersV) - 1
+	moved := e.peersV[last]
+	e.peersV[p.nth], moved.nth = moved, p.nth
+	e.peersV[last] = nil
+	e.peersV = e.peersV[:last]
+}

@@ -1,0 +1,238 @@
+package engine
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/rdmaop"
+)
+
+// wait lets ns of virtual time pass.
+func (w *world) wait(ns int64) {
+	w.t.Helper()
+	for end := w.net.Now() + ns; ; w.net.Step() {
+		for busy := true; busy; {
+			busy = false
+			for _, e := range w.es {
+				busy = e.Turn(w.net.Now(), w.net.Now()) || busy
+			}
+		}
+		if w.net.Now() >= end {
+			return
+		}
+		if at, ok := w.net.NextEvent(); !ok || at > w.net.Now()+1_000_000_000 {
+			w.net.At(min(end, w.net.Now()+1_000_000_000), func() {})
+		}
+	}
+}
+
+// leave ends a host's process and its connections.
+func (w *world) leave(r *raw) {
+	r.at.Close()
+	w.run()
+	for _, p := range r.e.peersV {
+		p.c.Reset(w.net.Now(), errAdmin)
+		r.e.touch(p)
+	}
+	w.run()
+}
+
+// Hosts that come and go under ever new addresses find room, however many they
+// are: those that are away make place, and none that is here does.
+func TestPeersChurn(t *testing.T) {
+	const table, hosts = 8, 30
+	w := newWorld(t, hosts, Config{MaxPeers: table})
+	srv := w.attach(0, smallParams())
+	srv.bind(10)
+	// One stays connected with nothing to do but an open destination.
+	stays := w.attach(1, smallParams())
+	s := stays.bind(9)
+	stays.open(s, 0, 0, hostAddr(0), 10)
+	stays.sendMsg(s, 0, 0, 10)
+	answer := srv.bind(11)
+	srv.open(answer, 0, 0, hostAddr(1), 9)
+	srv.sendMsg(answer, 0, 0, 10)
+	w.run()
+	got := srv.read()
+	for h := 2; h < hosts; h++ {
+		r := w.attach(h, smallParams())
+		s := r.bind(9)
+		r.open(s, 0, 0, hostAddr(0), 10)
+		r.sendMsg(s, 0, 0, 10)
+		w.run()
+		got += srv.read()
+		w.leave(r)
+		w.wait(15_000_000_000)
+	}
+	if got != hosts-1 {
+		t.Errorf("%d of %d messages arrived", got, hosts-1)
+	}
+	e := w.es[0]
+	if n := e.remotes[remoteKey{hostAddr(0), hostAddr(1)}].lane(0).rc.Stats().ConnReset; n != 0 {
+		t.Errorf("the connection in use was broken off %d times", n)
+	}
+	w.wait(700_000_000_000)
+	if n := len(e.peersV); n != 1 {
+		t.Errorf("%d peers are known after 11 minutes, want the one that is here", n)
+	}
+}
+
+// One host that connects on every lane there is gets its share of the table.
+// Under another address it gets no more than that, and a stranger finds room.
+func TestLanesOfOneAddress(t *testing.T) {
+	const table, hostile, lanes = 64, 5, 16
+	w := newWorld(t, hostile+2, Config{MaxPeers: table, RecvBufs: 1024, SendBufs: 64})
+	srv := w.attach(0, smallParams())
+	srv.bind(10)
+	for h := 1; h <= hostile; h++ {
+		r := w.attach(h, smallParams())
+		for lane := range uint8(lanes) {
+			s := r.bind(uint16(100 + int(lane)))
+			r.openLane(s, uint32(lane), hostAddr(0), 10, lane)
+			r.sendMsg(s, uint32(lane), uint32(lane), 8)
+		}
+		w.wait(1_000_000_000)
+	}
+	e := w.es[0]
+	if n := len(e.peersV); n != hostile*leastLanes {
+		t.Errorf("%d connections of %d addresses, want %d of each", n, hostile, leastLanes)
+	}
+	srv.read()
+	r := w.attach(hostile+1, smallParams())
+	s := r.bind(9)
+	r.open(s, 0, 0, hostAddr(0), 10)
+	r.sendMsg(s, 0, 0, 10)
+	w.wait(1_000_000_000)
+	if srv.read() == 0 {
+		t.Error("a stranger finds no room")
+	}
+}
+
+// Idle connections give way when the table fills up, those in use do not.
+func TestIdleGiveWay(t *testing.T) {
+	const table = 8
+	w := newWorld(t, table+3, Config{MaxPeers: table})
+	srv := w.attach(0, smallParams())
+	srv.bind(10)
+	got := 0
+	send := func(h int) {
+		r := w.attach(h, smallParams())
+		s := r.bind(9)
+		r.open(s, 0, 0, hostAddr(0), 10)
+		r.sendMsg(s, 0, 0, 10)
+	}
+	for h := 1; h <= table; h++ {
+		send(h)
+		w.run()
+		got += srv.read()
+	}
+	e := w.es[0]
+	if got != table || len(e.peersV) != table {
+		t.Fatalf("%d messages, %d peers, want %d", got, len(e.peersV), table)
+	}
+	w.wait(300_000_000_000)
+	for h := table + 1; h < table+3; h++ {
+		send(h)
+		w.wait(5_000_000_000)
+		if got += srv.read(); got != h {
+			t.Errorf("%d messages of %d hosts, %d peers", got, h, len(e.peersV))
+		}
+	}
+}
+
+// A lane that is dropped beside others leaves its sequences behind: what its
+// connection had received is not received again.
+func TestLaneForgotten(t *testing.T) {
+	w, c, _ := lanePair(t, Config{})
+	e := w.es[0]
+	h := e.remotes[remoteKey{hostAddr(0), hostAddr(1)}]
+	p := h.lane(5)
+	c[0].at.Close() // nothing leads there
+	w.run()
+	before := p.rc.Info()
+	p.c.Reset(w.net.Now(), errAdmin)
+	e.touch(p)
+	c[1].at.Close() // nor back: it stays down
+	w.wait(90_000_000_000)
+	if h.lane(5) != nil || h.lane(0) == nil {
+		t.Fatalf("lanes %v, want only 0", h.lanes)
+	}
+	if got, want := h.past[5], (conn.Past{Peer: before.Instance, RxLast: before.LastRx, NextTx: before.NextTx}); got != want {
+		t.Errorf("left behind %+v, want %+v", got, want)
+	}
+	again, err := e.peer(h.local, h.addr, 5, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if i := again.rc.Info(); i.LastRx != before.LastRx || i.NextTx < before.NextTx || i.Instance != before.Instance {
+		t.Errorf("made anew: %s, before: %s", seqs(i), seqs(before))
+	}
+}
+
+func seqs(i conn.Info) string {
+	return fmt.Sprintf("received %d, next %d of %#x", i.LastRx, i.NextTx, i.Instance)
+}
+
+// exposeOn has a socket of r's at port grant memory to host 1 on a lane.
+func (e *Engine) exposeOn(t *testing.T, r *raw, port uint16, lane uint8) uint32 {
+	t.Helper()
+	b := r.must(&ipc.Alloc{Size: 4096}).(*ipc.AllocOK)
+	reg := r.must(&ipc.Register{Sock: r.bind(port), Buffer: b.Buffer, Len: 64, Access: uint32(rdmaop.RightWrite)}).(*ipc.RegisterOK)
+	if err := e.expose(e.regions[reg.Region], hostAddr(1), 10, lane, byExpose); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range e.peersV {
+		e.touch(p)
+	}
+	return reg.Region
+}
+
+// A lane on which something was granted is forgotten as others are when all of it has
+// been taken back, and an address that has nothing of ours makes place as soon.
+func TestTakenBackIsForgotten(t *testing.T) {
+	w, c, _ := lanePair(t, Config{})
+	e := w.es[0]
+	h := e.remotes[remoteKey{hostAddr(0), hostAddr(1)}]
+	owner := w.attach(0, smallParams())
+	region := e.exposeOn(t, owner, 30, 5)
+	w.run()
+	if !h.lane(5).exposed() || h.lane(0).exposed() || !h.granted() {
+		t.Fatal("nothing is granted on lane 5, or something on lane 0")
+	}
+	released := false
+	if err := e.release(e.regions[region], func(error) { released = true }); err != nil {
+		t.Fatal(err)
+	}
+	w.run()
+	if !released || h.lane(5).exposed() || h.granted() {
+		t.Fatalf("released %v, exposed %v, granted %v", released, h.lane(5).exposed(), h.granted())
+	}
+	w.leave(c[0])
+	w.leave(c[1])
+	w.wait(90_000_000_000)
+	if len(h.lanes) != 1 {
+		t.Errorf("%d lanes are known after 90 s, want 1", len(h.lanes))
+	}
+}
+
+// An address whose lanes are forgotten at once may be the only one there is.
+func TestLastAddressForgotten(t *testing.T) {
+	w, c, _ := lanePair(t, Config{})
+	e := w.es[0]
+	owner := w.attach(0, smallParams())
+	for n, lane := range []uint8{0, 5} {
+		e.exposeOn(t, owner, uint16(30+n), lane)
+		if !e.remotes[remoteKey{hostAddr(0), hostAddr(1)}].lane(lane).exposed() {
+			t.Fatalf("nothing is granted on lane %d", lane)
+		}
+	}
+	w.run()
+	w.leave(c[0])
+	w.leave(c[1])
+	w.wait(700_000_000_000)
+	if len(e.peersV)+len(e.remotes)+len(e.byKey) != 0 {
+		t.Errorf("%d peers, %d addresses are known after 11 minutes", len(e.peersV), len(e.remotes))
+	}
+}

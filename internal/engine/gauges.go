@@ -1,0 +1,83 @@
+package engine
+
+import (
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/stats"
+)
+
+// PublishStats brings gauges and sums up to date and copies all counters to the
+// statistics mapping. wall is unix time in nanoseconds.
+func (e *Engine) PublishStats(wall int64) {
+	c := &e.st.C
+	c[stats.Clients] = uint64(len(e.clients))
+	c[stats.Sockets] = uint64(e.sockets())
+	c[stats.Peers] = uint64(len(e.peersV))
+	c[stats.HeldBytes] = uint64(e.held)
+	c[stats.PoolBytes] = uint64(len(e.sendMem) + len(e.ctlMem))
+	for _, r := range e.rails {
+		c[stats.PoolBytes] += uint64(len(r.recvMem))
+	}
+	c[stats.QueuedMessages], c[stats.QueuedBytes], c[stats.OpsOutstanding] = uint64(e.sndMsgs), uint64(e.sndBytes), uint64(e.ops)
+	for i, p := range e.uncounted {
+		e.uncounted[i] = nil
+		p.uncounted = false
+		e.count(p)
+	}
+	e.uncounted = e.uncounted[:0]
+	for _, f := range &connCounters {
+		c[f.to] = *f.from(&e.own)
+	}
+	e.countTurnedAway(wall)
+	e.st.Publish(wall)
+}
+
+// connCounters are the counters that connections keep. The engine's are their
+// sums, those that have ended included: a counter never falls. Only connections
+// that were touched since are looked at, for there may be thousands, and this is
+// a hundred times a second.
+var connCounters = [...]struct {
+	to   stats.Counter
+	from func(*conn.Stats) *uint64
+}{
+	{stats.ConnReset, func(s *conn.Stats) *uint64 { return &s.ConnReset }},
+	{stats.RecvDropBadChecksum, func(s *conn.Stats) *uint64 { return &s.RecvDropChecksum }},
+	{stats.RecvDropOldSeq, func(s *conn.Stats) *uint64 { return &s.RecvDropOldSeq }},
+	{stats.RecvDropNoSock, func(s *conn.Stats) *uint64 { return &s.RecvDropNoSock }},
+	{stats.RecvAckRequired, func(s *conn.Stats) *uint64 { return &s.RecvAckRequired }},
+	{stats.RecvPing, func(s *conn.Stats) *uint64 { return &s.RecvPing }},
+	{stats.SendAckRequired, func(s *conn.Stats) *uint64 { return &s.SendAckRequired }},
+	{stats.SendFrames, func(s *conn.Stats) *uint64 { return &s.SendFrames }},
+	{stats.RecvFrames, func(s *conn.Stats) *uint64 { return &s.RecvFrames }},
+	{stats.Retransmitted, func(s *conn.Stats) *uint64 { return &s.Retransmitted }},
+	{stats.MsgLost, func(s *conn.Stats) *uint64 { return &s.Lost }},
+	{stats.NoSockReceived, func(s *conn.Stats) *uint64 { return &s.NoSock }},
+	{stats.RefusedSent, func(s *conn.Stats) *uint64 { return &s.RecvRefused }},
+	{stats.RefusedReceived, func(s *conn.Stats) *uint64 { return &s.Refusals }},
+	{stats.CongUpdateQueued, func(s *conn.Stats) *uint64 { return &s.CongUpdateQueued }},
+	{stats.CongUpdateReceived, func(s *conn.Stats) *uint64 { return &s.CongUpdateReceived }},
+	{stats.ProtocolErrors, func(s *conn.Stats) *uint64 { return &s.ProtocolErrors }},
+	{stats.SendDelayedRetry, func(s *conn.Stats) *uint64 { return &s.TxRingFull }},
+	{stats.SendImmediateRetry, func(s *conn.Stats) *uint64 { return &s.TxThrottle }},
+}
+
+// connCounts are values of connCounters.
+type connCounts [len(connCounters)]uint64
+
+// count adds what p's connection counted since it was counted last.
+func (e *Engine) count(p *peer) {
+	s := p.c.Stats()
+	for i, f := range &connCounters {
+		n := *f.from(s)
+		*f.from(&e.own) += n - p.counted[i]
+		p.counted[i] = n
+	}
+}
+
+// sockets counts the bound sockets.
+func (e *Engine) sockets() int {
+	n := 0
+	for _, l := range e.localsV {
+		n += l.ports.n
+	}
+	return n
+}

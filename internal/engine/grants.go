@@ -1,0 +1,354 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/wire"
+	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/mutant"
+	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/rdmaop"
+	"github.com/rdsd/rdsd/verbs"
+	"golang.org/x/sys/unix"
+)
+
+// A grant costs memory here and in the peer's daemon, whose table of what this
+// host has granted it has room for Config.MaxGrants. So both are shared here, where it
+// is known whose a grant is: a user has a quota of grants to everybody, and of a
+// peer's table what mayShare leaves it. A grant counts from when it is made until
+// the peer cannot use it any more.
+
+// shares is how much of a peer's table is taken by whom.
+type shares struct {
+	all int
+	of  map[*account]int
+}
+
+// errTaken is why a peer that was granted a key does not take it, see grantRefused.
+var errTaken = errors.New("the peer refused a grant")
+
+// mayGrant is nil if the user of r may have one more grant, to h; nil: to a
+// socket of this host. ENOBUFS.
+func (e *Engine) mayGrant(r *region, h *remote) error {
+	c := r.cl
+	err := c.user.May(config.Grants, uint64(c.acct.grants), 1)
+	if err == nil && h != nil {
+		own := h.shares.of[c.acct]
+		if mutant.On(mutant.GrantTableShared) {
+			own = 0
+		}
+		if err = c.user.MayShare("grants", own, h.shares.all, e.cfg.MaxGrants); err != nil {
+			err = fmt.Errorf("%w (to %v)", err, h.addr)
+		}
+	}
+	if err != nil {
+		e.st.C[stats.QuotaRefused]++
+	}
+	return err
+}
+
+// grant notes that the socket at port of key, p's or, with p nil, that of an
+// address of this host, may use r. need: that is new. EINVAL: r is being
+// released; ENOBUFS: r, its user or the peer has as many grants as there can be.
+func (e *Engine) grant(r *region, p *peer, key verbs.PeerKey, port uint16) (need bool, err error) {
+	var h *remote
+	if p != nil {
+		h = p.remote
+		e.current(r, h)
+	}
+	if r.exp.Granted(key, port) {
+		return false, nil
+	}
+	if r.exp.State() != rdmaop.ExportLive {
+		return false, fmt.Errorf("%w: region %#x is being released", unix.EINVAL, r.id)
+	}
+	if err := r.mayOnce(h); err != nil {
+		return false, err
+	}
+	if err := e.mayGrant(r, h); err != nil {
+		return false, err
+	}
+	need, errno := r.exp.GrantTo(key, port)
+	if errno != 0 {
+		return false, fmt.Errorf("%w: region %#x is granted to %d sockets, as many as it can be: register the memory again for more", errno, r.id, rdmaop.MaxGrantees)
+	}
+	r.once = once{true, h.hostAddr()}
+	e.granted(r, p, 1)
+	return need, nil
+}
+
+// once is the host that a region for one use is granted to: which of two hosts
+// used it first can only be known when both have been asked, and the owner has its
+// message by then.
+type once struct {
+	set  bool
+	host netip.Addr // the zero Addr: this one
+}
+
+// mayOnce is nil if r may be granted to h, nil: to this host. Regions for one use
+// may be to one host. EBUSY: it was to another; EINVAL: it may have been used.
+func (r *region) mayOnce(h *remote) error {
+	switch {
+	case r.rights&rdmaop.UseOnce == 0 || mutant.On(mutant.OnceForMany):
+		return nil
+	case r.spent:
+		return fmt.Errorf("%w: region %#x is for one use and had it, or may have had it: release it and register the memory again", unix.EINVAL, r.id)
+	case r.once.set && r.once.host != h.hostAddr():
+		return fmt.Errorf("%w: region %#x is for one use and was granted to another host: register the memory again for this one", unix.EBUSY, r.id)
+	}
+	return nil
+}
+
+// hostAddr is h's address, the zero Addr of this host, whose h is nil.
+func (h *remote) hostAddr() netip.Addr {
+	if h == nil {
+		return netip.Addr{}
+	}
+	return h.addr
+}
+
+// unsent counts the GRANTs of r that h has not been sent.
+func (r *region) unsent(h *remote) (n int) {
+	for at := r.queued.head; at != nil; at = at.next {
+		if m := at.of; m.p.remote == h && !m.m.EverSent() {
+			n++
+		}
+	}
+	return n
+}
+
+// granted counts n more grants of r on the lane p, nil: to this host; fewer if n is
+// negative.
+func (e *Engine) granted(r *region, p *peer, n int) {
+	r.cl.acct.grants += n
+	if p != nil && n != 0 {
+		e.holds(r, p, n)
+	}
+}
+
+// count notes n more grants of a's.
+func (s *shares) count(a *account, n int) {
+	if s.of == nil {
+		s.of = map[*account]int{}
+	}
+	s.all += n
+	if s.of[a] += n; s.of[a] == 0 {
+		delete(s.of, a)
+	}
+}
+
+// gaveBack notes that p's grants of r have ended: it answered, or cannot use them
+// any more.
+func (e *Engine) gaveBack(r *region, p *peer) {
+	e.granted(r, p, -r.exp.PeerRevoked(p.key))
+}
+
+// offer is how a region is offered to a socket.
+type offer bool
+
+const (
+	byExpose offer = false
+	byCookie offer = true // by a message with its cookie, which its socket is told of
+)
+
+// expose grants r to a socket (port 0: all) of a peer, ahead of any message
+// sent to that peer later on the same lane. The sockets of all its lanes may
+// use it.
+func (e *Engine) expose(r *region, addr netip.Addr, port uint16, lane uint8, by offer) error {
+	if l := e.locals[addr]; l != nil {
+		_, err := e.grant(r, nil, l.key, port)
+		return err
+	}
+	if mutant.On(mutant.GrantOnLaneZero) {
+		lane = 0
+	}
+	p, err := e.peer(r.sock.local, addr, lane, r.sock.cl)
+	if err != nil {
+		return err
+	}
+	if p.tcp != nil {
+		return errOnTCP
+	}
+	need, err := e.grant(r, p, p.key, port)
+	if err != nil {
+		e.dropIfNew(p)
+		return err
+	}
+	if !need {
+		return nil
+	}
+	r.mr.Allow(p.who)
+	if p.c.Kernel() {
+		return nil // the cookie is all it needs
+	}
+	m := e.ctl(p, wire.TypeGrant, r.id)
+	m.port, m.region, m.by = port, r, by
+	r.queued.add(&m.inRegion, m)
+	g := wire.Grant{Cookie: r.cookie, Length: r.n, Rights: uint32(r.rights), Owner: r.sock.port, Grantee: port, OwnerInc: r.sock.inc}
+	e.sendCtl(p, m, g.Append(m.buf[:0]))
+	e.st.C[stats.GrantsSent]++
+	return nil
+}
+
+// grantCookie grants the key that t carries to the message's destination, ahead
+// of it; false: it cannot be granted, and t has ended. A key that has been
+// released meanwhile travels as it is: its use will be refused. A message whose
+// destination leads nowhere yet has its key granted when it does, see
+// grantWaiting.
+func (e *Engine) grantCookie(t *txMsg) bool {
+	sl := t.slot
+	r := e.regions[uint32(t.m.DestCookie)]
+	t.ungranted = sl.peer == nil && sl.local == nil
+	if t.ungranted || r == nil || r.cl != t.cl || r.exp.State() != rdmaop.ExportLive {
+		return true
+	}
+	err := e.expose(r, sl.addr, sl.port, t.sock.lane, byCookie)
+	if err == nil || mutant.On(mutant.GrantErrorDropped) {
+		return true
+	}
+	sl.q.del(&t.inQ)
+	e.msgDone(t, conn.OpRefused)
+	return false
+}
+
+// grantAgain is grantCookie for a new instance of the peer's daemon, of a message
+// that its connection has: it goes out whatever comes of it, and its socket is told
+// once, however often the peer restarts.
+func (e *Engine) grantAgain(t *txMsg) {
+	r := e.regions[uint32(t.m.DestCookie)]
+	if r == nil || r.cl != t.cl || r.exp.State() != rdmaop.ExportLive {
+		return
+	}
+	if err := e.expose(r, t.slot.addr, t.slot.port, t.sock.lane, byCookie); err != nil && !t.toldUngranted {
+		t.toldUngranted = !mutant.On(mutant.UngrantedTwice)
+		t.slot.ungranted++
+		e.note(t.slot)
+	}
+}
+
+// regrant grants anew what t, a GRANT that waits for p, would grant a new instance of
+// the peer's daemon. If the grant cannot be made, t must not go out as a GRANT: an
+// operation with the key would cost both hosts the connection. t keeps its place,
+// because the peer may wait for it (conn.Conn.Withdraw), and becomes a REVOKE of the key.
+// If t was made for a message with the cookie, that comes next (grantAgain).
+func (e *Engine) regrant(p *peer, t *ctlMsg) {
+	r := t.region
+	if r == nil {
+		return
+	}
+	_, err := e.grant(r, p, p.key, t.port)
+	if err == nil || mutant.On(mutant.RegrantAnyway) {
+		r.mr.Allow(p.who)
+		return
+	}
+	r.queued.del(&t.inRegion)
+	t.region, t.rkey, t.m.Internal = nil, 0, wire.TypeRevoke // 0: nobody waits to hear of it
+	(&wire.Revoke{RKey: r.id, Lanes: 1}).Append(t.m.Data[:0])
+	if r.exp.State() == rdmaop.ExportLive && t.by == byExpose {
+		e.tellNotGranted(r, p, t.port)
+	}
+}
+
+// withdrawGrants takes back the grants of r that wait to be sent: the peers know
+// nothing of them.
+func (e *Engine) withdrawGrants(r *region) {
+	var next *link[ctlMsg]
+	for n := r.queued.head; n != nil; n = next {
+		next = n.next
+		m := n.of
+		p, port := m.p, m.port
+		if p.c.Withdraw(&m.m) { // it has ended
+			e.ungrant(r, p, port)
+			e.dropIfNew(p)
+		}
+	}
+}
+
+// cancelGrants has the grants of r that were posted to h and not acked not go out
+// again.
+func (e *Engine) cancelGrants(r *region, h *remote) {
+	if mutant.On(mutant.DeadGrantAgain) {
+		return
+	}
+	var next *link[ctlMsg]
+	for n := r.queued.head; n != nil; n = next {
+		next = n.next
+		if m := n.of; m.p.remote == h {
+			m.p.c.Cancel(&m.m, conn.Cancelled)
+		}
+	}
+}
+
+// ungrant notes that a grant came to nothing, and reports whether there was one. It
+// leaves the grants of a region that is being released: they say that the peer was
+// asked for the key, and end with its answer or when it cannot answer any more.
+func (e *Engine) ungrant(r *region, p *peer, port uint16) bool {
+	e.current(r, p.remote)
+	ok := (r.exp.State() == rdmaop.ExportLive || mutant.On(mutant.RefusedForgotten)) && r.exp.Ungrant(p.key, port)
+	if ok {
+		e.granted(r, p, -1)
+	}
+	return ok
+}
+
+// takeGrant takes a GRANT that arrived on p.
+func (e *Engine) takeGrant(p *peer, g *wire.Grant) {
+	e.st.C[stats.GrantsReceived]++
+	err := p.grants.Add(rdmaop.Grant{Cookie: g.Cookie, Len: g.Length, Rights: rdmaop.Rights(g.Rights), Port: g.Grantee,
+		Owner: rdmaop.Owner{Port: g.Owner, Inc: g.OwnerInc}})
+	if err == nil {
+		return
+	}
+	over := errors.Is(err, rdmaop.ErrGrantOver) // that happens: they crossed
+	if !over {
+		e.cfg.Trace(p.local.addr, p.addr, "grant refused", err)
+	}
+	if !e.mayAnswer(p) {
+		return
+	}
+	n := wire.GrantNak{RKey: uint32(g.Cookie), Grantee: g.Grantee, Reason: wire.NakConflict}
+	switch {
+	case errors.Is(err, rdmaop.ErrTooManyGrants):
+		n.Reason = wire.NakFull
+	case over:
+		n.Reason = wire.NakOver
+	}
+	m := e.ctl(p, wire.TypeGrantNak, n.RKey)
+	e.sendCtl(p, m, n.Append(m.buf[:0]))
+}
+
+// nakText says what GRANT_NAK's reason means.
+func nakText(reason uint16) string {
+	switch reason {
+	case wire.NakFull:
+		return "it has as many grants of this host as it can keep"
+	case wire.NakConflict:
+		return "it knows the key as another region's"
+	}
+	return fmt.Sprintf("reason %d", reason)
+}
+
+// grantRefused takes a GRANT_NAK that arrived on p: whoever exposed the region, or
+// sent its cookie, is told that the destination cannot use it.
+func (e *Engine) grantRefused(p *peer, n *wire.GrantNak) {
+	r := e.regions[n.RKey]
+	if r == nil || !e.ungrant(r, p, n.Grantee) {
+		return // nobody waits for its use
+	}
+	if n.Reason != wire.NakOver {
+		e.cfg.Trace(p.local.addr, p.addr, "grant refused by peer", fmt.Errorf("%w of region %#x: %s", errTaken, r.id, nakText(n.Reason)))
+	}
+	if mutant.On(mutant.NakNotTold) {
+		return
+	}
+	e.tellNotGranted(r, p, n.Grantee)
+}
+
+// tellNotGranted tells r's owner that the socket at port of p cannot use it. It may
+// never have had a destination there, or not any more.
+func (e *Engine) tellNotGranted(r *region, p *peer, port uint16) {
+	e.note(&slot{cl: r.cl, sock: r.sock, cell: &cell{sock: r.sock}, addr: p.addr, port: port, closed: true, ungranted: 1})
+}

@@ -1,0 +1,188 @@
+package engine
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/rdsd/rdsd/internal/mutant"
+	"github.com/rdsd/rdsd/rdmaop"
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// The end of a peer's daemon, or of one of its connections, concerns the regions
+// that the peer was granted and no others. So each pair of a region and a peer with
+// grants of it has a record, which both list. Both ends are chores: a peer can have
+// as many regions as there are.
+
+// holding is what one peer has of a region: grants.
+type holding struct {
+	r     *region
+	h     *remote
+	n     int       // how many
+	of    *holdings // h's, when the first was made
+	asked bool      // the key is being taken back
+	in    link[holding]
+}
+
+// holdings is what one instance of a peer's daemon was granted.
+type holdings struct {
+	shares shares        // of its table of what we allow it
+	lanes  map[*peer]int // grants made on a lane, by lanes that have some
+	live   rounds[holding]
+	asked  rounds[holding]
+
+	void    bool  // the instance is gone, and its grants are being ended
+	voiding chore // of both
+	looking chore // at asked, after a connection has gone
+}
+
+// keysEach is how many keys an address of a peer has: its own, and one for each
+// lane behind it. So what a region has granted to one peer is in one place.
+const keysEach = 1 + 256
+
+func (e *Engine) newKeys() verbs.PeerKey {
+	e.nextKey += keysEach
+	return e.nextKey
+}
+
+func (e *Engine) newHoldings() *holdings {
+	s := &holdings{lanes: map[*peer]int{}}
+	s.voiding.step = func() bool { return e.inSlices(func() bool { return e.voidNext(s) }) }
+	s.looking.step = func() bool { return e.inSlices(func() bool { return e.lookNext(s) }) }
+	return s
+}
+
+// find returns where r's record of h is, or would be.
+func (r *region) find(h *remote) (int, bool) {
+	return slices.BinarySearchFunc(r.holders, h.who, func(x *holding, k verbs.PeerKey) int { return cmp.Compare(x.h.who, k) })
+}
+
+func (x *holding) list() *rounds[holding] {
+	if x.asked {
+		return &x.of.asked
+	}
+	return &x.of.live
+}
+
+// holds notes n more grants of r on the lane p, fewer if n is negative.
+func (e *Engine) holds(r *region, p *peer, n int) {
+	h := p.remote
+	i, ok := r.find(h)
+	if !ok {
+		x := e.holdingPool.get()
+		*x = holding{r: r, h: h, of: h.holdings}
+		r.holders = slices.Insert(r.holders, i, x)
+		x.of.live.add(&x.in, x)
+	}
+	x := r.holders[i]
+	if n > 0 || !mutant.On(mutant.ExposedForGood) {
+		if x.of.lanes[p] += n; x.of.lanes[p] == 0 {
+			delete(x.of.lanes, p)
+		}
+	}
+	e.addGrants(x, n)
+}
+
+// addGrants notes that x is n more grants, and ends it with the last one.
+func (e *Engine) addGrants(x *holding, n int) {
+	x.n += n
+	x.of.shares.count(x.r.cl.acct, n)
+	if x.n > 0 {
+		return
+	}
+	r := x.r
+	i, _ := r.find(x.h)
+	x.list().del(&x.in)
+	r.holders = slices.Delete(r.holders, i, i+1)
+	*x = holding{}
+	e.holdingPool.put(x)
+}
+
+// exposed reports whether the peer's daemon has a grant that was made on p.
+func (p *peer) exposed() bool { return p.holdings.lanes[p] > 0 }
+
+// askHolders has all who hold r listed among those who are asked for its key.
+func (e *Engine) askHolders(r *region) {
+	for i := len(r.holders) - 1; i >= 0; i-- {
+		x := r.holders[i]
+		if x.of.void {
+			e.void(x)
+			continue
+		}
+		x.list().del(&x.in)
+		x.asked = true
+		x.list().add(&x.in, x)
+	}
+}
+
+// voidHoldings ends all that the instance of h's daemon that is known was granted.
+// What is asked about one of its regions before its turn has come finds it ended,
+// see current.
+func (e *Engine) voidHoldings(h *remote) *chore {
+	s := h.holdings
+	h.holdings = e.newHoldings()
+	s.void = true
+	return &s.voiding
+}
+
+// voidNext ends the next of s; false: there was none.
+func (e *Engine) voidNext(s *holdings) bool {
+	for _, l := range []*rounds[holding]{&s.live, &s.asked} {
+		if l.n > 0 {
+			e.choreLeft -= l.head.of.n
+			e.void(l.head.of)
+			return true
+		}
+	}
+	return false
+}
+
+// void ends what a former instance of a peer's daemon has of a region.
+func (e *Engine) void(x *holding) {
+	r, h := x.r, x.h
+	r.mr.Disallow(h.who)
+	r.endFlush(h)
+	if r.rights&rdmaop.UseOnce != 0 && x.n > r.unsent(h) {
+		r.spent = true // the old instance may have used it
+	}
+	r.exp.PeersGone(h.who, h.who+keysEach)
+	r.cl.acct.grants -= x.n
+	e.addGrants(x, -x.n)
+	e.retireIfDead(r)
+}
+
+// current ends what a former instance of h's daemon has of r.
+func (e *Engine) current(r *region, h *remote) {
+	if i, ok := r.find(h); ok && r.holders[i].of.void && !mutant.On(mutant.VoidForgotten) {
+		e.void(r.holders[i])
+	}
+}
+
+// revokeDown sees to the keys that were asked for at p, whose queue pair is
+// gone: nothing of it can touch a region any more. A lane that had to confirm
+// has. An answer is still owed where other lanes are there to use the key: it
+// comes on p's next connection.
+func (e *Engine) revokeDown(p *peer) {
+	if s := p.holdings; s.asked.n > 0 {
+		s.asked.all()
+		e.begin(&s.looking)
+	}
+}
+
+// lookNext does that for the next region. The connection may be there again by
+// then: the REVOKE that it was sent is sent again, and is answered.
+func (e *Engine) lookNext(s *holdings) bool {
+	x := s.asked.next()
+	if x == nil {
+		return false
+	}
+	r, h := x.r, x.h
+	if r.flushesGone(h) {
+		e.endIfFlushed(r, h)
+	}
+	if !h.attached() {
+		e.giveUp(r, h)
+	}
+	e.retireIfDead(r)
+	return true
+}

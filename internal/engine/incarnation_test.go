@@ -1,0 +1,34 @@
+package engine
+
+import (
+	"testing"
+
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/wire"
+)
+
+// TestIncarnation: a message that means a port's former socket finds none; one
+// that means nobody in particular goes to whoever is bound.
+func TestIncarnation(t *testing.T) {
+	w, c, _ := lanePair(t, Config{})
+	e := w.es[0]
+	p := e.peersV[0]
+	inc := e.localsV[0].ports.get(10).inc
+	for _, tc := range []struct {
+		means uint32
+		want  conn.Verdict
+	}{{0, conn.Accepted}, {inc, conn.Accepted}, {inc + 1, conn.NoSocket}} {
+		h := wire.Header{SPort: 10, DPort: 10, SrcInc: 1, DstInc: tc.means, Len: 4}
+		if v, _ := e.Deliver(p.rc, &h, []byte("four")); v != tc.want {
+			t.Errorf("Deliver to incarnation %#x of %#x: %d, want %d", tc.means, inc, v, tc.want)
+		}
+		_, token, v := e.Begin(p.rc, &h)
+		if v != tc.want {
+			t.Errorf("Begin to incarnation %#x of %#x: %d, want %d", tc.means, inc, v, tc.want)
+		}
+		if v == conn.Accepted {
+			e.Abort(p.rc, token)
+		}
+	}
+	w.clean(c[:]...)
+}

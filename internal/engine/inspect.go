@@ -1,0 +1,190 @@
+package engine
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// Ask runs f on the engine's goroutine and returns when it has run. After an error it
+// has not run and never will.
+type Ask func(f func()) error
+
+// Inspector answers other goroutines what the engine has: each question in as many
+// turns as it has parts, a few microseconds each, so that traffic goes on between
+// them. What changes meanwhile may be seen before or after the change.
+type Inspector struct {
+	e   *Engine
+	ask Ask
+}
+
+// Inspect returns an Inspector that asks with ask.
+func (e *Engine) Inspect(ask Ask) Inspector { return Inspector{e, ask} }
+
+// Sockets lists the bound sockets by address and port.
+func (b Inspector) Sockets() (out []ctl.SocketInfo, err error) {
+	const pages = 8 // of 256 ports: what one turn of the engine has time for
+	for _, l := range b.e.localsV {
+		for i := 0; i < len(l.ports.dir) && err == nil; i += pages {
+			err = b.ask(func() {
+				for _, page := range l.ports.dir[i : i+pages] {
+					if page != nil {
+						out = appendSockets(out, page.socks[:])
+					}
+				}
+			})
+		}
+	}
+	return out, err
+}
+
+func appendSockets(out []ctl.SocketInfo, page []*socket) []ctl.SocketInfo {
+	for _, s := range page {
+		if s != nil && s.ping == nil {
+			out = append(out, socketInfo(s))
+		}
+	}
+	return out
+}
+
+func socketInfo(s *socket) ctl.SocketInfo {
+	return ctl.SocketInfo{Addr: s.local.addr, Port: s.port, Incarnation: s.inc,
+		Owner:        ctl.Owner{PID: s.cl.pid, UID: s.cl.user.UID, Name: s.cl.name},
+		SendMessages: uint64(s.txs.n), SendBytes: uint64(s.sndBytes), RecvBytes: uint64(s.rcvBytes),
+		RecvLimit: uint64(s.limit), Congested: s.congested, Ops: uint64(s.ops)}
+}
+
+// peersEach is how many peers one turn of the engine describes.
+const peersEach = 32
+
+// Peer is a connection, and what says why it goes by the device that it goes by.
+type Peer struct {
+	ctl.PeerInfo
+	OnlySecond bool  // our address is not on the first of two devices
+	Second     bool  // it goes by the second
+	Dialed     bool  // we have asked for it
+	Fell       error // why it does not go by the first, nil: the peer came by the second
+}
+
+// Peers lists the connections, PeerInfo.Why excepted.
+func (b Inspector) Peers() (out []Peer, err error) {
+	err = b.eachPeer(func(p *peer) {
+		i := Peer{PeerInfo: b.e.peerInfo(p), Dialed: p.dialing, Fell: p.fellWhy}
+		if p.rail != nil {
+			i.Second = p.rail.i == 1
+			i.OnlySecond = p.local.listeners[0] == nil && len(b.e.rails) == 2
+		}
+		b.e.limited(p, &i.PeerInfo)
+		out = append(out, i)
+	})
+	return out, err
+}
+
+// eachPeer calls f for all peers. A peer that is forgotten between two turns is left
+// out.
+func (b Inspector) eachPeer(f func(*peer)) (err error) {
+	e := b.e
+	var keys []verbs.PeerKey
+	err = b.ask(func() {
+		for _, p := range e.peersV {
+			keys = append(keys, p.key)
+		}
+	})
+	for part := range slices.Chunk(keys, peersEach) {
+		if err != nil {
+			break
+		}
+		err = b.ask(func() {
+			for _, k := range part {
+				if p := e.byKey[k]; p != nil {
+					f(p)
+				}
+			}
+		})
+	}
+	return err
+}
+
+func (e *Engine) peerInfo(p *peer) ctl.PeerInfo {
+	i := p.c.Info()
+	pi := ctl.PeerInfo{Local: i.Local, Remote: i.Remote, Lane: i.Lane, State: strings.ToLower(i.State.String()),
+		Instance: ctl.ID(i.Instance), Kernel: i.Kernel, Transport: "tcp", CRC: p.crc == verbs.CRCOn,
+		NextTxSeq: i.NextTx, AckedSeq: i.LastAck, RxSeq: i.LastRx,
+		QueuedMessages: uint64(i.Queued + p.waiting()), QueuedBytes: uint64(i.QueuedBytes),
+		UnackedMessages: uint64(i.Unacked), UnackedBytes: uint64(i.UnackedBytes),
+		SendCredits: int(i.Credits), RecvCredits: p.credits,
+		Resets: i.Stats.ConnReset, Retransmitted: i.Stats.Retransmitted, DroppedOps: i.Stats.OpsDropped,
+		UnknownOps: i.Stats.OpsUnknown, Lost: i.Stats.Lost}
+	if i.Since != 0 {
+		pi.Since = time.Unix(0, e.wall-(e.now-i.Since))
+	}
+	if i.Kernel {
+		pi.Instance = 0 // it has none
+	}
+	if p.tcp != nil {
+		pi.CRC, pi.TCPLanes, pi.TCPConns = false, p.tcp.Up(), tcpConns(p.tcp)
+	} else {
+		pi.Transport = p.rail.attr.Name
+	}
+	if q, ok := p.qp.(interface{ TLS() string }); ok {
+		pi.TLS = q.TLS()
+	}
+	if i.LastError != nil {
+		pi.LastError = i.LastError.Error()
+	}
+	return pi
+}
+
+// PeerReset breaks off the connections to addr, in all lanes or one; they come
+// back by themselves.
+func (b Inspector) PeerReset(addr netip.Addr, lane *uint8) (n int, err error) {
+	addr = addr.Unmap()
+	known := false
+	err = b.ask(func() {
+		e := b.e
+		for _, p := range e.peersV {
+			if p.addr == addr && (lane == nil || p.lane == *lane) {
+				known = true
+				if p.c.State() != conn.Down {
+					n++
+				}
+				p.c.Reset(e.now, errAdmin)
+				e.touch(p)
+			}
+		}
+	})
+	if err == nil && !known {
+		in := ""
+		if lane != nil {
+			in = fmt.Sprintf(" in lane %d", *lane)
+		}
+		err = fmt.Errorf("%w: no connection to %v%s was ever made", ctl.ErrNotFound, addr, in)
+	}
+	return n, err
+}
+
+// Use is what a user has of what its quotas bound.
+type Use struct {
+	Quota                                              config.Quota
+	Sockets, Destinations, Operations, Grants, Waiting int
+	HeldBytes                                          int
+}
+
+// Users is what each user has, by uid.
+func (b Inspector) Users() (map[uint32]Use, error) {
+	out := map[uint32]Use{}
+	err := b.ask(func() {
+		for uid, a := range b.e.accounts {
+			out[uid] = Use{Quota: a.quota, Sockets: a.sockets, Destinations: a.dests, Operations: a.ops, Grants: a.grants,
+				Waiting: a.waiting.n, HeldBytes: a.held}
+		}
+	})
+	return out, err
+}

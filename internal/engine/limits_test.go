@@ -1,0 +1,332 @@
+package engine
+
+import (
+	"runtime"
+	"runtime/debug"
+	"testing"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/rdmaop"
+	"golang.org/x/sys/unix"
+)
+
+// maxTurn is how long a turn may take at every limit of docs/ipc.md.
+const maxTurn = 10 * time.Millisecond
+
+// atLimit is a world at one of the limits. What is measured is the processor's time
+// of this thread, which other programs cannot lengthen.
+type atLimit struct {
+	*world
+	longest time.Duration
+}
+
+func threadTime() time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts); err != nil {
+		panic(err)
+	}
+	return time.Duration(ts.Nano())
+}
+
+// do measures f, a part of a turn of host 0.
+func (l *atLimit) do(f func()) {
+	start := threadTime()
+	f()
+	l.longest = max(l.longest, threadTime()-start)
+}
+
+// turn measures n turns of host 0, and gives the other hosts theirs.
+func (l *atLimit) turn(n int) {
+	for range n {
+		l.do(func() { l.es[0].Turn(l.net.Now(), l.net.Now()) })
+		for _, e := range l.es[1:] {
+			e.Turn(l.net.Now(), l.net.Now())
+		}
+		if !l.net.Step() {
+			l.net.At(l.net.Now()+ms, func() {})
+		}
+	}
+}
+
+// rest turns until nothing goes on in turns any more.
+func (l *atLimit) rest() {
+	l.t.Helper()
+	l.turn(50)
+	for n := 0; l.es[0].chores.n > 0; n++ {
+		if l.turn(1); n == 100_000 {
+			l.t.Fatal("never ends")
+		}
+	}
+}
+
+// taken turns until the engine has taken what the client submitted.
+func (l *atLimit) taken(r *raw) {
+	for !r.cl.sub.Empty() {
+		l.es[0].Turn(l.net.Now(), l.net.Now())
+	}
+}
+
+const (
+	allSlots = 131072
+	allMsgs  = 65536
+)
+
+func largeParams() shm.Params {
+	p := smallParams()
+	p.SubEntries, p.EventEntries, p.MaxMsgs, p.Slots, p.Cells = 1<<12, 1<<12, allMsgs, allSlots, allSlots
+	return p
+}
+
+// openAll opens n destinations of s, to where addr says.
+func (l *atLimit) openAll(r *raw, s uint32, n int, addr func(i int) (slot shm.SubDest)) {
+	for i := range n {
+		d := addr(i)
+		d.Kind, d.Sock, d.Slot, d.Cell, d.Gen = shm.KindOpenDest, s, uint32(i), uint32(i), 1
+		r.put(func(e *shm.Entry) { *e.SubDest() = d })
+		if i%4000 == 3999 {
+			l.taken(r)
+		}
+	}
+	l.taken(r)
+}
+
+func (l *atLimit) sendAll(r *raw, s uint32, n int, slot func(i int) uint32, size int) {
+	for i := range n {
+		r.sendMsg(s, slot(i), uint32(i), size)
+		if i%4000 == 3999 {
+			l.taken(r)
+		}
+	}
+	l.taken(r)
+}
+
+// closeSock has the request answered as a session has: it asks once a turn.
+func (l *atLimit) closeSock(r *raw, s uint32) {
+	l.t.Helper()
+	var p RingPlace
+	for err := errAgain; err == errAgain; l.turn(1) {
+		l.do(func() { _, err = l.es[0].Serve(r.cl, &ipc.CloseSock{Sock: s}, &p) })
+		if err != nil && err != errAgain {
+			l.t.Fatal(err)
+		}
+	}
+}
+
+// granted is a process with n regions, each granted to a socket of host 1.
+func (l *atLimit) granted(n int) *opSide {
+	a, b := l.opSide(0, 10), l.opSide(1, 20)
+	a.exposeTo(a.register(rdmaop.RightRead), 1, 20)
+	l.run()
+	for i := range n - 1 {
+		if err := a.exposeTo(a.register(rdmaop.RightRead), 1, 20); err != nil {
+			l.t.Fatal(err)
+		}
+		if i%1024 == 0 {
+			l.run()
+		}
+	}
+	l.run()
+	if got := b.e.peersV[0].grants.Len(); got != n {
+		l.t.Fatalf("%d grants have arrived of %d", got, n)
+	}
+	return a
+}
+
+// limitCases are the limits, and what happens at them.
+var limitCases = []struct {
+	name  string
+	hosts int
+	units int // of work that there is at least
+	run   func(l *atLimit)
+}{
+	{"65534 sockets: their process exits", 1, 65534, func(l *atLimit) {
+		r := l.attach(0, smallParams())
+		for port := 2; port < 65536; port++ {
+			r.bind(uint16(port))
+		}
+		l.begin()
+		l.do(func() { r.at.Close() })
+		l.rest()
+	}},
+	{"65536 regions granted to a peer: their process exits", 2, 65536, func(l *atLimit) {
+		a := l.granted(defaultMaxGrants)
+		l.begin()
+		l.do(func() { a.at.Close() })
+		l.rest()
+	}},
+	{"65536 regions granted to a peer: its daemon restarts", 2, 65536, func(l *atLimit) {
+		l.granted(defaultMaxGrants)
+		l.begin()
+		l.do(func() { l.es[0].voidGrants(l.es[0].peersV[0].remote) })
+		l.rest()
+	}},
+	{"65536 keys being taken back: the connection breaks", 2, 2 * 65536, func(l *atLimit) {
+		a := l.granted(defaultMaxGrants)
+		e := l.es[0]
+		l.es = l.es[:1] // the peer answers no more
+		a.at.Close()
+		for e.leaving.n > 0 {
+			e.Turn(l.net.Now(), l.net.Now())
+		}
+		l.begin()
+		l.do(func() { e.peersV[0].c.Reset(e.now, errAdmin); e.touch(e.peersV[0]) })
+		l.rest()
+		e.choreAll += 65536 // these have ended before
+	}},
+	{"131072 destinations lead to a peer: it goes, comes, is congested and free", 2, 4 * allSlots, func(l *atLimit) {
+		r := l.attach(0, largeParams())
+		s := r.bind(10)
+		l.openAll(r, s, allSlots, func(int) shm.SubDest { return shm.SubDest{Port: 20, Addr: hostAddr(1).As16()} })
+		p := l.es[0].peersV[0]
+		r.sendMsg(s, 0, 0, 1)
+		l.run()
+		l.begin()
+		l.do(func() { p.c.Reset(l.es[0].now, errAdmin); l.es[0].touch(p) })
+		l.rest()
+		r.sendMsg(s, 0, 1, 1)
+		l.turn(100)
+		l.rest()
+		l.run()
+		x := l.opSide(1, 20).cl.socks[0]
+		for _, on := range []bool{true, false} {
+			l.es[1].setCongested(x, on)
+			l.turn(100)
+			l.rest()
+		}
+		if n := p.c.Stats().CongUpdateReceived; n < 2 {
+			l.t.Errorf("%d congestion maps came", n)
+		}
+	}},
+	{"131072 destinations of a socket: it is closed", 2, allSlots, func(l *atLimit) {
+		r := l.attach(0, largeParams())
+		s := r.bind(10)
+		l.openAll(r, s, allSlots, func(int) shm.SubDest { return shm.SubDest{Port: 20, Addr: hostAddr(1).As16()} })
+		l.begin()
+		l.closeSock(r, s)
+		l.rest()
+	}},
+	{"65536 senders of this host wait for a socket: it is read", 1, 60_000, func(l *atLimit) {
+		r, to := l.attach(0, largeParams()), l.attach(0, smallParams())
+		to.bind(20)
+		s := r.bind(10)
+		l.openAll(r, s, allMsgs, func(int) shm.SubDest { return shm.SubDest{Port: 20, Addr: hostAddr(0).As16()} })
+		to.cl.socks[0].limit = 1
+		l.sendAll(r, s, allMsgs, func(i int) uint32 { return uint32(i) }, 600)
+		l.run()
+		if n := to.cl.socks[0].waiters.n; n < 60_000 {
+			l.t.Fatalf("%d wait", n)
+		}
+		l.begin()
+		for range 200 { // each time there is room for one
+			to.read()
+			l.turn(5)
+		}
+		to.cl.socks[0].limit = 1 << 30
+		l.do(func() { l.es[0].relieve(to.cl.socks[0]) })
+		l.rest()
+	}},
+	{"65536 messages to a destination: they are cancelled", 1, allMsgs, func(l *atLimit) {
+		r := l.attach(0, largeParams())
+		s := r.bind(10)
+		r.open(s, 0, 0, nobody(1), 20)
+		l.sendAll(r, s, allMsgs, func(int) uint32 { return 0 }, 10)
+		l.begin()
+		r.put(func(e *shm.Entry) { *e.Sub() = shm.Sub{Kind: shm.KindCancel, Sock: s, Slot: 0} })
+		l.rest()
+		if n := r.cl.socks[0].txs.n; n != 0 {
+			l.t.Errorf("%d messages left", n)
+		}
+	}},
+	{"65536 messages to a destination of this host that is closed", 1, 60_000, func(l *atLimit) {
+		r, to := l.attach(0, largeParams()), l.attach(0, smallParams())
+		to.bind(20)
+		s := r.bind(10)
+		r.open(s, 0, 0, hostAddr(0), 20)
+		to.cl.socks[0].limit = 1
+		l.sendAll(r, s, allMsgs, func(int) uint32 { return 0 }, 600)
+		l.begin()
+		r.put(func(e *shm.Entry) { *e.SubDest() = shm.SubDest{Kind: shm.KindCloseDest, Sock: s, Slot: 0} })
+		l.rest()
+		if n := r.cl.socks[0].txs.n; n != 0 {
+			l.t.Errorf("%d messages left", n)
+		}
+	}},
+	{"65536 messages to a peer that closes its connection, and comes back as another", 2, 0, func(l *atLimit) {
+		r := l.attach(0, largeParams())
+		l.opSide(1, 20)
+		s := r.bind(10)
+		r.open(s, 0, 0, hostAddr(1), 20)
+		r.sendMsg(s, 0, 0, 1)
+		l.run()
+		other := l.es
+		l.es = l.es[:1]
+		l.sendAll(r, s, allMsgs-1, func(int) uint32 { return 0 }, 10)
+		l.begin()
+		l.turn(200)
+		other[1].Shutdown()
+		l.es = other
+		l.turn(200)
+		l.es[1] = l.boot(1, 99, Config{})
+		l.turn(3000)
+	}},
+	{"4096 peers, never met: their destinations are closed", 1, 4096, func(l *atLimit) {
+		r := l.attach(0, largeParams())
+		s := r.bind(10)
+		l.openAll(r, s, 4096, func(i int) shm.SubDest { return shm.SubDest{Port: 20, Addr: nobody(i).As16()} })
+		if n := len(l.es[0].peersV); n != 4096 {
+			l.t.Fatalf("%d peers", n)
+		}
+		l.begin()
+		l.closeSock(r, s)
+		l.rest()
+	}},
+}
+
+// begin has the work counted and measured from here on, without the collector's.
+func (l *atLimit) begin() {
+	runtime.GC()
+	debug.SetGCPercent(-1)
+	e := l.es[0]
+	e.renew()
+	e.choreMost, e.choreAll, l.longest = 0, 0, 0
+}
+
+// TestTurnsAtLimits: at each documented limit no turn looks at more than its budget,
+// and none takes maxTurn. Of the time the shortest of several repetitions counts.
+func TestTurnsAtLimits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it fills every table")
+	}
+	const collect = 100
+	defer debug.SetGCPercent(debug.SetGCPercent(collect))
+	for _, c := range limitCases {
+		t.Run(c.name, func(t *testing.T) {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			best := time.Duration(0)
+			for try := range 4 {
+				l := &atLimit{world: newWorld(t, c.hosts, Config{})}
+				c.run(l)
+				debug.SetGCPercent(collect)
+				if l.es[0].choreMost > choreBudget+choreSlack {
+					t.Errorf("a turn looked at %d things, its budget is %d", l.es[0].choreMost, choreBudget)
+				}
+				if all := l.es[0].choreAll; all < c.units {
+					t.Errorf("%d things looked at, there are %d", all, c.units)
+				}
+				if try == 0 || l.longest < best {
+					best = l.longest
+				}
+				if best < maxTurn || t.Failed() || raceEnabled {
+					break
+				}
+			}
+			t.Logf("the longest turn: %.2f ms", float64(best.Nanoseconds())/1e6)
+			if best > maxTurn && !raceEnabled {
+				t.Errorf("the longest turn took %v", best)
+			}
+		})
+	}
+}

@@ -1,0 +1,185 @@
+package engine
+
+import (
+	"strings"
+
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// Sockets and connections have rows in a mapping that can be read while the
+// engine is stuck, and after it died. Nothing is written per message: with each
+// publication of the counters some rows are brought up to date, in turn.
+// With thousands of them it takes a second until all are.
+const (
+	listEvery    = 10_000_000 // ns
+	listMost     = 16         // of these at once, after a sleep
+	socketsEvery = 64         // in each: some 5 us
+	peersEvery   = 16
+)
+
+// listed gives out the rows of one list.
+type listed[T any] struct {
+	rows []*T
+	free []uint16
+	next int // to be written
+	most int
+}
+
+// add gives x a row, counted from 1; 0: there is none left.
+func (l *listed[T]) add(x *T) uint16 {
+	if n := len(l.free); n > 0 {
+		row := l.free[n-1]
+		l.free = l.free[:n-1]
+		l.rows[row-1] = x
+		return row
+	}
+	if len(l.rows) == l.most {
+		return 0
+	}
+	l.rows = append(l.rows, x)
+	return uint16(len(l.rows))
+}
+
+func (l *listed[T]) drop(row uint16) {
+	l.rows[row-1] = nil
+	l.free = append(l.free, row)
+}
+
+// each calls f with up to n rows, the ones after those of the last time.
+func (l *listed[T]) each(n int, f func(i int, x *T)) {
+	for range min(n, len(l.rows)) {
+		if l.next >= len(l.rows) {
+			l.next = 0
+		}
+		if x := l.rows[l.next]; x != nil {
+			f(l.next, x)
+		}
+		l.next++
+	}
+}
+
+// lists is nil in engines that have no such mapping.
+type lists struct {
+	out   *stats.Lists
+	socks listed[socket]
+	peers listed[peer]
+	at    int64 // of the last publication, unix ns
+	epoch int64 // engine time 0, unix ns
+}
+
+func newLists(out *stats.Lists) *lists {
+	return &lists{out: out, socks: listed[socket]{most: stats.MaxSockets}, peers: listed[peer]{most: stats.MaxPeers}}
+}
+
+func (l *lists) addSocket(s *socket) {
+	if l != nil {
+		if s.row = l.socks.add(s); s.row > 0 {
+			l.putSocket(int(s.row)-1, s)
+		}
+	}
+}
+
+func (l *lists) dropSocket(s *socket) {
+	if l != nil && s.row > 0 {
+		l.socks.drop(s.row)
+		l.out.PutSocket(int(s.row)-1, &stats.Socket{})
+		s.row = 0
+	}
+}
+
+func (l *lists) addPeer(p *peer) {
+	if l != nil {
+		p.row = l.peers.add(p)
+	}
+}
+
+func (l *lists) dropPeer(p *peer) {
+	if l != nil && p.row > 0 {
+		l.peers.drop(p.row)
+		l.out.PutPeer(int(p.row)-1, &stats.Peer{})
+		p.row = 0
+	}
+}
+
+// PublishLists brings rows up to date, the more the longer it was not called.
+func (e *Engine) PublishLists(wall int64) {
+	l := e.lists
+	if l == nil {
+		return
+	}
+	n := int(min((wall-l.at)/listEvery, listMost))
+	if n == 0 {
+		return
+	}
+	l.at, l.epoch = wall, e.wall-e.now
+	l.socks.each(n*socketsEvery, l.putSocket)
+	l.peers.each(n*peersEvery, l.putPeer)
+	l.out.Seen(wall, e.sockets(), len(e.peersV))
+}
+
+func (l *lists) putSocket(i int, s *socket) {
+	r := stats.Socket{Used: 1, Addr: s.local.addr.As16(), Port: s.port, Incarnation: s.inc,
+		PID: uint32(s.cl.pid), UID: s.cl.user.UID, SendMessages: uint64(s.txs.n), SendBytes: uint64(s.sndBytes),
+		RecvBytes: uint64(s.rcvBytes), RecvLimit: uint64(s.limit), Congested: bit(s.congested), Ops: uint64(s.ops)}
+	stats.SetText(r.Name[:], s.cl.name)
+	l.out.PutSocket(i, &r)
+}
+
+// stateNames are those of peerInfo, made once.
+var stateNames = func() (names [conn.Error + 1]string) {
+	for i := range names {
+		names[i] = strings.ToLower(conn.State(i).String())
+	}
+	return names
+}()
+
+func (l *lists) putPeer(row int, p *peer) {
+	i := p.c.Info()
+	r := stats.Peer{Used: 1, Local: i.Local.As16(), Remote: i.Remote.As16(), Lane: i.Lane, Kernel: bit(i.Kernel), CRC: bit(p.crc == verbs.CRCOn),
+		Instance: i.Instance, NextTx: i.NextTx, Acked: i.LastAck, Rx: i.LastRx,
+		QueuedMessages: uint64(i.Queued), QueuedBytes: uint64(i.QueuedBytes), UnackedMessages: uint64(i.Unacked), UnackedBytes: uint64(i.UnackedBytes),
+		SendCredits: i.Credits, RecvCredits: uint32(p.credits),
+		Resets: i.Stats.ConnReset, Retransmitted: i.Stats.Retransmitted, DroppedOps: i.Stats.OpsDropped, UnknownOps: i.Stats.OpsUnknown, Lost: i.Stats.Lost}
+	if i.Since != 0 {
+		r.Since = l.epoch + i.Since
+	}
+	if i.Kernel {
+		r.Instance = 0
+	}
+	stats.SetText(r.State[:], stateNames[i.State])
+	if p.tcp != nil {
+		r.CRC, r.TCPLanes = 0, uint16(p.tcp.Up())
+		stats.SetText(r.Transport[:], "tcp")
+	} else {
+		stats.SetText(r.Transport[:], p.rail.attr.Name)
+	}
+	if q, ok := p.qp.(interface{ TLS() string }); ok {
+		stats.SetText(r.TLS[:], q.TLS())
+	}
+	stats.SetText(r.LastError[:], p.why(&i))
+	l.out.PutPeer(row, &r)
+}
+
+// why is the text of i.LastError, made once for each: errors may not be compared,
+// but each comes with a change of these.
+func (p *peer) why(i *conn.Info) string {
+	if key := (whyKey{i.State, i.Since, i.RetryAt, i.Stats.ConnReset}); key != p.whyKey && i.LastError != nil {
+		p.whyKey, p.whyText = key, i.LastError.Error()
+	}
+	return p.whyText
+}
+
+type whyKey struct {
+	state          conn.State
+	since, retryAt int64
+	resets         uint64
+}
+
+func bit(b bool) uint8 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,89 @@
+package engine
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/stats"
+)
+
+func TestListed(t *testing.T) {
+	l := listed[int]{most: 3}
+	xs := []int{10, 11, 12, 13}
+	for i, want := range []uint16{1, 2, 3, 0} {
+		if row := l.add(&xs[i]); row != want {
+			t.Errorf("row %d, want %d", row, want)
+		}
+	}
+	l.drop(2)
+	seen := func(n int) (got []int) {
+		l.each(n, func(i int, x *int) {
+			if xs[i] != *x && i != 1 {
+				t.Errorf("row %d has %d", i, *x)
+			}
+			got = append(got, *x)
+		})
+		return got
+	}
+	for _, tc := range []struct {
+		n    int
+		want []int
+	}{{1, []int{10}}, {1, nil}, {2, []int{12, 10}}, {100, []int{12, 10}}, {0, nil}} {
+		if got := seen(tc.n); !slices.Equal(got, tc.want) {
+			t.Errorf("%d rows: %v, want %v", tc.n, got, tc.want)
+		}
+	}
+	if row := l.add(&xs[3]); row != 2 {
+		t.Errorf("row %d is free, got %d", 2, row)
+	}
+	if got := seen(3); !slices.Equal(got, []int{13, 12, 10}) {
+		t.Error(got)
+	}
+}
+
+// The lists say what the daemon answers, cost no allocation, and forget what was
+// closed.
+func TestPublishLists(t *testing.T) {
+	r := newRig(t, 2)
+	a, b := r.hosts[0], r.hosts[1]
+	mem := make([]uint64, stats.ListSize/8)
+	out, err := stats.NewLists(mem, stats.Info{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader, err := stats.NewListReader(mem)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := b.e
+	e.lists = newLists(out)
+	s := e.localsV[0].ports.get(b.port)
+	e.lists.addSocket(s) // it was bound before there were lists
+	a.open(b)
+	a.put(0, 0)
+	a.publish()
+	r.until("delivery", func() bool { return b.got == 1 && a.back == 1 })
+	e.peersV[0].c.Reset(e.now, errors.New("an error for this test"))
+	wall := time.Now().UnixNano()
+	if n := testing.AllocsPerRun(100, func() { wall += int64(time.Second); s.ops++; e.PublishLists(wall) }); n != 0 && !raceEnabled {
+		t.Errorf("%v allocations, want 0", n)
+	}
+	e.PublishLists(wall + 1) // too soon
+	socks, peers := ctl.OfflineSockets(reader), ctl.OfflinePeers(reader)
+	if len(socks.Sockets) != 1 || socks.Sockets[0] != socketInfo(s) || !socks.AsOf.Equal(time.Unix(0, wall)) || socks.Unlisted != 0 {
+		t.Errorf("sockets %+v, want %+v", socks, socketInfo(s))
+	}
+	want := e.peerInfo(e.peersV[0])
+	if len(peers.Peers) != 1 || !reflect.DeepEqual(peers.Peers[0], want) || want.LastError != "an error for this test" || want.Resets != 1 {
+		t.Errorf("peers\n%+v, want\n%+v", peers.Peers, want)
+	}
+	e.leavePort(s)
+	e.leavePort(s)
+	if socks := ctl.OfflineSockets(reader); len(socks.Sockets) != 0 {
+		t.Errorf("left: %+v", socks.Sockets)
+	}
+}

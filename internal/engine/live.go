@@ -1,0 +1,31 @@
+package engine
+
+import "github.com/rdsd/rdsd/internal/config"
+
+// Live is what of Config can change while the engine runs.
+type Live struct {
+	HardCap    int
+	MaxSockets int
+	Policy     *config.Policy // of processes that attach and sockets that are bound from now on
+	Rates      Rates
+	Silence    int64 // ns; also of the present connections by queue pairs
+}
+
+// Live returns what holds. The engine's goroutine only.
+func (e *Engine) Live() Live {
+	return Live{e.cfg.HardCap, e.cfg.MaxSockets, e.cfg.Policy, e.cfg.Rates, e.cfg.Silence}
+}
+
+// Apply has l hold from now on. It also asks Config.Allowed again of every peer, and
+// breaks off who is not allowed any more. The engine's goroutine only.
+func (e *Engine) Apply(l Live) {
+	e.cfg.HardCap, e.cfg.MaxSockets, e.cfg.Policy = l.HardCap, l.MaxSockets, l.Policy
+	if l.Rates != e.cfg.Rates {
+		e.cfg.Rates = l.Rates
+		e.SetRates(l.Rates)
+	}
+	e.SetSilence(l.Silence)
+	for _, p := range e.peersV {
+		e.allowedAnew(p)
+	}
+}

@@ -1,0 +1,333 @@
+package engine
+
+import (
+	"encoding/binary"
+
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/mutant"
+	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/rdmaop"
+	"github.com/rdsd/rdsd/verbs"
+	"golang.org/x/sys/unix"
+)
+
+// Same host: the message goes from the sender's arena to the receiver's in one
+// copy, in the order and under the congestion rules of the network path. An
+// operation is a copy between mappings, a slice per turn, its message after
+// it.
+
+// passOn delivers a plain message to its socket on this host and returns its id
+// at once, without a record of it: most can be. false: it goes the usual way,
+// because others wait before it or it is refused, or for what else it is.
+func (e *Engine) passOn(c *Client, s *socket, sl *slot, d *shm.Sub, mem []byte) bool {
+	if sl.peer != nil || sl.local == nil || sl.q.n > 0 || sl.waitOn != nil || sl.port == 0 || d.Cookie != 0 || d.GiveUp != 0 {
+		return false
+	}
+	to := e.meant(sl.local, sl.port, sl.pin.means(d.DstInc))
+	if to == nil || to.ping != nil {
+		return false
+	}
+	var a arrival
+	a.src, a.sport, a.srcInc, a.n = &s.local.addr16, s.port, s.inc, len(mem)
+	if e.deliver(to, &a, mem) != conn.Accepted {
+		return false
+	}
+	sl.pin.met(to.inc)
+	e.st.C[stats.SendAcked]++
+	e.st.C[stats.LocalMessages]++
+	if s.txs.n == 0 {
+		e.st.C[stats.SendQueueEmpty]++
+	}
+	c.sret.Put(d.MsgID)
+	e.news(c)
+	return true
+}
+
+// sendLocal delivers t now, or queues it behind what its destination slot
+// already waits for.
+func (e *Engine) sendLocal(t *txMsg) {
+	sl := t.slot
+	if sl.local == nil {
+		sl.q.add(&t.inQ, t) // see findHomes
+		return
+	}
+	if sl.q.n > 0 || t.nops > 0 {
+		sl.q.add(&t.inQ, t)
+		e.addJob(sl)
+		return
+	}
+	if !e.deliverLocal(t) {
+		sl.q.add(&t.inQ, t)
+	}
+}
+
+// deliverLocal hands t to its destination; false: refused, the slot waits
+// until the socket has room.
+func (e *Engine) deliverLocal(t *txMsg) bool {
+	sl := t.slot
+	if sl.port == 0 && !e.cfg.IgnorePings { // ping
+		e.localPong(t)
+		e.localDone(t, conn.Acked)
+		return true
+	}
+	if t.m.DstInc == 0 { // else it means who owns the memory of its operations
+		t.m.DstInc = t.pin.means(t.name)
+	}
+	s := e.meant(sl.local, sl.port, t.m.DstInc)
+	if s == nil || s.ping != nil {
+		e.own.RecvDropNoSock++
+		e.localDone(t, conn.NoSock)
+		return true
+	}
+	a := arrival{src: &t.sock.local.addr16, sport: t.sock.port, srcInc: t.sock.inc, cookie: t.m.DestCookie, n: len(t.m.Data)}
+	if !t.m.Silent {
+		if e.deliver(s, &a, t.m.Data) == conn.Refused {
+			e.own.RecvRefused++
+			sl.waitOn = s
+			s.waiters.add(&sl.wait, sl)
+			return false
+		}
+		t.pin.met(s.inc)
+	}
+	e.st.C[stats.LocalMessages]++
+	if t.nops > 0 && !t.m.Silent {
+		for _, o := range t.ops() {
+			e.usedKey(nil, s, o.RKey())
+		}
+	}
+	e.localDone(t, conn.Acked)
+	return true
+}
+
+// localPong answers a ping from a socket of this host to an address of this
+// host.
+func (e *Engine) localPong(t *txMsg) {
+	e.own.RecvPing++
+	src := t.slot.addr.As16()
+	a := arrival{src: &src}
+	e.deliver(t.sock, &a, nil)
+}
+
+// localDone ends a same-host message; operations that ran are locally complete
+// first.
+func (e *Engine) localDone(t *txMsg, o conn.Outcome) {
+	sl := t.slot
+	if sl.q.del(&t.inQ); sl.q.n == 0 && sl.peer != nil {
+		sl.leaveTurn()
+	}
+	if t.nops > 0 && t.opv[0].State() == rdmaop.StatePosted {
+		e.local(t)
+		// Whichever socket the message went to and whatever became of it, this
+		// was the one use.
+		for _, o := range t.ops() {
+			if r := e.regions[o.RKey()]; r != nil && r.user == t {
+				r.user, r.spent = nil, true
+			}
+		}
+	}
+	e.msgDone(t, o)
+}
+
+// stopWaiting ends sl's wait for room, if nothing of it waits any more.
+func (e *Engine) stopWaiting(sl *slot) {
+	if sl.waitOn != nil && sl.q.n == 0 {
+		sl.waitOn.waiters.del(&sl.wait)
+		sl.waitOn = nil
+	}
+}
+
+func (e *Engine) addJob(sl *slot) {
+	if !sl.job.on() && sl.waitOn == nil && !sl.closed {
+		e.jobs.add(&sl.job, sl)
+	}
+}
+
+// rouse has those who wait for s by now try again, in turns, as long as it has room.
+func (e *Engine) rouse(s *socket) {
+	if s.waiters.n == 0 {
+		return
+	}
+	s.toWake = s.waiters.n
+	if !s.inRoused.on() {
+		e.roused.add(&s.inRoused, s)
+	}
+	e.begin(&e.rousing)
+}
+
+// wakeRoused wakes those who wait for sockets with room, of one socket after the other.
+func (e *Engine) wakeRoused() bool {
+	return e.inSlices(func() bool {
+		if e.roused.n == 0 {
+			return false
+		}
+		s := e.roused.head.of
+		if s.toWake = min(s.toWake, s.waiters.n); s.toWake > 0 && (s.left || s.held() < s.limit) {
+			s.toWake--
+			e.wakeWaiter(s)
+			e.roused.turnOver()
+		} else { // full again: it comes back with room
+			e.roused.del(&s.inRoused)
+		}
+		return true
+	})
+}
+
+// wakeWaiter has the first that waits for s try again.
+func (e *Engine) wakeWaiter(s *socket) {
+	sl := s.waiters.head.of
+	s.waiters.del(&sl.wait)
+	sl.waitOn = nil
+	e.addJob(sl)
+}
+
+// runLocalJobs works on the slots in turn, a slice each, within the turn's
+// budget.
+func (e *Engine) runLocalJobs() bool {
+	n := e.jobs.n
+	for i, budget := 0, localBudget; i < n && budget > 0 && e.jobs.n > 0; i++ {
+		sl := e.jobs.head.of
+		e.jobs.del(&sl.job)
+		budget -= e.runSlot(sl, min(budget, localSlice))
+		if sl.q.n > 0 {
+			e.addJob(sl)
+		}
+	}
+	return n > 0
+}
+
+// msgCost is what a local message costs besides its payload, in bytes copied.
+const msgCost = 256
+
+// runSlot does up to budget bytes of a slot's work and returns how many.
+func (e *Engine) runSlot(sl *slot, budget int) int {
+	used := 0
+	for sl.q.n > 0 && used < budget && sl.waitOn == nil {
+		t := sl.q.head.of
+		if o := t.unfinished(); o != nil {
+			used += e.runLocalOp(sl, t, o, budget-used)
+			continue
+		}
+		n := len(t.m.Data) + msgCost
+		if t.ungranted && !e.grantCookie(t) {
+			used += msgCost
+			continue
+		}
+		if !e.deliverLocal(t) {
+			used += msgCost
+			break // it keeps its place at the head
+		}
+		used += n
+	}
+	return used
+}
+
+// unfinished returns t's first operation that has something left to do.
+func (t *txMsg) unfinished() *txOp {
+	for _, o := range t.ops() {
+		if o.copied < o.Len {
+			return o
+		}
+	}
+	return nil
+}
+
+// runLocalOp does up to budget bytes of o, an operation of t at the head of sl,
+// and returns what it cost.
+func (e *Engine) runLocalOp(sl *slot, t *txMsg, o *txOp, budget int) int {
+	if o.State() == rdmaop.StateQueued && !e.startLocal(sl, t) {
+		return msgCost
+	}
+	r, errno := e.localTarget(t, o)
+	if errno != 0 {
+		// Released since: the rest is not done, the message not delivered.
+		t.m.WCStatus, t.m.Bad = verbs.WCRemAccessErr, &o.Op
+		e.localDone(t, conn.OpFailed)
+		return msgCost
+	}
+	if !o.Kind.Atomic() {
+		n := e.copyOp(o, r, budget)
+		o.copied += uint64(n)
+		return n
+	}
+	if old, ok := runAtomic(&o.Op, r.buf.mem[r.off+o.RemoteOff:][:8]); ok {
+		binary.NativeEndian.PutUint64(o.bufs[0].mem[o.Segs[0].Addr:], old)
+		if o.copied == 0 && mutant.On(mutant.AtomicRunsTwice) {
+			o.copied = 1
+			return msgCost
+		}
+		o.copied = o.Len
+		return msgCost
+	}
+	return budget // on in the next turn
+}
+
+// startLocal begins the operations of t, which from here on have run or may
+// have; false: one of them may not any more, and t has ended.
+func (e *Engine) startLocal(sl *slot, t *txMsg) bool {
+	for _, o := range t.ops() {
+		if _, errno := e.localTarget(t, o); errno != 0 {
+			sl.q.del(&t.inQ)
+			return e.refuse(t, o, errno)
+		}
+	}
+	if bad, errno := t.meansOwner(e.localOwner); errno != 0 {
+		sl.q.del(&t.inQ)
+		return e.refuse(t, bad, errno)
+	}
+	for _, o := range t.ops() {
+		if r := e.regions[o.RKey()]; r.rights&rdmaop.UseOnce != 0 {
+			r.user = t
+		}
+		e.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvPost})
+	}
+	return true
+}
+
+// localTarget finds the region a same-host operation is for and checks it as a
+// peer's grants would.
+func (e *Engine) localTarget(t *txMsg, o *txOp) (*region, unix.Errno) {
+	r := e.regions[o.RKey()]
+	if r == nil || r.exp.State() != rdmaop.ExportLive || r.cookie != o.Cookie || r.sock.local != t.slot.local ||
+		r.spent || r.user != nil && r.user != t {
+		return nil, unix.EINVAL
+	}
+	if r.rights&o.Rights() == 0 || !r.exp.Granted(t.sock.local.key, t.sock.port) {
+		return nil, unix.EACCES
+	}
+	if o.Len > r.n || o.RemoteOff > r.n-o.Len {
+		return nil, unix.ERANGE
+	}
+	return r, 0
+}
+
+// copyOp copies the next up to max bytes of o.
+func (e *Engine) copyOp(o *txOp, r *region, max int) int {
+	done, total := o.copied, 0
+	remote := r.buf.mem[r.off : r.off+r.n]
+	pos := uint64(0)
+	for i := range o.Segs {
+		s := &o.Segs[i]
+		if done >= pos+uint64(s.Len) {
+			pos += uint64(s.Len)
+			continue
+		}
+		in := done - pos
+		n := min(uint64(s.Len)-in, uint64(max-total))
+		loc := o.bufs[i].mem[s.Addr+in:][:n]
+		rem := remote[o.RemoteOff+done:][:n]
+		if o.Kind == rdmaop.Write {
+			copy(rem, loc)
+		} else {
+			copy(loc, rem)
+		}
+		done += n
+		total += int(n)
+		pos += uint64(s.Len)
+		if total == max {
+			break
+		}
+	}
+	e.st.C[stats.LocalRDMABytes] += uint64(total)
+	return total
+}

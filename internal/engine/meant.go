@@ -1,0 +1,191 @@
+package engine
+
+import (
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/mutant"
+	"github.com/rdsd/rdsd/rdmaop"
+	"golang.org/x/sys/unix"
+)
+
+// A port that is bound again has another owner. A message that is for the socket
+// at a port, and for no later one, names its incarnation (conn.Msg.DstInc): the one
+// that the application named, else that of the socket that owns the memory of its
+// operations, else the one that its destination has met.
+//
+// A destination meets a socket with its first message, which goes to whoever is
+// bound: the peer's daemon answers with BOUND. Messages behind it wait for the
+// answer, so that all go to that socket, or to nobody. The application is told when
+// the socket is gone; what it submits from then on goes to whoever is bound again.
+
+// pin is the socket that a destination leads to. A message keeps the pin under which
+// it was submitted.
+type pin struct {
+	life uint64 // remote.met of the daemon there, 0: of this host
+	inc  uint32 // of the socket, 0: none was met yet
+	gone bool   // a message found that it is gone, or that there is none
+	told bool   // the application can know
+	at   uint64 // what was submitted up to this place of the ring was before it could
+}
+
+// means returns the incarnation that a message of p means. name is the one that the
+// application named, or 0.
+func (p *pin) means(name uint32) uint32 {
+	if name != 0 {
+		return name
+	}
+	if mutant.On(mutant.NotPinned) {
+		return 0
+	}
+	return p.inc
+}
+
+// met notes that the socket of incarnation inc has accepted a message.
+func (p *pin) met(inc uint32) {
+	if p.inc == 0 {
+		p.inc = inc
+	}
+}
+
+// tellGone notes that the event ring has the notice that the socket of sl is gone, for
+// when it is published.
+func (sl *slot) tellGone() {
+	if sl.pin == nil || sl.closed { // nil: see foldNotices
+		return
+	}
+	if p := sl.now(sl.pin); p.gone && !p.told {
+		if !sl.gone.on() {
+			sl.cl.gone.add(&sl.gone, sl)
+		}
+		p.told = true
+	}
+}
+
+// toldGone notes that the application can know from now on. What it has submitted by
+// now it has submitted before.
+func (c *Client) toldGone() {
+	for at := c.sub.Published(); c.gone.n > 0; {
+		sl := c.gone.head.of
+		c.gone.del(&sl.gone)
+		sl.pin.at = at
+	}
+}
+
+// meetAnew has sl meet another socket, if the application knew that the former one is
+// gone when it submitted the message being taken in, which has so many operations.
+func (sl *slot) meetAnew(ops int) {
+	if p := sl.pin; p.told && !sl.gone.on() && sl.cl.sub.Taken(p.at+1+uint64(ops)) {
+		sl.pin = &pin{}
+	}
+}
+
+// now returns p as it is in the present life of the daemon that sl leads to: what it
+// has met ends with a restart, and messages that have not been sent go to whoever is
+// bound there then.
+func (sl *slot) now(p *pin) *pin {
+	if peer := sl.peer; peer != nil && p.life != peer.met && !mutant.On(mutant.MetKept) {
+		*p = pin{life: peer.met}
+	}
+	return p
+}
+
+// aim says which socket t, which is handed to p's connection, is for. If that is not
+// known, t asks. A message behind one that found no socket asks, too, for a socket may
+// be bound by now. Linux kernels do not answer, and a silent message or a ping meets no
+// socket.
+func (p *peer) aim(t *txMsg) {
+	sl := t.slot
+	t.m.DstInc = sl.now(t.pin).means(t.name)
+	if t.nops > 0 {
+		_, _ = t.meansOwner(p.owner) // CanPost refuses
+	}
+	if mutant.On(mutant.NobodyUnasked) && t.pin.gone {
+		return
+	}
+	if t.m.DstInc == 0 && !t.m.Silent && sl.port != 0 && p.rc != nil && !p.c.Kernel() {
+		sl.asks = t
+	}
+}
+
+// owner is whose the memory of an operation of the peer's is, as far as is known.
+func (p *peer) owner(o *txOp) rdmaop.Owner { return p.grants.Owner(o.RKey()) }
+
+// Bound is the connection's up-call for the answer to a message that asked.
+func (e *Engine) Bound(_ *conn.Conn, m *conn.Msg, inc uint32) {
+	if t, ok := m.Owner.(*txMsg); ok {
+		t.slot.now(t.pin).met(inc)
+		e.goOn(t)
+	}
+}
+
+// answered notes what the end of t says about the socket at its destination.
+func (e *Engine) answered(t *txMsg, o conn.Outcome) {
+	switch p := t.slot.now(t.pin); {
+	case o == conn.Acked && t.m.DstInc != 0 && !t.m.Silent:
+		p.met(t.m.DstInc)
+	case o == conn.NoSock && t.m.DstInc == p.inc:
+		p.gone = true
+	}
+	e.goOn(t)
+}
+
+// goOn lets the messages go on that wait for what t has asked.
+func (e *Engine) goOn(t *txMsg) {
+	sl := t.slot
+	if sl.asks != t {
+		return
+	}
+	sl.asks = nil
+	if sl.unmet.on() {
+		sl.peer.unmet.del(&sl.unmet)
+		if sl.q.n > 0 {
+			e.queueUp(sl)
+		}
+	}
+}
+
+// meant returns the socket that a message means: the one at port, but only if its
+// incarnation is inc; inc 0 means whoever is bound. nil: there is none.
+func (e *Engine) meant(l *local, port uint16, inc uint32) *socket {
+	s := e.bound(l, port)
+	if s == nil || inc != 0 && inc != s.inc && !mutant.On(mutant.Incarnation) {
+		return nil
+	}
+	return s
+}
+
+// meansOwner has a message with operations mean the socket that owns their
+// memory, if that socket is at the port that the message is for: the port's next
+// owner has another memory, and the data would not be there. owner says whose the
+// memory of an operation is. A region of a socket at another port says nothing
+// about the destination.
+//
+// EINVAL: bad names memory of another socket than the application named, or than an
+// operation before it. One port has one owner at a time, so one of the keys has ended;
+// which one is not known here until its REVOKE has come.
+func (t *txMsg) meansOwner(owner func(*txOp) rdmaop.Owner) (bad *txOp, errno unix.Errno) {
+	if mutant.On(mutant.OwnerNotMeant) {
+		return nil, 0
+	}
+	means := t.name
+	for _, o := range t.ops() {
+		w := owner(o)
+		if w.Inc == 0 || w.Port != t.m.DPort {
+			continue
+		}
+		if means != 0 && means != w.Inc {
+			return o, unix.EINVAL
+		}
+		means = w.Inc
+	}
+	if means != 0 {
+		t.m.DstInc = means
+	}
+	return nil, 0
+}
+
+// localOwner is whose the memory of a same-host operation is. The caller has
+// asked localTarget.
+func (e *Engine) localOwner(o *txOp) rdmaop.Owner {
+	s := e.regions[o.RKey()].sock
+	return rdmaop.Owner{Port: s.port, Inc: s.inc}
+}

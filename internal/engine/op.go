@@ -1,0 +1,385 @@
+package engine
+
+import (
+	"github.com/rdsd/rdsd/barrier"
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/mutant"
+	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/rdmaop"
+	"github.com/rdsd/rdsd/verbs"
+	"golang.org/x/sys/unix"
+)
+
+// txOp is an operation of a message. Pooled.
+type txOp struct {
+	rdmaop.Op
+	bufs   []*buffer // local buffers it uses, one per segment
+	copied uint64    // same host: bytes done
+	tell   bool      // its status waits for room in the event ring
+	place  barrier.Op
+}
+
+// submitOps reads the operations of a message. It reports whether the message
+// goes on; if not, it has been ended: with statuses where the application is
+// at fault, with its session where only a broken client can be.
+func (e *Engine) submitOps(t *txMsg, d *shm.Sub, ods []shm.SubOp) bool {
+	t.cell = t.slot.cell
+	for i := range ods {
+		if err := t.cell.mark.Check(ods[i].OpID, uint64(i)); err != nil {
+			c := t.cl
+			e.unlist(t)
+			e.giveBack(t)
+			e.kill(c, "operation id: %w", err)
+			return false
+		}
+	}
+	silent := d.Len == 0 && d.Cookie == 0
+	for i := range ods {
+		od := &ods[i]
+		o := e.txOps.get()
+		o.Reset()
+		o.ID, o.Token, o.Cookie, o.RemoteOff, o.Len = od.OpID, od.Token, od.Cookie, od.RemoteOff, od.Len
+		o.Kind, o.Flags = rdmaop.Kind(od.Op), rdmaop.Flags(od.Flags)
+		if err := t.cell.mark.Issue(&o.place, o.ID); err != nil {
+			e.opTrace(t, err)
+		}
+		t.opv[i] = o
+		t.nops++
+		t.sock.ops++
+		e.ops++
+		e.opBegun(t.cl)
+		e.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvQueue})
+		e.countOp(o)
+		silent = silent && od.Flags&shm.OpSilent != 0
+	}
+	t.m.Silent = silent
+	t.m.Op = &t.opv[0].Op
+	if t.nops > 1 {
+		t.m.Op2 = &t.opv[1].Op
+	}
+	for i, o := range t.ops() {
+		if errno := e.checkOp(t, i, &ods[i]); errno != 0 {
+			return e.refuse(t, o, errno)
+		}
+	}
+	return true
+}
+
+func (e *Engine) countOp(o *txOp) {
+	e.st.C[stats.SendRDMA]++
+	switch o.Kind {
+	case rdmaop.Write:
+		e.st.C[stats.RDMAWrites]++
+		e.st.C[stats.SendRDMABytes] += o.Len
+	case rdmaop.Read:
+		e.st.C[stats.RDMAReads]++
+		e.st.C[stats.RecvRDMABytes] += o.Len
+	}
+}
+
+// checkOp reads and checks the rest of t's operation i: 0, or why it may not
+// be posted.
+func (e *Engine) checkOp(t *txMsg, i int, d *shm.SubOp) unix.Errno {
+	o := t.opv[i]
+	if errno := e.mayOperate(t.cl); errno != 0 {
+		return errno
+	}
+	if t.nops > 1 && o.Kind.Atomic() != (i == 1) {
+		return unix.EINVAL // not an RDMA operation, then an atomic
+	}
+	if t.m.DestCookie != 0 {
+		return unix.EINVAL // its key and the cookie would need more room than a header has
+	}
+	if d.Len > shm.MaxRDMA && !mutant.On(mutant.LengthUnbounded) {
+		return unix.EMSGSIZE // nobody is to wait so long for one operation
+	}
+	if errno := e.localSegments(t, o, d); errno != 0 {
+		return errno
+	}
+	if errno := o.Validate(); errno != 0 {
+		return errno
+	}
+	p := t.slot.peer
+	switch {
+	case p != nil && (p.tcp != nil || t.name != 0 && p.c.Kernel() || !o.Supported(p.rail.attr.Caps)):
+		return unix.EOPNOTSUPP
+	case p != nil && p.c.Kernel():
+		return 0 // it grants nothing: its device decides
+	case p != nil:
+		return p.grants.Check(&o.Op, t.sock.port)
+	case t.slot.local != nil:
+		_, errno := e.localTarget(t, o)
+		return errno
+	}
+	return unix.ENOBUFS // no peer, no grant
+}
+
+// CanPost is asked by the connection when the operations' turn has come: a
+// grant may have gone since they were submitted.
+func (e *Engine) CanPost(c *conn.Conn, m *conn.Msg) bool {
+	t := m.Owner.(*txMsg)
+	if c.Kernel() {
+		for _, o := range t.ops() {
+			e.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvPost})
+		}
+		return true
+	}
+	p := e.peerOf(c)
+	g := p.grants
+	if bad, errno := t.meansOwner(p.owner); errno != 0 {
+		m.Bad, t.errno = &bad.Op, errno
+		return false
+	}
+	var bad *rdmaop.Op
+	var errno unix.Errno
+	if m.Op2 == nil {
+		bad, errno = g.Use(t.sock.port, m.Op)
+	} else {
+		bad, errno = g.Use(t.sock.port, m.Op, m.Op2)
+	}
+	if errno != 0 {
+		m.Bad, t.errno = bad, errno
+		return false
+	}
+	for _, o := range t.ops() {
+		e.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvPost})
+	}
+	return true
+}
+
+// localSegments resolves the operation's local memory, and the operands of an
+// atomic.
+func (e *Engine) localSegments(t *txMsg, o *txOp, d *shm.SubOp) unix.Errno {
+	if o.Kind.Atomic() {
+		b, ok := t.cl.sent(d.SegChunk, uint64(shm.AtomicEntrySize))
+		if !ok {
+			return unix.EFAULT
+		}
+		a := shm.ReadAtomicEntry(b)
+		o.Atomic = rdmaop.AtomicArgs{CompareAdd: a.CompareAdd, Swap: a.Swap, CompareMask: a.CompareMask, SwapMask: a.SwapMask}
+		if d.NSeg != 1 {
+			return unix.EINVAL
+		}
+	}
+	if d.NSeg == 0 || d.NSeg > shm.SegListMax {
+		return unix.EINVAL
+	}
+	if d.NSeg == 1 {
+		return e.addSegment(t, o, d.Region, d.Off, d.Len)
+	}
+	list, ok := t.cl.sent(d.SegChunk, uint64(int(d.NSeg)*shm.SegEntrySize))
+	if !ok {
+		return unix.EFAULT
+	}
+	sum := uint64(0)
+	for i := 0; i < int(d.NSeg); i++ {
+		s := shm.ReadSegEntry(list[i*shm.SegEntrySize:])
+		if errno := e.addSegment(t, o, s.Region, s.Off, s.Len); errno != 0 {
+			return errno
+		}
+		sum += s.Len
+	}
+	if sum != d.Len {
+		return unix.EINVAL
+	}
+	return 0
+}
+
+// sent returns n bytes of the client's send arena from chunk on; false: there
+// are not so many in one window.
+func (c *Client) sent(chunk uint32, n uint64) ([]byte, bool) {
+	off := uint64(chunk) * shm.Unit
+	w, in := off/shm.WindowSize, off%shm.WindowSize
+	if w >= uint64(len(c.send)) || in+n > shm.WindowSize {
+		return nil, false
+	}
+	return c.send[w].mem[in : in+n : in+n], true
+}
+
+func (e *Engine) addSegment(t *txMsg, o *txOp, id uint32, off, n uint64) unix.Errno {
+	b := t.cl.buffers[id]
+	switch {
+	case b == nil || b.freeing:
+		return unix.EFAULT
+	case n == 0 || n > 1<<31:
+		return unix.EINVAL
+	case off > uint64(len(b.mem)) || n > uint64(len(b.mem))-off:
+		return unix.EFAULT
+	}
+	if t.cl.segs >= maxSegs {
+		return unix.ENOBUFS
+	}
+	t.cl.segs++
+	o.Segs = append(o.Segs, rdmaop.Seg{LKey: b.mr.LKey(), Addr: off, Len: uint32(n)})
+	b.users++
+	o.bufs = append(o.bufs, b)
+	return 0
+}
+
+// keepSegs bounds the memory for segments that a record in the pool keeps.
+const keepSegs = 64
+
+// freeOp returns o to the pool.
+func (e *Engine) freeOp(c *Client, o *txOp) {
+	c.segs -= len(o.bufs)
+	for i, b := range o.bufs {
+		o.bufs[i] = nil
+		b.users--
+		e.maybeFreeBuffer(b)
+	}
+	o.bufs = o.bufs[:0]
+	if cap(o.Segs) > keepSegs {
+		o.Segs, o.bufs = nil, nil
+	}
+	o.copied, o.tell = 0, false
+	e.txOps.put(o)
+}
+
+// refuse ends a message with an operation o that may not be posted: a status
+// for it and its sibling, nothing on the wire, nobody else affected.
+func (e *Engine) refuse(t *txMsg, o *txOp, errno unix.Errno) bool {
+	t.m.Bad, t.errno = &o.Op, errno
+	e.msgDone(t, conn.OpRefused)
+	return false
+}
+
+// opTrace tells of a bug of ours, not of a client: it is never fatal.
+func (e *Engine) opTrace(t *txMsg, err error) {
+	e.cfg.Trace(t.sock.local.addr, t.slot.addr, "operation state", err)
+}
+
+// stepOp runs the operation's state machine and carries out what it asks for.
+func (e *Engine) stepOp(t *txMsg, o *txOp, ev rdmaop.Event) {
+	eff, err := o.Step(ev)
+	if err != nil {
+		e.opTrace(t, err)
+		return
+	}
+	if eff&rdmaop.Report != 0 {
+		e.report(t, o)
+	}
+	if eff&rdmaop.RaiseLocal != 0 {
+		raised, err := t.cell.mark.Complete(&o.place)
+		if err != nil {
+			e.opTrace(t, err)
+		}
+		if raised {
+			e.raise(t.cell)
+		}
+	}
+}
+
+// opsDone maps the end of a message to the end of its operations.
+func (e *Engine) opsDone(t *txMsg, o conn.Outcome) {
+	e.retired(t)
+	e.settle(t, o)
+	for _, op := range t.ops() {
+		t.sock.ops--
+		e.ops--
+		e.opEnded(t.cl)
+		e.countStatus(op.Status(), o)
+	}
+}
+
+// settle gives the operations of t the statuses that the outcome of its message
+// means. It may be called before the message's end, when its outcome is known.
+func (e *Engine) settle(t *txMsg, o conn.Outcome) {
+	for _, op := range t.ops() {
+		e.stepOp(t, op, t.settlement(op, o))
+	}
+}
+
+// settlement is what outcome o of t means for its operation op.
+func (t *txMsg) settlement(op *txOp, o conn.Outcome) (ev rdmaop.Event) {
+	failed := o == conn.OpFailed || o == conn.OpRefused
+	switch {
+	case failed && t.m.Bad != &op.Op:
+		ev.Type = rdmaop.EvSibling
+	case o == conn.OpFailed:
+		ev.Type, ev.WC = rdmaop.EvWCError, t.m.WCStatus
+	case o == conn.OpRefused:
+		ev.Type, ev.Errno = rdmaop.EvRefuse, t.errno
+		switch t.m.WCStatus {
+		case verbs.WCLocQPOpErr:
+			ev.Errno = unix.EOPNOTSUPP
+		case verbs.WCLocLenErr:
+			ev.Errno = unix.EMSGSIZE
+		}
+	case o == conn.Acked:
+		ev.Type = rdmaop.EvAck
+	case o == conn.Cancelled:
+		ev.Type = rdmaop.EvCancel
+	case o == conn.NoSock:
+		ev.Type = rdmaop.EvNoSocket
+	case o == conn.Dropped:
+		ev.Type = rdmaop.EvLess
+	case o == conn.Lost, o == conn.Unknown:
+		ev.Type = rdmaop.EvRestarted
+	case o == conn.Withdrawn && op.State() != rdmaop.StateQueued:
+		ev.Type = rdmaop.EvLess
+	case o == conn.Withdrawn, o == conn.GaveUp:
+		ev.Type = rdmaop.EvTimeout
+	}
+	return ev
+}
+
+func (e *Engine) countStatus(s rdmaop.Status, o conn.Outcome) {
+	c := stats.OpFailed
+	switch {
+	case o == conn.OpRefused:
+		c = stats.OpRefused
+	case s == rdmaop.StatusSuccess:
+		c = stats.OpSuccess
+	case s == rdmaop.StatusCanceled:
+		c = stats.OpCanceled
+	case s == rdmaop.StatusDropped:
+		c = stats.OpDropped
+	case s == rdmaop.StatusUnknown:
+		c = stats.OpUnknown
+	}
+	e.st.C[c]++
+}
+
+// OpLocal is the connection's up-call: the local buffers are free again.
+func (e *Engine) OpLocal(_ *conn.Conn, m *conn.Msg) {
+	t := m.Owner.(*txMsg)
+	e.local(t)
+	e.retired(t)
+}
+
+// OpPlaced is the connection's up-call for operations that a kernel peer's
+// device has carried out. The message is still to be acked.
+func (e *Engine) OpPlaced(_ *conn.Conn, m *conn.Msg) { e.settle(m.Owner.(*txMsg), conn.Acked) }
+
+// local notes that nothing touches the local buffers of t's operations any
+// more.
+func (e *Engine) local(t *txMsg) {
+	for _, o := range t.ops() {
+		e.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvLocal})
+	}
+}
+
+// retired ends the operations' use of their keys. The last one on a key the
+// target asked back lets it have it.
+func (e *Engine) retired(t *txMsg) {
+	p := t.slot.peer
+	if p == nil {
+		return
+	}
+	for _, o := range t.ops() {
+		if p.grants.Done(&o.Op) {
+			e.sendRevoked(p, o.RKey())
+		}
+	}
+}
+
+// MsgDone is the connection's up-call for the end of a message.
+func (e *Engine) MsgDone(_ *conn.Conn, m *conn.Msg, o conn.Outcome) {
+	switch t := m.Owner.(type) {
+	case *txMsg:
+		e.msgDone(t, o)
+	case *ctlMsg:
+		e.ctlDone(t, o)
+	}
+}

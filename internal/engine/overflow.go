@@ -1,0 +1,270 @@
+package engine
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/mutant"
+	"github.com/rdsd/rdsd/internal/shm"
+)
+
+// What arrived and finds no room at its client waits in daemon memory, in order,
+// until the client has made some. The memory is shared among users so that none
+// of them, whatever its processes do not read, takes it from the others: a user
+// gets more while it would have no more than is free. One alone gets half, a
+// second half of the rest; who has nothing yet gets something. Windows are of
+// one user at a time, so that nobody is refused for what another has in pieces.
+
+// overCost is what a message in overflow costs besides its payload: without it
+// empty messages would cost nothing, and be without number.
+const overCost = 256
+
+// newOver takes daemon memory for a message to s, nil when there is none. If
+// all is free a message gets it whatever its length.
+func (e *Engine) newOver(s *socket, a *arrival) *rxMsg {
+	acc, cost := s.cl.acct, a.n+overCost
+	if e.held > 0 && acc.held+cost > e.cfg.OverflowBytes-e.held {
+		return nil
+	}
+	var over *shm.Arena
+	var chunk uint32
+	if a.n > 0 {
+		if over, chunk = e.takeOver(acc, a.n); over == nil {
+			return nil
+		}
+	}
+	m := e.rxs.get()
+	*m = rxMsg{sock: s, src: a.src, sport: a.sport, srcInc: a.srcInc, cookie: a.cookie, n: uint32(a.n), chunk: chunk,
+		inOver: true, over: over, began: e.now, at: a.at}
+	acc.held += cost
+	e.held += cost
+	return m
+}
+
+// takeOver finds n bytes in the windows of acc, or in one more.
+func (e *Engine) takeOver(acc *account, n int) (*shm.Arena, uint32) {
+	for _, w := range acc.windows {
+		if chunk, ok := w.Alloc(n); ok {
+			return w, chunk
+		}
+	}
+	last := len(e.overFree) - 1
+	if last < len(acc.windows) {
+		return nil, 0
+	}
+	w := e.overFree[last]
+	chunk, ok := w.Alloc(n)
+	if !ok {
+		return nil, 0
+	}
+	e.overFree = e.overFree[:last]
+	acc.windows = append(acc.windows, w)
+	return w, chunk
+}
+
+// freeOver gives the daemon memory of m back.
+func (e *Engine) freeOver(m *rxMsg) {
+	acc := m.sock.cl.acct
+	if m.n > 0 {
+		m.over.Free(m.chunk, int(m.n))
+		if m.over.InUse() == 0 {
+			acc.windows = remove(acc.windows, m.over)
+			e.overFree = append(e.overFree, m.over)
+		}
+	}
+	acc.held -= int(m.n) + overCost
+	e.held -= int(m.n) + overCost
+	e.released = true
+}
+
+// refuseForMemory marks a socket that had to refuse only because its user may
+// have no more of the daemon's memory: its senders wait for its congestion bit
+// to clear, which no reader of the socket may bring about.
+func (e *Engine) refuseForMemory(s *socket) {
+	e.setCongested(s, true)
+	acc := s.cl.acct
+	if !s.forMemory.on() {
+		acc.refused.add(&s.forMemory, s)
+	}
+	if !acc.inShort.on() {
+		e.short.add(&acc.inShort, acc)
+	}
+}
+
+// noMemory is the verdict on a message that found no memory. From a kernel it is
+// lost, so its socket ends.
+func (e *Engine) noMemory(s *socket, a *arrival) conn.Verdict {
+	if a.kernel {
+		e.overrun(s, netip.AddrFrom16(*a.src).Unmap())
+		return conn.NoSocket
+	}
+	e.refuseForMemory(s)
+	return conn.Refused
+}
+
+// overrun takes s off its port: the kernel at from sent more than there is memory
+// for, and it cannot be told to send it again. The owner learns of it behind what s
+// has received so far. Holding the kernel's connection back instead would stop all
+// sockets of both hosts for one that is not read.
+func (e *Engine) overrun(s *socket, from netip.Addr) {
+	if s.overrun {
+		return
+	}
+	s.overrun = true
+	e.cfg.Trace(s.local.addr, from, fmt.Sprintf("socket at port %d closed: its owner does not read what this peer, a kernel, sends", s.port), nil)
+	e.leavePort(s)
+	e.forgetPartials(s)
+	e.rouse(s) // their next try finds no socket, or the port's next one
+	e.pendSock(s)
+}
+
+// leavePort frees the port of s, for good.
+func (e *Engine) leavePort(s *socket) {
+	s.local.ports.set(s.port, nil)
+	e.lists.dropSocket(s)
+	if !mutant.On(mutant.CongestionStays) {
+		e.setCongested(s, false)
+	}
+	s.left = true
+	s.cl.acct.refused.del(&s.forMemory)
+}
+
+// tellOverrun writes the event of a socket that was overrun; false: no room.
+func (e *Engine) tellOverrun(s *socket) bool {
+	r := s.cl.ev.Reserve()
+	if r == nil {
+		return false
+	}
+	*r.Notice() = shm.EventNotice{Kind: shm.EvOverrun, Sock: s.handle, Port: s.port, Addr: s.local.addr16}
+	e.news(s.cl)
+	return true
+}
+
+// memoryFreed lets sockets that refused for memory take messages again, once a
+// turn, those of the users that have less than half of what they may have.
+func (e *Engine) memoryFreed() {
+	if !e.released {
+		return
+	}
+	e.released = false
+	var next *link[account]
+	for n := e.short.head; n != nil; n = next {
+		next = n.next
+		acc := n.of
+		if 2*acc.held >= e.cfg.OverflowBytes-e.held || len(acc.windows)+len(e.overFree) == 0 {
+			continue
+		}
+		if e.besides(func() bool {
+			if acc.refused.n == 0 {
+				return false
+			}
+			s := acc.refused.head.of
+			acc.refused.del(&s.forMemory)
+			e.relieve(s)
+			return true
+		}) {
+			e.released = true // on in the next turn
+			continue
+		}
+		e.short.del(n)
+	}
+}
+
+// queueOver puts a message at the end of its socket's overflow queue.
+func (e *Engine) queueOver(m *rxMsg) {
+	s := m.sock
+	if s.over.push(m); s.over.n == 1 { // else it is known to wait
+		e.pendSock(s)
+	}
+}
+
+// pendSock has what waits at s tried again.
+func (e *Engine) pendSock(s *socket) {
+	c := s.cl
+	if !s.pend.on() {
+		c.pendSocks.add(&s.pend, s)
+	}
+	c.untried = c.pendSocks.n
+	e.pend(c)
+}
+
+// freeRx gives back the memory of a message that never reached the event ring.
+func (e *Engine) freeRx(m *rxMsg) {
+	if m.inOver {
+		e.freeOver(m)
+	} else if c := m.sock.cl; !c.dead {
+		e.freeRxID(c, m.rxid)
+	}
+	*m = rxMsg{}
+	e.rxs.put(m)
+}
+
+// drainSocks moves waiting messages to c, from one socket after the other, and
+// returns what that cost. A socket that has its share waits for the receive ids
+// of what it has, and is not looked at until then; one that has nothing stays
+// and is tried whenever an id came back.
+func (e *Engine) drainSocks(c *Client) (n int) {
+	for tries := 0; tries < drainEach && n < drainEach && c.untried > 0 && c.pendSocks.n > 0; tries++ {
+		s := c.pendSocks.head.of
+		cost, all := e.drainOver(s, drainSock)
+		n += cost
+		if !all && c.ev.Free() == 0 {
+			return n // still its turn
+		}
+		c.pendSocks.del(&s.pend)
+		switch {
+		case all:
+			c.untried--
+		case cost >= drainSock:
+			c.pendSocks.add(&s.pend, s)
+			c.untried = c.pendSocks.n
+		default:
+			if c.untried--; s.rxTold == 0 {
+				c.pendSocks.add(&s.pend, s)
+			}
+		}
+	}
+	return n
+}
+
+// drainOver moves waiting messages of s to its client while they cost less than
+// budget, and returns what they cost; all: none waits any more.
+func (e *Engine) drainOver(s *socket, budget int) (cost int, all bool) {
+	for s.over.n > 0 {
+		n := int(s.over.head.n)
+		if cost >= budget || !e.moveOver(s) {
+			return cost, false
+		}
+		cost += 1 + n/drainUnit
+	}
+	return cost, !s.overrun || e.tellOverrun(s)
+}
+
+// moveOver moves the first message that waits at s to its client; false: there
+// is no room for it.
+func (e *Engine) moveOver(s *socket) bool {
+	c, m := s.cl, s.over.head
+	if c.ev.Free() == 0 {
+		return false
+	}
+	a := arrival{src: m.src, sport: m.sport, srcInc: m.srcInc, cookie: m.cookie, at: m.at, asm: m.asm, n: int(m.n)}
+	if !m.inOver {
+		s.over.pop()
+		e.putEvent(s, &a, m.rxid, m.chunk)
+		*m = rxMsg{}
+		e.rxs.put(m)
+		return true
+	}
+	id, chunk, ok := c.takeRx(s, a.n, s.rxTold == 0)
+	if !ok {
+		return false
+	}
+	if a.n > 0 {
+		copy(c.recv.Bytes(chunk, a.n), m.over.Bytes(m.chunk, a.n))
+	}
+	s.over.pop()
+	e.putEvent(s, &a, id, chunk)
+	e.freeRx(m)
+	return true
+}

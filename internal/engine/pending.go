@@ -1,0 +1,101 @@
+package engine
+
+// What a client's event ring has no room for waits in the client's lists. The
+// engine looks for room in each turn while the client is active. When it parks
+// the client it asks to be rung for room (shm.AsleepForRoom), so that a client
+// which reads nothing costs the turns nothing, and one that reads is served at
+// once.
+
+const (
+	drainTurn = subBudget // entries written for one client in a turn, and payload in units of drainUnit
+	drainEach = 64        // of these for one kind before it is the next one's turn
+	drainSock = 16        // of these for one socket before it is the next one's turn
+	drainUnit = subBytes / subBudget
+)
+
+// pend has c's lists looked at: something new waits in them.
+func (e *Engine) pend(c *Client) {
+	if c.again || c.noRoom || c.dead {
+		return
+	}
+	c.again = true
+	e.Unpark(c)
+}
+
+// waits reports whether something waits for room in c's event ring, or for
+// receive memory.
+func (c *Client) waits() bool { return c.pendOps.n+c.pendCells.n+c.pendNote.n+c.pendSocks.n > 0 }
+
+// room reports whether an event may be written at once: nothing waits in front
+// of it for want of room.
+func (c *Client) room() bool { return !c.noRoom && c.ev.Free() > 0 }
+
+// mayDrain reports whether drainPending may find something to write.
+func (c *Client) mayDrain() bool { return c.again || c.noRoom && c.ev.Free() > 0 }
+
+// drainPending writes what waits for c's event ring, as much as there is room
+// for and a turn allows, and reports whether it wrote anything. The kinds take
+// turns, so that none waits for another that always has more.
+func (e *Engine) drainPending(c *Client) bool {
+	c.again, c.noRoom = false, false
+	c.untried = min(c.untried, c.pendSocks.n)
+	done := 0
+	for done < drainTurn {
+		n := e.drainCells(c) + e.drainOps(c) + e.drainNotes(c) + e.drainSocks(c)
+		if n == 0 {
+			c.noRoom = c.waits() && c.ev.Free() == 0
+			c.again = c.untried > 0 && !c.noRoom
+			return done > 0 || c.again
+		}
+		done += n
+	}
+	c.again = c.waits()
+	return true
+}
+
+// drainOps writes statuses and returns how many.
+func (e *Engine) drainOps(c *Client) (n int) {
+	for ; c.pendOps.n > 0 && n < drainEach; n++ {
+		t := c.pendOps.head
+		if !e.putStatuses(t) {
+			break
+		}
+		c.pendOps.pop()
+		e.told(t)
+	}
+	return n
+}
+
+// told ends t's stay in pendOps: its statuses were written, or nobody wants them
+// any more.
+func (e *Engine) told(t *txMsg) {
+	t.queued = false
+	e.statusTold(t.cell)
+	if t.done {
+		e.giveBack(t)
+	}
+}
+
+// drainCells tells waiters that their barrier was reached, and returns how many.
+func (e *Engine) drainCells(c *Client) (n int) {
+	for ; c.pendCells.n > 0 && n < drainEach && c.ev.Free() > 0; n++ {
+		ce := c.pendCells.head.of
+		c.pendCells.del(&ce.pend)
+		if ce.live() {
+			e.checkArmed(c, ce)
+		}
+	}
+	return n
+}
+
+// drainNotes writes what destinations have to tell, and returns of how many.
+func (e *Engine) drainNotes(c *Client) (n int) {
+	for ; c.pendNote.n > 0 && n < drainEach; n++ {
+		sl := c.pendNote.head.of
+		if !e.putNotices(sl) {
+			break
+		}
+		c.pendNote.del(&sl.pend)
+	}
+	return n
+}

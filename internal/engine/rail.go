@@ -1,0 +1,248 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/rdsd/rdsd/internal/failpoint"
+	"github.com/rdsd/rdsd/verbs"
+	"golang.org/x/sys/unix"
+)
+
+// rail is one of the devices that connections go by, with what a queue pair of
+// it needs. There is one, or there are two: an adapter first, and TCP in user
+// space for the addresses and peers that the adapter does not reach. Memory has
+// the same keys on both: a cookie is good whichever way the peer comes.
+type rail struct {
+	i     int // in Engine.rails
+	dev   verbs.Device
+	attr  verbs.DeviceAttr
+	pd    verbs.PD
+	cq    verbs.CQ
+	srq   verbs.SRQ
+	arm   bool // completions come without Progress: the device's FD tells of them when asked to
+	armed bool // the queue will tell of a completion, see mayBlock
+
+	byQPN   map[uint32]*peer
+	lastQP  *peer // one-entry cache in front of byQPN
+	lastQPN uint32
+
+	recvMem []byte
+	recvMR  verbs.MR
+	recvSGE []verbs.SGE // per buffer
+	repost  []verbs.RecvWR
+}
+
+// keyed is what the second device's protection domain has to do: register
+// memory under a key that another device chose.
+type keyed interface {
+	RegMRKey(mem []byte, iova uint64, access verbs.Access, key uint32) (verbs.MR, error)
+}
+
+// openRail makes a device's queues and receive pool.
+func (e *Engine) openRail(dev verbs.Device, recvBufs, cqe int, arm bool) (*rail, error) {
+	r := &rail{i: len(e.rails), dev: dev, attr: dev.Attr(), arm: arm, byQPN: map[uint32]*peer{}}
+	// Operations are cut by what the queue pairs have, not by what they could.
+	r.attr.MaxSGE, r.attr.MaxReadSGE = min(r.attr.MaxSGE, qpSGE), min(r.attr.MaxReadSGE, qpSGE)
+	var err error
+	if err = failpoint.Hit(failpoint.ProtectionDomain); err != nil {
+		return nil, err
+	}
+	if r.pd, err = dev.AllocPD(); err != nil {
+		return nil, fmt.Errorf("protection domain: %w", err)
+	}
+	if err = failpoint.Hit(failpoint.CompletionQueue); err != nil {
+		return nil, err
+	}
+	if r.cq, err = dev.CreateCQ(cqe); err != nil {
+		return nil, fmt.Errorf("completion queue: %w", err)
+	}
+	if err = failpoint.Hit(failpoint.ReceiveQueue); err != nil {
+		return nil, err
+	}
+	if r.srq, err = r.pd.CreateSRQ(recvBufs, 1); err != nil {
+		return nil, fmt.Errorf("shared receive queue: %w", err)
+	}
+	r.recvMem = e.cfg.Alloc(recvBufs * e.cfg.MaxSend)
+	e.pools = append(e.pools, r.recvMem)
+	if err = failpoint.Hit(failpoint.ReceivePool); err != nil {
+		return nil, err
+	}
+	if r.recvMR, err = r.pd.RegMR(r.recvMem, 0, verbs.AccessLocalWrite|verbs.AccessPrivate); err != nil {
+		return nil, fmt.Errorf("register receive pool: %w", err)
+	}
+	r.recvSGE = make([]verbs.SGE, recvBufs)
+	for i := range r.recvSGE {
+		r.recvSGE[i] = verbs.SGE{Addr: uint64(i * e.cfg.MaxSend), Length: uint32(e.cfg.MaxSend), LKey: r.recvMR.LKey()}
+		r.repost = append(r.repost, r.recvWR(i))
+	}
+	if err := r.postRecvs(); err != nil {
+		return nil, err
+	}
+	e.rails = append(e.rails, r)
+	return r, nil
+}
+
+// AddRail gives an engine that was made on an adapter a second device, which it
+// owns from now on. Before AddLocal only. The adapter's regions must have one
+// key each, for local and remote use.
+func (e *Engine) AddRail(dev verbs.Device, recvBufs, cqe int) error {
+	r, err := e.openRail(dev, recvBufs, cqe, false)
+	if err != nil {
+		return err
+	}
+	if _, ok := r.pd.(keyed); !ok || len(e.rails) != 2 {
+		return fmt.Errorf("%w: %s cannot be a second device", unix.EOPNOTSUPP, r.attr.Name)
+	}
+	e.recvLeft = min(e.recvLeft, recvBufs)
+	if e.sendMR, err = r.twin(e.sendMR, e.sendMem, 0, verbs.AccessPrivate); err != nil {
+		return fmt.Errorf("register send pool: %w", err)
+	}
+	if e.ctlMR, err = r.twin(e.ctlMR, e.ctlMem, 0, verbs.AccessPrivate); err != nil {
+		return fmt.Errorf("register control buffers: %w", err)
+	}
+	return nil
+}
+
+// twoMR is a region on both devices.
+type twoMR struct {
+	verbs.MR
+	twin verbs.MR
+}
+
+// twin registers memory on r as m is on the adapter.
+func (r *rail) twin(m verbs.MR, mem []byte, iova uint64, access verbs.Access) (verbs.MR, error) {
+	if m.LKey() != m.RKey() {
+		return nil, fmt.Errorf("%w: the adapter has two keys for one region", unix.EOPNOTSUPP)
+	}
+	t, err := r.pd.(keyed).RegMRKey(mem, iova, access, m.LKey())
+	if err != nil {
+		return nil, err
+	}
+	return &twoMR{m, t}, nil
+}
+
+// Allow and Disallow hold on both.
+func (m *twoMR) Allow(p verbs.PeerKey)    { m.MR.Allow(p); m.twin.Allow(p) }
+func (m *twoMR) Disallow(p verbs.PeerKey) { m.MR.Disallow(p); m.twin.Disallow(p) }
+
+// Dereg frees the key here before the adapter may give it to somebody else.
+func (m *twoMR) Dereg() error { return errors.Join(m.twin.Dereg(), m.MR.Dereg()) }
+
+// regMR registers mem on all devices; point is the name of its fail point.
+func (e *Engine) regMR(point string, mem []byte, iova uint64, access verbs.Access) (verbs.MR, error) {
+	if err := failpoint.Hit(point); err != nil {
+		return nil, err
+	}
+	m, err := e.rails[0].pd.RegMR(mem, iova, access)
+	if err != nil || len(e.rails) == 1 {
+		return m, err
+	}
+	two, err := e.rails[1].twin(m, mem, iova, access)
+	if errors.Is(err, unix.EEXIST) { // the second device's own pool has it: take another
+		first := m
+		if m, err = e.rails[0].pd.RegMR(mem, iova, access); err == nil {
+			two, err = e.rails[1].twin(m, mem, iova, access)
+		}
+		first.Dereg()
+	}
+	if err != nil {
+		if m != nil {
+			m.Dereg()
+		}
+		return nil, err
+	}
+	return two, nil
+}
+
+func (r *rail) recvWR(i int) verbs.RecvWR {
+	return verbs.RecvWR{WRID: recvWRID | uint64(i), SGL: r.recvSGE[i : i+1]}
+}
+
+func (r *rail) postRecvs() error {
+	n, err := r.srq.PostRecv(r.repost)
+	r.repost = append(r.repost[:0], r.repost[n:]...)
+	if err != nil {
+		return fmt.Errorf("post receives: %w", err)
+	}
+	return nil
+}
+
+// A request is known by its device and that one's number for it.
+const (
+	railShift = 62
+	reqMask   = 1<<railShift - 1
+)
+
+func (r *rail) request(id verbs.RequestID) verbs.RequestID {
+	return id&reqMask | verbs.RequestID(r.i)<<railShift
+}
+
+func (e *Engine) railOf(id verbs.RequestID) (*rail, verbs.RequestID) {
+	return e.rails[int(id>>railShift)%len(e.rails)], id & reqMask
+}
+
+// Way says by which devices a connection may go: by the first alone, by the
+// second alone, or by the second where the first fails.
+type Way uint8
+
+// Ways.
+const (
+	FirstOnly Way = iota
+	SecondOnly
+	FirstElseSecond
+)
+
+// fallNs is how long a connection that the first device could not make keeps to
+// the second before the first is tried again.
+const fallNs = 60_000_000_000
+
+// way is that of a connection, as far as there is a choice.
+func (e *Engine) way(p *peer) Way {
+	switch {
+	case len(e.rails) == 1:
+		return FirstOnly
+	case p.local.listeners[0] == nil: // the address is not on the first device
+		return SecondOnly
+	case p.local.listeners[1] == nil:
+		return FirstOnly
+	case e.cfg.Way != nil:
+		return e.cfg.Way(p.local.addr, p.addr)
+	}
+	return FirstElseSecond
+}
+
+// dialRail is the device of the next attempt.
+func (e *Engine) dialRail(p *peer) *rail {
+	switch w := e.way(p); {
+	case w == SecondOnly, w == FirstElseSecond && e.now < p.fallUntil:
+		return e.rails[1]
+	}
+	return e.rails[0]
+}
+
+// mayCome reports whether a connection may come in by r.
+func (e *Engine) mayCome(p *peer, r *rail) bool {
+	w := e.way(p)
+	return w == FirstElseSecond || (w == SecondOnly) == (r.i == 1)
+}
+
+// attemptFailed has the next attempt go by the other device, if the first did
+// not reach the peer: at once if nobody listens there, else the second time, for
+// a peer may only have been slow.
+func (e *Engine) attemptFailed(p *peer, err error) {
+	if p.rail.i != 0 || !p.dialing || e.way(p) != FirstElseSecond {
+		return
+	}
+	if p.misses++; p.misses < 2 && !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, unix.ENETUNREACH) && !errors.Is(err, unix.EHOSTUNREACH) {
+		return
+	}
+	p.misses = 0
+	p.fallUntil, p.fellWhy = e.now+fallNs, err
+	e.trace(p, EventFellBack, fmt.Errorf("not by %s: %w", p.rail.attr.Name, err))
+}
+
+// EventFellBack is the event of a connection that goes by the second device.
+const EventFellBack = "falls back to " + softName
+
+const softName = "soft"

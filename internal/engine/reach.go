@@ -1,0 +1,139 @@
+package engine
+
+import (
+	"errors"
+
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/mutant"
+	"github.com/rdsd/rdsd/internal/shm"
+	"golang.org/x/sys/unix"
+)
+
+// Why a peer is not reached is published in the slots that lead there, where
+// senders see it, and told once as a notice until the reason changes.
+
+// reach is a peer's part.
+type reach struct {
+	why   uint8 // shm.Reach..., 0: it is reached, or nobody tries
+	last  uint8 // of the last failed attempt
+	pings []func(error)
+}
+
+// reachOf classifies the error of an attempt to connect.
+func reachOf(err error) uint8 {
+	is := func(targets ...error) bool {
+		for _, t := range targets {
+			if errors.Is(err, t) {
+				return true
+			}
+		}
+		return false
+	}
+	switch {
+	case is(ErrNotAllowed):
+		return shm.ReachForbidden
+	case is(conn.ErrRejected, conn.ErrIncompatible):
+		return shm.ReachRejected
+	case is(unix.ECONNREFUSED):
+		return shm.ReachRefused
+	case is(unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EHOSTDOWN, unix.ENETDOWN):
+		return shm.ReachNoRoute
+	case is(conn.ErrTimeout, unix.ETIMEDOUT):
+		return shm.ReachTimeout
+	}
+	return shm.ReachOther
+}
+
+// unreached notes that an attempt to connect p has failed. A rejection counts
+// when it comes twice in a row: two requests that cross end with one.
+func (e *Engine) unreached(p *peer, err error) {
+	if err == nil || errors.Is(err, conn.ErrNoBuffer) {
+		return // ours
+	}
+	if p.rc != nil && p.rail.i == 0 && e.way(p) == FirstElseSecond && len(e.rails) == 2 {
+		return // the other device is tried
+	}
+	why := reachOf(err)
+	again := p.reach.last == why
+	p.reach.last = why
+	if !again && (why == shm.ReachRejected || why == shm.ReachOther) {
+		return
+	}
+	e.setReach(p, why)
+	for _, told := range p.reach.pings {
+		told(err)
+	}
+	p.reach.pings = nil
+}
+
+// setReach has all destinations that lead to p know why it is not reached; 0: it
+// is.
+func (e *Engine) setReach(p *peer, why uint8) {
+	if why == 0 {
+		p.reach.last, p.reach.pings = 0, nil
+	}
+	if p.reach.why == why {
+		return
+	}
+	p.reach.why = why
+	e.tell(&p.slots)
+}
+
+// setSlotReach publishes in sl why its host is not reached, and tells it.
+func (e *Engine) setSlotReach(sl *slot, why uint8) {
+	if sl.reach == why || mutant.On(mutant.UnreachedUntold) {
+		return
+	}
+	sl.reach, sl.reachNews = why, why != 0
+	sl.cl.table.Slot(sl.idx).StoreUnreachable(uint32(why))
+	if sl.reachNews {
+		e.note(sl)
+	}
+}
+
+// newReach tells sl, which leads to p now, what is known of it. What an attempt
+// found that nobody has repeated since is no news.
+func (e *Engine) newReach(sl *slot, p *peer) {
+	allowed := e.cfg.Allowed(p.addr)
+	switch {
+	case !allowed:
+		e.setReach(p, shm.ReachForbidden)
+	case p.reach.why == shm.ReachForbidden || p.c.State() == conn.Down && p.c.Info().RetryAt == 0:
+		e.setReach(p, 0)
+	}
+	e.setSlotReach(sl, p.reach.why)
+}
+
+// allowedAnew applies a change of peers.allow to p: a peer that is forbidden from
+// now on is broken off, one that no longer is gets tried at once.
+func (e *Engine) allowedAnew(p *peer) {
+	switch allowed := e.cfg.Allowed(p.addr); {
+	case !allowed:
+		if p.c.State() != conn.Down {
+			e.cutOff(p, ErrNotAllowed)
+		}
+		e.setReach(p, shm.ReachForbidden)
+	case p.reach.why == shm.ReachForbidden:
+		e.setReach(p, 0)
+		if p.c.State() == conn.Down {
+			p.c.Reset(e.now, errAdmin)
+		}
+	}
+	e.touch(p)
+}
+
+// putUnreachable writes the notice of a host that is not reached; false: no room.
+func (e *Engine) putUnreachable(sl *slot) bool {
+	if !sl.reachNews {
+		return true
+	}
+	r := sl.cl.ev.Reserve()
+	if r == nil {
+		return false
+	}
+	sl.reachNews = false
+	*r.Notice() = shm.EventNotice{Kind: shm.EvNotice, Notice: shm.NoticeUnreachable, Port: sl.port, Sock: sl.sock.handle, Slot: sl.idx,
+		Cell: sl.cell.idx, Count: 1, Addr: sl.addr.As16(), Reason: sl.reach}
+	e.news(sl.cl)
+	return true
+}

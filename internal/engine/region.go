@@ -1,0 +1,220 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/rdsd/rdsd/internal/failpoint"
+	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/rdmaop"
+	"github.com/rdsd/rdsd/verbs"
+	"golang.org/x/sys/unix"
+)
+
+// maxRegions bounds the regions of all clients.
+const maxRegions = 1 << 16
+
+// buffer is memory a client got with Alloc: mapped here too, registered for
+// local use by its operations.
+type buffer struct {
+	id      uint32
+	cl      *Client
+	mem     []byte
+	mr      verbs.MR
+	users   int // operations and regions
+	freeing bool
+	onFree  func()      // unmaps; runs when nothing uses it any more
+	waiting func(error) // behind onFree, for a client that waits
+}
+
+// region is part of a buffer that peers may be granted.
+type region struct {
+	id     uint32 // = rkey
+	cl     *Client
+	sock   *socket
+	buf    *buffer
+	off    uint64
+	n      uint64
+	mr     verbs.MR
+	cookie uint64
+	rights rdmaop.Rights
+	exp    rdmaop.Export
+	user   *txMsg // of a use-once region: the same-host message that uses it
+	spent  bool   // one has used it, and told another socket than sock, or may have
+	once   once   // whom it is granted to
+	ended  bool   // its one use was told to sock: it is not the client's any more
+
+	inAll, inSock, inRevoking, inDead link[region]
+
+	queued  list[ctlMsg] // GRANTs that have not been acked
+	holders []*holding   // peers with grants, by their keys
+
+	flush   []flush     // lanes that have to confirm that nothing of theirs is on its way
+	heard   []*peer     // lanes that have received REVOKE
+	waiting func(error) // told when the key is dead
+}
+
+// AddBuffer registers memory that a control goroutine mapped.
+func (e *Engine) AddBuffer(c *Client, mem []byte, onFree func()) (uint32, error) {
+	if c.dead {
+		return 0, unix.ECONNABORTED
+	}
+	if len(c.buffers) >= MaxBuffers {
+		return 0, fmt.Errorf("%w: this process has its %d buffers", unix.ENOBUFS, MaxBuffers)
+	}
+	mr, err := e.regMR(failpoint.RegisterBuffer, mem, 0, verbs.AccessLocalWrite)
+	if err != nil {
+		return 0, err
+	}
+	c.nextBuf++
+	b := &buffer{id: c.nextBuf, cl: c, mem: mem, mr: mr, onFree: onFree}
+	c.buffers[b.id] = b
+	c.refs++
+	e.st.C[stats.RegisteredBytes] += uint64(len(mem))
+	return b.id, nil
+}
+
+// freeBuffer ends a buffer; its memory goes when its last operation, payload and
+// region have ended. done, if not nil, runs then.
+func (e *Engine) freeBuffer(b *buffer, done func(error)) {
+	if !b.freeing {
+		b.freeing, b.waiting = true, done
+		e.maybeFreeBuffer(b)
+	}
+}
+
+func (e *Engine) maybeFreeBuffer(b *buffer) {
+	if !b.freeing || b.users > 0 || b.mr == nil {
+		return
+	}
+	b.mr.Dereg()
+	b.mr = nil
+	delete(b.cl.buffers, b.id)
+	e.st.C[stats.RegisteredBytes] -= uint64(len(b.mem))
+	if b.onFree != nil {
+		b.onFree()
+	}
+	if b.waiting != nil {
+		b.waiting(nil)
+	}
+	e.unref(b.cl)
+}
+
+// iovaTries bounds the attempts to find an address for a region: a driver that
+// puts it where its memory is (siw) refuses one that is taken.
+const iovaTries = 16
+
+// pageOffset asks for a cookie as the kernel makes them; it is no right.
+const pageOffset = rdmaop.Rights(ipc.AccessPageOffset)
+
+// register makes a region of b for socket s. iova is a random 32-bit value,
+// page aligned as the buffer is, so that nobody can guess remote addresses; with
+// pageOffset the offset in the page alone.
+func (e *Engine) register(s *socket, b *buffer, off, n uint64, rights rdmaop.Rights) (*region, error) {
+	if n == 0 || off > uint64(len(b.mem)) || n > uint64(len(b.mem))-off {
+		return nil, unix.EINVAL
+	}
+	kernels := rights&pageOffset != 0
+	rights &^= pageOffset
+	const operations = rdmaop.RightRead | rdmaop.RightWrite | rdmaop.RightAtomic
+	if rights&operations == 0 || rights&^(operations|rdmaop.UseOnce) != 0 {
+		return nil, unix.EINVAL
+	}
+	if err := e.mayRegion(s.cl); err != nil {
+		return nil, err
+	}
+	access := verbs.AccessRestricted | verbs.AccessLocalWrite
+	if rights&rdmaop.RightRead != 0 {
+		access |= verbs.AccessRemoteRead
+	}
+	if rights&rdmaop.RightWrite != 0 {
+		access |= verbs.AccessRemoteWrite
+	}
+	if rights&rdmaop.RightAtomic != 0 {
+		access |= verbs.AccessRemoteAtomic
+	}
+	iova := off & 0xfff
+	var mr verbs.MR
+	var err error
+	for try := 0; try == 0 || try < iovaTries && !kernels && errors.Is(err, unix.EEXIST); try++ {
+		at := iova
+		if !kernels {
+			at |= uint64(uint32(e.cfg.Rand())) &^ 0xfff
+		}
+		if mr, err = e.regMR(failpoint.RegisterRegion, b.mem[off:off+n:off+n], at, access); err == nil {
+			iova = at
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	r := &region{id: mr.RKey(), cl: s.cl, sock: s, buf: b, off: off, n: n, mr: mr, rights: rights,
+		cookie: rdmaop.MakeCookie(mr.RKey(), uint32(iova))}
+	b.users++
+	e.regions[r.id] = r
+	s.cl.acct.regions++
+	e.regionsV.add(&r.inAll, r)
+	s.regions.add(&r.inSock, r)
+	e.st.C[stats.Regions]++
+	return r, nil
+}
+
+// release is releaseRegion for the client, which is told once: done runs when
+// nobody can touch the memory any more. EALREADY: it has asked before.
+//
+// A region that its one use has ended is not the client's any more. done then
+// says EINVAL, as it is said later, when the key is not known any more; but it
+// says so when nobody can touch the memory.
+func (e *Engine) release(r *region, done func(error)) error {
+	if r.waiting != nil {
+		return fmt.Errorf("%w: region %#x is being released", unix.EALREADY, r.id)
+	}
+	r.waiting = done
+	e.releaseRegion(r)
+	return nil
+}
+
+// usedUp is what Release says of a region that its one use has ended.
+func (r *region) usedUp() error {
+	if r.ended {
+		return fmt.Errorf("%w: region %#x was for one use and had it", unix.EINVAL, r.id)
+	}
+	return nil
+}
+
+// releaseRegion takes a region's key back from everybody.
+func (e *Engine) releaseRegion(r *region) {
+	if r.exp.State() != rdmaop.ExportLive {
+		return
+	}
+	r.sock.regions.del(&r.inSock)
+	e.withdrawGrants(r)
+	e.askHolders(r)
+	e.tellRevoke(r, r.exp.Revoke(nil, e.now+e.cfg.RevokeTimeout))
+}
+
+// retire ends a region whose key nobody holds.
+func (e *Engine) retire(r *region) {
+	if e.regions[r.id] != r {
+		return
+	}
+	r.mr.Dereg()
+	delete(e.regions, r.id)
+	for r.queued.n > 0 { // to a peer that is gone
+		m := r.queued.head.of
+		r.queued.del(&m.inRegion)
+		m.region = nil
+	}
+	r.cl.acct.regions--
+	e.regionsV.del(&r.inAll)
+	e.revoking.del(&r.inRevoking)
+	e.deadRegions.del(&r.inDead)
+	e.st.C[stats.Regions]--
+	r.buf.users--
+	e.maybeFreeBuffer(r.buf)
+	if r.waiting != nil {
+		r.waiting(r.usedUp())
+		r.waiting = nil
+	}
+}

@@ -1,0 +1,212 @@
+package engine
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/wire"
+	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/rdmaop"
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// remote is a peer's address as one of ours sees it: what its lanes have in
+// common. Each lane is a connection of its own, see peer.
+type remote struct {
+	local  *local
+	addr   netip.Addr
+	addr16 [16]byte       // addr as messages to clients carry it
+	who    verbs.PeerKey  // its queue pairs', whatever the lane: who may touch a region
+	grants *rdmaop.Grants // what it allows us, on any lane
+	lanes  []*peer        // by number
+
+	ration ration
+
+	unfinished int // bytes of messages that it began and has not finished
+
+	us       uint64              // our instance, as it knows it
+	past     map[uint8]conn.Past // of lanes that were forgotten, for the instance that was met last
+	instance uint64              // of its daemon, 0 = never met
+	met      uint64              // Engine.clock when instance was met first
+
+	*holdings     // what we allow it
+	asking    int // lanes that are being asked for one key
+
+	owed     map[uint32][]*peer // by key: the lanes on which to answer REVOKE when its last operation retires
+	untold   []untoldKey        // keys that were taken back while it could not be told, see warn: what isUntold is true of
+	untoldOf map[uint32]uint64  // by key: its number among them
+	untoldAt uint64             // the last one's number
+}
+
+type remoteKey struct{ local, remote netip.Addr }
+
+// untoldKey is a dead key that the peer may still believe in.
+type untoldKey struct {
+	n    uint64
+	rkey uint32
+}
+
+// isUntold reports whether the peer is still to be told of k.
+func (h *remote) isUntold(k untoldKey) bool { return h.untoldOf[k.rkey] == k.n }
+
+func (e *Engine) newRemote(l *local, addr netip.Addr) *remote {
+	h := &remote{local: l, addr: addr, addr16: addr.As16(), who: e.newKeys(), holdings: e.newHoldings(), us: e.newInstance(), grants: rdmaop.NewGrants(e.cfg.MaxGrants),
+		owed: map[uint32][]*peer{}, untoldOf: map[uint32]uint64{}}
+	e.remotes[remoteKey{l.addr, addr}] = h
+	return h
+}
+
+func (h *remote) find(lane uint8) (int, bool) {
+	return slices.BinarySearchFunc(h.lanes, lane, func(p *peer, n uint8) int { return cmp.Compare(p.lane, n) })
+}
+
+// lane returns a lane, nil if there is none. h may be nil.
+func (h *remote) lane(n uint8) *peer {
+	if h == nil {
+		return nil
+	}
+	if i, ok := h.find(n); ok {
+		return h.lanes[i]
+	}
+	return nil
+}
+
+func (h *remote) addLane(p *peer) {
+	i, _ := h.find(p.lane)
+	h.lanes = slices.Insert(h.lanes, i, p)
+}
+
+// dropLane forgets a lane, and the address with its last one.
+func (e *Engine) dropLane(p *peer) {
+	h := p.remote
+	if h.lanes = remove(h.lanes, p); len(h.lanes) == 0 {
+		e.throttle.forget(h)
+		delete(e.remotes, remoteKey{h.local.addr, h.addr})
+	}
+}
+
+// attached reports whether a queue pair leads there: whether anything the peer
+// has posted may still arrive.
+func (h *remote) attached() bool {
+	return slices.ContainsFunc(h.lanes, func(p *peer) bool { return p.attached() })
+}
+
+func (p *peer) attached() bool {
+	s := p.c.State()
+	return s == conn.Up || s == conn.Error
+}
+
+// tick returns a number that is higher than all before: what came first is
+// asked of events within one turn, too.
+func (e *Engine) tick() uint64 {
+	e.clock++
+	return e.clock
+}
+
+// Instance is the connection's question whether to believe HELLO. A lane that
+// names another instance than the one we know may have met a new one, or be the
+// last word of an old one, read late. Only a connection that was begun after the
+// known instance was met cannot lead to one before it; any other is not
+// believed, and tried again. With one lane this never happens.
+func (e *Engine) Instance(c *conn.Conn, id uint64) bool {
+	p := e.peerOf(c)
+	h := p.remote
+	if id == h.instance {
+		return true
+	}
+	if h.instance != 0 {
+		if p.begun < h.met {
+			return false
+		}
+		e.restarted(p)
+	}
+	h.instance, h.met = id, e.tick()
+	h.past = nil
+	return true
+}
+
+// restarted ends what the old instance of a peer's daemon was granted, and had
+// granted. p is the lane that met the new one. The others break off first: then
+// nothing that the old one has sent on them can touch a region, whoever is
+// granted it next.
+func (e *Engine) restarted(p *peer) {
+	e.st.C[stats.PeerRestarts]++
+	for _, q := range p.lanes {
+		if q != p && q.c.Ready() {
+			q.c.Reset(e.now, errRestarted)
+			e.touch(q)
+		}
+	}
+	e.voidGrants(p.remote)
+}
+
+// voidGrants ends all grants between us and a peer. What has not been sent goes
+// to the new instance: grants that wait are its grants, and a cookie that waits
+// needs one.
+func (e *Engine) voidGrants(h *remote) {
+	h.grants.Clear()
+	h.owed, h.untoldOf, h.untold = map[uint32][]*peer{}, map[uint32]uint64{}, nil
+	voiding := e.voidHoldings(h)
+	for _, p := range h.lanes {
+		p.c.Waiting(func(m *connMsg) { // as long as it can be told from what was sent
+			if t, ok := m.Owner.(*ctlMsg); ok && t.region != nil {
+				e.current(t.region, h)
+			}
+		})
+	}
+	e.begin(voiding)
+	for _, p := range h.lanes {
+		regrant := func(m *connMsg) {
+			switch t := m.Owner.(type) {
+			case *ctlMsg:
+				e.regrant(p, t)
+			case *txMsg:
+				m.DstInc = t.name
+				if m.DestCookie != 0 {
+					e.grantAgain(t)
+				}
+			}
+		}
+		p.c.Waiting(regrant)
+		p.eachWaiting(func(m *connMsg) {
+			t := m.Owner.(*txMsg)
+			t.ungranted = m.DestCookie != 0
+		})
+	}
+}
+
+// stale reports whether p still leads to an instance that is gone: what it says
+// of grants is void.
+func (p *peer) stale() bool { return p.c.Instance() != p.instance }
+
+// The initiator's side of REVOKE.
+
+// answerRevoke takes a REVOKE that arrived on p, one of so many lanes: every lane may use the key, so
+// the answer waits for the operations of all.
+func (e *Engine) answerRevoke(p *peer, rkey uint32, lanes int) {
+	if p.grants.Revoke(rkey, lanes) {
+		e.sendRevoke(p, wire.TypeRevoked, rkey, 1)
+		return
+	}
+	if !slices.Contains(p.owed[rkey], p) {
+		p.owed[rkey] = append(p.owed[rkey], p)
+	}
+}
+
+// sendRevoked answers the REVOKEs of a key whose last operation has retired,
+// each on the lane it came on. p is the operation's.
+func (e *Engine) sendRevoked(p *peer, rkey uint32) {
+	h := p.remote
+	for _, lane := range h.owed[rkey] {
+		e.sendRevoke(lane, wire.TypeRevoked, rkey, 1)
+	}
+	delete(h.owed, rkey)
+}
+
+// sendRevoke sends REVOKE, which so many lanes carry, or REVOKED.
+func (e *Engine) sendRevoke(p *peer, t wire.InternalType, rkey uint32, lanes int) {
+	m := e.ctl(p, t, rkey)
+	e.sendCtl(p, m, (&wire.Revoke{RKey: rkey, Lanes: uint32(lanes)}).Append(m.buf[:0]))
+}

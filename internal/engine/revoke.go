@@ -1,0 +1,279 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/wire"
+	"github.com/rdsd/rdsd/internal/mutant"
+	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/rdmaop"
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// Taking a key back from a peer has two parts.
+//
+// First the peer is asked, with a REVOKE on each lane that carried a GRANT of
+// the key: there it comes behind the GRANT. When all those lanes have answered
+// REVOKED the peer posts nothing more on the key, on any lane, and what it had
+// posted is out of its hands.
+//
+// But not yet in ours: only on the lane that answered last does the answer come
+// behind the operations. So the others, if there are any, are flushed: each
+// gets a REVOKE, and confirms with a REVOKED that comes behind whatever was
+// posted there.
+
+// flush is a lane that has yet to confirm, on the connection that was begun then.
+type flush struct {
+	lane  *peer
+	begun uint64
+}
+
+// tellRevoke asks for r's key at the lanes that were granted it, and retires r
+// at once if there are none.
+func (e *Engine) tellRevoke(r *region, keys []verbs.PeerKey) {
+	e.st.C[stats.Revokes]++
+	for _, k := range keys {
+		switch p := e.byKey[k]; {
+		case p == nil: // same host: no operation is in flight between turns
+			e.granted(r, nil, -r.exp.PeerRevoked(k))
+		case p.c.Kernel():
+			// It cannot be asked: the end of the registration is the end. An
+			// operation of its that comes later costs it the connection.
+			e.gaveBack(r, p)
+		default:
+			p.asking++
+		}
+	}
+	for _, k := range keys {
+		if p := e.byKey[k]; p != nil && r.exp.Waits(k) {
+			e.sendRevoke(p, wire.TypeRevoke, r.id, p.asking)
+		}
+	}
+	for _, k := range keys {
+		if p := e.byKey[k]; p != nil && p.asking > 0 {
+			p.asking = 0
+			if !p.remote.attached() {
+				e.giveUp(r, p.remote)
+			}
+		}
+	}
+	if e.retireIfDead(r) {
+		return
+	}
+	e.revoking.add(&r.inRevoking, r)
+	if e.revokeAt == 0 {
+		e.revokeAt = e.now + revokeScanNs
+	}
+	e.armTimer(e.revokeAt)
+}
+
+// revoked takes a REVOKED that arrived on p.
+func (e *Engine) revoked(p *peer, rkey uint32) {
+	r := e.regions[rkey]
+	if r == nil {
+		return
+	}
+	e.current(r, p.remote)
+	switch {
+	case r.flushed(p):
+		e.endIfFlushed(r, p.remote)
+	case !r.exp.Waits(p.key) || r.flushing(p.remote):
+		return // nobody asked
+	case slices.ContainsFunc(p.lanes, func(q *peer) bool { return q != p && r.exp.Waits(q.key) }):
+		e.gaveBack(r, p)
+	default:
+		// p's place is kept until the others are flushed: then it has answered.
+		for _, q := range p.lanes {
+			if q != p && q.attached() && !mutant.On(mutant.LanesNotFlushed) {
+				r.flush = append(r.flush, flush{q, q.begun})
+				if q.c.State() == conn.Up {
+					e.sendRevoke(q, wire.TypeRevoke, rkey, 1)
+				}
+			}
+		}
+		e.endIfFlushed(r, p.remote)
+	}
+	e.retireIfDead(r)
+}
+
+// flushing reports whether lanes of h have yet to confirm.
+func (r *region) flushing(h *remote) bool {
+	return slices.ContainsFunc(r.flush, func(f flush) bool { return f.lane.remote == h })
+}
+
+// flushed notes that p has nothing on its way; false: it was not waited for.
+func (r *region) flushed(p *peer) bool {
+	i := slices.IndexFunc(r.flush, func(f flush) bool { return f.lane == p })
+	if i >= 0 {
+		r.flush = slices.Delete(r.flush, i, i+1)
+	}
+	return i >= 0
+}
+
+// endFlush waits for no lane of h any more.
+func (r *region) endFlush(h *remote) {
+	r.flush = slices.DeleteFunc(r.flush, func(f flush) bool { return f.lane.remote == h })
+}
+
+// endIfFlushed counts h as having answered when all its lanes have.
+func (e *Engine) endIfFlushed(r *region, h *remote) {
+	if !r.flushing(h) {
+		for _, p := range h.lanes {
+			e.gaveBack(r, p)
+		}
+	}
+}
+
+// flushesGone drops the lanes of h whose connection is gone: nothing of it is on its
+// way. It reports whether there were any.
+func (r *region) flushesGone(h *remote) bool {
+	n := len(r.flush)
+	r.flush = slices.DeleteFunc(r.flush, func(f flush) bool {
+		return f.lane.remote == h && (!f.lane.attached() || f.lane.begun != f.begun)
+	})
+	return len(r.flush) < n
+}
+
+// giveUp counts h, which no queue pair leads to any more, as having given r's
+// key back: nothing it has posted can arrive. But it may not know that it has no
+// key any more: on every connection from here on it is warned, before it can
+// post an operation, until it has heard it on one. A GRANT that was posted and not
+// acked does not go out again, for it could come behind the warning of another lane.
+func (e *Engine) giveUp(r *region, h *remote) {
+	e.cancelGrants(r, h)
+	told := r.flushing(h)
+	r.endFlush(h)
+	asked := false
+	for _, p := range h.lanes {
+		switch {
+		case r.exp.Waits(p.key):
+			e.gaveBack(r, p)
+			asked = asked || !slices.Contains(r.heard, p)
+		case p.c.State() == conn.Connecting && !told:
+			e.sendRevoke(p, wire.TypeRevoke, r.id, 1)
+		}
+	}
+	if asked && !told {
+		h.untoldAt++
+		h.untoldOf[r.id] = h.untoldAt
+		h.untold = append(h.untold, untoldKey{h.untoldAt, r.id})
+	}
+}
+
+// warn queues REVOKEs of the keys that the peer may still believe in on a lane
+// that is about to connect: HELLO's notice makes it wait for them. The only lane
+// of a peer was asked for all of them anyway.
+func (e *Engine) warn(p *peer) {
+	h := p.remote
+	if len(h.untold) == 0 || len(h.lanes) == 1 {
+		return
+	}
+	for _, k := range h.untold {
+		if k.n > p.warned && h.isUntold(k) {
+			e.sendRevoke(p, wire.TypeRevoke, k.rkey, 1)
+		}
+	}
+	p.warned = h.untoldAt
+}
+
+// heard notes that a REVOKE was received on p.
+func (e *Engine) heard(p *peer, rkey uint32) {
+	if r := e.regions[rkey]; r != nil && r.exp.Waits(p.key) {
+		r.heard = append(r.heard, p)
+	}
+	h := p.remote
+	delete(h.untoldOf, rkey)
+	for len(h.untold) > 0 && !h.isUntold(h.untold[0]) {
+		h.untold = h.untold[1:]
+	}
+}
+
+// usedKey ends a use-once region when the message that chases its operation
+// has arrived at the socket that owns it. All who hold the key are told, also
+// the one that used it: a grant that crossed the use must not make the key good
+// again.
+//
+// h sent the message, nil: a socket of this host. What a host says of a region that
+// is not granted to it is nothing.
+func (e *Engine) usedKey(h *remote, s *socket, rkey uint32) {
+	r := e.regions[rkey]
+	if r == nil || r.sock != s || r.rights&rdmaop.UseOnce == 0 || r.exp.State() != rdmaop.ExportLive {
+		return
+	}
+	if (!r.once.set || r.once.host != h.hostAddr()) && !mutant.On(mutant.AnyoneUses) {
+		return
+	}
+	r.ended = true
+	e.releaseRegion(r)
+}
+
+// tickRegions breaks off every queue pair of the peers that keep a revoked key
+// too long: then they cannot use it either.
+func (e *Engine) tickRegions() {
+	if e.revokeAt == 0 || e.now < e.revokeAt {
+		e.armTimer(e.revokeAt)
+		return
+	}
+	e.revokeAt = 0
+	e.revoking.all()
+	e.begin(&e.pressing)
+	if e.revoking.n > 0 {
+		e.revokeAt = e.now + revokeScanNs
+		e.armTimer(e.revokeAt)
+	}
+}
+
+// press does that for the next regions whose keys are being taken back.
+func (e *Engine) press() bool {
+	return e.inSlices(func() bool {
+		r := e.revoking.next()
+		if r == nil {
+			return false
+		}
+		if at, ok := r.exp.Deadline(); !ok || e.now < at {
+			return true
+		}
+		for i := len(r.holders) - 1; i >= 0; i-- {
+			e.current(r, r.holders[i].h)
+		}
+		e.choreLeft -= len(r.exp.Waiting())
+		if e.mayBeLate(r) {
+			return true
+		}
+		for _, k := range r.exp.Timeout(nil, e.now) {
+			if p := e.byKey[k]; p != nil {
+				e.breakOff(p.remote)
+				r.mr.Disallow(p.who)
+				e.giveUp(r, p.remote)
+			}
+		}
+		e.retireIfDead(r)
+		return true
+	})
+}
+
+// mayBeLate reports whether one who has not given r's key back is held by us: its
+// answer waits unread.
+func (e *Engine) mayBeLate(r *region) bool {
+	at, ok := r.exp.Deadline()
+	if !ok || e.now < at || e.now-at >= (heldRevokes-1)*e.cfg.RevokeTimeout {
+		return false
+	}
+	for _, k := range r.exp.Waiting() {
+		if p := e.byKey[k]; p != nil && e.excused(p.remote) {
+			return true
+		}
+	}
+	return false
+}
+
+// breakOff breaks off all lanes of h that are up.
+func (e *Engine) breakOff(h *remote) {
+	for _, p := range h.lanes {
+		if p.c.State() == conn.Up {
+			p.c.Reset(e.now, errRevokeTimeout)
+			e.touch(p)
+		}
+	}
+}

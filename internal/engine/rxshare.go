@@ -1,0 +1,75 @@
+package engine
+
+import (
+	"github.com/rdsd/rdsd/internal/mutant"
+	"github.com/rdsd/rdsd/internal/shm"
+)
+
+// The receive arena and the receive ids are the process's, and what a socket has
+// in them is its own until the application has read it. So that sockets which
+// are not read leave something for those that are, half of both is kept for
+// sockets of which the client has nothing unread: a socket may have more only
+// while it would have no more than is free of the other half. One socket alone
+// gets a quarter, a second one an eighth, and so on, and each of them one message
+// from the kept half. Of the kept half a message may take no more than half of
+// what is free, so that long messages leave room for short ones. What a socket
+// may not have yet waits in daemon memory.
+
+// mayTake reports whether s may have a message of n bytes in its client's
+// receive memory; empty: nothing that is there of s is in the way of more.
+func (c *Client) mayTake(s *socket, n int, empty bool) bool {
+	if len(c.rxFree) == 0 {
+		return false
+	}
+	if mutant.On(mutant.ReceiveShareIgnored) {
+		return true
+	}
+	all := c.recv.Windows() * shm.WindowSize
+	free := all - c.recv.InUse()
+	if empty {
+		return 2*n <= free
+	}
+	return s.rxIDs < len(c.rxFree)-len(c.rx)/2 && s.rxMem+shm.ChunkSize(n) <= free-all/2
+}
+
+// takeRx takes receive memory and a receive id for a message of s of n bytes;
+// false: it has to wait.
+func (c *Client) takeRx(s *socket, n int, empty bool) (id, chunk uint32, ok bool) {
+	if !c.mayTake(s, n, empty) {
+		return 0, 0, false
+	}
+	if n > 0 {
+		if chunk, ok = c.recv.Alloc(n); !ok {
+			return 0, 0, false
+		}
+	}
+	id = c.rxFree[len(c.rxFree)-1]
+	c.rxFree = c.rxFree[:len(c.rxFree)-1]
+	c.rx[id] = rxEntry{sock: s, chunk: chunk, n: uint32(n)}
+	s.rxIDs++
+	s.rxMem += shm.ChunkSize(n)
+	return id, chunk, true
+}
+
+// freeRxID gives back what takeRx took. What waits for it gets another try: the
+// socket whose message it was, and those that have nothing.
+func (e *Engine) freeRxID(c *Client, id uint32) {
+	r := &c.rx[id]
+	s, n := r.sock, int(r.n)
+	if n > 0 {
+		c.recv.Free(r.chunk, n)
+	}
+	s.rxIDs--
+	s.rxMem -= shm.ChunkSize(n)
+	if r.told {
+		s.rxTold--
+	}
+	*r = rxEntry{}
+	c.rxFree = append(c.rxFree, id)
+	if s.over.n > 0 && !s.closed {
+		e.pendSock(s)
+	} else if c.pendSocks.n > 0 {
+		c.untried = c.pendSocks.n
+		e.pend(c)
+	}
+}

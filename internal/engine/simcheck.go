@@ -1,0 +1,200 @@
+package engine
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/cong"
+	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/internal/stats"
+)
+
+// What the simulator and other checkers may see and do. They call Turn
+// themselves; all of this is for the goroutine that does.
+
+// ResetPeers breaks off the connections to addr, as rdsctl peer reset does.
+func (e *Engine) ResetPeers(addr netip.Addr) {
+	for _, p := range e.peersV {
+		if p.addr == addr {
+			p.c.Reset(e.now, errAdmin)
+			e.touch(p)
+		}
+	}
+}
+
+// ResetLane breaks off the connections to addr in one lane.
+func (e *Engine) ResetLane(addr netip.Addr, lane uint8) {
+	for _, p := range e.peersV {
+		if p.addr == addr && p.lane == lane {
+			p.c.Reset(e.now, errAdmin)
+			e.touch(p)
+		}
+	}
+}
+
+// Unpublished counts the events that this turn has written for the process and
+// not published yet.
+func (p *InProcess) Unpublished() int { return p.cl.ev.Unpublished() }
+
+// Waiting counts the messages whose statuses wait for room in the process's event
+// ring.
+func (p *InProcess) Waiting() int { return p.cl.pendOps.n }
+
+// Clients counts the attached clients.
+func (e *Engine) Clients() int { return len(e.clients) }
+
+// Conns returns a snapshot of every connection.
+func (e *Engine) Conns() (out []conn.Info) {
+	for _, p := range e.peersV {
+		out = append(out, p.c.Info())
+	}
+	return out
+}
+
+// MarkKey names a barrier.
+type MarkKey struct{ ce *cell }
+
+// Cell is its index.
+func (k MarkKey) Cell() uint32 { return k.ce.idx }
+
+// EachMark calls f for the barriers of all clients with the mark of what is
+// locally complete and the one that is published.
+func (e *Engine) EachMark(f func(k MarkKey, done, shown uint64)) {
+	for _, c := range e.clients {
+		for _, ce := range c.cells {
+			if ce != nil && ce.live() {
+				f(MarkKey{ce}, ce.mark.HWM(), ce.shown)
+			}
+		}
+	}
+}
+
+// Port is that of the socket the barrier is of, and To the destination's address.
+func (k MarkKey) Port() uint16   { return k.ce.sock.port }
+func (k MarkKey) To() netip.Addr { return k.ce.addr }
+
+// EachTable calls f for every address of a peer: how many grants of ours it is
+// taken to remember, how many of these the user without trust has who has most,
+// and how many of its own are remembered here.
+func (e *Engine) EachTable(f func(remote netip.Addr, given, most, known int)) {
+	for _, p := range e.peersV {
+		h := p.remote
+		if h.lanes[0] != p {
+			continue
+		}
+		most := 0
+		for a, n := range h.shares.of {
+			if !e.cfg.Policy.Trusts(a.uid) {
+				most = max(most, n)
+			}
+		}
+		f(h.addr, h.shares.all, most, h.grants.Len())
+	}
+}
+
+// GrantsOf counts what the process's user has granted to remote, and in all.
+func (p *InProcess) GrantsOf(local, remote netip.Addr) (there, all int) {
+	a := p.cl.acct
+	if h := p.e.remotes[remoteKey{local, remote}]; h != nil {
+		there = h.shares.of[a]
+	}
+	return there, a.grants
+}
+
+// CongestionMap returns the map of a local address, and what is known on a lane
+// of the map of a remote one; nil if there is none.
+func (e *Engine) CongestionMap(local, remote netip.Addr, lane uint8) (own, theirs *cong.Map) {
+	if l := e.locals[local]; l != nil {
+		own = &l.cong
+	}
+	if p := e.remotes[remoteKey{local, remote}].lane(lane); p != nil {
+		theirs = p.c.RemoteCong()
+	}
+	return own, theirs
+}
+
+// Leaks says what an engine whose clients are gone and whose peers are quiet
+// still holds and should not.
+func (e *Engine) Leaks() (found []string) {
+	say := func(n int, what string) {
+		if n != 0 {
+			found = append(found, fmt.Sprintf("%d %s", n, what))
+		}
+	}
+	say(len(e.clients)+e.leaving.n, "clients")
+	say(e.jobs.n, "slots with local work")
+	say(e.msgs.out, "submitted messages")
+	say(e.txOps.out, "operations")
+	say(e.rxs.out, "arrived messages")
+	say(e.ctls.out, "internal messages")
+	say(e.holdingPool.out, "records of who holds a region")
+	say(len(e.regions)+e.revoking.n, "regions")
+	say(e.held, "overflow bytes")
+	say(len(e.overMem)/shm.WindowSize-len(e.overFree), "overflow windows")
+	idle := 0
+	for _, a := range e.accounts { // only counted
+		if a.clients == 0 && a.peers > 0 {
+			idle++
+		}
+	}
+	say(len(e.accounts)-idle, "accounts of users")
+	say(e.short.n, "accounts of users that refused for want of memory")
+	say(e.wanted.n, "accounts of users that want places for destinations")
+	say(e.mem.Sum().Maps, "mappings for clients")
+	for _, r := range e.rails {
+		say(len(r.repost), "receive buffers not posted")
+	}
+	for _, g := range []stats.Counter{stats.RegisteredBytes, stats.Regions, stats.CongestedPorts} {
+		say(int(e.st.C[g]), g.String())
+	}
+	ctls, left := len(e.ctlFree)+e.ctlLeft/conn.CtlLen, e.recvLeft
+	e.PublishStats(e.wall)
+	for _, p := range e.peersV {
+		i := p.c.Info()
+		name := fmt.Sprintf("of %v lane %d: ", p.addr, p.lane)
+		say(p.notCounted(), name+"events that the engine's counters miss")
+		if p.rc != nil {
+			if i.State == conn.Up || i.State == conn.Connecting || i.State == conn.Error {
+				ctls++ // its own control buffer
+			}
+			left += p.credits + 1 // one for HELLO
+		}
+		say(i.Queued, name+"messages queued")
+		say(i.Unacked, name+"messages unacked")
+		say(i.Stopped, name+"messages refused")
+		say(p.flows.n, name+"sockets that wait for their turn")
+		say(i.OutstandingWRs, name+"work requests outstanding")
+		say(p.grants.Len(), name+"grants")
+		say(p.shares.all+len(p.shares.of), name+"grants of ours")
+		say(len(p.owed), name+"revocations to be answered")
+		say(len(p.untold), name+"revocations to be told")
+		say(len(p.partials), name+"messages under assembly")
+		say(btoi(p.slots.n > 0), name+"destinations")
+	}
+	say(e.cfg.SendBufs-len(e.sendFree), "send buffers")
+	say(e.cfg.MaxPeers-ctls, "control buffers")
+	say(e.cfg.RecvBufs-left, "receive buffers promised")
+	for _, l := range e.localsV {
+		name := fmt.Sprintf("of %v: ", l.addr)
+		say(l.ports.n, name+"ports bound")
+		say(l.cong.Count(), name+"ports congested")
+		say(len(l.slots), name+"local destinations")
+	}
+	return found
+}
+
+// notCounted is how many events of p's connection the engine's sums lack.
+func (p *peer) notCounted() (n int) {
+	for i, f := range &connCounters {
+		n += int(*f.from(p.c.Stats()) - p.counted[i])
+	}
+	return n
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,279 @@
+package engine
+
+import (
+	"net/netip"
+
+	"github.com/rdsd/rdsd/barrier"
+	"github.com/rdsd/rdsd/internal/shm"
+)
+
+// slot is a destination (address and port) of one socket.
+type slot struct {
+	cl       *Client
+	idx      uint32
+	sock     *socket
+	cell     *cell
+	addr     netip.Addr
+	port     uint16
+	peer     *peer  // nil: same host, or no room for one more peer
+	local    *local // nil: another host
+	closed   bool
+	counted  bool        // it has a place: see place.go
+	used     bool        // since it was last asked to give way
+	msgs     int         // under way, but those that were passed on at once
+	txs      list[txMsg] // these, but those that are being withdrawn
+	cancelTo uint64      // those up to this Engine.clock are withdrawn
+	inCancel link[slot]  // Engine.cancelling, until that is done
+	inIdle   link[slot]  // account.idle
+
+	lead   *audience // of those that lead to the same: of a peer, of a port of this host, homeless
+	inLead link[slot]
+	inSock link[slot] // socket.slots
+
+	// Messages in order, on the same host waiting for their copies or for the
+	// destination socket, else for a peer or for their turn, see turns.go.
+	q      list[txMsg]
+	inTurn link[slot] // cell.turn
+	handed int        // messages that its connection has and that are not done
+	pin    *pin       // the socket that it leads to
+	gone   link[slot] // client.gone
+	asks   *txMsg     // on its way to find out which that is; the others wait
+	unmet  link[slot] // peer.unmet, while messages wait for that
+	job    link[slot] // Engine.jobs
+	waitOn *socket    // refused there; resumes when it has room
+	wait   link[slot] // waitOn.waiters
+
+	// Notices not yet told.
+	lost, nosock, down, up, gaveUp uint64
+	ups, downs                     uint64 // of peer.ups and peer.downs, what it was told of
+	ungranted                      uint64 // cookies that could not be granted
+	relief, crowded                bool
+	reach                          uint8      // why its host is not reached, as published
+	reachNews                      bool       // ... and not told yet
+	pend                           link[slot] // client.pendNote
+}
+
+// cell counts the operations of one socket towards one address.
+type cell struct {
+	idx    uint32
+	sock   *socket
+	addr   netip.Addr
+	mark   barrier.Mark
+	pend   link[cell] // client.pendCells
+	raised bool       // in cl.raised
+
+	// See publishMark. Of the cell's messages so many were ever put into
+	// cl.pendOps, and so many of them have left it.
+	queued, told uint64
+	shown        uint64 // the mark as published
+	next, nextAt uint64 // the mark to publish when told has reached nextAt
+
+	turn    list[slot] // with messages that wait for their turn on a connection
+	inFlows link[cell] // peer.flows, while there are some
+	credit  int        // what the socket may hand over in its turn, see feed
+}
+
+// live reports whether the cell is still that of its socket: the client may use
+// it for another one from the moment the socket is closed.
+func (ce *cell) live() bool { return !ce.sock.closed }
+
+// openSlot handles KindOpenDest.
+func (e *Engine) openSlot(c *Client, d *shm.SubDest) {
+	s := c.sock(d.Sock)
+	if s == nil {
+		return // closed meanwhile
+	}
+	if d.Slot >= uint32(len(c.slots)) || d.Cell >= uint32(len(c.cells)) || c.slots[d.Slot] != nil {
+		e.kill(c, "open destination: slot %d or cell %d out of range or in use", d.Slot, d.Cell)
+		return
+	}
+	addr := netip.AddrFrom16(d.Addr).Unmap()
+	if !mayBePeer(s.local, addr) || d.Gen == 0 {
+		e.kill(c, "open destination: bad address %v", addr)
+		return
+	}
+	if !s.fixLane(d.Lane) {
+		e.kill(c, "open destination: lane %d of a socket of lane %d", d.Lane, s.lane)
+		return
+	}
+	ce := c.cells[d.Cell]
+	switch {
+	case ce == nil || ce.sock.closed:
+		ce = &cell{idx: d.Cell, sock: s, addr: addr}
+		c.cells[d.Cell] = ce
+		c.table.Cell(d.Cell).StoreHWM(0)
+	case ce.sock != s || ce.addr != addr:
+		e.kill(c, "open destination: cell %d belongs to another destination", d.Cell)
+		return
+	}
+	sl := &slot{cl: c, idx: d.Slot, sock: s, cell: ce, addr: addr, port: d.Port, pin: &pin{}}
+	c.table.Slot(d.Slot).StoreCongested(0) // nothing of its former user
+	c.table.Slot(d.Slot).StoreUnreachable(0)
+	c.table.Slot(d.Slot).StoreLimits(e.limitsOf(s.local, addr))
+	e.openPlace(sl)
+	c.slots[d.Slot] = sl
+	s.slots.add(&sl.inSock, sl)
+	c.table.Slot(d.Slot).StoreGen(d.Gen)
+	if c.table.Slot(d.Slot).LoadCongested() != 0 {
+		sl.crowded = true // again: who looked before Gen was stored saw nothing
+		e.note(sl)
+	}
+}
+
+// home leads sl, and what waits in it, to where it goes.
+func (e *Engine) home(sl *slot) {
+	if l := e.locals[sl.addr]; l != nil {
+		sl.local = l
+		e.setSlotCongested(sl, l.cong.Test(sl.port))
+		sl.leadTo(l.to(sl.port))
+		if sl.q.n > 0 {
+			e.addJob(sl)
+		}
+		return
+	}
+	if !e.findHome(sl) {
+		e.setSlotCongested(sl, true)
+		sl.leadTo(&e.homeless)
+		e.homeAt = e.now + homeRetryNs
+		e.armTimer(e.homeAt)
+		return
+	}
+	e.sendWaiting(sl)
+}
+
+// sendWaiting hands what waited for sl to have a peer to the connection.
+func (e *Engine) sendWaiting(sl *slot) {
+	if sl.q.n > 0 {
+		e.queueUp(sl)
+		e.touch(sl.peer)
+	}
+}
+
+// leadTo puts sl on l instead of the list it was on, nil: on none.
+func (sl *slot) leadTo(l *audience) {
+	if sl.lead != nil {
+		sl.lead.del(&sl.inLead)
+	}
+	if sl.lead = l; l != nil {
+		l.add(&sl.inLead, sl)
+	}
+}
+
+// to is the list of the slots that lead to a port of this host.
+func (l *local) to(port uint16) *audience {
+	a := l.slots[port]
+	if a == nil {
+		a = &audience{}
+		l.slots[port] = a
+	}
+	return a
+}
+
+// forget drops the list if it is empty.
+func (l *local) forget(port uint16) {
+	if l.slots[port].n == 0 {
+		delete(l.slots, port)
+	}
+}
+
+// homeRetryNs: how often to look for room for more peers, for so many
+// destinations at a time.
+const (
+	homeRetryNs = 10_000_000
+	homesATurn  = 256
+)
+
+// findHome leads sl to its peer; false: there are too many.
+func (e *Engine) findHome(sl *slot) bool {
+	p, err := e.peer(sl.sock.local, sl.addr, sl.sock.lane, sl.cl)
+	if err != nil {
+		return false
+	}
+	sl.peer = p
+	sl.leadTo(&p.slots)
+	sl.ups, sl.downs = p.ups, p.downs
+	t := sl.cl.table.Slot(sl.idx)
+	t.StoreState(uint32(p.c.State()))
+	e.setSlotCongested(sl, p.c.RemoteCong().Test(sl.port))
+	e.newReach(sl, p)
+	return true
+}
+
+// findHomes leads destinations that found too many peers to theirs, if there is
+// room now. Until then they are congested, and what was sent before the client
+// saw that waits, as it does for any host that cannot be reached.
+func (e *Engine) findHomes() {
+	if e.homeAt == 0 || e.now < e.homeAt {
+		e.armTimer(e.homeAt)
+		return
+	}
+	e.homeAt = 0
+	// Of one user there may be too many and room for another's.
+	for range min(e.homeless.n, homesATurn) {
+		sl := e.homeless.head.of
+		if e.findHome(sl) {
+			e.sendWaiting(sl)
+		} else {
+			sl.leadTo(&e.homeless) // at its end
+		}
+	}
+	if e.homeless.n > 0 {
+		e.homeAt = e.now + homeRetryNs
+		e.armTimer(e.homeAt)
+	}
+}
+
+// closeSlot ends a destination: queued same-host messages are withdrawn;
+// messages to a peer go on, in their turn. Those of a socket that ends were
+// withdrawn before.
+func (e *Engine) closeSlot(sl *slot) {
+	if sl.closed {
+		return
+	}
+	sl.closed = true
+	if p := sl.peer; p != nil {
+		e.refresh(sl)
+	} else if sl.txs.n > 0 {
+		e.cancel(sl)
+	} else {
+		e.stopWaiting(sl)
+	}
+	sl.leadTo(nil)
+	if l := sl.local; l != nil {
+		l.forget(sl.port)
+	}
+	if p := sl.peer; p != nil {
+		e.dropIfNew(p)
+	}
+	switch {
+	case sl.sock.closed:
+		sl.cl.pendNote.del(&sl.pend)
+	case sl.pend.on() && sl.cl.crowded():
+		e.foldNotices(sl)
+	} // else what it has to tell is still told
+	sl.cl.gone.del(&sl.gone)
+	e.jobs.del(&sl.job)
+	sl.cl.slots[sl.idx] = nil
+	sl.sock.slots.del(&sl.inSock)
+	sl.cl.table.Slot(sl.idx).StoreGen(0)
+	e.destClosed(sl)
+}
+
+// slot returns the open destination i of a socket, or nil.
+func (c *Client) slot(i, handle uint32) *slot {
+	if i >= uint32(len(c.slots)) {
+		return nil
+	}
+	sl := c.slots[i]
+	if sl == nil || sl.sock.handle != handle {
+		return nil
+	}
+	return sl
+}
+
+func b2u(b bool) uint32 {
+	if b {
+		return 1
+	}
+	return 0
+}

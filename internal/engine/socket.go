@@ -1,0 +1,191 @@
+package engine
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/internal/mutant"
+	"github.com/rdsd/rdsd/internal/shm"
+)
+
+// socket is one bound RDS socket. Engine-owned.
+type socket struct {
+	cl     *Client
+	handle uint32 // shm.SockHandle
+	local  *local
+	port   uint16
+	inc    uint32 // incarnation: tells this socket from the port's next owner
+	closed bool
+	lane   uint8  // of its connections
+	laned  bool   // lane is fixed
+	row    uint16 // in the engine's lists, 0: none
+
+	limit     int // receive buffer, payload bytes
+	rcvBytes  int // delivered or waiting, not yet taken by the application
+	rcvMsgs   int // the messages that have any of it
+	congested bool
+	congAt    int64                // when it became so, unix ns
+	overrun   bool                 // a kernel sent more than there is memory for, see there
+	left      bool                 // it is off its port, which may be another socket's
+	forMemory link[socket]         // account.refused: it refused for want of daemon memory
+	over      queue[rxMsg, *rxMsg] // arrived, no room at the client yet
+	pend      link[socket]         // client.pendSocks
+	rxIDs     int                  // receive ids that it has, rxTold of them told to the client
+	rxTold    int
+	rxMem     int          // bytes of the receive arena, rounded
+	partials  list[rxMsg]  // messages under assembly
+	waiters   list[slot]   // local slots stopped because this socket refused
+	toWake    int          // of the first of them, while it is in Engine.roused
+	inRoused  link[socket] // Engine.roused
+
+	regions list[region] // live ones
+	slots   list[slot]   // its open destinations
+	folded  *slot        // what closed ones have to tell beyond what is kept of each, nil: nothing
+
+	txs list[txMsg] // submitted and not yet returned
+	// Messages without operations to peers, in this period of fewIn and the one before.
+	counted, before int
+	countAt         int64
+
+	sndBytes int
+	ops      int // operations not yet settled
+	unended  int // of txs, those that a socket that ends has not looked at
+
+	ping func(now int64) // a daemon-owned port that waits for a pong
+}
+
+// bind makes a socket for c. Errors carry an errno: EADDRNOTAVAIL, EADDRINUSE,
+// EINVAL, EACCES with the rule of the bind policy, ESHUTDOWN: drained.
+func (e *Engine) bind(c *Client, ap netip.AddrPort, rcvbuf int) (*socket, error) {
+	addr := ap.Addr().Unmap()
+	switch {
+	case !addr.IsValid(), addr.IsUnspecified(), addr.IsMulticast(), addr == broadcast:
+		return nil, unix.EINVAL
+	case ap.Port() == 1:
+		return nil, unix.EINVAL
+	}
+	l := e.locals[addr]
+	switch {
+	case l == nil:
+		return nil, unix.EADDRNOTAVAIL
+	case e.drain:
+		return nil, errDrained
+	}
+	port := ap.Port()
+	if port == 0 {
+		if port = l.freePort(e.cfg.Rand, func(from uint16) (uint16, bool) {
+			return e.cfg.Policy.NextPort(c.user.UID, c.user.GID, addr, from)
+		}); port == 0 {
+			return nil, e.noPort(c, addr)
+		}
+	} else if err := e.mayBind(c, addr, port); err != nil {
+		return nil, err
+	} else if e.bound(l, port) != nil {
+		return nil, unix.EADDRINUSE
+	}
+	if rcvbuf <= 0 {
+		rcvbuf = shm.DefaultBuf
+	}
+	s := &socket{cl: c, local: l, port: port, limit: rcvbuf, inc: uint32(e.cfg.Rand())}
+	if s.inc == 0 {
+		s.inc = 1
+	}
+	c.newSock(s)
+	c.acct.sockets++
+	l.ports.set(port, s)
+	e.lists.addSocket(s)
+	return s, nil
+}
+
+// fixLane says which lane s uses, once for all; false: it was fixed as another.
+func (s *socket) fixLane(lane uint8) bool {
+	if !s.laned {
+		s.lane, s.laned = lane, true
+	}
+	return s.lane == lane
+}
+
+// mayBind asks the bind policy. EACCES, naming the rule.
+func (e *Engine) mayBind(c *Client, addr netip.Addr, port uint16) error {
+	if err := e.cfg.Policy.MayBind(c.user.UID, c.user.GID, addr, port); err != nil {
+		return fmt.Errorf("%w: %w", unix.EACCES, err)
+	}
+	return nil
+}
+
+// noPort says why no port of addr is free for c.
+func (e *Engine) noPort(c *Client, addr netip.Addr) error {
+	if _, ok := e.cfg.Policy.NextPort(c.user.UID, c.user.GID, addr, firstPort); !ok {
+		return e.mayBind(c, addr, firstPort)
+	}
+	return unix.EADDRINUSE
+}
+
+// freePort finds an unbound port that may allows: from a random place upward,
+// skipping 0 and 1 (net/rds/bind.c rds_add_bound). may returns the lowest port
+// from one on that it allows. 0 = none.
+func (l *local) freePort(rnd func() uint64, may func(from uint16) (uint16, bool)) uint16 {
+	start := max(uint16(rnd()), firstPort)
+	if p := l.freeBetween(start, math.MaxUint16, may); p != 0 {
+		return p
+	}
+	return l.freeBetween(firstPort, start-1, may)
+}
+
+func (l *local) freeBetween(p, end uint16, may func(from uint16) (uint16, bool)) uint16 {
+	for p <= end {
+		free, ok := l.ports.nextFree(p)
+		if !ok || free > end {
+			return 0
+		}
+		allowed, ok := may(free)
+		switch {
+		case !ok:
+			return 0
+		case allowed == free:
+			return free
+		}
+		p = allowed
+	}
+	return 0
+}
+
+func anyPort(from uint16) (uint16, bool) { return from, true }
+
+// newSock gives s a handle that nothing late of a closed socket names.
+func (c *Client) newSock(s *socket) {
+	if len(c.sockFree) == 0 {
+		s.handle = shm.SockHandle(uint32(len(c.socks)), 0)
+		c.socks = append(c.socks, s)
+		return
+	}
+	s.handle = c.sockFree[0]
+	c.sockFree = c.sockFree[1:]
+	c.socks[shm.SockIndex(s.handle)] = s
+}
+
+// sock returns the live socket with a handle, or nil.
+func (c *Client) sock(handle uint32) *socket {
+	i := shm.SockIndex(handle)
+	if i >= uint32(len(c.socks)) {
+		return nil
+	}
+	s := c.socks[i]
+	if s == nil || s.closed || s.handle != handle {
+		return nil
+	}
+	return s
+}
+
+// dropSock takes s out of the table; its index may be used again.
+func (c *Client) dropSock(s *socket) {
+	c.socks[shm.SockIndex(s.handle)] = nil
+	next := s.handle + shm.MaxSocks
+	if mutant.On(mutant.HandleReused) {
+		next = s.handle
+	}
+	c.sockFree = append(c.sockFree, next)
+}

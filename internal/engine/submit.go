@@ -1,0 +1,366 @@
+package engine
+
+import (
+	"fmt"
+
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/mutant"
+	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/internal/stats"
+	"golang.org/x/sys/unix"
+)
+
+type connMsg = conn.Msg
+
+const cancelled = conn.Cancelled
+
+// txMsg is a submitted message, from its descriptor to the return of its id.
+// Pooled.
+type txMsg struct {
+	m    conn.Msg
+	next *txMsg
+	all  link[txMsg] // socket.txs
+	inTo link[txMsg] // slot.txs
+	inQ  link[txMsg] // slot.q
+	cl   *Client
+	sock *socket
+	slot *slot
+	pin  *pin   // of slot, when it was submitted
+	name uint32 // incarnation of the destination that the application named, 0: none
+	id   uint32
+	at   int64  // Engine.now when it was taken in
+	nth  uint64 // Engine.clock then
+
+	buf *buffer // its payload is in there, nil: in the send arena
+
+	giveUpAt  int64 // 0: never
+	giveUpPos int   // in Engine.limits
+
+	opv    [2]*txOp
+	nops   int
+	cell   *cell      // with operations
+	errno  unix.Errno // why m.Bad was refused
+	done   bool       // the connection is through with it
+	queued bool       // in cl.pendOps
+	handed bool       // to its connection
+
+	ungranted     bool // the cookie it carries is to be granted when it is handed on
+	toldUngranted bool // its socket is told that the cookie could not be granted
+}
+
+// ops are the operations of t: none, an RDMA operation, an atomic, or both in
+// this order.
+func (t *txMsg) ops() []*txOp { return t.opv[:t.nops] }
+
+func (t *txMsg) link() **txMsg { return &t.next }
+
+// What descriptors cost against a client's bytes per turn, besides payload:
+// about the time it takes to copy so much.
+const (
+	openCost = 1 << 10 // a destination, perhaps a connection
+	segCost  = 128     // a local segment
+	scanCost = 64      // a message looked at
+)
+
+// pollClient drains one client's submission and return rings within its
+// budget.
+func (e *Engine) pollClient(c *Client) bool {
+	n, bytes := 0, 0
+	work := false
+	for n < subBudget && bytes < subBytes && c.sub.Next(&c.scratch) {
+		n++
+		switch c.scratch.Kind() {
+		case uint8(shm.KindSend):
+			bytes += e.submit(c, *c.scratch.Sub(), nil)
+		case uint8(shm.KindSendOp):
+			sub := *c.scratch.Sub()
+			var ops [2]shm.SubOp
+			want := 1 + int(sub.Flags&shm.SubTwoOps/shm.SubTwoOps)
+			for i := range want {
+				if !c.sub.Next(&c.scratch) {
+					e.kill(c, "operation descriptor missing")
+					return true
+				}
+				ops[i] = *c.scratch.SubOp()
+			}
+			n += want
+			bytes += e.submit(c, sub, ops[:want])
+		case uint8(shm.KindOpenDest):
+			bytes += openCost
+			e.openSlot(c, c.scratch.SubDest())
+		case uint8(shm.KindCloseDest):
+			if d := c.scratch.SubDest(); c.slot(d.Slot, d.Sock) != nil {
+				e.closeSlot(c.slots[d.Slot])
+			}
+		case uint8(shm.KindCancel):
+			bytes += e.cancelDest(c, c.scratch.Sub())
+		default:
+			e.kill(c, "unknown descriptor kind %d", c.scratch.Kind())
+		}
+		if c.dead {
+			return true
+		}
+	}
+	if n > 0 {
+		c.sub.Release()
+		work = true
+	}
+	if err := c.sub.Err(); err != nil {
+		e.kill(c, "submission ring: %w", err)
+		return true
+	}
+	for k := 0; k < 4*subBudget; k++ {
+		id, ok := c.rret.Take()
+		if !ok {
+			break
+		}
+		if !e.returnRx(c, id) {
+			e.kill(c, "receive id %d returned twice or never given", id)
+			return true
+		}
+		c.reap = true
+	}
+	if c.reap {
+		c.reap = false
+		c.rret.Release()
+		work = true
+	}
+	if c.mayDrain() {
+		work = e.drainPending(c) || work
+	}
+	if err := c.ringError(); err != nil {
+		e.kill(c, "%w", err)
+		return true
+	}
+	return work
+}
+
+// submit takes one message in and returns its payload length. Everything in
+// the descriptor is checked against the engine's own tables; what only a
+// broken or hostile client can do ends its session.
+func (e *Engine) submit(c *Client, d shm.Sub, ods []shm.SubOp) int {
+	if d.MsgID >= uint32(len(c.msgs)) || c.msgs[d.MsgID] != nil {
+		e.kill(c, "message id %d out of range or in use", d.MsgID)
+		return 0
+	}
+	pay, err := c.payload(&d)
+	if err != nil {
+		e.kill(c, "payload: %w", err)
+		return 0
+	}
+	s := c.sock(d.Sock)
+	var sl *slot
+	if d.Slot < uint32(len(c.slots)) {
+		sl = c.slots[d.Slot]
+	}
+	if s == nil || sl == nil || sl.sock != s {
+		if s != nil {
+			e.kill(c, "destination slot %d is not open for socket %d", d.Slot, d.Sock)
+			return 0
+		}
+		// The socket was closed with this still in the ring.
+		c.sret.Put(d.MsgID)
+		e.news(c)
+		return 0
+	}
+	if sl.lead == nil {
+		e.needPlace(sl)
+	}
+	sl.used = true
+	if sl.now(sl.pin).gone {
+		sl.meetAnew(len(ods))
+	}
+	e.countSent(&pay)
+	if len(ods) == 0 && e.passOn(c, s, sl, &d, pay.mem) {
+		return len(pay.mem)
+	}
+	t := e.msgs.get()
+	t.cl, t.sock, t.slot, t.id, t.at = c, s, sl, d.MsgID, e.now
+	t.pin, t.name = sl.pin, d.DstInc
+	// t.m is zero. Field by field: see arrival.
+	m := &t.m
+	m.Owner, m.SPort, m.DPort, m.SrcInc = t, s.port, sl.port, s.inc
+	m.Data, m.Addr, m.LKey = pay.mem, pay.addr, pay.lkey
+	if t.buf = pay.buf; t.buf != nil {
+		t.buf.users++
+	}
+	m.AckNow = d.Flags&shm.SubAckNow != 0
+	c.msgs[d.MsgID] = t
+	c.refs++
+	sl.msgs++
+	t.nth = e.tick()
+	sl.txs.add(&t.inTo, t)
+	s.txs.add(&t.all, t)
+	s.sndBytes += len(pay.mem)
+	e.sndMsgs++
+	e.sndBytes += len(pay.mem)
+	m.DestCookie = d.Cookie
+	if d.GiveUp != 0 {
+		e.limit(t, d.GiveUp)
+	}
+	cost := len(pay.mem)
+	if len(ods) > 0 {
+		for i := range ods {
+			cost += segCost * int(ods[i].NSeg)
+		}
+		if !e.submitOps(t, &d, ods) {
+			return cost
+		}
+	}
+	e.route(t)
+	return cost
+}
+
+// countSent counts a message that is taken in, whichever way it goes.
+func (e *Engine) countSent(pay *payload) {
+	e.st.C[stats.SendQueued]++
+	e.st.C[stats.SendBytes] += uint64(len(pay.mem))
+	if pay.buf == nil {
+		e.st.C[stats.CopyFromUser] += uint64(len(pay.mem))
+	}
+}
+
+// route hands t to its connection or to the same-host path.
+func (e *Engine) route(t *txMsg) {
+	if t.m.DestCookie != 0 && !e.grantCookie(t) {
+		return
+	}
+	if p := t.slot.peer; p != nil {
+		if t.nops == 0 {
+			p.from(t.sock, e.now)
+		}
+		if t.slot.q.n > 0 || t.slot.asks != nil || p.flows.n > 0 || p.full(t, e.now) {
+			e.wait(t)
+		} else {
+			e.handOver(p, t)
+		}
+		e.touch(p)
+		return
+	}
+	e.sendLocal(t)
+}
+
+// payload is where a message's bytes are.
+type payload struct {
+	mem  []byte
+	addr uint64 // of mem[0] under lkey
+	lkey uint32
+	buf  *buffer // SubFromBuf
+}
+
+// payload finds the bytes that d names. The error is a broken client's: the
+// library has checked, and it keeps a buffer until the message is returned.
+func (c *Client) payload(d *shm.Sub) (p payload, err error) {
+	switch {
+	case d.Len == 0:
+		return p, nil
+	case d.Len > shm.MaxMessage:
+		return p, fmt.Errorf("%d bytes, a message has at most %d", d.Len, shm.MaxMessage)
+	case d.Flags&shm.SubFromBuf != 0:
+		b := c.buffers[d.Buf]
+		if b == nil || b.freeing || d.Off > uint64(len(b.mem)) || uint64(d.Len) > uint64(len(b.mem))-d.Off {
+			return p, fmt.Errorf("%d bytes at %d are outside buffer %d", d.Len, d.Off, d.Buf)
+		}
+		end := d.Off + uint64(d.Len)
+		return payload{b.mem[d.Off:end:end], d.Off, b.mr.LKey(), b}, nil
+	}
+	mem, ok := c.sent(d.Chunk, uint64(d.Len))
+	if !ok {
+		return p, fmt.Errorf("%d bytes at chunk %d are outside the send arena", d.Len, d.Chunk)
+	}
+	addr := uint64(d.Chunk) * shm.Unit
+	return payload{mem, addr, c.send[addr/shm.WindowSize].mr.LKey(), nil}, nil
+}
+
+// msgDone ends a message: the operation's status, the destination's notices,
+// and the return of the id, which gives the payload back to the client.
+func (e *Engine) msgDone(t *txMsg, o conn.Outcome) {
+	t.done = true
+	e.answered(t, o)
+	switch o {
+	case conn.Acked:
+		e.st.C[stats.SendAcked]++
+	case cancelled:
+		e.st.C[stats.MsgCancelled]++
+	case conn.Lost:
+		if mutant.On(mutant.LostNotTold) {
+			break
+		}
+		t.slot.lost++
+		e.note(t.slot)
+	case conn.NoSock:
+		t.slot.nosock++
+		e.note(t.slot)
+	case conn.OpRefused:
+		if t.nops == 0 { // the cookie it carries
+			t.slot.ungranted++
+			e.note(t.slot)
+		}
+	case conn.Withdrawn, conn.GaveUp:
+		if t.nops == 0 { // an operation has a status
+			t.slot.gaveUp++
+			e.note(t.slot)
+		}
+	}
+	e.unlist(t)
+	if t.nops > 0 {
+		e.opsDone(t, o)
+	}
+	if !t.queued {
+		e.giveBack(t)
+	}
+}
+
+// giveBack ends t: its client has the id again, and with it the payload. Not
+// before its statuses have been written, so that the ids bound the statuses of a
+// client that does not take them.
+func (e *Engine) giveBack(t *txMsg) {
+	if c := t.cl; c.msgs[t.id] == t {
+		c.msgs[t.id] = nil
+		if !c.dead {
+			c.sret.Put(t.id)
+			e.news(c)
+		}
+	}
+	e.freeMsg(t)
+}
+
+// unlist ends t's accounting.
+func (e *Engine) unlist(t *txMsg) {
+	if t.giveUpAt != 0 {
+		e.limits.drop(t)
+	}
+	if t.handed {
+		t.handed = false
+		t.slot.handed--
+	}
+	t.slot.txs.del(&t.inTo)
+	if t.slot.msgs--; t.slot.msgs == 0 {
+		e.mayGiveWay(t.slot)
+	}
+	if b := t.buf; b != nil {
+		t.buf = nil
+		b.users--
+		e.maybeFreeBuffer(b)
+	}
+	if t.sock.txs.del(&t.all); t.sock.txs.n == 0 {
+		e.st.C[stats.SendQueueEmpty]++
+	}
+	t.sock.sndBytes -= len(t.m.Data)
+	e.sndMsgs--
+	e.sndBytes -= len(t.m.Data)
+}
+
+// freeMsg returns t to the pool.
+func (e *Engine) freeMsg(t *txMsg) {
+	c := t.cl
+	for i, o := range t.ops() {
+		t.opv[i] = nil
+		e.freeOp(c, o)
+	}
+	t.m = conn.Msg{}
+	t.next, t.cl, t.sock, t.slot, t.pin, t.cell = nil, nil, nil, nil, nil, nil
+	t.errno, t.nops, t.done, t.queued, t.ungranted, t.toldUngranted = 0, 0, false, false, false, false
+	e.msgs.put(t)
+	e.unref(c)
+}

@@ -1,0 +1,219 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/cong"
+	"github.com/rdsd/rdsd/conn/wire"
+	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/rdstcp"
+	"github.com/rdsd/rdsd/internal/shm"
+	"golang.org/x/sys/unix"
+)
+
+// Peers that are reached by RDS/TCP: no device, queue pair, grant or instance.
+// Their connection is a conn.TCP, whose streams the net makes.
+
+var (
+	errOnTCP    = fmt.Errorf("%w: the peer is reached by RDS/TCP, which has no RDMA", unix.EOPNOTSUPP)
+	errNotOnTCP = errors.New("is not reached by RDS/TCP")
+)
+
+// tcpScratch is where the frames of all conn.TCP are put together, bytes.
+const tcpScratch = 256 << 10
+
+// UseTCP gives the engine the means to reach peers by RDS/TCP: those for which
+// is reports true. It owns n from now on. Before AddLocal only.
+func (e *Engine) UseTCP(n *rdstcp.Net, is func(local, peer netip.Addr) bool, lanes int) {
+	e.tcp = &tcpSide{e: e, net: n, is: is, lanes: lanes, scratch: make([]byte, tcpScratch)}
+}
+
+// tcpSide is the engine as the owner of RDS/TCP: conn.TCPHost and
+// rdstcp.Handler.
+type tcpSide struct {
+	e       *Engine
+	net     *rdstcp.Net
+	is      func(local, peer netip.Addr) bool
+	lanes   int
+	scratch []byte
+}
+
+// tcpPeer says that addr is reached from l by RDS/TCP.
+func (e *Engine) tcpPeer(l *local, addr netip.Addr) bool {
+	return e.tcp != nil && e.tcp.is(l.addr, addr)
+}
+
+// tcpConns are the TCP connections of c that are up.
+func tcpConns(c *conn.TCP) (out []ctl.TCPConn) {
+	var lanes [wire.MaxPaths]conn.TCPLane
+	for _, l := range c.Lanes(lanes[:0]) {
+		if s, ok := l.Stream.(*rdstcp.Conn); ok && l.State == conn.Up {
+			out = append(out, ctl.TCPConn{LocalPort: s.Local.Port(), RemotePort: s.Remote.Port(), HdrRemain: l.HdrLeft, DataRemain: l.DataLeft,
+				Sent: l.Written, Awaited: l.Awaited, Acked: l.TCPs})
+		}
+	}
+	return out
+}
+
+// limitsOf is what addr does not take from l. A cookie over RDS/TCP would be
+// worse than useless: Linux's RDS has none there, and one that arrives ends the
+// process that receives it (net/rds/recv.c rds_cmsg_recv: usercopy).
+func (e *Engine) limitsOf(l *local, addr netip.Addr) shm.SlotLimits {
+	if e.locals[addr] == nil && e.tcpPeer(l, addr) {
+		return shm.SlotNoRDMA
+	}
+	return 0
+}
+
+func (e *Engine) pollTCP() bool { return e.tcp != nil && e.tcp.net.Poll(e.tcp) }
+
+func (e *Engine) tcpBusy() bool { return e.tcp != nil && e.tcp.net.Busy() }
+
+func (e *Engine) newTCP(p *peer) {
+	p.tcp = conn.NewTCP(conn.TCPConfig{
+		Local: p.local.addr, Remote: p.addr, Lanes: e.tcp.lanes, StartSeq: e.cfg.StartSeq(), Cong: &p.local.cong,
+		MinBackoff: 1_000_000, MaxBackoff: e.cfg.MaxBackoff, CloseTimeout: 1_000_000_000,
+		IgnorePings: e.cfg.IgnorePings, Rand: e.cfg.Rand, Scratch: e.tcp.scratch, Ctx: p,
+	}, e.tcp)
+	p.c = p.tcp
+}
+
+// cutOff breaks the connection of p, who is not allowed any more, off at once.
+func (e *Engine) cutOff(p *peer, why error) {
+	if p.tcp != nil {
+		p.tcp.CutOff(e.now, why)
+	} else {
+		p.c.Reset(e.now, why)
+	}
+	e.touch(p)
+}
+
+func tcpPeerOf(c *conn.TCP) *peer { return c.Ctx().(*peer) }
+
+// Deliver, Begin, Commit and Abort are the up-calls of arriving messages.
+func (t *tcpSide) Deliver(c *conn.TCP, h *wire.Header, payload []byte) conn.Verdict {
+	v, _ := t.e.deliverFrom(tcpPeerOf(c), h, payload) // nobody there asks who has it
+	return v
+}
+
+func (t *tcpSide) Begin(c *conn.TCP, h *wire.Header) ([]byte, any, conn.Verdict) {
+	return t.e.beginFrom(tcpPeerOf(c), h)
+}
+
+func (t *tcpSide) Commit(c *conn.TCP, h *wire.Header, token any) {
+	t.e.commitFrom(tcpPeerOf(c), h, token)
+}
+
+func (t *tcpSide) Abort(c *conn.TCP, token any) { t.e.abortFrom(tcpPeerOf(c), token) }
+
+// MsgDone is the up-call for the end of a message.
+func (t *tcpSide) MsgDone(_ *conn.TCP, m *conn.Msg, o conn.Outcome) { t.e.MsgDone(nil, m, o) }
+
+// PeerUp, PeerDown and Congestion are told as those of queue pairs.
+func (t *tcpSide) PeerUp(c *conn.TCP) { t.e.peerUp(tcpPeerOf(c)) }
+
+func (t *tcpSide) PeerDown(c *conn.TCP, _ error) { t.e.peerDown(tcpPeerOf(c)) }
+
+func (t *tcpSide) Congestion(c *conn.TCP, _ *cong.Map) { t.e.congestion(tcpPeerOf(c)) }
+
+// Trace is the up-call for what an operator may want to know.
+func (t *tcpSide) Trace(c *conn.TCP, event string, err error) {
+	p := tcpPeerOf(c)
+	t.e.traceOnce(p, event, err)
+	if event == conn.EventConnectFailed {
+		t.e.unreached(p, err)
+	}
+}
+
+// dialing is an attempt under way.
+type dialing struct {
+	p    *peer
+	lane int
+	id   uint64
+}
+
+// Dial connects a lane.
+func (t *tcpSide) Dial(c *conn.TCP, lane int, id uint64, must bool) error {
+	p := tcpPeerOf(c)
+	if !t.e.cfg.Allowed(p.addr) {
+		return ErrNotAllowed
+	}
+	t.net.Dial(p.local.addr, p.addr, lane, must, &dialing{p, lane, id})
+	return nil
+}
+
+// Dialed ends an attempt.
+func (t *tcpSide) Dialed(ctx any, s *rdstcp.Conn, err error) {
+	d := ctx.(*dialing)
+	if err != nil {
+		d.p.tcp.HandleFailed(t.e.now, d.lane, d.id, err)
+	} else {
+		s.Owner, s.Lane = d.p, d.lane
+		d.p.tcp.HandleConnected(t.e.now, d.lane, d.id, s, s.Chosen)
+		s.Hold(d.p.ration.held)
+	}
+	if t.e.byKey[d.p.key] == d.p {
+		t.e.touch(d.p)
+	}
+}
+
+// Accepted takes a connection of a peer's, or resets it.
+func (t *tcpSide) Accepted(s *rdstcp.Conn) {
+	e := t.e
+	from, l := s.Remote.Addr(), e.locals[s.Local.Addr()]
+	var err error
+	var p *peer
+	switch {
+	case !e.cfg.Allowed(from):
+		err = ErrNotAllowed
+	case l == nil || e.locals[from] != nil:
+		err = errors.New("comes from our own address, or to none")
+	case !e.tcpPeer(l, from):
+		err = errNotOnTCP
+	default:
+		p, err = e.peer(l, from, 0, nil)
+	}
+	if err != nil {
+		s.Close(true)
+		e.refusedTCP(s, err)
+		return
+	}
+	s.Owner = p
+	if s.Lane, err = p.tcp.HandleAccept(e.now, s, s.Remote.Port()); err != nil {
+		s.Close(true)
+	}
+	s.Hold(p.ration.held)
+	e.touch(p)
+}
+
+// Want, Placed, Data, Room and Closed pass on what happens on a stream.
+func (t *tcpSide) Want(s *rdstcp.Conn) []byte { return s.Owner.(*peer).tcp.Want(s.Lane) }
+
+func (t *tcpSide) Placed(s *rdstcp.Conn, n int) {
+	p := s.Owner.(*peer)
+	p.tcp.HandlePlaced(t.e.now, s.Lane, n)
+	t.e.took(p, n)
+	t.e.touch(p)
+}
+
+func (t *tcpSide) Data(s *rdstcp.Conn, b []byte) {
+	p := s.Owner.(*peer)
+	p.tcp.HandleData(t.e.now, s.Lane, b)
+	t.e.took(p, len(b))
+	t.e.touch(p)
+}
+
+func (t *tcpSide) Room(s *rdstcp.Conn) {
+	p := s.Owner.(*peer)
+	p.tcp.HandleRoom(t.e.now, s.Lane)
+	t.e.touch(p)
+}
+
+func (t *tcpSide) Closed(s *rdstcp.Conn, err error) {
+	p := s.Owner.(*peer)
+	p.tcp.HandleClosed(t.e.now, s.Lane, err)
+	t.e.touch(p)
+}

@@ -1,0 +1,325 @@
+package engine
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/rdstcp"
+	"github.com/rdsd/rdsd/internal/stats"
+)
+
+// A peer that is trusted to speak for its host may still be broken, or hostile.
+// Credits bound what it has under way, not how often; so what it sends is counted
+// against token buckets, and one that is over a limit is read more slowly: nothing
+// is lost, reordered or broken off, the peer waits.
+
+// Rates are limits on what one peer sends, over all its lanes, a second each;
+// 0: none.
+type Rates struct {
+	Control  uint64 // units of conn.Arrived.Control, and what else is for no socket
+	Messages uint64
+	Bytes    uint64
+}
+
+type rateKind uint8
+
+const (
+	rateControl rateKind = iota
+	rateMessages
+	rateBytes
+	numRates
+)
+
+var rateKeys = [numRates]string{"peers.control_per_s", "peers.messages_per_s", "peers.bytes_per_s"}
+
+const (
+	requestWork = 500 // control units of an incoming connection: a queue pair, a handshake
+	slotsWork   = 16  // destinations that a congestion map is compared with, for one unit
+
+	// A peer that was held goes on with what it may send in leastGo, so that
+	// stopping and starting does not become the work.
+	leastGo = 2_000_000
+	// tellHeldNs is how often is told of one peer that it is held.
+	tellHeldNs = 10_000_000_000
+	// heldRevokes is how many times RevokeTimeout a peer has to give a key back
+	// that is held, or was in the last of them: the answer waits like the rest.
+	heldRevokes = 12
+)
+
+// throttle is the engine's part.
+type throttle struct {
+	on    bool // there is a limit
+	rates [numRates]bucketSize
+	held  []*remote // by since when
+	at    int64     // when to look at them
+}
+
+// bucketSize is what the buckets of a kind have in common.
+type bucketSize struct {
+	limit     uint64
+	rate, max float64 // tokens a nanosecond, and at most
+}
+
+// bucket has up to max tokens, or a debt.
+type bucket struct {
+	tokens float64
+	at     int64 // as of; 0: full
+}
+
+func (b *bucket) fill(s *bucketSize, now int64) {
+	if b.at == 0 {
+		b.tokens = s.max
+	} else if now > b.at {
+		b.tokens = min(s.max, b.tokens+s.rate*float64(now-b.at))
+	}
+	b.at = now
+}
+
+// ration is a peer's part.
+type ration struct {
+	buckets [numRates]bucket
+	held    bool
+	by      rateKind // the limit it was over last
+	holds   uint64   // how often it was held
+	since   int64    // when it was held last
+	heldFor int64    // ns before that
+	until   int64    // when it was let go last
+	told    int64
+	untold  uint64 // holds that were not told of
+}
+
+// valve is a queue pair that can stop receiving altogether and tells how much it
+// received: verbs/soft's.
+type valve interface {
+	Hold(on bool)
+	Meter(f func(n int))
+}
+
+// SetRates sets the limits of all peers, who begin anew.
+func (e *Engine) SetRates(r Rates) {
+	t := &e.throttle
+	t.on = false
+	for i, n := range [numRates]uint64{r.Control, r.Messages, r.Bytes} {
+		s := &t.rates[i]
+		*s = bucketSize{limit: n, rate: float64(n) / 1e9, max: float64(n) / 10}
+		if rateKind(i) == rateControl {
+			s.max = float64(n) // they come in bursts
+		}
+		t.on = t.on || n != 0
+	}
+	for _, h := range e.remotes {
+		h.ration.buckets = [numRates]bucket{}
+	}
+	e.letGo()
+	for _, p := range e.peersV {
+		p.c.TakeArrived()
+		e.meter(p)
+	}
+}
+
+// meter has p's queue pair count what it receives, if bytes are limited.
+func (e *Engine) meter(p *peer) {
+	v, ok := p.qp.(valve)
+	p.metered = ok && e.throttle.rates[rateBytes].limit != 0
+	if !ok {
+		return
+	}
+	if !p.metered {
+		v.Meter(nil)
+		return
+	}
+	if p.meter == nil {
+		p.meter = func(n int) { e.spend(p.remote, rateBytes, n) }
+	}
+	v.Meter(p.meter)
+}
+
+// took charges p for a SEND or a part of a stream of n bytes that was handled.
+func (e *Engine) took(p *peer, n int) {
+	if !e.throttle.on {
+		return
+	}
+	var a conn.Arrived
+	if p.rc != nil {
+		a = p.rc.TakeArrived()
+	} else {
+		a = p.tcp.TakeArrived()
+	}
+	if a.Control != 0 {
+		e.spend(p.remote, rateControl, a.Control)
+	}
+	if a.Messages != 0 {
+		e.spend(p.remote, rateMessages, a.Messages)
+	}
+	if !p.metered {
+		e.spend(p.remote, rateBytes, n)
+	}
+}
+
+// spend takes n tokens of a peer's, and holds it when it has none left.
+func (e *Engine) spend(h *remote, k rateKind, n int) {
+	s := &e.throttle.rates[k]
+	if s.limit == 0 {
+		return
+	}
+	b := &h.ration.buckets[k]
+	b.fill(s, e.now)
+	if b.tokens -= float64(n); b.tokens < 0 && !h.ration.held {
+		e.hold(h, k)
+	}
+}
+
+// mayRequest charges a peer for an incoming connection; false: it is over its
+// limit.
+func (e *Engine) mayRequest(h *remote) bool {
+	s := &e.throttle.rates[rateControl]
+	if s.limit == 0 {
+		return true
+	}
+	b := &h.ration.buckets[rateControl]
+	if b.fill(s, e.now); b.tokens < 0 {
+		return false
+	}
+	e.spend(h, rateControl, requestWork)
+	return true
+}
+
+// hold has nothing more taken of what a peer sends.
+func (e *Engine) hold(h *remote, k rateKind) {
+	h.ration.held, h.ration.by, h.ration.since = true, k, e.now
+	h.ration.holds++
+	h.ration.untold++
+	e.st.C[stats.PeerHolds]++
+	if e.now-h.ration.told >= tellHeldNs || h.ration.told == 0 {
+		e.cfg.Trace(h.local.addr, h.addr, EventSlowed, fmt.Errorf("over %s = %d, %d times since this was said last", rateKeys[k], e.throttle.rates[k].limit, h.ration.untold))
+		h.ration.told, h.ration.untold = e.now, 0
+	}
+	for _, p := range h.lanes {
+		if p.c.Ready() {
+			p.hold(true, e.now)
+		}
+	}
+	t := &e.throttle
+	t.held = append(t.held, h)
+	if at := e.goesOn(h); t.at == 0 || at < t.at {
+		t.at = at
+		e.armTimer(at)
+	}
+}
+
+// goesOn is when a held peer may be read again.
+func (e *Engine) goesOn(h *remote) int64 {
+	at := e.now
+	for k := range h.ration.buckets {
+		s, b := &e.throttle.rates[k], &h.ration.buckets[k]
+		if s.limit == 0 {
+			continue
+		}
+		b.fill(s, e.now)
+		if want := min(s.max, max(1, s.rate*leastGo)); b.tokens < want {
+			at = max(at, e.now+1+int64((want-b.tokens)/s.rate))
+		}
+	}
+	return at
+}
+
+// letGo lets those go on that have tokens again.
+func (e *Engine) letGo() {
+	t := &e.throttle
+	t.at = 0
+	left := t.held[:0]
+	for _, h := range t.held {
+		if at := e.goesOn(h); at > e.now {
+			left = append(left, h)
+			if t.at == 0 || at < t.at {
+				t.at = at
+			}
+			continue
+		}
+		h.ration.held, h.ration.until = false, e.now
+		h.ration.heldFor += e.now - h.ration.since
+		for _, p := range h.lanes {
+			p.hold(false, e.now)
+			e.touch(p)
+		}
+	}
+	clear(t.held[len(left):])
+	t.held = left
+	e.armTimer(t.at)
+}
+
+// hold stops what p receives, or lets it go on. Where the queue pair cannot stop,
+// its peer gets no credits.
+func (p *peer) hold(on bool, now int64) {
+	if p.tcp != nil {
+		p.tcp.EachStream(func(s conn.Stream) { s.(*rdstcp.Conn).Hold(on) })
+		return
+	}
+	v, ok := p.qp.(valve)
+	if ok {
+		v.Hold(on)
+	}
+	if !ok || !on {
+		p.rc.Hold(on)
+	}
+	p.rc.Excuse(now, on)
+}
+
+// cameUp has a connection that is new know of the limits.
+func (e *Engine) cameUp(p *peer) {
+	if p.rc != nil {
+		e.meter(p)
+	}
+	if p.ration.held {
+		p.hold(true, e.now)
+	}
+}
+
+// forget drops a peer that is gone.
+func (t *throttle) forget(h *remote) {
+	if h.ration.held {
+		t.held = remove(t.held, h)
+	}
+}
+
+// excused reports whether a peer may be late with its answers: it is held, or was
+// until just now.
+func (e *Engine) excused(h *remote) bool {
+	return h.ration.held || h.ration.until != 0 && e.now-h.ration.until < e.cfg.RevokeTimeout
+}
+
+// limitable says what of a peer's the limits apply to.
+func (p *peer) limitable() string {
+	switch _, ok := p.qp.(valve); {
+	case p.tcp != nil || ok:
+		return "all"
+	case p.c.Kernel():
+		return "none" // no credits, and the device takes what comes
+	case p.qp == nil:
+		return ""
+	}
+	return "sends"
+}
+
+// heldTime is how long a peer was held, in all.
+func (e *Engine) heldTime(h *remote) time.Duration {
+	d := h.ration.heldFor
+	if h.ration.held {
+		d += e.now - h.ration.since
+	}
+	return time.Duration(d)
+}
+
+// limited says what the limits did to a peer.
+func (e *Engine) limited(p *peer, i *ctl.PeerInfo) {
+	r := &p.ration
+	i.Limitable, i.Held, i.Holds, i.HeldTime = p.limitable(), r.held, r.holds, e.heldTime(p.remote)
+	if r.holds > 0 {
+		i.HeldBy = rateKeys[r.by]
+	}
+}
+
+// EventSlowed is the event of a peer that is over a limit.
+const EventSlowed = "slowed down"

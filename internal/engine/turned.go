@@ -1,0 +1,42 @@
+package engine
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/rdsd/rdsd/internal/rdstcp"
+	"github.com/rdsd/rdsd/internal/stats"
+)
+
+// turnedAway follows the device's count of incoming connections that it closed
+// before they made a request: garbage, half a request, silence.
+type turnedAway struct {
+	seen, told uint64
+	toldAt     int64
+}
+
+const tellTurnedNs = 1_000_000_000
+
+// refusedTCP notes a connection by RDS/TCP that was reset.
+func (e *Engine) refusedTCP(s *rdstcp.Conn, why error) {
+	e.st.C[stats.BadHandshakes]++
+	e.cfg.Trace(s.Local.Addr(), s.Remote.Addr(), "RDS/TCP connection refused", why)
+}
+
+// countTurnedAway counts them with the handshakes that the engine refused, and
+// says so, once a second at most, however many knock.
+func (e *Engine) countTurnedAway(wall int64) {
+	if e.cfg.TurnedAway == nil {
+		return
+	}
+	t := &e.turned
+	n := e.cfg.TurnedAway()
+	e.st.C[stats.BadHandshakes] += n - t.seen
+	t.seen = n
+	if n == t.told || wall-t.toldAt < tellTurnedNs {
+		return
+	}
+	e.cfg.Trace(netip.Addr{}, netip.Addr{}, "incoming connections turned away",
+		fmt.Errorf("%d sent garbage, half a request or nothing", n-t.told))
+	t.told, t.toldAt = n, wall
+}

@@ -1,0 +1,164 @@
+package engine
+
+import (
+	"errors"
+	"math"
+
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/wire"
+	"github.com/rdsd/rdsd/internal/mutant"
+	"github.com/rdsd/rdsd/internal/shm"
+)
+
+// A message in fragments takes its whole memory with the first one, so a peer
+// that begins messages and does not finish them would take memory for nothing.
+// Three rules bound that. Unfinished messages take at most half of a client's
+// receive arena, and daemon memory beyond, which their user is charged for. One
+// peer host has unfinished messages of at most a quarter of the daemon memory
+// that is free, over all its lanes, or one message. A message of which nothing
+// comes for unfinishedNs ends its connection, and the peer sends it again.
+
+const unfinishedNs = 30_000_000_000
+
+var errUnfinished = errors.New("the peer began a message and sent nothing of it for 30 s")
+
+// mayBegin reports whether p may have one more unfinished message, of n bytes,
+// and whether it may be in c's receive arena. A Linux kernel cannot be refused.
+func (e *Engine) mayBegin(p *peer, c *Client, n int) (may, inArena bool) {
+	if mutant.On(mutant.PartialUncharged) {
+		return true, true
+	}
+	h := p.remote
+	may = h.unfinished == 0 || 4*(h.unfinished+n) <= e.cfg.OverflowBytes-e.held || p.c.Kernel()
+	return may, c.unfinished+n <= c.recv.Windows()*shm.WindowSize/2
+}
+
+// Begin finds memory for a message that arrives in pieces.
+func (e *Engine) Begin(c *conn.Conn, h *wire.Header) ([]byte, any, conn.Verdict) {
+	return e.beginFrom(e.peerOf(c), h)
+}
+
+func (e *Engine) beginFrom(p *peer, h *wire.Header) ([]byte, any, conn.Verdict) {
+	s := e.meant(p.local, h.DPort, h.DstInc)
+	if s == nil || s.ping != nil {
+		return nil, nil, conn.NoSocket
+	}
+	var a arrival
+	a.set(p, h)
+	if v := e.admit(s, a.n, a.kernel); v != conn.Accepted {
+		return nil, nil, v
+	}
+	cl := s.cl
+	may, inArena := e.mayBegin(p, cl, a.n)
+	if !may { // its port is not congested: it sends it again when it has finished others
+		return nil, nil, conn.Refused
+	}
+	if inArena && s.over.n == 0 {
+		if id, chunk, ok := cl.takeRx(s, a.n, s.rxIDs == 0); ok {
+			m := e.rxs.get()
+			*m = rxMsg{sock: s, src: a.src, sport: a.sport, srcInc: a.srcInc, n: uint32(a.n), chunk: chunk, rxid: id, began: e.now}
+			e.beginPartial(p, m)
+			return cl.recv.Bytes(chunk, a.n), m, conn.Accepted
+		}
+	}
+	m := e.newOver(s, &a)
+	if m == nil {
+		return nil, nil, e.noMemory(s, &a)
+	}
+	e.beginPartial(p, m)
+	return m.over.Bytes(m.chunk, a.n), m, conn.Accepted
+}
+
+func (e *Engine) beginPartial(p *peer, m *rxMsg) {
+	p.partials = append(p.partials, m)
+	m.sock.partials.add(&m.inSock, m)
+	p.unfinished += int(m.n)
+	if !m.inOver {
+		m.sock.cl.unfinished += int(m.n)
+	}
+	m.from, m.missing, m.looked = p, int(m.n), e.now
+	e.unfinished.add(&m.stall, m)
+	e.armTimer(e.now + unfinishedNs)
+}
+
+func (e *Engine) endPartial(p *peer, m *rxMsg) {
+	m.sock.partials.del(&m.inSock)
+	p.partials = remove(p.partials, m)
+	p.unfinished -= int(m.n)
+	if !m.inOver {
+		m.sock.cl.unfinished -= int(m.n)
+	}
+	e.unfinished.del(&m.stall)
+}
+
+// endStalled breaks the connections off whose unfinished messages do not go on.
+// A peer that is read slowly, for its rate, has longer.
+func (e *Engine) endStalled() {
+	e.besides(func() bool {
+		if e.unfinished.n == 0 {
+			return false
+		}
+		m := e.unfinished.head.of
+		if m.looked+unfinishedNs > e.now {
+			return false
+		}
+		e.unfinished.del(&m.stall)
+		if left := m.from.c.Missing(m); left < m.missing || m.from.ration.held {
+			m.missing, m.looked = left, e.now
+			e.unfinished.add(&m.stall, m)
+			return true
+		}
+		m.from.c.Reset(e.now, errUnfinished)
+		e.touch(m.from)
+		return true
+	})
+	if e.unfinished.n > 0 {
+		e.armTimer(e.unfinished.head.of.looked + unfinishedNs) // past: on in the next turn
+	}
+}
+
+// Commit delivers an assembled message.
+func (e *Engine) Commit(c *conn.Conn, h *wire.Header, token any) (met uint32) {
+	return e.commitFrom(e.peerOf(c), h, token)
+}
+
+func (e *Engine) commitFrom(p *peer, h *wire.Header, token any) uint32 {
+	m := token.(*rxMsg)
+	e.endPartial(p, m)
+	s := m.sock
+	var a arrival
+	a.set(p, h)
+	x := h.Exts()
+	a.cookie = x.Dest
+	e.used(p, s, &x)
+	e.charge(s, a.n)
+	a.at, a.asm = e.wall, uint32(min(e.now-m.began, math.MaxUint32))
+	m.cookie, m.at, m.asm = a.cookie, a.at, a.asm
+	if m.inOver {
+		e.queueOver(m)
+		return s.inc
+	}
+	// It has its memory. What is in overflow by now came over other connections
+	// since it began, and may have to wait for memory: it goes ahead of that.
+	if !s.cl.room() {
+		s.over.pushFront(m)
+		e.pendSock(s)
+		if mutant.On(mutant.TakerUntold) {
+			return 0
+		}
+		return s.inc
+	}
+	e.putEvent(s, &a, m.rxid, m.chunk)
+	*m = rxMsg{}
+	e.rxs.put(m)
+	return s.inc
+}
+
+// Abort drops a half-assembled message; it will come again.
+func (e *Engine) Abort(c *conn.Conn, token any) { e.abortFrom(e.peerOf(c), token) }
+
+func (e *Engine) abortFrom(p *peer, token any) {
+	m := token.(*rxMsg)
+	e.endPartial(p, m)
+	e.freeRx(m)
+}
