@@ -1,5 +1,6 @@
-// Package examples runs the example programs as their users do: a process
-// each, with a daemon on either side.
+// Package examples runs the example programs as their users do: each built in a
+// module of its own, outside this one, and run as a process, with a daemon on
+// either side.
 package examples
 
 import (
@@ -19,29 +20,8 @@ import (
 
 var programs = []string{"echo", "ping", "fanin", "readserver", "counter", "packetconn", "epoll"}
 
-var dir string
-
-func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		var err error
-		if dir, err = os.MkdirTemp("", "rdsd-examples-"); err != nil {
-			panic(err)
-		}
-		defer os.RemoveAll(dir)
-		args := []string{"build", "-buildvcs=false", "-o", dir + "/"}
-		for _, p := range programs {
-			args = append(args, "./"+p)
-		}
-		if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "%s%v\n", out, err)
-			return 1
-		}
-		return m.Run()
-	}())
-}
-
 func command(d *rdstest.Daemon, prog string, args ...string) *exec.Cmd {
-	cmd := exec.Command(filepath.Join(dir, prog), args...)
+	cmd := exec.Command(filepath.Join(outside.dir, prog), args...)
 	cmd.Env = append(os.Environ(), "RDSD_SOCKET="+d.Socket())
 	return cmd
 }

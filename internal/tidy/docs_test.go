@@ -2,6 +2,7 @@ package tidy
 
 import (
 	"go/ast"
+	"go/doc"
 	"go/token"
 	"strings"
 )
@@ -15,6 +16,22 @@ func checkPackageComment(files []*file) []string {
 	}
 	f := files[0]
 	return []string{f.find(f.ast.Package, "package comment", "package %s has none", f.pkg())}
+}
+
+// checkExample takes all files of one public package.
+func checkExample(files []*file) []string {
+	var tests []*ast.File
+	for _, f := range files {
+		if f.test() {
+			tests = append(tests, f.ast)
+		}
+	}
+	for _, e := range doc.Examples(tests...) {
+		if e.Output != "" {
+			return nil
+		}
+	}
+	return []string{files[0].find(files[0].ast.Package, "example", "package %s has none with output: a reader starts from one", files[0].pkg())}
 }
 
 // checkDocs takes the non-test files of one public package.

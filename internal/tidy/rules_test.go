@@ -40,6 +40,15 @@ var (
 // public packages document everything they export.
 var public = []string{"rds", "afrds", "rdstest", "conn", "barrier", "rdmaop", "cmsg", "verbs"}
 
+// noExample lists the public packages without an example that can run.
+var noExample = map[string]string{
+	"verbs/ibv":                "needs an RDMA device; verbs has the example",
+	"verbs/verbstest":          "is a test suite; the tests of verbs/sim run it",
+	"verbs/soft/iwarp":         "has the frames of verbs/soft, whose example runs them",
+	"verbs/soft/tls13":         "has the records of verbs/soft",
+	"verbs/soft/tls13/tlstest": "makes certificates for tests",
+}
+
 // unsafeIn lists where unsafe may be used outside files named *_unsafe.go.
 var unsafeIn = map[string]string{
 	"internal/shm":    "lays typed rings and tables over shared memory",

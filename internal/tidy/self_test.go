@@ -54,6 +54,11 @@ func TestRules(t *testing.T) {
 		{one(checkPackageComment), "x/a.go", "package x", "x/a.go:1: package comment"},
 		{one(checkPackageComment), "x/a.go", "// Package x is.\npackage x", ""},
 
+		{one(checkExample), "conn/a.go", "package conn", "conn/a.go:1: example: package conn has none"},
+		{one(checkExample), "conn/a_test.go", "package conn\nfunc Example() {\n}", "example: package conn"},
+		{one(checkExample), "conn/a.go", "package conn\nfunc Example() {\n\t// Output: 1\n}", "example: package conn"},
+		{one(checkExample), "conn/a_test.go", "package conn\nfunc ExampleT_m() {\n\t// Output: 1\n}", ""},
+
 		{one(checkDocs), "conn/a.go", "package conn\nfunc F() {}", "conn/a.go:2: doc comment: F"},
 		{one(checkDocs), "conn/a.go", "package conn\n// F does.\nfunc F() {}", ""},
 		{one(checkDocs), "conn/a.go", "package conn\nfunc f() {}", ""},

@@ -171,14 +171,17 @@ func TestText(t *testing.T) {
 
 func TestDocComments(t *testing.T) {
 	var found []string
-	for dir, files := range packages(t) {
-		files = product(files)
+	for dir, all := range packages(t) {
+		files := product(all)
 		if len(files) == 0 {
 			continue
 		}
 		found = append(found, checkPackageComment(files)...)
 		if under(dir, public) {
 			found = append(found, checkDocs(files)...)
+			if noExample[dir] == "" {
+				found = append(found, checkExample(all)...)
+			}
 		}
 	}
 	report(t, found)
@@ -217,6 +220,11 @@ func TestNamedTests(t *testing.T) {
 // Every exception is needed: one that is not is taken out.
 func TestExceptions(t *testing.T) {
 	pkgs := packages(t)
+	for dir, reason := range noExample {
+		if len(pkgs[dir]) == 0 || len(checkExample(pkgs[dir])) == 0 {
+			t.Errorf("%s: example: the exception (%s) is not needed any more", dir, reason)
+		}
+	}
 	for dir, reason := range unsafeIn {
 		if _, ok := pkgs[dir]; !ok {
 			continue

@@ -1,0 +1,124 @@
+package examples
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// stranger is a module of somebody who uses rdsd: outside this one, in a
+// temporary directory, with a replace for the checkout. Nothing internal can be
+// named there.
+type stranger struct{ dir string }
+
+var outside stranger
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		var err error
+		if outside, err = newStranger(); err == nil {
+			defer os.RemoveAll(outside.dir)
+			err = outside.build(programs)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+func newStranger() (s stranger, err error) {
+	checkout, err := filepath.Abs("..")
+	if err != nil {
+		return s, err
+	}
+	if s.dir, err = os.MkdirTemp("", "rdsd-examples-"); err != nil {
+		return s, err
+	}
+	mod := "module example.com/outside\n\ngo 1.26\n\nrequire github.com/rdsd/rdsd v0.0.0\n\nreplace github.com/rdsd/rdsd => " + checkout + "\n"
+	return s, os.WriteFile(filepath.Join(s.dir, "go.mod"), []byte(mod), 0o600)
+}
+
+// copy copies a file of the checkout to a path of the module.
+func (s stranger) copy(from, to string) error {
+	b, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	to = filepath.Join(s.dir, to)
+	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(to, b, 0o600)
+}
+
+// tool runs the go command in the module, offline: what rdsd needs is in the
+// module cache.
+func (s stranger) tool(args ...string) error {
+	cmd := exec.Command("go", args...)
+	cmd.Dir = s.dir
+	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod -buildvcs=false", "GOPROXY=off", "GOSUMDB=off", "GOWORK=off")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%v, outside the module: %w\n%s", cmd, err, out)
+	}
+	return nil
+}
+
+// build builds the programs into the module's directory.
+func (s stranger) build(programs []string) error {
+	args := []string{"build", "-o", s.dir + "/"}
+	for _, p := range programs {
+		files, err := filepath.Glob(p + "/*.go")
+		if err != nil {
+			return err
+		}
+		for _, f := range files {
+			if err := s.copy(f, filepath.Join("programs", f)); err != nil {
+				return err
+			}
+		}
+		args = append(args, "./programs/"+p)
+	}
+	return s.tool(args...)
+}
+
+// TestPackageExamples: the examples of the public packages compile outside the
+// module and print there what they say.
+func TestPackageExamples(t *testing.T) {
+	const root = ".."
+	found := 0
+	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, file)
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if n := d.Name(); n == "internal" || n == "testdata" || rel != "." && strings.HasPrefix(n, ".") {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if ok, _ := filepath.Match("example*_test.go", d.Name()); !ok || filepath.Dir(rel) == "examples" {
+			return nil
+		}
+		found++
+		return outside.copy(file, filepath.Join("packages", rel))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found < 10 {
+		t.Errorf("%d files of examples only", found)
+	}
+	if err := outside.tool("test", "-count=1", "-run=^Example", "./packages/..."); err != nil {
+		t.Error(err)
+	}
+}
