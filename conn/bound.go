@@ -14,10 +14,10 @@ const maxBounds = maxOwing / 2
 // socket that accepted it. Like every notice it goes out before an ack covers the
 // message.
 func (c *Conn) tellBound(h *wire.Header, inc uint32) {
-	if c.owing >= maxBounds {
+	if c.own.n >= maxBounds {
 		return
 	}
-	o := c.newOwn()
+	o := c.own.take()
 	o.Internal = wire.TypeBound
 	b := wire.Bound{Notice: wire.Notice{Seq: h.Seq, DPort: h.DPort, SPort: h.SPort, SrcInc: h.SrcInc}, DstInc: inc}
 	o.Data = b.Append(o.body[:0])

@@ -94,8 +94,7 @@ type Conn struct {
 	congMap    *cong.Map
 	congDirty  bool
 	congTold   bool // the peer was sent a map with a bit set
-	ownFree    *ownMsg
-	owing      int // own messages not ended
+	own        ownMsgs
 
 	// The send queue.
 	recs     []sendRec // ring: one per SEND; grows with what is outstanding

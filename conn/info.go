@@ -42,6 +42,20 @@ type Stats struct {
 	ProtocolErrors     uint64 // connections broken off because the peer broke the protocol
 }
 
+// ended counts how a message of the host ended.
+func (s *Stats) ended(o Outcome) {
+	switch o {
+	case NoSock:
+		s.NoSock++
+	case Lost:
+		s.Lost++
+	case Dropped:
+		s.OpsDropped++
+	case Unknown:
+		s.OpsUnknown++
+	}
+}
+
 // Info is a snapshot of a connection, to be shown to people.
 type Info struct {
 	Local, Remote  netip.Addr

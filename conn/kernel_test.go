@@ -291,8 +291,8 @@ func TestKernelPrompt(t *testing.T) {
 	}
 	s.send(frame(wire.Header{Ack: 102}, nil))
 	s.want(b, Acked)
-	if s.c.owing != 0 || s.c.Info().Unacked != 0 {
-		t.Errorf("%d own messages left", s.c.owing)
+	if s.c.own.n != 0 || s.c.Info().Unacked != 0 {
+		t.Errorf("%d own messages left", s.c.own.n)
 	}
 }
 
@@ -387,7 +387,7 @@ func TestKernelNoNotices(t *testing.T) {
 	s.send(s.kdata("a", port(20), flags(wire.FlagAckRequired)))
 	s.send(s.kdata("b", port(21), flags(wire.FlagAckRequired)))
 	s.send(s.kdata("c", port(21)))
-	if f := s.kernelFrames(); len(f) != 2 || f[0].Ack != 1 || f[1].Ack != 2 || s.c.owing != 0 {
+	if f := s.kernelFrames(); len(f) != 2 || f[0].Ack != 1 || f[1].Ack != 2 || s.c.own.n != 0 {
 		t.Errorf("%+v", f)
 	}
 	if st := s.c.Stats(); st.RecvDropNoSock != 1 || st.RecvRefused != 2 {

@@ -11,8 +11,8 @@ import (
 func (c *Conn) recvKernel(b []byte) error {
 	c.stats.RecvFrames++
 	c.dirty = true
-	if c.owing > maxOwing {
-		return fmt.Errorf("%d pongs not taken", c.owing)
+	if c.own.n > maxOwing {
+		return fmt.Errorf("%d pongs not taken", c.own.n)
 	}
 	h := &c.rxh
 	if err := wire.Parse(b, h); err != nil {

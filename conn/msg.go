@@ -115,27 +115,6 @@ func (l *msgList) prepend(f *msgList) {
 	*f = msgList{}
 }
 
-// ownMsg is a message of the Conn itself, pooled.
-type ownMsg struct {
-	Msg
-	body [wire.BoundLen]byte
-	next *ownMsg
-}
-
-// newOwn takes a message from the Conn's pool.
-func (c *Conn) newOwn() *ownMsg {
-	c.owing++
-	o := c.ownFree
-	if o == nil {
-		o = new(ownMsg)
-	} else {
-		c.ownFree = o.next
-	}
-	o.Msg = Msg{Owner: o}
-	o.Msg.priv.own = true
-	return o
-}
-
 // end decides m's outcome. m is on no list. While work requests use its
 // memory, or it is half sent, the host hears later.
 func (c *Conn) end(m *Msg, o Outcome) {
@@ -165,20 +144,10 @@ func (c *Conn) finish(m *Msg, o Outcome) {
 		if own == c.quiet.probe {
 			c.quiet.probe = nil
 		}
-		c.owing--
-		own.next, c.ownFree = c.ownFree, own
+		c.own.give(own)
 		return
 	}
-	switch o {
-	case NoSock:
-		c.stats.NoSock++
-	case Lost:
-		c.stats.Lost++
-	case Dropped:
-		c.stats.OpsDropped++
-	case Unknown:
-		c.stats.OpsUnknown++
-	}
+	c.stats.ended(o)
 	c.host.MsgDone(c, m, o)
 }
 

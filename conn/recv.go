@@ -64,8 +64,8 @@ func (c *Conn) recvFrames(b []byte) error {
 	c.owed++
 	c.stats.RecvFrames++
 	c.dirty = true
-	if c.owing > maxOwing {
-		return fmt.Errorf("%d notices not taken", c.owing)
+	if c.own.n > maxOwing {
+		return fmt.Errorf("%d notices not taken", c.own.n)
 	}
 	if len(b) > c.maxSend {
 		return fmt.Errorf("a SEND of %d bytes, largest %d", len(b), c.maxSend)
@@ -241,7 +241,7 @@ func (c *Conn) verdict(h *wire.Header, v Verdict, met uint32) {
 
 // notify queues a notice about the message of h.
 func (c *Conn) notify(t wire.InternalType, h *wire.Header) {
-	o := c.newOwn()
+	o := c.own.take()
 	o.Internal = t
 	n := wire.Notice{Seq: h.Seq, DPort: h.DPort, SPort: h.SPort, SrcInc: h.SrcInc}
 	o.Data = n.Append(o.body[:0])
@@ -252,12 +252,12 @@ func (c *Conn) notify(t wire.InternalType, h *wire.Header) {
 // pong answers a ping. A ping from port 0 has nobody to answer.
 func (c *Conn) pong(h *wire.Header) {
 	c.arrived.Control++
-	if h.SPort == 0 || c.remote.Test(h.SPort) || c.owing >= maxPongs {
+	if h.SPort == 0 || c.remote.Test(h.SPort) || c.own.n >= maxPongs {
 		return
 	}
 	c.stats.RecvPing++
 	c.stats.SendPong++
-	o := c.newOwn()
+	o := c.own.take()
 	o.DPort, o.DstInc = h.SPort, h.SrcInc
 	c.enqueue(&o.Msg)
 }

@@ -40,7 +40,7 @@ var searchSeed = maphash.MakeSeed()
 // once, scratch, statistics, or free lists.
 var notState = map[string]bool{
 	"Conn.cfg": true, "Conn.host": true, "Conn.now": true, "Conn.since": true, "Conn.stats": true, "Conn.why": true,
-	"Conn.wrs": true, "Conn.sges": true, "Conn.txh": true, "Conn.rxh": true, "Conn.qpNum": true, "Conn.ownFree": true,
+	"Conn.wrs": true, "Conn.sges": true, "Conn.txh": true, "Conn.rxh": true, "Conn.qpNum": true, "ownMsgs.free": true,
 	"Conn.backoff": true, // always MinBackoff here
 	"Conn.congMap": true, // the host's
 	"Conn.remote":  true, // see below

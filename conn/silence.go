@@ -82,7 +82,7 @@ func (c *Conn) look() {
 // ask sends a ping from port 0: a peer acks it and does not answer. Without its
 // byte a kernel would take it for an ack.
 func (c *Conn) ask() *ownMsg {
-	o := c.newOwn()
+	o := c.own.take()
 	o.Data, o.AckNow = o.body[:1], true
 	o.body[0] = 0
 	c.enqueue(&o.Msg)

@@ -111,15 +111,13 @@ type TCP struct {
 	told    bool  // PeerUp was called
 	asked   int64 // when all lanes were asked for a sign of life
 
-	remote    cong.Map
-	doubt     doubt // whether remote is the newest
-	congMap   *cong.Map
-	congDirty bool
-	seen      seqTable // highest sequence received, by source port
-	ownFree   *ownMsg
-	owing     int
-	pieces    [][]byte
-	arrived   Arrived
+	remote  cong.Map
+	doubt   doubt // whether remote is the newest
+	congMap *cong.Map
+	seen    seqTable // highest sequence received, by source port
+	own     ownMsgs
+	pieces  [][]byte
+	arrived Arrived
 }
 
 // NewTCP returns an association that is Down.
@@ -226,29 +224,18 @@ func (c *TCP) finish(m *Msg, o Outcome) {
 	p := &m.priv
 	p.state = msgIdle
 	if p.own {
-		own := m.Owner.(*ownMsg)
-		c.owing--
-		own.next, c.ownFree = c.ownFree, own
+		c.own.give(m.Owner.(*ownMsg))
 		return
 	}
-	if o == Lost {
-		c.stats.Lost++
-	}
+	c.stats.ended(o)
 	c.host.MsgDone(c, m, o)
 }
 
-// newOwn takes a message of the TCP itself: pongs, probes and their answers.
+// newOwn takes a message of the TCP itself: a pong, a probe or the answer to one.
 func (c *TCP) newOwn(sport, dport uint16) *Msg {
-	c.owing++
-	o := c.ownFree
-	if o == nil {
-		o = new(ownMsg)
-	} else {
-		c.ownFree = o.next
-	}
-	o.Msg = Msg{Owner: o, SPort: sport, DPort: dport}
-	o.Msg.priv.own = true
-	return &o.Msg
+	m := &c.own.take().Msg
+	m.SPort, m.DPort = sport, dport
+	return m
 }
 
 // QueueCong queues the congestion map m of the local address, which changed. It is

@@ -500,7 +500,7 @@ func FuzzTCPStream(f *testing.F) {
 		if p.c.lanes[lane].stream != nil {
 			p.c.HandleClosed(p.now, lane, nil)
 		}
-		if i := p.c.Info(); i.State == Up || p.c.owing > maxPongs+4 {
+		if i := p.c.Info(); i.State == Up || p.c.own.n > maxPongs+4 {
 			t.Fatalf("%+v", i)
 		}
 	})

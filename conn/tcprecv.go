@@ -199,7 +199,7 @@ func (l *tcpLane) ping() {
 	if h.IsProbe() {
 		c.learn(h)
 	}
-	if h.SPort == 0 || c.remote.Test(h.SPort) || c.owing >= maxPongs {
+	if h.SPort == 0 || c.remote.Test(h.SPort) || c.own.n >= maxPongs {
 		return
 	}
 	c.stats.SendPong++
