@@ -26,28 +26,28 @@ func (k AtomicKind) String() string {
 // AtomicSize is the size of the memory an atomic operation works on, bytes.
 const AtomicSize = 8
 
-// Atomic is an operation on 8 aligned bytes of remote memory, a number in the
-// target host's byte order, that a message carries. The value before the
+// Atomic is an operation on 8 aligned bytes of remote memory that a message carries.
+// The bytes are a number in the target host's byte order. The value before the
 // operation is stored in local memory.
 //
-// It is atomic with respect to all atomic operations on that memory through the
-// target's daemon, its own host's included, and to the 64-bit atomic
-// instructions of its processors (package sync/atomic).
+// It is atomic towards all atomic operations that go through the target's daemon,
+// those of its own host included, and towards the 64-bit atomic instructions of the
+// target's processors (package sync/atomic).
 //
 // Source: IBA 1.7 section 9.4.5, RFC 7306 section 5; the masked forms
 // IBV_EXP_WR_EXT_MASKED_ATOMIC_*, net/rds/rdma.c rds_cmsg_atomic.
 type Atomic struct {
 	Kind      AtomicKind
 	Cookie    Cookie  // the remote region, with AllowAtomic
-	RemoteOff uint64  // offset in it; region start and offset at a multiple of 8
-	Local     Segment // 8 bytes at a multiple of 8: the old value
+	RemoteOff uint64  // offset in the region; the region's start and the offset are multiples of 8
+	Local     Segment // 8 bytes at a multiple of 8, for the old value
 
 	Add     uint64 // FetchAdd: what to add
-	NoCarry uint64 // FetchAdd: each bit set is the top of a field that the carry does not leave
+	NoCarry uint64 // FetchAdd: each bit set is the top bit of a field that the carry does not leave
 
 	Compare, Swap uint64 // CmpSwap: if the value is Compare, it becomes Swap
-	// Masked: CmpSwap compares the bits of CompareMask only, and stores those
-	// of SwapMask only.
+	// Masked makes CmpSwap compare only the bits of CompareMask and store only those
+	// of SwapMask.
 	Masked                bool
 	CompareMask, SwapMask uint64
 

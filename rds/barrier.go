@@ -5,15 +5,14 @@ import (
 	"net/netip"
 )
 
-// HWM returns the high-water mark of the operations this socket has sent to
-// the host to: the highest barrier id N such that the operations 1 to N are
-// all locally complete, their local buffers the caller's again. It says nothing
-// about their success. 0 if nothing was sent there. It never falls: once the
-// socket, its client or the daemon has ended, it stays what it was. Never blocks.
+// HWM returns the high-water mark of the operations that this socket has sent to the
+// host to: the highest barrier id N such that the operations 1 to N are all locally
+// complete, so that their local memory is the caller's again. It says nothing about
+// their success. It is 0 if no operation was sent there. It never falls, and stays
+// what it was when the socket, its client or the daemon has ended. It never blocks.
 //
-// Ids count per (socket, destination address), over all ports. The status of
-// an operation, when known by then, can be taken with Completions before the
-// mark passes it.
+// Ids count per (socket, destination address), over all ports. If the status of an
+// operation is known when the mark passes it, Completions can return it before.
 func (s *Socket) HWM(to netip.Addr) uint64 {
 	hwm, behind := s.mark(to)
 	if behind {
@@ -39,11 +38,12 @@ func (s *Socket) mark(to netip.Addr) (hwm uint64, behind bool) {
 	return hwm, hwm != ce.last && !t.dead
 }
 
-// Barrier waits until the operation id to the host to, and all before it, are
-// locally complete, and returns the high-water mark. Id 0 waits for nothing.
-// An id that was not issued yet is ErrInvalid. Otherwise the errors are the
-// context's, ErrClosed, and ErrDaemonGone or ErrSession: then the buffers of
-// operations above the mark must be treated as in use.
+// Barrier waits until the operation id to the host to, and all operations before it,
+// are locally complete. It returns the high-water mark. Id 0 waits for nothing.
+//
+// Errors: ErrInvalid for an id that was not issued; the context's; ErrClosed,
+// ErrDaemonGone, ErrSession. After an error the buffers of operations above the mark
+// must be treated as in use.
 //
 // Source: the barrier of the first RDS design (rds_barrier_args, 2007), which
 // Linux does not have any more.
@@ -87,8 +87,8 @@ func (s *Socket) barrierTry(to netip.Addr, id uint64, arm bool) (uint64, bool, e
 	return ce.hwm(), false, nil
 }
 
-// BarrierAll waits until every operation that this socket has issued so far,
-// to whatever destination, is locally complete. Errors as Barrier.
+// BarrierAll waits until every operation that this socket has issued so far, to any
+// destination, is locally complete. Its errors are those of Barrier.
 func (s *Socket) BarrierAll(ctx context.Context) error {
 	t := &s.c.tx
 	t.mu.Lock()
@@ -110,10 +110,10 @@ func (s *Socket) BarrierAll(ctx context.Context) error {
 	return nil
 }
 
-// WaitOp waits for the status of the operation id to the host to and takes it
-// out of the completion queue. The operation must have asked for it (Notify).
-// ErrInvalid: no such operation is outstanding and no completion of it is
-// queued, for it did not ask, or somebody took it. Otherwise errors as Barrier.
+// WaitOp waits for the status of the operation id to the host to, and takes it out
+// of the completion queue. The operation must have asked for its status (Notify).
+// Errors: those of Barrier; ErrInvalid if no status will come, because the operation
+// is not known, did not ask, or its status was taken.
 func (s *Socket) WaitOp(ctx context.Context, to netip.Addr, id uint64) (Completion, error) {
 	to = to.Unmap()
 	var got Completion

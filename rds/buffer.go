@@ -10,8 +10,8 @@ import (
 	"github.com/rdsd/rdsd/internal/ipc"
 )
 
-// Buffer is memory for RDMA, shared with the daemon: what is read and written
-// here goes to and comes from the network without another copy in user space.
+// Buffer is memory for RDMA that the process shares with the daemon. Operations move
+// data between it and the network without a copy in the process.
 type Buffer struct {
 	c     *Client
 	id    uint32
@@ -21,9 +21,9 @@ type Buffer struct {
 	freed bool       // guarded by c.tx.mu
 }
 
-// Alloc makes a Buffer of size bytes, page aligned and zeroed. Errors: ENOMEM;
-// EINVAL for a size below 1; ENOBUFS, the daemon's limits; ErrDaemonGone,
-// ErrSession, ErrClosed. A call to the daemon: allocate once, use often.
+// Alloc makes a Buffer of size bytes, page aligned and zeroed. It is a call to the
+// daemon: allocate once, use often. Errors: ENOMEM; EINVAL for a size below 1;
+// ENOBUFS, the daemon's limits; ErrDaemonGone, ErrSession, ErrClosed.
 func (c *Client) Alloc(size int) (*Buffer, error) {
 	if size < 1 {
 		return nil, opErr("alloc", netip.AddrPort{}, invalid("size %d", size))
@@ -51,9 +51,9 @@ func (c *Client) alloc(size int) (*Buffer, error) {
 	return &Buffer{c: c, id: ok.Buffer, mem: mem[:size:size], whole: mem}, nil
 }
 
-// Bytes returns the memory, nil after Free. While an operation or a remote
-// peer uses a part of it, that part may change at any moment. After Free or
-// the client's Close, access through a slice kept from before is a fault.
+// Bytes returns the memory; nil after Free. While an operation or a remote peer uses
+// a part of the memory, that part may change at any moment. After Free, or the
+// client's Close, access to the memory through an older slice is a fault.
 func (b *Buffer) Bytes() []byte {
 	b.c.tx.mu.Lock()
 	defer b.c.tx.mu.Unlock()
@@ -66,11 +66,13 @@ func (b *Buffer) Bytes() []byte {
 // Len returns the size in bytes, 0 after Free.
 func (b *Buffer) Len() int { return len(b.Bytes()) }
 
-// Free unmaps the memory. Errors: EBUSY, and the buffer stays as it was, while
-// regions of it are registered, operations use it or messages sent From it wait
-// to be acknowledged; ErrClosed if it was freed before. A call to the daemon, in
-// order behind all sends that returned before it. A send that names the buffer
-// while Free runs fails with ErrInvalid.
+// Free unmaps the memory. It is a call to the daemon and takes effect behind all
+// sends that returned before it.
+//
+// Errors: EBUSY while regions of the buffer are registered, operations use it, or
+// messages sent From it are not acknowledged; the buffer is then unchanged.
+// ErrClosed if it was freed before. A send that names the buffer while Free runs
+// fails with ErrInvalid.
 func (b *Buffer) Free() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -87,12 +89,14 @@ func (b *Buffer) Free() error {
 	return nil
 }
 
-// FreeWait is Free that waits until nothing uses the buffer: no region of it is
-// registered, and no operation or message sent From it is left, of whatever socket,
-// a closed one too. From the start no more regions, operations and messages can name
-// the buffer. If ctx ends first the error is the context's; the memory is then
-// unmapped when the last use has ended. ErrClosed if it was freed before;
-// ErrDaemonGone, ErrSession.
+// FreeWait waits until nothing uses the buffer and frees it then: no region of it is
+// registered, and no operation or message sent From it is left, not even one of a
+// closed socket. From its start no new region, operation or message can name the
+// buffer.
+//
+// If ctx ends first, the error is the context's, and the memory is unmapped when its
+// last use has ended. Other errors: ErrClosed if it was freed before; ErrDaemonGone,
+// ErrSession.
 func (b *Buffer) FreeWait(ctx context.Context) error {
 	b.mu.Lock() // not while a Free may find it busy
 	first := b.setFreed(true)
@@ -125,7 +129,7 @@ func (b *Buffer) setFreed(freed bool) bool {
 	return was != freed
 }
 
-// Access is what remote peers may do with a region.
+// Access says what remote peers may do with a region.
 type Access uint8
 
 // Rights. At least one of the first three is needed.
@@ -133,17 +137,17 @@ const (
 	AllowRead   Access = 1 << 0 // remote Read operations
 	AllowWrite  Access = 1 << 1 // remote Write operations
 	AllowAtomic Access = 1 << 2 // remote Atomic operations
-	UseOnce     Access = 1 << 3 // the first message with operations ends the region; it can be granted to one host
-	// PageOffset makes the cookie's upper half the offset of the first byte in
-	// its page, as the kernel does. Without it that is a number nobody can guess.
+	UseOnce     Access = 1 << 3 // the region ends with the first message that has operations on it; it can be granted to one host
+	// PageOffset makes the cookie's upper half the offset of the first byte in its
+	// page, as the kernel does. Without it that half is a number that nobody can
+	// guess.
 	PageOffset Access = 1 << 4
 
 	allowAny = AllowRead | AllowWrite | AllowAtomic
 )
 
-// Region is a registered part of a Buffer that peers can reach by its Cookie,
-// once they were granted it: by Expose, or by a message that carries the
-// Cookie.
+// Region is a registered part of a Buffer. A peer can use it, by its Cookie, once it
+// was granted to the peer: by Expose, or by a message that carries the Cookie.
 type Region struct {
 	s      *Socket
 	id     uint32
@@ -151,9 +155,9 @@ type Region struct {
 	once   bool // UseOnce: the daemon may have ended it already
 }
 
-// Register makes the n bytes at off of b a region of this socket. Errors:
-// ErrInvalid for a range outside b or no rights; ENOBUFS, the quota; ErrClosed,
-// ErrDaemonGone, ErrSession. A call to the daemon.
+// Register makes the n bytes at off of b a region of this socket. It is a call to
+// the daemon. Errors: ErrInvalid for a range outside b, or without a right; ENOBUFS,
+// the quota; ErrClosed, ErrDaemonGone, ErrSession.
 //
 // Source: RDS_GET_MR, net/rds/rdma.c rds_get_mr; with registration and the
 // right of a peer to use it as two steps.
@@ -195,12 +199,13 @@ func (s *Socket) register(b *Buffer, off, n int, a Access) (*Region, error) {
 	return r, nil
 }
 
-// Cookie names the region to initiators.
+// Cookie returns the cookie that names the region to initiators.
 func (r *Region) Cookie() Cookie { return r.cookie }
 
-// Expose grants the region to the socket at peer, port 0: to every socket of
-// that host. The grant goes ahead of all messages that the region's socket, or
-// another of its lane, sends to that host later. A message that carries the Cookie needs no Expose.
+// Expose grants the region to the socket at peer, or, with port 0, to every socket
+// of that host. The grant reaches that host ahead of all messages that this region's
+// socket, or another socket of its lane, sends there later. A message that carries
+// the Cookie needs no Expose.
 func (r *Region) Expose(ctx context.Context, peer netip.AddrPort) error {
 	peer = normal(peer)
 	if err := r.s.checkDest(peer); err != nil {
@@ -216,12 +221,12 @@ func (r *Region) Expose(ctx context.Context, peer netip.AddrPort) error {
 	return opErr("expose", peer, r.s.overtaken(err))
 }
 
-// Release takes the region back from everybody. When it returns nil, nobody
-// can touch the memory through it any more: operations under way have ended,
-// and a peer that did not answer in time has been cut off. If ctx ends first
-// the release goes on, and the memory must be treated as in use. A second
-// Release is ErrClosed, as is one after the socket's Close, which takes all its
-// regions back.
+// Release takes the region back from everybody. When it returns nil, nobody can
+// touch the memory through the region any more: operations in progress have ended,
+// and a peer that did not answer in time has been disconnected. If ctx ends first,
+// the release goes on, and the memory must be treated as in use. A second Release
+// returns ErrClosed. So does one after the socket's Close, which takes back all
+// regions of the socket.
 //
 // Source: RDS_FREE_MR; between two rdsd REVOKE and REVOKED.
 func (r *Region) Release(ctx context.Context) error {

@@ -11,9 +11,9 @@ import (
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
-// Client is one attachment of the process to the daemon of its host: the
-// memory they share, and the sockets, buffers and regions made through it.
-// A process may have several; most need one. See [Open].
+// Client is one attachment of the process to the daemon of its host: the memory they
+// share, and the sockets, buffers and regions made through it. Most processes need
+// one. See [Open].
 type Client struct {
 	ctl  ipc.Control
 	ring func()     // rings the daemon's doorbell
@@ -41,12 +41,13 @@ type Client struct {
 	end  sync.Once
 }
 
-// Done is closed when the client has ended: by Close, the daemon's end, or the
-// end of the session. Err then says which.
+// Done returns a channel that is closed when the client has ended: by Close, by the
+// daemon's end, or by the end of the session. Err then says which.
 func (c *Client) Done() <-chan struct{} { return c.done }
 
-// Err is nil while the client works, then ErrClosed, ErrDaemonGone when the
-// daemon has ended, or ErrSession with the reason why it ended this session alone.
+// Err returns nil while the client works. Afterwards it returns ErrClosed,
+// ErrDaemonGone if the daemon has ended, or ErrSession, with the reason, if the
+// daemon has ended this session alone.
 func (c *Client) Err() error {
 	if p := c.err.Load(); p != nil {
 		return *p
@@ -134,12 +135,13 @@ func (c *Client) callContext(ctx context.Context, req ipc.Request) error {
 	}
 }
 
-// Bind makes a socket at ap; port 0 takes a free one. Errors, with
-// errors.Is: EADDRINUSE; EADDRNOTAVAIL, not an address of this host's daemon;
-// EINVAL for the unspecified address, multicast, broadcast and port 1; EACCES,
-// the daemon's bind policy; ENOBUFS, its limit or the user's quota; ESHUTDOWN
-// while the daemon is drained, which rdsctl daemon resume ends;
-// ErrDaemonGone, ErrSession, ErrClosed. A call to the daemon.
+// Bind makes a socket at ap. Port 0 takes a free port. It is a call to the daemon.
+//
+// Errors: EADDRINUSE; EADDRNOTAVAIL if the address is not one of this host's daemon;
+// EINVAL for the unspecified address, multicast, broadcast and port 1; EACCES, the
+// daemon's bind policy; ENOBUFS, the daemon's limit or the user's quota; ESHUTDOWN
+// while the daemon is drained, which rdsctl daemon resume ends; ErrDaemonGone,
+// ErrSession, ErrClosed.
 //
 // Source: net/rds/bind.c rds_bind.
 func (c *Client) Bind(ap netip.AddrPort) (*Socket, error) {
@@ -180,9 +182,9 @@ func (c *Client) bind(ap netip.AddrPort) (s *Socket, err error) {
 	return s, nil
 }
 
-// Close ends the client: sockets, regions and buffers of it are gone, waiting
-// calls fail with ErrClosed, and the memory of all its Buffers is unmapped.
-// The daemon withdraws what was not sent. A second Close is ErrClosed.
+// Close ends the client with its sockets, regions and buffers. Calls that wait fail
+// with ErrClosed, and the memory of all Buffers is unmapped. The daemon withdraws
+// the messages that were not sent. A second Close returns ErrClosed.
 func (c *Client) Close() error {
 	var first bool
 	c.end.Do(func() {

@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// CloseDest gives back what the socket keeps for the destination to: its place
-// in the client's table and among the user's quota.destinations. Nobody is told
-// of it, and no PeerDown or PeerUp about it comes any more. A later send opens
-// the destination anew; barrier ids and the high-water mark of the host go on.
+// CloseDest gives back what the socket keeps for the destination to: its place in
+// the client's table and in the user's quota.destinations. No PeerDown or PeerUp
+// about the destination comes any more. A later send opens the destination again.
+// Barrier ids and the high-water mark of the host go on.
 //
-// A socket that is done with a destination may close it, and need not:
-// destinations that have nothing under way give way to others by themselves.
+// A socket need not close its destinations: those without anything in flight make
+// room for others by themselves.
 //
-// Errors: EBUSY while a message to it is not acknowledged or withdrawn; wait for
-// that (WaitSet.SendSpace, Barrier), or CancelSentTo. nil if the socket has no
-// such destination. ErrClosed, ErrDaemonGone, ErrSession.
+// Errors: EBUSY while a message to the destination is not acknowledged or withdrawn;
+// wait for that (WaitSet.SendSpace, Barrier) or call CancelSentTo first. ErrClosed,
+// ErrDaemonGone, ErrSession. It returns nil if the socket has no such destination.
 func (s *Socket) CloseDest(to netip.AddrPort) error {
 	to = normal(to)
 	for {

@@ -8,9 +8,8 @@ type congMonitor struct {
 	update uint64                      // relieved, by port modulo 64
 }
 
-// SetCongMonitor chooses whether the socket keeps account of relieved
-// destinations, for CongUpdates. A new socket does not; turning it off forgets
-// what is pending.
+// SetCongMonitor chooses whether the socket collects reports for CongUpdates. A new
+// socket does not. Turning the monitor off drops the reports that were not taken.
 //
 // Source: RDS_CONG_MONITOR, net/rds/af_rds.c rds_cong_monitor.
 func (s *Socket) SetCongMonitor(on bool) {
@@ -23,12 +22,14 @@ func (s *Socket) SetCongMonitor(on bool) {
 	}
 }
 
-// CongUpdates returns the destinations that are no longer congested, as a mask
-// with bit (port modulo 64) set for each, and clears it. A destination is
-// reported once for all sends to it that failed with ErrCongested since the
-// last report, if the monitor was on. Another port with the same bit may be
-// meant, and it may be congested again: send, and see. Wait with
-// WaitSet.Congestion, or poll. WaitSet.Relief tells exactly.
+// CongUpdates returns which destinations are no longer congested, as a mask in which
+// the bit (port modulo 64) is set for each, and clears the mask. It reports a
+// destination once for all sends to it that failed with ErrCongested since the last
+// report, if the monitor was on (SetCongMonitor).
+//
+// A set bit may stand for another port with the same bit, and the port may be
+// congested again: try to send. Wait for reports with WaitSet.Congestion or a poll
+// descriptor. WaitSet.Relief is exact.
 //
 // Source: RDS_CMSG_CONG_UPDATE, net/rds/recv.c rds_notify_cong.
 func (s *Socket) CongUpdates() uint64 {

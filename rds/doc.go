@@ -1,11 +1,11 @@
-// Package rds is the client of rdsd: reliable, in-order, connectionless
-// datagrams from one socket to any number of hosts, and one-sided RDMA into
-// registered memory.
+// Package rds lets a program exchange reliable, ordered datagrams with every
+// process of a cluster over one socket, and read and write registered memory of
+// those processes (RDMA). It is the client of rdsd, the daemon of the host.
 //
-// [Open] attaches the process to the daemon of its host, [Client.Bind] makes a
-// [Socket] at an address and port. A Socket is a [net.PacketConn]; its own
-// methods ([Socket.SendTo], [Socket.RecvFrom], [Socket.SendMsg],
-// [Socket.RecvMsg], ...) say more and allocate nothing.
+// [Open] attaches the process to the daemon. [Client.Bind] makes a [Socket] at an
+// address and port. A Socket is a [net.PacketConn]; its own methods
+// ([Socket.SendTo], [Socket.RecvFrom], [Socket.SendMsg], [Socket.RecvMsg], ...)
+// can do more and allocate nothing.
 //
 //	c, err := rds.Open(ctx, rds.Options{})
 //	s, err := c.Bind(netip.MustParseAddrPort("10.0.0.1:4000"))
@@ -14,63 +14,68 @@
 //
 // # What a send means
 //
-// A send that succeeded is queued, nothing more. The message is delivered
-// exactly once and in order per pair of sockets, or its sender gets a [Notice]:
-// Lost (the peer's daemon restarted), NoSocket (nobody is bound there) or GaveUp
-// (Message.GiveUpAfter passed). The payload is copied, the caller's slice is
-// free when the call returns; one that lies in a [Buffer] can be sent from there
-// (Message.From), and [Socket.ZeroCopyDone] tells when it is free.
+// A send that succeeds has queued the message, nothing more. The message is then
+// delivered exactly once, in order with the other messages between the two
+// sockets. If it is not delivered, the sender gets a [Notice]: Lost (the peer's
+// daemon restarted), NoSocket (no socket is bound there) or GaveUp
+// (Message.GiveUpAfter has passed).
 //
-// A socket holds at most SndBuf bytes that are not acknowledged; beyond that a
-// send waits or fails with [ErrWouldBlock]. Those to a congested destination do not
-// count. A destination whose receiver is
-// over its limit is congested, and so is one whose messages hold its share of
-// what the process has to send with; a send to it waits or fails with
-// [ErrCongested]. Wait tells of the relief of a destination (WaitSet.Relief),
-// and after [Socket.SetCongMonitor] [Socket.CongUpdates] does, as the kernel's
-// mask.
+// The payload is copied: the caller may reuse its slice when the send returns. A
+// payload in a [Buffer] can be sent without a copy (Message.From);
+// [Socket.ZeroCopyDone] then tells when the memory may be reused.
 //
-// Messages to one host go over one connection, unless their sockets are in
-// different lanes ([Socket.SetLane]). Close waits for nothing, unless
-// [Socket.SetLinger] said so: [Socket.CloseWait].
+// A socket has room for SndBuf bytes that are not acknowledged. When the send
+// buffer is full, a send waits or fails with [ErrWouldBlock]. A send also waits, or
+// fails with [ErrCongested], when its destination is congested: the receiver is over
+// its limit, or the destination holds its share of what the process can have in
+// flight. Bytes for a congested destination do not count in the send buffer. [Socket.Wait] can
+// wait for a destination's relief (WaitSet.Relief). [Socket.CongUpdates] reports
+// relief in the kernel's form.
+//
+// All messages between two hosts take one connection. Sockets in different lanes
+// ([Socket.SetLane]) take different connections. Close does not wait for
+// messages on their way; [Socket.CloseWait] does, and so does Close after
+// [Socket.SetLinger].
 //
 // # RDMA
 //
 // The target allocates memory ([Client.Alloc]), registers a part of it
-// ([Socket.Register]) and hands the [Cookie] to the initiator, as
-// [Message.Cookie] or after [Region.Expose] in any way it likes. The initiator
-// sends a message with an operation ([Message.Op]): when that message arrives,
-// the operation's data is there. [Atomic] operations (Message.Atomic) do the same
-// to 8 bytes; a message can carry one of each. [Socket.Write], [Socket.Read],
-// [Socket.FetchAdd] and [Socket.CompareAndSwap] run one without a message and
-// wait for its end.
+// ([Socket.Register]) and gives the [Cookie] to the initiator: as
+// [Message.Cookie], or in any other way after [Region.Expose]. The initiator sends a
+// message with an operation ([Message.Op]): when the message arrives, the
+// operation's data is there. [Atomic] operations (Message.Atomic) work on 8 bytes
+// in the same way; a message can carry one operation of each kind. [Socket.Write],
+// [Socket.Read], [Socket.FetchAdd] and [Socket.CompareAndSwap] run an operation
+// without a message and wait for its end.
 //
-// Two things end an operation, and they are different. It is locally complete
-// when its local buffers are the caller's again: then the high-water mark of
-// (socket, destination address) reaches its id ([Socket.HWM],
-// [Socket.Barrier]), whatever became of it. It is settled when its fate is
-// known: then its [Completion] is queued ([Socket.Completions],
-// [Socket.WaitOp]), once, if it asked for one.
+// An operation ends in two independent steps:
+//
+//   - It is locally complete when its local memory is the caller's again,
+//     whatever its outcome. The high-water mark of (socket, destination address)
+//     then reaches its id: [Socket.HWM], [Socket.Barrier].
+//   - It is settled when its outcome is known. If it asked for a [Completion], that
+//     is queued then, once: [Socket.Completions], [Socket.WaitOp].
 //
 // # Blocking
 //
-// Calls that move data follow the socket's deadlines and SetNonblock, or
-// DontWait per message; calls that wait ([Socket.Wait], [Socket.Barrier],
-// [Socket.WaitOp], [Region.Release]) take a context. Of all goroutines that
-// wait in one Client, one at a time looks after the shared memory: it yields
-// for a bounded time ([Options].Spin), then sleeps until it is rung. The others
-// are parked and cost nothing. Programs with an event loop of their own use
-// [Socket.PollFD], which tells whatever Wait can wait for ([Socket.SetPoll]).
+// Sends and receives follow the socket's deadlines and SetNonblock; DontWait makes
+// one call non-blocking. Calls that wait for something else ([Socket.Wait],
+// [Socket.Barrier], [Socket.WaitOp], [Region.Release]) take a context. Of all
+// goroutines that wait in one Client, one looks after the shared memory: it yields
+// for a bounded time ([Options].Spin), then sleeps until the daemon rings. The other
+// goroutines are parked and cost nothing. A program with an event loop of its own
+// uses [Socket.PollFD], whose descriptor tells everything that Wait can wait for
+// ([Socket.SetPoll]).
 //
-// # Death of the daemon
+// # When the daemon ends
 //
-// When the daemon ends, by a shutdown, an upgrade or a crash, every call fails
-// with [ErrDaemonGone], after what had been delivered before was read. When the
-// daemon goes on and ends this session alone, because this process broke the
-// memory contract, it is [ErrSession] with the reason. [Client.Reopen] waits for the daemon and makes a
-// new Client, [Client.Rebind] a socket there in place of each old one; it says
-// what is lost.
+// After a shutdown, an upgrade or a crash of the daemon, every call fails with
+// [ErrDaemonGone]. Messages delivered before that can still be read. If this process
+// broke the rules of the shared memory, the daemon goes on and ends this session
+// alone: calls then fail with [ErrSession] and the reason. [Client.Reopen] waits for
+// the daemon and makes a new Client. [Client.Rebind] makes a socket there in place
+// of each old one; it says what is lost.
 //
-// All methods may be called from many goroutines at once, except where a
-// comment says otherwise.
+// All methods may be called from many goroutines at once, unless their comment says
+// otherwise.
 package rds

@@ -67,24 +67,23 @@ func (e *sentinel) Temporary() bool { return false }
 
 // Errors of this package. Each is found with errors.Is, as is the errno named.
 var (
-	// ErrClosed: the socket, buffer, region or client was closed. Also
-	// net.ErrClosed, EBADF.
+	// ErrClosed: the socket, buffer, region or client was closed. It is also
+	// net.ErrClosed and EBADF.
 	ErrClosed error = &sentinel{"use of closed RDS socket", []error{net.ErrClosed, syscall.EBADF}}
-	// ErrDaemonGone: the daemon has ended, in order (a shutdown, an upgrade, which
-	// the text then says) or not; the sockets of this client are lost, see
-	// Client.Reopen. ECONNRESET.
+	// ErrDaemonGone: the daemon has shut down, was upgraded or has crashed, and the
+	// sockets of this client are lost. See Client.Reopen. ECONNRESET.
 	ErrDaemonGone error = &sentinel{"the RDS daemon is gone", []error{syscall.ECONNRESET}}
-	// ErrSession: the daemon goes on, and ended this session alone, for the reason
-	// in the text: this process broke the memory contract, or so did the daemon.
-	// ECONNABORTED. Client.Reopen would work, and a process that breaks a rule
-	// would break it again.
+	// ErrSession: the daemon goes on, and has ended this session alone, because this
+	// process broke the rules of the shared memory. It also ends a session whose
+	// daemon broke them. The text has the reason. Client.Reopen works, but a program
+	// that breaks a rule would break it again. ECONNABORTED.
 	ErrSession error = &sentinel{"session ended by the RDS daemon", []error{syscall.ECONNABORTED}}
-	// ErrOverrun: peers that cannot be refused (Linux kernels) sent more than the
-	// daemon keeps for this user while the socket was not read. It is off its
-	// port: what it had received is read first, what came later is lost; close
-	// it, and bind another. ENOBUFS.
+	// ErrOverrun: Linux kernels, which cannot be told to wait, sent more to the
+	// socket than the daemon keeps for this user. The socket has lost its port. The
+	// messages it had received can still be read; later ones are lost. Close it and
+	// bind another. ENOBUFS.
 	ErrOverrun error = &sentinel{"socket overrun by a kernel peer: messages were lost", []error{syscall.ENOBUFS}}
-	// ErrNoDaemon: no daemon answers; the text names the paths tried. ENOENT.
+	// ErrNoDaemon: no daemon answers. The text names the paths tried. ENOENT.
 	ErrNoDaemon = ipc.ErrNoDaemon
 	// ErrVersion: client and daemon do not speak a common version.
 	// EPROTONOSUPPORT.
@@ -95,23 +94,22 @@ var (
 	// ErrWouldBlock: nothing to read, or the send buffer is full. EAGAIN.
 	// Retry when Wait reports Message or SendSpace.
 	ErrWouldBlock error = &sentinel{"operation would block", []error{syscall.EAGAIN}}
-	// ErrCongested: the destination's receiver is over its limit, or messages to
-	// the destination hold its share of the process's message ids and send memory.
-	// ENOBUFS. Retry when Wait reports Relief for it.
+	// ErrCongested: the destination's receiver is over its limit, or the destination
+	// holds its share of the process's message ids and send memory. Retry when Wait
+	// reports Relief for the destination. ENOBUFS.
 	ErrCongested error = &sentinel{"destination congested", []error{syscall.ENOBUFS}}
 	// ErrTooManyDestinations: every destination slot of this client is in use by
-	// queued messages or operations, or its sockets have sent to as many addresses
-	// as it has barrier cells (Params.Cells), which are theirs until they are
-	// closed. ENOBUFS.
+	// queued messages or operations (Options.Params.Slots), or its open sockets have
+	// sent to as many addresses as it has cells (Options.Params.Cells). ENOBUFS.
 	ErrTooManyDestinations error = &sentinel{"too many destinations in use", []error{syscall.ENOBUFS}}
-	// ErrCompletionsFull: the completions or zero-copy cookies this socket has
-	// queued or promised are at their limit; take some first. EAGAIN, also from a blocking
-	// socket: the caller may be the one to take them.
+	// ErrCompletionsFull: the socket has as many completions or zero-copy cookies
+	// queued or to come as it can hold. Take some first. A blocking socket returns
+	// this error, too, because the caller may be the one to take them. EAGAIN.
 	ErrCompletionsFull error = &sentinel{"completion queue full: take completions first", []error{syscall.EAGAIN}}
-	// ErrNoDestination: no address given and the socket is not connected.
-	// ENOTCONN.
+	// ErrNoDestination: the message names no destination and the socket is not
+	// connected. ENOTCONN.
 	ErrNoDestination error = &sentinel{"no destination: not connected and no address given", []error{syscall.ENOTCONN}}
-	// ErrInvalid: an argument no daemon would accept. EINVAL.
+	// ErrInvalid: an argument that no daemon would accept. EINVAL.
 	ErrInvalid error = &sentinel{"invalid argument", []error{syscall.EINVAL}}
 
 	// ErrRemote: the operation failed at the target, or was refused before it
@@ -119,19 +117,20 @@ var (
 	ErrRemote error = &sentinel{"remote operation error", []error{syscall.EIO}}
 	// ErrCanceled: the operation was withdrawn (CancelSentTo, Close). ECANCELED.
 	ErrCanceled error = &sentinel{"operation canceled", []error{syscall.ECANCELED}}
-	// ErrDropped: the operation's message was proven not delivered, or gave up
-	// before it went out. Re-issue it. EPIPE.
+	// ErrDropped: the operation's message was not delivered and never will be. Send
+	// the operation again. EPIPE.
 	ErrDropped error = &sentinel{"operation dropped", []error{syscall.EPIPE}}
-	// ErrUnknown: the operation's fate cannot be known (the peer's daemon
-	// restarted, a timeout passed, or its message gave up on its way). ETIME.
+	// ErrUnknown: the operation's outcome cannot be known. The peer's daemon
+	// restarted, a time limit passed, or the operation's message gave up after it
+	// was sent. ETIME.
 	ErrUnknown error = &sentinel{"operation outcome unknown", []error{syscall.ETIME}}
 	// ErrOther: the operation failed locally; see Completion.Errno. EIO.
 	ErrOther error = &sentinel{"operation failed", []error{syscall.EIO}}
 )
 
-// OpError is what the methods of this package return: the operation, the
-// address it was about when that says anything, and the cause. It is a
-// net.Error; Timeout is true only when a deadline passed.
+// OpError is the error that the methods of this package return: which call failed,
+// the address it was about if that helps, and the cause. It is a net.Error; Timeout
+// is true only if a deadline has passed.
 type OpError struct {
 	Op   string         // "open", "bind", "send", "recv", "register", ...
 	Addr netip.AddrPort // zero when there is none to name

@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// SetLinger has Close wait up to d until everything sent is acknowledged, as
-// CloseWait does. A new socket does not wait, as in the kernel; 0 goes back to
-// that. ErrInvalid below 0.
+// SetLinger makes Close wait as CloseWait does, for at most d. 0, the default, makes
+// it not wait. ErrInvalid if d is negative.
 func (s *Socket) SetLinger(d time.Duration) error {
 	if d < 0 {
 		return opErr("set linger", s.local, invalid("%v", d))
@@ -18,19 +17,20 @@ func (s *Socket) SetLinger(d time.Duration) error {
 	return nil
 }
 
-// CloseWait closes the socket, but first waits until every message it sent is
-// acknowledged by its destination's host, or withdrawn (CancelSentTo,
-// GiveUpAfter, notices), or ctx ends. The socket is of no more use from the
-// start: other calls fail with ErrClosed, and messages not received are
-// dropped, those that still come too. Only what it was told can be read, while
-// CloseWait waits and later, with Completions, Notices, ZeroCopyDone and HWM. It is
-// closed when CloseWait returns,
-// whatever it returns: nil, if there was nothing left to wait for; the
-// context's error, if messages were still on their way; ErrDaemonGone,
-// ErrSession or ErrClosed, as in Close.
+// CloseWait waits until every message that the socket sent is acknowledged by its
+// destination's host, is withdrawn (CancelSentTo, GiveUpAfter) or has come back as a
+// notice, or until ctx ends. Then it closes the socket.
 //
-// Acknowledged is not read: an application that must know more has its peers
-// answer.
+// From its start other calls fail with ErrClosed, and messages that were not
+// received, or come later, are dropped. Completions, Notices, ZeroCopyDone and HWM
+// still return what the socket is told, while CloseWait waits and afterwards.
+//
+// The socket is closed when CloseWait returns, with any result: nil if nothing was
+// left to wait for; the context's error if messages were still on their way;
+// ErrDaemonGone, ErrSession or ErrClosed as in Close.
+//
+// An acknowledgement says that the message is in the receiver's queue, not that the
+// receiver has read it. An application that must know more lets its peers answer.
 func (s *Socket) CloseWait(ctx context.Context) error {
 	if err := s.shut(); err != nil {
 		return err

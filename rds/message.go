@@ -12,71 +12,71 @@ import (
 // MaxMessage is the largest payload, bytes.
 const MaxMessage = shm.MaxMessage
 
-// Cookie names a registered region to a remote initiator: its key, and the
-// offset of its first byte in the upper 32 bits. 0 is none.
+// Cookie names a registered region to remote initiators. It has the region's key,
+// and the offset of its first byte in the upper 32 bits. 0 names no region.
 type Cookie uint64
 
-// Message is one datagram for SendMsg and RecvMsg. The zero value with a
-// Payload is usable; a Message may be used again and again.
+// Message is one datagram for SendMsg and RecvMsg. A Message with a Payload can be
+// used, and used again for the next call.
 type Message struct {
-	// Payload is the data to send (nil and empty send an empty message), or
-	// the buffer to receive into. Copied either way.
+	// Payload is the data to send, or the buffer to receive into. Data is copied
+	// either way. Nil and empty send an empty message.
 	Payload []byte
-	// From is the data to send, where it lies in a Buffer, in place of
-	// Payload. Nothing copies it: it must not change until the message is
-	// acknowledged or withdrawn, which ZeroCopy tells. Sends only.
+	// From is the data to send, instead of Payload, where it lies in a Buffer. It is
+	// not copied: it must not change until the message is acknowledged or withdrawn,
+	// which ZeroCopy reports. Sends only.
 	From Segment
-	// N is set by a receive: bytes copied into Payload.
+	// N is set by a receive: the number of bytes copied into Payload.
 	N int
 	// Len is set by a receive: the message's full length.
 	Len int
-	// Truncated is set by a receive: Len > N; the rest is discarded, unless
-	// Peek was set.
+	// Truncated is set by a receive if Len is greater than N. The rest of the
+	// message is discarded, unless Peek was set.
 	Truncated bool
 	// Addr is the destination (zero: the connected one), or the source.
 	Addr netip.AddrPort
 	// SrcInc is set by a receive: the incarnation of the socket at Addr that sent
-	// the message. A later owner of the port has another one. 0: the peer is a
-	// Linux kernel, which has none.
+	// the message. A later socket at the same port has another incarnation. It is 0
+	// if the peer is a Linux kernel, which has none.
 	SrcInc uint32
-	// DstInc is the incarnation of the destination socket that is meant, say the
-	// SrcInc of the message to be answered. If another socket is bound there by
-	// then, or none, the sender gets a NoSocket notice or the status Dropped, and
-	// nobody the message. 0: the socket that this one's messages to Addr have met,
-	// with the first of them whoever is bound. Sends only.
+	// DstInc is the incarnation of the socket that the message is meant for, for
+	// example the SrcInc of the message that it answers. If that socket is no longer
+	// bound, the message is delivered to nobody, and the sender gets a NoSocket
+	// notice or the status Dropped. 0 means the socket that took this socket's first
+	// message to Addr. Sends only.
 	DstInc uint32
 	// Cookie is sent along, or was: the RDMA_DEST of the message. To send it,
 	// it must be of a region registered on this client; its grant goes ahead
 	// of the message.
 	Cookie Cookie
-	// Op is an operation to run ahead of this message: when the message is
-	// delivered, its data is there. Sends only.
+	// Op is an operation that runs ahead of this message: when the message is
+	// delivered, the data of the operation is there. Sends only.
 	Op *RDMA
-	// Atomic is an atomic operation to run ahead of this message, behind Op if
-	// there is one. Sends only.
+	// Atomic is an atomic operation that runs ahead of this message, and behind Op
+	// if there is one. Sends only.
 	Atomic *Atomic
-	// OpID and AtomicID are set by a send: the barrier ids of Op and Atomic, 0
-	// without.
+	// OpID and AtomicID are set by a send: the barrier ids of Op and Atomic, or 0.
 	OpID, AtomicID uint64
-	// ZeroCopy has ZeroCopyCookie come back from ZeroCopyDone once the message
-	// is acknowledged or withdrawn: memory named by From is the caller's again.
-	// Sends only.
+	// ZeroCopy makes ZeroCopyDone return ZeroCopyCookie once the message is
+	// acknowledged or withdrawn: the memory named by From is then the caller's
+	// again. Sends only.
 	ZeroCopy       bool
 	ZeroCopyCookie uint32
-	// GiveUpAfter is how long the message, once queued, may wait to be
-	// acknowledged; rounded up to milliseconds, at most MaxGiveUp, 0: for ever.
-	// When it has passed, a message that has not gone out is withdrawn, and one
-	// that has is not sent again: its sender gets a GaveUp notice or, with
-	// operations, their statuses, Dropped in the first case and Unknown in the
-	// second. Sends only.
+	// GiveUpAfter limits how long the message may wait to be acknowledged once it is
+	// queued. It is rounded up to milliseconds and is at most MaxGiveUp; 0 sets no
+	// limit. After that time a message that was not sent is withdrawn, and one that
+	// was sent is not sent again. The sender gets a GaveUp notice. If the message
+	// has operations, it gets their statuses instead: Dropped if the message was not
+	// sent, else Unknown. Sends only.
 	GiveUpAfter time.Duration
-	// Time is set by a receive: when the daemon took the message in.
+	// Time is set by a receive: when the message reached the daemon.
 	Time time.Time
-	// Trace is set by a receive on a socket with SetRxTrace.
+	// Trace is set by a receive if SetRxTrace is on.
 	Trace RxTrace
-	// DontWait makes this call non-blocking: ErrWouldBlock, ErrCongested.
+	// DontWait makes this call non-blocking: instead of waiting it fails with
+	// ErrWouldBlock or ErrCongested.
 	DontWait bool
-	// Peek makes a receive leave the message where it is.
+	// Peek makes a receive leave the message in the queue.
 	Peek bool
 }
 
@@ -126,7 +126,7 @@ type RDMA struct {
 	Kind      OpKind
 	Cookie    Cookie    // the remote region
 	RemoteOff uint64    // offset in it, bytes
-	Local     []Segment // 1 to 1024 pieces of local memory, none empty, 1 MiB in all
+	Local     []Segment // 1 to 1024 pieces of local memory, none of them empty, at most 1 MiB together
 	Token     uint64    // comes back in the Completion
 	Notify    bool      // queue a Completion when settled
 	Report    bool      // queue a Completion if it is not a success
@@ -135,8 +135,8 @@ type RDMA struct {
 	Silent bool
 }
 
-// Segment is a piece of a Buffer. It belongs to the operation until the
-// operation is locally complete.
+// Segment is a piece of a Buffer. It belongs to an operation until the operation is
+// locally complete.
 type Segment struct {
 	Buf *Buffer
 	Off int
@@ -174,7 +174,7 @@ func (s Status) String() string {
 	return "status?"
 }
 
-// Err is nil for Success, else ErrRemote, ErrCanceled, ErrDropped, ErrOther or
+// Err returns nil for Success, else ErrRemote, ErrCanceled, ErrDropped, ErrOther or
 // ErrUnknown.
 func (s Status) Err() error {
 	switch s {
@@ -192,16 +192,16 @@ func (s Status) Err() error {
 	return ErrOther
 }
 
-// Completion is the one status of an operation.
+// Completion is the status of an operation. Each operation has one.
 type Completion struct {
 	Token  uint64
 	ID     uint64     // barrier id
 	To     netip.Addr // destination host
 	Status Status
-	Errno  syscall.Errno // why, for RemoteError and OtherError decided on this host; 0 = none
+	Errno  syscall.Errno // the reason, for a RemoteError or OtherError that this host found; 0 if there is none
 }
 
-// Err is Status.Err, with the errno when there is one: errors.Is finds both.
+// Err returns Status.Err, together with Errno if there is one: errors.Is finds both.
 func (c Completion) Err() error {
 	err := c.Status.Err()
 	if err == nil || c.Errno == 0 {
@@ -228,17 +228,18 @@ const (
 	Lost     NoticeKind = NoticeKind(shm.NoticeLost)     // Count sent messages were lost: the peer's daemon restarted
 	NoSocket NoticeKind = NoticeKind(shm.NoticeNoSocket) // Count messages found no socket at To
 	PeerDown NoticeKind = NoticeKind(shm.NoticePeerDown) // the connection to the host of To broke
-	PeerUp   NoticeKind = NoticeKind(shm.NoticePeerUp)   // it is there (again)
+	PeerUp   NoticeKind = NoticeKind(shm.NoticePeerUp)   // the connection to the host of To is complete, for the first time or again
 	GaveUp   NoticeKind = NoticeKind(shm.NoticeGaveUp)   // Count messages to To reached their GiveUpAfter
-	// Count messages with a Cookie, or Exposes, did not make their region usable
-	// to To: the user's quota, the region or the table of the host of To has no
-	// room for one more grant, or it is for one use and another host was granted it.
-	// A message that this host's daemon found so was not
-	// sent; one that the peer's daemon found so was, and its cookie is worth
-	// nothing there. Release other regions, then send or Expose again.
+	// Count messages with a Cookie, or calls of Expose, did not make their region
+	// usable to To. The user's quota, the region, or the table of To's host has no
+	// room for one more grant, or the region is for one use and was granted to
+	// another host. If this host's daemon found that, the message was not sent. If
+	// the peer's daemon found it, the message was delivered, and its cookie is
+	// useless there. Release other regions, then send or Expose again.
 	NotGranted NoticeKind = NoticeKind(shm.NoticeNotGranted)
-	// The host of To is not reached, Reason says why. Messages wait; told again
-	// when the reason changes, or after it was reached.
+	// The host of To is not reached, for Reason. Messages wait. The notice comes
+	// again when the reason changes, and when a host that had been reached is not
+	// reached any more.
 	Unreachable NoticeKind = NoticeKind(shm.NoticeUnreachable)
 )
 
@@ -262,11 +263,11 @@ func (k NoticeKind) String() string {
 	return "notice?"
 }
 
-// Notice tells a socket about a destination it sent to.
+// Notice tells a socket what happened at a destination that it sent to.
 type Notice struct {
 	Kind  NoticeKind
-	To    netip.AddrPort // the zero AddrPort: several destinations, folded
-	Count uint64         // messages, for Lost, NoSocket, GaveUp and NotGranted
+	To    netip.AddrPort // the destination; the zero AddrPort stands for several destinations
+	Count uint64         // number of messages, for Lost, NoSocket, GaveUp and NotGranted
 	// Reason is set for Unreachable.
 	Reason Reason
 }

@@ -210,8 +210,8 @@ func (t *tx) promise(s *Socket, ce *cell, x *txMsg, notify, report bool) {
 	t.c.rx.promise(s, opKey{ce.idx, ce.last}, ce.addr, notify)
 }
 
-// Completions moves settled operations' statuses into dst, in the order they
-// were settled, and returns how many. It never blocks.
+// Completions moves the statuses of settled operations into dst, in the order in
+// which they were settled. It returns how many it moved and never blocks.
 func (s *Socket) Completions(dst []Completion) int {
 	r := &s.c.rx
 	r.mu.Lock()
@@ -226,8 +226,8 @@ func (s *Socket) Completions(dst []Completion) int {
 	return n
 }
 
-// Notices moves what is to be told about destinations into dst and returns how
-// many. It never blocks.
+// Notices moves the notices that are queued into dst, returns how many it moved, and
+// never blocks.
 func (s *Socket) Notices(dst []Notice) int {
 	r := &s.c.rx
 	r.mu.Lock()

@@ -15,43 +15,45 @@ import (
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
-// Options of Open. The zero value is right for nearly everybody.
+// Options of Open. The zero value suits almost every program.
 type Options struct {
-	// Socket is the path of the daemon's control socket. Empty: $RDSD_SOCKET;
-	// if that is empty, $XDG_RUNTIME_DIR/rdsd.sock, then
-	// /run/rdsd/rdsd.sock.
+	// Socket is the path of the daemon's control socket. If it is empty, Open takes
+	// $RDSD_SOCKET; if that is empty too, it tries $XDG_RUNTIME_DIR/rdsd.sock and
+	// then /run/rdsd/rdsd.sock.
 	Socket string
-	// Spin is how long a waiting goroutine yields before it blocks, 0 = what the
-	// daemon suggests, else 50 us.
-	// Longer keeps replies that come soon fast and costs that much processor
-	// time per wait; negative blocks at once.
+	// Spin is how long a waiting goroutine yields before it sleeps. 0 means what the
+	// daemon suggests, or 50 µs. A longer time keeps replies that come soon fast and
+	// costs that much processor time per wait. A negative time makes it sleep at
+	// once.
 	Spin time.Duration
 	// Params are the sizes of the memory that the Client shares with the daemon.
-	// Open fails with ENOBUFS if the daemon does not grant so much.
+	// Open fails with ENOBUFS if the daemon does not grant them.
 	Params Params
 }
 
-// Params are the sizes of the memory that a Client shares with its daemon. They
-// are fixed at Open. A zero field stands for the default, which suits one busy
-// process.
+// Params are the sizes of the memory that a Client shares with its daemon. They are
+// fixed at Open. A zero field stands for the default, which suits one busy process
+// and is in parentheses. The first four are powers of two.
 type Params struct {
-	SubEntries   uint32 // entries of the submission ring: a power of two, 2048
-	EventEntries uint32 // entries of the event ring: a power of two, 4096
-	MaxMsgs      uint32 // messages sent and not acknowledged: a power of two, 16384
-	MaxRx        uint32 // messages received and not read: a power of two, 16384
-	Slots        uint32 // destinations with something queued: 8192
-	Cells        uint32 // pairs of a socket and a remote address that it has sent to: 8192
-	SendWindows  uint32 // memory for payload to send, in units of 4 MiB: 2; it grows when needed
-	RecvWindows  uint32 // memory for received payload, in units of 4 MiB: 2
+	SubEntries   uint32 // entries of the submission ring (2048)
+	EventEntries uint32 // entries of the event ring (4096)
+	MaxMsgs      uint32 // messages sent and not acknowledged (16384)
+	MaxRx        uint32 // messages received and not read (16384)
+	Slots        uint32 // destinations with messages or operations in flight (8192)
+	Cells        uint32 // pairs of an open socket and an address it has sent to (8192)
+	SendWindows  uint32 // memory for payload to send, in units of 4 MiB; more is added when needed (2)
+	RecvWindows  uint32 // memory for received payload, in units of 4 MiB (2)
 }
 
-// Open attaches to the daemon of this host. ctx bounds the attaching only.
-// Errors: ErrNoDaemon, naming the paths tried; ErrVersion; EACCES, the
-// socket's file mode; EUSERS and ENOBUFS, the daemon's limits; ENOMEM and EMFILE
-// of the mapping.
+// Open attaches to the daemon of this host. ctx limits how long attaching may take;
+// it has no effect on the Client afterwards.
 //
-// A Client keeps one goroutine, and descriptors and mappings of some 20 MiB of
-// shared memory, until Close.
+// Errors: ErrNoDaemon, with the paths tried; ErrVersion; EACCES, the mode of the
+// control socket; EUSERS and ENOBUFS, the daemon's limits; ENOMEM and EMFILE, from
+// mapping the memory.
+//
+// Until Close a Client has one goroutine, some descriptors, and mappings of about 20
+// MiB of shared memory.
 func Open(ctx context.Context, o Options) (*Client, error) {
 	c, err := open(ctx, o)
 	return c, opErr("open", netip.AddrPort{}, err)

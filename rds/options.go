@@ -5,12 +5,13 @@ import (
 	"net/netip"
 )
 
-// SetLane makes l the socket's lane: sockets of one lane share one connection
-// to a host, and the messages of different lanes do not wait for each other.
-// Lane 0 is the default. It can be set once, before anything was sent:
-// ErrInvalid once a send was tried or a region exposed, or if it is not 0 already. Both ends of a
-// connection use the lane of its sender; receivers do not see it. Between
-// sockets of one host lanes make no difference.
+// SetLane puts the socket into lane l. Sockets of one lane share one connection to a
+// host, and the messages of different lanes do not wait for each other. A new socket
+// is in lane 0. The sender's lane counts; receivers do not see it. Between sockets
+// of one host lanes make no difference.
+//
+// The lane can be set once. ErrInvalid: it is not 0 already, a send was tried, or a
+// region was exposed.
 //
 // Source: SIOCRDSSETTOS, net/rds/af_rds.c rds_ioctl; the lane is RDS's type of
 // service.
@@ -80,8 +81,8 @@ type noticeSet uint32
 
 func (n noticeSet) has(k NoticeKind) bool { return k < 32 && n&(1<<k) != 0 }
 
-// SetNotices chooses which kinds of notices are queued from now on; the others
-// are dropped when they come. A new socket queues all. None: SetNotices().
+// SetNotices chooses which kinds of notices are queued from now on. Others are
+// dropped when they come. A new socket queues all kinds. SetNotices() queues none.
 func (s *Socket) SetNotices(kinds ...NoticeKind) {
 	unwanted := ^noticeSet(0)
 	for _, k := range kinds {

@@ -7,7 +7,8 @@ import (
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
-// ReadFrom is RecvFrom for net.PacketConn; the address is an *Addr.
+// ReadFrom is RecvFrom with the signature of net.PacketConn. The address is an
+// *Addr.
 func (s *Socket) ReadFrom(p []byte) (int, net.Addr, error) {
 	n, from, err := s.RecvFrom(p)
 	if err != nil {
@@ -16,7 +17,8 @@ func (s *Socket) ReadFrom(p []byte) (int, net.Addr, error) {
 	return n, &Addr{from}, nil
 }
 
-// WriteTo is SendTo for net.PacketConn; to is an *Addr or a *net.UDPAddr.
+// WriteTo is SendTo with the signature of net.PacketConn. to is an *Addr or a
+// *net.UDPAddr.
 func (s *Socket) WriteTo(p []byte, to net.Addr) (int, error) {
 	ap, err := addrPortOf(to)
 	if err != nil {
@@ -25,23 +27,22 @@ func (s *Socket) WriteTo(p []byte, to net.Addr) (int, error) {
 	return s.SendTo(p, ap)
 }
 
-// Send is SendTo to the connected destination.
+// Send sends p to the connected destination, as SendTo does.
 func (s *Socket) Send(p []byte) (int, error) { return s.SendTo(p, netip.AddrPort{}) }
 
-// SendTo queues p for delivery to the socket at to and returns len(p).
+// SendTo queues p for delivery to the socket at to and returns len(p). Success means
+// queued, not delivered: see the package comment. Messages from one socket to
+// another are delivered in the order in which they were sent. p is copied. It may be
+// empty, and has at most as many bytes as the send buffer limit and MaxMessage
+// (ErrMessageTooLong).
 //
-// p may be empty and up to the send buffer limit or MaxMessage, whichever is
-// less (ErrMessageTooLong); it is copied. Success means queued, not delivered:
-// see the package comment. Messages from one socket to one other are delivered
-// in the order they were sent.
-//
-// SendTo waits while the send buffer is full or the destination congested;
-// the write deadline, Close and the daemon's end interrupt it. A non-blocking
-// socket returns ErrWouldBlock or ErrCongested. An unreachable host is no
+// SendTo waits while the send buffer is full or the destination congested. The write
+// deadline, Close and the daemon's end interrupt the wait. A non-blocking socket
+// does not wait: ErrWouldBlock or ErrCongested. A host that is not reached is no
 // error: messages to it wait. Other errors: ErrNoDestination, ErrInvalid,
 // ErrTooManyDestinations, EOPNOTSUPP for an address of the other family.
 //
-// Safe for concurrent use; it allocates nothing once the destination is known.
+// It allocates nothing once the destination is known.
 //
 // Source: net/rds/send.c rds_sendmsg; rds(7) "Message Transmission".
 func (s *Socket) SendTo(p []byte, to netip.AddrPort) (int, error) {
@@ -53,16 +54,17 @@ func (s *Socket) SendTo(p []byte, to netip.AddrPort) (int, error) {
 }
 
 // SendMsg queues m.Payload, or the memory m.From, for delivery to m.Addr, with
-// m.Cookie or after the operations m.Op and m.Atomic. It returns the barrier id
-// of the last of them, 0 without one; m.OpID and m.AtomicID have both. Blocking
-// and errors as SendTo; m.DontWait makes this call non-blocking. Also
-// ErrInvalid for a malformed operation (EFAULT for an atomic's local memory
-// that is not aligned), ErrCompletionsFull when it asks for a completion or a
-// zero-copy cookie there is no room for, EOPNOTSUPP when m.Cookie is for a host
-// that is reached by RDS/TCP: Linux's RDS does not take cookies there (a message
-// that goes before the daemon has opened the destination is refused by the daemon,
-// and the notice NotGranted says so). What only the daemon can see (an
-// unknown or released cookie, bounds, rights) ends in a status.
+// m.Cookie and behind the operations m.Op and m.Atomic. It sets m.OpID and
+// m.AtomicID to their barrier ids and returns the last of them, or 0 if m has no
+// operation. With m.DontWait the call does not wait. Otherwise it waits and fails as
+// SendTo does.
+//
+// More errors: ErrInvalid for a malformed operation; EFAULT for an atomic operation
+// whose local memory is not aligned; ErrCompletionsFull if m asks for a completion
+// or a zero-copy cookie for which there is no room; EOPNOTSUPP if m has a Cookie and
+// its destination is a Linux host reached by RDS/TCP, which does not take cookies.
+// What only the daemon can check (an unknown or released cookie, bounds, rights)
+// becomes the operation's status.
 func (s *Socket) SendMsg(m *Message) (opID uint64, err error) {
 	m.OpID, m.AtomicID = 0, 0
 	o := outMsg{p: m.Payload, to: m.Addr}
@@ -75,9 +77,9 @@ func (s *Socket) SendMsg(m *Message) (opID uint64, err error) {
 	return max(m.OpID, m.AtomicID), nil
 }
 
-// SendMsgs queues the messages of ms in order, like SendMsg for each but with
-// one hand-over to the daemon, and returns how many. The error, if any, is that
-// of the first one not queued. The elements' DontWait decide for themselves.
+// SendMsgs queues the messages of ms in order, as SendMsg does, and hands them to
+// the daemon together. It returns how many it queued. The error, if any, is that of
+// the first message that was not queued. The DontWait of each element counts.
 func (s *Socket) SendMsgs(ms []Message) (n int, err error) {
 	for n < len(ms) {
 		n += s.sendBatch(ms[n:])
@@ -121,9 +123,9 @@ func (s *Socket) sendBatch(ms []Message) (n int) {
 	return n
 }
 
-// CancelSentTo withdraws everything this socket has queued or sent to the
-// socket at to. Messages already on the wire may still be delivered; operations end with
-// Canceled, and are locally complete when the hardware is done with them.
+// CancelSentTo withdraws everything that this socket has queued or sent to the
+// socket at to. Messages already sent may still be delivered. Operations end with
+// Canceled, and are locally complete when the device has finished with their memory.
 //
 // Source: RDS_CANCEL_SENT_TO, net/rds/send.c rds_send_drop_to.
 func (s *Socket) CancelSentTo(to netip.AddrPort) error {

@@ -11,21 +11,24 @@ import (
 
 // PollFD returns a descriptor for poll(2), epoll(7) and the like. It is readable
 // while a condition of the socket's poll set holds, and once the client has ended.
-// The set of a new socket is all that can be taken: message, completion, notice,
-// zero-copy cookie, congestion update; SetPoll chooses others.
+// The poll set of a new socket is everything that can be taken: messages,
+// completions, notices, zero-copy cookies and congestion updates. SetPoll chooses
+// another set.
 //
-// Edge-triggered use: each message, completion and so on that arrives is a new
-// edge, and so is each of the other conditions when it comes to hold; there may be
-// edges without a cause. Level-triggered use: what can be taken makes the
-// descriptor unreadable with the last one that is taken. The conditions of the
-// sending side and those of single operations are looked at when something comes
-// in for them, when a non-blocking send fails, and in Polled; so a loop that sends
-// until a send fails, or calls Polled, finds the descriptor unreadable.
+// Edge-triggered use: every message, completion and so on that arrives makes an
+// edge, and so does every other condition when it begins to hold. There may be edges
+// without a cause.
 //
-// The descriptor is the socket's, the same at every call: do not read, write or
-// close it; Close makes it readable a last time and closes it. While a client
-// has such descriptors, a goroutine of it looks after them, and each arrival at
-// one costs a system call. Errors: EMFILE, ENFILE, ENOMEM; ErrClosed.
+// Level-triggered use: the descriptor becomes unreadable when the last thing that
+// can be taken is taken. The conditions of sending and of single operations are
+// checked when news of them arrives, when a non-blocking send fails, and in Polled.
+// So a loop that sends until a send fails, or calls Polled, leaves the descriptor
+// unreadable.
+//
+// The descriptor belongs to the socket and is the same at every call: do not read,
+// write or close it. Close makes it readable a last time and closes it. While a
+// client has such descriptors, one of its goroutines serves them, and every arrival
+// costs a system call. Errors: EMFILE, ENFILE, ENOMEM; ErrClosed.
 //
 // Source: the poll conditions of RDS; net/rds/af_rds.c rds_poll.
 func (s *Socket) PollFD() (int, error) {

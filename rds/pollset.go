@@ -9,11 +9,11 @@ import (
 // takeables is the poll set of a new socket.
 var takeables = WaitSet{Message: true, Completion: true, Notice: true, ZeroCopy: true, Congestion: true}
 
-// SetPoll chooses the conditions, as in Wait, for which the descriptor of PollFD
-// is readable. Those of the sending side, SendSpace and SendTo, hold nearly
-// always: put them in after a send failed, and take them out when it has gone.
-// SetPoll can be called before PollFD and as often as needed; the slices of w
-// must not change afterwards. ErrInvalid as in Wait; ErrClosed.
+// SetPoll chooses the poll set: the conditions, as in Wait, for which the descriptor
+// of PollFD is readable. SendSpace and SendTo hold nearly always: add them when a
+// send has failed, and remove them when it has succeeded. SetPoll can be called
+// before PollFD and any number of times. The slices of w must not change afterwards.
+// Errors: ErrInvalid as in Wait; ErrClosed.
 func (s *Socket) SetPoll(w WaitSet) error {
 	return opErr("set poll", netip.AddrPort{}, s.setPoll(w))
 }
@@ -40,10 +40,10 @@ func (s *Socket) setPoll(w WaitSet) error {
 	return nil
 }
 
-// Polled returns the conditions of the poll set that hold. If none does, the
-// descriptor of PollFD is unreadable until one comes to hold. It takes nothing
-// and never blocks. Errors: those of Wait; ErrInvalid, if a completion in Status
-// has been taken: SetPoll others.
+// Polled returns the conditions of the poll set that hold. If none holds, the
+// descriptor of PollFD is unreadable until one does. Polled takes nothing and never
+// blocks. Errors: those of Wait; ErrInvalid if a completion named in Status has been
+// taken, in which case SetPoll has to choose another set.
 func (s *Socket) Polled() (WaitSet, error) {
 	got, err := s.pollLook()
 	if err == nil && got.Empty() {

@@ -7,18 +7,17 @@ import (
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
-// Reason says why a host is not reached. It is an error: errors.Is finds its
-// errno.
+// Reason says why a host is not reached. It is an error that matches an errno.
 type Reason uint8
 
 // Reasons of a Notice of kind Unreachable.
 const (
-	Forbidden Reason = Reason(shm.ReachForbidden) // peers.allow of this host does not name it: EACCES
-	NoRoute   Reason = Reason(shm.ReachNoRoute)   // the network does not lead there: EHOSTUNREACH
-	NotThere  Reason = Reason(shm.ReachRefused)   // no daemon listens there: ECONNREFUSED
+	Forbidden Reason = Reason(shm.ReachForbidden) // peers.allow of this host does not name the host: EACCES
+	NoRoute   Reason = Reason(shm.ReachNoRoute)   // the network has no route to the host: EHOSTUNREACH
+	NotThere  Reason = Reason(shm.ReachRefused)   // no daemon listens at the host: ECONNREFUSED
 	NoAnswer  Reason = Reason(shm.ReachTimeout)   // nothing answers: ETIMEDOUT
-	Rejected  Reason = Reason(shm.ReachRejected)  // its daemon takes no connection of ours, by its peers.allow or version: ECONNABORTED
-	NoReason  Reason = Reason(shm.ReachOther)     // anything else, such as TLS; rdsctl events says more: EHOSTUNREACH
+	Rejected  Reason = Reason(shm.ReachRejected)  // the host's daemon rejects this host, by its peers.allow or its version: ECONNABORTED
+	NoReason  Reason = Reason(shm.ReachOther)     // another reason, such as TLS; rdsctl events says more: EHOSTUNREACH
 )
 
 var reasons = map[Reason]struct {
@@ -33,7 +32,7 @@ var reasons = map[Reason]struct {
 	NoReason:  {"no connection", syscall.EHOSTUNREACH},
 }
 
-// String is the reason in a few words.
+// String returns the reason in a few words.
 func (r Reason) String() string {
 	if x, ok := reasons[r]; ok {
 		return x.text
@@ -41,10 +40,10 @@ func (r Reason) String() string {
 	return fmt.Sprintf("reason %d", uint8(r))
 }
 
-// Error says that the host is not reached, and why.
+// Error returns that the host is not reached, and why.
 func (r Reason) Error() string { return "host not reached: " + r.String() }
 
-// Unwrap returns the errno; EHOSTUNREACH for reasons of later versions.
+// Unwrap returns the errno.
 func (r Reason) Unwrap() error {
 	if x, ok := reasons[r]; ok {
 		return x.errno
@@ -52,14 +51,14 @@ func (r Reason) Unwrap() error {
 	return syscall.EHOSTUNREACH
 }
 
-// Timeout is false: no deadline of the caller has passed.
+// Timeout returns false: no deadline of the caller has passed.
 func (r Reason) Timeout() bool { return false }
 
 // SetFailUnreachable chooses what becomes of sends to a host that is not reached
-// while other messages of the socket wait for it: with true they fail with the
-// Reason, with false, as at first, they wait, too. The first message to a
-// destination always waits: it is what the daemon keeps trying for. Sends to a
-// host that peers.allow forbids fail in any case.
+// while other messages of the socket wait for it. With true they fail with the
+// Reason. With false, the default, they wait, too. The first message to a
+// destination always waits, so that the daemon goes on trying. Sends to a host that
+// peers.allow forbids always fail.
 func (s *Socket) SetFailUnreachable(on bool) { s.failUnreachable.Store(on) }
 
 // unreachable is why nothing may be sent to d now, nil if something may. tx.mu is

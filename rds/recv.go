@@ -144,14 +144,14 @@ func (s *Socket) describe(m *Message, e *shm.Event, n int) {
 	}
 }
 
-// RecvFrom receives one message into p and returns the number of bytes copied
-// and the source. A message longer than p is truncated without an error, as
-// with UDP; RecvMsg tells its full length.
+// RecvFrom receives one message into p and returns the number of bytes copied and
+// the message's source. A message longer than p is truncated without an error, as
+// with UDP; RecvMsg reports its full length. It allocates nothing.
 //
-// It blocks until a message is there; the read deadline
-// (os.ErrDeadlineExceeded), Close (ErrClosed) and the daemon's end
-// (ErrDaemonGone, ErrSession: after what was delivered has been read) end the
-// wait. A non-blocking socket returns ErrWouldBlock. It allocates nothing.
+// RecvFrom waits until a message is there. The wait ends with os.ErrDeadlineExceeded
+// at the read deadline, with ErrClosed at Close, and with ErrDaemonGone or
+// ErrSession at the end of the daemon or the session, once everything delivered has
+// been read. A non-blocking socket does not wait: ErrWouldBlock.
 //
 // Source: recvmsg(2); net/rds/recv.c rds_recvmsg.
 func (s *Socket) RecvFrom(p []byte) (n int, from netip.AddrPort, err error) {
@@ -162,9 +162,9 @@ func (s *Socket) RecvFrom(p []byte) (n int, from netip.AddrPort, err error) {
 	return n, source(&e), nil
 }
 
-// RecvMsg receives one message into m.Payload and fills in N, Len, Truncated,
-// Addr, Cookie and Time. With m.Peek the message stays. Blocking and errors as
-// RecvFrom; m.DontWait makes this call non-blocking.
+// RecvMsg receives one message into m.Payload and sets N, Len, Truncated, Addr,
+// SrcInc, Cookie and Time. With m.Peek the message stays in the queue. With
+// m.DontWait the call does not wait. Otherwise it waits and fails as RecvFrom does.
 func (s *Socket) RecvMsg(m *Message) error {
 	return s.recvMsg(m, m.Peek)
 }
@@ -179,9 +179,9 @@ func (s *Socket) recvMsg(m *Message, peek bool) error {
 	return nil
 }
 
-// RecvMsgs receives into ms as many messages as are there, at least one, and
-// returns how many. Only the wait for the first one blocks, as in RecvMsg; the
-// first element's DontWait counts and Peek is ignored.
+// RecvMsgs receives as many messages as are there into ms, at least one, and returns
+// how many. Only the wait for the first message blocks, as in RecvMsg. Of DontWait
+// only that of the first element counts. Peek is ignored.
 func (s *Socket) RecvMsgs(ms []Message) (int, error) {
 	if len(ms) == 0 {
 		return 0, nil

@@ -10,21 +10,24 @@ import (
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
-// Reopen attaches anew, as Open did, after c has ended because the daemon went
-// away or ended the session: it returns a new Client, and tries until a daemon
-// answers or ctx ends. Rebind then makes the sockets anew. c is still what it
-// was: what had been delivered to its sockets can be read, and it has to be
-// closed.
+// Reopen attaches again, with the Options of c, after the daemon went away or ended
+// the session. It tries until a daemon answers or ctx ends, and returns a new
+// Client. Rebind then makes the sockets again. Messages that were delivered to the
+// sockets of c can still be read there. c has to be closed.
 //
-// Nothing else survives. Messages sent and not acknowledged may or may not have
-// arrived, none twice. Operations without a status are to be treated as
-// Unknown, and the memory of those above the high-water mark as in use, until c
-// is closed. Barrier ids start anew. Regions and their cookies have ended, and
-// buffers belong to c: make new ones with the new Client and hand out new
-// cookies. Peers take the sockets for those of a restarted host.
+// Nothing else survives:
 //
-// Errors: those of Open but ErrNoDaemon; the context's, with the last of them;
-// ErrInvalid if c works, or was closed while it did.
+//   - Messages that were sent and not acknowledged may or may not have arrived.
+//     None arrives twice.
+//   - Operations without a status are to be treated as Unknown. The memory of
+//     those above the high-water mark must be treated as in use until c is closed.
+//   - Barrier ids start again at 1.
+//   - Regions and their cookies have ended, and buffers belong to c. Make new ones
+//     with the new Client and hand out new cookies.
+//   - Peers treat the sockets as those of a restarted host.
+//
+// Errors: those of Open, except ErrNoDaemon; the context's, joined with the last of
+// them; ErrInvalid if c works or was closed while it worked.
 func (c *Client) Reopen(ctx context.Context) (*Client, error) {
 	n, err := c.reopen(ctx)
 	return n, opErr("reopen", netip.AddrPort{}, err)
@@ -69,13 +72,12 @@ func (c *Client) reopen(ctx context.Context) (*Client, error) {
 	}
 }
 
-// Rebind binds a socket at the address and port of old, a socket of an ended
-// client, with its settings: buffer limits, lane, connected destination,
+// Rebind binds a socket at the address and port of old, a socket of an ended client.
+// The new socket has old's settings: buffer limits, lane, connected destination,
 // non-blocking mode, SetFailUnreachable, linger, notices, congestion monitor and
-// receive trace.
-// Deadlines, poll descriptor and all that was queued stay with old. Errors as
-// Bind and SetRcvBuf; ErrInvalid if the client of old works, for the port is
-// then its own.
+// receive trace. Deadlines, the poll descriptor and everything queued stay with old.
+//
+// Errors: those of Bind and SetRcvBuf; ErrInvalid if the client of old still works.
 func (c *Client) Rebind(old *Socket) (*Socket, error) {
 	s, err := c.rebind(old)
 	return s, opErr("rebind", old.local, cause(err))

@@ -13,9 +13,8 @@ import (
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
-// Socket is a bound RDS socket. Its methods may be called from many goroutines
-// at once; messages that two goroutines send at the same time go in either
-// order.
+// Socket is a bound RDS socket. Its methods may be called from many goroutines at
+// once. Messages that two goroutines send at the same time may go in either order.
 type Socket struct {
 	c      *Client
 	handle uint32 // shm.SockHandle
@@ -78,21 +77,21 @@ func (s *Socket) err() error {
 // LocalAddrPort returns the address and port the socket is bound to.
 func (s *Socket) LocalAddrPort() netip.AddrPort { return s.local }
 
-// LocalAddr is LocalAddrPort as a net.Addr (*Addr).
+// LocalAddr returns LocalAddrPort as a net.Addr, an *Addr.
 func (s *Socket) LocalAddr() net.Addr { return &Addr{s.local} }
 
-// RemoteAddrPort returns the address of the last Connect, the zero AddrPort
-// before the first.
+// RemoteAddrPort returns the address of the last Connect, or the zero AddrPort if
+// there was none.
 func (s *Socket) RemoteAddrPort() netip.AddrPort {
 	s.c.tx.mu.Lock()
 	defer s.c.tx.mu.Unlock()
 	return s.remote
 }
 
-// Connect sets the destination of sends that name none. Nothing is sent, and
-// what is received is not filtered. It may be called again; there is no way
-// back to none. Errors: EDESTADDRREQ for the unspecified address, ErrInvalid
-// for what cannot be a destination.
+// Connect sets the destination of sends that name none. It sends nothing, and the
+// socket goes on receiving from everybody. It may be called again, but a destination
+// once set cannot be removed. Errors: EDESTADDRREQ for the unspecified address;
+// ErrInvalid for an address that cannot be a destination.
 //
 // Source: net/rds/af_rds.c rds_connect.
 func (s *Socket) Connect(to netip.AddrPort) error {
@@ -127,7 +126,7 @@ func (s *Socket) checkDest(to netip.AddrPort) error {
 	return nil
 }
 
-// SetDeadline sets both deadlines.
+// SetDeadline sets the read and the write deadline.
 func (s *Socket) SetDeadline(t time.Time) error {
 	if err := s.SetReadDeadline(t); err != nil {
 		return err
@@ -135,14 +134,14 @@ func (s *Socket) SetDeadline(t time.Time) error {
 	return s.SetWriteDeadline(t)
 }
 
-// SetReadDeadline sets the time after which receives fail with
-// os.ErrDeadlineExceeded, those that wait now included. Zero: never.
+// SetReadDeadline sets the time at which receives fail with os.ErrDeadlineExceeded,
+// those that wait already included. The zero time sets no deadline.
 func (s *Socket) SetReadDeadline(t time.Time) error {
 	return s.setDeadline(&s.rdl, t, wantMessage)
 }
 
-// SetWriteDeadline sets the time after which sends fail with
-// os.ErrDeadlineExceeded, those that wait now included. Zero: never.
+// SetWriteDeadline sets the time at which sends fail with os.ErrDeadlineExceeded,
+// those that wait already included. The zero time sets no deadline.
 func (s *Socket) SetWriteDeadline(t time.Time) error {
 	return s.setDeadline(&s.wdl, t, wantSpace|wantMemory|wantRelief)
 }
@@ -158,24 +157,24 @@ func (s *Socket) setDeadline(d *deadline, t time.Time, want interest) error {
 	return nil
 }
 
-// SetNonblock chooses whether sends and receives that would wait fail at once
-// with ErrWouldBlock or ErrCongested. New sockets block.
+// SetNonblock(true) makes sends and receives that would wait fail at once with
+// ErrWouldBlock or ErrCongested. A new socket waits.
 func (s *Socket) SetNonblock(on bool) { s.nonblock.Store(on) }
 
-// SndBuf returns the send buffer limit, payload bytes.
+// SndBuf returns the send buffer limit in bytes of payload.
 func (s *Socket) SndBuf() int {
 	s.c.tx.mu.Lock()
 	defer s.c.tx.mu.Unlock()
 	return s.sndbuf
 }
 
-// SetSndBuf sets the send buffer limit to n payload bytes, at least 1; a new
-// socket has 524288. A message is accepted while less than the limit is
-// queued, so the last one may go beyond it; a single message above the limit is
-// never accepted. Only payload counts, from the send until the peer has
-// acknowledged it; RDMA data does not, nor what waits for a congested
-// destination, which may have no more of it. Beside that at most n/256 messages
-// with payload are queued, or 2048 if that is more.
+// SetSndBuf sets the send buffer limit to n bytes of payload, at least 1. A new
+// socket has 524288. A message is accepted while less than the limit is queued, so
+// the last one may exceed it. A single message longer than the limit is never
+// accepted. Payload counts from the send until the peer has acknowledged it. RDMA
+// data does not count. Payload that waits for a congested destination does not count
+// either, and that destination may not have more than the limit. Besides, at most
+// n/256 messages with payload may be queued, or 2048 if that is more.
 //
 // Source: net/rds/send.c rds_send_queue_rm. The kernel doubles the value of
 // SO_SNDBUF and halves it again here; this one is taken as it is. Its default
@@ -191,17 +190,17 @@ func (s *Socket) SetSndBuf(n int) error {
 	return nil
 }
 
-// RcvBuf returns the receive buffer limit, payload bytes.
+// RcvBuf returns the receive buffer limit in bytes of payload.
 func (s *Socket) RcvBuf() int {
 	s.c.rx.mu.Lock()
 	defer s.c.rx.mu.Unlock()
 	return s.rcvbuf
 }
 
-// SetRcvBuf sets the receive buffer limit to n payload bytes, at least 1; a
-// new socket has 524288. When more than that waits to be received, or more
-// messages with payload than n/256 and than 2048, the port is announced as
-// congested and senders wait. It is a call to the daemon.
+// SetRcvBuf sets the receive buffer limit to n bytes of payload, at least 1. It is a
+// call to the daemon. A new socket has 524288. When more bytes than that wait to be
+// received, or more messages with payload than n/256 (but at least 2048), the port
+// is congested and senders wait.
 func (s *Socket) SetRcvBuf(n int) error {
 	if n < 1 || int64(n) > 1<<31-1 {
 		return opErr("set receive buffer", s.local, invalid("%d bytes", n))
@@ -218,12 +217,14 @@ func (s *Socket) SetRcvBuf(n int) error {
 	return nil
 }
 
-// Close closes the socket. Its port is free at once. Messages not sent yet are
-// withdrawn, those on their way may or may not arrive, messages not received
-// are dropped; nobody is told. The local memory of operations in flight is the
-// caller's again when its Buffer can be freed, see Buffer.FreeWait. Waiting calls fail with
-// ErrClosed, as does a second Close; Completions, Notices, ZeroCopyDone and HWM
-// give what the socket had been told. After SetLinger it is CloseWait.
+// Close closes the socket and frees its port. Messages that were not sent are
+// withdrawn, messages on their way may or may not arrive, and messages that were not
+// received are dropped. No notice tells the peers. The local memory of operations in
+// flight is the caller's again when its Buffer can be freed, see Buffer.FreeWait.
+//
+// Calls that wait fail with ErrClosed, and so does a second Close. Completions,
+// Notices, ZeroCopyDone and HWM still return what the socket had been told. After
+// SetLinger, Close waits as CloseWait does.
 //
 // Source: net/rds/af_rds.c rds_release.
 func (s *Socket) Close() error {

@@ -10,22 +10,21 @@ import (
 	"time"
 )
 
-// Write runs op as a Write to the host of the socket at to and returns when its
-// local memory is the caller's again and its outcome is known: nil for Success,
-// else Completion.Err. The message that carries it is not delivered: Write
-// tells the remote application nothing. Kind, Notify, Report and Silent of op
-// are not looked at, and op is not changed.
+// Write runs op as a write to the host of the socket at to. It returns when the
+// local memory is the caller's again and the outcome is known: nil for Success, else
+// Completion.Err. The remote application is not told. Kind, Notify, Report and
+// Silent of op are ignored, and op is not changed.
 //
-// ctx bounds the wait, whatever SetNonblock says, and its deadline is the
-// message's GiveUpAfter as well. If it ends first, the error is the context's,
-// the operation's outcome is unknown, and its local memory must be treated as
-// in use until BarrierAll returns nil. Other errors as SendMsg and WaitOp.
+// ctx limits the wait, whatever SetNonblock says, and its deadline is the
+// operation's GiveUpAfter as well. If ctx ends first, the error is the context's,
+// the outcome is unknown, and the local memory must be treated as in use until
+// BarrierAll returns nil. Other errors are those of SendMsg and WaitOp.
 func (s *Socket) Write(ctx context.Context, to netip.AddrPort, op *RDMA) error {
 	return opErr("write", to, s.transfer(ctx, to, op, Write))
 }
 
-// Read runs op as a Read, see Write: when it returns nil, the data is in the
-// local memory.
+// Read runs op as a read from the host of the socket at to. When it returns nil, the
+// data is in op's local memory. Otherwise it is as Write.
 //
 // Source: the synchronous RDMA read of the first RDS design.
 func (s *Socket) Read(ctx context.Context, to netip.AddrPort, op *RDMA) error {
@@ -39,23 +38,23 @@ func (s *Socket) transfer(ctx context.Context, to netip.AddrPort, op *RDMA, kind
 	return err
 }
 
-// Atomic runs a, see Write, and returns the value before the operation, in this
-// host's byte order. Local may be zero: then the value is only returned.
+// Atomic runs a, as Write runs its operation, and returns the value before it, in
+// this host's byte order. If a.Local is zero, the value is only returned.
 func (s *Socket) Atomic(ctx context.Context, to netip.AddrPort, a *Atomic) (old uint64, err error) {
 	old, err = s.atomic(ctx, to, *a)
 	return old, opErr("atomic", to, err)
 }
 
-// FetchAdd adds add to the 8 bytes at off of the region, and returns their
-// value before. Errors and context as Write.
+// FetchAdd adds add to the 8 bytes at off of the region and returns their value
+// before. Context and errors are as in Write.
 func (s *Socket) FetchAdd(ctx context.Context, to netip.AddrPort, region Cookie, off, add uint64) (old uint64, err error) {
 	old, err = s.atomic(ctx, to, Atomic{Kind: FetchAdd, Cookie: region, RemoteOff: off, Add: add})
 	return old, opErr("fetch-and-add", to, err)
 }
 
-// CompareAndSwap stores swap in the 8 bytes at off of the region if their value
-// is compare, and returns the value before: it was stored if that is compare.
-// Errors and context as Write.
+// CompareAndSwap stores swap in the 8 bytes at off of the region if their value is
+// compare. It returns the value before: if that equals compare, swap was stored.
+// Context and errors are as in Write.
 func (s *Socket) CompareAndSwap(ctx context.Context, to netip.AddrPort, region Cookie, off, compare, swap uint64) (old uint64, err error) {
 	old, err = s.atomic(ctx, to, Atomic{Kind: CmpSwap, Cookie: region, RemoteOff: off, Compare: compare, Swap: swap})
 	return old, opErr("compare-and-swap", to, err)

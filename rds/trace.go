@@ -10,13 +10,12 @@ import (
 //
 // Source: RDS_MSG_RXPATH_LATENCY, net/rds/af_rds.c rds_recv_track_latency.
 type RxTrace struct {
-	HdrToStart time.Duration // from its header's arrival to its start: always 0, they are one step here
-	Assembly   time.Duration // from there until it was whole and queued, at most 4.29 s
-	Delivered  time.Duration // from there to this receive call, by the wall clock
+	HdrToStart time.Duration // from the arrival of its header to its start; always 0, because rdsd has no such step
+	Assembly   time.Duration // from its start until it was complete and queued, at most 4.29 s
+	Delivered  time.Duration // from then to this receive, by the wall clock
 }
 
-// SetRxTrace chooses whether receives fill in Message.Trace; a new socket does
-// not.
+// SetRxTrace chooses whether receives set Message.Trace. A new socket does not.
 func (s *Socket) SetRxTrace(on bool) { s.rxTrace.Store(on) }
 
 func traceOf(e *shm.Event, now time.Time) RxTrace {

@@ -5,27 +5,27 @@ import (
 	"net/netip"
 )
 
-// OpRef names an operation: its destination host and barrier id.
+// OpRef names an operation by its destination host and its barrier id.
 type OpRef struct {
 	Addr netip.Addr
 	ID   uint64
 }
 
-// WaitSet is a set of conditions for Wait.
+// WaitSet is a set of conditions to wait for.
 type WaitSet struct {
 	Message    bool             // a message can be received
 	SendSpace  bool             // the send buffer has room
-	SendTo     []netip.AddrPort // a message can be sent to these: room in the send buffer, and not congested
+	SendTo     []netip.AddrPort // a message can be sent to these: the send buffer has room, and they are not congested
 	Completion bool             // a completion, of any operation, is queued
 	Notice     bool             // a notice is queued
 	ZeroCopy   bool             // a zero-copy cookie came back
 	Congestion bool             // CongUpdates has something to report
-	Op         []OpRef          // these operations are locally complete: the mark has reached them
+	Op         []OpRef          // these operations are locally complete
 	Status     []OpRef          // completions of these operations are queued
 	Relief     []netip.AddrPort // these destinations are not congested
 }
 
-// Empty reports whether nothing is in the set.
+// Empty reports whether w has no condition.
 func (w *WaitSet) Empty() bool {
 	return !w.Message && !w.SendSpace && !w.Completion && !w.Notice && !w.ZeroCopy && !w.Congestion &&
 		len(w.SendTo)+len(w.Op)+len(w.Status)+len(w.Relief) == 0
@@ -52,15 +52,15 @@ func (w *WaitSet) interest() interest {
 	return in
 }
 
-// Wait waits until at least one condition of w holds and returns those that
-// do. It takes nothing: the next call may still find a message gone to another
-// goroutine, the send buffer full or the destination congested again.
+// Wait waits until at least one condition of w holds and returns those that hold. It
+// takes nothing: by the next call another goroutine may have taken the message or
+// filled the send buffer.
 //
-// Errors: the context's; ErrInvalid for an empty set, for an operation in Op
-// that was never issued, and for one in Status whose completion is not to come,
-// because it has no Notify or somebody took it; ErrClosed; ErrDaemonGone and
-// ErrSession, when no condition holds; ErrOverrun likewise, if w has conditions of
-// messages, received or to be sent.
+// Errors: the context's; ErrInvalid for an empty set, for an operation in Op that
+// was not issued, and for an operation in Status whose completion will not come,
+// because the operation did not ask for one or it was taken; ErrClosed;
+// ErrDaemonGone and ErrSession if no condition holds; ErrOverrun if no condition
+// holds and w has one about sending or receiving messages.
 //
 // Source: the poll conditions of rds(7): data, send space, completions,
 // congestion relief.

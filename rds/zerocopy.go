@@ -8,11 +8,11 @@ func (t *tx) checkFrom(m *Message) error {
 	return t.checkSegment(&m.From, 0)
 }
 
-// ZeroCopyDone moves the cookies of messages sent with ZeroCopy that have been
-// acknowledged or withdrawn into dst and returns how many. It never blocks.
-// Cookies come in the order in which the messages ended, once each. Close withdraws
-// messages without them; those that had come back can still be taken. They say
-// nothing about delivery.
+// ZeroCopyDone moves into dst the cookies of messages that were sent with ZeroCopy
+// and have been acknowledged or withdrawn. It returns how many it moved and never
+// blocks. Each cookie comes once, in the order in which the messages ended. It says
+// nothing about delivery. Messages that Close withdraws return no cookie; those that
+// came back before Close can still be taken.
 //
 // Source: RDS_CMSG_ZCOPY_COMPLETION, net/rds/recv.c rds_recvmsg_zcookie.
 func (s *Socket) ZeroCopyDone(dst []uint32) int {
