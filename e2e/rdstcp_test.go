@@ -171,7 +171,7 @@ func startLoad2(t *testing.T, a, b *host) func() {
 		for i := range n {
 			for _, s := range []struct{ from, to *rds.Socket }{{sa, sb}, {sb, sa}} {
 				s.to.SetReadDeadline(time.Now().Add(patience))
-				if _, err := s.from.SendTo([]byte(fmt.Sprint(i)), s.to.LocalAddrPort()); err != nil {
+				if _, err := s.from.SendTo(fmt.Append(nil, i), s.to.LocalAddrPort()); err != nil {
 					return err
 				}
 				if k, _, err := s.to.ReadFrom(buf); err != nil || string(buf[:k]) != fmt.Sprint(i) {

@@ -13,7 +13,7 @@ func TestPendingKeepsSlot(t *testing.T) {
 	d, a, _ := pair(t, Options{Params: Params{Slots: 4}})
 	dest := func(i int) netip.AddrPort { return netip.AddrPortFrom(d.local, uint16(5000+i)) }
 	send := func(i int) error {
-		_, err := a.SendTo([]byte(fmt.Sprint(i)), dest(i))
+		_, err := a.SendTo(fmt.Append(nil, i), dest(i))
 		d.do(func() {}) // the daemon knows the destination now
 		return err
 	}

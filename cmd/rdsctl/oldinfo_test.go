@@ -167,7 +167,7 @@ func TestTop(t *testing.T) {
 	if screen := state.draw(200, 50); !strings.Contains(screen, "send_queued  105    50.0/s") {
 		t.Errorf("counters:\n%s", screen)
 	}
-	for _, line := range strings.Split(state.draw(20, 4), "\r\n") {
+	for line := range strings.SplitSeq(state.draw(20, 4), "\r\n") {
 		if line = strings.TrimSuffix(line, "\x1b[K"); len([]rune(line)) > 20 {
 			t.Errorf("a line of 20 columns: %q", line)
 		}

@@ -48,7 +48,7 @@ func (k key) toml() string {
 func wrap(s string) string {
 	var b strings.Builder
 	line := "#"
-	for _, word := range strings.Fields(s) {
+	for word := range strings.FieldsSeq(s) {
 		if len(line)+1+len(word) > 78 && line != "#" {
 			b.WriteString(line + "\n")
 			line = "#"

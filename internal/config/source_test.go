@@ -200,7 +200,7 @@ func TestDocs(t *testing.T) {
 	if err := c.parse("docs", []byte(doc), Origins{}); err != nil {
 		t.Fatal(err)
 	}
-	if len(c.Diff(ptr(Default()))) != 0 {
+	if len(c.Diff(new(Default()))) != 0 {
 		t.Error("the comments set something")
 	}
 	set := strings.Builder{}
@@ -214,9 +214,7 @@ func TestDocs(t *testing.T) {
 	if err := c.parse("docs", []byte(set.String()), Origins{}); err != nil {
 		t.Fatal(err)
 	}
-	if d := c.Diff(ptr(Default())); len(d) != 0 || n != len(Keys()) {
+	if d := c.Diff(new(Default())); len(d) != 0 || n != len(Keys()) {
 		t.Errorf("%d keys of %d, and these differ: %+v", n, len(Keys()), d)
 	}
 }
-
-func ptr[T any](v T) *T { return &v }

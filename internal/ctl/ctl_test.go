@@ -26,7 +26,7 @@ type fake struct {
 	block bool // Ping waits for its ctx
 }
 
-func some(n uint64) *uint64 { return &n }
+func some(n uint64) *uint64 { return new(n) }
 
 var t0 = time.Date(2026, 1, 2, 3, 4, 5, 600, time.UTC)
 

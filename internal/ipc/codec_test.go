@@ -62,7 +62,7 @@ func TestFramesGolden(t *testing.T) {
 		types[m.Type()] = true
 		fmt.Fprintf(&b, "%v\n%s", m.Type(), hex.Dump(AppendFrame(nil, 0xa1a2a3a4, m)))
 	}
-	for i := Type(0); i < 100; i++ {
+	for i := range Type(100) {
 		if (newBody(i) != nil) != types[i] {
 			t.Errorf("%v: known is not in the samples, or the other way round", i)
 		}

@@ -193,7 +193,7 @@ func TestHostileIndices(t *testing.T) {
 
 // Every single value a hostile producer can put near the limits.
 func TestConsumerTakesNoMoreThanOneRing(t *testing.T) {
-	for tail := uint64(0); tail < 12; tail++ {
+	for tail := range uint64(12) {
 		s := newTestSegment(t, smallParams)
 		s.sub.tail.Store(tail)
 		c := s.SubConsumer()

@@ -17,7 +17,7 @@ type row struct {
 // parseTable reads the table whose header starts with "| package |".
 func parseTable(doc string) (rows []row, err error) {
 	in := false
-	for _, line := range strings.Split(doc, "\n") {
+	for line := range strings.SplitSeq(doc, "\n") {
 		cells := strings.Split(strings.Trim(line, "|"), "|")
 		switch {
 		case strings.HasPrefix(line, "| package |"):
@@ -50,7 +50,7 @@ func parseRow(pkgs, may string) row {
 }
 
 func list(cell string) (l []string) {
-	for _, s := range strings.Split(cell, ",") {
+	for s := range strings.SplitSeq(cell, ",") {
 		l = append(l, strings.Trim(strings.TrimSpace(s), "`"))
 	}
 	return l

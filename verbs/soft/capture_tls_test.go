@@ -112,7 +112,7 @@ func checkTLS(t *testing.T, name, keys string, port uint16) {
 	seen := map[string]map[string]int{}
 	for line := range strings.Lines(string(b)) {
 		for i, v := range strings.Split(strings.TrimRight(line, "\n"), "|") {
-			for _, x := range strings.Split(v, ",") {
+			for x := range strings.SplitSeq(v, ",") {
 				if x == "" || i >= len(fields) {
 					continue
 				}
@@ -214,9 +214,7 @@ func newWiretap(t *testing.T, to netip.AddrPort, tap *pcapng.Tap) *wiretap {
 	}
 	w := &wiretap{l: l}
 	t.Cleanup(func() { l.Close() })
-	w.ended.Add(1)
-	go func() {
-		defer w.ended.Done()
+	w.ended.Go(func() {
 		c, err := l.Accept()
 		if err != nil {
 			return
@@ -230,7 +228,7 @@ func newWiretap(t *testing.T, to netip.AddrPort, tap *pcapng.Tap) *wiretap {
 		w.ended.Add(1)
 		go w.copy(far, c, tap, true)
 		w.copyHere(c, far, tap, false)
-	}()
+	})
 	return w
 }
 

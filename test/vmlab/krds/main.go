@@ -84,7 +84,7 @@ func (s *sizes) String() string { return fmt.Sprint([]int(*s)) }
 
 func (s *sizes) Set(text string) error {
 	*s = nil
-	for _, f := range strings.Split(text, ",") {
+	for f := range strings.SplitSeq(text, ",") {
 		lo, hi, isRange := strings.Cut(f, "-")
 		a, err := strconv.Atoi(lo)
 		b := a

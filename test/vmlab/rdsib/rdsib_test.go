@@ -237,7 +237,7 @@ func operationsAndResets(p *pair) {
 		j := to.Start(p.T, p.At(to, "rdma-serve -at %s -n 1000000 -limit 170s", p.Port(to, 4002)))
 		p.Until("a server", time.Minute, func() bool { return strings.Contains(j.Out(), "ready") })
 		a := from.Start(p.T, p.At(from, "rdma-ask -from %s -to %s -n 60 -patience 8s -limit 150s -sizes 5000,300000", p.IP(from), p.Port(to, 4002)))
-		for n := 0; n < 5; n++ {
+		for range 5 {
 			select {
 			case <-a.Done():
 			case <-j.Done():

@@ -192,7 +192,7 @@ func breaks(p *pair) {
 	p.both(func(p *pair, from, to *lab.Host) {
 		j := p.Serve(to, "recv -at %s:4000 -sizes 0,100,5000,60000 -limit 100s", to.IP())
 		s := from.Start(p.T, p.At(from, "send -from %s:5000 -to %s:4000 -n 400 -sizes 0,100,5000,60000 -limit 100s", from.IP(), to.IP()))
-		for i := 0; i < 6; i++ {
+		for i := range 6 {
 			select {
 			case <-s.Done():
 			default:
