@@ -21,7 +21,7 @@ func TestHostileClient(t *testing.T) {
 		h := hosts[0]
 		h.expected = []string{"client broke the rules"}
 		l := startLoad(t, h, hosts[1], 5000)
-		far := addrPort(hosts[1].at(9))
+		far := hosts[1].at(9)
 		sub := func(r *raw) shm.Sub { return shm.Sub{Kind: shm.KindSend, Sock: r.sock, Len: 64} }
 		for _, tc := range []struct {
 			name string

@@ -3,7 +3,6 @@ package ledger
 import (
 	"context"
 	"flag"
-	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -145,7 +144,7 @@ func TestReconnect(t *testing.T) {
 		}
 		s.close()
 		slices.Sort(silences)
-		t.Log(fmt.Sprintf("%6d bytes: %.0f messages/s, with a reset each %v %.0f (%.2f); silence around a reset p50 %v, p99 %v of %d",
-			size, calm, unit, under, under/calm, silences[len(silences)/2], silences[len(silences)*99/100], len(silences)))
+		t.Logf("%6d bytes: %.0f messages/s, with a reset each %v %.0f (%.2f); silence around a reset p50 %v, p99 %v of %d",
+			size, calm, unit, under, under/calm, silences[len(silences)/2], silences[len(silences)*99/100], len(silences))
 	}
 }

@@ -36,7 +36,6 @@ type kworld struct {
 	k    *kpeer
 	bad  bool // operations on keys that are not there
 	saw  map[string]int
-	tick int64
 
 	socks  []*rds.Socket
 	out    []*kwmsg // ours, by id
@@ -49,7 +48,6 @@ type kworld struct {
 	local  int // used of buf
 	free   []*kwregion
 	scr    []byte
-	over   bool
 }
 
 // kwmsg is a message of either side.

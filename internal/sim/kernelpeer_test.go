@@ -22,7 +22,6 @@ type kpeer struct {
 	pd     verbs.PD
 	socks  map[uint16]*ksock
 	cong   cong.Map // of our address
-	cut    bool     // a frame was not as it should be: see broken
 	fail   func(format string, args ...any)
 	up     func()
 	recvWR int

@@ -15,7 +15,6 @@ package ibv
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 	"syscall"
 )
@@ -59,9 +58,4 @@ type Options struct {
 	// Device is the name of the RDMA device that is meant; empty: the one that
 	// has Addr. It is an error if another one has it.
 	Device string
-}
-
-// invalid is EINVAL with what is wrong.
-func invalid(format string, args ...any) error {
-	return fmt.Errorf("ibv: "+format+": %w", append(args, syscall.EINVAL)...)
 }

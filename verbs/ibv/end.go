@@ -329,3 +329,8 @@ func (q *qp) release() {
 	}
 	q.gone = true
 }
+
+// invalid is EINVAL with what is wrong.
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("ibv: "+format+": %w", append(args, unix.EINVAL)...)
+}

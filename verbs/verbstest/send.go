@@ -1,8 +1,6 @@
 package verbstest
 
 import (
-	"fmt"
-
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -262,7 +260,7 @@ func testCRC(p *Pair) {
 			p.A.Attr.CRC, p.B.Attr.CRC = a, b
 			p.A.QP, p.B.QP = p.A.NewQP(), p.B.NewQP()
 			p.Join(p.A.QP, p.B.QP, l)
-			p.Log(fmt.Sprintf("CRC mode %d to %d", a, b))
+			p.Logf("CRC mode %d to %d", a, b)
 			const n = 150001
 			pattern(p.A.Mem[:n], byte(total))
 			p.B.Recv(1, p.B.SGE(0, n))

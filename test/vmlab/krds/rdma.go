@@ -70,13 +70,6 @@ func fill(b []byte, seed uint64) {
 	}
 }
 
-func sum(b []byte) (s uint64) {
-	for _, c := range b {
-		s = (s ^ uint64(c)) * 0x100000001b3
-	}
-	return s
-}
-
 // sendWith is sendTo with control messages. A registration wants a connection:
 // EAGAIN until there is one, and from the kernel EINVAL while one goes down: its
 // queue pair takes no work request any more.
