@@ -101,8 +101,8 @@ func parseTimeval(b []byte) (timeout, error) {
 	return timeout{d: time.Duration(sec)*time.Second + time.Duration(usec)*time.Microsecond}, nil
 }
 
-func (t timeout) append(b []byte) []byte {
-	b = host.AppendUint64(b, uint64(t.d/time.Second))
+func (t timeout) encode() []byte {
+	b := host.AppendUint64(nil, uint64(t.d/time.Second))
 	return host.AppendUint64(b, uint64(t.d%time.Second/time.Microsecond))
 }
 
@@ -231,9 +231,9 @@ func (s *Socket) getSocketOption(opt int, buf []byte) (ret, n int, err error) {
 	case soTimestamp, soTimestampNew:
 		v = truth(int32(o.timestamp))
 	case soSndTimeo, soSndTimeoNew:
-		return 0, copy(buf, o.sndtimeo.append(nil)), nil
+		return 0, copy(buf, o.sndtimeo.encode()), nil
 	case soRcvTimeo, soRcvTimeoNew:
-		return 0, copy(buf, o.rcvtimeo.append(nil)), nil
+		return 0, copy(buf, o.rcvtimeo.encode()), nil
 	default:
 		return 0, 0, syscall.ENOPROTOOPT
 	}

@@ -110,7 +110,7 @@ func (s *Socket) receive(payload, name, control []byte, flags int) (r Received, 
 			r.N = m.Len
 		}
 	}
-	from := appendSockaddr(nil, m.Addr, s.scopeOf(m.Addr.Addr()))
+	from := encodeSockaddr(m.Addr, s.scopeOf(m.Addr.Addr()))
 	copy(name, from)
 	r.NameLen = len(from)
 	return r, true, nil

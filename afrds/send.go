@@ -69,7 +69,7 @@ func (s *Socket) destination(name []byte) (*rds.Socket, netip.AddrPort, error) {
 		if len(name) < sockaddr4Len {
 			return nil, netip.AddrPort{}, syscall.EINVAL
 		}
-		if a, err = parse(name, syscall.EINVAL, syscall.EINVAL); err != nil {
+		if a, err = parse(name, syscall.EINVAL); err != nil {
 			return nil, netip.AddrPort{}, err
 		}
 		if !unicast(a.ip) || a.needsScope() {

@@ -32,22 +32,22 @@ func (a *address) addrPort() netip.AddrPort { return netip.AddrPortFrom(a.ip, a.
 // needsScope reports an IPv6 link-local address without a scope.
 func (a *address) needsScope() bool { return a.ip.IsLinkLocalUnicast() && a.ip.Is6() && a.scope == 0 }
 
-// parse decodes the address of the family in b. short is the errno for too few
-// bytes, other for another family.
-func parse(b []byte, short, other syscall.Errno) (a address, err error) {
+// parse decodes the address of the family in b. Too few bytes are EINVAL; other
+// is the errno for another family.
+func parse(b []byte, other syscall.Errno) (a address, err error) {
 	if len(b) < familyLen {
-		return a, short
+		return a, syscall.EINVAL
 	}
 	a.family = host.Uint16(b)
 	switch a.family {
 	case syscall.AF_INET:
 		if len(b) < sockaddr4Len {
-			return a, short
+			return a, syscall.EINVAL
 		}
 		parse4(b, &a)
 	case syscall.AF_INET6:
 		if len(b) < sockaddr6Len {
-			return a, short
+			return a, syscall.EINVAL
 		}
 		parse6(b, &a)
 	default:
@@ -79,20 +79,20 @@ func unicast(ip netip.Addr) bool {
 // of this package take and return.
 func Sockaddr(ap netip.AddrPort) []byte {
 	scope, _ := strconv.ParseUint(ap.Addr().Zone(), 10, 32)
-	return appendSockaddr(nil, netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port()), uint32(scope))
+	return encodeSockaddr(netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port()), uint32(scope))
 }
 
-// appendSockaddr encodes ap, IPv4 as sockaddr_in.
-func appendSockaddr(b []byte, ap netip.AddrPort, scope uint32) []byte {
+// encodeSockaddr encodes ap, IPv4 as sockaddr_in.
+func encodeSockaddr(ap netip.AddrPort, scope uint32) []byte {
 	if ip := ap.Addr(); ip.Is4() {
 		a4 := ip.As4()
-		b = host.AppendUint16(b, syscall.AF_INET)
+		b := host.AppendUint16(nil, syscall.AF_INET)
 		b = network.AppendUint16(b, ap.Port())
 		b = append(b, a4[:]...)
 		return append(b, make([]byte, 8)...)
 	}
 	a16 := ap.Addr().As16()
-	b = host.AppendUint16(b, syscall.AF_INET6)
+	b := host.AppendUint16(nil, syscall.AF_INET6)
 	b = network.AppendUint16(b, ap.Port())
 	b = append(b, 0, 0, 0, 0) // flow information
 	b = append(b, a16[:]...)
@@ -102,7 +102,7 @@ func appendSockaddr(b []byte, ap netip.AddrPort, scope uint32) []byte {
 // ParseSockaddr is the reverse of Sockaddr. EINVAL: too short; EAFNOSUPPORT:
 // neither IPv4 nor IPv6.
 func ParseSockaddr(b []byte) (netip.AddrPort, error) {
-	a, err := parse(b, syscall.EINVAL, syscall.EAFNOSUPPORT)
+	a, err := parse(b, syscall.EAFNOSUPPORT)
 	if err != nil {
 		return netip.AddrPort{}, err
 	}

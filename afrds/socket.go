@@ -101,7 +101,7 @@ func (s *Socket) socket() (*rds.Socket, error) {
 //
 // Source: net/rds/bind.c rds_bind.
 func (s *Socket) Bind(addr []byte) error {
-	a, err := parse(addr, syscall.EINVAL, syscall.EINVAL)
+	a, err := parse(addr, syscall.EINVAL)
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (s *Socket) Bind(addr []byte) error {
 //
 // Source: net/rds/af_rds.c rds_connect.
 func (s *Socket) Connect(addr []byte) error {
-	a, err := parse(addr, syscall.EINVAL, syscall.EAFNOSUPPORT)
+	a, err := parse(addr, syscall.EAFNOSUPPORT)
 	if err != nil {
 		return err
 	}
@@ -189,13 +189,13 @@ func (s *Socket) Getsockname() ([]byte, error) {
 	case s.closed:
 		return nil, syscall.EBADF
 	case s.rs != nil:
-		return appendSockaddr(nil, s.bound.addrPort(), s.bound.scope), nil
+		return encodeSockaddr(s.bound.addrPort(), s.bound.scope), nil
 	case s.peer.family == 0:
 		return make([]byte, sockaddr4Len), nil
 	case s.peer.ip.Is4():
-		return appendSockaddr(nil, netip.AddrPortFrom(netip.IPv4Unspecified(), 0), 0), nil
+		return encodeSockaddr(netip.AddrPortFrom(netip.IPv4Unspecified(), 0), 0), nil
 	}
-	return appendSockaddr(nil, netip.AddrPortFrom(netip.IPv6Unspecified(), 0), 0), nil
+	return encodeSockaddr(netip.AddrPortFrom(netip.IPv6Unspecified(), 0), 0), nil
 }
 
 // Getpeername is getpeername(2). ENOTCONN: not connected.
@@ -208,7 +208,7 @@ func (s *Socket) Getpeername() ([]byte, error) {
 	case s.peer.family == 0:
 		return nil, syscall.ENOTCONN
 	}
-	return appendSockaddr(nil, s.peer.addrPort(), s.peer.scope), nil
+	return encodeSockaddr(s.peer.addrPort(), s.peer.scope), nil
 }
 
 // Listen is listen(2): EOPNOTSUPP.

@@ -73,8 +73,8 @@ func TestTimeval(t *testing.T) {
 		if got != c.want || err != c.err {
 			t.Errorf("%x: %+v, %v", c.b, got, err)
 		}
-		if err == nil && !c.want.poll && c.want.d != 0 && !bytes.Equal(got.append(nil), c.b) {
-			t.Errorf("%x comes back as %x", c.b, got.append(nil))
+		if err == nil && !c.want.poll && c.want.d != 0 && !bytes.Equal(got.encode(), c.b) {
+			t.Errorf("%x comes back as %x", c.b, got.encode())
 		}
 	}
 }
