@@ -98,11 +98,11 @@ func (c *Client) ringDaemon() {
 }
 
 // call makes one control request.
-func (c *Client) call(req ipc.Request, fds ...int) (ipc.Response, []int, error) {
+func (c *Client) call(req ipc.Request) (ipc.Response, []int, error) {
 	if err := c.Err(); err != nil {
 		return nil, nil, err
 	}
-	resp, got, err := c.ctl.Call(req, fds)
+	resp, got, err := c.ctl.Call(req, nil)
 	if err == nil {
 		return resp, got, nil
 	}

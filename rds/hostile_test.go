@@ -24,7 +24,7 @@ func TestReturnOfUnsent(t *testing.T) {
 	if err := a.c.Err(); !errors.Is(err, ErrSession) {
 		t.Error("the session goes on:", err)
 	}
-	tx.abandon(a, &m)
+	tx.abandon(&m)
 }
 
 // TestHandleOfTwo: a daemon that gives a new socket the handle of an open one

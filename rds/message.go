@@ -230,15 +230,15 @@ const (
 	PeerDown NoticeKind = NoticeKind(shm.NoticePeerDown) // the connection to the host of To broke
 	PeerUp   NoticeKind = NoticeKind(shm.NoticePeerUp)   // the connection to the host of To is complete, for the first time or again
 	GaveUp   NoticeKind = NoticeKind(shm.NoticeGaveUp)   // Count messages to To reached their GiveUpAfter
-	// Count messages with a Cookie, or calls of Expose, did not make their region
-	// usable to To. The user's quota, the region, or the table of To's host has no
+	// NotGranted: Count messages with a Cookie, or calls of Expose, did not make
+	// their region usable to To. The user's quota, the region, or the table of To's host has no
 	// room for one more grant, or the region is for one use and was granted to
 	// another host. If this host's daemon found that, the message was not sent. If
 	// the peer's daemon found it, the message was delivered, and its cookie is
 	// useless there. Release other regions, then send or Expose again.
 	NotGranted NoticeKind = NoticeKind(shm.NoticeNotGranted)
-	// The host of To is not reached, for Reason. Messages wait. The notice comes
-	// again when the reason changes, and when a host that had been reached is not
+	// Unreachable: the host of To is not reached, for Reason. Messages wait. The
+	// notice comes again when the reason changes, and when a host that had been reached is not
 	// reached any more.
 	Unreachable NoticeKind = NoticeKind(shm.NoticeUnreachable)
 )

@@ -110,7 +110,7 @@ func (s *Socket) sendBatch(ms []Message) (n int) {
 			o.x = m
 		}
 		if t.submit(s, &o, false) != nil {
-			t.drop(s, &o)
+			t.drop(&o)
 			break
 		}
 		n++

@@ -142,7 +142,7 @@ func (s *Socket) closePollFD() {
 		s.c.wait.unwatch(s.poll.w)
 		s.poll.w = nil
 		s.pollLooks.Store(false)
-		s.c.polls.remove(s.c, s.poll)
+		s.c.polls.remove(s.poll)
 		s.poll.close()
 		s.poll = nil
 	}
@@ -172,7 +172,7 @@ func (p *polls) add(c *Client, fd *pollFD) {
 	}
 }
 
-func (p *polls) remove(c *Client, fd *pollFD) {
+func (p *polls) remove(fd *pollFD) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.fds, fd)

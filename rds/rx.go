@@ -99,7 +99,7 @@ func (r *rx) release(n int) {
 			r.c.ring() // the memory is in use: Close waits for mu
 		}
 	} else if err := r.ev.Err(); err != nil {
-		r.c.broken("event ring: %v", err)
+		_ = r.c.broken("event ring: %v", err)
 	}
 }
 
@@ -152,7 +152,7 @@ func (r *rx) dispatch(e *shm.Entry) {
 	if s == nil {
 		switch {
 		case r.binding && r.early.len() >= int(r.maxRx)+r.maxStatuses:
-			r.c.broken("%d events for a socket that is being bound", r.early.len())
+			_ = r.c.broken("%d events for a socket that is being bound", r.early.len())
 		case r.binding:
 			r.early.push(*e)
 		case kind == shm.EvData:
@@ -167,7 +167,7 @@ func (r *rx) dispatch(e *shm.Entry) {
 			return
 		}
 		if r.waiting >= r.maxRx {
-			r.c.broken("more than %d messages", r.maxRx)
+			_ = r.c.broken("more than %d messages", r.maxRx)
 			return
 		}
 		r.waiting++
@@ -213,7 +213,7 @@ func eventSock(e *shm.Entry) uint32 { return e.Event().Sock }
 // settle queues an operation's status.
 func (r *rx) settle(s *Socket, e *shm.EventStatus) {
 	if _, known := s.cellAddr[e.Cell]; !known || s.comps.len() >= r.maxStatuses {
-		r.c.broken("a status nobody asked for, of operation %d of cell %d", e.OpID, e.Cell)
+		_ = r.c.broken("a status nobody asked for, of operation %d of cell %d", e.OpID, e.Cell)
 		return
 	}
 	key := opKey{e.Cell, e.OpID}
@@ -269,7 +269,7 @@ func (r *rx) flush() bool {
 	r.returned = false
 	r.ret.Publish()
 	if err := r.ret.Err(); err != nil {
-		r.c.broken("receive-return ring: %v", err)
+		_ = r.c.broken("receive-return ring: %v", err)
 	}
 	return r.c.wakeNeeded()
 }
@@ -281,7 +281,7 @@ func (r *rx) add(s *Socket) bool {
 		r.socks = append(r.socks, nil)
 	}
 	if r.socks[i] != nil {
-		r.c.broken("handle %#x of two sockets", s.handle)
+		_ = r.c.broken("handle %#x of two sockets", s.handle)
 		return false
 	}
 	r.socks[i] = s

@@ -70,7 +70,7 @@ func (s *Socket) send(m *outMsg, dontWait bool) error {
 		if err = s.sendWait(m, err, &w, dontWait); err != nil {
 			s.endWait(&w)
 			if m.id != noID {
-				t.abandon(s, m)
+				t.abandon(m)
 			}
 			return s.sendError(m, err)
 		}
@@ -109,19 +109,19 @@ func (s *Socket) sendError(m *outMsg, err error) error {
 // registered and wants congestion relief announced. mu is held.
 func (t *tx) submit(s *Socket, m *outMsg, arm bool) error {
 	if s.closed.Load() {
-		t.drop(s, m)
+		t.drop(m)
 		return ErrClosed
 	}
 	if err := s.err(); err != nil {
-		t.drop(s, m)
+		t.drop(m)
 		return err
 	}
 	if s.wdl.expired.Load() {
-		t.drop(s, m)
+		t.drop(m)
 		return errSendDeadline
 	}
 	if m.id != noID && m.x.freed() { // while the ring was full
-		t.drop(s, m)
+		t.drop(m)
 		return invalid("its buffer was freed")
 	}
 	if m.id == noID {
@@ -232,7 +232,7 @@ func (t *tx) setAside(s *Socket, m *outMsg, d *dest) error {
 		}
 	}
 	var chunk, opMem uint32
-	ok := true
+	var ok bool
 	before := t.arena.InUse()
 	if n > 0 {
 		if chunk, ok = t.alloc(n, &before); !ok {
@@ -301,7 +301,7 @@ func (t *tx) commit(s *Socket, m *outMsg) {
 }
 
 // drop gives back what m had set aside. mu is held.
-func (t *tx) drop(s *Socket, m *outMsg) {
+func (t *tx) drop(m *outMsg) {
 	if m.id == noID {
 		return
 	}
@@ -310,8 +310,8 @@ func (t *tx) drop(s *Socket, m *outMsg) {
 	m.id = noID
 }
 
-func (t *tx) abandon(s *Socket, m *outMsg) {
+func (t *tx) abandon(m *outMsg) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.drop(s, m)
+	t.drop(m)
 }

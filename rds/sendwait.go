@@ -120,7 +120,7 @@ func (t *tx) ringFree() bool {
 	}
 	free := t.sub.Free() >= openEntries
 	if err := t.sub.Err(); err != nil {
-		t.c.broken("submission ring: %v", err)
+		_ = t.c.broken("submission ring: %v", err)
 		return true // there is nothing to wait for
 	}
 	return free

@@ -187,8 +187,8 @@ func TestWithdrawnHasRoom(t *testing.T) {
 		if len(got) > 0 {
 			t.Error("send space without message ids")
 		}
-		tx.abandon(a, &ms[0])
-		tx.abandon(a, &ms[1])
+		tx.abandon(&ms[0])
+		tx.abandon(&ms[1])
 		synctest.Wait()
 		if len(got) == 0 {
 			t.Error("still waits, with all message ids free")

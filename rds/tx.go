@@ -108,7 +108,7 @@ func (t *tx) reap() bool {
 			break
 		}
 		if id >= uint32(len(t.msgs)) || !t.msgs[id].sent {
-			t.c.broken("message id %d returned twice or never sent", id)
+			_ = t.c.broken("message id %d returned twice or never sent", id)
 			break
 		}
 		n++
@@ -116,7 +116,7 @@ func (t *tx) reap() bool {
 	}
 	if n == 0 {
 		if err := t.ret.Err(); err != nil {
-			t.c.broken("send-return ring: %v", err)
+			_ = t.c.broken("send-return ring: %v", err)
 		}
 		return false
 	}

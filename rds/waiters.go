@@ -240,16 +240,16 @@ func (ws *waiters) signal(w *waiter, gen uint64) {
 }
 
 // notifyAll wakes everybody at s who waits for one of want.
-func (s *Socket) notifyAll(want interest) bool { return s.notify(want, false) }
+func (s *Socket) notifyAll(want interest) { s.notify(want, false) }
 
 // notifyOne wakes one consumer, and the watchers. A consumer that is woken this
 // way and leaves something over must pass the wake-up on, also if it was woken
 // when it had what it wanted already, and was about to leave.
-func (s *Socket) notifyOne(want interest) bool { return s.notify(want, true) }
+func (s *Socket) notifyOne(want interest) { s.notify(want, true) }
 
-func (s *Socket) notify(want interest, one bool) (woke bool) {
+func (s *Socket) notify(want interest, one bool) {
 	if !s.waiting(want) {
-		return false
+		return
 	}
 	ws := &s.c.wait
 	ws.mu.Lock()
@@ -258,14 +258,12 @@ func (s *Socket) notify(want interest, one bool) (woke bool) {
 		next := w.onSocket.next
 		if w.want&want != 0 {
 			ws.signalLocked(w)
-			woke = true
 			if one && !w.watcher {
 				break
 			}
 		}
 		w = next
 	}
-	return woke
 }
 
 // notifyEverybody wakes all waiters of the client for one of want.

@@ -176,7 +176,7 @@ func TestFreeWhileRingFull(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		tx.drop(a, &out)
+		tx.drop(&out)
 		out = outMsg{id: noID, to: b.LocalAddrPort(), x: &x}
 		if err := tx.submit(a, &out, false); err != errRingFull || out.id == noID {
 			t.Fatalf("a full ring: %v, id %d", err, out.id)
