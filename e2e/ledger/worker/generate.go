@@ -222,7 +222,7 @@ func (c *call) send() error {
 			x.put(b[headerSize:])
 		}
 	}
-	if _, err := k.postLocked(&c.m, size, flags, 0, more); err != nil {
+	if err := k.postLocked(&c.m, size, flags, 0, more); err != nil {
 		c.undo()
 		return err
 	}

@@ -171,7 +171,7 @@ func (k *sock) free(what string, b *rds.Buffer) {
 // post sends a message and writes down the attempt and its end. It fills in the
 // payload: size bytes, a header if there is room, then what more fills in. With
 // the flag of a roll it waits for long, else not.
-func (k *sock) post(m *rds.Message, size int, flags uint32, more func(b []byte, seq uint64)) (seq uint64, err error) {
+func (k *sock) post(m *rds.Message, size int, flags uint32, more func(b []byte, seq uint64)) error {
 	k.send.Lock()
 	defer k.send.Unlock()
 	return k.postLocked(m, size, flags, 0, more)
@@ -179,9 +179,9 @@ func (k *sock) post(m *rds.Message, size int, flags uint32, more func(b []byte, 
 
 // postLocked is post while send is locked. Messages of a m.From are made where it
 // is. meant is the life that m.DstInc names.
-func (k *sock) postLocked(m *rds.Message, size int, flags, meant uint32, more func(b []byte, seq uint64)) (seq uint64, err error) {
+func (k *sock) postLocked(m *rds.Message, size int, flags, meant uint32, more func(b []byte, seq uint64)) error {
 	k.send.seq++
-	seq = k.send.seq
+	seq := k.send.seq
 	b := k.send.out[:size]
 	if m.From.Len > 0 {
 		b = k.local.bytes(m.From)
@@ -210,14 +210,14 @@ func (k *sock) postLocked(m *rds.Message, size int, flags, meant uint32, more fu
 		try.Text = strconv.FormatUint(uint64(meant), 10)
 	}
 	k.note(try)
-	if _, err = k.s.SendMsg(m); err != nil {
+	if _, err := k.s.SendMsg(m); err != nil {
 		k.local.back(uint32(seq))
 		k.note(book.Record{Kind: book.Fail, Seq: seq, Text: err.Error()})
 		k.failed("send", err)
-		return seq, err
+		return err
 	}
 	k.note(book.Record{Kind: book.Sent, Seq: seq, A: m.OpID, B: m.AtomicID})
-	return seq, nil
+	return nil
 }
 
 // settle waits until nothing of the socket is outstanding.
@@ -243,7 +243,7 @@ func (k *sock) roll(to []string) {
 			continue
 		}
 		_ = k.s.SetWriteDeadline(time.Now().Add(20 * time.Second))
-		if _, err := k.post(&rds.Message{Addr: at}, headerSize, book.FlagRoll, nil); err != nil {
+		if err := k.post(&rds.Message{Addr: at}, headerSize, book.FlagRoll, nil); err != nil {
 			k.note(book.Record{Kind: book.Wrong, Text: fmt.Sprintf("last message to %v: %v", at, err)})
 		}
 	}
