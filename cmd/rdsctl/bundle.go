@@ -95,8 +95,41 @@ func bundleVerb(fs *flag.FlagSet) action {
 func (b *bundle) write(to io.Writer, stacks bool) (answered, err error) {
 	z := gzip.NewWriter(to)
 	b.tar = tar.NewWriter(z)
-	pid := 0
 	b.add("versions.json", b.versions())
+	pid, answered := b.answers(stacks)
+	if s, _, err := b.offline(""); err != nil {
+		b.missing("statistics.json", err)
+	} else {
+		if pid == 0 {
+			pid = s.PID
+		}
+		b.json("statistics.json", &ctl.Response{Schema: ctl.Schema, Kind: ctl.KindStatus, Status: s})
+	}
+	for name, read := range map[string]func(*stats.ListReader) *ctl.Response{"sockets-offline.json": ctl.OfflineSockets, "peers-offline.json": ctl.OfflinePeers} {
+		if r, _, err := b.offlineList("", read); err != nil {
+			b.missing(name, err)
+		} else {
+			b.json(name, r)
+		}
+	}
+	d := &doctor{app: b.app, ctx: b.ctx, o: b.o, proc: "/proc", sys: "/sys"}
+	d.run()
+	b.add("doctor.json", d.json())
+	if pid > 0 {
+		for _, f := range []string{"limits", "status", "cgroup"} {
+			b.file("process/"+f, filepath.Join("/proc", strconv.Itoa(pid), f))
+		}
+	}
+	for name, path := range map[string]string{"os-release": "/etc/os-release", "meminfo": "/proc/meminfo", "modules": "/proc/modules"} {
+		b.file("host/"+name, path)
+	}
+	b.json("index.json", b.index)
+	return answered, errors.Join(b.err, b.tar.Close(), z.Close())
+}
+
+// answers adds the daemon's answers, and returns its process id, 0 if it did not
+// say, and why it did not answer.
+func (b *bundle) answers(stacks bool) (pid int, answered error) {
 	for _, q := range []struct {
 		file string
 		r    ctl.Request
@@ -130,7 +163,7 @@ func (b *bundle) write(to io.Writer, stacks bool) (answered, err error) {
 				switch code, _ := exitOf(err); code {
 				case exitTimeout, exitNoDaemon, exitPermission:
 					b.missing("the other answers", errors.New("for the same reason"))
-					goto offline // each would take as long, or fail as well
+					return pid, answered // each would take as long, or fail as well
 				}
 			}
 		case q.r.Kind == ctl.KindStacks:
@@ -142,35 +175,7 @@ func (b *bundle) write(to io.Writer, stacks bool) (answered, err error) {
 			b.add(name, raw)
 		}
 	}
-offline:
-	if s, _, err := b.offline(""); err != nil {
-		b.missing("statistics.json", err)
-	} else {
-		if pid == 0 {
-			pid = s.PID
-		}
-		b.json("statistics.json", &ctl.Response{Schema: ctl.Schema, Kind: ctl.KindStatus, Status: s})
-	}
-	for name, read := range map[string]func(*stats.ListReader) *ctl.Response{"sockets-offline.json": ctl.OfflineSockets, "peers-offline.json": ctl.OfflinePeers} {
-		if r, _, err := b.offlineList("", read); err != nil {
-			b.missing(name, err)
-		} else {
-			b.json(name, r)
-		}
-	}
-	d := &doctor{app: b.app, ctx: b.ctx, o: b.o, proc: "/proc", sys: "/sys"}
-	d.run()
-	b.add("doctor.json", d.json())
-	if pid > 0 {
-		for _, f := range []string{"limits", "status", "cgroup"} {
-			b.file("process/"+f, filepath.Join("/proc", strconv.Itoa(pid), f))
-		}
-	}
-	for name, path := range map[string]string{"os-release": "/etc/os-release", "meminfo": "/proc/meminfo", "modules": "/proc/modules"} {
-		b.file("host/"+name, path)
-	}
-	b.json("index.json", b.index)
-	return answered, errors.Join(b.err, b.tar.Close(), z.Close())
+	return pid, answered
 }
 
 func (b *bundle) versions() []byte {

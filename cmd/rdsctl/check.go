@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding"
 	"errors"
 	"flag"
 	"fmt"
@@ -28,6 +29,8 @@ const (
 var checkNames = [...]string{"ok", "warning", "critical", "unknown"}
 
 func (s checkState) String() string { return checkNames[s] }
+
+var _ encoding.TextMarshaler = checkOK
 
 // MarshalText implements encoding.TextMarshaler.
 func (s checkState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }

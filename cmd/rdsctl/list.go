@@ -153,45 +153,11 @@ func (l *listing[T]) run(ctx context.Context, a *app, o *options, req func() ctl
 // show prints one answer.
 func (p *plan[T]) show(a *app, o *options, raw []byte, resp *ctl.Response) int {
 	items := p.items(resp)
-	var envelope map[string]json.RawMessage
-	var raws []json.RawMessage
 	if o.output.json() {
-		if o.output == asJSON && o.filter == "" && o.sort == "" && !p.chosen && p.keep == nil {
-			// As it came, so that what a newer daemon added is not lost.
-			return a.printJSON(o, json.RawMessage(raw))
-		}
-		err := json.Unmarshal(raw, &envelope)
-		if err == nil {
-			err = json.Unmarshal(envelope[string(p.kind)], &raws)
-		}
-		if err == nil && len(raws) != len(items) {
-			err = fmt.Errorf("the daemon's answer has no list %q", p.kind)
-		}
-		if err != nil {
-			return a.fail(o, p.kind, err)
-		}
+		return p.showJSON(a, o, raw, items)
 	}
-	list := p.rows(items, raws)
-	switch o.output {
-	case jsonLines:
-		for _, r := range list {
-			if code := a.printJSON(o, p.object(&r)); code != exitOK {
-				return code
-			}
-		}
-		return exitOK
-	case asJSON:
-		objects := make([]json.RawMessage, len(list))
-		for i := range list {
-			objects[i] = p.object(&list[i])
-		}
-		out, err := json.Marshal(objects)
-		if err != nil {
-			return a.fail(o, p.kind, err)
-		}
-		envelope[string(p.kind)] = out
-		return a.printJSON(o, envelope)
-	case asCSV:
+	list := p.rows(items, nil)
+	if o.output == asCSV {
 		return p.csv(a, o, list)
 	}
 	var lines [][]string
@@ -230,6 +196,45 @@ func (p *plan[T]) show(a *app, o *options, raw []byte, resp *ctl.Response) int {
 		fmt.Fprintln(a.stderr, printable(n))
 	}
 	return exitOK
+}
+
+// showJSON prints one answer as JSON or as lines of JSON.
+func (p *plan[T]) showJSON(a *app, o *options, raw []byte, items []T) int {
+	if o.output == asJSON && o.filter == "" && o.sort == "" && !p.chosen && p.keep == nil {
+		// As it came, so that what a newer daemon added is not lost.
+		return a.printJSON(o, json.RawMessage(raw))
+	}
+	var envelope map[string]json.RawMessage
+	var raws []json.RawMessage
+	err := json.Unmarshal(raw, &envelope)
+	if err == nil {
+		err = json.Unmarshal(envelope[string(p.kind)], &raws)
+	}
+	if err == nil && len(raws) != len(items) {
+		err = fmt.Errorf("the daemon's answer has no list %q", p.kind)
+	}
+	if err != nil {
+		return a.fail(o, p.kind, err)
+	}
+	list := p.rows(items, raws)
+	if o.output == jsonLines {
+		for _, r := range list {
+			if code := a.printJSON(o, p.object(&r)); code != exitOK {
+				return code
+			}
+		}
+		return exitOK
+	}
+	objects := make([]json.RawMessage, len(list))
+	for i := range list {
+		objects[i] = p.object(&list[i])
+	}
+	out, err := json.Marshal(objects)
+	if err != nil {
+		return a.fail(o, p.kind, err)
+	}
+	envelope[string(p.kind)] = out
+	return a.printJSON(o, envelope)
 }
 
 // rows are the items that pass the filter, in order. raws may be nil.

@@ -133,7 +133,7 @@ func showStatus(w io.Writer, s *ctl.Status, counters bool) {
 	m := &s.Memory
 	line("memory", "registered %s%s, shared with clients %s, pools %s, held for readers %s%s",
 		bytesText(m.Registered), of(m.Limit), bytesText(m.Shared), bytesText(m.Pool), bytesText(m.Held), of(m.HeldLimit))
-	tw.Flush()
+	_ = tw.Flush()
 	if len(s.Users) > 0 {
 		showUsers(w, s.Users)
 	}

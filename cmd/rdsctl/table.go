@@ -19,7 +19,7 @@ func table(w io.Writer, header []string, rows [][]string) {
 	for _, row := range rows {
 		fmt.Fprintln(tw, strings.Join(row, "\t"))
 	}
-	tw.Flush()
+	_ = tw.Flush()
 }
 
 // printable makes text of clients and peers harmless to a terminal and to a

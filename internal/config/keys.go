@@ -32,6 +32,8 @@ type key struct {
 
 // keys is the one table: file, flags, documentation and error messages come
 // from it.
+//
+//nolint:funlen // one table, a row for each key: parts of it would be looked for
 func (c *Config) keys() []key {
 	const (
 		overrides = `quotas of one user or group, as in ["uid=1000 sockets=100 registered_bytes=1GiB", "gid=100 operations=64"]`
