@@ -365,7 +365,7 @@ func (d *Device) Accept(id verbs.RequestID, v verbs.QP, private []byte) error {
 	r.done()
 	m := &r.mpa
 	q.peer, q.known = r.feat, r.known
-	q.negotiate(m)
+	_ = q.negotiate(m)
 	if q.known {
 		f := q.features()
 		private = f.Append(append([]byte(nil), private...))

@@ -127,8 +127,8 @@ func (c *control) close() {
 		x.Close()
 	}
 	for f := range c.dying {
-		f.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
-		f.SetReadDeadline(time.Now()) // after what is written, close at once
+		_ = f.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+		_ = f.SetReadDeadline(time.Now()) // after what is written, close at once
 	}
 	for _, r := range c.results {
 		closeFD(r.fd)
@@ -267,7 +267,7 @@ func (c *control) greet(tcp net.Conn, cfg *tls.Config) {
 	if !c.own(tcp) {
 		return
 	}
-	tcp.SetDeadline(time.Now().Add(c.opt.HandshakeTimeout))
+	_ = tcp.SetDeadline(time.Now().Add(c.opt.HandshakeTimeout))
 	local, remote := addrOf(tcp.LocalAddr()), addrOf(tcp.RemoteAddr())
 	if cfg != nil {
 		if err := c.secure(conn, cfg, false); err != nil {
@@ -354,7 +354,7 @@ func (c *control) tryConnect(ctx context.Context, p verbs.ConnectParam, req iwar
 		}
 		return fail(verbs.CMUnreachable, err)
 	}
-	stop := context.AfterFunc(ctx, func() { tcp.SetDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(ctx, func() { _ = tcp.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	defer tcp.Close()
 	r.local, r.remote = addrOf(tcp.LocalAddr()), addrOf(tcp.RemoteAddr())
@@ -422,16 +422,16 @@ func (c *control) lingerFor(fd int, last []byte, peerFirst bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed || len(c.dying) >= maxLinger {
-		unix.SetNonblock(fd, true)
+		_ = unix.SetNonblock(fd, true)
 		if len(last) > 0 {
-			unix.SendmsgN(fd, last, nil, nil, ioFlags)
+			_, _ = unix.SendmsgN(fd, last, nil, nil, ioFlags)
 		}
 		unix.Close(fd)
 		return
 	}
-	unix.SetNonblock(fd, true) // os.NewFile then uses the poller
+	_ = unix.SetNonblock(fd, true) // os.NewFile then uses the poller
 	f := os.NewFile(uintptr(fd), "tcp")
-	f.SetDeadline(time.Now().Add(c.opt.LingerTimeout))
+	_ = f.SetDeadline(time.Now().Add(c.opt.LingerTimeout))
 	c.dying[f] = struct{}{}
 	c.wg.Go(func() {
 		defer func() {
@@ -448,7 +448,7 @@ func (c *control) lingerFor(fd int, last []byte, peerFirst bool) {
 			if err != nil {
 				return
 			}
-			raw.Control(func(fd uintptr) { unix.Shutdown(int(fd), unix.SHUT_WR) })
+			_ = raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_WR) })
 		}
 		b := make([]byte, 16<<10)
 		for {

@@ -157,7 +157,7 @@ func (q *qp) culprit(t *iwarp.Terminate) (uint64, bool) {
 			hit = !h.Tagged && h.QN == iwarp.QNSend && (h.MSN == w.msn || h.MSN == w.msn-1)
 		case verbs.OpRDMARead, verbs.OpAtomicCmpAndSwp, verbs.OpAtomicFetchAdd:
 			// siw has the size in place of the MSN, but the request is right.
-			same := t.SIW && t.HasReq && t.Req.SrcSTag == w.rkey && t.Req.SrcTO == w.raddr && uint64(t.Req.Size) == uint64(w.length)
+			same := t.SIW && t.HasReq && t.Req.SrcSTag == w.rkey && t.Req.SrcTO == w.raddr && uint64(t.Req.Size) == w.length
 			hit = !h.Tagged && h.QN == iwarp.QNRead && (h.MSN == w.msn || same)
 		case verbs.OpRDMAWrite, verbs.OpRDMAWriteWithImm:
 			hit = h.Tagged && h.Op == iwarp.OpWrite && h.STag == w.rkey && h.TO-w.raddr < max(w.length, 1) ||

@@ -21,7 +21,7 @@ type keyTable struct {
 
 func (t *keyTable) init() {
 	var seed [32]byte
-	crand.Read(seed[:]) // never fails (documented)
+	_, _ = crand.Read(seed[:]) // never fails (documented)
 	t.m, t.rng = map[uint32]*mr{}, rand.NewChaCha8(seed)
 }
 

@@ -158,9 +158,7 @@ func (q *qp) queue(wr *verbs.SendWR) error {
 	}
 	q.busy = true
 	if s.tail-s.free == uint64(len(s.w)) {
-		if s.grow(); len(s.w) > firstWRs {
-			q.trimLater()
-		}
+		q.growSends()
 	}
 	w := s.at(s.tail)
 	if len(wr.SGL) > cap(w.sgl) {
@@ -170,11 +168,8 @@ func (q *qp) queue(wr *verbs.SendWR) error {
 	switch wr.Op {
 	case verbs.OpSend, verbs.OpRDMAWrite, verbs.OpSendWithInv, verbs.OpLocalInv:
 	case verbs.OpRDMARead:
-		if s.depth == 0 {
-			return fmt.Errorf("soft: READ on a queue pair with read depth 0: %w", unix.EINVAL)
-		}
-		if wr.Flags&verbs.SendInline != 0 {
-			return fmt.Errorf("soft: inline READ: %w", unix.EINVAL)
+		if err := s.checkRead(wr); err != nil {
+			return err
 		}
 	case verbs.OpSendWithImm, verbs.OpRDMAWriteWithImm:
 		if q.state == verbs.QPRTS && !q.peer.Immediate {
@@ -222,14 +217,37 @@ func (q *qp) queue(wr *verbs.SendWR) error {
 		}
 	}
 	if wr.Op == verbs.OpBindMW || isAtomic(wr.Op) {
-		if s.extra == nil {
-			s.extra = make([]extra, len(s.w))
-		}
-		s.extra[s.tail&uint64(len(s.w)-1)] = x
+		s.setExtra(x)
 	}
 	*w = sendWR{wrid: wr.WRID, raddr: wr.RemoteAddr, rkey: wr.RKey, imm: wr.Imm, length: total, op: wr.Op, flags: wr.Flags | s.always, sgl: sgl}
 	s.tail++
 	return nil
+}
+
+// growSends makes room for the next send.
+func (q *qp) growSends() {
+	if q.sq.grow(); len(q.sq.w) > firstWRs {
+		q.trimLater()
+	}
+}
+
+// checkRead finds what is wrong with a READ.
+func (s *sendQueue) checkRead(wr *verbs.SendWR) error {
+	switch {
+	case s.depth == 0:
+		return fmt.Errorf("soft: READ on a queue pair with read depth 0: %w", unix.EINVAL)
+	case wr.Flags&verbs.SendInline != 0:
+		return fmt.Errorf("soft: inline READ: %w", unix.EINVAL)
+	}
+	return nil
+}
+
+// setExtra keeps x for the send at the tail.
+func (s *sendQueue) setExtra(x extra) {
+	if s.extra == nil {
+		s.extra = make([]extra, len(s.w))
+	}
+	s.extra[s.tail&uint64(len(s.w)-1)] = x
 }
 
 const sendFlags = verbs.SendFence | verbs.SendSignaled | verbs.SendSolicited | verbs.SendInline

@@ -59,12 +59,12 @@ func (s *scratch) forget(iovs int) { clear(s.iov[:iovs]) }
 
 func ring(fd int) {
 	one := [8]byte{0: 1}
-	unix.Write(fd, one[:])
+	_, _ = unix.Write(fd, one[:])
 }
 
 func drain(fd int) {
 	var b [8]byte
-	unix.Read(fd, b[:])
+	_, _ = unix.Read(fd, b[:])
 }
 
 func closeFD(fd int) {

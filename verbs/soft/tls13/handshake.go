@@ -72,7 +72,7 @@ func Handshake(c net.Conn, cfg *tls.Config, client bool) (*Session, error) {
 	}
 	err := tc.Handshake()
 	if also != nil {
-		also.Write(log.Bytes())
+		_, _ = also.Write(log.Bytes())
 	}
 	if err != nil {
 		return nil, err
