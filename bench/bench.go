@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -182,12 +183,10 @@ func (b *bench) once(ctx context.Context, c testCase) (r run, err error) {
 		rest.All = r.All
 	}
 	r.allocs = perMessage(r.Result) + perMessage(rest)
-	for k, v := range rest.Extra {
-		if r.Extra == nil {
-			r.Extra = map[string]float64{}
-		}
-		r.Extra[k] = v
+	if r.Extra == nil && len(rest.Extra) > 0 {
+		r.Extra = map[string]float64{}
 	}
+	maps.Copy(r.Extra, rest.Extra)
 	return r, nil
 }
 
@@ -441,7 +440,7 @@ func peerRoles(program string) map[string]bool {
 	if err != nil {
 		return known
 	}
-	for _, r := range strings.Fields(string(out)) {
+	for r := range strings.FieldsSeq(string(out)) {
 		known[r] = true
 	}
 	return known

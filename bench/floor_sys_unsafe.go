@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func yield() { syscall.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
+func yield() { _, _, _ = syscall.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 
 // iovec is a list of pieces of memory for one system call. It keeps their
 // addresses only: whoever adds them keeps them alive, as mappings are.

@@ -38,7 +38,7 @@ func tune(c net.Conn) {
 	switch c := c.(type) {
 	case *net.TCPConn:
 		if raw, err := c.SyscallConn(); err == nil {
-			congestion(raw)
+			_, _ = congestion(raw)
 		}
 	case interface {
 		SetReadBuffer(int) error

@@ -137,15 +137,15 @@ func (p *process) stop() {
 	case p.stdin != nil:
 		p.stdin.Close()
 	case p.inOrder:
-		p.cmd.Process.Signal(syscall.SIGTERM)
+		_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	default:
-		p.cmd.Process.Kill()
+		_ = p.cmd.Process.Kill()
 	}
 	select {
 	case <-p.exited:
 		return
 	case <-time.After(3 * time.Second):
 	}
-	p.cmd.Process.Kill()
+	_ = p.cmd.Process.Kill()
 	<-p.exited
 }

@@ -86,7 +86,7 @@ func (e *queuePair) event(want verbs.CMEventType) (verbs.CMEvent, error) {
 	for {
 		if e.dev.PollCM(e.ev[:1]) == 0 {
 			e.dev.Progress()
-			unix.Poll(e.fd[:], 1)
+			_, _ = unix.Poll(e.fd[:], 1)
 			continue
 		}
 		if ev := e.ev[0]; ev.Type == want {

@@ -156,7 +156,7 @@ func (w *Worker) Serve(work func() error) error {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		w.in.ReadString('\n')
+		_, _ = w.in.ReadString('\n')
 	}()
 	select {
 	case err := <-failed:

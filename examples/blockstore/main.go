@@ -112,7 +112,7 @@ func (c *command) parse(what string, n int, more func(*flag.FlagSet)) ([]string,
 
 func (c *command) report(v any, line string) {
 	if c.json {
-		json.NewEncoder(c.stdout).Encode(v)
+		_ = json.NewEncoder(c.stdout).Encode(v)
 		return
 	}
 	fmt.Fprintln(c.stderr, line)

@@ -110,7 +110,7 @@ func serve(ctx context.Context, c *rds.Client, sock *rds.Socket, e *export, o se
 
 // receive takes requests until ctx ends (nil) or the socket fails.
 func (s *server) receive(ctx context.Context) error {
-	defer context.AfterFunc(ctx, func() { s.sock.SetReadDeadline(time.Unix(1, 0)) })()
+	defer context.AfterFunc(ctx, func() { _ = s.sock.SetReadDeadline(time.Unix(1, 0)) })()
 	m := rds.Message{Payload: make([]byte, store.MaxMessage)}
 	for {
 		if err := s.sock.RecvMsg(&m); err != nil {

@@ -54,7 +54,7 @@ func (c *conn) stop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stopped = true
-	c.SetReadDeadline(time.Unix(1, 0))
+	_ = c.SetReadDeadline(time.Unix(1, 0))
 }
 
 // limit gives the client a time for what is read next; 0 is for ever.
@@ -64,9 +64,9 @@ func (c *conn) limit(d time.Duration) {
 	switch {
 	case c.stopped:
 	case d == 0:
-		c.SetReadDeadline(time.Time{})
+		_ = c.SetReadDeadline(time.Time{})
 	default:
-		c.SetReadDeadline(time.Now().Add(d))
+		_ = c.SetReadDeadline(time.Now().Add(d))
 	}
 }
 
@@ -119,7 +119,7 @@ func (c *conn) read() error {
 		default:
 			c.plain <- struct{}{} // waits for replies, which have a limit
 			c.wg.Go(func() {
-				c.answer(r, c.change(r), nil)
+				_ = c.answer(r, c.change(r), nil)
 				<-c.plain
 			})
 		}
@@ -272,14 +272,14 @@ func (c *conn) failed(r request, err error) errno {
 	return e
 }
 
-func (c *conn) tell(r request, err error, data net.Buffers) { c.answer(r, c.failed(r, err), data) }
+func (c *conn) tell(r request, err error, data net.Buffers) { _ = c.answer(r, c.failed(r, err), data) }
 
 // answer writes the reply to r. A client that does not take it in time has no
 // connection any more.
 func (c *conn) answer(r request, e errno, data net.Buffers) error {
 	c.reply.Lock()
 	defer c.reply.Unlock()
-	c.SetWriteDeadline(time.Now().Add(payloadPatience))
+	_ = c.SetWriteDeadline(time.Now().Add(payloadPatience))
 	out := append(net.Buffers{appendReply(make([]byte, 0, 16), r.cookie, e)}, data...)
 	_, err := out.WriteTo(c.Conn)
 	if err != nil {

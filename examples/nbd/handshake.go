@@ -33,7 +33,7 @@ type handshake struct {
 
 // run answers options until the client takes the disk (nil).
 func (h *handshake) run() error {
-	h.conn.SetDeadline(time.Now().Add(handshakePatience))
+	_ = h.conn.SetDeadline(time.Now().Add(handshakePatience))
 	b := binary.BigEndian.AppendUint64(nil, magicServer)
 	b = binary.BigEndian.AppendUint64(b, magicOption)
 	b = binary.BigEndian.AppendUint16(b, flagFixed|flagNoZeros)
@@ -84,7 +84,7 @@ func (h *handshake) option() (taken bool, err error) {
 	case optExportName:
 		return h.exportName(string(data))
 	case optAbort:
-		h.reply(o.option, repAck, nil) // it may have gone already
+		_ = h.reply(o.option, repAck, nil) // it may have gone already
 		return false, errAborted
 	case optList:
 		return false, h.list(data)

@@ -81,7 +81,7 @@ func (s *server) client(ctx context.Context, c net.Conn) error {
 		ctx, cancel := context.WithTimeout(ctx, handshakePatience)
 		defer cancel()
 		sess, err := s.disk.use(ctx)
-		c.SetDeadline(time.Now().Add(handshakePatience)) // the blockstore's time is not the client's
+		_ = c.SetDeadline(time.Now().Add(handshakePatience)) // the blockstore's time is not the client's
 		if err != nil {
 			s.disk.log.Warn("no session at the blockstore", "server", s.disk.server, "err", err)
 			return export{}, err

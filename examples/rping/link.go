@@ -70,10 +70,10 @@ func newLink(dev verbs.Device, n int, timeout time.Duration) (*link, error) {
 
 // close frees everything. A QP that still lives is cut off.
 func (l *link) close() {
-	l.qp.Destroy()
-	l.mr.Dereg()
-	l.cq.Destroy()
-	l.pd.Dealloc()
+	_ = l.qp.Destroy()
+	_ = l.mr.Dereg()
+	_ = l.cq.Destroy()
+	_ = l.pd.Dealloc()
 }
 
 func (l *link) sge(off, n int) []verbs.SGE {

@@ -85,7 +85,7 @@ func (l *link) pong(c config, stdout io.Writer) error {
 		return err
 	}
 	if err := l.pongRest(c, source, stdout); err != nil {
-		return fmt.Errorf("within a ping: %v", err) //nolint:errorlint // a disconnect here is no normal end
+		return fmt.Errorf("within a ping: %v", err) // not %w: a disconnect here is no normal end
 	}
 	return nil
 }

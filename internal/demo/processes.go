@@ -104,7 +104,7 @@ func (p *processes) run(ctx context.Context, c command) ([]byte, error) {
 	select {
 	case <-x.ended:
 	case <-ctx.Done():
-		x.stop()
+		_ = x.stop()
 		return nil, context.Cause(ctx)
 	}
 	if x.err != nil {
@@ -119,7 +119,7 @@ func (x *process) signal(s unix.Signal) {
 	select {
 	case <-x.ended:
 	default:
-		unix.Kill(-x.cmd.Process.Pid, s)
+		_ = unix.Kill(-x.cmd.Process.Pid, s)
 	}
 }
 
@@ -197,7 +197,7 @@ func (p *processes) stopAll() {
 	p.live = nil
 	p.mu.Unlock()
 	for i := len(live) - 1; i >= 0; i-- {
-		live[i].stop()
+		_ = live[i].stop()
 	}
 }
 

@@ -48,7 +48,7 @@ func (cl *closer) close(c *net.UnixConn, uid uint32) error {
 	}
 	fd := -1
 	if err := raw.Control(func(f uintptr) {
-		unix.Shutdown(int(f), unix.SHUT_RDWR)
+		_ = unix.Shutdown(int(f), unix.SHUT_RDWR)
 		fd, _ = unix.FcntlInt(f, unix.F_DUPFD_CLOEXEC, 0)
 	}); err != nil {
 		return err
@@ -121,7 +121,7 @@ func (cl *closer) interrupt() {
 		cl.mu.Lock()
 		for _, u := range cl.users {
 			if u.tid != 0 && before[u] == u.turn {
-				unix.Tgkill(unix.Getpid(), u.tid, unix.SIGURG)
+				_ = unix.Tgkill(unix.Getpid(), u.tid, unix.SIGURG)
 			}
 		}
 		clear(before)

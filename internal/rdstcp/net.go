@@ -247,7 +247,7 @@ func (n *Net) Poll(h Handler) bool {
 		ev := &n.evs[i]
 		if int(ev.Fd) == n.bell {
 			var b [8]byte
-			unix.Read(n.bell, b[:])
+			_, _ = unix.Read(n.bell, b[:])
 			continue
 		}
 		c := n.conns[ev.Fd]

@@ -42,7 +42,7 @@ func (n *Net) leave(d dialed) {
 	n.news.Store(true)
 	n.mu.Unlock()
 	one := [8]byte{0: 1}
-	unix.Write(n.bell, one[:])
+	_, _ = unix.Write(n.bell, one[:])
 }
 
 // mayWait says that there is room for c, which was accepted. Called under mu.

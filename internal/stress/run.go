@@ -326,7 +326,7 @@ func (t *test) startUp() (end func()) {
 		t.sayMu.Lock()
 		defer t.sayMu.Unlock()
 		if t.env.Err != nil {
-			io.WriteString(t.env.Err, s)
+			_, _ = io.WriteString(t.env.Err, s)
 		}
 	}
 	write("Starting up")

@@ -51,7 +51,7 @@ func Connect(ctx context.Context, o rds.Options, bind, server netip.AddrPort, wa
 		return nil, err
 	}
 	c := &Client{rc: rc, sock: sock, Server: server, Wait: wait, calls: newCalls()}
-	c.unhook = context.AfterFunc(ctx, func() { sock.SetWriteDeadline(time.Unix(1, 0)) })
+	c.unhook = context.AfterFunc(ctx, func() { _ = sock.SetWriteDeadline(time.Unix(1, 0)) })
 	c.receiver.Go(c.receive)
 	return c, nil
 }

@@ -99,7 +99,7 @@ func Print(w io.Writer, dirs []Direction) {
 		return text
 	})
 	row("fsyncs", func(d Direction) string { return fmt.Sprint(d.Serve.Fsyncs) })
-	t.Flush()
+	_ = t.Flush()
 }
 
 // several is how many resets a copy of so many bytes has room for at least; a

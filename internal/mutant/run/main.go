@@ -144,7 +144,7 @@ func (r *runner) try(c check) error {
 	}
 	out, err := r.test(c, c.variant)
 	if *verbose {
-		os.Stdout.Write(out)
+		_, _ = os.Stdout.Write(out)
 	}
 	switch {
 	case err == nil:
