@@ -19,7 +19,7 @@ package verbs
 
 import "net/netip"
 
-// Provider limits and capabilities of a device.
+// DeviceAttr has the limits and capabilities of a device.
 type DeviceAttr struct {
 	Name          string // "soft", "sim", or the RDMA device's name
 	MaxMsg        uint32 // longest message of one work request, bytes

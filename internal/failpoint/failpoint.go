@@ -9,6 +9,7 @@ package failpoint
 // The names.
 const (
 	// When the daemon starts.
+
 	ControlSocket    = "control socket"
 	StatsFile        = "stats file"
 	Device           = "device"
@@ -23,6 +24,7 @@ const (
 
 	// When a client attaches. Segment, Table and the windows are also the names
 	// of their memory files.
+
 	Segment        = "rdsd-segment"
 	Table          = "rdsd-table"
 	SendWindow     = "rdsd-send"
@@ -33,6 +35,7 @@ const (
 	Watch          = "watch" // also twice when the daemon starts
 
 	// When it works.
+
 	Buffer         = "rdsd-buffer"
 	RegisterBuffer = "register buffer"
 	RegisterRegion = "register region"

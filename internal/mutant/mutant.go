@@ -15,6 +15,7 @@ type Name string
 // The variants, by what they break.
 const (
 	// Connections.
+
 	UnreachedUntold   Name = "unreached-untold"    // nobody is told that a host is not reached
 	KernelBelieved    Name = "kernel-believed"     // whoever says that it is a Linux kernel is taken for one
 	CrossingUndecided Name = "crossing-undecided"  // of two crossing requests each side rejects the other's
@@ -36,6 +37,7 @@ const (
 	SilenceIgnored    Name = "silence-ignored"     // a peer that says nothing any more is waited for without end
 
 	// Refusal.
+
 	RefusedDropped   Name = "refused-dropped"    // a REFUSED message is not kept
 	ReleasedEarly    Name = "released-early"     // a stopped port goes on before all it refused is known
 	HeldOvertakes    Name = "held-overtakes"     // what was held back goes ahead of what was refused
@@ -59,6 +61,7 @@ const (
 	RequestOvertakes Name = "request-overtakes"  // a control request goes ahead of what was submitted before it
 
 	// Operations.
+
 	MarkBeforeDrain   Name = "mark-before-drain"    // the high-water mark rises before the queue pair has drained
 	OperationReplayed Name = "operation-replayed"   // after a reconnect an operation is posted again
 	RefusedRunsAgain  Name = "refused-runs-again"   // an operation whose message was refused is posted again with it
@@ -93,6 +96,7 @@ const (
 	QuotaNotGivenBack Name = "quota-not-given-back" // operations that ended still count
 
 	// Who may do what, and how much.
+
 	LoopbackTrusted            Name = "loopback-trusted"              // loopback is a peer of a daemon that other hosts reach
 	DescriptorsClosedInSession Name = "descriptors-closed-in-session" // a session waits for the close of what its process sent
 	PartialUncharged           Name = "partial-uncharged"             // a message that was begun takes memory without limit
@@ -101,12 +105,14 @@ const (
 	SourceTakesAll             Name = "source-takes-all"              // one address takes all places for connections in set-up
 
 	// A client's events.
+
 	RoomNotRung         Name = "room-not-rung"         // a sleeping daemon does not ask to be rung for room in an event ring
 	ReceiveShareIgnored Name = "receive-share-ignored" // one socket may take all receive memory of its process
 	HandleReused        Name = "handle-reused"         // a new socket has the handle that a closed one had
 	MarkWaitsForAll     Name = "mark-waits-for-all"    // the high-water mark waits until no status of the process waits for room
 
 	// The provider.
+
 	CRCUnchecked Name = "crc-unchecked" // frames with a wrong CRC are taken
 )
 

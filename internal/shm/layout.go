@@ -15,8 +15,8 @@ const (
 
 	EntrySize = 64 // every descriptor
 
-	// Arenas are windows of WindowSize bytes; a chunk is named by its offset
-	// over all windows of one direction in units of Unit bytes.
+	// Unit is what offsets count in: a chunk is named by its offset over all
+	// windows of one direction, and an arena is windows of WindowSize bytes.
 	Unit       = 64
 	WindowSize = 4 << 20
 	PageSize   = 64 << 10 // an arena page holds chunks of one size class
@@ -251,8 +251,9 @@ type Cell struct {
 	_   [56]byte
 }
 
-// Want is what the client asks to be told about; client-writable mirror of the
-// slot and cell tables. The daemon reads it after the fact it publishes.
+// WantSlot is what the client asks to be told about a slot, and WantCell about a
+// cell: client-writable mirrors of the two tables. The daemon reads them after the
+// fact it publishes.
 type WantSlot struct {
 	Relief uint32 // 1: send EvRelief when Congested falls; 2: EvCrowded when it rises; the daemon clears the bit
 }
