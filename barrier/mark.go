@@ -1,10 +1,11 @@
-// Package barrier keeps operation ids and their high-water mark (HWM).
+// Package barrier tells which of a socket's RDMA operations have released their
+// local buffers, by one number: the high-water mark (HWM).
 //
-// Every RDMA operation of one (socket, destination address) takes the next id,
-// starting at 1. An operation is locally complete when nothing can touch its
-// local buffers any more, whatever became of it otherwise. The HWM is the
-// largest id N such that 1…N are all locally complete; it says whose buffers
-// are the application's again, and nothing about success.
+// Every operation of one (socket, destination address) takes the next id, starting
+// at 1. An operation is locally complete when nothing can touch its local buffers
+// any more, whatever its outcome. The HWM is the largest id N such that the
+// operations 1 to N are all locally complete. So it says which buffers are the
+// application's again. It says nothing about success.
 //
 // The package is a pure state machine: no I/O, clock, goroutine or lock.
 package barrier
@@ -16,38 +17,37 @@ import (
 
 // Errors of Mark's methods, for errors.Is.
 var (
-	// ErrOrder: an id is not the successor of the last one that was issued.
+	// ErrOrder: the id is not the one after the last id that was issued.
 	ErrOrder = errors.New("barrier: id out of order")
-	// ErrNotPending: an operation was completed that has not been issued, or has
-	// been completed before.
+	// ErrNotPending: the operation was not issued, or has completed before.
 	ErrNotPending = errors.New("barrier: operation is not pending")
 )
 
-// Op is an operation's place in its Mark, a part of the owner's record of the
-// operation. The zero value is pending nowhere. It must not be copied or reused
-// while it is pending.
+// Op is an operation's entry in a Mark, a part of its owner's record of the
+// operation. The zero value is not pending in any Mark. While it is pending, it must
+// not be copied or reused.
 type Op struct {
 	id         uint64
 	mark       *Mark // nil: not pending
 	prev, next *Op
 }
 
-// Mark is the barrier of one (socket, destination address). The zero value is
-// ready: nothing issued, HWM 0. Ids compare by their signed 64-bit difference,
-// so they may wrap. A Mark has one owner; it is not safe for concurrent use.
+// Mark is the high-water mark of one (socket, destination address). The zero value
+// is ready: no id is issued, and the HWM is 0. Ids are compared by their signed
+// 64-bit difference, so they may wrap. A Mark has one owner and is not safe for
+// concurrent use.
 //
-// A Mark is the list of its pending operations in the order of their ids, and
-// the HWM is what comes before the first of them. So every call takes constant
-// time and no memory, however many operations complete ahead of one that stays
-// pending.
+// A Mark is the list of its pending operations in the order of their ids. The HWM is
+// one less than the first of them. So every call takes constant time and no memory,
+// even if many operations complete ahead of one that stays pending.
 type Mark struct {
 	last        uint64
 	first, tail *Op
 	pending     int
 }
 
-// Start makes the mark as if all ids up to id had been issued and completed.
-// Operations that were pending are not any more.
+// Start sets the mark as if all ids up to id had been issued and completed.
+// Operations that were pending are not pending any more.
 func (m *Mark) Start(id uint64) {
 	for o := m.first; o != nil; {
 		next := o.next
@@ -57,8 +57,8 @@ func (m *Mark) Start(id uint64) {
 	*m = Mark{last: id}
 }
 
-// Check reports whether id may be issued after n others: ErrOrder unless it is
-// Last()+n+1.
+// Check returns ErrOrder unless id is Last()+n+1, the id that may be issued after n
+// others.
 func (m *Mark) Check(id, n uint64) error {
 	if want := m.last + n + 1; id != want {
 		return fmt.Errorf("%w: got %d, want %d", ErrOrder, id, want)
@@ -66,8 +66,8 @@ func (m *Mark) Check(id, n uint64) error {
 	return nil
 }
 
-// Issue records that operation o took id. ErrOrder unless id is Last()+1 and o
-// is pending nowhere; the mark is then unchanged.
+// Issue records that operation o takes id. ErrOrder: id is not Last()+1, or o is
+// pending already; the mark is then unchanged.
 func (m *Mark) Issue(o *Op, id uint64) error {
 	if err := m.Check(id, 0); err != nil {
 		return err
@@ -86,9 +86,9 @@ func (m *Mark) Issue(o *Op, id uint64) error {
 	return nil
 }
 
-// Complete records that operation o is locally complete; any order is allowed.
-// raised reports whether the HWM rose. ErrNotPending if o is not pending here;
-// the mark is then unchanged.
+// Complete records that operation o is locally complete. Operations may complete in
+// any order. raised reports whether the HWM rose. ErrNotPending: o is not pending in
+// m; the mark is then unchanged.
 func (m *Mark) Complete(o *Op) (raised bool, err error) {
 	if o.mark != m {
 		return false, fmt.Errorf("%w: high-water mark %d, last issued %d", ErrNotPending, m.HWM(), m.last)
@@ -130,6 +130,6 @@ func (m *Mark) AllDone() bool { return m.first == nil }
 // Reached reports whether the HWM has reached id.
 func (m *Mark) Reached(id uint64) bool { return Reached(m.HWM(), id) }
 
-// Reached reports whether a high-water mark of hwm has reached id, by signed
-// 64-bit difference.
+// Reached reports whether a high-water mark of hwm has reached id. It compares by
+// signed 64-bit difference.
 func Reached(hwm, id uint64) bool { return int64(hwm-id) >= 0 }

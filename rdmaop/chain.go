@@ -2,8 +2,8 @@ package rdmaop
 
 import "github.com/rdsd/rdsd/verbs"
 
-// Supported reports whether a device with caps can run o: atomics need
-// verbs.CapAtomics, their masked forms verbs.CapMaskedAtomic too.
+// Supported reports whether a device with these capabilities can run o. Atomics need
+// verbs.CapAtomics; masked atomics need verbs.CapMaskedAtomic as well.
 func (o *Op) Supported(caps verbs.Caps) bool {
 	need := verbs.Caps(0)
 	if o.Kind.Atomic() {
@@ -15,8 +15,8 @@ func (o *Op) Supported(caps verbs.Caps) bool {
 	return caps&need == need
 }
 
-// WRCount returns how many work requests AppendWRs makes of o on a device with
-// these limits, without the SEND behind them.
+// WRCount returns how many work requests AppendWRs makes of o on a device with these
+// limits, not counting the SEND.
 func (o *Op) WRCount(maxSGE, maxReadSGE int, maxMsg uint32) int {
 	if o.Kind.Atomic() {
 		return 1
@@ -32,13 +32,13 @@ func (o *Op) WRCount(maxSGE, maxReadSGE int, maxMsg uint32) int {
 	return n
 }
 
-// AppendWRs appends o's RDMA work requests to dst, in order and without flags:
-// unsignaled, unfenced, WRID 0. The caller numbers them and adds the SEND. The
-// remote address starts at RemoteOff of the region and advances from request
-// to request; a request holds at most the device's MaxSGE (MaxReadSGE) pieces
-// and MaxMsg bytes. The pieces are appended to sges, whose memory the requests
-// share: it may be reused when they have been posted. A device that does not
-// support o (see Supported) gets nothing appended.
+// AppendWRs appends o's RDMA work requests to dst, in order. They are unsignaled and
+// unfenced and have WRID 0: the caller numbers them and adds the SEND. The remote
+// address starts at RemoteOff of the region and advances from request to request. A
+// request has at most the device's MaxSGE (for a READ, MaxReadSGE) pieces and MaxMsg
+// bytes. The pieces are appended to sges; that memory may be reused when the
+// requests have been posted. For a device that does not support o (see Supported)
+// nothing is appended.
 func (o *Op) AppendWRs(dst []verbs.SendWR, sges *[]verbs.SGE, attr *verbs.DeviceAttr) []verbs.SendWR {
 	if !o.Supported(attr.Caps) {
 		return dst

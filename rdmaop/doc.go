@@ -1,15 +1,17 @@
-// Package rdmaop is RDMA above a queue pair: the operation that rides ahead of
-// a message and its life (Op), which keys an initiator may use (Grants), and
-// to whom a target has opened a region (Export).
+// Package rdmaop follows RDMA operations above a queue pair: an initiator's
+// operation from its submission to its status ([Op]), the keys that an initiator
+// may use ([Grants]), and the peers to which a target has opened a region
+// ([Export]).
 //
-// An operation becomes a chain of unsignaled RDMA work requests followed by
-// the SEND of its message, which its connection adds. Two things are told
-// apart throughout:
+// An operation becomes a chain of unsignaled RDMA work requests, and the
+// connection posts the SEND of the operation's message behind them. An operation ends
+// in two independent steps:
 //
-//   - Locally complete: no work request can touch the local buffers any more.
-//     This raises the barrier's high-water mark and says nothing of success.
-//   - Settled: the operation's one status is known.
+//   - It is locally complete when no work request can touch its local buffers any
+//     more. The barrier's high-water mark then rises. That says nothing about
+//     success.
+//   - It is settled when its status is known. It has one status.
 //
-// Everything here is a pure state machine owned by one goroutine: no I/O,
-// clock, lock or goroutine, and no allocation in steady state.
+// Everything here is a pure state machine with one owner: it has no I/O, clock, lock
+// or goroutine, and allocates nothing in steady state.
 package rdmaop

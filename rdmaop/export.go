@@ -33,10 +33,9 @@ func (s ExportState) String() string {
 	return "invalid state"
 }
 
-// Export is the target's side of one region: who was granted its key and who
-// has still to give it back. The zero value is a live export granted to
-// nobody. An Export has one owner. Both lists are kept in order, so that no call
-// looks at each of a region's grants for each of its peers.
+// Export is the target's side of one region: the peers that were granted its key,
+// and those that have yet to give it back. The zero value is a live export, granted
+// to nobody. An Export has one owner.
 type Export struct {
 	state    ExportState
 	grants   []grantee       // by peer, then port
@@ -86,16 +85,16 @@ func (e *Export) of(peer verbs.PeerKey) (from, to int) {
 	return from, to
 }
 
-// Reset makes e a live export granted to nobody, keeping its memory.
+// Reset makes e a live export that is granted to nobody. It keeps its memory.
 func (e *Export) Reset() { *e = Export{grants: e.grants[:0], waiting: e.waiting[:0]} }
 
 // State returns how far e has come.
 func (e *Export) State() ExportState { return e.state }
 
-// GrantTo notes that the socket at port of peer (AnyPort: every socket there)
-// may use the region. needGrant: a GRANT has to be sent ahead of whatever
-// carries the cookie; false: the peer has it already. EINVAL: being revoked;
-// ENOBUFS: granted to MaxGrantees already.
+// GrantTo notes that the socket at port of peer may use the region. AnyPort stands
+// for every socket of the peer. needGrant says that a GRANT has to be sent, ahead of
+// whatever carries the cookie; without it the peer has the grant already. EINVAL:
+// the region is being revoked. ENOBUFS: it is granted to MaxGrantees already.
 func (e *Export) GrantTo(peer verbs.PeerKey, port uint16) (needGrant bool, errno unix.Errno) {
 	if e.state != ExportLive {
 		return false, unix.EINVAL
@@ -111,8 +110,8 @@ func (e *Export) GrantTo(peer verbs.PeerKey, port uint16) (needGrant bool, errno
 	return true, 0
 }
 
-// Ungrant notes that a grant came to nothing: it was withdrawn before it was
-// sent, or peer refused it. It reports whether there was one.
+// Ungrant notes that a grant has no effect: it was withdrawn before it was sent, or
+// the peer refused it. It reports whether there was such a grant.
 func (e *Export) Ungrant(peer verbs.PeerKey, port uint16) bool {
 	i, ok := e.find(peer, port)
 	if ok {
@@ -121,9 +120,9 @@ func (e *Export) Ungrant(peer verbs.PeerKey, port uint16) bool {
 	return ok
 }
 
-// Revoke starts taking the key back and appends to dst the peers that need a
-// REVOKE. From deadline on Timeout gives up on those that have not answered.
-// With nobody to tell the state is ExportRevoked at once. Only the first call
+// Revoke starts to take the key back, and appends to dst the peers that need a
+// REVOKE. From deadline on Timeout gives up on peers that have not answered. If the
+// key was granted to nobody, the state is ExportRevoked at once. Only the first call
 // has an effect.
 func (e *Export) Revoke(dst []verbs.PeerKey, deadline int64) []verbs.PeerKey {
 	if e.state != ExportLive {
@@ -139,21 +138,21 @@ func (e *Export) Revoke(dst []verbs.PeerKey, deadline int64) []verbs.PeerKey {
 	return append(dst, e.waiting...)
 }
 
-// Grants counts who was granted the key and may have it.
+// Grants returns how many grants of the key exist.
 func (e *Export) Grants() int { return len(e.grants) }
 
-// Waits reports whether peer was asked to give the key back and has not yet.
+// Waits reports whether peer was asked to give the key back and has not.
 func (e *Export) Waits(peer verbs.PeerKey) bool {
 	_, ok := slices.BinarySearch(e.waiting, peer)
 	return ok
 }
 
-// Waiting returns the peers that Waits is true of. It is the Export's: to be read
-// only, valid until the next call.
+// Waiting returns the peers that were asked to give the key back and have not. The
+// slice belongs to e: it must not be changed, and is valid until the next call.
 func (e *Export) Waiting() []verbs.PeerKey { return e.waiting }
 
-// PeerRevoked notes peer's REVOKED and returns how many grants that ends. One
-// that was not waited for changes nothing.
+// PeerRevoked notes peer's REVOKED and returns how many grants have ended with it. A
+// REVOKED that was not waited for changes nothing.
 func (e *Export) PeerRevoked(peer verbs.PeerKey) (ended int) {
 	i, ok := slices.BinarySearch(e.waiting, peer)
 	if !ok {
@@ -165,16 +164,16 @@ func (e *Export) PeerRevoked(peer verbs.PeerKey) (ended int) {
 	return ended
 }
 
-// PeerGone notes that peer restarted, or that its queue pair was broken off
-// and destroyed: what it was granted is void. It returns how many grants that
-// ends. A live export needs a new grant for it.
+// PeerGone notes that peer restarted, or that its queue pair was destroyed: its
+// grants have ended. It returns how many those are. If e is live, the peer needs a
+// new grant to use the region.
 func (e *Export) PeerGone(peer verbs.PeerKey) (ended int) {
 	ended = e.drop(peer)
 	e.PeerRevoked(peer)
 	return ended
 }
 
-// PeersGone is PeerGone of all peers from one on and before another.
+// PeersGone is PeerGone of all peers whose keys are at least from and below before.
 func (e *Export) PeersGone(from, before verbs.PeerKey) (ended int) {
 	first, _ := e.find(from, 0)
 	last, _ := e.find(before, 0)
@@ -194,8 +193,8 @@ func (e *Export) drop(peer verbs.PeerKey) int {
 	return to - from
 }
 
-// Timeout appends to dst, once, the peers that have not given the key back by
-// the deadline: their queue pairs have to be broken off, and PeerGone called.
+// Timeout appends to dst the peers that have not given the key back by the deadline,
+// once. The owner has to break off their queue pairs and call PeerGone.
 func (e *Export) Timeout(dst []verbs.PeerKey, now int64) []verbs.PeerKey {
 	if e.state != ExportRevoking || e.broken || now < e.deadline {
 		return dst
@@ -204,13 +203,13 @@ func (e *Export) Timeout(dst []verbs.PeerKey, now int64) []verbs.PeerKey {
 	return append(dst, e.waiting...)
 }
 
-// Deadline returns when Timeout has something to do; false if it has not.
+// Deadline returns when Timeout is due; false if it is not going to be.
 func (e *Export) Deadline() (int64, bool) {
 	return e.deadline, e.state == ExportRevoking && !e.broken
 }
 
-// Granted reports whether the socket at port of peer may use the region now:
-// what the initiator's Grants check is on the wire, for a peer on this host.
+// Granted reports whether the socket at port of peer may use the region now. It is
+// for a peer on this host; a remote initiator asks its Grants.
 func (e *Export) Granted(peer verbs.PeerKey, port uint16) bool {
 	if e.state != ExportLive {
 		return false

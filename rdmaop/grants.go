@@ -23,18 +23,18 @@ const (
 // key.
 const AnyPort uint16 = 0
 
-// Grant is one permission of the peer: the socket at Port may use the region.
+// Grant is one permission that the peer gave: the socket at Port may use the region.
 type Grant struct {
 	Cookie uint64 // rkey | offset << 32
 	Len    uint64 // bytes of the region
 	Rights Rights
-	Port   uint16 // ours, AnyPort for any
+	Port   uint16 // port of this host's socket, or AnyPort
 	Owner  Owner
 }
 
-// Owner is the socket of the peer that a region belongs to: its port, and its
-// incarnation, which the port's next socket does not have. The zero value is
-// nobody that is known.
+// Owner is the socket of the peer that a region belongs to. Inc is the incarnation
+// of the socket: the next socket at the port has another one. The zero value means
+// that the owner is not known.
 type Owner struct {
 	Port uint16
 	Inc  uint32
@@ -42,20 +42,20 @@ type Owner struct {
 
 // Errors of Grants.Add, for errors.Is.
 var (
-	// ErrGrantConflict: the peer granted a key again with another region. The
-	// peer broke the protocol.
+	// ErrGrantConflict: the peer granted the key before, with another region. It
+	// broke the protocol.
 	ErrGrantConflict = errors.New("rdmaop: grant contradicts an earlier one")
 	// ErrTooManyGrants: the table is full.
 	ErrTooManyGrants = errors.New("rdmaop: too many grants")
-	// ErrGrantOver: the key was taken back, or was for one use and had it. The
-	// grant has crossed that.
+	// ErrGrantOver: the key was taken back, or was for one use and has been used,
+	// while the grant was on its way.
 	ErrGrantOver = errors.New("rdmaop: grant of a key that has ended")
 )
 
-// Grants is the initiator's table of what one peer allows it, on all its
-// lanes: an operation the target's device would refuse, breaking the
-// queue pair that all sockets share, is refused here. Check, Use and Done
-// take constant time and do not allocate. A Grants has one owner.
+// Grants is the initiator's table of what one peer allows it, on all lanes. The
+// target's device would answer a forbidden operation by breaking the queue pair that
+// all sockets share, so such an operation is refused here. Check, Use and Done take
+// constant time and do not allocate. A Grants has one owner.
 type Grants struct {
 	max    int
 	kept   int // keys of keyUsed and keyTaken
@@ -103,15 +103,16 @@ func NewGrants(max int) *Grants {
 	return &Grants{max: max, keys: make(map[uint32]*key), grants: make(map[holder]Rights)}
 }
 
-// Len returns the number of grants, and of keys without any that are remembered:
-// those for one use that were used and not taken back yet, and those that were
-// taken back on some lanes and not yet on all.
+// Len returns how many entries the table has: grants, keys for one use that were
+// used and not taken back, and keys that were taken back on some lanes and not yet
+// on all.
 func (g *Grants) Len() int { return len(g.grants) + g.kept }
 
-// Add records a grant; a repeated one replaces the rights. One of a use-once
-// key that was used has crossed the use, one of a key that the peer is taking back
-// has been overtaken on another lane. They change nothing, and until the key is
-// taken back on all lanes its number serves no other region. ErrGrantConflict, ErrGrantOver, ErrTooManyGrants.
+// Add records a grant. A repeated grant replaces the rights. Errors:
+// ErrGrantConflict; ErrTooManyGrants; ErrGrantOver for a key that was for one use
+// and has been used, or that the peer is taking back on another lane. An error
+// changes nothing. Until a key is taken back on all its lanes, its number serves no
+// other region.
 func (g *Grants) Add(n Grant) error {
 	h := holder{uint32(n.Cookie), n.Port}
 	k := g.keys[h.rkey]
@@ -138,16 +139,16 @@ func (g *Grants) Add(n Grant) error {
 	return nil
 }
 
-// Check says whether the socket at port may run o now: 0, or EINVAL: no such
-// key, or another cookie; EACCES: not granted to this port or not with these
-// rights; ERANGE: beyond the region.
+// Check returns 0 if the socket at port may run o now. EINVAL: there is no such key,
+// or its cookie is another one. EACCES: the key is not granted to this port, or not
+// with these rights. ERANGE: o reaches beyond the region.
 func (g *Grants) Check(o *Op, port uint16) unix.Errno {
 	_, errno := g.check(o, port)
 	return errno
 }
 
-// Owner returns the owner of the region that rkey is the key of, as its GRANT
-// named it; the zero value for a key that is not known.
+// Owner returns the owner that the GRANT of rkey named, or the zero value for a key
+// that is not known.
 func (g *Grants) Owner(rkey uint32) Owner {
 	if k := g.keys[rkey]; k != nil {
 		return k.owner
@@ -177,10 +178,11 @@ func (g *Grants) check(o *Op, port uint16) (*key, unix.Errno) {
 	return k, 0
 }
 
-// Use is Check of the operations of one message, and if all may run counts
-// them in flight on their keys until Done: to be called as they are posted. A
-// message is one use: it ends a use-once key for everybody else. On failure
-// nothing has changed, and bad is the operation that errno is about.
+// Use checks the operations of one message, as Check does. If all may run, it counts
+// them as in flight on their keys until Done. It is called when they are posted. A
+// message is one use of a key for one use, which is then over for every other
+// message. If an operation may not run, bad is that operation and nothing has
+// changed.
 func (g *Grants) Use(port uint16, ops ...*Op) (bad *Op, errno unix.Errno) {
 	for _, o := range ops {
 		if errno := g.Check(o, port); errno != 0 {
@@ -203,10 +205,9 @@ func (g *Grants) Use(port uint16, ops ...*Op) (bad *Op, errno unix.Errno) {
 	return nil, 0
 }
 
-// Done ends o's use of its key: no work request of it is outstanding. When
-// revoked is true it was the last one on a key the peer asked back, and
-// REVOKED for o.RKey() is to be sent. Done of an operation that is not in
-// flight does nothing.
+// Done ends o's use of its key: no work request of o is outstanding. If revoked is
+// true, it was the last use of a key that the peer is taking back, and a REVOKED for
+// o.RKey() has to be sent. It does nothing for an operation that is not in flight.
 func (g *Grants) Done(o *Op) (revoked bool) {
 	k := o.key
 	if k == nil {
@@ -224,11 +225,11 @@ func (g *Grants) Done(o *Op) (revoked bool) {
 	return true
 }
 
-// Revoke ends all grants of rkey at the peer's request, which comes on so many
-// lanes. It reports whether the key is retired already, so that REVOKED may be
-// sent at once; otherwise the Done of the last operation says so. A key that is
-// not known is retired. Until the request has come on all of its lanes, a GRANT
-// that comes is older than it.
+// Revoke ends all grants of rkey at the request of the peer, which sends the request
+// on that many lanes. If retired is true, REVOKED may be sent at once; otherwise
+// Done of the last operation says when. A key that is not known is retired. A GRANT
+// that arrives before the request has arrived on all its lanes is older than the
+// request.
 func (g *Grants) Revoke(rkey uint32, lanes int) (retired bool) {
 	k := g.keys[rkey]
 	if k == nil {
@@ -266,13 +267,13 @@ func (g *Grants) end(k *key) {
 	g.freeKey(k)
 }
 
-// Retired reports whether nothing is known of rkey: no posted operation uses it,
-// no grant of it is left, and no use of it is to be remembered.
+// Retired reports whether the table has nothing about rkey: no grant, no operation
+// in flight, and no use that has to be remembered.
 func (g *Grants) Retired(rkey uint32) bool { return g.keys[rkey] == nil }
 
-// Clear ends all grants and owed REVOKEDs: the peer restarted, or is given up.
-// Operations still in flight may be passed to Done later. It takes constant time:
-// what there was is left to the garbage collector.
+// Clear ends all grants, and all REVOKEDs that are owed, because the peer restarted
+// or is given up. Operations in flight may still be passed to Done later. It takes
+// constant time.
 func (g *Grants) Clear() {
 	g.life++
 	g.keys, g.grants, g.kept = make(map[uint32]*key), make(map[holder]Rights), 0

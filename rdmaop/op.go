@@ -52,18 +52,19 @@ type Seg struct {
 	Len  uint32 // bytes, 1 to MaxSegLen
 }
 
-// AtomicArgs are the operands of an atomic operation. FetchAdd adds CompareAdd;
-// each bit of CompareMask ends a field that the carry does not leave. CmpSwap
-// compares the bits of CompareMask and stores those of SwapMask. The plain forms
-// are masks of 0 and of all ones: see Masked.
+// AtomicArgs are the operands of an atomic operation. FetchAdd adds CompareAdd; each
+// bit set in CompareMask is the top bit of a field that the carry does not leave.
+// CmpSwap compares the bits of CompareMask and stores those of SwapMask. The plain
+// form of FetchAdd has a CompareMask of 0, that of CmpSwap has masks of all ones:
+// see Op.Masked.
 type AtomicArgs struct {
 	CompareAdd, Swap      uint64
 	CompareMask, SwapMask uint64
 }
 
-// Op is one operation, from submission to its status. The exported fields are
-// the owner's to fill before EvQueue and constant from then on. An Op is
-// pooled by its owner: Reset makes it new again and keeps its memory.
+// Op is one operation, from submission to its status. The owner fills in the
+// exported fields before EvQueue; they do not change afterwards. Owners keep Ops in
+// a pool: Reset makes an Op new and keeps its memory.
 type Op struct {
 	Kind      Kind
 	Flags     Flags
@@ -72,7 +73,7 @@ type Op struct {
 	Len       uint64 // bytes in all, the sum of Segs
 	Segs      []Seg
 	Atomic    AtomicArgs
-	Token     uint64 // the user's, comes back in the status
+	Token     uint64 // the user's number, returned in the status
 	ID        uint64 // barrier id
 
 	state  State
@@ -81,20 +82,21 @@ type Op struct {
 	key    *key // counted in flight on this grant, see Grants
 }
 
-// Reset makes o a new operation, keeping the memory of Segs. Only an operation
-// that is StateNew or StateSettled, and not in flight in a Grants, may be
-// reset.
+// Reset makes o a new operation and keeps the memory of Segs. o must be in StateNew
+// or StateSettled, and not in flight in a Grants.
 func (o *Op) Reset() {
 	segs := o.Segs[:0]
 	*o = Op{Segs: segs}
 }
 
-// Validate checks that o is well formed, whatever region it is for. EINVAL:
-// unknown kind, no segment or an empty one, more than MaxSegs segments, one
-// longer than MaxSegLen or wrapping around, Len not the sum of the segments,
-// an atomic that is not 8 bytes in one segment, or whose remote address is not
-// a multiple of 8; EFAULT: an atomic whose local address is not; ERANGE: the
-// remote range wraps around.
+// Validate checks that o is well formed for any region.
+//
+//   - EINVAL: unknown kind; no segment, or more than MaxSegs; a segment that is
+//     empty, longer than MaxSegLen or wraps around; Len is not the sum of the
+//     segments; an atomic that is not 8 bytes in one segment, or whose remote
+//     address is not a multiple of 8.
+//   - EFAULT: an atomic whose local address is not a multiple of 8.
+//   - ERANGE: the remote range wraps around.
 func (o *Op) Validate() unix.Errno {
 	if o.Kind < Write || o.Kind > CmpSwap || len(o.Segs) == 0 || len(o.Segs) > MaxSegs {
 		return unix.EINVAL
@@ -125,8 +127,8 @@ func (o *Op) Validate() unix.Errno {
 	return 0
 }
 
-// Masked reports whether o needs the masked form of its atomic: the plain one
-// would not do the same.
+// Masked reports whether o needs the masked form of its atomic, because the plain
+// form would have another result.
 func (o *Op) Masked() bool {
 	a := &o.Atomic
 	switch o.Kind {
@@ -138,14 +140,14 @@ func (o *Op) Masked() bool {
 	return false
 }
 
-// Fenced reports whether the SEND behind o needs the verbs fence: it would
-// otherwise overtake a READ or an atomic that is still on its way.
+// Fenced reports whether the SEND behind o needs a fence. Without one the SEND would
+// overtake a READ or an atomic.
 func (o *Op) Fenced() bool { return o.Kind == Read || o.Kind.Atomic() }
 
 // RKey returns the key of the remote region.
 func (o *Op) RKey() uint32 { return uint32(o.Cookie) }
 
-// Rights returns what o needs at the remote region.
+// Rights returns the rights that o needs at the remote region.
 func (o *Op) Rights() Rights {
 	switch o.Kind {
 	case Write:
@@ -169,7 +171,8 @@ func (o *Op) remote() (uint64, bool) {
 // first byte in the key's address space.
 func MakeCookie(rkey, offset uint32) uint64 { return uint64(rkey) | uint64(offset)<<32 }
 
-// Apply returns what an atomic makes of the value old at the target.
+// Apply returns the value that atomic operation o stores at the target if the value
+// there is old.
 func (o *Op) Apply(old uint64) uint64 {
 	a := &o.Atomic
 	if o.Kind == CmpSwap {

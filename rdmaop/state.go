@@ -43,12 +43,12 @@ const (
 	EvPost                       // its work requests were posted, or a local copy began
 	EvLocal                      // no work request can touch its local buffers any more
 	EvAck                        // its message was acked by the same peer instance
-	EvLess                       // a handshake with the same instance acked less: not delivered
+	EvLess                       // a handshake with the same instance acked fewer messages: not delivered
 	EvNoSocket                   // its message found no socket: not delivered
 	EvRestarted                  // the peer is another instance now
-	EvTimeout                    // nothing was known in time, or its limit passed
+	EvTimeout                    // its outcome was not known in time, or its time limit passed
 	EvWCError                    // it ended with the error completion Event.WC
-	EvRefuse                     // refused before posting, reason Event.Errno
+	EvRefuse                     // refused before it was posted, for Event.Errno
 	EvCancel                     // withdrawn: cancel or close
 	EvSibling                    // the other operation of its message failed: not delivered
 
@@ -82,13 +82,13 @@ type Event struct {
 	Errno unix.Errno     // EvRefuse
 }
 
-// Effect is what the owner has to do after a step. When both bits are set the
-// status is reported first, so that who sees the mark finds the status.
+// Effect is what the owner has to do after a step. If both bits are set, the status
+// is reported first, so that a program that sees the mark also finds the status.
 type Effect uint8
 
 const (
-	RaiseLocal Effect = 1 << iota // complete Op.ID at the barrier; once per operation
-	Report                        // report Op.Status; at most once per operation
+	RaiseLocal Effect = 1 << iota // complete Op.ID at the barrier; it comes once per operation
+	Report                        // report Op.Status; it comes at most once per operation
 )
 
 // Status of an operation: the values of RDS_RDMA_*, and StatusUnknown.
@@ -96,11 +96,11 @@ type Status uint8
 
 const (
 	StatusSuccess     Status = 0 // the message was acked: its data is in place
-	StatusRemoteError Status = 1 // refused by the target or, with an errno, by our side before posting
+	StatusRemoteError Status = 1 // refused by the target, or with an errno by this side before it was posted
 	StatusCanceled    Status = 2 // withdrawn; it may or may not have run
 	StatusDropped     Status = 3 // the message was not delivered and never will be
 	StatusOtherError  Status = 4 // ended by an error of this side or of the transport
-	StatusUnknown     Status = 5 // the peer went before it could be known
+	StatusUnknown     Status = 5 // the peer was lost before the outcome was known
 )
 
 func (s Status) String() string {
@@ -121,10 +121,10 @@ func (s Status) String() string {
 	return "invalid status"
 }
 
-// StatusOf returns the status that an error completion gives its operation,
-// and false if it names no fault of the operation: flushed, retries exceeded,
-// the device or connection failed. Such an operation is best left to the next
-// handshake, which can tell SUCCESS from DROPPED.
+// StatusOf returns the status that an error completion gives to its operation. It
+// returns false if the completion does not show a fault of the operation: it was
+// flushed, retries were exceeded, the device or the connection failed. Such an
+// operation is left to the next handshake, which can tell SUCCESS from DROPPED.
 func StatusOf(wc verbs.WCStatus) (Status, bool) {
 	switch wc {
 	case verbs.WCRemAccessErr:
@@ -136,7 +136,7 @@ func StatusOf(wc verbs.WCStatus) (Status, bool) {
 	return StatusOtherError, true
 }
 
-// EventError is returned by Step for an event that the state does not allow.
+// EventError is the error of Step for an event that the state does not allow.
 type EventError struct {
 	State State
 	Event EventType
@@ -146,24 +146,24 @@ func (e *EventError) Error() string {
 	return fmt.Sprintf("rdmaop: event %v in state %v", e.Event, e.State)
 }
 
-// State returns where o is in its life.
+// State returns the state of o.
 func (o *Op) State() State { return o.state }
 
-// Status returns o's status; it has one in StateTold and StateSettled.
+// Status returns o's status. An operation has one in StateTold and StateSettled.
 func (o *Op) Status() Status { return o.status }
 
-// Errno returns why o was refused, 0 if it was not.
+// Errno returns why o was refused; 0 if it was not refused.
 func (o *Op) Errno() unix.Errno { return o.errno }
 
-// WantsStatus reports whether the application asked to be told o's status.
+// WantsStatus reports whether the application asked for o's status.
 func (o *Op) WantsStatus() bool {
 	return o.Flags&FlagNotify != 0 || o.Flags&FlagReport != 0 && o.status != StatusSuccess
 }
 
-// Step moves o by one event: the one place where its state changes. News about
-// an operation whose status is known already has no effect. An event that
-// cannot happen in o's state, or EvWCError with WCSuccess, is refused with an
-// *EventError and changes nothing.
+// Step moves o by one event. No other method changes its state. A further event
+// about an operation whose status is known has no effect. An event that cannot
+// happen in the state of o, or an EvWCError with WCSuccess, changes nothing and
+// returns an *EventError.
 func (o *Op) Step(ev Event) (Effect, error) {
 	to, eff, ok := next(o.state, ev.Type)
 	if !ok || ev.Type == EvWCError && ev.WC == verbs.WCSuccess {

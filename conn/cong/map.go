@@ -1,5 +1,6 @@
-// Package cong is the congestion map of one address: which of its 65,536 ports
-// have no room (kernel: cong.c).
+// Package cong keeps the congestion map of one address: a set of those of its 65,536
+// ports whose receivers have no room (kernel: cong.c). Peers send their maps to each
+// other, so that senders know where to wait.
 package cong
 
 import (
@@ -16,15 +17,14 @@ const words = Len / 8
 // ErrLen is returned for an encoded map that is not Len bytes long.
 var ErrLen = errors.New("cong: congestion map is not 8192 bytes")
 
-// Map is a set of congested ports. The zero value is empty and costs no more
-// than itself; the 8 KiB come with the first congested port and stay. A Map
-// belongs to one goroutine.
+// Map is a set of congested ports. The zero value is empty. It takes 8 KiB of memory
+// from its first congested port on. A Map belongs to one goroutine.
 type Map struct {
 	w *[words]uint64 // nil: never anything set
 	n int            // ports set
 }
 
-// Test says whether port p is congested.
+// Test reports whether port p is congested.
 func (m *Map) Test(p uint16) bool {
 	return m.n != 0 && m.w[p>>6]>>(p&63)&1 != 0
 }
@@ -55,7 +55,7 @@ func (m *Map) Clear(p uint16) bool {
 // Count returns the number of congested ports.
 func (m *Map) Count() int { return m.n }
 
-// Empty says that no port is congested.
+// Empty reports whether no port is congested.
 func (m *Map) Empty() bool { return m.n == 0 }
 
 // Reset marks every port free.
@@ -66,9 +66,9 @@ func (m *Map) Reset() {
 	}
 }
 
-// Load replaces the map by an encoded one and calls changed, if not nil, for
-// every port that differs, in ascending order; the map is complete by then.
-// Errors: ErrLen, and the map is unchanged.
+// Load replaces the map by an encoded one. It then calls changed, unless that is
+// nil, for every port that differs, in ascending order. ErrLen leaves the map
+// unchanged.
 func (m *Map) Load(b []byte, changed func(port uint16, congested bool)) error {
 	if len(b) != Len {
 		return ErrLen

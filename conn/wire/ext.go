@@ -15,18 +15,19 @@ const (
 // kernel takes an unknown type below 16 as empty and stops at any other.
 var extLen = [16]int{1: 4, 2: 4, 3: 8, 4: 8, 5: 2, 6: 4, 7: 4, 8: 1, 9: 5}
 
-// Exts are the extension headers a message may carry.
+// Exts are the extension headers that a message may carry.
 type Exts struct {
 	RDMA     int       // how many RDMA headers there are, at most 2
-	RDMAKeys [2]uint32 // the message chases operations on these rkeys
+	RDMAKeys [2]uint32 // the message follows operations on these rkeys
 	HasDest  bool
 	Dest     uint64 // RDMA_DEST cookie: rkey | offset<<32
 }
 
 // ParseExts reads the extension headers in b. It is as tolerant as the kernel:
-// several may be packed, the terminator may be missing when b is full, unknown
-// types are skipped as empty, and one that would overrun b ends the list. Of
-// several RDMA headers the first two count, of several RDMA_DEST the last.
+// several may be packed, the terminator may be missing if b is full, headers of
+// unknown types are skipped as if empty, and a header that would reach beyond b ends
+// the list. Of several RDMA headers the first two count, of several RDMA_DEST
+// headers the last.
 func ParseExts(b []byte) (e Exts) {
 	for len(b) > 0 {
 		t := int(b[0])
@@ -53,7 +54,7 @@ func ParseExts(b []byte) (e Exts) {
 // Exts decodes the header's extension headers.
 func (h *Header) Exts() Exts { return ParseExts(h.Ext[:]) }
 
-// DestCookie returns the RDMA_DEST cookie a message carries, 0 = none.
+// DestCookie returns the RDMA_DEST cookie of the message; 0 if it has none.
 func (h *Header) DestCookie() uint64 {
 	if h.Ext[0] == extNone {
 		return 0
@@ -67,8 +68,8 @@ func (h *Header) SetExtRDMA(rkey uint32) {
 	binary.BigEndian.PutUint32(h.Ext[1:], rkey)
 }
 
-// AddExtRDMA puts an RDMA header for rkey behind the one of SetExtRDMA: the
-// message chases a second operation.
+// AddExtRDMA adds an RDMA header for rkey behind the one of SetExtRDMA: the message
+// follows a second operation.
 func (h *Header) AddExtRDMA(rkey uint32) {
 	h.Ext[5] = extRDMA
 	binary.BigEndian.PutUint32(h.Ext[6:], rkey)

@@ -1,9 +1,10 @@
-// Package wire is the codec of RDS/IB 3.1 frames and of rdsd's extension to
-// them: message headers, extension headers, internal messages and the private
-// data of the connection manager. docs/protocol.md has the layouts.
+// Package wire encodes and decodes what two ends of a connection send each other:
+// message headers, extension headers, internal messages and the private data of the
+// connection manager. The formats are those of RDS/IB 3.1, with rdsd's extension,
+// and of RDS/TCP. docs/protocol.md has the layouts.
 //
-// It allocates nothing and keeps no state. All integers are big-endian unless
-// said.
+// The package keeps no state and allocates nothing. Integers are big-endian unless a
+// comment says otherwise.
 package wire
 
 import (
@@ -63,9 +64,9 @@ type Header struct {
 	Ext    [ExtLen]byte // extension headers, still encoded
 }
 
-// Put encodes h into the first HeaderLen bytes of b with its checksum. A sum
-// that comes out as zero is sent as 0xffff, its other form, because zero says
-// "unchecked". It panics if b is shorter.
+// Put encodes h with its checksum into the first HeaderLen bytes of b. A checksum of
+// zero is sent as 0xffff, which means the same, because zero says that there is no
+// checksum. Put panics if b is shorter.
 func (h *Header) Put(b []byte) {
 	_ = b[HeaderLen-1]
 	be := binary.BigEndian
@@ -106,9 +107,9 @@ func Parse(b []byte, h *Header) error {
 	return nil
 }
 
-// FromKernel makes of a header that a kernel sent what a host is given: no
-// incarnations, no flags but the kernel's, and of all 16 bytes of extension
-// headers those that count.
+// FromKernel changes a header that a kernel sent to what a host is given: no
+// incarnations, only the flags of kernels, and those of its 16 bytes of extension
+// headers that count.
 func (h *Header) FromKernel() {
 	h.Flags &= FlagAckRequired | FlagRetransmitted
 	h.SrcInc = 0
@@ -133,18 +134,18 @@ func (h *Header) FromKernel() {
 	}
 }
 
-// IsHello says that b begins with a header of HELLO.
+// IsHello reports whether b begins with the header of a HELLO.
 func IsHello(b []byte) bool {
 	return len(b) >= HeaderLen && Flags(b[24]) == FlagInternal && binary.BigEndian.Uint16(b[22:]) == uint16(TypeHello)
 }
 
-// IsAck says that a frame of n bytes with this header carries nothing but an
-// ack and credits.
+// IsAck reports whether a frame of n bytes with this header carries only an ack and
+// credits.
 func (h *Header) IsAck(n int) bool {
 	return n == HeaderLen && h.Seq == 0 && h.SPort == 0 && h.DPort == 0 && h.Flags == 0 && h.Len == 0
 }
 
-// Pad returns n rounded up to the 8 bytes messages in one SEND start at.
+// Pad rounds n up to a multiple of 8. Messages in one SEND start at such offsets.
 func Pad(n int) int { return (n + 7) &^ 7 }
 
 // sum6 adds six words in ones' complement: RFC 1071 allows any word size.

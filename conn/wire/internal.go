@@ -91,8 +91,8 @@ func (h *Hello) Append(b []byte) []byte {
 	return be.AppendUint64(b, h.AckInst)
 }
 
-// ParseHello decodes a HELLO body. The error says what is wrong; the version
-// is checked before the length, since other versions may be shorter.
+// ParseHello decodes a HELLO body. The error says what is wrong. The version is
+// checked before the length, because other versions may be shorter.
 func ParseHello(b []byte) (h Hello, err error) {
 	be := binary.BigEndian
 	if len(b) < 2 {
@@ -194,8 +194,8 @@ const MaxLanes = 256
 type Revoke struct {
 	RKey uint32
 	// Lanes is how many lanes carry a REVOKE for this withdrawal, 1 to MaxLanes. A
-	// GRANT of the key that comes before all of them is older than the
-	// withdrawal. In REVOKED it is 1.
+	// GRANT of the key that arrives before all of them have arrived is older than
+	// the withdrawal. In a REVOKED it is 1.
 	Lanes uint32
 }
 
@@ -218,7 +218,8 @@ func ParseRevoke(b []byte) (r Revoke, err error) {
 	return r, nil
 }
 
-// Notice tells the fate of a message that was received (NOSOCK, REFUSED).
+// Notice tells the sender of a message what became of it at the receiver (NOSOCK,
+// REFUSED).
 type Notice struct {
 	Seq          uint64 // of the message
 	DPort, SPort uint16 // its ports
@@ -252,7 +253,7 @@ func shortBody(t InternalType, b []byte, want int) error {
 }
 
 // Bound tells the sender of a message that named no incarnation which socket
-// accepted it (BOUND).
+// accepted the message (BOUND).
 type Bound struct {
 	Notice        // of the message
 	DstInc uint32 // incarnation of the socket at DPort, not 0

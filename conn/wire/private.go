@@ -62,9 +62,9 @@ func AppendPrivate(b []byte, p *Private) []byte {
 	return append(b, magic0, magic1, p.Ext, 0)
 }
 
-// ParsePrivate decodes private data of a connection between IPv6 addresses
-// (v6) or IPv4 ones. Longer data is accepted: connection managers pad it. The
-// version is not judged here.
+// ParsePrivate decodes the private data of a connection between IPv6 addresses (v6)
+// or IPv4 addresses. It accepts longer data, because connection managers pad it. It
+// does not check the version.
 func ParsePrivate(b []byte, v6 bool) (p Private, err error) {
 	want := PrivateLen4
 	if v6 {
@@ -93,9 +93,9 @@ func ParsePrivate(b []byte, v6 bool) (p Private, err error) {
 	return p, nil
 }
 
-// KernelCompatible says whether a peer without rdsd's extension speaks a version
-// that is ours on the wire (kernel: rds_ib_protocol_compatible): 3.1, or 4.0 and
-// 4.1, which take 3.1 for an answer.
+// KernelCompatible reports whether a peer without rdsd's extension speaks a version
+// that this side can speak (kernel: rds_ib_protocol_compatible): 3.1, or 4.0 and
+// 4.1, which accept 3.1.
 func (p *Private) KernelCompatible() bool {
 	return p.Major == ProtocolMajor && p.Minor == ProtocolMinor || p.Major == 4 && p.MinorMask&MinorMask != 0
 }
@@ -106,8 +106,8 @@ type Reject struct {
 	Ext  uint8 // version of rdsd's extension the rejecting side speaks, 0 for kernels
 }
 
-// Append encodes r behind b. Kernels send the code in host order, so Append
-// writes it in little-endian. A kernel reads the code and ignores the rest.
+// Append encodes r behind b. The code is little-endian: kernels send it in host
+// order. A kernel reads the code and ignores the rest.
 func (r *Reject) Append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint32(b, uint32(r.Code))
 	if r.Ext == 0 {
@@ -116,8 +116,8 @@ func (r *Reject) Append(b []byte) []byte {
 	return append(b, magic0, magic1, r.Ext, 0)
 }
 
-// ParseReject decodes the private data of a rejection; ok is false if b holds
-// no code.
+// ParseReject decodes the private data of a rejection. ok is false if b is too short
+// for a code.
 func ParseReject(b []byte) (r Reject, ok bool) {
 	if len(b) < 4 {
 		return r, false
@@ -129,7 +129,7 @@ func ParseReject(b []byte) (r Reject, ok bool) {
 	return r, true
 }
 
-// Rejected is the private data of every rejection by this daemon.
+// Rejected returns the private data of every rejection by this daemon.
 func Rejected() []byte {
 	return (&Reject{Code: RejectIncompat, Ext: ExtVersion}).Append(nil)
 }

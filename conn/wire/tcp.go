@@ -26,8 +26,8 @@ func (h *Header) PutTCP(b []byte) {
 	b[csumOff], b[csumOff+1] = 0, 0
 }
 
-// ParseTCP decodes the header at the start of b into h, as RDS/TCP means it:
-// there are no incarnations either. Error: ErrShort.
+// ParseTCP decodes the header at the start of b into h, as RDS/TCP means it: without
+// incarnations. Error: ErrShort.
 func ParseTCP(b []byte, h *Header) error {
 	if len(b) < HeaderLen {
 		return ErrShort
@@ -47,16 +47,16 @@ func ParseTCP(b []byte, h *Header) error {
 // RDS_MPATH_WORKERS).
 const MaxPaths = 8
 
-// Handshake is what a probe and its answer say of their sender, in extension
+// Handshake is what a probe, or its answer, says about its sender in extension
 // headers.
 type Handshake struct {
-	Paths   uint16 // NPATHS: connections it offers; 0: not said, one
-	Gen     uint32 // GEN_NUM: changes with each start of its host; 0: not said
-	BySPort bool   // SPORT_IDX: the source ports of its connections say which is which
+	Paths   uint16 // NPATHS: how many connections it offers; 0 if it does not say, which means one
+	Gen     uint32 // GEN_NUM: changes with each start of its host; 0 if it does not say
+	BySPort bool   // SPORT_IDX: the source port of a connection tells its number
 }
 
-// SetHandshake makes x the only extension headers. Gen is not sent: a kernel that
-// takes it starts its sequences anew in the middle of a connection.
+// SetHandshake makes x the only extension headers. It leaves out Gen: a kernel that
+// got it would start its sequence numbers again in the middle of a connection.
 func (h *Header) SetHandshake(x Handshake) {
 	h.SetExtPaths(x.Paths)
 	if x.BySPort {
@@ -91,9 +91,9 @@ func (h *Header) SetExtPaths(n uint16) {
 	binary.BigEndian.PutUint16(h.Ext[1:], n)
 }
 
-// Paths returns how many connections the sender of a handshake offers: 1
-// without an NPATHS header. What is 0, above MaxPaths or no power of two is
-// lowered to what a hash can be masked with.
+// Paths returns how many connections the sender of a handshake offers; 1 without an
+// NPATHS header. A number that is 0, above MaxPaths or no power of two is lowered to
+// one that a hash can be masked with.
 func (h *Header) Paths() int {
 	n := min(int(h.Handshake().Paths), MaxPaths)
 	return 1 << max(bits.Len(uint(n))-1, 0)
@@ -102,14 +102,14 @@ func (h *Header) Paths() int {
 // ProbePort is the port a handshake is sent from.
 const ProbePort = 1
 
-// IsProbe says that h asks for the handshake: a ping from ProbePort.
+// IsProbe reports whether h asks for the handshake: it is a ping from ProbePort.
 func (h *Header) IsProbe() bool { return h.SPort == ProbePort && h.DPort == 0 }
 
-// IsProbeAnswer says that h answers a probe.
+// IsProbeAnswer reports whether h answers a probe.
 func (h *Header) IsProbeAnswer() bool { return h.SPort == 0 && h.DPort == ProbePort }
 
-// Answer makes h the answer to a ping: a pong to its source, empty. To a probe
-// it tells how many connections this side offers.
+// Answer makes h the answer to ping: an empty pong to its source. If ping is a
+// probe, the answer says how many connections this side offers.
 func (h *Header) Answer(ping *Header, seq uint64) {
 	*h = Header{Seq: seq, DPort: ping.SPort}
 	if ping.IsProbe() {
