@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"golang.org/x/sys/unix"
@@ -411,7 +412,7 @@ func TestProcessAttacks(t *testing.T) {
 
 // leftovers is Engine.Leaks of a daemon that runs.
 func (d *Daemon) leftovers() (left []string) {
-	if err := d.ask(context.Background(), func() { left = d.e.Leaks() }); err != nil {
+	if err := d.ask(context.Background(), func() { left = engine.Leaks(d.e) }); err != nil {
 		left = append(left, err.Error())
 	}
 	return left

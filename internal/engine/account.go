@@ -25,20 +25,27 @@ type account struct {
 
 	waiting  audience      // destinations whose messages wait for a place, not counted in dests
 	idle     list[slot]    // destinations that have a place, and had nothing under way when they were listed
-	inWanted link[account] // Engine.wanted
+	inWanted link[account] // userTable.wanted
 
 	held    int           // bytes of daemon memory: see overflow.go
 	windows []*shm.Arena  // what they are in
 	refused list[socket]  // those that refused for want of it
-	inShort link[account] // Engine.short
+	inShort link[account] // overflow.short
+}
+
+// userTable is the users with processes here, or with something of one left.
+type userTable struct {
+	mem      *quota.Memory       // sessions take from it
+	accounts map[uint32]*account // by uid
+	wanted   list[account]       // with destinations that wait for places
 }
 
 // enter counts c to its user's account.
 func (e *Engine) enter(c *Client) {
-	a := e.accounts[c.user.UID]
+	a := e.users.accounts[c.user.UID]
 	if a == nil {
 		a = &account{uid: c.user.UID}
-		e.accounts[c.user.UID] = a
+		e.users.accounts[c.user.UID] = a
 	}
 	a.clients++
 	a.quota = c.user.Quota
@@ -54,9 +61,9 @@ func (e *Engine) leave(c *Client) {
 
 func (e *Engine) dropAccount(a *account) {
 	if a.clients == 0 && a.peers == 0 {
-		e.short.del(&a.inShort)
-		e.wanted.del(&a.inWanted)
-		delete(e.accounts, a.uid)
+		e.overflow.short.del(&a.inShort)
+		e.users.wanted.del(&a.inWanted)
+		delete(e.users.accounts, a.uid)
 	}
 }
 
@@ -89,7 +96,7 @@ func (e *Engine) mayOperate(c *Client) unix.Errno {
 
 // mayRegion is nil if c may have one more region.
 func (e *Engine) mayRegion(c *Client) error {
-	err := c.user.MayShare("regions", c.acct.regions, len(e.regions), maxRegions)
+	err := c.user.MayShare("regions", c.acct.regions, len(e.keys.by), maxRegions)
 	if err != nil {
 		e.st.C[stats.QuotaRefused]++
 	}
@@ -102,9 +109,9 @@ func (e *Engine) mayRegion(c *Client) error {
 func (e *Engine) mayPeer(c *Client) error {
 	full := func() error {
 		if c == nil {
-			return quota.Daemon.MayShare("peers", 0, len(e.peersV), e.cfg.MaxPeers)
+			return quota.Daemon.MayShare("peers", 0, len(e.peers.all), e.cfg.MaxPeers)
 		}
-		return c.user.MayShare("peers", c.acct.peers, len(e.peersV), e.cfg.MaxPeers)
+		return c.user.MayShare("peers", c.acct.peers, len(e.peers.all), e.cfg.MaxPeers)
 	}
 	err := full()
 	if err != nil && e.dropUnused() {

@@ -20,9 +20,9 @@ const maxExpected = 16
 // pollClients drains the rings of the active clients, starting with another one
 // each turn.
 func (e *Engine) pollClients() bool {
-	if e.hasRung.Load() {
-		e.hasRung.Store(false)
-		for _, c := range e.clients {
+	if e.clients.rung.Load() {
+		e.clients.rung.Store(false)
+		for _, c := range e.clients.all {
 			if c.rung.Load() {
 				c.rung.Store(false)
 				e.Unpark(c)
@@ -31,7 +31,7 @@ func (e *Engine) pollClients() bool {
 	}
 	work := false
 	var next *link[Client]
-	for n := e.active.head; n != nil; n = next {
+	for n := e.clients.active.head; n != nil; n = next {
 		next = n.next
 		switch c := n.of; {
 		case e.pollClient(c):
@@ -43,10 +43,10 @@ func (e *Engine) pollClients() bool {
 			c.idle++
 		}
 	}
-	if n := e.active.head; n != e.active.tail {
+	if n := e.clients.active.head; n != e.clients.active.tail {
 		c := n.of
-		e.active.del(n)
-		e.active.add(n, c)
+		e.clients.active.del(n)
+		e.clients.active.add(n, c)
 	}
 	return work
 }
@@ -64,14 +64,14 @@ func (e *Engine) park(c *Client) bool {
 		c.idle = 0
 		return false
 	}
-	e.active.del(&c.inActive)
+	e.clients.active.del(&c.inActive)
 	return true
 }
 
 // parkAll parks every client and reports whether none had anything.
 func (e *Engine) parkAll() bool {
-	for e.active.n > 0 {
-		if !e.park(e.active.head.of) {
+	for e.clients.active.n > 0 {
+		if !e.park(e.clients.active.head.of) {
 			return false
 		}
 	}
@@ -84,14 +84,14 @@ func (e *Engine) Unpark(c *Client) {
 		return
 	}
 	c.idle = 0
-	e.active.add(&c.inActive, c)
+	e.clients.active.add(&c.inActive, c)
 	c.seg.DaemonAsleep().Store(shm.Awake)
 }
 
 // expect makes c, which has news, active: its answer need not ring then. Of more
 // clients at a time that would cost the turns more than it saves.
 func (e *Engine) expect(c *Client) {
-	if e.active.n < maxExpected {
+	if e.clients.active.n < maxExpected {
 		e.Unpark(c)
 	}
 }
@@ -99,11 +99,11 @@ func (e *Engine) expect(c *Client) {
 // ring notes that c has rung. Safe for any goroutine.
 func (e *Engine) ring(c *Client) {
 	c.rung.Store(true)
-	e.hasRung.Store(true)
+	e.clients.rung.Store(true)
 	if e.post.wake != nil {
 		e.post.wake()
 	}
 }
 
 // Parked reports whether some clients have to ring to be heard.
-func (e *Engine) Parked() bool { return e.active.n < len(e.clients) }
+func (e *Engine) Parked() bool { return e.clients.active.n < len(e.clients.all) }

@@ -26,13 +26,13 @@ func TestPark(t *testing.T) {
 		}
 	}
 	turn(parkAfter + 10)
-	if e.active.n != 0 || !e.Parked() || rs[0].seg.DaemonAsleep().Load() != 1 {
-		t.Fatalf("%d clients active", e.active.n)
+	if e.clients.active.n != 0 || !e.Parked() || rs[0].seg.DaemonAsleep().Load() != 1 {
+		t.Fatalf("%d clients active", e.clients.active.n)
 	}
 	rs[3].sendMsg(0, 0, 0, 10)
 	turn(2)
-	if e.active.n != 2 || rs[3].seg.DaemonAsleep().Load() != 0 || rs[4].seg.DaemonAsleep().Load() != 0 {
-		t.Errorf("%d clients active, want the one that rang and the one that will answer", e.active.n)
+	if e.clients.active.n != 2 || rs[3].seg.DaemonAsleep().Load() != 0 || rs[4].seg.DaemonAsleep().Load() != 0 {
+		t.Errorf("%d clients active, want the one that rang and the one that will answer", e.clients.active.n)
 	}
 	var ev shm.Entry
 	if !rs[4].seg.EventConsumer().Next(&ev) {
@@ -128,8 +128,8 @@ func TestRingForRoom(t *testing.T) {
 	if turn(2); !a.cl.waits() || !a.cl.noRoom {
 		t.Fatal("nothing waits with a full ring")
 	}
-	if turn(parkAfter + 10); e.active.n != 0 || a.seg.DaemonAsleep().Load() != shm.AsleepForRoom {
-		t.Fatalf("%d clients active, the daemon's sleep is announced as %d", e.active.n, a.seg.DaemonAsleep().Load())
+	if turn(parkAfter + 10); e.clients.active.n != 0 || a.seg.DaemonAsleep().Load() != shm.AsleepForRoom {
+		t.Fatalf("%d clients active, the daemon's sleep is announced as %d", e.clients.active.n, a.seg.DaemonAsleep().Load())
 	}
 	if n := turn(100); n != 0 {
 		t.Errorf("%d of 100 turns found work while nobody read", n)

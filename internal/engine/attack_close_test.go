@@ -101,7 +101,7 @@ func TestPongFlood(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := w.es[0].peersV[0]
+	p := w.es[0].peers.all[0]
 	for range 10 {
 		if v, _ := w.es[0].Deliver(p.rc, &wire.Header{DPort: x.sock.port}, nil); v != conn.Accepted {
 			t.Fatal(v)

@@ -61,7 +61,7 @@ func controlAttacks() []attack {
 			for range 300 {
 				r := a.must(&ipc.Register{Sock: a.sock, Buffer: a.buf, Len: 8, Access: ipc.AccessRead}).(*ipc.RegisterOK)
 				a.must(&ipc.Expose{Region: r.Region, Addr: hostAddr(1), Port: 20})
-				if err := a.w.es[0].release(a.w.es[0].regions[r.Region], func(error) {}); err != nil {
+				if err := a.w.es[0].release(a.w.es[0].keys.by[r.Region], func(error) {}); err != nil {
 					a.w.t.Fatal(err)
 				}
 			}
@@ -73,7 +73,7 @@ func controlAttacks() []attack {
 				a.w.es[0].Turn(a.w.net.Now(), a.w.net.Now()) // it is being connected to
 				a.must(&ipc.Release{Region: r.Region})
 			}
-			if n := a.w.es[0].ctls.out; n > 5 {
+			if n := a.w.es[0].pools.ctls.out; n > 5 {
 				a.w.t.Errorf("%d internal messages wait", n)
 			}
 		}, ""},

@@ -63,13 +63,13 @@ func TestBufferLimits(t *testing.T) {
 	if _, err := r.call(&ipc.Free{Buffer: b}); !errors.Is(err, unix.EBUSY) {
 		t.Error(err)
 	}
-	x := w.es[0].regions[g]
+	x := w.es[0].keys.by[g]
 	answers := 0
 	if err := w.es[0].expose(x, hostAddr(1), 0, 0, byExpose); err != nil {
 		t.Fatal(err)
 	}
 	w.es[0].release(x, func(error) { answers++ })
-	if err := w.es[0].release(x, func(error) { answers++ }); w.es[0].regions[g] != nil && !errors.Is(err, unix.EALREADY) {
+	if err := w.es[0].release(x, func(error) { answers++ }); w.es[0].keys.by[g] != nil && !errors.Is(err, unix.EALREADY) {
 		t.Errorf("released twice: %v", err)
 	}
 	w.run()
@@ -96,10 +96,10 @@ func TestSegmentBound(t *testing.T) {
 	w := newWorld(t, 1, Config{})
 	r := w.attach(0, smallParams())
 	b := r.must(&ipc.Alloc{Size: 4096}).(*ipc.AllocOK).Buffer
-	tm := w.es[0].msgs.get()
+	tm := w.es[0].pools.msgs.get()
 	tm.cl = r.cl
 	r.cl.refs++
-	op := w.es[0].txOps.get()
+	op := w.es[0].pools.ops.get()
 	tm.opv[0], tm.nops = op, 1
 	for i := range maxSegs {
 		if errno := w.es[0].addSegment(tm, op, b, 0, 1); errno != 0 {

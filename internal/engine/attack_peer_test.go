@@ -26,7 +26,7 @@ func TestPeerFlood(t *testing.T) {
 		bad.open(bs, i, i, nobody(int(i)), 1000)
 	}
 	w.run()
-	if n := len(e.peersV); n != 8 {
+	if n := len(e.peers.all); n != 8 {
 		t.Fatalf("%d peers, at most 8", n)
 	}
 	bad.alive(true)
@@ -84,23 +84,23 @@ func TestGrantFlood(t *testing.T) {
 	s := r.bind(10)
 	b := r.must(&ipc.Alloc{Size: 4096}).(*ipc.AllocOK).Buffer
 	for i := range 2000 {
-		w.es[0].renew()
+		w.es[0].chores.renew()
 		g := r.must(&ipc.Register{Sock: s, Buffer: b, Len: 10, Access: ipc.AccessRead}).(*ipc.RegisterOK).Region
 		for port := range uint16(3) {
 			r.must(&ipc.Expose{Region: g, Addr: nobody(i % 20), Port: port + 2})
 		}
 		done := false
-		if err := w.es[0].release(w.es[0].regions[g], func(error) { done = true }); err != nil {
+		if err := w.es[0].release(w.es[0].keys.by[g], func(error) { done = true }); err != nil {
 			t.Fatal(err)
 		}
 		if !done {
 			t.Fatal("waits for a peer that knows nothing")
 		}
 	}
-	if n := w.es[0].ctls.out; n != 0 {
+	if n := w.es[0].pools.ctls.out; n != 0 {
 		t.Errorf("%d internal messages wait", n)
 	}
-	if n := len(w.es[0].peersV); n != 0 {
+	if n := len(w.es[0].peers.all); n != 0 {
 		t.Errorf("%d peers that nobody needs", n)
 	}
 	if n := w.es[0].st.C[stats.Regions]; n != 0 {
@@ -117,11 +117,11 @@ func TestNotAllowed(t *testing.T) {
 	r.open(s, 0, 0, hostAddr(1), 20)
 	r.sendMsg(s, 0, 0, 10)
 	w.run()
-	if i := w.es[0].Conns()[0]; !errors.Is(i.LastError, ErrNotAllowed) {
+	if i := Conns(w.es[0])[0]; !errors.Is(i.LastError, ErrNotAllowed) {
 		t.Errorf("connection: %v, %v", i.State, i.LastError)
 	}
 	r.alive(true)
-	if n := len(w.es[1].peersV); n != 0 {
+	if n := len(w.es[1].peers.all); n != 0 {
 		t.Errorf("it reached the other side: %d", n)
 	}
 	w.clean(r)
@@ -130,7 +130,7 @@ func TestNotAllowed(t *testing.T) {
 // What a connection has counted stays counted when its peer is forgotten.
 func TestCountersNeverFall(t *testing.T) {
 	e := newWorld(t, 1, Config{}).es[0]
-	p, err := e.peer(e.localsV[0], nobody(1), 0, nil)
+	p, err := e.peer(e.addrs.all[0], nobody(1), 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestCountersNeverFall(t *testing.T) {
 		}
 	}
 	counted("known")
-	if e.dropIfNew(p); len(e.peersV) != 0 {
+	if e.dropIfNew(p); len(e.peers.all) != 0 {
 		t.Fatal("the peer was not forgotten")
 	}
 	counted("forgotten")
@@ -168,7 +168,7 @@ func TestPeerShare(t *testing.T) {
 		bad.open(bs, i, i, nobody(int(i)), 1000)
 	}
 	w.run()
-	if n := len(e.peersV); n != 4 {
+	if n := len(e.peers.all); n != 4 {
 		t.Fatalf("%d of 8 peers are of one user, want 4", n)
 	}
 	if bad.cl.table.Slot(3).LoadCongested() != 0 || bad.cl.table.Slot(4).LoadCongested() != 1 {
@@ -180,7 +180,7 @@ func TestPeerShare(t *testing.T) {
 	if n := far.cl.rx; n[0].sock == nil && n[len(n)-1].sock == nil {
 		t.Error("another user's message did not arrive")
 	}
-	if a := e.accounts[1002]; a.peers != 0 {
+	if a := e.users.accounts[1002]; a.peers != 0 {
 		t.Errorf("a peer that was met counts: %d", a.peers)
 	}
 	for i := range uint32(20) {
@@ -189,8 +189,8 @@ func TestPeerShare(t *testing.T) {
 	bad.at.Close()
 	w.net.At(w.net.Now()+2*homeRetryNs, func() {})
 	w.run()
-	if e.accounts[1001] != nil || len(e.peersV) != 1 {
-		t.Errorf("left: %+v, %d peers", e.accounts[1001], len(e.peersV))
+	if e.users.accounts[1001] != nil || len(e.peers.all) != 1 {
+		t.Errorf("left: %+v, %d peers", e.users.accounts[1001], len(e.peers.all))
 	}
 	w.clean(good, far)
 }

@@ -18,7 +18,7 @@ func TestReturnOfUntoldID(t *testing.T) {
 	a.open(as, 0, 0, hostAddr(1), 20)
 	a.sendMsg(as, 0, 0, 10)
 	w.run()
-	p := w.es[1].peersV[0]
+	p := w.es[1].peers.all[0]
 	if _, _, v := w.es[1].Begin(p.rc, &wire.Header{DPort: 20, SPort: 10, Len: 100_000}); v != conn.Accepted {
 		t.Fatal(v)
 	}
@@ -55,7 +55,7 @@ func TestEmptyMessagesAreBounded(t *testing.T) {
 		}
 		sr.Release()
 	}
-	if out := w.es[0].rxs.out; out > (shm.DefaultBuf+64<<10)/overCost+1 {
+	if out := w.es[0].pools.rxs.out; out > (shm.DefaultBuf+64<<10)/overCost+1 {
 		t.Errorf("%d empty messages in daemon memory", out)
 	}
 	// Whoever reads gets the rest.

@@ -156,7 +156,7 @@ func TestAttacks(t *testing.T) {
 			if n := w.es[0].st.C[stats.ClientViolations] - violations; (n == 1) != (x.end != "") {
 				t.Errorf("%d violations counted", n)
 			}
-			if c := w.es[0].Conns(); len(c) > 0 && c[0].Stats.ProtocolErrors > 0 {
+			if c := Conns(w.es[0]); len(c) > 0 && c[0].Stats.ProtocolErrors > 0 {
 				t.Error("the peer was harmed")
 			}
 			evil.at.Close()

@@ -140,7 +140,7 @@ func (r *raw) must(req ipc.Request) ipc.Response {
 
 func (r *raw) bind(port uint16) uint32 {
 	r.w.t.Helper()
-	return r.must(&ipc.Bind{Addr: r.e.localsV[0].addr, Port: port}).(*ipc.BindOK).Sock
+	return r.must(&ipc.Bind{Addr: r.e.addrs.all[0].addr, Port: port}).(*ipc.BindOK).Sock
 }
 
 // put writes one submission descriptor; the engine sees it in its next turn.
@@ -218,7 +218,7 @@ func (w *world) clean(clients ...*raw) {
 	w.net.At(w.net.Now()+100_000_000, func() {})
 	w.run()
 	for i, e := range w.es {
-		if l := e.Leaks(); len(l) > 0 {
+		if l := Leaks(e); len(l) > 0 {
 			w.t.Errorf("engine %d: left: %v", i, l)
 		}
 	}

@@ -13,7 +13,7 @@ func (e *Engine) tell(a *audience) {
 	}
 	if a.step == nil {
 		a.step = func() bool {
-			return e.inSlices(func() bool {
+			return e.chores.inSlices(func() bool {
 				sl := a.next()
 				if sl != nil {
 					e.refresh(sl)
@@ -23,7 +23,7 @@ func (e *Engine) tell(a *audience) {
 		}
 	}
 	a.all()
-	e.begin(&a.chore)
+	e.chores.begin(&a.chore)
 }
 
 // refresh brings sl up to date with what it leads to.

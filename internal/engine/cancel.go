@@ -21,14 +21,14 @@ func (e *Engine) cancel(sl *slot) {
 	if !sl.inCancel.on() {
 		e.cancelling.add(&sl.inCancel, sl)
 	}
-	e.begin(&e.withdrawing)
+	e.chores.begin(&e.cancelling.chore)
 }
 
 // withdraw is the chore that withdraws messages of the destinations in cancelling, one
 // message of each in turn. It looks at a message that a work request still uses once;
 // that message ends when the work request has completed.
 func (e *Engine) withdraw() bool {
-	return e.inSlices(func() bool {
+	return e.chores.inSlices(func() bool {
 		if e.cancelling.n == 0 {
 			return false
 		}

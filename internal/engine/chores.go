@@ -10,54 +10,63 @@ import "github.com/rdsd/rdsd/internal/mutant"
 // sockets, regions and their grants, buffers. See besides for what is no chore.
 const choreBudget = 1024
 
+// chores are those that were begun and are not done. The zero value has none, and
+// nothing of a turn's budget.
+type chores struct {
+	list[chore]
+	left int // of this turn's budget
+	most int // the most that a turn has used of it
+	all  int // what all turns have used
+}
+
 // renew gives the engine another turn's budget for chores.
-func (e *Engine) renew() {
-	e.choreMost = max(e.choreMost, choreBudget-e.choreLeft)
-	e.choreLeft = choreBudget
+func (a *chores) renew() {
+	a.most = max(a.most, choreBudget-a.left)
+	a.left = choreBudget
 }
 
 // looks reports whether something of the turn's budget is left.
-func (e *Engine) looks() bool { return e.choreLeft > 0 || mutant.On(mutant.EndUnbounded) }
+func (a *chores) looks() bool { return a.left > 0 || mutant.On(mutant.EndUnbounded) }
 
 // mayLook reports whether this turn may look at n more, and counts them: it goes
 // beyond its budget by what cannot be divided.
-func (e *Engine) mayLook(n int) bool {
-	if !e.looks() {
+func (a *chores) mayLook(n int) bool {
+	if !a.looks() {
 		return false
 	}
-	e.choreLeft -= n
-	e.choreAll += n
+	a.left -= n
+	a.all += n
 	return true
 }
 
 // chore is one piece of such work. Its step does some of it while mayLook allows,
 // and reports whether any is left.
 type chore struct {
-	in   link[chore] // Engine.chores
+	in   link[chore] // chores.list
 	step func() bool
 }
 
 // begin has c done: what this turn still allows at once, for the caller may be in
 // the middle of something that no other chore may disturb, and the rest later.
-func (e *Engine) begin(c *chore) {
-	for e.looks() {
+func (a *chores) begin(c *chore) {
+	for a.looks() {
 		if !c.step() {
-			e.chores.del(&c.in)
+			a.del(&c.in)
 			return
 		}
 	}
 	if !c.in.on() {
-		e.chores.add(&c.in, c)
+		a.add(&c.in, c)
 	}
 }
 
-// runChores goes on with what other turns have begun, as much as this one allows.
-func (e *Engine) runChores() (work bool) {
-	for e.chores.n > 0 && e.choreLeft > 0 {
-		c := e.chores.head.of
-		e.chores.del(&c.in)
+// run goes on with what other turns have begun, as much as this one allows.
+func (a *chores) run() (work bool) {
+	for a.n > 0 && a.left > 0 {
+		c := a.head.of
+		a.del(&c.in)
 		if c.step() {
-			e.chores.add(&c.in, c)
+			a.add(&c.in, c)
 		}
 		work = true
 	}
@@ -69,9 +78,9 @@ const choreSlice = 64
 
 // inSlices calls one, which does a unit of work and reports whether there was
 // any, as often as a slice and the turn's budget allow. false: nothing is left.
-func (e *Engine) inSlices(one func() bool) bool {
+func (a *chores) inSlices(one func() bool) bool {
 	for range choreSlice {
-		if !e.mayLook(1) {
+		if !a.mayLook(1) {
 			return true
 		}
 		if !one() {
@@ -84,10 +93,10 @@ func (e *Engine) inSlices(one func() bool) bool {
 // besides is inSlices for work that each turn looks at and that is no chore. It may
 // always do a slice: if it had only what the chores leave of the budget, it would wait
 // as long as there are chores.
-func (e *Engine) besides(one func() bool) bool {
-	for n := 0; n < choreSlice && !mutant.On(mutant.ChoresFirst) || e.looks(); n++ {
-		e.choreLeft--
-		e.choreAll++
+func (a *chores) besides(one func() bool) bool {
+	for n := 0; n < choreSlice && !mutant.On(mutant.ChoresFirst) || a.looks(); n++ {
+		a.left--
+		a.all++
 		if !one() {
 			return false
 		}
@@ -114,4 +123,10 @@ func (a *rounds[T]) next() *T {
 	x := a.head.of
 	a.turnOver()
 	return x
+}
+
+// work is a list of elements that have something done to them, a part in each turn.
+type work[T any] struct {
+	list[T]
+	chore
 }

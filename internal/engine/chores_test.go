@@ -13,8 +13,8 @@ import (
 // that it returns is called.
 func (e *Engine) endless() (end func()) {
 	left := true
-	c := &chore{step: func() bool { return left && e.inSlices(func() bool { return left }) }}
-	e.begin(c)
+	c := &chore{step: func() bool { return left && e.chores.inSlices(func() bool { return left }) }}
+	e.chores.begin(c)
 	return func() { left = false }
 }
 
@@ -88,7 +88,7 @@ func TestBesideChores(t *testing.T) {
 		a.sendMsg(from, 0, 0, 10)
 		w.run()
 		e := w.es[1]
-		p := e.peersV[0]
+		p := e.peers.all[0]
 		if _, _, v := e.Begin(p.rc, &wire.Header{DPort: 20, SPort: 10, Len: 1 << 20}); v != conn.Accepted {
 			t.Fatalf("verdict %v", v)
 		}
@@ -132,7 +132,7 @@ func TestCancelsInTurns(t *testing.T) {
 	a, s := long(w)
 	b, q := short(w)
 	e := w.es[0]
-	e.renew()
+	e.chores.renew()
 	e.cancel(a.cl.sock(s).slots.head.of)
 	e.cancel(b.cl.sock(q).slots.head.of)
 	e.Turn(w.net.Now(), w.net.Now())

@@ -55,12 +55,12 @@ type Client struct {
 	again     bool                 // drainPending may find something to write
 	noRoom    bool                 // the event ring was full, and something waits for it
 
-	inActive link[Client] // Engine.active
+	inActive link[Client] // clientTable.active
 	idle     int          // turns without work from it
 	rung     atomic.Bool
 
 	// While it ends:
-	inLeaving link[Client] // Engine.leaving
+	inLeaving link[Client] // clientTable.leaving
 	ended     int          // sockets, by index
 	freeing   []uint32     // buffers to free
 
@@ -76,6 +76,15 @@ type Client struct {
 	freed   bool
 	shared  uint64 // bytes of its rings, tables and arenas
 	scratch shm.Entry
+}
+
+// clientTable is the attached processes.
+type clientTable struct {
+	all     []*Client    // alive
+	active  list[Client] // whose rings are looked at every turn
+	dirty   []*Client    // to publish at the end of the turn
+	leaving work[Client] // what they had is being ended
+	rung    atomic.Bool  // one without a doorbell has rung
 }
 
 type window struct {
@@ -139,7 +148,7 @@ func (e *Engine) Attach(c *Client, windows ...[]byte) error {
 			return err
 		}
 	}
-	e.clients = append(e.clients, c)
+	e.clients.all = append(e.clients.all, c)
 	e.st.C[stats.ClientsOpened]++
 	e.st.C[stats.SharedBytes] += c.shared
 	e.enter(c)
@@ -215,15 +224,15 @@ func (e *Engine) unref(c *Client) {
 func (e *Engine) news(c *Client) {
 	if !c.publish && !c.dead {
 		c.publish = true
-		e.dirtyC = append(e.dirtyC, c)
+		e.clients.dirty = append(e.clients.dirty, c)
 	}
 }
 
 // publish makes what this turn wrote visible and rings the bells that are
 // needed: one store per ring and at most one bell per client and turn.
 func (e *Engine) publish() {
-	for i, c := range e.dirtyC {
-		e.dirtyC[i] = nil
+	for i, c := range e.clients.dirty {
+		e.clients.dirty[i] = nil
 		if c.dead {
 			c.publish = false
 			continue
@@ -250,7 +259,7 @@ func (e *Engine) publish() {
 			e.st.C[stats.Doorbells]++
 		}
 	}
-	e.dirtyC = e.dirtyC[:0]
+	e.clients.dirty = e.clients.dirty[:0]
 }
 
 // remove deletes the first x from s, keeping the order.

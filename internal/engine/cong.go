@@ -40,13 +40,13 @@ func (e *Engine) tellCong() {
 		return
 	}
 	e.congNews = false
-	for _, p := range e.peersV {
+	for _, p := range e.peers.all {
 		if p.local.congNews {
 			p.c.QueueCong(&p.local.cong)
 			e.touch(p)
 		}
 	}
-	for _, l := range e.localsV {
+	for _, l := range e.addrs.all {
 		l.congNews = false
 	}
 }

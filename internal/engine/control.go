@@ -43,7 +43,7 @@ func (e *Engine) mayAnswer(p *peer) bool {
 	}
 	if !p.breaking {
 		p.breaking = true
-		e.breaking = append(e.breaking, p)
+		e.dirty.breaking = append(e.dirty.breaking, p)
 	}
 	return false
 }
@@ -63,7 +63,7 @@ type ctlMsg struct {
 }
 
 func (e *Engine) ctl(p *peer, t wire.InternalType, rkey uint32) *ctlMsg {
-	m := e.ctls.get()
+	m := e.pools.ctls.get()
 	m.p, m.rkey = p, rkey
 	p.ctls++
 	m.m = conn.Msg{Owner: m, Internal: t}
@@ -89,5 +89,5 @@ func (e *Engine) ctlDone(m *ctlMsg, o conn.Outcome) {
 	m.m = conn.Msg{}
 	m.p.ctls--
 	m.p = nil
-	e.ctls.put(m)
+	e.pools.ctls.put(m)
 }

@@ -19,9 +19,15 @@ var errDrained = fmt.Errorf("%w: the daemon is being drained by its administrato
 // daemon is of all destinations, and binds no sockets either; one of a peer's
 // address is of those that lead there, over all lanes.
 
+// drains are under way.
+type drains struct {
+	all bool                // of the daemon
+	of  map[netip.Addr]bool // of single addresses
+}
+
 // toldToWait reports whether sl's senders have to wait for the administrator.
 func (e *Engine) toldToWait(sl *slot) bool {
-	return e.drain || len(e.drains) > 0 && e.drains[sl.addr]
+	return e.drains.all || len(e.drains.of) > 0 && e.drains.of[sl.addr]
 }
 
 // congestionOf is what sl's congestion is without a drain.
@@ -40,23 +46,23 @@ func (e *Engine) congestionOf(sl *slot) bool {
 func (e *Engine) setDrain(addr netip.Addr, on bool) {
 	switch {
 	case !addr.IsValid():
-		e.drain = on
+		e.drains.all = on
 	case on:
-		if e.drains == nil {
-			e.drains = map[netip.Addr]bool{}
+		if e.drains.of == nil {
+			e.drains.of = map[netip.Addr]bool{}
 		}
-		e.drains[addr] = true
+		e.drains.of[addr] = true
 	default:
-		delete(e.drains, addr)
+		delete(e.drains.of, addr)
 	}
 }
 
 // knows reports whether addr is a peer's, or this host's own.
 func (e *Engine) knows(addr netip.Addr) bool {
-	if e.drains[addr] || e.locals[addr] != nil {
+	if e.drains.of[addr] || e.addrs.by[addr] != nil {
 		return true
 	}
-	for _, p := range e.peersV {
+	for _, p := range e.peers.all {
 		if p.addr == addr {
 			return true
 		}
@@ -66,7 +72,7 @@ func (e *Engine) knows(addr netip.Addr) bool {
 
 // Drains is what is drained: the daemon, single addresses. The engine's goroutine only.
 func (e *Engine) Drains() (all bool, addrs []netip.Addr) {
-	return e.drain, slices.SortedFunc(maps.Keys(e.drains), netip.Addr.Compare)
+	return e.drains.all, slices.SortedFunc(maps.Keys(e.drains.of), netip.Addr.Compare)
 }
 
 // maxDrains bounds the drained addresses.
@@ -83,7 +89,7 @@ func (b Inspector) Drain(addr netip.Addr, do string) (d ctl.Drain, err error) {
 			return
 		}
 		switch {
-		case do == ctl.DrainBegin && len(e.drains) >= maxDrains && addr.IsValid() && !e.drains[addr]:
+		case do == ctl.DrainBegin && len(e.drains.of) >= maxDrains && addr.IsValid() && !e.drains.of[addr]:
 			refused = errors.New("too many addresses are drained: resume some, or drain the daemon")
 			return
 		case do != ctl.DrainLook:
@@ -130,13 +136,13 @@ func (b Inspector) drainLeft(addr netip.Addr) (d ctl.Drain, err error) {
 	// has to wait.
 	ringed := false
 	err = b.ask(func() {
-		for _, c := range e.clients {
+		for _, c := range e.clients.all {
 			ringed = ringed || !c.sub.Empty()
 		}
 		if addr.IsValid() {
-			d.Drained = e.drains[addr]
+			d.Drained = e.drains.of[addr]
 		} else {
-			d.Drained = e.drain
+			d.Drained = e.drains.all
 		}
 	})
 	if err != nil {

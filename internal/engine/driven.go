@@ -8,12 +8,12 @@ package engine
 // DrivenBy says how the engine wakes who drives it, from any goroutine, and for how
 // many ns it leaves alone a device that has no queue pair. Before the first turn.
 func (e *Engine) DrivenBy(wake func(), deviceRest int64) {
-	e.post.wake, e.deviceRest = wake, deviceRest
+	e.post.wake, e.devices.rest = wake, deviceRest
 }
 
 // FDs are the devices' descriptors.
 func (e *Engine) FDs() (fds []int) {
-	for _, r := range e.rails {
+	for _, r := range e.devices.rails {
 		if fd := r.dev.FD(); fd >= 0 {
 			fds = append(fds, fd)
 		}
@@ -23,13 +23,13 @@ func (e *Engine) FDs() (fds []int) {
 
 // Park announces sleep to every client and looks once more: false, there is
 // something to do.
-func (e *Engine) Park() bool { return e.parkAll() && !e.post.has.Load() && !e.hasRung.Load() }
+func (e *Engine) Park() bool { return e.parkAll() && !e.post.has.Load() && !e.clients.rung.Load() }
 
 // Slept ends the devices' rest: one of them may have ended the sleep.
-func (e *Engine) Slept() { e.deviceAt = 0 }
+func (e *Engine) Slept() { e.devices.restUntil = 0 }
 
 // Hurry has every turn look at the devices.
-func (e *Engine) Hurry() { e.deviceRest, e.deviceAt = 0, 0 }
+func (e *Engine) Hurry() { e.devices.rest, e.devices.restUntil = 0, 0 }
 
 // NextTimer is when the engine has something to do by time alone, 0: never.
-func (e *Engine) NextTimer() int64 { return e.nextTimer }
+func (e *Engine) NextTimer() int64 { return e.due.next }

@@ -15,23 +15,23 @@ import (
 
 // retireDead retires regions of which only that is left.
 func (e *Engine) retireDead() bool {
-	return e.inSlices(func() bool {
-		if e.deadRegions.n == 0 {
+	return e.chores.inSlices(func() bool {
+		if e.keys.retiring.n == 0 {
 			return false
 		}
-		e.retire(e.deadRegions.head.of)
+		e.retire(e.keys.retiring.head.of)
 		return true
 	})
 }
 
 // endClients ends processes, the oldest first.
 func (e *Engine) endClients() bool {
-	for e.leaving.n > 0 {
-		c := e.leaving.head.of
+	for e.clients.leaving.n > 0 {
+		c := e.clients.leaving.head.of
 		if !e.endClient(c) {
 			return true
 		}
-		e.leaving.del(&c.inLeaving)
+		e.clients.leaving.del(&c.inLeaving)
 		c.acct.leaving--
 		e.unref(c)
 	}
@@ -40,8 +40,8 @@ func (e *Engine) endClients() bool {
 
 // endAtOnce ends what there is without regard for the budget: the daemon ends.
 func (e *Engine) endAtOnce() {
-	e.choreLeft = math.MaxInt
-	e.runChores()
+	e.chores.left = math.MaxInt
+	e.chores.run()
 }
 
 // retireIfDead ends r if nobody can use its key any more, in this turn or a later
@@ -52,11 +52,11 @@ func (e *Engine) retireIfDead(r *region) bool {
 	}
 	switch {
 	case r.inDead.on():
-	case e.mayLook(1):
+	case e.chores.mayLook(1):
 		e.retire(r)
 	default:
-		e.deadRegions.add(&r.inDead, r)
-		e.begin(&e.retiring)
+		e.keys.retiring.add(&r.inDead, r)
+		e.chores.begin(&e.keys.retiring.chore)
 	}
 	return true
 }
@@ -73,23 +73,23 @@ func (e *Engine) Detach(c *Client) {
 		c.onEnd()
 	}
 	c.refs++ // until all of it has ended
-	e.clients = remove(e.clients, c)
-	e.active.del(&c.inActive)
+	e.clients.all = remove(e.clients.all, c)
+	e.clients.active.del(&c.inActive)
 	c.freeing = slices.Sorted(maps.Keys(c.buffers))
 	c.acct.leaving++
-	e.leaving.add(&c.inLeaving, c)
-	e.begin(&e.ending)
+	e.clients.leaving.add(&c.inLeaving, c)
+	e.chores.begin(&e.clients.leaving.chore)
 }
 
 // endClient ends all that c has; false: the rest is for another turn.
 func (e *Engine) endClient(c *Client) bool {
 	for ; c.ended < len(c.socks); c.ended++ {
-		if s := c.socks[c.ended]; s != nil && !e.endSocket(s) || s == nil && !e.mayLook(1) {
+		if s := c.socks[c.ended]; s != nil && !e.endSocket(s) || s == nil && !e.chores.mayLook(1) {
 			return false
 		}
 	}
 	for len(c.freeing) > 0 {
-		if !e.mayLook(1) {
+		if !e.chores.mayLook(1) {
 			return false
 		}
 		if b := c.buffers[c.freeing[0]]; b != nil {
@@ -98,7 +98,7 @@ func (e *Engine) endClient(c *Client) bool {
 		c.freeing = c.freeing[1:]
 	}
 	for c.pendOps.n > 0 {
-		if !e.mayLook(1) {
+		if !e.chores.mayLook(1) {
 			return false
 		}
 		e.told(c.pendOps.pop())
@@ -130,7 +130,7 @@ func (e *Engine) unbind(s *socket) {
 	s.cl.acct.sockets--
 	s.cl.pendSocks.del(&s.pend)
 	s.unended = s.txs.n
-	e.choreLeft -= s.partials.n
+	e.chores.left -= s.partials.n
 	e.forgetPartials(s) // what comes whole now would be its own again
 }
 
@@ -138,7 +138,7 @@ func (e *Engine) unbind(s *socket) {
 // not arrive, and nothing is told to anybody (net/rds/af_rds.c rds_release). It
 // returns false if the rest is for another turn.
 func (e *Engine) endSocket(s *socket) bool {
-	if !e.mayLook(1) {
+	if !e.chores.mayLook(1) {
 		return false
 	}
 	e.unbind(s)
@@ -146,13 +146,13 @@ func (e *Engine) endSocket(s *socket) bool {
 		return false
 	}
 	for s.waiters.n > 0 { // their next try finds no socket
-		if !e.mayLook(1) {
+		if !e.chores.mayLook(1) {
 			return false
 		}
 		e.wakeWaiter(s)
 	}
 	for s.slots.n > 0 {
-		if !e.mayLook(1) {
+		if !e.chores.mayLook(1) {
 			return false
 		}
 		e.closeSlot(s.slots.head.of)
@@ -163,7 +163,7 @@ func (e *Engine) endSocket(s *socket) bool {
 	}
 	for s.regions.n > 0 {
 		r := s.regions.head.of
-		if !e.mayLook(1 + r.exp.Grants()) {
+		if !e.chores.mayLook(1 + r.exp.Grants()) {
 			return false
 		}
 		e.releaseRegion(r)
@@ -177,7 +177,7 @@ func (e *Engine) endSocket(s *socket) bool {
 // endArrived drops what has arrived for s and did not get to its client.
 func (e *Engine) endArrived(s *socket) bool {
 	for s.over.n > 0 {
-		if !e.mayLook(1) {
+		if !e.chores.mayLook(1) {
 			return false
 		}
 		e.freeRx(s.over.pop())
@@ -189,7 +189,7 @@ func (e *Engine) endArrived(s *socket) bool {
 // what has not been looked at.
 func (e *Engine) endSent(s *socket) bool {
 	for ; s.unended > 0 && s.txs.n > 0; s.unended-- {
-		if !e.mayLook(1) {
+		if !e.chores.mayLook(1) {
 			return false
 		}
 		t := s.txs.head.of

@@ -18,19 +18,19 @@ const choreSlack = rdmaop.MaxGrantees + 1
 func (w *world) inBudget(least int, f func()) {
 	w.t.Helper()
 	e := w.es[0]
-	e.renew()
-	e.choreMost, e.choreAll = 0, 0
+	e.chores.renew()
+	e.chores.most, e.chores.all = 0, 0
 	f()
-	for turns := 0; turns < 100 || e.leaving.n+e.deadRegions.n > 0; turns++ {
+	for turns := 0; turns < 100 || e.clients.leaving.n+e.keys.retiring.n > 0; turns++ {
 		w.pass(1000, w.es...)
 		if turns > 100_000 {
 			w.t.Fatal("never ends")
 		}
 	}
-	if e.choreMost > choreBudget+choreSlack {
-		w.t.Errorf("a turn looked at %d things that end, its budget is %d", e.choreMost, choreBudget)
+	if e.chores.most > choreBudget+choreSlack {
+		w.t.Errorf("a turn looked at %d things that end, its budget is %d", e.chores.most, choreBudget)
 	}
-	if all := e.choreAll; all < least {
+	if all := e.chores.all; all < least {
 		w.t.Errorf("%d things looked at, there were %d", all, least)
 	}
 }
@@ -48,7 +48,7 @@ func TestEndsInTurns(t *testing.T) {
 		w.inBudget(60_000, func() {
 			r.at.Close()
 			next.bind(60_001) // the process that comes next need not wait
-			if n := w.es[0].localsV[0].ports.n; n < 50_000 {
+			if n := w.es[0].addrs.all[0].ports.n; n < 50_000 {
 				t.Errorf("%d ports bound: they were freed in one turn", n)
 			}
 		})
@@ -75,8 +75,8 @@ func TestEndsInTurns(t *testing.T) {
 		expose() // the GRANTs of these wait
 		w.inBudget(2*regions*(each+2), func() { a.at.Close() })
 		w.run()
-		if n := len(w.es[0].regions); n != 0 || w.es[1].peersV[0].grants.Len() != 0 {
-			t.Errorf("%d regions left, %d grants", n, w.es[1].peersV[0].grants.Len())
+		if n := len(w.es[0].keys.by); n != 0 || w.es[1].peers.all[0].grants.Len() != 0 {
+			t.Errorf("%d regions left, %d grants", n, w.es[1].peers.all[0].grants.Len())
 		}
 		w.clean2(a, b)
 	})
@@ -138,13 +138,13 @@ func TestGrantsWithdrawnByList(t *testing.T) {
 		list = append(list, r)
 	}
 	for i, r := range list {
-		if n := e.regions[r.Region].queued.n; n != 5 {
+		if n := e.keys.by[r.Region].queued.n; n != 5 {
 			t.Errorf("region %d has %d GRANTs listed", i, n)
 		}
 	}
 	a.at.Pump = w.run
 	a.must(&ipc.Release{Region: list[1].Region})
-	if n := e.ctls.out; n != 10 || e.regions[list[0].Region].queued.n != 5 {
+	if n := e.pools.ctls.out; n != 10 || e.keys.by[list[0].Region].queued.n != 5 {
 		t.Errorf("%d GRANTs wait, 10 are of the others", n)
 	}
 	a.at.Close()

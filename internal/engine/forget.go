@@ -51,29 +51,29 @@ type sweep struct {
 }
 
 // crowdedPeers reports whether peers are forgotten sooner than after ForgetAfter.
-func (e *Engine) crowdedPeers() bool { return 4*len(e.peersV) > 3*e.cfg.MaxPeers }
+func (e *Engine) crowdedPeers() bool { return 4*len(e.peers.all) > 3*e.cfg.MaxPeers }
 
 // sweepSoon has the peers looked at.
 func (e *Engine) sweepSoon() {
-	if e.sweep.at == 0 {
-		e.sweep.at = e.now + sweepEvery
-		e.armTimer(e.sweep.at)
+	if e.peers.sweep.at == 0 {
+		e.peers.sweep.at = e.now + sweepEvery
+		e.due.by(e.peers.sweep.at)
 	}
 }
 
 // sweepPeers looks at some of the peers, in turn, and forgets those it may.
 func (e *Engine) sweepPeers() {
-	s := &e.sweep
+	s := &e.peers.sweep
 	if s.at == 0 || e.now < s.at {
-		e.armTimer(s.at)
+		e.due.by(s.at)
 		return
 	}
 	s.at = 0
-	for n := min(sweepMost, len(e.peersV)); n > 0 && len(e.peersV) > 0; n-- { // several may go at once
-		if s.next >= len(e.peersV) {
+	for n := min(sweepMost, len(e.peers.all)); n > 0 && len(e.peers.all) > 0; n-- { // several may go at once
+		if s.next >= len(e.peers.all) {
 			s.next = 0
 		}
-		p := e.peersV[s.next]
+		p := e.peers.all[s.next]
 		if !e.forgetIfIdle(p) {
 			s.next++
 		}
@@ -81,7 +81,7 @@ func (e *Engine) sweepPeers() {
 			s.at = e.now + sweepEvery
 		}
 	}
-	e.armTimer(s.at)
+	e.due.by(s.at)
 }
 
 // ages reports whether p will be forgotten if nothing happens but time.
@@ -179,13 +179,13 @@ func (e *Engine) forgetRemote(h *remote) {
 		e.unlink(h.lanes[0])
 	}
 	if !mutant.On(mutant.PastForgotten) {
-		e.sweep.forgotten++
+		e.peers.sweep.forgotten++
 	}
 }
 
 // newInstance is what the daemon is to an address that it knows nothing of: another
 // one than to those it has forgotten.
-func (e *Engine) newInstance() uint64 { return e.cfg.Instance + e.sweep.forgotten }
+func (e *Engine) newInstance() uint64 { return e.cfg.Instance + e.peers.sweep.forgotten }
 
 // mayLane is nil if a request from h, nil: an address that is not known, may make
 // one more lane.
@@ -214,18 +214,18 @@ func (e *Engine) mayLane(h *remote) error {
 // dropUnused makes room for peers, once a turn: those that were never met and
 // that nothing leads to are forgotten, and those that were met and are away. It reports whether there is room.
 func (e *Engine) dropUnused() bool {
-	if e.droppedAt != e.now {
-		e.droppedAt = e.now
-		for i := len(e.peersV) - 1; i >= 0; i-- {
-			if i >= len(e.peersV) { // more than one was forgotten
+	if e.peers.droppedAt != e.now {
+		e.peers.droppedAt = e.now
+		for i := len(e.peers.all) - 1; i >= 0; i-- {
+			if i >= len(e.peers.all) { // more than one was forgotten
 				continue
 			}
-			if p := e.peersV[i]; !e.forgetIfIdle(p) {
+			if p := e.peers.all[i]; !e.forgetIfIdle(p) {
 				e.dropIfNew(p)
 			}
 		}
 	}
-	return len(e.peersV) < e.cfg.MaxPeers
+	return len(e.peers.all) < e.cfg.MaxPeers
 }
 
 // dropIfNew forgets a peer that was never met and that nothing leads to any
@@ -246,15 +246,15 @@ func (e *Engine) dropIfNew(p *peer) {
 func (e *Engine) unlink(p *peer) {
 	e.askedNoMore(p)
 	e.dropLane(p)
-	delete(e.byKey, p.key)
+	delete(e.peers.byKey, p.key)
 	e.dropPeer(p)
 	e.lists.dropPeer(p)
 	if p.draining {
-		e.draining = remove(e.draining, p)
+		e.dirty.draining = remove(e.dirty.draining, p)
 	}
-	e.timers.drop(p)
+	e.due.peers.drop(&p.timer)
 	if p.rc != nil {
-		e.recvLeft += p.credits + 1
+		e.devices.recvLeft += p.credits + 1
 	}
 	e.count(p)
 	p.gone = true
@@ -262,9 +262,9 @@ func (e *Engine) unlink(p *peer) {
 
 // dropPeer takes p off peersV; the last one gets its place.
 func (e *Engine) dropPeer(p *peer) {
-	last := len(e.peersV) - 1
-	moved := e.peersV[last]
-	e.peersV[p.nth], moved.nth = moved, p.nth
-	e.peersV[last] = nil
-	e.peersV = e.peersV[:last]
+	last := len(e.peers.all) - 1
+	moved := e.peers.all[last]
+	e.peers.all[p.nth], moved.nth = moved, p.nth
+	e.peers.all[last] = nil
+	e.peers.all = e.peers.all[:last]
 }

@@ -32,7 +32,7 @@ func (w *world) wait(ns int64) {
 func (w *world) leave(r *raw) {
 	r.at.Close()
 	w.run()
-	for _, p := range r.e.peersV {
+	for _, p := range r.e.peers.all {
 		p.c.Reset(w.net.Now(), errAdmin)
 		r.e.touch(p)
 	}
@@ -70,11 +70,11 @@ func TestPeersChurn(t *testing.T) {
 		t.Errorf("%d of %d messages arrived", got, hosts-1)
 	}
 	e := w.es[0]
-	if n := e.remotes[remoteKey{hostAddr(0), hostAddr(1)}].lane(0).rc.Stats().ConnReset; n != 0 {
+	if n := e.peers.hosts[remoteKey{hostAddr(0), hostAddr(1)}].lane(0).rc.Stats().ConnReset; n != 0 {
 		t.Errorf("the connection in use was broken off %d times", n)
 	}
 	w.wait(700_000_000_000)
-	if n := len(e.peersV); n != 1 {
+	if n := len(e.peers.all); n != 1 {
 		t.Errorf("%d peers are known after 11 minutes, want the one that is here", n)
 	}
 }
@@ -96,7 +96,7 @@ func TestLanesOfOneAddress(t *testing.T) {
 		w.wait(1_000_000_000)
 	}
 	e := w.es[0]
-	if n := len(e.peersV); n != hostile*leastLanes {
+	if n := len(e.peers.all); n != hostile*leastLanes {
 		t.Errorf("%d connections of %d addresses, want %d of each", n, hostile, leastLanes)
 	}
 	srv.read()
@@ -129,15 +129,15 @@ func TestIdleGiveWay(t *testing.T) {
 		got += srv.read()
 	}
 	e := w.es[0]
-	if got != table || len(e.peersV) != table {
-		t.Fatalf("%d messages, %d peers, want %d", got, len(e.peersV), table)
+	if got != table || len(e.peers.all) != table {
+		t.Fatalf("%d messages, %d peers, want %d", got, len(e.peers.all), table)
 	}
 	w.wait(300_000_000_000)
 	for h := table + 1; h < table+3; h++ {
 		send(h)
 		w.wait(5_000_000_000)
 		if got += srv.read(); got != h {
-			t.Errorf("%d messages of %d hosts, %d peers", got, h, len(e.peersV))
+			t.Errorf("%d messages of %d hosts, %d peers", got, h, len(e.peers.all))
 		}
 	}
 }
@@ -147,7 +147,7 @@ func TestIdleGiveWay(t *testing.T) {
 func TestLaneForgotten(t *testing.T) {
 	w, c, _ := lanePair(t, Config{})
 	e := w.es[0]
-	h := e.remotes[remoteKey{hostAddr(0), hostAddr(1)}]
+	h := e.peers.hosts[remoteKey{hostAddr(0), hostAddr(1)}]
 	p := h.lane(5)
 	c[0].at.Close() // nothing leads there
 	w.run()
@@ -180,10 +180,10 @@ func (e *Engine) exposeOn(t *testing.T, r *raw, port uint16, lane uint8) uint32 
 	t.Helper()
 	b := r.must(&ipc.Alloc{Size: 4096}).(*ipc.AllocOK)
 	reg := r.must(&ipc.Register{Sock: r.bind(port), Buffer: b.Buffer, Len: 64, Access: uint32(rdmaop.RightWrite)}).(*ipc.RegisterOK)
-	if err := e.expose(e.regions[reg.Region], hostAddr(1), 10, lane, byExpose); err != nil {
+	if err := e.expose(e.keys.by[reg.Region], hostAddr(1), 10, lane, byExpose); err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range e.peersV {
+	for _, p := range e.peers.all {
 		e.touch(p)
 	}
 	return reg.Region
@@ -194,7 +194,7 @@ func (e *Engine) exposeOn(t *testing.T, r *raw, port uint16, lane uint8) uint32 
 func TestTakenBackIsForgotten(t *testing.T) {
 	w, c, _ := lanePair(t, Config{})
 	e := w.es[0]
-	h := e.remotes[remoteKey{hostAddr(0), hostAddr(1)}]
+	h := e.peers.hosts[remoteKey{hostAddr(0), hostAddr(1)}]
 	owner := w.attach(0, smallParams())
 	region := e.exposeOn(t, owner, 30, 5)
 	w.run()
@@ -202,7 +202,7 @@ func TestTakenBackIsForgotten(t *testing.T) {
 		t.Fatal("nothing is granted on lane 5, or something on lane 0")
 	}
 	released := false
-	if err := e.release(e.regions[region], func(error) { released = true }); err != nil {
+	if err := e.release(e.keys.by[region], func(error) { released = true }); err != nil {
 		t.Fatal(err)
 	}
 	w.run()
@@ -224,7 +224,7 @@ func TestLastAddressForgotten(t *testing.T) {
 	owner := w.attach(0, smallParams())
 	for n, lane := range []uint8{0, 5} {
 		e.exposeOn(t, owner, uint16(30+n), lane)
-		if !e.remotes[remoteKey{hostAddr(0), hostAddr(1)}].lane(lane).exposed() {
+		if !e.peers.hosts[remoteKey{hostAddr(0), hostAddr(1)}].lane(lane).exposed() {
 			t.Fatalf("nothing is granted on lane %d", lane)
 		}
 	}
@@ -232,7 +232,7 @@ func TestLastAddressForgotten(t *testing.T) {
 	w.leave(c[0])
 	w.leave(c[1])
 	w.wait(700_000_000_000)
-	if len(e.peersV)+len(e.remotes)+len(e.byKey) != 0 {
-		t.Errorf("%d peers, %d addresses are known after 11 minutes", len(e.peersV), len(e.remotes))
+	if len(e.peers.all)+len(e.peers.hosts)+len(e.peers.byKey) != 0 {
+		t.Errorf("%d peers, %d addresses are known after 11 minutes", len(e.peers.all), len(e.peers.hosts))
 	}
 }

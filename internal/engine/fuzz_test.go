@@ -45,7 +45,7 @@ func FuzzClient(f *testing.F) {
 				x.step(b[0], b[1], uint16(b[2])|uint16(b[3])<<8)
 			}
 		})
-		if n := w.es[0].mem.Sum().Registered; n > evilBytes+4*64<<10 {
+		if n := w.es[0].users.mem.Sum().Registered; n > evilBytes+4*64<<10 {
 			t.Errorf("%d bytes registered", n)
 		}
 		evil.at.Close()
@@ -201,7 +201,7 @@ func (x *fuzzer) ask(what, where byte, n uint64) {
 		r := x.regions[int(where)%len(x.regions)]
 		if n%2 == 0 {
 			x.call(&ipc.Expose{Region: r, Addr: hostAddr(int(n / 2 % 3)), Port: uint16(n)})
-		} else if g := x.w.es[0].regions[r]; g != nil && g.cl == x.cl {
+		} else if g := x.w.es[0].keys.by[r]; g != nil && g.cl == x.cl {
 			if err := x.w.es[0].release(g, func(error) {}); err != nil && err != unix.EALREADY {
 				x.w.t.Error(err)
 			}

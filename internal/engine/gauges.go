@@ -5,27 +5,33 @@ import (
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
+// counts is what connections have counted.
+type counts struct {
+	sum       conn.Stats // of all, those that have ended included, and of what stayed on this host
+	uncounted []*peer    // touched since their counters were added to sum
+}
+
 // PublishStats brings gauges and sums up to date and copies all counters to the
 // statistics mapping. wall is unix time in nanoseconds.
 func (e *Engine) PublishStats(wall int64) {
 	c := &e.st.C
-	c[stats.Clients] = uint64(len(e.clients))
+	c[stats.Clients] = uint64(len(e.clients.all))
 	c[stats.Sockets] = uint64(e.sockets())
-	c[stats.Peers] = uint64(len(e.peersV))
-	c[stats.HeldBytes] = uint64(e.held)
-	c[stats.PoolBytes] = uint64(len(e.sendMem) + len(e.ctlMem))
-	for _, r := range e.rails {
+	c[stats.Peers] = uint64(len(e.peers.all))
+	c[stats.HeldBytes] = uint64(e.overflow.held)
+	c[stats.PoolBytes] = uint64(len(e.sendBufs.mem) + len(e.ctlBufs.mem))
+	for _, r := range e.devices.rails {
 		c[stats.PoolBytes] += uint64(len(r.recvMem))
 	}
-	c[stats.QueuedMessages], c[stats.QueuedBytes], c[stats.OpsOutstanding] = uint64(e.sndMsgs), uint64(e.sndBytes), uint64(e.ops)
-	for i, p := range e.uncounted {
-		e.uncounted[i] = nil
+	c[stats.QueuedMessages], c[stats.QueuedBytes], c[stats.OpsOutstanding] = uint64(e.queued.msgs), uint64(e.queued.bytes), uint64(e.queued.ops)
+	for i, p := range e.counts.uncounted {
+		e.counts.uncounted[i] = nil
 		p.uncounted = false
 		e.count(p)
 	}
-	e.uncounted = e.uncounted[:0]
+	e.counts.uncounted = e.counts.uncounted[:0]
 	for _, f := range &connCounters {
-		c[f.to] = *f.from(&e.own)
+		c[f.to] = *f.from(&e.counts.sum)
 	}
 	e.countTurnedAway(wall)
 	e.st.Publish(wall)
@@ -68,7 +74,7 @@ func (e *Engine) count(p *peer) {
 	s := p.c.Stats()
 	for i, f := range &connCounters {
 		n := *f.from(s)
-		*f.from(&e.own) += n - p.counted[i]
+		*f.from(&e.counts.sum) += n - p.counted[i]
 		p.counted[i] = n
 	}
 }
@@ -76,7 +82,7 @@ func (e *Engine) count(p *peer) {
 // sockets counts the bound sockets.
 func (e *Engine) sockets() int {
 	n := 0
-	for _, l := range e.localsV {
+	for _, l := range e.addrs.all {
 		n += l.ports.n
 	}
 	return n

@@ -1,60 +1,26 @@
 package engine
 
 import (
-	"container/heap"
-
 	"github.com/rdsd/rdsd/conn"
 )
 
-// limits is a heap of the messages that are given up at some time, soonest
-// first. Those without a limit, which are most, never see it.
-type limits []*txMsg
-
-func (l limits) Len() int           { return len(l) }
-func (l limits) Less(i, j int) bool { return l[i].giveUpAt < l[j].giveUpAt }
-
-func (l limits) Swap(i, j int) {
-	l[i], l[j] = l[j], l[i]
-	l[i].giveUpPos, l[j].giveUpPos = i, j
-}
-
-// Push and Pop are for package heap.
-func (l *limits) Push(x any) {
-	t := x.(*txMsg)
-	t.giveUpPos = len(*l)
-	*l = append(*l, t)
-}
-
-func (l *limits) Pop() any {
-	last := len(*l) - 1
-	t := (*l)[last]
-	(*l)[last] = nil
-	*l = (*l)[:last]
-	t.giveUpAt = 0
-	return t
-}
-
-func (l *limits) drop(t *txMsg) { heap.Remove(l, t.giveUpPos) }
-
 // limit has t given up in ms milliseconds.
 func (e *Engine) limit(t *txMsg, ms uint32) {
-	t.giveUpAt = e.now + int64(ms)*1_000_000
-	heap.Push(&e.limits, t)
-	e.armTimer(t.giveUpAt)
+	at := e.now + int64(ms)*1_000_000
+	e.due.limits.set(&t.limit, t, at)
+	e.due.by(at)
 }
 
 // giveUps ends the messages whose time is up.
 func (e *Engine) giveUps() {
-	e.besides(func() bool {
-		if len(e.limits) == 0 || e.limits[0].giveUpAt > e.now {
-			return false
+	e.chores.besides(func() bool {
+		t := e.due.limits.due(e.now)
+		if t != nil {
+			e.timeUp(t)
 		}
-		e.timeUp(heap.Pop(&e.limits).(*txMsg))
-		return true
+		return t != nil
 	})
-	if len(e.limits) > 0 {
-		e.armTimer(e.limits[0].giveUpAt)
-	}
+	e.due.by(e.due.limits.next())
 }
 
 // timeUp withdraws t. What was never posted never will be; what was is not sent

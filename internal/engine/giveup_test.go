@@ -53,7 +53,7 @@ func TestGiveUpUnsent(t *testing.T) {
 	a.open(a.sock, 0, 0, nobody(1), 20)
 	w.pass(ms, e)
 	// The grants that let the operations be queued.
-	g := e.peersV[0].grants
+	g := e.peers.all[0].grants
 	for _, key := range []uint32{7, 8} {
 		if err := g.Add(rdmaop.Grant{Cookie: uint64(key), Len: 64, Rights: rdmaop.RightWrite | rdmaop.RightAtomic, Port: 10}); err != nil {
 			t.Fatal(err)
@@ -77,13 +77,13 @@ func TestGiveUpUnsent(t *testing.T) {
 	if want := []uint32{both, plain, one}; !slices.Equal(a.back, want) || a.hwm() != 3 {
 		t.Errorf("returned %v, want %v; HWM %d", a.back, want, a.hwm())
 	}
-	if len(e.limits) != 1 || a.cl.msgs[stays] == nil || a.cl.msgs[long] == nil {
-		t.Errorf("%d limits left", len(e.limits))
+	if len(e.due.limits.byTime) != 1 || a.cl.msgs[stays] == nil || a.cl.msgs[long] == nil {
+		t.Errorf("%d limits left", len(e.due.limits.byTime))
 	}
 	a.at.Close()
 	w.run()
-	if len(e.limits) != 0 {
-		t.Errorf("%d limits of a client that is gone", len(e.limits))
+	if len(e.due.limits.byTime) != 0 {
+		t.Errorf("%d limits of a client that is gone", len(e.due.limits.byTime))
 	}
 }
 
@@ -121,7 +121,7 @@ func TestGiveUpNotSentAgain(t *testing.T) {
 	w.run()
 	a.submit(shm.Sub{Len: 4})
 	w.run()
-	p := a.e.peersV[0]
+	p := a.e.peers.all[0]
 	a.submit(shm.Sub{Len: 4, GiveUp: 1})
 	p.c.Reset(w.net.Now(), errAdmin)
 	a.e.touch(p)
@@ -144,7 +144,7 @@ func TestGiveUpLocal(t *testing.T) {
 	a, b := w.opSide(0, 10), w.opSide(0, 20)
 	r := b.expose(0, 64, rdmaop.RightWrite, a)
 	b.must(&ipc.SetRcvBuf{Sock: b.sock, Bytes: 100})
-	a.open(a.sock, 0, 0, b.e.localsV[0].addr, 20)
+	a.open(a.sock, 0, 0, b.e.addrs.all[0].addr, 20)
 	w.run()
 	send := func(n, limit uint32, ops ...shm.SubOp) uint32 {
 		return a.submit(shm.Sub{Len: n, GiveUp: limit}, ops...)

@@ -158,7 +158,7 @@ const (
 // sent to that peer later on the same lane. The sockets of all its lanes may
 // use it.
 func (e *Engine) expose(r *region, addr netip.Addr, port uint16, lane uint8, by offer) error {
-	if l := e.locals[addr]; l != nil {
+	if l := e.addrs.by[addr]; l != nil {
 		_, err := e.grant(r, nil, l.key, port)
 		return err
 	}
@@ -200,7 +200,7 @@ func (e *Engine) expose(r *region, addr netip.Addr, port uint16, lane uint8, by 
 // grantWaiting.
 func (e *Engine) grantCookie(t *txMsg) bool {
 	sl := t.slot
-	r := e.regions[uint32(t.m.DestCookie)]
+	r := e.keys.by[uint32(t.m.DestCookie)]
 	t.ungranted = sl.peer == nil && sl.local == nil
 	if t.ungranted || r == nil || r.cl != t.cl || r.exp.State() != rdmaop.ExportLive {
 		return true
@@ -218,7 +218,7 @@ func (e *Engine) grantCookie(t *txMsg) bool {
 // that its connection has: it goes out whatever comes of it, and its socket is told
 // once, however often the peer restarts.
 func (e *Engine) grantAgain(t *txMsg) {
-	r := e.regions[uint32(t.m.DestCookie)]
+	r := e.keys.by[uint32(t.m.DestCookie)]
 	if r == nil || r.cl != t.cl || r.exp.State() != rdmaop.ExportLive {
 		return
 	}
@@ -334,7 +334,7 @@ func nakText(reason uint16) string {
 // grantRefused takes a GRANT_NAK that arrived on p: whoever exposed the region, or
 // sent its cookie, is told that the destination cannot use it.
 func (e *Engine) grantRefused(p *peer, n *wire.GrantNak) {
-	r := e.regions[n.RKey]
+	r := e.keys.by[n.RKey]
 	if r == nil || !e.ungrant(r, p, n.Grantee) {
 		return // nobody waits for its use
 	}

@@ -68,9 +68,9 @@ func TestGrantTableShared(t *testing.T) {
 	}
 	evil.at.Close()
 	w.run()
-	h := w.es[0].peersV[0].remote
-	if h.shares.all != 1 || len(h.shares.of) != 1 || good.cl.acct.grants != 1 || w.es[1].peersV[0].grants.Len() != 1 {
-		t.Errorf("left of the peer's table: %+v, in it %d", h.shares, w.es[1].peersV[0].grants.Len())
+	h := w.es[0].peers.all[0].remote
+	if h.shares.all != 1 || len(h.shares.of) != 1 || good.cl.acct.grants != 1 || w.es[1].peers.all[0].grants.Len() != 1 {
+		t.Errorf("left of the peer's table: %+v, in it %d", h.shares, w.es[1].peers.all[0].grants.Len())
 	}
 	w.clean(good.raw, peer.raw)
 }
@@ -147,14 +147,14 @@ func TestGrantRefusedByPeer(t *testing.T) {
 	a.open(a.sock, 0, 0, hostAddr(1), 20)
 	a.submit(shm.Sub{})
 	w.run()
-	h := w.es[1].peersV[0].remote
+	h := w.es[1].peers.all[0].remote
 	h.grants = rdmaop.NewGrants(1)
 	first, second := a.register(rdmaop.RightRead), a.register(rdmaop.RightRead)
 	if err := errors.Join(a.exposeTo(first, 1, 20), a.exposeTo(second, 1, 33)); err != nil {
 		t.Fatal(err)
 	}
 	w.run()
-	if n, ports := a.notGranted(); n != 1 || ports[0] != 33 || a.cl.acct.grants != 1 || w.es[0].peersV[0].shares.all != 1 {
+	if n, ports := a.notGranted(); n != 1 || ports[0] != 33 || a.cl.acct.grants != 1 || w.es[0].peers.all[0].shares.all != 1 {
 		t.Fatalf("told of %d grants to %d, %d counted", n, ports, a.cl.acct.grants)
 	}
 	a.at.Pump = w.run
@@ -175,7 +175,7 @@ func TestGrantRefusalsOfNothing(t *testing.T) {
 	r := b.expose(0, 64, rdmaop.RightWrite, a)
 	w.run()
 	for _, n := range []wire.GrantNak{{RKey: 1, Grantee: 10}, {RKey: r.Region, Grantee: 11}, {RKey: r.Region}} {
-		p := w.es[0].peersV[0]
+		p := w.es[0].peers.all[0]
 		m := w.es[0].ctl(p, wire.TypeGrantNak, n.RKey)
 		w.es[0].sendCtl(p, m, n.Append(m.buf[:0]))
 	}
@@ -203,8 +203,8 @@ func TestCookieBeforeItsPeer(t *testing.T) {
 	w.run()
 	w.run()
 	b.look()
-	if len(b.msgs) != 1 || w.es[1].peersV[0].grants.Len() != 1 {
-		t.Fatalf("%d messages, %d grants", len(b.msgs), w.es[1].peersV[0].grants.Len())
+	if len(b.msgs) != 1 || w.es[1].peers.all[0].grants.Len() != 1 {
+		t.Fatalf("%d messages, %d grants", len(b.msgs), w.es[1].peers.all[0].grants.Len())
 	}
 	w.clean2(a, b)
 }

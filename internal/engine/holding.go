@@ -41,14 +41,14 @@ type holdings struct {
 const keysEach = 1 + 256
 
 func (e *Engine) newKeys() verbs.PeerKey {
-	e.nextKey += keysEach
-	return e.nextKey
+	e.peers.nextKey += keysEach
+	return e.peers.nextKey
 }
 
 func (e *Engine) newHoldings() *holdings {
 	s := &holdings{lanes: map[*peer]int{}}
-	s.voiding.step = func() bool { return e.inSlices(func() bool { return e.voidNext(s) }) }
-	s.looking.step = func() bool { return e.inSlices(func() bool { return e.lookNext(s) }) }
+	s.voiding.step = func() bool { return e.chores.inSlices(func() bool { return e.voidNext(s) }) }
+	s.looking.step = func() bool { return e.chores.inSlices(func() bool { return e.lookNext(s) }) }
 	return s
 }
 
@@ -69,7 +69,7 @@ func (e *Engine) holds(r *region, p *peer, n int) {
 	h := p.remote
 	i, ok := r.find(h)
 	if !ok {
-		x := e.holdingPool.get()
+		x := e.keys.holdings.get()
 		*x = holding{r: r, h: h, of: h.holdings}
 		r.holders = slices.Insert(r.holders, i, x)
 		x.of.live.add(&x.in, x)
@@ -95,7 +95,7 @@ func (e *Engine) addGrants(x *holding, n int) {
 	x.list().del(&x.in)
 	r.holders = slices.Delete(r.holders, i, i+1)
 	*x = holding{}
-	e.holdingPool.put(x)
+	e.keys.holdings.put(x)
 }
 
 // exposed reports whether the peer's daemon has a grant that was made on p.
@@ -129,7 +129,7 @@ func (e *Engine) voidHoldings(h *remote) *chore {
 func (e *Engine) voidNext(s *holdings) bool {
 	for _, l := range []*rounds[holding]{&s.live, &s.asked} {
 		if l.n > 0 {
-			e.choreLeft -= l.head.of.n
+			e.chores.left -= l.head.of.n
 			e.void(l.head.of)
 			return true
 		}
@@ -165,7 +165,7 @@ func (e *Engine) current(r *region, h *remote) {
 func (e *Engine) revokeDown(p *peer) {
 	if s := p.holdings; s.asked.n > 0 {
 		s.asked.all()
-		e.begin(&s.looking)
+		e.chores.begin(&s.looking)
 	}
 }
 

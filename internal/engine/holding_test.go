@@ -22,10 +22,10 @@ func TestVoidBeforeItsTurn(t *testing.T) {
 		}
 	}
 	w.run()
-	e, h := w.es[0], w.es[0].peersV[0].remote
-	e.choreLeft = 0
+	e, h := w.es[0], w.es[0].peers.all[0].remote
+	e.chores.left = 0
 	e.voidGrants(h)
-	w.es[1].voidGrants(w.es[1].peersV[0].remote)
+	w.es[1].voidGrants(w.es[1].peers.all[0].remote)
 	if n := a.cl.acct.grants; n != 2 || h.shares.all != 0 {
 		t.Fatalf("%d grants count, %d of the new instance", n, h.shares.all)
 	}
@@ -35,7 +35,7 @@ func TestVoidBeforeItsTurn(t *testing.T) {
 	a.at.Pump = w.run
 	a.must(&ipc.Release{Region: released.Region}) // nobody is asked for it
 	w.run()
-	if n := w.es[1].peersV[0].grants.Len(); n != 1 || a.cl.acct.grants != 1 || h.shares.all != 1 {
+	if n := w.es[1].peers.all[0].grants.Len(); n != 1 || a.cl.acct.grants != 1 || h.shares.all != 1 {
 		t.Errorf("the new instance has %d grants, %d count, %d of it", n, a.cl.acct.grants, h.shares.all)
 	}
 	w.clean2(a, b)
@@ -53,9 +53,9 @@ func TestRefusedWhileReleased(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.run()
-		e, p := w.es[0], w.es[0].peersV[0]
+		e, p := w.es[0], w.es[0].peers.all[0]
 		released := false
-		if err := e.release(e.regions[r.Region], func(error) { released = true }); err != nil || released {
+		if err := e.release(e.keys.by[r.Region], func(error) { released = true }); err != nil || released {
 			t.Fatalf("release: %v, at once: %v", err, released)
 		}
 		e.grantRefused(p, &wire.GrantNak{RKey: r.Region, Grantee: 20, Reason: wire.NakFull})

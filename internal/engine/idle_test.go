@@ -88,7 +88,7 @@ func TestIdlePeerBytes(t *testing.T) {
 		a.publish()
 		send(uint32(i+1), 1, 0)
 	}
-	if up := len(a.e.Conns()); up != peers+1 {
+	if up := len(Conns(a.e)); up != peers+1 {
 		t.Fatalf("%d connections, want %d", up, peers+1)
 	}
 	settled("met", base)

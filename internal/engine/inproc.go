@@ -92,11 +92,11 @@ func (p *InProcess) Call(req ipc.Request, _ []int) (resp ipc.Response, fds []int
 		if err != nil {
 			return nil, nil, err
 		}
-		if err := p.e.mem.Take(&p.user, 0, size); err != nil {
+		if err := p.e.users.mem.Take(&p.user, 0, size); err != nil {
 			return nil, nil, err
 		}
 		fd, mem := p.name(int(size))
-		give := func() { p.e.mem.Give(&p.user, 1, 0, size) }
+		give := func() { p.e.users.mem.Give(&p.user, 1, 0, size) }
 		p.Run(func() {
 			var b uint32
 			if b, err = p.e.AddBuffer(p.cl, mem, give); err == nil {
@@ -122,8 +122,8 @@ func (p *InProcess) ask(f func() error) (err error) {
 	if err == errAgain {
 		// Who runs the engine by hand may not turn it between two tries.
 		p.Run(func() {
-			p.e.renew()
-			p.e.runChores()
+			p.e.chores.renew()
+			p.e.chores.run()
 		})
 	}
 	return err
@@ -136,10 +136,10 @@ func (p *InProcess) hello(h *ipc.Hello) (ipc.Response, []int, error) {
 	}
 	p.user = quota.Of(p.e.cfg.Policy, p.Cred)
 	size := uint64(shm.SegmentSize(params) + shm.TableSize(params.Slots, params.Cells) + int(params.SendWindows+params.RecvWindows)*shm.WindowSize)
-	if err := p.e.mem.Take(&p.user, size, 0); err != nil {
+	if err := p.e.users.mem.Take(&p.user, size, 0); err != nil {
 		return nil, nil, err
 	}
-	give := func() { p.e.mem.Give(&p.user, 1, size, 0) }
+	give := func() { p.e.users.mem.Give(&p.user, 1, size, 0) }
 	at := Attachment{Name: h.Name, PID: p.Cred.PID, User: p.user, Params: params, Recv: shm.NewArena(), Bell: p.Wake, OnFree: give,
 		OnKill: func(why error) { go p.end(&ipc.SessionError{Text: why.Error()}) }}
 	segFD, seg := p.name(shm.SegmentSize(params))
@@ -213,7 +213,7 @@ func (p *InProcess) later(r ipc.Request) (ipc.Response, []int, error) {
 func (p *InProcess) Close() error {
 	if p.end(nil) && p.cl != nil {
 		p.Run(func() {
-			p.e.renew()
+			p.e.chores.renew()
 			p.e.Detach(p.cl)
 		})
 	}

@@ -31,7 +31,7 @@ func (e *Engine) Inspect(ask Ask) Inspector { return Inspector{e, ask} }
 // Sockets lists the bound sockets by address and port.
 func (b Inspector) Sockets() (out []ctl.SocketInfo, err error) {
 	const pages = 8 // of 256 ports: what one turn of the engine has time for
-	for _, l := range b.e.localsV {
+	for _, l := range b.e.addrs.all {
 		for i := 0; i < len(l.ports.dir) && err == nil; i += pages {
 			err = b.ask(func() {
 				for _, page := range l.ports.dir[i : i+pages] {
@@ -79,7 +79,7 @@ func (b Inspector) Peers() (out []Peer, err error) {
 		i := Peer{PeerInfo: b.e.peerInfo(p), Dialed: p.dialing, Fell: p.fellWhy}
 		if p.rail != nil {
 			i.Second = p.rail.i == 1
-			i.OnlySecond = p.local.listeners[0] == nil && len(b.e.rails) == 2
+			i.OnlySecond = p.local.listeners[0] == nil && len(b.e.devices.rails) == 2
 		}
 		b.e.limited(p, &i.PeerInfo)
 		out = append(out, i)
@@ -93,7 +93,7 @@ func (b Inspector) eachPeer(f func(*peer)) (err error) {
 	e := b.e
 	var keys []verbs.PeerKey
 	err = b.ask(func() {
-		for _, p := range e.peersV {
+		for _, p := range e.peers.all {
 			keys = append(keys, p.key)
 		}
 	})
@@ -103,7 +103,7 @@ func (b Inspector) eachPeer(f func(*peer)) (err error) {
 		}
 		err = b.ask(func() {
 			for _, k := range part {
-				if p := e.byKey[k]; p != nil {
+				if p := e.peers.byKey[k]; p != nil {
 					f(p)
 				}
 			}
@@ -149,7 +149,7 @@ func (b Inspector) PeerReset(addr netip.Addr, lane *uint8) (n int, err error) {
 	known := false
 	err = b.ask(func() {
 		e := b.e
-		for _, p := range e.peersV {
+		for _, p := range e.peers.all {
 			if p.addr == addr && (lane == nil || p.lane == *lane) {
 				known = true
 				if p.c.State() != conn.Down {
@@ -181,7 +181,7 @@ type Use struct {
 func (b Inspector) Users() (map[uint32]Use, error) {
 	out := map[uint32]Use{}
 	err := b.ask(func() {
-		for uid, a := range b.e.accounts {
+		for uid, a := range b.e.users.accounts {
 			out[uid] = Use{Quota: a.quota, Sockets: a.sockets, Destinations: a.dests, Operations: a.ops, Grants: a.grants,
 				Waiting: a.waiting.n, HeldBytes: a.held}
 		}

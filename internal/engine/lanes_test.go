@@ -35,14 +35,14 @@ func (r *raw) events() (out []shm.Entry) {
 func laneConn(t *testing.T, e *Engine, lane uint8) (found conn.Info) {
 	t.Helper()
 	n := 0
-	for _, i := range e.Conns() {
+	for _, i := range Conns(e) {
 		if i.Lane == lane {
 			found = i
 			n++
 		}
 	}
 	if n != 1 {
-		t.Fatalf("%d connections of lane %d: %+v", n, lane, e.Conns())
+		t.Fatalf("%d connections of lane %d: %+v", n, lane, Conns(e))
 	}
 	return found
 }
@@ -76,7 +76,7 @@ func lanePair(t *testing.T, cfg Config) (w *world, c [2]*raw, sock [2][2]uint32)
 func TestLanesAreConnections(t *testing.T) {
 	w, c, sock := lanePair(t, Config{})
 	for _, e := range w.es {
-		if n := len(e.Conns()); n != 2 {
+		if n := len(Conns(e)); n != 2 {
 			t.Fatalf("%d connections, want 2", n)
 		}
 		for _, lane := range []uint8{0, 5} {
@@ -84,11 +84,11 @@ func TestLanesAreConnections(t *testing.T) {
 				t.Errorf("lane %d: ready %v, %d received, %d sent", lane, i.Ready, i.Stats.RecvQueued, i.Stats.SendMsgs)
 			}
 		}
-		if n := len(e.remotes); n != 1 {
+		if n := len(e.peers.hosts); n != 1 {
 			t.Errorf("%d peers, want 1", n)
 		}
 	}
-	p := w.es[0].peersV[0]
+	p := w.es[0].peers.all[0]
 	if p.lane != 0 {
 		t.Fatal("the first connection is not lane 0's")
 	}
@@ -135,7 +135,7 @@ func TestLaneOfSocket(t *testing.T) {
 // leaves another lane's messages flowing.
 func TestBrokenLaneHoldsNobody(t *testing.T) {
 	w, c, sock := lanePair(t, Config{})
-	lane0 := w.es[0].peersV[0]
+	lane0 := w.es[0].peers.all[0]
 	w.net.Hook = func(p sim.Point) sim.Action { // whatever lane 0 tries breaks it
 		if p.QP == lane0.qp || p.QP.Peer() == lane0.qp {
 			return sim.Break
@@ -201,7 +201,7 @@ func TestRevokeAcrossLanes(t *testing.T) {
 					id++
 				}
 				if step == seed {
-					if err := w.es[0].release(w.es[0].regions[reg.Region], func(error) { dead = true }); err != nil {
+					if err := w.es[0].release(w.es[0].keys.by[reg.Region], func(error) { dead = true }); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -247,7 +247,7 @@ func TestInstanceOfLanes(t *testing.T) {
 	var p [2]*peer
 	for i, lane := range []uint8{0, 5} {
 		var err error
-		if p[i], err = e.peer(e.localsV[0], hostAddr(1), lane, nil); err != nil {
+		if p[i], err = e.peer(e.addrs.all[0], hostAddr(1), lane, nil); err != nil {
 			t.Fatal(err)
 		}
 		p[i].begun = e.tick()
@@ -293,7 +293,7 @@ func TestRestartSeenByOneLane(t *testing.T) {
 	e := w.es[0]
 	old := laneConn(t, e, 5).Instance
 	w.net.Timing.Learn = sim.Range{Min: 50_000_000, Max: 60_000_000} // lane 5 does not notice
-	lane0 := e.remotes[remoteKey{hostAddr(0), hostAddr(1)}].lane(0)
+	lane0 := e.peers.hosts[remoteKey{hostAddr(0), hostAddr(1)}].lane(0)
 	w.net.Crash(hostAddr(1))
 	w.es[1] = w.boot(1, 77, Config{})
 	far := w.attach(1, smallParams())
@@ -358,7 +358,7 @@ func TestLongTransferHoldsNobody(t *testing.T) {
 func TestPeersUp(t *testing.T) {
 	w, c, sock := lanePair(t, Config{})
 	e := w.es[0]
-	p := e.peersV[0]
+	p := e.peers.all[0]
 	again := false
 	for n := 0; n < 10_000 && !again; n++ {
 		if p.c.State() == conn.Up {
@@ -380,7 +380,7 @@ func TestPeersUp(t *testing.T) {
 	}
 	w.run()
 	up := uint64(0)
-	for _, i := range e.Conns() {
+	for _, i := range Conns(e) {
 		if i.State == conn.Up {
 			up++
 		}

@@ -19,7 +19,7 @@ func TestOperationLength(t *testing.T) {
 		}
 		local, remote := buf(a), buf(b)
 		r := b.must(&ipc.Register{Sock: b.sock, Buffer: remote, Len: 2 * shm.MaxRDMA, Access: uint32(rdmaop.RightWrite)}).(*ipc.RegisterOK)
-		b.must(&ipc.Expose{Region: r.Region, Addr: a.e.localsV[0].addr, Port: a.port})
+		b.must(&ipc.Expose{Region: r.Region, Addr: a.e.addrs.all[0].addr, Port: a.port})
 		w.run()
 		for _, n := range []uint64{shm.MaxRDMA, shm.MaxRDMA + 1} {
 			op := a.op(shm.OpWrite, r.Cookie, 0)

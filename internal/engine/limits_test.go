@@ -54,7 +54,7 @@ func (l *atLimit) turn(n int) {
 func (l *atLimit) rest() {
 	l.t.Helper()
 	l.turn(50)
-	for n := 0; l.es[0].chores.n > 0; n++ {
+	for n := 0; l.es[0].chores.list.n > 0; n++ {
 		if l.turn(1); n == 100_000 {
 			l.t.Fatal("never ends")
 		}
@@ -128,7 +128,7 @@ func (l *atLimit) granted(n int) *opSide {
 		}
 	}
 	l.run()
-	if got := b.e.peersV[0].grants.Len(); got != n {
+	if got := b.e.peers.all[0].grants.Len(); got != n {
 		l.t.Fatalf("%d grants have arrived of %d", got, n)
 	}
 	return a
@@ -159,7 +159,7 @@ var limitCases = []struct {
 	{"65536 regions granted to a peer: its daemon restarts", 2, 65536, func(l *atLimit) {
 		l.granted(defaultMaxGrants)
 		l.begin()
-		l.do(func() { l.es[0].voidGrants(l.es[0].peersV[0].remote) })
+		l.do(func() { l.es[0].voidGrants(l.es[0].peers.all[0].remote) })
 		l.rest()
 	}},
 	{"65536 keys being taken back: the connection breaks", 2, 2 * 65536, func(l *atLimit) {
@@ -167,19 +167,19 @@ var limitCases = []struct {
 		e := l.es[0]
 		l.es = l.es[:1] // the peer answers no more
 		a.at.Close()
-		for e.leaving.n > 0 {
+		for e.clients.leaving.n > 0 {
 			e.Turn(l.net.Now(), l.net.Now())
 		}
 		l.begin()
-		l.do(func() { e.peersV[0].c.Reset(e.now, errAdmin); e.touch(e.peersV[0]) })
+		l.do(func() { e.peers.all[0].c.Reset(e.now, errAdmin); e.touch(e.peers.all[0]) })
 		l.rest()
-		e.choreAll += 65536 // these have ended before
+		e.chores.all += 65536 // these have ended before
 	}},
 	{"131072 destinations lead to a peer: it goes, comes, is congested and free", 2, 4 * allSlots, func(l *atLimit) {
 		r := l.attach(0, largeParams())
 		s := r.bind(10)
 		l.openAll(r, s, allSlots, func(int) shm.SubDest { return shm.SubDest{Port: 20, Addr: hostAddr(1).As16()} })
-		p := l.es[0].peersV[0]
+		p := l.es[0].peers.all[0]
 		r.sendMsg(s, 0, 0, 1)
 		l.run()
 		l.begin()
@@ -275,7 +275,7 @@ var limitCases = []struct {
 		r := l.attach(0, largeParams())
 		s := r.bind(10)
 		l.openAll(r, s, 4096, func(i int) shm.SubDest { return shm.SubDest{Port: 20, Addr: nobody(i).As16()} })
-		if n := len(l.es[0].peersV); n != 4096 {
+		if n := len(l.es[0].peers.all); n != 4096 {
 			l.t.Fatalf("%d peers", n)
 		}
 		l.begin()
@@ -289,8 +289,8 @@ func (l *atLimit) begin() {
 	runtime.GC()
 	debug.SetGCPercent(-1)
 	e := l.es[0]
-	e.renew()
-	e.choreMost, e.choreAll, l.longest = 0, 0, 0
+	e.chores.renew()
+	e.chores.most, e.chores.all, l.longest = 0, 0, 0
 }
 
 // TestTurnsAtLimits: at each documented limit no turn looks at more than its budget,
@@ -310,10 +310,10 @@ func TestTurnsAtLimits(t *testing.T) {
 				l := &atLimit{world: newWorld(t, c.hosts, Config{})}
 				c.run(l)
 				debug.SetGCPercent(collect)
-				if l.es[0].choreMost > choreBudget+choreSlack {
-					t.Errorf("a turn looked at %d things, its budget is %d", l.es[0].choreMost, choreBudget)
+				if l.es[0].chores.most > choreBudget+choreSlack {
+					t.Errorf("a turn looked at %d things, its budget is %d", l.es[0].chores.most, choreBudget)
 				}
-				if all := l.es[0].choreAll; all < c.units {
+				if all := l.es[0].chores.all; all < c.units {
 					t.Errorf("%d things looked at, there are %d", all, c.units)
 				}
 				if try == 0 || l.longest < best {

@@ -116,7 +116,7 @@ func (e *Engine) PublishLists(wall int64) {
 	l.at, l.epoch = wall, e.wall-e.now
 	l.socks.each(n*socketsEvery, l.putSocket)
 	l.peers.each(n*peersEvery, l.putPeer)
-	l.out.Seen(wall, e.sockets(), len(e.peersV))
+	l.out.Seen(wall, e.sockets(), len(e.peers.all))
 }
 
 func (l *lists) putSocket(i int, s *socket) {

@@ -61,13 +61,13 @@ func TestPublishLists(t *testing.T) {
 	}
 	e := b.e
 	e.lists = newLists(out)
-	s := e.localsV[0].ports.get(b.port)
+	s := e.addrs.all[0].ports.get(b.port)
 	e.lists.addSocket(s) // it was bound before there were lists
 	a.open(b)
 	a.put(0, 0)
 	a.publish()
 	r.until("delivery", func() bool { return b.got == 1 && a.back == 1 })
-	e.peersV[0].c.Reset(e.now, errors.New("an error for this test"))
+	e.peers.all[0].c.Reset(e.now, errors.New("an error for this test"))
 	wall := time.Now().UnixNano()
 	if n := testing.AllocsPerRun(100, func() { wall += int64(time.Second); s.ops++; e.PublishLists(wall) }); n != 0 && !raceEnabled {
 		t.Errorf("%v allocations, want 0", n)
@@ -77,7 +77,7 @@ func TestPublishLists(t *testing.T) {
 	if len(socks.Sockets) != 1 || socks.Sockets[0] != socketInfo(s) || !socks.AsOf.Equal(time.Unix(0, wall)) || socks.Unlisted != 0 {
 		t.Errorf("sockets %+v, want %+v", socks, socketInfo(s))
 	}
-	want := e.peerInfo(e.peersV[0])
+	want := e.peerInfo(e.peers.all[0])
 	if len(peers.Peers) != 1 || !reflect.DeepEqual(peers.Peers[0], want) || want.LastError != "an error for this test" || want.Resets != 1 {
 		t.Errorf("peers\n%+v, want\n%+v", peers.Peers, want)
 	}

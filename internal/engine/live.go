@@ -25,7 +25,7 @@ func (e *Engine) Apply(l Live) {
 		e.SetRates(l.Rates)
 	}
 	e.SetSilence(l.Silence)
-	for _, p := range e.peersV {
+	for _, p := range e.peers.all {
 		e.allowedAnew(p)
 	}
 }

@@ -76,14 +76,14 @@ func (e *Engine) deliverLocal(t *txMsg) bool {
 	}
 	s := e.meant(sl.local, sl.port, t.m.DstInc)
 	if s == nil || s.ping != nil {
-		e.own.RecvDropNoSock++
+		e.counts.sum.RecvDropNoSock++
 		e.localDone(t, conn.NoSock)
 		return true
 	}
 	a := arrival{src: &t.sock.local.addr16, sport: t.sock.port, srcInc: t.sock.inc, cookie: t.m.DestCookie, n: len(t.m.Data)}
 	if !t.m.Silent {
 		if e.deliver(s, &a, t.m.Data) == conn.Refused {
-			e.own.RecvRefused++
+			e.counts.sum.RecvRefused++
 			sl.waitOn = s
 			s.waiters.add(&sl.wait, sl)
 			return false
@@ -103,7 +103,7 @@ func (e *Engine) deliverLocal(t *txMsg) bool {
 // localPong answers a ping from a socket of this host to an address of this
 // host.
 func (e *Engine) localPong(t *txMsg) {
-	e.own.RecvPing++
+	e.counts.sum.RecvPing++
 	src := t.slot.addr.As16()
 	a := arrival{src: &src}
 	e.deliver(t.sock, &a, nil)
@@ -121,7 +121,7 @@ func (e *Engine) localDone(t *txMsg, o conn.Outcome) {
 		// Whichever socket the message went to and whatever became of it, this
 		// was the one use.
 		for _, o := range t.ops() {
-			if r := e.regions[o.RKey()]; r != nil && r.user == t {
+			if r := e.keys.by[o.RKey()]; r != nil && r.user == t {
 				r.user, r.spent = nil, true
 			}
 		}
@@ -150,24 +150,24 @@ func (e *Engine) rouse(s *socket) {
 	}
 	s.toWake = s.waiters.n
 	if !s.inRoused.on() {
-		e.roused.add(&s.inRoused, s)
+		e.rousing.add(&s.inRoused, s)
 	}
-	e.begin(&e.rousing)
+	e.chores.begin(&e.rousing.chore)
 }
 
 // wakeRoused wakes those who wait for sockets with room, of one socket after the other.
 func (e *Engine) wakeRoused() bool {
-	return e.inSlices(func() bool {
-		if e.roused.n == 0 {
+	return e.chores.inSlices(func() bool {
+		if e.rousing.n == 0 {
 			return false
 		}
-		s := e.roused.head.of
+		s := e.rousing.head.of
 		if s.toWake = min(s.toWake, s.waiters.n); s.toWake > 0 && (s.left || s.held() < s.limit) {
 			s.toWake--
 			e.wakeWaiter(s)
-			e.roused.turnOver()
+			e.rousing.turnOver()
 		} else { // full again: it comes back with room
-			e.roused.del(&s.inRoused)
+			e.rousing.del(&s.inRoused)
 		}
 		return true
 	})
@@ -276,7 +276,7 @@ func (e *Engine) startLocal(sl *slot, t *txMsg) bool {
 		return e.refuse(t, bad, errno)
 	}
 	for _, o := range t.ops() {
-		if r := e.regions[o.RKey()]; r.rights&rdmaop.UseOnce != 0 {
+		if r := e.keys.by[o.RKey()]; r.rights&rdmaop.UseOnce != 0 {
 			r.user = t
 		}
 		e.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvPost})
@@ -287,7 +287,7 @@ func (e *Engine) startLocal(sl *slot, t *txMsg) bool {
 // localTarget finds the region a same-host operation is for and checks it as a
 // peer's grants would.
 func (e *Engine) localTarget(t *txMsg, o *txOp) (*region, unix.Errno) {
-	r := e.regions[o.RKey()]
+	r := e.keys.by[o.RKey()]
 	if r == nil || r.exp.State() != rdmaop.ExportLive || r.cookie != o.Cookie || r.sock.local != t.slot.local ||
 		r.spent || r.user != nil && r.user != t {
 		return nil, unix.EINVAL

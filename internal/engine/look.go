@@ -22,7 +22,7 @@ const lookStep = 1024
 func (b Inspector) steps(n func(c *Client) int, f func(c *Client, from, to int) bool) error {
 	e := b.e
 	var clients []*Client
-	if err := b.ask(func() { clients = slices.Clone(e.clients) }); err != nil {
+	if err := b.ask(func() { clients = slices.Clone(e.clients.all) }); err != nil {
 		return err
 	}
 	for _, c := range clients {
@@ -167,7 +167,7 @@ func (b Inspector) Keys(v ctl.View) (out []ctl.KeyInfo, more bool, err error) {
 	for first := true; first || at != nil; first = false {
 		err = b.ask(func() {
 			if first {
-				at = e.regionsV.head
+				at = e.keys.all.head
 			} else if !at.on() {
 				at, more = nil, true // the list has changed there: better less than twice
 				return

@@ -186,6 +186,6 @@ func (t *txMsg) meansOwner(owner func(*txOp) rdmaop.Owner) (bad *txOp, errno uni
 // localOwner is whose the memory of a same-host operation is. The caller has
 // asked localTarget.
 func (e *Engine) localOwner(o *txOp) rdmaop.Owner {
-	s := e.regions[o.RKey()].sock
+	s := e.keys.by[o.RKey()].sock
 	return rdmaop.Owner{Port: s.port, Inc: s.inc}
 }

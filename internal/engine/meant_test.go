@@ -30,7 +30,7 @@ func TestOperationMeansOwner(t *testing.T) {
 				t.Run(fmt.Sprintf("%d hosts/%d bytes/%s", hosts, size, name), func(t *testing.T) {
 					w := newWorld(t, hosts, Config{HardCap: 1})
 					a, b := w.opSide(0, 10), w.opSide(hosts-1, 20)
-					a.open(a.sock, 0, 0, b.e.localsV[0].addr, b.port)
+					a.open(a.sock, 0, 0, b.e.addrs.all[0].addr, b.port)
 					r := b.expose(0, 64, rdmaop.RightWrite, a)
 					sent := 1
 					if refused {
@@ -152,7 +152,7 @@ func TestNobodyMet(t *testing.T) {
 	for _, hosts := range []int{2, 1} {
 		w := newWorld(t, hosts, Config{})
 		a, b := w.opSide(0, 10), w.opSide(hosts-1, 20)
-		a.open(a.sock, 0, 0, b.e.localsV[0].addr, 21)
+		a.open(a.sock, 0, 0, b.e.addrs.all[0].addr, 21)
 		for range 50 {
 			a.submit(shm.Sub{Len: 1})
 		}
@@ -208,7 +208,7 @@ func TestRestartEndsMet(t *testing.T) {
 	w, a, b := opPair(t, 2)
 	a.submit(shm.Sub{Len: 1})
 	w.run()
-	a.e.peersV[0].c.Reset(w.net.Now(), errAdmin)
+	a.e.peers.all[0].c.Reset(w.net.Now(), errAdmin)
 	b.e.Shutdown()
 	w.pass(20*ms, a.e)
 	w.es[1] = w.boot(1, 99, Config{})
@@ -244,7 +244,7 @@ func TestNobodyThenTwo(t *testing.T) {
 	for _, hosts := range []int{2, 1} {
 		w := newWorld(t, hosts, Config{})
 		a, b := w.opSide(0, 10), w.opSide(hosts-1, 20)
-		a.open(a.sock, 0, 0, b.e.localsV[0].addr, 21)
+		a.open(a.sock, 0, 0, b.e.addrs.all[0].addr, 21)
 		for n := range uint32(20) {
 			a.submit(shm.Sub{Len: 40_000 + n})
 		}

@@ -37,7 +37,7 @@ func TestUseOnceTold(t *testing.T) {
 		} {
 			w, a, b := opPair(t, hosts)
 			b.bind(21)
-			a.open(a.sock, 1, 0, b.e.localsV[0].addr, 21)
+			a.open(a.sock, 1, 0, b.e.addrs.all[0].addr, 21)
 			r := b.expose(0, 64, rdmaop.RightWrite|rdmaop.UseOnce, a)
 			w.run()
 			op := a.op(shm.OpWrite, r.Cookie, 0)
@@ -69,14 +69,14 @@ func TestUseOnceEnding(t *testing.T) {
 	r := b.expose(0, 64, rdmaop.RightWrite|rdmaop.UseOnce, a)
 	w.run()
 	a.submit(shm.Sub{}, a.op(shm.OpWrite, r.Cookie, 0))
-	for b.e.regions[r.Region] != nil && !b.e.regions[r.Region].ended {
+	for b.e.keys.by[r.Region] != nil && !b.e.keys.by[r.Region].ended {
 		w.pass(1000, w.es...)
 	}
-	if b.e.regions[r.Region] == nil {
+	if b.e.keys.by[r.Region] == nil {
 		t.Fatal("gone without an answer")
 	}
-	if err := b.release(r.Region); !errors.Is(err, unix.EINVAL) || b.e.regions[r.Region] != nil {
-		t.Errorf("Release: %v, region %v", err, b.e.regions[r.Region])
+	if err := b.release(r.Region); !errors.Is(err, unix.EINVAL) || b.e.keys.by[r.Region] != nil {
+		t.Errorf("Release: %v, region %v", err, b.e.keys.by[r.Region])
 	}
 	w.clean2(a, b)
 }
@@ -86,19 +86,19 @@ func TestUseOnceEnding(t *testing.T) {
 func TestUseOnceCrossed(t *testing.T) {
 	w, a, b := opPair(t, 2)
 	second := a.bind(11)
-	a.open(second, 1, 1, b.e.localsV[0].addr, b.port)
+	a.open(second, 1, 1, b.e.addrs.all[0].addr, b.port)
 	r := b.expose(0, 64, rdmaop.RightWrite|rdmaop.UseOnce, a)
 	w.run()
 	// The second grant is on its way when the key is used.
 	a.submit(shm.Sub{}, a.op(shm.OpWrite, r.Cookie, 0))
-	b.must(&ipc.Expose{Region: r.Region, Addr: a.e.localsV[0].addr, Port: 11})
+	b.must(&ipc.Expose{Region: r.Region, Addr: a.e.addrs.all[0].addr, Port: 11})
 	b.e.Turn(w.net.Now(), w.net.Now())
-	received := a.e.peersV[0].c.Stats().RecvFrames
-	for a.e.peersV[0].c.Stats().RecvFrames == received {
+	received := a.e.peers.all[0].c.Stats().RecvFrames
+	for a.e.peers.all[0].c.Stats().RecvFrames == received {
 		a.e.Turn(w.net.Now(), w.net.Now())
 		w.net.Step()
 	}
-	if g := a.e.peersV[0].grants; g.Retired(r.Region) || g.Check(&rdmaop.Op{Kind: rdmaop.Write, Cookie: r.Cookie, Len: 8}, 10) == 0 {
+	if g := a.e.peers.all[0].grants; g.Retired(r.Region) || g.Check(&rdmaop.Op{Kind: rdmaop.Write, Cookie: r.Cookie, Len: 8}, 10) == 0 {
 		t.Fatal("not used when the grant arrived")
 	}
 	a.put(func(e *shm.Entry) { *e.Sub() = shm.Sub{Kind: shm.KindSendOp, Sock: second, Slot: 1, MsgID: 77} })
@@ -148,7 +148,7 @@ func TestUseOnceOneHost(t *testing.T) {
 	w := newWorld(t, 3, Config{})
 	b, a, c := w.opSide(0, 20), w.opSide(1, 10), w.opSide(2, 10)
 	for i, to := range []*opSide{a, c} {
-		b.open(b.sock, uint32(i), uint32(i), to.e.localsV[0].addr, 10)
+		b.open(b.sock, uint32(i), uint32(i), to.e.addrs.all[0].addr, 10)
 		to.open(to.sock, 0, 0, hostAddr(0), 20)
 	}
 	r := b.expose(0, 64, rdmaop.RightWrite|rdmaop.UseOnce, a)
@@ -185,7 +185,7 @@ func TestUseOnceRestart(t *testing.T) {
 		a.submit(shm.Sub{})
 		w.run()
 		r := a.register(rdmaop.RightWrite | rdmaop.UseOnce)
-		h := w.es[0].peersV[0].remote
+		h := w.es[0].peers.all[0].remote
 		if err := a.exposeTo(r, 1, 10); err != nil {
 			t.Fatal(err)
 		}
@@ -193,7 +193,7 @@ func TestUseOnceRestart(t *testing.T) {
 			w.run()
 		}
 		w.es[0].voidGrants(h)
-		w.es[1].voidGrants(w.es[1].peersV[0].remote)
+		w.es[1].voidGrants(w.es[1].peers.all[0].remote)
 		err := a.exposeTo(r, 1, 11)
 		if heard && !errors.Is(err, unix.EINVAL) || !heard && err != nil {
 			t.Errorf("the grant was heard: %v; granted again: %v", heard, err)
@@ -209,7 +209,7 @@ func TestTakenOnTwoLanes(t *testing.T) {
 	w, c, _ := lanePair(t, Config{})
 	e := w.es[0]
 	lane := map[uint8]*peer{}
-	for _, p := range e.peersV {
+	for _, p := range e.peers.all {
 		lane[p.lane] = p
 	}
 	const rkey = 0x77
@@ -249,7 +249,7 @@ func TestUseOnceRefused(t *testing.T) {
 		for withdrawn, want := range map[bool]error{true: nil, false: unix.EINVAL} {
 			w := newWorld(t, hosts, Config{HardCap: 1})
 			a, b := w.opSide(0, 10), w.opSide(hosts-1, 20)
-			a.open(a.sock, 0, 0, b.e.localsV[0].addr, b.port)
+			a.open(a.sock, 0, 0, b.e.addrs.all[0].addr, b.port)
 			b.must(&ipc.SetRcvBuf{Sock: b.sock, Bytes: 1000})
 			r := b.expose(0, 64, rdmaop.RightWrite|rdmaop.UseOnce, a)
 			a.submit(shm.Sub{Len: 2000})
@@ -286,7 +286,7 @@ func TestUseOnceRestartWaiting(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.run()
-	p := w.es[0].peersV[0]
+	p := w.es[0].peers.all[0]
 	p.c.Reset(w.net.Now(), errAdmin)
 	b.e.Shutdown()
 	w.pass(20*ms, a.e)
@@ -327,7 +327,7 @@ func TestUngrantedToldOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.run()
-	p := w.es[0].peersV[0]
+	p := w.es[0].peers.all[0]
 	p.c.Reset(w.net.Now(), errAdmin)
 	w.es[1].Shutdown()
 	w.pass(20*ms, a.e)
@@ -355,7 +355,7 @@ func TestUseOnceOfAnother(t *testing.T) {
 	w.run()
 	h := wire.Header{Seq: 1, SPort: 10, DPort: 20}
 	h.SetExtRDMA(r.Region)
-	p := b.e.remotes[remoteKey{hostAddr(0), hostAddr(2)}].lane(0)
+	p := b.e.peers.hosts[remoteKey{hostAddr(0), hostAddr(2)}].lane(0)
 	if v, _ := b.e.Deliver(p.rc, &h, nil); v != conn.Accepted {
 		t.Fatalf("verdict %v", v)
 	}

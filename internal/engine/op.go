@@ -37,7 +37,7 @@ func (e *Engine) submitOps(t *txMsg, d *shm.Sub, ods []shm.SubOp) bool {
 	silent := d.Len == 0 && d.Cookie == 0
 	for i := range ods {
 		od := &ods[i]
-		o := e.txOps.get()
+		o := e.pools.ops.get()
 		o.Reset()
 		o.ID, o.Token, o.Cookie, o.RemoteOff, o.Len = od.OpID, od.Token, od.Cookie, od.RemoteOff, od.Len
 		o.Kind, o.Flags = rdmaop.Kind(od.Op), rdmaop.Flags(od.Flags)
@@ -47,7 +47,7 @@ func (e *Engine) submitOps(t *txMsg, d *shm.Sub, ods []shm.SubOp) bool {
 		t.opv[i] = o
 		t.nops++
 		t.sock.ops++
-		e.ops++
+		e.queued.ops++
 		e.opBegun(t.cl)
 		e.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvQueue})
 		e.countOp(o)
@@ -233,7 +233,7 @@ func (e *Engine) freeOp(c *Client, o *txOp) {
 		o.Segs, o.bufs = nil, nil
 	}
 	o.copied, o.tell = 0, false
-	e.txOps.put(o)
+	e.pools.ops.put(o)
 }
 
 // refuse ends a message with an operation o that may not be posted: a status
@@ -276,7 +276,7 @@ func (e *Engine) opsDone(t *txMsg, o conn.Outcome) {
 	e.settle(t, o)
 	for _, op := range t.ops() {
 		t.sock.ops--
-		e.ops--
+		e.queued.ops--
 		e.opEnded(t.cl)
 		e.countStatus(op.Status(), o)
 	}

@@ -57,7 +57,7 @@ func opSideOf(r *raw, port uint16) *opSide {
 func (s *opSide) expose(off, n uint64, rights rdmaop.Rights, to *opSide) *ipc.RegisterOK {
 	s.w.t.Helper()
 	r := s.must(&ipc.Register{Sock: s.sock, Buffer: s.buf, Off: off, Len: n, Access: uint32(rights)}).(*ipc.RegisterOK)
-	s.must(&ipc.Expose{Region: r.Region, Addr: to.e.localsV[0].addr, Port: to.port})
+	s.must(&ipc.Expose{Region: r.Region, Addr: to.e.addrs.all[0].addr, Port: to.port})
 	return r
 }
 
@@ -136,7 +136,7 @@ func (s *opSide) hwm() uint64 { return s.cl.table.Cell(0).LoadHWM() }
 func opPair(t *testing.T, hosts int) (w *world, a, b *opSide) {
 	w = newWorld(t, hosts, Config{})
 	a, b = w.opSide(0, 10), w.opSide(hosts-1, 20)
-	a.open(a.sock, 0, 0, b.e.localsV[0].addr, b.port)
+	a.open(a.sock, 0, 0, b.e.addrs.all[0].addr, b.port)
 	return w, a, b
 }
 

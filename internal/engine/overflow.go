@@ -20,11 +20,31 @@ import (
 // empty messages would cost nothing, and be without number.
 const overCost = 256
 
+// overflow is the daemon's memory for messages that found no room at their client.
+type overflow struct {
+	mem      []byte
+	free     []*shm.Arena  // windows of it that nobody has
+	held     int           // bytes in use
+	released bool          // some came free in this turn
+	short    list[account] // users with sockets that refused for want of it
+}
+
+// open makes windows of mem: one more than the limit says, for what does not fit
+// together.
+func (o *overflow) open(mem []byte) {
+	o.mem = mem
+	for i := 0; i < len(mem); i += shm.WindowSize {
+		w := shm.NewArena()
+		w.AddWindow(mem[i:][:shm.WindowSize:shm.WindowSize])
+		o.free = append(o.free, w)
+	}
+}
+
 // newOver takes daemon memory for a message to s, nil when there is none. If
 // all is free a message gets it whatever its length.
 func (e *Engine) newOver(s *socket, a *arrival) *rxMsg {
 	acc, cost := s.cl.acct, a.n+overCost
-	if e.held > 0 && acc.held+cost > e.cfg.OverflowBytes-e.held {
+	if e.overflow.held > 0 && acc.held+cost > e.cfg.OverflowBytes-e.overflow.held {
 		return nil
 	}
 	var over *shm.Arena
@@ -34,11 +54,11 @@ func (e *Engine) newOver(s *socket, a *arrival) *rxMsg {
 			return nil
 		}
 	}
-	m := e.rxs.get()
+	m := e.pools.rxs.get()
 	*m = rxMsg{sock: s, src: a.src, sport: a.sport, srcInc: a.srcInc, cookie: a.cookie, n: uint32(a.n), chunk: chunk,
 		inOver: true, over: over, began: e.now, at: a.at}
 	acc.held += cost
-	e.held += cost
+	e.overflow.held += cost
 	return m
 }
 
@@ -49,16 +69,16 @@ func (e *Engine) takeOver(acc *account, n int) (*shm.Arena, uint32) {
 			return w, chunk
 		}
 	}
-	last := len(e.overFree) - 1
+	last := len(e.overflow.free) - 1
 	if last < len(acc.windows) {
 		return nil, 0
 	}
-	w := e.overFree[last]
+	w := e.overflow.free[last]
 	chunk, ok := w.Alloc(n)
 	if !ok {
 		return nil, 0
 	}
-	e.overFree = e.overFree[:last]
+	e.overflow.free = e.overflow.free[:last]
 	acc.windows = append(acc.windows, w)
 	return w, chunk
 }
@@ -70,12 +90,12 @@ func (e *Engine) freeOver(m *rxMsg) {
 		m.over.Free(m.chunk, int(m.n))
 		if m.over.InUse() == 0 {
 			acc.windows = remove(acc.windows, m.over)
-			e.overFree = append(e.overFree, m.over)
+			e.overflow.free = append(e.overflow.free, m.over)
 		}
 	}
 	acc.held -= int(m.n) + overCost
-	e.held -= int(m.n) + overCost
-	e.released = true
+	e.overflow.held -= int(m.n) + overCost
+	e.overflow.released = true
 }
 
 // refuseForMemory marks a socket that had to refuse only because its user may
@@ -88,7 +108,7 @@ func (e *Engine) refuseForMemory(s *socket) {
 		acc.refused.add(&s.forMemory, s)
 	}
 	if !acc.inShort.on() {
-		e.short.add(&acc.inShort, acc)
+		e.overflow.short.add(&acc.inShort, acc)
 	}
 }
 
@@ -144,18 +164,18 @@ func (e *Engine) tellOverrun(s *socket) bool {
 // memoryFreed lets sockets that refused for memory take messages again, once a
 // turn, those of the users that have less than half of what they may have.
 func (e *Engine) memoryFreed() {
-	if !e.released {
+	if !e.overflow.released {
 		return
 	}
-	e.released = false
+	e.overflow.released = false
 	var next *link[account]
-	for n := e.short.head; n != nil; n = next {
+	for n := e.overflow.short.head; n != nil; n = next {
 		next = n.next
 		acc := n.of
-		if 2*acc.held >= e.cfg.OverflowBytes-e.held || len(acc.windows)+len(e.overFree) == 0 {
+		if 2*acc.held >= e.cfg.OverflowBytes-e.overflow.held || len(acc.windows)+len(e.overflow.free) == 0 {
 			continue
 		}
-		if e.besides(func() bool {
+		if e.chores.besides(func() bool {
 			if acc.refused.n == 0 {
 				return false
 			}
@@ -164,10 +184,10 @@ func (e *Engine) memoryFreed() {
 			e.relieve(s)
 			return true
 		}) {
-			e.released = true // on in the next turn
+			e.overflow.released = true // on in the next turn
 			continue
 		}
-		e.short.del(n)
+		e.overflow.short.del(n)
 	}
 }
 
@@ -197,7 +217,7 @@ func (e *Engine) freeRx(m *rxMsg) {
 		e.freeRxID(c, m.rxid)
 	}
 	*m = rxMsg{}
-	e.rxs.put(m)
+	e.pools.rxs.put(m)
 }
 
 // drainSocks moves waiting messages to c, from one socket after the other, and
@@ -253,7 +273,7 @@ func (e *Engine) moveOver(s *socket) bool {
 		s.over.pop()
 		e.putEvent(s, &a, m.rxid, m.chunk)
 		*m = rxMsg{}
-		e.rxs.put(m)
+		e.pools.rxs.put(m)
 		return true
 	}
 	id, chunk, ok := c.takeRx(s, a.n, s.rxTold == 0)

@@ -19,7 +19,7 @@ func TestOverrunLeavesPort(t *testing.T) {
 			a.sendMsg(sa, 0, i, 1000)
 		}
 		w.run()
-		l := e.localsV[0]
+		l := e.addrs.all[0]
 		e.overrun(l.ports.get(10), hostAddr(1)) // as noMemory does for a kernel peer's message
 		w.run()
 		if how == "the receive buffer shrinks" {
@@ -50,7 +50,7 @@ func TestOverrunWakesWaiters(t *testing.T) {
 		a.sendMsg(a.sock, 0, i, 1000)
 	}
 	w.run()
-	s := e.localsV[0].ports.get(10)
+	s := e.addrs.all[0].ports.get(10)
 	if s.waiters.n != 1 {
 		t.Fatalf("%d wait for a socket with %d bytes", s.waiters.n, s.rcvBytes)
 	}

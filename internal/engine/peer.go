@@ -47,7 +47,7 @@ type peer struct {
 	sentAt    int64      // and when
 	sharedTo  int64      // until when a socket that sends few is taken to use it beside others
 	partials  []*rxMsg   // messages under assembly: one, on RDS/TCP of each of its lanes
-	nth       int        // in Engine.peersV
+	nth       int        // in peerTable.all
 	gone      bool       // not in there any more
 	dirty     bool
 	reach     reach
@@ -59,15 +59,14 @@ type peer struct {
 	credits   int
 	ctls      int // internal messages not ended
 	breaking  bool
-	timerAt   int64  // when Engine.timers has it looked at, 0 = not in there
-	row       uint16 // in the engine's lists, 0: none
-	whyKey    whyKey // of whyText, see why
+	timer     alarm[peer] // in deadlines.peers
+	row       uint16      // in the engine's lists, 0: none
+	whyKey    whyKey      // of whyText, see why
 	whyText   string
-	timerPos  int
 	crc       verbs.CRCMode
 	meter     func(n int) // charges the peer for bytes; nil: never needed
 	metered   bool        // the queue pair calls it
-	counted   connCounts  // in Engine.own
+	counted   connCounts  // in counts.sum
 }
 
 // peer returns the connection of a lane from l to addr, made on first use, by
@@ -78,7 +77,7 @@ func (e *Engine) peer(l *local, addr netip.Addr, lane uint8, by *Client) (*peer,
 	if onTCP {
 		lane = 0 // it has lanes of its own, by source port
 	}
-	h := e.remotes[remoteKey{l.addr, addr}]
+	h := e.peers.hosts[remoteKey{l.addr, addr}]
 	if p := h.lane(lane); p != nil {
 		return p, nil
 	}
@@ -93,7 +92,7 @@ func (e *Engine) peer(l *local, addr netip.Addr, lane uint8, by *Client) (*peer,
 	if err := e.mayPeer(by); err != nil {
 		return nil, err
 	}
-	if h = e.remotes[remoteKey{l.addr, addr}]; h == nil {
+	if h = e.peers.hosts[remoteKey{l.addr, addr}]; h == nil {
 		h = e.newRemote(l, addr)
 	}
 	p := &peer{remote: h, lane: lane, key: h.who + 1 + verbs.PeerKey(lane), crc: e.cfg.CRC(addr)}
@@ -103,10 +102,10 @@ func (e *Engine) peer(l *local, addr netip.Addr, lane uint8, by *Client) (*peer,
 		e.newRC(p)
 	}
 	h.addLane(p)
-	p.nth = len(e.peersV)
-	e.peersV = append(e.peersV, p)
+	p.nth = len(e.peers.all)
+	e.peers.all = append(e.peers.all, p)
 	e.lists.addPeer(p)
-	e.byKey[p.key] = p
+	e.peers.byKey[p.key] = p
 	e.asked(p, by)
 	if e.crowdedPeers() {
 		e.sweepSoon()
@@ -122,13 +121,13 @@ func (e *Engine) newRC(p *peer) {
 	p.rail = e.dialRail(p)
 	p.credits = e.cfg.PeerCredits
 	depth, rnr := qpReadDepth, verbs.CapRNR
-	for _, r := range e.rails {
+	for _, r := range e.devices.rails {
 		depth, rnr = min(depth, r.attr.MaxReadDepth), rnr&r.attr.Caps
 	}
 	if rnr == 0 {
-		p.credits = min(p.credits, max(e.recvLeft, conn.MinCredits))
+		p.credits = min(p.credits, max(e.devices.recvLeft, conn.MinCredits))
 	} // else more may be promised than there are: idle peers use none
-	e.recvLeft -= p.credits + 1 // one for HELLO
+	e.devices.recvLeft -= p.credits + 1 // one for HELLO
 	p.rc = conn.New(conn.Config{
 		Local: p.local.addr, Remote: p.addr, Lane: p.lane, Instance: p.us, MaxSend: e.cfg.MaxSend, RecvCredits: p.credits,
 		StartSeq: e.cfg.StartSeq(), Past: p.past[p.lane], MaxSendWR: qpSendWR, ReadDepth: depth,
@@ -225,13 +224,13 @@ func (e *Engine) Reject(req verbs.RequestID, private []byte) {
 func (e *Engine) pollCM(r *rail) bool {
 	work := false
 	for {
-		n := r.dev.PollCM(e.cm[:])
+		n := r.dev.PollCM(e.devices.cm[:])
 		for i := 0; i < n; i++ {
-			e.cmEvent(r, &e.cm[i])
-			e.cm[i] = verbs.CMEvent{}
+			e.cmEvent(r, &e.devices.cm[i])
+			e.devices.cm[i] = verbs.CMEvent{}
 		}
 		work = work || n > 0
-		if n < len(e.cm) {
+		if n < len(e.devices.cm) {
 			return work
 		}
 	}
@@ -267,13 +266,13 @@ func (e *Engine) connectRequest(r *rail, ev *verbs.CMEvent) {
 		refuse("private data", err)
 		return
 	}
-	l := e.locals[to]
+	l := e.addrs.by[to]
 	switch {
 	case l == nil || priv.Dst != to:
 		refuse("not one of our addresses", nil)
 	case priv.Src != from:
 		refuse("claims an address it does not come from", nil)
-	case e.locals[from] != nil:
+	case e.addrs.by[from] != nil:
 		refuse("comes from our own address", nil)
 	case e.tcpPeer(l, from):
 		refuse("is reached by RDS/TCP", nil)
@@ -297,37 +296,6 @@ func (e *Engine) connectRequest(r *rail, ev *verbs.CMEvent) {
 		e.touch(p)
 	}
 }
-
-// SendBuf and PutSendBuf are the send pool.
-func (e *Engine) SendBuf() *conn.SendBuf {
-	if len(e.sendFree) == 0 {
-		e.starved = true
-		return nil
-	}
-	b := e.sendFree[len(e.sendFree)-1]
-	e.sendFree = e.sendFree[:len(e.sendFree)-1]
-	return b
-}
-
-func (e *Engine) PutSendBuf(b *conn.SendBuf) { e.sendFree = append(e.sendFree, b) }
-
-// CtlBuf and PutCtlBuf are the connections' own buffers. There is one for each
-// peer.
-func (e *Engine) CtlBuf() *conn.SendBuf {
-	if n := len(e.ctlFree) - 1; n >= 0 {
-		b := e.ctlFree[n]
-		e.ctlFree = e.ctlFree[:n]
-		return b
-	}
-	if e.ctlLeft == 0 {
-		return nil
-	}
-	e.ctlLeft -= conn.CtlLen
-	off := e.ctlLeft
-	return &conn.SendBuf{Mem: e.ctlMem[off : off+conn.CtlLen : off+conn.CtlLen], LKey: e.ctlMR.LKey(), Addr: uint64(off)}
-}
-
-func (e *Engine) PutCtlBuf(b *conn.SendBuf) { e.ctlFree = append(e.ctlFree, b) }
 
 // PeerUp: the handshake is complete.
 func (e *Engine) PeerUp(c *conn.Conn, _ bool) { e.peerUp(e.peerOf(c)) }

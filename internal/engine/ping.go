@@ -23,7 +23,7 @@ func (e *Engine) Ping(addr netip.Addr, pong chan<- struct{}, failed func(error))
 		return nil, fmt.Errorf("%w: %v is not a host's address", ctl.ErrNotFound, addr)
 	}
 	var l *local
-	for _, x := range e.localsV {
+	for _, x := range e.addrs.all {
 		if l = x; x.addr.Is4() == addr.Is4() {
 			break
 		}
@@ -32,10 +32,10 @@ func (e *Engine) Ping(addr netip.Addr, pong chan<- struct{}, failed func(error))
 		return nil, fmt.Errorf("%w: the daemon has no address of the family of %v", ctl.ErrNotFound, addr)
 	}
 	var p *peer
-	if e.locals[addr] == nil && !e.cfg.Allowed(addr) {
+	if e.addrs.by[addr] == nil && !e.cfg.Allowed(addr) {
 		return nil, fmt.Errorf("ping %v: %w of this host (add it, and run rdsctl config reload)", addr, ErrNotAllowed)
 	}
-	if e.locals[addr] == nil {
+	if e.addrs.by[addr] == nil {
 		var err error
 		if p, err = e.peer(l, addr, 0, nil); err != nil {
 			return nil, err
@@ -65,7 +65,7 @@ func (e *Engine) Ping(addr netip.Addr, pong chan<- struct{}, failed func(error))
 func (x *Ping) End() {
 	e, s := x.e, x.sock
 	s.local.ports.set(s.port, nil)
-	if p := e.remotes[remoteKey{s.local.addr, x.addr}].lane(0); p != nil {
+	if p := e.peers.hosts[remoteKey{s.local.addr, x.addr}].lane(0); p != nil {
 		p.c.CancelMatching(func(m *connMsg) bool { _, ok := m.Owner.(*ctlMsg); return ok && m.Internal == 0 && m.SPort == s.port }, cancelled)
 		e.touch(p)
 		e.dropIfNew(p)

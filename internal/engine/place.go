@@ -125,14 +125,14 @@ func (e *Engine) destClosed(sl *slot) {
 // placesWanted has the places of a looked at in the next turn.
 func (e *Engine) placesWanted(a *account) {
 	if !a.inWanted.on() {
-		e.wanted.add(&a.inWanted, a)
+		e.users.wanted.add(&a.inWanted, a)
 	}
 }
 
 // givePlaces gives places to the destinations that wait, oldest first, as long
 // as there are any.
 func (e *Engine) givePlaces(a *account) {
-	if e.besides(func() bool {
+	if e.chores.besides(func() bool {
 		if a.waiting.n == 0 {
 			return false
 		}
@@ -153,9 +153,9 @@ func (e *Engine) givePlaces(a *account) {
 // placesGiven is givePlaces for all users that want some, once a turn. A user's
 // stays wanted while there are destinations that were not looked at.
 func (e *Engine) placesGiven() (work bool) {
-	for range e.wanted.n {
-		a := e.wanted.head.of
-		e.wanted.del(&a.inWanted)
+	for range e.users.wanted.n {
+		a := e.users.wanted.head.of
+		e.users.wanted.del(&a.inWanted)
 		e.givePlaces(a)
 		if a.waiting.n > 0 && a.idle.n > 0 {
 			e.placesWanted(a)

@@ -25,7 +25,7 @@ func TestIdleDestinationsGiveWay(t *testing.T) {
 		}
 		a, b := w.as(1000), w.as(1000)
 		as, bs := a.bind(10), b.bind(11)
-		acc, got := w.es[0].accounts[1000], 0
+		acc, got := w.es[0].users.accounts[1000], 0
 		for round := range 3 {
 			for i := range uint32(ports) {
 				for _, r := range []struct {
@@ -98,8 +98,8 @@ func TestPlacesDrained(t *testing.T) {
 		w.run()
 		got += dst.read()
 	}
-	if got != ports || e.accounts[1000].waiting.n != 0 {
-		t.Errorf("%d of %d messages, %d destinations wait", got, ports, e.accounts[1000].waiting.n)
+	if got != ports || e.users.accounts[1000].waiting.n != 0 {
+		t.Errorf("%d of %d messages, %d destinations wait", got, ports, e.users.accounts[1000].waiting.n)
 	}
 	// With nothing under way a drain makes every destination wait, those
 	// without a place too, and its end relieves them.
@@ -110,7 +110,7 @@ func TestPlacesDrained(t *testing.T) {
 		return n
 	}
 	for _, on := range []bool{true, false} {
-		e.drain = on
+		e.drains.all = on
 		for _, sl := range a.cl.slots[:ports] {
 			e.setSlotCongested(sl, e.congestionOf(sl))
 		}
@@ -163,7 +163,7 @@ func TestPlaceLeftInTurn(t *testing.T) {
 	a.sendMsg(s, 0, 0, 8)
 	a.sendMsg(s, 0, 1, 8) // waits to hear of the first one
 	e := w.es[0]
-	for n := 0; len(e.peersV) == 0 || e.peersV[0].c.Info().RetryAt == 0; n++ {
+	for n := 0; len(e.peers.all) == 0 || e.peers.all[0].c.Info().RetryAt == 0; n++ {
 		if w.pass(ms, e); n == 10_000 {
 			t.Fatal("the attempt does not fail")
 		}
@@ -171,8 +171,8 @@ func TestPlaceLeftInTurn(t *testing.T) {
 	a.put(func(e *shm.Entry) { *e.Sub() = shm.Sub{Kind: shm.KindCancel, Sock: s, Slot: 0} })
 	a.sendMsg(s, 1, 2, 8)
 	e.Turn(w.net.Now(), w.net.Now())
-	if len(e.peersV) != 0 || a.cl.slots[0].lead != nil {
-		t.Fatalf("%d peers, the destination keeps its place: %v", len(e.peersV), a.cl.slots[0].lead != nil)
+	if len(e.peers.all) != 0 || a.cl.slots[0].lead != nil {
+		t.Fatalf("%d peers, the destination keeps its place: %v", len(e.peers.all), a.cl.slots[0].lead != nil)
 	}
 	w.es[1] = w.boot(1, 99, Config{})
 	dst, err := w.attachAs(1, smallParams(), ipc.Cred{})

@@ -146,7 +146,7 @@ func TestQuotaModel(t *testing.T) {
 		}
 		w.es[0].Turn(w.net.Now(), w.net.Now())
 		for uid, n := range socks {
-			a, used := w.es[0].accounts[uid], w.es[0].mem.OfUsers()[uid]
+			a, used := w.es[0].users.accounts[uid], w.es[0].users.mem.OfUsers()[uid]
 			if a == nil && n != 0 || a != nil && a.sockets != n || used.Registered != bytes[uid] {
 				t.Fatalf("uid %d: account %+v, memory %+v, want %d sockets, %d bytes", uid, a, used, n, bytes[uid])
 			}
@@ -220,7 +220,7 @@ func TestOperationQuota(t *testing.T) {
 				t.Errorf("another user's operation %d: status %d", i+1, st)
 			}
 		}
-		if n := w.es[0].accounts[1000].ops; n != 0 {
+		if n := w.es[0].users.accounts[1000].ops; n != 0 {
 			t.Errorf("%d operations left in the account", n)
 		}
 	}
@@ -280,7 +280,7 @@ func TestDestinationQuota(t *testing.T) {
 		})
 		w.run()
 		count := func() int { return dst.cl.waitingMsgs() }
-		acc := e.accounts[1000]
+		acc := e.users.accounts[1000]
 		if n := count(); n != 1 || acc.dests != 2 || acc.waiting.n != 2 || b.cl.table.Slot(0).LoadCongested() == 0 || other.cl.table.Slot(0).LoadCongested() != 0 {
 			t.Errorf("to %v: %d messages, account %d + %d, congested %d", addr, n, acc.dests, acc.waiting.n, b.cl.table.Slot(0).LoadCongested())
 		}
@@ -372,7 +372,7 @@ func TestSharedRegions(t *testing.T) {
 	for s, b := r.bind(10), r.must(&ipc.Alloc{Size: 4096}).(*ipc.AllocOK).Buffer; err == nil && n <= maxRegions; n++ {
 		_, err = r.call(&ipc.Register{Sock: s, Buffer: b, Len: 8, Access: ipc.AccessRead})
 	}
-	if n-1 != maxRegions/2 || !errors.Is(err, unix.ENOBUFS) || w.es[0].accounts[1000].regions != maxRegions/2 {
+	if n-1 != maxRegions/2 || !errors.Is(err, unix.ENOBUFS) || w.es[0].users.accounts[1000].regions != maxRegions/2 {
 		t.Errorf("one user registered %d regions: %v", n-1, err)
 	}
 	s, b := other.bind(11), other.must(&ipc.Alloc{Size: 4096}).(*ipc.AllocOK).Buffer

@@ -14,7 +14,7 @@ import (
 // space for the addresses and peers that the adapter does not reach. Memory has
 // the same keys on both: a cookie is good whichever way the peer comes.
 type rail struct {
-	i     int // in Engine.rails
+	i     int // in devices.rails
 	dev   verbs.Device
 	attr  verbs.DeviceAttr
 	pd    verbs.PD
@@ -41,7 +41,7 @@ type keyed interface {
 
 // openRail makes a device's queues and receive pool.
 func (e *Engine) openRail(dev verbs.Device, recvBufs, cqe int, arm bool) (*rail, error) {
-	r := &rail{i: len(e.rails), dev: dev, attr: dev.Attr(), arm: arm, byQPN: map[uint32]*peer{}}
+	r := &rail{i: len(e.devices.rails), dev: dev, attr: dev.Attr(), arm: arm, byQPN: map[uint32]*peer{}}
 	// Operations are cut by what the queue pairs have, not by what they could.
 	r.attr.MaxSGE, r.attr.MaxReadSGE = min(r.attr.MaxSGE, qpSGE), min(r.attr.MaxReadSGE, qpSGE)
 	var err error
@@ -64,7 +64,7 @@ func (e *Engine) openRail(dev verbs.Device, recvBufs, cqe int, arm bool) (*rail,
 		return nil, fmt.Errorf("shared receive queue: %w", err)
 	}
 	r.recvMem = e.cfg.Alloc(recvBufs * e.cfg.MaxSend)
-	e.pools = append(e.pools, r.recvMem)
+	e.memory = append(e.memory, r.recvMem)
 	if err = failpoint.Hit(failpoint.ReceivePool); err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func (e *Engine) openRail(dev verbs.Device, recvBufs, cqe int, arm bool) (*rail,
 	if err := r.postRecvs(); err != nil {
 		return nil, err
 	}
-	e.rails = append(e.rails, r)
+	e.devices.rails = append(e.devices.rails, r)
 	return r, nil
 }
 
@@ -91,14 +91,14 @@ func (e *Engine) AddRail(dev verbs.Device, recvBufs, cqe int) error {
 	if err != nil {
 		return err
 	}
-	if _, ok := r.pd.(keyed); !ok || len(e.rails) != 2 {
+	if _, ok := r.pd.(keyed); !ok || len(e.devices.rails) != 2 {
 		return fmt.Errorf("%w: %s cannot be a second device", unix.EOPNOTSUPP, r.attr.Name)
 	}
-	e.recvLeft = min(e.recvLeft, recvBufs)
-	if e.sendMR, err = r.twin(e.sendMR, e.sendMem, 0, verbs.AccessPrivate); err != nil {
+	e.devices.recvLeft = min(e.devices.recvLeft, recvBufs)
+	if e.sendBufs.mr, err = r.twin(e.sendBufs.mr, e.sendBufs.mem, 0, verbs.AccessPrivate); err != nil {
 		return fmt.Errorf("register send pool: %w", err)
 	}
-	if e.ctlMR, err = r.twin(e.ctlMR, e.ctlMem, 0, verbs.AccessPrivate); err != nil {
+	if e.ctlBufs.mr, err = r.twin(e.ctlBufs.mr, e.ctlBufs.mem, 0, verbs.AccessPrivate); err != nil {
 		return fmt.Errorf("register control buffers: %w", err)
 	}
 	return nil
@@ -134,15 +134,15 @@ func (e *Engine) regMR(point string, mem []byte, iova uint64, access verbs.Acces
 	if err := failpoint.Hit(point); err != nil {
 		return nil, err
 	}
-	m, err := e.rails[0].pd.RegMR(mem, iova, access)
-	if err != nil || len(e.rails) == 1 {
+	m, err := e.devices.rails[0].pd.RegMR(mem, iova, access)
+	if err != nil || len(e.devices.rails) == 1 {
 		return m, err
 	}
-	two, err := e.rails[1].twin(m, mem, iova, access)
+	two, err := e.devices.rails[1].twin(m, mem, iova, access)
 	if errors.Is(err, unix.EEXIST) { // the second device's own pool has it: take another
 		first := m
-		if m, err = e.rails[0].pd.RegMR(mem, iova, access); err == nil {
-			two, err = e.rails[1].twin(m, mem, iova, access)
+		if m, err = e.devices.rails[0].pd.RegMR(mem, iova, access); err == nil {
+			two, err = e.devices.rails[1].twin(m, mem, iova, access)
 		}
 		first.Dereg()
 	}
@@ -179,7 +179,7 @@ func (r *rail) request(id verbs.RequestID) verbs.RequestID {
 }
 
 func (e *Engine) railOf(id verbs.RequestID) (*rail, verbs.RequestID) {
-	return e.rails[int(id>>railShift)%len(e.rails)], id & reqMask
+	return e.devices.rails[int(id>>railShift)%len(e.devices.rails)], id & reqMask
 }
 
 // Way says by which devices a connection may go: by the first alone, by the
@@ -200,7 +200,7 @@ const fallNs = 60_000_000_000
 // way is that of a connection, as far as there is a choice.
 func (e *Engine) way(p *peer) Way {
 	switch {
-	case len(e.rails) == 1:
+	case len(e.devices.rails) == 1:
 		return FirstOnly
 	case p.local.listeners[0] == nil: // the address is not on the first device
 		return SecondOnly
@@ -216,9 +216,9 @@ func (e *Engine) way(p *peer) Way {
 func (e *Engine) dialRail(p *peer) *rail {
 	switch w := e.way(p); {
 	case w == SecondOnly, w == FirstElseSecond && e.now < p.fallUntil:
-		return e.rails[1]
+		return e.devices.rails[1]
 	}
-	return e.rails[0]
+	return e.devices.rails[0]
 }
 
 // mayCome reports whether a connection may come in by r.

@@ -77,7 +77,7 @@ func TestRails(t *testing.T) {
 				operate(t, r, a, b)
 				operate(t, r, b, a)
 				for _, h := range r.hosts {
-					if p := h.e.peersV[0]; len(h.e.rails) == 2 && p.rail.attr.Name != tc.want {
+					if p := h.e.peers.all[0]; len(h.e.devices.rails) == 2 && p.rail.attr.Name != tc.want {
 						t.Errorf("%v goes by %s, want %s", h.addr, p.rail.attr.Name, tc.want)
 					}
 				}
@@ -159,8 +159,8 @@ func TestRailRefused(t *testing.T) {
 	b.put(0, 0)
 	b.publish()
 	r.until("refusals", func() bool { return refused > 2 })
-	if r.hosts[0].got != 0 || len(r.hosts[0].e.peersV) != 0 {
-		t.Errorf("%d messages came, %d peers", r.hosts[0].got, len(r.hosts[0].e.peersV))
+	if r.hosts[0].got != 0 || len(r.hosts[0].e.peers.all) != 0 {
+		t.Errorf("%d messages came, %d peers", r.hosts[0].got, len(r.hosts[0].e.peers.all))
 	}
 }
 

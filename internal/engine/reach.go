@@ -50,7 +50,7 @@ func (e *Engine) unreached(p *peer, err error) {
 	if err == nil || errors.Is(err, conn.ErrNoBuffer) {
 		return // ours
 	}
-	if p.rc != nil && p.rail.i == 0 && e.way(p) == FirstElseSecond && len(e.rails) == 2 {
+	if p.rc != nil && p.rail.i == 0 && e.way(p) == FirstElseSecond && len(e.devices.rails) == 2 {
 		return // the other device is tried
 	}
 	why := reachOf(err)

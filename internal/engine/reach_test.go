@@ -92,14 +92,14 @@ func TestForbiddenTold(t *testing.T) {
 	w.wait(10_000_000_000)
 	r.wantReason(0, shm.ReachForbidden, 0)
 	allowed = true
-	w.es[0].allowedAnew(w.es[0].peersV[0])
+	w.es[0].allowedAnew(w.es[0].peers.all[0])
 	w.wait(1_000_000_000)
 	r.wantReason(0, 0, 0)
 	if srv.read() != 1 {
 		t.Error("the message did not arrive")
 	}
 	allowed = false
-	w.es[0].allowedAnew(w.es[0].peersV[0])
+	w.es[0].allowedAnew(w.es[0].peers.all[0])
 	w.wait(1_000_000_000)
 	r.wantReason(0, shm.ReachForbidden, 1)
 }

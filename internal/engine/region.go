@@ -55,6 +55,18 @@ type region struct {
 	waiting func(error) // told when the key is dead
 }
 
+// keyTable is the regions of all clients.
+type keyTable struct {
+	by       map[uint32]*region // by rkey
+	all      list[region]       // in order of registration
+	retiring work[region]       // nobody can use their keys any more
+	holdings pool[holding]
+
+	revoking rounds[region] // their keys are being taken back
+	pressing chore          // of revoking, see tickRegions
+	pressAt  int64          // when to look at them, 0: there are none
+}
+
 // AddBuffer registers memory that a control goroutine mapped.
 func (e *Engine) AddBuffer(c *Client, mem []byte, onFree func()) (uint32, error) {
 	if c.dead {
@@ -152,9 +164,9 @@ func (e *Engine) register(s *socket, b *buffer, off, n uint64, rights rdmaop.Rig
 	r := &region{id: mr.RKey(), cl: s.cl, sock: s, buf: b, off: off, n: n, mr: mr, rights: rights,
 		cookie: rdmaop.MakeCookie(mr.RKey(), uint32(iova))}
 	b.users++
-	e.regions[r.id] = r
+	e.keys.by[r.id] = r
 	s.cl.acct.regions++
-	e.regionsV.add(&r.inAll, r)
+	e.keys.all.add(&r.inAll, r)
 	s.regions.add(&r.inSock, r)
 	e.st.C[stats.Regions]++
 	return r, nil
@@ -196,20 +208,20 @@ func (e *Engine) releaseRegion(r *region) {
 
 // retire ends a region whose key nobody holds.
 func (e *Engine) retire(r *region) {
-	if e.regions[r.id] != r {
+	if e.keys.by[r.id] != r {
 		return
 	}
 	r.mr.Dereg()
-	delete(e.regions, r.id)
+	delete(e.keys.by, r.id)
 	for r.queued.n > 0 { // to a peer that is gone
 		m := r.queued.head.of
 		r.queued.del(&m.inRegion)
 		m.region = nil
 	}
 	r.cl.acct.regions--
-	e.regionsV.del(&r.inAll)
-	e.revoking.del(&r.inRevoking)
-	e.deadRegions.del(&r.inDead)
+	e.keys.all.del(&r.inAll)
+	e.keys.revoking.del(&r.inRevoking)
+	e.keys.retiring.del(&r.inDead)
 	e.st.C[stats.Regions]--
 	r.buf.users--
 	e.maybeFreeBuffer(r.buf)

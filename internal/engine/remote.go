@@ -54,8 +54,18 @@ func (h *remote) isUntold(k untoldKey) bool { return h.untoldOf[k.rkey] == k.n }
 func (e *Engine) newRemote(l *local, addr netip.Addr) *remote {
 	h := &remote{local: l, addr: addr, addr16: addr.As16(), who: e.newKeys(), holdings: e.newHoldings(), us: e.newInstance(), grants: rdmaop.NewGrants(e.cfg.MaxGrants),
 		owed: map[uint32][]*peer{}, untoldOf: map[uint32]uint64{}}
-	e.remotes[remoteKey{l.addr, addr}] = h
+	e.peers.hosts[remoteKey{l.addr, addr}] = h
 	return h
+}
+
+// peerTable is the hosts that we have or had connections with.
+type peerTable struct {
+	hosts     map[remoteKey]*remote
+	all       []*peer // lanes of all hosts
+	byKey     map[verbs.PeerKey]*peer
+	nextKey   verbs.PeerKey
+	sweep     sweep
+	droppedAt int64 // when dropUnused looked last
 }
 
 func (h *remote) find(lane uint8) (int, bool) {
@@ -83,7 +93,7 @@ func (e *Engine) dropLane(p *peer) {
 	h := p.remote
 	if h.lanes = remove(h.lanes, p); len(h.lanes) == 0 {
 		e.throttle.forget(h)
-		delete(e.remotes, remoteKey{h.local.addr, h.addr})
+		delete(e.peers.hosts, remoteKey{h.local.addr, h.addr})
 	}
 }
 
@@ -156,7 +166,7 @@ func (e *Engine) voidGrants(h *remote) {
 			}
 		})
 	}
-	e.begin(voiding)
+	e.chores.begin(voiding)
 	for _, p := range h.lanes {
 		regrant := func(m *connMsg) {
 			switch t := m.Owner.(type) {

@@ -34,7 +34,7 @@ type flush struct {
 func (e *Engine) tellRevoke(r *region, keys []verbs.PeerKey) {
 	e.st.C[stats.Revokes]++
 	for _, k := range keys {
-		switch p := e.byKey[k]; {
+		switch p := e.peers.byKey[k]; {
 		case p == nil: // same host: no operation is in flight between turns
 			e.granted(r, nil, -r.exp.PeerRevoked(k))
 		case p.c.Kernel():
@@ -46,12 +46,12 @@ func (e *Engine) tellRevoke(r *region, keys []verbs.PeerKey) {
 		}
 	}
 	for _, k := range keys {
-		if p := e.byKey[k]; p != nil && r.exp.Waits(k) {
+		if p := e.peers.byKey[k]; p != nil && r.exp.Waits(k) {
 			e.sendRevoke(p, wire.TypeRevoke, r.id, p.asking)
 		}
 	}
 	for _, k := range keys {
-		if p := e.byKey[k]; p != nil && p.asking > 0 {
+		if p := e.peers.byKey[k]; p != nil && p.asking > 0 {
 			p.asking = 0
 			if !p.remote.attached() {
 				e.giveUp(r, p.remote)
@@ -61,16 +61,16 @@ func (e *Engine) tellRevoke(r *region, keys []verbs.PeerKey) {
 	if e.retireIfDead(r) {
 		return
 	}
-	e.revoking.add(&r.inRevoking, r)
-	if e.revokeAt == 0 {
-		e.revokeAt = e.now + revokeScanNs
+	e.keys.revoking.add(&r.inRevoking, r)
+	if e.keys.pressAt == 0 {
+		e.keys.pressAt = e.now + revokeScanNs
 	}
-	e.armTimer(e.revokeAt)
+	e.due.by(e.keys.pressAt)
 }
 
 // revoked takes a REVOKED that arrived on p.
 func (e *Engine) revoked(p *peer, rkey uint32) {
-	r := e.regions[rkey]
+	r := e.keys.by[rkey]
 	if r == nil {
 		return
 	}
@@ -179,7 +179,7 @@ func (e *Engine) warn(p *peer) {
 
 // heard notes that a REVOKE was received on p.
 func (e *Engine) heard(p *peer, rkey uint32) {
-	if r := e.regions[rkey]; r != nil && r.exp.Waits(p.key) {
+	if r := e.keys.by[rkey]; r != nil && r.exp.Waits(p.key) {
 		r.heard = append(r.heard, p)
 	}
 	h := p.remote
@@ -197,7 +197,7 @@ func (e *Engine) heard(p *peer, rkey uint32) {
 // h sent the message, nil: a socket of this host. What a host says of a region that
 // is not granted to it is nothing.
 func (e *Engine) usedKey(h *remote, s *socket, rkey uint32) {
-	r := e.regions[rkey]
+	r := e.keys.by[rkey]
 	if r == nil || r.sock != s || r.rights&rdmaop.UseOnce == 0 || r.exp.State() != rdmaop.ExportLive {
 		return
 	}
@@ -211,23 +211,23 @@ func (e *Engine) usedKey(h *remote, s *socket, rkey uint32) {
 // tickRegions breaks off every queue pair of the peers that keep a revoked key
 // too long: then they cannot use it either.
 func (e *Engine) tickRegions() {
-	if e.revokeAt == 0 || e.now < e.revokeAt {
-		e.armTimer(e.revokeAt)
+	if e.keys.pressAt == 0 || e.now < e.keys.pressAt {
+		e.due.by(e.keys.pressAt)
 		return
 	}
-	e.revokeAt = 0
-	e.revoking.all()
-	e.begin(&e.pressing)
-	if e.revoking.n > 0 {
-		e.revokeAt = e.now + revokeScanNs
-		e.armTimer(e.revokeAt)
+	e.keys.pressAt = 0
+	e.keys.revoking.all()
+	e.chores.begin(&e.keys.pressing)
+	if e.keys.revoking.n > 0 {
+		e.keys.pressAt = e.now + revokeScanNs
+		e.due.by(e.keys.pressAt)
 	}
 }
 
 // press does that for the next regions whose keys are being taken back.
 func (e *Engine) press() bool {
-	return e.inSlices(func() bool {
-		r := e.revoking.next()
+	return e.chores.inSlices(func() bool {
+		r := e.keys.revoking.next()
 		if r == nil {
 			return false
 		}
@@ -237,12 +237,12 @@ func (e *Engine) press() bool {
 		for i := len(r.holders) - 1; i >= 0; i-- {
 			e.current(r, r.holders[i].h)
 		}
-		e.choreLeft -= len(r.exp.Waiting())
+		e.chores.left -= len(r.exp.Waiting())
 		if e.mayBeLate(r) {
 			return true
 		}
 		for _, k := range r.exp.Timeout(nil, e.now) {
-			if p := e.byKey[k]; p != nil {
+			if p := e.peers.byKey[k]; p != nil {
 				e.breakOff(p.remote)
 				r.mr.Disallow(p.who)
 				e.giveUp(r, p.remote)
@@ -261,7 +261,7 @@ func (e *Engine) mayBeLate(r *region) bool {
 		return false
 	}
 	for _, k := range r.exp.Waiting() {
-		if p := e.byKey[k]; p != nil && e.excused(p.remote) {
+		if p := e.peers.byKey[k]; p != nil && e.excused(p.remote) {
 			return true
 		}
 	}

@@ -41,7 +41,7 @@ func (u *unread) send(port uint16, k, n int) {
 	if !ok {
 		slot = len(u.dests)
 		u.dests[port] = slot
-		u.from.open(u.sock, uint32(slot), 0, u.to.e.localsV[0].addr, port)
+		u.from.open(u.sock, uint32(slot), 0, u.to.e.addrs.all[0].addr, port)
 	}
 	for ; k > 0; k-- {
 		if len(u.ids) == 0 {

@@ -20,7 +20,7 @@ func TestManySegments(t *testing.T) {
 		w.es = append(w.es, w.boot(i, uint64(i)+1, Config{}))
 	}
 	a, b := w.opSide(0, 10), w.opSide(1, 20)
-	a.open(a.sock, 0, 0, b.e.localsV[0].addr, b.port)
+	a.open(a.sock, 0, 0, b.e.addrs.all[0].addr, b.port)
 	r := b.expose(0, segments, rdmaop.RightRead|rdmaop.RightWrite, a)
 	w.run()
 	for i, kind := range []uint8{shm.OpWrite, shm.OpRead} {

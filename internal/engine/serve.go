@@ -173,7 +173,7 @@ func (e *Engine) serveBind(c *Client, r *ipc.Bind) (ipc.Response, error) {
 
 // regionOf finds a region that belongs to c.
 func (e *Engine) regionOf(c *Client, id uint32) (*region, error) {
-	if r := e.regions[id]; r != nil && r.cl == c {
+	if r := e.keys.by[id]; r != nil && r.cl == c {
 		return r, nil
 	}
 	return nil, fmt.Errorf("%w: region %#x", unix.EINVAL, id)

@@ -61,7 +61,7 @@ func TestRequestsBehindRing(t *testing.T) {
 			*e.SubDest() = shm.SubDest{Kind: shm.KindOpenDest, Sock: sock, Slot: 1, Cell: 1, Port: b.port, Lane: lane, Addr: hostAddr(1).As16(), Gen: 1}
 		})
 		a.must(&ipc.Expose{Region: r.Region, Addr: hostAddr(1), Port: b.port})
-		for _, p := range a.e.peersV {
+		for _, p := range a.e.peers.all {
 			if p.lane == lane && p.ctls != 1 || p.lane != lane && p.ctls != 0 {
 				t.Errorf("%d grants for lane %d", p.ctls, p.lane)
 			}

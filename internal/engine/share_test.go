@@ -81,7 +81,7 @@ func TestShareOfMemory(t *testing.T) {
 					t.Fatal("is never refused")
 				}
 			}
-			if a := e.accounts[1000]; a.held > e.cfg.OverflowBytes/2+size || a.held < e.cfg.OverflowBytes/4 {
+			if a := e.users.accounts[1000]; a.held > e.cfg.OverflowBytes/2+size || a.held < e.cfg.OverflowBytes/4 {
 				t.Errorf("refused with %d bytes held of %d", a.held, e.cfg.OverflowBytes)
 			}
 			// Its user's other sockets share its fate.
@@ -89,7 +89,7 @@ func TestShareOfMemory(t *testing.T) {
 				t.Error("another socket of the user is not refused")
 			}
 			// Others do not: 3 MiB that wait for a reader, and those come.
-			refused := e.own.RecvRefused
+			refused := e.counts.sum.RecvRefused
 			for range 5 {
 				if n := x.send(2, 30, 100_000); n != 30 {
 					t.Fatalf("%d sent to the other user", n)
@@ -98,7 +98,7 @@ func TestShareOfMemory(t *testing.T) {
 					got += good.read()
 				}
 			}
-			if n := e.own.RecvRefused - refused; n != 0 {
+			if n := e.counts.sum.RecvRefused - refused; n != 0 {
 				t.Errorf("%d messages to another user were refused", n)
 			}
 			// It reads after all: everything comes.
@@ -135,8 +135,8 @@ func TestShareInPieces(t *testing.T) {
 	for range 3 {
 		y.send(0, 1, 1<<20)
 	}
-	if good.socket().forMemory.on() || e.own.RecvRefused == 0 {
-		t.Errorf("refused a long message with %d of %d bytes in use", e.held, e.cfg.OverflowBytes)
+	if good.socket().forMemory.on() || e.counts.sum.RecvRefused == 0 {
+		t.Errorf("refused a long message with %d of %d bytes in use", e.overflow.held, e.cfg.OverflowBytes)
 	}
 	w.clean(pins.raw, drain.raw, good.raw, x.raw, y.raw)
 }
@@ -154,7 +154,7 @@ func TestManyUsersShare(t *testing.T) {
 				t.Fatal("is never refused")
 			}
 		}
-		if held := w.es[0].accounts[1000+i].held; held < 500_000 {
+		if held := w.es[0].users.accounts[1000+i].held; held < 500_000 {
 			t.Errorf("user %d got %d bytes", i, held)
 		}
 		all = append(all, r.raw, x.raw)

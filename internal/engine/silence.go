@@ -8,7 +8,7 @@ func (e *Engine) SetSilence(ns int64) {
 		return
 	}
 	e.cfg.Silence = ns
-	for _, p := range e.peersV {
+	for _, p := range e.peers.all {
 		if p.rc != nil {
 			p.rc.SetSilence(e.now, ns)
 			e.touch(p)

@@ -11,11 +11,12 @@ import (
 )
 
 // What the simulator and other checkers may see and do. They call Turn
-// themselves; all of this is for the goroutine that does.
+// themselves; all of this is for the goroutine that does. Functions, so that the daemon
+// does not carry what nobody calls.
 
 // ResetPeers breaks off the connections to addr, as rdsctl peer reset does.
-func (e *Engine) ResetPeers(addr netip.Addr) {
-	for _, p := range e.peersV {
+func ResetPeers(e *Engine, addr netip.Addr) {
+	for _, p := range e.peers.all {
 		if p.addr == addr {
 			p.c.Reset(e.now, errAdmin)
 			e.touch(p)
@@ -24,8 +25,8 @@ func (e *Engine) ResetPeers(addr netip.Addr) {
 }
 
 // ResetLane breaks off the connections to addr in one lane.
-func (e *Engine) ResetLane(addr netip.Addr, lane uint8) {
-	for _, p := range e.peersV {
+func ResetLane(e *Engine, addr netip.Addr, lane uint8) {
+	for _, p := range e.peers.all {
 		if p.addr == addr && p.lane == lane {
 			p.c.Reset(e.now, errAdmin)
 			e.touch(p)
@@ -42,11 +43,11 @@ func (p *InProcess) Unpublished() int { return p.cl.ev.Unpublished() }
 func (p *InProcess) Waiting() int { return p.cl.pendOps.n }
 
 // Clients counts the attached clients.
-func (e *Engine) Clients() int { return len(e.clients) }
+func Clients(e *Engine) int { return len(e.clients.all) }
 
 // Conns returns a snapshot of every connection.
-func (e *Engine) Conns() (out []conn.Info) {
-	for _, p := range e.peersV {
+func Conns(e *Engine) (out []conn.Info) {
+	for _, p := range e.peers.all {
 		out = append(out, p.c.Info())
 	}
 	return out
@@ -60,8 +61,8 @@ func (k MarkKey) Cell() uint32 { return k.ce.idx }
 
 // EachMark calls f for the barriers of all clients with the mark of what is
 // locally complete and the one that is published.
-func (e *Engine) EachMark(f func(k MarkKey, done, shown uint64)) {
-	for _, c := range e.clients {
+func EachMark(e *Engine, f func(k MarkKey, done, shown uint64)) {
+	for _, c := range e.clients.all {
 		for _, ce := range c.cells {
 			if ce != nil && ce.live() {
 				f(MarkKey{ce}, ce.mark.HWM(), ce.shown)
@@ -77,8 +78,8 @@ func (k MarkKey) To() netip.Addr { return k.ce.addr }
 // EachTable calls f for every address of a peer: how many grants of ours it is
 // taken to remember, how many of these the user without trust has who has most,
 // and how many of its own are remembered here.
-func (e *Engine) EachTable(f func(remote netip.Addr, given, most, known int)) {
-	for _, p := range e.peersV {
+func EachTable(e *Engine, f func(remote netip.Addr, given, most, known int)) {
+	for _, p := range e.peers.all {
 		h := p.remote
 		if h.lanes[0] != p {
 			continue
@@ -96,7 +97,7 @@ func (e *Engine) EachTable(f func(remote netip.Addr, given, most, known int)) {
 // GrantsOf counts what the process's user has granted to remote, and in all.
 func (p *InProcess) GrantsOf(local, remote netip.Addr) (there, all int) {
 	a := p.cl.acct
-	if h := p.e.remotes[remoteKey{local, remote}]; h != nil {
+	if h := p.e.peers.hosts[remoteKey{local, remote}]; h != nil {
 		there = h.shares.of[a]
 	}
 	return there, a.grants
@@ -104,11 +105,11 @@ func (p *InProcess) GrantsOf(local, remote netip.Addr) (there, all int) {
 
 // CongestionMap returns the map of a local address, and what is known on a lane
 // of the map of a remote one; nil if there is none.
-func (e *Engine) CongestionMap(local, remote netip.Addr, lane uint8) (own, theirs *cong.Map) {
-	if l := e.locals[local]; l != nil {
+func CongestionMap(e *Engine, local, remote netip.Addr, lane uint8) (own, theirs *cong.Map) {
+	if l := e.addrs.by[local]; l != nil {
 		own = &l.cong
 	}
-	if p := e.remotes[remoteKey{local, remote}].lane(lane); p != nil {
+	if p := e.peers.hosts[remoteKey{local, remote}].lane(lane); p != nil {
 		theirs = p.c.RemoteCong()
 	}
 	return own, theirs
@@ -116,41 +117,41 @@ func (e *Engine) CongestionMap(local, remote netip.Addr, lane uint8) (own, their
 
 // Leaks says what an engine whose clients are gone and whose peers are quiet
 // still holds and should not.
-func (e *Engine) Leaks() (found []string) {
+func Leaks(e *Engine) (found []string) {
 	say := func(n int, what string) {
 		if n != 0 {
 			found = append(found, fmt.Sprintf("%d %s", n, what))
 		}
 	}
-	say(len(e.clients)+e.leaving.n, "clients")
+	say(len(e.clients.all)+e.clients.leaving.n, "clients")
 	say(e.jobs.n, "slots with local work")
-	say(e.msgs.out, "submitted messages")
-	say(e.txOps.out, "operations")
-	say(e.rxs.out, "arrived messages")
-	say(e.ctls.out, "internal messages")
-	say(e.holdingPool.out, "records of who holds a region")
-	say(len(e.regions)+e.revoking.n, "regions")
-	say(e.held, "overflow bytes")
-	say(len(e.overMem)/shm.WindowSize-len(e.overFree), "overflow windows")
+	say(e.pools.msgs.out, "submitted messages")
+	say(e.pools.ops.out, "operations")
+	say(e.pools.rxs.out, "arrived messages")
+	say(e.pools.ctls.out, "internal messages")
+	say(e.keys.holdings.out, "records of who holds a region")
+	say(len(e.keys.by)+e.keys.revoking.n, "regions")
+	say(e.overflow.held, "overflow bytes")
+	say(len(e.overflow.mem)/shm.WindowSize-len(e.overflow.free), "overflow windows")
 	idle := 0
-	for _, a := range e.accounts { // only counted
+	for _, a := range e.users.accounts { // only counted
 		if a.clients == 0 && a.peers > 0 {
 			idle++
 		}
 	}
-	say(len(e.accounts)-idle, "accounts of users")
-	say(e.short.n, "accounts of users that refused for want of memory")
-	say(e.wanted.n, "accounts of users that want places for destinations")
-	say(e.mem.Sum().Maps, "mappings for clients")
-	for _, r := range e.rails {
+	say(len(e.users.accounts)-idle, "accounts of users")
+	say(e.overflow.short.n, "accounts of users that refused for want of memory")
+	say(e.users.wanted.n, "accounts of users that want places for destinations")
+	say(e.users.mem.Sum().Maps, "mappings for clients")
+	for _, r := range e.devices.rails {
 		say(len(r.repost), "receive buffers not posted")
 	}
 	for _, g := range []stats.Counter{stats.RegisteredBytes, stats.Regions, stats.CongestedPorts} {
 		say(int(e.st.C[g]), g.String())
 	}
-	ctls, left := len(e.ctlFree)+e.ctlLeft/conn.CtlLen, e.recvLeft
+	ctls, left := len(e.ctlBufs.free)+e.ctlBufs.left/conn.CtlLen, e.devices.recvLeft
 	e.PublishStats(e.wall)
-	for _, p := range e.peersV {
+	for _, p := range e.peers.all {
 		i := p.c.Info()
 		name := fmt.Sprintf("of %v lane %d: ", p.addr, p.lane)
 		say(p.notCounted(), name+"events that the engine's counters miss")
@@ -172,10 +173,10 @@ func (e *Engine) Leaks() (found []string) {
 		say(len(p.partials), name+"messages under assembly")
 		say(btoi(p.slots.n > 0), name+"destinations")
 	}
-	say(e.cfg.SendBufs-len(e.sendFree), "send buffers")
+	say(e.cfg.SendBufs-len(e.sendBufs.free), "send buffers")
 	say(e.cfg.MaxPeers-ctls, "control buffers")
 	say(e.cfg.RecvBufs-left, "receive buffers promised")
-	for _, l := range e.localsV {
+	for _, l := range e.addrs.all {
 		name := fmt.Sprintf("of %v: ", l.addr)
 		say(l.ports.n, name+"ports bound")
 		say(l.cong.Count(), name+"ports congested")

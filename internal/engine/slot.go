@@ -122,7 +122,7 @@ func (e *Engine) openSlot(c *Client, d *shm.SubDest) {
 
 // home leads sl, and what waits in it, to where it goes.
 func (e *Engine) home(sl *slot) {
-	if l := e.locals[sl.addr]; l != nil {
+	if l := e.addrs.by[sl.addr]; l != nil {
 		sl.local = l
 		e.setSlotCongested(sl, l.cong.Test(sl.port))
 		sl.leadTo(l.to(sl.port))
@@ -133,9 +133,9 @@ func (e *Engine) home(sl *slot) {
 	}
 	if !e.findHome(sl) {
 		e.setSlotCongested(sl, true)
-		sl.leadTo(&e.homeless)
-		e.homeAt = e.now + homeRetryNs
-		e.armTimer(e.homeAt)
+		sl.leadTo(&e.homeless.audience)
+		e.homeless.at = e.now + homeRetryNs
+		e.due.by(e.homeless.at)
 		return
 	}
 	e.sendWaiting(sl)
@@ -176,6 +176,12 @@ func (l *local) forget(port uint16) {
 	}
 }
 
+// homeless are the destinations that wait for room for one more peer.
+type homeless struct {
+	audience
+	at int64 // when to look again, 0: nobody waits
+}
+
 // homeRetryNs: how often to look for room for more peers, for so many
 // destinations at a time.
 const (
@@ -203,23 +209,23 @@ func (e *Engine) findHome(sl *slot) bool {
 // room now. Until then they are congested, and what was sent before the client
 // saw that waits, as it does for any host that cannot be reached.
 func (e *Engine) findHomes() {
-	if e.homeAt == 0 || e.now < e.homeAt {
-		e.armTimer(e.homeAt)
+	if e.homeless.at == 0 || e.now < e.homeless.at {
+		e.due.by(e.homeless.at)
 		return
 	}
-	e.homeAt = 0
+	e.homeless.at = 0
 	// Of one user there may be too many and room for another's.
-	for range min(e.homeless.n, homesATurn) {
-		sl := e.homeless.head.of
+	for range min(e.homeless.audience.n, homesATurn) {
+		sl := e.homeless.audience.head.of
 		if e.findHome(sl) {
 			e.sendWaiting(sl)
 		} else {
-			sl.leadTo(&e.homeless) // at its end
+			sl.leadTo(&e.homeless.audience) // at its end
 		}
 	}
-	if e.homeless.n > 0 {
-		e.homeAt = e.now + homeRetryNs
-		e.armTimer(e.homeAt)
+	if e.homeless.audience.n > 0 {
+		e.homeless.at = e.now + homeRetryNs
+		e.due.by(e.homeless.at)
 	}
 }
 

@@ -38,8 +38,8 @@ type socket struct {
 	rxMem     int          // bytes of the receive arena, rounded
 	partials  list[rxMsg]  // messages under assembly
 	waiters   list[slot]   // local slots stopped because this socket refused
-	toWake    int          // of the first of them, while it is in Engine.roused
-	inRoused  link[socket] // Engine.roused
+	toWake    int          // of the first of them, while it is in Engine.rousing
+	inRoused  link[socket] // Engine.rousing
 
 	regions list[region] // live ones
 	slots   list[slot]   // its open destinations
@@ -67,11 +67,11 @@ func (e *Engine) bind(c *Client, ap netip.AddrPort, rcvbuf int) (*socket, error)
 	case ap.Port() == 1:
 		return nil, unix.EINVAL
 	}
-	l := e.locals[addr]
+	l := e.addrs.by[addr]
 	switch {
 	case l == nil:
 		return nil, unix.EADDRNOTAVAIL
-	case e.drain:
+	case e.drains.all:
 		return nil, errDrained
 	}
 	port := ap.Port()

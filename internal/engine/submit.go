@@ -33,8 +33,7 @@ type txMsg struct {
 
 	buf *buffer // its payload is in there, nil: in the send arena
 
-	giveUpAt  int64 // 0: never
-	giveUpPos int   // in Engine.limits
+	limit alarm[txMsg] // in deadlines.limits
 
 	opv    [2]*txOp
 	nops   int
@@ -174,7 +173,7 @@ func (e *Engine) submit(c *Client, d shm.Sub, ods []shm.SubOp) int {
 	if len(ods) == 0 && e.passOn(c, s, sl, &d, pay.mem) {
 		return len(pay.mem)
 	}
-	t := e.msgs.get()
+	t := e.pools.msgs.get()
 	t.cl, t.sock, t.slot, t.id, t.at = c, s, sl, d.MsgID, e.now
 	t.pin, t.name = sl.pin, d.DstInc
 	// t.m is zero. Field by field: see arrival.
@@ -192,8 +191,8 @@ func (e *Engine) submit(c *Client, d shm.Sub, ods []shm.SubOp) int {
 	sl.txs.add(&t.inTo, t)
 	s.txs.add(&t.all, t)
 	s.sndBytes += len(pay.mem)
-	e.sndMsgs++
-	e.sndBytes += len(pay.mem)
+	e.queued.msgs++
+	e.queued.bytes += len(pay.mem)
 	m.DestCookie = d.Cookie
 	if d.GiveUp != 0 {
 		e.limit(t, d.GiveUp)
@@ -327,9 +326,7 @@ func (e *Engine) giveBack(t *txMsg) {
 
 // unlist ends t's accounting.
 func (e *Engine) unlist(t *txMsg) {
-	if t.giveUpAt != 0 {
-		e.limits.drop(t)
-	}
+	e.due.limits.drop(&t.limit)
 	if t.handed {
 		t.handed = false
 		t.slot.handed--
@@ -347,8 +344,8 @@ func (e *Engine) unlist(t *txMsg) {
 		e.st.C[stats.SendQueueEmpty]++
 	}
 	t.sock.sndBytes -= len(t.m.Data)
-	e.sndMsgs--
-	e.sndBytes -= len(t.m.Data)
+	e.queued.msgs--
+	e.queued.bytes -= len(t.m.Data)
 }
 
 // freeMsg returns t to the pool.
@@ -361,6 +358,6 @@ func (e *Engine) freeMsg(t *txMsg) {
 	t.m = conn.Msg{}
 	t.next, t.cl, t.sock, t.slot, t.pin, t.cell = nil, nil, nil, nil, nil, nil
 	t.errno, t.nops, t.done, t.queued, t.ungranted, t.toldUngranted = 0, 0, false, false, false, false
-	e.msgs.put(t)
+	e.pools.msgs.put(t)
 	e.unref(c)
 }

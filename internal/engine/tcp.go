@@ -62,7 +62,7 @@ func tcpConns(c *conn.TCP) (out []ctl.TCPConn) {
 // worse than useless: Linux's RDS has none there, and one that arrives ends the
 // process that receives it (net/rds/recv.c rds_cmsg_recv: usercopy).
 func (e *Engine) limitsOf(l *local, addr netip.Addr) shm.SlotLimits {
-	if e.locals[addr] == nil && e.tcpPeer(l, addr) {
+	if e.addrs.by[addr] == nil && e.tcpPeer(l, addr) {
 		return shm.SlotNoRDMA
 	}
 	return 0
@@ -155,7 +155,7 @@ func (t *tcpSide) Dialed(ctx any, s *rdstcp.Conn, err error) {
 		d.p.tcp.HandleConnected(t.e.now, d.lane, d.id, s, s.Chosen)
 		s.Hold(d.p.ration.held)
 	}
-	if t.e.byKey[d.p.key] == d.p {
+	if t.e.peers.byKey[d.p.key] == d.p {
 		t.e.touch(d.p)
 	}
 }
@@ -163,13 +163,13 @@ func (t *tcpSide) Dialed(ctx any, s *rdstcp.Conn, err error) {
 // Accepted takes a connection of a peer's, or resets it.
 func (t *tcpSide) Accepted(s *rdstcp.Conn) {
 	e := t.e
-	from, l := s.Remote.Addr(), e.locals[s.Local.Addr()]
+	from, l := s.Remote.Addr(), e.addrs.by[s.Local.Addr()]
 	var err error
 	var p *peer
 	switch {
 	case !e.cfg.Allowed(from):
 		err = ErrNotAllowed
-	case l == nil || e.locals[from] != nil:
+	case l == nil || e.addrs.by[from] != nil:
 		err = errors.New("comes from our own address, or to none")
 	case !e.tcpPeer(l, from):
 		err = errNotOnTCP

@@ -109,11 +109,11 @@ func (e *Engine) SetRates(r Rates) {
 		}
 		t.on = t.on || n != 0
 	}
-	for _, h := range e.remotes {
+	for _, h := range e.peers.hosts {
 		h.ration.buckets = [numRates]bucket{}
 	}
 	e.letGo()
-	for _, p := range e.peersV {
+	for _, p := range e.peers.all {
 		p.c.TakeArrived()
 		e.meter(p)
 	}
@@ -205,7 +205,7 @@ func (e *Engine) hold(h *remote, k rateKind) {
 	t.held = append(t.held, h)
 	if at := e.goesOn(h); t.at == 0 || at < t.at {
 		t.at = at
-		e.armTimer(at)
+		e.due.by(at)
 	}
 }
 
@@ -247,7 +247,7 @@ func (e *Engine) letGo() {
 	}
 	clear(t.held[len(left):])
 	t.held = left
-	e.armTimer(t.at)
+	e.due.by(t.at)
 }
 
 // hold stops what p receives, or lets it go on. Where the queue pair cannot stop,

@@ -78,7 +78,7 @@ func TestControlFlood(t *testing.T) {
 			good.sendMsg(gs, 0, 0, 10)
 			w.run()
 			bad := w.es[1]
-			p, err := bad.peer(bad.localsV[0], hostAddr(0), 0, nil)
+			p, err := bad.peer(bad.addrs.all[0], hostAddr(0), 0, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -108,7 +108,7 @@ func TestControlFlood(t *testing.T) {
 			if late > 2*ms || got < 500*seconds {
 				t.Errorf("the other peer: %d messages, one took %d ns", got, late)
 			}
-			h := w.es[0].remotes[remoteKey{hostAddr(0), hostAddr(1)}]
+			h := w.es[0].peers.hosts[remoteKey{hostAddr(0), hostAddr(1)}]
 			s := h.lanes[0].c.Stats()
 			work := s.RecvPing + uint64(8*s.CongUpdateReceived) + w.es[0].st.C[stats.GrantsReceived]
 			if tc.name == "REVOKE" {
@@ -137,7 +137,7 @@ func TestRequestFlood(t *testing.T) {
 	w := newWorld(t, 2, Config{})
 	w.es[0].SetRates(Rates{Control: 5000})
 	bad := w.es[1]
-	p, err := bad.peer(bad.localsV[0], hostAddr(0), 0, nil)
+	p, err := bad.peer(bad.addrs.all[0], hostAddr(0), 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +222,7 @@ func TestMessageRate(t *testing.T) {
 			if rate < tc.rate*0.95 || rate > tc.rate*1.05 {
 				t.Errorf("%.0f messages a second, want %.0f", rate, tc.rate)
 			}
-			h := b.e.remotes[remoteKey{b.addr, a.addr}]
+			h := b.e.peers.hosts[remoteKey{b.addr, a.addr}]
 			if h.ration.holds == 0 || h.lanes[0].limitable() != "all" {
 				t.Errorf("held %d times", h.ration.holds)
 			}
@@ -310,11 +310,11 @@ func TestHeldRevoke(t *testing.T) {
 	target.must(&ipc.Expose{Region: g, Addr: hostAddr(1)})
 	target.sendMsg(ts, 0, 0, 10)
 	w.run()
-	h := e.remotes[remoteKey{hostAddr(0), hostAddr(1)}]
+	h := e.peers.hosts[remoteKey{hostAddr(0), hostAddr(1)}]
 	h.ration.held = true             // and never let go
 	e.Turn(w.net.Now(), w.net.Now()) // the network's clock may have jumped ahead
 	done := false
-	if err := e.release(e.regions[g], func(error) { done = true }); err != nil || done {
+	if err := e.release(e.keys.by[g], func(error) { done = true }); err != nil || done {
 		t.Fatalf("released: %v, %v", done, err)
 	}
 	// The peer does not answer: its engine stands still.

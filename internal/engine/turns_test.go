@@ -73,7 +73,7 @@ func TestFloodingSocket(t *testing.T) {
 		}
 	}
 	waiting := 0
-	for _, p := range a.e.peersV {
+	for _, p := range a.e.peers.all {
 		waiting += p.waiting()
 	}
 	if waiting < flood/2 {

@@ -29,7 +29,7 @@ func (e *Engine) mayBegin(p *peer, c *Client, n int) (may, inArena bool) {
 		return true, true
 	}
 	h := p.remote
-	may = h.unfinished == 0 || 4*(h.unfinished+n) <= e.cfg.OverflowBytes-e.held || p.c.Kernel()
+	may = h.unfinished == 0 || 4*(h.unfinished+n) <= e.cfg.OverflowBytes-e.overflow.held || p.c.Kernel()
 	return may, c.unfinished+n <= c.recv.Windows()*shm.WindowSize/2
 }
 
@@ -55,7 +55,7 @@ func (e *Engine) beginFrom(p *peer, h *wire.Header) ([]byte, any, conn.Verdict) 
 	}
 	if inArena && s.over.n == 0 {
 		if id, chunk, ok := cl.takeRx(s, a.n, s.rxIDs == 0); ok {
-			m := e.rxs.get()
+			m := e.pools.rxs.get()
 			*m = rxMsg{sock: s, src: a.src, sport: a.sport, srcInc: a.srcInc, n: uint32(a.n), chunk: chunk, rxid: id, began: e.now}
 			e.beginPartial(p, m)
 			return cl.recv.Bytes(chunk, a.n), m, conn.Accepted
@@ -78,7 +78,7 @@ func (e *Engine) beginPartial(p *peer, m *rxMsg) {
 	}
 	m.from, m.missing, m.looked = p, int(m.n), e.now
 	e.unfinished.add(&m.stall, m)
-	e.armTimer(e.now + unfinishedNs)
+	e.due.by(e.now + unfinishedNs)
 }
 
 func (e *Engine) endPartial(p *peer, m *rxMsg) {
@@ -94,7 +94,7 @@ func (e *Engine) endPartial(p *peer, m *rxMsg) {
 // endStalled breaks the connections off whose unfinished messages do not go on.
 // A peer that is read slowly, for its rate, has longer.
 func (e *Engine) endStalled() {
-	e.besides(func() bool {
+	e.chores.besides(func() bool {
 		if e.unfinished.n == 0 {
 			return false
 		}
@@ -113,7 +113,7 @@ func (e *Engine) endStalled() {
 		return true
 	})
 	if e.unfinished.n > 0 {
-		e.armTimer(e.unfinished.head.of.looked + unfinishedNs) // past: on in the next turn
+		e.due.by(e.unfinished.head.of.looked + unfinishedNs) // past: on in the next turn
 	}
 }
 
@@ -150,7 +150,7 @@ func (e *Engine) commitFrom(p *peer, h *wire.Header, token any) uint32 {
 	}
 	e.putEvent(s, &a, m.rxid, m.chunk)
 	*m = rxMsg{}
-	e.rxs.put(m)
+	e.pools.rxs.put(m)
 	return s.inc
 }
 

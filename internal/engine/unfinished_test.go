@@ -26,7 +26,7 @@ func TestUnfinishedMessages(t *testing.T) {
 	}
 	var taken []begun
 	for lane := range uint8(60) {
-		p, err := e.peer(e.localsV[0], nobody(1), lane, nil)
+		p, err := e.peer(e.addrs.all[0], nobody(1), lane, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +51,7 @@ func TestUnfinishedMessages(t *testing.T) {
 	for _, x := range taken {
 		e.Abort(x.p.rc, x.token)
 	}
-	if n := e.remotes[remoteKey{hostAddr(1), nobody(1)}].unfinished; n != 0 || b.cl.unfinished != 0 || e.unfinished.n != 0 {
+	if n := e.peers.hosts[remoteKey{hostAddr(1), nobody(1)}].unfinished; n != 0 || b.cl.unfinished != 0 || e.unfinished.n != 0 {
 		t.Errorf("left: %d bytes of the peer, %d of the arena, %d messages", n, b.cl.unfinished, e.unfinished.n)
 	}
 	a.alive(true)
@@ -69,7 +69,7 @@ func TestStalledMessage(t *testing.T) {
 	a.sendMsg(from, 0, 0, 10)
 	w.run()
 	e := w.es[1]
-	p := e.peersV[0]
+	p := e.peers.all[0]
 	_, token, v := e.Begin(p.rc, &wire.Header{DPort: 20, SPort: 10, Len: 100_000})
 	if v != conn.Accepted {
 		t.Fatal(v)
@@ -103,7 +103,7 @@ func TestWholeWithoutRoom(t *testing.T) {
 	e := w.es[1]
 	b := w.attach(1, smallParams())
 	s := b.cl.socks[b.bind(20)]
-	p, err := e.peer(e.localsV[0], nobody(1), 0, nil)
+	p, err := e.peer(e.addrs.all[0], nobody(1), 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

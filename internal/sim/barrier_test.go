@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/rds"
 	"github.com/rdsd/rdsd/verbs/sim"
 )
@@ -159,7 +160,7 @@ func struck(kind rds.OpKind, k, imm int, p sim.PointKind, nth int, want rds.Stat
 // so nothing rises; then all run.
 func inSetup(p sim.PointKind) func(*script) {
 	return func(s *script) {
-		s.a.h.e.ResetPeers(s.b.ap.Addr())
+		engine.ResetPeers(s.a.h.e, s.b.ap.Addr())
 		s.a.h.kick()
 		s.run(50e3) // draining
 		s.cut()
@@ -280,7 +281,7 @@ var barrierCases = []struct {
 	}},
 
 	{"only queued", func(s *script) {
-		s.a.h.e.ResetPeers(s.b.ap.Addr())
+		engine.ResetPeers(s.a.h.e, s.b.ap.Addr())
 		s.cut()
 		s.run(10e6)
 		s.issue(s.a, 3, rds.Write, 10, false)
@@ -318,7 +319,7 @@ var barrierCases = []struct {
 	}},
 
 	{"cancel of what is queued", func(s *script) {
-		s.a.h.e.ResetPeers(s.b.ap.Addr())
+		engine.ResetPeers(s.a.h.e, s.b.ap.Addr())
 		s.cut()
 		s.run(10e6)
 		s.issue(s.a, 3, rds.Write, 10, false)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/verbs/sim"
 )
 
@@ -155,7 +156,7 @@ func (c *churn) speak() {
 }
 
 func (c *churn) connsOf(a netip.Addr) (s []any) {
-	for _, i := range c.hostOf(a).e.Conns() {
+	for _, i := range engine.Conns(c.hostOf(a).e) {
 		s = append(s, i.Remote, i.Lane, i.State, i.Queued)
 	}
 	return s

@@ -280,7 +280,7 @@ func (c *crowd) close() {
 		c.net.Step()
 	}
 	for i, h := range c.hosts {
-		if left := h.e.Leaks(); len(left) > 0 {
+		if left := engine.Leaks(h.e); len(left) > 0 {
 			c.t.Errorf("host %d: left: %q", i, left)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/cong"
+	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/rds"
 	"github.com/rdsd/rdsd/verbs/sim"
 )
@@ -61,7 +62,7 @@ func (w *world) exchange() {
 				w.drain() // at most its own limits were in the way
 				if from.send(to.ap, n, extra{}) == nil {
 					w.checkConns()
-					broken("liveness", "%v cannot send to %v though all is quiet: %v; its daemon has %q", from.ap, to.ap, w.sendErr, from.h.e.Leaks())
+					broken("liveness", "%v cannot send to %v though all is quiet: %v; its daemon has %q", from.ap, to.ap, w.sendErr, engine.Leaks(from.h.e))
 				}
 			}
 		}
@@ -199,7 +200,7 @@ func (r *region) checkOnce() {
 // checkConns: the two ends of each connection agree.
 func (w *world) checkConns() {
 	for _, a := range w.hosts {
-		for _, i := range a.e.Conns() {
+		for _, i := range engine.Conns(a.e) {
 			b := w.hostOf(i.Remote)
 			if w.unused(a, b, &i) {
 				w.down = append(w.down, connKey{a.n, b.n, i.Lane})
@@ -218,8 +219,8 @@ func (w *world) checkConns() {
 			if got, want := int(i.Credits+j.CreditsOwed), max(w.opt.credits, conn.MinCredits); got > want || got < min(want, conn.MinCredits) {
 				broken("credits", "host %d to %d: %d with the sender, %d owed, %d in all", a.n, b.n, i.Credits, j.CreditsOwed, want)
 			}
-			own, _ := a.e.CongestionMap(a.addr, b.addr, i.Lane)
-			_, seen := b.e.CongestionMap(b.addr, a.addr, i.Lane)
+			own, _ := engine.CongestionMap(a.e, a.addr, b.addr, i.Lane)
+			_, seen := engine.CongestionMap(b.e, b.addr, a.addr, i.Lane)
 			if !sameMap(own, seen) {
 				broken("congestion", "host %d has %d ports congested, host %d believes %d", a.n, own.Count(), b.n, seen.Count())
 			}
@@ -251,7 +252,7 @@ func sameMap(a, b *cong.Map) bool {
 }
 
 func (h *host) connTo(a netip.Addr, lane uint8) *conn.Info {
-	for _, i := range h.e.Conns() {
+	for _, i := range engine.Conns(h.e) {
 		if i.Remote == a && i.Lane == lane {
 			return &i
 		}
@@ -289,7 +290,7 @@ func (w *world) shut() {
 	}
 	w.drain()
 	for _, h := range w.hosts {
-		if left := h.e.Leaks(); len(left) > 0 {
+		if left := engine.Leaks(h.e); len(left) > 0 {
 			broken("leak", "host %d: %q", h.n, left)
 		}
 	}
@@ -299,7 +300,7 @@ func (w *world) shut() {
 // drainedConns: closing left the connections as they were.
 func (w *world) drainedConns() {
 	for _, h := range w.hosts {
-		for _, i := range h.e.Conns() {
+		for _, i := range engine.Conns(h.e) {
 			if !i.Ready && !slices.Contains(w.down, connKey{h.n, w.hostOf(i.Remote).n, i.Lane}) {
 				broken("leak", "host %d to %v is %v after closing: %v", h.n, i.Remote, i.State, i.LastError)
 			}

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/rds"
 	"github.com/rdsd/rdsd/verbs/sim"
 )
@@ -409,7 +410,7 @@ func (x *exact) play() {
 	x.watch = true
 	switch st := x.step; {
 	case st.queued:
-		x.a.e.ResetPeers(x.b.addr)
+		engine.ResetPeers(x.a.e, x.b.addr)
 		x.a.kick()
 		x.cut()
 		x.flow(10e6)
@@ -420,7 +421,7 @@ func (x *exact) play() {
 		x.net.Timing.Post = sim.Range{Min: 5e6, Max: 5e6}
 		x.send(underTest, k)
 		x.flow(1e6)
-		if i := x.a.e.Conns()[0]; i.Unacked != 1 {
+		if i := engine.Conns(x.a.e)[0]; i.Unacked != 1 {
 			x.t.Fatalf("not posted: %+v", i)
 		}
 		x.cut()
@@ -470,7 +471,7 @@ func (x *exact) harmNow() {
 	if x.harm == restarts {
 		x.b.crash()
 	} else {
-		x.a.e.ResetPeers(x.b.addr)
+		engine.ResetPeers(x.a.e, x.b.addr)
 		x.a.kick()
 	}
 }

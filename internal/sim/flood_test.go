@@ -163,7 +163,7 @@ func (f *flooded) clock(h *host) {
 	if h.clients[0].at.Waiting() > 0 {
 		w.saw("statuses waited for room")
 	}
-	h.e.EachMark(func(k engine.MarkKey, done, shown uint64) {
+	engine.EachMark(h.e, func(k engine.MarkKey, done, shown uint64) {
 		bound := int64(floodBound)
 		if k.Port() == f.quiet.ap.Port() {
 			bound = quietBound

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/rds"
 	"github.com/rdsd/rdsd/verbs/sim"
 )
@@ -59,7 +60,7 @@ func (w *world) giveAllBack() {
 	}
 	w.drain()
 	for _, h := range w.hosts {
-		h.e.EachTable(func(_ netip.Addr, given, _, known int) {
+		engine.EachTable(h.e, func(_ netip.Addr, given, _, known int) {
 			if given+known > 0 {
 				broken("leak", "host %d: all regions were released, %d grants count as given and %d are known", h.n, given, known)
 			}

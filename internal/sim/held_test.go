@@ -110,7 +110,7 @@ func (h *host) checkMarks() {
 		return
 	}
 	now := h.w.now()
-	h.e.EachMark(func(k engine.MarkKey, done, shown uint64) {
+	engine.EachMark(h.e, func(k engine.MarkKey, done, shown uint64) {
 		late, is := h.behind[k]
 		switch {
 		case shown == done:

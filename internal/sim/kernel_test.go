@@ -461,7 +461,7 @@ func (w *kworld) run(msgs int) {
 		}
 		w.step()
 		if i > 1_000_000 {
-			w.fatalf("never comes to rest: kernel %d, %d queued, %d unacked; %+v", w.k.state, len(w.k.sendq), len(w.k.retrans), w.e.Conns())
+			w.fatalf("never comes to rest: kernel %d, %d queued, %d unacked; %+v", w.k.state, len(w.k.sendq), len(w.k.retrans), engine.Conns(w.e))
 		}
 	}
 	w.verify()
@@ -485,7 +485,7 @@ func (w *kworld) quiet() bool {
 			return false
 		}
 	}
-	for _, i := range w.e.Conns() {
+	for _, i := range engine.Conns(w.e) {
 		if i.Queued+i.Unacked > 0 {
 			return false
 		}
@@ -518,7 +518,7 @@ func (w *kworld) verify() {
 	w.saw["duplicates at the kernel"] += w.k.dups
 	w.saw["bounces"] += w.k.bounces
 	w.saw["rejected by the kernel"] += w.k.rejected
-	for _, i := range w.e.Conns() {
+	for _, i := range engine.Conns(w.e) {
 		w.saw["duplicates"] += int(i.Stats.RecvDropOldSeq)
 		w.saw["raced"] += int(i.Stats.ConnectRaced)
 		if !i.Kernel || i.Stats.ProtocolErrors > 0 {

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/rds"
 )
 
@@ -80,7 +81,7 @@ func TestKernelOverrun(t *testing.T) {
 	must(again.Close())
 	must(user.Close())
 	must(w.c.Close())
-	if i := w.e.Conns()[0]; i.Stats.ConnReset != 0 || i.Stats.RecvRefused != 0 {
+	if i := engine.Conns(w.e)[0]; i.Stats.ConnReset != 0 || i.Stats.RecvRefused != 0 {
 		t.Errorf("%+v", i.Stats)
 	}
 }

@@ -3,6 +3,7 @@ package sim
 import (
 	"testing"
 
+	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/verbs/sim"
 )
 
@@ -97,7 +98,7 @@ func (s *script) meet() {
 
 // disconnect leaves the hosts without a connection until mend.
 func (s *script) disconnect() {
-	s.a.h.e.ResetPeers(s.b.ap.Addr())
+	engine.ResetPeers(s.a.h.e, s.b.ap.Addr())
 	s.cut()
 	s.a.h.kick()
 	s.run(10e6)

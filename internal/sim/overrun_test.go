@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/rds"
 )
 
@@ -117,7 +118,7 @@ func (o *overrun) play() {
 // there is.
 func (o *overrun) uncongested() {
 	o.take()
-	own, _ := o.e.CongestionMap(kwOurs, kwKernel, 0)
+	own, _ := engine.CongestionMap(o.e, kwOurs, kwKernel, 0)
 	for i := 0; own.Test(overrunPort); i++ {
 		if i > 1000 {
 			o.fatalf("the port stays congested for its next owner, who reads")
@@ -262,10 +263,10 @@ func (o *overrun) leave() {
 	must(o.user.Close())
 	must(o.c.Close())
 	o.pass(2000)
-	if left := o.e.Leaks(); len(left) > 0 {
+	if left := engine.Leaks(o.e); len(left) > 0 {
 		o.fatalf("left: %q", left)
 	}
-	if i := o.e.Conns()[0]; i.Stats.ConnReset != 0 || i.Stats.RecvRefused != 0 {
+	if i := engine.Conns(o.e)[0]; i.Stats.ConnReset != 0 || i.Stats.RecvRefused != 0 {
 		o.fatalf("%+v", i.Stats)
 	}
 }

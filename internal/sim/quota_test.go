@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"golang.org/x/sys/unix"
 )
@@ -37,7 +38,7 @@ func (h *host) checkTables() {
 	if limit == 0 {
 		return
 	}
-	h.e.EachTable(func(remote netip.Addr, given, most, known int) {
+	engine.EachTable(h.e, func(remote netip.Addr, given, most, known int) {
 		if given > limit || known > limit || most > (limit+1)/2 {
 			broken("quota", "host %d and %v: %d grants of ours, %d of one user, %d known of its, a table has %d", h.n, remote, given, most, known, limit)
 		}
@@ -50,7 +51,7 @@ func (c *client) mayRefuse(to netip.Addr) {
 	o := &c.h.w.opt
 	there, all := c.at.GrantsOf(c.h.addr, to)
 	given := 0
-	c.h.e.EachTable(func(remote netip.Addr, n, _, _ int) {
+	engine.EachTable(c.h.e, func(remote netip.Addr, n, _, _ int) {
 		if remote == to {
 			given = n
 		}

@@ -28,7 +28,7 @@ func (h *crowdHost) work(now int64) crowdWork {
 	w := crowdWork{Turns: h.turns, Descriptors: s[stats.SendQueued], Sends: s[stats.SendFrames], Recvs: s[stats.RecvFrames],
 		Events: s[stats.RecvQueued], Local: s[stats.LocalMessages], Held: s[stats.HeldBytes],
 		Congestion: s[stats.CongUpdateQueued] + s[stats.CongUpdateReceived]}
-	for _, i := range h.e.Conns() {
+	for _, i := range engine.Conns(h.e) {
 		w.Sent += i.Stats.SendBytes
 	}
 	return w
@@ -85,7 +85,7 @@ func (c *crowd) play() (r crowdResult) {
 	for i, h := range c.hosts {
 		w := h.work(c.now())
 		r.work[i], r.settled[i] = w.since(begun[i]), w.since(mid[i])
-		for _, n := range h.e.Conns() {
+		for _, n := range engine.Conns(h.e) {
 			if n.Lane == 1 {
 				r.lane[i] = n.Stats
 			}

@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/rds"
 	"github.com/rdsd/rdsd/verbs/sim"
 )
@@ -126,10 +127,10 @@ func (w *world) disturb() bool {
 		if o.lanes > 0 && w.rFault.IntN(2) == 0 {
 			lane := pick(w.rFault, o.laneV[:o.lanes]...)
 			w.log(e.h, "resetlane", int64(to.n), int64(lane), 0)
-			e.h.e.ResetLane(to.addr, lane)
+			engine.ResetLane(e.h.e, to.addr, lane)
 		} else {
 			w.log(e.h, "reset", int64(to.n), 0, 0)
-			e.h.e.ResetPeers(to.addr)
+			engine.ResetPeers(e.h.e, to.addr)
 		}
 		e.h.kick()
 	case took(o.crash) && w.breaks <= enoughBreaks:

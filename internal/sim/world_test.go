@@ -291,7 +291,7 @@ func (h *host) wholeTurn() {
 	if w.onTurn != nil {
 		w.onTurn(h)
 	}
-	if n := h.e.Clients(); n != alive && n != alive+1 { // one may be attaching
+	if n := engine.Clients(h.e); n != alive && n != alive+1 { // one may be attaching
 		broken("session", "host %d has %d clients, the engine %d: it ended one", h.n, alive, n)
 	}
 	if work || h.e.Active() {
@@ -461,7 +461,7 @@ func (w *world) tick() int64 {
 func (w *world) state() (s []string) {
 	for _, h := range w.hosts {
 		if h.up {
-			s = append(s, fmt.Sprintf("host %d: %q", h.n, h.e.Leaks()))
+			s = append(s, fmt.Sprintf("host %d: %q", h.n, engine.Leaks(h.e)))
 		}
 	}
 	return s

@@ -1,0 +1,127 @@
+package engine
+
+import (
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// devices are what carries connections by queue pairs.
+type devices struct {
+	rails    []*rail // one or two
+	recvLeft int     // receive buffers not yet promised to a peer
+
+	rest      int64 // ns that a device without queue pairs is not asked; 0 with virtual time
+	restUntil int64
+
+	wc [32]verbs.WC // few: a turn goes beyond cqBytes by what they bring
+	cm [16]verbs.CMEvent
+}
+
+// deviceRests reports whether the device may be left alone in this turn, for a
+// system call less: it has no queue pair, and so nothing that hurries.
+func (e *Engine) deviceRests(now int64) bool {
+	if now < e.devices.restUntil {
+		idle := true
+		for _, r := range e.devices.rails {
+			idle = idle && len(r.byQPN) == 0
+		}
+		if idle {
+			return true
+		}
+	}
+	e.devices.restUntil = now + e.devices.rest
+	return false
+}
+
+// pollCQ handles a device's completions. When the queue is empty, connections
+// that drain may learn that nothing of them is left in it.
+func (e *Engine) pollCQ(r *rail) bool {
+	total := 0
+	for left := cqBytes; total < cqBudget && left > 0; {
+		n := r.cq.Poll(e.devices.wc[:])
+		for i := 0; i < n; i++ {
+			if isRecv(&e.devices.wc[i]) {
+				left -= int(e.devices.wc[i].ByteLen)
+			}
+			e.complete(r, &e.devices.wc[i])
+		}
+		total += n
+		if len(r.repost) > 0 {
+			r.postRecvs()
+		}
+		if n < len(e.devices.wc) {
+			if len(e.dirty.draining) > 0 {
+				e.drained(r)
+			}
+			break
+		}
+	}
+	return total > 0
+}
+
+// MayBlock says whether the loop may wait for the devices' descriptors: a
+// completion that comes from now on makes one readable. If that had to be asked
+// for, the queue is to be looked at once more first.
+func (e *Engine) MayBlock() bool {
+	may := true
+	for _, r := range e.devices.rails {
+		if !r.arm || r.armed && !r.cq.Notified() {
+			continue
+		}
+		err := r.cq.ReqNotify(false)
+		r.armed = err == nil
+		may = may && err != nil
+	}
+	return may
+}
+
+// drained tells the connections whose queue pairs drain that their completion
+// queue was empty. What joins the list meanwhile is for the next time.
+func (e *Engine) drained(r *rail) {
+	list := e.dirty.draining
+	e.dirty.draining = e.dirty.spareDraining[:0]
+	for _, p := range list {
+		if p.rail != r {
+			e.dirty.draining = append(e.dirty.draining, p)
+			continue
+		}
+		p.draining = false
+		p.rc.CQEmpty(e.now)
+		e.touch(p)
+	}
+	e.dirty.spareDraining = list
+}
+
+// complete routes one completion. Those of a queue pair that is gone only give
+// their receive buffer back.
+func (e *Engine) complete(r *rail, wc *verbs.WC) {
+	p := r.lastQP
+	if p == nil || r.lastQPN != wc.QPNum {
+		p = r.byQPN[wc.QPNum]
+		r.lastQP, r.lastQPN = p, wc.QPNum
+	}
+	if isRecv(wc) {
+		if p != nil {
+			buf := r.recvMem[int(wc.WRID&^recvWRID)*e.cfg.MaxSend:][:e.cfg.MaxSend]
+			if wc.Status == verbs.WCSuccess {
+				p.rc.HandleRecv(e.now, wc, buf[:min(int(wc.ByteLen), len(buf))])
+			} else {
+				p.rc.HandleRecv(e.now, wc, nil)
+			}
+			e.took(p, int(wc.ByteLen))
+			e.touch(p)
+		}
+		r.repost = append(r.repost, r.recvWR(int(wc.WRID&^recvWRID)))
+		return
+	}
+	if p != nil {
+		p.rc.HandleSend(e.now, wc)
+		e.touch(p)
+	}
+}
+
+// recvWRID marks receives: on an error completion the opcode is not valid.
+// Package conn leaves this bit to its host.
+const recvWRID = conn.HostWRID
+
+func isRecv(wc *verbs.WC) bool { return wc.WRID&recvWRID != 0 }

@@ -1,0 +1,77 @@
+package engine
+
+import "github.com/rdsd/rdsd/conn"
+
+// dirtyPeers are those whose connections have something for this turn to do.
+type dirtyPeers struct {
+	flush, spareFlush       []*peer // something to send, and the other half of the pair
+	breaking                []*peer // to break off: they misbehaved inside a call of their connection
+	draining, spareDraining []*peer // their queue pairs are in error and drain, and the other half of the pair
+}
+
+// touch notes that p may have something to send, has broken, or has a new
+// timer. It follows every call into p's connection.
+func (e *Engine) touch(p *peer) {
+	if !p.dirty && (p.c.NeedFlush() || p.flows.n > 0 && p.mayFeed()) {
+		p.dirty = true
+		e.dirty.flush = append(e.dirty.flush, p)
+	}
+	e.watch(p)
+}
+
+func (e *Engine) watch(p *peer) {
+	if !p.uncounted {
+		p.uncounted = true
+		e.counts.uncounted = append(e.counts.uncounted, p)
+	}
+	if p.rc != nil && !p.draining && p.rc.State() == conn.Error {
+		p.draining = true
+		e.dirty.draining = append(e.dirty.draining, p)
+	}
+	e.due.peer(p, p.c.NextTimeout())
+}
+
+// flushPeers lets every connection with something to send post it.
+func (e *Engine) flushPeers() bool {
+	e.tellCong()
+	if len(e.dirty.flush) == 0 {
+		return false
+	}
+	list := e.dirty.flush
+	e.dirty.flush, e.dirty.spareFlush = e.dirty.spareFlush[:0], list
+	for _, p := range list {
+		if p.dirty = false; p.gone {
+			continue
+		}
+		e.feed(p)
+		p.c.Flush(e.now)
+		for e.feed(p) {
+			p.c.Flush(e.now)
+		}
+		// What it could not post waits for an event: credits, completions, a
+		// send buffer. Each of them touches p again. A stream stops for others.
+		if p.tcp != nil {
+			e.touch(p)
+		} else {
+			e.watch(p)
+		}
+	}
+	return true
+}
+
+// polled does what waited for the end of completions.
+func (e *Engine) polled() {
+	for i, p := range e.dirty.breaking {
+		e.dirty.breaking[i] = nil
+		p.breaking = false
+		p.c.Reset(e.now, errCtl)
+		e.touch(p)
+	}
+	e.dirty.breaking = e.dirty.breaking[:0]
+	if e.sendBufs.starved && len(e.sendBufs.free) > 0 {
+		e.sendBufs.starved = false
+		for _, p := range e.peers.all {
+			e.touch(p)
+		}
+	}
+}
