@@ -21,8 +21,8 @@ import (
 )
 
 // Daemon is an rdsd in the test's process. Its methods may be called from any
-// goroutine, Stop and Start by one at a time; those with a testing.TB only
-// from the test's own.
+// goroutine, with two exceptions: Stop and Start from one goroutine at a time, and
+// methods with a testing.TB from the test's own goroutine.
 type Daemon struct {
 	addr   netip.Addr
 	socket string
@@ -34,9 +34,9 @@ type Daemon struct {
 	done chan error
 }
 
-// StartDaemons starts n daemons, 1 to 200, each with a loopback address of its
-// own, that know each other. They end with the test. What they logged is shown
-// when the test fails.
+// StartDaemons starts n daemons, 1 to 200, that know each other. Each has a loopback
+// address of its own. They end with the test, and their log is shown if the test
+// fails.
 func StartDaemons(t testing.TB, n int) []*Daemon {
 	t.Helper()
 	ds, dir, err := startDaemons(n)
@@ -57,8 +57,8 @@ func StartDaemons(t testing.TB, n int) []*Daemon {
 	return ds
 }
 
-// Start is StartDaemons where there is no test, as in an Example: stop ends
-// the daemons and returns what went wrong.
+// Start starts daemons as StartDaemons does, where there is no test, as in an
+// Example. stop ends them and returns what went wrong.
 func Start(n int) (ds []*Daemon, stop func() error, err error) {
 	ds, dir, err := startDaemons(n)
 	if err != nil {
@@ -122,14 +122,14 @@ func newDaemon(dir string, addr netip.Addr) *Daemon {
 	return d
 }
 
-// Addr is the daemon's address: where its sockets are bound.
+// Addr returns the address of the daemon, at which its sockets are bound.
 func (d *Daemon) Addr() netip.Addr { return d.addr }
 
-// Socket is the path of its control socket, for rds.Options.Socket and for
-// RDSD_SOCKET of programs the test starts.
+// Socket returns the path of the control socket, for rds.Options.Socket, and for
+// RDSD_SOCKET of programs that the test starts.
 func (d *Daemon) Socket() string { return d.socket }
 
-// Open attaches a client, which is closed with the test.
+// Open attaches a client. It is closed with the test.
 func (d *Daemon) Open(t testing.TB) *rds.Client {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -142,7 +142,7 @@ func (d *Daemon) Open(t testing.TB) *rds.Client {
 	return c
 }
 
-// Bind binds a socket of c at the daemon's address; port 0 takes a free one.
+// Bind binds a socket of c at the daemon's address. Port 0 takes a free port.
 func (d *Daemon) Bind(t testing.TB, c *rds.Client, port uint16) *rds.Socket {
 	t.Helper()
 	s, err := c.Bind(netip.AddrPortFrom(d.addr, port))
@@ -152,9 +152,9 @@ func (d *Daemon) Bind(t testing.TB, c *rds.Client, port uint16) *rds.Socket {
 	return s
 }
 
-// Stop ends the daemon in order, as SIGTERM does, and waits for it: clients
-// get rds.ErrDaemonGone, peers lose their connection. Stopping a stopped daemon
-// does nothing.
+// Stop ends the daemon in order, as SIGTERM does, and waits for its end. Clients get
+// rds.ErrDaemonGone, and peers lose their connection. It does nothing if the daemon
+// is stopped.
 func (d *Daemon) Stop() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -166,7 +166,7 @@ func (d *Daemon) Stop() error {
 	return <-d.done
 }
 
-// Start starts a stopped daemon again: at the same address and path, as a new
+// Start starts a stopped daemon again, at the same address and path. It is a new
 // instance that knows nothing of the old one.
 func (d *Daemon) Start(t testing.TB) {
 	t.Helper()

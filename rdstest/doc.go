@@ -1,8 +1,8 @@
-// Package rdstest helps to test programs that use package rds.
+// Package rdstest runs rdsd inside a test process, to test programs that use package
+// rds without an installed daemon, privileges or a network.
 //
-// [StartDaemons] runs daemons in the test's own process, on loopback addresses
-// and with short-lived control sockets, so that a test needs no installed rdsd,
-// no privileges and no network:
+// [StartDaemons] starts daemons on loopback addresses with control sockets of their
+// own:
 //
 //	func TestMine(t *testing.T) {
 //		d := rdstest.StartDaemons(t, 2)
@@ -12,6 +12,6 @@
 //		...
 //	}
 //
-// [TestPacketConn] checks that a net.PacketConn of whatever make behaves as
+// [TestPacketConn] checks that any net.PacketConn with reliable delivery behaves as
 // one.
 package rdstest

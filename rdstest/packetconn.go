@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// MakePair makes two connected-by-address packet connections that can reach
-// each other, and a function that ends both.
+// MakePair makes two packet connections that can reach each other by their
+// addresses, and a function that ends both.
 type MakePair func() (a, b net.PacketConn, stop func(), err error)
 
 // TestPacketConn checks a net.PacketConn that delivers reliably and in order:
-// message boundaries, deadlines in the past, present and future, Close,
-// concurrent and racing use. It is the part of golang.org/x/net/nettest.TestConn
-// that fits datagrams, and some more. Run it with the race detector.
+// message boundaries, deadlines in the past, present and future, Close, concurrent
+// and racing use. It has the part of golang.org/x/net/nettest.TestConn that fits
+// datagrams, and more. Run it with the race detector.
 func TestPacketConn(t *testing.T, makePair MakePair) {
 	for _, tt := range []struct {
 		name string

@@ -9,10 +9,10 @@ import (
 	"github.com/rdsd/rdsd/internal/ipc"
 )
 
-// Reset breaks the daemon's connections to peer, as rdsctl peer reset does, and
-// returns how many there were: 0 while they are just coming back from the last
-// reset. What was on its way is sent again or settled as DROPPED; nothing is
-// lost by it. It returns when they are broken.
+// Reset breaks the daemon's connections to peer, as rdsctl peer reset does. It
+// returns when they are broken, with how many there were: 0 if they are not up again
+// since the last reset. Messages on their way are sent again, and operations may end
+// as DROPPED; nothing is lost.
 func (d *Daemon) Reset(ctx context.Context, peer netip.Addr) (broken int, err error) {
 	c, err := ipc.ResolveDial(ctx, d.socket)
 	if err != nil {

@@ -6,18 +6,18 @@ type AsyncType uint8
 const (
 	AsyncCQErr       AsyncType = 0  // CQ: overflow; the queue takes no more
 	AsyncQPFatal     AsyncType = 1  // QP: went to ERR for an internal reason or because the peer broke the protocol
-	AsyncQPReqErr    AsyncType = 2  // QP: the peer asked for what it may not
+	AsyncQPReqErr    AsyncType = 2  // QP: the peer made a request that it may not make
 	AsyncQPAccessErr AsyncType = 3  // QP: a remote request failed its access checks
 	AsyncCommEst     AsyncType = 4  // QP: the first message of an accepted connection arrived
-	AsyncSQDrained   AsyncType = 5  // QP: in SQD, what was begun is done
+	AsyncSQDrained   AsyncType = 5  // QP in SQD: the requests that were begun are done
 	AsyncDeviceFatal AsyncType = 8  // the device
 	AsyncSRQErr      AsyncType = 14 // SRQ
 	AsyncSRQLimit    AsyncType = 15 // SRQ: fewer receives left than SRQ.Limit
-	AsyncQPLastWQE   AsyncType = 16 // QP in ERR: it takes no more from its SRQ
+	AsyncQPLastWQE   AsyncType = 16 // QP in ERR: it takes no more receives from its SRQ
 	asyncTypes                 = 17
 )
 
-// String is the name libibverbs gives the event.
+// String returns the name that libibverbs gives the event.
 func (t AsyncType) String() string {
 	name := [asyncTypes]string{
 		AsyncCQErr: "CQ error", AsyncQPFatal: "local work queue catastrophic error", AsyncQPReqErr: "invalid request local work queue error",
@@ -41,8 +41,8 @@ type AsyncEvent struct {
 }
 
 // RNRRetry says how often a SEND is tried again at a peer that has no receive
-// posted, MinRNRTimer of the peer apart, before it fails with RNR_RETRY_EXC.
-// The zero value is libibverbs' 7.
+// posted. After the last try it fails with RNR_RETRY_EXC. The peer's MinRNRTimer is
+// the time between two tries. The zero value is libibverbs' 7, which sets no limit.
 type RNRRetry int8
 
 const (
@@ -50,7 +50,8 @@ const (
 	RNRNever   RNRRetry = -1 // libibverbs' 0: fail at once
 )
 
-// Limit returns the number of tries after the first; false: no limit.
+// Limit returns the number of tries after the first one. It returns false if there
+// is no limit.
 func (r RNRRetry) Limit() (int, bool) {
 	switch {
 	case r == RNRNever:
@@ -64,14 +65,14 @@ func (r RNRRetry) Limit() (int, bool) {
 // Valid reports whether r is RNRNever or 0 to 7.
 func (r RNRRetry) Valid() bool { return r >= RNRNever && r <= 7 }
 
-// RNRTimer is the 5-bit code of how long a responder without a receive asks
-// the requester to wait (ibv_qp_attr.min_rnr_timer); 0 is the longest, 655 ms.
+// RNRTimer is the 5-bit code for how long a responder without a posted receive asks
+// the requester to wait (ibv_qp_attr.min_rnr_timer). 0 is the longest time, 655 ms.
 type RNRTimer uint8
 
-// Valid reports whether t is a code.
+// Valid reports whether t is a valid code.
 func (t RNRTimer) Valid() bool { return t < 32 }
 
-// Ns is the time in nanoseconds.
+// Ns returns the time in nanoseconds.
 func (t RNRTimer) Ns() int64 {
 	const ten = 10_000 // of the InfiniBand specification's table, in units of 10 us
 	return ten * [32]int64{

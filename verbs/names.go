@@ -2,7 +2,7 @@ package verbs
 
 import "fmt"
 
-// String is the name libibverbs gives the opcode, without IBV_WR_.
+// String returns the name that libibverbs gives the opcode, without IBV_WR_.
 func (op Opcode) String() string {
 	switch op {
 	case OpRDMAWrite:
@@ -29,7 +29,7 @@ func (op Opcode) String() string {
 	return fmt.Sprintf("opcode %d", uint8(op))
 }
 
-// String is the name libibverbs gives the state, without IBV_QPS_.
+// String returns the name that libibverbs gives the state, without IBV_QPS_.
 func (s QPState) String() string {
 	if s > QPErr {
 		return fmt.Sprintf("state %d", uint8(s))

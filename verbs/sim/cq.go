@@ -7,8 +7,8 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// CQ implements verbs.CQ. An overrun, which is the consumer's fault, takes its
-// queue pairs down and loses the completions that do not fit.
+// CQ implements verbs.CQ. A completion that finds it full is lost and takes the
+// queue's QPs down.
 type CQ struct {
 	dev     *Device
 	cap     int

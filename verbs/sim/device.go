@@ -52,7 +52,7 @@ func (d *Device) invalid(call, why string) error {
 	return fmt.Errorf("sim: %s on %v: %s: %w", call, d.addr, why, syscall.EINVAL)
 }
 
-// Addr is the host's address.
+// Addr returns the address of the host.
 func (d *Device) Addr() netip.Addr { return d.addr }
 
 // Alive reports whether the device has neither crashed nor been closed.

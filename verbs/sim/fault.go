@@ -49,7 +49,7 @@ type Point struct {
 	WRID uint64
 }
 
-// Action is a hook's order.
+// Action is the answer of Network.Hook.
 type Action uint8
 
 const (

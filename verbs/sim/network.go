@@ -1,18 +1,19 @@
-// Package sim is an in-memory verbs provider in virtual time: hosts, queue
-// pairs and connections of one Network, driven by its owner event by event,
-// with faults drawn from a seed or placed by a hook.
+// Package sim is an RDMA provider in memory and in virtual time, for tests. One
+// Network holds all hosts, their devices and their connections. Its owner runs it
+// event by event. Faults are drawn from a seed, or placed by a hook.
 //
-// A live connection has RC semantics: nothing is lost, repeated or reordered.
-// What may happen is what RC allows: delays, a break at any point (before or
-// after the remote acted, with either end learning late), a failing set-up, a
-// failing post, a crashing host. Memory effects happen at the event's virtual
-// time: a SEND or WRITE samples its source when it is transmitted and is placed
-// when it is delivered; a READ samples at the responder and lands when its
-// response arrives. Between ToError and the flush completions buffers may
-// still be touched; afterwards never.
+// A connection that lives loses, repeats and reorders nothing, as RC demands. What
+// may happen is what RC allows: delays; a break at any point, before or after the
+// remote side acted, with either end learning late; a failing set-up; a failing
+// post; a crashing host.
 //
-// Everything is single-threaded. Same seed, same calls: same run, which
-// TraceHash shows.
+// Memory changes at an event's virtual time. A SEND or WRITE reads its source when
+// it is transmitted and is placed when it is delivered. A READ reads at the
+// responder and is placed when its response arrives. Between ToError and the flush
+// completions buffers may still be touched; afterwards never.
+//
+// Everything runs on one goroutine. The same seed and the same calls make the same
+// run; TraceHash shows it.
 package sim
 
 import (
@@ -59,7 +60,7 @@ func NewNetwork(seed uint64) *Network {
 	return n
 }
 
-// DefaultAttr are the attributes of devices on a new network.
+// DefaultAttr returns the attributes of devices on a new network.
 func DefaultAttr() verbs.DeviceAttr {
 	return verbs.DeviceAttr{
 		Name: "sim", MaxMsg: 1 << 30, MaxSendWR: 16384, MaxRecvWR: 16384, MaxSGE: 16, MaxReadSGE: 16,
@@ -100,7 +101,7 @@ func (n *Network) Crash(addr netip.Addr) {
 	}
 }
 
-// Now is the virtual time in nanoseconds.
+// Now returns the virtual time in nanoseconds.
 func (n *Network) Now() int64 { return n.now }
 
 // NextEvent returns the time of the next event; false when there is none.

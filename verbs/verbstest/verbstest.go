@@ -1,8 +1,8 @@
-// Package verbstest is the conformance suite of the verbs contract. A provider
-// calls Run from its own tests; each subtest is named after the statement of
-// RC semantics it checks (A63, A97, ...; "C" numbers are rules of the contract
-// itself, verbs.go) and the rule in words. A provider that differs on purpose
-// declares a Deviation, which is asserted in the statement's place.
+// Package verbstest checks that an RDMA provider keeps the rules of package verbs.
+// The provider calls Run from its own tests. Each subtest is named after the
+// statement that it checks, and says the statement in words: A63, A97, ... are about
+// reliable connections, C numbers about package verbs. A provider that differs on
+// purpose declares a Deviation, which is checked instead of the statement.
 package verbstest
 
 import (
