@@ -10,16 +10,16 @@ import (
 )
 
 // BarrierArgsSize is the size of struct rds_barrier_args of the first RDS: the
-// destination's IPv4 address, big-endian, u32 flags, u64 address where the mark
-// is stored, u64 id to wait for.
+// big-endian IPv4 address of the destination, u32 flags, the u64 address at which
+// the mark is stored, and the u64 id to wait for.
 const BarrierArgsSize = 24
 
 // BarrierArgs is struct rds_barrier_args.
 type BarrierArgs struct {
 	Dest       netip.Addr // IPv4
 	Flags      uint32     // MSG_DONTWAIT
-	RDMAIDAddr uint64     // where the high-water mark is stored, 0: nowhere
-	WaitRDMAID uint64     // 0: wait for nothing
+	RDMAIDAddr uint64     // address at which the high-water mark is stored; 0: nowhere
+	WaitRDMAID uint64     // id to wait for; 0: none
 }
 
 // Append appends a in its layout.
@@ -31,7 +31,7 @@ func (a *BarrierArgs) Append(b []byte) []byte {
 	return host.AppendUint64(b, a.WaitRDMAID)
 }
 
-// Parse decodes b. EINVAL: not BarrierArgsSize bytes.
+// Parse decodes b. EINVAL: b does not have BarrierArgsSize bytes.
 func (a *BarrierArgs) Parse(b []byte) error {
 	if len(b) != BarrierArgsSize {
 		return syscall.EINVAL

@@ -6,9 +6,10 @@ import (
 	"github.com/rdsd/rdsd/cmsg"
 )
 
-// Ioctl is ioctl(2): SIOCRDSSETTOS and SIOCRDSGETTOS, with one byte at arg. The
-// type of service is the socket's lane. ENOTTY: set before bind, or another
-// request; EINVAL: set after a send, or when it is not 0; EFAULT: no byte.
+// Ioctl is ioctl(2): SIOCRDSSETTOS and SIOCRDSGETTOS, with one byte at arg. The type
+// of service is the lane of the socket. ENOTTY: it was set before bind, or the
+// request is another one. EINVAL: it was set after a send, or is set already.
+// EFAULT: arg is empty.
 //
 // Source: net/rds/af_rds.c rds_ioctl.
 func (s *Socket) Ioctl(request uint, arg []byte) error {

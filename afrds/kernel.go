@@ -8,8 +8,8 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// Kernel makes sockets over one rds.Client, with one space of addresses. Its
-// methods may be called from many goroutines.
+// Kernel makes sockets over one rds.Client. The sockets share one space of memory
+// addresses. Its methods may be called from many goroutines.
 type Kernel struct {
 	c    *rds.Client
 	path string
@@ -19,12 +19,11 @@ type Kernel struct {
 	socks map[*Socket]struct{} // open ones, for the tables
 }
 
-// New makes a Kernel over c, which stays the caller's: it is closed after the
-// sockets.
+// New makes a Kernel over c. The caller closes c after the sockets.
 func New(c *rds.Client) *Kernel { return &Kernel{c: c, socks: map[*Socket]struct{}{}} }
 
-// SetControl names the daemon's control socket, "" for the default one. It is
-// asked for the tables of RDS_INFO_*.
+// SetControl names the control socket of the daemon that is asked for the tables of
+// RDS_INFO_*. "" stands for the default one.
 func (k *Kernel) SetControl(path string) { k.path = path }
 
 // Socket is socket(2). ESOCKTNOSUPPORT: any type but SOCK_SEQPACKET, any
@@ -49,7 +48,7 @@ func (k *Kernel) Socket(domain, typ, protocol int) (*Socket, error) {
 	return s, nil
 }
 
-// Socketpair is socketpair(2): EOPNOTSUPP.
+// Socketpair is socketpair(2). It returns EOPNOTSUPP.
 func (k *Kernel) Socketpair(domain, typ, protocol int) error { return syscall.EOPNOTSUPP }
 
 func (k *Kernel) forget(s *Socket) {

@@ -20,9 +20,9 @@ type mapping struct {
 	mem []byte
 }
 
-// Alloc makes a buffer and announces it, as mmap would. The address names its
-// first byte in the structures this package takes. Errors: ENOMEM, EINVAL,
-// ENOBUFS and others of rds.Client.Alloc.
+// Alloc makes a buffer, as mmap makes memory, and returns the address of its first
+// byte in the structures of this package. Errors: ENOMEM, EINVAL, ENOBUFS and others
+// of rds.Client.Alloc.
 func (k *Kernel) Alloc(size int) (*rds.Buffer, uint64, error) {
 	b, err := k.c.Alloc(size)
 	if err != nil {
@@ -31,8 +31,8 @@ func (k *Kernel) Alloc(size int) (*rds.Buffer, uint64, error) {
 	return b, k.Map(b), nil
 }
 
-// Map announces memory of a buffer made with the client, and returns the
-// address of its first byte, 0 for a freed one.
+// Map announces the memory of a buffer that was made with the client, and returns
+// the address of its first byte; 0 if the buffer was freed.
 func (k *Kernel) Map(b *rds.Buffer) uint64 {
 	mem := b.Bytes()
 	if mem == nil {
@@ -51,8 +51,7 @@ func (k *Kernel) Map(b *rds.Buffer) uint64 {
 	return at
 }
 
-// Unmap forgets the memory of b and frees it. EBUSY while regions or
-// operations use it.
+// Unmap ends the addresses of b and frees it. EBUSY: regions or operations use it.
 func (k *Kernel) Unmap(b *rds.Buffer) error {
 	m := &k.mem
 	m.mu.Lock()

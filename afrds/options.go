@@ -112,8 +112,8 @@ func doubled(v int32, least int) int {
 	return max(int(min(n, math.MaxInt32/2)*2), least)
 }
 
-// Setsockopt is setsockopt(2). ENOPROTOOPT: no such option; the others are the
-// option's, see docs/kernel.md.
+// Setsockopt is setsockopt(2). ENOPROTOOPT: there is no such option. docs/kernel.md
+// has the errors of each option.
 func (s *Socket) Setsockopt(level, opt int, val []byte) error {
 	if _, err := s.socket(); err != nil {
 		return err
@@ -127,10 +127,10 @@ func (s *Socket) Setsockopt(level, opt int, val []byte) error {
 	return syscall.ENOPROTOOPT
 }
 
-// Getsockopt is getsockopt(2) into buf. It returns what the kernel returns, 0,
-// or for a table of RDS_INFO_* the size of an element, and the length of the
-// value. ENOSPC: a table needs n bytes; ENOPROTOOPT: no such option; EINVAL:
-// buf is too short for another.
+// Getsockopt is getsockopt(2) into buf. It returns what the kernel returns (0, or
+// the size of an element for a table of RDS_INFO_*) and the length of the value.
+// ENOSPC: a table needs n bytes. ENOPROTOOPT: there is no such option. EINVAL: buf
+// is too short for an option that is no table.
 func (s *Socket) Getsockopt(level, opt int, buf []byte) (ret, n int, err error) {
 	if _, err := s.socket(); err != nil {
 		return 0, 0, err

@@ -24,15 +24,16 @@ const (
 	pollWrite = PollOut | PollWrNorm
 )
 
-// Poll is poll(2) of this one socket: it returns those of events that hold,
-// waiting at most timeout for one, negative: for ever. PollErr is reported
-// always, when the daemon is gone; PollHup never. EINTR: Interrupt; EBADF.
+// Poll is poll(2) of this one socket. It returns those of events that hold, and
+// waits for one for at most timeout, or without limit if timeout is negative.
+// PollErr is reported when the daemon is gone, whether it was asked for or not.
+// PollHup is never reported. EINTR: Interrupt. EBADF: the socket is closed.
 //
-// PollIn and PollRdNorm: a message, a status, relief of congestion with the
-// monitor on, zero-copy cookies, or a barrier that was armed can be taken.
-// Without the monitor, the end of congestion that a send had met is told once,
-// with PollWrBand. PollOut and PollWrNorm: the send buffer has room, whatever
-// the destination's state.
+// PollIn and PollRdNorm: a message, a status, a report of the congestion monitor,
+// zero-copy cookies, or a barrier that was armed can be taken. Without the monitor
+// the end of congestion that a send had met is reported once, with PollWrBand as
+// well. PollOut and PollWrNorm: the send buffer has room, whatever the state of a
+// destination.
 //
 // Source: net/rds/af_rds.c rds_poll.
 func (s *Socket) Poll(events int, timeout time.Duration) (int, error) {
@@ -176,13 +177,13 @@ func now(rs *rds.Socket, w rds.WaitSet) (rds.WaitSet, error) {
 	return got, err
 }
 
-// PollFD returns a descriptor to put into poll, select or epoll beside others:
-// readable while Poll would report PollIn. It is the socket's, and closed with
-// it. ENOTCONN: unbound; EMFILE, ENFILE.
+// PollFD returns a descriptor for poll, select or epoll. It is readable while Poll
+// would report PollIn. It belongs to the socket and is closed with it. ENOTCONN: the
+// socket is not bound. EMFILE, ENFILE.
 //
-// A barrier is told until it is asked again. The end of congestion without the
-// monitor is told until Poll has reported it, or Recvmsg found nothing. Send space is
-// not told: try.
+// A barrier is reported until it is asked for again. The end of congestion, without
+// the monitor, is reported until Poll has reported it or Recvmsg has found nothing.
+// Room in the send buffer is not reported: try to send.
 func (s *Socket) PollFD() (int, error) {
 	rs, err := s.socket()
 	switch {

@@ -15,18 +15,18 @@ const msgErrQueue = 0x2000 // MSG_ERRQUEUE
 // Received is what recvmsg returns besides the data.
 type Received struct {
 	N          int // its return value
-	NameLen    int // of the whole address: 0 if there is none
+	NameLen    int // length of the whole address; 0 if there is none
 	ControlLen int // bytes of control
 	Flags      int // MSG_TRUNC, MSG_CTRUNC
 }
 
 // Recvmsg is recvmsg(2). One call returns statuses of operations, or relief of
-// congestion, or a message, in this order; only a message sets name. Statuses
-// for which control has no room, 32 bytes each, stay, with MSG_CTRUNC.
+// congestion, or a message, in this order. Only a message sets name. Statuses take
+// 32 bytes of control each; those without room stay queued, and MSG_CTRUNC is set.
 //
-// Errors: EAGAIN, nothing there, on a socket that does not block; ETIMEDOUT
-// after SO_RCVTIMEO; EINTR after Interrupt. MSG_OOB returns 0 at once,
-// MSG_ERRQUEUE EAGAIN.
+// Errors: EAGAIN, nothing is there, on a socket that does not block; ETIMEDOUT after
+// SO_RCVTIMEO; EINTR after Interrupt. MSG_OOB returns 0 at once, MSG_ERRQUEUE
+// returns EAGAIN.
 //
 // Source: net/rds/recv.c rds_recvmsg.
 func (s *Socket) Recvmsg(payload, name, control []byte, flags int) (Received, error) {

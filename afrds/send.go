@@ -12,18 +12,24 @@ import (
 
 const msgZeroCopy = 0x4000000 // MSG_ZEROCOPY
 
-// Sendmsg is sendmsg(2): it queues payload for delivery to name, or to the
-// connected address if name is nil, with what control says. It returns the
-// length of the payload; that means queued, not delivered.
+// Sendmsg is sendmsg(2). It queues payload for delivery to name, or to the connected
+// address if name is nil, with what control says. It returns the length of the
+// payload. Success means queued, not delivered.
 //
-// Errors, in this order: EOPNOTSUPP, a flag but MSG_DONTWAIT and MSG_ZEROCOPY;
-// EINVAL, a malformed name or an address no message can go to; ENOTCONN, unbound
-// or without a destination; EOPNOTSUPP, the other address family; EINVAL,
-// malformed control data; EMSGSIZE, a payload above 1 MiB or the send buffer;
-// those of the control messages; ENOBUFS, the destination is congested, or a
-// limit of the daemon; EAGAIN, the send buffer is full. Instead of the last two
-// a blocking socket waits, at most SO_SNDTIMEO (ETIMEDOUT), and until Interrupt
-// (EINTR). A failed call leaves nothing behind.
+// Errors, in this order:
+//
+//   - EOPNOTSUPP: a flag other than MSG_DONTWAIT and MSG_ZEROCOPY.
+//   - EINVAL: a malformed name, or an address that no message can go to.
+//   - ENOTCONN: not bound, or no destination.
+//   - EOPNOTSUPP: the other address family.
+//   - EINVAL: malformed control data.
+//   - EMSGSIZE: a payload above 1 MiB or the send buffer.
+//   - the errors of the control messages.
+//   - ENOBUFS: the destination is congested, or a limit of the daemon.
+//   - EAGAIN: the send buffer is full.
+//
+// Instead of the last two a blocking socket waits, at most for SO_SNDTIMEO
+// (ETIMEDOUT) and until Interrupt (EINTR). A call that fails has no effect.
 //
 // Source: net/rds/send.c rds_sendmsg.
 func (s *Socket) Sendmsg(payload, name, control []byte, flags int) (int, error) {

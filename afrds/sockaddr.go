@@ -74,9 +74,9 @@ func unicast(ip netip.Addr) bool {
 	return ip.IsValid() && !ip.IsUnspecified() && !ip.IsMulticast() && ip != broadcast
 }
 
-// Sockaddr is ap as struct sockaddr_in, 16 bytes, or, if it is IPv6,
-// sockaddr_in6, 28 bytes; a zone is a numeric scope id. It is what the calls
-// of this package take and return.
+// Sockaddr encodes ap in the form that the calls of this package take and return:
+// struct sockaddr_in, 16 bytes, or for IPv6 struct sockaddr_in6, 28 bytes. A zone is
+// a numeric scope id.
 func Sockaddr(ap netip.AddrPort) []byte {
 	scope, _ := strconv.ParseUint(ap.Addr().Zone(), 10, 32)
 	return encodeSockaddr(netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port()), uint32(scope))
@@ -99,8 +99,8 @@ func encodeSockaddr(ap netip.AddrPort, scope uint32) []byte {
 	return host.AppendUint32(b, scope)
 }
 
-// ParseSockaddr is the reverse of Sockaddr. EINVAL: too short; EAFNOSUPPORT:
-// neither IPv4 nor IPv6.
+// ParseSockaddr decodes what Sockaddr encodes. EINVAL: b is too short. EAFNOSUPPORT:
+// the address is neither IPv4 nor IPv6.
 func ParseSockaddr(b []byte) (netip.AddrPort, error) {
 	a, err := parse(b, syscall.EAFNOSUPPORT)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // Socket is an AF_RDS socket. Its methods may be called from many goroutines at
-// once; calls that wait do not keep others out.
+// once. A call that waits does not block other calls.
 type Socket struct {
 	k        *Kernel
 	nonblock atomic.Bool
@@ -60,7 +60,7 @@ func newSocket(k *Kernel) *Socket {
 	return s
 }
 
-// SetNonblock is O_NONBLOCK.
+// SetNonblock sets or clears O_NONBLOCK.
 func (s *Socket) SetNonblock(on bool) { s.nonblock.Store(on) }
 
 // Interrupt ends the calls that wait on the socket now with EINTR, as a signal
@@ -94,10 +94,10 @@ func (s *Socket) socket() (*rds.Socket, error) {
 	return s.rs, nil
 }
 
-// Bind is bind(2). EINVAL: a short or malformed address, an address no socket
-// can have, port 1, a second bind; EADDRNOTAVAIL: not an address of the host's
-// daemon, ENOPROTOOPT if SO_RDS_TRANSPORT was chosen; EADDRINUSE: the port is
-// taken, or none is free; ENOBUFS, EACCES: the daemon's limits and rules.
+// Bind is bind(2). EINVAL: a short or malformed address, an address that no socket
+// can have, port 1, or a second bind. EADDRNOTAVAIL: not an address of this host's
+// daemon; ENOPROTOOPT instead if SO_RDS_TRANSPORT was chosen. EADDRINUSE: the port
+// is taken, or no port is free. ENOBUFS, EACCES: the limits and rules of the daemon.
 //
 // Source: net/rds/bind.c rds_bind.
 func (s *Socket) Bind(addr []byte) error {
@@ -142,11 +142,11 @@ func (s *Socket) Bind(addr []byte) error {
 	return nil
 }
 
-// Connect is connect(2): it sets the destination of sends that name none.
-// Nothing is sent and nothing filtered. EINVAL: a short address, multicast,
-// broadcast, a link-local address without a scope or with another than the
-// bound one; EDESTADDRREQ: 0.0.0.0; EPROTOTYPE: an IPv6 address that is not
-// unicast; EAFNOSUPPORT: another family.
+// Connect is connect(2). It sets the destination of sends that name none; it sends
+// nothing and filters nothing. EINVAL: a short address, multicast, broadcast, or a
+// link-local address without a scope or with another scope than that of the bound
+// address. EDESTADDRREQ: 0.0.0.0. EPROTOTYPE: an IPv6 address that is not unicast.
+// EAFNOSUPPORT: another family.
 //
 // Source: net/rds/af_rds.c rds_connect.
 func (s *Socket) Connect(addr []byte) error {
@@ -180,8 +180,8 @@ func (s *Socket) otherScope(a *address) bool {
 	return s.rs != nil && s.bound.scope != 0 && a.scope != 0 && a.scope != s.bound.scope
 }
 
-// Getsockname is getsockname(2). Of an unbound socket it is all zero: of family
-// AF_UNSPEC and 16 bytes, or of the connected address's family and length.
+// Getsockname is getsockname(2). The name of an unbound socket is all zero: 16 bytes
+// of family AF_UNSPEC, or of the family and length of the connected address.
 func (s *Socket) Getsockname() ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -198,7 +198,7 @@ func (s *Socket) Getsockname() ([]byte, error) {
 	return encodeSockaddr(netip.AddrPortFrom(netip.IPv6Unspecified(), 0), 0), nil
 }
 
-// Getpeername is getpeername(2). ENOTCONN: not connected.
+// Getpeername is getpeername(2). ENOTCONN: the socket is not connected.
 func (s *Socket) Getpeername() ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,18 +211,18 @@ func (s *Socket) Getpeername() ([]byte, error) {
 	return encodeSockaddr(s.peer.addrPort(), s.peer.scope), nil
 }
 
-// Listen is listen(2): EOPNOTSUPP.
+// Listen is listen(2). It returns EOPNOTSUPP.
 func (s *Socket) Listen(backlog int) error { return syscall.EOPNOTSUPP }
 
-// Accept is accept(2): EOPNOTSUPP.
+// Accept is accept(2). It returns EOPNOTSUPP.
 func (s *Socket) Accept() error { return syscall.EOPNOTSUPP }
 
-// Shutdown is shutdown(2): EOPNOTSUPP.
+// Shutdown is shutdown(2). It returns EOPNOTSUPP.
 func (s *Socket) Shutdown(how int) error { return syscall.EOPNOTSUPP }
 
-// Close is close(2). It does not linger: what was not sent is lost without
-// notice. The port is free at once, calls that wait end with EBADF. EBADF:
-// closed before.
+// Close is close(2). It does not linger: messages that were not sent are lost
+// without a notice. The port is free at once, and calls that wait end with EBADF.
+// EBADF: the socket was closed before.
 //
 // Source: net/rds/af_rds.c rds_release.
 func (s *Socket) Close() error {

@@ -5,20 +5,22 @@ import (
 	"math"
 )
 
-// HeaderSize is struct cmsghdr's: cmsg_len u64, cmsg_level s32, cmsg_type s32.
+// HeaderSize is the size of struct cmsghdr: u64 cmsg_len, s32 cmsg_level, s32
+// cmsg_type.
 const HeaderSize = 16
 
 const align = 8
 
-// Len is CMSG_LEN: the cmsg_len of n bytes of data.
+// Len returns the cmsg_len of n bytes of data (CMSG_LEN).
 func Len(n int) int { return HeaderSize + n }
 
-// Space is CMSG_SPACE: what n bytes of data take in a control buffer.
+// Space returns how many bytes of a control buffer n bytes of data take
+// (CMSG_SPACE).
 func Space(n int) int { return (HeaderSize + n + align - 1) &^ (align - 1) }
 
 var order = binary.NativeEndian
 
-// Append appends one control message, padded to the alignment.
+// Append appends one control message to b, padded to the alignment.
 func Append(b []byte, level int32, typ Type, data []byte) []byte {
 	b = appendHeader(b, level, typ, len(data))
 	return pad(append(b, data...), len(data))
@@ -36,16 +38,16 @@ func pad(b []byte, n int) []byte {
 	return append(b, zero[:Space(n)-Len(n)]...)
 }
 
-// Message is one control message of a chain. Data aliases the buffer.
+// Message is one control message of a chain. Data is a part of the buffer.
 type Message struct {
 	Level int32
 	Type  Type
 	Data  []byte
 }
 
-// Next returns the first message of a control buffer and what follows it; ok
-// is false at the end. As in the kernel, a rest too short for a header ends
-// the chain, and a length below the header or beyond the buffer is EINVAL.
+// Next returns the first message of a control buffer and the bytes behind it. ok is
+// false at the end. As in the kernel, a rest that is too short for a header ends the
+// chain, and a length below the header's or beyond the buffer is EINVAL.
 func Next(b []byte) (m Message, rest []byte, ok bool, err error) {
 	if len(b) < HeaderSize {
 		return Message{}, nil, false, nil

@@ -1,13 +1,13 @@
-// Package cmsg is RDS's control messages and option structs: Go types, and
-// their encoding in the layout the Linux kernel has on 64-bit machines
-// (include/uapi/linux/rds.h), byte for byte and in host byte order.
+// Package cmsg encodes and decodes the control messages and socket options of RDS,
+// as the Linux kernel lays them out on 64-bit machines (include/uapi/linux/rds.h):
+// byte for byte and in host byte order.
 //
-// Send and Recv are whole control buffers, as sendmsg takes and recvmsg
-// returns them; Next and Append walk and build chains of any level. Nothing
-// here is kept between calls or shared; values may be used concurrently as any
+// [Send] is the control data of a sendmsg and [Recv] that of a recvmsg. [Next] and
+// [Append] walk and build chains of control messages of any level. The package keeps
+// nothing between calls, and its values may be used by several goroutines as any
 // struct may.
 //
-// Errors are *Error and match the errno the kernel answers with: errors.Is(err,
+// Errors are of type *Error and match the errno of the kernel: errors.Is(err,
 // unix.EINVAL).
 package cmsg
 

@@ -11,8 +11,8 @@ import (
 // sockaddrStorage is the size of struct sockaddr_storage.
 const sockaddrStorage = 128
 
-// GetMRArgs is struct rds_get_mr_args: register memory. OptGetMR takes exactly
-// this, TypeRDMAMap at least this.
+// GetMRArgs is struct rds_get_mr_args: it registers memory. OptGetMR takes exactly
+// its size, TypeRDMAMap at least its size.
 type GetMRArgs struct {
 	Vec        IOVec
 	CookieAddr uint64 // where the cookie is stored
@@ -35,15 +35,15 @@ func (a *GetMRArgs) Parse(b []byte) error {
 	return nil
 }
 
-// GetMRForDestArgs is struct rds_get_mr_for_dest_args: register memory for one
+// GetMRForDestArgs is struct rds_get_mr_for_dest_args: it registers memory for one
 // peer.
 type GetMRForDestArgs struct {
 	Dest netip.AddrPort // a zone is a numeric scope id
 	GetMRArgs
 }
 
-// Append appends a in the kernel's layout. EINVAL: Dest is not an address, or
-// its zone not a scope id.
+// Append appends a in the kernel's layout. EINVAL: Dest is not an address, or its
+// zone is not a scope id.
 func (a *GetMRForDestArgs) Append(b []byte) ([]byte, error) {
 	b, err := appendSockaddr(b, a.Dest)
 	if err != nil {
@@ -66,8 +66,8 @@ func (a *GetMRForDestArgs) Parse(b []byte) error {
 	return a.GetMRArgs.Parse(b[sockaddrStorage:])
 }
 
-// FreeMRArgs is struct rds_free_mr_args: free one region, or with cookie 0
-// what is unused.
+// FreeMRArgs is struct rds_free_mr_args: it frees one region, or with a Cookie of 0
+// those that are not used.
 type FreeMRArgs struct {
 	Cookie uint64
 	Flags  uint64 // FlagInvalidate
@@ -87,7 +87,7 @@ func (a *FreeMRArgs) Parse(b []byte) error {
 	return nil
 }
 
-// RxTraceOption is struct rds_rx_trace_so: which positions to trace.
+// RxTraceOption is struct rds_rx_trace_so: which positions are traced.
 type RxTraceOption struct {
 	Traces uint8
 	Pos    [RxTraceMax]uint8 // Rx… positions
@@ -98,8 +98,8 @@ func (o RxTraceOption) Append(b []byte) []byte {
 	return append(b, o.Traces, o.Pos[0], o.Pos[1], o.Pos[2])
 }
 
-// Parse decodes b. As in the kernel every mistake is EFAULT: not
-// RxTraceOptionSize bytes, more than RxTraceMax positions, an unknown one.
+// Parse decodes b. As in the kernel every mistake is EFAULT: a length other than
+// RxTraceOptionSize, more than RxTraceMax positions, or an unknown position.
 func (o *RxTraceOption) Parse(b []byte) error {
 	if len(b) != RxTraceOptionSize || b[0] > RxTraceMax {
 		return &Error{unix.EFAULT, "malformed rds_rx_trace_so"}

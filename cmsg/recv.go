@@ -1,19 +1,20 @@
 package cmsg
 
-// Recv is the control data of one recvmsg. Present says which fields count.
+// Recv is the control data of one recvmsg. Present says which of the other fields
+// are set.
 type Recv struct {
 	Present Set
 	Dest    uint64       // TypeRDMADest: a cookie of the sender
 	Status  []Notify     // TypeRDMAStatus, in order
-	Cong    uint64       // TypeCongUpdate: bit port mod 64: may be uncongested
+	Cong    uint64       // TypeCongUpdate: bit (port modulo 64) is set for ports that may not be congested any more
 	Trace   RxTrace      // TypeRxPathLatency
 	Zcopy   ZcopyCookies // TypeZcopyCompletion
 }
 
-// Parse decodes a control buffer, reusing the memory of r.Status; messages of
-// other levels and of unknown types are ignored. EINVAL: a malformed chain, a
-// message too short, anything but a status twice. After an error r is
-// unspecified.
+// Parse decodes a control buffer and reuses the memory of r.Status. It ignores
+// messages of other levels and of unknown types. EINVAL: a malformed chain, a
+// message that is too short, or a message other than a status that comes twice.
+// After an error the content of r is undefined.
 func (r *Recv) Parse(control []byte) error {
 	*r = Recv{Status: r.Status[:0]}
 	for {
@@ -66,7 +67,7 @@ func (r *Recv) decode(m Message) (known bool, err error) {
 	return true, nil
 }
 
-// Append appends r as a control buffer, in the kernel's order: the cookie of a
+// Append appends r as a control buffer, in the order of the kernel: the cookie of a
 // message, statuses, congestion, latency, zero-copy completions.
 func (r *Recv) Append(b []byte) []byte {
 	if r.Present.Has(TypeRDMADest) {

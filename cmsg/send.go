@@ -22,7 +22,8 @@ const (
 	group2  Set = 1<<TypeRDMADest | 1<<TypeRDMAMap | 1<<TypeZcopyCookie
 )
 
-// Send is the control data of one sendmsg. Present says which fields count.
+// Send is the control data of one sendmsg. Present says which of the other fields
+// are set.
 type Send struct {
 	Present     Set
 	Args        RDMAArgs   // TypeRDMAArgs
@@ -32,8 +33,7 @@ type Send struct {
 	ZcopyCookie uint32     // TypeZcopyCookie
 }
 
-// AtomicType returns the type of the atomic operation in s, 0 if there is
-// none.
+// AtomicType returns the type of the atomic operation in s; 0 if it has none.
 func (s *Send) AtomicType() Type {
 	for t := TypeAtomicFAdd; t <= TypeMaskedAtomicCSwp; t++ {
 		if s.Present.Has(t) {
@@ -43,11 +43,16 @@ func (s *Send) AtomicType() Type {
 	return 0
 }
 
-// Parse decodes a control buffer; messages of other levels are ignored. EINVAL:
-// a malformed chain, a message too short, one that cannot be sent, operations
-// together with Dest, Map or ZcopyCookie, Dest together with Map, anything
-// twice except ZcopyCookie, where the last one counts. The values themselves
-// are not checked: see RDMAArgs.Check. After an error s is unspecified.
+// Parse decodes a control buffer. It ignores messages of other levels, and does not
+// check values: see RDMAArgs.Check. EINVAL:
+//
+//   - a malformed chain, a message that is too short, or one that cannot be sent;
+//   - an operation together with Dest, Map or ZcopyCookie, or Dest together with
+//     Map;
+//   - a message that comes twice, except ZcopyCookie, of which the last one
+//     counts.
+//
+// After an error the content of s is undefined.
 func (s *Send) Parse(control []byte) error {
 	*s = Send{}
 	for {
@@ -110,8 +115,8 @@ func (s *Send) add(t Type) error {
 	return nil
 }
 
-// Append appends s as a control buffer, in the order of the types. EINVAL:
-// Present has what Parse refuses.
+// Append appends s as a control buffer, in the order of the types. EINVAL: Present
+// has a combination that Parse refuses.
 func (s *Send) Append(b []byte) ([]byte, error) {
 	var check Send
 	start := len(b)

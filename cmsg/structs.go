@@ -29,8 +29,8 @@ func (v IOVec) Append(b []byte) []byte {
 
 func iovec(b []byte) IOVec { return IOVec{order.Uint64(b), order.Uint64(b[8:])} }
 
-// ParseIOVecs decodes n consecutive rds_iovecs, appending them to dst. EINVAL:
-// b is shorter.
+// ParseIOVecs decodes n consecutive struct rds_iovec and appends them to dst.
+// EINVAL: b is shorter.
 func ParseIOVecs(dst []IOVec, b []byte, n int) ([]IOVec, error) {
 	if n < 0 || n > len(b)/IOVecSize {
 		return dst, invalid("%d local segments in %d bytes", n, len(b))
@@ -42,7 +42,8 @@ func ParseIOVecs(dst []IOVec, b []byte, n int) ([]IOVec, error) {
 	return dst, nil
 }
 
-// RDMAArgs is struct rds_rdma_args: an RDMA operation ahead of the message.
+// RDMAArgs is struct rds_rdma_args: an RDMA operation that runs ahead of the
+// message.
 type RDMAArgs struct {
 	Cookie       uint64 // remote region: key | offset << 32
 	RemoteVec    IOVec  // offset into the remote region, and bytes
@@ -78,9 +79,9 @@ func (a *RDMAArgs) Parse(b []byte) error {
 	return nil
 }
 
-// Check checks what can be said without the local segments, in the kernel's
-// order. EMSGSIZE: more than MaxMessage bytes remote, more than
-// MaxLocalSegments; EINVAL: no local segment.
+// Check checks what does not depend on the local segments, in the order of the
+// kernel. EMSGSIZE: more than MaxMessage remote bytes, or more than MaxLocalSegments
+// segments. EINVAL: no local segment.
 func (a *RDMAArgs) Check() error {
 	switch {
 	case a.RemoteVec.Bytes > MaxMessage:
@@ -93,9 +94,9 @@ func (a *RDMAArgs) Check() error {
 	return nil
 }
 
-// CheckLocal checks the local segments and returns the bytes to transfer: their
-// sum, which may be less than RemoteVec.Bytes. EINVAL: not NrLocal of them, an
-// empty one, one that wraps around, or a sum above RemoteVec.Bytes.
+// CheckLocal checks the local segments and returns how many bytes are transferred:
+// their sum, which may be less than RemoteVec.Bytes. EINVAL: there are not NrLocal
+// segments, one is empty or wraps around, or their sum exceeds RemoteVec.Bytes.
 func (a *RDMAArgs) CheckLocal(local []IOVec) (uint64, error) {
 	if uint64(len(local)) != a.NrLocal {
 		return 0, invalid("%d local segments, nr_local is %d", len(local), a.NrLocal)
@@ -115,7 +116,7 @@ func (a *RDMAArgs) CheckLocal(local []IOVec) (uint64, error) {
 	return sum, nil
 }
 
-// AtomicArgs is struct rds_atomic_args. The words of its union mean, by type:
+// AtomicArgs is struct rds_atomic_args. The meaning of Word depends on the type:
 //
 //	TypeAtomicFAdd        add
 //	TypeAtomicCSwp        compare, swap
@@ -160,7 +161,7 @@ func (a *AtomicArgs) Parse(b []byte) error {
 	return nil
 }
 
-// Check: EFAULT unless LocalAddr is 8-aligned.
+// Check returns EFAULT unless LocalAddr is a multiple of 8.
 func (a *AtomicArgs) Check() error {
 	if a.LocalAddr%8 != 0 {
 		return &Error{unix.EFAULT, "local address of an atomic is not 8-aligned"}
@@ -190,7 +191,7 @@ func (n *Notify) Parse(b []byte) error {
 	return nil
 }
 
-// RxTrace is struct rds_cmsg_rx_trace: how long a message took on its way in.
+// RxTrace is struct rds_cmsg_rx_trace: how long a received message took on its way.
 type RxTrace struct {
 	Traces uint8             // used entries
 	Pos    [RxTraceMax]uint8 // Rx… positions
@@ -223,8 +224,8 @@ func (r *RxTrace) Parse(b []byte) error {
 	return nil
 }
 
-// ZcopyCookies is struct rds_zcopy_cookies: zero-copy sends whose memory is
-// free again.
+// ZcopyCookies is struct rds_zcopy_cookies: the cookies of zero-copy sends whose
+// memory is free again.
 type ZcopyCookies struct {
 	Num     uint32 // used entries
 	Cookies [MaxZcopyCookies]uint32

@@ -1,16 +1,16 @@
-// Package ibv is the provider over libibverbs and librdmacm: InfiniBand, RoCE
-// and iWARP adapters, and Linux's soft-RoCE (rdma_rxe) and soft-iWARP (siw). It
-// needs cgo and is built with the tag ibv (make build-ibv); without the tag
-// Open returns ErrNotBuilt and nothing of C is linked.
+// Package ibv is the RDMA provider for the host's RDMA devices, through libibverbs
+// and librdmacm: InfiniBand, RoCE and iWARP adapters, and Linux's soft-RoCE
+// (rdma_rxe) and soft-iWARP (siw). It needs cgo and is built with the tag ibv (make
+// build-ibv). Without the tag Open returns ErrNotBuilt, and nothing of C is linked.
 //
-// Work requests, completions and receives cross into C in batches, one call
-// each. Memory given to RegMR is used by the adapter until Dereg: it must be
-// mapped memory, never Go's heap.
+// Work requests, completions and receives cross into C in batches, one call each.
+// Memory given to RegMR is used by the adapter until Dereg: it must be mapped
+// memory, never Go's heap.
 //
-// The library's queues are not trusted with the contract's finer rules, for
-// drivers differ: slots are counted here, completions come in the order of
-// posting, a queue pair that fails is destroyed at once and what was outstanding
-// is flushed here. docs/verbs.md says what differs between adapters.
+// Drivers differ in the finer rules of package verbs, so this package keeps them
+// itself: it counts slots, returns completions in the order of posting, destroys a
+// queue pair that fails at once, and flushes what was outstanding. docs/verbs.md
+// says what differs between adapters.
 package ibv
 
 import (

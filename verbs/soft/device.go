@@ -1,44 +1,45 @@
-// Package soft is the RDMA provider without RDMA hardware: reliable connected
-// queue pairs as iWARP (MPA revision 2, DDP, RDMAP) over TCP, in user space.
+// Package soft is an RDMA provider that needs no RDMA adapter: its queue pairs speak
+// iWARP (MPA revision 2, DDP, RDMAP) over TCP, in user space. It also talks to iWARP
+// adapters and to Linux's siw.
 //
-// A Device moves bytes only in Progress, Flush and the Post calls, on its
-// owner's thread; it has no goroutine per connection and no lock on the data
-// path. Goroutines exist only while connections are set up (TCP connect, MPA
-// exchange) or closed (to deliver the last bytes); they hand their results to
-// the owner through one locked queue.
+// A Device moves bytes only in Progress, Flush and the Post calls, on its owner's
+// thread. It has no goroutine per connection and no lock on the data path.
+// Goroutines exist only while connections are set up (TCP connect, MPA exchange) or
+// closed (to deliver the last bytes). They hand their results to the owner through
+// one locked queue.
 //
 // # Completions
 //
-// With AckLocal a SEND or WRITE completes when the kernel has taken its last
-// byte (RFC 5040 section 5.5 rule 9). With AckRemote it completes when the
-// answer to a READ behind it has come: the consumer's own or a zero-length one,
-// a fence, of which one serves many requests. READs and atomics complete when
-// the data is in place. Completions are in post order.
+// With AckLocal a SEND or WRITE completes when the kernel has taken its last byte
+// (RFC 5040 section 5.5 rule 9). With AckRemote it completes when a READ behind it
+// was answered: a READ of the consumer, or a fence, a READ of no bytes that serves
+// many requests. READs and atomics complete when the data is in place. Completions
+// are in post order.
 //
 // # Peers
 //
-// Two devices of this package tell each other, behind the consumer's private
-// data, what iWARP leaves to them: immediate data and atomics (RFC 7306), RNR
-// retries, room for fences. With other peers those operations are refused with
-// EOPNOTSUPP; everything else works with any iWARP.
+// Two devices of this package agree on what iWARP leaves open, in bytes behind the
+// consumer's private data: immediate data and atomics (RFC 7306), RNR retries, room
+// for fences. With other peers those operations are refused with EOPNOTSUPP.
+// Everything else works with any iWARP.
 //
 // # What the peer may do
 //
-// Everything received is checked before memory is touched; a peer that breaks
-// a rule gets the Terminate the RFCs name and loses its connection, nothing
-// else. A SEND without a posted receive is put aside, up to 1 MiB and 256
-// messages per QP, while WRITEs and responses behind it go on; beyond that the
-// connection is not read until there is a receive. With AckRemote and a peer of
-// this package the sender keeps within those bounds, pausing in the middle of a
-// longer SEND, so that streams never stand still.
+// Everything received is checked before memory is touched. A peer that breaks a rule
+// gets the Terminate that the RFCs name and loses its connection, nothing else. A
+// SEND that finds no posted receive is put aside, up to 1 MiB and 256 messages per
+// QP, while WRITEs and responses behind it go on. Beyond that the connection is not
+// read until a receive is posted. With AckRemote and a peer of this package the
+// sender stays within those bounds and pauses in the middle of a longer SEND, so
+// that streams never stand still.
 //
 // # Limits
 //
-// MPA markers are sent to peers that want them and never asked for. Segments of
-// one message are not interleaved with other messages of the same direction: a
-// large READ response delays sends behind it. A single SEND above 1 MiB of a
-// sender with AckLocal, or of another kind of peer, stops its stream until it has
-// a receive. Local keys of regions are their remote keys.
+// MPA markers are sent to peers that want them, and never asked for. Segments of one
+// message are not interleaved with other messages of the same direction: a large
+// READ response delays the sends behind it. A SEND above 1 MiB from a sender with
+// AckLocal, or from another kind of peer, stops its stream until a receive is
+// posted. The local key of a region is also its remote key.
 package soft
 
 import (
@@ -118,8 +119,7 @@ type piece struct {
 
 var _ verbs.Device = (*Device)(nil)
 
-// New makes a device. Its descriptors are one epoll, one timerfd and two
-// eventfds.
+// New makes a device. It opens one epoll descriptor, one timerfd and two eventfds.
 func New(opt Options) (*Device, error) {
 	opt.defaults()
 	d := &Device{opt: opt, requests: map[verbs.RequestID]*request{}, epfd: -1, wakeFD: -1, timerFD: -1}
@@ -157,7 +157,7 @@ func New(opt Options) (*Device, error) {
 	return d, nil
 }
 
-// Attr returns the device's limits.
+// Attr returns the limits of the device.
 func (d *Device) Attr() verbs.DeviceAttr {
 	return verbs.DeviceAttr{
 		Name: d.opt.Name, MaxMsg: maxMsg, MaxSendWR: maxWR, MaxRecvWR: maxWR,
@@ -168,12 +168,12 @@ func (d *Device) Attr() verbs.DeviceAttr {
 	}
 }
 
-// Congestion returns the congestion control of the last connection set up
-// ("" before), and why Options.Congestion was not accepted, if so. Any
-// goroutine may call it.
+// Congestion returns the congestion control of the last connection that was set up,
+// "" if there was none, and why Options.Congestion was not accepted, if it was not.
+// Any goroutine may call it.
 func (d *Device) Congestion() (string, error) { return d.ctl.congestion() }
 
-// Stats returns a copy of the counters. Owner only.
+// Stats returns a copy of the counters. Only the owner may call it.
 func (d *Device) Stats() Stats {
 	s := d.stats
 	s.HandshakeGarbage = atomic.LoadUint64(&d.ctl.stats.HandshakeGarbage)
@@ -185,18 +185,18 @@ func (d *Device) Stats() Stats {
 	return s
 }
 
-// Handshakes are the counters of TLS in Stats.
+// Handshakes are those counters of Stats that are about TLS.
 type Handshakes struct{ Plain, TLS, Limited, Secured uint64 }
 
-// Handshakes returns them. Any goroutine may call it.
+// Handshakes returns the counters of TLS. Any goroutine may call it.
 func (d *Device) Handshakes() Handshakes {
 	s := &d.ctl.stats
 	return Handshakes{Plain: atomic.LoadUint64(&s.HandshakePlain), TLS: atomic.LoadUint64(&s.HandshakeTLS),
 		Limited: atomic.LoadUint64(&s.HandshakeLimited), Secured: atomic.LoadUint64(&s.HandshakeSecured)}
 }
 
-// FD returns the epoll descriptor. It reports what arrives and what can be
-// written again; output that a Post call left buffered is not reported: call
+// FD returns the epoll descriptor. It is readable when something has arrived or can
+// be written again. It does not report output that a Post call left buffered: call
 // Flush or Progress before blocking on it.
 func (d *Device) FD() int { return d.epfd }
 

@@ -14,56 +14,59 @@ import (
 type Options struct {
 	// Name in DeviceAttr; "soft" if empty.
 	Name string
-	// CRC: CRCOff makes every QP of the device not ask for checksums, whatever
-	// its QPInitAttr says. They are still used with a peer that asks.
+	// With CRCOff no QP of the device asks for checksums, whatever its QPInitAttr
+	// says. They are still used with a peer that asks.
 	CRC verbs.CRCMode
-	// Congestion is the TCP congestion control tried on every connection, ""
-	// for the system's. A refusal is not an error; see Device.Congestion.
+	// Congestion is the TCP congestion control that is set on every connection; ""
+	// leaves the one of the system. A refusal is not an error; see
+	// Device.Congestion.
 	Congestion string
 	// MaxReadDepth limits QPCap.ReadDepth; 0: 64.
 	MaxReadDepth int
-	// MaxHandshakes limits incoming connections whose set-up is not finished,
-	// requests not yet accepted or rejected included; 0: 64. More are closed.
+	// MaxHandshakes limits incoming connections that are being set up, requests that
+	// were not accepted or rejected yet included; 0: 64. More are closed.
 	MaxHandshakes int
-	// MinCQE is the least capacity a completion queue is granted; memory is
-	// taken as entries are used. 0: 1<<20.
+	// MinCQE is the least capacity of a completion queue; 0: 1<<20. Memory is taken
+	// as entries are used.
 	MinCQE int
-	// PlainMPA leaves the private data of the MPA frames as the consumer gave
-	// it, for peers that mind more bytes behind it. Immediate data and atomics
-	// are then not negotiated, nor RNR retries.
+	// PlainMPA adds nothing to the private data of the MPA frames, for peers that do
+	// not accept more bytes than the consumer gave. Immediate data, atomics and RNR
+	// retries are then not negotiated.
 	PlainMPA bool
-	// SegmentToMSS cuts messages so that an FPDU fits a TCP segment (RFC 5044
-	// section 5), for peers that are better at it. Otherwise FPDUs are as
-	// large as may be.
+	// SegmentToMSS cuts messages so that an FPDU fits into a TCP segment (RFC 5044
+	// section 5), for peers that work better with such FPDUs. Otherwise FPDUs are as
+	// large as possible.
 	SegmentToMSS bool
-	// HandshakeTimeout bounds the MPA exchange of an incoming connection and,
-	// without ConnectParam.TimeoutNs, the whole set-up of an outgoing one;
-	// 0: 5 s. A request not answered for twice as long is closed.
+	// HandshakeTimeout limits the MPA exchange of an incoming connection and,
+	// without ConnectParam.TimeoutNs, the whole set-up of an outgoing one; 0: 5 s. A
+	// request that is not answered for twice as long is closed.
 	HandshakeTimeout time.Duration
-	// LingerTimeout bounds how long a closed connection is kept to deliver
-	// what was written, a Terminate above all; 0: 2 s.
+	// LingerTimeout limits how long a closed connection is kept to deliver what was
+	// written, above all a Terminate; 0: 2 s.
 	LingerTimeout time.Duration
 	// Listener, if not nil, is asked for a listening TCP socket that is open
-	// already before Listen opens one; nil: there is none.
+	// already, before Listen opens one. It returns nil if there is none.
 	Listener func(addr netip.AddrPort) net.Listener
-	// TLS says, for the address of a peer, how connections with it are secured,
-	// either way: nil for plain ones, else by TLS 1.3, where both ends show a
-	// certificate with their address as an IP SAN, or the ServerName that is
-	// returned for the peer as a DNS SAN. An error refuses the connection. nil: all are plain. It is called by several goroutines.
+	// TLS, if not nil, says how connections with a peer are secured, in either
+	// direction: nil for plain connections, else by TLS 1.3. Both ends then show a
+	// certificate that has their address as an IP SAN, or as a DNS SAN the
+	// ServerName that is returned for the peer. An error refuses the connection. It
+	// is called by several goroutines.
 	TLS func(peer netip.Addr) (*tls.Config, error)
-	// HandshakeRate limits incoming connections that are to be secured, per
-	// second; 0: 200. Each address (of IPv6: each /64) has a fortieth of it.
+	// HandshakeRate limits how many incoming connections that are to be secured are
+	// accepted per second; 0: 200. Each address (of IPv6: each /64) may have a
+	// fortieth of it.
 	HandshakeRate int
-	// Refused, if not nil, is told of incoming connections that TLS or its
-	// limits turned away, and why, by several goroutines.
+	// Refused, if not nil, is called for incoming connections that TLS or its limits
+	// turned away, with the reason. It is called by several goroutines.
 	Refused func(local, remote netip.Addr, why error)
-	// Tap sees every byte of every connection's stream; nil: none.
+	// Tap, if not nil, sees every byte of every connection's stream.
 	Tap Tap
 }
 
-// Tap records streams, before and after encryption by TLS, for a packet capture. Its method is called on the
-// owner's thread, and for MPA start-up frames on others; it must not block and
-// must not keep b.
+// Tap records streams, before and after encryption by TLS, for a packet capture. Its
+// method is called on the owner's thread, and for MPA start-up frames on other
+// threads. It must not block and must not keep b.
 type Tap interface {
 	// Stream gets the next bytes of the TCP stream from local to remote (out)
 	// or back, in stream order for each direction of a connection.
@@ -133,8 +136,8 @@ const (
 	maxCQE    = 1 << 22
 )
 
-// Stats are counters of a device since New. The first group is the owner's,
-// the second is written by connection set-up.
+// Stats are counters of a device since New. The owner writes the first group,
+// connection set-up the second.
 type Stats struct {
 	BytesOut, BytesIn   uint64
 	CallsOut, CallsIn   uint64 // send and receive system calls that moved bytes
@@ -144,12 +147,12 @@ type Stats struct {
 	TLSErrors           uint64 // connections ended for a bad record or by the peer's alert
 	Disconnects         uint64 // connections that ended other than by ToError or Destroy
 	FencesSent          uint64 // zero-length READs for AckRemote
-	StaleAnswers        uint64 // segments with data that answered a READ of no bytes, thrown away
-	StaleCRC            uint64 // those of them whose CRC was wrong
+	StaleAnswers        uint64 // segments with data that answered a READ of no bytes and were dropped
+	StaleCRC            uint64 // those of StaleAnswers whose CRC was wrong
 	StartNudges         uint64 // first frames sent again to a silent responder
 	RNRWaits            uint64 // messages that found no receive
 	RNRParked           uint64 // messages put aside, those behind a waiting one included
-	RNRStalls           uint64 // times a stream was not read for that
+	RNRStalls           uint64 // times a stream was not read because too many messages were put aside
 	RNRExceeded         uint64 // connections ended because a peer's message waited too long
 
 	HandshakeGarbage uint64 // incoming: not MPA, or broken rules
