@@ -108,6 +108,7 @@ func (c *Conn) abortAssembly() {
 // returned token, a comparable value. Its memory is the host's again, its other
 // pieces are skipped, and the sender gets NOSOCK. Another token has no effect.
 func (c *Conn) ForgetPartial(token any) {
+	c.calls.called(callForget)
 	a := &c.asm
 	if a.active && !a.skip && a.token == token {
 		a.skip, a.v = true, NoSocket

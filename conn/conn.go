@@ -41,6 +41,7 @@ var (
 type Conn struct {
 	cfg    Config
 	host   Host
+	calls  upcalls
 	state  State
 	now    int64 // of the current call
 	since  int64
@@ -150,6 +151,7 @@ func New(cfg Config, h Host) *Conn {
 
 		refusing: make(map[uint16]struct{}),
 	}
+	c.host = c.calls.host(h)
 	c.takeOver(cfg.Past)
 	c.UseAttr(cfg.Attr)
 	return c
@@ -158,6 +160,7 @@ func New(cfg Config, h Host) *Conn {
 // UseAttr tells the Conn that its next queue pair is of the device with
 // attributes a. The host calls it from NewQP.
 func (c *Conn) UseAttr(a verbs.DeviceAttr) {
+	c.calls.called(callAttr)
 	c.cfg.Attr = a
 	c.k.placed = a.Caps&verbs.CapPlacedCQ != 0
 }
@@ -182,6 +185,7 @@ func (c *Conn) Stats() *Stats { return &c.stats }
 // Send queues m. It never fails. Nothing is posted before Flush. Internal messages
 // go ahead of datagrams that wait. On a closed Conn m ends Cancelled at once.
 func (c *Conn) Send(m *Msg) {
+	c.calls.called(callNote)
 	m.priv = msgPriv{}
 	m.WCStatus = verbs.WCSuccess
 	c.stats.SendQueued++
@@ -223,6 +227,7 @@ func (c *Conn) OpsUnderWay() uint64 { return c.queue.ops + c.opBytes }
 // Waiting calls f for every message of the host that would still be sent to a peer
 // that has restarted. f may call Send.
 func (c *Conn) Waiting(f func(*Msg)) {
+	c.calls.called(callWaiting)
 	each := func(l *msgList, all bool) {
 		for m := l.head; m != nil; m = m.priv.next {
 			if !m.priv.own && !m.priv.opPosted && (all || !m.priv.posted) {
@@ -244,6 +249,7 @@ func (c *Conn) Waiting(f func(*Msg)) {
 // if the peer knows nothing of m. It returns false if m was posted, or if a HELLO
 // has announced its sequence number: the peer then waits for it.
 func (c *Conn) Withdraw(m *Msg) bool {
+	c.calls.called(callWithdraw)
 	l := m.priv.list
 	if l == nil || m.priv.posted || m.priv.seq != 0 && c.state == Up {
 		return false
@@ -257,6 +263,7 @@ func (c *Conn) Withdraw(m *Msg) bool {
 // Conn keeps m and reads it when it sends: several changes before the next Flush
 // are sent as one.
 func (c *Conn) QueueCong(m *cong.Map) {
+	c.calls.called(callNote)
 	c.congMap = m
 	c.congDirty = true
 	c.dirty = true
@@ -267,6 +274,7 @@ func (c *Conn) QueueCong(m *cong.Map) {
 // ended. later is true if m ends when its work requests have completed, and false
 // if it has ended when Cancel returns.
 func (c *Conn) Cancel(m *Msg, o Outcome) (later bool) {
+	c.calls.called(callCancel)
 	l := m.priv.list
 	if l == nil {
 		return false
@@ -292,6 +300,7 @@ func (c *Conn) GiveUp(m *Msg) (o Outcome, later bool) {
 // one when its work requests have completed. A message that was posted may still
 // arrive.
 func (c *Conn) CancelMatching(match func(*Msg) bool, o Outcome) {
+	c.calls.called(callCancel)
 	c.cancelIn(&c.rtx, match, o)
 	c.cancelIn(&c.control, match, o)
 	for _, st := range c.stops {
@@ -318,6 +327,7 @@ func (c *Conn) cancelIn(l *msgList, match func(*Msg) bool, o Outcome) {
 // PeerDown. It is then made anew as after any other break. A Conn that is Down
 // connects at once if it has something to send.
 func (c *Conn) Reset(now int64, why error) {
+	c.calls.called(callDrive)
 	c.now = now
 	switch c.state {
 	case Up:
@@ -336,6 +346,7 @@ func (c *Conn) Reset(now int64, why error) {
 // when the message's work requests have completed. It is complete when State is
 // Down.
 func (c *Conn) Close(now int64) {
+	c.calls.called(callDrive)
 	c.now = now
 	if c.closed {
 		return
@@ -377,6 +388,7 @@ func (c *Conn) wanted() bool {
 
 // Tick runs the timers that are due.
 func (c *Conn) Tick(now int64) {
+	c.calls.called(callDrive)
 	c.now = now
 	if due(c.settleAt, now) {
 		c.settleExpired()

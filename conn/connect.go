@@ -53,6 +53,7 @@ func (c *Conn) prepare(active bool, req verbs.RequestID) error {
 // HandleRequest takes request req of the peer to connect. The Conn accepts or
 // rejects it, or keeps it until the old connection has drained.
 func (c *Conn) HandleRequest(now int64, req verbs.RequestID, private []byte) {
+	c.calls.called(callDrive)
 	c.now = now
 	if c.closed {
 		c.reject(req, ErrClosed)
@@ -114,6 +115,7 @@ func (c *Conn) rejectPending() {
 // HandleCM takes an event of the connection manager for this Conn's queue pair.
 // Events of its former queue pairs are ignored.
 func (c *Conn) HandleCM(now int64, ev *verbs.CMEvent) {
+	c.calls.called(callDrive)
 	c.now = now
 	if c.qp == nil || ev.QP != c.qp {
 		return
@@ -249,6 +251,7 @@ func (c *Conn) protocolError(err error) {
 // CQEmpty tells the Conn that the completion queue was polled until it was empty.
 // A connection in Error whose work requests have all completed then goes Down.
 func (c *Conn) CQEmpty(now int64) {
+	c.calls.called(callDrive)
 	c.now = now
 	if c.state == Error && c.drained() {
 		c.down()

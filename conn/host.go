@@ -76,13 +76,33 @@ type Msg struct {
 	priv msgPriv // the Conn's part
 }
 
-// Host is the owner of a Conn. The Conn calls the Host's methods from inside its
-// own methods. From there the Host may call Send of the same Conn, and no other
-// method of it.
+// Host is the owner of a Conn. The Conn calls the methods of its Host, the up-calls,
+// from inside its own methods. From there the Host may call the same Conn back:
+//
+//   - A method that only reads, like State or Info, from every up-call.
+//   - Send, QueueCong, Hold and Excuse from every up-call of MessageHost and PeerHost
+//     but CanPost and Trace. They leave the work to the next Flush; but Send on a closed
+//     Conn calls MsgDone at once.
+//   - The methods that the comment of the up-call names. The Conn is not going through
+//     the messages that they end.
+//
+// It may call no other method. An up-call from inside another up-call may call what
+// both may call. A Conn panics at any other call if it is built with the tag upcalls,
+// as scripts/test.sh does for the simulator.
 type Host interface {
+	MessageHost
+	PeerHost
+	DeviceHost
+}
+
+// MessageHost is the part of a Host that messages come to, and that is told what
+// became of those it sent.
+type MessageHost interface {
 	// Deliver hands up a message that arrived whole. payload is valid during
 	// the call only. The header's extension headers are still encoded. met is the
 	// incarnation of the socket that accepted the message; the sender is told, unless it is 0.
+	//
+	// Withdraw and ForgetPartial may be called from here.
 	Deliver(c *Conn, h *wire.Header, payload []byte) (v Verdict, met uint32)
 	// Begin announces a message that arrives in pieces. It returns h.Len bytes
 	// to assemble the message in, and a token that names it. With another verdict
@@ -90,8 +110,14 @@ type Host interface {
 	// exactly one Commit (the message is whole) or Abort (the connection broke and
 	// the message will come again), unless the host withdrew the message with
 	// Conn.ForgetPartial.
+	//
+	// ForgetPartial, of another message, may be called from here.
 	Begin(c *Conn, h *wire.Header) (dst []byte, token any, v Verdict)
+	// Commit tells that the message of an accepted Begin is whole.
+	//
+	// Withdraw and ForgetPartial may be called from here.
 	Commit(c *Conn, h *wire.Header, token any) (met uint32)
+	// Abort tells that the rest of the message of an accepted Begin does not come.
 	Abort(c *Conn, token any)
 	// Bound tells that the peer's socket of incarnation inc has accepted m, which
 	// named no incarnation. MsgDone follows. A kernel never sends this notice, and
@@ -104,7 +130,8 @@ type Host interface {
 	// CanPost is asked once, when m.Op's turn has come. False ends m with OpRefused,
 	// because the operation's grant was revoked since Send. True makes it a posted
 	// operation, and exactly one OpLocal will follow. Two operations of one message
-	// share one CanPost, one OpLocal and one outcome.
+	// share one CanPost, one OpLocal and one outcome. Nothing but a method that reads
+	// may be called from here.
 	CanPost(c *Conn, m *Msg) bool
 	// OpLocal tells that m.Op is locally complete: no work request will touch its
 	// local buffers again. It is called once per posted operation, before MsgDone.
@@ -115,14 +142,21 @@ type Host interface {
 	// most once and ahead of OpLocal. MsgDone, which follows when the message is
 	// acked, then says nothing about the operations.
 	OpPlaced(c *Conn, m *Msg)
-	// MsgDone gives m back to the host. It is called exactly once per Send.
+	// MsgDone gives m back to the host. It is called exactly once per Send. The host
+	// may send m again from here.
 	MsgDone(c *Conn, m *Msg, o Outcome)
+}
 
+// PeerHost is the part of a Host that follows the peer and decides whether to
+// believe it.
+type PeerHost interface {
 	// Instance is asked when the peer's HELLO has named the instance of its daemon,
 	// or with KernelInstance when the peer turned out to be a kernel. False breaks
 	// the connection off before anything else of it counts; it is tried again. The
 	// host decides because it may have several connections to one peer: only it can
 	// tell a new daemon from the last words of an old one.
+	//
+	// Waiting may be called from here.
 	Instance(c *Conn, id uint64) bool
 	// PeerUp tells that the handshake is complete. restarted is true if the peer's
 	// instance differs from that of the last connection.
@@ -131,16 +165,29 @@ type Host interface {
 	// buffer any more. It is called for every connection that was established, and
 	// after Conn.Reset of one that was not; not for a failed attempt. No PeerUp came
 	// before it if the handshake was not complete.
+	//
+	// Cancel, GiveUp and CancelMatching may be called from here.
 	PeerDown(c *Conn, why error)
 	// Congestion tells that the peer's congestion map changed.
 	Congestion(c *Conn, m *cong.Map)
+	// Trace is called for events that an operator wants to know: connection up,
+	// down, protocol errors. It must be cheap: the host queues the event for a logger.
+	// Nothing but a method that reads may be called from here.
+	Trace(c *Conn, event string, err error)
+}
 
+// DeviceHost is the part of a Host that has the device: queue pairs, connection
+// manager and registered memory.
+type DeviceHost interface {
 	// NewQP makes a queue pair for c on the shared CQ and SRQ. It is to answer
 	// request req, or to dial if req is 0. If its device is not the one of
-	// Config.Attr, the host calls Conn.UseAttr first. CloseQP destroys a queue pair
-	// that has drained. Dial, Accept and Reject call the device's connection manager
-	// with the Conn's private data.
+	// Config.Attr, the host calls Conn.UseAttr first.
+	//
+	// UseAttr and Send may be called from here. HELLO announces the internal messages
+	// that are sent from here, so the peer waits for them.
 	NewQP(c *Conn, req verbs.RequestID) (verbs.QP, error)
+	// CloseQP destroys a queue pair that has drained. Dial, Accept and Reject call the
+	// device's connection manager with the Conn's private data.
 	CloseQP(c *Conn, qp verbs.QP)
 	Dial(c *Conn, qp verbs.QP, private []byte) error
 	Accept(c *Conn, req verbs.RequestID, qp verbs.QP, private []byte) error
@@ -154,9 +201,6 @@ type Host interface {
 	// a queue pair, so that an ack never waits for the pool.
 	CtlBuf() *SendBuf
 	PutCtlBuf(*SendBuf)
-	// Trace is called for events that an operator wants to know: connection up,
-	// down, protocol errors. It must be cheap: the host queues the event for a logger.
-	Trace(c *Conn, event string, err error)
 }
 
 // EventConnectFailed is the Trace event of an attempt to connect that ended

@@ -40,6 +40,7 @@ func (c *Conn) useless(h *wire.Header) {
 // has none left and waits. Hold(false) ends that. It has no effect on a kernel, which
 // uses no credits.
 func (c *Conn) Hold(on bool) {
+	c.calls.called(callNote)
 	if c.held == on {
 		return
 	}

@@ -20,6 +20,7 @@ const (
 // host posts the buffer again after the call: a credit is owed for it. What
 // breaks the protocol breaks the connection.
 func (c *Conn) HandleRecv(now int64, wc *verbs.WC, buf []byte) {
+	c.calls.called(callDrive)
 	c.now = now
 	if c.qp == nil || wc.QPNum != c.qpNum || c.deaf || c.closed {
 		return

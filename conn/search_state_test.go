@@ -39,7 +39,7 @@ var searchSeed = maphash.MakeSeed()
 // notState are the fields of a Conn and its parts that decide nothing: set
 // once, scratch, statistics, or free lists.
 var notState = map[string]bool{
-	"Conn.cfg": true, "Conn.host": true, "Conn.now": true, "Conn.since": true, "Conn.stats": true, "Conn.why": true,
+	"Conn.cfg": true, "Conn.host": true, "Conn.calls": true, "Conn.now": true, "Conn.since": true, "Conn.stats": true, "Conn.why": true,
 	"Conn.wrs": true, "Conn.sges": true, "Conn.txh": true, "Conn.rxh": true, "Conn.qpNum": true, "ownMsgs.free": true,
 	"Conn.backoff": true, // always MinBackoff here
 	"Conn.congMap": true, // the host's

@@ -25,6 +25,7 @@ func (c *Conn) NeedFlush() bool {
 // map, and an ack or credits that are due. When Down with something to send
 // and no back-off pending it starts to connect.
 func (c *Conn) Flush(now int64) {
+	c.calls.called(callDrive)
 	c.now = now
 	switch c.state {
 	case Down:

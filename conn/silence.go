@@ -101,6 +101,7 @@ func (c *Conn) withdrawProbe() {
 // SetSilence changes Config.Silence to ns nanoseconds, counted from now. A value of 0
 // or less sets no limit.
 func (c *Conn) SetSilence(now, ns int64) {
+	c.calls.called(callDrive)
 	c.now, c.cfg.Silence = now, ns
 	if c.Ready() {
 		c.watchFrom()
@@ -111,6 +112,7 @@ func (c *Conn) SetSilence(now, ns int64) {
 // or reads it again. While the host does not read, the peer's silence is not
 // counted. Afterwards it counts from now.
 func (c *Conn) Excuse(now int64, on bool) {
+	c.calls.called(callNote)
 	c.now, c.quiet.excused = now, on
 	c.heard()
 }

@@ -165,6 +165,7 @@ func (c *Conn) drained() bool {
 
 // HandleSend takes a send completion.
 func (c *Conn) HandleSend(now int64, wc *verbs.WC) {
+	c.calls.called(callDrive)
 	c.now = now
 	if c.qp == nil || wc.QPNum != c.qpNum {
 		return

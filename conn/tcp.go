@@ -31,7 +31,8 @@ type Stream interface {
 	Close(abort bool)
 }
 
-// TCPHost is the owner of a TCP. It is called as a Host is.
+// TCPHost is the owner of a TCP. It is called as a Host is, and may call back what a
+// Host may.
 type TCPHost interface {
 	// Deliver, Begin, Commit and Abort are called as those of a Host. A Linux host
 	// does not send again: a message that is not accepted is lost.
@@ -87,6 +88,7 @@ const MinScratch = 64 << 10
 type TCP struct {
 	cfg     TCPConfig
 	host    TCPHost
+	calls   upcalls
 	now     int64
 	smaller bool // ours is the smaller address: we connect
 	closed  bool
@@ -137,6 +139,7 @@ func NewTCP(cfg TCPConfig, h TCPHost) *TCP {
 	}
 	l, r := cfg.Local.As16(), cfg.Remote.As16()
 	c := &TCP{cfg: cfg, host: h, n: 1, taken: 1, smaller: string(l[:]) < string(r[:]), congMap: cfg.Cong, pieces: make([][]byte, 0, maxPieces)}
+	c.host = c.calls.tcpHost(h)
 	for i := range c.lanes {
 		c.lanes[i] = tcpLane{c: c, n: i, nextTx: cfg.StartSeq}
 	}
@@ -154,6 +157,7 @@ func (c *TCP) lane(sport uint16) *tcpLane {
 // Linux host end the process that receives it, ends OpRefused; an internal message
 // ends Cancelled. On a closed TCP m ends Cancelled.
 func (c *TCP) Send(m *Msg) {
+	c.calls.called(callNote)
 	m.priv = msgPriv{}
 	m.WCStatus = verbs.WCSuccess
 	c.stats.SendQueued++
@@ -172,6 +176,7 @@ func (c *TCP) Send(m *Msg) {
 
 // Cancel withdraws m as Conn.Cancel does. Bytes that were written may still arrive.
 func (c *TCP) Cancel(m *Msg, o Outcome) (later bool) {
+	c.calls.called(callCancel)
 	p := &m.priv
 	if p.list != nil {
 		p.list.remove(m)
@@ -196,6 +201,7 @@ func (c *TCP) GiveUp(m *Msg) (o Outcome, later bool) {
 
 // CancelMatching withdraws the messages for which match is true.
 func (c *TCP) CancelMatching(match func(*Msg) bool, o Outcome) {
+	c.calls.called(callCancel)
 	for i := range c.lanes {
 		l := &c.lanes[i]
 		for _, list := range []*msgList{&l.queue, &l.unacked} {
@@ -241,6 +247,7 @@ func (c *TCP) newOwn(sport, dport uint16) *Msg {
 // QueueCong queues the congestion map m of the local address, which changed. It is
 // sent on the first lane that is up.
 func (c *TCP) QueueCong(m *cong.Map) {
+	c.calls.called(callNote)
 	c.congMap = m
 	c.stats.CongUpdateQueued++
 	c.sendCong()
@@ -305,6 +312,7 @@ func (c *TCP) NeedFlush() bool {
 // begins to connect the lanes that are needed. If it stopped at the bound, NeedFlush
 // is true afterwards.
 func (c *TCP) Flush(now int64) {
+	c.calls.called(callDrive)
 	c.now = now
 	for i := range c.lanes[:c.taken] {
 		l := &c.lanes[i]
@@ -321,6 +329,7 @@ func (c *TCP) Flush(now int64) {
 
 // Tick runs the timers that are due.
 func (c *TCP) Tick(now int64) {
+	c.calls.called(callDrive)
 	c.now = now
 	for i := range c.lanes[:c.taken] {
 		c.lanes[i].tick()
@@ -339,6 +348,7 @@ func (c *TCP) NextTimeout() (t int64) {
 // Reset ends all lanes, or the attempts to connect them. They are then made anew. If
 // all are Down it connects at once.
 func (c *TCP) Reset(now int64, why error) {
+	c.calls.called(callDrive)
 	c.now = now
 	for i := range c.lanes[:c.taken] {
 		l := &c.lanes[i]
@@ -358,6 +368,7 @@ func (c *TCP) Reset(now int64, why error) {
 // CutOff breaks off all lanes at once, without reading the rest of what the peer has
 // sent. It is for a peer that is no longer allowed.
 func (c *TCP) CutOff(now int64, why error) {
+	c.calls.called(callDrive)
 	c.Reset(now, why)
 	for i := range c.lanes[:c.taken] {
 		if l := &c.lanes[i]; l.stream != nil {
@@ -369,6 +380,7 @@ func (c *TCP) CutOff(now int64, why error) {
 // Close ends every message Cancelled, at once or when it has been written whole,
 // and the association for good. It is over when State is Down.
 func (c *TCP) Close(now int64) {
+	c.calls.called(callDrive)
 	c.now = now
 	if c.closed {
 		return
@@ -404,6 +416,7 @@ func (c *TCP) endAll(list *msgList) {
 // ForgetPartial withdraws the message that is arriving in pieces and for which Begin
 // returned token. Its memory is the host's again, and its other pieces are skipped.
 func (c *TCP) ForgetPartial(token any) {
+	c.calls.called(callForget)
 	for i := range c.lanes {
 		if l := &c.lanes[i]; l.token != nil && l.token == token {
 			l.token, l.dst = nil, nil

@@ -12,6 +12,7 @@ import (
 // the peer may have sent messages on it, and holds for delivered what its TCP could
 // hand to ours.
 func (c *TCP) HandleConnected(now int64, lane int, id uint64, s Stream, chosen bool) {
+	c.calls.called(callDrive)
 	c.now = now
 	l := &c.lanes[lane]
 	if l.state != Connecting || l.id != id { // asked the peer to connect, or is of a closed TCP
@@ -43,6 +44,7 @@ func (c *TCP) HandleConnected(now int64, lane int, id uint64, s Stream, chosen b
 // the peer has sent on it are then lost, because the peer holds for delivered what
 // our TCP has acknowledged.
 func (c *TCP) HandleAccept(now int64, s Stream, port uint16) (int, error) {
+	c.calls.called(callDrive)
 	c.now = now
 	switch {
 	case c.closed:

@@ -169,6 +169,7 @@ func (l *tcpLane) dial() {
 
 // HandleFailed tells the TCP that an attempt of Dial has failed.
 func (c *TCP) HandleFailed(now int64, lane int, id uint64, err error) {
+	c.calls.called(callDrive)
 	c.now = now
 	if l := &c.lanes[lane]; l.state == Connecting && l.id == id {
 		l.failed(err)
@@ -260,6 +261,7 @@ func (l *tcpLane) protocolError(err error) {
 // HandleClosed tells the TCP that a lane's stream has ended, after all its bytes were
 // handed up. err is nil if the peer ended it in order.
 func (c *TCP) HandleClosed(now int64, lane int, err error) {
+	c.calls.called(callDrive)
 	c.now = now
 	l := &c.lanes[lane]
 	if err == nil {

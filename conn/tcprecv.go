@@ -9,6 +9,7 @@ import (
 
 // HandleData takes what arrived on a lane's stream, in any cuts.
 func (c *TCP) HandleData(now int64, lane int, b []byte) {
+	c.calls.called(callDrive)
 	c.now = now
 	l := &c.lanes[lane]
 	l.lived = true
@@ -54,6 +55,7 @@ func (c *TCP) Want(lane int) []byte {
 // HandlePlaced tells the TCP that the next n bytes of a lane's stream were put where
 // Want said. n is at most the length that Want returned.
 func (c *TCP) HandlePlaced(now int64, lane, n int) {
+	c.calls.called(callDrive)
 	c.now = now
 	c.lanes[lane].lived = true
 	c.lanes[lane].placed(n)

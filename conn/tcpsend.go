@@ -176,6 +176,7 @@ func (l *tcpLane) wrote(m *Msg) {
 
 // HandleRoom tells the TCP that a lane's stream takes bytes again.
 func (c *TCP) HandleRoom(now int64, lane int) {
+	c.calls.called(callDrive)
 	c.now = now
 	c.lanes[lane].blocked = false
 }

@@ -28,6 +28,7 @@ stage_static() {
 	go vet ./... || echo "fail: go vet"
 	GOARCH=arm64 go vet ./... || echo "fail: go vet for arm64"
 	go vet -tags failpoints ./internal/... || echo "fail: go vet with failpoints"
+	go vet -tags upcalls ./conn || echo "fail: go vet with upcalls"
 	go vet -tags mutant ./internal/... ./conn ./rdmaop ./rds ./verbs/soft || echo "fail: go vet with mutant"
 	if need_ibv; then
 		CGO_ENABLED=1 go vet -tags ibv ./verbs/ibv ./cmd/rdsd || echo "fail: go vet with ibv"
@@ -55,7 +56,8 @@ stage_race() {
 
 stage_sim() {
 	if ! [ -d internal/sim ]; then echo "skip: no simulator in this tree"; return; fi
-	RDSD_SIM_SEEDS=${SEEDS:-50} gotest -count=1 -timeout 2h -run Sim ./internal/sim
+	RDSD_SIM_SEEDS=${SEEDS:-50} gotest -count=1 -timeout 2h -tags upcalls -run Sim ./internal/sim
+	gotest -count=1 -tags upcalls ./conn ./internal/engine ./internal/daemon
 }
 
 stage_e2e() {
