@@ -46,7 +46,7 @@ demo: build ## copy a file between two daemons under connection resets (FILE=...
 test: need-go ## everything: static, unit, fuzz seeds, race, simulation, end to end
 	@scripts/test.sh static unit race sim e2e
 
-check: need-go ## format, vet, unit tests: about a minute
+check: need-go ## format, vet, lint, unit tests: about a minute
 	@scripts/test.sh static unit
 
 race: need-go ## unit tests under the race detector (needs a C compiler)
@@ -109,7 +109,7 @@ bench: build bench-peers ## rdsd beside its peers and the bare path (BENCHFLAGS=
 bench-peers: need-go ## bin/bench-peers: ZeroMQ and NATS for the bench, where they can be had
 	@bench/peers/build.sh bin/bench-peers
 
-lint: need-go ## golangci-lint when installed, else gofmt, vet and the tidy test
+lint: need-go ## golangci-lint, which the first run builds
 	@scripts/lint.sh
 
 arm64: need-go ## build and vet for arm64
