@@ -7,17 +7,6 @@ import (
 	"strings"
 )
 
-// checkPackageComment takes the non-test files of one package.
-func checkPackageComment(files []*file) []string {
-	for _, f := range files {
-		if f.ast.Doc != nil {
-			return nil
-		}
-	}
-	f := files[0]
-	return []string{f.find(f.ast.Package, "package comment", "package %s has none", f.pkg())}
-}
-
 // checkExample takes all files of one public package.
 func checkExample(files []*file) []string {
 	var tests []*ast.File

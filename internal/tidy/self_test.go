@@ -51,9 +51,6 @@ func TestRules(t *testing.T) {
 		{checkPure, "rdmaop/a.go", `package rdmaop; import "golang.org/x/sys/unix"; var e = unix.Errno(unix.EINVAL)`, ""},
 		{checkPure, "rdmaop/a.go", `package rdmaop; import "golang.org/x/sys/unix"; var e = unix.Getpid()`, "must not use unix.Getpid"},
 
-		{one(checkPackageComment), "x/a.go", "package x", "x/a.go:1: package comment"},
-		{one(checkPackageComment), "x/a.go", "// Package x is.\npackage x", ""},
-
 		{one(checkExample), "conn/a.go", "package conn", "conn/a.go:1: example: package conn has none"},
 		{one(checkExample), "conn/a_test.go", "package conn\nfunc Example() {\n}", "example: package conn"},
 		{one(checkExample), "conn/a.go", "package conn\nfunc Example() {\n\t// Output: 1\n}", "example: package conn"},

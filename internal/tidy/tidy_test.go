@@ -173,15 +173,12 @@ func TestDocComments(t *testing.T) {
 	var found []string
 	for dir, all := range packages(t) {
 		files := product(all)
-		if len(files) == 0 {
+		if len(files) == 0 || !under(dir, public) {
 			continue
 		}
-		found = append(found, checkPackageComment(files)...)
-		if under(dir, public) {
-			found = append(found, checkDocs(files)...)
-			if noExample[dir] == "" {
-				found = append(found, checkExample(all)...)
-			}
+		found = append(found, checkDocs(files)...)
+		if noExample[dir] == "" {
+			found = append(found, checkExample(all)...)
 		}
 	}
 	report(t, found)
