@@ -23,7 +23,7 @@ func (a *Addr) String() string {
 	return a.AddrPort.String()
 }
 
-// addrPortOf takes the address out of the net.Addr types WriteTo accepts.
+// addrPortOf returns the address in a net.Addr of a type that WriteTo accepts.
 func addrPortOf(a net.Addr) (netip.AddrPort, error) {
 	switch a := a.(type) {
 	case *Addr:
@@ -41,7 +41,8 @@ func addrPortOf(a net.Addr) (netip.AddrPort, error) {
 	return netip.AddrPort{}, ErrNoDestination
 }
 
-// normal brings an address to the one form the tables use: IPv4 as IPv4.
+// normal returns ap in the form that the tables use: an IPv4 address as IPv4, not
+// mapped to IPv6.
 func normal(ap netip.AddrPort) netip.AddrPort {
 	if ap.Addr().Is4In6() {
 		return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
@@ -51,7 +52,7 @@ func normal(ap netip.AddrPort) netip.AddrPort {
 
 var broadcast4 = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
-// checkAddr says what is wrong with a as a host's address, nil if nothing.
+// checkAddr returns why a cannot be the address of a host, or nil.
 func checkAddr(a netip.Addr) error {
 	switch {
 	case !a.IsValid():

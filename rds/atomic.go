@@ -57,7 +57,7 @@ type Atomic struct {
 	Silent bool   // do not deliver the message to the remote socket: see RDMA.Silent
 }
 
-// checkAtomic checks what can be checked here. mu is held.
+// checkAtomic checks what the client can check of an atomic operation. mu is held.
 func (t *tx) checkAtomic(a *Atomic) error {
 	switch {
 	case a.Kind != FetchAdd && a.Kind != CmpSwap:
@@ -78,7 +78,7 @@ func (t *tx) checkAtomic(a *Atomic) error {
 	return nil
 }
 
-// operands are a's as the daemon reads them.
+// operands returns the operands of a as the daemon reads them.
 func (a *Atomic) operands() shm.AtomicEntry {
 	switch {
 	case a.Kind == FetchAdd:

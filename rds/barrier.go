@@ -57,7 +57,8 @@ func (s *Socket) Barrier(ctx context.Context, to netip.Addr, id uint64) (hwm uin
 	return hwm, opErr("barrier", netip.AddrPortFrom(to, 0), err)
 }
 
-// barrierTry looks whether id is reached; arm has the daemon announce it.
+// barrierTry reports whether the mark has reached id. With arm it asks the daemon to
+// announce that.
 func (s *Socket) barrierTry(to netip.Addr, id uint64, arm bool) (uint64, bool, error) {
 	t := &s.c.tx
 	t.mu.Lock()
@@ -144,9 +145,9 @@ func (s *Socket) takeOp(to netip.Addr, id uint64) (Completion, bool, error) {
 	return c, true, nil
 }
 
-// findStatus returns the place of an operation's completion in the queue, -1 if
-// it is still to come, and ErrInvalid if it is not: the operation was not
-// issued, did not ask for one, or somebody took it. rx.mu is held.
+// findStatus returns the place of an operation's completion in the queue, or -1 if
+// the completion is still to come. ErrInvalid: it will not come, because the
+// operation was not issued, did not ask for it, or it was taken. rx.mu is held.
 func (s *Socket) findStatus(to netip.Addr, id uint64) (int, error) {
 	i := s.findComp(to, id)
 	if i >= 0 {
@@ -158,8 +159,8 @@ func (s *Socket) findStatus(to netip.Addr, id uint64) (int, error) {
 	return -1, invalid("no status of operation %d to %v is to come", id, to)
 }
 
-// findAwaited returns the key of an operation whose completion is to come and
-// wanted. rx.mu is held.
+// findAwaited returns the key of an operation that asked for a completion which has
+// not come yet. rx.mu is held.
 func (s *Socket) findAwaited(to netip.Addr, id uint64) (opKey, bool) {
 	for cell, addr := range s.cellAddr {
 		if key := (opKey{cell, id}); addr == to && s.awaited[key] {

@@ -120,7 +120,7 @@ func (b *Buffer) FreeWait(ctx context.Context) error {
 	}
 }
 
-// setFreed changes the state and reports whether it was the other one.
+// setFreed sets the state and reports whether that changed it.
 func (b *Buffer) setFreed(freed bool) bool {
 	b.c.tx.mu.Lock()
 	defer b.c.tx.mu.Unlock()
@@ -263,7 +263,7 @@ func (g *regions) take(r *Region) bool {
 	return was
 }
 
-// takeAll removes the regions of a socket that closes.
+// takeAll removes the regions of a socket that is being closed.
 func (g *regions) takeAll(s *Socket) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -280,8 +280,8 @@ func (g *regions) has(r *Region) bool {
 	return g.live[uint32(r.cookie)] == r
 }
 
-// knows reports whether k's key is one of a live region; its offset part is
-// free.
+// knows reports whether the key of k is that of a live region. The offset in k is
+// not checked.
 func (g *regions) knows(k Cookie) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -55,8 +55,8 @@ func (c *Client) Err() error {
 	return nil
 }
 
-// fail ends the client with err; the first one stays. Everybody who waits is
-// woken. Any lock of this package but polls.mu and wait.mu may be held.
+// fail ends the client with err and wakes everybody who waits. Only the first error
+// counts. The caller may hold any lock of this package except polls.mu and wait.mu.
 func (c *Client) fail(err error) {
 	if c.err.CompareAndSwap(nil, &err) {
 		close(c.done)
@@ -65,14 +65,14 @@ func (c *Client) fail(err error) {
 	c.polls.ringAll()
 }
 
-// broken ends the client because the daemon broke the memory contract, and
-// returns the error.
+// broken ends the client because the daemon broke the rules of the shared memory,
+// and returns the error.
 func (c *Client) broken(format string, args ...any) error {
 	c.fail(fmt.Errorf("%w: the daemon broke the memory contract: %s", ErrSession, fmt.Sprintf(format, args...)))
 	return c.Err()
 }
 
-// watch turns the end of the control connection into the client's.
+// watch ends the client when the control connection ends.
 func (c *Client) watch() {
 	select {
 	case <-c.done:
@@ -81,9 +81,9 @@ func (c *Client) watch() {
 	}
 }
 
-// wakeNeeded reports whether the daemon sleeps and it is the caller's part to
-// ring, with ringDaemon, which must then follow. tx.mu or rx.mu is held, and
-// the memory is in use.
+// wakeNeeded reports whether the daemon sleeps and the caller has to ring it. The
+// caller must then call ringDaemon. tx.mu or rx.mu is held, and the memory is in
+// use.
 func (c *Client) wakeNeeded() bool {
 	if !shm.WakeNeeded(c.seg.DaemonAsleep()) {
 		return false
@@ -115,8 +115,8 @@ func (c *Client) call(req ipc.Request) (ipc.Response, []int, error) {
 	}
 }
 
-// callContext makes one control request that may take long; when ctx ends
-// first, the request still runs, and its answer is dropped.
+// callContext makes one control request that may take long. If ctx ends first, the
+// request still runs, and its answer is dropped.
 func (c *Client) callContext(ctx context.Context, req ipc.Request) error {
 	if ctx.Done() == nil {
 		_, _, err := c.call(req)
@@ -158,7 +158,8 @@ func (c *Client) Bind(ap netip.AddrPort) (*Socket, error) {
 	return s, opErr("bind", ap, err)
 }
 
-// bind asks the daemon. Messages may arrive before its answer does.
+// bind asks the daemon for a socket. Messages for the socket may arrive before the
+// answer.
 func (c *Client) bind(ap netip.AddrPort) (s *Socket, err error) {
 	if err := c.Err(); err != nil {
 		return nil, err
@@ -198,8 +199,7 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// shut takes the memory out of use everywhere, waits until nobody is in it,
-// and unmaps it.
+// shut ends all use of the memory, waits until nobody is using it, and unmaps it.
 func (c *Client) shut() {
 	c.wait.close()
 	socks := c.rx.close()

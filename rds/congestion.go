@@ -2,7 +2,8 @@ package rds
 
 import "net/netip"
 
-// congMonitor is what a socket remembers of congestion. Guarded by rx.mu.
+// congMonitor is what a socket knows about congestion that its sends met. Guarded by
+// rx.mu.
 type congMonitor struct {
 	failed map[netip.AddrPort]struct{} // sends to these failed, and their relief is to come
 	update uint64                      // relieved, by port modulo 64
@@ -46,7 +47,8 @@ func (s *Socket) CongUpdates() uint64 {
 	return mask
 }
 
-// congFailed notes that a send to d failed, and has its relief announced.
+// congFailed notes that a send failed because the destination to is congested, and
+// asks the daemon to announce its relief.
 func (s *Socket) congFailed(to netip.AddrPort) {
 	t := &s.c.tx
 	t.mu.Lock()
@@ -66,7 +68,8 @@ func (s *Socket) congFailed(to netip.AddrPort) {
 	}
 }
 
-// relieved reports a destination a send to which had failed. rx.mu is held.
+// relieved reports the relief of a destination for which a send had failed. rx.mu is
+// held.
 func (s *Socket) relieved(to netip.AddrPort) {
 	if _, failed := s.cong.failed[to]; !failed {
 		return

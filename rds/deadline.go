@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// deadline is one direction's deadline of a socket. A timer marks it expired,
-// so that neither sending nor receiving reads a clock.
+// deadline is the read or the write deadline of a socket. A timer marks it expired,
+// so that no send or receive reads the clock.
 type deadline struct {
 	expired atomic.Bool
 
@@ -16,8 +16,8 @@ type deadline struct {
 	timer *time.Timer
 }
 
-// set moves the deadline; the zero time removes it. wake is called whenever it
-// expires and must be the same in every call.
+// set moves the deadline. The zero time removes it. wake is called when the deadline
+// expires, and must be the same function in every call.
 func (d *deadline) set(t time.Time, wake func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -41,9 +41,9 @@ func (d *deadline) set(t time.Time, wake func()) {
 	}
 }
 
-// fire runs on the timer. One that was stopped too late finds the deadline gone
-// or moved, and one whose clock is ahead of the deadline's finds it not there yet:
-// it goes on.
+// fire runs on the timer. A timer that was stopped too late finds that the deadline
+// has gone or moved. A timer that fires early by the clock of the deadline is
+// started again.
 func (d *deadline) fire(wake func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -28,8 +28,8 @@ type dest struct {
 	shared  *shm.Slot
 }
 
-// cell is a barrier cell: the operation ids of one (socket, address). It lives
-// as long as its socket, for ids never start again.
+// cell is a barrier cell: the operation ids of one (socket, address). It lives as
+// long as its socket, because ids must never start again.
 type cell struct {
 	idx    uint32
 	addr   netip.Addr
@@ -40,12 +40,12 @@ type cell struct {
 	final  uint64 // the mark when it was closed
 }
 
-// isOpen reports whether the daemon has handled the slot's OpenDest. Before
-// that the slot shows its former user's state.
+// isOpen reports whether the daemon has handled the slot's OpenDest. Until then the
+// slot shows the state of its former user.
 func (d *dest) isOpen() bool { return d.shared.LoadGen() == d.gen }
 
-// unknown reports whether d has to be open before a message is submitted, because
-// the daemon may refuse it, and is not yet. tx.mu is held.
+// unknown reports whether d must be open before a message is submitted, because the
+// daemon may refuse it, and is not open yet. tx.mu is held.
 func (t *tx) unknown(d *dest) bool {
 	if !d.known && t.asks {
 		d.known = d.isOpen() || mutant.On(mutant.DestUnasked)
@@ -81,11 +81,11 @@ func (ce *cell) hwm() uint64 {
 	return ce.shared.LoadHWM()
 }
 
-// reached compares as the kernel's design does, by signed difference.
+// reached compares by signed difference, as the design of the kernel does.
 func reached(hwm, id uint64) bool { return int64(hwm-id) >= 0 }
 
-// dest returns the slot of s for to, opening one if needed. The opening is
-// submitted with the message that follows it. tx.mu is held.
+// dest returns the slot of s for the destination to. It opens one if there is none;
+// the opening is submitted together with the message that follows it. tx.mu is held.
 func (t *tx) dest(s *Socket, to netip.AddrPort) (*dest, error) {
 	if d := s.lastDest; d != nil && d.to == to {
 		return d, nil
@@ -144,8 +144,9 @@ func (t *tx) open(s *Socket, to netip.AddrPort) (*dest, error) {
 	return d, nil
 }
 
-// freeSlot finds a slot never used, or one whose socket is gone, or closes one
-// that is idle: nothing pending and not used since the hand passed it last.
+// freeSlot returns a slot that was never used, or one whose socket is gone. If there
+// is none it closes an idle slot: one without anything pending that was not used
+// since the hand passed it last.
 func (t *tx) freeSlot() (uint32, bool) {
 	if t.nslots < len(t.slots) {
 		t.nslots++
@@ -191,8 +192,9 @@ func (t *tx) forget(d *dest) {
 	}
 }
 
-// forgetSocket drops all slots and cells of a socket. answered: the daemon has
-// closed it, behind everything that was submitted, so it has taken its cells in.
+// forgetSocket drops all slots and cells of a socket. With answered the daemon has
+// closed the socket, behind everything that was submitted, so it has taken back the
+// cells.
 func (t *tx) forgetSocket(s *Socket, answered bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -209,8 +211,8 @@ func (t *tx) forgetSocket(s *Socket, answered bool) {
 	}
 }
 
-// freeze keeps the high-water mark as it is: the cell is about to be another's,
-// or unmapped. tx.mu is held.
+// freeze keeps the present high-water mark, because the cell in shared memory is
+// about to serve another socket or to be unmapped. tx.mu is held.
 func (ce *cell) freeze() {
 	ce.final = ce.hwm()
 	ce.shared, ce.first = nil, nil

@@ -53,8 +53,8 @@ import (
 	"github.com/rdsd/rdsd/internal/ipc"
 )
 
-// sentinel is an error that is also the errno the kernel's RDS would return,
-// and never a timeout (syscall.EAGAIN claims to be one).
+// sentinel is an error that is also the errno that the RDS of the kernel would
+// return. It is never a timeout, although syscall.EAGAIN claims to be one.
 type sentinel struct {
 	text string
 	is   []error
@@ -171,7 +171,7 @@ var (
 	errRecvClosed     = &OpError{Op: "recv", Err: ErrClosed}
 )
 
-// opErr wraps err, nil stays nil.
+// opErr wraps err in an OpError. It returns nil for nil.
 func opErr(op string, addr netip.AddrPort, err error) error {
 	if err == nil {
 		return nil
@@ -186,12 +186,12 @@ var (
 	errFamily      error = &sentinel{"destination of another address family than the socket's", []error{syscall.EOPNOTSUPP, errors.ErrUnsupported}}
 )
 
-// tooLong is ErrMessageTooLong with what is too long.
+// tooLong returns ErrMessageTooLong with a text that says what is too long.
 func tooLong(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrMessageTooLong}, args...)...)
 }
 
-// invalid is ErrInvalid with what is wrong.
+// invalid returns ErrInvalid with a text that says what is wrong.
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrInvalid}, args...)...)
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
-// spinDefault keeps a whole request and reply among four processes in the fast
-// regime: nobody on the path falls asleep in between.
+// spinDefault is long enough for a request and its reply among four processes, so
+// that none of them falls asleep in between.
 const spinDefault = 50 * time.Microsecond
 
 // spinner decides how long the leader yields before it blocks. Only the leader
@@ -18,12 +18,12 @@ type spinner struct {
 	clock  time.Time
 	since  int64 // start of the wait; 0: not begun
 	last   int64 // after the last yield
-	vain   int   // waits in a row that the window was too short for
+	vain   int   // waits in a row that were longer than the window
 	guard  shm.SpinGuard
 }
 
-// maxVain: after so many waits that spinning did not shorten the leader blocks
-// at once, until a wait was short.
+// maxVain is how many waits in a row spinning may fail to shorten. The leader then
+// blocks at once, until a wait was short.
 const maxVain = 4
 
 func newSpinner(window time.Duration) spinner {
@@ -32,9 +32,9 @@ func newSpinner(window time.Duration) spinner {
 
 func (s *spinner) now() int64 { return int64(time.Since(s.clock)) + 1 }
 
-// again yields once, if the window is still open, and says so. It reads the
-// clock once: what it measures as the yield includes the look at the rings
-// before it, which is short.
+// again yields once if the window is still open, and reports whether it was. It
+// reads the clock once: the time it measures for the yield includes the short look
+// at the rings before it.
 func (s *spinner) again() bool {
 	if s.window <= 0 || s.since == 0 && !s.begin() {
 		return false
@@ -55,8 +55,8 @@ func (s *spinner) begin() bool {
 	return s.vain < maxVain && s.guard.May(s.since)
 }
 
-// slept ends a wait that did not end while spinning. One that was so short that
-// spinning might have met its end is a reason to spin the next time.
+// slept ends a wait that did not end while spinning. If the wait was so short that
+// spinning might have covered it, the next wait spins again.
 func (s *spinner) slept() {
 	if s.window <= 0 {
 		return
@@ -78,18 +78,17 @@ func (s *spinner) met() {
 
 const (
 	// giveEvery is how long the leader may go to sleep again and again without
-	// a look whether other goroutines wait for a processor.
+	// checking whether other goroutines wait for a processor.
 	giveEvery = 5 * time.Millisecond
-	// gaveLong: who gave way for so long has let others run.
+	// gaveLong: if giving way took that long, other goroutines have run.
 	gaveLong = 20 * time.Microsecond
 )
 
-// giver decides whether the leader gives way to other goroutines before it
-// takes its processor into a system call, where it keeps it for a while. Nobody
-// is kept waiting by that where a processor is idle: it takes their goroutines.
-// But then giving way wakes that processor up to take the leader over, a
-// thread's wake-up for each sleep. So the leader gives way now and then, and
-// each time while that lets others run. Only the leader uses it.
+// giver decides whether the leader gives way to other goroutines before a system
+// call in which it keeps its processor for a while. If another processor is idle,
+// that one runs the other goroutines anyway, and giving way only costs the wake-up
+// of a thread for each sleep. So the leader gives way once in giveEvery, and every
+// time as long as that lets other goroutines run. Only the leader uses it.
 type giver struct {
 	last time.Time
 	busy bool // others ran when it gave way
@@ -105,7 +104,7 @@ func (g *giver) give() {
 	g.busy = g.last.Sub(now) > gaveLong
 }
 
-// park waits until w is signalled. It returns early only for that.
+// park waits until w is signalled, and returns for no other reason.
 func (c *Client) park(w *waiter) {
 	for !w.signalled.Load() {
 		c.wait.mu.Lock()
@@ -122,8 +121,8 @@ func (c *Client) park(w *waiter) {
 	}
 }
 
-// lead looks after the rings for all waiters until w is signalled; w is the
-// leader and stays it until it leaves.
+// lead looks after the rings for all waiters until w is signalled. w is the leader
+// until it leaves.
 func (c *Client) lead(w *waiter) {
 	c.spin.since = 0
 	for !w.signalled.Load() {
@@ -143,7 +142,7 @@ func (c *Client) lead(w *waiter) {
 	}
 }
 
-// poll takes in what the daemon published and wakes whom it concerns. It
+// poll takes in what the daemon published, and wakes the waiters it concerns. It
 // reports whether there was anything.
 func (c *Client) poll() bool {
 	progress := c.rx.poll()
@@ -153,9 +152,9 @@ func (c *Client) poll() bool {
 	return progress
 }
 
-// announce says in what the daemon is to ring for. Who comes to wait for
-// returned messages at this moment either is seen here or sees the announcement
-// and makes it a wider one, see waiters.enter.
+// announce tells the daemon for what it has to ring. A goroutine that begins to wait
+// for returned messages at this moment is either seen here, or sees the announcement
+// and widens it: see waiters.enter.
 func (c *Client) announce() {
 	asleep := c.seg.ClientAsleep()
 	if c.wait.returns.Load() == 0 {
@@ -166,9 +165,9 @@ func (c *Client) announce() {
 	}
 }
 
-// sleep blocks until the daemon or somebody in this process rings. The
-// announcement comes before the last look at the rings: whoever publishes
-// after that look sees it and rings.
+// sleep blocks until the daemon or somebody in this process rings. The announcement
+// comes before the last look at the rings. So whoever publishes after that look sees
+// the announcement and rings.
 func (c *Client) sleep(w *waiter) {
 	c.wait.mu.Lock()
 	if w.signalled.Load() || c.wait.closed {

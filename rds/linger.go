@@ -48,8 +48,8 @@ func (s *Socket) lingering(d time.Duration) error {
 	return s.CloseWait(ctx)
 }
 
-// allReturned reports that no message of s is outstanding. A slot with messages
-// outstanding is never closed, so the open ones know of all.
+// allReturned reports that no message of s is outstanding. A slot with outstanding
+// messages is never closed, so the open slots know of all messages.
 func (s *Socket) allReturned() bool {
 	t := &s.c.tx
 	t.mu.Lock()

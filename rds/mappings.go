@@ -9,7 +9,7 @@ import (
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
-// mappings are all memory a client shares with the daemon, and the daemon's
+// mappings are all memory that a client shares with the daemon, and the daemon's
 // doorbell.
 type mappings struct {
 	local attach.Memory // nil: descriptors
@@ -19,7 +19,7 @@ type mappings struct {
 	maps map[*byte]*shm.Mapping // by first byte
 }
 
-// open maps what fd stands for. fd stays open.
+// open maps the memory that fd stands for. fd stays open.
 func (m *mappings) open(fd, size int, writable bool) ([]byte, error) {
 	if m.local != nil {
 		return m.local.Map(fd, size, writable)

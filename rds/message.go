@@ -80,12 +80,12 @@ type Message struct {
 	Peek bool
 }
 
-// plain reports that m is no more than a payload to send.
+// plain reports that m is only a payload to send.
 func (m *Message) plain() bool {
 	return m.Op == nil && m.Atomic == nil && m.Cookie == 0 && m.From.Buf == nil && m.From.Len == 0 && !m.ZeroCopy && m.GiveUpAfter == 0 && m.DstInc == 0
 }
 
-// freed reports that a Buffer m names has been freed. tx.mu is held.
+// freed reports that a Buffer that m names has been freed. tx.mu is held.
 func (m *Message) freed() bool {
 	if m == nil {
 		return false
@@ -99,7 +99,7 @@ func (m *Message) freed() bool {
 // MaxGiveUp is the longest GiveUpAfter, 49 days.
 const MaxGiveUp = (1<<32 - 1) * time.Millisecond
 
-// giveUpMs is d as the daemon wants it.
+// giveUpMs returns d in the unit of the daemon.
 func giveUpMs(d time.Duration) uint32 { return uint32((d + time.Millisecond - 1) / time.Millisecond) }
 
 // OpKind is what an operation does.

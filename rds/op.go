@@ -13,7 +13,7 @@ type opKey struct {
 	id   uint64
 }
 
-// checkExtras checks what m is more than a payload. mu is held.
+// checkExtras checks what m has besides a payload. mu is held.
 func (t *tx) checkExtras(s *Socket, m *Message) error {
 	settles := 0
 	if m.From.Buf != nil || m.From.Len != 0 {
@@ -50,8 +50,8 @@ func (t *tx) checkExtras(s *Socket, m *Message) error {
 	return nil
 }
 
-// checkOp checks what can be checked here; the rest is the daemon's and ends
-// in a status. mu is held.
+// checkOp checks what the client can check of an operation. The daemon checks the
+// rest, and its result is a status. mu is held.
 func (t *tx) checkOp(op *RDMA) error {
 	switch {
 	case op.Kind != Read && op.Kind != Write:
@@ -77,8 +77,8 @@ func (t *tx) checkOp(op *RDMA) error {
 	return nil
 }
 
-// checkSegment checks local memory of this client, of at least so many bytes.
-// mu is held.
+// checkSegment checks that g is memory of this client with at least least bytes. mu
+// is held.
 func (t *tx) checkSegment(g *Segment, least int) error {
 	switch {
 	case g.Buf == nil || g.Buf.c != t.c:
@@ -91,15 +91,16 @@ func (t *tx) checkSegment(g *Segment, least int) error {
 	return nil
 }
 
-// roomToSettle reports whether n more completions can be promised. A promise
-// is taken back with its message, so those are looked at first.
+// roomToSettle reports whether the completion queue of s has room for n more
+// completions. Returned messages give back their places, so they are taken in first
+// if there is none.
 func (t *tx) roomToSettle(s *Socket, n int) bool {
 	room := func() bool { return int(s.promised.Load()+s.queuedComps.Load())+n <= len(t.msgs) }
 	return room() || t.reap() && room()
 }
 
-// listSize is the size of the segment list of m's operation, 0 without one:
-// one segment is in the descriptor.
+// listSize returns the size of the segment list of m's operation; 0 if it has none.
+// A single segment is in the descriptor.
 func (m *Message) listSize() int {
 	if m.Op == nil || len(m.Op.Local) < 2 {
 		return 0
@@ -107,8 +108,9 @@ func (m *Message) listSize() int {
 	return len(m.Op.Local) * shm.SegEntrySize
 }
 
-// opMemory is the size of what m's operations have in the send arena: the
-// segment list, then at a multiple of shm.Unit the atomic's operands.
+// opMemory returns how much memory of the send arena m's operations take: the
+// segment list, and behind it, at a multiple of shm.Unit, the operands of the
+// atomic.
 func (m *Message) opMemory() int {
 	n := m.listSize()
 	if m.Atomic != nil {
@@ -119,7 +121,7 @@ func (m *Message) opMemory() int {
 
 func units(n int) int { return (n + shm.Unit - 1) / shm.Unit }
 
-// putOpMemory fills b, opMemory bytes.
+// putOpMemory writes the memory of opMemory into b.
 func (m *Message) putOpMemory(b []byte) {
 	if m.listSize() > 0 {
 		for i := range m.Op.Local {
@@ -132,8 +134,8 @@ func (m *Message) putOpMemory(b []byte) {
 	}
 }
 
-// commitExtras completes m's descriptor and writes its operations' behind it.
-// Their ids are assigned here, in the order of the ring. mu is held.
+// commitExtras completes the descriptor of m and writes those of its operations
+// behind it. It assigns the operations' ids, in the order of the ring. mu is held.
 func (t *tx) commitExtras(s *Socket, m *outMsg, x *txMsg, sub *shm.Sub) {
 	e := m.x
 	sub.Cookie, sub.GiveUp, sub.DstInc = uint64(e.Cookie), giveUpMs(e.GiveUpAfter), e.DstInc
@@ -199,8 +201,8 @@ func opFlags(notify, report, silent bool) (f uint16) {
 	return f
 }
 
-// promise keeps a place for the status of the operation just submitted, if it
-// asked for one.
+// promise reserves a place for the status of the operation that was just submitted,
+// if the operation asked for its status.
 func (t *tx) promise(s *Socket, ce *cell, x *txMsg, notify, report bool) {
 	if !notify && !report {
 		return
@@ -245,8 +247,8 @@ func (s *Socket) Notices(dst []Notice) int {
 // in one Notice of each kind without address, and news of peers is dropped.
 const maxNotices = 1024
 
-// addNotice queues n, folding it into an earlier one of the same kind and
-// destination if there is one. rx.mu is held.
+// addNotice queues n. If a notice of the same kind and destination is queued, n is
+// added to it. rx.mu is held.
 func (s *Socket) addNotice(n Notice) {
 	counts := n.Kind == Lost || n.Kind == NoSocket || n.Kind == GaveUp || n.Kind == NotGranted
 	if counts && s.foldNotice(n) {

@@ -132,7 +132,8 @@ func (c *Client) attach(o *Options, wake shm.Waiter) error {
 	return c.setBells(wake, fds)
 }
 
-// mapAll maps the segment, the table and the windows, in the order they come.
+// mapAll maps the segment, the table and the windows, in the order in which their
+// descriptors come.
 func (c *Client) mapAll(p shm.Params, fds []int) error {
 	mem, err := c.mem.open(fds[0], shm.SegmentSize(p), true)
 	if err != nil {
@@ -201,7 +202,7 @@ const (
 	minSub = 8
 )
 
-// fill returns p with defaults where p says nothing.
+// fill returns q with the defaults for its zero fields.
 func (q Params) fill() shm.Params {
 	p, d := shm.Params(q), shm.DefaultParams()
 	for _, f := range []struct{ v, def *uint32 }{
@@ -229,8 +230,8 @@ func (c *Client) moreSendMemory() ([]byte, error) {
 	return c.mem.open(fds[0], shm.WindowSize, true)
 }
 
-// goneError is what the end of the control connection means: that the daemon is
-// gone, whether it said so or died, or that it ended this session for a reason.
+// goneError returns what the end of the control connection means for the client:
+// ErrDaemonGone, or ErrSession with the reason.
 func goneError(reason error) error {
 	var end *ipc.SessionError
 	said := errors.As(reason, &end)
@@ -245,7 +246,7 @@ func goneError(reason error) error {
 	return fmt.Errorf("%w: %v", ErrSession, reason)
 }
 
-// processName is what the daemon shows for this process.
+// processName returns the name under which the daemon shows this process.
 func processName() string {
 	name := filepath.Base(os.Args[0])
 	return name[:min(len(name), ipc.MaxName)]

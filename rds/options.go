@@ -35,8 +35,8 @@ func (s *Socket) setLane(l uint8) error {
 	return nil
 }
 
-// fixLane has the daemon learn the socket's lane, which comes with the first
-// destination, before the control request that follows.
+// fixLane makes the daemon learn the socket's lane before the control request that
+// follows. The lane goes with the first destination that is opened.
 func (s *Socket) fixLane(ctx context.Context, to netip.AddrPort) error {
 	for {
 		err := s.openFirst(to)
@@ -50,7 +50,8 @@ func (s *Socket) fixLane(ctx context.Context, to netip.AddrPort) error {
 	}
 }
 
-// openFirst opens the destination to if s is in a lane and has none yet.
+// openFirst opens the destination to if s is in a lane other than 0 and has no
+// destination yet.
 func (s *Socket) openFirst(to netip.AddrPort) error {
 	t := &s.c.tx
 	t.mu.Lock()

@@ -95,7 +95,7 @@ func (s *Socket) SendMsgs(ms []Message) (n int, err error) {
 	return n, nil
 }
 
-// sendBatch submits small messages up to the first that fails or has to wait.
+// sendBatch submits small messages. It stops at the first that fails or has to wait.
 func (s *Socket) sendBatch(ms []Message) (n int) {
 	t := &s.c.tx
 	// One outMsg, filled field by field: a literal would be built elsewhere and

@@ -69,7 +69,7 @@ type pollFD struct {
 	w    *waiter    // for what has to be looked at, nil: nothing; guarded by rx.mu
 }
 
-// ring makes the descriptor readable, and is a new edge if it was.
+// ring makes the descriptor readable. If it was readable, that is a new edge.
 func (p *pollFD) ring() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -79,7 +79,7 @@ func (p *pollFD) ring() {
 	}
 }
 
-// quiet makes it unreadable.
+// quiet makes the descriptor unreadable.
 func (p *pollFD) quiet() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,7 +110,8 @@ func (s *Socket) idle() bool {
 		w.ZeroCopy && s.zcDone.len() > 0 || w.Congestion && s.cong.update != 0)
 }
 
-// arrived tells who polls that one of in was queued. rx.mu is held.
+// arrived makes the descriptor readable if the poll set has one of in, which was
+// queued. rx.mu is held.
 func (s *Socket) arrived(in interest) {
 	if s.poll == nil {
 		return
@@ -120,7 +121,8 @@ func (s *Socket) arrived(in interest) {
 	}
 }
 
-// taken follows every taking. rx.mu is held.
+// taken is called after everything that was taken from the queues, and makes the
+// descriptor unreadable if nothing is left. rx.mu is held.
 func (s *Socket) taken() {
 	switch {
 	case s.poll == nil || !s.idle():
@@ -188,9 +190,9 @@ func (p *polls) none() bool {
 	return len(p.fds) == 0
 }
 
-// over reports that there are no descriptors; then the keeper ends, and the next
-// descriptor has another one. So there never are two: each would take the wake-ups
-// of the other.
+// over reports that there are no descriptors. The keeper then ends, and the next
+// descriptor starts a new one. So there are never two keepers, which would take
+// wake-ups from each other.
 func (p *polls) over() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -201,7 +203,7 @@ func (p *polls) over() bool {
 	return true
 }
 
-// ringAll tells all who poll that the client has ended.
+// ringAll makes all descriptors readable, because the client has ended.
 func (p *polls) ringAll() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -210,8 +212,8 @@ func (p *polls) ringAll() {
 	}
 }
 
-// keep waits, and thereby looks after the rings, until the last descriptor or
-// the client is closed. It looks at the sets that something came in for.
+// keep waits, and thereby looks after the rings, until the last descriptor or the
+// client is closed. It checks the poll sets for which something has come in.
 func (s *Socket) keep() {
 	ws := &s.c.wait
 	for {

@@ -52,7 +52,7 @@ func (s *Socket) Polled() (WaitSet, error) {
 	return got, opErr("poll", netip.AddrPort{}, err)
 }
 
-// pollSet is what the socket polls for. rx.mu is held.
+// pollSet returns the poll set of the socket. rx.mu is held.
 func (s *Socket) pollSet() *WaitSet {
 	if s.pollFor.Empty() {
 		return &takeables
@@ -60,21 +60,22 @@ func (s *Socket) pollSet() *WaitSet {
 	return &s.pollFor
 }
 
-// taken is the part of w's interest that arrives and can be taken: its arrival
-// makes the condition hold, so nobody has to look.
+// taken returns the part of w's interest that arrives in queues. Its arrival makes
+// the condition true, so it needs no check.
 func (w *WaitSet) taken() (in interest) {
 	queues := WaitSet{Message: w.Message, Completion: w.Completion, Notice: w.Notice, ZeroCopy: w.ZeroCopy, Congestion: w.Congestion}
 	return queues.interest()
 }
 
-// looked is the interest of the rest of w: conditions that have to be looked at.
+// looked returns the interest of the other conditions of w, which have to be
+// checked.
 func (w *WaitSet) looked() interest {
 	rest := WaitSet{SendSpace: w.SendSpace, SendTo: w.SendTo, Op: w.Op, Status: w.Status, Relief: w.Relief}
 	return rest.interest()
 }
 
-// watchPoll has the poll set looked at when something comes in for it. rx.mu is
-// held, and there is a descriptor.
+// watchPoll arranges that the poll set is checked when something comes in for it.
+// rx.mu is held, and there is a descriptor.
 func (s *Socket) watchPoll() {
 	ws := &s.c.wait
 	ws.unwatch(s.poll.w)
@@ -86,9 +87,9 @@ func (s *Socket) watchPoll() {
 	s.pollLooks.Store(in != 0)
 }
 
-// pollLook finds which conditions of the poll set hold, and makes the descriptor
-// readable or not. The descriptor is quiet before the look: what comes in later
-// has it looked at again.
+// pollLook finds the conditions of the poll set that hold, and makes the descriptor
+// readable or unreadable. The descriptor is made unreadable before the check: what
+// comes in later causes another check.
 func (s *Socket) pollLook() (WaitSet, error) {
 	r := &s.c.rx
 	r.mu.Lock()
@@ -139,7 +140,7 @@ func (ws *waiters) unwatch(w *waiter) {
 	w.want = 0
 }
 
-// lookAt has w's poll set looked at.
+// lookAt has w's poll set checked.
 func (ws *waiters) lookAt(w *waiter) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -157,8 +158,8 @@ func (ws *waiters) lookAtLocked(w *waiter) {
 	}
 }
 
-// keeps makes w, who keeps the descriptors, the one to be woken for a look, and
-// reports whether there is none to make now.
+// keeps makes w, which waits for the keeper of the descriptors, the waiter that is
+// woken for checks. It reports whether no check is due now.
 func (ws *waiters) keeps(w *waiter) bool {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -166,7 +167,7 @@ func (ws *waiters) keeps(w *waiter) bool {
 	return len(ws.looks) == 0
 }
 
-// keepsNot ends keeps and returns the sockets to look at.
+// keepsNot ends keeps and returns the sockets whose poll sets have to be checked.
 func (ws *waiters) keepsNot(w *waiter) (dirty []*Socket) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

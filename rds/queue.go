@@ -1,15 +1,15 @@
 package rds
 
-// queueKeep is the largest capacity a queue keeps however little it is used:
-// little enough for many thousand sockets.
+// queueKeep is the largest capacity that a queue keeps although it is little used.
+// It is small enough for many thousand sockets.
 const queueKeep = 64
 
-// queueRounds is how often in a row a queue must run empty without having needed
-// a quarter of its memory before it gives it up: under a steady load rounds
-// differ.
+// queueRounds is how often in a row a queue must become empty without having used a
+// quarter of its memory before it gives the memory up. Under a steady load the use
+// differs from round to round.
 const queueRounds = 64
 
-// queue is a FIFO on a growing ring. Its bound is its users' business.
+// queue is a FIFO on a growing ring. Its users limit its length.
 type queue[T any] struct {
 	buf  []T // length a power of two, or nil
 	head int

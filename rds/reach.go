@@ -61,8 +61,7 @@ func (r Reason) Timeout() bool { return false }
 // peers.allow forbids always fail.
 func (s *Socket) SetFailUnreachable(on bool) { s.failUnreachable.Store(on) }
 
-// unreachable is why nothing may be sent to d now, nil if something may. tx.mu is
-// held.
+// unreachable returns why nothing may be sent to d now, or nil. tx.mu is held.
 func (t *tx) unreachable(s *Socket, d *dest) error {
 	why := Reason(d.shared.LoadUnreachable())
 	if why == 0 || !d.isOpen() {

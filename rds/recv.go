@@ -8,8 +8,8 @@ import (
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
-// recv receives one message: its event into e, as much of its payload as fits
-// into p; n is how much. It waits as the socket's mode, its deadline and
+// recv receives one message: its event into e, and as much of its payload as fits
+// into p. n is how much that was. It waits as the socket's mode, its deadline and
 // dontWait say.
 func (s *Socket) recv(p []byte, e *shm.Event, peek, dontWait bool) (n int, err error) {
 	dontWait = dontWait || s.nonblock.Load()
@@ -31,8 +31,9 @@ func (s *Socket) recv(p []byte, e *shm.Event, peek, dontWait bool) (n int, err e
 	}
 }
 
-// endRecv is endWait of a receiver that has what it wanted, or an error. If it
-// was woken all the same, what it was woken for is another's.
+// endRecv ends the waiting of a receiver that has a message or an error. If the
+// receiver was woken all the same, it wakes another one for whatever it was woken
+// for.
 func (s *Socket) endRecv(w **waiter) {
 	if !s.endWait(w) || mutant.On(mutant.WakeUpKept) {
 		return
@@ -43,8 +44,8 @@ func (s *Socket) endRecv(w **waiter) {
 	s.passOn()
 }
 
-// tryRecv takes one message if there is one. An expired deadline or a close
-// passes the wake-up that was meant for this caller on to another.
+// tryRecv takes one message if there is one. If a deadline or a close ends the
+// receive instead, it wakes another receiver in place of this one.
 func (s *Socket) tryRecv(p []byte, e *shm.Event, peek bool) (n int, done bool, err error) {
 	c, r := s.c, &s.c.rx
 	r.mu.Lock()
@@ -92,7 +93,8 @@ func (s *Socket) passOn() {
 	s.taken()
 }
 
-// peek copies the first message and leaves it. rx.mu is held and released.
+// peek copies the first message and leaves it in the queue. rx.mu is held, and
+// released inside.
 func (s *Socket) peek(p []byte, e *shm.Event) (n int, done bool, err error) {
 	r := &s.c.rx
 	defer r.mu.Unlock()
@@ -135,7 +137,7 @@ func source(e *shm.Event) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom16(e.SrcAddr).Unmap(), e.SrcPort)
 }
 
-// describe says in m what was received.
+// describe sets the fields of m that a receive sets.
 func (s *Socket) describe(m *Message, e *shm.Event, n int) {
 	m.N, m.Len, m.Truncated = n, int(e.Len), n < int(e.Len)
 	m.Addr, m.SrcInc, m.Cookie, m.Time = source(e), e.SrcInc, Cookie(e.Cookie), time.Unix(0, e.RecvTime)

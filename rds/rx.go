@@ -9,10 +9,10 @@ import (
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
-// rx is the receiving side of a client: the event ring, drained by whoever
-// holds the lock into the sockets' private queues, and the return of receive
-// ids. Private queues are bounded by what the daemon may have outstanding:
-// MaxRx messages, and the statuses that were promised.
+// rx is the receiving side of a client: the event ring, which whoever holds the lock
+// drains into the sockets' private queues, and the return of receive ids. What the
+// daemon may have outstanding limits the private queues: MaxRx messages, and the
+// statuses that were promised.
 type rx struct {
 	mu    sync.Mutex
 	c     *Client
@@ -55,14 +55,14 @@ func (r *rx) poll() bool {
 	return n > 0
 }
 
-// empty reports that the event ring is.
+// empty reports that the event ring is empty.
 func (r *rx) empty() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.dead || r.ev.Empty()
 }
 
-// close takes the memory out of use and returns the sockets there are.
+// close ends the use of the memory and returns the sockets.
 func (r *rx) close() (socks []*Socket) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -77,8 +77,8 @@ func (r *rx) close() (socks []*Socket) {
 	return socks
 }
 
-// drain moves the event ring into the sockets' queues and wakes whom it
-// concerns. mu is held.
+// drain moves the events of the ring into the sockets' queues and wakes the waiters
+// they concern. mu is held.
 func (r *rx) drain() int {
 	if r.dead {
 		return 0
@@ -103,9 +103,9 @@ func (r *rx) release(n int) {
 	}
 }
 
-// next finds the next message for s and reports whether there is one: in its
-// queue first, then in the ring, where others' events that come before it are
-// put into their queues. mu is held.
+// next finds the next message for s and reports whether there is one. It looks in
+// the queue of s first, then in the ring, where it moves the events of other sockets
+// that come before it into their queues. mu is held.
 func (r *rx) next(s *Socket, out *shm.Event) bool {
 	if s.rxq.len() > 0 {
 		*out = s.rxq.pop()
@@ -131,8 +131,8 @@ func (r *rx) next(s *Socket, out *shm.Event) bool {
 	return false
 }
 
-// sock returns the open socket with a handle; what names another one is late,
-// of a socket that was closed.
+// sock returns the open socket with a handle, or nil if the handle is that of a
+// socket that was closed.
 func (r *rx) sock(handle uint32) *Socket {
 	i := shm.SockIndex(handle)
 	if i >= uint32(len(r.socks)) {
@@ -199,7 +199,8 @@ func (r *rx) dispatch(e *shm.Entry) {
 	}
 }
 
-// about is the destination a notice is about; no address: several.
+// about returns the destination of a notice; the zero AddrPort if the notice is
+// about several.
 func about(n *shm.EventNotice) netip.AddrPort {
 	if n.Addr == [16]byte{} {
 		return netip.AddrPort{}
@@ -207,7 +208,8 @@ func about(n *shm.EventNotice) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom16(n.Addr).Unmap(), n.Port)
 }
 
-// eventSock reads the socket's handle, which all event kinds have in one place.
+// eventSock returns the socket's handle, which all kinds of events have in the same
+// place.
 func eventSock(e *shm.Entry) uint32 { return e.Event().Sock }
 
 // settle queues an operation's status.
@@ -228,8 +230,8 @@ func (r *rx) settle(s *Socket, e *shm.EventStatus) {
 	s.notifyAll(wantCompletion)
 }
 
-// promise notes that an operation's status may come, and with notify that it
-// will. tx.mu is held, mu is taken.
+// promise notes that the status of an operation may come, and with notify that it
+// will come. tx.mu is held, mu is taken.
 func (r *rx) promise(s *Socket, key opKey, addr netip.Addr, notify bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -243,8 +245,8 @@ func (r *rx) promise(s *Socket, key opKey, addr netip.Addr, notify bool) {
 	}
 }
 
-// giveBack returns a receive id: its memory is the daemon's again once flush
-// has run.
+// giveBack returns a receive id. Its memory is the daemon's again when flush has
+// run.
 func (r *rx) giveBack(id uint32) {
 	if !r.dead {
 		r.ret.Put(id)
@@ -252,16 +254,16 @@ func (r *rx) giveBack(id uint32) {
 	}
 }
 
-// forget ends what s has to do with the memory. Completions, notices and
-// zero-copy cookies stay to be read. rx.mu is held.
+// forget drops what s has in the memory. Completions, notices and zero-copy cookies
+// stay and can be read. rx.mu is held.
 func (s *Socket) forget() {
 	s.rxq = queue[shm.Event]{}
 	s.awaited, s.cellAddr, s.cong = nil, nil, congMonitor{}
 	s.closePollFD()
 }
 
-// flush publishes what giveBack collected and reports whether the caller has
-// to call ringDaemon: room at a receiver may be what a sender waits for.
+// flush publishes the ids that giveBack collected and reports whether the caller has
+// to call ringDaemon: a sender may be waiting for room at the receiver.
 func (r *rx) flush() bool {
 	if !r.returned || r.dead {
 		return false
@@ -288,7 +290,7 @@ func (r *rx) add(s *Socket) bool {
 	return true
 }
 
-// startBind lets events for unknown sockets wait until endBind.
+// startBind makes events for unknown sockets wait until endBind.
 func (r *rx) startBind() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -296,9 +298,10 @@ func (r *rx) startBind() {
 	r.binding = true
 }
 
-// endBind makes s known, nil if the bind failed, and hands it what came for it
-// meanwhile. It reports false if s must not be used: the client was closed
-// meanwhile, so what came lies in memory that is gone, or the handle is another's.
+// endBind makes s known and hands it the events that came for it since startBind. s
+// is nil if the bind failed. It returns false if s must not be used: the client was
+// closed in between, so that the events lie in memory that is gone, or the handle
+// belongs to another socket.
 func (r *rx) endBind(s *Socket) bool {
 	r.mu.Lock()
 	if r.dead && !mutant.On(mutant.BindBehindClose) {
@@ -320,8 +323,8 @@ func (r *rx) endBind(s *Socket) bool {
 	return ok
 }
 
-// remove forgets s after the daemon has closed it: what it had not read, and
-// what is still in the ring, is given back.
+// remove drops s after the daemon has closed it. It gives back the messages that s
+// had not read, in its queue and in the ring.
 func (r *rx) remove(s *Socket) {
 	r.mu.Lock()
 	r.drain() // its statuses and notices up to the close
@@ -335,8 +338,8 @@ func (r *rx) remove(s *Socket) {
 	}
 }
 
-// discard gives back what s, which was shut, has not read: its memory may be
-// what others of this client, and so s itself, wait for.
+// discard gives back the messages that s, which was shut, has not read. Other
+// sockets of this client, and so s itself, may be waiting for their memory.
 func (r *rx) discard(s *Socket) {
 	r.mu.Lock()
 	r.drain()
@@ -348,7 +351,7 @@ func (r *rx) discard(s *Socket) {
 	}
 }
 
-// drop gives back what is in the queue of s. mu is held.
+// drop gives back the messages in the queue of s. mu is held.
 func (r *rx) drop(s *Socket) {
 	for s.rxq.len() > 0 {
 		r.giveBack(s.rxq.pop().RxID)

@@ -81,8 +81,8 @@ func waitable(err error) bool {
 	return err == errFull || err == ErrCongested || err == errNoMemory || err == errRingFull || err == errOpening
 }
 
-// endWait ends a registration that is no longer needed, and reports whether it
-// had been woken.
+// endWait ends a registration as waiter and reports whether the waiter had been
+// woken.
 func (s *Socket) endWait(w **waiter) (woken bool) {
 	if *w != nil {
 		woken = s.c.wait.leave(*w)
@@ -91,7 +91,7 @@ func (s *Socket) endWait(w **waiter) (woken bool) {
 	return woken
 }
 
-// sendError dresses err up for the caller.
+// sendError returns err in the form for the caller.
 func (s *Socket) sendError(m *outMsg, err error) error {
 	switch err {
 	case nil:
@@ -104,9 +104,9 @@ func (s *Socket) sendError(m *outMsg, err error) error {
 	return opErr("send", m.to, err)
 }
 
-// submit puts m into the ring, without publishing it. What it set aside before
-// an error that can be waited for stays in m. arm says that the caller is
-// registered and wants congestion relief announced. mu is held.
+// submit puts m into the ring without publishing it. After an error that can be
+// waited for, m keeps what was set aside for it. arm says that the caller is
+// registered as a waiter and wants congestion relief announced. mu is held.
 func (t *tx) submit(s *Socket, m *outMsg, arm bool) error {
 	if s.closed.Load() {
 		t.drop(m)
@@ -268,8 +268,9 @@ func (t *tx) setAside(s *Socket, m *outMsg, d *dest) error {
 	return nil
 }
 
-// alloc takes arena memory, after a look for returned messages if need be. used
-// is what was in use before the message, and falls with what is returned.
+// alloc takes arena memory. If there is none, it takes in returned messages and
+// tries again. used is how much was in use before the message; it falls when
+// messages are returned.
 func (t *tx) alloc(n int, used *int) (uint32, bool) {
 	chunk, ok := t.arena.Alloc(n)
 	if !ok {

@@ -17,8 +17,8 @@ const (
 	openPatience = time.Second
 )
 
-// sendWait waits for what err says is missing. The first call for a reason
-// only registers: the caller must look again before it parks.
+// sendWait waits for what err says is missing. The first call for a reason only
+// registers the waiter: the caller must try again before it waits.
 func (s *Socket) sendWait(m *outMsg, err error, w **waiter, dontWait bool) error {
 	want := wantSpace
 	switch {
@@ -60,9 +60,9 @@ func (s *Socket) sendWait(m *outMsg, err error, w **waiter, dontWait bool) error
 	return nil
 }
 
-// ringWait waits until the daemon has taken something from the submission
-// ring. Nothing announces that, but a daemon that is awake does it within
-// microseconds; it is not asleep, for it was rung.
+// ringWait waits until the daemon has taken something from the submission ring.
+// Nothing announces that, but a daemon that is awake does so within microseconds,
+// and the daemon is awake because it was rung.
 func (s *Socket) ringWait(dontWait bool) error {
 	if yieldUntil(s.c.tx.ringFree) {
 		return nil
@@ -74,8 +74,8 @@ func (s *Socket) ringWait(dontWait bool) error {
 	return nil
 }
 
-// yieldUntil yields to the daemon until done, and gives up when a daemon that is
-// awake would have been.
+// yieldUntil yields to the daemon until done is true. It gives up after a time in
+// which a daemon that is awake would have finished.
 func yieldUntil(done func() bool) bool {
 	start := time.Now()
 	for tries := 0; tries < 100 && time.Since(start) <= ringYield; tries++ {
@@ -89,9 +89,9 @@ func yieldUntil(done func() bool) bool {
 }
 
 // openWait waits until the daemon has opened the destination to, as a control call
-// waits for its answer: also for a caller that does not wait for its message. Only a
-// daemon that is far behind makes that one come again. The daemon is not asleep,
-// for it was rung.
+// waits for its answer. It does so even for a caller that must not wait for its
+// message; only if the daemon is far behind does such a caller get an error. The
+// daemon is awake, because it was rung.
 func (s *Socket) openWait(to netip.AddrPort, dontWait bool) error {
 	open := func() bool { return s.c.tx.isOpen(s, to) }
 	done := yieldUntil(open)
@@ -104,7 +104,7 @@ func (s *Socket) openWait(to netip.AddrPort, dontWait bool) error {
 	return nil
 }
 
-// isOpen reports that nothing is to be waited for before a send to is tried again.
+// isOpen reports that a send to the destination to can be tried again at once.
 func (t *tx) isOpen(s *Socket, to netip.AddrPort) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

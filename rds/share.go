@@ -21,11 +21,11 @@ const (
 	memShare = 4
 )
 
-// freeMem is the send memory that is free, in bytes.
+// freeMem returns how many bytes of send memory are free.
 func (t *tx) freeMem() int { return t.arena.Windows()*shm.WindowSize - t.arena.InUse() }
 
-// overShare reports that a destination which holds that much has its share: a
-// part'th of what is free.
+// overShare reports whether a destination that holds holds has its share: one
+// part-th of free, what is free.
 func overShare(holds, part, free int) bool {
 	return holds > 0 && part*holds >= free && !mutant.On(mutant.ShareIgnored)
 }
@@ -33,13 +33,14 @@ func overShare(holds, part, free int) bool {
 // idsOver reports that d holds its share of message ids.
 func (t *tx) idsOver(d *dest) bool { return overShare(d.pending, idShare, len(t.free)) }
 
-// memOver reports that d holds its share of send memory, and that this is scarce.
+// memOver reports that d holds its share of send memory, and that send memory is
+// scarce.
 func (t *tx) memOver(d *dest) bool {
 	free := t.freeMem()
 	return free < shm.WindowSize && overShare(d.mem, memShare, free)
 }
 
-// refuse notes that d is beyond its share.
+// refuse notes that d was refused for holding its share.
 func (t *tx) refuse(d *dest) error {
 	if !d.over {
 		d.over = true
@@ -48,7 +49,8 @@ func (t *tx) refuse(d *dest) error {
 	return ErrCongested
 }
 
-// relieveShares announces the relief of those that have room again.
+// relieveShares announces the relief of the destinations that hold less than their
+// share again.
 func (t *tx) relieveShares() {
 	free, mem := len(t.free), t.freeMem()
 	scarce := t.full && mem < shm.WindowSize
@@ -65,7 +67,7 @@ func (t *tx) relieveShares() {
 	t.over = kept
 }
 
-// relieve has those look again that wait for the relief of d.
+// relieve wakes those who wait for the relief of d.
 func (t *tx) relieve(d *dest) {
 	if d.sock.congMon.Load() {
 		t.c.rx.mu.Lock()

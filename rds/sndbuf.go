@@ -7,12 +7,12 @@ import "github.com/rdsd/rdsd/internal/shm"
 // if it was refused it stays until the receiver reads, which must not keep
 // anything from the others. Guarded by tx.mu.
 
-// charged is what counts against the send buffer, in bytes.
+// charged returns how many bytes count against the send buffer.
 func (s *Socket) charged() int { return s.queued - s.parked }
 
-// full reports that the send buffer has no room, after a look at who is
-// congested by now. arm says that the caller is registered and wants to know if
-// one of them will be.
+// full reports whether the send buffer has no room. It first checks which
+// destinations have become congested. arm says that the caller is registered as a
+// waiter and wants to know of congestion that begins later.
 func (s *Socket) full(arm bool) bool {
 	if s.room() {
 		return false
@@ -26,7 +26,7 @@ func (s *Socket) full(arm bool) bool {
 	return !s.room()
 }
 
-// room reports that the send buffer takes one more message.
+// room reports whether the send buffer takes one more message.
 func (s *Socket) room() bool { return s.charged() < s.sndbuf && s.msgs < shm.MaxMsgs(s.sndbuf) }
 
 // halfFull reports that it is time to have acks.
@@ -34,7 +34,8 @@ func (s *Socket) halfFull() bool {
 	return s.charged() >= s.sndbuf/2 || s.msgs >= shm.MaxMsgs(s.sndbuf)/2
 }
 
-// look reports whether d is congested, and counts what is pending accordingly.
+// look reports whether d is congested, and counts the pending bytes of d
+// accordingly.
 func (d *dest) look() bool {
 	on := d.congested()
 	if on != d.parked {
@@ -50,7 +51,7 @@ func (d *dest) look() bool {
 	return on
 }
 
-// charge counts a message of n bytes to d.
+// charge counts a message of n bytes as pending at d.
 func (d *dest) charge(n int) {
 	s := d.sock
 	if d.pending == 0 {
@@ -71,7 +72,7 @@ func (d *dest) charge(n int) {
 	}
 }
 
-// uncharge ends what charge has begun.
+// uncharge ends the count of charge.
 func (d *dest) uncharge(n int) {
 	s := d.sock
 	d.pending--

@@ -66,7 +66,7 @@ type Socket struct {
 
 var _ net.PacketConn = (*Socket)(nil)
 
-// err says why nothing more comes: the client's end, or the socket's.
+// err returns why nothing more comes: the end of the client, or of the socket.
 func (s *Socket) err() error {
 	if s.overrun.Load() {
 		return ErrOverrun
@@ -115,7 +115,7 @@ func (s *Socket) connectable(to netip.AddrPort) error {
 	return s.checkDest(to)
 }
 
-// checkDest says why to cannot be a destination of s.
+// checkDest returns why the address to cannot be a destination of s, or nil.
 func (s *Socket) checkDest(to netip.AddrPort) error {
 	if err := checkAddr(to.Addr()); err != nil {
 		return err
@@ -255,8 +255,8 @@ func (s *Socket) shut() error {
 	return nil
 }
 
-// overtaken turns the answer to a call about s into ErrClosed if Close overtook
-// the call: the daemon did not find what Close had taken back.
+// overtaken turns the answer to a control call about s into ErrClosed if Close was
+// faster than the call, so that the daemon did not find what the call named.
 func (s *Socket) overtaken(err error) error {
 	if s.closed.Load() && !mutant.On(mutant.OvertakenInvalid) && (errors.Is(err, syscall.EBADF) || errors.Is(err, syscall.EINVAL)) {
 		return ErrClosed
@@ -264,7 +264,7 @@ func (s *Socket) overtaken(err error) error {
 	return err
 }
 
-// finishClose closes s at the daemon and forgets it.
+// finishClose closes s at the daemon and drops it here.
 func (s *Socket) finishClose() {
 	c := s.c
 	// One bind or close at a time: the index must not belong to a new socket

@@ -84,7 +84,7 @@ func (s *Socket) atomic(ctx context.Context, to netip.AddrPort, a Atomic) (old u
 	return old, err
 }
 
-// word reads the 8 bytes of g, unless they have been unmapped meanwhile.
+// word reads the 8 bytes of g, unless they have been unmapped.
 func (c *Client) word(g Segment) (uint64, error) {
 	c.tx.mu.Lock()
 	defer c.tx.mu.Unlock()
@@ -94,8 +94,8 @@ func (c *Client) word(g Segment) (uint64, error) {
 	return binary.NativeEndian.Uint64(g.Buf.mem[g.Off:]), nil
 }
 
-// run sends m with its one operation and waits until that is locally complete
-// and settled. pending names it if it may still use its memory.
+// run sends m with its one operation and waits until the operation is locally
+// complete and settled. pending names the operation if it may still use its memory.
 func (s *Socket) run(ctx context.Context, m *Message) (pending OpRef, err error) {
 	if err := ctx.Err(); err != nil {
 		return OpRef{}, err
@@ -127,7 +127,8 @@ func (s *Socket) run(ctx context.Context, m *Message) (pending OpRef, err error)
 	return OpRef{}, err
 }
 
-// pastDeadline looks at the clock: ctx itself may notice later.
+// pastDeadline reports whether the deadline of ctx has passed by the clock; ctx
+// itself may notice it later.
 func pastDeadline(ctx context.Context) bool {
 	at, ok := ctx.Deadline()
 	return ok && !time.Now().Before(at)
@@ -161,7 +162,7 @@ func (s *Socket) sendContext(ctx context.Context, m *Message) (id uint64, err er
 	}
 }
 
-// cause takes the OpError off err: the caller puts its own around.
+// cause returns err without its OpError, because the caller adds its own.
 func cause(err error) error {
 	var e *OpError
 	if errors.As(err, &e) {
@@ -170,8 +171,8 @@ func cause(err error) error {
 	return err
 }
 
-// disown has the completion of op dropped, now or when it comes: nobody waits
-// for it any more.
+// disown drops the completion of op, now or when it comes, because nobody waits for
+// it any more.
 func (s *Socket) disown(op OpRef) {
 	r := &s.c.rx
 	r.mu.Lock()
@@ -188,8 +189,8 @@ func (s *Socket) disown(op OpRef) {
 	}
 }
 
-// words is the local memory of synchronous atomics: 8 bytes each, made on
-// demand and used again and again.
+// words is the local memory of synchronous atomics. It consists of words of 8 bytes,
+// which are made on demand and reused.
 type words struct {
 	mu     sync.Mutex
 	free   []Segment
@@ -197,7 +198,7 @@ type words struct {
 	making *making // nil: none are being made
 }
 
-// making is a buffer of words on its way. It may take the daemon long, and no
+// making is a buffer of words that the daemon is making. That may take long, and no
 // caller waits longer than its context says.
 type making struct {
 	done chan struct{}
@@ -231,7 +232,7 @@ func (w *words) take(ctx context.Context, c *Client) (Segment, error) {
 	}
 }
 
-// try returns an unused word, or what is to be waited for.
+// try returns an unused word, or the buffer that has to be waited for.
 func (w *words) try(c *Client) (g Segment, ok bool, m *making) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -272,8 +273,8 @@ func (w *words) lend(l lentWord) {
 	w.lent = append(w.lent, l)
 }
 
-// reclaim takes back words whose operations are locally complete by now. Of a
-// socket that was closed nobody can tell: its words are lost.
+// reclaim takes back words whose operations are locally complete. For a closed
+// socket nobody can tell that, so its words are lost.
 func (w *words) reclaim() {
 	kept := w.lent[:0]
 	for _, l := range w.lent {

@@ -7,13 +7,13 @@ import (
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
-// reapEvery: after so many sends a sender takes returned messages in, so that
-// the ids and the arena in use stay few and warm.
+// reapEvery is how many sends go by before a sender takes in returned messages. So
+// few ids and little memory are in use, and those stay in the cache.
 const reapEvery = 64
 
-// tx is the sending side of a client: the submission ring, message ids, the
-// send arena, destination slots and barrier cells. One short lock guards all
-// of it; payloads above inlineCopy are copied outside.
+// tx is the sending side of a client: the submission ring, message ids, the send
+// arena, destination slots and barrier cells. One lock, held for a short time,
+// guards all of it. Payloads longer than inlineCopy are copied without the lock.
 type tx struct {
 	mu       sync.Mutex
 	c        *Client
@@ -32,9 +32,9 @@ type tx struct {
 	grow     sync.Mutex // one arena window at a time
 	full     bool       // the daemon gives no more windows
 	dead     bool       // the memory is about to be unmapped
-	asks     bool       // the daemon may refuse a destination: ipc.FeatureRefuses
-	starved  bool       // an id or memory was asked for in vain since the last return
-	over     []*dest    // refused for their share: see share.go
+	asks     bool       // the daemon may refuse a destination (ipc.FeatureRefuses)
+	starved  bool       // ids or memory ran out since messages were returned last
+	over     []*dest    // destinations refused because they hold their share, see share.go
 }
 
 // txMsg is a message between submission and return.
@@ -48,7 +48,7 @@ type txMsg struct {
 	mem      uint32 // arena memory of both, rounding included
 	n        uint32 // payload bytes charged
 	zcCookie uint32
-	zc       bool  // zcCookie is to come back
+	zc       bool  // zcCookie is to be returned by ZeroCopyDone
 	sent     bool  // in the ring, so the daemon may return it
 	settles  uint8 // places held in the completion queue
 }
@@ -83,8 +83,8 @@ func (t *tx) returnsEmpty() bool {
 	return t.dead || t.ret.Empty()
 }
 
-// close takes the memory out of use; all sockets are closed with it. It goes by
-// the cells: a socket that is being closed itself may be in no other table.
+// close ends the use of the memory and closes all sockets. It finds them by their
+// cells, because a socket that is being closed may be in no other table.
 func (t *tx) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -96,9 +96,9 @@ func (t *tx) close() {
 	}
 }
 
-// reap takes back what the daemon is done with: ids and arena are free again,
-// the sockets' send buffers have room, those who wait for it are woken. mu is
-// held.
+// reap takes in the messages that the daemon has finished with: their ids and memory
+// are free again, the send buffers of their sockets have room, and those who wait
+// for that are woken. mu is held.
 func (t *tx) reap() bool {
 	t.sends = 0
 	n := 0
@@ -125,7 +125,7 @@ func (t *tx) reap() bool {
 	return true
 }
 
-// gained has those look again that wait for message ids or send memory: some have
+// gained wakes those who wait for message ids or send memory, because some have
 // become free. mu is held.
 func (t *tx) gained() {
 	t.starved = false
@@ -168,8 +168,8 @@ func (t *tx) giveBack(id uint32) {
 	t.free = append(t.free, id)
 }
 
-// publish makes what was submitted visible and reports whether the caller has
-// to call ringDaemon. mu is held.
+// publish makes the submitted entries visible to the daemon and reports whether the
+// caller has to call ringDaemon. mu is held.
 func (t *tx) publish() (ring bool) {
 	if t.dead {
 		return false
@@ -178,9 +178,8 @@ func (t *tx) publish() (ring bool) {
 	return t.c.wakeNeeded()
 }
 
-// growArena asks the daemon for one more window of send memory, unless there
-// are more than seen already, and notes if there is none to be had. mu is not
-// held.
+// growArena asks the daemon for one more window of send memory, unless there are
+// more than seen already. It notes if the daemon gives no more. mu is not held.
 func (t *tx) growArena(seen int) {
 	t.grow.Lock()
 	defer t.grow.Unlock()

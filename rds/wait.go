@@ -31,10 +31,10 @@ func (w *WaitSet) Empty() bool {
 		len(w.SendTo)+len(w.Op)+len(w.Status)+len(w.Relief) == 0
 }
 
-// sends reports whether there are conditions of the sending side.
+// sends reports whether w has conditions of sending.
 func (w *WaitSet) sends() bool { return w.SendSpace || len(w.SendTo)+len(w.Relief) > 0 }
 
-// interest says what can make one of the conditions true.
+// interest returns what can make a condition of w true.
 func (w *WaitSet) interest() interest {
 	var in interest
 	for _, x := range []struct {
@@ -80,8 +80,8 @@ func (s *Socket) Wait(ctx context.Context, w WaitSet) (WaitSet, error) {
 	return ready, opErr("wait", netip.AddrPort{}, err)
 }
 
-// ready returns the part of w that holds. With arm, the daemon announces the
-// rest.
+// ready returns the conditions of w that hold. With arm it asks the daemon to
+// announce the others.
 func (s *Socket) ready(w *WaitSet, arm bool) (WaitSet, error) {
 	var got WaitSet
 	for _, o := range w.Op {
@@ -118,7 +118,7 @@ func (s *Socket) ready(w *WaitSet, arm bool) (WaitSet, error) {
 	return got, nil
 }
 
-// readySend looks at the conditions of the sending side.
+// readySend checks the conditions of sending.
 func (s *Socket) readySend(w, got *WaitSet, arm bool) {
 	t := &s.c.tx
 	t.mu.Lock()
@@ -144,8 +144,8 @@ func (s *Socket) readySend(w, got *WaitSet, arm bool) {
 	}
 }
 
-// relieved reports whether d is not congested; with arm, its relief is announced
-// otherwise. mu is held.
+// relieved reports whether d is not congested. If d is congested, arm asks the
+// daemon to announce its relief. mu is held.
 func (t *tx) relieved(d *dest, arm bool) bool {
 	if d.congested() {
 		if arm {
@@ -158,9 +158,9 @@ func (t *tx) relieved(d *dest, arm bool) bool {
 	return !d.over
 }
 
-// waitUntil calls try until it reports true or an error, waiting in between
-// for what want names. arm is set once the caller is registered: from then on
-// no wake-up is missed.
+// waitUntil calls try until it reports true or an error. In between it waits for
+// what want names. arm is set once the caller is registered as a waiter: from then
+// on no wake-up is missed.
 func (s *Socket) waitUntil(ctx context.Context, want interest, try func(arm bool) (bool, error)) error {
 	c := s.c
 	for {

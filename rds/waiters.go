@@ -30,9 +30,9 @@ const (
 	wantReturns = wantSpace | wantMemory | wantZeroCopy | wantRelief | wantCongestion
 )
 
-// waiter is one goroutine that waits at a socket. The protocol is: enter, look
-// again whether waiting is needed, park, leave. Whatever happens after enter
-// signals the waiter, so nothing between looking and parking is missed.
+// waiter is one goroutine that waits at a socket. It enters, checks again whether it
+// has to wait, parks, and leaves. Everything that happens after enter signals the
+// waiter, so nothing is missed between the check and the parking.
 type waiter struct {
 	sock *Socket
 	want interest
@@ -50,7 +50,8 @@ type waiter struct {
 
 type links struct{ prev, next *waiter }
 
-// waiterList is an intrusive list; pick says which of a waiter's links it uses.
+// waiterList is a list whose links are in its elements. pick returns which of a
+// waiter's links it uses.
 type waiterList struct {
 	head, tail *waiter
 	pick       func(*waiter) *links
@@ -109,20 +110,20 @@ type waiters struct {
 	ring    func()       // ends the leader's Waiter.Wait
 	closed  bool         // nobody waits any more
 	watches waiterList   // see pollset.go
-	looks   []*waiter    // watches that something came in for
-	keeper  *waiter      // who is woken to look at them
-	returns atomic.Int32 // waiters that returned messages may help
-	memory  atomic.Int32 // those for wantMemory
+	looks   []*waiter    // watches whose poll sets have to be checked
+	keeper  *waiter      // the waiter that is woken to check them
+	returns atomic.Int32 // how many waiters returned messages may help
+	memory  atomic.Int32 // how many wait for wantMemory
 }
 
-// socketWaiters is a socket's part: its own list, and counters that tell
-// without the lock that nobody waits.
+// socketWaiters are the waiters at one socket, with counters that tell without the
+// lock that there are none.
 type socketWaiters struct {
 	list   waiterList
 	counts [interests]atomic.Int32
 }
 
-// waiting tells whether anybody waits for one of want.
+// waiting reports whether anybody waits for one of want.
 func (s *Socket) waiting(want interest) bool {
 	for ; want != 0; want &= want - 1 {
 		if s.wait.counts[bits.TrailingZeros16(uint16(want))].Load() > 0 {
@@ -175,8 +176,8 @@ func (s *Socket) enter(want interest, watcher bool) *waiter {
 	return w
 }
 
-// leave ends the waiting and reports whether w was signalled; w must not be
-// used afterwards. If w led, another one leads from now on.
+// leave ends the waiting of w and reports whether w was signalled. w must not be
+// used afterwards. If w was the leader, another waiter becomes the leader.
 func (ws *waiters) leave(w *waiter) (signalled bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -230,7 +231,7 @@ func (ws *waiters) signalLocked(w *waiter) {
 	w.poke()
 }
 
-// signal wakes w unless that use of it is over.
+// signal wakes w, unless the waiting that gen counts is over.
 func (ws *waiters) signal(w *waiter, gen uint64) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -242,9 +243,9 @@ func (ws *waiters) signal(w *waiter, gen uint64) {
 // notifyAll wakes everybody at s who waits for one of want.
 func (s *Socket) notifyAll(want interest) { s.notify(want, false) }
 
-// notifyOne wakes one consumer, and the watchers. A consumer that is woken this
-// way and leaves something over must pass the wake-up on, also if it was woken
-// when it had what it wanted already, and was about to leave.
+// notifyOne wakes one consumer, and the watchers. A consumer that was woken this way
+// and leaves something over must wake the next one. That also holds for a consumer
+// that had what it wanted before it was woken.
 func (s *Socket) notifyOne(want interest) { s.notify(want, true) }
 
 func (s *Socket) notify(want interest, one bool) {
@@ -281,7 +282,7 @@ func (ws *waiters) notifyEverybody(want interest) {
 	}
 }
 
-// close wakes everybody; whoever enters later is woken at once.
+// close wakes everybody. Whoever enters later is woken at once.
 func (ws *waiters) close() {
 	ws.mu.Lock()
 	ws.closed = true

@@ -1,6 +1,6 @@
 package rds
 
-// checkFrom checks a payload that stays where it is. mu is held.
+// checkFrom checks a payload that is sent from where it lies. mu is held.
 func (t *tx) checkFrom(m *Message) error {
 	if len(m.Payload) > 0 {
 		return invalid("a message with both Payload and From")
