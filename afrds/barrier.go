@@ -40,13 +40,15 @@ func (a *BarrierArgs) Parse(b []byte) error {
 	return nil
 }
 
-// barrier is RDS_BARRIER, which Linux does not have any more: it stores the
-// high-water mark of the socket's operations to the destination, and waits
-// until it is WaitRDMAID. Ids count 1, 2, ... per destination in the order of
-// the sends. EINVAL: the size, or an id not issued yet; ENOTCONN: unbound;
-// EFAULT: no memory for the mark; EAGAIN: not reached and MSG_DONTWAIT, poll
-// then reports it; EINTR: Interrupt. The mark is stored in any case but the
-// first three.
+// barrier is RDS_BARRIER, which Linux does not have any more. It stores the
+// high-water mark of the socket's operations to the destination, and waits until the
+// mark has reached WaitRDMAID. Ids count 1, 2, ... per destination in the order of
+// the sends.
+//
+// EINVAL: the size, or an id that was not issued. ENOTCONN: the socket is not bound.
+// EFAULT: there is no memory for the mark. In all other cases the mark is stored.
+// EAGAIN: the mark has not reached the id, with MSG_DONTWAIT; poll reports when it
+// has. EINTR: Interrupt.
 func (s *Socket) barrier(val []byte) error {
 	var a BarrierArgs
 	if err := a.Parse(val); err != nil {
@@ -88,7 +90,8 @@ func (s *Socket) barrier(val []byte) error {
 	return s.ended(ctx)
 }
 
-// disarm ends what poll waits for, once the application has asked about it.
+// disarm ends the wait of poll for a barrier, because the application has asked for
+// it.
 func (s *Socket) disarm(to netip.Addr, id uint64) {
 	s.mu.Lock()
 	armed, ok := s.armed[to]

@@ -7,7 +7,7 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// outgoing is a sendmsg in work.
+// outgoing is a message that a sendmsg is putting together.
 type outgoing struct {
 	flags   int
 	payload []byte
@@ -17,9 +17,10 @@ type outgoing struct {
 	tokens  []uint64    // of its operations, as rds knows them
 }
 
-// checkChain looks at the whole chain and at RDMA_ARGS only, as the kernel does
-// before it looks at the payload (send.c rds_rdma_bytes). EINVAL: malformed
-// chain, RDMA_ARGS too short; EMSGSIZE: more remote bytes than a message's.
+// checkChain checks the form of the whole chain, and RDMA_ARGS, as the kernel does
+// before it checks the payload (send.c rds_rdma_bytes). EINVAL: a malformed chain,
+// or RDMA_ARGS that are too short. EMSGSIZE: more remote bytes than a message may
+// have.
 func checkChain(control []byte) error {
 	sum := uint64(0)
 	for {
@@ -46,9 +47,9 @@ func checkChain(control []byte) error {
 	}
 }
 
-// sizes checks each control message by itself, in their order (send.c
-// rds_rm_size). EINVAL, EMSGSIZE, EFAULT: see RDMA_ARGS; EINVAL: a type that
-// cannot be sent.
+// sizes checks each control message alone, in their order (send.c rds_rm_size).
+// EINVAL, EMSGSIZE, EFAULT: RDMA_ARGS, see vectorSize. EINVAL: a type that cannot be
+// sent.
 func (k *Kernel) sizes(control []byte) error {
 	sendable := cmsg.Of(cmsg.TypeRDMAArgs, cmsg.TypeRDMADest, cmsg.TypeRDMAMap, cmsg.TypeAtomicFAdd, cmsg.TypeAtomicCSwp,
 		cmsg.TypeMaskedAtomicFAdd, cmsg.TypeMaskedAtomicCSwp, cmsg.TypeZcopyCookie)
@@ -74,8 +75,9 @@ func (k *Kernel) sizes(control []byte) error {
 	}
 }
 
-// vectorSize checks the local vector of a by itself. EINVAL: none, or an
-// entry that is empty; EMSGSIZE: more than 1024; EFAULT: not memory.
+// vectorSize checks the local vector of a. EINVAL: it is empty, or has an empty
+// entry. EMSGSIZE: it has more than 1024 entries. EFAULT: it is not in memory of the
+// process.
 func (k *Kernel) vectorSize(a *cmsg.RDMAArgs) error {
 	switch {
 	case a.NrLocal == 0:
@@ -95,7 +97,7 @@ func (k *Kernel) vectorSize(a *cmsg.RDMAArgs) error {
 	return nil
 }
 
-// vectors reads the local vector of a.
+// vectors reads the local vector of a from memory.
 func (k *Kernel) vectors(a *cmsg.RDMAArgs) ([]cmsg.IOVec, error) {
 	raw, err := k.mem.read(a.LocalVecAddr, a.NrLocal*cmsg.IOVecSize)
 	if err != nil {
@@ -105,8 +107,8 @@ func (k *Kernel) vectors(a *cmsg.RDMAArgs) ([]cmsg.IOVec, error) {
 	return vecs, errno(err)
 }
 
-// process turns the control messages into what package rds sends (send.c
-// rds_cmsg_send). Errors as the kernel's, see docs/kernel.md.
+// process translates the control messages into what package rds sends (send.c
+// rds_cmsg_send). docs/kernel.md has its errors.
 func (s *Socket) process(rs *rds.Socket, o *outgoing, control []byte) error {
 	if err := o.ctl.Parse(control); err != nil {
 		return errno(err)
@@ -141,8 +143,8 @@ func (s *Socket) process(rs *rds.Socket, o *outgoing, control []byte) error {
 	return s.setZeroCopy(o)
 }
 
-// addRDMA is RDMA_ARGS (rdma.c rds_cmsg_rdma_args). EINVAL: more local than
-// remote bytes; EFAULT: local memory that is none.
+// addRDMA adds the operation of RDMA_ARGS (rdma.c rds_cmsg_rdma_args). EINVAL: more
+// local than remote bytes. EFAULT: a local address that is not in a buffer.
 func (s *Socket) addRDMA(o *outgoing) error {
 	a := &o.ctl.Args
 	vecs, err := s.k.vectors(a)
@@ -167,8 +169,8 @@ func (s *Socket) addRDMA(o *outgoing) error {
 	return nil
 }
 
-// addAtomic is one of the atomic types (rdma.c rds_cmsg_atomic). EFAULT: local
-// memory that is none, or not aligned.
+// addAtomic adds the operation of one of the atomic types (rdma.c rds_cmsg_atomic).
+// EFAULT: a local address that is not in a buffer or not aligned.
 func (s *Socket) addAtomic(o *outgoing) error {
 	a := &o.ctl.Atomic
 	if err := a.Check(); err != nil {
@@ -210,8 +212,8 @@ func (s *Socket) expect(o *outgoing, token, flags uint64) (uint64, bool) {
 	return s.token, true
 }
 
-// setSilent is RDS_RDMA_SILENT: it counts if every operation has it and there
-// is nothing to tell the peer.
+// setSilent applies RDS_RDMA_SILENT. It counts if every operation has it and the
+// message has nothing to tell the peer.
 func (o *outgoing) setSilent() {
 	silent := len(o.payload) == 0
 	if o.m.Op != nil {
@@ -228,8 +230,8 @@ func (o *outgoing) setSilent() {
 	}
 }
 
-// setZeroCopy is MSG_ZEROCOPY with its cookie. EINVAL: one without the other,
-// or without SO_ZEROCOPY.
+// setZeroCopy applies MSG_ZEROCOPY and its cookie. EINVAL: there is one without the
+// other, or SO_ZEROCOPY is not set.
 func (s *Socket) setZeroCopy(o *outgoing) error {
 	cookie := o.ctl.Present.Has(cmsg.TypeZcopyCookie)
 	s.mu.Lock()

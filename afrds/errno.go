@@ -9,7 +9,7 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// errno is the kernel's word for err.
+// errno returns the kernel's errno for err.
 func errno(err error) error {
 	var e syscall.Errno
 	switch {

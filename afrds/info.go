@@ -33,10 +33,10 @@ const (
 	infoLast  = Info6IBConnections
 )
 
-// infoTimeout is how long a table may take the daemon.
+// infoTimeout limits how long the daemon may take for a table.
 const infoTimeout = 5 * time.Second
 
-// table is how one of RDS_INFO_* is made.
+// table says how one table of RDS_INFO_* is made.
 type table struct {
 	size  int      // of an element
 	ask   ctl.Kind // of the daemon; "": the table is always empty
@@ -45,8 +45,8 @@ type table struct {
 	fill  func(s *Socket, r *ctl.Response, b []byte) []byte
 }
 
-// tableOf returns the table of opt. RDS/TCP's are empty: their sequences and
-// windows are of the kernel's own sockets.
+// tableOf returns the table of opt. The tables of RDS/TCP are empty: they would show
+// sequence numbers and windows of the kernel's own sockets.
 func tableOf(opt int) (table, bool) {
 	messages := func(queue string, six bool) (table, bool) {
 		if six {
@@ -83,10 +83,10 @@ func tableOf(opt int) (table, bool) {
 	return table{}, false
 }
 
-// info is getsockopt of a table (info.c rds_info_getsockopt): the size of an
-// element, and how many bytes there are. ENOSPC: buf is too short for n bytes;
-// ENOPROTOOPT: no such table; EACCES, ETIMEDOUT, ECONNREFUSED: the daemon does
-// not tell.
+// info is getsockopt of a table (info.c rds_info_getsockopt). It returns the size of
+// an element and the number of bytes. ENOSPC: buf is too short for n bytes.
+// ENOPROTOOPT: there is no such table. EACCES, ETIMEDOUT, ECONNREFUSED: the daemon
+// does not answer the question.
 func (s *Socket) info(opt int, buf []byte) (ret, n int, err error) {
 	t, ok := tableOf(opt)
 	if !ok {

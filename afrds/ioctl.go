@@ -39,7 +39,7 @@ func (s *Socket) Ioctl(request uint, arg []byte) error {
 	return syscall.ENOTTY
 }
 
-// tosMap is the lane for a type of service: RDS/TCP has none but 0.
+// tosMap returns the lane for a type of service. RDS/TCP has only lane 0.
 func (s *Socket) tosMap(tos uint8) uint8 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,7 +8,8 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// memory is what user addresses may point into: buffers by their address.
+// memory is the memory that user addresses may point into: buffers, by their
+// addresses.
 type memory struct {
 	mu   sync.RWMutex
 	maps []mapping // ascending, disjoint
@@ -75,7 +76,8 @@ func (m *memory) search(at uint64) (int, bool) {
 	})
 }
 
-// find returns where [at, at+n) is, n above 0. EFAULT: not within one buffer.
+// find returns the buffer that has the n bytes at address at, and their offset in
+// it. n is above 0. EFAULT: no single buffer has them.
 func (m *memory) find(at, n uint64) (*mapping, int, error) {
 	i, found := m.search(at)
 	if !found {
@@ -92,7 +94,7 @@ func (m *memory) find(at, n uint64) (*mapping, int, error) {
 	return x, int(off), nil
 }
 
-// segment is the n bytes at address at.
+// segment returns the n bytes at address at as a Segment.
 func (m *memory) segment(at, n uint64) (rds.Segment, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -103,7 +105,7 @@ func (m *memory) segment(at, n uint64) (rds.Segment, error) {
 	return rds.Segment{Buf: x.buf, Off: off, Len: int(n)}, nil
 }
 
-// read copies n bytes from address at.
+// read returns a copy of the n bytes at address at.
 func (m *memory) read(at, n uint64) ([]byte, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

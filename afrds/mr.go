@@ -18,8 +18,8 @@ const (
 	maxPages = cmsg.MaxMessage / pageSize
 )
 
-// getMR is RDS_GET_MR. EINVAL: not 32 bytes; else as register. The key is
-// granted to those the socket sends it to.
+// getMR is RDS_GET_MR. EINVAL: val does not have 32 bytes. Other errors are those of
+// register. The key is granted to the sockets to which this socket sends it.
 func (s *Socket) getMR(val []byte) error {
 	var a cmsg.GetMRArgs
 	if len(val) != cmsg.GetMRArgsSize {
@@ -36,7 +36,7 @@ func (s *Socket) getMR(val []byte) error {
 	return nil
 }
 
-// getMRForDest is RDS_GET_MR_FOR_DEST: getMR, and the key is granted to the
+// getMRForDest is RDS_GET_MR_FOR_DEST: as getMR, and the key is granted to the
 // destination, which the kernel ignores.
 func (s *Socket) getMRForDest(val []byte) error {
 	var a cmsg.GetMRForDestArgs
@@ -66,10 +66,10 @@ func (s *Socket) registerBound(a *cmsg.GetMRArgs) (*rds.Region, error) {
 	return s.register(rs, a)
 }
 
-// register makes a region and stores its cookie (rdma.c __rds_rdma_map).
-// ENOTCONN: unbound; EINVAL: an empty range, or one that wraps; EMSGSIZE: more
-// than 1 MiB and a page; EFAULT: not memory, of the range or the cookie; ENOBUFS,
-// ENOMEM: the daemon's limits.
+// register makes a region and stores its cookie (rdma.c __rds_rdma_map). ENOTCONN:
+// the socket is not bound. EINVAL: the range is empty or wraps around. EMSGSIZE: it
+// is longer than 1 MiB and a page. EFAULT: the range, or the place for the cookie,
+// is not in a buffer. ENOBUFS, ENOMEM: limits of the daemon.
 func (s *Socket) register(rs *rds.Socket, a *cmsg.GetMRArgs) (*rds.Region, error) {
 	end := a.Vec.Addr + a.Vec.Bytes
 	pages := (end+pageSize-1)/pageSize - a.Vec.Addr/pageSize
@@ -119,9 +119,9 @@ func (s *Socket) own(r *rds.Region, flags uint64, to netip.Addr) {
 	s.mrs[keyOf(uint64(r.Cookie()))] = mr{r, flags&cmsg.FlagUseOnce != 0, to}
 }
 
-// offer checks that a message to a host may carry the cookie. A region for one use is
-// granted to one host: its cookie is EBUSY for another, of which nobody would be told
-// later, or EINVAL once it was used.
+// offer checks that a message to a host may carry the cookie. A region for one use
+// is granted to one host. For another host its cookie is EBUSY, because no notice
+// would tell the failure later, or EINVAL once the region was used.
 func (s *Socket) offer(cookie uint64, to netip.AddrPort) error {
 	s.mu.Lock()
 	r := s.mrs[keyOf(cookie)]
@@ -137,7 +137,7 @@ func (s *Socket) offer(cookie uint64, to netip.AddrPort) error {
 	return errno(r.region.Expose(context.Background(), to))
 }
 
-// owns reports whether a cookie's key is of a region of this socket.
+// owns reports whether the cookie's key is that of a region of this socket.
 func (s *Socket) owns(cookie uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,10 +145,10 @@ func (s *Socket) owns(cookie uint64) bool {
 	return known
 }
 
-// freeMR is RDS_FREE_MR: when it returns nobody can reach the memory through
-// the key any more. Cookie 0 frees what is unused; here there is never anything
-// unused. EINVAL: not 16 bytes, an unknown key, or a use-once region that was
-// used.
+// freeMR is RDS_FREE_MR: when it returns, nobody can reach the memory through the
+// key any more. Cookie 0 frees regions that are not used; there are none here.
+// EINVAL: val does not have 16 bytes, the key is not known, or the region was for
+// one use and has been used.
 func (s *Socket) freeMR(val []byte) error {
 	var a cmsg.FreeMRArgs
 	if len(val) != cmsg.FreeMRArgsSize {

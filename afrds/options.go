@@ -45,7 +45,7 @@ const (
 	timevalLen = 16
 )
 
-// options of a socket that outlive bind.
+// options are options of a socket that can be set before bind.
 type options struct {
 	sndbuf, rcvbuf int // as getsockopt tells: twice the limit
 	sndtimeo       timeout
@@ -62,7 +62,7 @@ func defaultOptions() options {
 	return options{sndbuf: defaultBuf, rcvbuf: defaultBuf, transport: cmsg.TransportNone}
 }
 
-// applyOptions gives a socket that is being bound what was set before.
+// applyOptions sets the options at a socket that is being bound.
 func (s *Socket) applyOptions(rs *rds.Socket) error {
 	if err := rs.SetSndBuf(s.opts.sndbuf / 2); err != nil {
 		return err
@@ -84,7 +84,8 @@ type timeout struct {
 	poll bool          // a negative one: do not wait
 }
 
-// parseTimeval: EINVAL: too short; EDOM: microseconds out of range.
+// parseTimeval decodes a struct timeval. EINVAL: b is too short. EDOM: the
+// microseconds are out of range.
 func parseTimeval(b []byte) (timeout, error) {
 	if len(b) < timevalLen {
 		return timeout{}, syscall.EINVAL
@@ -106,7 +107,7 @@ func (t timeout) encode() []byte {
 	return host.AppendUint64(b, uint64(t.d%time.Second/time.Microsecond))
 }
 
-// doubled is what the kernel keeps for a buffer size that was set.
+// doubled returns the value that the kernel keeps for a buffer size that was set.
 func doubled(v int32, least int) int {
 	n := int64(uint32(v))
 	return max(int(min(n, math.MaxInt32/2)*2), least)

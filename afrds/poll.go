@@ -68,7 +68,7 @@ func (s *Socket) Poll(events int, timeout time.Duration) (int, error) {
 	}
 }
 
-// pollSet is what can make one of events true.
+// pollSet returns the conditions of package rds that can make one of events true.
 func (s *Socket) pollSet(events int) rds.WaitSet {
 	w := rds.WaitSet{SendSpace: events&pollWrite != 0}
 	if events&(pollRead|PollWrBand) == 0 {
@@ -86,7 +86,7 @@ func (s *Socket) pollSet(events int) rds.WaitSet {
 	return w
 }
 
-// poll looks which of events hold now.
+// poll returns those of events that hold now.
 func (s *Socket) poll(events int) (int, error) {
 	rs, err := s.socket()
 	switch {
@@ -119,8 +119,8 @@ func (s *Socket) poll(events int) (int, error) {
 	return got, nil
 }
 
-// relieved forgets destinations that are free again, and reports whether there
-// were any.
+// relieved drops the destinations that are free again from those that poll has to
+// report, and says whether there were any.
 func (s *Socket) relieved(free []netip.AddrPort) bool {
 	s.mu.Lock()
 	n := len(s.congested)
@@ -135,8 +135,8 @@ func (s *Socket) relieved(free []netip.AddrPort) bool {
 	return any
 }
 
-// tellRelief forgets destinations that are free again for a caller that found nothing
-// to receive: the descriptor has told it of them, once.
+// tellRelief drops the destinations that are free again when a receive has found
+// nothing: the descriptor has reported them to this caller.
 func (s *Socket) tellRelief() {
 	s.mu.Lock()
 	rs, w := s.rs, rds.WaitSet{}
@@ -151,7 +151,7 @@ func (s *Socket) tellRelief() {
 	}
 }
 
-// repoll has the descriptor tell what poll would wait for now.
+// repoll makes the descriptor report what poll would wait for now.
 func (s *Socket) repoll() {
 	s.repolls.Lock()
 	defer s.repolls.Unlock()
@@ -163,7 +163,7 @@ func (s *Socket) repoll() {
 	}
 }
 
-// now returns what holds of w, without waiting.
+// now returns the conditions of w that hold, without waiting.
 func now(rs *rds.Socket, w rds.WaitSet) (rds.WaitSet, error) {
 	if w.Empty() {
 		return w, nil

@@ -64,7 +64,7 @@ func (s *Socket) getRDSOption(opt int, buf []byte) (ret, n int, err error) {
 	return 0, copy(buf, host.AppendUint32(nil, uint32(v))), nil
 }
 
-// parseBool is a boolean option. EINVAL: shorter than an int.
+// parseBool decodes a boolean option. EINVAL: val is shorter than an int.
 func parseBool(val []byte) (bool, error) {
 	if len(val) < intLen {
 		return false, syscall.EINVAL
@@ -83,9 +83,9 @@ func (s *Socket) setBool(at *bool, val []byte) error {
 	return nil
 }
 
-// setTransport is SO_RDS_TRANSPORT. EOPNOTSUPP: there is one already; EINVAL:
-// not four bytes, or no transport; ENOPROTOOPT: the one that Linux had and has
-// not any more.
+// setTransport is SO_RDS_TRANSPORT. EOPNOTSUPP: the socket has a transport already.
+// EINVAL: val does not have four bytes, or names no transport. ENOPROTOOPT: it names
+// a transport that Linux does not have any more.
 func (s *Socket) setTransport(val []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,7 +136,8 @@ func (s *Socket) setMonitor(val []byte) error {
 	return nil
 }
 
-// cancelSentTo is RDS_CANCEL_SENT_TO. ENOTCONN: unbound; EINVAL: too short.
+// cancelSentTo is RDS_CANCEL_SENT_TO. ENOTCONN: the socket is not bound. EINVAL: val
+// is too short.
 func (s *Socket) cancelSentTo(val []byte) error {
 	rs, err := s.socket()
 	switch {
@@ -160,7 +161,7 @@ func (s *Socket) cancelSentTo(val []byte) error {
 	return errno(rs.CancelSentTo(a.addrPort()))
 }
 
-// v4 reports whether a bound socket is of IPv4.
+// v4 reports whether the address of the bound socket is IPv4.
 func (s *Socket) v4() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -81,7 +81,7 @@ func (s *Socket) waitReadable(ctx context.Context) error {
 	return nil
 }
 
-// receive takes what is there; done says that there was something.
+// receive takes what is there. done reports whether there was anything.
 func (s *Socket) receive(payload, name, control []byte, flags int) (r Received, done bool, err error) {
 	rs, err := s.socket()
 	if err != nil || rs == nil {
@@ -125,8 +125,8 @@ func (s *Socket) scopeOf(ip netip.Addr) uint32 {
 	return s.bound.scope
 }
 
-// putStatuses puts statuses of operations, as many as fit, and reports whether
-// there was one. One for which there is no room is kept.
+// putStatuses puts as many statuses of operations as fit into c, and reports whether
+// there were any. A status without room stays queued.
 func (s *Socket) putStatuses(rs *rds.Socket, c *controls) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,7 +142,7 @@ func (s *Socket) putStatuses(rs *rds.Socket, c *controls) bool {
 	}
 }
 
-// nextStatus takes over the next status the application is to see, if there is
+// nextStatus takes the next status for the application, and reports whether there is
 // one. mu is held.
 func (s *Socket) nextStatus(rs *rds.Socket) bool {
 	var c [1]rds.Completion
@@ -152,9 +152,9 @@ func (s *Socket) nextStatus(rs *rds.Socket) bool {
 	return s.hasStatus
 }
 
-// settled keeps the status of an operation for the application. Without
-// NOTIFY_ME, RDS_RECVERR tells of failures only, and not of what the
-// application cancelled itself.
+// settled keeps the status of an operation for the application. An operation without
+// NOTIFY_ME is reported by RDS_RECVERR, if it failed and was not cancelled by the
+// application.
 func (s *Socket) settled(c *rds.Completion) {
 	op, known := s.ops[c.Token]
 	delete(s.ops, c.Token)
@@ -167,8 +167,8 @@ func (s *Socket) settled(c *rds.Completion) {
 	}
 }
 
-// putCongestion puts the relief of congestion, and reports whether there was
-// any. Without room for it, it is kept.
+// putCongestion puts the relief of congestion into c, and reports whether there was
+// any. Without room for it, it stays queued.
 func (s *Socket) putCongestion(rs *rds.Socket, c *controls) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,7 +183,8 @@ func (s *Socket) putCongestion(rs *rds.Socket, c *controls) bool {
 	return true
 }
 
-// describe puts the control messages of a message, in the kernel's order.
+// describe puts the control messages of a message into c, in the order of the
+// kernel.
 func (s *Socket) describe(rs *rds.Socket, m *rds.Message, c *controls) {
 	s.mu.Lock()
 	stamp, trace, zerocopy := s.opts.timestamp, s.trace, s.opts.zerocopy != 0
@@ -222,8 +223,8 @@ func traceOf(o *cmsg.RxTraceOption, m *rds.RxTrace) cmsg.RxTrace {
 	return t
 }
 
-// putZeroCopy puts cookies of zero-copy sends that ended, if SO_ZEROCOPY is
-// set and there is room for them.
+// putZeroCopy puts the cookies of finished zero-copy sends into c, if SO_ZEROCOPY is
+// set and they fit.
 func (s *Socket) putZeroCopy(rs *rds.Socket, c *controls) bool {
 	s.mu.Lock()
 	on := s.opts.zerocopy != 0

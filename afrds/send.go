@@ -101,8 +101,8 @@ func (s *Socket) destination(name []byte) (*rds.Socket, netip.AddrPort, error) {
 	return s.rs, a.addrPort(), nil
 }
 
-// checkSize: EMSGSIZE: above 1 MiB or the send buffer; EOPNOTSUPP: zero copy
-// on a socket that chose IB.
+// checkSize checks the length n of a payload. EMSGSIZE: above 1 MiB or the send
+// buffer. EOPNOTSUPP: zero copy on a socket that chose IB.
 func (s *Socket) checkSize(n, flags int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +115,7 @@ func (s *Socket) checkSize(n, flags int) error {
 	return nil
 }
 
-// checkZeroCopy: EINVAL: MSG_ZEROCOPY without a cookie.
+// checkZeroCopy returns EINVAL for MSG_ZEROCOPY without a cookie.
 func (s *Socket) checkZeroCopy(flags int, control []byte) error {
 	if flags&msgZeroCopy == 0 {
 		return nil
@@ -132,7 +132,7 @@ func (s *Socket) checkZeroCopy(flags int, control []byte) error {
 	}
 }
 
-// submit queues the message, waiting as the socket does.
+// submit queues the message. It waits as the mode of the socket says.
 func (s *Socket) submit(rs *rds.Socket, o *outgoing) error {
 	var ctx context.Context
 	for {
@@ -172,11 +172,11 @@ func (s *Socket) timeout(t *timeout) timeout {
 	return *t
 }
 
-// maxCongested bounds what poll remembers.
+// maxCongested limits how many destinations poll remembers.
 const maxCongested = 1024
 
-// metCongestion has poll tell when the destination is free again. With the
-// monitor rds keeps account.
+// metCongestion makes poll report when the destination is free again. With the
+// congestion monitor, package rds reports it.
 func (s *Socket) metCongestion(to netip.AddrPort) {
 	s.mu.Lock()
 	n := len(s.congested)
@@ -190,7 +190,7 @@ func (s *Socket) metCongestion(to netip.AddrPort) {
 	}
 }
 
-// undo takes back what a failed send set up.
+// undo takes back the effects of a send that failed.
 func (s *Socket) undo(o *outgoing) {
 	s.mu.Lock()
 	for _, t := range o.tokens {

@@ -19,7 +19,7 @@ var (
 	network = binary.BigEndian
 )
 
-// address is a sockaddr taken apart.
+// address is a decoded sockaddr.
 type address struct {
 	family uint16
 	ip     netip.Addr // without zone; IPv4-mapped as IPv4
@@ -29,11 +29,11 @@ type address struct {
 
 func (a *address) addrPort() netip.AddrPort { return netip.AddrPortFrom(a.ip, a.port) }
 
-// needsScope reports an IPv6 link-local address without a scope.
+// needsScope reports whether a is an IPv6 link-local address without a scope.
 func (a *address) needsScope() bool { return a.ip.IsLinkLocalUnicast() && a.ip.Is6() && a.scope == 0 }
 
-// parse decodes the address of the family in b. Too few bytes are EINVAL; other
-// is the errno for another family.
+// parse decodes the address of the family in b. EINVAL: too few bytes. other is the
+// errno for another family.
 func parse(b []byte, other syscall.Errno) (a address, err error) {
 	if len(b) < familyLen {
 		return a, syscall.EINVAL

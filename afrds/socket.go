@@ -46,7 +46,7 @@ type Socket struct {
 	repolls   sync.Mutex // one repoll at a time; taken before mu
 }
 
-// pendingOp is an operation whose status will come.
+// pendingOp is an operation whose status is still to come.
 type pendingOp struct {
 	token  uint64 // the application's
 	notify bool   // RDS_RDMA_NOTIFY_ME; else RDS_RECVERR
@@ -74,7 +74,7 @@ func (s *Socket) Interrupt() {
 	}
 }
 
-// waiting returns a context for one call that waits at most d, 0: for ever.
+// waiting returns a context for one call that waits for at most d; 0 sets no limit.
 func (s *Socket) waiting(d time.Duration) (context.Context, context.CancelFunc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +84,7 @@ func (s *Socket) waiting(d time.Duration) (context.Context, context.CancelFunc) 
 	return context.WithTimeout(s.intr, d)
 }
 
-// socket returns the bound socket, nil before bind. EBADF: closed.
+// socket returns the bound socket, or nil before bind. EBADF: the socket is closed.
 func (s *Socket) socket() (*rds.Socket, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -242,8 +242,8 @@ func (s *Socket) Close() error {
 	return errno(rs.Close())
 }
 
-// ended is the errno of a wait that ctx ended: EBADF after Close, else EINTR
-// or ETIMEDOUT.
+// ended returns the errno of a wait that ctx ended: EBADF after Close, else EINTR or
+// ETIMEDOUT.
 func (s *Socket) ended(ctx context.Context) error {
 	if _, err := s.socket(); err != nil {
 		return err

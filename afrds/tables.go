@@ -149,8 +149,9 @@ func rdma6(_ *Socket, r *ctl.Response, b []byte) []byte {
 	return b
 }
 
-// socketRow is what both socket tables show. What only the owner knows, its
-// connected address and send buffer, is there for sockets of this Kernel.
+// socketRow is what both socket tables show. Only the owner of a socket knows its
+// connected address and send buffer, so these are shown for sockets of this Kernel
+// only.
 type socketRow struct {
 	bound, peer    netip.AddrPort
 	sndbuf, rcvbuf uint32
@@ -171,7 +172,7 @@ func (s *Socket) rows(r *ctl.Response) []socketRow {
 	return rows
 }
 
-// own are the bound sockets of this Kernel.
+// own returns the bound sockets of this Kernel.
 func (k *Kernel) own() map[netip.AddrPort]socketRow {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -49,7 +49,7 @@ type grantee struct {
 	port uint16
 }
 
-// exportEvent is what moves an Export's state.
+// exportEvent is an event that may change the state of an Export.
 type exportEvent uint8
 
 const (
@@ -57,7 +57,7 @@ const (
 	exAnswered                    // one peer less to wait for
 )
 
-// step is the one place where e's state changes.
+// step changes the state of e. No other function does.
 func (e *Export) step(ev exportEvent) {
 	switch {
 	case ev == exRevoke && e.state == ExportLive:
@@ -71,14 +71,15 @@ func (e *Export) step(ev exportEvent) {
 	}
 }
 
-// find returns where the grant of port of peer is, or would be.
+// find returns the place of the grant of port of peer in the list, and whether it is
+// there.
 func (e *Export) find(peer verbs.PeerKey, port uint16) (int, bool) {
 	return slices.BinarySearchFunc(e.grants, grantee{peer, port}, func(a, b grantee) int {
 		return cmp.Or(cmp.Compare(a.peer, b.peer), cmp.Compare(a.port, b.port))
 	})
 }
 
-// of returns the first grant of peer and the one behind its last.
+// of returns the places of the first grant of peer and of the one behind its last.
 func (e *Export) of(peer verbs.PeerKey) (from, to int) {
 	from, _ = e.find(peer, 0)
 	to, _ = e.find(peer+1, 0)

@@ -65,7 +65,7 @@ type Grants struct {
 	free   *key // records for reuse
 }
 
-// holder names who was granted what.
+// holder names a key and the port that it was granted to.
 type holder struct {
 	rkey uint32
 	port uint16
@@ -84,7 +84,7 @@ type key struct {
 	next        *key
 }
 
-// keyState: how far a key has come.
+// keyState is the state of a key.
 type keyState uint8
 
 const (
@@ -94,8 +94,8 @@ const (
 	keyTaken             // the peer took it back, but has not yet said so on all lanes on which it does
 )
 
-// maxKeptPorts bounds the memory a record keeps for its next use, so that a
-// peer cannot make every record large in turn.
+// maxKeptPorts limits the memory that a record keeps for its next use. Otherwise a
+// peer could make every record large, one after the other.
 const maxKeptPorts = 16
 
 // NewGrants makes a table of at most max grants.
@@ -256,7 +256,8 @@ func (g *Grants) Revoke(rkey uint32, lanes int) (retired bool) {
 	return true
 }
 
-// end forgets a key that was taken back, when it was on all lanes.
+// end drops a key that was taken back, once the request has arrived on all its
+// lanes.
 func (g *Grants) end(k *key) {
 	if k.heard < k.lanes && !mutant.On(mutant.TakenForgotten) {
 		k.state = keyTaken

@@ -158,7 +158,7 @@ func (o *Op) Rights() Rights {
 	return RightAtomic
 }
 
-// remote returns the remote address of the first byte; false if the range
+// remote returns the remote address of the first byte. It returns false if the range
 // wraps around.
 func (o *Op) remote() (uint64, bool) {
 	start := o.Cookie >> 32

@@ -179,7 +179,8 @@ func (o *Op) Step(ev Event) (Effect, error) {
 	return eff, nil
 }
 
-// next is the state machine without its data.
+// next returns the state behind event e in state s, and what the owner has to do. ok
+// is false if e cannot happen in s.
 func next(s State, e EventType) (to State, eff Effect, ok bool) {
 	switch s {
 	case StateNew:
@@ -222,7 +223,7 @@ func next(s State, e EventType) (to State, eff Effect, ok bool) {
 	return s, 0, false
 }
 
-// outcome is the status that ev gives an operation in state s.
+// outcome returns the status that ev gives to an operation in state s.
 func outcome(s State, ev Event) Status {
 	switch ev.Type {
 	case EvAck:

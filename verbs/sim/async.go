@@ -7,7 +7,7 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// raise adds an asynchronous event for an owner who has asked once.
+// raise adds an asynchronous event if the owner has ever called PollAsync.
 func (d *Device) raise(ev verbs.AsyncEvent) {
 	if d.asyncOn && !d.dead {
 		d.async = append(d.async, ev)
@@ -27,7 +27,7 @@ func (d *Device) PollAsync(ev []verbs.AsyncEvent) int {
 	return n
 }
 
-// forgetAsync drops the events of a destroyed object.
+// forgetAsync drops the events of an object that is being destroyed.
 func (d *Device) forgetAsync(gone func(*verbs.AsyncEvent) bool) {
 	keep := d.async[:0]
 	for i := range d.async {
@@ -39,7 +39,8 @@ func (d *Device) forgetAsync(gone func(*verbs.AsyncEvent) bool) {
 	d.async = keep
 }
 
-// notice tells an armed completion queue of a completion added.
+// notice makes the event of an armed completion queue to which a completion was
+// added.
 func (c *CQ) notice(solicited bool) {
 	if c.arm == armedAny || c.arm == armedSolicited && solicited {
 		c.arm, c.fired = unarmed, true
@@ -163,7 +164,7 @@ func (q *QP) Modify(to verbs.QPState) error {
 	return nil
 }
 
-// checkDrained raises the event of SQD.
+// checkDrained raises AsyncSQDrained if q is in SQD and what was begun is done.
 func (q *QP) checkDrained() {
 	if q.state == verbs.QPRTS && q.sqd && !q.sqDrained && q.done == q.tx {
 		q.sqDrained = true
@@ -171,8 +172,8 @@ func (q *QP) checkDrained() {
 	}
 }
 
-// reset makes q as new. What is in flight on the old connection must not reach
-// it: a new QP takes over the identity, the old one goes on as a shell.
+// reset makes q as new. What is in flight on the old connection must not reach it:
+// the old connection goes on with a shell that has taken the place of q.
 func (q *QP) reset() {
 	if q.state == verbs.QPRTS {
 		q.tellPeer(false)
@@ -202,7 +203,7 @@ func (q *QP) reset() {
 	q.dev.forgetEvents(q)
 }
 
-// disown makes the completions of q release nothing.
+// disown makes polling the completions of q release nothing of q.
 func (c *CQ) disown(q *QP) {
 	for i := range c.n {
 		if e := &c.q[(c.head+i)&(len(c.q)-1)]; e.qp == q {

@@ -22,7 +22,7 @@ type attempt struct {
 	dev             *Device // the passive side's, once the request arrived
 }
 
-// giveUp is called when q, an end of the attempt, goes.
+// giveUp is called when q, an end of the attempt, is destroyed or reset.
 func (a *attempt) giveUp(q *QP) {
 	switch {
 	case a == nil:
@@ -174,7 +174,7 @@ func (a *attempt) failActive(ev verbs.CMEvent) {
 	q.failSetup(ev)
 }
 
-// failPassive ends it at the passive side.
+// failPassive ends the set-up at the passive side.
 func (a *attempt) failPassive() {
 	q := a.passive
 	if q == nil {
@@ -192,12 +192,12 @@ func (q *QP) failSetup(ev verbs.CMEvent) {
 	q.dev.event(ev)
 }
 
-// reset is failActive for a set-up that broke.
+// reset ends a set-up that broke, at the active side.
 func (a *attempt) reset() {
 	a.failActive(verbs.CMEvent{Type: verbs.CMConnectError, Err: fmt.Errorf("sim: connect to %v: %w", a.param.Remote, syscall.ECONNRESET)})
 }
 
-// disturb asks for a fault of the set-up; true when it goes no further.
+// disturb asks for a fault of the set-up and reports whether the fault ended it.
 func (a *attempt) disturb(k PointKind, at *Device, q *QP) bool {
 	n := at.net
 	act := n.fault(k, at, q, 0)
@@ -224,7 +224,7 @@ func (a *attempt) disturb(k PointKind, at *Device, q *QP) bool {
 	return true
 }
 
-// arrive is the request at the passive host.
+// arrive handles the request at the passive host.
 func (a *attempt) arrive() {
 	q := a.active
 	if q == nil {
@@ -252,7 +252,7 @@ func (a *attempt) arrive() {
 	})
 }
 
-// take finds an unanswered request.
+// take returns the unanswered request id, and checks the private data of the answer.
 func (d *Device) take(call string, id verbs.RequestID, private []byte, limit int) (*attempt, error) {
 	if d.dead {
 		return nil, d.deadError(call)
@@ -301,7 +301,7 @@ func (d *Device) Accept(id verbs.RequestID, qp verbs.QP, private []byte) error {
 	return nil
 }
 
-// reply is the acceptance at the active side.
+// reply handles the acceptance at the active side.
 func (a *attempt) reply(private []byte) {
 	q, p := a.active, a.passive
 	if q == nil || q.dev.dead {
@@ -328,7 +328,7 @@ func (a *attempt) reply(private []byte) {
 	n.At(ready, func() { n.cross(q.dev.addr, p.dev.addr, func() { a.ready(q, depth) }) })
 }
 
-// ready is the active side's confirmation at the passive side.
+// ready handles the active side's confirmation at the passive side.
 func (a *attempt) ready(q *QP, depth int) {
 	p := a.passive
 	if p == nil || p.dev.dead {

@@ -23,7 +23,7 @@ type CQ struct {
 
 const maxCQE = 1 << 22
 
-// cqe is a completion with what polling it releases.
+// cqe is a completion, with what is released when it is polled.
 type cqe struct {
 	wc   verbs.WC
 	qp   *QP

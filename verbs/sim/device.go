@@ -43,7 +43,7 @@ func newDevice(n *Network, addr netip.Addr) *Device {
 	}
 }
 
-// deadError is what a call on a crashed or closed device returns.
+// deadError returns the error of a call on a crashed or closed device.
 func (d *Device) deadError(call string) error {
 	return fmt.Errorf("sim: %s: device of %v is gone: %w", call, d.addr, syscall.ENODEV)
 }
@@ -136,7 +136,7 @@ func (d *Device) Close() error {
 	return nil
 }
 
-// die ends the device; its host stays up unless it crashed.
+// die ends the device. Its host stays up unless it crashed.
 func (d *Device) die(crash bool) {
 	d.dead = true
 	d.net.hosts[d.addr].dev = nil

@@ -1,6 +1,6 @@
 package sim
 
-// event is something that happens at a time; seq orders events of one time.
+// event is a function to be run at a time. seq orders events of the same time.
 type event struct {
 	at  int64
 	seq uint64

@@ -61,7 +61,7 @@ const (
 	CrashResponder        // the host of its peer crashes
 )
 
-// fault says what happens at a point.
+// fault returns what happens at a point.
 func (n *Network) fault(k PointKind, at *Device, q *QP, wrid uint64) Action {
 	if n.Hook != nil {
 		if a := n.Hook(Point{Kind: k, Host: at.addr, QP: q, WRID: wrid}); a != Pass {
@@ -77,8 +77,8 @@ func (n *Network) fault(k PointKind, at *Device, q *QP, wrid uint64) Action {
 	return HalfOpen + Action(n.rand.halfOpen.below(2))
 }
 
-// pass asks for faults at a point of q's established connection and carries
-// them out; false when the message goes no further.
+// pass asks for a fault at a point of the established connection of q and carries it
+// out. It returns false if the message goes no further.
 func (n *Network) pass(k PointKind, at *Device, q *QP, wrid uint64) bool {
 	a := n.fault(k, at, q, wrid)
 	if a == Pass {
@@ -88,8 +88,8 @@ func (n *Network) pass(k PointKind, at *Device, q *QP, wrid uint64) bool {
 	return false
 }
 
-// sever breaks the connection of q and crashes a host if so ordered. From now
-// on nothing crosses it.
+// sever breaks the connection of q, and crashes a host if a says so. From now on
+// nothing crosses the connection.
 func (n *Network) sever(q *QP, a Action) {
 	n.note(traceBreak, q.num, uint64(a))
 	p := q.peer

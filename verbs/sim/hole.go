@@ -49,12 +49,13 @@ func (n *Network) Swallow(a, b netip.Addr, open bool) {
 	}
 }
 
-// swallows reports whether nothing gets from a to b.
+// swallows reports whether a hole swallows everything from a to b.
 func (n *Network) swallows(a, b netip.Addr) bool {
 	return len(n.holes) > 0 && n.holes[pathOf(a, b)]
 }
 
-// cross runs f, which is news from a for b, when no hole is between them.
+// cross runs f, which is news from a for b, unless a hole is between them. It then
+// keeps f until the hole closes.
 func (n *Network) cross(a, b netip.Addr, f func()) {
 	if !n.swallows(a, b) {
 		f()
@@ -70,7 +71,7 @@ func (p *pipe) sunk() bool {
 	return p.isSunk
 }
 
-// surface sends again what fell into a hole that has closed.
+// surface sends again what fell into a hole, which has closed.
 func (p *pipe) surface() {
 	if !p.isSunk {
 		return

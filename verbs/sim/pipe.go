@@ -6,7 +6,7 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// msgKind is what a message is: a request carries its opcode.
+// msgKind is the kind of a message. A request also has its opcode.
 type msgKind uint8
 
 const (
@@ -88,7 +88,7 @@ func (p *pipe) arm(at int64) {
 	p.net.At(at, p.fire)
 }
 
-// run delivers what has arrived.
+// run delivers the messages that have arrived.
 func (p *pipe) run() {
 	p.armed = false
 	for p.n > 0 && !p.stalled {
@@ -118,7 +118,7 @@ func (p *pipe) run() {
 	}
 }
 
-// resume goes on after a stall, a moment later.
+// resume continues after a stall, a moment later.
 func (p *pipe) resume() {
 	if !p.stalled {
 		return
@@ -129,7 +129,7 @@ func (p *pipe) resume() {
 	}
 }
 
-// cut loses what is in flight and all that is pushed later.
+// cut drops everything in flight and everything that is pushed later.
 func (p *pipe) cut() {
 	p.isCut = true
 	p.epoch++

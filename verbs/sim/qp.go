@@ -133,7 +133,7 @@ func (pd *PD) CreateQP(attr verbs.QPInitAttr) (verbs.QP, error) {
 // Num implements verbs.QP; numbers are unique in a network.
 func (q *QP) Num() uint32 { return q.num }
 
-// wire makes the pipes of one life.
+// wire makes the pipes of one connection.
 func (q *QP) wire() {
 	q.out, q.resp = pipe{}, pipe{}
 	q.out.init(q, func(m *msg) bool { return q.peer.request(m) })
@@ -201,7 +201,7 @@ func (q *QP) PostSend(wr []verbs.SendWR) (int, error) {
 	return n, err
 }
 
-// queueAll queues requests up to the first bad one.
+// queueAll queues requests up to the first invalid one.
 func (q *QP) queueAll(wr []verbs.SendWR) (int, error) {
 	n := q.dev.net
 	for i := range wr {
@@ -297,7 +297,8 @@ func (q *QP) check(w *verbs.SendWR) (uint32, error) {
 	return uint32(min(n, 1<<32-1)), nil
 }
 
-// needs are the capabilities that w takes; false: the opcode is unknown.
+// needs returns the capabilities that w needs. It returns false if the opcode is
+// unknown.
 func needs(w *verbs.SendWR) (verbs.Caps, bool) {
 	switch w.Op {
 	case verbs.OpRDMAWrite, verbs.OpSend, verbs.OpRDMARead:
@@ -319,7 +320,7 @@ func needs(w *verbs.SendWR) (verbs.Caps, bool) {
 
 const sendFlags = verbs.SendFence | verbs.SendSignaled | verbs.SendSolicited | verbs.SendInline
 
-// isRead: READs and atomics, which have a response with data.
+// isRead reports whether op has a response with data: it is a READ or an atomic.
 func isRead(op verbs.Opcode) bool {
 	return op == verbs.OpRDMARead || op == verbs.OpAtomicCmpAndSwp || op == verbs.OpAtomicFetchAdd
 }

@@ -18,7 +18,7 @@ func (s *stream) below(n int64) int64 {
 	return int64(hi)
 }
 
-// chance is true with a probability of ppm in a million.
+// chance returns true with a probability of ppm in a million.
 func (s *stream) chance(ppm uint32) bool {
 	return ppm != 0 && s.below(1e6) < int64(ppm)
 }

@@ -25,7 +25,7 @@ func newRecvQueue(capacity, maxSGE int) recvQueue {
 	}
 }
 
-// post queues receives; the first bad one ends the list.
+// post queues receives up to the first invalid one.
 func (r *recvQueue) post(wr []verbs.RecvWR) (n int, err error) {
 	for i := range wr {
 		w := &wr[i]
@@ -64,7 +64,7 @@ func (r *recvQueue) take() (wrid uint64, sgl []verbs.SGE) {
 	return r.wrid[at], r.sges[at*r.maxSGE:][:r.lens[at]]
 }
 
-// resize moves what is posted to a ring of n.
+// resize moves the receives to a ring of n.
 func (r *recvQueue) resize(n int) {
 	to := newRecvQueue(n, r.maxSGE)
 	to.n, to.outstanding = r.n, r.outstanding
@@ -133,7 +133,7 @@ func (s *SRQ) Destroy() error {
 	return nil
 }
 
-// forget drops a QP that will take nothing more.
+// forget drops a QP that will take no more receives.
 func (s *SRQ) forget(q *QP) {
 	for i, w := range s.waiting {
 		if w == q {

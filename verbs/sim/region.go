@@ -60,7 +60,7 @@ func (d *Device) checkRegion(mem []byte, iova uint64, access verbs.Access) error
 	return nil
 }
 
-// addRegion gives mr a slot and keys; false: there is none.
+// addRegion gives mr a slot and keys. It returns false if none is free.
 func (d *Device) addRegion(mr *MR) bool {
 	// A slot rests until many others have been used, and comes back with
 	// other low bits.
@@ -143,7 +143,7 @@ func (mr *MR) Dereg() error {
 	return nil
 }
 
-// region finds the live region of a key's slot.
+// region returns the live region in the slot of a key.
 func (d *Device) region(key uint32) *MR {
 	i := int64(key>>8) - int64(d.keyBase)
 	if i < 0 || i >= int64(len(d.regions)) || d.regions[i].gone {
@@ -160,7 +160,7 @@ func (mr *MR) slice(addr uint64, n uint32) []byte {
 	return mr.mem[off : off+uint64(n) : off+uint64(n)]
 }
 
-// local resolves an SGE for pd; nil if it may not be used so.
+// local returns the memory of an SGE, or nil if pd has no right to use it so.
 func (pd *PD) local(s *verbs.SGE, need verbs.Access) []byte {
 	mr := pd.dev.region(s.LKey)
 	if mr == nil || mr.lkey != s.LKey || mr.window != nil || mr.pd != pd || mr.access&need != need {
@@ -169,8 +169,8 @@ func (pd *PD) local(s *verbs.SGE, need verbs.Access) []byte {
 	return mr.slice(s.Addr, s.Length)
 }
 
-// remote resolves a peer's request; without WCSuccess it is refused with the
-// status for the requester.
+// remote returns the memory that a peer's request names. With a status other than
+// WCSuccess the request is refused, and the requester gets that status.
 func (q *QP) remote(m *msg, n uint32, right verbs.Access) ([]byte, verbs.WCStatus) {
 	if q.attr.Access&right == 0 {
 		return nil, verbs.WCRemInvReqErr
@@ -195,7 +195,8 @@ func (q *QP) remote(m *msg, n uint32, right verbs.Access) ([]byte, verbs.WCStatu
 	return mem, verbs.WCSuccess
 }
 
-// scatter places data in an SGE list; false if a piece may not be written.
+// scatter copies data to the pieces of an SGE list. It returns false if a piece may
+// not be written.
 func (pd *PD) scatter(sgl []verbs.SGE, data []byte) bool {
 	for i := range sgl {
 		if len(data) == 0 {
@@ -210,7 +211,8 @@ func (pd *PD) scatter(sgl []verbs.SGE, data []byte) bool {
 	return true
 }
 
-// gather copies an SGE list into data; false if a piece may not be read.
+// gather copies the pieces of an SGE list to data. It returns false if a piece may
+// not be read.
 func (pd *PD) gather(data []byte, sgl []verbs.SGE) bool {
 	for i := range sgl {
 		mem := pd.local(&sgl[i], 0)
@@ -222,7 +224,7 @@ func (pd *PD) gather(data []byte, sgl []verbs.SGE) bool {
 	return true
 }
 
-// writable reports whether every piece of a sink list may be written.
+// writable reports whether every piece of a list may be written.
 func (pd *PD) writable(sgl []verbs.SGE) bool {
 	for i := range sgl {
 		if pd.local(&sgl[i], verbs.AccessLocalWrite) == nil {

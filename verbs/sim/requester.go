@@ -10,7 +10,7 @@ func (q *QP) armTransmit() {
 	}
 }
 
-// transmit sends what may go, with pauses between.
+// transmit sends the requests that may be sent, with pauses in between.
 func (q *QP) transmit() {
 	q.txArmed = false
 	n := q.dev.net
@@ -33,8 +33,8 @@ func (q *QP) transmit() {
 	q.complete()
 }
 
-// transmitOne sends request idx; false if it failed here, which ends the
-// queue pair when all before it have completed.
+// transmitOne sends request idx. It returns false if the request failed at this
+// side. The QP then ends when all requests before it have completed.
 func (q *QP) transmitOne(idx uint64, w *sqe) bool {
 	n := q.dev.net
 	q.stats.Sent++
@@ -78,7 +78,7 @@ func (q *QP) transmitOne(idx uint64, w *sqe) bool {
 	return true
 }
 
-// complete reports what is done, in order.
+// complete reports finished requests, in order.
 func (q *QP) complete() {
 	n := q.dev.net
 	for q.state == verbs.QPRTS && q.done < q.tx {
@@ -170,9 +170,8 @@ func (q *QP) response(m *msg) {
 	q.complete()
 }
 
-// refused ends the queue pair because the peer refused request m.idx: what
-// came before was executed. Under AckLocal the request itself may have
-// completed.
+// refused ends the QP because the peer refused request m.idx. The requests before it
+// were executed. With AckLocal the request itself may have completed.
 func (q *QP) refused(m *msg) {
 	for q.done < m.idx {
 		q.succeed(q.at(q.done))

@@ -6,7 +6,8 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// request handles an arriving request; false: it has to wait for a receive.
+// request handles an arriving request. It returns false if the request has to wait
+// for a receive.
 func (q *QP) request(m *msg) bool {
 	if q.state != verbs.QPRTS || q.dev.dead {
 		return true
@@ -37,7 +38,7 @@ func (q *QP) ack(m *msg) {
 	}
 }
 
-// refuse answers a request with an error and ends the queue pair.
+// refuse answers a request with an error and ends the QP.
 func (q *QP) refuse(m *msg, status verbs.WCStatus) {
 	q.resp.push(msg{kind: msgResponse, idx: m.idx, wrid: m.wrid, status: status})
 	switch {
@@ -54,7 +55,7 @@ func (q *QP) pass(k PointKind, m *msg) bool {
 	return q.dev.net.pass(k, q.dev, q.peer, m.wrid)
 }
 
-// place does an RDMA WRITE.
+// place carries out an RDMA WRITE.
 func (q *QP) place(m *msg) bool {
 	if m.length == 0 {
 		return q.pass(BeforeWrite, m) && q.pass(AfterWritePlaced, m)
@@ -76,7 +77,7 @@ func (q *QP) place(m *msg) bool {
 	return q.pass(AfterWritePlaced, m)
 }
 
-// receive does a SEND or the immediate data of a WRITE.
+// receive carries out a SEND, or delivers the immediate data of a WRITE.
 func (q *QP) receive(m *msg) bool {
 	r := &q.recvq
 	if q.srq != nil {
@@ -143,7 +144,7 @@ func (q *QP) receive(m *msg) bool {
 	return true
 }
 
-// recvPD is the protection domain of receives' memory.
+// recvPD returns the protection domain of the memory of receives.
 func (q *QP) recvPD() *PD {
 	if q.srq != nil {
 		return q.srq.pd
@@ -162,7 +163,7 @@ func (q *QP) completeRecv(wc verbs.WC, solicited bool) {
 	q.recvCQ.push(cqe{wc: wc, qp: q, recv: true, solicited: solicited})
 }
 
-// takesReceive: operations that use up a receive.
+// takesReceive reports whether op uses up a receive.
 func takesReceive(op verbs.Opcode) bool {
 	return op == verbs.OpSend || op == verbs.OpSendWithImm || op == verbs.OpSendWithInv || op == verbs.OpRDMAWriteWithImm
 }
@@ -177,7 +178,7 @@ func (q *QP) limitRNR(m msg, ns int64) {
 	})
 }
 
-// serveRead does a READ or an atomic.
+// serveRead carries out a READ or an atomic.
 func (q *QP) serveRead(m *msg) {
 	before, after := BeforeReadSampled, AfterReadSampled
 	if m.op != verbs.OpRDMARead {
@@ -214,7 +215,8 @@ func (q *QP) serveRead(m *msg) {
 	}
 }
 
-// apply is what an atomic makes of the value at the target.
+// apply returns the value that an atomic stores at the target if the value there is
+// old.
 func apply(op verbs.Opcode, a *verbs.AtomicArgs, old uint64) uint64 {
 	cmpMask, swapMask, addMask := ^uint64(0), ^uint64(0), uint64(0)
 	if a.Masked {

@@ -2,9 +2,8 @@ package sim
 
 import "github.com/rdsd/rdsd/verbs"
 
-// fail ends a queue pair in RTS for a reason of the network's or the peer's:
-// the first request outstanding gets status, the rest is flushed, the owner is
-// told.
+// fail ends a QP in RTS because of the network or the peer. The first outstanding
+// request gets status, the others are flushed, and the owner gets an event.
 func (q *QP) fail(status verbs.WCStatus) {
 	q.state = verbs.QPErr
 	q.flush(status)
@@ -14,8 +13,7 @@ func (q *QP) fail(status verbs.WCStatus) {
 	q.dev.event(verbs.CMEvent{Type: verbs.CMDisconnected, QP: q})
 }
 
-// flush completes everything outstanding. From here on the queue pair touches
-// no buffer.
+// flush completes everything outstanding. Afterwards the QP touches no buffer.
 func (q *QP) flush(first verbs.WCStatus) {
 	q.flushed = true
 	if q.srq != nil {
@@ -47,7 +45,7 @@ func (q *QP) flushRecvs() {
 	}
 }
 
-// learnLater makes q notice, in its own time, that its connection is no more.
+// learnLater makes q notice later that its connection has ended.
 func (q *QP) learnLater(late bool) {
 	if q == nil || q.state != verbs.QPRTS || q.dev.dead {
 		return
@@ -73,15 +71,15 @@ func (q *QP) learnLater(late bool) {
 	})
 }
 
-// tellPeer makes the peer notice that q has gone, unless nothing gets through
-// any more: then the break itself is what it will notice.
+// tellPeer makes the peer notice that q has ended. If nothing gets through any more,
+// the peer notices the break instead.
 func (q *QP) tellPeer(late bool) {
 	if !q.out.isCut {
 		q.peer.learnLater(late)
 	}
 }
 
-// cut loses what is in flight from q, and q waits for nothing more.
+// cut drops everything in flight from q, and ends every wait of q.
 func (q *QP) cut() {
 	if q.srq != nil {
 		q.srq.forget(q)
@@ -154,8 +152,7 @@ func (q *QP) end() {
 	q.setup.giveUp(q)
 }
 
-// abandon is end for a dying device. The peer of a crashed host may take long
-// to notice.
+// abandon is end for a device that dies. The peer of a crashed host may notice late.
 func (q *QP) abandon(crash bool) {
 	q.end()
 	q.tellPeer(crash && q.dev.net.rand.halfOpen.below(4) == 0)

@@ -67,20 +67,20 @@ func (w *MW) unbind() {
 	}
 }
 
-// bindArgs are verbs.BindMW as posted.
+// bindArgs are the arguments of a posted BIND_MW.
 type bindArgs struct {
 	verbs.BindMW
 	w *MW
 	m *MR
 }
 
-// qpRights are those that a queue pair's Access may have: ibv_qp_attr's and the
-// local ones, which mean nothing there.
+// qpRights are the rights that the Access of a QP may have: those of ibv_qp_attr,
+// and the local ones, which have no effect there.
 const qpRights = remoteRights | verbs.AccessLocalWrite | verbs.AccessMWBind
 
 const remoteRights = verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
 
-// bindPosted makes the immediate checks of BIND_MW.
+// bindPosted makes the immediate checks of a BIND_MW.
 func (q *QP) bindPosted(b *verbs.BindMW) (*bindArgs, bool) {
 	if b == nil {
 		return nil, false
@@ -102,7 +102,7 @@ func (q *QP) bindPosted(b *verbs.BindMW) (*bindArgs, bool) {
 	return x, true
 }
 
-// bind carries a bind out; false: it is refused.
+// bind carries out a bind. It returns false if the bind is refused.
 func (q *QP) bind(x *bindArgs) bool {
 	w, m := x.w, x.m
 	if w.gone || w.pd != q.pd {
@@ -134,7 +134,8 @@ func (q *QP) bind(x *bindArgs) bool {
 	return true
 }
 
-// invalidate kills a key for LOCAL_INV or SEND_WITH_INV; false: it may not.
+// invalidate ends a key for LOCAL_INV or SEND_WITH_INV. It returns false if that is
+// not allowed.
 func (q *QP) invalidate(rkey uint32) bool {
 	m := q.dev.region(rkey)
 	if m == nil || m.rkey != rkey || m.window == nil || m.owner != q {
