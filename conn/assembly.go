@@ -22,7 +22,7 @@ type assembly struct {
 
 // recvFragment takes a fragment, which is all of its SEND.
 func (c *Conn) recvFragment(h *wire.Header, piece []byte) error {
-	a := &c.asm
+	a := &c.in.asm
 	if !a.active {
 		if err := c.beginAssembly(h); err != nil {
 			return err
@@ -31,7 +31,7 @@ func (c *Conn) recvFragment(h *wire.Header, piece []byte) error {
 		h.Flags != a.h.Flags || h.SrcInc != a.h.SrcInc || h.DstInc != a.h.DstInc {
 		return fmt.Errorf("fragment of sequence %d between those of %d", h.Seq, a.h.Seq)
 	}
-	want := min(int(h.Len)-a.got, c.maxSend-wire.HeaderLen)
+	want := min(int(h.Len)-a.got, c.link.maxSend-wire.HeaderLen)
 	if len(piece) != want {
 		return fmt.Errorf("fragment of %d bytes, want %d", len(piece), want)
 	}
@@ -69,13 +69,13 @@ func (c *Conn) beginAssembly(h *wire.Header) error {
 	if err != nil {
 		return err
 	}
-	c.asm = assembly{active: true, old: old, skip: old, h: *h}
-	a := &c.asm
+	c.in.asm = assembly{active: true, old: old, skip: old, h: *h}
+	a := &c.in.asm
 	if old {
 		return nil
 	}
 	if mutant.On(mutant.AckBeforeQueueing) {
-		c.rxLast = h.Seq
+		c.in.last = h.Seq
 	}
 	if v, done := c.preDeliver(h); done {
 		a.skip, a.v = true, v
@@ -97,7 +97,7 @@ func (c *Conn) beginAssembly(h *wire.Header) error {
 
 // abortAssembly gives up a message whose rest was lost with the connection.
 func (c *Conn) abortAssembly() {
-	a := &c.asm
+	a := &c.in.asm
 	if a.active && !a.skip {
 		c.host.Abort(c, a.token)
 	}
@@ -109,7 +109,7 @@ func (c *Conn) abortAssembly() {
 // pieces are skipped, and the sender gets NOSOCK. Another token has no effect.
 func (c *Conn) ForgetPartial(token any) {
 	c.calls.called(callForget)
-	a := &c.asm
+	a := &c.in.asm
 	if a.active && !a.skip && a.token == token {
 		a.skip, a.v = true, NoSocket
 		a.dst, a.token = nil, nil
@@ -119,7 +119,7 @@ func (c *Conn) ForgetPartial(token any) {
 // Missing returns how many bytes are still to come of the message for which Begin
 // returned token; 0 if that message is not arriving.
 func (c *Conn) Missing(token any) int {
-	if a := &c.asm; a.active && !a.skip && a.token == token {
+	if a := &c.in.asm; a.active && !a.skip && a.token == token {
 		return int(a.h.Len) - a.got
 	}
 	return 0

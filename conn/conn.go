@@ -1,35 +1,8 @@
 package conn
 
 import (
-	"errors"
-	"fmt"
-
-	"github.com/rdsd/rdsd/conn/cong"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/verbs"
-)
-
-// MinCredits is the least number of receive buffers that a side may grant. The
-// last credit is kept for a frame that returns credits; with fewer credits than
-// this both sides could stop.
-const MinCredits = 4
-
-// maxCredits is the most a peer may grant.
-const maxCredits = 1 << 20
-
-// Why a connection ended, for Trace, PeerDown and Info.LastError.
-var (
-	ErrProtocol     = errors.New("conn: the peer broke the protocol")
-	ErrIncompatible = errors.New("conn: incompatible peer")
-	ErrTimeout      = errors.New("conn: the handshake took too long")
-	ErrRejected     = errors.New("conn: the peer rejected the connection")
-	ErrDisconnected = errors.New("conn: disconnected")
-	ErrReplaced     = errors.New("conn: the peer connected anew")
-	ErrKernel       = fmt.Errorf("%w: it says that it is a Linux kernel, and is not in peers.kernel", ErrIncompatible)
-	ErrStale        = errors.New("conn: the peer's daemon may be gone: another one was met since")
-	ErrClosed       = errors.New("conn: closed")
-	ErrNoBuffer     = errors.New("conn: no send buffer free")
-	ErrCompletion   = errors.New("conn: work request failed")
 )
 
 // Conn is one end of a connection. Only its owner's thread may call its methods.
@@ -44,90 +17,32 @@ type Conn struct {
 	calls  upcalls
 	state  State
 	now    int64 // of the current call
-	since  int64
+	since  int64 // when state began
 	closed bool
+	why    error // why the last connection or attempt ended
 	stats  Stats
+	dirty  bool // Flush may have something to do
 
-	// The queue pair and its handshake.
-	qp          verbs.QP
-	qpNum       uint32
-	active      bool       // we dialled
-	helloSeen   bool       // the peer's HELLO is in hello
-	ready       bool       // both HELLOs are through
-	deaf        bool       // the peer broke the protocol: nothing it sent counts any more
-	resetDue    bool       // PeerDown is owed for an attempt that was reset
-	hello       wire.Hello // the peer's
-	maxSend     int        // largest SEND, both ways
-	readDepth   int
-	deadline    int64 // of the handshake, or of draining
-	why         error
-	peerAck     uint64          // ack_seq of its private data
-	pending     verbs.RequestID // waits until the old queue pair has drained
-	isPending   bool
-	pendingFrom wire.Private // what it came with
-	k           kernelState
-
-	// Connecting again.
-	backoff int64 // ceiling of the next delay, 0: at once
-	retryAt int64
+	link    link
+	request request
+	redial  redial
 	quiet   silence
-
-	// The peer, over connections.
-	peer     uint64 // its instance, 0 = never met
-	remote   cong.Map
-	settleAt int64 // posted operations become Unknown
-
-	// Sending. Every message is on one of these, in a stop's queue, or ending.
-	nextTx     uint64
-	ackMax     uint64  // highest ack seen
-	gate       uint64  // while settling: notices up to here are still to come
-	settling   bool    // acks settle nothing yet
-	rtx        msgList // sequence assigned; goes first, in order
-	notices    msgList // NOSOCK, REFUSED and BOUND
-	control    msgList // GRANT, REVOKE, REVOKED
-	queue      msgList // datagrams and operations
-	unacked    msgList // posted, by sequence
-	frag       *Msg    // half sent
-	stops      []*portStop
-	stopOf     map[uint16]*portStop
-	releaseDue bool
-	dirty      bool // Flush may have something to do
-	congMap    *cong.Map
-	congDirty  bool
-	congTold   bool // the peer was sent a map with a bit set
-	own        ownMsgs
-
-	// The send queue.
-	recs     []sendRec // ring: one per SEND; grows with what is outstanding
-	maxRecs  int
-	recHead  uint64
-	recTail  uint64
-	lost     uint64 // records from here on have no completion to come; 0 = none
-	sqSize   int
-	sqUsed   int
-	reads    int      // READs and atomics outstanding
-	opBytes  uint64   // of all operations outstanding
-	ctl      *SendBuf // slots of slotLen bytes: headers, acks, HELLO
-	slots    uint64   // how many, a power of two
-	slotHead uint64
-	slotTail uint64
+	k       kernelState
 	*Scratch
-	txh     wire.Header
-	credits uint32 // SENDs the peer has room for
 
-	// Receiving.
-	rxLast   uint64 // highest sequence received
-	rxh      wire.Header
-	asm      assembly
-	refusing map[uint16]struct{}
-	owed     uint32 // receive buffers to grant
-	granted  uint32 // SENDs the peer may still post
-	ackNow   bool
-	ackAt    int64
-	ackBytes int
-	untilAsk int // messages to send until one asks for an ack
-	held     bool
-	arrived  Arrived
+	peer     uint64 // the instance of its daemon that was met last, 0: none
+	cong     congestion
+	settling settlement
+
+	out     outbox
+	stops   portStops
+	own     ownMsgs
+	sq      sendQueue
+	slots   ctlSlots
+	credits credits
+
+	in  receiver
+	ack ackDue
 }
 
 // New returns a connection that is Down. It connects when something is sent,
@@ -144,12 +59,10 @@ func New(cfg Config, h Host) *Conn {
 	}
 	c := &Conn{
 		cfg:     cfg,
-		host:    h,
-		nextTx:  cfg.StartSeq,
-		stopOf:  make(map[uint16]*portStop),
 		Scratch: cfg.Scratch,
-
-		refusing: make(map[uint16]struct{}),
+		out:     outbox{nextTx: cfg.StartSeq},
+		stops:   portStops{of: make(map[uint16]*portStop)},
+		in:      receiver{refusing: make(map[uint16]struct{})},
 	}
 	c.host = c.calls.host(h)
 	c.takeOver(cfg.Past)
@@ -169,11 +82,7 @@ func (c *Conn) UseAttr(a verbs.DeviceAttr) {
 func (c *Conn) State() State { return c.state }
 
 // Ready reports whether the connection is Up and the handshake complete.
-func (c *Conn) Ready() bool { return c.state == Up && c.ready }
-
-// RemoteCong returns the peer's congestion map. It belongs to the Conn: it must not
-// be changed, and is valid until the next call.
-func (c *Conn) RemoteCong() *cong.Map { return &c.remote }
+func (c *Conn) Ready() bool { return c.state == Up && c.link.ready }
 
 // Instance returns the instance of the peer's daemon that this connection met
 // last; 0 if it has met none.
@@ -200,29 +109,29 @@ func (c *Conn) enqueue(m *Msg) {
 	m.priv.state = msgQueued
 	switch m.Internal {
 	case 0:
-		c.queue.push(m)
+		c.out.queue.push(m)
 	case wire.TypeNoSock, wire.TypeRefused, wire.TypeBound:
-		c.notices.push(m)
+		c.out.notices.push(m)
 	default:
 		if c.k.on && c.Ready() { // it would not know what to do with it
 			c.finish(m, Cancelled)
 			return
 		}
-		c.control.push(m)
+		c.out.control.push(m)
 	}
 	c.dirty = true
 }
 
 // Queued returns how much work the messages are that wait to be posted: their bytes
 // of payload, and 64 for each message.
-func (c *Conn) Queued() int { return c.queue.bytes + frameWork*c.queue.n }
+func (c *Conn) Queued() int { return c.out.queue.bytes + frameWork*c.out.queue.n }
 
 // frameWork is what a message costs besides its payload, in bytes copied.
 const frameWork = 64
 
 // OpsUnderWay returns the bytes of all operations that are not locally complete,
 // whether they are posted or not.
-func (c *Conn) OpsUnderWay() uint64 { return c.queue.ops + c.opBytes }
+func (c *Conn) OpsUnderWay() uint64 { return c.out.queue.ops + c.sq.opBytes }
 
 // Waiting calls f for every message of the host that would still be sent to a peer
 // that has restarted. f may call Send.
@@ -235,92 +144,14 @@ func (c *Conn) Waiting(f func(*Msg)) {
 			}
 		}
 	}
-	each(&c.rtx, false)
-	each(&c.control, true)
-	for _, st := range c.stops {
+	each(&c.out.rtx, false)
+	each(&c.out.control, true)
+	for _, st := range c.stops.list {
 		for _, l := range st.lists() {
 			each(l, true)
 		}
 	}
-	each(&c.queue, true)
-}
-
-// Withdraw ends m, an internal message of the host, with Cancelled and returns true,
-// if the peer knows nothing of m. It returns false if m was posted, or if a HELLO
-// has announced its sequence number: the peer then waits for it.
-func (c *Conn) Withdraw(m *Msg) bool {
-	c.calls.called(callWithdraw)
-	l := m.priv.list
-	if l == nil || m.priv.posted || m.priv.seq != 0 && c.state == Up {
-		return false
-	}
-	l.remove(m)
-	c.end(m, Cancelled)
-	return true
-}
-
-// QueueCong queues the congestion map m of the local address, which changed. The
-// Conn keeps m and reads it when it sends: several changes before the next Flush
-// are sent as one.
-func (c *Conn) QueueCong(m *cong.Map) {
-	c.calls.called(callNote)
-	c.congMap = m
-	c.congDirty = true
-	c.dirty = true
-	c.stats.CongUpdateQueued++
-}
-
-// Cancel withdraws m as CancelMatching does. m was passed to Send and has not
-// ended. later is true if m ends when its work requests have completed, and false
-// if it has ended when Cancel returns.
-func (c *Conn) Cancel(m *Msg, o Outcome) (later bool) {
-	c.calls.called(callCancel)
-	l := m.priv.list
-	if l == nil {
-		return false
-	}
-	later = m.priv.refs > 0 || m == c.frag
-	l.remove(m)
-	c.end(m, o)
-	return later
-}
-
-// GiveUp cancels a message whose time limit has passed. It ends with Withdrawn if
-// it was never sent, else with GaveUp. later is as in Cancel.
-func (c *Conn) GiveUp(m *Msg) (o Outcome, later bool) {
-	o = GaveUp
-	if m.priv.seq == 0 { // never posted, or refused since
-		o = Withdrawn
-	}
-	return o, c.Cancel(m, o)
-}
-
-// CancelMatching withdraws the messages for which match is true; they end with
-// outcome o. A message that no work request uses ends inside this call, another
-// one when its work requests have completed. A message that was posted may still
-// arrive.
-func (c *Conn) CancelMatching(match func(*Msg) bool, o Outcome) {
-	c.calls.called(callCancel)
-	c.cancelIn(&c.rtx, match, o)
-	c.cancelIn(&c.control, match, o)
-	for _, st := range c.stops {
-		for _, l := range st.lists() {
-			c.cancelIn(l, match, o)
-		}
-	}
-	c.cancelIn(&c.queue, match, o)
-	c.cancelIn(&c.unacked, match, o)
-}
-
-func (c *Conn) cancelIn(l *msgList, match func(*Msg) bool, o Outcome) {
-	for m := l.head; m != nil; {
-		next := m.priv.next
-		if !m.priv.own && match(m) {
-			l.remove(m)
-			c.end(m, o)
-		}
-		m = next
-	}
+	each(&c.out.queue, true)
 }
 
 // Reset breaks off the connection, or the attempt to connect, and passes why to
@@ -333,11 +164,11 @@ func (c *Conn) Reset(now int64, why error) {
 	case Up:
 		c.fail(why)
 	case Connecting:
-		c.resetDue = true
+		c.link.resetDue = true
 		c.abandon(why)
 		c.reconnect()
 	case Down:
-		c.backoff, c.retryAt = 0, 0
+		c.redial.ceiling, c.redial.at = 0, 0
 		c.reconnect()
 	}
 }
@@ -352,10 +183,10 @@ func (c *Conn) Close(now int64) {
 		return
 	}
 	c.closed = true
-	for _, l := range []*msgList{&c.rtx, &c.notices, &c.control, &c.queue, &c.unacked} {
+	for _, l := range []*msgList{&c.out.rtx, &c.out.notices, &c.out.control, &c.out.queue, &c.out.unacked} {
 		c.endAll(l, Cancelled)
 	}
-	for _, st := range c.stops {
+	for _, st := range c.stops.list {
 		for _, l := range st.lists() {
 			c.endAll(l, Cancelled)
 		}
@@ -367,7 +198,7 @@ func (c *Conn) Close(now int64) {
 	case Connecting:
 		c.abandon(ErrClosed)
 	}
-	c.retryAt, c.settleAt = 0, 0
+	c.redial.at, c.settling.expires = 0, 0
 }
 
 // wanted says that there is a reason to connect.
@@ -375,10 +206,10 @@ func (c *Conn) wanted() bool {
 	if c.closed {
 		return false
 	}
-	if c.rtx.n+c.notices.n+c.control.n+c.queue.n+c.unacked.n > 0 {
+	if c.out.rtx.n+c.out.notices.n+c.out.control.n+c.out.queue.n+c.out.unacked.n > 0 {
 		return true
 	}
-	for _, st := range c.stops {
+	for _, st := range c.stops.list {
 		if st.refused.n+st.held.n > 0 {
 			return true
 		}
@@ -390,31 +221,31 @@ func (c *Conn) wanted() bool {
 func (c *Conn) Tick(now int64) {
 	c.calls.called(callDrive)
 	c.now = now
-	if due(c.settleAt, now) {
+	if due(c.settling.expires, now) {
 		c.settleExpired()
 	}
 	switch c.state {
 	case Down:
-		if due(c.retryAt, now) {
-			c.retryAt = 0
+		if due(c.redial.at, now) {
+			c.redial.at = 0
 			if c.wanted() {
 				c.dial()
 			}
 		}
 	case Connecting:
-		if due(c.deadline, now) {
+		if due(c.link.deadline, now) {
 			c.connectFailed(ErrTimeout)
 		}
 	case Up:
-		if !c.ready {
-			if due(c.deadline, now) {
+		if !c.link.ready {
+			if due(c.link.deadline, now) {
 				c.fail(ErrTimeout)
 			}
 		} else {
 			c.tickReady()
 		}
 	case Error:
-		if due(c.deadline, now) {
+		if due(c.link.deadline, now) {
 			c.down()
 		}
 	}
@@ -422,19 +253,19 @@ func (c *Conn) Tick(now int64) {
 
 // NextTimeout returns when Tick is due; 0 if no timer runs.
 func (c *Conn) NextTimeout() int64 {
-	t := c.settleAt
+	t := c.settling.expires
 	switch c.state {
 	case Down:
-		t = sooner(t, c.retryAt)
+		t = sooner(t, c.redial.at)
 	case Connecting, Error:
-		t = sooner(t, c.deadline)
+		t = sooner(t, c.link.deadline)
 	case Up:
-		if !c.ready {
-			t = sooner(t, c.deadline)
+		if !c.link.ready {
+			t = sooner(t, c.link.deadline)
 		} else {
 			t = sooner(sooner(t, c.k.prompt), c.quiet.lookAt)
-			if !c.ackNow {
-				t = sooner(t, c.ackAt)
+			if !c.ack.now {
+				t = sooner(t, c.ack.at)
 			}
 		}
 	}
@@ -448,29 +279,6 @@ func sooner(a, b int64) int64 {
 		return b
 	}
 	return a
-}
-
-// Info returns a snapshot of the connection.
-func (c *Conn) Info() Info {
-	i := Info{
-		Local: c.cfg.Local, Remote: c.cfg.Remote, Lane: c.cfg.Lane,
-		State: c.state, Ready: c.Ready(), Kernel: c.k.on, Since: c.since,
-		Instance: c.peer, Met: c.peer != 0, NextTx: c.nextTx, LastRx: c.rxLast, LastAck: c.ackMax,
-		Unacked: c.unacked.n, UnackedBytes: c.unacked.bytes,
-		Credits: c.credits, CreditsOwed: c.owed,
-		OutstandingWRs: c.sqUsed, MaxSend: c.maxSend,
-		RetryAt: c.retryAt, LastError: c.why, Stats: c.stats,
-	}
-	for _, l := range []*msgList{&c.rtx, &c.notices, &c.control, &c.queue} {
-		i.Queued += l.n
-		i.QueuedBytes += l.bytes
-	}
-	for _, st := range c.stops {
-		i.Stopped += st.refused.n + st.held.n
-		i.Queued += st.refused.n + st.held.n
-		i.QueuedBytes += st.refused.bytes + st.held.bytes
-	}
-	return i
 }
 
 // Ctx returns Config.Ctx.

@@ -3,7 +3,6 @@ package conn
 import (
 	"fmt"
 
-	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -14,20 +13,7 @@ func (c *Conn) dial() {
 		c.attemptFailed(err)
 		return
 	}
-	if err := c.host.Dial(c, c.qp, c.private()); err != nil {
-		c.connectFailed(err)
-	}
-}
-
-// accept answers request req, which came with from. The state is Down.
-func (c *Conn) accept(req verbs.RequestID, from wire.Private) {
-	if err := c.prepare(false, req); err != nil {
-		c.reject(req, err)
-		c.attemptFailed(err)
-		return
-	}
-	c.setProfile(from)
-	if err := c.host.Accept(c, req, c.qp, c.private()); err != nil {
+	if err := c.host.Dial(c, c.link.qp, c.private()); err != nil {
 		c.connectFailed(err)
 	}
 }
@@ -43,73 +29,11 @@ func (c *Conn) prepare(active bool, req verbs.RequestID) error {
 		c.host.PutCtlBuf(ctl)
 		return err
 	}
-	c.ctl, c.qp, c.qpNum, c.active = ctl, qp, qp.Num(), active
-	c.retryAt = 0
-	c.deadline = c.now + c.cfg.ConnectTimeout
+	c.slots.buf, c.link.qp, c.link.num, c.link.active = ctl, qp, qp.Num(), active
+	c.redial.at = 0
+	c.link.deadline = c.now + c.cfg.ConnectTimeout
 	c.setState(Connecting)
 	return nil
-}
-
-// HandleRequest takes request req of the peer to connect. The Conn accepts or
-// rejects it, or keeps it until the old connection has drained.
-func (c *Conn) HandleRequest(now int64, req verbs.RequestID, private []byte) {
-	c.calls.called(callDrive)
-	c.now = now
-	if c.closed {
-		c.reject(req, ErrClosed)
-		return
-	}
-	from, err := c.checkPrivate(private)
-	if err != nil {
-		c.reject(req, err)
-		return
-	}
-	// Of two requests that cross, the smaller address's wins. A kernel rejects
-	// ours in any case while its own is under way, so its own must win.
-	ours := c.active && from.Ext != 0 && (c.cfg.Local.Less(c.cfg.Remote) || mutant.On(mutant.CrossingUndecided))
-	switch c.state {
-	case Down:
-		c.accept(req, from)
-	case Connecting:
-		if c.active {
-			c.stats.ConnectRaced++
-		}
-		if ours {
-			c.reject(req, nil)
-			return
-		}
-		// Either our attempt lost the race, or the peer gave up the one we
-		// accepted before.
-		c.abandon(ErrReplaced)
-		c.accept(req, from)
-	case Up:
-		if ours && !c.ready {
-			// Most likely a request the peer has abandoned by now.
-			c.stats.ConnectRaced++
-			c.reject(req, nil)
-			return
-		}
-		c.stats.ListenClosedStale++
-		c.pending, c.pendingFrom, c.isPending = req, from, true
-		c.fail(ErrReplaced)
-	case Error:
-		c.rejectPending()
-		c.pending, c.pendingFrom, c.isPending = req, from, true
-	}
-}
-
-func (c *Conn) reject(req verbs.RequestID, why error) {
-	if why != nil {
-		c.host.Trace(c, "request rejected", why)
-	}
-	c.host.Reject(req, wire.Rejected())
-}
-
-func (c *Conn) rejectPending() {
-	if c.isPending {
-		c.isPending = false
-		c.reject(c.pending, nil)
-	}
 }
 
 // HandleCM takes an event of the connection manager for this Conn's queue pair.
@@ -117,7 +41,7 @@ func (c *Conn) rejectPending() {
 func (c *Conn) HandleCM(now int64, ev *verbs.CMEvent) {
 	c.calls.called(callDrive)
 	c.now = now
-	if c.qp == nil || ev.QP != c.qp {
+	if c.link.qp == nil || ev.QP != c.link.qp {
 		return
 	}
 	switch ev.Type {
@@ -154,10 +78,10 @@ func (c *Conn) established(private []byte) {
 	if c.state != Connecting {
 		return
 	}
-	if c.active {
+	if c.link.active {
 		from, err := c.checkPrivate(private)
 		if err != nil {
-			c.backoff = c.cfg.MaxBackoff // it will not change its mind soon
+			c.redial.ceiling = c.cfg.MaxBackoff // it will not change its mind soon
 			c.connectFailed(err)
 			return
 		}
@@ -173,7 +97,7 @@ func (c *Conn) established(private []byte) {
 		c.protocolError(errNoHello)
 		return
 	}
-	if c.sendHello() && c.helloSeen {
+	if c.sendHello() && c.link.helloSeen {
 		c.becomeReady()
 	}
 }
@@ -185,8 +109,8 @@ func (c *Conn) abandon(why error) {
 	c.why = why
 	c.closeQP()
 	c.setState(Down)
-	if c.resetDue {
-		c.resetDue = false
+	if c.link.resetDue {
+		c.link.resetDue = false
 		c.host.PeerDown(c, why)
 	}
 }
@@ -211,13 +135,13 @@ func (c *Conn) reconnect() {
 	if c.state != Down || !c.wanted() {
 		return
 	}
-	if c.backoff == 0 {
-		c.backoff = c.cfg.MinBackoff
+	if c.redial.ceiling == 0 {
+		c.redial.ceiling = c.cfg.MinBackoff
 		c.dial()
 		return
 	}
-	c.retryAt = c.now + 1 + int64(c.cfg.Rand()%uint64(c.backoff))
-	c.backoff = min(2*c.backoff, c.cfg.MaxBackoff)
+	c.redial.at = c.now + 1 + int64(c.cfg.Rand()%uint64(c.redial.ceiling))
+	c.redial.ceiling = min(2*c.redial.ceiling, c.cfg.MaxBackoff)
 }
 
 // fail breaks an established connection off; it then drains.
@@ -230,8 +154,8 @@ func (c *Conn) fail(why error) {
 		c.completeAll()
 	}
 	c.setState(Error)
-	c.deadline = c.now + c.cfg.ConnectTimeout
-	c.qp.ToError()
+	c.link.deadline = c.now + c.cfg.ConnectTimeout
+	c.link.qp.ToError()
 	c.stats.ConnReset++
 	c.host.Trace(c, "down", why)
 }
@@ -239,12 +163,12 @@ func (c *Conn) fail(why error) {
 // protocolError breaks the connection off and stops listening to it. The next
 // attempt waits: the peer may do it again.
 func (c *Conn) protocolError(err error) {
-	if c.deaf {
+	if c.link.deaf {
 		return
 	}
-	c.deaf = true
+	c.link.deaf = true
 	c.stats.ProtocolErrors++
-	c.backoff = c.cfg.MaxBackoff
+	c.redial.ceiling = c.cfg.MaxBackoff
 	c.broken(fmt.Errorf("%w: %w", ErrProtocol, err))
 }
 
@@ -264,9 +188,9 @@ func (c *Conn) down() {
 	c.abortAssembly()
 	c.closeQP()
 	c.completeAll()
-	c.recs = nil
-	if m := c.frag; m != nil {
-		c.frag = nil
+	c.sq.recs = nil
+	if m := c.out.frag; m != nil {
+		c.out.frag = nil
 		if m.priv.state == msgEnding && m.priv.refs == 0 {
 			c.finish(m, m.priv.outcome)
 		}
@@ -276,68 +200,35 @@ func (c *Conn) down() {
 	}
 	c.withdrawProbe()
 	// What is unacked goes first on the next connection.
-	for m := c.unacked.head; m != nil; m = m.priv.next {
+	for m := c.out.unacked.head; m != nil; m = m.priv.next {
 		m.priv.state, m.priv.sent = msgQueued, 0
 	}
-	c.rtx.prepend(&c.unacked)
-	if !c.k.on && c.settleAt == 0 && c.cfg.SettleTimeout != 0 && c.hasPostedOps() {
-		c.settleAt = c.now + c.cfg.SettleTimeout
+	c.out.rtx.prepend(&c.out.unacked)
+	if !c.k.on && c.settling.expires == 0 && c.cfg.SettleTimeout != 0 && c.hasPostedOps() {
+		c.settling.expires = c.now + c.cfg.SettleTimeout
 	}
 	// The peer says anew what is congested. Until then nothing is: who waits for
 	// relief sends nothing, and nothing to send means no connection.
 	c.clearCong()
 	c.setState(Down)
 	c.host.PeerDown(c, c.why)
-	if c.isPending {
-		c.isPending = false
-		c.accept(c.pending, c.pendingFrom)
+	if c.request.waits {
+		c.request.waits = false
+		c.accept(c.request.id, c.request.from)
 		return
 	}
 	c.reconnect()
 }
 
-// clearCong forgets the peer's congestion map.
-func (c *Conn) clearCong() {
-	c.releaseDue = true
-	if !c.remote.Empty() {
-		c.remote.Reset()
-		c.host.Congestion(c, &c.remote)
-	}
-}
-
-// hasPostedOps says that posted operations wait for their fate.
-func (c *Conn) hasPostedOps() bool {
-	if hasPostedOp(&c.rtx) || hasPostedOp(&c.queue) {
-		return true
-	}
-	for _, st := range c.stops {
-		if hasPostedOp(&st.refused) || hasPostedOp(&st.held) {
-			return true
-		}
-	}
-	return false
-}
-
-func hasPostedOp(l *msgList) bool {
-	for m := l.head; m != nil; m = m.priv.next {
-		if m.priv.opPosted {
-			return true
-		}
-	}
-	return false
-}
-
 // closeQP destroys the queue pair and forgets what belonged to it.
 func (c *Conn) closeQP() {
-	c.host.CloseQP(c, c.qp)
-	c.host.PutCtlBuf(c.ctl)
-	c.qp, c.ctl = nil, nil
-	c.helloSeen, c.ready, c.deaf = false, false, false
-	c.settling = false
-	c.hello = wire.Hello{}
-	c.deadline = 0
-	c.credits, c.owed, c.granted = 0, 0, 0
-	c.ackNow, c.ackAt, c.ackBytes = false, 0, 0
+	c.host.CloseQP(c, c.link.qp)
+	c.host.PutCtlBuf(c.slots.buf)
+	c.slots.buf = nil
+	c.link.gone()
+	c.settling.on = false
+	c.credits.left, c.credits.owed, c.credits.granted = 0, 0, 0
+	c.ack.now, c.ack.at, c.ack.bytes = false, 0, 0
 	c.quiet.lookAt, c.quiet.excused = 0, false
 	c.k.prompt, c.k.congTx, c.k.congGot, c.k.early = 0, 0, 0, nil
 	c.dirty = false

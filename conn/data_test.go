@@ -338,13 +338,13 @@ func TestPing(t *testing.T) {
 		}
 		s.send(many...)
 	}
-	if n := s.c.queue.n; n > maxPongs {
+	if n := s.c.out.queue.n; n > maxPongs {
 		t.Errorf("%d pongs wait", n)
 	}
 }
 
 // credits sets what the Conn may send.
-func (s *script) credits(n uint32) { s.c.credits = n }
+func (s *script) credits(n uint32) { s.c.credits.left = n }
 
 func TestExtensionHeaders(t *testing.T) {
 	s := newScript(t).up()

@@ -1,11 +1,8 @@
 package conn
 
 import (
-	"net/netip"
-
 	"github.com/rdsd/rdsd/conn/cong"
 	"github.com/rdsd/rdsd/conn/wire"
-	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -17,64 +14,6 @@ const (
 	NoSocket                // no socket there: the sender gets NOSOCK
 	Refused                 // no room: the sender gets REFUSED, and tries again when the port's congestion bit, which the host sets, is cleared
 )
-
-// Outcome says what became of a message.
-type Outcome uint8
-
-const (
-	Acked     Outcome = iota // received and accepted at the peer: delivered; operation SUCCESS
-	Cancelled                // withdrawn with CancelMatching or Close
-	NoSock                   // received, but no socket there; operation DROPPED
-	Lost                     // sent, unacked, and the peer restarted
-	Dropped                  // operation posted; proven not delivered by a handshake
-	Unknown                  // operation posted; the peer restarted or settlement timed out
-	OpFailed                 // operation ended by an error completion: Msg.WCStatus
-	OpRefused                // operation never posted: its grant had gone, or the device or peer cannot run it
-	Withdrawn                // GiveUp: not delivered, and never will be
-	GaveUp                   // GiveUp: it was sent, and may have been delivered
-)
-
-var outcomeNames = [...]string{"Acked", "Cancelled", "NoSock", "Lost", "Dropped", "Unknown", "OpFailed", "OpRefused",
-	"Withdrawn", "GaveUp"}
-
-func (o Outcome) String() string {
-	if int(o) < len(outcomeNames) {
-		return outcomeNames[o]
-	}
-	return "invalid outcome"
-}
-
-// Msg is one message on its way to the peer. The host fills in the exported
-// fields and passes the Msg to Conn.Send. From then until Host.MsgDone the Msg and
-// the memory that it names belong to the Conn.
-type Msg struct {
-	Owner        any // the host's own record of the message
-	SPort, DPort uint16
-	SrcInc       uint32 // incarnation of the source socket, non-zero
-	DstInc       uint32 // incarnation meant, 0 = any
-	// Data is the payload, readable until MsgDone. Other processes may write to it
-	// at any time, so its content is never trusted. If LKey is not 0, Data is
-	// registered, Addr is the address of Data[0] under LKey, and large payloads are
-	// sent from there without a copy.
-	Data       []byte
-	Addr       uint64
-	LKey       uint32
-	DestCookie uint64            // RDMA_DEST extension header to attach, 0 = none
-	Op         *rdmaop.Op        // operation to post ahead of the message, or nil
-	Op2        *rdmaop.Op        // with Op: a second one, posted behind it
-	Silent     bool              // with Op: the peer's socket is not told
-	AckNow     bool              // ask for an ack at once (Op implies it)
-	Internal   wire.InternalType // 0 for datagrams
-
-	// WCStatus says why operation Bad failed, with OpFailed, and why it was refused,
-	// with an OpRefused that CanPost did not ask for: WCLocQPOpErr, this device or
-	// peer cannot run it; WCLocLenErr, it has more work requests than a queue pair
-	// takes.
-	WCStatus verbs.WCStatus
-	Bad      *rdmaop.Op
-
-	priv msgPriv // the Conn's part
-}
 
 // Host is the owner of a Conn. The Conn calls the methods of its Host, the up-calls,
 // from inside its own methods. From there the Host may call the same Conn back:
@@ -203,47 +142,9 @@ type DeviceHost interface {
 	PutCtlBuf(*SendBuf)
 }
 
-// EventConnectFailed is the Trace event of an attempt to connect that ended
-// without a connection.
-const EventConnectFailed = "connect failed"
-
 // SendBuf is a buffer of the host's send pool.
 type SendBuf struct {
 	Mem  []byte
 	LKey uint32
 	Addr uint64 // of Mem[0]
-}
-
-// Scratch is the memory in which a Conn builds work requests. It holds nothing
-// between two calls, so one Scratch serves all Conns of an owner.
-type Scratch struct {
-	wrs  []verbs.SendWR
-	sges []verbs.SGE
-}
-
-// Config of a Conn. Times are nanoseconds; the daemon's defaults are in
-// parentheses.
-type Config struct {
-	Local, Remote  netip.Addr
-	Lane           uint8
-	Instance       uint64 // this daemon's instance id, random per start
-	MaxSend        int    // largest SEND either way, bytes (32 KiB); at least wire.MinMaxSend
-	RecvCredits    int    // receive buffers of the shared pool this peer may use (64); at least MinCredits
-	StartSeq       uint64
-	Past           Past             // of a former Conn of this lane
-	MaxSendWR      int              // send queue of the QPs
-	ReadDepth      int              // READs in flight each way
-	MinBackoff     int64            // 1 ms
-	MaxBackoff     int64            // 1 s
-	ConnectTimeout int64            // 5 s: a handshake not complete by then is broken off
-	AckDelay       int64            // 1 ms: an ack nobody asked for waits this long
-	AckBytes       int              // ... or for this many unacked bytes (64 KiB)
-	SettleTimeout  int64            // posted operations of a vanished peer become Unknown after this (30 s)
-	Silence        int64            // a peer that owes an answer may say nothing for this long (30 s), <= 0: for ever
-	Kernel         bool             // the peer may be a Linux kernel; else one that says so is rejected
-	IgnorePings    bool             // messages to port 0 go to the host, who has no socket there
-	Rand           func() uint64    // random numbers for the back-off
-	Scratch        *Scratch         // shared with the owner's other Conns; nil: its own
-	Attr           verbs.DeviceAttr // limits for operation chains
-	Ctx            any              // the host's record of this Conn, returned by Conn.Ctx
 }

@@ -83,11 +83,25 @@ type Info struct {
 	Stats          Stats
 }
 
-// EverSent reports whether m was posted, on any connection.
-func (m *Msg) EverSent() bool { return m.priv.posted }
-
-// Sent reports whether m was posted on this connection and is not acked yet,
-// and its sequence, 0 before it has one.
-func (m *Msg) Sent() (seq uint64, sent bool) {
-	return m.priv.seq, m.priv.state == msgPosted || m.priv.state == msgEnding
+// Info returns a snapshot of the connection.
+func (c *Conn) Info() Info {
+	i := Info{
+		Local: c.cfg.Local, Remote: c.cfg.Remote, Lane: c.cfg.Lane,
+		State: c.state, Ready: c.Ready(), Kernel: c.k.on, Since: c.since,
+		Instance: c.peer, Met: c.peer != 0, NextTx: c.out.nextTx, LastRx: c.in.last, LastAck: c.settling.acked,
+		Unacked: c.out.unacked.n, UnackedBytes: c.out.unacked.bytes,
+		Credits: c.credits.left, CreditsOwed: c.credits.owed,
+		OutstandingWRs: c.sq.used, MaxSend: c.link.maxSend,
+		RetryAt: c.redial.at, LastError: c.why, Stats: c.stats,
+	}
+	for _, l := range []*msgList{&c.out.rtx, &c.out.notices, &c.out.control, &c.out.queue} {
+		i.Queued += l.n
+		i.QueuedBytes += l.bytes
+	}
+	for _, st := range c.stops.list {
+		i.Stopped += st.refused.n + st.held.n
+		i.Queued += st.refused.n + st.held.n
+		i.QueuedBytes += st.refused.bytes + st.held.bytes
+	}
+	return i
 }

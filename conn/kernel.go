@@ -56,39 +56,39 @@ func (c *Conn) Kernel() bool { return c.k.on }
 
 // kernelUp is what HELLO is between two rdsd.
 func (c *Conn) kernelUp() {
-	c.granted = 0
+	c.credits.granted = 0
 	// Its sockets have no incarnations: whom these mean is not there.
 	c.CancelMatching(func(m *Msg) bool { return m.DstInc != 0 }, NoSock)
 	k := &c.k
 	k.ack, k.nak, k.asked, k.prompt, k.congTx, k.congGot = 0, false, 0, 0, 0, 0
-	c.hello = wire.Hello{
+	c.link.hello = wire.Hello{
 		Version: wire.HelloVersion, Instance: KernelInstance, AckInst: c.cfg.Instance,
 		Features: wire.FeatureAtomics | wire.FeatureMasked, MaxSend: kernelFrame,
 		Credits: kernelCredits, ReadDepth: uint32(c.cfg.ReadDepth),
 	}
 	// Kernels say 0. One that says more has received it; beyond what was sent
 	// it can only mean an earlier life.
-	if ack := c.peerAck; ack < c.nextTx {
-		c.hello.Ack = ack
+	if ack := c.link.peerAck; ack < c.out.nextTx {
+		c.link.hello.Ack = ack
 	}
 	// It would not know what to do with them.
-	c.endAll(&c.control, Cancelled)
-	for m := c.rtx.head; m != nil; {
+	c.endAll(&c.out.control, Cancelled)
+	for m := c.out.rtx.head; m != nil; {
 		next := m.priv.next
 		if m.Internal != 0 && !m.priv.own {
-			c.rtx.remove(m)
+			c.out.rtx.remove(m)
 			c.end(m, Cancelled)
 		}
 		m = next
 	}
-	c.helloSeen = true
+	c.link.helloSeen = true
 	c.becomeReady()
-	if !c.ready {
+	if !c.link.ready {
 		return
 	}
-	c.congDirty = true // a kernel remembers what it was told
-	if c.congMap == nil {
-		c.congMap = &noCong
+	c.cong.due = true // a kernel remembers what it was told
+	if c.cong.own == nil {
+		c.cong.own = &noCong
 	}
 	early := k.early
 	k.early = nil
@@ -104,11 +104,11 @@ func (c *Conn) kernelUp() {
 // The passive side may take it for the establishment. The active side knows the
 // peer's profile from the reply only, and keeps the frame until that is there.
 func (c *Conn) kernelEarly(b []byte) error {
-	if !c.active {
+	if !c.link.active {
 		c.setState(Up)
 		c.openSQ()
 		c.kernelUp()
-		if !c.ready {
+		if !c.link.ready {
 			return nil
 		}
 		return c.recvKernel(b)
@@ -131,7 +131,7 @@ func (c *Conn) kernelPlaced(r *sendRec) {
 		m.priv.opProven = true
 		c.host.OpPlaced(c, m)
 		if m.Silent {
-			c.unacked.remove(m)
+			c.out.unacked.remove(m)
 			c.end(m, Acked)
 		}
 	}

@@ -61,7 +61,7 @@ func TestKernelHostile(t *testing.T) {
 			}
 			s.c.Close(s.now)
 			s.run()
-			if s.out != 0 || s.c.asm.active {
+			if s.out != 0 || s.c.in.asm.active {
 				t.Errorf("%d buffers", s.out)
 			}
 		})

@@ -14,7 +14,7 @@ func (c *Conn) recvKernel(b []byte) error {
 	if c.own.n > maxOwing {
 		return fmt.Errorf("%d pongs not taken", c.own.n)
 	}
-	h := &c.rxh
+	h := &c.in.h
 	if err := wire.Parse(b, h); err != nil {
 		if errors.Is(err, wire.ErrChecksum) {
 			c.stats.RecvDropChecksum++
@@ -25,8 +25,8 @@ func (c *Conn) recvKernel(b []byte) error {
 	switch {
 	case len(body) > kernelPiece:
 		return fmt.Errorf("a SEND of %d bytes, largest %d", len(b), kernelFrame)
-	case h.Ack >= c.nextTx:
-		return fmt.Errorf("ack %d, the next sequence is %d", h.Ack, c.nextTx)
+	case h.Ack >= c.out.nextTx:
+		return fmt.Errorf("ack %d, the next sequence is %d", h.Ack, c.out.nextTx)
 	}
 	var err error
 	switch {
@@ -52,15 +52,15 @@ func (c *Conn) recvKernelMessage(h *wire.Header, body []byte) error {
 	}
 	h.FromKernel()
 	seq := h.Seq
-	if c.asm.active || h.Len > kernelPiece {
+	if c.in.asm.active || h.Len > kernelPiece {
 		// A kernel does not compare flags, nor the incarnations that it has not.
-		if c.asm.active {
-			h.Flags = c.asm.h.Flags
+		if c.in.asm.active {
+			h.Flags = c.in.asm.h.Flags
 		}
 		if err := c.recvFragment(h, body); err != nil {
 			return err
 		}
-		if c.asm.active {
+		if c.in.asm.active {
 			return nil
 		}
 	} else {
@@ -79,7 +79,7 @@ func (c *Conn) recvKernelMessage(h *wire.Header, body []byte) error {
 func (c *Conn) recvKernelCong(h *wire.Header, body []byte) error {
 	k := &c.k
 	switch {
-	case c.asm.active:
+	case c.in.asm.active:
 		return errors.New("a congestion map between the fragments of a message")
 	case h.Len != wire.CongLen || len(body) != kernelPiece:
 		return fmt.Errorf("congestion map of %d bytes in a frame of %d", h.Len, len(body))
@@ -106,7 +106,7 @@ func (c *Conn) kernelSeq(h *wire.Header) (old bool, err error) {
 		return false, nil
 	}
 	c.stats.RecvDropOldSeq++
-	c.arrived.Control++
-	c.ackNow = true
+	c.in.arrived.Control++
+	c.ack.now = true
 	return true, nil
 }

@@ -9,7 +9,7 @@ import (
 func (c *Conn) kernelPump() {
 	for c.state == Up && c.kernelNext() {
 	}
-	if c.state == Up && c.ackNow && c.canSend() {
+	if c.state == Up && c.ack.now && c.canSend() {
 		c.kernelAck()
 	}
 	c.kernelPrompt()
@@ -17,11 +17,11 @@ func (c *Conn) kernelPump() {
 
 // kernelNext posts what is next; false: nothing is, or it has to wait.
 func (c *Conn) kernelNext() bool {
-	c.credits = kernelCredits
+	c.credits.left = kernelCredits
 	switch {
-	case c.frag != nil:
+	case c.out.frag != nil:
 		return c.kernelPieces(nil)
-	case c.congDirty || c.k.congTx > 0:
+	case c.cong.due || c.k.congTx > 0:
 		return c.kernelCong()
 	}
 	m := c.head()
@@ -38,13 +38,13 @@ func (c *Conn) kernelNext() bool {
 	}
 	c.take(m)
 	m.priv.sent = 0
-	c.frag = m
+	c.out.frag = m
 	return true
 }
 
 // kernelHeader fills c.txh for a frame of m.
 func (c *Conn) kernelHeader(m *Msg) {
-	h := &c.txh
+	h := &c.out.h
 	*h = wire.Header{Seq: m.priv.seq, Ack: c.k.ack, Len: uint32(len(m.Data)), SPort: m.SPort, DPort: m.DPort,
 		Flags: m.priv.flags & (wire.FlagAckRequired | wire.FlagRetransmitted)}
 	if m.Op != nil {
@@ -63,13 +63,13 @@ func (c *Conn) kernelHeader(m *Msg) {
 		c.stats.SendAckRequired++
 		c.k.asked = max(c.k.asked, m.priv.seq)
 	}
-	c.ackNow, c.ackAt, c.ackBytes = false, 0, 0
+	c.ack.now, c.ack.at, c.ack.bytes = false, 0, 0
 }
 
 // kernelSend adds a SEND of sgl to c.wrs. What is not the last of its record is
 // not signaled.
 func (c *Conn) kernelSend(sgl []verbs.SGE, flags verbs.SendFlags) {
-	c.wrs = append(c.wrs, verbs.SendWR{WRID: wridPart | c.recTail, Op: verbs.OpSend, Flags: flags, SGL: sgl})
+	c.wrs = append(c.wrs, verbs.SendWR{WRID: wridPart | c.sq.tail, Op: verbs.OpSend, Flags: flags, SGL: sgl})
 	c.stats.SendFrames++
 }
 
@@ -81,7 +81,7 @@ func (c *Conn) kernelPost(rec sendRec) {
 	if last.Op == verbs.OpSend {
 		last.Flags |= verbs.SendSolicited
 	}
-	last.WRID = c.recTail
+	last.WRID = c.sq.tail
 	last.Flags |= verbs.SendSignaled
 	c.postWRs(rec)
 }
@@ -113,7 +113,7 @@ func (c *Conn) kernelSmall() bool {
 // returns where the next one may begin.
 func (c *Conn) kernelPut(m *Msg, buf *SendBuf, off int, flags verbs.SendFlags) int {
 	c.kernelHeader(m)
-	c.txh.Put(buf.Mem[off:])
+	c.out.h.Put(buf.Mem[off:])
 	n := wire.HeaderLen + copy(buf.Mem[off+wire.HeaderLen:], m.Data)
 	c.sges = append(c.sges, verbs.SGE{Addr: buf.Addr + uint64(off), Length: uint32(n), LKey: buf.LKey})
 	c.kernelSend(c.sges[len(c.sges)-1:], flags|verbs.SendSolicited)
@@ -131,7 +131,7 @@ func (c *Conn) kernelPieces(b *opBatch) bool {
 	if buf == nil {
 		return false
 	}
-	m := c.frag
+	m := c.out.frag
 	rec := sendRec{buf: buf}
 	fence := verbs.SendFlags(0)
 	if b == nil {
@@ -156,7 +156,7 @@ func (c *Conn) kernelPieces(b *opBatch) bool {
 		at := m.Addr + uint64(m.priv.sent)
 		m.priv.sent += n
 		room--
-		c.txh.Put(buf.Mem[off:])
+		c.out.h.Put(buf.Mem[off:])
 		first := len(c.sges)
 		if m.LKey == 0 {
 			copy(buf.Mem[off+wire.HeaderLen:], piece)
@@ -174,7 +174,7 @@ func (c *Conn) kernelPieces(b *opBatch) bool {
 	}
 	if done {
 		c.sentWhole(m)
-		c.frag = nil
+		c.out.frag = nil
 	}
 	c.kernelPost(rec)
 	if done && m.priv.state == msgEnding && m.priv.refs == 0 {
@@ -194,18 +194,18 @@ func (c *Conn) kernelCong() bool {
 	}
 	k := &c.k
 	if k.congTx == 0 {
-		c.congDirty = false // a change from here on is another map
+		c.cong.due = false // a change from here on is another map
 	}
 	var whole [wire.CongLen]byte
-	c.congMap.Put(whole[:])
-	c.txh = wire.Header{Ack: k.ack, Len: wire.CongLen, Flags: wire.FlagCong}
-	c.txh.Put(buf.Mem)
+	c.cong.own.Put(whole[:])
+	c.out.h = wire.Header{Ack: k.ack, Len: wire.CongLen, Flags: wire.FlagCong}
+	c.out.h.Put(buf.Mem)
 	copy(buf.Mem[wire.HeaderLen:], whole[k.congTx:k.congTx+kernelPiece])
 	flags := verbs.SendFlags(0)
 	if k.congTx += kernelPiece; k.congTx == wire.CongLen {
 		k.congTx = 0
 		flags = verbs.SendSolicited
-		c.congTold = c.congTold || !c.congMap.Empty()
+		c.cong.told = c.cong.told || !c.cong.own.Empty()
 	}
 	c.wrs, c.sges = c.wrs[:0], c.sges[:0]
 	c.postBuf(buf, kernelFrame, sendRec{}, flags)
@@ -214,13 +214,13 @@ func (c *Conn) kernelCong() bool {
 
 // kernelAck posts an ack frame.
 func (c *Conn) kernelAck() {
-	c.txh = wire.Header{Ack: c.k.ack}
-	c.ackNow, c.ackAt, c.ackBytes = false, 0, 0
-	c.txh.Put(c.slot())
-	c.credits--
+	c.out.h = wire.Header{Ack: c.k.ack}
+	c.ack.now, c.ack.at, c.ack.bytes = false, 0, 0
+	c.out.h.Put(c.slot())
+	c.credits.left--
 	c.stats.AckSent++
 	c.wrs, c.sges = c.wrs[:0], c.sges[:0]
-	c.sges = append(c.sges, verbs.SGE{Addr: c.ctl.Addr + uint64(c.slotOff()), Length: wire.HeaderLen, LKey: c.ctl.LKey})
+	c.sges = append(c.sges, verbs.SGE{Addr: c.slots.buf.Addr + uint64(c.slotOff()), Length: wire.HeaderLen, LKey: c.slots.buf.LKey})
 	c.post(sendRec{slot: true}, c.sges, verbs.SendSolicited)
 }
 
@@ -231,7 +231,7 @@ func (c *Conn) kernelOps() bool {
 	if !c.canSend() {
 		return false
 	}
-	b := opBatch{wrid: wridOp | c.recTail}
+	b := opBatch{wrid: wridOp | c.sq.tail}
 	c.wrs, c.sges = c.wrs[:0], c.sges[:0]
 	sends := 0
 	size := 0
@@ -270,7 +270,7 @@ func (c *Conn) kernelOps() bool {
 		if long {
 			c.host.PutSendBuf(b.buf) // kernelPieces takes it
 			m.priv.sent = 0
-			c.frag = m
+			c.out.frag = m
 			return c.kernelPieces(&b)
 		}
 		if !m.Silent {
@@ -301,7 +301,7 @@ func (c *Conn) kernelOps() bool {
 func (c *Conn) kernelPrompt() {
 	k := &c.k
 	switch {
-	case c.unacked.tail == nil || c.unacked.tail.priv.seq <= k.asked, c.rtx.n+c.queue.n > 0, c.frag != nil:
+	case c.out.unacked.tail == nil || c.out.unacked.tail.priv.seq <= k.asked, c.out.rtx.n+c.out.queue.n > 0, c.out.frag != nil:
 		k.prompt = 0 // or what is to come sees to it
 	case k.prompt == 0:
 		k.prompt = c.now + promptDelay*c.cfg.AckDelay

@@ -23,7 +23,7 @@ func (c *Conn) sendOps() bool {
 	if !c.canSend() {
 		return false
 	}
-	b := opBatch{wrid: wridOp | c.recTail}
+	b := opBatch{wrid: wridOp | c.sq.tail}
 	c.wrs, c.sges = c.wrs[:0], c.sges[:0]
 	blocked := false // the first one has to wait
 	for m := c.head(); m != nil && m.opNew(); m = c.head() {
@@ -51,7 +51,7 @@ func (c *Conn) sendOps() bool {
 			}
 		}
 		need := wire.HeaderLen + len(m.Data)
-		if b.n > 0 && (b.off+need > min(c.maxSend, len(b.buf.Mem)) || b.bytes >= batchBytes || b.n == batchOps) {
+		if b.n > 0 && (b.off+need > min(c.link.maxSend, len(b.buf.Mem)) || b.bytes >= batchBytes || b.n == batchOps) {
 			break
 		}
 		if !c.postOp(m, &b) {
@@ -72,7 +72,7 @@ func (c *Conn) sendOps() bool {
 
 // sendLargeOp posts an operation whose payload travels alone.
 func (c *Conn) sendLargeOp(m *Msg) bool {
-	b := opBatch{wrid: wridOp | c.recTail}
+	b := opBatch{wrid: wridOp | c.sq.tail}
 	n, reads := c.opWRs(m)
 	if n == 0 {
 		c.refuseOp(m)
@@ -92,7 +92,7 @@ func (c *Conn) sendLargeOp(m *Msg) bool {
 		return true
 	}
 	m.priv.sent = 0
-	c.frag = m
+	c.out.frag = m
 	return c.postPiece(sendRec{ops: b.first, reads: b.reads, bytes: b.bytes}, b.fence)
 }
 
@@ -168,10 +168,10 @@ func (c *Conn) waits(n, reads int, b *opBatch) bool {
 	if reads == 0 {
 		return false
 	}
-	if b.reads > 0 && b.reads+reads > c.readDepth {
+	if b.reads > 0 && b.reads+reads > c.link.readDepth {
 		return true
 	}
-	return c.reads > 0 && c.reads+b.reads+reads > 2*c.readDepth
+	return c.sq.reads > 0 && c.sq.reads+b.reads+reads > 2*c.link.readDepth
 }
 
 // opWRs returns how many work requests m's operations make, and how many of
@@ -188,7 +188,7 @@ func (c *Conn) opWRs(m *Msg) (n, reads int) {
 			return 0, 0
 		}
 		k := op.WRCount(a.MaxSGE, a.MaxReadSGE, a.MaxMsg)
-		if n += k; n >= c.sqSize {
+		if n += k; n >= c.sq.size {
 			m.WCStatus, m.Bad = verbs.WCLocLenErr, op
 			return 0, 0
 		}
@@ -201,10 +201,10 @@ func (c *Conn) opWRs(m *Msg) (n, reads int) {
 
 // peerCaps are the capabilities that both sides need and the peer has.
 func (c *Conn) peerCaps() (caps verbs.Caps) {
-	if c.hello.Features&wire.FeatureAtomics != 0 {
+	if c.link.hello.Features&wire.FeatureAtomics != 0 {
 		caps |= verbs.CapAtomics
 	}
-	if c.hello.Features&wire.FeatureMasked != 0 {
+	if c.link.hello.Features&wire.FeatureMasked != 0 {
 		caps |= verbs.CapMaskedAtomic
 	}
 	return caps

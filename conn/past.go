@@ -13,30 +13,30 @@ type Past struct {
 // Conn must not be dropped: it is not Down, a message waits, or the peer has yet to
 // hear of a refusal.
 func (c *Conn) Past() (p Past, ok bool) {
-	if _, idle := c.IdleSince(); !idle || c.state != Down || len(c.refusing) > 0 {
+	if _, idle := c.IdleSince(); !idle || c.state != Down || len(c.in.refusing) > 0 {
 		return p, false
 	}
-	return Past{c.peer, c.rxLast, c.nextTx}, true
+	return Past{c.peer, c.in.last, c.out.nextTx}, true
 }
 
 // takeOver continues a lane from what a former Conn left.
 func (c *Conn) takeOver(p Past) {
 	if p.Peer != 0 {
-		c.peer, c.rxLast, c.nextTx = p.Peer, p.RxLast, max(c.nextTx, p.NextTx)
+		c.peer, c.in.last, c.out.nextTx = p.Peer, p.RxLast, max(c.out.nextTx, p.NextTx)
 	}
 }
 
 // IdleSince returns when an idle connection sent or received last. ok is false if
 // the connection is not idle: something waits, is outstanding or half received.
 func (c *Conn) IdleSince() (since int64, ok bool) {
-	if c.wanted() || c.own.n > 0 || c.isPending || c.settleAt != 0 {
+	if c.wanted() || c.own.n > 0 || c.request.waits || c.settling.expires != 0 {
 		return 0, false
 	}
 	switch c.state {
 	case Down:
 		return c.since, true
 	case Up:
-		return c.quiet.heardAt, c.ready && !c.settling && !c.asm.active && c.drained()
+		return c.quiet.heardAt, c.link.ready && !c.settling.on && !c.in.asm.active && c.drained()
 	}
 	return 0, false
 }

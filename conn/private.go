@@ -16,9 +16,9 @@ func (c *Conn) private() []byte {
 	p := wire.Private{
 		Src: c.cfg.Local, Dst: c.cfg.Remote,
 		Major: wire.ProtocolMajor, Minor: wire.ProtocolMinor, MinorMask: wire.MinorMask,
-		TOS: c.cfg.Lane, AckSeq: c.rxLast, Ext: wire.ExtVersion,
+		TOS: c.cfg.Lane, AckSeq: c.in.last, Ext: wire.ExtVersion,
 	}
-	if c.k.on && !c.active {
+	if c.k.on && !c.link.active {
 		p.Ext = 0
 	}
 	return wire.AppendPrivate(nil, &p)
@@ -27,7 +27,7 @@ func (c *Conn) private() []byte {
 // setProfile takes the profile of the connection from the peer's private data.
 func (c *Conn) setProfile(p wire.Private) {
 	c.k.on = p.Ext == 0
-	c.peerAck = p.AckSeq
+	c.link.peerAck = p.AckSeq
 }
 
 // checkPrivate says whether the peer's private data fits this connection.

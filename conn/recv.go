@@ -16,13 +16,22 @@ const (
 	maxOwing = 1 << 16
 )
 
+// receiver is the receiving side of a connection.
+type receiver struct {
+	last     uint64 // highest sequence received
+	h        wire.Header
+	asm      assembly
+	refusing map[uint16]struct{} // ports that refused a message: see preDeliver
+	arrived  Arrived
+}
+
 // HandleRecv takes one received SEND, whose bytes are buf[:wc.ByteLen]. The
 // host posts the buffer again after the call: a credit is owed for it. What
 // breaks the protocol breaks the connection.
 func (c *Conn) HandleRecv(now int64, wc *verbs.WC, buf []byte) {
 	c.calls.called(callDrive)
 	c.now = now
-	if c.qp == nil || wc.QPNum != c.qpNum || c.deaf || c.closed {
+	if c.link.qp == nil || wc.QPNum != c.link.num || c.link.deaf || c.closed {
 		return
 	}
 	if wc.Status != verbs.WCSuccess {
@@ -37,16 +46,16 @@ func (c *Conn) HandleRecv(now int64, wc *verbs.WC, buf []byte) {
 	}
 	var err error
 	switch {
-	case c.helloSeen && c.ready:
+	case c.link.helloSeen && c.link.ready:
 		if c.k.on {
 			err = c.recvKernel(buf)
 			break
 		}
 		err = c.recvFrames(buf)
-	case c.helloSeen:
+	case c.link.helloSeen:
 		err = errors.New("a frame before our HELLO")
 	case c.state == Error: // broken before the handshake
-	case c.state == Connecting && (c.active && !wire.IsHello(buf) || !c.active && c.k.on):
+	case c.state == Connecting && (c.link.active && !wire.IsHello(buf) || !c.link.active && c.k.on):
 		err = c.kernelEarly(buf)
 	default:
 		err = c.recvHello(buf)
@@ -58,20 +67,20 @@ func (c *Conn) HandleRecv(now int64, wc *verbs.WC, buf []byte) {
 
 // recvFrames takes a SEND of one or more frames.
 func (c *Conn) recvFrames(b []byte) error {
-	if c.granted == 0 {
+	if c.credits.granted == 0 {
 		return errors.New("a frame without a credit")
 	}
-	c.granted--
-	c.owed++
+	c.credits.granted--
+	c.credits.owed++
 	c.stats.RecvFrames++
 	c.dirty = true
 	if c.own.n > maxOwing {
 		return fmt.Errorf("%d notices not taken", c.own.n)
 	}
-	if len(b) > c.maxSend {
-		return fmt.Errorf("a SEND of %d bytes, largest %d", len(b), c.maxSend)
+	if len(b) > c.link.maxSend {
+		return fmt.Errorf("a SEND of %d bytes, largest %d", len(b), c.link.maxSend)
 	}
-	h := &c.rxh
+	h := &c.in.h
 	for off := 0; ; {
 		if err := wire.Parse(b[off:], h); err != nil {
 			if errors.Is(err, wire.ErrChecksum) {
@@ -79,14 +88,14 @@ func (c *Conn) recvFrames(b []byte) error {
 			}
 			return err
 		}
-		if c.credits += uint32(h.Credit); c.credits > c.hello.Credits {
-			return fmt.Errorf("%d credits, HELLO said %d", c.credits, c.hello.Credits)
+		if c.credits.left += uint32(h.Credit); c.credits.left > c.link.hello.Credits {
+			return fmt.Errorf("%d credits, HELLO said %d", c.credits.left, c.link.hello.Credits)
 		}
-		if h.Ack >= c.nextTx {
-			return fmt.Errorf("ack %d, the next sequence is %d", h.Ack, c.nextTx)
+		if h.Ack >= c.out.nextTx {
+			return fmt.Errorf("ack %d, the next sequence is %d", h.Ack, c.out.nextTx)
 		}
 		n := int(h.Len)
-		if h.Len > uint32(c.maxSend-wire.HeaderLen) {
+		if h.Len > uint32(c.link.maxSend-wire.HeaderLen) {
 			if off != 0 {
 				return errors.New("a fragment behind another message")
 			}
@@ -117,7 +126,7 @@ func (c *Conn) recvMessage(h *wire.Header, body []byte, sendLen int) error {
 		c.stats.AckReceived++
 		c.useless(h)
 		return nil
-	case c.asm.active:
+	case c.in.asm.active:
 		return errors.New("a message between fragments of another")
 	case h.Flags&wire.FlagCong != 0:
 		return c.recvCong(h, body)
@@ -139,48 +148,37 @@ func (c *Conn) recvMessage(h *wire.Header, body []byte, sendLen int) error {
 
 // checkSeq says whether h is a duplicate to drop.
 func (c *Conn) checkSeq(h *wire.Header) (old bool, err error) {
-	if h.Seq > c.rxLast || mutant.On(mutant.DuplicatesTaken) {
+	if h.Seq > c.in.last || mutant.On(mutant.DuplicatesTaken) {
 		return false, nil
 	}
 	if c.k.on {
 		return c.kernelSeq(h)
 	}
 	if h.Seq == 0 || h.Flags&wire.FlagRetransmitted == 0 {
-		return false, fmt.Errorf("sequence %d after %d", h.Seq, c.rxLast)
+		return false, fmt.Errorf("sequence %d after %d", h.Seq, c.in.last)
 	}
 	c.stats.RecvDropOldSeq++
-	c.arrived.Control++
-	c.ackNow = true
+	c.in.arrived.Control++
+	c.ack.now = true
 	return true, nil
 }
 
 // received notes that the message of h is whole and handed up.
 func (c *Conn) received(h *wire.Header) {
-	c.rxLast = h.Seq
-	c.arrived.Messages++
+	c.in.last = h.Seq
+	c.in.arrived.Messages++
 	if h.Flags&wire.FlagAckRequired != 0 {
 		c.stats.RecvAckRequired++
-		c.ackNow = true
-	} else if !c.ackNow {
-		if c.ackBytes += wire.HeaderLen + int(h.Len); c.ackBytes >= c.cfg.AckBytes {
-			c.ackNow = true
-		} else if c.ackAt == 0 {
-			c.ackAt = c.now + c.cfg.AckDelay
+		c.ack.now = true
+	} else if !c.ack.now {
+		if c.ack.bytes += wire.HeaderLen + int(h.Len); c.ack.bytes >= c.cfg.AckBytes {
+			c.ack.now = true
+		} else if c.ack.at == 0 {
+			c.ack.at = c.now + c.cfg.AckDelay
 		}
 	}
-	if c.settling {
+	if c.settling.on {
 		c.checkGate()
-	}
-}
-
-// handleAck retires what the peer has received, once the body that came with
-// the ack has been handled.
-func (c *Conn) handleAck(ack uint64) {
-	if ack > c.ackMax {
-		c.ackMax = ack
-		if !c.settling {
-			c.settle()
-		}
 	}
 }
 
@@ -201,12 +199,12 @@ func (c *Conn) preDeliver(h *wire.Header) (v Verdict, done bool) {
 		c.pong(h)
 		return Accepted, true
 	}
-	if len(c.refusing) != 0 {
-		if _, ok := c.refusing[h.DPort]; ok {
+	if len(c.in.refusing) != 0 {
+		if _, ok := c.in.refusing[h.DPort]; ok {
 			if h.Flags&wire.FlagResume == 0 {
 				return Refused, true
 			}
-			delete(c.refusing, h.DPort)
+			delete(c.in.refusing, h.DPort)
 		}
 	}
 	return Accepted, false
@@ -218,18 +216,18 @@ func (c *Conn) verdict(h *wire.Header, v Verdict, met uint32) {
 	switch v {
 	case NoSocket:
 		c.stats.RecvDropNoSock++
-		c.arrived.Control++
+		c.in.arrived.Control++
 		if c.k.on || mutant.On(mutant.NoSockNotSent) {
 			break
 		}
 		c.notify(wire.TypeNoSock, h)
 	case Refused:
 		c.stats.RecvRefused++
-		c.arrived.Control++
+		c.in.arrived.Control++
 		if c.k.on { // the host knows that it must not
 			break
 		}
-		c.refusing[h.DPort] = struct{}{}
+		c.in.refusing[h.DPort] = struct{}{}
 		c.notify(wire.TypeRefused, h)
 	default:
 		c.stats.RecvQueued++
@@ -240,20 +238,10 @@ func (c *Conn) verdict(h *wire.Header, v Verdict, met uint32) {
 	}
 }
 
-// notify queues a notice about the message of h.
-func (c *Conn) notify(t wire.InternalType, h *wire.Header) {
-	o := c.own.take()
-	o.Internal = t
-	n := wire.Notice{Seq: h.Seq, DPort: h.DPort, SPort: h.SPort, SrcInc: h.SrcInc}
-	o.Data = n.Append(o.body[:0])
-	o.priv.about = h.Seq
-	c.enqueue(&o.Msg)
-}
-
 // pong answers a ping. A ping from port 0 has nobody to answer.
 func (c *Conn) pong(h *wire.Header) {
-	c.arrived.Control++
-	if h.SPort == 0 || c.remote.Test(h.SPort) || c.own.n >= maxPongs {
+	c.in.arrived.Control++
+	if h.SPort == 0 || c.cong.remote.Test(h.SPort) || c.own.n >= maxPongs {
 		return
 	}
 	c.stats.RecvPing++
@@ -263,27 +251,12 @@ func (c *Conn) pong(h *wire.Header) {
 	c.enqueue(&o.Msg)
 }
 
-// recvCong takes the peer's congestion map.
-func (c *Conn) recvCong(h *wire.Header, body []byte) error {
-	if h.Flags != wire.FlagCong || h.Seq != 0 || h.SPort != 0 || h.DPort != 0 || h.Len != wire.CongLen {
-		return fmt.Errorf("congestion frame with flags %#x, sequence %d, %d bytes", h.Flags, h.Seq, h.Len)
-	}
-	if err := c.remote.Load(body, nil); err != nil {
-		return err
-	}
-	c.stats.CongUpdateReceived++
-	c.arrived.Control += congWork
-	c.releaseDue = true
-	c.host.Congestion(c, &c.remote)
-	return nil
-}
-
 // recvInternal takes a sequenced internal message.
 func (c *Conn) recvInternal(h *wire.Header, body []byte) error {
 	if h.SPort != 0 {
 		return fmt.Errorf("internal message from port %d", h.SPort)
 	}
-	c.arrived.Control++
+	c.in.arrived.Control++
 	switch t := wire.InternalType(h.DPort); t {
 	case wire.TypeHello:
 		return errors.New("a second HELLO")
@@ -318,37 +291,9 @@ func (c *Conn) recvInternal(h *wire.Header, body []byte) error {
 	return nil // unknown types are for later versions
 }
 
-// noticed returns the message that a notice is about, nil if it is not known: it was
-// cancelled meanwhile. Notices come in the order of what they are about, so
-// everything before it that is still here was accepted; that also keeps the
-// search short whatever the peer sends.
-func (c *Conn) noticed(t wire.InternalType, n *wire.Notice) (*Msg, error) {
-	if n.Seq == 0 || n.Seq >= c.nextTx {
-		return nil, fmt.Errorf("%v of %d, the next sequence is %d", t, n.Seq, c.nextTx)
+// useless counts an ack that says nothing new and returns no credit.
+func (c *Conn) useless(h *wire.Header) {
+	if h.Ack <= c.settling.acked && h.Credit == 0 {
+		c.in.arrived.Control++
 	}
-	c.settleTo(n.Seq - 1)
-	m := c.unacked.head
-	if m == nil || m.priv.seq != n.Seq {
-		return nil, nil
-	}
-	if m == c.frag || m.Internal != 0 {
-		return nil, fmt.Errorf("%v of %d, which is not a message sent whole", t, n.Seq)
-	}
-	return m, nil
-}
-
-// recvNotice ends the message that found no socket, or keeps the one that was
-// refused.
-func (c *Conn) recvNotice(t wire.InternalType, n *wire.Notice) error {
-	m, err := c.noticed(t, n)
-	if m == nil {
-		return err
-	}
-	c.unacked.remove(m)
-	if t == wire.TypeNoSock || m.priv.own || mutant.On(mutant.RefusedDropped) {
-		c.end(m, NoSock)
-	} else {
-		c.refused(m)
-	}
-	return nil
 }

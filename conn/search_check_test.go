@@ -176,7 +176,7 @@ func (w *searchWorld) atRest() {
 			failf("host %d never sent all", h.i)
 		}
 		if h.c.wanted() {
-			failf("host %d is stuck: %+v, settling %v, gate %d", h.i, h.c.Info(), h.c.settling, h.c.gate)
+			failf("host %d is stuck: %+v, settling %v, gate %d", h.i, h.c.Info(), h.c.settling.on, h.c.settling.gate)
 		}
 		if n := h.c.Stats().ProtocolErrors; n != 0 {
 			failf("host %d: %d protocol errors, last: %v", h.i, n, h.lastTrace)

@@ -26,7 +26,7 @@ func (w *searchWorld) fingerprint() uint64 {
 		p.num(uint64(h.life<<24 | h.next<<16 | h.last<<8 | h.lastOf))
 		p.num(uint64(h.out<<8 | h.active))
 		p.flags(h.full, h.unbound, h.revoked, h.retired, h.owes)
-		p.flags(h.c.remote.Test(searchPort), h.c.remote.Empty())
+		p.flags(h.c.cong.remote.Test(searchPort), h.c.cong.remote.Empty())
 		p.device(h.dev)
 		p.seen = p.seen[:0]
 		p.value(reflect.ValueOf(h.c).Elem())
@@ -40,15 +40,15 @@ var searchSeed = maphash.MakeSeed()
 // once, scratch, statistics, or free lists.
 var notState = map[string]bool{
 	"Conn.cfg": true, "Conn.host": true, "Conn.calls": true, "Conn.now": true, "Conn.since": true, "Conn.stats": true, "Conn.why": true,
-	"Conn.wrs": true, "Conn.sges": true, "Conn.txh": true, "Conn.rxh": true, "Conn.qpNum": true, "ownMsgs.free": true,
-	"Conn.backoff": true, // always MinBackoff here
-	"Conn.congMap": true, // the host's
-	"Conn.remote":  true, // see below
-	"Msg.Owner":    true, "Msg.Op": true, "Msg.Op2": true, "Msg.Bad": true,
+	"outbox.h": true, "receiver.h": true, "link.num": true, "ownMsgs.free": true,
+	"redial.ceiling":    true, // always MinBackoff here
+	"congestion.own":    true, // the host's
+	"congestion.remote": true, // see below
+	"Msg.Owner":         true, "Msg.Op": true, "Msg.Op2": true, "Msg.Bad": true,
 }
 
 // clocks are the fields that are times.
-var clocks = map[string]bool{"Conn.retryAt": true, "Conn.deadline": true, "Conn.settleAt": true, "Conn.ackAt": true}
+var clocks = map[string]bool{"redial.at": true, "link.deadline": true, "settlement.expires": true, "ackDue.at": true}
 
 var (
 	qpType  = reflect.TypeFor[*fakeQP]()

@@ -2,7 +2,6 @@ package conn
 
 import (
 	"github.com/rdsd/rdsd/conn/wire"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -14,9 +13,9 @@ const copyMax = 8 << 10
 func (c *Conn) NeedFlush() bool {
 	switch c.state {
 	case Down:
-		return c.retryAt == 0 && c.wanted()
+		return c.redial.at == 0 && c.wanted()
 	case Up:
-		return c.ready && c.dirty
+		return c.link.ready && c.dirty
 	}
 	return false
 }
@@ -33,7 +32,7 @@ func (c *Conn) Flush(now int64) {
 			c.dial()
 		}
 	case Up:
-		if c.ready {
+		if c.link.ready {
 			c.dirty = false
 			c.pump()
 			c.watch()
@@ -43,7 +42,7 @@ func (c *Conn) Flush(now int64) {
 
 // pump posts until something is missing: messages, credits, room or buffers.
 func (c *Conn) pump() {
-	if c.releaseDue {
+	if c.stops.due {
 		c.release()
 	}
 	if c.k.on {
@@ -52,17 +51,17 @@ func (c *Conn) pump() {
 	}
 	for c.state == Up && c.sendNext() {
 	}
-	if c.state == Up && (c.ackNow || c.grantable() >= c.creditsDue()) && c.canSend() {
+	if c.state == Up && (c.ack.now || c.grantable() >= c.creditsDue()) && c.canSend() {
 		c.sendAck()
 	}
 }
 
 // sendNext posts what is next; false: nothing is, or it has to wait.
 func (c *Conn) sendNext() bool {
-	if c.frag != nil {
+	if c.out.frag != nil {
 		return c.sendPiece()
 	}
-	if c.congDirty {
+	if c.cong.due {
 		return c.sendSmall()
 	}
 	m := c.head()
@@ -79,16 +78,16 @@ func (c *Conn) sendNext() bool {
 
 // head returns the message whose turn it is, nil if none may be sent now.
 func (c *Conn) head() *Msg {
-	for _, l := range [...]*msgList{&c.rtx, &c.notices, &c.control} {
+	for _, l := range [...]*msgList{&c.out.rtx, &c.out.notices, &c.out.control} {
 		if l.head != nil {
 			return l.head
 		}
 	}
-	for m := c.queue.head; m != nil; m = c.queue.head {
-		if len(c.stops) != 0 && c.holdBack(m) {
+	for m := c.out.queue.head; m != nil; m = c.out.queue.head {
+		if len(c.stops.list) != 0 && c.holdBack(m) {
 			continue
 		}
-		if m.opNew() && c.settling {
+		if m.opNew() && c.settling.on {
 			// A REVOKE may still be on its way.
 			return nil
 		}
@@ -100,7 +99,7 @@ func (c *Conn) head() *Msg {
 // small says that m is copied into a SEND, with others if possible.
 func (c *Conn) small(m *Msg) bool {
 	n := len(m.Data)
-	return n <= copyMax || m.LKey == 0 && wire.HeaderLen+n <= c.maxSend
+	return n <= copyMax || m.LKey == 0 && wire.HeaderLen+n <= c.link.maxSend
 }
 
 // take moves m from its queue to the unacked list and gives it a sequence.
@@ -108,40 +107,23 @@ func (c *Conn) take(m *Msg) {
 	p := &m.priv
 	p.list.remove(m)
 	if p.seq == 0 {
-		p.seq = c.nextTx
-		c.nextTx++
+		p.seq = c.out.nextTx
+		c.out.nextTx++
 	}
 	if p.flags&wire.FlagRetransmitted != 0 {
 		c.stats.Retransmitted++
 	}
 	p.state, p.posted = msgPosted, true
 	c.askAck(p)
-	if len(c.stops) != 0 {
+	if len(c.stops.list) != 0 {
 		c.resumed(m)
 	}
-	c.unacked.push(m)
-}
-
-// askEvery: the first message of a connection asks for an ack, then every one
-// behind askEvery others, as the kernel's (send.c, max_unacked_packets). Those
-// sent again always ask.
-const askEvery = 8
-
-func (c *Conn) askAck(p *msgPriv) {
-	switch {
-	case p.flags&wire.FlagRetransmitted != 0:
-		p.flags |= wire.FlagAckRequired
-	case c.untilAsk == 0:
-		p.flags |= wire.FlagAckRequired
-		c.untilAsk = askEvery
-	default:
-		c.untilAsk--
-	}
+	c.out.unacked.push(m)
 }
 
 // header fills c.txh for m. Every frame carries the ack and what credits fit.
 func (c *Conn) header(m *Msg) {
-	h := &c.txh
+	h := &c.out.h
 	h.Seq = m.priv.seq
 	h.Len = uint32(len(m.Data))
 	h.SPort, h.DPort = m.SPort, m.DPort
@@ -173,20 +155,10 @@ func (c *Conn) header(m *Msg) {
 	c.piggyback()
 }
 
-// piggyback puts ack and credits into c.txh.
-func (c *Conn) piggyback() {
-	n := min(c.grantable(), 255)
-	c.owed -= n
-	c.granted += n
-	c.txh.Credit = uint8(n)
-	c.txh.Ack = c.ackValue()
-	c.ackNow, c.ackAt, c.ackBytes = false, 0, 0
-}
-
 // put writes m's frame to b and returns its length, pad included.
 func (c *Conn) put(b []byte, m *Msg) int {
 	c.header(m)
-	c.txh.Put(b)
+	c.out.h.Put(b)
 	n := wire.HeaderLen + len(m.Data)
 	end := wire.Pad(n)
 	if end <= len(b) {
@@ -215,7 +187,7 @@ func (c *Conn) buffer() *SendBuf {
 // postBuf posts the first n bytes of buf.
 func (c *Conn) postBuf(buf *SendBuf, n int, rec sendRec, flags verbs.SendFlags) {
 	rec.buf = buf
-	c.credits--
+	c.credits.left--
 	c.sges = append(c.sges, verbs.SGE{Addr: buf.Addr, Length: uint32(n), LKey: buf.LKey})
 	c.post(rec, c.sges[len(c.sges)-1:], flags)
 }
@@ -230,9 +202,9 @@ func (c *Conn) sendSmall() bool {
 	if buf == nil {
 		return false
 	}
-	limit := min(c.maxSend, len(buf.Mem))
+	limit := min(c.link.maxSend, len(buf.Mem))
 	off, end := 0, 0
-	if c.congDirty {
+	if c.cong.due {
 		off = c.putCong(buf.Mem)
 		end = off
 	}
@@ -257,7 +229,7 @@ func (c *Conn) startLarge(m *Msg) bool {
 	}
 	c.take(m)
 	m.priv.sent = 0
-	c.frag = m
+	c.out.frag = m
 	return true
 }
 
@@ -273,8 +245,8 @@ func (c *Conn) sendPiece() bool {
 // postPiece posts c.wrs and the next fragment behind them. A payload in
 // registered memory is not copied.
 func (c *Conn) postPiece(rec sendRec, flags verbs.SendFlags) bool {
-	m := c.frag
-	n := min(len(m.Data)-m.priv.sent, c.maxSend-wire.HeaderLen)
+	m := c.out.frag
+	n := min(len(m.Data)-m.priv.sent, c.link.maxSend-wire.HeaderLen)
 	piece := m.Data[m.priv.sent : m.priv.sent+n]
 	var buf *SendBuf
 	if m.LKey == 0 {
@@ -287,63 +259,26 @@ func (c *Conn) postPiece(rec sendRec, flags verbs.SendFlags) bool {
 	last := m.priv.sent == len(m.Data)
 	if last {
 		c.sentWhole(m)
-		c.frag = nil
+		c.out.frag = nil
 	}
 	c.header(m)
 	if buf != nil {
-		c.txh.Put(buf.Mem)
+		c.out.h.Put(buf.Mem)
 		copy(buf.Mem[wire.HeaderLen:], piece)
 		c.postBuf(buf, wire.HeaderLen+n, rec, flags)
 	} else {
-		c.txh.Put(c.slot())
+		c.out.h.Put(c.slot())
 		first := len(c.sges)
 		c.sges = append(c.sges,
-			verbs.SGE{Addr: c.ctl.Addr + uint64(c.slotOff()), Length: wire.HeaderLen, LKey: c.ctl.LKey},
+			verbs.SGE{Addr: c.slots.buf.Addr + uint64(c.slotOff()), Length: wire.HeaderLen, LKey: c.slots.buf.LKey},
 			verbs.SGE{Addr: addr, Length: uint32(n), LKey: m.LKey})
 		rec.large, rec.slot = m, true
 		m.priv.refs++
-		c.credits--
+		c.credits.left--
 		c.post(rec, c.sges[first:], flags)
 	}
 	if last && m.priv.state == msgEnding && m.priv.refs == 0 {
 		c.finish(m, m.priv.outcome)
 	}
 	return true
-}
-
-// sendAck posts a frame that carries nothing but the ack and credits.
-func (c *Conn) sendAck() {
-	c.txh = wire.Header{}
-	c.piggyback()
-	c.txh.Put(c.slot())
-	c.credits--
-	c.stats.AckSent++
-	c.postSlot(wire.HeaderLen, sendRec{})
-}
-
-// putCong writes the congestion frame.
-func (c *Conn) putCong(b []byte) int {
-	c.txh = wire.Header{Len: wire.CongLen, Flags: wire.FlagCong}
-	c.piggyback()
-	c.txh.Put(b)
-	c.congMap.Put(b[wire.HeaderLen : wire.HeaderLen+wire.CongLen])
-	c.congDirty = false
-	c.congTold = c.congTold || !c.congMap.Empty()
-	return wire.HeaderLen + wire.CongLen
-}
-
-// ackValue is the highest sequence an ordinary frame may ack: not that of a
-// message whose notice has not been posted.
-func (c *Conn) ackValue() uint64 {
-	if m := c.notices.head; m != nil && !mutant.On(mutant.AckCoversNotice) {
-		return min(c.rxLast, m.priv.about-1)
-	}
-	return c.rxLast
-}
-
-// creditsDue is how many buffers must be owed for a frame that carries nothing
-// else. At least two, or two idle sides would return each other's forever; and
-// less than all but one, or a peer with its last credit would wait forever.
-func (c *Conn) creditsDue() uint32 {
-	return uint32(max(2, c.cfg.RecvCredits/2))
 }

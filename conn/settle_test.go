@@ -117,7 +117,7 @@ func TestSilentAndUnfenced(t *testing.T) {
 		t.Errorf("frames %+v", f)
 	}
 	s.send(s.data("silent", flags(wire.FlagSilent)))
-	if len(s.delivered) != 0 || s.c.rxLast != s.seq {
+	if len(s.delivered) != 0 || s.c.in.last != s.seq {
 		t.Error("a silent message was delivered, or not counted")
 	}
 }
@@ -403,8 +403,8 @@ func TestRefused(t *testing.T) {
 	}
 	s.msg("d")
 	s.run()
-	if f := s.frames(); len(f) != 1 || f[0].Flags&wire.FlagResume != 0 || len(s.c.stops) != 0 {
-		t.Errorf("after resuming: %+v, %d stops", f, len(s.c.stops))
+	if f := s.frames(); len(f) != 1 || f[0].Flags&wire.FlagResume != 0 || len(s.c.stops.list) != 0 {
+		t.Errorf("after resuming: %+v, %d stops", f, len(s.c.stops.list))
 	}
 }
 
@@ -489,7 +489,7 @@ func TestInternalMessages(t *testing.T) {
 	s.send(in(wire.TypeGrant, make([]byte, 40)), in(wire.TypeRevoke, revoke), in(99, make([]byte, 3)), in(wire.TypeRevoked, revoke),
 		in(wire.TypeGrantNak, make([]byte, 8)))
 	want := []wire.InternalType{wire.TypeGrant, wire.TypeRevoke, wire.TypeRevoked, wire.TypeGrantNak}
-	if !slices.Equal(s.internals, want) || s.c.rxLast != s.seq {
+	if !slices.Equal(s.internals, want) || s.c.in.last != s.seq {
 		t.Errorf("%v", s.internals)
 	}
 }

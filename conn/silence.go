@@ -40,7 +40,7 @@ func (c *Conn) watch() {
 	if c.quiet.lookAt != 0 || c.cfg.Silence <= 0 {
 		return
 	}
-	if c.rtx.n+c.notices.n+c.control.n+c.queue.n+c.unacked.n > 0 || c.recHead != c.recTail {
+	if c.out.rtx.n+c.out.notices.n+c.out.control.n+c.out.queue.n+c.out.unacked.n > 0 || c.sq.head != c.sq.tail {
 		c.watchFrom()
 	}
 }
@@ -65,7 +65,7 @@ func (c *Conn) look() {
 	}
 	// A look that comes late by more than the time between two means that this
 	// side slept: what the peer has sent since may not have been read.
-	if s.excused || c.held || c.now-s.lookAt > c.probeGap() {
+	if s.excused || c.credits.held || c.now-s.lookAt > c.probeGap() {
 		c.heard()
 	}
 	switch idle := c.now - s.heardAt; {
@@ -119,14 +119,14 @@ func (c *Conn) Excuse(now int64, on bool) {
 
 // tickReady is Tick of a connection whose handshake is complete.
 func (c *Conn) tickReady() {
-	look, ask, ack := due(c.quiet.lookAt, c.now), due(c.k.prompt, c.now), due(c.ackAt, c.now)
+	look, ask, ack := due(c.quiet.lookAt, c.now), due(c.k.prompt, c.now), due(c.ack.at, c.now)
 	if look {
 		c.look()
 	}
 	if ask && c.state == Up {
 		c.kernelAsk()
 	}
-	c.ackNow = c.ackNow || ack
+	c.ack.now = c.ack.now || ack
 	if look || ask || ack {
 		c.Flush(c.now)
 	}

@@ -66,7 +66,7 @@ func TestSilence(t *testing.T) {
 			m := &Msg{SPort: 3, DPort: 4, SrcInc: 5, Data: []byte("x")}
 			s.c.Send(m)
 			s.run()
-			s.c.remote.Set(4)
+			s.c.cong.remote.Set(4)
 			s.send(s.notice(wire.TypeRefused, m.priv.seq, 4))
 			if s.c.Info().Stopped != 1 {
 				t.Fatal("the message is not held back")
@@ -113,7 +113,7 @@ func TestSilenceAnswered(t *testing.T) {
 	if s.c.State() != Up {
 		t.Fatalf("a peer that is heard of every 15 s: %v, %v", s.c.State(), s.lastTrace)
 	}
-	s.send(frame(wire.Header{Ack: s.c.nextTx - 1}, nil))
+	s.send(frame(wire.Header{Ack: s.c.out.nextTx - 1}, nil))
 	s.want(m, Acked)
 	s.ticks(6 * second)
 	s.probes()

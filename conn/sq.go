@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/bits"
 
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -34,6 +33,19 @@ const (
 	mostRecs  = 256
 )
 
+// sendQueue is what was posted on the queue pair and has not completed.
+type sendQueue struct {
+	recs    []sendRec // ring: one per SEND; grows with what is outstanding
+	maxRecs int
+	head    uint64 // number of the oldest record
+	tail    uint64 // of the next one
+	lost    uint64 // records from here on have no completion to come; 0 = none
+	size    int    // work requests that fit
+	used    int
+	reads   int    // READs and atomics outstanding
+	opBytes uint64 // of all operations outstanding
+}
+
 // A SEND's WRID is the number of its record. The WRID of an operation's work
 // request names the record of the SEND behind it and the operation.
 const (
@@ -51,16 +63,16 @@ const (
 // queue stays free for the drain marker.
 func (c *Conn) openSQ() {
 	size := c.cfg.MaxSendWR
-	if q := c.qp.Cap().MaxSendWR; q > 0 && (size <= 0 || q < size) {
+	if q := c.link.qp.Cap().MaxSendWR; q > 0 && (size <= 0 || q < size) {
 		size = q
 	}
-	c.sqSize = max(size-1, 1)
-	c.maxRecs = pow2(min(c.sqSize, mostRecs))
-	c.slots = uint64(pow2(min(c.maxRecs, len(c.ctl.Mem)/slotLen)))
-	c.recs = make([]sendRec, min(firstRecs, c.maxRecs))
-	c.recHead, c.recTail, c.lost = 0, 0, 0
-	c.slotHead, c.slotTail = 0, 0
-	c.sqUsed, c.reads, c.opBytes = 0, 0, 0
+	c.sq.size = max(size-1, 1)
+	c.sq.maxRecs = pow2(min(c.sq.size, mostRecs))
+	c.slots.n = uint64(pow2(min(c.sq.maxRecs, len(c.slots.buf.Mem)/slotLen)))
+	c.sq.recs = make([]sendRec, min(firstRecs, c.sq.maxRecs))
+	c.sq.head, c.sq.tail, c.sq.lost = 0, 0, 0
+	c.slots.head, c.slots.tail = 0, 0
+	c.sq.used, c.sq.reads, c.sq.opBytes = 0, 0, 0
 }
 
 // pow2 is the largest power of two that is not above n, which is positive.
@@ -69,47 +81,17 @@ func pow2(n int) int { return 1 << (bits.Len(uint(n)) - 1) }
 // room says how many work requests may still be posted; the last of them must
 // be a SEND.
 func (c *Conn) room() int {
-	if c.recTail-c.recHead == uint64(c.maxRecs) || c.slotTail-c.slotHead == c.slots {
+	if c.sq.tail-c.sq.head == uint64(c.sq.maxRecs) || c.slots.tail-c.slots.head == c.slots.n {
 		return 0
 	}
-	return c.sqSize - c.sqUsed
-}
-
-// canSend says whether one SEND may be posted. The last credit is for a frame
-// that returns credits: then never are both sides without.
-func (c *Conn) canSend() bool {
-	if c.room() == 0 {
-		c.stats.TxRingFull++
-		return false
-	}
-	if c.credits > 1 || c.credits == 1 && (c.grantable() > 0 || mutant.On(mutant.LastCredit)) {
-		return true
-	}
-	c.stats.TxThrottle++
-	return false
-}
-
-// slot returns the memory of the next slot. room has said that there is one.
-func (c *Conn) slot() []byte {
-	off := c.slotOff()
-	return c.ctl.Mem[off : off+slotLen]
-}
-
-func (c *Conn) slotOff() int { return int(c.slotTail%c.slots) * slotLen }
-
-// postSlot posts the first n bytes of the next slot as a SEND.
-func (c *Conn) postSlot(n int, rec sendRec) {
-	c.wrs, c.sges = c.wrs[:0], c.sges[:0]
-	c.sges = append(c.sges, verbs.SGE{Addr: c.ctl.Addr + uint64(c.slotOff()), Length: uint32(n), LKey: c.ctl.LKey})
-	rec.slot = true
-	c.post(rec, c.sges, 0)
+	return c.sq.size - c.sq.used
 }
 
 // post appends a SEND of sgl to c.wrs and posts them all. If the provider takes
 // only a part, nothing more can be said of it than that the queue pair must go.
 func (c *Conn) post(rec sendRec, sgl []verbs.SGE, flags verbs.SendFlags) {
 	c.wrs = append(c.wrs, verbs.SendWR{
-		WRID: c.recTail, Op: verbs.OpSend, Flags: flags | verbs.SendSignaled, SGL: sgl,
+		WRID: c.sq.tail, Op: verbs.OpSend, Flags: flags | verbs.SendSignaled, SGL: sgl,
 	})
 	c.stats.SendFrames++
 	c.postWRs(rec)
@@ -118,18 +100,18 @@ func (c *Conn) post(rec sendRec, sgl []verbs.SGE, flags verbs.SendFlags) {
 // postWRs posts c.wrs, of which the last one has the number of the record.
 func (c *Conn) postWRs(rec sendRec) {
 	rec.wrs = len(c.wrs)
-	n, err := c.qp.PostSend(c.wrs)
-	if c.recTail-c.recHead == uint64(len(c.recs)) {
+	n, err := c.link.qp.PostSend(c.wrs)
+	if c.sq.tail-c.sq.head == uint64(len(c.sq.recs)) {
 		c.growRecs()
 	}
-	c.recs[c.recTail%uint64(len(c.recs))] = rec
+	c.sq.recs[c.sq.tail%uint64(len(c.sq.recs))] = rec
 	if rec.slot {
-		c.slotTail++
+		c.slots.tail++
 	}
-	c.sqUsed += rec.wrs
-	c.reads += rec.reads
-	c.opBytes += rec.bytes
-	c.recTail++
+	c.sq.used += rec.wrs
+	c.sq.reads += rec.reads
+	c.sq.opBytes += rec.bytes
+	c.sq.tail++
 	if err == nil && n == len(c.wrs) {
 		return
 	}
@@ -137,48 +119,48 @@ func (c *Conn) postWRs(rec sendRec) {
 	// The operations' work requests may run without a SEND to tell when they
 	// have ended. In ERR an empty one is flushed behind them.
 	if n > 0 {
-		c.wrs = append(c.wrs[:0], verbs.SendWR{WRID: c.recTail - 1, Op: verbs.OpSend, Flags: verbs.SendSignaled})
-		if n, _ = c.qp.PostSend(c.wrs); n == 1 {
+		c.wrs = append(c.wrs[:0], verbs.SendWR{WRID: c.sq.tail - 1, Op: verbs.OpSend, Flags: verbs.SendSignaled})
+		if n, _ = c.link.qp.PostSend(c.wrs); n == 1 {
 			return
 		}
 	}
-	c.lost = c.recTail
+	c.sq.lost = c.sq.tail
 }
 
 // growRecs doubles the ring of records.
 func (c *Conn) growRecs() {
-	recs := make([]sendRec, 2*len(c.recs))
-	for r := c.recHead; r != c.recTail; r++ {
-		recs[r%uint64(len(recs))] = c.recs[r%uint64(len(c.recs))]
+	recs := make([]sendRec, 2*len(c.sq.recs))
+	for r := c.sq.head; r != c.sq.tail; r++ {
+		recs[r%uint64(len(recs))] = c.sq.recs[r%uint64(len(c.sq.recs))]
 	}
-	c.recs = recs
+	c.sq.recs = recs
 }
 
 // drained says that every record that will complete has completed. The one
 // whose post failed without a marker ends with the queue pair.
 func (c *Conn) drained() bool {
-	if c.lost != 0 {
-		return c.recHead >= c.lost-1
+	if c.sq.lost != 0 {
+		return c.sq.head >= c.sq.lost-1
 	}
-	return c.recHead == c.recTail
+	return c.sq.head == c.sq.tail
 }
 
 // HandleSend takes a send completion.
 func (c *Conn) HandleSend(now int64, wc *verbs.WC) {
 	c.calls.called(callDrive)
 	c.now = now
-	if c.qp == nil || wc.QPNum != c.qpNum {
+	if c.link.qp == nil || wc.QPNum != c.link.num {
 		return
 	}
 	if wc.Status != verbs.WCSuccess {
 		c.sendFailed(wc)
 	}
-	if wc.WRID >= c.recTail { // an operation's, or nobody's
+	if wc.WRID >= c.sq.tail { // an operation's, or nobody's
 		return
 	}
 	// Completions are in order: this one stands for those before it.
-	for c.recHead <= wc.WRID && c.recHead < c.recTail {
-		r := &c.recs[c.recHead%uint64(len(c.recs))]
+	for c.sq.head <= wc.WRID && c.sq.head < c.sq.tail {
+		r := &c.sq.recs[c.sq.head%uint64(len(c.sq.recs))]
 		if c.k.on && c.k.placed && wc.Status == verbs.WCSuccess {
 			c.kernelPlaced(r)
 		}
@@ -202,7 +184,7 @@ func (c *Conn) sendFailed(wc *verbs.WC) {
 	if _, named := rdmaop.StatusOf(wc.Status); named {
 		if m, op := c.opOf(wc.WRID); m != nil && m.priv.state == msgPosted {
 			m.WCStatus, m.Bad = wc.Status, op
-			c.unacked.remove(m)
+			c.out.unacked.remove(m)
 			c.end(m, OpFailed)
 		}
 	}
@@ -215,10 +197,10 @@ func (c *Conn) sendFailed(wc *verbs.WC) {
 // it was a SEND.
 func (c *Conn) opOf(wrid uint64) (*Msg, *rdmaop.Op) {
 	r := wrid & wridRec
-	if r < c.recHead || r >= c.recTail {
+	if r < c.sq.head || r >= c.sq.tail {
 		return nil, nil
 	}
-	m := c.recs[r%uint64(len(c.recs))].ops
+	m := c.sq.recs[r%uint64(len(c.sq.recs))].ops
 	if wrid&wridOp == 0 {
 		return c.bareOp(m)
 	}
@@ -252,8 +234,8 @@ func (c *Conn) bareOp(m *Msg) (*Msg, *rdmaop.Op) {
 
 // completeAll retires all records: no work request will touch anything any more.
 func (c *Conn) completeAll() {
-	for c.recHead != c.recTail {
-		c.complete(&c.recs[c.recHead%uint64(len(c.recs))])
+	for c.sq.head != c.sq.tail {
+		c.complete(&c.sq.recs[c.sq.head%uint64(len(c.sq.recs))])
 	}
 }
 
@@ -261,12 +243,12 @@ func (c *Conn) completeAll() {
 func (c *Conn) complete(r *sendRec) {
 	rec := *r
 	*r = sendRec{}
-	c.recHead++
-	c.sqUsed -= rec.wrs
-	c.reads -= rec.reads
-	c.opBytes -= rec.bytes
+	c.sq.head++
+	c.sq.used -= rec.wrs
+	c.sq.reads -= rec.reads
+	c.sq.opBytes -= rec.bytes
 	if rec.slot {
-		c.slotHead++
+		c.slots.head++
 	}
 	if rec.buf != nil {
 		c.host.PutSendBuf(rec.buf)

@@ -12,7 +12,7 @@ import (
 // waits for the next message to the port, to flag it RESUME.
 type portStop struct {
 	port     uint16
-	nth      int // in Conn.stops
+	nth      int // in portStops.list
 	stopped  bool
 	inflight int     // messages on unacked and rtx to the port
 	refused  msgList // by sequence
@@ -20,6 +20,14 @@ type portStop struct {
 }
 
 func (st *portStop) lists() [2]*msgList { return [2]*msgList{&st.refused, &st.held} }
+
+// portStops are the ports of the peer that have refused a message and were not
+// released since.
+type portStops struct {
+	list []*portStop
+	of   map[uint16]*portStop
+	due  bool // a port may have become free to be released
+}
 
 // refused keeps m, which the peer has received and refused, and stops its port.
 func (c *Conn) refused(m *Msg) {
@@ -29,15 +37,15 @@ func (c *Conn) refused(m *Msg) {
 		p.stop.inflight--
 		p.stop = nil
 	}
-	st := c.stopOf[m.DPort]
+	st := c.stops.of[m.DPort]
 	if st == nil {
-		st = &portStop{port: m.DPort, nth: len(c.stops)}
-		c.stopOf[m.DPort] = st
-		c.stops = append(c.stops, st)
+		st = &portStop{port: m.DPort, nth: len(c.stops.list)}
+		c.stops.of[m.DPort] = st
+		c.stops.list = append(c.stops.list, st)
 	}
 	if !st.stopped {
 		st.stopped = true
-		for _, l := range [...]*msgList{&c.unacked, &c.rtx} {
+		for _, l := range [...]*msgList{&c.out.unacked, &c.out.rtx} {
 			for f := l.head; f != nil; f = f.priv.next {
 				if f.DPort == m.DPort && f.Internal == 0 && f.priv.stop == nil {
 					f.priv.stop = st
@@ -54,49 +62,49 @@ func (c *Conn) refused(m *Msg) {
 		p.opPosted, p.opLocal = false, false
 	}
 	st.refused.push(m)
-	c.releaseDue = true
+	c.stops.due = true
 }
 
 // holdBack moves m, at the head of the queue, behind the refused messages if
 // its port is stopped.
 func (c *Conn) holdBack(m *Msg) bool {
-	st := c.stopOf[m.DPort]
+	st := c.stops.of[m.DPort]
 	if st == nil || !st.stopped || m.Internal != 0 {
 		return false
 	}
-	c.queue.remove(m)
+	c.out.queue.remove(m)
 	st.held.push(m)
 	return true
 }
 
 // release lets stopped ports go on that may.
 func (c *Conn) release() {
-	c.releaseDue = false
-	for i := len(c.stops) - 1; i >= 0; i-- {
-		st := c.stops[i]
-		if st.stopped && (st.inflight == 0 || mutant.On(mutant.ReleasedEarly)) && !c.remote.Test(st.port) {
+	c.stops.due = false
+	for i := len(c.stops.list) - 1; i >= 0; i-- {
+		st := c.stops.list[i]
+		if st.stopped && (st.inflight == 0 || mutant.On(mutant.ReleasedEarly)) && !c.cong.remote.Test(st.port) {
 			st.stopped = false
 			last, first := &st.held, &st.refused
 			if mutant.On(mutant.HeldOvertakes) {
 				last, first = first, last
 			}
-			c.queue.prepend(last)
-			c.queue.prepend(first)
+			c.out.queue.prepend(last)
+			c.out.queue.prepend(first)
 		}
 	}
 }
 
 // resumed flags m if it is the first to a released port.
 func (c *Conn) resumed(m *Msg) {
-	st := c.stopOf[m.DPort]
+	st := c.stops.of[m.DPort]
 	if st == nil || st.stopped || m.Internal != 0 {
 		return
 	}
 	m.priv.flags |= wire.FlagResume
-	delete(c.stopOf, st.port)
-	last := len(c.stops) - 1
-	moved := c.stops[last]
-	c.stops[st.nth], moved.nth = moved, st.nth
-	c.stops[last] = nil
-	c.stops = c.stops[:last]
+	delete(c.stops.of, st.port)
+	last := len(c.stops.list) - 1
+	moved := c.stops.list[last]
+	c.stops.list[st.nth], moved.nth = moved, st.nth
+	c.stops.list[last] = nil
+	c.stops.list = c.stops.list[:last]
 }

@@ -61,3 +61,12 @@ func (c *TCP) Lanes(out []TCPLane) []TCPLane {
 	}
 	return out
 }
+
+// EachStream calls f for the connections that are up.
+func (c *TCP) EachStream(f func(Stream)) {
+	for i := range c.lanes {
+		if s := c.lanes[i].stream; s != nil {
+			f(s)
+		}
+	}
+}

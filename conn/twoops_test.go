@@ -46,8 +46,8 @@ func TestTwoOperations(t *testing.T) {
 		if len(f) != 1 || f[0].Exts().RDMA != 2 || f[0].Exts().RDMAKeys != [2]uint32{m.Op.RKey(), m.Op2.RKey()} {
 			t.Fatalf("%v: frames %+v", kind, f)
 		}
-		if !s.local[m] || s.c.reads != 0 || s.c.sqUsed != 0 {
-			t.Errorf("%v: local %v, %d reads and %d requests outstanding", kind, s.local[m], s.c.reads, s.c.sqUsed)
+		if !s.local[m] || s.c.sq.reads != 0 || s.c.sq.used != 0 {
+			t.Errorf("%v: local %v, %d reads and %d requests outstanding", kind, s.local[m], s.c.sq.reads, s.c.sq.used)
 		}
 		s.open(m)
 		s.send(frame(wire.Header{Ack: f[0].Seq}, nil))

@@ -455,9 +455,9 @@ func (w *world) count(h *worldHost) {
 func (w *world) stuck(why string) {
 	for i, h := range w.h {
 		w.t.Logf("%d: %+v dirty=%v settling=%v gate=%d frag=%v head=%+v stops=%d", i, h.c.Info(), h.c.dirty,
-			h.c.settling, h.c.gate, h.c.frag != nil, h.c.head(), len(h.c.stops))
-		for _, st := range h.c.stops {
-			w.t.Logf("   stop %d stopped %v inflight %d queue %d remote %v", st.port, st.stopped, st.inflight, st.refused.n+st.held.n, h.c.remote.Test(st.port))
+			h.c.settling.on, h.c.settling.gate, h.c.out.frag != nil, h.c.head(), len(h.c.stops.list))
+		for _, st := range h.c.stops.list {
+			w.t.Logf("   stop %d stopped %v inflight %d queue %d remote %v", st.port, st.stopped, st.inflight, st.refused.n+st.held.n, h.c.cong.remote.Test(st.port))
 		}
 	}
 	w.fatalf("stuck: %s", why)

@@ -24,7 +24,7 @@ func TestTellsBound(t *testing.T) {
 	s.send(s.data("asks"), s.data("means one", means))
 	s.seq++
 	h := wire.Header{Seq: s.seq, SPort: 7, DPort: 9, SrcInc: 1, Len: uint32(len(large))}
-	piece := s.c.maxSend - wire.HeaderLen
+	piece := s.c.link.maxSend - wire.HeaderLen
 	s.send(frame(h, []byte(large[:piece])))
 	s.send(frame(h, []byte(large[piece:])))
 	s.verdict = func(*wire.Header) Verdict { return NoSocket }

@@ -1,0 +1,121 @@
+package conn
+
+import (
+	"github.com/rdsd/rdsd/conn/wire"
+	"github.com/rdsd/rdsd/rdmaop"
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// Outcome says what became of a message.
+type Outcome uint8
+
+const (
+	Acked     Outcome = iota // received and accepted at the peer: delivered; operation SUCCESS
+	Cancelled                // withdrawn with CancelMatching or Close
+	NoSock                   // received, but no socket there; operation DROPPED
+	Lost                     // sent, unacked, and the peer restarted
+	Dropped                  // operation posted; proven not delivered by a handshake
+	Unknown                  // operation posted; the peer restarted or settlement timed out
+	OpFailed                 // operation ended by an error completion: Msg.WCStatus
+	OpRefused                // operation never posted: its grant had gone, or the device or peer cannot run it
+	Withdrawn                // GiveUp: not delivered, and never will be
+	GaveUp                   // GiveUp: it was sent, and may have been delivered
+)
+
+var outcomeNames = [...]string{"Acked", "Cancelled", "NoSock", "Lost", "Dropped", "Unknown", "OpFailed", "OpRefused",
+	"Withdrawn", "GaveUp"}
+
+func (o Outcome) String() string {
+	if int(o) < len(outcomeNames) {
+		return outcomeNames[o]
+	}
+	return "invalid outcome"
+}
+
+// Msg is one message on its way to the peer. The host fills in the exported
+// fields and passes the Msg to Conn.Send. From then until Host.MsgDone the Msg and
+// the memory that it names belong to the Conn.
+type Msg struct {
+	Owner        any // the host's own record of the message
+	SPort, DPort uint16
+	SrcInc       uint32 // incarnation of the source socket, non-zero
+	DstInc       uint32 // incarnation meant, 0 = any
+	// Data is the payload, readable until MsgDone. Other processes may write to it
+	// at any time, so its content is never trusted. If LKey is not 0, Data is
+	// registered, Addr is the address of Data[0] under LKey, and large payloads are
+	// sent from there without a copy.
+	Data       []byte
+	Addr       uint64
+	LKey       uint32
+	DestCookie uint64            // RDMA_DEST extension header to attach, 0 = none
+	Op         *rdmaop.Op        // operation to post ahead of the message, or nil
+	Op2        *rdmaop.Op        // with Op: a second one, posted behind it
+	Silent     bool              // with Op: the peer's socket is not told
+	AckNow     bool              // ask for an ack at once (Op implies it)
+	Internal   wire.InternalType // 0 for datagrams
+
+	// WCStatus says why operation Bad failed, with OpFailed, and why it was refused,
+	// with an OpRefused that CanPost did not ask for: WCLocQPOpErr, this device or
+	// peer cannot run it; WCLocLenErr, it has more work requests than a queue pair
+	// takes.
+	WCStatus verbs.WCStatus
+	Bad      *rdmaop.Op
+
+	priv msgPriv // the Conn's part
+}
+
+// msgState says where a message is.
+type msgState uint8
+
+const (
+	msgIdle   msgState = iota // the owner's
+	msgQueued                 // waits in a queue; not posted on this connection
+	msgPosted                 // on the unacked list
+	msgEnding                 // its end is known; work requests still use its memory
+)
+
+// msgPriv is the Conn's part of a Msg.
+type msgPriv struct {
+	next, prev *Msg
+	list       *msgList
+	chain      *Msg      // next operation of the same SEND
+	stop       *portStop // the stopped port it is in flight to
+	seq        uint64    // 0 until first posted
+	about      uint64    // of a notice: the sequence it tells of
+	end        uint64    // over TCP: position in the stream behind its last byte
+	state      msgState
+	outcome    Outcome    // of msgEnding
+	flags      wire.Flags // RETRANSMITTED, RESUME
+	refs       int        // work requests that may touch Data or the operation's buffers
+	sent       int        // payload bytes posted of a message in fragments
+	own        bool       // made by the Conn itself: notices, pongs
+	posted     bool       // posted at least once, on any connection
+	opPosted   bool       // CanPost said yes
+	opLocal    bool       // OpLocal was called
+	opProven   bool       // it was received once (and refused): its RDMA is done
+}
+
+// opNew says that m has an operation that was not posted yet.
+func (m *Msg) opNew() bool { return m.Op != nil && !m.priv.opPosted }
+
+// opOpen says that m's fate is that of its posted operation: it must not be
+// sent again, because its RDMA may not have happened or must not happen twice.
+func (m *Msg) opOpen() bool { return m.priv.opPosted && !m.priv.opProven }
+
+// opBytes is how many bytes the operations of m move.
+func (m *Msg) opBytes() uint64 {
+	n := m.Op.Len
+	if m.Op2 != nil {
+		n += m.Op2.Len
+	}
+	return n
+}
+
+// EverSent reports whether m was posted, on any connection.
+func (m *Msg) EverSent() bool { return m.priv.posted }
+
+// Sent reports whether m was posted on this connection and is not acked yet,
+// and its sequence, 0 before it has one.
+func (m *Msg) Sent() (seq uint64, sent bool) {
+	return m.priv.seq, m.priv.state == msgPosted || m.priv.state == msgEnding
+}

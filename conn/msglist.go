@@ -1,0 +1,64 @@
+package conn
+
+// msgList is an intrusive list of messages.
+type msgList struct {
+	head, tail *Msg
+	n, bytes   int
+	ops        uint64 // bytes of their operations
+}
+
+func (l *msgList) push(m *Msg) {
+	p := &m.priv
+	p.list, p.prev, p.next = l, l.tail, nil
+	if l.tail != nil {
+		l.tail.priv.next = m
+	} else {
+		l.head = m
+	}
+	l.tail = m
+	l.n++
+	l.bytes += len(m.Data)
+	if m.Op != nil {
+		l.ops += m.opBytes()
+	}
+}
+
+func (l *msgList) remove(m *Msg) {
+	p := &m.priv
+	if p.prev != nil {
+		p.prev.priv.next = p.next
+	} else {
+		l.head = p.next
+	}
+	if p.next != nil {
+		p.next.priv.prev = p.prev
+	} else {
+		l.tail = p.prev
+	}
+	p.list, p.prev, p.next = nil, nil, nil
+	l.n--
+	l.bytes -= len(m.Data)
+	if m.Op != nil {
+		l.ops -= m.opBytes()
+	}
+}
+
+// prepend moves all of f to the front of l.
+func (l *msgList) prepend(f *msgList) {
+	if f.head == nil {
+		return
+	}
+	for m := f.head; m != nil; m = m.priv.next {
+		m.priv.list = l
+	}
+	if l.head != nil {
+		f.tail.priv.next, l.head.priv.prev = l.head, f.tail
+	} else {
+		l.tail = f.tail
+	}
+	l.head = f.head
+	l.n += f.n
+	l.bytes += f.bytes
+	l.ops += f.ops
+	*f = msgList{}
+}

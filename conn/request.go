@@ -1,0 +1,90 @@
+package conn
+
+import (
+	"github.com/rdsd/rdsd/conn/wire"
+	"github.com/rdsd/rdsd/internal/mutant"
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// request is a connection that the peer has asked for and that waits until the old
+// queue pair has drained.
+type request struct {
+	waits bool
+	id    verbs.RequestID
+	from  wire.Private // what it came with
+}
+
+// HandleRequest takes request req of the peer to connect. The Conn accepts or
+// rejects it, or keeps it until the old connection has drained.
+func (c *Conn) HandleRequest(now int64, req verbs.RequestID, private []byte) {
+	c.calls.called(callDrive)
+	c.now = now
+	if c.closed {
+		c.reject(req, ErrClosed)
+		return
+	}
+	from, err := c.checkPrivate(private)
+	if err != nil {
+		c.reject(req, err)
+		return
+	}
+	// Of two requests that cross, the smaller address's wins. A kernel rejects
+	// ours in any case while its own is under way, so its own must win.
+	ours := c.link.active && from.Ext != 0 && (c.cfg.Local.Less(c.cfg.Remote) || mutant.On(mutant.CrossingUndecided))
+	switch c.state {
+	case Down:
+		c.accept(req, from)
+	case Connecting:
+		if c.link.active {
+			c.stats.ConnectRaced++
+		}
+		if ours {
+			c.reject(req, nil)
+			return
+		}
+		// Either our attempt lost the race, or the peer gave up the one we
+		// accepted before.
+		c.abandon(ErrReplaced)
+		c.accept(req, from)
+	case Up:
+		if ours && !c.link.ready {
+			// Most likely a request the peer has abandoned by now.
+			c.stats.ConnectRaced++
+			c.reject(req, nil)
+			return
+		}
+		c.stats.ListenClosedStale++
+		c.request.id, c.request.from, c.request.waits = req, from, true
+		c.fail(ErrReplaced)
+	case Error:
+		c.rejectPending()
+		c.request.id, c.request.from, c.request.waits = req, from, true
+	}
+}
+
+// accept answers request req, which came with from. The state is Down.
+func (c *Conn) accept(req verbs.RequestID, from wire.Private) {
+	if err := c.prepare(false, req); err != nil {
+		c.reject(req, err)
+		c.attemptFailed(err)
+		return
+	}
+	c.setProfile(from)
+	if err := c.host.Accept(c, req, c.link.qp, c.private()); err != nil {
+		c.connectFailed(err)
+	}
+}
+
+func (c *Conn) reject(req verbs.RequestID, why error) {
+	if why != nil {
+		c.host.Trace(c, "request rejected", why)
+	}
+	c.host.Reject(req, wire.Rejected())
+}
+
+func (c *Conn) rejectPending() {
+	if c.request.waits {
+		c.request.waits = false
+		c.reject(c.request.id, nil)
+	}
+}

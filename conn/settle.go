@@ -1,0 +1,145 @@
+package conn
+
+import (
+	"github.com/rdsd/rdsd/conn/wire"
+	"github.com/rdsd/rdsd/internal/mutant"
+)
+
+// settlement is what decides the fate of posted messages after a reconnect. A message
+// that HELLO's ack covers was received. Whether it was accepted is known when the
+// notices that HELLO spoke of have arrived: until then acks settle nothing.
+type settlement struct {
+	on      bool   // acks settle nothing yet
+	gate    uint64 // while on: notices up to here are still to come
+	acked   uint64 // highest ack seen
+	expires int64  // when posted operations become Unknown, 0: none are open
+}
+
+// hasPostedOps says that posted operations wait for their fate.
+func (c *Conn) hasPostedOps() bool {
+	if hasPostedOp(&c.out.rtx) || hasPostedOp(&c.out.queue) {
+		return true
+	}
+	for _, st := range c.stops.list {
+		if hasPostedOp(&st.refused) || hasPostedOp(&st.held) {
+			return true
+		}
+	}
+	return false
+}
+
+func hasPostedOp(l *msgList) bool {
+	for m := l.head; m != nil; m = m.priv.next {
+		if m.priv.opPosted {
+			return true
+		}
+	}
+	return false
+}
+
+// resume goes on with the same instance of the peer: what it has received is
+// covered and settles when its notices are here; operations it has not received
+// are dropped; the rest is sent again.
+func (c *Conn) resume() {
+	// A peer that does not know this instance has nothing to tell it: notices to
+	// an earlier one will not come.
+	ack := uint64(0)
+	c.settling.gate = 0
+	if c.link.hello.AckInst == c.cfg.Instance || mutant.On(mutant.WrongInstance) {
+		ack, c.settling.gate = c.link.hello.Ack, c.link.hello.Notice
+	}
+	for m := c.out.rtx.head; m != nil; {
+		next := m.priv.next
+		switch {
+		case m.priv.seq <= ack:
+			c.out.rtx.remove(m)
+			m.priv.state = msgPosted
+			c.out.unacked.push(m)
+		case m.opOpen() && mutant.On(mutant.OperationReplayed):
+			m.priv.opPosted, m.priv.opLocal = false, false
+			m.priv.list.remove(m)
+			c.out.queue.push(m)
+		case m.opOpen():
+			c.out.rtx.remove(m)
+			c.end(m, Dropped)
+		case m.priv.posted:
+			m.priv.flags |= wire.FlagRetransmitted
+		}
+		m = next
+	}
+	c.settling.acked = max(c.settling.acked, ack)
+	c.settling.on = true
+	if mutant.On(mutant.NoGate) {
+		c.settling.gate = 0
+	}
+	c.checkGate()
+}
+
+// forget ends what belonged to the peer's old instance; what was never posted
+// is for the new one.
+func (c *Conn) forget() {
+	for m := c.out.rtx.head; m != nil; {
+		next := m.priv.next
+		switch {
+		case m.priv.own && m.Internal != 0: // a notice to the old instance
+			c.out.rtx.remove(m)
+			c.end(m, Lost)
+		case m.priv.opPosted: // ends below
+		case m.priv.posted:
+			c.out.rtx.remove(m)
+			c.end(m, Lost)
+		}
+		m = next
+	}
+	c.endAll(&c.out.notices, Lost)
+	// A refused operation's data went to the old instance. Refused datagrams
+	// are still here, and go to the new one.
+	c.endPostedOps(Unknown)
+	c.settling.on = false
+	c.settling.expires = 0
+	c.clearCong()
+}
+
+// checkGate starts to settle once every notice HELLO spoke of has arrived.
+func (c *Conn) checkGate() {
+	if c.settling.on && c.in.last >= c.settling.gate {
+		c.settling.on = false
+		c.settling.expires = 0
+		c.dirty = true
+		c.settle()
+	}
+}
+
+// settle ends the messages acked so far.
+func (c *Conn) settle() { c.settleTo(c.settling.acked) }
+
+// settleTo ends the messages up to seq, which the peer has accepted.
+func (c *Conn) settleTo(seq uint64) {
+	for m := c.out.unacked.head; m != nil && m.priv.seq <= seq; m = c.out.unacked.head {
+		c.out.unacked.remove(m)
+		c.end(m, Acked)
+	}
+}
+
+// settleExpired gives up waiting for the fate of posted operations.
+func (c *Conn) settleExpired() {
+	c.settling.expires = 0
+	c.endPostedOps(Unknown)
+}
+
+// endPostedOps ends every posted operation that has not settled, refused ones
+// that wait to be sent again included.
+func (c *Conn) endPostedOps(o Outcome) {
+	c.CancelMatching(func(m *Msg) bool { return m.priv.opPosted }, o)
+}
+
+// handleAck retires what the peer has received, once the body that came with
+// the ack has been handled.
+func (c *Conn) handleAck(ack uint64) {
+	if ack > c.settling.acked {
+		c.settling.acked = ack
+		if !c.settling.on {
+			c.settle()
+		}
+	}
+}
