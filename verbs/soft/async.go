@@ -5,7 +5,7 @@ import (
 	"github.com/rdsd/rdsd/verbs/soft/iwarp"
 )
 
-// asyncQueue holds asynchronous events for an owner who has asked once.
+// asyncQueue holds asynchronous events. It holds none before the first PollAsync.
 type asyncQueue struct {
 	on bool
 	ev []verbs.AsyncEvent
@@ -34,7 +34,7 @@ func (d *Device) PollAsync(ev []verbs.AsyncEvent) int {
 	return n
 }
 
-// forget drops the events of a destroyed object.
+// forget drops the events of an object that is being destroyed.
 func (a *asyncQueue) forget(gone func(*verbs.AsyncEvent) bool) {
 	keep := a.ev[:0]
 	for i := range a.ev {
@@ -46,8 +46,8 @@ func (a *asyncQueue) forget(gone func(*verbs.AsyncEvent) bool) {
 	a.ev = keep
 }
 
-// asyncOf is the event for a fault found in what the peer sent, ok if there is
-// one: what has a completion to show for it has none.
+// asyncOf returns the event for a fault in what the peer sent. ok is false if there
+// is none, because a completion shows the fault.
 func (f *fault) asyncOf() (t verbs.AsyncType, ok bool) {
 	c := f.code
 	switch {
@@ -64,7 +64,8 @@ func (f *fault) asyncOf() (t verbs.AsyncType, ok bool) {
 	return verbs.AsyncQPFatal, true
 }
 
-// requests: messages that ask for memory here, which a queue pair may not serve.
+// requests reports whether op asks for memory of this side, and so may be one that a
+// QP does not serve.
 func requests(op uint8) bool {
 	return op == iwarp.OpWrite || op == iwarp.OpReadRequest || op == iwarp.OpAtomicRequest
 }

@@ -16,10 +16,10 @@ func isAtomic(op verbs.Opcode) bool {
 	return op == verbs.OpAtomicCmpAndSwp || op == verbs.OpAtomicFetchAdd
 }
 
-// isRead: requests that have a response.
+// isRead reports whether op has a response.
 func isRead(op verbs.Opcode) bool { return op == verbs.OpRDMARead || isAtomic(op) }
 
-// atomicRequest is the wire's form of an atomic.
+// atomicRequest returns an atomic in the form of the wire.
 func atomicRequest(op verbs.Opcode, a *verbs.AtomicArgs) iwarp.AtomicRequest {
 	const all = ^uint64(0)
 	if op == verbs.OpAtomicFetchAdd {
@@ -71,7 +71,7 @@ func (q *qp) makeAtomic(w *sendWR) bool {
 	return true
 }
 
-// atomicResponse handles an Atomic Response, which is whole.
+// atomicResponse handles a whole Atomic Response.
 func (q *qp) atomicResponse(f []byte) bool {
 	s, h := &q.sq, &q.rx.h
 	if s.waits.empty() || s.waits.oldest().kind != waitAtomic {
@@ -107,7 +107,7 @@ func (q *qp) atomicResponse(f []byte) bool {
 	return false
 }
 
-// serveAtomic queues an atomic of the peer, of which b is the RDMAP header.
+// serveAtomic queues an atomic of the peer. b is its RDMAP header.
 func (q *qp) serveAtomic(b []byte, msn uint32) bool {
 	r := served{atomic: true, msn: msn}
 	r.areq.Parse(b)
@@ -133,7 +133,7 @@ func (q *qp) checkAtomic(r *iwarp.AtomicRequest) iwarp.Code {
 	return 0
 }
 
-// makeAtomicResponse does the atomic that is due, once, and answers it.
+// makeAtomicResponse carries out the atomic that is due, once, and answers it.
 func (q *qp) makeAtomicResponse(r *served) bool {
 	s := &q.serve
 	if !r.ran {
@@ -156,13 +156,14 @@ func (q *qp) makeAtomicResponse(r *served) bool {
 	return true
 }
 
-// casTries bounds how often a compare-and-swap of the processor is tried: a
-// process that writes there without pause must not hold up the device.
+// casTries limits how often a compare-and-swap of the processor is tried, so that a
+// process that writes there without pause does not stop the device.
 const casTries = 1 << 12
 
-// runAtomic does r on the 8 bytes of b and returns what was there. Nothing else
-// of the device runs meanwhile; towards the processor's own atomics it is one
-// too, if b is aligned as its address on the wire says.
+// runAtomic carries out r on the 8 bytes of b and returns their former value.
+// Nothing else of the device runs at the same time. It is also atomic towards the
+// atomic instructions of the processor, if b is aligned as its address on the wire
+// says.
 func runAtomic(r *iwarp.AtomicRequest, b []byte) (old uint64) {
 	p := unsafe.Pointer(unsafe.SliceData(b[:8]))
 	if uintptr(p)%8 == 0 {

@@ -33,7 +33,7 @@ func (c *cmQueue) take(ev []verbs.CMEvent) int {
 	return n
 }
 
-// forget drops the events of a destroyed QP.
+// forget drops the events of a QP that is being destroyed.
 func (c *cmQueue) forget(q *qp) {
 	keep := c.ev[c.head:c.head]
 	for _, e := range c.ev[c.head:] {
@@ -57,19 +57,19 @@ type request struct {
 	ctl           *control
 }
 
-// drop closes it unanswered.
+// drop closes the connection without an answer.
 func (r *request) drop() {
 	r.done()
 	closeFD(r.fd)
 }
 
-// done gives its slot back.
+// done gives the place of the request back.
 func (r *request) done() {
 	r.expiry.Stop()
 	r.ctl.slots.give(r.remote.Addr())
 }
 
-// listener implements verbs.Listener. Its methods may be called anywhere.
+// listener implements verbs.Listener. Any goroutine may call its methods.
 type listener struct {
 	l   net.Listener
 	ctl *control
@@ -160,7 +160,7 @@ func (d *Device) Connect(v verbs.QP, p verbs.ConnectParam) error {
 	return nil
 }
 
-// checkRoute finds what is wrong with a pair of addresses.
+// checkRoute returns why two addresses cannot be connected, or nil.
 func checkRoute(local, remote netip.AddrPort) error {
 	switch {
 	case !remote.IsValid() || remote.Port() == 0:
@@ -171,7 +171,7 @@ func checkRoute(local, remote netip.AddrPort) error {
 	return nil
 }
 
-// takeResults handles what the set-up goroutines finished.
+// takeResults handles what the goroutines of connection set-up have finished.
 func (d *Device) takeResults() bool {
 	rs := d.ctl.take()
 	for i := range rs {
@@ -246,7 +246,7 @@ func (d *Device) connected(r *result) {
 	}
 }
 
-// features is what q tells a peer of its kind.
+// features returns what q tells a peer that is a device of this package.
 func (q *qp) features() iwarp.Features {
 	f := iwarp.Features{Immediate: true, Atomics: true, RNRRetry: 7, Reserve: fenceReserve, ParkMsgs: parkMsgs / 16, ParkKiB: parkBytes >> 10}
 	if n, limited := q.attr.RNRRetry.Limit(); limited {
@@ -255,8 +255,8 @@ func (q *qp) features() iwarp.Features {
 	return f
 }
 
-// depths are the read depths q can offer: what it serves, with room for the
-// peer's fences, and what it wants to use.
+// depths returns the read depths that q can offer: how many requests it serves, with
+// room for the fences of the peer, and how many it wants to make.
 func (q *qp) depths() (ird, ord int) {
 	ird, ord = q.attr.Cap.ReadDepth+fenceReserve, q.attr.Cap.ReadDepth
 	if q.attr.Ack == verbs.AckRemote {
@@ -265,8 +265,8 @@ func (q *qp) depths() (ird, ord int) {
 	return ird, ord
 }
 
-// negotiate settles the READ depths from the peer's frame. As the initiator a
-// failure is the Terminate to send.
+// negotiate sets the READ depths by the frame of the peer. At the initiator it
+// returns the Terminate to send if it fails.
 func (q *qp) negotiate(m *iwarp.MPA) iwarp.Code {
 	ird, ord := q.depths()
 	depth := q.cap.ReadDepth
@@ -304,7 +304,7 @@ func (q *qp) negotiate(m *iwarp.MPA) iwarp.Code {
 // errNoFence: AckRemote needs one READ in flight.
 var errNoFence = fmt.Errorf("soft: the peer serves no READ, which AckRemote needs: %w", unix.EOPNOTSUPP)
 
-// establish gives q its connection and moves it to RTS.
+// establish gives q its connection and moves q to RTS.
 func (q *qp) establish(fd int, local, remote netip.AddrPort, m *iwarp.MPA, sec *secure) error {
 	if q.attr.Ack == verbs.AckRemote && q.sq.waits.limit == 0 {
 		return errNoFence
@@ -327,8 +327,8 @@ func (q *qp) establish(fd int, local, remote netip.AddrPort, m *iwarp.MPA, sec *
 	return nil
 }
 
-// sendRTR makes the initiator's first FPDU, which lets the responder send: a
-// zero-length WRITE, harmless to any peer.
+// sendRTR makes the initiator's first FPDU, which allows the responder to send. It
+// is a WRITE of no bytes, which is harmless at any peer.
 func (q *qp) sendRTR() {
 	var hdr [iwarp.TaggedLen]byte
 	iwarp.PutTagged(hdr[:], iwarp.OpWrite, true, 0, 1, 0)
@@ -405,7 +405,7 @@ func (d *Device) Accept(id verbs.RequestID, v verbs.QP, private []byte) error {
 	return nil
 }
 
-// reply writes an MPA reply. The socket is fresh, so it has room.
+// reply writes an MPA reply. The socket is new, so it has room.
 func (d *Device) reply(r *request, m *iwarp.MPA) error {
 	b := m.Append(nil)
 	if d.opt.Tap != nil {

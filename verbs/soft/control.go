@@ -19,8 +19,8 @@ import (
 	"github.com/rdsd/rdsd/verbs/soft/iwarp"
 )
 
-// control is what the goroutines of connection set-up and tear-down share with
-// the owner. Results go through a queue; its eventfd is in the owner's epoll.
+// control is what the goroutines that set up and close connections share with the
+// owner. Results go through a queue whose eventfd is in the owner's epoll.
 type control struct {
 	opt   *Options
 	fd    int
@@ -39,7 +39,7 @@ type control struct {
 	congErr error
 }
 
-// result of a handshake.
+// result is the outcome of a set-up.
 type result struct {
 	typ           verbs.CMEventType // 0: request expired
 	fd            int               // -1: none
@@ -51,7 +51,7 @@ type result struct {
 	err           error
 }
 
-// dialing is a Connect under way.
+// dialing is a Connect in progress.
 type dialing struct {
 	qp     *qp
 	cancel context.CancelFunc
@@ -66,7 +66,7 @@ func newControl(opt *Options) (*control, error) {
 		conns: map[io.Closer]struct{}{}, dying: map[*os.File]struct{}{}}, nil
 }
 
-// spawn runs f in a goroutine that close waits for. false: closed.
+// spawn runs f in a goroutine for which close waits. It returns false after close.
 func (c *control) spawn(f func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,7 +77,7 @@ func (c *control) spawn(f func()) bool {
 	return true
 }
 
-// own makes close close x; disown undoes it. false: already closed.
+// own makes close close x. disown ends that. own returns false after close.
 func (c *control) own(x io.Closer) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,7 +106,7 @@ func (c *control) post(r result) {
 	ring(c.fd)
 }
 
-// take gives the owner all results.
+// take returns all results, for the owner.
 func (c *control) take() []result {
 	if !c.pending.Load() {
 		return nil
@@ -145,8 +145,8 @@ func (c *control) congestion() (string, error) {
 	return c.cong, c.congErr
 }
 
-// detach takes the descriptor out of the runtime's poller, sets it up for the
-// owner and closes conn.
+// detach takes the descriptor of conn out of the runtime's poller, sets it up for
+// the owner and closes conn.
 func (c *control) detach(conn net.Conn) (int, error) {
 	defer conn.Close()
 	raw, err := conn.(*net.TCPConn).SyscallConn()
@@ -177,7 +177,8 @@ func (c *control) detach(conn net.Conn) (int, error) {
 	return fd, nil
 }
 
-// readMPA reads one start-up frame. Errors: errTLSHere, others.
+// readMPA reads one start-up frame. Its error is errTLSHere if the peer begins with
+// TLS.
 func (c *control) readMPA(conn *byteStream, reply bool) (iwarp.MPA, error) {
 	b := make([]byte, iwarp.MPAHeaderLen, iwarp.MPAHeaderLen+iwarp.MaxMPAPrivate)
 	if _, err := io.ReadFull(conn, b); err != nil {
@@ -251,9 +252,9 @@ func (c *control) accept(l net.Listener) {
 	}
 }
 
-// greet reads the request of an incoming connection and hands it to the owner,
-// which gives the slot back when it is answered. It is secured as cfg says, nil:
-// it is plain.
+// greet reads the request of an incoming connection and hands the request to the
+// owner, who gives its place back when it is answered. cfg says how the connection
+// is secured; nil: it is plain.
 func (c *control) greet(tcp net.Conn, cfg *tls.Config) {
 	conn := &byteStream{Conn: tcp}
 	handed := false
@@ -307,8 +308,8 @@ func (c *control) greet(tcp net.Conn, cfg *tls.Config) {
 	c.post(result{typ: verbs.CMConnectRequest, fd: fd, mpa: m, tls: conn.tls, local: local, remote: remote})
 }
 
-// silent checks that an initiator waits for the reply: it must send nothing
-// before (RFC 5044 section 7.1.2), and must not have gone.
+// silent checks that an initiator waits for the reply: it must not send anything
+// before (RFC 5044 section 7.1.2), and must not be gone.
 func silent(fd int) error {
 	var one [1]byte
 	n, _, err := unix.Recvfrom(fd, one[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
@@ -325,7 +326,7 @@ func silent(fd int) error {
 
 var errEarly = errors.New("peer sent data before the MPA reply")
 
-// rejection is the reply that refuses m.
+// rejection returns the reply that refuses m.
 func rejection(m *iwarp.MPA, private []byte) iwarp.MPA {
 	return iwarp.MPA{Reply: true, Reject: true, CRC: m.CRC, Rev: m.Rev, Enhanced: m.Enhanced, Private: private}
 }
@@ -399,7 +400,7 @@ func (c *control) tryConnect(ctx context.Context, p verbs.ConnectParam, req iwar
 	return r
 }
 
-// route names a connection to be.
+// route returns a name for a connection that is to be made.
 func route(p verbs.ConnectParam) string {
 	if !p.Local.IsValid() {
 		return fmt.Sprintf("connect to %v", p.Remote)
@@ -407,17 +408,18 @@ func route(p verbs.ConnectParam) string {
 	return fmt.Sprintf("connect %v to %v", p.Local, p.Remote)
 }
 
-// maxLinger bounds the connections being closed; more are closed at once.
+// maxLinger limits the connections that are being closed in order. Further ones are
+// closed at once.
 const maxLinger = 256
 
-// linger delivers last and closes the connection in order: FIN, then wait for
-// the peer's, reading and dropping what still comes, for else the kernel would
-// answer it with a reset and the peer might lose what it has not read yet.
+// linger delivers last and closes the connection in order: it sends a FIN and waits
+// for the peer's, and reads and drops what still arrives. Otherwise the kernel would
+// answer that with a reset, and the peer might lose what it has not read.
 func (c *control) linger(fd int, last []byte) { c.lingerFor(fd, last, false) }
 
-// lingerFor is linger; with peerFirst the FIN waits for the peer's, within the
-// time limit. After a rejection the peer closes anyway, and Linux siw forgets
-// the reply if a FIN comes in the same segment.
+// lingerFor is linger. With peerFirst the FIN waits for the peer's, within the time
+// limit. After a rejection the peer closes anyway, and Linux siw loses the reply if
+// a FIN comes in the same segment.
 func (c *control) lingerFor(fd int, last []byte, peerFirst bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// cqe is a completion and the slot that polling it gives back.
+// cqe is a completion, and the slot that polling it gives back.
 type cqe struct {
 	wc   verbs.WC
 	qp   *qp // nil: nothing to release
@@ -79,7 +79,7 @@ func ceilPow2(n int) int {
 	return p
 }
 
-// next is the entry of a new completion, nil if it is lost.
+// next returns the entry for a new completion, or nil if the completion is lost.
 func (c *cq) next() *cqe {
 	if c.overrun || c.tail-c.head >= c.cap {
 		c.overflow()
@@ -93,7 +93,7 @@ func (c *cq) next() *cqe {
 	return e
 }
 
-// overflow ends the queue; its queue pairs follow at the next Progress.
+// overflow ends the queue. Its queue pairs end at the next Progress.
 func (c *cq) overflow() {
 	if !c.overrun {
 		c.overrun = true
@@ -107,7 +107,7 @@ var errCQGone = fmt.Errorf("soft: completion queue is gone: %w", unix.EINVAL)
 
 var errOverrun = fmt.Errorf("soft: completion queue overflow: %w", unix.ENOSPC)
 
-// failOverrun takes down the queue pairs of overrun queues.
+// failOverrun ends the queue pairs of queues that have overflowed.
 func (d *Device) failOverrun() {
 	for len(d.overruns) > 0 {
 		c := d.overruns[0]
@@ -121,7 +121,7 @@ func (d *Device) failOverrun() {
 	d.overruns = nil
 }
 
-// disown makes the completions of q release nothing.
+// disown makes polling the completions of q release nothing of q.
 func (c *cq) disown(q *qp) {
 	for i := c.head; i != c.tail; i++ {
 		if e := &c.e[i&uint64(len(c.e)-1)]; e.qp == q {

@@ -102,7 +102,8 @@ type Device struct {
 	nowhere *parked // where data goes that is not wanted
 }
 
-// scratch is what system calls need, kept to allocate nothing.
+// scratch is memory for the arguments of system calls, so that they allocate
+// nothing.
 type scratch struct {
 	ev     [64]unix.EpollEvent
 	iov    [maxSegs]unix.Iovec
@@ -295,7 +296,7 @@ func (d *Device) dispatch(ev *unix.EpollEvent) bool {
 	return false
 }
 
-// poll asks epoll without waiting.
+// poll asks epoll for events without waiting.
 func (d *Device) poll() int {
 	n, _, e := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(d.epfd),
 		uintptr(unsafe.Pointer(&d.io.ev[0])), uintptr(len(d.io.ev)), 0, 0, 8)
@@ -311,8 +312,8 @@ func (d *Device) watch(op, fd int, slot int32, events uint32) error {
 }
 
 // updateWake makes the wake descriptor readable exactly while the owner has
-// something to collect: connection events, completions of a CQ it armed,
-// input staged behind a stall, or (more) unfinished output.
+// something to collect: connection events, completions of a CQ that it armed, input
+// that was read behind a stall, or, with more, unfinished output.
 func (d *Device) updateWake(more bool) {
 	want := more || d.events.len() > 0 || len(d.async.ev) > 0 || d.fired > 0 || len(d.ready) > 0 || len(d.overruns) > 0
 	if want == d.awake || d.closed {

@@ -11,8 +11,8 @@ import (
 	"github.com/rdsd/rdsd/verbs/soft/iwarp"
 )
 
-// fault is why a connection ends and how: what the peer is told, and the
-// status of the work requests it hits.
+// fault says why and how a connection ends: what the peer is told, and which status
+// the affected work requests get.
 type fault struct {
 	err   error
 	term  bool // send a Terminate with code and quote
@@ -34,8 +34,8 @@ var (
 	errDisconnected = errors.New("soft: disconnected")
 )
 
-// refuse ends the connection because the peer broke a rule; f is the FPDU that
-// did, nil if it is not to be quoted.
+// refuse ends the connection because the peer broke a rule. f is the FPDU that broke
+// it, or nil if no FPDU is quoted.
 func (q *qp) refuse(c iwarp.Code, f []byte) { q.refused(c, f, fault{}) }
 
 func (q *qp) refused(c iwarp.Code, f []byte, ft fault) {
@@ -47,8 +47,8 @@ func (q *qp) refused(c iwarp.Code, f []byte, ft fault) {
 	q.settle(&ft)
 }
 
-// settle ends the connection when the READs before the fault are answered, so
-// that the peer's work requests before the bad one succeed.
+// settle ends the connection once the READs before the fault are answered, so that
+// the work requests of the peer before the bad one succeed.
 func (q *qp) settle(ft *fault) {
 	if q.serve.empty() || q.sq.mid() {
 		q.fail(ft)
@@ -58,17 +58,19 @@ func (q *qp) settle(ft *fault) {
 	q.dev.markDirty(q)
 }
 
-// recvFault: the receive in progress cannot take the message.
+// recvFault ends the connection because the receive in progress cannot take the
+// message.
 func (q *qp) recvFault(st verbs.WCStatus, c iwarp.Code, f []byte) {
 	q.refused(c, f, fault{rq: st})
 }
 
-// readFault: the response to the oldest READ is wrong.
+// readFault ends the connection because the response to the oldest READ is wrong.
 func (q *qp) readFault(st verbs.WCStatus, c iwarp.Code, f []byte) {
 	q.refused(c, f, fault{sq: st, named: true, pos: q.sq.waits.oldest().pos})
 }
 
-// sinkFault: local memory for a SEND or a READ response is not accessible.
+// sinkFault ends the connection because the local memory for a SEND or a READ
+// response is not accessible.
 func (q *qp) sinkFault() {
 	if q.rx.h.Op == iwarp.OpReadResponse {
 		q.readFault(verbs.WCLocProtErr, iwarp.TermLocal, nil)
@@ -77,7 +79,7 @@ func (q *qp) sinkFault() {
 	}
 }
 
-// frame is the request again as it came, but for what of it was answered.
+// frame returns the request as it came, less the part that was answered.
 func (r *served) frame() []byte {
 	f := make([]byte, iwarp.UntaggedLen+iwarp.AtomicReqLen)
 	if r.atomic {
@@ -95,8 +97,8 @@ func (r *served) frame() []byte {
 	return f
 }
 
-// refuseServed: the READ or atomic of the peer whose turn it is names memory it
-// may not use.
+// refuseServed ends the connection because the READ or atomic of the peer whose turn
+// it is names memory that it may not use.
 func (q *qp) refuseServed(r *served, c iwarp.Code) {
 	ft := fault{term: true, code: c, err: fmt.Errorf("soft: peer broke the protocol: %w", c)}
 	ft.quote.Quote(r.frame())
@@ -138,7 +140,7 @@ func (q *qp) terminated(f []byte) {
 	q.fail(ft)
 }
 
-// culprit finds the send WR that a Terminate quotes.
+// culprit returns the send request that a Terminate quotes.
 func (q *qp) culprit(t *iwarp.Terminate) (uint64, bool) {
 	if !t.HasDDP {
 		return 0, false
@@ -170,7 +172,8 @@ func (q *qp) culprit(t *iwarp.Terminate) (uint64, bool) {
 	return 0, false
 }
 
-// invalidRequest: the peer could not do op at all, whatever memory it names.
+// invalidRequest reports whether c says that the peer cannot do op at all, whatever
+// memory it names.
 func invalidRequest(c iwarp.Code, op verbs.Opcode) bool {
 	switch c {
 	case iwarp.TermStream:
@@ -181,8 +184,7 @@ func invalidRequest(c iwarp.Code, op verbs.Opcode) bool {
 	return false
 }
 
-// requesterStatus maps a Terminate to the status of the work request that
-// caused it.
+// requesterStatus returns the status of the work request that caused a Terminate.
 func requesterStatus(c iwarp.Code) verbs.WCStatus {
 	switch c {
 	case iwarp.TermNoBuffer:
@@ -203,7 +205,7 @@ func requesterStatus(c iwarp.Code) verbs.WCStatus {
 	return verbs.WCRemOpErr
 }
 
-// fail moves the QP to ERR: the one transition there. The first fault wins.
+// fail moves the QP to ERR. Nothing else does. The first fault counts.
 func (q *qp) fail(ft *fault) {
 	if q.state == verbs.QPErr {
 		return
@@ -249,7 +251,7 @@ func (q *qp) fail(ft *fault) {
 	q.dev.updateWake(false)
 }
 
-// farewell is all pending output, finished, and the Terminate.
+// farewell returns all pending output, completed, and the Terminate.
 func (q *qp) farewell(ft *fault) []byte {
 	b := q.out.private()
 	t := ft.quote
@@ -276,9 +278,9 @@ func (q *qp) farewell(ft *fault) []byte {
 	return b
 }
 
-// hangUp gives the connection up: the descriptor, with last still to be
-// written, goes to a goroutine that closes it in order, with TLS by an alert
-// behind. Nothing of the QP touches registered memory afterwards.
+// hangUp gives the connection up. A goroutine gets the descriptor, writes last, with
+// TLS an alert behind it, and closes the connection in order. Afterwards nothing of
+// the QP touches registered memory.
 func (q *qp) hangUp(last []byte, alert uint8) {
 	if q.dial != nil {
 		q.dial.cancel()
@@ -305,8 +307,8 @@ func (q *qp) hangUp(last []byte, alert uint8) {
 	q.starving, q.onSRQ = false, false
 }
 
-// flushSends completes everything outstanding, as flushed, but the WR at pos
-// with st unless that is 0.
+// flushSends completes everything outstanding as flushed, except the request at pos
+// if st is not 0: that one gets st.
 func (q *qp) flushSends(pos uint64, st verbs.WCStatus) {
 	s := &q.sq
 	for ; s.done != s.tail; s.done++ {
@@ -341,7 +343,7 @@ func (q *qp) Disconnect() {
 	q.dev.markDirty(q)
 }
 
-// cut drops the connection without completions.
+// cut ends the connection without completions.
 func (q *qp) cut() {
 	q.hangUp(nil, 0)
 	if w := q.rx.recv; w != nil && q.srq != nil {

@@ -15,7 +15,7 @@ const (
 	fenceBytes   = 256 << 10
 )
 
-// waitKind is what a Read or Atomic Request on its way is for.
+// waitKind says what a Read or Atomic Request in flight is for.
 type waitKind uint8
 
 const (
@@ -32,7 +32,7 @@ type wait struct {
 	kind waitKind
 }
 
-// waitQueue is the FIFO of them: responses come in order.
+// waitQueue is the queue of the requests in flight. Their responses come in order.
 type waitQueue struct {
 	w          []wait // power of two, grows up to limit
 	head, tail uint64
@@ -56,7 +56,7 @@ func (f *waitQueue) push(x wait) {
 	f.tail++
 }
 
-// oldest is the request whose response is due. There must be one.
+// oldest returns the request whose response is due. There must be one.
 func (f *waitQueue) oldest() *wait { return &f.w[f.head&uint64(len(f.w)-1)] }
 
 // issued counts a Read or Atomic Request that has been made.
@@ -76,7 +76,7 @@ func (s *sendQueue) issued(x wait) {
 	s.unfenced, s.unfencedBytes = 0, 0
 }
 
-// answered takes the oldest request off: everything before it is done.
+// answered removes the oldest request: everything before it is done.
 func (q *qp) answered() {
 	s := &q.sq
 	x := *s.waits.oldest()
@@ -98,7 +98,7 @@ func (q *qp) answered() {
 	q.dev.markDirty(q) // a fence, the depth or the window may have held others back
 }
 
-// acknowledge notes that the peer has everything before pos.
+// acknowledge notes that the peer has everything that was sent before pos.
 func (q *qp) acknowledge(pos uint64) {
 	s := &q.sq
 	if q.attr.Ack == verbs.AckLocal {
@@ -114,7 +114,7 @@ func (q *qp) acknowledge(pos uint64) {
 	}
 }
 
-// messages is how many messages of the request take a place where the peer
+// messages returns how many messages of the request take a place where the peer
 // keeps what waits for a receive.
 func (w *sendWR) messages() uint64 {
 	switch w.op {
@@ -126,10 +126,9 @@ func (w *sendWR) messages() uint64 {
 	return 0
 }
 
-// window says whether the SEND w may begin: with AckRemote no more is sent
-// unacknowledged than the peer can put aside without a receive. So neither
-// stream ever stops, and acknowledgements get through however long both sides
-// wait for receives.
+// window reports whether the SEND w may begin. With AckRemote no more is sent
+// unacknowledged than the peer can put aside without a receive. So neither stream
+// ever stops, and acknowledgements arrive however long both sides wait for receives.
 func (q *qp) window(w *sendWR) bool {
 	s := &q.sq
 	n := w.messages()
@@ -147,9 +146,9 @@ func (q *qp) opened(w *sendWR) {
 	}
 }
 
-// fence makes a fence if one is wanted: at once when idle, for there is nothing
-// to wait for, otherwise when enough has gathered. A peer that is not of our
-// kind gets none while another request is on its way: of siw the answer would
+// fence makes a fence if one is wanted: at once if the QP is idle, because there is
+// nothing to wait for, otherwise when enough requests have gathered. A peer of
+// another kind gets none while another request is in flight: the answer of siw would
 // have stale data, see staleAnswer.
 func (q *qp) fence(idle bool) bool {
 	s := &q.sq

@@ -5,9 +5,9 @@ import (
 	"github.com/rdsd/rdsd/verbs/soft/iwarp"
 )
 
-// generate makes FPDUs until a burst is pending or nothing may go. The send
-// queue and the READs being served take turns message by message: segments of
-// different messages are not mixed, for some peers refuse that.
+// generate makes FPDUs until a burst is pending or nothing more may go. The send
+// queue and the READs being served take turns, message by message: segments of
+// different messages are not mixed, because some peers refuse that.
 func (q *qp) generate() {
 	if q.state != verbs.QPRTS || q.hold {
 		return
@@ -35,12 +35,13 @@ func (q *qp) generate() {
 	}
 }
 
-// mid says that the WR at gen has been begun and not finished.
+// mid reports whether the request at gen was begun and is not finished.
 func (s *sendQueue) mid() bool {
 	return s.gen != s.tail && s.at(s.gen).begun && s.at(s.gen).status == 0
 }
 
-// makeSend makes one FPDU of the send queue. false: none may or can go now.
+// makeSend makes one FPDU of the send queue. It returns false if none may or can go
+// now.
 func (q *qp) makeSend() bool {
 	s := &q.sq
 	if s.gen == s.tail || q.fault != nil || q.closing && s.gen == q.closeAt {
@@ -78,7 +79,8 @@ func (q *qp) makeSend() bool {
 	return true
 }
 
-// possible finds what only its turn shows to be wrong with w; 0 is nothing.
+// possible returns the status of a fault of w that can be seen only at its turn; 0
+// if it has none.
 func (q *qp) possible(w *sendWR) verbs.WCStatus {
 	switch {
 	case w.length > maxMsg:
@@ -91,14 +93,14 @@ func (q *qp) possible(w *sendWR) verbs.WCStatus {
 	return 0
 }
 
-// failLocally marks w, which will fail when everything before it is complete.
+// failLocally marks w, which fails when everything before it is complete.
 func (q *qp) failLocally(w *sendWR, st verbs.WCStatus) bool {
 	w.status = st
 	q.dev.markDirty(q)
 	return false
 }
 
-// makeOne makes one FPDU of w, or does what needs none.
+// makeOne makes one FPDU of w, or carries out a request that needs no FPDU.
 func (q *qp) makeOne(w *sendWR) bool {
 	switch w.op {
 	case verbs.OpRDMARead:
@@ -124,9 +126,9 @@ func (q *qp) makeOne(w *sendWR) bool {
 	return q.makeSegment(w)
 }
 
-// segment is the payload of the next segment of a message of which left bytes
-// are still to go: no more segments than necessary, all about as long. A short
-// one at the end would be below what a receiver reads in place.
+// segment returns the length of the next segment of a message that has left bytes to
+// go. It makes no more segments than necessary, all about as long: a short one at
+// the end would be below the length that a receiver reads in place.
 func segment(left, most uint64) uint64 {
 	if left <= most {
 		return left
@@ -188,8 +190,9 @@ func (q *qp) makeSegment(w *sendWR) bool {
 	return true
 }
 
-// sinkSTag names the sink of a READ on the wire. The response is matched with
-// the oldest READ, so it needs no key of a region, and the peer learns none.
+// sinkSTag returns the name of the sink of a READ on the wire. The response is
+// matched with the oldest READ, so the name needs no key of a region, and the peer
+// learns none.
 func sinkSTag(msn uint32) uint32 { return msn | 1<<31 }
 
 func (q *qp) makeReadRequest(w *sendWR) bool {

@@ -4,9 +4,9 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// ended: the peer sends no more. What it still may be waiting for, answers to
-// its READs and what is being sent, goes out first, and what waits for receives
-// may still get them, but not for ever.
+// ended notes that the peer sends no more. It may still be waiting for answers to
+// its READs and for what is being sent, which goes out first. What waits for
+// receives may still get them, within a time limit.
 func (q *qp) ended() {
 	x := &q.rx
 	if x.r != x.w || x.placing || x.recv != nil || x.aside != nil || q.hold {
@@ -19,7 +19,7 @@ func (q *qp) ended() {
 	q.drained()
 }
 
-// drained ends a QP whose peer has ended, when nothing is left to do.
+// drained ends a QP whose peer has ended its direction, when nothing is left to do.
 func (q *qp) drained() {
 	if q.eof && q.state == verbs.QPRTS && q.park.empty() && q.serve.empty() && q.out.pending == 0 && !q.sq.mid() {
 		q.lost(nil)

@@ -17,7 +17,7 @@ import (
 	"github.com/rdsd/rdsd/verbs/soft/tls13"
 )
 
-// byteStream is a connection in set-up: plain, or what the handshake made of it.
+// byteStream is a connection in set-up: plain, or secured by the TLS handshake.
 type byteStream struct {
 	net.Conn
 	tls *secure
@@ -70,9 +70,9 @@ func (s *byteStream) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// secure runs the handshake of TLS on s. Both ends have to show a certificate
-// for the address they have here, or for the name that cfg has for the peer. cfg
-// is not changed.
+// secure runs the handshake of TLS on s. Both ends have to show a certificate for
+// the address that they have on this connection, or for the name that cfg has for
+// the peer. cfg is not changed.
 func (c *control) secure(s *byteStream, cfg *tls.Config, client bool) error {
 	cfg = cfg.Clone()
 	peer := cfg.ServerName
@@ -103,7 +103,7 @@ func (c *control) secure(s *byteStream, cfg *tls.Config, client bool) error {
 	return nil
 }
 
-// tlsFor asks how a connection with peer is to be secured; nil: not at all.
+// tlsFor returns how a connection with peer is secured; nil: it is plain.
 func (c *control) tlsFor(peer netip.Addr) (*tls.Config, error) {
 	if c.opt.TLS == nil {
 		return nil, nil
@@ -150,14 +150,14 @@ func (c *control) insecure(tcp net.Conn, err error) {
 	}
 }
 
-// answerPlain rejects the peer in plain MPA, for it to see why.
+// answerPlain rejects the peer in plain MPA, so that the peer can see why.
 func (c *control) answerPlain(tcp net.Conn, private []byte) {
 	m := iwarp.MPA{Reply: true, Reject: true, Rev: 1, Private: private}
 	c.part(tcp, m.Append(nil))
 }
 
-// part closes tcp behind last so that the peer can read it, unless too many are
-// being closed that way.
+// part closes tcp behind last, in a way that lets the peer read it, unless too many
+// connections are being closed that way.
 func (c *control) part(tcp net.Conn, last []byte) {
 	c.mu.Lock()
 	crowded := len(c.dying) >= maxLinger/2
@@ -170,7 +170,7 @@ func (c *control) part(tcp net.Conn, last []byte) {
 	}
 }
 
-// tlsFailure says what to do about a handshake that failed.
+// tlsFailure returns err of a failed handshake, with what to do about it.
 func tlsFailure(err error) error {
 	var plain *tls13.ErrPlain
 	var host x509.HostnameError

@@ -16,7 +16,7 @@ const (
 	immediateOfSend  = 1
 )
 
-// immediate is the value that came with a SEND, if one did.
+// immediate is the value that came with a SEND, if there was one.
 type immediate struct {
 	value uint32
 	is    bool
@@ -43,7 +43,7 @@ func (q *qp) makeImmediate(w *sendWR, kind uint32) bool {
 	return true
 }
 
-// immediateData handles an Immediate Data message, which is whole.
+// immediateData handles a whole Immediate Data message.
 func (q *qp) immediateData(f []byte) bool {
 	x := &q.rx
 	h := &x.h

@@ -6,9 +6,9 @@ import (
 	"github.com/rdsd/rdsd/verbs/soft/iwarp"
 )
 
-// input is the receiving half of a QP: stage[r:w] are bytes of the stream not
-// yet consumed. While a large payload is read in place, its header has been
-// consumed and left bytes of it are to come.
+// input is the receiving half of a QP. stage[r:w] are bytes of the stream that are
+// not consumed. While a large payload is read in place, its header is consumed and
+// left bytes of it are still to come.
 type input struct {
 	stage []byte // lent by the device; nil while r == w
 	r, w  int
@@ -32,8 +32,8 @@ type input struct {
 	writeMid  bool
 }
 
-// target is where a segment's payload goes, from off on: a region, an SGL, or
-// what is put aside.
+// target is where a segment's payload goes, from off on: a region, an SGL, or a
+// message put aside.
 type target struct {
 	mr    *mr
 	key   uint32 // that the region had
@@ -95,7 +95,7 @@ func (q *qp) receive() bool {
 	return did
 }
 
-// leaveStage keeps no more of the stage than what is not yet consumed.
+// leaveStage gives back the stage, except for what is not consumed.
 func (q *qp) leaveStage() {
 	x := &q.rx
 	switch {
@@ -108,7 +108,7 @@ func (q *qp) leaveStage() {
 	}
 }
 
-// wholeStage makes room for a burst behind what is not yet consumed.
+// wholeStage makes room for a burst behind the bytes that are not consumed.
 func (q *qp) wholeStage() {
 	x := &q.rx
 	switch {
@@ -120,7 +120,7 @@ func (q *qp) wholeStage() {
 	}
 }
 
-// keepRest moves what is not yet consumed to another stage.
+// keepRest moves the bytes that are not consumed to another stage.
 func (q *qp) keepRest(to []byte) {
 	x := &q.rx
 	n := copy(to, x.stage[x.r:x.w])
@@ -128,9 +128,9 @@ func (q *qp) keepRest(to []byte) {
 	x.stage, x.w = to, n
 }
 
-// readSize is how much to read into the stage, behind direct bytes in place.
-// As much as there may be, except in a stream of large payloads: what is read
-// beyond the frame at hand would have to be copied.
+// readSize returns how much to read into the stage, behind direct bytes in place. It
+// is as much as fits, except in a stream of large payloads: bytes read beyond the
+// frame at hand would have to be copied.
 func (q *qp) readSize(direct int) int {
 	x := &q.rx
 	switch {
@@ -158,8 +158,9 @@ func (q *qp) dropStage() {
 	}
 }
 
-// direct sets up the scratch's iovecs for the payload being placed, if enough
-// of it is missing, and returns their number and bytes. false: the QP failed.
+// direct sets up the scratch's iovecs for the payload that is being placed, if
+// enough of it is to come, and returns their number and bytes. ok is false if the QP
+// failed.
 func (q *qp) direct() (iovs, n int, ok bool) {
 	x := &q.rx
 	if !x.placing || x.left < directMin {
@@ -175,8 +176,8 @@ func (q *qp) direct() (iovs, n int, ok bool) {
 	return len(ps), x.left, true
 }
 
-// locate finds the memory of the next n bytes of the payload. false: there is
-// none, and the QP has failed for it.
+// locate returns the memory for the next n bytes of the payload. It returns false if
+// there is none; the QP has then failed.
 func (q *qp) locate(n int) ([]piece, bool) {
 	t := &q.rx.to
 	if t.aside != nil {
@@ -256,7 +257,7 @@ func (q *qp) parse() {
 	}
 }
 
-// frame handles the whole FPDU f. false: it was not consumed.
+// frame handles the whole FPDU f. It returns false if it did not consume f.
 func (q *qp) frame(f []byte) bool {
 	if q.crc && !iwarp.CheckCRC(f) && !mutant.On(mutant.CRCUnchecked) && !q.staleSum(f) {
 		q.dev.stats.CRCErrors++
@@ -276,8 +277,8 @@ func (q *qp) frame(f []byte) bool {
 	return q.place(f[x.h.Len():x.h.Len()+n]) && q.end()
 }
 
-// continuePayload goes on with a payload whose header was consumed. false:
-// more input is needed, or the QP failed.
+// continuePayload continues with a payload whose header was consumed. It returns
+// false if more input is needed or the QP failed.
 func (q *qp) continuePayload(b []byte) bool {
 	x := &q.rx
 	if x.left > 0 {

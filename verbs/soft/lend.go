@@ -12,7 +12,7 @@ const (
 	firstWaits = 4 // READs and atomics, either way, that a queue pair has memory for at first
 )
 
-// lending is what can be lent at the moment.
+// lending is memory that is free to be lent to queue pairs.
 type lending struct {
 	small, large freeList[[]byte]
 	segs         freeList[[]piece]
@@ -119,7 +119,7 @@ func (d *Device) trimSoon() {
 	}
 }
 
-// trim gives up what was not used since the last time.
+// trim gives up memory that was not used since the last trim.
 func (d *Device) trim() {
 	d.lent.small.trim()
 	d.lent.large.trim()
@@ -140,12 +140,13 @@ func (d *Device) trim() {
 	}
 }
 
-// trimmed says that trim has nothing more to find.
+// trimmed reports whether nothing is left to trim.
 func (d *Device) trimmed() bool {
 	return len(d.grown)+len(d.lent.small.free)+len(d.lent.large.free)+len(d.lent.segs.free)+len(d.lent.rests.free)+len(d.lent.batches.free) == 0
 }
 
-// trim gives up what q does not need while it is idle; false: it is not.
+// trim gives up the memory that q does not need while it is idle. It returns false
+// if q is not idle.
 func (q *qp) trim() bool {
 	if q.busy {
 		q.busy = false

@@ -2,8 +2,8 @@ package soft
 
 import "net/netip"
 
-// limiter bounds the incoming connections that cost a handshake of TLS: a token
-// bucket for all and one for each source. It belongs to one goroutine.
+// limiter limits the incoming connections that need a handshake of TLS. It has a
+// token bucket for all of them and one for each source. It belongs to one goroutine.
 type limiter struct {
 	all     bucket
 	sources map[netip.Prefix]*bucket
@@ -11,18 +11,19 @@ type limiter struct {
 	swept   int64
 }
 
-// bucket holds up to size tokens and gets rate of them a second.
+// bucket holds up to size tokens and gets rate tokens per second.
 type bucket struct {
 	rate, size float64
 	tokens     float64
 	at         int64 // ns
 }
 
-// maxSources bounds the memory: sources beyond it have only the common bucket.
+// maxSources limits the memory: further sources have only the common bucket.
 const maxSources = 4096
 
-// newLimiter: rate a second in all, and the same at once; a fortieth for each
-// source, of IPv6 a /64, and four times that at once.
+// newLimiter allows rate connections per second in all, and as many at once. Each
+// source (of IPv6, a /64) may have a fortieth of that per second, and four times a
+// fortieth at once.
 func newLimiter(rate int) *limiter {
 	r := float64(rate)
 	share := max(r/40, 1)
@@ -63,7 +64,7 @@ func (l *limiter) allow(now int64, a netip.Addr) bool {
 	return true
 }
 
-// sweep forgets sources whose bucket is full again, once a second.
+// sweep drops sources whose bucket is full again, once a second.
 func (l *limiter) sweep(now int64) {
 	if l.swept != 0 && now-l.swept < 1e9 {
 		return

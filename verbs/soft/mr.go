@@ -10,9 +10,8 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// keyTable finds memory regions by key: a random 24-bit index, so that a peer
-// cannot guess one, and an 8-bit count, so that a value does not come back
-// soon.
+// keyTable finds memory regions by key. A key is a random 24-bit index, so that a
+// peer cannot guess it, and an 8-bit count, so that a value does not come back soon.
 type keyTable struct {
 	m    map[uint32]*mr // by index
 	rng  *rand.ChaCha8
@@ -63,8 +62,8 @@ func (t *keyTable) get(key uint32) *mr {
 	return nil
 }
 
-// mr implements verbs.MR. lkey and rkey are the same value. What a memory
-// window was bound to is one as well.
+// mr implements verbs.MR. Its lkey and rkey are the same value. A bound memory
+// window is one, too.
 type mr struct {
 	dev     *Device
 	pd      *pd
@@ -158,7 +157,7 @@ func (d *Device) detach(m *mr) {
 	}
 }
 
-// slice is [addr, addr+n) of the region, nil if that is not inside.
+// slice returns [addr, addr+n) of the region, or nil if the region does not have it.
 func (m *mr) slice(addr, n uint64) []byte {
 	off := addr - m.iova
 	size := uint64(len(m.mem))

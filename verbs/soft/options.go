@@ -97,7 +97,7 @@ func (o *Options) defaults() {
 	}
 }
 
-// maxPrivate is what the consumer may put into an MPA frame.
+// maxPrivate returns how many bytes the consumer may put into an MPA frame.
 func (o *Options) maxPrivate() int {
 	if o.PlainMPA {
 		return iwarp.MaxPrivate

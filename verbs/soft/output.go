@@ -7,8 +7,8 @@ import (
 	"github.com/rdsd/rdsd/verbs/soft/iwarp"
 )
 
-// output is what a QP has for the wire: FPDUs, as pieces that are either bytes
-// of the stage (headers, trailers, copied payload) or registered memory.
+// output is what a QP has to send: FPDUs in pieces, which are bytes of the stage
+// (headers, trailers, copied payload) or of registered memory.
 type output struct {
 	// Lent by the device while something is pending, see lend.go.
 	stage []byte // the one being filled
@@ -23,9 +23,9 @@ type output struct {
 	lastStaged bool   // segs[st-1] ends at stage[tail]
 }
 
-// outRoom says whether an FPDU with that many bytes to stage, stageSize at
-// most, and pieces to reference fits now, and takes the memory for it. If not,
-// it will once the output has drained.
+// outRoom reports whether an FPDU with staged bytes of the stage, at most stageSize,
+// and pieces pieces fits now, and takes the memory for it. If it does not fit, it
+// will when the output has drained.
 func (q *qp) outRoom(staged, pieces int) bool {
 	o := &q.out
 	if o.pending == 0 {
@@ -54,7 +54,7 @@ func (q *qp) outRoom(staged, pieces int) bool {
 	return true
 }
 
-// giveOut gives the memory of the output back; nothing is pending.
+// giveOut gives back the memory of the output. Nothing is pending.
 func (q *qp) giveOut() {
 	o := &q.out
 	o.drop()
@@ -71,7 +71,7 @@ func (q *qp) giveOut() {
 	q.dev.trimSoon()
 }
 
-// reserve returns n bytes of the stage; commit makes them output.
+// reserve returns n bytes of the stage. commit makes them output.
 func (o *output) reserve(n int) []byte { return o.stage[o.tail : o.tail+n : o.tail+n] }
 
 func (o *output) commit(n int) {
@@ -96,7 +96,7 @@ func (o *output) ref(p piece) {
 	o.total += uint64(len(p.mem))
 }
 
-// sent takes n written bytes off the front.
+// sent removes n written bytes.
 func (o *output) sent(n int) {
 	o.pending -= n
 	o.written += uint64(n)
@@ -112,8 +112,8 @@ func (o *output) sent(n int) {
 	}
 }
 
-// detach copies what is still to be sent from region m, so that the region
-// may go.
+// detach copies the bytes of region m that are still to be sent, so that the region
+// may end.
 func (o *output) detach(m *mr) {
 	for i := o.sh; i < o.st; i++ {
 		if p := &o.segs[i]; p.mr == m {
@@ -136,10 +136,10 @@ func (o *output) drop() {
 	o.sh, o.st, o.tail, o.pending, o.lastStaged = 0, 0, 0, 0, false
 }
 
-// emit adds an FPDU to the output: the header hdr and n payload bytes in ps.
-// It reports false, having done nothing, when there is no room now. Small
-// payload is copied; so is payload that is to be summed and that others may
-// write meanwhile.
+// emit adds an FPDU to the output: the header hdr and n bytes of payload in ps. It
+// returns false, without an effect, if there is no room now. It copies small
+// payload, and payload that needs a checksum and that others may write at the same
+// time.
 func (q *qp) emit(hdr []byte, ps []piece, n int) bool {
 	o := &q.out
 	h := len(hdr)
@@ -197,8 +197,8 @@ func (q *qp) emit(hdr []byte, ps []piece, n int) bool {
 	return true
 }
 
-// emitMarked is emit for a peer that wants markers: the FPDU is made aside and
-// copied with them.
+// emitMarked is emit for a peer that wants markers: the FPDU is made elsewhere and
+// copied with its markers.
 func (q *qp) emitMarked(hdr []byte, ps []piece, n int) bool {
 	o := &q.out
 	size := len(hdr) + n
@@ -218,8 +218,8 @@ func (q *qp) emitMarked(hdr []byte, ps []piece, n int) bool {
 	return true
 }
 
-// flush writes what is pending, making more as room appears, up to maxBurst
-// bytes. It reports whether bytes moved.
+// flush writes what is pending, up to maxBurst bytes, and makes more as room
+// appears. It reports whether bytes moved.
 func (q *qp) flush() bool {
 	if q.fd < 0 || q.state != verbs.QPRTS || q.hold {
 		return false
@@ -249,8 +249,8 @@ func (q *qp) flush() bool {
 	return moved > 0
 }
 
-// write makes one system call. It returns how many bytes of the output are
-// done. false: the connection is gone.
+// write makes one system call and returns how many bytes of the output are done. It
+// returns false if the connection is gone.
 func (q *qp) write() (int, bool) {
 	if q.tls != nil {
 		return q.writeSealed()

@@ -24,7 +24,7 @@ type parked struct {
 	b        []byte // payload; of a request its RDMAP header
 }
 
-// parking is the queue of them.
+// parking is the queue of the messages put aside.
 type parking struct {
 	q     []*parked
 	msgs  int
@@ -46,10 +46,10 @@ func (p *parking) pop() {
 	}
 }
 
-// requests is how many Read and Atomic Requests are among them.
+// requests returns how many Read and Atomic Requests are in the queue.
 func (p *parking) requests() uint64 { return uint64(len(p.q) - p.msgs) }
 
-// quote is a frame that names the message that waits.
+// quote returns a frame that names the message that waits.
 func (p *parking) quote() []byte {
 	x := p.q[0]
 	f := make([]byte, iwarp.UntaggedLen)
@@ -57,8 +57,8 @@ func (p *parking) quote() []byte {
 	return f
 }
 
-// pause is the moment before a message is put aside: its owner, who may just be
-// about to post receives, gets one more round.
+// pause is the moment before a message is put aside. The owner may be about to post
+// receives, so it gets one more round.
 type pause uint8
 
 const (
@@ -77,7 +77,7 @@ func (q *qp) paused() bool {
 	return true
 }
 
-// unpause goes on after it.
+// unpause continues after the pause.
 func (q *qp) unpause() {
 	q.stalled, q.pausing = false, over
 	if q.srq != nil && len(q.srq.posted) > 0 || q.rq.head != q.rq.tail {
@@ -89,8 +89,8 @@ func (q *qp) unpause() {
 	}
 }
 
-// wantRecv starts the wait for a receive, of which f is the first frame. false:
-// the peer wants no wait, and the QP fails.
+// wantRecv starts the wait for a receive. f is the first frame of the message. It
+// returns false if the peer wants no wait; the QP then fails.
 func (q *qp) wantRecv(f []byte) bool {
 	q.stats.RNR++
 	q.dev.stats.RNRWaits++
@@ -125,17 +125,17 @@ func (q *qp) starve() {
 	}
 }
 
-// fed ends that.
+// fed notes that q waits for a receive no longer.
 func (q *qp) fed() {
 	q.starving = false
 	q.stopTimer(timerRNR)
 }
 
-// fits says whether another message with n bytes may be put aside.
+// fits reports whether another message of n bytes may be put aside.
 func (p *parking) fits(n int) bool { return p.msgs < parkMsgs && p.bytes+n <= parkBytes }
 
-// putAside begins a message of n bytes so far. nil: it does not fit; reading
-// stops.
+// putAside begins a message that has n bytes so far. It returns nil if the message
+// does not fit; reading then stops.
 func (q *qp) putAside(h *iwarp.Header, n int) *parked {
 	if !q.park.fits(n) {
 		q.stall()
@@ -148,13 +148,13 @@ func (q *qp) putAside(h *iwarp.Header, n int) *parked {
 	return x
 }
 
-// grow makes room for n bytes more of x.
+// grow makes room for n more bytes of x.
 func (p *parking) grow(x *parked, n int) {
 	x.b = append(x.b, make([]byte, n)...)
 	p.bytes += n
 }
 
-// unpark takes up what was put aside, as far as there are receives.
+// unpark handles messages that were put aside, as far as there are receives.
 func (q *qp) unpark() {
 	if q.pausing == waiting {
 		q.unpause()
@@ -175,8 +175,8 @@ func (q *qp) unpark() {
 	q.drained()
 }
 
-// takeUp handles the head of the queue; false: it has to wait on, or the QP
-// failed.
+// takeUp handles the head of the queue. It returns false if that has to go on
+// waiting, or the QP failed.
 func (q *qp) takeUp(x *parked) bool {
 	switch x.op {
 	case iwarp.OpReadRequest:
@@ -205,8 +205,8 @@ func (q *qp) takeUp(x *parked) bool {
 	return q.takeUpSend(x, w)
 }
 
-// takeUpSend moves what there is of a SEND to its receive; the rest, if any,
-// goes there directly.
+// takeUpSend moves what has come of a SEND to its receive. The rest, if there is
+// more, goes there directly.
 func (q *qp) takeUpSend(x *parked, w *recvWR) bool {
 	r := &q.rx
 	r.recv = w
@@ -243,7 +243,7 @@ func (q *qp) takeUpSend(x *parked, w *recvWR) bool {
 	return true
 }
 
-// resume goes on reading after a stall.
+// resume continues to read after a stall.
 func (q *qp) resume() {
 	q.stalled = false
 	if q.fd >= 0 && !q.eof && !q.held {

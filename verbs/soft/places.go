@@ -7,9 +7,9 @@ import (
 	"github.com/rdsd/rdsd/internal/mutant"
 )
 
-// places are for incoming connections in set-up. A source gets one more while it
-// has less than are free, so one source alone has half of them, and the next one
-// finds some. Safe for any goroutine.
+// places are for incoming connections in set-up. A source gets one more while it has
+// fewer than are free. So one source alone has at most half of them, and the next
+// one finds some. Any goroutine may use it.
 type places struct {
 	mu      sync.Mutex
 	free    int
@@ -19,7 +19,7 @@ type places struct {
 
 func newPlaces(n int) *places { return &places{free: n, sources: map[netip.Prefix]int{}} }
 
-// sourceOf is what counts as one source: an IPv4 address, or an IPv6 /64.
+// sourceOf returns what counts as one source: an IPv4 address, or an IPv6 /64.
 func sourceOf(a netip.Addr) netip.Prefix {
 	bits := 32
 	if a = a.Unmap(); a.Is6() {
@@ -29,7 +29,8 @@ func sourceOf(a netip.Addr) netip.Prefix {
 	return p
 }
 
-// take takes a place for a, which give gives back; false: there is none for it.
+// take takes a place for a. give gives it back. It returns false if there is none
+// for a.
 func (p *places) take(a netip.Addr) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

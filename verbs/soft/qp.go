@@ -135,7 +135,7 @@ func (p *pd) CreateQP(a verbs.QPInitAttr) (verbs.QP, error) {
 	return q, nil
 }
 
-// init gives q its queues as they are before any connection.
+// init gives q its queues as they are before a connection.
 func (q *qp) init() {
 	c := q.attr.Cap
 	q.cap = c
@@ -192,7 +192,7 @@ func (q *qp) Modify(to verbs.QPState) error {
 	return nil
 }
 
-// reset makes q as new, but for its completions still to be polled.
+// reset makes q as new, except for its completions that are not polled.
 func (q *qp) reset() {
 	q.cut()
 	for _, c := range [...]*cq{q.scq, q.rcq} {
@@ -276,7 +276,7 @@ func wcOpcode(op verbs.Opcode) verbs.WCOpcode {
 	return verbs.WCSend
 }
 
-// takeRecv takes a receive, nil if there is none.
+// takeRecv takes a receive, or returns nil if there is none.
 func (q *qp) takeRecv() *recvWR {
 	if q.srq != nil {
 		return q.srq.take()
@@ -284,7 +284,7 @@ func (q *qp) takeRecv() *recvWR {
 	return q.rq.take()
 }
 
-// recvPD is the protection domain of receives' memory.
+// recvPD returns the protection domain of the memory of receives.
 func (q *qp) recvPD() *pd {
 	if q.srq != nil {
 		return q.srq.pd
@@ -292,8 +292,8 @@ func (q *qp) recvPD() *pd {
 	return q.pd
 }
 
-// completeRecv adds a completion of the receive queue for w, which it frees.
-// wc says what is special about it.
+// completeRecv adds a completion of the receive queue for w and frees w. wc has the
+// fields that are special for it.
 func (q *qp) completeRecv(w *recvWR, wc verbs.WC, solicited bool) {
 	wc.WRID, wc.QPNum = w.wrid, q.num
 	if wc.Op == 0 {
@@ -322,7 +322,7 @@ func (q *qp) stall() {
 
 const unixIn = unix.EPOLLIN | unix.EPOLLRDHUP
 
-// interest sets the epoll events q waits for.
+// interest sets the epoll events that q waits for.
 func (q *qp) interest(ev uint32) {
 	if ev != q.events && q.fd >= 0 {
 		q.events = ev
@@ -331,7 +331,7 @@ func (q *qp) interest(ev uint32) {
 	}
 }
 
-// region looks up a key for local use.
+// region returns the region of a key for local use.
 func (q *qp) region(key uint32) *mr {
 	if m := q.mrs[0]; m != nil && m.key == key && !m.dead {
 		return m
@@ -344,7 +344,7 @@ func (q *qp) region(key uint32) *mr {
 	return m
 }
 
-// remoteRegion looks up a key that the peer sent.
+// remoteRegion returns the region of a key that the peer sent.
 func (q *qp) remoteRegion(stag uint32) *mr {
 	if m := q.mrs[1]; m != nil && m.key == stag && !m.dead {
 		return m
@@ -354,8 +354,8 @@ func (q *qp) remoteRegion(stag uint32) *mr {
 	return m
 }
 
-// access checks a remote request on [to, to+n) of stag and returns the memory,
-// or the Terminate codes' common part: which check failed.
+// access checks a remote request for [to, to+n) of stag. It returns the memory, or
+// which check failed.
 func (q *qp) access(stag uint32, to, n uint64, right verbs.Access, begun bool) ([]byte, *mr, protection) {
 	m := q.remoteRegion(stag)
 	switch {
@@ -378,7 +378,7 @@ func (q *qp) access(stag uint32, to, n uint64, right verbs.Access, begun bool) (
 	return b, m, 0
 }
 
-// protection is the outcome of an access check, 0 for good.
+// protection is the result of an access check; 0 is success.
 type protection uint8
 
 const (
@@ -390,7 +390,7 @@ const (
 	badOp // the queue pair does not serve this operation
 )
 
-// write and read give the Terminate code for a tagged segment or a Read
+// write and read return the Terminate code for a tagged segment and for a Read
 // Request that failed the check.
 func (p protection) write() iwarp.Code {
 	return [...]iwarp.Code{0, iwarp.TermTaggedSTag, iwarp.TermTaggedBounds, iwarp.TermTaggedAssoc, iwarp.TermTaggedWrap, iwarp.TermAccess, iwarp.TermOpcode}[p]
@@ -400,8 +400,8 @@ func (p protection) read() iwarp.Code {
 	return [...]iwarp.Code{0, iwarp.TermReadSTag, iwarp.TermReadBounds, iwarp.TermReadAssoc, iwarp.TermReadWrap, iwarp.TermAccess, iwarp.TermOpcode}[p]
 }
 
-// resolve finds the memory of [off, off+n) of an SGL and leaves it in the
-// device's scratch. Regions must belong to pd and grant need.
+// resolve finds the memory of [off, off+n) of an SGL and leaves it in the scratch of
+// the device. The regions must belong to pd and grant need.
 func (q *qp) resolve(sgl []verbs.SGE, pd *pd, off, n uint64, need verbs.Access) ([]piece, bool) {
 	ps := q.dev.io.pieces[:0]
 	for i := range sgl {

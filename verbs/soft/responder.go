@@ -45,8 +45,8 @@ func (s *responder) push(r *served) {
 	s.tail++
 }
 
-// request queues a READ or atomic of the peer. What it names is checked here,
-// so that nothing behind a bad one is delivered, and again when its turn comes.
+// request queues a READ or atomic of the peer. The memory it names is checked here,
+// so that nothing behind a bad request is delivered, and again at its turn.
 func (q *qp) request(f []byte) bool {
 	h, s := &q.rx.h, &q.serve
 	size := iwarp.ReadReqULPDU
@@ -82,7 +82,7 @@ func (q *qp) request(f []byte) bool {
 	return false
 }
 
-// serveRead queues a READ of the peer, of which b is the RDMAP header.
+// serveRead queues a READ of the peer. b is its RDMAP header.
 func (q *qp) serveRead(b []byte, msn uint32) bool {
 	r := served{msn: msn}
 	r.Parse(b)
@@ -97,15 +97,15 @@ func (q *qp) serveRead(b []byte, msn uint32) bool {
 	return true
 }
 
-// push queues what is served.
+// push queues a request to be served.
 func (q *qp) push(r *served) {
 	if q.serve.push(r); len(q.serve.r) > firstWaits {
 		q.trimLater()
 	}
 }
 
-// makeResponse makes one FPDU of the READ response that is due. The source is
-// checked again before each segment, for the region may have gone.
+// makeResponse makes one FPDU of the READ response that is due. It checks the source
+// again before each segment, because the region may have ended.
 func (q *qp) makeResponse() bool {
 	s := &q.serve
 	if s.empty() {

@@ -19,8 +19,8 @@ const (
 	roomGranted // the peer has a receive for the SEND under way
 )
 
-// pauses says whether the SEND w stops before its next n bytes, asking the
-// peer first.
+// pauses reports whether the SEND w stops before its next n bytes to ask the peer
+// first.
 func (q *qp) pauses(w *sendWR, n uint64) bool {
 	s := &q.sq
 	most := uint64(q.peer.ParkKiB) << 10

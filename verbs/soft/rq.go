@@ -51,8 +51,8 @@ var (
 	errOnSRQ   = fmt.Errorf("soft: queue pair uses a shared receive queue: %w", unix.EINVAL)
 )
 
-// recvQueue is a QP's own receive queue. A slot is taken from its post until
-// its completion is polled.
+// recvQueue is a QP's own receive queue. A slot is in use from its post until its
+// completion is polled.
 type recvQueue struct {
 	w                []recvWR // power of two
 	cap              uint64
@@ -72,7 +72,7 @@ func (r *recvQueue) post(wr []verbs.RecvWR) (int, error) {
 	return len(wr), nil
 }
 
-// take returns the next receive, nil if there is none. It stays valid until
+// take returns the next receive, or nil if there is none. The receive is valid until
 // its completion is polled.
 func (r *recvQueue) take() *recvWR {
 	if r.head == r.tail {
@@ -83,8 +83,8 @@ func (r *recvQueue) take() *recvWR {
 	return w
 }
 
-// srq implements verbs.SRQ. It is a stack: the receive posted last is used
-// first, so that as few buffers as possible are touched.
+// srq implements verbs.SRQ. It is a stack: the receive posted last is used first, so
+// that as few buffers as possible are touched.
 type srq struct {
 	dev     *Device
 	pd      *pd
@@ -157,7 +157,7 @@ func (s *srq) take() *recvWR {
 	return &s.w[slot]
 }
 
-// grow makes it a queue of n receives. Those under way keep their memory.
+// grow makes it a queue of n receives. Receives in progress keep their memory.
 func (s *srq) grow(n int) {
 	s.cap = n
 	old := len(s.w)
@@ -175,7 +175,7 @@ func (s *srq) grow(n int) {
 	s.free = append(free, s.free...)
 }
 
-// outstanding is how many receives are posted, or taken and not complete.
+// outstanding returns how many receives are posted, or taken and not complete.
 func (s *srq) outstanding() int { return len(s.w) - len(s.free) }
 
 // Cap implements verbs.SRQ.
@@ -223,7 +223,7 @@ func (s *srq) checkLimit() {
 	}
 }
 
-// put gives the slot of a completed receive back.
+// put gives back the slot of a completed receive.
 func (s *srq) put(w *recvWR) { s.free = append(s.free, w.slot) }
 
 func (s *srq) forget(q *qp) {

@@ -33,8 +33,8 @@ const (
 	sealedMax = sealBatch + 8*tls13.Overhead + tls13.UpdateLen
 )
 
-// scratchOf returns the device's memory for records at hand: what is in it does
-// not outlive a call of flush or receive.
+// scratchOf returns the device's memory for records. Its content does not outlive a
+// call of flush or receive.
 func (d *Device) scratchOf() []byte {
 	if d.records == nil {
 		d.records = make([]byte, tls13.MaxRecord+maxBurst)
@@ -42,8 +42,8 @@ func (d *Device) scratchOf() []byte {
 	return d.records
 }
 
-// seal makes records of the pending output, sealBatch at most, in b, and returns
-// the lengths of both.
+// seal makes records of the pending output in b, at most sealBatch, and returns the
+// lengths of both.
 func (s *secure) seal(b []byte, o *output) (sealed, plain int, err error) {
 	if s.Out.Due() {
 		if err := s.Out.Update(b); err != nil {
@@ -118,9 +118,9 @@ func (q *qp) writeSealed() (int, bool) {
 	return n, true
 }
 
-// receiveSealed is receive for a connection with TLS. All records that are whole
-// are opened at once: what is left unread stands as plain bytes in the stage, as
-// on any connection.
+// receiveSealed is receive for a connection with TLS. It opens all whole records at
+// once. Bytes that are not consumed are in the stage as plain bytes, as on any
+// connection.
 func (q *qp) receiveSealed() bool {
 	x, d, s := &q.rx, q.dev, q.tls
 	did := false
@@ -193,7 +193,7 @@ func (q *qp) open(b []byte) ([]byte, error) {
 	}
 }
 
-// keep puts the beginning of a record aside until the rest comes.
+// keep stores the beginning of a record until the rest comes.
 func (s *secure) keep(d *Device, left []byte) {
 	if len(left) == 0 {
 		if s.rest != nil {
@@ -213,8 +213,8 @@ func (s *secure) keep(d *Device, left []byte) {
 // errCutOff: the stream may have been cut by somebody in between.
 var errCutOff = fmt.Errorf("TLS: the stream ended without close_notify: %w", io.ErrUnexpectedEOF)
 
-// insecure ends the connection, or the peer's direction of it, for what was
-// found in a record.
+// insecure ends the connection, or the direction of the peer, because of the content
+// of a record.
 func (q *qp) insecure(err error) {
 	var e *tls13.Error
 	switch {
@@ -228,9 +228,9 @@ func (q *qp) insecure(err error) {
 	}
 }
 
-// lastSealed seals the last bytes of a connection: what of a batch was not
-// written, plain, and an alert, close_notify if there is nothing to complain
-// of. Without plain a batch is left as it is, in the middle of a record perhaps.
+// lastSealed seals the last bytes of a connection: plain, the part of a batch that
+// was not written, and an alert, which is close_notify if nothing is wrong. Without
+// plain the batch stays as it is, perhaps in the middle of a record.
 func (s *secure) lastSealed(plain []byte, alert uint8) []byte {
 	if len(s.sealed) > 0 && plain == nil && alert == tls13.AlertCloseNotify {
 		return nil
@@ -243,7 +243,7 @@ func (s *secure) lastSealed(plain []byte, alert uint8) []byte {
 	return s.Out.AppendAlert(b, alert)
 }
 
-// release gives what was lent back.
+// release gives back borrowed memory.
 func (s *secure) release(d *Device) {
 	if s.sealed != nil {
 		d.lent.putBatch(s.sealed)

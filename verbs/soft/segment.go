@@ -5,9 +5,9 @@ import (
 	"github.com/rdsd/rdsd/verbs/soft/iwarp"
 )
 
-// begin checks the segment at the start of f, of which at least the header is
-// there, and finds out where its payload goes. What is whole with its header is
-// handled. false: the QP stalled or failed.
+// begin checks the segment at the start of f, which has at least the whole header,
+// and finds out where the payload goes. It handles a segment that is whole with its
+// header. It returns false if the QP stalled or failed.
 func (q *qp) begin(f []byte) bool {
 	x := &q.rx
 	h := &x.h
@@ -61,8 +61,8 @@ func headerFault(err error, h *iwarp.Header) iwarp.Code {
 	return iwarp.TermFraming
 }
 
-// inOrder checks that an untagged message of queue 0 is the next one, or its
-// segment.
+// inOrder checks that an untagged message of queue 0 is the next one, or that this
+// is the next segment of it.
 func (q *qp) inOrder(f []byte) bool {
 	x := &q.rx
 	h := &x.h

@@ -26,8 +26,8 @@ func (q *qp) nudge() {
 	}
 }
 
-// servedDepth is how many READs and atomics of the peer may wait. Linux siw
-// rounds the depth it was granted up to a power of two, and uses all of that.
+// servedDepth returns how many READs and atomics of the peer may wait. Linux siw
+// rounds the depth that it was granted up to a power of two, and uses all of that.
 func (q *qp) servedDepth() uint64 {
 	s := &q.serve
 	if q.known || s.limit == 0 {
@@ -36,10 +36,10 @@ func (q *qp) servedDepth() uint64 {
 	return uint64(ceilPow2(int(s.limit)))
 }
 
-// staleAnswer takes the segment at hand, of the response to a fence or to a READ
-// of no bytes, although it has data. Linux siw answers a READ of no bytes with
-// what it sent last, or asked for last, when the request comes while it is
-// sending. That is as good an acknowledgement; the data goes nowhere.
+// staleAnswer takes the segment at hand of the response to a fence, or to a READ of
+// no bytes, although it has data. If a READ of no bytes comes while Linux siw is
+// sending, siw answers it with what it sent or asked for last. That acknowledges as
+// well as no data would. The data is dropped.
 func (q *qp) staleAnswer() bool {
 	h := &q.rx.h
 	if !q.stale(h) || h.Payload() == 0 && !h.Last {
@@ -55,12 +55,13 @@ func (q *qp) staleAnswer() bool {
 	return true
 }
 
-// staleSum takes f, a whole FPDU with a wrong CRC, if it is such a segment. When
-// siw has asked for something last, the stale data is the sink of that READ,
-// which is being written while siw sends it: siw first sums the memory up and then
-// has TCP copy it, and a response may come in between. What is acknowledged does
-// not depend on the data; everything of the header that matters is what it has to
-// be, but the length, and if that were wrong the next FPDU's CRC would be too.
+// staleSum takes f, a whole FPDU with a wrong CRC, if it is a segment as in
+// staleAnswer. If siw asked for something last, the stale data is the sink of that
+// READ. It is written while siw sends it: siw first computes the checksum of the
+// memory and then has TCP copy it, and a response may come in between. The
+// acknowledgement does not depend on the data. All fields of the header that matter
+// have the values they must have, except the length; if that were wrong, the next
+// FPDU's CRC would be wrong, too.
 func (q *qp) staleSum(f []byte) bool {
 	var h iwarp.Header
 	s := &q.sq
@@ -75,7 +76,8 @@ func (q *qp) staleSum(f []byte) bool {
 	return true
 }
 
-// stale: siw could say h, of a Read Response, to the oldest READ, of no bytes.
+// stale reports whether siw could send h, the header of a Read Response, for the
+// oldest READ, which has no bytes.
 func (q *qp) stale(h *iwarp.Header) bool {
 	s := &q.sq
 	return !q.known && h.STag == sinkSTag(s.waits.oldest().msn) && h.TO == s.readOff

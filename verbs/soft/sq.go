@@ -63,7 +63,7 @@ type sendQueue struct {
 	windowBytes   uint64
 }
 
-// extra is what only some requests have.
+// extra has what only some requests need.
 type extra struct {
 	atomic iwarp.AtomicRequest
 	bind   bindArgs
@@ -77,11 +77,11 @@ func (s *sendQueue) init(c verbs.QPCap) {
 	s.waits.init(c.ReadDepth)
 }
 
-// firstWRs is how many work requests a queue has memory for at first, and when
-// it has been idle.
+// firstWRs is how many work requests a queue has memory for at first, and after it
+// was idle.
 const firstWRs = 4
 
-// grow doubles the memory. What is outstanding keeps its positions.
+// grow doubles the memory. Outstanding requests keep their positions.
 func (s *sendQueue) grow() {
 	n := min(max(2*len(s.w), firstWRs), ceilPow2(int(s.cap)))
 	old := *s
@@ -106,12 +106,12 @@ func (s *sendQueue) grow() {
 	}
 }
 
-// shrink gives the memory up; nothing is outstanding.
+// shrink gives up the memory. Nothing is outstanding.
 func (s *sendQueue) shrink() { s.w, s.inline, s.extra = nil, nil, nil }
 
 func (s *sendQueue) at(pos uint64) *sendWR { return &s.w[pos&uint64(len(s.w)-1)] }
 
-// inlineOf is the inline storage of a slot.
+// inlineOf returns the inline storage of a slot.
 func (s *sendQueue) inlineOf(pos uint64) []byte {
 	i := int(pos&uint64(len(s.w)-1)) * s.maxInline
 	return s.inline[i : i+s.maxInline : i+s.maxInline]
@@ -231,7 +231,7 @@ func (q *qp) growSends() {
 	}
 }
 
-// checkRead finds what is wrong with a READ.
+// checkRead returns what is wrong with a READ, or nil.
 func (s *sendQueue) checkRead(wr *verbs.SendWR) error {
 	switch {
 	case s.depth == 0:
@@ -252,7 +252,7 @@ func (s *sendQueue) setExtra(x extra) {
 
 const sendFlags = verbs.SendFence | verbs.SendSignaled | verbs.SendSolicited | verbs.SendInline
 
-// checkInline finds what is wrong with flags and Inline.
+// checkInline returns what is wrong with flags and Inline, or nil.
 func checkInline(wr *verbs.SendWR) error {
 	switch {
 	case wr.Flags&^sendFlags != 0:
@@ -285,12 +285,12 @@ func (q *qp) copyInline(wr *verbs.SendWR, total uint64) error {
 	return nil
 }
 
-// peerLacks refuses what the connection cannot do.
+// peerLacks returns the error for an opcode that the connection cannot do.
 func peerLacks(op verbs.Opcode) error {
 	return fmt.Errorf("soft: %s: the peer does not understand it: %w: %w", op, unix.EOPNOTSUPP, unix.EINVAL)
 }
 
-// isDone says whether the request at pos has succeeded.
+// isDone reports whether the request at pos has succeeded.
 func (q *qp) isDone(pos uint64, w *sendWR) bool {
 	switch {
 	case !w.made || w.end > q.out.written:
@@ -303,7 +303,7 @@ func (q *qp) isDone(pos uint64, w *sendWR) bool {
 	return pos < q.sq.acked
 }
 
-// completeDone completes, in order, what is done and posted before pos.
+// completeDone completes, in order, the finished requests posted before pos.
 func (q *qp) completeDone(pos uint64) {
 	s := &q.sq
 	for ; s.done < pos; s.done++ {
@@ -318,9 +318,8 @@ func (q *qp) completeDone(pos uint64) {
 	}
 }
 
-// completeSends completes what is done, and carries out what waited for it: a
-// local failure, for which everything before it must be complete, or the
-// orderly close.
+// completeSends completes finished requests, and carries out what waits until
+// everything before it is complete: a local failure, or the orderly close.
 func (q *qp) completeSends() {
 	s := &q.sq
 	q.completeDone(s.tail)

@@ -12,8 +12,8 @@ import (
 
 const ioFlags = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
 
-// sendmsg writes iov to fd. It returns how much the kernel took; 0 and nil
-// when it has no room.
+// sendmsg writes iov to fd. It returns how many bytes the kernel took; 0 and nil if
+// the kernel has no room.
 func (s *scratch) sendmsg(fd, iovs int) (int, error) {
 	s.msg = unix.Msghdr{Iov: &s.iov[0]}
 	s.msg.SetIovlen(iovs)
@@ -31,7 +31,8 @@ func (s *scratch) sendmsg(fd, iovs int) (int, error) {
 	}
 }
 
-// recvmsg reads into iov. again: nothing there; n 0 otherwise: end of stream.
+// recvmsg reads into iov. again says that nothing is there. Otherwise an n of 0 is
+// the end of the stream.
 func (s *scratch) recvmsg(fd, iovs int) (n int, again bool, err error) {
 	s.msg = unix.Msghdr{Iov: &s.iov[0]}
 	s.msg.SetIovlen(iovs)
@@ -54,7 +55,7 @@ func (s *scratch) set(i int, b []byte) {
 	s.iov[i].SetLen(len(b))
 }
 
-// forget drops the references into memory that a call left in the scratch.
+// forget drops the references to memory that a call left in the scratch.
 func (s *scratch) forget(iovs int) { clear(s.iov[:iovs]) }
 
 func ring(fd int) {

@@ -7,8 +7,8 @@ import (
 	"github.com/rdsd/rdsd/verbs/soft/iwarp"
 )
 
-// timerKind is one of the few things a QP waits for with a time limit. They are
-// rare, so that a list and one timerfd serve all QPs.
+// timerKind is a reason for which a QP waits with a time limit. Such waits are rare,
+// so one list and one timerfd serve all QPs.
 type timerKind uint8
 
 const (
@@ -46,7 +46,7 @@ func (d *Device) setTimer(at int64) {
 	_ = unix.TimerfdSettime(d.timerFD, unix.TFD_TIMER_ABSTIME, &spec, nil)
 }
 
-// expire runs what is due.
+// expire runs the timers that are due.
 func (d *Device) expire() {
 	drain(d.timerFD)
 	t := now()

@@ -9,8 +9,8 @@ import (
 	"github.com/rdsd/rdsd/verbs/soft/iwarp"
 )
 
-// mw implements verbs.MW. It keeps one index of the key table; what a bind
-// makes is a region of its own that lives until the next.
+// mw implements verbs.MW. It keeps one index of the key table. Each bind makes a
+// region that lives until the next bind.
 type mw struct {
 	pd    *pd
 	typ   verbs.MWType
@@ -51,7 +51,7 @@ func (w *mw) Dealloc() error {
 	return nil
 }
 
-// unbind kills the key at once.
+// unbind ends the key at once.
 func (w *mw) unbind() {
 	m := w.cur
 	if m == nil {
@@ -63,7 +63,7 @@ func (w *mw) unbind() {
 	m.dev.detach(m)
 }
 
-// bindArgs are verbs.BindMW as posted.
+// bindArgs are the arguments of a posted BIND_MW.
 type bindArgs struct {
 	w            *mw
 	m            *mr
@@ -72,13 +72,13 @@ type bindArgs struct {
 	key          uint32
 }
 
-// qpRights are those that a queue pair's Access may have: ibv_qp_attr's and the
-// local ones, which mean nothing there.
+// qpRights are the rights that the Access of a QP may have: those of ibv_qp_attr,
+// and the local ones, which have no effect there.
 const qpRights = remoteRights | verbs.AccessLocalWrite | verbs.AccessMWBind
 
 const remoteRights = verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
 
-// bindPosted makes the immediate checks of BIND_MW.
+// bindPosted makes the immediate checks of a BIND_MW.
 func (q *qp) bindPosted(b *verbs.BindMW) (bindArgs, error) {
 	var x bindArgs
 	if b == nil {
@@ -106,7 +106,7 @@ func (q *qp) bindPosted(b *verbs.BindMW) (bindArgs, error) {
 	return bindArgs{w: w, m: m, addr: b.Addr, length: b.Length, access: b.Access, key: key}, nil
 }
 
-// bind carries a bind out; false: it is refused.
+// bind carries out a bind. It returns false if the bind is refused.
 func (q *qp) bind(x *bindArgs) bool {
 	w, m := x.w, x.m
 	if w.gone || w.pd != q.pd {
@@ -137,8 +137,8 @@ func (q *qp) bind(x *bindArgs) bool {
 	return true
 }
 
-// invalidate kills a key for LOCAL_INV or a SEND_WITH_INV; else it returns the
-// Terminate code that says why not.
+// invalidate ends a key for LOCAL_INV or for a SEND_WITH_INV of the peer. If that is
+// not allowed, it returns the Terminate code that says why.
 func (q *qp) invalidate(stag uint32) iwarp.Code {
 	m := q.dev.keys.get(stag)
 	switch {
