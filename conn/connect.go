@@ -129,8 +129,7 @@ func (c *Conn) attemptFailed(err error) {
 }
 
 // reconnect connects again if there is a reason to: at once the first time
-// after a connection was up, later after a random delay below a ceiling that
-// doubles (kernel: rds_queue_reconnect).
+// after a connection was up, then after a delay (redial).
 func (c *Conn) reconnect() {
 	if c.state != Down || !c.wanted() {
 		return
@@ -140,8 +139,7 @@ func (c *Conn) reconnect() {
 		c.dial()
 		return
 	}
-	c.redial.at = c.now + 1 + int64(c.cfg.Rand()%uint64(c.redial.ceiling))
-	c.redial.ceiling = min(2*c.redial.ceiling, c.cfg.MaxBackoff)
+	c.redial.later(c.now, c.cfg.Rand(), c.cfg.MaxBackoff)
 }
 
 // fail breaks an established connection off; it then drains.

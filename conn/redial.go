@@ -1,6 +1,6 @@
 package conn
 
-// redial says when the next attempt to connect is made.
+// redial says when the next attempt to connect is made, of a Conn or of a TCP lane.
 type redial struct {
 	ceiling int64 // of the next delay, 0: at once
 	at      int64 // 0: when there is something to send

@@ -1,81 +1,13 @@
 package conn
 
 import (
-	"errors"
 	"fmt"
-	"net/netip"
 
 	"github.com/rdsd/rdsd/conn/cong"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/verbs"
 )
-
-// Why a connection over TCP ended, or an attempt.
-var (
-	ErrPoked    = errors.New("conn: the peer was asked to connect: it has the smaller address")
-	ErrLaneBusy = errors.New("conn: no lane is down")
-)
-
-// Stream is one TCP connection. Its calls never block.
-type Stream interface {
-	// Write copies bytes of the pieces, in order, and returns how many. If it took
-	// fewer than all, the rest has to wait for HandleRoom.
-	Write(pieces [][]byte) (int, error)
-	// Unacked returns how many of the bytes written the peer's TCP has not
-	// acknowledged.
-	Unacked() (int, error)
-	// Finish ends this direction behind the bytes that were written.
-	Finish()
-	// Close ends the connection. With abort the peer sees a reset.
-	Close(abort bool)
-}
-
-// TCPHost is the owner of a TCP. It is called as a Host is, and may call back what a
-// Host may.
-type TCPHost interface {
-	// Deliver, Begin, Commit and Abort are called as those of a Host. A Linux host
-	// does not send again: a message that is not accepted is lost.
-	Deliver(c *TCP, h *wire.Header, payload []byte) Verdict
-	Begin(c *TCP, h *wire.Header) (dst []byte, token any, v Verdict)
-	Commit(c *TCP, h *wire.Header, token any)
-	Abort(c *TCP, token any)
-	// MsgDone gives m back to the host. It is called exactly once per Send.
-	MsgDone(c *TCP, m *Msg, o Outcome)
-	// PeerUp tells that the first lane came up, PeerDown that the last one is down.
-	PeerUp(c *TCP)
-	PeerDown(c *TCP, why error)
-	// Congestion: the peer's congestion map changed.
-	Congestion(c *TCP, m *cong.Map)
-	// Dial connects a lane. Its source port should be the lane modulo
-	// wire.MaxPaths; with must it is nothing else. HandleConnected or HandleFailed
-	// with the same id follows.
-	Dial(c *TCP, lane int, id uint64, must bool) error
-	// Trace is called as that of a Host.
-	Trace(c *TCP, event string, err error)
-}
-
-// TCPConfig of a TCP. Times are nanoseconds.
-type TCPConfig struct {
-	Local, Remote netip.Addr
-	Lanes         int    // connections offered, a power of two up to wire.MaxPaths (8)
-	StartSeq      uint64 // first sequence of every lane
-	MinBackoff    int64  // 1 ms
-	MaxBackoff    int64  // 1 s
-	CloseTimeout  int64  // 1 s: what the peer does not end after Close is cut off
-	IgnorePings   bool   // messages to port 0 go to nobody, handshakes among them
-	Rand          func() uint64
-	// Cong is the congestion map of the local address. It is sent on every first lane
-	// that comes up, because the peer may remember an older one.
-	Cong *cong.Map
-	// Scratch is memory of at least MinScratch bytes in which frames are put
-	// together. All TCPs of an owner share it.
-	Scratch []byte
-	Ctx     any // the host's own, returned by TCP.Ctx
-}
-
-// MinScratch is the least length of TCPConfig.Scratch in bytes.
-const MinScratch = 64 << 10
 
 // TCP is one end of the connections to a Linux host that speaks RDS/TCP. It has up
 // to eight lanes, each a TCP connection with sequence numbers of its own. A socket's
@@ -89,36 +21,29 @@ type TCP struct {
 	cfg     TCPConfig
 	host    TCPHost
 	calls   upcalls
-	now     int64
-	smaller bool // ours is the smaller address: we connect
+	now     int64 // of the current call
+	since   int64 // when the state of the association began
+	smaller bool  // ours is the smaller address: we connect
+	chosen  bool  // our source ports say the lanes
 	closed  bool
 	met     bool
-	since   int64
+	told    bool // PeerUp was called
 	why     error
 	stats   Stats
 
-	lanes   [wire.MaxPaths]tcpLane
-	n       int    // lanes in use: 1 until the handshake
-	taken   int    // lanes that may have a connection, n or more: see learn
-	known   bool   // the handshake is done
-	gated   bool   // other lanes than the first wait until its backlog is through
-	gate    uint64 // the backlog: sequences below this one
-	gateEnd int64  // when its acks are enough
-	bySPort bool   // the peer's source ports say its lanes
-	chosen  bool   // ours do
-	gen     uint32 // the peer's generation, 0 = never said
-	up      int    // lanes
-	dialID  uint64
-	answers bool  // it has answered a probe
-	told    bool  // PeerUp was called
-	asked   int64 // when all lanes were asked for a sign of life
+	lanes  [wire.MaxPaths]tcpLane
+	n      int // lanes in use: 1 until the handshake
+	taken  int // lanes that may have a connection, n or more: see learn
+	up     int // lanes
+	dialID uint64
+	asked  int64 // when all lanes were asked for a sign of life
+	peer   tcpPeer
+	gate   tcpGate
 
-	remote  cong.Map
-	doubt   doubt // whether remote is the newest
-	congMap *cong.Map
-	seen    seqTable // highest sequence received, by source port
+	cong    tcpCong
 	own     ownMsgs
-	pieces  [][]byte
+	pieces  [][]byte // of the write that is being put together
+	seen    seqTable // highest sequence received, by source port
 	arrived Arrived
 }
 
@@ -138,10 +63,10 @@ func NewTCP(cfg TCPConfig, h TCPHost) *TCP {
 		cfg.Scratch = make([]byte, MinScratch)
 	}
 	l, r := cfg.Local.As16(), cfg.Remote.As16()
-	c := &TCP{cfg: cfg, host: h, n: 1, taken: 1, smaller: string(l[:]) < string(r[:]), congMap: cfg.Cong, pieces: make([][]byte, 0, maxPieces)}
+	c := &TCP{cfg: cfg, n: 1, taken: 1, smaller: string(l[:]) < string(r[:]), cong: tcpCong{own: cfg.Cong}, pieces: make([][]byte, 0, maxPieces)}
 	c.host = c.calls.tcpHost(h)
 	for i := range c.lanes {
-		c.lanes[i] = tcpLane{c: c, n: i, nextTx: cfg.StartSeq}
+		c.lanes[i] = tcpLane{c: c, n: i, out: tcpOut{nextTx: cfg.StartSeq}}
 	}
 	return c
 }
@@ -174,92 +99,11 @@ func (c *TCP) Send(m *Msg) {
 	}
 }
 
-// Cancel withdraws m as Conn.Cancel does. Bytes that were written may still arrive.
-func (c *TCP) Cancel(m *Msg, o Outcome) (later bool) {
-	c.calls.called(callCancel)
-	p := &m.priv
-	if p.list != nil {
-		p.list.remove(m)
-		c.finish(m, o)
-		return false
-	}
-	if p.state == msgPosted { // half written: the rest has to follow
-		p.state, p.outcome = msgEnding, o
-		return true
-	}
-	return false
-}
-
-// GiveUp cancels a message whose time limit has passed, as Conn.GiveUp does.
-func (c *TCP) GiveUp(m *Msg) (o Outcome, later bool) {
-	o = GaveUp
-	if !m.priv.posted {
-		o = Withdrawn
-	}
-	return o, c.Cancel(m, o)
-}
-
-// CancelMatching withdraws the messages for which match is true.
-func (c *TCP) CancelMatching(match func(*Msg) bool, o Outcome) {
-	c.calls.called(callCancel)
-	for i := range c.lanes {
-		l := &c.lanes[i]
-		for _, list := range []*msgList{&l.queue, &l.unacked} {
-			for m := list.head; m != nil; {
-				next := m.priv.next
-				if !m.priv.own && match(m) {
-					c.Cancel(m, o)
-				}
-				m = next
-			}
-		}
-		if m := l.frag; m != nil && !m.priv.own && m.priv.state == msgPosted && match(m) {
-			c.Cancel(m, o)
-		}
-	}
-}
-
-// Waiting does nothing: over RDS/TCP there are no internal messages.
-func (c *TCP) Waiting(func(*Msg)) {}
-
-// Withdraw does nothing, as Waiting.
-func (c *TCP) Withdraw(*Msg) bool { return false }
-
-// finish gives m back to its owner.
-func (c *TCP) finish(m *Msg, o Outcome) {
-	p := &m.priv
-	p.state = msgIdle
-	if p.own {
-		c.own.give(m.Owner.(*ownMsg))
-		return
-	}
-	c.stats.ended(o)
-	c.host.MsgDone(c, m, o)
-}
-
 // newOwn takes a message of the TCP itself: a pong, a probe or the answer to one.
 func (c *TCP) newOwn(sport, dport uint16) *Msg {
 	m := &c.own.take().Msg
 	m.SPort, m.DPort = sport, dport
 	return m
-}
-
-// QueueCong queues the congestion map m of the local address, which changed. It is
-// sent on the first lane that is up.
-func (c *TCP) QueueCong(m *cong.Map) {
-	c.calls.called(callNote)
-	c.congMap = m
-	c.stats.CongUpdateQueued++
-	c.sendCong()
-}
-
-func (c *TCP) sendCong() {
-	for i := range c.lanes[:c.taken] {
-		if c.lanes[i].state == Up {
-			c.lanes[i].congDirty = true
-			return
-		}
-	}
 }
 
 // State is Up if a lane is, else the first that applies to any lane of
@@ -285,9 +129,6 @@ func (c *TCP) Ready() bool { return c.up > 0 }
 
 // Kernel returns true: the peer is a Linux kernel, or behaves as one.
 func (c *TCP) Kernel() bool { return true }
-
-// RemoteCong returns the peer's congestion map, as Conn.RemoteCong.
-func (c *TCP) RemoteCong() *cong.Map { return &c.remote }
 
 // Instance returns 0: RDS/TCP does not tell one life of a peer from the next.
 func (c *TCP) Instance() uint64 { return 0 }
@@ -342,7 +183,7 @@ func (c *TCP) NextTimeout() (t int64) {
 	for i := range c.lanes[:c.taken] {
 		t = sooner(t, c.lanes[i].timeout())
 	}
-	return sooner(t, c.doubt.at)
+	return sooner(t, c.cong.doubt.at)
 }
 
 // Reset ends all lanes, or the attempts to connect them. They are then made anew. If
@@ -356,11 +197,11 @@ func (c *TCP) Reset(now int64, why error) {
 		case Up:
 			l.finishStream(why)
 		case Connecting:
-			if l.doomed = why; l.poke {
+			if l.attempt.doomed = why; l.attempt.poke {
 				l.abandon(why)
 			}
 		case Down:
-			l.backoff, l.retryAt = 0, 0
+			l.redial.ceiling, l.redial.at = 0, 0
 		}
 	}
 }
@@ -388,12 +229,12 @@ func (c *TCP) Close(now int64) {
 	c.closed = true
 	for i := range c.lanes {
 		l := &c.lanes[i]
-		c.endAll(&l.queue)
-		c.endAll(&l.unacked)
-		if m := l.frag; m != nil && m.priv.state == msgPosted {
+		c.endAll(&l.out.queue)
+		c.endAll(&l.out.unacked)
+		if m := l.out.frag; m != nil && m.priv.state == msgPosted {
 			m.priv.state, m.priv.outcome = msgEnding, Cancelled
 		}
-		l.retryAt, l.again = 0, false
+		l.redial.at, l.again = 0, false
 		switch l.state {
 		case Up:
 			l.finishStream(ErrClosed)
@@ -403,48 +244,6 @@ func (c *TCP) Close(now int64) {
 			l.awaitEnd()
 		}
 	}
-}
-
-func (c *TCP) endAll(list *msgList) {
-	for list.head != nil {
-		m := list.head
-		list.remove(m)
-		c.finish(m, Cancelled)
-	}
-}
-
-// ForgetPartial withdraws the message that is arriving in pieces and for which Begin
-// returned token. Its memory is the host's again, and its other pieces are skipped.
-func (c *TCP) ForgetPartial(token any) {
-	c.calls.called(callForget)
-	for i := range c.lanes {
-		if l := &c.lanes[i]; l.token != nil && l.token == token {
-			l.token, l.dst = nil, nil
-			l.body = bodySkip
-		}
-	}
-}
-
-// Missing returns how many bytes are still to come of the message for which Begin
-// returned token; 0 if that message is not arriving.
-func (c *TCP) Missing(token any) int {
-	for i := range c.lanes {
-		if l := &c.lanes[i]; l.token != nil && l.token == token {
-			return l.left
-		}
-	}
-	return 0
-}
-
-// seqTable has a sequence for each port; what was never set is 0.
-type seqTable struct{ pages [256]*[256]uint64 }
-
-func (t *seqTable) at(port uint16) *uint64 {
-	p := &t.pages[port>>8]
-	if *p == nil {
-		*p = new([256]uint64)
-	}
-	return &(*p)[port&255]
 }
 
 func (c *TCP) String() string {

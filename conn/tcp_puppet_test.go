@@ -376,7 +376,7 @@ func TestTCPPings(t *testing.T) {
 	for i := range 3 * maxPongs {
 		p.c.HandleData(p.now, lane, tcpFrame(uint64(4+i), 78, 0, 0, ""))
 	}
-	if n := p.c.lanes[0].queue.n; n > maxPongs {
+	if n := p.c.lanes[0].out.queue.n; n > maxPongs {
 		t.Errorf("%d answers wait", n)
 	}
 	p.c.HandleClosed(p.now, lane, nil)

@@ -184,7 +184,7 @@ func (w *tcpWorld) step() {
 func (e *tcpEnd) turn() {
 	w := e.w
 	if w.blind {
-		e.c.bySPort = false
+		e.c.peer.bySPort = false
 	}
 	if e.trusts {
 		for i := range e.c.lanes {

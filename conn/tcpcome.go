@@ -15,28 +15,31 @@ func (c *TCP) HandleConnected(now int64, lane int, id uint64, s Stream, chosen b
 	c.calls.called(callDrive)
 	c.now = now
 	l := &c.lanes[lane]
-	if l.state != Connecting || l.id != id { // asked the peer to connect, or is of a closed TCP
+	if l.state != Connecting || l.attempt.id != id { // asked the peer to connect, or is of a closed TCP
 		s.Close(true)
 		return
 	}
-	if l.poke { // that is all it was for: the peer has seen us, and connects
+	if l.attempt.poke { // that is all it was for: the peer has seen us, and connects
 		s.Close(false)
 		l.failed(ErrPoked)
 		return
 	}
-	if !c.known {
+	if !c.peer.known {
 		c.chosen = chosen
 	}
-	if l.doomed != nil && mutant.On(mutant.TCPLateUnread) {
+	if l.attempt.doomed != nil && mutant.On(mutant.TCPLateUnread) {
 		s.Close(true)
-		l.failed(l.doomed)
+		l.failed(l.attempt.doomed)
 		return
 	}
 	l.start(s)
-	if l.doomed != nil {
-		l.finishStream(l.doomed)
+	if l.attempt.doomed != nil {
+		l.finishStream(l.attempt.doomed)
 	}
 }
+
+// askEveryNs is the time between two attempts to find out which lanes are dead.
+const askEveryNs = 1_000_000_000
 
 // HandleAccept offers a connection that the peer opened from source port, and returns
 // the lane that takes it. The owner has handed up all that had arrived on the other
@@ -54,8 +57,8 @@ func (c *TCP) HandleAccept(now int64, s Stream, port uint16) (int, error) {
 		// now, is the answer.
 		l := &c.lanes[0]
 		l.again = true
-		if l.state == Down && l.backoff <= 64*c.cfg.MinBackoff {
-			l.retryAt = 0
+		if l.state == Down && l.redial.ceiling <= 64*c.cfg.MinBackoff {
+			l.redial.at = 0
 		}
 		return 0, ErrPoked
 	}
@@ -63,7 +66,7 @@ func (c *TCP) HandleAccept(now int64, s Stream, port uint16) (int, error) {
 		if l.state == Connecting {
 			l.abandon(ErrPoked)
 		}
-		l.retryAt = 0
+		l.redial.at = 0
 		l.start(s)
 		return l.n, nil
 	}
@@ -72,7 +75,7 @@ func (c *TCP) HandleAccept(now int64, s Stream, port uint16) (int, error) {
 	if c.asked == 0 || now-c.asked > askEveryNs {
 		c.asked = now
 		for i := range c.lanes[:c.taken] {
-			c.lanes[i].congDirty = true
+			c.lanes[i].out.congDue = true
 		}
 	}
 	return 0, ErrLaneBusy
@@ -82,7 +85,7 @@ func (c *TCP) HandleAccept(now int64, s Stream, port uint16) (int, error) {
 // with peers that choose it so, else the first that is down. What such a peer had
 // before is no more; what had arrived on it was read, see HandleAccept.
 func (c *TCP) freeLane(port uint16) *tcpLane {
-	if c.bySPort {
+	if c.peer.bySPort {
 		l := &c.lanes[int(port)&(c.n-1)]
 		if l.stream != nil {
 			l.broken(ErrReplaced)
@@ -102,12 +105,12 @@ func (c *TCP) freeLane(port uint16) *tcpLane {
 func (l *tcpLane) start(s Stream) {
 	c := l.c
 	l.setState(Up)
-	l.stream, l.written, l.blocked, l.lived, l.upAt = s, 0, false, false, c.now
-	l.hdrLen, l.left, l.why = 0, 0, nil
+	l.stream, l.out.written, l.out.blocked, l.lived, l.upAt = s, 0, false, false, c.now
+	l.in.hdrLen, l.in.left, l.why = 0, 0, nil
 	l.again = true
 	c.met = true
 	if c.up++; c.up == 1 {
-		l.congDirty = true
+		l.out.congDue = true
 		c.since = c.now
 	}
 	if !c.told {
@@ -118,16 +121,9 @@ func (l *tcpLane) start(s Stream) {
 	if l.n >= c.n { // nothing is sent by it, see learn
 		return
 	}
-	if m := l.pinged; m != nil && m.SPort == wire.ProbePort && m.priv.list == &l.queue {
-		l.queue.remove(m) // of a former connection: it may have been answered there
+	if m := l.pings.last; m != nil && m.SPort == wire.ProbePort && m.priv.list == &l.out.queue {
+		l.out.queue.remove(m) // of a former connection: it may have been answered there
 		c.finish(m, Cancelled)
 	}
 	l.probe()
-}
-
-// probe sends a handshake ping behind all there is.
-func (l *tcpLane) probe() {
-	l.probes++
-	l.pinged = l.c.newOwn(wire.ProbePort, 0)
-	l.enqueue(l.pinged)
 }

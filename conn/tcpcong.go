@@ -1,6 +1,10 @@
 package conn
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/rdsd/rdsd/conn/cong"
+)
 
 // A kernel tells its congestion map, as it is at that moment, by whichever of its
 // lanes is sending (rds_send_xmit). Two maps that come by different lanes may have
@@ -31,18 +35,18 @@ func (l *tcpLane) newCong(b []byte) {
 	c := l.c
 	c.stats.CongUpdateReceived++
 	c.arrived.Control += congWork
-	if c.remote.Load(b, nil) == nil {
-		c.host.Congestion(c, &c.remote)
+	if c.cong.remote.Load(b, nil) == nil {
+		c.host.Congestion(c, &c.cong.remote)
 	}
-	l.congAt = c.now
-	c.doubt.at = 0
-	if c.remote.Empty() {
-		c.doubt.n = 0
+	l.in.congAt = c.now
+	c.cong.doubt.at = 0
+	if c.cong.remote.Empty() {
+		c.cong.doubt.n = 0
 		return
 	}
 	for i := range c.lanes {
-		if o := &c.lanes[i]; o != l && o.congAt != 0 && c.now-o.congAt < congDoubt {
-			c.doubt.at = c.now + congDoubt<<min(c.doubt.n, maxDoubts)
+		if o := &c.lanes[i]; o != l && o.in.congAt != 0 && c.now-o.in.congAt < congDoubt {
+			c.cong.doubt.at = c.now + congDoubt<<min(c.cong.doubt.n, maxDoubts)
 			return
 		}
 	}
@@ -51,14 +55,42 @@ func (l *tcpLane) newCong(b []byte) {
 // resolve ends a doubt that is due: with the last lane that is up, which has to
 // hand over least.
 func (c *TCP) resolve() {
-	if c.doubt.at == 0 || c.now < c.doubt.at {
+	if c.cong.doubt.at == 0 || c.now < c.cong.doubt.at {
 		return
 	}
-	c.doubt.at = 0
+	c.cong.doubt.at = 0
 	for i := len(c.lanes) - 1; i >= 0; i-- {
 		if l := &c.lanes[i]; l.state == Up {
-			c.doubt.n++
+			c.cong.doubt.n++
 			l.finishStream(errDoubt)
+			return
+		}
+	}
+}
+
+// tcpCong is what each side knows of the other's congested ports.
+type tcpCong struct {
+	remote cong.Map  // the peer's
+	doubt  doubt     // whether remote is the newest
+	own    *cong.Map // of the local address, the host's
+}
+
+// RemoteCong returns the peer's congestion map, as Conn.RemoteCong.
+func (c *TCP) RemoteCong() *cong.Map { return &c.cong.remote }
+
+// QueueCong queues the congestion map m of the local address, which changed. It is
+// sent on the first lane that is up.
+func (c *TCP) QueueCong(m *cong.Map) {
+	c.calls.called(callNote)
+	c.cong.own = m
+	c.stats.CongUpdateQueued++
+	c.sendCong()
+}
+
+func (c *TCP) sendCong() {
+	for i := range c.lanes[:c.taken] {
+		if c.lanes[i].state == Up {
+			c.lanes[i].out.congDue = true
 			return
 		}
 	}

@@ -61,7 +61,7 @@ func TestTCPDoubtfulMaps(t *testing.T) {
 		tell(0, false)
 		p.run(1)
 		if n > 0 {
-			p.c.doubt.n = n // the peer was congested all the time
+			p.c.cong.doubt.n = n // the peer was congested all the time
 		}
 		tell(1, true)
 		if p.run(doubtMs<<n - 1); ended() {
@@ -82,7 +82,7 @@ func TestTCPDoubtfulMaps(t *testing.T) {
 		}
 	}
 	tell(1, false)
-	if p.c.doubt.n != 0 {
+	if p.c.cong.doubt.n != 0 {
 		t.Error("the peer is not congested any more")
 	}
 }

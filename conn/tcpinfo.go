@@ -7,18 +7,18 @@ import "github.com/rdsd/rdsd/conn/wire"
 func (c *TCP) Info() Info {
 	i := Info{
 		Local: c.cfg.Local, Remote: c.cfg.Remote, State: c.State(), Ready: c.Ready(), Since: c.since,
-		Met: c.met, Kernel: true, NextTx: c.lanes[0].nextTx, LastRx: c.lanes[0].rxLast, LastAck: c.lanes[0].lastAck,
-		LastError: c.why, RetryAt: c.lanes[0].retryAt, Stats: c.stats,
+		Met: c.met, Kernel: true, NextTx: c.lanes[0].out.nextTx, LastRx: c.lanes[0].in.last, LastAck: c.lanes[0].out.lastAck,
+		LastError: c.why, RetryAt: c.lanes[0].redial.at, Stats: c.stats,
 	}
 	for k := range c.lanes {
 		l := &c.lanes[k]
-		i.Queued += l.queue.n
-		i.QueuedBytes += l.queue.bytes
-		i.Unacked += l.unacked.n
-		i.UnackedBytes += l.unacked.bytes
-		if l.frag != nil {
+		i.Queued += l.out.queue.n
+		i.QueuedBytes += l.out.queue.bytes
+		i.Unacked += l.out.unacked.n
+		i.UnackedBytes += l.out.unacked.bytes
+		if l.out.frag != nil {
 			i.Unacked++
-			i.UnackedBytes += len(l.frag.Data)
+			i.UnackedBytes += len(l.out.frag.Data)
 		}
 	}
 	return i
@@ -45,16 +45,16 @@ type TCPLane struct {
 func (c *TCP) Lanes(out []TCPLane) []TCPLane {
 	for i := range c.lanes[:c.taken] {
 		l := &c.lanes[i]
-		x := TCPLane{State: l.state, NextTx: l.nextTx, LastRx: l.rxLast, Queued: l.queue.n, Unacked: l.unacked.n}
+		x := TCPLane{State: l.state, NextTx: l.out.nextTx, LastRx: l.in.last, Queued: l.out.queue.n, Unacked: l.out.unacked.n}
 		if l.stream != nil {
 			n, _ := l.stream.Unacked()
-			x.Stream, x.Written, x.TCPs = l.stream, l.written, l.written-min(uint64(n), l.written)
+			x.Stream, x.Written, x.TCPs = l.stream, l.out.written, l.out.written-min(uint64(n), l.out.written)
 			x.Awaited = x.TCPs
-			if m := l.unacked.tail; m != nil {
+			if m := l.out.unacked.tail; m != nil {
 				x.Awaited = m.priv.end
 			}
-			if x.DataLeft = l.left; l.left == 0 {
-				x.HdrLeft = wire.HeaderLen - l.hdrLen
+			if x.DataLeft = l.in.left; l.in.left == 0 {
+				x.HdrLeft = wire.HeaderLen - l.in.hdrLen
 			}
 		}
 		out = append(out, x)

@@ -7,6 +7,31 @@ import (
 	"github.com/rdsd/rdsd/internal/mutant"
 )
 
+// tcpIn is the receiving side of a lane: a header, then its payload.
+type tcpIn struct {
+	last uint64 // highest sequence received
+
+	hdr    [wire.HeaderLen]byte // a header in parts
+	hdrLen int
+	h      wire.Header
+	body   bodyKind
+	left   int    // payload bytes to come
+	dst    []byte // where the rest of them goes
+	token  any
+
+	cong   []byte // a congestion map in parts
+	congAt int64  // when the last one came, 0: none
+}
+
+// bodyKind says what becomes of a payload.
+type bodyKind uint8
+
+const (
+	bodySkip bodyKind = iota // nothing
+	bodyPlace
+	bodyCong
+)
+
 // HandleData takes what arrived on a lane's stream, in any cuts.
 func (c *TCP) HandleData(now int64, lane int, b []byte) {
 	c.calls.called(callDrive)
@@ -14,30 +39,30 @@ func (c *TCP) HandleData(now int64, lane int, b []byte) {
 	l := &c.lanes[lane]
 	l.lived = true
 	for len(b) > 0 && l.stream != nil {
-		if l.left > 0 {
-			n := min(l.left, len(b))
-			if l.body != bodySkip {
-				copy(l.dst, b[:n])
+		if l.in.left > 0 {
+			n := min(l.in.left, len(b))
+			if l.in.body != bodySkip {
+				copy(l.in.dst, b[:n])
 			}
 			b = b[n:]
 			l.placed(n)
 			continue
 		}
-		if l.hdrLen == 0 && len(b) >= wire.HeaderLen {
-			_ = wire.ParseTCP(b, &l.h)
+		if l.in.hdrLen == 0 && len(b) >= wire.HeaderLen {
+			_ = wire.ParseTCP(b, &l.in.h)
 			b = b[wire.HeaderLen:]
 		} else {
-			n := copy(l.hdr[l.hdrLen:], b)
+			n := copy(l.in.hdr[l.in.hdrLen:], b)
 			b = b[n:]
-			if l.hdrLen += n; l.hdrLen < wire.HeaderLen {
+			if l.in.hdrLen += n; l.in.hdrLen < wire.HeaderLen {
 				break
 			}
-			l.hdrLen = 0
-			_ = wire.ParseTCP(l.hdr[:], &l.h)
+			l.in.hdrLen = 0
+			_ = wire.ParseTCP(l.in.hdr[:], &l.in.h)
 		}
 		b = l.message(b)
 	}
-	if l.stream != nil && l.unacked.n > 0 { // what answers acks, too
+	if l.stream != nil && l.out.unacked.n > 0 { // what answers acks, too
 		l.checkAcks()
 	}
 }
@@ -46,8 +71,8 @@ func (c *TCP) HandleData(now int64, lane int, b []byte) {
 // directly: they are payload. It returns nil if the bytes have to go through
 // HandleData. The memory is valid until the next call.
 func (c *TCP) Want(lane int) []byte {
-	if l := &c.lanes[lane]; l.left > 0 && l.body == bodyPlace {
-		return l.dst
+	if l := &c.lanes[lane]; l.in.left > 0 && l.in.body == bodyPlace {
+		return l.in.dst
 	}
 	return nil
 }
@@ -62,22 +87,22 @@ func (c *TCP) HandlePlaced(now int64, lane, n int) {
 }
 
 func (l *tcpLane) placed(n int) {
-	if l.body != bodySkip {
-		l.dst = l.dst[n:]
+	if l.in.body != bodySkip {
+		l.in.dst = l.in.dst[n:]
 	}
-	if l.left -= n; l.left > 0 {
+	if l.in.left -= n; l.in.left > 0 {
 		return
 	}
 	c := l.c
-	switch l.body {
+	switch l.in.body {
 	case bodyPlace:
-		token := l.token
-		l.token, l.dst = nil, nil
+		token := l.in.token
+		l.in.token, l.in.dst = nil, nil
 		l.accepted()
-		c.host.Commit(c, &l.h, token)
+		c.host.Commit(c, &l.in.h, token)
 	case bodyCong:
-		l.dst = nil
-		l.newCong(l.rxCong)
+		l.in.dst = nil
+		l.newCong(l.in.cong)
 	}
 }
 
@@ -85,14 +110,14 @@ func (l *tcpLane) placed(n int) {
 // what is left of b.
 func (l *tcpLane) message(b []byte) []byte {
 	c := l.c
-	h := &l.h
+	h := &l.in.h
 	if h.Len > wire.MaxMessage {
 		l.protocolError(fmt.Errorf("a message of %d bytes", h.Len))
 		return nil
 	}
 	c.stats.RecvFrames++
 	n := int(h.Len)
-	l.body, l.left = bodySkip, n
+	l.in.body, l.in.left = bodySkip, n
 	switch {
 	case h.Flags == wire.FlagCong:
 		if n == wire.CongLen { // others are consumed, as by the kernel
@@ -105,23 +130,23 @@ func (l *tcpLane) message(b []byte) []byte {
 		c.arrived.Control++
 		l.received()
 		c.learn(h)
-		c.answers = true
-		if l.probes--; l.probes <= 0 {
-			l.probes = 0
-			c.gated = c.gated && l.n > 0
+		c.peer.answers = true
+		if l.pings.open--; l.pings.open <= 0 {
+			l.pings.open = 0
+			c.gate.shut = c.gate.shut && l.n > 0
 		}
 	case h.DPort == 0 && !c.cfg.IgnorePings:
 		l.received()
 		l.ping()
 	case n <= len(b):
-		l.left = 0
+		l.in.left = 0
 		l.verdict(c.host.Deliver(c, h, b[:n:n]))
 		l.received()
 		return b[n:]
 	default:
 		dst, token, v := c.host.Begin(c, h)
 		if v == Accepted {
-			l.body, l.dst, l.token = bodyPlace, dst, token
+			l.in.body, l.in.dst, l.in.token = bodyPlace, dst, token
 		} else {
 			l.verdict(v)
 			l.received()
@@ -136,30 +161,30 @@ func (l *tcpLane) message(b []byte) []byte {
 // another order. A source port stays in its lane, so the port is what counts;
 // pongs have none, and every lane has pings of its own.
 func (l *tcpLane) duplicate() bool {
-	h := &l.h
+	h := &l.in.h
 	return h.Flags&wire.FlagRetransmitted != 0 && h.Seq <= *l.last() && !mutant.On(mutant.TCPDuplicateTaken)
 }
 
 func (l *tcpLane) last() *uint64 {
-	if l.h.SPort == 0 || l.h.SPort == wire.ProbePort {
-		return &l.rxLast
+	if l.in.h.SPort == 0 || l.in.h.SPort == wire.ProbePort {
+		return &l.in.last
 	}
-	return l.c.seen.at(l.h.SPort)
+	return l.c.seen.at(l.in.h.SPort)
 }
 
 // received notes the sequence of a message that is whole, or of which nothing
 // is kept. One without the flag counts even if it is old: the peer has
 // restarted.
 func (l *tcpLane) received() {
-	*l.last() = l.h.Seq
-	l.rxLast = l.h.Seq
+	*l.last() = l.in.h.Seq
+	l.in.last = l.in.h.Seq
 	l.c.arrived.Messages++
 }
 
 func (l *tcpLane) accepted() {
 	l.received()
 	l.c.stats.RecvQueued++
-	l.c.stats.RecvBytes += uint64(l.h.Len)
+	l.c.stats.RecvBytes += uint64(l.in.h.Len)
 }
 
 func (l *tcpLane) verdict(v Verdict) {
@@ -167,7 +192,7 @@ func (l *tcpLane) verdict(v Verdict) {
 	switch v {
 	case Accepted:
 		s.RecvQueued++
-		s.RecvBytes += uint64(l.h.Len)
+		s.RecvBytes += uint64(l.in.h.Len)
 	case NoSocket:
 		s.RecvDropNoSock++
 		l.c.arrived.Control++
@@ -180,77 +205,47 @@ func (l *tcpLane) verdict(v Verdict) {
 // congFrame takes a congestion frame, whole or in parts.
 func (l *tcpLane) congFrame(b []byte) []byte {
 	if len(b) >= wire.CongLen {
-		l.left = 0
+		l.in.left = 0
 		l.newCong(b[:wire.CongLen])
 		return b[wire.CongLen:]
 	}
-	if l.rxCong == nil {
-		l.rxCong = make([]byte, wire.CongLen)
+	if l.in.cong == nil {
+		l.in.cong = make([]byte, wire.CongLen)
 	}
-	l.body, l.dst = bodyCong, l.rxCong
+	l.in.body, l.in.dst = bodyCong, l.in.cong
 	return b
 }
 
-// ping answers one, and takes what a probe says of the peer. Nobody answers
-// pongs, nor asks a port that is congested to take one.
-func (l *tcpLane) ping() {
-	c := l.c
-	h := &l.h
-	c.stats.RecvPing++
-	c.arrived.Control++
-	if h.IsProbe() {
-		c.learn(h)
-	}
-	if h.SPort == 0 || c.remote.Test(h.SPort) || c.own.n >= maxPongs {
-		return
-	}
-	c.stats.SendPong++
-	l.enqueue(c.newOwn(0, h.SPort))
-}
-
-// learn takes what a probe or its answer says. How many lanes there are is
-// settled once, but for more.
-func (c *TCP) learn(h *wire.Header) {
-	x := h.Handshake()
-	if x.Gen != 0 {
-		if c.gen != 0 && c.gen != x.Gen {
-			c.restarted()
-		}
-		c.gen = x.Gen
-	}
-	c.bySPort = c.bySPort || x.BySPort
-	n := min(h.Paths(), c.cfg.Lanes)
-	c.known = true
-	if n > c.n {
-		c.gated, c.gate, c.gateEnd = true, c.lanes[0].nextTx, c.now+gateNs
-		c.n = n
-		for i := range c.lanes[1:] { // a socket that moves there must not count backwards
-			l := &c.lanes[i+1]
-			l.nextTx = max(l.nextTx, c.lanes[0].nextTx)
-		}
-		c.lanes[0].probe()
-	}
-	// A kernel that knew more lanes in an earlier life of ours goes on to connect
-	// them, and any of them may be the one it now sends by: nothing on the wire
-	// tells. So all that come are taken; we send by n.
-	if c.taken = max(c.taken, c.n); !c.smaller && h.Paths() > c.taken {
-		c.taken = h.Paths()
-	}
-}
-
-// restarted ends what was sent to the life of the peer that is over, and forgets
-// what that one has sent.
-func (c *TCP) restarted() {
-	c.seen = seqTable{}
+// ForgetPartial withdraws the message that is arriving in pieces and for which Begin
+// returned token. Its memory is the host's again, and its other pieces are skipped.
+func (c *TCP) ForgetPartial(token any) {
+	c.calls.called(callForget)
 	for i := range c.lanes {
-		l := &c.lanes[i]
-		for m := l.queue.head; m != nil; {
-			next := m.priv.next
-			if m.priv.posted {
-				l.queue.remove(m)
-				c.finish(m, Lost)
-			}
-			m = next
+		if l := &c.lanes[i]; l.in.token != nil && l.in.token == token {
+			l.in.token, l.in.dst = nil, nil
+			l.in.body = bodySkip
 		}
 	}
+}
+
+// Missing returns how many bytes are still to come of the message for which Begin
+// returned token; 0 if that message is not arriving.
+func (c *TCP) Missing(token any) int {
+	for i := range c.lanes {
+		if l := &c.lanes[i]; l.in.token != nil && l.in.token == token {
+			return l.in.left
+		}
+	}
+	return 0
+}
+
+// seqTable has a sequence for each port; what was never set is 0.
+type seqTable struct{ pages [256]*[256]uint64 }
+
+func (t *seqTable) at(port uint16) *uint64 {
+	p := &t.pages[port>>8]
+	if *p == nil {
+		*p = new([256]uint64)
+	}
+	return &(*p)[port&255]
 }

@@ -8,6 +8,24 @@ const (
 	tcpBudget = 256 << 10 // bytes of a lane in one Flush
 )
 
+// tcpOut is the sending side of a lane.
+type tcpOut struct {
+	nextTx  uint64
+	lastAck uint64
+	queue   msgList
+	unacked msgList
+	written uint64 // bytes the stream has taken
+	blocked bool   // until HandleRoom
+
+	frag    *Msg // half written
+	fragOff int  // bytes of it written, header included
+	fragHdr [wire.HeaderLen]byte
+
+	congDue  bool   // the map is to be sent
+	congRest []byte // of a congestion frame half written
+	congBuf  []byte
+}
+
 // write writes until there is nothing, no room, or the bound is reached.
 func (l *tcpLane) write() {
 	for sum := 0; sum < tcpBudget && l.needFlush(); {
@@ -21,7 +39,7 @@ func (l *tcpLane) write() {
 		l.c.stats.SendFrames++
 		l.account(n)
 		sum += n
-		l.blocked = n < want
+		l.out.blocked = n < want
 	}
 	l.armAck()
 }
@@ -49,23 +67,23 @@ func (l *tcpLane) gather(budget int) (sum int) {
 			put(b)
 		}
 	}
-	if m := l.frag; m != nil {
-		rest := wire.HeaderLen + len(m.Data) - l.fragOff
-		if l.fragOff < wire.HeaderLen {
-			at += copy(buf, l.fragHdr[l.fragOff:])
+	if m := l.out.frag; m != nil {
+		rest := wire.HeaderLen + len(m.Data) - l.out.fragOff
+		if l.out.fragOff < wire.HeaderLen {
+			at += copy(buf, l.out.fragHdr[l.out.fragOff:])
 			payload(m.Data)
 		} else {
-			payload(m.Data[l.fragOff-wire.HeaderLen:])
+			payload(m.Data[l.out.fragOff-wire.HeaderLen:])
 		}
 		sum += rest
 	}
-	if l.congRest != nil {
-		at += copy(buf[at:], l.congRest)
-		sum += len(l.congRest)
-	} else if l.congDirty {
+	if l.out.congRest != nil {
+		at += copy(buf[at:], l.out.congRest)
+		sum += len(l.out.congRest)
+	} else if l.out.congDue {
 		h := wire.Header{Flags: wire.FlagCong, Len: wire.CongLen}
 		h.PutTCP(buf[at:])
-		c.congMap.Put(buf[at+wire.HeaderLen:])
+		c.cong.own.Put(buf[at+wire.HeaderLen:])
 		at += wire.HeaderLen + wire.CongLen
 		sum += wire.HeaderLen + wire.CongLen
 	}
@@ -73,7 +91,7 @@ func (l *tcpLane) gather(budget int) (sum int) {
 		put(nil)
 		return sum
 	}
-	for m := l.queue.head; m != nil && sum < budget && len(c.pieces) < maxPieces-2; m = m.priv.next {
+	for m := l.out.queue.head; m != nil && sum < budget && len(c.pieces) < maxPieces-2; m = m.priv.next {
 		need := wire.HeaderLen
 		if len(m.Data) <= tcpCopy {
 			need += len(m.Data)
@@ -101,48 +119,48 @@ func (l *tcpLane) putHeader(b []byte, m *Msg) {
 // account notes that the first n bytes of what gather put together were taken.
 func (l *tcpLane) account(n int) {
 	c := l.c
-	if m := l.frag; m != nil {
-		rest := wire.HeaderLen + len(m.Data) - l.fragOff
+	if m := l.out.frag; m != nil {
+		rest := wire.HeaderLen + len(m.Data) - l.out.fragOff
 		if n < rest {
-			l.fragOff += n
-			l.written += uint64(n)
+			l.out.fragOff += n
+			l.out.written += uint64(n)
 			return
 		}
 		n -= rest
-		l.written += uint64(rest)
-		l.frag = nil
+		l.out.written += uint64(rest)
+		l.out.frag = nil
 		l.wrote(m)
 	}
-	if k := len(l.congRest); k > 0 {
+	if k := len(l.out.congRest); k > 0 {
 		k = min(k, n)
 		n -= k
-		l.written += uint64(k)
-		if l.congRest = l.congRest[k:]; len(l.congRest) > 0 {
+		l.out.written += uint64(k)
+		if l.out.congRest = l.out.congRest[k:]; len(l.out.congRest) > 0 {
 			return
 		}
-		l.congRest = nil
-	} else if l.congDirty && n > 0 {
+		l.out.congRest = nil
+	} else if l.out.congDue && n > 0 {
 		k := min(n, wire.HeaderLen+wire.CongLen)
-		l.congDirty = false
+		l.out.congDue = false
 		if k < wire.HeaderLen+wire.CongLen {
 			l.keepCong(k)
 		}
 		n -= k
-		l.written += uint64(k)
+		l.out.written += uint64(k)
 	}
 	for n > 0 {
-		m := l.queue.head
-		l.queue.remove(m)
+		m := l.out.queue.head
+		l.out.queue.remove(m)
 		m.priv.state, m.priv.posted = msgPosted, true
 		if m.priv.flags&wire.FlagRetransmitted != 0 {
 			c.stats.Retransmitted++
 		}
 		k := min(n, wire.HeaderLen+len(m.Data))
 		n -= k
-		l.written += uint64(k)
+		l.out.written += uint64(k)
 		if k < wire.HeaderLen+len(m.Data) {
-			l.frag, l.fragOff = m, k
-			l.putHeader(l.fragHdr[:], m)
+			l.out.frag, l.out.fragOff = m, k
+			l.putHeader(l.out.fragHdr[:], m)
 			return
 		}
 		l.wrote(m)
@@ -152,13 +170,13 @@ func (l *tcpLane) account(n int) {
 // keepCong keeps what is left of a congestion frame of which k bytes were taken:
 // the map may change before the rest goes.
 func (l *tcpLane) keepCong(k int) {
-	if l.congBuf == nil {
-		l.congBuf = make([]byte, wire.HeaderLen+wire.CongLen)
+	if l.out.congBuf == nil {
+		l.out.congBuf = make([]byte, wire.HeaderLen+wire.CongLen)
 	}
 	h := wire.Header{Flags: wire.FlagCong, Len: wire.CongLen}
-	h.PutTCP(l.congBuf)
-	l.c.congMap.Put(l.congBuf[wire.HeaderLen:])
-	l.congRest = l.congBuf[k:]
+	h.PutTCP(l.out.congBuf)
+	l.c.cong.own.Put(l.out.congBuf[wire.HeaderLen:])
+	l.out.congRest = l.out.congBuf[k:]
 }
 
 // wrote notes that m was taken whole.
@@ -170,13 +188,13 @@ func (l *tcpLane) wrote(m *Msg) {
 		c.finish(m, m.priv.outcome)
 		return
 	}
-	m.priv.end = l.written
-	l.unacked.push(m)
+	m.priv.end = l.out.written
+	l.out.unacked.push(m)
 }
 
 // HandleRoom tells the TCP that a lane's stream takes bytes again.
 func (c *TCP) HandleRoom(now int64, lane int) {
 	c.calls.called(callDrive)
 	c.now = now
-	c.lanes[lane].blocked = false
+	c.lanes[lane].out.blocked = false
 }

@@ -22,6 +22,12 @@ const (
 	answeredNs = 30_000_000_000
 )
 
+// tcpAcks says when to look at what the peer's TCP has acknowledged.
+type tcpAcks struct {
+	at   int64 // 0: nothing waits for it
+	wait int64 // from one look to the next
+}
+
 // heard says that the acknowledgements of l's connection count.
 func (l *tcpLane) heard() bool {
 	c := l.c
@@ -29,37 +35,37 @@ func (l *tcpLane) heard() bool {
 		return true
 	}
 	wait := int64(silentNs)
-	if c.answers && l.probes > 0 {
+	if c.peer.answers && l.pings.open > 0 {
 		wait = answeredNs
 	}
 	return l.state == Up && c.now-l.upAt >= wait
 }
 
 func (l *tcpLane) armAck() {
-	if l.state == Up && l.ackAt == 0 && l.unacked.n > 0 {
-		if l.ackWait == 0 {
-			l.ackWait = firstAckWait
+	if l.state == Up && l.acks.at == 0 && l.out.unacked.n > 0 {
+		if l.acks.wait == 0 {
+			l.acks.wait = firstAckWait
 		}
-		l.ackAt = l.c.now + l.ackWait
+		l.acks.at = l.c.now + l.acks.wait
 	}
 }
 
 // checkAcks ends the messages that the peer's TCP has acknowledged.
 func (l *tcpLane) checkAcks() {
-	if l.unacked.n == 0 || !l.heard() {
+	if l.out.unacked.n == 0 || !l.heard() {
 		return
 	}
 	n, err := l.stream.Unacked()
-	if err != nil || uint64(n) > l.written {
+	if err != nil || uint64(n) > l.out.written {
 		return
 	}
-	acked := l.written - uint64(n)
-	for m := l.unacked.head; m != nil && m.priv.end <= acked; m = l.unacked.head {
-		l.unacked.remove(m)
-		l.lastAck = m.priv.seq
+	acked := l.out.written - uint64(n)
+	for m := l.out.unacked.head; m != nil && m.priv.end <= acked; m = l.out.unacked.head {
+		l.out.unacked.remove(m)
+		l.out.lastAck = m.priv.seq
 		l.c.finish(m, Acked)
 	}
-	if l.unacked.n == 0 {
-		l.ackAt, l.ackWait = 0, 0
+	if l.out.unacked.n == 0 {
+		l.acks.at, l.acks.wait = 0, 0
 	}
 }
