@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -223,3 +224,6 @@ func (w *world) clean(clients ...*raw) {
 		}
 	}
 }
+
+// rcOf is p's connection by queue pairs.
+func rcOf(p *peer) *conn.Conn { return p.c.to.(*byQP).Conn }

@@ -64,5 +64,4 @@ func (e *Engine) cancelOne(t *txMsg) {
 	if p.c.Cancel(&t.m, cancelled) {
 		e.settle(t, cancelled)
 	}
-	e.touch(p)
 }

@@ -43,7 +43,6 @@ func (e *Engine) tellCong() {
 	for _, p := range e.peers.all {
 		if p.local.congNews {
 			p.c.QueueCong(&p.local.cong)
-			e.touch(p)
 		}
 	}
 	for _, l := range e.addrs.all {

@@ -3,35 +3,165 @@ package engine
 import (
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/cong"
+	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/rdmaop"
 )
 
-// connection is what the engine asks of a peer's connection whatever carries it:
-// queue pairs (*conn.Conn) or RDS/TCP (*conn.TCP).
-type connection interface {
+// facts is what a peer's connection can be asked, whatever carries it. Asking
+// changes nothing.
+type facts interface {
+	State() conn.State
+	Ready() bool
+	Kernel() bool // of a Linux kernel, as all by RDS/TCP are
+	Instance() uint64
+	Info() conn.Info
+	Stats() *conn.Stats
+	RemoteCong() *cong.Map
+	Missing(token any) int
+	Waiting(f func(*conn.Msg)) // f may call connection.Send
+	NeedFlush() bool
+	NextTimeout() int64
+	Queued() int
+	OpsUnderWay() uint64
+	Past() (conn.Past, bool)
+	IdleSince() (since int64, idle bool)
+
+	// rdma reports whether operations, grants and cookies have a way there.
+	rdma() bool
+	// supports reports whether the device and the peer can carry out o.
+	supports(o *rdmaop.Op) bool
+	// queues reports whether it has queues of its own, and takes whatever it is given.
+	queues() bool
+	// metered reports whether what it receives is counted below it.
+	metered() bool
+	// limitable says what of the peer's the limits apply to.
+	limitable() string
+	// drains reports whether it has broken and waits for its work requests to end.
+	drains() bool
+	// attached reports whether it has something of a device's.
+	attached() bool
+	// retries reports whether a failed attempt is followed by one by another device.
+	retries() bool
+	// starved reports whether it has no credits.
+	starved() bool
+	// describe completes what rdsctl is told, row what the lists say.
+	describe(i *Peer)
+	row(r *stats.Peer)
+}
+
+// carrier is what carries a connection: queue pairs (byQP) or RDS/TCP (byTCP).
+type carrier interface {
+	facts
+
 	Send(*conn.Msg)
 	Cancel(*conn.Msg, conn.Outcome) (later bool)
 	CancelMatching(match func(*conn.Msg) bool, o conn.Outcome)
 	GiveUp(*conn.Msg) (o conn.Outcome, later bool)
-	Waiting(func(*conn.Msg))
 	Withdraw(*conn.Msg) bool
 	ForgetPartial(token any)
-	Missing(token any) int
-
 	QueueCong(*cong.Map)
-	RemoteCong() *cong.Map
-
-	NeedFlush() bool
 	Flush(now int64)
 	Tick(now int64)
-	NextTimeout() int64
 	TakeArrived() conn.Arrived
 	Reset(now int64, why error)
+	CutOff(now int64, why error)
 	Close(now int64)
+	SetSilence(now, ns int64)
 
-	State() conn.State
-	Ready() bool
-	Kernel() bool
-	Instance() uint64
-	Info() conn.Info
-	Stats() *conn.Stats
+	// hold stops what it receives, or lets it go on.
+	hold(on bool, now int64)
+	// meter has what it receives counted below it, if bytes are limited.
+	meter()
+	// forget gives back what it was promised. The peer is forgotten.
+	forget()
 }
+
+// connection is a peer's connection as the rest of the engine has it. Each call that
+// may change it is a method here, and touches the peer: it may have something to send,
+// have broken, or have a new timer then. Nobody else calls its carrier, flushPeers and
+// what the carrier's own events call excepted.
+type connection struct {
+	facts
+	to carrier
+	e  *Engine
+	p  *peer
+}
+
+// carriedBy gives p its connection.
+func (e *Engine) carriedBy(p *peer, c carrier) { p.c = connection{c, c, e, p} }
+
+// Send is conn.Conn.Send, as the others are those of their names.
+func (c *connection) Send(m *conn.Msg) {
+	c.to.Send(m)
+	c.e.touch(c.p)
+}
+
+func (c *connection) Cancel(m *conn.Msg, o conn.Outcome) (later bool) {
+	later = c.to.Cancel(m, o)
+	c.e.touch(c.p)
+	return later
+}
+
+func (c *connection) CancelMatching(match func(*conn.Msg) bool, o conn.Outcome) {
+	c.to.CancelMatching(match, o)
+	c.e.touch(c.p)
+}
+
+func (c *connection) GiveUp(m *conn.Msg) (o conn.Outcome, later bool) {
+	o, later = c.to.GiveUp(m)
+	c.e.touch(c.p)
+	return o, later
+}
+
+func (c *connection) Withdraw(m *conn.Msg) bool {
+	ok := c.to.Withdraw(m)
+	c.e.touch(c.p)
+	return ok
+}
+
+func (c *connection) ForgetPartial(token any) {
+	c.to.ForgetPartial(token)
+	c.e.touch(c.p)
+}
+
+func (c *connection) QueueCong(m *cong.Map) {
+	c.to.QueueCong(m)
+	c.e.touch(c.p)
+}
+
+func (c *connection) Tick(now int64) {
+	c.to.Tick(now)
+	c.e.touch(c.p)
+}
+
+func (c *connection) TakeArrived() conn.Arrived { return c.to.TakeArrived() }
+
+func (c *connection) Reset(now int64, why error) {
+	c.to.Reset(now, why)
+	c.e.touch(c.p)
+}
+
+// CutOff is Reset for a peer that is not allowed any more: nothing is waited for.
+func (c *connection) CutOff(now int64, why error) {
+	c.to.CutOff(now, why)
+	c.e.touch(c.p)
+}
+
+func (c *connection) Close(now int64) {
+	c.to.Close(now)
+	c.e.touch(c.p)
+}
+
+// SetSilence has no meaning by RDS/TCP, which has a limit of its own.
+func (c *connection) SetSilence(now, ns int64) {
+	c.to.SetSilence(now, ns)
+	c.e.touch(c.p)
+}
+
+func (c *connection) hold(on bool, now int64) {
+	c.to.hold(on, now)
+	c.e.touch(c.p)
+}
+
+func (c *connection) meter()  { c.to.meter() }
+func (c *connection) forget() { c.to.forget() }

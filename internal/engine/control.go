@@ -73,7 +73,6 @@ func (e *Engine) ctl(p *peer, t wire.InternalType, rkey uint32) *ctlMsg {
 func (e *Engine) sendCtl(p *peer, m *ctlMsg, body []byte) {
 	m.m.Data = body
 	p.c.Send(&m.m)
-	e.touch(p)
 }
 
 // ctlDone ends an internal message. A REVOKE that cannot be delivered any more

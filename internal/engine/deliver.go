@@ -205,7 +205,7 @@ func (a *arrival) set(p *peer, h *wire.Header) {
 // if they were for one use: before the application can read the message
 // (net/rds/rdma.c rds_rdma_unuse).
 func (e *Engine) used(p *peer, s *socket, x *wire.Exts) {
-	if p.tcp != nil {
+	if !p.c.rdma() {
 		return // operations have no way there
 	}
 	for _, rkey := range x.RDMAKeys[:x.RDMA] {

@@ -81,13 +81,13 @@ func (e *Engine) drained(r *rail) {
 	list := e.dirty.draining
 	e.dirty.draining = e.dirty.spareDraining[:0]
 	for _, p := range list {
-		if p.rail != r {
+		q := p.c.to.(*byQP) // no other drains
+		if q.rail != r {
 			e.dirty.draining = append(e.dirty.draining, p)
 			continue
 		}
 		p.draining = false
-		p.rc.CQEmpty(e.now)
-		e.touch(p)
+		q.drained(e.now)
 	}
 	e.dirty.spareDraining = list
 }
@@ -95,28 +95,26 @@ func (e *Engine) drained(r *rail) {
 // complete routes one completion. Those of a queue pair that is gone only give
 // their receive buffer back.
 func (e *Engine) complete(r *rail, wc *verbs.WC) {
-	p := r.lastQP
-	if p == nil || r.lastQPN != wc.QPNum {
-		p = r.byQPN[wc.QPNum]
-		r.lastQP, r.lastQPN = p, wc.QPNum
+	q := r.lastQP
+	if q == nil || r.lastQPN != wc.QPNum {
+		q = r.byQPN[wc.QPNum]
+		r.lastQP, r.lastQPN = q, wc.QPNum
 	}
 	if isRecv(wc) {
-		if p != nil {
-			buf := r.recvMem[int(wc.WRID&^recvWRID)*e.cfg.MaxSend:][:e.cfg.MaxSend]
-			if wc.Status == verbs.WCSuccess {
-				p.rc.HandleRecv(e.now, wc, buf[:min(int(wc.ByteLen), len(buf))])
-			} else {
-				p.rc.HandleRecv(e.now, wc, nil)
-			}
-			e.took(p, int(wc.ByteLen))
-			e.touch(p)
+		buf := int(wc.WRID &^ recvWRID)
+		switch {
+		case q == nil:
+		case wc.Status == verbs.WCSuccess:
+			mem := r.recvMem[buf*e.cfg.MaxSend:][:e.cfg.MaxSend]
+			q.received(e.now, wc, mem[:min(int(wc.ByteLen), len(mem))])
+		default:
+			q.received(e.now, wc, nil)
 		}
-		r.repost = append(r.repost, r.recvWR(int(wc.WRID&^recvWRID)))
+		r.repost = append(r.repost, r.recvWR(buf))
 		return
 	}
-	if p != nil {
-		p.rc.HandleSend(e.now, wc)
-		e.touch(p)
+	if q != nil {
+		q.sent(e.now, wc)
 	}
 }
 

@@ -1,7 +1,5 @@
 package engine
 
-import "github.com/rdsd/rdsd/conn"
-
 // dirtyPeers are those whose connections have something for this turn to do.
 type dirtyPeers struct {
 	flush, spareFlush       []*peer // something to send, and the other half of the pair
@@ -9,14 +7,18 @@ type dirtyPeers struct {
 	draining, spareDraining []*peer // their queue pairs are in error and drain, and the other half of the pair
 }
 
-// touch notes that p may have something to send, has broken, or has a new
-// timer. It follows every call into p's connection.
+// touch notes that p may have something to send, has broken, or has a new timer. What
+// has something to send is flushed in this turn or the next, and watched then.
 func (e *Engine) touch(p *peer) {
-	if !p.dirty && (p.c.NeedFlush() || p.flows.n > 0 && p.mayFeed()) {
+	switch {
+	case p.dirty || p.gone:
+		p.touched = true
+	case p.c.NeedFlush() || p.flows.n > 0 && p.mayFeed():
 		p.dirty = true
 		e.dirty.flush = append(e.dirty.flush, p)
+	default:
+		e.watch(p)
 	}
-	e.watch(p)
 }
 
 func (e *Engine) watch(p *peer) {
@@ -24,7 +26,7 @@ func (e *Engine) watch(p *peer) {
 		p.uncounted = true
 		e.counts.uncounted = append(e.counts.uncounted, p)
 	}
-	if p.rc != nil && !p.draining && p.rc.State() == conn.Error {
+	if !p.draining && p.c.drains() {
 		p.draining = true
 		e.dirty.draining = append(e.dirty.draining, p)
 	}
@@ -40,17 +42,18 @@ func (e *Engine) flushPeers() bool {
 	list := e.dirty.flush
 	e.dirty.flush, e.dirty.spareFlush = e.dirty.spareFlush[:0], list
 	for _, p := range list {
-		if p.dirty = false; p.gone {
+		if p.gone {
 			continue
 		}
 		e.feed(p)
-		p.c.Flush(e.now)
-		for e.feed(p) {
-			p.c.Flush(e.now)
+		for fed := true; fed; fed = e.feed(p) {
+			p.touched = false
+			p.c.to.Flush(e.now)
 		}
 		// What it could not post waits for an event: credits, completions, a
 		// send buffer. Each of them touches p again. A stream stops for others.
-		if p.tcp != nil {
+		p.dirty = false
+		if p.touched || p.c.queues() {
 			e.touch(p)
 		} else {
 			e.watch(p)
@@ -65,7 +68,6 @@ func (e *Engine) polled() {
 		e.dirty.breaking[i] = nil
 		p.breaking = false
 		p.c.Reset(e.now, errCtl)
-		e.touch(p)
 	}
 	e.dirty.breaking = e.dirty.breaking[:0]
 	if e.sendBufs.starved && len(e.sendBufs.free) > 0 {

@@ -175,7 +175,6 @@ func (e *Engine) Shutdown() {
 	e.endAtOnce()
 	for _, p := range e.peers.all {
 		p.c.Close(e.now)
-		e.touch(p)
 	}
 	for _, l := range e.addrs.all {
 		l.close()

@@ -89,7 +89,7 @@ func (p *peer) ages() bool {
 	if p.c.State() != conn.Down || !p.idle() {
 		return false
 	}
-	_, ok := p.rc.Past()
+	_, ok := p.c.Past()
 	return ok && !p.exposed() || p.away()
 }
 
@@ -100,13 +100,12 @@ func (e *Engine) forgetIfIdle(p *peer) bool {
 	if mutant.On(mutant.PeersStay) || !p.idle() {
 		return false
 	}
-	since, _ := p.rc.IdleSince()
+	since, _ := p.c.IdleSince()
 	away := e.now - since
 	switch {
 	case p.c.State() == conn.Up:
 		if e.crowdedPeers() && away >= hurryAfter && !h.granted() {
 			p.c.Reset(e.now, errIdle)
-			e.touch(p)
 		}
 		return false
 	case away < min(hurryAfter, e.cfg.ForgetAfter):
@@ -134,10 +133,10 @@ func (h *remote) away() bool {
 // Kernel peers are none: they are named in the configuration, and cannot be told
 // that their sequences are forgotten.
 func (p *peer) idle() bool {
-	if p.rc == nil || p.rc.Kernel() || p.slots.n+p.flows.n+p.unmet.n+p.ctls+len(p.partials) > 0 || p.breaking || p.draining {
+	if p.c.Kernel() || p.slots.n+p.flows.n+p.unmet.n+p.ctls+len(p.partials) > 0 || p.breaking || p.draining {
 		return false
 	}
-	_, idle := p.rc.IdleSince()
+	_, idle := p.c.IdleSince()
 	return idle
 }
 
@@ -150,7 +149,7 @@ func (h *remote) granted() bool {
 // keeps it.
 func (e *Engine) forgetLane(p *peer) bool {
 	h := p.remote
-	past, ok := p.rc.Past()
+	past, ok := p.c.Past()
 	if !ok || p.exposed() {
 		return false
 	}
@@ -235,7 +234,7 @@ func (e *Engine) dropIfNew(p *peer) {
 	if i.Met && i.State == conn.Down {
 		e.sweepSoon()
 	}
-	if i.Met || i.State != conn.Down || i.Queued+i.Unacked > 0 || p.slots.n+p.flows.n+p.unmet.n > 0 || p.qp != nil ||
+	if i.Met || i.State != conn.Down || i.Queued+i.Unacked > 0 || p.slots.n+p.flows.n+p.unmet.n > 0 || p.c.attached() ||
 		p.instance != 0 && len(p.lanes) == 1 { // the last lane goes with what is known of the address: forgetIfIdle
 		return
 	}
@@ -253,9 +252,7 @@ func (e *Engine) unlink(p *peer) {
 		e.dirty.draining = remove(e.dirty.draining, p)
 	}
 	e.due.peers.drop(&p.timer)
-	if p.rc != nil {
-		e.devices.recvLeft += p.credits + 1
-	}
+	p.c.forget()
 	e.count(p)
 	p.gone = true
 }

@@ -70,7 +70,7 @@ func TestPeersChurn(t *testing.T) {
 		t.Errorf("%d of %d messages arrived", got, hosts-1)
 	}
 	e := w.es[0]
-	if n := e.peers.hosts[remoteKey{hostAddr(0), hostAddr(1)}].lane(0).rc.Stats().ConnReset; n != 0 {
+	if n := e.peers.hosts[remoteKey{hostAddr(0), hostAddr(1)}].lane(0).c.Stats().ConnReset; n != 0 {
 		t.Errorf("the connection in use was broken off %d times", n)
 	}
 	w.wait(700_000_000_000)
@@ -151,7 +151,7 @@ func TestLaneForgotten(t *testing.T) {
 	p := h.lane(5)
 	c[0].at.Close() // nothing leads there
 	w.run()
-	before := p.rc.Info()
+	before := p.c.Info()
 	p.c.Reset(w.net.Now(), errAdmin)
 	e.touch(p)
 	c[1].at.Close() // nor back: it stays down
@@ -166,7 +166,7 @@ func TestLaneForgotten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if i := again.rc.Info(); i.LastRx != before.LastRx || i.NextTx < before.NextTx || i.Instance != before.Instance {
+	if i := again.c.Info(); i.LastRx != before.LastRx || i.NextTx < before.NextTx || i.Instance != before.Instance {
 		t.Errorf("made anew: %s, before: %s", seqs(i), seqs(before))
 	}
 }

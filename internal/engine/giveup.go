@@ -35,5 +35,4 @@ func (e *Engine) timeUp(t *txMsg) {
 	if o, later := p.c.GiveUp(&t.m); later {
 		e.settle(t, o)
 	}
-	e.touch(p)
 }

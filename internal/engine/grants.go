@@ -169,7 +169,7 @@ func (e *Engine) expose(r *region, addr netip.Addr, port uint16, lane uint8, by 
 	if err != nil {
 		return err
 	}
-	if p.tcp != nil {
+	if !p.c.rdma() {
 		return errOnTCP
 	}
 	need, err := e.grant(r, p, p.key, port)

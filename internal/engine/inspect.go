@@ -76,11 +76,7 @@ type Peer struct {
 // Peers lists the connections, PeerInfo.Why excepted.
 func (b Inspector) Peers() (out []Peer, err error) {
 	err = b.eachPeer(func(p *peer) {
-		i := Peer{PeerInfo: b.e.peerInfo(p), Dialed: p.dialing, Fell: p.fellWhy}
-		if p.rail != nil {
-			i.Second = p.rail.i == 1
-			i.OnlySecond = p.local.listeners[0] == nil && len(b.e.devices.rails) == 2
-		}
+		i := b.e.peerInfo(p)
 		b.e.limited(p, &i.PeerInfo)
 		out = append(out, i)
 	})
@@ -112,15 +108,15 @@ func (b Inspector) eachPeer(f func(*peer)) (err error) {
 	return err
 }
 
-func (e *Engine) peerInfo(p *peer) ctl.PeerInfo {
+func (e *Engine) peerInfo(p *peer) Peer {
 	i := p.c.Info()
 	pi := ctl.PeerInfo{Local: i.Local, Remote: i.Remote, Lane: i.Lane, State: strings.ToLower(i.State.String()),
-		Instance: ctl.ID(i.Instance), Kernel: i.Kernel, Transport: "tcp", CRC: p.crc == verbs.CRCOn,
+		Instance: ctl.ID(i.Instance), Kernel: i.Kernel,
 		NextTxSeq: i.NextTx, AckedSeq: i.LastAck, RxSeq: i.LastRx,
 		QueuedMessages: uint64(i.Queued + p.waiting()), QueuedBytes: uint64(i.QueuedBytes),
 		UnackedMessages: uint64(i.Unacked), UnackedBytes: uint64(i.UnackedBytes),
-		SendCredits: int(i.Credits), RecvCredits: p.credits,
-		Resets: i.Stats.ConnReset, Retransmitted: i.Stats.Retransmitted, DroppedOps: i.Stats.OpsDropped,
+		SendCredits: int(i.Credits),
+		Resets:      i.Stats.ConnReset, Retransmitted: i.Stats.Retransmitted, DroppedOps: i.Stats.OpsDropped,
 		UnknownOps: i.Stats.OpsUnknown, Lost: i.Stats.Lost}
 	if i.Since != 0 {
 		pi.Since = time.Unix(0, e.wall-(e.now-i.Since))
@@ -128,18 +124,12 @@ func (e *Engine) peerInfo(p *peer) ctl.PeerInfo {
 	if i.Kernel {
 		pi.Instance = 0 // it has none
 	}
-	if p.tcp != nil {
-		pi.CRC, pi.TCPLanes, pi.TCPConns = false, p.tcp.Up(), tcpConns(p.tcp)
-	} else {
-		pi.Transport = p.rail.attr.Name
-	}
-	if q, ok := p.qp.(interface{ TLS() string }); ok {
-		pi.TLS = q.TLS()
-	}
 	if i.LastError != nil {
 		pi.LastError = i.LastError.Error()
 	}
-	return pi
+	out := Peer{PeerInfo: pi}
+	p.c.describe(&out)
+	return out
 }
 
 // PeerReset breaks off the connections to addr, in all lanes or one; they come
@@ -156,7 +146,6 @@ func (b Inspector) PeerReset(addr netip.Addr, lane *uint8) (n int, err error) {
 					n++
 				}
 				p.c.Reset(e.now, errAdmin)
-				e.touch(p)
 			}
 		}
 	})

@@ -137,7 +137,7 @@ func TestBrokenLaneHoldsNobody(t *testing.T) {
 	w, c, sock := lanePair(t, Config{})
 	lane0 := w.es[0].peers.all[0]
 	w.net.Hook = func(p sim.Point) sim.Action { // whatever lane 0 tries breaks it
-		if p.QP == lane0.qp || p.QP.Peer() == lane0.qp {
+		if p.QP == lane0.c.to.(*byQP).qp || p.QP.Peer() == lane0.c.to.(*byQP).qp {
 			return sim.Break
 		}
 		return sim.Pass
@@ -260,7 +260,7 @@ func TestInstanceOfLanes(t *testing.T) {
 	}
 	step := func(i int, inst uint64, believed bool, grants int) {
 		t.Helper()
-		if got := e.Instance(p[i].rc, inst); got != believed {
+		if got := e.Instance(rcOf(p[i]), inst); got != believed {
 			t.Errorf("lane %d names instance %d: believed %v", p[i].lane, inst, got)
 		}
 		if n := p[0].grants.Len(); n != grants {

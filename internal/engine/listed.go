@@ -5,7 +5,6 @@ import (
 
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/stats"
-	"github.com/rdsd/rdsd/verbs"
 )
 
 // Sockets and connections have rows in a mapping that can be read while the
@@ -65,8 +64,9 @@ type lists struct {
 	out   *stats.Lists
 	socks listed[socket]
 	peers listed[peer]
-	at    int64 // of the last publication, unix ns
-	epoch int64 // engine time 0, unix ns
+	at    int64      // of the last publication, unix ns
+	epoch int64      // engine time 0, unix ns
+	peer  stats.Peer // scratch of putPeer
 }
 
 func newLists(out *stats.Lists) *lists {
@@ -137,11 +137,12 @@ var stateNames = func() (names [conn.Error + 1]string) {
 
 func (l *lists) putPeer(row int, p *peer) {
 	i := p.c.Info()
-	r := stats.Peer{Used: 1, Local: i.Local.As16(), Remote: i.Remote.As16(), Lane: i.Lane, Kernel: bit(i.Kernel), CRC: bit(p.crc == verbs.CRCOn),
+	r := &l.peer
+	*r = stats.Peer{Used: 1, Local: i.Local.As16(), Remote: i.Remote.As16(), Lane: i.Lane, Kernel: bit(i.Kernel),
 		Instance: i.Instance, NextTx: i.NextTx, Acked: i.LastAck, Rx: i.LastRx,
 		QueuedMessages: uint64(i.Queued), QueuedBytes: uint64(i.QueuedBytes), UnackedMessages: uint64(i.Unacked), UnackedBytes: uint64(i.UnackedBytes),
-		SendCredits: i.Credits, RecvCredits: uint32(p.credits),
-		Resets: i.Stats.ConnReset, Retransmitted: i.Stats.Retransmitted, DroppedOps: i.Stats.OpsDropped, UnknownOps: i.Stats.OpsUnknown, Lost: i.Stats.Lost}
+		SendCredits: i.Credits,
+		Resets:      i.Stats.ConnReset, Retransmitted: i.Stats.Retransmitted, DroppedOps: i.Stats.OpsDropped, UnknownOps: i.Stats.OpsUnknown, Lost: i.Stats.Lost}
 	if i.Since != 0 {
 		r.Since = l.epoch + i.Since
 	}
@@ -149,17 +150,9 @@ func (l *lists) putPeer(row int, p *peer) {
 		r.Instance = 0
 	}
 	stats.SetText(r.State[:], stateNames[i.State])
-	if p.tcp != nil {
-		r.CRC, r.TCPLanes = 0, uint16(p.tcp.Up())
-		stats.SetText(r.Transport[:], "tcp")
-	} else {
-		stats.SetText(r.Transport[:], p.rail.attr.Name)
-	}
-	if q, ok := p.qp.(interface{ TLS() string }); ok {
-		stats.SetText(r.TLS[:], q.TLS())
-	}
+	p.c.row(r)
 	stats.SetText(r.LastError[:], p.why(&i))
-	l.out.PutPeer(row, &r)
+	l.out.PutPeer(row, r)
 }
 
 // why is the text of i.LastError, made once for each: errors may not be compared,

@@ -77,7 +77,7 @@ func TestPublishLists(t *testing.T) {
 	if len(socks.Sockets) != 1 || socks.Sockets[0] != socketInfo(s) || !socks.AsOf.Equal(time.Unix(0, wall)) || socks.Unlisted != 0 {
 		t.Errorf("sockets %+v, want %+v", socks, socketInfo(s))
 	}
-	want := e.peerInfo(e.peers.all[0])
+	want := e.peerInfo(e.peers.all[0]).PeerInfo
 	if len(peers.Peers) != 1 || !reflect.DeepEqual(peers.Peers[0], want) || want.LastError != "an error for this test" || want.Resets != 1 {
 		t.Errorf("peers\n%+v, want\n%+v", peers.Peers, want)
 	}

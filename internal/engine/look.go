@@ -306,7 +306,7 @@ func (p *peer) waitsFor(queued bool) string {
 	switch i := p.c.Info(); {
 	case i.State != conn.Up:
 		return ctl.WaitsForConnection
-	case queued && p.rc != nil && i.Credits == 0:
+	case queued && p.c.starved():
 		return ctl.WaitsForCredits
 	default:
 		return ctl.WaitsForAck

@@ -101,7 +101,7 @@ func (p *peer) aim(t *txMsg) {
 	if mutant.On(mutant.NobodyUnasked) && t.pin.gone {
 		return
 	}
-	if t.m.DstInc == 0 && !t.m.Silent && sl.port != 0 && p.rc != nil && !p.c.Kernel() {
+	if t.m.DstInc == 0 && !t.m.Silent && sl.port != 0 && !p.c.Kernel() {
 		sl.asks = t
 	}
 }

@@ -219,24 +219,24 @@ func TestTakenOnTwoLanes(t *testing.T) {
 	usable := func() bool {
 		return h.grants.Check(&rdmaop.Op{Kind: rdmaop.Write, Cookie: rkey, Len: 8}, 10) == 0
 	}
-	e.Internal(lane[0].rc, wire.TypeGrant, grant)
+	e.Internal(rcOf(lane[0]), wire.TypeGrant, grant)
 	if !usable() {
 		t.Fatal("not granted")
 	}
-	e.Internal(lane[0].rc, wire.TypeRevoke, revoke)
-	e.Internal(lane[5].rc, wire.TypeGrant, grant)
+	e.Internal(rcOf(lane[0]), wire.TypeRevoke, revoke)
+	e.Internal(rcOf(lane[5]), wire.TypeGrant, grant)
 	if usable() || h.grants.Len() != 1 {
 		t.Errorf("a grant that was overtaken counts: usable %v, %d remembered", usable(), h.grants.Len())
 	}
-	e.Internal(lane[5].rc, wire.TypeRevoke, revoke)
+	e.Internal(rcOf(lane[5]), wire.TypeRevoke, revoke)
 	if h.grants.Len() != 0 {
 		t.Errorf("%d grants remembered", h.grants.Len())
 	}
-	e.Internal(lane[5].rc, wire.TypeGrant, grant) // the number serves again
+	e.Internal(rcOf(lane[5]), wire.TypeGrant, grant) // the number serves again
 	if !usable() {
 		t.Error("a new grant of the number does not count")
 	}
-	e.Internal(lane[5].rc, wire.TypeRevoke, (&wire.Revoke{RKey: rkey, Lanes: 1}).Append(nil))
+	e.Internal(rcOf(lane[5]), wire.TypeRevoke, (&wire.Revoke{RKey: rkey, Lanes: 1}).Append(nil))
 	w.run()
 	w.clean(c[:]...)
 }
@@ -356,7 +356,7 @@ func TestUseOnceOfAnother(t *testing.T) {
 	h := wire.Header{Seq: 1, SPort: 10, DPort: 20}
 	h.SetExtRDMA(r.Region)
 	p := b.e.peers.hosts[remoteKey{hostAddr(0), hostAddr(2)}].lane(0)
-	if v, _ := b.e.Deliver(p.rc, &h, nil); v != conn.Accepted {
+	if v, _ := b.e.Deliver(rcOf(p), &h, nil); v != conn.Accepted {
 		t.Fatalf("verdict %v", v)
 	}
 	w.run()

@@ -102,7 +102,7 @@ func (e *Engine) checkOp(t *txMsg, i int, d *shm.SubOp) unix.Errno {
 	}
 	p := t.slot.peer
 	switch {
-	case p != nil && (p.tcp != nil || t.name != 0 && p.c.Kernel() || !o.Supported(p.rail.attr.Caps)):
+	case p != nil && (t.name != 0 && p.c.Kernel() || !p.c.supports(&o.Op)):
 		return unix.EOPNOTSUPP
 	case p != nil && p.c.Kernel():
 		return 0 // it grants nothing: its device decides

@@ -67,7 +67,6 @@ func (x *Ping) End() {
 	s.local.ports.set(s.port, nil)
 	if p := e.peers.hosts[remoteKey{s.local.addr, x.addr}].lane(0); p != nil {
 		p.c.CancelMatching(func(m *connMsg) bool { _, ok := m.Owner.(*ctlMsg); return ok && m.Internal == 0 && m.SPort == s.port }, cancelled)
-		e.touch(p)
 		e.dropIfNew(p)
 	}
 }

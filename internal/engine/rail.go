@@ -23,8 +23,8 @@ type rail struct {
 	arm   bool // completions come without Progress: the device's FD tells of them when asked to
 	armed bool // the queue will tell of a completion, see mayBlock
 
-	byQPN   map[uint32]*peer
-	lastQP  *peer // one-entry cache in front of byQPN
+	byQPN   map[uint32]*byQP
+	lastQP  *byQP // one-entry cache in front of byQPN
 	lastQPN uint32
 
 	recvMem []byte
@@ -41,7 +41,7 @@ type keyed interface {
 
 // openRail makes a device's queues and receive pool.
 func (e *Engine) openRail(dev verbs.Device, recvBufs, cqe int, arm bool) (*rail, error) {
-	r := &rail{i: len(e.devices.rails), dev: dev, attr: dev.Attr(), arm: arm, byQPN: map[uint32]*peer{}}
+	r := &rail{i: len(e.devices.rails), dev: dev, attr: dev.Attr(), arm: arm, byQPN: map[uint32]*byQP{}}
 	// Operations are cut by what the queue pairs have, not by what they could.
 	r.attr.MaxSGE, r.attr.MaxReadSGE = min(r.attr.MaxSGE, qpSGE), min(r.attr.MaxReadSGE, qpSGE)
 	var err error
@@ -198,7 +198,8 @@ const (
 const fallNs = 60_000_000_000
 
 // way is that of a connection, as far as there is a choice.
-func (e *Engine) way(p *peer) Way {
+func (q *byQP) way() Way {
+	e, p := q.e, q.p
 	switch {
 	case len(e.devices.rails) == 1:
 		return FirstOnly
@@ -213,33 +214,34 @@ func (e *Engine) way(p *peer) Way {
 }
 
 // dialRail is the device of the next attempt.
-func (e *Engine) dialRail(p *peer) *rail {
-	switch w := e.way(p); {
-	case w == SecondOnly, w == FirstElseSecond && e.now < p.fallUntil:
+func (q *byQP) dialRail() *rail {
+	e := q.e
+	switch w := q.way(); {
+	case w == SecondOnly, w == FirstElseSecond && e.now < q.fallUntil:
 		return e.devices.rails[1]
 	}
 	return e.devices.rails[0]
 }
 
 // mayCome reports whether a connection may come in by r.
-func (e *Engine) mayCome(p *peer, r *rail) bool {
-	w := e.way(p)
+func (q *byQP) mayCome(r *rail) bool {
+	w := q.way()
 	return w == FirstElseSecond || (w == SecondOnly) == (r.i == 1)
 }
 
 // attemptFailed has the next attempt go by the other device, if the first did
 // not reach the peer: at once if nobody listens there, else the second time, for
 // a peer may only have been slow.
-func (e *Engine) attemptFailed(p *peer, err error) {
-	if p.rail.i != 0 || !p.dialing || e.way(p) != FirstElseSecond {
+func (q *byQP) attemptFailed(err error) {
+	if q.rail.i != 0 || !q.dialed || q.way() != FirstElseSecond {
 		return
 	}
-	if p.misses++; p.misses < 2 && !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, unix.ENETUNREACH) && !errors.Is(err, unix.EHOSTUNREACH) {
+	if q.misses++; q.misses < 2 && !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, unix.ENETUNREACH) && !errors.Is(err, unix.EHOSTUNREACH) {
 		return
 	}
-	p.misses = 0
-	p.fallUntil, p.fellWhy = e.now+fallNs, err
-	e.trace(p, EventFellBack, fmt.Errorf("not by %s: %w", p.rail.attr.Name, err))
+	q.misses = 0
+	q.fallUntil, q.fellWhy = q.e.now+fallNs, err
+	q.e.trace(q.p, EventFellBack, fmt.Errorf("not by %s: %w", q.rail.attr.Name, err))
 }
 
 // EventFellBack is the event of a connection that goes by the second device.

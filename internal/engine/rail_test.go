@@ -77,8 +77,8 @@ func TestRails(t *testing.T) {
 				operate(t, r, a, b)
 				operate(t, r, b, a)
 				for _, h := range r.hosts {
-					if p := h.e.peers.all[0]; len(h.e.devices.rails) == 2 && p.rail.attr.Name != tc.want {
-						t.Errorf("%v goes by %s, want %s", h.addr, p.rail.attr.Name, tc.want)
+					if p := h.e.peers.all[0]; len(h.e.devices.rails) == 2 && p.c.to.(*byQP).rail.attr.Name != tc.want {
+						t.Errorf("%v goes by %s, want %s", h.addr, p.c.to.(*byQP).rail.attr.Name, tc.want)
 					}
 				}
 				if falls := tc.falls && from == "a begins"; (fell > 0) != falls {

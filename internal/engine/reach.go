@@ -50,7 +50,7 @@ func (e *Engine) unreached(p *peer, err error) {
 	if err == nil || errors.Is(err, conn.ErrNoBuffer) {
 		return // ours
 	}
-	if p.rc != nil && p.rail.i == 0 && e.way(p) == FirstElseSecond && len(e.devices.rails) == 2 {
+	if p.c.retries() {
 		return // the other device is tried
 	}
 	why := reachOf(err)
@@ -110,7 +110,7 @@ func (e *Engine) allowedAnew(p *peer) {
 	switch allowed := e.cfg.Allowed(p.addr); {
 	case !allowed:
 		if p.c.State() != conn.Down {
-			e.cutOff(p, ErrNotAllowed)
+			p.c.CutOff(e.now, ErrNotAllowed)
 		}
 		e.setReach(p, shm.ReachForbidden)
 	case p.reach.why == shm.ReachForbidden:
@@ -119,7 +119,6 @@ func (e *Engine) allowedAnew(p *peer) {
 			p.c.Reset(e.now, errAdmin)
 		}
 	}
-	e.touch(p)
 }
 
 // putUnreachable writes the notice of a host that is not reached; false: no room.

@@ -146,7 +146,6 @@ func (e *Engine) restarted(p *peer) {
 	for _, q := range p.lanes {
 		if q != p && q.c.Ready() {
 			q.c.Reset(e.now, errRestarted)
-			e.touch(q)
 		}
 	}
 	e.voidGrants(p.remote)

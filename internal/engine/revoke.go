@@ -273,7 +273,6 @@ func (e *Engine) breakOff(h *remote) {
 	for _, p := range h.lanes {
 		if p.c.State() == conn.Up {
 			p.c.Reset(e.now, errRevokeTimeout)
-			e.touch(p)
 		}
 	}
 }

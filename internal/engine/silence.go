@@ -9,9 +9,6 @@ func (e *Engine) SetSilence(ns int64) {
 	}
 	e.cfg.Silence = ns
 	for _, p := range e.peers.all {
-		if p.rc != nil {
-			p.rc.SetSilence(e.now, ns)
-			e.touch(p)
-		}
+		p.c.SetSilence(e.now, ns)
 	}
 }

@@ -19,7 +19,6 @@ func ResetPeers(e *Engine, addr netip.Addr) {
 	for _, p := range e.peers.all {
 		if p.addr == addr {
 			p.c.Reset(e.now, errAdmin)
-			e.touch(p)
 		}
 	}
 }
@@ -29,7 +28,6 @@ func ResetLane(e *Engine, addr netip.Addr, lane uint8) {
 	for _, p := range e.peers.all {
 		if p.addr == addr && p.lane == lane {
 			p.c.Reset(e.now, errAdmin)
-			e.touch(p)
 		}
 	}
 }
@@ -155,11 +153,11 @@ func Leaks(e *Engine) (found []string) {
 		i := p.c.Info()
 		name := fmt.Sprintf("of %v lane %d: ", p.addr, p.lane)
 		say(p.notCounted(), name+"events that the engine's counters miss")
-		if p.rc != nil {
+		if q, ok := p.c.to.(*byQP); ok {
 			if i.State == conn.Up || i.State == conn.Connecting || i.State == conn.Error {
 				ctls++ // its own control buffer
 			}
-			left += p.credits + 1 // one for HELLO
+			left += q.credits + 1 // one for HELLO
 		}
 		say(i.Queued, name+"messages queued")
 		say(i.Unacked, name+"messages unacked")

@@ -230,10 +230,10 @@ func (e *Engine) route(t *txMsg) {
 		}
 		if t.slot.q.n > 0 || t.slot.asks != nil || p.flows.n > 0 || p.full(t, e.now) {
 			e.wait(t)
+			e.touch(p)
 		} else {
 			e.handOver(p, t)
 		}
-		e.touch(p)
 		return
 	}
 	e.sendLocal(t)

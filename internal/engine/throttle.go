@@ -115,25 +115,25 @@ func (e *Engine) SetRates(r Rates) {
 	e.letGo()
 	for _, p := range e.peers.all {
 		p.c.TakeArrived()
-		e.meter(p)
+		p.c.meter()
 	}
 }
 
-// meter has p's queue pair count what it receives, if bytes are limited.
-func (e *Engine) meter(p *peer) {
-	v, ok := p.qp.(valve)
-	p.metered = ok && e.throttle.rates[rateBytes].limit != 0
+// meter has q's queue pair count what it receives, if bytes are limited.
+func (q *byQP) meter() {
+	v, ok := q.qp.(valve)
+	q.charging = ok && q.e.throttle.rates[rateBytes].limit != 0
 	if !ok {
 		return
 	}
-	if !p.metered {
+	if !q.charging {
 		v.Meter(nil)
 		return
 	}
-	if p.meter == nil {
-		p.meter = func(n int) { e.spend(p.remote, rateBytes, n) }
+	if q.charge == nil {
+		q.charge = func(n int) { q.e.spend(q.p.remote, rateBytes, n) }
 	}
-	v.Meter(p.meter)
+	v.Meter(q.charge)
 }
 
 // took charges p for a SEND or a part of a stream of n bytes that was handled.
@@ -141,19 +141,14 @@ func (e *Engine) took(p *peer, n int) {
 	if !e.throttle.on {
 		return
 	}
-	var a conn.Arrived
-	if p.rc != nil {
-		a = p.rc.TakeArrived()
-	} else {
-		a = p.tcp.TakeArrived()
-	}
+	a := p.c.TakeArrived()
 	if a.Control != 0 {
 		e.spend(p.remote, rateControl, a.Control)
 	}
 	if a.Messages != 0 {
 		e.spend(p.remote, rateMessages, a.Messages)
 	}
-	if !p.metered {
+	if !p.c.metered() {
 		e.spend(p.remote, rateBytes, n)
 	}
 }
@@ -198,7 +193,7 @@ func (e *Engine) hold(h *remote, k rateKind) {
 	}
 	for _, p := range h.lanes {
 		if p.c.Ready() {
-			p.hold(true, e.now)
+			p.c.hold(true, e.now)
 		}
 	}
 	t := &e.throttle
@@ -241,8 +236,7 @@ func (e *Engine) letGo() {
 		h.ration.held, h.ration.until = false, e.now
 		h.ration.heldFor += e.now - h.ration.since
 		for _, p := range h.lanes {
-			p.hold(false, e.now)
-			e.touch(p)
+			p.c.hold(false, e.now)
 		}
 	}
 	clear(t.held[len(left):])
@@ -250,30 +244,28 @@ func (e *Engine) letGo() {
 	e.due.by(t.at)
 }
 
-// hold stops what p receives, or lets it go on. Where the queue pair cannot stop,
-// its peer gets no credits.
-func (p *peer) hold(on bool, now int64) {
-	if p.tcp != nil {
-		p.tcp.EachStream(func(s conn.Stream) { s.(*rdstcp.Conn).Hold(on) })
-		return
-	}
-	v, ok := p.qp.(valve)
+// hold stops what q receives, or lets it go on. Where the queue pair cannot stop, the
+// peer gets no credits.
+func (q *byQP) hold(on bool, now int64) {
+	v, ok := q.qp.(valve)
 	if ok {
 		v.Hold(on)
 	}
 	if !ok || !on {
-		p.rc.Hold(on)
+		q.Hold(on)
 	}
-	p.rc.Excuse(now, on)
+	q.Excuse(now, on)
+}
+
+func (t *byTCP) hold(on bool, _ int64) {
+	t.EachStream(func(s conn.Stream) { s.(*rdstcp.Conn).Hold(on) })
 }
 
 // cameUp has a connection that is new know of the limits.
 func (e *Engine) cameUp(p *peer) {
-	if p.rc != nil {
-		e.meter(p)
-	}
+	p.c.meter()
 	if p.ration.held {
-		p.hold(true, e.now)
+		p.c.hold(true, e.now)
 	}
 }
 
@@ -290,18 +282,20 @@ func (e *Engine) excused(h *remote) bool {
 	return h.ration.held || h.ration.until != 0 && e.now-h.ration.until < e.cfg.RevokeTimeout
 }
 
-// limitable says what of a peer's the limits apply to.
-func (p *peer) limitable() string {
-	switch _, ok := p.qp.(valve); {
-	case p.tcp != nil || ok:
+// limitable: without a valve credits hold SENDs alone.
+func (q *byQP) limitable() string {
+	switch _, ok := q.qp.(valve); {
+	case ok:
 		return "all"
-	case p.c.Kernel():
+	case q.Kernel():
 		return "none" // no credits, and the device takes what comes
-	case p.qp == nil:
+	case q.qp == nil:
 		return ""
 	}
 	return "sends"
 }
+
+func (t *byTCP) limitable() string { return "all" }
 
 // heldTime is how long a peer was held, in all.
 func (e *Engine) heldTime(h *remote) time.Duration {
@@ -315,7 +309,7 @@ func (e *Engine) heldTime(h *remote) time.Duration {
 // limited says what the limits did to a peer.
 func (e *Engine) limited(p *peer, i *ctl.PeerInfo) {
 	r := &p.ration
-	i.Limitable, i.Held, i.Holds, i.HeldTime = p.limitable(), r.held, r.holds, e.heldTime(p.remote)
+	i.Limitable, i.Held, i.Holds, i.HeldTime = p.c.limitable(), r.held, r.holds, e.heldTime(p.remote)
 	if r.holds > 0 {
 		i.HeldBy = rateKeys[r.by]
 	}

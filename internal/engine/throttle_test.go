@@ -223,7 +223,7 @@ func TestMessageRate(t *testing.T) {
 				t.Errorf("%.0f messages a second, want %.0f", rate, tc.rate)
 			}
 			h := b.e.peers.hosts[remoteKey{b.addr, a.addr}]
-			if h.ration.holds == 0 || h.lanes[0].limitable() != "all" {
+			if h.ration.holds == 0 || h.lanes[0].c.limitable() != "all" {
 				t.Errorf("held %d times", h.ration.holds)
 			}
 			// Without the limit what waits comes.

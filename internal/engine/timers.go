@@ -45,7 +45,6 @@ func (e *Engine) runTimers() {
 	for i, p := range ticking {
 		ticking[i] = nil
 		p.c.Tick(e.now)
-		e.touch(p)
 	}
 	e.due.ticking = ticking
 	e.due.by(e.due.peers.next())

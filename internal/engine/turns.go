@@ -40,8 +40,7 @@ func (t *txMsg) work() int {
 }
 
 // mayFeed reports whether the connection may be handed more.
-// RDS/TCP has queues of its own.
-func (p *peer) mayFeed() bool { return p.rc == nil || p.rc.Queued() < turnWindow }
+func (p *peer) mayFeed() bool { return p.c.Queued() < turnWindow }
 
 // opsWait reports whether operations of s have to wait for others.
 func (p *peer) opsWait(s *socket, now int64) bool {
@@ -49,7 +48,7 @@ func (p *peer) opsWait(s *socket, now int64) bool {
 	if p.sender != 0 && p.sender != s.inc && now < p.sentAt+shareFor {
 		w = opsShared
 	}
-	return p.rc != nil && p.rc.OpsUnderWay() > w
+	return p.c.OpsUnderWay() > w
 }
 
 // from notes that s sends a message without an operation.
@@ -69,7 +68,7 @@ func (p *peer) from(s *socket, now int64) {
 
 // rationed reports whether sl has as much on its way as it may.
 func (p *peer) rationed(sl *slot, now int64) bool {
-	return sl.handed >= shareWindow && now < p.sharedTo && p.rc != nil
+	return sl.handed >= shareWindow && now < p.sharedTo && !p.c.queues()
 }
 
 // next is the first of ce's destinations that may have something handed over,
@@ -93,7 +92,7 @@ func (p *peer) full(t *txMsg, now int64) bool {
 
 // handOver gives t to the connection.
 func (e *Engine) handOver(p *peer, t *txMsg) {
-	if t.name != 0 && (p.tcp != nil || p.c.Kernel()) {
+	if t.name != 0 && p.c.Kernel() {
 		e.msgDone(t, conn.NoSock) // sockets there have no incarnation
 		return
 	}

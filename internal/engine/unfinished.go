@@ -109,7 +109,6 @@ func (e *Engine) endStalled() {
 			return true
 		}
 		m.from.c.Reset(e.now, errUnfinished)
-		e.touch(m.from)
 		return true
 	})
 	if e.unfinished.n > 0 {

@@ -11,11 +11,44 @@ import (
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/rdstcp"
 	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/rdmaop"
 	"golang.org/x/sys/unix"
 )
 
-// Peers that are reached by RDS/TCP: no device, queue pair, grant or instance.
-// Their connection is a conn.TCP, whose streams the net makes.
+// byTCP is a connection by RDS/TCP: without device, queue pair, grant or instance. The
+// net makes its streams.
+type byTCP struct {
+	*conn.TCP
+	p *peer
+}
+
+func tcpOf(c *conn.TCP) *byTCP                { return c.Ctx().(*byTCP) }
+func tcpPeerOf(c *conn.TCP) *peer             { return tcpOf(c).p }
+func (t *byTCP) rdma() bool                   { return false }
+func (t *byTCP) supports(*rdmaop.Op) bool     { return false }
+func (t *byTCP) queues() bool                 { return true }
+func (t *byTCP) Queued() int                  { return 0 }
+func (t *byTCP) OpsUnderWay() uint64          { return 0 }
+func (t *byTCP) metered() bool                { return false }
+func (t *byTCP) meter()                       {}
+func (t *byTCP) drains() bool                 { return false }
+func (t *byTCP) attached() bool               { return false }
+func (t *byTCP) retries() bool                { return false }
+func (t *byTCP) starved() bool                { return false }
+func (t *byTCP) SetSilence(int64, int64)      {}
+func (t *byTCP) forget()                      {}
+func (t *byTCP) Past() (p conn.Past, ok bool) { return p, false }
+func (t *byTCP) IdleSince() (int64, bool)     { return 0, false }
+
+func (t *byTCP) describe(i *Peer) {
+	i.Transport, i.TCPLanes, i.TCPConns = "tcp", t.Up(), tcpConns(t.TCP)
+}
+
+func (t *byTCP) row(r *stats.Peer) {
+	r.TCPLanes = uint16(t.Up())
+	stats.SetText(r.Transport[:], "tcp")
+}
 
 var (
 	errOnTCP    = fmt.Errorf("%w: the peer is reached by RDS/TCP, which has no RDMA", unix.EOPNOTSUPP)
@@ -73,25 +106,14 @@ func (e *Engine) pollTCP() bool { return e.tcp != nil && e.tcp.net.Poll(e.tcp) }
 func (e *Engine) tcpBusy() bool { return e.tcp != nil && e.tcp.net.Busy() }
 
 func (e *Engine) newTCP(p *peer) {
-	p.tcp = conn.NewTCP(conn.TCPConfig{
+	t := &byTCP{p: p}
+	t.TCP = conn.NewTCP(conn.TCPConfig{
 		Local: p.local.addr, Remote: p.addr, Lanes: e.tcp.lanes, StartSeq: e.cfg.StartSeq(), Cong: &p.local.cong,
 		MinBackoff: 1_000_000, MaxBackoff: e.cfg.MaxBackoff, CloseTimeout: 1_000_000_000,
-		IgnorePings: e.cfg.IgnorePings, Rand: e.cfg.Rand, Scratch: e.tcp.scratch, Ctx: p,
+		IgnorePings: e.cfg.IgnorePings, Rand: e.cfg.Rand, Scratch: e.tcp.scratch, Ctx: t,
 	}, e.tcp)
-	p.c = p.tcp
+	e.carriedBy(p, t)
 }
-
-// cutOff breaks the connection of p, who is not allowed any more, off at once.
-func (e *Engine) cutOff(p *peer, why error) {
-	if p.tcp != nil {
-		p.tcp.CutOff(e.now, why)
-	} else {
-		p.c.Reset(e.now, why)
-	}
-	e.touch(p)
-}
-
-func tcpPeerOf(c *conn.TCP) *peer { return c.Ctx().(*peer) }
 
 // Deliver, Begin, Commit and Abort are the up-calls of arriving messages.
 func (t *tcpSide) Deliver(c *conn.TCP, h *wire.Header, payload []byte) conn.Verdict {
@@ -130,18 +152,18 @@ func (t *tcpSide) Trace(c *conn.TCP, event string, err error) {
 
 // dialing is an attempt under way.
 type dialing struct {
-	p    *peer
+	by   *byTCP
 	lane int
 	id   uint64
 }
 
 // Dial connects a lane.
 func (t *tcpSide) Dial(c *conn.TCP, lane int, id uint64, must bool) error {
-	p := tcpPeerOf(c)
-	if !t.e.cfg.Allowed(p.addr) {
+	b := tcpOf(c)
+	if !t.e.cfg.Allowed(b.p.addr) {
 		return ErrNotAllowed
 	}
-	t.net.Dial(p.local.addr, p.addr, lane, must, &dialing{p, lane, id})
+	t.net.Dial(b.p.local.addr, b.p.addr, lane, must, &dialing{b, lane, id})
 	return nil
 }
 
@@ -149,71 +171,75 @@ func (t *tcpSide) Dial(c *conn.TCP, lane int, id uint64, must bool) error {
 func (t *tcpSide) Dialed(ctx any, s *rdstcp.Conn, err error) {
 	d := ctx.(*dialing)
 	if err != nil {
-		d.p.tcp.HandleFailed(t.e.now, d.lane, d.id, err)
+		d.by.HandleFailed(t.e.now, d.lane, d.id, err)
 	} else {
-		s.Owner, s.Lane = d.p, d.lane
-		d.p.tcp.HandleConnected(t.e.now, d.lane, d.id, s, s.Chosen)
-		s.Hold(d.p.ration.held)
+		s.Owner, s.Lane = d.by, d.lane
+		d.by.HandleConnected(t.e.now, d.lane, d.id, s, s.Chosen)
+		s.Hold(d.by.p.ration.held)
 	}
-	if t.e.peers.byKey[d.p.key] == d.p {
-		t.e.touch(d.p)
-	}
+	t.e.touch(d.by.p)
 }
 
 // Accepted takes a connection of a peer's, or resets it.
 func (t *tcpSide) Accepted(s *rdstcp.Conn) {
-	e := t.e
-	from, l := s.Remote.Addr(), e.addrs.by[s.Local.Addr()]
-	var err error
-	var p *peer
-	switch {
-	case !e.cfg.Allowed(from):
-		err = ErrNotAllowed
-	case l == nil || e.addrs.by[from] != nil:
-		err = errors.New("comes from our own address, or to none")
-	case !e.tcpPeer(l, from):
-		err = errNotOnTCP
-	default:
-		p, err = e.peer(l, from, 0, nil)
-	}
+	b, err := t.caller(s)
 	if err != nil {
 		s.Close(true)
-		e.refusedTCP(s, err)
+		t.e.refusedTCP(s, err)
 		return
 	}
-	s.Owner = p
-	if s.Lane, err = p.tcp.HandleAccept(e.now, s, s.Remote.Port()); err != nil {
+	s.Owner = b
+	if s.Lane, err = b.HandleAccept(t.e.now, s, s.Remote.Port()); err != nil {
 		s.Close(true)
 	}
-	s.Hold(p.ration.held)
-	e.touch(p)
+	s.Hold(b.p.ration.held)
+	t.e.touch(b.p)
+}
+
+// caller is whose connection s is.
+func (t *tcpSide) caller(s *rdstcp.Conn) (*byTCP, error) {
+	e := t.e
+	from, l := s.Remote.Addr(), e.addrs.by[s.Local.Addr()]
+	switch {
+	case !e.cfg.Allowed(from):
+		return nil, ErrNotAllowed
+	case l == nil || e.addrs.by[from] != nil:
+		return nil, errors.New("comes from our own address, or to none")
+	case !e.tcpPeer(l, from):
+		return nil, errNotOnTCP
+	}
+	p, err := e.peer(l, from, 0, nil)
+	if err != nil {
+		return nil, err
+	}
+	return p.c.to.(*byTCP), nil
 }
 
 // Want, Placed, Data, Room and Closed pass on what happens on a stream.
-func (t *tcpSide) Want(s *rdstcp.Conn) []byte { return s.Owner.(*peer).tcp.Want(s.Lane) }
+func (t *tcpSide) Want(s *rdstcp.Conn) []byte { return s.Owner.(*byTCP).Want(s.Lane) }
 
 func (t *tcpSide) Placed(s *rdstcp.Conn, n int) {
-	p := s.Owner.(*peer)
-	p.tcp.HandlePlaced(t.e.now, s.Lane, n)
-	t.e.took(p, n)
-	t.e.touch(p)
+	b := s.Owner.(*byTCP)
+	b.HandlePlaced(t.e.now, s.Lane, n)
+	t.e.took(b.p, n)
+	t.e.touch(b.p)
 }
 
-func (t *tcpSide) Data(s *rdstcp.Conn, b []byte) {
-	p := s.Owner.(*peer)
-	p.tcp.HandleData(t.e.now, s.Lane, b)
-	t.e.took(p, len(b))
-	t.e.touch(p)
+func (t *tcpSide) Data(s *rdstcp.Conn, data []byte) {
+	b := s.Owner.(*byTCP)
+	b.HandleData(t.e.now, s.Lane, data)
+	t.e.took(b.p, len(data))
+	t.e.touch(b.p)
 }
 
 func (t *tcpSide) Room(s *rdstcp.Conn) {
-	p := s.Owner.(*peer)
-	p.tcp.HandleRoom(t.e.now, s.Lane)
-	t.e.touch(p)
+	b := s.Owner.(*byTCP)
+	b.HandleRoom(t.e.now, s.Lane)
+	t.e.touch(b.p)
 }
 
 func (t *tcpSide) Closed(s *rdstcp.Conn, err error) {
-	p := s.Owner.(*peer)
-	p.tcp.HandleClosed(t.e.now, s.Lane, err)
-	t.e.touch(p)
+	b := s.Owner.(*byTCP)
+	b.HandleClosed(t.e.now, s.Lane, err)
+	t.e.touch(b.p)
 }

@@ -1,0 +1,278 @@
+package engine
+
+import (
+	"errors"
+	"net/netip"
+
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/wire"
+	"github.com/rdsd/rdsd/internal/failpoint"
+	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/rdmaop"
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// byQP is a connection by queue pairs, and which device they are of.
+type byQP struct {
+	*conn.Conn
+	e *Engine
+	p *peer
+
+	qp      verbs.QP // nil: none
+	rail    *rail    // of qp, or of the last one
+	dialed  bool     // qp was made to dial
+	crc     verbs.CRCMode
+	credits int // receive buffers promised to the peer
+
+	misses    int   // attempts in a row that the first rail did not make
+	fallUntil int64 // the first rail is not tried before
+	fellWhy   error // why not, the last time
+
+	charge   func(n int) // charges the peer for bytes; nil: never needed
+	charging bool        // the queue pair calls it
+}
+
+const (
+	qpSendWR    = 1024
+	qpSGE       = 16
+	qpReadDepth = 32
+)
+
+// newQP gives p a connection by queue pairs.
+func (e *Engine) newQP(p *peer) {
+	q := &byQP{e: e, p: p, crc: e.cfg.CRC(p.addr), credits: e.cfg.PeerCredits}
+	q.rail = q.dialRail()
+	depth, rnr := qpReadDepth, verbs.CapRNR
+	for _, r := range e.devices.rails {
+		depth, rnr = min(depth, r.attr.MaxReadDepth), rnr&r.attr.Caps
+	}
+	if rnr == 0 {
+		q.credits = min(q.credits, max(e.devices.recvLeft, conn.MinCredits))
+	} // else more may be promised than there are: idle peers use none
+	e.devices.recvLeft -= q.credits + 1 // one for HELLO
+	q.Conn = conn.New(conn.Config{
+		Local: p.local.addr, Remote: p.addr, Lane: p.lane, Instance: p.us, MaxSend: e.cfg.MaxSend, RecvCredits: q.credits,
+		StartSeq: e.cfg.StartSeq(), Past: p.past[p.lane], MaxSendWR: qpSendWR, ReadDepth: depth,
+		MinBackoff: 1_000_000, MaxBackoff: e.cfg.MaxBackoff, ConnectTimeout: 5_000_000_000,
+		AckDelay: 1_000_000, AckBytes: 64 << 10, SettleTimeout: e.cfg.SettleTimeout, Silence: e.cfg.Silence, Rand: e.cfg.Rand,
+		Kernel: e.cfg.KernelPeer(p.addr), IgnorePings: e.cfg.IgnorePings, Attr: q.rail.attr, Ctx: q, Scratch: &e.scratch,
+	}, e)
+	e.carriedBy(p, q)
+}
+
+func qpOf(c *conn.Conn) *byQP               { return c.Ctx().(*byQP) }
+func (e *Engine) peerOf(c *conn.Conn) *peer { return qpOf(c).p }
+func (q *byQP) rdma() bool                  { return true }
+func (q *byQP) supports(o *rdmaop.Op) bool  { return o.Supported(q.rail.attr.Caps) }
+func (q *byQP) queues() bool                { return false }
+func (q *byQP) metered() bool               { return q.charging }
+func (q *byQP) drains() bool                { return q.State() == conn.Error }
+func (q *byQP) attached() bool              { return q.qp != nil }
+func (q *byQP) starved() bool               { return q.Info().Credits == 0 }
+func (q *byQP) CutOff(now int64, why error) { q.Reset(now, why) }
+func (q *byQP) forget()                     { q.e.devices.recvLeft += q.credits + 1 }
+
+// retries: the other device is tried.
+func (q *byQP) retries() bool {
+	return q.rail.i == 0 && q.way() == FirstElseSecond && len(q.e.devices.rails) == 2
+}
+
+func (q *byQP) describe(i *Peer) {
+	i.Transport, i.CRC, i.RecvCredits = q.rail.attr.Name, q.crc == verbs.CRCOn, q.credits
+	if s, ok := q.qp.(interface{ TLS() string }); ok {
+		i.TLS = s.TLS()
+	}
+	i.Dialed, i.Fell, i.Second = q.dialed, q.fellWhy, q.rail.i == 1
+	i.OnlySecond = q.p.local.listeners[0] == nil && len(q.e.devices.rails) == 2
+}
+
+func (q *byQP) row(r *stats.Peer) {
+	r.CRC, r.RecvCredits = bit(q.crc == verbs.CRCOn), uint32(q.credits)
+	stats.SetText(r.Transport[:], q.rail.attr.Name)
+	if s, ok := q.qp.(interface{ TLS() string }); ok {
+		stats.SetText(r.TLS[:], s.TLS())
+	}
+}
+
+// The device's events, each of which touches the peer.
+
+// received handles a receive of which buf is the buffer, nil: it failed.
+func (q *byQP) received(now int64, wc *verbs.WC, buf []byte) {
+	q.HandleRecv(now, wc, buf)
+	q.e.took(q.p, int(wc.ByteLen))
+	q.e.touch(q.p)
+}
+
+func (q *byQP) sent(now int64, wc *verbs.WC) {
+	q.HandleSend(now, wc)
+	q.e.touch(q.p)
+}
+
+func (q *byQP) drained(now int64) {
+	q.CQEmpty(now)
+	q.e.touch(q.p)
+}
+
+func (q *byQP) came(now int64, ev *verbs.CMEvent) {
+	q.HandleCM(now, ev)
+	q.e.touch(q.p)
+}
+
+func (q *byQP) requested(now int64, ev *verbs.CMEvent) {
+	q.HandleRequest(now, ev.Req, ev.Private)
+	q.e.touch(q.p)
+}
+
+// NewQP makes a queue pair for c, on the device the request came by.
+func (e *Engine) NewQP(c *conn.Conn, req verbs.RequestID) (verbs.QP, error) {
+	q := qpOf(c)
+	p, r := q.p, q.dialRail()
+	if req != 0 {
+		r, _ = e.railOf(req)
+	}
+	if q.rail != r {
+		q.rail = r
+		c.UseAttr(r.attr)
+	}
+	q.dialed = req == 0
+	if err := failpoint.Hit(failpoint.QueuePair); err != nil {
+		return nil, err
+	}
+	p.begun = e.tick()
+	q.crc = e.cfg.CRC(p.addr) // a reload may have changed it
+	e.warn(p)
+	qp, err := r.pd.CreateQP(verbs.QPInitAttr{
+		SendCQ: r.cq, RecvCQ: r.cq, SRQ: r.srq,
+		Cap: verbs.QPCap{MaxSendWR: qpSendWR, MaxSendSGE: r.attr.MaxSGE, MaxRecvSGE: 1, ReadDepth: min(qpReadDepth, r.attr.MaxReadDepth)},
+		Ack: verbs.AckLocal, CRC: q.crc, Peer: p.who,
+		Access:  verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic,
+		Context: q,
+	})
+	if err != nil {
+		return nil, err
+	}
+	q.qp = qp
+	r.byQPN[qp.Num()] = q
+	return qp, nil
+}
+
+// CloseQP destroys a queue pair that has drained.
+func (e *Engine) CloseQP(c *conn.Conn, qp verbs.QP) {
+	q := qpOf(c)
+	delete(q.rail.byQPN, qp.Num())
+	q.rail.lastQP = nil
+	if q.qp == qp {
+		q.qp = nil
+	}
+	qp.Destroy()
+}
+
+// Dial, Accept and Reject pass the connection's wish on to the device.
+func (e *Engine) Dial(c *conn.Conn, qp verbs.QP, private []byte) error {
+	q := qpOf(c)
+	p := q.p
+	if !e.cfg.Allowed(p.addr) {
+		return ErrNotAllowed
+	}
+	return q.rail.dev.Connect(qp, verbs.ConnectParam{
+		Local: netip.AddrPortFrom(p.local.addr, 0), Remote: e.port(p.addr), Private: private})
+}
+
+func (e *Engine) Accept(_ *conn.Conn, req verbs.RequestID, qp verbs.QP, private []byte) error {
+	r, id := e.railOf(req)
+	return r.dev.Accept(id, qp, private)
+}
+
+func (e *Engine) Reject(req verbs.RequestID, private []byte) {
+	r, id := e.railOf(req)
+	_ = r.dev.Reject(id, private)
+}
+
+// pollCM handles a device's connection events.
+func (e *Engine) pollCM(r *rail) bool {
+	work := false
+	for {
+		n := r.dev.PollCM(e.devices.cm[:])
+		for i := 0; i < n; i++ {
+			e.cmEvent(r, &e.devices.cm[i])
+			e.devices.cm[i] = verbs.CMEvent{}
+		}
+		work = work || n > 0
+		if n < len(e.devices.cm) {
+			return work
+		}
+	}
+}
+
+func (e *Engine) cmEvent(r *rail, ev *verbs.CMEvent) {
+	if ev.Type == verbs.CMConnectRequest {
+		ev.Req = r.request(ev.Req)
+		e.connectRequest(r, ev)
+		return
+	}
+	if q := r.byQPN[ev.QP.Num()]; q != nil && q.qp == ev.QP {
+		q.came(e.now, ev)
+	}
+}
+
+// connectRequest finds the connection a request is for. The address claimed in
+// the private data must be the one it comes from, and ours the one it came to.
+func (e *Engine) connectRequest(r *rail, ev *verbs.CMEvent) {
+	from, to := ev.Remote.Addr().Unmap(), ev.Local.Addr().Unmap()
+	refuse := func(why string, err error) {
+		e.st.C[stats.BadHandshakes]++
+		e.cfg.Trace(ev.Local.Addr(), ev.Remote.Addr(), "connection refused: "+why, err)
+		e.Reject(ev.Req, wire.Rejected())
+	}
+	if !e.cfg.Allowed(from) {
+		refuse("not in peers.allow", nil)
+		return
+	}
+	priv, err := wire.ParsePrivate(ev.Private, ev.Remote.Addr().Unmap().Is6())
+	if err != nil {
+		refuse("private data", err)
+		return
+	}
+	l := e.addrs.by[to]
+	switch {
+	case l == nil || priv.Dst != to:
+		refuse("not one of our addresses", nil)
+	case priv.Src != from:
+		refuse("claims an address it does not come from", nil)
+	case e.addrs.by[from] != nil:
+		refuse("comes from our own address", nil)
+	case e.tcpPeer(l, from):
+		refuse("is reached by RDS/TCP", nil)
+	default:
+		p, err := e.peer(l, from, priv.TOS, nil)
+		if err != nil {
+			refuse("no room", err)
+			return
+		}
+		if !e.mayRequest(p.remote) {
+			refuse("too many, see "+rateKeys[rateControl], nil)
+			e.dropIfNew(p)
+			return
+		}
+		q := p.c.to.(*byQP) // tcpPeer has been asked
+		if !q.mayCome(r) {
+			refuse("is reached by another transport", nil)
+			e.dropIfNew(p)
+			return
+		}
+		q.requested(e.now, ev)
+	}
+}
+
+// Trace passes on what an operator may want to know.
+// Attempts that fail one after the other are one event.
+func (e *Engine) Trace(c *conn.Conn, event string, err error) {
+	p := e.peerOf(c)
+	e.traceOnce(p, event, err)
+	if event == conn.EventConnectFailed {
+		e.unreached(p, err)
+	}
+	if event == conn.EventConnectFailed && !errors.Is(err, conn.ErrRejected) {
+		qpOf(c).attemptFailed(err)
+	}
+}
