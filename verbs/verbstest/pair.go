@@ -27,7 +27,7 @@ const (
 	settleSteps = 10
 )
 
-// Pair is two sides under test. Attr of each side may be changed until Connect
+// Pair is the two sides of a subtest. Attr of each side may be changed until Connect
 // or NewQP.
 type Pair struct {
 	*testing.T
@@ -38,8 +38,8 @@ type Pair struct {
 	A, B *Side
 }
 
-// Side is one end: a device with one PD, its queues, a QP and a registered
-// arena with all rights.
+// Side is one end: a device with a PD, its queues, a QP, and a registered arena with
+// all rights.
 type Side struct {
 	p              *Pair
 	Name           string
@@ -186,23 +186,23 @@ func (s *Side) NewQP() verbs.QP {
 	return qp
 }
 
-// SGE is n bytes at off of the arena.
+// SGE returns the piece of n bytes at off of the arena.
 func (s *Side) SGE(off, n int) verbs.SGE {
 	return verbs.SGE{Addr: s.Base + uint64(off), Length: uint32(n), LKey: s.MR.LKey()}
 }
 
-// Send is a SEND of pieces of the side's arena.
+// Send returns a SEND of pieces of the side's arena.
 func (s *Side) Send(id uint64, flags verbs.SendFlags, sgl ...verbs.SGE) verbs.SendWR {
 	return verbs.SendWR{WRID: id, Op: verbs.OpSend, Flags: flags, SGL: sgl}
 }
 
-// Write is an RDMA WRITE to off of the peer's arena.
+// Write returns an RDMA WRITE to off of the peer's arena.
 func (s *Side) Write(id uint64, flags verbs.SendFlags, off int, sgl ...verbs.SGE) verbs.SendWR {
 	r := s.peer()
 	return verbs.SendWR{WRID: id, Op: verbs.OpRDMAWrite, Flags: flags, RKey: r.MR.RKey(), RemoteAddr: r.Base + uint64(off), SGL: sgl}
 }
 
-// Read is an RDMA READ from off of the peer's arena.
+// Read returns an RDMA READ from off of the peer's arena.
 func (s *Side) Read(id uint64, flags verbs.SendFlags, off int, sgl ...verbs.SGE) verbs.SendWR {
 	wr := s.Write(id, flags, off, sgl...)
 	wr.Op = verbs.OpRDMARead
@@ -216,7 +216,7 @@ func (s *Side) peer() *Side {
 	return s.p.A
 }
 
-// Post posts send requests, all of which must be taken.
+// Post posts send requests, all of which must be accepted.
 func (s *Side) Post(wr ...verbs.SendWR) {
 	s.p.Helper()
 	if n, err := s.QP.PostSend(wr); n != len(wr) || err != nil {
@@ -232,7 +232,7 @@ func (s *Side) Refuse(want error, wr verbs.SendWR) {
 	}
 }
 
-// Recv posts one receive, which must be taken.
+// Recv posts one receive, which must be accepted.
 func (s *Side) Recv(id uint64, sgl ...verbs.SGE) {
 	s.p.Helper()
 	if n, err := s.QP.PostRecv([]verbs.RecvWR{{WRID: id, SGL: sgl}}); n != 1 || err != nil {
@@ -240,7 +240,7 @@ func (s *Side) Recv(id uint64, sgl ...verbs.SGE) {
 	}
 }
 
-// Poll takes completions and events.
+// Poll takes completions and events, and reports whether there were any.
 func (s *Side) Poll() (any bool) {
 	var ev [8]verbs.CMEvent
 	for n := s.Dev.PollCM(ev[:]); n > 0; n = s.Dev.PollCM(ev[:]) {
@@ -263,7 +263,7 @@ func (s *Side) Poll() (any bool) {
 	return any
 }
 
-// Step progresses both sides once.
+// Step lets both sides progress once.
 func (p *Pair) Step() bool {
 	any := p.Env.Step()
 	a := p.A.Poll()
@@ -271,7 +271,7 @@ func (p *Pair) Step() bool {
 	return any || a || b
 }
 
-// Until steps until cond holds and fails the test when it never does.
+// Until steps until cond holds. It fails the test if cond never does.
 func (p *Pair) Until(what string, cond func() bool) {
 	p.Helper()
 	for idle := 0; !cond(); {
@@ -431,7 +431,7 @@ func (p *Pair) Connect() {
 	p.Join(p.A.QP, p.B.QP, p.B.Listen())
 }
 
-// Join connects a (of A) to b (of B), which listens on l.
+// Join connects a, a QP of A, to b, a QP of B, which listens on l.
 func (p *Pair) Join(a, b verbs.QP, l verbs.Listener) {
 	p.Helper()
 	p.Dial(a, l)
@@ -443,7 +443,7 @@ func (p *Pair) Join(a, b verbs.QP, l verbs.Listener) {
 	p.B.Event(b, verbs.CMEstablished)
 }
 
-// Dial starts a connection from A to l.
+// Dial starts to connect a, a QP of A, to l.
 func (p *Pair) Dial(a verbs.QP, l verbs.Listener) {
 	p.Helper()
 	if err := p.A.Dev.Connect(a, verbs.ConnectParam{Local: p.Env.AddrA, Remote: l.Addr()}); err != nil {
@@ -451,8 +451,8 @@ func (p *Pair) Dial(a verbs.QP, l verbs.Listener) {
 	}
 }
 
-// Dead waits until the QP of s is in ERR and the owner, who did not do it, has
-// been told once.
+// Dead waits until the QP of s is in ERR, without a call of its owner, and until the
+// owner has been told once.
 func (s *Side) Dead() {
 	s.p.Helper()
 	s.Event(s.QP, verbs.CMDisconnected)

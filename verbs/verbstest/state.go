@@ -73,8 +73,8 @@ func testPostReset(p *Pair) {
 	p.A.Recv(1)
 }
 
-// WantAsync waits for an event of this type of the side's QP, or of an object
-// without one.
+// WantAsync waits for an event of type t about the side's QP, or about an object
+// without a QP.
 func (s *Side) WantAsync(t verbs.AsyncType) verbs.AsyncEvent {
 	s.p.Helper()
 	var ev verbs.AsyncEvent

@@ -1,17 +1,16 @@
 package verbstest
 
-// Statement is one numbered rule of RC semantics, in the numbering the subtests
-// are named by. Its subtests are those whose name begins with the number; By
-// names others that show it too.
+// Statement is one numbered rule about RC queue pairs. Its subtests are those whose
+// name begins with the number; By names others that show the rule, too.
 type Statement struct {
 	ID   string
 	Rule string
 	By   []string
-	// NA says why there is nothing to test: other transports, advice to
-	// consumers, or what the contract does not offer.
+	// NA says why there is nothing to test: the rule is about other transports,
+	// advises consumers, or is about what package verbs does not offer.
 	NA string
-	// Contract, if not empty, is where this contract itself differs from
-	// libibverbs; the subtest asserts the difference for every provider.
+	// Contract, if not empty, says where package verbs itself differs from
+	// libibverbs. The subtest checks the difference for every provider.
 	Contract string
 }
 

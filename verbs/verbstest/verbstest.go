@@ -15,9 +15,9 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// Env is a fresh pair of devices for one subtest. Its owner releases it with
-// t.Cleanup; closing a device twice must be harmless, because some subtests
-// close one themselves.
+// Env is a new pair of devices for one subtest. open releases it with t.Cleanup.
+// Closing a device twice must be harmless, because some subtests close one
+// themselves.
 type Env struct {
 	// A and B are two devices that can connect to each other.
 	A, B verbs.Device
@@ -25,20 +25,20 @@ type Env struct {
 	AddrA, AddrB netip.AddrPort
 	// Dead is an address of B where nobody listens: connecting is refused.
 	Dead netip.AddrPort
-	// Step lets both devices progress once. It returns false when there was
-	// nothing to do, after waiting a few milliseconds at most for something to
-	// come (virtual time does not wait: it runs the next event).
+	// Step lets both devices progress once. It returns false if there was nothing to
+	// do, after waiting for at most a few milliseconds. In virtual time it does not
+	// wait: it runs the next event.
 	Step func() bool
-	// Lose makes A hear nothing more of B, while B goes on; cut then breaks
-	// the connection for both. nil: the provider cannot be made to do so.
+	// Lose makes A hear nothing more of B, while B goes on. cut then breaks the
+	// connection for both. It is nil if the provider cannot do that.
 	Lose func() (cut func())
-	// Habits are where an adapter differs, throughout.
+	// Habits says where the adapter differs in all subtests.
 	Habits Habits
 }
 
-// Habits of adapters and of the kernel's soft ones, which the provider cannot
-// change. What is not set is not tolerated, and a case that met one counts as a
-// deviation.
+// Habits are differences of adapters, and of the soft ones of the kernel, that the
+// provider cannot change. A difference that is not set is not tolerated. A subtest
+// that met one counts as a deviation.
 type Habits struct {
 	LocalStatus verbs.WCStatus // has it for local errors, of sends and receives, in place of a more exact one; 0: no
 	RecvStatus  verbs.WCStatus // ... of receives, if it is another
@@ -56,18 +56,18 @@ type Habits struct {
 	NoRNRCount  bool           // QPStats.RNR stays 0
 }
 
-// Deviation is what a provider does in place of a statement.
+// Deviation is what a provider does instead of a statement.
 type Deviation struct {
 	Why    string
-	Assert func(p *Pair) // must fail when the provider does follow the statement
+	Assert func(p *Pair) // must fail if the provider does follow the statement
 }
 
-// Deviations maps a subtest's statement and rule, as printed by Run
-// ("A115 missing QP right: REM_INV_REQ"), to what holds in its place.
+// Deviations are the deviations of a provider, by the statement and rule of the
+// subtest as Run prints them ("A115 missing QP right: REM_INV_REQ").
 type Deviations map[string]Deviation
 
-// Run runs the suite: open makes the devices of one subtest. Every subtest runs
-// with AckLocal, and with AckRemote where the device has CapRemoteAck.
+// Run runs the suite. open makes the devices of one subtest. Every subtest runs with
+// AckLocal, and with AckRemote if the device has CapRemoteAck.
 func Run(t *testing.T, deviations Deviations, open func(t *testing.T) Env) {
 	t.Helper()
 	cases := slices.Concat(sendCases(), rdmaCases(), readCases(), listCases(), accountCases(), localErrorCases(),

@@ -16,9 +16,9 @@ const (
 	AtomicCmpSwap  = 2
 )
 
-// AtomicRequest is the RDMAP header of an Atomic Request (RFC 7306 section
-// 5.2). Without masks a FetchAdd has DataMask 0 (no field ends inside the
-// word), a CmpSwap both masks all ones.
+// AtomicRequest is the RDMAP header of an Atomic Request (RFC 7306 section 5.2).
+// Without masks a FetchAdd has a DataMask of 0 (no field ends inside the word), and
+// a CmpSwap has both masks all ones.
 type AtomicRequest struct {
 	Op          uint8
 	ID          uint32 // comes back in the response
@@ -58,7 +58,8 @@ func (r *AtomicRequest) Parse(b []byte) {
 	r.CompareMask = be.Uint64(b[44:])
 }
 
-// Apply is what the operation makes of the value at the target.
+// Apply returns the value that the operation stores at the target if the value there
+// is old.
 func (r *AtomicRequest) Apply(old uint64) uint64 {
 	if r.Op == AtomicCmpSwap {
 		if (old^r.Compare)&r.CompareMask != 0 {
@@ -79,7 +80,7 @@ func PutAtomicResponse(b []byte, id uint32, old uint64) {
 	binary.BigEndian.PutUint64(b[4:], old)
 }
 
-// ParseAtomicResponse reads it.
+// ParseAtomicResponse reads the RDMAP header of an Atomic Response.
 func ParseAtomicResponse(b []byte) (id uint32, old uint64) {
 	_ = b[AtomicRespLen-1]
 	return binary.BigEndian.Uint32(b), binary.BigEndian.Uint64(b[4:])

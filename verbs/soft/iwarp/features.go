@@ -1,14 +1,14 @@
 package iwarp
 
-// Features is what two ends of this implementation tell each other behind the
-// consumer's private data of the MPA frames, for iWARP itself has no place for
-// it: RFC 7306 section 1.1 leaves finding out about its messages to the layer
-// above. A consumer that knows nothing of it sees longer private data, as
-// InfiniBand's CM makes them as well.
+// Features is what two ends of this implementation tell each other, behind the
+// consumer's private data in the MPA frames. iWARP has no place for it: RFC 7306
+// section 1.1 leaves it to the layer above to find out about its messages. A
+// consumer that does not know of it sees longer private data, as InfiniBand's
+// connection manager makes them, too.
 type Features struct {
 	Immediate bool  // Immediate Data messages are understood
 	Atomics   bool  // Atomic Requests are served
-	RNRRetry  uint8 // wanted for the sender's messages: 0 to 6, 7 without limit
+	RNRRetry  uint8 // how often the sender's messages are tried again: 0 to 6; 7 without limit
 	Reserve   uint8 // part of IRD that is for fences, not for the consumer
 	ParkMsgs  uint8 // messages that may wait for a receive without stopping the stream, in units of 16
 	ParkKiB   uint16
@@ -37,8 +37,8 @@ func (f *Features) Append(b []byte) []byte {
 	return append(b, flags, f.RNRRetry, f.Reserve, f.ParkMsgs, byte(f.ParkKiB>>8), byte(f.ParkKiB), 0, 0)
 }
 
-// SplitFeatures takes the trailer off private data; without one ok is false
-// and all of it is the consumer's.
+// SplitFeatures takes the trailer off private data. Without a trailer ok is false,
+// and all of the data is the consumer's.
 func SplitFeatures(private []byte) (consumer []byte, f Features, ok bool) {
 	n := len(private) - FeaturesLen
 	if n < 0 || string(private[n:n+featuresFields]) != featuresMagic {

@@ -1,16 +1,16 @@
-// Package iwarp encodes and decodes what iWARP puts on a TCP stream: MPA
-// start-up frames (RFC 5044 section 7.1, RFC 6581 section 9), FPDUs (RFC 5044
-// section 4), DDP segment headers (RFC 5041 section 4), RDMAP headers (RFC 5040
-// section 4) and Terminate. It holds no state and does no I/O; nothing in it
-// allocates except the parsers of start-up frames.
+// Package iwarp encodes and decodes the bytes of iWARP, RDMA over TCP: MPA start-up
+// frames (RFC 5044 section 7.1, RFC 6581 section 9), FPDUs (RFC 5044 section 4), DDP
+// segment headers (RFC 5041 section 4), RDMAP headers (RFC 5040 section 4) and
+// Terminate. It holds no state and does no I/O. Only the parsers of start-up frames
+// allocate.
 //
 // An FPDU is
 //
 //	u16 ULPDU length | ULPDU | 0-3 bytes of pad | u32 CRC
 //
-// where the ULPDU is a DDP header (14 bytes tagged, 18 untagged), for Read
-// Request and Terminate an RDMAP header, and the payload. Markers are sent to a
-// peer that asks for them, and never asked for.
+// The ULPDU is a DDP header (14 bytes tagged, 18 untagged), an RDMAP header in a
+// Read Request and in a Terminate, and the payload. Markers are sent to a peer that
+// asks for them, and never asked for.
 package iwarp
 
 import (
@@ -95,7 +95,7 @@ type Header struct {
 	MO      uint32
 }
 
-// Len is the length of the header from the start of the FPDU.
+// Len returns the length of the header from the start of the FPDU.
 func (h *Header) Len() int {
 	if h.Tagged {
 		return TaggedLen
@@ -103,21 +103,21 @@ func (h *Header) Len() int {
 	return UntaggedLen
 }
 
-// Payload is the number of payload bytes (for Read Request and Terminate: of
-// RDMAP header bytes).
+// Payload returns the number of payload bytes. In a Read Request and a Terminate
+// these are the bytes of the RDMAP header.
 func (h *Header) Payload() int { return h.ULPDU + LenField - h.Len() }
 
-// Pad is the number of pad bytes behind a ULPDU of n bytes.
+// Pad returns the number of pad bytes behind a ULPDU of n bytes.
 func Pad(n int) int { return -(LenField + n) & 3 }
 
-// FPDUSize is the size of the FPDU that carries a ULPDU of n bytes.
+// FPDUSize returns the size of the FPDU that carries a ULPDU of n bytes.
 func FPDUSize(n int) int { return LenField + n + Pad(n) + CRCLen }
 
-// ULPDULen reads the length field at the start of an FPDU.
+// ULPDULen returns the length field at the start of an FPDU.
 func ULPDULen(b []byte) int { return int(binary.BigEndian.Uint16(b)) }
 
-// HeaderLen is how many bytes from the start of the FPDU the DDP header takes,
-// judged by its third byte.
+// HeaderLen returns how many bytes the DDP header takes, counted from the start of
+// the FPDU. ctl is the third byte of the FPDU.
 func HeaderLen(ctl byte) int {
 	if ctl&ctlTagged != 0 {
 		return TaggedLen
@@ -125,10 +125,10 @@ func HeaderLen(ctl byte) int {
 	return UntaggedLen
 }
 
-// ParseHeader reads the length field and the DDP header at the start of b into
-// h. b must hold min(header, FPDU) bytes; with fewer it returns ErrShort. It
-// checks the length against the header, both versions, and that the opcode
-// fits the tagged bit; h is as complete as the header was even then.
+// ParseHeader reads the length field and the DDP header at the start of b into h. b
+// must hold the header, or the whole FPDU if that is shorter; otherwise the error is
+// ErrShort. It checks the length against the header, both versions, and that the
+// opcode fits the tagged bit. After an error h has the fields that the header had.
 func ParseHeader(b []byte, h *Header) error {
 	*h = Header{}
 	if len(b) < LenField+2 {
@@ -162,8 +162,8 @@ func ParseHeader(b []byte, h *Header) error {
 	return nil
 }
 
-// PutTagged writes length field and header of a tagged segment (Write, Read
-// Response) with n payload bytes to b[:TaggedLen].
+// PutTagged writes the length field and the header of a tagged segment (Write, Read
+// Response) with n bytes of payload to b[:TaggedLen].
 func PutTagged(b []byte, op uint8, last bool, n int, stag uint32, to uint64) {
 	_ = b[TaggedLen-1]
 	be := binary.BigEndian
@@ -177,8 +177,8 @@ func PutTagged(b []byte, op uint8, last bool, n int, stag uint32, to uint64) {
 	be.PutUint64(b[8:], to)
 }
 
-// PutUntagged writes length field and header of an untagged segment with n
-// payload bytes to b[:UntaggedLen].
+// PutUntagged writes the length field and the header of an untagged segment with n
+// bytes of payload to b[:UntaggedLen].
 func PutUntagged(b []byte, op uint8, last bool, n int, inv, qn, msn, mo uint32) {
 	_ = b[UntaggedLen-1]
 	be := binary.BigEndian
@@ -194,7 +194,7 @@ func PutUntagged(b []byte, op uint8, last bool, n int, inv, qn, msn, mo uint32) 
 	be.PutUint32(b[16:], mo)
 }
 
-// Put writes h to b and returns its length: the inverse of ParseHeader.
+// Put writes h to b and returns its length. ParseHeader reads it.
 func (h *Header) Put(b []byte) int {
 	if h.Tagged {
 		PutTagged(b, h.Op, h.Last, h.Payload(), h.STag, h.TO)
@@ -237,14 +237,14 @@ func (r *ReadRequest) Parse(b []byte) {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// CRC continues crc (0 to begin) over b: CRC32C, as in iSCSI.
+// CRC continues crc (0 to begin) over b. It is CRC32C, as in iSCSI.
 func CRC(crc uint32, b []byte) uint32 { return crc32.Update(crc, castagnoli, b) }
 
-// PutCRC writes the CRC field: the one little-endian integer on the wire.
+// PutCRC writes the CRC field, the only little-endian integer on the wire.
 func PutCRC(b []byte, crc uint32) { binary.LittleEndian.PutUint32(b, crc) }
 
-// Seal completes the FPDU in f, whose length field and ULPDU are written and
-// which is FPDUSize long: it zeroes the pad and writes the CRC, or 0 without.
+// Seal completes the FPDU in f, which is FPDUSize long and has its length field and
+// ULPDU. It zeroes the pad and writes the CRC, or 0 if crc is false.
 func Seal(f []byte, crc bool) {
 	n := ULPDULen(f)
 	end := len(f) - CRCLen
@@ -256,7 +256,7 @@ func Seal(f []byte, crc bool) {
 	PutCRC(f[end:], c)
 }
 
-// CheckCRC says whether the CRC field of the whole FPDU f is right.
+// CheckCRC reports whether the CRC field of the whole FPDU f is right.
 func CheckCRC(f []byte) bool {
 	end := len(f) - CRCLen
 	return binary.LittleEndian.Uint32(f[end:]) == CRC(0, f[:end])

@@ -52,8 +52,8 @@ func (m *Marker) Put(dst, f []byte, crc bool) int {
 	return n + CRCLen
 }
 
-// MULPDU is the longest ULPDU whose FPDU fits a TCP segment of mss bytes, at
-// least the 128 that RFC 5044 section 4.1 guarantees.
+// MULPDU returns the length of the longest ULPDU whose FPDU fits into a TCP segment
+// of mss bytes. It is at least 128, which RFC 5044 section 4.1 guarantees.
 func MULPDU(mss int, markers bool) int {
 	n := mss - (LenField + CRCLen + mss%4)
 	if markers {

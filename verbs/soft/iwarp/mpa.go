@@ -54,7 +54,7 @@ type MPA struct {
 	Private []byte // the consumer's part; ParseMPA: part of its argument
 }
 
-// MPALen tells from the fixed part how long the whole frame is.
+// MPALen returns the length of the whole frame that has this fixed part.
 func MPALen(fixed []byte, reply bool) (int, error) {
 	if len(fixed) < MPAHeaderLen {
 		return 0, ErrMPALength

@@ -22,22 +22,22 @@ const (
 	TypeMPA          = 0 // LLP: MPA (RFC 5044 section 8)
 )
 
-// Code is layer, type and error code of a Terminate in one comparable value:
+// Code is the layer, type and error code of a Terminate in one comparable value:
 // 0x0LTCC.
 type Code uint16
 
-// MakeCode composes a Code.
+// MakeCode makes a Code of its parts.
 func MakeCode(layer, typ, code uint8) Code {
 	return Code(layer&0xf)<<12 | Code(typ&0xf)<<8 | Code(code)
 }
 
-// Layer is the layer that found the error: 0 RDMAP, 1 DDP, 2 MPA.
+// Layer returns the layer that found the error: 0 RDMAP, 1 DDP, 2 MPA.
 func (c Code) Layer() uint8 { return uint8(c >> 12) }
 
-// Type is the error's type within its layer.
+// Type returns the type of the error within its layer.
 func (c Code) Type() uint8 { return uint8(c>>8) & 0xf }
 
-// Err is the error code within its type.
+// Err returns the error code within its type.
 func (c Code) Err() uint8 { return uint8(c) }
 
 // The codes in use.
@@ -100,7 +100,7 @@ var codeNames = map[Code]string{
 	TermIRD: "insufficient IRD", TermNoRTR: "no matching RTR",
 }
 
-// Error makes a Code usable as an error.
+// Error returns the code as a text.
 func (c Code) Error() string {
 	n, ok := codeNames[c]
 	if !ok {

@@ -1,11 +1,12 @@
-// Package tls13 is TLS 1.3 (RFC 8446) for a byte stream that somebody else
-// reads and writes: the handshake is crypto/tls's, on a blocking connection;
-// then the traffic keys and the descriptor go to an event loop, which protects
-// and opens records itself, without a goroutine, a lock or an allocation.
-// On the wire it is plain TLS 1.3: the other end may be any implementation.
+// Package tls13 secures a byte stream with TLS 1.3 (RFC 8446) inside an event loop
+// that reads and writes the stream itself. The handshake is that of crypto/tls, on a
+// blocking connection. Afterwards the traffic keys and the descriptor go to the
+// event loop, which makes and opens records without a goroutine, a lock or an
+// allocation. On the wire it is plain TLS 1.3: the other end may be any
+// implementation.
 //
-// What is left out: early data, resumption (no tickets are made, those of the
-// peer are ignored), and client authentication after the handshake.
+// It leaves out early data, resumption (it makes no tickets and ignores those of the
+// peer), and client authentication after the handshake.
 package tls13
 
 import (
@@ -42,9 +43,10 @@ const (
 	AlertInternal          = 80
 )
 
-// Error ends a connection: the peer broke a rule of TLS, or says that we did.
+// Error ends a connection: the peer broke a rule of TLS, or reported that this side
+// did.
 type Error struct {
-	// Alert is to be sent to the peer; AlertCloseNotify (0): nothing is.
+	// Alert is what has to be sent to the peer; AlertCloseNotify (0) means nothing.
 	Alert uint8
 	Err   error
 }

@@ -19,7 +19,7 @@ type Session struct {
 	State tls.ConnectionState
 }
 
-// NewSession makes the end of a connection from its traffic secrets.
+// NewSession makes one end of a connection from its traffic secrets.
 func NewSession(suiteID uint16, client bool, clientSecret, serverSecret []byte) (*Session, error) {
 	su, err := suiteOf(suiteID)
 	if err != nil {
@@ -34,7 +34,7 @@ func NewSession(suiteID uint16, client bool, clientSecret, serverSecret []byte) 
 	return s, errors.Join(s.Out.init(su, mine), s.In.init(su, theirs))
 }
 
-// Suite is the name of the cipher suite.
+// Suite returns the name of the cipher suite.
 func (s *Session) Suite() string { return tls.CipherSuiteName(s.Out.suite.id) }
 
 // What a peer may send before it is authenticated, bytes.
@@ -43,17 +43,18 @@ const (
 	maxHandshake = 96 << 10
 )
 
-// ErrPlain: the peer has not begun a handshake of TLS but sent First.
+// ErrPlain says that the peer has not begun a TLS handshake. First is what the peer
+// sent instead.
 type ErrPlain struct{ First [HeaderLen]byte }
 
 func (e *ErrPlain) Error() string {
 	return fmt.Sprintf("the peer does not speak TLS (it sent %q)", e.First[:])
 }
 
-// Handshake runs the handshake on c, which may have deadlines, as the client or
-// the server. Whatever cfg says, it is of TLS 1.3 without tickets. Exactly the
-// records of the handshake are read: what follows them is still in c. Errors:
-// *ErrPlain, those of crypto/tls and of c.
+// Handshake runs the handshake on c, which may have deadlines, as the client or the
+// server. It speaks TLS 1.3 without tickets, whatever cfg says. It reads exactly the
+// records of the handshake: what follows them is still in c. Errors: *ErrPlain,
+// those of crypto/tls and of c.
 func Handshake(c net.Conn, cfg *tls.Config, client bool) (*Session, error) {
 	cfg = cfg.Clone()
 	cfg.MinVersion, cfg.MaxVersion = tls.VersionTLS13, tls.VersionTLS13

@@ -27,8 +27,8 @@ const (
 	updateEvery = 256
 )
 
-// Opener opens the records of one direction. After an error it must not be
-// used. It is not safe for concurrent use.
+// Opener opens the records of one direction. It must not be used after an error. It
+// is not safe for concurrent use.
 type Opener struct {
 	half
 	out  *Sealer // that answers a KeyUpdate
@@ -43,8 +43,8 @@ type Opener struct {
 	skip int
 }
 
-// RecordLen returns the length of the record that b begins with, header
-// included; 0: b is too short to say. *Error: there can be no such record.
+// RecordLen returns the length, header included, of the record that b begins with; 0
+// if b is too short to tell. *Error: no record begins so.
 func RecordLen(b []byte) (int, error) {
 	if len(b) < HeaderLen {
 		return 0, nil
@@ -59,10 +59,10 @@ func RecordLen(b []byte) (int, error) {
 	return n, nil
 }
 
-// Open opens the whole record rec, as RecordLen has it, and writes its
-// application data to dst, which has room for len(rec)-HeaderLen bytes and does
-// not overlap rec. It returns their number, 0 for a record that has none.
-// Errors: ErrClosed, *Error.
+// Open opens the whole record rec, whose length is that of RecordLen, and writes its
+// application data to dst. dst has room for len(rec)-HeaderLen bytes and does not
+// overlap rec. Open returns the number of bytes, which is 0 for a record without
+// application data. Errors: ErrClosed, *Error.
 func (o *Opener) Open(dst, rec []byte) (int, error) {
 	if len(rec) < Overhead {
 		return 0, broken(AlertBadRecordMAC, "%w (%d bytes)", ErrMAC, len(rec))

@@ -11,8 +11,9 @@ type Sealer struct {
 // UpdateLen is the length of the record of Update.
 const UpdateLen = Overhead + 5
 
-// Seal makes a record of application data in place: the n bytes, MaxPlain at
-// most, at b[HeaderLen:]. b has room for n+Overhead bytes, which it returns.
+// Seal makes a record of application data in place. The data are the n bytes, at
+// most MaxPlain, at b[HeaderLen:]. It returns the length of the record, n+Overhead,
+// for which b has room.
 func (s *Sealer) Seal(b []byte, n int) int { return s.seal(b, typeData, n) }
 
 func (s *Sealer) seal(b []byte, typ byte, n int) int {
@@ -28,11 +29,11 @@ func header(b []byte, n int) {
 	binary.BigEndian.PutUint16(b[3:], uint16(n))
 }
 
-// Due: Update has to come before more data.
+// Due reports whether Update has to come before more data.
 func (s *Sealer) Due() bool { return s.answer || s.seq >= s.suite.limit }
 
-// Update makes the KeyUpdate record, of UpdateLen bytes, in b; what follows is
-// under the next key.
+// Update makes the KeyUpdate record, of UpdateLen bytes, in b. Records made
+// afterwards use the next key.
 func (s *Sealer) Update(b []byte) error {
 	copy(b[HeaderLen:], []byte{msgKeyUpdate, 0, 0, 1, 0})
 	s.seal(b, typeHandshake, 5)
@@ -40,7 +41,7 @@ func (s *Sealer) Update(b []byte) error {
 	return s.update()
 }
 
-// AppendAlert appends an alert's record to b. Nothing may be sent after it.
+// AppendAlert appends the record of an alert to b. Nothing may be sent after it.
 func (s *Sealer) AppendAlert(b []byte, code uint8) []byte {
 	level := byte(2)
 	if code == AlertCloseNotify {
@@ -53,7 +54,7 @@ func (s *Sealer) AppendAlert(b []byte, code uint8) []byte {
 	return b
 }
 
-// Append appends p to b as records, an Update included if one is due.
+// Append appends p to b as records, with an Update if one is due.
 func (s *Sealer) Append(b, p []byte) ([]byte, error) {
 	for len(p) > 0 {
 		if s.Due() {

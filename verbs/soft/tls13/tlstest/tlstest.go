@@ -20,14 +20,14 @@ import (
 // Cert is what a certificate is made from.
 type Cert = x509.Certificate
 
-// CA is an authority.
+// CA is a certificate authority.
 type CA struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 	last int64
 }
 
-// NewCA makes one.
+// NewCA makes a certificate authority.
 func NewCA(t testing.TB) *CA {
 	t.Helper()
 	ca := &CA{last: 1}
@@ -48,7 +48,7 @@ func NewCA(t testing.TB) *CA {
 	return ca
 }
 
-// IPs sets the addresses a certificate is for.
+// IPs sets the addresses that a certificate is for.
 func IPs(addrs ...string) func(*Cert) {
 	return func(c *Cert) {
 		c.IPAddresses = nil
@@ -58,12 +58,12 @@ func IPs(addrs ...string) func(*Cert) {
 	}
 }
 
-// Name makes a certificate be for a DNS name and no address.
+// Name makes a certificate be for a DNS name and for no address.
 func Name(name string) func(*Cert) {
 	return func(c *Cert) { c.IPAddresses, c.DNSNames = nil, []string{name} }
 }
 
-// ServerOnly makes a certificate unfit for who connects.
+// ServerOnly makes a certificate unfit for the side that connects.
 func ServerOnly(c *Cert) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }
 
 // Issue makes a key and a certificate for it, both in DER.
@@ -90,7 +90,7 @@ func (ca *CA) Issue(t testing.TB, edit ...func(*Cert)) (cert, key []byte) {
 	return cert, key
 }
 
-// Config is a configuration for both ends of connections among the hosts of ca.
+// Config returns a configuration for both ends of connections among the hosts of ca.
 func (ca *CA) Config(t testing.TB, edit ...func(*Cert)) *tls.Config {
 	t.Helper()
 	der, key := ca.Issue(t, edit...)
