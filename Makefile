@@ -10,13 +10,14 @@ FUZZTIME    ?= 30s
 SECONDS     ?= 120
 SEED        ?= 0
 CAMPAIGNS   ?= 1
+RUNS        ?= 5
 VM          ?= ./test/vmlab/...
 
 # Where Go's own archive puts it, for who has not told the shell (scripts/lib.sh).
 export PATH := $(PATH):/usr/local/go/bin
 export CGO_ENABLED ?= 0
 
-.PHONY: all build build-ibv demo test check race sim model mutants conformance fuzz e2e ledger vm vm-short vm-long page packages package-test bench bench-peers lint arm64 clean help need-go
+.PHONY: all build build-ibv demo test check test-loaded race sim model mutants conformance fuzz e2e ledger vm vm-short vm-long page packages package-test bench bench-peers lint arm64 clean help need-go
 
 all: build
 
@@ -70,6 +71,9 @@ e2e: need-go ## real daemons and clients
 
 ledger: need-go ## every message of applications over three daemons accounted for, under all faults: SECONDS=120 SEED=n CAMPAIGNS=1
 	$(GO) test -count=1 -v -timeout 24h ./e2e/ledger -ledger.seconds $(SECONDS) -ledger.seed $(SEED) -ledger.campaigns $(CAMPAIGNS) -ledger.measure $(LEDGERFLAGS)
+
+test-loaded: need-go ## all tests RUNS=5 times beside a busy loop on every CPU, and which failed how often (PKGS='./rds ./e2e' LOAD=2)
+	@RUNS='$(RUNS)' scripts/loaded.sh
 
 fuzz: need-go ## every fuzz target in turn, FUZZTIME each
 	@FUZZTIME=$(FUZZTIME) scripts/fuzz.sh

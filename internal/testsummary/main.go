@@ -7,6 +7,9 @@
 // "skip: WHY" a stage that could not run, "exit: WHAT" a command that returned
 // non-zero: a failure if the stage reported none.
 //
+// With -runs every stage is a run of the same tests: each skip is listed once, and
+// of each failure in how many runs it was.
+//
 // The status is 1 if something failed, if nothing ran, or if RDSD_TEST_FULL=1
 // is set and a skip is not in the file of expected ones.
 package main
@@ -19,6 +22,7 @@ import (
 
 func main() {
 	expected := flag.String("expected", "", "file of skips that are right by construction: lines of STAGE PACKAGE/TEST")
+	runs := flag.Bool("runs", false, "every stage is a run of the same tests: count in how many each failed")
 	flag.Parse()
 	var rules []rule
 	if *expected != "" {
@@ -32,6 +36,7 @@ func main() {
 		}
 	}
 	s := newSummary(os.Stdout, rules, os.Getenv("RDSD_TEST_FULL") == "1")
+	s.runs = *runs
 	if err := s.read(os.Stdin); err != nil {
 		fmt.Fprintln(os.Stderr, "testsummary:", err)
 		os.Exit(2)

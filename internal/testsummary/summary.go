@@ -2,10 +2,13 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -26,18 +29,23 @@ type skip struct {
 	expected            bool
 }
 
+// failure is one test, or something outside a test, that failed.
+type failure struct{ stage, what string }
+
 // summary gathers the results of all stages.
 type summary struct {
 	w     io.Writer
 	rules []rule
 	full  bool // an unexpected skip is a failure
+	runs  bool // every stage is a run of the same tests
 
 	stage       string
+	stages      int
 	stageFailed int // failures reported in this stage
 	stageRan    int // tests ended in this stage
 	passed      int
 	failed      int
-	failures    []string
+	failures    []failure
 	skips       []skip
 	output      map[string][]string // by package + "\n" + test, until its end is known
 	failedTests map[string]bool     // packages with a failed test
@@ -70,6 +78,7 @@ func (s *summary) line(line string) {
 	switch kind {
 	case "==":
 		s.stage, s.stageFailed, s.stageRan = rest, 0, 0
+		s.stages++
 	case "fail:":
 		s.fail(rest)
 	case "skip:":
@@ -85,13 +94,16 @@ func (s *summary) line(line string) {
 func (s *summary) fail(what string) {
 	s.failed++
 	s.stageFailed++
-	s.failures = append(s.failures, fmt.Sprintf("%s: %s", s.stage, what))
+	s.failures = append(s.failures, failure{s.stage, what})
 }
 
 func (s *summary) addSkip(name, reason string) {
 	k := skip{stage: s.stage, name: name, reason: reason}
 	for _, r := range s.rules {
 		k.expected = k.expected || r.match(k.stage, k.name)
+	}
+	if s.runs && slices.ContainsFunc(s.skips, func(o skip) bool { return o.name == name }) {
+		return
 	}
 	s.skips = append(s.skips, k)
 }
@@ -158,6 +170,34 @@ func (s *summary) packageEnd(e event) {
 	delete(s.failedTests, e.Package)
 }
 
+// printFailures lists what failed: each failure, or of each in how many runs.
+func (s *summary) printFailures() {
+	if len(s.failures) == 0 {
+		return
+	}
+	fmt.Fprintln(s.w, "== failed")
+	if !s.runs {
+		for _, f := range s.failures {
+			fmt.Fprintf(s.w, "fail\t%s: %s\n", f.stage, f.what)
+		}
+		return
+	}
+	in := map[string]map[string]bool{} // the runs of each
+	for _, f := range s.failures {
+		if in[f.what] == nil {
+			in[f.what] = map[string]bool{}
+		}
+		in[f.what][f.stage] = true
+	}
+	often := slices.Collect(maps.Keys(in))
+	slices.SortFunc(often, func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(in[b]), len(in[a])), strings.Compare(a, b))
+	})
+	for _, what := range often {
+		fmt.Fprintf(s.w, "fail\t%d of %d runs: %s\n", len(in[what]), s.stages, what)
+	}
+}
+
 func (s *summary) print(key string) {
 	for _, o := range s.output[key] {
 		fmt.Fprint(s.w, o)
@@ -193,12 +233,7 @@ func (s *summary) finish() bool {
 		}
 		fmt.Fprintf(s.w, "skip\t%s: %s: %s%s\n", k.stage, k.name, k.reason, note)
 	}
-	if len(s.failures) > 0 {
-		fmt.Fprintln(s.w, "== failed")
-	}
-	for _, f := range s.failures {
-		fmt.Fprintf(s.w, "fail\t%s\n", f)
-	}
+	s.printFailures()
 	ok := s.failed == 0
 	if s.full && unexpected > 0 {
 		fmt.Fprintf(s.w, "RDSD_TEST_FULL=1: %d skipped that should have run\n", unexpected)

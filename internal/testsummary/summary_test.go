@@ -77,6 +77,26 @@ func TestSummary(t *testing.T) {
 	}
 }
 
+// With -runs a test that failed in some runs is one line, the most frequent first.
+func TestRuns(t *testing.T) {
+	fail := func(name string) string { return `{"Action":"fail","Package":"m/a","Test":"` + name + `"}` + "\n" }
+	in := "== run 1\n" + fail("TestA") + skipped + "== run 2\n" + fail("TestB") + fail("TestA") + skipped + "== run 3\n" + passLine
+	var out strings.Builder
+	s := newSummary(&out, nil, false)
+	s.runs = true
+	if err := s.read(strings.NewReader(in)); err != nil {
+		t.Fatal(err)
+	}
+	if s.finish() {
+		t.Error("all is well")
+	}
+	const want = "== skipped\nskip\trun 1: m/a/TestS: needs root\n" +
+		"== failed\nfail\t2 of 3 runs: m/a/TestA\nfail\t1 of 3 runs: m/a/TestB\n1 passed, 3 failed, 1 skipped\n"
+	if !strings.HasSuffix(out.String(), want) {
+		t.Errorf("%s\nlacks\n%s", out.String(), want)
+	}
+}
+
 func TestParseRulesNamesTheLine(t *testing.T) {
 	if _, err := parseRules("# ok\nunit a b\n"); err == nil || !strings.Contains(err.Error(), "line 2") {
 		t.Errorf("err = %v, want one that names line 2", err)
