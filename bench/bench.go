@@ -161,7 +161,7 @@ func (b *bench) once(ctx context.Context, c testCase) (r run, err error) {
 		}
 		go func() {
 			select {
-			case <-p.exited:
+			case <-p.Ended():
 				unwatch(p.failure("ended"))
 			case <-watch.Done():
 			}
@@ -238,7 +238,7 @@ func (s *setup) keepBusy(ctx context.Context, role string, as how, args ...strin
 func (s *setup) start(ctx context.Context) error {
 	var pids []string
 	for _, p := range s.procs {
-		pid := p.cmd.Process.Pid
+		pid := p.Pid()
 		pids = append(pids, strconv.Itoa(pid))
 		if s.group != nil {
 			if err := s.group.add(pid); err != nil {
@@ -298,7 +298,7 @@ func (s *setup) daemons(ctx context.Context) error {
 			return err
 		}
 		s.procs = append(s.procs, p)
-		h.pid = p.cmd.Process.Pid
+		h.pid = p.Pid()
 		if _, err := p.expect(ctx, "msg=serving"); err != nil {
 			return err
 		}

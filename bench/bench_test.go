@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -34,8 +33,6 @@ func buildDaemon(t *testing.T) string {
 // One case of each kind, briefly, with real daemons; with RDSD_BENCH_ALL every
 // case. All come to an end, measure something, and leave no file.
 func TestCases(t *testing.T) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	t.Setenv("TMPDIR", t.TempDir())
 	rdsd := buildDaemon(t)
 	kinds := `^(floor|rds|tcp)-(rtt|rate)$|^(udp-rate|seq-rtt|floor-rate-64k|floor-local-rtt|floor-direct-rtt|floor-spin-rate|floor-bulk-1m|rdma-read-1m|rdma-write-64|memcpy-1m|local-rate|fair-reads|engines-apart|fan-in-4|fan-out-4|idle-(peers|sockets)-rtt-10|busy-session-rds|tls-rtt|verbs-send)$`
@@ -134,8 +131,6 @@ func TestTables(t *testing.T) {
 // A worker that fails is named with what it said. The bench notices the end of
 // its process and does not wait for the time that processes may take to start.
 func TestWorkerFails(t *testing.T) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	o, err := parse([]string{"-d", "10ms", "-n", "3"}, &bytes.Buffer{})
 	if err != nil {
 		t.Fatal(err)

@@ -17,7 +17,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -50,8 +49,6 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == worker.Arg {
 		os.Exit(worker.Main(os.Args[2:], roles))
 	}
-	// Children are killed with the thread that started them.
-	runtime.LockOSThread()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	if err := benchMain(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil && !errors.Is(err, flag.ErrHelp) {

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,38 +8,21 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/rdsd/rdsd/bench/worker"
+	"github.com/rdsd/rdsd/internal/child"
 )
 
-// process is a child, in a session of its own unless it is asked not to be. It
-// dies with this program.
+// process is a child, in a session of its own unless it is asked not to be.
 type process struct {
+	*child.Process
 	name    string
 	inOrder bool
-	cmd     *exec.Cmd
 	stdin   io.WriteCloser
-	lines   chan string // of standard output, or of the daemon's log
-	exited  chan struct{}
-	err     error
-
-	mu  sync.Mutex
-	log bytes.Buffer // standard error; guarded by mu
-}
-
-// logLimit bounds what is kept of a child's messages.
-const logLimit = 16 << 10
-
-func (p *process) Write(b []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.log.Len() < logLimit {
-		p.log.Write(b)
-	}
-	return len(b), nil
+	lines   *child.Output // what expect reads: standard output, or a daemon's log
+	read    int           // bytes of it that expect has looked at
 }
 
 // how a process is started.
@@ -52,71 +33,59 @@ type how struct {
 	files   []*os.File // that it inherits
 }
 
-// startProcess starts a program. It must be called from the main goroutine's
-// own thread, whose end is the end of the process.
+// startProcess starts a program.
 func startProcess(name string, h how, program string, args ...string) (*process, error) {
-	p := &process{name: name, inOrder: h.inOrder, cmd: exec.Command(program, args...), lines: make(chan string, 16), exited: make(chan struct{})}
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: !h.session, Pdeathsig: syscall.SIGKILL}
-	p.cmd.Env = append(os.Environ(), "RDSD_SOCKET=")
-	p.cmd.ExtraFiles = h.files
-	var out io.Reader
+	cmd := exec.Command(program, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: !h.session}
+	cmd.Env = append(os.Environ(), "RDSD_SOCKET=")
+	cmd.ExtraFiles = h.files
+	p := &process{name: name, inOrder: h.inOrder}
 	var err error
-	if h.daemon {
-		if out, err = p.cmd.StderrPipe(); err == nil {
-			out = io.TeeReader(out, p)
-		}
-	} else {
-		p.cmd.Stderr = p
-		if p.stdin, err = p.cmd.StdinPipe(); err == nil {
-			out, err = p.cmd.StdoutPipe()
+	if !h.daemon {
+		if p.stdin, err = cmd.StdinPipe(); err != nil {
+			return nil, err
 		}
 	}
-	if err != nil {
+	if p.Process, err = child.Start(cmd); err != nil {
 		return nil, err
 	}
-	if err := p.cmd.Start(); err != nil {
-		return nil, err
+	if p.lines = &p.Stdout; h.daemon {
+		p.lines = &p.Stderr
 	}
-	go p.follow(out)
 	return p, nil
 }
 
-// follow delivers the lines and collects the exit status.
-func (p *process) follow(out io.Reader) {
-	sc := bufio.NewScanner(out)
-	for sc.Scan() {
-		select {
-		case p.lines <- sc.Text():
-		default: // nobody reads a daemon's log after its start
-		}
-	}
-	close(p.lines)
-	p.err = p.cmd.Wait()
-	close(p.exited)
-}
-
-// expect returns the first line with this in it.
-func (p *process) expect(ctx context.Context, want string) (string, error) {
-	for {
-		select {
-		case l, ok := <-p.lines:
-			if !ok {
-				<-p.exited
-				return "", p.failure("ended")
+// expect returns the next line with this in it.
+func (p *process) expect(ctx context.Context, want string) (line string, err error) {
+	found := child.Until(ctx, p.Ended(), func() bool {
+		for {
+			l, _, whole := strings.Cut(p.lines.String()[p.read:], "\n")
+			if !whole {
+				return false
 			}
+			p.read += len(l) + 1
 			if strings.Contains(l, want) {
-				return l, nil
+				line = l
+				return true
 			}
-		case <-ctx.Done():
-			return "", p.failure(ctx.Err().Error())
 		}
+	}, p.lines, p.lines)
+	switch {
+	case found:
+		return line, nil
+	case ctx.Err() != nil:
+		return "", p.failure(ctx.Err().Error())
 	}
+	return "", p.failure("ended")
 }
 
+// failure is an error with what the process said and how it ended, if it has.
 func (p *process) failure(what string) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return fmt.Errorf("%s: %s: %v\n%s", p.name, what, p.err, p.log.String())
+	var end error
+	if !p.Alive() {
+		end = p.Err()
+	}
+	return fmt.Errorf("%s: %s: %v\n%s", p.name, what, end, p.Stderr.Tail())
 }
 
 // result reads what a worker printed at its end.
@@ -137,15 +106,11 @@ func (p *process) stop() {
 	case p.stdin != nil:
 		p.stdin.Close()
 	case p.inOrder:
-		_ = p.cmd.Process.Signal(syscall.SIGTERM)
+		p.Signal(syscall.SIGTERM)
 	default:
-		_ = p.cmd.Process.Kill()
+		p.Kill()
 	}
-	select {
-	case <-p.exited:
-		return
-	case <-time.After(3 * time.Second):
+	if !p.Wait(3 * time.Second) {
+		p.Kill()
 	}
-	_ = p.cmd.Process.Kill()
-	<-p.exited
 }

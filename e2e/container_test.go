@@ -1,9 +1,6 @@
 package e2e
 
 import (
-	"bytes"
-	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,9 +8,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/rdsd/rdsd/internal/child"
 	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/loopback"
 )
 
 // TestContainerfile builds as the Containerfile does, and runs what comes out in
@@ -41,45 +39,42 @@ func TestContainerfile(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", build, err, out)
 	}
-	addr := fmt.Sprintf("127.%d.%d.%d", 10+rand.IntN(200), rand.IntN(256), 1+rand.IntN(254))
-	var log bytes.Buffer
-	d := exec.Command("/usr/bin/rdsd", "-listen", addr)
-	d.Dir = "/"
-	d.Env = []string{"RDSD_SOCKET=/run/rdsd/rdsd.sock"}
-	d.Stdout, d.Stderr = &log, &log
-	d.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
-	if err := d.Start(); err != nil {
+	net, err := loopback.Reserve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer net.Close()
+	cmd := exec.Command("/usr/bin/rdsd", "-listen", net.At(1).String())
+	cmd.Dir, cmd.Env = "/", []string{"RDSD_SOCKET=/run/rdsd/rdsd.sock"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}
+	d, err := child.Start(cmd)
+	if err != nil {
 		t.Skipf("pid namespaces are not permitted here: %v", err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- d.Wait() }()
+	defer d.Kill()
 	ctl := func(args ...string) (string, error) {
 		cmd := exec.Command(root+"/usr/bin/rdsctl", append(args, "-socket", root+"/run/rdsd/rdsd.sock")...)
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
-	out, err := ctl("status")
-	for deadline := time.Now().Add(20 * time.Second); err != nil && time.Now().Before(deadline); out, err = ctl("status") {
-		time.Sleep(10 * time.Millisecond)
-	}
-	if err != nil || !strings.Contains(out, "v9.9.9") {
-		t.Errorf("status: %v\n%s", err, out)
-	}
+	eventually(t, "status", func() error {
+		out, err := ctl("status")
+		if err == nil && !strings.Contains(out, "v9.9.9") {
+			t.Errorf("status: %s", out)
+		}
+		return err
+	})
 	if out, err := ctl("bench", "-mode", "rtt", "-d", "100ms", "-warmup", "0s"); err != nil {
 		t.Errorf("a client outside: %v\n%s", err, out)
 	}
-	_ = d.Process.Signal(syscall.SIGTERM)
-	select {
-	case err := <-ended:
-		if err != nil {
-			t.Errorf("the daemon ended: %v", err)
-		}
-	case <-time.After(20 * time.Second):
-		_ = d.Process.Kill()
+	d.Signal(syscall.SIGTERM)
+	if !d.Wait(patience) {
 		t.Error("the daemon does not end")
+	} else if d.Err() != nil {
+		t.Errorf("the daemon ended: %v", d.Err())
 	}
 	if t.Failed() {
-		t.Logf("the daemon said:\n%s", &log)
+		t.Logf("the daemon said:\n%s", &d.Stderr)
 	}
 }
 

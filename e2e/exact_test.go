@@ -74,7 +74,7 @@ func exactRound(t *testing.T, here, there *host, s *rds.Socket, local *rds.Buffe
 		defer close(broken)
 		time.Sleep(after) // any moment will do
 		if killed {
-			there.signal(syscall.SIGKILL)
+			there.Signal(syscall.SIGKILL)
 		} else if err := here.reset(there); err != nil {
 			t.Error(err)
 		}

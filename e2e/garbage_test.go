@@ -121,7 +121,7 @@ func TestGarbageTCP(t *testing.T) {
 			return nil
 		})
 		if n := h.logged("turned away") + h.logged("refused"); n == 0 || n > 8+many {
-			t.Errorf("%d lines in the log:\n%s", n, tail(h.log()))
+			t.Errorf("%d lines in the log:\n%s", n, h.Stderr.Tail())
 		}
 		l.progress(100)
 		l.finish()

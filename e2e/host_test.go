@@ -63,7 +63,7 @@ func newHost(t *testing.T, options ...option) *host {
 		h.addrs = []netip.Addr{newAddress(t)}
 	}
 	h.start()
-	t.Cleanup(func() { h.process.end() })
+	t.Cleanup(func() { h.process.Kill() })
 	t.Cleanup(h.finish)
 	return h
 }
@@ -95,17 +95,17 @@ func (h *host) start() {
 func (h *host) restart() {
 	h.t.Helper()
 	h.checkLog()
-	h.kill()
+	h.Kill()
 	h.start()
 }
 
-func (h *host) pid() int { return h.cmd.Process.Pid }
+func (h *host) pid() int { return h.Pid() }
 
 // finish is the orderly end of the daemon, and of the test for it.
 func (h *host) finish() {
 	t := h.t
-	if !h.alive() {
-		t.Errorf("daemon %v ended by itself, status %d:\n%s", h.addrs, h.code(), h.log())
+	if !h.Alive() {
+		t.Errorf("daemon %v ended by itself, status %d:\n%s", h.addrs, h.Code(), h.log())
 		return
 	}
 	if !t.Failed() {
@@ -113,7 +113,7 @@ func (h *host) finish() {
 	}
 	h.stop()
 	if t.Failed() {
-		t.Logf("daemon %v:\n%s", h.addrs, tail(h.log()))
+		t.Logf("daemon %v:\n%s", h.addrs, h.Stderr.Tail())
 	}
 }
 
@@ -121,7 +121,7 @@ func (h *host) finish() {
 func (h *host) stop() {
 	t := h.t
 	t.Helper()
-	h.signal(syscall.SIGTERM)
+	h.Signal(syscall.SIGTERM)
 	if code := h.wait(); code != 0 {
 		t.Errorf("daemon %v: status %d after SIGTERM", h.addrs, code)
 	}
@@ -155,15 +155,6 @@ func (h *host) expects(line string) bool {
 		}
 	}
 	return false
-}
-
-// tail is the end of a long text.
-func tail(s string) string {
-	const most = 6000
-	if len(s) > most {
-		return "... " + s[len(s)-most:]
-	}
-	return s
 }
 
 // gauge reads the daemon's statistics mapping.

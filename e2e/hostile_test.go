@@ -95,7 +95,7 @@ func TestHostileClient(t *testing.T) {
 		l.ops.onlySuccess(t)
 		l.audit.all(t, l.socks[0], l.socks[1])
 		if n := h.logged("level=WARN"); n != h.logged("client broke the rules") {
-			t.Errorf("%d warnings:\n%s", n, tail(h.log()))
+			t.Errorf("%d warnings:\n%s", n, h.Stderr.Tail())
 		}
 	})
 }

@@ -140,7 +140,7 @@ func TestClientKilled(t *testing.T) {
 			}
 			// A random moment: not to wait for something.
 			time.Sleep(time.Duration(rng.IntN(30_000)) * time.Microsecond)
-			w.kill()
+			w.Kill()
 			if s := w.log(); s != "" {
 				t.Fatalf("worker: %s", s)
 			}

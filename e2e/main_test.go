@@ -19,13 +19,15 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/rdsd/rdsd/internal/loopback"
 )
 
 // Environment of the processes a test run is made of.
 const (
 	envBin  = "E2E_BIN"  // directory of the programs
 	envTest = "E2E_TEST" // the test this process runs
-	envNet  = "E2E_NET"  // its network, as in 127.64.1.0
+	envNet  = "E2E_NET"  // its network, as in 127.64.1.0, which the test's parent has reserved
 	envRole = "E2E_ROLE" // this process is a client of a test
 	envArgs = "E2E_ARGS" // more arguments of every daemon: test/vmlab/ibv
 )
@@ -37,7 +39,7 @@ var long = os.Getenv("E2E_LONG") != ""
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	go startProcesses()
+
 	if os.Getenv(envRole) != "" {
 		os.Exit(runRole(os.Getenv(envRole)))
 	}
@@ -98,8 +100,6 @@ func build(dir string) error {
 
 func program(name string) string { return filepath.Join(os.Getenv(envBin), name) }
 
-var nets atomic.Uint32
-
 // isolated runs a test in a process of its own, with a network of its own, and
 // checks that this process is left as it was.
 func isolated(t *testing.T, run func(t *testing.T)) {
@@ -110,17 +110,20 @@ func isolated(t *testing.T, run func(t *testing.T)) {
 		return
 	}
 	t.Parallel()
+	net, err := loopback.Reserve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer net.Close()
 	p := startProcess(t, []string{
 		envTest + "=" + t.Name(),
-		envNet + "=" + fmt.Sprintf("127.%d.%d.0", 64+os.Getpid()%128, nets.Add(1)),
+		envNet + "=" + net.First().String(),
 	}, os.Args[0], "-test.run="+only(t.Name()), "-test.v", "-test.timeout="+testTimeout().String())
-	select {
-	case <-p.exited:
-	case <-time.After(testTimeout() + patience):
-		p.signal(syscall.SIGQUIT)
-		<-p.exited
+	if !p.Wait(testTimeout() + patience) {
+		p.Signal(syscall.SIGQUIT)
+		<-p.Ended()
 	}
-	if p.code() != 0 {
+	if p.Code() != 0 {
 		t.Errorf("%s\n%s", p.stdout(), p.log())
 	} else if testing.Verbose() {
 		t.Logf("%s", strings.TrimSpace(p.stdout()))
@@ -147,9 +150,7 @@ func newAddress(t *testing.T) netip.Addr {
 	if err != nil {
 		t.Fatalf("%s: %v", envNet, err)
 	}
-	b := a.As4()
-	b[3] = byte(lastAddress.Add(1))
-	return netip.AddrFrom4(b)
+	return loopback.At(a, int(lastAddress.Add(1)))
 }
 
 // eventually polls until check is nil. It fails the test with the last error.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"syscall"
 	"testing"
 
 	"github.com/rdsd/rdsd/internal/ctl"
@@ -81,15 +80,15 @@ func TestOfflineLists(t *testing.T) {
 				}
 			}
 		}
-		h.signal(syscall.SIGSTOP)
+		h.pause()
 		p := startProcess(t, nil, program("rdsctl"), "peers", "-socket", h.sock, "-timeout", "100ms")
 		if code := p.wait(); code != 6 {
 			t.Errorf("stopped, and asked: status %d, %s", code, p.log())
 		}
 		same("stopped", 0)
-		h.signal(syscall.SIGCONT)
+		h.Resume()
 
-		h.kill()
+		h.Kill()
 		same("killed", 3)
 		h.start()
 		if s := h.rdsctlJSON("sockets", "-offline"); len(s.Sockets) != 0 {

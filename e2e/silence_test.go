@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"syscall"
 	"testing"
 	"time"
 
@@ -33,8 +32,8 @@ func TestSilentPeer(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		there.signal(syscall.SIGSTOP)
-		defer there.signal(syscall.SIGCONT)
+		there.pause()
+		defer there.Resume()
 		id, err := sock.SendMsg(&rds.Message{Addr: peer.LocalAddrPort(), Payload: []byte("late"), Op: read()})
 		if err != nil {
 			t.Fatal(err)
@@ -50,7 +49,7 @@ func TestSilentPeer(t *testing.T) {
 			t.Errorf("notices %+v", n[:k])
 		}
 
-		there.signal(syscall.SIGCONT)
+		there.Resume()
 		c, err := sock.WaitOp(ctx, there.addr(), id)
 		if err != nil || c.Status != rds.Dropped && c.Status != rds.Success {
 			t.Errorf("%v %v, want DROPPED or SUCCESS", c.Status, err)

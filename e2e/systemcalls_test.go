@@ -117,7 +117,7 @@ func TestSystemCalls(t *testing.T) {
 		if _, err := a.ask(ctl.Request{Kind: ctl.KindReload}); err != nil {
 			t.Error(err)
 		}
-		a.signal(syscall.SIGHUP)
+		a.Signal(syscall.SIGHUP)
 		if resp, err := http.Get("http://" + metrics.Addr().String() + "/metrics"); err != nil || resp.StatusCode != http.StatusOK {
 			t.Errorf("metrics: %v", err)
 		} else {

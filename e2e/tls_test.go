@@ -48,7 +48,7 @@ func TestTLSNames(t *testing.T) {
 		}
 		eventually(t, "a refusal", func() error {
 			if b.logged("not for its address") == 0 {
-				return errors.New("not refused: " + tail(b.log()))
+				return errors.New("not refused: " + b.Stderr.Tail())
 			}
 			return nil
 		})
@@ -120,7 +120,7 @@ func TestTLS(t *testing.T) {
 			}
 			eventually(t, "a refusal", func() error {
 				if p := c.h.peer(a); p == nil || !strings.Contains(p.LastError, c.said) || a.logged(c.log) == 0 {
-					return errors.New("not refused: " + tail(a.log()))
+					return errors.New("not refused: " + a.Stderr.Tail())
 				}
 				return nil
 			})

@@ -2,12 +2,32 @@ package e2e
 
 import (
 	"errors"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 )
+
+// freePort is a TCP port at an address of this test. Only somebody who listens at
+// every address can have it.
+func freePort(t *testing.T, at netip.Addr) string {
+	t.Helper()
+	for port := 4000; ; port++ {
+		l, err := net.Listen("tcp", netip.AddrPortFrom(at, uint16(port)).String())
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Close()
+		return strconv.Itoa(port)
+	}
+}
 
 // rdsctl bench and stress as people use them: in a terminal, ended with Ctrl-C,
 // or killed. The daemons have nothing left of them.
@@ -28,9 +48,9 @@ func TestTools(t *testing.T) {
 		}
 		interrupted := func(p *process, want string) {
 			t.Helper()
-			p.signal(syscall.SIGINT)
+			p.Signal(syscall.SIGINT)
 			if code := p.wait(); code != 0 || !strings.Contains(p.stdout(), want) {
-				t.Errorf("%v: status %d\n%s\n%s", p.cmd.Args, code, p.stdout(), p.log())
+				t.Errorf("%v: status %d\n%s\n%s", p.Cmd.Args, code, p.stdout(), p.log())
 			}
 		}
 
@@ -44,7 +64,7 @@ func TestTools(t *testing.T) {
 		// One that is killed is forgotten.
 		killed := tool(hosts[0], "bench", "-d", "0", "-interval", "50ms", hosts[1].addr().String())
 		printed(killed, "\n       0.1 ")
-		killed.kill()
+		killed.Kill()
 		server.saw("no socket")
 		interrupted(server, "")
 
@@ -52,9 +72,10 @@ func TestTools(t *testing.T) {
 		if err := os.Symlink(program("rdsctl"), link); err != nil {
 			t.Fatal(err)
 		}
-		passive := spawn(t, nil, link, "--socket", hosts[1].sock, "-r", hosts[1].addr().String())
+		port := freePort(t, hosts[1].addr())
+		passive := spawn(t, nil, link, "--socket", hosts[1].sock, "-r", hosts[1].addr().String(), "-p", port)
 		printed(passive, "waiting for incoming connection")
-		active := tool(hosts[0], "stress", "-s", hosts[1].addr().String(), "-r", hosts[0].addr().String(), "-t", "2", "-d", "2", "-v", "-D", "4k")
+		active := tool(hosts[0], "stress", "-s", hosts[1].addr().String(), "-r", hosts[0].addr().String(), "-p", port, "-t", "2", "-d", "2", "-v", "-D", "4k")
 		printed(active, "tsks ")
 		interrupted(active, "(average)")
 		if code := passive.wait(); code != 0 || !strings.Contains(passive.stdout(), "(average)") {

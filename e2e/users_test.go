@@ -106,7 +106,7 @@ func (h *host) startUser(want string) *user {
 		h.t.Fatal(err)
 	}
 	u := &user{process: run(h.t, cmd, &syscall.Credential{Uid: nobody, Gid: nobody}), in: in}
-	h.t.Cleanup(u.end)
+	h.t.Cleanup(u.Kill)
 	u.line(want)
 	return u
 }
@@ -145,7 +145,7 @@ func (h *host) rdsctlAs(code int, args ...string) string {
 	cmd := exec.Command(program("rdsctl"), append(args, "-socket", h.sock)...)
 	cmd.Dir = "/"
 	p := run(h.t, cmd, &syscall.Credential{Uid: nobody, Gid: nobody})
-	h.t.Cleanup(p.end)
+	h.t.Cleanup(p.Kill)
 	if got := p.wait(); got != code {
 		h.t.Errorf("rdsctl %v as another user: status %d, want %d; %s", args, got, code, p.log())
 	}
@@ -210,7 +210,7 @@ func TestQuotasOfUser(t *testing.T) {
 			u.RegisteredBytes.Used != 1003520+4096 { // whole pages
 			t.Errorf("usage %+v", u)
 		}
-		a.kill()
+		a.Kill()
 		eventually(t, "what a killed process had", func() error {
 			if u := us(); u.Clients.Used != 1 || u.Sockets.Used != 1 || u.RegisteredBytes.Used != 4096 {
 				return fmt.Errorf("is counted: %+v", u)

@@ -6,17 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/daemon"
+	"github.com/rdsd/rdsd/internal/loopback"
 	"github.com/rdsd/rdsd/rds"
 )
 
@@ -39,77 +38,72 @@ type Daemon struct {
 // fails.
 func StartDaemons(t testing.TB, n int) []*Daemon {
 	t.Helper()
-	ds, dir, err := startDaemons(n)
+	g, err := startGroup(n)
 	if err != nil {
 		t.Fatalf("start daemons: %v", err)
 	}
 	t.Cleanup(func() {
-		for _, d := range ds {
-			if err := d.Stop(); err != nil {
-				t.Errorf("daemon %v: %v", d.addr, err)
-			}
-			if t.Failed() {
-				t.Logf("log of daemon %v:\n%s", d.addr, d.log)
-			}
+		if err := g.end(); err != nil {
+			t.Error(err)
 		}
-		os.RemoveAll(dir)
+		if !t.Failed() {
+			return
+		}
+		for _, d := range g.daemons {
+			t.Logf("log of daemon %v:\n%s", d.addr, d.log)
+		}
 	})
-	return ds
+	return g.daemons
 }
 
 // Start starts daemons as StartDaemons does, where there is no test, as in an
 // Example. stop ends them and returns what went wrong.
 func Start(n int) (ds []*Daemon, stop func() error, err error) {
-	ds, dir, err := startDaemons(n)
+	g, err := startGroup(n)
 	if err != nil {
 		return nil, nil, err
 	}
-	return ds, func() error { return errors.Join(stopAll(ds), os.RemoveAll(dir)) }, nil
+	return g.daemons, g.end, nil
 }
 
-func stopAll(ds []*Daemon) (err error) {
-	for _, d := range ds {
-		err = errors.Join(err, d.Stop())
-	}
-	return err
+// group is daemons that know each other.
+type group struct {
+	daemons []*Daemon
+	net     *loopback.Network // has their addresses
+	dir     string            // has their control sockets
 }
 
-func startDaemons(n int) (ds []*Daemon, dir string, err error) {
+func startGroup(n int) (*group, error) {
 	if n < 1 || n > 200 {
-		return nil, "", fmt.Errorf("rdstest: %d daemons, want 1 to 200", n)
+		return nil, fmt.Errorf("rdstest: %d daemons, want 1 to 200", n)
 	}
-	// Another test process may use the same addresses: every attempt draws
-	// new ones.
-	for range 20 {
-		if ds, dir, err = startAll(n); !errors.Is(err, syscall.EADDRINUSE) {
-			break
+	net, err := loopback.Reserve()
+	if err != nil {
+		return nil, err
+	}
+	g := &group{net: net}
+	// Not t.TempDir: its name may be too long for a socket.
+	if g.dir, err = os.MkdirTemp("", "rds"); err != nil {
+		return nil, errors.Join(err, net.Close())
+	}
+	for i := range n {
+		d := newDaemon(g.dir, net.At(i+1))
+		if err := d.start(); err != nil {
+			return nil, errors.Join(err, g.end())
 		}
+		g.daemons = append(g.daemons, d)
 	}
-	return ds, dir, err
+	return g, nil
 }
 
-func startAll(n int) (ds []*Daemon, dir string, err error) {
-	// Not t.TempDir: its name may be too long for a socket.
-	dir, err = os.MkdirTemp("", "rds")
-	if err != nil {
-		return nil, "", err
-	}
-	defer func() {
-		if err != nil {
-			_ = stopAll(ds)
-			os.RemoveAll(dir)
+// end stops the daemons for good.
+func (g *group) end() (err error) {
+	for _, d := range g.daemons {
+		if e := d.Stop(); e != nil {
+			err = errors.Join(err, fmt.Errorf("daemon %v: %w", d.addr, e))
 		}
-	}()
-	net := [4]byte{127, byte(1 + rand.IntN(254)), byte(rand.IntN(256)), 0}
-	for i := range n {
-		net[3] = byte(i + 1)
-		d := newDaemon(dir, netip.AddrFrom4(net))
-		if err := d.start(); err != nil {
-			return ds, dir, err
-		}
-		ds = append(ds, d)
 	}
-	return ds, dir, nil
+	return errors.Join(err, os.RemoveAll(g.dir), g.net.Close())
 }
 
 func newDaemon(dir string, addr netip.Addr) *Daemon {

@@ -1,9 +1,9 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -13,10 +13,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/rdsd/rdsd/internal/child"
+	"github.com/rdsd/rdsd/internal/loopback"
 )
 
 // runsMain makes the test binary be rdsd itself.
@@ -35,13 +37,9 @@ func TestMain(m *testing.M) {
 
 // process is an rdsd that runs.
 type process struct {
-	t      *testing.T
-	cmd    *exec.Cmd
-	mu     sync.Mutex
-	log    bytes.Buffer  // guarded by mu
-	seen   int           // of log, by waitFor
-	ready  chan struct{} // closed when it serves
-	exited chan struct{} // closed when it ended
+	*child.Process
+	t    *testing.T
+	seen int // of its log, by waitFor
 }
 
 // processTimeout is far above what start and end take.
@@ -55,58 +53,28 @@ func start(t *testing.T, args ...string) *process {
 // startWith adds to the environment, and passes open files.
 func startWith(t *testing.T, env []string, files []*os.File, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, cmd: exec.Command(os.Args[0], args...), ready: make(chan struct{}), exited: make(chan struct{})}
-	p.cmd.Env = append(append(os.Environ(), runsMain+"=1", "XDG_RUNTIME_DIR=", "RDSD_SOCKET="), env...)
-	p.cmd.ExtraFiles = files
-	stderr, err := p.cmd.StderrPipe()
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = child.Env(append([]string{runsMain + "=1"}, env...)...)
+	cmd.ExtraFiles = files
+	p, err := child.Start(cmd)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go p.follow(stderr)
 	t.Cleanup(func() {
-		p.cmd.Process.Kill()
-		<-p.exited
+		p.Kill()
 		if t.Failed() {
-			t.Logf("rdsd %s:\n%s", strings.Join(args, " "), p.output())
+			t.Logf("rdsd %s:\n%s", strings.Join(args, " "), &p.Stderr)
 		}
 	})
-	return p
+	return &process{Process: p, t: t}
 }
 
-// follow reads the log and then waits for the end.
-func (p *process) follow(stderr io.Reader) {
-	defer close(p.exited)
-	sc := bufio.NewScanner(stderr)
-	serving := false
-	for sc.Scan() {
-		p.mu.Lock()
-		p.log.WriteString(sc.Text() + "\n")
-		p.mu.Unlock()
-		if !serving && strings.Contains(sc.Text(), "msg=serving") {
-			serving = true
-			close(p.ready)
-		}
-	}
-	p.cmd.Wait()
-}
-
-func (p *process) output() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.log.String()
-}
+func (p *process) output() string { return p.Stderr.String() }
 
 func (p *process) waitReady() *process {
 	p.t.Helper()
-	select {
-	case <-p.ready:
-	case <-p.exited:
-		p.t.Fatalf("rdsd ended instead of serving:\n%s", p.output())
-	case <-time.After(processTimeout):
-		p.t.Fatalf("rdsd does not serve:\n%s", p.output())
+	if !p.Until(processTimeout, func() bool { return p.Stderr.Has("msg=serving") }) {
+		p.t.Fatalf("rdsd does not serve (it runs: %v):\n%s", p.Alive(), p.output())
 	}
 	return p
 }
@@ -114,30 +82,21 @@ func (p *process) waitReady() *process {
 // wait returns the exit status.
 func (p *process) wait() int {
 	p.t.Helper()
-	select {
-	case <-p.exited:
-	case <-time.After(processTimeout):
+	if !p.Wait(processTimeout) {
 		p.t.Fatalf("rdsd does not end:\n%s", p.output())
 	}
-	return p.cmd.ProcessState.ExitCode()
+	return p.Code()
 }
 
-func (p *process) signal(s os.Signal) {
-	p.t.Helper()
-	if err := p.cmd.Process.Signal(s); err != nil {
-		p.t.Fatal(err)
-	}
-}
-
-// freePort is a TCP port nobody listens on just now.
-func freePort(t *testing.T) string {
+// address is one that nobody else uses.
+func address(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	net, err := loopback.Reserve()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	t.Cleanup(func() { net.Close() })
+	return net.At(1).String()
 }
 
 // socketDir is a directory whose paths are short enough for a Unix socket.
@@ -162,11 +121,11 @@ func expectEmpty(t *testing.T, dir string) {
 func TestSignals(t *testing.T) {
 	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		dir := socketDir(t)
-		p := start(t, "-socket", dir+"/s", "-port", freePort(t)).waitReady()
+		p := start(t, "-socket", dir+"/s", "-listen", address(t)).waitReady()
 		if fi, err := os.Stat(dir + "/s"); err != nil || fi.Mode().Perm() != 0o660 {
 			t.Errorf("control socket: %v, %v", fi, err)
 		}
-		p.signal(s)
+		p.Signal(s)
 		if code := p.wait(); code != exitOK {
 			t.Errorf("%v: status %d", s, code)
 		}
@@ -177,8 +136,8 @@ func TestSignals(t *testing.T) {
 // What must not start, and what it says: a cause and a cure.
 func TestStartErrors(t *testing.T) {
 	dir := socketDir(t)
-	port := freePort(t)
-	start(t, "-socket", dir+"/live", "-port", port).waitReady()
+	live := address(t)
+	start(t, "-socket", dir+"/live", "-listen", live).waitReady()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -206,14 +165,14 @@ func TestStartErrors(t *testing.T) {
 	}{
 		{"unknown key", []string{"-config", config}, exitUsage, []string{config + `:2:1: unknown key "peers.alow", meant is perhaps "peers.allow"; allowed here: allow`}, ""},
 		{"not loopback", []string{"-listen", "192.0.2.1"}, exitUsage, []string{"192.0.2.1 is not a loopback address and peers.allow is empty; set peers.allow"}, ""},
-		{"live daemon", []string{"-port", freePort(t), "-socket", dir + "/live"}, exitFailed, []string{dir + "/live: a daemon (pid ", "address already in use"}, "stop it, or choose another path with --socket"},
-		{"statistics in use", []string{"-port", freePort(t), "-stats", dir + "/live.stats"}, exitFailed, []string{dir + "/live.stats: in use by another daemon (pid "}, "-stats"},
-		{"address in use", []string{"-port", port}, exitFailed, []string{"127.0.0.1:" + port, "address already in use"}, "-port"},
-		{"foreign address", []string{"-listen", "192.0.2.1", "-peers-allow", "192.0.2.0/24", "-tls-mode", "off", "-port", freePort(t)}, exitFailed,
+		{"live daemon", []string{"-listen", address(t), "-socket", dir + "/live"}, exitFailed, []string{dir + "/live: a daemon (pid ", "address already in use"}, "stop it, or choose another path with --socket"},
+		{"statistics in use", []string{"-listen", address(t), "-stats", dir + "/live.stats"}, exitFailed, []string{dir + "/live.stats: in use by another daemon (pid "}, "-stats"},
+		{"address in use", []string{"-listen", live}, exitFailed, []string{live + ":", "address already in use"}, "-port"},
+		{"foreign address", []string{"-listen", "192.0.2.1", "-peers-allow", "192.0.2.0/24", "-tls-mode", "off"}, exitFailed,
 			[]string{"192.0.2.1", "cannot assign requested address"}, "listen on addresses this host has"},
-		{"no directory", []string{"-port", freePort(t), "-socket", dir + "/no/s"}, exitFailed, []string{dir + "/no", "no such file or directory"}, "create it, or choose another path with --socket"},
-		{"not a socket", []string{"-port", freePort(t), "-socket", notASocket}, exitFailed, []string{notASocket + ": there is a file that is not a socket"}, "move it"},
-		{"metrics in use", []string{"-port", freePort(t), "-metrics-listen", taken.Addr().String()}, exitFailed,
+		{"no directory", []string{"-listen", address(t), "-socket", dir + "/no/s"}, exitFailed, []string{dir + "/no", "no such file or directory"}, "create it, or choose another path with --socket"},
+		{"not a socket", []string{"-listen", address(t), "-socket", notASocket}, exitFailed, []string{notASocket + ": there is a file that is not a socket"}, "move it"},
+		{"metrics in use", []string{"-listen", address(t), "-metrics-listen", taken.Addr().String()}, exitFailed,
 			[]string{"metrics.listen: ", taken.Addr().String(), "address already in use"}, "-metrics-listen"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -246,16 +205,16 @@ func TestStartErrors(t *testing.T) {
 
 // A daemon that was killed leaves its files; the next one starts over them.
 func TestStartAfterKill(t *testing.T) {
-	dir, port := socketDir(t), freePort(t)
-	args := []string{"-socket", dir + "/s", "-port", port}
+	dir := socketDir(t)
+	args := []string{"-socket", dir + "/s", "-listen", address(t)}
 	p := start(t, args...).waitReady()
-	p.signal(syscall.SIGKILL)
+	p.Signal(syscall.SIGKILL)
 	p.wait()
 	if _, err := os.Stat(dir + "/s"); err != nil {
 		t.Fatalf("nothing was left to start over: %v", err)
 	}
 	p = start(t, args...).waitReady()
-	p.signal(syscall.SIGTERM)
+	p.Signal(syscall.SIGTERM)
 	if code := p.wait(); code != exitOK {
 		t.Errorf("status %d", code)
 	}
@@ -263,9 +222,9 @@ func TestStartAfterKill(t *testing.T) {
 }
 
 func TestMetrics(t *testing.T) {
-	dir, port := socketDir(t), freePort(t)
-	p := start(t, "-socket", dir+"/s", "-port", freePort(t), "-metrics-listen", "127.0.0.1:"+port).waitReady()
-	resp, err := http.Get("http://127.0.0.1:" + port + "/metrics")
+	dir, addr := socketDir(t), address(t)
+	p := start(t, "-socket", dir+"/s", "-listen", addr, "-metrics-listen", addr+":9000").waitReady()
+	resp, err := http.Get("http://" + addr + ":9000/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,11 +238,11 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, body)
 		}
 	}
-	p.signal(syscall.SIGTERM)
+	p.Signal(syscall.SIGTERM)
 	if code := p.wait(); code != exitOK {
 		t.Errorf("status %d", code)
 	}
-	if _, err := net.Dial("tcp", "127.0.0.1:"+port); !errors.Is(err, syscall.ECONNREFUSED) {
+	if _, err := net.Dial("tcp", addr+":9000"); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("metrics after the end: %v", err)
 	}
 	expectEmpty(t, dir)
@@ -300,19 +259,19 @@ func TestHangup(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	port := freePort(t)
-	write("port = " + port + "\n")
+	listen := fmt.Sprintf("listen = [%q]\n", address(t))
+	write(listen)
 	p := start(t, "-config", file, "-socket", filepath.Join(dir, "s")).waitReady()
 	for _, tc := range []struct{ doc, want string }{
-		{"port = 1\nspin = \"1us\"\nlog.level = \"debug\"\n", `msg=reloaded applied="spin log.level" restart=port`},
+		{listen + "port = 1\nspin = \"1us\"\nlog.level = \"debug\"\n", `msg=reloaded applied="spin log.level" restart=port`},
 		{"prot = 1\n", `nothing changed" err="configuration: ` + file + `:1:1: unknown key`},
-		{"port = " + port + "\n", `msg=reloaded applied="spin log.level" restart=""`},
+		{listen, `msg=reloaded applied="spin log.level" restart=""`},
 	} {
 		write(tc.doc)
-		p.signal(syscall.SIGHUP)
+		p.Signal(syscall.SIGHUP)
 		p.waitFor(tc.want)
 	}
-	p.signal(syscall.SIGTERM)
+	p.Signal(syscall.SIGTERM)
 	if code := p.wait(); code != exitOK {
 		t.Errorf("status %d", code)
 	}
@@ -322,19 +281,16 @@ func TestHangup(t *testing.T) {
 // it was last asked.
 func (p *process) waitFor(text string) {
 	p.t.Helper()
-	for start := time.Now(); ; time.Sleep(time.Millisecond) {
-		p.mu.Lock()
-		_, rest, ok := strings.Cut(p.log.String()[p.seen:], text)
+	said := func() bool {
+		log := p.output()
+		_, rest, ok := strings.Cut(log[p.seen:], text)
 		if ok {
-			p.seen = p.log.Len() - len(rest)
+			p.seen = len(log) - len(rest)
 		}
-		p.mu.Unlock()
-		if ok {
-			return
-		}
-		if time.Since(start) > processTimeout {
-			p.t.Fatalf("does not say %s", text)
-		}
+		return ok
+	}
+	if !p.Until(processTimeout, said) {
+		p.t.Fatalf("does not say %s", text)
 	}
 }
 
@@ -415,11 +371,11 @@ func TestSupervised(t *testing.T) {
 	p := startWith(t, s.env, s.files, args...).waitReady()
 	s.hear(t, "READY=1\nSTATUS=serving [127.0.0.1] port "+s.port)
 	s.hear(t, "WATCHDOG=1")
-	p.signal(syscall.SIGHUP)
+	p.Signal(syscall.SIGHUP)
 	s.hear(t, "RELOADING=1\nMONOTONIC_USEC=")
 	s.hear(t, "READY=1")
 
-	p.signal(syscall.SIGKILL)
+	p.Signal(syscall.SIGKILL)
 	p.wait()
 	var conns []net.Conn
 	for _, a := range []net.Addr{&net.UnixAddr{Name: s.dir + "/s", Net: "unixpacket"}, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: atoi(t, s.port)}} {
@@ -446,7 +402,7 @@ func TestSupervised(t *testing.T) {
 			}
 		}
 	}
-	p.signal(syscall.SIGTERM)
+	p.Signal(syscall.SIGTERM)
 	s.hear(t, "STOPPING=1")
 	if code := p.wait(); code != exitOK {
 		t.Errorf("status %d", code)

@@ -67,18 +67,18 @@ func (a *app) ending() string {
 	if err := os.WriteFile(strings.TrimSuffix(a.cfg.Log, ".log")+".err", []byte(said), 0o600); err != nil {
 		said = err.Error() + "\n" + said
 	}
-	return fmt.Sprintf("%v\n%s", a.cmd.ProcessState, said[:min(len(said), 6000)])
+	return fmt.Sprintf("%v\n%s", a.Cmd.ProcessState, said[:min(len(said), 6000)])
 }
 
 // replace kills the process and starts the next one.
 func (a *app) replace() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.alive() {
+	if !a.Alive() {
 		return fmt.Errorf("process %d ended by itself: %s", a.number, a.ending())
 	}
 	a.c.book.Write(book.Record{Kind: book.Kill, A: uint64(a.number)})
-	a.signal(syscall.SIGKILL)
+	a.Signal(syscall.SIGKILL)
 	a.wait(patience)
 	a.c.book.Write(book.Record{Kind: book.Dead, A: uint64(a.number)})
 	return a.start()
@@ -168,12 +168,12 @@ func (c *campaign) start() error {
 // kill ends what still runs: the campaign has failed.
 func (c *campaign) kill() {
 	for _, a := range c.apps {
-		a.signal(syscall.SIGKILL)
+		a.Signal(syscall.SIGKILL)
 		a.wait(patience)
 	}
 	for _, h := range c.hosts {
 		if h.daemon != nil {
-			h.daemon.signal(syscall.SIGKILL)
+			h.daemon.Signal(syscall.SIGKILL)
 			h.daemon.wait(patience)
 		}
 	}
@@ -205,7 +205,7 @@ func (c *campaign) settle() {
 		line, _ := a.line("settled", 0)
 		want := max(0, len(strings.Fields(line))-1) * len(at)
 		// What is missing the judge names.
-		a.until(time.Until(deadline), func(lines []string, _ string) bool { return count(lines, "rolled") >= want })
+		a.Until(time.Until(deadline), func() bool { return strings.Count(a.Stdout.String(), "rolled\n") >= want })
 	}
 	for _, a := range c.apps {
 		a.tell("close")
@@ -215,19 +215,10 @@ func (c *campaign) settle() {
 		if _, ok := a.line("closed", time.Until(deadline)); !ok {
 			t.Errorf("process %d does not close: %s", a.number, a.ending())
 		}
-		if !a.wait(max(time.Until(deadline), time.Second)) || a.cmd.ProcessState.ExitCode() != 0 {
+		if !a.wait(max(time.Until(deadline), time.Second)) || a.Code() != 0 {
 			t.Errorf("process %d: %s", a.number, a.ending())
 		}
 	}
-}
-
-func count(lines []string, is string) (n int) {
-	for _, l := range lines {
-		if l == is {
-			n++
-		}
-	}
-	return n
 }
 
 func (c *campaign) logs() []string {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rdsd/rdsd/e2e/ledger/book"
 	"github.com/rdsd/rdsd/e2e/ledger/plan"
+	"github.com/rdsd/rdsd/internal/child"
 	"github.com/rdsd/rdsd/verbs/soft/tls13/tlstest"
 )
 
@@ -69,13 +70,13 @@ func (h *host) start() error {
 		return err
 	}
 	h.daemon = d
-	if !d.until(patience, func(_ []string, errs string) bool { return strings.Contains(errs, "msg=serving") }) {
+	if !d.Until(patience, func() bool { return d.Stderr.Has("msg=serving") }) {
 		return fmt.Errorf("daemon %v does not serve:\n%s", h.addr, d.log())
 	}
 	if _, err := h.ctl("status"); err != nil { // its engine turns
 		return err
 	}
-	h.base = resourcesOf(d.pid())
+	h.base = resourcesOf(d.Pid())
 	return nil
 }
 
@@ -92,7 +93,7 @@ func (h *host) killStopped(stopped, away time.Duration) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.book.Write(book.Record{Kind: book.Fault, Text: string(plan.KillStopped), Peer: netip.AddrPortFrom(h.addr, 0), B: uint64(stopped)})
-	h.daemon.signal(syscall.SIGSTOP)
+	h.daemon.Signal(syscall.SIGSTOP)
 	time.Sleep(stopped)
 	return h.restartLocked(syscall.SIGKILL, away)
 }
@@ -115,17 +116,17 @@ func (h *host) restartLocked(s syscall.Signal, away time.Duration) error {
 
 // stop ends the daemon and looks how it did.
 func (h *host) stop(s syscall.Signal) error {
-	if !h.daemon.alive() {
-		return fmt.Errorf("daemon %v ended by itself:\n%s", h.addr, tail(h.daemon.log()))
+	if !h.daemon.Alive() {
+		return fmt.Errorf("daemon %v ended by itself:\n%s", h.addr, child.Tail(h.daemon.log()))
 	}
-	h.daemon.signal(s)
+	h.daemon.Signal(s)
 	if !h.daemon.wait(patience) {
-		return fmt.Errorf("daemon %v does not end:\n%s", h.addr, tail(h.daemon.log()))
+		return fmt.Errorf("daemon %v does not end:\n%s", h.addr, child.Tail(h.daemon.log()))
 	}
 	log := h.daemon.log()
 	h.logs = append(h.logs, log)
-	if code := h.daemon.cmd.ProcessState.ExitCode(); s == syscall.SIGTERM && code != 0 {
-		return fmt.Errorf("daemon %v ended with status %d:\n%s", h.addr, code, tail(log))
+	if code := h.daemon.Code(); s == syscall.SIGTERM && code != 0 {
+		return fmt.Errorf("daemon %v ended with status %d:\n%s", h.addr, code, child.Tail(log))
 	}
 	for line := range strings.Lines(log) {
 		for _, bad := range []string{"panic", "fatal error", "level=ERROR", "broke the rules", "operation state"} {
@@ -144,13 +145,4 @@ func (h *host) ctl(args ...string) (string, error) {
 		err = fmt.Errorf("rdsctl %s: %w: %s", strings.Join(args, " "), err, out)
 	}
 	return string(out), err
-}
-
-// tail is the end of a long text.
-func tail(s string) string {
-	const most = 6000
-	if len(s) > most {
-		return "... " + s[len(s)-most:]
-	}
-	return s
 }

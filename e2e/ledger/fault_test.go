@@ -75,9 +75,9 @@ func (f *faults) strike(kind plan.Fault) {
 			}
 			defer a.mu.RUnlock()
 			f.note(kind, d, 0, a)
-			a.daemon.signal(syscall.SIGSTOP)
+			a.daemon.Signal(syscall.SIGSTOP)
 			time.Sleep(d)
-			a.daemon.signal(syscall.SIGCONT)
+			a.daemon.Signal(syscall.SIGCONT)
 		})
 	case plan.KillStopped:
 		f.failed(a.killStopped(f.ms(10, 300), f.ms(0, 300)))
@@ -110,9 +110,9 @@ func (f *faults) stopProcess(a *app) {
 		}
 		defer a.mu.Unlock()
 		f.note(plan.StopProcess, d, a.number, a.host)
-		a.signal(syscall.SIGSTOP)
+		a.Signal(syscall.SIGSTOP)
 		time.Sleep(d)
-		a.signal(syscall.SIGCONT)
+		a.Signal(syscall.SIGCONT)
 	})
 }
 

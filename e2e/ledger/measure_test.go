@@ -116,7 +116,7 @@ func TestReconnect(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() {
-			h.daemon.signal(syscall.SIGKILL)
+			h.daemon.Signal(syscall.SIGKILL)
 			h.daemon.wait(patience)
 		}()
 	}

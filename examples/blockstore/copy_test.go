@@ -132,9 +132,9 @@ func TestOutputWithoutTerminal(t *testing.T) {
 		t.Fatal(code, p.errs)
 	}
 	said := p.errs.String()
-	if p.stdout.Len() > 0 || strings.Count(said, "\n") != 1 || strings.ContainsAny(said, "\r\x1b\b") ||
+	if len(p.stdout.String()) > 0 || strings.Count(said, "\n") != 1 || strings.ContainsAny(said, "\r\x1b\b") ||
 		!strings.HasPrefix(said, "copy-out: 16 blocks, 4.2 MB in ") {
-		t.Errorf("standard output %q, error %q", &p.stdout, said)
+		t.Errorf("standard output %q, error %q", p.stdout, said)
 	}
 }
 

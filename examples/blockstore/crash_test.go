@@ -163,10 +163,10 @@ func TestDaemonKilled(t *testing.T) {
 					s.stop()
 				}
 				switch {
-				case p.code == exitOK:
+				case p.code() == exitOK:
 					w.holds(result, content)
-				case p.code != exitFailed:
-					t.Errorf("status %d: %s", p.code, p.errs)
+				case p.code() != exitFailed:
+					t.Errorf("status %d: %s", p.code(), p.errs)
 				default:
 					t.Logf("the copy said: %s", p.errs)
 					w.absent(out)

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdsd/rdsd/examples/blockstore/store"
+	"github.com/rdsd/rdsd/internal/child"
 	"github.com/rdsd/rdsd/rdstest"
 )
 
@@ -124,12 +125,12 @@ func (w *world) serverAt() string {
 // program is a blockstore in this process, or one of its own.
 type program struct {
 	t      *testing.T
-	errs   *lines
-	stdout bytes.Buffer
+	errs   *child.Output
+	stdout *child.Output
 	end    context.CancelFunc // as SIGTERM
-	cmd    *exec.Cmd          // nil: in this process
-	done   chan struct{}
-	code   int
+	kill   func()             // SIGKILL, of a process of its own
+	done   <-chan struct{}
+	code   func() int // when done is closed
 }
 
 func (w *world) serveArgs(args ...string) []string {
@@ -144,11 +145,12 @@ func (w *world) copyArgs(args ...string) []string {
 func (w *world) start(args ...string) *program {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &program{t: w.t, errs: newLines(), end: cancel, done: make(chan struct{})}
-	w.t.Cleanup(func() { cancel(); <-p.done })
+	done, code := make(chan struct{}), 0
+	p := &program{t: w.t, errs: &child.Output{}, stdout: &child.Output{}, end: cancel, done: done, code: func() int { return code }}
+	w.t.Cleanup(func() { cancel(); <-done })
 	go func() {
-		p.code = run(ctx, args, &p.stdout, p.errs)
-		close(p.done)
+		code = run(ctx, args, p.stdout, p.errs)
+		close(done)
 	}()
 	return p
 }
@@ -160,29 +162,17 @@ func (w *world) spawn(status *os.File, args ...string) *program {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	p := &program{t: w.t, errs: newLines(), cmd: exec.Command(self, args...), done: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), asBlockstore+"=1")
-	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, p.errs
+	cmd := exec.Command(self, args...)
+	cmd.Env = append(os.Environ(), asBlockstore+"=1")
 	if status != nil {
-		p.cmd.ExtraFiles = []*os.File{status}
+		cmd.ExtraFiles = []*os.File{status}
 	}
-	p.end = func() { _ = p.cmd.Process.Signal(unix.SIGTERM) }
-	if err := p.cmd.Start(); err != nil {
+	c, err := child.Start(cmd)
+	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.t.Cleanup(func() { p.kill() })
-	go func() {
-		_ = p.cmd.Wait()
-		p.code = p.cmd.ProcessState.ExitCode()
-		close(p.done)
-	}()
-	return p
-}
-
-// kill is SIGKILL.
-func (p *program) kill() {
-	_ = p.cmd.Process.Kill()
-	<-p.done
+	w.t.Cleanup(c.Kill)
+	return &program{t: w.t, errs: &c.Stderr, stdout: &c.Stdout, end: func() { c.Signal(unix.SIGTERM) }, kill: c.Kill, done: c.Ended(), code: c.Code}
 }
 
 // wait returns the exit status.
@@ -193,13 +183,17 @@ func (p *program) wait() int {
 	case <-time.After(patienceForTests):
 		p.t.Fatalf("does not end; said:\n%s", p.errs)
 	}
-	return p.code
+	return p.code()
 }
 
 // serving waits until a server is bound.
 func (p *program) serving() *program {
 	p.t.Helper()
-	p.errs.wait(p, "serving ")
+	ctx, cancel := context.WithTimeout(context.Background(), patienceForTests)
+	defer cancel()
+	if !child.Until(ctx, p.done, func() bool { return p.errs.Has("serving ") }, p.errs, p.errs) {
+		p.t.Fatalf("does not serve: %s", p.errs)
+	}
 	return p
 }
 
@@ -210,7 +204,7 @@ func (p *program) stop() (s serveStats) {
 	if code := p.wait(); code != exitOK {
 		p.t.Fatalf("server: status %d: %s", code, p.errs)
 	}
-	if err := json.Unmarshal(p.stdout.Bytes(), &s); err != nil {
+	if err := json.Unmarshal([]byte(p.stdout.String()), &s); err != nil {
 		p.t.Fatal(err)
 	}
 	for _, d := range s.Destinations {
@@ -230,7 +224,7 @@ func (p *program) copied() (s copyStats) {
 	if code := p.wait(); code != exitOK {
 		p.t.Fatalf("copy: status %d: %s", code, p.errs)
 	}
-	if err := json.Unmarshal(p.stdout.Bytes(), &s); err != nil {
+	if err := json.Unmarshal([]byte(p.stdout.String()), &s); err != nil {
 		p.t.Fatal(err)
 	}
 	return s
@@ -288,50 +282,4 @@ func (w *world) reset() (broken int) {
 		}
 	}
 	return broken
-}
-
-// lines is a writer whose content can be waited for.
-type lines struct {
-	mu   sync.Mutex // guards the fields below
-	text strings.Builder
-	news chan struct{} // closed and replaced at each write
-}
-
-func newLines() *lines { return &lines{news: make(chan struct{})} }
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	close(l.news)
-	l.news = make(chan struct{})
-	return l.text.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
-func (l *lines) wait(p *program, text string) {
-	p.t.Helper()
-	timeout := time.After(patienceForTests)
-	for {
-		l.mu.Lock()
-		there, news := strings.Contains(l.text.String(), text), l.news
-		l.mu.Unlock()
-		if there {
-			return
-		}
-		select {
-		case <-news:
-		case <-p.done:
-			if !strings.Contains(l.String(), text) {
-				p.t.Fatalf("ended before it said %q: %s", text, l)
-			}
-			return
-		case <-timeout:
-			p.t.Fatalf("did not say %q: %s", text, l)
-		}
-	}
 }

@@ -12,13 +12,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdsd/rdsd/internal/child"
 	"github.com/rdsd/rdsd/rdstest"
 )
 
@@ -47,16 +47,16 @@ func TestMain(m *testing.M) {
 type world struct {
 	t    *testing.T
 	d    []*rdstest.Daemon
-	file string // of the blockstore
-	at   string // of nbd
-	said *lines // by nbd
+	file string       // of the blockstore
+	at   string       // of nbd
+	said child.Output // by nbd
 	end  func() int
 	kill func() // the blockstore
 }
 
 func newWorld(t *testing.T, size int64, storeFlags ...string) *world {
 	t.Helper()
-	w := &world{t: t, d: rdstest.StartDaemons(t, 2), file: filepath.Join(t.TempDir(), "disk"), said: &lines{}}
+	w := &world{t: t, d: rdstest.StartDaemons(t, 2), file: filepath.Join(t.TempDir(), "disk")}
 	f, err := os.Create(w.file)
 	if err == nil {
 		err = errors.Join(f.Truncate(size), f.Close())
@@ -75,7 +75,7 @@ func newWorld(t *testing.T, size int64, storeFlags ...string) *world {
 	ended := make(chan int, 1)
 	go func() {
 		ended <- run(ctx, []string{"-listen", "unix:" + w.at, "-name", "disk", "-patience", "5s", "-socket", w.d[1].Socket(),
-			"-bind", w.d[1].Addr().String(), w.d[0].Addr().String()}, w.said)
+			"-bind", w.d[1].Addr().String(), w.d[0].Addr().String()}, &w.said)
 	}()
 	w.end = sync.OnceValue(func() int {
 		cancel()
@@ -92,26 +92,35 @@ func newWorld(t *testing.T, size int64, storeFlags ...string) *world {
 			t.Errorf("nbd ended with status %d", code)
 		}
 		if t.Failed() {
-			t.Logf("nbd said:\n%s", w.said)
+			t.Logf("nbd said:\n%s", &w.said)
 		}
 	})
-	w.said.wait(t, "serving ")
+	w.hears("serving ")
 	return w
+}
+
+// hears waits until nbd has said text.
+func (w *world) hears(text string) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patienceForTests)
+	defer cancel()
+	if !child.Until(ctx, nil, func() bool { return w.said.Has(text) }, &w.said, &w.said) {
+		w.t.Fatalf("nbd did not say %q: %s", text, &w.said)
+	}
 }
 
 // store starts a blockstore and returns what kills it.
 func (w *world) store(flags ...string) (kill func()) {
 	w.t.Helper()
-	said := &lines{}
-	cmd := exec.Command(blockstore, append(append([]string{"serve", "-socket", w.d[0].Socket(), "-bind", w.d[0].Addr().String()}, flags...), w.file)...)
-	cmd.Stderr = said
-	if err := cmd.Start(); err != nil {
+	c, err := child.Start(exec.Command(blockstore, append(append([]string{"serve", "-socket", w.d[0].Socket(), "-bind", w.d[0].Addr().String()}, flags...), w.file)...))
+	if err != nil {
 		w.t.Fatal(err)
 	}
-	kill = sync.OnceFunc(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	w.t.Cleanup(kill)
-	said.wait(w.t, "serving ")
-	return kill
+	w.t.Cleanup(c.Kill)
+	if !c.Until(patienceForTests, func() bool { return c.Stderr.Has("serving ") }) {
+		w.t.Fatalf("blockstore does not serve: %s", &c.Stderr)
+	}
+	return c.Kill
 }
 
 // reset breaks the connection between the hosts; false if it was not there.
@@ -219,49 +228,4 @@ func noise(n int) []byte {
 	b := make([]byte, n)
 	_, _ = rand.NewChaCha8(seed).Read(b) // never fails
 	return b
-}
-
-// lines is a writer whose content can be waited for.
-type lines struct {
-	mu   sync.Mutex // guards the fields below
-	text strings.Builder
-	news chan struct{}
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.news != nil {
-		close(l.news)
-		l.news = nil
-	}
-	return l.text.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
-func (l *lines) wait(t *testing.T, text string) {
-	t.Helper()
-	timeout := time.After(patienceForTests)
-	for {
-		l.mu.Lock()
-		if strings.Contains(l.text.String(), text) {
-			l.mu.Unlock()
-			return
-		}
-		if l.news == nil {
-			l.news = make(chan struct{})
-		}
-		news := l.news
-		l.mu.Unlock()
-		select {
-		case <-news:
-		case <-timeout:
-			t.Fatalf("did not say %q: %s", text, l)
-		}
-	}
 }

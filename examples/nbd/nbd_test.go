@@ -154,7 +154,7 @@ func TestDisconnectInWrite(t *testing.T) {
 		c.send(requestBytes(request{command: cmdWrite, length: maxRequest}), noise(1<<20))
 		c.Conn.Close()
 	}
-	w.said.wait(t, "in the data of a WRITE")
+	w.hears("in the data of a WRITE")
 	c := w.open()
 	if !bytes.Equal(c.read(0, 1<<20), make([]byte, 1<<20)) {
 		t.Error("half a write was written")
@@ -192,7 +192,7 @@ func TestTooManyClients(t *testing.T) {
 		all = append(all, w.open())
 	}
 	w.dial().closed()
-	w.said.wait(t, "16 are connected")
+	w.hears("16 are connected")
 	all[3].send(requestBytes(request{command: cmdDisc}))
 	all[3].closed()
 	for deadline := 0; ; deadline++ { // its place comes free after its end is seen
@@ -215,7 +215,7 @@ func (w *world) over(c *client, want []byte) {
 		w.t.Errorf("flush: error %d, want %d", e, eIO)
 	}
 	c.closed()
-	w.said.wait(w.t, "session over")
+	w.hears("session over")
 	c = w.open()
 	if got := c.read(0, len(want)); !bytes.Equal(got, want) {
 		w.t.Errorf("read %q, want %q", got, want)

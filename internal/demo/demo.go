@@ -118,8 +118,8 @@ func (d *demo) waitUp(ctx context.Context, h *host) error {
 		}
 		select {
 		case <-tick.C:
-		case <-h.daemon.ended:
-			return fmt.Errorf("%s did not start: %w%s", h.daemon.name, h.daemon.err, h.daemon.lastLine())
+		case <-h.daemon.Ended():
+			return fmt.Errorf("%s did not start: %w%s", h.daemon.name, h.daemon.Err(), h.daemon.lastLine())
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -193,7 +193,7 @@ func (d *demo) copy(ctx context.Context, name string, port int, serve []string, 
 	if err := json.Unmarshal(out, &r.Copy); err != nil {
 		return r, fmt.Errorf("%s: statistics: %w", name, err)
 	}
-	if err := json.Unmarshal(s.stdout.Bytes(), &r.Serve); err != nil {
+	if err := json.Unmarshal([]byte(s.Stdout.String()), &r.Serve); err != nil {
 		return r, fmt.Errorf("%s: server's statistics: %w", name, err)
 	}
 	after, err := d.peerCounts(ctx)

@@ -56,14 +56,14 @@ func TestProcessesAreSessionsOfTheirOwnAndEnd(t *testing.T) {
 	if err := x.waitFor(t.Context(), " up"); err != nil {
 		t.Fatal(err)
 	}
-	pid := x.cmd.Process.Pid
+	pid := x.Pid()
 	if sid, err := unix.Getsid(pid); err != nil || sid != pid {
 		t.Errorf("session %d, %v; want %d", sid, err, pid)
 	}
 	child := strings.Fields(x.lastLine())[2]
 	p.stopAll()
 	select {
-	case <-x.ended:
+	case <-x.Ended():
 	default:
 		t.Error("stopAll returned while the process runs")
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,47 +9,33 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/internal/child"
 )
 
 // stopPatience is how long a process may take to end when told to.
 const stopPatience = 8 * time.Second
 
-// processes are the children of the demo. They are all started from one thread
-// that lives as long as the demo: the kernel sends the parent-death signal when
-// the starting thread ends, not the process.
+// processes are the children of the demo.
 type processes struct {
-	dir    string
-	starts chan func()
-	mu     sync.Mutex // guards live
-	live   []*process
+	dir  string
+	mu   sync.Mutex // guards live
+	live []*process
 }
 
 // process is one child, in a session and so a process group of its own.
 type process struct {
-	name   string
-	cmd    *exec.Cmd
-	log    string // path of its standard error
-	stdout bytes.Buffer
-	ended  chan struct{} // closed when err is set
-	err    error
+	*child.Process
+	name string
+	log  string // path of its standard error
 }
 
-func newProcesses(dir string) *processes {
-	p := &processes{dir: dir, starts: make(chan func())}
-	go func() {
-		runtime.LockOSThread()
-		for start := range p.starts {
-			start()
-		}
-	}()
-	return p
-}
+func newProcesses(dir string) *processes { return &processes{dir: dir} }
 
 // command is what to run.
 type command struct {
@@ -63,12 +48,14 @@ type command struct {
 
 // start runs a program.
 func (p *processes) start(c command) (*process, error) {
-	x := &process{name: c.name, cmd: exec.Command(c.program, c.args...), ended: make(chan struct{})}
-	x.cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGKILL}
-	x.cmd.Stdout = &x.stdout
-	x.cmd.Stderr = c.terminal
+	x := &process{name: c.name}
+	cmd := exec.Command(c.program, c.args...)
+	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
+	if c.terminal != nil {
+		cmd.Stderr = c.terminal
+	}
 	if c.status != nil {
-		x.cmd.ExtraFiles = []*os.File{c.status}
+		cmd.ExtraFiles = []*os.File{c.status}
 	}
 	if c.terminal == nil {
 		x.log = filepath.Join(p.dir, c.name+".log")
@@ -77,20 +64,15 @@ func (p *processes) start(c command) (*process, error) {
 			return nil, err
 		}
 		defer f.Close()
-		x.cmd.Stderr = f
+		cmd.Stderr = f
 	}
-	started := make(chan error)
-	p.starts <- func() { started <- x.cmd.Start() }
-	if err := <-started; err != nil {
+	var err error
+	if x.Process, err = child.Start(cmd); err != nil {
 		return nil, err
 	}
 	p.mu.Lock()
 	p.live = append(p.live, x)
 	p.mu.Unlock()
-	go func() {
-		x.err = x.cmd.Wait()
-		close(x.ended)
-	}()
 	return x, nil
 }
 
@@ -102,24 +84,22 @@ func (p *processes) run(ctx context.Context, c command) ([]byte, error) {
 	}
 	defer p.forget(x)
 	select {
-	case <-x.ended:
+	case <-x.Ended():
 	case <-ctx.Done():
 		_ = x.stop()
 		return nil, context.Cause(ctx)
 	}
-	if x.err != nil {
-		return x.stdout.Bytes(), fmt.Errorf("%s: %w%s", c.name, x.err, x.lastLine())
+	if x.Err() != nil {
+		err = fmt.Errorf("%s: %w%s", c.name, x.Err(), x.lastLine())
 	}
-	return x.stdout.Bytes(), nil
+	return []byte(x.Stdout.String()), err
 }
 
 // signal sends s to the process's group unless it has ended: its id may be
 // another's by then.
 func (x *process) signal(s unix.Signal) {
-	select {
-	case <-x.ended:
-	default:
-		_ = unix.Kill(-x.cmd.Process.Pid, s)
+	if x.Alive() {
+		_ = unix.Kill(-x.Pid(), s)
 	}
 }
 
@@ -128,15 +108,12 @@ func (x *process) signal(s unix.Signal) {
 func (x *process) stop() error {
 	x.signal(unix.SIGTERM)
 	x.signal(unix.SIGCONT) // it may be held
-	select {
-	case <-x.ended:
-	case <-time.After(stopPatience):
-		x.signal(unix.SIGKILL)
-		<-x.ended
+	if !x.Wait(stopPatience) {
+		x.Kill()
 		return fmt.Errorf("%s did not end within %v of SIGTERM and was killed", x.name, stopPatience)
 	}
-	if x.err != nil {
-		return fmt.Errorf("%s: %w%s", x.name, x.err, x.lastLine())
+	if x.Err() != nil {
+		return fmt.Errorf("%s: %w%s", x.name, x.Err(), x.lastLine())
 	}
 	return nil
 }
@@ -155,8 +132,8 @@ func (x *process) waitFor(ctx context.Context, text string) error {
 		}
 		select {
 		case <-tick.C:
-		case <-x.ended:
-			return fmt.Errorf("%s ended: %w%s", x.name, errors.Join(x.err), x.lastLine())
+		case <-x.Ended():
+			return fmt.Errorf("%s ended: %w%s", x.name, errors.Join(x.Err()), x.lastLine())
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -132,7 +132,7 @@ func markWaitsForBuffers(t *testing.T, e *env) {
 			t.Fatalf("mark %d while the data is still to come", hwm)
 		}
 	}
-	p.b.resume()
+	p.b.Resume()
 	r.reached(3)
 	if !slices.Equal(r.local, bytesOf(8192, 7)) {
 		t.Error("the mark was there before the data")
@@ -201,7 +201,7 @@ func barrierWaits(t *testing.T, e *env) {
 	interrupted(t, r.s, wait)
 	done := make(chan error, 1)
 	go func() { done <- wait() }()
-	p.b.resume()
+	p.b.Resume()
 	ok(t, "wait", <-done)
 	if v := binary.NativeEndian.Uint64(mem); v < 2 {
 		t.Errorf("mark %d stored", v)
@@ -219,7 +219,7 @@ func armedBarrierWakesPoll(t *testing.T, e *env) {
 	if r.s.poll(afrds.PollIn) != 0 || other.poll(afrds.PollIn) != 0 {
 		t.Error("readable at first")
 	}
-	p.b.resume()
+	p.b.Resume()
 	r.s.polled(afrds.PollIn)
 	if other.poll(afrds.PollIn) != 0 {
 		t.Error("the other socket is readable")

@@ -231,7 +231,7 @@ func droppedNotDelivered(t *testing.T, e *env) {
 	// data is lost as a whole.
 	p.a.reset(t, p.b)
 	r.s.mustSend([]byte("last"), r.to.local())
-	p.b.resume()
+	p.b.Resume()
 	got := r.settled(n)
 	delivered := map[uint64]bool{}
 	for {
@@ -287,7 +287,7 @@ func queuedRunsAfterReconnect(t *testing.T, e *env) {
 	for i := range n {
 		r.s.deliver2([]byte{byte(i + 1)}, to, r.writes(i))
 	}
-	p.b.resume()
+	p.b.Resume()
 	for token, st := range r.settled(n) {
 		if st != cmsg.StatusSuccess {
 			t.Errorf("operation %d: status %d", token, st)

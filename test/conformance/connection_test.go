@@ -139,7 +139,7 @@ func vanishedPeersAge(t *testing.T, e *env) {
 	// has one connection.
 	h := newHost(t, nil)
 	fds := func() int {
-		d, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", h.cmd.Process.Pid))
+		d, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", h.Pid()))
 		ok(t, "descriptors", err)
 		return len(d)
 	}

@@ -83,7 +83,7 @@ func garbageIsBounded(t *testing.T, e *env) {
 		}
 		return junk[:1+rng.IntN(len(junk)-1)]
 	}
-	pid := p.a.cmd.Process.Pid
+	pid := p.a.Pid()
 	before := 0
 	for round := range 60 {
 		if round == 20 {

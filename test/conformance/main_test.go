@@ -44,7 +44,6 @@ var bin string
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	go startProcesses()
 	os.Exit(run(m))
 }
 

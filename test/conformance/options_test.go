@@ -108,7 +108,7 @@ func cancelGapIsHarmless(t *testing.T, e *env) {
 	}
 	s.cancel(drop.local())
 	p.a.reset(t, p.b) // what is left is sent again, the rest is a gap
-	p.b.resume()
+	p.b.Resume()
 	s.deliver([]byte{10}, keep.local())
 	for i := range 11 {
 		if g := keep.recv(); !slices.Equal(g.data, []byte{byte(i)}) {

@@ -292,7 +292,7 @@ func (p *peer) until(what string, done func() bool) {
 		}
 		left := (deadline - monotonic()) / 1e6
 		if left <= 0 {
-			p.t.Fatalf("peer: %s: nothing in %v (down %v, %v); the daemon:\n%s", what, patience, p.down, p.downErr, tail(p.h.stderr()))
+			p.t.Fatalf("peer: %s: nothing in %v (down %v, %v); the daemon:\n%s", what, patience, p.down, p.downErr, p.h.Stderr.Tail())
 		}
 		fds := []unix.PollFd{{Fd: int32(p.dev.FD()), Events: unix.POLLIN}}
 		_, _ = unix.Poll(fds, int(min(left, 5)))

@@ -1,25 +1,22 @@
 package conformance
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/rdsd/rdsd/internal/child"
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/loopback"
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
@@ -30,65 +27,38 @@ type host struct {
 	sock  string
 	args  []string
 
-	cmd    *exec.Cmd
-	log    *output
-	exited chan struct{}
+	*child.Process // nil: it has not started
 }
 
-// output collects what a process prints.
-type output struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.String()
-}
-
-// starts are run on one thread that never ends: the kernel sends the
-// parent-death signal when the thread ends that started the child.
-var starts = make(chan func())
-
-func startProcesses() {
-	runtime.LockOSThread()
-	for f := range starts {
-		f()
-	}
-}
-
-// network is this process's, drawn so that test processes side by side differ, or
-// what envNet says.
-var network = struct {
+// addresses are given out from networks that this process has reserved, or from what
+// envNet says.
+var addresses = struct {
 	sync.Mutex
-	next uint32
-}{next: firstAddress()}
-
-func firstAddress() uint32 {
-	if net := os.Getenv(envNet); net != "" {
-		a := netip.MustParseAddr(net).As4()
-		return binary.BigEndian.Uint32(a[:])
-	}
-	return 127<<24 | uint32(128+rand.IntN(120))<<16 | uint32(rand.IntN(256))<<8
-}
+	next netip.Addr // 254 others of its network are behind it; the zero value: none yet
+}{}
 
 // newAddress returns an address nobody has.
 func newAddress() netip.Addr {
-	network.Lock()
-	defer network.Unlock()
-	network.next++
-	if network.next&0xff == 0 || network.next&0xff == 0xff {
-		network.next++
+	a := &addresses
+	a.Lock()
+	defer a.Unlock()
+	switch {
+	case !a.next.IsValid() && os.Getenv(envNet) != "":
+		a.next = netip.MustParseAddr(os.Getenv(envNet))
+	case !a.next.IsValid(), last(a.next) == 254 && os.Getenv(envNet) == "":
+		net, err := loopback.Reserve() // until the end of the process
+		if err != nil {
+			panic(err)
+		}
+		a.next = net.First()
 	}
-	return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, network.next)))
+	for a.next = a.next.Next(); last(a.next) == 0 || last(a.next) == 255; {
+		a.next = a.next.Next()
+	}
+	return a.next
 }
+
+func last(a netip.Addr) byte { return a.As4()[3] }
 
 // newHost starts a daemon at the addresses, at one of its own without any. It
 // ends with t.
@@ -112,9 +82,6 @@ func newHost(t *testing.T, addrs []netip.Addr, args ...string) *host {
 
 func (h *host) addr() netip.Addr              { return h.addrs[0] }
 func (h *host) at(port uint16) netip.AddrPort { return netip.AddrPortFrom(h.addr(), port) }
-func (h *host) signal(s syscall.Signal)       { _ = h.cmd.Process.Signal(s) }
-func (h *host) stderr() string                { return h.log.String() }
-func (h *host) running() bool                 { return h.cmd != nil }
 
 // start runs the daemon and waits until it serves.
 func (h *host) start(t *testing.T) {
@@ -124,97 +91,60 @@ func (h *host) start(t *testing.T) {
 		args = append(args, "-listen", a.String())
 	}
 	args = append(args, strings.Fields(os.Getenv(envArgs))...)
-	h.cmd = exec.Command(filepath.Join(bin, "rdsd"), append(args, h.args...)...)
-	h.cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR=", "RDSD_SOCKET=")
-	h.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	h.log = &output{}
-	h.cmd.Stderr = h.log
-	started := make(chan error)
-	starts <- func() { started <- h.cmd.Start() }
-	if err := <-started; err != nil {
-		h.cmd = nil
+	cmd := exec.Command(filepath.Join(bin, "rdsd"), append(args, h.args...)...)
+	cmd.Env = child.Env()
+	p, err := child.Start(cmd)
+	if err != nil {
 		t.Fatal(err)
 	}
-	h.exited = make(chan struct{})
-	go func(c *exec.Cmd, done chan struct{}) {
-		_ = c.Wait()
-		close(done)
-	}(h.cmd, h.exited)
-	deadline := time.After(patience)
-	for !strings.Contains(h.stderr(), "msg=serving") {
-		select {
-		case <-h.exited:
-			t.Fatalf("daemon %v ended:\n%s", h.addrs, h.stderr())
-		case <-deadline:
-			t.Fatalf("daemon %v does not serve:\n%s", h.addrs, h.stderr())
-		case <-time.After(time.Millisecond): // between two looks
-		}
+	h.Process = p
+	if !h.Until(patience, func() bool { return h.Stderr.Has("msg=serving") }) {
+		t.Fatalf("daemon %v does not serve:\n%s", h.addrs, &h.Stderr)
 	}
 }
 
 // pause stops the daemon where it is; resume has it go on.
 func (h *host) pause(t *testing.T) {
 	t.Helper()
-	h.signal(syscall.SIGSTOP)
-	t.Cleanup(h.resume)
-	eventually(t, "stopped", func() error {
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", h.cmd.Process.Pid))
-		if err != nil {
-			return err
-		}
-		// State is behind the name, which may have spaces.
-		state := strings.TrimSpace(string(b[bytes.LastIndexByte(b, ')')+1:]))[:1]
-		return errOf(state != "T", "state %s", state)
-	})
+	ok(t, "pause", h.Pause())
+	t.Cleanup(h.Resume)
 }
 
-func (h *host) resume() { h.signal(syscall.SIGCONT) }
+func (h *host) resume() { h.Resume() }
 
 // kill ends the daemon without warning.
 func (h *host) kill(t *testing.T) {
 	t.Helper()
-	h.signal(syscall.SIGKILL)
+	h.Signal(syscall.SIGKILL)
 	h.wait(t)
 }
 
 func (h *host) wait(t *testing.T) {
 	t.Helper()
-	select {
-	case <-h.exited:
-	case <-time.After(patience):
+	if !h.Wait(patience) {
 		t.Fatalf("daemon %v does not end", h.addrs)
 	}
 }
 
 // end is the daemon's orderly end, which must be clean.
 func (h *host) end(t *testing.T) {
-	if !h.running() {
+	if h.Process == nil {
 		return
 	}
-	select {
-	case <-h.exited:
-	default:
-		h.signal(syscall.SIGCONT)
-		h.signal(syscall.SIGTERM)
+	if h.Alive() {
+		h.Resume()
+		h.Signal(syscall.SIGTERM)
 		h.wait(t)
-		if code := h.cmd.ProcessState.ExitCode(); code != 0 {
+		if code := h.Code(); code != 0 {
 			t.Errorf("daemon %v: status %d after SIGTERM", h.addrs, code)
 		}
 	}
 	for _, bad := range []string{"panic", "fatal error", "operation state"} {
-		if strings.Contains(h.stderr(), bad) {
-			t.Errorf("daemon %v:\n%s", h.addrs, tail(h.stderr()))
+		if h.Stderr.Has(bad) {
+			t.Errorf("daemon %v:\n%s", h.addrs, h.Stderr.Tail())
 			return
 		}
 	}
-}
-
-func tail(s string) string {
-	const most = 6000
-	if len(s) > most {
-		return "... " + s[len(s)-most:]
-	}
-	return s
 }
 
 // counter reads the daemon's statistics mapping.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/cmsg"
+	"github.com/rdsd/rdsd/internal/child"
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
@@ -17,12 +18,12 @@ func goTest(t *testing.T, pkg string, tests ...string) {
 	cmd := exec.Command("go", "test", "-count=1", "-v", "-run", "^("+strings.Join(tests, "|")+")$", pkg)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Errorf("%v: %v\n%s", cmd, err, tail(string(out)))
+		t.Errorf("%v: %v\n%s", cmd, err, child.Tail(string(out)))
 		return
 	}
 	for _, name := range tests {
 		if !strings.Contains(string(out), "--- PASS: "+name+" ") {
-			t.Errorf("%s has no %s, or skips it:\n%s", pkg, name, tail(string(out)))
+			t.Errorf("%s has no %s, or skips it:\n%s", pkg, name, child.Tail(string(out)))
 		}
 	}
 }
@@ -52,6 +53,6 @@ func memoryOutlivesProcess(t *testing.T, e *env) {
 			t.Fatal("its memory was freed while the hardware may write to it")
 		}
 	}
-	p.b.resume()
+	p.b.Resume()
 	eventually(t, "its memory", func() error { return errOf(registered() != 0, "%d bytes are kept", registered()) })
 }
