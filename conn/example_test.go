@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	bufLen = 4096 // of each buffer for a SEND
-	bufs   = 8    // of them, to send from, and as many to receive in
+	bufLen = 16 << 10 // of each buffer for a SEND: at least wire.MinMaxSend and conn.CtlLen
+	bufs   = 8        // of them, to send from, and as many to receive in
 )
 
 // node is one end: a device with its queues and memory, and the connection to
-// the other end. It is the connection's Host.
+// the other end. It is the Host of that connection.
 type node struct {
 	dev  *sim.Device
 	pd   verbs.PD
@@ -34,7 +34,7 @@ type node struct {
 
 // newNode makes the end at local of a connection to remote, in memory.
 func newNode(net *sim.Network, local, remote netip.Addr, instance uint64) *node {
-	n := &node{dev: net.Device(local), mem: make([]byte, bufLen*bufs+bufLen*bufs)}
+	n := &node{dev: net.Device(local), mem: make([]byte, 2*bufs*bufLen)}
 	n.pd = must(n.dev.AllocPD())
 	n.cq = must(n.dev.CreateCQ(256))
 	n.srq = must(n.pd.CreateSRQ(bufs, 1))
@@ -49,7 +49,7 @@ func newNode(net *sim.Network, local, remote netip.Addr, instance uint64) *node 
 		Local: local, Remote: remote, Instance: instance,
 		MaxSend: bufLen, RecvCredits: bufs, MaxSendWR: 64, ReadDepth: 4, Attr: n.dev.Attr(),
 		MinBackoff: 1e6, MaxBackoff: 1e9, ConnectTimeout: 5e9, AckDelay: 1e6, AckBytes: 64 << 10, SettleTimeout: 30e9,
-		Rand: rand.New(rand.NewPCG(instance, 0)).Uint64, // two daemons that dial each other at once part at random
+		Rand: rand.New(rand.NewPCG(instance, 0)).Uint64,
 	}, n)
 	return n
 }
@@ -61,7 +61,7 @@ func (n *node) receiveIn(i int) {
 }
 
 // turn hands the connection what has happened by now, and lets it post what it
-// has to send. A daemon calls this in a loop.
+// has to send. A daemon does this in a loop, for each of its connections.
 func (n *node) turn(now int64) {
 	for ev := make([]verbs.CMEvent, 1); n.dev.PollCM(ev) == 1; {
 		if ev[0].Type == verbs.CMConnectRequest {
@@ -101,7 +101,7 @@ func Example() {
 	}
 	a.done = func(m *conn.Msg, o conn.Outcome) { fmt.Printf("a: %q is %v\n", m.Data, o) }
 
-	a.c.Send(&conn.Msg{SPort: 4000, DPort: 5000, SrcInc: 1, Data: []byte("hello b")}) // it connects first
+	a.c.Send(&conn.Msg{SPort: 4000, DPort: 5000, SrcInc: 1, Data: []byte("hello b")}) // connects to b first
 	for !answered {
 		a.turn(net.Now())
 		b.turn(net.Now())
@@ -113,21 +113,21 @@ func Example() {
 	// a: "hello b" is Acked
 }
 
-// Messages that arrive, and the end of those sent.
+// The MessageHost: messages that arrive, and the end of those sent.
 
 func (n *node) Deliver(_ *conn.Conn, h *wire.Header, payload []byte) (conn.Verdict, uint32) {
 	n.got(h, payload)
 	return conn.Accepted, 0
 }
 
-// Begin, Commit and Abort are for messages longer than one SEND.
+// Begin and Commit are for a message longer than one SEND.
 func (n *node) Begin(_ *conn.Conn, h *wire.Header) ([]byte, any, conn.Verdict) {
 	whole := make([]byte, h.Len)
-	return whole, whole, conn.Accepted
+	return whole, &whole, conn.Accepted
 }
 
 func (n *node) Commit(_ *conn.Conn, h *wire.Header, token any) uint32 {
-	n.got(h, token.([]byte))
+	n.got(h, *token.(*[]byte))
 	return 0
 }
 
@@ -137,7 +137,24 @@ func (n *node) MsgDone(_ *conn.Conn, m *conn.Msg, o conn.Outcome) {
 	}
 }
 
-// Queue pairs and their buffers.
+// This example has no RDMA operations, and forgets a message that did not come whole.
+
+func (n *node) Abort(*conn.Conn, any)                          {}
+func (n *node) Bound(*conn.Conn, *conn.Msg, uint32)            {}
+func (n *node) Internal(*conn.Conn, wire.InternalType, []byte) {}
+func (n *node) CanPost(*conn.Conn, *conn.Msg) bool             { return false }
+func (n *node) OpLocal(*conn.Conn, *conn.Msg)                  {}
+func (n *node) OpPlaced(*conn.Conn, *conn.Msg)                 {}
+
+// The PeerHost: news of the peer, for which this example has no use.
+
+func (n *node) Instance(*conn.Conn, uint64) bool { return true }
+func (n *node) PeerUp(*conn.Conn, bool)          {}
+func (n *node) PeerDown(*conn.Conn, error)       {}
+func (n *node) Congestion(*conn.Conn, *cong.Map) {}
+func (n *node) Trace(*conn.Conn, string, error)  {}
+
+// The DeviceHost: queue pairs and their buffers.
 
 func (n *node) NewQP(*conn.Conn, verbs.RequestID) (verbs.QP, error) {
 	return n.pd.CreateQP(verbs.QPInitAttr{SendCQ: n.cq, RecvCQ: n.cq, SRQ: n.srq, Ack: verbs.AckLocal,
@@ -167,22 +184,8 @@ func (n *node) SendBuf() *conn.SendBuf {
 }
 
 func (n *node) PutSendBuf(b *conn.SendBuf) { n.free = append(n.free, b) }
-func (n *node) CtlBuf() *conn.SendBuf      { return n.SendBuf() } // bufLen is at least conn.CtlLen
+func (n *node) CtlBuf() *conn.SendBuf      { return n.SendBuf() }
 func (n *node) PutCtlBuf(b *conn.SendBuf)  { n.PutSendBuf(b) }
-
-// What this example has no use for: RDMA, congestion, restarts of the peer.
-
-func (n *node) Abort(*conn.Conn, any)                          {}
-func (n *node) Bound(*conn.Conn, *conn.Msg, uint32)            {}
-func (n *node) Internal(*conn.Conn, wire.InternalType, []byte) {}
-func (n *node) CanPost(*conn.Conn, *conn.Msg) bool             { return false }
-func (n *node) OpLocal(*conn.Conn, *conn.Msg)                  {}
-func (n *node) OpPlaced(*conn.Conn, *conn.Msg)                 {}
-func (n *node) Instance(*conn.Conn, uint64) bool               { return true }
-func (n *node) PeerUp(*conn.Conn, bool)                        {}
-func (n *node) PeerDown(*conn.Conn, error)                     {}
-func (n *node) Congestion(*conn.Conn, *cong.Map)               {}
-func (n *node) Trace(_ *conn.Conn, event string, err error)    {}
 
 func must[T any](v T, err error) T {
 	if err != nil {
