@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/shm"
@@ -9,12 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What sessions acquire, each behind its fail point. The name of a memory file
-// is its fail point's.
+// What the daemon acquires for its sessions, each behind its fail point. The name of a
+// memory file is its fail point's.
 
-// createStats makes the statistics file and that of the lists. In a file system
-// without room for them beside those of a daemon that was killed, these go
-// first.
+// createStats makes the statistics file and the file of the lists. If the file system has
+// no room, createStats removes the files of a daemon that was killed and tries again.
 func createStats(path, lists string) (f, l *stats.File, err error) {
 	create := func() (err error) {
 		if f, err = stats.Create(path); err != nil {
@@ -55,4 +55,20 @@ func newDoorbell(point string) (*shm.Doorbell, error) {
 		return nil, err
 	}
 	return shm.NewDoorbell()
+}
+
+// mapAnon returns n bytes of page-aligned memory that cost nothing until they are
+// touched. It panics if the address space is full.
+func mapAnon(n int) []byte {
+	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	if err != nil {
+		panic(fmt.Sprintf("no address space for %d bytes: %v", n, err))
+	}
+	return b
+}
+
+func unmapAnon(b []byte) {
+	if b != nil {
+		_ = unix.Munmap(b)
+	}
 }

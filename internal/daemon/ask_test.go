@@ -23,19 +23,19 @@ func TestAskAtTheEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Daemon{e: e, loopDone: make(chan struct{})}
-	close(d.loopDone)
+	l := &loop{engine: e, done: make(chan struct{})}
+	close(l.done)
 	ended, end := context.WithCancel(context.Background())
 	end()
 	for range 50 {
 		for _, ctx := range []context.Context{context.Background(), ended} {
 			ran := 0
 			e.DrivenBy(func() { e.Turn(1, 1) }, 0) // the engine's last turn
-			if err := d.ask(ctx, func() { ran++ }); err != nil || ran != 1 {
+			if err := l.ask(ctx, func() { ran++ }); err != nil || ran != 1 {
 				t.Fatalf("a closure that ran %d times: %v", ran, err)
 			}
 			e.DrivenBy(nil, 0) // no turn comes any more
-			err := d.ask(ctx, func() { ran++ })
+			err := l.ask(ctx, func() { ran++ })
 			e.Turn(1, 1)
 			if !errors.Is(err, errShutdown) && !errors.Is(err, context.Canceled) || ran != 1 {
 				t.Fatalf("a closure that the caller gave up ran: %v", err)

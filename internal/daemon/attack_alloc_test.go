@@ -28,7 +28,7 @@ func TestAllocationStorm(t *testing.T) {
 		id.UID = uid.Load()
 		return id
 	})
-	p := d.populating
+	p := d.populator
 	made := func() (n uint64, most, here int) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -79,8 +79,8 @@ func TestAllocationStorm(t *testing.T) {
 	}
 }
 
-// cgroups is a root file system with these cgroup files.
-func cgroups(t *testing.T, self string, files map[string]string) string {
+// cgroupFiles is a root file system with these cgroup files.
+func cgroupFiles(t *testing.T, self string, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
 	files["proc/self/cgroup"] = self
@@ -96,9 +96,9 @@ func cgroups(t *testing.T, self string, files map[string]string) string {
 	return root
 }
 
-// TestRoom: what the daemon's cgroup, or one above it, has left bounds the memory
+// TestCgroups: what the daemon's cgroup, or one above it, has left bounds the memory
 // of clients before the kernel ends the daemon, and one user has half of it.
-func TestRoom(t *testing.T) {
+func TestCgroups(t *testing.T) {
 	const mib = 1 << 20
 	v2 := map[string]string{
 		"sys/fs/cgroup/a/memory.max": "167772160\n", "sys/fs/cgroup/a/memory.current": "62914560\n", // 160, 60 MiB
@@ -107,8 +107,8 @@ func TestRoom(t *testing.T) {
 	}
 	v1 := map[string]string{"sys/fs/cgroup/memory/a/memory.limit_in_bytes": "167772160\n", "sys/fs/cgroup/memory/a/memory.usage_in_bytes": "41943040\n",
 		"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"}
-	for name, root := range map[string]string{"version 2": cgroups(t, "0::/a/b\n", v2), "version 1": cgroups(t, "3:memory:/a/b\n0::/x\n", v1)} {
-		r := openRoom(root)
+	for name, root := range map[string]string{"version 2": cgroupFiles(t, "0::/a/b\n", v2), "version 1": cgroupFiles(t, "3:memory:/a/b\n0::/x\n", v1)} {
+		r := openCgroups(root)
 		if r == nil || len(r.groups) != 1 {
 			t.Fatalf("%s: %+v", name, r)
 		}
@@ -134,8 +134,8 @@ func TestRoom(t *testing.T) {
 			}
 		}
 	}
-	for name, root := range map[string]string{"none": t.TempDir(), "no limit": cgroups(t, "0::/a\n", map[string]string{"sys/fs/cgroup/a/memory.max": "max\n"})} {
-		r := openRoom(root)
+	for name, root := range map[string]string{"none": t.TempDir(), "no limit": cgroupFiles(t, "0::/a\n", map[string]string{"sys/fs/cgroup/a/memory.max": "max\n"})} {
+		r := openCgroups(root)
 		if err := r.fits(quota.Daemon, 1<<40, 1<<40, 0); r != nil || err != nil {
 			t.Errorf("%s: %+v, %v", name, r, err)
 		}
@@ -144,14 +144,14 @@ func TestRoom(t *testing.T) {
 
 // A daemon in a cgroup that is too small says so, and Alloc and Hello fail with
 // ENOMEM and the cure.
-func TestSmallRoom(t *testing.T) {
+func TestSmallCgroup(t *testing.T) {
 	d := startDaemon(t, func(*config.Config) {})
 	p := attached(t, d)
-	root := cgroups(t, "0::/a\n", map[string]string{"sys/fs/cgroup/a/memory.max": "157286400\n", "sys/fs/cgroup/a/memory.current": "104857600\n"})
-	d.populating.mu.Lock()
-	d.populating.room = openRoom(root)
-	d.populating.mu.Unlock()
-	d.warnRoom()
+	root := cgroupFiles(t, "0::/a\n", map[string]string{"sys/fs/cgroup/a/memory.max": "157286400\n", "sys/fs/cgroup/a/memory.current": "104857600\n"})
+	d.populator.mu.Lock()
+	d.populator.cgroups = openCgroups(root)
+	d.populator.mu.Unlock()
+	(&opening{Daemon: d}).warnOfCgroup()
 	if n := len(d.warnings); n == 0 || !strings.Contains(d.warnings[n-1], "memory cgroup has 50 MiB left of 150") {
 		t.Errorf("warnings %q", d.warnings)
 	}

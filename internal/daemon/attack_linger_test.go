@@ -12,7 +12,7 @@ import (
 // delivers the descriptors that a process sends.
 func letDescriptorsIn(t *testing.T, d *Daemon) {
 	t.Helper()
-	raw, err := d.ln.SyscallConn()
+	raw, err := d.listener.SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestLingeringDescriptors(t *testing.T) {
 	}
 	defer l.Close()
 	for range 3 {
-		d.mu.Lock() // they are all there, and their descriptors the last, before one is served
+		d.admission.mu.Lock() // they are all there, and their descriptors the last, before one is served
 		for i := range maxSilent / 2 {
 			p := dialRaw(t, d)
 			fd := lingering(t, l, &far)
@@ -79,13 +79,13 @@ func TestLingeringDescriptors(t *testing.T) {
 				p.close()
 			}
 		}
-		d.mu.Unlock()
+		d.admission.mu.Unlock()
 		attached(t, d).close()
 	}
 	if err := victim.ping(); err != nil {
 		t.Error(err)
 	}
-	if err := d.admits(); err != nil {
+	if err := d.admission.stuck(); err != nil {
 		t.Error(err)
 	}
 	if err := attached(t, d).ping(); err != nil {

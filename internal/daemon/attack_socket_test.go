@@ -152,9 +152,9 @@ func TestKillWhileGrowing(t *testing.T) {
 		}
 		m.Close()
 	}
-	left := d.e.Memory().Sum()
+	left := d.engine.Memory().Sum()
 	for range 500 {
-		if left = d.e.Memory().Sum(); left.Maps == 0 {
+		if left = d.engine.Memory().Sum(); left.Maps == 0 {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)

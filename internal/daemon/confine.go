@@ -8,13 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Confine gives up, for the whole process and for good, what the daemon does
-// not need to serve; configFile is what Reload reads, "": nothing. Call it
-// between New and Run, in a program that is nothing but this daemon.
+// Confine gives up, for the whole process and for good, what the daemon does not need to
+// serve. configFile is the file that Reload reads; "": there is none. Call Confine between
+// New and Run, in a program that is nothing but this daemon.
 func (d *Daemon) Confine(configFile string) {
 	c := d.config()
 	if c.Sandbox == config.SandboxOff {
-		d.given = "off"
+		d.sandbox = "off"
 		return
 	}
 	r := sandbox.Rules{
@@ -30,6 +30,6 @@ func (d *Daemon) Confine(configFile string) {
 		r.Read = append(r.Read, filepath.Dir(configFile))
 	}
 	rep := sandbox.Apply(r)
-	d.given = rep.String()
-	d.log.Info("sandbox", "result", d.given)
+	d.sandbox = rep.String()
+	d.log.Info("sandbox", "result", d.sandbox)
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -16,13 +15,12 @@ import (
 
 const (
 	maxEvents  = 4096 // the latest
-	maxErrors  = 1024 // distinct ones; what is more counts to one of everybody
+	maxErrors  = 1024 // distinct errors; all others count as one
 	maxErrText = 512  // bytes of an error that are kept
-	maxStacks  = 1 << 20
 )
 
-// journal keeps what happened for rdsctl events and errors: what is logged, but
-// without its sums. Safe for any goroutine; the engine has none to wait for.
+// journal keeps what was logged, without the sums, for rdsctl events and rdsctl errors.
+// Safe for any goroutine but the engine's, which must not wait for the lock.
 type journal struct {
 	mu     sync.Mutex
 	seq    uint64                      // of the last event; guarded by mu
@@ -103,9 +101,12 @@ func (j *journal) count(i *ctl.EventInfo) {
 	e.Last, e.Level, e.Error = i.Time, i.Level, i.Error
 }
 
-// visible reports whether a caller may see what is about uid, nil: nobody's.
+// visible reports whether the caller of v may see what is about user uid; nil: about no
+// user.
 func visible(v ctl.View, uid *uint32) bool { return uid == nil || v.May(*uid) }
 
+// events returns the events after the one numbered after, or the latest if after is 0.
+// more says that there are more than v.Limit.
 func (j *journal) events(v ctl.View, after uint64) (out []ctl.EventInfo, more bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -133,6 +134,8 @@ func (j *journal) events(v ctl.View, after uint64) (out []ctl.EventInfo, more bo
 	return out, false
 }
 
+// distinct returns the distinct errors, the latest first. more says that there are more
+// than v.Limit.
 func (j *journal) distinct(v ctl.View) (out []ctl.ErrorInfo, more bool) {
 	j.mu.Lock()
 	for _, e := range j.errors {
@@ -148,23 +151,4 @@ func (j *journal) distinct(v ctl.View) (out []ctl.ErrorInfo, more bool) {
 		return out[:v.Limit], true
 	}
 	return out, false
-}
-
-// Events lists what happened after the event numbered after; 0: the latest.
-func (b backend) Events(v ctl.View, after uint64) ([]ctl.EventInfo, bool, error) {
-	out, more := b.d.lines.journal.events(v, after)
-	return out, more, nil
-}
-
-// Errors lists the distinct ones, the latest first.
-func (b backend) Errors(v ctl.View) ([]ctl.ErrorInfo, bool, error) {
-	out, more := b.d.lines.journal.distinct(v)
-	return out, more, nil
-}
-
-// Stacks are those of all goroutines. The daemon stands still for it, a
-// millisecond or so.
-func (b backend) Stacks() (string, error) {
-	buf := make([]byte, maxStacks)
-	return string(buf[:runtime.Stack(buf, true)]), nil
 }

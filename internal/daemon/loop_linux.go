@@ -17,35 +17,36 @@ import (
 // loop drives an Engine on a locked thread: it turns while there is work, spins
 // with sched_yield for a while, and then sleeps in epoll_wait.
 type loop struct {
-	e     *engine.Engine
-	st    *stats.Block // e's
-	ep    int          // epoll: device, own doorbell, client doorbells
-	rest  *rest
-	bell  int                      // eventfd that Do rings
-	bells map[int32]*engine.Client // by our end of their doorbell
-	spin  int64
-	idle  atomic.Bool // asleep: Do has to ring
-	evs   [64]unix.EpollEvent
-	stop  bool
+	engine *engine.Engine
+	stats  *stats.Block // the engine's
+	ep     int          // epoll: device, own doorbell, client doorbells
+	rest   *rest
+	bell   int                      // eventfd that Engine.Do rings
+	bells  map[int32]*engine.Client // by our end of their doorbell
+	spin   int64                    // how long an engine without work spins before it sleeps, ns
+	asleep atomic.Bool              // Engine.Do has to ring
+	evs    [64]unix.EpollEvent
+	stop   bool
+	done   chan struct{} // closed when run has returned
 
-	turn   uint
-	guard  shm.SpinGuard
-	beatAt int64 // when statistics were published last
-	unsaid bool  // there was work since then
+	turn      uint
+	guard     shm.SpinGuard
+	published int64 // when statistics were published last
+	worked    bool  // there was work since then
 }
 
 const (
-	stallNs    = 10_000_000
+	stallNs    = 10_000_000             // a turn that takes longer counts as a stall
 	maxSleepNs = int64(stats.SleepMost) // the heartbeat's pace when idle
 	beatNs     = 100_000_000            // and at least, when awake without work
 	publishNs  = 10_000_000             // statistics are copied this often when busy
 	lookEvery  = 8                      // turns between two looks for doorbells when awake
 
-	deviceRestNs = 20_000
+	deviceRestNs = 20_000 // for Engine.DrivenBy
 )
 
-func newLoop(e *engine.Engine, st *stats.Block, spin time.Duration) (*loop, error) {
-	l := &loop{e: e, st: st, spin: int64(spin), ep: -1, bell: -1, bells: map[int32]*engine.Client{}}
+func newLoop(e *engine.Engine, block *stats.Block, spin time.Duration) (*loop, error) {
+	l := &loop{engine: e, stats: block, done: make(chan struct{}), spin: int64(spin), ep: -1, bell: -1, bells: map[int32]*engine.Client{}}
 	var err error
 	if err = failpoint.Hit(failpoint.Epoll); err != nil {
 		return nil, err
@@ -73,7 +74,7 @@ func newLoop(e *engine.Engine, st *stats.Block, spin time.Duration) (*loop, erro
 		return nil, err
 	}
 	e.DrivenBy(func() {
-		if l.idle.Load() {
+		if l.asleep.Load() {
 			shm.Ring(l.bell)
 		}
 	}, deviceRestNs)
@@ -100,20 +101,21 @@ func (l *loop) watchBell(fd int, c *engine.Client) error {
 	return err
 }
 
+// unwatchBell ends what watchBell began. The descriptor must still be open.
 func (l *loop) unwatchBell(fd int) {
 	_ = unix.EpollCtl(l.ep, unix.EPOLL_CTL_DEL, fd, nil)
 	delete(l.bells, int32(fd))
 }
 
-// collect waits up to ms milliseconds for doorbells and makes those who rang
-// active. It returns how many rang.
+// collect waits up to ms milliseconds for doorbells and unparks the clients that rang. It
+// returns how many descriptors were ready.
 func (l *loop) collect(ms int) int {
 	n := epollWait(l.ep, l.evs[:], ms)
-	for i := 0; i < n; i++ {
+	for i := range n {
 		fd := l.evs[i].Fd
 		if c := l.bells[fd]; c != nil {
 			shm.Drain(int(fd))
-			l.e.Unpark(c)
+			l.engine.Unpark(c)
 		} else if int(fd) == l.bell {
 			shm.Drain(l.bell)
 		}
@@ -129,31 +131,32 @@ func (l *loop) close() {
 	}
 }
 
-// run is the engine's thread. It returns when stop was posted.
+// run is the engine's thread. It returns when ctx has ended.
 func (l *loop) run(ctx context.Context) {
+	defer close(l.done)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	e := l.e
+	e := l.engine
 	end := context.AfterFunc(ctx, func() { e.Do(func() { l.stop = true }) })
 	defer end()
 	start := time.Now()
 	wall0 := start.UnixNano()
 	// Virtual zero is no time at all to a timer: start at 1.
 	clock := func() int64 { return int64(time.Since(start)) + 1 }
-	l.st.SetState(stats.Running)
-	defer l.st.SetState(stats.Stopped)
+	l.stats.SetState(stats.Running)
+	defer l.stats.SetState(stats.Stopped)
 	now := clock()
 	last := now // of the last turn that found work
 	for !l.stop {
 		work := e.Turn(now, wall0+now)
 		t := clock()
-		l.st.Turn(t - now)
+		l.stats.Turn(t - now)
 		if t-now > stallNs {
-			l.st.C[stats.EngineStalls]++
+			l.stats.C[stats.EngineStalls]++
 		}
-		l.st.C[stats.EngineTurns]++
-		l.unsaid = l.unsaid || work
-		if age := t - l.beatAt; age > publishNs && l.unsaid || age > beatNs {
+		l.stats.C[stats.EngineTurns]++
+		l.worked = l.worked || work
+		if age := t - l.published; age > publishNs && l.worked || age > beatNs {
 			l.publish(t, wall0)
 		}
 		if l.turn++; l.turn%lookEvery == 0 && e.Parked() {
@@ -164,7 +167,7 @@ func (l *loop) run(ctx context.Context) {
 			last = now
 			continue
 		}
-		l.st.C[stats.EngineIdleTurns]++
+		l.stats.C[stats.EngineIdleTurns]++
 		if now-last < l.spin && l.guard.May(now) || e.Active() {
 			yield()
 			t := clock()
@@ -179,7 +182,7 @@ func (l *loop) run(ctx context.Context) {
 		now = l.sleep(now, wall0, clock)
 		last = now
 	}
-	// The connections that shutdown broke off drain.
+	// What the connections that Shutdown broke off still have in progress ends.
 	e.Hurry()
 	for i := 0; i < 1000 && !e.Quiet(); i++ {
 		now = clock()
@@ -188,29 +191,30 @@ func (l *loop) run(ctx context.Context) {
 	e.PublishStats(time.Now().UnixNano())
 }
 
+// publish copies statistics and lists to the files that rdsctl reads.
 func (l *loop) publish(now, wall0 int64) {
-	l.beatAt, l.unsaid = now, false
-	l.e.PublishStats(wall0 + now)
-	l.e.PublishLists(wall0 + now)
+	l.published, l.worked = now, false
+	l.engine.PublishStats(wall0 + now)
+	l.engine.PublishLists(wall0 + now)
 }
 
-// sleep announces sleep to everybody who could have work for the engine, looks
-// once more, and blocks until somebody rings or a timer is due.
+// sleep announces sleep to everybody who could have work for the engine, looks once more,
+// and blocks until a doorbell rings or a timer is due. It returns the time after it.
 func (l *loop) sleep(now, wall0 int64, clock func() int64) int64 {
-	e := l.e
-	l.idle.Store(true)
+	e := l.engine
+	l.asleep.Store(true)
 	if e.Park() {
 		timeout := maxSleepNs
 		if t := e.NextTimer(); t != 0 {
 			timeout = max(min(timeout, t-now), 0)
 		}
-		l.st.C[stats.EngineSleeps]++
-		if now-l.beatAt > publishNs/10 {
+		l.stats.C[stats.EngineSleeps]++
+		if now-l.published > publishNs/10 {
 			l.publish(now, wall0)
-		} else if l.unsaid {
+		} else if l.worked {
 			timeout = min(timeout, publishNs) // it is due then
 		}
-		l.st.SetState(stats.Sleeping)
+		l.stats.SetState(stats.Sleeping)
 		if !l.rest.wait(timeout) {
 			l.collect(int((timeout + 999_999) / 1_000_000))
 		}
@@ -218,8 +222,8 @@ func (l *loop) sleep(now, wall0 int64, clock func() int64) int64 {
 		from := now
 		now = clock()
 		l.rest.slept = now - from
-		l.st.Woke(wall0 + now)
+		l.stats.Woke(wall0 + now)
 	}
-	l.idle.Store(false)
+	l.asleep.Store(false)
 	return now
 }

@@ -3,7 +3,6 @@ package daemon
 import (
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -12,10 +11,10 @@ import (
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/engine"
-	"github.com/rdsd/rdsd/internal/quota"
 )
 
-// reloading is what a reload needs.
+// reloading is where a reload reads the configuration, and what it sets beside the
+// settings.
 type reloading struct {
 	mu      sync.Mutex // one at a time; guards the rest
 	load    func() (*config.Loaded, error)
@@ -33,19 +32,6 @@ func (d *Daemon) ReloadFrom(load func() (*config.Loaded, error), from config.Ori
 	defer d.reload.mu.Unlock()
 	d.reload.load, d.reload.origins, d.reload.level = load, from, level
 }
-
-// config is the configuration in use. It does not change: ask again.
-func (d *Daemon) config() *config.Config { return d.live.Load() }
-
-func (d *Daemon) setConfig(c *config.Config) {
-	d.live.Store(c)
-	d.policy.Store(c.Policy(uint32(os.Getuid())))
-}
-
-func (d *Daemon) peerAllowed(a netip.Addr) bool { return d.config().PeerAllowed(a) }
-
-// sharedLimit bounds the rings, tables and arenas of all clients, bytes.
-func sharedLimit(c *config.Config) uint64 { return uint64(c.Limits.MaxClients) * quota.SharedEach }
 
 // Reload reads the configuration again and applies what differs, where a
 // running daemon can: nothing is interrupted but the connections to peers that
@@ -97,7 +83,7 @@ func (d *Daemon) compare() (out ctl.Reload, next *config.Loaded, err error) {
 			out.Restart = append(out.Restart, change)
 		}
 	}
-	if old := d.tls.Load(); !cred.same(old) && !slices.ContainsFunc(out.Applied, func(c ctl.ConfigChange) bool { return strings.HasPrefix(c.Key, "tls.") }) {
+	if old := d.credentials.Load(); !cred.same(old) && !slices.ContainsFunc(out.Applied, func(c ctl.ConfigChange) bool { return strings.HasPrefix(c.Key, "tls.") }) {
 		// The files have changed, not their names.
 		out.Applied = append(out.Applied, ctl.ConfigChange{Key: "tls.cert", Old: old.String(), New: cred.String(), Origin: next.Origins["tls.cert"]})
 	}
@@ -112,10 +98,6 @@ func names(cs []ctl.ConfigChange) string {
 	return strings.Join(s, " ")
 }
 
-func rates(c *config.Config) engine.Rates {
-	return engine.Rates{Control: c.Peers.Control, Messages: c.Peers.Messages, Bytes: c.Peers.Bytes}
-}
-
 // apply takes over the live keys of next.
 func (d *Daemon) apply(next *config.Config) error {
 	c := *d.config()
@@ -128,43 +110,19 @@ func (d *Daemon) apply(next *config.Config) error {
 	if err != nil {
 		return fmt.Errorf("configuration: %w", err)
 	}
-	d.tls.Store(cred) // before the keys that want it
-	d.setConfig(&c)
-	d.e.Memory().SetLimits(sharedLimit(&c), c.Limits.MaxRegisteredBytes)
+	d.credentials.Store(cred) // before the keys that want it
+	d.set(&c)
+	d.engine.Memory().SetLimits(sharedLimit(&c), c.Limits.MaxRegisteredBytes)
 	if d.reload.level != nil {
 		d.reload.level.Set(c.Log.Level)
 	}
-	err = backend{d}.ask(func() {
-		d.l.spin = int64(c.Spin)
-		d.e.Apply(engine.Live{HardCap: int(c.RecvHardCap), MaxSockets: c.Limits.MaxSockets, Policy: d.policy.Load(), Rates: rates(&c),
+	err = d.loop.askFor(askTimeout, func() {
+		d.loop.spin = int64(c.Spin)
+		d.engine.Apply(engine.Live{HardCap: int(c.RecvHardCap), MaxSockets: c.Limits.MaxSockets, Policy: d.policy.Load(), Rates: rates(&c),
 			Silence: int64(c.Peers.Silence)})
 	})
 	if err != nil {
 		return fmt.Errorf("applied but for what the engine decides: %w", err)
 	}
 	return nil
-}
-
-// Config lists the keys, their values and where those come from (ctl).
-func (b backend) Config() ([]ctl.ConfigValue, error) {
-	r := &b.d.reload
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var out []ctl.ConfigValue
-	for _, v := range b.d.config().Values(r.origins) {
-		out = append(out, ctl.ConfigValue{Key: v.Name, Value: v.Value, Default: v.Default, Origin: v.Origin, Live: v.Live})
-	}
-	return out, nil
-}
-
-// Reload applies the configuration anew, or says what that would do (ctl).
-func (b backend) Reload(apply bool) (ctl.Reload, error) {
-	if apply {
-		return b.d.Reload()
-	}
-	r := &b.d.reload
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	out, _, err := b.d.compare()
-	return out, err
 }

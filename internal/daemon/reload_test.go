@@ -53,8 +53,8 @@ func TestReload(t *testing.T) {
 	if got := reload(); got != "peers.control_per_s peers.messages_per_s peers.bytes_per_s; " {
 		t.Errorf("limits of peers: %s", got)
 	}
-	if err := c.d.ask(t.Context(), func() {
-		if r := c.d.e.Live().Rates; r != (engine.Rates{Messages: 3000, Bytes: 1 << 20}) {
+	if err := c.d.loop.ask(t.Context(), func() {
+		if r := c.d.engine.Live().Rates; r != (engine.Rates{Messages: 3000, Bytes: 1 << 20}) {
 			t.Errorf("limits in the engine: %+v", r)
 		}
 	}); err != nil {
@@ -62,8 +62,8 @@ func TestReload(t *testing.T) {
 	}
 	// A peer that is being connected to, and is no longer allowed.
 	far := netip.MustParseAddr("10.255.255.254")
-	if err := c.d.ask(t.Context(), func() {
-		if _, err := c.d.e.Ping(far, nil, func(error) {}); err != nil {
+	if err := c.d.loop.ask(t.Context(), func() {
+		if _, err := c.d.engine.Ping(far, nil, func(error) {}); err != nil {
 			t.Error(err)
 		}
 	}); err != nil {

@@ -7,15 +7,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// restAfterNs: an engine that has slept for so long, and may sleep for so long
-// again, rests.
+// restAfterNs is how long an engine must have slept, and be allowed to sleep again, to
+// rest.
 const restAfterNs = int64(time.Second)
 
 // rest is how the engine waits when there is nothing to do for seconds: as a
 // goroutine that the runtime wakes. A thread in epoll_wait wakes up sooner, but
 // the runtime's monitor looks after it, up to fifty times in the first
-// millisecond and ten more after it; it leaves alone who is parked. Only the
-// engine's thread may use it.
+// millisecond and ten more after it. The monitor leaves parked goroutines alone.
+// Only the engine's thread may use a rest.
 type rest struct {
 	ep    int // the loop's
 	look  func(uintptr) bool
@@ -36,8 +36,8 @@ func (r *rest) wait(ns int64) bool {
 	if min(r.slept, ns) < r.after {
 		return false
 	}
-	// The runtime's poller hears of ep only meanwhile: each ring that comes when
-	// the engine is busy would wake it, too.
+	// The runtime's poller has ep only while the engine rests: each ring that comes
+	// when the engine is busy would wake the poller, too.
 	fd, err := unix.FcntlInt(uintptr(r.ep), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return false

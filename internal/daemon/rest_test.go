@@ -97,7 +97,7 @@ func TestLoopRests(t *testing.T) {
 	do := func(f func()) {
 		t.Helper()
 		done := make(chan struct{})
-		d.e.Do(func() { f(); close(done) })
+		d.engine.Do(func() { f(); close(done) })
 		select {
 		case <-done:
 		case <-time.After(20 * time.Second):
@@ -106,13 +106,13 @@ func TestLoopRests(t *testing.T) {
 	}
 	for range 3 {
 		do(func() {
-			d.l.rest.after = 0 // from its next sleep on
-			d.l.rest.look = func(uintptr) bool {
+			d.loop.rest.after = 0 // from its next sleep on
+			d.loop.rest.look = func(uintptr) bool {
 				select {
 				case looks <- struct{}{}:
 				default:
 				}
-				return d.l.collect(0) > 0
+				return d.loop.collect(0) > 0
 			}
 		})
 		select {

@@ -9,12 +9,19 @@ import (
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
-const statusEvery = 10 * time.Second
+// Supervisor is what started the daemon and watches it. The zero value stands for no
+// supervisor.
+type Supervisor struct {
+	Sockets *service.Sockets  // open already; New takes the sockets that it listens on
+	Notify  *service.Notifier // is notified of the daemon's state
+}
 
-// feed tells to that the engine turns, as often as it wants to
-// hear it, and how things are. An engine that does not turn is not fed for: a
-// goroutine that is well proves nothing.
-func (d *Daemon) feed(ctx context.Context, to *service.Notifier) {
+const statusEvery = 10 * time.Second // between two notices of the status
+
+// reportTo notifies the supervisor that the daemon is alive, as often as it asks for, and
+// of the daemon's status. It does so only while the engine turns, because that this
+// goroutine runs proves nothing. It returns when ctx ends.
+func (d *Daemon) reportTo(ctx context.Context, to *service.Notifier) {
 	every := statusEvery
 	if w := to.Watchdog; w > 0 {
 		every = min(every, max(w/3, time.Millisecond))
@@ -27,7 +34,7 @@ func (d *Daemon) feed(ctx context.Context, to *service.Notifier) {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			snap := d.reader.Snapshot()
+			snap := d.statistics.Snapshot()
 			if w := to.Watchdog; w > 0 && snap.Late(now) < w/2 {
 				to.Alive()
 			}
@@ -42,9 +49,9 @@ func (d *Daemon) feed(ctx context.Context, to *service.Notifier) {
 	}
 }
 
-// statusLine is the daemon in a line.
+// statusLine is the status in one line.
 func (d *Daemon) statusLine() string {
-	snap := d.reader.Snapshot()
+	snap := d.statistics.Snapshot()
 	n := func(i stats.Counter) uint64 { return snap.Values[i].Value }
 	return fmt.Sprintf("serving %v port %d; %d clients, %d sockets, %d of %d peers up", d.config().Listen, d.config().Port,
 		n(stats.Clients), n(stats.Sockets), n(stats.PeersUp), n(stats.Peers))

@@ -43,15 +43,15 @@ func TestWatchdogStops(t *testing.T) {
 	to := service.NewNotifier(slog.New(slog.DiscardHandler))
 	to.Watchdog = 300 * time.Millisecond
 	done := make(chan struct{})
-	go func() { defer close(done); d.feed(ctx, to) }()
+	go func() { defer close(done); d.reportTo(ctx, to) }()
 	if n := fed(3, 30*time.Second); n != 3 {
 		t.Fatalf("fed %d times", n)
 	}
 	stuck, goOn := make(chan struct{}), make(chan struct{})
-	d.e.Do(func() { close(stuck); <-goOn })
+	d.engine.Do(func() { close(stuck); <-goOn })
 	<-stuck
 	for start := time.Now(); ; time.Sleep(time.Millisecond) {
-		snap := d.reader.Snapshot()
+		snap := d.statistics.Snapshot()
 		if snap.Late(time.Now()) > to.Watchdog {
 			break
 		}

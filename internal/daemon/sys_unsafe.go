@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func yield() { syscall.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
+func yield() { _, _, _ = syscall.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 
 // epollWait blocks up to ms milliseconds. EINTR counts as nothing ready.
 func epollWait(ep int, evs []unix.EpollEvent, ms int) int {

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/internal/config"
-	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/engine"
 )
 
@@ -105,16 +104,16 @@ func (c *credentials) String() string {
 	return fmt.Sprintf("%s, serial %v, until %s", c.subject, leaf.SerialNumber, leaf.NotAfter.UTC().Format(time.DateTime))
 }
 
-// tlsFor is soft.Options.TLS.
-func (d *Daemon) tlsFor(peer netip.Addr) (*tls.Config, error) {
-	c := d.config()
+// tlsFor is what the soft provider uses for connections with peer; nil: TCP without TLS.
+func (s *settings) tlsFor(peer netip.Addr) (*tls.Config, error) {
+	c := s.config()
 	if !c.Secured() {
 		return nil, nil // the engine refuses it if it is not allowed
 	}
 	if !c.PeerAllowed(peer) {
 		return nil, engine.ErrNotAllowed
 	}
-	cr := d.tls.Load()
+	cr := s.credentials.Load()
 	if cr == nil { // not reached: Finish wants a certificate
 		return nil, errNoCertificate
 	}
@@ -129,29 +128,12 @@ func (d *Daemon) tlsFor(peer netip.Addr) (*tls.Config, error) {
 
 var errNoCertificate = errors.New("no certificate")
 
-// tlsRefused is soft.Options.Refused.
-func (d *Daemon) tlsRefused(local, remote netip.Addr, why error) {
-	d.trace(local, remote, "connection refused: TLS", why)
-}
-
-func (d *Daemon) tlsStatus() ctl.TLS {
-	t := ctl.TLS{Mode: string(d.config().TLS.Mode)}
-	if d.via.soft != nil {
-		h := d.via.soft.Handshakes()
-		t.Secured, t.Failed, t.Plain, t.Limited = h.Secured, h.TLS, h.Plain, h.Limited
-	}
-	if c := d.tls.Load(); c != nil {
-		t.Subject, t.Expires = c.subject, c.expires
-	}
-	return t
-}
-
 // expiryWarning is how long before its end a certificate is warned of.
 const expiryWarning = 14 * 24 * time.Hour
 
 // tlsWarnings are what an administrator should look after.
-func (d *Daemon) tlsWarnings(now time.Time) (out []string) {
-	c := d.config()
+func (s *settings) tlsWarnings(now time.Time) (out []string) {
+	c := s.config()
 	if c.TLS.Mode == config.TLSOff {
 		for _, a := range c.Listen {
 			if !a.IsLoopback() {
@@ -160,7 +142,7 @@ func (d *Daemon) tlsWarnings(now time.Time) (out []string) {
 		}
 		return out
 	}
-	cr := d.tls.Load()
+	cr := s.credentials.Load()
 	if cr == nil {
 		return nil
 	}

@@ -67,8 +67,8 @@ func TestLoadTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := &Daemon{}
-	d.setConfig(c)
-	d.tls.Store(cr)
+	d.set(c)
+	d.credentials.Store(cr)
 	for addr, want := range map[string]string{"10.0.0.2": "host2.test", "10.0.0.3": ""} {
 		if cfg, err := d.tlsFor(netip.MustParseAddr(addr)); err != nil || cfg.ServerName != want {
 			t.Errorf("%s: %v, want the name %q", addr, err, want)
@@ -85,12 +85,12 @@ func TestTLSFor(t *testing.T) {
 	ca, dir := tlstest.NewCA(t), t.TempDir()
 	ca.Write(t, dir, tlstest.IPs("10.0.0.1"))
 	d := &Daemon{}
-	d.setConfig(tlsConfig(dir))
+	d.set(tlsConfig(dir))
 	cr, err := loadTLS(d.config())
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.tls.Store(cr)
+	d.credentials.Store(cr)
 	how := func(when string, want map[string]string) {
 		t.Helper()
 		for addr, want := range want {
@@ -109,7 +109,7 @@ func TestTLSFor(t *testing.T) {
 	no := engine.ErrNotAllowed.Error()
 	how("a network", map[string]string{"10.0.0.7": "TLS", "127.0.0.7": no, "::ffff:127.0.0.7": no, "192.0.2.1": no})
 	here := *d.config()
-	d.setConfig(&here)
+	d.set(&here)
 	here.Peers.Allow = append(slices.Clone(here.Peers.Allow), netip.MustParsePrefix("127.0.0.0/24"))
 	how("loopback allowed", map[string]string{"10.0.0.7": "TLS", "127.0.0.7": "TLS", "127.0.1.7": no})
 	if _, err := loadTLS(&here); err == nil || !strings.Contains(err.Error(), "is not for the address 127.0.0.1 of listen") {
@@ -117,7 +117,7 @@ func TestTLSFor(t *testing.T) {
 	}
 	here.Listen, here.Peers.Allow = here.Listen[1:], nil
 	how("loopback alone", map[string]string{"127.0.0.7": "TLS", "192.0.2.1": no})
-	d.setConfig(tlsConfig(dir))
+	d.set(tlsConfig(dir))
 	now := time.Now()
 	for _, tc := range []struct {
 		at   time.Time
@@ -133,13 +133,13 @@ func TestTLSFor(t *testing.T) {
 	if err != nil || foreign.same(cr) || !cr.same(cr) || foreign.same(nil) {
 		t.Fatalf("%v, %v", foreign, err)
 	}
-	d.tls.Store(foreign)
+	d.credentials.Store(foreign)
 	if got := strings.Join(d.tlsWarnings(now), "\n"); !strings.Contains(got, "tls.ca does not trust tls.cert") {
 		t.Errorf("%q", got)
 	}
 	off := *d.config()
 	off.TLS.Mode = config.TLSOff
-	d.setConfig(&off)
+	d.set(&off)
 	if got := d.tlsWarnings(now); len(got) != 1 || !strings.Contains(got[0], "10.0.0.1 are neither encrypted") {
 		t.Errorf("%q", got)
 	}

@@ -116,7 +116,7 @@ func TestChoose(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for i, p := range tr.places {
+			for i, p := range tr.locals {
 				var by []string
 				if p.verbs {
 					by = append(by, "verbs")
@@ -128,8 +128,8 @@ func TestChoose(t *testing.T) {
 				if p.verbs {
 					got += " on " + tr.name
 				}
-				if p.why != nil {
-					got += ": " + p.why.Error()
+				if p.whyNotVerbs != nil {
+					got += ": " + p.whyNotVerbs.Error()
 				}
 				if !strings.HasPrefix(got, tc.want[i]) {
 					t.Errorf("%v: %q, want %q", p.addr, got, tc.want[i])

@@ -53,8 +53,8 @@ func (c *crowd) dial(uid uint32) *ipc.Client {
 }
 
 func (c *crowd) arrived() uint64 {
-	c.d.mu.Lock()
-	defer c.d.mu.Unlock()
+	c.d.admission.mu.Lock()
+	defer c.d.admission.mu.Unlock()
 	return c.d.admission.arrived
 }
 
@@ -140,7 +140,7 @@ func TestClientQuota(t *testing.T) {
 		t.Fatalf("after a process has gone: %v", err)
 	}
 	for start := time.Now(); time.Since(start) < 10*time.Second; time.Sleep(time.Millisecond) {
-		if c.d.e.Memory().OfUsers()[alice].Registered == 1<<20 {
+		if c.d.engine.Memory().OfUsers()[alice].Registered == 1<<20 {
 			break
 		}
 	}

@@ -8,13 +8,13 @@ import (
 	"github.com/rdsd/rdsd/internal/ctl"
 )
 
-// usersTimeout is short: the rest of a status is told while the engine is stuck.
+// usersTimeout is short, because the status has to come while the engine is stuck, too.
 const usersTimeout = time.Second
 
 const noGroup = math.MaxUint32 // (gid_t)-1 is nobody's
 
-// Users is what each user has of what it may have (ctl, metrics), in no order.
-// Only users with a process here, or with something of one left.
+// Users lists what each user has and may have, in no order, for rdsctl and metrics. It
+// lists only users who have a process here, or of whose processes something is left.
 func (b backend) Users() ([]ctl.User, error) {
 	users := map[uint32]*ctl.User{}
 	quotas := map[uint32]config.Quota{}
@@ -25,7 +25,7 @@ func (b backend) Users() ([]ctl.User, error) {
 		}
 		return users[uid]
 	}
-	uses, err := b.d.e.Inspect(func(f func()) error { return b.askFor(usersTimeout, f) }).Users()
+	uses, err := b.d.engine.Inspect(func(f func()) error { return b.d.loop.askFor(usersTimeout, f) }).Users()
 	if err != nil {
 		return nil, err
 	}
@@ -36,14 +36,12 @@ func (b backend) Users() ([]ctl.User, error) {
 		u.Grants.Used = uint64(a.Grants)
 		u.Waiting, u.HeldBytes = uint64(a.Waiting), uint64(a.HeldBytes)
 	}
-	for uid, t := range b.d.e.Memory().OfUsers() {
+	for uid, t := range b.d.engine.Memory().OfUsers() {
 		of(uid).RegisteredBytes.Used, of(uid).QueuedBytes.Used = t.Registered, t.Shared
 	}
-	b.d.mu.Lock()
-	for uid, c := range b.d.admission.users {
-		of(uid).Clients.Used = uint64(c.clients)
+	for uid, n := range b.d.admission.clientsOf() {
+		of(uid).Clients.Used = uint64(n)
 	}
-	b.d.mu.Unlock()
 	out := make([]ctl.User, 0, len(users))
 	for uid, u := range users {
 		q := quotas[uid]

@@ -7,23 +7,23 @@ import (
 	"github.com/rdsd/rdsd/internal/ctl"
 )
 
-// Drain begins or ends a drain, or only looks how far it is.
+// Drain begins or ends a drain, or reports how far it is.
 func (b backend) Drain(addr netip.Addr, do string) (ctl.Drain, error) {
 	d, err := b.inspect().Drain(addr, do)
 	if err == nil {
-		err = b.ask(b.noteDrains)
+		err = b.d.loop.askFor(askTimeout, b.noteDrains)
 	}
 	return d, err
 }
 
-// noteDrains keeps for the status what is drained.
+// noteDrains keeps what is drained for the status. Only the engine's thread calls it.
 func (b backend) noteDrains() {
 	var s string
-	switch all, addrs := b.d.e.Drains(); {
+	switch all, addrs := b.d.engine.Drains(); {
 	case all:
 		s = "drained: senders wait and no socket is bound until rdsctl daemon resume"
 	case len(addrs) > 0:
 		s = fmt.Sprintf("%d peer(s) drained, %v first: senders to them wait until rdsctl peer resume", len(addrs), addrs[0])
 	}
-	b.d.drained.Store(&s)
+	b.d.drainNotice.Store(&s)
 }

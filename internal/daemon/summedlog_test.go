@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-func TestLines(t *testing.T) {
+func TestSummedLog(t *testing.T) {
 	var out strings.Builder
-	l := newLines(slog.New(slog.NewTextHandler(&out, nil)))
+	l := newSummedLog(slog.New(slog.NewTextHandler(&out, nil)))
 	now := time.Unix(1000, 0)
 	written := func(text string) int {
 		t.Helper()
@@ -54,9 +54,9 @@ func TestLines(t *testing.T) {
 }
 
 // Everybody for whom there is no room shares one line.
-func TestLinesBounded(t *testing.T) {
+func TestSummedLogBounded(t *testing.T) {
 	var out strings.Builder
-	l := newLines(slog.New(slog.NewTextHandler(&out, nil)))
+	l := newSummedLog(slog.New(slog.NewTextHandler(&out, nil)))
 	now := time.Unix(1000, 0)
 	for i := range 4 * maxLines {
 		l.write(now, slog.LevelInfo, i, "wrong")

@@ -1,0 +1,197 @@
+package daemon
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/ipc"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	maxSilent = 128 // connections that have not said what they are
+	// maxCtlers bounds the rdsctl of one trusted user, and the rdsctl of all users that
+	// are not trusted together, so that these never keep an administrator out. A user
+	// that is not trusted gets one more while it has fewer than are free.
+	maxCtlers = 64
+)
+
+// admission knows the control connections and counts them by role and user, so that the
+// idle connections of one role or user keep no other role or user out.
+type admission struct {
+	arrivingSince atomic.Int64   // since when one connection is being taken in, unix ns; 0: none is
+	saidNothing   atomic.Uint64  // connections that ended without a word, since the last look
+	served        sync.WaitGroup // connections between enter and leave
+
+	mu              sync.Mutex
+	ended           bool                     // guarded by mu
+	open            map[*connection]struct{} // guarded by mu
+	arrived         uint64                   // connections so far; guarded by mu
+	silent          []*connection            // the oldest first; guarded by mu
+	clients, ctlers int                      // ctlers: of users that are not trusted; guarded by mu
+	users           map[uint32]*admitted     // guarded by mu
+}
+
+// admitted counts the connections of one user that have said what they are.
+type admitted struct{ clients, ctlers int }
+
+// arriving marks the begin of what enter ends.
+func (a *admission) arriving() { a.arrivingSince.Store(time.Now().UnixNano()) }
+
+// enter takes in a new connection. It returns false if the daemon is shutting down.
+// Who enters calls leave.
+func (a *admission) enter(c *connection) bool {
+	defer a.arrivingSince.Store(0)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ended {
+		return false
+	}
+	if a.open == nil {
+		a.open = map[*connection]struct{}{}
+	}
+	a.open[c] = struct{}{}
+	a.addSilent(c)
+	a.served.Add(1)
+	return true
+}
+
+// end takes in nobody any more, says goodbye to every connection, and waits until all
+// have left.
+func (a *admission) end(reason error) {
+	a.mu.Lock()
+	a.ended = true
+	for c := range a.open {
+		go c.goodbye(reason) // a process that does not read holds up nobody
+	}
+	a.mu.Unlock()
+	a.served.Wait()
+}
+
+// addSilent adds a connection that has not said what it is. If there are too many of
+// these, the user with the most loses its oldest. Guarded by mu.
+func (a *admission) addSilent(c *connection) {
+	a.arrived++
+	if len(a.silent) >= maxSilent {
+		count := map[uint32]int{}
+		for _, x := range a.silent {
+			count[x.user.UID]++
+		}
+		i := 0
+		for k, x := range a.silent {
+			if count[x.user.UID] > count[a.silent[i].user.UID] {
+				i = k
+			}
+		}
+		a.silent[i].Close() // its session ends by itself
+		a.silent = slices.Delete(a.silent, i, i+1)
+	}
+	a.silent = append(a.silent, c)
+}
+
+// admit counts c, which has said that it is of this role. EUSERS: there are too many of
+// this role. ENOBUFS: its user has too many.
+func (a *admission) admit(c *connection, role ipc.Role, maxClients int) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.dropSilent(c)
+	if a.users == nil {
+		a.users = map[uint32]*admitted{}
+	}
+	own := a.users[c.user.UID]
+	if own == nil {
+		own = &admitted{}
+	}
+	switch role {
+	case ipc.RoleCtl:
+		if own.ctlers >= maxCtlers || !c.user.Trusted && own.ctlers >= maxCtlers-a.ctlers {
+			return fmt.Errorf("%w: the daemon answers %d rdsctl already, %d of uid %d: a user gets one more while it has less than are free of %d",
+				unix.EUSERS, max(own.ctlers, a.ctlers), own.ctlers, c.user.UID, maxCtlers)
+		}
+		own.ctlers++
+		if !c.user.Trusted {
+			a.ctlers++
+		}
+	case ipc.RoleClient:
+		if a.clients >= maxClients {
+			return fmt.Errorf("%w: the daemon serves limits.max_clients = %d processes already", unix.EUSERS, maxClients)
+		}
+		if err := c.user.May(config.Clients, uint64(own.clients), 1); err != nil {
+			return err
+		}
+		own.clients++
+		a.clients++
+	default:
+		return fmt.Errorf("%w: unknown role %d", unix.EINVAL, role)
+	}
+	a.users[c.user.UID] = own
+	c.role = role
+	return nil
+}
+
+// leave ends what enter began. Nothing of c's session runs any more.
+func (a *admission) leave(c *connection) {
+	a.remove(c)
+	a.served.Done()
+}
+
+// remove counts c no more.
+func (a *admission) remove(c *connection) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.open, c)
+	a.dropSilent(c)
+	own := a.users[c.user.UID]
+	switch c.role {
+	case ipc.RoleCtl:
+		own.ctlers--
+		if !c.user.Trusted {
+			a.ctlers--
+		}
+	case ipc.RoleClient:
+		own.clients--
+		a.clients--
+	default:
+		return
+	}
+	if *own == (admitted{}) {
+		delete(a.users, c.user.UID)
+	}
+}
+
+// dropSilent takes c off the connections that have not said what they are. Guarded by mu.
+func (a *admission) dropSilent(c *connection) {
+	if i := slices.Index(a.silent, c); i >= 0 {
+		a.silent = slices.Delete(a.silent, i, i+1)
+	}
+}
+
+// clientsOf returns how many processes each user has, by uid.
+func (a *admission) clientsOf() map[uint32]int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out := map[uint32]int{}
+	for uid, n := range a.users {
+		out[uid] = n.clients
+	}
+	return out
+}
+
+// stuck returns an error if the connection that came last has not been taken in for
+// ctl.StallAfter. It waits for the lock of admission, so it does not return while that
+// lock is stuck.
+func (a *admission) stuck() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if since := a.arrivingSince.Load(); since != 0 {
+		if late := time.Since(time.Unix(0, since)); late >= ctl.StallAfter {
+			return fmt.Errorf("a process that connected has not been admitted for %v", late.Round(time.Millisecond))
+		}
+	}
+	return nil
+}

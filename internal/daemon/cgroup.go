@@ -1,0 +1,159 @@
+package daemon
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/rdsd/rdsd/internal/quota"
+	"golang.org/x/sys/unix"
+)
+
+// cgroups are the memory cgroups with a limit that the daemon is in. Their files
+// stay open, because the sandbox forbids to open them. One goroutine at a time
+// may use it. nil: there is no such cgroup.
+type cgroups struct {
+	groups []cgroup
+}
+
+// cgroup is one memory cgroup with a limit.
+type cgroup struct {
+	max     uint64
+	current *os.File // bytes in use
+	stat    *os.File // by kind
+}
+
+// spareMost bounds what a cgroup keeps for the daemon itself, bytes.
+const spareMost = 256 << 20
+
+// spare is what a cgroup of this limit keeps for the daemon itself, bytes.
+func spare(limit uint64) uint64 { return min(limit/8, spareMost) }
+
+// openCgroups finds the daemon's cgroups, of version 2 and 1, in the file system at
+// root, which is "/" but in tests. It returns nil if none has a limit.
+func openCgroups(root string) *cgroups {
+	self, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
+	if err != nil {
+		return nil
+	}
+	c := &cgroups{}
+	for line := range strings.Lines(string(self)) {
+		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		switch {
+		case len(f) != 3:
+		case f[0] == "0" && f[1] == "":
+			c.open(filepath.Join(root, "sys/fs/cgroup"), f[2], "memory.max", "memory.current")
+		case f[1] == "memory":
+			c.open(filepath.Join(root, "sys/fs/cgroup/memory"), f[2], "memory.limit_in_bytes", "memory.usage_in_bytes")
+		}
+	}
+	if len(c.groups) == 0 {
+		return nil
+	}
+	return c
+}
+
+// open adds the group at path below mount and those above it that have a limit.
+func (c *cgroups) open(mount, path, limit, current string) {
+	for dir := filepath.Join("/", path); ; dir = filepath.Dir(dir) {
+		at := filepath.Join(mount, dir)
+		b, err := os.ReadFile(filepath.Join(at, limit))
+		if n, bad := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64); err == nil && bad == nil && n < math.MaxInt64/2 {
+			if f, err := os.Open(filepath.Join(at, current)); err == nil {
+				stat, _ := os.Open(filepath.Join(at, "memory.stat"))
+				c.groups = append(c.groups, cgroup{n, f, stat})
+			}
+		}
+		if dir == "/" {
+			return
+		}
+	}
+}
+
+// left is how many bytes the cgroup with the least memory left has left, and its limit.
+// Files that the kernel can drop from memory count as left.
+func (c *cgroups) left() (left, limit uint64) {
+	left, limit = math.MaxUint64, math.MaxUint64
+	for i := range c.groups {
+		g := &c.groups[i]
+		used, _ := strconv.ParseUint(string(bytes.TrimSpace(read(g.current))), 10, 64)
+		used -= min(used, g.files())
+		if n := g.max - min(g.max, used); n < left {
+			left, limit = n, g.max
+		}
+	}
+	return left, limit
+}
+
+// files is the bytes of files in memory. Shared memory is not among them.
+func (g *cgroup) files() (n uint64) {
+	if g.stat == nil {
+		return 0
+	}
+	for line := range bytes.Lines(read(g.stat)) {
+		f := bytes.Fields(line)
+		if len(f) == 2 && (string(f[0]) == "active_file" || string(f[0]) == "inactive_file") {
+			v, _ := strconv.ParseUint(string(f[1]), 10, 64)
+			n += v
+		}
+	}
+	return n
+}
+
+// read returns what f, a file of a cgroup, says now.
+func read(f *os.File) []byte {
+	buf := make([]byte, 8192)
+	n, _ := f.ReadAt(buf, 0)
+	return buf[:n]
+}
+
+// fits returns nil if size more bytes for u leave the cgroup what it keeps for the daemon
+// itself. pending bytes are reserved and not populated yet. A user that is not trusted may
+// have no more than is left; own is all that u would have. The error is ENOMEM.
+func (c *cgroups) fits(u *quota.User, size, own, pending uint64) error {
+	if c == nil {
+		return nil
+	}
+	left, most := c.left()
+	left -= min(left, pending+spare(most))
+	switch {
+	case size > left:
+		return fmt.Errorf("%w: %d bytes asked, the daemon's memory cgroup has %d left of %d: free some, or raise its limit (MemoryMax=, or the container's)",
+			unix.ENOMEM, size, left, most)
+	case !u.Trusted && own > left:
+		return fmt.Errorf("%w: uid %d would have %d bytes, more than the %d that the daemon's memory cgroup of %d has left",
+			unix.ENOMEM, u.UID, own, left, most)
+	}
+	return nil
+}
+
+// tooSmallFor returns a warning if the cgroup has less left than the daemon's own buffers,
+// own bytes, and one client may take. The kernel would end the daemon, and with it
+// everybody's sockets. It returns "" if there is enough.
+func (c *cgroups) tooSmallFor(own uint64) string {
+	if c == nil {
+		return ""
+	}
+	left, limit := c.left()
+	if left >= own+quota.SharedEach {
+		return ""
+	}
+	return fmt.Sprintf("the daemon's memory cgroup has %d MiB left of %d: its own buffers may come to %d MiB; raise the limit (MemoryMax=, or the container's)",
+		left>>20, limit>>20, own>>20)
+}
+
+func (c *cgroups) close() {
+	if c == nil {
+		return
+	}
+	for _, g := range c.groups {
+		g.current.Close()
+		if g.stat != nil {
+			g.stat.Close()
+		}
+	}
+}

@@ -1,0 +1,63 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/engine"
+)
+
+// maxPeerEvents is how many events of peers wait for the log.
+const maxPeerEvents = 256
+
+// peerEvents carries the engine's events about peers to the log. The engine never waits
+// for the log: an event that finds the queue full is lost and counted.
+type peerEvents struct {
+	queue chan peerEvent
+	lost  atomic.Uint64
+}
+
+type peerEvent struct {
+	local, remote netip.Addr
+	event         string
+	err           error
+}
+
+func newPeerEvents() *peerEvents {
+	return &peerEvents{queue: make(chan peerEvent, maxPeerEvents)}
+}
+
+// put queues an event. It never blocks.
+func (p *peerEvents) put(local, remote netip.Addr, event string, err error) {
+	select {
+	case p.queue <- peerEvent{local, remote, event, err}:
+	default:
+		p.lost.Add(1)
+	}
+}
+
+// write writes the queued events to the log until ctx ends.
+func (p *peerEvents) write(ctx context.Context, to *summedLog) {
+	for {
+		select {
+		case e := <-p.queue:
+			var args []any
+			if e.local.IsValid() {
+				args = append(args, "local", e.local, "peer", e.remote)
+			}
+			if e.err != nil {
+				args = append(args, "err", e.err)
+			}
+			level := slog.LevelInfo
+			if e.event == engine.EventFellBack {
+				level = slog.LevelWarn
+			}
+			to.write(time.Now(), level, e.remote, e.event, args...)
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/engine"
+)
+
+// backend answers rdsctl: it is ctl.Backend. Its methods run on the sessions' goroutines
+// and ask the engine.
+type backend struct{ d *Daemon }
+
+// inspect asks the engine what it has.
+func (b backend) inspect() engine.Inspector {
+	return b.d.engine.Inspect(func(f func()) error { return b.d.loop.askFor(askTimeout, f) })
+}
+
+// Sockets lists the bound sockets by address and port.
+func (b backend) Sockets() ([]ctl.SocketInfo, error) { return b.inspect().Sockets() }
+
+// Peers lists the connections.
+func (b backend) Peers() ([]ctl.PeerInfo, error) {
+	peers, err := b.inspect().Peers()
+	var out []ctl.PeerInfo
+	for i := range peers {
+		peers[i].Why = b.d.transport.why(b.d.config(), &peers[i])
+		out = append(out, peers[i].PeerInfo)
+	}
+	return out, err
+}
+
+// PeerReset breaks off the connections to addr, in all lanes or one. They come back by
+// themselves.
+func (b backend) PeerReset(addr netip.Addr, lane *uint8) (int, error) {
+	return b.inspect().PeerReset(addr, lane)
+}
+
+// Messages lists the messages of one queue or all.
+func (b backend) Messages(v ctl.View, queue string) ([]ctl.MessageInfo, bool, error) {
+	return b.inspect().Messages(v, queue)
+}
+
+// Keys lists the registered regions.
+func (b backend) Keys(v ctl.View) ([]ctl.KeyInfo, bool, error) { return b.inspect().Keys(v) }
+
+// Barriers lists the destinations with operations.
+func (b backend) Barriers(v ctl.View) ([]ctl.BarrierInfo, bool, error) {
+	return b.inspect().Barriers(v)
+}
+
+// Congested lists the congested ports.
+func (b backend) Congested(v ctl.View) ([]ctl.CongestedInfo, bool, error) {
+	return b.inspect().Congested(v)
+}
+
+// Backlog sums up what is in progress.
+func (b backend) Backlog(v ctl.View) ([]ctl.BacklogInfo, bool, error) { return b.inspect().Backlog(v) }
+
+// Stalls lists the connections that have something in progress or waiting.
+func (b backend) Stalls() ([]ctl.StallInfo, error) { return b.inspect().Stalls() }
+
+// Ping sends an empty message to port 0 of addr and waits for the pong.
+func (b backend) Ping(ctx context.Context, addr netip.Addr) (time.Duration, error) {
+	addr = addr.Unmap()
+	var err error
+	pong := make(chan struct{}, 1)
+	failed := make(chan error, 1)
+	var p *engine.Ping
+	start := time.Now()
+	// Posted behind the ping, so that the ping ends even if the wait for the engine
+	// is given up.
+	defer b.d.engine.Do(func() {
+		if p != nil {
+			p.End()
+		}
+	})
+	if askErr := b.d.loop.ask(ctx, func() { p, err = b.d.engine.Ping(addr, pong, func(err error) { failed <- err }) }); askErr != nil {
+		return 0, askErr
+	}
+	if err != nil {
+		return 0, err
+	}
+	select {
+	case <-pong:
+		return time.Since(start), nil
+	case err := <-failed:
+		return 0, fmt.Errorf("%v is not reached: %w", addr, err)
+	case <-ctx.Done():
+		state := "unknown"
+		peers, _ := b.inspect().Peers()
+		for _, p := range peers {
+			if p.Remote == addr {
+				if state = p.State; p.LastError != "" {
+					state += ", last error: " + p.LastError
+				}
+			}
+		}
+		return 0, fmt.Errorf("connection is %s: %w", state, ctx.Err())
+	case <-b.d.loop.done:
+		return 0, errShutdown
+	}
+}

@@ -1,0 +1,84 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/metrics"
+	"github.com/rdsd/rdsd/internal/quota"
+	"github.com/rdsd/rdsd/internal/version"
+)
+
+// Run serves until ctx ends, then shuts down in order: clients get a goodbye,
+// connections are closed, files removed. It returns nil after an orderly end.
+func (d *Daemon) Run(ctx context.Context) error {
+	loopCtx, stopLoop := context.WithCancel(context.Background())
+	defer stopLoop()
+	go d.loop.run(loopCtx)
+	var helpers sync.WaitGroup
+	helpersCtx, stopHelpers := context.WithCancel(context.Background())
+	defer stopHelpers()
+	helpers.Go(func() { d.peerEvents.write(helpersCtx, d.summed) })
+	helpers.Go(func() { d.watch(helpersCtx) })
+	helpers.Go(func() { d.accept() })
+	if d.metrics != nil {
+		helpers.Go(func() { d.serveMetrics(helpersCtx) })
+	}
+	d.log.Info("serving", "socket", d.config().Socket, "listen", d.config().Listen, "port", d.config().Port,
+		"instance", ctl.ID(d.info.Instance).String())
+	d.notify.Ready(d.statusLine())
+	if d.notify != nil {
+		helpers.Go(func() { d.reportTo(helpersCtx, d.notify) })
+	}
+
+	<-ctx.Done()
+	d.log.Info("shutting down")
+	d.notify.Stopping()
+	d.listener.Close()
+	d.admission.end(errShutdown)
+	d.engine.Do(func() { d.engine.Shutdown() })
+	stopLoop()
+	<-d.loop.done
+	stopHelpers()
+	helpers.Wait()
+	d.summed.tick(time.Now())
+	d.closeAll()
+	return nil
+}
+
+// accept serves clients and rdsctl until the control socket is closed.
+func (d *Daemon) accept() {
+	for {
+		c, err := d.listener.Accept()
+		if err != nil {
+			if errors.Is(err, os.ErrClosed) {
+				return
+			}
+			d.summed.write(time.Now(), slog.LevelWarn, nil, "control socket", "err", err)
+			time.Sleep(10 * time.Millisecond) // EMFILE: let descriptors come free
+			continue
+		}
+		d.admission.arriving()
+		id := d.credOf(c)
+		s := newSession(d, &connection{Conn: c, id: id, user: quota.Of(d.policy.Load(), id)})
+		if d.admission.enter(s.connection) {
+			go s.run()
+		} else {
+			c.Close()
+		}
+	}
+}
+
+// serveMetrics answers Prometheus. It has returned before the mapping goes.
+func (d *Daemon) serveMetrics(ctx context.Context) {
+	b := backend{d}
+	h := metrics.Handler(metrics.Source{Stats: d.statistics, Peers: b.Peers, Users: b.Users, Admits: d.admission.stuck, TLS: b.tls, Version: version.String()})
+	if err := d.metrics.Serve(ctx, h, d.log); err != nil {
+		d.log.Error("metrics", "err", err)
+	}
+}

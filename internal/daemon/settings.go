@@ -1,0 +1,61 @@
+package daemon
+
+import (
+	"net/netip"
+	"os"
+	"sync/atomic"
+
+	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/engine"
+	"github.com/rdsd/rdsd/internal/quota"
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// settings are the configuration in force and what was read from files that it names.
+// A reload replaces them as a whole. Any goroutine may ask, the engine's too.
+type settings struct {
+	live        atomic.Pointer[config.Config] // never changed, only replaced
+	policy      atomic.Pointer[config.Policy] // of live
+	credentials atomic.Pointer[credentials]   // nil: TLS is off
+}
+
+// config is the configuration in use. It does not change: ask again.
+func (s *settings) config() *config.Config { return s.live.Load() }
+
+// set replaces the configuration in use by c, which must not change any more.
+func (s *settings) set(c *config.Config) {
+	s.live.Store(c)
+	s.policy.Store(c.Policy(uint32(os.Getuid())))
+}
+
+// peerAllowed reports whether the daemon may be connected with a.
+func (s *settings) peerAllowed(a netip.Addr) bool { return s.config().PeerAllowed(a) }
+
+// crc says whether connections to peer have checksums. In mode auto they have none on
+// loopback and under TLS.
+func (s *settings) crc(peer netip.Addr) verbs.CRCMode {
+	c := s.config()
+	if c.CRC == config.CRCOff || c.CRC == config.CRCAuto && (peer.IsLoopback() || c.Secured()) {
+		return verbs.CRCOff
+	}
+	return verbs.CRCOn
+}
+
+// way says which of the engine's devices may carry connections from local to peer.
+func (s *settings) way(local, peer netip.Addr) engine.Way {
+	switch t, _ := s.config().TransportOf(local, peer); t {
+	case config.TransportVerbs:
+		return engine.FirstOnly
+	case config.TransportSoft:
+		return engine.SecondOnly
+	}
+	return engine.FirstElseSecond
+}
+
+// sharedLimit bounds the rings, tables and arenas of all clients, bytes.
+func sharedLimit(c *config.Config) uint64 { return uint64(c.Limits.MaxClients) * quota.SharedEach }
+
+// rates is how much the engine takes from one peer.
+func rates(c *config.Config) engine.Rates {
+	return engine.Rates{Control: c.Peers.Control, Messages: c.Peers.Messages, Bytes: c.Peers.Bytes}
+}
