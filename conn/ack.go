@@ -12,6 +12,15 @@ type ackDue struct {
 	bytes int   // received since the last ack
 }
 
+// count notes that n bytes came that need not be acked at once.
+func (a *ackDue) count(n int, now int64, cfg *Config) {
+	if a.bytes += n; a.bytes >= cfg.AckBytes {
+		a.now = true
+	} else if a.at == 0 {
+		a.at = now + cfg.AckDelay
+	}
+}
+
 // ackValue is the highest sequence an ordinary frame may ack: not that of a
 // message whose notice has not been posted.
 func (c *Conn) ackValue() uint64 {
@@ -21,39 +30,19 @@ func (c *Conn) ackValue() uint64 {
 	return c.in.last
 }
 
-// piggyback puts ack and credits into c.txh.
+// piggyback puts ack and credits into c.out.h.
 func (c *Conn) piggyback() {
-	n := min(c.grantable(), 255)
-	c.credits.owed -= n
-	c.credits.granted += n
-	c.out.h.Credit = uint8(n)
+	c.out.h.Credit = c.credits.give()
 	c.out.h.Ack = c.ackValue()
-	c.ack.now, c.ack.at, c.ack.bytes = false, 0, 0
+	c.ack = ackDue{}
 }
 
 // sendAck posts a frame that carries nothing but the ack and credits.
 func (c *Conn) sendAck() {
 	c.out.h = wire.Header{}
 	c.piggyback()
-	c.out.h.Put(c.slot())
+	c.out.h.Put(c.slots.next())
 	c.credits.left--
 	c.stats.AckSent++
 	c.postSlot(wire.HeaderLen, sendRec{})
 }
-
-func (c *Conn) askAck(p *msgPriv) {
-	switch {
-	case p.flags&wire.FlagRetransmitted != 0:
-		p.flags |= wire.FlagAckRequired
-	case c.out.untilAsk == 0:
-		p.flags |= wire.FlagAckRequired
-		c.out.untilAsk = askEvery
-	default:
-		c.out.untilAsk--
-	}
-}
-
-// askEvery: the first message of a connection asks for an ack, then every one
-// behind askEvery others, as the kernel's (send.c, max_unacked_packets). Those
-// sent again always ask.
-const askEvery = 8

@@ -206,15 +206,7 @@ func (c *Conn) wanted() bool {
 	if c.closed {
 		return false
 	}
-	if c.out.rtx.n+c.out.notices.n+c.out.control.n+c.out.queue.n+c.out.unacked.n > 0 {
-		return true
-	}
-	for _, st := range c.stops.list {
-		if st.refused.n+st.held.n > 0 {
-			return true
-		}
-	}
-	return false
+	return c.out.n() > 0 || c.stops.any()
 }
 
 // Tick runs the timers that are due.

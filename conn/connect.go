@@ -175,7 +175,7 @@ func (c *Conn) protocolError(err error) {
 func (c *Conn) CQEmpty(now int64) {
 	c.calls.called(callDrive)
 	c.now = now
-	if c.state == Error && c.drained() {
+	if c.state == Error && c.sq.drained() {
 		c.down()
 	}
 }
@@ -197,11 +197,7 @@ func (c *Conn) down() {
 		c.kernelDown()
 	}
 	c.withdrawProbe()
-	// What is unacked goes first on the next connection.
-	for m := c.out.unacked.head; m != nil; m = m.priv.next {
-		m.priv.state, m.priv.sent = msgQueued, 0
-	}
-	c.out.rtx.prepend(&c.out.unacked)
+	c.out.rewind()
 	if !c.k.on && c.settling.expires == 0 && c.cfg.SettleTimeout != 0 && c.hasPostedOps() {
 		c.settling.expires = c.now + c.cfg.SettleTimeout
 	}
@@ -225,8 +221,8 @@ func (c *Conn) closeQP() {
 	c.slots.buf = nil
 	c.link.gone()
 	c.settling.on = false
-	c.credits.left, c.credits.owed, c.credits.granted = 0, 0, 0
-	c.ack.now, c.ack.at, c.ack.bytes = false, 0, 0
+	c.credits.gone()
+	c.ack = ackDue{}
 	c.quiet.lookAt, c.quiet.excused = 0, false
 	c.k.prompt, c.k.congTx, c.k.congGot, c.k.early = 0, 0, 0, nil
 	c.dirty = false

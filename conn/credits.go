@@ -31,12 +31,33 @@ func (c *Conn) Hold(on bool) {
 }
 
 // grantable is how many credits may be returned now.
-func (c *Conn) grantable() uint32 {
-	if c.credits.held {
+func (r *credits) grantable() uint32 {
+	if r.held {
 		return 0
 	}
-	return c.credits.owed
+	return r.owed
 }
+
+// give returns how many credits the next frame carries.
+func (r *credits) give() uint8 {
+	n := min(r.grantable(), 255)
+	r.owed -= n
+	r.granted += n
+	return uint8(n)
+}
+
+// came notes a SEND of the peer; false: it had no credit for it.
+func (r *credits) came() bool {
+	if r.granted == 0 {
+		return false
+	}
+	r.granted--
+	r.owed++
+	return true
+}
+
+// gone forgets the credits of a queue pair.
+func (r *credits) gone() { *r = credits{held: r.held} }
 
 // creditsDue is how many buffers must be owed for a frame that carries nothing
 // else. At least two, or two idle sides would return each other's forever; and
@@ -52,7 +73,7 @@ func (c *Conn) canSend() bool {
 		c.stats.TxRingFull++
 		return false
 	}
-	if c.credits.left > 1 || c.credits.left == 1 && (c.grantable() > 0 || mutant.On(mutant.LastCredit)) {
+	if c.credits.left > 1 || c.credits.left == 1 && (c.credits.grantable() > 0 || mutant.On(mutant.LastCredit)) {
 		return true
 	}
 	c.stats.TxThrottle++

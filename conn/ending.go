@@ -73,11 +73,7 @@ func (c *Conn) cancelIn(l *msgList, match func(*Msg) bool, o Outcome) {
 // memory, or it is half sent, the host hears later.
 func (c *Conn) end(m *Msg, o Outcome) {
 	p := &m.priv
-	if p.stop != nil {
-		p.stop.inflight--
-		p.stop = nil
-		c.stops.due = true
-	}
+	c.stops.left(m)
 	if (p.refs > 0 || m == c.out.frag) && !mutant.On(mutant.CancelEarly) {
 		p.state, p.outcome = msgEnding, o
 		return

@@ -13,21 +13,7 @@ import (
 // covers them: what this side owes the peer must arrive before the peer
 // believes HELLO's ack.
 func (c *Conn) sendHello() bool {
-	for _, l := range []*msgList{&c.out.notices, &c.out.control} {
-		for m := l.head; m != nil; m = l.head {
-			l.remove(m)
-			m.priv.seq = c.out.nextTx
-			c.out.nextTx++
-			c.out.rtx.push(m)
-		}
-	}
-	notice := uint64(0)
-	for m := c.out.rtx.tail; m != nil; m = m.priv.prev {
-		if m.Internal != 0 {
-			notice = m.priv.seq
-			break
-		}
-	}
+	notice := c.out.announce()
 	h := wire.Hello{
 		Version:   wire.HelloVersion,
 		Features:  features(c.cfg.Attr.Caps),
@@ -40,7 +26,7 @@ func (c *Conn) sendHello() bool {
 		ReadDepth: uint32(c.cfg.ReadDepth),
 	}
 	c.credits.granted = uint32(c.cfg.RecvCredits)
-	slot := c.slot()
+	slot := c.slots.next()
 	c.out.h = wire.Header{Len: wire.HelloLen, DPort: uint16(wire.TypeHello), Flags: wire.FlagInternal}
 	c.out.h.Put(slot)
 	h.Append(slot[:wire.HeaderLen])

@@ -63,7 +63,7 @@ func (c *Conn) kernelHeader(m *Msg) {
 		c.stats.SendAckRequired++
 		c.k.asked = max(c.k.asked, m.priv.seq)
 	}
-	c.ack.now, c.ack.at, c.ack.bytes = false, 0, 0
+	c.ack = ackDue{}
 }
 
 // kernelSend adds a SEND of sgl to c.wrs. What is not the last of its record is
@@ -215,12 +215,12 @@ func (c *Conn) kernelCong() bool {
 // kernelAck posts an ack frame.
 func (c *Conn) kernelAck() {
 	c.out.h = wire.Header{Ack: c.k.ack}
-	c.ack.now, c.ack.at, c.ack.bytes = false, 0, 0
-	c.out.h.Put(c.slot())
+	c.ack = ackDue{}
+	c.out.h.Put(c.slots.next())
 	c.credits.left--
 	c.stats.AckSent++
 	c.wrs, c.sges = c.wrs[:0], c.sges[:0]
-	c.sges = append(c.sges, verbs.SGE{Addr: c.slots.buf.Addr + uint64(c.slotOff()), Length: wire.HeaderLen, LKey: c.slots.buf.LKey})
+	c.sges = append(c.sges, c.slots.sge(wire.HeaderLen))
 	c.post(sendRec{slot: true}, c.sges, verbs.SendSolicited)
 }
 

@@ -79,7 +79,8 @@ func (c *Conn) recvNotice(t wire.InternalType, n *wire.Notice) error {
 	if t == wire.TypeNoSock || m.priv.own || mutant.On(mutant.RefusedDropped) {
 		c.end(m, NoSock)
 	} else {
-		c.refused(m)
+		c.stats.Refusals++
+		c.stops.refuse(m, &c.out)
 	}
 	return nil
 }

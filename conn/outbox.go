@@ -15,3 +15,56 @@ type outbox struct {
 	untilAsk int     // messages to send until one asks for an ack
 	h        wire.Header
 }
+
+// askAck decides whether the message of p, which is sent now, asks for an ack.
+func (o *outbox) askAck(p *msgPriv) {
+	switch {
+	case p.flags&wire.FlagRetransmitted != 0:
+		p.flags |= wire.FlagAckRequired
+	case o.untilAsk == 0:
+		p.flags |= wire.FlagAckRequired
+		o.untilAsk = askEvery
+	default:
+		o.untilAsk--
+	}
+}
+
+// askEvery: the first message of a connection asks for an ack, then every one
+// behind askEvery others, as the kernel's (send.c, max_unacked_packets). Those
+// sent again always ask.
+const askEvery = 8
+
+// n is how many messages there are, those in stopped ports aside.
+func (o *outbox) n() int { return o.rtx.n + o.notices.n + o.control.n + o.queue.n + o.unacked.n }
+
+// number gives m the next sequence.
+func (o *outbox) number(m *Msg) {
+	m.priv.seq = o.nextTx
+	o.nextTx++
+}
+
+// announce gives the notices and control messages that wait their sequences, and
+// returns the highest sequence of a message that the peer has to wait for.
+func (o *outbox) announce() uint64 {
+	for _, l := range []*msgList{&o.notices, &o.control} {
+		for m := l.head; m != nil; m = l.head {
+			l.remove(m)
+			o.number(m)
+			o.rtx.push(m)
+		}
+	}
+	for m := o.rtx.tail; m != nil; m = m.priv.prev {
+		if m.Internal != 0 {
+			return m.priv.seq
+		}
+	}
+	return 0
+}
+
+// rewind has what is unacked go first on the next connection.
+func (o *outbox) rewind() {
+	for m := o.unacked.head; m != nil; m = m.priv.next {
+		m.priv.state, m.priv.sent = msgQueued, 0
+	}
+	o.rtx.prepend(&o.unacked)
+}

@@ -31,7 +31,7 @@ type receiver struct {
 func (c *Conn) HandleRecv(now int64, wc *verbs.WC, buf []byte) {
 	c.calls.called(callDrive)
 	c.now = now
-	if c.link.qp == nil || wc.QPNum != c.link.num || c.link.deaf || c.closed {
+	if !c.link.has(wc) || c.link.deaf || c.closed {
 		return
 	}
 	if wc.Status != verbs.WCSuccess {
@@ -67,11 +67,9 @@ func (c *Conn) HandleRecv(now int64, wc *verbs.WC, buf []byte) {
 
 // recvFrames takes a SEND of one or more frames.
 func (c *Conn) recvFrames(b []byte) error {
-	if c.credits.granted == 0 {
+	if !c.credits.came() {
 		return errors.New("a frame without a credit")
 	}
-	c.credits.granted--
-	c.credits.owed++
 	c.stats.RecvFrames++
 	c.dirty = true
 	if c.own.n > maxOwing {
@@ -171,11 +169,7 @@ func (c *Conn) received(h *wire.Header) {
 		c.stats.RecvAckRequired++
 		c.ack.now = true
 	} else if !c.ack.now {
-		if c.ack.bytes += wire.HeaderLen + int(h.Len); c.ack.bytes >= c.cfg.AckBytes {
-			c.ack.now = true
-		} else if c.ack.at == 0 {
-			c.ack.at = c.now + c.cfg.AckDelay
-		}
+		c.ack.count(wire.HeaderLen+int(h.Len), c.now, &c.cfg)
 	}
 	if c.settling.on {
 		c.checkGate()

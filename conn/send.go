@@ -43,7 +43,7 @@ func (c *Conn) Flush(now int64) {
 // pump posts until something is missing: messages, credits, room or buffers.
 func (c *Conn) pump() {
 	if c.stops.due {
-		c.release()
+		c.stops.release(&c.out.queue, &c.cong.remote)
 	}
 	if c.k.on {
 		c.kernelPump()
@@ -51,7 +51,7 @@ func (c *Conn) pump() {
 	}
 	for c.state == Up && c.sendNext() {
 	}
-	if c.state == Up && (c.ack.now || c.grantable() >= c.creditsDue()) && c.canSend() {
+	if c.state == Up && (c.ack.now || c.credits.grantable() >= c.creditsDue()) && c.canSend() {
 		c.sendAck()
 	}
 }
@@ -84,7 +84,7 @@ func (c *Conn) head() *Msg {
 		}
 	}
 	for m := c.out.queue.head; m != nil; m = c.out.queue.head {
-		if len(c.stops.list) != 0 && c.holdBack(m) {
+		if len(c.stops.list) != 0 && c.stops.holdBack(m, &c.out.queue) {
 			continue
 		}
 		if m.opNew() && c.settling.on {
@@ -107,16 +107,15 @@ func (c *Conn) take(m *Msg) {
 	p := &m.priv
 	p.list.remove(m)
 	if p.seq == 0 {
-		p.seq = c.out.nextTx
-		c.out.nextTx++
+		c.out.number(m)
 	}
 	if p.flags&wire.FlagRetransmitted != 0 {
 		c.stats.Retransmitted++
 	}
 	p.state, p.posted = msgPosted, true
-	c.askAck(p)
+	c.out.askAck(p)
 	if len(c.stops.list) != 0 {
-		c.resumed(m)
+		c.stops.resumed(m)
 	}
 	c.out.unacked.push(m)
 }
@@ -267,10 +266,10 @@ func (c *Conn) postPiece(rec sendRec, flags verbs.SendFlags) bool {
 		copy(buf.Mem[wire.HeaderLen:], piece)
 		c.postBuf(buf, wire.HeaderLen+n, rec, flags)
 	} else {
-		c.out.h.Put(c.slot())
+		c.out.h.Put(c.slots.next())
 		first := len(c.sges)
 		c.sges = append(c.sges,
-			verbs.SGE{Addr: c.slots.buf.Addr + uint64(c.slotOff()), Length: wire.HeaderLen, LKey: c.slots.buf.LKey},
+			c.slots.sge(wire.HeaderLen),
 			verbs.SGE{Addr: addr, Length: uint32(n), LKey: m.LKey})
 		rec.large, rec.slot = m, true
 		m.priv.refs++

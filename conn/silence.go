@@ -40,7 +40,7 @@ func (c *Conn) watch() {
 	if c.quiet.lookAt != 0 || c.cfg.Silence <= 0 {
 		return
 	}
-	if c.out.rtx.n+c.out.notices.n+c.out.control.n+c.out.queue.n+c.out.unacked.n > 0 || c.sq.head != c.sq.tail {
+	if c.out.n() > 0 || c.sq.head != c.sq.tail {
 		c.watchFrom()
 	}
 }
@@ -59,7 +59,7 @@ func (c *Conn) watchFrom() {
 // probes a peer that has been silent for a while.
 func (c *Conn) look() {
 	s := &c.quiet
-	if c.cfg.Silence <= 0 || !c.wanted() && c.drained() {
+	if c.cfg.Silence <= 0 || !c.wanted() && c.sq.drained() {
 		s.lookAt = 0
 		return
 	}

@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"github.com/rdsd/rdsd/conn/cong"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/mutant"
 )
@@ -29,23 +30,29 @@ type portStops struct {
 	due  bool // a port may have become free to be released
 }
 
-// refused keeps m, which the peer has received and refused, and stops its port.
-func (c *Conn) refused(m *Msg) {
-	c.stats.Refusals++
-	p := &m.priv
-	if p.stop != nil {
-		p.stop.inflight--
-		p.stop = nil
+// any reports whether messages wait in a stopped port.
+func (s *portStops) any() bool {
+	for _, st := range s.list {
+		if st.refused.n+st.held.n > 0 {
+			return true
+		}
 	}
-	st := c.stops.of[m.DPort]
+	return false
+}
+
+// refuse keeps m, which the peer has received and refused, and stops its port for
+// the messages of o.
+func (s *portStops) refuse(m *Msg, o *outbox) {
+	s.left(m)
+	st := s.of[m.DPort]
 	if st == nil {
-		st = &portStop{port: m.DPort, nth: len(c.stops.list)}
-		c.stops.of[m.DPort] = st
-		c.stops.list = append(c.stops.list, st)
+		st = &portStop{port: m.DPort, nth: len(s.list)}
+		s.of[m.DPort] = st
+		s.list = append(s.list, st)
 	}
 	if !st.stopped {
 		st.stopped = true
-		for _, l := range [...]*msgList{&c.out.unacked, &c.out.rtx} {
+		for _, l := range [...]*msgList{&o.unacked, &o.rtx} {
 			for f := l.head; f != nil; f = f.priv.next {
 				if f.DPort == m.DPort && f.Internal == 0 && f.priv.stop == nil {
 					f.priv.stop = st
@@ -54,6 +61,7 @@ func (c *Conn) refused(m *Msg) {
 			}
 		}
 	}
+	p := &m.priv
 	p.state, p.seq, p.flags = msgQueued, 0, 0
 	// Received means that the operation ahead of it is done: from here on it
 	// is a message like any other.
@@ -62,49 +70,59 @@ func (c *Conn) refused(m *Msg) {
 		p.opPosted, p.opLocal = false, false
 	}
 	st.refused.push(m)
-	c.stops.due = true
+	s.due = true
 }
 
-// holdBack moves m, at the head of the queue, behind the refused messages if
+// left notes that m is no longer in flight to a stopped port, if it was.
+func (s *portStops) left(m *Msg) {
+	if p := &m.priv; p.stop != nil {
+		p.stop.inflight--
+		p.stop = nil
+		s.due = true
+	}
+}
+
+// holdBack moves m, at the head of queue, behind the refused messages if
 // its port is stopped.
-func (c *Conn) holdBack(m *Msg) bool {
-	st := c.stops.of[m.DPort]
+func (s *portStops) holdBack(m *Msg, queue *msgList) bool {
+	st := s.of[m.DPort]
 	if st == nil || !st.stopped || m.Internal != 0 {
 		return false
 	}
-	c.out.queue.remove(m)
+	queue.remove(m)
 	st.held.push(m)
 	return true
 }
 
-// release lets stopped ports go on that may.
-func (c *Conn) release() {
-	c.stops.due = false
-	for i := len(c.stops.list) - 1; i >= 0; i-- {
-		st := c.stops.list[i]
-		if st.stopped && (st.inflight == 0 || mutant.On(mutant.ReleasedEarly)) && !c.cong.remote.Test(st.port) {
+// release lets stopped ports go on that may: their messages go to the front of queue.
+// remote is the peer's congestion map.
+func (s *portStops) release(queue *msgList, remote *cong.Map) {
+	s.due = false
+	for i := len(s.list) - 1; i >= 0; i-- {
+		st := s.list[i]
+		if st.stopped && (st.inflight == 0 || mutant.On(mutant.ReleasedEarly)) && !remote.Test(st.port) {
 			st.stopped = false
 			last, first := &st.held, &st.refused
 			if mutant.On(mutant.HeldOvertakes) {
 				last, first = first, last
 			}
-			c.out.queue.prepend(last)
-			c.out.queue.prepend(first)
+			queue.prepend(last)
+			queue.prepend(first)
 		}
 	}
 }
 
-// resumed flags m if it is the first to a released port.
-func (c *Conn) resumed(m *Msg) {
-	st := c.stops.of[m.DPort]
+// resumed flags m if it is the first to a released port, which it forgets.
+func (s *portStops) resumed(m *Msg) {
+	st := s.of[m.DPort]
 	if st == nil || st.stopped || m.Internal != 0 {
 		return
 	}
 	m.priv.flags |= wire.FlagResume
-	delete(c.stops.of, st.port)
-	last := len(c.stops.list) - 1
-	moved := c.stops.list[last]
-	c.stops.list[st.nth], moved.nth = moved, st.nth
-	c.stops.list[last] = nil
-	c.stops.list = c.stops.list[:last]
+	delete(s.of, st.port)
+	last := len(s.list) - 1
+	moved := s.list[last]
+	s.list[st.nth], moved.nth = moved, st.nth
+	s.list[last] = nil
+	s.list = s.list[:last]
 }
