@@ -12,8 +12,8 @@ type Config struct {
 	Local, Remote  netip.Addr
 	Lane           uint8
 	Instance       uint64 // this daemon's instance id, random per start
-	MaxSend        int    // largest SEND either way, bytes (32 KiB); at least wire.MinMaxSend
-	RecvCredits    int    // receive buffers of the shared pool this peer may use (64); at least MinCredits
+	MaxSend        int    // largest SEND either way, bytes (32 KiB); raised to wire.MinMaxSend
+	RecvCredits    int    // receive buffers of the shared pool this peer may use (64); raised to MinCredits
 	StartSeq       uint64
 	Past           Past             // of a former Conn of this lane
 	MaxSendWR      int              // send queue of the QPs

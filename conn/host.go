@@ -132,8 +132,9 @@ type DeviceHost interface {
 	Accept(c *Conn, req verbs.RequestID, qp verbs.QP, private []byte) error
 	Reject(req verbs.RequestID, private []byte)
 
-	// SendBuf takes a registered private buffer of at least Config.MaxSend bytes. It
-	// returns nil if none is free. PutSendBuf gives the buffer back.
+	// SendBuf takes a registered private buffer of at least Config.MaxSend and
+	// wire.MinMaxSend bytes. It returns nil if none is free. PutSendBuf gives the
+	// buffer back.
 	SendBuf() *SendBuf
 	PutSendBuf(*SendBuf)
 	// CtlBuf takes such a buffer of CtlLen bytes. A connection keeps it while it has
