@@ -179,7 +179,6 @@ func (c *Client) bind(ap netip.AddrPort) (s *Socket, err error) {
 		return nil, c.broken("answer %T to Bind", resp)
 	}
 	s = &Socket{c: c, handle: ok.Sock, local: normal(netip.AddrPortFrom(ok.Addr, ok.Port)), sndbuf: shm.DefaultBuf, rcvbuf: shm.DefaultBuf}
-	s.wait.list.pick = socketLinks
 	return s, nil
 }
 

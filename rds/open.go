@@ -188,7 +188,6 @@ func (c *Client) setBells(wake shm.Waiter, fds []int) error {
 		c.bell = w
 	}
 	c.wait.ring = c.bell.Ring
-	c.wait.all.pick, c.wait.watches.pick = clientLinks, clientLinks
 	return nil
 }
 

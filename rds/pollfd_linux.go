@@ -169,7 +169,6 @@ func (p *polls) add(c *Client, fd *pollFD) {
 	p.fds[fd] = struct{}{}
 	if p.keeper == nil {
 		p.keeper = &Socket{c: c, local: netip.AddrPort{}}
-		p.keeper.wait.list.pick = socketLinks
 		go p.keeper.keep()
 	}
 }

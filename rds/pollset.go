@@ -118,8 +118,8 @@ func (ws *waiters) watch(s *Socket, want interest) *waiter {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	w := &waiter{sock: s, want: want, watcher: true, polls: true}
-	s.wait.list.pushFront(w)
-	ws.watches.push(w)
+	s.wait.list.AddFront(&w.onSocket, w)
+	ws.watches.Add(&w.onClient, w)
 	s.count(want, 1)
 	if ws.blocked {
 		s.c.seg.ClientAsleep().CompareAndSwap(shm.AsleepForEvents, shm.Asleep) // see enter
@@ -134,8 +134,8 @@ func (ws *waiters) unwatch(w *waiter) {
 	}
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	w.sock.wait.list.remove(w)
-	ws.watches.remove(w)
+	w.sock.wait.list.Del(&w.onSocket)
+	ws.watches.Del(&w.onClient)
 	w.sock.count(w.want, -1)
 	w.want = 0
 }

@@ -206,7 +206,7 @@ func TestGrowLeadsNobody(t *testing.T) {
 		asked = true
 		a.c.wait.mu.Lock()
 		defer a.c.wait.mu.Unlock()
-		if a.c.wait.all.head != nil {
+		if a.c.wait.all.Head != nil {
 			t.Error("it waits, and could lead")
 		}
 		return nil

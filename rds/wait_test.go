@@ -170,7 +170,7 @@ func TestLeaderLeaves(t *testing.T) {
 				wg.Wait()
 				c.wait.mu.Lock()
 				defer c.wait.mu.Unlock()
-				if c.wait.leader != nil || c.wait.all.head != nil {
+				if c.wait.leader != nil || c.wait.all.Head != nil {
 					t.Error("somebody leads or waits when all have left")
 				}
 			})

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -44,57 +45,8 @@ type waiter struct {
 	signalled atomic.Bool
 	ch        chan struct{} // holds one: signalled, or made leader
 	gen       uint64        // counts uses, so that a late context does not hit the next one
-	onSocket  links
-	onClient  links
-}
-
-type links struct{ prev, next *waiter }
-
-// waiterList is a list whose links are in its elements. pick returns which of a
-// waiter's links it uses.
-type waiterList struct {
-	head, tail *waiter
-	pick       func(*waiter) *links
-}
-
-func socketLinks(w *waiter) *links { return &w.onSocket }
-func clientLinks(w *waiter) *links { return &w.onClient }
-
-func (l *waiterList) push(w *waiter) {
-	n := l.pick(w)
-	n.prev, n.next = l.tail, nil
-	if l.tail != nil {
-		l.pick(l.tail).next = w
-	} else {
-		l.head = w
-	}
-	l.tail = w
-}
-
-func (l *waiterList) pushFront(w *waiter) {
-	n := l.pick(w)
-	n.prev, n.next = nil, l.head
-	if l.head != nil {
-		l.pick(l.head).prev = w
-	} else {
-		l.tail = w
-	}
-	l.head = w
-}
-
-func (l *waiterList) remove(w *waiter) {
-	n := l.pick(w)
-	if n.prev != nil {
-		l.pick(n.prev).next = n.next
-	} else {
-		l.head = n.next
-	}
-	if n.next != nil {
-		l.pick(n.next).prev = n.prev
-	} else {
-		l.tail = n.prev
-	}
-	*n = links{}
+	onSocket  lists.Link[waiter]
+	onClient  lists.Link[waiter]
 }
 
 // waiters are all waiters of one client, and which of them leads. The leader
@@ -103,23 +55,23 @@ func (l *waiterList) remove(w *waiter) {
 // Lock order: tx.mu or rx.mu before mu.
 type waiters struct {
 	mu      sync.Mutex
-	all     waiterList // not yet signalled
+	all     lists.List[waiter] // not yet signalled
 	leader  *waiter
 	blocked bool // the leader is, or is about to be, in Waiter.Wait
 	free    []*waiter
-	ring    func()       // ends the leader's Waiter.Wait
-	closed  bool         // nobody waits any more
-	watches waiterList   // see pollset.go
-	looks   []*waiter    // watches whose poll sets have to be checked
-	keeper  *waiter      // the waiter that is woken to check them
-	returns atomic.Int32 // how many waiters returned messages may help
-	memory  atomic.Int32 // how many wait for wantMemory
+	ring    func()             // ends the leader's Waiter.Wait
+	closed  bool               // nobody waits any more
+	watches lists.List[waiter] // see pollset.go
+	looks   []*waiter          // watches whose poll sets have to be checked
+	keeper  *waiter            // the waiter that is woken to check them
+	returns atomic.Int32       // how many waiters returned messages may help
+	memory  atomic.Int32       // how many wait for wantMemory
 }
 
 // socketWaiters are the waiters at one socket, with counters that tell without the
 // lock that there are none.
 type socketWaiters struct {
-	list   waiterList
+	list   lists.List[waiter]
 	counts [interests]atomic.Int32
 }
 
@@ -161,11 +113,11 @@ func (s *Socket) enter(want interest, watcher bool) *waiter {
 	w.sock, w.want, w.watcher = s, want, watcher
 	w.gen++
 	if watcher {
-		s.wait.list.pushFront(w) // so that notifyOne meets them first
+		s.wait.list.AddFront(&w.onSocket, w) // so that notifyOne meets them first
 	} else {
-		s.wait.list.push(w)
+		s.wait.list.Add(&w.onSocket, w)
 	}
-	ws.all.push(w)
+	ws.all.Add(&w.onClient, w)
 	s.count(want, 1)
 	if ws.closed {
 		ws.signalLocked(w)
@@ -185,8 +137,9 @@ func (ws *waiters) leave(w *waiter) (signalled bool) {
 		ws.unlink(w)
 	}
 	if ws.leader == w {
-		ws.leader = ws.all.head
-		if ws.leader != nil {
+		ws.leader = nil
+		if first := ws.all.Head; first != nil {
+			ws.leader = first.Of
 			ws.leader.poke()
 		}
 	}
@@ -202,8 +155,8 @@ func (ws *waiters) leave(w *waiter) (signalled bool) {
 }
 
 func (ws *waiters) unlink(w *waiter) {
-	w.sock.wait.list.remove(w)
-	ws.all.remove(w)
+	w.sock.wait.list.Del(&w.onSocket)
+	ws.all.Del(&w.onClient)
 	w.sock.count(w.want, -1)
 }
 
@@ -255,15 +208,15 @@ func (s *Socket) notify(want interest, one bool) {
 	ws := &s.c.wait
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	for w := s.wait.list.head; w != nil; {
-		next := w.onSocket.next
-		if w.want&want != 0 {
+	var next *lists.Link[waiter]
+	for at := s.wait.list.Head; at != nil; at = next {
+		next = at.Next
+		if w := at.Of; w.want&want != 0 {
 			ws.signalLocked(w)
 			if one && !w.watcher {
 				break
 			}
 		}
-		w = next
 	}
 }
 
@@ -271,13 +224,13 @@ func (s *Socket) notify(want interest, one bool) {
 func (ws *waiters) notifyEverybody(want interest) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	for _, l := range []*waiterList{&ws.all, &ws.watches} {
-		for w := l.head; w != nil; {
-			next := w.onClient.next
-			if w.want&want != 0 {
+	var next *lists.Link[waiter]
+	for _, l := range []*lists.List[waiter]{&ws.all, &ws.watches} {
+		for at := l.Head; at != nil; at = next {
+			next = at.Next
+			if w := at.Of; w.want&want != 0 {
 				ws.signalLocked(w)
 			}
-			w = next
 		}
 	}
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/quota"
 	"github.com/rdsd/rdsd/internal/shm"
@@ -23,21 +24,21 @@ type account struct {
 
 	peers int // it asked for that were never met: see mayPeer
 
-	waiting  audience      // destinations whose messages wait for a place, not counted in dests
-	idle     list[slot]    // destinations that have a place, and had nothing under way when they were listed
-	inWanted link[account] // userTable.wanted
+	waiting  audience            // destinations whose messages wait for a place, not counted in dests
+	idle     lists.List[slot]    // destinations that have a place, and had nothing under way when they were listed
+	inWanted lists.Link[account] // userTable.wanted
 
-	held    int           // bytes of daemon memory: see overflow.go
-	windows []*shm.Arena  // what they are in
-	refused list[socket]  // those that refused for want of it
-	inShort link[account] // overflow.short
+	held    int                 // bytes of daemon memory: see overflow.go
+	windows []*shm.Arena        // what they are in
+	refused lists.List[socket]  // those that refused for want of it
+	inShort lists.Link[account] // overflow.short
 }
 
 // userTable is the users with processes here, or with something of one left.
 type userTable struct {
 	mem      *quota.Memory       // sessions take from it
 	accounts map[uint32]*account // by uid
-	wanted   list[account]       // with destinations that wait for places
+	wanted   lists.List[account] // with destinations that wait for places
 }
 
 // enter counts c to its user's account.
@@ -61,8 +62,8 @@ func (e *Engine) leave(c *Client) {
 
 func (e *Engine) dropAccount(a *account) {
 	if a.clients == 0 && a.peers == 0 {
-		e.overflow.short.del(&a.inShort)
-		e.users.wanted.del(&a.inWanted)
+		e.overflow.short.Del(&a.inShort)
+		e.users.wanted.Del(&a.inWanted)
 		delete(e.users.accounts, a.uid)
 	}
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 )
@@ -30,10 +31,10 @@ func (e *Engine) pollClients() bool {
 		}
 	}
 	work := false
-	var next *link[Client]
-	for n := e.clients.active.head; n != nil; n = next {
-		next = n.next
-		switch c := n.of; {
+	var next *lists.Link[Client]
+	for n := e.clients.active.Head; n != nil; n = next {
+		next = n.Next
+		switch c := n.Of; {
 		case e.pollClient(c):
 			c.idle = 0
 			work = true
@@ -43,10 +44,10 @@ func (e *Engine) pollClients() bool {
 			c.idle++
 		}
 	}
-	if n := e.clients.active.head; n != e.clients.active.tail {
-		c := n.of
-		e.clients.active.del(n)
-		e.clients.active.add(n, c)
+	if n := e.clients.active.Head; n != e.clients.active.Tail {
+		c := n.Of
+		e.clients.active.Del(n)
+		e.clients.active.Add(n, c)
 	}
 	return work
 }
@@ -64,14 +65,14 @@ func (e *Engine) park(c *Client) bool {
 		c.idle = 0
 		return false
 	}
-	e.clients.active.del(&c.inActive)
+	e.clients.active.Del(&c.inActive)
 	return true
 }
 
 // parkAll parks every client and reports whether none had anything.
 func (e *Engine) parkAll() bool {
-	for e.clients.active.n > 0 {
-		if !e.park(e.clients.active.head.of) {
+	for e.clients.active.N > 0 {
+		if !e.park(e.clients.active.Head.Of) {
 			return false
 		}
 	}
@@ -80,18 +81,18 @@ func (e *Engine) parkAll() bool {
 
 // Unpark makes c active: it has rung, or is new.
 func (e *Engine) Unpark(c *Client) {
-	if c.dead || c.inActive.on() {
+	if c.dead || c.inActive.On() {
 		return
 	}
 	c.idle = 0
-	e.clients.active.add(&c.inActive, c)
+	e.clients.active.Add(&c.inActive, c)
 	c.seg.DaemonAsleep().Store(shm.Awake)
 }
 
 // expect makes c, which has news, active: its answer need not ring then. Of more
 // clients at a time that would cost the turns more than it saves.
 func (e *Engine) expect(c *Client) {
-	if e.clients.active.n < maxExpected {
+	if e.clients.active.N < maxExpected {
 		e.Unpark(c)
 	}
 }
@@ -106,4 +107,4 @@ func (e *Engine) ring(c *Client) {
 }
 
 // Parked reports whether some clients have to ring to be heard.
-func (e *Engine) Parked() bool { return e.clients.active.n < len(e.clients.all) }
+func (e *Engine) Parked() bool { return e.clients.active.N < len(e.clients.all) }

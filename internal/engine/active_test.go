@@ -26,13 +26,13 @@ func TestPark(t *testing.T) {
 		}
 	}
 	turn(parkAfter + 10)
-	if e.clients.active.n != 0 || !e.Parked() || rs[0].seg.DaemonAsleep().Load() != 1 {
-		t.Fatalf("%d clients active", e.clients.active.n)
+	if e.clients.active.N != 0 || !e.Parked() || rs[0].seg.DaemonAsleep().Load() != 1 {
+		t.Fatalf("%d clients active", e.clients.active.N)
 	}
 	rs[3].sendMsg(0, 0, 0, 10)
 	turn(2)
-	if e.clients.active.n != 2 || rs[3].seg.DaemonAsleep().Load() != 0 || rs[4].seg.DaemonAsleep().Load() != 0 {
-		t.Errorf("%d clients active, want the one that rang and the one that will answer", e.clients.active.n)
+	if e.clients.active.N != 2 || rs[3].seg.DaemonAsleep().Load() != 0 || rs[4].seg.DaemonAsleep().Load() != 0 {
+		t.Errorf("%d clients active, want the one that rang and the one that will answer", e.clients.active.N)
 	}
 	var ev shm.Entry
 	if !rs[4].seg.EventConsumer().Next(&ev) {
@@ -56,7 +56,7 @@ func TestPark(t *testing.T) {
 	e.Unpark(c)
 	*rs[5].seg.SubProducer().Reserve() = shm.Entry{}
 	rs[5].seg.SubProducer().Publish()
-	if e.park(c) || !c.inActive.on() || rs[5].seg.DaemonAsleep().Load() != 0 {
+	if e.park(c) || !c.inActive.On() || rs[5].seg.DaemonAsleep().Load() != 0 {
 		t.Error("parked with something in its ring")
 	}
 	w.clean(rs...)
@@ -128,8 +128,8 @@ func TestRingForRoom(t *testing.T) {
 	if turn(2); !a.cl.waits() || !a.cl.noRoom {
 		t.Fatal("nothing waits with a full ring")
 	}
-	if turn(parkAfter + 10); e.clients.active.n != 0 || a.seg.DaemonAsleep().Load() != shm.AsleepForRoom {
-		t.Fatalf("%d clients active, the daemon's sleep is announced as %d", e.clients.active.n, a.seg.DaemonAsleep().Load())
+	if turn(parkAfter + 10); e.clients.active.N != 0 || a.seg.DaemonAsleep().Load() != shm.AsleepForRoom {
+		t.Fatalf("%d clients active, the daemon's sleep is announced as %d", e.clients.active.N, a.seg.DaemonAsleep().Load())
 	}
 	if n := turn(100); n != 0 {
 		t.Errorf("%d of 100 turns found work while nobody read", n)
@@ -165,7 +165,7 @@ func TestRingForRoom(t *testing.T) {
 	for c.Next(&x) {
 	}
 	c.Release()
-	if e.park(a.cl) || !a.cl.inActive.on() {
+	if e.park(a.cl) || !a.cl.inActive.On() {
 		t.Error("parked with room for what waits")
 	}
 	w.clean(a)

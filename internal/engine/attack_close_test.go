@@ -54,7 +54,7 @@ func TestCancelWhileRefused(t *testing.T) {
 		w.run()
 		a.alive(true)
 	}
-	if n := b.cl.socks[to].waiters.n; n != 0 {
+	if n := b.cl.socks[to].waiters.N; n != 0 {
 		t.Errorf("%d waiters at the socket that refused", n)
 	}
 	w.clean(a, b)
@@ -78,7 +78,7 @@ func TestCellOfClosedSocket(t *testing.T) {
 	if _, err := old.mark.Complete(&op); err != nil {
 		t.Fatal(err)
 	}
-	r.cl.pendCells.add(&old.pend, old)
+	r.cl.pendCells.Add(&old.pend, old)
 	r.must(&ipc.CloseSock{Sock: s})
 	s = r.bind(12)
 	r.seg.WantCell(5).StoreArmed(1)

@@ -73,7 +73,7 @@ func controlAttacks() []attack {
 				a.w.es[0].Turn(a.w.net.Now(), a.w.net.Now()) // it is being connected to
 				a.must(&ipc.Release{Region: r.Region})
 			}
-			if n := a.w.es[0].pools.ctls.out; n > 5 {
+			if n := a.w.es[0].pools.ctls.Out; n > 5 {
 				a.w.t.Errorf("%d internal messages wait", n)
 			}
 		}, ""},
@@ -183,7 +183,7 @@ func floodAttacks() []attack {
 					_, ok = sr.Take()
 				}
 			}
-			if n := a.cl.pendOps.n; n > int(a.cl.params.MaxMsgs) {
+			if n := a.cl.pendOps.N; n > int(a.cl.params.MaxMsgs) {
 				a.w.t.Errorf("%d statuses wait in the daemon", n)
 			}
 		}, ""},
@@ -198,7 +198,7 @@ func floodAttacks() []attack {
 					_, ok = sr.Take()
 				}
 			}
-			if n := a.cl.pendNote.n; n > 2*len(a.cl.slots)+1 {
+			if n := a.cl.pendNote.N; n > 2*len(a.cl.slots)+1 {
 				a.w.t.Errorf("%d destinations with notices wait in the daemon", n)
 			}
 			a.w.run()

@@ -96,10 +96,10 @@ func TestSegmentBound(t *testing.T) {
 	w := newWorld(t, 1, Config{})
 	r := w.attach(0, smallParams())
 	b := r.must(&ipc.Alloc{Size: 4096}).(*ipc.AllocOK).Buffer
-	tm := w.es[0].pools.msgs.get()
+	tm := w.es[0].pools.msgs.Get()
 	tm.cl = r.cl
 	r.cl.refs++
-	op := w.es[0].pools.ops.get()
+	op := w.es[0].pools.ops.Get()
 	tm.opv[0], tm.nops = op, 1
 	for i := range maxSegs {
 		if errno := w.es[0].addSegment(tm, op, b, 0, 1); errno != 0 {

@@ -97,7 +97,7 @@ func TestGrantFlood(t *testing.T) {
 			t.Fatal("waits for a peer that knows nothing")
 		}
 	}
-	if n := w.es[0].pools.ctls.out; n != 0 {
+	if n := w.es[0].pools.ctls.Out; n != 0 {
 		t.Errorf("%d internal messages wait", n)
 	}
 	if n := len(w.es[0].peers.all); n != 0 {

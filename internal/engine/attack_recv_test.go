@@ -55,7 +55,7 @@ func TestEmptyMessagesAreBounded(t *testing.T) {
 		}
 		sr.Release()
 	}
-	if out := w.es[0].pools.rxs.out; out > (shm.DefaultBuf+64<<10)/overCost+1 {
+	if out := w.es[0].pools.rxs.Out; out > (shm.DefaultBuf+64<<10)/overCost+1 {
 		t.Errorf("%d empty messages in daemon memory", out)
 	}
 	// Whoever reads gets the rest.

@@ -8,7 +8,7 @@ type audience struct {
 
 // tell brings all destinations of a up to date with what they lead to.
 func (e *Engine) tell(a *audience) {
-	if a.n == 0 {
+	if a.N == 0 {
 		return
 	}
 	if a.step == nil {

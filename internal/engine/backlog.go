@@ -82,17 +82,17 @@ func (b Inspector) unread(v ctl.View, out *[]ctl.BacklogInfo) (more bool, err er
 	}
 	err = b.eachSocket(func(s *socket) bool {
 		u := told[s]
-		if !v.May(s.cl.user.UID) || u.n+uint64(s.over.n) == 0 {
+		if !v.May(s.cl.user.UID) || u.n+uint64(s.over.N) == 0 {
 			return true
 		}
 		if more = len(*out) >= v.Limit; more {
 			return false
 		}
-		if m := s.over.head; m != nil {
-			u.oldest = max(u.oldest, time.Duration(b.e.wall-m.at))
+		if first := s.over.Head; first != nil {
+			u.oldest = max(u.oldest, time.Duration(b.e.wall-first.Of.at))
 		}
 		*out = append(*out, ctl.BacklogInfo{Direction: "recv", Addr: s.local.addr, Port: s.port, Lane: s.lane, Owner: s.owner(),
-			UnreadMessages: u.n + uint64(s.over.n), UnreadBytes: uint64(s.rcvBytes), Oldest: u.oldest,
+			UnreadMessages: u.n + uint64(s.over.N), UnreadBytes: uint64(s.rcvBytes), Oldest: u.oldest,
 			Congested: s.congested, WaitsFor: ctl.WaitsForReader})
 		return true
 	})

@@ -9,17 +9,17 @@ func (e *Engine) cancelDest(c *Client, d *shm.Sub) (cost int) {
 	if sl == nil {
 		return 0
 	}
-	before := sl.txs.n
+	before := sl.txs.N
 	e.cancel(sl)
-	return scanCost * (before - sl.txs.n)
+	return scanCost * (before - sl.txs.N)
 }
 
 // cancel withdraws the messages that were sent to sl before the call. It may take
 // several turns of the engine; messages sent meanwhile are not withdrawn.
 func (e *Engine) cancel(sl *slot) {
 	sl.cancelTo = e.tick()
-	if !sl.inCancel.on() {
-		e.cancelling.add(&sl.inCancel, sl)
+	if !sl.inCancel.On() {
+		e.cancelling.Add(&sl.inCancel, sl)
 	}
 	e.chores.begin(&e.cancelling.chore)
 }
@@ -29,26 +29,26 @@ func (e *Engine) cancel(sl *slot) {
 // that message ends when the work request has completed.
 func (e *Engine) withdraw() bool {
 	return e.chores.inSlices(func() bool {
-		if e.cancelling.n == 0 {
+		if e.cancelling.N == 0 {
 			return false
 		}
-		sl := e.cancelling.head.of
-		if sl.txs.n == 0 || sl.txs.head.of.nth > sl.cancelTo {
-			e.cancelling.del(&sl.inCancel)
+		sl := e.cancelling.Head.Of
+		if sl.txs.N == 0 || sl.txs.Head.Of.nth > sl.cancelTo {
+			e.cancelling.Del(&sl.inCancel)
 			e.stopWaiting(sl)
 			return true
 		}
-		t := sl.txs.head.of
-		sl.txs.del(&t.inTo)
+		t := sl.txs.Head.Of
+		sl.txs.Del(&t.inTo)
 		e.withdrawOne(t)
-		e.cancelling.turnOver()
+		e.cancelling.TurnOver()
 		return true
 	})
 }
 
 // withdrawOne withdraws t, wherever it is.
 func (e *Engine) withdrawOne(t *txMsg) {
-	if t.inQ.on() {
+	if t.inQ.On() {
 		e.localDone(t, cancelled)
 	} else {
 		e.cancelOne(t)

@@ -1,6 +1,9 @@
 package engine
 
-import "github.com/rdsd/rdsd/internal/mutant"
+import (
+	"github.com/rdsd/rdsd/internal/lists"
+	"github.com/rdsd/rdsd/internal/mutant"
+)
 
 // What a client or a peer can make long is not walked in one turn. A chore is
 // work that goes on where it stopped, in one turn after another. All chores share
@@ -13,7 +16,7 @@ const choreBudget = 1024
 // chores are those that were begun and are not done. The zero value has none, and
 // nothing of a turn's budget.
 type chores struct {
-	list[chore]
+	lists.List[chore]
 	left int // of this turn's budget
 	most int // the most that a turn has used of it
 	all  int // what all turns have used
@@ -42,7 +45,7 @@ func (a *chores) mayLook(n int) bool {
 // chore is one piece of such work. Its step does some of it while mayLook allows,
 // and reports whether any is left.
 type chore struct {
-	in   link[chore] // chores.list
+	in   lists.Link[chore] // chores.list
 	step func() bool
 }
 
@@ -51,22 +54,22 @@ type chore struct {
 func (a *chores) begin(c *chore) {
 	for a.looks() {
 		if !c.step() {
-			a.del(&c.in)
+			a.Del(&c.in)
 			return
 		}
 	}
-	if !c.in.on() {
-		a.add(&c.in, c)
+	if !c.in.On() {
+		a.Add(&c.in, c)
 	}
 }
 
 // run goes on with what other turns have begun, as much as this one allows.
 func (a *chores) run() (work bool) {
-	for a.n > 0 && a.left > 0 {
-		c := a.head.of
-		a.del(&c.in)
+	for a.N > 0 && a.left > 0 {
+		c := a.Head.Of
+		a.Del(&c.in)
 		if c.step() {
-			a.add(&c.in, c)
+			a.Add(&c.in, c)
 		}
 		work = true
 	}
@@ -107,26 +110,26 @@ func (a *chores) besides(one func() bool) bool {
 // rounds is a list of which all elements are looked at now and then, in turns.
 // The look must do no harm if it comes twice.
 type rounds[T any] struct {
-	list[T]
+	lists.List[T]
 	left int // so many from the head on are still to be looked at
 }
 
 // all has every element that is on the list now looked at.
-func (a *rounds[T]) all() { a.left = a.n }
+func (a *rounds[T]) all() { a.left = a.N }
 
 // next returns the next one to look at, nil if none is left.
 func (a *rounds[T]) next() *T {
-	if a.left = min(a.left, a.n); a.left == 0 {
+	if a.left = min(a.left, a.N); a.left == 0 {
 		return nil
 	}
 	a.left--
-	x := a.head.of
-	a.turnOver()
+	x := a.Head.Of
+	a.TurnOver()
 	return x
 }
 
 // work is a list of elements that have something done to them, a part in each turn.
 type work[T any] struct {
-	list[T]
+	lists.List[T]
 	chore
 }

@@ -57,12 +57,12 @@ func TestBesideChores(t *testing.T) {
 		w := shareWorld(t)
 		full, empty := w.reader(1000, 10), w.reader(1000, 11)
 		x := w.writer(20, full, empty)
-		for !full.socket().forMemory.on() {
+		for !full.socket().forMemory.On() {
 			if x.send(0, 1, 300_000) == 0 {
 				t.Fatal("is never refused")
 			}
 		}
-		if x.send(1, 30, 300_000); !empty.socket().forMemory.on() {
+		if x.send(1, 30, 300_000); !empty.socket().forMemory.On() {
 			t.Fatal("the other socket is not refused")
 		}
 		empty.read()
@@ -73,7 +73,7 @@ func TestBesideChores(t *testing.T) {
 		for range 4 {
 			w.pass(ms, w.es...)
 		}
-		if empty.socket().forMemory.on() {
+		if empty.socket().forMemory.On() {
 			t.Error("the other socket still waits for memory")
 		}
 		end()
@@ -133,10 +133,10 @@ func TestCancelsInTurns(t *testing.T) {
 	b, q := short(w)
 	e := w.es[0]
 	e.chores.renew()
-	e.cancel(a.cl.sock(s).slots.head.of)
-	e.cancel(b.cl.sock(q).slots.head.of)
+	e.cancel(a.cl.sock(s).slots.Head.Of)
+	e.cancel(b.cl.sock(q).slots.Head.Of)
 	e.Turn(w.net.Now(), w.net.Now())
-	if n, left := b.cl.sock(q).txs.n, a.cl.sock(s).txs.n; n != 0 || left < msgs/2 {
+	if n, left := b.cl.sock(q).txs.N, a.cl.sock(s).txs.N; n != 0 || left < msgs/2 {
 		t.Errorf("%d of one message are left, %d of %d", n, left, msgs)
 	}
 	w.clean(a, b)

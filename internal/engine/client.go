@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/rdsd/rdsd/internal/failpoint"
+	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/quota"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -45,24 +46,24 @@ type Client struct {
 	nextBuf uint32
 
 	// What did not fit the event ring waits here; nothing is lost. See pend.
-	pendOps   queue[txMsg, *txMsg] // operations whose status is to be told
-	pendNote  list[slot]           // slots with notices
-	gone      list[slot]           // slots whose socket is gone, as its event ring says when it is published
-	pendCells list[cell]           // barriers reached
-	raised    []*cell              // marks to publish behind the events of this turn
-	pendSocks list[socket]         // sockets with messages in overflow
-	untried   int                  // of pendSocks, from the head on: not tried since memory came back
-	again     bool                 // drainPending may find something to write
-	noRoom    bool                 // the event ring was full, and something waits for it
+	pendOps   lists.List[txMsg]  // operations whose status is to be told
+	pendNote  lists.List[slot]   // slots with notices
+	gone      lists.List[slot]   // slots whose socket is gone, as its event ring says when it is published
+	pendCells lists.List[cell]   // barriers reached
+	raised    []*cell            // marks to publish behind the events of this turn
+	pendSocks lists.List[socket] // sockets with messages in overflow
+	untried   int                // of pendSocks, from the head on: not tried since memory came back
+	again     bool               // drainPending may find something to write
+	noRoom    bool               // the event ring was full, and something waits for it
 
-	inActive link[Client] // clientTable.active
-	idle     int          // turns without work from it
+	inActive lists.Link[Client] // clientTable.active
+	idle     int                // turns without work from it
 	rung     atomic.Bool
 
 	// While it ends:
-	inLeaving link[Client] // clientTable.leaving
-	ended     int          // sockets, by index
-	freeing   []uint32     // buffers to free
+	inLeaving lists.Link[Client] // clientTable.leaving
+	ended     int                // sockets, by index
+	freeing   []uint32           // buffers to free
 
 	publish bool // rings have news
 	reap    bool // receive ids to release
@@ -80,11 +81,11 @@ type Client struct {
 
 // clientTable is the attached processes.
 type clientTable struct {
-	all     []*Client    // alive
-	active  list[Client] // whose rings are looked at every turn
-	dirty   []*Client    // to publish at the end of the turn
-	leaving work[Client] // what they had is being ended
-	rung    atomic.Bool  // one without a doorbell has rung
+	all     []*Client          // alive
+	active  lists.List[Client] // whose rings are looked at every turn
+	dirty   []*Client          // to publish at the end of the turn
+	leaving work[Client]       // what they had is being ended
+	rung    atomic.Bool        // one without a doorbell has rung
 }
 
 type window struct {
@@ -244,7 +245,7 @@ func (e *Engine) publish() {
 			events = events || c.ev.Pending()
 			c.ev.Publish()
 		}
-		if c.gone.n > 0 {
+		if c.gone.N > 0 {
 			c.toldGone()
 		}
 		c.publish = false

@@ -54,7 +54,7 @@ func (e *Engine) tellCong() {
 func (e *Engine) Congestion(c *conn.Conn, _ *cong.Map) { e.congestion(e.peerOf(c)) }
 
 func (e *Engine) congestion(p *peer) {
-	e.spend(p.remote, rateControl, p.slots.n/slotsWork)
+	e.spend(p.remote, rateControl, p.slots.N/slotsWork)
 	e.tell(&p.slots)
 }
 

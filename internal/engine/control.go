@@ -3,6 +3,7 @@ package engine
 import (
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/wire"
+	"github.com/rdsd/rdsd/internal/lists"
 )
 
 // maxCtl bounds the internal messages that wait for one peer, see mayAnswer.
@@ -56,14 +57,14 @@ type ctlMsg struct {
 	buf  [64]byte
 
 	// Of a GRANT.
-	port     uint16       // the grantee's
-	region   *region      // nil: it has been retired
-	inRegion link[ctlMsg] // region.queued
+	port     uint16             // the grantee's
+	region   *region            // nil: it has been retired
+	inRegion lists.Link[ctlMsg] // region.queued
 	by       offer
 }
 
 func (e *Engine) ctl(p *peer, t wire.InternalType, rkey uint32) *ctlMsg {
-	m := e.pools.ctls.get()
+	m := e.pools.ctls.Get()
 	m.p, m.rkey = p, rkey
 	p.ctls++
 	m.m = conn.Msg{Owner: m, Internal: t}
@@ -82,11 +83,11 @@ func (e *Engine) ctlDone(m *ctlMsg, o conn.Outcome) {
 		e.heard(m.p, m.rkey)
 	}
 	if m.region != nil {
-		m.region.queued.del(&m.inRegion)
+		m.region.queued.Del(&m.inRegion)
 		m.region = nil
 	}
 	m.m = conn.Msg{}
 	m.p.ctls--
 	m.p = nil
-	e.pools.ctls.put(m)
+	e.pools.ctls.Put(m)
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/wire"
+	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -11,7 +12,6 @@ import (
 // rxMsg is an arrived message that is not yet in its client's event ring: in
 // assembly, or waiting for room, mostly in daemon memory. Pooled.
 type rxMsg struct {
-	next   *rxMsg
 	sock   *socket
 	src    *[16]byte
 	sport  uint16
@@ -26,14 +26,13 @@ type rxMsg struct {
 	inOver bool       // it waits in daemon memory, its payload at chunk of over
 	over   *shm.Arena // nil: there is none
 
-	from    *peer       // of one in assembly
-	inSock  link[rxMsg] // of one in assembly: in socket.partials
-	stall   link[rxMsg] // of one in assembly: in Engine.unfinished
-	missing int         // bytes of it that had not come
-	looked  int64       // at this time
+	waits   lists.Link[rxMsg] // socket.over
+	from    *peer             // of one in assembly
+	inSock  lists.Link[rxMsg] // of one in assembly: in socket.partials
+	stall   lists.Link[rxMsg] // of one in assembly: in Engine.unfinished
+	missing int               // bytes of it that had not come
+	looked  int64             // at this time
 }
-
-func (m *rxMsg) link() **rxMsg { return &m.next }
 
 // arrival is what the header of an arriving message says, from whichever path.
 // It is filled field by field and read so: a copy in wider words would have to
@@ -71,7 +70,7 @@ func (e *Engine) deliver(s *socket, a *arrival, payload []byte) conn.Verdict {
 	c := s.cl
 	a.at = e.wall
 	// Order: nothing overtakes what already waits.
-	if s.over.n == 0 && c.room() {
+	if s.over.N == 0 && c.room() {
 		if id, chunk, ok := c.takeRx(s, a.n, s.rxTold == 0); ok {
 			if a.n > 0 {
 				copy(c.recv.Bytes(chunk, a.n), payload)
@@ -130,7 +129,7 @@ func (e *Engine) checkFull(s *socket) {
 
 // held is what counts against the receive buffer and the hard cap: payload not
 // yet taken by the application, and the records of what waits in overflow.
-func (s *socket) held() int { return s.rcvBytes + s.over.n*overCost }
+func (s *socket) held() int { return s.rcvBytes + s.over.N*overCost }
 
 func (e *Engine) uncharge(s *socket, n int) {
 	s.rcvBytes -= n
@@ -147,7 +146,7 @@ func (e *Engine) relieve(s *socket) {
 	if s.congested && (held < s.limit/2 || held == 0) && s.rcvMsgs <= shm.MaxMsgs(s.limit)/2 {
 		e.setCongested(s, false)
 	}
-	if s.waiters.n > 0 && held < s.limit {
+	if s.waiters.N > 0 && held < s.limit {
 		e.rouse(s)
 	}
 }

@@ -13,7 +13,7 @@ func (e *Engine) touch(p *peer) {
 	switch {
 	case p.dirty || p.gone:
 		p.touched = true
-	case p.c.NeedFlush() || p.flows.n > 0 && p.mayFeed():
+	case p.c.NeedFlush() || p.flows.N > 0 && p.mayFeed():
 		p.dirty = true
 		e.dirty.flush = append(e.dirty.flush, p)
 	default:

@@ -16,22 +16,22 @@ import (
 // retireDead retires regions of which only that is left.
 func (e *Engine) retireDead() bool {
 	return e.chores.inSlices(func() bool {
-		if e.keys.retiring.n == 0 {
+		if e.keys.retiring.N == 0 {
 			return false
 		}
-		e.retire(e.keys.retiring.head.of)
+		e.retire(e.keys.retiring.Head.Of)
 		return true
 	})
 }
 
 // endClients ends processes, the oldest first.
 func (e *Engine) endClients() bool {
-	for e.clients.leaving.n > 0 {
-		c := e.clients.leaving.head.of
+	for e.clients.leaving.N > 0 {
+		c := e.clients.leaving.Head.Of
 		if !e.endClient(c) {
 			return true
 		}
-		e.clients.leaving.del(&c.inLeaving)
+		e.clients.leaving.Del(&c.inLeaving)
 		c.acct.leaving--
 		e.unref(c)
 	}
@@ -51,11 +51,11 @@ func (e *Engine) retireIfDead(r *region) bool {
 		return false
 	}
 	switch {
-	case r.inDead.on():
+	case r.inDead.On():
 	case e.chores.mayLook(1):
 		e.retire(r)
 	default:
-		e.keys.retiring.add(&r.inDead, r)
+		e.keys.retiring.Add(&r.inDead, r)
 		e.chores.begin(&e.keys.retiring.chore)
 	}
 	return true
@@ -74,10 +74,10 @@ func (e *Engine) Detach(c *Client) {
 	}
 	c.refs++ // until all of it has ended
 	e.clients.all = remove(e.clients.all, c)
-	e.clients.active.del(&c.inActive)
+	e.clients.active.Del(&c.inActive)
 	c.freeing = slices.Sorted(maps.Keys(c.buffers))
 	c.acct.leaving++
-	e.clients.leaving.add(&c.inLeaving, c)
+	e.clients.leaving.Add(&c.inLeaving, c)
 	e.chores.begin(&e.clients.leaving.chore)
 }
 
@@ -97,11 +97,11 @@ func (e *Engine) endClient(c *Client) bool {
 		}
 		c.freeing = c.freeing[1:]
 	}
-	for c.pendOps.n > 0 {
+	for c.pendOps.N > 0 {
 		if !e.chores.mayLook(1) {
 			return false
 		}
-		e.told(c.pendOps.pop())
+		e.told(c.pendOps.Pop())
 	}
 	return true
 }
@@ -128,9 +128,9 @@ func (e *Engine) unbind(s *socket) {
 		e.leavePort(s)
 	}
 	s.cl.acct.sockets--
-	s.cl.pendSocks.del(&s.pend)
-	s.unended = s.txs.n
-	e.chores.left -= s.partials.n
+	s.cl.pendSocks.Del(&s.pend)
+	s.unended = s.txs.N
+	e.chores.left -= s.partials.N
 	e.forgetPartials(s) // what comes whole now would be its own again
 }
 
@@ -145,24 +145,24 @@ func (e *Engine) endSocket(s *socket) bool {
 	if !e.endArrived(s) || !e.endSent(s) {
 		return false
 	}
-	for s.waiters.n > 0 { // their next try finds no socket
+	for s.waiters.N > 0 { // their next try finds no socket
 		if !e.chores.mayLook(1) {
 			return false
 		}
 		e.wakeWaiter(s)
 	}
-	for s.slots.n > 0 {
+	for s.slots.N > 0 {
 		if !e.chores.mayLook(1) {
 			return false
 		}
-		e.closeSlot(s.slots.head.of)
+		e.closeSlot(s.slots.Head.Of)
 	}
 	c := s.cl
 	if s.folded != nil {
-		c.pendNote.del(&s.folded.pend)
+		c.pendNote.Del(&s.folded.pend)
 	}
-	for s.regions.n > 0 {
-		r := s.regions.head.of
+	for s.regions.N > 0 {
+		r := s.regions.Head.Of
 		if !e.chores.mayLook(1 + r.exp.Grants()) {
 			return false
 		}
@@ -176,11 +176,11 @@ func (e *Engine) endSocket(s *socket) bool {
 
 // endArrived drops what has arrived for s and did not get to its client.
 func (e *Engine) endArrived(s *socket) bool {
-	for s.over.n > 0 {
+	for s.over.N > 0 {
 		if !e.chores.mayLook(1) {
 			return false
 		}
-		e.freeRx(s.over.pop())
+		e.freeRx(s.over.Pop())
 	}
 	return true
 }
@@ -188,13 +188,13 @@ func (e *Engine) endArrived(s *socket) bool {
 // endSent withdraws what s has sent. What a work request still uses stays, behind
 // what has not been looked at.
 func (e *Engine) endSent(s *socket) bool {
-	for ; s.unended > 0 && s.txs.n > 0; s.unended-- {
+	for ; s.unended > 0 && s.txs.N > 0; s.unended-- {
 		if !e.chores.mayLook(1) {
 			return false
 		}
-		t := s.txs.head.of
-		s.txs.del(&t.all)
-		s.txs.add(&t.all, t)
+		t := s.txs.Head.Of
+		s.txs.Del(&t.all)
+		s.txs.Add(&t.all, t)
 		e.withdrawOne(t)
 	}
 	return true
@@ -202,8 +202,8 @@ func (e *Engine) endSent(s *socket) bool {
 
 // forgetPartials drops the messages to s that are under assembly.
 func (e *Engine) forgetPartials(s *socket) {
-	for s.partials.n > 0 {
-		m := s.partials.head.of
+	for s.partials.N > 0 {
+		m := s.partials.Head.Of
 		m.from.c.ForgetPartial(m)
 		e.endPartial(m.from, m)
 		e.freeRx(m)

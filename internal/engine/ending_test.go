@@ -21,7 +21,7 @@ func (w *world) inBudget(least int, f func()) {
 	e.chores.renew()
 	e.chores.most, e.chores.all = 0, 0
 	f()
-	for turns := 0; turns < 100 || e.clients.leaving.n+e.keys.retiring.n > 0; turns++ {
+	for turns := 0; turns < 100 || e.clients.leaving.N+e.keys.retiring.N > 0; turns++ {
 		w.pass(1000, w.es...)
 		if turns > 100_000 {
 			w.t.Fatal("never ends")
@@ -114,7 +114,7 @@ func TestEndsInTurns(t *testing.T) {
 			}
 		}
 		w.run()
-		if n := r.cl.sock(s).txs.n; n != msgs {
+		if n := r.cl.sock(s).txs.N; n != msgs {
 			t.Fatalf("%d messages wait", n)
 		}
 		w.inBudget(msgs, func() { r.must(&ipc.CloseSock{Sock: s}) })
@@ -138,13 +138,13 @@ func TestGrantsWithdrawnByList(t *testing.T) {
 		list = append(list, r)
 	}
 	for i, r := range list {
-		if n := e.keys.by[r.Region].queued.n; n != 5 {
+		if n := e.keys.by[r.Region].queued.N; n != 5 {
 			t.Errorf("region %d has %d GRANTs listed", i, n)
 		}
 	}
 	a.at.Pump = w.run
 	a.must(&ipc.Release{Region: list[1].Region})
-	if n := e.pools.ctls.out; n != 10 || e.keys.by[list[0].Region].queued.n != 5 {
+	if n := e.pools.ctls.Out; n != 10 || e.keys.by[list[0].Region].queued.N != 5 {
 		t.Errorf("%d GRANTs wait, 10 are of the others", n)
 	}
 	a.at.Close()

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/quota"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/verbs"
@@ -40,10 +41,10 @@ type Engine struct {
 	dirty dirtyPeers
 	due   deadlines
 
-	jobs       list[slot]   // slots with local work to run
-	rousing    work[socket] // they have room: who waits for it is to try again
-	cancelling work[slot]   // their messages are being withdrawn
-	unfinished list[rxMsg]  // messages in assembly, by when they are looked at
+	jobs       lists.List[slot]  // slots with local work to run
+	rousing    work[socket]      // they have room: who waits for it is to try again
+	cancelling work[slot]        // their messages are being withdrawn
+	unfinished lists.List[rxMsg] // messages in assembly, by when they are looked at
 	chores     chores
 
 	memory   [][]byte // of Config.Alloc
@@ -60,7 +61,7 @@ type Engine struct {
 	congNews bool // of a local
 
 	counts counts
-	lists  *lists // nil: none are kept
+	lists  *statLists // nil: none are kept
 }
 
 // queued counts what all sockets have submitted: messages that were not returned yet,
@@ -69,10 +70,10 @@ type queued struct{ msgs, bytes, ops int }
 
 // pools are the records that are used again and again.
 type pools struct {
-	ctls pool[ctlMsg]
-	msgs pool[txMsg]
-	ops  pool[txOp]
-	rxs  pool[rxMsg]
+	ctls lists.Pool[ctlMsg]
+	msgs lists.Pool[txMsg]
+	ops  lists.Pool[txOp]
+	rxs  lists.Pool[rxMsg]
 }
 
 // New makes an engine on dev, which it owns from now on. st receives the
@@ -103,7 +104,7 @@ func New(dev verbs.Device, cfg Config, st *stats.Block) (*Engine, error) {
 func (e *Engine) Memory() *quota.Memory { return e.users.mem }
 
 // KeepLists has the engine keep out's rows. Before the first turn.
-func (e *Engine) KeepLists(out *stats.Lists) { e.lists = newLists(out) }
+func (e *Engine) KeepLists(out *stats.Lists) { e.lists = newStatLists(out) }
 
 // Pools is the memory that the engine has of Config.Alloc. Once it has ended it does
 // not touch it any more.
@@ -164,7 +165,7 @@ func (e *Engine) Turn(now, wall int64) bool {
 // Active reports whether a turn could find work without being woken: local
 // copies under way or connections that wait for nothing but the next turn.
 func (e *Engine) Active() bool {
-	return e.jobs.n > 0 || e.users.wanted.n > 0 || len(e.dirty.flush) > 0 || len(e.dirty.draining) > 0 || e.chores.list.n > 0 || e.post.has.Load() || e.clients.rung.Load() || e.overflow.released && e.overflow.short.n > 0 || e.tcpBusy()
+	return e.jobs.N > 0 || e.users.wanted.N > 0 || len(e.dirty.flush) > 0 || len(e.dirty.draining) > 0 || e.chores.List.N > 0 || e.post.has.Load() || e.clients.rung.Load() || e.overflow.released && e.overflow.short.N > 0 || e.tcpBusy()
 }
 
 // Shutdown ends every connection in order: what is not sent stays unsent.

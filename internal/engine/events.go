@@ -17,17 +17,16 @@ func (e *Engine) report(t *txMsg, o *txOp) {
 	if c.dead || t.sock.closed || !o.WantsStatus() {
 		return
 	}
-	if c.pendOps.n == 0 && c.room() {
+	if c.pendOps.N == 0 && c.room() {
 		e.putStatus(t, o)
 		return
 	}
 	o.tell = true
-	if t.queued {
+	if t.inPend.On() {
 		return
 	}
-	t.queued = true
 	t.cell.queued++
-	c.pendOps.push(t)
+	c.pendOps.Add(&t.inPend, t)
 	e.pend(c)
 }
 
@@ -57,23 +56,23 @@ func (e *Engine) putStatuses(t *txMsg) bool {
 
 // note queues the notices of a destination.
 func (e *Engine) note(sl *slot) {
-	if sl.pend.on() || sl.cl.dead || sl.sock.closed {
+	if sl.pend.On() || sl.cl.dead || sl.sock.closed {
 		return
 	}
-	if sl.cl.pendNote.n == 0 && e.putNotices(sl) {
+	if sl.cl.pendNote.N == 0 && e.putNotices(sl) {
 		return
 	}
 	if sl.closed && sl.cl.crowded() {
 		e.foldNotices(sl)
 		return
 	}
-	sl.cl.pendNote.add(&sl.pend, sl)
+	sl.cl.pendNote.Add(&sl.pend, sl)
 	e.pend(sl.cl)
 }
 
 // crowded reports that more destinations have something to tell than the client
 // can have open: of those that are closed no more are kept.
-func (c *Client) crowded() bool { return c.pendNote.n > len(c.slots) }
+func (c *Client) crowded() bool { return c.pendNote.N > len(c.slots) }
 
 // foldNotices adds what a closed destination has to tell of its messages to what
 // its socket tells of several, without an address.
@@ -83,14 +82,14 @@ func (e *Engine) foldNotices(sl *slot) {
 		r = &slot{cl: sl.cl, sock: sl.sock, cell: sl.cell, closed: true}
 		sl.sock.folded = r
 	}
-	sl.cl.pendNote.del(&sl.pend)
+	sl.cl.pendNote.Del(&sl.pend)
 	r.lost, r.nosock, r.gaveUp = r.lost+sl.lost, r.nosock+sl.nosock, r.gaveUp+sl.gaveUp
 	r.ungranted += sl.ungranted
 	sl.reachNews = false
 	sl.lost, sl.nosock, sl.gaveUp, sl.down, sl.up, sl.ungranted = 0, 0, 0, 0, 0, 0
-	if !r.pend.on() {
+	if !r.pend.On() {
 		r.cell = sl.cell
-		sl.cl.pendNote.add(&r.pend, r)
+		sl.cl.pendNote.Add(&r.pend, r)
 		e.pend(sl.cl)
 	}
 }

@@ -133,7 +133,7 @@ func (h *remote) away() bool {
 // Kernel peers are none: they are named in the configuration, and cannot be told
 // that their sequences are forgotten.
 func (p *peer) idle() bool {
-	if p.c.Kernel() || p.slots.n+p.flows.n+p.unmet.n+p.ctls+len(p.partials) > 0 || p.breaking || p.draining {
+	if p.c.Kernel() || p.slots.N+p.flows.N+p.unmet.N+p.ctls+len(p.partials) > 0 || p.breaking || p.draining {
 		return false
 	}
 	_, idle := p.c.IdleSince()
@@ -195,7 +195,7 @@ func (e *Engine) mayLane(h *remote) error {
 	most := max(leastLanes, e.cfg.MaxPeers/lanesShare)
 	var own []*peer
 	for _, p := range h.lanes {
-		if p.slots.n == 0 {
+		if p.slots.N == 0 {
 			own = append(own, p)
 		}
 	}
@@ -234,7 +234,7 @@ func (e *Engine) dropIfNew(p *peer) {
 	if i.Met && i.State == conn.Down {
 		e.sweepSoon()
 	}
-	if i.Met || i.State != conn.Down || i.Queued+i.Unacked > 0 || p.slots.n+p.flows.n+p.unmet.n > 0 || p.c.attached() ||
+	if i.Met || i.State != conn.Down || i.Queued+i.Unacked > 0 || p.slots.N+p.flows.N+p.unmet.N > 0 || p.c.attached() ||
 		p.instance != 0 && len(p.lanes) == 1 { // the last lane goes with what is known of the address: forgetIfIdle
 		return
 	}
@@ -251,7 +251,7 @@ func (e *Engine) unlink(p *peer) {
 	if p.draining {
 		e.dirty.draining = remove(e.dirty.draining, p)
 	}
-	e.due.peers.drop(&p.timer)
+	e.due.peers.Drop(&p.timer)
 	p.c.forget()
 	e.count(p)
 	p.gone = true

@@ -77,13 +77,13 @@ func TestGiveUpUnsent(t *testing.T) {
 	if want := []uint32{both, plain, one}; !slices.Equal(a.back, want) || a.hwm() != 3 {
 		t.Errorf("returned %v, want %v; HWM %d", a.back, want, a.hwm())
 	}
-	if len(e.due.limits.byTime) != 1 || a.cl.msgs[stays] == nil || a.cl.msgs[long] == nil {
-		t.Errorf("%d limits left", len(e.due.limits.byTime))
+	if e.due.limits.Len() != 1 || a.cl.msgs[stays] == nil || a.cl.msgs[long] == nil {
+		t.Errorf("%d limits left", e.due.limits.Len())
 	}
 	a.at.Close()
 	w.run()
-	if len(e.due.limits.byTime) != 0 {
-		t.Errorf("%d limits of a client that is gone", len(e.due.limits.byTime))
+	if e.due.limits.Len() != 0 {
+		t.Errorf("%d limits of a client that is gone", e.due.limits.Len())
 	}
 }
 

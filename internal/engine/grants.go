@@ -8,6 +8,7 @@ import (
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/rdmaop"
@@ -112,8 +113,8 @@ func (h *remote) hostAddr() netip.Addr {
 
 // unsent counts the GRANTs of r that h has not been sent.
 func (r *region) unsent(h *remote) (n int) {
-	for at := r.queued.head; at != nil; at = at.next {
-		if m := at.of; m.p.remote == h && !m.m.EverSent() {
+	for at := r.queued.Head; at != nil; at = at.Next {
+		if m := at.Of; m.p.remote == h && !m.m.EverSent() {
 			n++
 		}
 	}
@@ -186,7 +187,7 @@ func (e *Engine) expose(r *region, addr netip.Addr, port uint16, lane uint8, by 
 	}
 	m := e.ctl(p, wire.TypeGrant, r.id)
 	m.port, m.region, m.by = port, r, by
-	r.queued.add(&m.inRegion, m)
+	r.queued.Add(&m.inRegion, m)
 	g := wire.Grant{Cookie: r.cookie, Length: r.n, Rights: uint32(r.rights), Owner: r.sock.port, Grantee: port, OwnerInc: r.sock.inc}
 	e.sendCtl(p, m, g.Append(m.buf[:0]))
 	e.st.C[stats.GrantsSent]++
@@ -209,7 +210,7 @@ func (e *Engine) grantCookie(t *txMsg) bool {
 	if err == nil || mutant.On(mutant.GrantErrorDropped) {
 		return true
 	}
-	sl.q.del(&t.inQ)
+	sl.q.Del(&t.inQ)
 	e.msgDone(t, conn.OpRefused)
 	return false
 }
@@ -244,7 +245,7 @@ func (e *Engine) regrant(p *peer, t *ctlMsg) {
 		r.mr.Allow(p.who)
 		return
 	}
-	r.queued.del(&t.inRegion)
+	r.queued.Del(&t.inRegion)
 	t.region, t.rkey, t.m.Internal = nil, 0, wire.TypeRevoke // 0: nobody waits to hear of it
 	(&wire.Revoke{RKey: r.id, Lanes: 1}).Append(t.m.Data[:0])
 	if r.exp.State() == rdmaop.ExportLive && t.by == byExpose {
@@ -255,10 +256,10 @@ func (e *Engine) regrant(p *peer, t *ctlMsg) {
 // withdrawGrants takes back the grants of r that wait to be sent: the peers know
 // nothing of them.
 func (e *Engine) withdrawGrants(r *region) {
-	var next *link[ctlMsg]
-	for n := r.queued.head; n != nil; n = next {
-		next = n.next
-		m := n.of
+	var next *lists.Link[ctlMsg]
+	for n := r.queued.Head; n != nil; n = next {
+		next = n.Next
+		m := n.Of
 		p, port := m.p, m.port
 		if p.c.Withdraw(&m.m) { // it has ended
 			e.ungrant(r, p, port)
@@ -273,10 +274,10 @@ func (e *Engine) cancelGrants(r *region, h *remote) {
 	if mutant.On(mutant.DeadGrantAgain) {
 		return
 	}
-	var next *link[ctlMsg]
-	for n := r.queued.head; n != nil; n = next {
-		next = n.next
-		if m := n.of; m.p.remote == h {
+	var next *lists.Link[ctlMsg]
+	for n := r.queued.Head; n != nil; n = next {
+		next = n.Next
+		if m := n.Of; m.p.remote == h {
 			m.p.c.Cancel(&m.m, conn.Cancelled)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
@@ -21,7 +22,7 @@ type holding struct {
 	n     int       // how many
 	of    *holdings // h's, when the first was made
 	asked bool      // the key is being taken back
-	in    link[holding]
+	in    lists.Link[holding]
 }
 
 // holdings is what one instance of a peer's daemon was granted.
@@ -69,10 +70,10 @@ func (e *Engine) holds(r *region, p *peer, n int) {
 	h := p.remote
 	i, ok := r.find(h)
 	if !ok {
-		x := e.keys.holdings.get()
+		x := e.keys.holdings.Get()
 		*x = holding{r: r, h: h, of: h.holdings}
 		r.holders = slices.Insert(r.holders, i, x)
-		x.of.live.add(&x.in, x)
+		x.of.live.Add(&x.in, x)
 	}
 	x := r.holders[i]
 	if n > 0 || !mutant.On(mutant.ExposedForGood) {
@@ -92,10 +93,10 @@ func (e *Engine) addGrants(x *holding, n int) {
 	}
 	r := x.r
 	i, _ := r.find(x.h)
-	x.list().del(&x.in)
+	x.list().Del(&x.in)
 	r.holders = slices.Delete(r.holders, i, i+1)
 	*x = holding{}
-	e.keys.holdings.put(x)
+	e.keys.holdings.Put(x)
 }
 
 // exposed reports whether the peer's daemon has a grant that was made on p.
@@ -109,9 +110,9 @@ func (e *Engine) askHolders(r *region) {
 			e.void(x)
 			continue
 		}
-		x.list().del(&x.in)
+		x.list().Del(&x.in)
 		x.asked = true
-		x.list().add(&x.in, x)
+		x.list().Add(&x.in, x)
 	}
 }
 
@@ -128,9 +129,9 @@ func (e *Engine) voidHoldings(h *remote) *chore {
 // voidNext ends the next of s; false: there was none.
 func (e *Engine) voidNext(s *holdings) bool {
 	for _, l := range []*rounds[holding]{&s.live, &s.asked} {
-		if l.n > 0 {
-			e.chores.left -= l.head.of.n
-			e.void(l.head.of)
+		if l.N > 0 {
+			e.chores.left -= l.Head.Of.n
+			e.void(l.Head.Of)
 			return true
 		}
 	}
@@ -163,7 +164,7 @@ func (e *Engine) current(r *region, h *remote) {
 // has. An answer is still owed where other lanes are there to use the key: it
 // comes on p's next connection.
 func (e *Engine) revokeDown(p *peer) {
-	if s := p.holdings; s.asked.n > 0 {
+	if s := p.holdings; s.asked.N > 0 {
 		s.asked.all()
 		e.chores.begin(&s.looking)
 	}

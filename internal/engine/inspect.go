@@ -57,7 +57,7 @@ func appendSockets(out []ctl.SocketInfo, page []*socket) []ctl.SocketInfo {
 func socketInfo(s *socket) ctl.SocketInfo {
 	return ctl.SocketInfo{Addr: s.local.addr, Port: s.port, Incarnation: s.inc,
 		Owner:        ctl.Owner{PID: s.cl.pid, UID: s.cl.user.UID, Name: s.cl.name},
-		SendMessages: uint64(s.txs.n), SendBytes: uint64(s.sndBytes), RecvBytes: uint64(s.rcvBytes),
+		SendMessages: uint64(s.txs.N), SendBytes: uint64(s.sndBytes), RecvBytes: uint64(s.rcvBytes),
 		RecvLimit: uint64(s.limit), Congested: s.congested, Ops: uint64(s.ops)}
 }
 
@@ -172,7 +172,7 @@ func (b Inspector) Users() (map[uint32]Use, error) {
 	err := b.ask(func() {
 		for uid, a := range b.e.users.accounts {
 			out[uid] = Use{Quota: a.quota, Sockets: a.sockets, Destinations: a.dests, Operations: a.ops, Grants: a.grants,
-				Waiting: a.waiting.n, HeldBytes: a.held}
+				Waiting: a.waiting.N, HeldBytes: a.held}
 		}
 	})
 	return out, err

@@ -54,7 +54,7 @@ func (l *atLimit) turn(n int) {
 func (l *atLimit) rest() {
 	l.t.Helper()
 	l.turn(50)
-	for n := 0; l.es[0].chores.list.n > 0; n++ {
+	for n := 0; l.es[0].chores.List.N > 0; n++ {
 		if l.turn(1); n == 100_000 {
 			l.t.Fatal("never ends")
 		}
@@ -167,7 +167,7 @@ var limitCases = []struct {
 		e := l.es[0]
 		l.es = l.es[:1] // the peer answers no more
 		a.at.Close()
-		for e.clients.leaving.n > 0 {
+		for e.clients.leaving.N > 0 {
 			e.Turn(l.net.Now(), l.net.Now())
 		}
 		l.begin()
@@ -215,7 +215,7 @@ var limitCases = []struct {
 		to.cl.socks[0].limit = 1
 		l.sendAll(r, s, allMsgs, func(i int) uint32 { return uint32(i) }, 600)
 		l.run()
-		if n := to.cl.socks[0].waiters.n; n < 60_000 {
+		if n := to.cl.socks[0].waiters.N; n < 60_000 {
 			l.t.Fatalf("%d wait", n)
 		}
 		l.begin()
@@ -235,7 +235,7 @@ var limitCases = []struct {
 		l.begin()
 		r.put(func(e *shm.Entry) { *e.Sub() = shm.Sub{Kind: shm.KindCancel, Sock: s, Slot: 0} })
 		l.rest()
-		if n := r.cl.socks[0].txs.n; n != 0 {
+		if n := r.cl.socks[0].txs.N; n != 0 {
 			l.t.Errorf("%d messages left", n)
 		}
 	}},
@@ -249,7 +249,7 @@ var limitCases = []struct {
 		l.begin()
 		r.put(func(e *shm.Entry) { *e.SubDest() = shm.SubDest{Kind: shm.KindCloseDest, Sock: s, Slot: 0} })
 		l.rest()
-		if n := r.cl.socks[0].txs.n; n != 0 {
+		if n := r.cl.socks[0].txs.N; n != 0 {
 			l.t.Errorf("%d messages left", n)
 		}
 	}},

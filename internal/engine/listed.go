@@ -60,7 +60,7 @@ func (l *listed[T]) each(n int, f func(i int, x *T)) {
 }
 
 // lists is nil in engines that have no such mapping.
-type lists struct {
+type statLists struct {
 	out   *stats.Lists
 	socks listed[socket]
 	peers listed[peer]
@@ -69,11 +69,11 @@ type lists struct {
 	peer  stats.Peer // scratch of putPeer
 }
 
-func newLists(out *stats.Lists) *lists {
-	return &lists{out: out, socks: listed[socket]{most: stats.MaxSockets}, peers: listed[peer]{most: stats.MaxPeers}}
+func newStatLists(out *stats.Lists) *statLists {
+	return &statLists{out: out, socks: listed[socket]{most: stats.MaxSockets}, peers: listed[peer]{most: stats.MaxPeers}}
 }
 
-func (l *lists) addSocket(s *socket) {
+func (l *statLists) addSocket(s *socket) {
 	if l != nil {
 		if s.row = l.socks.add(s); s.row > 0 {
 			l.putSocket(int(s.row)-1, s)
@@ -81,7 +81,7 @@ func (l *lists) addSocket(s *socket) {
 	}
 }
 
-func (l *lists) dropSocket(s *socket) {
+func (l *statLists) dropSocket(s *socket) {
 	if l != nil && s.row > 0 {
 		l.socks.drop(s.row)
 		l.out.PutSocket(int(s.row)-1, &stats.Socket{})
@@ -89,13 +89,13 @@ func (l *lists) dropSocket(s *socket) {
 	}
 }
 
-func (l *lists) addPeer(p *peer) {
+func (l *statLists) addPeer(p *peer) {
 	if l != nil {
 		p.row = l.peers.add(p)
 	}
 }
 
-func (l *lists) dropPeer(p *peer) {
+func (l *statLists) dropPeer(p *peer) {
 	if l != nil && p.row > 0 {
 		l.peers.drop(p.row)
 		l.out.PutPeer(int(p.row)-1, &stats.Peer{})
@@ -119,9 +119,9 @@ func (e *Engine) PublishLists(wall int64) {
 	l.out.Seen(wall, e.sockets(), len(e.peers.all))
 }
 
-func (l *lists) putSocket(i int, s *socket) {
+func (l *statLists) putSocket(i int, s *socket) {
 	r := stats.Socket{Used: 1, Addr: s.local.addr.As16(), Port: s.port, Incarnation: s.inc,
-		PID: uint32(s.cl.pid), UID: s.cl.user.UID, SendMessages: uint64(s.txs.n), SendBytes: uint64(s.sndBytes),
+		PID: uint32(s.cl.pid), UID: s.cl.user.UID, SendMessages: uint64(s.txs.N), SendBytes: uint64(s.sndBytes),
 		RecvBytes: uint64(s.rcvBytes), RecvLimit: uint64(s.limit), Congested: bit(s.congested), Ops: uint64(s.ops)}
 	stats.SetText(r.Name[:], s.cl.name)
 	l.out.PutSocket(i, &r)
@@ -135,7 +135,7 @@ var stateNames = func() (names [conn.Error + 1]string) {
 	return names
 }()
 
-func (l *lists) putPeer(row int, p *peer) {
+func (l *statLists) putPeer(row int, p *peer) {
 	i := p.c.Info()
 	r := &l.peer
 	*r = stats.Peer{Used: 1, Local: i.Local.As16(), Remote: i.Remote.As16(), Lane: i.Lane, Kernel: bit(i.Kernel),

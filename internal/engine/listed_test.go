@@ -60,7 +60,7 @@ func TestPublishLists(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := b.e
-	e.lists = newLists(out)
+	e.lists = newStatLists(out)
 	s := e.addrs.all[0].ports.get(b.port)
 	e.lists.addSocket(s) // it was bound before there were lists
 	a.open(b)

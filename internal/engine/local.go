@@ -21,7 +21,7 @@ import (
 // at once, without a record of it: most can be. false: it goes the usual way,
 // because others wait before it or it is refused, or for what else it is.
 func (e *Engine) passOn(c *Client, s *socket, sl *slot, d *shm.Sub, mem []byte) bool {
-	if sl.peer != nil || sl.local == nil || sl.q.n > 0 || sl.waitOn != nil || sl.port == 0 || d.Cookie != 0 || d.GiveUp != 0 {
+	if sl.peer != nil || sl.local == nil || sl.q.N > 0 || sl.waitOn != nil || sl.port == 0 || d.Cookie != 0 || d.GiveUp != 0 {
 		return false
 	}
 	to := e.meant(sl.local, sl.port, sl.pin.means(d.DstInc))
@@ -36,7 +36,7 @@ func (e *Engine) passOn(c *Client, s *socket, sl *slot, d *shm.Sub, mem []byte) 
 	sl.pin.met(to.inc)
 	e.st.C[stats.SendAcked]++
 	e.st.C[stats.LocalMessages]++
-	if s.txs.n == 0 {
+	if s.txs.N == 0 {
 		e.st.C[stats.SendQueueEmpty]++
 	}
 	c.sret.Put(d.MsgID)
@@ -49,16 +49,16 @@ func (e *Engine) passOn(c *Client, s *socket, sl *slot, d *shm.Sub, mem []byte) 
 func (e *Engine) sendLocal(t *txMsg) {
 	sl := t.slot
 	if sl.local == nil {
-		sl.q.add(&t.inQ, t) // see findHomes
+		sl.q.Add(&t.inQ, t) // see findHomes
 		return
 	}
-	if sl.q.n > 0 || t.nops > 0 {
-		sl.q.add(&t.inQ, t)
+	if sl.q.N > 0 || t.nops > 0 {
+		sl.q.Add(&t.inQ, t)
 		e.addJob(sl)
 		return
 	}
 	if !e.deliverLocal(t) {
-		sl.q.add(&t.inQ, t)
+		sl.q.Add(&t.inQ, t)
 	}
 }
 
@@ -85,7 +85,7 @@ func (e *Engine) deliverLocal(t *txMsg) bool {
 		if e.deliver(s, &a, t.m.Data) == conn.Refused {
 			e.counts.sum.RecvRefused++
 			sl.waitOn = s
-			s.waiters.add(&sl.wait, sl)
+			s.waiters.Add(&sl.wait, sl)
 			return false
 		}
 		t.pin.met(s.inc)
@@ -113,7 +113,7 @@ func (e *Engine) localPong(t *txMsg) {
 // first.
 func (e *Engine) localDone(t *txMsg, o conn.Outcome) {
 	sl := t.slot
-	if sl.q.del(&t.inQ); sl.q.n == 0 && sl.peer != nil {
+	if sl.q.Del(&t.inQ); sl.q.N == 0 && sl.peer != nil {
 		sl.leaveTurn()
 	}
 	if t.nops > 0 && t.opv[0].State() == rdmaop.StatePosted {
@@ -131,26 +131,26 @@ func (e *Engine) localDone(t *txMsg, o conn.Outcome) {
 
 // stopWaiting ends sl's wait for room, if nothing of it waits any more.
 func (e *Engine) stopWaiting(sl *slot) {
-	if sl.waitOn != nil && sl.q.n == 0 {
-		sl.waitOn.waiters.del(&sl.wait)
+	if sl.waitOn != nil && sl.q.N == 0 {
+		sl.waitOn.waiters.Del(&sl.wait)
 		sl.waitOn = nil
 	}
 }
 
 func (e *Engine) addJob(sl *slot) {
-	if !sl.job.on() && sl.waitOn == nil && !sl.closed {
-		e.jobs.add(&sl.job, sl)
+	if !sl.job.On() && sl.waitOn == nil && !sl.closed {
+		e.jobs.Add(&sl.job, sl)
 	}
 }
 
 // rouse has those who wait for s by now try again, in turns, as long as it has room.
 func (e *Engine) rouse(s *socket) {
-	if s.waiters.n == 0 {
+	if s.waiters.N == 0 {
 		return
 	}
-	s.toWake = s.waiters.n
-	if !s.inRoused.on() {
-		e.rousing.add(&s.inRoused, s)
+	s.toWake = s.waiters.N
+	if !s.inRoused.On() {
+		e.rousing.Add(&s.inRoused, s)
 	}
 	e.chores.begin(&e.rousing.chore)
 }
@@ -158,16 +158,16 @@ func (e *Engine) rouse(s *socket) {
 // wakeRoused wakes those who wait for sockets with room, of one socket after the other.
 func (e *Engine) wakeRoused() bool {
 	return e.chores.inSlices(func() bool {
-		if e.rousing.n == 0 {
+		if e.rousing.N == 0 {
 			return false
 		}
-		s := e.rousing.head.of
-		if s.toWake = min(s.toWake, s.waiters.n); s.toWake > 0 && (s.left || s.held() < s.limit) {
+		s := e.rousing.Head.Of
+		if s.toWake = min(s.toWake, s.waiters.N); s.toWake > 0 && (s.left || s.held() < s.limit) {
 			s.toWake--
 			e.wakeWaiter(s)
-			e.rousing.turnOver()
+			e.rousing.TurnOver()
 		} else { // full again: it comes back with room
-			e.rousing.del(&s.inRoused)
+			e.rousing.Del(&s.inRoused)
 		}
 		return true
 	})
@@ -175,8 +175,8 @@ func (e *Engine) wakeRoused() bool {
 
 // wakeWaiter has the first that waits for s try again.
 func (e *Engine) wakeWaiter(s *socket) {
-	sl := s.waiters.head.of
-	s.waiters.del(&sl.wait)
+	sl := s.waiters.Head.Of
+	s.waiters.Del(&sl.wait)
 	sl.waitOn = nil
 	e.addJob(sl)
 }
@@ -184,12 +184,12 @@ func (e *Engine) wakeWaiter(s *socket) {
 // runLocalJobs works on the slots in turn, a slice each, within the turn's
 // budget.
 func (e *Engine) runLocalJobs() bool {
-	n := e.jobs.n
-	for i, budget := 0, localBudget; i < n && budget > 0 && e.jobs.n > 0; i++ {
-		sl := e.jobs.head.of
-		e.jobs.del(&sl.job)
+	n := e.jobs.N
+	for i, budget := 0, localBudget; i < n && budget > 0 && e.jobs.N > 0; i++ {
+		sl := e.jobs.Head.Of
+		e.jobs.Del(&sl.job)
 		budget -= e.runSlot(sl, min(budget, localSlice))
-		if sl.q.n > 0 {
+		if sl.q.N > 0 {
 			e.addJob(sl)
 		}
 	}
@@ -202,8 +202,8 @@ const msgCost = 256
 // runSlot does up to budget bytes of a slot's work and returns how many.
 func (e *Engine) runSlot(sl *slot, budget int) int {
 	used := 0
-	for sl.q.n > 0 && used < budget && sl.waitOn == nil {
-		t := sl.q.head.of
+	for sl.q.N > 0 && used < budget && sl.waitOn == nil {
+		t := sl.q.Head.Of
 		if o := t.unfinished(); o != nil {
 			used += e.runLocalOp(sl, t, o, budget-used)
 			continue
@@ -267,12 +267,12 @@ func (e *Engine) runLocalOp(sl *slot, t *txMsg, o *txOp, budget int) int {
 func (e *Engine) startLocal(sl *slot, t *txMsg) bool {
 	for _, o := range t.ops() {
 		if _, errno := e.localTarget(t, o); errno != 0 {
-			sl.q.del(&t.inQ)
+			sl.q.Del(&t.inQ)
 			return e.refuse(t, o, errno)
 		}
 	}
 	if bad, errno := t.meansOwner(e.localOwner); errno != 0 {
-		sl.q.del(&t.inQ)
+		sl.q.Del(&t.inQ)
 		return e.refuse(t, bad, errno)
 	}
 	for _, o := range t.ops() {

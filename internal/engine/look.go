@@ -9,6 +9,7 @@ import (
 
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/rdmaop"
 )
 
@@ -136,9 +137,10 @@ func (b Inspector) Messages(v ctl.View, queue string) (out []ctl.MessageInfo, mo
 		if !v.May(s.cl.user.UID) {
 			return true
 		}
-		short = short || s.over.n > lookStep
+		short = short || s.over.N > lookStep
 		n := 0
-		for m := s.over.head; m != nil && n < lookStep; m = m.next {
+		for at := s.over.Head; at != nil && n < lookStep; at = at.Next {
+			m := at.Of
 			if !unread(s, m.src, m.sport, m.n, time.Duration(max(0, b.e.wall-m.at))) {
 				return false
 			}
@@ -163,24 +165,24 @@ func (e *Engine) messageInfo(t *txMsg) ctl.MessageInfo {
 // Keys lists the registered regions.
 func (b Inspector) Keys(v ctl.View) (out []ctl.KeyInfo, more bool, err error) {
 	e := b.e
-	var at *link[region]
+	var at *lists.Link[region]
 	for first := true; first || at != nil; first = false {
 		err = b.ask(func() {
 			if first {
-				at = e.keys.all.head
-			} else if !at.on() {
+				at = e.keys.all.Head
+			} else if !at.On() {
 				at, more = nil, true // the list has changed there: better less than twice
 				return
 			}
 			for n := 0; at != nil && n < lookStep; n++ {
-				if r := at.of; v.May(r.cl.user.UID) {
+				if r := at.Of; v.May(r.cl.user.UID) {
 					if more = len(out) >= v.Limit; more {
 						at = nil
 						return
 					}
 					out = append(out, keyInfo(r))
 				}
-				at = at.next
+				at = at.Next
 			}
 		})
 		if err != nil {
@@ -250,7 +252,7 @@ func (b Inspector) Congested(v ctl.View) (out []ctl.CongestedInfo, more bool, er
 		i := ctl.CongestedInfo{Where: "here", Addr: s.local.addr, Port: s.port, Since: time.Unix(0, s.congAt).UTC(), Owner: &owner,
 			Unread: uint64(s.rcvBytes), Limit: uint64(s.limit)}
 		if to := s.local.slots[s.port]; to != nil {
-			i.Senders = uint64(to.n)
+			i.Senders = uint64(to.N)
 		}
 		return add(i)
 	})
@@ -294,7 +296,7 @@ func (e *Engine) waitsFor(sl *slot, queued, unacked bool) string {
 		return ctl.WaitsForCopy
 	case p.c.RemoteCong().Test(sl.port):
 		return ctl.WaitsForReceiver
-	case sl.q.n > 0 && p.c.State() == conn.Up:
+	case sl.q.N > 0 && p.c.State() == conn.Up:
 		return ctl.WaitsForTurn
 	default:
 		return p.waitsFor(queued)

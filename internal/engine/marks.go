@@ -47,7 +47,7 @@ func (e *Engine) publishMarks(c *Client) {
 // is of no concern: no mark waits longer than two times the statuses of its own
 // cell need.
 func (e *Engine) publishMark(c *Client, ce *cell) {
-	if mutant.On(mutant.MarkWaitsForAll) && c.pendOps.n > 0 {
+	if mutant.On(mutant.MarkWaitsForAll) && c.pendOps.N > 0 {
 		ce.nextAt = ce.queued
 		return
 	}
@@ -72,8 +72,8 @@ func (e *Engine) checkArmed(c *Client, ce *cell) {
 	}
 	r := c.ev.Reserve()
 	if r == nil {
-		if !ce.pend.on() {
-			c.pendCells.add(&ce.pend, ce)
+		if !ce.pend.On() {
+			c.pendCells.Add(&ce.pend, ce)
 			e.pend(c)
 		}
 		return

@@ -71,7 +71,7 @@ func TestMarkBesideFlood(t *testing.T) {
 	own, other := f.cl.table.Cell(0), f.cl.table.Cell(1)
 	for turns, last := 0, uint64(0); turns < 200; turns++ {
 		f.fill()
-		if turn(); f.cl.pendOps.n == 0 {
+		if turn(); f.cl.pendOps.N == 0 {
 			t.Fatalf("turn %d: no status waits: the test floods nothing", turns)
 		}
 		// All statuses are of operations in order.

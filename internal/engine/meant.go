@@ -53,8 +53,8 @@ func (sl *slot) tellGone() {
 		return
 	}
 	if p := sl.now(sl.pin); p.gone && !p.told {
-		if !sl.gone.on() {
-			sl.cl.gone.add(&sl.gone, sl)
+		if !sl.gone.On() {
+			sl.cl.gone.Add(&sl.gone, sl)
 		}
 		p.told = true
 	}
@@ -63,9 +63,9 @@ func (sl *slot) tellGone() {
 // toldGone notes that the application can know from now on. What it has submitted by
 // now it has submitted before.
 func (c *Client) toldGone() {
-	for at := c.sub.Published(); c.gone.n > 0; {
-		sl := c.gone.head.of
-		c.gone.del(&sl.gone)
+	for at := c.sub.Published(); c.gone.N > 0; {
+		sl := c.gone.Head.Of
+		c.gone.Del(&sl.gone)
 		sl.pin.at = at
 	}
 }
@@ -73,7 +73,7 @@ func (c *Client) toldGone() {
 // meetAnew has sl meet another socket, if the application knew that the former one is
 // gone when it submitted the message being taken in, which has so many operations.
 func (sl *slot) meetAnew(ops int) {
-	if p := sl.pin; p.told && !sl.gone.on() && sl.cl.sub.Taken(p.at+1+uint64(ops)) {
+	if p := sl.pin; p.told && !sl.gone.On() && sl.cl.sub.Taken(p.at+1+uint64(ops)) {
 		sl.pin = &pin{}
 	}
 }
@@ -135,9 +135,9 @@ func (e *Engine) goOn(t *txMsg) {
 		return
 	}
 	sl.asks = nil
-	if sl.unmet.on() {
-		sl.peer.unmet.del(&sl.unmet)
-		if sl.q.n > 0 {
+	if sl.unmet.On() {
+		sl.peer.unmet.Del(&sl.unmet)
+		if sl.q.N > 0 {
 			e.queueUp(sl)
 		}
 	}

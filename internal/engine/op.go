@@ -37,7 +37,7 @@ func (e *Engine) submitOps(t *txMsg, d *shm.Sub, ods []shm.SubOp) bool {
 	silent := d.Len == 0 && d.Cookie == 0
 	for i := range ods {
 		od := &ods[i]
-		o := e.pools.ops.get()
+		o := e.pools.ops.Get()
 		o.Reset()
 		o.ID, o.Token, o.Cookie, o.RemoteOff, o.Len = od.OpID, od.Token, od.Cookie, od.RemoteOff, od.Len
 		o.Kind, o.Flags = rdmaop.Kind(od.Op), rdmaop.Flags(od.Flags)
@@ -233,7 +233,7 @@ func (e *Engine) freeOp(c *Client, o *txOp) {
 		o.Segs, o.bufs = nil, nil
 	}
 	o.copied, o.tell = 0, false
-	e.pools.ops.put(o)
+	e.pools.ops.Put(o)
 }
 
 // refuse ends a message with an operation o that may not be posted: a status

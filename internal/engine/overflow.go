@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 )
@@ -23,10 +24,10 @@ const overCost = 256
 // overflow is the daemon's memory for messages that found no room at their client.
 type overflow struct {
 	mem      []byte
-	free     []*shm.Arena  // windows of it that nobody has
-	held     int           // bytes in use
-	released bool          // some came free in this turn
-	short    list[account] // users with sockets that refused for want of it
+	free     []*shm.Arena        // windows of it that nobody has
+	held     int                 // bytes in use
+	released bool                // some came free in this turn
+	short    lists.List[account] // users with sockets that refused for want of it
 }
 
 // open makes windows of mem: one more than the limit says, for what does not fit
@@ -54,7 +55,7 @@ func (e *Engine) newOver(s *socket, a *arrival) *rxMsg {
 			return nil
 		}
 	}
-	m := e.pools.rxs.get()
+	m := e.pools.rxs.Get()
 	*m = rxMsg{sock: s, src: a.src, sport: a.sport, srcInc: a.srcInc, cookie: a.cookie, n: uint32(a.n), chunk: chunk,
 		inOver: true, over: over, began: e.now, at: a.at}
 	acc.held += cost
@@ -104,11 +105,11 @@ func (e *Engine) freeOver(m *rxMsg) {
 func (e *Engine) refuseForMemory(s *socket) {
 	e.setCongested(s, true)
 	acc := s.cl.acct
-	if !s.forMemory.on() {
-		acc.refused.add(&s.forMemory, s)
+	if !s.forMemory.On() {
+		acc.refused.Add(&s.forMemory, s)
 	}
-	if !acc.inShort.on() {
-		e.overflow.short.add(&acc.inShort, acc)
+	if !acc.inShort.On() {
+		e.overflow.short.Add(&acc.inShort, acc)
 	}
 }
 
@@ -147,7 +148,7 @@ func (e *Engine) leavePort(s *socket) {
 		e.setCongested(s, false)
 	}
 	s.left = true
-	s.cl.acct.refused.del(&s.forMemory)
+	s.cl.acct.refused.Del(&s.forMemory)
 }
 
 // tellOverrun writes the event of a socket that was overrun; false: no room.
@@ -168,33 +169,33 @@ func (e *Engine) memoryFreed() {
 		return
 	}
 	e.overflow.released = false
-	var next *link[account]
-	for n := e.overflow.short.head; n != nil; n = next {
-		next = n.next
-		acc := n.of
+	var next *lists.Link[account]
+	for n := e.overflow.short.Head; n != nil; n = next {
+		next = n.Next
+		acc := n.Of
 		if 2*acc.held >= e.cfg.OverflowBytes-e.overflow.held || len(acc.windows)+len(e.overflow.free) == 0 {
 			continue
 		}
 		if e.chores.besides(func() bool {
-			if acc.refused.n == 0 {
+			if acc.refused.N == 0 {
 				return false
 			}
-			s := acc.refused.head.of
-			acc.refused.del(&s.forMemory)
+			s := acc.refused.Head.Of
+			acc.refused.Del(&s.forMemory)
 			e.relieve(s)
 			return true
 		}) {
 			e.overflow.released = true // on in the next turn
 			continue
 		}
-		e.overflow.short.del(n)
+		e.overflow.short.Del(n)
 	}
 }
 
 // queueOver puts a message at the end of its socket's overflow queue.
 func (e *Engine) queueOver(m *rxMsg) {
 	s := m.sock
-	if s.over.push(m); s.over.n == 1 { // else it is known to wait
+	if s.over.Add(&m.waits, m); s.over.N == 1 { // else it is known to wait
 		e.pendSock(s)
 	}
 }
@@ -202,10 +203,10 @@ func (e *Engine) queueOver(m *rxMsg) {
 // pendSock has what waits at s tried again.
 func (e *Engine) pendSock(s *socket) {
 	c := s.cl
-	if !s.pend.on() {
-		c.pendSocks.add(&s.pend, s)
+	if !s.pend.On() {
+		c.pendSocks.Add(&s.pend, s)
 	}
-	c.untried = c.pendSocks.n
+	c.untried = c.pendSocks.N
 	e.pend(c)
 }
 
@@ -217,7 +218,7 @@ func (e *Engine) freeRx(m *rxMsg) {
 		e.freeRxID(c, m.rxid)
 	}
 	*m = rxMsg{}
-	e.pools.rxs.put(m)
+	e.pools.rxs.Put(m)
 }
 
 // drainSocks moves waiting messages to c, from one socket after the other, and
@@ -225,23 +226,23 @@ func (e *Engine) freeRx(m *rxMsg) {
 // of what it has, and is not looked at until then; one that has nothing stays
 // and is tried whenever an id came back.
 func (e *Engine) drainSocks(c *Client) (n int) {
-	for tries := 0; tries < drainEach && n < drainEach && c.untried > 0 && c.pendSocks.n > 0; tries++ {
-		s := c.pendSocks.head.of
+	for tries := 0; tries < drainEach && n < drainEach && c.untried > 0 && c.pendSocks.N > 0; tries++ {
+		s := c.pendSocks.Head.Of
 		cost, all := e.drainOver(s, drainSock)
 		n += cost
 		if !all && c.ev.Free() == 0 {
 			return n // still its turn
 		}
-		c.pendSocks.del(&s.pend)
+		c.pendSocks.Del(&s.pend)
 		switch {
 		case all:
 			c.untried--
 		case cost >= drainSock:
-			c.pendSocks.add(&s.pend, s)
-			c.untried = c.pendSocks.n
+			c.pendSocks.Add(&s.pend, s)
+			c.untried = c.pendSocks.N
 		default:
 			if c.untried--; s.rxTold == 0 {
-				c.pendSocks.add(&s.pend, s)
+				c.pendSocks.Add(&s.pend, s)
 			}
 		}
 	}
@@ -251,8 +252,8 @@ func (e *Engine) drainSocks(c *Client) (n int) {
 // drainOver moves waiting messages of s to its client while they cost less than
 // budget, and returns what they cost; all: none waits any more.
 func (e *Engine) drainOver(s *socket, budget int) (cost int, all bool) {
-	for s.over.n > 0 {
-		n := int(s.over.head.n)
+	for s.over.N > 0 {
+		n := int(s.over.Head.Of.n)
 		if cost >= budget || !e.moveOver(s) {
 			return cost, false
 		}
@@ -264,16 +265,16 @@ func (e *Engine) drainOver(s *socket, budget int) (cost int, all bool) {
 // moveOver moves the first message that waits at s to its client; false: there
 // is no room for it.
 func (e *Engine) moveOver(s *socket) bool {
-	c, m := s.cl, s.over.head
+	c, m := s.cl, s.over.Head.Of
 	if c.ev.Free() == 0 {
 		return false
 	}
 	a := arrival{src: m.src, sport: m.sport, srcInc: m.srcInc, cookie: m.cookie, at: m.at, asm: m.asm, n: int(m.n)}
 	if !m.inOver {
-		s.over.pop()
+		s.over.Pop()
 		e.putEvent(s, &a, m.rxid, m.chunk)
 		*m = rxMsg{}
-		e.pools.rxs.put(m)
+		e.pools.rxs.Put(m)
 		return true
 	}
 	id, chunk, ok := c.takeRx(s, a.n, s.rxTold == 0)
@@ -283,7 +284,7 @@ func (e *Engine) moveOver(s *socket) bool {
 	if a.n > 0 {
 		copy(c.recv.Bytes(chunk, a.n), m.over.Bytes(m.chunk, a.n))
 	}
-	s.over.pop()
+	s.over.Pop()
 	e.putEvent(s, &a, id, chunk)
 	e.freeRx(m)
 	return true

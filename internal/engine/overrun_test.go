@@ -51,8 +51,8 @@ func TestOverrunWakesWaiters(t *testing.T) {
 	}
 	w.run()
 	s := e.addrs.all[0].ports.get(10)
-	if s.waiters.n != 1 {
-		t.Fatalf("%d wait for a socket with %d bytes", s.waiters.n, s.rcvBytes)
+	if s.waiters.N != 1 {
+		t.Fatalf("%d wait for a socket with %d bytes", s.waiters.N, s.rcvBytes)
 	}
 	e.overrun(s, hostAddr(1))
 	w.run()

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/verbs"
 	"golang.org/x/sys/unix"
@@ -25,22 +26,22 @@ type peer struct {
 	lane      uint8
 	key       verbs.PeerKey // stands for this lane in exports: who was granted what on which connection
 	c         connection
-	begun     uint64     // Engine.clock when the connection, or the attempt, began
-	warned    uint64     // remote.untold up to here was queued on this lane
-	askedBy   *account   // whose share it is of, until it is met
-	slots     audience   // destinations that lead there
-	ups       uint64     // how often it came up again, and
-	downs     uint64     // went down: what destinations are told
-	flows     list[cell] // sockets with messages that wait for their turn
-	unmet     list[slot] // destinations with messages that wait for the one that asks who is there
-	sender    uint32     // incarnation of the socket whose message without an operation came last
-	sentAt    int64      // and when
-	sharedTo  int64      // until when a socket that sends few is taken to use it beside others
-	partials  []*rxMsg   // messages under assembly: one, on RDS/TCP of each of its lanes
-	nth       int        // in peerTable.all
-	gone      bool       // not in there any more
-	dirty     bool       // in dirtyPeers.flush, or being flushed
-	touched   bool       // while it was
+	begun     uint64           // Engine.clock when the connection, or the attempt, began
+	warned    uint64           // remote.untold up to here was queued on this lane
+	askedBy   *account         // whose share it is of, until it is met
+	slots     audience         // destinations that lead there
+	ups       uint64           // how often it came up again, and
+	downs     uint64           // went down: what destinations are told
+	flows     lists.List[cell] // sockets with messages that wait for their turn
+	unmet     lists.List[slot] // destinations with messages that wait for the one that asks who is there
+	sender    uint32           // incarnation of the socket whose message without an operation came last
+	sentAt    int64            // and when
+	sharedTo  int64            // until when a socket that sends few is taken to use it beside others
+	partials  []*rxMsg         // messages under assembly: one, on RDS/TCP of each of its lanes
+	nth       int              // in peerTable.all
+	gone      bool             // not in there any more
+	dirty     bool             // in dirtyPeers.flush, or being flushed
+	touched   bool             // while it was
 	reach     reach
 	uncounted bool // in e.uncounted
 	draining  bool // in e.draining
@@ -49,9 +50,9 @@ type peer struct {
 	lastEvent string
 	ctls      int // internal messages not ended
 	breaking  bool
-	timer     alarm[peer] // in deadlines.peers
-	row       uint16      // in the engine's lists, 0: none
-	whyKey    whyKey      // of whyText, see why
+	timer     lists.Alarm[peer] // in deadlines.peers
+	row       uint16            // in the engine's lists, 0: none
+	whyKey    whyKey            // of whyText, see why
 	whyText   string
 	counted   connCounts // in counts.sum
 }

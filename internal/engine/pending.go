@@ -24,7 +24,7 @@ func (e *Engine) pend(c *Client) {
 
 // waits reports whether something waits for room in c's event ring, or for
 // receive memory.
-func (c *Client) waits() bool { return c.pendOps.n+c.pendCells.n+c.pendNote.n+c.pendSocks.n > 0 }
+func (c *Client) waits() bool { return c.pendOps.N+c.pendCells.N+c.pendNote.N+c.pendSocks.N > 0 }
 
 // room reports whether an event may be written at once: nothing waits in front
 // of it for want of room.
@@ -38,7 +38,7 @@ func (c *Client) mayDrain() bool { return c.again || c.noRoom && c.ev.Free() > 0
 // turns, so that none waits for another that always has more.
 func (e *Engine) drainPending(c *Client) bool {
 	c.again, c.noRoom = false, false
-	c.untried = min(c.untried, c.pendSocks.n)
+	c.untried = min(c.untried, c.pendSocks.N)
 	done := 0
 	for done < drainTurn {
 		n := e.drainCells(c) + e.drainOps(c) + e.drainNotes(c) + e.drainSocks(c)
@@ -55,12 +55,12 @@ func (e *Engine) drainPending(c *Client) bool {
 
 // drainOps writes statuses and returns how many.
 func (e *Engine) drainOps(c *Client) (n int) {
-	for ; c.pendOps.n > 0 && n < drainEach; n++ {
-		t := c.pendOps.head
+	for ; c.pendOps.N > 0 && n < drainEach; n++ {
+		t := c.pendOps.Head.Of
 		if !e.putStatuses(t) {
 			break
 		}
-		c.pendOps.pop()
+		c.pendOps.Pop()
 		e.told(t)
 	}
 	return n
@@ -69,7 +69,6 @@ func (e *Engine) drainOps(c *Client) (n int) {
 // told ends t's stay in pendOps: its statuses were written, or nobody wants them
 // any more.
 func (e *Engine) told(t *txMsg) {
-	t.queued = false
 	e.statusTold(t.cell)
 	if t.done {
 		e.giveBack(t)
@@ -78,9 +77,9 @@ func (e *Engine) told(t *txMsg) {
 
 // drainCells tells waiters that their barrier was reached, and returns how many.
 func (e *Engine) drainCells(c *Client) (n int) {
-	for ; c.pendCells.n > 0 && n < drainEach && c.ev.Free() > 0; n++ {
-		ce := c.pendCells.head.of
-		c.pendCells.del(&ce.pend)
+	for ; c.pendCells.N > 0 && n < drainEach && c.ev.Free() > 0; n++ {
+		ce := c.pendCells.Head.Of
+		c.pendCells.Del(&ce.pend)
 		if ce.live() {
 			e.checkArmed(c, ce)
 		}
@@ -90,12 +89,12 @@ func (e *Engine) drainCells(c *Client) (n int) {
 
 // drainNotes writes what destinations have to tell, and returns of how many.
 func (e *Engine) drainNotes(c *Client) (n int) {
-	for ; c.pendNote.n > 0 && n < drainEach; n++ {
-		sl := c.pendNote.head.of
+	for ; c.pendNote.N > 0 && n < drainEach; n++ {
+		sl := c.pendNote.Head.Of
 		if !e.putNotices(sl) {
 			break
 		}
-		c.pendNote.del(&sl.pend)
+		c.pendNote.Del(&sl.pend)
 	}
 	return n
 }

@@ -16,7 +16,7 @@ import (
 
 // openPlace gives sl, new, a place if one is left.
 func (e *Engine) openPlace(sl *slot) {
-	if a := sl.cl.acct; a.waiting.n == 0 && uint64(a.dests) < sl.cl.user.Quota[config.Destinations] {
+	if a := sl.cl.acct; a.waiting.N == 0 && uint64(a.dests) < sl.cl.user.Quota[config.Destinations] {
 		e.takePlace(sl)
 	}
 }
@@ -25,7 +25,7 @@ func (e *Engine) openPlace(sl *slot) {
 // behind the others of its user.
 func (e *Engine) needPlace(sl *slot) {
 	a := sl.cl.acct
-	if a.waiting.n == 0 && e.freePlace(sl) {
+	if a.waiting.N == 0 && e.freePlace(sl) {
 		e.takePlace(sl)
 		return
 	}
@@ -52,11 +52,11 @@ func (e *Engine) takePlace(sl *slot) {
 // mayGiveWay lists sl if it has nothing under way.
 func (e *Engine) mayGiveWay(sl *slot) {
 	a := sl.cl.acct
-	if sl.msgs > 0 || !sl.counted || sl.inIdle.on() {
+	if sl.msgs > 0 || !sl.counted || sl.inIdle.On() {
 		return
 	}
-	a.idle.add(&sl.inIdle, sl)
-	if a.waiting.n > 0 {
+	a.idle.Add(&sl.inIdle, sl)
+	if a.waiting.N > 0 {
 		e.placesWanted(a)
 	}
 }
@@ -71,17 +71,17 @@ func (e *Engine) giveWay(a *account) bool {
 	if mutant.On(mutant.IdleKeepsPlace) {
 		return false
 	}
-	for range min(2*a.idle.n, idleLooks) {
-		if a.idle.n == 0 {
+	for range min(2*a.idle.N, idleLooks) {
+		if a.idle.N == 0 {
 			break
 		}
-		sl := a.idle.head.of
-		a.idle.del(&sl.inIdle)
+		sl := a.idle.Head.Of
+		a.idle.Del(&sl.inIdle)
 		switch {
 		case sl.msgs > 0: // listed again when it has nothing under way
 		case sl.used:
 			sl.used = false
-			a.idle.add(&sl.inIdle, sl)
+			a.idle.Add(&sl.inIdle, sl)
 		default:
 			e.leavePlace(sl)
 			return true
@@ -111,21 +111,21 @@ func (e *Engine) leavePlace(sl *slot) {
 // destClosed ends sl's count and leads those that wait to where they go.
 func (e *Engine) destClosed(sl *slot) {
 	a := sl.cl.acct
-	a.idle.del(&sl.inIdle)
+	a.idle.Del(&sl.inIdle)
 	if !sl.counted {
 		return
 	}
 	sl.counted = false
 	a.dests--
-	if a.waiting.n > 0 {
+	if a.waiting.N > 0 {
 		e.placesWanted(a)
 	}
 }
 
 // placesWanted has the places of a looked at in the next turn.
 func (e *Engine) placesWanted(a *account) {
-	if !a.inWanted.on() {
-		e.users.wanted.add(&a.inWanted, a)
+	if !a.inWanted.On() {
+		e.users.wanted.Add(&a.inWanted, a)
 	}
 }
 
@@ -133,10 +133,10 @@ func (e *Engine) placesWanted(a *account) {
 // as there are any.
 func (e *Engine) givePlaces(a *account) {
 	if e.chores.besides(func() bool {
-		if a.waiting.n == 0 {
+		if a.waiting.N == 0 {
 			return false
 		}
-		switch sl := a.waiting.head.of; {
+		switch sl := a.waiting.Head.Of; {
 		case sl.cl.dead || sl.sock.closed: // about to close, too
 			sl.leadTo(nil)
 		case !e.freePlace(sl):
@@ -153,11 +153,11 @@ func (e *Engine) givePlaces(a *account) {
 // placesGiven is givePlaces for all users that want some, once a turn. A user's
 // stays wanted while there are destinations that were not looked at.
 func (e *Engine) placesGiven() (work bool) {
-	for range e.users.wanted.n {
-		a := e.users.wanted.head.of
-		e.users.wanted.del(&a.inWanted)
+	for range e.users.wanted.N {
+		a := e.users.wanted.Head.Of
+		e.users.wanted.Del(&a.inWanted)
 		e.givePlaces(a)
-		if a.waiting.n > 0 && a.idle.n > 0 {
+		if a.waiting.N > 0 && a.idle.N > 0 {
 			e.placesWanted(a)
 		}
 		work = true

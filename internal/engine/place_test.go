@@ -48,8 +48,8 @@ func TestIdleDestinationsGiveWay(t *testing.T) {
 				}
 			}
 		}
-		if want := 3 * 2 * ports; got != want || acc.dests > quota || acc.waiting.n != 0 {
-			t.Errorf("to host %d: %d of %d messages, %d destinations with a place, %d wait", to, got, want, acc.dests, acc.waiting.n)
+		if want := 3 * 2 * ports; got != want || acc.dests > quota || acc.waiting.N != 0 {
+			t.Errorf("to host %d: %d of %d messages, %d destinations with a place, %d wait", to, got, want, acc.dests, acc.waiting.N)
 		}
 		w.clean(a, b, dst)
 	}
@@ -98,8 +98,8 @@ func TestPlacesDrained(t *testing.T) {
 		w.run()
 		got += dst.read()
 	}
-	if got != ports || e.users.accounts[1000].waiting.n != 0 {
-		t.Errorf("%d of %d messages, %d destinations wait", got, ports, e.users.accounts[1000].waiting.n)
+	if got != ports || e.users.accounts[1000].waiting.N != 0 {
+		t.Errorf("%d of %d messages, %d destinations wait", got, ports, e.users.accounts[1000].waiting.N)
 	}
 	// With nothing under way a drain makes every destination wait, those
 	// without a place too, and its end relieves them.

@@ -281,8 +281,8 @@ func TestDestinationQuota(t *testing.T) {
 		w.run()
 		count := func() int { return dst.cl.waitingMsgs() }
 		acc := e.users.accounts[1000]
-		if n := count(); n != 1 || acc.dests != 2 || acc.waiting.n != 2 || b.cl.table.Slot(0).LoadCongested() == 0 || other.cl.table.Slot(0).LoadCongested() != 0 {
-			t.Errorf("to %v: %d messages, account %d + %d, congested %d", addr, n, acc.dests, acc.waiting.n, b.cl.table.Slot(0).LoadCongested())
+		if n := count(); n != 1 || acc.dests != 2 || acc.waiting.N != 2 || b.cl.table.Slot(0).LoadCongested() == 0 || other.cl.table.Slot(0).LoadCongested() != 0 {
+			t.Errorf("to %v: %d messages, account %d + %d, congested %d", addr, n, acc.dests, acc.waiting.N, b.cl.table.Slot(0).LoadCongested())
 		}
 		b.alive(true)
 		b.seg.WantSlot(0).SetRelief()
@@ -290,8 +290,8 @@ func TestDestinationQuota(t *testing.T) {
 		// its messages are delivered the next.
 		a.put(func(e *shm.Entry) { *e.Sub() = shm.Sub{Kind: shm.KindCancel, Slot: 0} })
 		w.run()
-		if n := count(); n != 4 || acc.dests != 2 || acc.waiting.n != 0 || b.cl.table.Slot(0).LoadCongested() != 0 {
-			t.Errorf("to %v: after a cancel %d messages, account %d + %d", addr, n, acc.dests, acc.waiting.n)
+		if n := count(); n != 4 || acc.dests != 2 || acc.waiting.N != 0 || b.cl.table.Slot(0).LoadCongested() != 0 {
+			t.Errorf("to %v: after a cancel %d messages, account %d + %d", addr, n, acc.dests, acc.waiting.N)
 		}
 		relief := 0
 		var ev shm.Entry
@@ -308,8 +308,8 @@ func TestDestinationQuota(t *testing.T) {
 		w.run()
 		b.sendMsg(bs, 0, 4, 1)
 		w.run()
-		if n := count(); n != 4 || acc.waiting.n != 1 {
-			t.Errorf("to %v: %d messages, account %d + %d", addr, n, acc.dests, acc.waiting.n)
+		if n := count(); n != 4 || acc.waiting.N != 1 {
+			t.Errorf("to %v: %d messages, account %d + %d", addr, n, acc.dests, acc.waiting.N)
 		}
 		if to == 0 {
 			a.put(func(e *shm.Entry) { *e.SubDest() = shm.SubDest{Kind: shm.KindCloseDest, Slot: 0} })
@@ -317,8 +317,8 @@ func TestDestinationQuota(t *testing.T) {
 			a.at.Close()
 		}
 		w.run()
-		if n := count(); n != 5 || acc.waiting.n != 0 {
-			t.Errorf("to %v: after the end %d messages, account %d + %d", addr, n, acc.dests, acc.waiting.n)
+		if n := count(); n != 5 || acc.waiting.N != 0 {
+			t.Errorf("to %v: after the end %d messages, account %d + %d", addr, n, acc.dests, acc.waiting.N)
 		}
 		a.at.Close()
 		w.clean(b, other, dst)

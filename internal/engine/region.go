@@ -6,6 +6,7 @@ import (
 
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
@@ -45,10 +46,10 @@ type region struct {
 	once   once   // whom it is granted to
 	ended  bool   // its one use was told to sock: it is not the client's any more
 
-	inAll, inSock, inRevoking, inDead link[region]
+	inAll, inSock, inRevoking, inDead lists.Link[region]
 
-	queued  list[ctlMsg] // GRANTs that have not been acked
-	holders []*holding   // peers with grants, by their keys
+	queued  lists.List[ctlMsg] // GRANTs that have not been acked
+	holders []*holding         // peers with grants, by their keys
 
 	flush   []flush     // lanes that have to confirm that nothing of theirs is on its way
 	heard   []*peer     // lanes that have received REVOKE
@@ -58,9 +59,9 @@ type region struct {
 // keyTable is the regions of all clients.
 type keyTable struct {
 	by       map[uint32]*region // by rkey
-	all      list[region]       // in order of registration
+	all      lists.List[region] // in order of registration
 	retiring work[region]       // nobody can use their keys any more
-	holdings pool[holding]
+	holdings lists.Pool[holding]
 
 	revoking rounds[region] // their keys are being taken back
 	pressing chore          // of revoking, see tickRegions
@@ -166,8 +167,8 @@ func (e *Engine) register(s *socket, b *buffer, off, n uint64, rights rdmaop.Rig
 	b.users++
 	e.keys.by[r.id] = r
 	s.cl.acct.regions++
-	e.keys.all.add(&r.inAll, r)
-	s.regions.add(&r.inSock, r)
+	e.keys.all.Add(&r.inAll, r)
+	s.regions.Add(&r.inSock, r)
 	e.st.C[stats.Regions]++
 	return r, nil
 }
@@ -200,7 +201,7 @@ func (e *Engine) releaseRegion(r *region) {
 	if r.exp.State() != rdmaop.ExportLive {
 		return
 	}
-	r.sock.regions.del(&r.inSock)
+	r.sock.regions.Del(&r.inSock)
 	e.withdrawGrants(r)
 	e.askHolders(r)
 	e.tellRevoke(r, r.exp.Revoke(nil, e.now+e.cfg.RevokeTimeout))
@@ -213,15 +214,15 @@ func (e *Engine) retire(r *region) {
 	}
 	r.mr.Dereg()
 	delete(e.keys.by, r.id)
-	for r.queued.n > 0 { // to a peer that is gone
-		m := r.queued.head.of
-		r.queued.del(&m.inRegion)
+	for r.queued.N > 0 { // to a peer that is gone
+		m := r.queued.Head.Of
+		r.queued.Del(&m.inRegion)
 		m.region = nil
 	}
 	r.cl.acct.regions--
-	e.keys.all.del(&r.inAll)
-	e.keys.revoking.del(&r.inRevoking)
-	e.keys.retiring.del(&r.inDead)
+	e.keys.all.Del(&r.inAll)
+	e.keys.revoking.Del(&r.inRevoking)
+	e.keys.retiring.Del(&r.inDead)
 	e.st.C[stats.Regions]--
 	r.buf.users--
 	e.maybeFreeBuffer(r.buf)

@@ -61,7 +61,7 @@ func (e *Engine) tellRevoke(r *region, keys []verbs.PeerKey) {
 	if e.retireIfDead(r) {
 		return
 	}
-	e.keys.revoking.add(&r.inRevoking, r)
+	e.keys.revoking.Add(&r.inRevoking, r)
 	if e.keys.pressAt == 0 {
 		e.keys.pressAt = e.now + revokeScanNs
 	}
@@ -218,7 +218,7 @@ func (e *Engine) tickRegions() {
 	e.keys.pressAt = 0
 	e.keys.revoking.all()
 	e.chores.begin(&e.keys.pressing)
-	if e.keys.revoking.n > 0 {
+	if e.keys.revoking.N > 0 {
 		e.keys.pressAt = e.now + revokeScanNs
 		e.due.by(e.keys.pressAt)
 	}

@@ -66,10 +66,10 @@ func (e *Engine) freeRxID(c *Client, id uint32) {
 	}
 	*r = rxEntry{}
 	c.rxFree = append(c.rxFree, id)
-	if s.over.n > 0 && !s.closed {
+	if s.over.N > 0 && !s.closed {
 		e.pendSock(s)
-	} else if c.pendSocks.n > 0 {
-		c.untried = c.pendSocks.n
+	} else if c.pendSocks.N > 0 {
+		c.untried = c.pendSocks.N
 		e.pend(c)
 	}
 }

@@ -164,8 +164,8 @@ func TestUnreadSockets(t *testing.T) {
 					t.Errorf("%d bytes of the arena in use, %d of %d receive ids free", n, len(u.to.cl.rxFree), len(u.to.cl.rx))
 				}
 				for _, s := range u.to.cl.socks {
-					if s.rxIDs != 0 || s.rxTold != 0 || s.rxMem != 0 || s.over.n != 0 {
-						t.Errorf("port %d: %d ids, %d told, %d bytes, %d in overflow are left", s.port, s.rxIDs, s.rxTold, s.rxMem, s.over.n)
+					if s.rxIDs != 0 || s.rxTold != 0 || s.rxMem != 0 || s.over.N != 0 {
+						t.Errorf("port %d: %d ids, %d told, %d bytes, %d in overflow are left", s.port, s.rxIDs, s.rxTold, s.rxMem, s.over.N)
 					}
 				}
 				u.w.clean(u.to, u.from)

@@ -76,7 +76,7 @@ func TestShareOfMemory(t *testing.T) {
 			e := w.es[0]
 			hostile, second, good := w.reader(1000, 10), w.reader(1000, 11), w.reader(1001, 12)
 			x := w.writer(20, hostile, second, good)
-			for i := 0; !hostile.socket().forMemory.on(); i++ {
+			for i := 0; !hostile.socket().forMemory.On(); i++ {
 				if x.send(0, 1, size) == 0 || i > 100_000 {
 					t.Fatal("is never refused")
 				}
@@ -85,7 +85,7 @@ func TestShareOfMemory(t *testing.T) {
 				t.Errorf("refused with %d bytes held of %d", a.held, e.cfg.OverflowBytes)
 			}
 			// Its user's other sockets share its fate.
-			if x.send(1, 30, 300_000); !second.socket().forMemory.on() {
+			if x.send(1, 30, 300_000); !second.socket().forMemory.On() {
 				t.Error("another socket of the user is not refused")
 			}
 			// Others do not: 3 MiB that wait for a reader, and those come.
@@ -122,7 +122,7 @@ func TestShareInPieces(t *testing.T) {
 	e := w.es[0]
 	pins, drain, good := w.reader(1000, 10), w.reader(1000, 11), w.reader(1001, 12)
 	x := w.writer(20, pins, drain, good)
-	for !pins.socket().forMemory.on() && !drain.socket().forMemory.on() {
+	for !pins.socket().forMemory.On() && !drain.socket().forMemory.On() {
 		if x.send(0, 1, 100)+x.send(1, 1, 200_000) == 0 {
 			t.Fatal("is never refused")
 		}
@@ -135,7 +135,7 @@ func TestShareInPieces(t *testing.T) {
 	for range 3 {
 		y.send(0, 1, 1<<20)
 	}
-	if good.socket().forMemory.on() || e.counts.sum.RecvRefused == 0 {
+	if good.socket().forMemory.On() || e.counts.sum.RecvRefused == 0 {
 		t.Errorf("refused a long message with %d of %d bytes in use", e.overflow.held, e.cfg.OverflowBytes)
 	}
 	w.clean(pins.raw, drain.raw, good.raw, x.raw, y.raw)
@@ -149,7 +149,7 @@ func TestManyUsersShare(t *testing.T) {
 	for i := range uint32(3) {
 		r := w.reader(1000+i, uint16(10+i))
 		x := w.writer(uint16(100+i), r)
-		for !r.socket().forMemory.on() {
+		for !r.socket().forMemory.On() {
 			if x.send(0, 1, 100_000) == 0 {
 				t.Fatal("is never refused")
 			}

@@ -38,7 +38,7 @@ func (p *InProcess) Unpublished() int { return p.cl.ev.Unpublished() }
 
 // Waiting counts the messages whose statuses wait for room in the process's event
 // ring.
-func (p *InProcess) Waiting() int { return p.cl.pendOps.n }
+func (p *InProcess) Waiting() int { return p.cl.pendOps.N }
 
 // Clients counts the attached clients.
 func Clients(e *Engine) int { return len(e.clients.all) }
@@ -121,14 +121,14 @@ func Leaks(e *Engine) (found []string) {
 			found = append(found, fmt.Sprintf("%d %s", n, what))
 		}
 	}
-	say(len(e.clients.all)+e.clients.leaving.n, "clients")
-	say(e.jobs.n, "slots with local work")
-	say(e.pools.msgs.out, "submitted messages")
-	say(e.pools.ops.out, "operations")
-	say(e.pools.rxs.out, "arrived messages")
-	say(e.pools.ctls.out, "internal messages")
-	say(e.keys.holdings.out, "records of who holds a region")
-	say(len(e.keys.by)+e.keys.revoking.n, "regions")
+	say(len(e.clients.all)+e.clients.leaving.N, "clients")
+	say(e.jobs.N, "slots with local work")
+	say(e.pools.msgs.Out, "submitted messages")
+	say(e.pools.ops.Out, "operations")
+	say(e.pools.rxs.Out, "arrived messages")
+	say(e.pools.ctls.Out, "internal messages")
+	say(e.keys.holdings.Out, "records of who holds a region")
+	say(len(e.keys.by)+e.keys.revoking.N, "regions")
 	say(e.overflow.held, "overflow bytes")
 	say(len(e.overflow.mem)/shm.WindowSize-len(e.overflow.free), "overflow windows")
 	idle := 0
@@ -138,8 +138,8 @@ func Leaks(e *Engine) (found []string) {
 		}
 	}
 	say(len(e.users.accounts)-idle, "accounts of users")
-	say(e.overflow.short.n, "accounts of users that refused for want of memory")
-	say(e.users.wanted.n, "accounts of users that want places for destinations")
+	say(e.overflow.short.N, "accounts of users that refused for want of memory")
+	say(e.users.wanted.N, "accounts of users that want places for destinations")
 	say(e.users.mem.Sum().Maps, "mappings for clients")
 	for _, r := range e.devices.rails {
 		say(len(r.repost), "receive buffers not posted")
@@ -162,14 +162,14 @@ func Leaks(e *Engine) (found []string) {
 		say(i.Queued, name+"messages queued")
 		say(i.Unacked, name+"messages unacked")
 		say(i.Stopped, name+"messages refused")
-		say(p.flows.n, name+"sockets that wait for their turn")
+		say(p.flows.N, name+"sockets that wait for their turn")
 		say(i.OutstandingWRs, name+"work requests outstanding")
 		say(p.grants.Len(), name+"grants")
 		say(p.shares.all+len(p.shares.of), name+"grants of ours")
 		say(len(p.owed), name+"revocations to be answered")
 		say(len(p.untold), name+"revocations to be told")
 		say(len(p.partials), name+"messages under assembly")
-		say(btoi(p.slots.n > 0), name+"destinations")
+		say(btoi(p.slots.N > 0), name+"destinations")
 	}
 	say(e.cfg.SendBufs-len(e.sendBufs.free), "send buffers")
 	say(e.cfg.MaxPeers-ctls, "control buffers")

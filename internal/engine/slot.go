@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/rdsd/rdsd/barrier"
+	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -18,39 +19,39 @@ type slot struct {
 	peer     *peer  // nil: same host, or no room for one more peer
 	local    *local // nil: another host
 	closed   bool
-	counted  bool        // it has a place: see place.go
-	used     bool        // since it was last asked to give way
-	msgs     int         // under way, but those that were passed on at once
-	txs      list[txMsg] // these, but those that are being withdrawn
-	cancelTo uint64      // those up to this Engine.clock are withdrawn
-	inCancel link[slot]  // Engine.cancelling, until that is done
-	inIdle   link[slot]  // account.idle
+	counted  bool              // it has a place: see place.go
+	used     bool              // since it was last asked to give way
+	msgs     int               // under way, but those that were passed on at once
+	txs      lists.List[txMsg] // these, but those that are being withdrawn
+	cancelTo uint64            // those up to this Engine.clock are withdrawn
+	inCancel lists.Link[slot]  // Engine.cancelling, until that is done
+	inIdle   lists.Link[slot]  // account.idle
 
 	lead   *audience // of those that lead to the same: of a peer, of a port of this host, homeless
-	inLead link[slot]
-	inSock link[slot] // socket.slots
+	inLead lists.Link[slot]
+	inSock lists.Link[slot] // socket.slots
 
 	// Messages in order, on the same host waiting for their copies or for the
 	// destination socket, else for a peer or for their turn, see turns.go.
-	q      list[txMsg]
-	inTurn link[slot] // cell.turn
-	handed int        // messages that its connection has and that are not done
-	pin    *pin       // the socket that it leads to
-	gone   link[slot] // client.gone
-	asks   *txMsg     // on its way to find out which that is; the others wait
-	unmet  link[slot] // peer.unmet, while messages wait for that
-	job    link[slot] // Engine.jobs
-	waitOn *socket    // refused there; resumes when it has room
-	wait   link[slot] // waitOn.waiters
+	q      lists.List[txMsg]
+	inTurn lists.Link[slot] // cell.turn
+	handed int              // messages that its connection has and that are not done
+	pin    *pin             // the socket that it leads to
+	gone   lists.Link[slot] // client.gone
+	asks   *txMsg           // on its way to find out which that is; the others wait
+	unmet  lists.Link[slot] // peer.unmet, while messages wait for that
+	job    lists.Link[slot] // Engine.jobs
+	waitOn *socket          // refused there; resumes when it has room
+	wait   lists.Link[slot] // waitOn.waiters
 
 	// Notices not yet told.
 	lost, nosock, down, up, gaveUp uint64
 	ups, downs                     uint64 // of peer.ups and peer.downs, what it was told of
 	ungranted                      uint64 // cookies that could not be granted
 	relief, crowded                bool
-	reach                          uint8      // why its host is not reached, as published
-	reachNews                      bool       // ... and not told yet
-	pend                           link[slot] // client.pendNote
+	reach                          uint8            // why its host is not reached, as published
+	reachNews                      bool             // ... and not told yet
+	pend                           lists.Link[slot] // client.pendNote
 }
 
 // cell counts the operations of one socket towards one address.
@@ -59,8 +60,8 @@ type cell struct {
 	sock   *socket
 	addr   netip.Addr
 	mark   barrier.Mark
-	pend   link[cell] // client.pendCells
-	raised bool       // in cl.raised
+	pend   lists.Link[cell] // client.pendCells
+	raised bool             // in cl.raised
 
 	// See publishMark. Of the cell's messages so many were ever put into
 	// cl.pendOps, and so many of them have left it.
@@ -68,9 +69,9 @@ type cell struct {
 	shown        uint64 // the mark as published
 	next, nextAt uint64 // the mark to publish when told has reached nextAt
 
-	turn    list[slot] // with messages that wait for their turn on a connection
-	inFlows link[cell] // peer.flows, while there are some
-	credit  int        // what the socket may hand over in its turn, see feed
+	turn    lists.List[slot] // with messages that wait for their turn on a connection
+	inFlows lists.Link[cell] // peer.flows, while there are some
+	credit  int              // what the socket may hand over in its turn, see feed
 }
 
 // live reports whether the cell is still that of its socket: the client may use
@@ -112,7 +113,7 @@ func (e *Engine) openSlot(c *Client, d *shm.SubDest) {
 	c.table.Slot(d.Slot).StoreLimits(e.limitsOf(s.local, addr))
 	e.openPlace(sl)
 	c.slots[d.Slot] = sl
-	s.slots.add(&sl.inSock, sl)
+	s.slots.Add(&sl.inSock, sl)
 	c.table.Slot(d.Slot).StoreGen(d.Gen)
 	if c.table.Slot(d.Slot).LoadCongested() != 0 {
 		sl.crowded = true // again: who looked before Gen was stored saw nothing
@@ -126,7 +127,7 @@ func (e *Engine) home(sl *slot) {
 		sl.local = l
 		e.setSlotCongested(sl, l.cong.Test(sl.port))
 		sl.leadTo(l.to(sl.port))
-		if sl.q.n > 0 {
+		if sl.q.N > 0 {
 			e.addJob(sl)
 		}
 		return
@@ -143,7 +144,7 @@ func (e *Engine) home(sl *slot) {
 
 // sendWaiting hands what waited for sl to have a peer to the connection.
 func (e *Engine) sendWaiting(sl *slot) {
-	if sl.q.n > 0 {
+	if sl.q.N > 0 {
 		e.queueUp(sl)
 		e.touch(sl.peer)
 	}
@@ -152,10 +153,10 @@ func (e *Engine) sendWaiting(sl *slot) {
 // leadTo puts sl on l instead of the list it was on, nil: on none.
 func (sl *slot) leadTo(l *audience) {
 	if sl.lead != nil {
-		sl.lead.del(&sl.inLead)
+		sl.lead.Del(&sl.inLead)
 	}
 	if sl.lead = l; l != nil {
-		l.add(&sl.inLead, sl)
+		l.Add(&sl.inLead, sl)
 	}
 }
 
@@ -171,7 +172,7 @@ func (l *local) to(port uint16) *audience {
 
 // forget drops the list if it is empty.
 func (l *local) forget(port uint16) {
-	if l.slots[port].n == 0 {
+	if l.slots[port].N == 0 {
 		delete(l.slots, port)
 	}
 }
@@ -215,15 +216,15 @@ func (e *Engine) findHomes() {
 	}
 	e.homeless.at = 0
 	// Of one user there may be too many and room for another's.
-	for range min(e.homeless.audience.n, homesATurn) {
-		sl := e.homeless.audience.head.of
+	for range min(e.homeless.audience.N, homesATurn) {
+		sl := e.homeless.audience.Head.Of
 		if e.findHome(sl) {
 			e.sendWaiting(sl)
 		} else {
 			sl.leadTo(&e.homeless.audience) // at its end
 		}
 	}
-	if e.homeless.audience.n > 0 {
+	if e.homeless.audience.N > 0 {
 		e.homeless.at = e.now + homeRetryNs
 		e.due.by(e.homeless.at)
 	}
@@ -239,7 +240,7 @@ func (e *Engine) closeSlot(sl *slot) {
 	sl.closed = true
 	if p := sl.peer; p != nil {
 		e.refresh(sl)
-	} else if sl.txs.n > 0 {
+	} else if sl.txs.N > 0 {
 		e.cancel(sl)
 	} else {
 		e.stopWaiting(sl)
@@ -253,14 +254,14 @@ func (e *Engine) closeSlot(sl *slot) {
 	}
 	switch {
 	case sl.sock.closed:
-		sl.cl.pendNote.del(&sl.pend)
-	case sl.pend.on() && sl.cl.crowded():
+		sl.cl.pendNote.Del(&sl.pend)
+	case sl.pend.On() && sl.cl.crowded():
 		e.foldNotices(sl)
 	} // else what it has to tell is still told
-	sl.cl.gone.del(&sl.gone)
-	e.jobs.del(&sl.job)
+	sl.cl.gone.Del(&sl.gone)
+	e.jobs.Del(&sl.job)
 	sl.cl.slots[sl.idx] = nil
-	sl.sock.slots.del(&sl.inSock)
+	sl.sock.slots.Del(&sl.inSock)
 	sl.cl.table.Slot(sl.idx).StoreGen(0)
 	e.destClosed(sl)
 }

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 )
@@ -27,25 +28,25 @@ type socket struct {
 	rcvBytes  int // delivered or waiting, not yet taken by the application
 	rcvMsgs   int // the messages that have any of it
 	congested bool
-	congAt    int64                // when it became so, unix ns
-	overrun   bool                 // a kernel sent more than there is memory for, see there
-	left      bool                 // it is off its port, which may be another socket's
-	forMemory link[socket]         // account.refused: it refused for want of daemon memory
-	over      queue[rxMsg, *rxMsg] // arrived, no room at the client yet
-	pend      link[socket]         // client.pendSocks
-	rxIDs     int                  // receive ids that it has, rxTold of them told to the client
+	congAt    int64              // when it became so, unix ns
+	overrun   bool               // a kernel sent more than there is memory for, see there
+	left      bool               // it is off its port, which may be another socket's
+	forMemory lists.Link[socket] // account.refused: it refused for want of daemon memory
+	over      lists.List[rxMsg]  // arrived, no room at the client yet
+	pend      lists.Link[socket] // client.pendSocks
+	rxIDs     int                // receive ids that it has, rxTold of them told to the client
 	rxTold    int
-	rxMem     int          // bytes of the receive arena, rounded
-	partials  list[rxMsg]  // messages under assembly
-	waiters   list[slot]   // local slots stopped because this socket refused
-	toWake    int          // of the first of them, while it is in Engine.rousing
-	inRoused  link[socket] // Engine.rousing
+	rxMem     int                // bytes of the receive arena, rounded
+	partials  lists.List[rxMsg]  // messages under assembly
+	waiters   lists.List[slot]   // local slots stopped because this socket refused
+	toWake    int                // of the first of them, while it is in Engine.rousing
+	inRoused  lists.Link[socket] // Engine.rousing
 
-	regions list[region] // live ones
-	slots   list[slot]   // its open destinations
-	folded  *slot        // what closed ones have to tell beyond what is kept of each, nil: nothing
+	regions lists.List[region] // live ones
+	slots   lists.List[slot]   // its open destinations
+	folded  *slot              // what closed ones have to tell beyond what is kept of each, nil: nothing
 
-	txs list[txMsg] // submitted and not yet returned
+	txs lists.List[txMsg] // submitted and not yet returned
 	// Messages without operations to peers, in this period of fewIn and the one before.
 	counted, before int
 	countAt         int64

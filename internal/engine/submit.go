@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -17,30 +18,29 @@ const cancelled = conn.Cancelled
 // txMsg is a submitted message, from its descriptor to the return of its id.
 // Pooled.
 type txMsg struct {
-	m    conn.Msg
-	next *txMsg
-	all  link[txMsg] // socket.txs
-	inTo link[txMsg] // slot.txs
-	inQ  link[txMsg] // slot.q
-	cl   *Client
-	sock *socket
-	slot *slot
-	pin  *pin   // of slot, when it was submitted
-	name uint32 // incarnation of the destination that the application named, 0: none
-	id   uint32
-	at   int64  // Engine.now when it was taken in
-	nth  uint64 // Engine.clock then
+	m      conn.Msg
+	all    lists.Link[txMsg] // socket.txs
+	inTo   lists.Link[txMsg] // slot.txs
+	inQ    lists.Link[txMsg] // slot.q
+	inPend lists.Link[txMsg] // Client.pendOps: its operations have statuses to be told
+	cl     *Client
+	sock   *socket
+	slot   *slot
+	pin    *pin   // of slot, when it was submitted
+	name   uint32 // incarnation of the destination that the application named, 0: none
+	id     uint32
+	at     int64  // Engine.now when it was taken in
+	nth    uint64 // Engine.clock then
 
 	buf *buffer // its payload is in there, nil: in the send arena
 
-	limit alarm[txMsg] // in deadlines.limits
+	limit lists.Alarm[txMsg] // in deadlines.limits
 
 	opv    [2]*txOp
 	nops   int
 	cell   *cell      // with operations
 	errno  unix.Errno // why m.Bad was refused
 	done   bool       // the connection is through with it
-	queued bool       // in cl.pendOps
 	handed bool       // to its connection
 
 	ungranted     bool // the cookie it carries is to be granted when it is handed on
@@ -50,8 +50,6 @@ type txMsg struct {
 // ops are the operations of t: none, an RDMA operation, an atomic, or both in
 // this order.
 func (t *txMsg) ops() []*txOp { return t.opv[:t.nops] }
-
-func (t *txMsg) link() **txMsg { return &t.next }
 
 // What descriptors cost against a client's bytes per turn, besides payload:
 // about the time it takes to copy so much.
@@ -173,7 +171,7 @@ func (e *Engine) submit(c *Client, d shm.Sub, ods []shm.SubOp) int {
 	if len(ods) == 0 && e.passOn(c, s, sl, &d, pay.mem) {
 		return len(pay.mem)
 	}
-	t := e.pools.msgs.get()
+	t := e.pools.msgs.Get()
 	t.cl, t.sock, t.slot, t.id, t.at = c, s, sl, d.MsgID, e.now
 	t.pin, t.name = sl.pin, d.DstInc
 	// t.m is zero. Field by field: see arrival.
@@ -188,8 +186,8 @@ func (e *Engine) submit(c *Client, d shm.Sub, ods []shm.SubOp) int {
 	c.refs++
 	sl.msgs++
 	t.nth = e.tick()
-	sl.txs.add(&t.inTo, t)
-	s.txs.add(&t.all, t)
+	sl.txs.Add(&t.inTo, t)
+	s.txs.Add(&t.all, t)
 	s.sndBytes += len(pay.mem)
 	e.queued.msgs++
 	e.queued.bytes += len(pay.mem)
@@ -228,7 +226,7 @@ func (e *Engine) route(t *txMsg) {
 		if t.nops == 0 {
 			p.from(t.sock, e.now)
 		}
-		if t.slot.q.n > 0 || t.slot.asks != nil || p.flows.n > 0 || p.full(t, e.now) {
+		if t.slot.q.N > 0 || t.slot.asks != nil || p.flows.N > 0 || p.full(t, e.now) {
 			e.wait(t)
 			e.touch(p)
 		} else {
@@ -305,7 +303,7 @@ func (e *Engine) msgDone(t *txMsg, o conn.Outcome) {
 	if t.nops > 0 {
 		e.opsDone(t, o)
 	}
-	if !t.queued {
+	if !t.inPend.On() {
 		e.giveBack(t)
 	}
 }
@@ -326,12 +324,12 @@ func (e *Engine) giveBack(t *txMsg) {
 
 // unlist ends t's accounting.
 func (e *Engine) unlist(t *txMsg) {
-	e.due.limits.drop(&t.limit)
+	e.due.limits.Drop(&t.limit)
 	if t.handed {
 		t.handed = false
 		t.slot.handed--
 	}
-	t.slot.txs.del(&t.inTo)
+	t.slot.txs.Del(&t.inTo)
 	if t.slot.msgs--; t.slot.msgs == 0 {
 		e.mayGiveWay(t.slot)
 	}
@@ -340,7 +338,7 @@ func (e *Engine) unlist(t *txMsg) {
 		b.users--
 		e.maybeFreeBuffer(b)
 	}
-	if t.sock.txs.del(&t.all); t.sock.txs.n == 0 {
+	if t.sock.txs.Del(&t.all); t.sock.txs.N == 0 {
 		e.st.C[stats.SendQueueEmpty]++
 	}
 	t.sock.sndBytes -= len(t.m.Data)
@@ -356,8 +354,8 @@ func (e *Engine) freeMsg(t *txMsg) {
 		e.freeOp(c, o)
 	}
 	t.m = conn.Msg{}
-	t.next, t.cl, t.sock, t.slot, t.pin, t.cell = nil, nil, nil, nil, nil, nil
-	t.errno, t.nops, t.done, t.queued, t.ungranted, t.toldUngranted = 0, 0, false, false, false, false
-	e.pools.msgs.put(t)
+	t.cl, t.sock, t.slot, t.pin, t.cell = nil, nil, nil, nil, nil
+	t.errno, t.nops, t.done, t.ungranted, t.toldUngranted = 0, 0, false, false, false
+	e.pools.msgs.Put(t)
 	e.unref(c)
 }

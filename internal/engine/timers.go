@@ -1,10 +1,12 @@
 package engine
 
+import "github.com/rdsd/rdsd/internal/lists"
+
 // deadlines is what is to be done by time alone.
 type deadlines struct {
-	peers  alarms[peer]  // whose connections have a timer
-	limits alarms[txMsg] // messages that are given up; most have no limit, and are not in there
-	next   int64         // when runTimers has something to do, 0: never
+	peers  lists.Alarms[peer]  // whose connections have a timer
+	limits lists.Alarms[txMsg] // messages that are given up; most have no limit, and are not in there
+	next   int64               // when runTimers has something to do, 0: never
 
 	ticking []*peer // scratch of runTimers
 }
@@ -20,8 +22,8 @@ func (d *deadlines) by(t int64) {
 // cleared leaves its peer where it is, which then is looked at too early, once:
 // connections set and clear the timer of their acks with every few messages.
 func (d *deadlines) peer(p *peer, at int64) {
-	if at != 0 && (p.timer.at == 0 || at < p.timer.at) {
-		d.peers.set(&p.timer, p, at)
+	if at != 0 && (p.timer.When() == 0 || at < p.timer.When()) {
+		d.peers.Set(&p.timer, p, at)
 	}
 	d.by(at)
 }
@@ -36,7 +38,7 @@ func (e *Engine) runTimers() {
 	e.due.next = 0
 	ticking := e.due.ticking[:0] // first all, for a tick may set the timer anew
 	for len(ticking) < ticksATurn {
-		p := e.due.peers.due(e.now)
+		p := e.due.peers.Due(e.now)
 		if p == nil {
 			break
 		}
@@ -47,7 +49,7 @@ func (e *Engine) runTimers() {
 		p.c.Tick(e.now)
 	}
 	e.due.ticking = ticking
-	e.due.by(e.due.peers.next())
+	e.due.by(e.due.peers.Next())
 	e.letGo()
 	e.endStalled()
 	e.giveUps()

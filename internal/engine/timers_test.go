@@ -20,7 +20,7 @@ func TestTimersModel(t *testing.T) {
 			p := peers[rng.IntN(len(peers))]
 			switch at := now + int64(rng.IntN(200)); rng.IntN(6) {
 			case 0:
-				d.peers.drop(&p.timer)
+				d.peers.Drop(&p.timer)
 				delete(want, p)
 			case 1:
 				d.peer(p, 0)
@@ -31,20 +31,20 @@ func TestTimersModel(t *testing.T) {
 				}
 			}
 			last := int64(0)
-			for p := d.peers.due(now); p != nil; p = d.peers.due(now) {
+			for p := d.peers.Due(now); p != nil; p = d.peers.Due(now) {
 				w, ok := want[p]
-				if !ok || w > now || w < last || p.timer.at != 0 {
+				if !ok || w > now || w < last || p.timer.When() != 0 {
 					t.Fatalf("seed %d, time %d: a peer is due that is wanted at %d (%v), after one at %d", seed, now, w, ok, last)
 				}
 				last = w
 				delete(want, p)
 			}
-			if len(d.peers.byTime) != len(want) {
-				t.Fatalf("seed %d, time %d: %d armed, want %d", seed, now, len(d.peers.byTime), len(want))
+			if d.peers.Len() != len(want) {
+				t.Fatalf("seed %d, time %d: %d armed, want %d", seed, now, d.peers.Len(), len(want))
 			}
 			for p, at := range want {
-				if at <= now || p.timer.at != at || d.peers.byTime[p.timer.pos].of != p {
-					t.Fatalf("seed %d, time %d: a peer wanted at %d has %d", seed, now, at, p.timer.at)
+				if at <= now || p.timer.When() != at {
+					t.Fatalf("seed %d, time %d: a peer wanted at %d has %d", seed, now, at, p.timer.When())
 				}
 			}
 		}

@@ -74,13 +74,13 @@ func (p *peer) rationed(sl *slot, now int64) bool {
 // next is the first of ce's destinations that may have something handed over,
 // nil if all have enough. Few can: it takes shareWindow message ids each.
 func (p *peer) next(ce *cell, now int64) *slot {
-	for range ce.turn.n {
-		sl := ce.turn.head.of
-		if sl.q.n == 0 || !p.rationed(sl, now) {
+	for range ce.turn.N {
+		sl := ce.turn.Head.Of
+		if sl.q.N == 0 || !p.rationed(sl, now) {
 			return sl
 		}
-		ce.turn.del(&sl.inTurn)
-		ce.turn.add(&sl.inTurn, sl)
+		ce.turn.Del(&sl.inTurn)
+		ce.turn.Add(&sl.inTurn, sl)
 	}
 	return nil
 }
@@ -105,7 +105,7 @@ func (e *Engine) handOver(p *peer, t *txMsg) {
 // wait puts t behind what waits for its destination.
 func (e *Engine) wait(t *txMsg) {
 	sl := t.slot
-	sl.q.add(&t.inQ, t)
+	sl.q.Add(&t.inQ, t)
 	e.queueUp(sl)
 }
 
@@ -113,28 +113,28 @@ func (e *Engine) wait(t *txMsg) {
 func (e *Engine) queueUp(sl *slot) {
 	ce, p := sl.cell, sl.peer
 	if sl.asks != nil {
-		if !sl.unmet.on() {
-			p.unmet.add(&sl.unmet, sl)
+		if !sl.unmet.On() {
+			p.unmet.Add(&sl.unmet, sl)
 		}
 		return
 	}
-	if !sl.inTurn.on() {
-		ce.turn.add(&sl.inTurn, sl)
+	if !sl.inTurn.On() {
+		ce.turn.Add(&sl.inTurn, sl)
 	}
-	if !ce.inFlows.on() {
+	if !ce.inFlows.On() {
 		ce.credit = 0
-		p.flows.add(&ce.inFlows, ce)
+		p.flows.Add(&ce.inFlows, ce)
 	}
 }
 
 // leaveTurn ends that: nothing of sl waits any more.
 func (sl *slot) leaveTurn() {
 	ce := sl.cell
-	ce.turn.del(&sl.inTurn)
+	ce.turn.Del(&sl.inTurn)
 	if p := sl.peer; p != nil {
-		p.unmet.del(&sl.unmet)
-		if ce.turn.n == 0 {
-			p.flows.del(&ce.inFlows)
+		p.unmet.Del(&sl.unmet)
+		if ce.turn.N == 0 {
+			p.flows.Del(&ce.inFlows)
 		}
 	}
 }
@@ -143,47 +143,47 @@ func (sl *slot) leaveTurn() {
 // whether there was any. A socket gives more than its quantum, if its message
 // is that large, and waits longer for its next turn.
 func (e *Engine) feed(p *peer) (fed bool) {
-	for passed := 0; passed < p.flows.n && p.mayFeed(); {
-		ce := p.flows.head.of
+	for passed := 0; passed < p.flows.N && p.mayFeed(); {
+		ce := p.flows.Head.Of
 		sl := p.next(ce, e.now)
 		switch {
 		case sl == nil:
 			passed++
-		case sl.q.n == 0: // withdrawn
+		case sl.q.N == 0: // withdrawn
 			sl.leaveTurn()
 			continue
-		case sl.q.head.of.nops > 0 && p.opsWait(sl.sock, e.now):
+		case sl.q.Head.Of.nops > 0 && p.opsWait(sl.sock, e.now):
 			passed++
 		case ce.credit <= 0:
 			passed = 0
 			ce.credit += turnQuantum
 		default:
 			passed, fed = 0, true
-			t := sl.q.head.of
+			t := sl.q.Head.Of
 			ce.credit -= t.work()
 			e.hand(p, sl, t)
-			if sl.q.n == 0 || sl.asks != nil {
+			if sl.q.N == 0 || sl.asks != nil {
 				sl.leaveTurn()
-				if sl.q.n > 0 {
+				if sl.q.N > 0 {
 					e.queueUp(sl)
 				}
 				continue
 			}
-			ce.turn.del(&sl.inTurn)
-			ce.turn.add(&sl.inTurn, sl)
+			ce.turn.Del(&sl.inTurn)
+			ce.turn.Add(&sl.inTurn, sl)
 			if ce.credit > 0 {
 				continue // still its turn
 			}
 		}
-		p.flows.del(&ce.inFlows)
-		p.flows.add(&ce.inFlows, ce)
+		p.flows.Del(&ce.inFlows)
+		p.flows.Add(&ce.inFlows, ce)
 	}
 	return fed
 }
 
 // hand gives t, the first that waits in sl, to the connection.
 func (e *Engine) hand(p *peer, sl *slot, t *txMsg) {
-	sl.q.del(&t.inQ)
+	sl.q.Del(&t.inQ)
 	if !t.ungranted || e.grantCookie(t) {
 		e.handOver(p, t)
 	}
@@ -191,29 +191,29 @@ func (e *Engine) hand(p *peer, sl *slot, t *txMsg) {
 
 // eachWaiting calls f for all messages that wait for their turn on p.
 func (p *peer) eachWaiting(f func(*conn.Msg)) {
-	for n := p.flows.head; n != nil; n = n.next {
-		for s := n.of.turn.head; s != nil; s = s.next {
-			for t := s.of.q.head; t != nil; t = t.next {
-				f(&t.of.m)
+	for n := p.flows.Head; n != nil; n = n.Next {
+		for s := n.Of.turn.Head; s != nil; s = s.Next {
+			for t := s.Of.q.Head; t != nil; t = t.Next {
+				f(&t.Of.m)
 			}
 		}
 	}
-	for s := p.unmet.head; s != nil; s = s.next {
-		for t := s.of.q.head; t != nil; t = t.next {
-			f(&t.of.m)
+	for s := p.unmet.Head; s != nil; s = s.Next {
+		for t := s.Of.q.Head; t != nil; t = t.Next {
+			f(&t.Of.m)
 		}
 	}
 }
 
 // waiting counts them.
 func (p *peer) waiting() (n int) {
-	for at := p.flows.head; at != nil; at = at.next {
-		for s := at.of.turn.head; s != nil; s = s.next {
-			n += s.of.q.n
+	for at := p.flows.Head; at != nil; at = at.Next {
+		for s := at.Of.turn.Head; s != nil; s = s.Next {
+			n += s.Of.q.N
 		}
 	}
-	for s := p.unmet.head; s != nil; s = s.next {
-		n += s.of.q.n
+	for s := p.unmet.Head; s != nil; s = s.Next {
+		n += s.Of.q.N
 	}
 	return n
 }

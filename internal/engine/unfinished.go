@@ -53,9 +53,9 @@ func (e *Engine) beginFrom(p *peer, h *wire.Header) ([]byte, any, conn.Verdict) 
 	if !may { // its port is not congested: it sends it again when it has finished others
 		return nil, nil, conn.Refused
 	}
-	if inArena && s.over.n == 0 {
+	if inArena && s.over.N == 0 {
 		if id, chunk, ok := cl.takeRx(s, a.n, s.rxIDs == 0); ok {
-			m := e.pools.rxs.get()
+			m := e.pools.rxs.Get()
 			*m = rxMsg{sock: s, src: a.src, sport: a.sport, srcInc: a.srcInc, n: uint32(a.n), chunk: chunk, rxid: id, began: e.now}
 			e.beginPartial(p, m)
 			return cl.recv.Bytes(chunk, a.n), m, conn.Accepted
@@ -71,48 +71,48 @@ func (e *Engine) beginFrom(p *peer, h *wire.Header) ([]byte, any, conn.Verdict) 
 
 func (e *Engine) beginPartial(p *peer, m *rxMsg) {
 	p.partials = append(p.partials, m)
-	m.sock.partials.add(&m.inSock, m)
+	m.sock.partials.Add(&m.inSock, m)
 	p.unfinished += int(m.n)
 	if !m.inOver {
 		m.sock.cl.unfinished += int(m.n)
 	}
 	m.from, m.missing, m.looked = p, int(m.n), e.now
-	e.unfinished.add(&m.stall, m)
+	e.unfinished.Add(&m.stall, m)
 	e.due.by(e.now + unfinishedNs)
 }
 
 func (e *Engine) endPartial(p *peer, m *rxMsg) {
-	m.sock.partials.del(&m.inSock)
+	m.sock.partials.Del(&m.inSock)
 	p.partials = remove(p.partials, m)
 	p.unfinished -= int(m.n)
 	if !m.inOver {
 		m.sock.cl.unfinished -= int(m.n)
 	}
-	e.unfinished.del(&m.stall)
+	e.unfinished.Del(&m.stall)
 }
 
 // endStalled breaks the connections off whose unfinished messages do not go on.
 // A peer that is read slowly, for its rate, has longer.
 func (e *Engine) endStalled() {
 	e.chores.besides(func() bool {
-		if e.unfinished.n == 0 {
+		if e.unfinished.N == 0 {
 			return false
 		}
-		m := e.unfinished.head.of
+		m := e.unfinished.Head.Of
 		if m.looked+unfinishedNs > e.now {
 			return false
 		}
-		e.unfinished.del(&m.stall)
+		e.unfinished.Del(&m.stall)
 		if left := m.from.c.Missing(m); left < m.missing || m.from.ration.held {
 			m.missing, m.looked = left, e.now
-			e.unfinished.add(&m.stall, m)
+			e.unfinished.Add(&m.stall, m)
 			return true
 		}
 		m.from.c.Reset(e.now, errUnfinished)
 		return true
 	})
-	if e.unfinished.n > 0 {
-		e.due.by(e.unfinished.head.of.looked + unfinishedNs) // past: on in the next turn
+	if e.unfinished.N > 0 {
+		e.due.by(e.unfinished.Head.Of.looked + unfinishedNs) // past: on in the next turn
 	}
 }
 
@@ -140,7 +140,7 @@ func (e *Engine) commitFrom(p *peer, h *wire.Header, token any) uint32 {
 	// It has its memory. What is in overflow by now came over other connections
 	// since it began, and may have to wait for memory: it goes ahead of that.
 	if !s.cl.room() {
-		s.over.pushFront(m)
+		s.over.AddFront(&m.waits, m)
 		e.pendSock(s)
 		if mutant.On(mutant.TakerUntold) {
 			return 0
@@ -149,7 +149,7 @@ func (e *Engine) commitFrom(p *peer, h *wire.Header, token any) uint32 {
 	}
 	e.putEvent(s, &a, m.rxid, m.chunk)
 	*m = rxMsg{}
-	e.pools.rxs.put(m)
+	e.pools.rxs.Put(m)
 	return s.inc
 }
 

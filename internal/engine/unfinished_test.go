@@ -51,8 +51,8 @@ func TestUnfinishedMessages(t *testing.T) {
 	for _, x := range taken {
 		e.Abort(rcOf(x.p), x.token)
 	}
-	if n := e.peers.hosts[remoteKey{hostAddr(1), nobody(1)}].unfinished; n != 0 || b.cl.unfinished != 0 || e.unfinished.n != 0 {
-		t.Errorf("left: %d bytes of the peer, %d of the arena, %d messages", n, b.cl.unfinished, e.unfinished.n)
+	if n := e.peers.hosts[remoteKey{hostAddr(1), nobody(1)}].unfinished; n != 0 || b.cl.unfinished != 0 || e.unfinished.N != 0 {
+		t.Errorf("left: %d bytes of the peer, %d of the arena, %d messages", n, b.cl.unfinished, e.unfinished.N)
 	}
 	a.alive(true)
 	b.alive(true)
@@ -88,7 +88,7 @@ func TestStalledMessage(t *testing.T) {
 	if why := p.c.Info().LastError; !errors.Is(why, errUnfinished) {
 		t.Errorf("the connection of a message that does not go on: %v, %v", p.c.State(), why)
 	}
-	if e.unfinished.n != 0 {
+	if e.unfinished.N != 0 {
 		t.Error("it is looked at again")
 	}
 	e.Abort(rcOf(p), token)
@@ -121,8 +121,8 @@ func TestWholeWithoutRoom(t *testing.T) {
 		if met := e.Commit(rcOf(p), h, token); met != s.inc || met == 0 {
 			t.Errorf("%s: taken by socket %d, want %d", name, met, s.inc)
 		}
-		if s.over.n != over {
-			t.Errorf("%s: %d messages wait, want %d", name, s.over.n, over)
+		if s.over.N != over {
+			t.Errorf("%s: %d messages wait, want %d", name, s.over.N, over)
 		}
 	}
 	token, h := begin(40_001)
@@ -143,8 +143,8 @@ func TestWholeWithoutRoom(t *testing.T) {
 			}
 		}
 	}
-	if !slices.Equal(got, []uint32{40_001, 40_002, 40_003}) || s.over.n != 0 {
-		t.Errorf("messages of %d bytes came, %d wait", got, s.over.n)
+	if !slices.Equal(got, []uint32{40_001, 40_002, 40_003}) || s.over.N != 0 {
+		t.Errorf("messages of %d bytes came, %d wait", got, s.over.N)
 	}
 	b.alive(true)
 }
