@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"testing"
 
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -40,7 +41,7 @@ var searchSeed = maphash.MakeSeed()
 // once, scratch, statistics, or free lists.
 var notState = map[string]bool{
 	"Conn.cfg": true, "Conn.host": true, "Conn.calls": true, "Conn.now": true, "Conn.since": true, "Conn.stats": true, "Conn.why": true,
-	"outbox.h": true, "receiver.h": true, "link.num": true, "ownMsgs.free": true,
+	"Scratch.wrs": true, "Scratch.sges": true, "outbox.h": true, "receiver.h": true, "link.num": true, "ownMsgs.free": true,
 	"redial.ceiling":    true, // always MinBackoff here
 	"congestion.own":    true, // the host's
 	"congestion.remote": true, // see below
@@ -244,3 +245,33 @@ func layoutOf(t reflect.Type) []fieldRule {
 }
 
 var layouts sync.Map // reflect.Type to []fieldRule
+
+// TestStateRules: notState and clocks name fields that a Conn or its parts have.
+func TestStateRules(t *testing.T) {
+	met := map[reflect.Type]bool{}
+	fields := map[string]bool{}
+	var meet func(reflect.Type)
+	meet = func(x reflect.Type) {
+		if met[x] {
+			return
+		}
+		met[x] = true
+		switch x.Kind() {
+		case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
+			meet(x.Elem())
+		case reflect.Struct:
+			for i := range x.NumField() {
+				fields[x.Name()+"."+x.Field(i).Name] = true
+				meet(x.Field(i).Type)
+			}
+		}
+	}
+	meet(reflect.TypeFor[Conn]())
+	for _, rules := range []map[string]bool{notState, clocks} {
+		for name := range rules {
+			if !fields[name] {
+				t.Errorf("no part of a Conn has a field %s", name)
+			}
+		}
+	}
+}
