@@ -1,9 +1,7 @@
 package conn
 
 import (
-	"bytes"
 	"errors"
-	"net/netip"
 	"strings"
 	"testing"
 
@@ -56,74 +54,6 @@ func TestHelloBeforeEstablished(t *testing.T) {
 	s.run()
 	if f := s.frames(); !s.c.Ready() || len(f) != 2 || string(f[1].body) != "x" {
 		t.Errorf("%v, frames %+v", s.c.State(), f)
-	}
-}
-
-func TestPrivateDataRejected(t *testing.T) {
-	good := wire.Private{Src: addrB, Dst: addrA, Major: 3, Minor: 1, MinorMask: 3, Ext: wire.ExtVersion}
-	tests := []struct {
-		name   string
-		change func(*wire.Private)
-		text   string
-	}{
-		{"major", func(p *wire.Private) { p.Major = 4 }, "protocol 4.1"},
-		{"minor", func(p *wire.Private) { p.Minor = 0 }, "protocol 3.0"},
-		{"old kernel", func(p *wire.Private) { p.Ext, p.Minor = 0, 0 }, "protocol 3.0"},
-		{"kernel of no common version", func(p *wire.Private) { p.Ext, p.Major, p.MinorMask = 0, 4, 0xfffc }, "protocol 4.1"},
-		{"extension", func(p *wire.Private) { p.Ext = 1 }, "extension version 1, this one 2"},
-		{"source", func(p *wire.Private) { p.Src = netip.MustParseAddr("127.0.0.9") }, "claims to be 127.0.0.9"},
-		{"destination", func(p *wire.Private) { p.Dst = netip.MustParseAddr("127.0.0.9") }, "means 127.0.0.9"},
-		{"lane", func(p *wire.Private) { p.TOS = 3 }, "lane 3"},
-		{"short", nil, "private data of 10 bytes"},
-	}
-	for _, c := range tests {
-		var b []byte
-		if c.change == nil {
-			b = make([]byte, 10)
-		} else {
-			p := good
-			c.change(&p)
-			b = wire.AppendPrivate(nil, &p)
-		}
-		t.Run("request "+c.name, func(t *testing.T) {
-			s := newScript(t)
-			q := s.peer.newQP(64)
-			s.peer.dial(q, addrB, addrA, b)
-			s.run()
-			if s.c.State() != Down || len(s.peer.cm) != 1 || s.peer.cm[0].Type != verbs.CMRejected ||
-				!bytes.Equal(s.peer.cm[0].Private, []byte{1, 0, 0, 0, 'R', 'd', wire.ExtVersion, 0}) {
-				t.Errorf("state %v, events %+v", s.c.State(), s.peer.cm)
-			}
-			if !errors.Is(s.lastTrace, ErrIncompatible) || !strings.Contains(s.lastTrace.Error(), c.text) {
-				t.Errorf("traced %v", s.lastTrace)
-			}
-		})
-		t.Run("reply "+c.name, func(t *testing.T) {
-			s := newScript(t)
-			s.msg("x")
-			s.run()
-			q := s.peer.newQP(64)
-			s.peer.accept(s.request(), q, b)
-			s.run()
-			s.wantError(ErrIncompatible)
-			if s.c.NextTimeout() == 0 {
-				t.Error("no retry planned")
-			}
-		})
-	}
-}
-
-func TestPrivateDataSent(t *testing.T) {
-	s := newScript(t)
-	s.up()
-	s.send(s.data("a"))
-	s.msg("x")
-	s.q.toErr(true)
-	s.run()
-	p, err := wire.ParsePrivate(s.peer.cm[len(s.peer.cm)-1].Private, false)
-	want := wire.Private{Src: addrA, Dst: addrB, Major: 3, Minor: 1, MinorMask: 3, AckSeq: s.seq, Ext: wire.ExtVersion}
-	if err != nil || p != want {
-		t.Errorf("%+v, %v; want %+v", p, err, want)
 	}
 }
 
@@ -192,156 +122,6 @@ func TestHandshakeTimeout(t *testing.T) {
 				t.Errorf("PeerDown %v", s.downs)
 			}
 		})
-	}
-}
-
-func TestBackoff(t *testing.T) {
-	s := newScript(t, func(c *Config) { c.Rand = func() uint64 { return 1<<63 - 1 } })
-	s.up()
-	s.msg("x")
-	s.run()
-	s.q.toErr(true)
-	s.run()
-	if s.c.State() != Connecting {
-		t.Fatalf("after a drop: %v, the first retry is at once", s.c.State())
-	}
-	ceiling := int64(1e6)
-	for i := range 14 {
-		s.peer.rejectReq(s.request(), wire.Rejected())
-		s.run()
-		if s.c.State() != Down || !errors.Is(s.c.Info().LastError, ErrRejected) {
-			t.Fatalf("try %d: %v, %v", i, s.c.State(), s.c.Info().LastError)
-		}
-		if d, want := s.c.NextTimeout()-s.now, 1+(1<<63-1)%ceiling; d != want {
-			t.Fatalf("try %d: waits %d, want %d", i, d, want)
-		}
-		if s.c.NeedFlush() {
-			t.Fatal("Flush would not wait")
-		}
-		ceiling = min(2*ceiling, 1e9)
-		s.now = s.c.NextTimeout()
-		s.c.Tick(s.now)
-	}
-	if s.c.State() != Connecting {
-		t.Fatalf("%v", s.c.State())
-	}
-	s.answer()
-	s.hello()
-	s.q.toErr(true)
-	s.run()
-	if s.c.State() != Connecting {
-		t.Errorf("after another drop: %v, back-off was not reset", s.c.State())
-	}
-}
-
-func TestIdleStaysDown(t *testing.T) {
-	s := newScript(t).up()
-	s.q.toErr(true)
-	s.run()
-	if s.c.State() != Down || s.c.NextTimeout() != 0 || s.c.NeedFlush() {
-		t.Errorf("idle: %v, timer %d", s.c.State(), s.c.NextTimeout())
-	}
-	if len(s.downs) != 1 || !errors.Is(s.downs[0], ErrDisconnected) {
-		t.Errorf("PeerDown %v", s.downs)
-	}
-	s.msg("x")
-	s.run()
-	if s.c.State() != Connecting {
-		t.Errorf("a send on Down: %v", s.c.State())
-	}
-}
-
-func TestCrossingConnects(t *testing.T) {
-	// 127.0.0.1 is the smaller address: its own request wins.
-	s := newScript(t)
-	s.msg("x")
-	s.run()
-	q := s.peer.newQP(64)
-	s.peer.dial(q, addrB, addrA, s.private())
-	s.run()
-	last := s.peer.cm[len(s.peer.cm)-1]
-	if last.Type != verbs.CMRejected || last.QP != q || s.c.State() != Connecting {
-		t.Fatalf("smaller address: %v, peer got %+v", s.c.State(), last)
-	}
-	s.peer.cm = s.peer.cm[:len(s.peer.cm)-1]
-	s.answer()
-	s.hello()
-	if !s.c.Ready() || s.c.Stats().ConnectRaced != 1 {
-		t.Errorf("%v, raced %d", s.c.State(), s.c.Stats().ConnectRaced)
-	}
-
-	// The larger one gives up its own.
-	l := newScript(t, func(c *Config) { c.Local, c.Remote = addrB, addrA })
-	l.dev.net.hosts = map[netip.Addr]*fakeHost{addrB: l.dev, addrA: l.peer}
-	l.msg("x")
-	l.run()
-	q = l.peer.newQP(64)
-	l.peer.dial(q, addrA, addrB, wire.AppendPrivate(nil, &wire.Private{Src: addrA, Dst: addrB, Major: 3, Minor: 1, Ext: wire.ExtVersion}))
-	l.q = q
-	l.run()
-	l.hello()
-	if !l.c.Ready() || len(l.dev.qps) != 1 || len(l.downs) != 0 {
-		t.Errorf("larger address: %v, %d queue pairs, down %v", l.c.State(), len(l.dev.qps), l.downs)
-	}
-	// The event of the attempt it gave up changes nothing.
-	old := l.dev.newQP(64)
-	l.c.HandleCM(l.now, &verbs.CMEvent{Type: verbs.CMRejected, QP: old})
-	if !l.c.Ready() {
-		t.Error("an old attempt's event broke the connection")
-	}
-}
-
-func TestRequestWhileUp(t *testing.T) {
-	s := newScript(t).up()
-	s.hold = true
-	m := s.msg("in flight")
-	s.run()
-	q := s.peer.newQP(64)
-	s.peer.dial(q, addrB, addrA, s.private())
-	ev := s.dev.cm[0]
-	s.dev.cm = nil
-	s.c.HandleRequest(s.now, ev.Req, ev.Private)
-	if s.c.State() != Error {
-		t.Fatalf("%v: the old connection drains first", s.c.State())
-	}
-	s.hold = false
-	s.q = q
-	s.run()
-	if s.c.State() != Up || len(s.downs) != 1 || !errors.Is(s.downs[0], ErrReplaced) || s.c.Stats().ListenClosedStale != 1 {
-		t.Fatalf("%v, down %v", s.c.State(), s.downs)
-	}
-	s.raw = nil
-	s.hello()
-	f := s.frames()
-	if len(f) != 1 || f[0].Seq != 100 || f[0].Flags&wire.FlagRetransmitted == 0 {
-		t.Errorf("retransmission: %+v", f)
-	}
-	s.open(m)
-}
-
-// Two requests while draining: the older one is answered no.
-func TestSecondRequestWhileDraining(t *testing.T) {
-	s := newScript(t).up()
-	s.hold = true
-	s.msg("x")
-	s.run()
-	var qs []*fakeQP
-	for range 2 {
-		q := s.peer.newQP(64)
-		qs = append(qs, q)
-		s.peer.dial(q, addrB, addrA, s.private())
-		ev := s.dev.cm[len(s.dev.cm)-1]
-		s.c.HandleRequest(s.now, ev.Req, ev.Private)
-		s.dev.cm = nil
-	}
-	s.hold = false
-	s.run()
-	rejected := false
-	for _, ev := range s.peer.cm {
-		rejected = rejected || ev.Type == verbs.CMRejected && ev.QP == qs[0]
-	}
-	if !rejected || !qs[1].up {
-		t.Errorf("rejected %v, second up %v", rejected, qs[1].up)
 	}
 }
 
@@ -440,19 +220,5 @@ func TestNoBufferForConnecting(t *testing.T) {
 	s.c.Tick(s.now)
 	if s.c.State() != Connecting {
 		t.Errorf("%v", s.c.State())
-	}
-}
-
-// TestRejectedByAnotherVersion: who was rejected by a daemon of another
-// extension version learns both versions.
-func TestRejectedByAnotherVersion(t *testing.T) {
-	s := newScript(t)
-	s.msg("x")
-	s.run()
-	s.peer.rejectReq(s.request(), (&wire.Reject{Code: wire.RejectIncompat, Ext: 1}).Append(nil))
-	s.run()
-	err := s.c.Info().LastError
-	if !errors.Is(err, ErrRejected) || !errors.Is(err, ErrIncompatible) || !strings.Contains(err.Error(), "extension version 1, this one 2") {
-		t.Errorf("%v", err)
 	}
 }

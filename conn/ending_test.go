@@ -1,0 +1,67 @@
+package conn
+
+import (
+	"testing"
+
+	"github.com/rdsd/rdsd/conn/wire"
+	"github.com/rdsd/rdsd/rdmaop"
+)
+
+func TestCancelMatching(t *testing.T) {
+	s := newScript(t).up()
+	s.hold = true
+	data := make([]byte, 9000)
+	large := &Msg{SPort: 1, DPort: 4, Data: data, LKey: s.dev.reg(data)}
+	s.c.Send(large)
+	op := s.op(rdmaop.Write, 16)
+	op.SPort = 1
+	s.c.Send(op)
+	small := &Msg{SPort: 1, DPort: 4}
+	s.c.Send(small)
+	other := &Msg{SPort: 2, DPort: 4}
+	s.c.Send(other)
+	s.run()
+	queued := &Msg{SPort: 1, DPort: 4}
+	s.c.Send(queued)
+	s.c.CancelMatching(func(m *Msg) bool { return m.SPort == 1 }, Cancelled)
+	s.want(queued, Cancelled)
+	s.want(small, Cancelled) // its bytes were copied
+	s.open(large, op, other)
+	if s.local[op] {
+		t.Error("operation local while posted")
+	}
+	s.hold = false
+	s.run()
+	s.want(large, Cancelled)
+	s.want(op, Cancelled)
+	if !s.local[op] {
+		t.Error("operation never local")
+	}
+	s.open(other)
+	s.send(frame(wire.Header{Ack: 103}, nil))
+	s.want(other, Acked)
+}
+
+// A cancelled message that is half sent is sent to its end: the peer waits for
+// its fragments.
+func TestCancelHalfSent(t *testing.T) {
+	s := newScript(t).up(func(h *wire.Hello) { h.Credits = 4 })
+	data := make([]byte, 100_000)
+	m := &Msg{SPort: 1, DPort: 4, Data: data, LKey: s.dev.reg(data)}
+	s.c.Send(m)
+	s.run()
+	s.c.CancelMatching(func(*Msg) bool { return true }, Cancelled)
+	s.open(m)
+	got := 0
+	for i := 0; got < len(data) && i < 20; i++ {
+		f := s.frames()
+		for _, g := range f {
+			got += len(g.body)
+		}
+		s.send(frame(wire.Header{Credit: uint8(len(f))}, nil))
+	}
+	if got != len(data) {
+		t.Errorf("%d bytes sent", got)
+	}
+	s.want(m, Cancelled)
+}

@@ -1,0 +1,64 @@
+package conn
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/rdsd/rdsd/conn/wire"
+)
+
+func TestBackoff(t *testing.T) {
+	s := newScript(t, func(c *Config) { c.Rand = func() uint64 { return 1<<63 - 1 } })
+	s.up()
+	s.msg("x")
+	s.run()
+	s.q.toErr(true)
+	s.run()
+	if s.c.State() != Connecting {
+		t.Fatalf("after a drop: %v, the first retry is at once", s.c.State())
+	}
+	ceiling := int64(1e6)
+	for i := range 14 {
+		s.peer.rejectReq(s.request(), wire.Rejected())
+		s.run()
+		if s.c.State() != Down || !errors.Is(s.c.Info().LastError, ErrRejected) {
+			t.Fatalf("try %d: %v, %v", i, s.c.State(), s.c.Info().LastError)
+		}
+		if d, want := s.c.NextTimeout()-s.now, 1+(1<<63-1)%ceiling; d != want {
+			t.Fatalf("try %d: waits %d, want %d", i, d, want)
+		}
+		if s.c.NeedFlush() {
+			t.Fatal("Flush would not wait")
+		}
+		ceiling = min(2*ceiling, 1e9)
+		s.now = s.c.NextTimeout()
+		s.c.Tick(s.now)
+	}
+	if s.c.State() != Connecting {
+		t.Fatalf("%v", s.c.State())
+	}
+	s.answer()
+	s.hello()
+	s.q.toErr(true)
+	s.run()
+	if s.c.State() != Connecting {
+		t.Errorf("after another drop: %v, back-off was not reset", s.c.State())
+	}
+}
+
+func TestIdleStaysDown(t *testing.T) {
+	s := newScript(t).up()
+	s.q.toErr(true)
+	s.run()
+	if s.c.State() != Down || s.c.NextTimeout() != 0 || s.c.NeedFlush() {
+		t.Errorf("idle: %v, timer %d", s.c.State(), s.c.NextTimeout())
+	}
+	if len(s.downs) != 1 || !errors.Is(s.downs[0], ErrDisconnected) {
+		t.Errorf("PeerDown %v", s.downs)
+	}
+	s.msg("x")
+	s.run()
+	if s.c.State() != Connecting {
+		t.Errorf("a send on Down: %v", s.c.State())
+	}
+}
