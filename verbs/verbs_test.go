@@ -68,3 +68,21 @@ func TestNames(t *testing.T) {
 		}
 	}
 }
+
+// A completion queue that is armed for any completion stays so when it is asked for
+// solicited ones; each event unarms it.
+func TestArming(t *testing.T) {
+	var a Arming
+	if a.Take(true) {
+		t.Error("an event of a queue that is not armed")
+	}
+	a.Request(true)
+	if a.Take(false) || !a.Take(true) || a.Take(true) {
+		t.Error("armed for solicited completions: want one event, of the solicited one")
+	}
+	a.Request(false)
+	a.Request(true)
+	if !a.Take(false) || a != Unarmed {
+		t.Error("armed for any: want one event")
+	}
+}

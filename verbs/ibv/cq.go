@@ -35,19 +35,11 @@ type cq struct {
 	e          []cqe // power of two
 	head, tail uint64
 	users      int
-	arm        armState
+	arm        verbs.Arming
 	fired      bool // an event was not taken yet
 	overrun    bool
 	gone       bool
 }
-
-type armState uint8
-
-const (
-	unarmed armState = iota
-	armedAny
-	armedSolicited
-)
 
 const leastHW = 512
 
@@ -150,13 +142,13 @@ func (c *cq) add(e cqe) {
 	}
 	c.e[c.tail&uint64(len(c.e)-1)] = e
 	c.tail++
-	if c.arm == armedAny || c.arm == armedSolicited && e.wc.Status != verbs.WCSuccess {
+	if c.arm.Take(e.wc.Status != verbs.WCSuccess) {
 		c.fire()
 	}
 }
 
+// fire makes an event, unless there is one that was not taken.
 func (c *cq) fire() {
-	c.arm = unarmed
 	if !c.fired {
 		c.fired = true
 		c.dev.fired++
@@ -166,21 +158,22 @@ func (c *cq) fire() {
 
 // event is called for an event of the adapter, which may be of another queue.
 func (c *cq) event() {
-	if c.arm == unarmed || c.gone {
+	if c.arm == verbs.Unarmed || c.gone {
 		return
 	}
 	before := c.tail
 	c.stage()
 	switch {
-	case c.arm == armedSolicited && c.tail != before:
+	case c.tail != before && c.arm == verbs.ArmedSolicited:
+		c.arm = verbs.Unarmed
 		c.fire()
-	case c.arm != unarmed: // it was of another queue, or of a request of our own
+	case c.arm != verbs.Unarmed: // it was of another queue, or of a request of our own
 		c.rearm()
 	}
 }
 
 func (c *cq) rearm() {
-	C.ibvx_arm(c.c, b2i(c.arm == armedSolicited))
+	C.ibvx_arm(c.c, b2i(c.arm == verbs.ArmedSolicited))
 }
 
 func b2i(b bool) C.int {
@@ -250,17 +243,12 @@ func (c *cq) ReqNotify(solicitedOnly bool) error {
 		return errCQGone
 	}
 	c.stage()
-	switch {
-	case !solicitedOnly:
-		c.arm = armedAny
-	case c.arm == unarmed:
-		c.arm = armedSolicited
-	}
-	if e := C.ibvx_arm(c.c, b2i(c.arm == armedSolicited)); e != 0 {
-		c.arm = unarmed
+	c.arm.Request(solicitedOnly)
+	if e := C.ibvx_arm(c.c, b2i(c.arm == verbs.ArmedSolicited)); e != 0 {
+		c.arm = verbs.Unarmed
 		return errno(e, "arming a completion queue")
 	}
-	if c.arm == armedAny {
+	if c.arm == verbs.ArmedAny {
 		c.stage() // between the two: the adapter made no event of it
 	}
 	return nil
@@ -271,7 +259,7 @@ func (c *cq) Notified() bool {
 	if c.gone || c.dev.closed {
 		return false
 	}
-	if c.arm != unarmed && !c.fired {
+	if c.arm != verbs.Unarmed && !c.fired {
 		c.dev.pollChannel()
 	}
 	was := c.fired
@@ -292,7 +280,7 @@ func (c *cq) Destroy() error {
 		return fmt.Errorf("ibv: the completion queue is in use by %d queue pairs: %w", c.users, unix.EBUSY)
 	}
 	c.Notified()
-	c.arm = unarmed
+	c.arm = verbs.Unarmed
 	if e := C.ibv_destroy_cq(c.c); e != 0 {
 		return errno(abs(e), "destroying a completion queue")
 	}

@@ -296,28 +296,14 @@ func (q *qp) report(s *slot, pos uint64, status verbs.WCStatus) {
 	q.failed = q.failed || status != verbs.WCSuccess
 	wc := verbs.WC{WRID: s.wrid, Status: status, QPNum: q.num}
 	if status == verbs.WCSuccess {
-		wc.Op = opOf(s.op)
-		if wc.Op == verbs.WCRDMARead || wc.Op == verbs.WCCompSwap || wc.Op == verbs.WCFetchAdd {
+		wc.Op = s.op.Completion()
+		if s.op.Reads() {
 			wc.ByteLen = s.n
 		}
 	} else {
 		wc.VendorErr = s.vendor
 	}
 	q.scq.add(cqe{wc: wc, qp: q, pos: pos})
-}
-
-func opOf(op verbs.Opcode) verbs.WCOpcode {
-	switch op {
-	case verbs.OpRDMAWrite, verbs.OpRDMAWriteWithImm:
-		return verbs.WCRDMAWrite
-	case verbs.OpRDMARead:
-		return verbs.WCRDMARead
-	case verbs.OpAtomicCmpAndSwp:
-		return verbs.WCCompSwap
-	case verbs.OpAtomicFetchAdd:
-		return verbs.WCFetchAdd
-	}
-	return verbs.WCSend
 }
 
 // recvWC is what a receive reports.

@@ -42,29 +42,17 @@ func (d *Device) forgetAsync(gone func(*verbs.AsyncEvent) bool) {
 // notice makes the event of an armed completion queue to which a completion was
 // added.
 func (c *CQ) notice(solicited bool) {
-	if c.arm == armedAny || c.arm == armedSolicited && solicited {
-		c.arm, c.fired = unarmed, true
+	if c.arm.Take(solicited) {
+		c.fired = true
 	}
 }
-
-type armState uint8
-
-const (
-	unarmed armState = iota
-	armedSolicited
-	armedAny
-)
 
 // ReqNotify implements verbs.CQ.
 func (c *CQ) ReqNotify(solicitedOnly bool) error {
 	if c.gone || c.dev.dead {
 		return fmt.Errorf("sim: ReqNotify: completion queue is gone: %w", syscall.EINVAL)
 	}
-	want := armedAny
-	if solicitedOnly {
-		want = armedSolicited
-	}
-	c.arm = max(c.arm, want)
+	c.arm.Request(solicitedOnly)
 	return nil
 }
 

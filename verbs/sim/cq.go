@@ -17,7 +17,7 @@ type CQ struct {
 	users   int // queue ends that complete here
 	gone    bool
 	overrun bool
-	arm     armState
+	arm     verbs.Arming
 	fired   bool // an event was not taken yet
 }
 

@@ -263,11 +263,11 @@ func (q *QP) check(w *verbs.SendWR) (uint32, error) {
 		return 0, q.dev.invalid("PostSend", fmt.Sprintf("%v is unknown", w.Op))
 	case caps&need != need:
 		return 0, q.dev.invalid("PostSend", fmt.Sprintf("%v: the device has it not", w.Op))
-	case isRead(w.Op) && c.ReadDepth == 0:
+	case w.Op.Reads() && c.ReadDepth == 0:
 		return 0, q.dev.invalid("PostSend", fmt.Sprintf("%v with read depth 0", w.Op))
-	case isRead(w.Op) && w.Flags&verbs.SendInline != 0:
+	case w.Op.Reads() && w.Flags&verbs.SendInline != 0:
 		return 0, q.dev.invalid("PostSend", fmt.Sprintf("inline %v", w.Op))
-	case w.Op != verbs.OpRDMARead && isRead(w.Op) && (len(w.SGL) != 1 || w.SGL[0].Length != 8):
+	case w.Op.Atomic() && (len(w.SGL) != 1 || w.SGL[0].Length != 8):
 		return 0, q.dev.invalid("PostSend", fmt.Sprintf("%v without one SGE of 8 bytes", w.Op))
 	case (w.Op == verbs.OpLocalInv || w.Op == verbs.OpBindMW) && len(w.SGL)+len(w.Inline) > 0:
 		return 0, q.dev.invalid("PostSend", fmt.Sprintf("%v with an SGL or inline data", w.Op))
@@ -319,11 +319,6 @@ func needs(w *verbs.SendWR) (verbs.Caps, bool) {
 }
 
 const sendFlags = verbs.SendFence | verbs.SendSignaled | verbs.SendSolicited | verbs.SendInline
-
-// isRead reports whether op has a response with data: it is a READ or an atomic.
-func isRead(op verbs.Opcode) bool {
-	return op == verbs.OpRDMARead || op == verbs.OpAtomicCmpAndSwp || op == verbs.OpAtomicFetchAdd
-}
 
 // PostRecv implements verbs.QP.
 func (q *QP) PostRecv(wr []verbs.RecvWR) (int, error) {

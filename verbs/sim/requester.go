@@ -16,7 +16,7 @@ func (q *QP) transmit() {
 	n := q.dev.net
 	for q.state == verbs.QPRTS && (!q.sqd || q.closing) && q.tx < q.tail && (!q.closing || q.tx < q.limit) {
 		w := q.at(q.tx)
-		if w.flags&verbs.SendFence != 0 && q.readsOut > 0 || isRead(w.op) && q.readsOut >= q.attr.Cap.ReadDepth {
+		if w.flags&verbs.SendFence != 0 && q.readsOut > 0 || w.op.Reads() && q.readsOut >= q.attr.Cap.ReadDepth {
 			break // a response goes on with it
 		}
 		idx := q.tx
@@ -53,7 +53,7 @@ func (q *QP) transmitOne(idx uint64, w *sqe) bool {
 		status = verbs.WCLocLenErr
 	case w.flags&verbs.SendInline != 0:
 		m.data, w.inline = w.inline, nil
-	case isRead(w.op):
+	case w.op.Reads():
 		if !q.pd.writable(sgl) {
 			status = verbs.WCLocProtErr
 		}
@@ -69,7 +69,7 @@ func (q *QP) transmitOne(idx uint64, w *sqe) bool {
 		return false
 	}
 	n.note(traceSend, q.num, w.wrid)
-	if isRead(w.op) {
+	if w.op.Reads() {
 		q.readsOut++
 	} else if q.attr.Ack == verbs.AckLocal {
 		w.isDone, w.doneAt = true, n.now+n.rand.local.between(n.Timing.Local)
@@ -117,20 +117,9 @@ func (q *QP) succeed(w *sqe) {
 	if w.flags&verbs.SendSignaled == 0 {
 		return
 	}
-	wc := verbs.WC{WRID: w.wrid, QPNum: q.num}
-	switch w.op {
-	case verbs.OpRDMAWrite, verbs.OpRDMAWriteWithImm:
-		wc.Op = verbs.WCRDMAWrite
-	case verbs.OpRDMARead:
-		wc.Op, wc.ByteLen = verbs.WCRDMARead, w.length
-	case verbs.OpAtomicCmpAndSwp:
-		wc.Op, wc.ByteLen = verbs.WCCompSwap, 8
-	case verbs.OpAtomicFetchAdd:
-		wc.Op, wc.ByteLen = verbs.WCFetchAdd, 8
-	case verbs.OpLocalInv:
-		wc.Op = verbs.WCLocalInv
-	case verbs.OpBindMW:
-		wc.Op = verbs.WCBindMW
+	wc := verbs.WC{WRID: w.wrid, QPNum: q.num, Op: w.op.Completion()}
+	if w.op.Reads() {
+		wc.ByteLen = w.length
 	}
 	q.sendCQ.push(cqe{wc: wc, qp: q, upto: q.done})
 }
@@ -150,7 +139,7 @@ func (q *QP) response(m *msg) {
 	}
 	w := q.at(m.idx)
 	status := verbs.WCSuccess
-	if isRead(w.op) {
+	if w.op.Reads() {
 		// Also between ToError and the flush: the buffers are still ours.
 		if !q.pd.scatter(q.sgl(m.idx), m.data) {
 			status = verbs.WCLocProtErr
@@ -160,7 +149,7 @@ func (q *QP) response(m *msg) {
 		return
 	}
 	w.isDone, w.status, w.doneAt = true, status, n.now
-	if isRead(w.op) {
+	if w.op.Reads() {
 		q.readsOut--
 		if !q.txArmed {
 			q.transmit() // also completes

@@ -20,7 +20,7 @@ func (q *QP) request(m *msg) bool {
 	switch {
 	case m.kind == msgFin:
 		q.fail(verbs.WCRetryExcErr)
-	case isRead(m.op):
+	case m.op.Reads():
 		q.serveRead(m)
 	case m.op == verbs.OpRDMAWrite:
 		if q.place(m) {

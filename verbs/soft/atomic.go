@@ -12,13 +12,6 @@ import (
 	"github.com/rdsd/rdsd/verbs/soft/iwarp"
 )
 
-func isAtomic(op verbs.Opcode) bool {
-	return op == verbs.OpAtomicCmpAndSwp || op == verbs.OpAtomicFetchAdd
-}
-
-// isRead reports whether op has a response.
-func isRead(op verbs.Opcode) bool { return op == verbs.OpRDMARead || isAtomic(op) }
-
 // atomicRequest returns an atomic in the form of the wire.
 func atomicRequest(op verbs.Opcode, a *verbs.AtomicArgs) iwarp.AtomicRequest {
 	const all = ^uint64(0)

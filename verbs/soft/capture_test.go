@@ -188,7 +188,7 @@ func converse(from, to *host, active bool) (want []message) {
 		wr := c.wr
 		wr.Flags |= verbs.SendSignaled
 		wr.SGL, wr.RKey, wr.RemoteAddr = from.sge(0, 9), rkey, testIOVA
-		if isAtomic(wr.Op) {
+		if wr.Op.Atomic() {
 			wr.SGL, wr.RKey = from.sge(0, 8), counter.RKey()
 		}
 		if c.recv {

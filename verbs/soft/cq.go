@@ -24,18 +24,10 @@ type cq struct {
 	e          []cqe // power of two
 	head, tail uint64
 	users      int
-	arm        armState
+	arm        verbs.Arming
 	fired      bool // an event was not taken yet
 	gone       bool
 }
-
-type armState uint8
-
-const (
-	unarmed armState = iota
-	armedAny
-	armedSolicited
-)
 
 // CreateCQ implements verbs.Device.
 func (d *Device) CreateCQ(n int) (verbs.CQ, error) {
@@ -154,13 +146,10 @@ func (c *cq) grow() {
 
 // notify is called for each completion added.
 func (c *cq) notify(solicited bool) {
-	if c.arm == armedAny || c.arm == armedSolicited && solicited {
-		c.arm = unarmed
-		if !c.fired {
-			c.fired = true
-			c.dev.fired++
-			c.dev.updateWake(false)
-		}
+	if c.arm.Take(solicited) && !c.fired {
+		c.fired = true
+		c.dev.fired++
+		c.dev.updateWake(false)
 	}
 }
 
@@ -185,12 +174,7 @@ func (c *cq) ReqNotify(solicitedOnly bool) error {
 	if c.gone || c.dev.closed {
 		return errCQGone
 	}
-	switch {
-	case !solicitedOnly:
-		c.arm = armedAny
-	case c.arm == unarmed:
-		c.arm = armedSolicited
-	}
+	c.arm.Request(solicitedOnly)
 	return nil
 }
 
@@ -203,7 +187,7 @@ func (c *cq) Destroy() error {
 		return fmt.Errorf("soft: completion queue in use by %d queue pairs: %w", c.users, unix.EBUSY)
 	}
 	c.Notified()
-	c.arm = unarmed
+	c.arm = verbs.Unarmed
 	c.gone = true
 	c.dev.async.forget(func(e *verbs.AsyncEvent) bool { return e.CQ == c })
 	c.e, c.head, c.tail = make([]cqe, 1), 0, 0

@@ -177,9 +177,9 @@ func (q *qp) culprit(t *iwarp.Terminate) (uint64, bool) {
 func invalidRequest(c iwarp.Code, op verbs.Opcode) bool {
 	switch c {
 	case iwarp.TermStream:
-		return isAtomic(op) // misaligned
+		return op.Atomic() // misaligned
 	case iwarp.TermOpcode: // not enabled there
-		return isRead(op) || op == verbs.OpRDMAWrite || op == verbs.OpRDMAWriteWithImm
+		return op.Reads() || op == verbs.OpRDMAWrite || op == verbs.OpRDMAWriteWithImm
 	}
 	return false
 }

@@ -71,7 +71,7 @@ func (q *qp) makeSend() bool {
 		w.end = q.out.total
 		s.gen++
 		q.stats.Sent++
-		if q.attr.Ack == verbs.AckRemote && !isRead(w.op) {
+		if q.attr.Ack == verbs.AckRemote && !w.op.Reads() {
 			s.unfenced++
 			s.unfencedBytes += w.length
 		}
@@ -85,8 +85,8 @@ func (q *qp) possible(w *sendWR) verbs.WCStatus {
 	switch {
 	case w.length > maxMsg:
 		return verbs.WCLocLenErr
-	case isRead(w.op) && q.sq.depth == 0, // posted before the peer granted none
-		isAtomic(w.op) && !q.peer.Atomics,
+	case w.op.Reads() && q.sq.depth == 0, // posted before the peer granted none
+		w.op.Atomic() && !q.peer.Atomics,
 		(w.op == verbs.OpSendWithImm || w.op == verbs.OpRDMAWriteWithImm) && !q.peer.Immediate:
 		return verbs.WCLocQPOpErr
 	}

@@ -247,8 +247,8 @@ func (q *qp) release(pos uint64, recv bool) {
 func (q *qp) completeSend(pos uint64, s *sendWR, st verbs.WCStatus) {
 	wc := verbs.WC{WRID: s.wrid, Status: st, QPNum: q.num}
 	if st == verbs.WCSuccess {
-		wc.Op = wcOpcode(s.op)
-		if isRead(s.op) {
+		wc.Op = s.op.Completion()
+		if s.op.Reads() {
 			wc.ByteLen = uint32(s.length)
 		}
 	}
@@ -256,24 +256,6 @@ func (q *qp) completeSend(pos uint64, s *sendWR, st verbs.WCStatus) {
 		e.wc, e.qp, e.pos, e.recv = wc, q, pos, false
 		q.scq.notify(st != verbs.WCSuccess)
 	}
-}
-
-func wcOpcode(op verbs.Opcode) verbs.WCOpcode {
-	switch op {
-	case verbs.OpRDMAWrite, verbs.OpRDMAWriteWithImm:
-		return verbs.WCRDMAWrite
-	case verbs.OpRDMARead:
-		return verbs.WCRDMARead
-	case verbs.OpAtomicCmpAndSwp:
-		return verbs.WCCompSwap
-	case verbs.OpAtomicFetchAdd:
-		return verbs.WCFetchAdd
-	case verbs.OpLocalInv:
-		return verbs.WCLocalInv
-	case verbs.OpBindMW:
-		return verbs.WCBindMW
-	}
-	return verbs.WCSend
 }
 
 // takeRecv takes a receive, or returns nil if there is none.

@@ -216,7 +216,7 @@ func (q *qp) queue(wr *verbs.SendWR) error {
 			return err
 		}
 	}
-	if wr.Op == verbs.OpBindMW || isAtomic(wr.Op) {
+	if wr.Op == verbs.OpBindMW || wr.Op.Atomic() {
 		s.setExtra(x)
 	}
 	*w = sendWR{wrid: wr.WRID, raddr: wr.RemoteAddr, rkey: wr.RKey, imm: wr.Imm, length: total, op: wr.Op, flags: wr.Flags | s.always, sgl: sgl}
@@ -295,7 +295,7 @@ func (q *qp) isDone(pos uint64, w *sendWR) bool {
 	switch {
 	case !w.made || w.end > q.out.written:
 		return false
-	case isRead(w.op):
+	case w.op.Reads():
 		return w.done
 	case q.attr.Ack == verbs.AckLocal || w.op == verbs.OpLocalInv || w.op == verbs.OpBindMW:
 		return true
