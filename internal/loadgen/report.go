@@ -6,14 +6,16 @@ import (
 	"net/netip"
 	"runtime"
 	"time"
+
+	"github.com/rdsd/rdsd/internal/latency"
 )
 
 // Interval is what was done in some time.
 type Interval struct {
-	Time       time.Duration `json:"time_ns"`
-	Operations uint64        `json:"operations"`
-	Bytes      uint64        `json:"bytes"`
-	Latency    *Latency      `json:"latency,omitempty"`
+	Time       time.Duration    `json:"time_ns"`
+	Operations uint64           `json:"operations"`
+	Bytes      uint64           `json:"bytes"`
+	Latency    *latency.Summary `json:"latency,omitempty"`
 }
 
 // CPU is the CPU time of the measurement, nanoseconds; nil: not known.
@@ -34,41 +36,36 @@ type Environment struct {
 
 // Report is a measurement.
 type Report struct {
-	Mode        string         `json:"mode"`
-	Local       netip.Addr     `json:"local"`
-	Server      netip.AddrPort `json:"server"`
-	OneProcess  bool           `json:"one_process"` // the server was in this process
-	Size        int            `json:"size_bytes"`
-	Depth       int            `json:"depth"`
-	Sockets     int            `json:"sockets"`
-	Rate        float64        `json:"rate_per_second,omitempty"` // open loop
-	Sample      int            `json:"sample,omitempty"`          // one in so many has its latency measured
-	Verified    bool           `json:"verified"`                  // every byte was compared, and nothing was wrong
-	Started     time.Time      `json:"started"`
-	WarmUp      time.Duration  `json:"warm_up_ns"`
-	Interrupted bool           `json:"interrupted"`
-	Interval                   // all of it
-	PerSecond   float64        `json:"operations_per_second"`
-	BytesPerSec float64        `json:"bytes_per_second"`
-	Late        *Latency       `json:"late,omitempty"` // open loop: how late operations began
-	Sent        uint64         `json:"sent"`           // messages, warm-up included
-	Received    uint64         `json:"received"`       // by the server
-	CPU         CPU            `json:"cpu"`
-	Intervals   []Interval     `json:"intervals"`
-	Environment Environment    `json:"environment"`
-	Failure     string         `json:"failure,omitempty"`
+	Mode        string           `json:"mode"`
+	Local       netip.Addr       `json:"local"`
+	Server      netip.AddrPort   `json:"server"`
+	OneProcess  bool             `json:"one_process"` // the server was in this process
+	Size        int              `json:"size_bytes"`
+	Depth       int              `json:"depth"`
+	Sockets     int              `json:"sockets"`
+	Rate        float64          `json:"rate_per_second,omitempty"` // open loop
+	Sample      int              `json:"sample,omitempty"`          // one in so many has its latency measured
+	Verified    bool             `json:"verified"`                  // every byte was compared, and nothing was wrong
+	Started     time.Time        `json:"started"`
+	WarmUp      time.Duration    `json:"warm_up_ns"`
+	Interrupted bool             `json:"interrupted"`
+	Interval                     // all of it
+	PerSecond   float64          `json:"operations_per_second"`
+	BytesPerSec float64          `json:"bytes_per_second"`
+	Late        *latency.Summary `json:"late,omitempty"` // open loop: how late operations began
+	Sent        uint64           `json:"sent"`           // messages, warm-up included
+	Received    uint64           `json:"received"`       // by the server
+	CPU         CPU              `json:"cpu"`
+	Intervals   []Interval       `json:"intervals"`
+	Environment Environment      `json:"environment"`
+	Failure     string           `json:"failure,omitempty"`
 }
 
 func environment(version string) Environment {
 	return Environment{runtime.NumCPU(), runtime.GOARCH, runtime.Version(), version}
 }
 
-func (i *Interval) perSecond(n uint64) float64 {
-	if i.Time <= 0 {
-		return 0
-	}
-	return float64(n) / i.Time.Seconds()
-}
+func (i *Interval) perSecond(n uint64) float64 { return latency.PerSecond(n, i.Time) }
 
 func us(d time.Duration) string {
 	return fmt.Sprintf("%.2f", float64(d)/float64(time.Microsecond))
@@ -104,15 +101,15 @@ func (r *Report) Print(w io.Writer) {
 	}
 	row("measured", "%s of %d bytes, %d sockets with %d outstanding, %v to %v, %s", r.Mode, r.Size, r.Sockets, r.Depth, r.Local, r.Server, where)
 	row("rate", "%.0f a second, %.2f MB/s, over %v", r.PerSecond, r.BytesPerSec/1e6, r.Time.Round(time.Millisecond))
-	latency := func(name string, l *Latency) {
+	distribution := func(name string, l *latency.Summary) {
 		if l != nil {
 			row(name, "min %s, mean %s, p50 %s, p90 %s, p99 %s, p99.9 %s, p99.99 %s, max %s us (%d)", us(l.Min), us(l.Mean), us(l.P50), us(l.P90), us(l.P99), us(l.P999), us(l.P9999), us(l.Max), l.Count)
 		}
 	}
-	latency("latency", r.Latency)
+	distribution("latency", r.Latency)
 	if r.Late != nil {
 		row("", "from when each was due: %.0f a second were asked for", r.Rate)
-		latency("begun late", r.Late)
+		distribution("begun late", r.Late)
 	}
 	r.CPU.print(row, r.Operations)
 	checked := "counts only; -verify compares every byte"

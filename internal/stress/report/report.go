@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/netip"
 	"time"
+
+	"github.com/rdsd/rdsd/internal/latency"
 )
 
 // Counts are sums over all tasks, over some time.
@@ -46,12 +48,7 @@ type Line struct {
 }
 
 // rates in the units of the columns.
-func (l *Line) perSecond(n uint64) float64 {
-	if l.Time <= 0 {
-		return 0
-	}
-	return float64(n) / l.Time.Seconds()
-}
+func (l *Line) perSecond(n uint64) float64 { return latency.PerSecond(n, l.Time) }
 
 func mean(sum, n uint64) float64 { // us
 	if n == 0 {
