@@ -75,8 +75,6 @@ func (c *Conn) putCong(b []byte) int {
 	c.out.h = wire.Header{Len: wire.CongLen, Flags: wire.FlagCong}
 	c.piggyback()
 	c.out.h.Put(b)
-	c.cong.own.Put(b[wire.HeaderLen : wire.HeaderLen+wire.CongLen])
-	c.cong.due = false
-	c.cong.told = c.cong.told || !c.cong.own.Empty()
+	c.cong.put(b[wire.HeaderLen : wire.HeaderLen+wire.CongLen])
 	return wire.HeaderLen + wire.CongLen
 }

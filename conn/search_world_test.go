@@ -230,9 +230,25 @@ func (w *searchWorld) do(a action) {
 		w.now = sooner(w.h[0].c.NextTimeout(), w.h[1].c.NextTimeout())
 		w.h[0].c.Tick(w.now)
 		w.h[1].c.Tick(w.now)
+	default:
+		w.fault(h, a.kind)
+	}
+	// What is posted is on its way at once: that it is not yet there is as if
+	// its completion had been flushed.
+	for _, h := range w.h {
+		for _, q := range h.dev.qps {
+			for q.toWire() {
+			}
+		}
+	}
+}
+
+// fault has one of the bounded actions befall h.
+func (w *searchWorld) fault(h *searchHost, k actKind) {
+	switch k {
 	case actCut, actFlushed, actHalf:
 		w.cuts--
-		cut(h.dev.qps[slices.IndexFunc(h.dev.qps, (*fakeQP).joined)], a.kind)
+		cut(h.dev.qps[slices.IndexFunc(h.dev.qps, (*fakeQP).joined)], k)
 	case actReset:
 		w.cuts--
 		h.c.Reset(w.now, ErrDisconnected)
@@ -257,14 +273,6 @@ func (w *searchWorld) do(a action) {
 		w.quits--
 		h.script[0].ended = true
 		h.c.GiveUp(h.script[0].msg)
-	}
-	// What is posted is on its way at once: that it is not yet there is as if
-	// its completion had been flushed.
-	for _, h := range w.h {
-		for _, q := range h.dev.qps {
-			for q.toWire() {
-			}
-		}
 	}
 }
 

@@ -8,31 +8,46 @@ import (
 
 // Congestion maps that may have overtaken each other are asked for anew: by a lane
 // that is broken off, later each time.
-func TestTCPDoubtfulMaps(t *testing.T) {
-	p := newTCPPuppet(t, false)
-	var ss []*puppetStream
-	for i := range uint16(2) {
-		s, _, err := p.accept(40000 + i)
+const doubtMs = congDoubt / 1_000_000
+
+// doubtWorld is a puppet with two of eight lanes up.
+type doubtWorld struct {
+	t  *testing.T
+	p  *tcpPuppet
+	ss [2]*puppetStream
+}
+
+func newDoubtWorld(t *testing.T) *doubtWorld {
+	w := &doubtWorld{t: t, p: newTCPPuppet(t, false)}
+	for i := range w.ss {
+		s, _, err := w.p.accept(40000 + uint16(i))
 		if err != nil {
 			t.Fatal(err)
 		}
-		ss = append(ss, s)
-		p.c.HandleData(p.now, 0, tcpFrame(1, 1, 0, 0, "", 5, 0, 8, 8, 0)) // eight lanes
+		w.ss[i] = s
+		w.p.c.HandleData(w.p.now, 0, tcpFrame(1, 1, 0, 0, "", 5, 0, 8, 8, 0)) // eight lanes
 	}
-	full := make([]byte, wire.CongLen)
-	full[77>>3] |= 1 << (77 & 7)
-	tell := func(lane int, congested bool) {
-		b := make([]byte, wire.CongLen)
-		if congested {
-			b = full
-		}
-		p.c.HandleData(p.now, lane, tcpFrame(0, 0, 0, wire.FlagCong, string(b)))
-		if p.c.RemoteCong().Test(77) != congested {
-			t.Fatal("the last map does not count")
-		}
+	return w
+}
+
+// tell has the peer say, by a lane, that port 77 is congested or nothing is.
+func (w *doubtWorld) tell(lane int, congested bool) {
+	b := make([]byte, wire.CongLen)
+	if congested {
+		b[77>>3] |= 1 << (77 & 7)
 	}
-	const doubtMs = congDoubt / 1_000_000
-	ended := func() bool { return ss[1].finished }
+	w.p.c.HandleData(w.p.now, lane, tcpFrame(0, 0, 0, wire.FlagCong, string(b)))
+	if w.p.c.RemoteCong().Test(77) != congested {
+		w.t.Fatal("the last map does not count")
+	}
+}
+
+// ended reports whether the second lane was broken off.
+func (w *doubtWorld) ended() bool { return w.ss[1].finished }
+
+func TestTCPDoubtfulMaps(t *testing.T) {
+	w := newDoubtWorld(t)
+	p, tell, ended := w.p, w.tell, w.ended
 	tell(0, true)
 	tell(0, false)
 	tell(0, true)
@@ -67,7 +82,7 @@ func TestTCPDoubtfulMaps(t *testing.T) {
 		if p.run(doubtMs<<n - 1); ended() {
 			t.Fatalf("%d: early", n)
 		}
-		if p.run(2); !ended() || ss[0].finished {
+		if p.run(2); !ended() || w.ss[0].finished {
 			t.Fatalf("%d: the lane was not broken off", n)
 		}
 		p.c.HandleClosed(p.now, 1, nil)
@@ -75,7 +90,7 @@ func TestTCPDoubtfulMaps(t *testing.T) {
 		if err != nil || lane != 1 {
 			t.Fatal(lane, err)
 		}
-		ss[1] = s
+		w.ss[1] = s
 		tell(1, true) // what it is told now
 		if p.run(3 * doubtMs); ended() {
 			t.Fatal("the answer is doubted")

@@ -15,5 +15,5 @@ const (
 	callAttr                 // UseAttr
 	callDrive                // whatever brings an event, the time or a setting
 
-	numCalls
+	numCalls // how many there are
 )

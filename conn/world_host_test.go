@@ -185,6 +185,25 @@ func (h *worldHost) MsgDone(c *Conn, m *Msg, o Outcome) {
 			}
 		}
 	}
+	w.checkOutcome(s, m, o)
+	for i := range m.Data { // the memory is the owner's again
+		m.Data[i] = 0xee
+	}
+	if s.got == 0 && (o == Acked || o == Unknown || o == Lost || o == Cancelled || o == GaveUp) {
+		for i := range m.Data {
+			m.Data[i] = byte(uint64(i) + s.id)
+		}
+		if !s.internal {
+			binary.BigEndian.PutUint64(m.Data, s.id)
+		}
+	}
+	for i := range s.buf {
+		s.buf[i] = 0xee
+	}
+}
+
+// checkOutcome checks that o is an end that s, which was m, can have had.
+func (w *world) checkOutcome(s *sent, m *Msg, o Outcome) {
 	switch o {
 	case Acked:
 		if s.got != 1 && !s.silent {
@@ -221,19 +240,5 @@ func (h *worldHost) MsgDone(c *Conn, m *Msg, o Outcome) {
 		if !s.cancel {
 			w.fatalf("message %d cancelled by nobody", s.id)
 		}
-	}
-	for i := range m.Data { // the memory is the owner's again
-		m.Data[i] = 0xee
-	}
-	if s.got == 0 && (o == Acked || o == Unknown || o == Lost || o == Cancelled || o == GaveUp) {
-		for i := range m.Data {
-			m.Data[i] = byte(uint64(i) + s.id)
-		}
-		if !s.internal {
-			binary.BigEndian.PutUint64(m.Data, s.id)
-		}
-	}
-	for i := range s.buf {
-		s.buf[i] = 0xee
 	}
 }
