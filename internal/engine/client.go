@@ -21,62 +21,74 @@ type Client struct {
 	user quota.User
 	acct *account // from attach until nothing uses its memory
 
+	rings
+	arenas
+	handles
+	pending
+	attention
+	ending
+	hooks
+	scratch shm.Entry
+}
+
+// rings are the segment of a process and what is in it.
+type rings struct {
+	params shm.Params
 	seg    *shm.Segment
 	table  *shm.Table
 	sub    *shm.Consumer
 	ev     *shm.Producer
 	sret   *shm.IDProducer
 	rret   *shm.IDConsumer
-	params shm.Params
+	shared uint64 // bytes of all this and of the arenas
+}
 
-	send       []window   // send arena, one registered window each
-	recv       *shm.Arena // receive arena; chunks are allocated by the engine
+// arenas are where a process's payloads are.
+type arenas struct {
+	send       []window   // registered one by one
+	recv       *shm.Arena // chunks are allocated by the engine
 	unfinished int        // bytes of recv that messages in assembly have
+}
 
+// handles are what the numbers that a process uses stand for.
+type handles struct {
 	socks    []*socket // by socket index
 	sockFree []uint32  // handles of the next uses of free indices, oldest first
 	msgs     []*txMsg  // by message id: submitted and not yet returned
 	rx       []rxEntry // by receive id
 	rxFree   []uint32
 	slots    []*slot // by slot index
-	segs     int     // in operations not yet done
 	cells    []*cell
+	buffers  map[uint32]*buffer
+	nextBuf  uint32
+	segs     int // in operations not yet done
+}
 
-	buffers map[uint32]*buffer
-	nextBuf uint32
-
-	// What did not fit the event ring waits here; nothing is lost. See pend.
-	pendOps   lists.List[txMsg]  // operations whose status is to be told
-	pendNote  lists.List[slot]   // slots with notices
-	gone      lists.List[slot]   // slots whose socket is gone, as its event ring says when it is published
-	pendCells lists.List[cell]   // barriers reached
-	raised    []*cell            // marks to publish behind the events of this turn
-	pendSocks lists.List[socket] // sockets with messages in overflow
-	untried   int                // of pendSocks, from the head on: not tried since memory came back
-	again     bool               // drainPending may find something to write
-	noRoom    bool               // the event ring was full, and something waits for it
-
+// attention is when the engine looks at a process's rings, and what it finds there.
+type attention struct {
 	inActive lists.Link[Client] // clientTable.active
 	idle     int                // turns without work from it
 	rung     atomic.Bool
+	publish  bool // rings have news
+	reap     bool // receive ids to release
+}
 
-	// While it ends:
+// ending is how far a process is on its way out.
+type ending struct {
+	dead      bool               // detached: only references remain
 	inLeaving lists.Link[Client] // clientTable.leaving
 	ended     int                // sockets, by index
 	freeing   []uint32           // buffers to free
+	refs      int                // messages and buffers that still use its memory
+	freed     bool
+}
 
-	publish bool // rings have news
-	reap    bool // receive ids to release
-	dead    bool // detached: only references remain
-	refs    int  // messages and buffers that still use its memory
-
-	bell    func()             // rings the client's doorbell
-	onEnd   func()             // runs first when it is detached
-	onKill  func(reason error) // the session was ended by the engine; any goroutine context, must not block
-	onFree  func()             // nothing uses the memory any more
-	freed   bool
-	shared  uint64 // bytes of its rings, tables and arenas
-	scratch shm.Entry
+// hooks are what its session is told by, see Attachment.
+type hooks struct {
+	bell   func()
+	onEnd  func()
+	onKill func(reason error)
+	onFree func()
 }
 
 // clientTable is the attached processes.
@@ -124,8 +136,10 @@ type Attachment struct {
 
 // NewClient makes the record of a client. Not the engine's work: it may take a while.
 func NewClient(a *Attachment) *Client {
-	c := &Client{name: a.Name, pid: a.PID, user: a.User, params: a.Params, seg: a.Seg, table: a.Table, recv: a.Recv, shared: a.Shared,
-		bell: a.Bell, onEnd: a.OnEnd, onKill: a.OnKill, onFree: a.OnFree}
+	c := &Client{name: a.Name, pid: a.PID, user: a.User,
+		rings:  rings{params: a.Params, seg: a.Seg, table: a.Table, shared: a.Shared},
+		arenas: arenas{recv: a.Recv},
+		hooks:  hooks{a.Bell, a.OnEnd, a.OnKill, a.OnFree}}
 	p := c.params
 	c.sub, c.ev = c.seg.SubConsumer(), c.seg.EventProducer()
 	c.sret, c.rret = c.seg.SendRetProducer(), c.seg.RecvRetConsumer()

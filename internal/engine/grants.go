@@ -351,5 +351,5 @@ func (e *Engine) grantRefused(p *peer, n *wire.GrantNak) {
 // tellNotGranted tells r's owner that the socket at port of p cannot use it. It may
 // never have had a destination there, or not any more.
 func (e *Engine) tellNotGranted(r *region, p *peer, port uint16) {
-	e.note(&slot{cl: r.cl, sock: r.sock, cell: &cell{sock: r.sock}, addr: p.addr, port: port, closed: true, ungranted: 1})
+	e.note(&slot{cl: r.cl, sock: r.sock, cell: &cell{sock: r.sock}, addr: p.addr, port: port, closed: true, told: told{ungranted: 1}})
 }

@@ -23,38 +23,56 @@ var (
 // peer is one lane of a remote address: its connection and what hangs on it.
 type peer struct {
 	*remote
-	lane      uint8
-	key       verbs.PeerKey // stands for this lane in exports: who was granted what on which connection
-	c         connection
-	begun     uint64           // Engine.clock when the connection, or the attempt, began
-	warned    uint64           // remote.untold up to here was queued on this lane
-	askedBy   *account         // whose share it is of, until it is met
-	slots     audience         // destinations that lead there
-	ups       uint64           // how often it came up again, and
-	downs     uint64           // went down: what destinations are told
-	flows     lists.List[cell] // sockets with messages that wait for their turn
-	unmet     lists.List[slot] // destinations with messages that wait for the one that asks who is there
-	sender    uint32           // incarnation of the socket whose message without an operation came last
-	sentAt    int64            // and when
-	sharedTo  int64            // until when a socket that sends few is taken to use it beside others
-	partials  []*rxMsg         // messages under assembly: one, on RDS/TCP of each of its lanes
-	nth       int              // in peerTable.all
-	gone      bool             // not in there any more
-	dirty     bool             // in dirtyPeers.flush, or being flushed
-	touched   bool             // while it was
-	reach     reach
-	uncounted bool // in e.uncounted
-	draining  bool // in e.draining
-	isUp      bool // and counted as such
-	wasUp     bool
-	lastEvent string
-	ctls      int // internal messages not ended
-	breaking  bool
+	lane  uint8
+	key   verbs.PeerKey // stands for this lane in exports: who was granted what on which connection
+	nth   int           // in peerTable.all
+	gone  bool          // not in there any more
+	begun uint64        // Engine.clock when the connection, or the attempt, began
+	c     connection
+
+	askedBy *account // whose share it is of, until it is met
+	slots   audience // destinations that lead there
+	ups     uint64   // how often it came up again, and
+	downs   uint64   // went down: what destinations are told
+	isUp    bool     // and counted as such
+	wasUp   bool
+	reach   reach
+
+	partials []*rxMsg // messages under assembly: one, on RDS/TCP of each of its lanes
+	ctls     int      // internal messages not ended
+	warned   uint64   // remote.untold up to here was queued on this lane
+
+	sharing
+	looked
+	shown
+}
+
+// sharing is who uses a connection, and whose turn it is.
+type sharing struct {
+	flows    lists.List[cell] // sockets with messages that wait for their turn
+	unmet    lists.List[slot] // destinations with messages that wait for the one that asks who is there
+	sender   uint32           // incarnation of the socket whose message without an operation came last
+	sentAt   int64            // and when
+	sharedTo int64            // until when a socket that sends few is taken to use it beside others
+}
+
+// looked is what has a peer looked at.
+type looked struct {
+	dirty     bool              // in dirtyPeers.flush, or being flushed
+	touched   bool              // while it was
+	breaking  bool              // in dirtyPeers.breaking
+	draining  bool              // in dirtyPeers.draining
+	uncounted bool              // in counts.uncounted
 	timer     lists.Alarm[peer] // in deadlines.peers
-	row       uint16            // in the engine's lists, 0: none
-	whyKey    whyKey            // of whyText, see why
-	whyText   string
+}
+
+// shown is what was said of a peer.
+type shown struct {
+	row       uint16     // in the engine's lists, 0: none
 	counted   connCounts // in counts.sum
+	lastEvent string
+	whyKey    whyKey // of whyText, see why
+	whyText   string
 }
 
 // peer returns the connection of a lane from l to addr, made on first use, by

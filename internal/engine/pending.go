@@ -1,5 +1,7 @@
 package engine
 
+import "github.com/rdsd/rdsd/internal/lists"
+
 // What a client's event ring has no room for waits in the client's lists. The
 // engine looks for room in each turn while the client is active. When it parks
 // the client it asks to be rung for room (shm.AsleepForRoom), so that a client
@@ -13,6 +15,20 @@ const (
 	drainUnit = subBytes / subBudget
 )
 
+// pending is what of a process's waits for that; nothing is lost.
+type pending struct {
+	pendOps   lists.List[txMsg]  // operations whose status is to be told
+	pendNote  lists.List[slot]   // slots with notices
+	pendCells lists.List[cell]   // barriers reached
+	pendSocks lists.List[socket] // sockets with messages in overflow
+	untried   int                // of pendSocks, from the head on: not tried since memory came back
+	again     bool               // drainPending may find something to write
+	noRoom    bool               // the event ring was full, and something waits for it
+
+	gone   lists.List[slot] // slots whose socket is gone, as the event ring says when it is published
+	raised []*cell          // marks to publish behind the events of this turn
+}
+
 // pend has c's lists looked at: something new waits in them.
 func (e *Engine) pend(c *Client) {
 	if c.again || c.noRoom || c.dead {
@@ -24,7 +40,7 @@ func (e *Engine) pend(c *Client) {
 
 // waits reports whether something waits for room in c's event ring, or for
 // receive memory.
-func (c *Client) waits() bool { return c.pendOps.N+c.pendCells.N+c.pendNote.N+c.pendSocks.N > 0 }
+func (p *pending) waits() bool { return p.pendOps.N+p.pendCells.N+p.pendNote.N+p.pendSocks.N > 0 }
 
 // room reports whether an event may be written at once: nothing waits in front
 // of it for want of room.

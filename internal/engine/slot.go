@@ -10,48 +10,64 @@ import (
 
 // slot is a destination (address and port) of one socket.
 type slot struct {
-	cl       *Client
-	idx      uint32
-	sock     *socket
-	cell     *cell
-	addr     netip.Addr
-	port     uint16
-	peer     *peer  // nil: same host, or no room for one more peer
-	local    *local // nil: another host
-	closed   bool
-	counted  bool              // it has a place: see place.go
-	used     bool              // since it was last asked to give way
-	msgs     int               // under way, but those that were passed on at once
+	cl     *Client
+	idx    uint32
+	sock   *socket
+	inSock lists.Link[slot] // socket.slots
+	cell   *cell
+	addr   netip.Addr
+	port   uint16
+	closed bool
+
+	leads
+	sends
+	told
+}
+
+// leads is where a destination leads to.
+type leads struct {
+	peer   *peer     // nil: same host, or no room for one more peer
+	local  *local    // nil: another host
+	lead   *audience // of those that lead to the same: of a peer, of a port of this host, homeless
+	inLead lists.Link[slot]
+
+	counted bool             // it has a place: see place.go
+	used    bool             // since it was last asked to give way
+	inIdle  lists.Link[slot] // account.idle
+}
+
+// sends is what is under way to a destination.
+type sends struct {
+	msgs     int               // but those that were passed on at once
 	txs      lists.List[txMsg] // these, but those that are being withdrawn
 	cancelTo uint64            // those up to this Engine.clock are withdrawn
 	inCancel lists.Link[slot]  // Engine.cancelling, until that is done
-	inIdle   lists.Link[slot]  // account.idle
-
-	lead   *audience // of those that lead to the same: of a peer, of a port of this host, homeless
-	inLead lists.Link[slot]
-	inSock lists.Link[slot] // socket.slots
 
 	// Messages in order, on the same host waiting for their copies or for the
 	// destination socket, else for a peer or for their turn, see turns.go.
 	q      lists.List[txMsg]
 	inTurn lists.Link[slot] // cell.turn
 	handed int              // messages that its connection has and that are not done
-	pin    *pin             // the socket that it leads to
-	gone   lists.Link[slot] // client.gone
-	asks   *txMsg           // on its way to find out which that is; the others wait
-	unmet  lists.Link[slot] // peer.unmet, while messages wait for that
+
+	pin   *pin             // the socket that it leads to, see meant.go
+	asks  *txMsg           // on its way to find out which that is; the others wait
+	unmet lists.Link[slot] // peer.unmet, while messages wait for that
+	gone  lists.Link[slot] // pending.gone
+
 	job    lists.Link[slot] // Engine.jobs
 	waitOn *socket          // refused there; resumes when it has room
 	wait   lists.Link[slot] // waitOn.waiters
+}
 
-	// Notices not yet told.
+// told is what the application knows of a destination, and what it is to be told.
+type told struct {
+	pend                           lists.Link[slot] // pending.pendNote, with notices
 	lost, nosock, down, up, gaveUp uint64
-	ups, downs                     uint64 // of peer.ups and peer.downs, what it was told of
 	ungranted                      uint64 // cookies that could not be granted
+	ups, downs                     uint64 // of peer.ups and peer.downs, what it was told of
 	relief, crowded                bool
-	reach                          uint8            // why its host is not reached, as published
-	reachNews                      bool             // ... and not told yet
-	pend                           lists.Link[slot] // client.pendNote
+	reach                          uint8 // why its host is not reached, as published
+	reachNews                      bool  // ... and not told yet
 }
 
 // cell counts the operations of one socket towards one address.
@@ -60,11 +76,11 @@ type cell struct {
 	sock   *socket
 	addr   netip.Addr
 	mark   barrier.Mark
-	pend   lists.Link[cell] // client.pendCells
-	raised bool             // in cl.raised
+	pend   lists.Link[cell] // pending.pendCells
+	raised bool             // in pending.raised
 
 	// See publishMark. Of the cell's messages so many were ever put into
-	// cl.pendOps, and so many of them have left it.
+	// pending.pendOps, and so many of them have left it.
 	queued, told uint64
 	shown        uint64 // the mark as published
 	next, nextAt uint64 // the mark to publish when told has reached nextAt
@@ -107,7 +123,7 @@ func (e *Engine) openSlot(c *Client, d *shm.SubDest) {
 		e.kill(c, "open destination: cell %d belongs to another destination", d.Cell)
 		return
 	}
-	sl := &slot{cl: c, idx: d.Slot, sock: s, cell: ce, addr: addr, port: d.Port, pin: &pin{}}
+	sl := &slot{cl: c, idx: d.Slot, sock: s, cell: ce, addr: addr, port: d.Port, sends: sends{pin: &pin{}}}
 	c.table.Slot(d.Slot).StoreCongested(0) // nothing of its former user
 	c.table.Slot(d.Slot).StoreUnreachable(0)
 	c.table.Slot(d.Slot).StoreLimits(e.limitsOf(s.local, addr))

@@ -20,42 +20,54 @@ type socket struct {
 	port   uint16
 	inc    uint32 // incarnation: tells this socket from the port's next owner
 	closed bool
+	left   bool   // it is off its port, which may be another socket's
 	lane   uint8  // of its connections
 	laned  bool   // lane is fixed
 	row    uint16 // in the engine's lists, 0: none
-
-	limit     int // receive buffer, payload bytes
-	rcvBytes  int // delivered or waiting, not yet taken by the application
-	rcvMsgs   int // the messages that have any of it
-	congested bool
-	congAt    int64              // when it became so, unix ns
-	overrun   bool               // a kernel sent more than there is memory for, see there
-	left      bool               // it is off its port, which may be another socket's
-	forMemory lists.Link[socket] // account.refused: it refused for want of daemon memory
-	over      lists.List[rxMsg]  // arrived, no room at the client yet
-	pend      lists.Link[socket] // client.pendSocks
-	rxIDs     int                // receive ids that it has, rxTold of them told to the client
-	rxTold    int
-	rxMem     int                // bytes of the receive arena, rounded
-	partials  lists.List[rxMsg]  // messages under assembly
-	waiters   lists.List[slot]   // local slots stopped because this socket refused
-	toWake    int                // of the first of them, while it is in Engine.rousing
-	inRoused  lists.Link[socket] // Engine.rousing
 
 	regions lists.List[region] // live ones
 	slots   lists.List[slot]   // its open destinations
 	folded  *slot              // what closed ones have to tell beyond what is kept of each, nil: nothing
 
-	txs lists.List[txMsg] // submitted and not yet returned
-	// Messages without operations to peers, in this period of fewIn and the one before.
-	counted, before int
-	countAt         int64
+	sending
+	receiving
 
+	ping func(now int64) // a daemon-owned port that waits for a pong
+}
+
+// sending is what a socket has submitted.
+type sending struct {
+	txs      lists.List[txMsg] // not yet returned
 	sndBytes int
 	ops      int // operations not yet settled
 	unended  int // of txs, those that a socket that ends has not looked at
 
-	ping func(now int64) // a daemon-owned port that waits for a pong
+	// Messages without operations to peers, in this period of fewIn and the one before.
+	counted, before int
+	countAt         int64
+}
+
+// receiving is what came for a socket, and what it has of the memory for that.
+type receiving struct {
+	limit     int // receive buffer, payload bytes
+	rcvBytes  int // delivered or waiting, not yet taken by the application
+	rcvMsgs   int // the messages that have any of it
+	congested bool
+	congAt    int64 // when it became so, unix ns
+
+	rxIDs  int // receive ids that it has, rxTold of them told to the client
+	rxTold int
+	rxMem  int // bytes of the receive arena, rounded
+
+	partials  lists.List[rxMsg]  // messages under assembly
+	over      lists.List[rxMsg]  // arrived, no room at the client yet
+	pend      lists.Link[socket] // pending.pendSocks
+	overrun   bool               // a kernel sent more than there is memory for, see there
+	forMemory lists.Link[socket] // account.refused: it refused for want of daemon memory
+
+	waiters  lists.List[slot]   // local slots stopped because this socket refused
+	toWake   int                // of the first of them, while it is in Engine.rousing
+	inRoused lists.Link[socket] // Engine.rousing
 }
 
 // bind makes a socket for c. Errors carry an errno: EADDRNOTAVAIL, EADDRINUSE,
@@ -90,7 +102,7 @@ func (e *Engine) bind(c *Client, ap netip.AddrPort, rcvbuf int) (*socket, error)
 	if rcvbuf <= 0 {
 		rcvbuf = shm.DefaultBuf
 	}
-	s := &socket{cl: c, local: l, port: port, limit: rcvbuf, inc: uint32(e.cfg.Rand())}
+	s := &socket{cl: c, local: l, port: port, inc: uint32(e.cfg.Rand()), receiving: receiving{limit: rcvbuf}}
 	if s.inc == 0 {
 		s.inc = 1
 	}

@@ -22,7 +22,7 @@ type txMsg struct {
 	all    lists.Link[txMsg] // socket.txs
 	inTo   lists.Link[txMsg] // slot.txs
 	inQ    lists.Link[txMsg] // slot.q
-	inPend lists.Link[txMsg] // Client.pendOps: its operations have statuses to be told
+	inPend lists.Link[txMsg] // pending.pendOps: its operations have statuses to be told
 	cl     *Client
 	sock   *socket
 	slot   *slot
