@@ -15,8 +15,8 @@ import (
 type Way struct {
 	// Control carries the client's requests. If it implements Memory, the descriptors in its answers are names of heap memory.
 	Control ipc.Control
-	// Wake is where the client's leader sleeps. Nil is for a Control without Memory: the leader then sleeps at the descriptor
-	// that the daemon sends.
+	// Wake is where the client's leader sleeps. It may be nil if Control does not implement
+	// Memory: the leader then sleeps at the descriptor that the daemon sends.
 	Wake shm.Waiter
 }
 
