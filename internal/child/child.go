@@ -1,6 +1,6 @@
-// Package child runs other programs: the daemons, workers and tools of tests, of
-// the bench and of the demo. A child dies with the program that started it, and what it
-// prints can be waited for.
+// Package child runs other programs, such as the daemons, workers and tools of tests, of
+// the bench and of the demo. A child dies with the program that started it. The caller can
+// wait for what the child prints.
 package child
 
 import (
@@ -25,9 +25,9 @@ type Process struct {
 	err   error         // of its end; set before ended is closed
 }
 
-// starts are run on one thread that never ends. The kernel sends the
-// parent-death signal when the thread ends that started the child. It is there from
-// the beginning, so that tests can count goroutines.
+// starts are run on one thread that never ends. The kernel sends the parent-death signal
+// when the thread that started the child ends. The thread exists from the beginning, so
+// that tests can count goroutines.
 var starts = make(chan func())
 
 func init() {
@@ -49,8 +49,8 @@ func Start(cmd *exec.Cmd) (*Process, error) {
 	})
 }
 
-// StartBy is Start on a thread that the caller provides: do runs a function on it.
-// The child dies with that thread, and is in its namespaces.
+// StartBy is Start on a thread of the caller's: do runs a function on that thread. The
+// child dies with the thread and is in the thread's namespaces.
 func StartBy(cmd *exec.Cmd, do func(func() error) error) (*Process, error) {
 	p := &Process{Cmd: cmd, ended: make(chan struct{})}
 	if cmd.SysProcAttr == nil {
@@ -74,8 +74,8 @@ func StartBy(cmd *exec.Cmd, do func(func() error) error) (*Process, error) {
 	return p, nil
 }
 
-// Env is this program's environment with additions, and without what leads to a
-// daemon that is not the caller's.
+// Env is this program's environment with additions, and without the variables that lead to
+// a daemon that is not the caller's.
 func Env(more ...string) []string {
 	return append(append(os.Environ(), "XDG_RUNTIME_DIR=", "RDSD_SOCKET="), more...)
 }
@@ -111,8 +111,7 @@ func (p *Process) Wait(limit time.Duration) bool {
 	}
 }
 
-// Kill kills the child and what it has started in its process group, and waits for
-// the end.
+// Kill kills the child and its process group, and waits for the child's end.
 func (p *Process) Kill() {
 	if p.Alive() {
 		_ = syscall.Kill(-p.Pid(), syscall.SIGKILL)
@@ -126,8 +125,8 @@ func (p *Process) Err() error { return p.err }
 // Code is the exit status, -1 after a signal. The child must have ended.
 func (p *Process) Code() int { return p.Cmd.ProcessState.ExitCode() }
 
-// Pause stops the child where it is. When it returns none of its threads runs: the
-// signal alone reaches a thread on another CPU some time later.
+// Pause stops the child. When Pause returns, none of the child's threads runs: the signal
+// alone reaches a thread on another CPU some time later.
 func (p *Process) Pause() error {
 	p.Signal(syscall.SIGSTOP)
 	for p.Alive() {
@@ -154,7 +153,7 @@ func stopped(pid int) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		// The state is behind the name, which may have spaces and parentheses.
+		// The state follows the name. The name may have spaces and parentheses.
 		_, state, _ := bytes.Cut(b[bytes.LastIndexByte(b, ')'):], []byte(" "))
 		if !bytes.HasPrefix(state, []byte("T")) {
 			return false, nil
@@ -163,11 +162,11 @@ func stopped(pid int) (bool, error) {
 	return len(stats) > 0, nil
 }
 
-// Resume lets a child go on that is stopped.
+// Resume lets a paused child go on.
 func (p *Process) Resume() { p.Signal(syscall.SIGCONT) }
 
-// Until waits until done is true, which is asked whenever the child has printed
-// something. It returns false if the child ended or limit passed before.
+// Until waits until done is true, and asks done again whenever the child has printed
+// something. It returns false if the child ended or limit passed first.
 func (p *Process) Until(limit time.Duration, done func() bool) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()

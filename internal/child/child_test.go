@@ -67,7 +67,7 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// What a child has printed at its end is complete when it has ended.
+// A child's output is complete when the child has ended.
 func TestOutputIsComplete(t *testing.T) {
 	for range 50 {
 		p := start(t, "i=0; while [ $i -lt 100 ]; do echo line $i; i=$((i+1)); done; echo end")

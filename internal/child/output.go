@@ -12,7 +12,7 @@ import (
 type Output struct {
 	mu   sync.Mutex
 	text bytes.Buffer  // guarded by mu
-	news chan struct{} // closed by the next write, nil: nobody waits; guarded by mu
+	news chan struct{} // closed by the next write; nil if nobody waits; guarded by mu
 }
 
 // Write implements io.Writer. It never fails.
@@ -58,9 +58,9 @@ func (o *Output) next() <-chan struct{} {
 	return o.news
 }
 
-// Until waits until done is true. It asks done at first, whenever something was
-// written to a or b, and once more when ended is closed. It returns false if ended
-// was closed, or ctx is done, before done was true.
+// Until waits until done is true. It asks done first, then whenever something was written
+// to a or b, and once more when ended is closed. It returns false if ended was closed, or
+// ctx is done, before done was true.
 func Until(ctx context.Context, ended <-chan struct{}, done func() bool, a, b *Output) bool {
 	for last := false; ; {
 		na, nb := a.next(), b.next()
