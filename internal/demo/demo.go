@@ -201,7 +201,7 @@ func (d *demo) copy(ctx context.Context, name string, port int, serve []string, 
 	return r, err
 }
 
-// blockFor is the block size for a file: such that there are many blocks.
+// blockFor is the block size for a file. It is small enough that there are many blocks.
 func blockFor(size int64) int {
 	const smallest, largest, many = 4 << 10, 256 << 10, 256
 	block := smallest

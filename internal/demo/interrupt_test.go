@@ -103,7 +103,7 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// TestDemoRefuses: what is wrong with FILE is said, and nothing is started.
+// TestDemoRefuses: the demo says what is wrong with FILE and starts nothing.
 func TestDemoRefuses(t *testing.T) {
 	for file, says := range map[string]string{
 		"/nonexistent": "demo: FILE: stat /nonexistent: no such file",
@@ -123,8 +123,8 @@ func TestDemoRefuses(t *testing.T) {
 	}
 }
 
-// TestInterrupt: whenever and however the demo is interrupted, no process and
-// no file is left.
+// TestInterrupt: no process and no file is left, however and whenever the demo is
+// interrupted.
 func TestInterrupt(t *testing.T) {
 	bin := programs(t)
 	rounds := 30
@@ -154,8 +154,8 @@ func TestInterrupt(t *testing.T) {
 		}
 		_ = r.Process.Signal(sig)
 		err := r.Wait()
-		// After SIGKILL the others end by themselves; else nothing may be left
-		// when the demo has ended.
+		// After SIGKILL the children end some time later. After another signal nothing may
+		// be left when the demo has ended.
 		left := r.left()
 		for deadline := time.Now().Add(time.Minute); sig == unix.SIGKILL && left != nil && time.Now().Before(deadline); {
 			time.Sleep(time.Millisecond)

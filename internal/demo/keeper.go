@@ -17,9 +17,9 @@ import (
 // keepArg is the only argument of the keeper process.
 const keepArg = "keep"
 
-// keeper is a second process of the demo. It makes the temporary directory and
-// removes it when the demo is gone, however it went: the demo holds the other
-// end of the keeper's standard input and need not do anything.
+// keeper is a second process of the demo. It makes the temporary directory, and removes it
+// when the demo ends in whatever way: its standard input then ends, because the demo holds
+// the other end.
 type keeper struct {
 	cmd   *exec.Cmd
 	leash io.Closer
@@ -51,7 +51,7 @@ func startKeeper() (*keeper, error) {
 	return k, nil
 }
 
-// close returns when the directory is gone.
+// close ends the keeper and returns when the directory is gone.
 func (k *keeper) close() error {
 	k.leash.Close()
 	if err := k.cmd.Wait(); err != nil {
@@ -63,8 +63,8 @@ func (k *keeper) close() error {
 // keep is the keeper process: it prints the path of a new directory on out and
 // removes it at the end of in.
 func keep(in io.Reader, out io.Writer) error {
-	// Who ends the demo's processes by name ends the demo; the rest is this
-	// process's work.
+	// A signal to all processes with the demo's name must end the demo, not the keeper: the
+	// keeper still has to remove the directory.
 	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGPIPE)
 	dir, err := shortTempDir()
 	if err != nil {
@@ -72,8 +72,8 @@ func keep(in io.Reader, out io.Writer) error {
 	}
 	fmt.Fprintln(out, dir)
 	_, _ = io.Copy(io.Discard, in)
-	// The demo's children die with it, but not at the same instant: one may
-	// still make a file while its directory is being emptied.
+	// The demo's children die with it, but not at the same instant. One may still make a
+	// file while its directory is being emptied.
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		if err = os.RemoveAll(dir); err == nil || time.Now().After(deadline) {
 			return err

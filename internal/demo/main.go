@@ -1,12 +1,12 @@
-// Command demo shows rdsd at work: two daemons on 127.0.0.1 and 127.0.0.2, a
-// block server on one, a client on the other. It copies a file out and back in
-// while the connection between the daemons is reset again and again, and
-// compares what came of it. The last line is "demo: verified ..." and the
-// status 0, or what differs and 1.
+// Command demo shows rdsd at work: two daemons on 127.0.0.1 and 127.0.0.2, a block server
+// at one and a client at the other. It copies a file out and back in, and resets the
+// connection between the daemons again and again meanwhile. Then it compares the files. If
+// all is well, the last line is "demo: verified ..." and the status is 0. Otherwise the
+// last line says what differs, and the status is 1.
 //
-// Every process it starts is in a session of its own, is killed if the demo
-// dies, and is ended when the demo ends or is interrupted; a keeper process
-// removes the temporary directory whatever becomes of the demo.
+// Each process that the demo starts has a session of its own, is killed if the demo dies,
+// and is ended when the demo ends or is interrupted. A keeper process removes the temporary
+// directory in each of these cases.
 package main
 
 import (
@@ -53,7 +53,7 @@ func main() {
 	os.Exit(run(ctx, o))
 }
 
-// run runs the demo in a directory of its own and leaves nothing.
+// run runs the demo in a directory of its own and removes the directory.
 func run(ctx context.Context, o options) int {
 	if err := checkFile(o.file); err != nil {
 		fmt.Println("demo:", err)
@@ -85,7 +85,7 @@ func run(ctx context.Context, o options) int {
 	return 0
 }
 
-// checkFile says before anything is started what is wrong with the user's file.
+// checkFile checks the user's file before anything is started.
 func checkFile(path string) error {
 	if path == "" {
 		return nil
@@ -104,7 +104,7 @@ func checkFile(path string) error {
 	return f.Close()
 }
 
-// patience is how long copying size bytes out, in, and comparing them may take.
+// patience is how long it may take to copy size bytes out and in and to compare them.
 func patience(size int64) time.Duration {
 	const slowest = 20 << 20 // bytes a second
 	return time.Minute + time.Duration(size/slowest)*time.Second

@@ -18,7 +18,7 @@ import (
 	"github.com/rdsd/rdsd/internal/child"
 )
 
-// stopPatience is how long a process may take to end when told to.
+// stopPatience is how long a process may take to end after SIGTERM.
 const stopPatience = 8 * time.Second
 
 // processes are the children of the demo.
@@ -39,10 +39,10 @@ func newProcesses(dir string) *processes { return &processes{dir: dir} }
 
 // command is what to run.
 type command struct {
-	name     string // in messages, and of the log
+	name     string // of the process in messages, and of its log file
 	program  string
 	args     []string
-	terminal *os.File // for its standard error; nil: a log in the demo's directory
+	terminal *os.File // for its standard error; if nil, a log in the demo's directory
 	status   *os.File // its descriptor 3, may be nil
 }
 
@@ -95,16 +95,16 @@ func (p *processes) run(ctx context.Context, c command) ([]byte, error) {
 	return []byte(x.Stdout.String()), err
 }
 
-// signal sends s to the process's group unless it has ended: its id may be
-// another's by then.
+// signal sends s to the process's group unless the process has ended: its id may belong to
+// another process by then.
 func (x *process) signal(s unix.Signal) {
 	if x.Alive() {
 		_ = unix.Kill(-x.Pid(), s)
 	}
 }
 
-// stop ends a process: asked first, then not asked. The error says that it
-// ended otherwise than with status 0.
+// stop ends a process, with SIGKILL if it does not end after SIGTERM. It returns an error
+// if the status is not 0.
 func (x *process) stop() error {
 	x.signal(unix.SIGTERM)
 	x.signal(unix.SIGCONT) // it may be held
@@ -140,7 +140,7 @@ func (x *process) waitFor(ctx context.Context, text string) error {
 	}
 }
 
-// lastLine is what the process said last, for an error message.
+// lastLine is the last line that the process printed, for an error message.
 func (x *process) lastLine() string {
 	f, err := os.Open(x.log)
 	if err != nil {
@@ -167,7 +167,7 @@ func (p *processes) forget(x *process) {
 	}
 }
 
-// stopAll ends what still runs, the last started first.
+// stopAll ends the processes that still run, in the reverse order of their start.
 func (p *processes) stopAll() {
 	p.mu.Lock()
 	live := p.live

@@ -14,8 +14,8 @@ import (
 	"github.com/rdsd/rdsd/internal/ctl"
 )
 
-// resetter breaks the connection at random points of a copy's progress, not of
-// time: however fast the copy is, the resets are spread over it.
+// resetter breaks the connection at random points of a copy's progress. Points in time
+// would not do: however fast the copy is, the resets have to be spread over it.
 type resetter struct {
 	d    *demo
 	want int
@@ -23,10 +23,10 @@ type resetter struct {
 	err  error // of rdsctl
 }
 
-// linePipe is a pipe that holds 16 writes (the kernel's default), and no more,
-// until they are read. So a copy is never further ahead of the reader of its
-// progress: enough that operations are in flight while it looks, and few
-// against all blocks, so that a reader that gets the CPU late misses nothing.
+// linePipe is a pipe that holds 16 unread writes (the kernel's default) and no more. So a
+// copy is at most 16 blocks ahead of the reader of its progress. That is enough to have
+// operations in flight while the reader looks, and few compared to all blocks, so that a
+// reader that gets the CPU late misses no reset.
 func linePipe() (r, w *os.File, err error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_DIRECT); err != nil {
@@ -35,8 +35,8 @@ func linePipe() (r, w *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "lines"), os.NewFile(uintptr(fds[1]), "lines"), nil
 }
 
-// follow reads the lines "DONE BLOCKS" of a copy to their end and resets when
-// a point is reached.
+// follow reads the lines "DONE BLOCKS" of a copy to their end, and resets the connection at
+// each point.
 func (r *resetter) follow(ctx context.Context, lines io.Reader) {
 	at := -1 // the next point, in blocks done
 	for sc := bufio.NewScanner(lines); sc.Scan(); {
@@ -55,17 +55,17 @@ func (r *resetter) follow(ctx context.Context, lines io.Reader) {
 	}
 }
 
-// point draws where the next of left resets is: in the first of left equal
-// parts of what remains, the last blocks excepted, and never where the copy is,
-// so that the connection has worked since the last reset.
+// point draws where the next reset is, if left resets remain. It divides the remaining
+// blocks, without the last ones, into left equal parts and draws from the first part. It
+// never draws the current block, so that the connection has worked since the last reset.
 func point(done, blocks, left int) int {
 	end := blocks - blocks/5
 	return done + 1 + rand.IntN(max(1, (end-done)/max(1, left)))
 }
 
-// reset has one daemon break off the connection while the other is held: the
-// copy cannot run on until the reset is there, so that it always meets what is
-// in flight.
+// reset has one daemon break the connection while the other daemon is paused. The copy
+// cannot go on until the connection is broken, so the reset always meets operations in
+// flight.
 func (r *resetter) reset(ctx context.Context) error {
 	i := rand.IntN(2)
 	by, held := r.d.hosts[i], r.d.hosts[1-i]

@@ -14,11 +14,11 @@ import (
 	"strings"
 )
 
-// errFull: the file has the size that was asked for.
+// errFull says that the file has the wanted size.
 var errFull = errors.New("full")
 
-// writeGoTar writes the first size bytes of a tar of the Go source tree to
-// path, over again if the tree is smaller.
+// writeGoTar writes the first size bytes of a tar of the Go source tree to path. If the
+// tree is smaller, it is written again.
 func (d *demo) writeGoTar(ctx context.Context, path string, size int64) error {
 	out, err := d.procs.run(ctx, command{name: "go", program: "go", args: []string{"env", "GOROOT"}})
 	if err != nil {
@@ -69,7 +69,7 @@ func writeTar(ctx context.Context, w io.Writer, dir string) error {
 	})
 }
 
-// limitedWriter writes left more bytes, then fails with errFull.
+// limitedWriter writes at most left more bytes, then fails with errFull.
 type limitedWriter struct {
 	w    io.Writer
 	left int64
