@@ -1,6 +1,6 @@
-// Package verdict says whether copies of the demo went as they must: from what
-// blockstore's programs and the daemons counted. The demo and the lab's form of
-// it (test/vmlab/ibv) use it.
+// Package verdict says whether the demo's copies went as they must. It judges by what
+// blockstore's programs and the daemons counted. The demo uses it, and so does the demo's
+// form in the lab (test/vmlab/ibv).
 package verdict
 
 import (
@@ -42,8 +42,8 @@ type Direction struct {
 	Name   string
 	Copy   Copy
 	Serve  Serve
-	Peers  Counts // what the connections between the daemons went through meanwhile
-	Resets int    // that broke a connection
+	Peers  Counts // what the connections between the daemons counted during the copy
+	Resets int    // resets that broke a connection
 }
 
 // Counts are sums over the connections of both daemons.
@@ -51,7 +51,7 @@ type Counts struct {
 	Resets, Retransmitted, Dropped, Unknown, Lost uint64
 }
 
-// Add counts what one daemon says of its peers.
+// Add adds what one daemon reports of its peers.
 func (c *Counts) Add(peers []ctl.PeerInfo) {
 	for _, p := range peers {
 		c.Resets += p.Resets
@@ -62,7 +62,7 @@ func (c *Counts) Add(peers []ctl.PeerInfo) {
 	}
 }
 
-// Minus is what was counted since before.
+// Minus is what was counted after before.
 func (c Counts) Minus(before Counts) Counts {
 	return Counts{
 		c.Resets - before.Resets, c.Retransmitted - before.Retransmitted,
@@ -102,12 +102,12 @@ func Print(w io.Writer, dirs []Direction) {
 	_ = t.Flush()
 }
 
-// several is how many resets a copy of so many bytes has room for at least; a
-// small file may be through before the first.
+// several is the least number of resets that a copy of bytes must have met. A small file
+// may be copied before the first reset.
 func several(bytes int64) int { return int(min(bytes/(4<<20), 3)) }
 
-// Check verifies what must hold besides the content, when so many resets were
-// wanted in each direction.
+// Check verifies everything but the content. resets is how many resets were wanted in each
+// direction.
 func Check(dirs []Direction, resets int) error {
 	for _, d := range dirs {
 		if want := min(resets, several(d.Copy.Bytes)); d.Resets < want {
