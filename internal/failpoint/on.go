@@ -12,14 +12,14 @@ import (
 	"syscall"
 )
 
-// points counts down what RDSD_FAIL asked for.
+// points counts down the hits that RDSD_FAIL names.
 type points struct {
 	mu   sync.Mutex
 	left map[string]int // hits until the failure; guarded by mu
 }
 
-// configured is made at the first Hit. It panics for what is no name or count:
-// a test that asks for nothing tests nothing.
+// configured is made at the first Hit. It panics if RDSD_FAIL has an unknown name or a bad
+// count: a test with such a value would test nothing.
 var configured = sync.OnceValue(func() *points {
 	p, err := parse(os.Getenv("RDSD_FAIL"))
 	if err != nil {
@@ -44,8 +44,8 @@ func parse(s string) (*points, error) {
 	return p, nil
 }
 
-// Hit reports the failure asked for at the place called name. Safe for any
-// goroutine. The error is ENOMEM.
+// Hit returns ENOMEM if RDSD_FAIL asks for a failure at the place called name at this hit,
+// else nil. Any goroutine may call it.
 func Hit(name string) error { return configured().hit(name) }
 
 func (p *points) hit(name string) error {
