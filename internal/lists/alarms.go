@@ -2,24 +2,24 @@ package lists
 
 import "container/heap"
 
-// Alarms is a heap of elements by when each is due, soonest first. The zero value is
-// empty.
+// Alarms is a heap of elements by the time at which each is due, soonest first. The zero
+// value is an empty heap.
 type Alarms[T any] struct{ byTime alarmHeap[T] }
 
-// Alarm is an element's place in one. The zero value is in none.
+// Alarm is an element's place in a heap. The zero value is in no heap.
 type Alarm[T any] struct {
-	at  int64 // 0: in none
+	at  int64 // 0 if it is in no heap
 	pos int
 	of  *T
 }
 
-// When is when the element is due, 0: it is in none.
+// When is the time at which the element is due. It is 0 if the element is in no heap.
 func (a *Alarm[T]) When() int64 { return a.at }
 
-// Len is how many elements there are.
+// Len is the number of elements.
 func (h *Alarms[T]) Len() int { return len(h.byTime) }
 
-// Set has of due at at, whenever it was due before.
+// Set makes of due at at. An earlier time of a is replaced.
 func (h *Alarms[T]) Set(a *Alarm[T], of *T, at int64) {
 	a.of = of
 	if a.at == 0 {
@@ -31,14 +31,14 @@ func (h *Alarms[T]) Set(a *Alarm[T], of *T, at int64) {
 	}
 }
 
-// Drop takes a out, if it is in there.
+// Drop takes a out, if it is in the heap.
 func (h *Alarms[T]) Drop(a *Alarm[T]) {
 	if a.at != 0 {
 		heap.Remove(&h.byTime, a.pos)
 	}
 }
 
-// Next is when the first is due, 0: there is none.
+// Next is when the first element is due. It is 0 if the heap is empty.
 func (h *Alarms[T]) Next() int64 {
 	if len(h.byTime) == 0 {
 		return 0
@@ -46,7 +46,8 @@ func (h *Alarms[T]) Next() int64 {
 	return h.byTime[0].at
 }
 
-// Due takes the first out if it is due by now, else it returns nil.
+// Due takes the first element out and returns it if it is due by now. Otherwise it returns
+// nil.
 func (h *Alarms[T]) Due(now int64) *T {
 	if len(h.byTime) == 0 || h.byTime[0].at > now {
 		return nil
@@ -54,7 +55,7 @@ func (h *Alarms[T]) Due(now int64) *T {
 	return heap.Pop(&h.byTime).(*Alarm[T]).of
 }
 
-// alarmHeap is for package heap.
+// alarmHeap implements heap.Interface.
 type alarmHeap[T any] []*Alarm[T]
 
 func (h alarmHeap[T]) Len() int           { return len(h) }

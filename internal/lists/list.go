@@ -1,23 +1,24 @@
-// Package lists is what engine, client library and connections keep their records in:
-// lists whose links are in their elements, heaps by time, pools. None allocates for an
-// element, and none has a lock: they belong to who has the elements.
+// Package lists has the containers in which engine, client library and connections keep
+// their records: lists with links in the elements, heaps by time, pools. Lists and heaps
+// allocate nothing for an element. None has a lock: the owner of the elements also owns
+// their containers.
 package lists
 
-// List is a doubly linked list, oldest first, whose links are in its elements:
-// adding and deleting take constant time, and elements may be on several.
-// To go through one, follow Head and Next. Only the methods change it.
+// List is a doubly linked list, oldest first, with its links in the elements. Adding and
+// deleting take constant time. An element may be on several lists, through one Link for
+// each. Head and Next walk a list. Only the methods change it.
 type List[T any] struct {
 	Head, Tail *Link[T]
 	N          int
 }
 
-// Link is an element's place on one list. The zero value is on none.
+// Link is an element's place on a list. The zero value is on no list.
 type Link[T any] struct {
 	Next, prev *Link[T]
-	Of         *T // nil: on no list
+	Of         *T // nil if it is on no list
 }
 
-// Add puts of, through its link l, at the end.
+// Add puts of at the end, with the link l.
 func (a *List[T]) Add(l *Link[T], of *T) {
 	l.Next, l.prev, l.Of = nil, a.Tail, of
 	if a.Tail != nil {
@@ -29,7 +30,7 @@ func (a *List[T]) Add(l *Link[T], of *T) {
 	a.N++
 }
 
-// AddFront puts of, through its link l, ahead of the others.
+// AddFront puts of at the front, with the link l.
 func (a *List[T]) AddFront(l *Link[T], of *T) {
 	l.Next, l.prev, l.Of = a.Head, nil, of
 	if a.Head != nil {
@@ -41,7 +42,7 @@ func (a *List[T]) AddFront(l *Link[T], of *T) {
 	a.N++
 }
 
-// Pop takes the first off and returns it, nil if the list is empty.
+// Pop takes the first element off and returns it. It returns nil if the list is empty.
 func (a *List[T]) Pop() *T {
 	l := a.Head
 	if l == nil {
@@ -74,7 +75,7 @@ func (a *List[T]) Del(l *Link[T]) {
 	a.N--
 }
 
-// TurnOver puts the first of a list at its end: the next one's turn has come.
+// TurnOver moves the first element to the end.
 func (a *List[T]) TurnOver() {
 	l := a.Head
 	x := l.Of

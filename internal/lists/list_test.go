@@ -11,7 +11,7 @@ type element struct {
 	n  int
 }
 
-// TestListModel holds a list against a slice.
+// TestListModel compares a list with a slice.
 func TestListModel(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 1))

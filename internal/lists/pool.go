@@ -1,7 +1,7 @@
 package lists
 
-// Pool is a free list of T; it grows in blocks and never shrinks, so that a
-// steady load allocates nothing.
+// Pool is a free list of T. It grows in blocks and never shrinks, so that a steady load
+// allocates nothing.
 type Pool[T any] struct {
 	free []*T
 	Out  int // how many are in use
@@ -9,7 +9,7 @@ type Pool[T any] struct {
 
 const poolBlock = 256
 
-// Get returns one, as it was put back, or zero.
+// Get returns an element, zero or as it was put back.
 func (p *Pool[T]) Get() *T {
 	if len(p.free) == 0 {
 		block := make([]T, poolBlock)
@@ -23,7 +23,7 @@ func (p *Pool[T]) Get() *T {
 	return t
 }
 
-// Put takes t back; the caller has cleared what must not linger.
+// Put takes t back. The caller has cleared what the next user must not see.
 func (p *Pool[T]) Put(t *T) {
 	p.Out--
 	p.free = append(p.free, t)
