@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Networks that are held are all different, and their addresses can be used.
+// Reserved networks are all different, and their addresses can be used.
 func TestReserve(t *testing.T) {
 	seen := map[string]bool{}
 	for range 1000 {
