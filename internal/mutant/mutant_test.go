@@ -15,9 +15,8 @@ import (
 	"github.com/rdsd/rdsd/internal/mutant"
 )
 
-// TestNoTrace: the daemon as it is built holds nothing of this package, neither
-// a symbol nor the name of a variant. Built with the tag it does, so the test
-// can fail.
+// TestNoTrace: the daemon as users build it has no symbol of this package and no name of a
+// variant. A build with the tag has both, so the test can fail.
 func TestNoTrace(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the daemon twice")
@@ -45,7 +44,7 @@ func TestNoTrace(t *testing.T) {
 	}
 }
 
-// TestOneLine: every variant is at one place of the tree, and every place names
+// TestOneLine: each variant is used at exactly one place of the tree, and each place names
 // a variant of the list.
 func TestOneLine(t *testing.T) {
 	src, err := os.ReadFile("mutant.go")

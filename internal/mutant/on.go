@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// active is asked for at the first On. It panics for what is no variant: a
-// check of nothing checks nothing.
+// active is read at the first On. It panics if RDSD_MUTANT names no variant: the check
+// would check nothing.
 var active = sync.OnceValue(func() Name {
 	n := Name(os.Getenv("RDSD_MUTANT"))
 	if n != "" && !slices.Contains(Names(), n) {
@@ -19,5 +19,5 @@ var active = sync.OnceValue(func() Name {
 	return n
 })
 
-// On reports whether variant n is to be run. Safe for any goroutine.
+// On reports whether variant n is on. Any goroutine may call it.
 func On(n Name) bool { return active() == n }
