@@ -2,7 +2,7 @@ package main
 
 import "github.com/rdsd/rdsd/internal/mutant"
 
-// check is what has to catch a variant.
+// check names the test that has to catch a variant.
 type check struct {
 	variant mutant.Name
 	pkg     string // directory

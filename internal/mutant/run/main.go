@@ -1,6 +1,6 @@
-// Command run shows that the tests catch broken code: for each variant of
-// package mutant it runs a check without it, which must pass, and with it,
-// which must fail, and prints a table. Its status is 0 if all did.
+// Command run shows that the tests catch broken code. For each variant of package mutant it
+// runs a check twice: without the variant, where it must pass, and with the variant, where
+// it must fail. It prints a table. Its status is 0 if all checks did so.
 //
 //	go run ./internal/mutant/run [-short] [-v] [variant...]
 package main
@@ -28,7 +28,7 @@ var (
 	jobs    = flag.Int("j", 2, "checks at once")
 )
 
-// limit ends a check that hangs: it has not failed by itself then.
+// limit ends a check that hangs. A check that is ended so has not failed.
 const limit = 2 * time.Minute
 
 func main() {
@@ -43,8 +43,8 @@ func main() {
 	}
 }
 
-// choose returns the checks of these variants, none: of all, or of the few of
-// the short form.
+// choose returns the checks of the named variants. Without names it returns all checks, or
+// the five of the short form.
 func choose(names []string, short bool) (todo []check, err error) {
 	for _, n := range mutant.Names() {
 		if !slices.ContainsFunc(checks, func(c check) bool { return c.variant == n }) {
@@ -62,12 +62,12 @@ func choose(names []string, short bool) (todo []check, err error) {
 	return todo, nil
 }
 
-// runner runs checks in test binaries built once.
+// runner runs checks in test binaries that are built once.
 type runner struct {
 	root string // the module's directory
 	dir  string
 	mu   sync.Mutex
-	ok   map[string]error // by check: what it says without a variant
+	ok   map[string]error // result without a variant, by check
 }
 
 // run writes the table to w. The error says how many were not caught.
@@ -123,7 +123,7 @@ func (r *runner) binary(pkg string) string {
 	return filepath.Join(r.dir, strings.ReplaceAll(pkg, "/", "-")+".test")
 }
 
-// build makes pkg's test binary, with all variants in it.
+// build makes pkg's test binary, with the tag mutant.
 func (r *runner) build(pkg string) error {
 	if _, err := os.Stat(r.binary(pkg)); err == nil {
 		return nil
@@ -155,7 +155,7 @@ func (r *runner) try(c check) error {
 	return nil
 }
 
-// clean runs c without a variant, once for all that share it.
+// clean runs c without a variant. Variants that share a check share the result.
 func (r *runner) clean(c check) error {
 	key := c.pkg + " " + c.test
 	r.mu.Lock()
@@ -183,13 +183,13 @@ func (r *runner) test(c check, v mutant.Name) ([]byte, error) {
 	return cmd.CombinedOutput()
 }
 
-// pattern matches exactly the test of this path.
+// pattern is the -run pattern that matches exactly the test with this path.
 func pattern(test string) string {
 	return "^" + strings.ReplaceAll(test, "/", "$/^") + "$"
 }
 
-// failed says whether the check itself failed, and not the program around it:
-// a test that panics in the code under test has failed, one that hangs has not.
+// failed reports whether the named test itself failed. A test that panics in the code under
+// test has failed, a test that hangs has not.
 func (c check) failed(out []byte) bool {
 	top, _, _ := strings.Cut(c.test, "/")
 	return bytes.Contains(out, []byte("--- FAIL: "+top)) && !bytes.Contains(out, []byte("panic: test timed out"))
