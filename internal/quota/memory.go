@@ -10,28 +10,27 @@ import (
 )
 
 const (
-	// SharedEach, bytes, for each of limits.max_clients bounds the rings,
-	// tables and arenas of all clients together. A client of the default size
-	// has half of it.
+	// SharedEach is in bytes. SharedEach times limits.max_clients bounds the rings, tables
+	// and arenas of all clients together. A client of the default size uses half of
+	// SharedEach.
 	SharedEach = 40 << 20
-	// maxMaps bounds the mappings made for clients: the kernel gives a process
-	// 65530 (vm.max_map_count), and without one the Go runtime ends it.
+	// maxMaps bounds the mappings made for clients. The kernel gives a process 65530
+	// (vm.max_map_count), and the Go runtime ends a process that gets no mapping.
 	maxMaps = 32 << 10
 )
 
-// Memory is what all clients together have of the daemon's memory. Sessions
-// take from it before they make anything and give back what is unmapped. Safe
-// for any goroutine.
+// Memory counts the memory of the daemon that all clients together have. A session reserves
+// memory here before it maps it, and gives back what it has unmapped. Any goroutine may
+// call the methods.
 type Memory struct {
 	maxShared, maxRegistered uint64
 
 	mu    sync.Mutex
 	all   Taken
-	users map[uint32]*Taken // by uid; none that has nothing
+	users map[uint32]*Taken // by uid; users without memory are not in it
 }
 
-// Taken is how much: mappings, bytes of rings, tables and arenas, bytes of
-// buffers.
+// Taken is what is reserved: mappings, bytes of rings, tables and arenas, bytes of buffers.
 type Taken struct {
 	Maps               int
 	Shared, Registered uint64
@@ -41,19 +40,18 @@ func NewMemory(maxShared, maxRegistered uint64) *Memory {
 	return &Memory{maxShared: maxShared, maxRegistered: maxRegistered, users: map[uint32]*Taken{}}
 }
 
-// SetLimits takes other limits. Who has more keeps it.
+// SetLimits sets other limits. A user with more than the new limit keeps it.
 func (m *Memory) SetLimits(maxShared, maxRegistered uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.maxShared, m.maxRegistered = maxShared, maxRegistered
 }
 
-// over reports whether more does not fit beside used, which may be over limit
-// itself.
+// over reports whether more does not fit beside used. used may itself be over limit.
 func over(used, more, limit uint64) bool { return used > limit || more > limit-used }
 
-// Take reserves one mapping of so many bytes of shared memory or of a buffer.
-// ENOBUFS, naming the limit or quota.
+// Take reserves one mapping with shared bytes of shared memory and registered bytes of a
+// buffer. Its error is ENOBUFS and names the limit or quota.
 func (m *Memory) Take(u *User, shared, registered uint64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -81,7 +79,7 @@ func (m *Memory) Take(u *User, shared, registered uint64) error {
 	return nil
 }
 
-// Give returns maps mappings of so many bytes in all.
+// Give returns maps mappings with so many bytes in all.
 func (m *Memory) Give(u *User, maps int, shared, registered uint64) {
 	if maps == 0 {
 		return
@@ -102,7 +100,7 @@ func (t *Taken) add(maps int, shared, registered uint64) {
 	t.Registered += registered
 }
 
-// Of is the bytes that uid has, of either kind.
+// Of is how many bytes uid has reserved, of both kinds.
 func (m *Memory) Of(uid uint32) uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()

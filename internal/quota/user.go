@@ -1,5 +1,5 @@
-// Package quota is what each user of the host may have of the daemon, and has of its
-// memory.
+// Package quota says what each user of the host may have of the daemon, and counts the
+// memory that each user has.
 package quota
 
 import (
@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// User is whom a process runs as, by its credentials when it connected, and
-// what it may have.
+// User is the user that a process runs as, from the credentials of its connection, and what
+// that user may have.
 type User struct {
 	UID, GID uint32
-	Trusted  bool // root, or the daemon's own
+	Trusted  bool // root, or the daemon's own user
 	Quota    config.Quota
 }
 
@@ -26,8 +26,8 @@ func Of(p *config.Policy, id ipc.Cred) User {
 	return User{UID: id.UID, GID: id.GID, Trusted: p.Trusts(id.UID), Quota: p.Quota(id.UID, id.GID)}
 }
 
-// May is nil if the user, who has used of r, may have n more. ENOBUFS, naming
-// the key and the cure.
+// May returns nil if the user may have n more of r; used is the current usage. Its error is
+// ENOBUFS and names the configuration key and the cure.
 func (u *User) May(r config.Resource, used, n uint64) error {
 	if q := u.Quota[r]; used > q || n > q-used {
 		return fmt.Errorf("%w: %d %v asked, uid %d has %d, its quota is %d: free some, or raise quota.%v (for one user in quota.overrides)",
@@ -36,9 +36,9 @@ func (u *User) May(r config.Resource, used, n uint64) error {
 	return nil
 }
 
-// MayShare is May for what has a limit for all and no quota: a user gets one
-// more while it has less than is free, so that nobody alone takes the rest.
-// Trusted users get what there is.
+// MayShare is May for resources with one limit for all and no quota. A user gets one more
+// while it has less than what is free, so that nobody alone takes the rest. Trusted users
+// get whatever is free.
 func (u *User) MayShare(what string, own, all, limit int) error {
 	switch free := limit - all; {
 	case free <= 0:

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestSharedLimits: what has no quota is shared: one user gets half, the next
-// half of the rest, an administrator what is left.
+// TestSharedLimits: of a shared resource the first user gets half, the next user half of
+// the rest, an administrator everything that is left.
 func TestSharedLimits(t *testing.T) {
 	for _, tc := range []struct {
 		trusted         bool
