@@ -1,6 +1,6 @@
-// Package rdmadev says which RDMA devices this host has, and which of them an
-// address is on: from sysfs, checked against what rdmamap and the kernel's RDMA
-// netlink say. It opens no device and needs no libibverbs.
+// Package rdmadev says which RDMA devices this host has, and which device an address is on.
+// It reads sysfs and checks that against rdmamap and the kernel's RDMA netlink. It opens no
+// device and needs no libibverbs.
 package rdmadev
 
 import (
@@ -11,10 +11,10 @@ import (
 	"strings"
 )
 
-// Host is what was found.
+// Host is what Look found.
 type Host struct {
 	Devices []Device // by name
-	// Problems are what the sources contradict each other in, or cannot say.
+	// Problems are contradictions between the sources, and what could not be read.
 	Problems []string
 
 	interfaces map[netip.Addr]string
@@ -24,7 +24,7 @@ type Host struct {
 // Device is one RDMA device.
 type Device struct {
 	Name  string // "mlx5_0"
-	IWARP bool   // else InfiniBand's verbs: InfiniBand, RoCE
+	IWARP bool   // false for InfiniBand and RoCE
 	GUID  string // of the node, as sysfs writes it
 	Node  string // device node, "" = none
 	Ports []Port // by number
@@ -32,7 +32,7 @@ type Device struct {
 	node error // why the node cannot be used, or nil
 }
 
-// Port of a device.
+// Port is one port of a device.
 type Port struct {
 	Num       int
 	State     string   // "ACTIVE", "DOWN"
@@ -41,15 +41,15 @@ type Port struct {
 	GIDs      []GID    // that are set
 }
 
-// GID is an entry of a port's table.
+// GID is an entry of a port's GID table.
 type GID struct {
 	Index  int
-	Addr   netip.Addr // the 16 bytes; an IPv4 address is itself
+	Addr   netip.Addr // of 16 bytes; a mapped IPv4 address is shown as IPv4
 	Type   string     // "RoCE v2", "IB/RoCE v1", "" = not said
 	NetDev string     // "" = none
 }
 
-// Sources are where it is read. The zero value of a field is this host's.
+// Sources are where Look reads. The zero value of a field is this host's source.
 type Sources struct {
 	Sys string // "/sys"
 	Dev string // "/dev"
@@ -63,8 +63,8 @@ type Sources struct {
 	Usable func(path string) error
 }
 
-// Look reads the sources. What cannot be read is a problem of the Host, never an
-// error: without RDMA devices there is nothing in it.
+// Look reads the sources. It never fails: what cannot be read is in Problems, and a host
+// without RDMA devices has no Devices.
 func Look(s Sources) *Host {
 	s.defaults()
 	h := &Host{interfaces: map[netip.Addr]string{}}
@@ -85,8 +85,8 @@ func (h *Host) problem(format string, args ...any) {
 	h.Problems = append(h.Problems, fmt.Sprintf(format, args...))
 }
 
-// crossCheck compares sysfs with netlink and rdmamap. Netlink may name an
-// interface that sysfs does not: of iWARP devices.
+// crossCheck compares sysfs with netlink and rdmamap. For iWARP devices netlink may name an
+// interface that sysfs does not name.
 func (h *Host) crossCheck(s *Sources) {
 	links, err := s.Links()
 	switch {
@@ -119,7 +119,7 @@ func (h *Host) crossCheck(s *Sources) {
 			h.problem("%s is in RDMA netlink and not in sysfs", name)
 		}
 	}
-	slices.Sort(h.Problems) // a map's order is any
+	slices.Sort(h.Problems) // the order of a map is random
 	if slices.ContainsFunc(h.Devices, func(d Device) bool { return d.GUID == "" }) {
 		return // rdmamap does not expect that
 	}
@@ -156,7 +156,7 @@ func (h *Host) device(name string) *Device {
 	return nil
 }
 
-// on finds the first port with an interface, an active one if there is one.
+// on finds the first port with an interface, and prefers an active one.
 func (h *Host) on(netdev string) (dev *Device, port *Port) {
 	for i := range h.Devices {
 		for j := range h.Devices[i].Ports {
@@ -171,8 +171,8 @@ func (h *Host) on(netdev string) (dev *Device, port *Port) {
 
 func (p *Port) active() bool { return p.State == "ACTIVE" }
 
-// Locate returns the device that connections from and to a local address can
-// use. An error says why there is none, and what to do.
+// Locate returns the device that connections from and to a local address can use. An error
+// says why there is none and what to do.
 func (h *Host) Locate(a netip.Addr) (*Device, error) {
 	a = a.Unmap().WithZone("")
 	netdev, known := h.interfaces[a]

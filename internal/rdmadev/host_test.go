@@ -29,7 +29,7 @@ func roce() map[string]string {
 	}
 }
 
-// iwarp is a soft-iWARP device: its table names no interface.
+// iwarp is a soft-iWARP device. Its GID table names no interface.
 func iwarp() map[string]string {
 	p := "class/infiniband/siw0/ports/1/"
 	return map[string]string{
@@ -39,7 +39,7 @@ func iwarp() map[string]string {
 	}
 }
 
-// sources are a tree of files and a kernel that agrees with it.
+// sources are a tree of files and a kernel that agrees with the files.
 func sources(t *testing.T, files ...map[string]string) Sources {
 	t.Helper()
 	dir := t.TempDir()
@@ -87,7 +87,7 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// Why an address is on no device.
+// Locate says why an address is on no device.
 func TestLocate(t *testing.T) {
 	tree := func(change func(m map[string]string)) map[string]string { m := roce(); change(m); return m }
 	port := "class/infiniband/rxe0/ports/1/"
@@ -134,7 +134,8 @@ func TestLocate(t *testing.T) {
 	}
 }
 
-// What contradicts itself, or is no sysfs tree at all, is told and no more.
+// A tree that contradicts itself, or is no sysfs tree at all, is a problem and not an
+// error.
 func TestBadInput(t *testing.T) {
 	tree := func(change func(m map[string]string)) map[string]string { m := roce(); change(m); return m }
 	port := "class/infiniband/rxe0/ports/1/"
@@ -191,7 +192,7 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// This host, whatever it has.
+// The test looks at this host, whatever devices it has.
 func TestHere(t *testing.T) {
 	h := Look(Sources{})
 	if d, err := h.Locate(netip.MustParseAddr("192.0.2.1")); err == nil {

@@ -38,7 +38,7 @@ func (s *Sources) defaults() {
 	}
 }
 
-// mapped asks rdmamap, which reports "none" as an error.
+// mapped asks rdmamap. rdmamap reports "none" as an error.
 func mapped(netdev string) string {
 	name, err := rdmamap.GetRdmaDeviceForNetdevice(netdev)
 	if err != nil {
@@ -76,8 +76,8 @@ const (
 	familyNldev   = 5
 )
 
-// links asks the kernel for the devices of this network namespace, and which
-// interface belongs to each of their ports.
+// links asks the kernel for the devices of this network namespace, and for the interface of
+// each port.
 func links() (map[string]map[int]string, error) {
 	devs, err := netlink.RdmaLinkList()
 	if err != nil {
@@ -102,7 +102,7 @@ func links() (map[string]map[int]string, error) {
 	return m, nil
 }
 
-// parsePort reads an answer's port number and interface, "" if it has none.
+// parsePort reads an answer's port number and interface. name is "" if the answer has none.
 func parsePort(b []byte) (n int, name string) {
 	for len(b) >= unix.SizeofRtAttr {
 		size, typ := int(binary.NativeEndian.Uint16(b)), binary.NativeEndian.Uint16(b[2:])

@@ -12,8 +12,7 @@ import (
 	"strings"
 )
 
-// maxPorts and maxGIDs are above what any device has: a tree that says more is
-// not believed.
+// maxPorts and maxGIDs are above what any device has. More entries than that are ignored.
 const (
 	maxPorts = 255
 	maxGIDs  = 4096
@@ -45,7 +44,7 @@ func (h *Host) readSys(s *Sources) {
 	}
 }
 
-// nodes are the device nodes by device.
+// nodes are the device nodes, by device.
 func (h *Host) nodes(s *Sources) map[string]string {
 	dir := filepath.Join(s.Sys, "class/infiniband_verbs")
 	names, _ := list(dir) // without ib_uverbs there is none
@@ -90,7 +89,7 @@ func (h *Host) readPort(dev, dir string, n int) Port {
 	return p
 }
 
-// list is a folder's entries, sorted. sysfs has symbolic links.
+// list is a folder's entries, sorted. In sysfs most are symbolic links.
 func list(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	var names []string
@@ -100,7 +99,7 @@ func list(dir string) ([]string, error) {
 	return names, err
 }
 
-// numbers is a folder's entries that are numbers up to a limit, in order.
+// numbers is a folder's entries that are numbers up to limit, in order.
 func numbers(dir string, limit int) ([]int, error) {
 	names, err := list(dir)
 	var all []int
@@ -113,8 +112,8 @@ func numbers(dir string, limit int) ([]int, error) {
 	return all, err
 }
 
-// value is a file's one line; "" if it cannot be read, as sysfs says of entries
-// that are not set, or is longer than any.
+// value is a file's one line. It is "" if the file is longer than any value, or cannot be
+// read; sysfs refuses to read entries that are not set.
 func value(dir, name string) string {
 	f, err := os.Open(filepath.Join(dir, name))
 	if err != nil {
@@ -129,7 +128,7 @@ func value(dir, name string) string {
 	return strings.TrimSpace(line)
 }
 
-// afterColon is "ACTIVE" of "4: ACTIVE".
+// afterColon returns "ACTIVE" for "4: ACTIVE".
 func afterColon(s string) string {
 	_, after, ok := strings.Cut(s, ":")
 	if !ok {
