@@ -1,9 +1,9 @@
-// Package rdsping does what rds-ping of rds-tools does, over rds: empty
-// messages to port 0 of a host, which its RDS answers.
+// Package rdsping does what rds-ping of rds-tools does, over package rds: it sends empty
+// messages to port 0 of a host and waits for the answers of the host's RDS.
 //
-// A pong has no payload: it is told from others by the socket it comes to. So
-// there are several, used in turn, and one whose pong did not come in time is
-// replaced: a late one cannot be taken for the next.
+// An answer (pong) has no payload, so only the socket it arrives at tells which ping it
+// belongs to. Run uses several sockets in turn. A socket whose pong did not arrive in time
+// is replaced, so that a late pong is not taken for the next.
 package rdsping
 
 import (
@@ -20,21 +20,21 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// sockets are used in turn, as rds-ping does.
+// sockets is how many sockets are used in turn. rds-ping has as many.
 const sockets = 8
 
-// Params of a series of pings.
+// Params describe a series of pings.
 type Params struct {
 	To       netip.Addr
 	From     netip.Addr // of this host's daemon
 	Lane     uint8
-	Count    int // 0: until interrupted
+	Count    int // 0 for no end
 	Interval time.Duration
 	Timeout  time.Duration // after which a pong is lost
 }
 
-// ParseInterval reads rds-ping's interval: seconds, or with ms, msec, us or
-// usec behind it.
+// ParseInterval reads rds-ping's interval: a number of seconds, or a number with the unit
+// ms, msec, us or usec.
 func ParseInterval(s string) (time.Duration, error) {
 	digits, unit := s, time.Second
 	for _, u := range []struct {
@@ -62,7 +62,7 @@ type event struct {
 	err  error // why there is no pong: an rds.Reason or context.DeadlineExceeded, else what is wrong with the slot's socket
 }
 
-// pinger keeps the score; its goroutines, one for each ping under way, tell it.
+// pinger counts the results. Each ping in progress has a goroutine that reports to it.
 type pinger struct {
 	c      *rds.Client
 	p      Params
@@ -75,8 +75,8 @@ type pinger struct {
 	sent, received int
 }
 
-// Run pings until Count answers or time-outs, or until ctx ends, which is no
-// error, and returns how many pings went out and how many were answered.
+// Run pings until Count pings were answered or timed out, or until ctx ends, which is no
+// error. It returns how many pings were sent and how many were answered.
 func Run(ctx context.Context, c *rds.Client, p Params, out io.Writer) (sent, received int, err error) {
 	g := &pinger{c: c, p: p, out: out, events: make(chan event, sockets)}
 	for i := range g.socks {
@@ -126,7 +126,7 @@ func (g *pinger) run(ctx context.Context) error {
 			tick.Reset(g.p.Interval)
 			slot := seq % sockets
 			if g.busy[slot] || g.p.Count > 0 && seq >= g.p.Count {
-				continue // every socket has a pong to come
+				continue // each socket still waits for a pong
 			}
 			seq++
 			if err := g.send(slot, seq); err != nil {
@@ -143,7 +143,7 @@ func (g *pinger) run(ctx context.Context) error {
 	return nil
 }
 
-// send sends ping seq from the slot's socket and has its pong waited for.
+// send sends ping seq from the slot's socket and starts to wait for the pong.
 func (g *pinger) send(slot, seq int) error {
 	s := g.socks[slot]
 	var old [1]rds.Notice
@@ -165,8 +165,8 @@ func (g *pinger) send(slot, seq int) error {
 	return nil
 }
 
-// pong waits for the pong that comes to s. It fails with the Reason as soon as the
-// host is found not to be reached.
+// pong waits for the pong that comes to s. It fails with the Reason as soon as the daemon
+// cannot reach the host.
 func pong(ctx context.Context, s *rds.Socket) (from netip.AddrPort, err error) {
 	for {
 		m := rds.Message{DontWait: true}

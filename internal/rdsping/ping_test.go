@@ -28,7 +28,7 @@ func TestPing(t *testing.T) {
 	}
 }
 
-// Nobody answers: each ping is told, and the sockets stay of use.
+// Nobody answers: each ping is reported, and the sockets stay usable.
 func TestLost(t *testing.T) {
 	d := rdstest.StartDaemons(t, 1)[0]
 	mute, err := net.Listen("tcp", netip.AddrPortFrom(netip.MustParseAddr("127.255.255.2"), config.Default().Port).String()) // takes connections and says nothing
@@ -43,8 +43,8 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// A host that is not reached is told with the reason, long before the time-out, and
-// is tried again. One that peers.allow forbids ends the series.
+// A host that is not reached is reported with the reason, long before the time-out, and is
+// tried again. A host that peers.allow forbids ends the series.
 func TestNotReached(t *testing.T) {
 	d := rdstest.StartDaemons(t, 1)[0]
 	c := d.Open(t)
@@ -78,7 +78,7 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// writer is called for each write.
+// writer is an io.Writer that calls itself at each write.
 type writer func()
 
 func (w writer) Write(p []byte) (int, error) {
