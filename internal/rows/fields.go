@@ -1,6 +1,5 @@
-// Package rows makes lists of records into output for programs: every field of
-// a record's JSON, by its name there, as text that can be printed, compared,
-// filtered and sorted by.
+// Package rows prepares lists of records for output: it finds the fields of a record's JSON
+// by name, as text that can be printed, compared, filtered and sorted.
 package rows
 
 import (
@@ -14,7 +13,7 @@ import (
 	"time"
 )
 
-// Kind is how values of a field compare.
+// Kind says how values of a field compare.
 type Kind uint8
 
 const (
@@ -25,16 +24,16 @@ const (
 	Addr
 )
 
-// Field is one value of a record. Objects within objects have names joined by
-// a dot.
+// Field is one value of a record. A field of an object within an object is named by both
+// names, joined by a dot.
 type Field struct {
 	Name string
 	Kind Kind
 	path []int
 }
 
-// Fields lists the fields of t, a struct, in the order of its JSON. Lists and
-// maps are no fields.
+// Fields lists the fields of t, a struct, in the order of its JSON. Lists and maps are left
+// out.
 func Fields(t reflect.Type) []Field { return appendFields(nil, t, "", nil) }
 
 func appendFields(out []Field, t reflect.Type, prefix string, path []int) []Field {
@@ -86,8 +85,8 @@ func kindOf(t reflect.Type) (Kind, bool) {
 	return 0, false
 }
 
-// Value is f of record, a struct or a pointer to one, as its JSON writes it
-// but without quotes; "" of what is absent.
+// Value is the text of f in record, a struct or a pointer to one: its JSON without quotes,
+// or "" if it is absent.
 func (f *Field) Value(record any) string {
 	v := reflect.ValueOf(record)
 	if v.Kind() == reflect.Pointer {
@@ -139,7 +138,7 @@ func (f *Field) Value(record any) string {
 	return strconv.FormatInt(v.Int(), 10)
 }
 
-// JSON is a value of f as JSON: null where there is none.
+// JSON is value, a text of f, as JSON. It is null if value is "".
 func (f *Field) JSON(value string) json.RawMessage {
 	switch {
 	case value == "" && f.Kind != Text:
@@ -154,18 +153,18 @@ func (f *Field) JSON(value string) json.RawMessage {
 	return b
 }
 
-// Set is the fields that records have, with the other names they go by.
+// Set is the fields of a kind of record, and further names for them.
 type Set struct {
 	Fields []Field
 	alias  map[string]int
 }
 
-// NewSet is the fields of t. also maps further names to names of fields.
+// NewSet is the Set of the fields of t. also maps further names to names of fields.
 func NewSet(t reflect.Type, also map[string]string) *Set {
 	s := &Set{Fields: Fields(t), alias: map[string]int{}}
 	add := func(name string, i int) {
 		if j, ok := s.alias[name]; ok && j != i {
-			i = -1 // of two: names neither
+			i = -1 // ambiguous, so it names neither field
 		}
 		s.alias[name] = i
 	}

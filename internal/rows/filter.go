@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Filter is terms that must all hold.
+// Filter is a list of terms. A record passes if all of them hold.
 type Filter struct{ terms []term }
 
 type term struct {
@@ -25,13 +25,14 @@ type term struct {
 	at    time.Time
 }
 
-// Longer ones first: "<=" is not "<".
+// The longer operators come first: "<=" must not be read as "<".
 var operators = []string{"!=", "!~", "<=", ">=", "=", "~", "<", ">"}
 
-// ParseFilter reads NAME OP VALUE terms separated by commas: = and != (text
-// with * as a pattern, addresses with /bits as a network), ~ and !~ (contains),
-// < <= > >=. Numbers of fields in _bytes may have K, M, G (of 1024) and those in _ns
-// be durations. Errors name the term.
+// ParseFilter reads NAME OP VALUE terms separated by commas. = and != compare; for text, *
+// in VALUE matches anything, and for addresses VALUE may be a network (/bits). ~ and !~
+// look for VALUE within the text. < <= > >= compare the order. Numbers of fields in _bytes
+// may end in K, M or G (powers of 1024), those in _ns may be durations. Errors name the
+// term.
 func (s *Set) ParseFilter(text string) (*Filter, error) {
 	f := &Filter{}
 	if strings.TrimSpace(text) == "" {
@@ -130,7 +131,7 @@ func number(field, text string) (float64, error) {
 	return 0, fmt.Errorf("%q is not a number", text)
 }
 
-// Match reports whether values, one per field of the set, pass.
+// Match reports whether values, one for each field of the set, pass.
 func (f *Filter) Match(values []string) bool {
 	for i := range f.terms {
 		if !f.terms[i].match(values[f.terms[i].field]) {
@@ -179,7 +180,8 @@ func (t *term) equal(v string) bool {
 	return ok && c == 0
 }
 
-// compare is how v stands to the term's value; false: v is none.
+// compare orders v and the term's value. It is false if v is not a value of the field's
+// kind.
 func (t *term) compare(v string) (int, bool) {
 	switch t.kind {
 	case Number:
@@ -204,7 +206,7 @@ type sortKey struct {
 	down  bool
 }
 
-// ParseOrder reads names separated by commas; -NAME is the largest first.
+// ParseOrder reads names separated by commas. -NAME sorts the largest first.
 func (s *Set) ParseOrder(text string) (*Order, error) {
 	o := &Order{}
 	if strings.TrimSpace(text) == "" {
@@ -221,7 +223,7 @@ func (s *Set) ParseOrder(text string) (*Order, error) {
 	return o, nil
 }
 
-// Sort orders list, stably; values returns an element's, one per field.
+// Sort sorts list, stably. values returns an element's values, one for each field.
 func Sort[T any](list []T, o *Order, values func(T) []string) {
 	if len(o.keys) == 0 {
 		return
@@ -242,7 +244,7 @@ func (o *Order) compare(a, b []string) int {
 	return 0
 }
 
-// compare puts what is absent first.
+// compare orders two values. Absent values come first.
 func compare(k Kind, a, b string) int {
 	switch {
 	case a == b:
@@ -259,7 +261,7 @@ func compare(k Kind, a, b string) int {
 		if c := cmp.Compare(x, y); c != 0 {
 			return c
 		}
-		return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) // past 2^53
+		return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) // floats are exact only up to 2^53
 	case Time:
 		x, _ := time.Parse(time.RFC3339Nano, a)
 		y, _ := time.Parse(time.RFC3339Nano, b)
