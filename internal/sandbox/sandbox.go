@@ -1,6 +1,7 @@
-// Package sandbox gives up, for the whole process and for good, what a running
-// daemon has no use for: files, listening ports, capabilities, new privileges.
-// What the kernel cannot do is named and goes without.
+// Package sandbox takes rights away from the whole process, for good: access to files and
+// listening ports, capabilities and new privileges that a running daemon does not need. If
+// the kernel does not support a restriction, the process runs without it and the Report
+// says so.
 package sandbox
 
 import (
@@ -12,15 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Rules say what is kept.
+// Rules say which rights the process keeps.
 type Rules struct {
 	Read  []string // files and folders that may be read; those that do not exist are left out
 	Write []string // folders in which files may be made, written and removed
-	// Capabilities kept, unix.CAP_*, of those the process has.
+	// Capabilities are the capabilities (unix.CAP_*) to keep, if the process has them.
 	Capabilities []uintptr
 }
 
-// Report is what came of it.
+// Report says what Apply did.
 type Report struct {
 	Files        string // "" = restricted by Landlock; else why not
 	Capabilities string // "" = dropped; else why not
@@ -36,12 +37,11 @@ func (r Report) String() string {
 	return say("files restricted", r.Files) + ", " + say("capabilities dropped", r.Capabilities)
 }
 
-// errThreads: with cgo the runtime does not know all threads.
+// errThreads is because with cgo the runtime does not know all threads.
 var errThreads = errors.New("a build with cgo cannot restrict all its threads")
 
-// Apply restricts every thread of the process, present and future. It cannot be
-// undone. Rules that name nothing wrong always succeed; what the kernel or the
-// build does not allow is in the Report.
+// Apply restricts all threads of the process, present and future. It cannot be undone and
+// does not fail. The Report names what the kernel or the build does not allow.
 func Apply(r Rules) Report {
 	var out Report
 	if err := noNewPrivileges(); err != nil {
@@ -78,12 +78,12 @@ const (
 	readAll   = readFile | unix.LANDLOCK_ACCESS_FS_READ_DIR
 	writeFile = unix.LANDLOCK_ACCESS_FS_WRITE_FILE
 	change    = unix.LANDLOCK_ACCESS_FS_REMOVE_FILE | unix.LANDLOCK_ACCESS_FS_MAKE_REG | unix.LANDLOCK_ACCESS_FS_MAKE_SOCK
-	// handled is every right of the first version of Landlock.
+	// handled is all rights of the first version of Landlock.
 	handled = unix.LANDLOCK_ACCESS_FS_MAKE_SYM<<1 - 1
 )
 
-// handledBy are the rights that a version of Landlock knows: what is not
-// handled stays allowed.
+// handledBy is the rights that a version of Landlock knows. Rights that are not handled
+// stay allowed.
 func handledBy(abi uintptr) unix.LandlockRulesetAttr {
 	a := unix.LandlockRulesetAttr{Access_fs: handled}
 	if abi >= 2 {
@@ -131,7 +131,7 @@ func landlock(r Rules) error {
 	return allThreads("landlock", unix.SYS_LANDLOCK_RESTRICT_SELF, fd, 0, 0)
 }
 
-// allow adds what is at path, and below.
+// allow adds the file or folder at path, and all below it, to the ruleset.
 func allow(ruleset uintptr, known uint64, path string, access uint64) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err == unix.ENOENT {
@@ -145,7 +145,7 @@ func allow(ruleset uintptr, known uint64, path string, access uint64) error {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return fmt.Errorf("landlock: %s: %w", path, err)
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFDIR { // rights of folders are none of a file
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR { // a file has no rights of folders
 		access &= readFile | writeFile | unix.LANDLOCK_ACCESS_FS_TRUNCATE
 	}
 	a := unix.LandlockPathBeneathAttr{Allowed_access: access & known, Parent_fd: int32(fd)}
@@ -155,7 +155,7 @@ func allow(ruleset uintptr, known uint64, path string, access uint64) error {
 	return nil
 }
 
-// dropCapabilities gives up all that are not in keep.
+// dropCapabilities drops all capabilities that are not in keep.
 func dropCapabilities(keep []uintptr) error {
 	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var d [2]unix.CapUserData
@@ -167,7 +167,7 @@ func dropCapabilities(keep []uintptr) error {
 		mask[c/32] |= 1 << (c % 32)
 	}
 	if d[0].Permitted&^mask[0]|d[1].Permitted&^mask[1]|d[0].Inheritable|d[1].Inheritable == 0 {
-		return nil // nothing to drop: no call that a system call filter minds
+		return nil // nothing to drop, and a system call filter may forbid the call
 	}
 	for i := range d {
 		d[i].Permitted &= mask[i]
@@ -178,7 +178,7 @@ func dropCapabilities(keep []uintptr) error {
 	return capset(&h, &d)
 }
 
-// Names lists rules for a log.
+// Names are the paths of the rules, for a log.
 func (r Rules) Names() string {
 	return "read " + strings.Join(r.Read, " ") + ", write " + strings.Join(r.Write, " ")
 }

@@ -19,8 +19,8 @@ import (
 
 const child = "SANDBOX_TEST_DIR"
 
-// TestMain: as a child it restricts itself and says what it can still do, from
-// several threads.
+// TestMain: as a child the binary restricts itself and prints, from several threads, what
+// it can still do.
 func TestMain(m *testing.M) {
 	dir := os.Getenv(child)
 	if dir == "" {
@@ -100,7 +100,7 @@ func TestApply(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Without cgo, as rdsd is built: with it nothing can be restricted.
+	// The child is built without cgo, as rdsd is: with cgo nothing can be restricted.
 	prog := filepath.Join(dir, "child")
 	build := exec.Command("go", "test", "-c", "-o", prog, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")

@@ -13,9 +13,9 @@ type netPort struct{ access, port uint64 }
 
 const ruleNetPort = 2 // LANDLOCK_RULE_NET_PORT
 
-// createRuleset returns a descriptor.
+// createRuleset returns the descriptor of a new ruleset.
 func createRuleset(a *unix.LandlockRulesetAttr) (uintptr, syscall.Errno) {
-	// A kernel that knows a shorter structure takes zeros behind it.
+	// A kernel that knows only a shorter structure accepts zeros at the end.
 	fd, _, e := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(a)), unsafe.Sizeof(*a), 0)
 	return fd, e
 }
