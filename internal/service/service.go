@@ -1,6 +1,6 @@
-// Package service is what rdsd and systemd say to each other: sockets that
-// systemd opened, and notices of the daemon's state. Without systemd it does
-// nothing.
+// Package service connects rdsd to systemd: it takes the sockets that systemd opened and
+// notifies systemd of the daemon's state. It does nothing if systemd did not start the
+// daemon.
 package service
 
 import (
@@ -16,21 +16,21 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// Names of the sockets, FileDescriptorName= of a socket unit.
+// Names of the sockets (FileDescriptorName= of a socket unit).
 const (
 	ControlName = "control" // the control socket, ListenSequentialPacket=
-	PeersName   = "rds"     // TCP, ListenStream=, for one of the addresses of listen each
+	PeersName   = "rds"     // TCP (ListenStream=), one socket for each address of the setting listen
 )
 
-// Sockets are those systemd opened. It keeps them open and removes their files,
-// so that nobody is turned away while the daemon restarts.
+// Sockets are the sockets that systemd opened. systemd keeps them open while the daemon
+// restarts, so that no client is refused then, and removes their files.
 type Sockets struct {
 	Control *net.UnixListener // nil: none
 	Peers   []*net.TCPListener
 }
 
-// TakeSockets returns the sockets that were passed to this process. Call it
-// once: it forgets where they came from. Errors name a socket that rdsd has no
+// TakeSockets returns the sockets that systemd passed to this process. It may be called
+// once: it clears the environment that names them. Errors name a socket that rdsd has no
 // use for.
 func TakeSockets() (*Sockets, error) {
 	byName, err := activation.ListenersWithNames()
@@ -79,7 +79,7 @@ func (s *Sockets) add(name string, l net.Listener) error {
 	return nil
 }
 
-// Peer returns the listener at addr and forgets it; nil: there is none.
+// Peer returns the listener at addr and removes it from s. It returns nil if there is none.
 func (s *Sockets) Peer(addr netip.AddrPort) net.Listener {
 	if s == nil {
 		return nil
@@ -93,7 +93,8 @@ func (s *Sockets) Peer(addr netip.AddrPort) net.Listener {
 	return nil
 }
 
-// TakeControl returns the control socket and forgets it; nil: there is none.
+// TakeControl returns the control socket and removes it from s. It returns nil if there is
+// none.
 func (s *Sockets) TakeControl() *net.UnixListener {
 	if s == nil {
 		return nil
@@ -103,7 +104,7 @@ func (s *Sockets) TakeControl() *net.UnixListener {
 	return l
 }
 
-// Left names the sockets nobody took.
+// Left names the sockets that are still in s.
 func (s *Sockets) Left() (names []string) {
 	if s == nil {
 		return nil
@@ -117,7 +118,7 @@ func (s *Sockets) Left() (names []string) {
 	return names
 }
 
-// Close closes what nobody took.
+// Close closes the sockets that are still in s.
 func (s *Sockets) Close() {
 	if s == nil {
 		return
@@ -131,15 +132,17 @@ func (s *Sockets) Close() {
 	s.Control, s.Peers = nil, nil
 }
 
-// Notifier tells systemd about the daemon. The zero value tells nobody.
+// Notifier notifies systemd of the daemon's state. The zero value does nothing.
 type Notifier struct {
 	log *slog.Logger
-	// Watchdog is within which time Alive is expected again; 0: not at all.
+	// Watchdog is the time within which systemd expects the next Alive. It is 0 if systemd
+	// expects none.
 	Watchdog time.Duration
 }
 
-// NewNotifier reads what systemd wants to know: nil, whose methods do nothing, if
-// it did not start the process. What cannot be told is logged.
+// NewNotifier reads what systemd expects from the environment. It returns nil, whose
+// methods do nothing, if systemd did not start the process. Notices that cannot be sent are
+// logged.
 func NewNotifier(log *slog.Logger) *Notifier {
 	if os.Getenv("NOTIFY_SOCKET") == "" {
 		return nil
@@ -152,21 +155,21 @@ func NewNotifier(log *slog.Logger) *Notifier {
 	return n
 }
 
-// Ready: the daemon serves, also: again after Reloading.
+// Ready says that the daemon serves. It is also due after Reloading.
 func (n *Notifier) Ready(status string) { n.tell(daemon.SdNotifyReady + "\nSTATUS=" + status) }
 
-// Status is one line for systemctl status.
+// Status sets the line that systemctl status shows.
 func (n *Notifier) Status(status string) { n.tell("STATUS=" + status) }
 
-// Reloading: the configuration is being read; Ready follows.
+// Reloading says that the configuration is being read. Ready has to follow.
 func (n *Notifier) Reloading() {
 	n.tell(daemon.SdNotifyReloading + "\n" + daemon.SdNotifyMonotonicUsec())
 }
 
-// Stopping: the daemon ends.
+// Stopping says that the daemon is ending.
 func (n *Notifier) Stopping() { n.tell(daemon.SdNotifyStopping) }
 
-// Alive feeds the watchdog.
+// Alive resets systemd's watchdog.
 func (n *Notifier) Alive() { n.tell(daemon.SdNotifyWatchdog) }
 
 func (n *Notifier) tell(state string) {

@@ -13,12 +13,12 @@ import (
 
 const child = "SERVICE_TEST_CHILD"
 
-// TestMain: as a child it takes the sockets it was given and says what it got.
+// TestMain: as a child the binary takes the sockets it was passed and prints which it got.
 func TestMain(m *testing.M) {
 	if os.Getenv(child) == "" {
 		os.Exit(m.Run())
 	}
-	os.Setenv("LISTEN_PID", itoa(os.Getpid())) // systemd's fork knows its own
+	os.Setenv("LISTEN_PID", itoa(os.Getpid())) // systemd's fork sets its own pid
 	s, err := TakeSockets()
 	if err != nil {
 		os.Stdout.WriteString("error: " + strings.ReplaceAll(err.Error(), "\n", "; "))

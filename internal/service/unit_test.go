@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestExposure: what systemd says of the units' sandbox, tenths of its scale:
-// as they are, and with verbs.conf for RDMA devices.
+// TestExposure: the exposure that systemd-analyze security reports of the units' sandbox,
+// in tenths, without and with verbs.conf for RDMA devices.
 func TestExposure(t *testing.T) {
 	tool, err := exec.LookPath("systemd-analyze")
 	if err != nil {
@@ -26,7 +26,7 @@ func TestExposure(t *testing.T) {
 			root := t.TempDir()
 			put := func(to, from string) {
 				t.Helper()
-				b := []byte("#!/bin/sh\n") // systemd wants the programs of a unit to be there
+				b := []byte("#!/bin/sh\n") // systemd checks that the programs of a unit exist
 				if from != "" {
 					var err error
 					if b, err = os.ReadFile(filepath.Join(units, from)); err != nil {
