@@ -1,17 +1,17 @@
-// Command testsummary reads the output of one or more `go test -json` runs on
-// stdin, prints a line per package and the output of what failed, and ends
-// with the list of skips and "N passed, N failed, N skipped".
+// Command testsummary reads the output of one or more `go test -json` runs on stdin. It
+// prints a line for each package and the output of each failure. At the end it prints the
+// list of skips and "N passed, N failed, N skipped".
 //
-// Lines that are not JSON are passed through; four kinds mean something:
-// "== NAME" starts a stage, "fail: WHAT" is a failure outside a test,
-// "skip: WHY" a stage that could not run, "exit: WHAT" a command that returned
-// non-zero: a failure if the stage reported none.
+// Lines that are not JSON are passed through. Four kinds of them have a meaning: "== NAME"
+// starts a stage, "fail: WHAT" is a failure outside a test, "skip: WHY" is a stage that
+// could not run, and "exit: WHAT" is a command that returned non-zero, which is a failure
+// if the stage reported none.
 //
-// With -runs every stage is a run of the same tests: each skip is listed once, and
-// of each failure in how many runs it was.
+// With -runs every stage is a run of the same tests. Each skip is then listed once, and
+// each failure with the number of runs it was in.
 //
-// The status is 1 if something failed, if nothing ran, or if RDSD_TEST_FULL=1
-// is set and a skip is not in the file of expected ones.
+// The status is 1 if something failed, if nothing ran, or if RDSD_TEST_FULL=1 is set and a
+// skip is not in the file of expected skips.
 package main
 
 import (

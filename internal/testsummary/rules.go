@@ -6,11 +6,10 @@ import (
 	"strings"
 )
 
-// rule names skips that are right by construction.
+// rule matches the names of skips that are expected.
 type rule struct{ stage, name *regexp.Regexp }
 
-// parseRules reads lines of STAGE PACKAGE/TEST; * matches anything, # starts a
-// comment.
+// parseRules reads lines of STAGE PACKAGE/TEST. * matches anything, # starts a comment.
 func parseRules(text string) ([]rule, error) {
 	var rules []rule
 	for i, line := range strings.Split(text, "\n") {

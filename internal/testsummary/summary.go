@@ -23,13 +23,13 @@ type event struct {
 	FailedBuild string
 }
 
-// skip is one test, or stage, that did not run.
+// skip is a test or stage that did not run.
 type skip struct {
 	stage, name, reason string
 	expected            bool
 }
 
-// failure is one test, or something outside a test, that failed.
+// failure is a test, or something outside a test, that failed.
 type failure struct{ stage, what string }
 
 // summary gathers the results of all stages.
@@ -139,9 +139,9 @@ func (s *summary) event(e event) {
 	delete(s.output, key)
 }
 
-// packageEnd prints the package's line. A package that failed without a failed
-// test (build, panic, time-out, TestMain) is a failure of its own, and what its
-// unfinished tests printed is shown.
+// packageEnd prints the package's line. A package that failed without a failed test (build,
+// panic, time-out, TestMain) is itself a failure, and the output of its unfinished tests is
+// shown.
 func (s *summary) packageEnd(e event) {
 	own := e.Package + "\n"
 	switch {
@@ -170,7 +170,7 @@ func (s *summary) packageEnd(e event) {
 	delete(s.failedTests, e.Package)
 }
 
-// printFailures lists what failed: each failure, or of each in how many runs.
+// printFailures lists each failure, and with -runs in how many runs it was.
 func (s *summary) printFailures() {
 	if len(s.failures) == 0 {
 		return
@@ -204,7 +204,7 @@ func (s *summary) print(key string) {
 	}
 }
 
-// skipLine is how the testing package prints the text given to Skip.
+// skipLine matches the text given to Skip, as the testing package prints it.
 var skipLine = regexp.MustCompile(`^\s*\S+\.go:\d+: (.*)$`)
 
 // reason finds the text given to Skip in a test's output.
@@ -218,7 +218,7 @@ func reason(output []string) string {
 	return found
 }
 
-// finish prints the end of the report and says whether all is well.
+// finish prints the end of the report and returns whether all is well.
 func (s *summary) finish() bool {
 	unexpected := 0
 	if len(s.skips) > 0 {
