@@ -1,4 +1,4 @@
-// Package version names the build.
+// Package version says which version of rdsd this build is.
 package version
 
 import "runtime/debug"
@@ -6,9 +6,8 @@ import "runtime/debug"
 // version is set by the linker (-X github.com/rdsd/rdsd/internal/version.version=...).
 var version = ""
 
-// String returns the version of this build: what the Makefile set, else what the
-// Go command wrote into the program (a tag, or a pseudo-version of the commit),
-// else "devel".
+// String returns the version of this build. It is what the Makefile set, else what the Go
+// command wrote into the program (a tag, or a pseudo-version of the commit), else "devel".
 func String() string {
 	if version != "" {
 		return version
