@@ -13,7 +13,7 @@ type outbox struct {
 	unacked  msgList // posted, by sequence
 	frag     *Msg    // half sent
 	untilAsk int     // messages to send until one asks for an ack
-	h        wire.Header
+	h        wire.Header // of the frame that is being put together
 }
 
 // askAck decides whether the message of p, which is sent now, asks for an ack.
