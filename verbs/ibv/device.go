@@ -10,12 +10,9 @@ package ibv
 import "C"
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"sync"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -227,84 +224,6 @@ func (d *Device) FD() int { return d.ep }
 // Flush implements verbs.Device: posting is immediate.
 func (d *Device) Flush() {}
 
-// Progress implements verbs.Device. The adapter moves the bytes; what is left
-// is to look at its events.
-func (d *Device) Progress() bool {
-	if d.closed {
-		return false
-	}
-	did := false
-	var ev [8]unix.EpollEvent
-	n, _ := unix.EpollWait(d.ep, ev[:], 0)
-	for i := range max(n, 0) {
-		switch fd := int(ev[i].Fd); fd {
-		case int(d.cm.fd):
-			did = d.pollCM() || did
-		case int(d.ctx.async_fd):
-			did = d.pollAsync() || did
-		case int(d.channel.fd):
-			did = d.pollChannel() || did
-		case d.wake:
-			did = d.runCalls() || did
-		default:
-			did = d.runTimers(time.Now()) || did
-		}
-	}
-	d.updateWake()
-	return did
-}
-
-// pollChannel takes the events of completion queues. They say that an armed
-// queue has got something; staging tells whether its owner wants to know.
-func (d *Device) pollChannel() bool {
-	for C.ibvx_comp_event(d.channel) == 0 {
-		for c := range d.cqs {
-			c.event()
-		}
-	}
-	return true
-}
-
-// call hands a function to the owner: it runs in the next Progress.
-func (d *Device) call(f func()) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.calls = append(d.calls, f)
-	if d.wake >= 0 {
-		unix.Write(d.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
-	}
-}
-
-func (d *Device) runCalls() bool {
-	d.mu.Lock()
-	calls := d.calls
-	d.calls = nil
-	d.mu.Unlock()
-	for _, f := range calls {
-		f()
-	}
-	return len(calls) > 0
-}
-
-// updateWake keeps FD readable while there is something to take.
-func (d *Device) updateWake() {
-	if d.closed {
-		return
-	}
-	want := d.fired > 0 || len(d.events) > 0 || d.asked && len(d.asyncs) > 0
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	want = want || len(d.calls) > 0
-	var b [8]byte
-	if want {
-		b[0] = 1
-		unix.Write(d.wake, b[:])
-	} else if d.woken {
-		unix.Read(d.wake, b[:])
-	}
-	d.woken = want
-}
-
 // AllocPD implements verbs.Device.
 func (d *Device) AllocPD() (verbs.PD, error) {
 	if err := d.alive(); err != nil {
@@ -389,54 +308,4 @@ func (d *Device) closeCM() {
 	if d.cm != nil {
 		C.rdma_destroy_event_channel(d.cm)
 	}
-}
-
-var errClosed = fmt.Errorf("ibv: the device is closed: %w", unix.ENODEV)
-
-// errno is an error of C with what was tried.
-func errno(e C.int, what string) error { return errnoOf(unix.Errno(e), what) }
-
-func errnoOf(err error, what string) error {
-	if err == nil {
-		err = unix.EIO
-	}
-	return fmt.Errorf("ibv: %s: %w", what, err)
-}
-
-// cmError explains why the connection manager cannot be opened.
-func cmError(err error) error {
-	switch {
-	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		return fmt.Errorf("ibv: /dev/infiniband/rdma_cm: %w: run as root, or give the user the node (%w)", ErrDenied, err)
-	case err == nil:
-		err = unix.ENODEV
-	}
-	return fmt.Errorf("ibv: %w: is there /dev/infiniband/rdma_cm? modprobe rdma_ucm (%w)", ErrNoCM, err)
-}
-
-// openError explains why a device cannot be opened.
-func openError(name string, err unix.Errno) error {
-	switch err {
-	case unix.EACCES, unix.EPERM:
-		return fmt.Errorf("ibv: %s: %w: run as root, or give the user /dev/infiniband/uverbs* (%w)", name, ErrDenied, err)
-	case unix.ENOSYS, unix.ENODEV, unix.ENOENT:
-		return fmt.Errorf("ibv: %s: %w for programs: modprobe ib_uverbs, and install ibverbs-providers for its driver (%w)", name, ErrNoDevice, err)
-	}
-	return fmt.Errorf("ibv: opening %s: %w", name, err)
-}
-
-// noDevice explains why no device was found for an address.
-func noDevice(a netip.Addr, err unix.Errno) error {
-	devices, _ := os.ReadDir("/sys/class/infiniband")
-	switch {
-	case err == unix.EADDRNOTAVAIL:
-		return fmt.Errorf("%w: %v is not an address of this host", ErrNoDevice, a)
-	case len(devices) == 0:
-		return fmt.Errorf("%w on this machine (/sys/class/infiniband is empty): load the adapter's driver, or 'rdma link add rxe0 type rxe netdev IF' for soft-RoCE", ErrNoDevice)
-	}
-	names := ""
-	for _, e := range devices {
-		names += " " + e.Name()
-	}
-	return fmt.Errorf("%w has the address or a GID for it (there are:%s); is its link up?", ErrNoDevice, names)
 }

@@ -2,7 +2,6 @@ package soft
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -215,122 +214,6 @@ func addrOf(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
 }
 
-// accept runs until the listener is closed.
-func (c *control) accept(l net.Listener) {
-	limit := newLimiter(c.opt.HandshakeRate)
-	for {
-		conn, err := l.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil { // no descriptors, or a connection that died in the queue
-			time.Sleep(10 * time.Millisecond)
-			continue
-		}
-		local, remote := addrOf(conn.LocalAddr()).Addr(), addrOf(conn.RemoteAddr()).Addr()
-		cfg, err := c.tlsFor(remote)
-		if err != nil {
-			c.refuse(&c.stats.HandshakeRefused, local, remote, err)
-			conn.Close()
-			continue
-		}
-		if cfg != nil && !limit.allow(now(), remote) {
-			c.refuse(&c.stats.HandshakeLimited, local, remote, errTooMany)
-			conn.Close()
-			continue
-		}
-		if !c.slots.take(remote) {
-			atomic.AddUint64(&c.stats.HandshakeRefused, 1)
-			conn.Close()
-			continue
-		}
-		if !c.spawn(func() { c.greet(conn, cfg) }) {
-			c.slots.give(remote)
-			conn.Close()
-			return
-		}
-	}
-}
-
-// greet reads the request of an incoming connection and hands the request to the
-// owner, who gives its place back when it is answered. cfg says how the connection
-// is secured; nil: it is plain.
-func (c *control) greet(tcp net.Conn, cfg *tls.Config) {
-	conn := &byteStream{Conn: tcp}
-	handed := false
-	defer func() {
-		c.disown(tcp)
-		tcp.Close()
-		if !handed {
-			c.slots.give(addrOf(tcp.RemoteAddr()).Addr())
-		}
-	}()
-	if !c.own(tcp) {
-		return
-	}
-	_ = tcp.SetDeadline(time.Now().Add(c.opt.HandshakeTimeout))
-	local, remote := addrOf(tcp.LocalAddr()), addrOf(tcp.RemoteAddr())
-	if cfg != nil {
-		if err := c.secure(conn, cfg, false); err != nil {
-			c.insecure(tcp, err)
-			return
-		}
-	}
-	m, err := c.readMPA(conn, false)
-	switch {
-	case err == errTLSHere:
-		c.refuse(&c.stats.HandshakePlain, local.Addr(), remote.Addr(), err)
-		c.answerPlain(tcp, nil)
-		return
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		atomic.AddUint64(&c.stats.HandshakeTimeout, 1)
-		return
-	case err == io.EOF: // gone without a word, as when two connects cross
-		return
-	case err != nil:
-		atomic.AddUint64(&c.stats.HandshakeGarbage, 1)
-		return
-	case m.Markers:
-		atomic.AddUint64(&c.stats.HandshakeMarkers, 1)
-	}
-	fd, err := c.detach(tcp)
-	if err != nil {
-		return
-	}
-	if err := silent(fd); err != nil {
-		if err == errEarly {
-			atomic.AddUint64(&c.stats.HandshakeGarbage, 1)
-		}
-		unix.Close(fd)
-		return
-	}
-	handed = true
-	c.post(result{typ: verbs.CMConnectRequest, fd: fd, mpa: m, tls: conn.tls, local: local, remote: remote})
-}
-
-// silent checks that an initiator waits for the reply: it must not send anything
-// before (RFC 5044 section 7.1.2), and must not be gone.
-func silent(fd int) error {
-	var one [1]byte
-	n, _, err := unix.Recvfrom(fd, one[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-	switch {
-	case err == unix.EAGAIN || err == unix.EINTR:
-		return nil
-	case err != nil:
-		return err
-	case n > 0:
-		return errEarly
-	}
-	return io.EOF
-}
-
-var errEarly = errors.New("peer sent data before the MPA reply")
-
-// rejection returns the reply that refuses m.
-func rejection(m *iwarp.MPA, private []byte) iwarp.MPA {
-	return iwarp.MPA{Reply: true, Reject: true, CRC: m.CRC, Rev: m.Rev, Enhanced: m.Enhanced, Private: private}
-}
-
 // connect runs one outgoing set-up to its end.
 func (c *control) connect(ctx context.Context, d *dialing, p verbs.ConnectParam, req iwarp.MPA) {
 	r := c.tryConnect(ctx, p, req)
@@ -406,59 +289,6 @@ func route(p verbs.ConnectParam) string {
 		return fmt.Sprintf("connect to %v", p.Remote)
 	}
 	return fmt.Sprintf("connect %v to %v", p.Local, p.Remote)
-}
-
-// maxLinger limits the connections that are being closed in order. Further ones are
-// closed at once.
-const maxLinger = 256
-
-// linger delivers last and closes the connection in order: it sends a FIN and waits
-// for the peer's, and reads and drops what still arrives. Otherwise the kernel would
-// answer that with a reset, and the peer might lose what it has not read.
-func (c *control) linger(fd int, last []byte) { c.lingerFor(fd, last, false) }
-
-// lingerFor is linger. With peerFirst the FIN waits for the peer's, within the time
-// limit. After a rejection the peer closes anyway, and Linux siw loses the reply if
-// a FIN comes in the same segment.
-func (c *control) lingerFor(fd int, last []byte, peerFirst bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed || len(c.dying) >= maxLinger {
-		_ = unix.SetNonblock(fd, true)
-		if len(last) > 0 {
-			_, _ = unix.SendmsgN(fd, last, nil, nil, ioFlags)
-		}
-		unix.Close(fd)
-		return
-	}
-	_ = unix.SetNonblock(fd, true) // os.NewFile then uses the poller
-	f := os.NewFile(uintptr(fd), "tcp")
-	_ = f.SetDeadline(time.Now().Add(c.opt.LingerTimeout))
-	c.dying[f] = struct{}{}
-	c.wg.Go(func() {
-		defer func() {
-			c.mu.Lock()
-			delete(c.dying, f)
-			c.mu.Unlock()
-			f.Close()
-		}()
-		if _, err := f.Write(last); err != nil {
-			return
-		}
-		if !peerFirst {
-			raw, err := f.SyscallConn()
-			if err != nil {
-				return
-			}
-			_ = raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_WR) })
-		}
-		b := make([]byte, 16<<10)
-		for {
-			if _, err := f.Read(b); err != nil {
-				return
-			}
-		}
-	})
 }
 
 func (c *control) refused() { atomic.AddUint64(&c.stats.HandshakeRefused, 1) }
