@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/ctl"
+)
+
+// backend is a daemon of fixed answers.
+type backend struct {
+	err   error
+	pings []time.Duration // in turn, over and over; 0 is a lost one
+	n     int
+	same  bool // no difference to what is configured
+
+	onPoll func()   // runs when events have been told
+	left   int      // messages that a drain finds
+	drains []string // what was asked
+}
+
+func (b *backend) Status() (ctl.Status, error) {
+	one, mib := uint64(1), uint64(1<<20)
+	return ctl.Status{
+		Version: "v0.1.0", PID: 4711, Uptime: 90 * time.Second, Instance: 0xabc, Socket: "/run/rdsd/rdsd.sock", Stats: "/run/rdsd/rdsd.sock.stats",
+		Listen:     []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:18634")},
+		CRC:        "auto",
+		TLS:        ctl.TLS{Mode: "auto", Subject: "CN=host", Expires: time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC), Secured: 3, Failed: 4, Plain: 5, Limited: 6},
+		Transports: []ctl.Choice{{Name: "soft", Used: true, Why: "the default"}, {Name: "verbs", Why: "built without it"}},
+		Congestion: ctl.Congestion{Wanted: "cubic", Used: "reno", Why: "operation not permitted"},
+		Engine:     ctl.EngineInfo{State: "running", Turns: 10, TurnMean: 1234, TurnP50: 1024, TurnP99: 65536, TurnMax: 1500 * time.Microsecond, Stalls: 1},
+		Counts:     ctl.Counts{Clients: 1, Sockets: 2, Peers: 3, PeersUp: 4, CongestedPorts: 5, Regions: 6, OpsOutstanding: 7},
+		Memory:     ctl.Memory{Registered: 64 << 20, Limit: 4 << 30, Shared: 1536, Pool: 0, Held: 1000, HeldLimit: 64 << 20},
+		Users: []ctl.User{
+			{UID: 1000, Clients: ctl.Usage{Used: 1, Quota: &one}, Sockets: ctl.Usage{Used: 2}, Destinations: ctl.Usage{Used: 3}, Waiting: 4,
+				Operations: ctl.Usage{Used: 5}, RegisteredBytes: ctl.Usage{Used: 6 << 10, Quota: &mib}, QueuedBytes: ctl.Usage{Used: 7}, HeldBytes: 8},
+			{UID: 1001},
+		},
+		Warnings: []string{"beware\x1b[31m"},
+		Counters: ctl.CounterList{{Name: "send_queued", Value: 5}, {Name: "conn_reset", Value: 0}},
+	}, b.err
+}
+
+func (b *backend) Devices() (ctl.Devices, error) {
+	a := netip.MustParseAddr("10.9.0.1")
+	return ctl.Devices{Devices: []ctl.Device{{Name: "rxe0", Kind: "InfiniBand", Node: "/dev/infiniband/uverbs0", Ports: []ctl.DevicePort{{Number: 1, State: "ACTIVE", LinkLayer: "Ethernet",
+		Interfaces: []string{"eth0"}, GIDs: []ctl.DeviceGID{{Index: 0, Addr: a, Type: "RoCE v2"}, {Index: 1, Addr: a, Type: "RoCE v2"}}}}}},
+		Addresses: []ctl.AddressWay{{Addr: a, Transports: []string{"soft", "tcp"}, WhyNotVerbs: "rxe0 has it, and this build has no libibverbs: make build-ibv"}},
+		Problems:  []string{"siw0 is in RDMA netlink and not in sysfs"}}, b.err
+}
+
+func (b *backend) Sockets() ([]ctl.SocketInfo, error) {
+	return []ctl.SocketInfo{{Addr: netip.MustParseAddr("127.0.0.1"), Port: 4000, Incarnation: 9, Owner: ctl.Owner{PID: 12, UID: 1000, Name: "a\x1b[2Jb\tc"},
+		SendMessages: 1, SendBytes: 2, RecvBytes: 3, RecvLimit: 4, Congested: true, Ops: 5}}, b.err
+}
+
+func (b *backend) Peers() ([]ctl.PeerInfo, error) {
+	return []ctl.PeerInfo{{Local: netip.MustParseAddr("127.0.0.1"), Remote: netip.MustParseAddr("127.0.0.2"), State: "up",
+		Since: time.Now().Add(-65 * time.Second), Transport: "soft", Why: "transport = soft", NextTxSeq: 1 << 63, AckedSeq: 7, RxSeq: 8, QueuedMessages: 1, UnackedMessages: 2,
+		SendCredits: 3, RecvCredits: 4, Resets: 5, Retransmitted: 6, DroppedOps: 9, UnknownOps: 10, Lost: 11}}, b.err
+}
+
+func (b *backend) PeerReset(addr netip.Addr, lane *uint8) (int, error) {
+	if lane != nil {
+		return int(*lane), b.err // as many as the lane's number: that it came through shows
+	}
+	if addr != netip.MustParseAddr("127.0.0.2") {
+		return 0, fmt.Errorf("%w: no connection to %v", ctl.ErrNotFound, addr)
+	}
+	return 2, b.err
+}
+
+func (b *backend) Config() ([]ctl.ConfigValue, error) {
+	return []ctl.ConfigValue{{Key: "port", Value: "7", Default: "18634", Origin: "/etc/x.toml:3"}, {Key: "spin", Value: "50µs", Default: "50µs", Origin: "default", Live: true},
+		{Key: "peers.allow"}}, b.err
+}
+
+func (b *backend) Reload(apply bool) (ctl.Reload, error) {
+	if b.same {
+		return ctl.Reload{}, b.err
+	}
+	return ctl.Reload{Applied: []ctl.ConfigChange{{Key: "spin", Old: "50µs", New: fmt.Sprint(apply), Origin: "-spin"}},
+		Restart: []ctl.ConfigChange{{Key: "stats", New: "/x", Origin: "RDSD_STATS"}}, Warnings: []string{"beware"}}, b.err
+}
+
+func (b *backend) Ping(ctx context.Context, _ netip.Addr) (time.Duration, error) {
+	if b.err != nil {
+		return 0, b.err
+	}
+	b.n++
+	if rtt := b.pings[(b.n-1)%len(b.pings)]; rtt > 0 {
+		return rtt, nil
+	}
+	return 0, fmt.Errorf("connection is down: %w", context.DeadlineExceeded)
+}
+
+// direct calls a backend without a socket.
+type direct struct {
+	b     *backend
+	admin bool
+}
+
+func (d direct) Call(ctx context.Context, req []byte) ([]byte, error) {
+	return ctl.Serve(ctx, req, ctl.Caller{UID: 1000, Admin: d.admin}, d.b), ctx.Err()
+}
+
+func (direct) Close() error { return nil }
