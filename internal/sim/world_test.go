@@ -90,21 +90,6 @@ type host struct {
 	behind map[engine.MarkKey]lateMark
 }
 
-// client is one attached process.
-type client struct {
-	h     *host
-	at    *engine.InProcess
-	c     *rds.Client
-	armed bool
-	eps   []*endpoint
-	mem   []*memory
-	uid   uint32
-	waits int  // calls that wait
-	full  bool // its memory is used up
-	subs  int  // entries written to the submission ring since the daemon's last turn, about
-	gone  bool
-}
-
 // build makes a world whose hosts are still off.
 func build(seed uint64, opt *options) *world { return buildWith(seed, opt, nil) }
 
@@ -181,18 +166,6 @@ func must(err error) {
 	if err != nil {
 		broken("harness", "%v", err)
 	}
-}
-
-// roomy reports whether c has slots for all its destinations: else an idle one may
-// have given way, and leads nowhere.
-func (c *client) roomy() bool {
-	n := 0
-	for _, f := range c.h.w.flowsV {
-		if f.src.c == c {
-			n++
-		}
-	}
-	return n <= int(c.h.w.opt.params.Slots)
 }
 
 // trace takes what the engine tells operators.
@@ -316,47 +289,6 @@ func (h *host) wholeTurn() {
 	}
 }
 
-// room lets the daemon turn if its ring is about to be full: then a send yields
-// to it, in real time, and fails. Now and then it may.
-func (c *client) room(ops int) {
-	c.subs += 2 + ops
-	if c.subs+4 > int(c.h.w.opt.params.SubEntries) && c.h.w.rTurn.IntN(64) > 0 {
-		c.h.turn()
-	}
-}
-
-// wake lets the process look at its rings soon.
-func (c *client) wake() {
-	if c.armed || c.gone {
-		return
-	}
-	c.armed = true
-	w := c.h.w
-	w.net.At(w.now()+below(w.rApp, 5000), func() {
-		c.armed = false
-		c.poll()
-	})
-}
-
-// poll is a process looking at all its sockets.
-func (c *client) poll() {
-	for i := 0; i < len(c.eps) && !c.gone; i++ {
-		c.eps[i].poll()
-	}
-	c.alive()
-	if !c.gone {
-		c.h.kick()
-	}
-}
-
-// alive checks that the library has not ended the session, as it does when the
-// daemon breaks the contract.
-func (c *client) alive() {
-	if err := c.c.Err(); err != nil && c.h.up && !c.gone {
-		broken("session", "a process of host %d: %v", c.h.n, err)
-	}
-}
-
 // step runs the next event of the network; false when there is none.
 func (w *world) step() bool {
 	w.endTurns()
@@ -422,33 +354,6 @@ func (h *host) crashed() {
 		r.forget(h.addr)
 	}
 	w.net.At(w.now()+1_000_000+below(w.rFault, pick[int64](w.rFault, 1e6, 50e6, 1e9)), h.boot)
-}
-
-// kill is the death of a process.
-func (c *client) kill() {
-	c.h.w.log(c.h, "kill", 0, 0, 0)
-	c.h.w.breaks++
-	c.gone = true // the engine sees it inside the call
-	_ = c.at.Close()
-	c.end()
-	h := c.h
-	for i, o := range h.clients {
-		if o == c {
-			h.clients = append(h.clients[:i], h.clients[i+1:]...)
-			break
-		}
-	}
-}
-
-// end forgets what the process had.
-func (c *client) end() {
-	c.gone = true
-	for len(c.eps) > 0 {
-		c.eps[0].forget()
-	}
-	if c.waits == 0 { // else when they have returned
-		_ = c.c.Close()
-	}
 }
 
 // tick is the next moment of a clock that never stands still.

@@ -1,0 +1,93 @@
+package sim
+
+import (
+	"slices"
+
+	"github.com/rdsd/rdsd/verbs/sim"
+)
+
+// exactKind is what the message under test carries.
+type exactKind struct {
+	name              string
+	write, read       bool
+	add, swap, silent bool
+}
+
+func (k exactKind) ops() (n int) {
+	for _, has := range []bool{k.write, k.read, k.add, k.swap} {
+		if has {
+			n++
+		}
+	}
+	return n
+}
+
+var exactKinds = []exactKind{
+	{name: "datagram"}, {name: "write", write: true}, {name: "read", read: true}, {name: "fetch-add", add: true},
+	{name: "compare-swap", swap: true}, {name: "write, add", write: true, add: true},
+	{name: "read, swap", read: true, swap: true}, {name: "silent write", write: true, silent: true},
+}
+
+// exactStep is a point in the life of a message. What it asks of the run: at
+// holds where the (first) harm is to be done, again where a connection that is
+// being set up afterwards is to be harmed.
+type exactStep struct {
+	name  string
+	with  func(exactKind) bool // nil: every kind
+	at    func(*exact, sim.Point) bool
+	again func(*exact, sim.Point) bool
+
+	queued  bool // harm is done while the message has not been posted
+	posted  bool // ... when it has, and nothing is under way
+	arrived bool // the message, at the peer's device
+	taken   bool // ... and its application has it before more harm is done
+	acked   bool // the ack came back
+}
+
+func atPeer(kinds ...sim.PointKind) func(*exact, sim.Point) bool {
+	return func(x *exact, p sim.Point) bool { return p.Host == x.b.addr && slices.Contains(kinds, p.Kind) }
+}
+
+func atHome(kinds ...sim.PointKind) func(*exact, sim.Point) bool {
+	return func(x *exact, p sim.Point) bool { return p.Host == x.a.addr && slices.Contains(kinds, p.Kind) }
+}
+
+func anywhere(kind sim.PointKind) func(*exact, sim.Point) bool {
+	return func(_ *exact, p sim.Point) bool { return p.Kind == kind }
+}
+
+var (
+	anyOp   = func(k exactKind) bool { return k.ops() > 0 }
+	twoOps  = func(k exactKind) bool { return k.ops() > 1 }
+	delayed = atPeer(sim.BeforeSendDelivered)
+	taken   = atPeer(sim.AfterSendDelivered)
+)
+
+var exactSteps = []exactStep{
+	{name: "before the post", queued: true},
+	{name: "after the post", posted: true},
+	{name: "before the operation runs", with: anyOp, at: atPeer(sim.BeforeWrite, sim.BeforeReadSampled, sim.BeforeAtomic)},
+	{name: "between two operations", with: twoOps, at: atPeer(sim.BeforeAtomic)},
+	{name: "after the operation has run", with: anyOp, at: func(x *exact, p sim.Point) bool {
+		return atPeer(sim.AfterWritePlaced, sim.AfterReadSampled, sim.AfterAtomic)(x, p) && x.ran == x.kind.ops()
+	}},
+	{name: "before the message arrives", at: delayed},
+	{name: "after the message arrived", at: taken, arrived: true},
+	{name: "before its ack arrives", at: atHome(sim.BeforeSendDelivered), arrived: true, taken: true},
+	{name: "after its ack arrived", at: atHome(sim.AfterSendDelivered), arrived: true, taken: true, acked: true},
+
+	{name: "not arrived; connect requested", at: delayed, again: anywhere(sim.ConnectRequest)},
+	{name: "not arrived; connect accepted", at: delayed, again: anywhere(sim.ConnectReply)},
+	{name: "not arrived; connect confirmed", at: delayed, again: anywhere(sim.ConnectReady)},
+	{name: "not arrived; before peer's HELLO", at: delayed, again: atHome(sim.BeforeSendDelivered)},
+	{name: "not arrived; after peer's HELLO", at: delayed, again: atHome(sim.AfterSendDelivered)},
+	{name: "not arrived; before own HELLO", at: delayed, again: delayed},
+	{name: "not arrived; after own HELLO", at: delayed, again: taken},
+	{name: "arrived; connect requested", at: taken, again: anywhere(sim.ConnectRequest), arrived: true, taken: true},
+	{name: "arrived; connect accepted", at: taken, again: anywhere(sim.ConnectReply), arrived: true, taken: true},
+	{name: "arrived; connect confirmed", at: taken, again: anywhere(sim.ConnectReady), arrived: true, taken: true},
+	{name: "arrived; before peer's HELLO", at: taken, again: atHome(sim.BeforeSendDelivered), arrived: true, taken: true},
+	{name: "arrived; after peer's HELLO", at: taken, again: atHome(sim.AfterSendDelivered), arrived: true, taken: true},
+	{name: "arrived; before own HELLO", at: taken, again: delayed, arrived: true, taken: true},
+	{name: "arrived; after own HELLO", at: taken, again: taken, arrived: true, taken: true},
+}
