@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-const maxLines = 700
+const maxLines = 400
 
 // pure packages are state machines: no clock, I/O, lock or goroutine of their
 // own, so that the simulator runs the very code of the daemon.

@@ -83,7 +83,7 @@ func TestTextRule(t *testing.T) {
 	long := strings.Repeat("x\n", maxLines)
 	for _, c := range []struct{ name, text, want string }{
 		{"a.go", long, ""},
-		{"a.go", long + "x\n", "a.go: length: 701 lines"},
+		{"a.go", long + "x\n", "a.go: length: 401 lines"},
 		{"a.md", long + "x\n", ""},
 		{"a.go", "ok\n// TO" + "DO: later", "a.go:2: unfinished"},
 		{"a.sh", "mktemp /tmp/rdsd.XX" + "XXXX", ""},
