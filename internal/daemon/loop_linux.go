@@ -140,7 +140,7 @@ func (l *loop) run(ctx context.Context) {
 	end := context.AfterFunc(ctx, func() { e.Do(func() { l.stop = true }) })
 	defer end()
 	start := time.Now()
-	wall0 := start.UnixNano()
+	wall0 := engine.Wall(start.UnixNano())
 	// Virtual zero is no time at all to a timer: start at 1.
 	clock := func() int64 { return int64(time.Since(start)) + 1 }
 	l.stats.SetState(stats.Running)
@@ -148,7 +148,7 @@ func (l *loop) run(ctx context.Context) {
 	now := clock()
 	last := now // of the last turn that found work
 	for !l.stop {
-		work := e.Turn(now, wall0+now)
+		work := e.Turn(now, wall0+engine.Wall(now))
 		t := clock()
 		l.stats.Turn(t - now)
 		if t-now > stallNs {
@@ -186,21 +186,21 @@ func (l *loop) run(ctx context.Context) {
 	e.Hurry()
 	for i := 0; i < 1000 && !e.Quiet(); i++ {
 		now = clock()
-		e.Turn(now, wall0+now)
+		e.Turn(now, wall0+engine.Wall(now))
 	}
-	e.PublishStats(time.Now().UnixNano())
+	e.PublishStats(engine.Wall(time.Now().UnixNano()))
 }
 
 // publish copies statistics and lists to the files that rdsctl reads.
-func (l *loop) publish(now, wall0 int64) {
+func (l *loop) publish(now int64, wall0 engine.Wall) {
 	l.published, l.worked = now, false
-	l.engine.PublishStats(wall0 + now)
-	l.engine.PublishLists(wall0 + now)
+	l.engine.PublishStats(wall0 + engine.Wall(now))
+	l.engine.PublishLists(wall0 + engine.Wall(now))
 }
 
 // sleep announces sleep to everybody who could have work for the engine, looks once more,
 // and blocks until a doorbell rings or a timer is due. It returns the time after it.
-func (l *loop) sleep(now, wall0 int64, clock func() int64) int64 {
+func (l *loop) sleep(now int64, wall0 engine.Wall, clock func() int64) int64 {
 	e := l.engine
 	l.asleep.Store(true)
 	if e.Park() {
@@ -222,7 +222,7 @@ func (l *loop) sleep(now, wall0 int64, clock func() int64) int64 {
 		from := now
 		now = clock()
 		l.rest.slept = now - from
-		l.stats.Woke(wall0 + now)
+		l.stats.Woke(int64(wall0) + now)
 	}
 	l.asleep.Store(false)
 	return now

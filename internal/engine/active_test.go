@@ -22,7 +22,7 @@ func TestPark(t *testing.T) {
 	turn := func(n int) {
 		for range n {
 			now++
-			e.Turn(now, now)
+			e.Turn(now, Wall(now))
 		}
 	}
 	turn(parkAfter + 10)
@@ -87,7 +87,7 @@ func TestReturnsWakeWhoWants(t *testing.T) {
 		c.from.sendMsg(0, 0, uint32(id), 10)
 		for range 3 {
 			now++
-			w.es[0].Turn(now, now)
+			w.es[0].Turn(now, Wall(now))
 		}
 		if rang := asleep.Load() != c.announce; rang != c.rings {
 			t.Errorf("%s: rang %v", c.name, rang)
@@ -112,7 +112,7 @@ func TestRingForRoom(t *testing.T) {
 	turn := func(n int) (work int) {
 		for range n {
 			now++
-			if e.Turn(now, now) {
+			if e.Turn(now, Wall(now)) {
 				work++
 			}
 		}

@@ -205,7 +205,7 @@ func (r *rig) until(what string, cond func() bool) {
 	for !cond() {
 		now := r.now()
 		for _, h := range r.hosts {
-			h.e.Turn(now, r.start.UnixNano()+now)
+			h.e.Turn(now, Wall(r.start.UnixNano()+now))
 			h.collect()
 		}
 		if now > limit {

@@ -70,7 +70,7 @@ func controlAttacks() []attack {
 			for range 100 {
 				r := a.must(&ipc.Register{Sock: a.sock, Buffer: a.buf, Len: 8, Access: ipc.AccessRead}).(*ipc.RegisterOK)
 				a.must(&ipc.Expose{Region: r.Region, Addr: nobody(1), Port: 20})
-				a.w.es[0].Turn(a.w.net.Now(), a.w.net.Now()) // it is being connected to
+				a.w.es[0].Turn(a.w.net.Now(), Wall(a.w.net.Now())) // it is being connected to
 				a.must(&ipc.Release{Region: r.Region})
 			}
 			if n := a.w.es[0].pools.ctls.Out; n > 5 {
@@ -178,7 +178,7 @@ func floodAttacks() []attack {
 					a.nextID = uint32(free)
 					a.submit(shm.Sub{}, a.op(shm.OpWrite, 5, 0))
 				}
-				a.w.es[0].Turn(a.w.net.Now(), a.w.net.Now())
+				a.w.es[0].Turn(a.w.net.Now(), Wall(a.w.net.Now()))
 				for sr, ok := a.seg.SendRetConsumer(), true; ok; sr.Release() {
 					_, ok = sr.Take()
 				}
@@ -192,8 +192,8 @@ func floodAttacks() []attack {
 				a.nextID %= 250
 				a.post(a.dest(func(d *shm.SubDest) { d.Addr, d.Port, d.Cell = hostAddr(0).As16(), uint16(1000+i), 1 }),
 					a.sub(func(s *shm.Sub) { s.Slot = 1 }), shm.SubDest{Kind: shm.KindCloseDest, Slot: 1})
-				a.w.es[0].Turn(a.w.net.Now(), a.w.net.Now())
-				a.w.es[0].Turn(a.w.net.Now(), a.w.net.Now())
+				a.w.es[0].Turn(a.w.net.Now(), Wall(a.w.net.Now()))
+				a.w.es[0].Turn(a.w.net.Now(), Wall(a.w.net.Now()))
 				for sr, ok := a.seg.SendRetConsumer(), true; ok; sr.Release() {
 					_, ok = sr.Take()
 				}

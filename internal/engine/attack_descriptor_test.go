@@ -53,7 +53,7 @@ func descriptorAttacks() []attack {
 			for range 20 {
 				a.post(a.sub(func(s *shm.Sub) { s.Flags, s.Buf, s.Len = shm.SubFromBuf, b, 1<<19 }))
 			}
-			a.w.es[0].Turn(a.w.net.Now(), a.w.net.Now())
+			a.w.es[0].Turn(a.w.net.Now(), Wall(a.w.net.Now()))
 			a.call(&ipc.Free{Buffer: b}) // EBUSY, or freed once nobody reads it
 		}, ""},
 		{"socket that is not there", message(func(s *shm.Sub) { s.Sock = 77 }), ""},

@@ -37,14 +37,14 @@ func TestManyDestinations(t *testing.T) {
 	n := uint32(1 << 16)
 	for i := range n {
 		if r.seg.SubProducer().Free() == 0 {
-			w.es[0].Turn(w.net.Now(), w.net.Now())
+			w.es[0].Turn(w.net.Now(), Wall(w.net.Now()))
 		}
 		r.open(s, i, 0, hostAddr(0), 11)
 	}
 	soon(t, "opening", w.run)
 	for i := range n - 1 {
 		if r.seg.SubProducer().Free() == 0 {
-			w.es[0].Turn(w.net.Now(), w.net.Now())
+			w.es[0].Turn(w.net.Now(), Wall(w.net.Now()))
 		}
 		r.sendMsg(s, i, i, 1)
 	}

@@ -179,7 +179,7 @@ func (w *world) settle() {
 		at := w.net.Now() + 1_000_000
 		for w.net.At(at, func() {}); w.net.Now() < at; w.net.Step() {
 			for _, e := range w.es {
-				e.Turn(w.net.Now(), w.net.Now())
+				e.Turn(w.net.Now(), Wall(w.net.Now()))
 			}
 		}
 	}
@@ -295,7 +295,7 @@ func ringAttacks() []attack {
 				a.word(lineDaemonAsleep).Store(i * 77)
 				a.word(lineClientAsleep).Store(^i)
 				a.poke()
-				a.w.es[0].Turn(a.w.net.Now(), a.w.net.Now())
+				a.w.es[0].Turn(a.w.net.Now(), Wall(a.w.net.Now()))
 			}
 		}, ""},
 		{"doorbell rung for nothing", func(a *attacker) {

@@ -64,7 +64,7 @@ func (w *world) run() {
 	for idle, n := 0, 0; idle < 20 && w.net.Now() < end; n++ {
 		idle++
 		for _, e := range w.es {
-			if e.Turn(w.net.Now(), w.net.Now()) {
+			if e.Turn(w.net.Now(), Wall(w.net.Now())) {
 				idle = 0
 			}
 		}

@@ -89,7 +89,7 @@ func (b Inspector) unread(v ctl.View, out *[]ctl.BacklogInfo) (more bool, err er
 			return false
 		}
 		if first := s.over.Head; first != nil {
-			u.oldest = max(u.oldest, time.Duration(b.e.wall-first.Of.at))
+			u.oldest = max(u.oldest, first.Of.at.age(b.e.wall))
 		}
 		*out = append(*out, ctl.BacklogInfo{Direction: "recv", Addr: s.local.addr, Port: s.port, Lane: s.lane, Owner: s.owner(),
 			UnreadMessages: u.n + uint64(s.over.N), UnreadBytes: uint64(s.rcvBytes), Oldest: u.oldest,

@@ -94,7 +94,7 @@ func TestBesideChores(t *testing.T) {
 		}
 		end := e.endless()
 		for n := range int64(2) { // nothing of it has come since the first look
-			e.Turn(w.net.Now()+(n+1)*2*unfinishedNs, w.net.Now())
+			e.Turn(w.net.Now()+(n+1)*2*unfinishedNs, Wall(w.net.Now()))
 		}
 		if p.c.State() == conn.Up {
 			t.Error("the connection is up")
@@ -135,7 +135,7 @@ func TestCancelsInTurns(t *testing.T) {
 	e.chores.renew()
 	e.cancel(a.cl.sock(s).slots.Head.Of)
 	e.cancel(b.cl.sock(q).slots.Head.Of)
-	e.Turn(w.net.Now(), w.net.Now())
+	e.Turn(w.net.Now(), Wall(w.net.Now()))
 	if n, left := b.cl.sock(q).txs.N, a.cl.sock(s).txs.N; n != 0 || left < msgs/2 {
 		t.Errorf("%d of one message are left, %d of %d", n, left, msgs)
 	}

@@ -18,7 +18,7 @@ type rxMsg struct {
 	srcInc uint32
 	cookie uint64
 	began  int64  // Engine.now when its header arrived
-	at     int64  // unix time when it was whole
+	at     Wall   // when it was whole
 	asm    uint32 // ns between the two
 	n      uint32
 	chunk  uint32
@@ -43,7 +43,7 @@ type arrival struct {
 	sport  uint16
 	srcInc uint32
 	cookie uint64
-	at     int64  // when it was whole, unix ns
+	at     Wall   // when it was whole
 	asm    uint32 // ns since its header arrived
 	n      int
 	kernel bool // from a kernel, which takes nothing back
@@ -100,10 +100,10 @@ func (e *Engine) putEvent(s *socket, a *arrival, rxid, chunk uint32) {
 	ev.Kind, ev.DstPort, ev.Sock, ev.RxID = shm.EvData, s.port, s.handle, rxid
 	ev.Chunk, ev.Len = chunk, uint32(a.n)
 	ev.SrcInc, ev.SrcAddr, ev.SrcPort = a.srcInc, *a.src, a.sport
-	ev.Cookie, ev.RecvTime, ev.Assembly = a.cookie, a.at, a.asm
+	ev.Cookie, ev.RecvTime, ev.Assembly = a.cookie, int64(a.at), a.asm
 	r := &s.cl.rx[rxid]
 	s.rxTold++
-	r.told, r.src, r.sport, r.at = true, a.src, a.sport, uint32(a.at/1_000_000)
+	r.told, r.src, r.sport, r.at = true, a.src, a.sport, a.at.ms()
 	e.st.C[stats.RecvQueued]++
 	e.st.C[stats.RecvBytes] += uint64(a.n)
 	e.st.C[stats.CopyToUser] += uint64(a.n)

@@ -23,7 +23,7 @@ type Engine struct {
 	cfg   Config
 	st    *stats.Block
 	now   int64  // of the current turn, monotonic ns
-	wall  int64  // the same moment, unix ns
+	wall  Wall   // the same moment
 	clock uint64 // see tick
 
 	post post
@@ -120,8 +120,8 @@ func (e *Engine) OwnMemory() uint64 {
 }
 
 // Turn does one round of everything there is to do and reports whether there
-// was any. now is monotonic, wall unix time, both in nanoseconds.
-func (e *Engine) Turn(now, wall int64) bool {
+// was any. now is monotonic, in ns.
+func (e *Engine) Turn(now int64, wall Wall) bool {
 	e.now, e.wall = now, wall
 	e.chores.renew()
 	work := e.post.run()

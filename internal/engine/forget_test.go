@@ -16,7 +16,7 @@ func (w *world) wait(ns int64) {
 		for busy := true; busy; {
 			busy = false
 			for _, e := range w.es {
-				busy = e.Turn(w.net.Now(), w.net.Now()) || busy
+				busy = e.Turn(w.net.Now(), Wall(w.net.Now())) || busy
 			}
 		}
 		if w.net.Now() >= end {

@@ -36,7 +36,7 @@ func TestFromBuffer(t *testing.T) {
 				ops = append(ops, a.op(shm.OpWrite, r.Cookie, 0))
 			}
 			a.submit(sub, ops...)
-			if a.e.Turn(w.net.Now(), w.net.Now()); hosts == 2 {
+			if a.e.Turn(w.net.Now(), Wall(w.net.Now())); hosts == 2 {
 				if _, err := a.call(&ipc.Free{Buffer: big}); !errors.Is(err, unix.EBUSY) {
 					t.Fatalf("case %d: Free of a buffer in use: %v", i, err)
 				}

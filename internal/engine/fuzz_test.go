@@ -165,7 +165,7 @@ func (x *fuzzer) step(what, where byte, v uint16) {
 		x.seg.WantCell(uint32(where % 64)).StoreArmed(n)
 		x.seg.WantSlot(uint32(v % 64)).SetRelief()
 	case 16:
-		x.e.Turn(x.w.net.Now(), x.w.net.Now())
+		x.e.Turn(x.w.net.Now(), Wall(x.w.net.Now()))
 	default:
 		x.ask(what, where, n)
 	}

@@ -12,8 +12,8 @@ type counts struct {
 }
 
 // PublishStats brings gauges and sums up to date and copies all counters to the
-// statistics mapping. wall is unix time in nanoseconds.
-func (e *Engine) PublishStats(wall int64) {
+// statistics mapping.
+func (e *Engine) PublishStats(wall Wall) {
 	c := &e.st.C
 	c[stats.Clients] = uint64(len(e.clients.all))
 	c[stats.Sockets] = uint64(e.sockets())
@@ -34,7 +34,7 @@ func (e *Engine) PublishStats(wall int64) {
 		c[f.to] = *f.from(&e.counts.sum)
 	}
 	e.countTurnedAway(wall)
-	e.st.Publish(wall)
+	e.st.Publish(int64(wall))
 }
 
 // connCounters are the counters that connections keep. The engine's are their

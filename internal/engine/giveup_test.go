@@ -20,7 +20,7 @@ func (w *world) pass(ns int64, es ...*Engine) {
 	w.net.At(end, func() {})
 	for n := 0; ; n++ {
 		for _, e := range es {
-			e.Turn(w.net.Now(), w.net.Now())
+			e.Turn(w.net.Now(), Wall(w.net.Now()))
 		}
 		if w.net.Now() >= end {
 			return

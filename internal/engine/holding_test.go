@@ -64,7 +64,7 @@ func TestRefusedWhileReleased(t *testing.T) {
 		} else {
 			p.c.Reset(w.net.Now(), errAdmin)
 			for p.remote.attached() {
-				e.Turn(w.net.Now(), w.net.Now())
+				e.Turn(w.net.Now(), Wall(w.net.Now()))
 				w.net.Step()
 			}
 		}

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/config"
@@ -119,7 +118,7 @@ func (e *Engine) peerInfo(p *peer) Peer {
 		Resets:      i.Stats.ConnReset, Retransmitted: i.Stats.Retransmitted, DroppedOps: i.Stats.OpsDropped,
 		UnknownOps: i.Stats.OpsUnknown, Lost: i.Stats.Lost}
 	if i.Since != 0 {
-		pi.Since = time.Unix(0, e.wall-(e.now-i.Since))
+		pi.Since = e.at(i.Since)
 	}
 	if i.Kernel {
 		pi.Instance = 0 // it has none

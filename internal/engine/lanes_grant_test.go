@@ -59,12 +59,12 @@ func TestReleaseWhileAway(t *testing.T) {
 		c[0].sendMsg(sock[0][1], 1, 20+id, 60_000)
 	}
 	e := w.es[0]
-	e.Turn(w.net.Now(), w.net.Now())
+	e.Turn(w.net.Now(), Wall(w.net.Now()))
 	for _, p := range e.peers.all {
 		p.c.Reset(w.net.Now(), errAdmin)
 	}
 	for h := e.peers.all[0].remote; h.attached(); {
-		e.Turn(w.net.Now(), w.net.Now())
+		e.Turn(w.net.Now(), Wall(w.net.Now()))
 		w.net.Step()
 	}
 	released := false
@@ -86,7 +86,7 @@ func TestReleaseWhileAway(t *testing.T) {
 			id++
 		}
 		for _, e := range w.es {
-			e.Turn(w.net.Now(), w.net.Now())
+			e.Turn(w.net.Now(), Wall(w.net.Now()))
 		}
 		w.net.Step()
 		for _, ev := range c[1].events() {

@@ -206,7 +206,7 @@ func TestRevokeAcrossLanes(t *testing.T) {
 					}
 				}
 				for _, e := range w.es {
-					e.Turn(w.net.Now(), w.net.Now())
+					e.Turn(w.net.Now(), Wall(w.net.Now()))
 				}
 				w.net.Step()
 			}
@@ -302,7 +302,7 @@ func TestRestartSeenByOneLane(t *testing.T) {
 	far.sendMsg(s, 0, 0, 8)
 	for i := 0; i < 100_000 && !(lane0.c.Ready() && lane0.instance != old); i++ {
 		for _, x := range w.es {
-			x.Turn(w.net.Now(), w.net.Now())
+			x.Turn(w.net.Now(), Wall(w.net.Now()))
 		}
 		w.net.Step()
 	}
@@ -337,7 +337,7 @@ func TestLongTransferHoldsNobody(t *testing.T) {
 	var order []uint32
 	for n := 0; len(order) < 4 && n < 1_000_000; n++ {
 		for _, e := range w.es {
-			e.Turn(w.net.Now(), w.net.Now())
+			e.Turn(w.net.Now(), Wall(w.net.Now()))
 		}
 		w.net.Step()
 		for _, ev := range c[1].events() {
@@ -367,7 +367,7 @@ func TestPeersUp(t *testing.T) {
 			c[0].sendMsg(sock[0][p.lane/5], uint32(p.lane/5), 2, 8) // it is to come up again
 		}
 		for _, e := range w.es {
-			e.Turn(w.net.Now(), w.net.Now())
+			e.Turn(w.net.Now(), Wall(w.net.Now()))
 		}
 		if p.c.State() == conn.Connecting {
 			p.c.Reset(w.net.Now(), errAdmin)

@@ -40,9 +40,9 @@ func (l *atLimit) do(f func()) {
 // turn measures n turns of host 0, and gives the other hosts theirs.
 func (l *atLimit) turn(n int) {
 	for range n {
-		l.do(func() { l.es[0].Turn(l.net.Now(), l.net.Now()) })
+		l.do(func() { l.es[0].Turn(l.net.Now(), Wall(l.net.Now())) })
 		for _, e := range l.es[1:] {
-			e.Turn(l.net.Now(), l.net.Now())
+			e.Turn(l.net.Now(), Wall(l.net.Now()))
 		}
 		if !l.net.Step() {
 			l.net.At(l.net.Now()+ms, func() {})
@@ -64,7 +64,7 @@ func (l *atLimit) rest() {
 // taken turns until the engine has taken what the client submitted.
 func (l *atLimit) taken(r *raw) {
 	for !r.cl.sub.Empty() {
-		l.es[0].Turn(l.net.Now(), l.net.Now())
+		l.es[0].Turn(l.net.Now(), Wall(l.net.Now()))
 	}
 }
 
@@ -168,7 +168,7 @@ var limitCases = []struct {
 		l.es = l.es[:1] // the peer answers no more
 		a.at.Close()
 		for e.clients.leaving.N > 0 {
-			e.Turn(l.net.Now(), l.net.Now())
+			e.Turn(l.net.Now(), Wall(l.net.Now()))
 		}
 		l.begin()
 		l.do(func() { e.peers.all[0].c.Reset(e.now, errAdmin); e.touch(e.peers.all[0]) })

@@ -64,8 +64,8 @@ type statLists struct {
 	out   *stats.Lists
 	socks listed[socket]
 	peers listed[peer]
-	at    int64      // of the last publication, unix ns
-	epoch int64      // engine time 0, unix ns
+	at    Wall       // of the last publication
+	epoch Wall       // Engine.epoch
 	peer  stats.Peer // scratch of putPeer
 }
 
@@ -104,7 +104,7 @@ func (l *statLists) dropPeer(p *peer) {
 }
 
 // PublishLists brings rows up to date, the more the longer it was not called.
-func (e *Engine) PublishLists(wall int64) {
+func (e *Engine) PublishLists(wall Wall) {
 	l := e.lists
 	if l == nil {
 		return
@@ -113,10 +113,10 @@ func (e *Engine) PublishLists(wall int64) {
 	if n == 0 {
 		return
 	}
-	l.at, l.epoch = wall, e.wall-e.now
+	l.at, l.epoch = wall, e.epoch()
 	l.socks.each(n*socketsEvery, l.putSocket)
 	l.peers.each(n*peersEvery, l.putPeer)
-	l.out.Seen(wall, e.sockets(), len(e.peers.all))
+	l.out.Seen(int64(wall), e.sockets(), len(e.peers.all))
 }
 
 func (l *statLists) putSocket(i int, s *socket) {
@@ -144,7 +144,7 @@ func (l *statLists) putPeer(row int, p *peer) {
 		SendCredits: i.Credits,
 		Resets:      i.Stats.ConnReset, Retransmitted: i.Stats.Retransmitted, DroppedOps: i.Stats.OpsDropped, UnknownOps: i.Stats.OpsUnknown, Lost: i.Stats.Lost}
 	if i.Since != 0 {
-		r.Since = l.epoch + i.Since
+		r.Since = int64(l.epoch) + i.Since
 	}
 	if i.Kernel {
 		r.Instance = 0

@@ -68,13 +68,13 @@ func TestPublishLists(t *testing.T) {
 	a.publish()
 	r.until("delivery", func() bool { return b.got == 1 && a.back == 1 })
 	e.peers.all[0].c.Reset(e.now, errors.New("an error for this test"))
-	wall := time.Now().UnixNano()
-	if n := testing.AllocsPerRun(100, func() { wall += int64(time.Second); s.ops++; e.PublishLists(wall) }); n != 0 && !raceEnabled {
+	wall := Wall(time.Now().UnixNano())
+	if n := testing.AllocsPerRun(100, func() { wall += Wall(time.Second); s.ops++; e.PublishLists(wall) }); n != 0 && !raceEnabled {
 		t.Errorf("%v allocations, want 0", n)
 	}
 	e.PublishLists(wall + 1) // too soon
 	socks, peers := ctl.OfflineSockets(reader), ctl.OfflinePeers(reader)
-	if len(socks.Sockets) != 1 || socks.Sockets[0] != socketInfo(s) || !socks.AsOf.Equal(time.Unix(0, wall)) || socks.Unlisted != 0 {
+	if len(socks.Sockets) != 1 || socks.Sockets[0] != socketInfo(s) || !socks.AsOf.Equal(wall.Time()) || socks.Unlisted != 0 {
 		t.Errorf("sockets %+v, want %+v", socks, socketInfo(s))
 	}
 	want := e.peerInfo(e.peers.all[0]).PeerInfo

@@ -95,7 +95,7 @@ func (b Inspector) eachSocket(f func(*socket) bool) error {
 
 // sinceMs is how long ago at was, ms of unix time modulo 2^32.
 func (e *Engine) sinceMs(at uint32) time.Duration {
-	return time.Duration(max(0, int32(uint32(e.wall/1_000_000)-at))) * time.Millisecond
+	return time.Duration(max(0, int32(e.wall.ms()-at))) * time.Millisecond
 }
 
 // Messages lists the messages of one queue or all.
@@ -141,7 +141,7 @@ func (b Inspector) Messages(v ctl.View, queue string) (out []ctl.MessageInfo, mo
 		n := 0
 		for at := s.over.Head; at != nil && n < lookStep; at = at.Next {
 			m := at.Of
-			if !unread(s, m.src, m.sport, m.n, time.Duration(max(0, b.e.wall-m.at))) {
+			if !unread(s, m.src, m.sport, m.n, m.at.age(b.e.wall)) {
 				return false
 			}
 			n++
@@ -249,7 +249,7 @@ func (b Inspector) Congested(v ctl.View) (out []ctl.CongestedInfo, more bool, er
 			return true
 		}
 		owner := s.owner()
-		i := ctl.CongestedInfo{Where: "here", Addr: s.local.addr, Port: s.port, Since: time.Unix(0, s.congAt).UTC(), Owner: &owner,
+		i := ctl.CongestedInfo{Where: "here", Addr: s.local.addr, Port: s.port, Since: s.congAt.Time().UTC(), Owner: &owner,
 			Unread: uint64(s.rcvBytes), Limit: uint64(s.limit)}
 		if to := s.local.slots[s.port]; to != nil {
 			i.Senders = uint64(to.N)

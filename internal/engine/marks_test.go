@@ -66,7 +66,7 @@ func TestMarkBesideFlood(t *testing.T) {
 	f := newFlood(w)
 	quiet := f.bind(11)
 	f.open(quiet, 1, 1, hostAddr(0), 9)
-	turn := func() { w.es[0].Turn(w.net.Now(), w.net.Now()) }
+	turn := func() { w.es[0].Turn(w.net.Now(), Wall(w.net.Now())) }
 	turn()
 	own, other := f.cl.table.Cell(0), f.cl.table.Cell(1)
 	for turns, last := 0, uint64(0); turns < 200; turns++ {
@@ -128,18 +128,18 @@ func TestFloodIsNotPaced(t *testing.T) {
 	f := newFlood(w)
 	for range 10 {
 		f.fill()
-		w.es[0].Turn(w.net.Now(), w.net.Now())
+		w.es[0].Turn(w.net.Now(), Wall(w.net.Now()))
 	}
 	before := len(f.told)
 	for range 10 {
 		f.take(1 << 10)
-		w.es[0].Turn(w.net.Now(), w.net.Now())
+		w.es[0].Turn(w.net.Now(), Wall(w.net.Now()))
 	}
 	if got := len(f.told) - before; got < 9*int(f.cl.params.EventEntries) {
 		t.Errorf("%d statuses in 10 turns, with room for %d in each", got, f.cl.params.EventEntries)
 	}
 	for range 100 {
-		w.es[0].Turn(w.net.Now(), w.net.Now())
+		w.es[0].Turn(w.net.Now(), Wall(w.net.Now()))
 		f.take(1 << 10)
 	}
 	w.clean(f.raw)

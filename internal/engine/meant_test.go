@@ -250,7 +250,7 @@ func TestNobodyThenTwo(t *testing.T) {
 		}
 		step := func() {
 			for _, e := range w.es {
-				e.Turn(w.net.Now(), w.net.Now())
+				e.Turn(w.net.Now(), Wall(w.net.Now()))
 			}
 			w.net.Step()
 		}

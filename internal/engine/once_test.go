@@ -92,10 +92,10 @@ func TestUseOnceCrossed(t *testing.T) {
 	// The second grant is on its way when the key is used.
 	a.submit(shm.Sub{}, a.op(shm.OpWrite, r.Cookie, 0))
 	b.must(&ipc.Expose{Region: r.Region, Addr: a.e.addrs.all[0].addr, Port: 11})
-	b.e.Turn(w.net.Now(), w.net.Now())
+	b.e.Turn(w.net.Now(), Wall(w.net.Now()))
 	received := a.e.peers.all[0].c.Stats().RecvFrames
 	for a.e.peers.all[0].c.Stats().RecvFrames == received {
-		a.e.Turn(w.net.Now(), w.net.Now())
+		a.e.Turn(w.net.Now(), Wall(w.net.Now()))
 		w.net.Step()
 	}
 	if g := a.e.peers.all[0].grants; g.Retired(r.Region) || g.Check(&rdmaop.Op{Kind: rdmaop.Write, Cookie: r.Cookie, Len: 8}, 10) == 0 {

@@ -340,9 +340,9 @@ func TestCancelStatus(t *testing.T) {
 	a.submit(shm.Sub{})
 	w.run()
 	a.submit(shm.Sub{}, a.op(shm.OpRead, r.Cookie, 0), a.args(a.op(shm.OpFetchAdd, r.Cookie, 8), shm.AtomicEntry{CompareAdd: 1}))
-	a.e.Turn(w.net.Now(), w.net.Now())
+	a.e.Turn(w.net.Now(), Wall(w.net.Now()))
 	a.put(func(e *shm.Entry) { *e.Sub() = shm.Sub{Kind: shm.KindCancel, Sock: a.sock} })
-	a.e.Turn(w.net.Now(), w.net.Now())
+	a.e.Turn(w.net.Now(), Wall(w.net.Now()))
 	canceled := int(shm.StatusCanceled)
 	if st := a.statuses(); !slices.Equal(st, []int{canceled, canceled}) || a.hwm() != 0 || len(a.back) != 1 {
 		t.Errorf("at once: statuses %v, HWM %d, returned %v", st, a.hwm(), a.back)

@@ -72,7 +72,7 @@ func TestPlacesDrained(t *testing.T) {
 		a.sendMsg(s, i, i, 1)
 	}
 	e := w.es[0]
-	e.Turn(w.net.Now(), w.net.Now())
+	e.Turn(w.net.Now(), Wall(w.net.Now()))
 	waits := 0
 	for _, sl := range a.cl.slots[:ports] {
 		if e.waitsFor(sl, sl.msgs > 0, false) == ctl.WaitsForQuota {
@@ -170,7 +170,7 @@ func TestPlaceLeftInTurn(t *testing.T) {
 	}
 	a.put(func(e *shm.Entry) { *e.Sub() = shm.Sub{Kind: shm.KindCancel, Sock: s, Slot: 0} })
 	a.sendMsg(s, 1, 2, 8)
-	e.Turn(w.net.Now(), w.net.Now())
+	e.Turn(w.net.Now(), Wall(w.net.Now()))
 	if len(e.peers.all) != 0 || a.cl.slots[0].lead != nil {
 		t.Fatalf("%d peers, the destination keeps its place: %v", len(e.peers.all), a.cl.slots[0].lead != nil)
 	}

@@ -144,7 +144,7 @@ func TestQuotaModel(t *testing.T) {
 				break
 			}
 		}
-		w.es[0].Turn(w.net.Now(), w.net.Now())
+		w.es[0].Turn(w.net.Now(), Wall(w.net.Now()))
 		for uid, n := range socks {
 			a, used := w.es[0].users.accounts[uid], w.es[0].users.mem.OfUsers()[uid]
 			if a == nil && n != 0 || a != nil && a.sockets != n || used.Registered != bytes[uid] {
@@ -196,7 +196,7 @@ func TestOperationQuota(t *testing.T) {
 				s.submit(shm.Sub{}, s.op(shm.OpWrite, grants[i].Cookie, 0))
 			}
 		}
-		w.es[0].Turn(w.net.Now(), w.net.Now()) // takes all in before it runs any
+		w.es[0].Turn(w.net.Now(), Wall(w.net.Now())) // takes all in before it runs any
 		w.run()
 		ok, refused := 0, 0
 		for _, s := range []*opSide{a, b} {
@@ -348,7 +348,7 @@ func TestManyWaitingDestinations(t *testing.T) {
 	s := r.bind(10)
 	for i := range uint32(1 << 16) {
 		if r.seg.SubProducer().Free() == 0 {
-			w.es[0].Turn(w.net.Now(), w.net.Now())
+			w.es[0].Turn(w.net.Now(), Wall(w.net.Now()))
 		}
 		r.open(s, i, 0, hostAddr(1), uint16(i))
 	}

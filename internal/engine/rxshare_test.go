@@ -64,7 +64,7 @@ func (u *unread) send(port uint16, k, n int) {
 
 func (u *unread) turn() {
 	for _, e := range u.w.es {
-		e.Turn(u.w.net.Now(), u.w.net.Now())
+		e.Turn(u.w.net.Now(), Wall(u.w.net.Now()))
 	}
 	u.back()
 }

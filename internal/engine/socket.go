@@ -53,7 +53,7 @@ type receiving struct {
 	rcvBytes  int // delivered or waiting, not yet taken by the application
 	rcvMsgs   int // the messages that have any of it
 	congested bool
-	congAt    int64 // when it became so, unix ns
+	congAt    Wall // when it became so
 
 	rxIDs  int // receive ids that it has, rxTold of them told to the client
 	rxTold int

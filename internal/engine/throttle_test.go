@@ -18,7 +18,7 @@ func (w *world) spell(d int64, f func()) {
 	for end := w.net.Now() + d; w.net.Now() < end; {
 		f()
 		for _, e := range w.es {
-			e.Turn(w.net.Now(), w.net.Now())
+			e.Turn(w.net.Now(), Wall(w.net.Now()))
 		}
 		next := w.net.Now() + 50_000
 		for w.net.At(next, func() {}); w.net.Now() < next; {
@@ -175,7 +175,7 @@ type limitRig struct {
 func (r *limitRig) turn(f func(now int64)) {
 	r.at += 100_000
 	for _, h := range r.hosts {
-		h.e.Turn(r.at, r.at)
+		h.e.Turn(r.at, Wall(r.at))
 		h.collect()
 	}
 	f(r.at)
@@ -311,8 +311,8 @@ func TestHeldRevoke(t *testing.T) {
 	target.sendMsg(ts, 0, 0, 10)
 	w.run()
 	h := e.peers.hosts[remoteKey{hostAddr(0), hostAddr(1)}]
-	h.ration.held = true             // and never let go
-	e.Turn(w.net.Now(), w.net.Now()) // the network's clock may have jumped ahead
+	h.ration.held = true                   // and never let go
+	e.Turn(w.net.Now(), Wall(w.net.Now())) // the network's clock may have jumped ahead
 	done := false
 	if err := e.release(e.keys.by[g], func(error) { done = true }); err != nil || done {
 		t.Fatalf("released: %v, %v", done, err)

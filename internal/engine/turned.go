@@ -12,7 +12,7 @@ import (
 // before they made a request: garbage, half a request, silence.
 type turnedAway struct {
 	seen, told uint64
-	toldAt     int64
+	toldAt     Wall
 }
 
 const tellTurnedNs = 1_000_000_000
@@ -25,7 +25,7 @@ func (e *Engine) refusedTCP(s *rdstcp.Conn, why error) {
 
 // countTurnedAway counts them with the handshakes that the engine refused, and
 // says so, once a second at most, however many knock.
-func (e *Engine) countTurnedAway(wall int64) {
+func (e *Engine) countTurnedAway(wall Wall) {
 	if e.cfg.TurnedAway == nil {
 		return
 	}

@@ -69,7 +69,7 @@ func TestFloodingSocket(t *testing.T) {
 		a.publish()
 		for !a.p.cl.sub.Empty() { // and nobody receives
 			now := r.now()
-			a.e.Turn(now, now)
+			a.e.Turn(now, Wall(now))
 		}
 	}
 	waiting := 0
@@ -108,7 +108,7 @@ func TestFloodOfSmall(t *testing.T) {
 	a.publish()
 	for !a.p.cl.sub.Empty() { // and nobody receives
 		now := r.now()
-		a.e.Turn(now, now)
+		a.e.Turn(now, Wall(now))
 	}
 	before := b.got
 	a.submitFrom(quiet, shm.Sub{Slot: 1})

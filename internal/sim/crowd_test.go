@@ -140,7 +140,7 @@ func (c *crowd) boot(i int) {
 func (c *crowd) now() int64 { return c.net.Now() }
 
 func (h *crowdHost) turn(now int64) {
-	if h.e.Turn(now, wall0+now) {
+	if h.e.Turn(now, engine.Wall(wall0+now)) {
 		h.turns++
 	}
 }
@@ -148,7 +148,7 @@ func (h *crowdHost) turn(now int64) {
 func (c *crowd) attach(h *crowdHost) *rds.Client {
 	at := engine.NewInProcess(h.e, func(f func()) {
 		h.e.Do(f)
-		h.e.Turn(c.now(), wall0+c.now())
+		h.e.Turn(c.now(), engine.Wall(wall0+c.now()))
 	}, func() {})
 	p, err := rds.Open(attach.Through(context.Background(), attach.Way{Control: at, Wake: noWait{}}), rds.Options{Spin: -1, Params: rds.Params{
 		SubEntries: 1024, EventEntries: 64, MaxMsgs: 2048, MaxRx: 64, Slots: 128, Cells: 16, SendWindows: 1, RecvWindows: 1}})

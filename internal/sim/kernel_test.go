@@ -157,7 +157,7 @@ func (w *kworld) attach(uid uint32) *rds.Client {
 	return c
 }
 
-func (w *kworld) turn() bool { return w.e.Turn(w.net.Now(), wall0+w.net.Now()) }
+func (w *kworld) turn() bool { return w.e.Turn(w.net.Now(), engine.Wall(wall0+w.net.Now())) }
 
 // step moves the world on.
 func (w *kworld) step() {

@@ -23,7 +23,7 @@ type crowdWork struct {
 }
 
 func (h *crowdHost) work(now int64) crowdWork {
-	h.e.PublishStats(wall0 + now)
+	h.e.PublishStats(engine.Wall(wall0 + now))
 	s := &h.st.C
 	w := crowdWork{Turns: h.turns, Descriptors: s[stats.SendQueued], Sends: s[stats.SendFrames], Recvs: s[stats.RecvFrames],
 		Events: s[stats.RecvQueued], Local: s[stats.LocalMessages], Held: s[stats.HeldBytes],

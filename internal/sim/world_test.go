@@ -245,7 +245,7 @@ func (h *host) kick() {
 // wholeTurn is one turn of the engine.
 func (h *host) wholeTurn() {
 	w := h.w
-	work := h.e.Turn(w.now(), wall0+w.now())
+	work := h.e.Turn(w.now(), engine.Wall(wall0+w.now()))
 	for _, c := range h.clients {
 		c.subs = 0
 	}
