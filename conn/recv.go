@@ -18,7 +18,7 @@ const (
 
 // receiver is the receiving side of a connection.
 type receiver struct {
-	last     uint64 // highest sequence received
+	last     uint64      // highest sequence received
 	h        wire.Header // of the frame that is being looked at
 	asm      assembly
 	refusing map[uint16]struct{} // ports that refused a message: see preDeliver
