@@ -46,7 +46,7 @@ func TestTellsBound(t *testing.T) {
 			}
 			told = append(told, b.Seq)
 		}
-		if last := uint64(s.seq); f.Ack >= last-2 && !slices.Contains(told, last-2) {
+		if last := s.seq; f.Ack >= last-2 && !slices.Contains(told, last-2) {
 			t.Errorf("an ack of %d ahead of BOUND", f.Ack)
 		}
 	}

@@ -239,7 +239,7 @@ func (w *searchWorld) next() (as []action) {
 
 // actions are all there are, but for waiting.
 var actions = func() (as []action) {
-	for k := actSend; k < actFree; k++ {
+	for k := range actFree {
 		as = append(as, action{k, 0}, action{k, 1})
 	}
 	return append(as, action{actFree, 1}, action{actCut, 0}, action{actFlushed, 0}, action{actHalf, 0}, action{actHalf, 1},

@@ -42,7 +42,6 @@ type tcpEnd struct {
 	sent    map[uint16]int // by source port: messages passed to Send
 	got     map[uint16]int // delivered
 	ended   int
-	acked   int
 	total   int
 	partial map[*tcpPartial]bool
 	cong    cong.Map

@@ -52,7 +52,7 @@ func TestTCPAckUnheard(t *testing.T) {
 // A peer that ignores pings and has nothing to say takes messages all the same;
 // one that answers pings is waited for.
 func TestTCPAckSilent(t *testing.T) {
-	p, s := start1(t)
+	p, _ := start1(t)
 	p.run(int(silentNs/time.Millisecond) - 3)
 	if len(p.done) != 0 {
 		t.Fatalf("outcomes %v", p.done)
@@ -65,7 +65,7 @@ func TestTCPAckSilent(t *testing.T) {
 	p.c.HandleClosed(p.now, 0, nil)
 	p.run(5)
 	p.c.Send(&Msg{SPort: 5, DPort: 6, Data: []byte("y")})
-	if s, _ = p.dialed(); len(p.data(s)) != 1 {
+	if s, _ := p.dialed(); len(p.data(s)) != 1 {
 		t.Fatalf("sent %v", p.data(s))
 	}
 	p.run(10 * int(silentNs/time.Millisecond))

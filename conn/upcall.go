@@ -14,6 +14,4 @@ const (
 	callCancel               // Cancel, GiveUp, CancelMatching
 	callAttr                 // UseAttr
 	callDrive                // whatever brings an event, the time or a setting
-
-	numCalls // how many there are
 )

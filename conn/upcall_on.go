@@ -50,6 +50,8 @@ var upcallNames = [numUpcalls]string{
 	upReject: "Reject", upSendBuf: "SendBuf", upPutSendBuf: "PutSendBuf", upCtlBuf: "CtlBuf", upPutCtlBuf: "PutCtlBuf", upTrace: "Trace",
 }
 
+const numCalls = callDrive + 1
+
 var callNames = [numCalls]string{
 	callNote: "Send, QueueCong, Hold or Excuse", callWithdraw: "Withdraw", callForget: "ForgetPartial", callWaiting: "Waiting",
 	callCancel: "Cancel, GiveUp or CancelMatching", callAttr: "UseAttr", callDrive: "a method that brings an event, the time or a setting",

@@ -16,7 +16,7 @@ func TestKernelTCPFrames(t *testing.T) {
 		t.Fatal(err)
 	}
 	n, last := map[string]int{}, map[string]uint64{}
-	for _, line := range strings.Split(string(text), "\n") {
+	for line := range strings.SplitSeq(string(text), "\n") {
 		f := strings.Fields(line)
 		if len(f) != 3 || f[0] == "#" {
 			continue

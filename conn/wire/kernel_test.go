@@ -17,7 +17,7 @@ func TestKernelFrames(t *testing.T) {
 	}
 	a, b := netip.MustParseAddr("10.9.0.1"), netip.MustParseAddr("10.9.0.2")
 	n := map[string]int{}
-	for _, line := range strings.Split(string(text), "\n") {
+	for line := range strings.SplitSeq(string(text), "\n") {
 		kind, data, ok := strings.Cut(line, " ")
 		if !ok || kind == "#" {
 			continue
