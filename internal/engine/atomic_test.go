@@ -16,13 +16,11 @@ func TestAtomicAgainstProcessor(t *testing.T) {
 	word := (*uint64)(unsafe.Pointer(&mem[8]))
 	const rounds = 20_000
 	var wg sync.WaitGroup
-	wg.Add(1)
-	go func() {
-		defer wg.Done()
+	wg.Go(func() {
 		for range rounds {
 			atomic.AddUint64(word, 1)
 		}
-	}()
+	})
 	done := 0
 	ops := []*rdmaop.Op{
 		{Kind: rdmaop.FetchAdd, Atomic: rdmaop.AtomicArgs{CompareAdd: 1}},

@@ -164,7 +164,7 @@ func (e *Engine) CloseQP(c *conn.Conn, qp verbs.QP) {
 	if q.qp == qp {
 		q.qp = nil
 	}
-	qp.Destroy()
+	_ = qp.Destroy()
 }
 
 // Dial, Accept and Reject pass the connection's wish on to the device.
@@ -193,7 +193,7 @@ func (e *Engine) pollCM(r *rail) bool {
 	work := false
 	for {
 		n := r.dev.PollCM(e.devices.cm[:])
-		for i := 0; i < n; i++ {
+		for i := range n {
 			e.cmEvent(r, &e.devices.cm[i])
 			e.devices.cm[i] = verbs.CMEvent{}
 		}

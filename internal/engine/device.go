@@ -39,7 +39,7 @@ func (e *Engine) pollCQ(r *rail) bool {
 	total := 0
 	for left := cqBytes; total < cqBudget && left > 0; {
 		n := r.cq.Poll(e.devices.wc[:])
-		for i := 0; i < n; i++ {
+		for i := range n {
 			if isRecv(&e.devices.wc[i]) {
 				left -= int(e.devices.wc[i].ByteLen)
 			}
@@ -47,7 +47,7 @@ func (e *Engine) pollCQ(r *rail) bool {
 		}
 		total += n
 		if len(r.repost) > 0 {
-			r.postRecvs()
+			_ = r.postRecvs()
 		}
 		if n < len(e.devices.wc) {
 			if len(e.dirty.draining) > 0 {

@@ -107,7 +107,8 @@ func (p *InProcess) Call(req ipc.Request, _ []int) (resp ipc.Response, fds []int
 		})
 		return resp, []int{fd}, err
 	case *ipc.Release, *ipc.Free:
-		return p.later(req)
+		resp, err = p.later(req)
+		return resp, nil, err
 	}
 	err = InPlace(p.ask, func(at *RingPlace) (err error) {
 		resp, err = p.e.Serve(p.cl, req, at)
@@ -172,7 +173,7 @@ func (p *InProcess) hello(h *ipc.Hello) (ipc.Response, []int, error) {
 		MaxSockets: uint32(p.e.cfg.MaxSockets), MaxBuffers: MaxBuffers, MaxMessage: shm.MaxMessage, MaxBytes: 1 << 40}, fds, nil
 }
 
-func (p *InProcess) later(r ipc.Request) (ipc.Response, []int, error) {
+func (p *InProcess) later(r ipc.Request) (ipc.Response, error) {
 	done := make(chan struct{})
 	var used error // before done is closed
 	err := InPlace(p.ask, func(at *RingPlace) error {
@@ -185,17 +186,17 @@ func (p *InProcess) later(r ipc.Request) (ipc.Response, []int, error) {
 		})
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	for {
 		select {
 		case <-done:
 			if used != nil {
-				return nil, nil, used
+				return nil, used
 			}
-			return &ipc.OK{}, nil, nil
+			return &ipc.OK{}, nil
 		case <-p.gone:
-			return nil, nil, ipc.ErrGone
+			return nil, ipc.ErrGone
 		default:
 		}
 		if p.Pump == nil {

@@ -144,11 +144,11 @@ func (e *Engine) regMR(point string, mem []byte, iova uint64, access verbs.Acces
 		if m, err = e.devices.rails[0].pd.RegMR(mem, iova, access); err == nil {
 			two, err = e.devices.rails[1].twin(m, mem, iova, access)
 		}
-		first.Dereg()
+		_ = first.Dereg()
 	}
 	if err != nil {
 		if m != nil {
-			m.Dereg()
+			_ = m.Dereg()
 		}
 		return nil, err
 	}

@@ -110,7 +110,7 @@ func TestControlFlood(t *testing.T) {
 			}
 			h := w.es[0].peers.hosts[remoteKey{hostAddr(0), hostAddr(1)}]
 			s := h.lanes[0].c.Stats()
-			work := s.RecvPing + uint64(8*s.CongUpdateReceived) + w.es[0].st.C[stats.GrantsReceived]
+			work := s.RecvPing + 8*s.CongUpdateReceived + w.es[0].st.C[stats.GrantsReceived]
 			if tc.name == "REVOKE" {
 				work = s.SendQueued
 			}
@@ -228,7 +228,7 @@ func TestMessageRate(t *testing.T) {
 			}
 			// Without the limit what waits comes.
 			b.e.SetRates(Rates{})
-			got, from = b.got, r.at
+			got = b.got
 			for n := 0; n < 20_000 && b.got < got+2000; n++ {
 				r.turn(more)
 			}
