@@ -200,7 +200,7 @@ func TestExtensionHeaders(t *testing.T) {
 	if len(f) != 2 || f[0].DestCookie() != 7|8<<32 || f[0].DstInc != 6 {
 		t.Fatalf("RDMA_DEST: %+v", f)
 	}
-	if e := f[1].Exts(); e.RDMA != 1 || e.RDMAKeys[0] != uint32(s.key) || f[1].Flags != wire.FlagAckRequired {
+	if e := f[1].Exts(); e.RDMA != 1 || e.RDMAKeys[0] != s.key || f[1].Flags != wire.FlagAckRequired {
 		t.Errorf("RDMA: %+v", f[1])
 	}
 }

@@ -14,7 +14,6 @@ type tcpPuppet struct {
 	*testing.T
 	c       *TCP
 	now     int64
-	streams []*puppetStream // of Dial, by lane, and of accepts
 	dials   []tcpDial
 	dialErr error
 	got     []string // what was delivered: "sport:payload"

@@ -30,6 +30,7 @@ type Process struct {
 // that tests can count goroutines.
 var starts = make(chan func())
 
+//nolint:gochecknoinits // from the beginning, as the comment on starts says
 func init() {
 	go func() {
 		runtime.LockOSThread()

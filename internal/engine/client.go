@@ -201,7 +201,7 @@ func (e *Engine) Grow(c *Client, mem []byte) (windows int, err error) {
 
 func (e *Engine) deregWindows(c *Client) {
 	for i := range c.send {
-		c.send[i].mr.Dereg()
+		_ = c.send[i].mr.Dereg()
 	}
 	c.send = nil
 }

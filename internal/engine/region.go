@@ -101,7 +101,7 @@ func (e *Engine) maybeFreeBuffer(b *buffer) {
 	if !b.freeing || b.users > 0 || b.mr == nil {
 		return
 	}
-	b.mr.Dereg()
+	_ = b.mr.Dereg()
 	b.mr = nil
 	delete(b.cl.buffers, b.id)
 	e.st.C[stats.RegisteredBytes] -= uint64(len(b.mem))
@@ -212,7 +212,7 @@ func (e *Engine) retire(r *region) {
 	if e.keys.by[r.id] != r {
 		return
 	}
-	r.mr.Dereg()
+	_ = r.mr.Dereg()
 	delete(e.keys.by, r.id)
 	for r.queued.N > 0 { // to a peer that is gone
 		m := r.queued.Head.Of

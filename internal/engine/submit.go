@@ -106,7 +106,7 @@ func (e *Engine) pollClient(c *Client) bool {
 		e.kill(c, "submission ring: %w", err)
 		return true
 	}
-	for k := 0; k < 4*subBudget; k++ {
+	for range 4 * subBudget {
 		id, ok := c.rret.Take()
 		if !ok {
 			break

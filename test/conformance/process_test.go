@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -103,14 +104,12 @@ func (h *host) start(t *testing.T) {
 	}
 }
 
-// pause stops the daemon where it is; resume has it go on.
+// pause stops the daemon where it is; Resume has it go on.
 func (h *host) pause(t *testing.T) {
 	t.Helper()
 	ok(t, "pause", h.Pause())
 	t.Cleanup(h.Resume)
 }
-
-func (h *host) resume() { h.Resume() }
 
 // kill ends the daemon without warning.
 func (h *host) kill(t *testing.T) {
@@ -139,11 +138,8 @@ func (h *host) end(t *testing.T) {
 			t.Errorf("daemon %v: status %d after SIGTERM", h.addrs, code)
 		}
 	}
-	for _, bad := range []string{"panic", "fatal error", "operation state"} {
-		if h.Stderr.Has(bad) {
-			t.Errorf("daemon %v:\n%s", h.addrs, h.Stderr.Tail())
-			return
-		}
+	if slices.ContainsFunc([]string{"panic", "fatal error", "operation state"}, h.Stderr.Has) {
+		t.Errorf("daemon %v:\n%s", h.addrs, h.Stderr.Tail())
 	}
 }
 
