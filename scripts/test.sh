@@ -38,6 +38,7 @@ stage_static() {
 	# A module of its own falls behind when a version here is raised; the bench
 	# would then go without these peers.
 	(cd bench/peers && go list -deps . >/dev/null) || echo "fail: bench/peers: cd bench/peers && go mod tidy"
+	scripts/lint.sh || echo "fail: golangci-lint"
 	if [ -d internal/tidy ]; then gotest -count=1 ./internal/tidy; fi
 }
 
