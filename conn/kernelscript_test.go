@@ -74,5 +74,3 @@ func (s *script) kernelFrames() (out []got) {
 func (s *script) kdata(payload string, change ...func(*wire.Header)) []byte {
 	return s.data(payload, append([]func(*wire.Header){func(h *wire.Header) { h.SrcInc = 0 }}, change...)...)
 }
-
-func ack(n uint64) func(*wire.Header) { return func(h *wire.Header) { h.Ack = n } }

@@ -8,7 +8,6 @@ import (
 
 type element struct {
 	in Link[element]
-	n  int
 }
 
 // TestListModel compares a list with a slice.
