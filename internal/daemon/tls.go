@@ -16,18 +16,18 @@ import (
 	"github.com/rdsd/rdsd/internal/engine"
 )
 
-// credentials are what the files of tls.cert, tls.key and tls.ca hold. They do
-// not change: a reload replaces them, for the handshakes that begin then.
+// credentials are what the files of tls.cert, tls.key and tls.ca hold. They do not change.
+// A reload replaces them for the handshakes that begin after it.
 type credentials struct {
 	cfg     *tls.Config
 	subject string
-	expires time.Time // of the first certificate in the chain to do so
-	raw     []byte    // of all that was read
+	expires time.Time // when the first certificate of the chain expires
+	raw     []byte    // the contents of the three files
 	chain   error     // why our own authorities do not trust the certificate
 }
 
-// loadTLS reads what c names; nil: it names nothing. Errors name the key and
-// the cure.
+// loadTLS reads the files that c names. It returns nil if c names none. Errors name the key
+// and the cure.
 func loadTLS(c *config.Config) (*credentials, error) {
 	if c.TLS.Cert == "" {
 		return nil, nil
@@ -51,21 +51,8 @@ func loadTLS(c *config.Config) (*credentials, error) {
 		return nil, fmt.Errorf("tls.ca: %s holds no certificate in PEM", c.TLS.CA)
 	}
 	leaf := pair.Leaf
-	for _, a := range c.Listen {
-		if c.Secured() && (!a.IsLoopback() || c.PeerAllowed(a)) { // else nobody connects to it
-			if err := c.TLS.IsFor(leaf, a); err != nil {
-				return nil, fmt.Errorf("tls.cert: %s is not for the address %v of listen: %w; make one that has it as an IP SAN, or its name as a DNS SAN and in tls.names", c.TLS.Cert, a, err)
-			}
-		}
-	}
-	for _, u := range []struct {
-		usage x509.ExtKeyUsage
-		name  string
-	}{{x509.ExtKeyUsageServerAuth, "serverAuth"}, {x509.ExtKeyUsageClientAuth, "clientAuth"}} {
-		if len(leaf.ExtKeyUsage)+len(leaf.UnknownExtKeyUsage) > 0 &&
-			!slices.Contains(leaf.ExtKeyUsage, u.usage) && !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageAny) {
-			return nil, fmt.Errorf("tls.cert: %s is not good for %s; a host connects and is connected to: make one with extendedKeyUsage serverAuth and clientAuth", c.TLS.Cert, u.name)
-		}
+	if err := checkLeaf(c, leaf); err != nil {
+		return nil, err
 	}
 	cr := &credentials{subject: leaf.Subject.String(), expires: leaf.NotAfter, raw: bytes.Join(raw[:], []byte{0}),
 		cfg: &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: pool, ClientCAs: pool}}
@@ -88,6 +75,29 @@ func loadTLS(c *config.Config) (*credentials, error) {
 	return cr, nil
 }
 
+// checkLeaf returns an error if peers would refuse the daemon's certificate, leaf: it has to
+// name the addresses of listen, and to be good for both ends of a connection.
+func checkLeaf(c *config.Config, leaf *x509.Certificate) error {
+	for _, a := range c.Listen {
+		if c.Secured() && (!a.IsLoopback() || c.PeerAllowed(a)) { // else nobody connects to it
+			if err := c.TLS.IsFor(leaf, a); err != nil {
+				return fmt.Errorf("tls.cert: %s is not for the address %v of listen: %w; make one that has it as an IP SAN, or its name as a DNS SAN and in tls.names", c.TLS.Cert, a, err)
+			}
+		}
+	}
+	for _, u := range []struct {
+		usage x509.ExtKeyUsage
+		name  string
+	}{{x509.ExtKeyUsageServerAuth, "serverAuth"}, {x509.ExtKeyUsageClientAuth, "clientAuth"}} {
+		if len(leaf.ExtKeyUsage)+len(leaf.UnknownExtKeyUsage) > 0 &&
+			!slices.Contains(leaf.ExtKeyUsage, u.usage) && !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageAny) {
+			return fmt.Errorf("tls.cert: %s is not good for %s; a host connects and is connected to: make one with extendedKeyUsage serverAuth and clientAuth", c.TLS.Cert, u.name)
+		}
+	}
+	return nil
+}
+
+// same reports whether c and o were read from files with the same contents.
 func (c *credentials) same(o *credentials) bool {
 	if c == nil || o == nil {
 		return c == o
@@ -95,7 +105,7 @@ func (c *credentials) same(o *credentials) bool {
 	return bytes.Equal(c.raw, o.raw)
 }
 
-// String says which certificate it is.
+// String names the certificate, for logs and for rdsctl.
 func (c *credentials) String() string {
 	if c == nil {
 		return ""
@@ -128,10 +138,10 @@ func (s *settings) tlsFor(peer netip.Addr) (*tls.Config, error) {
 
 var errNoCertificate = errors.New("no certificate")
 
-// expiryWarning is how long before its end a certificate is warned of.
+// expiryWarning is how long before a certificate expires tlsWarnings warns of it.
 const expiryWarning = 14 * 24 * time.Hour
 
-// tlsWarnings are what an administrator should look after.
+// tlsWarnings are the warnings about TLS for the status.
 func (s *settings) tlsWarnings(now time.Time) (out []string) {
 	c := s.config()
 	if c.TLS.Mode == config.TLSOff {
@@ -161,8 +171,8 @@ func (s *settings) tlsWarnings(now time.Time) (out []string) {
 	return out
 }
 
-// tlsFolders are what a reload has to read: of the files, and of what they are
-// links to.
+// tlsFolders are the folders that a reload has to read: of the files, and of the files that
+// they are links to.
 func tlsFolders(c *config.Config) (out []string) {
 	for _, p := range []string{c.TLS.Cert, c.TLS.Key, c.TLS.CA} {
 		if p == "" {
