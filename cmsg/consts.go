@@ -1,5 +1,7 @@
 package cmsg
 
+import "github.com/rdsd/rdsd/abi"
+
 // The socket family and option level of RDS (linux/socket.h, linux/rds.h).
 const (
 	AFRDS  = 21  // AF_RDS, PF_RDS
@@ -34,10 +36,10 @@ const (
 
 // Limits.
 const (
-	MaxMessage       = 1 << 20 // bytes of a message, and of its RDMA operation
-	MaxLocalSegments = 1024    // UIO_MAXIOV
-	MaxZcopyCookies  = 8       // RDS_MAX_ZCOOKIES
-	RxTraceMax       = 3       // RDS_MSG_RX_DGRAM_TRACE_MAX
+	MaxMessage       = abi.MaxMessage // bytes of a message, and of its RDMA operation
+	MaxLocalSegments = abi.MaxSegs    // UIO_MAXIOV
+	MaxZcopyCookies  = 8              // RDS_MAX_ZCOOKIES
+	RxTraceMax       = 3              // RDS_MSG_RX_DGRAM_TRACE_MAX
 )
 
 // Positions of RxTraceOption and RxTrace.
@@ -68,20 +70,20 @@ const (
 // Flags of RDMAArgs, AtomicArgs, GetMRArgs and FreeMRArgs (RDS_RDMA_*).
 // Unknown bits are ignored.
 const (
-	FlagReadWrite  uint64 = 0x0001 // args: WRITE to the remote, clear: READ from it
-	FlagFence      uint64 = 0x0002 // args: fence the message
-	FlagInvalidate uint64 = 0x0004 // map, get, free: invalidate at once
-	FlagUseOnce    uint64 = 0x0008 // map, get: free when the op's message arrives
-	FlagDontWait   uint64 = 0x0010 // no effect
-	FlagNotifyMe   uint64 = 0x0020 // args, atomic: report the status
-	FlagSilent     uint64 = 0x0040 // args, atomic: do not tell the peer
+	FlagReadWrite  uint64 = 0x0001                 // args: WRITE to the remote, clear: READ from it
+	FlagFence             = uint64(abi.FlagFence)  // args: fence the message
+	FlagInvalidate uint64 = 0x0004                 // map, get, free: invalidate at once
+	FlagUseOnce    uint64 = 0x0008                 // map, get: free when the op's message arrives
+	FlagDontWait   uint64 = 0x0010                 // no effect
+	FlagNotifyMe          = uint64(abi.FlagNotify) // args, atomic: report the status
+	FlagSilent            = uint64(abi.FlagSilent) // args, atomic: do not tell the peer
 )
 
 // Status values of Notify (RDS_RDMA_*).
 const (
-	StatusSuccess     int32 = 0 // RDS_RDMA_SUCCESS
-	StatusRemoteError int32 = 1 // RDS_RDMA_REMOTE_ERROR
-	StatusCanceled    int32 = 2 // RDS_RDMA_CANCELED
-	StatusDropped     int32 = 3 // RDS_RDMA_DROPPED
-	StatusOtherError  int32 = 4 // RDS_RDMA_OTHER_ERROR
+	StatusSuccess     = int32(abi.StatusSuccess)     // RDS_RDMA_SUCCESS
+	StatusRemoteError = int32(abi.StatusRemoteError) // RDS_RDMA_REMOTE_ERROR
+	StatusCanceled    = int32(abi.StatusCanceled)    // RDS_RDMA_CANCELED
+	StatusDropped     = int32(abi.StatusDropped)     // RDS_RDMA_DROPPED
+	StatusOtherError  = int32(abi.StatusOtherError)  // RDS_RDMA_OTHER_ERROR
 )

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/mutant"
 )
@@ -59,8 +60,8 @@ func (c *Conn) recvFragment(h *wire.Header, piece []byte) error {
 
 // beginAssembly takes the first fragment's header.
 func (c *Conn) beginAssembly(h *wire.Header) error {
-	if h.Len > wire.MaxMessage {
-		return fmt.Errorf("message of %d bytes, at most %d", h.Len, wire.MaxMessage)
+	if h.Len > abi.MaxMessage {
+		return fmt.Errorf("message of %d bytes, at most %d", h.Len, abi.MaxMessage)
 	}
 	if h.Flags&(wire.FlagCong|wire.FlagInternal) != 0 {
 		return errors.New("a congestion or internal message in fragments")

@@ -5,11 +5,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/wire"
 )
 
 func TestLargeMessages(t *testing.T) {
-	for _, n := range []int{8193, 16<<10 - 48, 16<<10 - 47, 100_000, wire.MaxMessage} {
+	for _, n := range []int{8193, 16<<10 - 48, 16<<10 - 47, 100_000, abi.MaxMessage} {
 		for _, registered := range []bool{true, false} {
 			t.Run(fmt.Sprint(n, registered), func(t *testing.T) {
 				s := newScript(t).up()

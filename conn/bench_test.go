@@ -3,6 +3,7 @@ package conn
 import (
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/cong"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/rdmaop"
@@ -209,9 +210,9 @@ func TestNoAllocations(t *testing.T) {
 	h.free = append(h.free, &Msg{SPort: 1, DPort: 2, SrcInc: 1, Data: big, LKey: 1000})
 	h.free = append(h.free, &Msg{SPort: 1, DPort: 2, SrcInc: 1, Data: make([]byte, 100<<10)})
 	for i := range 100 {
-		op := &rdmaop.Op{Kind: rdmaop.Write, Cookie: 7, Len: 64, Segs: []rdmaop.Seg{{LKey: 1, Len: 64}}}
+		op := &rdmaop.Op{Kind: abi.OpWrite, Cookie: 7, Len: 64, Segs: []rdmaop.Seg{{LKey: 1, Len: 64}}}
 		if i%2 == 0 {
-			op.Kind = rdmaop.Read
+			op.Kind = abi.OpRead
 		}
 		h.free = append(h.free, &Msg{SPort: 1, DPort: 2, SrcInc: 1, Data: make([]byte, 16), Op: op})
 	}

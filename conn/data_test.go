@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/wire"
-	"github.com/rdsd/rdsd/rdmaop"
 )
 
 func TestCoalescing(t *testing.T) {
@@ -108,7 +108,7 @@ func TestProtocolErrors(t *testing.T) {
 		{"ack of the future", [][]byte{frame(wire.Header{Ack: 100}, nil)}, "ack 100"},
 		{"credits", [][]byte{frame(wire.Header{Credit: 1}, nil)}, "credits"},
 		{"long SEND", [][]byte{make([]byte, 16<<10+1)}, "largest"},
-		{"too long a message", [][]byte{frame(wire.Header{Seq: 600, Len: wire.MaxMessage + 1}, make([]byte, 16<<10-48))}, "at most"},
+		{"too long a message", [][]byte{frame(wire.Header{Seq: 600, Len: abi.MaxMessage + 1}, make([]byte, 16<<10-48))}, "at most"},
 		{"short fragment", [][]byte{frame(long, make([]byte, 100))}, "fragment of 100"},
 		{"long last fragment", [][]byte{frame(long, make([]byte, 16<<10-48)), frame(long, make([]byte, 16<<10-48))}, "want 3664"},
 		{"interrupted", [][]byte{frame(long, make([]byte, 16<<10-48)), frame(wire.Header{Seq: 601}, nil)}, "between"},
@@ -193,7 +193,7 @@ func TestExtensionHeaders(t *testing.T) {
 	s := newScript(t).up()
 	m := &Msg{SPort: 3, DPort: 4, SrcInc: 5, DstInc: 6, DestCookie: 7 | 8<<32}
 	s.c.Send(m)
-	o := s.op(rdmaop.Write, 16)
+	o := s.op(abi.OpWrite, 16)
 	s.c.Send(o)
 	s.run()
 	f := s.frames()

@@ -3,8 +3,8 @@ package conn
 import (
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/wire"
-	"github.com/rdsd/rdsd/rdmaop"
 )
 
 func TestCancelMatching(t *testing.T) {
@@ -13,7 +13,7 @@ func TestCancelMatching(t *testing.T) {
 	data := make([]byte, 9000)
 	large := &Msg{SPort: 1, DPort: 4, Data: data, LKey: s.dev.reg(data)}
 	s.c.Send(large)
-	op := s.op(rdmaop.Write, 16)
+	op := s.op(abi.OpWrite, 16)
 	op.SPort = 1
 	s.c.Send(op)
 	small := &Msg{SPort: 1, DPort: 4}

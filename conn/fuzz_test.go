@@ -4,8 +4,8 @@ import (
 	"encoding/binary"
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/wire"
-	"github.com/rdsd/rdsd/rdmaop"
 )
 
 // FuzzRecv feeds a Conn with traffic of its own a series of SENDs, each behind
@@ -28,7 +28,7 @@ func FuzzRecv(f *testing.F) {
 
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s := newScript(t).up()
-		ms := []*Msg{s.msg("a"), s.op(rdmaop.Write, 16), {SPort: 1, DPort: 4, Data: make([]byte, 40_000)}}
+		ms := []*Msg{s.msg("a"), s.op(abi.OpWrite, 16), {SPort: 1, DPort: 4, Data: make([]byte, 40_000)}}
 		s.c.Send(ms[1])
 		s.c.Send(ms[2])
 		s.run()

@@ -3,9 +3,9 @@ package conn
 import (
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/cong"
 	"github.com/rdsd/rdsd/conn/wire"
-	"github.com/rdsd/rdsd/rdmaop"
 )
 
 // What breaks the protocol costs the connection, nothing else.
@@ -42,7 +42,7 @@ func TestKernelHostile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newKernel(t)
-			m, op := s.msg("plain"), s.op(rdmaop.Write, 8)
+			m, op := s.msg("plain"), s.op(abi.OpWrite, 8)
 			s.c.Send(op)
 			s.run()
 			for _, b := range c {
@@ -85,7 +85,7 @@ func FuzzKernelRecv(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s := newKernel(t)
-		ms := []*Msg{s.msg("a"), s.op(rdmaop.Write, 16), {SPort: 1, DPort: 4, Data: make([]byte, 40_000)}}
+		ms := []*Msg{s.msg("a"), s.op(abi.OpWrite, 16), {SPort: 1, DPort: 4, Data: make([]byte, 40_000)}}
 		s.c.Send(ms[1])
 		s.c.Send(ms[2])
 		s.run()

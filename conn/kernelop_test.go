@@ -3,15 +3,15 @@ package conn
 import (
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/wire"
-	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
 )
 
 // An operation is settled when its message's SEND has completed. The message
 // lives on, as a plain one.
 func TestKernelOperation(t *testing.T) {
-	for _, kind := range []rdmaop.Kind{rdmaop.Write, rdmaop.Read, rdmaop.FetchAdd} {
+	for _, kind := range []abi.OpKind{abi.OpWrite, abi.OpRead, abi.OpFetchAdd} {
 		t.Run(kind.String(), func(t *testing.T) {
 			s := newKernel(t)
 			m := s.op(kind, 8)
@@ -39,7 +39,7 @@ func TestKernelOperation(t *testing.T) {
 func TestKernelOperationLost(t *testing.T) {
 	s := newKernel(t)
 	s.hold = true
-	m := s.op(rdmaop.Write, 8)
+	m := s.op(abi.OpWrite, 8)
 	s.c.Send(m)
 	plain := s.msg("plain")
 	s.run()
@@ -62,7 +62,7 @@ func TestKernelOperationLost(t *testing.T) {
 // behind it that they were not carried out.
 func TestKernelOperationRefused(t *testing.T) {
 	s := newKernel(t)
-	good, bad, behind := s.op(rdmaop.Read, 8), s.op(rdmaop.Read, 16), s.op(rdmaop.Read, 24)
+	good, bad, behind := s.op(abi.OpRead, 8), s.op(abi.OpRead, 16), s.op(abi.OpRead, 24)
 	s.q.onRDMA = func(wr *verbs.SendWR) bool { return wr.SGL[0].Length != 16 }
 	for _, m := range []*Msg{good, bad, behind} {
 		s.c.Send(m)
@@ -83,7 +83,7 @@ func TestKernelOperationRefused(t *testing.T) {
 
 func TestKernelSilent(t *testing.T) {
 	s := newKernel(t)
-	a, b := s.op(rdmaop.Write, 8), s.op(rdmaop.Read, 8)
+	a, b := s.op(abi.OpWrite, 8), s.op(abi.OpRead, 8)
 	a.Silent, b.Silent = true, true
 	a.Data, b.Data = nil, nil
 	s.c.Send(a)
@@ -98,7 +98,7 @@ func TestKernelSilent(t *testing.T) {
 		t.Error("not settled")
 	}
 	// Among others.
-	c, d := s.op(rdmaop.Write, 8), s.op(rdmaop.Write, 8)
+	c, d := s.op(abi.OpWrite, 8), s.op(abi.OpWrite, 8)
 	c.Silent, c.Data = true, nil
 	s.c.Send(c)
 	s.c.Send(d)
@@ -109,7 +109,7 @@ func TestKernelSilent(t *testing.T) {
 	s.want(c, Acked)
 	s.open(d)
 	// The last one's error is its own.
-	bad := s.op(rdmaop.Read, 8)
+	bad := s.op(abi.OpRead, 8)
 	bad.Silent, bad.Data = true, nil
 	s.q.onRDMA = func(*verbs.SendWR) bool { return false }
 	s.c.Send(bad)
@@ -125,7 +125,7 @@ func TestKernelNotPlaced(t *testing.T) {
 	s := newScript(t, mayBeKernel)
 	s.kernelConnect()
 	s.skip()
-	m, silent := s.op(rdmaop.Write, 8), s.op(rdmaop.Write, 8)
+	m, silent := s.op(abi.OpWrite, 8), s.op(abi.OpWrite, 8)
 	silent.Silent, silent.Data = true, nil
 	s.c.Send(m)
 	s.c.Send(silent)
@@ -137,7 +137,7 @@ func TestKernelNotPlaced(t *testing.T) {
 	}
 	s.send(frame(wire.Header{Ack: 100}, nil))
 	s.want(m, Acked)
-	m = s.op(rdmaop.Write, 8)
+	m = s.op(abi.OpWrite, 8)
 	s.c.Send(m)
 	s.run()
 	s.kernelAgain()
@@ -148,7 +148,7 @@ func TestKernelNotPlaced(t *testing.T) {
 func TestKernelLongOperation(t *testing.T) {
 	for _, registered := range []bool{false, true} {
 		s := newKernel(t)
-		m := s.op(rdmaop.Read, 64)
+		m := s.op(abi.OpRead, 64)
 		m.Data = make([]byte, 300_000)
 		if registered {
 			m.LKey = s.dev.reg(m.Data)

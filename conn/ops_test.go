@@ -3,13 +3,14 @@ package conn
 import (
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
 )
 
 // op is a message with an operation on the peer's memory.
-func (s *script) op(k rdmaop.Kind, n int) *Msg {
+func (s *script) op(k abi.OpKind, n int) *Msg {
 	key := s.dev.reg(make([]byte, n))
 	return &Msg{SPort: 3, DPort: 4, SrcInc: 5, Data: []byte("op"), Op: &rdmaop.Op{
 		Kind: k, Cookie: uint64(s.key), Len: uint64(n), Segs: []rdmaop.Seg{{LKey: key, Len: uint32(n)}},
@@ -22,8 +23,8 @@ func (s *script) posted() []*fakeWR { return s.dev.qps[len(s.dev.qps)-1].posted 
 func TestOperationBatch(t *testing.T) {
 	s := newScript(t).up()
 	s.hold = true
-	ops := []*Msg{s.op(rdmaop.Write, 16), s.op(rdmaop.Read, 32), s.op(rdmaop.Write, 8)}
-	refused := s.op(rdmaop.Write, 8)
+	ops := []*Msg{s.op(abi.OpWrite, 16), s.op(abi.OpRead, 32), s.op(abi.OpWrite, 8)}
+	refused := s.op(abi.OpWrite, 8)
 	s.refuse[refused] = true
 	s.c.Send(ops[0])
 	s.c.Send(ops[1])
@@ -71,14 +72,14 @@ func TestRefusedThenRoom(t *testing.T) {
 	s := newScript(t, func(c *Config) { c.MaxSendWR = 8; c.Attr.MaxSGE = 1 }).up()
 	s.hold = true
 	long := func() *Msg { // 4 requests
-		m := s.op(rdmaop.Write, 16)
+		m := s.op(abi.OpWrite, 16)
 		for len(m.Op.Segs) < 4 {
 			m.Op.Segs = append(m.Op.Segs, m.Op.Segs[0])
 		}
 		m.Op.Len *= 4
 		return m
 	}
-	refused := s.op(rdmaop.Write, 16)
+	refused := s.op(abi.OpWrite, 16)
 	s.refuse[refused] = true
 	s.c.Send(long())
 	s.run()
@@ -102,7 +103,7 @@ func TestRefusedThenRoom(t *testing.T) {
 func TestSilentAndUnfenced(t *testing.T) {
 	s := newScript(t).up()
 	s.hold = true
-	m := s.op(rdmaop.Write, 16)
+	m := s.op(abi.OpWrite, 16)
 	m.Silent = true
 	s.c.Send(m)
 	s.run()
@@ -124,7 +125,7 @@ func TestReadDepth(t *testing.T) {
 	s := newScript(t).up(func(h *wire.Hello) { h.ReadDepth = 2 })
 	s.hold = true
 	for range 10 {
-		s.c.Send(s.op(rdmaop.Read, 16))
+		s.c.Send(s.op(abi.OpRead, 16))
 	}
 	s.run()
 	reads, sends := 0, 0
@@ -148,11 +149,11 @@ func TestReadDepth(t *testing.T) {
 func TestLargeOperation(t *testing.T) {
 	s := newScript(t).up()
 	s.hold = true
-	m := s.op(rdmaop.Read, 16)
+	m := s.op(abi.OpRead, 16)
 	m.Data = make([]byte, 20_000)
 	m.LKey = s.dev.reg(m.Data)
 	s.c.Send(m)
-	s.c.Send(s.op(rdmaop.Write, 16))
+	s.c.Send(s.op(abi.OpWrite, 16))
 	s.run()
 	w := s.posted()
 	if len(w) != 5 || w[0].Op != verbs.OpRDMARead || w[1].Flags != verbs.SendSignaled|verbs.SendFence ||
@@ -170,7 +171,7 @@ func TestLargeOperation(t *testing.T) {
 
 func TestOperationFails(t *testing.T) {
 	s := newScript(t).up()
-	a, b, c := s.op(rdmaop.Write, 16), s.op(rdmaop.Read, 16), s.op(rdmaop.Write, 16)
+	a, b, c := s.op(abi.OpWrite, 16), s.op(abi.OpRead, 16), s.op(abi.OpWrite, 16)
 	n := 0
 	s.q.onRDMA = func(*verbs.SendWR) bool { n++; return n != 2 }
 	for _, m := range []*Msg{a, b, c} {

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/rdsd/rdsd/rdmaop"
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -12,7 +12,7 @@ func TestPostFailure(t *testing.T) {
 	for name, accept := range map[string]int{"nothing": 0, "a part": 1} {
 		t.Run(name, func(t *testing.T) {
 			s := newScript(t).up()
-			op := s.op(rdmaop.Write, 16)
+			op := s.op(abi.OpWrite, 16)
 			plain := &Msg{SPort: 3, DPort: 4}
 			s.c.Send(op)
 			s.dev.postFail = func([]verbs.SendWR) int { s.dev.postFail = nil; return accept }
@@ -35,7 +35,7 @@ func TestPostFailure(t *testing.T) {
 func TestDrainTimeout(t *testing.T) {
 	s := newScript(t).up()
 	s.hold = true
-	op := s.op(rdmaop.Write, 16)
+	op := s.op(abi.OpWrite, 16)
 	s.c.Send(op)
 	s.run()
 	s.c.Reset(s.now, errors.New("x"))
@@ -54,7 +54,7 @@ func TestDrainTimeout(t *testing.T) {
 func TestSendQueueRoom(t *testing.T) {
 	s := newScript(t, func(c *Config) { c.MaxSendWR = 8; c.Attr.MaxSGE = 1 }).up()
 	s.hold = true
-	big := s.op(rdmaop.Write, 16) // 8 requests: never fits
+	big := s.op(abi.OpWrite, 16) // 8 requests: never fits
 	for len(big.Op.Segs) < 8 {
 		big.Op.Segs = append(big.Op.Segs, big.Op.Segs[0])
 	}
@@ -64,7 +64,7 @@ func TestSendQueueRoom(t *testing.T) {
 		t.Errorf("status %d", big.WCStatus)
 	}
 	for range 20 {
-		s.c.Send(s.op(rdmaop.Write, 16))
+		s.c.Send(s.op(abi.OpWrite, 16))
 	}
 	s.run()
 	if n := len(s.posted()); n != 7 {

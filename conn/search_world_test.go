@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/barrier"
 	"github.com/rdsd/rdsd/conn/cong"
 	"github.com/rdsd/rdsd/conn/wire"
@@ -310,12 +311,12 @@ func (h *searchHost) send(s *searchMsg) {
 	case s.kind == 'R':
 		m.Internal, m.Data = wire.TypeRevoke, (&wire.Revoke{RKey: keyBase, Lanes: 1}).Append(nil)
 	case s.op():
-		op := &rdmaop.Op{Kind: rdmaop.Write, Cookie: keyBase + uint64(s.id), Len: 8}
+		op := &rdmaop.Op{Kind: abi.OpWrite, Cookie: keyBase + uint64(s.id), Len: 8}
 		switch s.kind {
 		case 'r':
-			op.Kind = rdmaop.Read
+			op.Kind = abi.OpRead
 		case 'a':
-			op.Kind = rdmaop.FetchAdd
+			op.Kind = abi.OpFetchAdd
 		}
 		s.lkey = h.dev.reg(make([]byte, 8))
 		op.Segs = []rdmaop.Seg{{LKey: s.lkey, Len: 8}}

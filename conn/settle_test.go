@@ -4,8 +4,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/wire"
-	"github.com/rdsd/rdsd/rdmaop"
 )
 
 // What the handshake acks is SUCCESS, the rest DROPPED; plain messages go again.
@@ -14,7 +14,7 @@ func TestSettleByHandshake(t *testing.T) {
 	var m [6]*Msg
 	for i := range m {
 		if i%2 == 0 {
-			m[i] = s.op(rdmaop.Write, 16)
+			m[i] = s.op(abi.OpWrite, 16)
 			s.c.Send(m[i])
 		} else {
 			m[i] = s.msg("plain")
@@ -32,7 +32,7 @@ func TestSettleByHandshake(t *testing.T) {
 	if s.c.NextTimeout() == 0 {
 		t.Error("no settlement timer")
 	}
-	unposted := s.op(rdmaop.Write, 16)
+	unposted := s.op(abi.OpWrite, 16)
 	s.c.Send(unposted)
 	s.dropRequests()
 	s.raw = nil
@@ -54,7 +54,7 @@ func TestSettleByHandshake(t *testing.T) {
 
 func TestSettleTimeout(t *testing.T) {
 	s := newScript(t, func(c *Config) { c.Rand = func() uint64 { return 1<<63 - 1 } }).up()
-	m, plain := s.op(rdmaop.Write, 16), s.msg("plain")
+	m, plain := s.op(abi.OpWrite, 16), s.msg("plain")
 	s.c.Send(m)
 	s.run()
 	s.q.toErr(true)
@@ -78,12 +78,12 @@ func TestSettleTimeout(t *testing.T) {
 
 func TestRestartWithOperations(t *testing.T) {
 	s := newScript(t).up()
-	posted := s.op(rdmaop.Write, 16)
+	posted := s.op(abi.OpWrite, 16)
 	s.c.Send(posted)
 	s.run()
 	s.q.toErr(true)
 	s.run()
-	queued := s.op(rdmaop.Write, 16)
+	queued := s.op(abi.OpWrite, 16)
 	s.refuse[queued] = true // the host clears its grants in PeerUp
 	s.c.Send(queued)
 	s.dropRequests()
@@ -97,10 +97,10 @@ func TestRestartWithOperations(t *testing.T) {
 func TestGate(t *testing.T) {
 	s := newScript(t).up()
 	a, b := s.msg("a"), s.msg("b")
-	o := s.op(rdmaop.Write, 16)
+	o := s.op(abi.OpWrite, 16)
 	s.c.Send(o)
 	s.run()
-	queued := s.op(rdmaop.Write, 16)
+	queued := s.op(abi.OpWrite, 16)
 	s.again(func(h *wire.Hello) { h.Ack, h.Notice = 102, s.seq+2 })
 	s.c.Send(queued)
 	plain := s.msg("plain behind it")

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/wire"
-	"github.com/rdsd/rdsd/rdmaop"
 )
 
 const second = 1_000_000_000
@@ -54,7 +54,7 @@ func TestSilence(t *testing.T) {
 		{"a message", func(s *script) { s.c.Send(&Msg{SPort: 3, DPort: 4, SrcInc: 5, Data: []byte("x")}); s.run() }},
 		{"a cancelled operation", func(s *script) {
 			s.hold = true
-			m := s.op(rdmaop.Read, 16)
+			m := s.op(abi.OpRead, 16)
 			s.c.Send(m)
 			s.run()
 			s.c.Cancel(m, Cancelled)

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/wire"
-	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -59,7 +59,7 @@ func TestRefused(t *testing.T) {
 // A refused operation's message is a plain message from then on.
 func TestRefusedOperation(t *testing.T) {
 	s := newScript(t).up()
-	m := s.op(rdmaop.Write, 16)
+	m := s.op(abi.OpWrite, 16)
 	s.c.Send(m)
 	s.run()
 	s.frames()

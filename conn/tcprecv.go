@@ -3,6 +3,7 @@ package conn
 import (
 	"fmt"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/mutant"
 )
@@ -111,7 +112,7 @@ func (l *tcpLane) placed(n int) {
 func (l *tcpLane) message(b []byte) []byte {
 	c := l.c
 	h := &l.in.h
-	if h.Len > wire.MaxMessage {
+	if h.Len > abi.MaxMessage {
 		l.protocolError(fmt.Errorf("a message of %d bytes", h.Len))
 		return nil
 	}

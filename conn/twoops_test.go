@@ -3,15 +3,16 @@ package conn
 import (
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
 )
 
 // two is a message with an operation and an atomic on another key.
-func (s *script) two(k rdmaop.Kind, a rdmaop.AtomicArgs) *Msg {
+func (s *script) two(k abi.OpKind, a rdmaop.AtomicArgs) *Msg {
 	m := s.op(k, 16)
-	m.Op2 = s.op(rdmaop.FetchAdd, 8).Op
+	m.Op2 = s.op(abi.OpFetchAdd, 8).Op
 	m.Op2.Cookie = uint64(s.peer.reg(make([]byte, 8)))
 	m.Op2.Atomic = a
 	return m
@@ -20,7 +21,7 @@ func (s *script) two(k rdmaop.Kind, a rdmaop.AtomicArgs) *Msg {
 // Both operations are posted ahead of one SEND, which alone is signaled and
 // fenced; they share completion and ack.
 func TestTwoOperations(t *testing.T) {
-	for _, kind := range []rdmaop.Kind{rdmaop.Write, rdmaop.Read} {
+	for _, kind := range []abi.OpKind{abi.OpWrite, abi.OpRead} {
 		s := newScript(t).up()
 		s.hold = true
 		m := s.two(kind, rdmaop.AtomicArgs{CompareAdd: 1})
@@ -28,7 +29,7 @@ func TestTwoOperations(t *testing.T) {
 		s.run()
 		w := s.posted()
 		first := verbs.OpRDMAWrite
-		if kind == rdmaop.Read {
+		if kind == abi.OpRead {
 			first = verbs.OpRDMARead
 		}
 		if len(w) != 3 || w[0].Op != first || w[1].Op != verbs.OpAtomicFetchAdd || w[2].Op != verbs.OpSend {
@@ -59,8 +60,8 @@ func TestTwoOperations(t *testing.T) {
 func TestTwoOperationsRoom(t *testing.T) {
 	s := newScript(t, func(c *Config) { c.MaxSendWR = 8 }).up()
 	s.hold = true
-	first, m := s.op(rdmaop.Write, 16), s.two(rdmaop.Write, rdmaop.AtomicArgs{})
-	m2 := s.two(rdmaop.Write, rdmaop.AtomicArgs{})
+	first, m := s.op(abi.OpWrite, 16), s.two(abi.OpWrite, rdmaop.AtomicArgs{})
+	m2 := s.two(abi.OpWrite, rdmaop.AtomicArgs{})
 	s.c.Send(first)
 	s.run()
 	s.c.Send(m)
@@ -96,7 +97,7 @@ func TestUnsupported(t *testing.T) {
 		{"masked, all", wire.FeatureAtomics | wire.FeatureMasked | 1<<31, masked, true},
 	} {
 		s := newScript(t).up(func(h *wire.Hello) { h.Features = c.features })
-		alone, both := s.op(rdmaop.FetchAdd, 8), s.two(rdmaop.Write, c.args)
+		alone, both := s.op(abi.OpFetchAdd, 8), s.two(abi.OpWrite, c.args)
 		alone.Op.Atomic = c.args
 		s.hold = true
 		s.c.Send(alone)
@@ -121,7 +122,7 @@ func TestUnsupported(t *testing.T) {
 func TestSecondOperationFails(t *testing.T) {
 	for _, second := range []bool{false, true} {
 		s := newScript(t).up()
-		before, m := s.op(rdmaop.Write, 16), s.two(rdmaop.Read, rdmaop.AtomicArgs{})
+		before, m := s.op(abi.OpWrite, 16), s.two(abi.OpRead, rdmaop.AtomicArgs{})
 		s.q.onRDMA = func(wr *verbs.SendWR) bool {
 			return wr.Op == verbs.OpRDMAWrite || second && wr.Op == verbs.OpRDMARead
 		}
@@ -153,7 +154,7 @@ func TestGiveUp(t *testing.T) {
 		}
 	}
 	posted := s.msg("posted")
-	op := s.op(rdmaop.Write, 16)
+	op := s.op(abi.OpWrite, 16)
 	s.c.Send(op)
 	s.run()
 	s.frames()
@@ -161,7 +162,7 @@ func TestGiveUp(t *testing.T) {
 	end("posted operation", op, GaveUp, false)
 
 	s.hold = true
-	under := s.op(rdmaop.Write, 16)
+	under := s.op(abi.OpWrite, 16)
 	s.c.Send(under)
 	s.run()
 	end("work requests under way", under, GaveUp, true)
@@ -175,7 +176,7 @@ func TestGiveUp(t *testing.T) {
 		t.Error("ended before it was local")
 	}
 
-	refused := s.op(rdmaop.Write, 16)
+	refused := s.op(abi.OpWrite, 16)
 	s.c.Send(refused)
 	s.run()
 	s.frames()

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/cong"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/rdmaop"
@@ -107,9 +108,9 @@ func (h *worldHost) send() {
 		s.silent = w.rng.IntN(5) == 0
 		s.bad = w.o.badOps && w.rng.IntN(10) == 0
 		segs := 1 + w.rng.IntN(3)
-		op := &rdmaop.Op{Kind: rdmaop.Write, Cookie: keyBase + s.id, Len: uint64(16 * segs)}
+		op := &rdmaop.Op{Kind: abi.OpWrite, Cookie: keyBase + s.id, Len: uint64(16 * segs)}
 		if w.rng.IntN(2) == 0 {
-			op.Kind = rdmaop.Read
+			op.Kind = abi.OpRead
 		}
 		s.buf = make([]byte, 16*segs)
 		s.lkey = h.dev.reg(s.buf)
@@ -118,7 +119,7 @@ func (h *worldHost) send() {
 		}
 		s.wrs = op.WRCount(4, 1, 1<<20)
 		if w.rng.IntN(3) == 0 {
-			m.Op2 = &rdmaop.Op{Kind: rdmaop.FetchAdd, Cookie: keyBase + s.id, Len: 8,
+			m.Op2 = &rdmaop.Op{Kind: abi.OpFetchAdd, Cookie: keyBase + s.id, Len: 8,
 				Segs: []rdmaop.Seg{{LKey: s.lkey, Addr: 8, Len: 8}}, Atomic: rdmaop.AtomicArgs{CompareAdd: 1}}
 			s.wrs++
 		}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -45,12 +46,12 @@ func TestHostileClient(t *testing.T) {
 				s.Chunk, s.Len = shm.WindowSize/shm.Unit-1, shm.Unit+1
 				r.submit(r.dest(far), s)
 			}, "outside the send arena"},
-			{"too long", func(r *raw) { s := sub(r); s.Len = shm.MaxMessage + 1; r.submit(r.dest(far), s) }, "1048577 bytes, a message has at most 1048576"},
+			{"too long", func(r *raw) { s := sub(r); s.Len = abi.MaxMessage + 1; r.submit(r.dest(far), s) }, "1048577 bytes, a message has at most 1048576"},
 			{"half an operation", func(r *raw) { s := sub(r); s.Kind = shm.KindSendOp; r.submit(r.dest(far), s) }, "operation descriptor missing"},
 			{"operation id", func(r *raw) {
 				s := sub(r)
 				s.Kind = shm.KindSendOp
-				r.submit(r.dest(far), s, shm.SubOp{Op: shm.OpWrite, NSeg: 1, OpID: 7, Len: 8, Cookie: 5})
+				r.submit(r.dest(far), s, shm.SubOp{Op: abi.OpWrite, NSeg: 1, OpID: 7, Len: 8, Cookie: 5})
 			}, "operation id"},
 			{"slot to open out of range", func(r *raw) { d := r.dest(far); d.Slot = r.p.Slots; r.submit(d) }, "out of range or in use"},
 			{"cell out of range", func(r *raw) { d := r.dest(far); d.Cell = 1 << 31; r.submit(d) }, "out of range or in use"},

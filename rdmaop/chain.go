@@ -1,6 +1,9 @@
 package rdmaop
 
-import "github.com/rdsd/rdsd/verbs"
+import (
+	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/verbs"
+)
 
 // Supported reports whether a device with these capabilities can run o. Atomics need
 // verbs.CapAtomics; masked atomics need verbs.CapMaskedAtomic as well.
@@ -46,14 +49,14 @@ func (o *Op) AppendWRs(dst []verbs.SendWR, sges *[]verbs.SGE, attr *verbs.Device
 	wr := verbs.SendWR{RKey: o.RKey()}
 	wr.RemoteAddr, _ = o.remote()
 	switch o.Kind {
-	case Write:
+	case abi.OpWrite:
 		wr.Op = verbs.OpRDMAWrite
-	case Read:
+	case abi.OpRead:
 		wr.Op = verbs.OpRDMARead
-	case FetchAdd:
+	case abi.OpFetchAdd:
 		wr.Op = verbs.OpAtomicFetchAdd
 		wr.Atomic = verbs.AtomicArgs{CompareAdd: o.Atomic.CompareAdd}
-	case CmpSwap:
+	case abi.OpCmpSwap:
 		wr.Op = verbs.OpAtomicCmpAndSwp
 		wr.Atomic = verbs.AtomicArgs{CompareAdd: o.Atomic.CompareAdd, Swap: o.Atomic.Swap}
 	}
@@ -90,7 +93,7 @@ type cutter struct {
 }
 
 func (o *Op) cut(maxSGE, maxReadSGE int, maxMsg uint32) cutter {
-	if o.Kind == Read {
+	if o.Kind == abi.OpRead {
 		maxSGE = maxReadSGE
 	}
 	return cutter{segs: o.Segs, maxSGE: max(maxSGE, 1), maxMsg: max(maxMsg, 1)}

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -14,7 +15,7 @@ func attr(maxSGE, maxReadSGE int, maxMsg uint32) *verbs.DeviceAttr {
 	return &verbs.DeviceAttr{MaxSGE: maxSGE, MaxReadSGE: maxReadSGE, MaxMsg: maxMsg, Caps: verbs.CapAtomics | verbs.CapMaskedAtomic}
 }
 
-func newOp(k Kind, segs ...Seg) *Op {
+func newOp(k abi.OpKind, segs ...Seg) *Op {
 	o := &Op{Kind: k, Cookie: MakeCookie(0xabcd, 0x123), RemoteOff: 0x1000, Segs: segs}
 	if k.Atomic() {
 		o.RemoteOff += 5 // aligned
@@ -38,25 +39,25 @@ func TestAppendWRs(t *testing.T) {
 		attr *verbs.DeviceAttr
 		want []wr
 	}{
-		{"one segment", newOp(Write, s(0, 100)), attr(4, 1, 1<<20), []wr{{base, []uint32{100}}}},
-		{"one byte", newOp(Write, s(9, 1)), attr(1, 1, 1), []wr{{base, []uint32{1}}}},
-		{"fits the SGEs", newOp(Write, s(0, 1), s(10, 2), s(20, 3)), attr(3, 1, 1<<20),
+		{"one segment", newOp(abi.OpWrite, s(0, 100)), attr(4, 1, 1<<20), []wr{{base, []uint32{100}}}},
+		{"one byte", newOp(abi.OpWrite, s(9, 1)), attr(1, 1, 1), []wr{{base, []uint32{1}}}},
+		{"fits the SGEs", newOp(abi.OpWrite, s(0, 1), s(10, 2), s(20, 3)), attr(3, 1, 1<<20),
 			[]wr{{base, []uint32{1, 2, 3}}}},
-		{"cut by SGEs", newOp(Write, s(0, 1), s(10, 2), s(20, 3)), attr(2, 1, 1<<20),
+		{"cut by SGEs", newOp(abi.OpWrite, s(0, 1), s(10, 2), s(20, 3)), attr(2, 1, 1<<20),
 			[]wr{{base, []uint32{1, 2}}, {base + 3, []uint32{3}}}},
-		{"a READ has its own SGE limit", newOp(Read, s(0, 1), s(10, 2), s(20, 3)), attr(4, 1, 1<<20),
+		{"a READ has its own SGE limit", newOp(abi.OpRead, s(0, 1), s(10, 2), s(20, 3)), attr(4, 1, 1<<20),
 			[]wr{{base, []uint32{1}}, {base + 1, []uint32{2}}, {base + 3, []uint32{3}}}},
-		{"cut by message size", newOp(Write, s(0, 25)), attr(4, 1, 10),
+		{"cut by message size", newOp(abi.OpWrite, s(0, 25)), attr(4, 1, 10),
 			[]wr{{base, []uint32{10}}, {base + 10, []uint32{10}}, {base + 20, []uint32{5}}}},
-		{"exactly the message size", newOp(Write, s(0, 20)), attr(4, 1, 10),
+		{"exactly the message size", newOp(abi.OpWrite, s(0, 20)), attr(4, 1, 10),
 			[]wr{{base, []uint32{10}}, {base + 10, []uint32{10}}}},
-		{"a segment over the border", newOp(Write, s(0, 8), s(100, 8)), attr(4, 1, 10),
+		{"a segment over the border", newOp(abi.OpWrite, s(0, 8), s(100, 8)), attr(4, 1, 10),
 			[]wr{{base, []uint32{8, 2}}, {base + 10, []uint32{6}}}},
-		{"the longest segment", newOp(Write, s(0, MaxSegLen)), attr(4, 1, 1<<31),
+		{"the longest segment", newOp(abi.OpWrite, s(0, MaxSegLen)), attr(4, 1, 1<<31),
 			[]wr{{base, []uint32{MaxSegLen}}}},
-		{"a device without limits", newOp(Write, s(0, MaxSegLen), s(1<<32, MaxSegLen)), attr(4, 1, math.MaxUint32),
+		{"a device without limits", newOp(abi.OpWrite, s(0, MaxSegLen), s(1<<32, MaxSegLen)), attr(4, 1, math.MaxUint32),
 			[]wr{{base, []uint32{MaxSegLen, MaxSegLen - 1}}, {base + math.MaxUint32, []uint32{1}}}},
-		{"atomic", newOp(FetchAdd, s(16, 8)), attr(4, 1, 1<<20), []wr{{base + 5, []uint32{8}}}},
+		{"atomic", newOp(abi.OpFetchAdd, s(16, 8)), attr(4, 1, 1<<20), []wr{{base + 5, []uint32{8}}}},
 	} {
 		var sges []verbs.SGE
 		got := c.op.AppendWRs(nil, &sges, c.attr)
@@ -86,29 +87,29 @@ func TestOpcodes(t *testing.T) {
 	const ones = ^uint64(0)
 	for _, c := range []struct {
 		name   string
-		kind   Kind
+		kind   abi.OpKind
 		in     AtomicArgs
 		opcode verbs.Opcode
 		args   verbs.AtomicArgs
 		rights Rights
 		needs  verbs.Caps
 	}{
-		{"write", Write, AtomicArgs{}, verbs.OpRDMAWrite, verbs.AtomicArgs{}, RightWrite, 0},
-		{"read", Read, AtomicArgs{}, verbs.OpRDMARead, verbs.AtomicArgs{}, RightRead, 0},
-		{"masks of no atomic", Read, AtomicArgs{CompareMask: 1}, verbs.OpRDMARead, verbs.AtomicArgs{}, RightRead, 0},
-		{"fetch and add", FetchAdd, AtomicArgs{CompareAdd: 3}, verbs.OpAtomicFetchAdd,
+		{"write", abi.OpWrite, AtomicArgs{}, verbs.OpRDMAWrite, verbs.AtomicArgs{}, RightWrite, 0},
+		{"read", abi.OpRead, AtomicArgs{}, verbs.OpRDMARead, verbs.AtomicArgs{}, RightRead, 0},
+		{"masks of no atomic", abi.OpRead, AtomicArgs{CompareMask: 1}, verbs.OpRDMARead, verbs.AtomicArgs{}, RightRead, 0},
+		{"fetch and add", abi.OpFetchAdd, AtomicArgs{CompareAdd: 3}, verbs.OpAtomicFetchAdd,
 			verbs.AtomicArgs{CompareAdd: 3}, RightAtomic, verbs.CapAtomics},
-		{"masked fetch and add", FetchAdd, AtomicArgs{CompareAdd: 3, CompareMask: 8}, verbs.OpAtomicFetchAdd,
+		{"masked fetch and add", abi.OpFetchAdd, AtomicArgs{CompareAdd: 3, CompareMask: 8}, verbs.OpAtomicFetchAdd,
 			verbs.AtomicArgs{CompareAdd: 3, CompareAddMask: 8, Masked: true}, RightAtomic, verbs.CapAtomics | verbs.CapMaskedAtomic},
-		{"compare and swap", CmpSwap, AtomicArgs{3, 4, ones, ones}, verbs.OpAtomicCmpAndSwp,
+		{"compare and swap", abi.OpCmpSwap, AtomicArgs{3, 4, ones, ones}, verbs.OpAtomicCmpAndSwp,
 			verbs.AtomicArgs{CompareAdd: 3, Swap: 4}, RightAtomic, verbs.CapAtomics},
-		{"compare of a part", CmpSwap, AtomicArgs{3, 4, ones - 1, ones}, verbs.OpAtomicCmpAndSwp,
+		{"compare of a part", abi.OpCmpSwap, AtomicArgs{3, 4, ones - 1, ones}, verbs.OpAtomicCmpAndSwp,
 			verbs.AtomicArgs{CompareAdd: 3, Swap: 4, CompareAddMask: ones - 1, SwapMask: ones, Masked: true},
 			RightAtomic, verbs.CapAtomics | verbs.CapMaskedAtomic},
-		{"swap of a part", CmpSwap, AtomicArgs{3, 4, ones, 1 << 63}, verbs.OpAtomicCmpAndSwp,
+		{"swap of a part", abi.OpCmpSwap, AtomicArgs{3, 4, ones, 1 << 63}, verbs.OpAtomicCmpAndSwp,
 			verbs.AtomicArgs{CompareAdd: 3, Swap: 4, CompareAddMask: ones, SwapMask: 1 << 63, Masked: true},
 			RightAtomic, verbs.CapAtomics | verbs.CapMaskedAtomic},
-		{"masks of 0", CmpSwap, AtomicArgs{}, verbs.OpAtomicCmpAndSwp, verbs.AtomicArgs{Masked: true},
+		{"masks of 0", abi.OpCmpSwap, AtomicArgs{}, verbs.OpAtomicCmpAndSwp, verbs.AtomicArgs{Masked: true},
 			RightAtomic, verbs.CapAtomics | verbs.CapMaskedAtomic},
 	} {
 		o := newOp(c.kind, Seg{LKey: 1, Addr: 8, Len: 8})
@@ -128,7 +129,7 @@ func TestOpcodes(t *testing.T) {
 				t.Errorf("%s with caps %#x: %+v", c.name, caps, wrs)
 			}
 		}
-		if o.Fenced() != (c.kind != Write) || o.Rights() != c.rights {
+		if o.Fenced() != (c.kind != abi.OpWrite) || o.Rights() != c.rights {
 			t.Errorf("%s: fenced %v, rights %d", c.name, o.Fenced(), o.Rights())
 		}
 	}
@@ -141,13 +142,13 @@ func bitwise(o *Op, old uint64) (val uint64) {
 	for i := range 64 {
 		b := func(w uint64) uint64 { return w >> i & 1 }
 		switch o.Kind {
-		case FetchAdd:
+		case abi.OpFetchAdd:
 			sum := b(old) + b(a.CompareAdd) + carry
 			val |= sum & 1 << i
 			if carry = sum >> 1; b(a.CompareMask) == 1 {
 				carry = 0
 			}
-		case CmpSwap:
+		case abi.OpCmpSwap:
 			same = same && (b(a.CompareMask) == 0 || b(old) == b(a.CompareAdd))
 			if b(a.SwapMask) == 1 {
 				val |= b(a.Swap) << i
@@ -156,7 +157,7 @@ func bitwise(o *Op, old uint64) (val uint64) {
 			}
 		}
 	}
-	if o.Kind == CmpSwap && !same {
+	if o.Kind == abi.OpCmpSwap && !same {
 		return old
 	}
 	return val
@@ -165,20 +166,20 @@ func bitwise(o *Op, old uint64) (val uint64) {
 func TestApply(t *testing.T) {
 	const ones = ^uint64(0)
 	for _, c := range []struct {
-		kind      Kind
+		kind      abi.OpKind
 		args      AtomicArgs
 		old, want uint64
 	}{
-		{FetchAdd, AtomicArgs{CompareAdd: 1}, 41, 42},
-		{FetchAdd, AtomicArgs{CompareAdd: 1}, ones, 0},
-		{FetchAdd, AtomicArgs{CompareAdd: 1 | 1<<32, CompareMask: 1<<31 | 1<<63}, ones, 0},
-		{FetchAdd, AtomicArgs{CompareAdd: 1, CompareMask: 1 << 31}, 1<<32 - 1, 0},
-		{FetchAdd, AtomicArgs{CompareAdd: ones, CompareMask: ones}, ones, 0},
-		{CmpSwap, AtomicArgs{7, 9, ones, ones}, 7, 9},
-		{CmpSwap, AtomicArgs{7, 9, ones, ones}, 8, 8},
-		{CmpSwap, AtomicArgs{0xff07, 9, 0xff, 0xff}, 0xab07, 0xab09},
-		{CmpSwap, AtomicArgs{7, 9, 0, ones}, 8, 9},
-		{CmpSwap, AtomicArgs{7, 9, ones, 0}, 7, 7},
+		{abi.OpFetchAdd, AtomicArgs{CompareAdd: 1}, 41, 42},
+		{abi.OpFetchAdd, AtomicArgs{CompareAdd: 1}, ones, 0},
+		{abi.OpFetchAdd, AtomicArgs{CompareAdd: 1 | 1<<32, CompareMask: 1<<31 | 1<<63}, ones, 0},
+		{abi.OpFetchAdd, AtomicArgs{CompareAdd: 1, CompareMask: 1 << 31}, 1<<32 - 1, 0},
+		{abi.OpFetchAdd, AtomicArgs{CompareAdd: ones, CompareMask: ones}, ones, 0},
+		{abi.OpCmpSwap, AtomicArgs{7, 9, ones, ones}, 7, 9},
+		{abi.OpCmpSwap, AtomicArgs{7, 9, ones, ones}, 8, 8},
+		{abi.OpCmpSwap, AtomicArgs{0xff07, 9, 0xff, 0xff}, 0xab07, 0xab09},
+		{abi.OpCmpSwap, AtomicArgs{7, 9, 0, ones}, 8, 9},
+		{abi.OpCmpSwap, AtomicArgs{7, 9, ones, 0}, 7, 7},
 	} {
 		o := &Op{Kind: c.kind, Atomic: c.args}
 		if got := o.Apply(c.old); got != c.want {
@@ -188,7 +189,7 @@ func TestApply(t *testing.T) {
 	replay(t, func(t *testing.T, seed uint64) {
 		r := rand.New(rand.NewPCG(seed, 6))
 		for range 2000 {
-			o := &Op{Kind: FetchAdd + Kind(r.IntN(2)), Atomic: AtomicArgs{r.Uint64(), r.Uint64(), r.Uint64() & r.Uint64(), r.Uint64()}}
+			o := &Op{Kind: abi.OpFetchAdd + abi.OpKind(r.IntN(2)), Atomic: AtomicArgs{r.Uint64(), r.Uint64(), r.Uint64() & r.Uint64(), r.Uint64()}}
 			old := r.Uint64()
 			if r.IntN(2) == 0 { // a comparison that holds
 				old = old&^o.Atomic.CompareMask | o.Atomic.CompareAdd&o.Atomic.CompareMask
@@ -206,7 +207,7 @@ func TestChainCoversOp(t *testing.T) {
 	replay(t, func(t *testing.T, seed uint64) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		for range 500 {
-			kind := Write + Kind(r.IntN(2))
+			kind := abi.OpWrite + abi.OpKind(r.IntN(2))
 			var segs []Seg
 			for i := range 1 + r.IntN(20) {
 				segs = append(segs, Seg{LKey: uint32(i + 1), Addr: uint64(r.IntN(1 << 20)), Len: 1 + uint32(r.IntN(300))})
@@ -217,7 +218,7 @@ func TestChainCoversOp(t *testing.T) {
 			dst := make([]verbs.SendWR, 2)
 			wrs := o.AppendWRs(dst, &sges, a)[2:]
 			limit := a.MaxSGE
-			if kind == Read {
+			if kind == abi.OpRead {
 				limit = a.MaxReadSGE
 			}
 			remote := uint64(0x1123)
@@ -266,27 +267,27 @@ func TestValidate(t *testing.T) {
 		op   *Op
 		want unix.Errno
 	}{
-		{"write", newOp(Write, eight), 0},
-		{"atomic", newOp(CmpSwap, eight), 0},
-		{"segment to the end of the address space", newOp(Write, Seg{Addr: math.MaxUint64 - 7, Len: 8}), 0},
-		{"1024 segments", newOp(Write, make1(1024)...), 0},
-		{"1025 segments", newOp(Write, make1(1025)...), unix.EINVAL},
+		{"write", newOp(abi.OpWrite, eight), 0},
+		{"atomic", newOp(abi.OpCmpSwap, eight), 0},
+		{"segment to the end of the address space", newOp(abi.OpWrite, Seg{Addr: math.MaxUint64 - 7, Len: 8}), 0},
+		{"1024 segments", newOp(abi.OpWrite, make1(1024)...), 0},
+		{"1025 segments", newOp(abi.OpWrite, make1(1025)...), unix.EINVAL},
 		{"no kind", newOp(0, eight), unix.EINVAL},
 		{"unknown kind", newOp(5, eight), unix.EINVAL},
-		{"no segment", newOp(Write), unix.EINVAL},
-		{"empty segment", newOp(Write, eight, Seg{Addr: 8}), unix.EINVAL},
-		{"segment too long", newOp(Write, Seg{Len: MaxSegLen + 1}), unix.EINVAL},
-		{"segment wraps around", newOp(Write, Seg{Addr: math.MaxUint64 - 6, Len: 8}), unix.EINVAL},
-		{"Len below the sum", edit(newOp(Write, eight), func(o *Op) { o.Len-- }), unix.EINVAL},
-		{"Len above the sum", edit(newOp(Write, eight), func(o *Op) { o.Len++ }), unix.EINVAL},
-		{"atomic from an odd local address", newOp(FetchAdd, Seg{Addr: 12, Len: 8}), unix.EFAULT},
-		{"atomic at an odd remote address", edit(newOp(FetchAdd, eight), func(o *Op) { o.RemoteOff += 4 }), unix.EINVAL},
-		{"atomic of a region at an odd address", edit(newOp(FetchAdd, eight), func(o *Op) { o.Cookie = MakeCookie(1, 0x1004) }), unix.EINVAL},
-		{"atomic at an even address of it", edit(newOp(FetchAdd, eight), func(o *Op) { o.Cookie = MakeCookie(1, 0x1004); o.RemoteOff = 4 }), 0},
-		{"atomic of 4 bytes", newOp(FetchAdd, Seg{Len: 4}), unix.EINVAL},
-		{"atomic in two segments", newOp(FetchAdd, Seg{Len: 4}, Seg{Len: 4}), unix.EINVAL},
-		{"remote range wraps around", edit(newOp(Write, eight), func(o *Op) { o.RemoteOff = math.MaxUint64 - 0x123 - 7 }), unix.ERANGE},
-		{"remote address wraps around", edit(newOp(Write, eight), func(o *Op) { o.RemoteOff = math.MaxUint64 }), unix.ERANGE},
+		{"no segment", newOp(abi.OpWrite), unix.EINVAL},
+		{"empty segment", newOp(abi.OpWrite, eight, Seg{Addr: 8}), unix.EINVAL},
+		{"segment too long", newOp(abi.OpWrite, Seg{Len: MaxSegLen + 1}), unix.EINVAL},
+		{"segment wraps around", newOp(abi.OpWrite, Seg{Addr: math.MaxUint64 - 6, Len: 8}), unix.EINVAL},
+		{"Len below the sum", edit(newOp(abi.OpWrite, eight), func(o *Op) { o.Len-- }), unix.EINVAL},
+		{"Len above the sum", edit(newOp(abi.OpWrite, eight), func(o *Op) { o.Len++ }), unix.EINVAL},
+		{"atomic from an odd local address", newOp(abi.OpFetchAdd, Seg{Addr: 12, Len: 8}), unix.EFAULT},
+		{"atomic at an odd remote address", edit(newOp(abi.OpFetchAdd, eight), func(o *Op) { o.RemoteOff += 4 }), unix.EINVAL},
+		{"atomic of a region at an odd address", edit(newOp(abi.OpFetchAdd, eight), func(o *Op) { o.Cookie = MakeCookie(1, 0x1004) }), unix.EINVAL},
+		{"atomic at an even address of it", edit(newOp(abi.OpFetchAdd, eight), func(o *Op) { o.Cookie = MakeCookie(1, 0x1004); o.RemoteOff = 4 }), 0},
+		{"atomic of 4 bytes", newOp(abi.OpFetchAdd, Seg{Len: 4}), unix.EINVAL},
+		{"atomic in two segments", newOp(abi.OpFetchAdd, Seg{Len: 4}, Seg{Len: 4}), unix.EINVAL},
+		{"remote range wraps around", edit(newOp(abi.OpWrite, eight), func(o *Op) { o.RemoteOff = math.MaxUint64 - 0x123 - 7 }), unix.ERANGE},
+		{"remote address wraps around", edit(newOp(abi.OpWrite, eight), func(o *Op) { o.RemoteOff = math.MaxUint64 }), unix.ERANGE},
 	} {
 		if got := c.op.Validate(); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)

@@ -3,6 +3,7 @@ package rdmaop_test
 import (
 	"fmt"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -15,7 +16,7 @@ func Example() {
 	err := grants.Add(rdmaop.Grant{Cookie: rdmaop.MakeCookie(rkey, 0), Len: 4096, Rights: rdmaop.RightWrite, Port: 5000})
 	fmt.Println("granted:", err)
 
-	op := rdmaop.Op{Kind: rdmaop.Write, Cookie: rdmaop.MakeCookie(rkey, 0), RemoteOff: 1024, Len: 3000,
+	op := rdmaop.Op{Kind: abi.OpWrite, Cookie: rdmaop.MakeCookie(rkey, 0), RemoteOff: 1024, Len: 3000,
 		Segs: []rdmaop.Seg{{LKey: 1, Addr: 0, Len: 1000}, {LKey: 1, Addr: 8192, Len: 2000}}}
 	fmt.Println("well formed:", op.Validate() == 0, "port 5000 may:", grants.Check(&op, 5000) == 0, "port 5001 may:", grants.Check(&op, 5001) == 0)
 

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -144,7 +145,7 @@ func TestBothSides(t *testing.T) {
 	g := NewGrants(10)
 	mustGrant(t, &e, 1, 10, true)
 	mustAdd(t, g, grant(5, 10, RightWrite))
-	a, b := opOn(5, Write), opOn(5, Write)
+	a, b := opOn(5, abi.OpWrite), opOn(5, abi.OpWrite)
 	use(g, 10, a)
 	use(g, 10, b)
 	for range e.Revoke(nil, 100) {
@@ -159,7 +160,7 @@ func TestBothSides(t *testing.T) {
 		}
 	}
 	wantState(t, &e, ExportRevoked)
-	if g.Check(opOn(5, Write), 10) != unix.EINVAL {
+	if g.Check(opOn(5, abi.OpWrite), 10) != unix.EINVAL {
 		t.Error("usable after Release")
 	}
 }

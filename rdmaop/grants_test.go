@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -16,7 +17,7 @@ func grant(rkey uint32, port uint16, r Rights) Grant {
 	return Grant{Cookie: MakeCookie(rkey, 16), Len: regionLen, Rights: r, Port: port}
 }
 
-func opOn(rkey uint32, k Kind) *Op { return &Op{Kind: k, Cookie: MakeCookie(rkey, 16), Len: 8} }
+func opOn(rkey uint32, k abi.OpKind) *Op { return &Op{Kind: k, Cookie: MakeCookie(rkey, 16), Len: 8} }
 
 func mustAdd(t *testing.T, g *Grants, list ...Grant) {
 	t.Helper()
@@ -36,29 +37,29 @@ func TestCheck(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		rkey   uint32
-		kind   Kind
+		kind   abi.OpKind
 		port   uint16
 		off, n uint64
 		want   unix.Errno
 	}{
-		{"read as granted", 1, Read, 10, 0, 8, 0},
-		{"the whole region", 1, Read, 10, 0, regionLen, 0},
-		{"its last byte", 1, Read, 10, regionLen - 1, 1, 0},
-		{"write without the right", 1, Write, 10, 0, 8, unix.EACCES},
-		{"write by the other socket", 1, Write, 20, 0, 8, 0},
-		{"a socket nobody granted", 1, Read, 30, 0, 8, unix.EACCES},
-		{"any socket", 2, Write, 999, 0, 8, 0},
-		{"any socket, not this right", 2, Read, 999, 0, 8, unix.EACCES},
-		{"both grants count", 2, Read, 30, 0, 8, 0},
-		{"both grants count, the other", 2, Write, 30, 0, 8, 0},
-		{"atomic", 3, FetchAdd, 5, 0, 8, 0},
-		{"atomic right is no write right", 3, Write, 5, 0, 8, unix.EACCES},
-		{"write right is no atomic right", 2, CmpSwap, 5, 0, 8, unix.EACCES},
-		{"unknown key", 4, Read, 10, 0, 8, unix.EINVAL},
-		{"one byte too many", 1, Read, 10, 0, regionLen + 1, unix.ERANGE},
-		{"one byte too far", 1, Read, 10, regionLen, 1, unix.ERANGE},
-		{"far offset", 1, Read, 10, math.MaxUint64 - 3, 8, unix.ERANGE},
-		{"endless", 1, Read, 10, 8, math.MaxUint64, unix.ERANGE},
+		{"read as granted", 1, abi.OpRead, 10, 0, 8, 0},
+		{"the whole region", 1, abi.OpRead, 10, 0, regionLen, 0},
+		{"its last byte", 1, abi.OpRead, 10, regionLen - 1, 1, 0},
+		{"write without the right", 1, abi.OpWrite, 10, 0, 8, unix.EACCES},
+		{"write by the other socket", 1, abi.OpWrite, 20, 0, 8, 0},
+		{"a socket nobody granted", 1, abi.OpRead, 30, 0, 8, unix.EACCES},
+		{"any socket", 2, abi.OpWrite, 999, 0, 8, 0},
+		{"any socket, not this right", 2, abi.OpRead, 999, 0, 8, unix.EACCES},
+		{"both grants count", 2, abi.OpRead, 30, 0, 8, 0},
+		{"both grants count, the other", 2, abi.OpWrite, 30, 0, 8, 0},
+		{"atomic", 3, abi.OpFetchAdd, 5, 0, 8, 0},
+		{"atomic right is no write right", 3, abi.OpWrite, 5, 0, 8, unix.EACCES},
+		{"write right is no atomic right", 2, abi.OpCmpSwap, 5, 0, 8, unix.EACCES},
+		{"unknown key", 4, abi.OpRead, 10, 0, 8, unix.EINVAL},
+		{"one byte too many", 1, abi.OpRead, 10, 0, regionLen + 1, unix.ERANGE},
+		{"one byte too far", 1, abi.OpRead, 10, regionLen, 1, unix.ERANGE},
+		{"far offset", 1, abi.OpRead, 10, math.MaxUint64 - 3, 8, unix.ERANGE},
+		{"endless", 1, abi.OpRead, 10, 8, math.MaxUint64, unix.ERANGE},
 	} {
 		o := opOn(c.rkey, c.kind)
 		o.RemoteOff, o.Len = c.off, c.n
@@ -70,7 +71,7 @@ func TestCheck(t *testing.T) {
 		}
 		g.Done(o)
 	}
-	o := opOn(1, Read)
+	o := opOn(1, abi.OpRead)
 	o.Cookie = MakeCookie(1, 17) // the right key, moved
 	if got := g.Check(o, 10); got != unix.EINVAL {
 		t.Errorf("another cookie of the key: %v, want EINVAL", got)
@@ -80,7 +81,7 @@ func TestCheck(t *testing.T) {
 func TestAddAgain(t *testing.T) {
 	g := NewGrants(2)
 	mustAdd(t, g, grant(1, 10, RightRead), grant(1, 10, RightWrite))
-	if g.Len() != 1 || g.Check(opOn(1, Read), 10) != unix.EACCES || g.Check(opOn(1, Write), 10) != 0 {
+	if g.Len() != 1 || g.Check(opOn(1, abi.OpRead), 10) != unix.EACCES || g.Check(opOn(1, abi.OpWrite), 10) != 0 {
 		t.Error("a repeated grant replaces the rights")
 	}
 	other := grant(1, 11, RightRead)
@@ -114,7 +115,7 @@ func TestAddAgain(t *testing.T) {
 func TestUseOnce(t *testing.T) {
 	g := NewGrants(100)
 	mustAdd(t, g, grant(1, 10, RightWrite|UseOnce), grant(1, 11, RightWrite|UseOnce))
-	a, b := opOn(1, Write), opOn(1, Write)
+	a, b := opOn(1, abi.OpWrite), opOn(1, abi.OpWrite)
 	if g.Check(a, 10) != 0 || g.Check(b, 11) != 0 {
 		t.Fatal("not usable")
 	}
@@ -147,7 +148,7 @@ func use(g *Grants, port uint16, ops ...*Op) unix.Errno {
 func TestDoneTwice(t *testing.T) {
 	g := NewGrants(100)
 	mustAdd(t, g, grant(1, 10, RightWrite))
-	a, b := opOn(1, Write), opOn(1, Write)
+	a, b := opOn(1, abi.OpWrite), opOn(1, abi.OpWrite)
 	use(g, 10, a)
 	use(g, 10, b)
 	g.Done(a)
@@ -159,7 +160,7 @@ func TestDoneTwice(t *testing.T) {
 		t.Error("REVOKED not owed once")
 	}
 	mustAdd(t, g, grant(2, 10, RightWrite))
-	c := opOn(2, Write)
+	c := opOn(2, abi.OpWrite)
 	use(g, 10, c)
 	g.Done(b)
 	if g.Revoke(2, 1) || !g.Done(c) {
@@ -174,7 +175,7 @@ func TestGrantCrossesUse(t *testing.T) {
 	for _, done := range []bool{false, true} {
 		g := NewGrants(100)
 		mustAdd(t, g, grant(1, 10, RightWrite|UseOnce))
-		a := opOn(1, Write)
+		a := opOn(1, abi.OpWrite)
 		use(g, 10, a)
 		if done {
 			g.Done(a)
@@ -185,7 +186,7 @@ func TestGrantCrossesUse(t *testing.T) {
 			}
 		}
 		for _, port := range []uint16{10, 11} {
-			if errno := use(g, port, opOn(1, Write)); errno != unix.EINVAL {
+			if errno := use(g, port, opOn(1, abi.OpWrite)); errno != unix.EINVAL {
 				t.Errorf("done %v: used again by port %d: %v", done, port, errno)
 			}
 		}
@@ -212,7 +213,7 @@ func TestUsedKeysAreBounded(t *testing.T) {
 	g := NewGrants(2)
 	for rkey := range uint32(2) {
 		mustAdd(t, g, grant(rkey, 10, RightWrite|UseOnce))
-		use(g, 10, opOn(rkey, Write))
+		use(g, 10, opOn(rkey, abi.OpWrite))
 	}
 	if err := g.Add(grant(7, 10, RightWrite)); !errors.Is(err, ErrTooManyGrants) {
 		t.Errorf("a third: %v", err)
@@ -231,28 +232,28 @@ func TestUsePair(t *testing.T) {
 	g := NewGrants(100)
 	all := RightWrite | RightAtomic
 	mustAdd(t, g, grant(1, 10, all|UseOnce), grant(2, 10, RightWrite), grant(3, 10, all|UseOnce))
-	w, a := opOn(1, Write), opOn(2, FetchAdd)
+	w, a := opOn(1, abi.OpWrite), opOn(2, abi.OpFetchAdd)
 	if bad, errno := g.Use(10, w, a); bad != a || errno != unix.EACCES {
 		t.Errorf("the second is refused: %v, %v", bad, errno)
 	}
-	a = opOn(1, FetchAdd)
-	if bad, errno := g.Use(10, opOn(9, Write), a); bad == nil || bad == a || errno != unix.EINVAL {
+	a = opOn(1, abi.OpFetchAdd)
+	if bad, errno := g.Use(10, opOn(9, abi.OpWrite), a); bad == nil || bad == a || errno != unix.EINVAL {
 		t.Errorf("the first is refused: %v, %v", bad, errno)
 	}
 	if _, errno := g.Use(10, w, a); errno != 0 {
 		t.Errorf("both on one key: %v", errno)
 	}
-	if errno := use(g, 10, opOn(1, Write)); errno != unix.EINVAL {
+	if errno := use(g, 10, opOn(1, abi.OpWrite)); errno != unix.EINVAL {
 		t.Errorf("a second message: %v", errno)
 	}
 	if g.Revoke(1, 1) || g.Done(w) || !g.Done(a) {
 		t.Error("retired before both were done, or not then")
 	}
-	w, a = opOn(2, Write), opOn(3, CmpSwap)
+	w, a = opOn(2, abi.OpWrite), opOn(3, abi.OpCmpSwap)
 	if _, errno := g.Use(10, w, a); errno != 0 {
 		t.Errorf("two keys: %v", errno)
 	}
-	if use(g, 10, opOn(3, Write)) != unix.EINVAL || use(g, 10, opOn(2, Write)) != 0 {
+	if use(g, 10, opOn(3, abi.OpWrite)) != unix.EINVAL || use(g, 10, opOn(2, abi.OpWrite)) != 0 {
 		t.Error("only the use-once key is used up")
 	}
 }
@@ -262,19 +263,19 @@ func TestUsePair(t *testing.T) {
 func TestClear(t *testing.T) {
 	g := NewGrants(100)
 	mustAdd(t, g, grant(1, 10, RightWrite), grant(2, 10, RightWrite), grant(3, 10, RightWrite))
-	a, r := opOn(1, Write), opOn(3, Write)
+	a, r := opOn(1, abi.OpWrite), opOn(3, abi.OpWrite)
 	use(g, 10, a)
 	use(g, 10, r)
 	g.Revoke(3, 1)
 	g.Clear()
-	if g.Len() != 0 || !g.Retired(1) || !g.Retired(2) || g.Check(opOn(2, Write), 10) != unix.EINVAL {
+	if g.Len() != 0 || !g.Retired(1) || !g.Retired(2) || g.Check(opOn(2, abi.OpWrite), 10) != unix.EINVAL {
 		t.Error("grants survived")
 	}
 	if g.Done(r) {
 		t.Error("REVOKED owed to an instance that is gone")
 	}
 	mustAdd(t, g, grant(1, 10, RightWrite))
-	b := opOn(1, Write)
+	b := opOn(1, abi.OpWrite)
 	use(g, 10, b)
 	if g.Revoke(1, 1) || g.Done(a) || g.Retired(1) || !g.Done(b) {
 		t.Error("the old operation was counted on the new key")
@@ -295,7 +296,7 @@ func TestNoAllocation(t *testing.T) {
 		for i := range ops {
 			o := &ops[i]
 			o.Reset()
-			o.Kind, o.Cookie, o.Len = Read, MakeCookie(uint32(i), 16), 24
+			o.Kind, o.Cookie, o.Len = abi.OpRead, MakeCookie(uint32(i), 16), 24
 			o.Segs = append(o.Segs, Seg{Len: 8}, Seg{Len: 16})
 			o.Step(Event{Type: EvQueue})
 			if o.Validate() != 0 || g.Check(o, 10) != 0 || use(g, 10, o) != 0 {

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"golang.org/x/sys/unix"
 )
 
@@ -68,7 +69,7 @@ func TestGrantsModel(t *testing.T) {
 					rights[holder{rkey, port}] = n.Rights
 				}
 			case 3, 4, 5, 6:
-				o := opOn(rkey, Kind(1+r.IntN(4)))
+				o := opOn(rkey, abi.OpKind(1+r.IntN(4)))
 				own, anyone := rights[holder{rkey, port}], rights[holder{rkey, AnyPort}]
 				held := false
 				for p := range uint16(4) {

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/barrier"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -18,17 +19,17 @@ type cell struct {
 	mark     barrier.Mark
 	ops      map[uint64]*Op
 	places   map[uint64]*barrier.Op
-	statuses map[uint64]Status
+	statuses map[uint64]abi.Status
 }
 
 func newCell(t *testing.T) *cell {
-	return &cell{t: t, ops: map[uint64]*Op{}, places: map[uint64]*barrier.Op{}, statuses: map[uint64]Status{}}
+	return &cell{t: t, ops: map[uint64]*Op{}, places: map[uint64]*barrier.Op{}, statuses: map[uint64]abi.Status{}}
 }
 
 // queue submits n operations.
 func (c *cell) queue(n int) {
 	for range n {
-		o := &Op{Kind: Write, ID: c.mark.Last() + 1}
+		o := &Op{Kind: abi.OpWrite, ID: c.mark.Last() + 1}
 		c.places[o.ID] = &barrier.Op{}
 		if err := c.mark.Issue(c.places[o.ID], o.ID); err != nil {
 			c.t.Fatal(err)

@@ -1,49 +1,12 @@
 package rdmaop
 
-import "golang.org/x/sys/unix"
-
-// Kind of an operation. The values are those of the submission descriptor.
-type Kind uint8
-
-const (
-	Write    Kind = 1 // RDMA WRITE: local segments to the remote region
-	Read     Kind = 2 // RDMA READ: remote region to the local segments
-	FetchAdd Kind = 3 // 8 bytes: add, old value to the local segment
-	CmpSwap  Kind = 4 // 8 bytes: compare and swap, old value to the local segment
-)
-
-func (k Kind) String() string {
-	switch k {
-	case Write:
-		return "WRITE"
-	case Read:
-		return "READ"
-	case FetchAdd:
-		return "FETCH_ADD"
-	case CmpSwap:
-		return "CMP_SWAP"
-	}
-	return "invalid kind"
-}
-
-// Atomic reports whether k is an atomic operation.
-func (k Kind) Atomic() bool { return k == FetchAdd || k == CmpSwap }
-
-// Flags of an operation: the values of RDS_RDMA_* where they exist.
-type Flags uint16
-
-const (
-	FlagFence  Flags = 0x0002 // accepted and redundant: see Op.Fenced
-	FlagNotify Flags = 0x0020 // the status is wanted
-	FlagSilent Flags = 0x0040 // the peer's socket is not told
-	FlagReport Flags = 0x1000 // the status is wanted unless it is SUCCESS
+import (
+	"github.com/rdsd/rdsd/abi"
+	"golang.org/x/sys/unix"
 )
 
 // MaxSegLen is the longest local segment, 2^31 bytes, as in verbs.
 const MaxSegLen = 1 << 31
-
-// MaxSegs is the largest number of local segments of one operation.
-const MaxSegs = 1024
 
 // Seg is a piece of local memory inside a registered region.
 type Seg struct {
@@ -66,8 +29,8 @@ type AtomicArgs struct {
 // exported fields before EvQueue; they do not change afterwards. Owners keep Ops in
 // a pool: Reset makes an Op new and keeps its memory.
 type Op struct {
-	Kind      Kind
-	Flags     Flags
+	Kind      abi.OpKind
+	Flags     abi.OpFlags
 	Cookie    uint64 // remote region: rkey | offset << 32
 	RemoteOff uint64 // bytes from the region's start
 	Len       uint64 // bytes in all, the sum of Segs
@@ -77,7 +40,7 @@ type Op struct {
 	ID        uint64 // barrier id
 
 	state  State
-	status Status
+	status abi.Status
 	errno  unix.Errno
 	key    *key // counted in flight on this grant, see Grants
 }
@@ -91,14 +54,14 @@ func (o *Op) Reset() {
 
 // Validate checks that o is well formed for any region.
 //
-//   - EINVAL: unknown kind; no segment, or more than MaxSegs; a segment that is
+//   - EINVAL: unknown kind; no segment, or more than abi.MaxSegs; a segment that is
 //     empty, longer than MaxSegLen or wraps around; Len is not the sum of the
 //     segments; an atomic that is not 8 bytes in one segment, or whose remote
 //     address is not a multiple of 8.
 //   - EFAULT: an atomic whose local address is not a multiple of 8.
 //   - ERANGE: the remote range wraps around.
 func (o *Op) Validate() unix.Errno {
-	if o.Kind < Write || o.Kind > CmpSwap || len(o.Segs) == 0 || len(o.Segs) > MaxSegs {
+	if o.Kind < abi.OpWrite || o.Kind > abi.OpCmpSwap || len(o.Segs) == 0 || len(o.Segs) > abi.MaxSegs {
 		return unix.EINVAL
 	}
 	var sum uint64
@@ -132,9 +95,9 @@ func (o *Op) Validate() unix.Errno {
 func (o *Op) Masked() bool {
 	a := &o.Atomic
 	switch o.Kind {
-	case FetchAdd:
+	case abi.OpFetchAdd:
 		return a.CompareMask != 0
-	case CmpSwap:
+	case abi.OpCmpSwap:
 		return ^a.CompareMask|^a.SwapMask != 0
 	}
 	return false
@@ -142,7 +105,7 @@ func (o *Op) Masked() bool {
 
 // Fenced reports whether the SEND behind o needs a fence. Without one the SEND would
 // overtake a READ or an atomic.
-func (o *Op) Fenced() bool { return o.Kind == Read || o.Kind.Atomic() }
+func (o *Op) Fenced() bool { return o.Kind == abi.OpRead || o.Kind.Atomic() }
 
 // RKey returns the key of the remote region.
 func (o *Op) RKey() uint32 { return uint32(o.Cookie) }
@@ -150,9 +113,9 @@ func (o *Op) RKey() uint32 { return uint32(o.Cookie) }
 // Rights returns the rights that o needs at the remote region.
 func (o *Op) Rights() Rights {
 	switch o.Kind {
-	case Write:
+	case abi.OpWrite:
 		return RightWrite
-	case Read:
+	case abi.OpRead:
 		return RightRead
 	}
 	return RightAtomic
@@ -175,7 +138,7 @@ func MakeCookie(rkey, offset uint32) uint64 { return uint64(rkey) | uint64(offse
 // there is old.
 func (o *Op) Apply(old uint64) uint64 {
 	a := &o.Atomic
-	if o.Kind == CmpSwap {
+	if o.Kind == abi.OpCmpSwap {
 		if (old^a.CompareAdd)&a.CompareMask != 0 {
 			return old
 		}

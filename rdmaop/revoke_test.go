@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"golang.org/x/sys/unix"
 )
 
@@ -16,13 +17,13 @@ func TestRevoke(t *testing.T) {
 	if !g.Revoke(77, 1) {
 		t.Error("an unknown key is retired")
 	}
-	a, b := opOn(1, Write), opOn(1, Write)
+	a, b := opOn(1, abi.OpWrite), opOn(1, abi.OpWrite)
 	use(g, 10, a)
 	use(g, 11, b)
 	if g.Revoke(1, 1) || g.Retired(1) {
 		t.Error("retired with two in flight")
 	}
-	if use(g, 12, opOn(1, Write)) != unix.EINVAL {
+	if use(g, 12, opOn(1, abi.OpWrite)) != unix.EINVAL {
 		t.Error("a revoked key can be used")
 	}
 	if err := g.Add(grant(1, 10, RightWrite)); !errors.Is(err, ErrGrantOver) {
@@ -35,7 +36,7 @@ func TestRevoke(t *testing.T) {
 		t.Error("not retired by the last one")
 	}
 	mustAdd(t, g, grant(1, 10, RightRead)) // the number serves again
-	if g.Check(opOn(1, Read), 10) != 0 {
+	if g.Check(opOn(1, abi.OpRead), 10) != 0 {
 		t.Error("not usable")
 	}
 }
@@ -48,7 +49,7 @@ func TestTakenOnLanes(t *testing.T) {
 		granted, flown bool
 	}{{"not known", false, false}, {"granted", true, false}, {"in flight", true, true}} {
 		g := NewGrants(3)
-		o := opOn(1, Write)
+		o := opOn(1, abi.OpWrite)
 		if c.granted {
 			mustAdd(t, g, grant(1, 10, RightWrite))
 		}

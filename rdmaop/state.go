@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -91,49 +92,19 @@ const (
 	Report                        // report Op.Status; it comes at most once per operation
 )
 
-// Status of an operation: the values of RDS_RDMA_*, and StatusUnknown.
-type Status uint8
-
-const (
-	StatusSuccess     Status = 0 // the message was acked: its data is in place
-	StatusRemoteError Status = 1 // refused by the target, or with an errno by this side before it was posted
-	StatusCanceled    Status = 2 // withdrawn; it may or may not have run
-	StatusDropped     Status = 3 // the message was not delivered and never will be
-	StatusOtherError  Status = 4 // ended by an error of this side or of the transport
-	StatusUnknown     Status = 5 // the peer was lost before the outcome was known
-)
-
-func (s Status) String() string {
-	switch s {
-	case StatusSuccess:
-		return "SUCCESS"
-	case StatusRemoteError:
-		return "REMOTE_ERROR"
-	case StatusCanceled:
-		return "CANCELED"
-	case StatusDropped:
-		return "DROPPED"
-	case StatusOtherError:
-		return "OTHER_ERROR"
-	case StatusUnknown:
-		return "UNKNOWN"
-	}
-	return "invalid status"
-}
-
 // StatusOf returns the status that an error completion gives to its operation. It
 // returns false if the completion does not show a fault of the operation: it was
 // flushed, retries were exceeded, the device or the connection failed. Such an
 // operation is left to the next handshake, which can tell SUCCESS from DROPPED.
-func StatusOf(wc verbs.WCStatus) (Status, bool) {
+func StatusOf(wc verbs.WCStatus) (abi.Status, bool) {
 	switch wc {
 	case verbs.WCRemAccessErr:
-		return StatusRemoteError, true
+		return abi.StatusRemoteError, true
 	case verbs.WCSuccess, verbs.WCWRFlushErr, verbs.WCRetryExcErr, verbs.WCRNRRetryExcErr,
 		verbs.WCFatalErr, verbs.WCGeneralErr:
-		return StatusUnknown, false
+		return abi.StatusUnknown, false
 	}
-	return StatusOtherError, true
+	return abi.StatusOtherError, true
 }
 
 // EventError is the error of Step for an event that the state does not allow.
@@ -150,14 +121,14 @@ func (e *EventError) Error() string {
 func (o *Op) State() State { return o.state }
 
 // Status returns o's status. An operation has one in StateTold and StateSettled.
-func (o *Op) Status() Status { return o.status }
+func (o *Op) Status() abi.Status { return o.status }
 
 // Errno returns why o was refused; 0 if it was not refused.
 func (o *Op) Errno() unix.Errno { return o.errno }
 
 // WantsStatus reports whether the application asked for o's status.
 func (o *Op) WantsStatus() bool {
-	return o.Flags&FlagNotify != 0 || o.Flags&FlagReport != 0 && o.status != StatusSuccess
+	return o.Flags&abi.FlagNotify != 0 || o.Flags&abi.FlagReport != 0 && o.status != abi.StatusSuccess
 }
 
 // Step moves o by one event. No other method changes its state. A further event
@@ -224,22 +195,22 @@ func next(s State, e EventType) (to State, eff Effect, ok bool) {
 }
 
 // outcome returns the status that ev gives to an operation in state s.
-func outcome(s State, ev Event) Status {
+func outcome(s State, ev Event) abi.Status {
 	switch ev.Type {
 	case EvAck:
-		return StatusSuccess
+		return abi.StatusSuccess
 	case EvLess, EvNoSocket, EvSibling:
-		return StatusDropped
+		return abi.StatusDropped
 	case EvCancel:
-		return StatusCanceled
+		return abi.StatusCanceled
 	case EvRefuse:
-		return StatusRemoteError
+		return abi.StatusRemoteError
 	case EvWCError:
 		st, _ := StatusOf(ev.WC)
 		return st
 	}
 	if s == StateQueued { // never posted: certainly not delivered
-		return StatusDropped
+		return abi.StatusDropped
 	}
-	return StatusUnknown
+	return abi.StatusUnknown
 }

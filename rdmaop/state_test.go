@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -61,11 +62,11 @@ func TestEveryPair(t *testing.T) {
 	type result struct {
 		to     State
 		eff    Effect
-		status Status // with Report
+		status abi.Status // with Report
 	}
 	const both = Report | RaiseLocal
-	ok := StatusSuccess
-	remote, canceled, dropped, unknown := StatusRemoteError, StatusCanceled, StatusDropped, StatusUnknown
+	ok := abi.StatusSuccess
+	remote, canceled, dropped, unknown := abi.StatusRemoteError, abi.StatusCanceled, abi.StatusDropped, abi.StatusUnknown
 	allowed := map[pair]result{
 		{StateNew, EvQueue}: {to: StateQueued},
 
@@ -149,23 +150,23 @@ func TestWCSuccessIsNoError(t *testing.T) {
 func TestStatusOf(t *testing.T) {
 	for _, c := range []struct {
 		wc     verbs.WCStatus
-		status Status
+		status abi.Status
 		names  bool
 	}{
-		{verbs.WCSuccess, StatusUnknown, false},
-		{verbs.WCWRFlushErr, StatusUnknown, false},
-		{verbs.WCRetryExcErr, StatusUnknown, false},
-		{verbs.WCRNRRetryExcErr, StatusUnknown, false},
-		{verbs.WCFatalErr, StatusUnknown, false},
-		{verbs.WCGeneralErr, StatusUnknown, false},
-		{verbs.WCRemAccessErr, StatusRemoteError, true},
-		{verbs.WCRemInvReqErr, StatusOtherError, true},
-		{verbs.WCRemOpErr, StatusOtherError, true},
-		{verbs.WCLocProtErr, StatusOtherError, true},
-		{verbs.WCLocLenErr, StatusOtherError, true},
-		{verbs.WCLocQPOpErr, StatusOtherError, true},
-		{verbs.WCLocAccessErr, StatusOtherError, true},
-		{verbs.WCBadRespErr, StatusOtherError, true},
+		{verbs.WCSuccess, abi.StatusUnknown, false},
+		{verbs.WCWRFlushErr, abi.StatusUnknown, false},
+		{verbs.WCRetryExcErr, abi.StatusUnknown, false},
+		{verbs.WCRNRRetryExcErr, abi.StatusUnknown, false},
+		{verbs.WCFatalErr, abi.StatusUnknown, false},
+		{verbs.WCGeneralErr, abi.StatusUnknown, false},
+		{verbs.WCRemAccessErr, abi.StatusRemoteError, true},
+		{verbs.WCRemInvReqErr, abi.StatusOtherError, true},
+		{verbs.WCRemOpErr, abi.StatusOtherError, true},
+		{verbs.WCLocProtErr, abi.StatusOtherError, true},
+		{verbs.WCLocLenErr, abi.StatusOtherError, true},
+		{verbs.WCLocQPOpErr, abi.StatusOtherError, true},
+		{verbs.WCLocAccessErr, abi.StatusOtherError, true},
+		{verbs.WCBadRespErr, abi.StatusOtherError, true},
 	} {
 		status, names := StatusOf(c.wc)
 		if status != c.status || names != c.names {
@@ -183,14 +184,14 @@ func TestStatusOf(t *testing.T) {
 
 func TestWantsStatus(t *testing.T) {
 	for _, c := range []struct {
-		flags       Flags
+		flags       abi.OpFlags
 		onOK, onErr bool
 	}{
 		{0, false, false},
-		{FlagNotify, true, true},
-		{FlagReport, false, true},
-		{FlagNotify | FlagReport, true, true},
-		{FlagSilent | FlagFence, false, false},
+		{abi.FlagNotify, true, true},
+		{abi.FlagReport, false, true},
+		{abi.FlagNotify | abi.FlagReport, true, true},
+		{abi.FlagSilent | abi.FlagFence, false, false},
 	} {
 		o := in(t, StateLocal)
 		o.Flags = c.flags
@@ -236,7 +237,7 @@ func TestLife(t *testing.T) {
 				}
 				if eff&Report != 0 {
 					reports++
-					if o.Status() == StatusSuccess && ev.Type != EvAck {
+					if o.Status() == abi.StatusSuccess && ev.Type != EvAck {
 						t.Errorf("SUCCESS reported on %v", ev.Type)
 					}
 				}
@@ -252,7 +253,7 @@ func TestLife(t *testing.T) {
 				t.Errorf("%d reports, %d raises", reports, raises)
 			case o.State() == StateSettled && (reports != 1 || raises != 1):
 				t.Errorf("settled with %d reports, %d raises", reports, raises)
-			case reports == 1 && o.Status() == StatusSuccess && !acked:
+			case reports == 1 && o.Status() == abi.StatusSuccess && !acked:
 				t.Error("SUCCESS without an ack")
 			}
 			if o.State() == StateSettled {
@@ -267,7 +268,7 @@ func TestLife(t *testing.T) {
 
 func TestReset(t *testing.T) {
 	o := in(t, StateQueued)
-	o.Kind, o.Token, o.Segs = Read, 7, append(o.Segs, Seg{Len: 1}, Seg{Len: 2})
+	o.Kind, o.Token, o.Segs = abi.OpRead, 7, append(o.Segs, Seg{Len: 1}, Seg{Len: 2})
 	o.Step(Event{Type: EvRefuse, Errno: unix.EINVAL})
 	o.Reset()
 	if o.State() != StateNew || o.Errno() != 0 || o.Kind != 0 || o.Token != 0 || len(o.Segs) != 0 || cap(o.Segs) < 2 {

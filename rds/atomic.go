@@ -1,6 +1,7 @@
 package rds
 
 import (
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -9,8 +10,8 @@ type AtomicKind uint8
 
 // Atomic operations.
 const (
-	FetchAdd AtomicKind = AtomicKind(shm.OpFetchAdd)
-	CmpSwap  AtomicKind = AtomicKind(shm.OpCmpSwap)
+	FetchAdd AtomicKind = AtomicKind(abi.OpFetchAdd)
+	CmpSwap  AtomicKind = AtomicKind(abi.OpCmpSwap)
 )
 
 func (k AtomicKind) String() string {

@@ -5,7 +5,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/abi"
 )
 
 func TestBadOps(t *testing.T) {
@@ -26,7 +26,7 @@ func TestBadOps(t *testing.T) {
 		want error
 	}{
 		"no kind":           {RDMA{Cookie: r.Cookie(), Local: seg(local, 0, 1)}, syscall.EINVAL},
-		"atomic":            {RDMA{Kind: OpKind(shm.OpFetchAdd), Cookie: r.Cookie(), Local: seg(local, 0, 8)}, syscall.EINVAL},
+		"atomic":            {RDMA{Kind: OpKind(abi.OpFetchAdd), Cookie: r.Cookie(), Local: seg(local, 0, 8)}, syscall.EINVAL},
 		"no cookie":         {RDMA{Kind: Read, Local: seg(local, 0, 1)}, syscall.EINVAL},
 		"no segments":       {RDMA{Kind: Read, Cookie: 1}, syscall.EINVAL},
 		"too many segments": {RDMA{Kind: Read, Cookie: 1, Local: make([]Segment, 1025)}, syscall.EMSGSIZE},

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -35,7 +36,7 @@ func TestToldWhileClosing(t *testing.T) {
 						if m.ops == nil {
 							d.notice(m.slot, shm.NoticeNoSocket, 1)
 						}
-						d.end(m, shm.StatusSuccess, 0)
+						d.end(m, abi.StatusSuccess, 0)
 					})
 				})
 				if err := <-closed; err != nil {

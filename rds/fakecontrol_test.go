@@ -10,6 +10,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/attach"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
@@ -88,7 +89,7 @@ func (d *fakeDaemon) answer(req ipc.Request) (ipc.Response, []int, error) {
 	case *ipc.CloseSock:
 		s := d.sock(r.Sock)
 		s.closed = true
-		d.release(func(m *fakeMsg) bool { return m.slot.sock == s }, func(m fakeMsg) { d.end(m, shm.StatusCanceled, 0) })
+		d.release(func(m *fakeMsg) bool { return m.slot.sock == s }, func(m fakeMsg) { d.end(m, abi.StatusCanceled, 0) })
 		for i, sl := range d.slots {
 			if sl != nil && sl.sock == s {
 				d.slots[i] = nil
@@ -163,7 +164,7 @@ func (d *fakeDaemon) bind(r *ipc.Bind) (ipc.Response, []int, error) {
 	return &ipc.BindOK{Sock: handle, Inc: d.nextID, Addr: ap.Addr(), Port: ap.Port()}, nil, nil
 }
 
-func isAtomic(op *shm.SubOp) bool { return op.Op == shm.OpFetchAdd || op.Op == shm.OpCmpSwap }
+func isAtomic(op *shm.SubOp) bool { return op.Op == abi.OpFetchAdd || op.Op == abi.OpCmpSwap }
 
 // runOp copies between buffers; non-zero: refused.
 func (d *fakeDaemon) runOp(op *shm.SubOp) uint32 {
@@ -179,8 +180,8 @@ func (d *fakeDaemon) runOp(op *shm.SubOp) uint32 {
 	if op.RemoteOff+op.Len > uint64(len(g.mem)) {
 		return uint32(syscall.ERANGE)
 	}
-	right := map[uint8]uint32{shm.OpWrite: ipc.AccessWrite, shm.OpRead: ipc.AccessRead, shm.OpFetchAdd: ipc.AccessAtomic,
-		shm.OpCmpSwap: ipc.AccessAtomic}[op.Op]
+	right := map[abi.OpKind]uint32{abi.OpWrite: ipc.AccessWrite, abi.OpRead: ipc.AccessRead, abi.OpFetchAdd: ipc.AccessAtomic,
+		abi.OpCmpSwap: ipc.AccessAtomic}[op.Op]
 	if g.access&right == 0 {
 		return uint32(syscall.EACCES)
 	}
@@ -190,7 +191,7 @@ func (d *fakeDaemon) runOp(op *shm.SubOp) uint32 {
 	}
 	for _, s := range d.segments(op) {
 		local := d.bufs[s.Region][s.Off:][:s.Len]
-		if op.Op == shm.OpRead {
+		if op.Op == abi.OpRead {
 			copy(local, remote)
 		} else {
 			copy(remote, local)
@@ -212,7 +213,7 @@ func (d *fakeDaemon) runAtomic(op *shm.SubOp, remote []byte) uint32 {
 	old := binary.NativeEndian.Uint64(remote)
 	v := old
 	switch {
-	case op.Op == shm.OpFetchAdd:
+	case op.Op == abi.OpFetchAdd:
 		v = addFields(old, e.CompareAdd, e.CompareMask)
 	case (old^e.CompareAdd)&e.CompareMask == 0:
 		v = old&^e.SwapMask | e.Swap&e.SwapMask

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -243,7 +244,7 @@ func (d *fakeDaemon) handle(sub *shm.Consumer) {
 		d.slots[i] = nil
 	case shm.KindCancel:
 		sl := d.slots[d.scratch.Sub().Slot]
-		d.release(func(m *fakeMsg) bool { return m.slot == sl }, func(m fakeMsg) { d.end(m, shm.StatusCanceled, 0) })
+		d.release(func(m *fakeMsg) bool { return m.slot == sl }, func(m fakeMsg) { d.end(m, abi.StatusCanceled, 0) })
 	default:
 		d.bad("unknown descriptor")
 	}
@@ -316,7 +317,7 @@ func (d *fakeDaemon) at(chunk uint32, n int) []byte {
 }
 
 // end returns m's id and settles its operations: status first, then the mark.
-func (d *fakeDaemon) end(m fakeMsg, status uint8, errno uint32) {
+func (d *fakeDaemon) end(m fakeMsg, status abi.Status, errno uint32) {
 	d.settle(m, status, errno)
 	d.localDone(m)
 	if d.keepIDs {

@@ -3,6 +3,7 @@ package rds
 import (
 	"unsafe"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -23,7 +24,7 @@ type fakeMsg struct {
 // silent reports that the message is not to be delivered.
 func (m *fakeMsg) silent() bool {
 	for i := range m.ops {
-		if m.ops[i].Flags&shm.OpSilent == 0 {
+		if m.ops[i].Flags&abi.FlagSilent == 0 {
 			return false
 		}
 	}
@@ -73,7 +74,7 @@ func (d *fakeDaemon) submit(sub shm.Sub, ops []shm.SubOp) {
 func (d *fakeDaemon) finish(m fakeMsg) {
 	for i := range m.ops {
 		if errno := d.runOp(&m.ops[i]); errno != 0 {
-			d.end(m, shm.StatusRemoteError, errno)
+			d.end(m, abi.StatusRemoteError, errno)
 			return
 		}
 	}
@@ -81,12 +82,12 @@ func (d *fakeDaemon) finish(m fakeMsg) {
 		t := d.bound(m.slot.to)
 		if t == nil {
 			d.notice(m.slot, shm.NoticeNoSocket, 1)
-			d.end(m, shm.StatusDropped, 0)
+			d.end(m, abi.StatusDropped, 0)
 			return
 		}
 		d.deliver(t, m)
 	}
-	d.end(m, shm.StatusSuccess, 0)
+	d.end(m, abi.StatusSuccess, 0)
 }
 
 // release ends those held messages that match, in order.
@@ -108,16 +109,16 @@ func (d *fakeDaemon) giveUp() {
 		if m.ops == nil {
 			d.notice(m.slot, shm.NoticeGaveUp, 1)
 		}
-		d.end(m, shm.StatusDropped, 0)
+		d.end(m, abi.StatusDropped, 0)
 	})
 }
 
-func (d *fakeDaemon) settle(m fakeMsg, status uint8, errno uint32) {
+func (d *fakeDaemon) settle(m fakeMsg, status abi.Status, errno uint32) {
 	if m.slot.sock.closed {
 		return
 	}
 	for _, op := range m.ops {
-		if op.Flags&shm.OpNotify == 0 && (op.Flags&shm.OpReport == 0 || status == shm.StatusSuccess) {
+		if op.Flags&abi.FlagNotify == 0 && (op.Flags&abi.FlagReport == 0 || status == abi.StatusSuccess) {
 			continue
 		}
 		e := &shm.EventStatus{Kind: shm.EvStatus, Status: status, Sock: m.slot.sock.handle, Cell: m.slot.cell.idx, Errno: errno,

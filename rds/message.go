@@ -6,11 +6,12 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
 // MaxMessage is the largest payload, bytes.
-const MaxMessage = shm.MaxMessage
+const MaxMessage = abi.MaxMessage
 
 // Cookie names a registered region to remote initiators. It has the region's key,
 // and the offset of its first byte in the upper 32 bits. 0 names no region.
@@ -107,8 +108,8 @@ type OpKind uint8
 
 // Operations of a Message.Op; Message.Atomic has the others.
 const (
-	Write OpKind = OpKind(shm.OpWrite) // local memory to the remote region
-	Read  OpKind = OpKind(shm.OpRead)  // remote region to local memory
+	Write OpKind = OpKind(abi.OpWrite) // local memory to the remote region
+	Read  OpKind = OpKind(abi.OpRead)  // remote region to local memory
 )
 
 func (k OpKind) String() string {
@@ -148,12 +149,12 @@ type Status uint8
 
 // Statuses. The first five have the numbers of RDS_RDMA_*; Unknown is rdsd's.
 const (
-	Success     Status = Status(shm.StatusSuccess)     // delivered with its message
-	RemoteError Status = Status(shm.StatusRemoteError) // failed at the target, or refused: see Errno
-	Canceled    Status = Status(shm.StatusCanceled)    // withdrawn
-	Dropped     Status = Status(shm.StatusDropped)     // proven not delivered; the target bytes are undefined
-	OtherError  Status = Status(shm.StatusOtherError)  // failed locally: see Errno
-	Unknown     Status = Status(shm.StatusUnknown)     // not known, and never will be
+	Success     Status = Status(abi.StatusSuccess)     // delivered with its message
+	RemoteError Status = Status(abi.StatusRemoteError) // failed at the target, or refused: see Errno
+	Canceled    Status = Status(abi.StatusCanceled)    // withdrawn
+	Dropped     Status = Status(abi.StatusDropped)     // proven not delivered; the target bytes are undefined
+	OtherError  Status = Status(abi.StatusOtherError)  // failed locally: see Errno
+	Unknown     Status = Status(abi.StatusUnknown)     // not known, and never will be
 )
 
 func (s Status) String() string {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -60,8 +61,8 @@ func (t *tx) checkOp(op *RDMA) error {
 		return invalid("operation without a remote cookie")
 	case len(op.Local) == 0:
 		return invalid("operation without local memory")
-	case len(op.Local) > shm.SegListMax:
-		return tooLong("operation of %d segments, at most %d", len(op.Local), shm.SegListMax)
+	case len(op.Local) > abi.MaxSegs:
+		return tooLong("operation of %d segments, at most %d", len(op.Local), abi.MaxSegs)
 	}
 	total := 0
 	for i := range op.Local {
@@ -167,7 +168,7 @@ func (t *tx) commitExtras(s *Socket, m *outMsg, x *txMsg, sub *shm.Sub) {
 func (t *tx) commitRDMA(ce *cell, op *RDMA, list uint32) (id uint64) {
 	ce.last++
 	d := t.sub.Reserve().SubOp()
-	*d = shm.SubOp{Op: uint8(op.Kind), Flags: opFlags(op.Notify, op.Report, op.Silent), NSeg: uint16(len(op.Local)),
+	*d = shm.SubOp{Op: abi.OpKind(op.Kind), Flags: opFlags(op.Notify, op.Report, op.Silent), NSeg: uint16(len(op.Local)),
 		Cookie: uint64(op.Cookie), RemoteOff: op.RemoteOff, Token: op.Token, OpID: ce.last}
 	for i := range op.Local {
 		d.Len += uint64(op.Local[i].Len)
@@ -182,21 +183,21 @@ func (t *tx) commitRDMA(ce *cell, op *RDMA, list uint32) (id uint64) {
 
 func (t *tx) commitAtomic(ce *cell, a *Atomic, operands uint32) (id uint64) {
 	ce.last++
-	*t.sub.Reserve().SubOp() = shm.SubOp{Op: uint8(a.Kind), Flags: opFlags(a.Notify, a.Report, a.Silent), NSeg: 1,
+	*t.sub.Reserve().SubOp() = shm.SubOp{Op: abi.OpKind(a.Kind), Flags: opFlags(a.Notify, a.Report, a.Silent), NSeg: 1,
 		Region: a.Local.Buf.id, Off: uint64(a.Local.Off), Len: AtomicSize, SegChunk: operands,
 		Cookie: uint64(a.Cookie), RemoteOff: a.RemoteOff, Token: a.Token, OpID: ce.last}
 	return ce.last
 }
 
-func opFlags(notify, report, silent bool) (f uint16) {
+func opFlags(notify, report, silent bool) (f abi.OpFlags) {
 	if silent {
-		f |= shm.OpSilent
+		f |= abi.FlagSilent
 	}
 	if report {
-		f |= shm.OpReport
+		f |= abi.FlagReport
 	}
 	if notify {
-		f |= shm.OpNotify
+		f |= abi.FlagNotify
 	}
 	return f
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -14,7 +15,7 @@ const (
 
 	// MaxRDMA is the most bytes one operation may move, as in the kernel
 	// (net/rds/rdma.c: RDS_MAX_MSG_SIZE).
-	MaxRDMA = shm.MaxRDMA
+	MaxRDMA = abi.MaxRDMA
 
 	noID = ^uint32(0)
 )

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/abi"
 )
 
 // stuckAt is a destination whose messages the fake daemon keeps.
@@ -45,7 +45,7 @@ func TestStuckDestinations(t *testing.T) {
 				if tt.size < 0 {
 					buf := mustAlloc(t, a.c, 4096)
 					m.Op = &RDMA{Kind: Write, Cookie: 1}
-					for range shm.SegListMax {
+					for range abi.MaxSegs {
 						m.Op.Local = append(m.Op.Local, Segment{Buf: buf, Len: 1})
 					}
 				}

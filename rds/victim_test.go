@@ -6,6 +6,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -73,7 +74,7 @@ func (x *victim) step(what, where byte, v uint16) {
 			x.c.poll()
 		}
 	case 10:
-		*x.entry.Status() = shm.EventStatus{Kind: shm.EvStatus, Status: where, Sock: uint32(v % 2), Cell: uint32(v >> 12), OpID: uint64(v >> 4 & 15)}
+		*x.entry.Status() = shm.EventStatus{Kind: shm.EvStatus, Status: abi.Status(where), Sock: uint32(v % 2), Cell: uint32(v >> 12), OpID: uint64(v >> 4 & 15)}
 		x.publish()
 	case 11:
 		if v == 0xffff {

@@ -16,8 +16,6 @@ import (
 const (
 	// HeaderLen is the length of a message header in bytes.
 	HeaderLen = 48
-	// MaxMessage is the longest payload of one message in bytes.
-	MaxMessage = 1 << 20
 	// CongLen is the payload length of a congestion frame in bytes.
 	CongLen = 8192
 	// MinMaxSend is the smallest "largest SEND" a side may announce: a

@@ -6,6 +6,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/failpoint"
@@ -56,7 +57,7 @@ func (s *session) helloOK(hello *ipc.Hello, p shm.Params) *ipc.HelloOK {
 	c := s.d.config()
 	return &ipc.HelloOK{Version: ipc.Version, Features: hello.Features & ipc.FeatureRefuses, Instance: s.d.info.Instance, Params: p,
 		MaxSockets: uint32(min(uint64(c.Limits.MaxSockets), s.user.Quota[config.Sockets])), MaxBuffers: engine.MaxBuffers,
-		MaxMessage: shm.MaxMessage, MaxBytes: min(c.Limits.MaxRegisteredBytes, s.user.Quota[config.RegisteredBytes]),
+		MaxMessage: abi.MaxMessage, MaxBytes: min(c.Limits.MaxRegisteredBytes, s.user.Quota[config.RegisteredBytes]),
 		SpinNs: clientSpin(c.Spin, runtime.NumCPU())}
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -183,7 +184,7 @@ func (h *rigHost) collect() {
 			h.rret.Put(h.entry.Event().RxID)
 		case shm.EvStatus:
 			h.statuses++
-			if h.entry.Status().Status == shm.StatusSuccess {
+			if h.entry.Status().Status == abi.StatusSuccess {
 				h.good++
 			}
 		}
@@ -301,12 +302,12 @@ func TestTurnAllocsRDMA(t *testing.T) {
 		r.until("grant", func() bool { return a.got == 1 })
 		operands, _ := a.send.Alloc(shm.AtomicEntrySize)
 		shm.PutAtomicEntry(a.send.Bytes(operands, shm.AtomicEntrySize), shm.AtomicEntry{CompareAdd: 1, CompareMask: 1 << 31})
-		op := func(kind uint8, n uint64) *shm.SubOp {
-			return &shm.SubOp{Op: kind, Flags: shm.OpNotify, NSeg: 1, Region: local, Len: n, Cookie: reg.Cookie, SegChunk: operands}
+		op := func(kind abi.OpKind, n uint64) *shm.SubOp {
+			return &shm.SubOp{Op: kind, Flags: abi.FlagNotify, NSeg: 1, Region: local, Len: n, Cookie: reg.Cookie, SegChunk: operands}
 		}
 		for _, ops := range [][]*shm.SubOp{
-			{op(shm.OpWrite, n)}, {op(shm.OpRead, n)}, {op(shm.OpFetchAdd, 8)}, {op(shm.OpCmpSwap, 8)},
-			{op(shm.OpWrite, n), op(shm.OpFetchAdd, 8)},
+			{op(abi.OpWrite, n)}, {op(abi.OpRead, n)}, {op(abi.OpFetchAdd, 8)}, {op(abi.OpCmpSwap, 8)},
+			{op(abi.OpWrite, n), op(abi.OpFetchAdd, 8)},
 		} {
 			got := b.got
 			r.allocs(allocBatch, func() {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/rdmaop"
 )
 
@@ -23,8 +24,8 @@ func TestAtomicAgainstProcessor(t *testing.T) {
 	})
 	done := 0
 	ops := []*rdmaop.Op{
-		{Kind: rdmaop.FetchAdd, Atomic: rdmaop.AtomicArgs{CompareAdd: 1}},
-		{Kind: rdmaop.FetchAdd, Atomic: rdmaop.AtomicArgs{CompareAdd: 1 << 40, CompareMask: 1 << 39}},
+		{Kind: abi.OpFetchAdd, Atomic: rdmaop.AtomicArgs{CompareAdd: 1}},
+		{Kind: abi.OpFetchAdd, Atomic: rdmaop.AtomicArgs{CompareAdd: 1 << 40, CompareMask: 1 << 39}},
 	}
 	for i := 0; done < rounds; i++ {
 		if _, ok := runAtomic(ops[i%2], mem[8:]); ok {

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/rdmaop"
 )
 
@@ -19,7 +20,7 @@ const atomicTries = 64
 // there before; false: others wrote there at the same moment, again and again.
 func runAtomic(o *rdmaop.Op, target []byte) (old uint64, ok bool) {
 	word := (*uint64)(unsafe.Pointer(unsafe.SliceData(target[:8])))
-	if o.Kind == rdmaop.FetchAdd && !o.Masked() {
+	if o.Kind == abi.OpFetchAdd && !o.Masked() {
 		return atomic.AddUint64(word, o.Atomic.CompareAdd) - o.Atomic.CompareAdd, true
 	}
 	for range atomicTries {

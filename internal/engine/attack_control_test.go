@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/rdmaop"
@@ -122,12 +123,12 @@ func floodAttacks() []attack {
 			own := a.far.expose(0, 64, rdmaop.RightWrite, a.opSide)
 			a.w.run()
 			for range 60 {
-				a.submit(shm.Sub{}, a.op(shm.OpWrite, own.Cookie, 0))
+				a.submit(shm.Sub{}, a.op(abi.OpWrite, own.Cookie, 0))
 			}
 			a.w.run()
 			refused := 0
 			for _, st := range a.statuses() {
-				if st == int(shm.StatusRemoteError) {
+				if st == int(abi.StatusRemoteError) {
 					refused++
 				}
 			}
@@ -176,7 +177,7 @@ func floodAttacks() []attack {
 			for range 2000 {
 				if free := slices.Index(a.cl.msgs, nil); free >= 0 {
 					a.nextID = uint32(free)
-					a.submit(shm.Sub{}, a.op(shm.OpWrite, 5, 0))
+					a.submit(shm.Sub{}, a.op(abi.OpWrite, 5, 0))
 				}
 				a.w.es[0].Turn(a.w.net.Now(), Wall(a.w.net.Now()))
 				for sr, ok := a.seg.SendRetConsumer(), true; ok; sr.Release() {

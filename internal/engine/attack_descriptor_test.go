@@ -3,6 +3,7 @@ package engine
 import (
 	"net/netip"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/rdmaop"
@@ -24,7 +25,7 @@ func descriptorAttacks() []attack {
 		{"kind 0", message(func(s *shm.Sub) { s.Kind = 0 }), "unknown descriptor kind 0"},
 		{"operation without its descriptor", message(func(s *shm.Sub) { s.Kind = shm.KindSendOp }), "descriptor missing"},
 		{"two operations, one descriptor", func(a *attacker) {
-			a.post(a.sub(func(s *shm.Sub) { s.Kind, s.Flags = shm.KindSendOp, shm.SubTwoOps }), a.op(shm.OpWrite, 5, 0))
+			a.post(a.sub(func(s *shm.Sub) { s.Kind, s.Flags = shm.KindSendOp, shm.SubTwoOps }), a.op(abi.OpWrite, 5, 0))
 		}, "descriptor missing"},
 		{"two operations of a plain message", message(func(s *shm.Sub) { s.Flags = shm.SubTwoOps }), ""},
 		{"flags nobody knows", message(func(s *shm.Sub) { s.Flags = 0xf8 }), ""},
@@ -34,7 +35,7 @@ func descriptorAttacks() []attack {
 		{"payload outside the arena", message(func(s *shm.Sub) { s.Chunk = 1 << 30 }), "outside the send arena"},
 		{"payload chunk that overflows", message(func(s *shm.Sub) { s.Chunk = ^uint32(0) }), "outside the send arena"},
 		{"payload over the window's end", message(func(s *shm.Sub) { s.Chunk = shm.WindowSize/shm.Unit - 1; s.Len = shm.Unit + 1 }), "outside the send arena"},
-		{"payload too long", message(func(s *shm.Sub) { s.Len = shm.MaxMessage + 1 }), "payload"},
+		{"payload too long", message(func(s *shm.Sub) { s.Len = abi.MaxMessage + 1 }), "payload"},
 		{"payload of 4 GiB", message(func(s *shm.Sub) { s.Len = ^uint32(0) }), "payload"},
 		{"payload from no buffer", message(func(s *shm.Sub) { s.Flags, s.Buf = shm.SubFromBuf, 999 }), "outside buffer"},
 		{"payload past its buffer", func(a *attacker) {
@@ -116,11 +117,11 @@ func descriptorAttacks() []attack {
 }
 
 func opAttacks() []attack {
-	refused := func(kind uint8, errno unix.Errno, edit func(*attacker, *shm.SubOp)) func(*attacker) {
+	refused := func(kind abi.OpKind, errno unix.Errno, edit func(*attacker, *shm.SubOp)) func(*attacker) {
 		return func(a *attacker) {
 			own := a.far.expose(0, 64, rdmaop.RightRead|rdmaop.RightWrite|rdmaop.RightAtomic, a.opSide)
 			a.w.run()
-			a.status(shm.StatusRemoteError, errno, a.opWith(kind, own.Cookie, func(o *shm.SubOp) { edit(a, o) }))
+			a.status(abi.StatusRemoteError, errno, a.opWith(kind, own.Cookie, func(o *shm.SubOp) { edit(a, o) }))
 		}
 	}
 	list := func(n int, each shm.SegEntry) func(*attacker, *shm.SubOp) {
@@ -135,7 +136,7 @@ func opAttacks() []attack {
 	}
 	opID := func(id uint64) func(*attacker) {
 		return func(a *attacker) {
-			a.post(a.sub(func(s *shm.Sub) { s.Kind = shm.KindSendOp }), a.opWith(shm.OpWrite, 5, func(o *shm.SubOp) { o.OpID = id }))
+			a.post(a.sub(func(s *shm.Sub) { s.Kind = shm.KindSendOp }), a.opWith(abi.OpWrite, 5, func(o *shm.SubOp) { o.OpID = id }))
 		}
 	}
 	return []attack{
@@ -144,55 +145,55 @@ func opAttacks() []attack {
 		{"operation id at the end of numbers", opID(^uint64(0)), "operation id"},
 		{"two operations, one id", func(a *attacker) {
 			a.post(a.sub(func(s *shm.Sub) { s.Kind, s.Flags = shm.KindSendOp, shm.SubTwoOps }),
-				a.opWith(shm.OpWrite, 5, func(o *shm.SubOp) { o.OpID = 1 }), a.opWith(shm.OpFetchAdd, 5, func(o *shm.SubOp) { o.OpID = 1 }))
+				a.opWith(abi.OpWrite, 5, func(o *shm.SubOp) { o.OpID = 1 }), a.opWith(abi.OpFetchAdd, 5, func(o *shm.SubOp) { o.OpID = 1 }))
 		}, "operation id"},
 		{"an atomic, then a write", func(a *attacker) {
 			own := a.far.expose(0, 64, rdmaop.RightWrite|rdmaop.RightAtomic, a.opSide)
 			a.w.run()
-			a.status(shm.StatusRemoteError, unix.EINVAL, a.opWith(shm.OpFetchAdd, own.Cookie, none[shm.SubOp]), a.op(shm.OpWrite, own.Cookie, 8))
+			a.status(abi.StatusRemoteError, unix.EINVAL, a.opWith(abi.OpFetchAdd, own.Cookie, none[shm.SubOp]), a.op(abi.OpWrite, own.Cookie, 8))
 		}, ""},
-		{"guessed key", refused(shm.OpWrite, unix.EINVAL, func(_ *attacker, o *shm.SubOp) { o.Cookie ^= 0x5a5a }), ""},
-		{"guessed offset in the key", refused(shm.OpWrite, unix.EINVAL, func(_ *attacker, o *shm.SubOp) { o.Cookie += 1 << 32 }), ""},
-		{"stolen key", refused(shm.OpRead, unix.EACCES, func(a *attacker, o *shm.SubOp) { o.Cookie = a.theirs.Cookie }), ""},
+		{"guessed key", refused(abi.OpWrite, unix.EINVAL, func(_ *attacker, o *shm.SubOp) { o.Cookie ^= 0x5a5a }), ""},
+		{"guessed offset in the key", refused(abi.OpWrite, unix.EINVAL, func(_ *attacker, o *shm.SubOp) { o.Cookie += 1 << 32 }), ""},
+		{"stolen key", refused(abi.OpRead, unix.EACCES, func(a *attacker, o *shm.SubOp) { o.Cookie = a.theirs.Cookie }), ""},
 		{"every key near a stolen one", func(a *attacker) {
 			for i := range uint64(evilOps) {
 				cookie := a.theirs.Cookie&^0xffffffff | (a.theirs.Cookie+i+1)&0xffffffff
-				a.status(shm.StatusRemoteError, unix.EINVAL, a.op(shm.OpWrite, cookie, 0))
+				a.status(abi.StatusRemoteError, unix.EINVAL, a.op(abi.OpWrite, cookie, 0))
 			}
 		}, ""},
-		{"beyond the region", refused(shm.OpWrite, unix.ERANGE, func(_ *attacker, o *shm.SubOp) { o.RemoteOff = 57 }), ""},
-		{"remote offset that overflows", refused(shm.OpWrite, unix.ERANGE, func(_ *attacker, o *shm.SubOp) { o.RemoteOff = ^uint64(0) - 3 }), ""},
+		{"beyond the region", refused(abi.OpWrite, unix.ERANGE, func(_ *attacker, o *shm.SubOp) { o.RemoteOff = 57 }), ""},
+		{"remote offset that overflows", refused(abi.OpWrite, unix.ERANGE, func(_ *attacker, o *shm.SubOp) { o.RemoteOff = ^uint64(0) - 3 }), ""},
 		{"no such operation", refused(255, unix.EINVAL, func(*attacker, *shm.SubOp) {}), ""},
-		{"no segments", refused(shm.OpWrite, unix.EINVAL, func(_ *attacker, o *shm.SubOp) { o.NSeg = 0 }), ""},
-		{"65535 segments", refused(shm.OpWrite, unix.EINVAL, func(_ *attacker, o *shm.SubOp) { o.NSeg = 65535 }), ""},
-		{"segment list outside the arena", refused(shm.OpWrite, unix.EFAULT, func(_ *attacker, o *shm.SubOp) { o.NSeg, o.SegChunk = 2, ^uint32(0) }), ""},
-		{"segment list over the window's end", refused(shm.OpWrite, unix.EFAULT, func(_ *attacker, o *shm.SubOp) { o.NSeg, o.SegChunk = 3, shm.WindowSize/shm.Unit-1 }), ""},
-		{"segments that do not add up", refused(shm.OpWrite, unix.EINVAL, list(3, shm.SegEntry{Len: 4})), ""},
-		{"segments whose sum overflows", refused(shm.OpWrite, unix.EINVAL, list(2, shm.SegEntry{Len: 1<<63 + 4})), ""},
-		{"segment past its buffer", refused(shm.OpWrite, unix.EFAULT, list(2, shm.SegEntry{Off: 64<<10 - 2, Len: 4})), ""},
-		{"segment offset that overflows", refused(shm.OpWrite, unix.EFAULT, list(2, shm.SegEntry{Off: ^uint64(0) - 2, Len: 4})), ""},
-		{"local length of everything", refused(shm.OpWrite, unix.EMSGSIZE, func(_ *attacker, o *shm.SubOp) { o.Len = ^uint64(0) }), ""},
-		{"local memory of no buffer", refused(shm.OpWrite, unix.EFAULT, func(_ *attacker, o *shm.SubOp) { o.Region = 1 << 31 }), ""},
-		{"operands outside the arena", refused(shm.OpFetchAdd, unix.EFAULT, func(_ *attacker, o *shm.SubOp) { o.SegChunk = ^uint32(0) }), ""},
-		{"atomic of a list", refused(shm.OpCmpSwap, unix.EINVAL, func(_ *attacker, o *shm.SubOp) { o.NSeg = 2 }), ""},
-		{"atomic of 16 bytes", refused(shm.OpFetchAdd, unix.EINVAL, func(_ *attacker, o *shm.SubOp) { o.Len = 16 }), ""},
-		{"atomic at an odd place", refused(shm.OpFetchAdd, unix.EINVAL, func(_ *attacker, o *shm.SubOp) { o.RemoteOff = 1 }), ""},
-		{"atomic into an odd place", refused(shm.OpFetchAdd, unix.EFAULT, func(_ *attacker, o *shm.SubOp) { o.Off = 1 }), ""},
+		{"no segments", refused(abi.OpWrite, unix.EINVAL, func(_ *attacker, o *shm.SubOp) { o.NSeg = 0 }), ""},
+		{"65535 segments", refused(abi.OpWrite, unix.EINVAL, func(_ *attacker, o *shm.SubOp) { o.NSeg = 65535 }), ""},
+		{"segment list outside the arena", refused(abi.OpWrite, unix.EFAULT, func(_ *attacker, o *shm.SubOp) { o.NSeg, o.SegChunk = 2, ^uint32(0) }), ""},
+		{"segment list over the window's end", refused(abi.OpWrite, unix.EFAULT, func(_ *attacker, o *shm.SubOp) { o.NSeg, o.SegChunk = 3, shm.WindowSize/shm.Unit-1 }), ""},
+		{"segments that do not add up", refused(abi.OpWrite, unix.EINVAL, list(3, shm.SegEntry{Len: 4})), ""},
+		{"segments whose sum overflows", refused(abi.OpWrite, unix.EINVAL, list(2, shm.SegEntry{Len: 1<<63 + 4})), ""},
+		{"segment past its buffer", refused(abi.OpWrite, unix.EFAULT, list(2, shm.SegEntry{Off: 64<<10 - 2, Len: 4})), ""},
+		{"segment offset that overflows", refused(abi.OpWrite, unix.EFAULT, list(2, shm.SegEntry{Off: ^uint64(0) - 2, Len: 4})), ""},
+		{"local length of everything", refused(abi.OpWrite, unix.EMSGSIZE, func(_ *attacker, o *shm.SubOp) { o.Len = ^uint64(0) }), ""},
+		{"local memory of no buffer", refused(abi.OpWrite, unix.EFAULT, func(_ *attacker, o *shm.SubOp) { o.Region = 1 << 31 }), ""},
+		{"operands outside the arena", refused(abi.OpFetchAdd, unix.EFAULT, func(_ *attacker, o *shm.SubOp) { o.SegChunk = ^uint32(0) }), ""},
+		{"atomic of a list", refused(abi.OpCmpSwap, unix.EINVAL, func(_ *attacker, o *shm.SubOp) { o.NSeg = 2 }), ""},
+		{"atomic of 16 bytes", refused(abi.OpFetchAdd, unix.EINVAL, func(_ *attacker, o *shm.SubOp) { o.Len = 16 }), ""},
+		{"atomic at an odd place", refused(abi.OpFetchAdd, unix.EINVAL, func(_ *attacker, o *shm.SubOp) { o.RemoteOff = 1 }), ""},
+		{"atomic into an odd place", refused(abi.OpFetchAdd, unix.EFAULT, func(_ *attacker, o *shm.SubOp) { o.Off = 1 }), ""},
 		{"every operation flag", func(a *attacker) {
 			own := a.far.expose(0, 64, rdmaop.RightWrite, a.opSide)
 			a.w.run()
-			a.status(shm.StatusSuccess, 0, a.opWith(shm.OpWrite, own.Cookie, func(o *shm.SubOp) { o.Flags = 0xffff }))
+			a.status(abi.StatusSuccess, 0, a.opWith(abi.OpWrite, own.Cookie, func(o *shm.SubOp) { o.Flags = 0xffff }))
 		}, ""},
 		{"use-once key, at once and again", func(a *attacker) {
 			own := a.far.expose(0, 64, rdmaop.RightWrite|rdmaop.UseOnce, a.opSide)
 			a.w.run()
 			for range 10 {
-				a.submit(shm.Sub{}, a.op(shm.OpWrite, own.Cookie, 0))
+				a.submit(shm.Sub{}, a.op(abi.OpWrite, own.Cookie, 0))
 			}
 			a.w.run()
 			n := 0
 			for _, st := range a.statuses() {
-				if st == int(shm.StatusSuccess) {
+				if st == int(abi.StatusSuccess) {
 					n++
 				}
 			}

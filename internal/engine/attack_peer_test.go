@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -55,7 +56,7 @@ func TestPeerFlood(t *testing.T) {
 	}
 	good.put(func(d *shm.Entry) { *d.Sub() = shm.Sub{Kind: shm.KindSendOp, Sock: gs, Slot: 0, MsgID: 1} })
 	good.put(func(d *shm.Entry) {
-		*d.SubOp() = shm.SubOp{Op: shm.OpRead, Flags: shm.OpNotify, NSeg: 1, Region: b, Len: 8, OpID: 1}
+		*d.SubOp() = shm.SubOp{Op: abi.OpRead, Flags: abi.FlagNotify, NSeg: 1, Region: b, Len: 8, OpID: 1}
 	})
 	w.run()
 	var ev shm.Entry

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
@@ -98,7 +99,7 @@ func (a *attacker) refused(req ipc.Request, errno unix.Errno) {
 }
 
 // status submits operations, which must end with this status and errno.
-func (a *attacker) status(want uint8, errno unix.Errno, ops ...shm.SubOp) {
+func (a *attacker) status(want abi.Status, errno unix.Errno, ops ...shm.SubOp) {
 	a.w.t.Helper()
 	a.look()
 	from := len(a.told)
@@ -108,14 +109,14 @@ func (a *attacker) status(want uint8, errno unix.Errno, ops ...shm.SubOp) {
 		a.w.t.Fatalf("%d statuses of %d operations", len(a.told)-from, len(ops))
 	}
 	for _, st := range a.told[from:] {
-		if st.Status != want && st.Status != shm.StatusDropped || st.Status == want && unix.Errno(st.Errno) != errno {
+		if st.Status != want && st.Status != abi.StatusDropped || st.Status == want && unix.Errno(st.Errno) != errno {
 			a.w.t.Errorf("status %d, %v; want %d, %v", st.Status, unix.Errno(st.Errno), want, errno)
 		}
 	}
 }
 
 // opWith is an operation on a key of the attacker's own making.
-func (a *attacker) opWith(kind uint8, cookie uint64, edit func(*shm.SubOp)) shm.SubOp {
+func (a *attacker) opWith(kind abi.OpKind, cookie uint64, edit func(*shm.SubOp)) shm.SubOp {
 	o := a.args(a.op(kind, cookie, 0), shm.AtomicEntry{CompareAdd: 1})
 	edit(&o)
 	return o
@@ -195,9 +196,9 @@ func (w *world) unharmed(g, p *opSide, cookie uint64, attack func()) {
 	msgs, told, back := len(p.msgs), len(g.told), len(g.back)
 	send := func() {
 		g.submit(shm.Sub{Len: 100})
-		add := g.args(g.op(shm.OpFetchAdd, cookie, 8), shm.AtomicEntry{CompareAdd: 1})
+		add := g.args(g.op(abi.OpFetchAdd, cookie, 8), shm.AtomicEntry{CompareAdd: 1})
 		add.Off = 16
-		g.submit(shm.Sub{Len: 10}, g.op(shm.OpWrite, cookie, 0), add)
+		g.submit(shm.Sub{Len: 10}, g.op(abi.OpWrite, cookie, 0), add)
 	}
 	send()
 	attack()
@@ -216,7 +217,7 @@ func (w *world) unharmed(g, p *opSide, cookie uint64, attack func()) {
 		w.t.Errorf("%d of 4 statuses of another client", n)
 	}
 	for _, st := range g.told[told:] {
-		if st.Status != shm.StatusSuccess {
+		if st.Status != abi.StatusSuccess {
 			w.t.Errorf("an operation of another client ended with %d", st.Status)
 		}
 	}
@@ -262,7 +263,7 @@ func ringAttacks() []attack {
 			a.word(lineEventHead).Store(1 << 40)
 			for range 300 { // the daemon looks when the ring seems to fill
 				a.nextID %= 250
-				a.submit(shm.Sub{}, a.op(shm.OpWrite, 5, 0))
+				a.submit(shm.Sub{}, a.op(abi.OpWrite, 5, 0))
 				if a.w.run(); a.cl.dead {
 					return
 				}

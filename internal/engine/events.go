@@ -34,7 +34,7 @@ func (e *Engine) putStatus(t *txMsg, o *txOp) {
 	if t.cl.dead || t.sock.closed {
 		return
 	}
-	*t.cl.ev.Reserve().Status() = shm.EventStatus{Kind: shm.EvStatus, Status: uint8(o.Status()), Sock: t.sock.handle,
+	*t.cl.ev.Reserve().Status() = shm.EventStatus{Kind: shm.EvStatus, Status: o.Status(), Sock: t.sock.handle,
 		Cell: t.cell.idx, Errno: uint32(o.Errno()), Token: o.Token, OpID: o.ID}
 	e.news(t.cl)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs/sim"
@@ -17,9 +18,9 @@ import (
 func TestExactOutcome(t *testing.T) {
 	points := []sim.PointKind{sim.BeforeWrite, sim.AfterWritePlaced, sim.BeforeReadSampled, sim.AfterReadSampled,
 		sim.BeforeAtomic, sim.AfterAtomic, sim.BeforeSendDelivered, sim.AfterSendDelivered, sim.BeforeCompletion}
-	kinds := map[string][]uint8{
-		"write": {shm.OpWrite}, "read": {shm.OpRead}, "add": {shm.OpFetchAdd}, "swap": {shm.OpCmpSwap},
-		"write, add": {shm.OpWrite, shm.OpFetchAdd}, "read, swap": {shm.OpRead, shm.OpCmpSwap},
+	kinds := map[string][]abi.OpKind{
+		"write": {abi.OpWrite}, "read": {abi.OpRead}, "add": {abi.OpFetchAdd}, "swap": {abi.OpCmpSwap},
+		"write, add": {abi.OpWrite, abi.OpFetchAdd}, "read, swap": {abi.OpRead, abi.OpCmpSwap},
 	}
 	saw := map[string]int{}
 	for name, ops := range kinds {
@@ -37,7 +38,7 @@ func TestExactOutcome(t *testing.T) {
 		}
 	}
 	for name := range kinds {
-		for _, s := range []int{int(shm.StatusSuccess), int(shm.StatusDropped)} {
+		for _, s := range []int{int(abi.StatusSuccess), int(abi.StatusDropped)} {
 			if saw[fmt.Sprint(name, s)] == 0 {
 				t.Errorf("no %s that was broken ended with status %d", name, s)
 			}
@@ -46,7 +47,7 @@ func TestExactOutcome(t *testing.T) {
 }
 
 // exactOutcome sends a plain message, one with the operations and a plain one.
-func exactOutcome(t *testing.T, kinds []uint8, point sim.PointKind, action sim.Action, skip int) (hit bool, status int) {
+func exactOutcome(t *testing.T, kinds []abi.OpKind, point sim.PointKind, action sim.Action, skip int) (hit bool, status int) {
 	w, a, b := opPair(t, 2)
 	r := b.expose(0, 64, rdmaop.RightRead|rdmaop.RightWrite|rdmaop.RightAtomic, a)
 	a.submit(shm.Sub{Len: 1})
@@ -64,9 +65,9 @@ func exactOutcome(t *testing.T, kinds []uint8, point sim.PointKind, action sim.A
 	var ops []shm.SubOp
 	for _, k := range kinds {
 		op := a.op(k, r.Cookie, 0)
-		if k == shm.OpFetchAdd || k == shm.OpCmpSwap {
+		if k == abi.OpFetchAdd || k == abi.OpCmpSwap {
 			op = a.args(op, shm.AtomicEntry{CompareAdd: 1, Swap: 2, SwapMask: ones})
-			if op.RemoteOff, op.Off = 8, 16; k == shm.OpFetchAdd {
+			if op.RemoteOff, op.Off = 8, 16; k == abi.OpFetchAdd {
 				op = a.args(op, shm.AtomicEntry{CompareAdd: 2})
 			}
 		}
@@ -95,14 +96,14 @@ func exactOutcome(t *testing.T, kinds []uint8, point sim.PointKind, action sim.A
 		t.Errorf("delivered %v, want %v", got, want)
 	case len(st) > 1 && st[0] != st[1]:
 		t.Errorf("statuses %v of one message", st)
-	case delivered && status != int(shm.StatusSuccess), !delivered && status != int(shm.StatusDropped):
+	case delivered && status != int(abi.StatusSuccess), !delivered && status != int(abi.StatusDropped):
 		t.Errorf("delivered %v, status %d", delivered, status)
 	case a.hwm() != uint64(len(kinds)) || len(a.back) != 4:
 		t.Errorf("HWM %d, %d ids back", a.hwm(), len(a.back))
 	}
 	for _, k := range kinds {
 		n := binary.NativeEndian.Uint64(b.mem[8:])
-		if k >= shm.OpFetchAdd && n != 2 && (n != 0 || delivered) {
+		if k >= abi.OpFetchAdd && n != 2 && (n != 0 || delivered) {
 			t.Errorf("delivered %v, the atomic left %d", delivered, n)
 		}
 	}

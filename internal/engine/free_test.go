@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/rdmaop"
@@ -17,7 +18,7 @@ func TestFreeWaits(t *testing.T) {
 	r := b.expose(0, 64, rdmaop.RightWrite, a)
 	own := a.must(&ipc.Register{Sock: a.sock, Buffer: a.buf, Len: 64, Access: uint32(rdmaop.RightRead)}).(*ipc.RegisterOK)
 	w.run()
-	a.submit(shm.Sub{}, a.op(shm.OpWrite, r.Cookie, 0))
+	a.submit(shm.Sub{}, a.op(abi.OpWrite, r.Cookie, 0))
 	a.submit(shm.Sub{Flags: shm.SubFromBuf, Buf: a.buf, Len: 100})
 	var order []string
 	steps := 0

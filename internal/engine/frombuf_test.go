@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/rdmaop"
@@ -33,7 +34,7 @@ func TestFromBuffer(t *testing.T) {
 			sub := shm.Sub{Flags: shm.SubFromBuf, Buf: big, Off: uint64(c.off), Len: c.n}
 			var ops []shm.SubOp
 			if c.op {
-				ops = append(ops, a.op(shm.OpWrite, r.Cookie, 0))
+				ops = append(ops, a.op(abi.OpWrite, r.Cookie, 0))
 			}
 			a.submit(sub, ops...)
 			if a.e.Turn(w.net.Now(), Wall(w.net.Now())); hosts == 2 {
@@ -65,7 +66,7 @@ func TestFromBufferBounds(t *testing.T) {
 		buf, n uint32
 		off    uint64
 	}{
-		{99, 1, 0}, {0, 1, 0}, {1, 1, size}, {1, 2, size - 1}, {1, size + 1, 0}, {1, 1, ones}, {1, 4096, ones - 100}, {1, shm.MaxMessage + 1, 0},
+		{99, 1, 0}, {0, 1, 0}, {1, 1, size}, {1, 2, size - 1}, {1, size + 1, 0}, {1, 1, ones}, {1, 4096, ones - 100}, {1, abi.MaxMessage + 1, 0},
 	} {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
 			w, a, b := opPair(t, 2)

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
@@ -98,19 +99,19 @@ func (x *fuzzer) step(what, where byte, v uint16) {
 		*x.entry.Sub() = shm.Sub{Kind: shm.KindSendOp, Sock: x.sock, MsgID: uint32(v % 256), Flags: where & shm.SubTwoOps}
 		x.publish()
 		x.opID++
-		x.op = x.opWith(where, x.opID)
+		x.op = x.opWith(abi.OpKind(where), x.opID)
 		x.publishOp()
 		if where&shm.SubTwoOps != 0 {
 			x.opID++
-			x.op = x.args(x.opWith(shm.OpFetchAdd, x.opID), shm.AtomicEntry{CompareAdd: n})
+			x.op = x.args(x.opWith(abi.OpFetchAdd, x.opID), shm.AtomicEntry{CompareAdd: n})
 			x.publishOp()
 		}
 	case 4: // the operation as it is, with one field changed
 		switch where % 10 {
 		case 0:
-			x.op.Op = uint8(v)
+			x.op.Op = abi.OpKind(v)
 		case 1:
-			x.op.Flags = v
+			x.op.Flags = abi.OpFlags(v)
 		case 2:
 			x.op.NSeg = v
 		case 3:
@@ -171,7 +172,7 @@ func (x *fuzzer) step(what, where byte, v uint16) {
 	}
 }
 
-func (x *fuzzer) opWith(kind uint8, id uint64) shm.SubOp {
+func (x *fuzzer) opWith(kind abi.OpKind, id uint64) shm.SubOp {
 	o := x.opSide.op(kind%5, x.keys[kind>>7], uint64(kind&8))
 	o.OpID, o.Token = id, id*10
 	return o

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
@@ -59,10 +60,10 @@ func TestGiveUpUnsent(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	add := a.args(a.op(shm.OpFetchAdd, 8, 0), shm.AtomicEntry{CompareAdd: 1})
+	add := a.args(a.op(abi.OpFetchAdd, 8, 0), shm.AtomicEntry{CompareAdd: 1})
 	stays := a.submit(shm.Sub{Len: 4})
-	one := a.submit(shm.Sub{Len: 4, GiveUp: 50}, a.op(shm.OpWrite, 7, 0))
-	both := a.submit(shm.Sub{GiveUp: 30}, a.op(shm.OpWrite, 7, 0), add)
+	one := a.submit(shm.Sub{Len: 4, GiveUp: 50}, a.op(abi.OpWrite, 7, 0))
+	both := a.submit(shm.Sub{GiveUp: 30}, a.op(abi.OpWrite, 7, 0), add)
 	plain := a.submit(shm.Sub{Len: 4, GiveUp: 40})
 	long := a.submit(shm.Sub{Len: 4, GiveUp: ^uint32(0)})
 	w.pass(29*ms, e)
@@ -70,7 +71,7 @@ func TestGiveUpUnsent(t *testing.T) {
 		t.Fatalf("after 29 ms: returned %v, %d statuses, %d notices", a.back, len(a.told), len(a.notes))
 	}
 	w.pass(32*ms, e)
-	dropped := int(shm.StatusDropped)
+	dropped := int(abi.StatusDropped)
 	if st := a.statuses(); !slices.Equal(st, []int{dropped, dropped, dropped}) || a.gaveUp() != 1 {
 		t.Errorf("statuses %v, %d given up", st, a.gaveUp())
 	}
@@ -96,13 +97,13 @@ func TestGiveUpSent(t *testing.T) {
 	w.run()
 	e := w.es[0] // the peer's daemon stands still
 	a.submit(shm.Sub{Len: 4, GiveUp: 20})
-	a.submit(shm.Sub{GiveUp: 20}, a.op(shm.OpWrite, r.Cookie, 0), a.args(a.op(shm.OpFetchAdd, r.Cookie, 8), shm.AtomicEntry{CompareAdd: 1}))
+	a.submit(shm.Sub{GiveUp: 20}, a.op(abi.OpWrite, r.Cookie, 0), a.args(a.op(abi.OpFetchAdd, r.Cookie, 8), shm.AtomicEntry{CompareAdd: 1}))
 	w.pass(19*ms, e)
 	if st := a.statuses(); !slices.Equal(st, []int{-1, -1}) || a.gaveUp() != 0 {
 		t.Fatalf("too early: %v", st)
 	}
 	w.pass(3*ms, e)
-	unknown := int(shm.StatusUnknown)
+	unknown := int(abi.StatusUnknown)
 	if st := a.statuses(); !slices.Equal(st, []int{unknown, unknown}) || a.gaveUp() != 1 {
 		t.Errorf("statuses %v, %d given up", st, a.gaveUp())
 	}
@@ -152,10 +153,10 @@ func TestGiveUpLocal(t *testing.T) {
 	send(100, 0)
 	send(10, 20) // at the head, refused
 	send(11, 0)
-	send(12, 20, a.op(shm.OpWrite, r.Cookie, 0)) // behind it: never began
+	send(12, 20, a.op(abi.OpWrite, r.Cookie, 0)) // behind it: never began
 	send(13, 0)
 	w.pass(30*ms, w.es[0])
-	if st := a.statuses(); !slices.Equal(st, []int{int(shm.StatusDropped)}) || a.gaveUp() != 1 || a.hwm() != 1 {
+	if st := a.statuses(); !slices.Equal(st, []int{int(abi.StatusDropped)}) || a.gaveUp() != 1 || a.hwm() != 1 {
 		t.Errorf("statuses %v, %d given up, HWM %d", st, a.gaveUp(), a.hwm())
 	}
 	b.look()
@@ -175,11 +176,11 @@ func TestGiveUpLocal(t *testing.T) {
 
 // TestSettlement: what each end of a message means for its operations.
 func TestSettlement(t *testing.T) {
-	type want struct{ queued, posted, local rdmaop.Status }
-	all := func(s rdmaop.Status) want { return want{s, s, s} }
+	type want struct{ queued, posted, local abi.Status }
+	all := func(s abi.Status) want { return want{s, s, s} }
 	const (
-		ok, remote, canceled   = rdmaop.StatusSuccess, rdmaop.StatusRemoteError, rdmaop.StatusCanceled
-		dropped, unknown, none = rdmaop.StatusDropped, rdmaop.StatusUnknown, rdmaop.Status(255)
+		ok, remote, canceled   = abi.StatusSuccess, abi.StatusRemoteError, abi.StatusCanceled
+		dropped, unknown, none = abi.StatusDropped, abi.StatusUnknown, abi.Status(255)
 	)
 	for _, c := range []struct {
 		o        conn.Outcome
@@ -210,7 +211,7 @@ func TestSettlement(t *testing.T) {
 					if i == bad {
 						w = c.bad
 					}
-					status := [3]rdmaop.Status{w.queued, w.posted, w.local}[path]
+					status := [3]abi.Status{w.queued, w.posted, w.local}[path]
 					if status == none {
 						continue
 					}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ipc"
@@ -61,9 +62,9 @@ func TestGrantTableShared(t *testing.T) {
 	}
 	r := good.expose(0, 64, rdmaop.RightWrite, peer)
 	w.run()
-	peer.submit(shm.Sub{}, peer.op(shm.OpWrite, r.Cookie, 0))
+	peer.submit(shm.Sub{}, peer.op(abi.OpWrite, r.Cookie, 0))
 	w.run()
-	if st := peer.statuses(); st[0] != int(shm.StatusSuccess) {
+	if st := peer.statuses(); st[0] != int(abi.StatusSuccess) {
 		t.Errorf("another user's region cannot be used: status %d, %+v", st[0], peer.told)
 	}
 	evil.at.Close()
@@ -180,9 +181,9 @@ func TestGrantRefusalsOfNothing(t *testing.T) {
 		w.es[0].sendCtl(p, m, n.Append(m.buf[:0]))
 	}
 	w.run()
-	a.submit(shm.Sub{}, a.op(shm.OpWrite, r.Cookie, 0))
+	a.submit(shm.Sub{}, a.op(abi.OpWrite, r.Cookie, 0))
 	w.run()
-	if n, _ := b.notGranted(); n != 0 || a.statuses()[0] != int(shm.StatusSuccess) || b.cl.acct.grants != 1 {
+	if n, _ := b.notGranted(); n != 0 || a.statuses()[0] != int(abi.StatusSuccess) || b.cl.acct.grants != 1 {
 		t.Errorf("told of %d, statuses %v, %d grants", n, a.statuses(), b.cl.acct.grants)
 	}
 	w.clean2(a, b)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/quota"
 	"github.com/rdsd/rdsd/internal/shm"
@@ -170,7 +171,7 @@ func (p *InProcess) hello(h *ipc.Hello) (ipc.Response, []int, error) {
 	}
 	p.cl = c
 	return &ipc.HelloOK{Version: ipc.Version, Instance: p.e.cfg.Instance, Params: params,
-		MaxSockets: uint32(p.e.cfg.MaxSockets), MaxBuffers: MaxBuffers, MaxMessage: shm.MaxMessage, MaxBytes: 1 << 40}, fds, nil
+		MaxSockets: uint32(p.e.cfg.MaxSockets), MaxBuffers: MaxBuffers, MaxMessage: abi.MaxMessage, MaxBytes: 1 << 40}, fds, nil
 }
 
 func (p *InProcess) later(r ipc.Request) (ipc.Response, error) {

@@ -3,6 +3,7 @@ package engine
 import (
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/rdmaop"
@@ -81,7 +82,7 @@ func TestReleaseWhileAway(t *testing.T) {
 				*e.Sub() = shm.Sub{Kind: shm.KindSendOp, Sock: sock[1][0], MsgID: 10 + id}
 			})
 			c[1].put(func(e *shm.Entry) {
-				*e.SubOp() = shm.SubOp{Op: shm.OpWrite, Flags: shm.OpNotify, NSeg: 1, Region: local, Len: 8, Cookie: reg.Cookie, OpID: uint64(id) + 1}
+				*e.SubOp() = shm.SubOp{Op: abi.OpWrite, Flags: abi.FlagNotify, NSeg: 1, Region: local, Len: 8, Cookie: reg.Cookie, OpID: uint64(id) + 1}
 			})
 			id++
 		}
@@ -93,7 +94,7 @@ func TestReleaseWhileAway(t *testing.T) {
 			if ev.Kind() != uint8(shm.EvStatus) {
 				continue
 			}
-			if st := ev.Status(); st.Status != shm.StatusRemoteError || st.Errno == 0 {
+			if st := ev.Status(); st.Status != abi.StatusRemoteError || st.Errno == 0 {
 				t.Fatalf("step %d: operation %d has the status %d, errno %d, want an errno of its own daemon", step, st.OpID, st.Status, st.Errno)
 			}
 			statuses++

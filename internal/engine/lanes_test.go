@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
@@ -195,7 +196,7 @@ func TestRevokeAcrossLanes(t *testing.T) {
 						*e.Sub() = shm.Sub{Kind: shm.KindSendOp, Sock: sock[1][lane], Slot: lane, MsgID: 10 + id}
 					})
 					c[1].put(func(e *shm.Entry) {
-						*e.SubOp() = shm.SubOp{Op: shm.OpWrite, Flags: shm.OpNotify, NSeg: 1, Region: local, Len: n,
+						*e.SubOp() = shm.SubOp{Op: abi.OpWrite, Flags: abi.FlagNotify, NSeg: 1, Region: local, Len: n,
 							Cookie: reg.Cookie, OpID: uint64(id/2) + 1}
 					})
 					id++
@@ -223,7 +224,7 @@ func TestRevokeAcrossLanes(t *testing.T) {
 			}
 			for range 4 {
 				for _, ev := range c[1].events() {
-					if ev.Kind() == uint8(shm.EvStatus) && ev.Status().Status == shm.StatusSuccess {
+					if ev.Kind() == uint8(shm.EvStatus) && ev.Status().Status == abi.StatusSuccess {
 						done++
 					} else if ev.Kind() == uint8(shm.EvStatus) {
 						refused++

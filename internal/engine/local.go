@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/binary"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
@@ -316,7 +317,7 @@ func (e *Engine) copyOp(o *txOp, r *region, max int) int {
 		n := min(uint64(s.Len)-in, uint64(max-total))
 		loc := o.bufs[i].mem[s.Addr+in:][:n]
 		rem := remote[o.RemoteOff+done:][:n]
-		if o.Kind == rdmaop.Write {
+		if o.Kind == abi.OpWrite {
 			copy(rem, loc)
 		} else {
 			copy(loc, rem)

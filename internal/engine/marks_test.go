@@ -3,6 +3,7 @@ package engine
 import (
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -34,7 +35,7 @@ func (f *flood) fill() {
 		}
 		f.nextID = f.ids[0]
 		f.ids = f.ids[1:]
-		f.submit(shm.Sub{}, f.op(shm.OpWrite, 5, 0))
+		f.submit(shm.Sub{}, f.op(abi.OpWrite, 5, 0))
 		f.sent++
 	}
 }
@@ -88,7 +89,7 @@ func TestMarkBesideFlood(t *testing.T) {
 
 	// The other socket: one operation without a status.
 	f.seg.WantCell(1).StoreArmed(1)
-	op := f.op(shm.OpWrite, 5, 0)
+	op := f.op(abi.OpWrite, 5, 0)
 	op.Flags, op.OpID = 0, 1
 	f.put(func(e *shm.Entry) {
 		*e.Sub() = shm.Sub{Kind: shm.KindSendOp, Sock: quiet, Slot: 1, MsgID: f.cl.params.MaxMsgs - 1}

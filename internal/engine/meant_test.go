@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/rdmaop"
@@ -40,7 +41,7 @@ func TestOperationMeansOwner(t *testing.T) {
 					}
 					w.run()
 					copy(a.mem, "operated")
-					a.submit(shm.Sub{Len: size}, a.op(shm.OpWrite, r.Cookie, 0))
+					a.submit(shm.Sub{Len: size}, a.op(abi.OpWrite, r.Cookie, 0))
 					if refused {
 						w.run()
 						if string(b.mem[:8]) != "operated" || a.statuses()[0] != -1 {
@@ -54,9 +55,9 @@ func TestOperationMeansOwner(t *testing.T) {
 						t.Errorf("the port's next owner got %+v", x.msgs)
 					}
 					// On one host the key has ended before the operation begins.
-					want := int(shm.StatusDropped)
+					want := int(abi.StatusDropped)
 					if hosts == 1 && !refused {
-						want = int(shm.StatusRemoteError)
+						want = int(abi.StatusRemoteError)
 					}
 					if st := a.statuses(); st[0] != want || a.hwm() != 1 || len(a.back) != sent {
 						t.Errorf("status %d, want %d; HWM %d, %d ids back", st[0], want, a.hwm(), len(a.back))
@@ -76,11 +77,11 @@ func TestOperationElsewhere(t *testing.T) {
 		y := w.opSide(hosts-1, 21)
 		r := y.expose(0, 64, rdmaop.RightWrite, a)
 		w.run()
-		a.submit(shm.Sub{Len: 4}, a.op(shm.OpWrite, r.Cookie, 0))
+		a.submit(shm.Sub{Len: 4}, a.op(abi.OpWrite, r.Cookie, 0))
 		x := w.successor(b)
 		w.run()
 		x.look()
-		if st := a.statuses(); st[0] != int(shm.StatusSuccess) || len(x.msgs) != 1 {
+		if st := a.statuses(); st[0] != int(abi.StatusSuccess) || len(x.msgs) != 1 {
 			t.Errorf("%d hosts: status %d, %d messages", hosts, st[0], len(x.msgs))
 		}
 		w.clean(a.raw, b.raw, x.raw, y.raw)
@@ -180,15 +181,15 @@ func TestNamed(t *testing.T) {
 		inc := b.cl.socks[b.sock].inc
 		a.submit(shm.Sub{Len: 1, DstInc: inc})
 		a.submit(shm.Sub{Len: 2, DstInc: inc + 1})
-		a.submit(shm.Sub{Len: 3, DstInc: inc}, a.op(shm.OpWrite, r.Cookie, 0))
-		a.submit(shm.Sub{Len: 4, DstInc: inc + 1}, a.op(shm.OpWrite, r.Cookie, 0))
+		a.submit(shm.Sub{Len: 3, DstInc: inc}, a.op(abi.OpWrite, r.Cookie, 0))
+		a.submit(shm.Sub{Len: 4, DstInc: inc + 1}, a.op(abi.OpWrite, r.Cookie, 0))
 		w.run()
 		b.look()
 		st := a.statuses()
 		if len(b.msgs) != 2 || b.msgs[0].Len != 1 || b.msgs[1].Len != 3 || a.noSocket() != 1 {
 			t.Errorf("%d hosts: delivered %+v, %d told", hosts, b.msgs, a.noSocket())
 		}
-		if st[0] != int(shm.StatusSuccess) || st[1] != int(shm.StatusRemoteError) || a.told[0].Errno+a.told[1].Errno != uint32(unix.EINVAL) {
+		if st[0] != int(abi.StatusSuccess) || st[1] != int(abi.StatusRemoteError) || a.told[0].Errno+a.told[1].Errno != uint32(unix.EINVAL) {
 			t.Errorf("%d hosts: statuses %v, %+v", hosts, st, a.told)
 		}
 		x := w.successor(b)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/ipc"
@@ -40,15 +41,15 @@ func TestUseOnceTold(t *testing.T) {
 			a.open(a.sock, 1, 0, b.e.addrs.all[0].addr, 21)
 			r := b.expose(0, 64, rdmaop.RightWrite|rdmaop.UseOnce, a)
 			w.run()
-			op := a.op(shm.OpWrite, r.Cookie, 0)
+			op := a.op(abi.OpWrite, r.Cookie, 0)
 			if c.silent {
-				op.Flags |= shm.OpSilent
+				op.Flags |= abi.FlagSilent
 			}
 			a.submit(shm.Sub{Slot: uint32(c.port - 20)}, op)
 			w.run()
-			a.submit(shm.Sub{}, a.op(shm.OpWrite, r.Cookie, 0))
+			a.submit(shm.Sub{}, a.op(abi.OpWrite, r.Cookie, 0))
 			w.run()
-			if st := a.statuses(); st[0] != 0 || st[1] != int(shm.StatusRemoteError) || a.told[1].Errno != uint32(unix.EINVAL) {
+			if st := a.statuses(); st[0] != 0 || st[1] != int(abi.StatusRemoteError) || a.told[1].Errno != uint32(unix.EINVAL) {
 				t.Errorf("%d hosts, %s: statuses %v", hosts, c.name, st)
 			}
 			if err := b.release(r.Region); !errors.Is(err, c.want) {
@@ -68,7 +69,7 @@ func TestUseOnceEnding(t *testing.T) {
 	w, a, b := opPair(t, 2)
 	r := b.expose(0, 64, rdmaop.RightWrite|rdmaop.UseOnce, a)
 	w.run()
-	a.submit(shm.Sub{}, a.op(shm.OpWrite, r.Cookie, 0))
+	a.submit(shm.Sub{}, a.op(abi.OpWrite, r.Cookie, 0))
 	for b.e.keys.by[r.Region] != nil && !b.e.keys.by[r.Region].ended {
 		w.pass(1000, w.es...)
 	}
@@ -90,7 +91,7 @@ func TestUseOnceCrossed(t *testing.T) {
 	r := b.expose(0, 64, rdmaop.RightWrite|rdmaop.UseOnce, a)
 	w.run()
 	// The second grant is on its way when the key is used.
-	a.submit(shm.Sub{}, a.op(shm.OpWrite, r.Cookie, 0))
+	a.submit(shm.Sub{}, a.op(abi.OpWrite, r.Cookie, 0))
 	b.must(&ipc.Expose{Region: r.Region, Addr: a.e.addrs.all[0].addr, Port: 11})
 	b.e.Turn(w.net.Now(), Wall(w.net.Now()))
 	received := a.e.peers.all[0].c.Stats().RecvFrames
@@ -98,18 +99,18 @@ func TestUseOnceCrossed(t *testing.T) {
 		a.e.Turn(w.net.Now(), Wall(w.net.Now()))
 		w.net.Step()
 	}
-	if g := a.e.peers.all[0].grants; g.Retired(r.Region) || g.Check(&rdmaop.Op{Kind: rdmaop.Write, Cookie: r.Cookie, Len: 8}, 10) == 0 {
+	if g := a.e.peers.all[0].grants; g.Retired(r.Region) || g.Check(&rdmaop.Op{Kind: abi.OpWrite, Cookie: r.Cookie, Len: 8}, 10) == 0 {
 		t.Fatal("not used when the grant arrived")
 	}
 	a.put(func(e *shm.Entry) { *e.Sub() = shm.Sub{Kind: shm.KindSendOp, Sock: second, Slot: 1, MsgID: 77} })
 	a.put(func(e *shm.Entry) {
-		op := a.op(shm.OpWrite, r.Cookie, 8)
+		op := a.op(abi.OpWrite, r.Cookie, 8)
 		op.OpID = 1
 		*e.SubOp() = op
 	})
 	w.run()
 	a.look()
-	if len(a.told) != 2 || a.told[0].Status+a.told[1].Status != shm.StatusRemoteError {
+	if len(a.told) != 2 || a.told[0].Status+a.told[1].Status != abi.StatusRemoteError {
 		t.Errorf("statuses %+v", a.told)
 	}
 	for _, st := range a.told {
@@ -132,10 +133,10 @@ func TestReleased(t *testing.T) {
 		}
 		again := b.expose(0, 64, rdmaop.RightWrite, a)
 		w.run()
-		a.submit(shm.Sub{}, a.op(shm.OpWrite, r.Cookie, 0))
-		a.submit(shm.Sub{}, a.op(shm.OpWrite, again.Cookie, 0))
+		a.submit(shm.Sub{}, a.op(abi.OpWrite, r.Cookie, 0))
+		a.submit(shm.Sub{}, a.op(abi.OpWrite, again.Cookie, 0))
 		w.run()
-		if st := a.statuses(); st[0] != int(shm.StatusRemoteError) || st[1] != 0 || again.Cookie == r.Cookie {
+		if st := a.statuses(); st[0] != int(abi.StatusRemoteError) || st[1] != 0 || again.Cookie == r.Cookie {
 			t.Errorf("%d hosts: statuses %v, cookies %#x and %#x", hosts, st, r.Cookie, again.Cookie)
 		}
 		w.clean2(a, b)
@@ -166,10 +167,10 @@ func TestUseOnceOneHost(t *testing.T) {
 		t.Errorf("told of %d", n)
 	}
 	c.look()
-	a.submit(shm.Sub{}, a.op(shm.OpWrite, r.Cookie, 0))
-	c.submit(shm.Sub{}, c.op(shm.OpWrite, r.Cookie, 0))
+	a.submit(shm.Sub{}, a.op(abi.OpWrite, r.Cookie, 0))
+	c.submit(shm.Sub{}, c.op(abi.OpWrite, r.Cookie, 0))
 	w.run()
-	if st := a.statuses(); st[0] != int(shm.StatusSuccess) || c.statuses()[0] != int(shm.StatusRemoteError) || len(c.msgs) != 0 {
+	if st := a.statuses(); st[0] != int(abi.StatusSuccess) || c.statuses()[0] != int(abi.StatusRemoteError) || len(c.msgs) != 0 {
 		t.Errorf("statuses %v and %v, %d messages with the cookie", st, c.statuses(), len(c.msgs))
 	}
 	w.clean(a.raw, b.raw, c.raw)
@@ -217,7 +218,7 @@ func TestTakenOnTwoLanes(t *testing.T) {
 	grant, revoke := g.Append(nil), (&wire.Revoke{RKey: rkey, Lanes: 2}).Append(nil)
 	h := lane[0].remote
 	usable := func() bool {
-		return h.grants.Check(&rdmaop.Op{Kind: rdmaop.Write, Cookie: rkey, Len: 8}, 10) == 0
+		return h.grants.Check(&rdmaop.Op{Kind: abi.OpWrite, Cookie: rkey, Len: 8}, 10) == 0
 	}
 	e.Internal(rcOf(lane[0]), wire.TypeGrant, grant)
 	if !usable() {
@@ -255,7 +256,7 @@ func TestUseOnceRefused(t *testing.T) {
 			a.submit(shm.Sub{Len: 2000})
 			w.run()
 			copy(a.mem, "operated")
-			a.submit(shm.Sub{Len: 4}, a.op(shm.OpWrite, r.Cookie, 0))
+			a.submit(shm.Sub{Len: 4}, a.op(abi.OpWrite, r.Cookie, 0))
 			w.run()
 			if string(b.mem[:8]) != "operated" || a.statuses()[0] != -1 {
 				t.Fatalf("%d hosts: memory %q, status %d", hosts, b.mem[:8], a.statuses()[0])
@@ -300,12 +301,12 @@ func TestUseOnceRestartWaiting(t *testing.T) {
 	}
 	before := p.c.Stats().ConnReset
 	x.open(x.sock, 0, 0, hostAddr(0), 20)
-	x.submit(shm.Sub{Len: 4}, x.op(shm.OpWrite, r.Cookie, 0))
+	x.submit(shm.Sub{Len: 4}, x.op(abi.OpWrite, r.Cookie, 0))
 	for range 20 {
 		w.run()
 	}
 	st := x.statuses()
-	if st[0] != int(shm.StatusRemoteError) || x.told[0].Errno != uint32(unix.EINVAL) || p.c.Stats().ConnReset != before {
+	if st[0] != int(abi.StatusRemoteError) || x.told[0].Errno != uint32(unix.EINVAL) || p.c.Stats().ConnReset != before {
 		t.Errorf("statuses %v, %+v, the connection broke off %d times", st, x.told, p.c.Stats().ConnReset-before)
 	}
 	if n, ports := a.notGranted(); n != 1 || ports[0] != 11 {
@@ -360,9 +361,9 @@ func TestUseOnceOfAnother(t *testing.T) {
 		t.Fatalf("verdict %v", v)
 	}
 	w.run()
-	a.submit(shm.Sub{}, a.op(shm.OpWrite, r.Cookie, 0))
+	a.submit(shm.Sub{}, a.op(abi.OpWrite, r.Cookie, 0))
 	w.run()
-	if st := a.statuses(); st[0] != int(shm.StatusSuccess) {
+	if st := a.statuses(); st[0] != int(abi.StatusSuccess) {
 		t.Errorf("the host that it was granted to: status %d", st[0])
 	}
 	if err := b.release(r.Region); !errors.Is(err, unix.EINVAL) {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/barrier"
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/mutant"
@@ -40,7 +41,7 @@ func (e *Engine) submitOps(t *txMsg, d *shm.Sub, ods []shm.SubOp) bool {
 		o := e.pools.ops.Get()
 		o.Reset()
 		o.ID, o.Token, o.Cookie, o.RemoteOff, o.Len = od.OpID, od.Token, od.Cookie, od.RemoteOff, od.Len
-		o.Kind, o.Flags = rdmaop.Kind(od.Op), rdmaop.Flags(od.Flags)
+		o.Kind, o.Flags = od.Op, od.Flags
 		if err := t.cell.mark.Issue(&o.place, o.ID); err != nil {
 			e.opTrace(t, err)
 		}
@@ -51,7 +52,7 @@ func (e *Engine) submitOps(t *txMsg, d *shm.Sub, ods []shm.SubOp) bool {
 		e.opBegun(t.cl)
 		e.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvQueue})
 		e.countOp(o)
-		silent = silent && od.Flags&shm.OpSilent != 0
+		silent = silent && od.Flags&abi.FlagSilent != 0
 	}
 	t.m.Silent = silent
 	t.m.Op = &t.opv[0].Op
@@ -69,10 +70,10 @@ func (e *Engine) submitOps(t *txMsg, d *shm.Sub, ods []shm.SubOp) bool {
 func (e *Engine) countOp(o *txOp) {
 	e.st.C[stats.SendRDMA]++
 	switch o.Kind {
-	case rdmaop.Write:
+	case abi.OpWrite:
 		e.st.C[stats.RDMAWrites]++
 		e.st.C[stats.SendRDMABytes] += o.Len
-	case rdmaop.Read:
+	case abi.OpRead:
 		e.st.C[stats.RDMAReads]++
 		e.st.C[stats.RecvRDMABytes] += o.Len
 	}
@@ -91,7 +92,7 @@ func (e *Engine) checkOp(t *txMsg, i int, d *shm.SubOp) unix.Errno {
 	if t.m.DestCookie != 0 {
 		return unix.EINVAL // its key and the cookie would need more room than a header has
 	}
-	if d.Len > shm.MaxRDMA && !mutant.On(mutant.LengthUnbounded) {
+	if d.Len > abi.MaxRDMA && !mutant.On(mutant.LengthUnbounded) {
 		return unix.EMSGSIZE // nobody is to wait so long for one operation
 	}
 	if errno := e.localSegments(t, o, d); errno != 0 {
@@ -162,7 +163,7 @@ func (e *Engine) localSegments(t *txMsg, o *txOp, d *shm.SubOp) unix.Errno {
 			return unix.EINVAL
 		}
 	}
-	if d.NSeg == 0 || d.NSeg > shm.SegListMax {
+	if d.NSeg == 0 || d.NSeg > abi.MaxSegs {
 		return unix.EINVAL
 	}
 	if d.NSeg == 1 {
@@ -324,18 +325,18 @@ func (t *txMsg) settlement(op *txOp, o conn.Outcome) (ev rdmaop.Event) {
 	return ev
 }
 
-func (e *Engine) countStatus(s rdmaop.Status, o conn.Outcome) {
+func (e *Engine) countStatus(s abi.Status, o conn.Outcome) {
 	c := stats.OpFailed
 	switch {
 	case o == conn.OpRefused:
 		c = stats.OpRefused
-	case s == rdmaop.StatusSuccess:
+	case s == abi.StatusSuccess:
 		c = stats.OpSuccess
-	case s == rdmaop.StatusCanceled:
+	case s == abi.StatusCanceled:
 		c = stats.OpCanceled
-	case s == rdmaop.StatusDropped:
+	case s == abi.StatusDropped:
 		c = stats.OpDropped
-	case s == rdmaop.StatusUnknown:
+	case s == abi.StatusUnknown:
 		c = stats.OpUnknown
 	}
 	e.st.C[c]++

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/rdmaop"
@@ -62,8 +63,8 @@ func (s *opSide) expose(off, n uint64, rights rdmaop.Rights, to *opSide) *ipc.Re
 }
 
 // op is an operation on the first 8 bytes of this side's buffer.
-func (s *opSide) op(kind uint8, cookie, off uint64) shm.SubOp {
-	return shm.SubOp{Op: kind, Flags: shm.OpNotify, NSeg: 1, Region: s.buf, Off: 0, Len: 8, Cookie: cookie, RemoteOff: off}
+func (s *opSide) op(kind abi.OpKind, cookie, off uint64) shm.SubOp {
+	return shm.SubOp{Op: kind, Flags: abi.FlagNotify, NSeg: 1, Region: s.buf, Off: 0, Len: 8, Cookie: cookie, RemoteOff: off}
 }
 
 // args puts the operands of an atomic into the send arena.
@@ -156,20 +157,20 @@ func TestAtomics(t *testing.T) {
 		w.run()
 		word := b.mem[64+8:]
 		for i, c := range []struct {
-			kind      uint8
+			kind      abi.OpKind
 			args      shm.AtomicEntry
 			old, want uint64
 		}{
-			{shm.OpFetchAdd, shm.AtomicEntry{CompareAdd: 5}, 37, 42},
-			{shm.OpFetchAdd, shm.AtomicEntry{CompareAdd: 1, CompareMask: 1 << 31}, 1<<40 | 1<<32 - 1, 1 << 40},
-			{shm.OpCmpSwap, shm.AtomicEntry{CompareAdd: 7, Swap: 9, CompareMask: ones, SwapMask: ones}, 7, 9},
-			{shm.OpCmpSwap, shm.AtomicEntry{CompareAdd: 7, Swap: 9, CompareMask: ones, SwapMask: ones}, 8, 8},
-			{shm.OpCmpSwap, shm.AtomicEntry{CompareAdd: 0xff07, Swap: 9, CompareMask: 0xff, SwapMask: 0xff}, 0xab07, 0xab09},
+			{abi.OpFetchAdd, shm.AtomicEntry{CompareAdd: 5}, 37, 42},
+			{abi.OpFetchAdd, shm.AtomicEntry{CompareAdd: 1, CompareMask: 1 << 31}, 1<<40 | 1<<32 - 1, 1 << 40},
+			{abi.OpCmpSwap, shm.AtomicEntry{CompareAdd: 7, Swap: 9, CompareMask: ones, SwapMask: ones}, 7, 9},
+			{abi.OpCmpSwap, shm.AtomicEntry{CompareAdd: 7, Swap: 9, CompareMask: ones, SwapMask: ones}, 8, 8},
+			{abi.OpCmpSwap, shm.AtomicEntry{CompareAdd: 0xff07, Swap: 9, CompareMask: 0xff, SwapMask: 0xff}, 0xab07, 0xab09},
 		} {
 			binary.NativeEndian.PutUint64(word, c.old)
 			a.submit(shm.Sub{}, a.args(a.op(c.kind, r.Cookie, 8), c.args))
 			w.run()
-			if st := a.statuses(); st[i] != int(shm.StatusSuccess) || a.hwm() != uint64(i+1) {
+			if st := a.statuses(); st[i] != int(abi.StatusSuccess) || a.hwm() != uint64(i+1) {
 				t.Errorf("%d hosts, case %d: status %d, HWM %d", hosts, i, st[i], a.hwm())
 			}
 			got, old := binary.NativeEndian.Uint64(word), binary.NativeEndian.Uint64(a.mem)
@@ -195,8 +196,8 @@ func TestOpsRefused(t *testing.T) {
 		odd := b.expose(132, 64, all, a)
 		w.run()
 		plus := func(o shm.SubOp) shm.SubOp { return a.args(o, shm.AtomicEntry{CompareAdd: 1}) }
-		add := plus(a.op(shm.OpFetchAdd, good.Cookie, 0))
-		write := a.op(shm.OpWrite, good.Cookie, 8)
+		add := plus(a.op(abi.OpFetchAdd, good.Cookie, 0))
+		write := a.op(abi.OpWrite, good.Cookie, 8)
 		with := func(o shm.SubOp, f func(*shm.SubOp)) shm.SubOp { f(&o); return o }
 		cases := []struct {
 			name string
@@ -204,11 +205,11 @@ func TestOpsRefused(t *testing.T) {
 			bad  int
 			want unix.Errno
 		}{
-			{"no atomic right", []shm.SubOp{plus(a.op(shm.OpFetchAdd, plain.Cookie, 0))}, 0, unix.EACCES},
-			{"unknown key", []shm.SubOp{plus(a.op(shm.OpCmpSwap, 0x77, 0))}, 0, unix.EINVAL},
-			{"beyond the region", []shm.SubOp{plus(a.op(shm.OpFetchAdd, good.Cookie, 64))}, 0, unix.ERANGE},
-			{"remote unaligned", []shm.SubOp{plus(a.op(shm.OpFetchAdd, good.Cookie, 4))}, 0, unix.EINVAL},
-			{"region unaligned", []shm.SubOp{plus(a.op(shm.OpFetchAdd, odd.Cookie, 0))}, 0, unix.EINVAL},
+			{"no atomic right", []shm.SubOp{plus(a.op(abi.OpFetchAdd, plain.Cookie, 0))}, 0, unix.EACCES},
+			{"unknown key", []shm.SubOp{plus(a.op(abi.OpCmpSwap, 0x77, 0))}, 0, unix.EINVAL},
+			{"beyond the region", []shm.SubOp{plus(a.op(abi.OpFetchAdd, good.Cookie, 64))}, 0, unix.ERANGE},
+			{"remote unaligned", []shm.SubOp{plus(a.op(abi.OpFetchAdd, good.Cookie, 4))}, 0, unix.EINVAL},
+			{"region unaligned", []shm.SubOp{plus(a.op(abi.OpFetchAdd, odd.Cookie, 0))}, 0, unix.EINVAL},
 			{"local unaligned", []shm.SubOp{with(add, func(o *shm.SubOp) { o.Off = 4 })}, 0, unix.EFAULT},
 			{"16 bytes", []shm.SubOp{with(add, func(o *shm.SubOp) { o.Len = 16 })}, 0, unix.EINVAL},
 			{"two segments", []shm.SubOp{with(add, func(o *shm.SubOp) { o.NSeg = 2 })}, 0, unix.EINVAL},
@@ -216,7 +217,7 @@ func TestOpsRefused(t *testing.T) {
 			{"operands over the window's end", []shm.SubOp{with(add, func(o *shm.SubOp) { o.SegChunk = shm.WindowSize / shm.Unit })}, 0, unix.EFAULT},
 			{"no such kind", []shm.SubOp{with(write, func(o *shm.SubOp) { o.Op = 9 })}, 0, unix.EINVAL},
 			{"no such buffer", []shm.SubOp{with(add, func(o *shm.SubOp) { o.Region = 99 })}, 0, unix.EFAULT},
-			{"the second has no right", []shm.SubOp{write, plus(a.op(shm.OpFetchAdd, plain.Cookie, 0))}, 1, unix.EACCES},
+			{"the second has no right", []shm.SubOp{write, plus(a.op(abi.OpFetchAdd, plain.Cookie, 0))}, 1, unix.EACCES},
 			{"the first has no key", []shm.SubOp{with(write, func(o *shm.SubOp) { o.Cookie = 5 }), add}, 0, unix.EINVAL},
 			{"an atomic first", []shm.SubOp{add, write}, 0, unix.EINVAL},
 			{"two writes", []shm.SubOp{write, write}, 1, unix.EINVAL},
@@ -234,9 +235,9 @@ func TestOpsRefused(t *testing.T) {
 			}
 			for _, st := range told {
 				i := int(st.OpID - (a.opID - uint64(len(c.ops)) + 1))
-				status, errno := shm.StatusDropped, unix.Errno(0)
+				status, errno := abi.StatusDropped, unix.Errno(0)
 				if i == c.bad {
-					status, errno = shm.StatusRemoteError, c.want
+					status, errno = abi.StatusRemoteError, c.want
 				}
 				if st.Status != status || unix.Errno(st.Errno) != errno {
 					t.Errorf("%d hosts, %s: operation %d: status %d, %v; want %d, %v", hosts, c.name, i, st.Status, unix.Errno(st.Errno), status, errno)
@@ -258,11 +259,11 @@ func TestTwoOps(t *testing.T) {
 		all := rdmaop.RightRead | rdmaop.RightWrite | rdmaop.RightAtomic
 		data, flag := b.expose(0, 64, all, a), b.expose(64, 64, all, a)
 		w.run()
-		for i, kind := range []uint8{shm.OpWrite, shm.OpRead} {
+		for i, kind := range []abi.OpKind{abi.OpWrite, abi.OpRead} {
 			copy(a.mem, "from a!!")
 			copy(b.mem, "from b!!")
 			binary.NativeEndian.PutUint64(b.mem[64:], 5)
-			add := a.args(a.op(shm.OpFetchAdd, flag.Cookie, 0), shm.AtomicEntry{CompareAdd: 2})
+			add := a.args(a.op(abi.OpFetchAdd, flag.Cookie, 0), shm.AtomicEntry{CompareAdd: 2})
 			add.Off = 16
 			if i == 1 { // both on one region
 				add.Cookie, add.RemoteOff = data.Cookie, 8
@@ -275,7 +276,7 @@ func TestTwoOps(t *testing.T) {
 				t.Errorf("%d hosts, kind %d: statuses %v, HWM %d", hosts, kind, got, a.hwm())
 			}
 			want := "from a!!"
-			if kind == shm.OpRead {
+			if kind == abi.OpRead {
 				want = "from b!!"
 			}
 			at := 64 - 56*i
@@ -298,9 +299,9 @@ func TestSilent(t *testing.T) {
 		w, a, b := opPair(t, hosts)
 		r := b.expose(0, 64, rdmaop.RightWrite|rdmaop.RightAtomic, a)
 		w.run()
-		silent := func(o shm.SubOp) shm.SubOp { o.Flags |= shm.OpSilent | shm.OpFence; return o }
-		write := a.op(shm.OpWrite, r.Cookie, 0)
-		add := a.args(a.op(shm.OpFetchAdd, r.Cookie, 8), shm.AtomicEntry{CompareAdd: 1})
+		silent := func(o shm.SubOp) shm.SubOp { o.Flags |= abi.FlagSilent | abi.FlagFence; return o }
+		write := a.op(abi.OpWrite, r.Cookie, 0)
+		add := a.args(a.op(abi.OpFetchAdd, r.Cookie, 8), shm.AtomicEntry{CompareAdd: 1})
 		want := 0
 		for _, c := range []struct {
 			name  string
@@ -339,11 +340,11 @@ func TestCancelStatus(t *testing.T) {
 	r := b.expose(0, 64, rdmaop.RightRead|rdmaop.RightAtomic, a)
 	a.submit(shm.Sub{})
 	w.run()
-	a.submit(shm.Sub{}, a.op(shm.OpRead, r.Cookie, 0), a.args(a.op(shm.OpFetchAdd, r.Cookie, 8), shm.AtomicEntry{CompareAdd: 1}))
+	a.submit(shm.Sub{}, a.op(abi.OpRead, r.Cookie, 0), a.args(a.op(abi.OpFetchAdd, r.Cookie, 8), shm.AtomicEntry{CompareAdd: 1}))
 	a.e.Turn(w.net.Now(), Wall(w.net.Now()))
 	a.put(func(e *shm.Entry) { *e.Sub() = shm.Sub{Kind: shm.KindCancel, Sock: a.sock} })
 	a.e.Turn(w.net.Now(), Wall(w.net.Now()))
-	canceled := int(shm.StatusCanceled)
+	canceled := int(abi.StatusCanceled)
 	if st := a.statuses(); !slices.Equal(st, []int{canceled, canceled}) || a.hwm() != 0 || len(a.back) != 1 {
 		t.Errorf("at once: statuses %v, HWM %d, returned %v", st, a.hwm(), a.back)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
@@ -193,7 +194,7 @@ func TestOperationQuota(t *testing.T) {
 	for round := range 2 {
 		for i, s := range []*opSide{a, b, other} {
 			for range 4 {
-				s.submit(shm.Sub{}, s.op(shm.OpWrite, grants[i].Cookie, 0))
+				s.submit(shm.Sub{}, s.op(abi.OpWrite, grants[i].Cookie, 0))
 			}
 		}
 		w.es[0].Turn(w.net.Now(), Wall(w.net.Now())) // takes all in before it runs any
@@ -203,9 +204,9 @@ func TestOperationQuota(t *testing.T) {
 			s.statuses()
 			for _, st := range s.told[4*round:] {
 				switch {
-				case st.Status == uint8(rdmaop.StatusSuccess):
+				case st.Status == abi.StatusSuccess:
 					ok++
-				case st.Status == uint8(rdmaop.StatusRemoteError) && unix.Errno(st.Errno) == unix.ENOBUFS:
+				case st.Status == abi.StatusRemoteError && unix.Errno(st.Errno) == unix.ENOBUFS:
 					refused++
 				default:
 					t.Errorf("status %+v", st)
@@ -216,7 +217,7 @@ func TestOperationQuota(t *testing.T) {
 			t.Errorf("round %d: %d done, %d refused, want 5 and 3", round, ok, refused)
 		}
 		for i, st := range other.statuses() {
-			if st != int(rdmaop.StatusSuccess) {
+			if st != int(abi.StatusSuccess) {
 				t.Errorf("another user's operation %d: status %d", i+1, st)
 			}
 		}
@@ -229,13 +230,13 @@ func TestOperationQuota(t *testing.T) {
 
 // TestTwoOperationsQuota: a message with two operations needs room for both.
 func TestTwoOperationsQuota(t *testing.T) {
-	for quota, want := range map[uint64]rdmaop.Status{1: rdmaop.StatusRemoteError, 2: rdmaop.StatusSuccess} {
+	for quota, want := range map[uint64]abi.Status{1: abi.StatusRemoteError, 2: abi.StatusSuccess} {
 		w := quotaWorld(t, 1, func(q *config.Quota) { q[config.Operations] = quota })
 		r := w.as(1000)
 		a, b := opSideOf(r, 10), opSideOf(w.as(0), 20)
 		a.open(a.sock, 0, 0, hostAddr(0), 20)
 		g := b.expose(0, 4096, rdmaop.RightRead|rdmaop.RightWrite|rdmaop.RightAtomic, a)
-		a.submit(shm.Sub{}, a.op(shm.OpWrite, g.Cookie, 0), a.args(a.op(shm.OpFetchAdd, g.Cookie, 0), shm.AtomicEntry{CompareAdd: 1}))
+		a.submit(shm.Sub{}, a.op(abi.OpWrite, g.Cookie, 0), a.args(a.op(abi.OpFetchAdd, g.Cookie, 0), shm.AtomicEntry{CompareAdd: 1}))
 		w.run()
 		if st := a.statuses(); st[0] != int(want) {
 			t.Errorf("quota %d: statuses %v, want %v first", quota, st, want)
@@ -276,7 +277,7 @@ func TestDestinationQuota(t *testing.T) {
 		b.sendMsg(bs, 1, 3, 1)
 		b.put(func(e *shm.Entry) { *e.Sub() = shm.Sub{Kind: shm.KindSendOp, Sock: bs, Slot: 0, MsgID: 2} })
 		b.put(func(e *shm.Entry) {
-			*e.SubOp() = shm.SubOp{Op: shm.OpWrite, Flags: shm.OpNotify, NSeg: 1, Len: 8, OpID: 1}
+			*e.SubOp() = shm.SubOp{Op: abi.OpWrite, Flags: abi.FlagNotify, NSeg: 1, Len: 8, OpID: 1}
 		})
 		w.run()
 		count := func() int { return dst.cl.waitingMsgs() }

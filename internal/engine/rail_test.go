@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -129,8 +130,8 @@ func operate(t *testing.T, r *rig, a, b *rigHost) {
 	got = a.got + 1
 	r.until("the grant", func() bool { return a.got == got })
 	want, good := a.statuses+2, a.good+2
-	for _, kind := range []uint8{shm.OpWrite, shm.OpRead} {
-		a.put(0, 0, &shm.SubOp{Op: kind, Flags: shm.OpNotify, NSeg: 1, Region: local, Len: n, Cookie: reg.Cookie})
+	for _, kind := range []abi.OpKind{abi.OpWrite, abi.OpRead} {
+		a.put(0, 0, &shm.SubOp{Op: kind, Flags: abi.FlagNotify, NSeg: 1, Region: local, Len: n, Cookie: reg.Cookie})
 	}
 	a.publish()
 	r.until("statuses", func() bool { return a.statuses == want })

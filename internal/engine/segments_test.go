@@ -3,6 +3,7 @@ package engine
 import (
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs/sim"
@@ -23,7 +24,7 @@ func TestManySegments(t *testing.T) {
 	a.open(a.sock, 0, 0, b.e.addrs.all[0].addr, b.port)
 	r := b.expose(0, segments, rdmaop.RightRead|rdmaop.RightWrite, a)
 	w.run()
-	for i, kind := range []uint8{shm.OpWrite, shm.OpRead} {
+	for i, kind := range []abi.OpKind{abi.OpWrite, abi.OpRead} {
 		for s := range segments {
 			a.mem[2*s], b.mem[s] = byte(s), byte(200-s)
 			shm.PutSegEntry(a.send[16*shm.Unit+s*shm.SegEntrySize:], shm.SegEntry{Region: a.buf, Off: uint64(2 * s), Len: 1})
@@ -32,12 +33,12 @@ func TestManySegments(t *testing.T) {
 		op.NSeg, op.SegChunk, op.Len = segments, 16, segments
 		a.submit(shm.Sub{}, op)
 		w.run()
-		if st := a.statuses(); st[i] != int(shm.StatusSuccess) {
+		if st := a.statuses(); st[i] != int(abi.StatusSuccess) {
 			t.Fatalf("%d: status %d", kind, st[i])
 		}
 		for s := range segments {
 			want := byte(s)
-			if kind == shm.OpRead {
+			if kind == abi.OpRead {
 				want = byte(200 - s)
 			}
 			if a.mem[2*s] != want || b.mem[s] != want {

@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/mutant"
@@ -251,8 +252,8 @@ func (c *Client) payload(d *shm.Sub) (p payload, err error) {
 	switch {
 	case d.Len == 0:
 		return p, nil
-	case d.Len > shm.MaxMessage:
-		return p, fmt.Errorf("%d bytes, a message has at most %d", d.Len, shm.MaxMessage)
+	case d.Len > abi.MaxMessage:
+		return p, fmt.Errorf("%d bytes, a message has at most %d", d.Len, abi.MaxMessage)
 	case d.Flags&shm.SubFromBuf != 0:
 		b := c.buffers[d.Buf]
 		if b == nil || b.freeing || d.Off > uint64(len(b.mem)) || uint64(d.Len) > uint64(len(b.mem))-d.Off {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/ctl"
@@ -279,7 +280,7 @@ func TestRDMARate(t *testing.T) {
 	for end := r.at + 3000*ms; r.at < end; {
 		r.turn(func(int64) {
 			for ; sent-a.statuses < 16; sent++ {
-				a.put(0, 0, &shm.SubOp{Op: shm.OpWrite, Flags: shm.OpNotify, NSeg: 1, Region: local, Len: n, Cookie: reg.Cookie})
+				a.put(0, 0, &shm.SubOp{Op: abi.OpWrite, Flags: abi.FlagNotify, NSeg: 1, Region: local, Len: n, Cookie: reg.Cookie})
 			}
 			a.publish()
 		})

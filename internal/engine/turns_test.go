@@ -3,6 +3,7 @@ package engine
 import (
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/rdmaop"
@@ -151,7 +152,7 @@ func TestFencedReads(t *testing.T) {
 	sink := call(a, &ipc.Alloc{Size: size}).(*ipc.AllocOK).Buffer
 	segs, _ := a.send.Alloc(shm.AtomicEntrySize)
 	for range reads {
-		a.submit(shm.Sub{}, &shm.SubOp{Op: shm.OpRead, Flags: shm.OpNotify, NSeg: 1, Region: sink, Len: size, Cookie: reg.Cookie, SegChunk: segs})
+		a.submit(shm.Sub{}, &shm.SubOp{Op: abi.OpRead, Flags: abi.FlagNotify, NSeg: 1, Region: sink, Len: size, Cookie: reg.Cookie, SegChunk: segs})
 	}
 	a.publish()
 	r.until("the first", func() bool { return a.good > 0 })

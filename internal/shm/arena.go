@@ -3,6 +3,8 @@ package shm
 import (
 	"fmt"
 	"math/bits"
+
+	"github.com/rdsd/rdsd/abi"
 )
 
 const (
@@ -99,7 +101,7 @@ func ChunkSize(n int) int {
 	return (n + PageSize - 1) / PageSize * PageSize
 }
 
-// Alloc takes n bytes, 1 to MaxMessage. The chunk is the memory's offset over
+// Alloc takes n bytes, 1 to abi.MaxMessage. The chunk is the memory's offset over
 // all windows in Units. ok is false when there is no room, or n out of range.
 func (a *Arena) Alloc(n int) (chunk uint32, ok bool) {
 	if n <= 0 || n > maxSmall {
@@ -137,7 +139,7 @@ func (a *Arena) Alloc(n int) (chunk uint32, ok bool) {
 // mistake of the owner's and panics.
 func (a *Arena) Free(chunk uint32, n int) {
 	pi := int32(chunk / pageUnits)
-	if n <= 0 || n > MaxMessage || int(pi) >= len(a.pages) {
+	if n <= 0 || n > abi.MaxMessage || int(pi) >= len(a.pages) {
 		panic(fmt.Sprintf("shm: free of chunk %d, %d bytes, outside the arena", chunk, n))
 	}
 	if n > maxSmall {
@@ -244,7 +246,7 @@ func findRun(free uint64, k int) int {
 
 // allocRun takes whole pages.
 func (a *Arena) allocRun(n int) (chunk uint32, ok bool) {
-	if n <= 0 || n > MaxMessage {
+	if n <= 0 || n > abi.MaxMessage {
 		return 0, false
 	}
 	k := (n + PageSize - 1) / PageSize

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/rdsd/rdsd/abi"
 )
 
 func newTestArena(windows int) *Arena {
@@ -41,7 +43,7 @@ func arenaModel(seed uint64, steps int) error {
 	size := func() int {
 		switch rng.IntN(10) {
 		case 0:
-			return 1 + rng.IntN(MaxMessage)
+			return 1 + rng.IntN(abi.MaxMessage)
 		case 1:
 			return 1 << rng.IntN(21)
 		case 2:
@@ -139,7 +141,7 @@ func TestArenaFillsWholeWindow(t *testing.T) {
 		for _, c := range got {
 			a.Free(c, n)
 		}
-		if _, ok := a.Alloc(MaxMessage); !ok {
+		if _, ok := a.Alloc(abi.MaxMessage); !ok {
 			t.Errorf("%d bytes: pages did not come back", n)
 		}
 	}
@@ -162,7 +164,7 @@ func TestArenaLastFreedFirstUsed(t *testing.T) {
 
 func TestArenaBounds(t *testing.T) {
 	a := newTestArena(2)
-	for _, n := range []int{0, -1, MaxMessage + 1, 1 << 40} {
+	for _, n := range []int{0, -1, abi.MaxMessage + 1, 1 << 40} {
 		if _, ok := a.Alloc(n); ok {
 			t.Errorf("%d bytes allocated", n)
 		}

@@ -8,6 +8,8 @@
 // have private copies, a descriptor is copied once and then checked.
 package shm
 
+import "github.com/rdsd/rdsd/abi"
+
 const (
 	// Magic and Version start the control segment.
 	Magic   = 0x52445331 // "RDS1"
@@ -20,12 +22,6 @@ const (
 	Unit       = 64
 	WindowSize = 4 << 20
 	PageSize   = 64 << 10 // an arena page holds chunks of one size class
-
-	MaxMessage = 1 << 20
-	// MaxRDMA is the most bytes one operation may move.
-	MaxRDMA = 1 << 20
-	// SegListMax: segments of one operation.
-	SegListMax = 1024
 )
 
 // Kind of a submission descriptor (client to daemon).
@@ -65,31 +61,15 @@ type Sub struct {
 	_      [12]byte
 }
 
-// Op kinds.
-const (
-	OpWrite    uint8 = 1
-	OpRead     uint8 = 2
-	OpFetchAdd uint8 = 3
-	OpCmpSwap  uint8 = 4
-)
-
-// Op flags (values of RDS_RDMA_* where they exist).
-const (
-	OpNotify uint16 = 0x0020 // status wanted
-	OpSilent uint16 = 0x0040 // the peer's socket is not told
-	OpFence  uint16 = 0x0002 // accepted, redundant
-	OpReport uint16 = 0x1000 // status wanted if not SUCCESS (RECVERR)
-)
-
 // SubOp is an operation of the KindSendOp entry before it. Local memory is
 // one segment inline (NSeg 1: Region, Off, Len) or a list of NSeg SegEntry in
 // the send arena at SegChunk (part of the same message id's memory). An atomic
 // has one inline segment of 8 bytes, and its operands, an AtomicEntry, at
 // SegChunk.
 type SubOp struct {
-	Op        uint8
+	Op        abi.OpKind
 	_         uint8
-	Flags     uint16
+	Flags     abi.OpFlags
 	NSeg      uint16
 	_         uint16
 	Region    uint32 // local buffer id (Alloc)
@@ -110,9 +90,9 @@ type SegEntry struct {
 	Len    uint64
 }
 
-// AtomicEntry are the operands of an atomic, 32 bytes. OpFetchAdd adds
+// AtomicEntry are the operands of an atomic, 32 bytes. abi.OpFetchAdd adds
 // CompareAdd; each bit of CompareMask ends a field that the carry does not
-// leave. OpCmpSwap compares the bits of CompareMask and stores those of SwapMask.
+// leave. abi.OpCmpSwap compares the bits of CompareMask and stores those of SwapMask.
 // The plain forms are masks of 0 and of all ones.
 type AtomicEntry struct {
 	CompareAdd  uint64
@@ -168,20 +148,10 @@ type Event struct {
 	RecvTime int64  // unix nanoseconds of the engine turn
 }
 
-// Status values (SUCCESS to OTHER_ERROR as RDS_RDMA_*; UNKNOWN is ours).
-const (
-	StatusSuccess     uint8 = 0
-	StatusRemoteError uint8 = 1
-	StatusCanceled    uint8 = 2
-	StatusDropped     uint8 = 3
-	StatusOtherError  uint8 = 4
-	StatusUnknown     uint8 = 5
-)
-
 // EventStatus is the one status of an operation.
 type EventStatus struct {
 	Kind   EvKind
-	Status uint8
+	Status abi.Status
 	_      uint16
 	Sock   uint32
 	Cell   uint32

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"unsafe"
+
+	"github.com/rdsd/rdsd/abi"
 )
 
 var update = flag.Bool("update", false, "rewrite testdata/layout.golden")
@@ -80,7 +82,7 @@ func TestDescriptorBytesGolden(t *testing.T) {
 			Chunk: 0x0d0e0f10, Len: 0x11121314, Cookie: 0x15161718191a1b1c, Off: 0x1d1e, Buf: 0x1f20, GiveUp: 0x2122, DstInc: 0x23242526}
 	})
 	entry("SubOp", func(e *Entry) {
-		*e.SubOp() = SubOp{Op: OpRead, Flags: OpNotify | OpReport, NSeg: 3, Region: 0x01020304, SegChunk: 0x05060708,
+		*e.SubOp() = SubOp{Op: abi.OpRead, Flags: abi.FlagNotify | abi.FlagReport, NSeg: 3, Region: 0x01020304, SegChunk: 0x05060708,
 			Off: 0x1122, Len: 0x3344, Cookie: 0x5566, RemoteOff: 0x7788, Token: 0x99aa, OpID: 0xbbcc}
 	})
 	entry("SubDest", func(e *Entry) {
@@ -91,7 +93,7 @@ func TestDescriptorBytesGolden(t *testing.T) {
 			SrcAddr: addr, SrcPort: 0x5678, Assembly: 8, Cookie: 7, RecvTime: 0x0102030405060708}
 	})
 	entry("EventStatus", func(e *Entry) {
-		*e.Status() = EventStatus{Kind: EvStatus, Status: StatusUnknown, Sock: 1, Cell: 2, Errno: 3, Token: 4, OpID: 5}
+		*e.Status() = EventStatus{Kind: EvStatus, Status: abi.StatusUnknown, Sock: 1, Cell: 2, Errno: 3, Token: 4, OpID: 5}
 	})
 	entry("EventNotice", func(e *Entry) {
 		*e.Notice() = EventNotice{Kind: EvNotice, Notice: NoticePeerDown, Port: 0x1234, Sock: 1, Slot: 2, Cell: 3, Count: 4, Addr: addr}

@@ -8,9 +8,9 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/attach"
 	"github.com/rdsd/rdsd/internal/engine"
-	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/rds"
@@ -104,7 +104,7 @@ func buildWith(seed uint64, opt *options, mem *memPool) *world {
 		w.opt = drawOptions(w.net.Rand(streamOptions))
 	}
 	w.hist.hash = 0xcbf29ce484222325
-	w.scratch, w.want = mem.get(shm.MaxMessage+8), mem.get(1<<20)
+	w.scratch, w.want = mem.get(abi.MaxMessage+8), mem.get(1<<20)
 	w.comps, w.notices = make([]rds.Completion, 64), make([]rds.Notice, 64)
 	w.net.Timing = w.opt.timing
 	if opt == nil && !w.opt.masked {

@@ -15,7 +15,7 @@ const maxLines = 400
 
 // pure packages are state machines: no clock, I/O, lock or goroutine of their
 // own, so that the simulator runs the very code of the daemon.
-var pure = []string{"conn", "rdmaop", "barrier", "conn/wire", "conn/cong", "cmsg", "internal/engine"}
+var pure = []string{"conn", "rdmaop", "barrier", "conn/wire", "conn/cong", "cmsg", "abi", "internal/engine"}
 
 // shared are the files of pure packages that other goroutines meet, and may have locks
 // and start goroutines.
@@ -38,7 +38,7 @@ var (
 )
 
 // public packages document everything they export.
-var public = []string{"rds", "afrds", "rdstest", "conn", "barrier", "rdmaop", "cmsg", "verbs"}
+var public = []string{"rds", "afrds", "rdstest", "conn", "barrier", "rdmaop", "cmsg", "abi", "verbs"}
 
 // noExample lists the public packages without an example that can run.
 var noExample = map[string]string{

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/cmsg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -319,7 +320,7 @@ func sequenceGap(t *testing.T, e *env) {
 func headerLengthLimit(t *testing.T, e *env) {
 	s := e.ka.bound(t)
 	held := e.a.counter(t, stats.HeldBytes)
-	for _, n := range []uint32{wire.MaxMessage + 1, 1 << 31, 1<<32 - 1} {
+	for _, n := range []uint32{abi.MaxMessage + 1, 1 << 31, 1<<32 - 1} {
 		p := connected(t, e.a)
 		errs := e.a.counter(t, stats.ProtocolErrors)
 		p.send(s.local(), make([]byte, peerSend-wire.HeaderLen), func(h *wire.Header) { h.Len = n })

@@ -11,6 +11,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/rdsd/rdsd/abi"
 )
 
 // Version of the messages: both ends have the same.
@@ -58,7 +60,7 @@ func ParseMode(s string) (Mode, error) {
 const (
 	MaxSockets  = 256
 	MaxDepth    = 4096
-	MaxSize     = 1 << 20
+	MaxSize     = abi.MaxMessage
 	MaxMemory   = 1 << 30 // of a session's RDMA buffer, and of each socket's buffers
 	MinVerified = 16      // sequence and pattern, bytes
 )

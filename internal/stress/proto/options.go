@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/rdsd/rdsd/abi"
 )
 
 // Version is what the long form of the options begins with. There is no
@@ -23,11 +25,11 @@ const (
 
 // Limits on options. Those of the protocol are in brackets.
 const (
-	MaxDepth     = 1<<16 - 1 // a header's index is 16 bits
-	MaxTasks     = 1024      // [65535] tasks talk to every task of the peer
-	MaxMessage   = 1 << 20   // [4 GiB] RDS_MAX_MSG_SIZE
+	MaxDepth     = 1<<16 - 1      // a header's index is 16 bits
+	MaxTasks     = 1024           // [65535] tasks talk to every task of the peer
+	MaxMessage   = abi.MaxMessage // [4 GiB] RDS_MAX_MSG_SIZE
 	MaxVector    = 512
-	MaxRDMA      = 1 << 20 // [4 GiB] bytes of one operation, all its pieces
+	MaxRDMA      = abi.MaxRDMA // [4 GiB] bytes of one operation, all its pieces
 	MaxAlignment = 4096
 	// MaxSlots bounds the requests a task may have outstanding, to all tasks.
 	MaxSlots = 1 << 20

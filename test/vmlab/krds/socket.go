@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/afrds"
+	"github.com/rdsd/rdsd/cmsg"
 	"github.com/rdsd/rdsd/rds"
 	"golang.org/x/sys/unix"
 )
@@ -17,7 +18,7 @@ import (
 const (
 	afRDS      = 21
 	solRDS     = 276
-	maxMessage = 1 << 20
+	maxMessage = cmsg.MaxMessage
 )
 
 // received is what recvmsg says besides the data.
