@@ -77,9 +77,9 @@ type carrier interface {
 }
 
 // connection is a peer's connection as the rest of the engine has it. Each call that
-// may change it is a method here, and touches the peer: it may have something to send,
-// have broken, or have a new timer then. Nobody else calls its carrier, flushPeers and
-// what the carrier's own events call excepted.
+// may change it is a method here, and touches the peer, because it may then have
+// something to send, be broken, or have a new timer. Only flushPeers calls the carrier
+// itself, and so do the device and the net for what they bring (byqp.go, bytcp.go).
 type connection struct {
 	facts
 	to carrier

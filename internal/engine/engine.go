@@ -165,7 +165,9 @@ func (e *Engine) Turn(now int64, wall Wall) bool {
 // Active reports whether a turn could find work without being woken: local
 // copies under way or connections that wait for nothing but the next turn.
 func (e *Engine) Active() bool {
-	return e.jobs.N > 0 || e.users.wanted.N > 0 || len(e.dirty.flush) > 0 || len(e.dirty.draining) > 0 || e.chores.List.N > 0 || e.post.has.Load() || e.clients.rung.Load() || e.overflow.released && e.overflow.short.N > 0 || e.tcpBusy()
+	return e.jobs.N > 0 || e.chores.N > 0 || len(e.dirty.flush) > 0 || len(e.dirty.draining) > 0 ||
+		e.users.wanted.N > 0 || e.overflow.released && e.overflow.short.N > 0 ||
+		e.post.has.Load() || e.clients.rung.Load() || e.tcpBusy()
 }
 
 // Shutdown ends every connection in order: what is not sent stays unsent.

@@ -257,7 +257,7 @@ func (e *Engine) unlink(p *peer) {
 	p.gone = true
 }
 
-// dropPeer takes p off peersV; the last one gets its place.
+// dropPeer takes p off peerTable.all; the last one gets its place.
 func (e *Engine) dropPeer(p *peer) {
 	last := len(e.peers.all) - 1
 	moved := e.peers.all[last]
