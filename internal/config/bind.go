@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Verdict of the bind policy.
+// Verdict is a decision of the bind policy.
 type Verdict string
 
 // Verdicts.
@@ -18,23 +18,23 @@ const (
 	Deny  Verdict = "deny"
 )
 
-// Bind says who may bind which address and port: the first rule that matches
-// decides, without one Default does.
+// Bind says who may bind which address and port. The first rule that matches decides. If
+// none does, Default decides.
 type Bind struct {
 	Rules   []Rule  // bind.rules
 	Default Verdict // bind.default; "" is Allow
 }
 
-// Rule is one rule of the policy. It matches who and what fits all its parts.
+// Rule is one rule of the policy. It matches a bind if all its parts match.
 type Rule struct {
 	Verdict Verdict
 	Who
-	Addr   netip.Prefix // the zero value: any address
-	Lo, Hi uint16       // ports; 0 to 65535: any
+	Addr   netip.Prefix // the zero value matches any address
+	Lo, Hi uint16       // ports; 0 to 65535 matches any
 }
 
-// names reports whether the rule is about a process of uid and gid. Trusted
-// users only those with their uid are about.
+// names reports whether the rule is about a process of uid and gid. Only a rule with a
+// trusted user's own uid is about that user.
 func (r *Rule) names(uid, gid uint32, trusted bool) bool {
 	switch {
 	case trusted && !r.uid.set:
@@ -47,8 +47,8 @@ func (r *Rule) names(uid, gid uint32, trusted bool) bool {
 
 func (r *Rule) covers(addr netip.Addr) bool { return !r.Addr.IsValid() || r.Addr.Contains(addr) }
 
-// check is nil if a process of uid and gid may bind port at addr, else an error
-// that says by which rule not.
+// check returns nil if a process of uid and gid may bind port at addr. Otherwise the error
+// names the rule that forbids it.
 func (b *Bind) check(uid, gid uint32, trusted bool, addr netip.Addr, port uint16) error {
 	for i := range b.Rules {
 		r := &b.Rules[i]
@@ -72,7 +72,8 @@ func (b *Bind) next(uid, gid uint32, trusted bool, addr netip.Addr, p uint16) (p
 		if b.check(uid, gid, trusted, addr, p) == nil {
 			return p, true
 		}
-		// The answer changes only where a rule begins or behind where one ends.
+		// The answer changes only at the first port of a rule and just behind its last
+		// port.
 		at := uint32(math.MaxUint16 + 1)
 		for i := range b.Rules {
 			r := &b.Rules[i]

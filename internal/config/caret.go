@@ -6,8 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// FileError is one thing wrong in a file, with the line it is in and a caret
-// below the place:
+// FileError is one mistake in a file, with its line and a caret below the place:
 //
 //	rdsd.toml:3:1: unknown key "prot"; ...
 //	    3 | prot = 1
@@ -25,8 +24,8 @@ func (e *FileError) Error() string {
 		return s
 	}
 	number := fmt.Sprintf("%5d", e.Line)
-	// What stands before the caret is as wide as what stands before the place:
-	// tabs stay tabs.
+	// The text before the caret has to be as wide as the text before the place, so tabs
+	// stay tabs.
 	before := strings.Map(func(r rune) rune {
 		if r == '\t' {
 			return r
@@ -36,7 +35,7 @@ func (e *FileError) Error() string {
 	return s + "\n" + number + " | " + e.Source + "\n" + strings.Repeat(" ", len(number)) + " | " + before + "^"
 }
 
-// fileError is a FileError of a place in doc.
+// fileError is the FileError for a place in doc.
 func fileError(file string, doc []byte, line, column int, msg string) *FileError {
 	e := &FileError{File: file, Line: line, Column: column, Msg: msg}
 	lines := strings.Split(string(doc), "\n")
@@ -46,15 +45,14 @@ func fileError(file string, doc []byte, line, column int, msg string) *FileError
 	return e
 }
 
-// keyError is a fileError of the first thing in a line.
+// keyError is the fileError for the first word of a line.
 func keyError(file string, doc []byte, line int, msg string) *FileError {
 	e := fileError(file, doc, line, 1, msg)
 	e.Column += len(e.Source) - len(strings.TrimLeft(e.Source, " \t"))
 	return e
 }
 
-// meant is a hint when name is nearly the name of a key: ", meant is perhaps
-// PORT".
+// meant is a hint if name is nearly the name of a key: ", meant is perhaps PORT".
 func meant(name string, keys []key, nameOf func(key) string) string {
 	best, most := "", len(name)/3+1
 	for _, k := range keys {
@@ -68,8 +66,8 @@ func meant(name string, keys []key, nameOf func(key) string) string {
 	return fmt.Sprintf(", meant is perhaps %q", best)
 }
 
-// distance is the least number of bytes to insert, delete, change or swap with
-// their neighbour that makes b of a.
+// distance is the least number of bytes to insert, delete, change or swap with their
+// neighbour that turns a into b.
 func distance(a, b string) int {
 	before, row := make([]int, len(b)+1), make([]int, len(b)+1)
 	var old []int

@@ -1,5 +1,5 @@
-// Package config is rdsd's configuration: one struct, one table of keys, and
-// the sources of values, see Sources.
+// Package config is rdsd's configuration: the settings as a struct (Config), the table that
+// documents them (Keys), and the sources that values come from (Sources).
 package config
 
 import (
@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Config is everything that can be set. Its keys, with documentation, units
-// and what is allowed, are those of Keys.
+// Config is all settings. Keys documents each, with its unit and the values that are
+// allowed.
 type Config struct {
 	Socket     string      // socket; set after Finish
 	SocketMode fs.FileMode // socket_mode
@@ -24,7 +24,7 @@ type Config struct {
 	Stats       string // set after Finish
 	Congestion  Congestion
 	Transport   Transport
-	// TransportRules come before Transport.
+	// TransportRules decide before Transport does.
 	TransportRules []TransportRule
 	Peers          Peers
 	TLS            TLS
@@ -40,7 +40,7 @@ type Config struct {
 // Peers says who may connect.
 type Peers struct {
 	Allow []netip.Prefix // peers.allow
-	// Limits on what one host sends, a second each; 0: none.
+	// Limits on what one host sends per second. 0 is no limit.
 	Control  uint64 // peers.control_per_s, messages
 	Messages uint64 // peers.messages_per_s
 	Bytes    uint64 // peers.bytes_per_s
@@ -65,7 +65,7 @@ const (
 	TLSOff  TLSMode = "off"
 )
 
-// TCP says who is reached by RDS/TCP.
+// TCP says which peers are reached by RDS/TCP.
 type TCP struct {
 	Peers   []netip.Prefix // tcp.peers
 	Port    uint16
@@ -101,31 +101,31 @@ const (
 	CRCOff  CRC = "off"
 )
 
-// Ping says what becomes of pings: messages to port 0.
+// Ping says what the daemon does with pings, which are messages to port 0.
 type Ping string
 
 const (
 	PingAnswer Ping = "answer"
-	PingIgnore Ping = "ignore" // as a message to a port nobody has bound
+	PingIgnore Ping = "ignore" // like a message to a port that nobody has bound
 )
 
 // Congestion says which TCP congestion control the daemon's connections use.
 type Congestion string
 
 const (
-	CongestionCubic  Congestion = "cubic"  // where the system lets us, else its own
-	CongestionSystem Congestion = "system" // never touched
+	CongestionCubic  Congestion = "cubic"  // if the system permits it, else the system's
+	CongestionSystem Congestion = "system" // the system's
 )
 
-// Sandbox says whether the daemon gives up what it does not need.
+// Sandbox says whether the daemon gives up the rights that it does not need.
 type Sandbox string
 
 const (
-	SandboxAuto Sandbox = "auto" // as far as the kernel can
+	SandboxAuto Sandbox = "auto" // as far as the kernel supports it
 	SandboxOff  Sandbox = "off"
 )
 
-// Default is the configuration without file and flags, before Finish.
+// Default is the configuration without sources, before Finish.
 func Default() Config {
 	return Config{
 		SocketMode:  0o660,
@@ -147,7 +147,8 @@ func Default() Config {
 			MaxRegisteredBytes: 4 << 30,
 			MaxHeldBytes:       64 << 20,
 		},
-		// Half of the limits: one user alone takes them from nobody.
+		// Half of the limits, so that one user alone cannot take everything from the
+		// others.
 		Quota: Quotas{User: Quota{
 			Clients: 512, Sockets: 1 << 16, Destinations: 1 << 17, Operations: 1 << 17, Grants: 1 << 17,
 			RegisteredBytes: 2 << 30, QueuedBytes: 20 << 30,

@@ -164,8 +164,8 @@ func TestDefaultSocket(t *testing.T) {
 	}
 }
 
-// Every field has a key, every key a default that can be written back, a
-// sentence of documentation and what is allowed.
+// Each field has a key. Each key has a default that can be written back, a sentence of
+// documentation, and a list of allowed values.
 func TestKeysAreComplete(t *testing.T) {
 	keys := Keys()
 	var fields func(reflect.Type) int
@@ -243,7 +243,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// A certificate secures loopback, too; without one only a listen address on loopback may do without.
+// A certificate also secures loopback. Without a certificate only a listen address on
+// loopback needs no TLS.
 func TestSecured(t *testing.T) {
 	for _, tc := range []struct {
 		mode      TLSMode

@@ -1,13 +1,13 @@
 package config
 
-// Value is one key and its value as a flag would have it.
+// Value is one key and its value, written as for a flag.
 type Value struct {
 	Key
 	Value  string
-	Origin string // see Origins; "" where it is not known
+	Origin string // see Origins; "" if it is not known
 }
 
-// Values lists every key with what it is set to in c.
+// Values lists every key with its value in c.
 func (c *Config) Values(from Origins) []Value {
 	docs := Keys()
 	out := make([]Value, len(docs))
@@ -35,7 +35,7 @@ func (c *Config) Diff(next *Config) []Change {
 	return out
 }
 
-// ApplyLive takes over from next every key that a running daemon can change.
+// ApplyLive copies from next every key that a running daemon can change.
 func (c *Config) ApplyLive(next *Config) {
 	mine, theirs := c.keys(), next.keys()
 	for i, k := range mine {

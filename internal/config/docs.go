@@ -28,7 +28,7 @@ func Docs() string {
 	return b.String()
 }
 
-// toml is the key's value as a file would have it.
+// toml is the key's value, written as in a file.
 func (k key) toml() string {
 	v := k.get()
 	switch {
@@ -44,7 +44,7 @@ func (k key) toml() string {
 	return v
 }
 
-// wrap makes comment lines of at most 78 bytes, where words allow it.
+// wrap makes comment lines of at most 78 bytes, unless a word is longer.
 func wrap(s string) string {
 	var b strings.Builder
 	line := "#"

@@ -12,11 +12,11 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// parse applies the TOML document doc and notes in from where each key is set.
-// Every unknown key and bad value is a FileError: what, and what is allowed.
+// parse applies the TOML document doc and notes in from where each key is set. It returns a
+// FileError for each unknown key and bad value, with what is allowed.
 func (c *Config) parse(file string, doc []byte, from Origins) error {
-	// The decoder checks the whole grammar, duplicate keys included; the
-	// parser below gives each value its place.
+	// The decoder checks the whole grammar and finds duplicate keys. The parser below finds
+	// where each value is.
 	var ignored map[string]any
 	if err := toml.Unmarshal(doc, &ignored); err != nil {
 		if de, ok := errors.AsType[*toml.DecodeError](err); ok {
@@ -54,10 +54,11 @@ func (c *Config) parse(file string, doc []byte, from Origins) error {
 	return errors.Join(d.errs...)
 }
 
-// twice is what the decoder says, without a place, of a name that is there twice.
+// twice matches the decoder's message about a name that is there twice. The message does
+// not say where.
 var twice = regexp.MustCompile(`^(?:key|table) (?:.*\.)?([^. ]+) (?:is already defined|already exists)`)
 
-// again is the line of the last key or table of that name, 0: not found.
+// again is the line of the last key or table with the name in msg, 0 if it is not found.
 func again(doc []byte, msg string) int {
 	m := twice.FindStringSubmatch(msg)
 	if m == nil {
@@ -70,7 +71,7 @@ func again(doc []byte, msg string) int {
 	return 1 + bytes.Count(doc[:at[len(at)-1][0]], []byte("\n"))
 }
 
-// document is one file being read.
+// document is a file that is being read.
 type document struct {
 	file   string
 	doc    []byte
@@ -85,7 +86,7 @@ func (d *document) fail(at *unstable.Node, format string, args ...any) {
 	d.errs = append(d.errs, fileError(d.file, d.doc, pos.Line, pos.Column, fmt.Sprintf(format, args...)))
 }
 
-// keyValue handles `key = value` inside table.
+// keyValue handles `key = value` in table.
 func (d *document) keyValue(table []string, e *unstable.Node) {
 	if len(table) > 0 && !d.isTable(table) {
 		return // reported with the table's head
@@ -123,7 +124,7 @@ func (d *document) keyValue(table []string, e *unstable.Node) {
 	d.from[k.name] = fmt.Sprintf("%s:%d", d.file, d.parser.Shape(first(e).Raw).Start.Line)
 }
 
-// itemsOf returns v's text, or texts, if it is written in the form wanted.
+// itemsOf returns the text or texts of v if v has the form that is wanted.
 func itemsOf(v *unstable.Node, want form) ([]string, bool) {
 	switch v.Kind {
 	case unstable.String:
@@ -153,7 +154,7 @@ func path(e *unstable.Node) []string {
 	return parts
 }
 
-// first is the node of the key's first part.
+// first is the node of the first part of the key.
 func first(e *unstable.Node) *unstable.Node {
 	it := e.Key()
 	it.Next()
@@ -165,7 +166,7 @@ func (d *document) isTable(name []string) bool {
 	return slices.ContainsFunc(d.keys, func(k key) bool { return strings.HasPrefix(k.name, prefix) })
 }
 
-// allowed lists what may be written in a table, the top level for nil.
+// allowed lists the keys that a table may have. nil is the top level.
 func (d *document) allowed(table []string) string {
 	prefix := ""
 	if len(table) > 0 {

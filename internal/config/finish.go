@@ -14,18 +14,18 @@ import (
 
 const (
 	maxSpin = 10 * time.Millisecond
-	// maxSocketPath: sun_path of sockaddr_un less its NUL.
+	// maxSocketPath is the size of sockaddr_un's sun_path without the final NUL.
 	maxSocketPath = 107
 
 	systemSocket = "/run/rdsd/rdsd.sock" // of a daemon run by root
 	userSocket   = "rdsd.sock"           // in XDG_RUNTIME_DIR
 )
 
-// ErrNoSocketPath: no default control socket fits this user.
+// ErrNoSocketPath says that there is no default path for this user's control socket.
 var ErrNoSocketPath = errors.New("no path for the control socket: XDG_RUNTIME_DIR is not set; use --socket PATH or RDSD_SOCKET")
 
-// DefaultSocket is where a daemon of user uid puts its control socket when
-// nothing says otherwise. Errors: ErrNoSocketPath.
+// DefaultSocket is the path of the control socket of a daemon that uid runs, if no source
+// sets one. Its error is ErrNoSocketPath.
 func DefaultSocket(uid int, getenv func(string) string) (string, error) {
 	if uid == 0 {
 		return systemSocket, nil
@@ -36,14 +36,15 @@ func DefaultSocket(uid int, getenv func(string) string) (string, error) {
 	return "", ErrNoSocketPath
 }
 
-// StatsPath is the default statistics file of the daemon at a control socket.
+// StatsPath is the default path of the statistics file of the daemon with this control
+// socket.
 func StatsPath(socket string) string { return socket + ".stats" }
 
-// ListsPath is where the lists that belong to a statistics file are.
+// ListsPath is the path of the lists that belong to a statistics file.
 func ListsPath(stats string) string { return strings.TrimSuffix(stats, ".stats") + ".lists" }
 
-// Finish fills in what depends on the user and on other keys, and checks what
-// one key alone cannot: every error names its key and the cure.
+// Finish fills in the values that depend on the user and on other keys, and checks what one
+// key alone cannot check. Each error names its key and the cure.
 func (c *Config) Finish(uid int, getenv func(string) string) error {
 	if c.Socket == "" {
 		path, err := DefaultSocket(uid, getenv)
@@ -120,13 +121,14 @@ func (c *Config) checkTLS() error {
 	return nil
 }
 
-// Secured reports whether the connections to peers are by TLS: with tls.mode auto all of them are as soon as there is a
-// certificate. Loopback is no exception, because every process of the host can connect from there.
+// Secured reports whether connections to peers use TLS. With tls.mode auto all of them do
+// if there is a certificate. Loopback is no exception, because every process of the host
+// can connect from there.
 func (c *Config) Secured() bool {
 	return c.TLS.Mode == TLSOn || c.TLS.Mode == TLSAuto && c.TLS.Cert != ""
 }
 
-// WantsTLS reports whether tls.mode forbids plain connections on the address a of listen.
+// WantsTLS reports whether tls.mode forbids plain connections at the listen address a.
 func (c *Config) WantsTLS(a netip.Addr) bool {
 	return c.Secured() || c.TLS.Mode == TLSAuto && !a.IsLoopback()
 }
@@ -156,9 +158,10 @@ func (c *Config) checkMetrics() error {
 	return nil
 }
 
-// PeerAllowed reports whether a may be a peer: as peers.allow says, and any loopback address if the daemon listens on
-// loopback alone. A daemon that other hosts reach does not trust loopback by itself: every process of its host can connect
-// from there, also one that the control socket's permissions keep out.
+// PeerAllowed reports whether a may be a peer. peers.allow decides. In addition, a daemon
+// that listens only on loopback allows every loopback address. A daemon that other hosts
+// reach does not trust loopback by itself: every process of its host can connect from
+// there, also one that the control socket's permissions keep out.
 func (c *Config) PeerAllowed(a netip.Addr) bool {
 	a = a.Unmap()
 	return slices.ContainsFunc(c.Peers.Allow, func(p netip.Prefix) bool { return p.Contains(a) }) ||

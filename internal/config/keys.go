@@ -15,7 +15,7 @@ type Key struct {
 	Live    bool   // a reload applies it; others need a restart
 }
 
-// reload says whether a running daemon takes a new value.
+// reload says whether a running daemon can change the key.
 type reload bool
 
 const (
@@ -30,7 +30,7 @@ type key struct {
 	value
 }
 
-// keys is the one table: file, flags, documentation and error messages come
+// keys is the one table of all keys. File, flags, documentation and error messages come
 // from it.
 //
 //nolint:funlen // one table, a row for each key: parts of it would be looked for
@@ -177,8 +177,8 @@ func Keys() []Key {
 	return out
 }
 
-// Set gives the key called name a value in its flag form: without quotes, lists
-// separated by commas. Errors name the key and what is allowed.
+// Set sets the key called name to a value in its flag form: without quotes, lists separated
+// by commas. Errors name the key and what is allowed.
 func (c *Config) Set(name, s string) error {
 	for _, k := range c.keys() {
 		if k.name == name {
@@ -188,7 +188,7 @@ func (c *Config) Set(name, s string) error {
 	return fmt.Errorf("unknown key %q", name)
 }
 
-// assign sets k, or says what k takes.
+// assign sets k, or returns an error that says which values k takes.
 func (k key) assign(items []string) error {
 	if err := k.set(items); err != nil {
 		return fmt.Errorf("%s: %w; allowed: %s", k.name, err, k.allowed)

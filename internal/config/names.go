@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// PeerName says which DNS name the certificates of some addresses carry instead
-// of the addresses: one entry of tls.names.
+// PeerName is one entry of tls.names: the DNS name that certificates of the hosts at some
+// addresses carry instead of the address.
 type PeerName struct {
 	Net  netip.Prefix
 	Name string
 }
 
-// String is the entry as it is written.
+// String is the entry as it is written in tls.names.
 func (n PeerName) String() string {
 	if n.Net.IsSingleIP() {
 		return n.Net.Addr().String() + " " + n.Name
@@ -45,8 +45,8 @@ func parseName(s string) (n PeerName, err error) {
 	return n, nil
 }
 
-// hostName: labels of letters, digits and hyphens, and not an address, which
-// would be looked for among the IP SANs.
+// hostName reports whether s is a DNS name: labels of letters, digits and hyphens. An
+// address is not one, because it would be compared with the certificate's IP SANs.
 func hostName(s string) bool {
 	if _, err := netip.ParseAddr(s); err == nil || len(s) > 253 {
 		return false
@@ -60,8 +60,8 @@ func hostName(s string) bool {
 	return true
 }
 
-// NameOf is the name that a certificate for the host at a has to carry; "": it
-// has to carry the address. The first entry of tls.names that covers a decides.
+// NameOf is the name that a certificate for the host at a has to carry. If it is "", the
+// certificate has to carry the address. The first entry of tls.names that covers a decides.
 func (t *TLS) NameOf(a netip.Addr) string {
 	for _, n := range t.Names {
 		if n.Net.Contains(a.Unmap()) {
@@ -71,7 +71,7 @@ func (t *TLS) NameOf(a netip.Addr) string {
 	return ""
 }
 
-// IsFor says why a certificate is not for the host at a; nil: it is.
+// IsFor returns nil if the certificate is for the host at a, else why it is not.
 func (t *TLS) IsFor(cert *x509.Certificate, a netip.Addr) error {
 	if name := t.NameOf(a); name != "" {
 		return cert.VerifyHostname(name)

@@ -26,7 +26,7 @@ overrides = ["gid=100 sockets=11 operations=21", "gid=100 sockets=99", "uid=1 so
 		want     [3]uint64 // sockets, operations, destinations
 	}{
 		{2, 2, [3]uint64{10, 20, 1 << 17}},
-		{2, 100, [3]uint64{11, 21, 1 << 17}}, // the first for the group
+		{2, 100, [3]uint64{11, 21, 1 << 17}}, // the first override for the group
 		{1, 2, [3]uint64{12, 20, 1 << 17}},
 		{1, 100, [3]uint64{12, 21, 1 << 17}}, // what the user's does not name is the group's
 		{500, 100, [3]uint64{Unlimited, Unlimited, 3}},
@@ -42,7 +42,7 @@ overrides = ["gid=100 sockets=11 operations=21", "gid=100 sockets=99", "uid=1 so
 	}
 }
 
-// By default one user alone cannot take what the limits give to all.
+// With the default quotas, one user alone cannot take all that the limits allow.
 func TestDefaultQuotasLeaveHalf(t *testing.T) {
 	c := Default()
 	q, l := c.Quota.User, c.Limits
@@ -80,7 +80,7 @@ rules = [
 		{1001, 50, "10.9.0.1", 4000, "", ""}, // rule 3 before rule 6
 		{1001, 51, "10.9.0.1", 4000, "rule 6 of bind.rules (deny address=10.9.0.1 port=4000-4999)", ""},
 		{1001, 51, "10.9.0.1", 5000, "", "no rule of bind.rules allows uid 1001, gid 51 this port, and bind.default is deny"},
-		{500, 51, "10.9.0.1", 4000, "", ""}, // the daemon's own: only what names it
+		{500, 51, "10.9.0.1", 4000, "", ""}, // the daemon's own user: only rules with its uid apply
 		{500, 51, "10.9.0.1", 9999, "rule 4", ""},
 		{500, 51, "10.9.0.1", 80, "", ""},
 		{0, 0, "10.0.0.1", 80, "", ""},

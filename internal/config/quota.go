@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// Resource is what a quota counts. Usage is per user, over all its processes.
+// Resource is something that a quota counts. Usage is counted for each user, over all its
+// processes.
 type Resource uint8
 
 // Resources.
@@ -19,7 +20,7 @@ const (
 	Operations                      // submitted and not yet settled
 	Grants                          // of regions to peers' and this host's sockets
 	RegisteredBytes                 // buffers for RDMA
-	QueuedBytes                     // rings, tables and arenas: what messages on their way are in
+	QueuedBytes                     // rings, tables and arenas, which hold the messages in progress
 	NumResources
 )
 
@@ -58,7 +59,7 @@ func NoQuota() (q Quota) {
 	return q
 }
 
-// Quotas says how much of the daemon each user may have. Limits hold besides.
+// Quotas says how much of the daemon each user may have. The limits apply too.
 type Quotas struct {
 	User      Quota      // quota.clients and so on: of each user
 	Overrides []Override // quota.overrides
@@ -68,13 +69,13 @@ type Quotas struct {
 type Override struct {
 	Who
 	Set   [NumResources]bool
-	Quota Quota // of those set
+	Quota Quota // only the resources that are set
 }
 
-// For is the quota that holds for a process of uid and gid: the first override
-// for the uid, else the first for the gid, else the defaults; what an override
-// does not name is as in the next of these. Trusted users have no quota but
-// what an override for their uid says.
+// For is the quota of a process of uid and gid. The first override for the uid decides,
+// then the first for the gid, then the defaults. A resource that one of these does not name
+// is decided by the next. Trusted users have no quota except from an override for their
+// uid.
 func (q *Quotas) For(uid, gid uint32, trusted bool) Quota {
 	out := q.User
 	if trusted {
@@ -101,7 +102,7 @@ func (q *Quotas) apply(to *Quota, matches func(Who) bool) {
 	}
 }
 
-// id is a user's or a group's number, perhaps.
+// id is the number of a user or group, or none.
 type id struct {
 	n   uint32
 	set bool
@@ -109,14 +110,14 @@ type id struct {
 
 func (i id) is(n uint32) bool { return i.set && i.n == n }
 
-// Who is a user, the processes of a group (their effective group when they
-// attached), or, with neither, everybody.
+// Who is a user, or the processes of a group (their effective group when they attached).
+// The zero value is everybody.
 type Who struct{ uid, gid id }
 
-// UID is who uid is.
+// UID is the user uid.
 func UID(uid uint32) Who { return Who{uid: id{uid, true}} }
 
-// GID is the processes of gid.
+// GID is the processes of group gid.
 func GID(gid uint32) Who { return Who{gid: id{gid, true}} }
 
 // set handles the fields uid= and gid=.
@@ -148,7 +149,7 @@ func (w Who) fields() (out []string) {
 	return out
 }
 
-// eachField calls set for every key=value of words. A key may come once.
+// eachField calls set for every key=value of words. Each key may come once.
 func eachField(words []string, set func(key, value string) error) error {
 	seen := map[string]bool{}
 	for _, w := range words {
@@ -208,7 +209,7 @@ func resourceNames() string {
 	return strings.Join(names, ", ")
 }
 
-// parse reads a quota of r.
+// parse reads a quota for r.
 func (r Resource) parse(s string) (uint64, error) {
 	n, err := parseSize(s)
 	if !r.Bytes() {

@@ -10,30 +10,29 @@ import (
 	"strings"
 )
 
-// Sources is where a configuration comes from, in the order of precedence, the
-// later wins: defaults; File; its drop-ins, File.d/*.toml in the order of their
-// names; the environment, EnvName of a key; Flags. It does not change: Load may
-// be called again, by any goroutine.
+// Sources is where a configuration comes from. Later sources win: the defaults; File; its
+// drop-ins, File.d/*.toml in the order of their names; the environment (EnvName of a key);
+// Flags. Sources does not change, so any goroutine may call Load, also again.
 type Sources struct {
-	File    string   // "": none
+	File    string   // "" for none
 	Environ []string // as os.Environ has it
 	Flags   []Assignment
 	UID     int
 }
 
-// Assignment is one key set by a flag: without quotes, lists separated by
+// Assignment is one key set by a flag. The value has no quotes, and lists are separated by
 // commas.
 type Assignment struct{ Key, Value string }
 
-// Origins says for each key where its value comes from: "default", "FILE:LINE",
-// the name of a variable, or a flag.
+// Origins says for each key where its value comes from: "default", "FILE:LINE", the name of
+// a variable, or a flag.
 type Origins map[string]string
 
-// Loaded is what Load read.
+// Loaded is the result of Load.
 type Loaded struct {
 	Config
 	Origins Origins
-	// Warnings: what was left aside though it was perhaps meant.
+	// Warnings name settings that were ignored although the user perhaps meant them.
 	Warnings []string
 }
 
@@ -46,11 +45,11 @@ func EnvName(key string) string {
 	return "RDSD_" + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
 }
 
-// FileEnv names the file, where no flag does.
+// FileEnv is the variable that names the file if no flag does.
 const FileEnv = "RDSD_CONFIG"
 
-// Files are those that Load reads: File, then its drop-ins. A File that does
-// not exist is an error, a folder of drop-ins need not exist.
+// Files are the files that Load reads: File, then its drop-ins. File has to exist, the
+// folder of drop-ins need not.
 func (s *Sources) Files() ([]string, error) {
 	if s.File == "" {
 		return nil, nil
@@ -68,8 +67,8 @@ func (s *Sources) Files() ([]string, error) {
 	return files, nil
 }
 
-// Load reads all sources and finishes the configuration. Its error has a line
-// for each thing wrong, and where.
+// Load reads all sources and finishes the configuration. Its error has a line for each
+// mistake, and says where it is.
 func (s *Sources) Load() (*Loaded, error) {
 	l := &Loaded{Config: Default(), Origins: Origins{}}
 	for _, k := range l.keys() {
@@ -106,8 +105,7 @@ func (s *Sources) Load() (*Loaded, error) {
 	return l, nil
 }
 
-// placed gives an error of Finish, which begins with its key, the place in the file
-// that set it.
+// placed adds the place in the file to an error of Finish. The error begins with its key.
 func (l *Loaded) placed(err error, docs map[string][]byte) error {
 	if all, ok := err.(interface{ Unwrap() []error }); ok {
 		var errs []error
@@ -130,8 +128,8 @@ func (l *Loaded) placed(err error, docs map[string][]byte) error {
 	return keyError(origin[:i], doc, line, err.Error())
 }
 
-// environment applies the variables of keys. One that is nearly that of a key
-// is a warning, no error: other programs have variables that begin like these.
+// environment applies the variables of keys. A variable that is nearly that of a key gives
+// a warning and no error, because other programs may have variables that begin like these.
 func (l *Loaded) environment(environ []string) error {
 	var errs []error
 	for _, e := range environ {

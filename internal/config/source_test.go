@@ -21,7 +21,7 @@ func write(t *testing.T, name, doc string) {
 	}
 }
 
-// TestLoad: each source is above those before it, and is named.
+// TestLoad: each source overrides those before it, and is named as the origin.
 func TestLoad(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rdsd.toml")
 	write(t, file, "port = 1\nspin = \"1us\"\n\n[limits]\nmax_clients = 5\nmax_sockets = 5\n")
@@ -56,7 +56,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestLoadErrors: everything wrong is said at once.
+// TestLoadErrors: all mistakes are reported at once.
 func TestLoadErrors(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rdsd.toml")
 	write(t, file, "prot = 1\n")
@@ -82,8 +82,8 @@ func TestLoadErrors(t *testing.T) {
 	}
 }
 
-// TestLoadPlaces: what is wrong with keys together is said of the place that set the
-// key, if it is in a file.
+// TestLoadPlaces: an error about several keys together names the place in the file that set
+// its key.
 func TestLoadPlaces(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rdsd.toml")
 	write(t, file, "# hosts\n  listen = [\"10.0.0.1\"]\n[tcp]\nlanes = 3\n")
@@ -145,8 +145,8 @@ var other = map[string]string{
 	"log.level": "debug", "log.format": "json", "peers.control_per_s": "5000", "peers.messages_per_s": "5000", "peers.silence": "45s", "peers.kernel": "10.0.0.9/32",
 }
 
-// TestValuesRoundTrip: every key takes the form in which it is shown, so that
-// a reload can hand values over, and what differs is found.
+// TestValuesRoundTrip: every key accepts the form in which it is shown, so that a reload
+// can copy values, and Diff finds what differs.
 func TestValuesRoundTrip(t *testing.T) {
 	for i, k := range Keys() {
 		a, b := Default(), Default()
@@ -192,8 +192,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestDocs: what the documentation shows is a valid file that says what holds
-// without it.
+// TestDocs: the documentation is a valid file, and sets only defaults.
 func TestDocs(t *testing.T) {
 	doc := Docs()
 	c := Default()

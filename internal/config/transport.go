@@ -12,20 +12,20 @@ import (
 type Transport string
 
 const (
-	TransportAuto  Transport = "auto"  // verbs where it can be, else soft
+	TransportAuto  Transport = "auto"  // verbs if the address has an RDMA device, else soft
 	TransportSoft  Transport = "soft"  // iWARP over TCP in user space
 	TransportVerbs Transport = "verbs" // the RDMA device of the local address
 	TransportTCP   Transport = "tcp"   // RDS/TCP
 )
 
-// TransportRule is for the connections that fit all its parts.
+// TransportRule is the transport of the connections that match all its parts.
 type TransportRule struct {
 	Transport   Transport
-	Local, Peer netip.Prefix // the zero value: any address
+	Local, Peer netip.Prefix // the zero value matches any address
 }
 
-// TransportOf is what carries the connection of a local address to a peer, and
-// the setting that says so: tcp.peers, the first rule that matches, transport.
+// TransportOf is the transport of the connection from a local address to a peer. by is the
+// setting that decides: tcp.peers, the first rule that matches, or transport.
 func (c *Config) TransportOf(local, peer netip.Addr) (t Transport, by string) {
 	local, peer = local.Unmap(), peer.Unmap()
 	if c.tcpPeer(peer) {
@@ -39,8 +39,8 @@ func (c *Config) TransportOf(local, peer netip.Addr) (t Transport, by string) {
 	return c.Transport, "transport = " + string(c.Transport)
 }
 
-// MayUse reports whether a local address may have peers that t carries: soft and
-// verbs are with auto, too.
+// MayUse reports whether a local address may have peers that t carries. soft and verbs are
+// possible with auto, too.
 func (c *Config) MayUse(local netip.Addr, t Transport) bool {
 	local = local.Unmap()
 	is := func(x Transport) bool {
@@ -58,7 +58,7 @@ func (c *Config) MayUse(local netip.Addr, t Transport) bool {
 			return true
 		}
 		if !r.Peer.IsValid() {
-			return false // no rule behind this one, nor the default, is ever asked
+			return false // this rule decides for all peers, so later rules and the default never do
 		}
 	}
 	return is(c.Transport)
@@ -73,20 +73,20 @@ func (c *Config) tcpPeer(a netip.Addr) bool {
 	return slices.ContainsFunc(c.TCP.Peers, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// KernelPeer reports whether the host at a may be a Linux kernel over an RDMA
-// device.
+// KernelPeer reports whether the host at a may be a Linux kernel that is reached over an
+// RDMA device.
 func (c *Config) KernelPeer(a netip.Addr) bool {
 	return slices.ContainsFunc(c.Peers.Kernel, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// TCPPeer reports whether the connection of a local address to the host at a is
-// by RDS/TCP.
+// TCPPeer reports whether the connection from a local address to the host at a uses
+// RDS/TCP.
 func (c *Config) TCPPeer(local, a netip.Addr) bool {
 	t, _ := c.TransportOf(local, a)
 	return t == TransportTCP
 }
 
-// TCPFrom reports whether the host at a may come to any address of the daemon by
+// TCPFrom reports whether the host at a may connect to any address of the daemon by
 // RDS/TCP.
 func (c *Config) TCPFrom(a netip.Addr) bool {
 	return slices.ContainsFunc(c.Listen, func(l netip.Addr) bool { return c.TCPPeer(l, a) })
@@ -124,7 +124,7 @@ func parseTransportRule(s string) (r TransportRule, err error) {
 	return r, nil
 }
 
-// parseNetwork is an address or a network.
+// parseNetwork reads an address or a network.
 func parseNetwork(key, s string) (netip.Prefix, error) {
 	if a, err := parseAddr(s); err == nil {
 		return netip.PrefixFrom(a, a.BitLen()), nil
@@ -157,8 +157,8 @@ func (r TransportRule) String() string {
 	return s
 }
 
-// InsistsOnVerbs reports whether a setting gives connections of an address no
-// other transport than verbs.
+// InsistsOnVerbs reports whether a setting allows connections of an address no transport
+// but verbs.
 func (c *Config) InsistsOnVerbs(a netip.Addr) bool {
 	named := c.Transport == TransportVerbs
 	for i := range c.TransportRules {

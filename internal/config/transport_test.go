@@ -38,9 +38,9 @@ func TestTransportOf(t *testing.T) {
 		want  bool
 	}{
 		{"10.0.0.1", TransportSoft, true}, {"10.0.0.1", TransportVerbs, true},
-		{"10.0.0.2", TransportSoft, true}, // of the first rule
+		{"10.0.0.2", TransportSoft, true}, // by the first rule
 		{"127.0.0.1", TransportVerbs, false}, {"127.0.0.1", TransportSoft, true},
-		{"127.0.0.1", TransportTCP, true}, // of tcp.peers
+		{"127.0.0.1", TransportTCP, true}, // by tcp.peers
 	} {
 		if got := c.MayUse(netip.MustParseAddr(tc.local), tc.t); got != tc.want {
 			t.Errorf("%s may use %s: %v", tc.local, tc.t, got)

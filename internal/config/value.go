@@ -33,14 +33,14 @@ func (f form) String() string {
 	return "a number or a string"
 }
 
-// value sets and prints one field. set gets one item unless form is array.
+// value sets and prints one field. set gets exactly one item unless form is array.
 type value struct {
 	form form
 	set  func(items []string) error
 	get  func() string
 }
 
-// scalar is a value of one item.
+// scalar is a value with one item.
 func scalar(f form, set func(string) error, get func() string) value {
 	return value{f, func(items []string) error { return set(items[0]) }, get}
 }
@@ -237,7 +237,7 @@ func formatSize(n uint64) string {
 	return strconv.FormatUint(n, 10)
 }
 
-// orOff is v, whose value p is 0 or at least lo.
+// orOff is v for a field that may be 0 (off) or at least lo. p is the field.
 func orOff(v value, p *uint64, lo uint64) value {
 	set := v.set
 	v.set = func(items []string) error {
