@@ -1,18 +1,19 @@
 package ctl
 
-// ConfigValue is one key of the daemon's configuration. Values are written as
-// for a flag: lists separated by commas.
+// ConfigValue is one key of the daemon's configuration. Its value is written as for a flag:
+// lists separated by commas.
 type ConfigValue struct {
 	Key     string `json:"key"`
 	Value   string `json:"value"`
 	Default string `json:"default"`
-	// Origin: "default", "FILE:LINE", a variable's name or a flag; "" where the
-	// daemon was not started from sources.
+	// Origin is "default", "FILE:LINE", a variable's name or a flag. It is "" if the daemon
+	// was not started from sources.
 	Origin string `json:"origin"`
 	Live   bool   `json:"live"` // a reload applies it; others need a restart
 }
 
-// ConfigChange is a key that differs from what the daemon uses.
+// ConfigChange is a key whose value in the sources differs from the value that the daemon
+// uses.
 type ConfigChange struct {
 	Key    string `json:"key"`
 	Old    string `json:"old"`
@@ -20,10 +21,10 @@ type ConfigChange struct {
 	Origin string `json:"origin"` // of New
 }
 
-// Reload is what reading the configuration again comes to.
+// Reload is the result of reading the configuration again.
 type Reload struct {
 	Applied  []ConfigChange `json:"applied"`
-	Restart  []ConfigChange `json:"restart"` // these wait for a restart
+	Restart  []ConfigChange `json:"restart"` // these need a restart
 	Warnings []string       `json:"warnings"`
 }
 

@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// MarshalJSON writes an object in the list's order. Names need no escaping:
-// they are of [a-z0-9_].
+// MarshalJSON writes an object in the list's order. Names need no escaping, because they
+// consist of [a-z0-9_].
 func (l CounterList) MarshalJSON() ([]byte, error) {
 	b := []byte{'{'}
 	for i, c := range l {
@@ -22,7 +22,7 @@ func (l CounterList) MarshalJSON() ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// UnmarshalJSON reads such an object and keeps its order.
+// UnmarshalJSON reads an object and keeps its order.
 func (l *CounterList) UnmarshalJSON(data []byte) error {
 	*l = CounterList{}
 	d := json.NewDecoder(bytes.NewReader(data))
@@ -53,7 +53,7 @@ func (l *CounterList) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Get is the counter called name; false if there is none.
+// Get is the counter called name. It is false if there is none.
 func (l CounterList) Get(name string) (uint64, bool) {
 	for _, c := range l {
 		if c.Name == name {

@@ -47,7 +47,7 @@ func TestGolden(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			got := serve(t, tc.req, tc.who, &tc.backend)
 			golden(t, tc.name, got)
-			// And back: nothing is lost or renamed on the reader's side.
+			// Parse reads the answer back without losing or renaming anything.
 			r, err := Parse(got, Kind(strings.TrimSuffix(strings.TrimSuffix(tc.name, "-empty"), "-own")))
 			if tc.backend.err != nil {
 				if err == nil || err.Error() != "the engine is gone" {
@@ -150,7 +150,7 @@ func TestServeErrors(t *testing.T) {
 	}
 }
 
-// Others see what is their own, and sums.
+// Callers who are no administrators see what is their own, and sums.
 func TestVisible(t *testing.T) {
 	for _, tc := range []struct {
 		who            Caller
@@ -159,7 +159,7 @@ func TestVisible(t *testing.T) {
 	}{
 		{Caller{UID: 77, Admin: true}, 2, 2, 0},
 		{Caller{UID: 1000}, 1, 1, 1},
-		{Caller{UID: 0}, 1, 1, 1}, // it is the connection that makes an administrator
+		{Caller{UID: 0}, 1, 1, 1}, // the connection decides who is an administrator, not the uid
 		{Caller{UID: 77}, 0, 0, 2},
 	} {
 		for _, kind := range []Kind{KindStatus, KindSockets} {
@@ -214,7 +214,7 @@ func TestParseErrors(t *testing.T) {
 			t.Errorf("%s: %v, want %s", tc.in, err, tc.want)
 		}
 	}
-	// A newer daemon's additions are no error.
+	// Fields that a newer daemon added are ignored.
 	if _, err := Parse([]byte(`{"schema":"rdsd.v1","kind":"peers","peers":[{"lane":1,"colour":"red"}],"more":1}`), KindPeers); err != nil {
 		t.Error(err)
 	}
@@ -291,7 +291,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// Whatever bytes are in the lists, the answer is one that can be shown.
+// Any bytes in the lists give an answer that can be shown.
 func FuzzOffline(f *testing.F) {
 	f.Add([]byte{}, uint16(0))
 	f.Add(bytes.Repeat([]byte{0xff}, 900), uint16(0))
@@ -303,7 +303,7 @@ func FuzzOffline(f *testing.F) {
 		}
 		const header = 16
 		for i, c := range b {
-			// Rows of sockets lie behind the header, of peers behind those.
+			// The rows of sockets follow the header, the rows of peers follow those.
 			for _, start := range []int{header, header + stats.MaxSockets*13} {
 				w := start + int(at)%500 + i/8
 				mem[w] ^= uint64(c) << (i % 8 * 8)

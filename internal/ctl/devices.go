@@ -2,26 +2,26 @@ package ctl
 
 import "net/netip"
 
-// Devices are the RDMA devices of the host, and what the daemon's addresses go
-// by: as they were when it started.
+// Devices are the RDMA devices of the host and the transports of the daemon's addresses, as
+// they were when the daemon started.
 type Devices struct {
 	Built     bool         `json:"built"` // the daemon was built with libibverbs
 	Devices   []Device     `json:"devices"`
 	Addresses []AddressWay `json:"addresses"`
-	Problems  []string     `json:"problems"` // what sysfs, netlink and rdmamap contradict each other in
+	Problems  []string     `json:"problems"` // contradictions between sysfs, netlink and rdmamap
 }
 
 // Device is one RDMA device.
 type Device struct {
 	Name  string       `json:"name"`
-	Kind  string       `json:"kind"` // "InfiniBand" (RoCE, too), "iWARP"
+	Kind  string       `json:"kind"` // "InfiniBand" (also for RoCE), "iWARP"
 	GUID  string       `json:"node_guid"`
 	Node  string       `json:"node"` // device node, "" = none
 	Used  bool         `json:"used"`
 	Ports []DevicePort `json:"ports"`
 }
 
-// DevicePort is one of its ports.
+// DevicePort is one port of a device.
 type DevicePort struct {
 	Number     int         `json:"number"`
 	State      string      `json:"state"`      // "ACTIVE", "DOWN", ...
@@ -30,7 +30,7 @@ type DevicePort struct {
 	GIDs       []DeviceGID `json:"gids"`
 }
 
-// DeviceGID is an entry of a port's table.
+// DeviceGID is an entry of a port's GID table.
 type DeviceGID struct {
 	Index     int        `json:"index"`
 	Addr      netip.Addr `json:"addr"`
@@ -38,10 +38,10 @@ type DeviceGID struct {
 	Interface string     `json:"interface"`
 }
 
-// AddressWay is what the connections of one of the daemon's addresses may go by.
+// AddressWay is which transports the connections of one of the daemon's addresses may use.
 type AddressWay struct {
 	Addr        netip.Addr `json:"addr"`
-	Transports  []string   `json:"transports"` // of "verbs", "soft", "tcp"; the better first
+	Transports  []string   `json:"transports"` // "verbs", "soft", "tcp"; the preferred one first
 	Device      string     `json:"device"`     // with verbs
 	WhyNotVerbs string     `json:"why_not_verbs"`
 }

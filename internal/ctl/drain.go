@@ -2,29 +2,30 @@ package ctl
 
 import "net/netip"
 
-// Drain is how far a drain is: of one peer, or of the daemon.
+// Drain is the progress of a drain, of one peer or of the daemon.
 type Drain struct {
-	Addr    netip.Addr `json:"addr,omitzero"` // absent: the daemon
-	Drained bool       `json:"drained"`       // nothing new is let in
-	Done    bool       `json:"done"`          // and nothing is left
+	Addr    netip.Addr `json:"addr,omitzero"` // absent for the daemon
+	Drained bool       `json:"drained"`       // nothing new is accepted
+	Done    bool       `json:"done"`          // drained, and nothing is left
 
 	Messages uint64 `json:"messages"` // with the daemon, or sent and not acked
 	Bytes    uint64 `json:"bytes"`
 	Ops      uint64 `json:"operations"`   // not settled
-	Unread   uint64 `json:"unread_bytes"` // arrived, not read: no drain waits for it
+	Unread   uint64 `json:"unread_bytes"` // arrived and not read; a drain does not wait for it
 }
 
-// Drains, of a Request.
+// What a drain request may do.
 const (
 	DrainBegin  = "begin"
 	DrainResume = "resume"
 	DrainLook   = "look"
 )
 
-// Operator changes what the daemon does.
+// Operator carries out what an administrator asks for.
 type Operator interface {
-	// Drain has senders wait, those to addr or (the zero Addr) all, and with
-	// all refuses new sockets, until DrainResume. Errors: ErrNotFound.
+	// Drain begins, ends or reports a drain, as do says. During a drain of addr, senders to
+	// addr wait. During a drain of all peers (the zero Addr), all senders wait and new
+	// sockets are refused. Its error is ErrNotFound.
 	Drain(addr netip.Addr, do string) (Drain, error)
 }
 

@@ -17,7 +17,7 @@ const (
 	CodeNotFound    Code = "not_found"    // no such peer
 	CodeTimeout     Code = "timeout"      // no answer in time
 	CodeUnsupported Code = "unsupported"  // not in this version of the daemon
-	CodeNoDaemon    Code = "no_daemon"    // rdsctl's own: nobody to ask
+	CodeNoDaemon    Code = "no_daemon"    // set by rdsctl: no daemon answers
 	CodeFailed      Code = "failed"       // everything else
 )
 
@@ -29,7 +29,7 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
-// Is makes the sentinels below errors.Is targets of what rdsctl received.
+// Is lets errors.Is compare a received Error with the sentinels below.
 func (e *Error) Is(target error) bool {
 	switch target {
 	case ErrNotFound:
@@ -44,12 +44,12 @@ func (e *Error) Is(target error) bool {
 	return false
 }
 
-// Sentinels for a Backend's errors, wrapped with what is missing.
+// Sentinels for a Backend's errors. A Backend wraps them with what is missing.
 var (
 	ErrNotFound    = errors.New("not found")
 	ErrPermission  = errors.New("permission denied")
 	ErrUnsupported = errors.New("not supported by this version")
-	// ErrSchema: the answer is of another version.
+	// ErrSchema says that the answer has another version.
 	ErrSchema = errors.New("different versions")
 )
 

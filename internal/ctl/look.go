@@ -11,29 +11,29 @@ const (
 	MaxLimit     = 20_000
 )
 
-// View is what a caller wants to see of a list, and may.
+// View is the part of a list that a caller wants to see and may see.
 type View struct {
-	May   func(uid uint32) bool // see what is of this user
+	May   func(uid uint32) bool // whether the caller may see what belongs to uid
 	Limit int                   // items, more than 0
 }
 
-// Inspector tells what single sockets, messages and keys do. Lists end at the
-// view's limit; the bool says that there is more. Methods ask the engine in
-// steps, each a small part of a turn: a list is of several moments.
+// Inspector lists single messages, regions and events. A list ends at the view's limit; the
+// bool reports that there is more. Methods ask the engine in steps, each a small part of a
+// turn. So the elements of a list may be of different moments.
 type Inspector interface {
-	// Messages of one queue, "" of all: see MessageInfo.Queue.
+	// Messages are the messages of one queue, or of all for "". See MessageInfo.Queue.
 	Messages(v View, queue string) ([]MessageInfo, bool, error)
 	Backlog(v View) ([]BacklogInfo, bool, error)
 	Keys(v View) ([]KeyInfo, bool, error)
 	Barriers(v View) ([]BarrierInfo, bool, error)
 	Congested(v View) ([]CongestedInfo, bool, error)
-	// Stalls lists the connections that have something under way or waiting.
+	// Stalls lists the connections on which something is in progress or waits.
 	Stalls() ([]StallInfo, error)
-	// Events are those after the one numbered after, the oldest first.
+	// Events are the events with a number above after, the oldest first.
 	Events(v View, after uint64) ([]EventInfo, bool, error)
-	// Errors are the distinct ones since the daemon started.
+	// Errors are the distinct errors since the daemon started.
 	Errors(v View) ([]ErrorInfo, bool, error)
-	// Stacks of all goroutines, at most 1 MiB.
+	// Stacks is the stacks of all goroutines, at most 1 MiB.
 	Stacks() (string, error)
 }
 
@@ -41,10 +41,10 @@ type Inspector interface {
 const (
 	QueueSend    = "send"    // not sent yet, on this connection at least
 	QueueRetrans = "retrans" // sent, not acked
-	QueueRecv    = "recv"    // arrived, not given back by the reader
+	QueueRecv    = "recv"    // arrived, not yet read
 )
 
-// MessageInfo is one message. Of QueueRecv the sequence is not kept.
+// MessageInfo is one message. Messages of QueueRecv have no sequence.
 type MessageInfo struct {
 	Queue      string        `json:"queue"`
 	Local      netip.Addr    `json:"local"`
@@ -52,15 +52,15 @@ type MessageInfo struct {
 	Remote     netip.Addr    `json:"remote"`
 	RemotePort uint16        `json:"remote_port"`
 	Lane       uint8         `json:"lane"`
-	Seq        uint64        `json:"seq,string"` // 0: has none yet, or not kept
+	Seq        uint64        `json:"seq,string"` // 0 if it has none yet, or it is not kept
 	Bytes      uint64        `json:"length_bytes"`
 	Ops        int           `json:"operations"` // RDMA operations it carries
-	Age        time.Duration `json:"age_ns"`     // since the daemon has it
+	Age        time.Duration `json:"age_ns"`     // since the daemon got it
 	Owner      Owner         `json:"owner"`      // of the socket here
 }
 
-// BacklogInfo is what is on its way from a socket to one destination, or, with
-// Direction "recv", what has arrived at it and is not read.
+// BacklogInfo is what is in progress from a socket to one destination. With Direction
+// "recv" it is what has arrived for the socket and is not read.
 type BacklogInfo struct {
 	Direction string     `json:"direction"` // "send", "recv"
 	Addr      netip.Addr `json:"addr"`
@@ -80,26 +80,27 @@ type BacklogInfo struct {
 
 	Oldest    time.Duration `json:"oldest_ns"`
 	Congested bool          `json:"congested"`
-	// WaitsFor says who has to act: see WaitsFor's values.
+	// WaitsFor says who has to act. The values are below.
 	WaitsFor string `json:"waits_for"`
 }
 
-// Who has to act.
+// The values of BacklogInfo.WaitsFor.
 const (
-	WaitsForNobody     = "nobody"             // it goes on
+	WaitsForNobody     = "nobody"             // nobody has to act
 	WaitsForReader     = "reader"             // the process that owns the socket has to read
 	WaitsForReceiver   = "receiver"           // the socket there has to read: it is congested
-	WaitsForConnection = "connection"         // there is none: rdsctl peers says why
-	WaitsForCredits    = "credits"            // the peer's daemon has no buffer for more
-	WaitsForAck        = "ack"                // the peer's daemon
-	WaitsForTurn       = "turn"               // others' messages on the same connection
-	WaitsForCopy       = "copy"               // same host: the engine copies
-	WaitsForQuota      = "quota.destinations" // other destinations of its user with messages under way hold all places
-	WaitsForRoom       = "room"               // there are as many peers as the daemon can have
+	WaitsForConnection = "connection"         // there is no connection; rdsctl peers says why
+	WaitsForCredits    = "credits"            // the peer's daemon has to give credits
+	WaitsForAck        = "ack"                // the peer's daemon has to ack
+	WaitsForTurn       = "turn"               // other sockets' messages on the same connection come first
+	WaitsForCopy       = "copy"               // same host: the engine is copying
+	WaitsForQuota      = "quota.destinations" // other destinations of the user with messages in progress hold all places
+	WaitsForRoom       = "room"               // the daemon has as many peers as it can have
 	WaitsForOperator   = "administrator"      // drained: rdsctl daemon resume, peer resume
 )
 
-// KeyInfo is one registered region. The key itself is a right, and not told.
+// KeyInfo is one registered region. The key itself is not shown: whoever knows it could use
+// the region.
 type KeyInfo struct {
 	Addr    netip.Addr `json:"addr"`
 	Port    uint16     `json:"port"`
@@ -121,24 +122,24 @@ type BarrierInfo struct {
 	Lane    uint8      `json:"lane"`
 	Owner   Owner      `json:"owner"`
 	Issued  uint64     `json:"last_issued,string"`
-	HWM     uint64     `json:"high_water_mark,string"` // all up to here are complete
+	HWM     uint64     `json:"high_water_mark,string"` // all operations up to this id are locally complete
 	Pending uint64     `json:"pending_operations"`
 }
 
-// CongestedInfo is a congested port: of this host, or of a peer as far as
-// somebody here sends to it.
+// CongestedInfo is a congested port of this host, or of a peer to which a socket here
+// sends.
 type CongestedInfo struct {
 	Where   string     `json:"where"` // "here", "peer"
 	Addr    netip.Addr `json:"addr"`
 	Port    uint16     `json:"port"`
-	Since   time.Time  `json:"since,omitzero"` // of ports here
-	Owner   *Owner     `json:"owner"`          // of ports here
+	Since   time.Time  `json:"since,omitzero"` // only of ports of this host
+	Owner   *Owner     `json:"owner"`          // only of ports of this host
 	Unread  uint64     `json:"unread_bytes"`
 	Limit   uint64     `json:"limit_bytes"`
-	Senders uint64     `json:"waiting_destinations"` // of sockets here that lead there
+	Senders uint64     `json:"waiting_destinations"` // of sockets of this host, that lead to the port
 }
 
-// StallInfo is a connection with something under way or waiting.
+// StallInfo is a connection on which something is in progress or waits.
 type StallInfo struct {
 	Local     netip.Addr `json:"local"`
 	Remote    netip.Addr `json:"remote"`
@@ -158,7 +159,7 @@ type StallInfo struct {
 	LastError       string        `json:"last_error"`
 }
 
-// EventInfo is something that happened: what the daemon's log has, too.
+// EventInfo is an event of the daemon. The daemon's log has it, too.
 type EventInfo struct {
 	Seq   uint64     `json:"seq,string"`
 	Time  time.Time  `json:"time"`
@@ -166,13 +167,13 @@ type EventInfo struct {
 	Event string     `json:"event"`
 	Local netip.Addr `json:"local,omitzero"`
 	Peer  netip.Addr `json:"peer,omitzero"`
-	UID   *uint32    `json:"uid"` // of the process it is about, null: none
-	PID   int        `json:"pid"` // 0: none
+	UID   *uint32    `json:"uid"` // of the process that it is about; null if there is none
+	PID   int        `json:"pid"` // 0 if there is none
 	Error string     `json:"error"`
 }
 
-// ErrorInfo is all events of one kind about one peer or user that had an error
-// or were more than information.
+// ErrorInfo is all events of one kind about one peer or user that had an error, or a level
+// above "info".
 type ErrorInfo struct {
 	Event string     `json:"event"`
 	Level string     `json:"level"`
@@ -181,17 +182,17 @@ type ErrorInfo struct {
 	Count uint64     `json:"count"`
 	First time.Time  `json:"first"`
 	Last  time.Time  `json:"last"`
-	Error string     `json:"error"` // of the last one
+	Error string     `json:"error"` // of the last event
 }
 
 // CounterInfo is a counter as rdsctl counters prints it.
 type CounterInfo struct {
 	Name  string   `json:"name"`
 	Value uint64   `json:"value"`
-	Rate  *float64 `json:"rate_per_second"` // since the line before, null: there is none
+	Rate  *float64 `json:"rate_per_second"` // since the previous sample; null if there is none
 }
 
-// look answers the kinds that list; false: r is of another.
+// look answers the kinds that are lists. ok is false if r is of another kind.
 func look(r *Request, who Caller, b Backend, resp *Response) (ok bool, err error) {
 	v := View{Limit: r.Limit, May: func(uid uint32) bool { return who.Admin || uid == who.UID }}
 	switch {

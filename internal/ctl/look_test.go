@@ -14,7 +14,7 @@ var (
 	lookOwner = Owner{12, 1000, "db"}
 )
 
-// list ends one at the view's limit, and keeps what may be seen.
+// list cuts a list at the view's limit and keeps the items that the caller may see.
 func list[T any](f *fake, v View, uid uint32, items ...T) ([]T, bool, error) {
 	if f.empty || f.err != nil || !v.May(uid) {
 		return nil, false, f.err
@@ -81,7 +81,7 @@ func TestGoldenLists(t *testing.T) {
 			if _, err := Parse(got, Kind(name)); err != nil {
 				t.Error(err)
 			}
-			// Nothing is an empty list, not null.
+			// An empty list is [] and not null.
 			if name != "stacks" && name != "drain" {
 				got = serve(t, req, Caller{Admin: true}, &fake{empty: true})
 				if _, err := Parse(got, Kind(name)); err != nil || !strings.Contains(string(got), `"`+name+`": []`) {

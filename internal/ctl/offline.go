@@ -9,8 +9,8 @@ import (
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
-// OfflineSockets answers KindSockets from the lists of a daemon that may be stuck
-// or gone. What is in there is taken as it is: any bytes make an answer.
+// OfflineSockets answers KindSockets from the lists of a daemon that may be stuck or gone.
+// It accepts any bytes in the lists.
 func OfflineSockets(r *stats.ListReader) *Response {
 	rows, torn := r.Sockets()
 	resp := &Response{Sockets: make([]SocketInfo, len(rows))}
@@ -52,7 +52,7 @@ func OfflinePeers(r *stats.ListReader) *Response {
 	return resp
 }
 
-// offline fills in what is said of lists of n items, of all there are.
+// offline fills in the fields that lists of n items, out of all, share.
 func (r *Response) offline(kind Kind, at int64, all uint64, n, torn int) {
 	r.Schema, r.Kind, r.Offline = Schema, kind, true
 	r.AsOf = time.Unix(0, at)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// PingReport is a series of pings as rdsctl reports it.
+// PingReport is a series of pings, as rdsctl reports it.
 type PingReport struct {
 	Addr     netip.Addr    `json:"addr"`
 	Sent     int           `json:"sent"`
@@ -18,14 +18,14 @@ type PingReport struct {
 	Replies  []PingReply   `json:"replies"`
 }
 
-// PingReply is one of them: a round trip, or why there was none.
+// PingReply is one ping of a series: its round trip, or why there was none.
 type PingReply struct {
 	Seq   int           `json:"seq"`
 	RTT   time.Duration `json:"rtt_ns,omitzero"`
 	Error *Error        `json:"error,omitempty"`
 }
 
-// maxReplies are kept one by one; an endless ping keeps the newest.
+// maxReplies is how many replies are kept. An endless ping keeps the newest.
 const maxReplies = 100_000
 
 // Add counts one ping.
@@ -40,8 +40,8 @@ func (r *PingReport) Add(reply PingReply) {
 	r.Replies = append(r.Replies, reply)
 }
 
-// Summarize computes minimum, maximum and the nearest-rank percentiles of the
-// replies kept.
+// Summarize computes minimum, maximum and the nearest-rank percentiles of the replies that
+// were kept.
 func (r *PingReport) Summarize() {
 	var rtts []time.Duration
 	for _, reply := range r.Replies {

@@ -18,40 +18,41 @@ const (
 	MaxPingTimeout     = time.Minute
 )
 
-// Backend is the daemon behind the service. Methods may be called from several
-// goroutines and may block; ctx ends what the caller no longer waits for.
+// Backend is the daemon behind the service. Several goroutines may call the methods.
+// Methods may block until ctx ends.
 type Backend interface {
 	Status() (Status, error)
 	Devices() (Devices, error)
 	Sockets() ([]SocketInfo, error)
 	Peers() ([]PeerInfo, error)
-	// PeerReset breaks off every connection to addr in a lane, nil: in all
-	// lanes, whatever its local address, and says how many. Each reconnects by
-	// itself. Errors: ErrNotFound.
+	// PeerReset breaks every connection to addr in a lane, from any local address, and
+	// returns how many it broke. A nil lane is all lanes. Each connection reconnects by
+	// itself. Its error is ErrNotFound.
 	PeerReset(addr netip.Addr, lane *uint8) (int, error)
-	// Config lists the keys, their values and where those come from.
+	// Config lists the keys, their values and the origins of these.
 	Config() ([]ConfigValue, error)
-	// Reload reads the configuration again and applies what it can, or says
-	// only what it would do. Errors: ErrUnsupported; what is wrong with it.
+	// Reload reads the configuration again. With apply it applies what it can, otherwise it
+	// only reports what it would apply. Its error is ErrUnsupported or says what is wrong
+	// with the configuration.
 	Reload(apply bool) (Reload, error)
-	// Ping sends a message to port 0 of addr and waits for the answer.
-	// Errors: ctx's, wrapped with the state of the connection; ErrNotFound
-	// for an address no peer may have.
+	// Ping sends a message to port 0 of addr and waits for the answer. Its error is ctx's,
+	// wrapped with the state of the connection, or ErrNotFound for an address that no peer
+	// may have.
 	Ping(ctx context.Context, addr netip.Addr) (time.Duration, error)
 	Inspector
 	Operator
 }
 
-// Caller is who asks, by the credentials of its connection. Admin: root or the
-// daemon's own user, who see everything and may reset connections. Others see
-// sockets and usage of their own user only, of the rest the sums; they may look
-// at peers, and ping, but not change anything.
+// Caller is who asks, by the credentials of its connection. Admin is set for root and the
+// daemon's own user. They see everything and may reset connections. Other callers see the
+// sockets and usage of their own user, and sums of the rest. They may look at peers and
+// ping, but change nothing.
 type Caller struct {
 	UID   uint32
 	Admin bool
 }
 
-// Serve answers one request of who, with one response, always valid JSON.
+// Serve answers one request of who with one response. The response is always valid JSON.
 func Serve(ctx context.Context, req []byte, who Caller, b Backend) []byte {
 	var r Request
 	resp := Response{Schema: Schema}
@@ -70,10 +71,10 @@ func Serve(ctx context.Context, req []byte, who Caller, b Backend) []byte {
 	return out
 }
 
-// decode is strict: a field this daemon does not know could change the
-// request's meaning.
+// decode is strict: a field that this daemon does not know could change the request's
+// meaning.
 func decode(req []byte, r *Request) *Error {
-	// The version first: another one's fields may be of other types.
+	// The version is checked first, because another version's fields may be of other types.
 	var v struct {
 		Schema string `json:"schema"`
 	}
@@ -144,7 +145,7 @@ func handle(ctx context.Context, r *Request, who Caller, b Backend, resp *Respon
 	return errorf(CodeUnknownKind, "unknown request %q; this daemon knows %v", r.Kind, Kinds())
 }
 
-// visible is what of list who may see: its own.
+// visible is the part of list that who may see: what belongs to its user.
 func visible[T any](list []T, who Caller, uid func(*T) uint32) []T {
 	if who.Admin {
 		return list
@@ -183,7 +184,7 @@ func peerReset(r *Request, admin bool, b Backend) (*PeerReset, error) {
 	return &PeerReset{Addr: r.Addr, Reset: n}, err
 }
 
-// Normalize makes empty lists of nil ones: readers need no case for null.
+// Normalize replaces nil lists by empty ones, so that readers need no case for null.
 func (s *Status) Normalize() {
 	s.Listen = nonNil(s.Listen)
 	s.Transports = nonNil(s.Transports)
@@ -199,8 +200,8 @@ func nonNil[S ~[]T, T any](s S) S {
 	return s
 }
 
-// Parse reads a response. A response that carries an error is returned as that
-// *Error; one of another schema, or not of kind, as an error that says so.
+// Parse reads a response. If the response carries an error, Parse returns that *Error. If
+// it has another schema or is not of kind, Parse returns an error that says so.
 func Parse(b []byte, kind Kind) (*Response, error) {
 	var v struct {
 		Schema string `json:"schema"`
@@ -227,7 +228,7 @@ func Parse(b []byte, kind Kind) (*Response, error) {
 	return &r, nil
 }
 
-// complete reports whether the field of r's kind is there.
+// complete reports whether the response has the field of its kind.
 func (r *Response) complete() bool {
 	switch r.Kind {
 	case KindStatus:

@@ -2,8 +2,8 @@ package ctl
 
 import "sort"
 
-// Sort is slices.SortFunc for the rows of answers. That is made anew for each
-// type of row, twenty kilobytes each; this is one sort for all.
+// Sort is slices.SortFunc for the rows of answers. The compiler makes slices.SortFunc anew
+// for each type of row, twenty kilobytes each. Sort is one sort for all.
 func Sort[T any](rows []T, compare func(a, b T) int) {
 	sort.Sort(&ordered[T]{rows, compare})
 }

@@ -7,21 +7,21 @@ import (
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
-// CounterList is every counter and gauge of the statistics mapping, an object
+// CounterList is every counter and gauge of the statistics mapping. In JSON it is an object
 // in the mapping's order.
 type CounterList []Counter
 
-// Counter is one of them.
+// Counter is one counter or gauge.
 type Counter struct {
 	Name  string
 	Value uint64
 }
 
-// StallAfter: an engine that should be running and has not published for this
-// long is reported as stuck.
+// StallAfter is when an engine counts as stuck: it should be running and has not published
+// for this long.
 const StallAfter = time.Second
 
-// Fill sets what the statistics mapping knows, so that the daemon's status and
+// Fill sets the fields that the statistics mapping knows, so that the daemon's status and
 // rdsctl status --offline agree.
 func (s *Status) Fill(snap *stats.Snapshot, now time.Time) {
 	s.PID = snap.PID

@@ -1,11 +1,10 @@
-// Package ctl is what rdsctl and the daemon say to each other: JSON requests
-// and responses under one versioned schema, and the service that answers them.
-// internal/ipc carries the bytes.
+// Package ctl is the language of rdsctl and the daemon: JSON requests and responses with
+// one versioned schema, and the service that answers them. internal/ipc carries the bytes.
 //
-// The schema only grows: fields are added within rdsd.v1, never renamed,
-// retyped or removed. Units are in the names (_bytes, _ns); durations are
-// nanoseconds; instants are RFC 3339; sequence numbers, which pass 2^53, are
-// decimal strings, instance ids hexadecimal strings.
+// The schema only grows: fields are added within rdsd.v1, never renamed, retyped or
+// removed. Units are in the names (_bytes, _ns). Durations are in nanoseconds, times are
+// RFC 3339. Sequence numbers, which may exceed 2^53, are decimal strings, instance ids
+// hexadecimal strings.
 package ctl
 
 import (
@@ -18,7 +17,7 @@ import (
 // Schema names the format of requests and responses.
 const Schema = "rdsd.v1"
 
-// Kind of a request and of its response.
+// Kind is the kind of a request and of its response.
 type Kind string
 
 const (
@@ -43,62 +42,63 @@ const (
 	KindStacks    Kind = "stacks"
 	KindDrain     Kind = "drain"
 
-	// KindPingReport is rdsctl's own: what it prints for a series of pings.
+	// KindPingReport is what rdsctl prints for a series of pings. The daemon does not
+	// answer it.
 	KindPingReport Kind = "ping-report"
-	// KindStress and KindBench are rdsctl's, too: what its verbs of that name
-	// print in the field of that name.
+	// KindStress and KindBench are what rdsctl stress and rdsctl bench print. The daemon
+	// does not answer them either.
 	KindStress Kind = "stress"
 	KindBench  Kind = "bench"
-	// KindCounters, KindCheck and KindDoctor, too.
+	// The same holds for KindCounters, KindCheck and KindDoctor.
 	KindCounters Kind = "counters"
 	KindCheck    Kind = "check"
 	KindDoctor   Kind = "doctor"
 )
 
-// Kinds lists all requests there are.
+// Kinds lists all kinds of requests.
 func Kinds() []Kind {
 	return []Kind{KindStatus, KindDevices, KindSockets, KindPeers, KindPing, KindPeerReset, KindConfig, KindReload, KindDiff,
 		KindQueues, KindBacklog, KindKeys, KindBarriers, KindCongested, KindStalls, KindEvents, KindErrors, KindStacks, KindDrain}
 }
 
-// Request of rdsctl.
+// Request is a request of rdsctl.
 type Request struct {
 	Schema string `json:"schema"`
 	Kind   Kind   `json:"kind"`
-	// Addr: the peer of ping and peer-reset.
+	// Addr is the peer of ping and peer-reset.
 	Addr netip.Addr `json:"addr,omitzero"`
-	// Lane: of peer-reset, absent: all lanes.
+	// Lane is the lane of peer-reset. If it is absent, all lanes are reset.
 	Lane *uint8 `json:"lane,omitempty"`
-	// Timeout of ping, 0 = DefaultPingTimeout, at most MaxPingTimeout.
+	// Timeout is for ping. 0 means DefaultPingTimeout; MaxPingTimeout is the most.
 	Timeout time.Duration `json:"timeout_ns,omitzero"`
-	// Limit of the items of queues, backlog, keys, barriers, congested, events
-	// and errors, 0 = DefaultLimit, at most MaxLimit.
+	// Limit bounds the items of queues, backlog, keys, barriers, congested, events and
+	// errors. 0 means DefaultLimit; MaxLimit is the most.
 	Limit int `json:"limit,omitzero"`
-	// Queue of queues: "send", "retrans", "recv", "" = all.
+	// Queue is for queues: "send", "retrans", "recv", or "" for all.
 	Queue string `json:"queue,omitzero"`
-	// After of events: the sequence of the last one known.
+	// After is for events: the sequence of the last event that the caller has.
 	After uint64 `json:"after,omitzero,string"`
-	// Do of drain: "begin", "resume", "look".
+	// Do is for drain: "begin", "resume", "look".
 	Do string `json:"do,omitzero"`
 }
 
-// Response to a Request: the field of its kind, or Error.
+// Response is the response to a Request. It has the field of its kind, or Error.
 type Response struct {
 	Schema  string       `json:"schema"`
 	Kind    Kind         `json:"kind"`
 	Status  *Status      `json:"status,omitempty"`
 	Devices *Devices     `json:"devices,omitempty"`
 	Sockets []SocketInfo `json:"sockets,omitzero"`
-	// OtherSockets counts those of other users, which the caller may not see.
+	// OtherSockets counts the sockets of other users, which the caller may not see.
 	OtherSockets uint64        `json:"other_sockets,omitzero"`
 	Peers        []PeerInfo    `json:"peers,omitzero"`
 	Ping         *Ping         `json:"ping,omitempty"`
 	PeerReset    *PeerReset    `json:"peer_reset,omitempty"`
 	PingReport   *PingReport   `json:"ping_report,omitempty"`
 	Config       []ConfigValue `json:"config,omitzero"`
-	// Reload of config-reload is what it did, of config-diff what it would do.
+	// Reload is what config-reload did, or what config-diff found to do.
 	Reload *Reload `json:"reload,omitempty"`
-	// Lists, see look.go. Truncated: there is more, the request's limit ended it.
+	// The lists of look.go. Truncated says that the request's limit cut the list.
 	Queues    []MessageInfo   `json:"queues,omitzero"`
 	Backlog   []BacklogInfo   `json:"backlog,omitzero"`
 	Keys      []KeyInfo       `json:"keys,omitzero"`
@@ -108,18 +108,19 @@ type Response struct {
 	Events    []EventInfo     `json:"events,omitzero"`
 	Errors    []ErrorInfo     `json:"errors,omitzero"`
 	Truncated bool            `json:"truncated,omitzero"`
-	// Offline: sockets and peers are from the daemon's mapping, as of AsOf. Unlisted
-	// more had no row there, or one that was being written.
+	// Offline says that sockets and peers come from the daemon's mapping, as of AsOf.
+	// Unlisted is how many more there are, without a row or with a row that was being
+	// written.
 	Offline  bool          `json:"offline,omitzero"`
 	AsOf     time.Time     `json:"as_of,omitzero"`
 	Unlisted uint64        `json:"unlisted,omitzero"`
 	Stacks   string        `json:"stacks,omitzero"`
 	Drain    *Drain        `json:"drain,omitempty"`
-	Counters []CounterInfo `json:"counters,omitzero"` // rdsctl's own
+	Counters []CounterInfo `json:"counters,omitzero"` // set by rdsctl
 	Error    *Error        `json:"error,omitempty"`
 }
 
-// ID is a 64-bit identity, 16 hexadecimal digits in JSON.
+// ID is a 64-bit identity. In JSON it is 16 hexadecimal digits.
 type ID uint64
 
 func (id ID) String() string { return fmt.Sprintf("%016x", uint64(id)) }
@@ -134,8 +135,8 @@ func (id *ID) UnmarshalText(b []byte) error {
 	return err
 }
 
-// Status of the daemon. With Offline it comes from the statistics mapping
-// alone, and what is not in there is empty.
+// Status is the state of the daemon. With Offline it comes only from the statistics
+// mapping, and fields that the mapping does not have are empty.
 type Status struct {
 	Offline  bool          `json:"offline"`
 	Version  string        `json:"version"`
@@ -156,25 +157,25 @@ type Status struct {
 	Engine     EngineInfo  `json:"engine"`
 	Counts     Counts      `json:"counts"`
 	Memory     Memory      `json:"memory"`
-	Sandbox    string      `json:"sandbox"` // what the daemon gave up, and what not and why
-	Users      []User      `json:"users"`   // by uid; of a caller that is no administrator: itself
+	Sandbox    string      `json:"sandbox"` // which rights the daemon gave up, and which it kept and why
+	Users      []User      `json:"users"`   // by uid; a caller that is no administrator sees only itself
 	Warnings   []string    `json:"warnings"`
 	Counters   CounterList `json:"counters"`
 }
 
-// TLS is how connections to peers are secured.
+// TLS says how connections to peers are secured.
 type TLS struct {
 	Mode    string    `json:"mode"`             // "auto", "on", "off"
 	Subject string    `json:"subject"`          // of this host's certificate, "" = none
-	Expires time.Time `json:"expires,omitzero"` // when the first certificate of its chain does
+	Expires time.Time `json:"expires,omitzero"` // when the first certificate of its chain expires
 
 	Secured uint64 `json:"handshakes,string"`         // that succeeded, either way
-	Failed  uint64 `json:"handshakes_failed,string"`  // incoming: certificates above all
-	Plain   uint64 `json:"handshakes_plain,string"`   // incoming: without TLS, or with it where it is off
+	Failed  uint64 `json:"handshakes_failed,string"`  // incoming: mostly because of a certificate
+	Plain   uint64 `json:"handshakes_plain,string"`   // incoming: without TLS although it is required, or with TLS although it is off
 	Limited uint64 `json:"handshakes_limited,string"` // incoming: too many
 }
 
-// Choice is one transport the daemon decided about, and why.
+// Choice is the daemon's decision about one transport, and why.
 type Choice struct {
 	Name string `json:"name"` // "soft", "ibv"
 	Used bool   `json:"used"`
@@ -185,10 +186,10 @@ type Choice struct {
 type Congestion struct {
 	Wanted string `json:"wanted"`
 	Used   string `json:"used"`
-	Why    string `json:"why"` // why Used is not Wanted, "" if it is
+	Why    string `json:"why"` // why Used differs from Wanted, "" if it does not
 }
 
-// EngineInfo is how the engine's loop does.
+// EngineInfo is the state of the engine's loop.
 type EngineInfo struct {
 	State    string        `json:"state"` // "starting", "running", "sleeping", "stopped"
 	Late     time.Duration `json:"late_ns"`
@@ -200,7 +201,7 @@ type EngineInfo struct {
 	Stalls   uint64        `json:"stalls"`
 }
 
-// Counts of what is open.
+// Counts is how much of each kind is open.
 type Counts struct {
 	Clients        uint64 `json:"clients"`
 	Sockets        uint64 `json:"sockets"`
@@ -211,7 +212,7 @@ type Counts struct {
 	OpsOutstanding uint64 `json:"ops_outstanding"`
 }
 
-// Memory the daemon holds.
+// Memory is the memory that the daemon has for its clients and itself.
 type Memory struct {
 	Registered uint64 `json:"registered_bytes"` // clients' buffers for RDMA
 	Limit      uint64 `json:"registered_limit_bytes"`
@@ -221,24 +222,24 @@ type Memory struct {
 	HeldLimit  uint64 `json:"held_limit_bytes"`
 }
 
-// User is what all processes of one user have, and may have.
+// User is what all processes of one user have and may have.
 type User struct {
 	UID             uint32 `json:"uid"`
 	Clients         Usage  `json:"clients"`
 	Sockets         Usage  `json:"sockets"`
 	Destinations    Usage  `json:"destinations"`
-	Waiting         uint64 `json:"waiting_destinations"` // beyond the quota
+	Waiting         uint64 `json:"waiting_destinations"` // that the quota makes wait
 	Operations      Usage  `json:"operations"`
 	Grants          Usage  `json:"grants"`
 	RegisteredBytes Usage  `json:"registered_bytes"`
 	QueuedBytes     Usage  `json:"queued_bytes"` // rings, tables and arenas
-	HeldBytes       uint64 `json:"held_bytes"`   // arrived, no room at the process; see Memory
+	HeldBytes       uint64 `json:"held_bytes"`   // arrived, and does not fit into the process's memory; see Memory
 }
 
-// Usage of one resource.
+// Usage is how much a user has of one resource.
 type Usage struct {
 	Used  uint64  `json:"used"`
-	Quota *uint64 `json:"quota"` // null: none
+	Quota *uint64 `json:"quota"` // null for none
 }
 
 // SocketInfo is one bound socket.
@@ -259,7 +260,7 @@ type SocketInfo struct {
 type Owner struct {
 	PID  int    `json:"pid"`
 	UID  uint32 `json:"uid"`
-	Name string `json:"name"` // what the client called itself at hello
+	Name string `json:"name"` // the name that the client gave when it attached
 }
 
 // PeerInfo is one connection: a local address, a peer's address and a lane.
@@ -270,13 +271,13 @@ type PeerInfo struct {
 	State     string     `json:"state"` // "down", "connecting", "up", "error"
 	Since     time.Time  `json:"since,omitzero"`
 	Instance  ID         `json:"instance"` // of the peer, 0 = not known yet
-	Kernel    bool       `json:"kernel"`   // a Linux kernel's RDS, as far as the last connection says
+	Kernel    bool       `json:"kernel"`   // the last connection was to a Linux kernel's RDS
 	Transport string     `json:"transport"`
-	Why       string     `json:"why"`                // why by this transport, and not by an RDMA device
+	Why       string     `json:"why"`                // why this transport is used, and not an RDMA device
 	TCPLanes  int        `json:"tcp_lanes,omitzero"` // with transport "tcp": connections that are up
 	TCPConns  []TCPConn  `json:"tcp_connections,omitempty"`
 	CRC       bool       `json:"crc"`
-	TLS       string     `json:"tls"` // cipher suite, "" = plain or not up
+	TLS       string     `json:"tls"` // cipher suite, "" if the connection is plain or not up
 
 	NextTxSeq uint64 `json:"next_tx_seq,string"`
 	AckedSeq  uint64 `json:"acked_seq,string"`
@@ -296,22 +297,22 @@ type PeerInfo struct {
 	Lost          uint64 `json:"lost_messages"`
 	LastError     string `json:"last_error"` // "" = none
 
-	// Limits of peers.*_per_s, which are the peer host's over all its lanes.
-	Limitable string        `json:"limitable"`    // what they hold for: "all", "sends" (not RDMA), "none", "" = not known yet
-	Held      bool          `json:"held"`         // it is over one now, and not read
-	HeldBy    string        `json:"held_by"`      // the key it was over last, "" = never
+	// Limits of peers.*_per_s. They apply to the peer's host, over all its lanes.
+	Limitable string        `json:"limitable"`    // what they apply to: "all", "sends" (not RDMA), "none", "" = not known yet
+	Held      bool          `json:"held"`         // the host is over a limit now, so nothing is read from it
+	HeldBy    string        `json:"held_by"`      // the setting whose limit it was over last, "" if never
 	Holds     uint64        `json:"holds,string"` // how often
-	HeldTime  time.Duration `json:"held_ns"`      // how long, in all
+	HeldTime  time.Duration `json:"held_ns"`      // how long in total
 }
 
-// TCPConn is a TCP connection of RDS/TCP. Its sequences are bytes since it came up.
+// TCPConn is a TCP connection of RDS/TCP. Its sequences count bytes since it came up.
 type TCPConn struct {
 	LocalPort  uint16 `json:"local_port"`
 	RemotePort uint16 `json:"remote_port"`
-	HdrRemain  int    `json:"header_remain"` // missing of what comes in
+	HdrRemain  int    `json:"header_remain"` // bytes missing of the header that is arriving
 	DataRemain int    `json:"data_remain"`
 	Sent       uint64 `json:"sent,string"`
-	Awaited    uint64 `json:"awaited,string"` // an acknowledgement up to here ends the last message
+	Awaited    uint64 `json:"awaited,string"` // an acknowledgement up to here covers the last message
 	Acked      uint64 `json:"acked,string"`   // by the peer's TCP
 }
 
@@ -324,5 +325,5 @@ type Ping struct {
 // PeerReset is the answer to peer-reset.
 type PeerReset struct {
 	Addr  netip.Addr `json:"addr"`
-	Reset int        `json:"reset"` // connections broken off; each reconnects
+	Reset int        `json:"reset"` // connections that were broken; each reconnects
 }
