@@ -13,21 +13,21 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// Params of a measurement.
+// Params describe a measurement.
 type Params struct {
 	Mode     proto.Mode
 	Local    netip.Addr     // of this host's daemon
-	Server   netip.AddrPort // zero: a server in this process
+	Server   netip.AddrPort // zero for a server in this process
 	Size     int            // bytes of a message or operation
-	Depth    int            // outstanding per socket; of Rate: messages handed over at once
+	Depth    int            // outstanding per socket; with mode Rate, messages that are sent at once
 	Sockets  int
-	Rate     float64 // operations a second in all, 0: as fast as they go
+	Rate     float64 // operations a second of all sockets, 0 for as many as possible
 	WarmUp   time.Duration
-	Duration time.Duration // 0: until interrupted
-	Interval time.Duration // between lines, 0: none
+	Duration time.Duration // 0 for no end
+	Interval time.Duration // between lines, 0 for no lines
 	Timeout  time.Duration // of the server's answers
 	Verify   bool
-	// OnInterval is told of each interval and when it ended.
+	// OnInterval is called at the end of each interval.
 	OnInterval func(i *Interval, end time.Duration)
 }
 
@@ -39,10 +39,10 @@ var (
 	ErrTimeout  = errors.New("no answer in time")
 )
 
-// silence is how long a server may say nothing while it is measured with.
+// silence is how long the server may send nothing during a measurement.
 const silence = 10 * time.Second
 
-// run is a measurement under way.
+// run is a measurement in progress.
 type run struct {
 	env    Env
 	p      Params
@@ -58,15 +58,15 @@ type run struct {
 	report Report
 
 	working  sync.WaitGroup
-	answers  chan any // of the server to Bye
+	answers  chan any // of the server, to Bye
 	all      context.Context
 	fail     context.CancelCauseFunc
-	sending  context.Context // ends when no more is to be sent
+	sending  context.Context // ends when sending has to end
 	stopSend context.CancelFunc
 }
 
-// Measure runs a measurement. When ctx ends, it is the end of the measurement
-// and no error. The report is nil if nothing was measured.
+// Measure runs a measurement. An end of ctx ends the measurement and is no error. The
+// report is nil if nothing was measured.
 func Measure(ctx context.Context, env Env, p Params) (*Report, error) {
 	r := &run{env: env, p: p, rec: newRecorder(), answers: make(chan any, 4)}
 	r.hello = proto.Hello{Mode: p.Mode, Verify: p.Verify, Sockets: uint16(p.Sockets), Size: uint32(p.Size), Depth: uint32(p.Depth), Sample: sampleOf(p.Size)}
@@ -98,12 +98,12 @@ func Measure(ctx context.Context, env Env, p Params) (*Report, error) {
 	return r.measure(ctx)
 }
 
-// sampleOf is every how many messages of size the server answers in Rate.
+// sampleOf is n such that in mode Rate the server answers every nth message of size.
 func sampleOf(size int) uint32 { return uint32(max(1, min(64, (64<<10)/max(size, 1)))) }
 
 // finish waits for what is under way, and asks the server what it got.
 func (r *run) finish(work *sync.WaitGroup, stopWork chan struct{}) error {
-	// Replies to what was sent are still checked.
+	// Replies to messages that were sent are still checked.
 	idle := make(chan struct{})
 	go func() {
 		work.Wait()
@@ -132,7 +132,7 @@ func (r *run) finish(work *sync.WaitGroup, stopWork chan struct{}) error {
 	}
 }
 
-// judge takes what the server counted.
+// judge compares the server's counts with the client's.
 func (r *run) judge(f *proto.Final) error {
 	rep := &r.report
 	rep.Received = f.Received
@@ -155,7 +155,7 @@ func (r *run) tell(m any) {
 	_, _ = r.ctl.SendMsg(&rds.Message{Addr: r.p.Server, Payload: proto.Append(nil, m), DontWait: true})
 }
 
-// notices looks for what became of messages.
+// notices returns an error if a socket has a notice.
 func (r *run) notices() error {
 	var n [1]rds.Notice
 	for _, s := range r.socks {
@@ -166,7 +166,7 @@ func (r *run) notices() error {
 	return nil
 }
 
-// closeSockets ends calls that wait.
+// closeSockets closes the sockets, which ends calls that wait.
 func (r *run) closeSockets() {
 	for _, s := range r.socks {
 		_ = s.Close()

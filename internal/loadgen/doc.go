@@ -1,8 +1,8 @@
-// Package loadgen measures what rds gives an application: round trips, message
-// rates, RDMA reads and writes, against a server of its own.
+// Package loadgen measures round trips, message rates, and RDMA reads and writes of package
+// rds between a client and a server of its own. It is rdsctl bench.
 //
-// server.go and session.go are the server, client.go a measurement's course,
-// messages.go and rdma.go what its goroutines do, recorder.go what they
-// measured. In open loop (Params.Rate) latency counts from when an operation
-// was meant to start, so that a stall is charged to all that waited for it.
+// server.go and session.go are the server. client.go is the course of a measurement,
+// messages.go and rdma.go are its goroutines, recorder.go keeps the results. In open loop
+// (Params.Rate) the latency of an operation counts from when it was due, so that a stall
+// counts for all operations that waited for it.
 package loadgen

@@ -132,7 +132,7 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// What is wrong with one byte is found at either end, and named.
+// One wrong byte is found at either end, and its place is named.
 func TestFindsCorruption(t *testing.T) {
 	ds := rdstest.StartDaemons(t, 2)
 	for _, tc := range []struct {
@@ -214,8 +214,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// A hostile client: what the server cannot do it says, what it does not know
-// it leaves alone.
+// The server refuses what it cannot do, and ignores what it does not know.
 func TestServerRefuses(t *testing.T) {
 	ds := rdstest.StartDaemons(t, 2)
 	s := serve(t, ds[1], env(ds[1]))
@@ -242,7 +241,7 @@ func TestServerRefuses(t *testing.T) {
 		}
 	}
 	_, _ = sock.SendTo([]byte("nonsense"), s.Addr())
-	_, _ = sock.SendTo(proto.Append(nil, &proto.Bye{}), s.Addr()) // of no session
+	_, _ = sock.SendTo(proto.Append(nil, &proto.Bye{}), s.Addr()) // without a session
 	if m, ok := ask(proto.Append(nil, &proto.Hello{Mode: 99})).(*proto.Refuse); !ok || m.Code != proto.Limits {
 		t.Errorf("%+v", m)
 	}
@@ -259,7 +258,7 @@ func TestServerRefuses(t *testing.T) {
 	}
 }
 
-// Interrupted: what was measured until then.
+// An interrupted measurement reports what was measured until then.
 func TestInterrupted(t *testing.T) {
 	ds := rdstest.StartDaemons(t, 2)
 	s := serve(t, ds[1], env(ds[1]))
@@ -271,7 +270,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// The server goes away while it is measured with.
+// The server ends during a measurement.
 func TestServerGone(t *testing.T) {
 	ds := rdstest.StartDaemons(t, 2)
 	ctx, stop := context.WithCancel(t.Context())

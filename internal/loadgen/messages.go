@@ -13,14 +13,14 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// work is one socket's part of the measurement. It ends when nothing more is
-// sent and all that was has been answered, or stop is closed.
+// work is one socket's part of the measurement. It ends when nothing more is sent and
+// everything sent has been answered, or when stop is closed.
 func (r *run) work(i int, stop <-chan struct{}) error {
 	if r.p.Mode.RDMA() {
 		return r.operations(i, stop)
 	}
 	s := r.socks[i]
-	// Without the two a wait for a message would outlast the measurement.
+	// At stop, or at the end of the measurement, calls that wait for a message have to end.
 	over := make(chan struct{})
 	defer close(over)
 	go func() {
@@ -71,8 +71,7 @@ func (r *run) verifyEcho(i int, m *rds.Message, seq uint64) error {
 	return nil
 }
 
-// trips is the closed loop of round trips: one goroutine keeps Depth of them
-// under way.
+// trips measures round trips in closed loop: one goroutine keeps Depth of them in progress.
 func (r *run) trips(i int) error {
 	s := r.socks[i]
 	out := messages(1, r.p.Size)
@@ -109,20 +108,20 @@ func (r *run) trips(i int) error {
 	}
 }
 
-// stream sends in one goroutine and takes answers in another: round trips in
-// open loop, and messages one way.
+// stream sends in one goroutine and takes answers in another: round trips in open loop, and
+// messages one way.
 func (r *run) stream(i int) error {
 	st := &stream{r: r, i: i, s: r.socks[i], pace: r.pace(i), every: 1}
 	if r.p.Mode == proto.Rate {
 		st.every = uint64(r.hello.Sample)
-		st.begun = make(chan time.Time, 64<<10) // far more than can be on its way
+		st.begun = make(chan time.Time, 64<<10) // far more than can be outstanding
 	}
 	var sender sync.WaitGroup
 	var sendErr error
 	sender.Go(func() {
 		sendErr = st.send()
 		st.ended.Store(true)
-		// The receiver may have nothing left to wait for.
+		// The receiver may wait although no answer is outstanding.
 		if st.sent.Load()/st.every == st.answered.Load() {
 			_ = st.s.SetReadDeadline(time.Now())
 		}
@@ -142,7 +141,7 @@ type stream struct {
 	i              int
 	s              *rds.Socket
 	pace           pace
-	every          uint64 // messages to an answer
+	every          uint64 // messages for each answer
 	begun          chan time.Time
 	sent, answered atomic.Uint64
 	ended          atomic.Bool

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// pace is an open loop's timetable: operation n is due at start + n·step,
-// whatever became of those before it.
+// pace is the timetable of an open loop: operation n is due at start + n·step, however long
+// earlier operations take.
 type pace struct {
 	start time.Time
-	step  float64 // ns, 0: always due
+	step  float64 // ns, 0 if operations are always due
 }
 
-// pace of one of the sockets; they take turns.
+// pace is the timetable of one socket. The sockets take turns.
 func (r *run) pace(socket int) pace {
 	if r.p.Rate <= 0 {
 		return pace{}
@@ -28,11 +28,11 @@ func (p pace) due(n uint64) time.Time {
 	return p.start.Add(time.Duration(float64(n) * p.step))
 }
 
-// sleepFuzz is what a sleep may be late: the rest is yielded away.
+// sleepFuzz is how late a sleep may end. So the last part of a wait is spent yielding.
 const sleepFuzz = 150 * time.Microsecond
 
-// wait until n is due, and return how many more are due by then, up to most; 0
-// when ctx has ended.
+// wait waits until operation n is due. It returns how many operations are due by then, n
+// included, up to most. It returns 0 when ctx has ended.
 func (p pace) wait(ctx context.Context, n uint64, most int) int {
 	for ctx.Err() == nil {
 		now := time.Now()

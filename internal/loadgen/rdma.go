@@ -11,9 +11,9 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// opLoop keeps operations of one socket under way. A verified write is followed
-// by a message; its slot is free when the server, which looks at the slot,
-// has answered it, too.
+// opLoop keeps operations of one socket in progress. A verified write is followed by a
+// message. Its slot is free when the server, which checks the slot, has answered that
+// message.
 type opLoop struct {
 	r     *run
 	i     int
@@ -24,12 +24,12 @@ type opLoop struct {
 	note  [writeNotice]byte
 
 	free  []uint32    // slots
-	waits []uint8     // by slot: how much is to come until it is free
+	waits []uint8     // by slot: how many completions and answers are missing until it is free
 	begun []time.Time // by slot
-	order []uint32    // slots with an answer to come, in order
+	order []uint32    // slots whose answer is missing, in order
 	in    rds.Message
 	done  []rds.Completion
-	wait  rds.WaitSet // with what a send was put off for
+	wait  rds.WaitSet // what the next send waits for
 }
 
 // operations is one socket's part of an RDMA measurement.
@@ -99,7 +99,7 @@ func (l *opLoop) run(ctx context.Context) error {
 	}
 }
 
-// putOff notes what to wait for if err is of a send that would have waited.
+// putOff notes what to wait for if err says that a send would have blocked.
 func (l *opLoop) putOff(err error) bool {
 	l.wait = rds.WaitSet{Completion: true}
 	switch {
@@ -114,7 +114,7 @@ func (l *opLoop) putOff(err error) bool {
 	return true
 }
 
-// post begins operation seq, which began, or was due, at begin.
+// post begins operation seq. begin is when it began, or was due.
 func (l *opLoop) post(seq uint64, begin time.Time) error {
 	r := l.r
 	slot := l.free[len(l.free)-1]
@@ -145,7 +145,7 @@ func (l *opLoop) post(seq uint64, begin time.Time) error {
 	return nil
 }
 
-// collect waits for the end of operations, or until the next one is due.
+// collect waits for operations to end, or until the next one is due.
 func (l *opLoop) collect(ctx context.Context, p pace, seq uint64) error {
 	waiting := ctx
 	if p.open() && len(l.free) > 0 && l.r.sending.Err() == nil {

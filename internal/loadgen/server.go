@@ -13,19 +13,19 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// Env is what both ends need of the program they run in.
+// Env is what client and server need from the program that they run in.
 type Env struct {
 	// Open attaches to the daemon of this host.
 	Open func(ctx context.Context) (*rds.Client, error)
-	// DaemonCPU is the daemon's CPU time so far; nil or an error: not known.
+	// DaemonCPU is the daemon's CPU time so far. nil or an error mean that it is not known.
 	DaemonCPU func() (time.Duration, error)
-	// Say is told what goes on, a line each; may be nil.
+	// Say gets a line for each step. It may be nil.
 	Say func(format string, args ...any)
 
-	// corrupt is given all that is about to be compared: a test's way to show
-	// that what is wrong is found.
+	// corrupt gets all data before it is compared, so that a test can show that wrong data
+	// is found.
 	corrupt func(b []byte)
-	version uint16 // 0: proto.Version; another: a test's
+	version uint16 // 0 for proto.Version; a test may set another
 }
 
 func (e *Env) say(format string, args ...any) {
@@ -34,7 +34,7 @@ func (e *Env) say(format string, args ...any) {
 	}
 }
 
-// daemonCPU is below 0 if it is not known.
+// daemonCPU is negative if it is not known.
 func (e *Env) daemonCPU() time.Duration {
 	if e.DaemonCPU != nil {
 		if d, err := e.DaemonCPU(); err == nil {
@@ -56,7 +56,7 @@ func processCPU() time.Duration {
 // Intervals of the server.
 const (
 	aliveEvery  = time.Second
-	aliveGiveUp = 10 * time.Second // a client that does not get a sign of life is gone
+	aliveGiveUp = 10 * time.Second // a client that does not take Alive messages is gone
 	maxSessions = 64
 )
 
@@ -68,7 +68,7 @@ type Server struct {
 	sessions map[netip.AddrPort]*session // by the client's control socket
 }
 
-// NewServer binds a server at at; port 0 takes a free one.
+// NewServer binds a server to at. Port 0 takes a free port.
 func NewServer(ctx context.Context, env Env, at netip.AddrPort) (*Server, error) {
 	c, err := env.Open(ctx)
 	if err != nil {
@@ -82,10 +82,10 @@ func NewServer(ctx context.Context, env Env, at netip.AddrPort) (*Server, error)
 	return s, nil
 }
 
-// Addr is where the server is bound.
+// Addr is the address that the server is bound to.
 func (s *Server) Addr() netip.AddrPort { return s.ctl.LocalAddrPort() }
 
-// Run serves until ctx ends, which is no error, or the daemon does.
+// Run serves until ctx ends, which is no error, or until the daemon ends.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.client.Close()
 	defer func() {
@@ -130,7 +130,7 @@ func (s *Server) leave() {
 	_ = s.ctl.CloseWait(wait)
 }
 
-// tell sends m; a client that cannot be told is found by its silence.
+// tell sends m. If that fails, the other end notices the silence.
 func (s *Server) tell(to netip.AddrPort, m any) {
 	b := proto.Append(nil, m)
 	if v := s.env.version; v != 0 {
@@ -142,7 +142,7 @@ func (s *Server) tell(to netip.AddrPort, m any) {
 func (s *Server) handle(ctx context.Context, from netip.AddrPort, b []byte) {
 	m, err := proto.Parse(b)
 	if _, other := errors.AsType[*proto.VersionError](err); other {
-		// Any version's header says which it is: the client can tell.
+		// A client can read the version in the header of a message of any version.
 		s.tell(from, &proto.Refuse{Code: proto.Failed, Text: err.Error()})
 		return
 	}
@@ -189,7 +189,7 @@ func (s *Server) hello(ctx context.Context, from netip.AddrPort, h *proto.Hello)
 	s.env.say("%v: %v, %d bytes, %d sockets, depth %d", from, h.Mode, h.Size, h.Sockets, h.Depth)
 }
 
-// forgetGone ends the sessions of clients that are not there any more.
+// forgetGone ends the sessions of clients that are gone.
 func (s *Server) forgetGone() {
 	var ns [16]rds.Notice
 	for {

@@ -14,13 +14,13 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// batchBytes is how much memory a goroutine has for messages.
+// batchBytes is how much memory a goroutine uses for messages.
 const batchBytes = 256 << 10
 
 // batchOf is how many messages of size are handled at a time.
 func batchOf(size, most int) int { return max(1, min(most, 64, batchBytes/max(size, 1))) }
 
-// messages makes n of them, each with its own buffer.
+// messages makes n messages, each with its own buffer.
 func messages(n, size int) []rds.Message {
 	ms := make([]rds.Message, n)
 	for i := range ms {
@@ -29,8 +29,8 @@ func messages(n, size int) []rds.Message {
 	return ms
 }
 
-// session is the server's side of one measurement: a client of the daemon of
-// its own, so that all of it goes at once.
+// session is the server's side of one measurement. It is a client of the daemon of its own,
+// so that its resources are released together.
 type session struct {
 	env    *Env
 	hello  *proto.Hello
@@ -42,7 +42,7 @@ type session struct {
 
 	running  sync.WaitGroup
 	received atomic.Uint64
-	changed  chan struct{} // holds one: received rose
+	changed  chan struct{} // capacity 1; a value says that received rose
 	wrongMu  sync.Mutex
 	wrong    string
 	cpu, dmn time.Duration // at Mark
@@ -79,7 +79,7 @@ func newSession(ctx context.Context, env *Env, h *proto.Hello, at netip.Addr, fr
 	return se, nil
 }
 
-// bind makes a data socket, with room for what may be outstanding.
+// bind makes a data socket with room for the outstanding messages.
 func bind(c *rds.Client, at netip.Addr, h *proto.Hello) (*rds.Socket, error) {
 	s, err := c.Bind(netip.AddrPortFrom(at, 0))
 	if err != nil {
@@ -93,8 +93,8 @@ func bind(c *rds.Client, at netip.Addr, h *proto.Hello) (*rds.Socket, error) {
 	return s, nil
 }
 
-// expose registers a slot for everything that may be outstanding, for the
-// client's host.
+// expose registers a slot for each outstanding operation and exposes it to the client's
+// host.
 func (se *session) expose(ctx context.Context) error {
 	h := se.hello
 	n := int(h.Sockets) * int(h.Depth) * int(h.Size)
@@ -128,16 +128,16 @@ func (se *session) welcome() *proto.Welcome {
 
 func (se *session) mark() { se.cpu, se.dmn = processCPU(), se.env.daemonCPU() }
 
-// close ends the session's goroutines and gives its memory back.
+// close ends the session's goroutines and releases its memory.
 func (se *session) close() {
 	se.client.Close()
 	se.running.Wait()
 }
 
-// finalWait is how long messages may take that were sent before Bye.
+// finalWait is how long messages that were sent before Bye may take.
 const finalWait = 2 * time.Second
 
-// final waits for what is on its way, and sums up.
+// final waits for outstanding messages and sums up.
 func (se *session) final(ctx context.Context, sent uint64) *proto.Final {
 	f := &proto.Final{CPU: processCPU() - se.cpu, DaemonCPU: -1}
 	if d := se.env.daemonCPU(); d >= 0 && se.dmn >= 0 {
@@ -160,7 +160,7 @@ func (se *session) final(ctx context.Context, sent uint64) *proto.Final {
 	return f
 }
 
-// found keeps the first thing that is wrong.
+// found keeps the first error.
 func (se *session) found(err error) {
 	se.wrongMu.Lock()
 	defer se.wrongMu.Unlock()
@@ -177,7 +177,7 @@ func (se *session) count(n int) {
 	}
 }
 
-// serve is one data socket, until it is closed.
+// serve serves one data socket until it is closed.
 func (se *session) serve(i int, s *rds.Socket) {
 	h := se.hello
 	size := int(h.Size)
@@ -185,7 +185,7 @@ func (se *session) serve(i int, s *rds.Socket) {
 		size = writeNotice
 	}
 	ms := messages(batchOf(size, 64), size)
-	next := uint64(0) // what comes next
+	next := uint64(0) // the number of the next message
 	for {
 		n, err := s.RecvMsgs(ms)
 		if err != nil {
@@ -210,14 +210,14 @@ func (se *session) serve(i int, s *rds.Socket) {
 	}
 }
 
-// answer is what the mode has for n messages from number first on.
+// answer sends the mode's answer to n messages, the first of which has the number first.
 func (se *session) answer(s *rds.Socket, got []rds.Message, first uint64) error {
 	switch se.hello.Mode {
 	case proto.RTT, proto.RDMAWrite:
 		_, err := s.SendMsgs(got)
 		return err
 	case proto.Rate:
-		// How many have come, every so many.
+		// The server answers every so many messages with how many have arrived.
 		sample := uint64(se.hello.Sample)
 		for k := range got {
 			if n := first + uint64(k) + 1; n%sample == 0 {
@@ -230,11 +230,11 @@ func (se *session) answer(s *rds.Socket, got []rds.Message, first uint64) error 
 	return nil
 }
 
-// writeNotice is the message behind a verified RDMA write: its number, which
-// is also the pattern's, and its slot.
+// writeNotice is the size of the message that follows a verified RDMA write: its number,
+// which is also the pattern's, and its slot.
 const writeNotice = 16
 
-// check looks at message seq of socket i.
+// check compares message seq of socket i.
 func (se *session) check(i int, m *rds.Message, seq uint64) error {
 	h := se.hello
 	if !h.Verify {
