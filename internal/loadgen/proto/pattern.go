@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// Fill makes b message seq: its number, and words that depend on number and
-// place. The last bytes beyond a multiple of 8 are the beginning of a word.
+// Fill writes message seq into b: its number, then words that depend on the number and the
+// place. If the length is no multiple of 8, the last word is cut.
 func Fill(b []byte, seq uint64) {
 	var w [8]byte
 	for i := 0; i < len(b); i += 8 {
@@ -24,12 +24,12 @@ func word(seq uint64, at int) uint64 {
 	return x ^ x>>29
 }
 
-// Mismatch is where data was not what it should be.
+// Mismatch is where data was wrong.
 type Mismatch struct {
-	Seq       uint64 // that was expected
+	Seq       uint64 // the expected message
 	Offset    int    // of the first wrong byte
 	Want, Got byte
-	// Came is the number that the message itself has.
+	// Came is the number in the message itself.
 	Came uint64
 }
 
@@ -44,7 +44,7 @@ func (m *Mismatch) Error() string {
 	return fmt.Sprintf("message %d is corrupt at offset %d: want %#x, got %#x", m.Seq, m.Offset, m.Want, m.Got)
 }
 
-// Check returns a *Mismatch unless b is message seq.
+// Check returns a *Mismatch if b is not message seq.
 func Check(b []byte, seq uint64) error {
 	var w [8]byte
 	for i := 0; i < len(b); i += 8 {

@@ -1,9 +1,8 @@
-// Package proto is what the two ends of rdsctl bench say to each other, in
-// datagrams between their control sockets, and the pattern of what they send
-// and verify.
+// Package proto is the protocol between the two ends of rdsctl bench: the datagrams between
+// their control sockets, and the pattern of the data that they send and verify.
 //
-// Every message begins with magic, version and type; the rest is as long as
-// its type says. Numbers are big-endian.
+// Every message begins with magic, version and type. The type determines the length.
+// Numbers are big-endian.
 package proto
 
 import (
@@ -15,12 +14,12 @@ import (
 	"github.com/rdsd/rdsd/abi"
 )
 
-// Version of the messages: both ends have the same.
+// Version is the version of the messages. Both ends must have the same.
 const Version = 1
 
 const magic = 0x72647362 // "rdsb"
 
-// MaxMessage is the size of the longest message, bytes.
+// MaxMessage is the size of the longest message in bytes.
 const MaxMessage = 2048
 
 // Mode is what is measured.
@@ -43,7 +42,7 @@ func (m Mode) String() string {
 	return fmt.Sprintf("mode %d", uint8(m))
 }
 
-// RDMA reports whether m is of operations.
+// RDMA reports whether m measures operations.
 func (m Mode) RDMA() bool { return m == RDMARead || m == RDMAWrite }
 
 // ParseMode reads a mode's name.
@@ -65,20 +64,20 @@ const (
 	MinVerified = 16      // sequence and pattern, bytes
 )
 
-// Hello asks for a session. To Welcome or Refuse.
+// Hello asks for a session. The answer is Welcome or Refuse.
 type Hello struct {
 	Mode    Mode
 	Verify  bool
 	Sockets uint16
 	Size    uint32 // of a message or operation, bytes
 	Depth   uint32 // outstanding per socket
-	Sample  uint32 // rate: every how many messages the server answers
+	Sample  uint32 // mode Rate: the server answers every Sample messages
 }
 
-// ErrLimits: a session that no server makes.
+// ErrLimits says that no server accepts such a session.
 var ErrLimits = errors.New("beyond the limits")
 
-// Check returns ErrLimits with what is wrong, if anything is.
+// Check returns an error that wraps ErrLimits and says what is wrong, or nil.
 func (h *Hello) Check() error {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("%w: "+format, append([]any{ErrLimits}, args...)...)
@@ -106,22 +105,22 @@ func (h *Hello) Check() error {
 
 // Welcome says where the session's sockets are.
 type Welcome struct {
-	Cookie uint64 // RDMA: of Sockets times Depth slots of Size bytes, socket by socket
+	Cookie uint64 // RDMA: names Sockets times Depth slots of Size bytes, socket by socket
 	Ports  []uint16
 }
 
-// Code says why a session is refused.
+// Code is the reason for a refusal.
 type Code uint16
 
 // Codes.
 const (
 	Busy    Code = 1 // too many sessions
 	Limits  Code = 2 // beyond the limits
-	Failed  Code = 3 // the server could not
+	Failed  Code = 3 // an error in the server
 	Leaving Code = 4 // the server ends
 )
 
-// Refuse is a server's no, to a Hello or, at its end, to all.
+// Refuse refuses a Hello. A server that ends sends it to all clients.
 type Refuse struct {
 	Code Code
 	Text string
@@ -133,21 +132,21 @@ type Mark struct{}
 // Alive is the server's sign of life.
 type Alive struct{}
 
-// Bye ends a session: Sent messages should arrive in all.
+// Bye ends a session. Sent is how many messages should arrive in total.
 type Bye struct{ Sent uint64 }
 
 // Final answers Bye.
 type Final struct {
 	Received  uint64        // messages
 	CPU       time.Duration // of the server's process since Mark
-	DaemonCPU time.Duration // of its daemon, below 0: not known
-	Wrong     string        // what verification found, "": nothing
+	DaemonCPU time.Duration // of its daemon, negative if it is not known
+	Wrong     string        // what verification found, "" for nothing
 }
 
-// ErrMessage: not a message of this protocol.
+// ErrMessage says that bytes are not a message of this protocol.
 var ErrMessage = errors.New("not a message of rdsctl bench")
 
-// VersionError: the other end speaks another version.
+// VersionError says that the other end has another version.
 type VersionError struct{ Theirs uint16 }
 
 func (e *VersionError) Error() string {
@@ -156,7 +155,7 @@ func (e *VersionError) Error() string {
 
 const headerSize = 8
 
-// Append adds m, one of the types above, to b.
+// Append appends m, one of the types above, to b.
 func Append(b []byte, m any) []byte {
 	be := binary.BigEndian
 	start := len(b)
@@ -215,7 +214,7 @@ func flag(b bool) byte {
 	return 0
 }
 
-// reader takes fields off a message; after its end all are 0 and it is short.
+// reader reads fields of a message. Behind the end, fields are 0 and short is set.
 type reader struct {
 	b     []byte
 	short bool
@@ -237,7 +236,7 @@ func (r *reader) u32() uint32  { return binary.BigEndian.Uint32(r.take(4)) }
 func (r *reader) u64() uint64  { return binary.BigEndian.Uint64(r.take(8)) }
 func (r *reader) text() string { return string(r.take(int(r.u16()))) }
 
-// Parse reads a message. Errors: *VersionError, ErrMessage.
+// Parse reads a message. Its error is a *VersionError or ErrMessage.
 func Parse(b []byte) (any, error) {
 	if len(b) < headerSize || binary.BigEndian.Uint32(b) != magic {
 		return nil, fmt.Errorf("%w: %d bytes", ErrMessage, len(b))
