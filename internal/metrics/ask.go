@@ -11,13 +11,13 @@ const askTimeout = time.Second
 
 var errLate = errors.New("the daemon did not answer in time")
 
-// asker calls f for scrapes and waits a bounded time. A call that is late is not
-// made again but waited for by the next scrape, so that calls do not pile up.
+// asker calls f for scrapes and waits a bounded time for the answer. While a call is late,
+// the next scrape waits for that call and makes no new one, so that calls do not pile up.
 type asker[T any] struct {
 	f func() (T, error)
 
 	mu      sync.Mutex
-	pending chan answer[T] // the call that is under way, or nil
+	pending chan answer[T] // the call in progress, or nil
 	errs    uint64
 }
 
@@ -26,7 +26,7 @@ type answer[T any] struct {
 	err error
 }
 
-// ask is what f says; an error, f's or errLate, is counted.
+// ask returns f's answer. It counts an error, which is f's or errLate.
 func (a *asker[T]) ask() (T, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

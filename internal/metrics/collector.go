@@ -1,7 +1,7 @@
-// Package metrics serves the daemon's figures to Prometheus. It reads the
-// statistics mapping, never engine state, so that it answers while the engine
-// is stuck; only the series per peer and per user ask the daemon, and are left
-// out, and counted as an error, when it does not answer.
+// Package metrics serves the daemon's figures to Prometheus. It reads the statistics
+// mapping and no engine state, so that it answers while the engine is stuck. Only the
+// series of peers and of users ask the daemon. If the daemon does not answer, they are left
+// out, and an error is counted.
 package metrics
 
 import (
@@ -15,21 +15,21 @@ import (
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
-// MaxPeers bounds the peers that get series of their own; the others, from the
-// highest address down, are summed up as peer="other".
+// MaxPeers bounds the peers with series of their own. The others, from the highest address
+// down, are added up as peer="other".
 const MaxPeers = 256
 
 // Source is what the collector reads.
 type Source struct {
 	Stats *stats.Reader
-	// Peers is ctl.Backend's. It may block.
+	// Peers is the method of ctl.Backend. It may block.
 	Peers func() ([]ctl.PeerInfo, error)
-	// Users says what each user has and may have. It may block.
+	// Users returns what each user has and may have. It may block.
 	Users func() ([]ctl.User, error)
-	// Admits returns an error if processes that connect to the control socket
-	// are not served; nil: it is not asked. It may block, which says the same.
+	// Admits returns an error if processes that connect to the control socket are not
+	// served. If it blocks, they are not served either. It may be nil.
 	Admits func() error
-	// TLS is the state of TLS; nil: it is not told. It does not block.
+	// TLS is the state of TLS. It does not block. It may be nil.
 	TLS     func() ctl.TLS
 	Version string
 }
@@ -44,7 +44,7 @@ type collector struct {
 	askUsers asker[[]ctl.User]
 }
 
-// word is one of the mapping's.
+// word is one word of the mapping.
 type word struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
@@ -134,7 +134,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(errorsDesc, prometheus.CounterValue, float64(c.askUsers.failed()), "users")
 }
 
-// turnHistogram leaves every other bound out, and those nobody needs.
+// turnHistogram leaves out every other bound, and the bounds that nobody needs.
 func turnHistogram(h *stats.Histogram) prometheus.Metric {
 	bounds := map[float64]uint64{}
 	var below, total uint64

@@ -14,8 +14,8 @@ import (
 	"github.com/rdsd/rdsd/internal/ctl"
 )
 
-// TestContrib: every name that the dashboard and the alert rules use is in a
-// live scrape, with the labels they ask for.
+// TestContrib: each name that the dashboard and the alert rules use is in a live scrape,
+// with the labels that they use.
 func TestContrib(t *testing.T) {
 	quota := uint64(10)
 	src, _ := source(t, func() ([]ctl.PeerInfo, error) {
@@ -25,7 +25,7 @@ func TestContrib(t *testing.T) {
 		return []ctl.User{{UID: 1, Sockets: ctl.Usage{Used: 1, Quota: &quota}}}, nil
 	}
 	src.TLS = func() ctl.TLS { return ctl.TLS{Expires: time.Unix(1<<31, 0)} }
-	labels := map[string]string{} // of a name: those of its first sample
+	labels := map[string]string{} // by name: the labels of its first sample
 	sample := regexp.MustCompile(`(?m)^(rdsd_[a-z0-9_]+)(\{[^}]*\})? `)
 	for _, m := range sample.FindAllStringSubmatch(scrape(t, src), -1) {
 		if _, ok := labels[m[1]]; !ok {
@@ -88,7 +88,8 @@ func TestContrib(t *testing.T) {
 	if b, err = os.ReadFile("../../contrib/prometheus/rdsd.rules.yml"); err != nil {
 		t.Fatal(err)
 	}
-	// The fields of Prometheus' rule files; another one is an error, as there.
+	// The fields of Prometheus' rule files. An unknown field is an error, as it is for
+	// Prometheus.
 	var rules struct {
 		Groups []struct {
 			Name  string

@@ -7,13 +7,13 @@ import (
 	"sync"
 )
 
-// maxConns bounds the connections to the listener. Every process of the host can
+// maxConns bounds the connections to the listener, because every process of the host can
 // open some.
 const maxConns = 64
 
-// crowd counts the connections. Beyond maxConns the one gives way that has been
-// without a request for longest, so that connections that ask nothing keep no
-// scraper out; if all are being answered it is the new one.
+// crowd counts the connections. Beyond maxConns it closes the connection that has been
+// without a request for longest, so that connections that ask nothing keep no scraper out.
+// If all have a request in progress, it closes the new one.
 type crowd struct {
 	mu   sync.Mutex
 	idle []net.Conn // longest first
@@ -33,7 +33,7 @@ func (c *crowd) changed(conn net.Conn, s http.ConnState) {
 		c.busy[conn] = true
 	}
 	if len(c.busy)+len(c.idle) > maxConns && len(c.idle) > 0 {
-		c.idle[0].Close() // its state changes, which takes it off
+		c.idle[0].Close() // the server then calls changed, which takes it off
 		c.idle = c.idle[1:]
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
-// Connections that ask nothing, more than there may be, keep no scraper out, and
-// those beyond the limit are closed.
+// More connections that ask nothing than maxConns keep no scraper out. Those beyond the
+// limit are closed.
 func TestCrowd(t *testing.T) {
 	src, b := source(t, noPeers)
 	b.Publish(time.Now().UnixNano())
@@ -43,7 +43,7 @@ func TestCrowd(t *testing.T) {
 	}
 }
 
-// closes counts its Close.
+// closes counts the calls of its Close.
 type closes struct {
 	net.Conn
 	n int
@@ -51,7 +51,8 @@ type closes struct {
 
 func (c *closes) Close() error { c.n++; return nil }
 
-// The oldest without a request gives way, one that is answered never does.
+// The connection that has been without a request for longest is closed, never one with a
+// request in progress.
 func TestCrowdGivesWay(t *testing.T) {
 	c := &crowd{busy: map[net.Conn]bool{}}
 	var all []*closes

@@ -180,7 +180,8 @@ func TestUsers(t *testing.T) {
 	expect(t, scrape(t, src), `rdsd_collector_errors_total{collector="users"} 1`, `rdsd_collector_errors_total{collector="peers"} 0`)
 }
 
-// TestTLS: what was turned away and why; the certificate's end, if there is one.
+// TestTLS: the scrape has the refused handshakes by reason, and the certificate's end if
+// there is a certificate.
 func TestTLS(t *testing.T) {
 	src, _ := source(t, noPeers)
 	state := ctl.TLS{Secured: 5, Failed: 6, Plain: 7, Limited: 8}
@@ -203,7 +204,7 @@ func TestPeersFail(t *testing.T) {
 	expect(t, scrape(t, src), `rdsd_collector_errors_total{collector="peers"} 1`, "rdsd_sockets 0")
 }
 
-// A stuck engine: the mapping's figures come, and calls do not pile up.
+// While the engine is stuck, the mapping's figures are served and calls do not pile up.
 func TestPeersStuck(t *testing.T) {
 	release := make(chan struct{})
 	defer close(release)
@@ -243,7 +244,7 @@ func TestListenErrors(t *testing.T) {
 	}
 }
 
-// Every word of the mapping has a name Prometheus takes, and help.
+// Each word of the mapping has help and a name that Prometheus accepts.
 func TestNames(t *testing.T) {
 	src, _ := source(t, noPeers)
 	body := scrape(t, src)

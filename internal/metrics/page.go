@@ -26,7 +26,7 @@ var (
 // PageSchema names the format of /page.json, which only grows within v1.
 const PageSchema = "rdsd.page/v1"
 
-// page is what the status page asks for every second.
+// page is what the status page fetches every second.
 type page struct {
 	Schema   string            `json:"schema"`
 	Time     time.Time         `json:"time"`
@@ -53,7 +53,7 @@ func (p *pages) register(mux *http.ServeMux) {
 	file := func(kind string, b []byte) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", kind+"; charset=utf-8")
-			_, _ = w.Write(b) // a browser that has gone
+			_, _ = w.Write(b) // fails if the browser has gone
 		}
 	}
 	mux.Handle("GET /{$}", local(file("text/html", pageHTML)))
@@ -65,9 +65,9 @@ func (p *pages) register(mux *http.ServeMux) {
 	mux.HandleFunc("GET /healthz", p.health)
 }
 
-// local turns away what a browser asks in the name of another site, which a
-// name that leads to this host would make possible, and forbids the page
-// everything but itself.
+// local refuses a request that a browser makes in the name of another site, because that
+// site's name may lead to this host. It also forbids the page to load anything from
+// elsewhere.
 func local(h http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host := r.Host
@@ -108,9 +108,9 @@ func (p *pages) data(w http.ResponseWriter, _ *http.Request) {
 	_ = json.NewEncoder(w).Encode(&out)
 }
 
-// health answers whether the engine turns and processes are admitted: 200 or
-// 503, and why in a line of JSON. A daemon that answers here listens already, so
-// ready is alive.
+// health answers whether the engine turns and processes are admitted: 200 or 503, and the
+// reason in a line of JSON. A daemon that answers here has finished its start, so ready and
+// alive are the same.
 func (p *pages) health(w http.ResponseWriter, _ *http.Request) {
 	snap := p.src.Stats.Snapshot()
 	late := snap.Late(time.Now())
@@ -118,7 +118,7 @@ func (p *pages) health(w http.ResponseWriter, _ *http.Request) {
 		OK      bool          `json:"ok"`
 		State   string        `json:"engine_state"`
 		Late    time.Duration `json:"engine_late_ns"`
-		Control string        `json:"control_error"` // "": processes are admitted
+		Control string        `json:"control_error"` // "" if processes are admitted
 	}{late < ctl.StallAfter && (snap.State == stats.Running || snap.State == stats.Sleeping), snap.State.String(), late, ""}
 	if p.src.Admits != nil {
 		if _, err := p.admit.ask(); err != nil {

@@ -37,7 +37,7 @@ func TestPage(t *testing.T) {
 		if w.Code != 200 || !strings.HasPrefix(w.Header().Get("Content-Type"), want) || !strings.Contains(w.Header().Get("Content-Security-Policy"), "default-src 'none'") {
 			t.Errorf("%s: status %d, %v", path, w.Code, w.Header())
 		}
-		// A page of another site whose name leads here gets nothing.
+		// A page of another site gets nothing, even if that site's name leads here.
 		if w := get(h, "evil.example:9464", path); w.Code != 403 {
 			t.Errorf("%s in another name: status %d", path, w.Code)
 		}
@@ -104,8 +104,8 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// A daemon whose engine turns and that serves no new process is not healthy,
-// whether it says so or does not answer.
+// A daemon that serves no new process is not healthy, even if its engine turns. Admits may
+// say so or not return.
 func TestHealthOfControl(t *testing.T) {
 	src, b := source(t, noPeers)
 	b.Publish(time.Now().UnixNano())
@@ -131,7 +131,7 @@ func TestHealthOfControl(t *testing.T) {
 	look(503, "full")
 }
 
-// TestPageNames: every counter and field that the page shows exists.
+// TestPageNames: each counter and field that the page shows exists.
 func TestPageNames(t *testing.T) {
 	counters := map[string]bool{}
 	for c := range stats.NumCounters {
@@ -140,7 +140,7 @@ func TestPageNames(t *testing.T) {
 	found := regexp.MustCompile(`\bc\.([a-z_]+)`).FindAllStringSubmatch(string(pageJS), -1)
 	n := 0
 	for _, m := range found {
-		if strings.Contains(m[1], "_") { // the others are a chart's own
+		if strings.Contains(m[1], "_") { // the others are names of a chart
 			n++
 			if !counters[m[1]] {
 				t.Errorf("no counter %s", m[1])

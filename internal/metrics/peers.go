@@ -10,7 +10,7 @@ import (
 	"github.com/rdsd/rdsd/internal/ctl"
 )
 
-// peerMetric is one series of each peer.
+// peerMetric is one series that each peer has.
 type peerMetric struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
@@ -47,20 +47,20 @@ func peerMetrics() []peerMetric {
 	}
 }
 
-// series is what one set of labels stands for.
+// series is the values of one set of labels.
 type series struct {
 	local, peer, lane string
 	values            []float64
 }
 
-// collectPeers sends the peers' series and returns how many peers have none of
-// their own.
+// collectPeers sends the peers' series. It returns how many peers have no series of their
+// own.
 func (c *collector) collectPeers(ch chan<- prometheus.Metric, peers []ctl.PeerInfo) (truncated int) {
 	peers = slices.Clone(peers)
 	ctl.Sort(peers, func(a, b ctl.PeerInfo) int {
 		return cmp.Or(a.Remote.Compare(b.Remote), a.Local.Compare(b.Local), cmp.Compare(a.Lane, b.Lane))
 	})
-	// A peer means a set of labels: a connection is unique by them.
+	// Each connection has labels of its own.
 	own := min(len(peers), MaxPeers)
 	for i := range peers[:own] {
 		p := &peers[i]

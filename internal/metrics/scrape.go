@@ -10,12 +10,12 @@ import (
 	"github.com/prometheus/common/expfmt"
 )
 
-// maxScrapes bounds the answers in hand at a time.
+// maxScrapes bounds the scrapes that are answered at the same time.
 const maxScrapes = 4
 
-// serveScrapes answers with what g gathers, as text, plain or gzip. What
-// can be had is served, what cannot is left out. (promhttp, which does this too,
-// links half a megabyte for other encodings.)
+// serveScrapes answers with what g gathers, as text, plain or gzip. Series that cannot be
+// gathered are left out. (promhttp does this too, but links half a megabyte for other
+// encodings.)
 func serveScrapes(g prometheus.Gatherer) http.Handler {
 	room := make(chan struct{}, maxScrapes)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

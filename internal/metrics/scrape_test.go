@@ -55,7 +55,7 @@ func TestScrapeEncodings(t *testing.T) {
 	}
 }
 
-// TestScrapesAreBounded: those beyond the bound are told so at once.
+// TestScrapesAreBounded: scrapes beyond the bound are refused at once.
 func TestScrapesAreBounded(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	inner := gathering()

@@ -15,9 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// Handler answers scrapes, probes (/livez, /readyz, /healthz) and the status
-// page at / from src, and from nothing but src and the Go runtime: it has a
-// registry of its own.
+// Handler answers scrapes, probes (/livez, /readyz, /healthz) and the status page at /. It
+// uses src, the Go runtime and a registry of its own.
 func Handler(src Source) http.Handler {
 	reg := prometheus.NewRegistry()
 	c := newCollector(src)
@@ -34,8 +33,8 @@ type Server struct {
 	l net.Listener
 }
 
-// Listen takes the address, so that a start-up error is one. Errors name
-// metrics.listen.
+// Listen takes the address, so that an address in use is an error at the daemon's start.
+// Errors name metrics.listen.
 func Listen(addr netip.AddrPort) (*Server, error) {
 	l, err := net.Listen("tcp", addr.String())
 	if err != nil {
@@ -47,12 +46,12 @@ func Listen(addr netip.AddrPort) (*Server, error) {
 // Addr is the address listened on.
 func (s *Server) Addr() netip.AddrPort { return s.l.Addr().(*net.TCPAddr).AddrPort() }
 
-// Serve answers with h until ctx ends. When it returns the listener is closed
-// and h no longer runs: the mapping it reads may go.
+// Serve answers with h until ctx ends. When it returns, the listener is closed and h no
+// longer runs, so the mapping that h reads may be unmapped.
 func (s *Server) Serve(ctx context.Context, h http.Handler, log *slog.Logger) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var running sync.RWMutex // read: by each request that uses h
+	var running sync.RWMutex // read-locked by each request that uses h
 	srv := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			running.RLock()
@@ -81,5 +80,5 @@ func (s *Server) Serve(ctx context.Context, h http.Handler, log *slog.Logger) er
 	return nil
 }
 
-// Close gives up the address without having served.
+// Close gives up an address that Serve was not called for.
 func (s *Server) Close() error { return s.l.Close() }

@@ -14,7 +14,7 @@ var (
 		"When the first certificate of this host's chain expires, in unix time. Without a certificate there is no such series.")
 )
 
-// collectTLS needs no answer of the engine.
+// collectTLS sends the series of TLS. It does not ask the engine.
 func collectTLS(ch chan<- prometheus.Metric, t ctl.TLS) {
 	count := func(d *prometheus.Desc, n uint64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)

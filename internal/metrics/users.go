@@ -11,8 +11,8 @@ import (
 	"github.com/rdsd/rdsd/internal/ctl"
 )
 
-// MaxUsers bounds the users that get series of their own; the others, from the
-// highest uid down, are summed up as uid="other", without quotas.
+// MaxUsers bounds the users with series of their own. The others, from the highest uid
+// down, are added up as uid="other", without quotas.
 const MaxUsers = 32
 
 // userResources are the values of the label resource.
@@ -29,8 +29,8 @@ var userResources = []struct {
 	{"queued_bytes", func(u *ctl.User) ctl.Usage { return u.QueuedBytes }},
 }
 
-// collectUsers sends the users' series and returns how many users have none of
-// their own.
+// collectUsers sends the users' series. It returns how many users have no series of their
+// own.
 func collectUsers(ch chan<- prometheus.Metric, users []ctl.User) (truncated int) {
 	users = slices.Clone(users)
 	ctl.Sort(users, func(a, b ctl.User) int { return cmp.Compare(a.UID, b.UID) })
