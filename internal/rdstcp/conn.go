@@ -6,29 +6,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Conn is one TCP connection: a conn.Stream.
+// Conn is one TCP connection. It implements conn.Stream.
 type Conn struct {
 	Local, Remote netip.AddrPort
-	// Chosen says that Dial got a source port as it was asked for.
+	// Chosen says that Dial got a source port of the wanted lane.
 	Chosen bool
-	// The handler's own: whose connection it is, and which of that.
+	// Owner and Lane belong to the handler: whose connection this is, and which of the
+	// owner's lanes.
 	Owner any
 	Lane  int
 
 	n     *Net
-	fd    int // -1: closed
+	fd    int // -1 if closed
 	added bool
 	full  bool // the last Write took fewer bytes than there were
 	ready bool // in Net.ready
-	ends  bool // the peer has ended it: read on until that comes
+	ends  bool // the peer has ended it; it is read until its end
 
 	held, finished bool
-	end            bool // Finish has sent the end: a byte of its own to TCP
-	more           bool // there may be something to read when it is not held
+	end            bool // Finish has sent the end (FIN), which TCP counts as a byte
+	more           bool // there may be something to read once it is not held
 }
 
-// Write takes bytes of the pieces, in order; fewer than all: Room follows.
-// Errors are those of sendmsg.
+// Write writes the pieces in order and returns how many bytes it wrote. If it wrote fewer
+// than all, Handler.Room follows. Errors are those of sendmsg.
 func (c *Conn) Write(pieces [][]byte) (int, error) {
 	n, want, err := c.n.io.send(c.fd, pieces)
 	c.full = err == nil && n < want
@@ -44,14 +45,14 @@ func (c *Conn) Unacked() (int, error) {
 	return n, err
 }
 
-// Finish sends the end of this direction, behind what was written.
+// Finish ends this direction after what was written.
 func (c *Conn) Finish() {
-	c.end = unix.Shutdown(c.fd, unix.SHUT_WR) == nil // not of a connection that was reset
+	c.end = unix.Shutdown(c.fd, unix.SHUT_WR) == nil // fails if the connection was reset
 	c.finished = true
 	c.Hold(false)
 }
 
-// Close ends the connection, with abort by a reset. Twice is once.
+// Close ends the connection, with a reset if abort is set. A second Close does nothing.
 func (c *Conn) Close(abort bool) {
 	if c.fd < 0 {
 		return

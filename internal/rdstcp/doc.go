@@ -1,7 +1,6 @@
-// Package rdstcp makes, accepts and drives the TCP connections of RDS/TCP. What
-// travels on them is package conn's.
+// Package rdstcp makes, accepts and drives the TCP connections to hosts that speak RDS/TCP,
+// such as Linux kernels. Package conn decides what travels on them.
 //
-// A Net belongs to its owner's thread, which calls Poll; nothing there blocks or
-// allocates. Listening and connecting are done by goroutines that leave what they
-// made for the next Poll.
+// A Net belongs to its owner's thread, which calls Poll. Calls on that thread do not block
+// or allocate. Goroutines listen and connect. They leave new connections for the next Poll.
 package rdstcp

@@ -18,44 +18,46 @@ import (
 const Port = 16385
 
 const (
-	readBudget  = 256 << 10 // bytes of one connection in a Poll
+	readBudget  = 256 << 10 // bytes read from one connection in a Poll
 	readBuf     = 128 << 10
 	dialTimeout = 5 * time.Second
 	portTries   = 16
-	firstPort   = 32768 // source ports to try, to the end
+	firstPort   = 32768 // the source ports tried begin here
 	lastPort    = 60999
 
-	// As the kernel's (net/rds/tcp.c rds_tcp_keepalive), so that a silent peer
-	// is found out in half a minute.
+	// Like the kernel's (net/rds/tcp.c rds_tcp_keepalive). A silent peer is detected within
+	// half a minute.
 	keepIdle, keepInterval, keepCount = 5, 5, 5
 )
 
 // Options of a Net. The zero value of a field means its default.
 type Options struct {
 	Port       uint16        // of every host (16385)
-	Timeout    time.Duration // what a peer may leave unacknowledged (30 s)
-	Congestion string        // TCP congestion control, tried; "": the system's
-	// Allowed says who may connect; asked by any goroutine. nil: everybody.
+	Timeout    time.Duration // how long a peer may leave data unacknowledged (30 s)
+	Congestion string        // TCP congestion control, if the system permits it; "" for the system's
+	// Allowed reports whether a host may connect. Any goroutine may call it. nil allows
+	// all.
 	Allowed func(netip.Addr) bool
-	Rand    func() uint64 // source ports; asked by the owner's thread. nil: any
+	Rand    func() uint64 // for source ports; called on the owner's thread; nil for any source
 }
 
 // Handler is the owner of a Net. Poll calls it.
 type Handler interface {
-	// Accepted hands over a connection of a peer's.
+	// Accepted hands over a connection that a peer made.
 	Accepted(c *Conn)
-	// Dialed ends a Dial: with a connection, or with why there is none.
+	// Dialed ends a Dial, with a connection or an error.
 	Dialed(ctx any, c *Conn, err error)
-	// Want returns where the next bytes of c go, whole; nil: to Data.
+	// Want returns where the next bytes of c go, and is then filled completely. If it
+	// returns nil, the bytes go to Data.
 	Want(c *Conn) []byte
-	// Placed says how many bytes were put where Want said.
+	// Placed reports that n bytes were read into the memory that Want returned.
 	Placed(c *Conn, n int)
-	// Data hands over other bytes; they are the Net's again afterwards.
+	// Data hands over bytes. The Net reuses their memory afterwards.
 	Data(c *Conn, b []byte)
-	// Room says that c takes bytes again after a Write that took fewer.
+	// Room reports that c takes bytes again after a Write that took fewer than all.
 	Room(c *Conn)
-	// Closed says that nothing more will come; err is nil at the peer's orderly
-	// end. The handler closes c.
+	// Closed reports that nothing more will arrive. err is nil if the peer ended the
+	// connection in order. The handler closes c.
 	Closed(c *Conn, err error)
 }
 
@@ -65,7 +67,7 @@ type Net struct {
 	ep    int
 	bell  int
 	conns []*Conn // by descriptor
-	ready []*Conn // have something to read
+	ready []*Conn // connections with something to read
 	spare []*Conn
 	evs   [64]unix.EpollEvent
 	buf   []byte
@@ -79,11 +81,11 @@ type Net struct {
 	mu      sync.Mutex
 	waiting []dialed // guarded by mu
 	ended   bool     // guarded by mu
-	holds   int      // connections that are held
+	holds   int      // how many connections are held
 	lns     []net.Listener
 }
 
-// New makes a Net. Errors are of epoll_create and eventfd.
+// New makes a Net. Its errors are those of epoll_create and eventfd.
 func New(opt Options) (*Net, error) {
 	if opt.Port == 0 {
 		opt.Port = Port
@@ -113,7 +115,7 @@ func New(opt Options) (*Net, error) {
 // FD becomes readable when Poll has something to do.
 func (n *Net) FD() int { return n.ep }
 
-// Listen accepts connections at addr, from those who are allowed.
+// Listen accepts connections at addr from hosts that Options.Allowed permits.
 func (n *Net) Listen(addr netip.Addr) error {
 	var lc net.ListenConfig
 	lc.SetMultipathTCP(false)
@@ -132,7 +134,7 @@ func (n *Net) accept(ln net.Listener) {
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
-		case err != nil: // EMFILE: let descriptors come free
+		case err != nil: // such as EMFILE: wait for free descriptors
 			select {
 			case <-time.After(10 * time.Millisecond):
 				continue
@@ -153,9 +155,9 @@ func (n *Net) accept(ln net.Listener) {
 	}
 }
 
-// Dial connects local to remote from a port that is lane modulo 8, if one is
-// free; must: from no other, or with ErrPort not at all. It returns at once; Dialed
-// with ctx, which is not nil, follows.
+// Dial connects local to remote from a free source port that is lane modulo 8. If there is
+// none, Dial takes any port, or fails with ErrPort if must is set. It returns at once.
+// Handler.Dialed follows with ctx, which must not be nil.
 func (n *Net) Dial(local, remote netip.Addr, lane int, must bool, ctx any) {
 	start := n.opt.Rand()
 	n.wg.Go(func() {
@@ -187,7 +189,7 @@ func (n *Net) dial(local, remote netip.Addr, lane int, must bool, start uint64) 
 		switch {
 		case i == portTries:
 			return nil, err
-		case errors.Is(err, syscall.EACCES): // a sandbox forbids to choose
+		case errors.Is(err, syscall.EACCES): // the sandbox forbids to choose a port
 			i = portTries - 1
 		case !errors.Is(err, syscall.EADDRINUSE) && !errors.Is(err, syscall.EADDRNOTAVAIL):
 			return nil, err
@@ -195,7 +197,7 @@ func (n *Net) dial(local, remote netip.Addr, lane int, must bool, start uint64) 
 	}
 }
 
-// adopt takes the descriptor out of the runtime's hands.
+// adopt takes the descriptor away from Go's runtime.
 func (n *Net) adopt(nc net.Conn) (*Conn, error) {
 	defer nc.Close()
 	tc := nc.(*net.TCPConn)
@@ -218,8 +220,9 @@ func (n *Net) adopt(nc net.Conn) (*Conn, error) {
 	return c, nil
 }
 
-// setOptions sets what the kernel's rds_tcp sets, and a limit on silence while
-// data is on its way, which it has not. None is worth a connection.
+// setOptions sets the options that the kernel's rds_tcp sets. It also limits how long data
+// may stay unacknowledged, which the kernel does not. A failure is ignored: the connection
+// works without the option.
 func (n *Net) setOptions(fd int) {
 	for _, o := range []struct{ level, opt, val int }{
 		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
@@ -236,10 +239,10 @@ func (n *Net) setOptions(fd int) {
 	}
 }
 
-// Busy says that Poll has something to do that FD does not tell.
+// Busy reports that Poll has something to do although FD is not readable.
 func (n *Net) Busy() bool { return len(n.ready) > 0 || n.news.Load() }
 
-// Poll hands over what there is and reports whether there was anything.
+// Poll calls h for everything that happened and reports whether there was anything.
 func (n *Net) Poll(h Handler) bool {
 	news := n.news.Load()
 	k := epollWait(n.ep, n.evs[:])
@@ -293,7 +296,7 @@ func (n *Net) wants(c *Conn) {
 	}
 }
 
-// add begins to look for events of c: each is told once.
+// add registers c with epoll, edge-triggered.
 func (n *Net) add(c *Conn) error {
 	for len(n.conns) <= c.fd {
 		n.conns = append(n.conns, nil)
@@ -304,7 +307,7 @@ func (n *Net) add(c *Conn) error {
 		Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET&0xffffffff, Fd: int32(c.fd)})
 }
 
-// read reads what c has, up to the budget; true: there may be more.
+// read reads from c up to the budget. It returns true if there may be more.
 func (n *Net) read(c *Conn, h Handler) bool {
 	for sum := 0; sum < readBudget && !c.held; {
 		dst := h.Want(c)
@@ -336,7 +339,7 @@ func (n *Net) read(c *Conn, h Handler) bool {
 	return true
 }
 
-// Close ends everything: connections in order.
+// Close closes everything. Connections end in order, without a reset.
 func (n *Net) Close() {
 	n.mu.Lock()
 	n.ended = true

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// owner is a Handler that keeps what it is told.
+// owner is a Handler that keeps what it gets.
 type owner struct {
 	n        *Net
 	accepted []*Conn
@@ -53,7 +53,7 @@ func newOwner(t *testing.T, port uint16) *owner {
 	return &owner{n: n, got: map[*Conn][]byte{}, closed: map[*Conn]error{}}
 }
 
-// until polls both until done, blocking while there is nothing.
+// until polls both until done, and blocks while there is nothing to do.
 func until(t *testing.T, what string, done func() bool, os ...*owner) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !done(); {
@@ -84,7 +84,8 @@ func TestNet(t *testing.T) {
 	if !x.Chosen || x.Local.Port()%8 != 5 || y.Remote != x.Local || y.Local != netip.AddrPortFrom(there, port) {
 		t.Errorf("%+v, %+v", x, y)
 	}
-	// More than the sockets take, from several pieces, part of it placed.
+	// The message is larger than the sockets' buffers, comes from several pieces, and is
+	// partly placed.
 	var sent []byte
 	piece := bytes.Repeat([]byte("0123456789abcdef"), 4096)
 	for {
@@ -115,12 +116,13 @@ func TestNet(t *testing.T) {
 		t.Errorf("%q, %v", a.got[x], a.closed[x])
 	}
 	until(t, "end there", func() bool { _, ok := b.closed[y]; return ok }, a, b)
-	// A reset is told as one.
+	// A reset is reported as an error.
 	a.n.Dial(here, there, 0, false, 1)
 	until(t, "connection", func() bool { return len(a.dialed) == 2 && len(b.accepted) == 2 }, a, b)
 	a.dialed[1].Close(true)
 	until(t, "reset", func() bool { return errors.Is(b.closed[b.accepted[1]], unix.ECONNRESET) }, a, b)
-	// Nobody listens; and somebody who may not come.
+	// The first connection goes to an address where nobody listens, the second comes from
+	// an address that is not allowed.
 	b.n.Dial(there, here, 0, false, 1)
 	until(t, "failure", func() bool { return len(b.failed) == 1 }, b, a)
 	c, err := net.DialTCP("tcp", net.TCPAddrFromAddrPort(netip.MustParseAddrPort("127.0.77.9:0")), net.TCPAddrFromAddrPort(netip.AddrPortFrom(there, port)))
@@ -138,7 +140,7 @@ func TestNet(t *testing.T) {
 	}
 }
 
-// TestHold: what is held is not read and not lost, and an end lets go.
+// TestHold: a connection that is held is not read and loses nothing. Finish ends the hold.
 func TestHold(t *testing.T) {
 	here, there := netip.MustParseAddr("127.0.77.3"), netip.MustParseAddr("127.0.77.4")
 	a, b := newOwner(t, 26386), newOwner(t, 26386)

@@ -7,13 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How new connections come to the owner. One may take the place of another of the
-// same host's that has broken off, and what that one had brought must not be lost,
-// nor come later than what the new one brings: the host's TCP has acknowledged all
-// of it. So a new connection is handed over when everything that had arrived by then
-// on the others of its host was; and then no more until it was read itself.
+// This file decides when a new connection is handed to the owner. A new connection may
+// replace one of the same host that has broken. What that one had brought must not be lost,
+// and must not come later than what the new one brings, because the host's TCP has
+// acknowledged all of it. So a new connection waits until everything that had arrived on
+// the other connections of its host was handed over. The next new connection then waits
+// until this one was read.
 
-// ErrPort: Dial found no free source port of the lane.
+// ErrPort says that Dial found no free source port of the lane.
 var ErrPort = errors.New("no source port of the lane is free")
 
 const (
@@ -21,14 +22,14 @@ const (
 	maxOfHost  = 32  // of these from one host: eight lanes, a few times
 )
 
-// dialed is what a goroutine leaves for Poll. ctx is nil for accepted ones.
+// dialed is what a goroutine leaves for Poll. ctx is nil for an accepted connection.
 type dialed struct {
 	ctx any
 	c   *Conn
 	err error
 }
 
-// leave queues d for Poll. Of accepted connections only so many wait.
+// leave queues d for Poll. It closes an accepted connection if too many wait.
 func (n *Net) leave(d dialed) {
 	n.mu.Lock()
 	if n.ended || d.ctx == nil && !n.mayWait(d.c) {
@@ -45,7 +46,7 @@ func (n *Net) leave(d dialed) {
 	_, _ = unix.Write(n.bell, one[:])
 }
 
-// mayWait says that there is room for c, which was accepted. Called under mu.
+// mayWait reports whether there is room for c, an accepted connection. mu must be held.
 func (n *Net) mayWait(c *Conn) bool {
 	all, same := 0, 0
 	for _, d := range n.waiting {
@@ -63,7 +64,7 @@ func (n *Net) mayWait(c *Conn) bool {
 func (n *Net) takeNews(h Handler) {
 	n.mu.Lock()
 	i := slices.IndexFunc(n.waiting, func(d dialed) bool { return d.ctx != nil || !n.unread(d.c) })
-	if i < 0 { // Hold, or the next Poll that reads, looks again
+	if i < 0 { // Hold and the next Poll that reads try again
 		n.news.Store(len(n.ready) > 0)
 		n.mu.Unlock()
 		return
@@ -85,7 +86,7 @@ func (n *Net) takeNews(h Handler) {
 	}
 }
 
-// unread says that another connection of c's host may have something to read.
+// unread reports whether another connection of c's host may have something to read.
 func (n *Net) unread(c *Conn) bool {
 	same := func(o *Conn) bool { return o != nil && o.fd >= 0 && o.Remote.Addr() == c.Remote.Addr() }
 	if slices.ContainsFunc(n.ready, same) {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// journal is an owner that notes the order of what it is told, of connections by
-// the names that their other ends have.
+// journal is an owner that notes the order of its calls. It names connections by their
+// other ends.
 type journal struct {
 	*owner
 	names map[netip.AddrPort]string
@@ -50,8 +50,8 @@ func (j *journal) waits(t *testing.T, n int) {
 	}
 }
 
-// A new connection comes when what had arrived on the others of its host was handed
-// up, those that came just before it among them, and those that are held.
+// A new connection is handed over after everything that had arrived on the other
+// connections of its host. Those may have arrived just before it, or be held.
 func TestNewsInOrder(t *testing.T) {
 	here := netip.MustParseAddr("127.0.77.5")
 	j := &journal{owner: newOwner(t, 26387), names: map[netip.AddrPort]string{}}
@@ -87,7 +87,7 @@ func TestNewsInOrder(t *testing.T) {
 	if !slices.Equal(j.told, want) {
 		t.Fatalf("told %q", j.told)
 	}
-	// While one is held another of its host waits, and nobody else's.
+	// While one connection is held, another of its host waits, and no other host's.
 	j.accepted[1].Hold(true)
 	b.Write([]byte("three"))
 	came("c", "127.0.77.6")
@@ -105,7 +105,7 @@ func TestNewsInOrder(t *testing.T) {
 	if got := strings.Join(j.told[6:], ", "); got != "b three, c accepted" {
 		t.Errorf("told %q", got)
 	}
-	// One that is closed is not waited for.
+	// A closed connection is not waited for.
 	j.accepted[1].Hold(true)
 	j.accepted[1].Close(true)
 	if j.accepted[1].Hold(true); j.n.holds != 0 {
@@ -113,7 +113,7 @@ func TestNewsInOrder(t *testing.T) {
 	}
 }
 
-// One host takes only so many of the places of those that wait.
+// The waiting connections of one host are bounded.
 func TestNewsOfOneHost(t *testing.T) {
 	n := &Net{bell: -1}
 	leave := func(from string) bool {
@@ -131,7 +131,8 @@ func TestNewsOfOneHost(t *testing.T) {
 	}
 }
 
-// The end that is not sent on a connection that was reset is no byte to be acked.
+// The end that is not sent on a connection that was reset does not count as a byte that has
+// to be acknowledged.
 func TestUnackedAfterReset(t *testing.T) {
 	here, there := netip.MustParseAddr("127.0.77.8"), netip.MustParseAddr("127.0.77.9")
 	a, b := newOwner(t, 26388), newOwner(t, 26388)

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The owner's system calls do not block, so they are raw. EINTR comes from the
-// runtime's preemption signals.
+// The owner's system calls do not block, so they are raw: the runtime is not notified.
+// EINTR comes from the runtime's preemption signals.
 
 const (
 	ioFlags = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
@@ -24,7 +24,7 @@ func (s *scratch) set(i int, b []byte) {
 	s.iov[i].SetLen(len(b))
 }
 
-// send writes pieces, at most maxIov; want is how many bytes they are.
+// send writes at most maxIov pieces. want is how many bytes these have.
 func (s *scratch) send(fd int, pieces [][]byte) (n, want int, err error) {
 	pieces = pieces[:min(len(pieces), maxIov)]
 	for i, p := range pieces {
@@ -38,7 +38,7 @@ func (s *scratch) send(fd int, pieces [][]byte) (n, want int, err error) {
 	return n, want, err
 }
 
-// recv reads into a, then b; again: there is nothing now.
+// recv reads into a, then b. again is true if there is nothing to read now.
 func (s *scratch) recv(fd int, a, b []byte) (n int, again bool, err error) {
 	i := 0
 	if len(a) > 0 {

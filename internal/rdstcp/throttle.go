@@ -1,7 +1,7 @@
 package rdstcp
 
-// Hold has nothing read from the connection until it is called with false, or
-// Finish is: what had come by then has to be taken before the end.
+// Hold stops reading from the connection until Hold(false) or Finish. Finish lets reading
+// go on because everything that had arrived has to be read before the end.
 func (c *Conn) Hold(on bool) {
 	if c.held == on || on && (c.finished || c.fd < 0) {
 		return
