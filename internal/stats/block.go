@@ -7,15 +7,16 @@ import (
 	"unsafe"
 )
 
-// Info is what the writer says about itself once.
+// Info describes the writer. It is written once.
 type Info struct {
 	PID      int
 	Instance uint64
 	Start    int64 // unix nanoseconds
 }
 
-// Block is the engine's side: plain words it owns and the memory they are
-// published to. Not safe for concurrent use; the memory is, by NewReader.
+// Block is the engine's side: words that the engine owns, and the memory that they are
+// published to. Only one goroutine may use a Block. NewReader may read its memory at the
+// same time.
 type Block struct {
 	// C are the counters and gauges, by Counter: st.C[stats.SendQueued]++.
 	C [NumCounters]uint64
@@ -25,13 +26,13 @@ type Block struct {
 	turnMax uint64
 	hist    [Buckets]uint64
 
-	pubC    [NumCounters]uint64 // what the memory holds
+	pubC    [NumCounters]uint64 // the values in the memory
 	pubHist [Buckets]uint64
 	mem     []uint64
 }
 
-// NewBlock formats mem, of at least Size bytes, and returns a Block that
-// publishes to it: heap for tests and the simulator, a File's for the daemon.
+// NewBlock formats mem, of at least Size bytes, and returns a Block that publishes to it.
+// The daemon passes a File's memory, tests and the simulator pass heap memory.
 func NewBlock(mem []uint64, info Info) (*Block, error) {
 	if len(mem)*8 < Size {
 		return nil, fmt.Errorf("stats: %d bytes of memory, %d needed", len(mem)*8, Size)
@@ -73,8 +74,8 @@ func (b *Block) Turn(d int64) {
 	b.hist[min(bits.Len64(t), Buckets-1)]++
 }
 
-// Publish copies what changed to the memory and beats the heart: now is in unix
-// nanoseconds. It neither allocates nor blocks; some 100 ns.
+// Publish copies the changed values to the memory and updates the heartbeat. now is in unix
+// nanoseconds. It neither allocates nor blocks, and takes some 100 ns.
 func (b *Block) Publish(now int64) {
 	out := b.mem[offCounters/8:]
 	for i, v := range b.C {
@@ -96,15 +97,15 @@ func (b *Block) Publish(now int64) {
 	atomic.StoreUint64(&b.mem[wBeat], uint64(now))
 }
 
-// Woke publishes Running after a sleep. The heart beats first: whoever sees the
-// state must not take the sleep for a turn. now as for Publish.
+// Woke publishes Running after a sleep. It updates the heartbeat first, so that a reader
+// that sees Running does not take the sleep for a turn. now is as for Publish.
 func (b *Block) Woke(now int64) {
 	atomic.StoreUint64(&b.mem[wBeat], uint64(now))
 	b.SetState(Running)
 }
 
-// SetState publishes the engine's state: Sleeping before it blocks, so that a
-// reader can tell idle from stuck; Woke ends that.
+// SetState publishes the engine's state. The engine sets Sleeping before it blocks, so that
+// a reader can tell an idle engine from a stuck one. Woke ends Sleeping.
 func (b *Block) SetState(s State) { atomic.StoreUint64(&b.mem[wState], uint64(s)) }
 
 func asBytes(mem []uint64) []byte {

@@ -1,22 +1,22 @@
-// Package stats is the daemon's read-only statistics mapping: a file that holds
-// every counter, the engine's heartbeat and its turn-time histogram, and that
-// can be read while the daemon is stuck, and after it died.
+// Package stats publishes the daemon's statistics in a file that other processes map: all
+// counters, the engine's heartbeat and a histogram of its turn times. They can be read
+// while the daemon is stuck and after it died.
 //
-// The engine counts in plain words it owns (Block.C) and copies them to the
-// mapping with Block.Publish; readers (rdsctl, the metrics collector) load the
-// mapping's words atomically and never touch engine state.
+// The engine counts in words that it owns (Block.C), and Block.Publish copies them to the
+// mapping. Readers (rdsctl, the metrics collector) load the mapping's words atomically.
+// They never touch engine state.
 package stats
 
-// Version of the mapping's layout. The name table travels in the mapping, so
-// appending a counter does not change it.
+// Version is the version of the mapping's layout. The mapping contains the table of names,
+// so a new counter at the end does not change the version.
 const Version = 1
 
 // Counter is an index into Block.C.
 type Counter int
 
-// The first 36 are the kernel's (net/rds/stats.c), in its order and with its
-// names; what cannot happen in user space stays 0. The rest are ours. New ones
-// are appended: the order is part of the format.
+// The first 36 counters are the kernel's (net/rds/stats.c), with its order and names. Those
+// that cannot change in user space stay 0. The rest are rdsd's. New counters go to the end,
+// because the order is part of the format.
 const (
 	ConnReset Counter = iota
 	RecvDropBadChecksum
@@ -112,7 +112,7 @@ const (
 	NumCounters // how many there are
 )
 
-// Gauge reports that the word may fall; all others only rise.
+// Gauge reports whether the word may fall. A counter only rises.
 func (c Counter) Gauge() bool { return c >= Clients && c <= OpsOutstanding }
 
 // String is the counter's name in the mapping, rdsctl and docs.
@@ -123,7 +123,7 @@ func (c Counter) String() string {
 	return table[c].name
 }
 
-// Help says in a sentence what is counted.
+// Help is a sentence that says what is counted.
 func (c Counter) Help() string {
 	if c < 0 || c >= NumCounters {
 		return ""
@@ -131,7 +131,7 @@ func (c Counter) Help() string {
 	return table[c].help
 }
 
-// table: names of at most maxName bytes, and what is counted.
+// table has the names, of at most maxName bytes, and what is counted.
 var table = [NumCounters]struct{ name, help string }{
 	ConnReset:              {"conn_reset", "Connections broken, for whatever reason."},
 	RecvDropBadChecksum:    {"recv_drop_bad_checksum", "Header checksum failures."},

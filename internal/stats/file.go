@@ -8,24 +8,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrInUse is the errors.Is target when another live daemon owns the file.
+// ErrInUse says that another live daemon owns the file. Compare with errors.Is.
 var ErrInUse = errors.New("in use by another daemon")
 
-// File is the mapping as its writer holds it: created, preallocated and locked
-// for as long as the process lives, so that a reader can tell a live writer
-// from a dead one.
+// File is the mapping on the writer's side. The file is preallocated, and locked while the
+// process lives, so that a reader can tell a live writer from a dead one.
 type File struct {
 	f    *os.File
 	mem  []byte
 	path string
 }
 
-// Create makes the file at path, mode 0644, in place of what a daemon that is
-// gone left there. Readers of the old one keep the old one.
-// Errors: ErrInUse; what the file system says, ENOSPC included, before use.
+// Create makes the file at path, mode 0644, and replaces the file of a daemon that is gone.
+// Readers of the old file keep the old file. Its error is ErrInUse or the file system's.
+// Blocks are allocated here, so that ENOSPC cannot happen later.
 func Create(path string) (*File, error) { return createSized(path, Size, 0o644) }
 
-// CreateLists is Create for the lists. Mode 0600: they tell of all users.
+// CreateLists is Create for the lists. Their mode is 0600, because they show what all users
+// do.
 func CreateLists(path string) (*File, error) { return createSized(path, ListSize, 0o600) }
 
 // RemoveDead removes the file at path if no process has it open for writing.
@@ -52,8 +52,8 @@ func createSized(path string, size int, mode os.FileMode) (*File, error) {
 	return &File{f: f, mem: mem, path: path}, nil
 }
 
-// create makes the file under a temporary name and renames it when it is
-// locked and has all its blocks.
+// create makes the file under a temporary name. It renames the file when the file is locked
+// and has all its blocks.
 func create(path string, size int, mode os.FileMode) (_ *os.File, err error) {
 	tmp := fmt.Sprintf("%s.%d", path, os.Getpid())
 	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -82,21 +82,21 @@ func create(path string, size int, mode os.FileMode) (_ *os.File, err error) {
 // Mem is the mapped memory for NewBlock, valid until Close.
 func (f *File) Mem() []uint64 { return asWords(f.mem) }
 
-// Close unmaps and removes the file. The Block and Readers on Mem must not be
-// used any more.
+// Close unmaps and removes the file. The Block and the Readers of Mem must not be used
+// afterwards.
 func (f *File) Close() error {
 	return errors.Join(os.Remove(f.path), unix.Munmap(f.mem), f.f.Close())
 }
 
-// Mapping is a file's mapping as a reader of another process holds it.
+// Mapping is the mapping on the side of a reader in another process.
 type Mapping struct {
 	*Reader
 	mem  []byte
 	path string
 }
 
-// Open maps the file at path read-only.
-// Errors: ErrFormat; os.ErrNotExist, os.ErrPermission.
+// Open maps the file at path read-only. Its error is ErrFormat, os.ErrNotExist or
+// os.ErrPermission.
 func Open(path string) (*Mapping, error) {
 	mem, err := openMem(path, headerWords*8)
 	if err != nil {
@@ -131,7 +131,7 @@ func OpenLists(path string) (*ListMapping, error) {
 // Close unmaps.
 func (m *ListMapping) Close() error { return unix.Munmap(m.mem) }
 
-// openMem maps a regular file of a size that can be: from least bytes on.
+// openMem maps a regular file of at least least bytes.
 func openMem(path string, least int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -142,7 +142,7 @@ func openMem(path string, least int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	const limit = 16 << 20 // far above what maxCounters need
+	const limit = 16 << 20 // far more than maxCounters counters need
 	if !fi.Mode().IsRegular() || fi.Size() < least || fi.Size() > limit {
 		return nil, fmt.Errorf("%s: %w: a file of %d bytes, mode %s", path, ErrFormat, fi.Size(), fi.Mode())
 	}
@@ -156,7 +156,8 @@ func openMem(path string, least int64) ([]byte, error) {
 // Live reports whether the process that wrote the file still holds it.
 func (m *Mapping) Live() bool { return Live(m.path) }
 
-// Live is Mapping.Live for the file at path, of lists, too.
+// Live reports whether the process that wrote the file at path still holds it. It works for
+// lists, too.
 func Live(path string) bool {
 	_, live := owner(path)
 	return live
@@ -172,7 +173,7 @@ func owner(path string) (pid int, live bool) {
 		return 0, false
 	}
 	defer f.Close()
-	// A read lock is enough to meet the writer's, and needs no write access.
+	// A read lock conflicts with the writer's lock and needs no write access.
 	lock := unix.Flock_t{Type: unix.F_RDLCK}
 	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lock); err != nil || lock.Type == unix.F_UNLCK {
 		return 0, false

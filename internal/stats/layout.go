@@ -12,7 +12,7 @@ const (
 	headerWords = 24
 	nameSize    = 32
 	maxName     = nameSize - 2
-	// maxCounters bounds what a reader accepts of another version's table.
+	// maxCounters bounds the table that a reader accepts from another version.
 	maxCounters = 4096
 
 	kindCounter = 0
@@ -21,7 +21,7 @@ const (
 
 // Header words.
 const (
-	wMagic = iota // stored last: a reader that sees it sees the rest
+	wMagic = iota // stored last, so a reader that sees it sees the rest
 	wVersion
 	wCounters // how many
 	wBuckets  // how many
@@ -34,13 +34,13 @@ const (
 	wStart // unix nanoseconds
 	wState // State
 	wBeat  // unix nanoseconds of the last Publish
-	wTurns // turns until then
+	wTurns // turns until the last Publish
 	wTurnSum
 	wTurnMax
 )
 
-// Buckets of the turn-time histogram: bucket i counts the turns that took
-// 2^(i-1) <= t < 2^i nanoseconds, bucket 0 those of 0, the last one all above.
+// Buckets is the number of buckets of the turn-time histogram. Bucket 0 counts turns of 0
+// ns, bucket i those of 2^(i-1) <= t < 2^i ns, the last bucket all longer ones.
 const Buckets = 36
 
 const (
@@ -48,7 +48,7 @@ const (
 	offTurns    = offCounters + int(NumCounters)*8
 	offNames    = offTurns + Buckets*8
 	usedSize    = offNames + int(NumCounters)*nameSize
-	// Size of the mapping in bytes, whole pages.
+	// Size is the size of the mapping in bytes. It is a multiple of the page size.
 	Size = (usedSize + 4095) &^ 4095
 )
 
@@ -57,7 +57,7 @@ type State uint64
 
 const (
 	Starting State = iota
-	Running        // turning: the heartbeat must advance
+	Running        // the heartbeat must advance
 	Sleeping       // blocked with nothing to do: the heartbeat stands still
 	Stopped        // shut down in order
 )

@@ -29,7 +29,8 @@ const (
 	offPeers    = offSockets + MaxSockets*socketWords
 	listWords   = offPeers + MaxPeers*peerWords
 
-	// ListSize of the mapping in bytes, whole pages.
+	// ListSize is the size of the lists' mapping in bytes. It is a multiple of the page
+	// size.
 	ListSize = (listWords*8 + 4095) &^ 4095
 )
 
@@ -48,8 +49,9 @@ const (
 	lPeersOf
 )
 
-// Lists is the engine's side. Not safe for concurrent use; the memory is, by
-// ListReader. Nothing here allocates, blocks or reads what others may write.
+// Lists is the engine's side of the lists. Only one goroutine may use it. A ListReader may
+// read its memory at the same time. Its methods do not allocate or block, and read nothing
+// that others may write.
 type Lists struct{ mem []uint64 }
 
 // NewLists formats mem, of at least ListSize bytes.
@@ -66,26 +68,26 @@ func NewLists(mem []uint64, info Info) (*Lists, error) {
 	return &Lists{mem: mem}, nil
 }
 
-// listShape is what both ends must agree on.
+// listShape is the header words that both ends must agree on.
 func listShape() map[int]uint64 {
 	return map[int]uint64{lVersion: ListVersion, lSocketWords: uint64(socketWords), lPeerWords: uint64(peerWords), lSockets: MaxSockets, lPeers: MaxPeers}
 }
 
-// PutSocket writes row i, 0 to MaxSockets-1; the zero Socket frees it.
+// PutSocket writes row i, from 0 to MaxSockets-1. The zero Socket frees the row.
 func (l *Lists) PutSocket(i int, s *Socket) { put(l.mem[offSockets+i*socketWords:], asRow(s)) }
 
-// PutPeer is PutSocket for connections, 0 to MaxPeers-1.
+// PutPeer writes row i of the connections, from 0 to MaxPeers-1. The zero Peer frees the
+// row.
 func (l *Lists) PutPeer(i int, p *Peer) { put(l.mem[offPeers+i*peerWords:], asRow(p)) }
 
-// Seen says how many sockets and connections there are, at now in unix
-// nanoseconds.
+// Seen writes how many sockets and connections there are. now is in unix nanoseconds.
 func (l *Lists) Seen(now int64, sockets, peers int) {
 	atomic.StoreUint64(&l.mem[lSocketsOf], uint64(sockets))
 	atomic.StoreUint64(&l.mem[lPeersOf], uint64(peers))
 	atomic.StoreUint64(&l.mem[lAt], uint64(now))
 }
 
-// put writes what of a row has changed.
+// put writes the words of a row that have changed.
 func put(row, to []uint64) {
 	i := 0
 	for i < len(to) && row[1+i] == to[i] {
@@ -104,17 +106,17 @@ func put(row, to []uint64) {
 	atomic.StoreUint64(&row[0], seq+2)
 }
 
-// asRow is the words of a Socket or Peer, which hold nothing but numbers.
+// asRow is the words of a Socket or Peer. Both consist of numbers only.
 func asRow[T Socket | Peer](p *T) []uint64 {
 	return unsafe.Slice((*uint64)(unsafe.Pointer(p)), int(unsafe.Sizeof(*p)/8))
 }
 
-// ListReader reads lists that their writer may change meanwhile, or may have
-// stopped while it did. Safe for concurrent use.
+// ListReader reads lists while their writer may change them, or after the writer stopped
+// within a change. Any goroutine may use it.
 type ListReader struct{ mem []uint64 }
 
-// NewListReader checks mem, the words of a mapping.
-// Errors: ErrFormat, with what is wrong.
+// NewListReader checks mem, the words of a mapping. Its error is ErrFormat, with what is
+// wrong.
 func NewListReader(mem []uint64) (*ListReader, error) {
 	if len(mem)*8 < ListSize {
 		return nil, fmt.Errorf("lists: %w: %d bytes, want %d", ErrFormat, len(mem)*8, ListSize)
@@ -130,11 +132,11 @@ func NewListReader(mem []uint64) (*ListReader, error) {
 	return &ListReader{mem}, nil
 }
 
-// ListInfo is what the lists' header says.
+// ListInfo is the header of the lists.
 type ListInfo struct {
 	PID            int
 	Instance       uint64
-	At             int64 // unix nanoseconds: rows are of then, or up to a second older when there are thousands
+	At             int64 // unix nanoseconds; rows are of this time, or up to a second older if there are thousands
 	Sockets, Peers uint64
 }
 
@@ -144,8 +146,8 @@ func (r *ListReader) Info() ListInfo {
 	return ListInfo{PID: int(int32(word(lPID))), Instance: word(lInstance), At: int64(word(lAt)), Sockets: word(lSocketsOf), Peers: word(lPeersOf)}
 }
 
-// Sockets are the rows in use. torn counts those that were being written all the
-// time: by a writer that was stopped in the middle of one.
+// Sockets are the rows in use. torn counts the rows that could not be read because a writer
+// stopped within one.
 func (r *ListReader) Sockets() (list []Socket, torn int) {
 	for i := range MaxSockets {
 		var s Socket
@@ -171,7 +173,7 @@ func (r *ListReader) Peers() (list []Peer, torn int) {
 	return list, torn
 }
 
-// get copies a row that nobody writes meanwhile; false: there was no such moment.
+// get copies a row. It is false if the row was being written at every attempt.
 func get(row, to []uint64) bool {
 	for range 1000 {
 		seq := atomic.LoadUint64(&row[0])

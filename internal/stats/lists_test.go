@@ -22,7 +22,7 @@ func newLists(t *testing.T) (*Lists, *ListReader) {
 	return l, r
 }
 
-// The layout is part of the format: who changes a row changes ListVersion.
+// The layout is part of the format: a change of a row needs a new ListVersion.
 func TestListLayout(t *testing.T) {
 	if s, p := unsafe.Sizeof(Socket{}), unsafe.Sizeof(Peer{}); ListVersion != 1 || s != 96 || p != 360 || s%8 != 0 || p%8 != 0 {
 		t.Errorf("version %d: rows of %d and %d bytes", ListVersion, s, p)
@@ -63,7 +63,7 @@ func TestListRows(t *testing.T) {
 	if socks, _ = r.Sockets(); len(socks) != 1 {
 		t.Errorf("freed: %+v", socks)
 	}
-	// The writer was stopped inside a row.
+	// As if the writer had stopped within a row.
 	l.mem[offPeers+(MaxPeers-1)*peerWords]++
 	if peers, torn = r.Peers(); len(peers) != 0 || torn != 1 {
 		t.Errorf("torn: %d, %+v", torn, peers)
@@ -73,7 +73,7 @@ func TestListRows(t *testing.T) {
 	}
 }
 
-// A row is read whole while it is written.
+// A reader gets whole rows while they are being written.
 func TestListConcurrent(t *testing.T) {
 	l, r := newLists(t)
 	stop := make(chan struct{})

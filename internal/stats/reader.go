@@ -9,13 +9,12 @@ import (
 	"time"
 )
 
-// ErrFormat is the errors.Is target for memory that is not a statistics
-// mapping this version reads.
+// ErrFormat says that memory is not a statistics mapping that this version can read.
+// Compare with errors.Is.
 var ErrFormat = errors.New("not a statistics mapping this version reads")
 
-// Reader reads a mapping that its writer may change meanwhile. Safe for
-// concurrent use. Each word is read whole; words of one Snapshot may be of
-// different moments.
+// Reader reads a mapping while its writer may change it. Any goroutine may use it. Each
+// word is read whole, but the words of one Snapshot may be of different moments.
 type Reader struct {
 	mem   []uint64
 	table []Desc
@@ -45,9 +44,9 @@ type Snapshot struct {
 	Turns  Histogram
 }
 
-// NewReader checks mem, the words of a mapping, and returns its reader. The
-// name table is the mapping's own, so that another version's can be read.
-// Errors: ErrFormat, with what is wrong.
+// NewReader checks mem, the words of a mapping, and returns its reader. It takes the names
+// from the mapping, so that it can read another version's. Its error is ErrFormat, with
+// what is wrong.
 func NewReader(mem []uint64) (*Reader, error) {
 	bad := func(format string, args ...any) (*Reader, error) {
 		return nil, fmt.Errorf("stats: %w: %s", ErrFormat, fmt.Sprintf(format, args...))
@@ -98,7 +97,7 @@ func validName(b []byte) bool {
 	return len(b) > 0
 }
 
-// Table is the name of each word, in order. Not to be modified.
+// Table is the name of each word, in order. The caller must not change it.
 func (r *Reader) Table() []Desc { return r.table }
 
 // Load is the value of word i of Table.
@@ -113,7 +112,7 @@ func (r *Reader) Snapshot() Snapshot {
 			Instance: word(wInstance),
 			Start:    int64(word(wStart)),
 		},
-		State:  State(word(wState)), // before Beat: see Woke
+		State:  State(word(wState)), // read before Beat, see Woke
 		Beat:   int64(word(wBeat)),
 		Values: make([]Value, len(r.table)),
 		Turns: Histogram{
@@ -132,7 +131,7 @@ func (r *Reader) Snapshot() Snapshot {
 	return s
 }
 
-// Get is the value of the counter called name; false if the mapping has none.
+// Get is the value of the counter called name. It is false if the mapping has none.
 func (s *Snapshot) Get(name string) (uint64, bool) {
 	for _, v := range s.Values {
 		if v.Name == name {
@@ -142,14 +141,14 @@ func (s *Snapshot) Get(name string) (uint64, bool) {
 	return 0, false
 }
 
-// SleepMost is how long the engine sleeps at a time, with nothing to do. Every
-// wake-up costs others, of the threads of Go's runtime.
+// SleepMost is the longest time that an idle engine sleeps. More frequent wake-ups would
+// cost the threads of Go's runtime.
 const SleepMost = 15 * time.Second
 
-// Late is for how long the engine should have published and has not: since it
-// last did, or, if it sleeps, since it should have woken (0 for another
-// SleepMost: the machine may be busy). 0 after it stopped, when nothing is
-// expected of it.
+// Late is for how long the engine should have published and has not. For a running engine
+// that is the time since the last Publish. A sleeping engine should wake after SleepMost,
+// but a busy machine may delay it, so Late is 0 until twice SleepMost. A stopped engine is
+// never late.
 func (s *Snapshot) Late(now time.Time) time.Duration {
 	late := max(0, time.Duration(now.UnixNano()-s.Beat))
 	switch {
@@ -161,7 +160,7 @@ func (s *Snapshot) Late(now time.Time) time.Duration {
 	return late
 }
 
-// Histogram of the engine's turn times.
+// Histogram is the histogram of the engine's turn times.
 type Histogram struct {
 	Turns  uint64
 	Sum    time.Duration
@@ -177,8 +176,8 @@ func Bound(i int) time.Duration {
 	return 1 << i
 }
 
-// Quantile is an upper bound of the q-quantile (0 to 1): the bound of the
-// bucket it lies in, at most Max. 0 without turns.
+// Quantile is an upper bound of the q-quantile (0 to 1): the bound of the quantile's
+// bucket, at most Max. It is 0 without turns.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	var total uint64
 	for _, c := range h.Counts {

@@ -1,22 +1,21 @@
 package stats
 
-// Socket is a bound socket as its row in the lists has it: the fields of
-// ctl.SocketInfo. Rows are copied by words: whole ones, no pointers.
+// Socket is the row of a bound socket: the fields of ctl.SocketInfo. Rows are copied as
+// words, so a row consists of whole words and has no pointers.
 type Socket struct {
 	Addr        [16]byte // IPv4 mapped
 	Incarnation uint32
 	Port        uint16
-	Used        uint8 // 0: the row is free
+	Used        uint8 // 0 if the row is free
 	Congested   uint8
 	PID, UID    uint32
-	Name        [24]byte // NUL-padded, as all texts here; what is longer is cut off
+	Name        [24]byte // NUL-padded, as all texts here; longer texts are cut
 
 	SendMessages, SendBytes, RecvBytes, RecvLimit, Ops uint64
 }
 
-// Peer is a connection as its row has it: the fields of ctl.PeerInfo but for the
-// reason of its transport. Messages that wait for their turn at it are not in
-// QueuedMessages.
+// Peer is the row of a connection: the fields of ctl.PeerInfo without the reason for its
+// transport. QueuedMessages leaves out messages that wait for their turn at the connection.
 type Peer struct {
 	Local, Remote [16]byte
 	Used, Lane    uint8
@@ -28,7 +27,7 @@ type Peer struct {
 	TLS           [40]byte
 	LastError     [128]byte
 
-	Since       int64 // unix nanoseconds, 0: never
+	Since       int64 // unix nanoseconds, 0 for never
 	Instance    uint64
 	SendCredits uint32
 	RecvCredits uint32
@@ -38,10 +37,10 @@ type Peer struct {
 	Resets, Retransmitted, DroppedOps, UnknownOps, Lost        uint64
 }
 
-// SetText copies as much of s to row's field as there is room for.
+// SetText copies s to a row's field. A text that is too long is cut.
 func SetText(field []byte, s string) { clear(field[copy(field, s):]) }
 
-// Text is what SetText copied, whatever the bytes are now.
+// Text is the text that SetText copied. It accepts any bytes.
 func Text(field []byte) string {
 	for i, c := range field {
 		if c == 0 {

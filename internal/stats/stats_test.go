@@ -24,8 +24,8 @@ func newBlock(t *testing.T) *Block {
 	return b
 }
 
-// The bytes of the whole mapping, values included: the layout and the name
-// table are read by other versions.
+// The golden file has the bytes of the whole mapping, values included: other versions read
+// the layout and the name table.
 func TestGolden(t *testing.T) {
 	b := newBlock(t)
 	for i := range b.C {
@@ -181,14 +181,14 @@ func TestLate(t *testing.T) {
 	}
 }
 
-// A sleep is never taken for a turn, also by who looks at the moment of waking.
+// A sleep is never taken for a turn, even by a reader at the moment of waking.
 func TestLateAtWaking(t *testing.T) {
 	b := newBlock(t)
 	r, err := NewReader(b.mem)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var asleep atomic.Int64 // until when, at least
+	var asleep atomic.Int64 // the least time until which the engine sleeps
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -365,7 +365,7 @@ func TestCreateErrors(t *testing.T) {
 	}
 }
 
-// Readers beside a publishing writer, for the race detector.
+// Readers run beside a publishing writer, for the race detector.
 func TestConcurrentReaders(t *testing.T) {
 	b := newBlock(t)
 	r, err := NewReader(b.mem)
