@@ -10,19 +10,18 @@ import (
 
 // Control is the client's side of a session.
 type Control interface {
-	// Call sends a request with descriptors, which stay the caller's, and
-	// waits for the answer and the descriptors that come with it, which are
-	// the caller's then. Any number of goroutines may call. An Err answer is
-	// returned as the error, a *Err. When the session ends before the answer,
-	// the error is Reason's, ErrGone or ErrClosed.
+	// Call sends a request and waits for the answer. The descriptors fds stay the caller's.
+	// Descriptors that come with the answer become the caller's. Any number of goroutines
+	// may call. If the answer is an Err, the error is that *Err. If the session ends before
+	// the answer, the error is Reason's, ErrGone or ErrClosed.
 	Call(req Request, fds []int) (Response, []int, error)
 	// Close ends the session.
 	Close() error
 	// Gone is closed when the session has ended.
 	Gone() <-chan struct{}
-	// Reason says why the session ended: a *SessionError with the daemon's
-	// words, an ErrProtocol, ErrClosed after Close; nil if the daemon said
-	// nothing, or while the session lives.
+	// Reason says why the session ended: a *SessionError with the daemon's text, an
+	// ErrProtocol, or ErrClosed after Close. It is nil while the session lives, or if the
+	// daemon gave no reason.
 	Reason() error
 }
 
@@ -34,15 +33,15 @@ type Client struct {
 
 	mu      sync.Mutex
 	next    uint32
-	pending map[uint32]chan *Message // with room for all answers: the reader never waits
+	pending map[uint32]chan *Message // with room for all answers, so that the reader never waits
 	ended   bool
 	reason  error
 }
 
 var _ Control = (*Client)(nil)
 
-// Dial connects to the daemon at path. Errors name the path; ENOENT: no such
-// file; ECONNREFUSED: nobody listens there any more; EACCES.
+// Dial connects to the daemon at path. Errors name the path and are errnos: ENOENT if there
+// is no such file, ECONNREFUSED if no daemon listens there any more, EACCES.
 func Dial(ctx context.Context, path string) (*Client, error) {
 	conn, err := dialConn(ctx, path)
 	if err != nil {
@@ -63,7 +62,7 @@ func dialConn(ctx context.Context, path string) (*Conn, error) {
 	return NewConn(c.(*net.UnixConn))
 }
 
-// NewClient takes conn over and starts to receive.
+// NewClient takes over conn and starts to receive.
 func NewClient(conn *Conn) *Client {
 	c := &Client{conn: conn, gone: make(chan struct{}), done: make(chan struct{}), pending: map[uint32]chan *Message{}}
 	go c.receive()
@@ -87,8 +86,8 @@ func (c *Client) Call(req Request, fds []int) (Response, []int, error) {
 	return resp, got, nil
 }
 
-// CallJSON makes a Ctl request and returns the whole answer. The session must
-// have been opened as RoleCtl.
+// CallJSON sends a Ctl request and returns the whole answer. The session must have been
+// opened with RoleCtl.
 func (c *Client) CallJSON(req []byte) ([]byte, error) {
 	var answer []byte
 	err := c.exchange(&Ctl{JSON: req}, nil, maxCtlParts, func(m *Message) (bool, error) {
@@ -105,8 +104,8 @@ func (c *Client) CallJSON(req []byte) ([]byte, error) {
 	return answer, err
 }
 
-// exchange sends a request and gives its answers, at most most, to take until
-// that is done.
+// exchange sends a request and calls take for each answer until take returns done. most is
+// the largest number of answers.
 func (c *Client) exchange(req Request, fds []int, most int, take func(*Message) (done bool, err error)) error {
 	id, ch, err := c.register(most)
 	if err != nil {
@@ -117,7 +116,7 @@ func (c *Client) exchange(req Request, fds []int, most int, take func(*Message) 
 		if !isGone(err) && !errors.Is(err, net.ErrClosed) {
 			return err
 		}
-		// Whatever the daemon said before it closed is the better reason.
+		// A reason that the daemon sent before it closed says more than the send error.
 		<-c.gone
 		return c.endError()
 	}
@@ -132,14 +131,14 @@ func (c *Client) exchange(req Request, fds []int, most int, take func(*Message) 
 	}
 }
 
-// await returns the next answer, nil when the session ended without one.
+// await returns the next answer. It returns nil if the session ended without one.
 func (c *Client) await(ch chan *Message) *Message {
 	select {
 	case m := <-ch:
 		return m
 	case <-c.gone:
 	}
-	// It may have come just before the end.
+	// The answer may have arrived just before the end.
 	select {
 	case m := <-ch:
 		return m
@@ -148,7 +147,7 @@ func (c *Client) await(ch chan *Message) *Message {
 	}
 }
 
-// answer handles what every request can be answered with.
+// answer handles the answers that any request can get, and passes the others to take.
 func (c *Client) answer(m *Message, take func(*Message) (bool, error)) (done bool, err error) {
 	if e, is := m.Body.(*Err); is {
 		return true, e
@@ -199,7 +198,7 @@ func (c *Client) unregister(id uint32) {
 	}
 }
 
-// receive takes the daemon's frames until the end.
+// receive handles the daemon's frames until the end.
 func (c *Client) receive() {
 	defer close(c.done)
 	for {
@@ -219,13 +218,13 @@ func (c *Client) receive() {
 	}
 }
 
-// dispatch gives m to who waits for it. An error ends the session.
+// dispatch gives m to the call that waits for it. An error ends the session.
 func (c *Client) dispatch(m *Message) error {
 	switch b := m.Body.(type) {
 	case *Goodbye:
 		return &SessionError{Text: b.Text, Ends: b.Ends}
 	case *Err:
-		if m.ID == 0 { // not even Hello was heard
+		if m.ID == 0 { // the daemon refused before it read Hello
 			return b
 		}
 	}
@@ -249,7 +248,7 @@ func (c *Client) end(reason error) {
 	first := !c.ended
 	if first {
 		c.ended, c.reason = true, reason
-		close(c.gone) // whoever is told of the end finds Gone closed
+		close(c.gone) // before calls fail, so that their callers find Gone closed
 	}
 	c.mu.Unlock()
 	if first {
@@ -257,7 +256,7 @@ func (c *Client) end(reason error) {
 	}
 }
 
-// Close implements Control. When it returns no goroutine is left.
+// Close implements Control. When it returns, no goroutine is left.
 func (c *Client) Close() error {
 	c.end(net.ErrClosed)
 	<-c.done
@@ -274,7 +273,7 @@ func (c *Client) Reason() error {
 	return c.reason
 }
 
-// endError is what calls fail with after the end.
+// endError is the error of calls after the end.
 func (c *Client) endError() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -68,7 +68,7 @@ func TestCall(t *testing.T) {
 	}
 }
 
-// Answers in another order than the requests reach who asked.
+// Answers reach their callers although they come in another order than the requests.
 func TestCallsConcurrent(t *testing.T) {
 	c, d := attached(t)
 	const n = 200
@@ -121,8 +121,8 @@ func TestCallJSON(t *testing.T) {
 	}
 }
 
-// However the session ends, calls that wait fail with the reason, later ones
-// too, Gone closes, and nothing is left.
+// However the session ends, waiting and later calls fail with the reason, Gone closes, and
+// nothing is left.
 func TestSessionEnd(t *testing.T) {
 	r, _ := pipeFD(t)
 	for name, tc := range map[string]struct {
@@ -184,12 +184,12 @@ func TestSessionEnd(t *testing.T) {
 	}
 }
 
-// Whoever is told that the session has ended finds Gone closed.
+// A caller whose call failed because the session ended finds Gone closed.
 func TestGoneBeforeError(t *testing.T) {
 	ended := func(c *Client) bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return c.ended // as register asks
+		return c.ended // register checks the same
 	}
 	for range 300 {
 		c, d := attached(t)
@@ -206,8 +206,8 @@ func TestGoneBeforeError(t *testing.T) {
 }
 
 func TestRefusedBeforeHello(t *testing.T) {
-	// The daemon says why and closes without reading; whether Hello is sent
-	// before or after that, the reason is heard.
+	// The daemon sends a reason and closes without reading. The client gets the reason
+	// whether it sends Hello before or after that.
 	for i := range 50 {
 		c, d := attached(t)
 		done := make(chan struct{})
@@ -283,7 +283,7 @@ func TestCloseEndsCalls(t *testing.T) {
 	}
 }
 
-// A request that cannot be sent fails alone.
+// A request that cannot be sent fails, and the session goes on.
 func TestCallTooLarge(t *testing.T) {
 	c, d := attached(t)
 	if _, err := c.CallJSON(make([]byte, MaxFrame)); !errors.Is(err, syscall.EMSGSIZE) {
@@ -295,7 +295,7 @@ func TestCallTooLarge(t *testing.T) {
 	}
 }
 
-// Answers that a call no longer takes are not kept.
+// Answers that a call does not take any more are dropped.
 func TestTooManyAnswers(t *testing.T) {
 	r, _ := pipeFD(t)
 	before := openFDs(t)

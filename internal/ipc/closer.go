@@ -12,32 +12,32 @@ import (
 
 const (
 	maxClosing = 16                   // threads that close, of all users
-	closeTime  = 2 * time.Millisecond // what one close may wait for another program before it is interrupted
+	closeTime  = 2 * time.Millisecond // after which a close that waits for another program is interrupted
 )
 
-// closer closes the daemon's ends of control connections, so that nobody waits
-// for a close. The last close of a connection also drops what was not read of
-// it, and with that the descriptors a process sent along. If those are the last
-// of a file, closing it can take as long as the process wants: a TCP connection
-// with SO_LINGER waits for its other end. Since Linux 6.16 such descriptors do
-// not arrive (SO_PASSRIGHTS). Before, each user has one thread that closes for
-// it, one connection after the other, and a signal ends a wait after closeTime.
+// closer closes the daemon's ends of control connections in threads of its own, so that no
+// session waits for a close. The last close of a connection also drops its unread frames,
+// and with them the descriptors that a process sent along. Closing the last descriptor of a
+// file can take as long as the process wants: a TCP connection with SO_LINGER waits for its
+// other end. Since Linux 6.16 such descriptors do not arrive (SO_PASSRIGHTS). On older
+// kernels each user has one thread that closes its connections one after the other. A
+// signal interrupts a close after closeTime.
 type closer struct {
 	mu      sync.Mutex
 	users   map[uint32]*closing
-	order   []*closing // have something to close, and no thread
+	order   []*closing // users with something to close and without a thread
 	threads int
 }
 
-// closing is what is to be closed for one user.
+// closing is the connections that are to be closed for one user.
 type closing struct {
 	uid  uint32
 	fds  []int
-	tid  int // of the thread that closes one; 0: none does
+	tid  int // of the user's thread, 0 if it has none
 	turn int // counts closes
 }
 
-// close ends c: its other side sees that at once, and c is of no use any more.
+// close ends c. The other side sees that at once. c must not be used afterwards.
 func (cl *closer) close(c *net.UnixConn, uid uint32) error {
 	if mutant.On(mutant.DescriptorsClosedInSession) {
 		return c.Close()
@@ -57,7 +57,7 @@ func (cl *closer) close(c *net.UnixConn, uid uint32) error {
 		go c.Close()
 		return nil
 	}
-	err = c.Close() // not the last: fd is left
+	err = c.Close() // not the last descriptor: fd is left
 	cl.add(uid, fd)
 	return err
 }
@@ -65,7 +65,7 @@ func (cl *closer) close(c *net.UnixConn, uid uint32) error {
 func (cl *closer) add(uid uint32, fd int) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	if u := cl.users[uid]; u != nil { // a thread closes for it, or will
+	if u := cl.users[uid]; u != nil { // the user has a thread, or will get one
 		u.fds = append(u.fds, fd)
 		return
 	}
@@ -84,8 +84,8 @@ func (cl *closer) add(uid uint32, fd int) {
 	}
 }
 
-// work closes for users in turn, one connection of each, until there is nothing
-// left.
+// work closes connections until there are none left. The users take turns, one connection
+// each.
 func (cl *closer) work() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -111,9 +111,9 @@ func (cl *closer) work() {
 	cl.threads--
 }
 
-// interrupt sends a signal to each thread that closes the same connection as
-// closeTime ago, until no thread is left. The signal is one that the Go runtime
-// uses between its threads and ignores otherwise.
+// interrupt sends a signal to each thread whose close has lasted closeTime, until no thread
+// is left. It uses a signal that the Go runtime uses between its threads and ignores
+// otherwise.
 func (cl *closer) interrupt() {
 	before := map[*closing]int{}
 	for {
@@ -136,9 +136,9 @@ func (cl *closer) interrupt() {
 	}
 }
 
-// refuseDescriptors has the kernel refuse descriptors that the processes
-// connected to a listening socket send: EPERM at the sender. Kernels before 6.16
-// cannot.
+// refuseDescriptors makes the kernel refuse descriptors that processes send over
+// connections to a listening socket. The sender gets EPERM. Kernels before 6.16 cannot
+// refuse them.
 func refuseDescriptors(fd uintptr) {
 	_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSRIGHTS, 0)
 }

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lingering is a TCP connection whose last close takes a minute: what it has to
-// send is never read.
+// lingering is a TCP connection whose last close takes a minute, because its data is never
+// read.
 func lingering(t *testing.T) int {
 	t.Helper()
 	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -41,7 +41,7 @@ func lingering(t *testing.T) int {
 	return fd
 }
 
-// listen is a control socket, of a kernel that lets descriptors through if old.
+// listen makes a control socket. If old, the kernel lets descriptors through.
 func listen(t *testing.T, old bool) *Listener {
 	t.Helper()
 	l, err := Listen(shortDir(t)+"/s", 0o600)
@@ -62,7 +62,7 @@ func listen(t *testing.T, old bool) *Listener {
 	return l
 }
 
-// closedAll waits until l has nothing left to close: a closer's threads would close
+// closedAll waits until l has closed everything. Otherwise a closer's thread would close
 // descriptors that the next test counts.
 func closedAll(t *testing.T, l *Listener) {
 	t.Helper()
@@ -80,8 +80,8 @@ func closedAll(t *testing.T, l *Listener) {
 	t.Error("the listener's connections are still being closed")
 }
 
-// Where the kernel can it refuses descriptors for the daemon, and in each case
-// none gets there.
+// A kernel that can refuse descriptors for the daemon does so. Whether it can or not, the
+// daemon gets none.
 func TestDescriptorsRefused(t *testing.T) {
 	for _, old := range []bool{false, true} {
 		l := listen(t, old)
@@ -127,9 +127,9 @@ func TestDescriptorsRefused(t *testing.T) {
 	}
 }
 
-// TestLingeringDescriptors: descriptors whose close takes a minute, in frames
-// read or not, hold up neither the one that closes their connections nor the
-// next process, and all of them are closed at last.
+// TestLingeringDescriptors: descriptors whose close takes a minute delay neither the close
+// of their connections nor the next process. In the end all of them are closed. Some of
+// their frames were read, some were not.
 func TestLingeringDescriptors(t *testing.T) {
 	l := listen(t, true)
 	before := openFDs(t)

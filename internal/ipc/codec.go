@@ -23,10 +23,10 @@ func AppendFrame(b []byte, id uint32, m Body) []byte {
 	return m.append(b)
 }
 
-// flagLast marks the last CtlPart, and the Goodbye of a daemon that ends.
+// flagLast marks the last CtlPart of an answer, and the Goodbye of a daemon that ends.
 const flagLast = 1
 
-// lastOf is the field of m that flagLast is, nil if it has none.
+// lastOf is the field of m for flagLast. It is nil if m has none.
 func lastOf(m Body) *bool {
 	switch m := m.(type) {
 	case *CtlPart:
@@ -37,8 +37,8 @@ func lastOf(m Body) *bool {
 	return nil
 }
 
-// ParseFrame reads one whole frame. Nothing in the body points into b.
-// Errors: ErrProtocol, saying what is wrong.
+// ParseFrame reads one whole frame. The body does not point into b. The error is an
+// ErrProtocol that says what is wrong.
 func ParseFrame(b []byte) (id uint32, m Body, err error) {
 	if len(b) < headerSize || len(b) > MaxFrame {
 		return 0, nil, protocolError("frame of %d bytes", len(b))
@@ -66,8 +66,8 @@ func ParseFrame(b []byte) (id uint32, m Body, err error) {
 	return id, m, nil
 }
 
-// reader takes fields off the front of a body. After the first mistake it
-// returns zeros and keeps the reason.
+// reader reads fields of a body. After the first mistake it returns zeros and keeps the
+// reason.
 type reader struct {
 	b   []byte
 	bad string
@@ -94,7 +94,7 @@ func (r *reader) u16() uint16 { return le.Uint16(r.take(2)) }
 func (r *reader) u32() uint32 { return le.Uint32(r.take(4)) }
 func (r *reader) u64() uint64 { return le.Uint64(r.take(8)) }
 
-// zero takes n reserved bytes.
+// zero reads n reserved bytes, which must be 0.
 func (r *reader) zero(n int) {
 	for _, c := range r.take(n) {
 		if c != 0 {
@@ -103,8 +103,7 @@ func (r *reader) zero(n int) {
 	}
 }
 
-// version takes a version, of which 0 is none: in a Body it stands for this
-// package's.
+// version reads a version. 0 is refused: in a Body it stands for this package's version.
 func (r *reader) version() uint32 {
 	v := r.u32()
 	if v == 0 {
@@ -113,7 +112,7 @@ func (r *reader) version() uint32 {
 	return v
 }
 
-// rest takes all that is left, at most n bytes.
+// rest reads everything that is left, at most n bytes.
 func (r *reader) rest(n int) []byte {
 	if len(r.b) > n {
 		r.fail("text too long")
@@ -181,7 +180,7 @@ func (m *Hello) parse(r *reader) {
 		return
 	}
 	if m.Version = r.version(); m.Version != Version {
-		r.b = nil // laid out as only that version knows
+		r.b = nil // only that version knows the layout of the rest
 		return
 	}
 	m.Features = r.u64()
@@ -215,7 +214,7 @@ func (m *HelloOK) parse(r *reader) {
 		MaxMessage: r.u64(), MaxBytes: r.u64(), SpinNs: r.u64(), Params: r.params()}
 }
 
-// orThis is v, or this package's version for 0.
+// orThis is v, or this package's version if v is 0.
 func orThis(v uint32) uint32 {
 	if v == 0 {
 		return Version

@@ -23,7 +23,7 @@ var (
 	v6 = netip.MustParseAddr("fd00::2")
 )
 
-// samples has a frame of every type, every field different from zero.
+// samples has a frame of each type, with all fields different from zero.
 func samples() []Body {
 	p := shm.Params{SubEntries: 1, EventEntries: 2, MaxMsgs: 3, MaxRx: 4, Slots: 5, Cells: 6, SendWindows: 7, RecvWindows: 8}
 	return []Body{
@@ -88,7 +88,7 @@ func TestFrameRoundTrip(t *testing.T) {
 		if err != nil || id != 7 || !reflect.DeepEqual(got, m) {
 			t.Errorf("%v: %d %+v %v, want %+v", m.Type(), id, got, err, m)
 		}
-		// Nothing of it points into the receive buffer.
+		// The body does not point into the receive buffer.
 		for i := range b {
 			b[i] = 0xee
 		}
@@ -98,8 +98,8 @@ func TestFrameRoundTrip(t *testing.T) {
 	}
 }
 
-// A frame cut short or too long is an error, for the types of fixed length at
-// every length, for those that end in a text up to where that starts.
+// A frame that is cut or too long is an error. Types of fixed length are cut at each
+// length, types that end in a text only before the text.
 func TestHalfFrames(t *testing.T) {
 	for _, m := range samples() {
 		b := AppendFrame(nil, 7, m)
@@ -158,7 +158,7 @@ func TestBadFrames(t *testing.T) {
 }
 
 func TestHelloOfAnotherVersion(t *testing.T) {
-	// Only magic and version are there for sure.
+	// Only magic and version are the same in all versions.
 	b := AppendFrame(nil, 1, &Hello{Version: 7})[:headerSize+8]
 	_, m, err := ParseFrame(b)
 	if err != nil {

@@ -12,17 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sendTimeout bounds a Send to a process that does not read.
+// sendTimeout bounds a Send to a process that does not read its socket.
 const sendTimeout = 10 * time.Second
 
-// Message is a frame as it arrived.
+// Message is a received frame.
 type Message struct {
 	ID   uint32
 	Body Body
-	FDs  []int // the receiver's to close
+	FDs  []int // the receiver has to close them
 }
 
-// CloseFDs closes the descriptors that are left (not -1).
+// CloseFDs closes the descriptors that nobody has taken. Taken ones are -1.
 func (m *Message) CloseFDs() { closeFDs(m.FDs) }
 
 func closeFDs(fds []int) {
@@ -34,23 +34,23 @@ func closeFDs(fds []int) {
 	}
 }
 
-// Cred is who is at the other end, as the kernel recorded it when the
-// connection was made.
+// Cred is the process at the other end, as the kernel recorded it when the connection was
+// made.
 type Cred struct {
 	PID      int
 	UID, GID uint32
 }
 
-// Conn is one control connection. One goroutine receives; any may send.
+// Conn is one control connection. One goroutine may receive, any may send.
 type Conn struct {
 	c      *net.UnixConn
 	peer   Cred
 	buf    []byte
 	oob    []byte
-	closer *closer // of the daemon's end, which takes no descriptors; else nil
+	closer *closer // set at the daemon's end, which takes no descriptors
 }
 
-// NewConn takes c, a connected SOCK_SEQPACKET socket, over.
+// NewConn takes over c, a connected SOCK_SEQPACKET socket.
 func NewConn(c *net.UnixConn) (*Conn, error) {
 	cred, err := peerCred(c)
 	if err != nil {
@@ -78,11 +78,11 @@ func peerCred(c *net.UnixConn) (Cred, error) {
 	return Cred{PID: int(u.Pid), UID: u.Uid, GID: u.Gid}, nil
 }
 
-// Peer is who is at the other end.
+// Peer is the process at the other end.
 func (c *Conn) Peer() Cred { return c.peer }
 
-// Close closes the connection; a Recv that waits ends with net.ErrClosed. It
-// does not block, whatever the other side has sent.
+// Close closes the connection. A Recv that waits fails with net.ErrClosed. Close does not
+// block, whatever the other side has sent.
 func (c *Conn) Close() error {
 	if c.closer != nil {
 		return c.closer.close(c.c, c.peer.UID)
@@ -90,8 +90,8 @@ func (c *Conn) Close() error {
 	return c.c.Close()
 }
 
-// HungUp reports whether the other side has closed, or closed its direction,
-// also while frames of it are still to be received.
+// HungUp reports whether the other side has closed the connection or its direction. Frames
+// of the other side may still be unread then.
 func (c *Conn) HungUp() bool {
 	raw, err := c.c.SyscallConn()
 	if err != nil {
@@ -106,13 +106,13 @@ func (c *Conn) HungUp() bool {
 	return err != nil || !up
 }
 
-// SetReadDeadline bounds Recv, the zero time does not. After it Recv fails with
-// os.ErrDeadlineExceeded.
+// SetReadDeadline bounds Recv. After the deadline Recv fails with os.ErrDeadlineExceeded.
+// The zero time is no bound.
 func (c *Conn) SetReadDeadline(t time.Time) error { return c.c.SetReadDeadline(t) }
 
-// Send sends one frame, with descriptors that stay the caller's. It blocks
-// while the other side's queue is full, 10 s at most (os.ErrDeadlineExceeded).
-// EPIPE: the other side has closed.
+// Send sends one frame. The descriptors stay the caller's. It blocks while the other side's
+// queue is full, for at most sendTimeout (os.ErrDeadlineExceeded). EPIPE means that the
+// other side has closed.
 func (c *Conn) Send(id uint32, m Body, fds ...int) error {
 	if len(fds) > MaxFDs {
 		return fmt.Errorf("%v with %d descriptors, %d go with one frame: %w", m.Type(), len(fds), MaxFDs, unix.E2BIG)
@@ -132,9 +132,9 @@ func (c *Conn) Send(id uint32, m Body, fds ...int) error {
 	return err
 }
 
-// Recv receives one frame. io.EOF: the other side has closed. ErrProtocol: it
-// sent what is not allowed; the descriptors that came are closed. The
-// connection should be closed after any error.
+// Recv receives one frame. io.EOF means that the other side has closed. ErrProtocol means
+// that it sent something that is not allowed; descriptors that came along are closed. After
+// any error the caller should close the connection.
 func (c *Conn) Recv() (*Message, error) {
 	if c.closer != nil {
 		if err := c.peek(); err != nil {
@@ -143,8 +143,8 @@ func (c *Conn) Recv() (*Message, error) {
 	}
 	n, oobn, flags, _, err := c.c.ReadMsgUnix(c.buf, c.oob)
 	if errors.Is(err, unix.ECONNRESET) {
-		// The other side closed without having read everything. What it sent
-		// before is still here, and may say why.
+		// The other side closed without having read everything. The frames that it sent
+		// before are still here, and may say why.
 		n, oobn, flags, _, err = c.c.ReadMsgUnix(c.buf, c.oob)
 	}
 	if err != nil {
@@ -161,8 +161,8 @@ func (c *Conn) Recv() (*Message, error) {
 	return m, err
 }
 
-// peek waits for a frame and leaves one with descriptors unread: who takes it
-// drops them, and may wait for what they are (see closer).
+// peek waits for a frame. It leaves a frame with descriptors unread, because reading it
+// would close them and that may take long (see closer).
 func (c *Conn) peek() error {
 	raw, err := c.c.SyscallConn()
 	if err != nil {
@@ -180,11 +180,11 @@ func (c *Conn) peek() error {
 	if got == nil && flags&unix.MSG_CTRUNC != 0 {
 		return protocolError("a frame with descriptors; no request has any")
 	}
-	return nil // Recv meets the error again
+	return nil // Recv gets the same error
 }
 
-// check parses the frame in buf and compares what came with it with what is
-// allowed.
+// check parses the frame in buf. It compares the descriptors that came along with those
+// that the type may have.
 func (c *Conn) check(n, flags int, fds []int) (*Message, error) {
 	switch {
 	case n == 0:
@@ -201,7 +201,7 @@ func (c *Conn) check(n, flags int, fds []int) (*Message, error) {
 	case len(fds) > body.Type().maxFDs():
 		return nil, protocolError("%v with %d descriptors", body.Type(), len(fds))
 	case flags&unix.MSG_CTRUNC != 0:
-		// The kernel drops those for which the process has no room.
+		// The kernel drops descriptors for which the process has no room.
 		return nil, fmt.Errorf("%v lost descriptors on the way: %w: raise ulimit -n (LimitNOFILE=)", body.Type(), unix.EMFILE)
 	}
 	return &Message{ID: id, Body: body, FDs: fds}, nil
@@ -225,13 +225,12 @@ func parseFDs(oob []byte) ([]int, error) {
 	return fds, nil
 }
 
-// SendErr answers request id with err: its text, and the errno found in it or
-// EIO.
+// SendErr answers request id with the text of err and the errno in it, or EIO.
 func (c *Conn) SendErr(id uint32, err error) error {
 	return c.Send(id, &Err{Errno: uint32(errnoOf(err)), Text: err.Error()})
 }
 
-// SendJSON answers the Ctl request id, in parts. EMSGSIZE above MaxCtl.
+// SendJSON answers the Ctl request id, in parts. Its error is EMSGSIZE above MaxCtl.
 func (c *Conn) SendJSON(id uint32, json []byte) error {
 	if len(json) > MaxCtl {
 		return fmt.Errorf("answer of %d bytes, at most %d: %w", len(json), MaxCtl, unix.EMSGSIZE)

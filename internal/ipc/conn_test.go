@@ -42,8 +42,7 @@ func rawPair(t *testing.T) (a, b *net.UnixConn) {
 	return a, b
 }
 
-// connPair returns both ends of a connection; a wait on one that never ends
-// fails the test.
+// connPair returns both ends of a connection. A wait that does not end fails the test.
 func connPair(t *testing.T) (a, b *Conn) {
 	t.Helper()
 	ra, rb := rawPair(t)
@@ -60,8 +59,8 @@ func wrap(t *testing.T, raw *net.UnixConn) *Conn {
 	return c
 }
 
-// openFDs counts this process's descriptors. The runtime opens two of its own with
-// the first one that can be waited for.
+// openFDs counts this process's descriptors. Go's runtime opens two of its own together
+// with the first descriptor that can be polled.
 func openFDs(t *testing.T) int {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -155,7 +154,7 @@ func TestConnDescriptors(t *testing.T) {
 	}
 }
 
-// Descriptors nobody asked for are closed, and the connection is of no use.
+// Unexpected descriptors are closed, and the connection cannot be used any more.
 func TestConnUnwantedDescriptors(t *testing.T) {
 	for name, m := range map[string]Body{
 		"with a request":        &Bind{},
@@ -244,7 +243,8 @@ func TestConnSilence(t *testing.T) {
 	}
 }
 
-// What the other side said before it closed is heard even if it did not listen.
+// Frames that the other side sent before it closed are received, even if that side did not
+// read.
 func TestConnLastWords(t *testing.T) {
 	a, b := connPair(t)
 	if err := b.Send(1, &OK{}); err != nil { // never read: the close resets

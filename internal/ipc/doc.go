@@ -1,12 +1,11 @@
-// Package ipc is the control protocol between a process and its daemon: one
-// frame per packet of a SOCK_SEQPACKET unix socket, descriptors beside it.
-// docs/ipc.md has the layouts.
+// Package ipc is the control protocol between a process and its daemon: requests and
+// answers in frames over a unix socket. docs/ipc.md has the layouts.
 //
-// A frame is u16 type, u16 flags, u32 id and a body, little-endian. Requests
-// carry an id of the client's choice, not 0, and each gets one answer with the
-// same id: its own type, OK or Err. The daemon sends Goodbye, id 0, before it
-// ends a session. The frame header, Err, Goodbye and the first eight bytes of
-// Hello are the same in all versions of the protocol.
+// A frame is one packet of a SOCK_SEQPACKET socket, with descriptors beside it: u16 type,
+// u16 flags, u32 id and a body, little-endian. A request has an id of the client's choice,
+// not 0. Its one answer has the same id and is of the request's own answer type, OK or Err.
+// The daemon sends Goodbye, with id 0, before it ends a session. The frame header, Err,
+// Goodbye and the first eight bytes of Hello are the same in all versions of the protocol.
 package ipc
 
 import (
@@ -19,13 +18,12 @@ import (
 const (
 	// Magic starts the body of Hello.
 	Magic = 0x43445352 // "RSDC"
-	// Version of everything else in this package and in internal/shm.
+	// Version is the version of everything else in this package and in internal/shm.
 	Version = 3
 
 	// MaxFrame is the longest frame.
 	MaxFrame = 64 << 10
-	// MaxFDs is the most descriptors that travel with one frame (the kernel's
-	// SCM_MAX_FD).
+	// MaxFDs is the largest number of descriptors in one frame (the kernel's SCM_MAX_FD).
 	MaxFDs = 253
 	// MaxText is the longest text of Err and Goodbye.
 	MaxText = 1024
@@ -33,27 +31,25 @@ const (
 	MaxName = 32
 	// MaxCtl is the longest JSON answer to a Ctl request, over all its parts.
 	MaxCtl = 64 << 20
-	// maxCtlPart is what one part carries.
+	// maxCtlPart is the most bytes of an answer in one CtlPart.
 	maxCtlPart  = 32 << 10
 	maxCtlParts = MaxCtl/maxCtlPart + 1
 
 	headerSize = 8
 )
 
-// ErrProtocol is the errors.Is target when the other side sent what this
-// protocol does not allow. The connection is of no use after it. EPROTO.
+// ErrProtocol says that the other side sent something that this protocol does not allow.
+// The connection cannot be used any more. Its errno is EPROTO.
 var ErrProtocol error = &sentinel{"control protocol error", syscall.EPROTO}
 
 // ErrClosed is what calls return after Close: net.ErrClosed.
 var ErrClosed = net.ErrClosed
 
-// ErrGone is the errors.Is target when the daemon has ended: it closed the
-// connection without a Goodbye, as it does when it dies, or its Goodbye said so.
-// ECONNRESET.
+// ErrGone says that the daemon has ended: it closed the connection without a Goodbye, as it
+// does when it dies, or its Goodbye said so. Its errno is ECONNRESET.
 var ErrGone error = &sentinel{"the daemon is gone", syscall.ECONNRESET}
 
-// ErrNoDaemon is the errors.Is target when no daemon answers at any of the
-// paths tried. ENOENT.
+// ErrNoDaemon says that no daemon answers at any of the paths tried. Its errno is ENOENT.
 var ErrNoDaemon error = &sentinel{"no daemon found", syscall.ENOENT}
 
 // sentinel is an error that is also an errno.
@@ -69,8 +65,8 @@ func protocolError(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrProtocol, fmt.Sprintf(format, args...))
 }
 
-// VersionError says that the two sides speak different versions.
-// errors.Is: EPROTONOSUPPORT.
+// VersionError says that the two sides have different versions. Its errno is
+// EPROTONOSUPPORT.
 type VersionError struct {
 	Client, Daemon uint32
 }
@@ -80,11 +76,11 @@ func (e *VersionError) Error() string {
 		"install both from the same release", e.Client, e.Daemon)
 }
 
-// Unwrap gives the errno.
+// Unwrap returns the errno.
 func (e *VersionError) Unwrap() error { return syscall.EPROTONOSUPPORT }
 
-// SessionError says that the daemon ended the session, and why. errors.Is:
-// ErrGone if the daemon itself has ended, else ECONNABORTED.
+// SessionError says that the daemon ended the session, and why. It unwraps to ErrGone if
+// the daemon itself has ended, else to ECONNABORTED.
 type SessionError struct {
 	Text string
 	Ends bool // the daemon itself has ended
@@ -92,7 +88,7 @@ type SessionError struct {
 
 func (e *SessionError) Error() string { return "session ended by the daemon: " + e.Text }
 
-// Unwrap gives the target for errors.Is.
+// Unwrap returns ErrGone or ECONNABORTED.
 func (e *SessionError) Unwrap() error {
 	if e.Ends {
 		return ErrGone
@@ -100,7 +96,7 @@ func (e *SessionError) Unwrap() error {
 	return syscall.ECONNABORTED
 }
 
-// errnoOf finds the errno to send for err, EIO when there is none in it.
+// errnoOf is the errno to send for err. It is EIO if err has none.
 func errnoOf(err error) syscall.Errno {
 	var errno syscall.Errno
 	if errors.As(err, &errno) && errno != 0 {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errClosed is net.ErrClosed and os.ErrClosed, whichever the caller asks for.
+// errClosed matches both net.ErrClosed and os.ErrClosed.
 var errClosed = fmt.Errorf("control socket: %w", errors.Join(net.ErrClosed, os.ErrClosed))
 
 // Listener is the daemon's control socket.
@@ -22,14 +22,14 @@ type Listener struct {
 	l       *net.UnixListener
 	path    string
 	ino     uint64
-	adopted bool // its file is somebody else's
+	adopted bool // another program owns the socket file
 	closer  closer
 }
 
-// Listen makes the control socket at path with the given permissions. A socket
-// file that a dead daemon left is replaced. Errors name the path: EADDRINUSE,
-// with the pid, when a program listens there; ENOENT, the directory is missing;
-// EEXIST, the file is something else; EACCES; ENAMETOOLONG.
+// Listen makes the control socket at path with the given permissions. It replaces a socket
+// file that a dead daemon left. Errors name the path: EADDRINUSE, with the pid, if a
+// program listens there; ENOENT if the directory is missing; EEXIST if the file is not a
+// socket; EACCES; ENAMETOOLONG.
 func Listen(path string, mode fs.FileMode) (*Listener, error) {
 	if err := checkPath(path); err != nil {
 		return nil, err
@@ -61,9 +61,9 @@ func Listen(path string, mode fs.FileMode) (*Listener, error) {
 	return ln, nil
 }
 
-// Adopt makes a Listener of a control socket that another program opened, at
-// path: that program also keeps its file. EINVAL: it is not such a socket, or
-// elsewhere.
+// Adopt makes a Listener of the control socket at path that another program opened. That
+// program stays responsible for the file. The error is EINVAL if l is not such a socket or
+// is elsewhere.
 func Adopt(l *net.UnixListener, path string) (*Listener, error) {
 	a := l.Addr()
 	if a.Network() != "unixpacket" || a.String() != path {
@@ -71,13 +71,13 @@ func Adopt(l *net.UnixListener, path string) (*Listener, error) {
 	}
 	l.SetUnlinkOnClose(false)
 	if raw, err := l.SyscallConn(); err == nil {
-		_ = raw.Control(refuseDescriptors) // not for connections that wait already
+		_ = raw.Control(refuseDescriptors) // connections that wait already are not affected
 	}
 	return &Listener{l: l, path: path, adopted: true}, nil
 }
 
-// checkPath refuses what does not fit a socket address, and abstract sockets,
-// which anybody could take and which have no permissions.
+// checkPath refuses paths that do not fit a socket address. It also refuses abstract
+// sockets, because anybody could take their names and they have no permissions.
 func checkPath(path string) error {
 	limit := len(unix.RawSockaddrUnix{}.Path) - 1
 	if path == "" || len(path) > limit {
@@ -89,10 +89,10 @@ func checkPath(path string) error {
 	return nil
 }
 
-// lockDir keeps other daemons out of the directory while one looks whether
-// the socket file in it is dead: two that start at once would remove each
-// other's. The lock goes with the file returned. Somebody else who sits on the
-// lock delays the start and does not prevent it.
+// lockDir keeps other daemons out of the directory while one checks whether the socket file
+// in it is dead. Without the lock, two daemons that start at the same time would remove
+// each other's file. Closing the returned file unlocks. Another program that keeps the lock
+// delays the start and does not prevent it.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -152,9 +152,9 @@ func inode(path string) (uint64, error) {
 	return fi.Sys().(*syscall.Stat_t).Ino, nil
 }
 
-// Accept waits for the next process. Descriptors that it sends with a frame are
-// not taken: Recv ends the connection with ErrProtocol. After Close the error is os.ErrClosed and
-// net.ErrClosed; others (EMFILE) may pass.
+// Accept waits for the next process. Recv ends the connection with ErrProtocol if the
+// process sends descriptors. After Close the error is os.ErrClosed and net.ErrClosed. Other
+// errors (EMFILE) may be temporary.
 func (l *Listener) Accept() (*Conn, error) {
 	c, err := l.l.AcceptUnix()
 	if errors.Is(err, net.ErrClosed) {
@@ -177,8 +177,8 @@ func (l *Listener) SyscallConn() (syscall.RawConn, error) { return l.l.SyscallCo
 // Path is where the socket is.
 func (l *Listener) Path() string { return l.path }
 
-// Close stops listening and removes the socket file, if it is still this
-// listener's.
+// Close stops listening. It removes the socket file unless another listener has replaced
+// it.
 func (l *Listener) Close() error {
 	err := l.l.Close()
 	if l.adopted {

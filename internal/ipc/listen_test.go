@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// deadSocket leaves a socket file that nobody listens at.
+// deadSocket leaves a socket file at which nobody listens.
 func deadSocket(t *testing.T, path string) {
 	t.Helper()
 	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
@@ -75,7 +75,7 @@ func TestListen(t *testing.T) {
 	}
 }
 
-// A listener that lost its file to another one leaves that alone.
+// A listener whose file was replaced leaves the new file alone.
 func TestListenerClosesOnlyItsOwnFile(t *testing.T) {
 	path := shortDir(t) + "/s"
 	first, err := Listen(path, 0o600)
@@ -134,7 +134,7 @@ func TestListenErrors(t *testing.T) {
 	}
 }
 
-// Of daemons that start at once over a dead socket exactly one gets it.
+// If several daemons start at the same time at a dead socket, exactly one gets it.
 func TestListenRace(t *testing.T) {
 	dir := shortDir(t)
 	for round := range 20 {

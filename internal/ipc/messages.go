@@ -35,17 +35,17 @@ const (
 	TypeCtlPart    Type = 20
 )
 
-// Body of a frame. The types of this package are all there are.
+// Body is the body of a frame. Only types of this package implement it.
 type Body interface {
 	Type() Type
 	append(b []byte) []byte
 	parse(r *reader)
 }
 
-// Request is a Body from the client; its doc says what answers it.
+// Request is a Body that the client sends. The comment of each says which Body answers it.
 type Request interface {
 	Body
-	request() Type // of what answers it, beside Err
+	request() Type // the type of the answer, if it is not Err
 }
 
 // Response is a Body from the daemon.
@@ -54,7 +54,7 @@ type Response interface {
 	response()
 }
 
-// Role of a connection.
+// Role is what a connection is for.
 type Role uint32
 
 // Roles.
@@ -63,41 +63,40 @@ const (
 	RoleCtl    Role = 2 // rdsctl: Ctl requests only, no descriptors
 )
 
-// FeatureRefuses in HelloOK: the daemon may refuse a destination, or cookies to it
-// (peers.allow, tcp.peers). The client waits until the daemon has opened a
-// destination before it submits the first message to it.
+// FeatureRefuses, in HelloOK, says that the daemon may refuse a destination, or cookies to
+// it (peers.allow, tcp.peers). Then the client does not submit a message to a destination
+// before the daemon has opened it.
 const FeatureRefuses uint64 = 1
 
-// Hello opens a session. Answer: HelloOK, with the descriptors of HelloFDs for
-// RoleClient. A daemon of another version answers Err EPROTONOSUPPORT naming
-// both.
+// Hello opens a session. Answer: HelloOK, for RoleClient with the descriptors of HelloFDs.
+// A daemon of another version answers Err with EPROTONOSUPPORT and both versions.
 type Hello struct {
-	Version  uint32 // 0 stands for this package's; of another version nothing else is read
-	Features uint64 // bits the client can use
+	Version  uint32 // 0 stands for this package's; a Hello of another version is read no further
+	Features uint64 // bits: what the client supports
 	Role     Role
 	Name     string     // of the process, for rdsctl and logs; up to MaxName bytes without NUL
-	Params   shm.Params // wanted; zero: the daemon's defaults
+	Params   shm.Params // wanted; zero for the daemon's defaults
 }
 
 // HelloOK accepts a session.
 type HelloOK struct {
 	Version    uint32 // as in Hello
-	Features   uint64 // bits both know
+	Features   uint64 // bits: what both support
 	Instance   uint64 // of the daemon, random per start
 	MaxSockets uint32
 	MaxBuffers uint32
 	MaxMessage uint64     // payload bytes
-	MaxBytes   uint64     // all buffers of this client
+	MaxBytes   uint64     // the most bytes in all buffers of this client
 	SpinNs     uint64     // how long a waiting client should spin before it blocks
 	Params     shm.Params // granted
 }
 
-// Bind makes a socket. Answer: BindOK. EADDRINUSE, EADDRNOTAVAIL, EINVAL,
-// EACCES (bind policy), ENOBUFS (quota).
+// Bind makes a socket. Answer: BindOK. Errors: EADDRINUSE, EADDRNOTAVAIL, EINVAL, EACCES
+// (bind policy), ENOBUFS (quota).
 type Bind struct {
 	Addr   netip.Addr
-	Port   uint16 // 0: the daemon chooses
-	RcvBuf uint32 // 0: the default
+	Port   uint16 // 0 if the daemon is to choose
+	RcvBuf uint32 // 0 for the default
 }
 
 // BindOK names the socket.
@@ -108,24 +107,24 @@ type BindOK struct {
 	Inc  uint32 // incarnation
 }
 
-// CloseSock closes a socket. Answer: OK, its port is free then.
+// CloseSock closes a socket. Answer: OK, and the port is free then.
 type CloseSock struct{ Sock uint32 }
 
 // SetRcvBuf sets a socket's receive buffer. Answer: OK.
 type SetRcvBuf struct{ Sock, Bytes uint32 }
 
-// Alloc makes a buffer for RDMA. Answer: AllocOK and its memfd. ENOMEM,
+// Alloc makes a buffer for RDMA. Answer: AllocOK and the buffer's memfd. Errors: ENOMEM,
 // ENOBUFS (quota), EINVAL.
 type Alloc struct{ Size uint64 }
 
-// AllocOK names the buffer. One descriptor.
+// AllocOK names the buffer. One descriptor comes along.
 type AllocOK struct {
 	Buffer uint32
 	Size   uint64 // of the memfd: Alloc.Size rounded up to pages
 }
 
-// Free ends a buffer. Answer: OK. While regions, operations or payloads are in
-// it: EBUSY, or with Wait the answer comes when there is none any more.
+// Free ends a buffer. Answer: OK. While regions, operations or payloads use the buffer, the
+// answer is EBUSY. With Wait, OK comes when none uses it any more.
 type Free struct{ Buffer, Wait uint32 }
 
 // Register makes part of a buffer reachable by peers. Answer: RegisterOK.
@@ -140,9 +139,9 @@ const (
 	AccessRead    uint32 = 1 << 0
 	AccessWrite   uint32 = 1 << 1
 	AccessAtomic  uint32 = 1 << 2
-	AccessUseOnce uint32 = 1 << 3 // ends with the first message that has operations on it
-	// AccessPageOffset: the cookie's upper half is the offset in the page, as the
-	// kernel's, and not a number nobody can guess.
+	AccessUseOnce uint32 = 1 << 3 // the region ends with the first message that has operations on it
+	// AccessPageOffset makes the cookie's upper half the offset in the page, as the kernel
+	// does. Otherwise it is a number that nobody can guess.
 	AccessPageOffset uint32 = 1 << 4
 )
 
@@ -152,28 +151,28 @@ type RegisterOK struct {
 	Cookie uint64
 }
 
-// Expose grants a region to a peer whose cookie travels inside a payload.
-// Answer: OK when the grant is on its way.
+// Expose grants a region to a peer whose cookie travels inside a payload. Answer: OK when
+// the grant was queued.
 type Expose struct {
 	Region uint32
 	Addr   netip.Addr
-	Port   uint16 // 0: any socket there
+	Port   uint16 // 0 for any socket there
 }
 
-// Release ends a region. Answer: OK, when nobody can touch its memory any more.
+// Release ends a region. Answer: OK when no operation can touch its memory any more.
 type Release struct{ Region uint32 }
 
-// GrowSend asks for one more window of the send arena. Answer: GrowSendOK and
-// its memfd. ENOBUFS (quota).
+// GrowSend asks for one more window of the send arena. Answer: GrowSendOK and the window's
+// memfd. Error: ENOBUFS (quota).
 type GrowSend struct{}
 
-// GrowSendOK has the number of send windows now. One descriptor.
+// GrowSendOK has the number of send windows. One descriptor comes along.
 type GrowSendOK struct{ Windows uint32 }
 
-// OK answers a request that has nothing to tell.
+// OK answers a request without a result.
 type OK struct{}
 
-// Err answers a request that failed; it is an error that unwraps to its errno.
+// Err answers a request that failed. It is an error that unwraps to its errno.
 type Err struct {
 	Errno uint32
 	Text  string // up to MaxText bytes
@@ -186,16 +185,16 @@ func (m *Err) Error() string {
 	return m.Text
 }
 
-// Unwrap gives the errno.
+// Unwrap returns the errno.
 func (m *Err) Unwrap() error { return syscall.Errno(m.Errno) }
 
-// Goodbye is the daemon's last frame of a session it ends.
+// Goodbye is the last frame of a session that the daemon ends.
 type Goodbye struct {
-	Ends bool // the daemon itself ends, and with it all sessions
+	Ends bool // the daemon itself is ending, and all sessions with it
 	Text string
 }
 
-// Ctl is a JSON request of rdsctl. Answer: CtlPart frames, the last one marked.
+// Ctl is a JSON request of rdsctl. Answer: CtlPart frames. The last one is marked.
 type Ctl struct{ JSON []byte }
 
 // CtlPart is a piece of the JSON answer.
@@ -204,7 +203,7 @@ type CtlPart struct {
 	JSON []byte
 }
 
-// newBody returns an empty body of type t, nil if there is none.
+// newBody returns an empty body of type t, or nil if there is no such type.
 func newBody(t Type) Body {
 	switch t {
 	case TypeHello:

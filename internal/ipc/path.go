@@ -13,9 +13,9 @@ import (
 // SystemSocket is the control socket of a daemon run by root.
 const SystemSocket = "/run/rdsd/rdsd.sock"
 
-// DefaultPaths are where a client looks for the daemon, first choice first:
-// $RDSD_SOCKET and nowhere else if it is set; otherwise rdsd.sock in
-// $XDG_RUNTIME_DIR, except for root, and SystemSocket.
+// DefaultPaths are the paths at which a client looks for the daemon, in this order. If
+// RDSD_SOCKET is set, it is the only one. Otherwise they are rdsd.sock in XDG_RUNTIME_DIR,
+// except for root, and SystemSocket.
 func DefaultPaths() []string {
 	if p := os.Getenv("RDSD_SOCKET"); p != "" {
 		return []string{p}
@@ -27,9 +27,9 @@ func DefaultPaths() []string {
 	return append(paths, SystemSocket)
 }
 
-// ResolveDial dials the daemon at path, or, when that is empty, at the first
-// of DefaultPaths where one answers. Errors: ErrNoDaemon, listing the paths
-// tried and what is wrong with each; Dial's others (EACCES) at once.
+// ResolveDial dials the daemon at path. If path is empty, it dials the first of
+// DefaultPaths at which a daemon answers. Its error is ErrNoDaemon, with the error of each
+// path, or at once another error of Dial (EACCES).
 func ResolveDial(ctx context.Context, path string) (*Client, error) {
 	paths := []string{path}
 	if path == "" {
