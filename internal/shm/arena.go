@@ -22,13 +22,13 @@ const (
 	classRunInside = uint8(0xfd)
 )
 
-// Arena allocates payload chunks from windows of shared memory. All its state
-// is private: the other side can scribble on the memory, not on the arena.
+// Arena allocates payload chunks from windows of shared memory. Its state is private: the
+// other side can overwrite the memory, but not the arena's state.
 //
-// Chunks of up to 32 KiB come from 64 KiB pages, each page holding chunks of
-// one power of two; longer ones are runs of pages. The last chunk freed in a
-// page is the first one given out again, and a page without chunks goes back
-// to its window, so little memory stays touched and idle owners hold none.
+// Chunks of up to 32 KiB come from 64 KiB pages. A page holds chunks of one power of two.
+// Longer chunks are runs of pages. The last chunk freed in a page is the first one given
+// out again, and a page without chunks goes back to its window. So little memory is
+// touched, and an idle owner uses none.
 //
 // An Arena belongs to one goroutine at a time. Alloc and Free take constant
 // time and do not allocate.
@@ -42,9 +42,9 @@ type Arena struct {
 // window is the private state of one window.
 type window struct {
 	mem  []byte
-	free uint64 // a bit for each free page
-	// link chains the free chunks of a page: for each of its chunks the next
-	// free one, or inUse. Indices are within the page.
+	free uint64 // one bit for each page, set if it is free
+	// link chains the free chunks of a page. For each chunk it has the next free one, or
+	// inUse. Indices are within the page.
 	link []uint16
 }
 
@@ -52,13 +52,13 @@ type window struct {
 type page struct {
 	next, prev int32 // in the class's partial list
 	used       uint16
-	fresh      uint16 // chunks from here on were never given out
+	fresh      uint16 // chunks from this index on were never given out
 	first      uint16 // free list
 	class      uint8
-	run        uint8 // classRun: its pages
+	run        uint8 // of classRun: number of pages
 }
 
-// NewArena returns an arena without memory.
+// NewArena returns an arena without windows.
 func NewArena() *Arena {
 	a := &Arena{}
 	for i := range a.partial {
@@ -67,8 +67,7 @@ func NewArena() *Arena {
 	return a
 }
 
-// AddWindow adds WindowSize bytes as the next window. It panics for another
-// length.
+// AddWindow adds mem as the next window. It panics if mem is not WindowSize bytes long.
 func (a *Arena) AddWindow(mem []byte) {
 	if len(mem) != WindowSize {
 		panic(fmt.Sprintf("shm: arena window of %d bytes, want %d", len(mem), WindowSize))
@@ -79,10 +78,10 @@ func (a *Arena) AddWindow(mem []byte) {
 	}
 }
 
-// Windows counts the windows.
+// Windows is the number of windows.
 func (a *Arena) Windows() int { return len(a.windows) }
 
-// InUse is the memory given out, in bytes, rounding included.
+// InUse is how many bytes are allocated, rounding included.
 func (a *Arena) InUse() int { return a.inUse }
 
 // classOf is the size class of n bytes, 1 to maxSmall.
@@ -90,7 +89,7 @@ func classOf(n int) uint8 {
 	return uint8(max(bits.Len(uint(n-1)), minShift) - minShift)
 }
 
-// ChunkSize is what Alloc(n) takes of the memory, rounding included.
+// ChunkSize is how many bytes Alloc(n) takes, rounding included.
 func ChunkSize(n int) int {
 	switch {
 	case n <= 0:
@@ -135,8 +134,7 @@ func (a *Arena) Alloc(n int) (chunk uint32, ok bool) {
 	return uint32(pi)*pageUnits + uint32(i)<<c, true
 }
 
-// Free gives back what Alloc(n) returned. Freeing what is not allocated is a
-// mistake of the owner's and panics.
+// Free frees the chunk that Alloc(n) returned. It panics if the chunk is not allocated.
 func (a *Arena) Free(chunk uint32, n int) {
 	pi := int32(chunk / pageUnits)
 	if n <= 0 || n > abi.MaxMessage || int(pi) >= len(a.pages) {
@@ -180,7 +178,7 @@ func (a *Arena) Bytes(chunk uint32, n int) []byte {
 	return a.windows[chunk/windowUnits].mem[in : in+n : in+n]
 }
 
-// links is the part of the window's chain that page pi's chunks use.
+// links is the part of the window's link that belongs to page pi.
 func (a *Arena) links(pi int32) []uint16 {
 	at := int(pi) % windowPages * pageUnits
 	return a.windows[int(pi)/windowPages].link[at : at+pageUnits]
@@ -207,7 +205,7 @@ func (a *Arena) unlink(c uint8, pi int32) {
 	}
 }
 
-// takePages takes k consecutive free pages of one window, noPage if there are
+// takePages takes k consecutive free pages of one window. It returns noPage if there are
 // none.
 func (a *Arena) takePages(k int) int32 {
 	for w := range a.windows {
@@ -232,10 +230,10 @@ func (a *Arena) givePages(pi int32, k int) {
 
 func runMask(k int) uint64 { return uint64(1)<<k - 1 }
 
-// findRun returns the lowest i such that bits i to i+k-1 of free are set, 64 or
+// findRun returns the lowest i such that bits i to i+k-1 of free are set. It returns 64 or
 // more if there is none.
 func findRun(free uint64, k int) int {
-	// After each step a bit says that so many bits from it on are set.
+	// After each step, bit i says that have bits from i on are set.
 	for have := 1; have < k; {
 		step := min(have, k-have)
 		free &= free >> step
@@ -244,7 +242,7 @@ func findRun(free uint64, k int) int {
 	return bits.TrailingZeros64(free)
 }
 
-// allocRun takes whole pages.
+// allocRun allocates whole pages.
 func (a *Arena) allocRun(n int) (chunk uint32, ok bool) {
 	if n <= 0 || n > abi.MaxMessage {
 		return 0, false

@@ -24,8 +24,8 @@ type chunkModel struct {
 	tag   byte
 }
 
-// Random allocations and frees: chunks never overlap, keep their content, are
-// inside a window, and everything comes back.
+// Random allocations and frees: chunks do not overlap, keep their content and lie within a
+// window. At the end all memory is free.
 func TestArenaAgainstModel(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	for _, s := range []uint64{1, 2, seed} {
@@ -72,7 +72,7 @@ func arenaModel(seed uint64, steps int) error {
 		if step == steps/2 {
 			a.AddWindow(make([]byte, WindowSize))
 		}
-		// Long phases of growth and of decline.
+		// Long phases of growth and of shrinking take turns.
 		if len(live) > 0 && rng.IntN(100) < 40+20*(step/4000%2) {
 			if err := free(rng.IntN(len(live))); err != nil {
 				return fmt.Errorf("step %d: %w", step, err)

@@ -12,16 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Doorbell is a pipe: who sleeps keeps Recv, who rings keeps Send.
+// Doorbell is a pipe that wakes a sleeping side. The side that sleeps has Recv, the side
+// that rings has Send.
 //
-// It is not an eventfd, because an eventfd is one open file for both sides:
-// the other side could clear its O_NONBLOCK and fill the counter, and the next
-// ring would block its caller for good. The ends of a pipe are two open files,
-// and each side holds only its own.
+// A doorbell is not an eventfd, because an eventfd is one open file for both sides. The
+// other side could clear its O_NONBLOCK and fill the counter, and the next ring would block
+// for good. The ends of a pipe are two open files, and each side has only its own.
 type Doorbell struct {
 	Recv, Send int // -1 when closed or handed over
-	// A second Send end, so that a ringer who closes his does not leave Recv
-	// polling "hung up" for ever.
+	// A second Send end. If the side that rings closes its end, Recv must not poll as "hung
+	// up" for ever.
 	keep int
 }
 
@@ -40,19 +40,19 @@ func NewDoorbell() (*Doorbell, error) {
 	return &Doorbell{Recv: p[0], Send: p[1], keep: keep}, nil
 }
 
-// Close closes the ends that are still here. Whoever set one to -1 has taken it
-// over.
+// Close closes the ends that are still here. A caller that has handed over an end has set
+// it to -1.
 func (d *Doorbell) Close() error {
 	return errors.Join(closeFD(&d.Recv), closeFD(&d.Send), closeFD(&d.keep))
 }
 
-// CloseSend closes the Send end, which somebody else has now.
+// CloseSend closes the Send end after it was handed over.
 func (d *Doorbell) CloseSend() error { return closeFD(&d.Send) }
 
-// CloseRecv closes the Recv end, which somebody else has now.
+// CloseRecv closes the Recv end after it was handed over.
 func (d *Doorbell) CloseRecv() error { return closeFD(&d.Recv) }
 
-// closeFD closes *fd, once.
+// closeFD closes *fd unless it is -1, and sets it to -1.
 func closeFD(fd *int) error {
 	if *fd < 0 {
 		return nil
@@ -62,9 +62,9 @@ func closeFD(fd *int) error {
 	return os.NewSyscallError("close", unix.Close(f))
 }
 
-// Ring wakes the side that polls the other end of fd, a Doorbell's Send end or
-// an eventfd of one's own. It does not block; a bell that is full rings
-// already, and one whose owner is gone need not be heard.
+// Ring wakes the side that polls the other end of fd. fd is a Doorbell's Send end or an
+// eventfd of this process. Ring does not block. It ignores a full pipe, which rings
+// already, and an owner that is gone.
 func Ring(fd int) {
 	one := uint64(1)
 	for {
@@ -75,9 +75,9 @@ func Ring(fd int) {
 	}
 }
 
-// Drain silences fd, a Doorbell's Recv end or an eventfd of one's own, so that
-// it polls readable only after the next ring. It does not block. After a flood
-// of rings it may take several calls.
+// Drain empties fd, so that it polls readable only after the next ring. fd is a Doorbell's
+// Recv end or an eventfd of this process. Drain does not block. After very many rings it
+// may take several calls.
 func Drain(fd int) {
 	var buf [512]byte
 	for {
@@ -88,19 +88,19 @@ func Drain(fd int) {
 	}
 }
 
-// FDWaiter waits in ppoll for the daemon's ring or one from this process.
+// FDWaiter waits in ppoll until the daemon or this process rings.
 type FDWaiter struct {
 	bell int // Recv end of the client's doorbell
 	now  func() int64
 	fds  [2]unix.PollFd
 
-	mu   sync.Mutex // a late Ring must not write to a descriptor used anew
-	self int        // eventfd: Ring
+	mu   sync.Mutex // a late Ring must not write to a descriptor that is used again
+	self int        // eventfd for Ring
 }
 
-// NewFDWaiter takes bell, the Recv end of the client's doorbell, over: Close
-// closes it. Deadlines are in nanoseconds of now, which may be nil if no Wait
-// has a deadline. After an error bell is still the caller's.
+// NewFDWaiter takes over bell, the Recv end of the client's doorbell. Close closes it.
+// Deadlines are in nanoseconds of now, which may be nil if no Wait has a deadline. After an
+// error bell still belongs to the caller.
 func NewFDWaiter(bell int, now func() int64) (*FDWaiter, error) {
 	self, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
@@ -124,8 +124,8 @@ func (w *FDWaiter) Wait(deadlineNs int64) {
 			continue
 		}
 		if err != nil {
-			// Out of kernel memory: returning early is allowed, spinning hot
-			// on the failing call is not.
+			// The kernel is out of memory. Wait may return early, but must not retry the
+			// failing call without a pause.
 			time.Sleep(time.Millisecond)
 			return
 		}
@@ -140,8 +140,8 @@ func (w *FDWaiter) drain() {
 	if w.fds[0].Revents&unix.POLLIN != 0 {
 		Drain(w.bell)
 	} else if w.fds[0].Revents != 0 {
-		// The daemon closed its end. The control socket says so, too; here it
-		// must only not turn the wait into a busy loop.
+		// The daemon closed its end. The control socket reports that, too. Here it must
+		// only not turn the wait into a busy loop.
 		w.bell = -w.bell - 1
 	}
 	if w.fds[1].Revents != 0 {

@@ -17,7 +17,7 @@ func newTestDoorbell(t *testing.T) *Doorbell {
 	return d
 }
 
-// readable says what poll reports of fd now.
+// readable reports whether fd polls readable now.
 func readable(t *testing.T, fd int) bool {
 	t.Helper()
 	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
@@ -50,8 +50,8 @@ func TestDoorbell(t *testing.T) {
 	}
 }
 
-// Whatever the other side does with its end, ringing does not block and the
-// bell does not ring by itself.
+// Whatever the other side does with its end, ringing does not block, and the doorbell does
+// not ring by itself.
 func TestDoorbellHostile(t *testing.T) {
 	d := newTestDoorbell(t)
 	for range 100_000 { // full long before
@@ -88,7 +88,7 @@ func TestDoorbellHostile(t *testing.T) {
 	d = newTestDoorbell(t)
 	unix.Close(d.Recv)
 	d.Recv = -1
-	Ring(d.Send) // nobody listens any more: neither a signal nor an error
+	Ring(d.Send) // the other end is closed: neither a signal nor an error
 }
 
 func TestFDWaiter(t *testing.T) {
@@ -131,9 +131,9 @@ func TestFDWaiter(t *testing.T) {
 		t.Errorf("%v allocations per wait", n)
 	}
 
-	// The daemon is gone: no busy loop, and this process can still ring.
+	// The daemon is gone. The wait is no busy loop, and this process can still ring.
 	d.Close()
-	w.Wait(now() + int64(time.Hour)) // hears of it
+	w.Wait(now() + int64(time.Hour)) // notices it
 	deadline = now() + int64(20*time.Millisecond)
 	w.Wait(deadline)
 	if now() < deadline {

@@ -2,10 +2,10 @@ package shm
 
 import "unsafe"
 
-// SegEntrySize is the size of a SegEntry in a list, bytes.
+// SegEntrySize is the size of a SegEntry in bytes.
 const SegEntrySize = int(unsafe.Sizeof(SegEntry{}))
 
-// ReadSegEntry copies the entry at the start of b, once.
+// ReadSegEntry copies the entry at the start of b. It reads each byte once.
 func ReadSegEntry(b []byte) SegEntry {
 	_ = b[SegEntrySize-1]
 	return *(*SegEntry)(unsafe.Pointer(unsafe.SliceData(b)))
@@ -17,10 +17,10 @@ func PutSegEntry(b []byte, e SegEntry) {
 	*(*SegEntry)(unsafe.Pointer(unsafe.SliceData(b))) = e
 }
 
-// AtomicEntrySize is the size of an AtomicEntry, bytes.
+// AtomicEntrySize is the size of an AtomicEntry in bytes.
 const AtomicEntrySize = int(unsafe.Sizeof(AtomicEntry{}))
 
-// ReadAtomicEntry copies the entry at the start of b, once.
+// ReadAtomicEntry copies the entry at the start of b. It reads each byte once.
 func ReadAtomicEntry(b []byte) AtomicEntry {
 	_ = b[AtomicEntrySize-1]
 	return *(*AtomicEntry)(unsafe.Pointer(unsafe.SliceData(b)))

@@ -2,12 +2,12 @@ package shm
 
 import "unsafe"
 
-// Entry is one ring entry: 64 bytes, aligned to 8, that hold one descriptor.
-// Its first byte is the descriptor's kind. The methods give the same memory
-// the type of a descriptor; which one is valid follows from Kind.
+// Entry is one ring entry: 64 bytes, aligned to 8, that hold one descriptor. Kind says
+// which descriptor it is. The other methods view the same memory as that descriptor.
 type Entry [EntrySize / 8]uint64
 
-// Kind is the first byte: a Kind (submission ring) or an EvKind (event ring).
+// Kind is the first byte. It is a Kind in the submission ring and an EvKind in the event
+// ring.
 func (e *Entry) Kind() uint8 { return *(*uint8)(unsafe.Pointer(e)) }
 
 // Sub views e as the descriptor of KindSend, KindSendOp and KindCancel.

@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// FuzzOpenSegment: a header that is accepted describes memory that is there;
-// whatever else is refused with ErrFormat.
+// FuzzOpenSegment: a header that is accepted describes memory that exists. All other
+// headers are refused with ErrFormat.
 func FuzzOpenSegment(f *testing.F) {
 	small := Params{SubEntries: 8, EventEntries: 8, MaxMsgs: 8, MaxRx: 8, Slots: 4, Cells: 4, SendWindows: 1, RecvWindows: 1}
 	words := func(p Params, size uint64) []byte {
@@ -40,7 +40,7 @@ func FuzzOpenSegment(f *testing.F) {
 		if SegmentSize(p) > len(b) {
 			t.Fatalf("%+v accepted in %d bytes", p, len(b))
 		}
-		// The ends of everything are within the memory: no fault.
+		// All parts end within the memory, so reading their ends does not fault.
 		s.WantCell(p.Cells - 1).StoreArmed(1)
 		s.WantSlot(p.Slots - 1).SetRelief()
 		var e Entry

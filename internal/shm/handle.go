@@ -1,9 +1,9 @@
 package shm
 
-// A socket's handle is what descriptors and control frames name it by: its index
-// in the low sockIndexBits bits, and above them how often the index had been used
-// before, modulo 2^12. Indices that came free are used again oldest first. So
-// whatever is late of a former socket names one that is not there.
+// A handle names a socket in descriptors and control frames. Its low sockIndexBits bits are
+// the socket's index. Above them is how often the index was used before, modulo 2^12. Free
+// indices are used again oldest first. So a late frame or descriptor of a closed socket
+// names no socket.
 const sockIndexBits = 20
 
 // MaxSocks is how many sockets a client can have at a time.

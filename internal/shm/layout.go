@@ -1,11 +1,11 @@
-// Package shm is the memory a client process and the daemon share: rings of
-// fixed 64-byte descriptors, return rings of message ids, destination slots,
-// and the arenas payloads live in. docs/ipc.md is the contract.
+// Package shm is the memory that a client process and the daemon share: rings of 64-byte
+// descriptors, return rings of message ids, tables of destination slots, and arenas for
+// payload. docs/ipc.md is the contract.
 //
-// Memory comes in as byte slices: mapped memfds in production, plain heap in
-// tests under the race detector and in the simulator. All integers are in host
-// order, little-endian (amd64, arm64). The daemon trusts nothing in it: indices
-// have private copies, a descriptor is copied once and then checked.
+// Callers pass memory as byte slices: mapped memfds in the product, heap memory in tests
+// under the race detector and in the simulator. Integers are in host order, little-endian
+// (amd64, arm64). The daemon trusts nothing in this memory: it keeps private copies of
+// indices, and copies a descriptor once before it checks it.
 package shm
 
 import "github.com/rdsd/rdsd/abi"
@@ -15,16 +15,16 @@ const (
 	Magic   = 0x52445331 // "RDS1"
 	Version = 3
 
-	EntrySize = 64 // every descriptor
+	EntrySize = 64 // of every descriptor
 
-	// Unit is what offsets count in: a chunk is named by its offset over all
-	// windows of one direction, and an arena is windows of WindowSize bytes.
+	// Unit is what offsets in arenas are counted in. A chunk is named by its offset over
+	// all windows of one direction.
 	Unit       = 64
 	WindowSize = 4 << 20
 	PageSize   = 64 << 10 // an arena page holds chunks of one size class
 )
 
-// Kind of a submission descriptor (client to daemon).
+// Kind is the kind of a submission descriptor, from client to daemon.
 type Kind uint8
 
 const (
@@ -42,22 +42,22 @@ const (
 	SubFromBuf uint8 = 4 // the payload is Len bytes at Off of buffer Buf, not in the arena
 )
 
-// Sub submits a datagram. Result: MsgID comes back on the send-return ring
-// when the payload is the client's again.
+// Sub submits a datagram. The daemon returns MsgID on the send-return ring when the
+// payload's memory belongs to the client again.
 type Sub struct {
 	Kind   Kind
 	Flags  uint8
 	_      uint16
 	Sock   uint32 // SockHandle
 	Slot   uint32 // destination slot
-	MsgID  uint32 // client's message id, < MaxMsgs; in use until returned
+	MsgID  uint32 // the client's message id, below MaxMsgs; in use until it is returned
 	Chunk  uint32 // send arena, in Units; ignored when Len is 0
 	Len    uint32
-	Cookie uint64 // RDMA_DEST to attach (a cookie of this client), 0 = none
+	Cookie uint64 // RDMA_DEST to attach, of a region of this client; 0 for none
 	Off    uint64 // SubFromBuf
 	Buf    uint32 // SubFromBuf
 	GiveUp uint32 // milliseconds after which the daemon stops trying, 0 = never
-	DstInc uint32 // the incarnation of the destination socket that is meant, 0 = the one its slot has met
+	DstInc uint32 // the incarnation that the message is for; 0 for the one that the slot is pinned to
 	_      [12]byte
 }
 
@@ -75,11 +75,11 @@ type SubOp struct {
 	Region    uint32 // local buffer id (Alloc)
 	SegChunk  uint32
 	Off       uint64 // in the local buffer
-	Len       uint64 // bytes in all
+	Len       uint64 // total bytes
 	Cookie    uint64 // remote region
 	RemoteOff uint64 // offset in the remote region
-	Token     uint64 // user token, comes back in the status
-	OpID      uint64 // barrier id: last issued of (socket, destination address) + 1
+	Token     uint64 // the user's token, which the status returns
+	OpID      uint64 // barrier id: one more than the last of this socket and destination address
 }
 
 // SegEntry is one local segment of a list, 24 bytes.
@@ -109,14 +109,14 @@ type SubDest struct {
 	Slot uint32 // index in the slot table, chosen by the client
 	Cell uint32 // barrier cell of (socket, address), chosen by the client
 	Port uint16
-	Lane uint8 // the socket's; the same for all its slots
+	Lane uint8 // the socket's lane, the same for all its slots
 	_    [5]byte
 	Addr [16]byte // IPv4 as v4-mapped
-	Gen  uint32   // comes back in Slot.Gen once the daemon has opened it
+	Gen  uint32   // the daemon publishes it as Slot.Gen once the slot is open
 	_    [20]byte
 }
 
-// EvKind of an event descriptor (daemon to client).
+// EvKind is the kind of an event descriptor, from daemon to client.
 type EvKind uint8
 
 const (
@@ -126,11 +126,11 @@ const (
 	EvBarrier EvKind = 4 // EventNotice: Cell: the armed id was reached
 	EvRelief  EvKind = 5 // EventNotice: Slot: no longer congested
 	EvCrowded EvKind = 6 // EventNotice: Slot: congested now
-	EvOverrun EvKind = 7 // EventNotice: Sock: it is off its port and receives nothing more
+	EvOverrun EvKind = 7 // EventNotice: Sock: the socket lost its port and receives nothing more
 )
 
-// Event is an arrived message. RxID goes back on the receive-return ring when
-// the payload has been copied out.
+// Event is a received message. The client returns RxID on the receive-return ring when it
+// has copied the payload.
 type Event struct {
 	Kind     EvKind
 	Flags    uint8
@@ -168,11 +168,11 @@ const (
 	NoticePeerDown    uint8 = 3
 	NoticePeerUp      uint8 = 4
 	NoticeGaveUp      uint8 = 5 // Count messages without operations reached their limit (Sub.GiveUp)
-	NoticeUnreachable uint8 = 6 // the host is not reached: Reason
+	NoticeUnreachable uint8 = 6 // the host is not reached, see Reason
 	NoticeNotGranted  uint8 = 7 // Count times a cookie sent, or a region exposed, could not be granted
 )
 
-// Why a host is not reached, in EventNotice.Reason and Slot.Unreachable.
+// The reasons why a host is not reached, in EventNotice.Reason and Slot.Unreachable.
 const (
 	ReachForbidden uint8 = 1 // by the policy of this host
 	ReachNoRoute   uint8 = 2 // the network does not lead there
@@ -196,39 +196,39 @@ type EventNotice struct {
 	_      [23]byte
 }
 
-// Slot is one destination as the daemon publishes it; read-only to the client.
-// Every field is written and read atomically. 64 bytes.
+// Slot is one destination as the daemon publishes it. The client can only read it. Each
+// field is written and read atomically. 64 bytes.
 type Slot struct {
 	Gen       uint32 // SubDest.Gen once open, 0 = closed
 	Congested uint32 // 1: ENOBUFS
 	State     uint32 // conn.State of the peer's connection
-	Limits    uint32 // SlotLimits, the same as long as Gen
-	// Unreachable is why the host is not reached (Reach...), 0: it is, or nobody
-	// has tried. With ReachForbidden sends fail with EACCES.
+	Limits    uint32 // SlotLimits, which change only with Gen
+	// Unreachable is why the host is not reached (Reach...). It is 0 if the host is
+	// reached, or if nobody has tried. With ReachForbidden, sends fail with EACCES.
 	Unreachable uint32
 	_           [44]byte
 }
 
-// SlotLimits: what the destination does not take. Bits.
+// SlotLimits are bits that say what the destination does not take.
 type SlotLimits uint32
 
-// SlotNoRDMA: messages only, without operations and cookies (EOPNOTSUPP).
+// SlotNoRDMA says that the destination takes no operations and no cookies (EOPNOTSUPP).
 const SlotNoRDMA SlotLimits = 1
 
-// Cell is a barrier cell: one (socket, destination address). 64 bytes.
+// Cell is a barrier cell, for one socket and destination address. 64 bytes.
 type Cell struct {
-	HWM uint64 // locally complete up to here
+	HWM uint64 // all operations up to this id are locally complete
 	_   [56]byte
 }
 
-// WantSlot is what the client asks to be told about a slot, and WantCell about a
-// cell: client-writable mirrors of the two tables. The daemon reads them after the
-// fact it publishes.
+// WantSlot is which events the client wants for a slot, and WantCell for a cell. Both
+// mirror the daemon's tables, and the client writes them. The daemon reads them after it
+// has published the change.
 type WantSlot struct {
-	Relief uint32 // 1: send EvRelief when Congested falls; 2: EvCrowded when it rises; the daemon clears the bit
+	Relief uint32 // bits: 1 asks for EvRelief when Congested falls, 2 for EvCrowded when it rises; the daemon clears them
 }
 type WantCell struct {
-	Armed uint64 // send EvBarrier when HWM reaches this id, 0 = none; the daemon clears it
+	Armed uint64 // asks for EvBarrier when HWM reaches this id, 0 for none; the daemon clears it
 }
 
 // Params are the sizes of one client's shared memory, fixed at hello.
@@ -243,7 +243,7 @@ type Params struct {
 	RecvWindows  uint32
 }
 
-// DefaultParams suit one busy process.
+// DefaultParams are enough for one busy process.
 func DefaultParams() Params {
 	return Params{SubEntries: 2048, EventEntries: 4096, MaxMsgs: 16384, MaxRx: 16384,
 		Slots: 8192, Cells: 8192, SendWindows: 2, RecvWindows: 2}

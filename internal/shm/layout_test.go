@@ -16,8 +16,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata/layout.golden")
 
-// TestLayoutGolden pins every offset and size two processes must agree on: a
-// change of the file is a change of Version. docs/ipc.md shows the same table.
+// TestLayoutGolden compares every offset and size that two processes must agree on. A
+// change needs a new Version. docs/ipc.md shows the same table.
 func TestLayoutGolden(t *testing.T) {
 	var b strings.Builder
 	for _, v := range []any{Sub{}, SubOp{}, SegEntry{}, AtomicEntry{}, SubDest{}, Event{}, EventStatus{}, EventNotice{}, Slot{}, Cell{},
@@ -61,8 +61,8 @@ func TestLayoutGolden(t *testing.T) {
 	}
 }
 
-// TestDescriptorBytesGolden pins the bytes of one filled descriptor of each
-// type, and of a formatted header.
+// TestDescriptorBytesGolden compares the bytes of a filled descriptor of each type, and of
+// a formatted header.
 func TestDescriptorBytesGolden(t *testing.T) {
 	addr := [16]byte{10: 0xff, 11: 0xff, 12: 127, 15: 2}
 	var b strings.Builder
@@ -175,7 +175,7 @@ func TestNewSegmentChecks(t *testing.T) {
 	}
 }
 
-// No two parts of the segment overlap: a distinct value in each word survives.
+// The parts of the segment do not overlap: each word keeps a value of its own.
 func TestSegmentPartsAreDisjoint(t *testing.T) {
 	for _, p := range []Params{smallParams, DefaultParams(),
 		{SubEntries: 2, EventEntries: 8, MaxMsgs: 2, MaxRx: 16, Slots: 3, Cells: 5, SendWindows: 1, RecvWindows: 1}} {

@@ -8,29 +8,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Seals of every memfd: no side can change its size under the other.
+// sizeSeals are set on every memfd, so that neither side can change its size.
 const sizeSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
-// ErrMapping is the errors.Is target when a descriptor is not the memory it is
-// said to be: wrong size, or not sealed.
+// ErrMapping says that a descriptor is not the announced memory: it has another size or is
+// not sealed.
 var ErrMapping = errors.New("not a sealed memory file of the announced size")
 
-// Mapping is mapped shared memory. Nothing but Close unmaps it.
+// Mapping is mapped shared memory. Only Close unmaps it.
 type Mapping struct {
 	Mem []byte
-	FD  int // CreateMemfd: the descriptor to hand over; -1 when closed or MapFD
+	FD  int // of CreateMemfd: the descriptor to hand over; -1 if it is closed, and after MapFD
 }
 
-// CreateMemfd makes size bytes of shared memory that whoever gets the
-// descriptor may read and write: every page present, the size sealed, mapped
-// read/write. name is what /proc shows. The errors name cause and cure:
-// EMFILE, ENFILE, ENOMEM, ENOSPC, EINVAL for a size below 1.
+// CreateMemfd makes and maps size bytes of shared memory that anybody with the descriptor
+// may read and write. All pages are allocated and the size is sealed. name is what /proc
+// shows. Errors name cause and cure: EMFILE, ENFILE, ENOMEM, ENOSPC, EINVAL for a size
+// below 1.
 func CreateMemfd(name string, size int) (*Mapping, error) {
 	return createMemfd(name, size, sizeSeals)
 }
 
-// CreateMemfdReadOnly is CreateMemfd with memory that only this mapping can
-// write: all later ones are read-only (F_SEAL_FUTURE_WRITE, Linux 5.1).
+// CreateMemfdReadOnly makes memory that only this mapping can write. All later mappings are
+// read-only (F_SEAL_FUTURE_WRITE, Linux 5.1).
 func CreateMemfdReadOnly(name string, size int) (*Mapping, error) {
 	return createMemfd(name, size, sizeSeals|unix.F_SEAL_FUTURE_WRITE)
 }
@@ -69,8 +69,8 @@ func createMemfd(name string, size, seals int) (_ *Mapping, err error) {
 	return m, nil
 }
 
-// populate allocates every page now, so that a shortage is an error here and
-// not a SIGBUS in the middle of a copy, and enters it in the page table.
+// populate allocates every page and enters it in the page table. So a shortage is an error
+// here and not a SIGBUS in the middle of a copy.
 func populate(fd int, mem []byte) error {
 	err := ignoringEINTR(func() error { return unix.Madvise(mem, unix.MADV_POPULATE_WRITE) })
 	if err == unix.EINVAL { // before Linux 5.14
@@ -90,10 +90,9 @@ func ignoringEINTR(f func() error) error {
 	}
 }
 
-// MapFD maps a descriptor that came from the daemon, after a check that it is
-// size bytes long and sealed at that. fd stays the caller's, who may close it
-// at once. Errors: ErrMapping; EACCES or EPERM when writable is asked of
-// read-only memory; ENOMEM.
+// MapFD maps a descriptor that the daemon sent, if it is size bytes long and sealed. The
+// caller keeps fd and may close it at once. Errors: ErrMapping; EACCES or EPERM if writable
+// is wanted and the memory is read-only; ENOMEM.
 func MapFD(fd int, size int, writable bool) (*Mapping, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -120,8 +119,7 @@ func MapFD(fd int, size int, writable bool) (*Mapping, error) {
 // CloseFD closes the descriptor and keeps the memory.
 func (m *Mapping) CloseFD() error { return closeFD(&m.FD) }
 
-// Close unmaps the memory and closes the descriptor. Nobody may use Mem any
-// more.
+// Close unmaps the memory and closes the descriptor. Mem must not be used afterwards.
 func (m *Mapping) Close() error {
 	var err error
 	if m.Mem != nil {
@@ -131,7 +129,7 @@ func (m *Mapping) Close() error {
 	return errors.Join(err, closeFD(&m.FD))
 }
 
-// explain adds to a failed call's error what to do about it.
+// explain adds to the error of a failed call what to do about it.
 func explain(call string, err error) error {
 	err = os.NewSyscallError(call, err)
 	for _, c := range []struct {

@@ -83,7 +83,7 @@ func TestMemfdReadOnly(t *testing.T) {
 	if err := unix.Mprotect(r.Mem, unix.PROT_READ|unix.PROT_WRITE); err == nil {
 		t.Error("the read-only mapping was made writable")
 	}
-	m.Mem[0] = 9 // its maker still can
+	m.Mem[0] = 9 // its maker can still write
 	if r.Mem[0] != 9 {
 		t.Error("the maker's write is not seen")
 	}
@@ -134,7 +134,7 @@ func TestMapFDRefuses(t *testing.T) {
 	}
 }
 
-// A shortage is an error that names it, and leaves nothing behind.
+// A shortage is an error that names the resource, and nothing is left behind.
 func TestMemfdShortage(t *testing.T) {
 	if _, err := CreateMemfd("rdsd-test", 0); !errors.Is(err, unix.EINVAL) {
 		t.Errorf("size 0: %v", err)
@@ -147,8 +147,8 @@ func TestMemfdShortage(t *testing.T) {
 		t.Errorf("%d descriptors open, %d before", after, before)
 	}
 
-	// With the limit at what is open, each call that needs a descriptor says
-	// what to raise.
+	// With the limit at the number of open descriptors, each call that needs one says what
+	// to raise.
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)

@@ -13,10 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Two processes over mapped memory: the child is the client, it sends messages
-// of random length and content with their checksum as the cookie; the parent
-// is the daemon and returns each as an event, through the other arena. Both
-// sleep by the protocol.
+// Two processes over mapped memory. The child is the client: it sends messages of random
+// length and content, with their checksum as the cookie. The parent is the daemon: it
+// returns each message as an event through the other arena. Both sleep by the protocol.
 
 const (
 	childEnv      = "RDSD_SHM_TEST_CHILD" // the number of messages
@@ -135,7 +134,7 @@ type echo struct {
 	err      error
 }
 
-// turn handles what has arrived and reports whether anything had.
+// turn handles what has arrived and reports whether there was anything.
 func (e *echo) turn() (work bool) {
 	if e.rxFree == nil {
 		for i := range e.rx {

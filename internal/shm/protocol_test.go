@@ -5,22 +5,21 @@ import (
 	"testing"
 )
 
-// The ring's publish, sleep and wake protocol, run through every interleaving.
-// The steps are the atomic accesses to shared memory as the two sides make
-// them; between them anything may happen. The rings are the real ones: a step
-// calls them, and the whole state is saved and restored around it.
+// This test runs the ring's protocol (publish, sleep, wake) in every interleaving. Its
+// steps are the atomic accesses to shared memory that the two sides make. The rings are the
+// real ones: a step calls them, and the test saves and restores the whole state around it.
 
-// variant changes the protocol; the zero value is the one in use. The others
-// are mistakes that the test must catch.
+// variant changes the protocol. The zero value is the protocol in use. The others are
+// mistakes that the test must catch.
 type variant struct {
 	name string
 
-	wakeBeforePublish bool // producer looks at the announcement, then publishes
-	noLastLook        bool // consumer announces and blocks
-	announceLate      bool // consumer looks, announces and blocks
+	wakeBeforePublish bool // the producer reads the announcement before it publishes
+	noLastLook        bool // the consumer announces and blocks, without the last look
+	announceLate      bool // the consumer looks before it announces
 	staleLook         bool // the last look uses the private copy of the index
-	drainLate         bool // consumer silences the bell after the last look
-	releaseEarly      bool // consumer releases an entry before it has copied it
+	drainLate         bool // the consumer drains the doorbell after the last look
+	releaseEarly      bool // the consumer releases an entry before it has copied it
 }
 
 // world is both sides and the memory between them.
@@ -33,19 +32,19 @@ type world struct {
 	state
 }
 
-// state is what a step can change, besides the memory.
+// state is everything that a step can change, except the memory.
 type state struct {
 	mem  [2 * headerSize]byte
 	prod Producer
 	cons Consumer
 
 	prodAt, consAt  string
-	sent, got, held int // held: filled and not published
+	sent, got, held int // held counts entries that are filled and not published
 	bell            bool
 	broken          string
 }
 
-// key tells two states apart.
+// key is equal for equal states only.
 type key struct {
 	head, tail       uint64
 	asleep           uint32
@@ -89,9 +88,9 @@ func (w *world) restore(s *state) {
 	copy(w.seg.mem, s.mem[:])
 }
 
-// produce takes the producer's next step; false: it cannot.
+// produce runs the producer's next step. It is false if there is none.
 func (w *world) produce() bool {
-	wake := func() string { // where the check for a sleeper ends
+	wake := func() string { // the step after the check for a sleeper
 		if w.v.wakeBeforePublish {
 			return "publish"
 		}
@@ -148,7 +147,7 @@ func (w *world) afterWake() string {
 	return "fill"
 }
 
-// consume takes the consumer's next step; false: it is blocked.
+// consume runs the consumer's next step. It is false if the consumer is blocked.
 func (w *world) consume() bool {
 	switch w.consAt {
 	case "poll":
@@ -216,8 +215,8 @@ func (w *world) consume() bool {
 	return true
 }
 
-// explore visits every state reachable from here once and returns what went
-// wrong first, "" for nothing.
+// explore visits each state that can be reached from here once. It returns the first
+// mistake, or "".
 func (w *world) explore(seen map[key]bool) string {
 	k := w.key()
 	if seen[k] {

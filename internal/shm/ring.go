@@ -6,14 +6,13 @@ import (
 	"sync/atomic"
 )
 
-// ErrIndex is the errors.Is target when the other side published a ring index
-// that no correct program can: the ring is unusable from then on.
+// ErrIndex says that the other side published a ring index that no correct program
+// publishes. The ring cannot be used any more.
 var ErrIndex = errors.New("impossible ring index")
 
-// ring is the shared part of a single-producer, single-consumer queue of T in
-// shared memory. The indices run freely: entry i of the sequence is at
-// i mod size. Each index lies on a line of its own, so that the two sides share
-// a line only where one of them has news.
+// ring is the shared part of a single-producer, single-consumer queue of T in shared
+// memory. The indices count entries without wrapping: entry i is at i mod size. Each index
+// has a cache line of its own, so that writing one does not disturb the other side.
 type ring[T any] struct {
 	entries []T            // a power of two
 	head    *atomic.Uint64 // written by the consumer: entries taken
@@ -22,21 +21,20 @@ type ring[T any] struct {
 
 func (r *ring[T]) at(i uint64) *T { return &r.entries[i&uint64(len(r.entries)-1)] }
 
-// producer is the writing end's private state. What it needs to know of its
-// own index it never reads back from shared memory, where the other side could
-// have changed it.
+// producer is the writing end's private state. The producer never reads its own index back
+// from shared memory, because the other side could have changed it.
 type producer[T any] struct {
 	ring  *ring[T]
 	next  uint64 // next entry to fill
 	tail  uint64 // as published
-	head  uint64 // the consumer's index when last looked at
+	head  uint64 // the consumer's index at the last look
 	bad   uint64 // the index that broke the ring
 	isBad bool
-	_     [64]byte // keeps the two ends' private states off one line
+	_     [64]byte // keeps the two ends' private states on different cache lines
 }
 
-// look reads the consumer's index anew. A correct one lies between the last
-// one seen and what was published.
+// look reads the consumer's index again. A correct one lies between the last one seen and
+// what was published.
 func (p *producer[T]) look() {
 	h := p.ring.head.Load()
 	if h-p.head > p.tail-p.head {
@@ -46,9 +44,9 @@ func (p *producer[T]) look() {
 	p.head = h
 }
 
-// free counts the entries to fill. The consumer's index is read only when the
-// copy of it leaves a quarter or less: above that the true number may be
-// higher, below it is exact.
+// free is how many entries can be filled. It reads the consumer's index only if its copy
+// leaves a quarter of the ring or less. So a result up to a quarter is exact, and a larger
+// one may be too low.
 func (p *producer[T]) free() int {
 	size := uint64(len(p.ring.entries))
 	if p.next-p.head >= size-size/4 && !p.isBad {
@@ -79,8 +77,8 @@ func (p *producer[T]) Publish() {
 	}
 }
 
-// Err returns an ErrIndex once the consumer's index made no sense. The ring is
-// full from then on.
+// Err returns an ErrIndex after the consumer published an impossible index. The ring stays
+// full then.
 func (p *producer[T]) Err() error {
 	if !p.isBad {
 		return nil
@@ -93,25 +91,25 @@ type consumer[T any] struct {
 	ring  *ring[T]
 	next  uint64 // next entry to take
 	head  uint64 // as published
-	tail  uint64 // the producer's index when last looked at
+	tail  uint64 // the producer's index at the last look
 	bad   uint64
 	isBad bool
 	_     [64]byte
 }
 
-// look reads the producer's index anew. A correct one lies between the last
-// one seen and one ring beyond what was released.
+// look reads the producer's index again. A correct one lies between the last one seen and
+// one ring beyond what was released.
 func (c *consumer[T]) look() {
 	t := c.ring.tail.Load()
 	if t-c.tail > uint64(len(c.ring.entries))-(c.tail-c.head) {
 		c.bad, c.isBad = t, true
-		c.tail = c.next // what was published before is not looked at either
+		c.tail = c.next // entries that were published before are not read either
 		return
 	}
 	c.tail = t
 }
 
-// peek returns the next entry, nil when there is none.
+// peek returns the next entry, or nil if there is none.
 func (c *consumer[T]) peek() *T {
 	if c.next == c.tail {
 		if c.isBad {
@@ -124,7 +122,7 @@ func (c *consumer[T]) peek() *T {
 	return c.ring.at(c.next)
 }
 
-// Avail counts the entries to take, after a fresh look.
+// Avail takes a fresh look and returns how many entries there are to take.
 func (c *consumer[T]) Avail() int {
 	if !c.isBad {
 		c.look()
@@ -132,19 +130,19 @@ func (c *consumer[T]) Avail() int {
 	return int(c.tail - c.next)
 }
 
-// Published is, after a fresh look, the position behind the last entry
-// published; see Taken.
+// Published takes a fresh look and returns the position behind the last published entry.
+// See Taken.
 func (c *consumer[T]) Published() uint64 {
 	c.Avail()
 	return c.tail
 }
 
-// Taken reports whether all entries before position pos have been taken. A
-// broken ring has nothing left to take.
+// Taken reports whether all entries before position pos have been taken. It is true for a
+// broken ring, which has nothing left to take.
 func (c *consumer[T]) Taken(pos uint64) bool { return c.isBad || int64(c.next-pos) >= 0 }
 
-// Empty reports, after a fresh look, that there is nothing to take. It is the
-// last look before a sleep that has been announced.
+// Empty takes a fresh look and reports whether there is nothing to take. It is the last
+// look before a sleep that has been announced.
 func (c *consumer[T]) Empty() bool { return c.Avail() == 0 }
 
 // Release gives the entries taken so far back to the producer.
@@ -155,8 +153,8 @@ func (c *consumer[T]) Release() {
 	}
 }
 
-// Err returns an ErrIndex once the producer's index made no sense. The ring is
-// empty from then on.
+// Err returns an ErrIndex after the producer published an impossible index. The ring stays
+// empty then.
 func (c *consumer[T]) Err() error {
 	if !c.isBad {
 		return nil
@@ -168,21 +166,20 @@ func (c *consumer[T]) Err() error {
 // goroutine at a time.
 type Producer struct{ producer[Entry] }
 
-// Reserve returns the next free entry, to be filled in place, or nil when the
-// ring is full. Several may be reserved before one Publish. The entry holds
-// what was there a round ago: assign it whole.
+// Reserve returns the next free entry for the caller to fill, or nil if the ring is full.
+// Several may be reserved before one Publish. The entry has old content, so the caller has
+// to assign all of it.
 func (p *Producer) Reserve() *Entry { return p.reserve() }
 
-// Free counts the entries that Reserve would give. A result of up to a
-// quarter of the ring is exact; a larger one may be too low, never too high.
+// Free is how many entries Reserve would return. A result of up to a quarter of the ring is
+// exact. A larger one may be too low, never too high.
 func (p *Producer) Free() int { return p.free() }
 
-// Unpublished counts the entries that were reserved since the last Publish.
+// Unpublished is how many entries were reserved since the last Publish.
 func (p *Producer) Unpublished() int { return int(p.next - p.tail) }
 
-// HalfFree reports, after a fresh look, whether half of the ring is free. It is
-// the last look of a producer that has announced that it sleeps until there is
-// room.
+// HalfFree takes a fresh look and reports whether half of the ring is free. It is the last
+// look of a producer that has announced that it sleeps until there is room.
 func (p *Producer) HalfFree() bool {
 	if !p.isBad {
 		p.look()
@@ -194,8 +191,8 @@ func (p *Producer) HalfFree() bool {
 // goroutine at a time.
 type Consumer struct{ consumer[Entry] }
 
-// Next copies the next entry to dst, once: what the producer does to the entry
-// afterwards no longer matters. It returns false when the ring is empty.
+// Next copies the next entry to dst, reading it once, so that later changes by the producer
+// have no effect. It returns false if the ring is empty.
 func (c *Consumer) Next(dst *Entry) bool {
 	e := c.peek()
 	if e == nil {
@@ -206,14 +203,14 @@ func (c *Consumer) Next(dst *Entry) bool {
 	return true
 }
 
-// HalfTaken reports whether at most half of the ring is left to take, as far as
-// was seen: then a producer that sleeps until there is room is to be woken.
+// HalfTaken reports whether, by the last look, at most half of the ring is left to take.
+// Then a producer that sleeps until there is room has to be woken.
 func (c *Consumer) HalfTaken() bool { return 2*(c.tail-c.next) <= uint64(len(c.ring.entries)) }
 
 // IDProducer is the writing end of a return ring.
 type IDProducer struct{ producer[uint32] }
 
-// Put queues id and reports whether there was room. Publish makes it visible.
+// Put queues id and reports whether there was room. The consumer sees it after Publish.
 func (p *IDProducer) Put(id uint32) bool {
 	e := p.reserve()
 	if e == nil {
@@ -226,7 +223,7 @@ func (p *IDProducer) Put(id uint32) bool {
 // IDConsumer is the reading end of a return ring.
 type IDConsumer struct{ consumer[uint32] }
 
-// Take returns the next id; ok is false when there is none.
+// Take returns the next id. ok is false if there is none.
 func (c *IDConsumer) Take() (id uint32, ok bool) {
 	e := c.peek()
 	if e == nil {
@@ -240,38 +237,37 @@ func (c *IDConsumer) Take() (id uint32, ok bool) {
 // Pending reports whether entries have been reserved and not yet published.
 func (p *producer[T]) Pending() bool { return p.next != p.tail }
 
-// What a side that sleeps has announced.
+// The values that a side announces before it sleeps.
 const (
 	Awake  = 0
 	Asleep = 1
-	// AsleepForEvents is a client's announcement that nobody there waits for
-	// returned message ids: they can wait until the client looks.
+	// AsleepForEvents is announced by a client in which nobody waits for returned message
+	// ids. They need not wake it.
 	AsleepForEvents = 2
-	// AsleepForRoom is the daemon's announcement that it also waits for half of
-	// the event ring to be free.
+	// AsleepForRoom is announced by a daemon that also waits until half of the event ring
+	// is free.
 	AsleepForRoom = 2
 )
 
-// WakeNeeded is the producer's half of the sleep protocol: called after
-// Publish, it reports whether the consumer has announced sleep and nobody else
-// rings for it already. The swap lets one of several producers ring.
+// WakeNeeded is the producer's half of the sleep protocol. The producer calls it after
+// Publish. It reports whether the consumer has announced sleep and no other producer rings
+// for it. The swap makes sure that only one of several producers rings.
 //
-// The consumer's half: store 1, look at all its rings with Empty, and block
-// only if they all are; store 0 when it is awake again. The same holds for a
-// producer that sleeps until there is room: the consumer releases before it
-// asks, and the last look is at Free, too.
+// The consumer's half: it stores 1, checks all its rings with Empty, blocks only if all are
+// empty, and stores 0 when it is awake again. The same holds for a producer that sleeps
+// until there is room: the consumer releases before it calls WakeNeeded, and the producer's
+// last look is also at Free.
 func WakeNeeded(asleep *atomic.Uint32) bool {
 	return asleep.Load() != Awake && asleep.Swap(Awake) != Awake
 }
 
-// WakeForRoom is WakeNeeded for a client that has published nothing: it has
-// released events, and at most half of the ring is left to take.
+// WakeForRoom is WakeNeeded for a client that has published nothing, but has released
+// events so that at most half of the ring is left to take.
 func WakeForRoom(asleep *atomic.Uint32) bool {
 	return asleep.Load() == AsleepForRoom && asleep.CompareAndSwap(AsleepForRoom, Awake)
 }
 
-// WakeForReturns is WakeNeeded for a producer that has published nothing but
-// returned message ids.
+// WakeForReturns is WakeNeeded for a producer that has published only returned message ids.
 func WakeForReturns(asleep *atomic.Uint32) bool {
 	return asleep.Load() == Asleep && asleep.CompareAndSwap(Asleep, Awake)
 }

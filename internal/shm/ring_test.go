@@ -40,7 +40,7 @@ func TestRingOrderFullEmpty(t *testing.T) {
 	p, c := client.SubProducer(), daemon.SubConsumer()
 	var e Entry
 	next, want := uint64(1), uint64(1)
-	for round := range 10 { // over the end of the ring many times
+	for round := range 10 { // passes the end of the ring many times
 		n := round%4 + 1
 		for range n {
 			r := p.Reserve()
@@ -135,8 +135,8 @@ func TestReturnRing(t *testing.T) {
 	}
 }
 
-// A peer's index that no correct program can have stops the ring; nothing is
-// read or written through it.
+// An impossible index of the other side stops the ring. Nothing is read or written through
+// it.
 func TestHostileIndices(t *testing.T) {
 	// Two entries published and one of them taken and released.
 	setup := func(t *testing.T) (*Segment, *Producer, *Consumer) {
@@ -154,7 +154,7 @@ func TestHostileIndices(t *testing.T) {
 		s, _, c := setup(t)
 		s.sub.tail.Store(tail)
 		var e Entry
-		c.Next(&e) // may still give the entry that was seen before
+		c.Next(&e) // may still return the entry that was seen before
 		if c.Avail() != 0 || !c.Empty() || c.Next(&e) {
 			t.Errorf("tail %d: consumer still takes entries", tail)
 		}
@@ -168,7 +168,7 @@ func TestHostileIndices(t *testing.T) {
 	}
 	for _, head := range []uint64{0, 3, 1 << 32, 1 << 63, ^uint64(0)} {
 		s, p, _ := setup(t)
-		// Fill up, so that the producer looks: head is seen as 1 first.
+		// Fill the ring, so that the producer looks. Its copy of head is 1 then.
 		for p.Reserve() != nil {
 		}
 		s.sub.head.Store(head)
@@ -179,7 +179,7 @@ func TestHostileIndices(t *testing.T) {
 			t.Errorf("head %d: producer's error %v", head, p.Err())
 		}
 	}
-	// Its own index in shared memory means nothing to a side.
+	// A side ignores the value of its own index in shared memory.
 	s, p, c := setup(t)
 	s.sub.tail.Store(3)
 	s.sub.tail.Store(2)
@@ -191,7 +191,7 @@ func TestHostileIndices(t *testing.T) {
 	}
 }
 
-// Every single value a hostile producer can put near the limits.
+// The producer publishes each index near the limits.
 func TestConsumerTakesNoMoreThanOneRing(t *testing.T) {
 	for tail := range uint64(12) {
 		s := newTestSegment(t, smallParams)
@@ -203,7 +203,7 @@ func TestConsumerTakesNoMoreThanOneRing(t *testing.T) {
 	}
 }
 
-// Both ends at once on heap memory, where the race detector sees them, with
+// Both ends run at the same time on heap memory, where the race detector sees them, with
 // the sleep protocol between them.
 func TestRingTwoGoroutines(t *testing.T) {
 	n := uint64(200_000)
@@ -247,8 +247,8 @@ func TestRingTwoGoroutines(t *testing.T) {
 			ids.Release()
 			if !progress {
 				client.ClientAsleep().Store(1)
-				// What it waits for is an id or, with ids to spare, room in
-				// the ring: the last look is at both.
+				// The client waits for an id or, if it has ids to spare, for room in the
+				// ring. Its last look is at both.
 				spare := sent < n && sent-back < uint64(client.Params().MaxMsgs)
 				if ids.Empty() && !(spare && p.Free() > 0) {
 					toClient.Wait(0)
@@ -347,8 +347,8 @@ func BenchmarkRingID(b *testing.B) {
 	}
 }
 
-// TestHalves: what the two sides of the event ring look at when the producer
-// sleeps until there is room.
+// TestHalves: how the two sides of the event ring decide when the producer sleeps until
+// there is room.
 func TestHalves(t *testing.T) {
 	p := Params{SubEntries: 8, EventEntries: 8, MaxMsgs: 8, MaxRx: 8, Slots: 1, Cells: 1, SendWindows: 1, RecvWindows: 1}
 	seg, err := NewSegment(make([]byte, SegmentSize(p)), p)

@@ -8,12 +8,11 @@ import (
 	"unsafe"
 )
 
-// ErrFormat is the errors.Is target when memory is not a segment this version
-// understands.
+// ErrFormat says that memory is not a segment of this version.
 var ErrFormat = errors.New("not a shared memory segment of this version")
 
-// Offsets in the segment. The header page comes first; every index is alone on
-// its line of 128 bytes (two cache lines: the CPU fetches them in pairs).
+// Offsets in the segment. The header page comes first. Each index is alone on 128 bytes:
+// two cache lines, because the CPU fetches lines in pairs.
 const (
 	lineSize   = 128
 	headerSize = 4096
@@ -34,14 +33,14 @@ const (
 	offRecvRetHead  = 10 * lineSize
 )
 
-// Limits of Params: what a daemon grants at most, and what a client believes.
+// Limits of Params. A daemon grants no more, and a client refuses more.
 const (
 	MaxRingEntries = 1 << 20 // SubEntries, EventEntries, MaxMsgs, MaxRx
 	MaxTable       = 1 << 20 // Slots, Cells
 	MaxWindows     = 1 << 10 // SendWindows, RecvWindows: 4 GiB each way
 )
 
-// Check reports the first field that is out of its limits.
+// Check returns an error that names the first field beyond its limits.
 func (p Params) Check() error {
 	for _, f := range []struct {
 		name string
@@ -90,8 +89,8 @@ func roundUp(n, to int) int { return (n + to - 1) &^ (to - 1) }
 // SegmentSize is the size in bytes of a segment with these parameters.
 func SegmentSize(p Params) int { return layoutOf(p).size }
 
-// Segment is one client's rings and wants, as one side sees them. Each side
-// makes its own from the same memory and uses only its own ends.
+// Segment is one client's rings and wishes (WantSlot, WantCell) as one side sees them. Each
+// side makes its own Segment of the same memory and uses only its own ends.
 type Segment struct {
 	sub, event       ring[Entry]
 	sendRet, recvRet ring[uint32]
@@ -111,8 +110,8 @@ type Segment struct {
 	recvRetConsumer *IDConsumer
 }
 
-// NewSegment formats mem, zeroed memory of at least SegmentSize(p) bytes, and
-// returns the daemon's view of it. Errors: Params.Check's, memory too short.
+// NewSegment formats mem, zeroed memory of at least SegmentSize(p) bytes, and returns the
+// daemon's view of it. It fails if Params.Check fails or the memory is too short.
 func NewSegment(mem []byte, p Params) (*Segment, error) {
 	if err := p.Check(); err != nil {
 		return nil, err
@@ -130,8 +129,8 @@ func NewSegment(mem []byte, p Params) (*Segment, error) {
 	return newSegment(mem, p), nil
 }
 
-// OpenSegment checks memory that the daemon formatted and returns the client's
-// view of it, for the start of the session. Errors: ErrFormat, naming what is
+// OpenSegment checks memory that the daemon formatted, and returns the client's view of it.
+// It may be used only at the start of the session. Its error is ErrFormat, with what is
 // wrong.
 func OpenSegment(mem []byte) (*Segment, error) {
 	if len(mem) < headerSize || uintptr(unsafe.Pointer(&mem[0]))%8 != 0 {
@@ -191,8 +190,8 @@ func index(mem []byte, off int) *atomic.Uint64 { return at[atomic.Uint64](mem, o
 // Params are the sizes the segment was made with.
 func (s *Segment) Params() Params { return s.params }
 
-// SubProducer is the client's end of the submission ring. This and the other
-// ends are made once: every call returns the same.
+// SubProducer is the client's end of the submission ring. Each call of this and the other
+// ends' methods returns the same end.
 func (s *Segment) SubProducer() *Producer { return s.subProducer }
 
 // SubConsumer is the daemon's end of the submission ring.
@@ -216,10 +215,10 @@ func (s *Segment) RecvRetProducer() *IDProducer { return s.recvRetProducer }
 // RecvRetConsumer is the daemon's end of the receive-return ring.
 func (s *Segment) RecvRetConsumer() *IDConsumer { return s.recvRetConsumer }
 
-// WantSlot is what the client wants to be told about slot i < Params.Slots.
+// WantSlot is the client's wishes for slot i, below Params.Slots.
 func (s *Segment) WantSlot(i uint32) *WantSlot { return &s.wantSlots[i] }
 
-// WantCell is what the client wants to be told about cell i < Params.Cells.
+// WantCell is the client's wishes for cell i, below Params.Cells.
 func (s *Segment) WantCell(i uint32) *WantCell { return &s.wantCells[i] }
 
 // DaemonAsleep is the daemon's announcement of sleep.
@@ -228,18 +227,18 @@ func (s *Segment) DaemonAsleep() *atomic.Uint32 { return at[atomic.Uint32](s.mem
 // ClientAsleep is the client's announcement of sleep.
 func (s *Segment) ClientAsleep() *atomic.Uint32 { return at[atomic.Uint32](s.mem, offClientAsleep) }
 
-// SetRelief asks for an EvRelief when the destination is no longer congested.
-// Look at Slot.LoadCongested again after it: what fell before is not told.
+// SetRelief asks for an EvRelief when the destination is no longer congested. The caller
+// has to check Slot.LoadCongested afterwards: an earlier relief gives no event.
 func (w *WantSlot) SetRelief() { atomic.OrUint32(&w.Relief, wantRelief) }
 
-// TakeRelief withdraws the wish and reports whether there was one.
+// TakeRelief withdraws the wish and reports whether it was set.
 func (w *WantSlot) TakeRelief() bool { return atomic.AndUint32(&w.Relief, ^wantRelief)&wantRelief != 0 }
 
-// SetCrowded asks for an EvCrowded when the destination is congested. Look at
-// Slot.LoadCongested again after it: what rose before is not told.
+// SetCrowded asks for an EvCrowded when the destination becomes congested. The caller has
+// to check Slot.LoadCongested afterwards: earlier congestion gives no event.
 func (w *WantSlot) SetCrowded() { atomic.OrUint32(&w.Relief, wantCrowded) }
 
-// TakeCrowded withdraws the wish and reports whether there was one.
+// TakeCrowded withdraws the wish and reports whether it was set.
 func (w *WantSlot) TakeCrowded() bool {
 	return atomic.AndUint32(&w.Relief, ^wantCrowded)&wantCrowded != 0
 }
@@ -250,14 +249,15 @@ const (
 	wantCrowded = uint32(2)
 )
 
-// LoadArmed is the id whose local completion is to be told, 0 = none.
+// LoadArmed is the id for which the client wants an EvBarrier, 0 for none.
 func (w *WantCell) LoadArmed() uint64 { return atomic.LoadUint64(&w.Armed) }
 
-// StoreArmed asks for an EvBarrier when the HWM reaches id; 0 withdraws it.
-// Look at Cell.LoadHWM again after it: what was reached before is not told.
+// StoreArmed asks for an EvBarrier when the HWM reaches id. 0 withdraws the wish. The
+// caller has to check Cell.LoadHWM afterwards: an id that was reached earlier gives no
+// event.
 func (w *WantCell) StoreArmed(id uint64) { atomic.StoreUint64(&w.Armed, id) }
 
-// CompareAndClearArmed withdraws the wish for id unless it was replaced.
+// CompareAndClearArmed withdraws the wish for id unless it was replaced by another.
 func (w *WantCell) CompareAndClearArmed(id uint64) bool {
 	return atomic.CompareAndSwapUint64(&w.Armed, id, 0)
 }

@@ -2,29 +2,29 @@ package shm
 
 import "time"
 
-// Waiter is how a client's leader goroutine blocks and how others end its
-// wait. Rings are remembered: one that comes before Wait ends it at once.
+// Waiter is how a client's leader goroutine blocks and how others end its wait. A ring
+// before Wait is remembered and ends Wait at once.
 type Waiter interface {
-	// Wait blocks until somebody rings or the deadline passes, in nanoseconds
-	// of the clock the Waiter was made with; 0 = none. It may return early,
-	// and one goroutine at a time may call it.
+	// Wait blocks until somebody rings or the deadline passes. The deadline is in
+	// nanoseconds of the Waiter's clock, 0 for none. Wait may return early. Only one
+	// goroutine at a time may call it.
 	Wait(deadlineNs int64)
-	// Ring ends the current or the next Wait. It never blocks; any goroutine
-	// may call it, also after Close.
+	// Ring ends the current or the next Wait. It never blocks. Any goroutine may call it,
+	// also after Close.
 	Ring()
-	// Close frees what the Waiter holds. Nobody may be in Wait, nor come there.
+	// Close frees the Waiter's resources. No goroutine may be in Wait or call it later.
 	Close() error
 }
 
-// ChanWaiter waits on a channel: for both ends in one process, and for tests
+// ChanWaiter waits on a channel. It is for processes that contain both ends, and for tests
 // under testing/synctest, where only channels count as blocked.
 type ChanWaiter struct {
 	ch  chan struct{}
 	now func() int64
 }
 
-// NewChanWaiter returns a Waiter whose deadlines are in nanoseconds of now; now
-// may be nil if no Wait has a deadline.
+// NewChanWaiter returns a Waiter whose deadlines are in nanoseconds of now. now may be nil
+// if no Wait has a deadline.
 func NewChanWaiter(now func() int64) *ChanWaiter {
 	return &ChanWaiter{ch: make(chan struct{}, 1), now: now}
 }
