@@ -1,5 +1,5 @@
-// Package worker is what one process of a measurement says to the bench, and
-// how it counts.
+// Package worker is the protocol between the bench and a process of a measurement, and the
+// counting within that process.
 //
 // The bench starts it with "worker", a role and arguments as key=value. It
 // prints "ready ADDRESS", waits for one line on its standard input with the ids
