@@ -101,7 +101,7 @@ reply from 127.0.0.2: seq 3, 1.5ms
 	}
 }
 
-// Every verb in JSON: one document of the schema, and nothing else.
+// With -o json each verb prints one document of the schema and nothing else.
 func TestJSON(t *testing.T) {
 	for _, tc := range []struct {
 		args []string
@@ -126,11 +126,11 @@ func TestJSON(t *testing.T) {
 		if tc.kind == ctl.KindPingReport && (err != nil || r.PingReport.Received != 2 || len(r.PingReport.Replies) != 2) {
 			t.Errorf("ping: %s", stdout)
 		}
-		// And when it fails: the same envelope, and the message on stderr.
+		// If it fails, it prints the same envelope, and the message on stderr.
 		b.err = errors.New("the engine\nis gone\x1b")
 		code, stdout, stderr = runApp(t, direct{b, true}, tc.args...)
 		if tc.kind == ctl.KindPingReport {
-			continue // a failed ping is a line of the report: TestPingFails
+			continue // a failed ping is a line of the report, see TestPingFails
 		}
 		var e *ctl.Error
 		if _, err := ctl.Parse([]byte(stdout), tc.kind); code != exitFailed || !errors.As(err, &e) || e.Code != ctl.CodeFailed || stderr != "rdsctl: the engine\nis gone?\n" {
@@ -156,7 +156,7 @@ func TestPingFails(t *testing.T) {
 	}
 }
 
-// An endless ping ends with its summary when it is interrupted.
+// An endless ping that is interrupted ends with its summary.
 func TestPingInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	b := &backend{pings: []time.Duration{7}}
@@ -172,7 +172,7 @@ func TestPingInterrupted(t *testing.T) {
 	}
 }
 
-// interrupting cancels during the fourth call.
+// interrupting cancels the context during the fourth call.
 type interrupting struct {
 	direct
 	b      *backend
@@ -301,7 +301,7 @@ func TestOffline(t *testing.T) {
 		t.Errorf("JSON: status %d, %v, %s", code, err, stdout)
 	}
 
-	// The daemon dies: its lock is gone, its file is not.
+	// A dead daemon holds no lock, but its file is still there.
 	dead := sock + ".dead"
 	data, err := os.ReadFile(config.StatsPath(sock))
 	if err != nil {

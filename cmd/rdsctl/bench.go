@@ -79,7 +79,7 @@ func benchVerb(fs *flag.FlagSet) action {
 	}
 }
 
-// addrPort parses address or address:port; nothing is nothing.
+// addrPort parses an address or address:port. "" gives the zero value.
 func addrPort(s string, port uint16) (netip.AddrPort, error) {
 	if s == "" {
 		return netip.AddrPort{}, nil
@@ -101,8 +101,8 @@ type bencher struct {
 	env loadgen.Env
 }
 
-// find asks the daemon for its process, and for an address of to's family, if
-// local names none.
+// find asks the daemon for its process. If local names no address, it also asks for an
+// address of to's family.
 func (b *bencher) find(ctx context.Context, local *netip.AddrPort, to netip.Addr) error {
 	c, err := b.connect(ctx, b.o)
 	if err != nil {
@@ -179,8 +179,8 @@ func (b *bencher) measure(ctx context.Context, p loadgen.Params) int {
 	return code
 }
 
-// ticks is the unit of /proc's CPU times, USER_HZ: 100 on every Linux that Go
-// runs on.
+// ticks is the unit of CPU times in /proc, USER_HZ. It is 100 on every Linux that Go
+// supports.
 const ticks = 100
 
 // cpuOf is the CPU time of a process, from /proc.
@@ -189,7 +189,7 @@ func cpuOf(pid int) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	// The second field, the name in brackets, may contain anything.
+	// The second field, the name in brackets, may contain any character.
 	fields := bytes.Fields(raw[bytes.LastIndexByte(raw, ')')+1:])
 	if len(fields) < 13 {
 		return 0, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields))

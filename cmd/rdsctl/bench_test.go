@@ -24,7 +24,7 @@ func TestBench(t *testing.T) {
 		code := a.run(t.Context(), append([]string{"-socket", ds[0].Socket(), "bench", "-d", "100ms", "-warmup", "10ms", "-interval", "50ms"}, args...))
 		return code, out.String(), errs.String()
 	}
-	// Both ends here, at the daemon's own address.
+	// Both ends run here, at the daemon's own address.
 	code, out, errs := run("-mode", "rtt", "-verify")
 	if code != exitOK || errs != "" {
 		t.Fatalf("status %d, %q, %q", code, out, errs)
@@ -34,7 +34,7 @@ func TestBench(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
 	}
-	// Against a server, which is interrupted in the end.
+	// The server is interrupted at the end.
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	w := &waiting{ready: make(chan struct{}), text: "serving at"}
@@ -58,7 +58,7 @@ func TestBench(t *testing.T) {
 	}
 	cancel()
 	ends.Wait()
-	// And then it is not there.
+	// The server is gone now.
 	code, out, errs = run(netip.AddrPortFrom(ds[1].Addr(), benchPort).String())
 	if code != exitNotFound || out != "" || !strings.Contains(errs, "nobody serves there: no rdsctl bench -serve at") {
 		t.Errorf("status %d, %q, %q", code, out, errs)

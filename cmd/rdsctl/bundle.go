@@ -21,9 +21,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bundle collects what somebody who helps has to know: what the daemon answers,
-// and what the host says of its process. It has no payload, no keys of regions
-// and no contents of files that tls.* name.
+// bundle collects what somebody who helps needs to know: the daemon's answers, and what the
+// host says about the daemon's process. It has no payload, no keys of regions, and no
+// contents of files that tls.* name.
 type bundle struct {
 	*app
 	ctx context.Context
@@ -31,7 +31,8 @@ type bundle struct {
 	at  time.Time
 	tar *tar.Writer
 	dir string
-	// index is the last file: what there is, and what could not be had.
+	// index is the last file of the archive. It lists the files, and those that could not
+	// be made.
 	index []bundled
 	err   error // of writing
 }
@@ -39,10 +40,10 @@ type bundle struct {
 type bundled struct {
 	File  string `json:"file"`
 	Bytes int    `json:"bytes"`
-	Error string `json:"error"` // why it is not there, ""
+	Error string `json:"error"` // why the file is missing, "" if it is there
 }
 
-// maxBundled is the most of one file.
+// maxBundled is the most bytes of one file.
 const maxBundled = 64 << 20
 
 func bundleVerb(fs *flag.FlagSet) action {
@@ -90,8 +91,7 @@ func bundleVerb(fs *flag.FlagSet) action {
 	}
 }
 
-// write makes the archive. answered is why the daemon did not answer, nil: it
-// did.
+// write writes the archive. answered is nil if the daemon answered, else why it did not.
 func (b *bundle) write(to io.Writer, stacks bool) (answered, err error) {
 	z := gzip.NewWriter(to)
 	b.tar = tar.NewWriter(z)
@@ -127,8 +127,8 @@ func (b *bundle) write(to io.Writer, stacks bool) (answered, err error) {
 	return answered, errors.Join(b.err, b.tar.Close(), z.Close())
 }
 
-// answers adds the daemon's answers, and returns its process id, 0 if it did not
-// say, and why it did not answer.
+// answers adds the daemon's answers. It returns the daemon's process id, 0 if it is not
+// known, and why the daemon did not answer.
 func (b *bundle) answers(stacks bool) (pid int, answered error) {
 	for _, q := range []struct {
 		file string
@@ -163,7 +163,7 @@ func (b *bundle) answers(stacks bool) (pid int, answered error) {
 				switch code, _ := exitOf(err); code {
 				case exitTimeout, exitNoDaemon, exitPermission:
 					b.missing("the other answers", errors.New("for the same reason"))
-					return pid, answered // each would take as long, or fail as well
+					return pid, answered // the other requests would take as long or fail, too
 				}
 			}
 		case q.r.Kind == ctl.KindStacks:

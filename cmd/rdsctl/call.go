@@ -29,7 +29,7 @@ func (a *app) connect(ctx context.Context, o *options) (caller, error) {
 	return c, nil
 }
 
-// call asks one question on c.
+// call sends one request on c.
 func call(ctx context.Context, c caller, o *options, r ctl.Request) ([]byte, *ctl.Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
@@ -65,7 +65,7 @@ func (e *stuck) Error() string {
 
 func (e *stuck) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// explain says what to do about a daemon that does not answer.
+// explain adds to err what to do about a daemon that does not answer.
 func (o *options) explain(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return &stuck{o.timeout}
@@ -73,23 +73,22 @@ func (o *options) explain(err error) error {
 	return err
 }
 
-// ask runs a verb that is one question: the answer as JSON, or as show prints
-// it.
+// ask runs a verb that is one request. It prints the answer as JSON or with show.
 func (a *app) ask(ctx context.Context, o *options, r ctl.Request, show func(*ctl.Response)) int {
 	raw, resp, err := a.once(ctx, o, r)
 	if err != nil {
 		return a.fail(o, r.Kind, err)
 	}
 	if o.output.machine() {
-		// As it came, so that what a newer daemon added is not lost.
+		// Print the answer as it came, so that fields of a newer daemon are kept.
 		return a.printJSON(o, json.RawMessage(raw))
 	}
 	show(resp)
 	return exitOK
 }
 
-// fail reports err on standard error and, for JSON, as the response's error on
-// standard output.
+// fail reports err on standard error. For JSON it also prints it on standard output, as the
+// error of a response.
 func (a *app) fail(o *options, kind ctl.Kind, err error) int {
 	code, name := exitOf(err)
 	if o.output.json() {
@@ -103,8 +102,8 @@ func (a *app) fail(o *options, kind ctl.Kind, err error) int {
 	return code
 }
 
-// printJSON prints one document: of one line for jsonl, and of one for each
-// value for csv.
+// printJSON prints one document. With jsonl it is one line, with csv one line for each
+// value.
 func (a *app) printJSON(o *options, v any) int {
 	raw, err := json.Marshal(v)
 	var b bytes.Buffer

@@ -14,7 +14,8 @@ import (
 	"github.com/rdsd/rdsd/internal/ctl"
 )
 
-// checkState is a check's exit status, which are those of monitoring plug-ins.
+// checkState is the result of a check, and rdsctl's exit status. The values are those of
+// monitoring plug-ins.
 type checkState int
 
 const (
@@ -33,7 +34,7 @@ var _ encoding.TextMarshaler = checkOK
 // MarshalText implements encoding.TextMarshaler.
 func (s checkState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// checkResult is what a check found.
+// checkResult is the result of a check with its reasons.
 type checkResult struct {
 	Check   string        `json:"check"`
 	State   checkState    `json:"state"`
@@ -61,7 +62,7 @@ type checkAnswer struct {
 type checkKind struct {
 	name, arg string
 	summary   string
-	unit      string // of -warn and -crit: "s", "%", "days" or "" for a number; "-": takes none
+	unit      string // of -warn and -crit: "s", "%", "days", "" for a number, or "-" if the check takes none
 	warn      float64
 	crit      float64
 	run       func(c *checker, arg string) error
@@ -180,8 +181,8 @@ func threshold(s, unit string) (float64, error) {
 	return n, nil
 }
 
-// failed is a daemon that cannot be asked: critical if it is not there or
-// stuck, else unknown.
+// failed handles a daemon that cannot be asked. That is critical if the daemon is not there
+// or stuck, else unknown.
 func (c *checker) failed(err error) {
 	c.r.State = checkUnknown
 	if c.ctx.Err() != nil {
@@ -199,7 +200,7 @@ func (c *checker) ask(r ctl.Request) (*ctl.Response, error) {
 	return resp, err
 }
 
-// say raises the state, and explains it.
+// say raises the state and adds the reason.
 func (c *checker) say(s checkState, format string, args ...any) {
 	if s > c.r.State {
 		c.r.State = s
@@ -213,7 +214,7 @@ func (c *checker) say(s checkState, format string, args ...any) {
 	}
 }
 
-// measure notes a figure and compares it: more is worse.
+// measure adds a figure and compares it with its thresholds. Larger is worse.
 func (c *checker) measure(name string, v float64) checkState {
 	c.r.Metrics = append(c.r.Metrics, checkMetric{name, v, &c.warn, &c.crit})
 	switch {

@@ -12,14 +12,14 @@ import (
 	"github.com/rdsd/rdsd/internal/ctl"
 )
 
-// completeVerb is what the shells' scripts call: with the words typed so far,
-// the last one unfinished, it prints what that may become, a line each.
+// completeVerb is the verb that the shells' scripts call with the words typed so far. The
+// last word is unfinished. It prints what that word may become, one a line.
 const completeVerb = "__complete"
 
-// completeTimeout is how long a daemon that is asked for names may take.
+// completeTimeout is how long rdsctl waits for names from the daemon.
 var completeTimeout = 300 * time.Millisecond
 
-// fixed is what an argument may be that no daemon is asked for.
+// fixed returns words that do not depend on a daemon.
 func fixed(words ...string) func(context.Context, *app, *options) []string {
 	return func(context.Context, *app, *options) []string { return words }
 }
@@ -52,7 +52,8 @@ func (a *app) complete(ctx context.Context, o *options, args []string) int {
 	return exitOK
 }
 
-// candidates are what may come after the words done; last is what is there of it.
+// candidates are the words that may follow done. last is the part of the word that was
+// typed.
 func (a *app) candidates(ctx context.Context, o *options, done []string, last string) []string {
 	if v, rest, err := find(withoutFlags(done)); err == nil && v.raw == nil {
 		fs := newFlagSet("")
@@ -69,7 +70,7 @@ func (a *app) candidates(ctx context.Context, o *options, done []string, last st
 		if v.args == "" || len(rest) > 0 || v.words == nil {
 			return nil
 		}
-		_, _ = parseMixed(fs, rest) // for -socket
+		_, _ = parseMixed(fs, rest) // finds -socket
 		for i, w := range done {
 			if name := strings.TrimLeft(w, "-"); name == "socket" && strings.HasPrefix(w, "-") && i+1 < len(done) {
 				o.socket = done[i+1]
@@ -100,8 +101,8 @@ func (a *app) candidates(ctx context.Context, o *options, done []string, last st
 	return slices.Compact(next)
 }
 
-// withoutFlags are the words that are neither flags nor their values, as far
-// as flags of all verbs go.
+// withoutFlags are the words that are neither flags nor their values. It knows only the
+// flags that all verbs have.
 func withoutFlags(args []string) (words []string) {
 	fs := newFlagSet("")
 	newOptions().declare(fs, nil)
@@ -118,7 +119,7 @@ func withoutFlags(args []string) (words []string) {
 	return words
 }
 
-// valueOf is the flag whose value comes next, nil: none.
+// valueOf is the flag whose value comes next. It is nil if none does.
 func valueOf(fs *flag.FlagSet, done []string) *flag.Flag {
 	if len(done) == 0 || !strings.HasPrefix(done[len(done)-1], "-") {
 		return nil
@@ -133,10 +134,10 @@ func valueOf(fs *flag.FlagSet, done []string) *flag.Flag {
 	return f
 }
 
-// flagValues are what f may be. Names of lists may follow others.
+// flagValues are the values that f may have. A name in a list may follow others.
 func flagValues(a *app, v *verb, f *flag.Flag, last string) (words []string) {
 	switch f.Name {
-	case "socket": // of daemons that run here; others are files like any
+	case "socket": // sockets of daemons that run here; for others the shell completes files
 		for _, p := range a.paths {
 			if _, err := os.Stat(p); err == nil {
 				words = append(words, p)
@@ -163,8 +164,8 @@ func flagValues(a *app, v *verb, f *flag.Flag, last string) (words []string) {
 	return words
 }
 
-// flagWords are all flags, with as many dashes as last begins with, or behind
-// the = of one its values.
+// flagWords are all flags, with as many dashes as last has. If last has a =, they are the
+// values of its flag.
 func flagWords(a *app, v *verb, fs *flag.FlagSet, last string) (words []string) {
 	if name, value, ok := strings.Cut(last, "="); ok {
 		if f := valueOf(fs, []string{name}); f != nil {
@@ -195,10 +196,10 @@ func completionVerb(*flag.FlagSet) action {
 	}
 }
 
-// completions are the shells' scripts: all ask completeVerb.
+// completions are the shells' scripts. All of them call completeVerb.
 var completions = map[string]string{
-	// Bash breaks words at colons, which addresses have: the words are taken
-	// from the line, and what bash believes to be done is cut off the answers.
+	// Bash breaks words at colons, which addresses contain. So the script takes the words
+	// from the line, and cuts off the answers what bash takes for finished.
 	"bash": `# rdsctl completion bash
 _rdsctl() {
 	local line=${COMP_LINE:0:COMP_POINT} IFS=$' \t\n' words reply
@@ -214,7 +215,7 @@ _rdsctl() {
 }
 complete -F _rdsctl rdsctl
 `,
-	// The words are as typed, in quotes perhaps. A list goes on behind a comma.
+	// Words are as typed and may have quotes. A list goes on after a comma.
 	"zsh": `#compdef rdsctl
 # rdsctl completion zsh
 local -a answers more

@@ -77,7 +77,7 @@ func showReload(w io.Writer, r *ctl.Reload, applied string) {
 func configValidateVerb(*flag.FlagSet) action {
 	return func(_ context.Context, a *app, o *options, file string) int {
 		s := config.Sources{File: file, UID: os.Getuid(), Environ: []string{"XDG_RUNTIME_DIR=" + os.Getenv("XDG_RUNTIME_DIR")}}
-		if os.Getenv("XDG_RUNTIME_DIR") == "" { // where the daemon's socket goes is not in question here
+		if os.Getenv("XDG_RUNTIME_DIR") == "" { // the socket's path does not matter here
 			s.UID = 0
 		}
 		if _, err := s.Load(); err != nil {
@@ -92,7 +92,7 @@ func configValidateVerb(*flag.FlagSet) action {
 	}
 }
 
-// badFile reports a configuration that does not do.
+// badFile reports a configuration with mistakes.
 func (a *app) badFile(err error) int {
 	fmt.Fprintf(a.stderr, "rdsctl: %s\n", err)
 	code, _ := exitOf(err)

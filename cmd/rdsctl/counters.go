@@ -31,7 +31,7 @@ func counterList() *listing[ctl.CounterInfo] {
 	}
 }
 
-// gauges are those of the words that may fall: they have no rate.
+// gauges are the names of words that may fall. They have no rate.
 var gauges = func() map[string]bool {
 	names := map[string]bool{}
 	for c := range stats.NumCounters {
@@ -42,7 +42,7 @@ var gauges = func() map[string]bool {
 	return names
 }()
 
-// countersVerb lists the counters; watched, with their rates.
+// countersVerb lists the counters. With -watch it adds their rates.
 func countersVerb(fs *flag.FlagSet) action {
 	all := fs.Bool("all", false, "those that are 0, too")
 	offline, path := offlineFlags(fs)

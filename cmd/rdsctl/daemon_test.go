@@ -24,7 +24,7 @@ func ask(t *testing.T, d *rdstest.Daemon, kind ctl.Kind, args ...string) *ctl.Re
 	return r
 }
 
-// until asks until ok.
+// until repeats ok until it is true.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
@@ -36,7 +36,7 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// What single sockets, messages and keys do, of real daemons.
+// The verbs that show single sockets, messages and regions, with real daemons.
 func TestLookAtDaemons(t *testing.T) {
 	ds := rdstest.StartDaemons(t, 2)
 	a, b := ds[0].Open(t), ds[1].Open(t)
@@ -54,7 +54,7 @@ func TestLookAtDaemons(t *testing.T) {
 		t.Errorf("keys %+v", keys)
 	}
 
-	// Nobody reads: the receiver is congested, and what does not fit waits.
+	// Nobody reads, so the receiver is congested, and the rest of the messages wait.
 	from.SetNonblock(true)
 	payload := make([]byte, 16<<10)
 	until(t, "the destination is congested", func() bool {
@@ -113,7 +113,7 @@ func TestLookAtDaemons(t *testing.T) {
 	}
 }
 
-// A drain has senders wait, tells when nothing is left, and ends.
+// A drain makes senders wait, reports when nothing is left, and ends.
 func TestDrainDaemons(t *testing.T) {
 	ds := rdstest.StartDaemons(t, 2)
 	a, b := ds[0].Open(t), ds[1].Open(t)

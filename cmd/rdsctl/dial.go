@@ -9,8 +9,8 @@ import (
 // session is a caller over the control socket.
 type session struct{ c *ipc.Client }
 
-// dial opens the control service of the daemon at path, or of the first one
-// that answers at the usual places if path is empty. Errors: ipc.ErrNoDaemon.
+// dial opens the control service of the daemon at path. If path is empty, it opens that of
+// the first daemon that answers at the usual paths. Its error is ipc.ErrNoDaemon.
 func dial(ctx context.Context, path string) (caller, error) {
 	c, err := ipc.ResolveDial(ctx, path)
 	if err != nil {
@@ -28,7 +28,7 @@ func dial(ctx context.Context, path string) (caller, error) {
 	return s, nil
 }
 
-// Call implements caller. After ctx ended the session is of no use.
+// Call implements caller. After ctx has ended, the session cannot be used any more.
 func (s *session) Call(ctx context.Context, req []byte) (answer []byte, err error) {
 	err = s.until(ctx, func() error {
 		answer, err = s.c.CallJSON(req)
@@ -40,7 +40,7 @@ func (s *session) Call(ctx context.Context, req []byte) (answer []byte, err erro
 // Close implements caller.
 func (s *session) Close() error { return s.c.Close() }
 
-// until runs f and ends it, with the session, when ctx ends.
+// until runs f. When ctx ends, it ends the session, which ends f.
 func (s *session) until(ctx context.Context, f func() error) error {
 	stop := context.AfterFunc(ctx, func() { s.c.Close() })
 	defer stop()

@@ -13,7 +13,7 @@ import (
 	"github.com/rdsd/rdsd/internal/ipc"
 )
 
-// server is a control socket whose sessions serve handles, to the end.
+// server is a control socket. serve handles each session to its end.
 func server(t *testing.T, serve func(*ipc.Conn)) (path string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "rdsctl") // t.TempDir's are too long for a socket
@@ -77,7 +77,7 @@ func runSocket(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
-// many peers make an answer of several frames.
+// many has so many peers that an answer needs several frames.
 type many struct{ backend }
 
 func (m *many) Peers() ([]ctl.PeerInfo, error) {
@@ -146,7 +146,7 @@ func TestNoDaemon(t *testing.T) {
 	}
 }
 
-// Daemons that do not do what they should: an error that says so, no hang.
+// Daemons that break the protocol give an error that says so, and no hang.
 func TestBadDaemons(t *testing.T) {
 	accept := func(c *ipc.Conn, then func(id uint32)) {
 		for {

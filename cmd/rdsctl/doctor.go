@@ -20,12 +20,12 @@ import (
 	"github.com/rdsd/rdsd/internal/version"
 )
 
-// finding is a line of doctor.
+// finding is one line of doctor.
 type finding struct {
 	Check string `json:"check"`
 	State string `json:"state"` // "ok", "note", "wrong", "skipped"
 	Text  string `json:"text"`
-	Fix   string `json:"fix"` // "" where nothing is wrong
+	Fix   string `json:"fix"` // "" if nothing is wrong
 }
 
 const (
@@ -42,7 +42,7 @@ type doctorAnswer struct {
 	Doctor []finding `json:"doctor"`
 }
 
-// doctor looks for what may be wrong, from the control socket outward.
+// doctor looks for problems, from the control socket outward.
 type doctor struct {
 	*app
 	ctx   context.Context
@@ -98,7 +98,7 @@ func (d *doctor) run() {
 	d.backlog()
 }
 
-// daemon is its status, nil: it cannot be asked.
+// daemon returns the daemon's status. It is nil if the daemon cannot be asked.
 func (d *doctor) daemon() *ctl.Status {
 	_, r, err := d.once(d.ctx, d.o, ctl.Request{Kind: ctl.KindStatus})
 	if err == nil {
@@ -159,7 +159,7 @@ func (d *doctor) status(s *ctl.Status) {
 	}
 }
 
-// limits looks at what the daemon's process may have.
+// limits checks the limits of the daemon's process.
 func (d *doctor) limits(s *ctl.Status) {
 	dir := filepath.Join(d.proc, strconv.Itoa(s.PID))
 	b, err := os.ReadFile(filepath.Join(dir, "limits"))
@@ -199,7 +199,7 @@ func (d *doctor) limits(s *ctl.Status) {
 	}
 }
 
-// addresses are there, of those the daemon listens at.
+// addresses checks that the host has the addresses that the daemon listens at.
 func (d *doctor) addresses(s *ctl.Status) {
 	have, err := net.InterfaceAddrs()
 	if err != nil {
@@ -237,7 +237,7 @@ func (d *doctor) config() {
 	}
 }
 
-// hints are what an error of a connection usually means.
+// hints say what an error of a connection usually means.
 var hints = []struct{ text, fix string }{
 	{"peers.allow", "add this host to peers.allow there, and that one here"},
 	{"refused", "is rdsd running there, at this address and port? rdsctl status shows listen"},
@@ -309,7 +309,7 @@ func (d *doctor) backlog() {
 	}
 }
 
-// kernel says whether the kernel's RDS is there, too.
+// kernel reports whether the kernel's RDS is loaded as well.
 func (d *doctor) kernel() {
 	b, err := os.ReadFile(filepath.Join(d.proc, "modules"))
 	if err == nil && strings.Contains("\n"+string(b), "\nrds ") {
@@ -317,7 +317,7 @@ func (d *doctor) kernel() {
 	}
 }
 
-// devices are the host's RDMA adapters, and whether they may be opened.
+// devices reports the host's RDMA adapters and whether they may be opened.
 func (d *doctor) devices(s *ctl.Status) {
 	adapters, err := os.ReadDir(filepath.Join(d.sys, "class/infiniband"))
 	if err != nil || len(adapters) == 0 {
@@ -341,7 +341,7 @@ func (d *doctor) devices(s *ctl.Status) {
 	}
 }
 
-// json is what a bundle keeps of it.
+// json is the part of the findings that a bundle keeps.
 func (d *doctor) json() []byte {
 	b, err := json.MarshalIndent(&doctorAnswer{ctl.Schema, ctl.KindDoctor, d.found}, "", "  ")
 	if err != nil {

@@ -9,14 +9,14 @@ import (
 	"strconv"
 )
 
-// fieldsCSV writes a JSON document as lines of path and value, in its order:
-// what -o csv is of an answer that is no list. Paths are the keys, and the places
-// in arrays from 0, with dots between; null and what is empty are empty.
+// fieldsCSV writes a JSON document as lines of path and value, in the document's order. It
+// is -o csv for an answer that is no list. A path is the keys, and the indices in arrays
+// from 0, joined by dots. null and empty values are empty.
 func fieldsCSV(w io.Writer, doc []byte) error {
 	d := json.NewDecoder(bytes.NewReader(doc))
 	d.UseNumber()
 	c := csv.NewWriter(w)
-	_ = c.Write([]string{"field", "value"}) // its error is kept, and Flush's
+	_ = c.Write([]string{"field", "value"}) // c keeps the error until Flush
 	if err := fieldLines(c, d, ""); err != nil {
 		return err
 	}
@@ -24,7 +24,7 @@ func fieldsCSV(w io.Writer, doc []byte) error {
 	return c.Error()
 }
 
-// fieldLines writes the next value of d, which is at path.
+// fieldLines writes the next value of d. Its path is path.
 func fieldLines(c *csv.Writer, d *json.Decoder, path string) error {
 	tok, err := d.Token()
 	if err != nil {

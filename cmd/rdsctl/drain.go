@@ -11,7 +11,7 @@ import (
 	"github.com/rdsd/rdsd/internal/ctl"
 )
 
-// drainEvery is how often a drain is looked at.
+// drainEvery is how often rdsctl asks for the progress of a drain.
 const drainEvery = 50 * time.Millisecond
 
 func peerDrainVerb(fs *flag.FlagSet) action {
@@ -51,8 +51,8 @@ func daemonResumeVerb(*flag.FlagSet) action {
 	return func(ctx context.Context, a *app, o *options, _ string) int { return a.resume(ctx, o, netip.Addr{}) }
 }
 
-// drain begins one and waits until it is done, or for as long as it may take.
-// With reset the connections are broken off then: nothing is on them.
+// drain begins a drain and waits for its end, at most as long as wait. With reset it then
+// breaks the connections, which have nothing in progress any more.
 func (a *app) drain(ctx context.Context, o *options, addr netip.Addr, wait time.Duration, reset bool) int {
 	if wait < 0 {
 		fmt.Fprintf(a.stderr, "rdsctl: drain: -wait %v is negative\n", wait)

@@ -63,7 +63,7 @@ func eventsVerb(fs *flag.FlagSet) action {
 	}
 }
 
-// follow prints events as they come.
+// follow prints new events until ctx ends.
 func (p *plan[T]) follow(ctx context.Context, a *app, o *options, limit int) int {
 	var after uint64
 	c, err := a.connect(ctx, o)

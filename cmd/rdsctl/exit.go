@@ -13,7 +13,7 @@ import (
 	"github.com/rdsd/rdsd/internal/loadgen"
 )
 
-// Exit statuses. Those of check are its own, see checkState.
+// Exit statuses. Those of check are different, see checkState.
 const (
 	exitOK         = 0
 	exitFailed     = 1
@@ -25,7 +25,7 @@ const (
 	exitVersion    = 7
 )
 
-// exitText is what the manual says of them.
+// exitText is what the manual says about the exit statuses.
 var exitText = []struct {
 	code int
 	text string
@@ -40,7 +40,7 @@ var exitText = []struct {
 	{exitVersion, "the daemon is of another version"},
 }
 
-// exitOf is the exit status of an error, and its code for programs.
+// exitOf is the exit status for an error, and the error's code for programs.
 func exitOf(err error) (int, ctl.Code) {
 	answer, answered := errors.AsType[*ctl.Error](err)
 	_, version := errors.AsType[*ipc.VersionError](err)
@@ -63,7 +63,7 @@ func exitOf(err error) (int, ctl.Code) {
 	return exitFailed, ctl.CodeFailed
 }
 
-// cure is what to do about err, where its text does not say.
+// cure is what to do about err. It is "" if err's text says that.
 func cure(err error) string {
 	answer, answered := errors.AsType[*ctl.Error](err)
 	_, dialed := errors.AsType[*net.OpError](err) // the control socket, not a file

@@ -16,7 +16,7 @@ import (
 	"github.com/rdsd/rdsd/rdstest"
 )
 
-// wellFormed is what is wrong with text as that form, "": nothing.
+// wellFormed is what is wrong with text in this form. It is "" if nothing is.
 func wellFormed(form output, text string) string {
 	switch form {
 	case asJSON:
@@ -43,7 +43,7 @@ func wellFormed(form output, text string) string {
 	return ""
 }
 
-// Every verb that has -o does what each form of it says; the others refuse it.
+// Each verb with -o prints each form that its help names. The others refuse the flag.
 func TestEveryForm(t *testing.T) {
 	d := rdstest.StartDaemons(t, 1)[0]
 	for _, v := range verbs() {
@@ -113,7 +113,7 @@ func TestFieldsCSV(t *testing.T) {
 	}
 }
 
-// A table that is repeated has one header in a form for programs.
+// A table that is repeated has only one header in forms for programs.
 func TestWatchCSV(t *testing.T) {
 	ctx, cancel := testContext(t)
 	n := 0
@@ -128,7 +128,7 @@ func TestWatchCSV(t *testing.T) {
 	}
 }
 
-// -changed leaves the same keys in every form.
+// -changed shows the same keys in each form.
 func TestConfigChanged(t *testing.T) {
 	for _, form := range []string{"table", "json", "jsonl", "csv"} {
 		code, all, _ := runApp(t, direct{&backend{}, true}, "config", "show", "-o", form)
@@ -147,7 +147,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// A process that cannot run is told from one that does not answer.
+// rdsctl tells a daemon that cannot run from one that does not answer.
 func TestHeldUp(t *testing.T) {
 	proc := t.TempDir()
 	for state, want := range map[string]string{

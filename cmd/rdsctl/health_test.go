@@ -126,7 +126,7 @@ func TestDoctor(t *testing.T) {
 		t.Errorf("stuck: status %d, %s", code, stdout)
 	}
 
-	// What doctor makes of a daemon that has been looked at.
+	// The findings of doctor about a daemon.
 	d := &doctor{proc: t.TempDir(), sys: t.TempDir()}
 	must := func(path, text string) {
 		t.Helper()
@@ -211,12 +211,12 @@ func TestBundle(t *testing.T) {
 	if code, _, stderr := runSocket(t, "bundle", file, "-socket", ds[0].Socket()); code != exitFailed || !strings.Contains(stderr, "file exists") {
 		t.Errorf("again: status %d, %q", code, stderr)
 	}
-	// Without -stacks there are none; to standard output.
+	// Without -stacks the archive has none. It can go to standard output.
 	code, stdout, _ = runSocket(t, "bundle", "-", "-socket", ds[0].Socket())
 	if files := untar(t, bytes.NewBufferString(stdout)); code != exitOK || files["stacks.txt"] != "" || files["status.json"] == "" {
 		t.Errorf("to standard output: status %d, %d files", code, len(files))
 	}
-	// Of a daemon that does not answer there is still the rest.
+	// If the daemon does not answer, the archive still has the rest.
 	code, stdout, stderr = runApp(t, silent{}, "bundle", "-", "-timeout", "1ms")
 	if files := untar(t, bytes.NewBufferString(stdout)); code != exitTimeout || files["doctor.json"] == "" || !strings.Contains(files["index.json"], "did not answer") ||
 		!strings.Contains(stderr, "without status.json") {

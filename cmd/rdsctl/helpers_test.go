@@ -22,7 +22,7 @@ func testContext(t *testing.T) (context.Context, context.CancelFunc) {
 	return ctx, cancel
 }
 
-// answer is a daemon that has one answer for everything.
+// answer is a daemon that answers each request with the same text.
 type answer string
 
 func (s answer) Call(ctx context.Context, _ []byte) ([]byte, error) { return []byte(s), ctx.Err() }

@@ -15,29 +15,29 @@ import (
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
-// column is one of a table for people.
+// column is one column of a table for people.
 type column[T any] struct {
 	head  string // also, in lower case, its name for --columns
-	field string // what --sort and --filter mean by that name, "": nothing
-	wide  bool   // only with -o wide, or when asked for
+	field string // the field that --sort and --filter use for that name, "" for none
+	wide  bool   // shown only with -o wide or in --columns
 	text  func(*T) string
 }
 
-// listing is a verb that shows a list of the daemon's answer, in the response's
-// field that has the kind's name.
+// listing is a verb that shows one list of the daemon's answer. The list is the response's
+// field with the kind's name.
 type listing[T any] struct {
 	kind    ctl.Kind
 	items   func(*ctl.Response) []T
 	columns []column[T]
 	none    string                                // what a table without rows says
 	after   func(*ctl.Response, *[]string)        // lines below the table
-	offline func(*stats.ListReader) *ctl.Response // from the daemon's lists, nil: they have none of these
-	keep    func(*T) bool                         // which rows a flag of the verb leaves, nil: all
+	offline func(*stats.ListReader) *ctl.Response // reads the daemon's mapped lists; nil if they do not have this list
+	keep    func(*T) bool                         // which rows a flag of the verb keeps; nil keeps all
 
 	set *rows.Set
 }
 
-// fields are the names for --columns, --sort and --filter, made once.
+// fields are the names for --columns, --sort and --filter. They are made once.
 func (l *listing[T]) fields() *rows.Set {
 	if l.set == nil {
 		also := map[string]string{}
@@ -51,7 +51,7 @@ func (l *listing[T]) fields() *rows.Set {
 	return l.set
 }
 
-// names are for completion and the manual: columns, then fields.
+// names returns columns, then fields, for completion and the manual.
 func (l *listing[T]) names() (columns, fields []string) {
 	for _, c := range l.columns {
 		columns = append(columns, strings.ToLower(c.head))
@@ -59,7 +59,7 @@ func (l *listing[T]) names() (columns, fields []string) {
 	return columns, l.fields().Names()
 }
 
-// plan is what of a list is shown.
+// plan says which parts of a list are shown.
 type plan[T any] struct {
 	*listing[T]
 	filter *rows.Filter
@@ -69,7 +69,7 @@ type plan[T any] struct {
 	chosen bool          // by --columns
 }
 
-// plan reads the options; its errors are of usage.
+// plan reads the options. Its errors are about usage.
 func (l *listing[T]) plan(o *options) (*plan[T], error) {
 	p := &plan[T]{listing: l}
 	set := l.fields()
@@ -124,14 +124,14 @@ func (l *listing[T]) column(name string) (column[T], bool) {
 	return column[T]{}, false
 }
 
-// row is an item, as it came and as it is understood.
+// row is an item: its JSON as it came, and parsed.
 type row[T any] struct {
 	item   *T
 	raw    json.RawMessage
 	values []string
 }
 
-// run asks and shows, again and again with --watch.
+// run asks and shows the answer. With --watch it repeats that.
 func (l *listing[T]) run(ctx context.Context, a *app, o *options, req func() ctl.Request) int {
 	p, err := l.plan(o)
 	if err != nil {
@@ -201,7 +201,7 @@ func (p *plan[T]) show(a *app, o *options, raw []byte, resp *ctl.Response) int {
 // showJSON prints one answer as JSON or as lines of JSON.
 func (p *plan[T]) showJSON(a *app, o *options, raw []byte, items []T) int {
 	if o.output == asJSON && o.filter == "" && o.sort == "" && !p.chosen && p.keep == nil {
-		// As it came, so that what a newer daemon added is not lost.
+		// Print the answer as it came, so that fields of a newer daemon are kept.
 		return a.printJSON(o, json.RawMessage(raw))
 	}
 	var envelope map[string]json.RawMessage
@@ -237,7 +237,7 @@ func (p *plan[T]) showJSON(a *app, o *options, raw []byte, items []T) int {
 	return a.printJSON(o, envelope)
 }
 
-// rows are the items that pass the filter, in order. raws may be nil.
+// rows are the items that pass the filter, sorted. raws may be nil.
 func (p *plan[T]) rows(items []T, raws []json.RawMessage) []row[T] {
 	var list []row[T]
 	for i := range items {
@@ -259,7 +259,7 @@ func (p *plan[T]) rows(items []T, raws []json.RawMessage) []row[T] {
 	return list
 }
 
-// object is r as it came, or its chosen fields.
+// object is r as it came, or only its chosen fields.
 func (p *plan[T]) object(r *row[T]) json.RawMessage {
 	if !p.chosen {
 		return r.raw
@@ -291,7 +291,7 @@ func (p *plan[T]) csv(a *app, o *options, list []row[T]) int {
 		_ = w.Write(line)
 	}
 	w.Flush()
-	o.noHeader = true // with -watch the lines that follow are of the same table
+	o.noHeader = true // with -watch, later lines belong to the same table
 	if err := w.Error(); err != nil {
 		fmt.Fprintf(a.stderr, "rdsctl: %v\n", err)
 		return exitFailed
@@ -308,7 +308,7 @@ func (l *listing[T]) verb(v verb) verb {
 	return v
 }
 
-// plain is the action of a list that takes no flags of its own.
+// plain is the action of a list without flags of its own.
 func (l *listing[T]) plain(fs *flag.FlagSet) action {
 	offline, path := new(bool), new(string)
 	if l.offline != nil {

@@ -11,12 +11,12 @@ import (
 	"github.com/rdsd/rdsd/internal/ctl"
 )
 
-// limitFlag is the flag of verbs whose answer the daemon limits.
+// limitFlag declares the flag for the limit on the daemon's list.
 func limitFlag(fs *flag.FlagSet) *int {
 	return fs.Int("limit", ctl.DefaultLimit, fmt.Sprintf("at most this `number` of rows, up to %d", ctl.MaxLimit))
 }
 
-// limited is the action of a list that has a limit and takes no argument.
+// limited is the action of a list with a limit and without an argument.
 func (l *listing[T]) limited(fs *flag.FlagSet) action {
 	limit := limitFlag(fs)
 	return func(ctx context.Context, a *app, o *options, _ string) int {
@@ -196,7 +196,7 @@ func stallList() *listing[ctl.StallInfo] {
 	}
 }
 
-// stallsVerb is the list with a threshold, which is a filter.
+// stallsVerb shows the list with a threshold, which is a filter.
 func stallsVerb(fs *flag.FlagSet) action {
 	over := fs.Duration("over", 0, "only connections whose oldest message is older than this `time`")
 	return func(ctx context.Context, a *app, o *options, _ string) int {

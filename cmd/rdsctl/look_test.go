@@ -172,7 +172,7 @@ func TestListJSON(t *testing.T) {
 			t.Errorf("%s: status %d, %q, got\n%s\nwant %s", args, code, stderr, stdout, want)
 		}
 	}
-	// Messages go to standard error, the table stays one.
+	// Messages go to standard error, so that the table stays one.
 	code, stdout, stderr := runApp(t, direct{&backend{}, true}, "queues", "-limit", "1")
 	if code != exitOK || strings.Count(stdout, "\n") != 2 || stderr != "there is more: --limit\n" {
 		t.Errorf("limited: status %d, %q, %q", code, stdout, stderr)
@@ -233,7 +233,7 @@ func TestDrains(t *testing.T) {
 	}
 }
 
-// Every event once, until it is interrupted.
+// Each event is printed once, until the interrupt.
 func TestFollow(t *testing.T) {
 	ctx, cancel := testContext(t)
 	b := &backend{onPoll: cancel}
@@ -241,7 +241,7 @@ func TestFollow(t *testing.T) {
 	if code != exitOK || stderr != "" || stdout != "up\nclient ended: session\ndown\n" {
 		t.Errorf("status %d, %q, %q", code, stdout, stderr)
 	}
-	// Another user's event is not there: said once, on standard error.
+	// Events of other users are left out. That is reported once, on standard error.
 	ctx, cancel = testContext(t)
 	b = &backend{onPoll: cancel}
 	if code, stdout, _ := runAppIn(ctx, direct{b, false}, "events", "-f", "-o", "jsonl"); code != exitOK || strings.Count(stdout, "\n") != 3 {
@@ -263,7 +263,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// The exit status of every verb that asks, for everything that can be wrong.
+// The exit status of each verb that asks a daemon, for each way in which that can fail.
 func TestBadDaemonEveryVerb(t *testing.T) {
 	for _, v := range verbs() {
 		if v.alone || v.raw != nil || v.name == "bench" {
@@ -294,7 +294,7 @@ func TestBadDaemonEveryVerb(t *testing.T) {
 			{"stuck", silent{}, exitTimeout, "did not answer within 1ms; rdsctl status --offline"},
 		} {
 			if v.name == "doctor" || v.name == "bundle" || v.name == "top" {
-				continue // they go on without an answer: tests of their own
+				continue // these go on without an answer and have tests of their own
 			}
 			timeout := "30s"
 			if tc.c == (silent{}) {
@@ -302,7 +302,7 @@ func TestBadDaemonEveryVerb(t *testing.T) {
 			}
 			code, stdout, stderr := runApp(t, tc.c, append(args, "-timeout", timeout)...)
 			if v.name == "ping" && tc.c == (silent{}) {
-				continue // its own time-out is longer: TestStuckDaemon
+				continue // its time-out is longer, see TestStuckDaemon
 			}
 			if code != tc.code || stdout != "" || !strings.Contains(stderr, tc.want) || strings.Count(stderr, "\n") != 1 {
 				t.Errorf("%s, of a daemon that is %s: status %d, %q, %q", v.name, tc.what, code, stdout, stderr)
@@ -340,13 +340,13 @@ func TestComplete(t *testing.T) {
 			t.Errorf("%q: status %d, %v, want %v, %q", tc.args, code, got, want, stderr)
 		}
 	}
-	// Without a daemon there is what needs none.
+	// Without a daemon, completion offers the words that need none.
 	if code, stdout, stderr := runApp(t, silent{}, completeVerb, "peer", "reset", ""); code != exitOK || stdout != "" || stderr != "" {
 		t.Errorf("no daemon: status %d, %q, %q", code, stdout, stderr)
 	}
 }
 
-// Bash asks with the words of its line, colons included.
+// Bash passes the words of its line, colons included.
 func TestBashCompletion(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	if err != nil {
@@ -357,7 +357,7 @@ func TestBashCompletion(t *testing.T) {
 		t.Fatalf("status %d", code)
 	}
 	dir := t.TempDir()
-	// In place of rdsctl: answers that are the words it was asked with.
+	// A script in place of rdsctl. It answers with the words that it was called with.
 	fake := "#!" + bash + "\nshift; printf '%s\\n' fd00::1 \"[$*]\"\n"
 	if err := os.WriteFile(dir+"/rdsctl", []byte(fake), 0o700); err != nil {
 		t.Fatal(err)

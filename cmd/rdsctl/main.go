@@ -1,7 +1,7 @@
-// Rdsctl asks a running rdsd what it does, and changes what it may.
+// Rdsctl shows the state of a running rdsd, and changes what can be changed while it runs.
 //
-// Data goes to standard output, messages to standard error. Tables are for
-// people and may change; -o json is schema rdsd.v1 and only grows.
+// Data goes to standard output, messages go to standard error. Tables are for people and
+// may change. -o json is schema rdsd.v1, which only grows.
 package main
 
 import (
@@ -16,18 +16,18 @@ import (
 	"github.com/rdsd/rdsd/internal/stress"
 )
 
-// app is one run of the program and what it sees of the world.
+// app is one run of the program, with the parts of the world that it sees.
 type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	screen         *screen  // nil: standard output is no terminal
-	paths          []string // control sockets that status -offline goes by
-	// dial opens the control service at path, "" = at the first of paths.
+	screen         *screen  // nil if standard output is no terminal
+	paths          []string // control sockets whose statistics status -offline looks for
+	// dial opens the control service at path. If path is "", it tries paths in order.
 	dial func(ctx context.Context, path string) (caller, error)
-	// asOld: the program was called rds-stress, and is read by scripts made for
-	// that.
+	// asOld says that the program was called as rds-stress, by scripts made for the
+	// original.
 	asOld        bool
-	stressTiming stress.Timing // zero: rds-stress's
+	stressTiming stress.Timing // zero for rds-stress's
 }
 
 func main() {
@@ -46,8 +46,8 @@ func main() {
 	os.Exit(code)
 }
 
-// called runs the program by the name it has: links named rds-stress, rds-ping
-// and rds-info are those programs.
+// called runs the program by the name that it was called with: links named rds-stress,
+// rds-ping and rds-info are those programs.
 func (a *app) called(ctx context.Context, args []string) int {
 	switch filepath.Base(args[0]) {
 	case "rds-stress":

@@ -11,7 +11,7 @@ import (
 	"github.com/rdsd/rdsd/internal/config"
 )
 
-// manualVerb writes the manual: "man DIR" pages for man, "md DIR" docs/cli.
+// manualVerb writes the manual: "man DIR" writes pages for man, "md DIR" writes docs/cli.
 const manualVerb = "__manual"
 
 func (a *app) manual(args []string) int {
@@ -200,7 +200,7 @@ func rdsdPage() *page {
 	return p
 }
 
-// tomlPage is made of the keys' own documentation.
+// tomlPage is made from the documentation of the keys.
 func tomlPage() *page {
 	p := &page{name: "rdsd.toml", section: 5, summary: "configuration of rdsd"}
 	p.heading("Description")
@@ -249,8 +249,8 @@ func tomlPage() *page {
 	return p
 }
 
-// oldPage is of a program by another's name; not by that name itself, which
-// rds-tools has a page of.
+// oldPage is the page of a link with another program's name. The page's name differs from
+// the link's, because rds-tools has a page with that name.
 func oldPage(name, summary, synopsis, text, example string) *page {
 	p := &page{name: name, section: 1, summary: summary}
 	p.heading("Synopsis")

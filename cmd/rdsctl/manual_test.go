@@ -11,7 +11,7 @@ import (
 
 var update = flag.Bool("update", false, "write docs/cli")
 
-// docs/cli is what the program says.
+// docs/cli agrees with the program.
 func TestManualIsUpToDate(t *testing.T) {
 	dir := filepath.Join("..", "..", "docs", "cli")
 	files := manualFiles("md")
@@ -41,7 +41,7 @@ func TestManualIsUpToDate(t *testing.T) {
 	}
 }
 
-// Every page has what a page has, and man understands it.
+// Each page has the usual sections, and man can read it.
 func TestManualPages(t *testing.T) {
 	groff, groffErr := exec.LookPath("groff")
 	for name, text := range manualFiles("man") {

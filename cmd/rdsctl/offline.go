@@ -13,8 +13,8 @@ import (
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
-// offlineList reads the lists beside the first statistics mapping that has some.
-// The exit status says whether their daemon lives.
+// offlineList reads the lists beside the first statistics mapping that has lists. The exit
+// status says whether the lists' daemon lives.
 func (a *app) offlineList(path string, read func(*stats.ListReader) *ctl.Response) (*ctl.Response, int, error) {
 	var tried []string
 	for _, p := range a.statsPaths(path) {
@@ -42,7 +42,7 @@ func (a *app) offlineList(path string, read func(*stats.ListReader) *ctl.Respons
 		ipc.ErrNoDaemon, strings.Join(tried, ", "))
 }
 
-// showOffline is what run does with -offline.
+// showOffline is run with -offline.
 func (p *plan[T]) showOffline(a *app, o *options) int {
 	r, code, err := a.offlineList(o.stats, p.offline)
 	if err != nil {

@@ -13,9 +13,8 @@ import (
 	"github.com/rdsd/rdsd/internal/ctl"
 )
 
-// oldInfo is the program by the name rds-info of rds-tools: its flags, its
-// columns. Rows of IPv6, which its columns have no room for, follow in a
-// section of their own.
+// oldInfo is the program under the name rds-info, with the flags and columns of rds-tools.
+// Those columns have no room for IPv6, so IPv6 rows follow in a section of their own.
 type oldInfo struct {
 	w, errs io.Writer
 	verbose bool
@@ -24,12 +23,12 @@ type oldInfo struct {
 // oldUsage is rds-info's exit status for a wrong command line.
 const oldUsage = 1
 
-// failed is what rds-info says of a table that it does not get.
+// failed prints what rds-info prints for a table that it does not get.
 func (i *oldInfo) failed(why string) {
 	fmt.Fprintf(i.errs, "rds-info: Unable get statistics: %s\n", why)
 }
 
-// oldTable is one of its tables.
+// oldTable is one table of rds-info.
 type oldTable struct {
 	flag string
 	ask  ctl.Request
@@ -40,7 +39,7 @@ func oldTables() []oldTable {
 	message := func(flag, queue, title string) oldTable {
 		return oldTable{flag, ctl.Request{Kind: ctl.KindQueues, Queue: queue, Limit: ctl.MaxLimit}, func(i *oldInfo, r *ctl.Response) { i.messages(title, r) }}
 	}
-	return []oldTable{ // in the order of the letters, as rds-info has them
+	return []oldTable{ // in rds-info's order of letters
 		{"I", ctl.Request{Kind: ctl.KindPeers}, (*oldInfo).ib},
 		{"T", ctl.Request{Kind: ctl.KindPeers}, (*oldInfo).tcp},
 		{"c", ctl.Request{Kind: ctl.KindStatus}, (*oldInfo).counters},
@@ -67,7 +66,7 @@ func (a *app) oldInfo(ctx context.Context, args []string) int {
 	fs.BoolVar(&info.verbose, "v", false, "")
 	words, err := parseMixed(fs, together(args, tables))
 	if err != nil {
-		return oldUsage // fs has said why
+		return oldUsage // fs has printed why
 	}
 	if len(words) > 0 {
 		fmt.Fprintf(a.stderr, "rds-info: %q is not a flag\n", words[0])
@@ -78,7 +77,7 @@ func (a *app) oldInfo(ctx context.Context, args []string) int {
 	for _, w := range wanted {
 		all = all && !w
 	}
-	// As rds-info: what one table fails for does not keep the others.
+	// As in rds-info, a table that fails does not stop the others.
 	code := exitOK
 	for i, t := range tables {
 		if !all && !wanted[i] {
@@ -97,7 +96,7 @@ func (a *app) oldInfo(ctx context.Context, args []string) int {
 	return code
 }
 
-// together takes flags of one letter apart that were written as one: -kn.
+// together splits flags of one letter that were written as one, such as -kn.
 func together(args []string, tables []oldTable) (out []string) {
 	letters := "v"
 	for _, t := range tables {
@@ -117,8 +116,8 @@ func together(args []string, tables []oldTable) (out []string) {
 
 func (i *oldInfo) line(format string, args ...any) { fmt.Fprintf(i.w, format+"\n", args...) }
 
-// both shows the rows of IPv4 in the columns there are, and those of IPv6, if
-// any, under a title of their own.
+// both shows the rows of IPv4 in the usual columns, and those of IPv6, if there are any,
+// under a title of their own.
 func both[T any](i *oldInfo, title string, items []T, addr func(*T) netip.Addr, head func(width int), row func(width int, x *T)) {
 	i.line("\n%s:", title)
 	head(15)
@@ -155,7 +154,7 @@ func (i *oldInfo) sockets(r *ctl.Response) {
 			i.line("%*s %5s %*s %5s %10s %10s %8s", w, "BoundAddr", "BPort", w, "ConnAddr", "CPort", "SndBuf", "RcvBuf", "Inode")
 		},
 		func(w int, s *ctl.SocketInfo) {
-			none := "0.0.0.0" // what it is connected to, and its send buffer, are the process's own affair
+			none := "0.0.0.0" // the daemon does not know what a socket is connected to, nor its send buffer
 			if !s.Addr.Is4() {
 				none = "::"
 			}
@@ -177,7 +176,7 @@ func (i *oldInfo) connections(r *ctl.Response) {
 		})
 }
 
-// messages lists those of a receive queue as they came, and others in the order of
+// messages lists the messages of a receive queue as they came, and others in the order of
 // connections and sequences.
 func (i *oldInfo) messages(title string, r *ctl.Response) {
 	if title != "Receive" {
@@ -200,8 +199,8 @@ type oldTCP struct {
 	ctl.TCPConn
 }
 
-// tcp lists the TCP connections of RDS/TCP. Where there is no such transport
-// rds-info says so, on standard error.
+// tcp lists the TCP connections of RDS/TCP. If there is no such transport, it says so on
+// standard error, as rds-info does.
 func (i *oldInfo) tcp(r *ctl.Response) {
 	var conns []oldTCP
 	none := true
@@ -225,7 +224,7 @@ func (i *oldInfo) tcp(r *ctl.Response) {
 		})
 }
 
-// ib lists the connections over queue pairs, of adapters or in software.
+// ib lists the connections by queue pairs, over adapters or in software.
 func (i *oldInfo) ib(r *ctl.Response) {
 	i.peersOf(r, "RDS IB Connections", func(p *ctl.PeerInfo) bool { return p.Transport != "tcp" },
 		func(w int) {
@@ -233,11 +232,11 @@ func (i *oldInfo) ib(r *ctl.Response) {
 		},
 		func(w int, p *ctl.PeerInfo) {
 			local, remote := "::", "::"
-			if p.State == "up" { // as the device has no GID: the address as one
+			if p.State == "up" { // the device has no GID, so this is the address as one
 				local, remote = gid(p.Local), gid(p.Remote)
 			}
 			more := ""
-			if i.verbose { // rdsd has no such limits a connection
+			if i.verbose { // rdsd has no such limits for a connection
 				more = "  send_wr=0, recv_wr=0, send_sge=0, rdma_mr_max=0, rdma_mr_size=0, cache_allocs=0"
 			}
 			i.line("%*s %*s %4d %3d %32s %32s%s", w, p.Local, w, p.Remote, p.Lane, p.Lane&0xf, local, remote, more)

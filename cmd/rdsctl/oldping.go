@@ -12,11 +12,11 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// pingTimeout is when a pong is taken for lost.
+// pingTimeout is how long rds-ping waits for a pong.
 const pingTimeout = 5 * time.Second
 
-// oldPing is the program by the name rds-ping: its flags, its lines. Rdsctl
-// ping asks the daemon instead, and has JSON.
+// oldPing is the program under the name rds-ping, with its flags and lines. It sends the
+// pings itself. The verb ping asks the daemon to send them, and has JSON.
 func (a *app) oldPing(ctx context.Context, args []string) int {
 	fs := flag.NewFlagSet("rds-ping", flag.ContinueOnError)
 	fs.SetOutput(a.stderr)
@@ -32,7 +32,7 @@ func (a *app) oldPing(ctx context.Context, args []string) int {
 	fs.StringVar(&o.socket, "socket", "", "")
 	words, err := parseMixed(fs, args)
 	if err != nil {
-		return exitUsage // fs has said why
+		return exitUsage // fs has printed why
 	}
 	every, err := rdsping.ParseInterval(*interval)
 	if err != nil || len(words) != 1 || *tos > 255 {
@@ -71,7 +71,7 @@ func (a *app) oldPing(ctx context.Context, args []string) int {
 	return exitOK
 }
 
-// lookup is the first address of a name, or the address it is.
+// lookup is the first address of a name. An address is its own name.
 func lookup(ctx context.Context, name string) (netip.Addr, error) {
 	if a, err := netip.ParseAddr(name); err == nil {
 		return a.Unmap(), nil

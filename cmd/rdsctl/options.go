@@ -19,7 +19,7 @@ const (
 	jsonLines output = "jsonl"
 	asCSV     output = "csv"
 
-	nagios     output = "nagios" // of check
+	nagios     output = "nagios" // only for check
 	prometheus output = "prometheus"
 )
 
@@ -34,14 +34,14 @@ func (o *output) Set(s string) error {
 	if s == "text" {
 		s = string(asTable)
 	}
-	*o = output(s) // the verb says whether it has that
+	*o = output(s) // whether the verb has this form is checked later
 	return nil
 }
 
 // json reports whether errors are JSON, too.
 func (o output) json() bool { return o == asJSON || o == jsonLines }
 
-// machine reports whether the form is for programs: all that printJSON does.
+// machine reports whether the form is for programs. printJSON prints all of these.
 func (o output) machine() bool { return o.json() || o == asCSV }
 
 func oneOf(forms []output) string {
@@ -57,14 +57,14 @@ func oneOf(forms []output) string {
 
 // options are the flags that verbs share.
 type options struct {
-	offline bool   // of lists: from the daemon's mapping
-	stats   string // which one
+	offline bool   // read lists from the daemon's mapping
+	stats   string // which mapping
 
 	output  output
 	socket  string
 	timeout time.Duration
 
-	// Of verbs that list.
+	// For verbs that show a list.
 	columns, sort, filter string
 	noHeader              bool
 	watch                 time.Duration
@@ -72,7 +72,7 @@ type options struct {
 
 func newOptions() *options { return &options{output: asTable, timeout: 5 * time.Second} }
 
-// declare declares the flags that v takes, nil: those of all verbs.
+// declare declares the flags that v takes. For a nil v it declares those of all verbs.
 func (o *options) declare(fs *flag.FlagSet, v *verb) {
 	forms := allForms
 	if v != nil {
@@ -97,7 +97,7 @@ func (o *options) declare(fs *flag.FlagSet, v *verb) {
 	}
 }
 
-// check is the usage error of flags that do not fit v.
+// check returns a usage error if the flags do not fit v.
 func (o *options) check(v *verb) error {
 	switch {
 	case len(v.forms) == 0 && o.output != asTable:
@@ -112,8 +112,8 @@ func (o *options) check(v *verb) error {
 	return nil
 }
 
-// repeat runs f once, or with --watch until ctx ends. A daemon that is gone is
-// asked again: it may come back.
+// repeat runs f once, or with --watch until ctx ends. It goes on if the daemon is gone,
+// because it may come back.
 func (a *app) repeat(ctx context.Context, o *options, f func() int) int {
 	if o.watch == 0 {
 		return f()
@@ -130,7 +130,7 @@ func (a *app) repeat(ctx context.Context, o *options, f func() int) int {
 		}
 		select {
 		case <-ctx.Done():
-			if code == exitTimeout { // interrupted while it waited
+			if code == exitTimeout { // it was interrupted while it waited
 				return exitOK
 			}
 			return code

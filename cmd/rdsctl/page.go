@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// page is a manual page before it has a form.
+// page is a manual page, independent of its form.
 type page struct {
 	name    string // "rdsctl-peers"
 	section int
@@ -13,7 +13,7 @@ type page struct {
 	blocks  []block
 }
 
-// block is a part of a page: one of its fields.
+// block is a part of a page. One of its fields is set.
 type block struct {
 	heading string
 	text    string   // a paragraph
@@ -30,7 +30,7 @@ func (p *page) text(format string, a ...any) {
 func (p *page) code(lines ...string) { p.blocks = append(p.blocks, block{code: lines}) }
 func (p *page) terms(terms []term)   { p.blocks = append(p.blocks, block{terms: terms}) }
 
-// roff is p for man.
+// roff is p as a page for man.
 func (p *page) roff() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, ".\\\" Made by rdsctl %s: edit the program, not this.\n", manualVerb)
@@ -56,13 +56,13 @@ func (p *page) roff() string {
 	return b.String()
 }
 
-// roffText makes s what it is, not requests and escapes.
+// roffText escapes s, so that man prints it as it is.
 func roffText(s string) string {
 	s = strings.NewReplacer("\\", "\\e", "-", "\\-", "\n", " ", "'", "\\(aq", "`", "\\(ga", "µ", "\\(mc").Replace(s)
 	return s
 }
 
-// roffLine is a line that does not begin with a request.
+// roffLine escapes s as a line that must not begin with a request.
 func roffLine(s string) string {
 	s = roffText(s)
 	if strings.HasPrefix(s, ".") {
@@ -71,7 +71,7 @@ func roffLine(s string) string {
 	return s
 }
 
-// markdown is p for docs/cli.
+// markdown is p as a page of docs/cli.
 func (p *page) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s\n\n%s\n", strings.ReplaceAll(p.name, "rdsctl-", "rdsctl "), markText(p.summary))
@@ -93,7 +93,7 @@ func (p *page) markdown() string {
 	return b.String()
 }
 
-// markText keeps s from being markup.
+// markText escapes s, so that it has no markup.
 func markText(s string) string {
 	return strings.NewReplacer("|", "\\|", "*", "\\*", "<", "&lt;", "_", "\\_", "\n", " ").Replace(s)
 }

@@ -35,7 +35,7 @@ func pingVerb(fs *flag.FlagSet) action {
 	}
 }
 
-// pinger sends one ping at a time and keeps the score.
+// pinger sends one ping at a time and counts the results.
 type pinger struct {
 	*app
 	o      *options
@@ -43,8 +43,8 @@ type pinger struct {
 	report ctl.PingReport
 }
 
-// run pings n times, for ever if n is 0, until ctx ends. An error is one that
-// the next ping would meet as well.
+// run sends n pings, or pings until ctx ends if n is 0. It returns an error if the next
+// ping would fail in the same way.
 func (p *pinger) run(ctx context.Context, n int, interval time.Duration) error {
 	tick := time.NewTimer(0)
 	defer tick.Stop()
@@ -64,8 +64,8 @@ func (p *pinger) run(ctx context.Context, n int, interval time.Duration) error {
 
 func (p *pinger) one(ctx context.Context, seq int) error {
 	addr := p.report.Addr
-	// The daemon answers by itself when the peer does not; only a stuck
-	// daemon lets the call run into its own, later time-out.
+	// The daemon answers by itself if the peer does not. Only with a stuck daemon does the
+	// call reach its own, later time-out.
 	o := *p.o
 	o.timeout += time.Second
 	_, resp, err := call(ctx, p.c, &o, ctl.Request{Kind: ctl.KindPing, Addr: addr, Timeout: min(p.o.timeout, ctl.MaxPingTimeout)})
@@ -91,7 +91,7 @@ func (p *pinger) say(format string, args ...any) {
 	}
 }
 
-// finish prints the summary; the exit status is 0 if anything came back.
+// finish prints the summary. The exit status is 0 if a pong came.
 func (p *pinger) finish() int {
 	r := &p.report
 	r.Summarize()

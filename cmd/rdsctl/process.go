@@ -8,14 +8,14 @@ import (
 	"strconv"
 )
 
-// heldUp is why the process cannot run, as its state in /proc says, and what to do;
-// "": it can, or that cannot be known.
+// heldUp is why the process cannot run, by its state in /proc, and what to do about it. It
+// is "" if the process can run or its state is not known.
 func heldUp(proc string, pid int) string {
 	raw, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "stat"))
 	if err != nil {
 		return ""
 	}
-	// The second field, the name in brackets, may contain anything.
+	// The second field, the name in brackets, may contain any character.
 	fields := bytes.Fields(raw[bytes.LastIndexByte(raw, ')')+1:])
 	if len(fields) == 0 {
 		return ""

@@ -7,10 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// screen is the terminal that standard output is.
+// screen is the terminal that standard output goes to.
 type screen struct{ in, out *os.File }
 
-// newScreen is nil if out is no terminal.
+// newScreen returns nil if out is no terminal.
 func newScreen(in, out *os.File) *screen {
 	if _, err := unix.IoctlGetTermios(int(out.Fd()), unix.TCGETS); err != nil {
 		return nil
@@ -18,7 +18,7 @@ func newScreen(in, out *os.File) *screen {
 	return &screen{in, out}
 }
 
-// size in columns and lines.
+// size is the size in columns and lines.
 func (s *screen) size() (w, h int) {
 	z, err := unix.IoctlGetWinsize(int(s.out.Fd()), unix.TIOCGWINSZ)
 	if err != nil || z.Col == 0 || z.Row == 0 {
@@ -27,8 +27,8 @@ func (s *screen) size() (w, h int) {
 	return int(z.Col), int(z.Row)
 }
 
-// raw takes the screen over: keys come at once and unseen. restore gives back
-// what was there.
+// raw switches the terminal to raw mode: keys arrive at once and are not shown. restore
+// switches back.
 func (s *screen) raw() (keys <-chan rune, restore func(), err error) {
 	fd := int(s.in.Fd())
 	old, err := unix.IoctlGetTermios(fd, unix.TCGETS)
@@ -43,7 +43,7 @@ func (s *screen) raw() (keys <-chan rune, restore func(), err error) {
 	}
 	fmt.Fprint(s.out, "\x1b[?1049h\x1b[?25l\x1b[2J")
 	read := make(chan rune)
-	go func() { // until the program ends: a read of a terminal cannot be taken back
+	go func() { // runs until the program ends: a read of a terminal cannot be cancelled
 		defer close(read)
 		var b [1]byte
 		for {

@@ -17,16 +17,16 @@ const runsMain = "RDSCTL_TEST_RUNS_MAIN"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(runsMain) != "" {
-		completeTimeout = time.Minute // what is offered must not depend on how busy the machine is
+		completeTimeout = time.Minute // the words offered must not depend on the machine's load
 		main()
 		return
 	}
 	os.Exit(m.Run())
 }
 
-// asksZsh types each line into an interactive zsh, asks for completion, and
-// prints what it offers, and in braces the line that comes of it. -f: without
-// the host's own start-up files.
+// asksZsh types each line into an interactive zsh and asks for completion. It prints the
+// words that zsh offers, and in braces the line that results. -f leaves out the host's
+// start-up files.
 const asksZsh = `
 zmodload zsh/zpty || exit
 dir=$1; shift
@@ -47,7 +47,7 @@ done
 zpty -d z
 `
 
-// asksFish prints what fish offers for each line.
+// asksFish prints the words that fish offers for each line.
 const asksFish = `
 source $argv[1]/rdsctl.fish
 for line in $argv[2..-1]
@@ -55,7 +55,7 @@ for line in $argv[2..-1]
 end
 `
 
-// Zsh and fish themselves ask, of a daemon that runs.
+// Zsh and fish themselves complete, with a running daemon.
 func TestShells(t *testing.T) {
 	ds := rdstest.StartDaemons(t, 2)
 	peer := ds[1].Addr().String()
@@ -80,7 +80,7 @@ func TestShells(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "fileofmine"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// What is offered, and the line as zsh then has it.
+	// The words offered, and the resulting line in zsh.
 	cases := []struct {
 		line, want, typed string
 		files             bool

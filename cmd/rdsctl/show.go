@@ -86,8 +86,8 @@ func peerKind(p *ctl.PeerInfo) string {
 	return "rdsd"
 }
 
-// transport is how a connection goes. RDS/TCP has lanes of its own, of which
-// there may be several.
+// transport is what carries a connection. RDS/TCP has lanes of its own, and there may be
+// several.
 func transport(p ctl.PeerInfo) string {
 	if p.TCPLanes > 0 {
 		return fmt.Sprintf("%s/%d", p.Transport, p.TCPLanes)
@@ -95,7 +95,7 @@ func transport(p ctl.PeerInfo) string {
 	return cell(p.Transport, "none")
 }
 
-// limited says how often the peer was over a limit of peers.*_per_s, and which.
+// limited is how often the peer was over a limit of peers.*_per_s, and over which.
 func limited(p *ctl.PeerInfo) string {
 	by := strings.TrimPrefix(p.HeldBy, "peers.")
 	switch {
@@ -113,7 +113,7 @@ func limited(p *ctl.PeerInfo) string {
 	return "no"
 }
 
-// tlsOf is the suite of a connection, without what all of them begin with.
+// tlsOf is the cipher suite of a connection, without the beginning that all suites share.
 func tlsOf(p *ctl.PeerInfo) string {
 	if p.TLS == "" && p.State != "up" {
 		return "-"
@@ -142,7 +142,7 @@ func peerResetVerb(fs *flag.FlagSet) action {
 
 func (a *app) showReset(addr netip.Addr) func(*ctl.Response) {
 	return func(r *ctl.Response) {
-		if r.PeerReset.Reset == 0 { // since the last reset nothing was to be sent
+		if r.PeerReset.Reset == 0 { // nothing was sent since the last reset
 			fmt.Fprintf(a.stdout, "%v: no connection is up, there is nothing to reset; the next message makes one\n", addr)
 			return
 		}
@@ -150,7 +150,7 @@ func (a *app) showReset(addr netip.Addr) func(*ctl.Response) {
 	}
 }
 
-// address parses a verb's ADDR; other than exitOK is the usage error's status.
+// address parses a verb's ADDR. If the status is not exitOK, it is that of a usage error.
 func (a *app) address(verb, s string) (netip.Addr, int) {
 	addr, err := netip.ParseAddr(s)
 	if err != nil {

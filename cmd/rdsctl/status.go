@@ -17,7 +17,7 @@ import (
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
-// offlineFlags are those of verbs that can do without the daemon.
+// offlineFlags declares the flags of verbs that can work without the daemon.
 func offlineFlags(fs *flag.FlagSet) (offline *bool, path *string) {
 	return fs.Bool("offline", false, "read the statistics mapping instead of asking: works while the daemon is stuck, and after it died"),
 		fs.String("stats", "", "statistics mapping for -offline (default: the control socket's `path` with .stats appended)")
@@ -54,7 +54,7 @@ func (a *app) offlineStatus(o *options, path string, show func(*ctl.Response)) i
 	return code
 }
 
-// offline reads the first mapping there is. The exit status says whether its
+// offline reads the first mapping that exists. The exit status says whether the mapping's
 // daemon lives.
 func (a *app) offline(path string) (*ctl.Status, int, error) {
 	var tried []string
@@ -72,7 +72,7 @@ func (a *app) offline(path string) (*ctl.Status, int, error) {
 		snap := m.Snapshot()
 		code := exitOK
 		if !m.Live() {
-			// What the engine was doing is no longer the question.
+			// The engine's last state does not matter once the daemon is dead.
 			snap.State = stats.Stopped
 			s.Warnings = append(s.Warnings, fmt.Sprintf("the daemon (pid %d) is gone; these are its last figures", snap.PID))
 			code = exitNoDaemon
@@ -87,7 +87,8 @@ func (a *app) offline(path string) (*ctl.Status, int, error) {
 		ipc.ErrNoDaemon, strings.Join(tried, ", "))
 }
 
-// statsPaths are where a statistics mapping may be: at path, if it is named.
+// statsPaths are the paths at which a statistics mapping may be. If path is set, it is the
+// only one.
 func (a *app) statsPaths(path string) (paths []string) {
 	if path != "" {
 		return []string{path}
@@ -156,7 +157,7 @@ func tlsText(t *ctl.TLS) string {
 	return s
 }
 
-// of is how a limit follows what there is of it; 0 is not known.
+// of is the text for a limit behind a figure. A limit of 0 is not known.
 func of(limit uint64) string {
 	if limit == 0 {
 		return ""
@@ -164,7 +165,7 @@ func of(limit uint64) string {
 	return " of " + bytesText(limit)
 }
 
-// showUsers lists what each user has, of its quota where there is one.
+// showUsers lists what each user has, and its quota if there is one.
 func showUsers(w io.Writer, users []ctl.User) {
 	var rows [][]string
 	for i := range users {

@@ -52,7 +52,7 @@ func runStress(ctx context.Context, a *app, o *options, args []string) (int, err
 	return a.stress(ctx, o, c), nil
 }
 
-// wrongStress is a wrong command line: status 1 by the name of rds-stress.
+// wrongStress reports a wrong command line. Under the name rds-stress the status is 1.
 func (a *app) wrongStress(err error) (int, error) {
 	if !a.asOld {
 		return 0, usagef("stress: %v", err)
@@ -72,7 +72,7 @@ func (a *app) stress(ctx context.Context, o *options, c *stress.Command) int {
 	if o.output.machine() {
 		env.Out = nil
 	} else if a.asOld {
-		env.Err = a.stdout // scripts read it there
+		env.Err = a.stdout // scripts read messages there
 	}
 	if c.ShowParams && env.Out != nil {
 		c.PrintParams(env.Out)
@@ -100,7 +100,7 @@ func (a *app) stress(ctx context.Context, o *options, c *stress.Command) int {
 	return code
 }
 
-// counters are the daemon's.
+// counters are the daemon's counters.
 func (a *app) counters(ctx context.Context, o *options) ([]report.Counter, error) {
 	c, err := a.connect(ctx, o)
 	if err != nil {

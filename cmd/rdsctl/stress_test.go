@@ -16,14 +16,14 @@ import (
 	"github.com/rdsd/rdsd/rdstest"
 )
 
-// stressApp is rdsctl with a test that starts at once.
+// stressApp is rdsctl with a stress test that starts at once.
 func stressApp(out, errs *bytes.Buffer) *app {
 	return &app{stdout: out, stderr: errs, dial: dial,
 		stressTiming: stress.Timing{Start: time.Millisecond, BurnIn: -1, Drain: 100 * time.Millisecond, Interval: 100 * time.Millisecond}}
 }
 
-// waiting tells when text is written to it, by default what a passive side
-// says when it waits.
+// waiting closes a channel when a text is written to it. By default it is the text that a
+// passive side prints when it waits.
 type waiting struct {
 	bytes.Buffer
 	text  string
@@ -52,7 +52,7 @@ func TestStress(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 
-	// As an old script would: by the old name, columns on standard output.
+	// As an old script would run it: under the old name, with columns on standard output.
 	var passiveOut, out, errs bytes.Buffer
 	passiveErr := &waiting{ready: make(chan struct{})}
 	passive := stressApp(&passiveOut, nil)
@@ -114,7 +114,8 @@ func TestStressErrors(t *testing.T) {
 	if code := stressApp(&out, &errs).run(t.Context(), []string{"help", "stress"}); code != exitOK || !strings.Contains(out.String(), "--rdma-bytes") {
 		t.Errorf("help: status %d, %s", code, &out)
 	}
-	// Interrupted while it waits for a peer: nothing measured, and said so.
+	// A test that is interrupted while it waits for a peer has measured nothing, and says
+	// so.
 	ctx, cancel := context.WithCancel(t.Context())
 	out.Reset()
 	w := &waiting{ready: make(chan struct{})}

@@ -22,8 +22,8 @@ func table(w io.Writer, header []string, rows [][]string) {
 	_ = tw.Flush()
 }
 
-// printable makes text of clients and peers harmless to a terminal and to a
-// table's columns.
+// printable removes from text of clients and peers what could harm a terminal or a table's
+// columns.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r != '\n' && !unicode.IsPrint(r) {
@@ -33,7 +33,7 @@ func printable(s string) string {
 	}, s)
 }
 
-// cell is printable text of one line that is never empty.
+// cell is printable text of one line. It is never empty.
 func cell(s, empty string) string {
 	if s == "" {
 		return empty
@@ -50,7 +50,7 @@ func yesNo(b bool) string {
 	return "no"
 }
 
-// bytesText is a size for people: at most one decimal.
+// bytesText is a size for people, with at most one decimal.
 func bytesText(n uint64) string {
 	const units = "KMGTPE"
 	if n < 1024 {
@@ -75,7 +75,7 @@ func short(d time.Duration) string {
 	return d.String()
 }
 
-// ago is how long something has been as it is, whole seconds above ten.
+// ago is the time since since. Above ten seconds it has whole seconds.
 func ago(since, now time.Time) string {
 	if since.IsZero() {
 		return "never"

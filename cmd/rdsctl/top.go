@@ -14,14 +14,14 @@ import (
 	"github.com/rdsd/rdsd/internal/ctl"
 )
 
-// Views of top.
+// The views of top.
 const (
 	topPeers    = 'p'
 	topBacklog  = 'b'
 	topCounters = 'c'
 )
 
-// topState is what top shows and how.
+// topState is what top shows and the user's choices.
 type topState struct {
 	view   rune
 	sort   int // column of topSorts
@@ -31,8 +31,8 @@ type topState struct {
 	status     *ctl.Status
 	peers      []ctl.PeerInfo
 	backlog    []ctl.BacklogInfo
-	last       map[string]uint64 // counters at before
-	lastPeer   map[string]uint64 // sequences at before, by peerName
+	last       map[string]uint64 // counters at the time before
+	lastPeer   map[string]uint64 // sequences at the time before, by peerName
 	err        error
 }
 
@@ -76,7 +76,7 @@ func topVerb(fs *flag.FlagSet) action {
 			if *offline {
 				s, _, err := a.offline(*path)
 				var peers []ctl.PeerInfo
-				if r, _, err := a.offlineList(*path, ctl.OfflinePeers); err == nil { // an ordinary user has counters
+				if r, _, err := a.offlineList(*path, ctl.OfflinePeers); err == nil { // an ordinary user can read only the counters
 					peers = r.Peers
 				}
 				t.take(time.Now(), s, peers, nil, err)
@@ -88,7 +88,7 @@ func topVerb(fs *flag.FlagSet) action {
 	}
 }
 
-// loop looks and draws until q, or ctx ends.
+// loop asks and draws until the user types q or ctx ends.
 func (t *topState) loop(ctx context.Context, a *app, every time.Duration, keys <-chan rune, look func()) int {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -111,7 +111,7 @@ func (t *topState) loop(ctx context.Context, a *app, every time.Duration, keys <
 	}
 }
 
-// key is false for the one that ends.
+// key handles a key. It returns false for the key that ends top.
 func (t *topState) key(k rune) bool {
 	switch k {
 	case 'q', 3, 4:
@@ -126,7 +126,7 @@ func (t *topState) key(k rune) bool {
 	return true
 }
 
-// look asks the daemon for all that is shown.
+// look asks the daemon for everything that is shown.
 func (t *topState) look(ctx context.Context, a *app, o *options) {
 	var s *ctl.Status
 	var peers []ctl.PeerInfo
@@ -152,7 +152,7 @@ func (t *topState) look(ctx context.Context, a *app, o *options) {
 	t.take(time.Now(), s, peers, backlog, err)
 }
 
-// take replaces what is shown, and keeps what rates are computed from.
+// take replaces what is shown, and keeps the old figures to compute rates.
 func (t *topState) take(now time.Time, s *ctl.Status, peers []ctl.PeerInfo, backlog []ctl.BacklogInfo, err error) {
 	if t.err = err; err != nil {
 		return
@@ -173,7 +173,7 @@ func (t *topState) take(now time.Time, s *ctl.Status, peers []ctl.PeerInfo, back
 
 func peerName(p *ctl.PeerInfo) string { return fmt.Sprint(p.Local, p.Remote, p.Lane) }
 
-// rate is per second, of what rose from last to now.
+// rate is the increase per second from last to now.
 func (t *topState) rate(now, last uint64, ok bool) float64 {
 	d := t.at.Sub(t.before).Seconds()
 	if !ok || d <= 0 || now < last {
@@ -193,7 +193,7 @@ func (t *topState) peerRate(p *ctl.PeerInfo) float64 {
 	return t.rate(p.NextTxSeq, last, ok)
 }
 
-// draw is a screen of w columns and h lines.
+// draw returns a screen of w columns and h lines.
 func (t *topState) draw(w, h int) string {
 	var b bytes.Buffer
 	switch {
@@ -222,7 +222,7 @@ func (t *topState) draw(w, h int) string {
 	return strings.Join(lines, "\r\n")
 }
 
-// cut is s in at most w columns.
+// cut shortens s to at most w columns.
 func cut(s string, w int) string {
 	if utf8.RuneCountInString(s) <= w {
 		return s

@@ -15,17 +15,17 @@ import (
 // verb is one command: an entry in the table below.
 type verb struct {
 	name    string // one or two words
-	args    string // "", "ADDR", or "[ADDR]" where it may be missing
+	args    string // "", "ADDR", or "[ADDR]" if it may be left out
 	summary string
 	group   string
 	// prepare declares the verb's own flags and returns what runs it.
 	prepare func(fs *flag.FlagSet) action
-	// raw, instead: the verb reads its command line itself. Its error is a usage
-	// error.
+	// raw is used instead of prepare by a verb that reads its command line itself. Its
+	// error is a usage error.
 	raw func(ctx context.Context, a *app, o *options, args []string) (int, error)
 
-	forms []output                                       // of -o; none: it has one
-	names func() (columns, fields []string)              // of a list
+	forms []output                                       // of -o; a verb with one form has none here
+	names func() (columns, fields []string)              // for a list
 	watch bool                                           // may be repeated
 	many  bool                                           // takes several words
 	alone bool                                           // asks no daemon
@@ -48,7 +48,7 @@ const (
 const offlineAbout = "With -offline the daemon is not asked: its lists are read, as of up to a second before it got stuck, " +
 	"of at most 4096 sockets and 1024 connections. Only root and the daemon's own user may."
 
-// verbs is the table of all there are.
+// verbs is the table of all verbs.
 //
 //nolint:funlen // one table, a row for each verb: parts of it would be looked for
 func verbs() []verb {
@@ -131,10 +131,10 @@ func verbs() []verb {
 	}
 }
 
-// action runs a verb after its flags are parsed. arg is its argument.
+// action runs a verb after its flags were parsed. arg is the verb's argument.
 type action func(ctx context.Context, a *app, o *options, arg string) int
 
-// usageError is what the command line has wrong.
+// usageError is a mistake on the command line.
 type usageError struct{ msg string }
 
 func (e *usageError) Error() string { return e.msg }
@@ -222,7 +222,7 @@ func (a *app) dispatch(ctx context.Context, o *options, args []string) (code int
 	return act(ctx, a, o, strings.Join(words, " ")), nil
 }
 
-// find returns the verb that args start with and what follows it.
+// find returns the verb at the beginning of args, and the words behind it.
 func find(args []string) (*verb, []string, error) {
 	all := verbs()
 	var names, firsts, seconds []string
@@ -251,7 +251,8 @@ func find(args []string) (*verb, []string, error) {
 	return nil, nil, usagef("unknown verb %q; there are: %s (more: rdsctl help)", args[0], known)
 }
 
-// nearest is the one of names that is one or two letters from word, "": none.
+// nearest is the name that differs from word by one or two letters. It is "" if there is
+// none.
 func nearest(word string, names []string) string {
 	best, at := "", 3
 	for _, n := range names {
@@ -262,7 +263,7 @@ func nearest(word string, names []string) string {
 	return best
 }
 
-// distance is how many letters to add, drop or change from a to b.
+// distance is how many letters to add, drop or change to turn a into b.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -303,7 +304,7 @@ func parseMixed(fs *flag.FlagSet, args []string) (words []string, err error) {
 	}
 }
 
-// flagError adds the flags there are.
+// flagError adds the names of the flags to err.
 func flagError(fs *flag.FlagSet, name string, err error) error {
 	if errors.Is(err, flag.ErrHelp) {
 		return err
@@ -314,7 +315,7 @@ func flagError(fs *flag.FlagSet, name string, err error) error {
 		name += ": "
 	}
 	text := err.Error()
-	if before, ok := strings.CutSuffix(text, ": parse error"); ok { // of package flag, which does not say what it wants
+	if before, ok := strings.CutSuffix(text, ": parse error"); ok { // package flag does not say which values it wants
 		want := "a number"
 		if f := fs.Lookup(before[strings.LastIndexByte(before, '-')+1:]); f != nil {
 			switch v, _ := f.Value.(flag.Getter); v.Get().(type) {
