@@ -14,13 +14,13 @@ import (
 	"github.com/rdsd/rdsd/internal/version"
 )
 
-// runner is a daemon that has what it needs.
+// runner is a daemon that is ready to run.
 type runner interface {
-	// Run serves until ctx ends, and gives everything back.
+	// Run serves until ctx ends, then releases everything.
 	Run(ctx context.Context) error
 }
 
-// app is one run of the program and what it sees of the world.
+// app is one run of the program, with the parts of the world that it sees.
 type app struct {
 	stdout, stderr io.Writer
 	uid            int
@@ -31,7 +31,7 @@ type app struct {
 // source is what a running daemon reloads its configuration from.
 type source struct {
 	load  func() (*config.Loaded, error)
-	file  string // "": none
+	file  string // "" for none
 	level *slog.LevelVar
 }
 
@@ -80,8 +80,8 @@ func (a *app) run(ctx context.Context, args []string) int {
 	return exitOK
 }
 
-// fail prints the cause, a line for each error with the place in a file below
-// it, and one of cure.
+// fail prints the error and cure. Of each error it prints a line and, below it, the place
+// in the file.
 func (a *app) fail(code int, err error, cure string) int {
 	for line := range strings.SplitSeq(err.Error(), "\n") {
 		if !strings.HasPrefix(line, " ") {
@@ -95,7 +95,7 @@ func (a *app) fail(code int, err error, cure string) int {
 	return code
 }
 
-// sources are those of the configuration.
+// sources are the sources of the configuration.
 func (a *app) sources(f *flags) *config.Sources {
 	s := &config.Sources{File: f.config, Environ: a.environ, Flags: f.configValues, UID: a.uid}
 	for _, e := range a.environ {

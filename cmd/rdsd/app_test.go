@@ -25,8 +25,8 @@ func (f fakeDaemon) Run(ctx context.Context) error {
 	return f.err
 }
 
-// runApp runs the program up to a fake daemon, which ends at once, and returns
-// what it was started with.
+// runApp runs the program up to a fake daemon, which ends at once. It returns what the
+// daemon was started with.
 func runApp(t *testing.T, env map[string]string, startErr, runErr error, args ...string) (code int, stdout, stderr string, cfg *config.Config) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -12,12 +12,12 @@ import (
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
-// cure is one line on what to do about an error of starting or running, "" if
-// the error says it all.
+// cure is one line that says what to do about an error of starting or running. It is "" if
+// the error already says that.
 func cure(err error, cfg *config.Config) string {
 	switch {
 	case strings.Contains(err.Error(), "--socket"):
-		return "" // it names the flag to use itself
+		return "" // the error names the flag to use
 	case errors.Is(err, stats.ErrInUse):
 		return "stop that daemon, or give this one other paths with -socket and -stats"
 	case errors.Is(err, syscall.EADDRINUSE):

@@ -11,7 +11,7 @@ import (
 	"github.com/rdsd/rdsd/internal/config"
 )
 
-// flagSet declares a flag for every key beside the program's own.
+// flagSet declares the program's own flags and one for each key of the configuration.
 func flagSet(f *flags) *flag.FlagSet {
 	fs := flag.NewFlagSet("rdsd", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
@@ -29,8 +29,8 @@ func flagSet(f *flags) *flag.FlagSet {
 	return fs
 }
 
-// set keeps a value for configure. A list's flag may be repeated and hold
-// commas.
+// set keeps a value for configure. The flag of a list may be repeated, and its value may
+// have commas.
 func (f *flags) set(k config.Key, s string) error {
 	i := slices.IndexFunc(f.configValues, func(a config.Assignment) bool { return a.Key == k.Name })
 	switch {

@@ -1,8 +1,9 @@
-// Rdsd is the daemon: Reliable Datagram Sockets in user space.
+// Rdsd is the daemon of Reliable Datagram Sockets in user space.
 //
-// It runs in the foreground and logs to standard error. SIGTERM and SIGINT end
-// it in order; a second one at once. SIGHUP reloads the configuration. Exit status: 0 ended in order; 1 could not
-// start, or failed; 2 wrong usage or configuration.
+// It runs in the foreground and logs to standard error. SIGTERM and SIGINT end it in order,
+// a second one ends it at once. SIGHUP reloads the configuration. The exit status is 0
+// after an end in order, 1 if it could not start or failed, and 2 for wrong usage or
+// configuration.
 package main
 
 import (
@@ -29,17 +30,17 @@ const (
 const engines = 1
 
 func main() {
-	// An engine never yields its thread: control goroutines, the collector
-	// and the signal handler need one more.
+	// An engine never yields its thread, so control goroutines, the garbage collector and
+	// the signal handler need one more.
 	runtime.GOMAXPROCS(max(engines+1, runtime.GOMAXPROCS(0)))
-	// A log that nobody reads any more is no reason to end.
+	// If the reader of the log goes away, the daemon goes on.
 	signal.Ignore(syscall.SIGPIPE)
 
-	// From here on SIGHUP does not end the program; before Run it waits.
+	// From here on SIGHUP does not end the program. Before Run it is kept until Run.
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
-	context.AfterFunc(ctx, stop) // from then on a second signal kills
+	context.AfterFunc(ctx, stop) // after the first signal, a second one ends the program at once
 	a := &app{
 		stdout:  os.Stdout,
 		stderr:  os.Stderr,
@@ -50,7 +51,7 @@ func main() {
 			if err != nil {
 				return nil, err
 			}
-			defer sockets.Close() // those that nobody listens on
+			defer sockets.Close() // closes the sockets that nobody has taken
 			d, err := daemon.NewUnder(daemon.Supervisor{Sockets: sockets, Notify: service.NewNotifier(log)}, cfg.Config, log)
 			if err != nil {
 				return nil, err
@@ -79,7 +80,7 @@ func (r reloader) Run(ctx context.Context) error {
 		for {
 			select {
 			case <-r.hup:
-				_, _ = r.Reload() // it logs what comes of it
+				_, _ = r.Reload() // it logs the result
 			case <-stop:
 				return
 			}

@@ -25,7 +25,7 @@ const runsMain = "RDSD_TEST_RUNS_MAIN"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(runsMain) != "" {
-		if os.Getenv("LISTEN_FDS") != "" { // systemd's fork knows its own pid
+		if os.Getenv("LISTEN_FDS") != "" { // systemd's fork sets its own pid
 			os.Setenv("LISTEN_PID", strconv.Itoa(os.Getpid()))
 		}
 		main()
@@ -34,14 +34,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// process is an rdsd that runs.
+// process is a running rdsd.
 type process struct {
 	*child.Process
 	t    *testing.T
-	seen int // of its log, by waitFor
+	seen int // how much of its log waitFor has seen
 }
 
-// processTimeout is far above what start and end take.
+// processTimeout is far above what a start or end takes.
 const processTimeout = 30 * time.Second
 
 func start(t *testing.T, args ...string) *process {
@@ -49,7 +49,7 @@ func start(t *testing.T, args ...string) *process {
 	return startWith(t, nil, nil, args...)
 }
 
-// startWith adds to the environment, and passes open files.
+// startWith starts a daemon with additions to the environment and with open files.
 func startWith(t *testing.T, env []string, files []*os.File, args ...string) *process {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], args...)
@@ -78,7 +78,7 @@ func (p *process) waitReady() *process {
 	return p
 }
 
-// wait returns the exit status.
+// wait waits for the end and returns the exit status.
 func (p *process) wait() int {
 	p.t.Helper()
 	if !p.Wait(processTimeout) {
@@ -87,7 +87,7 @@ func (p *process) wait() int {
 	return p.Code()
 }
 
-// address is one that nobody else uses.
+// address is an address that no other test uses.
 func address(t *testing.T) string {
 	t.Helper()
 	net, err := loopback.Reserve()
@@ -132,7 +132,7 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// What must not start, and what it says: a cause and a cure.
+// Configurations that must not start. The message has a cause and a cure.
 func TestStartErrors(t *testing.T) {
 	dir := socketDir(t)
 	live := address(t)
@@ -175,7 +175,7 @@ func TestStartErrors(t *testing.T) {
 			[]string{"metrics.listen: ", taken.Addr().String(), "address already in use"}, "-metrics-listen"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			// The case's own -socket comes later, and wins.
+			// The case's own -socket follows and overrides this one.
 			p := start(t, append([]string{"-socket", dir + "/other", "-log-level", "error"}, tc.args...)...)
 			if code := p.wait(); code != tc.code {
 				t.Errorf("status %d, want %d", code, tc.code)
@@ -202,7 +202,7 @@ func TestStartErrors(t *testing.T) {
 	}
 }
 
-// A daemon that was killed leaves its files; the next one starts over them.
+// A daemon that was killed leaves its files. The next daemon replaces them.
 func TestStartAfterKill(t *testing.T) {
 	dir := socketDir(t)
 	args := []string{"-socket", dir + "/s", "-listen", address(t)}
@@ -247,8 +247,7 @@ func TestMetrics(t *testing.T) {
 	expectEmpty(t, dir)
 }
 
-// TestHangup: SIGHUP reads the file again, says what came of it, and a bad file
-// changes nothing.
+// TestHangup: SIGHUP reads the file again and logs the result. A bad file changes nothing.
 func TestHangup(t *testing.T) {
 	dir := socketDir(t)
 	file := filepath.Join(dir, "rdsd.toml")
@@ -276,8 +275,7 @@ func TestHangup(t *testing.T) {
 	}
 }
 
-// waitFor waits for a text in what the process says from now on or said since
-// it was last asked.
+// waitFor waits for a text in the part of the log that earlier calls have not seen.
 func (p *process) waitFor(text string) {
 	p.t.Helper()
 	said := func() bool {
