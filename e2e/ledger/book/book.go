@@ -1,7 +1,7 @@
-// Package book is the log in which an application of the ledger writes what it
-// asked for and what it was told. A log is a mapped file, so that a record that
-// Write has finished survives kill -9 of its process without a system call per
-// record. One record is one line of text.
+// Package book is the log of an application of the ledger: what it asked for and what it
+// was notified of. A log is a mapped file, so a record that Write has finished survives
+// kill -9 of its process, without a system call for each record. A record is a line of
+// text.
 package book
 
 import (
