@@ -1,11 +1,11 @@
-// Package judge accounts for every message and operation of a campaign from the
-// logs of its applications alone (package book), and from when processes were
-// ended and disturbed. It knows docs/guarantees.md and nothing of daemons, and
-// it is pure: records in, violations out.
+// Package judge accounts for every message and operation of a campaign. It uses only the
+// logs of the applications (package book), and the times at which processes were ended and
+// disturbed. It knows docs/guarantees.md and nothing of daemons. It is pure: records in,
+// violations out.
 //
-// What an application cannot know is excused, and counted as excused: a message
-// may be lost unread with the socket it was delivered to, or withdrawn with its
-// own. Everything else is a violation.
+// What an application cannot know is excused, and counted as excused. For example, a
+// message may be lost unread when the socket that it was delivered to closes, or withdrawn
+// when its own socket closes. Everything else is a violation.
 package judge
 
 import (
