@@ -1,5 +1,5 @@
-// Package plan draws a campaign of the ledger from its seed: which processes
-// there are, what they do, which faults strike and how often.
+// Package plan draws a campaign of the ledger from its seed: the processes, what they do,
+// and which faults happen how often.
 package plan
 
 import (
