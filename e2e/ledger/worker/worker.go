@@ -1,12 +1,12 @@
-// Package worker is an application of the ledger: a process with sockets that
-// send, receive, hand out memory and use that of others, at random, and write
-// down everything they did and were told (package book). It judges nothing but
-// what only it can see: the contents of its own memory.
+// Package worker is an application of the ledger: a process whose sockets send, receive,
+// register memory and use the memory of others, at random. It logs everything that it did
+// and was notified of (package book). It checks only what nobody else can see: the contents
+// of its own memory.
 //
-// It is told what to do on standard input, a line each: "settle" (no more
-// traffic; it answers "settled" with its sockets when nothing of theirs is
-// outstanding), "roll ADDRESS..." (send a last message to each; each one that
-// arrives is answered with "rolled"), "close" (close everything and end).
+// It reads commands from standard input, one a line. "settle" stops the traffic; when
+// nothing of its sockets is outstanding, it answers "settled" with the sockets. "roll
+// ADDRESS..." sends a last message to each address; each such message that arrives is
+// answered with "rolled". "close" closes everything and ends.
 package worker
 
 import (
