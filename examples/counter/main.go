@@ -1,6 +1,6 @@
-// Command counter hands out numbers with RDMA atomics: the server registers
-// eight bytes, tells everybody who asks where they are, and is never asked
-// again; the clients increment them without its help.
+// Command counter hands out numbers with RDMA atomics. The server registers eight bytes and
+// tells each client that asks where they are. From then on, the clients increment them
+// without the server.
 //
 //	counter -bind 10.0.0.1:4004
 //	counter -bind 10.0.0.2:0 -to 10.0.0.1:4004 -n 1000
