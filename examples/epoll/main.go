@@ -4,9 +4,9 @@
 //	epoll -bind 10.0.0.1:4000                         # answers everybody, until it is interrupted
 //	epoll -bind 10.0.0.2:0 -to 10.0.0.1:4000 -n 10000 # sends as fast as there is room, counts the answers
 //
-// The loop polls for what it can do next. While a message waits to be sent, that
-// is room for its destination and not the next message: so a peer that does not
-// read holds up nobody's memory here.
+// The loop polls for what it can do next. While a message waits to be sent, it polls for
+// room at the destination and not for the next message. So a peer that does not read does
+// not fill the memory here.
 package main
 
 import (
