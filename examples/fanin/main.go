@@ -1,6 +1,6 @@
-// Command fanin sends from many sockets to one that is slower than all of them,
-// without blocking on it: a sender whose destination is congested does other
-// work, and the congestion monitor tells when to go on. Nothing is lost.
+// Command fanin sends from many sockets to one that is slower than all of them. No sender
+// blocks: while the destination is congested it does other work, and the congestion monitor
+// says when to go on. Nothing is lost.
 //
 //	fanin -bind 10.0.0.1:4002 -messages 8000                  # the collector
 //	fanin -bind 10.0.0.2:0 -to 10.0.0.1:4002 -messages 8000   # the senders
