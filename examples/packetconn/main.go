@@ -1,5 +1,5 @@
-// Command packetconn is a word counter that knows only net.PacketConn. Over
-// UDP it may lose or repeat an update; over RDS, by changing one line, not.
+// Command packetconn counts words and knows only net.PacketConn. Over UDP it may lose or
+// repeat an update. Over RDS, with one line changed, it does not.
 //
 //	packetconn -network rds -bind 10.0.0.1:4005
 //	packetconn -network rds -bind 10.0.0.2:0 -to 10.0.0.1:4005 to be or not to be
