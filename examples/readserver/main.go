@@ -1,6 +1,6 @@
-// Command readserver serves a file from memory by RDMA: a client asks once and
-// gets a cookie, then reads the file piece by piece, several at a time, with no
-// further work of the server's program.
+// Command readserver serves a file from memory by RDMA. A client asks once and gets a
+// cookie. Then it reads the file in pieces, several at a time, without any work by the
+// server's program.
 //
 //	readserver -bind 10.0.0.1:4003 FILE
 //	readserver -bind 10.0.0.2:0 -from 10.0.0.1:4003 >COPY
