@@ -1,7 +1,7 @@
-// Package pcapng writes packet captures in the pcapng format (IETF draft
-// draft-ietf-opsawg-pcapng), one Ethernet interface per file, and makes the
-// Ethernet, IPv4 or IPv6 and TCP headers for byte streams that were recorded
-// above the kernel, so that Wireshark can read what no privileged capture saw.
+// Package pcapng writes packet captures for Wireshark in the pcapng format (IETF draft
+// draft-ietf-opsawg-pcapng), with one Ethernet interface per file. It makes the Ethernet,
+// IPv4 or IPv6 and TCP headers for byte streams that were recorded above the kernel. So
+// recording needs no privilege.
 package pcapng
 
 import (
