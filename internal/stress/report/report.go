@@ -1,5 +1,5 @@
-// Package report prints what a stress test measured: in rds-stress's columns,
-// as its CSV, and as JSON.
+// Package report prints the results of a stress test: in rds-stress's columns, as its CSV,
+// and as JSON.
 package report
 
 import (
