@@ -1,3 +1,3 @@
-// Package page looks at the status page as a browser does: make page. It needs
-// Debian's chromium, and is skipped without RDSD_CHROMIUM, which names it.
+// Package page tests the status page in a browser (make page). It needs Debian's chromium.
+// RDSD_CHROMIUM names it; without that variable the tests are skipped.
 package page
