@@ -1,14 +1,15 @@
-// Package lab boots one or two emulated hosts that run Debian's own kernel, so
-// that a test meets what only a kernel has: soft-RoCE (rdma_rxe), soft-iWARP
-// (siw), libibverbs and librdmacm on them, kernel RDS over TCP and over RDMA,
-// netem. It needs neither RDMA hardware nor KVM, and what `make vm` prepares.
+// Package lab boots one or two emulated hosts that run Debian's own kernel, for tests that
+// need a kernel's features: soft-RoCE (rdma_rxe), soft-iWARP (siw), libibverbs and
+// librdmacm on them, kernel RDS over TCP and over RDMA, netem. It needs neither RDMA
+// hardware nor KVM, but what `make vm` prepares.
 //
-// A host's root file system is that of the machine outside: read-only below, a
-// RAM disk above. Every program installed outside runs inside, libraries
-// included. /xfer is a folder that all hosts and the test share.
+// A host's root file system is that of the machine outside, read-only, with a RAM disk
+// above it. So each program that is installed outside runs inside, with its libraries. All
+// hosts and the test share the folder /xfer.
 //
-// The processor is emulated: everything is 10 to 100 times slower. A lab is for
-// correctness, and to compare two programs side by side, never for a time.
+// The processor is emulated, and everything is 10 to 100 times slower. A lab is for
+// correctness, and for comparing two programs side by side. Times measured in it mean
+// nothing.
 package lab
 
 import (
