@@ -17,14 +17,14 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// raise keeps an event for PollAsync, if anybody asks.
+// raise queues an event for PollAsync. It does nothing if PollAsync was never called.
 func (d *Device) raise(e verbs.AsyncEvent) {
 	if d.asked {
 		d.asyncs = append(d.asyncs, e)
 	}
 }
 
-// forget drops the events of an object that goes.
+// forget drops the events of an object that is destroyed.
 func (d *Device) forget(is func(*verbs.AsyncEvent) bool) {
 	d.asyncs = slices.DeleteFunc(d.asyncs, func(e verbs.AsyncEvent) bool { return is(&e) })
 	d.updateWake()
@@ -36,7 +36,7 @@ func (d *Device) PollAsync(ev []verbs.AsyncEvent) int {
 	if d.closed {
 		return 0
 	}
-	if len(d.asyncs) == 0 { // the overflow of a queue that nobody polls
+	if len(d.asyncs) == 0 { // an overflow of a queue that nobody polls
 		for c := range d.cqs {
 			c.stage()
 		}
@@ -49,7 +49,7 @@ func (d *Device) PollAsync(ev []verbs.AsyncEvent) int {
 	return n
 }
 
-// pollAsync takes the adapter's asynchronous events.
+// pollAsync reads the adapter's asynchronous events.
 func (d *Device) pollAsync() bool {
 	var t C.int
 	var obj C.uintptr_t
@@ -67,7 +67,7 @@ func (d *Device) pollAsync() bool {
 			}
 		case C.IBV_EVENT_COMM_EST:
 			if q := d.byObject(uintptr(obj)); q != nil && q.id != nil && q.state == verbs.QPRTR {
-				C.ibvx_notify(q.id.c) // the peer's last word of the set-up is late or lost
+				C.ibvx_notify(q.id.c) // the peer's last message of the set-up is late or lost
 			}
 		case C.IBV_EVENT_QP_LAST_WQE_REACHED:
 			if q := d.byObject(uintptr(obj)); q != nil && q.dying {
@@ -90,7 +90,7 @@ func (d *Device) byObject(obj uintptr) *qp {
 	return nil
 }
 
-// removed ends every queue pair: the device has gone.
+// removed ends every queue pair, because the device is gone.
 func (d *Device) removed(err error) {
 	if d.err != nil {
 		return

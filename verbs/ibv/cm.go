@@ -33,16 +33,16 @@ const (
 	lastNudge      = 1300 * time.Millisecond
 )
 
-// idKind is what a communication identifier is for.
+// idKind is the purpose of a communication identifier.
 type idKind uint8
 
 const (
 	idProbe idKind = iota
 	idListener
-	idRequest // not answered
+	idRequest // a peer's request that was not answered
 	idActive
 	idPassive
-	idLate // its queue pair is gone, and the answer has not come
+	idLate // its queue pair is gone, and the peer's answer has not come
 )
 
 // cmID is a communication identifier of librdmacm.
@@ -54,13 +54,13 @@ type cmID struct {
 	qp    *qp
 	l     *listener
 
-	private        []byte // to send with the request
+	private        []byte // private data to send with the request
 	until          time.Time
 	busy           bool // a helper is in rdma_connect
-	asked          bool // the peer was asked over iWARP
+	asked          bool // the request went out over iWARP
 	late           *C.struct_ibv_qp
-	dropped        bool // to be destroyed by the helper's end
-	depth, serving int  // what the peer's request allows
+	dropped        bool // destroyed when the helper ends
+	depth, serving int  // limits in the peer's request
 }
 
 func (d *Device) newID(kind idKind) (*cmID, error) {
@@ -74,7 +74,7 @@ func (d *Device) newID(kind idKind) (*cmID, error) {
 	return id, nil
 }
 
-// drop destroys the identifier, if need be when its helper has ended.
+// drop destroys the identifier, at once or when its helper has ended.
 func (id *cmID) drop() {
 	if id.busy {
 		id.dropped = true
@@ -95,7 +95,7 @@ func (id *cmID) destroy() {
 	}
 }
 
-// sockaddr is an address as C has it.
+// sockaddr is an address in C's layout.
 func sockaddr(a netip.AddrPort) (sa [28]byte) {
 	ip := a.Addr().Unmap()
 	if ip.Is4() {
@@ -137,7 +137,7 @@ func (d *Device) Listen(addr netip.AddrPort) (verbs.Listener, error) {
 	if !addr.IsValid() {
 		return nil, invalid("no address to listen on")
 	}
-	const tries = 20 // rdma_cm picks a free port without asking TCP, whose ports iWARP shares
+	const tries = 20 // rdma_cm picks a port without asking TCP, with which iWARP shares ports
 	var err error
 	for try := 0; try < tries; try++ {
 		var l *listener
@@ -180,7 +180,7 @@ func (d *Device) listen(addr netip.AddrPort) (*listener, error) {
 // Addr implements verbs.Listener.
 func (l *listener) Addr() netip.AddrPort { return l.addr }
 
-// Close implements verbs.Listener. Requests that were not answered go with it.
+// Close implements verbs.Listener. It destroys requests that were not answered.
 func (l *listener) Close() error {
 	d := l.id.dev
 	d.listenMu.Lock()
@@ -193,7 +193,7 @@ func (l *listener) Close() error {
 	return nil
 }
 
-// checkConnection makes the checks of Connect and Accept.
+// own makes the checks that Connect and Accept share.
 func (d *Device) own(v verbs.QP, call string) (*qp, error) {
 	q, ok := v.(*qp)
 	switch {
@@ -254,7 +254,7 @@ func (d *Device) Connect(v verbs.QP, p verbs.ConnectParam) error {
 	return nil
 }
 
-// ms is the time left of the set-up.
+// ms is the time left for the set-up, in milliseconds.
 func (id *cmID) ms() C.int {
 	return C.int(max(time.Until(id.until).Milliseconds(), 1))
 }
@@ -338,12 +338,12 @@ func (d *Device) PollCM(ev []verbs.CMEvent) int {
 	return n
 }
 
-// dropEvents: a destroyed queue pair has no events.
+// dropEvents drops the events of a queue pair: a destroyed queue pair has none.
 func (d *Device) dropEvents(q *qp) {
 	d.events = slices.DeleteFunc(d.events, func(e verbs.CMEvent) bool { return e.QP == verbs.QP(q) })
 }
 
-// pollCM takes the connection manager's events.
+// pollCM reads the connection manager's events.
 func (d *Device) pollCM() bool {
 	var e C.struct_ibvx_cm
 	for C.ibvx_next_cm(d.cm, &e) == 0 {
@@ -376,14 +376,14 @@ func (d *Device) pollCM() bool {
 	return true
 }
 
-// request takes a connection request.
+// request handles a connection request.
 func (d *Device) request(e *C.struct_ibvx_cm) {
 	d.token++
 	id := &cmID{dev: d, c: e.id, token: d.token, kind: idRequest}
 	C.ibvx_set_token(id.c, C.uint64_t(id.token))
 	d.ids[id.token] = id
 	id.depth, id.serving = int(e.depth), int(e.resources)
-	if d.iwarp { // drivers do not agree which is which
+	if d.iwarp { // drivers do not agree on which field is which
 		id.depth = min(id.depth, id.serving)
 		id.serving = d.attr.MaxReadDepth
 	}

@@ -14,11 +14,11 @@ import (
 	"github.com/rdsd/rdsd/verbs/verbstest"
 )
 
-// Two addresses of RDMA devices of this machine.
+// envA and envB name two addresses of RDMA devices of this machine.
 const envA, envB = "RDSD_IBV_A", "RDSD_IBV_B"
 
-// TestConformance runs the suite between two addresses: test/vmlab/ibv does it
-// on soft-RoCE and soft-iWARP.
+// TestConformance runs the suite between the two addresses. test/vmlab/ibv runs it on
+// soft-RoCE and soft-iWARP.
 func TestConformance(t *testing.T) {
 	a, b := address(t, envA), address(t, envB)
 	dev := open(t, a)
@@ -84,7 +84,7 @@ func openPair(t *testing.T, a, b netip.Addr) verbstest.Env {
 	}
 }
 
-// memory maps shared memory, as the daemon's is, until its test ends.
+// memory maps shared memory, as the daemon does, until its test ends.
 type memory struct {
 	t    *testing.T
 	maps [][]byte
@@ -107,7 +107,7 @@ func (m *memory) alloc(n int) []byte {
 	return b
 }
 
-// free runs after the devices are closed: it was deferred first.
+// free runs after the devices were closed, because it was deferred first.
 func (m *memory) free() {
 	for _, b := range m.maps {
 		unix.Munmap(b)

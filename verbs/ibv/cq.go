@@ -15,18 +15,18 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// cqe is a completion and what polling it gives back.
+// cqe is a completion and what is released when it is polled.
 type cqe struct {
 	wc   verbs.WC
-	qp   *qp // nil: nothing to release
+	qp   *qp // nil if there is nothing to release
 	srq  *srq
-	pos  uint64 // of the queue pair's send or receive queue, or the slot of srq
+	pos  uint64 // position in the queue pair's send or receive queue, or the slot of srq
 	recv bool
 }
 
-// cq implements verbs.CQ: a ring of completions taken from the adapter's queue,
-// put in order, with those flushed here. The adapter's queue is larger than
-// what was asked for, so that the overflow of a queue is noticed here.
+// cq implements verbs.CQ. It is a ring of completions: those taken from the adapter's
+// queue, put in order, and those flushed in this package. The adapter's queue is larger
+// than the caller's size, so that an overflow is noticed here.
 type cq struct {
 	dev        *Device
 	c          *C.struct_ibv_cq
@@ -36,7 +36,7 @@ type cq struct {
 	head, tail uint64
 	users      int
 	arm        verbs.Arming
-	fired      bool // an event was not taken yet
+	fired      bool // an event has not been taken yet
 	overrun    bool
 	gone       bool
 }
@@ -104,7 +104,8 @@ func (c *cq) Resize(n int) error {
 
 func abs(e C.int) C.int { return max(e, -e) }
 
-// pull takes all there is from the adapter. What fails is left in d.failing.
+// pull takes all completions from the adapter. Queue pairs that fail by them are left in
+// d.failing.
 func (c *cq) pull() {
 	d := c.dev
 	for !c.gone && !d.closed {
@@ -118,13 +119,13 @@ func (c *cq) pull() {
 	}
 }
 
-// stage is pull, and what follows from it.
+// stage takes all completions and settles the queue pairs that failed.
 func (c *cq) stage() {
 	c.pull()
 	c.dev.settle()
 }
 
-// add appends a completion. Who is armed gets an event.
+// add appends a completion. It makes an event if the queue is armed for it.
 func (c *cq) add(e cqe) {
 	if c.gone {
 		return
@@ -147,7 +148,7 @@ func (c *cq) add(e cqe) {
 	}
 }
 
-// fire makes an event, unless there is one that was not taken.
+// fire makes an event, unless one has not been taken yet.
 func (c *cq) fire() {
 	if !c.fired {
 		c.fired = true
@@ -156,7 +157,7 @@ func (c *cq) fire() {
 	}
 }
 
-// event is called for an event of the adapter, which may be of another queue.
+// event handles an event of the adapter. It may be for another queue.
 func (c *cq) event() {
 	if c.arm == verbs.Unarmed || c.gone {
 		return
@@ -167,7 +168,7 @@ func (c *cq) event() {
 	case c.tail != before && c.arm == verbs.ArmedSolicited:
 		c.arm = verbs.Unarmed
 		c.fire()
-	case c.arm != verbs.Unarmed: // it was of another queue, or of a request of our own
+	case c.arm != verbs.Unarmed: // the event was for another queue, or for a request of this package
 		c.rearm()
 	}
 }
@@ -236,8 +237,8 @@ func (c *cq) disown(q *qp) {
 	}
 }
 
-// ReqNotify implements verbs.CQ. What is there already makes no event; what
-// comes from here on does, even if the adapter had it before it was armed.
+// ReqNotify implements verbs.CQ. Completions that are there already make no event. Later
+// ones do, even if the adapter had them before it was armed.
 func (c *cq) ReqNotify(solicitedOnly bool) error {
 	if c.gone || c.dev.closed {
 		return errCQGone
@@ -249,7 +250,7 @@ func (c *cq) ReqNotify(solicitedOnly bool) error {
 		return errno(e, "arming a completion queue")
 	}
 	if c.arm == verbs.ArmedAny {
-		c.stage() // between the two: the adapter made no event of it
+		c.stage() // for completions between the two: the adapter made no event for them
 	}
 	return nil
 }

@@ -25,21 +25,21 @@ const Built = true
 
 const (
 	batch      = C.IBVX_BATCH
-	extraSlots = 16 // send slots of the adapter for requests of our own
+	extraSlots = 16 // send slots of the adapter for requests of this package
 	maxSGE     = 32
 	vendorSiw  = 0x626d74
 	vendorRxe  = 0xffffff
 )
 
-// Device is one RDMA device, opened for itself: its events are not shared with
-// other Devices of the same adapter. It implements verbs.Device.
+// Device is one RDMA device. It is opened separately, so it shares no events with other
+// Devices of the same adapter. It implements verbs.Device.
 type Device struct {
 	name   string
 	attr   verbs.DeviceAttr
 	limits C.struct_ibvx_limits
 	port   C.int
 	iwarp  bool
-	siw    bool // has addresses of its own choice: see mr.go
+	siw    bool // chooses the addresses of regions itself, see mr.go
 
 	ctx     *C.struct_ibv_context
 	channel *C.struct_ibv_comp_channel
@@ -49,13 +49,13 @@ type Device struct {
 	recvs   []C.struct_ibvx_recv
 	wcs     []C.struct_ibvx_wc
 	sges    []verbs.SGE
-	inline  []byte // of C
+	inline  []byte // memory of C
 
 	ep, wake int
 	woken    bool // wake is readable
 
 	closed bool
-	err    error // the adapter failed for good
+	err    error // set when the adapter has failed for good
 	last   uint32
 	qps    map[uint32]*qp
 	cqs    map[*cq]struct{}
@@ -64,7 +64,7 @@ type Device struct {
 	mrs    map[uint32]*mr // by lkey
 	ids    map[uint64]*cmID
 	token  uint64
-	fired  int // queues with an event not taken
+	fired  int // number of queues with an event that was not taken
 
 	failing  []*qp
 	settling bool
@@ -76,14 +76,14 @@ type Device struct {
 	clock  timerFD
 
 	mu    sync.Mutex
-	calls []func()       // guarded by mu: what a helper goroutine found
+	calls []func()       // guarded by mu: results of helper goroutines
 	help  sync.WaitGroup // helpers
 
-	listenMu sync.Mutex // a Listener's Close may come from anywhere
+	listenMu sync.Mutex // any goroutine may call a Listener's Close
 }
 
-// Open opens the RDMA device that has an address. Errors match one of this
-// package and name the cause and its cure.
+// Open opens the RDMA device that has an address. Its error matches one of this package's
+// errors and names the cause and the cure.
 func Open(opt Options) (_ *Device, err error) {
 	d := &Device{ep: -1, wake: -1, qps: map[uint32]*qp{}, cqs: map[*cq]struct{}{}, srqs: map[*srq]struct{}{}, pds: map[*pd]struct{}{},
 		mrs: map[uint32]*mr{}, ids: map[uint64]*cmID{}}
@@ -92,7 +92,7 @@ func Open(opt Options) (_ *Device, err error) {
 			d.Close()
 		}
 	}()
-	C.ibv_fork_init() // a fork must not take pages from under the adapter; too late or not needed is fine
+	C.ibv_fork_init() // a fork must not move pages that the adapter uses; an error means too late or not needed
 	if d.cm, err = C.rdma_create_event_channel(); d.cm == nil {
 		return nil, cmError(err)
 	}
@@ -161,7 +161,7 @@ func (d *Device) find(opt Options) error {
 	return nil
 }
 
-// describe makes the attributes of what the device says of itself.
+// describe sets the attributes from what the device reports.
 func (d *Device) describe() {
 	l := &d.limits
 	d.iwarp = l.transport == C.IBV_TRANSPORT_IWARP
@@ -189,7 +189,7 @@ func (d *Device) describe() {
 	d.attr = a
 }
 
-// Driver says what kind of device it is: "rxe", "siw", or "" for an adapter.
+// Driver is the kind of device: "rxe", "siw", or "" for an adapter.
 func (d *Device) Driver() string {
 	switch {
 	case d.siw:
@@ -221,7 +221,7 @@ func (d *Device) Attr() verbs.DeviceAttr { return d.attr }
 // FD implements verbs.Device.
 func (d *Device) FD() int { return d.ep }
 
-// Flush implements verbs.Device: posting is immediate.
+// Flush implements verbs.Device. It has nothing to do, because posts go out at once.
 func (d *Device) Flush() {}
 
 // AllocPD implements verbs.Device.
@@ -256,7 +256,7 @@ func (d *Device) Close() error {
 	}
 	for _, id := range d.ids {
 		if id.busy {
-			id.late = nil // ends with the device
+			id.late = nil // it ends with the device
 		} else {
 			id.destroy()
 		}
@@ -281,7 +281,7 @@ func (d *Device) Close() error {
 	}
 	if len(d.ids) == 0 {
 		d.closeCM()
-	} else { // a connect over iWARP may take TCP's time to end
+	} else { // a connect over iWARP may last until TCP gives up
 		go func() {
 			d.help.Wait()
 			for _, id := range d.ids {

@@ -19,21 +19,21 @@ import (
 	"syscall"
 )
 
-// Errors of Open, found with errors.Is, as is the errno named.
+// Errors of Open. Compare with errors.Is. Each is also the errno that its comment names.
 var (
-	// ErrNotBuilt: this program was built without the tag ibv. ENOTSUP.
+	// ErrNotBuilt says that this program was built without the tag ibv. ENOTSUP.
 	ErrNotBuilt = newError(syscall.ENOTSUP, "this program was built without RDMA devices: make build-ibv builds bin/rdsd with them")
-	// ErrNoDevice: the machine has no RDMA device, or none for the address.
+	// ErrNoDevice says that the machine has no RDMA device, or none with the address.
 	// ENODEV.
 	ErrNoDevice = newError(syscall.ENODEV, "no RDMA device")
-	// ErrNoCM: the kernel's connection manager cannot be reached. ENODEV.
+	// ErrNoCM says that the kernel's connection manager cannot be reached. ENODEV.
 	ErrNoCM = newError(syscall.ENODEV, "no RDMA connection manager")
-	// ErrDenied: a device node may not be opened. EACCES.
+	// ErrDenied says that a device node may not be opened. EACCES.
 	ErrDenied = newError(syscall.EACCES, "no permission for the RDMA device nodes")
-	// ErrMemlock: registered memory is above the limit on locked memory.
+	// ErrMemlock says that registered memory would be above the limit on locked memory.
 	// ENOMEM.
 	ErrMemlock = newError(syscall.ENOMEM, "the limit on locked memory is too low for registered memory")
-	// ErrRemoved: the device was removed or failed for good. ENODEV.
+	// ErrRemoved says that the device was removed or failed for good. ENODEV.
 	ErrRemoved = newError(syscall.ENODEV, "the RDMA device is gone")
 )
 
@@ -52,10 +52,9 @@ func (e *sentinel) Is(target error) bool { return target == e.no || errors.Is(e.
 
 // Options of Open.
 type Options struct {
-	// Addr is the local address whose device is opened; port and zone are of
-	// no matter.
+	// Addr is the local address whose device is opened. Port and zone are ignored.
 	Addr netip.Addr
-	// Device is the name of the RDMA device that is meant; empty: the one that
-	// has Addr. It is an error if another one has it.
+	// Device is the name of the device. If it is empty, the device with Addr is opened. It
+	// is an error if another device has Addr.
 	Device string
 }

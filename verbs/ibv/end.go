@@ -16,8 +16,8 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// fail ends a queue pair for a reason that is not its owner's. It is carried
-// out by settle, for it takes completions itself.
+// fail ends a queue pair for a reason that is not its owner's. settle carries it out,
+// because ending takes completions itself.
 func (q *qp) fail(err error) {
 	if q.failing != nil || q.state == verbs.QPErr || q.state == verbs.QPReset || q.gone {
 		return
@@ -26,7 +26,7 @@ func (q *qp) fail(err error) {
 	q.dev.failing = append(q.dev.failing, q)
 }
 
-// settle ends the queue pairs that failed.
+// settle ends the queue pairs for which fail was called.
 func (d *Device) settle() {
 	if d.settling || d.closed {
 		return
@@ -44,7 +44,7 @@ func (d *Device) settle() {
 	d.updateWake()
 }
 
-// end is fail by the owner, or by the connection manager, at once.
+// end ends a queue pair at once. The owner's calls and the connection manager use it.
 func (q *qp) end(err error) {
 	q.fail(err)
 	q.dev.settle()
@@ -52,7 +52,7 @@ func (q *qp) end(err error) {
 
 const lastWQE = 30 * time.Millisecond
 
-// die takes the queue pair to ERR and tells.
+// die moves the queue pair to ERR and makes the events.
 func (q *qp) die() {
 	d, err := q.dev, q.failing
 	q.failing = nil
@@ -71,7 +71,7 @@ func (q *qp) die() {
 	}
 	q.told = true
 	if q.srq != nil && q.c != nil && q.established {
-		// A receive of the shared queue may be in its hands: let it report.
+		// The adapter may still have a receive of the shared queue. Let it report that.
 		q.dying = true
 		d.after(lastWQE, func() {
 			if q.dying {
@@ -85,8 +85,8 @@ func (q *qp) die() {
 	q.bury()
 }
 
-// bury destroys the adapter's queue pair, after which nothing touches a buffer,
-// and flushes what has no outcome.
+// bury destroys the adapter's queue pair, so that nothing touches a buffer any more. Then
+// it flushes the requests without an outcome.
 func (q *qp) bury() {
 	q.dying = false
 	q.unmake()
@@ -126,8 +126,8 @@ func (q *qp) unmake() {
 	q.scq.pull()
 	q.rcq.pull()
 	if id := q.id; id != nil && id.asked && !q.established {
-		// siw lets go of a queue pair when the peer has answered, after 10 s at
-		// most, and destroying it would wait for that.
+		// siw keeps a queue pair until the peer has answered, at most 10 s. Destroying the
+		// queue pair now would wait for that.
 		id.kind, id.late, id.qp = idLate, q.c, nil
 		q.id, q.c = nil, nil
 		delete(q.dev.qps, q.index)
@@ -140,7 +140,7 @@ func (q *qp) unmake() {
 	delete(q.dev.qps, q.index)
 }
 
-// hangUp lets go of the connection; the peer is told.
+// hangUp disconnects, which notifies the peer.
 func (q *qp) hangUp() {
 	if q.id != nil {
 		q.id.qp = nil
@@ -149,7 +149,7 @@ func (q *qp) hangUp() {
 	}
 }
 
-// asyncFailed: the adapter says that the queue pair failed.
+// asyncFailed handles the adapter's report that the queue pair failed.
 func (q *qp) asyncFailed(t verbs.AsyncType) {
 	if q.state == verbs.QPErr || q.failing != nil {
 		return
@@ -170,7 +170,7 @@ func (q *qp) toError() {
 		return
 	}
 	q.byOwner = true
-	if q.failing != nil { // it will be, or is being, carried out
+	if q.failing != nil { // settle carries it out
 		q.dev.settle()
 		return
 	}
@@ -194,8 +194,8 @@ func (q *qp) Disconnect() {
 	q.dev.settle()
 }
 
-// mark posts a request behind all that is posted; drained is called when all
-// before it is done.
+// mark posts a marker behind everything that is posted. drained is called when all requests
+// before the marker are done.
 func (q *qp) mark() {
 	if q.marking && q.marker == q.sent {
 		return
@@ -206,8 +206,7 @@ func (q *qp) mark() {
 	}
 }
 
-// postMarker posts a WRITE of no bytes, which checks no key and takes no
-// receive.
+// postMarker posts a WRITE of no bytes. It checks no key and uses no receive.
 func (q *qp) postMarker(flags verbs.SendFlags) error {
 	d := q.dev
 	d.sends[0] = C.struct_ibvx_send{id: C.uint64_t(wrID(kindMarker, q.index, q.sent)), op: C.IBV_WR_RDMA_WRITE, flags: C.uint32_t(flags | verbs.SendSignaled)}
@@ -218,7 +217,7 @@ func (q *qp) postMarker(flags verbs.SendFlags) error {
 	return nil
 }
 
-// drained: what was at the adapter when mark was called is done.
+// drained: the requests that were at the adapter when mark was called are done.
 func (q *qp) drained() {
 	switch {
 	case q.state == verbs.QPErr:
@@ -255,7 +254,7 @@ func (q *qp) Modify(to verbs.QPState) error {
 		return q.create()
 	case to == verbs.QPSQD && q.state == verbs.QPRTS:
 		q.state = verbs.QPSQD
-		if !q.closing { // Disconnect has its mark, and SQD does not stop it
+		if !q.closing { // Disconnect has posted its own marker, which SQD does not stop
 			q.mark()
 		}
 		q.dev.settle()
@@ -269,7 +268,7 @@ func (q *qp) Modify(to verbs.QPState) error {
 	return invalid("from state %v to %v", q.state, to)
 }
 
-// reset makes the queue pair as new, but for its number, which it gets in INIT.
+// reset makes the queue pair new, except for its number, which it gets in INIT.
 func (q *qp) reset() {
 	if q.state == verbs.QPReset {
 		return
@@ -277,7 +276,7 @@ func (q *qp) reset() {
 	q.failing = nil
 	q.scq.pull()
 	q.rcq.pull()
-	delete(q.dev.qps, q.index) // what the adapter flushes from here on is discarded
+	delete(q.dev.qps, q.index) // completions that the adapter flushes from here on are discarded
 	q.unmake()
 	q.hangUp()
 	q.scq.disown(q)
@@ -320,7 +319,7 @@ func (q *qp) Destroy() error {
 	return nil
 }
 
-// release ends the queue pair with its device.
+// release ends the queue pair when its device is closed.
 func (q *qp) release() {
 	if q.c != nil {
 		C.ibvx_to_err(q.c)

@@ -20,17 +20,17 @@ import (
 type pd struct {
 	dev  *Device
 	c    *C.struct_ibv_pd
-	used int // regions, queue pairs, shared queues
+	used int // number of regions, queue pairs and shared queues
 	gone bool
 }
 
 // mr implements verbs.MR.
 //
-// A driver that ignores the address asked for (siw) gives a region the
-// address of its memory. Local work requests are translated (shift); for the
-// peer, who cannot, the memory is mapped once more where its address is the one
-// asked for (alias). That takes shared memory, such as a memfd's, and an
-// address where a mapping can be.
+// A driver that ignores the wanted address (siw) gives a region the address of its memory.
+// For local work requests, this package translates addresses (shift). The peer cannot
+// translate. For the peer, the memory is mapped a second time at the wanted address
+// (alias). That needs shared memory, such as a memfd's, and an address at which a mapping
+// is possible.
 type mr struct {
 	pd    *pd
 	c     *C.struct_ibv_mr
@@ -38,7 +38,7 @@ type mr struct {
 	rkey  uint32
 	iova  uint64
 	mem   []byte
-	shift uint64 // added to an address of the region: the driver's
+	shift uint64 // added to an address of the region, gives the driver's
 	alias uintptr
 }
 
@@ -68,7 +68,7 @@ func (p *pd) Dealloc() error {
 	return nil
 }
 
-// AllocMW implements verbs.PD: there is no CapMW.
+// AllocMW implements verbs.PD. It always fails: there is no CapMW.
 func (p *pd) AllocMW(verbs.MWType) (verbs.MW, error) {
 	if err := p.alive(); err != nil {
 		return nil, err
@@ -105,7 +105,7 @@ func (p *pd) RegMR(mem []byte, iova uint64, a verbs.Access) (verbs.MR, error) {
 	return m, nil
 }
 
-// register sets all of m but pd.
+// register sets all fields of m but pd.
 func (m *mr) register(mem []byte, iova uint64, a verbs.Access) error {
 	d := m.pd.dev
 	if err := checkRegion(mem, iova, a); err != nil {
@@ -132,7 +132,7 @@ func (m *mr) register(mem []byte, iova uint64, a verbs.Access) error {
 		return regError(unix.Errno(e), len(mem))
 	}
 	n.lkey, n.rkey = uint32(n.c.lkey), uint32(n.c.rkey)
-	if n.rkey == 0 { // rxe, without remote rights
+	if n.rkey == 0 { // rxe gives none without remote rights
 		n.rkey = n.lkey
 	}
 	*m = n
@@ -196,11 +196,10 @@ func (m *mr) IOVA() uint64 { return m.iova }
 // Len implements verbs.MR.
 func (m *mr) Len() uint64 { return uint64(len(m.mem)) }
 
-// Allow implements verbs.MR: there is no CapRestrictedMR, so it changes
-// nothing.
+// Allow implements verbs.MR. It does nothing: there is no CapRestrictedMR.
 func (m *mr) Allow(verbs.PeerKey) {}
 
-// Disallow implements verbs.MR: it changes nothing.
+// Disallow implements verbs.MR. It does nothing.
 func (m *mr) Disallow(verbs.PeerKey) {}
 
 var errDeregistered = invalid("the region is deregistered")
@@ -230,7 +229,7 @@ func (m *mr) dereg() error {
 	return nil
 }
 
-// drop ends a region with its device.
+// drop ends a region when its device is closed.
 func (m *mr) drop() {
 	C.ibv_dereg_mr(m.c)
 	m.c = nil

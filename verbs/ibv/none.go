@@ -11,7 +11,7 @@ import (
 // Built reports whether RDMA devices can be used by this program.
 const Built = false
 
-// Device is an RDMA device; there is none without the tag ibv.
+// Device is an RDMA device. Without the tag ibv there is none.
 type Device struct{ verbs.Device }
 
 // Open returns ErrNotBuilt.

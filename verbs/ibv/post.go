@@ -47,12 +47,12 @@ func (q *qp) PostSend(wr []verbs.SendWR) (int, error) {
 	return n, err
 }
 
-// direct: requests go to the adapter at once.
+// direct reports whether requests go to the adapter at once.
 func (q *qp) direct() bool {
 	return q.state == verbs.QPRTS && !q.mute && !q.closing && !q.poisoned && q.sent == q.tail && q.failing == nil
 }
 
-// postBatch posts what fits a batch; one too long is held.
+// postBatch posts the requests that fit a batch. One that is too long is held.
 func (q *qp) postBatch(wr []verbs.SendWR) (int, error) {
 	n, sges, inline := 0, 0, 0
 	var err error
@@ -85,14 +85,14 @@ func (q *qp) postBatch(wr []verbs.SendWR) (int, error) {
 	return n, err
 }
 
-// enter makes the slot of a request.
+// enter fills the slot of a request.
 func (q *qp) enter(w *verbs.SendWR) {
 	asked := w.Flags&verbs.SendSignaled != 0 || q.attr.SQSigAll
 	*q.at(q.tail) = slot{wrid: w.WRID, op: w.Op, asked: asked, reports: asked || q.dev.iwarp && w.Op == verbs.OpRDMARead}
 	q.tail++
 }
 
-// hold keeps a request here, with its lists and inline data.
+// hold keeps a request here, with copies of its lists and inline data.
 func (q *qp) hold(w *verbs.SendWR) {
 	q.enter(w)
 	c := *w
@@ -103,7 +103,7 @@ func (q *qp) hold(w *verbs.SendWR) {
 	q.at(q.tail - 1).held = &c
 }
 
-// gather appends the inline data of a request, whose keys are good.
+// gather appends the inline data of a request whose keys were checked.
 func (q *qp) gather(to []byte, w *verbs.SendWR) []byte {
 	to = append(to, w.Inline...)
 	for _, e := range w.SGL {
@@ -114,7 +114,7 @@ func (q *qp) gather(to []byte, w *verbs.SendWR) []byte {
 	return to
 }
 
-// push posts what is held, as far as it may go.
+// push posts the held requests that may go to the adapter now.
 func (q *qp) push() {
 	for q.state == verbs.QPRTS && !q.mute && !q.poisoned && q.sent != q.tail && q.failing == nil {
 		n, sges, inline := 0, 0, 0
@@ -150,7 +150,7 @@ func (q *qp) tooLong(w *verbs.SendWR) bool {
 	return n > uint64(q.dev.attr.MaxMsg)
 }
 
-// submit hands n requests of the batch to the adapter.
+// submit posts the n requests of the batch to the adapter.
 func (q *qp) submit(n int) (int, error) {
 	var posted C.int
 	e := C.ibvx_post_send(q.c, q.dev.b, C.int(n), &posted)
@@ -161,7 +161,7 @@ func (q *qp) submit(n int) (int, error) {
 	return n, nil
 }
 
-// fill makes entry i of the batch.
+// fill sets entry i of the batch.
 func (q *qp) fill(i int, w *verbs.SendWR, pos uint64, sges, inline *int) {
 	d := q.dev
 	s := &d.sends[i]
@@ -170,7 +170,7 @@ func (q *qp) fill(i int, w *verbs.SendWR, pos uint64, sges, inline *int) {
 		flags |= verbs.SendSignaled
 	}
 	if d.iwarp && w.Op == verbs.OpRDMARead {
-		flags &^= verbs.SendFence // READs are in order; siw takes it for an error
+		flags &^= verbs.SendFence // READs are in order anyway, and siw rejects the flag
 	}
 	*s = C.struct_ibvx_send{
 		id: C.uint64_t(wrID(kindSend, q.index, pos)), op: C.uint32_t(w.Op), flags: C.uint32_t(flags), imm: C.uint32_t(w.Imm),
@@ -192,7 +192,7 @@ func (q *qp) fill(i int, w *verbs.SendWR, pos uint64, sges, inline *int) {
 	}
 }
 
-// check makes the checks of a post.
+// check checks a request before it is posted.
 func (q *qp) check(w *verbs.SendWR) error {
 	if w.Flags&^(verbs.SendFence|verbs.SendSignaled|verbs.SendSolicited|verbs.SendInline) != 0 {
 		return invalid("unknown send flags %#x", uint8(w.Flags))

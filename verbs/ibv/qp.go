@@ -16,12 +16,12 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// A work request's id at the adapter: what it is, its queue pair, its position.
+// A work request's id at the adapter consists of its kind, its queue pair and its position.
 const (
 	kindSend   = 0
 	kindRecv   = 1
 	kindSRQ    = 2
-	kindMarker = 3 // ours: a WRITE of no bytes
+	kindMarker = 3 // of this package: a WRITE of no bytes
 	posBits    = 40
 	posMask    = 1<<posBits - 1
 	indexMask  = 1<<(62-posBits) - 1
@@ -31,32 +31,31 @@ func wrID(kind int, index uint32, pos uint64) uint64 {
 	return uint64(kind)<<62 | uint64(index)<<posBits | pos&posMask
 }
 
-// slot is a send request.
+// slot is the record of a send request.
 type slot struct {
 	wrid     uint64
 	op       verbs.Opcode
-	asked    bool // signaled, as its owner wants it
+	asked    bool // signaled for its owner
 	reports  bool // signaled at the adapter
 	resolved bool
 	status   verbs.WCStatus
 	n        uint32 // ByteLen
 	vendor   uint32
-	held     *verbs.SendWR // not at the adapter yet
+	held     *verbs.SendWR // set while the request is not at the adapter
 }
 
-// qp implements verbs.QP. Positions of its send queue count up for ever:
+// qp implements verbs.QP. Positions in its send queue count up without end:
 //
 //	free <= done <= sent <= tail
 //
-// A slot is outstanding until a completion of it or of a later one is polled
-// (free). done is the first whose outcome is not known, sent the first that is
-// not at the adapter: what is posted before the connection is there, in SQD, or
-// behind a request that cannot be, is held here.
+// A slot is outstanding until a completion of it or of a later one is polled (free). done
+// is the first position without a known outcome. sent is the first position that is not at
+// the adapter. Requests are held here while there is no connection yet, in SQD, and behind
+// a request that has to be held.
 //
-// There are drivers that forget what was outstanding when a queue pair fails, or
-// what is posted to it then. So a queue pair that enters ERR is moved there,
-// its completions are taken, it is destroyed, and what has no outcome then is
-// flushed here.
+// Some drivers lose outstanding requests when a queue pair fails, or requests that are
+// posted after that. So this package moves a queue pair that fails to ERR, takes its
+// completions, destroys it, and then flushes the requests without an outcome.
 type qp struct {
 	dev      *Device
 	pd       *pd
@@ -64,33 +63,33 @@ type qp struct {
 	srq      *srq
 	attr     verbs.QPInitAttr
 	index    uint32
-	c        *C.struct_ibv_qp // nil: in RESET, dead, destroyed
+	c        *C.struct_ibv_qp // nil in RESET and after it was destroyed
 	num      uint32
 	state    verbs.QPState
 	caps     verbs.Caps
 	depth    int // negotiated
-	serve    int // READs and atomics the peer may have in flight
+	serve    int // how many READs and atomics the peer may have in flight
 
 	w                      []slot // power of two
 	tail, sent, done, free uint64
-	top                    uint64 // behind the last one with a completion
+	top                    uint64 // position behind the last request with a completion
 	rq                     recvQueue
 	marker                 uint64 // position of the last marker posted, and whether it is due
 	marked, marking        bool
-	poisoned               bool // the first held one is too long
+	poisoned               bool // the first held request is too long
 
 	id          *cmID
-	linked      bool // Connect or Accept
+	linked      bool // Connect or Accept was called
 	passive     bool
 	established bool
-	mute        bool // passive over iWARP, and the peer has not spoken
+	mute        bool // passive over iWARP, and nothing has arrived from the peer yet
 	heard       bool
-	closing     bool // Disconnect
+	closing     bool // Disconnect was called
 	failing     error
-	failed      bool // a request was reported as such
-	byOwner     bool // the end is its owner's doing
+	failed      bool // a request was reported as failed
+	byOwner     bool // the owner caused the end
 	dying       bool // in ERR, the adapter may still report
-	told        bool // CMDisconnected, or not to be
+	told        bool // CMDisconnected was sent, or must not be
 	gone        bool
 	stats       verbs.QPStats
 }
@@ -195,7 +194,7 @@ func (q *qp) State() verbs.QPState { return q.state }
 // Context implements verbs.QP.
 func (q *qp) Context() any { return q.attr.Context }
 
-// Stats implements verbs.QP. RNR is not known of an adapter.
+// Stats implements verbs.QP. An adapter does not report RNR.
 func (q *qp) Stats() verbs.QPStats {
 	if !q.gone && !q.dev.closed {
 		q.rcq.stage()
@@ -212,7 +211,7 @@ func (q *qp) Cap() verbs.QPCap {
 
 func (q *qp) at(pos uint64) *slot { return &q.w[pos&uint64(len(q.w)-1)] }
 
-// handle takes a completion of the adapter.
+// handle handles a completion of the adapter.
 func (d *Device) handle(c *cq, wc *C.struct_ibvx_wc) {
 	id := uint64(wc.id)
 	if id>>62 == kindSRQ {
@@ -221,7 +220,7 @@ func (d *Device) handle(c *cq, wc *C.struct_ibvx_wc) {
 	}
 	q := d.qps[uint32(id>>posBits)&indexMask]
 	if q == nil {
-		return // destroyed, and its requests with it
+		return // the queue pair was destroyed, and its requests with it
 	}
 	switch id >> 62 {
 	case kindSend:
@@ -249,10 +248,9 @@ func (d *Device) handle(c *cq, wc *C.struct_ibvx_wc) {
 	q.advance()
 }
 
-// advance reports the outcomes that are known, in order. A request that does
-// not report has succeeded when a later one has, for adapters carry requests
-// out in order; READs overtaken by the completion of what is behind them (siw)
-// do report.
+// advance reports the known outcomes in order. A request that does not report has succeeded
+// when a later one has, because adapters carry out requests in order. siw may complete a
+// request before an earlier READ, but READs do report.
 func (q *qp) advance() {
 	for q.done != q.sent {
 		s := q.at(q.done)
@@ -280,8 +278,8 @@ func (q *qp) advance() {
 	}
 }
 
-// report adds the completion of a request. Behind one that failed nothing has
-// succeeded for its owner: siw may have carried out what is behind a READ.
+// report adds the completion of a request. After a request that failed, no later one is
+// reported as a success: siw may have carried out requests behind a READ that failed.
 func (q *qp) report(s *slot, pos uint64, status verbs.WCStatus) {
 	if q.failed && status == verbs.WCSuccess {
 		status = verbs.WCWRFlushErr

@@ -15,9 +15,9 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// srq implements verbs.SRQ. A slot is held from the post until the completion
-// is polled. The limit is watched here, for the adapter does not know of
-// completions that nobody has polled.
+// srq implements verbs.SRQ. A slot is in use from the post until the completion is polled.
+// This package watches the limit, because the adapter does not know of completions that
+// nobody has polled.
 type srq struct {
 	pd     *pd
 	c      *C.struct_ibv_srq
@@ -27,8 +27,8 @@ type srq struct {
 	ids    []uint64 // by slot
 	idle   []uint32 // slots not in use
 	held   int
-	posted int // at the adapter
-	limit  int // 0: not armed
+	posted int // how many are at the adapter
+	limit  int // 0 if it is not armed
 	users  int
 	gone   bool
 }
@@ -119,7 +119,7 @@ func (s *srq) release(slot uint32) {
 	s.idle = append(s.idle, slot)
 }
 
-// taken: the adapter has used a receive.
+// taken notes that the adapter has used a receive.
 func (s *srq) taken() {
 	s.posted--
 	s.checkLimit()
@@ -202,8 +202,8 @@ func checkSGL(sgl []verbs.SGE) error {
 	return nil
 }
 
-// recvSGL is copySGL for a receive. siw's library refuses one without SGEs, but
-// not an SGE of nothing.
+// recvSGL is copySGL for a receive. siw's library refuses a receive without SGEs, but
+// accepts an SGE of no bytes.
 func (d *Device) recvSGL(first int, sgl []verbs.SGE) int {
 	if d.siw && len(sgl) == 0 {
 		d.sges[first] = verbs.SGE{}
@@ -212,8 +212,7 @@ func (d *Device) recvSGL(first int, sgl []verbs.SGE) int {
 	return d.copySGL(first, sgl)
 }
 
-// copySGL copies a list into the batch at first, with the addresses the driver
-// has.
+// copySGL copies a list into the batch at index first, with the driver's addresses.
 func (d *Device) copySGL(first int, sgl []verbs.SGE) int {
 	n := copy(d.sges[first:], sgl)
 	if d.siw {

@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// timer is something due: f runs in Progress, unless what it belongs to has
-// gone, which f finds out.
+// timer is a call that is due at a time. f runs in Progress. If its object is gone by then,
+// f has to notice that.
 type timer struct {
 	at time.Time
 	f  func()
 }
 
-// timerFD is the descriptor that wakes the owner; -1: none.
+// timerFD is the descriptor that wakes the owner. It is -1 if there is none.
 type timerFD struct{ fd int }
 
 func (d *Device) openTimer() error {
@@ -38,7 +38,7 @@ func (d *Device) closeTimer() {
 	}
 }
 
-// after has f run when a time has passed.
+// after runs f when wait has passed.
 func (d *Device) after(wait time.Duration, f func()) {
 	d.timers = append(d.timers, timer{time.Now().Add(wait), f})
 	d.setTimer(time.Now())
@@ -56,7 +56,7 @@ func (d *Device) setTimer(now time.Time) {
 	unix.TimerfdSettime(d.clock.fd, 0, &spec, nil)
 }
 
-// runTimers runs what is due.
+// runTimers runs the timers that are due.
 func (d *Device) runTimers(now time.Time) bool {
 	var b [8]byte
 	unix.Read(d.clock.fd, b[:])
