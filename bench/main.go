@@ -1,10 +1,10 @@
-// Command bench measures rdsd beside its peers and beside the bare path, on
-// loopback, and says how they compare.
+// Command bench measures rdsd on loopback, compares it with other messaging software and
+// with the bare path, and prints the ratios.
 //
-// Every process of a measurement runs in a session of its own, as a daemon and
-// its applications do: sched_yield gives way only within one. The cases take
-// turns, so that what else the machine does meets all. What is reported is the
-// median of the runs, and their range; ratios are of medians.
+// Each process of a measurement has a session of its own, as a daemon and its applications
+// have, because sched_yield yields only within a session. The cases take turns, so that
+// load on the machine affects all of them. The report has the median of the runs and their
+// range. Ratios are of medians.
 package main
 
 import (
