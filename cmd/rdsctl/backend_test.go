@@ -9,15 +9,15 @@ import (
 	"github.com/rdsd/rdsd/internal/ctl"
 )
 
-// backend is a daemon of fixed answers.
+// backend is a daemon with fixed answers.
 type backend struct {
 	err   error
-	pings []time.Duration // in turn, over and over; 0 is a lost one
+	pings []time.Duration // used in turn, again and again; 0 is a lost ping
 	n     int
-	same  bool // no difference to what is configured
+	same  bool // the running configuration is the configured one
 
-	onPoll func()   // runs when events have been told
-	left   int      // messages that a drain finds
+	onPoll func()   // runs after events were answered
+	left   int      // messages that a drain still finds
 	drains []string // what was asked
 }
 
@@ -64,7 +64,7 @@ func (b *backend) Peers() ([]ctl.PeerInfo, error) {
 
 func (b *backend) PeerReset(addr netip.Addr, lane *uint8) (int, error) {
 	if lane != nil {
-		return int(*lane), b.err // as many as the lane's number: that it came through shows
+		return int(*lane), b.err // the lane's number, to show that the lane arrived
 	}
 	if addr != netip.MustParseAddr("127.0.0.2") {
 		return 0, fmt.Errorf("%w: no connection to %v", ctl.ErrNotFound, addr)

@@ -38,8 +38,8 @@ func (c *checker) daemon(string) error {
 	return nil
 }
 
-// wants reports whether p should be up and is not: one that nobody uses need
-// not be.
+// wants reports whether p should be up and is not. A peer that nobody sends to need not be
+// up.
 func wants(p *ctl.PeerInfo) bool {
 	return p.State != "up" && (p.QueuedMessages+p.UnackedMessages > 0 || p.State == "connecting")
 }
@@ -197,7 +197,7 @@ func (c *checker) cert(string) error {
 	days := time.Until(t.Expires).Hours() / 24
 	c.r.Metrics = append(c.r.Metrics, checkMetric{"expires_days", days, &c.warn, &c.crit})
 	state := checkOK
-	switch { // less is worse
+	switch { // smaller is worse
 	case days <= c.crit:
 		state = checkCritical
 	case days <= c.warn:
