@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// supervisor is what systemd does for a daemon: it opens its sockets and hears
-// its notices.
+// supervisor does what systemd does for a daemon: it opens the sockets and reads the
+// notices.
 type supervisor struct {
 	files []*os.File
 	env   []string
@@ -80,9 +80,9 @@ func (s *supervisor) hear(t *testing.T, want string) {
 	}
 }
 
-// TestSupervised: a daemon on sockets that systemd opened. It says when it is
-// ready, reloads, lives and stops; and after it was killed nobody is turned
-// away, for the sockets stay.
+// TestSupervised: a daemon on sockets that systemd opened. It notifies systemd when it is
+// ready, reloads, lives and stops. After it was killed no client is refused, because the
+// sockets stay.
 func TestSupervised(t *testing.T) {
 	s := supervise(t)
 	args := []string{"-socket", s.dir + "/s", "-port", s.port}
@@ -105,7 +105,7 @@ func TestSupervised(t *testing.T) {
 		conns = append(conns, c)
 	}
 	p = startWith(t, s.env, s.files, args...).waitReady()
-	// It serves those that waited: garbage is answered by the end of the
+	// The daemon serves the clients that waited: it answers garbage by closing the
 	// connection.
 	for _, c := range conns {
 		if _, err := c.Write(bytes.Repeat([]byte{0xff}, 64)); err != nil {
