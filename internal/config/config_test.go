@@ -110,8 +110,8 @@ rules = ["allow uid=7 gid=9 address=127.0.0.0/8 port=4000-4999", "deny address=:
 	}
 }
 
-// Whoever runs a process on this host can connect from loopback: a daemon that other hosts reach takes nothing from there
-// unless peers.allow says so.
+// Any process of this host can connect from loopback. So a daemon that other hosts reach
+// accepts no connection from loopback unless peers.allow says so.
 func TestPeersAllowed(t *testing.T) {
 	for _, tc := range []struct {
 		name, listen, allow string

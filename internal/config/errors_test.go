@@ -92,7 +92,7 @@ func TestParseErrors(t *testing.T) {
 			if err == nil {
 				t.Fatal("accepted")
 			}
-			lines := slices.DeleteFunc(strings.Split(err.Error(), "\n"), func(l string) bool { return strings.HasPrefix(l, " ") }) // the carets: TestCaret
+			lines := slices.DeleteFunc(strings.Split(err.Error(), "\n"), func(l string) bool { return strings.HasPrefix(l, " ") }) // TestCaret checks the carets
 			if len(lines) != len(tc.want) {
 				t.Fatalf("%d errors, want %d:\n%v", len(lines), len(tc.want), err)
 			}
