@@ -11,7 +11,7 @@ import (
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
-// fake answers with one of everything, or with err.
+// fake answers each request with one element of everything, or with err.
 type fake struct {
 	err   error
 	empty bool
