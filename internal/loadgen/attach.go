@@ -85,7 +85,7 @@ func (r *run) begin(ctx context.Context) error {
 	return nil
 }
 
-// hear waits for a message of the server that is no sign of life.
+// hear waits for a message of the server other than Alive.
 func (r *run) hear(ctx context.Context) (any, error) {
 	m := rds.Message{Payload: make([]byte, proto.MaxMessage), DontWait: true}
 	for {
@@ -120,7 +120,7 @@ func (r *run) hear(ctx context.Context) (any, error) {
 	}
 }
 
-// listen hears the server until the end of the measurement.
+// listen reads the server's messages until the end of the measurement.
 func (r *run) listen() {
 	for {
 		ctx, cancel := context.WithTimeout(r.all, silence)

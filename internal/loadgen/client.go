@@ -101,7 +101,7 @@ func Measure(ctx context.Context, env Env, p Params) (*Report, error) {
 // sampleOf is n such that in mode Rate the server answers every nth message of size.
 func sampleOf(size int) uint32 { return uint32(max(1, min(64, (64<<10)/max(size, 1)))) }
 
-// finish waits for what is under way, and asks the server what it got.
+// finish waits for the operations in progress, then asks the server for its counts.
 func (r *run) finish(work *sync.WaitGroup, stopWork chan struct{}) error {
 	// Replies to messages that were sent are still checked.
 	idle := make(chan struct{})

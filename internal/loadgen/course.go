@@ -48,8 +48,7 @@ func (r *run) describe() {
 	}
 }
 
-// course is warm-up and measurement, with a line every interval. An end of ctx
-// is the end of both.
+// course is warm-up and measurement, with a line every interval. An end of ctx ends both.
 func (r *run) course(ctx context.Context) error {
 	wait := func(until <-chan time.Time, tick <-chan time.Time, line func(time.Time)) (bool, error) {
 		for {
@@ -115,10 +114,10 @@ func (r *run) course(ctx context.Context) error {
 	return err
 }
 
-// maxIntervals are kept for the report: a day of seconds.
+// maxIntervals is how many intervals are kept for the report: a day of seconds.
 const maxIntervals = 24 * 60 * 60
 
-// sum fills in the report's figures, as they are now.
+// sum fills in the report's figures so far.
 func (r *run) sum(begin, last time.Time, cpu, daemon time.Duration) {
 	now := time.Now()
 	r.rec.interval(now.Sub(last))
