@@ -61,11 +61,10 @@ type Sub struct {
 	_      [12]byte
 }
 
-// SubOp is an operation of the KindSendOp entry before it. Local memory is
-// one segment inline (NSeg 1: Region, Off, Len) or a list of NSeg SegEntry in
-// the send arena at SegChunk (part of the same message id's memory). An atomic
-// has one inline segment of 8 bytes, and its operands, an AtomicEntry, at
-// SegChunk.
+// SubOp is an operation of the KindSendOp entry before it. Its local memory is one inline
+// segment (NSeg 1: Region, Off, Len), or a list of NSeg SegEntry at SegChunk in the send
+// arena. The list is part of the memory of the same message id. An atomic has one inline
+// segment of 8 bytes, and an AtomicEntry with its operands at SegChunk.
 type SubOp struct {
 	Op        abi.OpKind
 	_         uint8
