@@ -18,7 +18,7 @@ import (
 
 var errClosed = fmt.Errorf("ibv: the device is closed: %w", unix.ENODEV)
 
-// errno is an error of C with what was tried.
+// errno is an error of C, with what was tried.
 func errno(e C.int, what string) error { return errnoOf(unix.Errno(e), what) }
 
 func errnoOf(err error, what string) error {

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Progress implements verbs.Device. The adapter moves the bytes; what is left
-// is to look at its events.
+// Progress implements verbs.Device. The adapter moves the bytes, so only its events are
+// left to handle.
 func (d *Device) Progress() bool {
 	if d.closed {
 		return false
@@ -40,8 +40,8 @@ func (d *Device) Progress() bool {
 	return did
 }
 
-// pollChannel takes the events of completion queues. They say that an armed
-// queue has got something; staging tells whether its owner wants to know.
+// pollChannel reads the events of completion queues. An event says that an armed queue has
+// got something. stage decides whether the queue's owner wants an event.
 func (d *Device) pollChannel() bool {
 	for C.ibvx_comp_event(d.channel) == 0 {
 		for c := range d.cqs {
@@ -51,7 +51,7 @@ func (d *Device) pollChannel() bool {
 	return true
 }
 
-// call hands a function to the owner: it runs in the next Progress.
+// call runs f on the owner's goroutine, in the next Progress.
 func (d *Device) call(f func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

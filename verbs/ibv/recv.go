@@ -18,7 +18,7 @@ type recvQueue struct {
 	tail, done, free uint64
 }
 
-// recvWC is what a receive reports.
+// recvWC is the completion of a receive.
 func (q *qp) recvWC(id uint64, wc *C.struct_ibvx_wc) verbs.WC {
 	out := verbs.WC{WRID: id, Status: verbs.WCStatus(wc.status), QPNum: uint32(wc.qpn)}
 	if wc.status != C.IBV_WC_SUCCESS {
@@ -39,7 +39,7 @@ func (q *qp) recvWC(id uint64, wc *C.struct_ibvx_wc) verbs.WC {
 	return out
 }
 
-// received takes a completion of the own receive queue.
+// received handles a completion of the queue pair's own receive queue.
 func (q *qp) received(wc *C.struct_ibvx_wc) {
 	pos := q.rq.done + (uint64(wc.id)-q.rq.done)&posMask
 	if pos != q.rq.done || pos >= q.rq.tail {
@@ -50,8 +50,8 @@ func (q *qp) received(wc *C.struct_ibvx_wc) {
 	q.recvFailed(verbs.WCStatus(wc.status))
 }
 
-// recvFailed ends the queue pair. Of a set-up that is refused siw flushes the
-// receives before the connection manager says so; that has the reason.
+// recvFailed ends the queue pair. If a set-up is refused, siw flushes the receives before
+// the connection manager reports the refusal. Then the refusal is the reason.
 func (q *qp) recvFailed(status verbs.WCStatus) {
 	if status == verbs.WCWRFlushErr && q.linked && !q.established && !q.passive {
 		return
@@ -72,7 +72,7 @@ func (d *Device) handleSRQ(c *cq, wc *C.struct_ibvx_wc) {
 	q.recvFailed(verbs.WCStatus(wc.status))
 }
 
-// listen: the peer has spoken.
+// listen notes that something has arrived from the peer.
 func (q *qp) listen() {
 	if q.heard {
 		return
@@ -84,7 +84,7 @@ func (q *qp) listen() {
 	q.unmute()
 }
 
-// unmute: what was held back until the peer had spoken goes out.
+// unmute posts what was held until something arrived from the peer.
 func (q *qp) unmute() {
 	if q.mute {
 		q.mute = false
@@ -124,11 +124,11 @@ func (q *qp) PostRecv(wr []verbs.RecvWR) (int, error) {
 			n++
 		}
 		if n > 0 {
-			if q.c == nil { // dead
+			if q.c == nil { // the queue pair was destroyed
 				for ; q.rq.done != q.rq.tail; q.rq.done++ {
 					q.flushRecv(q.rq.done)
 				}
-			} else if q.state != verbs.QPErr { // else flushed with the others
+			} else if q.state != verbs.QPErr { // in ERR it is flushed with the others
 				var posted C.int
 				e := C.ibvx_post_recv(q.c, nil, d.b, C.int(n), &posted)
 				if e != 0 {

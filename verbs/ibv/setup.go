@@ -49,7 +49,7 @@ func private(e *C.struct_ibvx_cm) []byte {
 	return C.GoBytes(unsafe.Pointer(&e.private_data[0]), C.int(e.private_len))
 }
 
-// connection takes an event of a queue pair's connection.
+// connection handles an event of a queue pair's connection.
 func (q *qp) connection(e *C.struct_ibvx_cm) {
 	id, status := q.id, int(e.status)
 	peer := addrPort(&e.remote)
@@ -129,8 +129,8 @@ func (q *qp) connection(e *C.struct_ibvx_cm) {
 	}
 }
 
-// request asks the peer. Over iWARP the driver makes the TCP connection within
-// the call, so a helper waits for it.
+// request sends the connection request. Over iWARP the driver makes the TCP connection
+// within the call, so a helper goroutine calls it.
 func (q *qp) request() {
 	d, id := q.dev, q.id
 	data, n := cBytes(id.private)
@@ -156,7 +156,7 @@ func (q *qp) request() {
 	})
 }
 
-// establish: the connection is there.
+// establish handles the end of a successful set-up.
 func (q *qp) establish(private []byte) {
 	d := q.dev
 	q.established, q.state = true, verbs.QPRTS
@@ -176,8 +176,8 @@ func (q *qp) establish(private []byte) {
 	q.push()
 }
 
-// nudge sends a WRITE of nothing to a silent peer: siw does not look at what
-// comes right behind its reply until more comes.
+// nudge sends an empty WRITE to a silent peer. siw does not look at what arrives right
+// behind its reply until more arrives.
 func (q *qp) nudge(wait time.Duration, num uint32) {
 	q.dev.after(wait, func() {
 		if q.num != num || q.gone || q.c == nil || q.heard || (q.state != verbs.QPRTS && q.state != verbs.QPSQD) {
