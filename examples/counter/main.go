@@ -106,8 +106,8 @@ func draw(ctx context.Context, s *rds.Socket, server netip.AddrPort, n int) erro
 	}
 	for range n {
 		old, err := s.FetchAdd(ctx, server, m.Cookie, 0, 1)
-		// A lost connection may leave the outcome unknown: then the number may
-		// be drawn or not, and a program that must not skip any has to ask.
+		// A lost connection may leave the outcome unknown. Then the number may have been
+		// drawn or not, and a program that must not skip any has to ask.
 		if err != nil {
 			return err
 		}
