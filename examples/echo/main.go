@@ -3,7 +3,7 @@
 //	echo -bind 10.0.0.1:4000                                  # the server, until it is interrupted
 //	echo -bind 10.0.0.2:0 -to 10.0.0.1:4000 hello again       # a message for each word
 //
-// The address bound is one of the host's rdsd; port 0 takes a free one.
+// -bind takes an address of the host's rdsd. Port 0 takes a free port.
 package main
 
 import (
@@ -74,7 +74,7 @@ func serve(s *rds.Socket) error {
 	}
 }
 
-// ask sends all words, then prints what comes back: in order, each once.
+// ask sends all words, then prints the answers. They come in order, each once.
 func ask(s *rds.Socket, server netip.AddrPort, words []string) error {
 	for _, w := range words {
 		if _, err := s.SendTo([]byte(w), server); err != nil {
@@ -83,7 +83,7 @@ func ask(s *rds.Socket, server netip.AddrPort, words []string) error {
 	}
 	buf := make([]byte, rds.MaxMessage)
 	for back := 0; back < len(words); {
-		// A message nobody could be found for comes back as a notice.
+		// If nobody is bound at the destination, a notice comes back.
 		ready, err := s.Wait(context.Background(), rds.WaitSet{Message: true, Notice: true})
 		if err != nil {
 			return err
