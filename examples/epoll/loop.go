@@ -10,7 +10,8 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// loop is an epoll descriptor with the socket's and one that ends it.
+// loop is an epoll descriptor with two members: the socket's descriptor and one that ends
+// the loop.
 type loop struct {
 	ep, stop int
 	fd       int
@@ -48,8 +49,8 @@ func (l *loop) close() {
 	_ = unix.Close(l.stop)
 }
 
-// run calls step each time the socket's descriptor is readable, until step is
-// done or the program is interrupted.
+// run calls step each time the socket's descriptor is readable, until step is done or the
+// program is interrupted.
 func (l *loop) run(step func() (done bool, err error)) error {
 	for {
 		if done, err := step(); done || err != nil {

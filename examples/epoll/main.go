@@ -67,7 +67,7 @@ func run(bind, to string, n, size int) error {
 	return nil
 }
 
-// full reports that a message has to be sent again when there is room for it.
+// full reports whether a message has to be sent again when there is room for it.
 func full(err error) bool {
 	return errors.Is(err, rds.ErrWouldBlock) || errors.Is(err, rds.ErrCongested)
 }
@@ -77,7 +77,7 @@ type server struct {
 	s   *rds.Socket
 	buf []byte
 	n   int            // bytes of the answer that waits for room
-	to  netip.AddrPort // where it goes, not valid: none waits
+	to  netip.AddrPort // where it goes; not valid if none waits
 }
 
 func (v *server) step() (done bool, err error) {
