@@ -62,8 +62,8 @@ func run(bind, to string, messages, senders int) error {
 	return send(socks, collector, messages/senders)
 }
 
-// collect has little room for what comes; it checks that each sender's
-// messages come once and in order.
+// collect has little room for messages. It checks that each sender's messages arrive once
+// and in order.
 func collect(c *rds.Client, at netip.AddrPort, messages int) error {
 	s, err := c.Bind(at)
 	if err != nil {
@@ -89,8 +89,7 @@ func collect(c *rds.Client, at netip.AddrPort, messages int) error {
 	return nil
 }
 
-// send is one loop for all senders: it waits only when every one of them has
-// nothing left to try.
+// send is one loop for all senders. It waits only when none of them can send.
 func send(socks []*rds.Socket, to netip.AddrPort, each int) error {
 	sent := make([]int, len(socks))
 	payload := make([]byte, 64)
@@ -132,7 +131,7 @@ func send(socks []*rds.Socket, to netip.AddrPort, each int) error {
 		stuck.CongUpdates()
 	}
 	fmt.Printf("%d messages sent, stopped by congestion: %v\n", each*len(socks), stopped > 0)
-	for _, s := range socks { // what is on its way goes out before a socket ends
+	for _, s := range socks { // CloseWait waits until everything sent has gone out
 		if err := s.CloseWait(context.Background()); err != nil {
 			return err
 		}
