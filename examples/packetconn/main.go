@@ -40,7 +40,7 @@ func listen(network, bind string) (net.PacketConn, error) {
 	return conn{s, c}, nil
 }
 
-// conn closes the client with its only socket, behind what is still to go out.
+// conn closes the client with its only socket, after everything was sent.
 type conn struct {
 	*rds.Socket
 	client *rds.Client
