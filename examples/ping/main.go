@@ -68,7 +68,7 @@ func run(bind, to string, serve bool, n, size int, wait time.Duration) error {
 	return ping(s, server, n, size, wait)
 }
 
-// answer sends back what comes until the program is interrupted.
+// answer sends each message back until the program is interrupted.
 func answer(s *rds.Socket) error {
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, os.Interrupt, syscall.SIGTERM)
@@ -89,7 +89,7 @@ func answer(s *rds.Socket) error {
 	}
 }
 
-// ping numbers its messages; an answer must be the one it waits for, unchanged.
+// ping numbers its messages. An answer must be the expected one, unchanged.
 func ping(s *rds.Socket, server netip.AddrPort, n, size int, wait time.Duration) error {
 	out, in := make([]byte, size), make([]byte, size)
 	times := make([]time.Duration, n)
