@@ -24,7 +24,7 @@ import (
 
 const (
 	piece = 256 << 10 // bytes of one RDMA read
-	depth = 8         // reads under way
+	depth = 8         // reads in progress
 )
 
 func main() {
@@ -97,8 +97,8 @@ func serve(ctx context.Context, c *rds.Client, s *rds.Socket, name string) error
 	}
 }
 
-// fetch keeps depth reads under way, each with a piece of the buffer, and
-// writes the pieces in order. Barrier ids rise by one per operation to a host.
+// fetch keeps depth reads in progress, each with a piece of the buffer, and writes the
+// pieces in order. Barrier ids rise by one for each operation to a host.
 func fetch(ctx context.Context, c *rds.Client, s *rds.Socket, server netip.AddrPort, out io.Writer) error {
 	if _, err := s.SendTo(nil, server); err != nil {
 		return err
