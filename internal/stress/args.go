@@ -14,24 +14,23 @@ import (
 	"github.com/rdsd/rdsd/internal/stress/proto"
 )
 
-// Command is a whole command line: the test's parameters, and what concerns
-// the program.
+// Command is a whole command line: the test's parameters, and the settings of the program.
 type Command struct {
 	Params
 	Help       bool
 	ShowParams bool
-	Reset      bool // reset the connection to the peer, and no test
+	Reset      bool // reset the connection to the peer and run no test
 	JSON       bool
-	Socket     string // of the daemon, "": the usual places
+	Socket     string // of the daemon, "" for the usual paths
 	recv, send string // as given
 	getMRSet   bool
 }
 
 // option is one flag of the command line.
 type option struct {
-	short byte // 0: none
+	short byte // 0 for none
 	long  string
-	value string // what it takes, "": nothing
+	value string // the value's name, "" if it takes none
 	help  string
 	set   func(c *Command, v string) error
 }
@@ -93,16 +92,16 @@ func options() []option {
 	}
 }
 
-// UsageError is what is wrong with a command line.
+// UsageError is a mistake on a command line.
 type UsageError struct{ msg string }
 
 func (e *UsageError) Error() string { return e.msg }
 
 func usage(format string, args ...any) error { return &UsageError{fmt.Sprintf(format, args...)} }
 
-// Parse reads a command line as getopt_long does: short flags may be put
-// together (-vz, -t8), long ones cut short where that is unambiguous, values
-// follow or are joined (-t 8, --tasks=8). Errors: *UsageError.
+// Parse reads a command line as getopt_long does. Short flags may be joined (-vz, -t8).
+// Long flags may be cut short where that is unambiguous. Values follow or are joined (-t 8,
+// --tasks=8). Its error is a *UsageError.
 func Parse(args []string) (*Command, error) {
 	c := &Command{Params: Params{Options: proto.Default()}}
 	for len(args) > 0 {
@@ -126,7 +125,7 @@ func Parse(args []string) (*Command, error) {
 
 func (c *Command) short(cluster string, args []string) ([]string, error) {
 	for i := range len(cluster) {
-		// -o is rds-stress's "one way" and rdsctl's form of the output.
+		// In rds-stress -o is "one way", in rdsctl it is the form of the output.
 		if cluster[i] == 'o' && i == len(cluster)-1 && len(args) > 0 && (args[0] == "json" || args[0] == "table") {
 			c.JSON = args[0] == "json"
 			return args[1:], nil
@@ -209,7 +208,7 @@ func findLong(name string) (*option, error) {
 	return nil, usage("--%s may be %s", name, strings.Join(names, " or "))
 }
 
-// check puts right what follows from other flags, and looks at the rest.
+// check sets what follows from other flags and checks the rest.
 func (c *Command) check() error {
 	o := &c.Options
 	if o.CacheMRs && !c.getMRSet {

@@ -91,7 +91,7 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-// Every flag is in the usage text, once.
+// Each flag is in the usage text once.
 func TestUsage(t *testing.T) {
 	var b bytes.Buffer
 	Usage(&b, "rds-stress")

@@ -8,29 +8,29 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// again is an ack whose operation was lost with the connection, and therefore
-// the ack too: it is sent once more, with its old sequence number.
+// again is an ack that was lost with the connection, because its operation was. It is sent
+// again with its old sequence number.
 type again struct {
 	index uint32
 	bare  bool // without the operation
 }
 
-// early is a message that overtook one that is sent again: datagrams survive
-// the loss of a connection, messages with operations do not.
+// early is a message that overtook one that is sent again. That happens because datagrams
+// survive the loss of a connection, and messages with operations do not.
 type early struct {
 	h      proto.Header
 	cookie rds.Cookie
 	at     time.Time
 }
 
-// sendAgain queues the ack of slot index. After a remote error only the message
-// goes: its first one may have been delivered and the key taken back.
+// sendAgain queues the ack of slot index. After a remote error only the message is sent,
+// because the first ack may have been delivered and the key taken back.
 func (f *flow) sendAgain(index uint32, status rds.Status) {
 	f.again = append(f.again, again{index, status == rds.RemoteError})
 	f.w.n.retries.Add(1)
 }
 
-// resend sends what was lost.
+// resend sends the acks that were lost.
 func (f *flow) resend() error {
 	w := f.w
 	for len(f.again) > 0 {
@@ -55,7 +55,7 @@ func (f *flow) resend() error {
 	return nil
 }
 
-// reorder gives the flow its messages in the order of their sequence numbers.
+// reorder passes messages to the flow in the order of their sequence numbers.
 func (f *flow) reorder(h *proto.Header, cookie rds.Cookie, now time.Time) error {
 	ahead := h.Seq - f.recvSeq
 	switch {
@@ -63,9 +63,9 @@ func (f *flow) reorder(h *proto.Header, cookie rds.Cookie, now time.Time) error 
 	case int32(ahead) < 0 && h.Retry != 0:
 		return nil // the first one had arrived
 	case int32(ahead) < 0:
-		return f.accept(h, cookie, now) // which says what is wrong
+		return f.accept(h, cookie, now) // accept returns what is wrong
 	default:
-		// What may be on its way: requests and acks of the whole pipeline.
+		// At most the requests and acks of the whole pipeline can be in progress.
 		if ahead > 2*f.w.opts.Depth {
 			return f.accept(h, cookie, now)
 		}

@@ -22,8 +22,8 @@ type control struct {
 
 func (c *control) close() { c.once.Do(func() { c.conn.Close() }) }
 
-// closed returns a channel that is closed when the peer ends the connection,
-// or says anything: there is nothing more to say.
+// closed returns a channel that is closed when the peer ends the connection or sends
+// anything: after the go-ahead there is nothing more to send.
 func (c *control) closed() <-chan struct{} {
 	ch := make(chan struct{})
 	go func() {
@@ -34,13 +34,13 @@ func (c *control) closed() <-chan struct{} {
 	return ch
 }
 
-// guard has the end of ctx end reads and writes; stop before using the
-// connection any further.
+// guard ends reads and writes when ctx ends. The caller has to call stop before it uses the
+// connection further.
 func (c *control) guard(ctx context.Context) (stop func() bool) {
 	return context.AfterFunc(ctx, func() { _ = c.conn.SetDeadline(time.Now()) })
 }
 
-// ready tells the peer that our tasks are, and waits until its are.
+// ready tells the peer that the tasks here are ready, and waits until the peer's are.
 func (c *control) ready(ctx context.Context, active bool) error {
 	stop := c.guard(ctx)
 	defer stop()
@@ -70,7 +70,7 @@ func (c *control) ready(ctx context.Context, active bool) error {
 	return nil
 }
 
-// connect is the active side: it connects, tells our options.
+// connect is the active side: it connects and sends its options.
 func (t *test) connect(ctx context.Context) error {
 	t.opts = t.params.Options
 	to := netip.AddrPortFrom(t.params.Send.Unmap(), t.opts.Port)
@@ -100,11 +100,11 @@ func (t *test) connect(ctx context.Context) error {
 	return nil
 }
 
-// retryAfter is the distance of two tries to connect.
+// retryAfter is the time between two attempts to connect.
 const retryAfter = time.Second
 
-// dial connects, and tries again as often as the options say while nobody
-// listens or there is no way to the host.
+// dial connects. While nobody listens or there is no route to the host, it tries again as
+// often as the options say.
 func (t *test) dial(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error) {
 	var d net.Dialer
 	if t.params.Recv.IsValid() {
@@ -137,7 +137,7 @@ func (t *test) dial(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error
 	}
 }
 
-// listen is the passive side: it waits for one peer and takes its options.
+// listen is the passive side: it waits for one peer and reads its options.
 func (t *test) listen(ctx context.Context) error {
 	at := netip.AddrPortFrom(netip.IPv4Unspecified(), t.params.Options.Port)
 	if t.params.Recv.IsValid() {
@@ -167,8 +167,8 @@ func (t *test) listen(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	// The peer's view of the addresses is the mirror of ours. It may have
-	// connected from another address than its tasks are bound at.
+	// The peer's addresses are the mirror of the ones here. The peer may have connected
+	// from another address than its tasks are bound to.
 	t.opts = *o
 	t.peer = netip.AddrFrom4(o.ReceiveAddr)
 	if t.peer.IsUnspecified() {
@@ -177,7 +177,7 @@ func (t *test) listen(ctx context.Context) error {
 	return nil
 }
 
-// accept takes one connection at at; nobody else is let in.
+// accept accepts one connection at at and refuses all others.
 func (t *test) accept(ctx context.Context, at netip.AddrPort) (*net.TCPConn, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp4", at.String())

@@ -2,7 +2,8 @@
 // all tasks of the other host, answer each request with an ack, check what they receive,
 // and move data by RDMA along with the acks. The package speaks the protocol of rds-tools
 // 2.0.7 (package proto), so either side may be an rds-stress on a host with kernel RDS.
-// control.go is the TCP connection between the two sides, run.go the course of
-// a test, worker.go one task and its loop, flow.go its exchange with one task
-// of the peer, rdma.go the memory and operations of that.
+//
+// control.go is the TCP connection between the two sides. run.go is the course of a test.
+// worker.go is one task and its loop, flow.go is its exchange with one task of the peer,
+// rdma.go is the memory and the operations of that exchange.
 package stress

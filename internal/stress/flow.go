@@ -11,23 +11,22 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// errDrain: an operation on the buffer that the next ack needs is not settled.
+// errDrain says that an operation on the buffer that the next ack needs has not settled.
 var errDrain = errors.New("wait for an operation")
 
-// flow is the exchange of one task with one task of the peer. Requests use the
-// slots 0 to depth-1 in turn, and so do the peer's; an ack has the slot of its
-// request.
+// flow is the exchange of one task with one task of the peer. Requests use the slots 0 to
+// depth-1 in turn, and the peer's do so, too. An ack has the slot of its request.
 type flow struct {
 	w         *worker
 	nr        int
 	to        netip.AddrPort
 	congested bool
-	simplex   bool // no requests of our own
+	simplex   bool // this side sends no requests
 
 	sendSeq, recvSeq     uint32
 	sendIndex, recvIndex uint32 // slots of the next request
-	pending              uint32 // our requests without an ack
-	unacked              uint32 // the peer's
+	pending              uint32 // requests of this side without an ack
+	unacked              uint32 // requests of the peer without an ack
 	slots                []slot
 	nextOp               proto.RDMAOp
 	again                []again          // to be sent again (async)
@@ -39,7 +38,7 @@ type slot struct {
 	sent time.Time    // our request
 	req  proto.Header // our request (async)
 	ack  proto.Header // our ack
-	done proto.Header // the ack whose operation is under way, or was last
+	done proto.Header // the ack whose operation is in progress, or was the last
 	region
 }
 
@@ -55,7 +54,7 @@ func (f *flow) init(w *worker, nr int) {
 	}
 }
 
-// sendAll sends what is to be sent: messages again, acks, requests.
+// sendAll sends everything that may be sent: messages again, acks, requests.
 func (f *flow) sendAll() error {
 	if err := f.resend(); err != nil {
 		return err
@@ -111,8 +110,8 @@ func (f *flow) sendAck(index uint32) error {
 	m := w.message(f, &s.ack, int(w.opts.AckSize))
 	if s.ack.RDMA != proto.NoRDMA {
 		if s.inFlight {
-			// The status comes with the acknowledgement of the last ack's
-			// message; a new request may be there before.
+			// The status comes with the acknowledgement of the last ack's message. A new
+			// request may arrive before it.
 			return errDrain
 		}
 		w.mem.transfer(f, index, &s.ack, m)
@@ -177,12 +176,12 @@ func (f *flow) take(b []byte, n int, cookie rds.Cookie, now time.Time) error {
 	return f.accept(&h, cookie, now)
 }
 
-// accept takes the next message of the flow.
+// accept handles the next message of the flow.
 func (f *flow) accept(h *proto.Header, cookie rds.Cookie, now time.Time) error {
 	w := f.w
 	index := f.recvIndex
 	if h.Op == proto.Ack {
-		// The oldest request has to be answered.
+		// The oldest request has to be answered first.
 		depth := w.opts.Depth
 		index = (f.sendIndex - f.pending + depth) % depth
 	}
@@ -248,7 +247,7 @@ func (f *flow) requested(h *proto.Header, cookie rds.Cookie) error {
 	return nil
 }
 
-// checkRequest returns what is wrong with the operation that h asks for.
+// checkRequest returns an error if the operation that h asks for is not possible.
 func (w *worker) checkRequest(h *proto.Header) error {
 	switch {
 	case w.mem == nil:
@@ -263,7 +262,7 @@ func (w *worker) checkRequest(h *proto.Header) error {
 	return nil
 }
 
-// headerError is a message other than the next one expected.
+// headerError is a message that is not the expected next one.
 type headerError struct{ want, got proto.Header }
 
 func compareHeaders(want, got *proto.Header) error {

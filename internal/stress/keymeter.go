@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// maxKeys are remembered; then the meter begins anew.
+// maxKeys is how many keys are remembered. Then the meter begins anew.
 const maxKeys = 32 << 10
 
-// keyMeter tells how soon keys are issued again: the sooner, the sooner a late
-// operation could meet a region it was not meant for.
+// keyMeter measures how soon keys are issued again. The sooner that happens, the sooner a
+// late operation could reach a region that it is not for.
 type keyMeter struct {
 	mu       sync.Mutex
 	issued   map[uint32]time.Time
@@ -34,8 +34,7 @@ func (k *keyMeter) add(key uint32, now time.Time) {
 	k.issued[key] = now
 }
 
-// take says how many keys were issued again since the last call, and how far
-// apart.
+// take returns how many keys were issued again since the last call, and after how long.
 func (k *keyMeter) take() (n int, min, mean time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -14,8 +14,7 @@ import (
 	"github.com/rdsd/rdsd/rdstest"
 )
 
-// A peer that takes everything and says nothing: the test has failed, however it
-// ended.
+// A test with a peer that takes everything and sends nothing has failed, however it ended.
 func TestNothingExchanged(t *testing.T) {
 	ds := rdstest.StartDaemons(t, 2)
 	port := freePort(t, ds[1].Addr())
@@ -56,7 +55,7 @@ type writer func(b []byte)
 
 func (w writer) Write(b []byte) (int, error) { w(b); return len(b), nil }
 
-// A test in which nothing comes any more at its end has failed.
+// A test in which nothing arrives any more at its end has failed.
 func TestStalls(t *testing.T) {
 	ds := rdstest.StartDaemons(t, 2)
 	over := make(chan struct{})

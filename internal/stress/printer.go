@@ -8,11 +8,11 @@ import (
 	"github.com/rdsd/rdsd/internal/stress/report"
 )
 
-// printer makes the lines of a test, from what was counted in between.
+// printer prints the lines of a test from the counts in between.
 type printer struct {
 	ctx         context.Context
 	perf        *report.Perf
-	from, since time.Time // zero: figures do not count yet
+	from, since time.Time // zero while figures do not count yet
 	first, prev report.Counts
 	cpuFirst    report.CPUTimes
 	cpuPrev     report.CPUTimes
@@ -37,7 +37,7 @@ func (p *printer) counters(t *test) []report.Counter {
 	return c
 }
 
-// cpu is the machine's times; without /proc they are 0.
+// cpu is the machine's CPU times. Without /proc they are 0.
 func (p *printer) cpu(t *test) (c report.CPUTimes) {
 	if t.params.ReportCPU || p.perf != nil {
 		c, _ = report.ReadCPU()
@@ -66,7 +66,7 @@ func (p *printer) start(t *test) {
 	}
 }
 
-// line prints what was done since the last one.
+// line prints what was done since the last line.
 func (p *printer) line(t *test) {
 	now, c, cpu := time.Now(), t.counts(), p.cpu(t)
 	l := report.Line{Tasks: int(t.opts.Tasks), Time: now.Sub(p.since), Counts: c.Sub(p.prev), CPU: -1}
@@ -92,10 +92,10 @@ func (p *printer) line(t *test) {
 	}
 }
 
-// maxIntervals are kept for the report: a day of seconds.
+// maxIntervals is how many intervals are kept for the report: a day of seconds.
 const maxIntervals = 24 * 60 * 60
 
-// last sums up from start to now.
+// last sums up the time from start to now.
 func (p *printer) last(t *test) {
 	t.started()
 	l := &t.report.Total

@@ -10,8 +10,8 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// memory is a task's part in RDMA: a buffer with two places per slot, one that
-// the peer's acks read and write, one that ours read to and write from.
+// memory is a task's memory for RDMA: a buffer with two places per slot. The peer's acks
+// read and write one place. The task's own acks read into and write from the other.
 type memory struct {
 	w    *worker
 	buf  *rds.Buffer
@@ -22,13 +22,13 @@ type memory struct {
 	done    sync.WaitGroup
 }
 
-// region is a slot's part.
+// region is the part of memory of one slot.
 type region struct {
-	reg      *rds.Region // of our request, nil without
-	inFlight bool        // the operation of our ack is not settled
+	reg      *rds.Region // of this side's request, nil if it has none
+	inFlight bool        // the operation of this side's ack has not settled
 }
 
-// releasers take regions back beside the task, for each waits for the peer.
+// releasers release regions beside the task, because each release waits for the peer.
 const releasers = 4
 
 func newMemory(w *worker) (*memory, error) {
@@ -48,7 +48,7 @@ func newMemory(w *worker) (*memory, error) {
 	return m, nil
 }
 
-// close ends the releasing; the regions left go with the socket.
+// close ends the releasers. The remaining regions end with the socket.
 func (m *memory) close() {
 	close(m.release)
 	m.done.Wait()
@@ -70,7 +70,7 @@ func (m *memory) local(f *flow, index uint32) int { return m.remote(f, index) + 
 
 func (m *memory) bytes(off, n int) []byte { return m.buf.Bytes()[off : off+n] }
 
-// next is what the request after h asks for, if h was the last one sent.
+// next is the operation that the request after h asks for, if h was the last request.
 func (m *memory) next(f *flow, h *proto.Header) proto.RDMAOp {
 	if m == nil || h.RDMA == proto.NoRDMA {
 		return f.nextOp
@@ -78,8 +78,8 @@ func (m *memory) next(f *flow, h *proto.Header) proto.RDMAOp {
 	return h.RDMA
 }
 
-// request adds to the request h, in msg, what makes the peer's ack read or
-// write the slot's buffer.
+// request adds to the request h, in msg, what the peer's ack needs to read or write the
+// slot's buffer.
 func (m *memory) request(f *flow, index uint32, h *proto.Header, msg *rds.Message) error {
 	o, s := &m.w.opts, &f.slots[index]
 	off := m.remote(f, index)
@@ -152,9 +152,9 @@ func (m *memory) fill(off int, pattern uint64) {
 	}
 }
 
-// compare looks at the pieces at off; all says that every one has the pattern,
-// not only the first. rds-stress fills whole words, so a size that is no
-// multiple of 8 runs over into the next buffer's first word.
+// compare checks the pieces at off. all says that each piece has the pattern, not only the
+// first. rds-stress fills whole words, so if the size is no multiple of 8, it overwrites a
+// part of the next buffer's first word.
 func (m *memory) compare(off int, h *proto.Header) error {
 	pieces := len(m.segs)
 	if !h.AllPieces {
@@ -176,7 +176,7 @@ func (m *memory) compare(off int, h *proto.Header) error {
 	return nil
 }
 
-// acked takes an ack: its operation is done, our buffer is ours again.
+// acked handles an ack: its operation is done, and the buffer belongs to this side again.
 func (m *memory) acked(f *flow, index uint32, h *proto.Header) error {
 	if m == nil {
 		return fmt.Errorf("ack %d of an %v in a test without RDMA", h.Seq, h.RDMA)
@@ -208,7 +208,7 @@ func (m *memory) acked(f *flow, index uint32, h *proto.Header) error {
 	return nil
 }
 
-// takeCompletions takes the statuses of the operations of our acks.
+// takeCompletions takes the statuses of the operations of this side's acks.
 func (w *worker) takeCompletions() error {
 	for w.mem != nil {
 		n := w.sock.Completions(w.comps)

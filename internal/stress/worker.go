@@ -14,15 +14,15 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// receiveBatch is how many messages a task takes in at a time, receiveBytes how
-// much memory it has for them.
+// receiveBatch is how many messages a task receives at a time. receiveBytes is how much
+// memory it has for them.
 const (
 	receiveBatch = 32
 	receiveBytes = 256 << 10
 )
 
-// peerGone is an error that the end of the peer's tasks explains, if they have
-// ended: a task or its memory is not there any more.
+// peerGone is an error that is expected if the peer's tasks have ended: a task or its
+// memory does not exist any more.
 type peerGone struct{ error }
 
 func (e peerGone) Unwrap() error { return e.error }
@@ -32,8 +32,8 @@ func mayBeGone(err error) bool {
 	return errors.As(err, &e)
 }
 
-// worker is one task: a socket and a flow to each task of the peer. It belongs
-// to one goroutine; the counters are read by others.
+// worker is one task: a socket, and a flow to each task of the peer. It belongs to one
+// goroutine. Other goroutines read the counters.
 type worker struct {
 	*test
 	id    int
@@ -55,7 +55,7 @@ type worker struct {
 	n         counters
 }
 
-// counters are report.Counts, one task's.
+// counters are the report.Counts of one task.
 type counters struct {
 	reqTx, reqRx, ackTx, ackRx, bytesTx, bytesRx, rdmaIn, rdmaOut atomic.Uint64
 	sendNs, trips, tripNs                                         atomic.Uint64
@@ -78,7 +78,7 @@ func (n *counters) addTo(c *report.Counts) {
 	c.RoundTripTime += n.tripNs.Load()
 }
 
-// newWorker binds task id and gets its memory.
+// newWorker binds task id and allocates its memory.
 func newWorker(t *test, id int) (*worker, error) {
 	o := &t.opts
 	w := &worker{test: t, id: id}
@@ -106,7 +106,7 @@ func (w *worker) prepare() error {
 			return err
 		}
 	}
-	// As much as rds-stress asks for; less does, but for a message itself.
+	// rds-stress asks for as much. Less is enough, if one message fits.
 	want := int64(o.Tasks) * int64(o.Depth) * int64(o.ReqSize+o.AckSize) * 2
 	size := int(min(want, maxSocketBuffer))
 	if err := errors.Join(w.sock.SetSndBuf(size), w.sock.SetRcvBuf(size)); err != nil {
@@ -134,7 +134,7 @@ func (w *worker) prepare() error {
 	return err
 }
 
-// maxSocketBuffer bounds the send and receive buffers asked for.
+// maxSocketBuffer bounds the send and receive buffers that a task asks for.
 const maxSocketBuffer = 1 << 30
 
 func (w *worker) close() {
@@ -144,8 +144,8 @@ func (w *worker) close() {
 	_ = w.sock.Close()
 }
 
-// run exchanges messages until work ends, then takes in what still comes until
-// ctx ends. Its error is what is wrong with the test.
+// run exchanges messages until work ends, then receives what still arrives until ctx ends.
+// Its error is what is wrong with the test.
 func (w *worker) run(ctx, work context.Context) error {
 	for {
 		if err := w.turn(); err != nil {
@@ -181,7 +181,7 @@ func (w *worker) wait(ctx, work context.Context) error {
 	return err
 }
 
-// turn takes in what is there and sends what may be sent.
+// turn receives what has arrived and sends what may be sent.
 func (w *worker) turn() error {
 	if err := w.receive(); err != nil {
 		return err
@@ -205,7 +205,7 @@ func (w *worker) turn() error {
 		switch err := f.sendAll(); {
 		case err == nil || errors.Is(err, errDrain):
 		case errors.Is(err, rds.ErrCongested):
-			// Only this destination: the others go on.
+			// Only this destination is congested. The others go on.
 			f.congested = true
 			w.n.congested.Add(1)
 		case errors.Is(err, rds.ErrCompletionsFull):
@@ -220,7 +220,7 @@ func (w *worker) turn() error {
 	return nil
 }
 
-// receive takes in all messages there are.
+// receive receives all messages that have arrived.
 func (w *worker) receive() error {
 	for {
 		n, err := w.sock.RecvMsgs(w.in)
@@ -239,7 +239,7 @@ func (w *worker) receive() error {
 	}
 }
 
-// take checks one message and gives it to its flow.
+// take checks one message and passes it to its flow.
 func (w *worker) take(m *rds.Message, now time.Time) error {
 	b := m.Payload[:m.N]
 	if w.corrupt != nil {
@@ -257,7 +257,7 @@ func (w *worker) take(m *rds.Message, now time.Time) error {
 	return nil
 }
 
-// takeNotices learns what became of destinations.
+// takeNotices reads the notices about destinations.
 func (w *worker) takeNotices() error {
 	var ns [8]rds.Notice
 	for {
@@ -280,7 +280,7 @@ func (w *worker) takeNotices() error {
 	}
 }
 
-// relieve forgets congestion that is over.
+// relieve clears congestion that is over.
 func (w *worker) relieve() {
 	if w.opts.CongMonitor {
 		mask := w.sock.CongUpdates()
