@@ -28,10 +28,10 @@ type account struct {
 	idle     lists.List[slot]    // destinations that have a place, and had nothing under way when they were listed
 	inWanted lists.Link[account] // userTable.wanted
 
-	held    int                 // bytes of daemon memory: see overflow.go
-	windows []*shm.Arena        // what they are in
-	refused lists.List[socket]  // those that refused for want of it
-	inShort lists.Link[account] // overflow.short
+	overBytes int                 // bytes of daemon memory: see overflow.go
+	windows   []*shm.Arena        // what they are in
+	refused   lists.List[socket]  // those that refused for want of it
+	inShort   lists.Link[account] // overflow.short
 }
 
 // userTable is the users with processes here, or with something of one left.

@@ -83,7 +83,7 @@ func TestCellOfClosedSocket(t *testing.T) {
 	s = r.bind(12)
 	r.seg.WantCell(5).StoreArmed(1)
 	w.es[0].raise(old) // and one completes later still
-	w.es[0].drainPending(r.cl)
+	w.es[0].writePending(r.cl)
 	w.run()
 	if r.seg.WantCell(5).LoadArmed() != 1 {
 		t.Error("the new owner's wish was answered for the old one")

@@ -62,7 +62,7 @@ func TestManyDestinations(t *testing.T) {
 				got++
 			}
 			ev.Release()
-			w.es[0].drainPending(r.cl)
+			w.es[0].writePending(r.cl)
 			r.cl.ev.Publish()
 		}
 	})

@@ -55,7 +55,7 @@ type arrival struct {
 // cannot be refused: what it sends may take all that the socket's user has left
 // of the daemon's memory, see overrun.
 func (e *Engine) admit(s *socket, n int, kernel bool) conn.Verdict {
-	if held := s.held(); held > 0 && held+n > s.limit+e.cfg.HardCap && !kernel {
+	if held := s.buffered(); held > 0 && held+n > s.limit+e.cfg.HardCap && !kernel {
 		e.setCongested(s, true)
 		return conn.Refused
 	}
@@ -122,14 +122,14 @@ func (e *Engine) charge(s *socket, n int) {
 
 // checkFull tells the peers if s is full.
 func (e *Engine) checkFull(s *socket) {
-	if s.held() > s.limit || s.rcvMsgs > shm.MaxMsgs(s.limit) {
+	if s.buffered() > s.limit || s.rcvMsgs > shm.MaxMsgs(s.limit) {
 		e.setCongested(s, true)
 	}
 }
 
 // held is what counts against the receive buffer and the hard cap: payload not
 // yet taken by the application, and the records of what waits in overflow.
-func (s *socket) held() int { return s.rcvBytes + s.over.N*overCost }
+func (s *socket) buffered() int { return s.rcvBytes + s.over.N*overCost }
 
 func (e *Engine) uncharge(s *socket, n int) {
 	s.rcvBytes -= n
@@ -142,7 +142,7 @@ func (e *Engine) uncharge(s *socket, n int) {
 
 // relieve lets those who wait for room at s go on, if there is some.
 func (e *Engine) relieve(s *socket) {
-	held := s.held()
+	held := s.buffered()
 	if s.congested && (held < s.limit/2 || held == 0) && s.rcvMsgs <= shm.MaxMsgs(s.limit)/2 {
 		e.setCongested(s, false)
 	}

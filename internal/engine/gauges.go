@@ -18,7 +18,7 @@ func (e *Engine) PublishStats(wall Wall) {
 	c[stats.Clients] = uint64(len(e.clients.all))
 	c[stats.Sockets] = uint64(e.sockets())
 	c[stats.Peers] = uint64(len(e.peers.all))
-	c[stats.HeldBytes] = uint64(e.overflow.held)
+	c[stats.HeldBytes] = uint64(e.overflow.used)
 	c[stats.PoolBytes] = uint64(len(e.sendBufs.mem) + len(e.ctlBufs.mem))
 	for _, r := range e.devices.rails {
 		c[stats.PoolBytes] += uint64(len(r.recvMem))

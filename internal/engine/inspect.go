@@ -171,7 +171,7 @@ func (b Inspector) Users() (map[uint32]Use, error) {
 	err := b.ask(func() {
 		for uid, a := range b.e.users.accounts {
 			out[uid] = Use{Quota: a.quota, Sockets: a.sockets, Destinations: a.dests, Operations: a.ops, Grants: a.grants,
-				Waiting: a.waiting.N, HeldBytes: a.held}
+				Waiting: a.waiting.N, HeldBytes: a.overBytes}
 		}
 	})
 	return out, err

@@ -163,7 +163,7 @@ func (e *Engine) wakeRoused() bool {
 			return false
 		}
 		s := e.rousing.Head.Of
-		if s.toWake = min(s.toWake, s.waiters.N); s.toWake > 0 && (s.left || s.held() < s.limit) {
+		if s.toWake = min(s.toWake, s.waiters.N); s.toWake > 0 && (s.left || s.buffered() < s.limit) {
 			s.toWake--
 			e.wakeWaiter(s)
 			e.rousing.TurnOver()

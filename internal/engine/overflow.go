@@ -25,7 +25,7 @@ const overCost = 256
 type overflow struct {
 	mem      []byte
 	free     []*shm.Arena        // windows of it that nobody has
-	held     int                 // bytes in use
+	used     int                 // bytes in use
 	released bool                // some came free in this turn
 	short    lists.List[account] // users with sockets that refused for want of it
 }
@@ -45,7 +45,7 @@ func (o *overflow) open(mem []byte) {
 // all is free a message gets it whatever its length.
 func (e *Engine) newOver(s *socket, a *arrival) *rxMsg {
 	acc, cost := s.cl.acct, a.n+overCost
-	if e.overflow.held > 0 && acc.held+cost > e.cfg.OverflowBytes-e.overflow.held {
+	if e.overflow.used > 0 && acc.overBytes+cost > e.cfg.OverflowBytes-e.overflow.used {
 		return nil
 	}
 	var over *shm.Arena
@@ -58,8 +58,8 @@ func (e *Engine) newOver(s *socket, a *arrival) *rxMsg {
 	m := e.pools.rxs.Get()
 	*m = rxMsg{sock: s, src: a.src, sport: a.sport, srcInc: a.srcInc, cookie: a.cookie, n: uint32(a.n), chunk: chunk,
 		inOver: true, over: over, began: e.now, at: a.at}
-	acc.held += cost
-	e.overflow.held += cost
+	acc.overBytes += cost
+	e.overflow.used += cost
 	return m
 }
 
@@ -94,8 +94,8 @@ func (e *Engine) freeOver(m *rxMsg) {
 			e.overflow.free = append(e.overflow.free, m.over)
 		}
 	}
-	acc.held -= int(m.n) + overCost
-	e.overflow.held -= int(m.n) + overCost
+	acc.overBytes -= int(m.n) + overCost
+	e.overflow.used -= int(m.n) + overCost
 	e.overflow.released = true
 }
 
@@ -173,7 +173,7 @@ func (e *Engine) memoryFreed() {
 	for n := e.overflow.short.Head; n != nil; n = next {
 		next = n.Next
 		acc := n.Of
-		if 2*acc.held >= e.cfg.OverflowBytes-e.overflow.held || len(acc.windows)+len(e.overflow.free) == 0 {
+		if 2*acc.overBytes >= e.cfg.OverflowBytes-e.overflow.used || len(acc.windows)+len(e.overflow.free) == 0 {
 			continue
 		}
 		if e.chores.besides(func() bool {
@@ -221,14 +221,14 @@ func (e *Engine) freeRx(m *rxMsg) {
 	e.pools.rxs.Put(m)
 }
 
-// drainSocks moves waiting messages to c, from one socket after the other, and
+// writeSockets moves waiting messages to c, from one socket after the other, and
 // returns what that cost. A socket that has its share waits for the receive ids
 // of what it has, and is not looked at until then; one that has nothing stays
 // and is tried whenever an id came back.
-func (e *Engine) drainSocks(c *Client) (n int) {
-	for tries := 0; tries < drainEach && n < drainEach && c.untried > 0 && c.pendSocks.N > 0; tries++ {
+func (e *Engine) writeSockets(c *Client) (n int) {
+	for tries := 0; tries < writeEach && n < writeEach && c.untried > 0 && c.pendSocks.N > 0; tries++ {
 		s := c.pendSocks.Head.Of
-		cost, all := e.drainOver(s, drainSock)
+		cost, all := e.writeOver(s, writeSock)
 		n += cost
 		if !all && c.ev.Free() == 0 {
 			return n // still its turn
@@ -237,7 +237,7 @@ func (e *Engine) drainSocks(c *Client) (n int) {
 		switch {
 		case all:
 			c.untried--
-		case cost >= drainSock:
+		case cost >= writeSock:
 			c.pendSocks.Add(&s.pend, s)
 			c.untried = c.pendSocks.N
 		default:
@@ -249,15 +249,15 @@ func (e *Engine) drainSocks(c *Client) (n int) {
 	return n
 }
 
-// drainOver moves waiting messages of s to its client while they cost less than
+// writeOver moves waiting messages of s to its client while they cost less than
 // budget, and returns what they cost; all: none waits any more.
-func (e *Engine) drainOver(s *socket, budget int) (cost int, all bool) {
+func (e *Engine) writeOver(s *socket, budget int) (cost int, all bool) {
 	for s.over.N > 0 {
 		n := int(s.over.Head.Of.n)
 		if cost >= budget || !e.moveOver(s) {
 			return cost, false
 		}
-		cost += 1 + n/drainUnit
+		cost += 1 + n/writeUnit
 	}
 	return cost, !s.overrun || e.tellOverrun(s)
 }

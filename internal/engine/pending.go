@@ -9,10 +9,10 @@ import "github.com/rdsd/rdsd/internal/lists"
 // once.
 
 const (
-	drainTurn = subBudget // entries written for one client in a turn, and payload in units of drainUnit
-	drainEach = 64        // of these for one kind before it is the next one's turn
-	drainSock = 16        // of these for one socket before it is the next one's turn
-	drainUnit = subBytes / subBudget
+	writeTurn = subBudget // entries written for one client in a turn, and payload in units of writeUnit
+	writeEach = 64        // of these for one kind before it is the next one's turn
+	writeSock = 16        // of these for one socket before it is the next one's turn
+	writeUnit = subBytes / subBudget
 )
 
 // pending is what of a process's waits for that; nothing is lost.
@@ -22,7 +22,7 @@ type pending struct {
 	pendCells lists.List[cell]   // barriers reached
 	pendSocks lists.List[socket] // sockets with messages in overflow
 	untried   int                // of pendSocks, from the head on: not tried since memory came back
-	again     bool               // drainPending may find something to write
+	again     bool               // writePending may find something to write
 	noRoom    bool               // the event ring was full, and something waits for it
 
 	gone   lists.List[slot] // slots whose socket is gone, as the event ring says when it is published
@@ -46,18 +46,18 @@ func (p *pending) waits() bool { return p.pendOps.N+p.pendCells.N+p.pendNote.N+p
 // of it for want of room.
 func (c *Client) room() bool { return !c.noRoom && c.ev.Free() > 0 }
 
-// mayDrain reports whether drainPending may find something to write.
-func (c *Client) mayDrain() bool { return c.again || c.noRoom && c.ev.Free() > 0 }
+// mayWrite reports whether writePending may find something to write.
+func (c *Client) mayWrite() bool { return c.again || c.noRoom && c.ev.Free() > 0 }
 
-// drainPending writes what waits for c's event ring, as much as there is room
+// writePending writes what waits for c's event ring, as much as there is room
 // for and a turn allows, and reports whether it wrote anything. The kinds take
 // turns, so that none waits for another that always has more.
-func (e *Engine) drainPending(c *Client) bool {
+func (e *Engine) writePending(c *Client) bool {
 	c.again, c.noRoom = false, false
 	c.untried = min(c.untried, c.pendSocks.N)
 	done := 0
-	for done < drainTurn {
-		n := e.drainCells(c) + e.drainOps(c) + e.drainNotes(c) + e.drainSocks(c)
+	for done < writeTurn {
+		n := e.writeMarks(c) + e.writeStatuses(c) + e.writeNotices(c) + e.writeSockets(c)
 		if n == 0 {
 			c.noRoom = c.waits() && c.ev.Free() == 0
 			c.again = c.untried > 0 && !c.noRoom
@@ -69,9 +69,9 @@ func (e *Engine) drainPending(c *Client) bool {
 	return true
 }
 
-// drainOps writes statuses and returns how many.
-func (e *Engine) drainOps(c *Client) (n int) {
-	for ; c.pendOps.N > 0 && n < drainEach; n++ {
+// writeStatuses writes statuses and returns how many.
+func (e *Engine) writeStatuses(c *Client) (n int) {
+	for ; c.pendOps.N > 0 && n < writeEach; n++ {
 		t := c.pendOps.Head.Of
 		if !e.putStatuses(t) {
 			break
@@ -91,9 +91,9 @@ func (e *Engine) told(t *txMsg) {
 	}
 }
 
-// drainCells tells waiters that their barrier was reached, and returns how many.
-func (e *Engine) drainCells(c *Client) (n int) {
-	for ; c.pendCells.N > 0 && n < drainEach && c.ev.Free() > 0; n++ {
+// writeMarks tells waiters that their barrier was reached, and returns how many.
+func (e *Engine) writeMarks(c *Client) (n int) {
+	for ; c.pendCells.N > 0 && n < writeEach && c.ev.Free() > 0; n++ {
 		ce := c.pendCells.Head.Of
 		c.pendCells.Del(&ce.pend)
 		if ce.live() {
@@ -103,9 +103,9 @@ func (e *Engine) drainCells(c *Client) (n int) {
 	return n
 }
 
-// drainNotes writes what destinations have to tell, and returns of how many.
-func (e *Engine) drainNotes(c *Client) (n int) {
-	for ; c.pendNote.N > 0 && n < drainEach; n++ {
+// writeNotices writes what destinations have to tell, and returns of how many.
+func (e *Engine) writeNotices(c *Client) (n int) {
+	for ; c.pendNote.N > 0 && n < writeEach; n++ {
 		sl := c.pendNote.Head.Of
 		if !e.putNotices(sl) {
 			break

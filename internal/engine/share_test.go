@@ -81,8 +81,8 @@ func TestShareOfMemory(t *testing.T) {
 					t.Fatal("is never refused")
 				}
 			}
-			if a := e.users.accounts[1000]; a.held > e.cfg.OverflowBytes/2+size || a.held < e.cfg.OverflowBytes/4 {
-				t.Errorf("refused with %d bytes held of %d", a.held, e.cfg.OverflowBytes)
+			if a := e.users.accounts[1000]; a.overBytes > e.cfg.OverflowBytes/2+size || a.overBytes < e.cfg.OverflowBytes/4 {
+				t.Errorf("refused with %d bytes held of %d", a.overBytes, e.cfg.OverflowBytes)
 			}
 			// Its user's other sockets share its fate.
 			if x.send(1, 30, 300_000); !second.socket().forMemory.On() {
@@ -136,7 +136,7 @@ func TestShareInPieces(t *testing.T) {
 		y.send(0, 1, 1<<20)
 	}
 	if good.socket().forMemory.On() || e.counts.sum.RecvRefused == 0 {
-		t.Errorf("refused a long message with %d of %d bytes in use", e.overflow.held, e.cfg.OverflowBytes)
+		t.Errorf("refused a long message with %d of %d bytes in use", e.overflow.used, e.cfg.OverflowBytes)
 	}
 	w.clean(pins.raw, drain.raw, good.raw, x.raw, y.raw)
 }
@@ -154,7 +154,7 @@ func TestManyUsersShare(t *testing.T) {
 				t.Fatal("is never refused")
 			}
 		}
-		if held := w.es[0].users.accounts[1000+i].held; held < 500_000 {
+		if held := w.es[0].users.accounts[1000+i].overBytes; held < 500_000 {
 			t.Errorf("user %d got %d bytes", i, held)
 		}
 		all = append(all, r.raw, x.raw)

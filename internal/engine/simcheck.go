@@ -129,7 +129,7 @@ func Leaks(e *Engine) (found []string) {
 	say(e.pools.ctls.Out, "internal messages")
 	say(e.keys.holdings.Out, "records of who holds a region")
 	say(len(e.keys.by)+e.keys.revoking.N, "regions")
-	say(e.overflow.held, "overflow bytes")
+	say(e.overflow.used, "overflow bytes")
 	say(len(e.overflow.mem)/shm.WindowSize-len(e.overflow.free), "overflow windows")
 	idle := 0
 	for _, a := range e.users.accounts { // only counted

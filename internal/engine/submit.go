@@ -123,8 +123,8 @@ func (e *Engine) pollClient(c *Client) bool {
 		c.rret.Release()
 		work = true
 	}
-	if c.mayDrain() {
-		work = e.drainPending(c) || work
+	if c.mayWrite() {
+		work = e.writePending(c) || work
 	}
 	if err := c.ringError(); err != nil {
 		e.kill(c, "%w", err)

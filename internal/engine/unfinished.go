@@ -29,7 +29,7 @@ func (e *Engine) mayBegin(p *peer, c *Client, n int) (may, inArena bool) {
 		return true, true
 	}
 	h := p.remote
-	may = h.unfinished == 0 || 4*(h.unfinished+n) <= e.cfg.OverflowBytes-e.overflow.held || p.c.Kernel()
+	may = h.unfinished == 0 || 4*(h.unfinished+n) <= e.cfg.OverflowBytes-e.overflow.used || p.c.Kernel()
 	return may, c.unfinished+n <= c.recv.Windows()*shm.WindowSize/2
 }
 
