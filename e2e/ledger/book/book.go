@@ -18,12 +18,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kind says what a record is about. Seq, Peer, A, B, C and Text mean something
-// else in each; fields without a meaning are zero.
+// Kind says what a record is about. The meaning of Seq, Peer, A, B, C and Text depends on
+// it. Fields without a meaning are zero.
 type Kind string
 
-// Records of an application. Life is the socket's, a number of its own for each
-// Bind of a campaign; its upper bits (ProcessOf) are the process.
+// Records of an application. Life is the number of a socket: each Bind of a campaign makes
+// a new one. Its upper bits (ProcessOf) are the process.
 const (
 	Binding Kind = "binding" // Bind was called: Peer = own address
 	Bind    Kind = "bind"    // and returned: Peer = own address, A = lane
@@ -53,8 +53,8 @@ const (
 	Wrong   Kind = "wrong"   // the application saw what must not be: Text
 )
 
-// Records of who starts and ends processes, and disturbs them. A is the process
-// of an application; Peer is the address of a daemon, without a port.
+// Records of the program that starts, ends and disturbs processes. A is the process of an
+// application. Peer is the address of a daemon, without a port.
 const (
 	Kill    Kind = "kill"    // process A is about to be killed
 	Dead    Kind = "dead"    // and has been waited for
@@ -67,12 +67,12 @@ const (
 
 // Bits of C of Try, and of the header of a message.
 const (
-	FlagRoll   = 1 << 0 // sent at the end, to a socket that is there: must arrive
+	FlagRoll   = 1 << 0 // sent at the end, to a socket that exists: it must arrive
 	FlagShort  = 1 << 1 // too short to carry a number
 	FlagLimit  = 1 << 2 // has a GiveUpAfter
 	FlagOp     = 1 << 3 // has operations
 	FlagSilent = 1 << 4 // is not delivered
-	FlagOffer  = 1 << 5 // hands out a region
+	FlagOffer  = 1 << 5 // offers a region
 	FlagCookie = 1 << 6 // asks for a zero-copy cookie
 )
 
@@ -80,7 +80,8 @@ const (
 // the lower half, C = CRC-32C of what it moves, Text = "write", "read", "add" or
 // "swap". A swap has in C what it compares with; what it stores is SwapValue.
 
-// SwapValue is what the compare-and-swap of a message stores: nothing else does.
+// SwapValue is the value that the compare-and-swap of a message stores. Nothing else stores
+// it.
 func SwapValue(life uint32, seq uint64) uint64 { return uint64(life)<<32 | seq&(1<<32-1) }
 
 // Record is one line.
@@ -94,7 +95,7 @@ type Record struct {
 	Text    string
 }
 
-// lifeBits is how many sockets a process can have, one after the other.
+// lifeBits bounds how many sockets a process can have, one after the other.
 const lifeBits = 12
 
 // LifeOf is the life of the nth socket of a process, n from 1.
@@ -113,16 +114,16 @@ func Now() int64 {
 // step is how much a log grows at a time. Its file is sparse.
 const step = 64 << 20
 
-// Log is open for writing. Its methods may be called from many goroutines.
+// Log is a log that is open for writing. Many goroutines may call its methods.
 type Log struct {
 	mu  sync.Mutex
 	f   *os.File
-	mem []byte // mapped: one step of the file
-	n   int    // bytes of mem that are written
+	mem []byte // the mapped part of the file, one step long
+	n   int    // how many bytes of mem are written
 	off int64  // of mem in the file
 }
 
-// Create makes the file.
+// Create makes the file of a log.
 func Create(path string) (*Log, error) {
 	f, err := os.Create(path)
 	if err != nil {
@@ -147,8 +148,8 @@ func (l *Log) grow() error {
 	return err
 }
 
-// Write appends r, with the time if it has none. A log that cannot grow ends
-// the process: what is not written down did not happen.
+// Write appends r, with the time if it has none. If the log cannot grow, Write ends the
+// process, because the judge takes what is not in the log for not done.
 func (l *Log) Write(r Record) {
 	if r.At == 0 {
 		r.At = Now()
@@ -195,8 +196,8 @@ func appendRecord(b []byte, r *Record) []byte {
 	return append(b, '\n')
 }
 
-// Read calls do with every record of a log, in order. What a killed process had
-// not finished writing is no record.
+// Read calls do with each record of a log, in order. It skips a record that a killed
+// process had not finished.
 func Read(path string, do func(Record)) error {
 	return scan(path, func(line string) error {
 		r, err := parse(line)
@@ -208,7 +209,7 @@ func Read(path string, do func(Record)) error {
 	})
 }
 
-// Trim cuts off what was never written.
+// Trim cuts off the part that was never written.
 func Trim(path string) error {
 	n := int64(0)
 	if err := scan(path, func(line string) error { n += int64(len(line)) + 1; return nil }); err != nil {
@@ -217,7 +218,7 @@ func Trim(path string) error {
 	return os.Truncate(path, n)
 }
 
-// Grep returns the lines of a log that match, at most most.
+// Grep returns at most most lines of a log that match.
 func Grep(path string, most int, match func(Record) bool) (lines []string, err error) {
 	err = scan(path, func(line string) error {
 		if r, err := parse(line); err == nil && len(lines) < most && match(r) {

@@ -39,7 +39,7 @@ func TestWriteAndRead(t *testing.T) {
 	}
 }
 
-// A process that is killed in the middle of a record leaves half a line and zeros.
+// A process that is killed within a record leaves half a line and zeros.
 func TestHalfARecord(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	if err := os.WriteFile(path, []byte("1 bind 5 0 127.0.0.1:4000 0 0 0\n2 try 5 1 127.0.\x00\x00\x00\x00"), 0o600); err != nil {
@@ -57,7 +57,7 @@ func TestHalfARecord(t *testing.T) {
 	}
 }
 
-// A log goes on in the next mapping.
+// A log continues in the next mapping.
 func TestLongLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	l, err := Create(path)
