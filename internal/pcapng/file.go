@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// CreateTap makes a Tap that records into a new file, by the system's clock.
-// done closes the file and reports what went wrong since.
+// CreateTap makes a Tap that records into a new file, with the system's clock. done closes
+// the file and returns the first error since.
 func CreateTap(name string) (t *Tap, done func() error, err error) {
 	f, err := os.Create(name)
 	if err != nil {

@@ -16,7 +16,7 @@ var (
 	a6, b6 = netip.MustParseAddrPort("[::1]:1234"), netip.MustParseAddrPort("[::2]:80")
 )
 
-// packets reads a file back, strictly: section, interface, enhanced packets.
+// packets reads a file and checks it strictly: section, interface, enhanced packets.
 func packets(t *testing.T, b []byte) (frames [][]byte, ns []int64) {
 	t.Helper()
 	le := binary.LittleEndian
@@ -42,7 +42,7 @@ func packets(t *testing.T, b []byte) (frames [][]byte, ns []int64) {
 	return frames, ns
 }
 
-// segment checks one frame's headers and returns what they say.
+// segment checks one frame's headers and returns their fields.
 func segment(t *testing.T, f []byte) (src, dst netip.AddrPort, seq, ack uint32, flags byte, payload []byte) {
 	t.Helper()
 	be := binary.BigEndian
@@ -151,7 +151,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// A capture that cannot be written says so at the end.
+// A capture that cannot be written returns an error at the end.
 func TestCreateTap(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "capture")
 	tap, done, err := CreateTap(name)

@@ -7,9 +7,8 @@ import (
 	"sync"
 )
 
-// Tap writes the streams of TCP connections as a capture. It is a soft.Tap:
-// given to one end of a connection it records both directions. Safe for
-// concurrent use.
+// Tap writes the streams of TCP connections as a capture. It implements soft.Tap. At one
+// end of a connection it records both directions. Any goroutine may call its methods.
 type Tap struct {
 	mu  sync.Mutex
 	now func() int64
@@ -45,7 +44,7 @@ func (t *Tap) Stream(local, remote netip.AddrPort, out bool, b []byte) {
 	t.err = t.s.bytes(t.now(), local, remote, b)
 }
 
-// Err returns the first error, after which nothing more was written.
+// Err returns the first error. Nothing was written after it.
 func (t *Tap) Err() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 )
 
-// maxPayload is the longest TCP payload of one packet that streams makes: what
-// an IP packet takes with 20-byte TCP headers and no IP options.
+// maxPayload is the longest TCP payload of one packet: the longest IP packet less 20 bytes
+// of TCP header and 20 of IP header without options.
 const maxPayload = 65535 - 40
 
 // TCP flags.
@@ -16,20 +16,20 @@ const (
 	flagACK = 16
 )
 
-// streams turns the bytes of TCP connections into packets with running
-// sequence numbers and correct checksums. The three packets of the opening
-// are made up at the first byte of a connection; nothing is ever lost, late or
-// sent again. It is not safe for concurrent use.
+// streams turns the bytes of TCP connections into packets with running sequence numbers and
+// correct checksums. At the first byte of a connection it invents the three packets that
+// open it. Its packets are never lost, late or sent again. It is not safe for concurrent
+// use.
 type streams struct {
 	w     *writer
 	conns map[[2]netip.AddrPort]*conn
 	frame []byte
 }
 
-// conn is one connection: the next sequence number of either end.
+// conn is one connection: the next sequence number of each end.
 type conn struct{ seq map[netip.AddrPort]uint32 }
 
-// newStreams writes to w.
+// newStreams returns streams that write to w.
 func newStreams(w *writer) *streams {
 	return &streams{w: w, conns: map[[2]netip.AddrPort]*conn{}}
 }
@@ -54,7 +54,7 @@ func (s *streams) bytes(ns int64, src, dst netip.AddrPort, b []byte) error {
 	return s.w.err
 }
 
-// key names a connection whichever end sends.
+// key names a connection. It is the same for both directions.
 func key(a, b netip.AddrPort) [2]netip.AddrPort {
 	if a.Compare(b) > 0 {
 		a, b = b, a
@@ -83,7 +83,7 @@ func (s *streams) packet(ns int64, c *conn, src, dst netip.AddrPort, flags byte,
 		c.seq[src]++
 	}
 	s.frame = b
-	_ = s.w.packet(ns, b) // kept in the writer
+	_ = s.w.packet(ns, b) // the writer keeps the error
 }
 
 const (

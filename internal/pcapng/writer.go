@@ -48,8 +48,8 @@ func newWriter(w io.Writer) (*writer, error) {
 	return p, p.err
 }
 
-// packet writes one Ethernet frame, at ns nanoseconds after the epoch. After
-// an error nothing more is written and the error stays; it is the io.Writer's.
+// packet writes one Ethernet frame, at ns nanoseconds after the epoch. After an error of
+// the io.Writer it writes nothing more and returns the same error.
 func (p *writer) packet(ns int64, frame []byte) error {
 	p.block(blockPacket, func(b []byte) []byte {
 		b = binary.LittleEndian.AppendUint32(b, 0) // interface
@@ -62,8 +62,8 @@ func (p *writer) packet(ns int64, frame []byte) error {
 	return p.err
 }
 
-// block frames body: type and total length before it, padding and the length
-// again behind.
+// block writes body as a block: type and total length before it, padding and the length
+// again behind it.
 func (p *writer) block(typ uint32, body func([]byte) []byte) {
 	if p.err != nil {
 		return
