@@ -12,13 +12,13 @@ import (
 	"testing"
 )
 
-// The budget of docs/dependencies.md.
+// The tests of the budget in docs/dependencies.md.
 const (
 	maxModules = 20
 	maxBytes   = 25 << 19
 )
 
-// modules are the modules of others in what go list prints, with versions.
+// modules are the modules of other projects in the output of go list, with versions.
 func modules(t *testing.T, args ...string) map[string]string {
 	t.Helper()
 	cmd := exec.Command("go", append([]string{"list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}}{{end}}{{end}}"}, args...)...)
@@ -115,7 +115,7 @@ func compareRows(t *testing.T, got, want map[string]string) {
 	}
 }
 
-// TestSize: rdsd as make packages and the Containerfile build it.
+// TestSize: the size of rdsd as make packages and the Containerfile build it.
 func TestSize(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "rdsd")
 	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", "nethttpomithttp2", "-ldflags", "-s -w", "-o", out, "./cmd/rdsd")

@@ -25,7 +25,7 @@ func checkExample(files []*file) []string {
 
 // checkDocs takes the non-test files of one public package.
 func checkDocs(files []*file) (found []string) {
-	documented := map[string]bool{} // types, whose enumerations need no more
+	documented := map[string]bool{} // types with a comment; their enumerations need none
 	for _, f := range files {
 		for _, d := range f.ast.Decls {
 			if g, ok := d.(*ast.GenDecl); ok && g.Tok == token.TYPE {
@@ -54,10 +54,10 @@ func checkDocs(files []*file) (found []string) {
 	return found
 }
 
-// undocumented calls missing for the exported names of d without a comment of
-// their own, their group's, or their enumeration's type.
+// undocumented calls missing for each exported name of d without a comment. The comment may
+// be the name's, the group's, or that of the enumeration's type.
 func undocumented(d *ast.GenDecl, documented map[string]bool, missing func(*ast.Ident)) {
-	typ := "" // of an enumeration: constants without a type repeat the last one
+	typ := "" // type of an enumeration: a constant without a type has that of the one before
 	for _, s := range d.Specs {
 		switch s := s.(type) {
 		case *ast.TypeSpec:
@@ -99,7 +99,7 @@ func exportedReceiver(d *ast.FuncDecl) bool {
 	return ok && id.IsExported()
 }
 
-// wellKnown reports whether d is a method whose interface says it all.
+// wellKnown reports whether d is a method whose interface documents it.
 func wellKnown(d *ast.FuncDecl) bool {
 	if d.Recv == nil || d.Type.Params.NumFields() != 0 || d.Type.Results.NumFields() != 1 {
 		return false

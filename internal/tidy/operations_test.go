@@ -24,8 +24,8 @@ func readDoc(t *testing.T, name string) string {
 	return string(b)
 }
 
-// declared are the exported names that package rds declares: of the package,
-// and methods and fields of its types.
+// declared is the exported names that package rds declares, methods and fields of its types
+// included.
 func declared(t *testing.T) map[string]bool {
 	t.Helper()
 	names := map[string]bool{}
@@ -67,8 +67,8 @@ func declared(t *testing.T) map[string]bool {
 	return names
 }
 
-// TestOperationsNames: every counter, and every error of package rds, has its
-// row with cause and cure; no row is about what there is not.
+// TestOperationsNames: each counter and each error of package rds has a row with cause and
+// cure, and each row is about one that exists.
 func TestOperationsNames(t *testing.T) {
 	doc := readDoc(t, "docs/operations.md")
 	counters := map[string]bool{}
@@ -92,8 +92,8 @@ func TestOperationsNames(t *testing.T) {
 	}
 }
 
-// eventText is what an event's expression begins with: of a constant, of a sum, of
-// a format.
+// eventText is the text at the beginning of an event's expression: a constant, a sum or a
+// format.
 func eventText(x ast.Expr, consts map[string]ast.Expr) string {
 	switch x := x.(type) {
 	case *ast.BasicLit:
@@ -117,8 +117,7 @@ func eventText(x ast.Expr, consts map[string]ast.Expr) string {
 	return ""
 }
 
-// TestEventNames: every event that the daemon tells of has its row with cause and
-// cure.
+// TestEventNames: each event that the daemon reports has a row with cause and cure.
 func TestEventNames(t *testing.T) {
 	doc := readDoc(t, "docs/operations.md")
 	consts := map[string]ast.Expr{}
@@ -147,8 +146,8 @@ func TestEventNames(t *testing.T) {
 			})
 		}
 	}
-	// Where a call has the event, counted from the end of its arguments; what is
-	// handed on from a caller is no text, and left aside.
+	// The argument of each function that has the event, counted from the last argument. An
+	// event that a caller passes on is no text and is skipped.
 	at := map[string]int{"Trace": -2, "trace": -2, "warn": 0, "write": 3}
 	found := map[string]bool{}
 	for _, f := range files {
@@ -184,7 +183,7 @@ func TestEventNames(t *testing.T) {
 	}
 }
 
-// TestKeysInDocs: every key that the documents for operators name exists.
+// TestKeysInDocs: each key that the documents for operators name exists.
 func TestKeysInDocs(t *testing.T) {
 	keys := map[string]bool{}
 	for _, k := range config.Keys() {
@@ -200,7 +199,7 @@ func TestKeysInDocs(t *testing.T) {
 	}
 }
 
-// TestMigrationNames: every name of package rds in docs/migration.md exists.
+// TestMigrationNames: each name of package rds in docs/migration.md exists.
 func TestMigrationNames(t *testing.T) {
 	names := declared(t)
 	doc := readDoc(t, "docs/migration.md")

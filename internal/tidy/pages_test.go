@@ -31,7 +31,7 @@ var (
 	notWord = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
 
-// anchors returns the names by which a page's headings can be linked to.
+// anchors are the names by which links refer to a page's headings.
 func anchors(text string) map[string]bool {
 	found := map[string]bool{}
 	for _, m := range heading.FindAllStringSubmatch(text, -1) {
@@ -40,8 +40,8 @@ func anchors(text string) map[string]bool {
 	return found
 }
 
-// TestLinks: every link of a page to a file of the tree, and to a heading of it,
-// leads somewhere.
+// TestLinks: each link of a page to a file of the tree, or to a heading of it, leads to one
+// that exists.
 func TestLinks(t *testing.T) {
 	for _, page := range pages(t) {
 		for _, m := range link.FindAllStringSubmatch(readDoc(t, page), -1) {
@@ -89,7 +89,7 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-// TestReadmeLength: the README is read in one go; more belongs into docs.
+// TestReadmeLength: the README is short enough to read at once.
 func TestReadmeLength(t *testing.T) {
 	if n := strings.Count(readDoc(t, "README.md"), "\n"); n > 150 {
 		t.Errorf("README.md has %d lines, want at most 150", n)

@@ -13,11 +13,11 @@ import (
 
 const maxLines = 400
 
-// pure packages are state machines: no clock, I/O, lock or goroutine of their
-// own, so that the simulator runs the very code of the daemon.
+// pure packages are state machines. They have no clock, I/O, lock or goroutine of their
+// own, so that the simulator runs the same code as the daemon.
 var pure = []string{"conn", "rdmaop", "barrier", "conn/wire", "conn/cong", "cmsg", "abi", "internal/engine"}
 
-// shared are the files of pure packages that other goroutines meet, and may have locks
+// shared are the files of pure packages that several goroutines use. They may have locks
 // and start goroutines.
 var shared = map[string]string{
 	"internal/engine/post.go":          "takes closures from other goroutines",
@@ -27,9 +27,8 @@ var shared = map[string]string{
 	"internal/engine/atomic_unsafe.go": "carries out atomics on memory that processes share",
 }
 
-// impure names the imports a pure package may not have, with what is below
-// them, and impureExcept what is allowed all the same. unix is there for its
-// errnos.
+// impure names the imports that a pure package may not have, and all below them.
+// impureExcept names the exceptions: unix is allowed for its errnos.
 var (
 	impure       = []string{"os", "net", "sync", "syscall", "runtime", "context", "log", "testing"}
 	impureExcept = []string{"net/netip"}
@@ -40,7 +39,7 @@ var (
 // public packages document everything they export.
 var public = []string{"rds", "afrds", "rdstest", "conn", "barrier", "rdmaop", "cmsg", "abi", "verbs"}
 
-// noExample lists the public packages without an example that can run.
+// noExample lists the public packages that have no example that can run.
 var noExample = map[string]string{
 	"verbs/ibv":                "needs an RDMA device; verbs has the example",
 	"verbs/verbstest":          "is a test suite; the tests of verbs/sim run it",
@@ -58,7 +57,7 @@ var unsafeIn = map[string]string{
 	"verbs/verbstest": "aligns the memory it registers to pages",
 }
 
-// Words are put together so that this file does not contain them.
+// The words are in pieces so that this file does not contain them.
 var (
 	unfinished = regexp.MustCompile(`\b(` + "TO" + "DO|FIX" + "ME|X" + `XX)\b`)
 	foreign    = []string{"/wo" + "rk/", "../sha" + "red"}
@@ -76,7 +75,7 @@ func (f *file) test() bool   { return strings.HasSuffix(f.name, "_test.go") }
 func (f *file) pkg() string  { return f.ast.Name.Name }
 func (f *file) isPure() bool { return slices.Contains(pure, f.dir()) && !f.test() }
 
-// find is a finding: where, which rule, what.
+// find is a finding: where it is, which rule is broken, and how.
 func (f *file) find(at token.Pos, rule, format string, args ...any) string {
 	return fmt.Sprintf("%s:%d: %s: %s", f.name, f.fset.Position(at).Line, rule, fmt.Sprintf(format, args...))
 }
@@ -161,7 +160,7 @@ func localName(f *file, p string) string {
 	return path.Base(p)
 }
 
-// checkText checks any text file: its length if it is Go, and its words.
+// checkText checks any text file: the words, and the length of a Go file.
 func checkText(name, text string) (found []string) {
 	if n := strings.Count(text, "\n"); n > maxLines && strings.HasSuffix(name, ".go") {
 		found = append(found, fmt.Sprintf("%s: length: %d lines, at most %d: split it by ideas", name, n, maxLines))

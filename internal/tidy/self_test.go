@@ -17,7 +17,7 @@ func source(t *testing.T, name, src string) *file {
 	return &file{name, fset, tree}
 }
 
-// The rules find what they are for, and nothing else.
+// Each rule finds the mistakes that it is for and nothing else.
 func TestRules(t *testing.T) {
 	one := func(rule func([]*file) []string) func(*file) []string {
 		return func(f *file) []string { return rule([]*file{f}) }

@@ -16,18 +16,17 @@ import (
 	"testing"
 )
 
-// surface looks through what a package exports for types that a program outside
-// the module cannot name: those of internal packages, and those that their own
-// package does not export.
+// surface looks through a package's exports for types that a program outside the module
+// cannot name: types of internal packages, and types that their own package does not
+// export.
 type surface struct {
 	pkg   *types.Package
 	seen  map[types.Type]bool
 	found []string
 }
 
-// checkSurface returns what is wrong with the exported names of pkg: of its
-// constants, variables, functions and types, and of the fields and methods of
-// the types.
+// checkSurface returns what is wrong with the exported names of pkg: its constants,
+// variables, functions and types, and the fields and methods of the types.
 func checkSurface(pkg *types.Package) []string {
 	s := &surface{pkg: pkg, seen: map[types.Type]bool{}}
 	for _, name := range pkg.Scope().Names() {
@@ -44,7 +43,7 @@ func checkSurface(pkg *types.Package) []string {
 	return s.found
 }
 
-// declared looks at an exported type's own declaration.
+// declared checks an exported type's own declaration.
 func (s *surface) declared(t *types.TypeName) {
 	if alias, ok := t.Type().(*types.Alias); ok {
 		s.mentions(t.Name(), alias.Rhs())
@@ -57,8 +56,8 @@ func (s *surface) declared(t *types.TypeName) {
 	s.inside(t.Name(), named)
 }
 
-// inside looks at the exported fields and methods of a type, those promoted from
-// embedded fields included, and at what a type without fields is made of.
+// inside checks the exported fields and methods of a type, those promoted from embedded
+// fields included. Of a type without fields it checks the underlying type.
 func (s *surface) inside(name string, t *types.Named) {
 	if s.seen[t] {
 		return
@@ -83,7 +82,7 @@ func (s *surface) inside(name string, t *types.Named) {
 	}
 }
 
-// embedded looks at what an embedded field of an unexported type promotes.
+// embedded checks what an embedded field of an unexported type promotes.
 func (s *surface) embedded(name string, t types.Type) {
 	if p, ok := t.(*types.Pointer); ok {
 		t = p.Elem()
@@ -93,7 +92,7 @@ func (s *surface) embedded(name string, t types.Type) {
 	}
 }
 
-// mentions reports every type in t that cannot be named.
+// mentions reports each type in t that cannot be named.
 func (s *surface) mentions(name string, t types.Type) {
 	switch t := t.(type) {
 	case *types.Named:
@@ -145,7 +144,7 @@ func (s *surface) mentions(name string, t types.Type) {
 // named reports the type that obj declares, unless it can be named.
 func (s *surface) named(name string, obj *types.TypeName) {
 	p := obj.Pkg()
-	if p == nil { // of the universe
+	if p == nil { // a predeclared type
 		return
 	}
 	short := strings.TrimPrefix(p.Path(), module+"/") + "." + obj.Name()
@@ -209,7 +208,7 @@ func (si sourceImporter) Import(pkg string) (*types.Package, error) {
 	return (&types.Config{Importer: si}).Check(pkg, fset, []*ast.File{f}, nil)
 }
 
-// TestSurfaceRule: the rule finds what it is for, and nothing else.
+// TestSurfaceRule: the rule finds the mistakes that it is for and nothing else.
 func TestSurfaceRule(t *testing.T) {
 	const in = module + "/internal/in"
 	for _, c := range []struct{ src, want string }{

@@ -10,7 +10,7 @@ import (
 type row struct {
 	pkgs   []string // patterns: a path, or a path/*
 	may    []string // patterns; nil for none
-	below  bool     // everything below the row
+	below  bool     // may import everything below the row
 	except []string
 }
 
@@ -66,8 +66,8 @@ func matches(patterns []string, pkg string) bool {
 	})
 }
 
-// find returns the index of pkg's row, -1 if it has none: of the one with its
-// name, else of the first with a pattern for it.
+// find returns the index of pkg's row, or -1 if it has none. It is the row with pkg's name,
+// else the first with a pattern that matches.
 func find(rows []row, pkg string) int {
 	if i := slices.IndexFunc(rows, func(r row) bool { return slices.Contains(r.pkgs, pkg) }); i >= 0 {
 		return i
@@ -75,8 +75,8 @@ func find(rows []row, pkg string) int {
 	return slices.IndexFunc(rows, func(r row) bool { return matches(r.pkgs, pkg) })
 }
 
-// checkImport says what is wrong with pkg importing dep, both of this module;
-// "" if nothing is.
+// checkImport returns what is wrong if pkg imports dep, both of this module. It returns ""
+// if nothing is.
 func checkImport(rows []row, pkg, dep string) string {
 	from, to := find(rows, pkg), find(rows, dep)
 	if from < 0 || to < 0 {

@@ -34,7 +34,7 @@ func root(t *testing.T) string {
 	return dir
 }
 
-// sources calls do for every text file of the tree.
+// sources calls do for each text file of the tree.
 func sources(t *testing.T, do func(name, text string)) {
 	t.Helper()
 	dir := root(t)
@@ -72,8 +72,7 @@ func isText(name string) bool {
 	return slices.Contains(exts, path.Ext(name)) || path.Ext(name) == "" || strings.HasPrefix(path.Base(name), ".")
 }
 
-// packages parses the tree's Go files by directory; those of other build tags
-// too.
+// packages parses the tree's Go files by directory, those of all build tags included.
 func packages(t *testing.T) map[string][]*file {
 	t.Helper()
 	fset := token.NewFileSet()
@@ -184,7 +183,7 @@ func TestDocComments(t *testing.T) {
 	report(t, found)
 }
 
-// A test that the documents name, as `dir.TestName`, exists.
+// Each test that the documents name, as `dir.TestName`, exists.
 func TestNamedTests(t *testing.T) {
 	have := map[string]bool{}
 	for dir, files := range packages(t) {
@@ -214,7 +213,7 @@ func TestNamedTests(t *testing.T) {
 	}
 }
 
-// Every exception is needed: one that is not is taken out.
+// An exception that is not needed is an error.
 func TestExceptions(t *testing.T) {
 	pkgs := packages(t)
 	for dir, reason := range noExample {
