@@ -17,24 +17,24 @@ type op struct {
 	e      *endpoint
 	m      *message
 	kind   rds.OpKind
-	a      *atomicOp // nil: it is of kind
+	a      *atomicOp // nil if it is a read or write of kind
 	r      *region
 	off, n int
-	local  *memory // nil: the library's own, of a call that waits
+	local  *memory // nil if a call that waits uses the library's own memory
 	loff   int
 	flags  rds.RDMA // Notify, Report, Silent
 	at     int64
-	met    int // the life of the destination host that ours knew then
-	life   int // of ours
+	met    int // the life of the destination host that this host knew then
+	life   int // the life of this host
 
-	refusable syscall.Errno // why it may be refused by what was known then, 0 = by what happens later only
+	refusable syscall.Errno // why it may be refused by what was known then; 0 if only later events can refuse it
 	offered   bool          // it may have been granted
 	granted   bool          // it was
 
-	passed    bool // by the mark
-	readRight bool // when it passed, or before, the data was all there
+	passed    bool // the mark has passed it
+	readRight bool // all data was there when the mark passed, or before
 	fate      *rds.Completion
-	done      bool // delivered, or dropped: nothing may touch the target any more
+	done      bool // delivered or dropped, so nothing may touch the target any more
 	cancelled bool
 	unsent    bool // the call that was to send it failed
 }
@@ -59,7 +59,8 @@ func (e *endpoint) cell(to netip.Addr) *cell {
 	return c
 }
 
-// allSilent: all of them say that their message is not to be delivered.
+// allSilent reports whether all operations have the flag Silent, so that their message is
+// not delivered.
 func allSilent(ops []*op) bool {
 	for _, o := range ops {
 		if !o.flags.Silent {
@@ -69,7 +70,7 @@ func allSilent(ops []*op) bool {
 	return true
 }
 
-// describe puts o into m.
+// describe sets the operation in m.
 func (o *op) describe(m *rds.Message) {
 	if o.a != nil {
 		m.Atomic = o.a.describe(o)
@@ -80,7 +81,7 @@ func (o *op) describe(m *rds.Message) {
 	m.Op = &x
 }
 
-// issued enters an accepted operation in the ledger.
+// issued adds an accepted operation to the ledger.
 func (o *op) issued(m *message, id uint64, call int64) {
 	w := o.w
 	o.m, o.id, o.at, o.life = m, id, w.now(), o.e.h.life
@@ -116,7 +117,7 @@ func (w *world) hostOf(a netip.Addr) *host {
 	return nil
 }
 
-// fits: the operation is within its region, and aligned if it has to be.
+// fits reports whether the operation is within its region, and aligned if it has to be.
 func (o *op) fits() bool { return o.off+o.n <= o.r.n && (o.a == nil || o.off%8 == 0) }
 
 func (o *op) target() []byte { return o.r.bytes()[o.off : o.off+o.n] }
@@ -129,16 +130,16 @@ func (o *op) source() []byte {
 	return o.local.b[o.loff : o.loff+o.n]
 }
 
-// data is what it writes.
+// data is the bytes that the operation writes.
 func (o *op) data() []byte { return content(o.token+1<<50, o.n) }
 
-// placed: the target holds exactly the operation's data.
+// placed reports whether the target holds exactly the operation's data.
 func (o *op) placed() bool { return differ(o.target(), o.data()) < 0 }
 
 func (o *op) writes() bool { return o.a == nil && o.kind == rds.Write }
 func (o *op) reads() bool  { return o.a == nil && o.kind == rds.Read }
 
-// expect puts into want what the target may hold, given what it holds.
+// expect sets in want what the target may hold. now is what it holds.
 func (o *op) expect(want, now []byte) {
 	switch {
 	case o.done:
@@ -158,18 +159,19 @@ func (o *op) expect(want, now []byte) {
 	}
 }
 
-// never: the status says that the message was not delivered and never will be.
+// never reports whether the status says that the message was not delivered and never will
+// be.
 func never(s rds.Status) bool {
 	return s == rds.Dropped || s == rds.RemoteError || s == rds.OtherError
 }
 
-// reachable: the region's memory is still that of the life the operation
-// was for.
+// reachable reports whether the region's memory is still that of the life that the
+// operation was for.
 func (o *op) reachable() bool {
 	return !o.r.revoked && o.r.e.h.life == o.r.life && o.r.e.h.up && !o.r.e.c.gone
 }
 
-// arrived: the operation's message was delivered.
+// arrived notes that the operation's message was delivered.
 func (o *op) arrived() {
 	if s := o.fate; s != nil {
 		if never(s.Status) {
@@ -186,7 +188,7 @@ func (o *op) arrived() {
 	o.land()
 }
 
-// ran: from here on it is known that it has run, and it has ended.
+// ran notes that the operation has run and has ended.
 func (o *op) ran() {
 	if o.a != nil && o.a.ret == 0 {
 		o.a.ret = o.w.tick()
@@ -200,7 +202,7 @@ func (o *op) what() string {
 	return o.kind.String()
 }
 
-// right is what it needs.
+// right is the access that the operation needs.
 func (o *op) right() rds.Access {
 	switch {
 	case o.a != nil:
@@ -211,7 +213,7 @@ func (o *op) right() rds.Access {
 	return rds.AllowRead
 }
 
-// supported: the devices of the two hosts can do it.
+// supported reports whether the devices of both hosts can do the operation.
 func (o *op) supported() bool {
 	if o.a == nil || o.r.e.h == o.e.h {
 		return true
@@ -223,14 +225,14 @@ func (o *op) supported() bool {
 	return o.w.net.Attr.Caps&need == need
 }
 
-// allowed: it was granted, has the rights, stays within bounds, and can be
-// done.
+// allowed reports whether the operation was granted, has the rights, stays within bounds,
+// and can be done.
 func (o *op) allowed() bool {
 	return o.offered && o.r.access&o.right() != 0 && o.fits() && o.r.e.h.addr == o.cell.to && o.supported()
 }
 
-// land checks, once, that the data is in place, and then spoils the target:
-// nobody may write it again.
+// land checks once that the data is in place. Then it spoils the target, which nobody may
+// write again.
 func (o *op) land() {
 	if !o.writes() || o.done || !o.reachable() {
 		return
@@ -246,8 +248,8 @@ func (o *op) spoil() {
 	copy(o.target(), spoilt)
 }
 
-// poll looks at the mark: what it passes is the caller's again, and spoiled at
-// once.
+// poll reads the mark. Local memory of operations that the mark has passed belongs to the
+// caller again, and is spoilt at once.
 func (c *cell) poll() {
 	h := c.e.s.HWM(c.to)
 	if h < c.last {
@@ -276,7 +278,7 @@ func (c *cell) poll() {
 	}
 }
 
-// capture looks at what has come into local memory, before that is spoilt.
+// capture notes what has arrived in local memory, before that is spoilt.
 func (o *op) capture() {
 	switch {
 	case o.passed:
@@ -287,12 +289,12 @@ func (o *op) capture() {
 	}
 }
 
-// fetched: the read's local memory has the region's content.
+// fetched reports whether the read's local memory has the region's content.
 func (o *op) fetched() bool {
 	return o.fits() && differ(o.source(), o.r.init()[guard+o.off:guard+o.off+o.n]) < 0
 }
 
-// kept: what the mark has passed stays as it was left.
+// kept checks that memory that the mark has passed does not change any more.
 func (o *op) kept() {
 	if !o.passed {
 		return
@@ -302,7 +304,7 @@ func (o *op) kept() {
 	}
 }
 
-// settle takes the statuses.
+// settle takes the statuses that have arrived.
 func (e *endpoint) settle() {
 	w := e.w
 	for {

@@ -11,8 +11,8 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// region is registered memory: its lower half is for reads and never changes,
-// its upper half is written, each byte by one operation at most.
+// region is registered memory. Its lower half is for reads and never changes. Its upper
+// half is written, each byte by at most one operation.
 type region struct {
 	w       *world
 	id      int
@@ -22,11 +22,11 @@ type region struct {
 	mem     *memory
 	off, n  int
 	next    int     // offset of the next write
-	words   []*word // what it is, if it is for atomic operations
+	words   []*word // its words, if it is for atomic operations
 	access  rds.Access
 	ops     []*op
-	offered map[netip.AddrPort]bool // whom it was granted to, ever; port 0: every port
-	granted map[netip.AddrPort]bool // ... who has learnt of it and not restarted since
+	offered map[netip.AddrPort]bool // the sockets it was ever granted to; port 0 is every port
+	granted map[netip.AddrPort]bool // those that have learnt of it and not restarted since
 	asked   bool                    // Release was called, or the socket closed
 	ended   bool
 	revoked bool   // Release returned: nothing may change any more
@@ -62,24 +62,24 @@ func (e *endpoint) register(n int, access rds.Access) *region {
 	return r
 }
 
-// init is the content at the beginning, guards included.
+// init is the region's first content, guards included.
 func (r *region) init() []byte { return content(uint64(r.id)+1<<40, r.n+2*guard) }
 
 func (r *region) all() []byte   { return r.mem.b[r.off-guard : r.off+r.n+guard] }
 func (r *region) bytes() []byte { return r.mem.b[r.off : r.off+r.n] }
 
-// wasOffered: the socket may be able to use the region.
+// wasOffered reports whether the socket may be able to use the region.
 func (r *region) wasOffered(ap netip.AddrPort) bool {
 	return r.offered[ap] || r.offered[netip.AddrPortFrom(ap.Addr(), 0)]
 }
 
-// dead reports that the region may have ended: an operation on it may be
+// dead reports whether the region may have ended, so that an operation on it may be
 // refused.
 func (r *region) dead() bool {
 	return r.asked || r.ended || r.e.h.life != r.life || !r.e.h.up || r.access&rds.UseOnce != 0 && r.used
 }
 
-// release takes the region back and waits for it, while the world goes on.
+// release calls Release and waits for it, while the world goes on.
 func (r *region) release() {
 	w := r.w
 	w.log(r.e.h, "release", int64(r.id), 0, 0)
@@ -125,7 +125,7 @@ func (r *region) verify() {
 	}
 }
 
-// learn: the receiver of message x knows a region now.
+// learn notes that the receiver of message x knows a region now.
 func (e *endpoint) learn(x *message, cookie rds.Cookie) {
 	r := x.tells
 	if r == nil {
@@ -136,7 +136,7 @@ func (e *endpoint) learn(x *message, cookie rds.Cookie) {
 	}
 	e.w.log(e.h, "learn", int64(x.id), int64(r.id), 0)
 	e.knows = append(e.knows, r)
-	// A cookie's grant goes ahead of it, whatever restarts. That of Expose may
+	// A cookie's grant goes ahead of the cookie, whatever restarts. The grant of Expose may
 	// have gone to an earlier life of this host.
 	if cookie != 0 || x.met == e.h.life || x.met == 0 && x.at > e.h.crashAt {
 		r.granted[e.ap] = true
@@ -146,12 +146,12 @@ func (e *endpoint) learn(x *message, cookie rds.Cookie) {
 	}
 }
 
-// forget: the host at a restarts, its grants are void.
+// forget notes that the host at a restarts, which voids its grants.
 func (r *region) forget(a netip.Addr) {
 	maps.DeleteFunc(r.granted, func(ap netip.AddrPort, _ bool) bool { return ap.Addr() == a })
 }
 
-// expose grants a region without its cookie, which travels as data.
+// expose grants a region without its cookie. The cookie travels as data.
 func (e *endpoint) expose(r *region, to netip.AddrPort) {
 	w := e.w
 	whom := to
@@ -161,14 +161,14 @@ func (e *endpoint) expose(r *region, to netip.AddrPort) {
 	r.offered[whom] = true
 	e.offersOnce(r)
 	if e.lane > 0 {
-		e.flow(whom) // it opens a destination, so that the daemon learns the lane
+		e.flow(whom) // opens a destination, so that the daemon learns the lane
 	}
 	err := r.r.Expose(turning{context.Background(), e.h}, whom)
 	if !e.open {
 		return
 	}
 	if r.access&rds.UseOnce != 0 && err != nil || errors.Is(err, rds.ErrTooManyDestinations) {
-		return // used, and retired since; or no place for a destination
+		return // the region was used up, or there is no place for a destination
 	}
 	if w.opt.scarce() && errors.Is(err, syscall.ENOBUFS) {
 		if w.saw("Expose refused"); e.h.rest != nil { // the turn waits where it said so
@@ -181,16 +181,16 @@ func (e *endpoint) expose(r *region, to netip.AddrPort) {
 	e.send(to, w.size(), extra{tells: r})
 }
 
-// offersOnce notes that e grants r to a socket, by its cookie or by Expose, if
-// that may be refused.
+// offersOnce notes that e grants r to a socket, by its cookie or by Expose, if the grant
+// may be refused.
 func (e *endpoint) offersOnce(r *region) {
 	if r.access&rds.UseOnce != 0 || e.w.opt.scarce() {
 		e.offers++
 	}
 }
 
-// turning is a context for calls that only wait for the daemon's next turn, and
-// look at their context between two looks.
+// turning is a context for calls that only wait for the daemon's next turn and check their
+// context in between.
 type turning struct {
 	context.Context
 	h *host

@@ -20,7 +20,7 @@ import (
 
 const wall0 = 1_700_000_000_000_000_000
 
-// world is one run.
+// world is one run of the simulation.
 type world struct {
 	net  *sim.Network
 	opt  options
@@ -30,20 +30,20 @@ type world struct {
 	onTurn func(*host)    // a scenario looks at a host's daemon
 
 	hosts []*host
-	gone  []*host     // for good
-	eps   []*endpoint // open, in order of their making
+	gone  []*host     // hosts that are gone for good
+	eps   []*endpoint // open endpoints, in the order in which they were made
 	ports map[netip.AddrPort]*portInfo
 
 	flows   map[flowKey]*flow // looked up, never ranged over
 	flowsV  []*flow
-	short   map[pair][]*message // too short to carry an id, maybe on their way
+	short   map[pair][]*message // messages too short to carry an id that may be in progress
 	msgs    []*message          // by id - 1
 	ops     []*op               // by token - 1
 	regions []*region
 
 	rTurn, rApp, rWork, rSize, rOp, rFault, rHook, rBind, rHold, rPlay *rand.Rand
 
-	mem   *memPool  // nil: the heap
+	mem   *memPool  // nil for the heap
 	slab  []message // not yet used
 	ticks int64     // of a clock that never stands still
 	zeros uint32    // cookies used
@@ -52,7 +52,7 @@ type world struct {
 
 	breaks   int
 	sendErr  error // of the last send
-	sent     int   // messages at the last action, and actions since it changed
+	sent     int   // number of messages at the last action; idle counts actions without a new one
 	idle     int
 	acts     int
 	nextEp   int
@@ -61,9 +61,9 @@ type world struct {
 	scratch  []byte
 	comps    []rds.Completion
 	notices  []rds.Notice
-	depth    int  // calls that wait
-	answered bool // one of them, in the middle of a turn
-	midTurn  int  // how many were
+	depth    int  // how many calls wait
+	answered bool // one of them was answered within a turn
+	midTurn  int  // how many calls were answered within a turn
 }
 
 // host is one machine: a device, an engine and its clients.
@@ -78,8 +78,8 @@ type host struct {
 	armed   bool
 	timerAt int64
 	clients []*client
-	crashAt int64              // the last one, or when it forgot a peer last; 0 = never
-	forgot  int                // how many
+	crashAt int64              // time of the last crash, or of the last peer forgotten; 0 for never
+	forgot  int                // how many peers it forgot
 	met     map[netip.Addr]int // the lives of other hosts that this one knows
 
 	ups map[netip.Addr]uint64 // connections that came up, in this life
@@ -90,7 +90,7 @@ type host struct {
 	behind map[engine.MarkKey]lateMark
 }
 
-// build makes a world whose hosts are still off.
+// build makes a world whose hosts are not started yet.
 func build(seed uint64, opt *options) *world { return buildWith(seed, opt, nil) }
 
 func buildWith(seed uint64, opt *options, mem *memPool) *world {
@@ -113,12 +113,12 @@ func buildWith(seed uint64, opt *options, mem *memPool) *world {
 	if w.opt.unatomic {
 		w.net.Attr.Caps &^= verbs.CapMaskedAtomic | verbs.CapAtomics
 	}
-	w.net.At(1e9, func() {}) // time 0 is no time to a timer
+	w.net.At(1e9, func() {}) // for a timer, time 0 means none
 	w.net.Step()
 	return w
 }
 
-// boot switches the hosts on.
+// boot starts all hosts.
 func (w *world) boot() {
 	for i := range w.opt.hosts {
 		h := &host{w: w, n: i, addr: netip.AddrFrom4([4]byte{127, 0, 1, byte(i + 1)})}
@@ -168,7 +168,7 @@ func must(err error) {
 	}
 }
 
-// trace takes what the engine tells operators.
+// trace gets the events that the engine reports to operators.
 func (h *host) trace(_, remote netip.Addr, what string, err error) {
 	w := h.w
 	text := fmt.Sprintf("%v %v", remote, err)
@@ -177,7 +177,7 @@ func (h *host) trace(_, remote netip.Addr, what string, err error) {
 	case what == "up":
 		h.met[remote] = w.hostOf(remote).life
 		h.ups[remote]++
-	case what == "forgotten": // the peer takes it for a restart
+	case what == "forgotten": // the forgotten peer takes it for a restart
 		h.crashAt = w.now()
 		h.forgot++
 		w.saw("forgotten")
@@ -227,7 +227,7 @@ func (h *host) attach() *client {
 	return c
 }
 
-// kick lets the engine turn soon.
+// kick makes the engine turn soon.
 func (h *host) kick() {
 	if h.armed || !h.up {
 		return
@@ -264,7 +264,7 @@ func (h *host) wholeTurn() {
 	if w.onTurn != nil {
 		w.onTurn(h)
 	}
-	if n := engine.Clients(h.e); n != alive && n != alive+1 { // one may be attaching
+	if n := engine.Clients(h.e); n != alive && n != alive+1 { // one client may be attaching
 		broken("session", "host %d has %d clients, the engine %d: it ended one", h.n, alive, n)
 	}
 	if work || h.e.Active() {
@@ -289,14 +289,14 @@ func (h *host) wholeTurn() {
 	}
 }
 
-// step runs the next event of the network; false when there is none.
+// step runs the next event of the network. It is false if there is none.
 func (w *world) step() bool {
 	w.endTurns()
 	if !w.net.Step() {
 		return false
 	}
 	w.events++
-	if w.answered { // the process first
+	if w.answered { // the process runs first
 		w.answered = false
 		return true
 	}
@@ -356,13 +356,13 @@ func (h *host) crashed() {
 	w.net.At(w.now()+1_000_000+below(w.rFault, pick[int64](w.rFault, 1e6, 50e6, 1e9)), h.boot)
 }
 
-// tick is the next moment of a clock that never stands still.
+// tick is the next time of a clock that never stands still.
 func (w *world) tick() int64 {
 	w.ticks++
 	return w.ticks
 }
 
-// state says what every daemon still has.
+// state lists what every daemon still has.
 func (w *world) state() (s []string) {
 	for _, h := range w.hosts {
 		if h.up {
