@@ -49,7 +49,7 @@ const (
 	// does not answer them either.
 	KindStress Kind = "stress"
 	KindBench  Kind = "bench"
-	// The same holds for KindCounters, KindCheck and KindDoctor.
+	// KindCounters and those below are of rdsctl alone, too.
 	KindCounters Kind = "counters"
 	KindCheck    Kind = "check"
 	KindDoctor   Kind = "doctor"

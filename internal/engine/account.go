@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// account is what all processes of one user have of the engine: it is there
-// from the first one's attachment until nothing of the last one is left.
+// account is what all processes of one user have of the engine. It exists from the
+// attachment of the user's first process until nothing of the last one is left.
 // Engine-owned.
 type account struct {
 	uid     uint32
@@ -34,7 +34,7 @@ type account struct {
 	inShort   lists.Link[account] // overflow.short
 }
 
-// userTable is the users with processes here, or with something of one left.
+// userTable is the users with attached processes, or with something left of one.
 type userTable struct {
 	mem      *quota.Memory       // sessions take from it
 	accounts map[uint32]*account // by uid

@@ -6,11 +6,10 @@ import (
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
-// The engine looks at the rings of active clients only. One that had nothing to
-// say for a while is parked, as all are before the engine sleeps: its segment
-// says that the daemon sleeps (shm.WakeNeeded), and so it rings when it has
-// submitted something.
-// Idle processes cost a turn nothing.
+// The engine looks only at the rings of active clients. It parks a client that has had
+// nothing to say for a while, and parks all before it sleeps: the client's segment then
+// says that the daemon sleeps (shm.WakeNeeded), so the client rings when it has submitted
+// something. Idle processes cost a turn nothing.
 
 // parkAfter: turns in a row without work from a client.
 const parkAfter = 1024

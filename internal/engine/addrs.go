@@ -9,7 +9,7 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// addresses are this host's.
+// addresses are the addresses of this host.
 type addresses struct {
 	by  map[netip.Addr]*local
 	all []*local // in order of AddLocal

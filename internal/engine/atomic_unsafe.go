@@ -8,9 +8,9 @@ import (
 	"github.com/rdsd/rdsd/rdmaop"
 )
 
-// Atomics between sockets of this host run here, one at a time and as single
-// instructions of the processor: towards other RDS atomics on the memory, and
-// towards those of the processes that map it.
+// Atomics between sockets of this host run here, one at a time and as single instructions
+// of the processor. So they are atomic towards other RDS atomics on the memory, and towards
+// the atomics of processes that map it.
 
 // atomicTries bounds how often an atomic is tried in one turn: a process that
 // writes there without end must not hold up the engine.

@@ -12,7 +12,7 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// byQP is a connection by queue pairs, and which device they are of.
+// byQP is a connection by queue pairs, with the device that they belong to.
 type byQP struct {
 	*conn.Conn
 	e *Engine
@@ -94,7 +94,7 @@ func (q *byQP) row(r *stats.Peer) {
 	}
 }
 
-// The device's events, each of which touches the peer.
+// The device's events. Each of them touches the peer.
 
 // received handles a receive of which buf is the buffer, nil: it failed.
 func (q *byQP) received(now int64, wc *verbs.WC, buf []byte) {

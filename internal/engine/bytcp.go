@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// byTCP is a connection by RDS/TCP: without device, queue pair, grant or instance. The
+// byTCP is a connection by RDS/TCP. It has no device, queue pair, grant or instance. The
 // net makes its streams.
 type byTCP struct {
 	*conn.TCP
@@ -150,7 +150,7 @@ func (t *tcpSide) Trace(c *conn.TCP, event string, err error) {
 	}
 }
 
-// dialing is an attempt under way.
+// dialing is an attempt to connect that is in progress.
 type dialing struct {
 	by   *byTCP
 	lane int

@@ -5,15 +5,16 @@ import (
 	"github.com/rdsd/rdsd/internal/mutant"
 )
 
-// What a client or a peer can make long is not walked in one turn. A chore is
-// work that goes on where it stopped, in one turn after another. All chores share
-// the budget of a turn, and take turns: none waits for another that is long.
+// A list that a client or a peer can make long is not walked in one turn. A chore is work
+// on such a list: a turn does a part of it, and the next turn goes on where that one
+// stopped. All chores share the budget of a turn and take turns, so none waits for the end
+// of another.
 
 // choreBudget is how much one turn looks at for chores: messages, destinations,
 // sockets, regions and their grants, buffers. See besides for what is no chore.
 const choreBudget = 1024
 
-// chores are those that were begun and are not done. The zero value has none, and
+// chores are the chores that were begun and are not done. The zero value has none, and
 // nothing of a turn's budget.
 type chores struct {
 	lists.List[chore]
@@ -42,8 +43,8 @@ func (a *chores) mayLook(n int) bool {
 	return true
 }
 
-// chore is one piece of such work. Its step does some of it while mayLook allows,
-// and reports whether any is left.
+// chore is one such piece of work. Its step does a part while mayLook allows, and reports
+// whether any work is left.
 type chore struct {
 	in   lists.Link[chore] // chores.list
 	step func() bool
@@ -107,8 +108,8 @@ func (a *chores) besides(one func() bool) bool {
 	return true
 }
 
-// rounds is a list of which all elements are looked at now and then, in turns.
-// The look must do no harm if it comes twice.
+// rounds is a list whose elements are all looked at now and then, in turns. An element may
+// be looked at twice in a round, so the look must do no harm then.
 type rounds[T any] struct {
 	lists.List[T]
 	left int // so many from the head on are still to be looked at
@@ -128,7 +129,7 @@ func (a *rounds[T]) next() *T {
 	return x
 }
 
-// work is a list of elements that have something done to them, a part in each turn.
+// work is a list whose elements each need something done, a part in each turn.
 type work[T any] struct {
 	lists.List[T]
 	chore

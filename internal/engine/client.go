@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Client is one attached process: its shared memory as the engine sees it.
+// Client is one attached process: its shared memory and its state in the engine.
 // Engine-owned from attach to detach.
 type Client struct {
 	name string
@@ -31,7 +31,7 @@ type Client struct {
 	scratch shm.Entry
 }
 
-// rings are the segment of a process and what is in it.
+// rings are the segment of a process and its rings.
 type rings struct {
 	params shm.Params
 	seg    *shm.Segment
@@ -43,14 +43,14 @@ type rings struct {
 	shared uint64 // bytes of all this and of the arenas
 }
 
-// arenas are where a process's payloads are.
+// arenas are where the payloads of a process are.
 type arenas struct {
 	send       []window   // registered one by one
 	recv       *shm.Arena // chunks are allocated by the engine
 	unfinished int        // bytes of recv that messages in assembly have
 }
 
-// handles are what the numbers that a process uses stand for.
+// handles map the numbers that a process uses to what they name.
 type handles struct {
 	socks    []*socket // by socket index
 	sockFree []uint32  // handles of the next uses of free indices, oldest first
@@ -73,7 +73,7 @@ type attention struct {
 	reap     bool // receive ids to release
 }
 
-// ending is how far a process is on its way out.
+// ending is how far the end of a process has come.
 type ending struct {
 	dead      bool               // detached: only references remain
 	inLeaving lists.Link[Client] // clientTable.leaving
@@ -83,7 +83,7 @@ type ending struct {
 	freed     bool
 }
 
-// hooks are what its session is told by, see Attachment.
+// hooks are how the client's session is notified, see Attachment.
 type hooks struct {
 	bell   func()
 	onEnd  func()
@@ -105,7 +105,7 @@ type window struct {
 	mr  verbs.MR
 }
 
-// rxEntry is a message in the client's receive arena, not yet given back.
+// rxEntry is a message in the client's receive arena that has not been given back.
 type rxEntry struct {
 	sock  *socket   // nil: free
 	src   *[16]byte // address of the sending host, once told
@@ -116,8 +116,8 @@ type rxEntry struct {
 	told  bool // its event was written: the client may give it back
 }
 
-// Attachment is what a process comes with: who it is, and its shared memory, formatted
-// and empty.
+// Attachment is what a process brings when it attaches: who it is, and its shared memory,
+// formatted and empty.
 type Attachment struct {
 	Name   string
 	PID    int

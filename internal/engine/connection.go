@@ -7,8 +7,8 @@ import (
 	"github.com/rdsd/rdsd/rdmaop"
 )
 
-// facts is what a peer's connection can be asked, whatever carries it. Asking
-// changes nothing.
+// facts are the questions that can be asked about a peer's connection, whatever carries it.
+// Asking changes nothing.
 type facts interface {
 	State() conn.State
 	Ready() bool

@@ -49,7 +49,7 @@ func (e *Engine) mayAnswer(p *peer) bool {
 	return false
 }
 
-// ctlMsg is an internal message of ours. Pooled.
+// ctlMsg is an internal message that this daemon sends. Pooled.
 type ctlMsg struct {
 	m    conn.Msg
 	p    *peer

@@ -9,8 +9,8 @@ import (
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
-// rxMsg is an arrived message that is not yet in its client's event ring: in
-// assembly, or waiting for room, mostly in daemon memory. Pooled.
+// rxMsg is an arrived message that is not yet in its client's event ring. It is being
+// assembled, or waits for room, mostly in daemon memory. Pooled.
 type rxMsg struct {
 	sock   *socket
 	src    *[16]byte
@@ -34,10 +34,9 @@ type rxMsg struct {
 	looked  int64             // at this time
 }
 
-// arrival is what the header of an arriving message says, from whichever path.
-// It is filled field by field and read so: a copy in wider words would have to
-// wait until all stores before it, to lines that another processor owns, are
-// done.
+// arrival is the header of an arriving message, from whichever path. It is written and read
+// field by field. A copy in wider words would have to wait for all stores before it, to
+// cache lines that another processor owns.
 type arrival struct {
 	src    *[16]byte // address of the sending host
 	sport  uint16

@@ -5,7 +5,7 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// devices are what carries connections by queue pairs.
+// devices are the devices that carry connections by queue pairs.
 type devices struct {
 	rails    []*rail // one or two
 	recvLeft int     // receive buffers not yet promised to a peer

@@ -1,6 +1,6 @@
 package engine
 
-// dirtyPeers are those whose connections have something for this turn to do.
+// dirtyPeers are the peers whose connections have something to do in this turn.
 type dirtyPeers struct {
 	flush, spareFlush       []*peer // something to send, and the other half of the pair
 	breaking                []*peer // to break off: they misbehaved inside a call of their connection

@@ -14,12 +14,12 @@ import (
 // errDrained is why no socket is bound while the daemon is drained.
 var errDrained = fmt.Errorf("%w: the daemon is being drained by its administrator (rdsctl daemon resume ends that)", unix.ESHUTDOWN)
 
-// A drain has senders wait, as congestion does: their destinations are
-// congested until it ends, and what the daemon has already goes on. One of the
-// daemon is of all destinations, and binds no sockets either; one of a peer's
-// address is of those that lead there, over all lanes.
+// A drain makes senders wait in the way of congestion: their destinations are congested
+// until the drain ends. Messages that the daemon already has go on. A drain of the daemon
+// applies to all destinations, and no socket can be bound during it. A drain of a peer's
+// address applies to the destinations that lead there, over all lanes.
 
-// drains are under way.
+// drains are the drains in progress.
 type drains struct {
 	all bool                // of the daemon
 	of  map[netip.Addr]bool // of single addresses

@@ -1,9 +1,9 @@
 package engine
 
-// What drives an engine: Turn again and again, on one goroutine. When a turn found
-// nothing it may spin while Active, and sleep when MayBlock and Park agree, until one
-// of the devices' descriptors is readable, wake is called, a client rings, or
-// NextTimer is due.
+// This file is what drives an engine: Turn again and again, on one goroutine. After a turn
+// that found nothing, the driver may spin while Active. It may sleep when MayBlock and Park
+// agree, until one of the devices' descriptors is readable, wake is called, a client rings,
+// or NextTimer is due.
 
 // DrivenBy says how the engine wakes who drives it, from any goroutine, and for how
 // many ns it leaves alone a device that has no queue pair. Before the first turn.

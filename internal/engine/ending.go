@@ -8,10 +8,10 @@ import (
 	"github.com/rdsd/rdsd/rdmaop"
 )
 
-// A socket, a process or a region may end with much behind it: messages,
-// destinations, keys. That is a chore: what one turn does of it is bounded, and
-// where it stopped it goes on in the next one. A socket's port, its quota and what
-// names it are free before that: nothing of an end is waited for by others.
+// A socket, a process or a region may leave much behind when it ends: messages,
+// destinations, keys. Its end is a chore: a turn does a bounded part of it, and the next
+// turn goes on from there. A socket's port, quota and names are free before the end is
+// done, so nobody waits for it.
 
 // retireDead retires regions of which only that is left.
 func (e *Engine) retireDead() bool {

@@ -1,7 +1,7 @@
 // Package engine is the data path of a host: every socket, connection, queue pair and
-// memory region, driven by calls to Turn. It has no clock, file, log or network of its
-// own: time comes with Turn, devices and memory come with Config, what happened goes to
-// Config.Trace. So the simulator runs the very code that the daemon runs.
+// memory region, driven by calls to Turn. It has no clock, file, log or network of its own:
+// time comes with Turn, devices and memory come with Config, and events go to Config.Trace.
+// So the simulator runs the same code as the daemon.
 //
 // Start at Engine.Turn; docs/architecture.md says where each thing is decided.
 package engine
@@ -64,11 +64,11 @@ type Engine struct {
 	lists  *statLists // nil: none are kept
 }
 
-// queued counts what all sockets have submitted: messages that were not returned yet,
-// their bytes, and operations that have not settled.
+// queued counts what all sockets have submitted: messages that were not returned yet, their
+// bytes, and operations that have not settled.
 type queued struct{ msgs, bytes, ops int }
 
-// pools are the records that are used again and again.
+// pools are the records that are reused.
 type pools struct {
 	ctls lists.Pool[ctlMsg]
 	msgs lists.Pool[txMsg]

@@ -10,18 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A peer that was met is forgotten when it has been away for long and nothing
-// here leads to it, so that hosts that come and go under ever new addresses do
-// not fill the table of peers. Two things must not be forgotten with it.
+// A peer is forgotten when it has been away for long and nothing here leads to it. So hosts
+// that come and go under ever new addresses do not fill the table of peers. Two things must
+// outlast it.
 //
-// What was received: a peer that comes back sends again what it has no ack for.
-// One lane leaves its sequences behind in remote.past. With the whole address
-// they go, and the daemon presents itself to that address as another instance
-// from then on: the peer takes it for a restart, tells its senders of what was
-// unacked as Lost and sends none of it again.
+// First, what was received, because a peer that comes back sends again what has no ack. A
+// lane leaves its sequences behind in remote.past. When the whole address is forgotten, its
+// sequences go, too. From then on the daemon presents itself to that address as another
+// instance. The peer takes that for a restart: it reports its unacked messages to their
+// senders as Lost and sends none of them again.
 //
-// What was granted: a restart ends all grants between two hosts. So an address
-// with grants keeps its place until it has been away for Config.ForgetAfter,
+// Second, what was granted, because a restart ends all grants between two hosts. So an
+// address with grants keeps its place until it has been away for Config.ForgetAfter,
 // however full the table is.
 
 const (
@@ -42,7 +42,7 @@ var errIdle = errors.New("idle, and the table of peers fills up")
 // EventForgotten is the event of a peer that is forgotten.
 const EventForgotten = "forgotten"
 
-// sweep is the engine's part: where the next look begins, and when it is due.
+// sweep is the engine's part: where the next look begins and when it is due.
 type sweep struct {
 	next int
 	at   int64 // 0: there is nobody to forget

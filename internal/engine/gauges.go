@@ -5,7 +5,7 @@ import (
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
-// counts is what connections have counted.
+// counts are the sums of the connections' counters.
 type counts struct {
 	sum       conn.Stats // of all, those that have ended included, and of what stayed on this host
 	uncounted []*peer    // touched since their counters were added to sum
@@ -66,7 +66,7 @@ var connCounters = [...]struct {
 	{stats.SendImmediateRetry, func(s *conn.Stats) *uint64 { return &s.TxThrottle }},
 }
 
-// connCounts are values of connCounters.
+// connCounts are the values of connCounters.
 type connCounts [len(connCounters)]uint64
 
 // count adds what p's connection counted since it was counted last.

@@ -16,13 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A grant costs memory here and in the peer's daemon, whose table of what this
-// host has granted it has room for Config.MaxGrants. So both are shared here, where it
-// is known whose a grant is: a user has a quota of grants to everybody, and of a
-// peer's table what mayShare leaves it. A grant counts from when it is made until
-// the peer cannot use it any more.
+// A grant costs memory here and in the peer's daemon, whose table for this host has room
+// for Config.MaxGrants grants. This daemon divides both among its users, because only it
+// knows whose a grant is. A user has a quota of grants to all peers, and of a peer's table
+// what mayShare allows. A grant counts from when it is made until the peer cannot use it
+// any more.
 
-// shares is how much of a peer's table is taken by whom.
+// shares are how much of a peer's table each user takes.
 type shares struct {
 	all int
 	of  map[*account]int
@@ -81,9 +81,9 @@ func (e *Engine) grant(r *region, p *peer, key verbs.PeerKey, port uint16) (need
 	return need, nil
 }
 
-// once is the host that a region for one use is granted to: which of two hosts
-// used it first can only be known when both have been asked, and the owner has its
-// message by then.
+// once is the host that a region for one use is granted to. There can be only one: which of
+// two hosts used the region first would be known only after both were asked, and the owner
+// has its message by then.
 type once struct {
 	set  bool
 	host netip.Addr // the zero Addr: this one
@@ -147,7 +147,7 @@ func (e *Engine) gaveBack(r *region, p *peer) {
 	e.granted(r, p, -r.exp.PeerRevoked(p.key))
 }
 
-// offer is how a region is offered to a socket.
+// offer is how a socket gets to know of a region.
 type offer bool
 
 const (

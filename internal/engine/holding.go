@@ -10,12 +10,12 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// The end of a peer's daemon, or of one of its connections, concerns the regions
-// that the peer was granted and no others. So each pair of a region and a peer with
-// grants of it has a record, which both list. Both ends are chores: a peer can have
-// as many regions as there are.
+// When a peer's daemon or one of its connections ends, that concerns only the regions that
+// the peer was granted. So each pair of a region and a peer with grants of it has a record,
+// which is on a list of both. Both ends are chores, because a peer can have grants of any
+// number of regions.
 
-// holding is what one peer has of a region: grants.
+// holding is the grants of one region that one peer has.
 type holding struct {
 	r     *region
 	h     *remote
@@ -25,7 +25,7 @@ type holding struct {
 	in    lists.Link[holding]
 }
 
-// holdings is what one instance of a peer's daemon was granted.
+// holdings is the grants of one instance of a peer's daemon.
 type holdings struct {
 	shares shares        // of its table of what we allow it
 	lanes  map[*peer]int // grants made on a lane, by lanes that have some

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// InProcess is a client attachment without a control socket: its shared memory
-// is on the heap and its descriptors are only names. Tests and the simulator
-// attach package rds through it (internal/attach).
+// InProcess is a client attachment without a control socket. Its shared memory is on the
+// heap, and its descriptors are only names. Tests and the simulator attach package rds
+// through it (internal/attach).
 type InProcess struct {
 	// Cred is whom the process runs as; the zero value is root. Set before
 	// the first Call.

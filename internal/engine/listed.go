@@ -18,7 +18,7 @@ const (
 	peersEvery   = 16
 )
 
-// listed gives out the rows of one list.
+// listed assigns the rows of one list.
 type listed[T any] struct {
 	rows []*T
 	free []uint16
@@ -59,7 +59,7 @@ func (l *listed[T]) each(n int, f func(i int, x *T)) {
 	}
 }
 
-// lists is nil in engines that have no such mapping.
+// statLists is nil in engines without such a mapping.
 type statLists struct {
 	out   *stats.Lists
 	socks listed[socket]

@@ -2,7 +2,7 @@ package engine
 
 import "github.com/rdsd/rdsd/internal/config"
 
-// Live is what of Config can change while the engine runs.
+// Live is the part of Config that can change while the engine runs.
 type Live struct {
 	HardCap    int
 	MaxSockets int

@@ -13,10 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Same host: the message goes from the sender's arena to the receiver's in one
-// copy, in the order and under the congestion rules of the network path. An
-// operation is a copy between mappings, a slice per turn, its message after
-// it.
+// Delivery on the same host: a message goes from the sender's arena to the receiver's in
+// one copy. Order and congestion are as on the network path. An operation is a copy between
+// mappings, a slice in each turn, and its message follows it.
 
 // passOn delivers a plain message to its socket on this host and returns its id
 // at once, without a record of it: most can be. false: it goes the usual way,

@@ -7,18 +7,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A port that is bound again has another owner. A message that is for the socket
-// at a port, and for no later one, names its incarnation (conn.Msg.DstInc): the one
-// that the application named, else that of the socket that owns the memory of its
-// operations, else the one that its destination has met.
+// A port that is bound again has another owner. A message for one socket, and for no later
+// one at its port, names that socket's incarnation (conn.Msg.DstInc). It is the incarnation
+// that the application named; else that of the socket that owns the memory of the message's
+// operations; else the one that the destination has met.
 //
-// A destination meets a socket with its first message, which goes to whoever is
-// bound: the peer's daemon answers with BOUND. Messages behind it wait for the
-// answer, so that all go to that socket, or to nobody. The application is told when
-// the socket is gone; what it submits from then on goes to whoever is bound again.
+// A destination meets a socket with its first message, which goes to whichever socket is
+// bound. The peer's daemon answers with BOUND. Later messages wait for the answer, so that
+// all go to that socket or to none. When the socket is gone, the application is notified.
+// Messages that it submits after that go to whichever socket is bound then.
 
-// pin is the socket that a destination leads to. A message keeps the pin under which
-// it was submitted.
+// pin is the socket that a destination leads to. A message keeps the pin that its
+// destination had when the message was submitted.
 type pin struct {
 	life uint64 // remote.met of the daemon there, 0: of this host
 	inc  uint32 // of the socket, 0: none was met yet

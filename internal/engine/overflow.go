@@ -10,12 +10,12 @@ import (
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
-// What arrived and finds no room at its client waits in daemon memory, in order,
-// until the client has made some. The memory is shared among users so that none
-// of them, whatever its processes do not read, takes it from the others: a user
-// gets more while it would have no more than is free. One alone gets half, a
-// second half of the rest; who has nothing yet gets something. Windows are of
-// one user at a time, so that nobody is refused for what another has in pieces.
+// Messages that find no room at their client wait in daemon memory, in order, until the
+// client has made room. Users share this memory so that none can take all of it with
+// processes that do not read: a user gets more only while it would then have no more than
+// is free. One user alone gets half, a second one half of the rest, and a user with nothing
+// gets something. A window belongs to one user at a time, so that no user is refused
+// because another uses pieces of many windows.
 
 // overCost is what a message in overflow costs besides its payload: without it
 // empty messages would cost nothing, and be without number.

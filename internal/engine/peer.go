@@ -20,7 +20,7 @@ var (
 	errRestarted     = errors.New("another lane met a new instance of the peer's daemon")
 )
 
-// peer is one lane of a remote address: its connection and what hangs on it.
+// peer is one lane of a remote address: its connection, and everything that uses it.
 type peer struct {
 	*remote
 	lane  uint8
@@ -47,7 +47,7 @@ type peer struct {
 	shown
 }
 
-// sharing is who uses a connection, and whose turn it is.
+// sharing is the sockets that use a connection, and whose turn it is.
 type sharing struct {
 	flows    lists.List[cell] // sockets with messages that wait for their turn
 	unmet    lists.List[slot] // destinations with messages that wait for the one that asks who is there
@@ -56,7 +56,7 @@ type sharing struct {
 	sharedTo int64            // until when a socket that sends few is taken to use it beside others
 }
 
-// looked is what has a peer looked at.
+// looked is the reasons for which the engine looks at a peer.
 type looked struct {
 	dirty     bool              // in dirtyPeers.flush, or being flushed
 	touched   bool              // while it was
@@ -66,7 +66,7 @@ type looked struct {
 	timer     lists.Alarm[peer] // in deadlines.peers
 }
 
-// shown is what was said of a peer.
+// shown is what was published about a peer.
 type shown struct {
 	row       uint16     // in the engine's lists, 0: none
 	counted   connCounts // in counts.sum

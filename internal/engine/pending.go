@@ -2,11 +2,10 @@ package engine
 
 import "github.com/rdsd/rdsd/internal/lists"
 
-// What a client's event ring has no room for waits in the client's lists. The
-// engine looks for room in each turn while the client is active. When it parks
-// the client it asks to be rung for room (shm.AsleepForRoom), so that a client
-// which reads nothing costs the turns nothing, and one that reads is served at
-// once.
+// Events that do not fit into a client's event ring wait in the client's lists. While the
+// client is active, the engine looks for room in each turn. When it parks the client, it
+// asks to be rung for room (shm.AsleepForRoom). So a client that reads nothing costs the
+// turns nothing, and a client that reads is served at once.
 
 const (
 	writeTurn = subBudget // entries written for one client in a turn, and payload in units of writeUnit
@@ -15,7 +14,7 @@ const (
 	writeUnit = subBytes / subBudget
 )
 
-// pending is what of a process's waits for that; nothing is lost.
+// pending is the events of a process that wait for room. None is lost.
 type pending struct {
 	pendOps   lists.List[txMsg]  // operations whose status is to be told
 	pendNote  lists.List[slot]   // slots with notices

@@ -8,7 +8,7 @@ import (
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
-// Ping is a ping under way. The engine's goroutine only.
+// Ping is a ping in progress. Only the engine's goroutine uses it.
 type Ping struct {
 	e    *Engine
 	sock *socket

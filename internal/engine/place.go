@@ -6,13 +6,12 @@ import (
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
-// A destination that leads somewhere, to a peer or to a port of this host, has
-// a place. quota.destinations bounds the places of a user, over all processes.
-// A destination needs one for its messages only: when there is none left, one
-// that has nothing under way gives its place to one that has, and takes another
-// when a message comes for it again. Without a place a destination is not told
-// of its peer, and not congested; with a message that finds no place it is
-// congested, and its messages wait.
+// A destination that leads to a peer, or to a port of this host, has a place.
+// quota.destinations bounds the places of a user, over all processes. A destination needs a
+// place only for its messages. If no place is left, a destination with nothing in progress
+// gives its place to one with messages, and takes another when it gets a message again.
+// Without a place, a destination gets no news of its peer and is not congested. With a
+// message that finds no place it is congested, and its messages wait.
 
 // openPlace gives sl, new, a place if one is left.
 func (e *Engine) openPlace(sl *slot) {

@@ -1,7 +1,7 @@
 package engine
 
-// portTable maps the ports of one address to sockets: two levels, so that an
-// address with few sockets costs little and a lookup two loads.
+// portTable maps the ports of one address to sockets. It has two levels, so that an address
+// with few sockets needs little memory and a lookup is two loads.
 type portTable struct {
 	dir [256]*portPage
 	n   int

@@ -7,7 +7,7 @@ import (
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
-// post is where other goroutines leave what the engine's is to run.
+// post is where other goroutines leave functions for the engine's goroutine to run.
 type post struct {
 	has  atomic.Bool // there is something
 	wake func()      // rings who drives the engine, nil: nobody

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rail is one of the devices that connections go by, with what a queue pair of
-// it needs. There is one, or there are two: an adapter first, and TCP in user
-// space for the addresses and peers that the adapter does not reach. Memory has
-// the same keys on both: a cookie is good whichever way the peer comes.
+// rail is a device that carries connections, with what its queue pairs need. There are one
+// or two: first an adapter, then TCP in user space for the addresses and peers that the
+// adapter does not reach. Memory has the same keys on both, so a cookie is valid whichever
+// way the peer comes.
 type rail struct {
 	i     int // in devices.rails
 	dev   verbs.Device
@@ -33,8 +33,8 @@ type rail struct {
 	repost  []verbs.RecvWR
 }
 
-// keyed is what the second device's protection domain has to do: register
-// memory under a key that another device chose.
+// keyed is what the second device's protection domain must be able to do: register memory
+// under a key that another device chose.
 type keyed interface {
 	RegMRKey(mem []byte, iova uint64, access verbs.Access, key uint32) (verbs.MR, error)
 }
@@ -182,8 +182,8 @@ func (e *Engine) railOf(id verbs.RequestID) (*rail, verbs.RequestID) {
 	return e.devices.rails[int(id>>railShift)%len(e.devices.rails)], id & reqMask
 }
 
-// Way says by which devices a connection may go: by the first alone, by the
-// second alone, or by the second where the first fails.
+// Way says which devices a connection may use: only the first, only the second, or the
+// second if the first fails.
 type Way uint8
 
 // Ways.

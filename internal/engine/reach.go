@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Why a peer is not reached is published in the slots that lead there, where
-// senders see it, and told once as a notice until the reason changes.
+// The reason why a peer is not reached is published in the slots that lead there, where
+// senders see it. It is also sent once as a notice, and again when it changes.
 
-// reach is a peer's part.
+// reach is a peer's part of that.
 type reach struct {
 	why   uint8 // shm.Reach..., 0: it is reached, or nobody tries
 	last  uint8 // of the last failed attempt

@@ -16,8 +16,8 @@ import (
 // maxRegions bounds the regions of all clients.
 const maxRegions = 1 << 16
 
-// buffer is memory a client got with Alloc: mapped here too, registered for
-// local use by its operations.
+// buffer is memory that a client got with Alloc. It is mapped here too, and registered for
+// local use by the client's operations.
 type buffer struct {
 	id      uint32
 	cl      *Client

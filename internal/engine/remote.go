@@ -12,8 +12,8 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// remote is a peer's address as one of ours sees it: what its lanes have in
-// common. Each lane is a connection of its own, see peer.
+// remote is a peer's address as seen from one local address: what the peer's lanes share.
+// Each lane is a connection of its own, see peer.
 type remote struct {
 	local  *local
 	addr   netip.Addr
@@ -42,7 +42,7 @@ type remote struct {
 
 type remoteKey struct{ local, remote netip.Addr }
 
-// untoldKey is a dead key that the peer may still believe in.
+// untoldKey is a dead key that the peer may still take for valid.
 type untoldKey struct {
 	n    uint64
 	rkey uint32
@@ -58,7 +58,7 @@ func (e *Engine) newRemote(l *local, addr netip.Addr) *remote {
 	return h
 }
 
-// peerTable is the hosts that we have or had connections with.
+// peerTable is the hosts that have or had connections with this one.
 type peerTable struct {
 	hosts     map[remoteKey]*remote
 	all       []*peer // lanes of all hosts
@@ -190,7 +190,7 @@ func (e *Engine) voidGrants(h *remote) {
 // of grants is void.
 func (p *peer) stale() bool { return p.c.Instance() != p.instance }
 
-// The initiator's side of REVOKE.
+// The initiator's side of REVOKE follows.
 
 // answerRevoke takes a REVOKE that arrived on p, one of so many lanes: every lane may use the key, so
 // the answer waits for the operations of all.

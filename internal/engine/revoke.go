@@ -11,19 +11,20 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// Taking a key back from a peer has two parts.
+// A key is taken back from a peer in two parts.
 //
-// First the peer is asked, with a REVOKE on each lane that carried a GRANT of
-// the key: there it comes behind the GRANT. When all those lanes have answered
-// REVOKED the peer posts nothing more on the key, on any lane, and what it had
-// posted is out of its hands.
+// First the peer is asked, with a REVOKE on each lane that carried a GRANT of the key.
+// There the REVOKE arrives behind the GRANT. When all those lanes have answered REVOKED,
+// the peer posts nothing more with the key on any lane, and everything that it had posted
+// has been sent.
 //
-// But not yet in ours: only on the lane that answered last does the answer come
-// behind the operations. So the others, if there are any, are flushed: each
-// gets a REVOKE, and confirms with a REVOKED that comes behind whatever was
-// posted there.
+// But that may not have arrived here yet: only on the lane that answered last does the
+// answer arrive behind the operations. So the other lanes, if there are any, are flushed.
+// Each gets a REVOKE and confirms it with a REVOKED, which arrives behind everything that
+// was posted there.
 
-// flush is a lane that has yet to confirm, on the connection that was begun then.
+// flush is a lane that has not confirmed yet, and the connection on which its flush was
+// begun.
 type flush struct {
 	lane  *peer
 	begun uint64

@@ -5,15 +5,14 @@ import (
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
-// The receive arena and the receive ids are the process's, and what a socket has
-// in them is its own until the application has read it. So that sockets which
-// are not read leave something for those that are, half of both is kept for
-// sockets of which the client has nothing unread: a socket may have more only
-// while it would have no more than is free of the other half. One socket alone
-// gets a quarter, a second one an eighth, and so on, and each of them one message
-// from the kept half. Of the kept half a message may take no more than half of
-// what is free, so that long messages leave room for short ones. What a socket
-// may not have yet waits in daemon memory.
+// The receive arena and the receive ids belong to the process. What a socket has of them is
+// its own until the application has read it. Sockets that are not read must leave something
+// for the others. So half of both is kept for sockets without unread messages. A socket
+// gets more of the other half only while it would then have no more than is free of that
+// half: one socket alone gets a quarter, a second one an eighth, and so on. Each socket
+// also gets one message from the kept half. That message may take no more than half of what
+// is free there, so that long messages leave room for short ones. Messages beyond a
+// socket's share wait in daemon memory.
 
 // mayTake reports whether s may have a message of n bytes in its client's
 // receive memory; empty: nothing that is there of s is in the way of more.

@@ -9,7 +9,7 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// sendBufs are what connections send from, of Config.MaxSend bytes each.
+// sendBufs are the buffers that connections send from, of Config.MaxSend bytes each.
 type sendBufs struct {
 	mem     []byte
 	mr      verbs.MR
@@ -35,8 +35,8 @@ func (s *sendBufs) get() *conn.SendBuf {
 	return b
 }
 
-// ctlBufs are the connections' own buffers, of conn.CtlLen bytes. There is one for each
-// peer.
+// ctlBufs are buffers that each belong to one connection, of conn.CtlLen bytes. There is
+// one for each peer.
 type ctlBufs struct {
 	mem  []byte
 	mr   verbs.MR

@@ -15,10 +15,10 @@ import (
 // has done what one turn allows.
 var errAgain = errors.New("not yet")
 
-// RingPlace is where a control request stands in the order of what its client
-// submits: behind what the submission ring held when the request arrived, and
-// ahead of what the client goes on to submit. So a request can end what a
-// descriptor ahead of it still names: a socket, a buffer, a region.
+// RingPlace is the place of a control request in the order of what its client submits:
+// behind everything that the submission ring held when the request arrived, and ahead of
+// later descriptors. So a request can end a socket, a buffer or a region that a descriptor
+// ahead of it still names.
 type RingPlace struct {
 	at      uint64 // of the submission ring
 	known   bool

@@ -10,9 +10,9 @@ import (
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
-// What the simulator and other checkers may see and do. They call Turn
-// themselves; all of this is for the goroutine that does. Functions, so that the daemon
-// does not carry what nobody calls.
+// What the simulator and other checkers may see and do. They call Turn themselves, and only
+// the goroutine that does may use this. These are functions, so that the linker leaves them
+// out of the daemon, which does not call them.
 
 // ResetPeers breaks off the connections to addr, as rdsctl peer reset does.
 func ResetPeers(e *Engine, addr netip.Addr) {

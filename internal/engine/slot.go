@@ -36,7 +36,7 @@ type leads struct {
 	inIdle  lists.Link[slot] // account.idle
 }
 
-// sends is what is under way to a destination.
+// sends is what is in progress to a destination.
 type sends struct {
 	msgs     int               // but those that were passed on at once
 	txs      lists.List[txMsg] // these, but those that are being withdrawn
@@ -59,7 +59,8 @@ type sends struct {
 	wait   lists.Link[slot] // waitOn.waiters
 }
 
-// told is what the application knows of a destination, and what it is to be told.
+// told is what the application knows of a destination, and what it still has to be notified
+// of.
 type told struct {
 	pend                           lists.Link[slot] // pending.pendNote, with notices
 	lost, nosock, down, up, gaveUp uint64
@@ -70,7 +71,7 @@ type told struct {
 	reachNews                      bool  // ... and not told yet
 }
 
-// cell counts the operations of one socket towards one address.
+// cell counts the operations of one socket to one address.
 type cell struct {
 	idx    uint32
 	sock   *socket
@@ -193,7 +194,7 @@ func (l *local) forget(port uint16) {
 	}
 }
 
-// homeless are the destinations that wait for room for one more peer.
+// homeless are the destinations that wait until there is room for one more peer.
 type homeless struct {
 	audience
 	at int64 // when to look again, 0: nobody waits

@@ -47,7 +47,7 @@ type sending struct {
 	countAt         int64
 }
 
-// receiving is what came for a socket, and what it has of the memory for that.
+// receiving is what has arrived for a socket, and the receive memory that it uses.
 type receiving struct {
 	limit     int // receive buffer, payload bytes
 	rcvBytes  int // delivered or waiting, not yet taken by the application

@@ -16,8 +16,8 @@ type connMsg = conn.Msg
 
 const cancelled = conn.Cancelled
 
-// txMsg is a submitted message, from its descriptor to the return of its id.
-// Pooled.
+// txMsg is a submitted message. It exists from the message's descriptor to the return of
+// its id. Pooled.
 type txMsg struct {
 	m      conn.Msg
 	all    lists.Link[txMsg] // socket.txs

@@ -10,13 +10,12 @@ import (
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
-// A peer that is trusted to speak for its host may still be broken, or hostile.
-// Credits bound what it has under way, not how often; so what it sends is counted
-// against token buckets, and one that is over a limit is read more slowly: nothing
-// is lost, reordered or broken off, the peer waits.
+// A peer that may speak for its host may still be broken or hostile. Credits bound what it
+// has in progress, not how often it sends. So everything that it sends is counted against
+// token buckets. A peer over a limit is read more slowly: it waits, and nothing is lost,
+// reordered or broken.
 
-// Rates are limits on what one peer sends, over all its lanes, a second each;
-// 0: none.
+// Rates are limits per second on what one peer sends, over all its lanes. 0 is no limit.
 type Rates struct {
 	Control  uint64 // units of conn.Arrived.Control, and what else is for no socket
 	Messages uint64
@@ -48,7 +47,7 @@ const (
 	heldRevokes = 12
 )
 
-// throttle is the engine's part.
+// throttle is the engine's part of that.
 type throttle struct {
 	on    bool // there is a limit
 	rates [numRates]bucketSize
@@ -56,13 +55,13 @@ type throttle struct {
 	at    int64     // when to look at them
 }
 
-// bucketSize is what the buckets of a kind have in common.
+// bucketSize is what all buckets of a kind share.
 type bucketSize struct {
 	limit     uint64
 	rate, max float64 // tokens a nanosecond, and at most
 }
 
-// bucket has up to max tokens, or a debt.
+// bucket has at most max tokens. It may have a debt.
 type bucket struct {
 	tokens float64
 	at     int64 // as of; 0: full
@@ -77,7 +76,7 @@ func (b *bucket) fill(s *bucketSize, now int64) {
 	b.at = now
 }
 
-// ration is a peer's part.
+// ration is a peer's part of that.
 type ration struct {
 	buckets [numRates]bucket
 	held    bool
@@ -90,8 +89,8 @@ type ration struct {
 	untold  uint64 // holds that were not told of
 }
 
-// valve is a queue pair that can stop receiving altogether and tells how much it
-// received: verbs/soft's.
+// valve is implemented by queue pairs that can stop receiving and count what they received,
+// those of verbs/soft.
 type valve interface {
 	Hold(on bool)
 	Meter(f func(n int))

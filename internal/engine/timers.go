@@ -2,7 +2,7 @@ package engine
 
 import "github.com/rdsd/rdsd/internal/lists"
 
-// deadlines is what is to be done by time alone.
+// deadlines is what is due at a time, whatever else happens.
 type deadlines struct {
 	peers  lists.Alarms[peer]  // whose connections have a timer
 	limits lists.Alarms[txMsg] // messages that are given up; most have no limit, and are not in there

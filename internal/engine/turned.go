@@ -8,8 +8,8 @@ import (
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
-// turnedAway follows the device's count of incoming connections that it closed
-// before they made a request: garbage, half a request, silence.
+// turnedAway follows the device's count of incoming connections that it closed before they
+// made a request, because of garbage, half a request, or silence.
 type turnedAway struct {
 	seen, told uint64
 	toldAt     Wall

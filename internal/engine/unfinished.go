@@ -10,13 +10,13 @@ import (
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
-// A message in fragments takes its whole memory with the first one, so a peer
-// that begins messages and does not finish them would take memory for nothing.
-// Three rules bound that. Unfinished messages take at most half of a client's
-// receive arena, and daemon memory beyond, which their user is charged for. One
-// peer host has unfinished messages of at most a quarter of the daemon memory
-// that is free, over all its lanes, or one message. A message of which nothing
-// comes for unfinishedNs ends its connection, and the peer sends it again.
+// A message in fragments takes all of its memory with the first fragment. So a peer that
+// begins messages and does not finish them would take memory for nothing. Three rules bound
+// that. Unfinished messages take at most half of a client's receive arena; beyond that they
+// take daemon memory, which is charged to the client's user. The unfinished messages of one
+// peer host, over all its lanes, take at most a quarter of the free daemon memory, or are
+// one message. If no fragment of a message arrives for unfinishedNs, the connection ends,
+// and the peer sends the message again.
 
 const unfinishedNs = 30_000_000_000
 
