@@ -21,8 +21,7 @@ var pure = []string{"conn", "rdmaop", "barrier", "conn/wire", "conn/cong", "cmsg
 // and start goroutines.
 var shared = map[string]string{
 	"internal/engine/post.go":          "takes closures from other goroutines",
-	"internal/engine/client.go":        "has the flag that a process without a doorbell rings with",
-	"internal/engine/engine.go":        "has the flag that says that one of them has rung",
+	"internal/engine/client.go":        "has the flags that a process without a doorbell rings with",
 	"internal/engine/inproc.go":        "attaches processes of tests and of the simulator, which run on goroutines of their own",
 	"internal/engine/atomic_unsafe.go": "carries out atomics on memory that processes share",
 }
