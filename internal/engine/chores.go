@@ -46,7 +46,7 @@ func (a *chores) mayLook(n int) bool {
 // chore is one such piece of work. Its step does a part while mayLook allows, and reports
 // whether any work is left.
 type chore struct {
-	in   lists.Link[chore] // chores.list
+	in   lists.Link[chore] // Engine.chores
 	step func() bool
 }
 

@@ -1,8 +1,6 @@
 package engine
 
-import (
-	"github.com/rdsd/rdsd/conn"
-)
+import "github.com/rdsd/rdsd/conn"
 
 // limit has t given up in ms milliseconds.
 func (e *Engine) limit(t *txMsg, ms uint32) {

@@ -3,8 +3,9 @@ package engine
 import "time"
 
 // Wall is a moment by the wall clock, in ns of unix time. It is for people and for other
-// programs to read. All other times here are monotonic, in ns since something that who
-// calls Turn decides; what is due, and how old something is, goes by those.
+// programs to read, and so is the age of a message that its application has not read. All
+// other times here are monotonic, in ns since a moment that the caller of Turn chooses.
+// What is due goes by those.
 type Wall int64
 
 // Time is w as package time has it.
