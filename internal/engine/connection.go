@@ -76,9 +76,9 @@ type carrier interface {
 	forget()
 }
 
-// connection is a peer's connection as the rest of the engine has it. Each call that
-// may change it is a method here, and touches the peer, because it may then have
-// something to send, be broken, or have a new timer. Only flushPeers calls the carrier
+// connection is a peer's connection as the rest of the engine has it. Each call after
+// which it may have something to send, be broken, or have a new timer is a method here,
+// and touches the peer. Only flushPeers calls the carrier
 // itself, and so do the device and the net for what they bring (byqp.go, bytcp.go).
 type connection struct {
 	facts
@@ -134,8 +134,6 @@ func (c *connection) Tick(now int64) {
 	c.e.touch(c.p)
 }
 
-func (c *connection) TakeArrived() conn.Arrived { return c.to.TakeArrived() }
-
 func (c *connection) Reset(now int64, why error) {
 	c.to.Reset(now, why)
 	c.e.touch(c.p)
@@ -163,5 +161,8 @@ func (c *connection) hold(on bool, now int64) {
 	c.e.touch(c.p)
 }
 
-func (c *connection) meter()  { c.to.meter() }
-func (c *connection) forget() { c.to.forget() }
+// These change only what is counted and promised, and leave the connection nothing to do.
+
+func (c *connection) TakeArrived() conn.Arrived { return c.to.TakeArrived() }
+func (c *connection) meter()                    { c.to.meter() }
+func (c *connection) forget()                   { c.to.forget() }
