@@ -41,8 +41,8 @@ func (c *Conn) piggyback() {
 func (c *Conn) sendAck() {
 	c.out.h = wire.Header{}
 	c.piggyback()
-	c.out.h.Put(c.slots.next())
+	c.out.h.Put(c.ctl.next())
 	c.credits.left--
 	c.stats.AckSent++
-	c.postSlot(wire.HeaderLen, sendRec{})
+	c.postCtl(wire.HeaderLen, sendRec{})
 }

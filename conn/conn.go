@@ -38,7 +38,7 @@ type Conn struct {
 	stops   portStops
 	own     ownMsgs
 	sq      sendQueue
-	slots   ctlSlots
+	ctl     ctlParts
 	credits credits
 
 	in  receiver

@@ -29,7 +29,7 @@ func (c *Conn) prepare(active bool, req verbs.RequestID) error {
 		c.host.PutCtlBuf(ctl)
 		return err
 	}
-	c.slots.buf, c.link.qp, c.link.num, c.link.active = ctl, qp, qp.Num(), active
+	c.ctl.buf, c.link.qp, c.link.num, c.link.active = ctl, qp, qp.Num(), active
 	c.redial.at = 0
 	c.link.deadline = c.now + c.cfg.ConnectTimeout
 	c.setState(Connecting)
@@ -142,7 +142,7 @@ func (c *Conn) reconnect() {
 	c.redial.later(c.now, c.cfg.Rand(), c.cfg.MaxBackoff)
 }
 
-// fail breaks an established connection off; it then drains.
+// fail breaks an established connection off; its queue pair then empties.
 func (c *Conn) fail(why error) {
 	if c.state != Up {
 		return
@@ -217,8 +217,8 @@ func (c *Conn) down() {
 // closeQP destroys the queue pair and forgets what belonged to it.
 func (c *Conn) closeQP() {
 	c.host.CloseQP(c, c.link.qp)
-	c.host.PutCtlBuf(c.slots.buf)
-	c.slots.buf = nil
+	c.host.PutCtlBuf(c.ctl.buf)
+	c.ctl.buf = nil
 	c.link.gone()
 	c.settling.on = false
 	c.credits.gone()

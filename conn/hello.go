@@ -26,11 +26,11 @@ func (c *Conn) sendHello() bool {
 		ReadDepth: uint32(c.cfg.ReadDepth),
 	}
 	c.credits.granted = uint32(c.cfg.RecvCredits)
-	slot := c.slots.next()
+	part := c.ctl.next()
 	c.out.h = wire.Header{Len: wire.HelloLen, DPort: uint16(wire.TypeHello), Flags: wire.FlagInternal}
-	c.out.h.Put(slot)
-	h.Append(slot[:wire.HeaderLen])
-	c.postSlot(wire.HeaderLen+wire.HelloLen, sendRec{})
+	c.out.h.Put(part)
+	h.Append(part[:wire.HeaderLen])
+	c.postCtl(wire.HeaderLen+wire.HelloLen, sendRec{})
 	return c.state == Up
 }
 

@@ -73,7 +73,7 @@ type Info struct {
 	QueuedBytes    int
 	Unacked        int // messages posted and not settled
 	UnackedBytes   int
-	Stopped        int    // of the queued: held back after REFUSED
+	Stopped        int    // of the queued: stopped after REFUSED
 	Credits        uint32 // SENDs the peer has room for
 	CreditsOwed    uint32 // receive buffers to be granted
 	OutstandingWRs int
@@ -99,9 +99,9 @@ func (c *Conn) Info() Info {
 		i.QueuedBytes += l.bytes
 	}
 	for _, st := range c.stops.list {
-		i.Stopped += st.refused.n + st.held.n
-		i.Queued += st.refused.n + st.held.n
-		i.QueuedBytes += st.refused.bytes + st.held.bytes
+		i.Stopped += st.refused.n + st.behind.n
+		i.Queued += st.refused.n + st.behind.n
+		i.QueuedBytes += st.refused.bytes + st.behind.bytes
 	}
 	return i
 }

@@ -216,12 +216,12 @@ func (c *Conn) kernelCong() bool {
 func (c *Conn) kernelAck() {
 	c.out.h = wire.Header{Ack: c.k.ack}
 	c.ack = ackDue{}
-	c.out.h.Put(c.slots.next())
+	c.out.h.Put(c.ctl.next())
 	c.credits.left--
 	c.stats.AckSent++
 	c.wrs, c.sges = c.wrs[:0], c.sges[:0]
-	c.sges = append(c.sges, c.slots.sge(wire.HeaderLen))
-	c.post(sendRec{slot: true}, c.sges, verbs.SendSolicited)
+	c.sges = append(c.sges, c.ctl.sge(wire.HeaderLen))
+	c.post(sendRec{ctl: true}, c.sges, verbs.SendSolicited)
 }
 
 // kernelOps posts the operations at the head of the queue: their RDMA work

@@ -15,13 +15,13 @@ func (c *Conn) openSQ() {
 		size = q
 	}
 	c.sq.open(size - 1)
-	c.slots.open(c.sq.maxRecs)
+	c.ctl.open(c.sq.maxRecs)
 }
 
 // room says how many work requests may still be posted; the last of them must
 // be a SEND.
 func (c *Conn) room() int {
-	if c.slots.full() {
+	if c.ctl.full() {
 		return 0
 	}
 	return c.sq.room()
@@ -42,8 +42,8 @@ func (c *Conn) postWRs(rec sendRec) {
 	rec.wrs = len(c.wrs)
 	n, err := c.link.qp.PostSend(c.wrs)
 	c.sq.add(&rec)
-	if rec.slot {
-		c.slots.tail++
+	if rec.ctl {
+		c.ctl.tail++
 	}
 	if err == nil && n == len(c.wrs) {
 		return
@@ -118,8 +118,8 @@ func (c *Conn) completeAll() {
 // complete retires the oldest record.
 func (c *Conn) complete() {
 	rec := c.sq.retire()
-	if rec.slot {
-		c.slots.head++
+	if rec.ctl {
+		c.ctl.head++
 	}
 	if rec.buf != nil {
 		c.host.PutSendBuf(rec.buf)

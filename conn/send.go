@@ -266,12 +266,12 @@ func (c *Conn) postPiece(rec sendRec, flags verbs.SendFlags) bool {
 		copy(buf.Mem[wire.HeaderLen:], piece)
 		c.postBuf(buf, wire.HeaderLen+n, rec, flags)
 	} else {
-		c.out.h.Put(c.slots.next())
+		c.out.h.Put(c.ctl.next())
 		first := len(c.sges)
 		c.sges = append(c.sges,
-			c.slots.sge(wire.HeaderLen),
+			c.ctl.sge(wire.HeaderLen),
 			verbs.SGE{Addr: addr, Length: uint32(n), LKey: m.LKey})
-		rec.large, rec.slot = m, true
+		rec.large, rec.ctl = m, true
 		m.priv.refs++
 		c.credits.left--
 		c.post(rec, c.sges[first:], flags)

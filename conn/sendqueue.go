@@ -14,16 +14,16 @@ type sendRec struct {
 	wrs   int      // work requests, operations' included
 	reads int      // READs and atomics of them
 	bytes uint64   // that its operations move
-	slot  bool     // it has the oldest slot of the control buffer
+	ctl   bool     // it has the oldest part of the control buffer
 }
 
 const (
 	// CtlLen is the length of a connection's control buffer.
-	CtlLen = 32 * slotLen
+	CtlLen = 32 * ctlPartLen
 
-	// slotLen is the part of the control buffer that a SEND may have: for the
+	// ctlPartLen is the part of the control buffer that a SEND may have: for the
 	// header of a payload that is sent from its place, for an ack or HELLO.
-	slotLen = 128
+	ctlPartLen = 128
 
 	// A connection has records for firstRecs SENDs, and for more, up to
 	// mostRecs, when it had so many on their way.

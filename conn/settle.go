@@ -21,7 +21,7 @@ func (c *Conn) hasPostedOps() bool {
 		return true
 	}
 	for _, st := range c.stops.list {
-		if hasPostedOp(&st.refused) || hasPostedOp(&st.held) {
+		if hasPostedOp(&st.refused) || hasPostedOp(&st.behind) {
 			return true
 		}
 	}

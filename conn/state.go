@@ -9,7 +9,7 @@ const (
 	Down       State = iota // no queue pair
 	Connecting              // a queue pair is being connected; nothing is posted on it
 	Up                      // established; see Conn.Ready for the handshake
-	Error                   // broken off; the queue pair drains
+	Error                   // broken off; the queue pair empties
 
 	numStates
 )

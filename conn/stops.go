@@ -17,10 +17,10 @@ type portStop struct {
 	stopped  bool
 	inflight int     // messages on unacked and rtx to the port
 	refused  msgList // by sequence
-	held     msgList // behind them, not sent since
+	behind   msgList // sequences after those, not sent since
 }
 
-func (st *portStop) lists() [2]*msgList { return [2]*msgList{&st.refused, &st.held} }
+func (st *portStop) lists() [2]*msgList { return [2]*msgList{&st.refused, &st.behind} }
 
 // portStops are the ports of the peer that have refused a message and were not
 // released since.
@@ -33,7 +33,7 @@ type portStops struct {
 // any reports whether messages wait in a stopped port.
 func (s *portStops) any() bool {
 	for _, st := range s.list {
-		if st.refused.n+st.held.n > 0 {
+		if st.refused.n+st.behind.n > 0 {
 			return true
 		}
 	}
@@ -90,7 +90,7 @@ func (s *portStops) holdBack(m *Msg, queue *msgList) bool {
 		return false
 	}
 	queue.remove(m)
-	st.held.push(m)
+	st.behind.push(m)
 	return true
 }
 
@@ -102,7 +102,7 @@ func (s *portStops) release(queue *msgList, remote *cong.Map) {
 		st := s.list[i]
 		if st.stopped && (st.inflight == 0 || mutant.On(mutant.ReleasedEarly)) && !remote.Test(st.port) {
 			st.stopped = false
-			last, first := &st.held, &st.refused
+			last, first := &st.behind, &st.refused
 			if mutant.On(mutant.HeldOvertakes) {
 				last, first = first, last
 			}
