@@ -89,8 +89,8 @@ func (c *cq) Resize(n int) error {
 		return err
 	}
 	c.stage()
-	if held := int(c.tail - c.head); n < held {
-		return invalid("%d entries for a completion queue that holds %d", n, held)
+	if queued := int(c.tail - c.head); n < queued {
+		return invalid("%d entries for a completion queue that holds %d", n, queued)
 	}
 	if n > c.hw {
 		if e := C.ibv_resize_cq(c.c, C.int(n)); e != 0 {

@@ -99,7 +99,7 @@ func (q *qp) bury() {
 		default:
 			q.report(s, q.done, verbs.WCWRFlushErr)
 		}
-		s.held = nil
+		s.kept = nil
 		q.done++
 	}
 	q.sent = q.tail
@@ -224,7 +224,7 @@ func (q *qp) drained() {
 	case q.poisoned:
 		q.poisoned = false
 		s := q.at(q.sent)
-		s.held, s.resolved, s.status = nil, true, verbs.WCLocLenErr
+		s.kept, s.resolved, s.status = nil, true, verbs.WCLocLenErr
 		q.sent++
 		q.top = q.sent
 		q.advance()

@@ -32,13 +32,13 @@ func (q *qp) PostSend(wr []verbs.SendWR) (int, error) {
 			continue
 		}
 		if err = q.check(&wr[n]); err == nil {
-			q.hold(&wr[n])
+			q.keep(&wr[n])
 			n++
 		}
 	}
 	if q.state == verbs.QPErr && q.c == nil {
 		for ; q.done != q.tail; q.done++ {
-			q.at(q.done).held = nil
+			q.at(q.done).kept = nil
 			q.report(q.at(q.done), q.done, verbs.WCWRFlushErr)
 		}
 		q.sent = q.tail
@@ -52,7 +52,7 @@ func (q *qp) direct() bool {
 	return q.state == verbs.QPRTS && !q.mute && !q.closing && !q.poisoned && q.sent == q.tail && q.failing == nil
 }
 
-// postBatch posts the requests that fit a batch. One that is too long is held.
+// postBatch posts the requests that fit a batch. One that is too long is kept.
 func (q *qp) postBatch(wr []verbs.SendWR) (int, error) {
 	n, sges, inline := 0, 0, 0
 	var err error
@@ -78,7 +78,7 @@ func (q *qp) postBatch(wr []verbs.SendWR) (int, error) {
 		q.sent = q.tail
 	}
 	if err == nil && n < len(wr) && n < batch { // too long
-		q.hold(&wr[n])
+		q.keep(&wr[n])
 		q.push()
 		n++
 	}
@@ -92,15 +92,15 @@ func (q *qp) enter(w *verbs.SendWR) {
 	q.tail++
 }
 
-// hold keeps a request here, with copies of its lists and inline data.
-func (q *qp) hold(w *verbs.SendWR) {
+// keep keeps a request here, with copies of its lists and inline data.
+func (q *qp) keep(w *verbs.SendWR) {
 	q.enter(w)
 	c := *w
 	c.SGL = append([]verbs.SGE(nil), w.SGL...)
 	if w.Flags&verbs.SendInline != 0 {
 		c.Inline, c.SGL = q.gather(nil, w), nil
 	}
-	q.at(q.tail - 1).held = &c
+	q.at(q.tail - 1).kept = &c
 }
 
 // gather appends the inline data of a request whose keys were checked.
@@ -114,12 +114,12 @@ func (q *qp) gather(to []byte, w *verbs.SendWR) []byte {
 	return to
 }
 
-// push posts the held requests that may go to the adapter now.
+// push posts the kept requests that may go to the adapter now.
 func (q *qp) push() {
 	for q.state == verbs.QPRTS && !q.mute && !q.poisoned && q.sent != q.tail && q.failing == nil {
 		n, sges, inline := 0, 0, 0
 		for pos := q.sent; pos != q.tail && n < batch; pos++ {
-			w := q.at(pos).held
+			w := q.at(pos).kept
 			if q.tooLong(w) {
 				break
 			}
@@ -133,7 +133,7 @@ func (q *qp) push() {
 		}
 		k, err := q.submit(n)
 		for range k {
-			q.at(q.sent).held = nil
+			q.at(q.sent).kept = nil
 			q.sent++
 		}
 		if err != nil {

@@ -41,7 +41,7 @@ type slot struct {
 	status   verbs.WCStatus
 	n        uint32 // ByteLen
 	vendor   uint32
-	held     *verbs.SendWR // set while the request is not at the adapter
+	kept     *verbs.SendWR // set while the request is not at the adapter
 }
 
 // qp implements verbs.QP. Positions in its send queue count up without end:
@@ -50,8 +50,8 @@ type slot struct {
 //
 // A slot is outstanding until a completion of it or of a later one is polled (free). done
 // is the first position without a known outcome. sent is the first position that is not at
-// the adapter. Requests are held here while there is no connection yet, in SQD, and behind
-// a request that has to be held.
+// the adapter. Requests are kept here while there is no connection yet, in SQD, and behind
+// a request that has to be kept.
 //
 // Some drivers lose outstanding requests when a queue pair fails, or requests that are
 // posted after that. So this package moves a queue pair that fails to ERR, takes its
@@ -76,7 +76,7 @@ type qp struct {
 	rq                     recvQueue
 	marker                 uint64 // position of the last marker posted, and whether it is due
 	marked, marking        bool
-	poisoned               bool // the first held request is too long
+	poisoned               bool // the first kept request is too long
 
 	id          *cmID
 	linked      bool // Connect or Accept was called

@@ -84,7 +84,7 @@ func (q *qp) listen() {
 	q.unmute()
 }
 
-// unmute posts what was held until something arrived from the peer.
+// unmute posts the requests that were kept until something arrived from the peer.
 func (q *qp) unmute() {
 	if q.mute {
 		q.mute = false

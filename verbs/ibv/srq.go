@@ -26,7 +26,7 @@ type srq struct {
 	cap    int
 	ids    []uint64 // by slot
 	idle   []uint32 // slots not in use
-	held   int
+	used   int
 	posted int // how many are at the adapter
 	limit  int // 0 if it is not armed
 	users  int
@@ -72,7 +72,7 @@ func (s *srq) PostRecv(wr []verbs.RecvWR) (int, error) {
 			if err = checkRecv(w, s.maxSGE); err != nil {
 				break
 			}
-			if s.held == s.cap {
+			if s.used == s.cap {
 				err = errSRQFull
 				break
 			}
@@ -103,7 +103,7 @@ func (s *srq) PostRecv(wr []verbs.RecvWR) (int, error) {
 }
 
 func (s *srq) take(id uint64) uint32 {
-	s.held++
+	s.used++
 	if n := len(s.idle); n > 0 {
 		slot := s.idle[n-1]
 		s.idle = s.idle[:n-1]
@@ -115,7 +115,7 @@ func (s *srq) take(id uint64) uint32 {
 }
 
 func (s *srq) release(slot uint32) {
-	s.held--
+	s.used--
 	s.idle = append(s.idle, slot)
 }
 
@@ -154,8 +154,8 @@ func (s *srq) Resize(n int) error {
 	if s.gone || s.pd.dev.closed {
 		return errSRQGone
 	}
-	if n < 1 || n > s.pd.dev.attr.MaxRecvWR || n < s.held || n < s.limit {
-		return invalid("a shared receive queue of %d receives, with %d in use and a limit of %d armed", n, s.held, s.limit)
+	if n < 1 || n > s.pd.dev.attr.MaxRecvWR || n < s.used || n < s.limit {
+		return invalid("a shared receive queue of %d receives, with %d in use and a limit of %d armed", n, s.used, s.limit)
 	}
 	if n > s.hw {
 		attr := C.struct_ibv_srq_attr{max_wr: C.uint32_t(n)}

@@ -293,7 +293,7 @@ func (d *Device) Accept(id verbs.RequestID, v verbs.QP, private []byte) error {
 		reply.RTRRead = m.P2P && !m.RTRWrite && m.RTRRead
 		reply.RTRWrite = m.P2P && !reply.RTRRead
 	}
-	q.linked, q.state, q.hold = true, verbs.QPRTR, true
+	q.linked, q.state, q.mute = true, verbs.QPRTR, true
 	ev := verbs.CMEvent{Type: verbs.CMEstablished, QP: q, Local: r.local, Remote: r.remote}
 	err = silent(r.fd)
 	if err == nil && q.attr.Ack == verbs.AckRemote && q.sq.waits.limit == 0 {

@@ -112,7 +112,7 @@ func (c *control) take() []result {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	drain(c.fd)
+	clearFD(c.fd)
 	c.pending.Store(false)
 	r := c.results
 	c.results = nil

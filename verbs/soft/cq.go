@@ -56,8 +56,8 @@ func (c *cq) Resize(n int) error {
 		return err
 	}
 	n = max(n, c.dev.opt.MinCQE)
-	if held := int(c.tail - c.head); n < held {
-		return fmt.Errorf("soft: %d entries for a completion queue that holds %d: %w", n, held, unix.EINVAL)
+	if queued := int(c.tail - c.head); n < queued {
+		return fmt.Errorf("soft: %d entries for a completion queue that holds %d: %w", n, queued, unix.EINVAL)
 	}
 	c.cap = uint64(n)
 	return nil

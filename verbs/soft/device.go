@@ -323,7 +323,7 @@ func (d *Device) updateWake(more bool) {
 	if want {
 		ring(d.wakeFD)
 	} else {
-		drain(d.wakeFD)
+		clearFD(d.wakeFD)
 	}
 }
 

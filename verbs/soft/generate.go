@@ -9,7 +9,7 @@ import (
 // queue and the READs being served take turns, message by message: segments of
 // different messages are not mixed, because some peers refuse that.
 func (q *qp) generate() {
-	if q.state != verbs.QPRTS || q.hold {
+	if q.state != verbs.QPRTS || q.mute {
 		return
 	}
 	for q.out.pending < maxBurst {

@@ -9,13 +9,13 @@ import (
 // receives may still get them, within a time limit.
 func (q *qp) ended() {
 	x := &q.rx
-	if x.r != x.w || x.placing || x.recv != nil || x.aside != nil || q.hold {
+	if x.r != x.w || x.placing || x.recv != nil || x.aside != nil || q.mute {
 		q.lost(nil) // in the middle of something
 		return
 	}
 	q.eof = true
 	q.interest(q.events &^ unixIn)
-	q.startTimer(timerDrain, int64(q.dev.opt.LingerTimeout))
+	q.startTimer(timerLinger, int64(q.dev.opt.LingerTimeout))
 	q.drained()
 }
 

@@ -221,7 +221,7 @@ func (q *qp) emitMarked(hdr []byte, ps []piece, n int) bool {
 // flush writes what is pending, up to maxBurst bytes, and makes more as room
 // appears. It reports whether bytes moved.
 func (q *qp) flush() bool {
-	if q.fd < 0 || q.state != verbs.QPRTS || q.hold {
+	if q.fd < 0 || q.state != verbs.QPRTS || q.mute {
 		return false
 	}
 	moved := 0

@@ -29,7 +29,7 @@ type qp struct {
 	fd            int // -1: none
 	events        uint32
 	blocked       bool // the socket takes no more: waiting for EPOLLOUT
-	hold          bool // passive side: nothing may leave before the first FPDU
+	mute          bool // passive side: nothing may leave before the first FPDU
 	heard         bool // the peer has sent something
 	nudges        int
 	eof           bool // and will send no more

@@ -38,8 +38,8 @@ func (q *qp) begin(f []byte) bool {
 		return false
 	}
 	q.dev.stats.FramesIn++
-	if q.hold {
-		q.hold = false // the initiator has spoken
+	if q.mute {
+		q.mute = false // the initiator has spoken
 		q.dev.raise(verbs.AsyncEvent{Type: verbs.AsyncCommEst, QP: q})
 		q.dev.markDirty(q)
 	}

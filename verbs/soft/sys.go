@@ -63,7 +63,8 @@ func ring(fd int) {
 	_, _ = unix.Write(fd, one[:])
 }
 
-func drain(fd int) {
+// clearFD makes fd, an eventfd or a timer, poll readable only after its next event.
+func clearFD(fd int) {
 	var b [8]byte
 	_, _ = unix.Read(fd, b[:])
 }

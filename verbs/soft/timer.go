@@ -12,9 +12,9 @@ import (
 type timerKind uint8
 
 const (
-	timerRNR   timerKind = iota // a message waits for a receive
-	timerDrain                  // the peer has closed; what it asked for is still being sent
-	timerStart                  // the peer has not been heard since the set-up
+	timerRNR    timerKind = iota // a message waits for a receive
+	timerLinger                  // the peer has closed; what it asked for is still being sent
+	timerStart                   // the peer has not been heard since the set-up
 	timerKinds
 )
 
@@ -48,7 +48,7 @@ func (d *Device) setTimer(at int64) {
 
 // expire runs the timers that are due.
 func (d *Device) expire() {
-	drain(d.timerFD)
+	clearFD(d.timerFD)
 	t := now()
 	d.nextTimer = 0
 	var next int64
@@ -100,7 +100,7 @@ func (q *qp) timeout(k timerKind) {
 	case timerRNR:
 		q.dev.stats.RNRExceeded++
 		q.refuse(iwarp.TermNoBuffer, q.park.quote())
-	case timerDrain:
+	case timerLinger:
 		q.lost(nil)
 	case timerStart:
 		q.nudge()
