@@ -309,7 +309,7 @@ func drive(m mover, spin time.Duration, hosts ...*floorHost) error {
 			}
 			for _, f := range fds {
 				if f.Revents != 0 && slices.ContainsFunc(hosts, func(h *floorHost) bool { return int(f.Fd) == h.relayRecv }) {
-					shm.Drain(int(f.Fd))
+					shm.ClearBell(int(f.Fd))
 				}
 			}
 		}

@@ -134,7 +134,7 @@ func (s *Socket) takeOp(to netip.Addr, id uint64) (Completion, bool, error) {
 	if s.closed.Load() {
 		return Completion{}, false, ErrClosed
 	}
-	r.drain()
+	r.takeEvents()
 	i, err := s.findStatus(to, id)
 	if i < 0 {
 		return Completion{}, false, err

@@ -40,7 +40,7 @@ func (s *Socket) CongUpdates() uint64 {
 	r := &s.c.rx
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.drain()
+	r.takeEvents()
 	mask := s.cong.update
 	s.cong.update = 0
 	s.taken()

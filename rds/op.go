@@ -219,7 +219,7 @@ func (s *Socket) Completions(dst []Completion) int {
 	r := &s.c.rx
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.drain()
+	r.takeEvents()
 	n := 0
 	for ; n < len(dst) && s.comps.len() > 0; n++ {
 		dst[n] = s.comps.pop()
@@ -235,7 +235,7 @@ func (s *Socket) Notices(dst []Notice) int {
 	r := &s.c.rx
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.drain()
+	r.takeEvents()
 	n := 0
 	for ; n < len(dst) && s.notices.len() > 0; n++ {
 		dst[n] = s.notices.pop()

@@ -84,7 +84,7 @@ func (p *pollFD) quiet() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.fd >= 0 && p.set {
-		shm.Drain(p.fd)
+		shm.ClearBell(p.fd)
 		p.set = false
 	}
 }

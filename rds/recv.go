@@ -98,7 +98,7 @@ func (s *Socket) passOn() {
 func (s *Socket) peek(p []byte, e *shm.Event) (n int, done bool, err error) {
 	r := &s.c.rx
 	defer r.mu.Unlock()
-	r.drain()
+	r.takeEvents()
 	if s.rxq.len() == 0 {
 		return 0, false, opErr("recv", netip.AddrPort{}, s.err())
 	}

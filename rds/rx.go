@@ -9,8 +9,8 @@ import (
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
-// rx is the receiving side of a client: the event ring, which whoever holds the lock
-// drains into the sockets' private queues, and the return of receive ids. What the
+// rx is the receiving side of a client: the event ring, which whoever has the lock
+// empties into the sockets' private queues, and the return of receive ids. What the
 // daemon may have outstanding limits the private queues: MaxRx messages, and the
 // statuses that were promised.
 type rx struct {
@@ -46,7 +46,7 @@ func (r *rx) init(c *Client, p shm.Params, arena *shm.Arena) {
 // poll takes in what the daemon published, for the leader.
 func (r *rx) poll() bool {
 	r.mu.Lock()
-	n := r.drain()
+	n := r.takeEvents()
 	ring := r.flush()
 	r.mu.Unlock()
 	if ring {
@@ -77,9 +77,9 @@ func (r *rx) close() (socks []*Socket) {
 	return socks
 }
 
-// drain moves the events of the ring into the sockets' queues and wakes the waiters
+// takeEvents moves the events of the ring into the sockets' queues and wakes the waiters
 // they concern. mu is held.
-func (r *rx) drain() int {
+func (r *rx) takeEvents() int {
 	if r.dead {
 		return 0
 	}
@@ -294,7 +294,7 @@ func (r *rx) add(s *Socket) bool {
 func (r *rx) startBind() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.drain() // what is of closed sockets need not wait
+	r.takeEvents() // what is of closed sockets need not wait
 	r.binding = true
 }
 
@@ -327,7 +327,7 @@ func (r *rx) endBind(s *Socket) bool {
 // had not read, in its queue and in the ring.
 func (r *rx) remove(s *Socket) {
 	r.mu.Lock()
-	r.drain() // its statuses and notices up to the close
+	r.takeEvents() // its statuses and notices up to the close
 	r.socks[shm.SockIndex(s.handle)] = nil
 	r.drop(s)
 	s.forget()
@@ -342,7 +342,7 @@ func (r *rx) remove(s *Socket) {
 // sockets of this client, and so s itself, may be waiting for their memory.
 func (r *rx) discard(s *Socket) {
 	r.mu.Lock()
-	r.drain()
+	r.takeEvents()
 	r.drop(s)
 	ring := r.flush()
 	r.mu.Unlock()

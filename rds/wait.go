@@ -101,7 +101,7 @@ func (s *Socket) ready(w *WaitSet, arm bool) (WaitSet, error) {
 	if s.closed.Load() {
 		return WaitSet{}, ErrClosed
 	}
-	r.drain()
+	r.takeEvents()
 	got.Message = w.Message && s.rxq.len() > 0
 	got.Completion = w.Completion && s.comps.len() > 0
 	got.Notice = w.Notice && s.notices.len() > 0

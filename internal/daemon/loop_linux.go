@@ -114,10 +114,10 @@ func (l *loop) collect(ms int) int {
 	for i := range n {
 		fd := l.evs[i].Fd
 		if c := l.bells[fd]; c != nil {
-			shm.Drain(int(fd))
+			shm.ClearBell(int(fd))
 			l.engine.Unpark(c)
 		} else if int(fd) == l.bell {
-			shm.Drain(l.bell)
+			shm.ClearBell(l.bell)
 		}
 	}
 	return n

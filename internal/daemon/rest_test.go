@@ -30,7 +30,7 @@ func TestRest(t *testing.T) {
 	r := newRest(ep, func() bool {
 		n := epollWait(ep, evs[:], 0)
 		if n > 0 {
-			shm.Drain(bell)
+			shm.ClearBell(bell)
 		}
 		looks <- n
 		return n > 0

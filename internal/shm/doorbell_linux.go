@@ -75,10 +75,10 @@ func Ring(fd int) {
 	}
 }
 
-// Drain empties fd, so that it polls readable only after the next ring. fd is a Doorbell's
-// Recv end or an eventfd of this process. Drain does not block. After very many rings it
+// ClearBell makes fd silent: it polls readable only after the next ring. fd is a Doorbell's
+// Recv end or an eventfd of this process. ClearBell does not block. After very many rings it
 // may take several calls.
-func Drain(fd int) {
+func ClearBell(fd int) {
 	var buf [512]byte
 	for {
 		_, _, errno := syscall.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&buf)), unsafe.Sizeof(buf))
@@ -130,22 +130,22 @@ func (w *FDWaiter) Wait(deadlineNs int64) {
 			return
 		}
 		if n > 0 {
-			w.drain()
+			w.clear()
 		}
 		return
 	}
 }
 
-func (w *FDWaiter) drain() {
+func (w *FDWaiter) clear() {
 	if w.fds[0].Revents&unix.POLLIN != 0 {
-		Drain(w.bell)
+		ClearBell(w.bell)
 	} else if w.fds[0].Revents != 0 {
 		// The daemon closed its end. The control socket reports that, too. Here it must
 		// only not turn the wait into a busy loop.
 		w.bell = -w.bell - 1
 	}
 	if w.fds[1].Revents != 0 {
-		Drain(w.self)
+		ClearBell(w.self)
 	}
 }
 

@@ -35,7 +35,7 @@ func readable(t *testing.T, fd int) bool {
 
 func TestDoorbell(t *testing.T) {
 	d := newTestDoorbell(t)
-	Drain(d.Recv) // does not block
+	ClearBell(d.Recv) // does not block
 	if readable(t, d.Recv) {
 		t.Error("rings before anybody rang")
 	}
@@ -45,7 +45,7 @@ func TestDoorbell(t *testing.T) {
 	if !readable(t, d.Recv) {
 		t.Error("does not ring")
 	}
-	if Drain(d.Recv); readable(t, d.Recv) {
+	if ClearBell(d.Recv); readable(t, d.Recv) {
 		t.Error("still rings")
 	}
 }
@@ -59,11 +59,11 @@ func TestDoorbellHostile(t *testing.T) {
 	}
 	n := 0
 	for readable(t, d.Recv) {
-		Drain(d.Recv)
+		ClearBell(d.Recv)
 		n++
 	}
 	if n == 0 || n > 1000 {
-		t.Errorf("silent after %d drains", n)
+		t.Errorf("silent after %d calls", n)
 	}
 	// The other side's end is its own open file: clearing O_NONBLOCK there
 	// changes nothing here.
@@ -77,7 +77,7 @@ func TestDoorbellHostile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for readable(t, d.Recv) {
-		Drain(d.Recv)
+		ClearBell(d.Recv)
 	}
 	unix.Close(d.Send)
 	d.Send = -1
@@ -157,6 +157,6 @@ func BenchmarkDoorbell(b *testing.B) {
 	defer d.Close()
 	for range b.N {
 		Ring(d.Send)
-		Drain(d.Recv)
+		ClearBell(d.Recv)
 	}
 }

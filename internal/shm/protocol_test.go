@@ -18,7 +18,7 @@ type variant struct {
 	noLastLook        bool // the consumer announces and blocks, without the last look
 	announceLate      bool // the consumer looks before it announces
 	staleLook         bool // the last look uses the private copy of the index
-	drainLate         bool // the consumer drains the doorbell after the last look
+	clearLate         bool // the consumer clears the doorbell after the last look
 	releaseEarly      bool // the consumer releases an entry before it has copied it
 }
 
@@ -189,8 +189,8 @@ func (w *world) consume() bool {
 			w.consAt = "awake"
 		case w.v.announceLate:
 			w.consAt = "announce"
-		case w.v.drainLate:
-			w.consAt = "drain"
+		case w.v.clearLate:
+			w.consAt = "clear"
 		default:
 			w.consAt = "block"
 		}
@@ -198,14 +198,14 @@ func (w *world) consume() bool {
 		if !w.bell {
 			return false
 		}
-		w.consAt = "drain"
-		if w.v.drainLate {
+		w.consAt = "clear"
+		if w.v.clearLate {
 			w.consAt = "awake"
 		}
-	case "drain":
+	case "clear":
 		w.bell = false
 		w.consAt = "awake"
-		if w.v.drainLate {
+		if w.v.clearLate {
 			w.consAt = "block"
 		}
 	case "awake":
@@ -265,7 +265,7 @@ func TestSleepProtocolMistakesAreCaught(t *testing.T) {
 		{name: "no last look", noLastLook: true},
 		{name: "announce after the last look", announceLate: true},
 		{name: "stale last look", staleLook: true},
-		{name: "drain after the last look", drainLate: true},
+		{name: "cleared after the last look", clearLate: true},
 		{name: "release before copy", releaseEarly: true},
 	} {
 		t.Run(v.name, func(t *testing.T) {
