@@ -11,12 +11,12 @@ import (
 
 // addresses are the addresses of this host.
 type addresses struct {
-	by  map[netip.Addr]*local
-	all []*local // in order of AddLocal
+	by  map[netip.Addr]*localAddr
+	all []*localAddr // in order of AddLocal
 }
 
-// local is one address of this host.
-type local struct {
+// localAddr is one address of this host.
+type localAddr struct {
 	addr      netip.Addr
 	addr16    [16]byte          // addr as messages to clients carry it
 	key       verbs.PeerKey     // stands for this address in exports to this host
@@ -34,7 +34,7 @@ func (e *Engine) AddLocal(addr netip.Addr) error { return e.AddLocalOn(addr, tru
 // AddLocalOn is AddLocal on the first device, the second, or both.
 func (e *Engine) AddLocalOn(addr netip.Addr, first, second bool) error {
 	addr = addr.Unmap()
-	l := &local{addr: addr, addr16: addr.As16(), slots: map[uint16]*audience{}}
+	l := &localAddr{addr: addr, addr16: addr.As16(), slots: map[uint16]*audience{}}
 	for i, r := range e.devices.rails {
 		if on := [...]bool{first, second}; !on[i] {
 			continue
@@ -62,7 +62,7 @@ func (e *Engine) AddLocalOn(addr netip.Addr, first, second bool) error {
 	return nil
 }
 
-func (l *local) close() {
+func (l *localAddr) close() {
 	for _, ln := range l.listeners {
 		if ln != nil {
 			ln.Close()

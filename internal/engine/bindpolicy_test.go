@@ -72,7 +72,7 @@ func TestEphemeralPolicy(t *testing.T) {
 }
 
 func TestNextFree(t *testing.T) {
-	var l local
+	var l localAddr
 	s := &socket{}
 	for p := range uint32(1 << 16) {
 		l.ports.set(uint16(p), s)

@@ -66,7 +66,7 @@ func (q *byQP) rdma() bool                  { return true }
 func (q *byQP) supports(o *rdmaop.Op) bool  { return o.Supported(q.rail.attr.Caps) }
 func (q *byQP) queues() bool                { return false }
 func (q *byQP) metered() bool               { return q.charging }
-func (q *byQP) drains() bool                { return q.State() == conn.Error }
+func (q *byQP) emptying() bool              { return q.State() == conn.Error }
 func (q *byQP) attached() bool              { return q.qp != nil }
 func (q *byQP) starved() bool               { return q.Info().Credits == 0 }
 func (q *byQP) CutOff(now int64, why error) { q.Reset(now, why) }

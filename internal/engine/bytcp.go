@@ -32,7 +32,7 @@ func (t *byTCP) Queued() int                  { return 0 }
 func (t *byTCP) OpsUnderWay() uint64          { return 0 }
 func (t *byTCP) metered() bool                { return false }
 func (t *byTCP) meter()                       {}
-func (t *byTCP) drains() bool                 { return false }
+func (t *byTCP) emptying() bool               { return false }
 func (t *byTCP) attached() bool               { return false }
 func (t *byTCP) retries() bool                { return false }
 func (t *byTCP) starved() bool                { return false }
@@ -75,7 +75,7 @@ type tcpSide struct {
 }
 
 // tcpPeer says that addr is reached from l by RDS/TCP.
-func (e *Engine) tcpPeer(l *local, addr netip.Addr) bool {
+func (e *Engine) tcpPeer(l *localAddr, addr netip.Addr) bool {
 	return e.tcp != nil && e.tcp.is(l.addr, addr)
 }
 
@@ -94,7 +94,7 @@ func tcpConns(c *conn.TCP) (out []ctl.TCPConn) {
 // limitsOf is what addr does not take from l. A cookie over RDS/TCP would be
 // worse than useless: Linux's RDS has none there, and one that arrives ends the
 // process that receives it (net/rds/recv.c rds_cmsg_recv: usercopy).
-func (e *Engine) limitsOf(l *local, addr netip.Addr) shm.SlotLimits {
+func (e *Engine) limitsOf(l *localAddr, addr netip.Addr) shm.SlotLimits {
 	if e.addrs.by[addr] == nil && e.tcpPeer(l, addr) {
 		return shm.SlotNoRDMA
 	}

@@ -49,7 +49,7 @@ func (e *Engine) withdraw() bool {
 // withdrawOne withdraws t, wherever it is.
 func (e *Engine) withdrawOne(t *txMsg) {
 	if t.inQ.On() {
-		e.localDone(t, cancelled)
+		e.sameHostDone(t, cancelled)
 	} else {
 		e.cancelOne(t)
 	}

@@ -66,8 +66,8 @@ const (
 	defaultMaxSend   = 32 << 10
 	subBudget        = 1024      // descriptors of one client per turn
 	subBytes         = 256 << 10 // payload bytes of one client per turn
-	localBudget      = 256 << 10 // bytes of local RDMA per turn
-	localSlice       = 64 << 10  // bytes of one local operation at a time
+	sameHostBudget   = 256 << 10 // bytes of same-host operations per turn
+	sameHostSlice    = 64 << 10  // bytes of one same-host operation at a time
 	cqBudget         = 1024      // completions per turn
 	cqBytes          = 1 << 20   // bytes received per turn: many small messages are much work
 	revokeScanNs     = 10_000_000

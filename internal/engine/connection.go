@@ -36,8 +36,8 @@ type facts interface {
 	metered() bool
 	// limitable says what of the peer's the limits apply to.
 	limitable() string
-	// drains reports whether it has broken and waits for its work requests to end.
-	drains() bool
+	// emptying reports whether it has broken and its work requests have not all ended.
+	emptying() bool
 	// attached reports whether it has something of a device's.
 	attached() bool
 	// retries reports whether a failed attempt is followed by one by another device.

@@ -54,7 +54,7 @@ type arrival struct {
 // cannot be refused: what it sends may take all that the socket's user has left
 // of the daemon's memory, see overrun.
 func (e *Engine) admit(s *socket, n int, kernel bool) conn.Verdict {
-	if held := s.buffered(); held > 0 && held+n > s.limit+e.cfg.HardCap && !kernel {
+	if has := s.buffered(); has > 0 && has+n > s.limit+e.cfg.HardCap && !kernel {
 		e.setCongested(s, true)
 		return conn.Refused
 	}
@@ -141,11 +141,11 @@ func (e *Engine) uncharge(s *socket, n int) {
 
 // relieve lets those who wait for room at s go on, if there is some.
 func (e *Engine) relieve(s *socket) {
-	held := s.buffered()
-	if s.congested && (held < s.limit/2 || held == 0) && s.rcvMsgs <= shm.MaxMsgs(s.limit)/2 {
+	has := s.buffered()
+	if s.congested && (has < s.limit/2 || has == 0) && s.rcvMsgs <= shm.MaxMsgs(s.limit)/2 {
 		e.setCongested(s, false)
 	}
-	if s.waiters.N > 0 && held < s.limit {
+	if s.waiters.N > 0 && has < s.limit {
 		e.rouse(s)
 	}
 }

@@ -50,7 +50,7 @@ func (e *Engine) pollCQ(r *rail) bool {
 			_ = r.postRecvs()
 		}
 		if n < len(e.devices.wc) {
-			if len(e.dirty.draining) > 0 {
+			if len(e.dirty.emptying) > 0 {
 				e.drained(r)
 			}
 			break
@@ -78,18 +78,18 @@ func (e *Engine) MayBlock() bool {
 // drained tells the connections whose queue pairs drain that their completion
 // queue was empty. What joins the list meanwhile is for the next time.
 func (e *Engine) drained(r *rail) {
-	list := e.dirty.draining
-	e.dirty.draining = e.dirty.spareDraining[:0]
+	list := e.dirty.emptying
+	e.dirty.emptying = e.dirty.spareEmptying[:0]
 	for _, p := range list {
-		q := p.c.to.(*byQP) // no other drains
+		q := p.c.to.(*byQP) // no other empties
 		if q.rail != r {
-			e.dirty.draining = append(e.dirty.draining, p)
+			e.dirty.emptying = append(e.dirty.emptying, p)
 			continue
 		}
 		p.draining = false
 		q.drained(e.now)
 	}
-	e.dirty.spareDraining = list
+	e.dirty.spareEmptying = list
 }
 
 // complete routes one completion. Those of a queue pair that is gone only give

@@ -4,7 +4,7 @@ package engine
 type dirtyPeers struct {
 	flush, spareFlush       []*peer // something to send, and the other half of the pair
 	breaking                []*peer // to break off: they misbehaved inside a call of their connection
-	draining, spareDraining []*peer // their queue pairs are in error and drain, and the other half of the pair
+	emptying, spareEmptying []*peer // their queue pairs are in error and empty themselves; the two swap
 }
 
 // touch notes that p may have something to send, has broken, or has a new timer. What
@@ -26,9 +26,9 @@ func (e *Engine) watch(p *peer) {
 		p.uncounted = true
 		e.counts.uncounted = append(e.counts.uncounted, p)
 	}
-	if !p.draining && p.c.drains() {
+	if !p.draining && p.c.emptying() {
 		p.draining = true
-		e.dirty.draining = append(e.dirty.draining, p)
+		e.dirty.emptying = append(e.dirty.emptying, p)
 	}
 	e.due.peer(p, p.c.NextTimeout())
 }

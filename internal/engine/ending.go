@@ -108,7 +108,7 @@ func (e *Engine) endClient(c *Client) bool {
 
 // bound returns the socket at a port of l, nil if there is none. That of a process
 // that has ended is not there any more, whether its turn has come or not.
-func (e *Engine) bound(l *local, port uint16) *socket {
+func (e *Engine) bound(l *localAddr, port uint16) *socket {
 	s := l.ports.get(port)
 	if s != nil && s.cl != nil && s.cl.dead {
 		e.unbind(s)

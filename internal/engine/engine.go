@@ -41,7 +41,7 @@ type Engine struct {
 	dirty dirtyPeers
 	due   deadlines
 
-	jobs       lists.List[slot]  // slots with local work to run
+	jobs       lists.List[slot]  // slots with same-host work to run
 	rousing    work[socket]      // they have room: who waits for it is to try again
 	cancelling work[slot]        // their messages are being withdrawn
 	unfinished lists.List[rxMsg] // messages in assembly, by when they are looked at
@@ -58,7 +58,7 @@ type Engine struct {
 	throttle throttle
 	drains   drains
 	homeless homeless
-	congNews bool // of a local
+	congNews bool // of a localAddr
 
 	counts counts
 	lists  *statLists // nil: none are kept
@@ -82,7 +82,7 @@ func New(dev verbs.Device, cfg Config, st *stats.Block) (*Engine, error) {
 	cfg.setDefaults()
 	e := &Engine{
 		cfg: cfg, st: st,
-		addrs:   addresses{by: map[netip.Addr]*local{}},
+		addrs:   addresses{by: map[netip.Addr]*localAddr{}},
 		peers:   peerTable{hosts: map[remoteKey]*remote{}, byKey: map[verbs.PeerKey]*peer{}},
 		users:   userTable{accounts: map[uint32]*account{}, mem: quota.NewMemory(cfg.MaxSharedBytes, cfg.MaxRegisteredBytes)},
 		keys:    keyTable{by: map[uint32]*region{}},
@@ -140,7 +140,7 @@ func (e *Engine) Turn(now int64, wall Wall) bool {
 		e.polled()
 	}
 	work = e.pollTCP() || work
-	work = e.runLocalJobs() || work
+	work = e.runSameHostJobs() || work
 	work = e.placesGiven() || work
 	if e.due.next != 0 && now >= e.due.next {
 		e.runTimers()
@@ -162,10 +162,10 @@ func (e *Engine) Turn(now int64, wall Wall) bool {
 	return work
 }
 
-// Active reports whether a turn could find work without being woken: local
-// copies under way or connections that wait for nothing but the next turn.
+// Active reports whether a turn could find work without being woken: same-host
+// operations in progress or connections that wait for nothing but the next turn.
 func (e *Engine) Active() bool {
-	return e.jobs.N > 0 || e.chores.N > 0 || len(e.dirty.flush) > 0 || len(e.dirty.draining) > 0 ||
+	return e.jobs.N > 0 || e.chores.N > 0 || len(e.dirty.flush) > 0 || len(e.dirty.emptying) > 0 ||
 		e.users.wanted.N > 0 || e.overflow.released && e.overflow.short.N > 0 ||
 		e.post.has.Load() || e.clients.rung.Load() || e.tcpBusy()
 }

@@ -142,7 +142,7 @@ func (p *peer) idle() bool {
 
 // granted reports whether one of the two hosts may use memory of the other.
 func (h *remote) granted() bool {
-	return len(h.holdings.lanes) > 0 || h.grants.Len() > 0
+	return len(h.allowance.lanes) > 0 || h.grants.Len() > 0
 }
 
 // forgetLane drops a lane of an address that has others. What was granted on it
@@ -249,7 +249,7 @@ func (e *Engine) unlink(p *peer) {
 	e.dropPeer(p)
 	e.lists.dropPeer(p)
 	if p.draining {
-		e.dirty.draining = remove(e.dirty.draining, p)
+		e.dirty.emptying = remove(e.dirty.emptying, p)
 	}
 	e.due.peers.Drop(&p.timer)
 	p.c.forget()

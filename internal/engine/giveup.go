@@ -25,7 +25,7 @@ func (e *Engine) giveUps() {
 // again, and may have been delivered.
 func (e *Engine) timeUp(t *txMsg) {
 	if sl := t.slot; t.inQ.On() { // same host, or no room for one more peer
-		e.localDone(t, conn.Withdrawn)
+		e.sameHostDone(t, conn.Withdrawn)
 		e.stopWaiting(sl)
 		return
 	}

@@ -15,22 +15,22 @@ import (
 // which is on a list of both. Both ends are chores, because a peer can have grants of any
 // number of regions.
 
-// holding is the grants of one region that one peer has.
-type holding struct {
+// grantee is the grants of one region that one peer has.
+type grantee struct {
 	r     *region
 	h     *remote
-	n     int       // how many
-	of    *holdings // h's, when the first was made
-	asked bool      // the key is being taken back
-	in    lists.Link[holding]
+	n     int        // how many
+	of    *allowance // h's, when the first was made
+	asked bool       // the key is being taken back
+	in    lists.Link[grantee]
 }
 
-// holdings is the grants of one instance of a peer's daemon.
-type holdings struct {
+// allowance is the grants of one instance of a peer's daemon.
+type allowance struct {
 	shares shares        // of its table of what we allow it
 	lanes  map[*peer]int // grants made on a lane, by lanes that have some
-	live   rounds[holding]
-	asked  rounds[holding]
+	live   rounds[grantee]
+	asked  rounds[grantee]
 
 	void    bool  // the instance is gone, and its grants are being ended
 	voiding chore // of both
@@ -46,8 +46,8 @@ func (e *Engine) newKeys() verbs.PeerKey {
 	return e.peers.nextKey
 }
 
-func (e *Engine) newHoldings() *holdings {
-	s := &holdings{lanes: map[*peer]int{}}
+func (e *Engine) newAllowance() *allowance {
+	s := &allowance{lanes: map[*peer]int{}}
 	s.voiding.step = func() bool { return e.chores.inSlices(func() bool { return e.voidNext(s) }) }
 	s.looking.step = func() bool { return e.chores.inSlices(func() bool { return e.lookNext(s) }) }
 	return s
@@ -55,27 +55,27 @@ func (e *Engine) newHoldings() *holdings {
 
 // find returns where r's record of h is, or would be.
 func (r *region) find(h *remote) (int, bool) {
-	return slices.BinarySearchFunc(r.holders, h.who, func(x *holding, k verbs.PeerKey) int { return cmp.Compare(x.h.who, k) })
+	return slices.BinarySearchFunc(r.grantees, h.who, func(x *grantee, k verbs.PeerKey) int { return cmp.Compare(x.h.who, k) })
 }
 
-func (x *holding) list() *rounds[holding] {
+func (x *grantee) list() *rounds[grantee] {
 	if x.asked {
 		return &x.of.asked
 	}
 	return &x.of.live
 }
 
-// holds notes n more grants of r on the lane p, fewer if n is negative.
-func (e *Engine) holds(r *region, p *peer, n int) {
+// noteGrants notes n more grants of r on the lane p, fewer if n is negative.
+func (e *Engine) noteGrants(r *region, p *peer, n int) {
 	h := p.remote
 	i, ok := r.find(h)
 	if !ok {
-		x := e.keys.holdings.Get()
-		*x = holding{r: r, h: h, of: h.holdings}
-		r.holders = slices.Insert(r.holders, i, x)
+		x := e.keys.grantees.Get()
+		*x = grantee{r: r, h: h, of: h.allowance}
+		r.grantees = slices.Insert(r.grantees, i, x)
 		x.of.live.Add(&x.in, x)
 	}
-	x := r.holders[i]
+	x := r.grantees[i]
 	if n > 0 || !mutant.On(mutant.ExposedForGood) {
 		if x.of.lanes[p] += n; x.of.lanes[p] == 0 {
 			delete(x.of.lanes, p)
@@ -85,7 +85,7 @@ func (e *Engine) holds(r *region, p *peer, n int) {
 }
 
 // addGrants notes that x is n more grants, and ends it with the last one.
-func (e *Engine) addGrants(x *holding, n int) {
+func (e *Engine) addGrants(x *grantee, n int) {
 	x.n += n
 	x.of.shares.count(x.r.cl.acct, n)
 	if x.n > 0 {
@@ -94,18 +94,18 @@ func (e *Engine) addGrants(x *holding, n int) {
 	r := x.r
 	i, _ := r.find(x.h)
 	x.list().Del(&x.in)
-	r.holders = slices.Delete(r.holders, i, i+1)
-	*x = holding{}
-	e.keys.holdings.Put(x)
+	r.grantees = slices.Delete(r.grantees, i, i+1)
+	*x = grantee{}
+	e.keys.grantees.Put(x)
 }
 
 // exposed reports whether the peer's daemon has a grant that was made on p.
-func (p *peer) exposed() bool { return p.holdings.lanes[p] > 0 }
+func (p *peer) exposed() bool { return p.allowance.lanes[p] > 0 }
 
-// askHolders has all who hold r listed among those who are asked for its key.
-func (e *Engine) askHolders(r *region) {
-	for i := len(r.holders) - 1; i >= 0; i-- {
-		x := r.holders[i]
+// askGrantees has all grantees of r listed among those who are asked for its key.
+func (e *Engine) askGrantees(r *region) {
+	for i := len(r.grantees) - 1; i >= 0; i-- {
+		x := r.grantees[i]
 		if x.of.void {
 			e.void(x)
 			continue
@@ -116,19 +116,19 @@ func (e *Engine) askHolders(r *region) {
 	}
 }
 
-// voidHoldings ends all that the instance of h's daemon that is known was granted.
+// voidAllowance ends all that the instance of h's daemon that is known was granted.
 // What is asked about one of its regions before its turn has come finds it ended,
 // see current.
-func (e *Engine) voidHoldings(h *remote) *chore {
-	s := h.holdings
-	h.holdings = e.newHoldings()
+func (e *Engine) voidAllowance(h *remote) *chore {
+	s := h.allowance
+	h.allowance = e.newAllowance()
 	s.void = true
 	return &s.voiding
 }
 
 // voidNext ends the next of s; false: there was none.
-func (e *Engine) voidNext(s *holdings) bool {
-	for _, l := range []*rounds[holding]{&s.live, &s.asked} {
+func (e *Engine) voidNext(s *allowance) bool {
+	for _, l := range []*rounds[grantee]{&s.live, &s.asked} {
 		if l.N > 0 {
 			e.chores.left -= l.Head.Of.n
 			e.void(l.Head.Of)
@@ -139,7 +139,7 @@ func (e *Engine) voidNext(s *holdings) bool {
 }
 
 // void ends what a former instance of a peer's daemon has of a region.
-func (e *Engine) void(x *holding) {
+func (e *Engine) void(x *grantee) {
 	r, h := x.r, x.h
 	r.mr.Disallow(h.who)
 	r.endFlush(h)
@@ -154,8 +154,8 @@ func (e *Engine) void(x *holding) {
 
 // current ends what a former instance of h's daemon has of r.
 func (e *Engine) current(r *region, h *remote) {
-	if i, ok := r.find(h); ok && r.holders[i].of.void && !mutant.On(mutant.VoidForgotten) {
-		e.void(r.holders[i])
+	if i, ok := r.find(h); ok && r.grantees[i].of.void && !mutant.On(mutant.VoidForgotten) {
+		e.void(r.grantees[i])
 	}
 }
 
@@ -164,7 +164,7 @@ func (e *Engine) current(r *region, h *remote) {
 // has. An answer is still owed where other lanes are there to use the key: it
 // comes on p's next connection.
 func (e *Engine) revokeDown(p *peer) {
-	if s := p.holdings; s.asked.N > 0 {
+	if s := p.allowance; s.asked.N > 0 {
 		s.asked.all()
 		e.chores.begin(&s.looking)
 	}
@@ -172,7 +172,7 @@ func (e *Engine) revokeDown(p *peer) {
 
 // lookNext does that for the next region. The connection may be there again by
 // then: the REVOKE that it was sent is sent again, and is answered.
-func (e *Engine) lookNext(s *holdings) bool {
+func (e *Engine) lookNext(s *allowance) bool {
 	x := s.asked.next()
 	if x == nil {
 		return false

@@ -126,7 +126,7 @@ func (r *region) unsent(h *remote) (n int) {
 func (e *Engine) granted(r *region, p *peer, n int) {
 	r.cl.acct.grants += n
 	if p != nil && n != 0 {
-		e.holds(r, p, n)
+		e.noteGrants(r, p, n)
 	}
 }
 

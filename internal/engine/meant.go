@@ -145,7 +145,7 @@ func (e *Engine) goOn(t *txMsg) {
 
 // meant returns the socket that a message means: the one at port, but only if its
 // incarnation is inc; inc 0 means whoever is bound. nil: there is none.
-func (e *Engine) meant(l *local, port uint16, inc uint32) *socket {
+func (e *Engine) meant(l *localAddr, port uint16, inc uint32) *socket {
 	s := e.bound(l, port)
 	if s == nil || inc != 0 && inc != s.inc && !mutant.On(mutant.Incarnation) {
 		return nil
@@ -183,9 +183,9 @@ func (t *txMsg) meansOwner(owner func(*txOp) rdmaop.Owner) (bad *txOp, errno uni
 	return nil, 0
 }
 
-// localOwner is whose the memory of a same-host operation is. The caller has
-// asked localTarget.
-func (e *Engine) localOwner(o *txOp) rdmaop.Owner {
+// sameHostOwner is whose the memory of a same-host operation is. The caller has
+// asked sameHostTarget.
+func (e *Engine) sameHostOwner(o *txOp) rdmaop.Owner {
 	s := e.keys.by[o.RKey()].sock
 	return rdmaop.Owner{Port: s.port, Inc: s.inc}
 }

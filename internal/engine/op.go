@@ -110,7 +110,7 @@ func (e *Engine) checkOp(t *txMsg, i int, d *shm.SubOp) unix.Errno {
 	case p != nil:
 		return p.grants.Check(&o.Op, t.sock.port)
 	case t.slot.local != nil:
-		_, errno := e.localTarget(t, o)
+		_, errno := e.sameHostTarget(t, o)
 		return errno
 	}
 	return unix.ENOBUFS // no peer, no grant
@@ -345,7 +345,7 @@ func (e *Engine) countStatus(s abi.Status, o conn.Outcome) {
 // OpLocal is the connection's up-call: the local buffers are free again.
 func (e *Engine) OpLocal(_ *conn.Conn, m *conn.Msg) {
 	t := m.Owner.(*txMsg)
-	e.local(t)
+	e.opsLocal(t)
 	e.retired(t)
 }
 
@@ -353,9 +353,9 @@ func (e *Engine) OpLocal(_ *conn.Conn, m *conn.Msg) {
 // device has carried out. The message is still to be acked.
 func (e *Engine) OpPlaced(_ *conn.Conn, m *conn.Msg) { e.settle(m.Owner.(*txMsg), conn.Acked) }
 
-// local notes that nothing touches the local buffers of t's operations any
+// opsLocal notes that nothing touches the local buffers of t's operations any
 // more.
-func (e *Engine) local(t *txMsg) {
+func (e *Engine) opsLocal(t *txMsg) {
 	for _, o := range t.ops() {
 		e.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvLocal})
 	}

@@ -78,7 +78,7 @@ type shown struct {
 // peer returns the connection of a lane from l to addr, made on first use, by
 // a client or (nil) otherwise. EINVAL: no address a peer can have; ENOBUFS: there are
 // MaxPeers, or as many are of the client's user as are free.
-func (e *Engine) peer(l *local, addr netip.Addr, lane uint8, by *Client) (*peer, error) {
+func (e *Engine) peer(l *localAddr, addr netip.Addr, lane uint8, by *Client) (*peer, error) {
 	onTCP := e.tcpPeer(l, addr)
 	if onTCP {
 		lane = 0 // it has lanes of its own, by source port
@@ -123,7 +123,7 @@ func (e *Engine) peer(l *local, addr netip.Addr, lane uint8, by *Client) (*peer,
 }
 
 // mayBePeer reports whether a host other than ours can have addr.
-func mayBePeer(l *local, addr netip.Addr) bool {
+func mayBePeer(l *localAddr, addr netip.Addr) bool {
 	return addr.IsValid() && !addr.IsUnspecified() && !addr.IsMulticast() && addr.Is4() == l.addr.Is4() && addr != broadcast
 }
 

@@ -22,7 +22,7 @@ func (e *Engine) Ping(addr netip.Addr, pong chan<- struct{}, failed func(error))
 	if !addr.IsValid() || addr.IsUnspecified() || addr.IsMulticast() {
 		return nil, fmt.Errorf("%w: %v is not a host's address", ctl.ErrNotFound, addr)
 	}
-	var l *local
+	var l *localAddr
 	for _, x := range e.addrs.all {
 		if l = x; x.addr.Is4() == addr.Is4() {
 			break

@@ -48,8 +48,8 @@ type region struct {
 
 	inAll, inSock, inRevoking, inDead lists.Link[region]
 
-	queued  lists.List[ctlMsg] // GRANTs that have not been acked
-	holders []*holding         // peers with grants, by their keys
+	queued   lists.List[ctlMsg] // GRANTs that have not been acked
+	grantees []*grantee         // peers with grants, by their keys
 
 	flush   []flush     // lanes that have to confirm that nothing of theirs is on its way
 	heard   []*peer     // lanes that have received REVOKE
@@ -61,7 +61,7 @@ type keyTable struct {
 	by       map[uint32]*region // by rkey
 	all      lists.List[region] // in order of registration
 	retiring work[region]       // nobody can use their keys any more
-	holdings lists.Pool[holding]
+	grantees lists.Pool[grantee]
 
 	revoking rounds[region] // their keys are being taken back
 	pressing chore          // of revoking, see tickRegions
@@ -203,7 +203,7 @@ func (e *Engine) releaseRegion(r *region) {
 	}
 	r.sock.regions.Del(&r.inSock)
 	e.withdrawGrants(r)
-	e.askHolders(r)
+	e.askGrantees(r)
 	e.tellRevoke(r, r.exp.Revoke(nil, e.now+e.cfg.RevokeTimeout))
 }
 

@@ -15,7 +15,7 @@ import (
 // remote is a peer's address as seen from one local address: what the peer's lanes share.
 // Each lane is a connection of its own, see peer.
 type remote struct {
-	local  *local
+	local  *localAddr
 	addr   netip.Addr
 	addr16 [16]byte       // addr as messages to clients carry it
 	who    verbs.PeerKey  // its queue pairs', whatever the lane: who may touch a region
@@ -31,8 +31,8 @@ type remote struct {
 	instance uint64              // of its daemon, 0 = never met
 	met      uint64              // Engine.clock when instance was met first
 
-	*holdings     // what we allow it
-	asking    int // lanes that are being asked for one key
+	*allowance     // what we allow it
+	asking     int // lanes that are being asked for one key
 
 	owed     map[uint32][]*peer // by key: the lanes on which to answer REVOKE when its last operation retires
 	untold   []untoldKey        // keys that were taken back while it could not be told, see warn: what isUntold is true of
@@ -51,8 +51,8 @@ type untoldKey struct {
 // isUntold reports whether the peer is still to be told of k.
 func (h *remote) isUntold(k untoldKey) bool { return h.untoldOf[k.rkey] == k.n }
 
-func (e *Engine) newRemote(l *local, addr netip.Addr) *remote {
-	h := &remote{local: l, addr: addr, addr16: addr.As16(), who: e.newKeys(), holdings: e.newHoldings(), us: e.newInstance(), grants: rdmaop.NewGrants(e.cfg.MaxGrants),
+func (e *Engine) newRemote(l *localAddr, addr netip.Addr) *remote {
+	h := &remote{local: l, addr: addr, addr16: addr.As16(), who: e.newKeys(), allowance: e.newAllowance(), us: e.newInstance(), grants: rdmaop.NewGrants(e.cfg.MaxGrants),
 		owed: map[uint32][]*peer{}, untoldOf: map[uint32]uint64{}}
 	e.peers.hosts[remoteKey{l.addr, addr}] = h
 	return h
@@ -157,7 +157,7 @@ func (e *Engine) restarted(p *peer) {
 func (e *Engine) voidGrants(h *remote) {
 	h.grants.Clear()
 	h.owed, h.untoldOf, h.untold = map[uint32][]*peer{}, map[uint32]uint64{}, nil
-	voiding := e.voidHoldings(h)
+	voiding := e.voidAllowance(h)
 	for _, p := range h.lanes {
 		p.c.Waiting(func(m *connMsg) { // as long as it can be told from what was sent
 			if t, ok := m.Owner.(*ctlMsg); ok && t.region != nil {

@@ -235,8 +235,8 @@ func (e *Engine) press() bool {
 		if at, ok := r.exp.Deadline(); !ok || e.now < at {
 			return true
 		}
-		for i := len(r.holders) - 1; i >= 0; i-- {
-			e.current(r, r.holders[i].h)
+		for i := len(r.grantees) - 1; i >= 0; i-- {
+			e.current(r, r.grantees[i].h)
 		}
 		e.chores.left -= len(r.exp.Waiting())
 		if e.mayBeLate(r) {

@@ -44,9 +44,9 @@ func (e *Engine) passOn(c *Client, s *socket, sl *slot, d *shm.Sub, mem []byte) 
 	return true
 }
 
-// sendLocal delivers t now, or queues it behind what its destination slot
+// sendSameHost delivers t now, or queues it behind what its destination slot
 // already waits for.
-func (e *Engine) sendLocal(t *txMsg) {
+func (e *Engine) sendSameHost(t *txMsg) {
 	sl := t.slot
 	if sl.local == nil {
 		sl.q.Add(&t.inQ, t) // see findHomes
@@ -57,18 +57,18 @@ func (e *Engine) sendLocal(t *txMsg) {
 		e.addJob(sl)
 		return
 	}
-	if !e.deliverLocal(t) {
+	if !e.deliverSameHost(t) {
 		sl.q.Add(&t.inQ, t)
 	}
 }
 
-// deliverLocal hands t to its destination; false: refused, the slot waits
+// deliverSameHost hands t to its destination; false: refused, the slot waits
 // until the socket has room.
-func (e *Engine) deliverLocal(t *txMsg) bool {
+func (e *Engine) deliverSameHost(t *txMsg) bool {
 	sl := t.slot
 	if sl.port == 0 && !e.cfg.IgnorePings { // ping
-		e.localPong(t)
-		e.localDone(t, conn.Acked)
+		e.sameHostPong(t)
+		e.sameHostDone(t, conn.Acked)
 		return true
 	}
 	if t.m.DstInc == 0 { // else it means who owns the memory of its operations
@@ -77,7 +77,7 @@ func (e *Engine) deliverLocal(t *txMsg) bool {
 	s := e.meant(sl.local, sl.port, t.m.DstInc)
 	if s == nil || s.ping != nil {
 		e.counts.sum.RecvDropNoSock++
-		e.localDone(t, conn.NoSock)
+		e.sameHostDone(t, conn.NoSock)
 		return true
 	}
 	a := arrival{src: &t.sock.local.addr16, sport: t.sock.port, srcInc: t.sock.inc, cookie: t.m.DestCookie, n: len(t.m.Data)}
@@ -96,28 +96,28 @@ func (e *Engine) deliverLocal(t *txMsg) bool {
 			e.usedKey(nil, s, o.RKey())
 		}
 	}
-	e.localDone(t, conn.Acked)
+	e.sameHostDone(t, conn.Acked)
 	return true
 }
 
-// localPong answers a ping from a socket of this host to an address of this
+// sameHostPong answers a ping from a socket of this host to an address of this
 // host.
-func (e *Engine) localPong(t *txMsg) {
+func (e *Engine) sameHostPong(t *txMsg) {
 	e.counts.sum.RecvPing++
 	src := t.slot.addr.As16()
 	a := arrival{src: &src}
 	e.deliver(t.sock, &a, nil)
 }
 
-// localDone ends a same-host message; operations that ran are locally complete
+// sameHostDone ends a same-host message; operations that ran are locally complete
 // first.
-func (e *Engine) localDone(t *txMsg, o conn.Outcome) {
+func (e *Engine) sameHostDone(t *txMsg, o conn.Outcome) {
 	sl := t.slot
 	if sl.q.Del(&t.inQ); sl.q.N == 0 && sl.peer != nil {
 		sl.leaveTurn()
 	}
 	if t.nops > 0 && t.opv[0].State() == rdmaop.StatePosted {
-		e.local(t)
+		e.opsLocal(t)
 		// Whichever socket the message went to and whatever became of it, this
 		// was the one use.
 		for _, o := range t.ops() {
@@ -181,14 +181,14 @@ func (e *Engine) wakeWaiter(s *socket) {
 	e.addJob(sl)
 }
 
-// runLocalJobs works on the slots in turn, a slice each, within the turn's
+// runSameHostJobs works on the slots in turn, a slice each, within the turn's
 // budget.
-func (e *Engine) runLocalJobs() bool {
+func (e *Engine) runSameHostJobs() bool {
 	n := e.jobs.N
-	for i, budget := 0, localBudget; i < n && budget > 0 && e.jobs.N > 0; i++ {
+	for i, budget := 0, sameHostBudget; i < n && budget > 0 && e.jobs.N > 0; i++ {
 		sl := e.jobs.Head.Of
 		e.jobs.Del(&sl.job)
-		budget -= e.runSlot(sl, min(budget, localSlice))
+		budget -= e.runSlot(sl, min(budget, sameHostSlice))
 		if sl.q.N > 0 {
 			e.addJob(sl)
 		}
@@ -196,7 +196,7 @@ func (e *Engine) runLocalJobs() bool {
 	return n > 0
 }
 
-// msgCost is what a local message costs besides its payload, in bytes copied.
+// msgCost is what a same-host message costs besides its payload, in bytes copied.
 const msgCost = 256
 
 // runSlot does up to budget bytes of a slot's work and returns how many.
@@ -205,7 +205,7 @@ func (e *Engine) runSlot(sl *slot, budget int) int {
 	for sl.q.N > 0 && used < budget && sl.waitOn == nil {
 		t := sl.q.Head.Of
 		if o := t.unfinished(); o != nil {
-			used += e.runLocalOp(sl, t, o, budget-used)
+			used += e.runSameHostOp(sl, t, o, budget-used)
 			continue
 		}
 		n := len(t.m.Data) + msgCost
@@ -213,7 +213,7 @@ func (e *Engine) runSlot(sl *slot, budget int) int {
 			used += msgCost
 			continue
 		}
-		if !e.deliverLocal(t) {
+		if !e.deliverSameHost(t) {
 			used += msgCost
 			break // it keeps its place at the head
 		}
@@ -232,17 +232,17 @@ func (t *txMsg) unfinished() *txOp {
 	return nil
 }
 
-// runLocalOp does up to budget bytes of o, an operation of t at the head of sl,
+// runSameHostOp does up to budget bytes of o, an operation of t at the head of sl,
 // and returns what it cost.
-func (e *Engine) runLocalOp(sl *slot, t *txMsg, o *txOp, budget int) int {
-	if o.State() == rdmaop.StateQueued && !e.startLocal(sl, t) {
+func (e *Engine) runSameHostOp(sl *slot, t *txMsg, o *txOp, budget int) int {
+	if o.State() == rdmaop.StateQueued && !e.startSameHost(sl, t) {
 		return msgCost
 	}
-	r, errno := e.localTarget(t, o)
+	r, errno := e.sameHostTarget(t, o)
 	if errno != 0 {
 		// Released since: the rest is not done, the message not delivered.
 		t.m.WCStatus, t.m.Bad = verbs.WCRemAccessErr, &o.Op
-		e.localDone(t, conn.OpFailed)
+		e.sameHostDone(t, conn.OpFailed)
 		return msgCost
 	}
 	if !o.Kind.Atomic() {
@@ -262,16 +262,16 @@ func (e *Engine) runLocalOp(sl *slot, t *txMsg, o *txOp, budget int) int {
 	return budget // on in the next turn
 }
 
-// startLocal begins the operations of t, which from here on have run or may
+// startSameHost begins the operations of t, which from here on have run or may
 // have; false: one of them may not any more, and t has ended.
-func (e *Engine) startLocal(sl *slot, t *txMsg) bool {
+func (e *Engine) startSameHost(sl *slot, t *txMsg) bool {
 	for _, o := range t.ops() {
-		if _, errno := e.localTarget(t, o); errno != 0 {
+		if _, errno := e.sameHostTarget(t, o); errno != 0 {
 			sl.q.Del(&t.inQ)
 			return e.refuse(t, o, errno)
 		}
 	}
-	if bad, errno := t.meansOwner(e.localOwner); errno != 0 {
+	if bad, errno := t.meansOwner(e.sameHostOwner); errno != 0 {
 		sl.q.Del(&t.inQ)
 		return e.refuse(t, bad, errno)
 	}
@@ -284,9 +284,9 @@ func (e *Engine) startLocal(sl *slot, t *txMsg) bool {
 	return true
 }
 
-// localTarget finds the region a same-host operation is for and checks it as a
+// sameHostTarget finds the region a same-host operation is for and checks it as a
 // peer's grants would.
-func (e *Engine) localTarget(t *txMsg, o *txOp) (*region, unix.Errno) {
+func (e *Engine) sameHostTarget(t *txMsg, o *txOp) (*region, unix.Errno) {
 	r := e.keys.by[o.RKey()]
 	if r == nil || r.exp.State() != rdmaop.ExportLive || r.cookie != o.Cookie || r.sock.local != t.slot.local ||
 		r.spent || r.user != nil && r.user != t {

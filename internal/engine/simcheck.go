@@ -122,12 +122,12 @@ func Leaks(e *Engine) (found []string) {
 		}
 	}
 	say(len(e.clients.all)+e.clients.leaving.N, "clients")
-	say(e.jobs.N, "slots with local work")
+	say(e.jobs.N, "slots with same-host work")
 	say(e.pools.msgs.Out, "submitted messages")
 	say(e.pools.ops.Out, "operations")
 	say(e.pools.rxs.Out, "arrived messages")
 	say(e.pools.ctls.Out, "internal messages")
-	say(e.keys.holdings.Out, "records of who holds a region")
+	say(e.keys.grantees.Out, "records of grantees")
 	say(len(e.keys.by)+e.keys.revoking.N, "regions")
 	say(e.overflow.used, "overflow bytes")
 	say(len(e.overflow.mem)/shm.WindowSize-len(e.overflow.free), "overflow windows")
@@ -178,7 +178,7 @@ func Leaks(e *Engine) (found []string) {
 		name := fmt.Sprintf("of %v: ", l.addr)
 		say(l.ports.n, name+"ports bound")
 		say(l.cong.Count(), name+"ports congested")
-		say(len(l.slots), name+"local destinations")
+		say(len(l.slots), name+"destinations on the same host")
 	}
 	return found
 }

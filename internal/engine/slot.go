@@ -26,9 +26,9 @@ type slot struct {
 
 // leads is where a destination leads to.
 type leads struct {
-	peer   *peer     // nil: same host, or no room for one more peer
-	local  *local    // nil: another host
-	lead   *audience // of those that lead to the same: of a peer, of a port of this host, homeless
+	peer   *peer      // nil: same host, or no room for one more peer
+	local  *localAddr // nil: another host
+	lead   *audience  // of those that lead to the same: of a peer, of a port of this host, homeless
 	inLead lists.Link[slot]
 
 	counted bool             // it has a place: see place.go
@@ -178,7 +178,7 @@ func (sl *slot) leadTo(l *audience) {
 }
 
 // to is the list of the slots that lead to a port of this host.
-func (l *local) to(port uint16) *audience {
+func (l *localAddr) to(port uint16) *audience {
 	a := l.slots[port]
 	if a == nil {
 		a = &audience{}
@@ -188,7 +188,7 @@ func (l *local) to(port uint16) *audience {
 }
 
 // forget drops the list if it is empty.
-func (l *local) forget(port uint16) {
+func (l *localAddr) forget(port uint16) {
 	if l.slots[port].N == 0 {
 		delete(l.slots, port)
 	}

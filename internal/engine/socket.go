@@ -16,7 +16,7 @@ import (
 type socket struct {
 	cl     *Client
 	handle uint32 // shm.SockHandle
-	local  *local
+	local  *localAddr
 	port   uint16
 	inc    uint32 // incarnation: tells this socket from the port's next owner
 	closed bool
@@ -65,7 +65,7 @@ type receiving struct {
 	overrun   bool               // a kernel sent more than there is memory for, see there
 	forMemory lists.Link[socket] // account.refused: it refused for want of daemon memory
 
-	waiters  lists.List[slot]   // local slots stopped because this socket refused
+	waiters  lists.List[slot]   // slots of this host stopped because this socket refused
 	toWake   int                // of the first of them, while it is in Engine.rousing
 	inRoused lists.Link[socket] // Engine.rousing
 }
@@ -140,7 +140,7 @@ func (e *Engine) noPort(c *Client, addr netip.Addr) error {
 // freePort finds an unbound port that may allows: from a random place upward,
 // skipping 0 and 1 (net/rds/bind.c rds_add_bound). may returns the lowest port
 // from one on that it allows. 0 = none.
-func (l *local) freePort(rnd func() uint64, may func(from uint16) (uint16, bool)) uint16 {
+func (l *localAddr) freePort(rnd func() uint64, may func(from uint16) (uint16, bool)) uint16 {
 	start := max(uint16(rnd()), firstPort)
 	if p := l.freeBetween(start, math.MaxUint16, may); p != 0 {
 		return p
@@ -148,7 +148,7 @@ func (l *local) freePort(rnd func() uint64, may func(from uint16) (uint16, bool)
 	return l.freeBetween(firstPort, start-1, may)
 }
 
-func (l *local) freeBetween(p, end uint16, may func(from uint16) (uint16, bool)) uint16 {
+func (l *localAddr) freeBetween(p, end uint16, may func(from uint16) (uint16, bool)) uint16 {
 	for p <= end {
 		free, ok := l.ports.nextFree(p)
 		if !ok || free > end {

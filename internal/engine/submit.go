@@ -235,7 +235,7 @@ func (e *Engine) route(t *txMsg) {
 		}
 		return
 	}
-	e.sendLocal(t)
+	e.sendSameHost(t)
 }
 
 // payload is where a message's bytes are.
