@@ -92,7 +92,8 @@ func (c *Conn) Instance() uint64 { return c.peer }
 func (c *Conn) Stats() *Stats { return &c.stats }
 
 // Send queues m. It never fails. Nothing is posted before Flush. Internal messages
-// go ahead of datagrams that wait. On a closed Conn m ends Cancelled at once.
+// go ahead of datagrams that wait. On a closed Conn m ends Cancelled at once, and so
+// does an internal message to a kernel.
 func (c *Conn) Send(m *Msg) {
 	c.calls.called(callNote)
 	m.priv = msgPriv{}
@@ -113,7 +114,7 @@ func (c *Conn) enqueue(m *Msg) {
 	case wire.TypeNoSock, wire.TypeRefused, wire.TypeBound:
 		c.out.notices.push(m)
 	default:
-		if c.k.on && c.Ready() { // it would not know what to do with it
+		if c.k.on && c.state == Up { // it would not know what to do with it
 			c.finish(m, Cancelled)
 			return
 		}

@@ -21,7 +21,7 @@ const (
 //   - A method that only reads, like State or Info, from every up-call.
 //   - Send, QueueCong, Hold and Excuse from every up-call of MessageHost and PeerHost
 //     but CanPost and Trace. They leave the work to the next Flush; but Send on a closed
-//     Conn calls MsgDone at once.
+//     Conn, or of an internal message to a kernel, calls MsgDone at once.
 //   - The methods that the comment of the up-call names. The Conn is not going through
 //     the messages that they end.
 //

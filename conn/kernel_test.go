@@ -304,6 +304,54 @@ func TestKernelAfterDaemon(t *testing.T) {
 	}
 }
 
+// An internal message that the host sends while a kernel comes up is not for the
+// kernel, whatever up-call it is sent from.
+func TestKernelInternalFromUpcall(t *testing.T) {
+	revoke := func() *Msg { return &Msg{Internal: wire.TypeRevoke, Data: make([]byte, wire.RevokeLen)} }
+	for _, c := range []struct {
+		name string
+		have func(s *script, send func())
+	}{
+		{"MsgDone of a posted one", func(s *script, send func()) {
+			s.hold = true
+			s.c.Send(revoke())
+			s.run()
+			s.onDone = send
+		}},
+		{"MsgDone of a queued one", func(s *script, send func()) {
+			s.q.toErr(true)
+			s.c.Send(revoke())
+			s.onDone = send
+		}},
+		{"Instance", func(s *script, send func()) { s.believe = func(uint64) bool { send(); return true } }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newScript(t, placed, mayBeKernel).up()
+			var late *Msg
+			c.have(s, func() {
+				if late == nil {
+					late = revoke()
+					s.c.Send(late)
+				}
+			})
+			s.q.toErr(true)
+			s.run()
+			s.hold = false
+			s.dropRequests()
+			s.skip()
+			s.kernelConnect()
+			s.run()
+			if late == nil {
+				t.Fatal("nothing was sent")
+			}
+			s.want(late, Cancelled)
+			if f := s.kernelFrames(); len(f) != 0 {
+				t.Errorf("sent to the kernel: %+v", f)
+			}
+		})
+	}
+}
+
 // A peer that says it is a kernel is one only where the configuration says that it
 // may be: what it sends cannot be refused.
 func TestKernelNotConfigured(t *testing.T) {

@@ -40,7 +40,8 @@ type script struct {
 	bounds    []bound
 	part      []byte
 	aborts    int
-	hold      bool // the Conn's requests stay posted
+	hold      bool   // the Conn's requests stay posted
+	onDone    func() // in MsgDone
 }
 
 func newScript(t *testing.T, change ...func(*Config)) *script {
@@ -109,6 +110,9 @@ func (s *script) MsgDone(_ *Conn, m *Msg, o Outcome) {
 		s.t.Error("MsgDone twice")
 	}
 	s.done[m] = o
+	if s.onDone != nil {
+		s.onDone()
+	}
 }
 
 // run moves everything until nothing moves. The peer's requests are answered
