@@ -44,6 +44,7 @@ func TestRules(t *testing.T) {
 		{checkPure, "internal/engine/a.go", "package engine\nfunc f() { go f() }", "pure core"},
 		{checkPure, "internal/engine/post.go", "package engine\nimport \"sync\"", ""},
 		{checkPure, "internal/engine/post.go", "package engine\nimport \"os\"", "pure core"},
+		{checkPure, "verbs/sim/a.go", "package sim\nimport \"sync\"", "pure core"},
 		{checkPure, "cmsg/a.go", `package cmsg; import "syscall"`, "must not import syscall"},
 		{checkPure, "conn/a.go", `package conn; import "net/netip"`, ""},
 		{checkPure, "conn/a.go", `package conn; import "net/netipx"`, "must not import net/netipx"},

@@ -2,9 +2,9 @@ package sim
 
 import (
 	"fmt"
-	"syscall"
 
 	"github.com/rdsd/rdsd/verbs"
+	"golang.org/x/sys/unix"
 )
 
 // raise adds an asynchronous event if the owner has ever called PollAsync.
@@ -50,7 +50,7 @@ func (c *CQ) notice(solicited bool) {
 // ReqNotify implements verbs.CQ.
 func (c *CQ) ReqNotify(solicitedOnly bool) error {
 	if c.gone || c.dev.dead {
-		return fmt.Errorf("sim: ReqNotify: completion queue is gone: %w", syscall.EINVAL)
+		return fmt.Errorf("sim: ReqNotify: completion queue is gone: %w", unix.EINVAL)
 	}
 	c.arm.Request(solicitedOnly)
 	return nil

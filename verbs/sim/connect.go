@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"syscall"
 
 	"github.com/rdsd/rdsd/verbs"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -59,14 +59,14 @@ func (d *Device) Listen(addr netip.AddrPort) (verbs.Listener, error) {
 		return nil, d.invalid("Listen", "no address")
 	}
 	if a := addr.Addr().Unmap(); a != d.addr && !a.IsUnspecified() {
-		return nil, fmt.Errorf("sim: listen on %v: not an address of %v: %w", addr, d.addr, syscall.EADDRNOTAVAIL)
+		return nil, fmt.Errorf("sim: listen on %v: not an address of %v: %w", addr, d.addr, unix.EADDRNOTAVAIL)
 	}
 	addr = netip.AddrPortFrom(d.addr, addr.Port())
 	if addr.Port() == 0 {
 		addr = netip.AddrPortFrom(d.addr, d.ephemeral())
 	}
 	if d.listening(addr.Port()) != nil {
-		return nil, fmt.Errorf("sim: listen on %v: %w", addr, syscall.EADDRINUSE)
+		return nil, fmt.Errorf("sim: listen on %v: %w", addr, unix.EADDRINUSE)
 	}
 	l := &listener{dev: d, addr: addr}
 	d.listeners = append(d.listeners, l)
@@ -127,7 +127,7 @@ func (d *Device) Connect(qp verbs.QP, p verbs.ConnectParam) error {
 		return d.invalid("Connect", fmt.Sprintf("time limit of %d ns", p.TimeoutNs))
 	}
 	if p.Local.Addr().IsValid() && p.Local.Addr().Unmap() != d.addr {
-		return fmt.Errorf("sim: connect from %v: not an address of %v: %w", p.Local, d.addr, syscall.EADDRNOTAVAIL)
+		return fmt.Errorf("sim: connect from %v: not an address of %v: %w", p.Local, d.addr, unix.EADDRNOTAVAIL)
 	}
 	port := p.Local.Port()
 	if port == 0 {
@@ -143,13 +143,13 @@ func (d *Device) Connect(qp verbs.QP, p verbs.ConnectParam) error {
 	q.setup = a
 	n := d.net
 	n.after(p.TimeoutNs, func() {
-		a.failActive(verbs.CMEvent{Type: verbs.CMUnreachable, Err: fmt.Errorf("sim: connect to %v: %w", p.Remote, syscall.ETIMEDOUT)})
+		a.failActive(verbs.CMEvent{Type: verbs.CMUnreachable, Err: fmt.Errorf("sim: connect to %v: %w", p.Remote, unix.ETIMEDOUT)})
 	})
 	switch {
 	case n.rand.unreachable.chance(n.Faults.Unreachable):
-		n.after(n.wire(), func() { a.unreachable(syscall.EHOSTUNREACH) })
+		n.after(n.wire(), func() { a.unreachable(unix.EHOSTUNREACH) })
 	case n.rand.refuse.chance(n.Faults.Refuse):
-		n.after(n.wire(), func() { a.unreachable(syscall.ECONNREFUSED) })
+		n.after(n.wire(), func() { a.unreachable(unix.ECONNREFUSED) })
 	case n.rand.lost.chance(n.Faults.Lost):
 	default:
 		n.after(n.wire(), a.arrive)
@@ -181,7 +181,7 @@ func (a *attempt) failPassive() {
 		return
 	}
 	a.passive = nil
-	q.failSetup(verbs.CMEvent{Type: verbs.CMConnectError, Err: fmt.Errorf("sim: accept from %v: %w", a.param.Local, syscall.ECONNRESET)})
+	q.failSetup(verbs.CMEvent{Type: verbs.CMConnectError, Err: fmt.Errorf("sim: accept from %v: %w", a.param.Local, unix.ECONNRESET)})
 }
 
 func (q *QP) failSetup(ev verbs.CMEvent) {
@@ -194,7 +194,7 @@ func (q *QP) failSetup(ev verbs.CMEvent) {
 
 // reset ends a set-up that broke, at the active side.
 func (a *attempt) reset() {
-	a.failActive(verbs.CMEvent{Type: verbs.CMConnectError, Err: fmt.Errorf("sim: connect to %v: %w", a.param.Remote, syscall.ECONNRESET)})
+	a.failActive(verbs.CMEvent{Type: verbs.CMConnectError, Err: fmt.Errorf("sim: connect to %v: %w", a.param.Remote, unix.ECONNRESET)})
 }
 
 // disturb asks for a fault of the set-up and reports whether the fault ended it.
@@ -236,7 +236,7 @@ func (a *attempt) arrive() {
 		return // nobody answers: the time-out ends it
 	}
 	if h.dev == nil || h.dev.listening(a.param.Remote.Port()) == nil {
-		n.after(n.wire(), func() { a.unreachable(syscall.ECONNREFUSED) })
+		n.after(n.wire(), func() { a.unreachable(unix.ECONNREFUSED) })
 		return
 	}
 	d := h.dev

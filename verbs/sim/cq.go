@@ -2,9 +2,9 @@ package sim
 
 import (
 	"fmt"
-	"syscall"
 
 	"github.com/rdsd/rdsd/verbs"
+	"golang.org/x/sys/unix"
 )
 
 // CQ implements verbs.CQ. A completion that finds it full is lost and takes the
@@ -90,7 +90,7 @@ func (c *CQ) Destroy() error {
 		return nil
 	}
 	if c.users > 0 {
-		return fmt.Errorf("sim: CQ.Destroy: %d ends of queue pairs complete there: %w", c.users, syscall.EBUSY)
+		return fmt.Errorf("sim: CQ.Destroy: %d ends of queue pairs complete there: %w", c.users, unix.EBUSY)
 	}
 	if c.gone {
 		return c.dev.invalid("Destroy", "completion queue destroyed")

@@ -3,9 +3,9 @@ package sim
 import (
 	"fmt"
 	"net/netip"
-	"syscall"
 
 	"github.com/rdsd/rdsd/verbs"
+	"golang.org/x/sys/unix"
 )
 
 // Device is one host's device. It belongs to the network's owner.
@@ -45,11 +45,11 @@ func newDevice(n *Network, addr netip.Addr) *Device {
 
 // deadError returns the error of a call on a crashed or closed device.
 func (d *Device) deadError(call string) error {
-	return fmt.Errorf("sim: %s: device of %v is gone: %w", call, d.addr, syscall.ENODEV)
+	return fmt.Errorf("sim: %s: device of %v is gone: %w", call, d.addr, unix.ENODEV)
 }
 
 func (d *Device) invalid(call, why string) error {
-	return fmt.Errorf("sim: %s on %v: %s: %w", call, d.addr, why, syscall.EINVAL)
+	return fmt.Errorf("sim: %s on %v: %s: %w", call, d.addr, why, unix.EINVAL)
 }
 
 // Addr returns the address of the host.
@@ -163,7 +163,7 @@ func (pd *PD) Dealloc() error {
 		return pd.dev.invalid("Dealloc", "protection domain deallocated")
 	}
 	if pd.uses > 0 && !pd.dev.dead {
-		return fmt.Errorf("sim: Dealloc: %d objects of the protection domain live: %w", pd.uses, syscall.EBUSY)
+		return fmt.Errorf("sim: Dealloc: %d objects of the protection domain live: %w", pd.uses, unix.EBUSY)
 	}
 	pd.gone = true
 	return nil

@@ -3,9 +3,9 @@ package sim
 import (
 	"fmt"
 	"math/bits"
-	"syscall"
 
 	"github.com/rdsd/rdsd/verbs"
+	"golang.org/x/sys/unix"
 )
 
 // QP implements verbs.QP.
@@ -54,8 +54,8 @@ const destroyed = "queue pair destroyed"
 
 // A full queue is no exception: its errors cost no allocation.
 var (
-	errSendFull = fmt.Errorf("sim: PostSend: send queue full: %w", syscall.ENOMEM)
-	errRecvFull = fmt.Errorf("sim: PostRecv: receive queue full: %w", syscall.ENOMEM)
+	errSendFull = fmt.Errorf("sim: PostSend: send queue full: %w", unix.ENOMEM)
+	errRecvFull = fmt.Errorf("sim: PostRecv: receive queue full: %w", unix.ENOMEM)
 )
 
 // sqe is a posted send request.

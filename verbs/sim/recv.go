@@ -2,9 +2,9 @@ package sim
 
 import (
 	"fmt"
-	"syscall"
 
 	"github.com/rdsd/rdsd/verbs"
+	"golang.org/x/sys/unix"
 )
 
 // recvQueue is a ring of receives, each with room for maxSGE pieces.
@@ -30,10 +30,10 @@ func (r *recvQueue) post(wr []verbs.RecvWR) (n int, err error) {
 	for i := range wr {
 		w := &wr[i]
 		if len(w.SGL) > r.maxSGE {
-			return i, fmt.Errorf("sim: PostRecv: %d SGEs, at most %d: %w", len(w.SGL), r.maxSGE, syscall.EINVAL)
+			return i, fmt.Errorf("sim: PostRecv: %d SGEs, at most %d: %w", len(w.SGL), r.maxSGE, unix.EINVAL)
 		}
 		if hasEmpty(w.SGL) {
-			return i, fmt.Errorf("sim: PostRecv: SGE of length 0: %w", syscall.EINVAL)
+			return i, fmt.Errorf("sim: PostRecv: SGE of length 0: %w", unix.EINVAL)
 		}
 		if r.outstanding == r.cap {
 			return i, errRecvFull
@@ -125,7 +125,7 @@ func (s *SRQ) Destroy() error {
 		return s.pd.dev.invalid("Destroy", "shared receive queue destroyed")
 	}
 	if s.users > 0 {
-		return fmt.Errorf("sim: SRQ.Destroy: %d queue pairs use it: %w", s.users, syscall.EBUSY)
+		return fmt.Errorf("sim: SRQ.Destroy: %d queue pairs use it: %w", s.users, unix.EBUSY)
 	}
 	s.gone = true
 	s.pd.uses--

@@ -2,9 +2,9 @@ package sim
 
 import (
 	"fmt"
-	"syscall"
 
 	"github.com/rdsd/rdsd/verbs"
+	"golang.org/x/sys/unix"
 )
 
 // MR implements verbs.MR. Its keys differ, so that mixing them up shows.
@@ -37,7 +37,7 @@ func (pd *PD) RegMR(mem []byte, iova uint64, access verbs.Access) (verbs.MR, err
 	}
 	mr := &MR{pd: pd, mem: mem, iova: iova, access: access}
 	if !pd.dev.addRegion(mr) {
-		return nil, fmt.Errorf("sim: RegMR: no key free: %w", syscall.ENOMEM)
+		return nil, fmt.Errorf("sim: RegMR: no key free: %w", unix.ENOMEM)
 	}
 	pd.uses++
 	return mr, nil
@@ -90,7 +90,7 @@ func (mr *MR) Rereg(mem []byte, iova uint64, access verbs.Access) error {
 	case mr.gone:
 		return d.invalid("Rereg", "region deregistered")
 	case mr.windows > 0:
-		return fmt.Errorf("sim: Rereg: %d memory windows bound: %w", mr.windows, syscall.EBUSY)
+		return fmt.Errorf("sim: Rereg: %d memory windows bound: %w", mr.windows, unix.EBUSY)
 	}
 	if err := d.checkRegion(mem, iova, access); err != nil {
 		return err
@@ -135,7 +135,7 @@ func (mr *MR) Dereg() error {
 		return d.invalid("Dereg", "region already deregistered")
 	}
 	if mr.windows > 0 {
-		return fmt.Errorf("sim: Dereg: %d memory windows bound: %w", mr.windows, syscall.EBUSY)
+		return fmt.Errorf("sim: Dereg: %d memory windows bound: %w", mr.windows, unix.EBUSY)
 	}
 	mr.gone, mr.mem = true, nil
 	mr.pd.uses--

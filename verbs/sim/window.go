@@ -2,9 +2,9 @@ package sim
 
 import (
 	"fmt"
-	"syscall"
 
 	"github.com/rdsd/rdsd/verbs"
+	"golang.org/x/sys/unix"
 )
 
 // MW implements verbs.MW. It holds one key slot; each bind makes an MR of its
@@ -24,14 +24,14 @@ func (pd *PD) AllocMW(t verbs.MWType) (verbs.MW, error) {
 		return nil, err
 	}
 	if pd.dev.attr.Caps&verbs.CapMW == 0 {
-		return nil, fmt.Errorf("sim: AllocMW: no memory windows: %w", syscall.EOPNOTSUPP)
+		return nil, fmt.Errorf("sim: AllocMW: no memory windows: %w", unix.EOPNOTSUPP)
 	}
 	if t != verbs.MWType1 && t != verbs.MWType2 {
 		return nil, pd.dev.invalid("AllocMW", fmt.Sprintf("type %d", t))
 	}
 	unbound := &MR{pd: pd, gone: true}
 	if !pd.dev.addRegion(unbound) {
-		return nil, fmt.Errorf("sim: AllocMW: no key free: %w", syscall.ENOMEM)
+		return nil, fmt.Errorf("sim: AllocMW: no key free: %w", unix.ENOMEM)
 	}
 	pd.uses++
 	return &MW{pd: pd, typ: t, slot: unbound.slot, key: unbound.rkey}, nil
