@@ -110,9 +110,8 @@ func (e *Engine) KeepLists(out *stats.Lists) { e.lists = newStatLists(out) }
 // not touch it any more.
 func (e *Engine) Pools() [][]byte { return e.memory }
 
-// OwnMemory is how much the engine's own buffers may come to, bytes.
-func (e *Engine) OwnMemory() uint64 {
-	n := uint64(e.cfg.OverflowBytes)
+// OwnMemory is how much the engine's own buffers may come to, bytes: those of Pools.
+func (e *Engine) OwnMemory() (n uint64) {
 	for _, b := range e.memory {
 		n += uint64(len(b))
 	}

@@ -8,7 +8,9 @@ import (
 
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/rdmaop"
+	"github.com/rdsd/rdsd/verbs/sim"
 	"golang.org/x/sys/unix"
 )
 
@@ -328,5 +330,22 @@ func TestTurnsAtLimits(t *testing.T) {
 				t.Errorf("the longest turn took %v", best)
 			}
 		})
+	}
+}
+
+// TestOwnMemory: the engine's own memory is what it took by Config.Alloc, each byte once.
+func TestOwnMemory(t *testing.T) {
+	want := uint64(0)
+	st, err := stats.NewBlock(make([]uint64, stats.Size/8+1), stats.Info{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := New(sim.NewNetwork(1).Device(hostAddr(0)), Config{OverflowBytes: 16 << 20, RecvBufs: 256, SendBufs: 64,
+		Alloc: func(n int) []byte { want += uint64(n); return make([]byte, n) }}, st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := e.OwnMemory(); n != want {
+		t.Errorf("%d bytes, want %d: %d too many", n, want, n-want)
 	}
 }
