@@ -90,17 +90,21 @@ func (b backend) Ping(ctx context.Context, addr netip.Addr) (time.Duration, erro
 	case err := <-failed:
 		return 0, fmt.Errorf("%v is not reached: %w", addr, err)
 	case <-ctx.Done():
-		state := "unknown"
-		peers, _ := b.inspect().Peers()
-		for _, p := range peers {
-			if p.Remote == addr {
-				if state = p.State; p.LastError != "" {
-					state += ", last error: " + p.LastError
-				}
-			}
-		}
-		return 0, fmt.Errorf("connection is %s: %w", state, ctx.Err())
+		return 0, fmt.Errorf("connection is %s: %w", b.stateOf(p), ctx.Err())
 	case <-b.d.loop.done:
 		return 0, errShutdown
 	}
+}
+
+// stateOf is the state of the connection that p goes by, with its last error.
+func (b backend) stateOf(p *engine.Ping) string {
+	var i ctl.PeerInfo
+	var ok bool
+	if err := b.d.loop.askFor(askTimeout, func() { i, ok = p.Peer() }); err != nil || !ok {
+		return "unknown"
+	}
+	if i.LastError == "" {
+		return i.State
+	}
+	return i.State + ", last error: " + i.LastError
 }

@@ -61,11 +61,23 @@ func (e *Engine) Ping(addr netip.Addr, pong chan<- struct{}, failed func(error))
 	return &Ping{e, s, addr}, nil
 }
 
+// Peer describes the connection that the ping goes by. It returns false if there is none:
+// the address is this host's, or the peer has been forgotten.
+func (x *Ping) Peer() (i ctl.PeerInfo, ok bool) {
+	p := x.peer()
+	if p == nil {
+		return i, false
+	}
+	return x.e.peerInfo(p).PeerInfo, true
+}
+
+func (x *Ping) peer() *peer { return x.e.peers.hosts[remoteKey{x.sock.local.addr, x.addr}].lane(0) }
+
 // End withdraws a ping that was not answered and frees its port.
 func (x *Ping) End() {
 	e, s := x.e, x.sock
 	s.local.ports.set(s.port, nil)
-	if p := e.peers.hosts[remoteKey{s.local.addr, x.addr}].lane(0); p != nil {
+	if p := x.peer(); p != nil {
 		p.c.CancelMatching(func(m *connMsg) bool { _, ok := m.Owner.(*ctlMsg); return ok && m.Internal == 0 && m.SPort == s.port }, cancelled)
 		e.dropIfNew(p)
 	}
