@@ -17,6 +17,7 @@ import (
 	"github.com/rdsd/rdsd/e2e/ledger/judge"
 	"github.com/rdsd/rdsd/e2e/ledger/plan"
 	"github.com/rdsd/rdsd/e2e/ledger/worker"
+	"github.com/rdsd/rdsd/internal/loopback"
 )
 
 // campaign is one run: daemons, applications, faults, verdict.
@@ -98,12 +99,23 @@ func TestLedger(t *testing.T) {
 	})
 }
 
+// addresses is a network of 127/8 that is this test's until it ends.
+func addresses(t *testing.T) netip.Addr {
+	t.Helper()
+	n, err := loopback.Reserve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { n.Close() })
+	return n.First()
+}
+
 func runCampaign(t *testing.T, net *network, seed uint64) {
 	dir, err := os.MkdirTemp(*keep, "ledger-campaign")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &campaign{t: t, net: net, plan: plan.New(seed, netip.AddrFrom4([4]byte{127, 70, byte(os.Getpid()), 0})), dir: dir}
+	c := &campaign{t: t, net: net, plan: plan.New(seed, addresses(t)), dir: dir}
 	defer func() {
 		c.kill()
 		if t.Failed() {

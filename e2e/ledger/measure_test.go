@@ -4,7 +4,6 @@ import (
 	"context"
 	"flag"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -109,7 +108,7 @@ func TestReconnect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hosts := newHosts(t, newNetwork(), plan.Calm(netip.AddrFrom4([4]byte{127, 71, byte(os.Getpid()), 0})), log, dir)
+	hosts := newHosts(t, newNetwork(), plan.Calm(addresses(t)), log, dir)
 	a, b := hosts[0], hosts[1]
 	for _, h := range []*host{a, b} {
 		if err := h.start(); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/loopback"
 	"github.com/rdsd/rdsd/internal/shm"
 	"golang.org/x/sys/unix"
 )
@@ -37,32 +38,32 @@ func startDaemonOf(t *testing.T, edit func(*config.Config), credOf func(*ipc.Con
 	if edit != nil {
 		edit(&cfg)
 	}
-	for {
-		cfg.Listen = []netip.Addr{netip.AddrFrom4([4]byte{127, byte(1 + rand.IntN(254)), byte(rand.IntN(256)), 1})}
-		d, err := New(cfg, slog.New(slog.DiscardHandler))
-		if errors.Is(err, unix.EADDRINUSE) {
-			continue
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		d.credOf = credOf
-		ctx, stop := context.WithCancel(context.Background())
-		done := make(chan error, 1)
-		go func() { done <- d.Run(ctx) }()
-		t.Cleanup(func() {
-			stop()
-			select {
-			case err := <-done:
-				if err != nil {
-					t.Error(err)
-				}
-			case <-time.After(20 * time.Second):
-				t.Error("does not shut down")
-			}
-		})
-		return d
+	net, err := loopback.Reserve()
+	if err != nil {
+		t.Fatal(err)
 	}
+	t.Cleanup(func() { net.Close() })
+	cfg.Listen = []netip.Addr{net.At(1)}
+	d, err := New(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.credOf = credOf
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- d.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Error("does not shut down")
+		}
+	})
+	return d
 }
 
 func dial(t *testing.T, d *Daemon) *ipc.Client {

@@ -114,6 +114,36 @@ func checkUnsafe(f *file) (found []string) {
 	return found
 }
 
+// checkLoopback finds addresses of 127/8 that are drawn, by a random number or the
+// number of the process: another program may draw the same.
+func checkLoopback(f *file) (found []string) {
+	if f.dir() == "internal/loopback" {
+		return nil
+	}
+	ast.Inspect(f.ast, func(n ast.Node) bool {
+		lit, ok := n.(*ast.CompositeLit)
+		if !ok || len(lit.Elts) != 4 {
+			return true
+		}
+		if first, ok := lit.Elts[0].(*ast.BasicLit); !ok || first.Value != "127" {
+			return true
+		}
+		drawn := false
+		ast.Inspect(lit, func(n ast.Node) bool {
+			if sel, ok := n.(*ast.SelectorExpr); ok {
+				x, ok := sel.X.(*ast.Ident)
+				drawn = drawn || ok && (x.Name == "rand" || sel.Sel.Name == "Getpid")
+			}
+			return true
+		})
+		if drawn {
+			found = append(found, f.find(lit.Pos(), "loopback", "must not draw an address of 127/8: reserve one with internal/loopback"))
+		}
+		return false
+	})
+	return found
+}
+
 func checkPure(f *file) (found []string) {
 	if !f.isPure() {
 		return nil

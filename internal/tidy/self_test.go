@@ -35,6 +35,11 @@ func TestRules(t *testing.T) {
 		{checkUnsafe, "rds/a_test.go", `package rds; import "unsafe"`, ""},
 		{checkUnsafe, "internal/shm/a.go", `package shm; import "unsafe"`, ""},
 
+		{checkLoopback, "rds/a_test.go", "package rds\nvar a = [4]byte{127, byte(rand.IntN(9)), byte(rand.IntN(9)), 1}", "rds/a_test.go:2: loopback"},
+		{checkLoopback, "rds/a_test.go", "package rds\nvar a = [4]byte{127, 1, byte(os.Getpid()), 1}", "rds/a_test.go:2: loopback"},
+		{checkLoopback, "rds/a_test.go", "package rds\nvar a = [4]byte{127, 0, 1, byte(i)}", ""},
+		{checkLoopback, "internal/loopback/a.go", "package loopback\nvar a = [4]byte{127, byte(rand.IntN(9)), 0, 0}", ""},
+
 		{checkPure, "conn/a.go", `package conn; import "sync"`, "must not import sync"},
 		{checkPure, "conn/a.go", `package conn; import "sync/atomic"`, "must not import sync/atomic"},
 		{checkPure, "conn/a.go", `package conn; import "net"`, "must not import net"},

@@ -156,7 +156,7 @@ func TestFiles(t *testing.T) {
 	var found []string
 	for _, files := range packages(t) {
 		for _, f := range files {
-			found = slices.Concat(found, checkCgo(f), checkUnsafe(f), checkPure(f))
+			found = slices.Concat(found, checkCgo(f), checkUnsafe(f), checkLoopback(f), checkPure(f))
 		}
 	}
 	report(t, found)

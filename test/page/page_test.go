@@ -16,6 +16,7 @@ import (
 
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/daemon"
+	"github.com/rdsd/rdsd/internal/loopback"
 	"github.com/rdsd/rdsd/rds"
 	"github.com/rdsd/rdsd/rdstest"
 )
@@ -52,7 +53,12 @@ func watchedDaemon(t *testing.T) (string, *rds.Socket) {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	c := config.Default()
 	c.Socket, c.Stats, c.Metrics.Listen = dir+"/s", dir+"/s.stats", l.Addr().(*net.TCPAddr).AddrPort()
-	c.Listen = []netip.Addr{netip.AddrFrom4([4]byte{127, 99, byte(os.Getpid() >> 8), byte(os.Getpid())})}
+	addrs, err := loopback.Reserve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { addrs.Close() })
+	c.Listen = []netip.Addr{addrs.At(1)}
 	d, err := daemon.New(c, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
