@@ -229,7 +229,7 @@ const (
 	Lost     NoticeKind = NoticeKind(shm.NoticeLost)     // Count sent messages were lost: the peer's daemon restarted
 	NoSocket NoticeKind = NoticeKind(shm.NoticeNoSocket) // Count messages found no socket at To
 	PeerDown NoticeKind = NoticeKind(shm.NoticePeerDown) // the connection to the host of To broke
-	PeerUp   NoticeKind = NoticeKind(shm.NoticePeerUp)   // the connection to the host of To is complete, for the first time or again
+	PeerUp   NoticeKind = NoticeKind(shm.NoticePeerUp)   // the connection to the host of To is complete again after it had broken
 	GaveUp   NoticeKind = NoticeKind(shm.NoticeGaveUp)   // Count messages to To reached their GiveUpAfter
 	// NotGranted: Count messages with a Cookie, or calls of Expose, did not make
 	// their region usable to To. The user's quota, the region, or the table of To's host has no
