@@ -15,7 +15,7 @@ import (
 // told returns the next notice of s.
 func told(t *testing.T, s *rds.Socket) rds.Notice {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var n [1]rds.Notice
 	for s.Notices(n[:]) == 0 {

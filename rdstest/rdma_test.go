@@ -15,7 +15,7 @@ import (
 )
 
 // patience is far above what anything here takes, on a loaded machine too.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 func soon(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

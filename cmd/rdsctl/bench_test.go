@@ -35,7 +35,7 @@ func TestBench(t *testing.T) {
 		}
 	}
 	// The server is interrupted at the end.
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	w := &waiting{ready: make(chan struct{}), text: "serving at"}
 	var ends sync.WaitGroup

@@ -49,7 +49,7 @@ func TestStress(t *testing.T) {
 	}
 	port := strconv.Itoa(min(l.Addr().(*net.TCPAddr).Port, 60000))
 	l.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 
 	// As an old script would run it: under the old name, with columns on standard output.

@@ -42,7 +42,7 @@ type process struct {
 }
 
 // processTimeout is far above what a start or end takes.
-const processTimeout = 30 * time.Second
+const processTimeout = 2 * time.Minute
 
 func start(t *testing.T, args ...string) *process {
 	t.Helper()

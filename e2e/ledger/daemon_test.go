@@ -20,7 +20,7 @@ import (
 )
 
 // patience is far above what anything takes, on a loaded machine too.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // host is a daemon.
 type host struct {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 func start(t *testing.T, script string) *Process {
 	t.Helper()

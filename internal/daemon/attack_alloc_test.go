@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ipc"
@@ -34,15 +33,14 @@ func TestAllocationStorm(t *testing.T) {
 		defer p.mu.Unlock()
 		return p.made, p.most, p.here[1001]
 	}
-	wait := func(what string, f func() bool) {
+	present := func(what string, want int) {
 		t.Helper()
-		for range 2000 {
-			if f() {
-				return
+		eventually(t, what, func() error {
+			if _, _, here := made(); here != want {
+				return fmt.Errorf("%d of them, want %d", here, want)
 			}
-			time.Sleep(5 * time.Millisecond)
-		}
-		t.Fatal(what)
+			return nil
+		})
 	}
 	uid.Store(1001)
 	const processes, requests = 8, 50
@@ -57,7 +55,7 @@ func TestAllocationStorm(t *testing.T) {
 			a.write(ipc.AppendFrame(nil, 100+i, &ipc.Alloc{Size: 4 << 20}))
 		}
 	}
-	wait("the processes do not wait for each other", func() bool { _, _, here := made(); return here == processes+1 })
+	present("the processes wait for each other", processes+1)
 	for _, a := range storm {
 		a.close()
 	}
@@ -73,7 +71,7 @@ func TestAllocationStorm(t *testing.T) {
 	}
 	after, _, _ := made()
 	p.leave(1001)
-	wait("the processes that are gone are still there", func() bool { _, _, here := made(); return here == 0 })
+	present("the processes are gone", 0)
 	if n, most, _ := made(); n != after || most > maxPopulating {
 		t.Errorf("memory made %d times for processes that are gone, %d sessions at one time; %d times before, want 0 and at most %d", n-after, most, before, maxPopulating)
 	}

@@ -5,7 +5,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
@@ -231,18 +230,17 @@ func TestProcessAttacks(t *testing.T) {
 		})
 	}
 	victim.close()
-	for range 500 {
+	if t.Failed() {
+		return
+	}
+	eventually(t, "nothing is left", func() error {
 		left := d.leftovers()
 		if n := descriptors(); n > before {
 			left = append(left, fmt.Sprintf("%d descriptors, %d before", n, before))
 		}
-		if len(left) == 0 {
-			return
+		if len(left) > 0 {
+			return fmt.Errorf("left: %q", left)
 		}
-		if t.Failed() {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Errorf("left: %q, %d descriptors, %d before", d.leftovers(), descriptors(), before)
+		return nil
+	})
 }

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net/netip"
@@ -59,7 +60,7 @@ func startDaemonOf(t *testing.T, edit func(*config.Config), credOf func(*ipc.Con
 			if err != nil {
 				t.Error(err)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(patience):
 			t.Error("does not shut down")
 		}
 	})
@@ -153,14 +154,12 @@ func TestKillWhileGrowing(t *testing.T) {
 		}
 		m.Close()
 	}
-	left := d.engine.Memory().Sum()
-	for range 500 {
-		if left = d.engine.Memory().Sum(); left.Maps == 0 {
-			return
+	eventually(t, "all is given back", func() error {
+		if left := d.engine.Memory().Sum(); left.Maps != 0 {
+			return fmt.Errorf("%d mappings, %d, %d bytes are left", left.Maps, left.Shared, left.Registered)
 		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Errorf("given back less than taken: %d mappings, %d, %d bytes", left.Maps, left.Shared, left.Registered)
+		return nil
+	})
 }
 
 // TestPassedDescriptors: descriptors that a client passes are closed.
@@ -182,11 +181,10 @@ func TestPassedDescriptors(t *testing.T) {
 		}
 		c.Close()
 	}
-	for range 500 {
-		if count() <= before {
-			return
+	eventually(t, "the descriptors are closed", func() error {
+		if n := count(); n > before {
+			return fmt.Errorf("%d descriptors before, %d after", before, n)
 		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Errorf("%d descriptors before, %d after", before, count())
+		return nil
+	})
 }

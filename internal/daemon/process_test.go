@@ -94,7 +94,7 @@ func (p *proc) call(r ipc.Request) *ipc.Message {
 	if err := p.ctl.Send(p.id, r); err != nil {
 		p.t.Fatal(err)
 	}
-	p.ctl.SetReadDeadline(time.Now().Add(10 * time.Second))
+	p.ctl.SetReadDeadline(time.Now().Add(patience))
 	m, err := p.ctl.Recv()
 	if err != nil {
 		p.t.Fatalf("answer to %T: %v", r, err)
@@ -115,7 +115,7 @@ func (p *proc) ping() error {
 	p.put(func(e *shm.Entry) { *e.Sub() = shm.Sub{Kind: shm.KindSend, Sock: p.sock, MsgID: p.msg % 200, Len: 8} })
 	p.msg++
 	var e shm.Entry
-	for range 5000 {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if ev := p.seg.EventConsumer(); ev.Next(&e) {
 			ev.Release()
 			p.seg.RecvRetProducer().Put(e.Event().RxID)
@@ -123,7 +123,6 @@ func (p *proc) ping() error {
 			shm.Ring(p.fds[2])
 			return nil
 		}
-		time.Sleep(time.Millisecond)
 	}
 	return errors.New("no answer")
 }
@@ -134,14 +133,14 @@ func (p *proc) write(b []byte, fds ...int) {
 	if len(fds) > 0 {
 		oob = unix.UnixRights(fds...)
 	}
-	p.c.SetWriteDeadline(time.Now().Add(5 * time.Second))
+	p.c.SetWriteDeadline(time.Now().Add(patience))
 	p.c.WriteMsgUnix(b, oob, nil) // the daemon may have closed by now
 }
 
 // reason reads until the end and returns what the daemon said last.
 func (p *proc) reason() string {
 	last := "nothing"
-	p.ctl.SetReadDeadline(time.Now().Add(10 * time.Second))
+	p.ctl.SetReadDeadline(time.Now().Add(patience))
 	for {
 		m, err := p.ctl.Recv()
 		if err != nil {

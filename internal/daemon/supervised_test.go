@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -23,7 +24,7 @@ func TestWatchdogStops(t *testing.T) {
 	defer l.Close()
 	t.Setenv("NOTIFY_SOCKET", l.LocalAddr().String())
 	d := startDaemonOf(t, nil, (*ipc.Conn).Peer)
-	// fed counts what is heard, until count notices came or the time is up.
+	// fed counts what is heard, until atMost notices came or the time is up.
 	fed := func(atMost int, within time.Duration) (n int) {
 		l.SetReadDeadline(time.Now().Add(within))
 		b := make([]byte, 1000)
@@ -38,35 +39,41 @@ func TestWatchdogStops(t *testing.T) {
 		}
 		return n
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
 	to := service.NewNotifier(slog.New(slog.DiscardHandler))
 	to.Watchdog = 300 * time.Millisecond
-	done := make(chan struct{})
-	go func() { defer close(done); d.reportTo(ctx, to) }()
-	if n := fed(3, 30*time.Second); n != 3 {
+	// report begins to report. It returns what ends that.
+	report := func() func() {
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); d.reportTo(ctx, to) }()
+		return func() { stop(); <-done }
+	}
+	stop := report()
+	if n := fed(3, patience); n != 3 {
 		t.Fatalf("fed %d times", n)
 	}
 	stuck, goOn := make(chan struct{}), make(chan struct{})
 	d.engine.Do(func() { close(stuck); <-goOn })
 	<-stuck
-	for start := time.Now(); ; time.Sleep(time.Millisecond) {
+	eventually(t, "it shows that the engine is stuck", func() error {
 		snap := d.statistics.Snapshot()
-		if snap.Late(time.Now()) > to.Watchdog {
-			break
+		if late := snap.Late(time.Now()); late <= to.Watchdog {
+			return fmt.Errorf("late by %v", late)
 		}
-		if time.Since(start) > 30*time.Second {
-			t.Fatal("nobody notices that the engine is stuck")
-		}
+		return nil
+	})
+	// A report that was decided before may be sent after the engine is late. None is once
+	// its reporter has ended.
+	stop()
+	for fed(1, time.Millisecond) > 0 {
 	}
-	fed(1000, time.Millisecond) // what was said before
+	stop = report()
 	if n := fed(1, 5*to.Watchdog); n != 0 {
 		t.Error("fed for an engine that does not turn")
 	}
 	close(goOn)
-	if n := fed(1, 30*time.Second); n != 1 {
+	if n := fed(1, patience); n != 1 {
 		t.Error("not fed for an engine that turns again")
 	}
 	stop()
-	<-done
 }

@@ -3,10 +3,10 @@ package daemon
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ctl"
@@ -44,11 +44,12 @@ func (c *crowd) dial(uid uint32) *ipc.Client {
 	c.uid.Store(uid)
 	seen := c.arrived()
 	x := dial(c.t, c.d)
-	for start := time.Now(); c.arrived() == seen; time.Sleep(100 * time.Microsecond) {
-		if time.Since(start) > 10*time.Second {
-			c.t.Fatal("the daemon does not accept")
+	eventually(c.t, "the daemon accepts", func() error {
+		if c.arrived() == seen {
+			return errors.New("nobody has arrived")
 		}
-	}
+		return nil
+	})
 	return x
 }
 
@@ -128,22 +129,19 @@ func TestClientQuota(t *testing.T) {
 	// A process that is gone has nothing any more: its place and memory are the
 	// user's again.
 	procs[0].Close()
-	var err error
-	for start := time.Now(); time.Since(start) < 10*time.Second; time.Sleep(time.Millisecond) {
-		var p *ipc.Client
-		if p, err = c.attach(alice); err == nil {
+	eventually(t, "another process attaches after one has gone", func() error {
+		p, err := c.attach(alice)
+		if err == nil {
 			procs[0] = p
-			break
 		}
-	}
-	if err != nil {
-		t.Fatalf("after a process has gone: %v", err)
-	}
-	for start := time.Now(); time.Since(start) < 10*time.Second; time.Sleep(time.Millisecond) {
-		if c.d.engine.Memory().OfUsers()[alice].Registered == 1<<20 {
-			break
+		return err
+	})
+	eventually(t, "the memory of the process is given back", func() error {
+		if n := c.d.engine.Memory().OfUsers()[alice].Registered; n != 1<<20 {
+			return fmt.Errorf("%d bytes are registered", n)
 		}
-	}
+		return nil
+	})
 	for i := range 3 {
 		if err := alloc(procs[0]); (err == nil) != (i < 2) {
 			t.Errorf("MiB %d after: %v", i+2, err)

@@ -95,7 +95,7 @@ func TestDescriptorsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		s.SetReadDeadline(time.Now().Add(20 * time.Second))
+		s.SetReadDeadline(time.Now().Add(2 * time.Minute))
 		r, _ := pipeFD(t)
 		before := openFDs(t)
 		refuses := false
@@ -152,7 +152,7 @@ func TestLingeringDescriptors(t *testing.T) {
 		closed := make(chan error, 1)
 		go func() {
 			if i%2 == 0 {
-				s.SetReadDeadline(time.Now().Add(20 * time.Second))
+				s.SetReadDeadline(time.Now().Add(2 * time.Minute))
 				if _, err := s.Recv(); !errors.Is(err, ErrProtocol) {
 					t.Errorf("%v", err)
 				}
@@ -164,7 +164,7 @@ func TestLingeringDescriptors(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(2 * time.Minute):
 			t.Fatalf("connection %d: the close waits for what was sent along", i)
 		}
 	}

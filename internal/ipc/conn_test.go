@@ -55,7 +55,7 @@ func wrap(t *testing.T, raw *net.UnixConn) *Conn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	c.SetReadDeadline(time.Now().Add(2 * time.Minute))
 	return c
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/rdsd/rdsd/rdstest"
 )
 
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 func env(d *rdstest.Daemon) Env {
 	return Env{Open: func(ctx context.Context) (*rds.Client, error) { return rds.Open(ctx, rds.Options{Socket: d.Socket()}) },

@@ -56,7 +56,7 @@ func newOwner(t *testing.T, port uint16) *owner {
 // until polls both until done, and blocks while there is nothing to do.
 func until(t *testing.T, what string, done func() bool, os ...*owner) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !done(); {
+	for end := time.Now().Add(2 * time.Minute); !done(); {
 		if time.Now().After(end) {
 			t.Fatalf("no %s", what)
 		}
@@ -127,7 +127,7 @@ func TestNet(t *testing.T) {
 	until(t, "failure", func() bool { return len(b.failed) == 1 }, b, a)
 	c, err := net.DialTCP("tcp", net.TCPAddrFromAddrPort(netip.MustParseAddrPort("127.0.77.9:0")), net.TCPAddrFromAddrPort(netip.AddrPortFrom(there, port)))
 	if err == nil {
-		c.SetDeadline(time.Now().Add(20 * time.Second))
+		c.SetDeadline(time.Now().Add(2 * time.Minute))
 		_, err = c.Read(make([]byte, 1))
 		c.Close()
 	}

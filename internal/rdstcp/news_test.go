@@ -37,7 +37,7 @@ func (j *journal) Closed(c *Conn, err error) {
 // waits waits until n connections were accepted and not handed over.
 func (j *journal) waits(t *testing.T, n int) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Millisecond) {
 		j.n.mu.Lock()
 		k := len(j.n.waiting)
 		j.n.mu.Unlock()
@@ -70,7 +70,7 @@ func TestNewsInOrder(t *testing.T) {
 	}
 	poll := func(n int) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); len(j.told) < n; j.n.Poll(j) {
+		for end := time.Now().Add(2 * time.Minute); len(j.told) < n; j.n.Poll(j) {
 			if time.Now().After(end) {
 				t.Fatalf("only %q", j.told)
 			}
@@ -148,7 +148,7 @@ func TestUnackedAfterReset(t *testing.T) {
 		t.Error("no end was sent")
 	}
 	x.Close(true)
-	for end := time.Now().Add(20 * time.Second); ; {
+	for end := time.Now().Add(2 * time.Minute); ; {
 		if _, err := y.Write([][]byte{{1}}); err != nil {
 			break
 		}

@@ -17,7 +17,7 @@ import (
 )
 
 // patience is far above what anything here takes.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // side is one end of a test.
 type side struct {

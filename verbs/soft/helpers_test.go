@@ -28,7 +28,7 @@ const (
 	testIOVA   = 0x10000
 	allAccess  = verbs.AccessLocalWrite | verbs.AccessRemoteRead | verbs.AccessRemoteWrite
 	memSize    = 4 << 20
-	failsafe   = 20 * time.Second
+	failsafe   = 2 * time.Minute
 	testInline = 256
 )
 

@@ -33,7 +33,7 @@ func end(t *testing.T, client bool) (*tls13.Session, net.Conn, *tls.Conn) {
 		t.Fatal(err)
 	}
 	for _, x := range []net.Conn{c, s} {
-		x.SetDeadline(time.Now().Add(20 * time.Second))
+		x.SetDeadline(time.Now().Add(2 * time.Minute))
 		t.Cleanup(func() { x.Close() })
 	}
 	mine, theirs, judge := s, c, tls.Client
