@@ -1,5 +1,5 @@
 // Package abi has the numbers on which applications, the daemon and its peers agree:
-// kinds, flags and statuses of operations, and the limits of messages and operations.
+// kinds, flags and statuses of operations, rights of regions, and the limits of messages and operations.
 //
 // Those that the Linux kernel has are its numbers (RDS_RDMA_* and RDS_MAX_MSG_SIZE of
 // linux/rds.h). They also lie in the memory that a process shares with the daemon, so
@@ -58,6 +58,25 @@ const (
 	FlagNotify OpFlags = 0x0020 // the status is wanted: RDS_RDMA_NOTIFY_ME
 	FlagSilent OpFlags = 0x0040 // the peer's socket is not told: RDS_RDMA_SILENT
 	FlagReport OpFlags = 0x1000 // the status is wanted unless it is SUCCESS. The kernel has no such flag: its RDS_RECVERR is for all operations of a socket
+)
+
+// Rights are what peers may do with a region. A process asks for them when it registers
+// the region, and a GRANT tells the peer of them.
+type Rights uint32
+
+// Rights of a region. At least one of the first three is needed.
+const (
+	RightRead   Rights = 1 << 0 // reads
+	RightWrite  Rights = 1 << 1 // writes
+	RightAtomic Rights = 1 << 2 // atomics
+	UseOnce     Rights = 1 << 3 // the region ends with the first message that has operations on it
+	// PageOffset is no right: it makes the upper half of the region's cookie the offset of
+	// the first byte in its page, as the kernel does. Otherwise that half is a number that
+	// nobody can guess. It is for the daemon alone: no GRANT has it.
+	PageOffset Rights = 1 << 4
+
+	// AnyRight is all kinds of operations.
+	AnyRight = RightRead | RightWrite | RightAtomic
 )
 
 // Status is what became of an operation. The first five are the kernel's; UNKNOWN is

@@ -91,26 +91,26 @@ func TestOpcodes(t *testing.T) {
 		in     AtomicArgs
 		opcode verbs.Opcode
 		args   verbs.AtomicArgs
-		rights Rights
+		rights abi.Rights
 		needs  verbs.Caps
 	}{
-		{"write", abi.OpWrite, AtomicArgs{}, verbs.OpRDMAWrite, verbs.AtomicArgs{}, RightWrite, 0},
-		{"read", abi.OpRead, AtomicArgs{}, verbs.OpRDMARead, verbs.AtomicArgs{}, RightRead, 0},
-		{"masks of no atomic", abi.OpRead, AtomicArgs{CompareMask: 1}, verbs.OpRDMARead, verbs.AtomicArgs{}, RightRead, 0},
+		{"write", abi.OpWrite, AtomicArgs{}, verbs.OpRDMAWrite, verbs.AtomicArgs{}, abi.RightWrite, 0},
+		{"read", abi.OpRead, AtomicArgs{}, verbs.OpRDMARead, verbs.AtomicArgs{}, abi.RightRead, 0},
+		{"masks of no atomic", abi.OpRead, AtomicArgs{CompareMask: 1}, verbs.OpRDMARead, verbs.AtomicArgs{}, abi.RightRead, 0},
 		{"fetch and add", abi.OpFetchAdd, AtomicArgs{CompareAdd: 3}, verbs.OpAtomicFetchAdd,
-			verbs.AtomicArgs{CompareAdd: 3}, RightAtomic, verbs.CapAtomics},
+			verbs.AtomicArgs{CompareAdd: 3}, abi.RightAtomic, verbs.CapAtomics},
 		{"masked fetch and add", abi.OpFetchAdd, AtomicArgs{CompareAdd: 3, CompareMask: 8}, verbs.OpAtomicFetchAdd,
-			verbs.AtomicArgs{CompareAdd: 3, CompareAddMask: 8, Masked: true}, RightAtomic, verbs.CapAtomics | verbs.CapMaskedAtomic},
+			verbs.AtomicArgs{CompareAdd: 3, CompareAddMask: 8, Masked: true}, abi.RightAtomic, verbs.CapAtomics | verbs.CapMaskedAtomic},
 		{"compare and swap", abi.OpCmpSwap, AtomicArgs{3, 4, ones, ones}, verbs.OpAtomicCmpAndSwp,
-			verbs.AtomicArgs{CompareAdd: 3, Swap: 4}, RightAtomic, verbs.CapAtomics},
+			verbs.AtomicArgs{CompareAdd: 3, Swap: 4}, abi.RightAtomic, verbs.CapAtomics},
 		{"compare of a part", abi.OpCmpSwap, AtomicArgs{3, 4, ones - 1, ones}, verbs.OpAtomicCmpAndSwp,
 			verbs.AtomicArgs{CompareAdd: 3, Swap: 4, CompareAddMask: ones - 1, SwapMask: ones, Masked: true},
-			RightAtomic, verbs.CapAtomics | verbs.CapMaskedAtomic},
+			abi.RightAtomic, verbs.CapAtomics | verbs.CapMaskedAtomic},
 		{"swap of a part", abi.OpCmpSwap, AtomicArgs{3, 4, ones, 1 << 63}, verbs.OpAtomicCmpAndSwp,
 			verbs.AtomicArgs{CompareAdd: 3, Swap: 4, CompareAddMask: ones, SwapMask: 1 << 63, Masked: true},
-			RightAtomic, verbs.CapAtomics | verbs.CapMaskedAtomic},
+			abi.RightAtomic, verbs.CapAtomics | verbs.CapMaskedAtomic},
 		{"masks of 0", abi.OpCmpSwap, AtomicArgs{}, verbs.OpAtomicCmpAndSwp, verbs.AtomicArgs{Masked: true},
-			RightAtomic, verbs.CapAtomics | verbs.CapMaskedAtomic},
+			abi.RightAtomic, verbs.CapAtomics | verbs.CapMaskedAtomic},
 	} {
 		o := newOp(c.kind, Seg{LKey: 1, Addr: 8, Len: 8})
 		o.Atomic = c.in

@@ -13,7 +13,7 @@ func Example() {
 	// The peer has granted 4096 bytes of its memory to our socket at port 5000.
 	const rkey = 0x77
 	grants := rdmaop.NewGrants(100)
-	err := grants.Add(rdmaop.Grant{Cookie: rdmaop.MakeCookie(rkey, 0), Len: 4096, Rights: rdmaop.RightWrite, Port: 5000})
+	err := grants.Add(rdmaop.Grant{Cookie: rdmaop.MakeCookie(rkey, 0), Len: 4096, Rights: abi.RightWrite, Port: 5000})
 	fmt.Println("granted:", err)
 
 	op := rdmaop.Op{Kind: abi.OpWrite, Cookie: rdmaop.MakeCookie(rkey, 0), RemoteOff: 1024, Len: 3000,

@@ -144,7 +144,7 @@ func TestBothSides(t *testing.T) {
 	var e Export
 	g := NewGrants(10)
 	mustGrant(t, &e, 1, 10, true)
-	mustAdd(t, g, grant(5, 10, RightWrite))
+	mustAdd(t, g, grant(5, 10, abi.RightWrite))
 	a, b := opOn(5, abi.OpWrite), opOn(5, abi.OpWrite)
 	use(g, 10, a)
 	use(g, 10, b)

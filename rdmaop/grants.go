@@ -6,17 +6,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/mutant"
-)
-
-// Rights are what a grant allows, as in the GRANT message.
-type Rights uint32
-
-const (
-	RightRead   Rights = 1
-	RightWrite  Rights = 2
-	RightAtomic Rights = 4
-	UseOnce     Rights = 8 // the key ends with its first use
 )
 
 // AnyPort as Grant.Port: every socket of the initiator's address may use the
@@ -27,7 +18,7 @@ const AnyPort uint16 = 0
 type Grant struct {
 	Cookie uint64 // rkey | offset << 32
 	Len    uint64 // bytes of the region
-	Rights Rights
+	Rights abi.Rights
 	Port   uint16 // port of this host's socket, or AnyPort
 	Owner  Owner
 }
@@ -60,7 +51,7 @@ type Grants struct {
 	max    int
 	kept   int // keys of keyUsed and keyTaken
 	keys   map[uint32]*key
-	grants map[holder]Rights
+	grants map[holder]abi.Rights
 	life   int  // counts Clear: a key of a former one is in no table
 	free   *key // records for reuse
 }
@@ -100,7 +91,7 @@ const maxKeptPorts = 16
 
 // NewGrants makes a table of at most max grants.
 func NewGrants(max int) *Grants {
-	return &Grants{max: max, keys: make(map[uint32]*key), grants: make(map[holder]Rights)}
+	return &Grants{max: max, keys: make(map[uint32]*key), grants: make(map[holder]abi.Rights)}
 }
 
 // Len returns how many entries the table has: grants, keys for one use that were
@@ -196,7 +187,7 @@ func (g *Grants) Use(port uint16, ops ...*Op) (bad *Op, errno unix.Errno) {
 	}
 	for _, o := range ops {
 		once := g.grants[holder{o.RKey(), port}] | g.grants[holder{o.RKey(), AnyPort}]
-		if k := o.key; once&UseOnce != 0 && k.state == keyLive && !mutant.On(mutant.UseOnceIgnored) {
+		if k := o.key; once&abi.UseOnce != 0 && k.state == keyLive && !mutant.On(mutant.UseOnceIgnored) {
 			g.dropGrants(k)
 			k.state = keyUsed
 			g.kept++
@@ -277,7 +268,7 @@ func (g *Grants) Retired(rkey uint32) bool { return g.keys[rkey] == nil }
 // constant time.
 func (g *Grants) Clear() {
 	g.life++
-	g.keys, g.grants, g.kept = make(map[uint32]*key), make(map[holder]Rights), 0
+	g.keys, g.grants, g.kept = make(map[uint32]*key), make(map[holder]abi.Rights), 0
 }
 
 func (g *Grants) dropGrants(k *key) {

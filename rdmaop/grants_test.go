@@ -13,7 +13,7 @@ import (
 
 const regionLen = 1000
 
-func grant(rkey uint32, port uint16, r Rights) Grant {
+func grant(rkey uint32, port uint16, r abi.Rights) Grant {
 	return Grant{Cookie: MakeCookie(rkey, 16), Len: regionLen, Rights: r, Port: port}
 }
 
@@ -31,9 +31,9 @@ func mustAdd(t *testing.T, g *Grants, list ...Grant) {
 func TestCheck(t *testing.T) {
 	g := NewGrants(100)
 	mustAdd(t, g,
-		grant(1, 10, RightRead), grant(1, 20, RightRead|RightWrite), // per socket
-		grant(2, AnyPort, RightWrite), grant(2, 30, RightRead), // any, and more for one
-		grant(3, AnyPort, RightAtomic))
+		grant(1, 10, abi.RightRead), grant(1, 20, abi.RightRead|abi.RightWrite), // per socket
+		grant(2, AnyPort, abi.RightWrite), grant(2, 30, abi.RightRead), // any, and more for one
+		grant(3, AnyPort, abi.RightAtomic))
 	for _, c := range []struct {
 		name   string
 		rkey   uint32
@@ -80,21 +80,21 @@ func TestCheck(t *testing.T) {
 
 func TestAddAgain(t *testing.T) {
 	g := NewGrants(2)
-	mustAdd(t, g, grant(1, 10, RightRead), grant(1, 10, RightWrite))
+	mustAdd(t, g, grant(1, 10, abi.RightRead), grant(1, 10, abi.RightWrite))
 	if g.Len() != 1 || g.Check(opOn(1, abi.OpRead), 10) != unix.EACCES || g.Check(opOn(1, abi.OpWrite), 10) != 0 {
 		t.Error("a repeated grant replaces the rights")
 	}
-	other := grant(1, 11, RightRead)
+	other := grant(1, 11, abi.RightRead)
 	other.Len++
 	if err := g.Add(other); !errors.Is(err, ErrGrantConflict) {
 		t.Errorf("the key with another length: %v", err)
 	}
-	other = grant(1, 11, RightRead)
+	other = grant(1, 11, abi.RightRead)
 	other.Cookie = MakeCookie(1, 0)
 	if err := g.Add(other); !errors.Is(err, ErrGrantConflict) {
 		t.Errorf("the key with another offset: %v", err)
 	}
-	other = grant(1, 11, RightRead)
+	other = grant(1, 11, abi.RightRead)
 	other.Owner = Owner{Port: 20, Inc: 1}
 	if err := g.Add(other); !errors.Is(err, ErrGrantConflict) {
 		t.Errorf("the key with another owner: %v", err)
@@ -102,19 +102,19 @@ func TestAddAgain(t *testing.T) {
 	if o := g.Owner(1); o != (Owner{}) {
 		t.Errorf("owner %+v", o)
 	}
-	mustAdd(t, g, grant(1, 11, RightRead))
-	if err := g.Add(grant(2, 11, RightRead)); !errors.Is(err, ErrTooManyGrants) {
+	mustAdd(t, g, grant(1, 11, abi.RightRead))
+	if err := g.Add(grant(2, 11, abi.RightRead)); !errors.Is(err, ErrTooManyGrants) {
 		t.Errorf("a third grant of two: %v", err)
 	}
 	if !g.Retired(2) {
 		t.Error("the refused grant left a key behind")
 	}
-	mustAdd(t, g, grant(1, 11, RightWrite)) // a change needs no room
+	mustAdd(t, g, grant(1, 11, abi.RightWrite)) // a change needs no room
 }
 
 func TestUseOnce(t *testing.T) {
 	g := NewGrants(100)
-	mustAdd(t, g, grant(1, 10, RightWrite|UseOnce), grant(1, 11, RightWrite|UseOnce))
+	mustAdd(t, g, grant(1, 10, abi.RightWrite|abi.UseOnce), grant(1, 11, abi.RightWrite|abi.UseOnce))
 	a, b := opOn(1, abi.OpWrite), opOn(1, abi.OpWrite)
 	if g.Check(a, 10) != 0 || g.Check(b, 11) != 0 {
 		t.Fatal("not usable")
@@ -147,7 +147,7 @@ func use(g *Grants, port uint16, ops ...*Op) unix.Errno {
 // A second Done does not disturb whoever uses the key, or its record, next.
 func TestDoneTwice(t *testing.T) {
 	g := NewGrants(100)
-	mustAdd(t, g, grant(1, 10, RightWrite))
+	mustAdd(t, g, grant(1, 10, abi.RightWrite))
 	a, b := opOn(1, abi.OpWrite), opOn(1, abi.OpWrite)
 	use(g, 10, a)
 	use(g, 10, b)
@@ -159,7 +159,7 @@ func TestDoneTwice(t *testing.T) {
 	if !g.Done(b) || g.Done(b) {
 		t.Error("REVOKED not owed once")
 	}
-	mustAdd(t, g, grant(2, 10, RightWrite))
+	mustAdd(t, g, grant(2, 10, abi.RightWrite))
 	c := opOn(2, abi.OpWrite)
 	use(g, 10, c)
 	g.Done(b)
@@ -174,14 +174,14 @@ func TestDoneTwice(t *testing.T) {
 func TestGrantCrossesUse(t *testing.T) {
 	for _, done := range []bool{false, true} {
 		g := NewGrants(100)
-		mustAdd(t, g, grant(1, 10, RightWrite|UseOnce))
+		mustAdd(t, g, grant(1, 10, abi.RightWrite|abi.UseOnce))
 		a := opOn(1, abi.OpWrite)
 		use(g, 10, a)
 		if done {
 			g.Done(a)
 		}
 		for _, port := range []uint16{10, 11} {
-			if err := g.Add(grant(1, port, RightWrite|UseOnce)); !errors.Is(err, ErrGrantOver) {
+			if err := g.Add(grant(1, port, abi.RightWrite|abi.UseOnce)); !errors.Is(err, ErrGrantOver) {
 				t.Errorf("done %v: granted to port %d: %v", done, port, err)
 			}
 		}
@@ -190,7 +190,7 @@ func TestGrantCrossesUse(t *testing.T) {
 				t.Errorf("done %v: used again by port %d: %v", done, port, errno)
 			}
 		}
-		other := grant(1, 10, RightWrite)
+		other := grant(1, 10, abi.RightWrite)
 		other.Cookie = MakeCookie(1, 99)
 		if err := g.Add(other); !errors.Is(err, ErrGrantOver) {
 			t.Errorf("done %v: another region under a number not taken back: %v", done, err)
@@ -212,26 +212,26 @@ func TestGrantCrossesUse(t *testing.T) {
 func TestUsedKeysAreBounded(t *testing.T) {
 	g := NewGrants(2)
 	for rkey := range uint32(2) {
-		mustAdd(t, g, grant(rkey, 10, RightWrite|UseOnce))
+		mustAdd(t, g, grant(rkey, 10, abi.RightWrite|abi.UseOnce))
 		use(g, 10, opOn(rkey, abi.OpWrite))
 	}
-	if err := g.Add(grant(7, 10, RightWrite)); !errors.Is(err, ErrTooManyGrants) {
+	if err := g.Add(grant(7, 10, abi.RightWrite)); !errors.Is(err, ErrTooManyGrants) {
 		t.Errorf("a third: %v", err)
 	}
 	g.Revoke(0, 1)
 	if g.Len() != 1 {
 		t.Errorf("%d grants", g.Len())
 	}
-	mustAdd(t, g, grant(7, 10, RightWrite))
+	mustAdd(t, g, grant(7, 10, abi.RightWrite))
 	g.Clear()
-	mustAdd(t, g, grant(1, 10, RightWrite), grant(2, 10, RightWrite))
+	mustAdd(t, g, grant(1, 10, abi.RightWrite), grant(2, 10, abi.RightWrite))
 }
 
 // The operations of one message are one use, and are used both or not at all.
 func TestUsePair(t *testing.T) {
 	g := NewGrants(100)
-	all := RightWrite | RightAtomic
-	mustAdd(t, g, grant(1, 10, all|UseOnce), grant(2, 10, RightWrite), grant(3, 10, all|UseOnce))
+	all := abi.RightWrite | abi.RightAtomic
+	mustAdd(t, g, grant(1, 10, all|abi.UseOnce), grant(2, 10, abi.RightWrite), grant(3, 10, all|abi.UseOnce))
 	w, a := opOn(1, abi.OpWrite), opOn(2, abi.OpFetchAdd)
 	if bad, errno := g.Use(10, w, a); bad != a || errno != unix.EACCES {
 		t.Errorf("the second is refused: %v, %v", bad, errno)
@@ -262,7 +262,7 @@ func TestUsePair(t *testing.T) {
 // new one with the same number.
 func TestClear(t *testing.T) {
 	g := NewGrants(100)
-	mustAdd(t, g, grant(1, 10, RightWrite), grant(2, 10, RightWrite), grant(3, 10, RightWrite))
+	mustAdd(t, g, grant(1, 10, abi.RightWrite), grant(2, 10, abi.RightWrite), grant(3, 10, abi.RightWrite))
 	a, r := opOn(1, abi.OpWrite), opOn(3, abi.OpWrite)
 	use(g, 10, a)
 	use(g, 10, r)
@@ -274,7 +274,7 @@ func TestClear(t *testing.T) {
 	if g.Done(r) {
 		t.Error("REVOKED owed to an instance that is gone")
 	}
-	mustAdd(t, g, grant(1, 10, RightWrite))
+	mustAdd(t, g, grant(1, 10, abi.RightWrite))
 	b := opOn(1, abi.OpWrite)
 	use(g, 10, b)
 	if g.Revoke(1, 1) || g.Done(a) || g.Retired(1) || !g.Done(b) {
@@ -285,7 +285,7 @@ func TestClear(t *testing.T) {
 func TestNoAllocation(t *testing.T) {
 	g := NewGrants(1000)
 	for k := range uint32(100) {
-		mustAdd(t, g, grant(k, 10, RightWrite|RightRead))
+		mustAdd(t, g, grant(k, 10, abi.RightWrite|abi.RightRead))
 	}
 	a := attr(4, 1, 1<<20)
 	ops := make([]Op, 100)
@@ -330,7 +330,7 @@ func TestGrantsReuse(t *testing.T) {
 	turn := func() {
 		for range 100 {
 			rkey++
-			g.Add(grant(rkey, 10, RightWrite))
+			g.Add(grant(rkey, 10, abi.RightWrite))
 			g.Revoke(rkey, 1)
 		}
 	}

@@ -19,7 +19,7 @@ func TestGrantsModel(t *testing.T) {
 			gen int // of the key
 		}
 		var (
-			rights   = map[holder]Rights{}
+			rights   = map[holder]abi.Rights{}
 			gen      = map[uint32]int{} // counts the lives of a key number
 			used     = map[uint32]bool{}
 			revoking = map[uint32]bool{}
@@ -42,7 +42,7 @@ func TestGrantsModel(t *testing.T) {
 			rkey, port := uint32(1+r.IntN(4)), uint16(r.IntN(4))
 			switch r.IntN(12) {
 			case 0, 1, 2:
-				n := grant(rkey, port, Rights(1+r.IntN(15)))
+				n := grant(rkey, port, abi.Rights(1+r.IntN(15)))
 				_, again := rights[holder{rkey, port}]
 				held := false
 				for p := range uint16(4) {
@@ -88,7 +88,7 @@ func TestGrantsModel(t *testing.T) {
 				}
 				if want == 0 {
 					flying = append(flying, flight{o, gen[rkey]})
-					if (own|anyone)&UseOnce != 0 {
+					if (own|anyone)&abi.UseOnce != 0 {
 						forget(rkey)
 						used[rkey] = true
 					}

@@ -111,14 +111,14 @@ func (o *Op) Fenced() bool { return o.Kind == abi.OpRead || o.Kind.Atomic() }
 func (o *Op) RKey() uint32 { return uint32(o.Cookie) }
 
 // Rights returns the rights that o needs at the remote region.
-func (o *Op) Rights() Rights {
+func (o *Op) Rights() abi.Rights {
 	switch o.Kind {
 	case abi.OpWrite:
-		return RightWrite
+		return abi.RightWrite
 	case abi.OpRead:
-		return RightRead
+		return abi.RightRead
 	}
-	return RightAtomic
+	return abi.RightAtomic
 }
 
 // remote returns the remote address of the first byte. It returns false if the range

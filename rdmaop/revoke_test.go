@@ -10,7 +10,7 @@ import (
 
 func TestRevoke(t *testing.T) {
 	g := NewGrants(100)
-	mustAdd(t, g, grant(1, AnyPort, RightWrite), grant(2, 10, RightWrite))
+	mustAdd(t, g, grant(1, AnyPort, abi.RightWrite), grant(2, 10, abi.RightWrite))
 	if !g.Revoke(2, 1) || !g.Retired(2) {
 		t.Error("an idle key is retired at once")
 	}
@@ -26,7 +26,7 @@ func TestRevoke(t *testing.T) {
 	if use(g, 12, opOn(1, abi.OpWrite)) != unix.EINVAL {
 		t.Error("a revoked key can be used")
 	}
-	if err := g.Add(grant(1, 10, RightWrite)); !errors.Is(err, ErrGrantOver) {
+	if err := g.Add(grant(1, 10, abi.RightWrite)); !errors.Is(err, ErrGrantOver) {
 		t.Errorf("granted while being revoked: %v", err)
 	}
 	if g.Done(b) || g.Retired(1) {
@@ -35,7 +35,7 @@ func TestRevoke(t *testing.T) {
 	if !g.Done(a) || !g.Retired(1) {
 		t.Error("not retired by the last one")
 	}
-	mustAdd(t, g, grant(1, 10, RightRead)) // the number serves again
+	mustAdd(t, g, grant(1, 10, abi.RightRead)) // the number serves again
 	if g.Check(opOn(1, abi.OpRead), 10) != 0 {
 		t.Error("not usable")
 	}
@@ -51,7 +51,7 @@ func TestTakenOnLanes(t *testing.T) {
 		g := NewGrants(3)
 		o := opOn(1, abi.OpWrite)
 		if c.granted {
-			mustAdd(t, g, grant(1, 10, RightWrite))
+			mustAdd(t, g, grant(1, 10, abi.RightWrite))
 		}
 		if c.flown {
 			use(g, 10, o)
@@ -60,7 +60,7 @@ func TestTakenOnLanes(t *testing.T) {
 			t.Errorf("%s: retired at the wrong time", c.name)
 		}
 		for range 2 {
-			if err := g.Add(grant(1, 10, RightWrite)); !errors.Is(err, ErrGrantOver) || g.Len() != 1 {
+			if err := g.Add(grant(1, 10, abi.RightWrite)); !errors.Is(err, ErrGrantOver) || g.Len() != 1 {
 				t.Errorf("%s: a grant between the lanes: %v, %d kept", c.name, err, g.Len())
 			}
 			g.Revoke(1, 1) // a question behind the operations counts for none of them
@@ -71,7 +71,7 @@ func TestTakenOnLanes(t *testing.T) {
 		if !g.Retired(1) || g.Len() != 0 {
 			t.Errorf("%s: %d kept behind the last lane", c.name, g.Len())
 		}
-		mustAdd(t, g, grant(1, 10, RightWrite))
+		mustAdd(t, g, grant(1, 10, abi.RightWrite))
 	}
 	g := NewGrants(3) // what a peer can have remembered is bounded
 	for rkey := range uint32(10) {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/ipc"
 )
 
@@ -132,16 +133,16 @@ func (b *Buffer) setFreed(freed bool) bool {
 // Access says what remote peers may do with a region.
 type Access uint8
 
-// Rights. At least one of the first three is needed.
+// Rights of a region, those of package abi. At least one of the first three is needed.
 const (
-	AllowRead   Access = 1 << 0 // remote Read operations
-	AllowWrite  Access = 1 << 1 // remote Write operations
-	AllowAtomic Access = 1 << 2 // remote Atomic operations
-	UseOnce     Access = 1 << 3 // the region ends with the first message that has operations on it; it can be granted to one host
+	AllowRead   = Access(abi.RightRead)   // remote Read operations
+	AllowWrite  = Access(abi.RightWrite)  // remote Write operations
+	AllowAtomic = Access(abi.RightAtomic) // remote Atomic operations
+	UseOnce     = Access(abi.UseOnce)     // the region ends with the first message that has operations on it; it can be granted to one host
 	// PageOffset makes the cookie's upper half the offset of the first byte in its
 	// page, as the kernel does. Without it that half is a number that nobody can
 	// guess.
-	PageOffset Access = 1 << 4
+	PageOffset = Access(abi.PageOffset)
 
 	allowAny = AllowRead | AllowWrite | AllowAtomic
 )
@@ -182,7 +183,7 @@ func (s *Socket) register(b *Buffer, off, n int, a Access) (*Region, error) {
 	if off < 0 || n < 1 || off > size || n > size-off {
 		return nil, invalid("%d bytes at %d of a buffer of %d", n, off, size)
 	}
-	resp, _, err := s.c.call(&ipc.Register{Sock: s.handle, Buffer: b.id, Off: uint64(off), Len: uint64(n), Access: uint32(a)})
+	resp, _, err := s.c.call(&ipc.Register{Sock: s.handle, Buffer: b.id, Off: uint64(off), Len: uint64(n), Access: abi.Rights(a)})
 	if err != nil {
 		return nil, s.overtaken(err)
 	}

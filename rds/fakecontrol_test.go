@@ -180,8 +180,8 @@ func (d *fakeDaemon) runOp(op *shm.SubOp) uint32 {
 	if op.RemoteOff+op.Len > uint64(len(g.mem)) {
 		return uint32(syscall.ERANGE)
 	}
-	right := map[abi.OpKind]uint32{abi.OpWrite: ipc.AccessWrite, abi.OpRead: ipc.AccessRead, abi.OpFetchAdd: ipc.AccessAtomic,
-		abi.OpCmpSwap: ipc.AccessAtomic}[op.Op]
+	right := map[abi.OpKind]abi.Rights{abi.OpWrite: abi.RightWrite, abi.OpRead: abi.RightRead, abi.OpFetchAdd: abi.RightAtomic,
+		abi.OpCmpSwap: abi.RightAtomic}[op.Op]
 	if g.access&right == 0 {
 		return uint32(syscall.EACCES)
 	}

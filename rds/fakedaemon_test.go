@@ -87,7 +87,7 @@ type fakeCell struct {
 type fakeRegion struct {
 	mem    []byte
 	cookie uint64
-	access uint32
+	access abi.Rights
 }
 
 func heap(n int) []byte {

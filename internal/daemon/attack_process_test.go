@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"golang.org/x/sys/unix"
@@ -152,7 +153,7 @@ var processAttacks = []processAttack{
 	{"a thousand releases of one region", true, func(p *proc) {
 		b := p.call(&ipc.Alloc{Size: 4096})
 		b.CloseFDs()
-		g := p.call(&ipc.Register{Sock: p.sock, Buffer: b.Body.(*ipc.AllocOK).Buffer, Len: 8, Access: ipc.AccessRead}).Body.(*ipc.RegisterOK)
+		g := p.call(&ipc.Register{Sock: p.sock, Buffer: b.Body.(*ipc.AllocOK).Buffer, Len: 8, Access: abi.RightRead}).Body.(*ipc.RegisterOK)
 		for range 1000 {
 			p.call(&ipc.Release{Region: g.Region})
 		}

@@ -11,7 +11,6 @@ import (
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
-	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
 	"github.com/rdsd/rdsd/verbs/soft"
 )
@@ -279,7 +278,7 @@ func TestTurnAllocsRDMA(t *testing.T) {
 			t.Fatal(err)
 		}
 		resp, _, err = b.p.Call(&ipc.Register{Sock: b.sock, Buffer: resp.(*ipc.AllocOK).Buffer, Len: n,
-			Access: uint32(rdmaop.RightWrite | rdmaop.RightRead | rdmaop.RightAtomic)}, nil)
+			Access: abi.RightWrite | abi.RightRead | abi.RightAtomic}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

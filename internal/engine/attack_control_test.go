@@ -7,7 +7,6 @@ import (
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
-	"github.com/rdsd/rdsd/rdmaop"
 	"golang.org/x/sys/unix"
 )
 
@@ -20,7 +19,7 @@ func controlAttacks() []attack {
 		}
 	}
 	region := func(a *attacker) *ipc.RegisterOK {
-		return a.victim.must(&ipc.Register{Sock: a.victim.sock, Buffer: a.victim.buf, Len: 8, Access: ipc.AccessRead}).(*ipc.RegisterOK)
+		return a.victim.must(&ipc.Register{Sock: a.victim.sock, Buffer: a.victim.buf, Len: 8, Access: abi.RightRead}).(*ipc.RegisterOK)
 	}
 	return []attack{
 		{"sockets that are not its own", refused(unix.EBADF, &ipc.CloseSock{Sock: 1}, &ipc.CloseSock{Sock: ^uint32(0)},
@@ -35,12 +34,12 @@ func controlAttacks() []attack {
 		{"buffers that are not there", refused(unix.EINVAL, &ipc.Free{Buffer: 99}, &ipc.Free{Buffer: ^uint32(0)}), ""},
 		{"registrations outside their buffer", func(a *attacker) {
 			for _, r := range []ipc.Register{{Off: 64 << 10, Len: 1}, {Off: ^uint64(0), Len: 2}, {Len: ^uint64(0)}, {Len: 0}, {Off: 1, Len: 64 << 10}} {
-				r.Sock, r.Buffer, r.Access = a.sock, a.buf, ipc.AccessRead
+				r.Sock, r.Buffer, r.Access = a.sock, a.buf, abi.RightRead
 				a.refused(&r, unix.EINVAL)
 			}
 		}, ""},
 		{"rights that do not exist", func(a *attacker) {
-			for _, access := range []uint32{0, 16, 33, ^uint32(0), ipc.AccessUseOnce} {
+			for _, access := range []abi.Rights{0, 16, 33, ^abi.Rights(0), abi.UseOnce} {
 				a.refused(&ipc.Register{Sock: a.sock, Buffer: a.buf, Len: 8, Access: access}, unix.EINVAL)
 			}
 		}, ""},
@@ -49,18 +48,18 @@ func controlAttacks() []attack {
 		{"ports that are not for sockets", refused(unix.EINVAL, &ipc.Bind{Addr: hostAddr(0), Port: 1}), ""},
 		{"a port that is taken", refused(unix.EADDRINUSE, &ipc.Bind{Addr: hostAddr(0), Port: 30}), ""},
 		{"grants to addresses nobody can have", func(a *attacker) {
-			r := a.must(&ipc.Register{Sock: a.sock, Buffer: a.buf, Len: 8, Access: ipc.AccessRead}).(*ipc.RegisterOK)
+			r := a.must(&ipc.Register{Sock: a.sock, Buffer: a.buf, Len: 8, Access: abi.RightRead}).(*ipc.RegisterOK)
 			for _, addr := range []string{"0.0.0.0", "224.0.0.1", "255.255.255.255", "fd00::1"} {
 				a.refused(&ipc.Expose{Region: r.Region, Addr: netip.MustParseAddr(addr)}, unix.EINVAL)
 			}
 		}, ""},
 		{"a buffer freed under its region", func(a *attacker) {
-			a.must(&ipc.Register{Sock: a.sock, Buffer: a.buf, Len: 8, Access: ipc.AccessRead})
+			a.must(&ipc.Register{Sock: a.sock, Buffer: a.buf, Len: 8, Access: abi.RightRead})
 			a.refused(&ipc.Free{Buffer: a.buf}, unix.EBUSY)
 		}, ""},
 		{"a region registered, granted and released again and again", func(a *attacker) {
 			for range 300 {
-				r := a.must(&ipc.Register{Sock: a.sock, Buffer: a.buf, Len: 8, Access: ipc.AccessRead}).(*ipc.RegisterOK)
+				r := a.must(&ipc.Register{Sock: a.sock, Buffer: a.buf, Len: 8, Access: abi.RightRead}).(*ipc.RegisterOK)
 				a.must(&ipc.Expose{Region: r.Region, Addr: hostAddr(1), Port: 20})
 				if err := a.w.es[0].release(a.w.es[0].keys.by[r.Region], func(error) {}); err != nil {
 					a.w.t.Fatal(err)
@@ -69,7 +68,7 @@ func controlAttacks() []attack {
 		}, ""},
 		{"grants to a host that is not there, taken back at once", func(a *attacker) {
 			for range 100 {
-				r := a.must(&ipc.Register{Sock: a.sock, Buffer: a.buf, Len: 8, Access: ipc.AccessRead}).(*ipc.RegisterOK)
+				r := a.must(&ipc.Register{Sock: a.sock, Buffer: a.buf, Len: 8, Access: abi.RightRead}).(*ipc.RegisterOK)
 				a.must(&ipc.Expose{Region: r.Region, Addr: nobody(1), Port: 20})
 				a.w.es[0].Turn(a.w.net.Now(), Wall(a.w.net.Now())) // it is being connected to
 				a.must(&ipc.Release{Region: r.Region})
@@ -120,7 +119,7 @@ func floodAttacks() []attack {
 			}
 		}, ""},
 		{"more operations than it may have", func(a *attacker) {
-			own := a.far.expose(0, 64, rdmaop.RightWrite, a.opSide)
+			own := a.far.expose(0, 64, abi.RightWrite, a.opSide)
 			a.w.run()
 			for range 60 {
 				a.submit(shm.Sub{}, a.op(abi.OpWrite, own.Cookie, 0))

@@ -6,7 +6,6 @@ import (
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
-	"github.com/rdsd/rdsd/rdmaop"
 	"golang.org/x/sys/unix"
 )
 
@@ -119,7 +118,7 @@ func descriptorAttacks() []attack {
 func opAttacks() []attack {
 	refused := func(kind abi.OpKind, errno unix.Errno, edit func(*attacker, *shm.SubOp)) func(*attacker) {
 		return func(a *attacker) {
-			own := a.far.expose(0, 64, rdmaop.RightRead|rdmaop.RightWrite|rdmaop.RightAtomic, a.opSide)
+			own := a.far.expose(0, 64, abi.RightRead|abi.RightWrite|abi.RightAtomic, a.opSide)
 			a.w.run()
 			a.status(abi.StatusRemoteError, errno, a.opWith(kind, own.Cookie, func(o *shm.SubOp) { edit(a, o) }))
 		}
@@ -148,7 +147,7 @@ func opAttacks() []attack {
 				a.opWith(abi.OpWrite, 5, func(o *shm.SubOp) { o.OpID = 1 }), a.opWith(abi.OpFetchAdd, 5, func(o *shm.SubOp) { o.OpID = 1 }))
 		}, "operation id"},
 		{"an atomic, then a write", func(a *attacker) {
-			own := a.far.expose(0, 64, rdmaop.RightWrite|rdmaop.RightAtomic, a.opSide)
+			own := a.far.expose(0, 64, abi.RightWrite|abi.RightAtomic, a.opSide)
 			a.w.run()
 			a.status(abi.StatusRemoteError, unix.EINVAL, a.opWith(abi.OpFetchAdd, own.Cookie, none[shm.SubOp]), a.op(abi.OpWrite, own.Cookie, 8))
 		}, ""},
@@ -180,12 +179,12 @@ func opAttacks() []attack {
 		{"atomic at an odd place", refused(abi.OpFetchAdd, unix.EINVAL, func(_ *attacker, o *shm.SubOp) { o.RemoteOff = 1 }), ""},
 		{"atomic into an odd place", refused(abi.OpFetchAdd, unix.EFAULT, func(_ *attacker, o *shm.SubOp) { o.Off = 1 }), ""},
 		{"every operation flag", func(a *attacker) {
-			own := a.far.expose(0, 64, rdmaop.RightWrite, a.opSide)
+			own := a.far.expose(0, 64, abi.RightWrite, a.opSide)
 			a.w.run()
 			a.status(abi.StatusSuccess, 0, a.opWith(abi.OpWrite, own.Cookie, func(o *shm.SubOp) { o.Flags = 0xffff }))
 		}, ""},
 		{"use-once key, at once and again", func(a *attacker) {
-			own := a.far.expose(0, 64, rdmaop.RightWrite|rdmaop.UseOnce, a.opSide)
+			own := a.far.expose(0, 64, abi.RightWrite|abi.UseOnce, a.opSide)
 			a.w.run()
 			for range 10 {
 				a.submit(shm.Sub{}, a.op(abi.OpWrite, own.Cookie, 0))

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -56,10 +57,10 @@ func TestBufferLimits(t *testing.T) {
 		t.Error(err)
 	}
 	b := r.must(&ipc.Alloc{Size: 100}).(*ipc.AllocOK).Buffer
-	if _, err := r.call(&ipc.Register{Sock: s, Buffer: b, Off: ^uint64(0), Len: 2, Access: ipc.AccessRead}); !errors.Is(err, unix.EINVAL) {
+	if _, err := r.call(&ipc.Register{Sock: s, Buffer: b, Off: ^uint64(0), Len: 2, Access: abi.RightRead}); !errors.Is(err, unix.EINVAL) {
 		t.Error(err)
 	}
-	g := r.must(&ipc.Register{Sock: s, Buffer: b, Len: 100, Access: ipc.AccessRead}).(*ipc.RegisterOK).Region
+	g := r.must(&ipc.Register{Sock: s, Buffer: b, Len: 100, Access: abi.RightRead}).(*ipc.RegisterOK).Region
 	if _, err := r.call(&ipc.Free{Buffer: b}); !errors.Is(err, unix.EBUSY) {
 		t.Error(err)
 	}

@@ -42,7 +42,7 @@ func TestPeerFlood(t *testing.T) {
 	}
 	// So does an operation, with a status, and a control call, with an error.
 	b := good.must(&ipc.Alloc{Size: 4096}).(*ipc.AllocOK).Buffer
-	r := good.must(&ipc.Register{Sock: gs, Buffer: b, Len: 10, Access: ipc.AccessRead}).(*ipc.RegisterOK).Region
+	r := good.must(&ipc.Register{Sock: gs, Buffer: b, Len: 10, Access: abi.RightRead}).(*ipc.RegisterOK).Region
 	if _, err := good.call(&ipc.Expose{Region: r, Addr: nobody(77)}); !errors.Is(err, unix.ENOBUFS) {
 		t.Errorf("expose: %v", err)
 	}
@@ -86,7 +86,7 @@ func TestGrantFlood(t *testing.T) {
 	b := r.must(&ipc.Alloc{Size: 4096}).(*ipc.AllocOK).Buffer
 	for i := range 2000 {
 		w.es[0].chores.renew()
-		g := r.must(&ipc.Register{Sock: s, Buffer: b, Len: 10, Access: ipc.AccessRead}).(*ipc.RegisterOK).Region
+		g := r.must(&ipc.Register{Sock: s, Buffer: b, Len: 10, Access: abi.RightRead}).(*ipc.RegisterOK).Region
 		for port := range uint16(3) {
 			r.must(&ipc.Expose{Region: g, Addr: nobody(i % 20), Port: port + 2})
 		}

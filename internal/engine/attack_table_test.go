@@ -12,7 +12,6 @@ import (
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
-	"github.com/rdsd/rdsd/rdmaop"
 	"golang.org/x/sys/unix"
 )
 
@@ -145,8 +144,8 @@ func TestAttacks(t *testing.T) {
 			peer := w.opSide(1, 40)
 			good.open(good.sock, 0, 0, hostAddr(1), 40)
 			a := &attacker{opSide: evil, far: far, victim: good, mem8: evil.at.mem[1]}
-			a.theirs = far.expose(0, 64, rdmaop.RightRead|rdmaop.RightWrite, good)
-			ours := peer.expose(0, 64, rdmaop.RightWrite|rdmaop.RightAtomic, good)
+			a.theirs = far.expose(0, 64, abi.RightRead|abi.RightWrite, good)
+			ours := peer.expose(0, 64, abi.RightWrite|abi.RightAtomic, good)
 			a.open0 = shm.SubDest{Kind: shm.KindOpenDest, Sock: evil.sock, Port: 20, Addr: hostAddr(1).As16(), Gen: 1}
 			a.post(a.open0)
 			w.run()

@@ -3,6 +3,7 @@ package engine
 import (
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/rdmaop"
@@ -58,11 +59,11 @@ func TestEndsInTurns(t *testing.T) {
 		const regions, each = 1500, 20
 		w := newWorld(t, 2, Config{})
 		a, b := w.opSide(0, 10), w.opSide(1, 20)
-		a.exposeTo(a.register(rdmaop.RightRead), 1, 20)
+		a.exposeTo(a.register(abi.RightRead), 1, 20)
 		w.run()
 		expose := func() {
 			for range regions {
-				r := a.register(rdmaop.RightRead)
+				r := a.register(abi.RightRead)
 				for port := range uint16(each) {
 					if err := a.exposeTo(r, 1, 100+port); err != nil {
 						t.Fatal(err)
@@ -130,7 +131,7 @@ func TestGrantsWithdrawnByList(t *testing.T) {
 	e := w.es[0]
 	var list []*ipc.RegisterOK
 	for range 3 {
-		r := a.register(rdmaop.RightRead)
+		r := a.register(abi.RightRead)
 		for port := range uint16(5) {
 			p := nobody(int(port) % 2)
 			a.must(&ipc.Expose{Region: r.Region, Addr: p, Port: 100 + port})

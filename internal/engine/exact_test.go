@@ -8,7 +8,6 @@ import (
 
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/shm"
-	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs/sim"
 )
 
@@ -49,7 +48,7 @@ func TestExactOutcome(t *testing.T) {
 // exactOutcome sends a plain message, one with the operations and a plain one.
 func exactOutcome(t *testing.T, kinds []abi.OpKind, point sim.PointKind, action sim.Action, skip int) (hit bool, status int) {
 	w, a, b := opPair(t, 2)
-	r := b.expose(0, 64, rdmaop.RightRead|rdmaop.RightWrite|rdmaop.RightAtomic, a)
+	r := b.expose(0, 64, abi.RightRead|abi.RightWrite|abi.RightAtomic, a)
 	a.submit(shm.Sub{Len: 1})
 	w.run()
 	w.net.Hook = func(p sim.Point) sim.Action {

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/ipc"
-	"github.com/rdsd/rdsd/rdmaop"
 )
 
 // wait lets ns of virtual time pass.
@@ -179,7 +179,7 @@ func seqs(i conn.Info) string {
 func (e *Engine) exposeOn(t *testing.T, r *raw, port uint16, lane uint8) uint32 {
 	t.Helper()
 	b := r.must(&ipc.Alloc{Size: 4096}).(*ipc.AllocOK)
-	reg := r.must(&ipc.Register{Sock: r.bind(port), Buffer: b.Buffer, Len: 64, Access: uint32(rdmaop.RightWrite)}).(*ipc.RegisterOK)
+	reg := r.must(&ipc.Register{Sock: r.bind(port), Buffer: b.Buffer, Len: 64, Access: abi.RightWrite}).(*ipc.RegisterOK)
 	if err := e.expose(e.keys.by[reg.Region], hostAddr(1), 10, lane, byExpose); err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
-	"github.com/rdsd/rdsd/rdmaop"
 	"golang.org/x/sys/unix"
 )
 
@@ -15,8 +14,8 @@ import (
 // payload of the buffer has ended, and nothing new comes into it from the start.
 func TestFreeWaits(t *testing.T) {
 	w, a, b := opPair(t, 2)
-	r := b.expose(0, 64, rdmaop.RightWrite, a)
-	own := a.must(&ipc.Register{Sock: a.sock, Buffer: a.buf, Len: 64, Access: uint32(rdmaop.RightRead)}).(*ipc.RegisterOK)
+	r := b.expose(0, 64, abi.RightWrite, a)
+	own := a.must(&ipc.Register{Sock: a.sock, Buffer: a.buf, Len: 64, Access: abi.RightRead}).(*ipc.RegisterOK)
 	w.run()
 	a.submit(shm.Sub{}, a.op(abi.OpWrite, r.Cookie, 0))
 	a.submit(shm.Sub{Flags: shm.SubFromBuf, Buf: a.buf, Len: 100})
@@ -28,7 +27,7 @@ func TestFreeWaits(t *testing.T) {
 			if n := a.cl.buffers[a.buf].users; n != 3 {
 				t.Errorf("%d users of the buffer, want 3", n)
 			}
-			if _, err := a.call(&ipc.Register{Sock: a.sock, Buffer: a.buf, Len: 64, Access: ipc.AccessRead}); !errors.Is(err, unix.EINVAL) {
+			if _, err := a.call(&ipc.Register{Sock: a.sock, Buffer: a.buf, Len: 64, Access: abi.RightRead}); !errors.Is(err, unix.EINVAL) {
 				t.Errorf("a region of a buffer being freed: %v", err)
 			}
 			if _, err := a.call(&ipc.Free{Buffer: a.buf}); !errors.Is(err, unix.EINVAL) {

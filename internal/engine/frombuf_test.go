@@ -9,7 +9,6 @@ import (
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
-	"github.com/rdsd/rdsd/rdmaop"
 	"golang.org/x/sys/unix"
 )
 
@@ -18,7 +17,7 @@ import (
 func TestFromBuffer(t *testing.T) {
 	for _, hosts := range []int{2, 1} {
 		w, a, b := opPair(t, hosts)
-		r := b.expose(0, 64, rdmaop.RightWrite, a)
+		r := b.expose(0, 64, abi.RightWrite, a)
 		w.run()
 		big := a.must(&ipc.Alloc{Size: 1 << 20}).(*ipc.AllocOK).Buffer
 		mem := a.cl.buffers[big].mem

@@ -9,7 +9,6 @@ import (
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
-	"github.com/rdsd/rdsd/rdmaop"
 	"golang.org/x/sys/unix"
 )
 
@@ -37,8 +36,8 @@ func FuzzClient(f *testing.F) {
 		far, good, evil, peer := w.opSide(1, 20), w.opSide(0, 30), w.opSideAs(0, 10, 1000), w.opSide(1, 40)
 		good.open(good.sock, 0, 0, hostAddr(1), 40)
 		evil.open(evil.sock, 0, 0, hostAddr(1), 20)
-		ours := peer.expose(0, 64, rdmaop.RightWrite|rdmaop.RightAtomic, good)
-		grant := far.expose(0, 64, rdmaop.RightRead|rdmaop.RightWrite|rdmaop.RightAtomic, evil)
+		ours := peer.expose(0, 64, abi.RightWrite|abi.RightAtomic, good)
+		grant := far.expose(0, 64, abi.RightRead|abi.RightWrite|abi.RightAtomic, evil)
 		w.run()
 		x := &fuzzer{opSide: evil, keys: [2]uint64{grant.Cookie, ours.Cookie}}
 		w.unharmed(good, peer, ours.Cookie, func() {
@@ -192,7 +191,7 @@ func (x *fuzzer) ask(what, where byte, n uint64) {
 	case 21:
 		x.call(&ipc.Free{Buffer: uint32(n)})
 	case 22:
-		if r, err := x.call(&ipc.Register{Sock: uint32(where >> 4), Buffer: x.buf, Off: n, Len: n + 1, Access: uint32(where & 15)}); err == nil {
+		if r, err := x.call(&ipc.Register{Sock: uint32(where >> 4), Buffer: x.buf, Off: n, Len: n + 1, Access: abi.Rights(where & 15)}); err == nil {
 			x.regions = append(x.regions, r.(*ipc.RegisterOK).Region)
 		}
 	case 23:

@@ -56,7 +56,7 @@ func TestGiveUpUnsent(t *testing.T) {
 	// The grants that let the operations be queued.
 	g := e.peers.all[0].grants
 	for _, key := range []uint32{7, 8} {
-		if err := g.Add(rdmaop.Grant{Cookie: uint64(key), Len: 64, Rights: rdmaop.RightWrite | rdmaop.RightAtomic, Port: 10}); err != nil {
+		if err := g.Add(rdmaop.Grant{Cookie: uint64(key), Len: 64, Rights: abi.RightWrite | abi.RightAtomic, Port: 10}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -92,7 +92,7 @@ func TestGiveUpUnsent(t *testing.T) {
 // sent again; it may have been delivered.
 func TestGiveUpSent(t *testing.T) {
 	w, a, b := opPair(t, 2)
-	r := b.expose(0, 64, rdmaop.RightWrite|rdmaop.RightAtomic, a)
+	r := b.expose(0, 64, abi.RightWrite|abi.RightAtomic, a)
 	a.submit(shm.Sub{Len: 4}) // meets the socket: behind it nothing waits
 	w.run()
 	e := w.es[0] // the peer's daemon stands still
@@ -143,7 +143,7 @@ func TestGiveUpNotSentAgain(t *testing.T) {
 func TestGiveUpLocal(t *testing.T) {
 	w := newWorld(t, 1, Config{HardCap: 1})
 	a, b := w.opSide(0, 10), w.opSide(0, 20)
-	r := b.expose(0, 64, rdmaop.RightWrite, a)
+	r := b.expose(0, 64, abi.RightWrite, a)
 	b.must(&ipc.SetRcvBuf{Sock: b.sock, Bytes: 100})
 	a.open(a.sock, 0, 0, b.e.addrs.all[0].addr, 20)
 	w.run()

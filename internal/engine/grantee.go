@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/mutant"
-	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -143,7 +143,7 @@ func (e *Engine) void(x *grantee) {
 	r, h := x.r, x.h
 	r.mr.Disallow(h.who)
 	r.endFlush(h)
-	if r.rights&rdmaop.UseOnce != 0 && x.n > r.unsent(h) {
+	if r.rights&abi.UseOnce != 0 && x.n > r.unsent(h) {
 		r.spent = true // the old instance may have used it
 	}
 	r.exp.PeersGone(h.who, h.who+keysEach)

@@ -3,10 +3,10 @@ package engine
 import (
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ipc"
-	"github.com/rdsd/rdsd/rdmaop"
 )
 
 // TestVoidBeforeItsTurn: what an instance of a peer's daemon was granted does not
@@ -15,7 +15,7 @@ func TestVoidBeforeItsTurn(t *testing.T) {
 	w := newWorld(t, 2, Config{})
 	a, b := w.opSideAs(0, 10, 1000), w.opSide(1, 20)
 	a.cl.user.Quota[config.Grants] = 10
-	r, released := a.register(rdmaop.RightWrite), a.register(rdmaop.RightWrite)
+	r, released := a.register(abi.RightWrite), a.register(abi.RightWrite)
 	for _, x := range []uint32{r.Region, released.Region} {
 		if err := a.exposeTo(&ipc.RegisterOK{Region: x}, 1, 20); err != nil {
 			t.Fatal(err)
@@ -48,7 +48,7 @@ func TestRefusedWhileReleased(t *testing.T) {
 	for _, restarts := range []bool{true, false} {
 		w := newWorld(t, 2, Config{})
 		a, b := w.opSide(0, 10), w.opSide(1, 20)
-		r := a.register(rdmaop.RightWrite)
+		r := a.register(abi.RightWrite)
 		if err := a.exposeTo(r, 1, 20); err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/config"
@@ -93,7 +94,7 @@ type once struct {
 // may be to one host. EBUSY: it was to another; EINVAL: it may have been used.
 func (r *region) mayOnce(h *remote) error {
 	switch {
-	case r.rights&rdmaop.UseOnce == 0 || mutant.On(mutant.OnceForMany):
+	case r.rights&abi.UseOnce == 0 || mutant.On(mutant.OnceForMany):
 		return nil
 	case r.spent:
 		return fmt.Errorf("%w: region %#x is for one use and had it, or may have had it: release it and register the memory again", unix.EINVAL, r.id)
@@ -298,7 +299,7 @@ func (e *Engine) ungrant(r *region, p *peer, port uint16) bool {
 // takeGrant takes a GRANT that arrived on p.
 func (e *Engine) takeGrant(p *peer, g *wire.Grant) {
 	e.st.C[stats.GrantsReceived]++
-	err := p.grants.Add(rdmaop.Grant{Cookie: g.Cookie, Len: g.Length, Rights: rdmaop.Rights(g.Rights), Port: g.Grantee,
+	err := p.grants.Add(rdmaop.Grant{Cookie: g.Cookie, Len: g.Length, Rights: abi.Rights(g.Rights), Port: g.Grantee,
 		Owner: rdmaop.Owner{Port: g.Owner, Inc: g.OwnerInc}})
 	if err == nil {
 		return

@@ -15,9 +15,9 @@ import (
 )
 
 // register makes a region of 64 bytes of side's buffer.
-func (s *opSide) register(rights rdmaop.Rights) *ipc.RegisterOK {
+func (s *opSide) register(rights abi.Rights) *ipc.RegisterOK {
 	s.w.t.Helper()
-	return s.must(&ipc.Register{Sock: s.sock, Buffer: s.buf, Len: 64, Access: uint32(rights)}).(*ipc.RegisterOK)
+	return s.must(&ipc.Register{Sock: s.sock, Buffer: s.buf, Len: 64, Access: rights}).(*ipc.RegisterOK)
 }
 
 // exposeTo grants r to port of the other host, 0: to all of it.
@@ -49,7 +49,7 @@ func TestGrantTableShared(t *testing.T) {
 	granted := 0
 	var err error
 	for err == nil {
-		r := evil.register(rdmaop.RightRead)
+		r := evil.register(abi.RightRead)
 		for port := uint16(2); port < 2+rdmaop.MaxGrantees && err == nil; port++ {
 			if err = evil.exposeTo(r, 1, port); err == nil {
 				granted++
@@ -60,7 +60,7 @@ func TestGrantTableShared(t *testing.T) {
 	if granted != defaultMaxGrants/2 || !errors.Is(err, unix.ENOBUFS) || !strings.Contains(err.Error(), "uid 1000") {
 		t.Errorf("one user granted %d of %d, then %v", granted, defaultMaxGrants, err)
 	}
-	r := good.expose(0, 64, rdmaop.RightWrite, peer)
+	r := good.expose(0, 64, abi.RightWrite, peer)
 	w.run()
 	peer.submit(shm.Sub{}, peer.op(abi.OpWrite, r.Cookie, 0))
 	w.run()
@@ -84,7 +84,7 @@ func TestGrantQuota(t *testing.T) {
 		w := quotaWorld(t, hosts, func(q *config.Quota) { q[config.Grants] = 3 })
 		a, b := w.opSideAs(0, 10, 1000), w.opSide(hosts-1, 20)
 		a.open(a.sock, 0, 0, hostAddr(hosts-1), 20)
-		r, second := a.register(rdmaop.RightRead), a.register(rdmaop.RightRead)
+		r, second := a.register(abi.RightRead), a.register(abi.RightRead)
 		for port := range uint16(3) {
 			if err := a.exposeTo(r, hosts-1, 20+port); err != nil {
 				t.Fatal(err)
@@ -120,7 +120,7 @@ func TestGranteesTold(t *testing.T) {
 	w := newWorld(t, 2, Config{})
 	a, b := w.opSide(0, 10), w.opSide(1, 20)
 	a.open(a.sock, 0, 0, hostAddr(1), 20)
-	r := a.register(rdmaop.RightRead)
+	r := a.register(abi.RightRead)
 	for port := range uint16(rdmaop.MaxGrantees) {
 		if err := a.exposeTo(r, 1, 100+port); err != nil {
 			t.Fatal(err)
@@ -150,7 +150,7 @@ func TestGrantRefusedByPeer(t *testing.T) {
 	w.run()
 	h := w.es[1].peers.all[0].remote
 	h.grants = rdmaop.NewGrants(1)
-	first, second := a.register(rdmaop.RightRead), a.register(rdmaop.RightRead)
+	first, second := a.register(abi.RightRead), a.register(abi.RightRead)
 	if err := errors.Join(a.exposeTo(first, 1, 20), a.exposeTo(second, 1, 33)); err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestGrantRefusedByPeer(t *testing.T) {
 // TestGrantRefusalsOfNothing: refusals of what was never granted change nothing.
 func TestGrantRefusalsOfNothing(t *testing.T) {
 	w, a, b := opPair(t, 2)
-	r := b.expose(0, 64, rdmaop.RightWrite, a)
+	r := b.expose(0, 64, abi.RightWrite, a)
 	w.run()
 	for _, n := range []wire.GrantNak{{RKey: 1, Grantee: 10}, {RKey: r.Region, Grantee: 11}, {RKey: r.Region}} {
 		p := w.es[0].peers.all[0]
@@ -197,7 +197,7 @@ func TestCookieBeforeItsPeer(t *testing.T) {
 	a.open(a.sock, 1, 1, nobody(1), 30) // takes the place
 	w.run()
 	a.open(a.sock, 0, 0, hostAddr(1), 20)
-	r := a.register(rdmaop.RightWrite)
+	r := a.register(abi.RightWrite)
 	a.submit(shm.Sub{Cookie: r.Cookie})
 	w.run()
 	a.put(func(e *shm.Entry) { *e.SubDest() = shm.SubDest{Kind: shm.KindCloseDest, Sock: a.sock, Slot: 1} })

@@ -6,7 +6,6 @@ import (
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
-	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs/sim"
 )
 
@@ -24,7 +23,7 @@ func TestGrantInItsLane(t *testing.T) {
 		lane uint8
 	}{{10, 0}, {15, 5}} {
 		was := [2]uint64{laneConn(t, e, 0).Stats.SendMsgs, laneConn(t, e, 5).Stats.SendMsgs}
-		r, err := e.register(e.addrs.all[0].ports.get(tc.port), c[0].cl.buffers[b], 0, 4096, rdmaop.RightRead)
+		r, err := e.register(e.addrs.all[0].ports.get(tc.port), c[0].cl.buffers[b], 0, 4096, abi.RightRead)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +51,7 @@ func TestReleaseWhileAway(t *testing.T) {
 	w, c, sock := lanePair(t, Config{})
 	const n = 4096
 	buf := c[0].must(&ipc.Alloc{Size: n}).(*ipc.AllocOK).Buffer
-	reg := c[0].must(&ipc.Register{Sock: sock[0][1], Buffer: buf, Len: n, Access: ipc.AccessWrite}).(*ipc.RegisterOK)
+	reg := c[0].must(&ipc.Register{Sock: sock[0][1], Buffer: buf, Len: n, Access: abi.RightWrite}).(*ipc.RegisterOK)
 	local := c[1].must(&ipc.Alloc{Size: n}).(*ipc.AllocOK).Buffer
 	w.net.Timing.Wire = sim.Range{Min: 20_000_000, Max: 20_000_000} // what is posted is lost by the reset
 	c[0].must(&ipc.Expose{Region: reg.Region, Addr: hostAddr(1)})

@@ -184,7 +184,7 @@ func TestRevokeAcrossLanes(t *testing.T) {
 			const n = 4096
 			buf := c[0].must(&ipc.Alloc{Size: n}).(*ipc.AllocOK).Buffer
 			reg := c[0].must(&ipc.Register{Sock: sock[0][0], Buffer: buf, Len: n,
-				Access: ipc.AccessWrite}).(*ipc.RegisterOK)
+				Access: abi.RightWrite}).(*ipc.RegisterOK)
 			c[0].must(&ipc.Expose{Region: reg.Region, Addr: hostAddr(1)})
 			w.run()
 			local := c[1].must(&ipc.Alloc{Size: n}).(*ipc.AllocOK).Buffer
@@ -255,7 +255,7 @@ func TestInstanceOfLanes(t *testing.T) {
 	}
 	grant := func(rkey uint32) {
 		t.Helper()
-		if err := p[0].grants.Add(rdmaop.Grant{Cookie: uint64(rkey), Len: 1, Rights: rdmaop.RightRead}); err != nil {
+		if err := p[0].grants.Add(rdmaop.Grant{Cookie: uint64(rkey), Len: 1, Rights: abi.RightRead}); err != nil {
 			t.Fatal(err)
 		}
 	}

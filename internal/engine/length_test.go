@@ -6,7 +6,6 @@ import (
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
-	"github.com/rdsd/rdsd/rdmaop"
 	"golang.org/x/sys/unix"
 )
 
@@ -19,7 +18,7 @@ func TestOperationLength(t *testing.T) {
 			return s.must(&ipc.Alloc{Size: 2 * abi.MaxRDMA}).(*ipc.AllocOK).Buffer
 		}
 		local, remote := buf(a), buf(b)
-		r := b.must(&ipc.Register{Sock: b.sock, Buffer: remote, Len: 2 * abi.MaxRDMA, Access: uint32(rdmaop.RightWrite)}).(*ipc.RegisterOK)
+		r := b.must(&ipc.Register{Sock: b.sock, Buffer: remote, Len: 2 * abi.MaxRDMA, Access: abi.RightWrite}).(*ipc.RegisterOK)
 		b.must(&ipc.Expose{Region: r.Region, Addr: a.e.addrs.all[0].addr, Port: a.port})
 		w.run()
 		for _, n := range []uint64{abi.MaxRDMA, abi.MaxRDMA + 1} {

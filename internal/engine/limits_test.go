@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
-	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs/sim"
 	"golang.org/x/sys/unix"
 )
@@ -119,10 +119,10 @@ func (l *atLimit) closeSock(r *raw, s uint32) {
 // granted is a process with n regions, each granted to a socket of host 1.
 func (l *atLimit) granted(n int) *opSide {
 	a, b := l.opSide(0, 10), l.opSide(1, 20)
-	a.exposeTo(a.register(rdmaop.RightRead), 1, 20)
+	a.exposeTo(a.register(abi.RightRead), 1, 20)
 	l.run()
 	for i := range n - 1 {
-		if err := a.exposeTo(a.register(rdmaop.RightRead), 1, 20); err != nil {
+		if err := a.exposeTo(a.register(abi.RightRead), 1, 20); err != nil {
 			l.t.Fatal(err)
 		}
 		if i%1024 == 0 {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/lists"
@@ -194,12 +195,12 @@ func (b Inspector) Keys(v ctl.View) (out []ctl.KeyInfo, more bool, err error) {
 
 func keyInfo(r *region) ctl.KeyInfo {
 	k := ctl.KeyInfo{Addr: r.sock.local.addr, Port: r.sock.port, Owner: r.sock.owner(), Buffer: r.buf.id, Offset: r.off, Length: r.n,
-		UseOnce: r.rights&rdmaop.UseOnce != 0, State: "live", Grants: r.exp.Grants()}
+		UseOnce: r.rights&abi.UseOnce != 0, State: "live", Grants: r.exp.Grants()}
 	var rights []string
 	for _, x := range []struct {
-		r    rdmaop.Rights
+		r    abi.Rights
 		name string
-	}{{rdmaop.RightRead, "read"}, {rdmaop.RightWrite, "write"}, {rdmaop.RightAtomic, "atomic"}} {
+	}{{abi.RightRead, "read"}, {abi.RightWrite, "write"}, {abi.RightAtomic, "atomic"}} {
 		if r.rights&x.r != 0 {
 			rights = append(rights, x.name)
 		}

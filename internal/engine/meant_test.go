@@ -32,7 +32,7 @@ func TestOperationMeansOwner(t *testing.T) {
 					w := newWorld(t, hosts, Config{HardCap: 1})
 					a, b := w.opSide(0, 10), w.opSide(hosts-1, 20)
 					a.open(a.sock, 0, 0, b.e.addrs.all[0].addr, b.port)
-					r := b.expose(0, 64, rdmaop.RightWrite, a)
+					r := b.expose(0, 64, abi.RightWrite, a)
 					sent := 1
 					if refused {
 						b.must(&ipc.SetRcvBuf{Sock: b.sock, Bytes: 1000})
@@ -75,7 +75,7 @@ func TestOperationElsewhere(t *testing.T) {
 	for _, hosts := range []int{2, 1} {
 		w, a, b := opPair(t, hosts)
 		y := w.opSide(hosts-1, 21)
-		r := y.expose(0, 64, rdmaop.RightWrite, a)
+		r := y.expose(0, 64, abi.RightWrite, a)
 		w.run()
 		a.submit(shm.Sub{Len: 4}, a.op(abi.OpWrite, r.Cookie, 0))
 		x := w.successor(b)
@@ -176,7 +176,7 @@ func TestNobodyMet(t *testing.T) {
 func TestNamed(t *testing.T) {
 	for _, hosts := range []int{2, 1} {
 		w, a, b := opPair(t, hosts)
-		r := b.expose(0, 64, rdmaop.RightWrite, a)
+		r := b.expose(0, 64, abi.RightWrite, a)
 		w.run()
 		inc := b.cl.socks[b.sock].inc
 		a.submit(shm.Sub{Len: 1, DstInc: inc})

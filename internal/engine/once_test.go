@@ -39,7 +39,7 @@ func TestUseOnceTold(t *testing.T) {
 			w, a, b := opPair(t, hosts)
 			b.bind(21)
 			a.open(a.sock, 1, 0, b.e.addrs.all[0].addr, 21)
-			r := b.expose(0, 64, rdmaop.RightWrite|rdmaop.UseOnce, a)
+			r := b.expose(0, 64, abi.RightWrite|abi.UseOnce, a)
 			w.run()
 			op := a.op(abi.OpWrite, r.Cookie, 0)
 			if c.silent {
@@ -67,7 +67,7 @@ func TestUseOnceTold(t *testing.T) {
 // holds it, and then says EINVAL.
 func TestUseOnceEnding(t *testing.T) {
 	w, a, b := opPair(t, 2)
-	r := b.expose(0, 64, rdmaop.RightWrite|rdmaop.UseOnce, a)
+	r := b.expose(0, 64, abi.RightWrite|abi.UseOnce, a)
 	w.run()
 	a.submit(shm.Sub{}, a.op(abi.OpWrite, r.Cookie, 0))
 	for b.e.keys.by[r.Region] != nil && !b.e.keys.by[r.Region].ended {
@@ -88,7 +88,7 @@ func TestUseOnceCrossed(t *testing.T) {
 	w, a, b := opPair(t, 2)
 	second := a.bind(11)
 	a.open(second, 1, 1, b.e.addrs.all[0].addr, b.port)
-	r := b.expose(0, 64, rdmaop.RightWrite|rdmaop.UseOnce, a)
+	r := b.expose(0, 64, abi.RightWrite|abi.UseOnce, a)
 	w.run()
 	// The second grant is on its way when the key is used.
 	a.submit(shm.Sub{}, a.op(abi.OpWrite, r.Cookie, 0))
@@ -126,12 +126,12 @@ func TestUseOnceCrossed(t *testing.T) {
 func TestReleased(t *testing.T) {
 	for _, hosts := range []int{2, 1} {
 		w, a, b := opPair(t, hosts)
-		r := b.expose(0, 64, rdmaop.RightWrite, a)
+		r := b.expose(0, 64, abi.RightWrite, a)
 		w.run()
 		if err := b.release(r.Region); err != nil {
 			t.Fatal(err)
 		}
-		again := b.expose(0, 64, rdmaop.RightWrite, a)
+		again := b.expose(0, 64, abi.RightWrite, a)
 		w.run()
 		a.submit(shm.Sub{}, a.op(abi.OpWrite, r.Cookie, 0))
 		a.submit(shm.Sub{}, a.op(abi.OpWrite, again.Cookie, 0))
@@ -152,7 +152,7 @@ func TestUseOnceOneHost(t *testing.T) {
 		b.open(b.sock, uint32(i), uint32(i), to.e.addrs.all[0].addr, 10)
 		to.open(to.sock, 0, 0, hostAddr(0), 20)
 	}
-	r := b.expose(0, 64, rdmaop.RightWrite|rdmaop.UseOnce, a)
+	r := b.expose(0, 64, abi.RightWrite|abi.UseOnce, a)
 	if err := b.exposeTo(r, 1, 11); err != nil {
 		t.Errorf("another socket of that host: %v", err)
 	}
@@ -185,7 +185,7 @@ func TestUseOnceRestart(t *testing.T) {
 		a.open(a.sock, 0, 0, hostAddr(1), 10)
 		a.submit(shm.Sub{})
 		w.run()
-		r := a.register(rdmaop.RightWrite | rdmaop.UseOnce)
+		r := a.register(abi.RightWrite | abi.UseOnce)
 		h := w.es[0].peers.all[0].remote
 		if err := a.exposeTo(r, 1, 10); err != nil {
 			t.Fatal(err)
@@ -214,7 +214,7 @@ func TestTakenOnTwoLanes(t *testing.T) {
 		lane[p.lane] = p
 	}
 	const rkey = 0x77
-	g := wire.Grant{Cookie: rkey, Length: 64, Rights: uint32(rdmaop.RightWrite | rdmaop.UseOnce), Grantee: 10}
+	g := wire.Grant{Cookie: rkey, Length: 64, Rights: uint32(abi.RightWrite | abi.UseOnce), Grantee: 10}
 	grant, revoke := g.Append(nil), (&wire.Revoke{RKey: rkey, Lanes: 2}).Append(nil)
 	h := lane[0].remote
 	usable := func() bool {
@@ -252,7 +252,7 @@ func TestUseOnceRefused(t *testing.T) {
 			a, b := w.opSide(0, 10), w.opSide(hosts-1, 20)
 			a.open(a.sock, 0, 0, b.e.addrs.all[0].addr, b.port)
 			b.must(&ipc.SetRcvBuf{Sock: b.sock, Bytes: 1000})
-			r := b.expose(0, 64, rdmaop.RightWrite|rdmaop.UseOnce, a)
+			r := b.expose(0, 64, abi.RightWrite|abi.UseOnce, a)
 			a.submit(shm.Sub{Len: 2000})
 			w.run()
 			copy(a.mem, "operated")
@@ -282,7 +282,7 @@ func TestUseOnceRestartWaiting(t *testing.T) {
 	a, b := w.opSide(0, 20), w.opSide(1, 10)
 	a.open(a.sock, 0, 0, hostAddr(1), 10)
 	a.submit(shm.Sub{})
-	r := a.register(rdmaop.RightWrite | rdmaop.UseOnce)
+	r := a.register(abi.RightWrite | abi.UseOnce)
 	if err := a.exposeTo(r, 1, 10); err != nil {
 		t.Fatal(err)
 	}
@@ -323,7 +323,7 @@ func TestUngrantedToldOnce(t *testing.T) {
 	a := w.opSide(0, 20)
 	a.open(a.sock, 0, 0, hostAddr(1), 10)
 	a.submit(shm.Sub{})
-	r := a.register(rdmaop.RightWrite | rdmaop.UseOnce)
+	r := a.register(abi.RightWrite | abi.UseOnce)
 	if err := a.exposeTo(r, 1, 11); err != nil {
 		t.Fatal(err)
 	}
@@ -352,7 +352,7 @@ func TestUseOnceOfAnother(t *testing.T) {
 		to.open(to.sock, 0, 0, hostAddr(0), 20)
 		to.submit(shm.Sub{Len: 1})
 	}
-	r := b.expose(0, 64, rdmaop.RightWrite|rdmaop.UseOnce, a)
+	r := b.expose(0, 64, abi.RightWrite|abi.UseOnce, a)
 	w.run()
 	h := wire.Header{Seq: 1, SPort: 10, DPort: 20}
 	h.SetExtRDMA(r.Region)

@@ -8,7 +8,6 @@ import (
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
-	"github.com/rdsd/rdsd/rdmaop"
 	"golang.org/x/sys/unix"
 )
 
@@ -55,9 +54,9 @@ func opSideOf(r *raw, port uint16) *opSide {
 }
 
 // expose registers n bytes at off and grants them to a socket.
-func (s *opSide) expose(off, n uint64, rights rdmaop.Rights, to *opSide) *ipc.RegisterOK {
+func (s *opSide) expose(off, n uint64, rights abi.Rights, to *opSide) *ipc.RegisterOK {
 	s.w.t.Helper()
-	r := s.must(&ipc.Register{Sock: s.sock, Buffer: s.buf, Off: off, Len: n, Access: uint32(rights)}).(*ipc.RegisterOK)
+	r := s.must(&ipc.Register{Sock: s.sock, Buffer: s.buf, Off: off, Len: n, Access: rights}).(*ipc.RegisterOK)
 	s.must(&ipc.Expose{Region: r.Region, Addr: to.e.addrs.all[0].addr, Port: to.port})
 	return r
 }
@@ -153,7 +152,7 @@ const ones = ^uint64(0)
 func TestAtomics(t *testing.T) {
 	for _, hosts := range []int{2, 1} {
 		w, a, b := opPair(t, hosts)
-		r := b.expose(64, 64, rdmaop.RightAtomic, a)
+		r := b.expose(64, 64, abi.RightAtomic, a)
 		w.run()
 		word := b.mem[64+8:]
 		for i, c := range []struct {
@@ -190,9 +189,9 @@ func TestAtomics(t *testing.T) {
 func TestOpsRefused(t *testing.T) {
 	for _, hosts := range []int{2, 1} {
 		w, a, b := opPair(t, hosts)
-		all := rdmaop.RightRead | rdmaop.RightWrite | rdmaop.RightAtomic
+		all := abi.RightRead | abi.RightWrite | abi.RightAtomic
 		good := b.expose(0, 64, all, a)
-		plain := b.expose(64, 64, rdmaop.RightWrite|rdmaop.RightRead, a)
+		plain := b.expose(64, 64, abi.RightWrite|abi.RightRead, a)
 		odd := b.expose(132, 64, all, a)
 		w.run()
 		plus := func(o shm.SubOp) shm.SubOp { return a.args(o, shm.AtomicEntry{CompareAdd: 1}) }
@@ -256,7 +255,7 @@ func TestOpsRefused(t *testing.T) {
 func TestTwoOps(t *testing.T) {
 	for _, hosts := range []int{2, 1} {
 		w, a, b := opPair(t, hosts)
-		all := rdmaop.RightRead | rdmaop.RightWrite | rdmaop.RightAtomic
+		all := abi.RightRead | abi.RightWrite | abi.RightAtomic
 		data, flag := b.expose(0, 64, all, a), b.expose(64, 64, all, a)
 		w.run()
 		for i, kind := range []abi.OpKind{abi.OpWrite, abi.OpRead} {
@@ -297,7 +296,7 @@ func TestTwoOps(t *testing.T) {
 func TestSilent(t *testing.T) {
 	for _, hosts := range []int{2, 1} {
 		w, a, b := opPair(t, hosts)
-		r := b.expose(0, 64, rdmaop.RightWrite|rdmaop.RightAtomic, a)
+		r := b.expose(0, 64, abi.RightWrite|abi.RightAtomic, a)
 		w.run()
 		silent := func(o shm.SubOp) shm.SubOp { o.Flags |= abi.FlagSilent | abi.FlagFence; return o }
 		write := a.op(abi.OpWrite, r.Cookie, 0)
@@ -337,7 +336,7 @@ func TestSilent(t *testing.T) {
 // waits for its work requests.
 func TestCancelStatus(t *testing.T) {
 	w, a, b := opPair(t, 2)
-	r := b.expose(0, 64, rdmaop.RightRead|rdmaop.RightAtomic, a)
+	r := b.expose(0, 64, abi.RightRead|abi.RightAtomic, a)
 	a.submit(shm.Sub{})
 	w.run()
 	a.submit(shm.Sub{}, a.op(abi.OpRead, r.Cookie, 0), a.args(a.op(abi.OpFetchAdd, r.Cookie, 8), shm.AtomicEntry{CompareAdd: 1}))

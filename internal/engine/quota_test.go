@@ -11,7 +11,6 @@ import (
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
-	"github.com/rdsd/rdsd/rdmaop"
 	"golang.org/x/sys/unix"
 )
 
@@ -189,7 +188,7 @@ func TestOperationQuota(t *testing.T) {
 	var grants []*ipc.RegisterOK
 	for _, s := range []*opSide{a, b, other} {
 		s.open(s.sock, 0, 0, hostAddr(0), 20)
-		grants = append(grants, target.expose(0, 4096, rdmaop.RightRead|rdmaop.RightWrite, s))
+		grants = append(grants, target.expose(0, 4096, abi.RightRead|abi.RightWrite, s))
 	}
 	for round := range 2 {
 		for i, s := range []*opSide{a, b, other} {
@@ -235,7 +234,7 @@ func TestTwoOperationsQuota(t *testing.T) {
 		r := w.as(1000)
 		a, b := opSideOf(r, 10), opSideOf(w.as(0), 20)
 		a.open(a.sock, 0, 0, hostAddr(0), 20)
-		g := b.expose(0, 4096, rdmaop.RightRead|rdmaop.RightWrite|rdmaop.RightAtomic, a)
+		g := b.expose(0, 4096, abi.RightRead|abi.RightWrite|abi.RightAtomic, a)
 		a.submit(shm.Sub{}, a.op(abi.OpWrite, g.Cookie, 0), a.args(a.op(abi.OpFetchAdd, g.Cookie, 0), shm.AtomicEntry{CompareAdd: 1}))
 		w.run()
 		if st := a.statuses(); st[0] != int(want) {
@@ -371,12 +370,12 @@ func TestSharedRegions(t *testing.T) {
 	var err error
 	n := 0
 	for s, b := r.bind(10), r.must(&ipc.Alloc{Size: 4096}).(*ipc.AllocOK).Buffer; err == nil && n <= maxRegions; n++ {
-		_, err = r.call(&ipc.Register{Sock: s, Buffer: b, Len: 8, Access: ipc.AccessRead})
+		_, err = r.call(&ipc.Register{Sock: s, Buffer: b, Len: 8, Access: abi.RightRead})
 	}
 	if n-1 != maxRegions/2 || !errors.Is(err, unix.ENOBUFS) || w.es[0].users.accounts[1000].regions != maxRegions/2 {
 		t.Errorf("one user registered %d regions: %v", n-1, err)
 	}
 	s, b := other.bind(11), other.must(&ipc.Alloc{Size: 4096}).(*ipc.AllocOK).Buffer
-	other.must(&ipc.Register{Sock: s, Buffer: b, Len: 8, Access: ipc.AccessRead})
+	other.must(&ipc.Register{Sock: s, Buffer: b, Len: 8, Access: abi.RightRead})
 	w.clean(r, other)
 }

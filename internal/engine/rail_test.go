@@ -10,7 +10,6 @@ import (
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
-	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
 	"github.com/rdsd/rdsd/verbs/soft"
 )
@@ -118,7 +117,7 @@ func operate(t *testing.T, r *rig, a, b *rigHost) {
 		return resp
 	}
 	reg := call(b, &ipc.Register{Sock: b.sock, Buffer: call(b, &ipc.Alloc{Size: n}).(*ipc.AllocOK).Buffer, Len: n,
-		Access: uint32(rdmaop.RightWrite | rdmaop.RightRead)}).(*ipc.RegisterOK)
+		Access: abi.RightWrite | abi.RightRead}).(*ipc.RegisterOK)
 	local := call(a, &ipc.Alloc{Size: n}).(*ipc.AllocOK).Buffer
 	a.put(0, 0)
 	a.publish()

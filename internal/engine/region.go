@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/failpoint"
-	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/rdmaop"
@@ -39,7 +39,7 @@ type region struct {
 	n      uint64
 	mr     verbs.MR
 	cookie uint64
-	rights rdmaop.Rights
+	rights abi.Rights
 	exp    rdmaop.Export
 	user   *txMsg // of a use-once region: the same-host message that uses it
 	spent  bool   // one has used it, and told another socket than sock, or may have
@@ -118,33 +118,29 @@ func (e *Engine) maybeFreeBuffer(b *buffer) {
 // puts it where its memory is (siw) refuses one that is taken.
 const iovaTries = 16
 
-// pageOffset asks for a cookie as the kernel makes them; it is no right.
-const pageOffset = rdmaop.Rights(ipc.AccessPageOffset)
-
 // register makes a region of b for socket s. iova is a random 32-bit value,
 // page aligned as the buffer is, so that nobody can guess remote addresses; with
-// pageOffset the offset in the page alone.
-func (e *Engine) register(s *socket, b *buffer, off, n uint64, rights rdmaop.Rights) (*region, error) {
+// abi.PageOffset the offset in the page alone.
+func (e *Engine) register(s *socket, b *buffer, off, n uint64, rights abi.Rights) (*region, error) {
 	if n == 0 || off > uint64(len(b.mem)) || n > uint64(len(b.mem))-off {
 		return nil, unix.EINVAL
 	}
-	kernels := rights&pageOffset != 0
-	rights &^= pageOffset
-	const operations = rdmaop.RightRead | rdmaop.RightWrite | rdmaop.RightAtomic
-	if rights&operations == 0 || rights&^(operations|rdmaop.UseOnce) != 0 {
+	kernels := rights&abi.PageOffset != 0
+	rights &^= abi.PageOffset
+	if rights&abi.AnyRight == 0 || rights&^(abi.AnyRight|abi.UseOnce) != 0 {
 		return nil, unix.EINVAL
 	}
 	if err := e.mayRegion(s.cl); err != nil {
 		return nil, err
 	}
 	access := verbs.AccessRestricted | verbs.AccessLocalWrite
-	if rights&rdmaop.RightRead != 0 {
+	if rights&abi.RightRead != 0 {
 		access |= verbs.AccessRemoteRead
 	}
-	if rights&rdmaop.RightWrite != 0 {
+	if rights&abi.RightWrite != 0 {
 		access |= verbs.AccessRemoteWrite
 	}
-	if rights&rdmaop.RightAtomic != 0 {
+	if rights&abi.RightAtomic != 0 {
 		access |= verbs.AccessRemoteAtomic
 	}
 	iova := off & 0xfff

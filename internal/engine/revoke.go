@@ -3,6 +3,7 @@ package engine
 import (
 	"slices"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/mutant"
@@ -199,7 +200,7 @@ func (e *Engine) heard(p *peer, rkey uint32) {
 // is not granted to it is nothing.
 func (e *Engine) usedKey(h *remote, s *socket, rkey uint32) {
 	r := e.keys.by[rkey]
-	if r == nil || r.sock != s || r.rights&rdmaop.UseOnce == 0 || r.exp.State() != rdmaop.ExportLive {
+	if r == nil || r.sock != s || r.rights&abi.UseOnce == 0 || r.exp.State() != rdmaop.ExportLive {
 		return
 	}
 	if (!r.once.set || r.once.host != h.hostAddr()) && !mutant.On(mutant.AnyoneUses) {

@@ -276,7 +276,7 @@ func (e *Engine) startSameHost(sl *slot, t *txMsg) bool {
 		return e.refuse(t, bad, errno)
 	}
 	for _, o := range t.ops() {
-		if r := e.keys.by[o.RKey()]; r.rights&rdmaop.UseOnce != 0 {
+		if r := e.keys.by[o.RKey()]; r.rights&abi.UseOnce != 0 {
 			r.user = t
 		}
 		e.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvPost})

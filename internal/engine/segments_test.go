@@ -5,7 +5,6 @@ import (
 
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/shm"
-	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs/sim"
 )
 
@@ -22,7 +21,7 @@ func TestManySegments(t *testing.T) {
 	}
 	a, b := w.opSide(0, 10), w.opSide(1, 20)
 	a.open(a.sock, 0, 0, b.e.addrs.all[0].addr, b.port)
-	r := b.expose(0, segments, rdmaop.RightRead|rdmaop.RightWrite, a)
+	r := b.expose(0, segments, abi.RightRead|abi.RightWrite, a)
 	w.run()
 	for i, kind := range []abi.OpKind{abi.OpWrite, abi.OpRead} {
 		for s := range segments {

@@ -7,7 +7,6 @@ import (
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/stats"
-	"github.com/rdsd/rdsd/rdmaop"
 	"golang.org/x/sys/unix"
 )
 
@@ -102,7 +101,7 @@ func (e *Engine) Serve(c *Client, req ipc.Request, p *RingPlace) (ipc.Response, 
 		if b == nil || b.freeing {
 			return nil, fmt.Errorf("%w: buffer %d", unix.EINVAL, r.Buffer)
 		}
-		g, err := e.register(s, b, r.Off, r.Len, rdmaop.Rights(r.Access))
+		g, err := e.register(s, b, r.Off, r.Len, r.Access)
 		if err != nil {
 			return nil, e.unlessEnding(c, err)
 		}

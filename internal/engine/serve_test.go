@@ -4,10 +4,10 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
-	"github.com/rdsd/rdsd/rdmaop"
 	"golang.org/x/sys/unix"
 )
 
@@ -41,7 +41,7 @@ func TestRequestsBehindRing(t *testing.T) {
 	t.Run("release", func(t *testing.T) {
 		w, a, b := opPair(t, 2)
 		w.run()
-		r := a.must(&ipc.Register{Sock: a.sock, Buffer: a.buf, Len: 64, Access: uint32(rdmaop.RightWrite)}).(*ipc.RegisterOK)
+		r := a.must(&ipc.Register{Sock: a.sock, Buffer: a.buf, Len: 64, Access: abi.RightWrite}).(*ipc.RegisterOK)
 		a.submit(shm.Sub{Cookie: r.Cookie})
 		if err := a.release(r.Region); err != nil {
 			t.Fatal(err)
@@ -56,7 +56,7 @@ func TestRequestsBehindRing(t *testing.T) {
 		const lane = 3
 		w, a, b := opPair(t, 2)
 		sock := a.bind(11)
-		r := a.must(&ipc.Register{Sock: sock, Buffer: a.buf, Len: 64, Access: uint32(rdmaop.RightWrite)}).(*ipc.RegisterOK)
+		r := a.must(&ipc.Register{Sock: sock, Buffer: a.buf, Len: 64, Access: abi.RightWrite}).(*ipc.RegisterOK)
 		a.put(func(e *shm.Entry) {
 			*e.SubDest() = shm.SubDest{Kind: shm.KindOpenDest, Sock: sock, Slot: 1, Cell: 1, Port: b.port, Lane: lane, Addr: hostAddr(1).As16(), Gen: 1}
 		})

@@ -259,7 +259,7 @@ func TestRDMARate(t *testing.T) {
 		}
 		return resp.(*ipc.AllocOK).Buffer
 	}
-	resp, _, err := b.p.Call(&ipc.Register{Sock: b.sock, Buffer: alloc(b), Len: n, Access: ipc.AccessWrite}, nil)
+	resp, _, err := b.p.Call(&ipc.Register{Sock: b.sock, Buffer: alloc(b), Len: n, Access: abi.RightWrite}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -307,7 +307,7 @@ func TestHeldRevoke(t *testing.T) {
 	target.open(ts, 0, 0, hostAddr(1), 11)
 	user.open(us, 0, 0, hostAddr(0), 10)
 	b := target.must(&ipc.Alloc{Size: 4096}).(*ipc.AllocOK).Buffer
-	g := target.must(&ipc.Register{Sock: ts, Buffer: b, Len: 10, Access: ipc.AccessRead}).(*ipc.RegisterOK).Region
+	g := target.must(&ipc.Register{Sock: ts, Buffer: b, Len: 10, Access: abi.RightRead}).(*ipc.RegisterOK).Region
 	target.must(&ipc.Expose{Region: g, Addr: hostAddr(1)})
 	target.sendMsg(ts, 0, 0, 10)
 	w.run()

@@ -6,7 +6,6 @@ import (
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
-	"github.com/rdsd/rdsd/rdmaop"
 )
 
 const quietPort = 5000 // of who sends to quietPort+1
@@ -143,7 +142,7 @@ func TestFencedReads(t *testing.T) {
 		return resp
 	}
 	target := call(b, &ipc.Alloc{Size: size}).(*ipc.AllocOK).Buffer
-	reg := call(b, &ipc.Register{Sock: b.sock, Buffer: target, Len: size, Access: uint32(rdmaop.RightRead)}).(*ipc.RegisterOK)
+	reg := call(b, &ipc.Register{Sock: b.sock, Buffer: target, Len: size, Access: abi.RightRead}).(*ipc.RegisterOK)
 	call(b, &ipc.Expose{Region: reg.Region, Addr: a.addr})
 	b.open(a)
 	b.put(0, 0) // the grant goes ahead of it

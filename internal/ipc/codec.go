@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -264,11 +265,11 @@ func (m *Free) parse(r *reader) { *m = Free{Buffer: r.u32(), Wait: r.u32()} }
 func (m *Register) append(b []byte) []byte {
 	b = le.AppendUint32(le.AppendUint32(b, m.Sock), m.Buffer)
 	b = le.AppendUint64(le.AppendUint64(b, m.Off), m.Len)
-	return le.AppendUint32(b, m.Access)
+	return le.AppendUint32(b, uint32(m.Access))
 }
 
 func (m *Register) parse(r *reader) {
-	*m = Register{Sock: r.u32(), Buffer: r.u32(), Off: r.u64(), Len: r.u64(), Access: r.u32()}
+	*m = Register{Sock: r.u32(), Buffer: r.u32(), Off: r.u64(), Len: r.u64(), Access: abi.Rights(r.u32())}
 }
 
 func (m *RegisterOK) append(b []byte) []byte {

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -38,7 +39,7 @@ func samples() []Body {
 		&Alloc{Size: 0x0102030405060708},
 		&AllocOK{Buffer: 0x01020304, Size: 0x1112131415161718},
 		&Free{Buffer: 0x01020304, Wait: 0x05060708},
-		&Register{Sock: 0x01020304, Buffer: 0x11121314, Off: 0x2122232425262728, Len: 0x3132333435363738, Access: AccessRead | AccessUseOnce},
+		&Register{Sock: 0x01020304, Buffer: 0x11121314, Off: 0x2122232425262728, Len: 0x3132333435363738, Access: abi.RightRead | abi.UseOnce},
 		&RegisterOK{Region: 0x01020304, Cookie: 0x1112131415161718},
 		&Expose{Region: 0x01020304, Addr: v4, Port: 0x1234},
 		&Release{Region: 0x01020304},

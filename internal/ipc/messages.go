@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"syscall"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -131,19 +132,8 @@ type Free struct{ Buffer, Wait uint32 }
 type Register struct {
 	Sock, Buffer uint32
 	Off, Len     uint64
-	Access       uint32 // Access* bits
+	Access       abi.Rights
 }
-
-// Rights of a region.
-const (
-	AccessRead    uint32 = 1 << 0
-	AccessWrite   uint32 = 1 << 1
-	AccessAtomic  uint32 = 1 << 2
-	AccessUseOnce uint32 = 1 << 3 // the region ends with the first message that has operations on it
-	// AccessPageOffset makes the cookie's upper half the offset in the page, as the kernel
-	// does. Otherwise it is a number that nobody can guess.
-	AccessPageOffset uint32 = 1 << 4
-)
 
 // RegisterOK names the region.
 type RegisterOK struct {
