@@ -2,8 +2,6 @@ package ctl
 
 import (
 	"cmp"
-	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/rdsd/rdsd/internal/stats"
@@ -15,11 +13,7 @@ func OfflineSockets(r *stats.ListReader) *Response {
 	rows, torn := r.Sockets()
 	resp := &Response{Sockets: make([]SocketInfo, len(rows))}
 	for i := range rows {
-		s := &rows[i]
-		resp.Sockets[i] = SocketInfo{Addr: addrOf(s.Addr), Port: s.Port, Incarnation: s.Incarnation,
-			Owner:        Owner{PID: int(int32(s.PID)), UID: s.UID, Name: textOf(s.Name[:])},
-			SendMessages: s.SendMessages, SendBytes: s.SendBytes, RecvBytes: s.RecvBytes, RecvLimit: s.RecvLimit,
-			Congested: s.Congested != 0, Ops: s.Ops}
+		resp.Sockets[i] = socketOf(&rows[i])
 	}
 	info := r.Info()
 	resp.offline(KindSockets, info.At, info.Sockets, len(rows), torn)
@@ -32,17 +26,7 @@ func OfflinePeers(r *stats.ListReader) *Response {
 	rows, torn := r.Peers()
 	resp := &Response{Peers: make([]PeerInfo, len(rows))}
 	for i := range rows {
-		p := &rows[i]
-		resp.Peers[i] = PeerInfo{Local: addrOf(p.Local), Remote: addrOf(p.Remote), Lane: p.Lane, State: textOf(p.State[:]),
-			Instance: ID(p.Instance), Kernel: p.Kernel != 0, Transport: textOf(p.Transport[:]), TCPLanes: int(p.TCPLanes), CRC: p.CRC != 0, TLS: textOf(p.TLS[:]),
-			NextTxSeq: p.NextTx, AckedSeq: p.Acked, RxSeq: p.Rx,
-			QueuedMessages: p.QueuedMessages, QueuedBytes: p.QueuedBytes, UnackedMessages: p.UnackedMessages, UnackedBytes: p.UnackedBytes,
-			SendCredits: int(p.SendCredits), RecvCredits: int(p.RecvCredits),
-			Resets: p.Resets, Retransmitted: p.Retransmitted, DroppedOps: p.DroppedOps, UnknownOps: p.UnknownOps, Lost: p.Lost,
-			LastError: textOf(p.LastError[:])}
-		if p.Since != 0 {
-			resp.Peers[i].Since = time.Unix(0, p.Since)
-		}
+		resp.Peers[i] = peerOf(&rows[i])
 	}
 	info := r.Info()
 	resp.offline(KindPeers, info.At, info.Peers, len(rows), torn)
@@ -61,7 +45,3 @@ func (r *Response) offline(kind Kind, at int64, all uint64, n, torn int) {
 		r.Unlisted = all - uint64(n)
 	}
 }
-
-func addrOf(b [16]byte) netip.Addr { return netip.AddrFrom16(b).Unmap() }
-
-func textOf(field []byte) string { return strings.ToValidUTF8(stats.Text(field), "") }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/wire"
+	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/rdmaop"
@@ -77,21 +78,16 @@ func (q *byQP) retries() bool {
 	return q.rail.i == 0 && q.way() == FirstElseSecond && len(q.e.devices.rails) == 2
 }
 
-func (q *byQP) describe(i *Peer) {
+func (q *byQP) figures(i *ctl.PeerInfo) {
 	i.Transport, i.CRC, i.RecvCredits = q.rail.attr.Name, q.crc == verbs.CRCOn, q.credits
 	if s, ok := q.qp.(interface{ TLS() string }); ok {
 		i.TLS = s.TLS()
 	}
-	i.Dialed, i.Fell, i.Second = q.dialed, q.fellWhy, q.rail.i == 1
-	i.OnlySecond = q.p.local.listeners[0] == nil && len(q.e.devices.rails) == 2
 }
 
-func (q *byQP) row(r *stats.Peer) {
-	r.CRC, r.RecvCredits = bit(q.crc == verbs.CRCOn), uint32(q.credits)
-	stats.SetText(r.Transport[:], q.rail.attr.Name)
-	if s, ok := q.qp.(interface{ TLS() string }); ok {
-		stats.SetText(r.TLS[:], s.TLS())
-	}
+func (q *byQP) describe(i *Peer) {
+	i.Dialed, i.Fell, i.Second = q.dialed, q.fellWhy, q.rail.i == 1
+	i.OnlySecond = q.p.local.listeners[0] == nil && len(q.e.devices.rails) == 2
 }
 
 // The device's events. Each of them touches the peer.

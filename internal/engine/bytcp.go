@@ -11,7 +11,6 @@ import (
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/rdstcp"
 	"github.com/rdsd/rdsd/internal/shm"
-	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/rdmaop"
 	"golang.org/x/sys/unix"
 )
@@ -41,14 +40,8 @@ func (t *byTCP) forget()                      {}
 func (t *byTCP) Past() (p conn.Past, ok bool) { return p, false }
 func (t *byTCP) IdleSince() (int64, bool)     { return 0, false }
 
-func (t *byTCP) describe(i *Peer) {
-	i.Transport, i.TCPLanes, i.TCPConns = "tcp", t.Up(), tcpConns(t.TCP)
-}
-
-func (t *byTCP) row(r *stats.Peer) {
-	r.TCPLanes = uint16(t.Up())
-	stats.SetText(r.Transport[:], "tcp")
-}
+func (t *byTCP) figures(i *ctl.PeerInfo) { i.Transport, i.TCPLanes = "tcp", t.Up() }
+func (t *byTCP) describe(i *Peer)        { i.TCPConns = tcpConns(t.TCP) }
 
 var (
 	errOnTCP    = fmt.Errorf("%w: the peer is reached by RDS/TCP, which has no RDMA", unix.EOPNOTSUPP)

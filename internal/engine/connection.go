@@ -3,7 +3,7 @@ package engine
 import (
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/cong"
-	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/rdmaop"
 )
 
@@ -44,9 +44,10 @@ type facts interface {
 	retries() bool
 	// starved reports whether it has no credits.
 	starved() bool
-	// describe completes what rdsctl is told, row what the lists say.
+	// figures sets what the transport knows of the fields that a row has, too, without
+	// allocating. describe sets the others.
+	figures(i *ctl.PeerInfo)
 	describe(i *Peer)
-	row(r *stats.Peer)
 }
 
 // carrier is what carries a connection: queue pairs (byQP) or RDS/TCP (byTCP).

@@ -107,29 +107,46 @@ func (b Inspector) eachPeer(f func(*peer)) (err error) {
 	return err
 }
 
+// peerInfo describes p, and counts what waits for it.
 func (e *Engine) peerInfo(p *peer) Peer {
 	i := p.c.Info()
-	pi := ctl.PeerInfo{Local: i.Local, Remote: i.Remote, Lane: i.Lane, State: strings.ToLower(i.State.String()),
+	var out Peer
+	e.figures(p, &i, &out.PeerInfo)
+	out.QueuedMessages += uint64(p.waiting())
+	if i.LastError != nil {
+		out.LastError = i.LastError.Error()
+	}
+	p.c.describe(&out)
+	return out
+}
+
+// figures sets out to what there is to say of p with i, its connection's snapshot, in
+// constant time and without allocating: the fields that a row has, too, but LastError.
+func (e *Engine) figures(p *peer, i *conn.Info, out *ctl.PeerInfo) {
+	*out = ctl.PeerInfo{Local: i.Local, Remote: i.Remote, Lane: i.Lane, State: stateNames[i.State],
 		Instance: ctl.ID(i.Instance), Kernel: i.Kernel,
 		NextTxSeq: i.NextTx, AckedSeq: i.LastAck, RxSeq: i.LastRx,
-		QueuedMessages: uint64(i.Queued + p.waiting()), QueuedBytes: uint64(i.QueuedBytes),
+		QueuedMessages: uint64(i.Queued), QueuedBytes: uint64(i.QueuedBytes),
 		UnackedMessages: uint64(i.Unacked), UnackedBytes: uint64(i.UnackedBytes),
 		SendCredits: int(i.Credits),
 		Resets:      i.Stats.ConnReset, Retransmitted: i.Stats.Retransmitted, DroppedOps: i.Stats.OpsDropped,
 		UnknownOps: i.Stats.OpsUnknown, Lost: i.Stats.Lost}
 	if i.Since != 0 {
-		pi.Since = e.at(i.Since)
+		out.Since = e.at(i.Since)
 	}
 	if i.Kernel {
-		pi.Instance = 0 // it has none
+		out.Instance = 0 // it has none
 	}
-	if i.LastError != nil {
-		pi.LastError = i.LastError.Error()
-	}
-	out := Peer{PeerInfo: pi}
-	p.c.describe(&out)
-	return out
+	p.c.figures(out)
 }
+
+// stateNames are the connection's states as rdsctl names them.
+var stateNames = func() (names [conn.Error + 1]string) {
+	for i := range names {
+		names[i] = strings.ToLower(conn.State(i).String())
+	}
+	return names
+}()
 
 // PeerReset breaks off the connections to addr, in all lanes or one; they come
 // back by themselves.

@@ -1,9 +1,8 @@
 package engine
 
 import (
-	"strings"
-
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
@@ -64,9 +63,8 @@ type statLists struct {
 	out   *stats.Lists
 	socks listed[socket]
 	peers listed[peer]
-	at    Wall       // of the last publication
-	epoch Wall       // Engine.epoch
-	peer  stats.Peer // scratch of putPeer
+	at    Wall         // of the last publication
+	info  ctl.PeerInfo // scratch of putPeer
 }
 
 func newStatLists(out *stats.Lists) *statLists {
@@ -113,46 +111,24 @@ func (e *Engine) PublishLists(wall Wall) {
 	if n == 0 {
 		return
 	}
-	l.at, l.epoch = wall, e.epoch()
+	l.at = wall
 	l.socks.each(n*socketsEvery, l.putSocket)
-	l.peers.each(n*peersEvery, l.putPeer)
+	l.peers.each(n*peersEvery, e.putPeer)
 	l.out.Seen(int64(wall), e.sockets(), len(e.peers.all))
 }
 
-func (l *statLists) putSocket(i int, s *socket) {
-	r := stats.Socket{Used: 1, Addr: s.local.addr.As16(), Port: s.port, Incarnation: s.inc,
-		PID: uint32(s.cl.pid), UID: s.cl.user.UID, SendMessages: uint64(s.txs.N), SendBytes: uint64(s.sndBytes),
-		RecvBytes: uint64(s.rcvBytes), RecvLimit: uint64(s.limit), Congested: bit(s.congested), Ops: uint64(s.ops)}
-	stats.SetText(r.Name[:], s.cl.name)
-	l.out.PutSocket(i, &r)
+func (l *statLists) putSocket(row int, s *socket) {
+	i := socketInfo(s)
+	r := i.Row()
+	l.out.PutSocket(row, &r)
 }
 
-// stateNames are those of peerInfo, made once.
-var stateNames = func() (names [conn.Error + 1]string) {
-	for i := range names {
-		names[i] = strings.ToLower(conn.State(i).String())
-	}
-	return names
-}()
-
-func (l *statLists) putPeer(row int, p *peer) {
-	i := p.c.Info()
-	r := &l.peer
-	*r = stats.Peer{Used: 1, Local: i.Local.As16(), Remote: i.Remote.As16(), Lane: i.Lane, Kernel: bit(i.Kernel),
-		Instance: i.Instance, NextTx: i.NextTx, Acked: i.LastAck, Rx: i.LastRx,
-		QueuedMessages: uint64(i.Queued), QueuedBytes: uint64(i.QueuedBytes), UnackedMessages: uint64(i.Unacked), UnackedBytes: uint64(i.UnackedBytes),
-		SendCredits: i.Credits,
-		Resets:      i.Stats.ConnReset, Retransmitted: i.Stats.Retransmitted, DroppedOps: i.Stats.OpsDropped, UnknownOps: i.Stats.OpsUnknown, Lost: i.Stats.Lost}
-	if i.Since != 0 {
-		r.Since = int64(l.epoch) + i.Since
-	}
-	if i.Kernel {
-		r.Instance = 0
-	}
-	stats.SetText(r.State[:], stateNames[i.State])
-	p.c.row(r)
-	stats.SetText(r.LastError[:], p.why(&i))
-	l.out.PutPeer(row, r)
+func (e *Engine) putPeer(row int, p *peer) {
+	i, l := p.c.Info(), e.lists
+	e.figures(p, &i, &l.info)
+	l.info.LastError = p.why(&i)
+	r := l.info.Row()
+	l.out.PutPeer(row, &r)
 }
 
 // why is the text of i.LastError, made once for each: errors may not be compared,
@@ -168,11 +144,4 @@ type whyKey struct {
 	state          conn.State
 	since, retryAt int64
 	resets         uint64
-}
-
-func bit(b bool) uint8 {
-	if b {
-		return 1
-	}
-	return 0
 }
