@@ -103,8 +103,8 @@ func (c *Conn) established(private []byte) {
 }
 
 // abandon gives up an attempt. Nothing was posted on its queue pair, and
-// nothing in sequence can have been received before our HELLO: it needs no
-// draining.
+// nothing in sequence can have been received before our HELLO: it need
+// not empty first.
 func (c *Conn) abandon(why error) {
 	c.why = why
 	c.closeQP()
@@ -175,7 +175,7 @@ func (c *Conn) protocolError(err error) {
 func (c *Conn) CQEmpty(now int64) {
 	c.calls.called(callDrive)
 	c.now = now
-	if c.state == Error && c.sq.drained() {
+	if c.state == Error && c.sq.emptied() {
 		c.down()
 	}
 }

@@ -125,7 +125,7 @@ type DeviceHost interface {
 	// UseAttr and Send may be called from here. HELLO announces the internal messages
 	// that are sent from here, so the peer waits for them.
 	NewQP(c *Conn, req verbs.RequestID) (verbs.QP, error)
-	// CloseQP destroys a queue pair that has drained. Dial, Accept and Reject call the
+	// CloseQP destroys a queue pair that is empty. Dial, Accept and Reject call the
 	// device's connection manager with the Conn's private data.
 	CloseQP(c *Conn, qp verbs.QP)
 	Dial(c *Conn, qp verbs.QP, private []byte) error

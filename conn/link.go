@@ -17,7 +17,7 @@ type link struct {
 	hello     wire.Hello // the peer's
 	maxSend   int        // largest SEND, both ways
 	readDepth int        // READs in flight, both ways
-	deadline  int64      // of the handshake, or of draining; 0: none
+	deadline  int64      // of the handshake, or of the emptying; 0: none
 	peerAck   uint64     // ack_seq of the peer's private data
 }
 

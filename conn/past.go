@@ -36,7 +36,7 @@ func (c *Conn) IdleSince() (since int64, ok bool) {
 	case Down:
 		return c.since, true
 	case Up:
-		return c.quiet.heardAt, c.link.ready && !c.settling.on && !c.in.asm.active && c.sq.drained()
+		return c.quiet.heardAt, c.link.ready && !c.settling.on && !c.in.asm.active && c.sq.emptied()
 	}
 	return 0, false
 }

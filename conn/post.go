@@ -7,8 +7,8 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// openSQ sets up the bookkeeping for a fresh queue pair. One slot of the send
-// queue stays free for the drain marker.
+// openSQ sets up the bookkeeping for a fresh queue pair. One place in the
+// send queue stays free for the marker.
 func (c *Conn) openSQ() {
 	size := c.cfg.MaxSendWR
 	if q := c.link.qp.Cap().MaxSendWR; q > 0 && (size <= 0 || q < size) {

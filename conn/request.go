@@ -7,7 +7,7 @@ import (
 )
 
 // request is a connection that the peer has asked for and that waits until the old
-// queue pair has drained.
+// queue pair is empty.
 type request struct {
 	waits bool
 	id    verbs.RequestID
@@ -15,7 +15,7 @@ type request struct {
 }
 
 // HandleRequest takes request req of the peer to connect. The Conn accepts or
-// rejects it, or keeps it until the old connection has drained.
+// rejects it, or keeps it until the old connection is empty.
 func (c *Conn) HandleRequest(now int64, req verbs.RequestID, private []byte) {
 	c.calls.called(callDrive)
 	c.now = now

@@ -112,9 +112,9 @@ func (q *sendQueue) retire() sendRec {
 	return rec
 }
 
-// drained says that every record that will complete has completed. The one
+// emptied says that every record that will complete has completed. The one
 // whose post failed without a marker ends with the queue pair.
-func (q *sendQueue) drained() bool {
+func (q *sendQueue) emptied() bool {
 	if q.lost != 0 {
 		return q.head >= q.lost-1
 	}

@@ -17,7 +17,7 @@ const parkAfter = 1024
 // maxExpected: active clients from which on others have to ring to answer.
 const maxExpected = 16
 
-// pollClients drains the rings of the active clients, starting with another one
+// pollClients empties the rings of the active clients, starting with another one
 // each turn.
 func (e *Engine) pollClients() bool {
 	if e.clients.rung.Load() {

@@ -104,7 +104,7 @@ func (q *byQP) sent(now int64, wc *verbs.WC) {
 	q.e.touch(q.p)
 }
 
-func (q *byQP) drained(now int64) {
+func (q *byQP) emptied(now int64) {
 	q.CQEmpty(now)
 	q.e.touch(q.p)
 }
@@ -152,7 +152,7 @@ func (e *Engine) NewQP(c *conn.Conn, req verbs.RequestID) (verbs.QP, error) {
 	return qp, nil
 }
 
-// CloseQP destroys a queue pair that has drained.
+// CloseQP destroys a queue pair that is empty.
 func (e *Engine) CloseQP(c *conn.Conn, qp verbs.QP) {
 	q := qpOf(c)
 	delete(q.rail.byQPN, qp.Num())

@@ -34,7 +34,7 @@ func (e *Engine) deviceRests(now int64) bool {
 }
 
 // pollCQ handles a device's completions. When the queue is empty, connections
-// that drain may learn that nothing of them is left in it.
+// that empty may learn that nothing of them is left in it.
 func (e *Engine) pollCQ(r *rail) bool {
 	total := 0
 	for left := cqBytes; total < cqBudget && left > 0; {
@@ -51,7 +51,7 @@ func (e *Engine) pollCQ(r *rail) bool {
 		}
 		if n < len(e.devices.wc) {
 			if len(e.dirty.emptying) > 0 {
-				e.drained(r)
+				e.emptied(r)
 			}
 			break
 		}
@@ -75,9 +75,9 @@ func (e *Engine) MayBlock() bool {
 	return may
 }
 
-// drained tells the connections whose queue pairs drain that their completion
+// emptied tells the connections whose queue pairs empty that their completion
 // queue was empty. What joins the list meanwhile is for the next time.
-func (e *Engine) drained(r *rail) {
+func (e *Engine) emptied(r *rail) {
 	list := e.dirty.emptying
 	e.dirty.emptying = e.dirty.spareEmptying[:0]
 	for _, p := range list {
@@ -86,8 +86,8 @@ func (e *Engine) drained(r *rail) {
 			e.dirty.emptying = append(e.dirty.emptying, p)
 			continue
 		}
-		p.draining = false
-		q.drained(e.now)
+		p.emptying = false
+		q.emptied(e.now)
 	}
 	e.dirty.spareEmptying = list
 }

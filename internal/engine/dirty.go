@@ -26,8 +26,8 @@ func (e *Engine) watch(p *peer) {
 		p.uncounted = true
 		e.counts.uncounted = append(e.counts.uncounted, p)
 	}
-	if !p.draining && p.c.emptying() {
-		p.draining = true
+	if !p.emptying && p.c.emptying() {
+		p.emptying = true
 		e.dirty.emptying = append(e.dirty.emptying, p)
 	}
 	e.due.peer(p, p.c.NextTimeout())

@@ -133,7 +133,7 @@ func (h *remote) away() bool {
 // Kernel peers are none: they are named in the configuration, and cannot be told
 // that their sequences are forgotten.
 func (p *peer) idle() bool {
-	if p.c.Kernel() || p.slots.N+p.flows.N+p.unmet.N+p.ctls+len(p.partials) > 0 || p.breaking || p.draining {
+	if p.c.Kernel() || p.slots.N+p.flows.N+p.unmet.N+p.ctls+len(p.partials) > 0 || p.breaking || p.emptying {
 		return false
 	}
 	_, idle := p.c.IdleSince()
@@ -248,7 +248,7 @@ func (e *Engine) unlink(p *peer) {
 	delete(e.peers.byKey, p.key)
 	e.dropPeer(p)
 	e.lists.dropPeer(p)
-	if p.draining {
+	if p.emptying {
 		e.dirty.emptying = remove(e.dirty.emptying, p)
 	}
 	e.due.peers.Drop(&p.timer)

@@ -61,7 +61,7 @@ type looked struct {
 	dirty     bool              // in dirtyPeers.flush, or being flushed
 	touched   bool              // while it was
 	breaking  bool              // in dirtyPeers.breaking
-	draining  bool              // in dirtyPeers.draining
+	emptying  bool              // in dirtyPeers.emptying
 	uncounted bool              // in counts.uncounted
 	timer     lists.Alarm[peer] // in deadlines.peers
 }
@@ -153,7 +153,7 @@ func (e *Engine) peerUp(p *peer) {
 	e.tell(&p.slots)
 }
 
-// PeerDown: the connection is down and drained.
+// PeerDown: the connection is down, and its queue pair is empty.
 func (e *Engine) PeerDown(c *conn.Conn, why error) { e.peerDown(e.peerOf(c)) }
 
 func (e *Engine) peerDown(p *peer) {

@@ -60,7 +60,7 @@ const (
 	scanCost = 64      // a message looked at
 )
 
-// pollClient drains one client's submission and return rings within its
+// pollClient empties one client's submission and return rings within its
 // budget.
 func (e *Engine) pollClient(c *Client) bool {
 	n, bytes := 0, 0

@@ -25,7 +25,7 @@ type output struct {
 
 // outRoom reports whether an FPDU with staged bytes of the stage, at most stageSize,
 // and pieces pieces fits now, and takes the memory for it. If it does not fit, it
-// will when the output has drained.
+// will when the output is empty.
 func (q *qp) outRoom(staged, pieces int) bool {
 	o := &q.out
 	if o.pending == 0 {
