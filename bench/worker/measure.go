@@ -10,7 +10,8 @@ import (
 const patience = 5 * time.Second
 
 // Count runs work beside a measurement of the messages it counts in Msgs, for
-// the argument d after a warm-up, and longer if nothing was counted by then.
+// the argument d after a warm-up, and longer if nothing was counted by then. With the argument
+// calls, Count also counts the system calls of all processes.
 func (w *Worker) Count(work func() error) error {
 	failed := make(chan error, 1)
 	go func() { failed <- work() }()
@@ -29,11 +30,32 @@ func (w *Worker) Count(work func() error) error {
 	if err := pass(w.Warmup(), func() bool { return w.Msgs.Load() > 0 }); err != nil {
 		return err
 	}
+	counted := w.Get("calls") != ""
+	calls := &callCounter{}
+	if counted {
+		var err error
+		if calls, err = countCalls(w.pids); err != nil {
+			return err
+		}
+		defer calls.close()
+	}
+	before, err := calls.total()
+	if err != nil {
+		return err
+	}
 	s := w.Start()
 	if err := pass(w.Duration("d"), func() bool { return w.Msgs.Load() > s.msgs }); err != nil {
 		return err
 	}
-	return w.Finish(w.Stop(s))
+	r := w.Stop(s)
+	after, err := calls.total()
+	if err != nil {
+		return err
+	}
+	if counted {
+		w.Extra[CallsExtra] = float64(after-before) / float64(max(r.Messages, 1))
+	}
+	return w.Finish(r)
 }
 
 // Warmup is how long to work before a measurement begins.
