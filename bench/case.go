@@ -27,6 +27,7 @@ type testCase struct {
 	idlePeers int // addresses of the server's daemon that the client makes peers of
 	busy      busy
 	beside    *besides // other applications at the same daemons, meanwhile
+	calls     bool     // count system calls
 
 	minTime time.Duration // of a measurement
 	maxRuns int           // 0: as many as asked for
@@ -39,17 +40,22 @@ type testCase struct {
 type topology int
 
 const (
-	direct      topology = iota // none
-	twoDaemons                  // one for each
-	oneDaemon                   // one for both
-	twoRelays                   // of the floor
-	oneRelay                    // of the floor
-	noRelay                     // of the floor: the applications have the ends of the same rings
-	peerProgram                 // none; the applications are the peers' program's
+	direct         topology = iota // none
+	twoDaemons                     // one for each
+	oneDaemon                      // one for both
+	twoRelays                      // of the floor
+	oneRelay                       // of the floor
+	noRelay                        // of the floor: the applications have the ends of the same rings
+	twoModelRelays                 // of the model
+	oneModelRelay                  // of the model
+	peerProgram                    // none; the applications are the peers' program's
 )
 
 func (t topology) daemons() bool { return t == twoDaemons || t == oneDaemon }
-func (t topology) relays() bool  { return t == twoRelays || t == oneRelay || t == noRelay }
+func (t topology) model() bool   { return t == twoModelRelays || t == oneModelRelay }
+func (t topology) relays() bool {
+	return t == twoRelays || t == oneRelay || t == noRelay || t.model()
+}
 
 // metric is what a case's main figure is.
 type metric string
@@ -93,6 +99,8 @@ var roles = map[string]func(*worker.Worker) error{
 	"floor-direct-echo": floorDirectEcho, "floor-direct-sink": floorDirectSink,
 	"floor-echo": floorEcho, "floor-ping": floorPing,
 	"floor-sink": floorSink, "floor-source": floorSource, "floor-bulk": floorBulk,
+	"model-relay": modelRelay, "model-local-relay": modelLocalRelay,
+	"model-echo": modelEcho, "model-ping": modelPing, "model-sink": modelSink, "model-source": modelSource,
 	"rds-echo": rdsEcho, "rds-ping": rdsPing,
 	"rds-sink": rdsSink, "rds-sink-on": rdsSinkOn, "rds-source": rdsSource,
 	"rds-sink-1": rdsSinkOne, "rds-source-1": rdsSourceOne,

@@ -3,13 +3,14 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
 // groups are the names of what -groups selects, in the order of the table.
-var groups = []string{"rtt", "rate", "size", "rdma", "op", "local", "fan", "fair", "engines", "idle", "busy", "gc", "tls", "verbs", "plot"}
+var groups = []string{"rtt", "rate", "calls", "size", "rdma", "op", "local", "fan", "fair", "engines", "idle", "busy", "gc", "tls", "verbs", "plot"}
 
 // system is a way between two applications that can be measured for any size.
 type system struct {
@@ -33,6 +34,8 @@ var systems = map[string]system{
 	"nats":  {name: "nats", doc: "NATS, its server in between", topo: peerProgram, hub: "nats-hub", echo: "nats-echo", ping: "nats-ping", sink: "nats-sink", source: "nats-source"},
 
 	"local":       {name: "local", doc: "one daemon", topo: oneDaemon, echo: "rds-echo", ping: "rds-ping", sink: "rds-sink", source: "rds-source"},
+	"model":       {name: "model", doc: "model", topo: twoModelRelays, echo: "model-echo", ping: "model-ping", sink: "model-sink", source: "model-source"},
+	"model-local": {name: "model-local", doc: "model, one relay", topo: oneModelRelay, echo: "model-echo", ping: "model-ping", sink: "model-sink", source: "model-source"},
 	"floor-local": {name: "floor-local", doc: "bare path, one relay", topo: oneRelay, echo: "floor-echo", ping: "floor-ping", sink: "floor-sink", source: "floor-source"},
 }
 
@@ -103,16 +106,16 @@ func allCases() []testCase {
 		}
 		cs = append(cs, more...)
 	}
-	in("rtt", trip("floor", 64), trip("rds", 64).against("tcp-rtt"), trip("tcp", 64), trip("udp", 64), trip("seq", 64), trip("zmq", 64), trip("nats", 64))
-	in("rate", flow("floor", 64), flow("rds", 64).against("tcp-rate"), flow("tcp", 64),
-		flow("rds", 64).with("rds-rate-1", "64 B one way, a SendTo and a RecvFrom each", func(c *testCase) {
-			c.server, c.client, c.peer = "rds-sink-1", "rds-source-1", "tcp-rate"
-		}),
+	in("rtt", trip("floor", 64), trip("model", 64), trip("rds", 64).against("tcp-rtt"), trip("tcp", 64), trip("udp", 64), trip("seq", 64), trip("zmq", 64), trip("nats", 64))
+	modelSingle, single := singleCalls()
+	in("rate", flow("floor", 64), flow("model", 64), flow("rds", 64).against("model-rate"), flow("zmq", 64), flow("tcp", 64),
+		modelSingle, single,
 		flow("tcp", 64).with("tcp-batch", "64 B one way, TCP, 64 KiB a write", func(c *testCase) { c.client = "net-batch" }),
-		flow("udp", 64), flow("seq", 64), flow("zmq", 64), flow("nats", 64))
-	for _, size := range []int{1 << 10, 4 << 10, 64 << 10} {
+		flow("udp", 64), flow("seq", 64), flow("nats", 64))
+	in("calls", callCases()...)
+	for _, size := range []int{256, 1 << 10, 4 << 10, 64 << 10} {
 		floor := flow("floor", size)
-		in("size", floor, flow("rds", size).against(floor.name), flow("tcp", size).against(floor.name))
+		in("size", floor, flow("model", size), flow("rds", size).against(floor.name), flow("tcp", size).against(floor.name))
 		if size == 64<<10 {
 			in("size", flow("rds", size).with("rds-rate-64k-buf", "64 KiB one way, two daemons, socket buffers of 1 MiB", func(c *testCase) {
 				c.args, c.peer = []string{"buffers=1048576"}, floor.name
@@ -134,6 +137,29 @@ func allCases() []testCase {
 	in("tls", tlsCases()...)
 	in("verbs", verbsCases()...)
 	return plotCases(cs)
+}
+
+// singleCalls are a call for each datagram, of the model and of rdsd.
+func singleCalls() (model, rds testCase) {
+	model = flow("model", 64).with("model-rate-1", "64 B one way, model, each datagram published and released alone", func(c *testCase) {
+		c.args = []string{"single=on"}
+	})
+	rds = flow("rds", 64).with("rds-rate-1", "64 B one way, a SendTo and a RecvFrom each", func(c *testCase) {
+		c.server, c.client, c.peer = "rds-sink-1", "rds-source-1", model.name
+	})
+	return model, rds
+}
+
+// callCases count system calls. They are cases of their own because counting costs time in
+// each call.
+func callCases() (cs []testCase) {
+	_, single := singleCalls()
+	for _, c := range []testCase{flow("floor", 64), flow("model", 64), flow("rds", 64), single, flow("floor-local", 64), flow("model-local", 64), flow("local", 64)} {
+		cs = append(cs, c.with("calls-"+strings.Replace(c.name, "-rate", "", 1), c.doc+", system calls counted", func(c *testCase) {
+			c.calls, c.peer = true, ""
+		}))
+	}
+	return cs
 }
 
 func bulkCases() (cs []testCase) {
@@ -173,8 +199,8 @@ func gcCases() []testCase {
 
 func localCases() []testCase {
 	cs := []testCase{
-		trip("floor-local", 64), trip("local", 64).against("seq-rtt"),
-		flow("floor-local", 64), flow("local", 64).against("seq-rate"),
+		trip("floor-local", 64), trip("model-local", 64), trip("local", 64).against("seq-rtt"),
+		flow("floor-local", 64), flow("model-local", 64), flow("local", 64).against("model-local-rate"),
 	}
 	cs = append(cs, directCases()...)
 	for _, mib := range []int{1, 64} {
@@ -290,7 +316,7 @@ func plotCases(cs []testCase) []testCase {
 		cs[i].points = append(cs[i].points, p)
 	}
 	for _, size := range []int{64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10} {
-		for _, of := range []string{"floor", "rds", "tcp", "zmq"} {
+		for _, of := range []string{"floor", "model", "rds", "tcp", "zmq"} {
 			add(flow(of, size), point{"rate-size", of, float64(size)})
 		}
 	}

@@ -1,6 +1,10 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/rdsd/rdsd/bench/worker"
+)
 
 // figureName is one of a case's figures.
 type figureName string
@@ -11,9 +15,10 @@ const (
 	p999Figure figureName = "p99.9"
 	cpuFigure  figureName = "cpu"
 	allocs     figureName = "allocs"
-	kibEach    figureName = "kib_each"      // extras of workers
-	cpuPercent figureName = "cpu_percent"   //
-	wakeupRate figureName = "wakeups_per_s" //
+	kibEach    figureName = "kib_each"        // extras of workers
+	cpuPercent figureName = "cpu_percent"     //
+	wakeupRate figureName = "wakeups_per_s"   //
+	sysCalls   figureName = worker.CallsExtra //
 )
 
 // ref is a figure of a case.
@@ -105,10 +110,12 @@ const unnoticed = 0.2
 func goals() []goal {
 	const more, less = true, false
 	gs := []goal{
-		ratioGoal("one-way rate", "rds-rate", "floor-rate", more, 0.5, 0),
+		ratioGoal("one-way rate", "rds-rate", "floor-rate", more, 1.2, 0),
+		ratioGoal("one-way rate", "rds-rate", "model-rate", more, 0.7, 0.9),
 		ratioGoal("one-way rate", "rds-rate", "tcp-rate", more, 30, 0),
-		ratioGoal("one-way rate", "rds-rate", "zmq-rate", more, 2.5, 0),
+		ratioGoal("one-way rate", "rds-rate", "zmq-rate", more, 3, 0),
 		boundGoal("one-way rate", "rds-rate", mainFigure, more, 8, 12, "M/s"),
+		ratioGoal("one-way rate, single calls", "rds-rate-1", "floor-rate", more, 1, 0),
 		ratioGoal("round trip p50", "rds-rtt", "floor-rtt", less, 1.3, 0),
 		ratioGoal("round trip p50", "rds-rtt", "tcp-rtt", less, 2, 1),
 		ratioGoal("round trip p50", "rds-rtt", "zmq-rtt", less, 0.4, 0),
@@ -116,8 +123,9 @@ func goals() []goal {
 		ratioGoal("round trip p99", "rds-rtt", "tcp-rtt", less, 2, 1).figures(p99Figure, p99Figure),
 		ratioGoal("round trip p99", "rds-rtt", "zmq-rtt", less, 0.4, 0).figures(p99Figure, p99Figure),
 		ratioGoal("round trip p99", "rds-rtt", "rds-rtt", less, 3, 0).figures(p99Figure, mainFigure),
-		ratioGoal("1 KiB datagrams", "rds-rate-1k", "floor-rate-1k", more, 0.7, 0),
-		ratioGoal("4 KiB datagrams", "rds-rate-4k", "floor-rate-4k", more, 0.7, 0),
+		ratioGoal("256 B datagrams", "rds-rate-256", "floor-rate-256", more, 1, 0),
+		ratioGoal("1 KiB datagrams", "rds-rate-1k", "floor-rate-1k", more, 1, 0),
+		ratioGoal("4 KiB datagrams", "rds-rate-4k", "floor-rate-4k", more, 1, 0),
 		ratioGoal("64 KiB datagrams", "rds-rate-64k", "floor-rate-64k", more, 0.7, 0),
 	}
 	for _, at := range []string{"-1m", "-64m"} {
@@ -130,6 +138,7 @@ func goals() []goal {
 		ratioGoal("RDMA write 64 B", "rdma-write-64", "op-rtt", less, 0.9, 0),
 		ratioGoal("RDMA read 64 B", "rdma-read-64", "op-rtt", less, 0.9, 0),
 		boundGoal("same host round trip", "local-rtt", mainFigure, less, 4, 1.5, "us"),
+		ratioGoal("same host rate", "local-rate", "model-local-rate", more, 0.7, 0),
 		boundGoal("same host rate", "local-rate", mainFigure, more, 20, 0, "M/s"),
 		ratioGoal("same host RDMA write", "local-write-1m", "memcpy-1m", more, 0.7, 0),
 		ratioGoal("same host RDMA write", "local-write-64m", "memcpy-64m", more, 0.7, 0),
@@ -156,13 +165,18 @@ func goals() []goal {
 	}
 	return append(gs,
 		boundGoal("queue pairs alone", "verbs-send", mainFigure, more, 5, 10, "M/s"),
-		ratioGoal("CPU at full rate", "rds-rate", "floor-rate", less, 2, 0).figures(cpuFigure, cpuFigure),
+		ratioGoal("CPU at full rate", "rds-rate", "floor-rate", less, 0.8, 0).figures(cpuFigure, cpuFigure),
 		boundGoal("idle daemon: wake-ups", "idle-daemon", wakeupRate, less, 2, 0, "/s"),
 		boundGoal("idle daemon: CPU", "idle-daemon", cpuPercent, less, 0.1, 0, "%"),
 		ratioGoal("busy: hogs", "busy-hogs-rds", "busy-quiet-rds", less, 3, 0),
 		ratioGoal("busy: hogs, one session", "busy-session-rds", "busy-quiet-rds", less, 3, 0),
 		ratioGoal("busy: CPU quota", "busy-quota-rds", "busy-quiet-rds", less, 3, 0),
 		boundGoal("garbage: rate", "rds-rate", allocs, less, 0.001, 0, "a message"),
+		boundGoal("garbage: single calls", "rds-rate-1", allocs, less, 0.001, 0, "a message"),
+		boundGoal("garbage: same host", "local-rate", allocs, less, 0.001, 0, "a message"),
+		boundGoal("system calls: rate", "calls-rds", sysCalls, less, 0.01, 0, "a message"),
+		boundGoal("system calls: single calls", "calls-rds-1", sysCalls, less, 0.01, 0, "a message"),
+		boundGoal("system calls: same host", "calls-local", sysCalls, less, 0.01, 0, "a message"),
 		ratioGoal("garbage: p99.9 with 1 GiB heap", "gc-rtt", "gc-quiet", less, 1+unnoticed, 0).figures(p999Figure, p999Figure),
 	)
 }

@@ -104,13 +104,19 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	return o, nil
 }
 
-// selected are the cases of -groups and -run, and those they are compared with.
+// selected are the cases of -groups and -run, and those that their ratios and goals compare
+// them with.
 func (o *options) selected() []testCase {
 	named := func(c testCase) bool { return slices.Contains(o.groups, c.group) && o.run.MatchString(c.name) }
 	beside := map[string]bool{}
 	for _, c := range allCases() {
 		if named(c) {
 			beside[c.peer] = true
+			for _, g := range goals() {
+				if g.of.name == c.name && g.over != nil {
+					beside[g.over.name] = true
+				}
+			}
 		}
 	}
 	return slices.DeleteFunc(allCases(), func(c testCase) bool { return !named(c) && !beside[c.name] })

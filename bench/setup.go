@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rdsd/rdsd/bench/model"
 	"github.com/rdsd/rdsd/bench/worker"
 	"github.com/rdsd/rdsd/internal/config"
 )
@@ -22,7 +23,7 @@ type setup struct {
 	testCase
 	procs  []*process // that count: daemons or relays, then hub, server and client
 	hogs   []*process // and others that do not count
-	shared []*floorShared
+	shared []hostMemory
 	hosts  []host
 	group  *cgroup
 	hubAt  string
@@ -51,6 +52,11 @@ func (s *setup) begin(ctx context.Context) (err error) {
 			if role != "" && !s.peers[role] {
 				return fmt.Errorf("%s: %w: `make bench-peers` builds %s with what is installed", role, errUnavailable, s.options.peers)
 			}
+		}
+	}
+	if s.calls {
+		if err := worker.MayCountCalls(); err != nil {
+			return fmt.Errorf("count system calls: %w: %w", errUnavailable, err)
 		}
 	}
 	if s.busy == quota {
@@ -223,7 +229,29 @@ func (s *setup) helper(ctx context.Context, role string, files []*os.File, args 
 // region is the memory for bulk transfers on the bare path, bytes.
 func (s *setup) region() int { return max(s.footprint, 1) << 20 }
 
-// relays starts those of the bare path.
+// hostMemory is what a relay and an application of one host share.
+type hostMemory struct {
+	files []*os.File // that both inherit
+	close func()
+}
+
+// newHostMemory makes that of a bare path or of the model.
+func (s *setup) newHostMemory() (hostMemory, error) {
+	if s.topo.model() {
+		m, err := model.NewMemory()
+		if err != nil {
+			return hostMemory{}, err
+		}
+		return hostMemory{m.Files, func() { _ = m.Close() }}, nil
+	}
+	f, err := newFloorShared(s.region())
+	if err != nil {
+		return hostMemory{}, err
+	}
+	return hostMemory{f.files, f.close}, nil
+}
+
+// relays starts those of the bare path or of the model.
 func (s *setup) relays(ctx context.Context) error {
 	args := []string{"spin=" + s.spin.String(), "region=" + strconv.Itoa(s.region())}
 	hosts := 2
@@ -231,22 +259,26 @@ func (s *setup) relays(ctx context.Context) error {
 		hosts = 1 // of which the applications are the two ends
 	}
 	for range hosts {
-		f, err := newFloorShared(s.region())
+		m, err := s.newHostMemory()
 		if err != nil {
 			return err
 		}
-		s.shared = append(s.shared, f)
+		s.shared = append(s.shared, m)
 	}
-	if s.topo == noRelay {
+	kind := "floor"
+	if s.topo.model() {
+		kind = "model"
+	}
+	switch s.topo {
+	case noRelay:
 		return nil
-	}
-	if s.topo == oneRelay {
-		_, err := s.helper(ctx, "floor-local-relay", slices.Concat(s.shared[0].files, s.shared[1].files), args...)
+	case oneRelay, oneModelRelay:
+		_, err := s.helper(ctx, kind+"-local-relay", slices.Concat(s.shared[0].files, s.shared[1].files), args...)
 		return err
 	}
-	addr, err := s.helper(ctx, "floor-relay", s.shared[0].files, args...)
+	addr, err := s.helper(ctx, kind+"-relay", s.shared[0].files, args...)
 	if err == nil {
-		_, err = s.helper(ctx, "floor-relay", s.shared[1].files, append(args, "addr="+addr)...)
+		_, err = s.helper(ctx, kind+"-relay", s.shared[1].files, append(args, "addr="+addr)...)
 	}
 	return err
 }
@@ -265,6 +297,9 @@ func (s *setup) worker(role string, i int, addr string) (*process, error) {
 	if s.topo.relays() {
 		as.files = s.shared[min(i, len(s.shared)-1)].files
 		args = append(args, "spin="+s.spin.String(), "region="+strconv.Itoa(s.region()))
+	}
+	if s.calls {
+		args = append(args, "calls=on")
 	}
 	if s.testCase.crc {
 		args = append(args, "crc=on")
