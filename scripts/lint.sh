@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs golangci-lint over both modules with .golangci.yml, and fails on a finding.
+# Runs golangci-lint over both modules with .golangci.yml, and over verbs/ibv with the tag
+# ibv, and fails on a finding.
 # Go fetches it from the module proxy and builds it, once for each version: its
 # caches keep sources, program and what was found in packages that did not change.
 set -euo pipefail
@@ -14,4 +15,9 @@ status=0
 for module in . bench/peers; do
 	(cd "$module" && go run "$golangci" run ./...) || status=1
 done
+if need_ibv; then
+	go run -exec 'env CGO_ENABLED=1' "$golangci" run --build-tags ibv ./verbs/ibv ./cmd/rdsd || status=1
+else
+	echo "verbs/ibv was not looked at: it needs a C compiler, libibverbs-dev and librdmacm-dev"
+fi
 exit $status

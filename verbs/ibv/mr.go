@@ -154,7 +154,7 @@ func mapAt(va, at, n uintptr) (uintptr, error) {
 		return 0, fmt.Errorf("that address is taken: %w (%w)", unix.EOPNOTSUPP, e)
 	}
 	if _, _, e = unix.Syscall6(unix.SYS_MREMAP, va-off, 0, size, unix.MREMAP_MAYMOVE|unix.MREMAP_FIXED, base, 0); e != 0 {
-		unix.Syscall(unix.SYS_MUNMAP, got, size, 0)
+		_, _, _ = unix.Syscall(unix.SYS_MUNMAP, got, size, 0)
 		return 0, fmt.Errorf("memory that is not shared cannot be mapped twice: %w (%w)", unix.EOPNOTSUPP, e)
 	}
 	return base, nil
@@ -166,7 +166,7 @@ func (m *mr) unmap() {
 	}
 	page := uint64(unix.Getpagesize())
 	size := (m.iova%page + uint64(len(m.mem)) + page - 1) / page * page
-	unix.Syscall(unix.SYS_MUNMAP, m.alias, uintptr(size), 0)
+	_, _, _ = unix.Syscall(unix.SYS_MUNMAP, m.alias, uintptr(size), 0)
 	m.alias = 0
 }
 
@@ -249,7 +249,7 @@ func (m *mr) Rereg(mem []byte, iova uint64, a verbs.Access) error {
 		return err
 	}
 	if err := m.dereg(); err != nil {
-		n.dereg()
+		_ = n.dereg()
 		return err
 	}
 	*m = *n

@@ -57,7 +57,7 @@ func (d *Device) call(f func()) {
 	defer d.mu.Unlock()
 	d.calls = append(d.calls, f)
 	if d.wake >= 0 {
-		unix.Write(d.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+		_, _ = unix.Write(d.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 	}
 }
 
@@ -84,9 +84,9 @@ func (d *Device) updateWake() {
 	var b [8]byte
 	if want {
 		b[0] = 1
-		unix.Write(d.wake, b[:])
+		_, _ = unix.Write(d.wake, b[:])
 	} else if d.woken {
-		unix.Read(d.wake, b[:])
+		_, _ = unix.Read(d.wake, b[:])
 	}
 	d.woken = want
 }

@@ -51,46 +51,17 @@ func private(e *C.struct_ibvx_cm) []byte {
 
 // connection handles an event of a queue pair's connection.
 func (q *qp) connection(e *C.struct_ibvx_cm) {
-	id, status := q.id, int(e.status)
-	peer := addrPort(&e.remote)
-	failed := func(t verbs.CMEventType, format string, args ...any) {
-		var no error = unix.Errno(max(status, -status))
-		if status == 0 {
-			no = unix.EHOSTUNREACH
-		}
-		if q.passive {
-			t = verbs.CMConnectError
-		}
-		q.setUpFailed(t, fmt.Errorf("ibv: %v: "+format+": %w", append(append([]any{peer}, args...), no)...), nil)
-	}
 	switch e._type {
 	case C.RDMA_CM_EVENT_ADDR_RESOLVED:
-		if name := C.GoString(C.ibvx_id_device(id.c)); name != q.dev.name {
-			status = int(unix.ENETUNREACH)
-			failed(verbs.CMUnreachable, "the route leads through %s, not %s", name, q.dev.name)
-		} else if r := C.ibvx_resolve_route(id.c, id.ms()); r != 0 {
-			status = int(r)
-			failed(verbs.CMUnreachable, "no route")
-		}
+		q.resolved(e)
 	case C.RDMA_CM_EVENT_ADDR_ERROR:
-		failed(verbs.CMUnreachable, "no way to the address: is there a route, and does the neighbour answer?")
+		q.failSetUp(e, statusOf(e), verbs.CMUnreachable, "no way to the address: is there a route, and does the neighbour answer?")
 	case C.RDMA_CM_EVENT_ROUTE_ERROR:
-		failed(verbs.CMUnreachable, "no path to its GID: do both ends have a GID of the same kind (RoCE v1, v2)?")
+		q.failSetUp(e, statusOf(e), verbs.CMUnreachable, "no path to its GID: do both ends have a GID of the same kind (RoCE v1, v2)?")
 	case C.RDMA_CM_EVENT_ROUTE_RESOLVED:
 		q.request()
 	case C.RDMA_CM_EVENT_CONNECT_RESPONSE:
-		q.depth = min(q.depth, int(e.depth))
-		err := q.toRTS()
-		if err == nil {
-			if r := C.ibvx_establish(id.c); r != 0 {
-				err = errno(r, "completing the set-up")
-			}
-		}
-		if err != nil {
-			q.setUpFailed(verbs.CMConnectError, err, nil)
-			return
-		}
-		q.establish(private(e))
+		q.responded(e)
 	case C.RDMA_CM_EVENT_ESTABLISHED:
 		if q.established {
 			return
@@ -100,32 +71,75 @@ func (q *qp) connection(e *C.struct_ibvx_cm) {
 		}
 		q.establish(private(e))
 	case C.RDMA_CM_EVENT_REJECTED:
-		switch {
-		case q.dev.iwarp && status == -int(unix.ECONNREFUSED), !q.dev.iwarp && status == noService:
-			status = int(unix.ECONNREFUSED)
-			failed(verbs.CMUnreachable, "nobody listens there")
-		case q.dev.iwarp || status == consumerReject:
-			if q.passive {
-				failed(verbs.CMConnectError, "the peer gave up")
-				return
-			}
-			q.setUpFailed(verbs.CMRejected, fmt.Errorf("ibv: %v rejected the connection: %w", peer, unix.ECONNREFUSED), private(e))
-		default:
-			reason := status
-			status = int(unix.ECONNABORTED)
-			failed(verbs.CMConnectError, "rejected by the connection manager, reason %d", reason)
-		}
+		q.rejected(e)
 	case C.RDMA_CM_EVENT_UNREACHABLE:
-		failed(verbs.CMUnreachable, "no answer")
+		q.failSetUp(e, statusOf(e), verbs.CMUnreachable, "no answer")
 	case C.RDMA_CM_EVENT_CONNECT_ERROR:
-		failed(verbs.CMConnectError, "the set-up failed")
+		q.failSetUp(e, statusOf(e), verbs.CMConnectError, "the set-up failed")
 	case C.RDMA_CM_EVENT_DISCONNECTED:
 		if !q.established {
-			status = int(unix.ECONNRESET)
-			failed(verbs.CMConnectError, "the peer ended the set-up")
+			q.failSetUp(e, unix.ECONNRESET, verbs.CMConnectError, "the peer ended the set-up")
 			return
 		}
-		q.fail(fmt.Errorf("ibv: %v ended the connection: %w", peer, unix.ECONNRESET))
+		q.fail(fmt.Errorf("ibv: %v ended the connection: %w", addrPort(&e.remote), unix.ECONNRESET))
+	}
+}
+
+// statusOf is the errno of a failed event, which may come negated or be missing.
+func statusOf(e *C.struct_ibvx_cm) unix.Errno {
+	if e.status == 0 {
+		return unix.EHOSTUNREACH
+	}
+	return unix.Errno(max(e.status, -e.status))
+}
+
+// failSetUp ends the set-up with an event of type t. On the passive side the type is always
+// CMConnectError.
+func (q *qp) failSetUp(e *C.struct_ibvx_cm, no unix.Errno, t verbs.CMEventType, what string) {
+	if q.passive {
+		t = verbs.CMConnectError
+	}
+	q.setUpFailed(t, fmt.Errorf("ibv: %v: %s: %w", addrPort(&e.remote), what, no), nil)
+}
+
+// resolved goes on to the route, if the address is reached through this device.
+func (q *qp) resolved(e *C.struct_ibvx_cm) {
+	if name := C.GoString(C.ibvx_id_device(q.id.c)); name != q.dev.name {
+		q.failSetUp(e, unix.ENETUNREACH, verbs.CMUnreachable, fmt.Sprintf("the route leads through %s, not %s", name, q.dev.name))
+	} else if r := C.ibvx_resolve_route(q.id.c, q.id.ms()); r != 0 {
+		q.failSetUp(e, unix.Errno(max(r, -r)), verbs.CMUnreachable, "no route")
+	}
+}
+
+// responded completes the set-up on the active side, over InfiniBand.
+func (q *qp) responded(e *C.struct_ibvx_cm) {
+	q.depth = min(q.depth, int(e.depth))
+	err := q.toRTS()
+	if err == nil {
+		if r := C.ibvx_establish(q.id.c); r != 0 {
+			err = errno(r, "completing the set-up")
+		}
+	}
+	if err != nil {
+		q.setUpFailed(verbs.CMConnectError, err, nil)
+		return
+	}
+	q.establish(private(e))
+}
+
+// rejected ends the set-up: nobody listens there, the peer does not want it, or the
+// connection manager refuses it.
+func (q *qp) rejected(e *C.struct_ibvx_cm) {
+	status := int(e.status)
+	switch {
+	case q.dev.iwarp && status == -int(unix.ECONNREFUSED), !q.dev.iwarp && status == noService:
+		q.failSetUp(e, unix.ECONNREFUSED, verbs.CMUnreachable, "nobody listens there")
+	case q.passive && (q.dev.iwarp || status == consumerReject):
+		q.failSetUp(e, statusOf(e), verbs.CMConnectError, "the peer gave up")
+	case q.dev.iwarp || status == consumerReject:
+		q.setUpFailed(verbs.CMRejected, fmt.Errorf("ibv: %v rejected the connection: %w", addrPort(&e.remote), unix.ECONNREFUSED), private(e))
+	default:
+		q.failSetUp(e, unix.ECONNABORTED, verbs.CMConnectError, fmt.Sprintf("rejected by the connection manager, reason %d", status))
 	}
 }
 

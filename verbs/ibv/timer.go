@@ -53,13 +53,13 @@ func (d *Device) setTimer(now time.Time) {
 		}
 	}
 	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(next))}
-	unix.TimerfdSettime(d.clock.fd, 0, &spec, nil)
+	_ = unix.TimerfdSettime(d.clock.fd, 0, &spec, nil)
 }
 
 // runTimers runs the timers that are due.
 func (d *Device) runTimers(now time.Time) bool {
 	var b [8]byte
-	unix.Read(d.clock.fd, b[:])
+	_, _ = unix.Read(d.clock.fd, b[:])
 	var due []func()
 	d.timers = slices.DeleteFunc(d.timers, func(t timer) bool {
 		if t.at.After(now) {
