@@ -1,0 +1,160 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/rdsd/rdsd/cmsg"
+	"golang.org/x/sys/unix"
+)
+
+// server carries out what others ask for.
+type server struct {
+	c      *config
+	s      socket
+	mem    []byte // a slot for each of askSlots operations at a time
+	addr   uint64 // of mem
+	asked  int
+	told   int               // statuses
+	open   map[uint64]ask    // operations without a status, by token
+	who    map[uint64][]byte // who asked for each
+	counts map[string]int
+}
+
+const askSlots = 8
+
+// rdmaServe carries out -n operations for whoever asks.
+func rdmaServe(c *config) error {
+	s, err := c.open(c.at.AddrPort)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if err := limitRecv(s, c.limit); err != nil {
+		return err
+	}
+	x := server{c: c, s: s, open: map[uint64]ask{}, who: map[uint64][]byte{}, counts: map[string]int{}}
+	if x.mem, x.addr, err = s.alloc(askSlots * (askHeader + askMax)); err != nil {
+		return err
+	}
+	fmt.Fprintln(c.out, "ready")
+	buf, name, control := make([]byte, 1<<16), make([]byte, 28), make([]byte, 512)
+	var recv cmsg.Recv
+	for x.told < c.n {
+		r, err := s.recvmsg(buf, name, control, 0)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("after %d requests and %d statuses: %w", x.asked, x.told, err)
+		}
+		if err := recv.Parse(control[:r.control]); err != nil {
+			return err
+		}
+		for _, st := range recv.Status {
+			if err := x.status(st.UserToken, int(st.Status)); err != nil {
+				return err
+			}
+		}
+		if r.name == 0 {
+			continue
+		}
+		a, err := parseAsk(buf[:r.n])
+		switch {
+		case err != nil:
+			return err
+		case !recv.Present.Has(cmsg.TypeRDMADest):
+			return errors.New("a request without a cookie")
+		}
+		if err := x.carryOut(a, recv.Dest, name[:r.name]); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(c.out, "%d operations: %s\n", c.n, list(x.counts))
+	return nil
+}
+
+// status takes the status of an operation, and tells who asked if it failed.
+func (x *server) status(token uint64, status int) error {
+	x.told++
+	a, ok := x.open[token]
+	if !ok {
+		return fmt.Errorf("a second status, %d, of operation %d", status, token)
+	}
+	delete(x.open, token)
+	x.counts[fmt.Sprintf("status %d", status)]++
+	// Dropped by a connection that broke, or too late: who asked has taken the
+	// key back and asks again. Who allows neither counts.
+	const remoteError, dropped = 1, 3
+	bad := a.How&askBad != 0
+	if bad && status == 0 || !bad && status != 0 && status != dropped && status != remoteError {
+		return fmt.Errorf("operation %d, key spoilt %v: status %d", token, bad, status)
+	}
+	if status == 0 || bad {
+		return nil
+	}
+	a.Status = uint32(status)
+	return x.c.sendWith(x.s, a.append(nil), x.who[token], nil)
+}
+
+// carryOut posts the operation that a asks for in the region of cookie, and the reply.
+func (x *server) carryOut(a ask, cookie uint64, name []byte) error {
+	x.asked++
+	slot := uint64(x.asked % askSlots * (askHeader + askMax))
+	local := x.mem[slot+askHeader:][:a.Size]
+	at := x.addr + slot + askHeader
+	vecs := []cmsg.IOVec{{Addr: at, Bytes: uint64(a.Size)}}
+	if a.How&askSplit != 0 && a.Size > 2 {
+		k := uint64(a.Size)/3 + 1
+		vecs = []cmsg.IOVec{{Addr: at, Bytes: k}, {Addr: at + k, Bytes: uint64(a.Size) - k}}
+	}
+	var v []byte
+	for _, vec := range vecs {
+		v = vec.Append(v)
+	}
+	copy(x.mem[slot:], v)
+	token := uint64(x.asked)
+	args := cmsg.RDMAArgs{Cookie: cookie, RemoteVec: cmsg.IOVec{Addr: uint64(a.Off), Bytes: uint64(a.Size)}, LocalVecAddr: x.addr + slot,
+		NrLocal: uint64(len(vecs)), Flags: cmsg.FlagNotifyMe, UserToken: token}
+	if a.How&askBad != 0 {
+		args.Cookie ^= 0x5a00
+	}
+	if a.Kind == askWrite {
+		args.Flags |= cmsg.FlagReadWrite
+		fill(local, uint64(a.Seq))
+	} else {
+		args.Flags |= cmsg.FlagFence
+		clear(local)
+	}
+	x.open[token], x.who[token] = a, slices.Clone(name)
+	payload := a.append(nil)
+	silent := a.How&askSilent != 0
+	if silent {
+		args.Flags |= cmsg.FlagSilent
+		payload = nil
+	}
+	send := cmsg.Send{Present: cmsg.Of(cmsg.TypeRDMAArgs), Args: args}
+	ctl, err := send.Append(nil)
+	if err != nil {
+		return err
+	}
+	if err := x.c.sendWith(x.s, payload, name, ctl); err != nil {
+		return fmt.Errorf("operation %d: %w", x.asked, err)
+	}
+	if !silent {
+		return nil
+	}
+	return x.c.sendWith(x.s, a.append(nil), name, nil)
+}
+
+func list(counts map[string]int) string {
+	var l []string
+	for k, n := range counts {
+		l = append(l, fmt.Sprintf("%d %s", n, k))
+	}
+	sort.Strings(l)
+	return strings.Join(l, ", ")
+}
