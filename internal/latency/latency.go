@@ -1,4 +1,6 @@
-// Package latency keeps distributions of durations: of rdsctl bench and rds-stress.
+// Package latency keeps distributions of durations: of rdsctl bench and rds-stress. The
+// benchmark bench and rdsctl ping have none of it: they keep every duration, so that their
+// percentiles are exact.
 package latency
 
 import (
