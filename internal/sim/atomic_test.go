@@ -10,21 +10,22 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// word is 8 bytes of a region for atomic operations. Its history has to be
-// linearizable. A counted word shows besides how often each operation has run.
+// word is 8 bytes of a region that atomic operations use. All values that operations saw and
+// left must fit one order (linearizability). A counted word also shows how often each operation
+// has run.
 type word struct {
 	r       *region
 	off     int
-	counted bool // operation i adds 1 to the ith pair of bits
+	counted bool // operation i adds 1 to the ith pair of bits, so the pair counts its runs
 	init    uint64
 	ops     []*op
 	cpu     []cpuAdd
-	n       int // counted: operations tried
+	n       int // of a counted word: how many operations were drawn
 }
 
 const (
-	perCounted = 32 // as many as there are pairs of bits
-	perWord    = 24 // the check takes time exponential in the worst case
+	perCounted = 32 // as many as a word has pairs of bits
+	perWord    = 24 // the linearizability check takes exponential time in the worst case
 )
 
 // cpuAdd is an addition by the processor of the word's owner.
@@ -33,20 +34,20 @@ type cpuAdd struct {
 	add, old uint64
 }
 
-// atomicOp is what an atomic operation does.
+// atomicOp describes one atomic operation and what is known of its run.
 type atomicOp struct {
 	kind                             rds.AtomicKind
 	add, noCarry                     uint64
-	compare, swap, compared, swapped uint64 // the latter two are masks
+	compare, swap, compared, swapped uint64 // compared and swapped are masks
 	masked                           bool
 	word                             *word
 
-	call, ret int64 // ticks; ret 0: nobody knows that it has ended
+	call, ret int64 // ticks; ret 0: the initiator does not know whether the operation has ended
 	old       uint64
-	taken     bool // old is what has come to local memory
+	taken     bool // old is the value that came to local memory
 }
 
-// extended: it needs more than plain atomics.
+// extended reports whether the operation needs a device with masked atomics.
 func (a *atomicOp) extended() bool {
 	return a.masked && a.compared&a.swapped != ^uint64(0) || a.noCarry != 0
 }
@@ -61,7 +62,7 @@ func (a *atomicOp) describe(o *op) *rds.Atomic {
 
 func (a *atomicOp) take(local []byte) { a.old, a.taken = binary.NativeEndian.Uint64(local), true }
 
-// apply is what the operation makes of a word.
+// apply returns the value of a word after the operation, if v was its value before.
 func (a *atomicOp) apply(v uint64) uint64 {
 	switch {
 	case a.kind == rds.FetchAdd && a.noCarry == 0:
@@ -86,12 +87,12 @@ func (a *atomicOp) apply(v uint64) uint64 {
 	return v
 }
 
-// value is what the word holds now, set what it holds from now on: a run is one
-// goroutine, so nothing comes between.
+// value returns what the word holds, and set changes that. They need no atomic instructions
+// because a run is one goroutine.
 func (k *word) value() uint64 { return binary.NativeEndian.Uint64(k.r.bytes()[k.off:]) }
 func (k *word) set(v uint64)  { binary.NativeEndian.PutUint64(k.r.bytes()[k.off:], v) }
 
-// newWords makes words of all of r.
+// newWords divides r into words.
 func (r *region) newWords() {
 	for off := 0; off+8 <= r.n; off += 8 {
 		k := &word{r: r, off: off, counted: r.w.rOp.IntN(2) == 0}
@@ -99,14 +100,15 @@ func (r *region) newWords() {
 		case k.counted:
 			k.set(0)
 		case r.w.rOp.IntN(2) == 0:
-			k.set(uint64(r.w.rOp.IntN(4))) // so that comparisons hit
+			k.set(uint64(r.w.rOp.IntN(4))) // small, so that comparisons hit
 		}
 		k.init = k.value()
 		r.words = append(r.words, k)
 	}
 }
 
-// draw chooses an operation on one of r's words; nil: all have had enough.
+// draw chooses an operation on one of r's words. It returns nil if the word has had enough
+// operations.
 func (r *region) draw() *atomicOp {
 	rnd := r.w.rOp
 	k := pick(rnd, r.words...)
@@ -116,13 +118,13 @@ func (r *region) draw() *atomicOp {
 			return nil
 		}
 		a.kind, a.add = rds.FetchAdd, 1<<(2*k.n)
-		k.n++ // a pair is not used again though the send may fail
+		k.n++ // even if the send fails: no other operation may use this pair of bits
 		return a
 	}
 	if len(k.ops)+len(k.cpu) >= perWord {
 		return nil
 	}
-	near := uint64(rnd.IntN(4)) // what a word is likely to hold
+	near := uint64(rnd.IntN(4)) // a value that the word is likely to hold
 	if rnd.IntN(4) == 0 {
 		near = k.value()
 	}
@@ -141,7 +143,7 @@ func (r *region) draw() *atomicOp {
 	return a
 }
 
-// addHere is the owner's processor adding to one of its words.
+// addHere has the processor of the region's owner add to one of its words.
 func (r *region) addHere() {
 	w := r.w
 	k := pick(w.rOp, r.words...)
@@ -153,7 +155,7 @@ func (r *region) addHere() {
 	k.set(k.value() + add)
 }
 
-// did says whether an operation has run.
+// did says whether an operation has run, as far as its status and message show.
 type did int
 
 const (
@@ -177,8 +179,9 @@ func (o *op) did() did {
 	return maybe
 }
 
-// check: each operation has run at most once, those that must have exactly
-// once, and the values before fit to one order.
+// check checks the final value of a counted word: each operation has run at most once, and
+// exactly once if its status says so. It also checks that the values that the operations
+// returned fit one order.
 func (k *word) check() {
 	final := k.value()
 	if k.counted {
@@ -213,14 +216,14 @@ func (k *word) check() {
 	}
 }
 
-// before is what is known of the value before an operation.
+// before is the value before an operation, if it is known.
 type before struct {
 	known bool
 	value uint64
 }
 
-// history is that of the word as the checker wants it, and at its end a look at
-// the word. Operations that may not have run return after it.
+// history returns the word's operations for the linearizability checker. An operation that may
+// not have run returns after the last entry, which reads the final value.
 func (k *word) history(final uint64) (h []porcupine.Operation) {
 	end := k.r.w.ticks + 1
 	n := 0

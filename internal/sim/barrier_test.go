@@ -7,8 +7,8 @@ import (
 	"github.com/rdsd/rdsd/verbs/sim"
 )
 
-// script is a run by hand: operations of a, and of a second socket beside it,
-// on a region of b on another host.
+// script is a run whose steps a test chooses. Sockets a and a2 of one host use a region of b on
+// another host.
 type script struct {
 	*world
 	t       *testing.T
@@ -17,7 +17,7 @@ type script struct {
 	r       *region
 	ops     []*op
 	point   sim.PointKind
-	nth     int // passages of the point until the action
+	nth     int // passages of the point that are left until the action
 	action  sim.Action
 	isArmed bool
 	hit     bool
@@ -47,8 +47,8 @@ func newScriptWith(t *testing.T, seed uint64, change func(*options)) *script {
 	return s
 }
 
-// arm places a fault at the nth passage of a point from now on. Once it has
-// struck nobody reaches anybody until mend.
+// arm places a fault at the nth passage of a point from now on. When the fault has struck, no
+// host can connect until mend.
 func (s *script) arm(k sim.PointKind, nth int, a sim.Action) {
 	s.point, s.nth, s.action, s.isArmed, s.hit = k, nth, a, true, false
 }
@@ -65,11 +65,11 @@ func (s *script) strike(p sim.Point) sim.Action {
 	return s.action
 }
 
-// cut keeps hosts from connecting, mend lets them again.
+// cut keeps hosts from connecting. mend lets them connect again.
 func (s *script) cut()  { s.net.Faults.Unreachable = 1e6 }
 func (s *script) mend() { s.net.Faults.Unreachable = 0 }
 
-// slow makes completions come later than news of a break.
+// slow delays completions until after the event that reports a break.
 func (s *script) slow() { s.net.Timing.Local = sim.Range{Min: 10e6, Max: 11e6} }
 
 // run lets d nanoseconds pass.
@@ -81,7 +81,7 @@ func (s *script) run(d int64) {
 	}
 }
 
-// issue sends k operations of e on the region.
+// issue sends k operations from e on the region.
 func (s *script) issue(e *endpoint, k int, kind rds.OpKind, imm int, silent bool) {
 	s.t.Helper()
 	for range k {
@@ -105,7 +105,7 @@ func (s *script) mark(want int) {
 	}
 }
 
-// fates counts the statuses there are.
+// fates counts the operations by status.
 func (s *script) fates() map[rds.Status]int {
 	n := map[rds.Status]int{}
 	for _, o := range s.ops {
@@ -123,7 +123,8 @@ func (s *script) want(st rds.Status, n int) {
 	}
 }
 
-// either: all have a status, SUCCESS or DROPPED.
+// either checks that n operations have a status, each SUCCESS or DROPPED, and at least one
+// DROPPED.
 func (s *script) either(n int) {
 	s.t.Helper()
 	if got := s.fates(); got[rds.Success]+got[rds.Dropped] != n || got[rds.Dropped] == 0 {

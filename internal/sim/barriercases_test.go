@@ -10,9 +10,9 @@ import (
 	"github.com/rdsd/rdsd/verbs/sim"
 )
 
-// struck is a connection that breaks at a point with k operations in flight:
-// all rise though there is no connection, none has a status yet; with the next
-// connection they have.
+// struck returns a case in which the connection breaks at a point, with k operations in
+// progress. The mark passes all of them while there is no connection. They get their statuses
+// after the next handshake.
 func struck(kind rds.OpKind, k, imm int, p sim.PointKind, nth int, want rds.Status) func(*script) {
 	return func(s *script) {
 		s.slow()
@@ -32,13 +32,13 @@ func struck(kind rds.OpKind, k, imm int, p sim.PointKind, nth int, want rds.Stat
 	}
 }
 
-// inSetup is a break while the connection is being set up: nothing was posted,
-// so nothing rises; then all run.
+// inSetup returns a case in which the connection breaks while it is being set up. The mark
+// stays, because nothing was posted. With the next connection all operations run.
 func inSetup(p sim.PointKind) func(*script) {
 	return func(s *script) {
 		engine.ResetPeers(s.a.h.e, s.b.ap.Addr())
 		s.a.h.kick()
-		s.run(50e3) // draining
+		s.run(50e3) // the connection drains
 		s.cut()
 		s.run(10e6)
 		s.issue(s.a, 3, rds.Write, 10, false)
@@ -69,8 +69,9 @@ func simple(kind rds.OpKind, imm int, silent bool) func(*script) {
 	}
 }
 
-// crashed is a peer that dies at a point: the operations rise when the
-// connection has drained; when the peer is back, another one, they are UNKNOWN.
+// crashedAt returns a case in which the peer dies at a point. The mark passes the operations
+// when the connection has drained. When the peer's next instance is there, their status is
+// UNKNOWN.
 func crashedAt(p sim.PointKind, nth int) func(*script) {
 	return func(s *script) {
 		s.arm(p, nth, sim.CrashResponder)
@@ -162,7 +163,7 @@ var barrierCases = []struct {
 		s.run(10e6)
 		s.issue(s.a, 3, rds.Write, 10, false)
 		s.run(200e6)
-		s.mark(0) // pending, not late
+		s.mark(0) // the mark must not pass them: they are pending
 		s.mend()
 		s.drain()
 		s.mark(3)
@@ -188,7 +189,7 @@ var barrierCases = []struct {
 		s.issue(s.a, 3, rds.Write, 10, false)
 		s.run(100e6)
 		s.mark(3)
-		s.opt.settleTimeout = 0 // so that the checkers know why
+		s.opt.settleTimeout = 0 // so that the checkers accept UNKNOWN
 		s.run(31e9)
 		s.want(rds.Unknown, 3)
 		s.mend()
@@ -260,7 +261,7 @@ var barrierCases = []struct {
 		s.issue(s.a, 500, rds.Write, 4, false)
 		s.drain()
 		ctx, end := context.WithCancel(context.Background())
-		end() // it must not have to wait
+		end() // Barrier must not have to wait
 		hwm, err := s.a.s.Barrier(ctx, s.b.ap.Addr(), 500)
 		if hwm != 500 || err != nil {
 			s.t.Errorf("barrier: %d, %v", hwm, err)
@@ -276,7 +277,7 @@ var barrierCases = []struct {
 	}},
 }
 
-// explain reports a broken rule with the events that led to it.
+// explain reports a broken rule, with the events that led to it, as an error of the test.
 func (s *script) explain() {
 	switch p := recover().(type) {
 	case nil:
@@ -287,9 +288,8 @@ func (s *script) explain() {
 	}
 }
 
-// TestBarrierCases walks the high-water mark through every way an operation
-// can end. The checkers spoil each buffer as the mark passes it, and each run
-// ends with nothing left.
+// TestBarrierCases has operations end in every way there is and checks the high-water mark. The
+// checkers spoil each buffer when the mark passes it. Nothing may be left when a case ends.
 func TestBarrierCases(t *testing.T) {
 	for _, c := range barrierCases {
 		t.Run(c.name, func(t *testing.T) {

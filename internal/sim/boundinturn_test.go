@@ -7,10 +7,10 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// TestBoundInTurn: a socket closes with messages and statuses for it just written
-// and not yet published, and the process binds another one at once, with the
-// same index, before it has seen them: nothing of the old one reaches it.
-// The checkers know what each socket may receive.
+// TestBoundInTurn closes a socket whose messages and statuses the daemon has written into the
+// event ring and not yet published. The process binds another socket at once, which gets the
+// same index. Nothing of the old socket may reach the new one: the checkers know what each
+// socket may receive.
 func TestBoundInTurn(t *testing.T) {
 	for _, c := range []struct {
 		name               string
@@ -33,13 +33,13 @@ func TestBoundInTurn(t *testing.T) {
 
 func (s *script) boundInTurn(messages, statuses int) {
 	c := s.a2.c
-	forbidden := s.b.register(100, rds.AllowRead) // not granted: refused at once
-	c.carve(4096, 1)                              // the process asks for its memory now
+	forbidden := s.b.register(100, rds.AllowRead) // not granted, so an operation on it is refused at once
+	c.carve(4096, 1)                              // now, so that the process need not ask for memory later
 	for range s.rWork.IntN(3) {
 		s.a.send(s.a2.ap, 20, extra{})
 		s.run(below(s.rWork, 5000))
 	}
-	// From here on no turn is under way that would take what is submitted.
+	// No turn is in progress from here on: it would take what is submitted.
 	s.endTurns()
 	s.opt.held = 100
 	s.r = forbidden

@@ -26,30 +26,30 @@ var churnScenario = &scenario{
 	seen: []string{"forgotten", "a table was full", "a host was new", "a talk lasted"},
 }
 
-// TestSimChurn: sockets in ever new lanes, and hosts of ever new addresses, talk to
-// one another and leave, with tables of eight to ten peers. Who is new gets in as
-// soon as those that nothing leads to can be forgotten; a talk that lasts loses
-// nothing, and no daemon forgets a peer that its own sockets send to.
+// TestSimChurn runs sockets in ever new lanes on hosts with ever new addresses. They talk to one
+// another and leave. Each daemon has room for eight to ten peers. A new peer must get in as soon
+// as a daemon can forget one that no destination leads to. A long talk must lose nothing, and no
+// daemon may forget a peer that its own sockets send to.
 func TestSimChurn(t *testing.T) { churnScenario.test(t) }
 
-// churn is hosts of which few are known to each other at a time.
+// churn is a run in which each host knows few of the others at a time.
 type churn struct {
 	*world
 	talks []*talk
-	next  int // host
+	next  int // number of the next host
 }
 
-// talk is two sockets in one lane that send to each other.
+// talk is a pair of sockets in one lane that send to each other.
 type talk struct {
 	a, b *endpoint
 	long bool
 }
 
 const (
-	lasting  = 2 // talks
-	perHost  = 6 // lanes in use at a time, of a table of 8 and more
+	lasting  = 2 // how many talks last the whole run
+	perHost  = 6 // how many lanes a host uses at a time; its table has room for 8 or more
 	perPair  = 3
-	openness = 4 // talks that begin in one round, at most
+	openness = 4 // how many talks begin in one round at most
 )
 
 func (c *churn) play() {
@@ -78,8 +78,9 @@ func (c *churn) play() {
 	c.pass(c.patience())
 }
 
-// patience is the time in which who is new has to have got in: until the others can
-// be forgotten, are looked at, and the next attempt to connect.
+// patience is the time within which a new peer must get in. It has three parts: forgetAfter,
+// until an idle peer can be forgotten; two minutes, until the daemon has looked for such peers;
+// 30 s, until the new peer has tried again to connect.
 func (c *churn) patience() int64 { return c.opt.forgetAfter + 2*60e9 + 30e9 }
 
 func (c *churn) pass(d int64) {
@@ -90,7 +91,7 @@ func (c *churn) pass(d int64) {
 	}
 }
 
-// lanesOf counts the lanes in use between two hosts, and of h with all.
+// lanesOf counts the lanes in use between h and g, and between h and any host.
 func (c *churn) lanesOf(h, g *host) (pair, all int) {
 	for _, t := range c.talks {
 		if t.a.h == h || t.b.h == h {
@@ -103,8 +104,7 @@ func (c *churn) lanesOf(h, g *host) (pair, all int) {
 	return pair, all
 }
 
-// begin starts a talk between two hosts that have room for one more, in a lane of
-// its own.
+// begin starts a talk in a lane of its own between two hosts that have room for one more.
 func (c *churn) begin(long bool) {
 	a, b := pick(c.rPlay, c.hosts...), pick(c.rPlay, c.hosts...)
 	pair, n := c.lanesOf(a, b)
@@ -124,7 +124,7 @@ func (c *churn) begin(long bool) {
 	c.talks = append(c.talks, t)
 }
 
-// speak has the two sides of every talk send, and everything arrive in time.
+// speak has both sides of every talk send, and checks that everything arrives in time.
 func (c *churn) speak() {
 	var sent []*message
 	for _, t := range c.talks {
@@ -162,7 +162,7 @@ func (c *churn) connsOf(a netip.Addr) (s []any) {
 	return s
 }
 
-// leave ends most of the talks that need not last.
+// leave ends most of the talks that are not long.
 func (c *churn) leave() {
 	for _, t := range slices.Clone(c.talks) {
 		if !t.long && c.rPlay.IntN(4) > 0 {
@@ -178,7 +178,7 @@ func (c *churn) end(t *talk) {
 	}
 }
 
-// replace has a host without a talk leave for good, and another one come.
+// replace makes a host without a talk leave for good, and starts a new one.
 func (c *churn) replace() {
 	for _, h := range c.hosts {
 		if _, n := c.lanesOf(h, nil); n > 0 {
@@ -187,7 +187,7 @@ func (c *churn) replace() {
 		for len(h.clients) > 0 {
 			h.clients[0].kill()
 		}
-		h.endTurn() // a turn that never ends keeps the world in memory
+		h.endTurn() // a turn that never ends would keep the world in memory
 		c.net.Crash(h.addr)
 		h.up = false
 		c.log(h, "gone", 0, 0, 0)

@@ -5,7 +5,7 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// client is one attached process.
+// client is an attached process.
 type client struct {
 	h     *host
 	at    *engine.InProcess
@@ -14,14 +14,14 @@ type client struct {
 	eps   []*endpoint
 	mem   []*memory
 	uid   uint32
-	waits int  // calls that wait
-	full  bool // its memory is used up
-	subs  int  // entries written to the submission ring since the daemon's last turn, about
+	waits int  // how many calls wait now
+	full  bool // the process can get no more memory
+	subs  int  // about how many entries it wrote to the submission ring since the daemon's last turn
 	gone  bool
 }
 
-// roomy reports whether c has slots for all its destinations: else an idle one may
-// have given way, and leads nowhere.
+// roomy reports whether c has slots for all its destinations. Otherwise an idle destination may
+// have lost its slot, and what the ledger knows of it no longer holds.
 func (c *client) roomy() bool {
 	n := 0
 	for _, f := range c.h.w.flowsV {
@@ -32,8 +32,8 @@ func (c *client) roomy() bool {
 	return n <= int(c.h.w.opt.params.Slots)
 }
 
-// room lets the daemon turn if its ring is about to be full: then a send yields
-// to it, in real time, and fails. Now and then it may.
+// room has the daemon turn if the submission ring is about to be full. A send on a full ring
+// yields in real time and then fails. One time in 64 room lets that happen.
 func (c *client) room(ops int) {
 	c.subs += 2 + ops
 	if c.subs+4 > int(c.h.w.opt.params.SubEntries) && c.h.w.rTurn.IntN(64) > 0 {
@@ -41,7 +41,7 @@ func (c *client) room(ops int) {
 	}
 }
 
-// wake lets the process look at its rings soon.
+// wake has the process look at its rings soon.
 func (c *client) wake() {
 	if c.armed || c.gone {
 		return
@@ -54,7 +54,7 @@ func (c *client) wake() {
 	})
 }
 
-// poll is a process looking at all its sockets.
+// poll has the process look at all its sockets.
 func (c *client) poll() {
 	for i := 0; i < len(c.eps) && !c.gone; i++ {
 		c.eps[i].poll()
@@ -65,19 +65,19 @@ func (c *client) poll() {
 	}
 }
 
-// alive checks that the library has not ended the session, as it does when the
-// daemon breaks the contract.
+// alive checks that the library has not ended the session. It does so when the daemon breaks the
+// contract.
 func (c *client) alive() {
 	if err := c.c.Err(); err != nil && c.h.up && !c.gone {
 		broken("session", "a process of host %d: %v", c.h.n, err)
 	}
 }
 
-// kill is the death of a process.
+// kill ends the process as a crash would.
 func (c *client) kill() {
 	c.h.w.log(c.h, "kill", 0, 0, 0)
 	c.h.w.breaks++
-	c.gone = true // the engine sees it inside the call
+	c.gone = true // first, because the engine sees the end inside the call
 	_ = c.at.Close()
 	c.end()
 	h := c.h
@@ -89,13 +89,13 @@ func (c *client) kill() {
 	}
 }
 
-// end forgets what the process had.
+// end drops what the ledger knows of the process.
 func (c *client) end() {
 	c.gone = true
 	for len(c.eps) > 0 {
 		c.eps[0].forget()
 	}
-	if c.waits == 0 { // else when they have returned
+	if c.waits == 0 { // otherwise the last of these calls closes the client when it returns
 		_ = c.c.Close()
 	}
 }

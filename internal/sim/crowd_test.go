@@ -14,9 +14,9 @@ import (
 	"github.com/rdsd/rdsd/verbs/sim"
 )
 
-// crowd is one sending process and many receiving ones, in lockstep: every tick
-// the network moves, each engine turns once and each process looks at its
-// sockets once, so two runs differ only by what one has and the other has not.
+// crowd is one process that sends and many that receive, in lockstep. In every tick the network
+// moves, each engine turns once and each process looks at its sockets once. So two runs differ
+// only in what their options change.
 type crowd struct {
 	t     *testing.T
 	net   *sim.Network
@@ -24,14 +24,14 @@ type crowd struct {
 	opt   crowdOptions
 
 	all   []*rds.Client
-	load  *rds.Socket // to those who read
-	flood *rds.Socket // to the stuck one: the same socket, or one in another lane
+	load  *rds.Socket // sends to the readers
+	flood *rds.Socket // sends to the stuck receiver: the same socket, or one in another lane
 
 	readers []*rds.Socket
 	to      []netip.AddrPort
-	next    int   // message of the load
+	next    int   // number of the load's next message
 	first   int64 // when message 0 is due
-	got     []int // by reader
+	got     []int // how many messages each reader got
 	took    []int64
 	wait    int // ticks in which a due message could not be sent
 
@@ -42,11 +42,11 @@ type crowd struct {
 type crowdOptions struct {
 	engine.Config
 	local bool // the receivers are on the sender's host
-	stuck bool // there is one that does not read
-	dead  bool // ... nor looks at its process's rings
-	lanes bool // what it is sent goes in another lane
+	stuck bool // one receiver does not read
+	dead  bool // ... and its process does not look at its rings
+	lanes bool // the stuck receiver is sent to in another lane
 
-	rcvBuf int // of the stuck one
+	rcvBuf int // receive buffer of the stuck receiver
 }
 
 // crowdHost is a host of a crowd.
@@ -54,15 +54,15 @@ type crowdHost struct {
 	addr  netip.Addr
 	e     *engine.Engine
 	st    *stats.Block
-	turns int // with work
+	turns int // turns that found work
 }
 
-// stuckOne is the receiver that does not read.
+// stuckOne is the receiver that does not read, and what is known of it.
 type stuckOne struct {
-	s, other  *rds.Socket // other: of the same process, empty
+	s, other  *rds.Socket // other is a second socket of the process, to which nobody sends
 	at        netip.AddrPort
 	sent, got int
-	congested int // sends that failed
+	congested int // sends that failed because of congestion
 	full      int
 	awake     bool
 }
@@ -70,14 +70,14 @@ type stuckOne struct {
 const (
 	crowdTick    = 2_000 // virtual ns
 	crowdReaders = 63
-	crowdSize    = 1000   // payload
+	crowdSize    = 1000   // bytes of payload
 	crowdGap     = 12_000 // virtual ns between messages of the load, with idle turns between
-	crowdLoad    = 1_260  // messages
+	crowdLoad    = 1_260  // messages of the load
 	crowdSndBuf  = 1 << 20
-	stuckBurst   = 40 // messages a tick
+	stuckBurst   = 40 // most messages to the stuck receiver in a tick
 )
 
-// noWait is where nobody sleeps: no call of a crowd waits.
+// noWait is the waiter of a process that never sleeps. No call in a crowd waits.
 type noWait struct{}
 
 func (noWait) Wait(int64)   { broken("harness", "a call waits") }
@@ -164,7 +164,7 @@ func (c *crowd) bind(p *rds.Client, h *crowdHost, port uint16) *rds.Socket {
 	return s
 }
 
-// tick is crowdTick of virtual time.
+// tick lets crowdTick of virtual time pass.
 func (c *crowd) tick() {
 	end := c.now() + crowdTick
 	c.net.At(end, func() {})
@@ -185,14 +185,14 @@ func (c *crowd) tick() {
 	}
 }
 
-// put sends message n to an address.
+// put sends message n on s.
 func (c *crowd) put(s *rds.Socket, to netip.AddrPort, n int) error {
 	binary.LittleEndian.PutUint64(c.buf, uint64(n))
 	_, err := s.SendMsg(&rds.Message{Addr: to, Payload: c.buf, DontWait: true})
 	return err
 }
 
-// take receives a message, or returns -1.
+// take receives a message and returns its number, or -1 if there is none.
 func (c *crowd) take(s *rds.Socket) int {
 	m := rds.Message{Payload: c.buf, DontWait: true}
 	switch err := s.RecvMsg(&m); {
@@ -204,7 +204,7 @@ func (c *crowd) take(s *rds.Socket) int {
 	return int(binary.LittleEndian.Uint64(c.buf))
 }
 
-// read takes what a reader has, and checks it.
+// read takes all messages of reader i and checks their order.
 func (c *crowd) read(i int, s *rds.Socket) {
 	for n := c.take(s); n >= 0; n = c.take(s) {
 		if want := i + c.got[i]*crowdReaders; n != want {
@@ -215,10 +215,10 @@ func (c *crowd) read(i int, s *rds.Socket) {
 	}
 }
 
-// due is when message n is to be sent.
+// due returns the virtual time at which message n of the load is to be sent.
 func (c *crowd) due(n int) int64 { return c.first + int64(n)*crowdGap }
 
-// look is what the stuck process does in a tick.
+// look does what the stuck process does in a tick.
 func (c *crowd) look(x *stuckOne) {
 	if !c.opt.dead || x.awake {
 		if n := c.take(x.other); n >= 0 {
@@ -236,7 +236,7 @@ func (c *crowd) look(x *stuckOne) {
 	}
 }
 
-// send sends what is due of the load.
+// send sends the messages of the load that are due.
 func (c *crowd) send() {
 	for ; c.next < crowdLoad && c.due(c.next) <= c.now(); c.next++ {
 		switch err := c.put(c.load, c.to[c.next%crowdReaders], c.next); {
@@ -249,7 +249,7 @@ func (c *crowd) send() {
 	}
 }
 
-// pour sends to the stuck one what it can, up to total messages in all.
+// pour sends as much as it can to the stuck receiver, up to total messages in all.
 func (c *crowd) pour(total int) {
 	x := c.stuck
 	for i := 0; x != nil && i < stuckBurst && x.sent < total; i++ {
@@ -267,7 +267,7 @@ func (c *crowd) pour(total int) {
 	}
 }
 
-// close ends everything; nothing may be left.
+// close closes all processes and checks that the engines have nothing left.
 func (c *crowd) close() {
 	for _, p := range c.all {
 		must(p.Close())

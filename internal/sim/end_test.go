@@ -12,8 +12,8 @@ import (
 	"github.com/rdsd/rdsd/verbs/sim"
 )
 
-// finish ends faults and load, lets everything drain, and checks what must
-// hold then.
+// finish ends faults and load, lets everything drain, and checks the rules that hold when a run
+// is quiet.
 func (w *world) finish() {
 	w.over = true
 	w.net.Faults, w.net.Hook = sim.Faults{}, nil
@@ -27,7 +27,7 @@ func (w *world) finish() {
 	w.shut()
 }
 
-// drain runs until nothing is to come. A bounded number of events must do.
+// drain runs until no event is left. That must take a bounded number of events.
 func (w *world) drain() {
 	for _, h := range w.hosts {
 		h.wakeAll()
@@ -52,14 +52,14 @@ func (h *host) wakeAll() {
 	h.kick()
 }
 
-// exchange has every socket send to every other: nothing is congested, full or
-// broken any more, and every daemon meets every other.
+// exchange has every socket send to every other. Each send must succeed, because nothing is
+// congested, full or broken any more. Afterwards every daemon has met every other.
 func (w *world) exchange() {
 	n := min(w.opt.sndBuf, 20)
 	for _, from := range w.eps {
 		for _, to := range w.eps {
 			if from != to && from.send(to.ap, n, extra{}) == nil {
-				w.drain() // at most its own limits were in the way
+				w.drain() // only the limits of the sending socket can have been in the way
 				if from.send(to.ap, n, extra{}) == nil {
 					w.checkConns()
 					broken("liveness", "%v cannot send to %v though all is quiet: %v; its daemon has %q", from.ap, to.ap, w.sendErr, engine.Leaks(from.h.e))
@@ -78,7 +78,7 @@ func (w *world) exchange() {
 	}
 }
 
-// checkFlows: every datagram was delivered, or its sender was told.
+// checkFlows checks that every datagram was delivered or its sender got a notice.
 func (w *world) checkFlows() {
 	for _, f := range w.flowsV {
 		if f.src.open && !f.cancelled || f.lingered {
@@ -108,14 +108,14 @@ func (w *world) checkFlow(f *flow) {
 	case f.lost+f.nosock+f.gaveUp > sent || f.gaveUp > uint64(f.limited):
 		fail("more than there were")
 	case f.lingered && (w.unboundSince(f.dst, f.start) || crashed || f.cancelled):
-		// What it was told last it could not hear.
+		// The socket closed before it could read its last notices.
 	case w.ports[f.dst] == nil && !crashed:
-		// Nobody was ever there. Operations end with a status of their own.
+		// No socket was ever bound there. Operations have statuses of their own.
 		if f.nosock+f.gaveUp+f.src.folded < noOps+limited {
 			fail("nobody was there")
 		}
 	case w.unboundSince(f.dst, f.start) || crashed:
-		// What an old socket had not read is gone with it.
+		// The messages that an old socket had not read are gone with the socket.
 	case f.nosock > f.former():
 		fail("the socket was there all the time")
 	case noOps > 0 || limited > f.gaveUp+f.src.folded && !f.lingered:
@@ -123,8 +123,8 @@ func (w *world) checkFlow(f *flow) {
 	}
 }
 
-// missing counts the messages of a flow that were not delivered and carry no
-// operation; those with a limit, and those with a region for one use, apart.
+// missing counts the messages of a flow that were not delivered and carry no operation. Messages
+// with a limit and messages with a region for one use are counted apart.
 func (w *world) missing(f *flow) (unlimited, limited, once uint64) {
 	for _, m := range f.msgs {
 		switch {
@@ -149,7 +149,7 @@ func (f *flow) undelivered() (ids []uint64) {
 	return ids
 }
 
-// checkOps: statuses, marks and memory.
+// checkOps checks the statuses and marks of all operations, and the memory of all regions.
 func (w *world) checkOps() {
 	for _, o := range w.ops {
 		o.kept()
@@ -182,7 +182,7 @@ func (w *world) checkOps() {
 	}
 }
 
-// checkOnce: a use-once region served one message at most, however often it was
+// checkOnce checks that a region for one use served at most one message, however often it was
 // granted.
 func (r *region) checkOnce() {
 	var use *message
@@ -197,7 +197,7 @@ func (r *region) checkOnce() {
 	}
 }
 
-// checkConns: the two ends of each connection agree.
+// checkConns checks that the two ends of each connection agree.
 func (w *world) checkConns() {
 	for _, a := range w.hosts {
 		for _, i := range engine.Conns(a.e) {
@@ -234,7 +234,8 @@ type connKey struct {
 	lane     uint8
 }
 
-// unused: the lane has nothing to do, so nobody connects it again.
+// unused reports whether a connection is down and no socket uses its lane, so that nobody
+// connects it again.
 func (w *world) unused(a, b *host, i *conn.Info) bool {
 	for _, e := range w.eps {
 		if e.lane == i.Lane && (e.h == a || e.h == b) {
@@ -260,7 +261,7 @@ func (h *host) connTo(a netip.Addr, lane uint8) *conn.Info {
 	return nil
 }
 
-// shut closes everything, in order, and looks for what is left.
+// shut releases and closes everything in order, and checks that the daemons have nothing left.
 func (w *world) shut() {
 	for _, e := range append([]*endpoint{}, w.eps...) {
 		for len(e.regions) > 0 {
@@ -282,7 +283,7 @@ func (w *world) shut() {
 				if e := c.eps[0]; len(c.eps)%2 == 0 {
 					e.close()
 				} else {
-					e.closeWait() // for nothing: all is quiet
+					e.closeWait() // returns at once, because all is quiet
 				}
 			}
 			c.kill()
@@ -297,7 +298,7 @@ func (w *world) shut() {
 	w.drainedConns()
 }
 
-// drainedConns: closing left the connections as they were.
+// drainedConns checks that closing left the connections as they were.
 func (w *world) drainedConns() {
 	for _, h := range w.hosts {
 		for _, i := range engine.Conns(h.e) {

@@ -17,39 +17,39 @@ type endpoint struct {
 	c       *client
 	s       *rds.Socket
 	ap      netip.AddrPort
-	life    int // of h, when it was bound
+	life    int // life of h in which it was bound
 	lane    uint8
 	open    bool
-	busy    bool  // inside a call that waits for an operation: nobody else looks at statuses
-	stalled int64 // reads nothing until then
+	busy    bool  // inside a call that waits for an operation; no other code takes statuses then
+	stalled int64 // reads nothing until this time
 	knows   []*region
-	regions []*region // its own, not released
+	regions []*region // regions that it owns and has not released
 	cells   []*cell   // in order of first use
 
-	folded    uint64           // messages it was told of without their destination
-	offers    uint64           // of regions for one use, by cookie or Expose
-	ungranted uint64           // of these, as it was told, not granted
-	doubts    []doubt          // of its regions
-	muted     bool             // it is told nothing of peers that come and go
+	folded    uint64           // messages that notices counted without naming their destination
+	offers    uint64           // how often it offered a region for one use, by cookie or Expose
+	ungranted uint64           // how many of these offers were refused, by its notices
+	doubts    []doubt          // about its regions
+	muted     bool             // gets no notices of peers that come and go
 	monitored bool             // SetCongMonitor
-	congested []netip.AddrPort // whose relief is to be reported
-	vague     uint64           // ports modulo 64 of which more may be reported than is known here
+	congested []netip.AddrPort // destinations whose relief is to be reported
+	vague     uint64           // ports modulo 64: CongUpdates may report more of them than the ledger knows
 	zeros     []*zero
 }
 
 // portInfo is the history of an address and port.
 type portInfo struct {
 	bound   *endpoint
-	gapFrom int64 // since when it is unbound, or the end of the last gap
+	gapFrom int64 // since when it is unbound, or the end of the last time it was
 }
 
-// unboundSince reports whether there was a moment since t with nobody bound.
+// unboundSince reports whether no socket was bound at ap at some moment since t.
 func (w *world) unboundSince(ap netip.AddrPort, t int64) bool {
 	p := w.ports[ap]
 	return p == nil || p.bound == nil || p.gapFrom >= t
 }
 
-// bind makes an endpoint; port 0 takes a port of the host's range.
+// bind binds a socket. Port 0 takes a free port of the host's range.
 func (c *client) bind(port uint16) *endpoint {
 	w := c.h.w
 	for p := uint16(100); port == 0; p++ {
@@ -92,7 +92,7 @@ func (c *client) bind(port uint16) *endpoint {
 	return e
 }
 
-// close closes the socket in order.
+// close closes the socket in an orderly way.
 func (e *endpoint) close() {
 	e.w.log(e.h, "close", int64(e.ap.Port()), 0, 0)
 	for _, c := range e.cells {
@@ -101,8 +101,8 @@ func (e *endpoint) close() {
 	e.forgetWith(func() { must(e.s.Close()) })
 }
 
-// closeWait closes the socket after all it sent has been acknowledged, while
-// the world goes on.
+// closeWait closes the socket when all that it sent has been acknowledged. The world goes on
+// while it waits.
 func (e *endpoint) closeWait() {
 	w := e.w
 	w.log(e.h, "closewait", int64(e.ap.Port()), 0, 0)
@@ -113,7 +113,7 @@ func (e *endpoint) closeWait() {
 		var err error
 		e.c.blocking(func() {
 			if w.rWork.IntN(2) == 0 {
-				must(e.s.SetLinger(time.Hour)) // of real time, in which nothing is waited for
+				must(e.s.SetLinger(time.Hour)) // real time, of which nothing waits for any
 				err = e.s.Close()
 			} else {
 				err = e.s.CloseWait(context.Background())
@@ -132,7 +132,7 @@ func (e *endpoint) closeWait() {
 	w.log(e.h, "closed", int64(e.ap.Port()), 0, 0)
 }
 
-// forget drops an endpoint whose process or daemon is gone.
+// forget drops an endpoint whose process or daemon has ended.
 func (e *endpoint) forget() { e.forgetWith(func() {}) }
 
 func (e *endpoint) forgetWith(end func()) {
@@ -163,7 +163,7 @@ func without[T comparable](s []T, x T) []T {
 	return s
 }
 
-// poll takes what there is and checks it.
+// poll takes statuses, cookies, messages and notices, and checks them.
 func (e *endpoint) poll() {
 	if !e.busy {
 		for _, c := range e.cells {
@@ -189,7 +189,7 @@ func (e *endpoint) poll() {
 	}
 }
 
-// receive reads what there is, within reason; now and then it peeks first.
+// receive reads up to 64 messages. Now and then it peeks at one first.
 func (e *endpoint) receive() {
 	w := e.w
 	for range 64 {

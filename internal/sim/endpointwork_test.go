@@ -7,7 +7,7 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// target draws a destination: mostly a bound socket, sometimes nobody's port.
+// target draws a destination: mostly a bound socket, sometimes a port that may be unbound.
 func (e *endpoint) target() netip.AddrPort {
 	w := e.w
 	if w.rWork.IntN(40) == 0 {
@@ -33,7 +33,7 @@ func (e *endpoint) burst() {
 	}
 }
 
-// offer registers memory and lets somebody know.
+// offer registers memory and tells a socket about it.
 func (e *endpoint) offer() {
 	w := e.w
 	access := pick(w.rOp, rds.AllowRead, rds.AllowWrite, rds.AllowRead|rds.AllowWrite, rds.AllowRead|rds.AllowWrite)
@@ -49,7 +49,7 @@ func (e *endpoint) offer() {
 	}
 	var r *region
 	if len(e.regions) > 0 && w.rOp.IntN(3) == 0 {
-		r = pick(w.rOp, e.regions...) // one more grantee
+		r = pick(w.rOp, e.regions...) // grant an existing region to one more socket
 	} else if r = e.register(n, access); r == nil {
 		return
 	}
@@ -63,22 +63,22 @@ func (e *endpoint) offer() {
 	e.send(to, w.size(), extra{cookie: r.r.Cookie(), tells: r})
 }
 
-// releaseOne takes a region back, used or not, whatever is in flight.
+// releaseOne releases a region, whatever operations on it are in progress.
 func (e *endpoint) releaseOne() {
 	if len(e.regions) > 0 && e.w.depth == 0 {
 		pick(e.w.rOp, e.regions...).release()
 	}
 }
 
-// operate issues an operation on a region somebody told of, or two at once;
-// sometimes one that must be refused.
+// operate issues one operation or two on a region that the socket was told of. Sometimes the
+// operation is one that must be refused.
 func (e *endpoint) operate() {
 	w := e.w
 	bad := w.rOp.IntN(100) < w.opt.badShare
 	var r *region
 	switch {
 	case bad && len(w.regions) > 0 && w.rOp.IntN(2) == 0:
-		r = pick(w.rOp, w.regions...) // heard of by chance
+		r = pick(w.rOp, w.regions...) // a region that the socket may have no grant for
 	case len(e.knows) > 0:
 		r = pick(w.rOp, e.knows...)
 	default:
@@ -111,8 +111,8 @@ func (e *endpoint) operate() {
 	e.post(to, n, x)
 }
 
-// plan makes the operations of one message: one on r, and sometimes the other
-// kind on a region of the same host. nil: r has no more room for one.
+// plan makes the operations of one message: one on r, and sometimes one of the other kind on
+// another region of the same host. It returns nil if r has no room for another operation.
 func (e *endpoint) plan(r *region, bad bool) []*op {
 	w := e.w
 	o := e.draw(r, bad)
@@ -140,7 +140,7 @@ func (e *endpoint) plan(r *region, bad bool) []*op {
 	return []*op{o}
 }
 
-// draw makes an operation on r.
+// draw makes an operation on r, or returns nil if r has no room for one.
 func (e *endpoint) draw(r *region, bad bool) *op {
 	w := e.w
 	o := &op{w: w, token: uint64(len(w.ops) + 1), e: e, r: r, kind: rds.Write}
@@ -169,7 +169,8 @@ func (e *endpoint) draw(r *region, bad bool) *op {
 	return o
 }
 
-// place chooses the bytes of the region.
+// place chooses the bytes of the region that the operation uses. beyond makes them end outside
+// the region.
 func (o *op) place(beyond bool) bool {
 	w, r := o.w, o.r
 	limit := r.n/2 + 1
@@ -187,7 +188,7 @@ func (o *op) place(beyond bool) bool {
 		o.n = min(o.n, max(r.n/2, 1))
 	}
 	if beyond {
-		o.off = r.n - w.rOp.IntN(min(o.n, r.n)) // its last byte is outside
+		o.off = r.n - w.rOp.IntN(min(o.n, r.n)) // the last byte is outside
 		if o.off+o.n <= r.n {
 			o.off = r.n
 		}
@@ -196,7 +197,7 @@ func (o *op) place(beyond bool) bool {
 	return true
 }
 
-// post sends operations with n bytes of immediate data.
+// post sends operations in a message of n bytes.
 func (e *endpoint) post(to netip.AddrPort, n int, x extra) bool {
 	for _, o := range x.ops {
 		align := 1
@@ -223,7 +224,7 @@ func (e *endpoint) post(to netip.AddrPort, n int, x extra) bool {
 	return true
 }
 
-// segments cuts the local memory into pieces.
+// segments cuts the local memory into the segments of the operation.
 func (o *op) segments() []rds.Segment {
 	pieces := 1
 	if o.w.rOp.IntN(4) == 0 {

@@ -16,9 +16,9 @@ import (
 	"github.com/rdsd/rdsd/verbs/sim"
 )
 
-// TestExactOutcomes breaks every kind of message at every step of its life, in
-// each of these ways, and expects exactly one outcome of each, by what the
-// initiator can have learnt from the instance it sent to. -v prints the table.
+// TestExactOutcomes sends every kind of message and does every kind of harm at every step of its
+// life. Each case has exactly one right outcome, which follows from what the initiator can have
+// learnt from the instance that it sent to. -v prints the table.
 func TestExactOutcomes(t *testing.T) {
 	var table strings.Builder
 	for _, harm := range []exactHarm{breaks, breaksLong, restarts} {
@@ -53,7 +53,7 @@ func TestExactOutcomes(t *testing.T) {
 	t.Logf("step, kind: the outcome, and whether the receiver got the message%s", table.String())
 }
 
-// exactHarm is what is done at a step.
+// exactHarm is the harm that is done at a step.
 type exactHarm int
 
 const (
@@ -66,7 +66,7 @@ func (h exactHarm) String() string {
 	return [...]string{"the connection breaks", "the connection breaks for longer than the settle time", "the peer restarts"}[h]
 }
 
-// exact is one run: a socket of host a sends one message to one of host b.
+// exact is one run: a socket of host a sends one message to a socket of host b.
 type exact struct {
 	*script
 	kind exactKind
@@ -76,31 +76,32 @@ type exact struct {
 	a, b     *host
 	from, to netip.AddrPort
 	sock     *rds.Socket
-	peer     *rds.Socket // of b's present life
+	peer     *rds.Socket // socket of b's present life
 	life     int
 
 	local  []byte // the write's source, the read's destination, the atomic's old value
-	target []byte // in b's first life
+	target []byte // memory of b's first life
 	cookie rds.Cookie
 
-	spoiled bool // the target, once the outcome was known
+	spoiled bool // the target was overwritten when the outcome was known
 
 	armed func(*exact, sim.Point) bool
 	hit   bool
-	watch bool // count what runs
-	ran   int  // operations, at the peer
-	// After the first harm: its HELLO came before the second, which is to come.
+	watch bool // count the operations that run
+	ran   int  // how many operations ran at the peer
+	// After the first harm: met says that the peer's HELLO came before the second harm, hello
+	// that HELLO counts now, second that the second harm is the next.
 	met, hello, second bool
 
-	rose     bool // the mark, with no connection
+	rose     bool // the mark rose while there was no connection
 	statuses []rds.Status
 	lost     uint64
-	got1     []string // what the first life got
-	got2     []string // what a later one got
+	got1     []string // messages that b's first life got
+	got2     []string // messages that b's later lives got
 }
 
 const (
-	exactWord  = 64 // where the atomic's word is, in target and local
+	exactWord  = 64 // offset of the atomic's word in target and local
 	underTest  = "under test"
 	afterwards = "afterwards"
 )
@@ -141,7 +142,7 @@ func bindAt(h *host, ap netip.AddrPort) *rds.Socket {
 	return s
 }
 
-// bindPeer binds the peer's port in each of its lives, before anybody can have
+// bindPeer binds the peer's port as soon as a life of b has begun, before anybody can have
 // connected.
 func (x *exact) bindPeer() {
 	if x.b.up && x.life != x.b.life {
@@ -168,7 +169,7 @@ func (x *exact) strike(p sim.Point) sim.Action {
 	return sim.Break
 }
 
-// next runs one event, and looks at the sockets.
+// next runs one event, then takes what the sockets have.
 func (x *exact) next() bool {
 	hit := x.hit
 	if !x.world.step() {
@@ -191,7 +192,7 @@ func (x *exact) flow(d int64) {
 	}
 }
 
-// until runs until what is armed has struck.
+// until runs until the fault that at describes has struck.
 func (x *exact) until(at func(*exact, sim.Point) bool) {
 	x.armed, x.hit = at, false
 	for end := x.now() + 5e9; !x.hit && x.now() < end && x.next(); {
@@ -201,7 +202,7 @@ func (x *exact) until(at func(*exact, sim.Point) bool) {
 	}
 }
 
-// look takes what the sockets have.
+// look takes messages, statuses and notices.
 func (x *exact) look() {
 	var buf [64]byte
 	for x.b.up {
@@ -243,7 +244,7 @@ func (x *exact) look() {
 	}
 }
 
-// refusal is the errno that belongs to a status.
+// refusal returns the errno that belongs to a status.
 func (x *exact) refusal(c *rds.Completion) syscall.Errno {
 	if c.Status == rds.RemoteError {
 		return syscall.EINVAL
@@ -251,8 +252,8 @@ func (x *exact) refusal(c *rds.Completion) syscall.Errno {
 	return 0
 }
 
-// settled: the outcome is known, and is that the data is there, or not.
-// Whatever it is, nothing may run any more, which would show in the target.
+// settled is called when the outcome is known. With success it checks the data in the target.
+// Then it overwrites the target, so that an operation that still runs shows.
 func (x *exact) settled(success bool) {
 	word := binary.NativeEndian.Uint64(x.target[exactWord:])
 	switch {
@@ -269,7 +270,7 @@ func (x *exact) settled(success bool) {
 	}
 }
 
-// fetched: with a success, what was asked for is in local memory.
+// fetched checks that local memory has the data of a successful read or atomic.
 func (x *exact) fetched() {
 	if x.kind.read && string(x.local[16:24]) != "original" {
 		x.t.Errorf("success, and the read brought %q", x.local[16:24])
@@ -313,7 +314,7 @@ func (x *exact) buffer() *rds.Buffer {
 	return b
 }
 
-// play is the run.
+// play does the run.
 func (x *exact) play() {
 	copy(x.target, "original")
 	binary.NativeEndian.PutUint64(x.target[exactWord:], 5)
@@ -355,7 +356,7 @@ func (x *exact) play() {
 		x.t.Error("the HWM passed what was never posted")
 	}
 	if x.rose {
-		clear(x.local) // ours again
+		clear(x.local) // the mark gave it back to the caller
 	}
 	if x.step.again != nil {
 		x.hello, x.second = true, true

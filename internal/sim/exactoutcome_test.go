@@ -8,11 +8,11 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// outcome is what sender and receiver saw of the message.
+// exactOutcome is what sender and receiver saw of the message.
 type exactOutcome struct {
 	told      string // a status, "lost", or "-"
 	delivered bool
-	once      string // "": as it should be
+	once      string // "", or what happened more than once or in the wrong order
 }
 
 func (o exactOutcome) String() string {
@@ -61,11 +61,11 @@ func (x *exact) got() (o exactOutcome) {
 	return o
 }
 
-// want is what docs/guarantees.md says.
+// want returns the outcome that docs/guarantees.md promises.
 func (x *exact) want() (o exactOutcome) {
 	st, op := x.step, x.kind.ops() > 0
 	arrived := st.arrived
-	// What the initiator knows: an ack, or the peer's HELLO.
+	// The initiator knows what an ack or the peer's HELLO told it.
 	known := st.acked || x.met
 	status := func(s rds.Status) { o.told = s.String() }
 	o.told = "-"
@@ -90,7 +90,7 @@ func (x *exact) want() (o exactOutcome) {
 		switch {
 		case st.queued && !op:
 			o.delivered = true // to the new instance
-		case st.queued: // never runs: its key ended with the peer
+		case st.queued: // it never runs, because its key ended with the peer
 			if status(rds.RemoteError); x.kind.ops() > 1 {
 				o.told = fmt.Sprint([]rds.Status{rds.RemoteError, rds.Dropped})
 			}

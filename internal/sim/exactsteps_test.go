@@ -28,20 +28,20 @@ var exactKinds = []exactKind{
 	{name: "read, swap", read: true, swap: true}, {name: "silent write", write: true, silent: true},
 }
 
-// exactStep is a point in the life of a message. What it asks of the run: at
-// holds where the (first) harm is to be done, again where a connection that is
-// being set up afterwards is to be harmed.
+// exactStep is a point in the life of a message. at reports whether the first harm is to be done
+// at a point of the provider. again does so for a second harm, to the connection that is set up
+// afterwards.
 type exactStep struct {
 	name  string
-	with  func(exactKind) bool // nil: every kind
+	with  func(exactKind) bool // nil means every kind
 	at    func(*exact, sim.Point) bool
 	again func(*exact, sim.Point) bool
 
-	queued  bool // harm is done while the message has not been posted
-	posted  bool // ... when it has, and nothing is under way
-	arrived bool // the message, at the peer's device
-	taken   bool // ... and its application has it before more harm is done
-	acked   bool // the ack came back
+	queued  bool // harm is done before the message is posted
+	posted  bool // harm is done when the message is posted and no packet is in the network
+	arrived bool // the message has arrived at the peer's device
+	taken   bool // the peer's application has the message before more harm is done
+	acked   bool // the ack has come back
 }
 
 func atPeer(kinds ...sim.PointKind) func(*exact, sim.Point) bool {

@@ -26,24 +26,23 @@ var floodScenario = &scenario{
 	seen: []string{"statuses waited for room", "Barrier waited", "the mark of the flood rose", "answered in mid-turn"},
 }
 
-// TestSimFlood: sockets of a process ask for more statuses than its event ring
-// holds, and go on asking. Beside them another socket of the process does operations
-// and waits for them in Barrier: the mark of each follows what is locally complete
-// within the bound, and Barrier returns within the bound, whatever else the process
-// is told. The marks of the flood follow, too.
+// TestSimFlood has sockets of a process ask for more statuses than its event ring holds, and go
+// on asking. Another socket of the process does operations and waits for them in Barrier. Its
+// marks follow what is locally complete within quietBound, and so does Barrier's return. The
+// marks of the other sockets follow within floodBound.
 func TestSimFlood(t *testing.T) { floodScenario.test(t) }
 
 const (
-	// quietBound is the virtual time from the local end of an operation to its mark,
-	// and to Barrier's return: a few turns of daemon and process, of up to 7 µs each.
+	// quietBound is the virtual time from the moment an operation is locally complete to its
+	// mark, and to Barrier's return. That is a few turns of daemon and process, of up to 7 µs
+	// each.
 	quietBound = 200_000
-	// floodBound is the same for a socket whose own statuses wait: two times as many as
-	// it can have outstanding, of which the ring takes 8 in each look of the process.
+	// floodBound is the same for a socket whose own statuses wait. Twice as many wait as it can
+	// have outstanding, and the ring takes 8 each time the process looks.
 	floodBound = 2_000_000
 )
 
-// flooded is a process whose first socket keeps quiet, while the others flood its
-// event ring.
+// flooded is a process whose first socket is quiet while its others flood the event ring.
 type flooded struct {
 	*world
 	quiet     *endpoint
@@ -51,7 +50,7 @@ type flooded struct {
 	target    *endpoint
 	good, bad *region
 	late      map[engine.MarkKey]lateMark
-	doneAt    int64 // when the last operation of the quiet socket was locally complete
+	doneAt    int64 // when the last operation of the quiet socket became locally complete
 	wanted    uint64
 	rises     uint64
 	ends      bool
@@ -98,8 +97,8 @@ func (f *flooded) pass(d int64) {
 	}
 }
 
-// flood has e ask for statuses for as long as the scenario lasts: operations that
-// are refused at once, on another host's region or this one's.
+// flood has e ask for statuses as long as the scenario lasts. Its operations are refused at
+// once.
 func (f *flooded) flood(e *endpoint) {
 	w := f.world
 	var again func()
@@ -127,13 +126,13 @@ func (f *flooded) issue(e *endpoint, r *region, kind rds.OpKind, notify bool) bo
 	return e.post(r.e.ap, 0, extra{ops: []*op{o}})
 }
 
-// round is a few operations of the quiet socket, and a Barrier behind them.
+// round issues a few operations of the quiet socket and waits for them in Barrier.
 func (f *flooded) round() {
 	w, q := f.world, f.quiet
 	n := 1 + w.rPlay.IntN(4)
 	for range n {
 		if !f.issue(q, f.good, pick(w.rPlay, rds.Read, rds.Write), w.rPlay.IntN(2) == 0) {
-			f.pass(20_000) // no room in the submission ring
+			f.pass(20_000) // the submission ring was full
 			return
 		}
 	}
@@ -145,7 +144,7 @@ func (f *flooded) round() {
 	var err error
 	q.c.blocking(func() { hwm, err = q.s.Barrier(context.Background(), cell.to, f.wanted) })
 	must(err)
-	w.endTurns() // it may be rung in the very turn that the clock has yet to see
+	w.endTurns() // the turn that woke Barrier may not have called clock yet
 	if w.now() > began {
 		w.saw("Barrier waited")
 	}
@@ -154,7 +153,7 @@ func (f *flooded) round() {
 	}
 }
 
-// clock looks at every mark in every turn of the process's daemon.
+// clock checks every mark in every turn of the process's daemon.
 func (f *flooded) clock(h *host) {
 	if h != f.quiet.h || f.ends {
 		return

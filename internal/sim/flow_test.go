@@ -9,26 +9,26 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// flow is what one socket sends to one destination.
+// flow is all that one socket sends to one destination.
 type flow struct {
 	src       *endpoint
 	dst       netip.AddrPort
 	start     int64
-	met       int // as op.met
+	met       int // as in op
 	msgs      []*message
-	last      int // index of the last one delivered, -1
+	last      int // index of the last message delivered, -1 for none
 	delivered int
-	limited   int // with a limit and no operation
+	limited   int // messages with a limit and without an operation
 
-	lost, nosock, gaveUp, ups, downs uint64 // told
+	lost, nosock, gaveUp, ups, downs uint64 // by the notices of the socket
 	notGranted                       uint64
 
 	cancelled bool
-	lingered  bool // its socket closed when all was acknowledged
+	lingered  bool // the socket closed when all of it was acknowledged
 
-	taker   *endpoint // of the last message delivered
-	heard   bool      // that message was one whose sender must have heard who took it
-	changes uint64    // of taker, that the sender had to be told of
+	taker   *endpoint // socket that got the last message delivered
+	heard   bool      // the sender must have learnt that taker got that message
+	changes uint64    // changes of taker that the sender had to be told of
 }
 
 type flowKey struct {
@@ -36,7 +36,7 @@ type flowKey struct {
 	dst netip.AddrPort
 }
 
-// message is an accepted datagram.
+// message is a datagram that the library accepted.
 type message struct {
 	id        uint64
 	flow      *flow
@@ -45,17 +45,17 @@ type message struct {
 	delivered bool
 	silent    bool
 	ops       []*op
-	tells     *region // the receiver learns of it
-	once      bool    // by a cookie, of a region for one use: not sent if another host was granted it
-	met       int     // as op.met
+	tells     *region // region that the receiver learns of
+	once      bool    // it carries the cookie of a region for one use, so it is not sent if another host has the grant
+	met       int     // as in op
 	at        int64
-	limit     int64 // ns it may wait, 0 = for ever
+	limit     int64 // ns it may wait, 0 means for ever
 }
 
-// expired: its limit has passed.
+// expired reports whether the message's limit has passed.
 func (m *message) expired() bool { return m.limit > 0 && m.flow.src.w.now() >= m.at+m.limit }
 
-// refused: a status says that it was not delivered and never will be.
+// refused reports whether a status says that the message was not delivered and never will be.
 func (m *message) refused() bool {
 	for _, o := range m.ops {
 		if o.fate != nil && never(o.fate.Status) {
@@ -65,7 +65,7 @@ func (m *message) refused() bool {
 	return false
 }
 
-// unposted: a status says that its operations never ran.
+// unposted reports whether a status says that the message's operations never ran.
 func (m *message) unposted() bool {
 	for _, o := range m.ops {
 		if o.fate != nil && o.fate.Errno != 0 {
@@ -101,23 +101,23 @@ func same(b []byte, id uint64) bool {
 	return string(b[:k]) == string(word[:k]) && differ(b[k:], content(id, len(b)-k)) < 0
 }
 
-// idLen is the shortest payload that tells which message it is.
+// idLen is the shortest payload that identifies its message.
 const idLen = 4
 
-// pair is two addresses, whichever sockets are bound there.
+// pair is a source and a destination address, whichever sockets are bound there.
 type pair struct{ src, dst netip.AddrPort }
 
-// length makes n a length by which the message can be told from others on
-// their way between these addresses: short ones are all of one flow and
-// without an operation, or there is one, with an operation whose status comes.
+// length returns n, or a longer length if the receiver could not tell a message of n bytes from
+// others in progress between these addresses. A short message needs no other beside it, unless
+// all are of one flow and without operations.
 func (f *flow) length(n int, ops []*op, limited bool) int {
 	if n >= idLen || n == 0 && len(ops) > 0 && allSilent(ops) {
-		return n // not delivered: nothing to know it by
+		return n // it is not delivered, so nobody has to identify it
 	}
 	k := pair{f.src.ap, f.dst}
 	all := f.src.w.short[k]
 	pending := all[:0]
-	alone := !limited // one that is given up may still come
+	alone := !limited // a message that is given up may still arrive
 	for _, x := range all {
 		if x.delivered || x.silent || x.refused() {
 			continue
@@ -132,17 +132,17 @@ func (f *flow) length(n int, ops []*op, limited bool) int {
 	return n
 }
 
-// extra is what a datagram carries besides payload.
+// extra is what a datagram carries besides its payload.
 type extra struct {
 	ops    []*op
-	tells  *region    // the receiver learns of it
-	cookie rds.Cookie // sent along
+	tells  *region    // region that the receiver learns of
+	cookie rds.Cookie // sent in the message
 	limit  time.Duration
 	from   bool // the payload stays in registered memory
-	zc     bool // a cookie is to come back
+	zc     bool // the message brings back a zero-copy cookie
 }
 
-// send submits one datagram; what is accepted is in the ledger from now on.
+// send submits one datagram. If the library accepts it, the ledger has it from now on.
 func (e *endpoint) send(dst netip.AddrPort, n int, x extra) *message {
 	w := e.w
 	id := uint64(len(w.msgs) + 1)
@@ -167,7 +167,7 @@ func (e *endpoint) send(dst netip.AddrPort, n int, x extra) *message {
 		m.Payload = w.scratch[:n]
 	}
 	if len(x.ops) > 0 && n < idLen {
-		x.ops[0].flags.Notify = true // its status tells whether it may still come
+		x.ops[0].flags.Notify = true // its status says whether the message may still arrive
 	}
 	for _, o := range x.ops {
 		o.describe(&m)
@@ -229,7 +229,7 @@ func (e *endpoint) accepted(f *flow, n int, x *extra, m *rds.Message, z *zero, c
 	return s
 }
 
-// newMessage makes one, many at a time.
+// newMessage returns a new message from a slab.
 func (w *world) newMessage() *message {
 	if len(w.slab) == 0 {
 		w.slab = make([]message, 512)
@@ -239,7 +239,7 @@ func (w *world) newMessage() *message {
 	return m
 }
 
-// received checks a delivered datagram: content, order, once.
+// received checks a delivered datagram: its content, its order, and that it came once.
 func (e *endpoint) received(m *rds.Message) {
 	w := e.w
 	if m.Truncated {
@@ -276,8 +276,8 @@ func (e *endpoint) received(m *rds.Message) {
 	}
 }
 
-// find identifies a message: by its id, or, too short for one, as the next of
-// its looks.
+// find identifies a message by its id. One too short for an id is the next of its flow with this
+// content.
 func (w *world) find(b []byte, from, to netip.AddrPort) *message {
 	if len(b) >= idLen {
 		var word [8]byte
@@ -293,7 +293,7 @@ func (w *world) find(b []byte, from, to netip.AddrPort) *message {
 			continue
 		}
 		if f.src.open && !f.src.busy {
-			f.src.settle() // what it has been told by now is not on its way
+			f.src.settle() // so that messages with a final status are not found
 		}
 		for _, x := range f.msgs[f.last+1:] {
 			if !x.refused() && !x.silent && x.n == len(b) && same(b, x.id) {

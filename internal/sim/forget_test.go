@@ -6,10 +6,9 @@ import (
 	"github.com/rdsd/rdsd/verbs/sim"
 )
 
-// TestForgotten has a receiver's daemon forget a peer that is away, in the very
-// state in which it must not lose count: the messages are delivered and their
-// acks lost. The peer comes back, is told of them as Lost, and nothing is
-// delivered again. What it sends then arrives.
+// TestForgotten has the receiver's daemon forget a peer that is away, when its messages are
+// delivered and their acks lost. When the peer comes back it reports these messages as Lost,
+// nothing is delivered a second time, and what it sends then arrives.
 func TestForgotten(t *testing.T) {
 	for _, c := range []struct {
 		name   string

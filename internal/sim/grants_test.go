@@ -28,15 +28,15 @@ var grantScenario = &scenario{
 	seen: []string{"Expose refused for a reason", "half the table was one user's", "the peer's table was full", "used again"},
 }
 
-// TestSimGrants: processes of two users compete for tables of few grants, under all
-// faults. The tables and the shares of a user hold, a refusal has a reason and the
-// owner is told of it, and when all is given back every user gets its share anew.
+// TestSimGrants has processes of two users compete for tables of few grants, under all faults.
+// No table and no user's share is exceeded. Every refusal has a reason, and the owner is
+// notified of it. When all grants are given back, every user gets its share anew.
 func TestSimGrants(t *testing.T) { grantScenario.test(t) }
 
-// tableSize is what a peer can make h's daemon remember: not the same everywhere.
+// tableSize returns how many grants a peer can make h's daemon remember. Hosts differ in it.
 func (h *host) tableSize() int { return h.w.opt.maxGrants * (1 + h.n%2) }
 
-// regrant takes all regions back and fills the tables anew, in peace.
+// regrant takes all regions back and fills the tables anew, without faults.
 func (w *world) regrant() {
 	w.over = true
 	w.net.Faults, w.net.Hook = sim.Faults{}, nil
@@ -51,7 +51,7 @@ func (w *world) regrant() {
 	}
 }
 
-// giveAllBack releases every region: no table has anything left then.
+// giveAllBack releases every region and checks that no table has anything left.
 func (w *world) giveAllBack() {
 	for _, e := range append([]*endpoint{}, w.eps...) {
 		for len(e.regions) > 0 {
@@ -68,8 +68,8 @@ func (w *world) giveAllBack() {
 	}
 }
 
-// fill has two users grant regions to a socket of another host until they are
-// refused, and uses one region of each when there is room again.
+// fill has two users grant regions to a socket of another host until a grant is refused. When
+// there is room again, it uses one region of each user.
 func (w *world) fill(from, to *host) {
 	var user *endpoint
 	for _, e := range w.eps {
@@ -83,12 +83,13 @@ func (w *world) fill(from, to *host) {
 	w.touch(from.clients[0].eps[0], user)
 	all, told := 0, w.told(from)
 	for _, c := range from.clients[:2] {
-		there, had := c.at.GrantsOf(from.addr, to.addr) // both may be one user's
+		there, had := c.at.GrantsOf(from.addr, to.addr) // both sockets may be of one user
 		own := 0
 		for w.grantTo(c.eps[0], user) {
 			own, all = own+1, all+1
 		}
-		// One more while a user has less than is free, and its quota has room.
+		// A user gets one more grant while it has fewer than there are free, and its quota has
+		// room.
 		want := 0
 		for free := from.tableSize() - (all - own); there+want < free-want && (w.opt.quotaGrants == 0 || had+want < w.opt.quotaGrants); {
 			want++
@@ -127,7 +128,7 @@ func (w *world) fill(from, to *host) {
 	}
 }
 
-// touch has two sockets know each other: a grant needs a connection.
+// touch sends a message from a to b, because a grant needs a connection.
 func (w *world) touch(a, b *endpoint) {
 	if a.send(b.ap, min(w.opt.sndBuf, 20), extra{}) == nil {
 		broken("liveness", "%v cannot send to %v though all is quiet: %v", a.ap, b.ap, w.sendErr)
@@ -135,7 +136,7 @@ func (w *world) touch(a, b *endpoint) {
 	w.drain()
 }
 
-// told counts what the sockets of h were told was not granted.
+// told counts the NotGranted notices of the sockets of h.
 func (w *world) told(h *host) (n uint64) {
 	for _, e := range w.eps {
 		if e.h == h {
@@ -145,7 +146,8 @@ func (w *world) told(h *host) (n uint64) {
 	return n
 }
 
-// grantTo registers a region of e and grants it to a socket; false: it may not.
+// grantTo registers a region of e and grants it to a socket. It returns false if the grant was
+// refused.
 func (w *world) grantTo(e, user *endpoint) bool {
 	r := e.register(100, rds.AllowWrite)
 	r.offered[user.ap] = true

@@ -8,16 +8,15 @@ import (
 	"github.com/rdsd/rdsd/internal/engine"
 )
 
-// A process that has an answer goes on while the rest of the engine's turn is
-// still to come. Most requests are answered at the start of a turn, and what it
-// wrote into rings is published later. Release and Free are answered wherever in
-// the turn the last one lets go of the memory. A call that waits for an event is
-// rung while the rings of other processes are yet to be published. Of some answers
-// the turn waits there until a process needs the engine again, or time goes on.
+// A turn can be held: when the engine has answered a process, the rest of its turn waits until a
+// process needs the engine again or time goes on. Meanwhile the process goes on with the answer.
+// Most requests are answered at the start of a turn, and their entries in rings are published
+// later. Release and Free are answered anywhere in the turn. A call that waits for an event
+// returns before the rings of other processes are published.
 
 // ask has the engine run f, which answers a control request.
 func (h *host) ask(f func()) {
-	if h.endTurn(); !h.up { // it died in that turn: nobody hears what f says
+	if h.endTurn(); !h.up { // the daemon died in that turn, so nobody gets the answer of f
 		f()
 		return
 	}
@@ -38,10 +37,10 @@ func (h *host) ask(f func()) {
 	}
 }
 
-// holds draws whether a turn waits where it has answered.
+// holds draws whether a turn is held where it has answered.
 func (h *host) holds() bool { return h.w.rHold.IntN(100) < h.w.opt.held }
 
-// hold runs turn until it calls pause. The rest of it is for endTurn.
+// hold runs turn until it calls pause. endTurn runs the rest.
 func (h *host) hold(turn func(pause func())) {
 	rest, _ := iter.Pull(func(yield func(struct{}) bool) {
 		turn(func() { yield(struct{}{}) })
@@ -51,8 +50,7 @@ func (h *host) hold(turn func(pause func())) {
 	}
 }
 
-// turn is one turn of the engine, as far as the answer to a call that waits if the
-// turn is held there.
+// turn runs one turn of the engine, up to the place where it is held, if it is.
 func (h *host) turn() {
 	if h.endTurn(); !h.up {
 		return
@@ -68,7 +66,7 @@ func (h *host) turn() {
 	})
 }
 
-// answered has the turn wait, for c has what one of its calls waited for.
+// answered holds the turn, because c has what one of its calls waited for.
 func (c *client) answered() {
 	h := c.h
 	if pause := h.pause; pause != nil && c.waits > 0 {
@@ -79,7 +77,7 @@ func (c *client) answered() {
 	}
 }
 
-// endTurn takes the turn that is under way to its end.
+// endTurn runs the turn that is held to its end.
 func (h *host) endTurn() {
 	if rest := h.rest; rest != nil {
 		h.rest = nil
@@ -93,18 +91,18 @@ func (w *world) endTurns() {
 	}
 }
 
-// lateMark is a high-water mark that has not been published.
+// lateMark is a high-water mark that is locally complete and not published.
 type lateMark struct {
 	id    uint64
 	since int64
 }
 
-// markBound is the virtual time in which what is locally complete has to be
-// published: a process looks at its rings within 5 µs of each turn.
+// markBound is the virtual time within which the mark of what is locally complete has to be
+// published. A process looks at its rings within 5 µs of each turn.
 const markBound = 50_000_000
 
-// checkMarks looks, now and then, whether each mark follows what is locally
-// complete, whatever else the process is told.
+// checkMarks checks, now and then, that each mark follows what is locally complete, whatever
+// other events the process gets.
 func (h *host) checkMarks() {
 	if h.turns++; h.turns%16 != 0 {
 		return

@@ -8,14 +8,14 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// TestBlackHole has all packets between two hosts vanish, with messages and
-// operations at every point of their way. Nothing breaks by itself: within the
-// silence that is allowed (30 s) both daemons give the connection up, the mark
-// rises past what was posted, and afterwards each outcome is exact.
+// TestBlackHole makes all packets between two hosts vanish while messages and operations are at
+// every point of their way. The provider reports no break. Both daemons give the connection up
+// within the silence that is allowed (30 s). The mark then passes all operations that were
+// posted, and afterwards each outcome is exact.
 func TestBlackHole(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		lasts  int64 // of the hole
+		lasts  int64 // duration of the hole
 		settle int64
 		broken bool
 		fates  []rds.Status
@@ -48,7 +48,7 @@ func TestBlackHole(t *testing.T) {
 	}
 }
 
-// hole opens a black hole in the middle of a load of both hosts.
+// hole opens a black hole while both hosts send.
 func (s *script) hole(lasts int64, breaks bool) {
 	s.t.Helper()
 	load := func() {
@@ -66,14 +66,14 @@ func (s *script) hole(lasts int64, breaks bool) {
 		s.t.Errorf("%d s after the packets began to vanish: connected %v", (lasts-10e9)/1e9, up)
 	}
 	if breaks {
-		// The rest was not posted, and waits: those that were have risen.
+		// The mark passes the operations that were posted. The others wait.
 		s.ripe()
 	}
 	s.run(10e9)
 	s.net.Swallow(s.a.h.addr, s.b.h.addr, false)
 }
 
-// ripe checks that the mark has passed the operations of before the hole.
+// ripe checks that the mark has passed the operations from before the hole.
 func (s *script) ripe() {
 	s.t.Helper()
 	if got := s.a.s.HWM(s.b.ap.Addr()); got < 4 {
@@ -81,7 +81,7 @@ func (s *script) ripe() {
 	}
 }
 
-// swallow opens a black hole between two hosts for a while.
+// swallow makes all packets between two hosts vanish for a while.
 func (w *world) swallow(a, b netip.Addr) {
 	d := below(w.rFault, pick[int64](w.rFault, 10e6, 200e6, 3e9))
 	w.logText(w.hostOf(a), "hole", d, 0, 0, b.String())

@@ -8,18 +8,17 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// restarted: the destination host is another than the one the operation was
-// for.
+// restarted reports whether the destination host is in another life than the one that the
+// operation was for.
 func (o *op) restarted() bool { return o.e.h.restarted(o.cell.to, o.met, o.at) }
 
-// restarted reports whether the host at a is not in the life any more that h
-// had met at time t.
+// restarted reports whether the host at a is in another life than the one that h knew at time t.
 func (h *host) restarted(a netip.Addr, met int, t int64) bool {
 	to := h.w.hostOf(a)
 	return to.crashAt >= t || met != 0 && to.life != met
 }
 
-// judge checks that the status is one that can be true.
+// judge checks that the status can be true.
 func (o *op) judge(s rds.Completion) {
 	w := o.w
 	crashed := o.restarted()
@@ -69,14 +68,15 @@ func (o *op) judge(s rds.Completion) {
 	}
 }
 
-// doubt is a socket that had the cookie of a living region, and no grant.
+// doubt is a socket that had the cookie of a region that is not released, and no grant for it.
 type doubt struct {
 	r    *region
 	user netip.AddrPort
 }
 
-// doubted notes an operation that was refused though its cookie had come: the grant
-// ahead of that may have found no room, if there may be none.
+// doubted notes an operation that was refused though its cookie had come. The grant that goes
+// ahead of the cookie may have found no room, if the run has small tables or quotas. Otherwise
+// doubted calls fail.
 func (o *op) doubted(fail func()) {
 	if !o.w.opt.scarce() || o.e.h == o.r.e.h {
 		fail()
@@ -87,7 +87,8 @@ func (o *op) doubted(fail func()) {
 	}
 }
 
-// checkDoubts: who could not use what it was offered, its owner was told of.
+// checkDoubts checks that the owner of a region was notified of each socket that could not use
+// it.
 func (w *world) checkDoubts() {
 	for _, e := range w.eps {
 		if n := uint64(len(e.doubts)); n > e.ungranted {
@@ -96,8 +97,8 @@ func (w *world) checkDoubts() {
 	}
 }
 
-// ofNext: an earlier operation of its message names memory of another owner of the
-// port that owns its region.
+// ofNext reports whether an earlier operation of the message names memory of another owner of
+// the port that owns this operation's region.
 func (o *op) ofNext() bool {
 	for _, b := range o.m.ops {
 		if b == o {

@@ -18,10 +18,10 @@ import (
 	"github.com/rdsd/rdsd/verbs/sim"
 )
 
-// kworld is a daemon with one process and a kernel peer. The rules are those of
-// a kernel peer (docs/guarantees.md): every datagram arrives once and in order,
-// over any number of breaks; an operation that says SUCCESS has its data in
-// place, and its message arrives; what cannot be known is UNKNOWN.
+// kworld is a daemon with one process and a kernel peer. Its rules are those for kernel peers in
+// docs/guarantees.md. Every datagram arrives once and in order, over any number of breaks. An
+// operation with status SUCCESS has its data in place, and its message arrives. Where the
+// outcome cannot be known the status is UNKNOWN.
 type kworld struct {
 	t    *testing.T
 	seed uint64
@@ -30,18 +30,18 @@ type kworld struct {
 	e    *engine.Engine
 	c    *rds.Client
 	k    *kpeer
-	bad  bool // operations on keys that are not there
+	bad  bool // issue operations with bad keys
 	saw  map[string]int
 
 	socks  []*rds.Socket
-	out    []*kwmsg // ours, by id
-	in     []*kwmsg // the kernel's, by id
+	out    []*kwmsg // messages of our sockets, by id
+	in     []*kwmsg // messages of the kernel, by id
 	last   map[[4]uint16]int
 	ports  []uint16
 	mem    []byte // the kernel's region
 	cookie uint64
 	buf    *rds.Buffer
-	local  int // used of buf
+	local  int // bytes used of buf
 	free   []*kwregion
 	scr    []byte
 }
@@ -56,19 +56,19 @@ type kwmsg struct {
 	write    bool
 	silent   bool
 	badKey   bool
-	off      int // in the target
-	loc      int // in buf
+	off      int // offset in the target
+	loc      int // offset in buf
 	n        int
 	status   rds.Status
 	settled  bool
 	kop      *kop
-	ended    bool // the kernel's: acked, or dropped
+	ended    bool // the kernel's message was acked or dropped
 	acked    bool
 	region   *kwregion
 	carrying *kwregion
 }
 
-// kwregion is a region of ours that a kernel was told.
+// kwregion is a region of ours that the kernel has learnt of.
 type kwregion struct {
 	r    *rds.Region
 	off  int
@@ -143,7 +143,7 @@ func newKworld(t *testing.T, seed uint64, overflow int) *kworld {
 	return w
 }
 
-// attach is a process of a user.
+// attach opens a client for a user.
 func (w *kworld) attach(uid uint32) *rds.Client {
 	at := engine.NewInProcess(w.e, func(f func()) {
 		w.e.Do(f)
@@ -159,7 +159,7 @@ func (w *kworld) attach(uid uint32) *rds.Client {
 
 func (w *kworld) turn() bool { return w.e.Turn(w.net.Now(), engine.Wall(wall0+w.net.Now())) }
 
-// step moves the world on.
+// step lets the daemon and the kernel turn once, and the network move.
 func (w *kworld) step() {
 	busy := w.turn()
 	busy = w.k.step(w.net.Now()) || busy
@@ -186,7 +186,7 @@ func (w *kworld) run(msgs int) {
 			w.receive(w.socks[w.r.IntN(2)])
 		case k < 26:
 			w.k.recvmsg(w.k.socks[w.ports[w.r.IntN(2)]])
-		case k == 26 && w.r.IntN(8) == 0: // a ping
+		case k == 26 && w.r.IntN(8) == 0: // ping
 			_, _ = w.socks[0].SendMsg(&rds.Message{Addr: w.to(0), DontWait: true})
 		case k == 27 && w.r.IntN(8) == 0:
 			w.k.sendmsg(w.ports[0], 0, nil, 0, nil, 0, nil)
@@ -216,7 +216,7 @@ func (w *kworld) run(msgs int) {
 func (w *kworld) quiet() bool {
 	if len(w.k.sendq)+len(w.k.retrans) > 0 {
 		for _, m := range append(w.k.retrans, w.k.sendq...) {
-			if m.h.DPort > 1 && m.h.Seq < w.k.nextTx-16 { // a kernel leaves a few unacked for ever
+			if m.h.DPort > 1 && m.h.Seq < w.k.nextTx-16 { // a kernel leaves its last few messages unacked
 				return false
 			}
 		}
@@ -273,8 +273,8 @@ func (w *kworld) verify() {
 	}
 }
 
-// TestKernelPeer runs a daemon against the model of a kernel, in calm, with
-// breaks, and with bad keys and drops.
+// TestKernelPeer runs a daemon against the model of a kernel: without faults, with breaks, with
+// bad keys and drops, and with posts that fail.
 func TestKernelPeer(t *testing.T) {
 	seeds := 12
 	if s := os.Getenv("RDSD_SIM_SEEDS"); s != "" {

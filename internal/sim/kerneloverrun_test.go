@@ -9,9 +9,9 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// TestKernelOverrun: a kernel that goes on sending to a socket that is not read
-// fills what its user may have of the daemon's memory. The socket ends, and says
-// so behind what it had received; nobody else notices.
+// TestKernelOverrun has a kernel go on sending to a socket that nobody reads, until the messages
+// fill the user's quota of the daemon's memory. The socket ends and reports that behind the
+// messages it had received. Other sockets lose nothing.
 func TestKernelOverrun(t *testing.T) {
 	w := newKworld(t, 1, 256<<10)
 	deaf := w.socks[0]
@@ -20,7 +20,7 @@ func TestKernelOverrun(t *testing.T) {
 	must(err)
 	const n = 400
 	for i := range n {
-		w.k.remote.Reset() // it has not seen our map yet
+		w.k.remote.Reset() // as if our map had not reached the kernel
 		w.kernelSend(200, 100, nil)
 		if i%40 == 0 {
 			w.kernelSend(201, 102, nil)
@@ -37,7 +37,7 @@ func TestKernelOverrun(t *testing.T) {
 	for {
 		m := rds.Message{Payload: w.scr, DontWait: true}
 		err := deaf.RecvMsg(&m)
-		if errors.Is(err, rds.ErrWouldBlock) { // the daemon still holds some
+		if errors.Is(err, rds.ErrWouldBlock) { // the daemon has messages that are not in the process's memory yet
 			w.step()
 			continue
 		}
@@ -86,15 +86,15 @@ func TestKernelOverrun(t *testing.T) {
 	}
 }
 
-// TestKernelKeepsRules: a kernel stops when it has our congestion map, and what its
-// sockets had sent by then is kept, beyond the receive buffer and the hard cap: a
+// TestKernelKeepsRules has a kernel stop when it has our congestion map. The daemon keeps what
+// the kernel's sockets had sent by then, even above the receive buffer and the hard cap. So a
 // socket that is read late does not end, and gets everything.
 func TestKernelKeepsRules(t *testing.T) {
 	full := 0
 	for seed := range uint64(4) {
 		w := newKworld(t, seed, 64<<20)
 		deaf := w.socks[0]
-		last := make([]*kwmsg, 8) // of the sockets, whose send buffers take one message each
+		last := make([]*kwmsg, 8) // the last message of each sending socket; a send buffer takes one message
 		for range 400 {
 			for i := range last {
 				if n := len(w.in); last[i] == nil || last[i].ended {

@@ -39,18 +39,18 @@ type kpeer struct {
 	mapQueued   bool
 	mapSent     int
 	remote      cong.Map
-	reconnectAt int64 // 0: none is queued
+	reconnectAt int64 // 0: no reconnect is queued
 	ceiling     int64 // cp_reconnect_jiffies
 
 	sendMem []byte
 	sendMR  verbs.MR
-	ring    []kslot // posted, oldest first
+	ring    []kslot // posted buffers, oldest first
 	wrid    uint64
 	unsig   int
 
 	recvMem  []byte
 	recvMR   verbs.MR
-	spare    []int // receive buffers to post
+	spare    []int // receive buffers that are not posted
 	inc      *kinc // ic->i_ibinc
 	ackNext  uint64
 	ackReq   bool
@@ -110,11 +110,11 @@ type kop struct {
 
 type kslot struct {
 	wrid uint64
-	last *kmsg // it is its last fragment
+	last *kmsg // the message whose last fragment this frame is
 	ack  bool
 }
 
-// kinc is an arrived message.
+// kinc is a message that has arrived.
 type kinc struct {
 	h    wire.Header
 	ext  wire.Exts
@@ -144,7 +144,7 @@ func (k *kpeer) register(mem []byte) (verbs.MR, uint64) {
 	return mr, uint64(mr.RKey()) | off<<32
 }
 
-// sendmsg queues a message; false: ENOBUFS.
+// sendmsg queues a message, or returns false for ENOBUFS.
 func (k *kpeer) sendmsg(sport, dport uint16, data []byte, cookie uint64, op *kop, id uint64, done func(bool)) bool {
 	if k.remote.Test(dport) {
 		return false
@@ -190,7 +190,7 @@ func (k *kpeer) setup() {
 	}
 }
 
-// step does what there is to do.
+// step does what there is to do, and reports whether there was anything.
 func (k *kpeer) step(now int64) (work bool) {
 	var ev [4]verbs.CMEvent
 	for n := k.dev.PollCM(ev[:]); n > 0; n = k.dev.PollCM(ev[:]) {
@@ -257,7 +257,7 @@ func (k *kpeer) cm(ev *verbs.CMEvent) {
 		}
 		k.acked(p.AckSeq)
 	}
-	k.refill(k.recvWR) // only now: what came before has met no buffer
+	k.refill(k.recvWR) // only now, so a message that came earlier found no buffer
 	k.state = kUp
 	k.ceiling = 0
 	k.mapQueued = true
@@ -292,9 +292,8 @@ func (k *kpeer) connectRequest(ev *verbs.CMEvent) {
 	}
 }
 
-// shutdown is rds_conn_shutdown, rds_ib_conn_path_shutdown and
-// rds_send_path_reset. What has arrived and was not looked at is processed on
-// its way, or lost.
+// shutdown is rds_conn_shutdown, rds_ib_conn_path_shutdown and rds_send_path_reset. Received
+// frames that the kernel has not looked at are either processed or lost.
 func (k *kpeer) shutdown(now int64) {
 	k.bounces++
 	if k.qp != nil {
@@ -325,7 +324,7 @@ func (k *kpeer) shutdown(now int64) {
 	k.ceiling = min(2*k.ceiling, 1000e6)
 }
 
-// poll takes completions.
+// poll takes completions and reports whether there were any.
 func (k *kpeer) poll() bool {
 	work := k.event()
 	var wc [8]verbs.WC
@@ -341,8 +340,7 @@ func (k *kpeer) poll() bool {
 	return work
 }
 
-// event is rds_ib_tasklet_fn_recv: a kernel looks when what it received was
-// solicited, and only then.
+// event is rds_ib_tasklet_fn_recv. A kernel polls for receives only after a solicited one.
 func (k *kpeer) event() bool {
 	if !k.rcq.Notified() {
 		return false

@@ -46,7 +46,7 @@ func (k *kpeer) recv() (work bool) {
 	return work
 }
 
-// processRecv is rds_ib_process_recv; it checks more than a kernel does.
+// processRecv is rds_ib_process_recv. It checks more than a kernel does.
 func (k *kpeer) processRecv(b []byte) {
 	var h wire.Header
 	if err := wire.Parse(b, &h); err != nil {
@@ -154,7 +154,7 @@ func (k *kpeer) setCong(s *ksock, on bool) {
 	k.mapQueued = true
 }
 
-// recvmsg takes the first message of a socket; false: there is none.
+// recvmsg takes the first message of a socket, or returns false if there is none.
 func (k *kpeer) recvmsg(s *ksock) bool {
 	if len(s.queue) == 0 {
 		return false

@@ -65,7 +65,7 @@ func (m *kmsg) end(acked bool) {
 	}
 }
 
-// xmitMessage is rds_ib_xmit_rdma and rds_ib_xmit; false: the ring is full.
+// xmitMessage is rds_ib_xmit_rdma and rds_ib_xmit. It returns false if the ring is full.
 func (k *kpeer) xmitMessage(m *kmsg) bool {
 	flags := verbs.SendFlags(0)
 	if o := m.op; o != nil {
@@ -108,7 +108,8 @@ func (k *kpeer) xmitMessage(m *kmsg) bool {
 	return true
 }
 
-// sendMap is rds_cong_update_alloc on its way; false: the ring is full.
+// sendMap sends the congestion map of rds_cong_update_alloc. It returns false if the ring is
+// full.
 func (k *kpeer) sendMap() bool {
 	var b [cong.Len]byte
 	k.cong.Put(b[:])
@@ -135,7 +136,7 @@ func (k *kpeer) post(h wire.Header, piece []byte, m *kmsg, last bool, flags verb
 	id := k.nextWRID()
 	off := int(id%kSendWR) * kFrame
 	h.Ack = k.ackNext
-	k.ackDue = false // it is piggybacked
+	k.ackDue = false // the frame carries the ack
 	h.Put(k.sendMem[off:])
 	n := wire.HeaderLen + copy(k.sendMem[off+wire.HeaderLen:], piece)
 	s := kslot{wrid: id, ack: m == nil && len(piece) == 0}
@@ -160,7 +161,7 @@ func (k *kpeer) postWR(wr verbs.SendWR) bool {
 	return true
 }
 
-// sendDone is rds_ib_send_cqe_handler: all up to the completed one are done.
+// sendDone is rds_ib_send_cqe_handler. A completion completes all frames before it, too.
 func (k *kpeer) sendDone(wc *verbs.WC) {
 	for len(k.ring) > 0 && k.ring[0].wrid <= wc.WRID {
 		s := k.ring[0]

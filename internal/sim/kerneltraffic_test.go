@@ -45,7 +45,7 @@ func (w *kworld) next(dir, sport, dport uint16) (f [4]uint16, idx int) {
 	return f, w.last[[4]uint16{dir, sport, dport, 1}]
 }
 
-// send is a message of ours.
+// send sends a message of one of our sockets.
 func (w *kworld) send() {
 	s := w.socks[w.r.IntN(len(w.socks))]
 	port := w.ports[w.r.IntN(len(w.ports))]
@@ -53,9 +53,9 @@ func (w *kworld) send() {
 	m := &kwmsg{size: min(w.size(), s.SndBuf()), status: kwOpen}
 	msg := rds.Message{Payload: w.payload(id, m.size), Addr: w.to(port), DontWait: true}
 	switch k := w.r.IntN(10); {
-	case k < 3 && w.saw["up"] > 0: // a cookie came with a message
+	case k < 3 && w.saw["up"] > 0: // the kernel's message brought a cookie
 		n := 1 + w.r.IntN(9000)
-		if w.local+n > 2<<20 || w.local+n > len(w.mem)/2 { // each byte once
+		if w.local+n > 2<<20 || w.local+n > len(w.mem)/2 { // each byte is used once
 			return
 		}
 		m.op, m.write, m.n, m.loc, m.off = true, w.r.IntN(2) == 0, n, w.local, w.local
@@ -96,7 +96,7 @@ func (w *kworld) send() {
 	w.out = append(w.out, m)
 }
 
-// region registers memory of ours for the kernel, as long as there is some.
+// region registers memory of ours for the kernel, or returns nil if there is none left.
 func (w *kworld) region(s *rds.Socket) *kwregion {
 	r := &kwregion{off: 2<<20 + len(w.free)*kwRegion, once: w.r.IntN(3) == 0}
 	if r.off+kwRegion > w.buf.Len() {
@@ -113,7 +113,7 @@ func (w *kworld) region(s *rds.Socket) *kwregion {
 	return r
 }
 
-// kernelGot checks what arrives at the kernel.
+// kernelGot checks a message that arrived at the kernel.
 func (w *kworld) kernelGot(inc *kinc) {
 	if inc.h.SPort == 0 {
 		w.saw["pong to the kernel"]++
@@ -152,7 +152,7 @@ func (w *kworld) kernelGot(inc *kinc) {
 	}
 }
 
-// placed checks that the data of a WRITE, or of a READ, is where it belongs.
+// placed checks that the data of a WRITE or READ is where it belongs.
 func (w *kworld) placed(id uint64, m *kwmsg) {
 	at, want := w.mem[w.cookie>>32+uint64(m.off):], kwContent(id+1<<40, m.n)
 	if !m.write {
@@ -163,7 +163,7 @@ func (w *kworld) placed(id uint64, m *kwmsg) {
 	}
 }
 
-// kernelSend is a message of the kernel's, with an operation if r is not nil.
+// kernelSend sends a message of the kernel, with an operation if r is not nil.
 func (w *kworld) kernelSend(sport, dport uint16, r *kwregion) {
 	id := uint64(len(w.in))
 	m := &kwmsg{size: w.size()}
@@ -185,7 +185,7 @@ func (w *kworld) kernelSend(sport, dport uint16, r *kwregion) {
 	w.in = append(w.in, m)
 }
 
-// receive takes what has arrived at our sockets.
+// receive reads and checks the messages of one of our sockets.
 func (w *kworld) receive(s *rds.Socket) {
 	msg := rds.Message{Payload: w.scr, DontWait: true}
 	for {

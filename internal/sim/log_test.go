@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// event is one line of a run's history. Columns: virtual time in µs, host,
-// what happened, and up to three numbers whose meaning the kind gives.
+// event is one line of a run's history: the virtual time in µs, the host, what happened, and up
+// to three numbers whose meaning depends on what happened.
 type event struct {
 	at      int64
 	host    int
@@ -25,7 +25,7 @@ func (e *event) String() string {
 
 const keptEvents = 50
 
-// history keeps the last events and a digest of all.
+// history keeps the last events of a run and a digest of all.
 type history struct {
 	last [keptEvents]event
 	n    int
@@ -54,12 +54,12 @@ func (h *history) String() string {
 	return b.String()
 }
 
-// violation is a broken rule; it ends the run.
+// violation is the panic value that a broken rule ends the run with.
 type violation struct{ rule, text string }
 
 func (v *violation) Error() string { return v.rule + ": " + v.text }
 
-// broken ends the run.
+// broken ends the run with a violation.
 func broken(rule, format string, args ...any) {
 	panic(&violation{rule, fmt.Sprintf(format, args...)})
 }

@@ -7,12 +7,12 @@ import (
 	"github.com/rdsd/rdsd/verbs/sim"
 )
 
-// What senders of datagrams are told, exactly: the random runs can only bound
-// it, for what a dead daemon had accepted nobody knows.
+// lossCases say exactly which notices a sender of datagrams gets. The random runs can only check
+// bounds, because nobody knows what a dead daemon had accepted.
 var lossCases = []struct {
 	name         string
 	do           func(*script)
-	delivered    int // of ten, and that of meet
+	delivered    int // of ten messages and the one that meet sends
 	lost, nosock uint64
 }{
 	{"break before delivery", func(s *script) {
@@ -90,13 +90,14 @@ func (s *script) datagrams(k int) {
 	}
 }
 
-// meet has the destination known: behind the first message to it others wait.
+// meet sends a first message, so that the sender's daemon knows the destination. Later messages
+// would wait for that.
 func (s *script) meet() {
 	s.datagrams(1)
 	s.run(10e6)
 }
 
-// disconnect leaves the hosts without a connection until mend.
+// disconnect breaks the connection between the hosts. They cannot connect until mend.
 func (s *script) disconnect() {
 	engine.ResetPeers(s.a.h.e, s.b.ap.Addr())
 	s.cut()
@@ -104,7 +105,7 @@ func (s *script) disconnect() {
 	s.run(10e6)
 }
 
-// TestLoss: each datagram is delivered, or its sender is told what happened.
+// TestLoss checks that each datagram is delivered or its sender gets the right notice.
 func TestLoss(t *testing.T) {
 	for _, c := range lossCases {
 		t.Run(c.name, func(t *testing.T) {

@@ -8,17 +8,15 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// memPool lends the memory of daemons and processes to one run after the other.
-// A run gives back nothing before its end, so that memory of a dead process can
-// be looked at as long as the run lasts.
+// memPool lends memory for daemons and processes to one run after another. A run gives nothing
+// back before it ends, so the memory of a dead process can be looked at until then.
 type memPool struct {
-	free [64][][]byte // by the length's power of two
+	free [64][][]byte // index: the length's power of two
 	out  [][]byte
 }
 
-// dirty is the size from which memory is lent as the last run left it: pools of
-// buffers and arenas, in which nobody may look for zeros. Rings and tables are
-// smaller.
+// dirty is the size from which memory is lent as the last run left it. Blocks of this size are
+// pools of buffers and arenas, in which no code may expect zeros. Rings and tables are smaller.
 const dirty = 1 << 20
 
 func (p *memPool) get(n int) []byte {
@@ -40,12 +38,12 @@ func (p *memPool) get(n int) []byte {
 	return m[:n:n]
 }
 
-// end takes back what the run had.
+// end takes back all that the run was lent.
 func (p *memPool) end() {
 	if p == nil {
 		return
 	}
-	// The first one lent is the first one to be lent again: it is warm.
+	// What was lent first is lent first again, because it is in the cache.
 	for i := len(p.out) - 1; i >= 0; i-- {
 		class := bits.Len(uint(len(p.out[i]) - 1))
 		p.free[class] = append(p.free[class], p.out[i])
@@ -54,8 +52,8 @@ func (p *memPool) end() {
 	p.out = p.out[:0]
 }
 
-// noise is what payload and regions are filled with; spoilt and spent are what
-// is left behind where nothing may be written any more.
+// noise is the content of payload and regions. spoilt and spent are written where nothing may
+// write any more.
 var (
 	noise  = makeNoise()
 	spoilt = bytes.Repeat([]byte{poison}, 1<<20)
@@ -64,7 +62,7 @@ var (
 
 const (
 	poison = 0xdb
-	starts = 1 << 14 // few enough for small messages to find their noise in the cache
+	starts = 1 << 14 // few enough that the noise of small messages stays in the cache
 )
 
 func makeNoise() []byte {
@@ -76,14 +74,13 @@ func makeNoise() []byte {
 	return b
 }
 
-// content is the n bytes that belong to id. They are not to be written to.
+// content returns the n bytes that belong to id. The caller must not write to them.
 func content(id uint64, n int) []byte {
 	at := id * 0x9e3779b97f4a7c15 >> (64 - 14)
 	return noise[at : at+uint64(n) : at+uint64(n)]
 }
 
-// differ is the first index at which two slices of one length differ, -1 if
-// they do not.
+// differ returns the first index at which two slices of one length differ, or -1.
 func differ(a, b []byte) int {
 	if bytes.Equal(a, b) {
 		return -1
@@ -96,7 +93,7 @@ func differ(a, b []byte) int {
 	return len(a)
 }
 
-// memory is a Buffer of a process, carved from the front, never reused.
+// memory is a Buffer of a process. Pieces of it are carved from the front and never reused.
 type memory struct {
 	buf  *rds.Buffer
 	b    []byte
@@ -105,10 +102,10 @@ type memory struct {
 
 const (
 	memorySize = 256 << 10
-	guard      = 40 // odd enough that regions begin anywhere in a page
+	guard      = 40 // odd enough for regions to begin anywhere in a page
 )
 
-// carve takes n bytes with guards around them, at a multiple of align. nil: the
+// carve returns n bytes at a multiple of align, with guards around them. It returns nil if the
 // user's quota is used up.
 func (c *client) carve(n, align int) (m *memory, off int) {
 	for _, m = range c.mem {

@@ -7,12 +7,12 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// noticed checks and counts what a socket is told.
+// noticed checks and counts a notice.
 func (e *endpoint) noticed(n *rds.Notice) {
 	w := e.w
 	w.log(e.h, "notice", int64(n.Kind), int64(n.To.Port()), int64(n.Count))
 	if !n.To.IsValid() && (n.Kind == rds.Lost || n.Kind == rds.NoSocket || n.Kind == rds.GaveUp) {
-		e.folded += n.Count // of destinations that were closed meanwhile
+		e.folded += n.Count // about destinations that were closed in between
 		return
 	}
 	if n.Kind == rds.NotGranted {
@@ -20,7 +20,7 @@ func (e *endpoint) noticed(n *rds.Notice) {
 		if !n.To.IsValid() {
 			e.folded += n.Count
 		}
-		if f := w.flows[flowKey{e.id, n.To}]; f != nil { // else by Expose
+		if f := w.flows[flowKey{e.id, n.To}]; f != nil { // nil if the offer was made by Expose
 			f.notGranted += n.Count
 		}
 		if most := e.offers * w.lives(); e.ungranted > most {
@@ -72,8 +72,7 @@ func (e *endpoint) noticed(n *rds.Notice) {
 	}
 }
 
-// lives is how often at most an offer may be refused: each time its peer is another
-// one it is made anew.
+// lives bounds how often one offer can be refused: it is made anew for each life of its peer.
 func (w *world) lives() uint64 {
 	if !w.opt.scarce() {
 		return 1
@@ -85,8 +84,8 @@ func (w *world) lives() uint64 {
 	return uint64(n)
 }
 
-// takeRelief checks what is reported of congestion: each destination that was
-// congested, once.
+// takeRelief checks the relief that is reported. It must be of a destination that was congested,
+// and is reported once.
 func (e *endpoint) takeRelief() {
 	if !e.monitored {
 		return
@@ -110,13 +109,13 @@ func (e *endpoint) takeRelief() {
 		case n == 0 && e.vague&bit == 0:
 			broken("congestion", "%v was told of the relief of ports %#x, it had failed at %v", e.ap, bit, e.congested)
 		case n > 1:
-			e.vague |= bit // the others may be reported again, or were together
+			e.vague |= bit // relief of the others may be reported again, or this report was for all of them
 		}
 		e.congested = kept
 	}
 }
 
-// portBit stands for a destination in what CongUpdates returns.
+// portBit returns the bit that stands for a destination in the result of CongUpdates.
 func portBit(to netip.AddrPort) uint64 { return 1 << (to.Port() % 64) }
 
 // failedAt notes a destination whose relief is to be reported.
@@ -126,17 +125,17 @@ func (e *endpoint) failedAt(to netip.AddrPort) {
 	}
 }
 
-// zero is a message whose memory, or at least cookie, is to come back.
+// zero is a message that brings back a zero-copy cookie, and perhaps memory.
 type zero struct {
 	cookie uint32
 	m      *message
-	mem    *memory // nil: its payload was copied
+	mem    *memory // nil if the payload was copied
 	off, n int
 }
 
 func (z *zero) bytes() []byte { return z.mem.b[z.off : z.off+z.n] }
 
-// zero sets memory aside for n bytes, if the payload is to stay there.
+// zero makes a zero for n bytes, with memory of its own if from is set.
 func (e *endpoint) zero(n int, from bool) *zero {
 	w := e.w
 	z := &zero{cookie: w.zeros + 1, n: n}
@@ -148,14 +147,14 @@ func (e *endpoint) zero(n int, from bool) *zero {
 	return z
 }
 
-// lent enters a message that was accepted.
+// lent notes the message that was accepted.
 func (e *endpoint) lent(z *zero, m *message) {
 	e.w.zeros++
 	z.m = m
 	e.zeros = append(e.zeros, z)
 }
 
-// takeZeros takes cookies; the memory that comes back is spoilt at once.
+// takeZeros takes cookies. It overwrites the memory that comes back at once.
 func (e *endpoint) takeZeros() {
 	if len(e.zeros) == 0 {
 		return

@@ -7,9 +7,9 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// once is a region for one use of b, which several sockets are offered at about the
-// same time: two of one host, by sockets in two lanes, one of a third host, and one
-// of the owner's own.
+// once is a run in which several sockets are offered a region of b for one use, at about the
+// same time. Two are of one host and in two lanes, one is of a third host, and one is of b's own
+// host.
 type once struct {
 	*script
 	users []*endpoint
@@ -17,8 +17,8 @@ type once struct {
 	told  uint64
 }
 
-// TestOnce: whoever is offered a region for one use first has it, and of all that try
-// to use it, whether they learnt of it or heard of it by chance, one message does.
+// TestOnce offers a region for one use to several sockets, and all try to use it, with or
+// without a grant. Exactly one message uses it.
 func TestOnce(t *testing.T) {
 	refused, told := 0, uint64(0)
 	for seed := uint64(1); seed <= 24; seed++ {
@@ -48,7 +48,7 @@ func TestOnce(t *testing.T) {
 
 func (o *once) play() {
 	s := o.script
-	for _, u := range o.users { // both lanes are up
+	for _, u := range o.users { // so that both lanes are connected
 		s.b.send(u.ap, 20, extra{})
 		s.eps[3].send(u.ap, 20, extra{})
 	}
@@ -69,8 +69,8 @@ func (o *once) play() {
 	o.told = s.b.ungranted + s.eps[3].ungranted
 }
 
-// offer has by, the owner or the other socket of its process, send u the cookie, now
-// and then behind a load: then its GRANT comes late.
+// offer sends the cookie to u. by is the owner or another socket of its process. Sometimes a
+// load goes first, so that the GRANT comes late.
 func (o *once) offer(by, u *endpoint) {
 	s := o.script
 	if by == u {
@@ -82,16 +82,16 @@ func (o *once) offer(by, u *endpoint) {
 		}
 	}
 	s.r.offered[u.ap] = true
-	s.b.offersOnce(s.r) // which is told of a GRANT that was refused
+	s.b.offersOnce(s.r) // s.b gets the notice of a GRANT that was refused
 	if by != s.b {
 		by.offersOnce(s.r)
 	}
 	for by.send(u.ap, 20, extra{cookie: s.r.r.Cookie(), tells: s.r}) == nil {
-		s.run(1000) // no room behind the load
+		s.run(1000) // there is no room behind the load
 	}
 }
 
-// live lets d nanoseconds pass: whoever learns of the region uses it.
+// live lets d nanoseconds pass. A socket that learns of the region uses it at once.
 func (o *once) live(d int64) {
 	s := o.script
 	for end := s.now() + d; s.now() < end; s.run(1000) {
@@ -103,7 +103,7 @@ func (o *once) live(d int64) {
 	}
 }
 
-// use has u use the region, the first time it is called.
+// use has u use the region when it is first called for u.
 func (o *once) use(u *endpoint) {
 	if !slices.Contains(o.tried, u) {
 		o.tried = append(o.tried, u)

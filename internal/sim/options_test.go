@@ -8,8 +8,8 @@ import (
 	"github.com/rdsd/rdsd/verbs/sim"
 )
 
-// Names of the random streams: a new draw in one place does not shift the
-// others. Append only.
+// Each purpose has a random stream of its own, so that a new draw for one does not shift the
+// others. New ones go to the end.
 const (
 	streamOptions = iota + 1
 	streamTurn
@@ -26,18 +26,18 @@ const (
 	streamPlay
 )
 
-// options of a run, drawn first: which faults exist at all, how often, how
-// small everything is, and what the load looks like.
+// options are drawn before a run begins: which faults there are and how often, how small
+// everything is, and the load.
 type options struct {
 	hosts, clients, sockets int // hosts; clients per host; sockets per client
 
 	faults   sim.Faults
-	hookRate uint32 // crashes at a point of the provider, per million passages
+	hookRate uint32 // how often a host crashes at a point of the provider, per million passages
 	timing   sim.Timing
 
-	// Shares of the workload's actions that disturb, in thousandths.
+	// How many of the workload's actions disturb, per thousand.
 	reset, crash, kill, rebind, stall, cancel, hole int
-	successor                                       bool // a port that is bound again is another process's
+	successor                                       bool // another process binds a port again
 
 	maxSend, sendBufs, recvBufs, credits int
 	hardCap, overflow                    int
@@ -47,32 +47,32 @@ type options struct {
 	params                               rds.Params
 
 	opShare, localShare, badShare int // percent
-	offers                        int // percent of the actions, besides the usual ones
+	offers                        int // percent of the actions, in addition to the usual ones
 	big                           int // per thousand: payloads up to 1 MiB
-	small                         int // percent: more of the payloads are short
-	burst                         int // most datagrams at once
+	small                         int // percent: more payloads are short
+	burst                         int // most datagrams in a burst
 	gap                           int64
 
-	lanes    int // in use, 0: only lane 0
+	lanes    int // how many lanes are used; 0: only lane 0
 	laneV    [3]uint8
 	atomics  int  // percent of the regions are for atomic operations
 	pairs    int  // percent of the messages with an operation carry two
 	waits    int  // percent of the atomic operations are calls that wait
 	giveUp   int  // percent of the messages have a limit
-	zero     int  // percent of the messages bring a cookie back, half of them stay in registered memory
-	linger   int  // percent of the closes wait
-	peerless bool // some sockets are told nothing of peers that come and go
+	zero     int  // percent of the messages bring a cookie back; half of these stay in registered memory
+	linger   int  // percent of the closes wait for acknowledgements
+	peerless bool // some sockets get no notices of peers that come and go
 	monitor  bool // some sockets monitor congestion
 	masked   bool // devices can do masked atomics ...
 	unatomic bool // ... or no atomics at all
 
-	held int // percent of the control requests are answered while their turn is still under way
+	held int // percent of the control requests after whose answer the turn is held
 
-	users                int // uids of a host's processes, 0: all are root
+	users                int // how many uids the processes of a host have, 0: all are root
 	quotaOps, quotaBytes int // 0: none
 	quotaGrants          int // 0: none
 
-	maxGrants, maxPeers int // of a daemon, 0: its default; what a peer can make it remember
+	maxGrants, maxPeers int // limits of a daemon on what a peer can make it remember; 0: its default
 }
 
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }

@@ -10,8 +10,8 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// overrun is a socket that a kernel peer sends more than there is memory for, beside
-// sockets of this host that wait to send to its port.
+// overrun is a run in which a kernel peer sends more to a socket than there is memory for.
+// Sockets of this host wait to send to the same port.
 type overrun struct {
 	*kworld
 	r       *rand.Rand
@@ -20,7 +20,7 @@ type overrun struct {
 	senders []*rds.Socket
 	next    *rds.Socket
 	got     map[netip.AddrPort]int
-	kernel  int // messages of the kernel at the next owner
+	kernel  int // messages of the kernel that the next owner got
 }
 
 const (
@@ -28,14 +28,14 @@ const (
 	overrunEvent = "socket at port 150 closed: its owner does not read what this peer, a kernel, sends"
 )
 
-// TestSimOverrun: a kernel fills a socket that is not read until it ends, and its
-// port is bound again, before or after the old socket is closed. The next owner
-// starts without congestion and gets what the kernel and sockets of this host send
-// it; who waited to send to the port is served; nothing is left.
+// TestSimOverrun has a kernel fill a socket that nobody reads until it ends. Its port is bound
+// again, before or after the old socket is closed. The next owner starts without congestion and
+// gets what the kernel and sockets of this host send to it. Sockets that waited to send to the
+// port can send. Nothing is left at the end.
 func TestSimOverrun(t *testing.T) {
 	const name = "overrun"
 	seeds := keptSeeds(t, name)
-	for i := range max(scenarioSeeds(t), 20) { // they are quick
+	for i := range max(scenarioSeeds(t), 20) { // each takes little time
 		seeds = append(seeds, *first+uint64(i))
 	}
 	if *oneSeed != 0 {
@@ -96,7 +96,7 @@ func (o *overrun) play() {
 	if o.r.IntN(2) == 0 {
 		o.readAll()
 	}
-	if o.r.IntN(2) == 0 { // it may still have what it was sent, and be full
+	if o.r.IntN(2) == 0 { // it may still have messages, and be full
 		must(o.deaf.SetRcvBuf(pick(o.r, 500, 50_000)))
 		o.pass(o.r.IntN(10))
 	}
@@ -114,8 +114,7 @@ func (o *overrun) play() {
 	o.leave()
 }
 
-// uncongested checks that the port's owner is not congested when it has read what
-// there is.
+// uncongested checks that the port is not congested when its owner has read everything.
 func (o *overrun) uncongested() {
 	o.take()
 	own, _ := engine.CongestionMap(o.e, kwOurs, kwKernel, 0)
@@ -127,7 +126,7 @@ func (o *overrun) uncongested() {
 	}
 }
 
-// owner is the process that binds the port next: the same or another one.
+// owner draws the process that binds the port next: the same one or another.
 func (o *overrun) owner() *rds.Client {
 	if o.r.IntN(2) == 0 {
 		return o.c
@@ -142,8 +141,8 @@ func (o *overrun) pass(steps int) {
 	}
 }
 
-// take reads what has come to the next owner. While the former one still has the
-// memory of their user, the kernel overruns that one as well: then another follows.
+// take reads the messages of the next owner. While the former owner still uses the memory of
+// their user, the kernel can overrun the next one, too. Then take binds another.
 func (o *overrun) take() {
 	for o.next != nil {
 		m := rds.Message{Payload: o.scr, DontWait: true}
@@ -162,13 +161,13 @@ func (o *overrun) take() {
 	}
 }
 
-// fillUp has the kernel and the senders of this host send until the socket ends.
+// fillUp has the kernel and sockets of this host send until the socket ends.
 func (o *overrun) fillUp() {
 	for i := 0; o.saw[overrunEvent] == 0; i++ {
 		if i > 20_000 {
 			o.fatalf("the socket holds %d messages of the kernel and goes on", i)
 		}
-		o.k.remote.Reset() // it has not seen our map yet
+		o.k.remote.Reset() // as if our map had not reached the kernel
 		size := pick(o.r, 100, 4000, 4000, 60_000)
 		if size > 4096 {
 			o.saw["partial"]++
@@ -181,7 +180,7 @@ func (o *overrun) fillUp() {
 	}
 }
 
-// offer sends one message to the port, or waits for its turn.
+// offer sends one message to the port. It returns false if the sender has to wait.
 func (o *overrun) offer(s *rds.Socket) bool {
 	m := rds.Message{Payload: make([]byte, 500), Addr: o.port(), DontWait: true}
 	_, err := s.SendMsg(&m)
@@ -196,7 +195,7 @@ func (o *overrun) offer(s *rds.Socket) bool {
 	return false
 }
 
-// readAll takes what the socket had received; behind it the end is told.
+// readAll reads all that the socket had received, and the error behind that.
 func (o *overrun) readAll() {
 	for i := 0; ; i++ {
 		m := rds.Message{Payload: o.scr, DontWait: true}
@@ -212,7 +211,7 @@ func (o *overrun) readAll() {
 	}
 }
 
-// serve checks that the next owner is reached by the kernel and by every socket here.
+// serve checks that the kernel and every socket of this host reach the next owner.
 func (o *overrun) serve() {
 	sent := map[netip.AddrPort]bool{}
 	kernel := false
@@ -240,8 +239,8 @@ func (o *overrun) serve() {
 	}
 }
 
-// toldNobody reports whether s was told that a message found nobody at the port, or
-// not who it was meant for: it may send another one.
+// toldNobody reports whether s got a NoSocket notice: no socket was bound at the port, or
+// another than the message was for. s may then send another message.
 func (o *overrun) toldNobody(s *rds.Socket) bool {
 	var n [8]rds.Notice
 	for k := s.Notices(n[:]); k > 0; k = s.Notices(n[:]) {
@@ -254,7 +253,7 @@ func (o *overrun) toldNobody(s *rds.Socket) bool {
 	return false
 }
 
-// leave closes everything: only the kernel's connection stays.
+// leave closes everything and checks that only the kernel's connection is left.
 func (o *overrun) leave() {
 	must(o.next.Close())
 	for _, s := range append(o.senders, o.socks...) {

@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownerUID is whom the daemons run as; processes of others have quotas.
+// ownerUID is the user that the daemons run as. Processes of other users have quotas.
 const ownerUID = 500
 
-// policy is what users may have on the hosts of a run.
+// policy returns the quotas of a run.
 func (o *options) policy() *config.Policy {
 	q := config.NoQuota()
 	if o.quotaOps > 0 {
@@ -28,11 +28,11 @@ func (o *options) policy() *config.Policy {
 	return &config.Policy{Quotas: config.Quotas{User: q}, Owner: ownerUID}
 }
 
-// scarce: grants may be refused, for want of room in a table or by a quota.
+// scarce reports whether a grant can be refused because a table or a quota is full.
 func (o *options) scarce() bool { return o.maxGrants+o.quotaGrants > 0 }
 
-// checkTables looks whether what one peer remembers of another stays within its
-// table, and what one user has of it within half.
+// checkTables checks that the grants between h and each peer fit into the table, and that no
+// user has more than half of them.
 func (h *host) checkTables() {
 	limit := h.tableSize()
 	if limit == 0 {
@@ -45,8 +45,8 @@ func (h *host) checkTables() {
 	})
 }
 
-// mayRefuse checks that c's daemon has a reason to refuse a grant to a socket at to,
-// in the moment in which it says so.
+// mayRefuse checks that c's daemon has a reason to refuse a grant to a socket at to. It has to
+// be called when the refusal comes.
 func (c *client) mayRefuse(to netip.Addr) {
 	o := &c.h.w.opt
 	there, all := c.at.GrantsOf(c.h.addr, to)
@@ -66,7 +66,7 @@ func (c *client) mayRefuse(to netip.Addr) {
 	}
 }
 
-// cred is whom the nth process of a host runs as.
+// cred returns the user that the nth process of a host runs as.
 func (o *options) cred(n int) ipc.Cred {
 	if o.users == 0 {
 		return ipc.Cred{}
@@ -75,7 +75,7 @@ func (o *options) cred(n int) ipc.Cred {
 	return ipc.Cred{UID: uid, GID: uid}
 }
 
-// alloc makes a Buffer; nil: the quota forbids it.
+// alloc allocates a Buffer, or returns nil if the quota forbids it.
 func (c *client) alloc(n int) *memory {
 	buf, err := c.c.Alloc(n)
 	have := 0

@@ -7,10 +7,10 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// A port that is bound again has another owner, which must not get what was sent to
-// the former one.
+// When a port is bound again, the next owner must not get messages that were sent to the former
+// one.
 
-// takenBy checks that e may have the message.
+// takenBy checks that e may have the message, and notes e as the flow's taker.
 func (m *message) takenBy(e *endpoint) {
 	for _, o := range m.ops {
 		if o.r.e != e && o.r.e.ap == e.ap {
@@ -18,19 +18,19 @@ func (m *message) takenBy(e *endpoint) {
 		}
 	}
 	f := m.flow
-	if len(m.ops) > 0 { // it goes by its memory's owner, whom the destination need not have met
+	if len(m.ops) > 0 { // the owner of the memory counts, whom the destination need not have met
 		f.heard = false
 		return
 	}
 	if f.taker != nil && f.taker != e && f.taker.life == e.life && f.heard {
 		f.changes++
 	}
-	// A message with a limit may have ended before its sender heard.
+	// A message with a limit may end before its sender learns who got it.
 	f.taker, f.heard = e, m.limit == 0
 }
 
-// dropped counts the messages with operations that were not delivered: what one of
-// them found gone its status tells.
+// dropped counts the messages with operations that were not delivered. For these, a status
+// reports that the port has another owner.
 func (f *flow) dropped() (n uint64) {
 	for _, m := range f.msgs {
 		if len(m.ops) > 0 && !m.delivered {
@@ -40,8 +40,8 @@ func (f *flow) dropped() (n uint64) {
 	return n
 }
 
-// reopens reports whether idle destinations of c had to make room for others: such a
-// one meets its socket anew.
+// reopens reports whether c has more destinations than slots. An idle destination then gives up
+// its slot, and pins the port's owner anew when it is next used.
 func (c *client) reopens() bool {
 	n := 0
 	for _, f := range c.h.w.flowsV {
@@ -52,8 +52,8 @@ func (c *client) reopens() bool {
 	return n > int(c.h.w.opt.params.Slots)
 }
 
-// former counts the messages of f with operations on memory of a socket that had the
-// destination's port before: those find no socket though one is there.
+// former counts the messages of f with operations on memory of a former socket at the
+// destination's port. Such a message finds no socket, even though one is bound.
 func (f *flow) former() (n uint64) {
 	for _, m := range f.msgs {
 		for _, o := range m.ops {
@@ -66,8 +66,8 @@ func (f *flow) former() (n uint64) {
 	return n
 }
 
-// TestBoundAgain: ports are closed and bound again at once by another process, while
-// messages to them are refused, on their way, or wait for a connection.
+// TestBoundAgain closes ports, and has another process bind them again at once. Messages to them
+// are being refused, are in progress, or wait for a connection.
 func TestBoundAgain(t *testing.T) {
 	var told, changes uint64
 	dropped := 0

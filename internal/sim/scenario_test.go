@@ -11,16 +11,16 @@ import (
 	"github.com/rdsd/rdsd/verbs/sim"
 )
 
-// scenario is a kind of run of its own: options are changed after they were drawn,
-// and play is what happens instead of the whole workload.
+// scenario is a kind of run. options changes the options after they were drawn. play replaces
+// the workload.
 type scenario struct {
 	name    string
 	options func(r *rand.Rand, o *options)
 	play    func(w *world)
-	seen    []string // what has to have come up in the runs of a test together
+	seen    []string // what the runs of a test must have brought up between them
 }
 
-// run is runSeed of the scenario.
+// run is runSeed for the scenario.
 func (sc *scenario) run(seed uint64, mem *memPool, echo func(string)) result {
 	return guarded(mem, func(r *result) {
 		n := sim.NewNetwork(seed)
@@ -34,7 +34,7 @@ func (sc *scenario) run(seed uint64, mem *memPool, echo func(string)) result {
 	})
 }
 
-// saw counts something that the seeds of a scenario have to bring up.
+// saw counts a sight: something that the runs of a scenario must bring up.
 func (w *world) saw(what string) {
 	if w.sights == nil {
 		w.sights = map[string]int{}
@@ -42,12 +42,12 @@ func (w *world) saw(what string) {
 	w.sights[what]++
 }
 
-// fewest is TestSim's number of seeds for which the scenarios run as many as bring up
-// all that they are for.
+// fewest is the number of TestSim's seeds that gives the scenarios enough runs to bring up all
+// their sights.
 const fewest = 30
 
-// scenarioSeeds is how many new seeds a test of a scenario runs: one for five of
-// TestSim's.
+// scenarioSeeds returns how many new seeds the test of a scenario runs: one for five of
+// TestSim's, and at least fewest/5.
 func scenarioSeeds(t *testing.T) int {
 	n := 30
 	if s := os.Getenv("RDSD_SIM_SEEDS"); s != "" {
@@ -62,7 +62,7 @@ func scenarioSeeds(t *testing.T) int {
 	return max(n, fewest) / 5
 }
 
-// test runs the seeds that the scenario keeps, and new ones.
+// test runs the scenario's kept seeds and new ones.
 func (sc *scenario) test(t *testing.T) {
 	seeds := keptSeeds(t, sc.name)
 	for i := range scenarioSeeds(t) {
@@ -98,8 +98,7 @@ func (sc *scenario) test(t *testing.T) {
 	}
 }
 
-// guarded does one run. A broken rule, or a panic of the code under test, is its
-// error.
+// guarded does one run. Its error is a broken rule or a panic of the code under test.
 func guarded(mem *memPool, run func(*result)) (r result) {
 	defer mem.end()
 	defer func() {

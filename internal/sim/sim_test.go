@@ -25,21 +25,21 @@ var (
 	trace   = flag.Bool("sim.trace", false, "print every event, with -sim.seed")
 )
 
-// result of a run.
+// result is what a run has shown.
 type result struct {
 	err            error
 	world          *world
 	messages, ops  int
 	breaks, events int
 	sights         map[string]int
-	midTurn        int // calls that were answered in the middle of a turn
+	midTurn        int // calls that were answered while the rest of the turn was held
 	hash           uint64
 }
 
-// runner does the run of a seed.
+// runner runs one seed.
 type runner func(seed uint64, mem *memPool, echo func(string)) result
 
-// runSeed does one run of the workload.
+// runSeed runs the workload with one seed.
 func runSeed(seed uint64, mem *memPool, echo func(string)) result {
 	return guarded(mem, func(r *result) {
 		r.world = buildWith(seed, nil, mem)
@@ -52,7 +52,7 @@ func runSeed(seed uint64, mem *memPool, echo func(string)) result {
 
 func panicked(p any) error { return fmt.Errorf("panic: %v\n%s", p, debug.Stack()) }
 
-// report is of TestSim, or of TestSim and a scenario's name.
+// report reports a run that failed. name is empty for TestSim, otherwise the scenario's name.
 func report(t *testing.T, name string, seed uint64, r result) {
 	t.Helper()
 	var opt, last string
@@ -65,8 +65,7 @@ func report(t *testing.T, name string, seed uint64, r result) {
 		seed, r.rule(), r.err, opt, last, t.Name(), seed, seedFile)
 }
 
-// TestSim runs the seeds that once found something, and RDSD_SIM_SEEDS new
-// ones.
+// TestSim runs the kept seeds, and as many new ones as RDSD_SIM_SEEDS says.
 func TestSim(t *testing.T) {
 	if *oneSeed != 0 {
 		var echo func(string)
@@ -121,13 +120,13 @@ func TestSim(t *testing.T) {
 		messages, ops, breaks, midTurn, d.Round(time.Millisecond), float64(messages)/d.Seconds(), float64(messages)/cpu.Seconds())
 }
 
-// outcome is the result of one of many runs.
+// outcome is the result of one of many seeds.
 type outcome struct {
 	seed uint64
 	result
 }
 
-// runSeeds runs all seeds, several at a time, each by itself.
+// runSeeds runs all seeds, several at the same time. Each run is independent of the others.
 func runSeeds(run runner, seeds []uint64) iter.Seq[outcome] {
 	return func(yield func(outcome) bool) {
 		next, out, stop := make(chan uint64), make(chan outcome), make(chan struct{})
@@ -138,7 +137,7 @@ func runSeeds(run runner, seeds []uint64) iter.Seq[outcome] {
 				for seed := range next {
 					r := run(seed, mem, nil)
 					if r.err == nil {
-						r.world = nil // it is large
+						r.world = nil // it is large, and only a failed run's is looked at
 					}
 					select {
 					case out <- outcome{seed, r}:
@@ -170,7 +169,7 @@ func runSeeds(run runner, seeds []uint64) iter.Seq[outcome] {
 	}
 }
 
-// processorTime is what this process has used so far.
+// processorTime returns the processor time that this process has used.
 func processorTime() time.Duration {
 	var u unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
@@ -181,11 +180,11 @@ func processorTime() time.Duration {
 
 const seedFile = "testdata/seeds.txt"
 
-// keep adds a seed that broke a rule to those every run replays; whoever mends
-// the fault says there what it was.
+// keep adds a seed that broke a rule to the seeds that every test run replays. Whoever mends the
+// fault replaces the rule behind the # by what the fault was.
 func keep(t *testing.T, name string, seed uint64, rule string) {
 	if os.Getenv("RDSD_MUTANT") != "" || slices.Contains(keptSeeds(t, name), seed) {
-		return // a broken variant's failures are no findings
+		return // failures of a broken variant are expected
 	}
 	f, err := os.OpenFile(seedFile, os.O_APPEND|os.O_WRONLY, 0)
 	if err == nil {
@@ -197,8 +196,8 @@ func keep(t *testing.T, name string, seed uint64, rule string) {
 	}
 }
 
-// keptSeeds reads seedFile, for TestSim or a scenario: the scenario's name, a seed,
-// then what it found.
+// keptSeeds reads the seeds in seedFile of TestSim or a scenario. A line is the scenario's name
+// if there is one, the seed, and behind a # what it found.
 func keptSeeds(t *testing.T, name string) (seeds []uint64) {
 	t.Helper()
 	f, err := os.Open(seedFile)
@@ -224,7 +223,7 @@ func keptSeeds(t *testing.T, name string) (seeds []uint64) {
 	return seeds
 }
 
-// TestSimSame: one seed is one run, whatever was in the memory before.
+// TestSimSame checks that the same seed gives the same run, whatever the memory held before.
 func TestSimSame(t *testing.T) {
 	mem := new(memPool)
 	for seed := uint64(1); seed <= 6; seed++ {

@@ -9,17 +9,17 @@ import (
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
-// crowdWork is what an engine has done, in units that no machine changes.
+// crowdWork is the work of an engine, in units that do not depend on the machine.
 type crowdWork struct {
-	Turns       int    // that found work
+	Turns       int    // turns that found work
 	Descriptors uint64 // messages taken from submission rings
 	Sends       uint64 // SENDs posted
 	Recvs       uint64 // SENDs received
-	Sent        uint64 // payload bytes copied into SENDs or posted
+	Sent        uint64 // payload bytes copied into SENDs, or posted
 	Events      uint64 // messages copied into clients' arenas, and their events
 	Local       uint64 // messages delivered on the same host
-	Congestion  uint64 // maps sent and received
-	Held        uint64 // bytes in the daemon's memory, now
+	Congestion  uint64 // congestion maps sent and received
+	Held        uint64 // bytes in the daemon's overflow now
 }
 
 func (h *crowdHost) work(now int64) crowdWork {
@@ -39,18 +39,18 @@ func (w crowdWork) since(o crowdWork) crowdWork {
 		w.Events - o.Events, w.Local - o.Local, w.Congestion - o.Congestion, w.Held - o.Held}
 }
 
-// crowdResult is what the load has cost.
+// crowdResult is what the load took, in time and work.
 type crowdResult struct {
 	done       int64 // virtual ns until the readers had everything
-	p99, worst int64 // virtual ns from due to read
+	p99, worst int64 // virtual ns from the time a message was due until it was read
 	wait       int
-	work       [2]crowdWork // by host, of all of it
-	settled    [2]crowdWork // after settleAfter
+	work       [2]crowdWork // by host, for the whole load
+	settled    [2]crowdWork // by host, after settleAfter
 	lane       [2]conn.Stats
-	late       []int64 // latencies of those due after settleAfter
+	late       []int64 // latencies of the messages due after settleAfter
 }
 
-// settleAfter: until then the stuck receiver fills up.
+// settleAfter is the virtual time by which the stuck receiver is full.
 const settleAfter = 2_000_000
 
 func (c *crowd) play() (r crowdResult) {
@@ -97,21 +97,21 @@ func (c *crowd) play() (r crowdResult) {
 	return r
 }
 
-// stuckCases: where what is sent to the stuck receiver goes.
+// stuckCases are the places where messages to the stuck receiver end up.
 var stuckCases = []struct {
 	name                  string
 	rcvBuf, hardCap, over int
 	refuses               bool
 }{
-	{name: "congested", rcvBuf: 16 << 10}, // all of it is kept
+	{name: "congested", rcvBuf: 16 << 10}, // the daemon keeps all messages
 	{name: "over its hard limit", rcvBuf: 8 << 10, hardCap: 4 << 10, refuses: true},
 	{name: "no memory for it", rcvBuf: 1 << 20, over: 64 << 10, refuses: true},
 }
 
-// TestStuckReceiver: of 64 receivers of one socket one does not read, alone or
-// with its whole process, while its sender floods it. The others get what they
-// are sent as if it were not there: at the same virtual times, for the same work
-// of both engines. It gets all of it when it reads again.
+// TestStuckReceiver has one of 64 receivers of a socket not read, alone or with its whole
+// process, while its sender floods it. The others get their messages as without the flood: at
+// the same virtual times, for the same work of both engines. When the stuck receiver reads
+// again, it gets all of the flood.
 func TestStuckReceiver(t *testing.T) {
 	for _, where := range []string{"other host", "same host", "other lane"} {
 		for _, k := range stuckCases {
@@ -142,7 +142,8 @@ func TestStuckReceiver(t *testing.T) {
 	}
 }
 
-// checkStuck: it was flooded, and what is kept of that is bounded.
+// checkStuck checks that the receiver was flooded, and that what the daemon keeps of the flood
+// is bounded.
 func (c *crowd) checkStuck(refuses bool) {
 	c.t.Helper()
 	x, to := c.stuck, c.hosts[len(c.hosts)-1]
@@ -168,12 +169,15 @@ func (c *crowd) checkStuck(refuses bool) {
 	}
 }
 
-// compare: nothing has cost the load more than without the stuck receiver. Once
-// that is full, virtual time is the same to the nanosecond, and so is all work
-// but an ack more or less, for the flood has moved every which message asks for
-// one, and looks at the stuck process's ring at intervals that double. Until
-// then there is the work of what the flood got in: no more SENDs than messages
-// of it, and a few with a congestion map, notices and acks.
+// compare checks that the load cost no more than without the stuck receiver.
+//
+// When the stuck receiver is full, virtual times must be equal to the nanosecond. The work must
+// be equal too, with two exceptions. There may be an ack more or less, because the flood has
+// shifted which messages ask for one. And the engine looks at the stuck process's ring, at
+// intervals that double.
+//
+// Until the receiver is full, the engines also have the work of the messages that the flood got
+// in: at most one SEND for each, and a few with congestion maps, notices and acks.
 func (c *crowd) compare(got, want *crowdResult) {
 	c.t.Helper()
 	t, x := c.t, c.stuck
@@ -213,7 +217,7 @@ func (c *crowd) compare(got, want *crowdResult) {
 			t.Errorf("host %d: %d events, alone %d; %d congestion maps", i, a.Events, b.Events, a.Congestion)
 		}
 	}
-	// Another lane does not even notice the flood, but for the map.
+	// The other lane has no work for the flood but the congestion map.
 	for i := range want.lane {
 		if a, b := got.lane[i], want.lane[i]; c.opt.lanes {
 			near(t, "SENDs of the other lane", i, int(a.SendFrames), int(b.SendFrames), 2)
@@ -225,7 +229,7 @@ func (c *crowd) compare(got, want *crowdResult) {
 	}
 }
 
-// near: got is want, or at most more of it by extra, or one less.
+// near checks that got is between want-1 and want+extra.
 func near(t *testing.T, what string, host, got, want, extra int) {
 	t.Helper()
 	if got < want-1 || got > want+extra {
@@ -233,8 +237,8 @@ func near(t *testing.T, what string, host, got, want, extra int) {
 	}
 }
 
-// recover has the stuck one read, while the flood goes on for a while: it gets
-// every message once, in order, and has been sent as fast as it reads.
+// recover has the stuck receiver read while the flood goes on for a while. It must get every
+// message once and in order, at the pace at which it reads.
 func (c *crowd) recover() {
 	c.t.Helper()
 	x := c.stuck

@@ -10,18 +10,18 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// pumpWaiter is how a process sleeps inside a call that waits: it runs the
-// world until it is rung.
+// pumpWaiter sleeps for a process inside a call that waits: it runs the world until somebody
+// rings.
 type pumpWaiter struct {
 	c    *client
-	rung atomic.Bool // also by the library's own goroutine, at the daemon's end
+	rung atomic.Bool // also set by the library's own goroutine, when the daemon ends
 }
 
 func (p *pumpWaiter) Wait(int64) {
-	p.c.h.kick() // whatever was submitted before
+	p.c.h.kick() // the engine has to see what was submitted before
 	for !p.rung.Swap(false) {
 		if p.c.gone {
-			runtime.Gosched() // the library notices by itself
+			runtime.Gosched() // the library notices the end without help
 			return
 		}
 		p.c.h.w.pump()
@@ -31,8 +31,7 @@ func (p *pumpWaiter) Wait(int64) {
 func (p *pumpWaiter) Ring()        { p.rung.Store(true) }
 func (p *pumpWaiter) Close() error { return nil }
 
-// blocking runs a call that waits. The world goes on meanwhile, without new
-// load.
+// blocking runs a call that waits. The world goes on during the call, without new load.
 func (c *client) blocking(call func()) {
 	w := c.h.w
 	w.depth++
@@ -44,7 +43,7 @@ func (c *client) blocking(call func()) {
 	}
 }
 
-// addNow is a fetch-and-add that waits for its outcome.
+// addNow does a fetch-and-add that waits for its outcome.
 func (e *endpoint) addNow(r *region) {
 	w := e.w
 	k := pick(w.rOp, r.words...)
@@ -64,7 +63,7 @@ func (e *endpoint) addNow(r *region) {
 	o.issued(s, uint64(len(cell.ops)+1), w.tick())
 	w.log(e.h, "add", int64(s.id), int64(o.token), int64(r.id))
 
-	e.h.turn() // no room in the submission ring is waited for in real time
+	e.h.turn() // the call would wait in real time if the submission ring were full
 	var old uint64
 	var err error
 	e.busy = true
@@ -82,7 +81,7 @@ func (e *endpoint) addNow(r *region) {
 		o.a.old, o.a.taken = old, true
 	case errors.Is(err, rds.ErrCompletionsFull), errors.Is(err, rds.ErrTooManyDestinations), errors.Is(err, syscall.ENOMEM),
 		errors.Is(err, syscall.ENOBUFS) && !errors.Is(err, rds.ErrRemote):
-		// It was not sent.
+		// The operation was not sent.
 		cell.ops = cell.ops[:len(cell.ops)-1]
 		o.unsent = true
 		fate.Status, fate.Errno = rds.RemoteError, syscall.ENOBUFS

@@ -6,7 +6,7 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// wordRun is a word on which operations ran as a case says.
+// wordRun is a word whose operations a test case makes up.
 type wordRun struct{ *word }
 
 func newWordRun(counted bool, init uint64) wordRun {
@@ -17,7 +17,7 @@ func newWordRun(counted bool, init uint64) wordRun {
 	return wordRun{k}
 }
 
-// add is an operation of which is known what end says.
+// add adds an operation that ended as end and errno say.
 func (k wordRun) add(a atomicOp, end rds.Status, errno bool, call, ret int64, old uint64) {
 	a.word, a.call, a.old, a.taken = k.word, call, old, end == rds.Success
 	o := &op{w: k.r.w, token: uint64(len(k.ops) + 1), a: &a, r: k.r}
@@ -34,7 +34,7 @@ func (k wordRun) add(a atomicOp, end rds.Status, errno bool, call, ret int64, ol
 	k.r.w.ticks = max(k.r.w.ticks, call, ret)
 }
 
-// TestWordCheck: the checkers of words find what they are for.
+// TestWordCheck checks that the checkers of words find wrong histories and accept right ones.
 func TestWordCheck(t *testing.T) {
 	plus := func(n uint64) atomicOp { return atomicOp{kind: rds.FetchAdd, add: n} }
 	swap := func(a, b uint64) atomicOp { return atomicOp{kind: rds.CmpSwap, compare: a, swap: b} }
@@ -111,8 +111,8 @@ func TestWordCheck(t *testing.T) {
 	}
 }
 
-// TestMaskedAtomics: what the ledger takes the extended forms for, by examples
-// of the device's documentation and of plain arithmetic.
+// TestMaskedAtomics checks apply, which the ledger trusts, against examples from the device's
+// documentation and plain arithmetic.
 func TestMaskedAtomics(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -9,16 +9,16 @@ import (
 	"github.com/rdsd/rdsd/verbs/sim"
 )
 
-// What every seed does at least.
+// Every run does at least wantMessages, wantOps and wantBreaks, in at most maxActs actions.
 const (
 	wantMessages = 2000
 	wantOps      = 200
 	wantBreaks   = 10
 	maxActs      = 60_000
-	enoughBreaks = 60 // after that no daemon and no process dies: the rest gets done
+	enoughBreaks = 60 // afterwards no daemon and no process dies, so that the rest gets done
 )
 
-// run does the whole workload.
+// run runs the whole workload.
 func (w *world) run() {
 	w.net.Faults = w.opt.faults
 	if w.opt.hookRate > 0 {
@@ -33,7 +33,7 @@ func (w *world) run() {
 	}
 }
 
-// hook crashes hosts at points of the provider.
+// hook crashes hosts at random points of the provider.
 func (w *world) hook(p sim.Point) sim.Action {
 	if below(w.rHook, 1e6) >= int64(w.opt.hookRate) || w.breaks > enoughBreaks {
 		return sim.Pass
@@ -41,7 +41,7 @@ func (w *world) hook(p sim.Point) sim.Action {
 	return pick(w.rHook, sim.CrashRequester, sim.CrashResponder)
 }
 
-// act is one action of the workload; the next one follows.
+// act does one action of the workload and schedules the next.
 func (w *world) act() {
 	if w.over {
 		return
@@ -63,7 +63,7 @@ func (w *world) act() {
 	}
 	if n := len(w.msgs); n != w.sent {
 		w.sent, w.idle = n, 0
-	} else if w.idle++; w.idle > 20 { // something takes its time
+	} else if w.idle++; w.idle > 20 { // the load waits for something
 		gap += below(w.rWork, 20_000_000)
 	}
 	w.net.At(w.now()+gap, w.act)
@@ -77,7 +77,7 @@ func (w *world) doOne() {
 		return
 	}
 	e := pick(w.rWork, w.eps...)
-	if e.c.full { // it is never given back: time for another process
+	if e.c.full { // the process never gives memory back, so another one takes its place
 		h := e.h
 		e.c.kill()
 		h.attach()
@@ -85,7 +85,7 @@ func (w *world) doOne() {
 	}
 	x := w.rWork.IntN(100)
 	if len(w.msgs) > 4*wantMessages {
-		x /= 3 // what is missing is operations
+		x /= 3 // only operations are missing
 	}
 	switch {
 	case x < 5 || x >= 100-w.opt.offers:
@@ -99,11 +99,11 @@ func (w *world) doOne() {
 	}
 }
 
-// disturb does one of the things that break something, or not.
+// disturb draws something that breaks something. It returns false if it drew nothing.
 func (w *world) disturb() bool {
 	o := &w.opt
 	x := w.rFault.IntN(1000)
-	// When the load is done and not enough has broken, break.
+	// If the load is done and too little has broken, something has to break now.
 	if len(w.msgs) >= wantMessages && len(w.ops) >= wantOps && x < 20 {
 		x = 0
 		if o.reset == 0 {
@@ -164,12 +164,12 @@ func (w *world) disturb() bool {
 	return true
 }
 
-// rebind closes a socket, perhaps when all it sent has been acknowledged, and
-// binds another one.
+// rebind closes a socket, and waits for its acknowledgements first if it draws so. Then it binds
+// another socket.
 func (w *world) rebind(e *endpoint) {
 	w.breaks++
 	port, c := e.ap.Port(), e.c
-	// A socket that waits does not read, so it must not wait for itself.
+	// A socket does not read while it waits, so it must not wait for messages to itself.
 	if w.rFault.IntN(100) < w.opt.linger && w.flows[flowKey{e.id, e.ap}] == nil {
 		e.closeWait()
 	} else {
@@ -200,7 +200,7 @@ func (w *world) cancel(f *flow) {
 	f.src.h.kick()
 }
 
-// size draws a payload size.
+// size draws the size of a payload.
 func (w *world) size() int {
 	r := w.rSize
 	n := 0
@@ -219,7 +219,7 @@ func (w *world) size() int {
 	return min(n, w.opt.sndBuf)
 }
 
-// carry draws what a datagram carries besides payload and operations.
+// carry draws whether a datagram has a limit and a zero-copy cookie.
 func (w *world) carry() (x extra) {
 	r, o := w.rWork, &w.opt
 	if o.giveUp > 0 && r.IntN(100) < o.giveUp {

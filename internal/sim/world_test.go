@@ -27,7 +27,7 @@ type world struct {
 	hist history
 
 	sights map[string]int // see saw
-	onTurn func(*host)    // a scenario looks at a host's daemon
+	onTurn func(*host)    // lets a scenario look at a host's daemon
 
 	hosts []*host
 	gone  []*host     // hosts that are gone for good
@@ -43,10 +43,10 @@ type world struct {
 
 	rTurn, rApp, rWork, rSize, rOp, rFault, rHook, rBind, rHold, rPlay *rand.Rand
 
-	mem   *memPool  // nil for the heap
+	mem   *memPool  // nil: memory comes from the heap
 	slab  []message // not yet used
 	ticks int64     // of a clock that never stands still
-	zeros uint32    // cookies used
+	zeros uint32    // how many zero-copy cookies were used
 	want  []byte    // see region.verify
 	down  []connKey // ends of connections in lanes that nobody uses any more
 
@@ -84,8 +84,8 @@ type host struct {
 
 	ups map[netip.Addr]uint64 // connections that came up, in this life
 
-	rest   func() (struct{}, bool) // ends the turn that is under way, see hold; nil: none is
-	pause  func()                  // has the turn under way wait where it is; nil: it may not
+	rest   func() (struct{}, bool) // ends the turn that is held, see hold; nil: no turn is held
+	pause  func()                  // holds the present turn where it is; nil: it may not be held
 	turns  int
 	behind map[engine.MarkKey]lateMark
 }
