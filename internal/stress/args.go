@@ -54,41 +54,41 @@ func mark(set func(c *Command)) func(*Command, string) error {
 
 func options() []option {
 	return []option{
-		{'s', "send-addr", "addr", "be the active side and test with the one that waits at this address; without -s wait for one", func(c *Command, v string) error { c.send = v; return nil }},
-		{'r', "recv-addr", "addr", "local address, one of this host's daemon (default: the control connection's)", func(c *Command, v string) error { c.recv = v; return nil }},
-		{'p', "port", "port, 4000", "TCP port of the control connection; tasks have the RDS ports above it", number(math.MaxUint16, func(c *Command, n uint64) { c.Options.Port = uint16(n) })},
-		{'t', "tasks", "n, 1", "tasks on each side, each exchanging with each", number(math.MaxUint16, func(c *Command, n uint64) { c.Options.Tasks = uint16(n) })},
+		{'s', "send-addr", "addr", "be the active side: test with the peer that waits at this address (without -s: wait for a peer)", func(c *Command, v string) error { c.send = v; return nil }},
+		{'r', "recv-addr", "addr", "local address, one of this host's daemon (default: that of the control connection)", func(c *Command, v string) error { c.recv = v; return nil }},
+		{'p', "port", "port, 4000", "TCP port of the control connection; the tasks use the RDS ports above it", number(math.MaxUint16, func(c *Command, n uint64) { c.Options.Port = uint16(n) })},
+		{'t', "tasks", "n, 1", "tasks on each side; each exchanges messages with every task of the peer", number(math.MaxUint16, func(c *Command, n uint64) { c.Options.Tasks = uint16(n) })},
 		{'d', "depth", "n, 1", "requests outstanding for each pair of tasks", number(math.MaxUint32, func(c *Command, n uint64) { c.Options.Depth = uint32(n) })},
 		{'q', "req-bytes", "bytes, 1024", "size of a request", number(math.MaxUint32, func(c *Command, n uint64) { c.Options.ReqSize = uint32(n) })},
 		{'a', "ack-bytes", "bytes, 63", "size of an ack", number(math.MaxUint32, func(c *Command, n uint64) { c.Options.AckSize = uint32(n) })},
-		{'T', "time", "seconds, 0", "how long, 0: until interrupted", number(math.MaxUint32, func(c *Command, n uint64) { c.Options.Seconds = uint32(n) })},
+		{'T', "time", "seconds, 0", "duration, 0: until interrupted", number(math.MaxUint32, func(c *Command, n uint64) { c.Options.Seconds = uint32(n) })},
 		{'o', "simplex", "", "requests from the active side only (-o json and -o table are the form of the output)", mark(func(c *Command) { c.Options.Simplex = true })},
 		{'Q', "tos", "n, 0", "type of service: the lane", number(math.MaxUint8, func(c *Command, n uint64) { c.Options.TOS = uint8(n) })},
 		{'v', "verify", "", "compare payload and RDMA buffers with their patterns", mark(func(c *Command) { c.Options.Verify = true })},
-		{'D', "rdma-bytes", "bytes, 0", "RDMA: with each ack, read or write this much", number(math.MaxUint32, func(c *Command, n uint64) { c.Options.RDMASize = uint32(n) })},
-		{'I', "rdma-pieces", "n, 1", "RDMA: pieces of local memory to an operation, each of -D bytes", number(proto.MaxVector, func(c *Command, n uint64) { c.Options.Vector = uint32(n) })},
-		{'M', "rdma-mode", "0|1|2, 0", "RDMA: read and write in turn, only read, only write", number(2, func(c *Command, n uint64) { c.Options.RWMode = uint8(n) })},
+		{'D', "rdma-bytes", "bytes, 0", "RDMA: size of a piece of the read or write that comes with each ack", number(math.MaxUint32, func(c *Command, n uint64) { c.Options.RDMASize = uint32(n) })},
+		{'I', "rdma-pieces", "n, 1", "RDMA: pieces of local memory in an operation, each of -D bytes", number(proto.MaxVector, func(c *Command, n uint64) { c.Options.Vector = uint32(n) })},
+		{'M', "rdma-mode", "0|1|2, 0", "RDMA: 0 reads and writes alternately, 1 only reads, 2 only writes", number(2, func(c *Command, n uint64) { c.Options.RWMode = uint8(n) })},
 		{0, "rdma-use-once", "0|1, 0", "RDMA: keys for one use", number(1, func(c *Command, n uint64) { c.Options.UseOnce = n == 1 })},
 		{0, "rdma-use-get-mr", "0|1, 0", "RDMA: register before sending, and name the key in the request", number(1, func(c *Command, n uint64) { c.Options.UseGetMR, c.getMRSet = n == 1, true })},
 		{0, "rdma-cache-mrs", "0|1, 0", "RDMA: register each buffer once and keep its key", number(1, func(c *Command, n uint64) { c.Options.CacheMRs = n == 1 })},
-		{0, "rdma-use-fence", "0|1, 1", "RDMA: let the ack wait for a read; rdsd always does, a kernel peer is told", number(1, func(c *Command, n uint64) { c.Options.Fence = n == 1 })},
-		{0, "rdma-use-notify", "0|1", "accepted: completions are always asked for", number(1, func(*Command, uint64) {})},
-		{0, "rdma-alignment", "bytes, 0", "RDMA: put buffers this far off a page", number(proto.MaxAlignment, func(c *Command, n uint64) { c.Options.Alignment = uint32(n) })},
-		{0, "rdma-key-o-meter", "", "RDMA: tell of keys that are issued again", mark(func(c *Command) { c.Options.KeyMeter = true })},
-		{0, "use-cong-monitor", "0|1, 1", "learn of relieved destinations by the congestion monitor", number(1, func(c *Command, n uint64) { c.Options.CongMonitor = n == 1 })},
-		{0, "async", "", "send acks again whose operation was lost with the connection", mark(func(c *Command) { c.Options.Async = true })},
-		{0, "connect-retries", "n, 0", "tries to connect beyond the first, one a second", number(math.MaxUint32, func(c *Command, n uint64) { c.Options.ConnectRetries = uint32(n) })},
+		{0, "rdma-use-fence", "0|1, 1", "RDMA: let the ack wait for a read (rdsd always does; the flag is for a peer with kernel RDS)", number(1, func(c *Command, n uint64) { c.Options.Fence = n == 1 })},
+		{0, "rdma-use-notify", "0|1", "no effect: completions are always requested", number(1, func(*Command, uint64) {})},
+		{0, "rdma-alignment", "bytes, 0", "RDMA: offset of buffers from the start of a page", number(proto.MaxAlignment, func(c *Command, n uint64) { c.Options.Alignment = uint32(n) })},
+		{0, "rdma-key-o-meter", "", "RDMA: report keys that are issued again", mark(func(c *Command) { c.Options.KeyMeter = true })},
+		{0, "use-cong-monitor", "0|1, 1", "learn by the congestion monitor when a destination is relieved", number(1, func(c *Command, n uint64) { c.Options.CongMonitor = n == 1 })},
+		{0, "async", "", "send an ack again if its operation was lost with the connection", mark(func(c *Command) { c.Options.Async = true })},
+		{0, "connect-retries", "n, 0", "how often to try again to connect, once a second", number(math.MaxUint32, func(c *Command, n uint64) { c.Options.ConnectRetries = uint32(n) })},
 		{'c', "report-cpu", "", "measure the CPU time of the machine, from /proc/stat", mark(func(c *Command) { c.ReportCPU = true })},
 		{'z', "report-summary", "", "print the summary only", mark(func(c *Command) { c.Options.SummaryOnly = true })},
 		{'R', "rtprio", "", "print from a thread of real-time priority", mark(func(c *Command) { c.Options.RealTime = true })},
-		{'V', "trace", "", "say each message on standard error, on both sides", mark(func(c *Command) { c.Options.Trace = true })},
+		{'V', "trace", "", "print each message on standard error, on both sides", mark(func(c *Command) { c.Options.Trace = true })},
 		{0, "show-params", "", "print the parameters first", mark(func(c *Command) { c.Options.ShowParams, c.ShowParams = true, true })},
 		{0, "show-perfdata", "", "print CSV lines that begin with ::, with the daemon's counters", mark(func(c *Command) { c.Options.ShowPerf = true })},
-		{0, "show-outliers", "us", "say which round trips took longer", number(math.MaxUint32, func(c *Command, n uint64) { c.Outlier = time.Duration(n) * time.Microsecond })},
+		{0, "show-outliers", "us", "print round trips that took longer", number(math.MaxUint32, func(c *Command, n uint64) { c.Outlier = time.Duration(n) * time.Microsecond })},
 		{0, "show-histogram", "", "print a histogram of round trips at the end", mark(func(c *Command) { c.Histogram = true })},
 		{0, "reset", "", "reset the connection to the peer, in lane -Q, and run no test", mark(func(c *Command) { c.Reset = true })},
 		{0, "socket", "path", "control socket of the daemon (default: RDSD_SOCKET, or the usual places)", func(c *Command, v string) error { c.Socket = v; return nil }},
-		{'h', "help", "", "this", mark(func(c *Command) { c.Help = true })},
+		{'h', "help", "", "print this text", mark(func(c *Command) { c.Help = true })},
 	}
 }
 
@@ -300,7 +300,7 @@ func Usage(w io.Writer, name string) {
 	fmt.Fprint(w, "  -o json|table                        form of the output\n")
 }
 
-// PrintParams prints what --show-params shows.
+// PrintParams prints the parameters, for --show-params.
 func (c *Command) PrintParams(w io.Writer) {
 	o := &c.Options
 	fmt.Fprintf(w, "Options:\n  %-10s %-7d\n  %-10s %-7d\n  %-10s %-7d\n  %-10s %-7d\n  %-10s",

@@ -91,7 +91,7 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-// Each flag is in the usage text once.
+// TestUsage checks that each flag is in the usage text once.
 func TestUsage(t *testing.T) {
 	var b bytes.Buffer
 	Usage(&b, "rds-stress")

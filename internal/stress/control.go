@@ -62,7 +62,7 @@ func (c *control) ready(ctx context.Context, active bool) error {
 				return ctx.Err()
 			}
 			if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
-				return fmt.Errorf("the peer gave up before the start, its own messages say why: %w", err)
+				return fmt.Errorf("the peer ended before the test began; its own messages say why: %w", err)
 			}
 			return fmt.Errorf("control connection: %w", err)
 		}
@@ -95,7 +95,7 @@ func (t *test) connect(ctx context.Context) error {
 	stop := t.ctl.guard(ctx)
 	defer stop()
 	if _, err := conn.Write(t.opts.Append(nil)); err != nil {
-		return fmt.Errorf("tell %v the options: %w", to, err)
+		return fmt.Errorf("send the options to %v: %w", to, err)
 	}
 	return nil
 }
@@ -172,7 +172,7 @@ func (t *test) listen(ctx context.Context) error {
 	t.opts = *o
 	t.peer = netip.AddrFrom4(o.ReceiveAddr)
 	if t.peer.IsUnspecified() {
-		return fmt.Errorf("%w: the peer does not say where it is", proto.ErrOptions)
+		return fmt.Errorf("%w: the peer's options do not name its address", proto.ErrOptions)
 	}
 	return nil
 }

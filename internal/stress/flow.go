@@ -188,7 +188,7 @@ func (f *flow) accept(h *proto.Header, cookie rds.Cookie, now time.Time) error {
 	want := proto.Header{Seq: f.recvSeq, From: f.to, To: w.local, Index: uint16(index), Op: h.Op}
 	if err := compareHeaders(&want, h); err != nil {
 		if w.mem != nil && !w.opts.Async && h.Seq > f.recvSeq {
-			err = fmt.Errorf("%w\nwhere RDMA was under way, the loss of a connection leaves such a gap; --async fills it", err)
+			err = fmt.Errorf("%w\na connection that is lost during RDMA leaves such a gap; --async fills it", err)
 		}
 		return err
 	}
@@ -224,7 +224,7 @@ func (f *flow) acked(index uint32, h *proto.Header, now time.Time) error {
 func (f *flow) requested(h *proto.Header, cookie rds.Cookie) error {
 	w := f.w
 	if f.unacked == w.opts.Depth {
-		return fmt.Errorf("request %d: %d are outstanding already, more than the peer may have", h.Seq, f.unacked)
+		return fmt.Errorf("request %d: the peer has %d outstanding already, which is all it may have", h.Seq, f.unacked)
 	}
 	w.n.reqRx.Add(1)
 	w.n.bytesRx.Add(uint64(w.opts.ReqSize))
@@ -251,13 +251,13 @@ func (f *flow) requested(h *proto.Header, cookie rds.Cookie) error {
 func (w *worker) checkRequest(h *proto.Header) error {
 	switch {
 	case w.mem == nil:
-		return fmt.Errorf("it asks for an %v, which the test has none of", h.RDMA)
+		return fmt.Errorf("it asks for an %v, which this test does not use", h.RDMA)
 	case h.RDMA == proto.NoRDMA:
 		return errors.New("it has a key and names no RDMA operation")
 	case h.Key == 0:
 		return fmt.Errorf("it asks for an %v and has no key", h.RDMA)
 	case h.Size != w.opts.RDMASize || h.Vector != w.opts.Vector:
-		return fmt.Errorf("it asks for %d pieces of %d bytes, want %d of %d", h.Vector, h.Size, w.opts.Vector, w.opts.RDMASize)
+		return fmt.Errorf("it asks for %d pieces of %d bytes, want %d pieces of %d bytes", h.Vector, h.Size, w.opts.Vector, w.opts.RDMASize)
 	}
 	return nil
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// maxKeys is how many keys are remembered. Then the meter begins anew.
+// maxKeys is how many keys the meter remembers. When it has as many, it drops all of them.
 const maxKeys = 32 << 10
 
 // keyMeter measures how soon keys are issued again. The sooner that happens, the sooner a

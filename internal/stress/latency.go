@@ -8,7 +8,7 @@ import (
 	"github.com/rdsd/rdsd/internal/stress/report"
 )
 
-// latencies are round trips: for percentiles, and in rds-stress's buckets.
+// latencies are round trips, counted for percentiles and in rds-stress's buckets.
 type latencies struct {
 	hist    *latency.Histogram
 	buckets [report.Buckets]uint64

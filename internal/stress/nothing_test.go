@@ -14,7 +14,8 @@ import (
 	"github.com/rdsd/rdsd/rdstest"
 )
 
-// A test with a peer that takes everything and sends nothing has failed, however it ended.
+// TestNothingExchanged runs a test with a peer that accepts everything and sends nothing. The
+// test must fail.
 func TestNothingExchanged(t *testing.T) {
 	ds := rdstest.StartDaemons(t, 2)
 	port := freePort(t, ds[1].Addr())
@@ -23,7 +24,7 @@ func TestNothingExchanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	ds[1].Bind(t, ds[1].Open(t), port+1) // its task, which never reads
+	ds[1].Bind(t, ds[1].Open(t), port+1) // the peer's task, which never reads
 	var peer sync.WaitGroup
 	defer peer.Wait()
 	peer.Go(func() {
@@ -50,12 +51,12 @@ func TestNothingExchanged(t *testing.T) {
 	}
 }
 
-// writer calls a function.
+// writer is an io.Writer that calls a function.
 type writer func(b []byte)
 
 func (w writer) Write(b []byte) (int, error) { w(b); return len(b), nil }
 
-// A test in which nothing arrives any more at its end has failed.
+// TestStalls runs a test in which messages stop arriving before the end. It must fail.
 func TestStalls(t *testing.T) {
 	ds := rdstest.StartDaemons(t, 2)
 	over := make(chan struct{})
@@ -64,7 +65,7 @@ func TestStalls(t *testing.T) {
 		n := 0
 		a.env.corrupt = func([]byte) {
 			if n++; n > 50 {
-				<-over // the task takes nothing in until the test is over
+				<-over // the task receives nothing until the test is over
 			}
 		}
 		a.env.Out = writer(func(b []byte) {
@@ -76,7 +77,7 @@ func TestStalls(t *testing.T) {
 	if a.failed == nil || !strings.Contains(a.failed.Error(), "the test has stalled: no message came from "+ds[1].Addr().String()) || a.report.Verified {
 		t.Errorf("%v, %+v", a.failed, a.report)
 	}
-	if p.failed != nil { // its limit is longer than the test
+	if p.failed != nil { // its Stall is longer than the test
 		t.Errorf("passive: %v", p.failed)
 	}
 }

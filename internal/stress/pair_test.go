@@ -16,7 +16,7 @@ import (
 	"github.com/rdsd/rdsd/rdstest"
 )
 
-// patience is far above what anything here takes.
+// patience is much longer than any step of these tests takes.
 const patience = 2 * time.Minute
 
 // side is one end of a test.
@@ -30,7 +30,7 @@ type side struct {
 	failed error
 }
 
-// lines is a writer that is looked at while it is written to.
+// lines is a buffer that can be read while it is written to.
 type lines struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -59,8 +59,8 @@ func newSide(d *rdstest.Daemon, o proto.Options) *side {
 
 func (s *side) run(ctx context.Context) { s.report, s.failed = Run(ctx, s.env, s.params) }
 
-// pair runs a test between two daemons until done says that it has seen
-// enough; o is what the active side wants.
+// pair runs a test between two daemons. o are the active side's options. The test ends when
+// enough returns true for the number of messages that the active side has received.
 func pair(t *testing.T, ds []*rdstest.Daemon, o proto.Options, change func(active, passive *side), enough func(exchanged uint64) bool) (active, passive *side) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -71,7 +71,7 @@ func pair(t *testing.T, ds []*rdstest.Daemon, o proto.Options, change func(activ
 	passive = newSide(ds[1], proto.Options{Port: o.Port})
 	active = newSide(ds[0], o)
 	active.params.Send = ds[1].Addr()
-	// Every message is seen here; a test ends by what it has exchanged.
+	// corrupt is called for every message that the active side receives.
 	var seen atomic.Uint64
 	active.env.corrupt = func([]byte) {
 		if enough != nil && enough(seen.Add(1)) {

@@ -8,11 +8,11 @@ import (
 	"github.com/rdsd/rdsd/internal/stress/report"
 )
 
-// printer prints the lines of a test from the counts in between.
+// printer prints the lines of a test, from the differences of its counts.
 type printer struct {
 	ctx         context.Context
 	perf        *report.Perf
-	from, since time.Time // zero while figures do not count yet
+	from, since time.Time // zero until figures count
 	first, prev report.Counts
 	cpuFirst    report.CPUTimes
 	cpuPrev     report.CPUTimes
@@ -37,7 +37,7 @@ func (p *printer) counters(t *test) []report.Counter {
 	return c
 }
 
-// cpu is the machine's CPU times. Without /proc they are 0.
+// cpu returns the machine's CPU times, or zeros if they are not needed or /proc is missing.
 func (p *printer) cpu(t *test) (c report.CPUTimes) {
 	if t.params.ReportCPU || p.perf != nil {
 		c, _ = report.ReadCPU()
@@ -45,7 +45,7 @@ func (p *printer) cpu(t *test) (c report.CPUTimes) {
 	return c
 }
 
-// start begins to count.
+// start makes figures count from now on.
 func (p *printer) start(t *test) {
 	t.started()
 	p.from = time.Now()
@@ -66,7 +66,7 @@ func (p *printer) start(t *test) {
 	}
 }
 
-// line prints what was done since the last line.
+// line prints the figures since the last line.
 func (p *printer) line(t *test) {
 	now, c, cpu := time.Now(), t.counts(), p.cpu(t)
 	l := report.Line{Tasks: int(t.opts.Tasks), Time: now.Sub(p.since), Counts: c.Sub(p.prev), CPU: -1}
@@ -92,16 +92,16 @@ func (p *printer) line(t *test) {
 	}
 }
 
-// maxIntervals is how many intervals are kept for the report: a day of seconds.
+// maxIntervals is how many intervals the report keeps: one a second for a day.
 const maxIntervals = 24 * 60 * 60
 
-// last sums up the time from start to now.
+// last prints the figures since start.
 func (p *printer) last(t *test) {
 	t.started()
 	l := &t.report.Total
 	l.Tasks, l.CPU = int(t.opts.Tasks), -1
 	if p.from.IsZero() {
-		p.from = t.report.Started // ended before the burn-in: all of it is better than nothing
+		p.from = t.report.Started // the test ended before the burn-in, so the figures include it
 	}
 	l.Time = time.Since(p.from)
 	l.Counts = t.counts().Sub(p.first)

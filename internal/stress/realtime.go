@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// realTime gives the calling goroutine, which prints the lines, the lowest real-time
-// priority. undo restores the old one.
+// realTime gives the calling goroutine the lowest real-time priority. The printer uses it. undo
+// restores the old priority.
 func realTime() (undo func(), err error) {
 	runtime.LockOSThread()
 	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: 1}

@@ -15,31 +15,31 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// Env is what a test needs of the program it runs in.
+// Env is what the program around a test provides.
 type Env struct {
-	// Out gets the columns, Err what else there is to say. Both nil-safe.
+	// Out gets the columns, Err everything else. Either may be nil.
 	Out, Err io.Writer
 	// Open attaches to the daemon of this host.
 	Open func(ctx context.Context) (*rds.Client, error)
-	// Counters are the daemon's, for --show-perfdata.
+	// Counters returns the daemon's counters, for --show-perfdata.
 	Counters func(ctx context.Context) ([]report.Counter, error)
 	Timing   Timing
 
-	// corrupt is given everything that is about to be compared: a test's way to
-	// show that what is wrong is found.
+	// corrupt is called with all data that is about to be compared. Tests use it to change the
+	// data.
 	corrupt func(b []byte)
-	// listening is told where the passive side listens.
+	// listening is called with the passive side's address when it listens.
 	listening func(netip.AddrPort)
 }
 
-// Timing of a test. The zero value is rds-stress's.
+// Timing is the timing of a test. A zero field has rds-stress's value, which is given below.
 type Timing struct {
 	Start    time.Duration // from the go-ahead to the first request, 2 s
-	BurnIn   time.Duration // from there until figures count, 2 s; below 0: none
-	Interval time.Duration // between lines, 1 s
-	Drain    time.Duration // how long what is on its way is taken in at the end, 1 s
-	Options  time.Duration // how long a peer may take to tell its options, 10 s
-	Stall    time.Duration // the test has failed if the peer was silent so long at its end, 3 s
+	BurnIn   time.Duration // from the first request until figures count, 2 s; negative: no burn-in
+	Interval time.Duration // between two lines, 1 s
+	Drain    time.Duration // how long messages in progress are received at the end, 1 s
+	Options  time.Duration // how long a peer may take to send its options, 10 s
+	Stall    time.Duration // a test fails if the peer was silent this long at its end, 3 s
 }
 
 func (t *Timing) defaults() {
@@ -53,18 +53,18 @@ func (t *Timing) defaults() {
 	}
 }
 
-// Params are what the command line says.
+// Params are the parameters from the command line.
 type Params struct {
-	Options proto.Options // of the active side; the passive one uses Port only
-	Send    netip.Addr    // the peer; invalid: be the passive side
-	Recv    netip.Addr    // our address, invalid: the one the control connection has
+	Options proto.Options // of the active side; the passive side uses Port only
+	Send    netip.Addr    // the peer; invalid on the passive side
+	Recv    netip.Addr    // this side's address; invalid: that of the control connection
 
 	ReportCPU bool
 	Histogram bool
-	Outlier   time.Duration // say which round trips are longer, 0: none
+	Outlier   time.Duration // report round trips that are longer, 0: none
 }
 
-// test is one run.
+// test is one run of a test.
 type test struct {
 	env    Env
 	params Params
@@ -77,21 +77,20 @@ type test struct {
 	local, peer netip.Addr
 	outlier     time.Duration
 	corrupt     func(b []byte)
-	all         context.Context // ends with the test
+	all         context.Context // done when the test is over
 	fail        context.CancelCauseFunc
 
 	keys    keyMeter
 	sayMu   sync.Mutex
 	workers []*worker
-	started func()        // ends the line of startUp
-	heard   time.Time     // when figures showed last that the peer sent something
-	silent  time.Duration // how long it has not, at the end
+	started func()        // ends the line that startUp began
+	heard   time.Time     // when the counts last showed a message from the peer
+	silent  time.Duration // at the end: how long the peer has been silent
 	report  report.Report
 }
 
-// Run runs one test to its end: Options.Seconds, the peer's end, or ctx's,
-// which is no error. The report says what was measured, also with an error
-// once the test had begun; before, it is nil.
+// Run runs one test until Options.Seconds have passed, the peer ends it, or ctx is done, which
+// is no error. It returns a report if the test had begun, even with an error.
 func Run(ctx context.Context, env Env, p Params) (*report.Report, error) {
 	env.Timing.defaults()
 	t := &test{env: env, params: p, active: p.Send.IsValid(), pid: os.Getpid(), outlier: p.Outlier, corrupt: env.corrupt}
@@ -153,7 +152,7 @@ func (t *test) describe() {
 	r.Intervals = []report.Line{}
 }
 
-// run lets the tasks work, and prints lines.
+// run runs the tasks and prints lines.
 func (t *test) run(ctx context.Context) error {
 	work, stop := context.WithCancel(t.all)
 	defer stop()
@@ -182,13 +181,13 @@ func (t *test) run(ctx context.Context) error {
 	t.ctl.close()
 	stop()
 	if err == nil {
-		// What is on its way is still checked.
+		// Messages in progress are still received and checked.
 		drain := time.NewTimer(t.env.Timing.Drain)
 		select {
 		case <-drain.C:
 		case <-t.all.Done():
-			// That the peer's tasks are gone is as it should be by now. A task of
-			// ours may find that out before it hears that the test is over.
+			// The peer's tasks may have ended by now. A task here may find that out before it
+			// learns that the test is over.
 			if err = context.Cause(t.all); mayBeGone(err) {
 				err = nil
 			}
@@ -204,7 +203,7 @@ func (t *test) run(ctx context.Context) error {
 	return err
 }
 
-// errEarly: the other side ended before the time.
+// errEarly means that the other side ended the test before its time.
 var errEarly = errors.New("the peer ended the test early")
 
 // watch prints a line every interval until the test is over.
@@ -219,7 +218,7 @@ func (t *test) watch(ctx context.Context, closed <-chan struct{}) error {
 	}
 	err := t.watchLines(ctx, closed, p)
 	if mayBeGone(err) {
-		// Its control connection tells whether it has ended or failed.
+		// The control connection shows whether the peer has ended the test or failed.
 		wait := time.NewTimer(max(t.env.Timing.Drain, time.Second))
 		defer wait.Stop()
 		select {
@@ -232,8 +231,8 @@ func (t *test) watch(ctx context.Context, closed <-chan struct{}) error {
 	return err
 }
 
-// peerEnded is how the peer's end of the control connection is taken: it is
-// how a test ends for the passive side.
+// peerEnded returns the error for the end of the control connection. For the passive side there
+// is none, because the active side ends the test.
 func (t *test) peerEnded() error {
 	if t.active {
 		return errEarly
@@ -272,7 +271,7 @@ func (t *test) watchLines(ctx context.Context, closed <-chan struct{}, p *printe
 	}
 }
 
-// counts sums all tasks up.
+// counts returns the sums over all tasks.
 func (t *test) counts() (c report.Counts) {
 	for _, w := range t.workers {
 		w.n.addTo(&c)
@@ -280,20 +279,19 @@ func (t *test) counts() (c report.Counts) {
 	return c
 }
 
-// exchanged is why a test that ran to its end shows nothing: nothing came from
-// the peer, or nothing any more.
+// exchanged returns an error if the peer sent nothing in the test, or nothing at its end.
 func (t *test) exchanged() error {
 	c := t.counts()
 	switch {
 	case c.Heard() == 0:
-		return fmt.Errorf("no message came from %v, %d requests were sent to it: nothing was tested; what its side says, and rdsctl peers here, may tell why", t.peer, c.RequestsSent)
+		return fmt.Errorf("no message came from %v, %d requests were sent to it: nothing was tested; look at the output of the other side and at rdsctl peers here", t.peer, c.RequestsSent)
 	case t.silent >= t.env.Timing.Stall:
-		return fmt.Errorf("the test has stalled: no message came from %v in the last %v, after %d; what its side says, and rdsctl peers here, may tell why", t.peer, t.silent.Round(time.Millisecond), c.Heard())
+		return fmt.Errorf("the test has stalled: no message came from %v in the last %v, after %d; look at the output of the other side and at rdsctl peers here", t.peer, t.silent.Round(time.Millisecond), c.Heard())
 	}
 	return nil
 }
 
-// finish fills in the report, after the tasks have ended.
+// finish fills in the report. All tasks must have ended.
 func (t *test) finish(err error) {
 	var all latencies
 	all.init()
@@ -310,7 +308,7 @@ func (t *test) finish(err error) {
 	}
 }
 
-// say prints a line of what goes on.
+// say prints a line on Err.
 func (t *test) say(format string, args ...any) {
 	t.sayMu.Lock()
 	defer t.sayMu.Unlock()
@@ -319,8 +317,8 @@ func (t *test) say(format string, args ...any) {
 	}
 }
 
-// startUp says that the test starts, with a dot for each quarter of the time until
-// figures count, as rds-stress does. What it returns ends the line.
+// startUp prints that the test starts, and a dot for each quarter of the time until figures
+// count. end ends the line.
 func (t *test) startUp() (end func()) {
 	write := func(s string) {
 		t.sayMu.Lock()
@@ -351,10 +349,10 @@ func (t *test) startUp() (end func()) {
 	return t.started
 }
 
-// startDots: rds-stress waits four seconds, and says so each.
+// startDots is the number of dots: rds-stress prints one a second for four seconds.
 const startDots = 4
 
-// trace is say, for -V.
+// trace is say with -V, and otherwise prints nothing.
 func (t *test) trace(format string, args ...any) {
 	if t.opts.Trace {
 		t.say(format, args...)

@@ -75,13 +75,12 @@ func TestExchange(t *testing.T) {
 	}
 }
 
-// total is what a side moved by RDMA over the whole test, from the counters'
-// sums in its lines.
+// total returns the bytes that a side moved by RDMA in the whole test, by the sums in its lines.
 func total(s *side) (in, out uint64) {
 	return s.report.Total.RDMAInBytes, s.report.Total.RDMAOutBytes
 }
 
-// Whatever is wrong with what arrives is found, named, and ends the test.
+// TestFindsCorruption checks that wrong data is found and named, and that it ends the test.
 func TestFindsCorruption(t *testing.T) {
 	ds := rdstest.StartDaemons(t, 2)
 	flip := func(at int, when func(b []byte) bool) func(b []byte) {
@@ -97,7 +96,7 @@ func TestFindsCorruption(t *testing.T) {
 	buffer := func(b []byte) bool { return len(b) == 4096 }
 	for _, tc := range []struct {
 		name    string
-		passive bool // whose memory is hit
+		passive bool // the passive side's memory is corrupted
 		corrupt func(b []byte)
 		want    string
 	}{
@@ -188,7 +187,8 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// Nobody answers, or not what should.
+// TestControlErrors checks the errors of the control connection: nobody answers, or the peer
+// sends something wrong.
 func TestControlErrors(t *testing.T) {
 	ds := rdstest.StartDaemons(t, 1)
 	d := ds[0]
@@ -218,7 +218,7 @@ func TestControlErrors(t *testing.T) {
 	if !errors.Is(err, proto.ErrOptions) {
 		t.Errorf("IPv6: %v", err)
 	}
-	// As the passive side: what a peer may say.
+	// The passive side, with wrong peers.
 	passive := func(say func(c net.Conn)) error {
 		var peers sync.WaitGroup
 		defer peers.Wait()
@@ -232,7 +232,7 @@ func TestControlErrors(t *testing.T) {
 					}
 					defer c.Close()
 					say(c)
-					_, _ = io.Copy(io.Discard, c) // until it ends
+					_, _ = io.Copy(io.Discard, c) // until the side closes the connection
 				})
 			}
 		})
@@ -254,19 +254,19 @@ func TestControlErrors(t *testing.T) {
 			o := good
 			o.ReceiveAddr = [4]byte{}
 			_, _ = c.Write(o.Append(nil))
-		}, "does not say where it is"},
+		}, "do not name its address"},
 		{"gives up", func(c net.Conn) {
 			o := good
 			o.Port = port
 			_, _ = c.Write(o.Append(nil))
 			_ = c.(*net.TCPConn).CloseWrite()
-		}, "the peer gave up before the start"},
+		}, "the peer ended before the test began"},
 	} {
 		if err := passive(tc.say); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v", tc.name, err)
 		}
 	}
-	// The port of a task is taken.
+	// The port of a task is in use.
 	c := d.Open(t)
 	d.Bind(t, c, port+1)
 	err = passive(func(c net.Conn) {
@@ -279,7 +279,8 @@ func TestControlErrors(t *testing.T) {
 	}
 }
 
-// A test that waits for its peer ends when it is told to, and leaves nothing.
+// TestInterruptedWaiting interrupts a test that waits for its peer. It must end and leave
+// nothing behind.
 func TestInterruptedWaiting(t *testing.T) {
 	d := rdstest.StartDaemons(t, 1)[0]
 	ctx, cancel := context.WithCancel(t.Context())
@@ -297,7 +298,7 @@ func TestInterruptedWaiting(t *testing.T) {
 	l.Close()
 }
 
-// The peer's daemon ends in the middle.
+// TestPeerDies ends the peer's daemon in the middle of a test.
 func TestPeerDies(t *testing.T) {
 	ds := rdstest.StartDaemons(t, 2)
 	var once sync.Once
@@ -317,7 +318,7 @@ func TestPeerDies(t *testing.T) {
 	}
 }
 
-// reset breaks off d's connection to peer, as rdsctl peer reset does.
+// reset breaks d's connection to peer as rdsctl peer reset does.
 func reset(ctx context.Context, d *rdstest.Daemon, peer netip.Addr) error {
 	c, err := ipc.ResolveDial(ctx, d.Socket())
 	if err != nil {
@@ -339,8 +340,8 @@ func reset(ctx context.Context, d *rdstest.Daemon, peer netip.Addr) error {
 	return err
 }
 
-// Connections are lost again and again: datagrams do not notice, and async
-// sends the acks again that were lost with their operations.
+// TestResets breaks connections again and again. Plain tests notice nothing. Tests with async
+// send the acks again that were lost with their operations.
 func TestResets(t *testing.T) {
 	ds := rdstest.StartDaemons(t, 2)
 	for name, o := range map[string]proto.Options{
@@ -351,8 +352,8 @@ func TestResets(t *testing.T) {
 		}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			// Another goroutine breaks the connection off, each time after more
-			// has come through it.
+			// Another goroutine breaks the connection, each time after more data has come
+			// through it.
 			next := make(chan struct{}, 1)
 			var resets sync.WaitGroup
 			defer resets.Wait()

@@ -247,7 +247,7 @@ func (w *worker) take(m *rds.Message, now time.Time) error {
 	}
 	i := int(m.Addr.Port()) - int(w.opts.Port) - 1
 	if m.Addr.Addr() != w.peer || i < 0 || i >= len(w.flows) {
-		return fmt.Errorf("a message of %d bytes from %v, which is no task of the peer", m.Len, m.Addr)
+		return fmt.Errorf("a message of %d bytes from %v, where the peer has no task", m.Len, m.Addr)
 	}
 	f := &w.flows[i]
 	err := f.take(b, m.Len, m.Cookie, now)
@@ -270,7 +270,7 @@ func (w *worker) takeNotices() error {
 				return fmt.Errorf("the daemon at %v restarted: %d messages are lost", x.To.Addr(), x.Count)
 			case rds.NoSocket:
 				if !w.stopping {
-					return peerGone{fmt.Errorf("a task of the peer is gone: nobody is bound at %v", x.To)}
+					return peerGone{fmt.Errorf("a task of the peer has ended: no socket is bound at %v", x.To)}
 				}
 			}
 		}

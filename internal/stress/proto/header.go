@@ -7,13 +7,13 @@ import (
 	"net/netip"
 )
 
-// HeaderSize is the size of the header, and of the shortest message, bytes.
+// HeaderSize is the size in bytes of the header, and of the shortest message.
 const HeaderSize = 63
 
-// Op says what a message is.
+// Op is the kind of a message.
 type Op uint8
 
-// Messages.
+// The kinds of messages.
 const (
 	Request Op = 1
 	Ack     Op = 2
@@ -32,8 +32,8 @@ func (o Op) String() string {
 // RDMAOp is the operation that a request asks for and its ack carries out.
 type RDMAOp uint8
 
-// Operations, seen from the side that acks: it reads from and writes to the
-// memory of the side that requests.
+// The operations, as the side sees them that sends the ack. It reads from the requester's memory
+// or writes to it.
 const (
 	NoRDMA RDMAOp = 0
 	Read   RDMAOp = 1
@@ -52,34 +52,34 @@ func (o RDMAOp) String() string {
 	return fmt.Sprintf("RDMA op %d", uint8(o))
 }
 
-// Toggle is the other one.
+// Toggle returns Read for Write and Write for Read.
 func (o RDMAOp) Toggle() RDMAOp { return 3 - o }
 
-// Header begins every message.
+// Header is the header of every message.
 type Header struct {
 	Seq      uint32 // counts the messages of a flow, requests and acks together
 	From, To netip.AddrPort
-	Index    uint16 // of the request in its flow's pipeline
+	Index    uint16 // of the request, in its flow's pipeline
 	Op       Op
 
 	RDMA     RDMAOp
-	Addr     uint64 // where the buffer is, for the requester's eyes only
+	Addr     uint64 // address of the buffer, which only the requester uses
 	PhysAddr uint64 // offset in the region
-	Pattern  uint64 // what the buffer is filled with, 8 bytes at a time
+	Pattern  uint64 // the 8 bytes that the buffer is filled with
 	Key      uint64 // cookie of the region
-	Size     uint32 // bytes of a piece
-	Vector   uint32 // pieces
+	Size     uint32 // bytes of one piece
+	Vector   uint32 // number of pieces
 
-	Retry uint8 // sent again (async)
-	// AllPieces: every piece of the operation carries the pattern. rds-stress
-	// fills the first one only; it sends this octet as 0 and never looks at it.
+	Retry uint8 // the message is sent again (async)
+	// AllPieces says that every piece of the operation has the pattern. rds-stress fills only
+	// the first piece. It sends this octet as 0 and never reads it.
 	AllPieces bool
 }
 
-// ErrHeader: a message that is none of rds-stress.
+// ErrHeader means that a message is not rds-stress's.
 var ErrHeader = errors.New("not a message of rds-stress")
 
-// Put writes h to the first HeaderSize bytes of b. Both addresses are IPv4.
+// Put writes h to the first HeaderSize bytes of b. Both addresses must be IPv4.
 func (h *Header) Put(b []byte) {
 	be := binary.BigEndian
 	_ = b[:HeaderSize]
@@ -100,8 +100,8 @@ func (h *Header) Put(b []byte) {
 	b[60], b[61], b[62] = h.Retry, 0, octet(h.AllPieces)
 }
 
-// Parse reads the header of the message b. Octet 61 is the
-// sender's own affair. Errors: ErrHeader.
+// Parse reads the header of the message b. It ignores octet 61, which only the sender uses.
+// Errors: ErrHeader.
 func Parse(b []byte) (Header, error) {
 	if len(b) < HeaderSize {
 		return Header{}, fmt.Errorf("%w: %d bytes, its header alone has %d", ErrHeader, len(b), HeaderSize)

@@ -11,67 +11,67 @@ import (
 	"github.com/rdsd/rdsd/abi"
 )
 
-// Version is what the long form of the options begins with. There is no
-// negotiation: a peer that sends another one cannot be understood.
+// Version begins the long form of the options. Versions are not negotiated: options of another
+// version cannot be read.
 const Version = "2.0.7"
 
-// Sizes on the control connection, bytes.
+// Sizes in bytes on the control connection.
 const (
 	VersionSize = 16 // the version, padded with zeros
 	LegacySize  = 59 // options without version, tos and async
 	LongSize    = VersionSize + LegacySize + 2
-	GoSize      = 1 // the go-ahead, whatever byte
+	GoSize      = 1 // the go-ahead is one byte of any value
 )
 
-// Limits on options. Those of the protocol are in brackets.
+// Limits on options. Where the protocol allows more, its limit is in brackets.
 const (
 	MaxDepth     = 1<<16 - 1      // a header's index is 16 bits
-	MaxTasks     = 1024           // [65535] tasks talk to every task of the peer
+	MaxTasks     = 1024           // [65535] each task talks to every task of the peer
 	MaxMessage   = abi.MaxMessage // [4 GiB] RDS_MAX_MSG_SIZE
 	MaxVector    = 512
-	MaxRDMA      = abi.MaxRDMA // [4 GiB] bytes of one operation, all its pieces
+	MaxRDMA      = abi.MaxRDMA // [4 GiB] bytes of one operation, all pieces together
 	MaxAlignment = 4096
-	// MaxSlots bounds the requests a task may have outstanding, to all tasks.
+	// MaxSlots bounds the requests that a task may have outstanding, to all tasks together.
 	MaxSlots = 1 << 20
 )
 
-// RW modes of RDMA.
+// The RDMA modes in RWMode.
 const (
-	ModeBoth  = 0 // read and write in turn
+	ModeBoth  = 0 // read and write alternately
 	ModeRead  = 1
 	ModeWrite = 2
 )
 
-// Options are what the active side tells the passive one. The addresses are
-// the active side's view: it sends to SendAddr.
+// Options are what the active side sends to the passive side. The addresses are as the active
+// side sees them: it sends to SendAddr.
 type Options struct {
-	Depth                 uint32 // requests outstanding per pair of tasks
+	Depth                 uint32 // outstanding requests per pair of tasks
 	ReqSize               uint32 // bytes of a request
 	AckSize               uint32 // bytes of an ack
-	RDMASize              uint32 // bytes of a piece of an operation, 0: no RDMA
+	RDMASize              uint32 // bytes of one piece of an operation, 0: no RDMA
 	SendAddr, ReceiveAddr [4]byte
-	Port                  uint16 // of the control connection; tasks are bound from Port+1 on
+	Port                  uint16 // of the control connection; tasks are bound to the ports above it
 	Tasks                 uint16
-	Seconds               uint32 // how long it runs, 0: until somebody stops it
+	Seconds               uint32 // duration of the test, 0: until it is interrupted
 
 	SummaryOnly, RealTime, Trace, Verify, ShowParams, ShowPerf bool
 	CongMonitor, UseOnce, UseGetMR, Fence, CacheMRs, KeyMeter  bool
-	SuppressWarnings                                           uint8 // 255 from rds-stress
-	Simplex                                                    bool  // requests from the active side only
+	SuppressWarnings                                           uint8 // rds-stress sends 255
+	Simplex                                                    bool  // only the active side sends requests
 	RWMode                                                     uint8
-	Vector                                                     uint32 // pieces of an operation
-	Alignment                                                  uint32 // bytes that RDMA buffers are off a page
+	Vector                                                     uint32 // pieces of one operation
+	Alignment                                                  uint32 // offset in bytes of RDMA buffers from the start of a page
 	ConnectRetries                                             uint32
 
-	// In the long form only.
+	// Only in the long form.
 	TOS   uint8
 	Async bool
 }
 
-// Long reports whether o needs the form with a version.
+// Long reports whether o needs the long form.
 func (o *Options) Long() bool { return o.TOS != 0 || o.Async }
 
-// Default are rds-stress's defaults.
+// Default returns rds-stress's defaults.
 func Default() Options {
 	return Options{
 		Depth: 1, ReqSize: 1024, AckSize: HeaderSize, Port: 4000, Tasks: 1,
@@ -79,17 +79,17 @@ func Default() Options {
 	}
 }
 
-// ErrOptions: options that no test can be run with.
+// ErrOptions means that no test can run with the options.
 var ErrOptions = errors.New("unusable options")
 
-// ErrVersion: the peer is an rds-stress of another version.
+// ErrVersion means that the peer is an rds-stress of another version.
 var ErrVersion = errors.New("another version of rds-stress")
 
 func bad(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrOptions, fmt.Sprintf(format, args...))
 }
 
-// Check returns ErrOptions with what is wrong with o, if anything is.
+// Check returns an ErrOptions that names the wrong option, or nil.
 func (o *Options) Check() error {
 	switch {
 	case o.Depth < 1 || o.Depth > MaxDepth:
@@ -208,7 +208,7 @@ func isLong(b []byte) (bool, error) {
 		return true, nil
 	}
 	if text != "" && strings.Trim(text, "0123456789.") == "" && len(bytes.Trim(pad, "\x00")) == 0 {
-		return false, fmt.Errorf("%w: the peer's is %s, this one speaks %s, and to older ones when neither -Q nor --async is given", ErrVersion, text, Version)
+		return false, fmt.Errorf("%w: the peer's is %s, this one speaks %s; to test with an older one, give neither -Q nor --async", ErrVersion, text, Version)
 	}
 	return false, nil
 }

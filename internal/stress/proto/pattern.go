@@ -6,26 +6,25 @@ import (
 	"fmt"
 )
 
-// Payload returns n bytes of the pattern that payload is verified with: the
-// bytes of a message behind its header.
+// Payload returns n bytes of the pattern that follows the header in a message.
 func Payload(n int) []byte {
 	b := make([]byte, n)
 	k := 11
 	for i := range b {
 		b[i] = byte(k)
-		// 41·(k+3) runs through all 256 values; the other term shifts every
-		// block of 256, so that exchanged blocks show.
+		// 41·(k+3) runs through all 256 values. The other term shifts every block of 256 bytes,
+		// so that exchanged blocks are found.
 		k = (41*(k+3) + (i+1)>>8) & 0xff
 	}
 	return b
 }
 
-// Mismatch is where data was not what it should be.
+// Mismatch says where data is wrong.
 type Mismatch struct {
 	What      string // "payload", "RDMA buffer"
 	Offset    int    // of the first wrong byte or word
 	Want, Got uint64
-	Wrong     int // bytes or words
+	Wrong     int // number of wrong bytes or words
 	Of        int
 	Words     bool
 }
@@ -38,7 +37,7 @@ func (m *Mismatch) Error() string {
 	return fmt.Sprintf("the %s is corrupt at offset %d: want %#x, got %#x; %d of %d %s are wrong", m.What, m.Offset, m.Want, m.Got, m.Wrong, m.Of, unit)
 }
 
-// ComparePayload returns a *Mismatch unless got is how pattern begins.
+// ComparePayload returns a *Mismatch unless pattern begins with got.
 func ComparePayload(got, pattern []byte) error {
 	if bytes.HasPrefix(pattern, got) {
 		return nil
@@ -59,14 +58,14 @@ func ComparePayload(got, pattern []byte) error {
 	return m
 }
 
-// Fill writes pattern to all whole words of b.
+// Fill fills the whole words of b with pattern.
 func Fill(b []byte, pattern uint64) {
 	for ; len(b) >= 8; b = b[8:] {
 		binary.NativeEndian.PutUint64(b, pattern)
 	}
 }
 
-// Compare returns a *Mismatch unless all whole words of b are pattern.
+// Compare returns a *Mismatch unless every whole word of b is pattern.
 func Compare(b []byte, pattern uint64) error {
 	var m *Mismatch
 	for i := 0; i+8 <= len(b); i += 8 {

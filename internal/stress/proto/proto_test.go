@@ -17,7 +17,7 @@ func sample() Options {
 	return o
 }
 
-// The octets are put together by hand from the format, field by field.
+// TestOptionsGolden compares with octets that were put together by hand from the format.
 func TestOptionsGolden(t *testing.T) {
 	short := "00000008" + "00000400" + "0000003f" + "00000000" + // depth, request, ack, RDMA
 		"0a000002" + "0a000001" + "0fa0" + "0003" + "0000003c" + // addresses, port, tasks, seconds
@@ -47,7 +47,7 @@ func TestOptionsGolden(t *testing.T) {
 		if want := map[bool]int{false: LegacySize, true: LongSize}[tc.o.Long()]; len(got) != want {
 			t.Errorf("%s: %d bytes, want %d", tc.name, len(got), want)
 		}
-		// What follows on the connection is not read.
+		// ReadOptions must not read the byte behind the options.
 		r := bytes.NewReader(append(got, 'x'))
 		back, err := ReadOptions(r)
 		if err == nil && *back != tc.o {
@@ -150,8 +150,8 @@ func TestBadHeaders(t *testing.T) {
 	}
 }
 
-// The first bytes are computed by hand: 11, 41·14+0 mod 256, and so on; byte
-// 256 is one more than byte 0 would make it.
+// TestPattern checks values computed by hand: byte 0 is 11, byte 1 is 41·14+0 mod 256, and so
+// on. Byte 256 is one more than byte 0 would make it.
 func TestPattern(t *testing.T) {
 	p := Payload(1024)
 	for i, want := range []byte{11, 62, 105, 76} {

@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// CPUTimes is how the machine spent its time, in ticks, since it started.
+// CPUTimes is the time that the machine's CPUs have spent since it started, in ticks.
 type CPUTimes struct {
 	User, System, Idle, IRQ uint64
 	Interrupts              uint64
@@ -16,7 +16,7 @@ func (c CPUTimes) since(b CPUTimes) CPUTimes {
 	return CPUTimes{c.User - b.User, c.System - b.System, c.Idle - b.Idle, c.IRQ - b.IRQ, c.Interrupts - b.Interrupts}
 }
 
-// Busy is the part of all CPUs' time since b that was not idle, percent.
+// Busy returns the percentage of all CPUs' time since b that was not idle.
 func (c CPUTimes) Busy(b CPUTimes) float64 {
 	d := c.since(b)
 	all := d.User + d.System + d.Idle + d.IRQ
@@ -26,7 +26,7 @@ func (c CPUTimes) Busy(b CPUTimes) float64 {
 	return 100 * float64(all-d.Idle) / float64(all)
 }
 
-// ReadCPU reads /proc/stat.
+// ReadCPU reads the times from /proc/stat.
 func ReadCPU() (CPUTimes, error) {
 	b, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -35,8 +35,8 @@ func ReadCPU() (CPUTimes, error) {
 	return parseCPU(b), nil
 }
 
-// parseCPU reads the lines "cpu" (user nice system idle iowait irq softirq
-// steal) and "intr"; what is missing is 0.
+// parseCPU reads the lines "cpu" (user nice system idle iowait irq softirq steal) and "intr". A
+// field that is missing counts as 0.
 func parseCPU(stat []byte) (c CPUTimes) {
 	for line := range bytes.Lines(stat) {
 		f := bytes.Fields(line)

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// Counter is one of the daemon's counters.
+// Counter is the value of one of the daemon's counters.
 type Counter struct {
 	Name  string
 	Value uint64
 }
 
-// Perf prints rds-stress's CSV, whose lines begin with "::": the columns, the
-// daemon's counters and the machine's CPU time.
+// Perf prints rds-stress's CSV, whose lines begin with "::". It has the columns, the daemon's
+// counters and the machine's CPU times.
 type Perf struct {
 	W                             io.Writer
 	ReqBytes, AckBytes, RDMABytes int
@@ -21,8 +21,8 @@ type Perf struct {
 	cpu                           CPUTimes
 }
 
-// Header prints the names of the columns; counters and cpu are where the first
-// line's start.
+// Header prints the names of the columns. The first line's differences are from counters and
+// cpu.
 func (p *Perf) Header(counters []Counter, cpu CPUTimes) {
 	fmt.Fprint(p.W, "::nr_tasks:count,req_size:bytes,ack_size:bytes,rdma_size:bytes,req_sent:count,thruput:kB/s,thruput_rdma:kB/s,tx_delay:microseconds,rtt:microseconds,cpu:percent")
 	for _, c := range counters {
@@ -36,7 +36,7 @@ func (p *Perf) Header(counters []Counter, cpu CPUTimes) {
 	p.last, p.cpu = counters, cpu
 }
 
-// Line prints one line; counters are the daemon's now, in the header's order.
+// Line prints one line. counters are the daemon's present ones, in the header's order.
 func (p *Perf) Line(l *Line, counters []Counter, cpu CPUTimes) {
 	fmt.Fprintf(p.W, "::%d,%d,%d,%d,%d,%f,%f,%f,%f,%f", l.Tasks, p.ReqBytes, p.AckBytes, p.RDMABytes, l.RequestsSent,
 		l.thruput(), l.perSecond(l.RDMAInBytes+l.RDMAOutBytes)/1024, mean(l.SendTime, l.SendCalls), mean(l.RoundTripTime, l.RoundTrips), max(l.CPU, 0))
@@ -46,7 +46,7 @@ func (p *Perf) Line(l *Line, counters []Counter, cpu CPUTimes) {
 			now = counters[i].Value
 			p.last[i].Value = now
 		}
-		d := float64(int64(now - was.Value)) // gauges go down, too
+		d := float64(int64(now - was.Value)) // negative if a gauge has gone down
 		if l.Time > 0 {
 			d /= l.Time.Seconds()
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/rdsd/rdsd/internal/latency"
 )
 
-// Counts are sums over all tasks, over some time.
+// Counts are sums over all tasks.
 type Counts struct {
 	RequestsSent     uint64 `json:"requests_sent"`
 	RequestsReceived uint64 `json:"requests_received"`
@@ -19,15 +19,15 @@ type Counts struct {
 	AcksReceived     uint64 `json:"acks_received"`
 	SentBytes        uint64 `json:"sent_bytes"`
 	ReceivedBytes    uint64 `json:"received_bytes"`
-	RDMAInBytes      uint64 `json:"rdma_in_bytes"`  // into this host's memory
-	RDMAOutBytes     uint64 `json:"rdma_out_bytes"` // out of it
-	SendCalls        uint64 `json:"send_calls"`     // that queued a request
+	RDMAInBytes      uint64 `json:"rdma_in_bytes"`  // bytes that RDMA moved into this host's memory
+	RDMAOutBytes     uint64 `json:"rdma_out_bytes"` // bytes that RDMA moved out of it
+	SendCalls        uint64 `json:"send_calls"`     // calls that queued a request
 	SendTime         uint64 `json:"send_calls_ns"`
 	RoundTrips       uint64 `json:"round_trips"`
 	RoundTripTime    uint64 `json:"round_trips_ns"`
 }
 
-// Sub is c since an earlier one.
+// Sub returns the difference of c and the earlier counts b.
 func (c Counts) Sub(b Counts) Counts {
 	return Counts{
 		c.RequestsSent - b.RequestsSent, c.RequestsReceived - b.RequestsReceived, c.AcksSent - b.AcksSent, c.AcksReceived - b.AcksReceived,
@@ -36,18 +36,18 @@ func (c Counts) Sub(b Counts) Counts {
 	}
 }
 
-// Heard is how many messages came from the peer.
+// Heard returns the number of messages from the peer.
 func (c Counts) Heard() uint64 { return c.RequestsReceived + c.AcksReceived }
 
-// Line is one row: counts over a time.
+// Line is one row: the counts of an interval.
 type Line struct {
 	Tasks int           `json:"tasks"`
 	Time  time.Duration `json:"time_ns"`
 	Counts
-	CPU float64 `json:"cpu_percent"` // of all CPUs; below 0: not measured
+	CPU float64 `json:"cpu_percent"` // of all CPUs; negative: not measured
 }
 
-// rates in the units of the columns.
+// perSecond returns n for the line's time as a rate.
 func (l *Line) perSecond(n uint64) float64 { return latency.PerSecond(n, l.Time) }
 
 func mean(sum, n uint64) float64 { // us
@@ -59,12 +59,12 @@ func mean(sum, n uint64) float64 { // us
 
 func (l *Line) thruput() float64 { return l.perSecond(l.SentBytes+l.ReceivedBytes) / 1024 }
 
-// Header is the line above the columns.
+// Header prints the line above the columns.
 func Header(w io.Writer) {
 	fmt.Fprintf(w, "%4s %6s %6s %10s %10s %10s %7s %8s %5s\n", "tsks", "tx/s", "rx/s", "tx+rx K/s", "mbi K/s", "mbo K/s", "tx us/c", "rtt us", "cpu %")
 }
 
-// Print writes l in rds-stress's columns, with note behind them.
+// Print prints l in rds-stress's columns, followed by note.
 func (l *Line) Print(w io.Writer, note string) {
 	fmt.Fprintf(w, "%4d %6.0f %6.0f %10.2f %10.2f %10.2f %7.2f %8.2f %5.2f%s\n", l.Tasks,
 		l.perSecond(l.RequestsSent), l.perSecond(l.RequestsReceived), l.thruput(),
@@ -72,8 +72,8 @@ func (l *Line) Print(w io.Writer, note string) {
 		mean(l.SendTime, l.SendCalls), mean(l.RoundTripTime, l.RoundTrips), l.CPU, note)
 }
 
-// Buckets of the histogram of round trips: bucket i counts those of 2^i us and
-// more, bucket 0 the shorter ones too, the last the longer ones too.
+// Buckets is the number of buckets in the histogram of round trips. Bucket i counts round trips
+// from 2^i to 2^(i+1) us. The first bucket also has the shorter ones, the last the longer ones.
 const Buckets = 16
 
 // Histogram prints the buckets.
@@ -84,7 +84,7 @@ func Histogram(w io.Writer, buckets *[Buckets]uint64) {
 	}
 }
 
-// Percentiles of round trips, nanoseconds.
+// Percentiles are percentiles of round trips.
 type Percentiles struct {
 	Min  time.Duration `json:"min_ns"`
 	P50  time.Duration `json:"p50_ns"`
@@ -94,7 +94,7 @@ type Percentiles struct {
 	Max  time.Duration `json:"max_ns"`
 }
 
-// Report is a whole test.
+// Report is the result of a whole test.
 type Report struct {
 	Role          string          `json:"role"` // "active", "passive"
 	Local         netip.Addr      `json:"local"`
@@ -102,18 +102,18 @@ type Report struct {
 	Parameters    Parameters      `json:"parameters"`
 	Started       time.Time       `json:"started"`
 	Interrupted   bool            `json:"interrupted"`
-	Verified      bool            `json:"verified"` // payload and buffers were compared, and nothing was wrong
+	Verified      bool            `json:"verified"` // payload and buffers were compared and were right
 	Total         Line            `json:"total"`
 	RoundTrip     *Percentiles    `json:"round_trip,omitempty"`
 	Intervals     []Line          `json:"intervals"`
 	Retries       uint64          `json:"retries"`     // messages sent again (async)
-	Disconnects   uint64          `json:"disconnects"` // losses of the connection to the peer, seen by tasks
-	CongestedSend uint64          `json:"congested"`   // sends put off, for the receiver was over its limit
+	Disconnects   uint64          `json:"disconnects"` // how often a task lost the connection to the peer
+	CongestedSend uint64          `json:"congested"`   // sends delayed because the receiver was congested
 	Failure       string          `json:"failure,omitempty"`
 	Buckets       [Buckets]uint64 `json:"-"`
 }
 
-// Parameters of the test, as both sides have them.
+// Parameters are the parameters that both sides have agreed on.
 type Parameters struct {
 	Tasks        int    `json:"tasks"`
 	Depth        int    `json:"depth"`

@@ -31,7 +31,7 @@ func TestPerf(t *testing.T) {
 	p.Header([]Counter{{"a", 10}, {"b_bytes", 20}}, CPUTimes{User: 100, Interrupts: 5})
 	l := Line{Tasks: 1, Time: time.Second, CPU: -1}
 	p.Line(&l, []Counter{{"a", 13}, {"b_bytes", 15}}, CPUTimes{User: 125, System: 25, Idle: 40, IRQ: 10, Interrupts: 9})
-	p.Line(&l, nil, CPUTimes{User: 125, System: 25, Idle: 40, IRQ: 10, Interrupts: 9}) // the daemon does not answer
+	p.Line(&l, nil, CPUTimes{User: 125, System: 25, Idle: 40, IRQ: 10, Interrupts: 9}) // the daemon did not answer
 	lines := strings.Split(b.String(), "\n")
 	for i, want := range []string{
 		",a:count,b_bytes:bytes,user:percent,system:percent,idle:percent,irq:percent,intr:count",
