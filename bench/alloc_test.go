@@ -62,9 +62,10 @@ func bind(t *testing.T, socket, addr string) *rds.Socket {
 	return s
 }
 
-// Two daemons and two clients in one process: everything a message meets, and
-// nothing of it allocates. What is left are the runtime's own goroutine and
-// timer structures, and queues that grow to a size not seen before.
+// TestMallocsPerMessage runs two daemons and two clients in one process, so that it counts the
+// allocations of everything that a message passes through. None of that may allocate. The bound
+// leaves room for structures of the runtime (goroutines, timers) and for queues that reach a new
+// length.
 func TestMallocsPerMessage(t *testing.T) {
 	dir, err := os.MkdirTemp("", "rdsd")
 	if err != nil {
@@ -109,12 +110,12 @@ func TestMallocsPerMessage(t *testing.T) {
 	if testing.Short() || raceEnabled {
 		count = 1 << 17
 	}
-	transfer(count / 8) // the pools fill
+	transfer(count / 8) // so that the pools are full
 	before := mallocs()
 	transfer(count)
 	per := float64(mallocs()-before) / float64(count)
 	t.Logf("%.5f allocations per message", per)
-	if per > 0.001 && !raceEnabled { // the detector allocates
+	if per > 0.001 && !raceEnabled { // the race detector allocates
 		t.Errorf("%.5f allocations per message, want nearly 0", per)
 	}
 }

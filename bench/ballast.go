@@ -7,14 +7,13 @@ import (
 	"github.com/rdsd/rdsd/bench/worker"
 )
 
-// object is what a program's heap is full of: something small that points to
-// something else.
+// object is what a program's heap is filled with: a small object that points to another one.
 type object struct {
 	next *object
 	data [1024 - 8]byte
 }
 
-// collector is ballast alone: what its collections take of the machine.
+// collector has only ballast. It shows how much of the machine the collections take.
 func collector(w *worker.Worker) error {
 	ballast(w)
 	if err := w.Ready("-"); err != nil {
@@ -23,12 +22,11 @@ func collector(w *worker.Worker) error {
 	return w.Serve(func() error { select {} })
 }
 
-// gcPause is between two collections of a heap with ballast.
+// gcPause is the time between two collections of a heap with ballast.
 const gcPause = 100 * time.Millisecond
 
-// ballast fills the heap with as many MiB of objects as the argument heap says,
-// and collects garbage again and again until the process ends. Without the argument
-// it does nothing.
+// ballast fills the heap with as many MiB of objects as the argument heap says. Then it collects
+// garbage again and again until the process ends. Without the argument it does nothing.
 func ballast(w *worker.Worker) {
 	if w.Int("heap") == 0 {
 		return

@@ -17,18 +17,18 @@ import (
 // bench runs the cases.
 type bench struct {
 	*options
-	dir    string // short, for control sockets
+	dir    string // for control sockets; their paths must be short
 	stderr io.Writer
-	count  int             // pairs started
-	peers  map[string]bool // roles of the peers' program
+	count  int             // how many pairs of daemons were started
+	peers  map[string]bool // roles that the peers' program has
 }
 
-// startup is what processes may take to start and to end.
+// startup is the time that processes may take to start and to end.
 const startup = 20 * time.Second
 
-// all runs every case once, then again, so that what the machine does besides
-// meets all of them. A case that fails is left out from then on and noted; the
-// error says so again.
+// all runs every case once, then every case again, and so on. So other load on the machine
+// affects all cases alike. A case that fails is noted and not run again. The error names these
+// cases.
 func (b *bench) all(ctx context.Context, cs []testCase) (*report, error) {
 	rep := newReport(b.options, cs)
 	out := make([]bool, len(cs))
@@ -59,7 +59,7 @@ func (b *bench) all(ctx context.Context, cs []testCase) (*report, error) {
 	return rep, errors.Join(failed...)
 }
 
-// progress shows where the bench is, on a terminal.
+// progress shows the progress of the bench on a terminal.
 func (b *bench) progress(format string, args ...any) {
 	f, ok := b.stderr.(*os.File)
 	if !ok {
@@ -70,8 +70,8 @@ func (b *bench) progress(format string, args ...any) {
 	}
 }
 
-// run is the outcome of one measurement: the figures, and the allocations per
-// message of both applications.
+// run is the outcome of one measurement: the figures, and the allocations per message in both
+// applications.
 type run struct {
 	worker.Result
 	allocs float64
@@ -120,7 +120,7 @@ func (b *bench) once(ctx context.Context, c testCase) (r run, err error) {
 	if c.serverMeasures {
 		measuring, other = server, client
 	}
-	// If another one fails, the one that measures may wait forever.
+	// If another process fails, the one that measures might wait for ever.
 	watch, unwatch := context.WithCancelCause(ctx)
 	defer unwatch(nil)
 	for _, p := range s.procs {
@@ -147,7 +147,7 @@ func (b *bench) once(ctx context.Context, c testCase) (r run, err error) {
 	if err != nil {
 		return r, err
 	}
-	if rest.All == 0 { // nothing to count there: the target of one-sided operations
+	if rest.All == 0 { // the target of one-sided operations counts no messages
 		rest.All = r.All
 	}
 	r.allocs = perMessage(r.Result) + perMessage(rest)
@@ -160,7 +160,7 @@ func (b *bench) once(ctx context.Context, c testCase) (r run, err error) {
 
 func perMessage(r worker.Result) float64 { return float64(r.Mallocs) / float64(max(r.All, 1)) }
 
-// peerRoles asks the peers' program what it can do. None if it is not there.
+// peerRoles returns the roles that the peers' program has: none if there is no such program.
 func peerRoles(program string) map[string]bool {
 	known := map[string]bool{}
 	out, err := exec.Command(program, "roles").Output()

@@ -13,7 +13,7 @@ import (
 	"github.com/rdsd/rdsd/bench/worker"
 )
 
-// The test's program is also the workers it starts.
+// TestMain also runs the workers, which are this test's program.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == worker.Arg {
 		os.Exit(worker.Main(os.Args[2:], roles))
@@ -30,8 +30,8 @@ func buildDaemon(t *testing.T) string {
 	return rdsd
 }
 
-// One case of each kind, briefly, with real daemons; with RDSD_BENCH_ALL every
-// case. All come to an end, measure something, and leave no file.
+// TestCases runs one case of each kind for a short time, with real daemons. With RDSD_BENCH_ALL
+// it runs every case. Every case must end, measure something, and leave no file.
 func TestCases(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	rdsd := buildDaemon(t)
@@ -95,7 +95,7 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// The table of cases and that of goals agree with each other and the roles.
+// TestTables checks that the tables of cases, goals and roles agree.
 func TestTables(t *testing.T) {
 	names := map[string]testCase{}
 	for _, c := range allCases() {
@@ -131,8 +131,8 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// A worker that fails is named with what it said. The bench notices the end of
-// its process and does not wait for the time that processes may take to start.
+// TestWorkerFails has a worker fail. The error must name it and quote its output. The bench must
+// notice the end of the process, and not wait for startup to pass.
 func TestWorkerFails(t *testing.T) {
 	o, err := parse([]string{"-d", "10ms", "-n", "3"}, &bytes.Buffer{})
 	if err != nil {
@@ -145,8 +145,8 @@ func TestWorkerFails(t *testing.T) {
 	}
 }
 
-// What a bench that was killed left behind is removed by the next one; what a
-// living one uses is not.
+// TestStaleDirectories checks that the next bench removes the directory of a bench that was
+// killed, and leaves that of a running one.
 func TestStaleDirectories(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	living, err := newTempDir()

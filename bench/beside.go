@@ -7,19 +7,19 @@ import (
 	"strings"
 )
 
-// besides are two more applications, at the daemons of the server and of the
-// client, that are busy with each other while others are measured.
+// besides are two more applications that exchange messages while others are measured. They use
+// the daemons of the server and the client, or two of their own.
 type besides struct {
-	server, client string // roles that go on until they are told to end
+	server, client string // they work until their input ends
 	size           int
 	args           []string
-	apart          bool // at two daemons of their own, with other addresses
+	apart          bool // with two daemons of their own, at other addresses
 }
 
-// besidePort is added to the ports of the applications measured.
+// besidePort is the distance of their ports from those of the measured applications.
 const besidePort = 1000
 
-// startBeside starts s.beside, up to the point where they wait for "go".
+// startBeside starts s.beside. Its processes then wait for "go".
 func (s *setup) startBeside(ctx context.Context) error {
 	addr := ""
 	for i, role := range []string{s.beside.server, s.beside.client} {
@@ -44,7 +44,7 @@ func (s *setup) startBeside(ctx context.Context) error {
 	return nil
 }
 
-// fairCases are round trips of a socket whose connection another one fills.
+// fairCases are round trips of a socket while another socket fills the same connection.
 func fairCases() []testCase {
 	rtt := trip("rds", 64)
 	cs := []testCase{rtt.with("fair-quiet", rtt.doc+", nothing beside it", func(*testCase) {})}
@@ -62,9 +62,9 @@ func fairCases() []testCase {
 	return cs
 }
 
-// engineCases are a flow beside an equal one: through the same two engines, and
-// each through two of its own. An engine is a daemon here; what two of them in
-// one process would share is not on the path of messages.
+// engineCases are a flow beside an equal one. Both go through the same two engines, or each
+// through two of its own. An engine is a daemon here. Two engines in one process would share
+// nothing on the path of messages.
 func engineCases() []testCase {
 	flow := flow("rds", 64)
 	cs := []testCase{flow.with("engines-alone", flow.doc+", nothing beside it", func(*testCase) {})}

@@ -22,7 +22,7 @@ func hog(w *worker.Worker) error {
 	})
 }
 
-// errUnavailable is why a case cannot be measured here.
+// errUnavailable means that a case cannot be measured on this machine.
 var errUnavailable = errors.New("not available here")
 
 // cgroup limits the CPU time of the processes in it.
@@ -33,8 +33,8 @@ const (
 	cgroupRoot  = "/sys/fs/cgroup"
 )
 
-// newCgroup makes one below the root of the CPU controller, version 2 or 1,
-// whose processes get half of the CPUs. Errors: errUnavailable.
+// newCgroup makes a cgroup below the root of the CPU controller, version 2 or 1. Its processes
+// together get half of the CPUs. Errors: errUnavailable.
 func newCgroup() (*cgroup, error) {
 	half := strconv.Itoa(max(quotaPeriod*runtime.NumCPU()/2, 1000))
 	name := dirPrefix + strconv.Itoa(os.Getpid())
@@ -57,8 +57,8 @@ func newCgroup() (*cgroup, error) {
 	return g, nil
 }
 
-// removeStale removes what benches that were killed left: one with processes
-// in it cannot be removed.
+// removeStale removes the cgroups of benches that were killed. A cgroup with processes in it
+// cannot be removed.
 func (g *cgroup) removeStale() {
 	dirs, _ := filepath.Glob(filepath.Join(filepath.Dir(g.path), dirPrefix+"*"))
 	for _, dir := range dirs {

@@ -6,37 +6,37 @@ import (
 	"github.com/rdsd/rdsd/bench/worker"
 )
 
-// testCase is one thing to measure.
+// testCase is one kind of measurement.
 type testCase struct {
 	name, group, doc string
 
 	topo   topology
 	metric metric
-	// server starts first and tells its address; client connects to it. hub,
-	// if there is one, starts before both, which connect to it.
+	// server starts first and prints its address, and client connects to that. hub, if the case
+	// has one, starts before both, and both connect to it.
 	hub, server, client string
 	serverMeasures      bool
 
 	size      int      // bytes of one message or operation
-	footprint int      // MiB that bulk transfers walk through at each end; 0 is the option's
-	crc       bool     // of queue pairs: with checksums
+	footprint int      // MiB that bulk transfers walk through at each end; 0: that of the option
+	crc       bool     // checksums on the case's own queue pairs
 	tls       bool     // between the daemons
 	args      []string // of server and client
 	serverArg []string // of the server only
 	clientArg []string
-	idlePeers int // addresses of the server's daemon that the client makes peers of
+	idlePeers int // addresses of the server's daemon with which the client makes connections
 	busy      busy
-	beside    *besides // other applications at the same daemons, meanwhile
+	beside    *besides // other applications that run at the same time
 	calls     bool     // count system calls
 
-	minTime time.Duration // of a measurement
-	maxRuns int           // 0: as many as asked for
+	minTime time.Duration // of one measurement
+	maxRuns int           // 0: as many as the options say
 
-	peer   string  // the case whose medians this one's are divided by
-	points []point // where its figure goes in plots
+	peer   string  // the case by whose medians this one's are divided
+	points []point // where the case's figure goes in plots
 }
 
-// topology is which processes there are between the two applications.
+// topology says which processes are between the two applications.
 type topology int
 
 const (
@@ -57,7 +57,7 @@ func (t topology) relays() bool {
 	return t == twoRelays || t == oneRelay || t == noRelay || t.model()
 }
 
-// metric is what a case's main figure is.
+// metric says what a case's main figure measures.
 type metric string
 
 const (
@@ -71,15 +71,15 @@ func (m metric) unit() string {
 	return map[metric]string{latency: "us", rate: "M/s", throughput: "GB/s", wakeups: "/s"}[m]
 }
 
-// busy is what else the machine does meanwhile.
+// busy is the other load on the machine during a measurement.
 type busy int
 
 const (
 	quiet       busy = iota
-	hogs             // a CPU hog on each CPU, in a session of the bench's
-	sameSession      // the same, with all processes in that session
-	quota            // all processes in a cgroup with half of the CPUs' time
-	collecting       // a process that collects the garbage of a heap like a client of the gc cases
+	hogs             // a process on each CPU that uses it, in a session of the bench's own
+	sameSession      // the same, and all processes of the measurement are in that session
+	quota            // all processes are in a cgroup with half of the CPUs' time
+	collecting       // a process that collects the garbage of a heap as large as in the gc cases
 )
 
 const (
@@ -88,7 +88,7 @@ const (
 	rdmaSize     = 1 << 20
 )
 
-// roles are what processes of this program do, by name.
+// roles maps each role of this program's workers to its function.
 var roles = map[string]func(*worker.Worker) error{
 	"net-echo": netEcho, "net-ping": netPing,
 	"net-sink": netSink, "net-source": netSource, "net-batch": netBatch,

@@ -9,10 +9,10 @@ import (
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
-// groups are the names of what -groups selects, in the order of the table.
+// groups are the names for -groups, in the order of the table.
 var groups = []string{"rtt", "rate", "calls", "size", "rdma", "op", "local", "fan", "fair", "engines", "idle", "busy", "gc", "tls", "verbs", "plot"}
 
-// system is a way between two applications that can be measured for any size.
+// system is a way between two applications that can be measured with any size of message.
 type system struct {
 	name, doc string
 	topo      topology
@@ -39,7 +39,7 @@ var systems = map[string]system{
 	"floor-local": {name: "floor-local", doc: "bare path, one relay", topo: oneRelay, echo: "floor-echo", ping: "floor-ping", sink: "floor-sink", source: "floor-source"},
 }
 
-// trip is a round trip through a system, flow its one-way rate.
+// trip returns the case of a round trip through a system, flow that of its one-way rate.
 func trip(of string, size int) testCase { return systems[of].trip(size) }
 
 func flow(of string, size int) testCase { return systems[of].flow(size) }
@@ -54,7 +54,7 @@ func (s system) flow(size int) testCase {
 		hub: s.hub, server: s.sink, client: s.source, serverMeasures: true, size: size, args: s.args}
 }
 
-// suffix names a size in a case's name: the usual one is not named.
+// suffix is the part of a case's name that gives the size. The usual size has none.
 func suffix(size int) string {
 	if size == smallMessage {
 		return ""
@@ -82,13 +82,13 @@ func bytesName(size int) string {
 	return fmt.Sprintf("%d B", size)
 }
 
-// against sets what a case is compared with.
+// against returns c with peer as the case that it is compared with.
 func (c testCase) against(peer string) testCase {
 	c.peer = peer
 	return c
 }
 
-// with gives a variant of c another name, doc and changes.
+// with returns a variant of c with another name, another doc and the change.
 func (c testCase) with(name, doc string, change func(*testCase)) testCase {
 	c.name, c.doc = name, doc
 	c.points = nil
@@ -96,8 +96,8 @@ func (c testCase) with(name, doc string, change func(*testCase)) testCase {
 	return c
 }
 
-// allCases are the cases in the order in which a round runs them: those that are
-// compared follow each other.
+// allCases returns the cases in the order in which a round runs them. Cases that are compared
+// follow one another.
 func allCases() []testCase {
 	var cs []testCase
 	in := func(group string, more ...testCase) {
@@ -176,13 +176,12 @@ func bulkCases() (cs []testCase) {
 	return cs
 }
 
-// heapArg gives a process the heap of the gc cases.
+// heapArg makes a process fill its heap as the gc cases do.
 const heapArg = "heap=1024"
 
-// gcCases are round trips of clients with a large heap that is collected ten
-// times a second. The same heap in a process beside it tells what the collector
-// takes of the CPUs from what it does to its own process; TCP and the bare path,
-// what it does to any client.
+// gcCases are round trips of clients whose large heap is collected ten times a second. With the
+// same heap in another process, they show what the collector takes of the CPUs. TCP and the bare
+// path show what it does to any client.
 func gcCases() []testCase {
 	rtt := func(of, name, doc string, change func(*testCase)) testCase {
 		c := trip(of, 64)
@@ -212,7 +211,7 @@ func localCases() []testCase {
 	return cs
 }
 
-// fan is the rate of n sockets to one, or of one to n.
+// fan is the rate from n sockets to one, or from one to n.
 func fan(way string, n int) testCase {
 	c := flow("rds", 64)
 	c.peer = "fan-one"
@@ -237,7 +236,7 @@ const (
 	manySockets = 10000
 )
 
-// beside has idle sockets of the client's, or idle peers, beside c.
+// beside returns c with n idle sockets of the client, or n idle peers.
 func beside(c testCase, what string, n int) testCase {
 	if what == "peers" {
 		c.idlePeers = n
@@ -303,8 +302,7 @@ func verbsCases() []testCase {
 	}
 }
 
-// plotCases adds the cases that only plots need, and gives those of cs that
-// plots have too their points.
+// plotCases adds the cases that only plots need. Cases of cs that are in plots get their points.
 func plotCases(cs []testCase) []testCase {
 	add := func(c testCase, p point) {
 		i := slices.IndexFunc(cs, func(o testCase) bool { return o.name == c.name })

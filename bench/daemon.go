@@ -12,8 +12,8 @@ import (
 	"github.com/rdsd/rdsd/internal/daemon"
 )
 
-// embeddedDaemon is rdsd within this program, for profiles: the product has no
-// switch for them.
+// embeddedDaemon is rdsd within this program, so that it can be profiled. The program rdsd has
+// no flags for profiles.
 func embeddedDaemon(w *worker.Worker) error {
 	cfg := config.Default()
 	for _, k := range []string{"socket", "listen", "port", "crc", "spin", "tls.mode", "tls.cert", "tls.key", "tls.ca"} {

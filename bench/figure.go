@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// figure is a quantity measured several times.
+// figure is a quantity that was measured several times.
 type figure struct {
 	Median float64   `json:"median"`
 	Min    float64   `json:"min"`
@@ -24,8 +24,8 @@ func (f *figure) summarize() {
 	f.Min, f.Max, f.Median = s[0], s[n-1], (s[(n-1)/2]+s[n/2])/2
 }
 
-// over is the ratio of two figures: that of their medians, and the range of
-// those of each run, in which both met the same machine.
+// over returns the ratio of two figures. It is the ratio of their medians, with the range of the
+// ratios within each run. Both figures of a run met the same load of the machine.
 func (f *figure) over(o *figure) (r figure, ok bool) {
 	if len(f.Runs) == 0 || o.Median == 0 {
 		return r, false
@@ -45,7 +45,7 @@ func (f *figure) String() string {
 	return fmt.Sprintf("%s [%s-%s]", short(f.Median), short(f.Min), short(f.Max))
 }
 
-// short prints three significant digits.
+// short formats v with three significant digits.
 func short(v float64) string {
 	switch {
 	case v >= 100 || v <= -100 || v == 0:

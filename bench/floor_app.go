@@ -19,7 +19,7 @@ type floorApp struct {
 	ids     *ids
 	bell    *shm.FDWaiter
 	spin    time.Duration
-	taken   bool // returns to be published
+	taken   bool // there are returns to be published
 }
 
 func newFloorApp(w *worker.Worker) (*floorApp, error) {
@@ -33,7 +33,7 @@ func newFloorApp(w *worker.Worker) (*floorApp, error) {
 	}
 	a := &floorApp{h: h, sub: h.seg.SubProducer(), sendRet: h.seg.SendRetConsumer(), ev: h.seg.EventConsumer(), recvRet: h.seg.RecvRetProducer(),
 		ids: newIDs(h.send, floorParams().MaxMsgs), bell: bell, spin: w.Duration("appspin")}
-	if a.spin == 0 && runtime.NumCPU() >= 4 { // what a daemon suggests
+	if a.spin == 0 && runtime.NumCPU() >= 4 { // as a daemon suggests to its clients
 		a.spin = w.Duration("spin")
 	}
 	if err = w.Ready("-"); err == nil {
@@ -42,7 +42,7 @@ func newFloorApp(w *worker.Worker) (*floorApp, error) {
 	return a, err
 }
 
-// spinFor yields until ready, which looks at the rings, or for a.spin.
+// spinFor yields until ready returns true or a.spin has passed. ready looks at the rings.
 func (a *floorApp) spinFor(ready func() bool) bool {
 	if ready() {
 		return true
@@ -56,7 +56,7 @@ func (a *floorApp) spinFor(ready func() bool) bool {
 	return false
 }
 
-// waitMessage blocks until there is one, and takes it.
+// waitMessage blocks until there is a message, and takes it.
 func (a *floorApp) waitMessage(p []byte) {
 	if a.spinFor(func() bool { return a.next(p) }) {
 		return
@@ -70,7 +70,7 @@ func (a *floorApp) waitMessage(p []byte) {
 	}
 }
 
-// waitReturns blocks until ready, which looks at what came back.
+// waitReturns blocks until ready returns true. ready looks at the returned ids.
 func (a *floorApp) waitReturns(ready func() bool) {
 	if a.spinFor(ready) {
 		return
@@ -90,13 +90,13 @@ func (a *floorApp) ring() {
 	}
 }
 
-// submit publishes what was queued.
+// submit publishes the messages that were queued.
 func (a *floorApp) submit() {
 	a.sub.Publish()
 	a.ring()
 }
 
-// reap takes back what was sent.
+// reap takes the memory of sent messages back.
 func (a *floorApp) reap() (any bool) {
 	for {
 		id, ok := a.sendRet.Take()
@@ -112,8 +112,7 @@ func (a *floorApp) reap() (any bool) {
 	return any
 }
 
-// queue puts a message on the ring, after it has published the others when
-// there is no room.
+// queue puts a message on the ring. If there is no room, it publishes the queued ones first.
 func (a *floorApp) queue(p []byte) {
 	id, mem, ok := a.ids.take(len(p))
 	if !ok && a.reap() {
@@ -130,7 +129,7 @@ func (a *floorApp) queue(p []byte) {
 	s.Kind, s.Flags, s.MsgID, s.Chunk, s.Len = shm.KindSend, 0, id, a.ids.refs[id].chunk, uint32(len(p))
 }
 
-// entry is the next free one of the ring.
+// entry returns the next free entry of the ring.
 func (a *floorApp) entry() *shm.Entry {
 	e := a.sub.Reserve()
 	for e == nil {
@@ -141,7 +140,7 @@ func (a *floorApp) entry() *shm.Entry {
 	return e
 }
 
-// next takes a message if there is one.
+// next takes a message, if there is one.
 func (a *floorApp) next(p []byte) bool {
 	var e shm.Entry
 	if !a.ev.Next(&e) {
@@ -160,7 +159,7 @@ func (a *floorApp) next(p []byte) bool {
 	return true
 }
 
-// done publishes what was taken.
+// done publishes the returns of the messages that were taken.
 func (a *floorApp) done() {
 	if a.taken {
 		a.taken = false
@@ -247,8 +246,8 @@ func floorSink(w *worker.Worker) error {
 	})
 }
 
-// floorBulk writes from its region to the other's, a window of operations at a
-// time: what an RDMA write is without the protocol.
+// floorBulk writes from its region to the other application's, a window of writes at a time.
+// That is an RDMA write without the protocol.
 func floorBulk(w *worker.Worker) error {
 	a, err := newFloorApp(w)
 	if err != nil {
@@ -258,7 +257,7 @@ func floorBulk(w *worker.Worker) error {
 	fill(a.h.region[:n])
 	return w.Serve(func() error {
 		runtime.LockOSThread()
-		free := uint32(1)<<rdmaWindow - 1 // a bit an operation
+		free := uint32(1)<<rdmaWindow - 1 // a bit for each write
 		for off := 0; ; off = (off + size) % n {
 			for free == 0 {
 				a.waitReturns(func() bool {

@@ -10,18 +10,18 @@ import (
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
-// directEnd is an application at the far end of another's rings: what two
-// processes of one host reach with rings between them and nobody in the middle.
+// directEnd is an application at the other end of another application's rings. It shows what two
+// processes of one host reach with rings between them and no process in the middle.
 type directEnd struct {
 	h     *floorHost
 	sub   *shm.Consumer
 	ret   *shm.IDProducer
 	rx    *receiver
-	echo  bool // every message is sent back; otherwise they are counted
+	echo  bool // it sends every message back; otherwise it counts them
 	p     []byte
 	msgs  *atomic.Uint64
 	e     shm.Entry
-	stuck bool // e found no room
+	stuck bool // there was no room for e
 }
 
 func (d *directEnd) turn() (work bool, err error) {
@@ -57,7 +57,7 @@ func (d *directEnd) wants() []unix.PollFd {
 	return []unix.PollFd{{Fd: int32(d.h.relayRecv), Events: unix.POLLIN}}
 }
 
-// serveDirect runs one with a way to run what goes on until the end.
+// serveDirect runs a directEnd. run is called with the function that does one step.
 func serveDirect(w *worker.Worker, echo bool, run func(func() error) error) error {
 	h, err := inheritHost(0, w.Int("region"), true)
 	if err != nil {
@@ -74,12 +74,12 @@ func floorDirectEcho(w *worker.Worker) error { return serveDirect(w, true, w.Ser
 
 func floorDirectSink(w *worker.Worker) error { return serveDirect(w, false, w.Count) }
 
-// directSpin is longer than any measurement waits: applications that spin never
+// directSpin is longer than any wait in a measurement, so applications that spin for it never
 // block.
 const directSpin = time.Minute
 
-// directCases are what a way without a daemon could do between two processes of
-// one host, if they block and if they spin.
+// directCases show what a way without a daemon could do between two processes of one host, with
+// applications that block and with applications that spin.
 func directCases() (cs []testCase) {
 	for _, v := range []struct{ name, doc, spin string }{
 		{"floor-direct", "bare rings between the two, no relay", "-1s"},

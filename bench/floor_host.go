@@ -10,34 +10,32 @@ import (
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
-// The floor is the bare path: an application, a relay, TCP, a relay, an
-// application, with the rings, arenas and doorbells of internal/shm, and what
-// the engine does to move bytes (one system call for a batch, small payload
-// staged, large payload written from and read to its place), and nothing of
-// the protocol: no reliability, no ports, no credits, no checks. What rdsd
-// needs more than that is rdsd's own.
+// The floor is the bare path: application, relay, TCP, relay, application. It has the rings,
+// arenas and doorbells of internal/shm, and moves bytes as the engine does. There is one system
+// call for a batch. Small payload is staged, large payload is written from its place and read
+// into its place. The floor has nothing of the protocol: no reliability, ports, credits or
+// checks. The difference between rdsd and the floor is what rdsd itself costs.
 
 const (
 	floorHeader  = 16        // length, kind and offset of a frame
 	floorBatch   = 256 << 10 // bytes of one system call
-	floorStaged  = 8 << 10   // payload up to this is copied into the stage
-	floorDirect  = 32 << 10  // missing payload from this on is read in place
-	floorDescs   = 1024      // descriptors of one turn
+	floorStaged  = 8 << 10   // payload up to this size is copied into the stage
+	floorDirect  = 32 << 10  // payload of which this much is missing is read into its place
+	floorDescs   = 1024      // descriptors in one turn
 	floorRegion  = 64 << 20  // memory for bulk transfers at each end
-	floorPending = 1 << 20   // payload bytes that an application has on their way, a receiver as many,
-	floorAtLeast = 16        // or so many messages
+	floorPending = 1 << 20   // most payload bytes of an application that are in progress, and as many of a receiver,
+	floorAtLeast = 16        // ... but at least as many bytes as 16 messages have
 )
 
-// floorShared is one host's memory and doorbells in the bench, which hands
-// them to a relay and an application.
+// floorShared is one host's memory and doorbells. The bench makes them and passes them to a
+// relay and an application.
 type floorShared struct {
 	files []*os.File
 	maps  []*shm.Mapping
 	bells []*shm.Doorbell
 }
 
-// floorFDs is how many descriptors a host has, and firstFD where a child finds
-// the first one of them.
+// floorFDs is the number of descriptors of a host. firstFD is the first one in a child process.
 const (
 	floorFDs = 10
 	firstFD  = 3
@@ -46,11 +44,11 @@ const (
 func floorParams() shm.Params {
 	p := shm.DefaultParams()
 	p.Slots, p.Cells = 1, 1
-	p.SubEntries, p.EventEntries = p.MaxMsgs, p.MaxRx // the default ones cut batches short
+	p.SubEntries, p.EventEntries = p.MaxMsgs, p.MaxRx // the default sizes would cut batches short
 	return p
 }
 
-// floorSizes are the shared memories in the order of their descriptors:
+// floorSizes returns the sizes of the shared memories in the order of their descriptors:
 // segment, send windows, receive windows, region.
 func floorSizes(region int) []int {
 	return []int{shm.SegmentSize(floorParams()), shm.WindowSize, shm.WindowSize, shm.WindowSize, shm.WindowSize, region}
@@ -73,7 +71,7 @@ func newFloorShared(region int) (s *floorShared, err error) {
 			return s, err
 		}
 	}
-	for range 2 { // the relay's, the application's
+	for range 2 { // one for the relay, one for the application
 		d, err := shm.NewDoorbell()
 		if err != nil {
 			return s, err
@@ -88,8 +86,8 @@ func newFloorShared(region int) (s *floorShared, err error) {
 	return s, nil
 }
 
-// add makes a file of fd for children. A file that knows it is non-blocking
-// would be made blocking for the child, and for all who have it open.
+// add makes a file of fd for children. It must not know that fd is non-blocking: os/exec would
+// then make fd blocking, for all processes that have it open.
 func (s *floorShared) add(fd int) error {
 	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -129,8 +127,8 @@ type floorHost struct {
 	appRecv, appSend     int
 }
 
-// inheritHost takes the descriptors of the i-th host that this process was
-// given. The relay formats the segment, before the application starts.
+// inheritHost takes the descriptors of the i-th host that the bench passed to this process. The
+// relay formats the segment before the application starts.
 func inheritHost(i, region int, relay bool) (*floorHost, error) {
 	fd := firstFD + i*floorFDs
 	var mem [][]byte
@@ -153,7 +151,7 @@ func inheritHost(i, region int, relay bool) (*floorHost, error) {
 	return h, err
 }
 
-// window is the memory of n bytes at chunk.
+// window returns the n bytes of memory at chunk.
 func window(windows [][]byte, chunk uint32, n int) []byte {
 	off := int(chunk) * shm.Unit
 	w := windows[off/shm.WindowSize]
@@ -161,13 +159,13 @@ func window(windows [][]byte, chunk uint32, n int) []byte {
 	return w[off : off+n]
 }
 
-// chunkRef is what an id stands for.
+// chunkRef is the memory that an id stands for.
 type chunkRef struct {
 	chunk uint32
 	n     int
 }
 
-// ids gives out the ids of chunks, and bounds the bytes behind them.
+// ids allocates ids and their chunks, and bounds the bytes of those in use.
 type ids struct {
 	arena   *shm.Arena
 	refs    []chunkRef
@@ -186,8 +184,8 @@ func newIDs(windows [][]byte, n uint32) *ids {
 	return s
 }
 
-// take is an id with n bytes; ok is false when enough is on its way. A first
-// one always is, whatever its size.
+// take returns an id with n bytes of memory. ok is false if enough bytes are in use. If no bytes
+// are in use, any size is allowed.
 func (s *ids) take(n int) (id uint32, mem []byte, ok bool) {
 	if len(s.free) == 0 || s.pending > 0 && s.pending+n > max(floorPending, floorAtLeast*n) {
 		return 0, nil, false
@@ -215,8 +213,7 @@ func (s *ids) giveBack(id uint32) {
 	s.free = append(s.free, id)
 }
 
-// returned tells the application what was sent, and wakes it if it has nothing
-// to do until then.
+// returned publishes the returns to the application, and wakes it if it waits for them.
 func (h *floorHost) returned(ret *shm.IDProducer) {
 	ret.Publish()
 	if want := &h.seg.WantSlot(0).Relief; atomic.LoadUint32(want) != 0 {

@@ -7,14 +7,14 @@ import (
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
-// localRelay is the one relay of two applications on one host, which copies
-// once, from the sender's memory to the receiver's.
+// localRelay is the one relay of two applications on one host. It copies once, from the sender's
+// memory to the receiver's.
 type localRelay struct {
 	hosts [2]*floorHost
 	sub   [2]*shm.Consumer
 	ret   [2]*shm.IDProducer
 	rx    [2]*receiver
-	wait  [2]struct { // the message that found no room
+	wait  [2]struct { // a message for which there was no room
 		e    shm.Entry
 		have bool
 	}

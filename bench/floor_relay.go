@@ -13,8 +13,7 @@ import (
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
-// relay is the daemon's place on the bare path: one thread, one host, one
-// connection.
+// relay takes the daemon's place on the bare path: one thread, one host, one connection.
 type relay struct {
 	h       *floorHost
 	sub     *shm.Consumer
@@ -23,17 +22,17 @@ type relay struct {
 	fd      int
 
 	stage []byte // headers and small payload of the batch
-	iov   iovec  // of the batch
-	left  iovec  // not yet written
+	iov   iovec  // the batch
+	left  iovec  // the part of the batch that is not written yet
 	held  []uint32
 
-	in   []byte // read ahead
-	pos  int    // up to here delivered
-	n    int    // up to here read
-	open bool   // a frame has begun, and
-	dst  []byte // this is missing
+	in   []byte // bytes read ahead
+	pos  int    // in up to here is delivered
+	n    int    // in up to here is read
+	open bool   // a frame has begun whose payload is not complete;
+	dst  []byte // the place of the missing payload
 	cur  frame
-	full bool // no room for the frame that begins now
+	full bool // there is no room for the next frame
 	vec  iovec
 }
 
@@ -52,7 +51,7 @@ func newRelay(h *floorHost, fd int) *relay {
 		stage: make([]byte, 0, floorBatch+floorStaged+floorHeader), in: make([]byte, floorBatch)}
 }
 
-// turn moves what can be moved.
+// turn moves what can be moved, and reports whether it moved anything.
 func (r *relay) turn() (work bool, err error) {
 	if len(r.left) == 0 {
 		r.gather()
@@ -78,12 +77,12 @@ func (r *relay) turn() (work bool, err error) {
 	return work || got, err
 }
 
-// gather makes the next batch: headers and small payload in the stage, large
-// payload where it is.
+// gather makes the next batch. Headers and small payload are in the stage, large payload is
+// where it was.
 func (r *relay) gather() {
 	r.stage, r.iov = r.stage[:0], r.iov[:0]
 	var e shm.Entry
-	staged, taken, returns := 0, 0, false // staged: bytes of the stage that iov has
+	staged, taken, returns := 0, 0, false // staged: bytes of the stage that are in iov
 	for bytes := 0; bytes < floorBatch && taken < floorDescs && r.sub.Next(&e); taken++ {
 		s := e.Sub()
 		n := int(s.Len)
@@ -121,7 +120,7 @@ func (r *relay) gather() {
 	}
 }
 
-// read reads once, large payload to its place.
+// read reads once. Large payload goes directly to its place.
 func (r *relay) read() (n int, err error) {
 	if r.pos == r.n || len(r.in)-r.n < floorDirect {
 		r.n = copy(r.in, r.in[r.pos:r.n])
@@ -146,8 +145,7 @@ func (r *relay) read() (n int, err error) {
 	return n, nil
 }
 
-// receive reads, unless there is no room for what was read before, and delivers
-// what is whole.
+// receive delivers the complete frames that were read. It reads more unless there was no room.
 func (r *relay) receive() (work bool, err error) {
 	if !r.full {
 		n, err := r.read()
@@ -183,7 +181,7 @@ func (r *relay) receive() (work bool, err error) {
 	return work, nil
 }
 
-// idle reports, after sleep was announced, that there is nothing to do.
+// idle reports whether there is nothing to do. The relay calls it after it has announced sleep.
 func (r *relay) idle() bool { return (len(r.left) > 0 || r.sub.Empty()) && r.rx.ret.Empty() }
 
 func (r *relay) wants() []unix.PollFd {
@@ -211,7 +209,7 @@ func newReceiver(h *floorHost) *receiver {
 	return &receiver{h: h, ids: newIDs(h.recv, floorParams().MaxRx), ev: h.seg.EventProducer(), ret: h.seg.RecvRetConsumer()}
 }
 
-// begin is the place for the payload of f; ok is false when there is none now.
+// begin returns the place for the payload of f. ok is false if there is no room now.
 func (d *receiver) begin(f frame) (dst []byte, ok bool) {
 	if d.ev.Free() == 0 {
 		return nil, false
@@ -223,7 +221,7 @@ func (d *receiver) begin(f frame) (dst []byte, ok bool) {
 	return dst, ok
 }
 
-// deliver announces what begin made room for.
+// deliver announces the frame that begin made room for.
 func (d *receiver) deliver(f frame) {
 	e := d.ev.Reserve().Event()
 	e.Kind, e.Len = shm.EvData, f.n
@@ -246,7 +244,7 @@ func (d *receiver) publish() {
 	}
 }
 
-// takeBack frees what the application has copied out.
+// takeBack frees the memory of messages that the application has copied.
 func (d *receiver) takeBack() (work bool) {
 	for {
 		id, ok := d.ret.Take()
@@ -269,14 +267,14 @@ type mover interface {
 	wants() []unix.PollFd
 }
 
-// The waiting of the engine, as it is in the daemon.
+// How relays wait, as the engine waits in the daemon.
 const (
 	relaySlowYield = 100 * time.Microsecond
 	relayNoSpin    = 50 * time.Millisecond
 )
 
-// drive turns m on this thread: it yields for spin when there is no work, then
-// announces sleep to hosts and blocks.
+// drive runs m on this thread. Without work it yields for spin, then announces sleep to hosts
+// and blocks.
 func drive(m mover, spin time.Duration, hosts ...*floorHost) error {
 	runtime.LockOSThread()
 	start := time.Now()
@@ -320,7 +318,7 @@ func drive(m mover, spin time.Duration, hosts ...*floorHost) error {
 	}
 }
 
-// floorRelay is the process: the first of two listens, the second connects.
+// floorRelay is the process of a relay. The first of two relays listens, the second connects.
 func floorRelay(w *worker.Worker) error {
 	h, err := inheritHost(0, w.Int("region"), true)
 	if err != nil {
@@ -332,7 +330,7 @@ func floorRelay(w *worker.Worker) error {
 	}
 	tune(c)
 	f, err := c.(*net.TCPConn).File()
-	c.Close() // or the runtime would watch the connection too
+	c.Close() // otherwise the runtime would poll the connection, too
 	if err != nil {
 		return err
 	}
@@ -340,8 +338,8 @@ func floorRelay(w *worker.Worker) error {
 	return relayServe(w, newRelay(h, int(f.Fd())), h)
 }
 
-// relayConn is the connection between two relays, which both are ready when it
-// can be made.
+// relayConn makes the connection between two relays. Both say that they are ready when it can be
+// made.
 func relayConn(w *worker.Worker) (net.Conn, error) {
 	if a := w.Get("addr"); a != "" {
 		if err := w.Ready("-"); err != nil {

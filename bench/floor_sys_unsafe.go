@@ -9,8 +9,8 @@ import (
 
 func yield() { _, _, _ = syscall.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 
-// iovec is a list of pieces of memory for one system call. It keeps their
-// addresses only: whoever adds them keeps them alive, as mappings are.
+// iovec is a list of pieces of memory for one system call. It has only their addresses, so the
+// caller must keep them alive. Mappings are.
 type iovec []unix.Iovec
 
 func (v *iovec) add(b []byte) {
@@ -22,7 +22,7 @@ func (v *iovec) add(b []byte) {
 	*v = append(*v, i)
 }
 
-// skip takes n bytes off the front and returns the rest.
+// skip returns v without its first n bytes.
 func (v iovec) skip(n int) iovec {
 	for n > 0 {
 		if l := int(v[0].Len); n >= l {
@@ -37,7 +37,7 @@ func (v iovec) skip(n int) iovec {
 	return v
 }
 
-// transfer is sendmsg or recvmsg, which cannot block. EAGAIN is no bytes.
+// transfer is sendmsg or recvmsg without blocking. It returns 0 for EAGAIN.
 func (v iovec) transfer(call uintptr, fd int) (int, error) {
 	h := unix.Msghdr{Iov: &v[0]}
 	h.SetIovlen(len(v))

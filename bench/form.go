@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// forms are what -o can write.
+// forms are the forms that -o can name.
 var forms = map[string]func(*report, io.Writer) error{
 	"table":    (*report).writeTable,
 	"json":     (*report).writeJSON,
@@ -20,7 +20,7 @@ var forms = map[string]func(*report, io.Writer) error{
 
 func formNames() string { return strings.Join(slices.Sorted(maps.Keys(forms)), ", ") }
 
-// readReport reads what -o json wrote.
+// readReport reads a report that -o json wrote.
 func readReport(name string) (*report, error) {
 	b, err := os.ReadFile(name)
 	if err != nil {
@@ -36,8 +36,8 @@ func readReport(name string) (*report, error) {
 	return r, nil
 }
 
-// writeBenchfmt writes a line per case and run in the format of Go's
-// benchmarks, which benchstat reads and compares.
+// writeBenchfmt writes a line for each case and run in the format of Go's benchmarks, which
+// benchstat reads.
 //
 // Source: golang.org/design/14313-benchmark-format.
 func (r *report) writeBenchfmt(w io.Writer) error {
@@ -57,5 +57,5 @@ func (r *report) writeBenchfmt(w io.Writer) error {
 	return nil
 }
 
-// benchUnit is a unit as one word, as the format wants it.
+// benchUnit returns the unit as one word, as the format requires.
 func benchUnit(unit string) string { return strings.ReplaceAll(unit, " ", "-") }

@@ -11,7 +11,7 @@ import (
 	"github.com/rdsd/rdsd/bench/worker"
 )
 
-// measured is a report of two cases and two runs, written and read again.
+// measured returns a report of two cases and two runs that was written and read again.
 func measured(t *testing.T) *report {
 	t.Helper()
 	rep := newReport(&options{crc: "auto"}, []testCase{
@@ -55,7 +55,7 @@ func TestBenchfmt(t *testing.T) {
 	}
 }
 
-// TestHistory: of a report its ratios are kept, and what is kept is plotted.
+// TestHistory checks that a history has the ratios of a report, and that they are plotted.
 func TestHistory(t *testing.T) {
 	rep := measured(t)
 	var rows bytes.Buffer
@@ -111,7 +111,7 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
-// TestKeptHistory: the history of the tree can be plotted, once it has rows.
+// TestKeptHistory checks that docs/performance/history.csv can be plotted.
 func TestKeptHistory(t *testing.T) {
 	name := "../docs/performance/history.csv"
 	text, err := os.ReadFile(name)

@@ -6,7 +6,7 @@ import (
 	"github.com/rdsd/rdsd/bench/worker"
 )
 
-// figureName is one of a case's figures.
+// figureName names one of a case's figures.
 type figureName string
 
 const (
@@ -21,18 +21,18 @@ const (
 	sysCalls   figureName = worker.CallsExtra //
 )
 
-// ref is a figure of a case.
+// ref names a figure of a case.
 type ref struct {
 	name   string
 	figure figureName
 }
 
-// goal is a bound for a figure, or for its ratio to another of the same run.
+// goal is a bound for a figure, or for its ratio to another figure of the same run.
 type goal struct {
 	measure string
 	of      ref
-	over    *ref // nil: the bound is absolute
-	atLeast bool // else at most
+	over    *ref // nil: the bound is for the figure itself
+	atLeast bool // otherwise the bound is an upper one
 	limit   float64
 	stretch float64 // 0: none
 	unit    string
@@ -55,7 +55,7 @@ func (g goal) text() string {
 	return fmt.Sprintf("%s %g%s", sign, g.limit, what)
 }
 
-// holds reports whether v is within limit, not the stretch.
+// holds reports whether v is within limit.
 func (g goal) holds(v, limit float64) bool {
 	if g.atLeast {
 		return v >= limit
@@ -63,7 +63,7 @@ func (g goal) holds(v, limit float64) bool {
 	return v <= limit
 }
 
-// verdict is the outcome of a goal.
+// verdict says how a figure meets its goal.
 type verdict string
 
 const (
@@ -73,7 +73,7 @@ const (
 	unknown   verdict = "not measured"
 )
 
-// judge says whether v meets g.
+// judge returns the verdict on v.
 func (g goal) judge(v float64) verdict {
 	switch {
 	case !g.holds(v, g.limit):
@@ -84,7 +84,7 @@ func (g goal) judge(v float64) verdict {
 	return met
 }
 
-// ratioGoal and boundGoal shorten the table below.
+// ratioGoal and boundGoal are short forms for the table below.
 func ratioGoal(measure, of, over string, atLeast bool, limit, stretch float64) goal {
 	return goal{measure: measure, of: ref{of, mainFigure}, over: &ref{over, mainFigure}, atLeast: atLeast, limit: limit, stretch: stretch}
 }
@@ -93,7 +93,7 @@ func boundGoal(measure, of string, f figureName, atLeast bool, limit, stretch fl
 	return goal{measure: measure, of: ref{of, f}, atLeast: atLeast, limit: limit, stretch: stretch, unit: unit}
 }
 
-// figures takes other figures than the main ones.
+// figures returns g for other figures than the main ones.
 func (g goal) figures(of, over figureName) goal {
 	g.of.figure = of
 	if g.over != nil {
@@ -102,11 +102,11 @@ func (g goal) figures(of, over figureName) goal {
 	return g
 }
 
-// unnoticed is how much worse something may be that must lose nothing
-// measurable: less than the machine's own differences from run to run.
+// unnoticed is the tolerance of goals that say that nothing gets worse. It is smaller than the
+// machine's own differences between runs.
 const unnoticed = 0.2
 
-// goals are the table of what is asked.
+// goals returns the table of goals.
 func goals() []goal {
 	const more, less = true, false
 	gs := []goal{

@@ -11,12 +11,12 @@ import (
 	"strings"
 )
 
-// historyHeader are the columns of docs/performance/history.csv, of which each
-// row is one ratio of one measurement. Absolute figures are not kept: they say
-// more of the machine than of the code.
+// historyHeader are the columns of docs/performance/history.csv. A row is one ratio of one
+// measurement. Absolute figures are not kept, because they depend on the machine more than on
+// the code.
 var historyHeader = []string{"date", "version", "machine", "measure", "over", "median", "min", "max"}
 
-// writeHistory writes the ratios of r as rows of a history.
+// writeHistory writes the ratios of r as rows of the history.
 func (r *report) writeHistory(w io.Writer) error {
 	out := csv.NewWriter(w)
 	number := func(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }
@@ -39,8 +39,8 @@ var historyPlots = [][2]string{
 	{"RDMA write, walking-64m", "tcp-bulk-64m"}, {"CPU at full rate", "floor-rate"},
 }
 
-// plotHistory draws the ratios of the file name into dir. Measurements are
-// numbered in the order of their dates.
+// plotHistory plots the ratios of the file name into dir. The x axis counts measurements in the
+// order of their dates.
 func plotHistory(name, dir string, stderr io.Writer) error {
 	f, err := os.Open(name)
 	if err != nil {

@@ -11,12 +11,12 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// idleSettle is how long after its last message a daemon may take to find that
-// there is nothing to do: one sleep of its engine.
+// idleSettle is how long a daemon may take after its last message until it has nothing to do:
+// one sleep of its engine.
 const idleSettle = stats.SleepMost + time.Second
 
-// idleBeside makes the idle sockets and peers of a case, and notes how much
-// its daemon has grown by each.
+// idleBeside makes the idle sockets and peers of a case. It notes how much each makes the daemon
+// grow.
 func idleBeside(w *worker.Worker, c *rds.Client, at netip.Addr) error {
 	for _, l := range []struct {
 		arg  string
@@ -54,8 +54,8 @@ func idleSockets(c *rds.Client, at netip.Addr, n int) error {
 	return nil
 }
 
-// idlePeers sends a message to each peer, some at a time, where nobody listens:
-// the answer says that there is a connection.
+// idlePeers makes a connection to each peer: it sends a message to a port where no socket is
+// bound, some at a time. The answer shows that the connection is there.
 func idlePeers(c *rds.Client, at netip.Addr, n int) error {
 	s, err := c.Bind(netip.AddrPortFrom(at, 0))
 	if err != nil {
@@ -67,7 +67,7 @@ func idlePeers(c *rds.Client, at netip.Addr, n int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), startup)
 	defer cancel()
 	notices := make([]rds.Notice, 64)
-	const together = 32 // what connecting takes at a time is not what being connected takes
+	const together = 32 // few, so that memory for connecting does not count as memory of connections
 	for i := 0; i < n; {
 		left := uint64(min(together, n-i))
 		for range left {
@@ -90,13 +90,13 @@ func idlePeers(c *rds.Client, at netip.Addr, n int) error {
 	return nil
 }
 
-// idlePeer is the address of an idle peer, one of the server's daemon.
+// idlePeer returns the address of the i-th idle peer. All are addresses of the server's daemon.
 func idlePeer(i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{127, 1, byte(i >> 8), byte(i)})
 }
 
-// idleDaemon lets its daemon alone, after one round trip with an echo, and
-// counts how often one of its threads woke up, and what it used.
+// idleDaemon measures a daemon that has nothing to do, after one round trip with an echo. It
+// counts wake-ups of its threads and what the daemon used.
 func idleDaemon(w *worker.Worker) error {
 	c, s, err := attachOne(w)
 	if err != nil {

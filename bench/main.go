@@ -25,20 +25,20 @@ import (
 	"github.com/rdsd/rdsd/bench/worker"
 )
 
-// options are the command line.
+// options are the values of the flags.
 type options struct {
 	run     *regexp.Regexp
 	groups  []string
 	runs    int
 	d       time.Duration
-	longest time.Duration // of a case that needs longer
+	longest time.Duration // most time for a case that needs longer than the others
 	rdsd    string
 	peers   string
 	profile string
 	output  string
 	plots   string
-	read    string // a report that was written before
-	history string // a file of headline ratios
+	read    string // read this report instead of measuring
+	history string // plot this history instead of measuring
 	crc     string
 	spin    time.Duration
 	appSpin time.Duration
@@ -66,9 +66,9 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	chosen := fs.String("groups", strings.Join(groups, ","), "only cases of these `groups`")
 	fs.IntVar(&o.runs, "n", 5, "`runs` of each case, 1 to 1000")
 	fs.DurationVar(&o.d, "d", 500*time.Millisecond, "`duration` of one measurement, 10ms to 10m")
-	fs.DurationVar(&o.longest, "longest", 10*time.Second, "the `duration` that a case may take which needs longer than -d")
+	fs.DurationVar(&o.longest, "longest", 10*time.Second, "`duration` of a measurement in the cases that need longer than -d")
 	fs.StringVar(&o.rdsd, "rdsd", filepath.Join("bin", "rdsd"), "the daemon's `program`")
-	fs.StringVar(&o.peers, "peers", filepath.Join("bin", "bench-peers"), "the `program` of the peers that are libraries; without it they are left out")
+	fs.StringVar(&o.peers, "peers", filepath.Join("bin", "bench-peers"), "the `program` with the peers that are libraries; without it these peers are left out")
 	fs.StringVar(&o.profile, "profile", "", "run the daemon within this program and write CPU profiles of its processes to `directory`")
 	fs.StringVar(&o.output, "o", "table", "`form` of the results: "+formNames())
 	fs.StringVar(&o.read, "read", "", "measure nothing, read the report that -o json wrote to `file`")
@@ -76,7 +76,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	fs.StringVar(&o.plots, "plots", "", "write plots, as SVG, to `directory`")
 	fs.StringVar(&o.crc, "crc", "auto", "the daemons' `crc`: auto, on or off")
 	fs.DurationVar(&o.spin, "spin", 50*time.Microsecond, "how `long` daemons and relays yield before they sleep")
-	fs.DurationVar(&o.appSpin, "app-spin", 0, "how `long` applications yield before they block; 0 is what the daemon suggests, negative is not at all")
+	fs.DurationVar(&o.appSpin, "app-spin", 0, "how `long` applications yield before they block; 0: as long as the daemon suggests, negative: not at all")
 	fs.BoolVar(&o.list, "list", false, "list the cases and end")
 	if err := fs.Parse(args); err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	case forms[o.output] == nil:
 		return nil, fmt.Errorf("-o %q is none of %s", o.output, formNames())
 	case o.history != "" && o.plots == "":
-		return nil, errors.New("-history needs -plots: where the plot goes")
+		return nil, errors.New("-history needs -plots, the directory for the plot")
 	}
 	return o, nil
 }
@@ -147,7 +147,7 @@ func benchMain(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	return measure(ctx, o, cs, stdout, stderr)
 }
 
-// measure runs cs and writes what came out.
+// measure runs cs and writes the report.
 func measure(ctx context.Context, o *options, cs []testCase, stdout, stderr io.Writer) error {
 	if len(cs) == 0 {
 		return fmt.Errorf("no case of these groups matches -run %s; -list shows them", o.run)

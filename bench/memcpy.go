@@ -2,8 +2,8 @@ package main
 
 import "github.com/rdsd/rdsd/bench/worker"
 
-// memcpy copies within one process what an operation would: the same sizes,
-// walking the same footprint at each end.
+// memcpy copies within one process what an RDMA operation would copy, in the same sizes, walking
+// through the same footprint at each end.
 func memcpy(w *worker.Worker) error {
 	n, size := w.Int("footprint")<<20, w.Int("size")
 	from, to := make([]byte, n), make([]byte, n)
@@ -20,7 +20,7 @@ func memcpy(w *worker.Worker) error {
 	})
 }
 
-// nobody is the other end of a case that needs none.
+// nobody takes the place of the other end in a case that has only one.
 func nobody(w *worker.Worker) error {
 	if err := w.Ready("-"); err != nil {
 		return err

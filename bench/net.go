@@ -13,15 +13,15 @@ import (
 	"github.com/rdsd/rdsd/bench/worker"
 )
 
-// wantCongestion is what the daemons use on their connections where it is
-// permitted; the raw connections do the same.
+// wantCongestion is the congestion control that the daemons use where it is permitted. The raw
+// connections use the same.
 const wantCongestion = "cubic"
 
-// socketBuffer is what UDP and unix sockets get, where the system lets them:
-// the default holds few datagrams.
+// socketBuffer is the size of socket buffers for UDP and unix sockets, where the system permits
+// it. The default holds few datagrams.
 const socketBuffer = 4 << 20
 
-// congestion sets cubic on c, unless that is refused, and returns what c uses.
+// congestion sets cubic on c, unless that is refused. It returns what c uses then.
 func congestion(c syscall.RawConn) (used string, refused error) {
 	err := c.Control(func(fd uintptr) {
 		refused = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, wantCongestion)
@@ -33,7 +33,7 @@ func congestion(c syscall.RawConn) (used string, refused error) {
 	return used, refused
 }
 
-// tune makes a connection what the daemons would.
+// tune sets the options on c that the daemons set on their connections.
 func tune(c net.Conn) {
 	switch c := c.(type) {
 	case *net.TCPConn:
@@ -49,7 +49,7 @@ func tune(c net.Conn) {
 	}
 }
 
-// accept is a server's connection over TCP, or in a unix socket of dir.
+// accept accepts the server's connection, by TCP or at a unix socket in dir.
 func accept(w *worker.Worker) (net.Conn, error) {
 	network, addr := "tcp", "127.0.0.1:0"
 	if w.Get("net") == "unixpacket" {
@@ -70,7 +70,7 @@ func accept(w *worker.Worker) (net.Conn, error) {
 	return c, err
 }
 
-// dialNet is a client's.
+// dialNet makes the client's connection.
 func dialNet(w *worker.Worker) (net.Conn, error) {
 	if err := w.Ready("-"); err != nil {
 		return nil, err
@@ -123,7 +123,7 @@ func netPing(w *worker.Worker) error {
 	})
 }
 
-// netSink counts messages as they come, however they were cut.
+// netSink counts messages as they arrive, however the stream is cut.
 func netSink(w *worker.Worker) error { return netRead(w, make([]byte, 64<<10), 64<<10) }
 
 // netBulkSink reads into a region of the footprint, piece by piece.
@@ -146,7 +146,7 @@ func netRead(w *worker.Worker, mem []byte, piece int) error {
 				return err
 			}
 			total += uint64(n)
-			if off += n; off == len(mem) || w.Get("net") == "unixpacket" { // there a short buffer would cut the message
+			if off += n; off == len(mem) || w.Get("net") == "unixpacket" { // with unixpacket, a short buffer would cut the message
 				off = 0
 			}
 			w.Msgs.Store(total / size)

@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// point is where a case's figure goes: a series of a plot, and x.
+// point is the place of a case's figure in the plots: a series, and x.
 type point struct {
 	plot, series string
 	x            float64
 }
 
-// plots are what -plots writes, a file each.
+// plots are the plots that -plots writes, a file for each.
 var plots = []struct{ name, title, x, y string }{
 	{"rate-size", "One-way rate and message size", "bytes a message", "million messages a second"},
 	{"rtt-size", "Round trip and message size", "bytes a message", "p50, us"},
@@ -24,8 +24,7 @@ var plots = []struct{ name, title, x, y string }{
 	{"rate-idle", "One-way rate of 64 B beside idle sockets and peers", "idle", "million messages a second"},
 }
 
-// writePlots writes those plots that have at least two points, and returns
-// their files.
+// writePlots writes the plots that have at least two points, and returns their files.
 func (r *report) writePlots(dir string) (files []string, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -51,7 +50,7 @@ func (r *report) writePlots(dir string) (files []string, err error) {
 	return files, nil
 }
 
-// chart is a plot of lines with both axes logarithmic.
+// chart is a plot of lines. Both axes are logarithmic.
 type chart struct {
 	title, xLabel, yLabel string
 	lines                 []line
@@ -62,7 +61,7 @@ type line struct {
 	marks []mark
 }
 
-// mark is a median and its range.
+// mark is a median and its range, at x.
 type mark struct{ x, y, min, max float64 }
 
 func (c *chart) add(series string, m mark) {
@@ -89,7 +88,7 @@ const (
 
 var colours = []string{"#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b"}
 
-// axis maps values to places, logarithmically, from whole powers of base.
+// axis maps values to places, logarithmically. It begins and ends at whole powers of base.
 type axis struct {
 	low, high float64 // logarithms
 	from, to  float64 // places
@@ -118,7 +117,7 @@ func (a axis) at(v float64) float64 {
 	return a.from + (l-a.low)/(a.high-a.low)*(a.to-a.from)
 }
 
-// ticks are at most ten powers of the base.
+// ticks returns at most ten powers of the base.
 func (a axis) ticks() (t []float64) {
 	step := math.Ceil((a.high - a.low) / 10)
 	for e := a.low; e <= a.high; e += step {

@@ -15,22 +15,22 @@ import (
 	"github.com/rdsd/rdsd/internal/child"
 )
 
-// process is a child, in a session of its own unless it is asked not to be.
+// process is a child process. It has a session of its own, unless how says otherwise.
 type process struct {
 	*child.Process
 	name    string
 	inOrder bool
 	stdin   io.WriteCloser
 	lines   *child.Output // what expect reads: standard output, or a daemon's log
-	read    int           // bytes of it that expect has looked at
+	read    int           // how many bytes expect has looked at
 }
 
-// how a process is started.
+// how says how a process is started.
 type how struct {
-	daemon  bool       // its log, not its output, is what lines delivers
-	inOrder bool       // a daemon that has something to write at its end
-	session bool       // it stays in the bench's session
-	files   []*os.File // that it inherits
+	daemon  bool       // expect reads the daemon's log, not its output
+	inOrder bool       // stop ends the daemon in an orderly way, because it writes something at its end
+	session bool       // the process stays in the bench's session
+	files   []*os.File // inherited files
 }
 
 // startProcess starts a program.
@@ -55,7 +55,7 @@ func startProcess(name string, h how, program string, args ...string) (*process,
 	return p, nil
 }
 
-// expect returns the next line with this in it.
+// expect waits for the next line that contains want.
 func (p *process) expect(ctx context.Context, want string) (line string, err error) {
 	found := child.Until(ctx, p.Ended(), func() bool {
 		for {
@@ -79,7 +79,7 @@ func (p *process) expect(ctx context.Context, want string) (line string, err err
 	return "", p.failure("ended")
 }
 
-// failure is an error with what the process said and how it ended, if it has.
+// failure returns an error with the output of the process and how it ended, if it has.
 func (p *process) failure(what string) error {
 	var end error
 	if !p.Alive() {
@@ -88,7 +88,7 @@ func (p *process) failure(what string) error {
 	return fmt.Errorf("%s: %s: %v\n%s", p.name, what, end, p.Stderr.Tail())
 }
 
-// result reads what a worker printed at its end.
+// result waits for the result that a worker prints at its end.
 func (p *process) result(ctx context.Context) (worker.Result, error) {
 	var r worker.Result
 	l, err := p.expect(ctx, "{")
@@ -98,9 +98,9 @@ func (p *process) result(ctx context.Context) (worker.Result, error) {
 	return r, err
 }
 
-// stop ends the process: in order first, for good after a while. A daemon is
-// killed: it would wait for its peers, and what it leaves lies in the bench's
-// directory.
+// stop ends a worker by closing its input, a daemon with inOrder by SIGTERM, and any other by
+// SIGKILL. A process that has not ended after 3 s gets SIGKILL. A daemon needs no orderly end:
+// it would wait for its peers, and its files are in the bench's directory.
 func (p *process) stop() {
 	switch {
 	case p.stdin != nil:

@@ -8,15 +8,14 @@ import (
 	"strings"
 )
 
-// resident is the memory of a process that is in use, bytes; what it shares
-// with others counts in full.
+// resident returns the bytes of a process's resident memory. Shared memory counts in full.
 func resident(pid int) (int64, error) {
 	kib, err := statusField(filepath.Join("/proc", strconv.Itoa(pid), "status"), "VmRSS")
 	return kib << 10, err
 }
 
-// switches is how often threads of a process have gone to sleep so far. A
-// thread that has ended takes its count along.
+// switches returns how often threads of a process have gone to sleep. The count of a thread that
+// has ended is lost.
 func switches(pid int) (int64, error) {
 	tasks, err := filepath.Glob(filepath.Join("/proc", strconv.Itoa(pid), "task", "*", "status"))
 	if err != nil || len(tasks) == 0 {
@@ -36,7 +35,7 @@ func switches(pid int) (int64, error) {
 	return sum, nil
 }
 
-// statusField is a number in a file of lines "name: number unit".
+// statusField returns a number from a file of lines "name: number unit".
 func statusField(file, name string) (int64, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {

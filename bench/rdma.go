@@ -8,11 +8,11 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// rdmaWindow is how many operations are in flight.
+// rdmaWindow is how many operations are in progress at a time.
 const rdmaWindow = 8
 
-// rdmaTarget registers a region, sends its cookie to whoever asks for it, and
-// then takes the messages that operations come with.
+// rdmaTarget registers a region and sends its cookie to every socket that asks for it. Then it
+// receives the messages that operations come with.
 func rdmaTarget(w *worker.Worker) error {
 	c, s, err := attachOne(w)
 	if err != nil {
@@ -53,7 +53,7 @@ func fill(b []byte) {
 	}
 }
 
-// initiator is the client of an rdmaTarget, with a region of its own.
+// initiator returns the client of an rdmaTarget, with a region of its own.
 func initiator(w *worker.Worker) (c *rds.Client, s *rds.Socket, local rds.Segment, remote rds.Cookie, err error) {
 	if c, s, err = attachOne(w); err != nil {
 		return
@@ -79,12 +79,11 @@ func initiator(w *worker.Worker) (c *rds.Client, s *rds.Socket, local rds.Segmen
 func rdmaWrite(w *worker.Worker) error { return rdmaBulk(w, rds.Write, w.Count) }
 func rdmaRead(w *worker.Worker) error  { return rdmaBulk(w, rds.Read, w.Count) }
 
-// rdmaReadOn reads until it is told to end.
+// rdmaReadOn reads until its input ends.
 func rdmaReadOn(w *worker.Worker) error { return rdmaBulk(w, rds.Read, w.Serve) }
 
-// rdmaBulk walks through the regions at both ends with operations of size bytes
-// and counts those whose status came: successful, and settled by the peer's
-// acknowledgement.
+// rdmaBulk walks through the regions at both ends with operations of size bytes. It counts
+// operations with status SUCCESS: the peer has acknowledged them.
 func rdmaBulk(w *worker.Worker, kind rds.OpKind, run func(func() error) error) error {
 	c, s, seg, remote, err := initiator(w)
 	if err != nil {
@@ -122,8 +121,8 @@ func rdmaBulk(w *worker.Worker, kind rds.OpKind, run func(func() error) error) e
 func rdmaWriteTrip(w *worker.Worker) error { return rdmaTrips(w, rds.Write) }
 func rdmaReadTrip(w *worker.Worker) error  { return rdmaTrips(w, rds.Read) }
 
-// rdmaTrips runs one operation at a time, which no application at the target
-// is told of, and measures until it is settled.
+// rdmaTrips runs one operation at a time and measures the time until its status is known. The
+// operations are silent: no application at the target gets a message.
 func rdmaTrips(w *worker.Worker, kind rds.OpKind) error {
 	c, s, seg, remote, err := initiator(w)
 	if err != nil {

@@ -9,22 +9,21 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// port is where the server of a measurement is bound: its first socket, the
-// others follow. The client is at clientPort, idle sockets at any.
+// port is the port of the server's first socket. Its other sockets have the ports above. The
+// client is bound at clientPort, and idle sockets at any port.
 const (
 	port       = 4000
 	clientPort = 14000
 )
 
-// sendBatch is how many messages a batching application hands over at a time.
+// sendBatch is how many messages a batching application sends with one call.
 const sendBatch = 64
 
-// batch is sendBatch, or fewer of messages so large that they would not fit
-// into a send buffer.
+// batch returns sendBatch, or less if so many messages would not fit into a send buffer.
 func batch(size int) int { return min(sendBatch, max(1, (64<<10)/max(size, 1))) }
 
-// attach opens a client, as many sockets as the argument says, and what idles
-// beside them.
+// attach opens a client and as many sockets as the argument says, and makes the idle sockets and
+// peers.
 func attach(w *worker.Worker) (*rds.Client, []*rds.Socket, error) {
 	c, err := rds.Open(context.Background(), rds.Options{Socket: w.Get("socket"), Spin: w.Duration("appspin")})
 	if err != nil {
@@ -54,7 +53,7 @@ func attach(w *worker.Worker) (*rds.Client, []*rds.Socket, error) {
 	return c, socks, err
 }
 
-// attachOne is attach for one socket; a client's is connected to the server's.
+// attachOne is attach for one socket. A client's socket is connected to the server's.
 func attachOne(w *worker.Worker) (*rds.Client, *rds.Socket, error) {
 	c, socks, err := attach(w)
 	if err != nil {
@@ -106,7 +105,7 @@ func rdsPing(w *worker.Worker) error {
 	})
 }
 
-// messages makes n of them, each with its own buffer.
+// messages returns n messages, each with a buffer of its own.
 func messages(n, size int) []rds.Message {
 	ms := make([]rds.Message, n)
 	for i := range ms {
@@ -115,8 +114,7 @@ func messages(n, size int) []rds.Message {
 	return ms
 }
 
-// stream moves messages one way with step, which says how many it moved,
-// within run.
+// stream moves messages one way, within run. step moves some and returns how many.
 func stream(w *worker.Worker, run func(func() error) error, step func(*rds.Socket) (int, error)) error {
 	c, s, err := attachOne(w)
 	if err != nil {
@@ -139,7 +137,7 @@ func rdsSink(w *worker.Worker) error {
 	return stream(w, w.Count, func(s *rds.Socket) (int, error) { return s.RecvMsgs(ms) })
 }
 
-// rdsSinkOn is rdsSink until it is told to end.
+// rdsSinkOn is rdsSink until its input ends.
 func rdsSinkOn(w *worker.Worker) error {
 	ms := messages(batch(w.Int("size")), w.Int("size"))
 	return stream(w, w.Serve, func(s *rds.Socket) (int, error) { return s.RecvMsgs(ms) })
@@ -166,8 +164,7 @@ func rdsSourceOne(w *worker.Worker) error {
 	})
 }
 
-// rdsFanSource is one goroutine that sends from each of its sockets in turn, a
-// batch each.
+// rdsFanSource sends from several sockets with one goroutine: a batch from each socket in turn.
 func rdsFanSource(w *worker.Worker) error {
 	c, socks, err := attach(w)
 	if err != nil {
@@ -190,8 +187,8 @@ func rdsFanSource(w *worker.Worker) error {
 	})
 }
 
-// rdsScatter sends batches from one socket, each message to the next of the
-// server's sockets.
+// rdsScatter sends batches from one socket, with each message to the next of the server's
+// sockets.
 func rdsScatter(w *worker.Worker) error {
 	c, s, err := attachOne(w)
 	if err != nil {
@@ -216,7 +213,7 @@ func rdsScatter(w *worker.Worker) error {
 	})
 }
 
-// rdsFanSink receives with a goroutine for each of its sockets.
+// rdsFanSink receives with one goroutine for each of its sockets.
 func rdsFanSink(w *worker.Worker) error {
 	c, socks, err := attach(w)
 	if err != nil {

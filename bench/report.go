@@ -17,17 +17,17 @@ import (
 // reportVersion is the version of the JSON form.
 const reportVersion = 2
 
-// report is all that was measured.
+// report is the result of a bench.
 type report struct {
 	Version    int           `json:"version"`
 	Date       string        `json:"date"`    // of the start, RFC 3339
-	Build      string        `json:"build"`   // this program's version
+	Build      string        `json:"build"`   // version of this program
 	Machine    string        `json:"machine"` // its processors
 	Go         string        `json:"go"`
 	Kernel     string        `json:"kernel"`
 	CPUs       int           `json:"cpus"`
 	Congestion string        `json:"tcp_congestion"`
-	Why        string        `json:"tcp_congestion_refused,omitempty"` // why it is not the one wanted
+	Why        string        `json:"tcp_congestion_refused,omitempty"` // why the wanted one is not used
 	CRC        string        `json:"crc"`
 	Duration   float64       `json:"duration_s"`
 	Cases      []*caseResult `json:"cases"`
@@ -35,7 +35,7 @@ type report struct {
 	Notes      []string      `json:"notes,omitempty"` // what was not measured, and why
 }
 
-// caseResult is one case's figures over all runs.
+// caseResult has one case's figures of all runs.
 type caseResult struct {
 	Name   string             `json:"name"`
 	Group  string             `json:"group"`
@@ -49,18 +49,18 @@ type caseResult struct {
 	Allocs figure             `json:"application_allocs_per_message"`
 	Extra  map[string]*figure `json:"extra,omitempty"`
 	Peer   string             `json:"peer,omitempty"`
-	Ratio  *figure            `json:"ratio,omitempty"` // of the main figures, this one's to the peer's
+	Ratio  *figure            `json:"ratio,omitempty"` // of the main figures: this case's to the peer's
 	RatioC *figure            `json:"cpu_ratio,omitempty"`
 
 	size   int
 	points []point
 }
 
-// goalResult is what became of a goal.
+// goalResult is the outcome of a goal.
 type goalResult struct {
 	Measure string  `json:"measure"`
 	Goal    string  `json:"goal"`
-	Over    string  `json:"over,omitempty"` // the case that the value is a ratio to, empty if it is none
+	Over    string  `json:"over,omitempty"` // the case that the value is a ratio to, or empty
 	Stretch float64 `json:"stretch,omitempty"`
 	Value   figure  `json:"value,omitzero"`
 	Verdict verdict `json:"verdict"`
@@ -84,7 +84,7 @@ func kernel() string {
 	return strings.TrimSpace(string(b))
 }
 
-// machine names the processors, as the kernel does.
+// machine returns the kernel's name of the processors.
 func machine() string {
 	b, _ := os.ReadFile("/proc/cpuinfo")
 	model := runtime.GOARCH
@@ -97,7 +97,7 @@ func machine() string {
 	return fmt.Sprintf("%d x %s", runtime.NumCPU(), model)
 }
 
-// congestionHere tries what the processes will use.
+// congestionHere returns the congestion control that the processes will have.
 func congestionHere() (string, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -111,7 +111,7 @@ func congestionHere() (string, error) {
 	return congestion(raw)
 }
 
-// add takes in one run.
+// add adds one run.
 func (r *caseResult) add(m run) {
 	n := float64(m.Messages)
 	switch r.Metric {
@@ -136,7 +136,7 @@ func (r *caseResult) add(m run) {
 	}
 }
 
-// figure is one of the case's figures, nil if it has no such.
+// figure returns one of the case's figures, or nil if it has none of that name.
 func (r *caseResult) figure(name figureName) *figure {
 	switch name {
 	case mainFigure:
@@ -153,7 +153,7 @@ func (r *caseResult) figure(name figureName) *figure {
 	return r.Extra[string(name)]
 }
 
-// find is the figure that a goal names, nil if there is none.
+// find returns the figure that a goal names, or nil if there is none.
 func (r *report) find(what ref) *figure {
 	i := slices.IndexFunc(r.Cases, func(c *caseResult) bool { return c.Name == what.name })
 	if i < 0 {
@@ -165,8 +165,7 @@ func (r *report) find(what ref) *figure {
 	return nil
 }
 
-// summarize computes medians and ratios and judges those of gs that the
-// measured cases say anything about.
+// summarize computes medians and ratios, and judges the goals whose cases were measured.
 func (r *report) summarize(gs []goal) {
 	for _, c := range r.Cases {
 		for _, f := range []*figure{&c.Main, &c.P99, &c.P999, &c.CPU, &c.Allocs} {
@@ -198,7 +197,7 @@ func (r *report) summarize(gs []goal) {
 	}
 }
 
-// judge is the outcome of g; ok is false if its case was not selected.
+// judge returns the outcome of g. ok is false if its case was not selected.
 func (r *report) judge(g goal) (res goalResult, ok bool) {
 	if !slices.ContainsFunc(r.Cases, func(c *caseResult) bool { return c.Name == g.of.name }) {
 		return res, false

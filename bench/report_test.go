@@ -70,8 +70,8 @@ func TestGoalJudge(t *testing.T) {
 	}
 }
 
-// Three cases and four goals, of which one has a figure missing and one is not
-// about them.
+// TestSummarize has three cases and four goals. A figure of one goal is missing, and one goal is
+// for a case that was not selected.
 func TestSummarize(t *testing.T) {
 	o := &options{crc: "auto"}
 	rep := newReport(o, []testCase{
@@ -121,7 +121,7 @@ func TestShort(t *testing.T) {
 }
 
 func TestAxis(t *testing.T) {
-	a := newAxis([]float64{3, 100}, 2, 0, 60) // 2 to 128
+	a := newAxis([]float64{3, 100}, 2, 0, 60) // from 2 to 128
 	for v, want := range map[float64]float64{2: 0, 4: 10, 128: 60, 0: 0} {
 		if got := a.at(v); got < want-1e-9 || got > want+1e-9 {
 			t.Errorf("%v is at %v, want %v", v, got, want)
@@ -138,7 +138,7 @@ func TestAxis(t *testing.T) {
 	}
 }
 
-// A plot is well-formed whatever its series are called, and has all its marks.
+// TestChart checks that a plot is well-formed XML for any name of a series, and has all marks.
 func TestChart(t *testing.T) {
 	c := chart{title: "a < b & c", xLabel: "x", yLabel: "y"}
 	for i, x := range []float64{64, 8, 1024} {

@@ -17,18 +17,18 @@ import (
 	"github.com/rdsd/rdsd/internal/config"
 )
 
-// setup is the processes of one measurement.
+// setup has the processes of one measurement.
 type setup struct {
 	*bench
 	testCase
-	procs  []*process // that count: daemons or relays, then hub, server and client
-	hogs   []*process // and others that do not count
+	procs  []*process // processes whose CPU time counts: daemons or relays, then hub, server and client
+	hogs   []*process // processes whose CPU time does not count
 	shared []hostMemory
 	hosts  []host
 	group  *cgroup
 	hubAt  string
 
-	secured []string // configuration of the daemons, if with TLS
+	secured []string // lines for the daemons' configuration, with TLS
 }
 
 func (s *setup) close() {
@@ -45,7 +45,7 @@ func (s *setup) close() {
 
 func (s *setup) duration() time.Duration { return max(s.d, min(s.minTime, s.longest)) }
 
-// begin starts what is there before the applications.
+// begin starts all processes that are there before the applications.
 func (s *setup) begin(ctx context.Context) (err error) {
 	if s.topo == peerProgram {
 		for _, role := range []string{s.hub, s.server, s.client} {
@@ -76,7 +76,7 @@ func (s *setup) begin(ctx context.Context) (err error) {
 	return err
 }
 
-// keepBusy starts a process that only takes CPU time.
+// keepBusy starts a process that only uses CPU time.
 func (s *setup) keepBusy(ctx context.Context, role string, as how, args ...string) error {
 	p, err := s.self(role, as, args...)
 	if err != nil {
@@ -90,7 +90,7 @@ func (s *setup) keepBusy(ctx context.Context, role string, as how, args ...strin
 	return err
 }
 
-// start lets the applications go, once the machine is as busy as it is to be.
+// start sends "go" to the applications, once the machine has its load.
 func (s *setup) start(ctx context.Context) error {
 	var pids []string
 	for _, p := range s.procs {
@@ -129,7 +129,7 @@ func (s *setup) start(ctx context.Context) error {
 	return nil
 }
 
-// daemons starts those of the case, for the server and for the client.
+// daemons starts the case's daemons, for the server and for the client.
 func (s *setup) daemons(ctx context.Context) error {
 	tcpPort, err := freePort()
 	if err != nil {
@@ -208,8 +208,8 @@ func (s *setup) self(role string, as how, args ...string) (*process, error) {
 	return startProcess(role, as, self, append([]string{worker.Arg, role}, args...)...)
 }
 
-// helper starts a process that is neither application nor daemon, and returns
-// its address.
+// helper starts a process that is neither application nor daemon, and returns the address that
+// it prints.
 func (s *setup) helper(ctx context.Context, role string, files []*os.File, args ...string) (addr string, err error) {
 	as := how{session: s.busy == sameSession, files: files}
 	var p *process
@@ -226,7 +226,7 @@ func (s *setup) helper(ctx context.Context, role string, files []*os.File, args 
 	return strings.TrimPrefix(line, "ready "), err
 }
 
-// region is the memory for bulk transfers on the bare path, bytes.
+// region returns the size of the memory for bulk transfers on the bare path, in bytes.
 func (s *setup) region() int { return max(s.footprint, 1) << 20 }
 
 // hostMemory is what a relay and an application of one host share.
@@ -256,7 +256,7 @@ func (s *setup) relays(ctx context.Context) error {
 	args := []string{"spin=" + s.spin.String(), "region=" + strconv.Itoa(s.region())}
 	hosts := 2
 	if s.topo == noRelay {
-		hosts = 1 // of which the applications are the two ends
+		hosts = 1 // the applications are the two ends of one host
 	}
 	for range hosts {
 		m, err := s.newHostMemory()
@@ -283,7 +283,7 @@ func (s *setup) relays(ctx context.Context) error {
 	return err
 }
 
-// worker starts an application: i is 0 for the server, 1 for the client.
+// worker starts an application: the server if i is 0, the client if i is 1.
 func (s *setup) worker(role string, i int, addr string) (*process, error) {
 	args := []string{"d=" + s.duration().String(), "size=" + strconv.Itoa(s.size), "footprint=" + strconv.Itoa(s.footprint), "addr=" + addr,
 		"hub=" + s.hubAt, "dir=" + s.dir, "appspin=" + s.appSpin.String()}
@@ -318,7 +318,7 @@ func (s *setup) worker(role string, i int, addr string) (*process, error) {
 	return p, err
 }
 
-// freePort is a TCP port nobody listens on just now.
+// freePort returns a TCP port on which nobody listens now.
 func freePort() (int, error) {
 	l, err := net.Listen("tcp", "0.0.0.0:0")
 	if err != nil {

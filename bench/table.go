@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 )
 
-// writeTable prints the cases, the goals, and what is missing.
+// writeTable prints the cases, the goals, and what was not measured.
 func (r *report) writeTable(out io.Writer) error {
 	fmt.Fprintf(out, "%s, kernel %s, %d CPUs; TCP congestion control %s", r.Go, r.Kernel, r.CPUs, r.Congestion)
 	if r.Why != "" {

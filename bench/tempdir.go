@@ -10,12 +10,11 @@ import (
 
 const (
 	dirPrefix = "rdsd-bench"
-	lockName  = "lock" // not the directory itself: the daemons lock that
+	lockName  = "lock" // a file, because the daemons lock the directory
 )
 
-// tempDir is a directory for control sockets. It is locked while its bench
-// lives: what a bench that was killed left behind is not, and is removed by the
-// next one.
+// tempDir is a directory for control sockets. It is locked while its bench lives. The next bench
+// removes directories without a lock, which a killed bench has left.
 type tempDir struct {
 	path string
 	lock *os.File
@@ -45,9 +44,8 @@ func (d *tempDir) close() {
 	}
 }
 
-// removeStale removes this user's abandoned directories in parent. One that was
-// made a moment ago may not be locked yet: an empty one is left alone for a
-// while.
+// removeStale removes this user's abandoned directories in parent. It leaves a new empty one,
+// which may not be locked yet.
 func removeStale(parent string) {
 	dirs, _ := filepath.Glob(filepath.Join(parent, dirPrefix+"*"))
 	for _, dir := range dirs {
@@ -61,7 +59,7 @@ func removeStale(parent string) {
 	}
 }
 
-// abandoned reports whether nobody holds the lock of dir, or it has none.
+// abandoned reports whether no process holds the lock of dir.
 func abandoned(dir string) bool {
 	f, err := os.Open(filepath.Join(dir, lockName))
 	if err == nil {

@@ -16,8 +16,7 @@ import (
 	"time"
 )
 
-// tlsCases are what a message and an RDMA write cost with TLS, beside the same
-// without.
+// tlsCases measure a message and an RDMA write with TLS, and the same without.
 func tlsCases() (cs []testCase) {
 	bulk := bulkCases()
 	write := bulk[slices.IndexFunc(bulk, func(c testCase) bool { return c.name == "rdma-write-1m" })]
@@ -32,8 +31,8 @@ func tlsCases() (cs []testCase) {
 	return cs
 }
 
-// tlsFiles writes a certificate for addrs, which signs itself, and its key to
-// dir, and returns what a daemon's configuration says of them.
+// tlsFiles writes a self-signed certificate for addrs, and its key, to dir. It returns the lines
+// for a daemon's configuration.
 func tlsFiles(dir string, addrs []string) (set []string, err error) {
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/rdsd/rdsd/bench/worker"
 )
 
-// udpOpen is a server's socket.
+// udpOpen opens a server's socket.
 func udpOpen(w *worker.Worker) (*net.UDPConn, error) {
 	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
@@ -37,7 +37,7 @@ func udpEcho(w *worker.Worker) error {
 	})
 }
 
-// udpSink counts what arrives: UDP loses what it has no room for.
+// udpSink counts what arrives. UDP drops what it has no room for.
 func udpSink(w *worker.Worker) error {
 	c, err := udpOpen(w)
 	if err != nil {

@@ -17,13 +17,13 @@ import (
 const (
 	verbsIOVA = 1 << 20
 
-	sendList  = 64   // work requests per PostSend
-	sendDepth = 2048 // of them outstanding
-	recvDepth = 8192 // more than the device takes in at a time
+	sendList  = 64   // work requests for one PostSend
+	sendDepth = 2048 // work requests that may be outstanding
+	recvDepth = 8192 // more than the device receives at a time
 )
 
-// queuePair is a device with one connected QP and one region, which belong to
-// the goroutine that calls turn.
+// queuePair is a device with one connected QP and one region. Only the goroutine that calls turn
+// may use it.
 type queuePair struct {
 	dev *soft.Device
 	cq  verbs.CQ
@@ -34,8 +34,8 @@ type queuePair struct {
 	fd  [1]unix.PollFd
 }
 
-// newQueuePair makes one that is not yet connected. Its memory is of no use to
-// anybody else while it is sent, so checksums need no copy of it.
+// newQueuePair makes a queuePair that is not connected yet. Nobody writes its memory while it is
+// sent, so checksums need no copy of it.
 func newQueuePair(w *worker.Worker, size int) (*queuePair, error) {
 	e := &queuePair{}
 	var err error
@@ -65,7 +65,7 @@ func newQueuePair(w *worker.Worker, size int) (*queuePair, error) {
 	return e, err
 }
 
-// turn moves bytes, or waits until there are some.
+// turn moves bytes, and waits if there are none to move.
 func (e *queuePair) turn() error {
 	if e.dev.Progress() {
 		return nil
@@ -81,7 +81,7 @@ func (e *queuePair) turn() error {
 	return nil
 }
 
-// event waits for one of the connection manager.
+// event waits for an event of the connection manager.
 func (e *queuePair) event(want verbs.CMEventType) (verbs.CMEvent, error) {
 	for {
 		if e.dev.PollCM(e.ev[:1]) == 0 {
@@ -97,7 +97,7 @@ func (e *queuePair) event(want verbs.CMEventType) (verbs.CMEvent, error) {
 	}
 }
 
-// poll takes completions; a failed one is an error, io.EOF if the peer is gone.
+// poll takes completions. A failed completion is an error, and io.EOF if the peer has ended.
 func (e *queuePair) poll() (int, error) {
 	n := e.cq.Poll(e.wc[:])
 	for i := range e.wc[:n] {
@@ -113,13 +113,13 @@ func (e *queuePair) poll() (int, error) {
 	return n, nil
 }
 
-// sge is the piece of the region at off.
+// sge returns the piece of the region at off.
 func (e *queuePair) sge(off, n int) []verbs.SGE {
 	return []verbs.SGE{{Addr: verbsIOVA + uint64(off), Length: uint32(n), LKey: e.mr.LKey()}}
 }
 
-// verbsAccept is a server's QP, connected; receives are posted before, and the
-// reply names its region.
+// verbsAccept connects the server's QP. prepare posts receives before, and the reply names the
+// region.
 func verbsAccept(w *worker.Worker, size int, prepare func(*queuePair) error) (*queuePair, error) {
 	e, err := newQueuePair(w, size)
 	if err != nil {
@@ -148,7 +148,7 @@ func verbsAccept(w *worker.Worker, size int, prepare func(*queuePair) error) (*q
 	return e, err
 }
 
-// verbsConnect is a client's, with the key of the server's region.
+// verbsConnect connects the client's QP, and returns the key of the server's region.
 func verbsConnect(w *worker.Worker, size int) (e *queuePair, rkey uint32, err error) {
 	if e, err = newQueuePair(w, size); err != nil {
 		return nil, 0, err
@@ -174,7 +174,7 @@ func verbsConnect(w *worker.Worker, size int) (e *queuePair, rkey uint32, err er
 	return e, binary.BigEndian.Uint32(ev.Private), nil
 }
 
-// verbsTarget lets its region be written and read.
+// verbsTarget lets the client write and read its region.
 func verbsTarget(w *worker.Worker) error {
 	e, err := verbsAccept(w, w.Int("footprint")<<20, func(*queuePair) error { return nil })
 	if err != nil {
@@ -193,8 +193,8 @@ func verbsTarget(w *worker.Worker) error {
 func verbsWrite(w *worker.Worker) error { return verbsRDMA(w, verbs.OpRDMAWrite) }
 func verbsRead(w *worker.Worker) error  { return verbsRDMA(w, verbs.OpRDMARead) }
 
-// verbsRDMA walks through the regions at both ends and counts operations that
-// are complete: the data is where it belongs, at the peer or here.
+// verbsRDMA walks through the regions at both ends. It counts operations that are complete, with
+// their data in place.
 func verbsRDMA(w *worker.Worker, op verbs.Opcode) error {
 	n, size := w.Int("footprint")<<20, w.Int("size")
 	e, rkey, err := verbsConnect(w, n)
@@ -225,7 +225,7 @@ func verbsRDMA(w *worker.Worker, op verbs.Opcode) error {
 	})
 }
 
-// verbsSink counts messages received.
+// verbsSink counts the messages it receives.
 func verbsSink(w *worker.Worker) error {
 	size := w.Int("size")
 	wr := make([]verbs.RecvWR, recvDepth)
@@ -265,7 +265,7 @@ func verbsSink(w *worker.Worker) error {
 	})
 }
 
-// verbsSource sends, many work requests a call and one completion for them.
+// verbsSource sends messages: many work requests in one call, with one completion for all.
 func verbsSource(w *worker.Worker) error {
 	size := w.Int("size")
 	e, _, err := verbsConnect(w, sendList*size)

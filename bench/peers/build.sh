@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the peers' program to the path given, with what there is: NATS comes as
-# a Go module, ZeroMQ as Debian's libzmq, which is installed when this is root.
-# What cannot be had is left out, and the bench says so.
+# Builds the peers' program at the path given, with the libraries that there are. NATS comes as a
+# Go module, ZeroMQ as Debian's libzmq, which the script installs if it runs as root. Without a
+# library its peers are left out, and the bench says so.
 set -uo pipefail
 out=$(realpath -m "${1:?usage: build.sh PROGRAM}")
 cd "$(dirname "$0")" || exit 1

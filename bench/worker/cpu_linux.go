@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CPUTime is the processor time of all threads of pids so far. Every process
-// may read every other's clock.
+// CPUTime returns the processor time that all threads of pids have used. Every process may read
+// every other's clock.
 func CPUTime(pids []int) time.Duration {
 	var sum time.Duration
 	for _, pid := range pids {

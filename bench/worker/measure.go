@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// patience is how long a measurement may go on beyond its duration until
-// something is counted.
+// patience is how much longer than its duration a measurement may take until something is
+// counted.
 const patience = 5 * time.Second
 
 // Count runs work beside a measurement of the messages it counts in Msgs, for
@@ -58,10 +58,10 @@ func (w *Worker) Count(work func() error) error {
 	return w.Finish(r)
 }
 
-// Warmup is how long to work before a measurement begins.
+// Warmup returns how long to work before a measurement begins.
 func (w *Worker) Warmup() time.Duration { return min(w.Duration("d")/4, 300*time.Millisecond) }
 
-// Span is the beginning of a measurement.
+// Span is a measurement that has begun.
 type Span struct {
 	at   time.Time
 	cpu  time.Duration
@@ -78,8 +78,7 @@ func (w *Worker) Stop(s Span) Result {
 	return Result{Messages: n, Seconds: el.Seconds(), CPU: (CPUTime(w.pids) - s.cpu).Seconds()}
 }
 
-// Trips measures how long once takes, again and again. Each counts as per
-// messages.
+// Trips measures the time that once takes, again and again. Each call counts as per messages.
 func (w *Worker) Trips(per uint64, once func() error) error {
 	for end := time.Now().Add(w.Warmup()); time.Now().Before(end); {
 		if err := once(); err != nil {
@@ -106,8 +105,8 @@ func (w *Worker) Trips(per uint64, once func() error) error {
 	return w.Finish(r)
 }
 
-// Percentile is the value that permille of the sorted values are at or below.
-// It is 0 of none.
+// Percentile returns the value that permille of the sorted values are at or below, or 0 if there
+// are none.
 func Percentile(sorted []int64, permille int) float64 {
 	n := len(sorted)
 	if n == 0 {

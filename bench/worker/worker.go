@@ -1,10 +1,10 @@
 // Package worker is the protocol between the bench and a process of a measurement, and the
 // counting within that process.
 //
-// The bench starts it with "worker", a role and arguments as key=value. It
-// prints "ready ADDRESS", waits for one line on its standard input with the ids
-// of all processes of the measurement, and works. The one that measures prints
-// its Result as a line of JSON and ends; the others do when their input ends.
+// The bench starts the process with "worker", a role, and arguments of the form key=value. The
+// process prints "ready ADDRESS" and waits for one line on its standard input, with the ids of
+// all processes of the measurement. Then it works. The process that measures prints its Result
+// as a line of JSON and ends. The others end when their input ends.
 package worker
 
 import (
@@ -24,39 +24,39 @@ import (
 	"time"
 )
 
-// Arg, as a program's first argument, makes it a worker.
+// Arg is the first argument of a program that makes it a worker.
 const Arg = "worker"
 
-// Worker is this process in a measurement.
+// Worker is this process as a part of a measurement.
 type Worker struct {
 	Role string
-	Msgs atomic.Uint64 // what went through so far; an operation counts as one, a round trip as two
+	Msgs atomic.Uint64 // messages so far; an operation counts as one, a round trip as two
 
-	// Extra goes into the Result: set before Count, Serve or Trips, or by what
-	// they run before it returns.
+	// Extra goes into the Result. It may be set before Count, Serve or Trips is called, or by
+	// what they run, before it returns.
 	Extra map[string]float64
 
 	args map[string]string
 	in   *bufio.Reader
 	pids []int
-	from uint64 // mallocs at "go"
+	from uint64 // mallocs when the line "go" came
 }
 
 // Result is what a worker prints at its end.
 type Result struct {
-	Messages uint64             `json:"messages"` // within the measurement
+	Messages uint64             `json:"messages"` // in the measurement
 	Seconds  float64            `json:"seconds"`
 	CPU      float64            `json:"cpu"` // seconds, of all processes
-	P50      float64            `json:"p50"` // round trip, us
+	P50      float64            `json:"p50"` // of a round trip, us
 	P99      float64            `json:"p99"`
 	P999     float64            `json:"p999"`
-	Mallocs  uint64             `json:"mallocs"` // of this process from "go" to its end
-	All      uint64             `json:"all"`     // messages from "go" to its end
+	Mallocs  uint64             `json:"mallocs"` // of this process, from "go" to its end
+	All      uint64             `json:"all"`     // messages from "go" to the end
 	Extra    map[string]float64 `json:"extra,omitempty"`
 }
 
-// Main runs the role of a command line without program name and Arg, and
-// returns the exit code. Errors go to standard error.
+// Main runs the role of a command line. args has neither the program's name nor Arg. It returns
+// the exit code. Errors go to standard error.
 func Main(args []string, roles map[string]func(*Worker) error) int {
 	if len(args) == 0 {
 		fmt.Fprintln(os.Stderr, "worker: no role")
@@ -96,22 +96,22 @@ func (w *Worker) profiled(run func(*Worker) error) error {
 	return run(w)
 }
 
-// Get is an argument, "" if it was not given.
+// Get returns an argument, or "" if it was not given.
 func (w *Worker) Get(k string) string { return w.args[k] }
 
-// Duration is an argument, 0 if it was not given.
+// Duration returns an argument, or 0 if it was not given.
 func (w *Worker) Duration(k string) time.Duration {
 	d, _ := time.ParseDuration(w.args[k])
 	return d
 }
 
-// Int is an argument, 0 if it was not given.
+// Int returns an argument, or 0 if it was not given.
 func (w *Worker) Int(k string) int {
 	n, _ := strconv.Atoi(w.args[k])
 	return n
 }
 
-// Ready tells the address and waits for "go".
+// Ready prints the address and waits for "go".
 func (w *Worker) Ready(addr string) error {
 	fmt.Println("ready", addr)
 	line, err := w.in.ReadString('\n')
@@ -129,7 +129,7 @@ func (w *Worker) Ready(addr string) error {
 	return nil
 }
 
-// Begin counts allocations from here instead of from Ready.
+// Begin counts allocations from now on, instead of from Ready.
 func (w *Worker) Begin() { w.from = mallocs() }
 
 func mallocs() uint64 {
@@ -148,8 +148,8 @@ func (w *Worker) Finish(r Result) error {
 	return json.NewEncoder(os.Stdout).Encode(r)
 }
 
-// Serve runs work until the bench closes the input or work fails. An end of
-// the connection is no failure: the other side measures, and leaves first.
+// Serve runs work until the bench closes the input or work fails. The end of the connection is
+// no failure, because the side that measures ends first.
 func (w *Worker) Serve(work func() error) error {
 	failed := make(chan error, 1)
 	go func() { failed <- work() }()

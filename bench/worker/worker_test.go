@@ -32,7 +32,7 @@ func TestPercentile(t *testing.T) {
 	}
 }
 
-// The clock of another process counts what that process uses.
+// TestCPUTime checks that the clock of another process counts what that process uses.
 func TestCPUTime(t *testing.T) {
 	before := CPUTime([]int{os.Getpid()})
 	for end := time.Now().Add(20 * time.Millisecond); time.Now().Before(end); {
