@@ -13,9 +13,9 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// TestAllPorts: one process binds every port of an address, one socket after the
-// other, with the daemon's defaults; the next is refused. Idle sockets cost the
-// daemon little, and all of it comes back.
+// TestAllPorts has one process bind every port of an address, one socket after the other, with
+// the daemon's defaults. The next bind must be refused. Idle sockets must cost the daemon little
+// memory, and closing them must give all of it back.
 func TestAllPorts(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		const all = 65534 // ports 2 to 65535
@@ -42,7 +42,7 @@ func TestAllPorts(t *testing.T) {
 			t.Errorf("an idle socket costs the daemon %d bytes", each)
 		}
 		t.Logf("%d sockets in %v, %d bytes of the daemon each", all, took, each)
-		// Any of them works.
+		// Any of the sockets works.
 		if _, err := socks[7].SendTo([]byte("here"), socks[all-1].LocalAddrPort()); err != nil {
 			t.Error(err)
 		}
@@ -52,7 +52,7 @@ func TestAllPorts(t *testing.T) {
 		if err := socks[0].Close(); err != nil {
 			t.Error(err)
 		}
-		socks[0] = h.bind(c, 0) // the only one free
+		socks[0] = h.bind(c, 0) // the only free port
 		c.Close()
 		eventually(t, "the daemon", func() error {
 			if n := h.gauge(stats.Sockets); n != 0 {
@@ -63,7 +63,7 @@ func TestAllPorts(t *testing.T) {
 	})
 }
 
-// residentBytes is the memory of process pid that nobody shares.
+// residentBytes returns the memory of process pid that it shares with no other.
 func residentBytes(t *testing.T, pid int) int {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

@@ -9,21 +9,21 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// flow is the pair of sockets between which order counts.
+// flow is a pair of sockets. Datagrams of one flow arrive in order.
 type flow struct{ src, dst addrPort }
 
-// audit knows what was sent, what arrived and what was reported, and checks
-// that it agrees: exactly once, in order, unharmed, or told.
+// audit records what was sent, what arrived and what notices reported. It checks that every
+// datagram arrived once, in order and unchanged, or was reported.
 type audit struct {
 	mu    sync.Mutex
 	flows map[flow]*ledger
 	wrong []error
 }
 
-// ledger of one flow. Numbers start at 1.
+// ledger has the counts of one flow. Numbers start at 1.
 type ledger struct {
 	sent         uint64 // accepted by the library
-	last         uint64 // number that arrived last
+	last         uint64 // number of the datagram that arrived last
 	arrived      uint64
 	lost, nosock uint64
 }
@@ -39,19 +39,19 @@ func (a *audit) ledger(f flow) *ledger {
 	return l
 }
 
-// next is the number of the next datagram of f.
+// next returns the number of the next datagram of f.
 func (a *audit) next(f flow) uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.ledger(f).sent + 1
 }
 
-// send sends the next datagram of f, in buf, from s.
+// send sends the next datagram to the address to, in buf.
 func (a *audit) send(s *rds.Socket, to addrPort, buf []byte) error {
 	f := flow{s.LocalAddrPort(), to}
 	n := a.next(f)
 	fillPayload(buf, n)
-	// It may arrive before the call returns.
+	// The datagram may arrive before SendTo returns.
 	a.mu.Lock()
 	a.ledger(f).sent = n
 	a.mu.Unlock()
@@ -64,7 +64,7 @@ func (a *audit) send(s *rds.Socket, to addrPort, buf []byte) error {
 	return err
 }
 
-// arrived takes a datagram in.
+// arrived records a datagram that arrived.
 func (a *audit) arrived(f flow, payload []byte) {
 	n, err := parsePayload(payload)
 	a.mu.Lock()
@@ -84,8 +84,8 @@ func (a *audit) arrived(f flow, payload []byte) {
 	l.arrived++
 }
 
-// take receives what is there, until an error. Deadlines, close and the
-// daemon's end are the caller's to judge.
+// take receives until there is an error, which it returns. The caller decides whether a
+// deadline, a close or the daemon's end is right.
 func (a *audit) take(s *rds.Socket) error {
 	buf := make([]byte, rds.MaxMessage)
 	for {
@@ -97,7 +97,7 @@ func (a *audit) take(s *rds.Socket) error {
 	}
 }
 
-// notices takes in what a sender is told.
+// notices records the notices of a sender.
 func (a *audit) notices(s *rds.Socket) {
 	var ns [64]rds.Notice
 	for {
@@ -119,7 +119,7 @@ func (a *audit) notices(s *rds.Socket) {
 	}
 }
 
-// open is what is neither delivered nor reported, over all flows.
+// open returns how many datagrams of all flows have neither arrived nor been reported.
 func (a *audit) open() (n uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -131,7 +131,7 @@ func (a *audit) open() (n uint64) {
 	return n
 }
 
-// sums over all flows.
+// sums returns the sums over all flows.
 func (a *audit) sums() (s ledger) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -144,7 +144,7 @@ func (a *audit) sums() (s ledger) {
 	return s
 }
 
-// balance waits until every datagram is accounted for, and checks the books.
+// balance waits until every datagram has arrived or been reported, then calls check.
 func (a *audit) balance(t *testing.T, senders ...*rds.Socket) {
 	t.Helper()
 	eventually(t, "datagrams", func() error {
@@ -168,7 +168,7 @@ func (a *audit) failure() error {
 	return errors.Join(a.wrong[:min(len(a.wrong), 10)]...)
 }
 
-// check fails the test with what has been found wrong.
+// check fails the test if something was wrong.
 func (a *audit) check(t *testing.T) {
 	t.Helper()
 	if err := a.failure(); err != nil {
@@ -177,15 +177,15 @@ func (a *audit) check(t *testing.T) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for f, l := range a.flows {
-		// What was reported lost may have arrived before; what found no socket
-		// cannot have.
+		// A datagram reported lost may have arrived before. One that found no socket cannot
+		// have.
 		if l.arrived+l.nosock > l.sent {
 			t.Errorf("%v: %d sent, but %d arrived and %d found no socket", f, l.sent, l.arrived, l.nosock)
 		}
 	}
 }
 
-// all demands that every datagram arrived, and none was reported.
+// all checks that every datagram arrived and none was reported.
 func (a *audit) all(t *testing.T, senders ...*rds.Socket) {
 	t.Helper()
 	a.balance(t, senders...)

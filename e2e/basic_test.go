@@ -10,8 +10,8 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// sizes are lengths of datagrams that meet every path: coalesced, single, in
-// pieces, the longest.
+// sizes are lengths of datagrams that take every path: coalesced, single, in pieces, and the
+// longest.
 var sizes = []int{minPayload, 64, 500, 4096, 4097, 20000, 32 << 10, 33 << 10, 65536, 100000}
 
 func TestDatagrams(t *testing.T) {

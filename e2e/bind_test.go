@@ -39,7 +39,7 @@ func TestBind(t *testing.T) {
 				t.Errorf("%s: %q does not name the address", tc.name, err)
 			}
 		}
-		// The port is free as soon as Close returns, for everybody.
+		// The port is free for everybody as soon as Close returns.
 		for range 100 {
 			if err := first.Close(); err != nil {
 				t.Fatal(err)

@@ -14,8 +14,8 @@ import (
 	"github.com/rdsd/rdsd/internal/loopback"
 )
 
-// TestContainerfile builds as the Containerfile does, and runs what comes out in
-// an empty root and a pid namespace of its own, with a client outside.
+// TestContainerfile builds as the Containerfile does. It runs the result in an empty root and a
+// pid namespace of its own, with a client outside.
 func TestContainerfile(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("chroot and pid namespaces need root")
@@ -78,8 +78,8 @@ func TestContainerfile(t *testing.T) {
 	}
 }
 
-// TestManifests: what the manifests say of rdsd is so. They are checked line by
-// line; their shapes: TestManifestShapes.
+// TestManifests checks the lines of the manifests that are about rdsd. TestManifestShapes checks
+// their shapes.
 func TestManifests(t *testing.T) {
 	vars, flags, keys := map[string]bool{"RDSD_CONFIG": true}, map[string]bool{"-config": true}, map[string]config.Key{}
 	for _, k := range config.Keys() {

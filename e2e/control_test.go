@@ -13,7 +13,7 @@ import (
 	"github.com/rdsd/rdsd/internal/ipc"
 )
 
-// ask puts one question to the daemon as rdsctl does.
+// ask sends one request to the daemon as rdsctl does.
 func (h *host) ask(r ctl.Request) (*ctl.Response, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -44,7 +44,7 @@ func (h *host) ask(r ctl.Request) (*ctl.Response, error) {
 	return &resp, nil
 }
 
-// peer is the connection to another host, nil if there never was one.
+// peer returns the connection to another host, or nil if there has never been one.
 func (h *host) peer(to *host) *ctl.PeerInfo {
 	h.t.Helper()
 	r, err := h.ask(ctl.Request{Kind: ctl.KindPeers})
@@ -59,13 +59,13 @@ func (h *host) peer(to *host) *ctl.PeerInfo {
 	return nil
 }
 
-// reset breaks off the connection to another host.
+// reset resets the connection to another host.
 func (h *host) reset(to *host) error {
 	_, err := h.ask(ctl.Request{Kind: ctl.KindPeerReset, Addr: to.addr()})
 	return err
 }
 
-// neverReset checks that no connection between hosts was lost.
+// neverReset checks that no connection between the hosts was lost.
 func neverReset(t *testing.T, hosts ...*host) {
 	t.Helper()
 	for _, h := range hosts {
@@ -77,7 +77,7 @@ func neverReset(t *testing.T, hosts ...*host) {
 	}
 }
 
-// rdsctl runs the program and wants it to succeed.
+// rdsctl runs rdsctl, which must succeed, and returns its output.
 func (h *host) rdsctl(args ...string) string {
 	h.t.Helper()
 	p := startProcess(h.t, nil, program("rdsctl"), append(args, "-socket", h.sock)...)
@@ -87,7 +87,7 @@ func (h *host) rdsctl(args ...string) string {
 	return p.stdout()
 }
 
-// rdsctlJSON runs the program and reads what it says.
+// rdsctlJSON runs rdsctl and parses its output.
 func (h *host) rdsctlJSON(args ...string) (r ctl.Response) {
 	h.t.Helper()
 	out := h.rdsctl(append(args, "-o", "json")...)
@@ -145,7 +145,7 @@ func TestRdsctl(t *testing.T) {
 		}
 
 		contains(t, "peer reset", a.rdsctl("peer", "reset", b.addr().String()), "1 connection(s) reset")
-		// The next message brings it back.
+		// The next message makes a new connection.
 		if err := audit.send(src, dst.LocalAddrPort(), make([]byte, 100)); err != nil {
 			t.Error(err)
 		}
@@ -154,7 +154,7 @@ func TestRdsctl(t *testing.T) {
 			t.Errorf("state %s, %d resets", p.State, p.Resets)
 		}
 
-		// What cannot be done fails, and says so.
+		// A request that is impossible must fail with a reason.
 		for _, tc := range []struct {
 			args []string
 			code int

@@ -12,11 +12,11 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// Messages with a write and a fetch-add, cut by a reset of the connection or by
-// kill -9 of the peer's daemon at any moment: the statuses are exact with the same
-// instance, UNKNOWN with another; the counter at the target, which outlives its
-// daemon, shows that nothing ran twice, and nothing that was denied was
-// delivered. sim.TestExactOutcomes has the same at chosen steps.
+// TestExactOutcomes sends messages with a write and a fetch-add, and resets the connection or
+// kills the peer's daemon at a random moment. The statuses must be exact if the peer's instance
+// stays the same, and UNKNOWN if it does not. The counter at the target outlives its daemon. It
+// shows that nothing ran twice, and that no message was delivered whose status denies it.
+// sim.TestExactOutcomes does the same at chosen steps.
 func TestExactOutcomes(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		hosts := newHosts(t, 2)
@@ -47,7 +47,7 @@ func exactRound(t *testing.T, here, there *host, s *rds.Socket, local *rds.Buffe
 	peer := there.open()
 	defer peer.Close()
 	sink := there.bind(peer, 6000)
-	defer sink.Close() // the port is free when it returns; Client.Close does not wait for that
+	defer sink.Close() // the port must be free on return, and Client.Close does not wait for that
 	mem, err := peer.Alloc(4096)
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func exactRound(t *testing.T, here, there *host, s *rds.Socket, local *rds.Buffe
 		ids[i] = m.OpID
 	}
 	<-broken
-	// The marks rise though no daemon is there to connect to.
+	// The marks rise although there is no daemon to connect to.
 	if killed {
 		there.wait()
 	}

@@ -15,15 +15,15 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// atStart are the fail points that a start without clients hits, and how often.
+// atStart says how often a start without clients hits each fail point.
 var atStart = map[string]int{
 	failpoint.ControlSocket: 1, failpoint.StatsFile: 1, failpoint.Device: 1, failpoint.ProtectionDomain: 1,
 	failpoint.CompletionQueue: 1, failpoint.ReceiveQueue: 1, failpoint.SendPool: 1, failpoint.ReceivePool: 1,
 	failpoint.Listen: 2, failpoint.Epoll: 1, failpoint.Eventfd: 1, failpoint.Watch: 2,
 }
 
-// Every acquisition fails once. The error says what; nothing is left of the
-// attempt; the next one succeeds.
+// TestFailPoints makes every acquisition fail once. The error must name what failed, nothing may
+// be left of the attempt, and the next attempt must succeed.
 func TestFailPoints(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		peer := newHost(t, withProgram("rdsd-failpoints"))
@@ -58,7 +58,7 @@ func TestFailPoints(t *testing.T) {
 	})
 }
 
-// failStart wants a daemon that does not start, says why and leaves nothing.
+// failStart checks that a daemon does not start, says why, and leaves nothing behind.
 func failStart(t *testing.T, fail, name string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "e2e")
@@ -77,15 +77,15 @@ func failStart(t *testing.T, fail, name string) {
 	}
 }
 
-// failWork runs do with a daemon whose n-th hit of name fails, and then the
-// same daemon with a client that wants everything.
+// failWork runs do with a daemon in which the n-th hit of name fails. Then it checks the same
+// daemon with a client that uses everything.
 func failWork(t *testing.T, peer *host, name string, n int, do func(*testing.T, *host, *host)) {
 	t.Helper()
 	t.Run(fmt.Sprintf("%s %d", name, n), func(t *testing.T) {
 		h := newHost(t, withProgram("rdsd-failpoints"), withEnv(fmt.Sprintf("RDSD_FAIL=%s:%d", name, n)))
 		h.expected = []string{"fail point"}
 		do(t, h, peer)
-		h.settled() // nothing left of the attempt
+		h.settled() // nothing may be left of the attempt
 		l := startLoad(t, h, peer, 5000)
 		l.progress(50)
 		l.finish()
@@ -140,8 +140,8 @@ func failRegister(t *testing.T, h, _ *host) {
 	c.Close()
 }
 
-// failGrow fills the send arena, for which more memory cannot be had: sends
-// wait, or fail with the reason; the client goes on with what it has.
+// failGrow fills the send arena when there is no more memory for it. Sends must wait, or fail
+// with the reason. The client must go on with the memory it has.
 func failGrow(t *testing.T, h, peer *host) {
 	c := h.open()
 	s, dst := h.bind(c, 0), peer.bind(peer.open(), 0)
@@ -153,12 +153,12 @@ func failGrow(t *testing.T, h, peer *host) {
 	}
 	s.SetWriteDeadline(time.Now().Add(patience))
 	a := newAudit()
-	to := addrPortOf(newAddress(t), 1) // nobody: nothing leaves
+	to := addrPortOf(newAddress(t), 1) // no host is there, so nothing is sent
 	buf := make([]byte, rds.MaxMessage)
 	for i := range 9 {
 		m := rds.Message{Payload: buf, Addr: to, DontWait: true}
 		if _, err := s.SendMsg(&m); err != nil {
-			// What is left is for other destinations: one has a share of it.
+			// One destination may use a share of the arena. The rest is for others.
 			if i < 4 || !errors.Is(err, syscall.ENOMEM) && !errors.Is(err, rds.ErrWouldBlock) && !errors.Is(err, rds.ErrCongested) {
 				t.Errorf("send %d: %v", i, err)
 			}
@@ -181,8 +181,8 @@ func failGrow(t *testing.T, h, peer *host) {
 	c.Close()
 }
 
-// failConnect sends to a peer whose first queue pair cannot be had: the message
-// arrives by the next one.
+// failConnect sends to a peer for which the first queue pair cannot be made. The message must
+// arrive by the next queue pair.
 func failConnect(t *testing.T, h, peer *host) {
 	c := h.open()
 	s, dst := h.bind(c, 0), peer.bind(peer.open(), 0)

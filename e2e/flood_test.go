@@ -7,8 +7,8 @@ import (
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
-// A process that breaks the rules again and again is counted each time and does
-// not fill the log.
+// TestGarbageFlood has a process break the rules again and again. Each time must be counted, and
+// the log must stay short.
 func TestGarbageFlood(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		h := newHosts(t, 1)[0]

@@ -13,8 +13,8 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// A receiver that does not read: its sender is told, nothing is lost, and the
-// sender goes on as soon as there is room. Others do not wait for it.
+// TestCongestion has a receiver that does not read. Its sender must learn of it, lose nothing,
+// and go on as soon as there is room. Other sockets must not have to wait.
 func TestCongestion(t *testing.T) {
 	for _, where := range []string{"network", "host"} {
 		t.Run(where, func(t *testing.T) {
@@ -32,11 +32,11 @@ func testCongestion(t *testing.T, same bool) {
 	a := newAudit()
 	cf, ct := from.open(), at.open()
 	src, dst := from.bind(cf, 0), at.bind(ct, 0)
-	l := startLoad(t, from, at, 5000) // must not notice
+	l := startLoad(t, from, at, 5000) // must go on as if nothing happened
 	to := dst.LocalAddrPort()
 	buf := make([]byte, 5000)
 
-	// Without blocking: first the sends are refused, with either errno.
+	// Non-blocking sends are refused, with either errno.
 	src.SetNonblock(true)
 	full, congested := 0, false
 	eventually(t, "congestion", func() error {
@@ -67,7 +67,7 @@ func testCongestion(t *testing.T, same bool) {
 	}
 	l.progress(300)
 
-	// Relief wakes who waits for it, and who is blocked in a send.
+	// Relief must wake a Wait for it, and a blocked send.
 	relieved, sent := make(chan error, 1), make(chan error, 1)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -81,7 +81,7 @@ func testCongestion(t *testing.T, same bool) {
 	blocked := from.bind(cf, 0)
 	go func() {
 		blocked.SetWriteDeadline(time.Now().Add(patience))
-		for range blocked.SndBuf()/3000 + 100 { // more than it takes before it knows
+		for range blocked.SndBuf()/3000 + 100 { // more than it can send before it learns of the congestion
 			if err := a.send(blocked, to, make([]byte, 3000)); err != nil {
 				sent <- err
 				return
@@ -94,7 +94,7 @@ func testCongestion(t *testing.T, same bool) {
 		t.Errorf("relief without a reader: %v", err)
 	case err := <-sent:
 		t.Errorf("sends to a full receiver: %v", err)
-	case <-time.After(100 * time.Millisecond): // nothing may happen
+	case <-time.After(100 * time.Millisecond): // nothing may happen in this time
 	}
 	done := make(chan struct{})
 	go func() { a.take(dst); close(done) }()
@@ -111,8 +111,8 @@ func testCongestion(t *testing.T, same bool) {
 	<-done
 }
 
-// A receiver that never reads and is closed: its port is free, its sender hears
-// that nobody is there.
+// TestCongestedClose closes a receiver that never reads. Its port must be free, and its sender
+// must get the notice NoSocket.
 func TestCongestedClose(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		hosts := newHosts(t, 2)
@@ -157,8 +157,8 @@ func TestCongestedClose(t *testing.T) {
 	})
 }
 
-// Many sockets and goroutines of several processes' worth of clients, every
-// one to every other.
+// TestMany has many sockets and goroutines of several clients. Every socket sends to every
+// other.
 func TestMany(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		hosts := newHosts(t, 3)
@@ -203,8 +203,8 @@ func TestMany(t *testing.T) {
 	})
 }
 
-// Messages up to the longest, over the network and on one host, between two
-// addresses of a daemon too.
+// TestLarge sends messages up to the longest: over the network, on one host, and between two
+// addresses of one daemon.
 func TestLarge(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		two := newHost(t, withAddress(newAddress(t)), withAddress(newAddress(t)))

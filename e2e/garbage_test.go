@@ -18,22 +18,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rdsPort is where daemons listen for each other.
+// rdsPort is the TCP port at which daemons listen for each other.
 const rdsPort = 18634
 
-// dialTCP connects to the daemon as a peer at from would.
+// dialTCP connects to the daemon as a peer at the address from would.
 func (h *host) dialTCP(from netip.Addr) *net.TCPConn {
 	h.t.Helper()
 	c, err := net.DialTCP("tcp", net.TCPAddrFromAddrPort(addrPortOf(from, 0)), net.TCPAddrFromAddrPort(h.at(rdsPort)))
 	if err != nil {
-		panic(err) // on loopback
+		panic(err) // cannot happen on loopback
 	}
 	h.t.Cleanup(func() { c.Close() })
 	c.SetDeadline(time.Now().Add(patience))
 	return c
 }
 
-// mpa is a correct request of a peer that calls itself claimed.
+// mpa returns a correct request of a peer that gives its address as claimed.
 func (h *host) mpa(claimed netip.Addr) []byte {
 	private := wire.AppendPrivate(nil, &wire.Private{Src: claimed, Dst: h.addr(), Major: 3, Minor: 1, MinorMask: 1, Ext: 1})
 	m := iwarp.MPA{Rev: 2, Enhanced: true, P2P: true, RTRWrite: true, IRD: 8, ORD: 8, Private: private}
@@ -49,7 +49,8 @@ func closed(c net.Conn) error {
 	return nil
 }
 
-// Peers that are none: each is closed and counted, nobody notices.
+// TestGarbageTCP connects to a daemon without being a peer. Each connection must be closed and
+// counted, and nothing else may be disturbed.
 func TestGarbageTCP(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		hosts := newHosts(t, 2)
@@ -96,8 +97,8 @@ func TestGarbageTCP(t *testing.T) {
 				return nil
 			})
 		}
-		// Silence, many at once: each is closed after a while, peers come
-		// through meanwhile.
+		// Many connections that say nothing: each is closed after a while, and peers still get
+		// through.
 		before := h.gauge(stats.BadHandshakes)
 		var silent sync.WaitGroup
 		const many = 20
@@ -129,7 +130,7 @@ func TestGarbageTCP(t *testing.T) {
 	})
 }
 
-// restartConnection resets the connection and waits for the load to go on.
+// restartConnection resets the connection and waits until the load goes on.
 func (h *host) restartConnection(t *testing.T, to *host, l *load) {
 	t.Helper()
 	if err := h.reset(to); err != nil {
@@ -138,7 +139,7 @@ func (h *host) restartConnection(t *testing.T, to *host, l *load) {
 	l.progress(100)
 }
 
-// A peer that does the handshake and then sends nonsense.
+// TestGarbageStream has a peer do the handshake and then send nonsense.
 func TestGarbageStream(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		hosts := newHosts(t, 2)
@@ -159,7 +160,7 @@ func TestGarbageStream(t *testing.T) {
 	})
 }
 
-// garbageStream is what one such peer does. It must be closed.
+// garbageStream is one such peer. The daemon must close its connection.
 func (h *host) garbageStream(round int, from netip.Addr) {
 	c := h.dialTCP(from)
 	defer c.Close()
@@ -178,7 +179,7 @@ func (h *host) garbageStream(round int, from netip.Addr) {
 		junk[i] = byte(rng.Uint32())
 	}
 	if round%2 == 0 {
-		// A length that fits and a header that does not.
+		// The length is right, the header is wrong.
 		junk[0], junk[1] = 0, 60
 	}
 	c.Write(junk)
@@ -190,7 +191,7 @@ func (h *host) garbageStream(round int, from netip.Addr) {
 	}
 }
 
-// The same on the control socket.
+// TestGarbageUnix sends garbage to the control socket.
 func TestGarbageUnix(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		hosts := newHosts(t, 2)
@@ -248,7 +249,7 @@ func TestGarbageUnix(t *testing.T) {
 	})
 }
 
-// drainUnix reads to the end and closes the descriptors that come.
+// drainUnix reads to the end and closes the descriptors that it receives.
 func drainUnix(c *net.UnixConn) {
 	buf, oob := make([]byte, ipc.MaxFrame), make([]byte, 4096)
 	for {

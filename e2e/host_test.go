@@ -24,14 +24,14 @@ type host struct {
 	args  []string
 	env   []string
 	prog  string
-	under []string // a command that the daemon is the end of
+	under []string // a command that runs the daemon: the daemon's command line follows it
 
 	*process
 	base     resources // before the first client
-	expected []string  // parts of warnings that the test provokes
+	expected []string  // parts of the warnings that the test provokes
 }
 
-// option of a host.
+// option changes a host before it starts.
 type option func(*host)
 
 func withArgs(args ...string) option   { return func(h *host) { h.args = append(h.args, args...) } }
@@ -45,8 +45,8 @@ func (h *host) logged(text string) int { return strings.Count(h.log(), text) }
 
 type addrPort = netip.AddrPort
 
-// newHost starts a daemon. At the end of the test it must have nothing left of
-// its clients, end in order, and leave no file.
+// newHost starts a daemon. At the end of the test, the daemon must have nothing left of its
+// clients, end in an orderly way, and leave no file.
 func newHost(t *testing.T, options ...option) *host {
 	t.Helper()
 	h := &host{t: t, prog: "rdsd"}
@@ -101,7 +101,7 @@ func (h *host) restart() {
 
 func (h *host) pid() int { return h.Pid() }
 
-// finish is the orderly end of the daemon, and of the test for it.
+// finish ends the daemon in an orderly way and checks what it leaves.
 func (h *host) finish() {
 	t := h.t
 	if !h.Alive() {
@@ -117,7 +117,7 @@ func (h *host) finish() {
 	}
 }
 
-// stop ends the daemon as its operator does.
+// stop ends the daemon as an operator does.
 func (h *host) stop() {
 	t := h.t
 	t.Helper()
@@ -131,13 +131,13 @@ func (h *host) stop() {
 	h.checkLog()
 }
 
-// checkLog looks for what no log may have.
+// checkLog looks for lines that no log may have.
 func (h *host) checkLog() {
 	h.t.Helper()
 	for line := range strings.SplitSeq(h.log(), "\n") {
 		for _, bad := range []string{"panic", "DATA RACE", "operation state", "fatal error", "level=ERROR"} {
-			// The engine's thread may starve on a machine with too much to do;
-			// if it stands still for another reason, the test does, too.
+			// The engine's thread may starve on a busy machine. If it stands still for another
+			// reason, the test does, too.
 			if strings.Contains(line, bad) && !h.expects(line) && !strings.Contains(line, "the engine does not turn") {
 				h.t.Errorf("daemon %v: %s", h.addrs, line)
 			}
@@ -157,7 +157,7 @@ func (h *host) expects(line string) bool {
 	return false
 }
 
-// gauge reads the daemon's statistics mapping.
+// gauge reads a counter from the daemon's statistics mapping.
 func (h *host) gauge(c stats.Counter) uint64 {
 	h.t.Helper()
 	m, err := stats.Open(h.sock + ".stats")
@@ -168,9 +168,9 @@ func (h *host) gauge(c stats.Counter) uint64 {
 	return m.Load(int(c))
 }
 
-// published waits until the statistics mapping shows what the daemon had done by
-// the call: until its engine sleeps, or has published twice (the first beat may be
-// that of its waking up).
+// published waits until the statistics mapping shows everything that the daemon had done before
+// the call. That is when its engine sleeps, or has published twice. The first time may be due to
+// its waking up.
 func (h *host) published() {
 	h.t.Helper()
 	m, err := stats.Open(h.sock + ".stats")
@@ -192,7 +192,7 @@ func (h *host) published() {
 	})
 }
 
-// settled waits until the daemon holds nothing of any client.
+// settled waits until the daemon has nothing of any client.
 func (h *host) settled() {
 	h.t.Helper()
 	eventually(h.t, fmt.Sprintf("daemon %v", h.addrs), func() error {
@@ -206,7 +206,7 @@ func (h *host) settled() {
 	})
 }
 
-// connections counts the sockets that lead to peers.
+// connections counts the TCP sockets to peers.
 func (h *host) connections() int {
 	n := int(h.gauge(stats.PeersUp))
 	if r, err := h.ask(ctl.Request{Kind: ctl.KindPeers}); err == nil {
@@ -217,7 +217,7 @@ func (h *host) connections() int {
 	return n
 }
 
-// open attaches this process. The client is closed at the end of the test.
+// open opens a client in this process. It is closed at the end of the test.
 func (h *host) open() *rds.Client {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -230,7 +230,7 @@ func (h *host) open() *rds.Client {
 	return c
 }
 
-// bind makes a socket at a port of the daemon's first address; 0 takes any.
+// bind binds a socket to a port of the daemon's first address. Port 0 takes any.
 func (h *host) bind(c *rds.Client, port uint16) *rds.Socket {
 	h.t.Helper()
 	return bind(h.t, c, h.at(port))

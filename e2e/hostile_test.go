@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A client that breaks the rules of shared memory loses its session, with the
-// reason in its hands and once in the log. Nobody else notices.
+// TestHostileClient has a client break the rules of shared memory. It must lose its session, get
+// the reason, and have one line in the log. Nothing else may be disturbed.
 func TestHostileClient(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		hosts := newHosts(t, 2)
@@ -37,7 +37,7 @@ func TestHostileClient(t *testing.T) {
 			{"slot out of range", func(r *raw) { s := sub(r); s.Slot = 1 << 31; r.submit(s) }, "is not open"},
 			{"message id out of range", func(r *raw) { s := sub(r); s.MsgID = r.p.MaxMsgs; r.submit(r.dest(far), s) }, "message id"},
 			{"message id in use", func(r *raw) {
-				a := newAddress(r.t) // nobody is there: it stays queued
+				a := newAddress(r.t) // no host is there, so the message stays queued
 				r.submit(r.dest(addrPortOf(a, 1000)), sub(r), sub(r))
 			}, "message id 0 out of range or in use"},
 			{"chunk outside", func(r *raw) { s := sub(r); s.Chunk = 1 << 30; r.submit(r.dest(far), s) }, "outside the send arena"},
@@ -107,8 +107,8 @@ func (r *raw) returnID(id uint32) {
 	r.ring()
 }
 
-// Random bytes over everything a client can write: the daemon lives, and so
-// does everybody else.
+// TestRandomSegment writes random bytes over everything that a client can write. The daemon and
+// everybody else must go on.
 func TestRandomSegment(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		hosts := newHosts(t, 2)
@@ -126,7 +126,7 @@ func TestRandomSegment(t *testing.T) {
 			r.submit(d, shm.Sub{Kind: shm.KindSend, Sock: r.sock, Len: 4000})
 			for range 20 {
 				for range 64 {
-					// Entries that are nearly right.
+					// These entries are nearly right.
 					x := r.seg.SubProducer().Reserve()
 					if x == nil {
 						break
@@ -158,7 +158,8 @@ func TestRandomSegment(t *testing.T) {
 	})
 }
 
-// What a client holds does not let it harm the memory, or others' things.
+// TestWrongRequests sends requests that a client may not make. None may harm the memory, or what
+// belongs to others.
 func TestWrongRequests(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		h := newHost(t)

@@ -16,13 +16,13 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// holdings are what a daemon holds for its clients.
+// holdings are what a daemon has of its clients.
 type holdings struct {
 	clients, sockets, regions, registered, shared, held, messages, ops uint64
 	resources
 }
 
-// holdings is what the daemon holds now.
+// holdings returns what the daemon has now.
 func (h *host) holdings() holdings {
 	h.published()
 	r := resourcesOf(h.pid())
@@ -30,7 +30,7 @@ func (h *host) holdings() holdings {
 		h.gauge(stats.SharedBytes), h.gauge(stats.HeldBytes), h.gauge(stats.QueuedMessages), h.gauge(stats.OpsOutstanding), r}
 }
 
-// hub does operations on the memory of whoever sends it a cookie.
+// hub does operations on the memory of every socket that sends it a cookie.
 type hub struct {
 	t     *testing.T
 	c     *rds.Client
@@ -70,7 +70,7 @@ func (h *hub) run() {
 	}
 }
 
-// use reads and writes until the owner is gone.
+// use reads and writes until the owner of the memory has ended.
 func (h *hub) use(ctx context.Context, to addrPort, cookie rds.Cookie) {
 	for i := 0; ; i++ {
 		op := &rds.RDMA{Kind: rds.Write, Cookie: cookie, Local: []rds.Segment{{Buf: h.local, Len: h.local.Len()}}, Notify: true}
@@ -100,14 +100,15 @@ func (h *hub) use(ctx context.Context, to addrPort, cookie rds.Cookie) {
 	}
 }
 
-// Clients are killed at any moment, with operations in flight both ways.
+// TestClientKilled kills clients at random moments, with operations in progress in both
+// directions.
 func TestClientKilled(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		hosts := newHosts(t, 2)
 		here, there := hosts[0], hosts[1]
 		const size = 300 << 10
 
-		// The survivors: datagrams and operations of others.
+		// Others go on throughout: datagrams and operations.
 		l := startLoad(t, here, there, 5000)
 		l.progress(100)
 		ch, ct := here.open(), there.open()
@@ -138,13 +139,13 @@ func TestClientKilled(t *testing.T) {
 			if round%3 > 0 {
 				w.saw("busy")
 			}
-			// A random moment: not to wait for something.
+			// The moment is random. This does not wait for anything.
 			time.Sleep(time.Duration(rng.IntN(30_000)) * time.Microsecond)
 			w.Kill()
 			if s := w.log(); s != "" {
 				t.Fatalf("worker: %s", s)
 			}
-			// Its port, at once, as soon as the daemon can know.
+			// The port must be free as soon as the daemon can know of the end.
 			eventually(t, "bind", func() error {
 				s, err := probe.Bind(here.at(7000))
 				if err == nil {
@@ -182,7 +183,7 @@ func TestClientKilled(t *testing.T) {
 	})
 }
 
-// sharedOf waits until the daemon counts one more client's shared memory.
+// sharedOf waits until the daemon counts the shared memory of one more client.
 func (h *host) sharedOf(before uint64) (now uint64) {
 	eventually(h.t, "shared memory", func() error {
 		if now = h.gauge(stats.SharedBytes); now <= before {

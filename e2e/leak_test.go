@@ -8,12 +8,12 @@ import (
 	"testing"
 )
 
-// resources of a process, as /proc shows them.
+// resources are the resources of a process, from /proc.
 type resources struct {
 	sockets  int      // descriptors
-	files    int      // all others
+	files    int      // all other descriptors
 	mappings int      // of shared memory
-	list     []string // what the other descriptors are
+	list     []string // what the descriptors of files are
 }
 
 func resourcesOf(pid int) (r resources) {
@@ -21,7 +21,7 @@ func resourcesOf(pid int) (r resources) {
 	fds, _ := os.ReadDir(dir)
 	for _, fd := range fds {
 		switch to, err := os.Readlink(dir + "/" + fd.Name()); {
-		case err != nil, strings.HasPrefix(to, dir): // the descriptor of this look
+		case err != nil, strings.HasPrefix(to, dir): // the descriptor of this directory
 		case strings.HasPrefix(to, "socket:"):
 			r.sockets++
 		default:
@@ -34,7 +34,8 @@ func resourcesOf(pid int) (r resources) {
 	return r
 }
 
-// compare says what now has more than before, but for so many sockets.
+// compare returns an error that says what now has more of than before. now may have more
+// sockets, as many as sockets says.
 func (before resources) compare(now resources, sockets int) error {
 	if now.files > before.files || now.mappings > before.mappings || now.sockets > before.sockets+sockets {
 		return fmt.Errorf("has %+v, at first %+v and %d connections", now, before, sockets)
@@ -42,8 +43,8 @@ func (before resources) compare(now resources, sockets int) error {
 	return nil
 }
 
-// noLeaks checks at the end of the test that this process has no more
-// descriptors, shared mappings and goroutines than now.
+// noLeaks checks at the end of the test that this process has no more descriptors, shared
+// mappings and goroutines than now.
 func noLeaks(t *testing.T) {
 	goroutines := runtime.NumGoroutine()
 	before := resourcesOf(os.Getpid())

@@ -9,13 +9,12 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// load is everything between two hosts at once: datagrams in both directions
-// and operations.
+// load is traffic between two hosts: datagrams in both directions, and operations.
 type load struct {
 	t     *testing.T
 	hosts [2]*host
 	audit *audit
-	socks [2]*rds.Socket // datagrams
+	socks [2]*rds.Socket // for datagrams
 	ops   *opPair
 	opTo  *rds.Socket
 
@@ -64,7 +63,7 @@ func (l *load) send(s *rds.Socket, to addrPort, size int) {
 	}
 }
 
-// progress waits until n more datagrams and some operations got through.
+// progress waits until n more datagrams, and some operations, have got through.
 func (l *load) progress(n uint64) {
 	l.t.Helper()
 	at := l.audit.sums().arrived
@@ -83,7 +82,7 @@ func (l *load) settled() int {
 	return len(l.ops.statuses)
 }
 
-// finish ends the load and checks the books.
+// finish ends the load and checks that everything is accounted for.
 func (l *load) finish() {
 	l.t.Helper()
 	close(l.stop)

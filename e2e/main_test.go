@@ -1,8 +1,8 @@
-// Package e2e tests rdsd from outside: real daemons, real client processes, and
-// every way to treat them badly. Each test runs in a process of its own, so that
-// what it leaks is its own.
+// Package e2e tests rdsd from outside, with real daemons and real client processes, and treats
+// them badly in every way. Each test runs in a process of its own, so that a leak shows in the
+// test that has it.
 //
-// E2E_RACE=1 builds the daemons with the race detector; E2E_LONG=1 runs longer.
+// E2E_RACE=1 builds the daemons with the race detector. E2E_LONG=1 runs longer.
 package e2e
 
 import (
@@ -23,16 +23,16 @@ import (
 	"github.com/rdsd/rdsd/internal/loopback"
 )
 
-// Environment of the processes a test run is made of.
+// Environment variables of the processes of a test run.
 const (
 	envBin  = "E2E_BIN"  // directory of the programs
-	envTest = "E2E_TEST" // the test this process runs
-	envNet  = "E2E_NET"  // its network, as in 127.64.1.0, which the test's parent has reserved
+	envTest = "E2E_TEST" // the test that this process runs
+	envNet  = "E2E_NET"  // its network, such as 127.64.1.0, which the parent has reserved
 	envRole = "E2E_ROLE" // this process is a client of a test
 	envArgs = "E2E_ARGS" // more arguments of every daemon: test/vmlab/ibv
 )
 
-// patience is far above what anything here takes, on a loaded machine too.
+// patience is much longer than any step takes, even on a busy machine.
 const patience = 2 * time.Minute
 
 var long = os.Getenv("E2E_LONG") != ""
@@ -57,7 +57,7 @@ func runAll(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	if err := os.Chmod(dir, 0o755); err != nil { // other users run them, too
+	if err := os.Chmod(dir, 0o755); err != nil { // other users run the programs, too
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -100,8 +100,8 @@ func build(dir string) error {
 
 func program(name string) string { return filepath.Join(os.Getenv(envBin), name) }
 
-// isolated runs a test in a process of its own, with a network of its own, and
-// checks that this process is left as it was.
+// isolated runs a test in a process of its own, with a network of its own. It checks that this
+// process is left as it was.
 func isolated(t *testing.T, run func(t *testing.T)) {
 	t.Helper()
 	if os.Getenv(envTest) == t.Name() {
@@ -130,7 +130,7 @@ func isolated(t *testing.T, run func(t *testing.T)) {
 	}
 }
 
-// testTimeout is for one test.
+// testTimeout returns the timeout of one test.
 func testTimeout() time.Duration {
 	if long {
 		return 10 * time.Minute
@@ -138,10 +138,10 @@ func testTimeout() time.Duration {
 	return 2 * time.Minute
 }
 
-// only is the pattern for one test, or a subtest.
+// only returns the pattern that matches one test or subtest.
 func only(name string) string { return "^" + strings.ReplaceAll(name, "/", "$/^") + "$" }
 
-// address gives out the addresses of this test's network.
+// lastAddress is the last address of this test's network that address has returned.
 var lastAddress atomic.Uint32
 
 func newAddress(t *testing.T) netip.Addr {
@@ -165,6 +165,6 @@ func eventually(t *testing.T, what string, check func() error) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: still %v", what, err)
 		}
-		time.Sleep(2 * time.Millisecond) // between two looks, not for something to happen
+		time.Sleep(2 * time.Millisecond) // between two looks
 	}
 }

@@ -18,10 +18,10 @@ import (
 	"github.com/rdsd/rdsd/internal/config"
 )
 
-// shape is what an object of Kubernetes' API may have: names of fields, with ! those
-// that must be there, and what they are: a shape, a list{shape or pattern}, or a
-// pattern of a scalar as text. Only what our manifests use: another field is a
-// slip of the pen, or has to be added here from the API's reference.
+// shape says what an object of Kubernetes' API may have: the names of its fields and what they
+// may be. A name with ! must be there. A field may be a shape, a list{shape or pattern}, or a
+// scalar, given as a pattern of its text. The shapes have only what our manifests use. Another
+// field is a mistake, or has to be added here from the API's reference.
 type (
 	shape map[string]any
 	list  struct{ of any }
@@ -73,7 +73,7 @@ var (
 	}
 )
 
-// misfits are what of v, at path, is not as want says.
+// misfits returns what of v, at path, is not as want says.
 func misfits(path string, v, want any) (bad []string) {
 	switch want := want.(type) {
 	case string:
@@ -131,7 +131,7 @@ func misfits(path string, v, want any) (bad []string) {
 	return bad
 }
 
-// objects are the documents of a file.
+// objects returns the documents of a file.
 func objects(text []byte) (all []map[string]any, err error) {
 	for d := yaml.NewDecoder(bytes.NewReader(text)); ; {
 		var o map[string]any // a name that is there twice is an error
@@ -144,7 +144,7 @@ func objects(text []byte) (all []map[string]any, err error) {
 	}
 }
 
-// named are the values of field name of a list of objects.
+// named returns the values of field name in a list of objects.
 func named(v any, field string) (names []string) {
 	l, _ := v.([]any)
 	for _, x := range l {
@@ -154,7 +154,7 @@ func named(v any, field string) (names []string) {
 	return names
 }
 
-// wrong is what of a manifest Kubernetes would refuse, or does not fit together.
+// wrong returns what Kubernetes would refuse in a manifest, and parts that do not fit together.
 func wrong(o map[string]any) []string {
 	kind := fmt.Sprintf("%v %v", o["apiVersion"], o["kind"])
 	want, ok := kinds[kind]
@@ -191,8 +191,8 @@ func wrong(o map[string]any) []string {
 	return bad
 }
 
-// TestManifestShapes: the manifests are what Kubernetes' API takes, and the
-// configuration in them what rdsd does.
+// TestManifestShapes checks that Kubernetes' API takes the manifests, and that rdsd takes the
+// configuration in them.
 func TestManifestShapes(t *testing.T) {
 	maps := map[string]map[string]any{}
 	for _, name := range []string{"rdsd.yaml", "client.yaml"} {
@@ -218,7 +218,7 @@ func TestManifestShapes(t *testing.T) {
 			{"kind: Pod\n", "kind: Pod\nkind: Pod\n"}, {"memory: 512Mi", "memory: 512MiB"}, {"runAsUser: 10001", "runAsUser: root"}, {"          image: rdsd", "        image: rdsd"},
 		} {
 			if !bytes.Contains(text, []byte(slip.from)) {
-				continue // of the other file
+				continue // it is for the other file
 			}
 			broken, err := objects(bytes.Replace(text, []byte(slip.from), []byte(slip.to), 1))
 			n := 0

@@ -10,16 +10,16 @@ import (
 	"github.com/rdsd/rdsd/internal/ctl"
 )
 
-// A daemon that is stopped answers nothing, but what it last published can be
-// read, and says the same as its answers before. So does what one that was killed
-// leaves.
+// TestOfflineLists compares rdsctl's lists with -offline with the daemon's answers. A stopped
+// daemon answers nothing, but what it last published can be read. The same is true for a daemon
+// that was killed.
 func TestOfflineLists(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		hosts := newHosts(t, 2)
 		h, o := hosts[0], hosts[1]
 		a, b := h.bind(h.open(), 4000), o.bind(o.open(), 5000)
 		h.bind(h.open(), 4001)
-		for range 3 { // nobody reads the one that comes back
+		for range 3 { // nobody reads the datagram that comes back
 			if _, err := a.SendTo(make([]byte, 1000), o.at(5000)); err != nil {
 				t.Fatal(err)
 			}
@@ -27,7 +27,7 @@ func TestOfflineLists(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		eventually(t, "all is delivered", func() error { // the reset has a connection to break off
+		eventually(t, "all is delivered", func() error { // so that there is a connection to reset
 			if p := h.peer(o); p == nil {
 				return errors.New("no connection")
 			} else if p.State != "up" || p.QueuedMessages+p.UnackedMessages > 0 {
@@ -47,7 +47,7 @@ func TestOfflineLists(t *testing.T) {
 			socks, peers = h.rdsctlJSON("sockets"), h.rdsctlJSON("peers")
 			s, p := h.rdsctlJSON("sockets", "-offline"), h.rdsctlJSON("peers", "-offline")
 			for i := range peers.Peers {
-				peers.Peers[i].Why, peers.Peers[i].Limitable = "", "" // not in there
+				peers.Peers[i].Why, peers.Peers[i].Limitable = "", "" // not in the statistics mapping
 			}
 			switch {
 			case !s.Offline || !p.Offline || s.AsOf.IsZero() || s.Unlisted+p.Unlisted > 0:

@@ -13,18 +13,18 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// An opPair runs operations from one socket on memory of another and checks
-// what must hold of them: delivered means the data is there, not delivered means
-// no success, one status each, and a high-water mark that only rises and behind
-// which the local buffers are the caller's: they are overwritten at once.
+// An opPair runs operations from one socket on memory of another and checks their rules. If the
+// message is delivered, the data is there. If it is not, the status is not SUCCESS. Each
+// operation has one status. The high-water mark only rises, and the buffers of operations that
+// it has passed belong to the caller, which overwrites them at once.
 //
-// The remote memory has a half for writes and a half for reads. The immediate
-// data says which operation it belongs to; the target answers each one, and only
-// then its slot is used again.
+// The remote memory has a half for writes and a half for reads. The immediate data says which
+// operation it belongs to. The target answers each one, and only then is the operation's slot
+// used again.
 const (
 	opSlots = 8
 	opSize  = 48 << 10
-	opMsg   = 16  // bytes of immediate data and of answers: number, slot
+	opMsg   = 16  // bytes of immediate data and of an answer: number, slot
 	opReady = 255 // as a slot: the number is the cookie of new memory
 )
 
@@ -32,18 +32,18 @@ type opPair struct {
 	t  *testing.T
 	to addrPort // the target's socket
 
-	// The initiator's.
+	// Of the initiator.
 	c     *rds.Client
 	s     *rds.Socket
 	local *rds.Buffer
 	slots [opSlots]opSlot
 	last  uint64 // highest barrier id issued
-	mark  uint64 // high-water mark as last seen
+	mark  uint64 // high-water mark when last seen
 	sums  map[rds.Status]int
-	stale int // refused for a key of a dead instance
+	stale int // how many were refused for a key of a dead instance
 
-	cookie uint64        // the target's memory, 0 = not known yet
-	epoch  atomic.Uint64 // how often there was another
+	cookie uint64        // of the target's memory, 0 = not known yet
+	epoch  atomic.Uint64 // how many memories the target has had
 	size   int           // bytes of one operation, at most opSize
 
 	mu        sync.Mutex
@@ -60,7 +60,7 @@ type opSlot struct {
 	read     bool
 	settled  bool
 	status   rds.Status
-	passed   bool // by the mark
+	passed   bool // the mark has passed it
 	answered bool
 	epoch    uint64
 }
@@ -89,14 +89,14 @@ func (p *opPair) failure() error {
 	return errors.Join(p.wrong...)
 }
 
-// readSeed is the pattern of the target's memory that is read.
+// readSeed is the pattern of a slot in the target's half for reads.
 func readSeed(slot int) uint64 { return 1<<40 + uint64(slot) }
 
-// junkSeed is what the initiator puts where operation n was.
+// junkSeed is the pattern that overwrites the buffer of operation n.
 func junkSeed(n uint64) uint64 { return 1<<50 + n }
 
-// serve makes s the target: it registers memory, tells the initiator, and
-// answers operations until s ends, with the error that says why.
+// serve makes s the target. It registers memory, tells the initiator, and answers operations
+// until s ends. It returns the error that ended s.
 func (p *opPair) serve(c *rds.Client, s *rds.Socket) error {
 	buf, err := c.Alloc(2 * opSlots * opSize)
 	if err != nil {
@@ -114,7 +114,7 @@ func (p *opPair) serve(c *rds.Client, s *rds.Socket) error {
 		return err
 	}
 	p.epoch.Add(1)
-	// Behind the grant: whoever has this message has the grant.
+	// The message follows the grant, so its receiver has the grant.
 	msg := make([]byte, opMsg)
 	binary.LittleEndian.PutUint64(msg, uint64(reg.Cookie()))
 	msg[8] = opReady
@@ -143,14 +143,14 @@ func (p *opPair) serve(c *rds.Client, s *rds.Socket) error {
 		p.delivered[number] = true
 		p.lastIn = number
 		p.mu.Unlock()
-		// If the daemon has died, what it had delivered is read all the same.
+		// If the daemon has died, the messages that it delivered are still read.
 		if _, err := s.SendTo(msg, from); err != nil && !errors.Is(err, rds.ErrDaemonGone) {
 			return err
 		}
 	}
 }
 
-// run issues operations until stop is closed, and ends when all have ended.
+// run issues operations until stop is closed. It returns when all of them have ended.
 func (p *opPair) run(stop <-chan struct{}) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -192,7 +192,7 @@ func (p *opPair) run(stop <-chan struct{}) error {
 				return fmt.Errorf("operations do not end: %+v, mark %d of %d", p.slots, p.mark, p.last)
 			}
 		}
-		// Short: the target may have come back, which no condition tells.
+		// A short time, because no condition of Wait says that the target is back.
 		w, cancelWait := context.WithTimeout(context.Background(), 20*time.Millisecond)
 		_, err := p.s.Wait(w, rds.WaitSet{Message: true, Completion: true})
 		cancelWait()
@@ -234,9 +234,9 @@ func (p *opPair) issue(i int, n uint64) error {
 	return nil
 }
 
-// look takes in statuses, answers and the mark.
+// look takes statuses, answers and the mark.
 func (p *opPair) look() {
-	// The mark first: a status known by then is queued before it rises.
+	// The mark comes first: a status that is known by then is queued before the mark rises.
 	mark := p.s.HWM(p.to.Addr())
 	if mark < p.mark || mark > p.last {
 		p.fail("mark went from %d to %d, %d issued", p.mark, mark, p.last)
@@ -264,8 +264,7 @@ func (p *opPair) look() {
 	for i := range p.slots {
 		if x := &p.slots[i]; x.n != 0 && !x.passed && mark >= x.id {
 			x.passed = true
-			// Ours again: whatever is written here from now on stays, and
-			// nobody reads it.
+			// The buffer is ours again. What is written here must stay, and nobody may read it.
 			if !x.read {
 				fillPattern(p.local.Bytes()[i*opSize:][:p.size], junkSeed(x.n))
 			}
@@ -296,7 +295,7 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// The connection is broken off again and again, from either side.
+// TestResets resets the connection again and again, from either side.
 func TestResets(t *testing.T) {
 	for _, crc := range []string{"off", "on"} {
 		t.Run("crc "+crc, func(t *testing.T) {

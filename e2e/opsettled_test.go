@@ -41,7 +41,7 @@ func (p *opPair) retire(i int) {
 	if x.n == 0 || !x.settled || !x.passed {
 		return
 	}
-	// The target looks at its memory until it answers, or is another.
+	// The target looks at its memory until it answers, unless it has new memory.
 	if x.status == rds.Success && !x.answered && x.epoch == p.epoch.Load() {
 		return
 	}
@@ -53,7 +53,7 @@ func (p *opPair) retire(i int) {
 	*x = opSlot{}
 }
 
-// check compares what the two sides know, when nothing is under way.
+// check compares what the two sides know. No operation may be in progress.
 func (p *opPair) check(t *testing.T) {
 	t.Helper()
 	if err := p.failure(); err != nil {
@@ -76,7 +76,7 @@ func (p *opPair) check(t *testing.T) {
 	}
 }
 
-// onlySuccess demands that nothing was dropped.
+// onlySuccess checks that nothing was dropped.
 func (p *opPair) onlySuccess(t *testing.T) {
 	t.Helper()
 	if len(p.sums) != 1 || p.sums[rds.Success] == 0 {

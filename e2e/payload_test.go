@@ -7,8 +7,8 @@ import (
 	"hash/crc32"
 )
 
-// A numbered datagram: magic, checksum of all that follows, length, number, and
-// bytes that depend on the number.
+// A numbered datagram has a magic number, a checksum of all that follows, its length, its
+// number, and bytes that depend on the number.
 const (
 	payloadMagic = 0x52445345
 	minPayload   = 24
@@ -16,7 +16,7 @@ const (
 
 var errPayload = errors.New("damaged payload")
 
-// fillPayload makes b, at least minPayload long, the datagram number n.
+// fillPayload makes b the datagram number n. b has at least minPayload bytes.
 func fillPayload(b []byte, n uint64) []byte {
 	le := binary.LittleEndian
 	fillPattern(b[minPayload:], n)
@@ -27,7 +27,7 @@ func fillPayload(b []byte, n uint64) []byte {
 	return b
 }
 
-// parsePayload returns the number of a datagram that is whole.
+// parsePayload returns the number of a datagram, or an error if it is damaged.
 func parsePayload(b []byte) (uint64, error) {
 	le := binary.LittleEndian
 	switch {
@@ -41,7 +41,7 @@ func parsePayload(b []byte) (uint64, error) {
 	return le.Uint64(b[16:]), nil
 }
 
-// fillPattern fills b with what only seed gives.
+// fillPattern fills b with bytes that depend on seed.
 func fillPattern(b []byte, seed uint64) {
 	x := seed*0x9e3779b97f4a7c15 + 0x1234567
 	i := 0
@@ -56,7 +56,7 @@ func fillPattern(b []byte, seed uint64) {
 	}
 }
 
-// checkPattern finds the first place where b is not the pattern.
+// checkPattern returns an error that names the first byte of b that is wrong.
 func checkPattern(b []byte, seed uint64) error {
 	want := make([]byte, len(b))
 	fillPattern(want, seed)

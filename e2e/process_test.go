@@ -8,14 +8,14 @@ import (
 	"github.com/rdsd/rdsd/internal/child"
 )
 
-// process is a child of a test.
+// process is a child process of a test.
 type process struct {
 	*child.Process
 	t *testing.T
 }
 
-// startProcess runs a program with additions to the environment. It is killed
-// at the end of the test if it still runs.
+// startProcess runs a program. env is added to the environment. The program is killed at the end
+// of the test if it still runs.
 func startProcess(t *testing.T, env []string, name string, args ...string) *process {
 	t.Helper()
 	p := spawn(t, env, name, args...)
@@ -23,7 +23,7 @@ func startProcess(t *testing.T, env []string, name string, args ...string) *proc
 	return p
 }
 
-// spawn is startProcess without the end.
+// spawn is startProcess without the kill at the end.
 func spawn(t *testing.T, env []string, name string, args ...string) *process {
 	t.Helper()
 	cmd := exec.Command(name, args...)
@@ -31,8 +31,7 @@ func spawn(t *testing.T, env []string, name string, args ...string) *process {
 	return run(t, cmd, nil)
 }
 
-// run starts cmd, as another user unless as is nil. Its environment is an
-// addition to ours.
+// run starts cmd, as another user unless as is nil. Its environment is added to ours.
 func run(t *testing.T, cmd *exec.Cmd, as *syscall.Credential) *process {
 	t.Helper()
 	cmd.Env = child.Env(cmd.Env...)
@@ -47,7 +46,7 @@ func run(t *testing.T, cmd *exec.Cmd, as *syscall.Credential) *process {
 func (p *process) stdout() string { return p.Stdout.String() }
 func (p *process) log() string    { return p.Stderr.String() }
 
-// saw waits until text was printed, on standard output or error.
+// saw waits until text was printed on standard output or standard error.
 func (p *process) saw(text string) {
 	p.t.Helper()
 	if p.Until(patience, func() bool { return p.Stdout.Has(text) || p.Stderr.Has(text) }) {
@@ -63,7 +62,7 @@ func (p *process) pause() {
 	}
 }
 
-// wait returns the exit status, -1 for a signal.
+// wait returns the exit status, or -1 for a signal.
 func (p *process) wait() int {
 	p.t.Helper()
 	if !p.Wait(patience) {

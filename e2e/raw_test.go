@@ -14,8 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// raw is a client without the library, which may do what the library never
-// does.
+// raw is a client without the library. It may do what the library never does.
 type raw struct {
 	t    *testing.T
 	c    *ipc.Client
@@ -28,10 +27,10 @@ type raw struct {
 	send [][]byte // windows
 	sock uint32
 	at   addrPort
-	back uint64 // message ids that came back
+	back uint64 // message ids that have come back
 }
 
-// Places of indices in the segment.
+// Offsets of ring indices in the segment.
 const (
 	offSubTail     = 3 * 128
 	offEventHead   = 6 * 128
@@ -96,7 +95,7 @@ func (r *raw) index(off int) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Poi
 
 func (r *raw) ring() { shm.Ring(r.fds[2]) }
 
-// submit puts entries in the ring and wakes the daemon.
+// submit puts entries into the submission ring and wakes the daemon.
 func (r *raw) submit(entries ...any) {
 	r.t.Helper()
 	for _, e := range entries {
@@ -117,7 +116,7 @@ func (r *raw) submit(entries ...any) {
 	r.ring()
 }
 
-// dest is the descriptor that opens slot and cell 0 to an address.
+// dest returns the descriptor that opens slot 0 and cell 0 to an address.
 func (r *raw) dest(to addrPort) shm.SubDest {
 	return shm.SubDest{Kind: shm.KindOpenDest, Sock: r.sock, Port: to.Port(), Addr: to.Addr().As16(), Gen: 1}
 }
@@ -135,7 +134,7 @@ func (r *raw) event() (e shm.Entry) {
 	return e
 }
 
-// endedBecause waits for the end of the session and returns the reason.
+// endedBecause waits for the end of the session and returns its reason.
 func (r *raw) endedBecause() string {
 	r.t.Helper()
 	select {
@@ -150,14 +149,14 @@ func (r *raw) endedBecause() string {
 	}
 }
 
-// frame is a raw control frame.
+// frame returns a control frame.
 func frame(typ uint16, id uint32, body []byte) []byte {
 	b := binary.LittleEndian.AppendUint16(nil, typ)
 	b = binary.LittleEndian.AppendUint16(b, 0)
 	return append(binary.LittleEndian.AppendUint32(b, id), body...)
 }
 
-// hugeParams are more than any daemon grants.
+// hugeParams returns larger parameters than any daemon grants.
 func hugeParams() shm.Params {
 	p := shm.DefaultParams()
 	p.SendWindows = 1 << 30

@@ -17,11 +17,11 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// onTCP has all other hosts reached by RDS/TCP.
+// onTCP makes a host reach all others by RDS/TCP.
 func onTCP() option { return withArgs("-tcp-peers", "127.0.0.0/8", "-tcp-lanes", "8") }
 
-// Two daemons that speak RDS/TCP with each other, while their connections are
-// broken off again and again: everything arrives once and in order.
+// TestRDSTCP has two daemons speak RDS/TCP with each other, while their connections are reset
+// again and again. Everything must arrive once and in order.
 func TestRDSTCP(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		hosts := newHosts(t, 2, onTCP())
@@ -81,8 +81,8 @@ func TestRDSTCP(t *testing.T) {
 	})
 }
 
-// A cookie does not go to a host that is reached by RDS/TCP: a Linux kernel there
-// ends the process that receives it.
+// TestRDSTCPCookie checks that no cookie goes to a host that is reached by RDS/TCP. On such a
+// host, a Linux kernel would end the process that receives one.
 func TestRDSTCPCookie(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		hosts := newHosts(t, 2, onTCP())
@@ -106,8 +106,9 @@ func TestRDSTCPCookie(t *testing.T) {
 	})
 }
 
-// What costs only who does it: connections from who is not to come, from who
-// should have waited to be called, and streams of nonsense.
+// TestRDSTCPGarbage makes connections that a daemon must refuse: from addresses that may not
+// connect, from addresses that should have waited, and with nonsense in the stream. They may
+// cost nothing but themselves.
 func TestRDSTCPGarbage(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		const tcpPort = rdstcp.Port
@@ -148,11 +149,11 @@ func TestRDSTCPGarbage(t *testing.T) {
 			for i := range b {
 				b[i] = byte(rng.Uint32())
 			}
-			if round%3 == 0 { // a good header first
+			if round%3 == 0 { // the header is good
 				hdr := wire.Header{Seq: 1, SPort: uint16(round), DPort: 4000, Len: uint32(round)}
 				hdr.PutTCP(b)
 			}
-			b[wire.HeaderLen+round+16] = 0xff // a length that cannot be
+			b[wire.HeaderLen+round+16] = 0xff // an impossible length
 			c.Write(b)
 			c.CloseWrite()
 			io.Copy(io.Discard, c)
@@ -162,8 +163,8 @@ func TestRDSTCPGarbage(t *testing.T) {
 	})
 }
 
-// startLoad2 pings between two sockets until the function it returns is called,
-// which checks that they still do.
+// startLoad2 exchanges pings between two sockets until its result is called. That checks that
+// the exchange still works.
 func startLoad2(t *testing.T, a, b *host) func() {
 	sa, sb := a.bind(a.open(), 0), b.bind(b.open(), 0)
 	rounds := func(n int) error {

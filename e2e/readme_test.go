@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// netHost is a shell in namespaces of its own: a network with the address, and
-// empty /etc/rdsd, /run and /usr/local/bin.
+// netHost is a shell in namespaces of its own. It has a network with the address, and an empty
+// /etc/rdsd, /run and /usr/local/bin.
 type netHost struct {
 	t    *testing.T
 	name string
@@ -23,7 +23,7 @@ type netHost struct {
 	n    int
 }
 
-// newNetHost starts a host; root is the tree, with bin/ in it.
+// newNetHost starts a host. root is the tree, with the programs in bin/.
 func newNetHost(t *testing.T, name, root string) *netHost {
 	t.Helper()
 	h := &netHost{t: t, name: name, cmd: exec.Command("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "bash", "-s")}
@@ -44,10 +44,10 @@ func newNetHost(t *testing.T, name, root string) *netHost {
 	}
 	t.Cleanup(func() {
 		in.Close()
-		_ = h.cmd.Process.Kill() // unshare's child goes with it, and all in its pid namespace
+		_ = h.cmd.Process.Kill() // unshare's child dies with it, and so does its pid namespace
 		_ = h.cmd.Wait()
 	})
-	if os.Mkdir("/etc/rdsd", 0o755) == nil { // something to mount over
+	if os.Mkdir("/etc/rdsd", 0o755) == nil { // something must be there to mount over
 		t.Cleanup(func() { _ = os.Remove("/etc/rdsd") })
 	}
 	h.run(`mount -t proc proc /proc
@@ -57,13 +57,13 @@ ip link set lo up`)
 	return h
 }
 
-// run has the shell execute a block, and returns what it and what it left in
-// the background say until it is done. A command that fails fails the test.
+// run has the shell execute a block. It returns the output of the block and of its background
+// jobs until the block is done. A command that fails fails the test.
 func (h *netHost) run(block string) string {
 	h.t.Helper()
 	h.n++
 	end := fmt.Sprintf("-- end of block %d: ", h.n)
-	// A failing command ends the block: each runs in this shell, for its jobs.
+	// A command that fails must not end the shell, because later blocks need its jobs.
 	fmt.Fprintf(h.in, "trap 's=$?; [ $s_seen ] || { s_seen=1; first=$s; }' ERR\nunset s_seen; first=0\n%s\necho \"%s$first\"\n", block, end)
 	var all strings.Builder
 	for {
@@ -83,7 +83,7 @@ func (h *netHost) run(block string) string {
 	}
 }
 
-// pid is the host's shell, as seen from here.
+// pid returns the pid of the host's shell in this namespace.
 func (h *netHost) pid() string {
 	h.t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", h.cmd.Process.Pid, h.cmd.Process.Pid))
@@ -94,7 +94,7 @@ func (h *netHost) pid() string {
 	return pids[0]
 }
 
-// twoHosts are connected by one wire.
+// twoHosts returns two hosts that are connected by one wire.
 func twoHosts(t *testing.T) (a, b *netHost) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -132,7 +132,7 @@ func twoHosts(t *testing.T) (a, b *netHost) {
 
 var fence = regexp.MustCompile("(?ms)^```[a-z]*\n(.*?)^```$")
 
-// blocks are the fenced blocks of a section of a document.
+// blocks returns the fenced blocks of a section of a document.
 func blocks(t *testing.T, doc, section string) (all []string) {
 	t.Helper()
 	b, err := os.ReadFile("../" + doc)
@@ -150,10 +150,10 @@ func blocks(t *testing.T, doc, section string) (all []string) {
 	return all
 }
 
-// ready waits until the daemon answers.
+// ready is a command that waits until the daemon answers.
 const ready = "for i in $(seq 200); do rdsctl status >/dev/null 2>&1 && break; sleep 0.05; done; rdsctl status >/dev/null"
 
-// TestReadmeTwoHosts does what the README says, word for word.
+// TestReadmeTwoHosts runs the commands of the README as they are written.
 func TestReadmeTwoHosts(t *testing.T) {
 	a, b := twoHosts(t)
 	did := map[string]int{}
@@ -172,7 +172,7 @@ func TestReadmeTwoHosts(t *testing.T) {
 		default:
 			t.Fatalf("a block is for nobody: %q", who)
 		}
-		switch { // what a reader does without being told
+		switch { // what the README leaves to the reader
 		case strings.Contains(block, "rdsd -config"):
 			for h, addr := range map[*netHost]string{a: "10.0.0.1", b: "10.0.0.2"} {
 				if strings.Contains(block, `listen = ["`+addr) {
@@ -195,8 +195,8 @@ func TestReadmeTwoHosts(t *testing.T) {
 	}
 }
 
-// TestOperationsTwoHostsSafely makes certificates as docs/operations.md says and
-// connects with them.
+// TestOperationsTwoHostsSafely makes certificates as docs/operations.md says, and connects with
+// them.
 func TestOperationsTwoHostsSafely(t *testing.T) {
 	if _, err := exec.LookPath("openssl"); err != nil {
 		t.Skip("openssl is not installed: apt-get install -y --no-install-recommends openssl")

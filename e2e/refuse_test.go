@@ -11,7 +11,7 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// target is registered memory of a socket.
+// target is the registered memory of a socket.
 type target struct {
 	s   *rds.Socket
 	buf *rds.Buffer
@@ -39,7 +39,7 @@ func (g *target) expose(t *testing.T, to addrPort) *target {
 	return g
 }
 
-// granted waits until what owner has exposed before is granted to s.
+// granted waits until s has the grants that owner has exposed to it.
 func granted(t *testing.T, owner, s *rds.Socket) {
 	t.Helper()
 	if _, err := owner.SendTo(nil, s.LocalAddrPort()); err != nil {
@@ -71,8 +71,8 @@ func operate(t *testing.T, s *rds.Socket, to addrPort, op rds.RDMA) rds.Completi
 	return c
 }
 
-// Operations that may not be: each ends with a status, none is delivered, none
-// breaks the connection, and other traffic goes on.
+// TestRefused issues operations that must be refused. Each must end with a status. None may be
+// delivered or break the connection, and other traffic must go on.
 func TestRefused(t *testing.T) {
 	for _, where := range []string{"network", "host"} {
 		t.Run(where, func(t *testing.T) {
@@ -110,7 +110,7 @@ func testRefused(t *testing.T, same bool) {
 
 	granted(t, dst, s)
 
-	// Other traffic, which must not notice.
+	// Other traffic, which must not be disturbed.
 	a := newAudit()
 	bystander, sink := from.bind(ci, 4002), at.bind(ct, 5001)
 	done := make(chan struct{})
@@ -121,7 +121,7 @@ func testRefused(t *testing.T, same bool) {
 		name  string
 		s     *rds.Socket
 		op    rds.RDMA
-		errno syscall.Errno // 0: success
+		errno syscall.Errno // 0 for success
 	}{
 		{"good write", s, rds.RDMA{Kind: rds.Write, Cookie: full.reg.Cookie(), Local: all}, 0},
 		{"good read", s, rds.RDMA{Kind: rds.Read, Cookie: full.reg.Cookie(), Local: all}, 0},
@@ -150,7 +150,7 @@ func testRefused(t *testing.T, same bool) {
 		if tc.errno != 0 {
 			want.Status, want.Errno = rds.RemoteError, tc.errno
 		}
-		// A key that nobody granted is not told from one that does not exist.
+		// A key without a grant cannot be told from a key that does not exist.
 		if c != want && !(tc.errno == syscall.EACCES && c.Status == rds.RemoteError && c.Errno == syscall.EINVAL) {
 			t.Errorf("%s: %+v, want %+v", tc.name, c, want)
 		}
@@ -166,7 +166,7 @@ func testRefused(t *testing.T, same bool) {
 			}
 		}
 	}
-	// The refused ones are not delivered: four good ones are.
+	// The refused operations are not delivered. The four good ones are.
 	dst.SetNonblock(true)
 	delivered := 0
 	for {
@@ -184,7 +184,7 @@ func testRefused(t *testing.T, same bool) {
 	<-done
 }
 
-// After Release nobody can touch the memory, whatever is under way.
+// TestRelease checks that nobody can touch the memory after Release, whatever is in progress.
 func TestRelease(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		hosts := newHosts(t, 2)
@@ -259,7 +259,7 @@ func TestRelease(t *testing.T) {
 	})
 }
 
-// drop receives and forgets.
+// drop receives and drops messages until there is an error.
 func (a *audit) drop(s *rds.Socket) {
 	for {
 		if _, _, err := s.RecvFrom(nil); err != nil {

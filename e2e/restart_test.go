@@ -13,19 +13,19 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// returning is a process's part at a host whose daemon dies: whenever it does,
-// it attaches to the next one and binds its port again.
+// returning is a process at a host whose daemon dies. After each death, it opens a client of the
+// next daemon and binds its port again.
 type returning struct {
 	h    *host
 	port uint16
-	use  func(*rds.Client, *rds.Socket) error // until the socket ends
+	use  func(*rds.Client, *rds.Socket) error // called with each socket, until the socket ends
 	wg   sync.WaitGroup
 	ctx  context.Context
 	end  context.CancelFunc
 
 	mu   sync.Mutex
 	s    *rds.Socket // guarded by mu
-	gone int         // how often; guarded by mu
+	gone int         // how often the daemon went away; guarded by mu
 }
 
 func newReturning(h *host, port uint16, use func(*rds.Client, *rds.Socket) error) *returning {
@@ -41,7 +41,7 @@ func (r *returning) run(up chan struct{}) {
 	for r.ctx.Err() == nil {
 		c, err := rds.Open(r.ctx, rds.Options{Socket: r.h.sock})
 		if err != nil {
-			time.Sleep(time.Millisecond) // the daemon is away
+			time.Sleep(time.Millisecond) // there is no daemon now
 			continue
 		}
 		s, err := c.Bind(r.h.at(r.port))
@@ -72,7 +72,7 @@ func (r *returning) run(up chan struct{}) {
 }
 
 func (r *returning) cannotSend(s *rds.Socket) {
-	if s == nil { // died before the bind
+	if s == nil { // the daemon died before the bind
 		return
 	}
 	if _, err := s.SendTo(nil, r.h.at(9)); !errors.Is(err, rds.ErrDaemonGone) {
@@ -80,8 +80,8 @@ func (r *returning) cannotSend(s *rds.Socket) {
 	}
 }
 
-// stop ends the use of the socket by closing it. The client is closed behind
-// the use, which may be in the client's memory at this moment.
+// stop closes the socket, which ends its use. The client is closed after that, because use may
+// be in the client's memory.
 func (r *returning) stop() int {
 	r.end()
 	r.mu.Lock()
@@ -91,7 +91,7 @@ func (r *returning) stop() int {
 	return r.gone
 }
 
-// lateControl ends the context of Open when the daemon has given everything.
+// lateControl cancels the context of Open when the daemon has sent everything.
 type lateControl struct {
 	ipc.Control
 	cancel context.CancelFunc
@@ -103,8 +103,8 @@ func (l lateControl) Call(req ipc.Request, fds []int) (ipc.Response, []int, erro
 	return resp, got, err
 }
 
-// An Open that is canceled at the last moment leaves nothing behind: see
-// noLeaks.
+// TestOpenCanceledLate cancels Open at the last moment. noLeaks checks that nothing is left
+// behind.
 func TestOpenCanceledLate(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		h := newHost(t)
@@ -121,7 +121,7 @@ func TestOpenCanceledLate(t *testing.T) {
 	})
 }
 
-// The peer's daemon is killed and started again under load.
+// TestPeerKilled kills the peer's daemon under load and starts it again.
 func TestPeerKilled(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		hosts := newHosts(t, 2)
@@ -178,7 +178,7 @@ func TestPeerKilled(t *testing.T) {
 		if s.lost+s.nosock == 0 {
 			t.Error("nothing was ever lost: nothing was tested")
 		}
-		// A daemon may die before the socket is back.
+		// A daemon may die before the socket is bound again.
 		if n := sink.stop(); n > rounds || n < rounds/2 {
 			t.Errorf("the socket saw its daemon die %d times of %d", n, rounds)
 		}

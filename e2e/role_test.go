@@ -10,15 +10,15 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// worker is a client process with everything in flight: datagrams to its own
-// host and to another, operations in both directions.
+// worker is a client process with traffic of all kinds: datagrams to its own host and to
+// another, and operations in both directions.
 type worker struct {
-	Socket string   // the daemon's
-	At     addrPort // where it binds
+	Socket string   // the daemon's control socket
+	At     addrPort // address of its socket
 	Sinks  []addrPort
-	Hub    addrPort // does operations on the memory whose cookie it is sent
+	Hub    addrPort // a socket that does operations on memory whose cookie it gets
 	Cookie rds.Cookie
-	Size   int // of the memory
+	Size   int // of the memory, bytes
 }
 
 // runRole is the main function of a client process.

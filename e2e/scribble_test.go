@@ -13,8 +13,8 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// A client that rewrites its send arena while it is being sent harms its own
-// payloads, and not the connection.
+// TestScribbledArena has a client rewrite its send arena while it is being sent. That may damage
+// the client's payloads, but not the connection.
 func TestScribbledArena(t *testing.T) {
 	for _, crc := range []string{"off", "on"} {
 		t.Run("crc "+crc, func(t *testing.T) {
@@ -29,7 +29,7 @@ func TestScribbledArena(t *testing.T) {
 				if long {
 					total = 20000
 				}
-				sized := make(chan int, 1) // messages of the right size that came
+				sized := make(chan int, 1) // how many messages of the right size arrived
 				go func() {
 					n := 0
 					for buf := make([]byte, rds.MaxMessage); n < total; n++ {
@@ -79,7 +79,7 @@ func scribble(mem []byte, stop *atomic.Bool, seed uint64) {
 			at := rng.IntN(len(mem)/8) * 8
 			binary.NativeEndian.PutUint64(mem[at:], rng.Uint64())
 		}
-		time.Sleep(50 * time.Microsecond) // two cores for everybody
+		time.Sleep(50 * time.Microsecond) // the two processors are shared with everything else
 	}
 }
 
@@ -101,7 +101,7 @@ func (r *raw) returned(n uint64) {
 	})
 }
 
-// The same with the memory of operations, at both ends.
+// TestScribbledRegions does the same with the memory of operations, at both ends.
 func TestScribbledRegions(t *testing.T) {
 	for _, crc := range []string{"off", "on"} {
 		t.Run("crc "+crc, func(t *testing.T) {

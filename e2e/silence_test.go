@@ -8,9 +8,9 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// A daemon that is stopped keeps its TCP connections: nothing says that it is
-// silent but the time limit. Its peer is told PeerDown, the mark passes what was
-// posted, and the messages arrive when the daemon goes on.
+// TestSilentPeer stops a daemon with SIGSTOP. Its TCP connections stay, so only the time limit
+// shows that it is silent. Its peer must get PeerDown, the mark must pass what was posted, and
+// the messages must arrive when the daemon goes on.
 func TestSilentPeer(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		hosts := newHosts(t, 2, withArgs("-peers-silence", "1s"))

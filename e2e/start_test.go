@@ -16,7 +16,7 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// What does not start says why, and leaves nothing.
+// TestStartErrors checks that a daemon that cannot start says why and leaves nothing behind.
 func TestStartErrors(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		h := newHost(t)
@@ -56,12 +56,12 @@ func TestStartErrors(t *testing.T) {
 		if err != nil || len(left) != 1 {
 			t.Errorf("left behind: %v (%v)", left, err)
 		}
-		h.bind(h.open(), 7) // the live one lives
+		h.bind(h.open(), 7) // the running daemon still works
 	})
 }
 
-// A daemon that was killed leaves its files. The next one takes their place,
-// its port and its clients' ports.
+// TestStartAfterKill starts a daemon after one that was killed. It must take over the files, the
+// port, and the ports of the clients.
 func TestStartAfterKill(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		h := newHost(t)
@@ -115,7 +115,7 @@ func TestNoDaemon(t *testing.T) {
 	})
 }
 
-// dialRaw connects to the control socket below the protocol.
+// dialRaw connects to the control socket without the protocol.
 func (h *host) dialRaw() *net.UnixConn {
 	h.t.Helper()
 	c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: h.sock, Net: "unixpacket"})
@@ -127,7 +127,8 @@ func (h *host) dialRaw() *net.UnixConn {
 	return c
 }
 
-// A client of another version is told so, in words both can read.
+// TestVersions checks that a client of another version learns that, in a form that both versions
+// can read.
 func TestVersions(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		h := newHost(t)
@@ -152,7 +153,8 @@ func TestVersions(t *testing.T) {
 	})
 }
 
-// A daemon of another version is told from a broken one.
+// TestOtherDaemonVersion checks that a client distinguishes a daemon of another version from a
+// broken one.
 func TestOtherDaemonVersion(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		path := t.TempDir() + "/s"
@@ -190,8 +192,8 @@ func TestOtherDaemonVersion(t *testing.T) {
 	})
 }
 
-// SIGTERM under load: the daemon says goodbye, ends with 0 and removes its
-// files; its clients know why.
+// TestTerminate sends SIGTERM under load. The daemon must end its connections properly, exit
+// with 0 and remove its files. Its clients must get the reason.
 func TestTerminate(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		hosts := newHosts(t, 2)
@@ -218,7 +220,7 @@ func TestTerminate(t *testing.T) {
 		if err := <-ended; !errors.Is(err, rds.ErrDaemonGone) || !strings.Contains(err.Error(), "shutting down") {
 			t.Errorf("sender: %v", err)
 		}
-		hosts[0].start() // its end is checked again
+		hosts[0].start() // so that its end is checked again
 		dst.Close()
 		if err := <-ended; !errors.Is(err, rds.ErrClosed) {
 			t.Errorf("receiver: %v", err)

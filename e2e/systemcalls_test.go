@@ -18,7 +18,7 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// callSet is what systemd means by the name of a system call or of a set of them.
+// callSet returns what systemd means by the name of a system call or of a set of them.
 func callSet(t *testing.T, name string) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
@@ -42,7 +42,7 @@ func callSet(t *testing.T, name string) map[string]bool {
 	return all
 }
 
-// unitAllows are the system calls that the unit leaves its service.
+// unitAllows returns the system calls that the unit permits.
 func unitAllows(t *testing.T) map[string]bool {
 	t.Helper()
 	unit, err := os.ReadFile("../contrib/systemd/rdsd.service")
@@ -64,8 +64,8 @@ func unitAllows(t *testing.T) map[string]bool {
 	return allowed
 }
 
-// The unit's SystemCallFilter leaves what the daemon calls, from its start to its
-// end: a call that is refused there would show in the field only.
+// TestSystemCalls checks that the unit's SystemCallFilter permits all calls of the daemon, from
+// its start to its end. Otherwise a refused call would first show on somebody's machine.
 func TestSystemCalls(t *testing.T) {
 	for _, tool := range []string{"strace", "systemd-analyze"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -80,7 +80,7 @@ func TestSystemCalls(t *testing.T) {
 		if len(allowed) < 100 || allowed["mount"] || !allowed["landlock_restrict_self"] {
 			t.Fatalf("the unit allows %d calls: not read as systemd does", len(allowed))
 		}
-		// Of a daemon that has capabilities to give up; the unit's has none.
+		// A daemon with capabilities calls it to give them up. The unit's daemon has none.
 		allowed["capset"] = true
 
 		trace := filepath.Join(t.TempDir(), "calls")
@@ -88,8 +88,8 @@ func TestSystemCalls(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		metrics.Close() // the daemon's from now on
-		// -D: the daemon is our child, and strace its tracer only.
+		metrics.Close() // the daemon listens there from now on
+		// With -D the daemon is our child, and strace only traces it.
 		a := newHost(t, under("strace", "-D", "-f", "-q", "-e", "signal=none", "-o", trace), withArgs("-metrics-listen", metrics.Addr().String()))
 		b := newHost(t)
 		ca, cb := a.open(), b.open()
@@ -140,7 +140,7 @@ func TestSystemCalls(t *testing.T) {
 			return err
 		})
 		a.under = nil
-		a.start() // its end is checked, too
+		a.start() // so that its end is checked, too
 		used := map[string]bool{}
 		for _, m := range regexp.MustCompile(`(?m)^\d+ +([a-z_0-9]+)\(`).FindAllStringSubmatch(string(calls), -1) {
 			used[m[1]] = true

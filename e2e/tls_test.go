@@ -11,7 +11,7 @@ import (
 	"github.com/rdsd/rdsd/verbs/soft/tls13/tlstest"
 )
 
-// newSecured starts a host with TLS, whose certificate in dir is from ca.
+// newSecured starts a host with TLS. Its certificate, in dir, is from ca.
 func newSecured(t *testing.T, ca *tlstest.CA) (h *host, dir string) {
 	t.Helper()
 	addr := newAddress(t)
@@ -20,8 +20,7 @@ func newSecured(t *testing.T, ca *tlstest.CA) (h *host, dir string) {
 	return newHost(t, withAddress(addr), withArgs("-tls-cert", dir+"/cert.pem", "-tls-key", dir+"/key.pem", "-tls-ca", dir+"/ca.pem")), dir
 }
 
-// TestTLSNames: certificates for names that tls.names knows, and one whose name
-// is another's.
+// TestTLSNames has certificates for names in tls.names, and one for another host's name.
 func TestTLSNames(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		ca := tlstest.NewCA(t)
@@ -32,7 +31,7 @@ func TestTLSNames(t *testing.T) {
 			ca.Write(t, dir, tlstest.Name(name))
 			args := []string{"-tls-cert", dir + "/cert.pem", "-tls-key", dir + "/key.pem", "-tls-ca", dir + "/ca.pem",
 				"-tls-names", addrs[0].String() + " a.test," + addrs[1].String() + " b.test"}
-			if i == 2 { // its own list has it under the name of its certificate
+			if i == 2 { // this host's own list has it under the name in its certificate
 				args = append(args, "-tls-names", addrs[2].String()+" a.test")
 			}
 			hosts = append(hosts, newHost(t, withAddress(addrs[i]), withArgs(args...)))
@@ -56,8 +55,8 @@ func TestTLSNames(t *testing.T) {
 	})
 }
 
-// Under TLS everything works as without, across resets and new certificates, and
-// who has none does not get in.
+// TestTLS checks that everything works with TLS as without, across resets and new certificates.
+// A host without a certificate must not get in.
 func TestTLS(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		ca := tlstest.NewCA(t)
@@ -78,8 +77,8 @@ func TestTLS(t *testing.T) {
 		}
 		l.progress(100)
 
-		// New certificates, of a new authority that both trust by now: what is
-		// connected stays, what comes has them.
+		// New certificates come from a new authority, which both hosts trust by now. Connections
+		// that are there stay. Later ones use the new certificates.
 		next := tlstest.NewCA(t)
 		before := a.peer(b).Resets
 		next.Write(t, dirA, tlstest.IPs(a.addr().String()))
@@ -107,7 +106,7 @@ func TestTLS(t *testing.T) {
 			t.Errorf("statuses %v", l.ops.sums)
 		}
 
-		// A host with a certificate of the old authority, and one with none.
+		// One host has a certificate of the old authority, and one has none.
 		old, _ := newSecured(t, ca)
 		plain := newHost(t)
 		for _, c := range []struct {

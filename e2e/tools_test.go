@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// freePort is a TCP port at an address of this test. Only somebody who listens at
-// every address can have it.
+// freePort returns a TCP port that is free at an address of this test. Only a listener at every
+// address could take it in between.
 func freePort(t *testing.T, at netip.Addr) string {
 	t.Helper()
 	for port := 4000; ; port++ {
@@ -29,8 +29,8 @@ func freePort(t *testing.T, at netip.Addr) string {
 	}
 }
 
-// rdsctl bench and stress as people use them: in a terminal, ended with Ctrl-C,
-// or killed. The daemons have nothing left of them.
+// TestTools runs rdsctl bench and stress as people use them: in a terminal, and ended with
+// Ctrl-C or killed. The daemons must have nothing left of them.
 func TestTools(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		hosts := newHosts(t, 2)
@@ -61,7 +61,7 @@ func TestTools(t *testing.T) {
 			printed(bench, "\n       0.1 ")
 			interrupted(bench, "every byte was as expected")
 		}
-		// One that is killed is forgotten.
+		// The daemon must drop what a killed client had.
 		killed := tool(hosts[0], "bench", "-d", "0", "-interval", "50ms", hosts[1].addr().String())
 		printed(killed, "\n       0.1 ")
 		killed.Kill()

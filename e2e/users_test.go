@@ -18,11 +18,11 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// nobody is an ordinary user that every system has.
+// nobody is an ordinary user, which every system has.
 const nobody = 65534
 
-// roleUser is a client process that does what it reads on standard input, a line
-// each, and answers with a line.
+// roleUser is a client process that does what the lines of its standard input say. It answers
+// each with a line.
 const roleUser = "user"
 
 func userMain() int {
@@ -71,17 +71,17 @@ func scanned(line, format string, to any) bool {
 type user struct {
 	*process
 	in    io.WriteCloser
-	lines int // of its output that were read
+	lines int // how many lines of its output were read
 }
 
-// othersBinary is a copy of this test binary that others may run.
+// othersBinary returns a copy of this test binary that other users may run.
 func othersBinary(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(os.Getenv(envBin), "client")
 	if _, err := os.Stat(path); err == nil {
 		return path
 	}
-	mine := fmt.Sprintf("%s.%d", path, os.Getpid()) // tests run at once
+	mine := fmt.Sprintf("%s.%d", path, os.Getpid()) // tests run at the same time
 	b, err := os.ReadFile("/proc/self/exe")
 	if err == nil {
 		err = os.WriteFile(mine, b, 0o755)
@@ -95,7 +95,7 @@ func othersBinary(t *testing.T) string {
 	return path
 }
 
-// startUser starts a process of nobody; want is the beginning of its first line.
+// startUser starts a process of nobody. Its first line must begin with want.
 func (h *host) startUser(want string) *user {
 	h.t.Helper()
 	cmd := exec.Command(othersBinary(h.t))
@@ -111,7 +111,7 @@ func (h *host) startUser(want string) *user {
 	return u
 }
 
-// line waits for the next line, which begins with want, and returns it.
+// line returns the next line, which must begin with want.
 func (u *user) line(want string) string {
 	u.t.Helper()
 	var got string
@@ -130,7 +130,7 @@ func (u *user) line(want string) string {
 	return got
 }
 
-// do has the process do something; its answer begins with want.
+// do sends a command to the process and returns the answer, which must begin with want.
 func (u *user) do(command, want string) string {
 	u.t.Helper()
 	if _, err := io.WriteString(u.in, command+"\n"); err != nil {
@@ -161,7 +161,7 @@ func isolatedAsRoot(t *testing.T, run func(t *testing.T)) {
 	isolated(t, run)
 }
 
-// openToAll is a host that other users may use.
+// openToAll starts a host that other users may use.
 func openToAll(t *testing.T, options ...option) *host {
 	t.Helper()
 	h := newHost(t, append(options, withArgs("-socket-mode", "0666"))...)
@@ -171,9 +171,9 @@ func openToAll(t *testing.T, options ...option) *host {
 	return h
 }
 
-// TestQuotasOfUser: what processes of another user have is counted together,
-// bounded, shown, and theirs again when one of them is killed; root's are not
-// bounded.
+// TestQuotasOfUser checks the quotas of another user. What all its processes have is counted
+// together, bounded and shown. When one of them is killed, the user may have its part again.
+// Root has no bounds.
 func TestQuotasOfUser(t *testing.T) {
 	isolatedAsRoot(t, func(t *testing.T) {
 		h := openToAll(t, withArgs("-quota-sockets", "3", "-quota-clients", "2",
@@ -207,7 +207,7 @@ func TestQuotasOfUser(t *testing.T) {
 			return u
 		}
 		if u := us(); u.Clients.Used != 2 || u.Sockets.Used != 3 || u.Sockets.Quota == nil || *u.Sockets.Quota != 3 || *u.RegisteredBytes.Quota != 1<<20 ||
-			u.RegisteredBytes.Used != 1003520+4096 { // whole pages
+			u.RegisteredBytes.Used != 1003520+4096 { // in whole pages
 			t.Errorf("usage %+v", u)
 		}
 		a.Kill()
@@ -226,8 +226,8 @@ func TestQuotasOfUser(t *testing.T) {
 	})
 }
 
-// TestBindPolicyForUser: EACCES with the rule for another user, nothing of it
-// for root.
+// TestBindPolicyForUser checks that a rule refuses a bind of another user with EACCES and does
+// not concern root.
 func TestBindPolicyForUser(t *testing.T) {
 	isolatedAsRoot(t, func(t *testing.T) {
 		h := openToAll(t, withArgs("-bind-rules", fmt.Sprintf("allow uid=%d port=80", nobody), "-bind-rules", "deny port=2-1023",
@@ -249,8 +249,8 @@ func TestBindPolicyForUser(t *testing.T) {
 	})
 }
 
-// TestWhatUsersSee: another user sees its own sockets and usage, of the rest the
-// sums, and changes nothing.
+// TestWhatUsersSee checks that another user sees its own sockets and usage, and only sums of the
+// rest. It cannot change anything.
 func TestWhatUsersSee(t *testing.T) {
 	isolatedAsRoot(t, func(t *testing.T) {
 		h := openToAll(t)
@@ -264,7 +264,7 @@ func TestWhatUsersSee(t *testing.T) {
 		if strings.Contains(socks, "4001") || strings.Contains(socks, "4002") {
 			t.Errorf("sees sockets of root:\n%s", socks)
 		}
-		eventually(t, "the sums", func() error { // they are published every now and then
+		eventually(t, "the sums", func() error { // sums are published at intervals
 			if status := h.rdsctlAs(0, "status"); !strings.Contains(status, "3 clients, 3 sockets") {
 				return fmt.Errorf("are\n%s", status)
 			}

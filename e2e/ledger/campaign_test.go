@@ -20,28 +20,28 @@ import (
 	"github.com/rdsd/rdsd/internal/loopback"
 )
 
-// campaign is one run: daemons, applications, faults, verdict.
+// campaign is one run of the ledger: its daemons, its applications, its faults.
 type campaign struct {
 	t     *testing.T
 	net   *network
 	plan  *plan.Plan
 	dir   string
-	book  *book.Log // of ends and disturbances
+	book  *book.Log // records of ends and disturbances
 	hosts []*host
 	apps  []*app
 	last  struct {
 		sync.Mutex
-		number int // of the processes
+		number int // number of processes so far
 	}
 }
 
-// app is an application: a process, and the next one when that was killed.
+// app is an application: a process, and the next process when that one was killed.
 type app struct {
 	c    *campaign
 	host *host
 	cfg  worker.Config
 
-	mu     sync.Mutex // held by the one that ends, stops or starts the process
+	mu     sync.Mutex // held while somebody ends, stops or starts the process
 	number int
 	*process
 }
@@ -61,8 +61,8 @@ func (a *app) start() (err error) {
 	return err
 }
 
-// ending says how the process ended, and keeps all it said on standard error beside
-// its log: of a panic the beginning counts.
+// ending says how the process ended. It keeps all of its standard error beside its log, because
+// the beginning of a panic counts.
 func (a *app) ending() string {
 	said := a.log()
 	if err := os.WriteFile(strings.TrimSuffix(a.cfg.Log, ".log")+".err", []byte(said), 0o600); err != nil {
@@ -120,7 +120,7 @@ func runCampaign(t *testing.T, net *network, seed uint64) {
 		c.kill()
 		if t.Failed() {
 			for _, path := range c.logs() {
-				_ = book.Trim(path) // as far as it can be: it is for who reads them
+				_ = book.Trim(path) // for people who read the logs, so an error does not matter
 			}
 			t.Logf("the logs are in %s; again: make ledger SECONDS=%d SEED=%#x", dir, *seconds, seed)
 		} else {
@@ -177,7 +177,7 @@ func (c *campaign) start() error {
 	return nil
 }
 
-// kill ends what still runs: the campaign has failed.
+// kill ends all processes of a campaign that has failed.
 func (c *campaign) kill() {
 	for _, a := range c.apps {
 		a.Signal(syscall.SIGKILL)
@@ -191,8 +191,7 @@ func (c *campaign) kill() {
 	}
 }
 
-// settle lets the applications come to rest, send each other a last message, and
-// close.
+// settle has the applications come to rest, send each other a last message, and close.
 func (c *campaign) settle() {
 	t := c.t
 	c.book.Write(book.Record{Kind: book.Settled})
@@ -216,7 +215,7 @@ func (c *campaign) settle() {
 	for _, a := range c.apps {
 		line, _ := a.line("settled", 0)
 		want := max(0, len(strings.Fields(line))-1) * len(at)
-		// What is missing the judge names.
+		// The judge names the messages that are missing.
 		a.Until(time.Until(deadline), func() bool { return strings.Count(a.Stdout.String(), "rolled\n") >= want })
 	}
 	for _, a := range c.apps {
@@ -248,8 +247,8 @@ func (c *campaign) judge() (*judge.Report, error) {
 	return j.Verdict(), nil
 }
 
-// show fails the test with the violations: each rule's first, with the lines of
-// the logs that it concerns.
+// show fails the test with the violations. It prints up to three violations of each rule, with
+// the lines of the logs that it concerns.
 func (c *campaign) show(r *judge.Report) {
 	shown := map[string]int{}
 	for _, v := range r.Violations {

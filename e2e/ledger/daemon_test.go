@@ -19,7 +19,7 @@ import (
 	"github.com/rdsd/rdsd/verbs/soft/tls13/tlstest"
 )
 
-// patience is far above what anything takes, on a loaded machine too.
+// patience is much longer than any step takes, even on a busy machine.
 const patience = 2 * time.Minute
 
 // host is a daemon.
@@ -30,15 +30,14 @@ type host struct {
 	sock string
 	args []string
 
-	// mu is held by the one that ends and starts the daemon, and shared by those
-	// that disturb it otherwise.
+	// mu is locked to end and start the daemon, and read-locked to disturb it in another way.
 	mu     sync.RWMutex
 	daemon *process
-	base   resources // without clients
-	logs   []string  // of daemons that ended
+	base   resources // of the daemon without clients
+	logs   []string  // logs of daemons that have ended
 }
 
-// newHosts prepares the daemons of a campaign, in dir.
+// newHosts prepares the daemons of a campaign, with their files in dir.
 func newHosts(t *testing.T, net *network, p *plan.Plan, log *book.Log, dir string) (hosts []*host) {
 	t.Helper()
 	ca := tlstest.NewCA(t)
@@ -73,22 +72,22 @@ func (h *host) start() error {
 	if !d.Until(patience, func() bool { return d.Stderr.Has("msg=serving") }) {
 		return fmt.Errorf("daemon %v does not serve:\n%s", h.addr, d.log())
 	}
-	if _, err := h.ctl("status"); err != nil { // its engine turns
+	if _, err := h.ctl("status"); err != nil { // shows that its engine turns
 		return err
 	}
 	h.base = resourcesOf(d.Pid())
 	return nil
 }
 
-// restart ends the daemon with a signal and starts it again after a while.
+// restart ends the daemon with a signal, and starts it again after the time away.
 func (h *host) restart(s syscall.Signal, away time.Duration) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.restartLocked(s, away)
 }
 
-// killStopped has the peers of a daemon that is about to die send it for a while
-// what it does not acknowledge.
+// killStopped stops the daemon before it kills it. In between, its peers send messages that it
+// does not acknowledge.
 func (h *host) killStopped(stopped, away time.Duration) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -106,7 +105,7 @@ func (h *host) restartLocked(s syscall.Signal, away time.Duration) error {
 	if err != nil {
 		return err
 	}
-	time.Sleep(away) // how long the host is without a daemon
+	time.Sleep(away) // the host has no daemon for this time
 	if err := h.start(); err != nil {
 		return err
 	}
@@ -114,7 +113,7 @@ func (h *host) restartLocked(s syscall.Signal, away time.Duration) error {
 	return nil
 }
 
-// stop ends the daemon and looks how it did.
+// stop ends the daemon and checks how it ended.
 func (h *host) stop(s syscall.Signal) error {
 	if !h.daemon.Alive() {
 		return fmt.Errorf("daemon %v ended by itself:\n%s", h.addr, child.Tail(h.daemon.log()))
@@ -138,7 +137,7 @@ func (h *host) stop(s syscall.Signal) error {
 	return nil
 }
 
-// ctl runs rdsctl against the daemon.
+// ctl runs rdsctl with the daemon.
 func (h *host) ctl(args ...string) (string, error) {
 	out, err := exec.Command(filepath.Join(programs, "rdsctl"), append([]string{"-socket", h.sock}, args...)...).CombinedOutput()
 	if err != nil {

@@ -1,13 +1,11 @@
-// Package ledger holds campaigns against rdsd from outside: three daemons, a
-// dozen application processes that write down what they do and are told, and
-// everything that can happen to them. Afterwards a judge accounts for every
-// message and operation from the applications' logs alone.
+// Package ledger runs campaigns against rdsd from outside. A campaign has three daemons, a dozen
+// application processes that log what they do and what they are notified of, and every fault
+// that can happen to them. Afterwards a judge accounts for every message and operation, from the
+// applications' logs alone.
 //
-//	plan    draws a campaign from its seed
-//	worker  is an application
-//	book    is its log
-//	judge   finds what cannot be
+// Package plan draws a campaign from its seed. Package worker is an application, package book is
+// its log. Package judge finds broken promises. This package runs the campaign and checks what
+// the daemons leave behind.
 //
-// This package runs a campaign and looks for what the daemons have left.
 // docs/testing.md, The ledger, says how to use it.
 package ledger

@@ -13,17 +13,17 @@ import (
 	"github.com/rdsd/rdsd/e2e/ledger/plan"
 )
 
-// faults strike a campaign.
+// faults does the faults of a campaign.
 type faults struct {
 	c    *campaign
 	rng  *rand.Rand
-	wg   sync.WaitGroup // those that last
+	wg   sync.WaitGroup // faults that last
 	mu   sync.Mutex
 	done map[plan.Fault]int // guarded by mu
 	errs []error            // guarded by mu
 }
 
-// until lets faults strike until the time, and waits for the end of all.
+// until does faults until the time end, then waits until all of them are over.
 func (f *faults) until(end time.Time) {
 	for time.Now().Before(end) {
 		time.Sleep(time.Duration(f.rng.Int64N(2 * int64(f.c.plan.Every)))) // any moment will do
@@ -41,7 +41,7 @@ func (f *faults) failed(err error) {
 	}
 }
 
-// note writes down that hosts or a process are disturbed for a while.
+// note logs that hosts, or a process, are disturbed for a while.
 func (f *faults) note(kind plan.Fault, d time.Duration, process int, hosts ...*host) {
 	for _, h := range hosts {
 		f.c.book.Write(book.Record{Kind: book.Fault, Text: string(kind), Peer: netip.AddrPortFrom(h.addr, 0), A: uint64(process), B: uint64(d)})
@@ -99,7 +99,7 @@ func (f *faults) strike(kind plan.Fault) {
 	}
 }
 
-// last lets a fault go on beside others.
+// last runs a fault that goes on while others happen.
 func (f *faults) last(do func()) { f.wg.Go(do) }
 
 func (f *faults) stopProcess(a *app) {
@@ -121,8 +121,8 @@ func (f *faults) reset(a, b *host) {
 	f.ask(a, "peer", "reset", b.addr.String())
 }
 
-// ask runs rdsctl. A daemon that has not met the peer yet, or that is just being
-// ended, has nothing to do.
+// ask runs rdsctl. It accepts the error of a daemon that does not know the peer yet, or that is
+// being ended.
 func (f *faults) ask(h *host, args ...string) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
-// resources of a process, as /proc shows them.
+// resources are the resources of a process, from /proc.
 type resources struct {
 	sockets, files, mappings int
 	resident                 int // KiB
@@ -41,12 +41,12 @@ func resourcesOf(pid int) (r resources) {
 	return r
 }
 
-// growth is what a daemon's memory may have grown by when everything is closed:
-// pools that serve the next clients.
+// growth is how much a daemon's memory may have grown when all clients have closed. Pools stay
+// for the next clients.
 const growth = 96 << 10 // KiB
 
-// leaks says what the daemon still holds when all its clients have gone. It
-// waits until that is nothing.
+// leaks returns an error that says what the daemon still has when all its clients have gone. It
+// waits for that to be nothing.
 func (h *host) leaks() error {
 	deadline := time.Now().Add(patience)
 	for {
@@ -81,7 +81,7 @@ func (h *host) holds() error {
 	return nil
 }
 
-// ends ends the daemon in order; it leaves no file.
+// ends ends the daemon in an orderly way, and checks that it leaves no file.
 func (h *host) ends() error {
 	if err := h.stop(syscall.SIGTERM); err != nil {
 		return err

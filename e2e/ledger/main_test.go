@@ -21,7 +21,7 @@ var (
 	tags      = flag.String("ledger.tags", "", "build tags of the daemons: mutant, and RDSD_MUTANT names a broken variant")
 )
 
-// envWorker has the configuration of a process that is an application.
+// envWorker has the configuration of a process that is to be an application.
 const envWorker = "LEDGER_WORKER"
 
 var programs string // folder of rdsd and rdsctl

@@ -19,8 +19,8 @@ import (
 
 var measured = flag.Bool("ledger.measure", false, "measure reconnects and the throughput under resets for longer")
 
-// stream is a flow of messages of one size from one host to another; arrivals are
-// counted, and the longest silence between two of them is kept.
+// stream is a flow of messages of one size from one host to another. It counts arrivals and has
+// the longest silence between two of them.
 type stream struct {
 	from, to *rds.Client
 	src, dst *rds.Socket
@@ -77,8 +77,8 @@ func (s *stream) close() {
 	s.wg.Wait()
 }
 
-// rate is the messages a second over a time, with a reset each every if that is
-// not 0; silences are the longest ones around each reset.
+// rate measures the messages a second over the time d. If every is not 0, it resets the
+// connection at that interval. silences are the longest silences around each reset.
 func (s *stream) rate(d, every time.Duration, reset func() error) (perSecond float64, silences []time.Duration, err error) {
 	n, begin := s.n.Load(), time.Now()
 	for time.Since(begin) < d {
@@ -90,14 +90,14 @@ func (s *stream) rate(d, every time.Duration, reset func() error) (perSecond flo
 		if err := reset(); err != nil {
 			return 0, nil, err
 		}
-		time.Sleep(every) // until the next one
+		time.Sleep(every) // until the next reset
 		silences = append(silences, time.Duration(s.silence.Load()))
 	}
 	return float64(s.n.Load()-n) / time.Since(begin).Seconds(), silences, nil
 }
 
-// TestReconnect measures the silence around a reset, and what a reset each
-// second leaves of the throughput. It judges no time.
+// TestReconnect measures the silence around a reset, and the throughput with a reset each
+// second. It does not judge times.
 func TestReconnect(t *testing.T) {
 	sizes, unit := []int{4096}, 200*time.Millisecond
 	if *measured {
@@ -128,7 +128,7 @@ func TestReconnect(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(200 * time.Millisecond) // connected and warm
+		time.Sleep(200 * time.Millisecond) // until it is connected and warm
 		calm, _, err := s.rate(5*unit, 0, nil)
 		if err != nil {
 			t.Fatal(err)

@@ -13,12 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// network is where the daemons run: a namespace of its own with a loopback
-// device whose packets can be dropped, or, where that is not permitted, the
-// host's loopback. Everything is started from one thread that never ends: the
-// thread is in the namespace, and children die with it.
+// network is where the daemons run. It is a namespace with a loopback device whose packets can
+// be dropped, or the host's loopback where that is not permitted. One thread that never ends
+// starts all processes: it is in the namespace, and its children die with it.
 type network struct {
-	missing string // why it is the host's, "" if it is not
+	missing string // why it is the host's loopback, "" if it is not
 	calls   chan func()
 
 	mu    sync.Mutex
@@ -40,8 +39,8 @@ func newNetwork() *network {
 	return n
 }
 
-// enter puts the calling thread into a network namespace of its own, and says
-// why not.
+// enter puts the calling thread into a network namespace of its own. It returns the reason if it
+// cannot.
 func enter() string {
 	if os.Getuid() != 0 {
 		return "network namespaces need root"
@@ -82,7 +81,7 @@ func (n *network) do(f func() error) error {
 	return <-done
 }
 
-// drop has percent of the packets between a and b be dropped, both ways.
+// drop makes percent of the packets between a and b disappear, in both directions.
 func (n *network) drop(a, b netip.Addr, percent int) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -94,7 +93,7 @@ func (n *network) drop(a, b netip.Addr, percent int) error {
 		}
 		which := fmt.Sprintf("numgen random mod 100 < %d ", p)
 		if p == 100 {
-			which = "" // all
+			which = "" // all packets
 		}
 		for i := range 2 {
 			script += fmt.Sprintf("add rule inet ledger in ip saddr %v ip daddr %v %sdrop\n", pair[i], pair[1-i], which)

@@ -10,7 +10,7 @@ import (
 	"github.com/rdsd/rdsd/internal/child"
 )
 
-// process is a child that is told what to do on its standard input.
+// process is a child process that takes commands on its standard input.
 type process struct {
 	*child.Process
 	in io.WriteCloser
@@ -31,7 +31,7 @@ func (n *network) start(env []string, name string, args ...string) (*process, er
 	return &process{p, in}, nil
 }
 
-// line waits for a line of standard output that begins so.
+// line waits for a line of standard output that begins with prefix.
 func (p *process) line(prefix string, limit time.Duration) (found string, ok bool) {
 	ok = p.Until(limit, func() bool {
 		for l := range strings.Lines(p.Stdout.String()) {
@@ -48,7 +48,7 @@ func (p *process) line(prefix string, limit time.Duration) (found string, ok boo
 func (p *process) log() string      { return p.Stderr.String() }
 func (p *process) tell(line string) { fmt.Fprintln(p.in, line) }
 
-// wait reports whether the process ended in time; if not it is killed.
+// wait reports whether the process ended in time. If it did not, wait kills it.
 func (p *process) wait(limit time.Duration) bool {
 	ended := p.Wait(limit)
 	p.Kill()

@@ -39,7 +39,8 @@ func TestWriteAndRead(t *testing.T) {
 	}
 }
 
-// A process that is killed within a record leaves half a line and zeros.
+// TestHalfARecord reads the log of a process that was killed within a record. It has half a
+// line, then zeros.
 func TestHalfARecord(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	if err := os.WriteFile(path, []byte("1 bind 5 0 127.0.0.1:4000 0 0 0\n2 try 5 1 127.0.\x00\x00\x00\x00"), 0o600); err != nil {
@@ -57,14 +58,14 @@ func TestHalfARecord(t *testing.T) {
 	}
 }
 
-// A log continues in the next mapping.
+// TestLongLog writes a log that continues in the next mapping.
 func TestLongLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	l, err := Create(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	const n = 1_800_000 // of some 40 bytes: more than a step
+	const n = 1_800_000 // of about 40 bytes each, so more than a step
 	for i := range uint64(n) {
 		l.Write(Record{At: 123456789012345, Kind: Recv, Life: 5, Seq: i, A: i, B: i})
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/rdsd/rdsd/e2e/ledger/book"
 )
 
-// addSend takes a record of a send.
+// addSend adds a record of a send.
 func (j *Judge) addSend(l *life, r book.Record) {
 	if r.Kind == book.Op || r.Kind == book.Try {
 		if n := uint64(len(l.msgs)); r.Seq == n+1 {
@@ -33,7 +33,7 @@ func (j *Judge) addSend(l *life, r book.Record) {
 	case book.Try:
 		m.dst, m.size, m.crc, m.flags, m.begun = r.Peer, uint32(r.A), uint32(r.B), r.C, r.At
 		if r.Text != "" {
-			n, _ := strconv.ParseUint(r.Text, 10, 32) // 0 is nobody's life
+			n, _ := strconv.ParseUint(r.Text, 10, 32) // 0 is no life
 			m.meant = uint32(n)
 		}
 	case book.Acked:
@@ -55,7 +55,7 @@ func (j *Judge) addSend(l *life, r book.Record) {
 	}
 }
 
-// message is the one with that number, nil if there is none.
+// message returns the message with the number seq, or nil if there is none.
 func (l *life) message(seq uint64) *message {
 	if seq == 0 || seq > uint64(len(l.msgs)) {
 		return nil
@@ -63,8 +63,8 @@ func (l *life) message(seq uint64) *message {
 	return &l.msgs[seq-1]
 }
 
-// deliver finds the message of each arrival, and judges what arrived: that it
-// was sent so, to here, once, and in order.
+// deliver finds the message of each arrival. It judges that the message was sent with this
+// content, to this address, arrived once, and in order.
 func (j *Judge) deliver(order []*life) {
 	short := map[shortKey][]*message{}
 	for _, s := range order {
@@ -77,7 +77,7 @@ func (j *Judge) deliver(order []*life) {
 	}
 	var guesses []guess
 	for _, d := range order {
-		last := map[uint32]uint64{} // number that arrived last, by source
+		last := map[uint32]uint64{} // highest number that has arrived, by source
 		for i, a := range d.got {
 			if a.seq == 0 {
 				guesses = append(guesses, guess{d, i, a})
@@ -104,19 +104,19 @@ func (j *Judge) deliver(order []*life) {
 	}
 }
 
-// guess is an arrival without a number.
+// guess is an arrival without a number, whose message has to be guessed.
 type guess struct {
 	d *life
-	i int // in d.got
+	i int // index in d.got
 	arrival
 }
 
-// before orders guesses: those whose sender is known come first, then the time.
+// before orders guesses: first those with a known sender, then by time.
 func (g guess) before(h guess) int {
 	return cmp.Or(cmp.Compare(min(h.life, 1), min(g.life, 1)), cmp.Compare(g.at, h.at))
 }
 
-// wrong is a violation about message m of s.
+// wrong adds a violation about message m of s.
 func (j *Judge) wrong(rule string, s *life, m *message, format string, args ...any) {
 	v := Violation{Rule: rule, Life: s.id, Seq: m.seq, Text: fmt.Sprintf("%v of %v %s", m, s, fmt.Sprintf(format, args...))}
 	if o := m.first(); o != nil {
@@ -125,7 +125,7 @@ func (j *Judge) wrong(rule string, s *life, m *message, format string, args ...a
 	j.violate(v)
 }
 
-// judgeArrival judges a message with a number.
+// judgeArrival judges the arrival of a message with a number.
 func (j *Judge) judgeArrival(s *life, m *message, d *life, a arrival) {
 	switch {
 	case m.failed:
@@ -148,8 +148,8 @@ func (j *Judge) judgeArrival(s *life, m *message, d *life, a arrival) {
 	j.judgeOwner(s, m, d)
 }
 
-// judgeOwner: a port's next owner gets nothing meant for its former owner, once
-// the destination has met that one.
+// judgeOwner judges that a port's next owner gets no message that was meant for a former owner,
+// once the destination has met that one.
 func (j *Judge) judgeOwner(s *life, m *message, d *life) {
 	for _, o := range m.ops {
 		if o == nil {
@@ -164,7 +164,7 @@ func (j *Judge) judgeOwner(s *life, m *message, d *life) {
 		j.wrong("next owner", s, m, "was received by %v, though it was meant for life %d", d, m.meant)
 	}
 	if m.operates() || m.meant != 0 {
-		return // it goes by its memory's owner, or who was named: the destination need not have met that one
+		return // such a message goes to the owner of the memory, or to the owner it names; the destination need not have met that one
 	}
 	for i := m.seq - 1; i > 0; i-- {
 		e := &s.msgs[i-1]
@@ -178,23 +178,24 @@ func (j *Judge) judgeOwner(s *life, m *message, d *life) {
 	}
 }
 
-// withdrew reports whether s may have withdrawn m: it may have been delivered all
-// the same, but nobody waits for who took it.
+// withdrew reports whether s may have withdrawn m. Such a message may have been delivered, but
+// the sender does not wait to learn by whom.
 func (s *life) withdrew(m *message) bool {
 	return m.has(book.FlagLimit) || s.cancelled(m, never)
 }
 
-// cancelled reports whether s withdrew before by what it had sent there, m with it.
+// cancelled reports whether s cancelled what it had sent to m's destination, with m and before
+// the time by.
 func (s *life) cancelled(m *message, by int64) bool {
 	return slices.ContainsFunc(s.cancels[m.dst], func(at int64) bool { return m.begun <= at && at < by })
 }
 
-// mayMeetAnother reports whether the destination of e, which it has met the owner
-// of, may have met another one by the time m went out: because the sender was told
-// that the first was gone, or could not be told any more, or because the daemon
-// there began anew.
+// mayMeetAnother reports whether the destination of e, which has met an owner, may have met
+// another one by the time m was sent. That is so if the sender was notified that the first owner
+// had gone, if the sender ended before it could read such a notice, or if the daemon there has
+// restarted.
 func (j *Judge) mayMeetAnother(s *life, e, m *message) bool {
-	by := m.begun + noticeBound // in its event ring when m was submitted, and then read
+	by := m.begun + noticeBound // such a notice was in the event ring when m was submitted, and is read later
 	if j.restarted(m.dst.Addr(), e.begun, m.receivedAt) || s.end.early < by {
 		return true
 	}
@@ -211,8 +212,8 @@ type shortKey struct {
 	size     uint32
 }
 
-// neighbour is the arrival with a number from where d.got[i] came that is next
-// to it, in direction by.
+// neighbour returns the next arrival with a number from the source of d.got[i]. It looks forward
+// if by is 1, backward if by is -1.
 func (d *life) neighbour(i, by int) (a arrival) {
 	from := d.got[i].from
 	for i += by; i >= 0 && i < len(d.got); i += by {
@@ -223,9 +224,9 @@ func (d *life) neighbour(i, by int) (a arrival) {
 	return a
 }
 
-// deliverShort finds the message of d.got[i], which has no number. The one right
-// behind the last number from there comes first, then one ahead of the next
-// number; else the one that was sent last of those that fit: they are alike.
+// deliverShort finds the message of d.got[i], which has no number. It tries the message right
+// behind the last number from this source. Then it tries those ahead of the next number.
+// Otherwise it takes the last one sent of those that fit, because they are alike.
 func (j *Judge) deliverShort(d *life, i int, short map[shortKey][]*message) {
 	a := d.got[i]
 	take := func(m *message) bool {

@@ -18,39 +18,38 @@ import (
 	"github.com/rdsd/rdsd/e2e/ledger/book"
 )
 
-// Bounds in time. They are for a loaded machine: what is late by less is not
-// found, what is later is.
+// Bounds in time. They are long enough for a busy machine. A delay below a bound is not found.
 const (
-	// markBound is how long after the last status of operations 1 to N the
-	// high-water mark may take to be seen at N. No process is stopped for so long.
+	// markBound is how long the high-water mark may take to be seen at N, after the last status
+	// of operations 1 to N. No process is stopped for so long.
 	markBound = int64(10 * time.Second)
-	// noticeBound is how long an application may take to read a notice that is
-	// queued. A socket that ended so soon after a send may not have been told.
+	// noticeBound is how long an application may take to read a notice that is queued. A socket
+	// that ended within this time after a send may not have read its notice.
 	noticeBound = int64(3 * time.Second)
-	// endBound is how long after the death of a process its sockets may stay
-	// bound, if nobody binds their ports earlier.
+	// endBound is how long the sockets of a dead process may stay bound, if nobody binds their
+	// ports earlier.
 	endBound = int64(2 * time.Second)
-	// causeBound is how long after a disturbance its consequences may show: a daemon
-	// gives a handshake and the answer to a REVOKE 5 s, and the application takes
-	// its time to read the notice.
+	// causeBound is how long after a disturbance its consequences may show. A daemon allows 5 s
+	// for a handshake or the answer to a REVOKE, and the application needs time to read the
+	// notice.
 	causeBound = int64(5*time.Second) + noticeBound
 )
 
 const never = math.MaxInt64
 
-// Violation is a promise that was not kept.
+// Violation is a broken promise.
 type Violation struct {
 	Rule string
 	Text string
-	Life uint32 // whose message it is about, 0 = none
+	Life uint32 // whose message it is about, 0 for none
 	Seq  uint64
-	// Region that it is about, 0 = none.
+	// Region it is about, 0 for none.
 	Region uint64
 }
 
 func (v Violation) String() string { return v.Rule + ": " + v.Text }
 
-// Concerns reports whether r belongs to what v is about.
+// Concerns reports whether r is a record of what v is about.
 func (v Violation) Concerns(r book.Record) bool {
 	switch r.Kind {
 	case book.Region, book.Release, book.Freed, book.After, book.Words:
@@ -63,40 +62,40 @@ func (v Violation) Concerns(r book.Record) bool {
 	return v.Seq != 0 && r.Life == v.Life && r.Seq == v.Seq
 }
 
-// Report is what a campaign came to.
+// Report is the result of a campaign.
 type Report struct {
-	Messages   int            // accepted
-	Delivered  int            // of them
-	Operations int            // of accepted messages
-	Statuses   map[string]int // of operations
+	Messages   int            // messages accepted
+	Delivered  int            // how many of these were delivered
+	Operations int            // operations of accepted messages
+	Statuses   map[string]int // operations, by status
 	Told       map[string]int // notices, by kind
-	Excused    map[string]int // messages, by the reason
+	Excused    map[string]int // messages, by reason
 	Violations []Violation
 }
 
-// Judge takes records in. The zero value is not ready: New.
+// Judge judges the records that are added. New makes one.
 type Judge struct {
 	lives   map[uint32]*life
 	regions map[uint64]*region
 	killed  map[int]*span // processes
 	ends    map[netip.Addr][]span
 	faults  []fault
-	settled int64 // nothing was disturbed from here on
+	settled int64 // nothing was disturbed from this time on
 	last    int64 // time of the last record
 	report  Report
 }
 
-// span is when something ended: not before early, and by late.
+// span is when something ended: not before early, and not after late.
 type span struct{ early, late int64 }
 
-// fault disturbs hosts, or one process.
+// fault is a disturbance of hosts, or of one process.
 type fault struct {
 	from, to int64
 	host     netip.Addr
-	process  int // it was stopped, and the host was not touched; else 0
+	process  int // the process that was stopped while its host was not touched; otherwise 0
 }
 
-// New makes a Judge without any records.
+// New returns a Judge without records.
 func New() *Judge {
 	return &Judge{lives: map[uint32]*life{}, regions: map[uint64]*region{}, killed: map[int]*span{}, ends: map[netip.Addr][]span{},
 		settled: never, report: Report{Statuses: map[string]int{}, Told: map[string]int{}, Excused: map[string]int{}}}
@@ -107,27 +106,27 @@ type life struct {
 	id      uint32
 	addr    netip.AddrPort
 	lane    uint8
-	binding int64 // Bind was called
-	bound   int64 // and returned; never: its process ended before it can have said so
-	close   int64 // Close was called
-	lingers bool  // it was CloseWait
+	binding int64 // when Bind was called
+	bound   int64 // when Bind returned; never if its process ended before
+	close   int64 // when Close was called
+	lingers bool  // the socket was closed by CloseWait
 	closed  int64
 	waited  bool // CloseWait returned nil
 	gone    int64
-	end     span  // never: it did not end
-	ended   int64 // of its process or daemon, never if they did not
-	settled bool  // it was there at the end, and quiet
+	end     span  // never if it did not end
+	ended   int64 // when its process or daemon ended, never if neither did
+	settled bool  // it was there, and quiet, at the end
 
-	msgs    []message // number i at i-1
-	got     []arrival // in the order of their receipt
-	newest  int64     // when the send of what it received began that was sent last
+	msgs    []message // message number i is at i-1
+	got     []arrival // in the order in which they were received
+	newest  int64     // latest time at which the send of a message that it received began
 	told    map[netip.AddrPort]*told
 	notices []notice
 	cancels map[netip.AddrPort][]int64
 	marks   map[netip.Addr][]mark
 }
 
-// message is what one send was.
+// message is what is known of one send.
 type message struct {
 	by         uint32 // life of its sender
 	seq        uint64
@@ -135,12 +134,12 @@ type message struct {
 	size, crc  uint32
 	flags      uint64
 	begun      int64
-	sent       int64 // 0: it is not known whether the send succeeded
+	sent       int64 // 0 if the send failed or its outcome is not known
 	failed     bool
 	ops        [2]*operation // RDMA, atomic
-	meant      uint32        // life that its DstInc names, 0: none
-	ackedAt    int64         // its zero-copy cookie came back, 0: it did not
-	at         *life         // that received it
+	meant      uint32        // life that its DstInc names, 0 for none
+	ackedAt    int64         // when its zero-copy cookie came back, 0 if it did not
+	at         *life         // socket that received it
 	receivedAt int64
 }
 
@@ -160,7 +159,7 @@ func (o *operation) statusOrNone() string {
 	return o.status
 }
 
-// operation returns the RDMA operation or the atomic, whichever there is from i on.
+// operation returns the first operation from index i on: 0 is the RDMA operation, 1 the atomic.
 func (m *message) operation(i int) *operation {
 	for _, o := range m.ops[i:] {
 		if o != nil {
@@ -170,7 +169,7 @@ func (m *message) operation(i int) *operation {
 	return nil
 }
 
-// arrival is what one receive returned.
+// arrival is the result of one receive.
 type arrival struct {
 	at        int64
 	from      netip.AddrPort
@@ -184,7 +183,7 @@ type mark struct {
 	value uint64
 }
 
-// Add takes a record. Those of one log come in their order, the logs in any.
+// Add adds a record. The records of one log must be added in order, the logs in any order.
 func (j *Judge) Add(r book.Record) {
 	j.last = max(j.last, r.At)
 	switch r.Kind {
@@ -218,7 +217,7 @@ func (j *Judge) Add(r book.Record) {
 	}
 }
 
-// addDisturbance takes a record of who ends and disturbs processes.
+// addDisturbance adds a record of the program that ends and disturbs processes.
 func (j *Judge) addDisturbance(r book.Record) {
 	host := r.Peer.Addr()
 	switch r.Kind {
@@ -275,8 +274,8 @@ func (j *Judge) addLife(l *life, r book.Record) {
 	}
 }
 
-// heardAll reports whether l waited until nothing that it had sent was left, and
-// then had the time to read what it was told.
+// heardAll reports whether l waited until nothing that it had sent was outstanding, and then had
+// the time to read its notices.
 func (l *life) heardAll() bool {
 	return l.settled || l.waited && l.ended > l.closed+noticeBound
 }
@@ -287,7 +286,7 @@ func (l *life) String() string {
 
 func (j *Judge) violate(v Violation) { j.report.Violations = append(j.report.Violations, v) }
 
-// Verdict judges what was added. It is called once.
+// Verdict judges what was added. It may be called only once.
 func (j *Judge) Verdict() *Report {
 	order := make([]*life, 0, len(j.lives))
 	for _, l := range j.lives {
@@ -307,15 +306,15 @@ func (j *Judge) Verdict() *Report {
 	return &j.report
 }
 
-// findEnds says for each socket when it ended, as far as that is known: by its
-// own Close, the death of its process, or that of its daemon.
+// findEnds finds when each socket ended, as far as that is known: by its own Close, or with its
+// process or daemon.
 func (j *Judge) findEnds(order []*life) {
 	at := map[netip.AddrPort][]*life{}
 	for _, l := range order {
 		if l.bound != never {
 			at[l.addr] = append(at[l.addr], l)
 		}
-		if l.close != 0 && l.gone == 0 { // else the daemon may have kept the socket for a while
+		if l.close != 0 && l.gone == 0 { // otherwise the daemon may have kept the socket for a while
 			l.end = span{l.close, never}
 			if l.closed != 0 {
 				l.end.late = j.gone(l)
@@ -334,7 +333,7 @@ func (j *Judge) findEnds(order []*life) {
 			j.violate(Violation{Rule: "session", Life: l.id, Text: fmt.Sprintf("%v: its session ended though its daemon did not", l)})
 		}
 	}
-	for _, all := range at { // nobody binds a port that is in use
+	for _, all := range at { // no port is bound twice at the same time
 		slices.SortFunc(all, func(a, b *life) int { return int(min(max(a.bound-b.bound, -1), 1)) })
 		for i, l := range all[1:] {
 			before := all[i]
@@ -346,8 +345,8 @@ func (j *Judge) findEnds(order []*life) {
 	}
 }
 
-// gone is by when l, whose Close returned, was closed: a daemon that was ending may
-// have taken messages for it until its own end.
+// gone returns the time by which l was closed, if its Close returned. A daemon that is ending
+// may take messages for l until its own end.
 func (j *Judge) gone(l *life) int64 {
 	at := l.closed
 	for _, e := range j.ends[l.addr.Addr()] {
@@ -358,7 +357,8 @@ func (j *Judge) gone(l *life) int64 {
 	return at
 }
 
-// firstEnd is when the process of l or its daemon ended first after l was bound.
+// firstEnd returns when the process of l or its daemon ended for the first time after l was
+// bound.
 func (j *Judge) firstEnd(l *life) int64 {
 	at := int64(never)
 	if k := j.killed[book.ProcessOf(l.id)]; k != nil {
@@ -384,8 +384,8 @@ func (j *Judge) ended(host netip.Addr, at int64) bool {
 	return slices.ContainsFunc(j.ends[host], func(e span) bool { return e.early <= at && at <= later(e.late, causeBound) })
 }
 
-// disturbed reports whether something happened to the daemon of a or of b, or
-// between them, from..to or shortly before.
+// disturbed reports whether something happened to the daemon of a or b, or between them, in
+// from..to or shortly before.
 func (j *Judge) disturbed(a, b netip.Addr, from, to int64) bool {
 	return slices.ContainsFunc(j.faults, func(f fault) bool {
 		return f.from <= to && f.to >= from-causeBound && f.process == 0 && (f.host == a || f.host == b)

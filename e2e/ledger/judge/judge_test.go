@@ -16,8 +16,8 @@ var (
 	here  = netip.MustParseAddrPort("127.0.0.1:4000")
 	here2 = netip.MustParseAddrPort("127.0.0.1:4001")
 	there = netip.MustParseAddrPort("127.0.0.2:5000")
-	// Sockets: s sends from here, t has a sibling's port, d and e have the
-	// destination's one after the other.
+	// Sockets: s sends, t2 has another port of the same process, d and e have the destination's
+	// port one after the other.
 	s, t2, d, e = book.LifeOf(1, 1), book.LifeOf(1, 2), book.LifeOf(2, 1), book.LifeOf(3, 1)
 )
 
@@ -46,7 +46,7 @@ func (h *history) bind(life uint32, at netip.AddrPort) *history {
 	return h.add(life, book.Record{Kind: book.Binding, Peer: at}).add(life, book.Record{Kind: book.Bind, Peer: at})
 }
 
-// send sends message seq of s, with flags; more are its operations.
+// send adds a send of message seq of a life, with flags and operations.
 func (h *history) send(life uint32, seq uint64, flags uint64, ops ...book.Record) *history {
 	sent := book.Record{Kind: book.Sent, Seq: seq}
 	for _, o := range ops {
@@ -89,7 +89,7 @@ func (h *history) mark(value uint64) *history {
 	return h.add(s, book.Record{Kind: book.Mark, Peer: netip.AddrPortFrom(there.Addr(), 0), A: value})
 }
 
-// region 9 of d is s's to write and to add to, 1000 bytes.
+// region makes region 9 of d, which s may write to and add to. It has 1000 bytes.
 func (h *history) region() *history {
 	return h.add(d, book.Record{Kind: book.Region, A: 9, B: 1000, C: allowWrite | allowAtomic, Peer: here})
 }
@@ -98,12 +98,12 @@ func (h *history) about(k book.Kind, c uint64, text string) *history {
 	return h.add(d, book.Record{Kind: k, A: 9, C: c, Text: text})
 }
 
-// acked gives s the zero-copy cookie of its message seq, which asked for one.
+// acked gives s the zero-copy cookie of its message seq, which must have asked for one.
 func (h *history) acked(seq uint64) *history {
 	return h.add(s, book.Record{Kind: book.Acked, Seq: seq})
 }
 
-// swap is a compare-and-swap, swapped its success; it found old.
+// swap is a compare-and-swap. swapped makes it succeed with an old value.
 func swap(compare uint64) book.Record {
 	return book.Record{Text: "swap", A: 9, B: 8<<32 | 8, C: compare}
 }
@@ -128,12 +128,12 @@ func (h *history) verdict() *Report {
 	return j.Verdict()
 }
 
-// What may be, and each thing that may not.
+// TestVerdicts judges histories that are right, and histories that break one rule each.
 func TestVerdicts(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		h    *history
-		want string // the only rule broken, "" for none
+		want string // the one rule that is broken, "" for none
 	}{
 		{"delivered", begin().send(s, 1, 0).recv(d, s, 1).settled(s).settled(d), ""},
 		{"twice", begin().send(s, 1, 0).recv(d, s, 1).recv(d, s, 1), "twice"},
@@ -278,7 +278,7 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// A message that a killed process sent may be missing, and its port is free.
+// TestKilled: a message of a killed process may be missing, and its port is free.
 func TestKilled(t *testing.T) {
 	h := begin().send(s, 1, 0).send(s, 2, 0).recv(d, s, 1)
 	h.add(0, book.Record{Kind: book.Kill, A: 2}).add(0, book.Record{Kind: book.Dead, A: 2})
@@ -289,7 +289,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// A daemon that is ending takes messages for a socket that was closed meanwhile.
+// TestClosedAsDaemonEnds: a daemon that is ending may take messages for a socket that has been
+// closed.
 func TestClosedAsDaemonEnds(t *testing.T) {
 	at := netip.AddrPortFrom(there.Addr(), 0)
 	h := begin().add(0, book.Record{Kind: book.Ending, Peer: at}).close(d).send(s, 1, book.FlagCookie).acked(1).
@@ -299,7 +300,7 @@ func TestClosedAsDaemonEnds(t *testing.T) {
 	}
 }
 
-// A process that is killed in Bind may have had the socket for a moment.
+// TestKilledInBind: a process that is killed in Bind may have had the socket for a moment.
 func TestKilledInBind(t *testing.T) {
 	h := begin().close(d).add(e, book.Record{Kind: book.Binding, Peer: there}).send(s, 1, book.FlagCookie).acked(1)
 	h.add(0, book.Record{Kind: book.Kill, A: 3}).add(0, book.Record{Kind: book.Dead, A: 3}).settled(s)
@@ -312,8 +313,8 @@ func TestKilledInBind(t *testing.T) {
 	}
 }
 
-// A daemon that ends takes what its sockets had not read, and the next one
-// refuses the keys of the first.
+// TestDaemonEnded: messages that the sockets of a daemon had not read end with it, and the next
+// daemon refuses its keys.
 func TestDaemonEnded(t *testing.T) {
 	h := begin().region().send(s, 1, 0).send(s, 2, 0, write(0, 10))
 	at := netip.AddrPortFrom(there.Addr(), 0)
@@ -326,7 +327,7 @@ func TestDaemonEnded(t *testing.T) {
 	}
 }
 
-// A violation concerns the records of its message and of its region.
+// TestConcerns checks that a violation concerns the records of its message and its region.
 func TestConcerns(t *testing.T) {
 	v := Violation{Life: s, Seq: 3, Region: 9}
 	for _, c := range []struct {

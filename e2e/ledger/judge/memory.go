@@ -14,16 +14,16 @@ type region struct {
 	at      int64
 	len     uint64
 	rights  uint64
-	grantee netip.AddrPort // port 0: every socket of that host
-	release int64          // Release was called
-	freed   int64          // and returned nil
-	counted bool           // word is known
-	word    uint64         // that fetch-adds of 1 went to, when Release returned
-	swapped uint64         // that compare-and-swaps went to
-	uses    int            // operations on it that may have been accepted
+	grantee netip.AddrPort // port 0: every socket of the host
+	release int64          // when Release was called
+	freed   int64          // when Release returned nil
+	counted bool           // word and swapped are known
+	word    uint64         // value of the fetch-add word when Release returned; every operation adds 1
+	swapped uint64         // value of the compare-and-swap word then
+	uses    int            // how many operations on it may have been accepted
 }
 
-// addMemory takes what an application saw in memory that it handed out.
+// addMemory adds a record of an application about memory that it registered.
 func (j *Judge) addMemory(l *life, r book.Record) {
 	if r.Kind == book.Data {
 		j.addData(l, r)
@@ -54,7 +54,7 @@ func (j *Judge) addMemory(l *life, r book.Record) {
 	}
 }
 
-// addData takes a receiver's look at the memory that a message wrote.
+// addData adds a record of a receiver that looked at the memory which a message wrote.
 func (j *Judge) addData(l *life, r book.Record) {
 	if r.Text == "bad" {
 		j.violate(Violation{Rule: "data", Life: uint32(r.A), Seq: r.Seq, Region: r.B,
@@ -74,17 +74,17 @@ func (j *Judge) countUses(order []*life) {
 	}
 }
 
-// uses are what operations did to a region.
+// uses are the effects of operations on a region.
 type uses struct {
-	sure, maybe uint64 // fetch-adds
+	sure, maybe uint64 // fetch-adds that ran, and more that may have run
 	succeeded   int
 	olds        map[uint64]bool
-	swaps       map[uint64]uint64 // by what they replaced
-	unsure      map[uint64]bool   // values that swaps may have stored
+	swaps       map[uint64]uint64 // what successful swaps stored, by what they replaced
+	unsure      map[uint64]bool   // values that other swaps may have stored
 }
 
-// judgeRegions: atomics ran once if they succeeded, and never twice; a region for
-// one use served one message.
+// judgeRegions judges that atomics ran once if they succeeded, and never twice. It also judges
+// that a region for one use served one message.
 func (j *Judge) judgeRegions() {
 	all := map[uint64]*uses{}
 	for _, l := range j.lives {
@@ -121,7 +121,7 @@ func (j *Judge) judgeRegions() {
 	}
 }
 
-// addUse adds what o, of message m of l, did or may have done.
+// addUse adds what operation o of message m of l did, or may have done.
 func (j *Judge) addUse(u *uses, l *life, m *message, o *operation) {
 	if o.status == "success" {
 		u.succeeded++
@@ -151,14 +151,14 @@ func (j *Judge) addUse(u *uses, l *life, m *message, o *operation) {
 	}
 }
 
-// mayEndAt reports whether the word can be last at the end. What a swap stores
-// nothing else does, so those that ran follow one another from 0 to the end.
+// mayEndAt reports whether last can be the word's value at the end. Each swap stores a value
+// that nothing else stores. So the swaps that ran form a chain from 0 to the last value.
 func (u *uses) mayEndAt(last uint64) bool {
 	if _, replaced := u.swaps[last]; replaced {
 		return false
 	}
 	if len(u.unsure) > 0 {
-		return true // any of them may have run behind what is known
+		return true // any of these may have run after the known ones
 	}
 	at := uint64(0)
 	for range u.swaps {

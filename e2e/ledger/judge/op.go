@@ -13,18 +13,18 @@ type operation struct {
 	kind     string // "write", "read", "add", "swap"
 	region   uint64
 	off, len uint32
-	crc      uint32 // of what a write writes, and a read must read
-	compare  uint64 // of a swap
+	crc      uint32 // of what a write stores, or a read must return
+	compare  uint64 // what a swap compares with
 	id       uint64
 
-	status   string // "" as long as there is none
+	status   string // "" as long as it has none
 	errno    uint64
 	statusAt int64
 	seen     bool   // local memory was looked at when the mark had passed
-	local    uint64 // CRC-32C of what was read, the old value of an atomic
+	local    uint64 // CRC-32C of what was read, or the old value of an atomic
 }
 
-// addOutcome takes what became of an operation.
+// addOutcome adds a record about the outcome of an operation.
 func (j *Judge) addOutcome(l *life, r book.Record) {
 	m := l.message(r.Seq)
 	var o *operation
@@ -50,7 +50,7 @@ func (j *Judge) addOutcome(l *life, r book.Record) {
 	}
 }
 
-// judgeOperations: statuses are exact, and agree with what arrived.
+// judgeOperations judges that statuses are exact and agree with what arrived.
 func (j *Judge) judgeOperations(l *life) {
 	for i := range l.msgs {
 		m := &l.msgs[i]
@@ -93,11 +93,11 @@ func (j *Judge) judgeStatus(l *life, m *message, o *operation) {
 	}
 }
 
-// judgeCause: UNKNOWN, CANCELED and OTHER_ERROR have theirs.
+// judgeCause judges that UNKNOWN, CANCELED and OTHER_ERROR have a cause.
 func (j *Judge) judgeCause(l *life, m *message, o *operation) {
 	switch o.status {
 	case "unknown":
-		if !m.has(book.FlagLimit) && (l.addr.Addr() == m.dst.Addr() || !j.restarted(m.dst.Addr(), m.begun-causeBound, o.statusAt)) { // its end may not have been seen at once
+		if !m.has(book.FlagLimit) && (l.addr.Addr() == m.dst.Addr() || !j.restarted(m.dst.Addr(), m.begun-causeBound, o.statusAt)) { // the end of the daemon may not have been noticed at once
 			j.wrong("status", l, m, "has the status %q of its %s, though its peer did not begin anew and it had no limit", o.status, o.kind)
 		}
 	case "canceled":
@@ -116,13 +116,13 @@ const (
 	enobufs = 105
 )
 
-// judgeRefusal: an operation is refused for what is wrong with it, by its own
-// daemon, so that no device ever sees a bad request.
+// judgeRefusal judges that an operation was refused for a fault of its own, and by its own
+// daemon, so that no device ever gets a bad request.
 func (j *Judge) judgeRefusal(l *life, m *message, o *operation, forbidden string) {
 	r := j.regions[o.region]
 	switch {
 	case o.errno == 0 && l.addr.Addr() == m.dst.Addr() && r != nil && r.release != 0 && r.release <= o.statusAt:
-		// On one host the daemon is both ends: it was about to copy.
+		// On one host the daemon is both ends. It was about to copy.
 	case o.errno == 0:
 		j.wrong("refusal", l, m, "has the status %q of its %s without an errno: its daemon let a request pass that a device refused", o.status, o.kind)
 	case o.errno == enobufs:
@@ -137,7 +137,7 @@ func (j *Judge) judgeRefusal(l *life, m *message, o *operation, forbidden string
 	}
 }
 
-// restarted reports whether the daemon of host was ended from..to.
+// restarted reports whether the daemon of host was ended in from..to.
 func (j *Judge) restarted(host netip.Addr, from, to int64) bool {
 	return slices.ContainsFunc(j.ends[host], func(e span) bool { return e.early <= to && e.late >= from })
 }
@@ -150,14 +150,13 @@ const (
 	useOnce
 )
 
-// revoked is the time in ns within which the keys of a socket that has ended are out
-// of everybody's hands: the daemon breaks a peer off that keeps one for 5 s
-// (docs/protocol.md), and daemons are stopped for a while. Close does not wait for
-// that, as Release does. An operation with a message is DROPPED then, for the socket
-// is not there; one that is silent may be SUCCESS.
+// revoked is the time in ns after which nobody has the keys of a socket that has ended. The
+// daemon breaks the connection to a peer that keeps one for 5 s (docs/protocol.md), and daemons
+// are stopped for a while. Unlike Release, Close does not wait for that. Until then an operation
+// with a message is DROPPED, because the socket is not there. A silent one may be SUCCESS.
 const revoked = 10_000_000_000
 
-// forbids says why o must not succeed, "" if it may.
+// forbids returns why o must not succeed, or "" if it may.
 func (j *Judge) forbids(l *life, m *message, o *operation) string {
 	r := j.regions[o.region]
 	need := map[string]uint64{"read": allowRead, "write": allowWrite, "add": allowAtomic, "swap": allowAtomic}[o.kind]
@@ -178,8 +177,8 @@ func (j *Judge) forbids(l *life, m *message, o *operation) string {
 	return ""
 }
 
-// judgeMarks: the high-water mark never falls, passes nothing that was not
-// issued, and reaches what has settled in bounded time.
+// judgeMarks judges that the high-water mark never falls, passes no operation that was not
+// issued, and passes settled ones in bounded time.
 func (j *Judge) judgeMarks(l *life) {
 	byHost := map[netip.Addr][]*operation{}
 	of := map[*operation]*message{}
@@ -208,11 +207,11 @@ func (j *Judge) judgeMarks(l *life) {
 	}
 }
 
-// judgePassing judges when the marks to a host passed ops, which are in the
-// order of their ids.
+// judgePassing judges when the marks to a host passed ops. ops must be in the order of their
+// ids.
 func (j *Judge) judgePassing(l *life, host netip.Addr, ops []*operation, of map[*operation]*message) {
 	marks := l.marks[host]
-	settled := int64(0) // when this operation and all before it had a status
+	settled := int64(0) // when the last of the operations so far had its status
 	for _, o := range ops {
 		if o.status == "" {
 			return

@@ -9,12 +9,12 @@ import (
 	"github.com/rdsd/rdsd/e2e/ledger/book"
 )
 
-// told is what a socket was told of a destination in counted notices.
+// told sums up a socket's counted notices about one destination.
 type told struct {
 	nosock, lost, gaveUp uint64
-	refused              uint64  // for their cookie: not granted
-	at                   []int64 // when it was told of nosock
-	lostAt               int64   // when it was last told of lost
+	refused              uint64  // messages whose cookie was not granted
+	at                   []int64 // when the nosock notices were read
+	lostAt               int64   // when the last lost notice was read
 }
 
 func (j *Judge) addNotice(l *life, r book.Record) {
@@ -40,7 +40,7 @@ func (j *Judge) addNotice(l *life, r book.Record) {
 	}
 }
 
-// notice is one that counts nothing.
+// notice is a notice without a count.
 type notice struct {
 	at     int64
 	of     netip.AddrPort
@@ -48,13 +48,13 @@ type notice struct {
 	reason uint64
 }
 
-// Reasons of Unreachable, as in package rds.
+// Values of Reason for Unreachable, as in package rds.
 const (
 	forbidden = 1
 	noRoute   = 2
 )
 
-// judgeNotices judges what a socket was told of connections: there is a cause.
+// judgeNotices judges that a socket's notices about connections have a cause.
 func (j *Judge) judgeNotices(l *life) {
 	for _, n := range l.notices {
 		wrong := ""
@@ -72,20 +72,20 @@ func (j *Judge) judgeNotices(l *life) {
 	}
 }
 
-// flow is what one socket sent to one address.
+// flow is all that one socket sent to one address.
 type flow struct {
 	s     *life
 	dst   netip.AddrPort
-	there []*life // that were at dst
+	there []*life // sockets that were bound at dst
 	told  told
 	msgs  []*message
-	last  map[*life]uint64 // highest number that each socket there received
-	first []int64          // of each of msgs: when the first one may have been sent behind the NoSocket that was told last
-	acked []int64          // of each of msgs: when it is certain that it had been acked, told or dropped
-	next  []int64          // of each of msgs: when a later one was first received
+	last  map[*life]uint64 // highest number that each of these received
+	first []int64          // for each of msgs: the earliest send that may have followed the last NoSocket notice
+	acked []int64          // for each of msgs: when it is certain that it was acked, reported in a notice or dropped
+	next  []int64          // for each of msgs: when a later message was first received
 }
 
-// flows of s, in the order of their first message.
+// flows returns the flows of s, in the order of their first messages.
 func (s *life) flows() (all []*flow) {
 	by := map[netip.AddrPort]*flow{}
 	for i := range s.msgs {
@@ -113,7 +113,7 @@ func (s *life) flows() (all []*flow) {
 	return all
 }
 
-// trace finds what the flow tells of each message by those ahead of it and behind.
+// trace sets first, acked and next of each message, from the messages ahead of it and behind it.
 func (f *flow) trace() {
 	n := len(f.msgs)
 	f.first, f.acked, f.next = make([]int64, n), make([]int64, n), make([]int64, n)
@@ -123,7 +123,7 @@ func (f *flow) trace() {
 			first = m.begun
 		}
 		for ; len(at) > 0 && at[0] <= m.begun; at = at[1:] {
-			if !named { // else the notice may be about who was named, and the destination still leads to who was met
+			if !named { // otherwise the notice may be about the named socket, and the destination may still lead to the one it had met
 				first = max(first, f.firstFrom(at[0]-noticeBound))
 			}
 		}
@@ -135,7 +135,7 @@ func (f *flow) trace() {
 		m := f.msgs[i]
 		own := f.s.knewAcked(m)
 		if f.acked[i], f.next[i] = min(acked, own), next; m.at != nil && !m.has(book.FlagShort) || m.statusOf() == "success" {
-			acked = min(acked, own) // it was taken: so was what was ahead of it, or its end was told
+			acked = min(acked, own) // it was taken, so messages ahead of it were taken too, or their end was reported
 		}
 		if m.at != nil && !m.has(book.FlagShort) {
 			next = min(next, m.receivedAt)
@@ -143,16 +143,15 @@ func (f *flow) trace() {
 	}
 }
 
-// firstFrom is when the send of the first message began that was sent after at: it
-// may have met another socket, as a notice was in the event ring that was read
-// within noticeBound.
+// firstFrom returns when the send of the first message after at began. It may have met another
+// socket, because a notice is read within noticeBound of being in the event ring.
 func (f *flow) firstFrom(at int64) int64 {
 	i, _ := slices.BinarySearchFunc(f.msgs, at, func(m *message, at int64) int { return cmp.Compare(m.begun, at) })
 	return f.msgs[min(i, len(f.msgs)-1)].begun
 }
 
-// knewAcked is when s knew that m had been acked, or that nobody had taken it.
-// What was withdrawn says nothing.
+// knewAcked returns when s knew that m had been acked, or that no socket had taken it. A
+// withdrawn message shows neither.
 func (s *life) knewAcked(m *message) int64 {
 	at := int64(never)
 	if m.ackedAt != 0 && !m.has(book.FlagLimit) && !s.cancelled(m, m.ackedAt) {
@@ -164,9 +163,9 @@ func (s *life) knewAcked(m *message) int64 {
 	return at
 }
 
-// held reports whether the i-th message cannot have found the port without a
-// socket, or another one there than the flow had met, until then: one socket had
-// it all the time.
+// held reports whether one socket had the port all the time, from the earliest time at which the
+// i-th message can have met a socket, to until. Then the message cannot have found the port
+// unbound, or bound by another socket.
 func (f *flow) held(j *Judge, i int, until int64) bool {
 	m := f.msgs[i]
 	if m.meant != 0 {
@@ -182,8 +181,8 @@ func (f *flow) held(j *Judge, i int, until int64) bool {
 	})
 }
 
-// judgeFlows: every accepted message was delivered, or its sender was told, or
-// nobody can have been told. Nothing was both delivered and denied.
+// judgeFlows judges that every accepted message was delivered, or reported to its sender, or
+// excused. No message may be both delivered and reported.
 func (j *Judge) judgeFlows(s *life) {
 	at := map[netip.AddrPort][]*life{}
 	for _, d := range j.lives {
@@ -196,23 +195,24 @@ func (j *Judge) judgeFlows(s *life) {
 	}
 }
 
-// judgeTold: who is told that messages were not delivered had sent such ones.
+// judgeTold judges that a sender got no more notices of messages that were not delivered than it
+// sent such messages.
 func (j *Judge) judgeTold(f *flow) {
 	s, t := f.s, &f.told
 	var nosock, lost, limited, refused uint64
 	for i, m := range f.msgs {
-		open := m.at == nil || m.has(book.FlagShort) // which of the short ones arrived is a guess
+		open := m.at == nil || m.has(book.FlagShort) // of the short messages, it is a guess which ones arrived
 		if open && t.nosock > 0 && !f.held(j, i, t.at[len(t.at)-1]) {
 			nosock++
 		}
-		if t.lost > 0 && s.addr.Addr() != f.dst.Addr() && j.restarted(f.dst.Addr(), m.begun-causeBound, t.lostAt) { // its end may not have been seen at once
+		if t.lost > 0 && s.addr.Addr() != f.dst.Addr() && j.restarted(f.dst.Addr(), m.begun-causeBound, t.lostAt) { // the end of the daemon may not have been noticed at once
 			lost++
 		}
 		if m.has(book.FlagLimit) && !m.operates() {
 			limited++
 		}
 		if m.at == nil && m.has(book.FlagOffer) {
-			refused++ // its region may have ended before it could go
+			refused++ // its region may have ended before the message could go
 		}
 	}
 	for _, c := range []struct {
@@ -225,11 +225,11 @@ func (j *Judge) judgeTold(f *flow) {
 	}
 }
 
-// judgeMissing: what did not arrive was told, or is excused.
+// judgeMissing judges that messages that did not arrive were reported or are excused.
 func (j *Judge) judgeMissing(f *flow) {
 	s := f.s
 	var missing, short []*message
-	guessed := uint64(0) // short ones that are excused: another of them may be meant
+	guessed := uint64(0) // short messages that are excused; another short message may be the one that is meant
 	for i, m := range f.msgs {
 		if s.heardAll() && m.accepted() && m.has(book.FlagCookie) && m.ackedAt == 0 {
 			j.wrong("zero copy", s, m, "has a cookie that did not come back")
@@ -252,7 +252,7 @@ func (j *Judge) judgeMissing(f *flow) {
 	}
 	missing = append(missing, short[min(guessed, uint64(len(short))):]...)
 	budget := f.told.nosock + f.told.lost + f.told.gaveUp + f.told.refused
-	if folded := s.told[netip.AddrPort{}]; folded != nil { // of several destinations, without an address
+	if folded := s.told[netip.AddrPort{}]; folded != nil { // counts of several destinations, without an address
 		budget += folded.nosock + folded.lost + folded.gaveUp + folded.refused
 	}
 	j.report.Excused[counted] += int(min(budget, uint64(len(missing))))

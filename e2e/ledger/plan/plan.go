@@ -12,27 +12,27 @@ import (
 	"github.com/rdsd/rdsd/e2e/ledger/worker"
 )
 
-// Fault is one way of disturbing a campaign.
+// Fault is a way to disturb a campaign.
 type Fault string
 
-// Faults.
+// The faults.
 const (
 	KillProcess   Fault = "kill process"
 	StopProcess   Fault = "stop process"
 	KillDaemon    Fault = "kill daemon"
 	EndDaemon     Fault = "end daemon"
 	StopDaemon    Fault = "stop daemon"
-	KillStopped   Fault = "kill stopped daemon" // what its peers send meanwhile is on its way when it dies
+	KillStopped   Fault = "kill stopped daemon" // it dies with messages of its peers in progress
 	Reset         Fault = "reset"
-	Resets        Fault = "resets"          // one right behind the other
-	ResetsAtStart Fault = "resets at start" // a daemon is killed, and what it connects first is reset again and again
+	Resets        Fault = "resets"          // one after the other
+	ResetsAtStart Fault = "resets at start" // a daemon is killed, and the first connections of the next one are reset again and again
 	DrainDaemon   Fault = "drain daemon"
 	DrainPeer     Fault = "drain peer"
 	Loss          Fault = "loss"      // some of the packets between two hosts are dropped
-	Partition     Fault = "partition" // all of them are
+	Partition     Fault = "partition" // all packets between two hosts are dropped
 )
 
-// Faults lists them all. Those from Loss on need a network of their own.
+// Faults lists all faults. Those from Loss on need a network of their own.
 func Faults() []Fault {
 	return []Fault{KillProcess, StopProcess, KillDaemon, EndDaemon, StopDaemon, KillStopped, Reset, Resets, ResetsAtStart, DrainDaemon, DrainPeer, Loss, Partition}
 }
@@ -48,20 +48,20 @@ func (f Fault) NeedsNetwork() bool { return f == Loss || f == Partition }
 // Hosts is how many daemons a campaign has.
 const Hosts = 3
 
-// perHost is how many processes a host has. Two have a port in common.
+// perHost is how many processes a host has. Two of them share a port.
 const perHost = 4
 
-// Plan of a campaign.
+// Plan is the plan of a campaign.
 type Plan struct {
 	Seed  uint64
 	TLS   bool
 	CRC   bool
 	Hosts [Hosts]netip.Addr
-	// Operations is the quota of each daemon's user. It is far above what can be
-	// outstanding: one that is reached has not been given back.
+	// Operations is the quota of each daemon's user. It is far above what can be outstanding, so
+	// if it is reached, the daemon has not given operations back.
 	Operations int
-	// HardCap is what a daemon keeps for a socket over its receive buffer, bytes.
-	// The smaller it is, the more messages are handed back.
+	// HardCap is how many bytes a daemon keeps for a socket above its receive buffer. With a
+	// smaller one it refuses more messages.
 	HardCap int
 	Mix     worker.Mix
 	Every   time.Duration // mean time between two faults
@@ -98,9 +98,9 @@ func New(seed uint64, net netip.Addr) *Plan {
 			p.weights[f] = 0
 		}
 	}
-	p.weights[Reset]++ // never none at all
+	p.weights[Reset]++ // at least one reset
 	for _, f := range []Fault{KillDaemon, EndDaemon, KillStopped, ResetsAtStart} {
-		p.weights[f] = (p.weights[f] + 2) / 3 // all of a host's processes begin anew
+		p.weights[f] = (p.weights[f] + 2) / 3 // fewer, because all of a host's processes begin anew
 	}
 	if rng.IntN(4) == 0 {
 		p.steady()
@@ -109,8 +109,8 @@ func New(seed uint64, net netip.Addr) *Plan {
 	return p
 }
 
-// steady has nobody end before the campaign does, and nothing be withdrawn: there
-// is nothing that the judge could excuse.
+// steady lets no process end before the campaign ends, and no message be withdrawn. So the judge
+// can excuse nothing.
 func (p *Plan) steady() {
 	p.Mix.Steady, p.Mix.Cancels = true, 0
 	for _, f := range Faults() {
@@ -120,14 +120,14 @@ func (p *Plan) steady() {
 	}
 }
 
-// Calm is a plan for daemons alone, without TLS and CRC.
+// Calm returns a plan for daemons alone, without TLS and CRC.
 func Calm(net netip.Addr) *Plan {
 	p := New(0, net)
 	p.TLS, p.CRC = false, false
 	return p
 }
 
-// Draw is the next fault.
+// Draw draws the next fault.
 func (p *Plan) Draw(rng *rand.Rand, network bool) Fault {
 	sum := 0
 	for _, f := range Faults() {
@@ -147,8 +147,8 @@ func (p *Plan) Draw(rng *rand.Rand, network bool) Fault {
 	panic("unreachable: n is below the sum")
 }
 
-// Processes are the applications' configurations, without what only a run knows:
-// number, log and control socket. The host of the ith is i/4.
+// Processes returns the applications' configurations without number, log and control socket,
+// which only a run knows. The i-th belongs to host HostOf(i).
 func (p *Plan) Processes() (all []worker.Config) {
 	rng := rand.New(rand.NewPCG(p.Seed, 2))
 	for h := range p.Hosts {
@@ -166,7 +166,7 @@ func (p *Plan) Processes() (all []worker.Config) {
 		for _, q := range c.Private {
 			known = append(known, q.At)
 		}
-		known = append(known, c.Shared.At) // twice: it is bound half as often
+		known = append(known, c.Shared.At) // twice, because it is bound half of the time
 	}
 	for i := range all {
 		all[i].Known = known
@@ -174,7 +174,7 @@ func (p *Plan) Processes() (all []worker.Config) {
 	return all
 }
 
-// HostOf is the host of the ith of Processes.
+// HostOf returns the host of the i-th of Processes.
 func HostOf(i int) int { return i / perHost }
 
 func (p *Plan) String() string {

@@ -9,7 +9,7 @@ import (
 
 var network = netip.MustParseAddr("127.70.1.0")
 
-// A seed fixes the plan.
+// TestSame checks that a seed always gives the same plan.
 func TestSame(t *testing.T) {
 	for seed := range uint64(50) {
 		if a, b := New(seed, network), New(seed, network); !reflect.DeepEqual(a, b) || !reflect.DeepEqual(a.Processes(), b.Processes()) {
@@ -18,7 +18,8 @@ func TestSame(t *testing.T) {
 	}
 }
 
-// Without a network of its own no campaign drops packets; with one some do.
+// TestDraw checks that a campaign drops packets if it has a network of its own, and otherwise
+// does not.
 func TestDraw(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	seen := map[Fault]int{}
@@ -38,8 +39,8 @@ func TestDraw(t *testing.T) {
 	}
 }
 
-// Every port of a host is known to all, and no two processes have a private port
-// in common.
+// TestProcesses checks that every port of a host is known to all, and that no two processes have
+// the same private port.
 func TestProcesses(t *testing.T) {
 	all := New(3, network).Processes()
 	seen := map[netip.AddrPort]bool{}

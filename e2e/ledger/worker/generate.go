@@ -10,13 +10,13 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// generate sends until there is to be no more traffic: bursts to one
-// destination each, with and without operations.
+// generate sends until the traffic is to end. It sends bursts to one destination each, with and
+// without operations.
 func (k *sock) generate() {
 	mix, rng := k.w.cfg.Mix, k.rng
 	share := mix.Ops
 	if rng.IntN(3) == 0 {
-		share = 0 // a third of the sockets: every message without operations is counted exactly
+		share = 0 // a third of the sockets: of these, every message without operations is counted exactly
 	}
 	for k.ses.running() && !k.closing.Load() {
 		to := k.w.cfg.Known[rng.IntN(len(k.w.cfg.Known))]
@@ -59,8 +59,8 @@ func (k *sock) cancel(to netip.AddrPort) {
 	}
 }
 
-// pick chooses memory that the socket may use, or a sibling's, for which it
-// must be refused. The part of it that n bytes take is taken.
+// pick chooses memory that the socket may use, or with bad a sibling's memory, for which it must
+// be refused. It reserves a part of n bytes.
 func (k *sock) pick(bad bool) (o offer, ok bool) {
 	now := time.Now()
 	if bad && k.rng.IntN(3) == 0 {
@@ -85,7 +85,7 @@ func (k *sock) pick(bad bool) (o offer, ok bool) {
 	return o, false
 }
 
-// used ends the use of a part of an offer, or of all of it.
+// used ends the use of a part of an offer, or of the whole offer.
 func (k *sock) used(region uint64, n uint32) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -97,7 +97,7 @@ func (k *sock) used(region uint64, n uint32) {
 	}
 }
 
-// operate sends a message with one operation or two.
+// operate sends a message with one or two operations.
 func (k *sock) operate() error {
 	rng := k.rng
 	bad := rng.Uint32N(1024) < k.w.cfg.Mix.Bad
@@ -120,7 +120,7 @@ func (k *sock) operate() error {
 	return c.send()
 }
 
-// call is a message with operations that is being put together.
+// call is a message with operations that is being made.
 type call struct {
 	k      *sock
 	o      offer
@@ -131,8 +131,8 @@ type call struct {
 	flags  uint32
 }
 
-// move adds a write or a read. A bad one goes one byte beyond the region, or
-// does what it has no right to.
+// move adds a write or a read. A bad one ends one byte beyond the region, or does something for
+// which it has no right.
 func (c *call) move(read, bad bool) bool {
 	k, o := c.k, c.o
 	n := k.size(1)
@@ -170,7 +170,7 @@ func (c *call) move(read, bad bool) bool {
 	return true
 }
 
-// add adds to the region's first word, or compares and swaps its second.
+// add adds an atomic: it adds to the region's first word, or compares and swaps the second.
 func (c *call) add() bool {
 	seg, before, ok := c.k.local.take(0)
 	if !ok {
@@ -197,8 +197,7 @@ func (c *call) undo() {
 	}
 }
 
-// send writes down the operations, sends the message, and notes whose its local
-// memory is.
+// send logs the operations, sends the message, and notes which operations use its local memory.
 func (c *call) send() error {
 	k := c.k
 	flags, size := c.flags, k.size(writeSize)
@@ -215,7 +214,7 @@ func (c *call) send() error {
 	var more func([]byte, uint64)
 	if !c.silent {
 		more = func(b []byte, _ uint64) {
-			x := written{region: c.o.region} // a read or an atomic: nothing to look at
+			x := written{region: c.o.region} // a read or an atomic: the receiver has nothing to look at
 			if c.m.Op != nil && c.op.Kind == rds.Write {
 				x.off, x.len = uint32(c.op.RemoteOff), uint32(c.op.Local[0].Len)
 			}
@@ -240,8 +239,7 @@ func (c *call) send() error {
 	return nil
 }
 
-// describe writes down what the operations of message seq are, and fills what a
-// write writes.
+// describe logs the operations of message seq, and fills the local memory of a write.
 func (c *call) describe(seq uint64) {
 	k := c.k
 	if c.m.Op != nil {
@@ -265,7 +263,7 @@ func (c *call) describe(seq uint64) {
 	}
 }
 
-// keep takes in what the socket is told, as soon as it is.
+// keep takes what the socket is notified of, as soon as it is.
 func (k *sock) keep() {
 	for {
 		ctx, cancel := context.WithTimeout(k.ses.ctx, 20*time.Millisecond)
@@ -283,7 +281,7 @@ func (k *sock) keep() {
 	}
 }
 
-// marks looks at the marks, unless the socket is being closed: then it has none.
+// marks looks at the marks. A socket that is being closed has none.
 func (k *sock) marks() {
 	for _, host := range k.local.hosts() {
 		value := k.s.HWM(host)
@@ -294,8 +292,8 @@ func (k *sock) marks() {
 	}
 }
 
-// told takes in statuses, notices and cookies. The notices of messages whose
-// cookies it has taken come first: they are written down by then.
+// told takes statuses, notices and cookies. It takes the cookies first and logs them last, so
+// that notices of the same messages are logged before.
 func (k *sock) told() {
 	var cs [64]rds.Completion
 	for n := k.s.Completions(cs[:]); n > 0; n = k.s.Completions(cs[:]) {

@@ -9,8 +9,8 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// Local memory of a socket's operations: pieces of 64 KiB, one for a longest
-// operation, and words for old values of atomics.
+// Local memory of a socket's operations: pieces of 64 KiB, one piece for a longest operation,
+// and words for the old values of atomics.
 const (
 	pieces    = 12
 	pieceSize = 64 << 10
@@ -18,9 +18,9 @@ const (
 	localSize = blockSize + pieces*pieceSize + words*8
 )
 
-// local is the memory, and who uses it. A piece is an operation's from its send
-// until the high-water mark has passed it; then it is spoiled at once, and must
-// still be so when it is used again.
+// local is the memory and its uses. A piece belongs to an operation from its send until the
+// high-water mark has passed it. Then the piece is spoiled at once, and must be unchanged when
+// it is used again.
 type local struct {
 	buf *rds.Buffer
 
@@ -28,22 +28,22 @@ type local struct {
 	free     []rds.Segment          // pieces; guarded by mu
 	freeWord []rds.Segment          // guarded by mu
 	big      bool                   // the long piece is free; guarded by mu
-	last     map[int]use            // by offset: who used a free piece last; guarded by mu
+	last     map[int]use            // by offset: the last use of a free piece; guarded by mu
 	pending  map[netip.Addr][]use   // in the order of their ids; guarded by mu
 	unknown  int                    // operations without a status; guarded by mu
-	swaps    map[uint64]uint64      // what the compare-and-swap words of regions were at last; guarded by mu
-	lent     map[uint32]rds.Segment // by zero-copy cookie: from where a message is sent, or nothing; guarded by mu
-	marks    map[netip.Addr]uint64  // last seen; guarded by mu
+	swaps    map[uint64]uint64      // last known values of the compare-and-swap words of regions; guarded by mu
+	lent     map[uint32]rds.Segment // by zero-copy cookie: memory from which a message is sent, or nothing; guarded by mu
+	marks    map[netip.Addr]uint64  // when last looked at; guarded by mu
 }
 
-// use is an operation on a piece.
+// use is an operation that uses a piece.
 type use struct {
 	seq  uint64
 	id   uint64
 	seg  rds.Segment
 	read bool
 	word bool
-	swap *swap // what the word operation is, unless it adds
+	swap *swap // nil if the operation adds
 }
 
 // swap is a compare-and-swap of a region's word.
@@ -65,15 +65,15 @@ func newLocal(c *rds.Client) (*local, error) {
 	return l, nil
 }
 
-// take finds a free piece of n bytes; ok is false if there is none. before is
-// the operation that used it last, if it changed the piece afterwards.
+// take returns a free piece of n bytes. ok is false if there is none. before is the operation
+// that used the piece last, if it changed the piece afterwards.
 func (l *local) take(n int) (s rds.Segment, before uint64, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case n > pieceSize && l.big:
 		s, l.big = rds.Segment{Buf: l.buf, Len: blockSize}, false
-	case n == 0 && len(l.freeWord) > 0: // a word
+	case n == 0 && len(l.freeWord) > 0: // a word for an atomic
 		s, l.freeWord = l.freeWord[0], l.freeWord[1:]
 		n = 8
 	case n > 0 && n <= pieceSize && len(l.free) > 0:
@@ -91,7 +91,7 @@ func (l *local) take(n int) (s rds.Segment, before uint64, ok bool) {
 
 func (l *local) bytes(s rds.Segment) []byte { return l.buf.Bytes()[s.Off:][:s.Len] }
 
-// give takes a piece back that no operation has used.
+// give returns a piece that no operation has used.
 func (l *local) give(s rds.Segment) {
 	spoilMemory(l.bytes(s))
 	l.mu.Lock()
@@ -119,23 +119,23 @@ func (l *local) sent(to netip.Addr, u use) {
 	l.unknown++
 }
 
-// outstanding is how many statuses and zero-copy cookies are to come.
+// outstanding returns how many statuses and zero-copy cookies are to come.
 func (l *local) outstanding() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.unknown + len(l.lent)
 }
 
-// lend notes that a cookie is to come back, of a message that is sent from s, or
-// was copied if s has no length.
+// lend notes that a cookie is to come back for a message. The message is sent from s, or was
+// copied if s has no length.
 func (l *local) lend(cookie uint32, s rds.Segment) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lent[cookie] = s
 }
 
-// back takes the memory of a cookie that came back, or of a message that was not
-// sent, and spoils it: whoever still reads it sends something else.
+// back takes the memory of a cookie that came back, or of a message that was not sent. It spoils
+// the memory, so that a daemon that still reads it sends wrong bytes.
 func (l *local) back(cookie uint32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -146,7 +146,7 @@ func (l *local) back(cookie uint32) {
 	}
 }
 
-// next are the operations that the marks pass next.
+// next returns the operations that the marks pass next.
 func (l *local) next() (refs []rds.OpRef) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -158,8 +158,8 @@ func (l *local) next() (refs []rds.OpRef) {
 	return refs
 }
 
-// passed writes down that the mark to host is at value, and what is in the
-// memory of the operations it has passed, and spoils that.
+// passed logs that the mark to host is at value. It logs the memory of the operations that the
+// mark has passed, and spoils it.
 func (l *local) passed(host netip.Addr, value uint64, note func(book.Record)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -187,8 +187,8 @@ func (l *local) passed(host netip.Addr, value uint64, note func(book.Record)) {
 	l.pending[host] = p
 }
 
-// learnLocked notes what a compare-and-swap that has ended found. If it did not
-// run that is nothing: the next one compares in vain.
+// learnLocked notes the value that a compare-and-swap found. If the operation did not run, the
+// value means nothing, and the next one fails to compare.
 func (l *local) learnLocked(s *swap, old uint64) {
 	switch {
 	case s == nil:
@@ -199,14 +199,14 @@ func (l *local) learnLocked(s *swap, old uint64) {
 	}
 }
 
-// expects is what the compare-and-swap word of a region was at last.
+// expects returns the last known value of a region's compare-and-swap word.
 func (l *local) expects(region uint64) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.swaps[region]
 }
 
-// hosts are those to which operations went.
+// hosts returns the hosts to which operations went.
 func (l *local) hosts() (all []netip.Addr) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

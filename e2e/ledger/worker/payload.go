@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 )
 
-// header begins every message that is long enough.
+// header begins every message that is long enough for it.
 type header struct {
 	life  uint32
 	flags uint32
@@ -15,8 +15,8 @@ type header struct {
 
 const (
 	headerSize = 16
-	writeSize  = headerSize + 16 // and a write: region, offset, length
-	offerSize  = headerSize + 40 // and an offer
+	writeSize  = headerSize + 16 // of a message with a write: also region, offset, length
+	offerSize  = headerSize + 40 // of a message with an offer
 	blockSize  = 1 << 20
 )
 
@@ -24,7 +24,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 
-// newBlock is what contents are cut from: twice the longest.
+// newBlock returns the block from which contents are cut. It has twice the length of the
+// longest.
 func newBlock(seed uint64) []byte {
 	b := make([]byte, 2*blockSize)
 	rng := rand.New(rand.NewPCG(seed, 1))
@@ -34,15 +35,14 @@ func newBlock(seed uint64) []byte {
 	return b
 }
 
-// content is what the operation of message seq of life moves; n is at most
-// blockSize.
+// content returns what the operation of message seq of life moves. n is at most blockSize.
 func (w *Worker) content(life uint32, seq uint64, n int) []byte {
 	at := (uint64(life)*2654435761 + seq*40503) % blockSize
 	return w.block[at:][:n]
 }
 
-// short is the content of a message without a header: which one is not told by
-// it, but which length.
+// short returns the content of a message without a header. It shows the length of the message,
+// but not which message it is.
 func (w *Worker) short(n int) []byte { return w.block[n*16:][:n] }
 
 func (h header) put(b []byte) {
@@ -55,7 +55,7 @@ func parseHeader(b []byte) header {
 	return header{binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[4:]), binary.LittleEndian.Uint64(b[8:])}
 }
 
-// written is what a message says of the write it carries.
+// written says what the write of a message wrote.
 type written struct {
 	region   uint64
 	off, len uint32
@@ -73,14 +73,14 @@ func parseWritten(b []byte) written {
 
 const spoil = 0xdb
 
-// spoilMemory overwrites memory that nobody else may touch any more.
+// spoilMemory overwrites memory that nobody else may use any more.
 func spoilMemory(b []byte) {
 	for i := range b {
 		b[i] = spoil
 	}
 }
 
-// isSpoiled reports whether b is still as spoilMemory left it.
+// isSpoiled reports whether b is as spoilMemory left it.
 func isSpoiled(b []byte) bool {
 	for _, c := range b {
 		if c != spoil {

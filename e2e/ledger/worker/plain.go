@@ -8,7 +8,8 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// size of a message or operation: most are small, each power of two is as likely.
+// size draws the size of a message or operation. Each power of two is as likely as another, so
+// most sizes are small.
 func (k *sock) size(least int) int {
 	bits := 16
 	if k.rng.Uint32N(1024) < k.w.cfg.Mix.Large {
@@ -26,8 +27,8 @@ func (k *sock) limit(m *rds.Message) (flags uint32) {
 	return book.FlagLimit
 }
 
-// plain sends a message without operations, and sometimes one that is too short
-// to have a number right behind it.
+// plain sends a message without operations. Sometimes it sends another one behind it that is too
+// short for a number.
 func (k *sock) plain(to netip.AddrPort) error {
 	rng := k.rng
 	m := rds.Message{Addr: to, DontWait: rng.IntN(8) > 0}
@@ -55,7 +56,7 @@ func (k *sock) plain(to netip.AddrPort) error {
 	return nil
 }
 
-// inPlace has half of the messages sent from where they lie, if there is room.
+// inPlace makes half of the messages be sent from registered memory, if there is room.
 func (k *sock) inPlace(m *rds.Message, size int) {
 	if k.rng.IntN(2) == 0 {
 		return
@@ -69,10 +70,10 @@ func (k *sock) inPlace(m *rds.Message, size int) {
 	}
 }
 
-// who is a socket that the application has had a message of.
+// who is a socket from which the application has received a message.
 type who struct{ inc, life uint32 }
 
-// whoIs is who was at an address at last.
+// whoIs returns the socket that was last known at an address.
 func (k *sock) whoIs(at netip.AddrPort) (inc, life uint32) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// read receives until the socket ends, and stops for a while now and then. At a
-// shared port it may stop for good: the socket is closed congested.
+// read receives until the socket ends. Now and then it stops for a while. At a shared port it
+// may stop for good, so that the socket is closed while it is congested.
 func (k *sock) read() {
 	rng := k.w.rand(int(k.life) + 1<<30)
 	buf := make([]byte, rds.MaxMessage)
@@ -64,9 +64,8 @@ func (k *sock) received(b []byte, m *rds.Message) {
 	}
 }
 
-// look says whether the memory that a delivered message wrote is as it should
-// be, and spoils it: nothing may be written there again. It tells the region's owner
-// that there are operations on it.
+// look logs whether the memory that a delivered message wrote is right, and spoils it, because
+// nothing may write there again. It tells the region's owner that the region is in use.
 func (k *sock) look(h header, x written) {
 	r := book.Record{Kind: book.Data, A: uint64(h.life), Seq: h.seq, B: x.region, Text: "another's"}
 	k.mu.Lock()
@@ -106,14 +105,14 @@ func (k *sock) look(h header, x written) {
 
 // offer is memory of another socket that this one may use.
 type offer struct {
-	to       netip.AddrPort // its owner
+	to       netip.AddrPort // owner of the memory
 	cookie   rds.Cookie
 	region   uint64
 	rights   rds.Access
 	size     uint32        // of the region
-	off, end uint32        // the part that this socket may write, from off on
+	off, end uint32        // the part that this socket may write
 	shared   bool          // granted to all sockets of the host
-	time     time.Duration // for which it is meant; the region ends a little earlier
+	time     time.Duration // how long it is to be used; the region ends a little earlier
 	until    time.Time
 }
 
@@ -140,8 +139,8 @@ func parseOffer(b []byte, m *rds.Message) offer {
 
 const maxOffers = 16
 
-// offered remembers what the socket may use. Its siblings see what is granted to
-// it alone: they may try, and have to be refused.
+// offered notes memory that the socket may use. Its siblings see memory that is granted to this
+// socket alone. They may try to use it, and must be refused.
 func (k *sock) offered(o offer) {
 	k.mu.Lock()
 	k.offers = append(k.offers, o)

@@ -16,16 +16,16 @@ import (
 // States of a region.
 const (
 	live     = iota
-	released // Release has returned; the memory is watched: nobody may write it
+	released // Release has returned: the memory is watched, because nobody may write it
 	gone
 )
 
-// region is memory that a socket hands out.
+// region is memory that a socket offers.
 type region struct {
 	id     uint64
 	rights rds.Access
 	size   int
-	inUse  chan struct{} // a message with an operation on it has been received
+	inUse  chan struct{} // gets a value when a message with an operation on the region was received
 
 	mu      sync.Mutex
 	buf     *rds.Buffer // guarded by mu
@@ -33,14 +33,13 @@ type region struct {
 	spoiled []written   // guarded by mu: what was delivered and looked at
 }
 
-// wordSize is kept at the start of a region with atomics for the words that are
-// added to, and compared and swapped.
+// wordSize is the size at the start of a region with atomics that is reserved for the two words.
 const wordSize = 64
 
-// swapWord is where the word is that is compared and swapped.
+// swapWord is the offset of the compare-and-swap word.
 const swapWord = 8
 
-// own hands out regions, one after the other.
+// own offers regions, one after the other.
 func (k *sock) own(rng *rand.Rand) {
 	for k.ses.running() && !k.closing.Load() {
 		k.ses.rest(time.Duration(1+rng.IntN(100)) * time.Millisecond)
@@ -53,7 +52,7 @@ func (k *sock) own(rng *rand.Rand) {
 	}
 }
 
-// oneRegion is the life of a region.
+// oneRegion offers one region and takes it back.
 func (k *sock) oneRegion(rng *rand.Rand) error {
 	g := &region{id: uint64(k.life)<<32 | lastRegion.Add(1)&(1<<32-1), inUse: make(chan struct{}, 1)}
 	g.size = 64 << (10 + rng.IntN(3)*2) // 64 KiB, 256 KiB, 1 MiB
@@ -75,7 +74,7 @@ func (k *sock) oneRegion(rng *rand.Rand) error {
 	if g.rights&rds.AllowRead != 0 {
 		copy(buf.Bytes(), k.w.content(uint32(g.id), g.id>>32, g.size))
 	}
-	// Some regions end some bytes ahead of their memory, and of a page.
+	// Some regions end some bytes before the end of their memory and of a page.
 	size := g.size - rng.IntN(2)*(8+rng.IntN(100))
 	r, err := k.s.Register(buf, 0, size, g.rights)
 	if err != nil {
@@ -94,7 +93,7 @@ func (k *sock) oneRegion(rng *rand.Rand) error {
 	k.mu.Unlock()
 	lasts := time.Duration(20+rng.IntN(1000)) * time.Millisecond
 	if err := k.handOut(g, r, offer{size: uint32(size), shared: forHost, time: lasts}, to); err != nil {
-		if !k.closing.Load() { // else the daemon may have closed the socket before it looked for the region
+		if !k.closing.Load() { // otherwise the daemon may have closed the socket before it looked for the region
 			k.failed("offer", err)
 		}
 	} else {
@@ -104,8 +103,8 @@ func (k *sock) oneRegion(rng *rand.Rand) error {
 	return nil
 }
 
-// keepRegion waits for as long as a region is to last, or until it is in use: then
-// others that use it are on their way when it is taken back.
+// keepRegion waits as long as a region is to last, or until it is in use. In the second case
+// other operations on it are in progress when it is released.
 func (k *sock) keepRegion(g *region, lasts time.Duration, untilUsed bool) {
 	if !untilUsed {
 		k.ses.rest(lasts)
@@ -121,7 +120,7 @@ func (k *sock) keepRegion(g *region, lasts time.Duration, untilUsed bool) {
 	}
 }
 
-// handOut tells who may use the region. Sockets of one host get a part each.
+// handOut offers the region to those that may use it. Sockets of one host get a part each.
 func (k *sock) handOut(g *region, r *rds.Region, o offer, to netip.AddrPort) error {
 	o.cookie, o.region, o.rights, o.end = r.Cookie(), g.id, g.rights, o.size
 	tell := func(to netip.AddrPort, cookie rds.Cookie) error {
@@ -152,7 +151,7 @@ func (k *sock) handOut(g *region, r *rds.Region, o offer, to netip.AddrPort) err
 	return nil
 }
 
-// release takes the region back and watches its memory for a while.
+// release releases the region and watches its memory for a while.
 func (k *sock) release(g *region, r *rds.Region, rng *rand.Rand) {
 	k.note(book.Record{Kind: book.Release, A: g.id})
 	ctx, cancel := context.WithTimeout(k.ses.ctx, 60*time.Second)
@@ -176,7 +175,7 @@ func (k *sock) release(g *region, r *rds.Region, rng *rand.Rand) {
 	}
 	words := book.Record{Kind: book.Words, A: g.id, C: binary.LittleEndian.Uint64(g.buf.Bytes()), B: binary.LittleEndian.Uint64(g.buf.Bytes()[swapWord:])}
 	if g.rights&rds.AllowRead != 0 {
-		spoilMemory(g.buf.Bytes()) // whoever still reads it sees that
+		spoilMemory(g.buf.Bytes()) // so that an operation that still reads the memory shows
 	}
 	sum := checksum(g.buf.Bytes())
 	g.mu.Unlock()

@@ -23,13 +23,13 @@ type sock struct {
 	s    *rds.Socket
 	life uint32
 	addr netip.AddrPort
-	nth  int        // of its process: which share it has of regions for the host
-	rng  *rand.Rand // the sender's
+	nth  int        // number in its process: which part of a region for the host is its own
+	rng  *rand.Rand // of the sender
 
-	target netip.AddrPort // of the last operation; the sender's
+	target netip.AddrPort // of the last operation; used by the sender only
 
 	closing atomic.Bool
-	users   sync.WaitGroup // its reader, keeper and sender: they use its local memory
+	users   sync.WaitGroup // its reader, keeper and sender, which use its local memory
 
 	send struct {
 		sync.Mutex
@@ -39,14 +39,13 @@ type sock struct {
 	local   *local
 	mu      sync.Mutex
 	regions map[uint64]*region     // own; guarded by mu
-	offers  []offer                // of others; guarded by mu
+	offers  []offer                // offers of others; guarded by mu
 	seen    map[netip.AddrPort]who // guarded by mu
 }
 
 var lastRegion atomic.Uint64
 
-// bind makes a socket and writes it down; start lets it do something. One socket is
-// bound at a time.
+// bind binds a socket and logs that. start lets it work. Only one socket is bound at a time.
 func (s *session) bind(p Port, nth int) (*sock, error) {
 	life := book.LifeOf(s.w.cfg.Process, s.w.lives+1)
 	s.w.log.Write(book.Record{Kind: book.Binding, Life: life, Peer: p.At})
@@ -96,13 +95,13 @@ func (k *sock) start() {
 	}
 }
 
-// note writes down what the socket did or was told.
+// note logs what the socket did or was notified of.
 func (k *sock) note(r book.Record) {
 	r.Life = k.life
 	k.w.log.Write(r)
 }
 
-// failed takes an error that must have a reason: an end, or a want of room.
+// failed judges an error of a call. The error must be due to an end, or to a lack of room.
 func (k *sock) failed(what string, err error) {
 	for _, allowed := range []error{rds.ErrClosed, rds.ErrDaemonGone, rds.ErrSession, rds.ErrWouldBlock, rds.ErrCongested,
 		os.ErrDeadlineExceeded, context.Canceled} {
@@ -113,8 +112,8 @@ func (k *sock) failed(what string, err error) {
 	k.note(book.Record{Kind: book.Wrong, Text: fmt.Sprintf("%s: %v", what, err)})
 }
 
-// close closes the socket, at once or when everything is acknowledged. What
-// operations still use of its memory it waits for in the background.
+// close closes the socket, at once or when everything is acknowledged. It waits in the
+// background for operations that still use memory of the socket.
 func (k *sock) close(linger time.Duration) {
 	if k.closing.Swap(true) {
 		return
@@ -139,7 +138,7 @@ func (k *sock) close(linger time.Duration) {
 	k.note(r)
 	k.ses.all.Go(func() {
 		k.users.Wait()
-		k.told() // what it was told until it was closed
+		k.told() // notices until the close
 		k.free("local memory", k.local.buf)
 	})
 	k.ses.mu.Lock()
@@ -155,8 +154,7 @@ func (k *sock) close(linger time.Duration) {
 	k.w.mu.Unlock()
 }
 
-// freeTime is how long operations may keep memory of a closed socket or an
-// ended region.
+// freeTime is how long operations may use the memory of a closed socket or an ended region.
 const freeTime = 30 * time.Second
 
 // free frees a buffer as soon as nothing uses it.
@@ -168,17 +166,17 @@ func (k *sock) free(what string, b *rds.Buffer) {
 	}
 }
 
-// post sends a message and writes down the attempt and its end. It fills in the
-// payload: size bytes, a header if there is room, then what more fills in. With
-// the flag of a roll it waits for long, else not.
+// post sends a message, and logs the attempt and its end. It fills the payload of size bytes: a
+// header if there is room, then what more fills in. With FlagRoll it waits for a long time if it
+// has to, otherwise not at all.
 func (k *sock) post(m *rds.Message, size int, flags uint32, more func(b []byte, seq uint64)) error {
 	k.send.Lock()
 	defer k.send.Unlock()
 	return k.postLocked(m, size, flags, 0, more)
 }
 
-// postLocked is post while send is locked. Messages of a m.From are made where it
-// is. meant is the life that m.DstInc names.
+// postLocked is post while send is locked. The payload of a message with m.From is made in
+// place. meant is the life that m.DstInc names.
 func (k *sock) postLocked(m *rds.Message, size int, flags, meant uint32, more func(b []byte, seq uint64)) error {
 	k.send.seq++
 	seq := k.send.seq
@@ -229,7 +227,7 @@ func (k *sock) settle() {
 		r.Text = err.Error()
 	}
 	for ctx.Err() == nil && k.local.outstanding() > 0 {
-		time.Sleep(5 * time.Millisecond) // the keeper takes the statuses and cookies
+		time.Sleep(5 * time.Millisecond) // until the keeper has taken more statuses and cookies
 	}
 	k.note(r)
 }
