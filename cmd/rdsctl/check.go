@@ -74,7 +74,7 @@ func checkKinds() []checkKind {
 		{"peers", "", "connections that should be up and are not", "", 1, 5, (*checker).peers},
 		{"peer", "ADDR", "the connections to one peer", "-", 0, 0, (*checker).peer},
 		{"socket", "ADDR:PORT", "it is bound, and read", "-", 0, 0, (*checker).socket},
-		{"backlog", "", "the oldest message under way", "s", 1, 10, (*checker).backlog},
+		{"backlog", "", "age of the oldest message in progress", "s", 1, 10, (*checker).backlog},
 		{"memory", "", "the fullest of memory limits and users' quotas", "%", 80, 95, (*checker).memory},
 		{"cert", "", "when the certificate ends", "days", 14, 3, (*checker).cert},
 		{"config", "", "the daemon runs with what its sources say", "-", 0, 0, (*checker).config},

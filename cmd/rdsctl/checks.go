@@ -146,9 +146,9 @@ func (c *checker) backlog(string) error {
 		}
 	}
 	c.note("backlog_bytes", float64(bytes))
-	text := "nothing is on its way"
+	text := "nothing is in progress"
 	if worst.Direction != "" {
-		text = fmt.Sprintf("%s are on their way; the oldest message, of %s, is %s old and waits for: %s", bytesText(bytes), place(worst.Addr, worst.Port), short(worst.Oldest), worst.WaitsFor)
+		text = fmt.Sprintf("%s are in progress; the oldest message, of %s, is %s old and waits for: %s", bytesText(bytes), place(worst.Addr, worst.Port), short(worst.Oldest), worst.WaitsFor)
 	}
 	c.say(c.measure("oldest_seconds", worst.Oldest.Seconds()), "%s", text)
 	return nil

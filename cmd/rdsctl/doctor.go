@@ -194,7 +194,7 @@ func (d *doctor) limits(s *ctl.Status) {
 	}
 	for _, t := range s.Transports {
 		if n, ok := soft("Max locked memory"); ok && t.Used && t.Name == string(config.TransportVerbs) && n < 1<<30 {
-			d.say(findWrong, "memlock", "LimitMEMLOCK=infinity in the unit, or CAP_IPC_LOCK", "an adapter locks memory, and %s are allowed", bytesText(n))
+			d.say(findWrong, "memlock", "LimitMEMLOCK=infinity in the unit, or CAP_IPC_LOCK", "an adapter locks memory, and the limit is %s", bytesText(n))
 		}
 	}
 }
@@ -240,13 +240,13 @@ func (d *doctor) config() {
 // hints say what an error of a connection usually means.
 var hints = []struct{ text, fix string }{
 	{"peers.allow", "add this host to peers.allow there, and that one here"},
-	{"refused", "is rdsd running there, at this address and port? rdsctl status shows listen"},
-	{"tls", "certificates of both hosts by one CA, for their addresses; clocks: docs/operations.md, Two hosts safely"},
-	{"certificate", "certificates of both hosts by one CA, for their addresses; clocks: docs/operations.md, Two hosts safely"},
+	{"refused", "see that rdsd runs there, at this address and port (listen in rdsctl status)"},
+	{"tls", "both hosts need certificates of one CA for their addresses, and right clocks: docs/operations.md, Two hosts safely"},
+	{"certificate", "both hosts need certificates of one CA for their addresses, and right clocks: docs/operations.md, Two hosts safely"},
 	{"no route", "ip route get ADDR"},
 	{"unreachable", "ip route get ADDR"},
-	{"time", "a firewall on the way, or the host is down: the port of rdsd has to be open for TCP"},
-	{"version", "the same release on both hosts"},
+	{"time", "see that the host is up, and that firewalls let TCP through to rdsd's port"},
+	{"version", "install the same release on both hosts"},
 }
 
 func (d *doctor) peers() {
@@ -299,13 +299,13 @@ func (d *doctor) backlog() {
 				ctl.WaitsForReader:   fmt.Sprintf("%s has to read its socket", process(&b.Owner)),
 				ctl.WaitsForReceiver: "the process at the destination has to read: rdsctl cong there",
 				ctl.WaitsForOperator: "rdsctl daemon resume, or peer resume",
-				ctl.WaitsForQuota:    "other destinations of its user have messages under way and hold all of quota.destinations: rdsctl backlog shows them; raise the quota, or have what they wait for mended",
+				ctl.WaitsForQuota:    "messages in progress to other destinations of its user use all of quota.destinations: rdsctl backlog shows them; raise the quota, or mend what they wait for",
 			}[b.WaitsFor]
 			d.say(findNote, "backlog", fix, "%s to %s: the oldest message is %s old, waits for: %s", place(b.Addr, b.Port), place(b.Dest, b.DestPort), short(b.Oldest), b.WaitsFor)
 		}
 	}
 	if old == 0 {
-		d.say(findOK, "backlog", "", "nothing has waited for 10 seconds")
+		d.say(findOK, "backlog", "", "no message has waited for 10 seconds")
 	}
 }
 
@@ -337,7 +337,7 @@ func (d *doctor) devices(s *ctl.Status) {
 	if used {
 		d.say(findOK, "adapters", "", "%s, used", strings.Join(names, ", "))
 	} else {
-		d.say(findNote, "adapters", "transport = \"auto\" or \"verbs\", and an rdsd of make build-ibv; rdsctl devices says what is missing", "%s: not used", strings.Join(names, ", "))
+		d.say(findNote, "adapters", "set transport to \"auto\" or \"verbs\", and use an rdsd from make build-ibv; rdsctl devices says what is missing", "%s: not used", strings.Join(names, ", "))
 	}
 }
 

@@ -112,7 +112,7 @@ func TestDoctor(t *testing.T) {
 	if code != exitOK || stderr != "" {
 		t.Errorf("status %d, %q, %s", code, stderr, stdout)
 	}
-	for _, want := range []string{"ok      daemon      rdsd ", "engine", "descriptors are open", ds[0].Addr().String() + " is this host's", "nothing has waited for 10 seconds"} {
+	for _, want := range []string{"ok      daemon      rdsd ", "engine", "descriptors are open", ds[0].Addr().String() + " is this host's", "no message has waited for 10 seconds"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("no %q in\n%s", want, stdout)
 		}

@@ -88,7 +88,7 @@ func backlogList() *listing[ctl.BacklogInfo] {
 	return &listing[B]{
 		kind:  ctl.KindBacklog,
 		items: func(r *ctl.Response) []B { return r.Backlog },
-		none:  "nothing is on its way",
+		none:  "nothing is in progress",
 		columns: []column[B]{
 			{head: "SOCKET", field: "addr", text: func(b *B) string { return place(b.Addr, b.Port) }},
 			{head: "DIR", field: "direction", text: func(b *B) string { return b.Direction }},
@@ -179,7 +179,7 @@ func stallList() *listing[ctl.StallInfo] {
 	return &listing[S]{
 		kind:  ctl.KindStalls,
 		items: func(r *ctl.Response) []S { return r.Stalls },
-		none:  "no message is under way to a peer",
+		none:  "no message to a peer is in progress",
 		columns: []column[S]{
 			{head: "REMOTE", field: "remote", text: func(s *S) string { return s.Remote.String() }},
 			{head: "LANE", field: "lane", text: func(s *S) string { return strconv.Itoa(int(s.Lane)) }},

@@ -45,31 +45,31 @@ const (
 	groupShell   = "Shells"
 )
 
-const offlineAbout = "With -offline the daemon is not asked: its lists are read, as of up to a second before it got stuck, " +
-	"of at most 4096 sockets and 1024 connections. Only root and the daemon's own user may."
+const offlineAbout = "With -offline rdsctl does not ask the daemon. It reads the lists that the daemon published at most a second before it got stuck. " +
+	"They have at most 4096 sockets and 1024 connections. Only root and the daemon's own user may read them."
 
 // verbs is the table of all verbs.
 //
 //nolint:funlen // one table, a row for each verb: parts of it would be looked for
 func verbs() []verb {
 	return []verb{
-		{name: "status", summary: "what the daemon is, how its engine does, what it holds", group: groupLook,
+		{name: "status", summary: "the daemon, the state of its engine, and what it holds", group: groupLook,
 			prepare: statusVerb, forms: allForms, watch: true,
-			about: "Warnings come first. With -offline the daemon is not asked: its statistics mapping is read.",
+			about: "Warnings come first. With -offline rdsctl does not ask the daemon, but reads its statistics mapping.",
 			tries: []string{"status", "status -offline -counters", "status -o json"}},
-		{name: "devices", summary: "the RDMA devices of this host, what the daemon's addresses go by, and why not by a device", group: groupLook,
+		{name: "devices", summary: "the RDMA devices of this host, which of them each address of the daemon uses, and if none, why", group: groupLook,
 			prepare: devicesVerb, forms: allForms,
-			about: "As it was when the daemon started: a device that comes later takes a restart.", tries: []string{"devices", "devices -o json"}},
+			about: "The list is from the start of the daemon. To use a device that came later, restart the daemon.", tries: []string{"devices", "devices -o json"}},
 		socketList().verb(verb{name: "sockets", summary: "the sockets bound here, with their owners and queues", group: groupLook,
 			tries: []string{"sockets", "sockets -filter 'uid=1000,congested=yes'", "sockets -sort -recv-bytes -o csv -columns addr,port,recv-bytes", "sockets -offline"},
 			about: offlineAbout}),
 		peerList(time.Now).verb(verb{name: "peers", summary: "the connections to other hosts", group: groupLook,
 			tries: []string{"peers", "peers -filter 'remote=10.0.0.0/24,state!=up'", "peers -o wide -watch 1s", "peers -offline"},
-			about: offlineAbout + " Messages that wait for their turn at a connection are then not in QUEUED, and WHY is not known."}),
+			about: offlineAbout + " QUEUED then lacks messages that wait for their turn at a connection, and WHY is not known."}),
 		counterList().verb(verb{name: "counters", summary: "the daemon's counters; with -watch also their rates", group: groupLook, prepare: countersVerb,
 			tries: []string{"counters", "counters -watch 1s -sort -rate -filter 'rate>0'", "counters -offline -all"}}),
 		eventList().verb(verb{name: "events", summary: "what happened: connections, refusals, processes that broke a rule", group: groupLook, prepare: eventsVerb,
-			about: "The daemon keeps the latest 4096. Events about processes of other users are for administrators.",
+			about: "The daemon keeps the latest 4096 events. Only administrators see events about processes of other users.",
 			tries: []string{"events", "events -f -o jsonl", "events -filter 'level!=info'"}}),
 		errorList(time.Now).verb(verb{name: "errors", summary: "distinct errors since the daemon started, with count, first and last time", group: groupLook,
 			prepare: errorList(time.Now).limited, tries: []string{"errors", "errors -sort -count"}}),
@@ -78,48 +78,48 @@ func verbs() []verb {
 		queueList().verb(verb{name: "queues", args: "[send|retrans|recv]", summary: "single messages: not sent, sent and not acked, arrived and not read", group: groupWaiting,
 			prepare: queuesVerb, words: fixed("send", "retrans", "recv"),
 			tries: []string{"queues", "queues retrans -sort -age", "queues recv -filter 'bytes>64K'"}}),
-		backlogList().verb(verb{name: "backlog", summary: "for each socket and destination: what is on its way, how old, and who has to act", group: groupWaiting,
+		backlogList().verb(verb{name: "backlog", summary: "for each socket and destination: messages in progress, how old the oldest is, and who has to act", group: groupWaiting,
 			prepare: backlogList().limited,
 			about: "WAITS-FOR: nobody; reader (the process that owns the socket); receiver (the socket there is congested); connection (rdsctl peers says why " +
 				"there is none); credits and ack (the peer's daemon); turn (others on the same connection); copy (same host); quota.destinations (messages to other destinations of the user hold all of it); room (the daemon has as many peers as it can); administrator (drained).",
 			tries: []string{"backlog", "backlog -filter 'waits-for!=nobody,oldest>1s'"}}),
-		keyList().verb(verb{name: "keys", summary: "memory registered for RDMA: owner, size, rights, to how many it is granted", group: groupWaiting,
-			prepare: keyList().limited, about: "The keys themselves are rights, and not shown.", tries: []string{"keys", "keys -filter 'state!=live'"}}),
+		keyList().verb(verb{name: "keys", summary: "memory registered for RDMA: owner, size, rights, number of grants", group: groupWaiting,
+			prepare: keyList().limited, about: "The keys themselves are not shown, because whoever has a key may use the memory.", tries: []string{"keys", "keys -filter 'state!=live'"}}),
 		barrierList().verb(verb{name: "barriers", summary: "for each socket and address: operations issued, high-water mark, pending", group: groupWaiting,
 			prepare: barrierList().limited, tries: []string{"barriers -filter 'pending>0'"}}),
 		congestedList(time.Now).verb(verb{name: "cong", summary: "congested ports, since when, and how many destinations wait for them", group: groupWaiting,
 			prepare: congestedList(time.Now).limited, tries: []string{"cong", "cong -watch 1s"}}),
-		stallList().verb(verb{name: "stalls", summary: "connections with messages under way, the oldest first", group: groupWaiting, prepare: stallsVerb,
+		stallList().verb(verb{name: "stalls", summary: "connections with messages in progress, the oldest first", group: groupWaiting, prepare: stallsVerb,
 			tries: []string{"stalls -over 1ms", "stalls -over 1s -watch 1s"}}),
 		{name: "ping", args: "ADDR", summary: "round trips to another daemon", group: groupMeasure, prepare: pingVerb, forms: allForms, words: peerWords,
 			tries: []string{"ping 10.0.0.2 -c 3"}},
 		{name: "bench", args: "[ADDR]", summary: "measure round trips, rates and RDMA against rdsctl bench -serve at ADDR[:PORT], or with both ends here",
 			group: groupMeasure, prepare: benchVerb, forms: allForms, words: peerWords, tries: []string{"bench -serve", "bench -mode rtt 10.0.0.2"}},
-		{name: "stress", summary: "rds-stress: load, with everything that arrives checked, against another rdsctl stress or an rds-stress",
+		{name: "stress", summary: "rds-stress: load against another rdsctl stress or an rds-stress; it checks everything that arrives",
 			group: groupMeasure, raw: runStress, forms: allForms, tries: []string{"stress", "stress -s 10.0.0.2 -q 4096 -t 2 -d 2 -T 60 -v"}},
-		{name: "check", args: "KIND", summary: "one thing, for monitoring: daemon, peers, peer ADDR, socket ADDR:PORT, backlog, memory, cert, config", group: groupHealth,
+		{name: "check", args: "KIND", summary: "check one thing, for monitoring: daemon, peers, peer ADDR, socket ADDR:PORT, backlog, memory, cert, config", group: groupHealth,
 			prepare: checkVerb, forms: checkForms, many: true, words: checkWords, about: checkAbout(),
 			tries: []string{"check daemon -o nagios", "check backlog -warn 5s -crit 1m", "check peer 10.0.0.2 -o prometheus", "check socket 10.0.0.1:4000"}},
-		{name: "doctor", summary: "look for what is wrong, and say what to do about it", group: groupHealth, prepare: doctorVerb, forms: allForms, tries: []string{"doctor"}},
-		{name: "bundle", args: "[FILE]", summary: "an archive for whoever helps: versions, configuration, answers of all verbs, limits; no payload, keys or certificates", group: groupHealth,
-			prepare: bundleVerb, about: "FILE is new and of mode 0600; -: standard output. What cannot be had is named in index.json, and on standard error. A daemon that does not answer makes the archive smaller, and the exit status 3, 5 or 6.",
+		{name: "doctor", summary: "look for problems, and say what to do about each", group: groupHealth, prepare: doctorVerb, forms: allForms, tries: []string{"doctor"}},
+		{name: "bundle", args: "[FILE]", summary: "an archive for somebody who helps: versions, configuration, answers of all verbs, limits; no payload, keys or certificates", group: groupHealth,
+			prepare: bundleVerb, about: "FILE must not exist, and gets mode 0600. - is standard output. What is missing is named in index.json and on standard error. If the daemon does not answer, the archive has less in it, and the exit status is 3, 5 or 6.",
 			tries: []string{"bundle", "bundle -stacks /tmp/rdsd.tar.gz"}},
-		{name: "peer reset", args: "ADDR", summary: "break off the connections to a peer; they return with the next traffic, datagrams are not lost, operations under way may be DROPPED",
+		{name: "peer reset", args: "ADDR", summary: "break the connections to a peer; the next traffic makes new ones; no datagram is lost, operations in progress may be DROPPED",
 			group: groupChange, prepare: peerResetVerb, forms: allForms, words: peerWords, tries: []string{"peer reset 10.0.0.2", "peer reset 10.0.0.2 -lane 3"}},
-		{name: "peer drain", args: "ADDR", summary: "have senders to a peer wait until peer resume; when nothing is under way, break the connections off", group: groupChange,
+		{name: "peer drain", args: "ADDR", summary: "make senders to a peer wait until peer resume; break its connections when nothing is in progress", group: groupChange,
 			prepare: peerDrainVerb, forms: allForms, words: peerWords,
-			about: "Destinations there are congested to their senders, so that nothing new is sent; what the daemon has already goes on. After a drain no operation is DROPPED by the break.",
+			about: "Destinations at the peer look congested to their senders, so that nothing new is sent. Messages that the daemon already has are still sent. When the connections break after a drain, no operation is DROPPED.",
 			tries: []string{"peer drain 10.0.0.2 -wait 1m"}},
 		{name: "peer resume", args: "ADDR", summary: "end a peer's drain", group: groupChange, prepare: peerResumeVerb, forms: allForms, words: peerWords,
 			tries: []string{"peer resume 10.0.0.2"}},
-		{name: "daemon drain", summary: "have all senders wait and bind no socket, until daemon resume or the daemon's end; say when nothing is under way", group: groupChange,
-			prepare: daemonDrainVerb, forms: allForms, about: "Peers may go on to send here: drain their daemons, too. What has arrived and is not read is reported, and not waited for.",
+		{name: "daemon drain", summary: "make all senders wait and bind no socket, until daemon resume or the daemon's end; report when nothing is in progress", group: groupChange,
+			prepare: daemonDrainVerb, forms: allForms, about: "Peers may still send here. To stop that, drain their daemons, too. Messages that have arrived and are not read are reported. The drain does not wait for them.",
 			tries: []string{"daemon drain -wait 1m && systemctl stop rdsd"}},
 		{name: "daemon resume", summary: "end the daemon's drain", group: groupChange, prepare: daemonResumeVerb, forms: allForms},
 		configList().verb(verb{name: "config show", summary: "the configuration the daemon runs with, and where each value comes from", group: groupConfig, prepare: configShowVerb,
 			tries: []string{"config show -changed", "config show -filter 'key=limits.*'"}}),
-		{name: "config diff", summary: "what the daemon's sources say now that it does not run with", group: groupConfig, prepare: configDiffVerb, forms: allForms},
-		{name: "config reload", summary: "read the sources again and apply what can be without a restart", group: groupConfig, prepare: configReloadVerb, forms: allForms},
+		{name: "config diff", summary: "differences between the daemon's sources and the configuration it runs with", group: groupConfig, prepare: configDiffVerb, forms: allForms},
+		{name: "config reload", summary: "read the sources again and apply what needs no restart", group: groupConfig, prepare: configReloadVerb, forms: allForms},
 		{name: "config validate", args: "FILE", summary: "check a configuration file and its drop-ins; no daemon is asked", group: groupConfig, prepare: configValidateVerb, alone: true,
 			tries: []string{"config validate /etc/rdsd/rdsd.toml"}},
 		{name: "config docs", summary: "a configuration file with every key, its documentation and default", group: groupConfig, prepare: configDocsVerb, alone: true},
@@ -352,7 +352,7 @@ func printUsage(w io.Writer) {
 		}
 		fmt.Fprintf(w, "  %-27s %s\n", strings.TrimSpace(v.name+" "+v.args), v.summary)
 	}
-	fmt.Fprint(w, "  help [VERB]                 this, or a verb's flags, fields and examples\n\nflags of every verb:\n")
+	fmt.Fprint(w, "  help [VERB]                 this text, or a verb's flags, fields and examples\n\nflags of every verb:\n")
 	fs := newFlagSet("")
 	newOptions().declare(fs, nil)
 	fs.SetOutput(w)

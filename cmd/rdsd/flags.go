@@ -16,7 +16,7 @@ func flagSet(f *flags) *flag.FlagSet {
 	fs := flag.NewFlagSet("rdsd", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	fs.Usage = func() {}
-	fs.StringVar(&f.config, "config", "", "configuration `file` in TOML, and its drop-ins FILE.d/*.toml; without it "+config.FileEnv+" names it, else none is read")
+	fs.StringVar(&f.config, "config", "", "configuration `file` in TOML, and its drop-ins FILE.d/*.toml; default: the file that "+config.FileEnv+" names, or none")
 	fs.BoolVar(&f.version, "version", false, "print the version and end")
 	fs.BoolVar(&f.check, "check-config", false, "check file and flags and end")
 	for _, k := range config.Keys() {
@@ -62,9 +62,9 @@ func parseFlags(args []string) (*flags, error) {
 }
 
 func printUsage(w io.Writer) {
-	fmt.Fprint(w, "usage: rdsd [flags]\n\nReliable Datagram Sockets in user space: the daemon of this host.\nFlags override the environment (peers.allow is RDSD_PEERS_ALLOW), which overrides the drop-ins, which override the file.\nLists: repeat the flag, or separate by commas. SIGHUP reads everything again and applies what can change (rdsctl config docs).\n\n")
+	fmt.Fprint(w, "usage: rdsd [flags]\n\nReliable Datagram Sockets in user space: the daemon of this host.\nFlags override the environment (peers.allow is RDSD_PEERS_ALLOW), which overrides the drop-ins, which override the file.\nFor a list, repeat the flag, or separate the values by commas.\nSIGHUP reads everything again, and applies the values that can change while the daemon runs (rdsctl config docs).\n\n")
 	fs := flagSet(&flags{})
 	fs.SetOutput(w)
 	fs.PrintDefaults()
-	fmt.Fprint(w, "\nexit status: 0 ended in order, 1 could not start or failed, 2 wrong usage or configuration\n")
+	fmt.Fprint(w, "\nexit status: 0 ended by SIGTERM or SIGINT, 1 could not start or failed, 2 wrong usage or configuration\n")
 }
