@@ -21,7 +21,7 @@ import (
 	"github.com/rdsd/rdsd/rdstest"
 )
 
-// browse loads url, lets its clock run, and returns the document as it is then.
+// browse loads url, lets the page's clock run, and returns the document as it is then.
 func browse(t *testing.T, chromium, url string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -45,7 +45,7 @@ func watchedDaemon(t *testing.T) (string, *rds.Socket) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Close() // the port is free now, and nobody else's soon
+	l.Close() // the port is free now, and nobody else is likely to take it
 	dir, err := os.MkdirTemp("", "rdsd")
 	if err != nil {
 		t.Fatal(err)

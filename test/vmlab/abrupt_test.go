@@ -14,9 +14,8 @@ import (
 	"github.com/rdsd/rdsd/verbs/soft"
 )
 
-// abrupt: connections that end without a word, with requests outstanding on
-// both sides. Whoever is left is told, nothing hangs, and the next connection
-// works.
+// abrupt ends connections without notice while both sides have requests outstanding. The other
+// side must be notified, nothing may hang, and the next connection must work.
 func abrupt(t *testing.T, m *machine, siwInitiates bool) {
 	t.Run("reset", func(t *testing.T) {
 		l := newLab(t, m, soft.Options{})
@@ -29,10 +28,10 @@ func abrupt(t *testing.T, m *machine, siwInitiates bool) {
 		l.guestFlushed()
 		l.again(siwInitiates)
 	})
-	// qemu ends a reset connection with a FIN on the machine's side. So a packet
-	// filter in the machine answers what siw sends with an RST. What the machine
-	// says itself when siw has gone must pass, or qemu finds out only when it
-	// sends again after the filter is removed: if that took long, much later.
+	// qemu ends a reset connection with a FIN on the machine's side. So a packet filter in the
+	// machine answers packets from siw with an RST. Packets that the machine itself sends when
+	// siw's connection has ended must pass. Otherwise qemu learns of the end only from the first
+	// packet after the filter is removed, which may be much later.
 	t.Run("siw is reset", func(t *testing.T) {
 		l := newLab(t, m, soft.Options{})
 		l.busy(siwInitiates, true)
@@ -67,8 +66,7 @@ func abrupt(t *testing.T, m *machine, siwInitiates bool) {
 	})
 }
 
-// shell runs a command in the machine, which must succeed, and returns its
-// output.
+// shell runs a command in the machine, which must succeed, and returns its output.
 func (l *lab) shell(format string, args ...any) string {
 	l.Helper()
 	l.guest("spawn "+format, args...)
@@ -80,7 +78,7 @@ func (l *lab) shell(format string, args ...any) string {
 	return out
 }
 
-// theirs tells the connection from others of the guest, by a port.
+// theirs returns a filter that matches the guest's side of the connection, by a port.
 func (l *lab) theirs(siwInitiates bool) string {
 	if siwInitiates {
 		return fmt.Sprintf("dport %d", l.port)
@@ -94,8 +92,8 @@ const (
 	readSize = 2 << 20
 )
 
-// busy connects and has siw read much of the host's memory, and the host of
-// siw's, with receives posted on both sides.
+// busy connects. Then siw reads much of the host's memory and the host reads much of siw's, with
+// receives posted on both sides.
 func (l *lab) busy(siwInitiates, hostReads bool) {
 	l.Helper()
 	l.connect(siwInitiates, "", "")
@@ -111,9 +109,8 @@ func (l *lab) busy(siwInitiates, hostReads bool) {
 	}
 }
 
-// flushed wants the host to lose the connection: the READ that was on its way
-// fails, what is behind it and the receives are flushed. It returns what the
-// host was told.
+// flushed checks that the host loses the connection. The READ in progress fails. Later requests
+// and the receives are flushed. It returns the error of the connection's end.
 func (l *lab) flushed() error {
 	l.Helper()
 	err := l.event(verbs.CMDisconnected).Err
@@ -149,7 +146,7 @@ func (l *lab) flushed() error {
 	return err
 }
 
-// guestFlushed wants siw to lose the connection and to complete everything.
+// guestFlushed checks that siw loses the connection and completes everything.
 func (l *lab) guestFlushed() {
 	l.Helper()
 	if w := l.guest("event %d", guestMs); w[0] != "DISCONNECTED" {
@@ -178,7 +175,7 @@ func (l *lab) again(siwInitiates bool) {
 	next.connect(siwInitiates, "", "")
 }
 
-// killed: this side's program goes, in the midst of rping's pings.
+// killed kills the host's program in the middle of rping's pings.
 func killed(t *testing.T, m *machine) {
 	m.begin(t)
 	ours := build(t, "rping")
@@ -203,8 +200,7 @@ func killed(t *testing.T, m *machine) {
 	}
 }
 
-// resets counts the RSTs from an address that the machine's network card has
-// seen since from.
+// resets counts the RSTs from an address that the machine's network card has seen since from.
 func (m *machine) resets(t *testing.T, from int64, addr string) int {
 	t.Helper()
 	out, err := exec.Command("tshark", "-r", m.since(t, from), "-n", "-Y", "tcp.flags.reset == 1 && ip.src == "+addr).Output()

@@ -10,30 +10,30 @@ import (
 	"time"
 )
 
-// control is the connection to a guest program, which answers each command with
-// one line, in order. So an answer that nobody waits for any more is not taken
-// for that of the next command.
+// control is the connection to a guest program. The guest answers each command with one line, in
+// order. So the late answer to a command that has timed out is not taken for the answer to the
+// next one.
 type control struct {
 	conn net.Conn
 	mu   sync.Mutex
 	due  []question
-	err  error // that ended it
+	err  error // the error that ended it
 }
 
-// question is a command whose answer is due.
+// question is a command whose answer has not come.
 type question struct {
 	line string
 	to   chan answer
 }
 
-// answer of the guest.
+// answer is an answer of the guest.
 type answer struct {
 	text  string
 	words []string
 	err   error
 }
 
-// newControl waits for a guest program to call.
+// newControl waits until a guest program connects.
 func newControl(t *testing.T, l net.Listener, limit time.Duration) *control {
 	t.Helper()
 	l.(*net.TCPListener).SetDeadline(time.Now().Add(limit))
@@ -50,7 +50,7 @@ func newControl(t *testing.T, l net.Listener, limit time.Duration) *control {
 	return c
 }
 
-// read hands out the answers, until the connection ends.
+// read assigns the answers to the questions until the connection ends.
 func (c *control) read(in *bufio.Reader) {
 	for {
 		line, err := in.ReadString('\n')
@@ -79,8 +79,8 @@ func (c *control) read(in *bufio.Reader) {
 	}
 }
 
-// start has the guest begin a command. The channel yields the words of its
-// answer without "ok", or its error.
+// start sends a command to the guest. The channel gets the words of its answer without "ok", or
+// its error.
 func (c *control) start(format string, args ...any) <-chan answer {
 	q := question{fmt.Sprintf(format, args...), make(chan answer, 1)}
 	c.mu.Lock()
@@ -111,7 +111,7 @@ func (c *control) ask(format string, args ...any) answer {
 	}
 }
 
-// well says whether the guest program is there and has answered everything.
+// well reports whether the guest program is there and has answered everything.
 func (c *control) well() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,13 +13,13 @@ import (
 	"github.com/rdsd/rdsd/verbs/soft/iwarp"
 )
 
-// wire has Wireshark judge what the machine's network card has seen: siw's and
-// soft's streams as TCP carried them.
+// wire has Wireshark check the streams of siw and soft, as the machine's network card has seen
+// them.
 func wire(t *testing.T, m *machine, siwInitiates bool) {
 	captured := []int{0, 1, 3, 1431, 1433, 4097, 64513}
 	from := m.mark(t)
 	transfer(newLab(t, m, soft.Options{}), siwInitiates, captured)
-	for _, host := range []bool{true, false} { // breaks a rule, and is told
+	for _, host := range []bool{true, false} { // it breaks a rule and is told so
 		l := newLab(t, m, soft.Options{})
 		l.connect(siwInitiates, "", "")
 		if host {
@@ -64,10 +64,10 @@ func wire(t *testing.T, m *machine, siwInitiates bool) {
 	}
 }
 
-// fpdu holds what Wireshark shows of one FPDU, by field name.
+// fpdu has what Wireshark shows of one FPDU, by field name.
 type fpdu struct {
 	src  string
-	good bool // its CRC is
+	good bool // its CRC is right
 	show map[string]string
 }
 
@@ -80,11 +80,11 @@ func (f *fpdu) number(t *testing.T, name string) int {
 	return int(n)
 }
 
-// dissector has tshark see iWARP: two heuristics claim payloads that are not
-// theirs, and a dissector that owns the ephemeral port must not come first.
+// dissector are flags that make tshark find iWARP. Two heuristics must be off, because they
+// claim its payload. And heuristics must come before dissectors that own the ephemeral port.
 var dissector = []string{"-o", "tcp.try_heuristic_first:TRUE", "--disable-protocol", "rpcordma", "--disable-protocol", "smb_direct"}
 
-// dissect runs tshark over a capture. A malformed frame fails the test.
+// dissect runs tshark on a capture. It fails the test if a frame is malformed.
 func dissect(t *testing.T, capture string) (fpdus []*fpdu) {
 	t.Helper()
 	cmd := exec.Command("tshark", append([]string{"-r", capture, "-T", "pdml", "-n"}, dissector...)...)

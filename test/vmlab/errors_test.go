@@ -9,7 +9,7 @@ import (
 	"github.com/rdsd/rdsd/verbs/soft/iwarp"
 )
 
-// reject: the side that is asked refuses, with private data.
+// reject has the accepting side reject a connection, with private data.
 func reject(l *lab, siwInitiates bool) {
 	const why = "not today"
 	if siwInitiates {
@@ -29,14 +29,14 @@ func reject(l *lab, siwInitiates bool) {
 	}
 }
 
-// hostErrors: the host's requests break siw's rules.
+// hostErrors has requests of the host break siw's rules.
 func hostErrors(t *testing.T, m *machine, siwInitiates bool) {
 	for _, c := range []struct {
 		name   string
 		op     verbs.Opcode
 		n      int
 		wrong  func(l *lab, wr *verbs.SendWR)
-		status verbs.WCStatus // of a READ; others complete before siw has seen them
+		status verbs.WCStatus // of a READ; other requests complete before siw has seen them
 		term   iwarp.Code
 	}{
 		{"WRITE, invalid STag", verbs.OpRDMAWrite, 64, func(l *lab, wr *verbs.SendWR) { wr.RKey ^= 0x5500 }, 0, iwarp.TermTaggedSTag},
@@ -44,7 +44,7 @@ func hostErrors(t *testing.T, m *machine, siwInitiates bool) {
 		{"WRITE, no right", verbs.OpRDMAWrite, 64, func(l *lab, wr *verbs.SendWR) { wr.RKey = l.guestRights(1 | 4) }, 0, iwarp.TermTaggedSTag},
 		{"READ, invalid STag", verbs.OpRDMARead, 64, func(l *lab, wr *verbs.SendWR) { wr.RKey ^= 0x5500 }, verbs.WCRemAccessErr, iwarp.TermReadSTag},
 		{"READ, out of bounds", verbs.OpRDMARead, 64, func(l *lab, wr *verbs.SendWR) { wr.RemoteAddr += memSize - 63 }, verbs.WCRemAccessErr, iwarp.TermReadBounds},
-		// No case "READ, no right": siw checks no right to read before it answers.
+		// There is no case "READ, no right": siw checks no right to read before it answers.
 		{"SEND, no receive", verbs.OpSend, 64, func(*lab, *verbs.SendWR) {}, 0, iwarp.TermNoBuffer},
 		{"SEND, too long", verbs.OpSend, 65, func(l *lab, _ *verbs.SendWR) { l.guest("recv 50 0 64") }, 0, iwarp.TermNoBuffer},
 	} {
@@ -77,12 +77,12 @@ func (l *lab) guestRights(access int) uint32 {
 	return l.rkey
 }
 
-// guestErrors: the guest's requests break the host's rules. siw does not tell
-// its user why, only that the connection is gone.
+// guestErrors has requests of the guest break the host's rules. siw tells its user only that the
+// connection has ended, and not why.
 func guestErrors(t *testing.T, m *machine, siwInitiates bool) {
 	for _, c := range []struct {
 		name, op string
-		off      int // past the remote memory
+		off      int // distance from the end of the remote memory
 		rights   verbs.Access
 		badKey   bool
 		term     iwarp.Code
@@ -116,7 +116,7 @@ func guestErrors(t *testing.T, m *machine, siwInitiates bool) {
 			if ev := l.event(verbs.CMDisconnected); !errors.Is(ev.Err, c.term) {
 				t.Errorf("host says %v, want %v", ev.Err, c.term)
 			}
-			for _, b := range l.mem[5:] { // the first message had five
+			for _, b := range l.mem[5:] { // the first message had five bytes
 				if b != 0 && c.op != "send" {
 					t.Fatal("the host's memory changed")
 				}
@@ -131,7 +131,7 @@ func guestErrors(t *testing.T, m *machine, siwInitiates bool) {
 	}
 }
 
-// closing: either side goes away with requests outstanding.
+// closing closes either side with requests outstanding.
 func closing(t *testing.T, m *machine, siwInitiates bool) {
 	t.Run("soft goes", func(t *testing.T) {
 		l := newLab(t, m, soft.Options{CRC: verbs.CRCOff})

@@ -9,8 +9,8 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// evidence logs, of a case that failed, what the next person needs: what both
-// ends say, what siw told its kernel, and the end of the conversation.
+// evidence logs what is needed to understand a failure: the state of both ends, what siw told
+// its kernel, and the last frames.
 func (l *lab) evidence(capture string) {
 	l.Helper()
 	l.dev.Progress()
@@ -39,8 +39,8 @@ func (l *lab) evidence(capture string) {
 	l.Logf("conversation, its end and what is bad (%v):\n%s", err, out)
 }
 
-// lastFrames has tshark list the FPDUs of a capture, and keeps the last ones,
-// and the first ones with a bad CRC.
+// lastFrames has tshark list the FPDUs of a capture. It returns the last ones, and the first
+// ones with a wrong CRC.
 func lastFrames(capture string) (string, error) {
 	fields := []string{"frame.number", "tcp.srcport", "iwarp_rdma.opcode", "iwarp_mpa.ulpdulength", "iwarp_ddp.last_flag", "iwarp_ddp.stag",
 		"iwarp_ddp.tagged_offset", "iwarp_ddp.msn", "iwarp_rdma.sinkstag", "iwarp_rdma.rdmardsz", "_ws.col.Info"}

@@ -21,7 +21,7 @@ var (
 	fuzzBad    = flag.String("siwfuzz.bad", "", "TestSiwfuzz: what siw does wrong, and is to do: inline, page, fenced-read, empty-read, with commas")
 )
 
-// errEnded: the connection has ended, or is about to.
+// errEnded means that the connection has ended or is about to end.
 var errEnded = errors.New("the connection ended")
 
 // fuzzCase is a kind of connection.
@@ -63,8 +63,7 @@ func TestSiwfuzz(t *testing.T) {
 	}
 }
 
-// siwfuzzAlone runs siwfuzz against itself, siw with siw: what fails there is not
-// soft's.
+// siwfuzzAlone runs siwfuzz between siw and siw. A failure there is not due to soft.
 func siwfuzzAlone(t *testing.T, m *machine, seed uint64) {
 	m.begin(t)
 	defer say(t, m, "kill")
@@ -76,7 +75,7 @@ func siwfuzzAlone(t *testing.T, m *machine, seed uint64) {
 	}
 }
 
-// siwfuzzArgs are siwfuzz's by the flags of the test.
+// siwfuzzArgs returns siwfuzz's arguments for the flags of the test.
 func siwfuzzArgs(seed uint64, rounds int) string {
 	args := fmt.Sprintf("-s %d -n %d", seed, rounds)
 	for _, bad := range strings.FieldsFunc(*fuzzBad, func(r rune) bool { return r == ',' }) {
@@ -121,7 +120,7 @@ func siwfuzz(l *lab, c fuzzCase, seed uint64) {
 		l.Name(), seed, *fuzzRounds, *fuzzBad)
 }
 
-// crcRefused says whether siw has ended the connection because of a CRC.
+// crcRefused reports whether siw has ended the connection because of a CRC.
 func (l *lab) crcRefused() bool {
 	l.Helper()
 	l.until("end of the connection", func() bool { return len(l.ev) > 0 })

@@ -12,7 +12,7 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// Messages of the protocol, in their order.
+// The messages of the protocol, in their order.
 const (
 	fuzzPLAN = iota
 	fuzzREADY
@@ -23,7 +23,7 @@ const (
 const (
 	fuzzIova    = 0x2_0000_0000
 	fuzzDepth   = 128
-	fuzzWRID    = 1000 // of the control messages that are sent
+	fuzzWRID    = 1000 // of control messages that are sent
 	fuzzInline  = 64
 	fuzzHelloAt = 12 // bytes of the private data: address and key
 )
@@ -32,7 +32,7 @@ const (
 type fuzzPeer struct {
 	*lab
 	planner
-	mem, theirs, want []byte // own region; siw's source; what an area should hold
+	mem, theirs, want []byte // own region; siw's source; what an area should contain
 	mr                verbs.MR
 	peerAddr          uint64
 	peerKey           uint32
@@ -42,8 +42,8 @@ type fuzzPeer struct {
 	mine, theirPlan fuzzPlan
 	into            [fuzzRequests][]verbs.SGE // the memory of each of siw's SENDs
 
-	due      []int    // receives posted: the length that is to come, or -1 less a control message
-	sent     []uint64 // signaled requests under way
+	due      []int    // receives posted: the expected length, or -1 less a control message
+	sent     []uint64 // signaled requests in progress
 	controls [fuzzControls]uint32
 	requests int
 }
@@ -51,7 +51,7 @@ type fuzzPeer struct {
 func newFuzzPeer(l *lab, ack verbs.AckMode, seed uint64, siwInitiates, page bool) *fuzzPeer {
 	f := &fuzzPeer{lab: l, planner: planner{Rand: rand.New(rand.NewPCG(seed, 1)), page: page, inline: fuzzInline},
 		mem: make([]byte, fuzzMemory), theirs: make([]byte, fuzzSourceSize), want: make([]byte, 2*fuzzArea)}
-	own, other := 2*seed, 2*seed+1 // who connects has the even pattern
+	own, other := 2*seed, 2*seed+1 // the side that connects has the even pattern
 	if siwInitiates {
 		own, other = other, own
 	}
@@ -84,7 +84,7 @@ func fillWith(b []byte, v byte) {
 	}
 }
 
-// hello is what siw's side has to know.
+// hello returns the private data for siw's side.
 func (f *fuzzPeer) hello() []byte {
 	return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint64(nil, fuzzIova), f.mr.RKey())
 }
@@ -101,7 +101,7 @@ func (f *fuzzPeer) piece(p fuzzPiece) verbs.SGE {
 	return verbs.SGE{Addr: fuzzIova + uint64(p.Off), Length: p.Len, LKey: f.mr.LKey()}
 }
 
-// pump drives the device until done.
+// pump drives the device until done returns true.
 func (f *fuzzPeer) pump(what string, done func() bool) error {
 	f.doing = what
 	for end := time.Now().Add(limit); ; {
@@ -155,7 +155,7 @@ func (f *fuzzPeer) take(wc verbs.WC) error {
 	return nil
 }
 
-// controlMemory is the slot of one of the peer's control messages.
+// controlMemory returns the slot of one of the peer's control messages.
 func controlMemory(which int, round uint32) uint32 {
 	return fuzzControl + fuzzSlot*(2*uint32(which)+round%2)
 }
@@ -180,7 +180,7 @@ func (f *fuzzPeer) tell(which int, message []byte) error {
 	return err
 }
 
-// readPlan takes siw's plan and posts receives for it.
+// readPlan reads siw's plan and posts receives for it.
 func (f *fuzzPeer) readPlan() error {
 	from := controlMemory(fuzzPLAN, f.round)
 	if _, err := binary.Decode(f.mem[from:from+fuzzSlot], binary.LittleEndian, &f.theirPlan); err != nil {
@@ -220,7 +220,7 @@ func (f *fuzzPeer) readPlan() error {
 	return nil
 }
 
-// postMine posts the requests, in lists of several.
+// postMine posts the requests, several in each list.
 func (f *fuzzPeer) postMine() error {
 	var list []verbs.SendWR
 	for i, r := range f.mine.requests() {
@@ -246,7 +246,7 @@ func (f *fuzzPeer) postMine() error {
 	return nil
 }
 
-// gather appends the data of a SEND or WRITE.
+// gather appends the data of a SEND or WRITE to to.
 func (r *fuzzRequest) gather(to, source []byte) []byte {
 	for _, p := range r.pieces() {
 		to = append(to, source[p.Off:p.Off+p.Len]...)
@@ -254,7 +254,7 @@ func (r *fuzzRequest) gather(to, source []byte) []byte {
 	return to
 }
 
-// compare wants memory at an offset to be right.
+// compare checks the memory at an offset.
 func (f *fuzzPeer) compare(what string, request int, at uint32, right []byte) error {
 	got := f.mem[at : int(at)+len(right)]
 	if bytes.Equal(got, right) {
@@ -272,8 +272,8 @@ func (f *fuzzPeer) compare(what string, request int, at uint32, right []byte) er
 		what, request, first, len(right), int(at)+first, got[first], right[first], wrong)
 }
 
-// verifyReads wants the sink to hold what was asked for. siw's target, as this side
-// has written it up to a READ, is followed in want.
+// verifyReads checks that the sink has what was READ. It keeps track in want of siw's target, as
+// this side has written it before each READ.
 func (f *fuzzPeer) verifyReads() error {
 	for i := range f.mine.requests() {
 		r := &f.mine.Request[i]
@@ -300,7 +300,7 @@ func (f *fuzzPeer) verifyReads() error {
 	return f.clean("beside the READs", fuzzSink)
 }
 
-// clean wants an area to be spoiled as before the round, and spoils it for the next.
+// clean checks that an area is spoiled as before the round, and spoils it for the next round.
 func (f *fuzzPeer) clean(what string, area uint32) error {
 	if err := f.compare(what, -1, area, f.want[:fuzzArea]); err != nil {
 		return err
@@ -309,7 +309,7 @@ func (f *fuzzPeer) clean(what string, area uint32) error {
 	return nil
 }
 
-// verifyArrived wants the memory for receives and the target to hold what siw has sent.
+// verifyArrived checks that the memory of receives and the target have what siw has sent.
 func (f *fuzzPeer) verifyArrived() error {
 	for i, r := range f.theirPlan.requests() {
 		switch r.Op {
@@ -339,7 +339,7 @@ func (f *fuzzPeer) verifyArrived() error {
 	return nil
 }
 
-// runRound does what siwfuzz.c's run_round does.
+// runRound does what run_round in siwfuzz.c does.
 func (f *fuzzPeer) runRound() error {
 	f.mine = f.make(f.round)
 	has := func(which int) func() bool { return func() bool { return f.controls[which] > f.round } }

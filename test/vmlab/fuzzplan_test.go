@@ -7,8 +7,8 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// The layout of each side's region, the patterns and the messages of siwfuzz:
-// siwfuzz/plan.h has the same, and says more.
+// The layout of each side's region, the patterns and the messages of siwfuzz. siwfuzz/plan.h has
+// the same, with explanations.
 const (
 	fuzzSource, fuzzSourceSize = 0, 0x140000
 	fuzzTarget                 = 0x200000
@@ -22,7 +22,7 @@ const (
 
 	fuzzRequests, fuzzSGE = 40, 6
 
-	fuzzAlone, fuzzFromTarget = 16, 32 // flags beside those of verbs
+	fuzzAlone, fuzzFromTarget = 16, 32 // in addition to the flags of verbs
 )
 
 const (
@@ -33,7 +33,7 @@ const (
 
 type fuzzPiece struct{ Off, Len uint32 }
 
-// fuzzRequest is one request, as its plan tells it to the peer.
+// fuzzRequest is one request, in the form in which its plan tells it to the peer.
 type fuzzRequest struct {
 	Op, Flags, Len, At, Pieces uint32
 	Piece                      [fuzzSGE]fuzzPiece
@@ -41,7 +41,7 @@ type fuzzRequest struct {
 
 func (r *fuzzRequest) pieces() []fuzzPiece { return r.Piece[:min(r.Pieces, fuzzSGE)] }
 
-// fuzzPlan is what one side asks for in a round.
+// fuzzPlan is what one side requests in a round.
 type fuzzPlan struct {
 	Round, Count uint32
 	Request      [fuzzRequests]fuzzRequest
@@ -67,14 +67,14 @@ func fuzzPattern(b []byte, seed uint64) {
 	}
 }
 
-// fuzzSpoil is what areas hold before a round.
+// fuzzSpoil returns the byte that fills areas before a round.
 func fuzzSpoil(round uint32) byte { return byte(0xa0 + round%61) }
 
 // planner draws plans for soft's side.
 type planner struct {
 	*rand.Rand
 	page   bool // siw may be asked for small messages that cross a page
-	inline int  // what soft takes inline
+	inline int  // bytes that soft accepts inline
 }
 
 func (p *planner) draw(n int) uint32 { return uint32(p.IntN(n)) }
@@ -94,7 +94,7 @@ func (p *planner) length(k int) uint32 {
 	return uint32(max(0, around[p.IntN(len(around)-3*(2-k))]+p.IntN(7)-3))
 }
 
-// place is one for n bytes in a source. With whole a small one does not cross a page.
+// place returns a place for n bytes in a source. With whole, a small one does not cross a page.
 func (p *planner) place(n uint32, whole bool) uint32 {
 	off := p.draw(int(fuzzSourceSize - n + 1))
 	switch page := off &^ (fuzzPage - 1); p.draw(4) {
@@ -180,8 +180,8 @@ func (d *drawing) request(r *fuzzRequest, n uint32) {
 	d.budget -= r.Len
 }
 
-// write draws where a WRITE goes: to a place of its own, or with a fence over what
-// is there, which READs before it do not see.
+// write draws the target of a WRITE: a place of its own, or with a fence a place written before.
+// READs before the WRITE do not see the later data.
 func (d *drawing) write(r *fuzzRequest) {
 	if w := d.written(); w != nil && d.oneIn(5) {
 		d.narrow(r, w, false)
@@ -196,8 +196,7 @@ func (d *drawing) write(r *fuzzRequest) {
 	d.target = r.At + r.Len
 }
 
-// read draws where a READ is of: of the peer's source, or of what was written
-// before it.
+// read draws the source of a READ: the peer's source, or what this plan has written before.
 func (d *drawing) read(r *fuzzRequest) {
 	r.Flags &^= uint32(verbs.SendSolicited)
 	if w := d.written(); w != nil && d.oneIn(3) {
@@ -213,7 +212,7 @@ func (d *drawing) read(r *fuzzRequest) {
 	})
 }
 
-// cut makes one to six pieces of r.
+// cut cuts r into one to six pieces.
 func (d *drawing) cut(r *fuzzRequest, place func(n uint32) uint32) {
 	most := uint32(1)
 	if d.oneIn(2) {
@@ -229,7 +228,7 @@ func (d *drawing) cut(r *fuzzRequest, place func(n uint32) uint32) {
 	}
 }
 
-// written is a WRITE of this plan that has bytes, or nil.
+// written returns a WRITE of this plan that has bytes, or nil.
 func (d *drawing) written() *fuzzRequest {
 	for range min(4, d.plan.Count) {
 		if r := &d.plan.Request[d.draw(int(d.plan.Count))]; r.Op == fuzzWrite && r.Len > 0 {

@@ -39,19 +39,19 @@ type lab struct {
 	wc    []verbs.WC
 	ev    []verbs.CMEvent
 
-	raddr uint64 // the guest's memory
+	raddr uint64 // address of the guest's memory
 	rkey  uint32
 
-	told []verbs.CMEvent // all events there were
-	had  []verbs.WC      // and all completions
+	told []verbs.CMEvent // all events so far
+	had  []verbs.WC      // all completions so far
 
 	cut   bool // connect through a relay
 	relay *relay
-	port  int // of the host, that the guest connects to
+	port  int // port of the host to which the guest connects
 }
 
-// newLab makes the host's side. The conversation goes to a capture beside the
-// machine's files.
+// newLab makes the host's side. The streams are recorded in a capture beside the machine's
+// files.
 func newLab(t *testing.T, m *machine, opt soft.Options) *lab {
 	t.Helper()
 	m.fresh(t)
@@ -99,8 +99,7 @@ func newLab(t *testing.T, m *machine, opt soft.Options) *lab {
 	return l
 }
 
-// useQP makes the queue pair of the connection, in place of the one there, for
-// depth work requests each way.
+// useQP replaces the connection's queue pair by one for depth work requests in each direction.
 func (l *lab) useQP(ack verbs.AckMode, depth int) {
 	l.Helper()
 	if l.qp != nil {
@@ -116,8 +115,8 @@ func (l *lab) useQP(ack verbs.AckMode, depth int) {
 	}
 }
 
-// connect makes a connection with one message of the initiator's sent, after
-// which both may send.
+// connect makes a connection, and sends one message from the initiator. After that both sides
+// may send.
 func (l *lab) connect(siwInitiates bool, request, reply string) {
 	l.Helper()
 	if siwInitiates {
@@ -146,7 +145,7 @@ func (l *lab) connectFromGuest(request, reply string) {
 	}
 }
 
-// guestConnects has the guest connect and waits for its request.
+// guestConnects has the guest connect, and waits for its request.
 func (l *lab) guestConnects(private string) (<-chan answer, verbs.CMEvent) {
 	l.Helper()
 	ln, err := l.dev.Listen(netip.MustParseAddrPort("127.0.0.1:0"))
@@ -178,8 +177,8 @@ func (l *lab) connectFromHost(request, reply string) {
 	}
 }
 
-// hostConnects connects and waits until the guest has the request, whose
-// private data it returns.
+// hostConnects connects, and waits until the guest has the request. It returns the private data
+// that the guest got.
 func (l *lab) hostConnects(private string) string {
 	l.Helper()
 	l.guest("listen %d", l.m.port)
@@ -192,7 +191,7 @@ func (l *lab) hostConnects(private string) string {
 	return w[2]
 }
 
-// via is the port to connect to in place of port.
+// via returns the port to connect to instead of port.
 func (l *lab) via(port int) int {
 	if !l.cut {
 		return port
@@ -229,8 +228,8 @@ func toHex(s string) string {
 	return hex.EncodeToString([]byte(s))
 }
 
-// guest has the guest run a command, with the host's device progressing. It
-// must succeed.
+// guest has the guest run a command, while the host's device makes progress. The command must
+// succeed.
 func (l *lab) guest(format string, args ...any) []string {
 	l.Helper()
 	a := l.await(l.m.start(format, args...))
@@ -253,7 +252,7 @@ func (l *lab) await(c <-chan answer) (a answer) {
 	return a
 }
 
-// until drives the device until done.
+// until drives the device until done returns true.
 func (l *lab) until(what string, done func() bool) {
 	l.Helper()
 	for end := time.Now().Add(limit); ; {
@@ -271,7 +270,7 @@ func (l *lab) until(what string, done func() bool) {
 	}
 }
 
-// collect takes what there is to take of the device.
+// collect takes all events and completions of the device.
 func (l *lab) collect() {
 	var ev [4]verbs.CMEvent
 	n := l.dev.PollCM(ev[:])
@@ -293,7 +292,7 @@ func (l *lab) event(want verbs.CMEventType) verbs.CMEvent {
 	return ev
 }
 
-// completion takes the host's next one.
+// completion takes the host's next completion.
 func (l *lab) completion() verbs.WC {
 	l.Helper()
 	l.until("completion", func() bool { return len(l.wc) > 0 })
@@ -302,7 +301,7 @@ func (l *lab) completion() verbs.WC {
 	return wc
 }
 
-// done takes the host's next completion, which must be of id and good.
+// done takes the host's next completion, which must be good and have the id.
 func (l *lab) done(id uint64) verbs.WC {
 	l.Helper()
 	wc := l.completion()
@@ -312,7 +311,7 @@ func (l *lab) done(id uint64) verbs.WC {
 	return wc
 }
 
-// drain wants the guest to have n good completions, and to take them.
+// drain has the guest take n completions, which must be good.
 func (l *lab) drain(n int) {
 	l.Helper()
 	if w, good := l.guest("drain %d %d", n, guestMs), strconv.Itoa(n); w[0] != good || w[2] != "0" {
@@ -320,8 +319,8 @@ func (l *lab) drain(n int) {
 	}
 }
 
-// guestDone takes the guest's next completion, which must be of id and good:
-// id, status, opcode, bytes.
+// guestDone takes the guest's next completion, which must be good and have the id. It returns
+// id, status, opcode and bytes.
 func (l *lab) guestDone(id uint64) []string {
 	l.Helper()
 	w := l.guest("poll %d", guestMs)
@@ -360,7 +359,7 @@ func (l *lab) post(wr verbs.SendWR) {
 	}
 }
 
-// fill is the guest's "fill"; sum its "sum".
+// fill does what the guest's "fill" does, and sum what its "sum" does.
 func fill(b []byte, seed int) {
 	for i := range b {
 		b[i] = byte(i*7 + i>>8*13 + seed)

@@ -14,37 +14,37 @@ import (
 
 const (
 	guestPort  = 7175 // where the guest program listens
-	secondPort = 7176 // and a second one
+	secondPort = 7176 // where a second guest program listens
 	rpingPort  = 7174
 	perfPort   = 18515
 	toHost     = "10.0.2.2" // the host's 127.0.0.1, as the machine sees it
 	toGuest    = "10.0.2.15"
-	// The machine is slow, the more so beside other work: each limit is far above
-	// what anything takes.
-	limit        = 60 * time.Second // for anything; above the guest program's own
-	guestMs      = 30000            // for the guest to see something
+	// The machine is slow, and slower beside other work. Each limit is much longer than anything
+	// takes.
+	limit        = 60 * time.Second // for anything; longer than the guest program's own limits
+	guestMs      = 30000            // for the guest to notice something
 	bootLimit    = 3 * time.Minute
 	machineLimit = 15 * time.Minute // for all cases
 	maxBoots     = 4
 )
 
-// machine is the virtual machine, with its control connection. After a case that
-// failed it is booted anew for the next one.
+// machine is the virtual machine, with its control connection. After a case that failed, it is
+// booted again for the next one.
 type machine struct {
 	*control
 	t       *testing.T // of all cases
 	dir     string
 	port    int         // where the guest program listens
 	forward map[int]int // guest's port: the port of 127.0.0.1 that leads there
-	wire    string      // what its network card has seen
+	wire    string      // capture of its network card
 	qemu    *exec.Cmd
 	ended   chan error
-	suspect bool // a case failed with it
+	suspect bool // a case failed with this machine
 	boots   int
 }
 
-// boot starts the machine made by setup.sh in dir and waits for its guest
-// program. It ends with the test.
+// boot starts the machine that setup.sh made in dir, and waits for its guest program. The
+// machine ends with the test.
 func boot(t *testing.T, dir string) *machine {
 	t.Helper()
 	m := &machine{t: t, dir: dir, port: guestPort, forward: map[int]int{}}
@@ -58,7 +58,7 @@ func boot(t *testing.T, dir string) *machine {
 	return m
 }
 
-// on boots.
+// on boots the machine.
 func (m *machine) on(t *testing.T) {
 	t.Helper()
 	begun := time.Now()
@@ -74,7 +74,7 @@ func (m *machine) on(t *testing.T) {
 		m.forward[port] = freePort(t)
 		netdev += fmt.Sprintf(",hostfwd=tcp:127.0.0.1:%d-%s:%d", m.forward[port], toGuest, port)
 	}
-	// timeout ends it even if this process is killed.
+	// timeout ends qemu even if this process is killed.
 	m.qemu = exec.Command("timeout", fmt.Sprint(machineLimit.Seconds()), "qemu-system-x86_64",
 		"-machine", "q35", "-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", "512",
 		"-nographic", "-no-reboot", "-nodefaults", "-monitor", "none", "-serial", "file:"+m.console(),
@@ -93,8 +93,7 @@ func (m *machine) on(t *testing.T) {
 	t.Logf("booted in %v", time.Since(begun).Round(time.Second/10))
 }
 
-// off ends the machine. If a case has failed the log gets the end of its
-// console.
+// off ends the machine. If a case has failed, it logs the end of the machine's console.
 func (m *machine) off() {
 	if m.qemu == nil || m.qemu.Process == nil {
 		return
@@ -120,8 +119,8 @@ func (m *machine) off() {
 
 func (m *machine) console() string { return filepath.Join(m.dir, "console") }
 
-// fresh boots the machine anew if a case before has failed with it. What its
-// network card had seen stays. That so many fail is reason enough to end.
+// fresh boots the machine again if a case has failed with it. It keeps the capture of the
+// network card. If too many cases have failed, it ends the test.
 func (m *machine) fresh(t *testing.T) {
 	t.Helper()
 	if !m.suspect && (m.control == nil || m.well()) {
@@ -150,9 +149,9 @@ func (m *machine) begin(t *testing.T) {
 	})
 }
 
-// kernelLog logs what siw and its kernel said last.
+// kernelLog logs the last messages of siw and its kernel.
 func (m *machine) kernelLog(t *testing.T) {
-	if !m.well() { // else each question would take its whole limit
+	if !m.well() { // otherwise each question would take its whole limit
 		t.Log("guest: does not answer")
 		return
 	}
@@ -161,7 +160,7 @@ func (m *machine) kernelLog(t *testing.T) {
 	}
 }
 
-// second starts the guest program once more, as a child of the first.
+// second starts the guest program again, as a child of the first one.
 func (m *machine) second(t *testing.T) *machine {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

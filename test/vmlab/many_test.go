@@ -8,12 +8,11 @@ import (
 	"github.com/rdsd/rdsd/verbs/soft"
 )
 
-// many has a thousand WRITEs and SENDs in flight, of which a fence acknowledges
-// many at a time, while siw is silent or busy itself: then it answers fences
-// with stale data.
+// many has a thousand WRITEs and SENDs in progress. One fence acknowledges many of them. siw is
+// silent meanwhile, or busy itself, when it answers fences with stale data.
 func many(t *testing.T, m *machine, siwInitiates bool) {
 	const (
-		count, size       = 1000, 900 // ours; every other one is a SEND
+		count, size       = 1000, 900 // of the host; every other one is a SEND
 		theirs, theirSize = 300, 5000 // siw's
 		written           = 1 << 20   // in siw's memory
 		source, sink      = 3 << 20, 2 << 20

@@ -8,9 +8,8 @@ import (
 	"testing"
 )
 
-// perftest runs linux-rdma's ib_write_bw, ib_read_bw and ib_send_bw, with their
-// connections made by rdma_cm, against examples/perftest, each as client and as
-// server.
+// perftest runs linux-rdma's ib_write_bw, ib_read_bw and ib_send_bw against examples/perftest,
+// each as client and as server. rdma_cm makes their connections.
 func perftest(t *testing.T, m *machine) {
 	ours := build(t, "perftest")
 	for _, c := range []struct {
@@ -56,11 +55,11 @@ func perftest(t *testing.T, m *machine) {
 	}
 }
 
-// portTaken is what perftest says when its local port, which rdma_cm has picked
-// without asking TCP, is in use there. It never reaches us then.
+// portTaken is what perftest prints when its local port is in use. rdma_cm picks the port
+// without asking TCP. Such a connection never reaches the host.
 const portTaken = "Address already in use"
 
-// theirsConnects returns perftest's output, and our server with its end.
+// theirsConnects returns perftest's output, and our server with how it ended.
 func theirsConnects(t *testing.T, m *machine, theirs, ours string, args []string) (string, *command, error) {
 	port := freePort(t)
 	server := newCommand(t, ours, append(args, "-p", strconv.Itoa(port))...)
@@ -78,12 +77,12 @@ func theirsConnects(t *testing.T, m *machine, theirs, ours string, args []string
 	return out, server, server.Wait()
 }
 
-// ourRate is what our end says last. On a busy machine small messages make 0.00.
+// ourRate matches the last line of our end. On a busy machine small messages give 0.00.
 var ourRate = regexp.MustCompile(` messages, [0-9.]+ MB/s\n$`)
 
-// bandwidth wants perftest's output to be of a success: status 0 and the line
-// of the result, with size and iterations. The rates say nothing: it takes them from
-// the processor's clock, and the machine's may stand still or jump on a busy host.
+// bandwidth checks that perftest's output shows success: status 0, and the line of the result
+// with size and iterations. It ignores the rates. They are from the machine's processor clock,
+// which may stop or jump on a busy host.
 func bandwidth(t *testing.T, out string, size, iters int) {
 	t.Helper()
 	result := regexp.MustCompile(fmt.Sprintf(`\|\s*%d\s+%d\s+[0-9.]+\s+([0-9.]+)\s+([0-9.]+)`, size, iters)).FindStringSubmatch(out)

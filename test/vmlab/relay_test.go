@@ -15,7 +15,7 @@ type relay struct {
 	done bool // was reset
 }
 
-// newRelay makes one to a port of 127.0.0.1.
+// newRelay makes a relay to a port of 127.0.0.1.
 func newRelay(t *testing.T, to int) *relay {
 	t.Helper()
 	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -57,8 +57,7 @@ func newRelay(t *testing.T, to int) *relay {
 	return r
 }
 
-// reset has both sides get an RST: that is what closing a connection without
-// lingering sends.
+// reset sends an RST to both sides, by closing the connections without lingering.
 func (r *relay) reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// rping runs rdma-core's rping against examples/rping, each as client and as
-// server.
+// rping runs rdma-core's rping against examples/rping, each as client and as server.
 func rping(t *testing.T, m *machine) {
 	ours := build(t, "rping")
 	for _, crc := range []string{"-crc=true", "-crc=false"} {
@@ -28,7 +27,7 @@ func rping(t *testing.T, m *machine) {
 
 const pings = 3
 
-// build makes the program of examples/name.
+// build builds the program of examples/name.
 func build(t *testing.T, name string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name)
@@ -44,7 +43,7 @@ type command struct {
 	out bytes.Buffer
 }
 
-// newCommand makes one that is killed when it takes too long.
+// newCommand makes a command that is killed when it takes too long.
 func newCommand(t *testing.T, name string, args ...string) *command {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
@@ -54,7 +53,7 @@ func newCommand(t *testing.T, name string, args ...string) *command {
 	return c
 }
 
-// say has the machine do something and returns the answer's text.
+// say has the machine run a command and returns the answer's text.
 func say(t *testing.T, m *machine, format string, args ...any) string {
 	t.Helper()
 	a := m.ask(format, args...)
@@ -64,7 +63,7 @@ func say(t *testing.T, m *machine, format string, args ...any) string {
 	return a.text
 }
 
-// rpingClient: rdma-core's client, our server.
+// rpingClient runs rdma-core's client with our server.
 func rpingClient(t *testing.T, m *machine, ours, crc string, size int) {
 	m.begin(t)
 	port := freePort(t)
@@ -82,7 +81,7 @@ func rpingClient(t *testing.T, m *machine, ours, crc string, size int) {
 	check(t, "ours", server.out.String(), "server", "server ping data: rdma-ping-")
 }
 
-// rpingServer: rdma-core's server, our client.
+// rpingServer runs rdma-core's server with our client.
 func rpingServer(t *testing.T, m *machine, ours, crc string, size int) {
 	m.begin(t)
 	defer say(t, m, "kill")
@@ -97,7 +96,7 @@ func rpingServer(t *testing.T, m *machine, ours, crc string, size int) {
 	check(t, "theirs", say(t, m, "wait"), "0 ", "server ping data: rdma-ping-")
 }
 
-// check wants the output to begin like this and to have a line per ping.
+// check checks that the output begins with begin and has a line for each ping.
 func check(t *testing.T, who, out, begin, line string) {
 	t.Helper()
 	if !strings.HasPrefix(out, begin) || strings.Count(out, line) != pings {
@@ -105,8 +104,8 @@ func check(t *testing.T, who, out, begin, line string) {
 	}
 }
 
-// waitListening looks in the kernel's table, for a connection would be taken
-// for a client.
+// waitListening waits until the kernel's table shows a listener. A connection would be taken for
+// a client.
 func waitListening(t *testing.T, port int) {
 	t.Helper()
 	for end := time.Now().Add(limit); ; time.Sleep(5 * time.Millisecond) {

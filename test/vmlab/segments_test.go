@@ -9,15 +9,15 @@ import (
 	"github.com/rdsd/rdsd/verbs/soft/iwarp"
 )
 
-// fpduCount is what soft's FPDUs looked like when they came to the machine.
+// fpduCount counts soft's FPDUs as they arrived at the machine.
 type fpduCount struct {
 	all int
-	bad int // their CRC is wrong
-	cut int // a TCP segment ends inside padding and CRC
+	bad int // with a wrong CRC
+	cut int // with a TCP segment that ends inside padding and CRC
 }
 
-// fpdusToGuest reads a capture of the machine's network card, and counts the FPDUs
-// of streams to the guest.
+// fpdusToGuest reads a capture of the machine's network card, and counts the FPDUs of streams to
+// the guest.
 func fpdusToGuest(t *testing.T, capture string) (n fpduCount) {
 	t.Helper()
 	raw, err := os.ReadFile(capture)
@@ -51,10 +51,10 @@ func fpdusToGuest(t *testing.T, capture string) (n fpduCount) {
 type mpaStream struct {
 	next uint32
 	data []byte
-	ends []int // of segments
+	ends []int // of TCP segments
 }
 
-// segment takes the next one. The machine's network loses none.
+// segment adds the next segment. The machine's network loses none.
 func (s *mpaStream) segment(seq uint32, b []byte) {
 	if old := s.next - seq; old < uint32(len(b)) {
 		s.data = append(s.data, b[old:]...)
@@ -63,7 +63,7 @@ func (s *mpaStream) segment(seq uint32, b []byte) {
 	}
 }
 
-// count counts the FPDUs, if these are some.
+// count counts the FPDUs, if the stream has any.
 func (s *mpaStream) count(n *fpduCount) {
 	const start, crcLen = 20, 4 // of MPA's frame without private data
 	if len(s.data) < start || string(s.data[:6]) != "MPA ID" {

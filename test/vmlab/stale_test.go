@@ -8,9 +8,9 @@ import (
 	"github.com/rdsd/rdsd/verbs/soft"
 )
 
-// stale: soft READs no bytes while siw READs two things in turn to one place. siw
-// answers with that place, whatever it holds, and as it changes while it is being
-// sent, some of the CRCs are wrong. None of it may end the connection.
+// stale has soft READ zero bytes while siw READs two regions in turn into one place. siw answers
+// the empty READ with the bytes of that place. They change while they are sent, so some CRCs are
+// wrong. The connection must survive that.
 func stale(t *testing.T, m *machine, siwInitiates bool) {
 	const (
 		turns, times, size = 40, 4, 30001

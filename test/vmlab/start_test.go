@@ -13,7 +13,7 @@ import (
 
 const messages, messageSize = 30, 700
 
-// late: siw's messages wait for receives, and what is behind them too.
+// late has siw's messages wait for receives. Later messages wait, too.
 func late(l *lab, siwInitiates bool) {
 	l.connect(siwInitiates, "", "")
 	const read = 1 << 20
@@ -24,7 +24,7 @@ func late(l *lab, siwInitiates bool) {
 	}
 	l.guest("read 1 %d %d %d %d", read, messageSize, iova+read, l.mr.RKey())
 	l.until("a message without a receive", func() bool { return l.dev.Stats().RNRWaits > 0 })
-	// Writes are placed as they come, also past a message that waits.
+	// Writes are placed when they arrive, even if a message before them waits.
 	l.guest("write 1 %d 8 %d %d", read, iova+2*read, l.mr.RKey())
 	l.until("all messages put aside", func() bool { return l.dev.Stats().RNRParked >= messages })
 	for i := range messages {
@@ -45,8 +45,8 @@ func late(l *lab, siwInitiates bool) {
 	l.disconnect(siwInitiates)
 }
 
-// early: what is posted before the connection is there leaves at once behind
-// the set-up, when siw may not look yet.
+// early posts requests before the connection is there. They leave right after the set-up, when
+// siw may not be ready.
 func early(l *lab) {
 	fill(l.mem[:messages*messageSize], 5)
 	l.hostConnects("")
@@ -68,8 +68,8 @@ func early(l *lab) {
 	l.disconnect(false)
 }
 
-// markers: siw wants none and sends none. Whoever asks for them is rejected, so
-// there are none to test with it.
+// markers checks that a peer that asks for markers is rejected. siw neither wants nor sends
+// markers, so no test can have them.
 func markers(t *testing.T, m *machine) {
 	m.begin(t)
 	say(t, m, "listen %d", m.port)

@@ -6,12 +6,12 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// sizes include those around siw's segments (1450 bytes of ULPDU at an MTU of
-// 1500) and this side's (64512 bytes).
+// sizes include those around the segments of siw (1450 bytes of ULPDU at an MTU of 1500) and of
+// this side (64512 bytes).
 var sizes = []int{0, 1, 3, 4, 17, 1431, 1433, 4097, 64512, 64513, 100003, 1 << 20}
 
-// transfer moves data of each size in every way, with odd offsets, one at a
-// time: for either side per size two SENDs, a WRITE and a READ.
+// transfer moves data of each size in every way, one at a time and at odd offsets. For each
+// size, either side does two SENDs, a WRITE and a READ.
 func transfer(l *lab, siwInitiates bool, sizes []int) {
 	l.connect(siwInitiates, "ping", "pong")
 	const from, to = 101, 2<<20 + 33
@@ -22,7 +22,7 @@ func transfer(l *lab, siwInitiates bool, sizes []int) {
 		arrived := make([]byte, n)
 		fill(arrived, i)
 
-		// SEND, both ways.
+		// SEND in both directions.
 		l.recv(2, to, n+1)
 		l.guest("send 3 %d %d 0", from, n)
 		l.guestDone(3)
@@ -35,7 +35,7 @@ func transfer(l *lab, siwInitiates bool, sizes []int) {
 		l.guestDone(4)
 		l.checkGuest("SEND to siw", to, want)
 
-		// WRITE, both ways: a SEND behind it says that it is there.
+		// WRITE in both directions. A SEND behind it says that the data is there.
 		clear(l.mem[to-1 : to+n+1])
 		l.recv(6, 0, 1)
 		l.guest("write 7 %d %d %d %d", from, n, iova+to, l.mr.RKey())
@@ -53,7 +53,7 @@ func transfer(l *lab, siwInitiates bool, sizes []int) {
 		l.guestDone(9)
 		l.checkGuest("WRITE to siw", to, want)
 
-		// READ, both ways.
+		// READ in both directions.
 		clear(l.mem[to-1 : to+n+1])
 		l.send(verbs.SendWR{WRID: 12, Op: verbs.OpRDMARead, SGL: l.sge(to, n), RemoteAddr: l.raddr + from, RKey: l.rkey})
 		l.check("READ from siw", to, arrived)
@@ -65,8 +65,7 @@ func transfer(l *lab, siwInitiates bool, sizes []int) {
 	l.disconnect(siwInitiates)
 }
 
-// check compares the host's memory at off with want, and that the bytes around
-// it are zero as they were.
+// check compares the host's memory at off with want. The bytes around it must be zero.
 func (l *lab) check(what string, off int, want []byte) {
 	l.Helper()
 	n := len(want)
@@ -83,7 +82,7 @@ func (l *lab) checkGuest(what string, off int, want []byte) {
 	}
 }
 
-// disconnect ends the connection in order, by the initiator.
+// disconnect has the initiator close the connection.
 func (l *lab) disconnect(siwInitiates bool) {
 	l.Helper()
 	if siwInitiates {
@@ -97,9 +96,8 @@ func (l *lab) disconnect(siwInitiates bool) {
 	}
 }
 
-// pipeline keeps several requests of all kinds in flight from the host while
-// the guest does the same. READs of no bytes are among them, which siw answers
-// with stale bytes: see stale.
+// pipeline keeps several requests of all kinds in progress from the host while the guest does
+// the same. Some READs have zero bytes, which siw answers with stale bytes: see stale.
 func pipeline(l *lab, siwInitiates bool) {
 	const n, count, area = 30001, 8, 1 << 16
 	l.connect(siwInitiates, "", "")
@@ -118,7 +116,7 @@ func pipeline(l *lab, siwInitiates bool) {
 		l.guest("read 2 %d %d %d %d", (10+i)*area, n, iova, l.mr.RKey())
 		l.guest("send 3 0 %d 0", n)
 	}
-	var got [4]int      // WRITE, READ, READ of nothing, SEND
+	var got [4]int      // WRITE, READ, READ of zero bytes, SEND
 	var gotGuest [3]int // siw completes them out of order
 	l.until("all completions", func() bool { return len(l.wc) == 5*count })
 	for i, sent := 0, 0; i < 5*count; i++ {

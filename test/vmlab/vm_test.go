@@ -10,10 +10,10 @@ import (
 	"github.com/rdsd/rdsd/verbs/soft"
 )
 
-// dirVariable names the folder that setup.sh filled.
+// dirVariable names the folder that setup.sh has filled.
 const dirVariable = "RDSD_VMLAB"
 
-// TestVM boots one machine and runs everything in it.
+// TestVM boots one machine and runs all its cases.
 func TestVM(t *testing.T) {
 	dir := os.Getenv(dirVariable)
 	if dir == "" {
@@ -49,7 +49,7 @@ func TestVM(t *testing.T) {
 					newLab(t, m, soft.Options{PlainMPA: true}).connect(siwInitiates, text[:n], text[1:1+n])
 				})
 			}
-			for i := range 10 { // siw forgets the reply if a FIN is too close behind it
+			for i := range 10 { // siw loses the reply if a FIN follows it too closely
 				t.Run(fmt.Sprintf("reject %d", i), func(t *testing.T) { reject(newLab(t, m, soft.Options{}), siwInitiates) })
 			}
 			hostErrors(t, m, siwInitiates)

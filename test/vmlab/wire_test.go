@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// mark is how much the machine's network card has seen, for since.
+// mark returns how much the machine's network card has recorded, for since.
 func (m *machine) mark(t *testing.T) int64 {
 	t.Helper()
 	info, err := os.Stat(m.wire)
@@ -17,11 +17,11 @@ func (m *machine) mark(t *testing.T) int64 {
 	return info.Size()
 }
 
-// since makes a capture of what the machine's network card has seen since then.
-// qemu writes whole packets.
+// since makes a capture of what the machine's network card has seen since mark. qemu writes
+// whole packets.
 func (m *machine) since(t *testing.T, mark int64) string {
 	t.Helper()
-	const head = 24 // of a capture
+	const head = 24 // of a capture file
 	in, err := os.Open(m.wire)
 	if err != nil {
 		t.Fatal(err)

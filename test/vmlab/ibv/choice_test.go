@@ -9,8 +9,8 @@ import (
 	"github.com/rdsd/rdsd/test/vmlab/lab"
 )
 
-// TestChoice: daemons with transport auto find each other by soft-RoCE; when one
-// comes back with soft alone, the other falls back and says so, whoever begins.
+// TestChoice checks that daemons with transport auto find each other by soft-RoCE. When one
+// restarts with soft alone, the other falls back and reports that, whichever side connects.
 func TestChoice(t *testing.T) {
 	long(t)
 	l := lab.Boot(t, lab.Config{Hosts: 2})

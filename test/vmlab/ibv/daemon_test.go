@@ -9,8 +9,8 @@ import (
 	"github.com/rdsd/rdsd/test/vmlab/lab"
 )
 
-// TestDaemons: two rdsd over soft-RoCE, then over soft-iWARP, on two hosts.
-// Blocks are read by RDMA, before and after a reset of the connection.
+// TestDaemons has two rdsd on two hosts, over soft-RoCE and then over soft-iWARP. Blocks are
+// read by RDMA, before and after a reset of the connection.
 func TestDaemons(t *testing.T) {
 	l := lab.Boot(t, lab.Config{Hosts: 2})
 	l.Install(t, lab.Build(t, "cmd/rdsd", "-tags=ibv"), lab.Build(t, "cmd/rdsctl"), lab.Build(t, "examples/blockstore"))

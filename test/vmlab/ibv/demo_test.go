@@ -12,11 +12,11 @@ import (
 	"github.com/rdsd/rdsd/test/vmlab/lab"
 )
 
-// demoResets of each direction, at least.
+// demoResets is the least number of resets in each direction.
 const demoResets = 3
 
-// demo is what `make demo` does, with a daemon on each host: a file copied out and
-// back in while the connection is reset again and again, and the demo's verdict.
+// demo does what `make demo` does, with a daemon on each host. It copies a file out and back in
+// while the connection is reset again and again, and checks the demo's verdict.
 func demo(f *faults) {
 	f.R.Run(f.T, time.Minute, "cp /xfer/rdsd /tmp/source")
 	read := f.demoCopy("copy-out", 4000, "-read-only /tmp/source", "$PEER:4000 /tmp/out")
@@ -35,8 +35,8 @@ func demo(f *faults) {
 	f.Logf("demo over %s: verified %d bytes out and back in, sha256 %s equal, %d resets", f.driver, read.Copy.Bytes, w[0], read.Resets+write.Resets)
 }
 
-// demoCopy runs a server on R and a client on K, which resets the connection when
-// a fifth, two and three of the blocks are done.
+// demoCopy runs a server on R and a client on K. It resets the connection when one, two and
+// three fifths of the blocks are done.
 func (f *faults) demoCopy(verb string, port int, serve, args string) (d verdict.Direction) {
 	f.Helper()
 	d.Name = verb

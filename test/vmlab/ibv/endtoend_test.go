@@ -9,9 +9,9 @@ import (
 	"github.com/rdsd/rdsd/test/vmlab/lab"
 )
 
-// TestEndToEnd runs end-to-end tests with daemons on soft-RoCE, of one host: what
-// a message's outcome is when the connection is reset or the peer's daemon killed
-// at any moment, and plain messages.
+// TestEndToEnd runs end-to-end tests with daemons on soft-RoCE, on one host: the outcome of
+// messages when the connection is reset or the peer's daemon is killed at any moment, and plain
+// messages.
 func TestEndToEnd(t *testing.T) {
 	long(t)
 	const driver = "rxe"

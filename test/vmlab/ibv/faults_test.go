@@ -11,8 +11,8 @@ import (
 	"github.com/rdsd/rdsd/test/vmlab/lab"
 )
 
-// TestFaults: two daemons on two hosts under faults of the link and of each other:
-// what was sent arrives once, in order, whole.
+// TestFaults has two daemons on two hosts under faults of the link and of each other. Messages
+// must arrive once, in order, and unchanged.
 func TestFaults(t *testing.T) {
 	long(t)
 	for _, driver := range []string{"rxe", "siw"} {
@@ -72,7 +72,7 @@ func (f *faults) start(h *lab.Host) {
 	h.Run(f.T, 2*time.Minute, "lab_wait 100 rdsctl -socket "+lab.Control+" status")
 }
 
-// explain logs what both hosts say of their connection when a case failed.
+// explain logs what both hosts report of their connection when a case has failed.
 func (f *faults) explain() {
 	if !f.Failed() {
 		return
@@ -89,13 +89,13 @@ func (f *faults) explain() {
 	}
 }
 
-// reset breaks off h's connections to another; status 4: there is none yet.
+// reset resets h's connections to another host. Status 4 means that there are none yet.
 func (f *faults) reset(h, to *lab.Host) {
 	f.Helper()
 	h.Run(f.T, time.Minute, "rdsctl -socket "+lab.Control+" peer reset "+f.IP(to)+" || [ $? = 4 ]")
 }
 
-// streamsUnder runs a fault so many times while both hosts send.
+// streamsUnder runs a fault several times while both hosts send.
 func streamsUnder(times int, between time.Duration, fault func(*faults)) func(*faults) {
 	return func(f *faults) {
 		const more, n = " -sizes 0,100,5000,60000 ", 400
@@ -122,8 +122,8 @@ func streamsUnder(times int, between time.Duration, fault func(*faults)) func(*f
 	}
 }
 
-// vanished: a peer that is not reached any more is given up, and comes back. Of
-// siw TCP's settings say when, and that is too long for a test.
+// vanished checks that a peer that cannot be reached is given up, and comes back. With siw that
+// takes as long as TCP's settings say, which is too long for a test.
 func vanished(f *faults) {
 	if f.driver == "siw" {
 		f.Skip("tcp_retries2: a quarter of an hour")
@@ -140,7 +140,7 @@ func vanished(f *faults) {
 	f.Ended(recv)
 }
 
-// states are those of R's connections.
+// states returns the states of R's connections.
 func (f *faults) states() (all string) {
 	f.Helper()
 	for _, p := range f.connections(f.R) {
@@ -149,7 +149,7 @@ func (f *faults) states() (all string) {
 	return all
 }
 
-// connections are what a host's daemon says of its peers.
+// connections returns what a host's daemon reports of its peers.
 func (f *faults) connections(h *lab.Host) []ctl.PeerInfo {
 	f.Helper()
 	var r ctl.Response

@@ -11,7 +11,7 @@ import (
 	"github.com/rdsd/rdsd/test/vmlab/lab"
 )
 
-// long keeps a test out of the short form.
+// long skips a test in a short run.
 func long(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -19,11 +19,11 @@ func long(t *testing.T) {
 	}
 }
 
-// modules of the kernel, by driver.
+// modules are the kernel modules, by driver.
 var modules = map[string]string{"rxe": "rdma_rxe", "siw": "siw"}
 
-// TestConformance runs the providers' suite on soft-RoCE, then on soft-iWARP:
-// each case passes, or asserts a habit of the driver.
+// TestConformance runs the providers' suite on soft-RoCE and on soft-iWARP. Each case must pass,
+// or assert a deviation of the driver.
 func TestConformance(t *testing.T) {
 	long(t)
 	for _, driver := range []string{"rxe", "siw"} {

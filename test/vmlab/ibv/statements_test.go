@@ -11,8 +11,7 @@ import (
 	"github.com/rdsd/rdsd/test/vmlab/lab"
 )
 
-// leftOut are statements that the lab cannot show, with the reason; of one driver,
-// or of both.
+// leftOut are statements that the lab cannot show with one driver, or with both, and the reason.
 var leftOut = []struct{ driver, numbers, why string }{
 	{"", "9 192", "65,534 sockets, and 140,000 messages, in an emulated host"},
 	{"", "10 42 68", "at 127.0.0.1 or ::1, which are no device's"},
@@ -24,13 +23,13 @@ var leftOut = []struct{ driver, numbers, why string }{
 		"register memory by the kernel's calls, which counts from 0: siw has no such region (docs/verbs.md, OwnAddress)"},
 }
 
-// least is how many pass at least.
+// least is the least number of statements that must pass.
 var least = map[string]int{"rxe": 100, "siw": 60}
 
 var statementLine = regexp.MustCompile(`(?m)^\s+\S+:\d+: (\d+)\t[kr]\t(\w+)\t`)
 
-// TestStatements proves the statements about RDS (test/conformance) that two
-// daemons' sockets prove, with the daemons on an RDMA device.
+// TestStatements runs the statements of test/conformance that sockets of two daemons prove, with
+// the daemons on an RDMA device.
 func TestStatements(t *testing.T) {
 	long(t)
 	for _, driver := range []string{"rxe", "siw"} {

@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// Build builds a program of this module for the hosts, for Install; flags are
-// go build's.
+// Build builds a program of this module for Install. flags are flags of go build.
 func Build(t *testing.T, pkg string, flags ...string) string {
 	t.Helper()
 	return goTool(t, "build", filepath.Base(pkg), pkg, flags)
@@ -28,7 +27,7 @@ func goTool(t *testing.T, verb, name, pkg string, flags []string) string {
 	cmd := exec.Command("go", append(args, "-o", file, "github.com/rdsd/rdsd/"+pkg)...)
 	cmd.Env = os.Environ()
 	for _, f := range flags {
-		if f == "ibv" || f == "-tags=ibv" { // the one part of the module that is C
+		if f == "ibv" || f == "-tags=ibv" { // the only part of the module that is C
 			cmd.Env = append(cmd.Env, "CGO_ENABLED=1")
 		}
 	}
@@ -38,13 +37,13 @@ func goTool(t *testing.T, verb, name, pkg string, flags []string) string {
 	return file
 }
 
-// regular is a folder's regular files, without sockets and programs.
+// regular is a folder without its sockets and programs.
 type regular struct{ dir string }
 
 // Open opens a file.
 func (r regular) Open(name string) (fs.File, error) { return os.DirFS(r.dir).Open(name) }
 
-// ReadDir leaves out what is not to be kept.
+// ReadDir leaves out sockets and programs.
 func (r regular) ReadDir(name string) ([]fs.DirEntry, error) {
 	all, err := fs.ReadDir(os.DirFS(r.dir), name)
 	var kept []fs.DirEntry

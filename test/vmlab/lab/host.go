@@ -13,31 +13,30 @@ import (
 	"time"
 )
 
-// Host is one machine of a lab. Its methods may be called by several
-// goroutines.
+// Host is one emulated host of a lab. Several goroutines may call its methods.
 type Host struct {
 	name     string
 	lab      *Lab
 	qemu     *exec.Cmd
 	listener net.Listener
 	conn     net.Conn
-	ended    chan struct{} // qemu has
+	ended    chan struct{} // closed when qemu has ended
 
 	mu   sync.Mutex
 	jobs map[int]*Job
 	last int
 }
 
-// Name is A or B.
+// Name returns A or B.
 func (h *Host) Name() string { return h.name }
 
-// IP and IP6 are its addresses on the link; a host alone has them, too.
+// IP returns the host's IPv4 address on the link. A host alone has it, too.
 func (h *Host) IP() string { return fmt.Sprintf("10.9.0.%d", h.name[0]-'A'+1) }
 
 // IP6 is the host's IPv6 address.
 func (h *Host) IP6() string { return fmt.Sprintf("fd00:9::%d", h.name[0]-'A'+1) }
 
-// ready waits for the host's first word.
+// ready waits for the first line of the host.
 func (h *Host) ready() error {
 	h.listener.(*net.UnixListener).SetDeadline(time.Now().Add(bootLimit))
 	conn, err := h.listener.Accept()
@@ -56,7 +55,7 @@ func (h *Host) ready() error {
 	return nil
 }
 
-// listen hands the ends of jobs to who waits for them.
+// listen passes the ends of jobs to those that wait for them.
 func (h *Host) listen(in *bufio.Reader) {
 	for {
 		line, err := in.ReadString('\n')
@@ -92,8 +91,8 @@ func (h *Host) say(format string, args ...any) error {
 	return err
 }
 
-// Start begins a bash script in /tmp, as root, with HOST (A or B), ME, PEER,
-// ME6, PEER6 (addresses) set and the functions of README.md.
+// Start starts a bash script in /tmp, as root. The script has the variables HOST (A or B), ME,
+// PEER, ME6 and PEER6 (addresses), and the functions in README.md.
 func (h *Host) Start(t *testing.T, script string) *Job {
 	t.Helper()
 	h.mu.Lock()
@@ -110,8 +109,8 @@ func (h *Host) Start(t *testing.T, script string) *Job {
 	return j
 }
 
-// Run runs a script and returns what it wrote. It ends the test unless the
-// script ends with status 0 within the limit.
+// Run runs a script and returns its output. It ends the test unless the script ends with status
+// 0 within the limit.
 func (h *Host) Run(t *testing.T, limit time.Duration, script string) string {
 	t.Helper()
 	r := h.Start(t, script).Wait(limit)
@@ -127,13 +126,13 @@ func (h *Host) Load(t *testing.T, modules ...string) {
 	h.Run(t, time.Minute, "lab_load "+strings.Join(modules, " "))
 }
 
-// halt ends the host, in order if it can.
+// halt ends the host, in an orderly way if it can.
 func (h *Host) halt() {
 	if h.conn != nil {
 		h.say("halt\n")
 		defer h.conn.Close()
 	} else {
-		h.qemu.Process.Signal(os.Interrupt) // timeout hands it on
+		h.qemu.Process.Signal(os.Interrupt) // to timeout, which passes it on
 	}
 	select {
 	case <-h.ended:

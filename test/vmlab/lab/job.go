@@ -22,13 +22,13 @@ const (
 	Gone     = -2 // the host ended
 )
 
-// Result is how a job ended.
+// Result is the result of a job.
 type Result struct {
 	Out    string // stdout and stderr
-	Status int    // of the script; TimedOut, Gone
+	Status int    // of the script, or TimedOut, or Gone
 }
 
-// Err is nil for status 0.
+// Err returns nil for status 0.
 func (r Result) Err() error {
 	switch r.Status {
 	case 0:
@@ -43,19 +43,19 @@ func (r Result) Err() error {
 
 func (j *Job) file() string { return fmt.Sprintf("%s%d", j.h.name, j.id) }
 
-// Done is closed when the job has ended.
+// Done returns a channel that is closed when the job has ended.
 func (j *Job) Done() <-chan struct{} { return j.done }
 
-// Out is what it has written so far.
+// Out returns what the job has written so far.
 func (j *Job) Out() string {
 	b, _ := os.ReadFile(j.h.lab.File(j.file() + ".out"))
 	return string(b)
 }
 
-// Kill kills the job's processes. Wait tells when they are gone.
+// Kill kills the job's processes. Wait returns when they have ended.
 func (j *Job) Kill() { j.h.say("kill %s\n", j.file()) }
 
-// Wait waits for the job's end, and kills it when the limit has passed.
+// Wait waits until the job ends, and kills it after the limit.
 func (j *Job) Wait(limit time.Duration) Result {
 	select {
 	case <-j.done:

@@ -25,21 +25,21 @@ import (
 	"time"
 )
 
-// DirVariable names the folder that machine/setup.sh filled.
+// DirVariable names the folder that machine/setup.sh has filled.
 const DirVariable = "RDSD_VMLAB"
 
-// Config says what to boot.
+// Config says which hosts to boot.
 type Config struct {
 	Hosts   int           // 1 (0 is 1) or 2; two are joined by an Ethernet link
 	CPUs    int           // per host; 0: two for one host, one each for two
 	MemMiB  int           // per host; 0: 1024
-	Limit   time.Duration // the lab's whole life, after which its hosts are killed; 0: six minutes
-	Capture bool          // record the link between two hosts: Lab.File("link.pcap")
+	Limit   time.Duration // how long the lab may run before its hosts are killed; 0: six minutes
+	Capture bool          // record the link between two hosts in Lab.File("link.pcap")
 }
 
 // Lab is a running lab. It ends with its test.
 type Lab struct {
-	A, B  *Host // B is nil in a lab of one
+	A, B  *Host // B is nil in a lab with one host
 	dir   string
 	hosts []*Host
 	end   time.Time
@@ -51,11 +51,11 @@ var bootScript []byte
 const (
 	bootLimit = 240 * time.Second // two hosts on a busy machine
 	haltLimit = 10 * time.Second
-	tail      = 6000 // bytes of a console that are shown
+	tail      = 6000 // how many bytes of a console are shown
 )
 
-// Boot starts the hosts and waits until they listen. It skips the test when
-// there is nothing to boot, and ends it when a host does not come up.
+// Boot starts the hosts and waits until they are ready. It skips the test if there is nothing to
+// boot, and ends it if a host does not start.
 func Boot(t *testing.T, c Config) *Lab {
 	t.Helper()
 	base := os.Getenv(DirVariable)
@@ -107,7 +107,7 @@ func (c *Config) defaults() {
 	}
 }
 
-// Life is a lab's limit for what takes d; in a long run (RDSD_VMLAB_LONG) it is
+// Life returns the limit of a lab for work that takes d. In a long run (RDSD_VMLAB_LONG) that is
 // two hours.
 func Life(d time.Duration) time.Duration {
 	if os.Getenv("RDSD_VMLAB_LONG") != "" {
@@ -116,10 +116,10 @@ func Life(d time.Duration) time.Duration {
 	return d
 }
 
-// File is the path outside of /xfer/name.
+// File returns the path outside of /xfer/name.
 func (l *Lab) File(name string) string { return filepath.Join(l.dir, name) }
 
-// Hosts are all of them.
+// Hosts returns all hosts.
 func (l *Lab) Hosts() []*Host { return l.hosts }
 
 // start starts qemu for one host.
@@ -137,11 +137,12 @@ func (l *Lab) start(base, name string, names []string, c *Config) (*Host, error)
 	if h.listener, err = net.Listen("unix", port); err != nil {
 		return nil, err
 	}
-	args := []string{strconv.Itoa(int(time.Until(l.end).Seconds()) + 1), "qemu-system-x86_64", // timeout's, even if this process is killed
+	args := []string{strconv.Itoa(int(time.Until(l.end).Seconds()) + 1), "qemu-system-x86_64", // for timeout, which ends qemu even if this process is killed
 		"-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", strconv.Itoa(c.CPUs), "-m", strconv.Itoa(c.MemMiB),
 		"-nographic", "-no-reboot", "-nodefaults", "-monitor", "none", "-serial", "file:" + l.File("console."+name),
 		"-kernel", filepath.Join(base, "vmlinuz"), "-initrd", filepath.Join(base, "lab.gz"),
-		// tsc: the default clock, the HPET, is a device; each look at it leaves the emulated processor
+		// tsc: the default clock, the HPET, is a device, which is slow to read in an emulated
+		// processor
 		"-append", fmt.Sprintf("console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable clocksource=tsc lab_host=%s lab_hosts=%s lab_modules=%s",
 			name, strings.Join(names, ","), modules),
 		"-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap", "-device", "virtio-9p-pci,fsdev=root,mount_tag=root",
@@ -178,8 +179,7 @@ func (l *Lab) start(base, name string, names []string, c *Config) (*Host, error)
 	return h, nil
 }
 
-// close ends the hosts. What a failed test leaves is kept beside the machine's
-// files.
+// close ends the hosts. If the test failed, it keeps the lab's files beside the machine's files.
 func (l *Lab) close(t *testing.T, base string) {
 	for _, h := range l.hosts {
 		h.halt()
@@ -202,8 +202,8 @@ func (l *Lab) close(t *testing.T, base string) {
 	os.RemoveAll(l.dir)
 }
 
-// Each runs a script on all hosts at once and returns their outputs, A's
-// first. It ends the test unless all succeed.
+// Each runs a script on all hosts at the same time and returns their outputs, A's first. It ends
+// the test unless all scripts succeed.
 func (l *Lab) Each(t *testing.T, limit time.Duration, script string) []string {
 	t.Helper()
 	var jobs []*Job
@@ -224,8 +224,8 @@ func (l *Lab) Each(t *testing.T, limit time.Duration, script string) []string {
 	return outs
 }
 
-// Install copies programs from outside to every host's /usr/local/bin.
-// Libraries need no copy: those installed outside are there.
+// Install copies programs from outside to /usr/local/bin of every host. Libraries that are
+// installed outside need no copy.
 func (l *Lab) Install(t *testing.T, files ...string) {
 	t.Helper()
 	script := "set -e\n"

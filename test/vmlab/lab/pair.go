@@ -11,21 +11,20 @@ import (
 // Control is the control socket of a Pair's daemon.
 const Control = "/run/rdsd.sock"
 
-// StepLimit is for one step of a test: a program's run.
+// StepLimit is the time that one step of a test, a program's run, may take.
 const StepLimit = 3 * time.Minute
 
-// Pair is a host with rdsd and one with the kernel's RDS, whichever has the
-// smaller address, or two with rdsd. Programs run on them with krds
-// (test/vmlab/krds), which has to be installed.
+// Pair is a host with rdsd and a host with the kernel's RDS, or two hosts with rdsd. Either may
+// have the smaller address. Programs run on them by krds (test/vmlab/krds), which has to be
+// installed.
 type Pair struct {
 	*testing.T
-	R, K  *Host // rdsd's, the kernel's
+	R, K  *Host // rdsd's host, the kernel's host
 	Rdsds bool  // K runs rdsd, too
 	V6    bool  // IPv6 addresses are used
 }
 
-// NewPair makes a pair of a lab's two hosts, with rdsd at the smaller address or
-// at the larger.
+// NewPair returns a pair of a lab's two hosts. rdsd has the smaller address if smaller is true.
 func NewPair(t *testing.T, l *Lab, smaller bool) Pair {
 	if smaller {
 		return Pair{T: t, R: l.A, K: l.B}
@@ -33,8 +32,8 @@ func NewPair(t *testing.T, l *Lab, smaller bool) Pair {
 	return Pair{T: t, R: l.B, K: l.A}
 }
 
-// Short returns what says whether a case, by its number, is to be run: with -short,
-// for CI, only those named.
+// Short returns a function that reports whether a case is to be run. With -short, for CI, only
+// the named cases are.
 func Short(cases ...string) (keep func(name string) bool) {
 	return func(name string) bool {
 		number, _, _ := strings.Cut(name, " ")
@@ -42,7 +41,7 @@ func Short(cases ...string) (keep func(name string) bool) {
 	}
 }
 
-// IP is a host's address.
+// IP returns a host's address.
 func (p *Pair) IP(h *Host) string {
 	if p.V6 {
 		return h.IP6()
@@ -50,7 +49,7 @@ func (p *Pair) IP(h *Host) string {
 	return h.IP()
 }
 
-// Port is a host's address and a port.
+// Port returns a host's address and a port.
 func (p *Pair) Port(h *Host, n int) string {
 	if p.V6 {
 		return fmt.Sprintf("[%s]:%d", h.IP6(), n)
@@ -58,7 +57,7 @@ func (p *Pair) Port(h *Host, n int) string {
 	return fmt.Sprintf("%s:%d", h.IP(), n)
 }
 
-// At is a krds command of one host.
+// At returns a krds command of one host.
 func (p *Pair) At(h *Host, format string, args ...any) string {
 	cmd := "krds -via kernel "
 	if h == p.R || p.Rdsds {
@@ -67,13 +66,13 @@ func (p *Pair) At(h *Host, format string, args ...any) string {
 	return cmd + fmt.Sprintf(format, args...)
 }
 
-// Both runs f twice: with rdsd as the one that begins, then the kernel.
+// Both runs f twice: first rdsd's host begins, then the kernel's.
 func (p *Pair) Both(f func(t *testing.T, from, to *Host)) {
 	p.Run("rdsd to kernel", func(t *testing.T) { f(t, p.R, p.K) })
 	p.Run("kernel to rdsd", func(t *testing.T) { f(t, p.K, p.R) })
 }
 
-// Serve starts a krds that says when it is ready.
+// Serve starts a krds that reports when it is ready.
 func (p *Pair) Serve(h *Host, format string, args ...any) *Job {
 	p.Helper()
 	j := h.Start(p.T, p.At(h, format, args...))
@@ -81,7 +80,7 @@ func (p *Pair) Serve(h *Host, format string, args ...any) *Job {
 	return j
 }
 
-// Until waits until done.
+// Until waits until done returns true.
 func (p *Pair) Until(what string, d time.Duration, done func() bool) {
 	p.Helper()
 	for end := time.Now().Add(d); !done(); time.Sleep(50 * time.Millisecond) {
@@ -91,7 +90,7 @@ func (p *Pair) Until(what string, d time.Duration, done func() bool) {
 	}
 }
 
-// Ended waits for a job that has to succeed, and returns what it wrote.
+// Ended waits for a job, which must succeed, and returns its output.
 func (p *Pair) Ended(j *Job) string {
 	p.Helper()
 	r := j.Wait(StepLimit)
@@ -101,7 +100,7 @@ func (p *Pair) Ended(j *Job) string {
 	return r.Out
 }
 
-// Pings sends n of them from either side, each when the last was answered.
+// Pings sends n pings from either side, each after the answer to the one before.
 func (p *Pair) Pings(n int) {
 	p.Both(func(t *testing.T, from, to *Host) {
 		out := from.Run(t, StepLimit, p.At(from, "ping -from %s -to %s -n %d", p.IP(from), p.IP(to), n))
@@ -111,8 +110,8 @@ func (p *Pair) Pings(n int) {
 	})
 }
 
-// Streams sends n messages from each of so many sockets at once, every byte
-// checked; more are flags for both ends.
+// Streams sends n messages from each of several sockets at the same time. Every byte is checked.
+// more are flags for both ends.
 func (p *Pair) Streams(from, to *Host, sockets, n int, more string) {
 	p.Helper()
 	j := p.Serve(to, "recv -at %s -streams %d %s -limit 150s", p.Port(to, 4000), sockets, more)
@@ -122,7 +121,7 @@ func (p *Pair) Streams(from, to *Host, sockets, n int, more string) {
 	}
 }
 
-// Congestion: a receiver that is slow holds its sender up, and nothing is lost.
+// Congestion checks that a slow receiver delays its sender and that nothing is lost.
 func (p *Pair) Congestion() {
 	p.Both(func(t *testing.T, from, to *Host) {
 		q := *p
@@ -134,8 +133,8 @@ func (p *Pair) Congestion() {
 	})
 }
 
-// Killed: after kill -9 of rdsd nothing comes twice to a socket that lives on, and
-// what is sent after the restart arrives.
+// Killed kills rdsd with SIGKILL. A socket that still exists must get nothing twice, and
+// messages sent after the restart must arrive.
 func (p *Pair) Killed(daemon *Job, start func()) {
 	p.Helper()
 	j := p.Serve(p.K, "recv -lossy -at %s -streams 1 -limit 170s", p.Port(p.K, 4000))
