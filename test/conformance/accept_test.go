@@ -7,7 +7,7 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// listen lets the daemon connect to the peer.
+// listen makes the peer listen, so that the daemon can connect to it.
 func (p *peer) listen() {
 	p.t.Helper()
 	_, err := p.dev.Listen(netip.AddrPortFrom(p.addr, rdsPort))
@@ -23,7 +23,7 @@ func (p *peer) request() verbs.CMEvent {
 	return r
 }
 
-// accept takes an attempt, and does the handshake.
+// accept accepts an attempt and does the handshake.
 func (p *peer) accept(r verbs.CMEvent) {
 	p.t.Helper()
 	p.newQP()
@@ -35,7 +35,7 @@ func (p *peer) accept(r verbs.CMEvent) {
 	p.shake()
 }
 
-// drop breaks the connection off.
+// drop breaks the connection.
 func (p *peer) drop() {
 	p.qp.ToError()
 	p.dev.Progress()

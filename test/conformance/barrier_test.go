@@ -41,9 +41,9 @@ func operationIDsRise(t *testing.T, e *env) {
 	ok(t, "alloc", err)
 	for _, to := range []netip.AddrPort{r.to.local(), nobody(), e.b.at(4001)} {
 		for want := uint64(1); want <= 3; want++ {
-			// An unknown key: ids do not depend on success.
+			// The key is unknown: ids do not depend on success.
 			op := &rds.RDMA{Kind: rds.Write, Cookie: 1, Local: []rds.Segment{{Buf: b, Len: 8}}}
-			if to.Port() == 4001 { // the same host as the first
+			if to.Port() == 4001 { // on the host of the first destination
 				want += 3
 			}
 			id, err := s.SendMsg(&rds.Message{Addr: to, Op: op})
@@ -65,7 +65,7 @@ func (r *rdma) write(n int, flags uint64) {
 	}
 }
 
-// reached waits for the mark.
+// reached waits until the mark is at id.
 func (r *rdma) reached(id uint64) {
 	r.t.Helper()
 	if hwm, err := barrier(r.s, r.to.local().Addr(), id, 0); err != nil || hwm < id {
@@ -90,15 +90,15 @@ func markRisesOnRemoteError(t *testing.T, e *env) {
 		t.Errorf("status %+v", n)
 	}
 	r.reached(1)
-	// One that fails at the target: its key is taken back under way.
+	// The next operation fails at the target, because its key is taken back while it is in
+	// progress.
 	r.write(1, 0)
 	ok(t, "FREE_MR", r.free(r.cookie, 0))
 	r.write(1, 0)
 	r.reached(3)
 }
 
-// stopped is an initiator whose target's daemon stands still, with n READs
-// posted.
+// stopped returns an initiator with n READs posted. The daemon of its target is stopped.
 func stopped(t *testing.T, p *env, n int) *rdma {
 	t.Helper()
 	r := newRDMA(t, p, 8192)
@@ -116,9 +116,9 @@ func markRisesOnBounce(t *testing.T, e *env) {
 	if hwm := mark(r.s, r.to.local().Addr()); hwm != 0 {
 		t.Errorf("mark %d at first", hwm)
 	}
-	p.b.kill(t) // and it stays away
+	p.b.kill(t) // and the daemon stays away
 	r.reached(10)
-	r.s.empty() // at the drop: the statuses come with the end of the settle time
+	r.s.empty() // when the operations are dropped; their statuses come after the settle time
 	if c, _ := p.a.peer(t, p.b.addr(), 0); c.State == "up" {
 		t.Error("there is a connection")
 	}
@@ -138,7 +138,7 @@ func markWaitsForBuffers(t *testing.T, e *env) {
 		t.Error("the mark was there before the data")
 	}
 	mine := bytesOf(8192, 99)
-	copy(r.local, mine) // ours again
+	copy(r.local, mine) // the local buffer is ours again
 	r.settled(3)
 	for range 3 {
 		r.to.recv()
@@ -146,7 +146,7 @@ func markWaitsForBuffers(t *testing.T, e *env) {
 	if !slices.Equal(r.local, mine) {
 		t.Error("the buffer was touched after the mark")
 	}
-	// A provider that keeps the buffers for as long as the test wants.
+	// In these tests the provider keeps the buffers as long as the test wants.
 	goTest(t, "../../rdmaop", "TestHWM", "TestHWMHistories")
 }
 
@@ -167,7 +167,7 @@ func markQueryNeverWaits(t *testing.T, e *env) {
 	}
 	p := pair(t)
 	st := stopped(t, p, 2)
-	// While the target stands still, a query that waited would not return.
+	// The target is stopped, so a query that waited would not return.
 	if hwm := mark(st.s, st.to.local().Addr()); hwm != 0 {
 		t.Errorf("mark %d", hwm)
 	}
@@ -213,7 +213,7 @@ func armedBarrierWakesPoll(t *testing.T, e *env) {
 	r := stopped(t, p, 0)
 	other := p.ka.bound(t)
 	to := r.to.local()
-	r.s.mustSend(nil, to, r.args(cmsg.RDMAArgs{}, 0, 64)...) // no status comes of it
+	r.s.mustSend(nil, to, r.args(cmsg.RDMAArgs{}, 0, 64)...) // the operation asks for no status
 	_, err := barrier(r.s, to.Addr(), 1, syscall.MSG_DONTWAIT)
 	want(t, "arming", err, syscall.EAGAIN)
 	if r.s.poll(afrds.PollIn) != 0 || other.poll(afrds.PollIn) != 0 {
@@ -234,7 +234,7 @@ func armedBarrierWakesPoll(t *testing.T, e *env) {
 func statusComesWithMark(t *testing.T, e *env) {
 	r := newRDMA(t, e, 4096)
 	for id := uint64(1); id <= 100; id++ {
-		// Refused before it is posted: its status is known at once.
+		// The operation is refused before it is posted, so its status is known at once.
 		a := cmsg.RDMAArgs{Cookie: r.cookie ^ 1, Flags: cmsg.FlagReadWrite | cmsg.FlagNotifyMe, UserToken: id}
 		r.s.mustSend(nil, r.to.local(), r.args(a, 0, 64)...)
 		r.reached(id)
@@ -256,7 +256,7 @@ func idsOfDestinationsAreApart(t *testing.T, e *env) {
 	}
 	r.write(3, 0)
 	r.reached(3)
-	// The same from a socket: ids of two sockets do not know each other.
+	// The same from another socket: each socket has ids of its own.
 	other := newRDMABetween(t, e.ka.bound(t), r.to, 4096, 0)
 	other.write(1, 0)
 	other.reached(1)

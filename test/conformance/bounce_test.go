@@ -13,8 +13,7 @@ import (
 
 // Statements 95 to 101 and 103: operations and bounces.
 
-// settled takes n statuses and returns them by token. A second one for an
-// operation fails the test.
+// settled takes n statuses and returns them by token. It fails the test if an operation has two.
 func (r *rdma) settled(n int) map[uint64]int32 {
 	r.t.Helper()
 	got := map[uint64]int32{}
@@ -30,8 +29,8 @@ func (r *rdma) settled(n int) map[uint64]int32 {
 	return got
 }
 
-// bounced breaks the connection with operations in flight, and returns their
-// statuses. The messages carry their number.
+// bounced breaks the connection while n operations are in progress, and returns their statuses.
+// Message i carries the number i.
 func (r *rdma) bounced(p *env, n int, control func(i int) []byte) map[uint64]int32 {
 	r.t.Helper()
 	for i := range n {
@@ -50,7 +49,7 @@ func (s *sock) deliver2(p []byte, to netip.AddrPort, control []byte) {
 	ok(s.t, "sendmsg", err)
 }
 
-// writes are the control data of WRITEs of 8 KiB.
+// writes returns the control data of WRITE i, of 8 KiB.
 func (r *rdma) writes(i int) []byte {
 	return r.args(cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite | cmsg.FlagNotifyMe, UserToken: uint64(i + 1)}, 0, 8192)
 }
@@ -70,7 +69,7 @@ func dropGivesOneStatus(t *testing.T, e *env) {
 			t.Errorf("operation %d: status %d", token, st)
 		}
 	}
-	// A message came for each success, and for nothing else.
+	// There is a message for each success, and for nothing else.
 	for range n - dropped {
 		g := r.to.recv()
 		token := uint64(binary.BigEndian.Uint32(g.data))
@@ -94,7 +93,7 @@ func droppedWithoutPeer(t *testing.T, e *env) {
 	if err != nil {
 		t.Errorf("mark %d, %v", hwm, err)
 	}
-	p.b.kill(t) // it stays away
+	p.b.kill(t) // the daemon stays away
 	for token, st := range r.settled(n) {
 		if st != cmsg.StatusDropped {
 			t.Errorf("operation %d: status %d", token, st)
@@ -119,8 +118,8 @@ func recvErrReports(t *testing.T, e *env) {
 	}
 }
 
-// unacked is a socket whose operation has run at a peer that did not ack its
-// message when the connection broke.
+// unacked returns a socket whose operation has run at a peer. The connection broke before the
+// peer acked the message.
 func unacked(t *testing.T, e *env, control func(r *rdma) []byte) (*peer, *rdma, remote, inFrame) {
 	t.Helper()
 	p := newPeer(t, e.a)
@@ -139,8 +138,8 @@ func unacked(t *testing.T, e *env, control func(r *rdma) []byte) (*peer, *rdma, 
 	return p, r, target, f
 }
 
-// again lets the daemon connect again, to a peer that has not received what it
-// did, and checks that the operation is DROPPED, once, and its message gone.
+// again lets the daemon connect to a peer that has not received the message. It checks that the
+// operation is DROPPED, once, and that its message is gone.
 func (r *rdma) again(p *peer, f inFrame) {
 	r.t.Helper()
 	p.drop()
@@ -173,12 +172,12 @@ func droppedNotRepeated(t *testing.T, e *env) {
 	droppedOnBounces(t)
 }
 
-// droppedOnBounces is the same with many operations between two daemons.
+// droppedOnBounces checks the same with many operations between two daemons.
 func droppedOnBounces(t *testing.T) {
 	p := pair(t)
 	r := newRDMA(t, p, 8192)
-	// Each WRITE leaves its number. Once a later one's message is received, an
-	// earlier number may not come back.
+	// Each WRITE leaves its number. When the message of a later WRITE has been received, an
+	// earlier number must not come back.
 	const n = 100
 	numbered := func(i int) []byte {
 		binary.NativeEndian.PutUint64(r.local[8*i:], uint64(i+1))
@@ -200,7 +199,7 @@ func droppedOnBounces(t *testing.T) {
 		last = token
 	}
 	clear(r.remote[:8])
-	// Nothing is on its way any more: a dropped operation that ran again would.
+	// Nothing is in progress any more. A dropped operation that still ran would show now.
 	if st := r.do(nil, cmsg.RDMAArgs{RemoteVec: cmsg.IOVec{Addr: 0, Bytes: 8}, UserToken: 999}, 0, 8); st.Status != cmsg.StatusSuccess {
 		t.Errorf("status %+v", st)
 	}
@@ -227,8 +226,8 @@ func droppedNotDelivered(t *testing.T, e *env) {
 		}
 		return nil
 	})
-	// The peer has read none of it: a connection that is closed with unread
-	// data is lost as a whole.
+	// The peer has read none of it. When a connection with unread data is closed, all of that
+	// data is lost.
 	p.a.reset(t, p.b)
 	r.s.mustSend([]byte("last"), r.to.local())
 	p.b.Resume()
@@ -252,7 +251,7 @@ func droppedNotDelivered(t *testing.T, e *env) {
 func plainAroundDropped(t *testing.T, e *env) {
 	p := pair(t)
 	r := newRDMA(t, p, 8192)
-	plain := p.ka.bound(t) // a socket of its own: its flow is the same connection's
+	plain := p.ka.bound(t) // a socket of its own, on the same connection
 	const n = 200
 	for i := range n {
 		plain.deliver(binary.BigEndian.AppendUint32(nil, uint32(i)), r.to.local())
@@ -278,9 +277,9 @@ func queuedRunsAfterReconnect(t *testing.T, e *env) {
 	p := pair(t)
 	r := newRDMA(t, p, 8192)
 	to := r.to.local()
-	// The daemon goes, its addresses stay: what is queued now has never been
-	// posted. The region's owner goes with it, so this is about the sockets of
-	// a peer whose connection alone is gone.
+	// The daemon ends and its addresses stay, so messages that are queued now have never been
+	// posted. The region's owner ends with its daemon. So this is about the sockets of a peer
+	// that loses only its connection.
 	p.b.pause(t)
 	p.a.reset(t, p.b)
 	const n = 5
@@ -329,7 +328,7 @@ func atomicNeverTwice(t *testing.T, e *env) {
 	for range succeeded {
 		r.to.recv()
 	}
-	// Each ran at most once; those that succeeded exactly once.
+	// Each operation ran at most once, and exactly once if it succeeded.
 	if v := binary.NativeEndian.Uint64(r.remote); v < succeeded || v > n {
 		t.Errorf("%d additions of %d, %d of them a success", v, n, succeeded)
 	}

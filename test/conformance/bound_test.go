@@ -6,12 +6,12 @@ import (
 	"github.com/rdsd/rdsd/conn/wire"
 )
 
-// way is from a socket of the peer to one of the daemon.
+// way is from a socket of the peer to a socket of the daemon.
 type way struct{ from, to uint16 }
 
-// destination does with a received frame what rdsd does about destinations: the
-// peer answers a message that names no incarnation with BOUND, whether it acks or
-// not, and its own messages name the incarnation that the daemon's BOUND told.
+// destination does for a received frame what rdsd does for destinations. The peer answers a
+// message that names no incarnation with BOUND, even if it does not ack. Its own messages name
+// the incarnation in the daemon's BOUND.
 func (p *peer) destination(f inFrame) {
 	p.t.Helper()
 	switch {
@@ -33,17 +33,17 @@ func (p *peer) destination(f inFrame) {
 	}
 }
 
-// meet sends the first message to a socket, and waits for the BOUND that answers
-// it: what is sent from then on is answered with acks alone.
+// meet sends the first message to a socket, and waits for the BOUND that answers it. Later
+// messages get acks only.
 func (p *peer) meet(to netip.AddrPort) {
 	p.t.Helper()
 	p.send(to, []byte("first"))
 	p.until("BOUND", func() bool { return p.met[way{7, to.Port()}] != 0 })
 }
 
-// settled waits for the daemon's BOUND about a message to a socket, acks it, and
-// waits until the daemon has nothing unacked: with something unacked the daemon
-// connects by itself after a break, and its attempt crosses the peer's.
+// settled waits for the daemon's BOUND about a message to a socket and acks it. Then it waits
+// until the daemon has nothing unacked. Otherwise the daemon would connect by itself after a
+// break, and cross the peer's attempt.
 func (p *peer) settled(to netip.AddrPort) {
 	p.t.Helper()
 	p.until("BOUND", func() bool { return p.met[way{7, to.Port()}] != 0 })

@@ -43,7 +43,7 @@ func sendStartsConnect(t *testing.T, e *env) {
 	p.listen()
 	s := e.ka.bound(t)
 	s.mustSend([]byte{1}, p.at(5))
-	r := p.request() // started by the send
+	r := p.request() // the send starts it
 	s.mustSend([]byte{2}, p.at(5))
 	p.quiet("-", func(inFrame) bool { return false })
 	if len(p.requests) != 0 {
@@ -57,7 +57,7 @@ func sendStartsConnect(t *testing.T, e *env) {
 	}
 }
 
-// unackedComeFirst also shows that sequence numbers continue.
+// unackedComeFirst also checks that sequence numbers continue.
 func unackedComeFirst(t *testing.T, e *env) {
 	p := newPeer(t, e.a)
 	p.listen()
@@ -73,9 +73,9 @@ func unackedComeFirst(t *testing.T, e *env) {
 	p.drop()
 	r := p.request()
 	for i := range 3 {
-		s.mustSend([]byte{byte(i + 5)}, p.at(5)) // newer
+		s.mustSend([]byte{byte(i + 5)}, p.at(5)) // sent later than the unacked ones
 	}
-	p.last = first + 1 // two of them have arrived
+	p.last = first + 1 // as if two of them had arrived
 	p.mute = false
 	p.accept(r)
 	for i := uint64(2); i < 8; i++ {
@@ -89,7 +89,7 @@ func unackedComeFirst(t *testing.T, e *env) {
 
 func dropInShutdown(t *testing.T, e *env) {
 	goTest(t, "../../conn", "TestStates", "TestRequestWhileUp", "TestSecondRequestWhileDraining", "TestWorld")
-	// The same by hand: connections that come and go end with one that is up.
+	// The same with a peer of the check's own: after many connections one is up.
 	p := newPeer(t, e.a)
 	s := e.ka.bound(t)
 	for i := range 20 {
@@ -120,7 +120,7 @@ func partIsDiscarded(t *testing.T, e *env) {
 		p.post(append(b, payload[off:min(len(payload), off+peerSend-wire.HeaderLen)]...))
 	}
 	fragment(0, 0)
-	p.send(e.a.at(0), nil, seq(0), func(h *wire.Header) { h.SPort, h.DPort, h.SrcInc = 0, 0, 0 }) // an ack between
+	p.send(e.a.at(0), nil, seq(0), func(h *wire.Header) { h.SPort, h.DPort, h.SrcInc = 0, 0, 0 }) // an ack in between
 	p.quiet("-", func(inFrame) bool { return false })
 	s.empty()
 	p.drop()
@@ -135,8 +135,8 @@ func partIsDiscarded(t *testing.T, e *env) {
 }
 
 func vanishedPeersAge(t *testing.T, e *env) {
-	// A peer that vanishes and comes back again and again, without a goodbye,
-	// has one connection.
+	// A peer that disappears and returns again and again, without closing connections, has one
+	// connection.
 	h := newHost(t, nil)
 	fds := func() int {
 		d, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", h.Pid()))
@@ -146,7 +146,7 @@ func vanishedPeersAge(t *testing.T, e *env) {
 	p := connected(t, h)
 	before := fds()
 	for range 30 {
-		p.connect() // the old queue pair is left as it is
+		p.connect() // the old queue pair is not closed
 	}
 	n := 0
 	for _, c := range h.ask(t, ctl.Request{Kind: ctl.KindPeers}).Peers {
@@ -158,13 +158,13 @@ func vanishedPeersAge(t *testing.T, e *env) {
 		t.Errorf("%d connections of one address and lane", n)
 	}
 	eventually(t, "descriptors", func() error { return errOf(fds() > before+2, "%d, %d before", fds(), before) })
-	// One that is silent and idle is found out by its TCP connection, and those
-	// that were never met make room: of their packages.
+	// A silent, idle connection is noticed by its TCP connection. Peers that no destination
+	// leads to make room. Their packages have the tests.
 	goTest(t, "../../verbs/soft", "TestKeepAlive")
 	goTest(t, "../../internal/engine", "TestPeerFlood")
 }
 
-// congested is a map of the daemon, with the given ports' bits.
+// congMap waits for a map of the daemon for which is returns true.
 func (p *peer) congMap(what string, is func(m []byte) bool) {
 	p.t.Helper()
 	p.next(what, func(f inFrame) bool { return f.Flags == wire.FlagCong && is(f.body) })
@@ -187,8 +187,8 @@ func congestionLimits(t *testing.T, e *env) {
 	if si, _ := e.a.socket(t, s.local()); !si.Congested {
 		t.Error("the daemon does not say so")
 	}
-	s.recv() // 2001 left
-	s.recv() // 2000 left: half the limit
+	s.recv() // 2001 bytes are left
+	s.recv() // 2000 bytes are left: half the limit
 	p.quiet("a map at half the limit", isMap)
 	s.recv()
 	p.congMap("clear", func(m []byte) bool { return !bit(m, port) })
@@ -196,7 +196,7 @@ func congestionLimits(t *testing.T, e *env) {
 	p.quiet("a map without a change", isMap)
 }
 
-// congestedBy has a peer fill a socket of the daemon.
+// congestedBy makes a peer fill a socket of the daemon.
 func (p *peer) congestedBy(s *sock) {
 	p.t.Helper()
 	s.rcvbuf(4000)
@@ -246,7 +246,7 @@ func congestionMapForm(t *testing.T, e *env) {
 	}
 }
 
-// tell sends the peer's own map.
+// tell sends the peer's own map with these ports.
 func (p *peer) tell(ports ...uint16) {
 	p.t.Helper()
 	m := make([]byte, wire.CongLen)
@@ -267,10 +267,10 @@ func congestionMapAfterReconnect(t *testing.T, e *env) {
 	p.connect()
 	p.congMap("set, again", func(m []byte) bool { return bit(m, s.local().Port()) })
 	p.drop()
-	s.recv() // while nobody is there
+	s.recv() // while the peer is away
 	p.connect()
 	p.congMap("clear", func(m []byte) bool { return !bit(m, s.local().Port()) })
-	// The peer's own: a stale bit of it is corrected by its next map.
+	// The peer's own map: its next map corrects a wrong bit.
 	tx.mustSend([]byte("x"), p.at(9))
 	p.data()
 	p.tell(9)

@@ -157,7 +157,7 @@ func rdmaOnEveryTransport(t *testing.T, e *env) {
 			t.Errorf("%s: status %+v, byte %d", name, n, r.remote[5])
 		}
 	}
-	// Between two sockets of one host as well.
+	// The same between two sockets of one host.
 	r := newRDMABetween(t, e.ka.bound(t), e.ka.bound(t), 4096, 0)
 	r.local[5] = 78
 	if n := r.do(nil, cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite}, 0, 10); n.Status != cmsg.StatusSuccess || r.remote[5] != 78 {
@@ -196,7 +196,7 @@ func badKeyIsRemoteError(t *testing.T, e *env) {
 	if n := e.a.counter(t, stats.ConnReset); n != resets {
 		t.Errorf("the connection was broken %d times", n-resets)
 	}
-	r.to.empty() // the messages of failed operations are not delivered
+	r.to.empty() // messages of failed operations are not delivered
 }
 
 func badOffsetIsRemoteError(t *testing.T, e *env) {
@@ -263,7 +263,7 @@ func zeroCopyCookies(t *testing.T, e *env) {
 	want(t, "without SO_ZEROCOPY", zcopy(s, 10, to.local(), 1), syscall.EINVAL)
 	s.set(syscall.SOL_SOCKET, soZeroCopy, i32(1))
 	want(t, "cookie without the flag", s.send(nil, to.local(), sendControl(t, cmsg.Send{Present: cmsg.Of(cmsg.TypeZcopyCookie)})...), syscall.EINVAL)
-	// Not acked: no completion.
+	// A message that is not acked has no completion.
 	dead := nobody()
 	ok(t, "to a dead peer", zcopy(s, 5000, dead, 1))
 	s.empty()

@@ -14,14 +14,14 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// env is what the checks of a group share: two daemons that know each other, a
-// with two addresses, and a process's attachment to each.
+// env is what the checks of a group share: daemons a and b, which know each other, and a
+// process's client of each. a has two addresses.
 type env struct {
 	a, b   *host
 	ka, kb *kernel
 }
 
-// kernel is the kernel's calls at a host.
+// kernel has the kernel's calls at one host.
 type kernel struct {
 	*afrds.Kernel
 	h *host
@@ -35,7 +35,7 @@ func newEnv(t *testing.T) *env {
 	return e
 }
 
-// pair starts two daemons for a check that treats them badly.
+// pair starts two daemons of its own for a check that treats them badly.
 func pair(t *testing.T) *env {
 	t.Helper()
 	e := &env{a: newHost(t, nil), b: newHost(t, nil)}
@@ -57,8 +57,8 @@ func newKernel(t *testing.T, h *host) *kernel {
 	return &kernel{k, h, c}
 }
 
-// sock is a socket of a check: calls that must succeed fail the test, and it
-// is closed with it.
+// sock is a socket of a check. Its methods fail the test if a call fails that must succeed. The
+// socket is closed at the end of the test.
 type sock struct {
 	*afrds.Socket
 	t *testing.T
@@ -75,7 +75,7 @@ func (k *kernel) socket(t *testing.T) *sock {
 	return &sock{s, t, k}
 }
 
-// bound is a socket bound to a free port of the host.
+// bound returns a socket bound to a free port of the host.
 func (k *kernel) bound(t *testing.T) *sock {
 	t.Helper()
 	s := k.socket(t)
@@ -88,7 +88,7 @@ func (s *sock) bind(at netip.AddrPort) {
 	ok(s.t, "bind", s.Bind(afrds.Sockaddr(at)))
 }
 
-// local is the address a socket is bound to.
+// local returns the address that the socket is bound to.
 func (s *sock) local() netip.AddrPort {
 	s.t.Helper()
 	name, err := s.Getsockname()
@@ -98,7 +98,7 @@ func (s *sock) local() netip.AddrPort {
 	return at
 }
 
-// send sends p to another socket, without waiting.
+// send sends p to another socket without waiting.
 func (s *sock) send(p []byte, to netip.AddrPort, control ...byte) error {
 	n, err := s.Sendmsg(p, afrds.Sockaddr(to), control, syscall.MSG_DONTWAIT)
 	if err == nil && n != len(p) {
@@ -112,23 +112,23 @@ func (s *sock) mustSend(p []byte, to netip.AddrPort, control ...byte) {
 	ok(s.t, "sendmsg", s.send(p, to, control...))
 }
 
-// deliver sends p, waiting for room.
+// deliver sends p, and waits for room.
 func (s *sock) deliver(p []byte, to netip.AddrPort) {
 	s.t.Helper()
 	_, err := s.Sendmsg(p, afrds.Sockaddr(to), nil, 0)
 	ok(s.t, "sendmsg", err)
 }
 
-// got is one receive.
+// got is the result of one receive.
 type got struct {
 	afrds.Received
 	data    []byte
 	from    netip.AddrPort // of a message
 	control cmsg.Recv
-	raw     []byte // control
+	raw     []byte // control data
 }
 
-// recvInto receives with the given room.
+// recvInto receives with this much room.
 func (s *sock) recvInto(payload, control []byte, flags int) (got, error) {
 	s.t.Helper()
 	name := make([]byte, 28)
@@ -217,7 +217,7 @@ func (s *sock) getint(level, opt int) int {
 	return int(int32(binary.NativeEndian.Uint32(b[:])))
 }
 
-// poll returns what of events holds now.
+// poll returns which of events hold now.
 func (s *sock) poll(events int) int {
 	s.t.Helper()
 	got, err := s.Poll(events, 0)
@@ -225,7 +225,7 @@ func (s *sock) poll(events int) int {
 	return got
 }
 
-// polled waits for one of events.
+// polled waits until one of events holds.
 func (s *sock) polled(events int) int {
 	s.t.Helper()
 	got, err := s.Poll(events, patience)
@@ -243,7 +243,7 @@ func ok(t *testing.T, what string, err error) {
 	}
 }
 
-// want checks that a call failed as it should: with the very errno.
+// want checks that a call failed with exactly this errno.
 func want(t *testing.T, what string, err error, errno syscall.Errno) {
 	t.Helper()
 	if err != error(errno) {
@@ -251,10 +251,10 @@ func want(t *testing.T, what string, err error, errno syscall.Errno) {
 	}
 }
 
-// nobody is an address at which no daemon is: a peer that does not answer.
+// nobody returns an address at which there is no daemon, so a peer that does not answer.
 func nobody() netip.AddrPort { return netip.AddrPortFrom(newAddress(), 4000) }
 
-// bytesOf is n bytes that tell where they belong.
+// bytesOf returns n bytes whose values depend on their place.
 func bytesOf(n int, seed byte) []byte {
 	b := make([]byte, n)
 	for i := range b {

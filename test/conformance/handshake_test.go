@@ -37,7 +37,7 @@ func pingIsAnswered(t *testing.T, e *env) {
 		t.Errorf("answer %+v", f.Header)
 	}
 	e.a.counted(t, stats.RecvPing, before, 1)
-	// A socket's ping, to the other daemon.
+	// A ping of a socket to the other daemon.
 	s := e.ka.bound(t)
 	s.mustSend([]byte("echo?"), e.b.at(0))
 	if g := s.recv(); g.N != 0 || g.from != e.b.at(0) {
@@ -162,7 +162,7 @@ func requiredAckAtOnce(t *testing.T, e *env) {
 	p.send(s.local(), []byte("x"), flags(wire.FlagAckRequired))
 	p.next("an ack", func(f inFrame) bool { return isAck(f) && f.Ack == p.seq-1 })
 	e.a.counted(t, stats.RecvAckRequired, before, 1)
-	// At once, and not when a timer says so: in virtual time.
+	// The test shows in virtual time that the ack comes at once, and not by a timer.
 	goTest(t, "../../conn", "TestAcks")
 }
 
@@ -232,12 +232,12 @@ func oldAckIsIgnored(t *testing.T, e *env) {
 	want(t, "full", s.send([]byte("x"), p.at(5)), syscall.EAGAIN)
 	p.ack(first + 1)
 	unacked(1)
-	p.ack(first) // older
+	p.ack(first) // an older ack
 	s.polled(afrds.PollOut)
 	s.mustSend(make([]byte, 1000), p.at(5))
 	p.data()
 	unacked(2)
-	// Beyond what was sent: between rdsd it breaks the connection.
+	// An ack of more than was sent breaks a connection between two rdsd.
 	errs := e.a.counter(t, stats.ProtocolErrors)
 	p.ack(first + 1000)
 	p.until("broken off", func() bool { return p.down })
@@ -245,7 +245,7 @@ func oldAckIsIgnored(t *testing.T, e *env) {
 	if si, _ := e.a.socket(t, s.local()); si.SendBytes != 2000 {
 		t.Errorf("%d bytes are queued", si.SendBytes)
 	}
-	s.set(cmsg.SOLRDS, cmsg.OptCancelSentTo, afrds.Sockaddr(p.at(6))) // somebody else's
+	s.set(cmsg.SOLRDS, cmsg.OptCancelSentTo, afrds.Sockaddr(p.at(6))) // other messages than those in progress
 	p.last = first + 1
 	p.accept(p.request())
 	for i := range uint64(2) {

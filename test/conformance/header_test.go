@@ -57,21 +57,21 @@ func headerLayout(t *testing.T, e *env) {
 	if first := be.Uint64(b); first < 1<<20 {
 		t.Errorf("h_sequence %d", first)
 	}
-	// The other way round, every field where it belongs.
+	// The other way round: every field is in its place.
 	h := make([]byte, 48)
 	be.PutUint64(h[0:], p.seq)
 	be.PutUint64(h[8:], f.Seq)
 	be.PutUint32(h[16:], 3)
 	be.PutUint16(h[20:], 0x4321)
 	be.PutUint16(h[22:], s.local().Port())
-	be.PutUint32(h[26:], 9) // incarnation, which the extension requires
+	be.PutUint32(h[26:], 9) // the incarnation that the extension requires
 	p.post(append(h, "abc"...))
 	if g := s.recv(); string(g.data) != "abc" || g.from != p.at(0x4321) {
 		t.Errorf("received %q from %v", g.data, g.from)
 	}
 }
 
-// sum is the Internet checksum's sum of a header.
+// sum returns the Internet checksum's sum of a header.
 func sum(b []byte) uint32 {
 	var s uint32
 	for i := 0; i < len(b); i += 2 {
@@ -126,7 +126,7 @@ func extensionLayout(t *testing.T, e *env) {
 	p := connected(t, e.a)
 	s := e.ka.bound(t)
 	be := binary.BigEndian
-	// RDMA_DEST: the peer is given a key.
+	// RDMA_DEST: the peer gets a key.
 	mem, at := alloc(t, e.ka, 4096)
 	ctl := sendControl(t, cmsg.Send{Present: cmsg.Of(cmsg.TypeRDMAMap), Map: cmsg.GetMRArgs{Vec: cmsg.IOVec{Addr: at, Bytes: 100}, CookieAddr: at + 200}})
 	s.mustSend(nil, p.at(5), ctl...)
@@ -139,7 +139,7 @@ func extensionLayout(t *testing.T, e *env) {
 	if ext[0] != 3 || be.Uint32(ext[1:]) != uint32(cookie) || be.Uint32(ext[5:]) != uint32(cookie>>32) || ext[9]|ext[10]|ext[11] != 0 {
 		t.Errorf("RDMA_DEST %x, cookie %#x", ext, cookie)
 	}
-	// RDMA: the peer gives one, and is written to.
+	// RDMA: the peer gives a key, and its memory is written.
 	target := p.target(4096)
 	p.grant(s.local().Port(), target)
 	local, localAt := alloc(t, e.ka, 4096)
@@ -171,7 +171,7 @@ func (p *peer) target(n int) remote {
 	return remote{mem, uint64(mr.RKey()) | iova<<32}
 }
 
-// grant tells the daemon of it, and waits until it knows.
+// grant sends the grant to the daemon, and waits until the daemon has it.
 func (p *peer) grant(port uint16, r remote) {
 	p.t.Helper()
 	g := wire.Grant{Cookie: r.cookie, Length: uint64(len(r.mem)), Rights: 7, Owner: 5, Grantee: port, OwnerInc: p.inc}
@@ -188,7 +188,7 @@ func (p *peer) grant(port uint16, r remote) {
 func unknownFlagsIgnored(t *testing.T, e *env) {
 	p := connected(t, e.a)
 	s := e.ka.bound(t)
-	p.send(s.local(), []byte("flags"), flags(0x88)) // none that there are
+	p.send(s.local(), []byte("flags"), flags(0x88)) // flags that have no meaning
 	if g := s.recv(); string(g.data) != "flags" {
 		t.Errorf("received %q", g.data)
 	}
@@ -196,7 +196,7 @@ func unknownFlagsIgnored(t *testing.T, e *env) {
 	before := e.a.counter(t, stats.CongUpdateReceived)
 	full := slices.Repeat([]byte{0xff}, wire.CongLen)
 	p.send(s.local(), full, seq(0), func(h *wire.Header) { h.SPort, h.DPort, h.Flags = 0, 0, wire.FlagCong|wire.FlagAckRequired })
-	p.broken("a map with another flag") // between rdsd it is a protocol error
+	p.broken("a map with another flag") // between two rdsd that is a protocol error
 	p.connect()
 	s.mustSend([]byte("not congested"), p.at(5))
 	p.data()
@@ -223,7 +223,7 @@ func extensionParsing(t *testing.T, e *env) {
 	for _, c := range []struct {
 		what string
 		ext  []byte
-		want int // keys found
+		want int // number of keys found
 	}{
 		{"one", pad(key), 1},
 		{"NONE ends", pad([]byte{0}, key), 0},
@@ -242,11 +242,11 @@ func extensionParsing(t *testing.T, e *env) {
 }
 
 func severalExtensions(t *testing.T, e *env) {
-	ext := []byte{2, 0, 0, 0, 1, 3, 0, 0, 0, 2, 0, 0, 0, 3, 8, 9} // full, and no NONE
+	ext := []byte{2, 0, 0, 0, 1, 3, 0, 0, 0, 2, 0, 0, 0, 3, 8, 9} // full, without a NONE at the end
 	if got := wire.ParseExts(ext); got.RDMA != 1 || got.RDMAKeys[0] != 1 || !got.HasDest || got.Dest != 2|3<<32 {
 		t.Errorf("%+v", got)
 	}
-	// By a daemon: both count.
+	// For a daemon both count.
 	p := connected(t, e.a)
 	s := e.ka.bound(t)
 	p.send(s.local(), nil, func(h *wire.Header) { h.Ext = [12]byte{5, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 3} })
@@ -264,9 +264,9 @@ func sequencesRise(t *testing.T, e *env) {
 		case 0:
 			s.mustSend([]byte("x"), p.at(5))
 		case 1:
-			s.mustSend(nil, p.at(0)) // a ping
+			s.mustSend(nil, p.at(0)) // ping
 		case 2:
-			p.send(e.a.at(0), nil) // has the daemon pong
+			p.send(e.a.at(0), nil) // so that the daemon sends a pong
 		}
 		f := p.data()
 		if want == 0 {

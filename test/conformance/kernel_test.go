@@ -20,8 +20,8 @@ func groupI() []statement {
 	}
 }
 
-// connTest runs the tests of conn that show a statement. Those with a real kernel
-// are in test/vmlab/rdstcp and test/vmlab/rdsib.
+// connTest runs tests of package conn that show a statement. The tests with a real kernel are in
+// test/vmlab/rdstcp and test/vmlab/rdsib.
 func connTest(names ...string) func(*testing.T, *env) {
 	return func(t *testing.T, _ *env) { goTest(t, "../../conn", names...) }
 }

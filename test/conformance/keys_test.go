@@ -24,7 +24,7 @@ func cookieForm(t *testing.T, e *env) {
 		t.Errorf("cookies %#x and %#x of page offset 123", cookie, other)
 	}
 	copy(r.local, bytesOf(1000, 4))
-	r.to.mustSend(nil, r.s.local()) // what was granted is there when this is
+	r.to.mustSend(nil, r.s.local()) // the grant is there when the receiver has this message
 	r.s.recv()
 	a := cmsg.RDMAArgs{Cookie: cookie, Flags: cmsg.FlagReadWrite, RemoteVec: cmsg.IOVec{Addr: 0, Bytes: 1000}}
 	if n := r.do(nil, a, 0, 1000); n.Status != cmsg.StatusSuccess {
@@ -79,7 +79,7 @@ func mapBeforeConnection(t *testing.T, e *env) {
 	if _, there := p.b.peer(t, p.a.addr(), 0); there {
 		t.Error("connected already")
 	}
-	r := newRDMA(t, p, 4096) // the MAP is the first thing sent
+	r := newRDMA(t, p, 4096) // the MAP is the first message
 	r.local[0] = 9
 	if n := r.do(nil, cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite}, 0, 1); n.Status != cmsg.StatusSuccess || r.remote[0] != 9 {
 		t.Errorf("status %+v", n)
@@ -179,7 +179,7 @@ func useOnceKeyGoesFirst(t *testing.T, e *env) {
 	second := r.expose(cmsg.FlagUseOnce)
 	r.local[0] = 5
 	r.s.mustSend([]byte("reply"), r.to.local(), r.args(cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite}, 0, 1)...)
-	r.to.polled(afrds.PollIn) // queued, not read
+	r.to.polled(afrds.PollIn) // queued and not read
 	want(t, "FREE_MR of a used key", r.free(r.cookie, 0), syscall.EINVAL)
 	if n := r.do(nil, cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite}, 0, 1); n.Status != cmsg.StatusRemoteError {
 		t.Errorf("used again: %+v", n)
@@ -195,11 +195,11 @@ func replyElsewhereKeepsKey(t *testing.T, e *env) {
 	other := r.to.k.bound(t)
 	r.s.mustSend(nil, other.local(), r.args(cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite | cmsg.FlagNotifyMe, UserToken: 1}, 0, 1)...)
 	r.s.status()
-	ok(t, "FREE_MR", r.free(r.cookie, 0)) // it was not freed
+	ok(t, "FREE_MR", r.free(r.cookie, 0)) // the region was not freed before
 }
 
 func keysBelongToProcess(t *testing.T, e *env) {
-	victim := newRDMA(t, e, 4096) // its initiator was granted the key
+	victim := newRDMA(t, e, 4096) // its initiator has a grant of the key
 	thief := newKernel(t, e.a)
 	s := thief.bound(t)
 	r := newRDMABetween(t, s, victim.to.k.bound(t), 4096, 0)

@@ -61,7 +61,7 @@ func daemonRestart(t *testing.T, e *env) {
 	}
 }
 
-// resident is the memory of a process, bytes.
+// resident returns the bytes of a process's resident memory.
 func resident(t *testing.T, pid int) int {
 	t.Helper()
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm")
@@ -97,7 +97,7 @@ func garbageIsBounded(t *testing.T, e *env) {
 			_, _ = c.Write(fill())
 			c.Close()
 		}
-		// A peer whose frames are right but for some bytes.
+		// The peer's frames are right except for some bytes.
 		x := connected(t, p.a)
 		for range 20 {
 			b := x.frame(s.local(), fill()[:rng.IntN(200)])
@@ -105,7 +105,7 @@ func garbageIsBounded(t *testing.T, e *env) {
 				b[rng.IntN(len(b))] ^= 1 << rng.IntN(8)
 			}
 			if rng.IntN(2) == 0 {
-				binary.BigEndian.PutUint16(b[30:], 0) // not caught by the checksum
+				binary.BigEndian.PutUint16(b[30:], 0) // so that the checksum does not catch it
 			}
 			x.post(b[:max(1, min(len(b), wire.HeaderLen+rng.IntN(len(b))))])
 			if x.step(); x.down {
@@ -117,7 +117,7 @@ func garbageIsBounded(t *testing.T, e *env) {
 		if g := to.recv(); string(g.data) != "alive" {
 			t.Fatalf("round %d: received %q", round, g.data)
 		}
-		for { // what of the garbage was a message
+		for { // parts of the garbage may have been messages
 			if _, err := s.recvInto(junk, make([]byte, 256), syscall.MSG_DONTWAIT); err != nil {
 				break
 			}

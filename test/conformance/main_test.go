@@ -1,8 +1,7 @@
-// Package conformance proves, statement by statement, that rdsd behaves as
-// users of the kernel's RDS rely on ("k"), and better where rdsd promises more
-// ("r"). Each statement has a number, a text and a check that runs against real
-// daemons, through package afrds, package rds, or as a peer that speaks the
-// wire itself. `make conformance` prints the list.
+// Package conformance proves, statement by statement, that rdsd behaves as users of the kernel's
+// RDS rely on ("k"), or by a rule of its own ("r"). Each statement has a number, a text and a
+// check. A check runs against real daemons through package afrds or package rds, or is a peer
+// that speaks the wire format itself. `make conformance` prints the list.
 //
 //	go test ./test/conformance -run 'TestStatements/^E$/^82_' -v
 package conformance
@@ -19,27 +18,27 @@ import (
 	"time"
 )
 
-// envLines names a file that gets a line for each statement: number, k or r,
-// verdict, how it is proven, text, reason; tabs between.
+// envLines names a file that gets a line for each statement. Its fields, separated by tabs, are
+// number, k or r, verdict, how the statement is proven, text, and reason.
 const envLines = "RDS_CONFORMANCE"
 
-// envTags are build tags of the daemons: "mutant" builds those that RDSD_MUTANT
-// breaks, which checks must notice.
+// envTags are build tags of the daemons. With "mutant", RDSD_MUTANT names the variant that is
+// built, which a check must catch.
 const envTags = "RDS_CONFORMANCE_TAGS"
 
-// For a run elsewhere (test/vmlab/ibv): the folder of rdsd, an IPv4 network whose
-// addresses are there, and more arguments of every daemon. What is not proven by
-// sockets of two daemons is left out then.
+// For a run in emulated hosts (test/vmlab/ibv): the folder of rdsd, an IPv4 network whose
+// addresses are there, and more arguments for every daemon. Such a run has only the statements
+// that sockets of two daemons prove.
 const (
 	envBin  = "RDS_CONFORMANCE_BIN"
-	envNet  = "RDS_CONFORMANCE_NET" // as in 10.9.1.0
+	envNet  = "RDS_CONFORMANCE_NET" // such as 10.9.1.0
 	envArgs = "RDS_CONFORMANCE_ARGS"
 )
 
 // patience is far above what anything here takes, on a loaded machine too.
 const patience = 60 * time.Second // above the 30 s that statement 96 takes
 
-// bin is the directory of the programs.
+// bin is the folder of the programs.
 var bin string
 
 func TestMain(m *testing.M) {
@@ -82,6 +81,6 @@ func eventually(t *testing.T, what string, check func() error) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: still %v", what, err)
 		}
-		time.Sleep(time.Millisecond) // between two looks, not for something to happen
+		time.Sleep(time.Millisecond) // between two looks
 	}
 }

@@ -45,7 +45,7 @@ func cancelArguments(t *testing.T, e *env) {
 	s := e.ka.bound(t)
 	want(t, "15 bytes", s.Setsockopt(cmsg.SOLRDS, cmsg.OptCancelSentTo, to[:15]), syscall.EINVAL)
 	want(t, "none", s.Setsockopt(cmsg.SOLRDS, cmsg.OptCancelSentTo, nil), syscall.EINVAL)
-	// Two destinations that are not reached: one is cancelled.
+	// Neither of two destinations can be reached. The messages to one are cancelled.
 	s.sndbuf(4000)
 	gone, kept := nobody(), nobody()
 	s.mustSend(make([]byte, 2000), gone)
@@ -89,7 +89,7 @@ func cancelTellsOperations(t *testing.T, e *env) {
 	if !slices.Equal(got, wanted) {
 		t.Errorf("statuses %+v", got)
 	}
-	// All operations are settled by now: their mark has passed.
+	// All operations are settled, so the mark has passed them.
 	if hwm, err := barrier(r.s, to.Addr(), 3, 0); err != nil || hwm != 3 {
 		t.Errorf("mark %d, %v", hwm, err)
 	}
@@ -107,7 +107,7 @@ func cancelGapIsHarmless(t *testing.T, e *env) {
 		s.mustSend(make([]byte, 1000), drop.local())
 	}
 	s.cancel(drop.local())
-	p.a.reset(t, p.b) // what is left is sent again, the rest is a gap
+	p.a.reset(t, p.b) // messages in the queue are sent again, the others leave a gap
 	p.b.Resume()
 	s.deliver([]byte{10}, keep.local())
 	for i := range 11 {
@@ -139,7 +139,7 @@ func congMonitorOption(t *testing.T, e *env) {
 	want(t, "2 bytes", s.Setsockopt(cmsg.SOLRDS, cmsg.OptCongMonitor, []byte{1, 0}), syscall.EINVAL)
 	_, _, err := s.Getsockopt(cmsg.SOLRDS, cmsg.OptCongMonitor, make([]byte, 8))
 	want(t, "read", err, syscall.ENOPROTOOPT)
-	// As a mask of ports it would leave others out: any value is "on".
+	// Taken as a mask of ports, this value would leave others out. Any value means "on".
 	s.set(cmsg.SOLRDS, cmsg.OptCongMonitor, i32(1<<30))
 	to := e.kb.bound(t)
 	to.rcvbuf(4000)
@@ -204,14 +204,14 @@ func tosIsAConnection(t *testing.T, e *env) {
 	}
 }
 
-// info reads a whole table, and checks the two steps rds-info takes.
+// info reads a whole table in the two steps of rds-info, and checks both.
 func info(t *testing.T, s *sock, opt int) (elements [][]byte, size int) {
 	t.Helper()
 	_, need, err := s.Getsockopt(cmsg.SOLRDS, opt, nil)
 	if err != nil && (!errors.Is(err, syscall.ENOSPC) || need == 0) {
 		t.Fatalf("table %d, length 0: %d bytes, %v", opt, need, err)
 	}
-	buf := make([]byte, need+1000) // it may grow meanwhile
+	buf := make([]byte, need+1000) // the table may grow in between
 	size, n, err := s.Getsockopt(cmsg.SOLRDS, opt, buf)
 	if err != nil || size <= 0 || n%size != 0 {
 		t.Fatalf("table %d: element size %d, %d bytes, %v", opt, size, n, err)
@@ -239,7 +239,7 @@ func infoTableLengths(t *testing.T, e *env) {
 	if size, n, err := s.Getsockopt(cmsg.SOLRDS, afrds.InfoTCPSockets, nil); size != 41 || n != 0 || err != nil {
 		t.Errorf("an empty table with length 0: %d, %d, %v", size, n, err)
 	}
-	// All or nothing for the sockets.
+	// A table of sockets is read as a whole or not at all.
 	buf := make([]byte, 28)
 	if _, _, err := s.Getsockopt(cmsg.SOLRDS, afrds.InfoSockets, buf[:27]); !errors.Is(err, syscall.ENOSPC) || !slices.Equal(buf, make([]byte, 28)) {
 		t.Errorf("sockets in 27 bytes: %v, %x", err, buf)
@@ -261,7 +261,7 @@ func infoElementSizes(t *testing.T, e *env) {
 			t.Errorf("table %d: element size %d, want %d", c.opt, size, c.size)
 		}
 	}
-	// The connection of this very message, in each form.
+	// The table must have the connection of this message, in each form.
 	la, ra := e.a.addr().As4(), e.b.addr().As4()
 	find := func(opt, at int, want []byte) []byte {
 		t.Helper()
@@ -298,7 +298,7 @@ func infoTablesOmit(t *testing.T, e *env) {
 	k := newKernel(t, h)
 	six, four := k.bound(t), k.socket(t)
 	four.bind(netip.AddrPortFrom(h.addrs[1], 0))
-	k.socket(t) // unbound
+	k.socket(t) // not bound
 	elements, _ := info(t, six, afrds.InfoSockets)
 	a4 := h.addrs[1].As4()
 	if len(elements) != 1 || !slices.Equal(elements[0][4:8], a4[:]) {

@@ -12,8 +12,8 @@ import (
 	"github.com/rdsd/rdsd/verbs/soft"
 )
 
-// peer is a daemon's peer that is made of queue pairs and frames alone: what it
-// sends and when it acks is the check's.
+// peer is a peer of a daemon that consists of queue pairs and frames alone. The check decides
+// what it sends and when it acks.
 type peer struct {
 	t    *testing.T
 	addr netip.Addr
@@ -29,38 +29,38 @@ type peer struct {
 
 	instance uint64
 	inc      uint32 // of its sockets
-	seq      uint64 // of the next message
+	seq      uint64 // of its next message
 	hello    wire.Hello
-	private  wire.Private // the daemon's
+	private  wire.Private // the daemon's private data
 	up, down bool
 	downErr  error
 	requests []verbs.CMEvent
 
-	in    []inFrame      // received, not taken by the check
-	trace []inFrame      // all of them
-	last  uint64         // highest sequence received
-	mute  bool           // does not ack
+	in    []inFrame      // received and not yet taken by the check
+	trace []inFrame      // all received frames
+	last  uint64         // highest sequence number received
+	mute  bool           // it sends no acks
 	owed  uint8          // credits to return
-	slot  int            // of the next send
-	met   map[way]uint32 // incarnations of the daemon's sockets that BOUND told
-	part  int            // bytes received of the message whose fragments come
+	slot  int            // buffer of the next send
+	met   map[way]uint32 // by BOUND: incarnations of the daemon's sockets
+	part  int            // bytes received of the message whose fragments arrive
 }
 
-// inFrame is a received frame, a fragment of a long message included.
+// inFrame is a received frame. A fragment of a long message is one, too.
 type inFrame struct {
 	wire.Header
-	raw  []byte // the header as it came
+	raw  []byte // the header as it was received
 	body []byte
-	send int // number of the SEND it came in
+	send int // number of the SEND that it was in
 }
 
 const (
 	peerBufs = 64
-	peerSend = 16 << 10 // bytes of a SEND, both ways
+	peerSend = 16 << 10 // bytes of a SEND, in both directions
 	rdsPort  = 18634
 )
 
-// newPeer makes a peer of h that is not connected.
+// newPeer makes a peer of h without a connection.
 func newPeer(t *testing.T, h *host) *peer {
 	t.Helper()
 	dev, err := soft.New(soft.Options{CRC: verbs.CRCOff})
@@ -77,7 +77,7 @@ func newPeer(t *testing.T, h *host) *peer {
 	return p
 }
 
-// connected is a peer after the handshake.
+// connected makes a peer of h and does the handshake.
 func connected(t *testing.T, h *host) *peer {
 	t.Helper()
 	p := newPeer(t, h)
@@ -154,8 +154,8 @@ func (p *peer) post(b []byte) {
 	p.dev.Flush()
 }
 
-// frame is a message of n bytes from port 7, with the next sequence unless set
-// says otherwise.
+// frame returns a message from port 7 with this body and the next sequence number. set may
+// change the header.
 func (p *peer) frame(to netip.AddrPort, body []byte, set ...func(*wire.Header)) []byte {
 	h := wire.Header{Seq: p.seq, Len: uint32(len(body)), SPort: 7, DPort: to.Port(), SrcInc: p.inc, Ack: p.acked()}
 	for _, f := range set {
@@ -196,7 +196,7 @@ func (p *peer) internal(typ wire.InternalType, body []byte) {
 	p.send(netip.AddrPortFrom(p.h.addr(), uint16(typ)), body, func(h *wire.Header) { h.SPort, h.Flags = 0, wire.FlagInternal })
 }
 
-// ack sends a frame with an ack and credits alone.
+// ack sends a frame that has only an ack and credits.
 func (p *peer) ack(n uint64) {
 	p.t.Helper()
 	b := make([]byte, wire.HeaderLen)
@@ -205,7 +205,7 @@ func (p *peer) ack(n uint64) {
 	p.post(b)
 }
 
-// step does what there is to do, and reports whether there was something.
+// step does what there is to do, and reports whether there was anything.
 func (p *peer) step() bool {
 	work := p.dev.Progress()
 	var ev [8]verbs.CMEvent
@@ -239,7 +239,7 @@ func (p *peer) event(e verbs.CMEvent) {
 	}
 }
 
-// received takes a SEND apart and posts its buffer again.
+// received parses a SEND and posts its buffer again.
 func (p *peer) received(i, n int) {
 	b := append([]byte(nil), p.mem[i*peerSend:i*peerSend+n]...)
 	p.postRecv(i)
@@ -259,7 +259,7 @@ func (p *peer) received(i, n int) {
 		off = wire.Pad(off + wire.HeaderLen + len(f.body))
 		p.take(f)
 	}
-	if greeted { // HELLO uses no credit
+	if greeted { // a HELLO uses no credit
 		p.owed++
 	}
 	if p.owed >= 16 && !p.down && p.up {
@@ -283,7 +283,7 @@ func (p *peer) take(f inFrame) {
 	}
 }
 
-// until works until done says so.
+// until works until done returns true.
 func (p *peer) until(what string, done func() bool) {
 	p.t.Helper()
 	for deadline := monotonic() + int64(patience); !done(); {
@@ -305,7 +305,7 @@ func monotonic() int64 {
 	return ts.Nano()
 }
 
-// next takes the next frame for which is holds, those before it too.
+// next takes the frames up to the next one for which is returns true, and returns that.
 func (p *peer) next(what string, is func(inFrame) bool) (f inFrame) {
 	p.t.Helper()
 	p.until(what, func() bool {
@@ -337,7 +337,7 @@ func isInternal(typ wire.InternalType) func(inFrame) bool {
 	return func(f inFrame) bool { return f.Flags&wire.FlagInternal != 0 && wire.InternalType(f.DPort) == typ }
 }
 
-// quiet works for a moment in which nothing may come for which is holds.
+// quiet works for a short time, in which no frame may arrive for which is returns true.
 func (p *peer) quiet(what string, is func(inFrame) bool) {
 	p.t.Helper()
 	for end := monotonic() + 20e6; monotonic() < end; {
@@ -354,16 +354,16 @@ func (p *peer) quiet(what string, is func(inFrame) bool) {
 	}
 }
 
-// broken waits until the daemon has broken the connection off.
+// broken waits until the daemon has broken the connection.
 func (p *peer) broken(what string) {
 	p.t.Helper()
 	p.until(what+": broken off", func() bool { return p.down })
 }
 
-// at is a port of the peer.
+// at returns the address of a port of the peer.
 func (p *peer) at(port uint16) netip.AddrPort { return netip.AddrPortFrom(p.addr, port) }
 
-// errOf makes an error of a text, or none.
+// errOf returns an error with the text if bad is true.
 func errOf(bad bool, format string, args ...any) error {
 	if bad {
 		return fmt.Errorf(format, args...)

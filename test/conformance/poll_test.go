@@ -27,7 +27,7 @@ func pollOut(t *testing.T, e *env) {
 	s, to := flow(t, e)
 	to.rcvbuf(4000)
 	n := congest(s, to.local(), 1000)
-	s.polled(afrds.PollOut) // as soon as what was sent is acked
+	s.polled(afrds.PollOut) // as soon as the message is acked
 	want(t, "send", s.send(nil, to.local()), syscall.ENOBUFS)
 	to.drain(n)
 }
@@ -94,7 +94,7 @@ func pollWriteBand(t *testing.T, e *env) {
 	}
 }
 
-// epoll is an epoll instance with one descriptor in it.
+// epoll makes an epoll instance with one descriptor.
 func epoll(t *testing.T, fd int, events uint32) (wait func(ms int) int) {
 	t.Helper()
 	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)

@@ -21,24 +21,24 @@ import (
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
-// host is a daemon process with addresses of its own. It dies with the test.
+// host is a daemon process with addresses of its own. It is killed at the end of its test.
 type host struct {
 	addrs []netip.Addr
 	dir   string
 	sock  string
 	args  []string
 
-	*child.Process // nil: it has not started
+	*child.Process // nil before it has started
 }
 
-// addresses are given out from networks that this process has reserved, or from what
-// envNet says.
+// addresses are the addresses that newAddress returns. They are from networks that this process
+// has reserved, or from the network in envNet.
 var addresses = struct {
 	sync.Mutex
-	next netip.Addr // 254 others of its network are behind it; the zero value: none yet
+	next netip.Addr // 254 others of its network are behind it; the zero value: there is no network yet
 }{}
 
-// newAddress returns an address nobody has.
+// newAddress returns an address that nobody else has.
 func newAddress() netip.Addr {
 	a := &addresses
 	a.Lock()
@@ -47,7 +47,7 @@ func newAddress() netip.Addr {
 	case !a.next.IsValid() && os.Getenv(envNet) != "":
 		a.next = netip.MustParseAddr(os.Getenv(envNet))
 	case !a.next.IsValid(), last(a.next) == 254 && os.Getenv(envNet) == "":
-		net, err := loopback.Reserve() // until the end of the process
+		net, err := loopback.Reserve() // until the process ends
 		if err != nil {
 			panic(err)
 		}
@@ -61,7 +61,7 @@ func newAddress() netip.Addr {
 
 func last(a netip.Addr) byte { return a.As4()[3] }
 
-// newHost starts a daemon at the addresses, at one of its own without any. It
+// newHost starts a daemon at addrs, or at an address of its own if there are none. The daemon
 // ends with t.
 func newHost(t *testing.T, addrs []netip.Addr, args ...string) *host {
 	t.Helper()
@@ -104,14 +104,14 @@ func (h *host) start(t *testing.T) {
 	}
 }
 
-// pause stops the daemon where it is; Resume has it go on.
+// pause stops the daemon with a signal. Resume continues it.
 func (h *host) pause(t *testing.T) {
 	t.Helper()
 	ok(t, "pause", h.Pause())
 	t.Cleanup(h.Resume)
 }
 
-// kill ends the daemon without warning.
+// kill kills the daemon.
 func (h *host) kill(t *testing.T) {
 	t.Helper()
 	h.Signal(syscall.SIGKILL)
@@ -125,7 +125,7 @@ func (h *host) wait(t *testing.T) {
 	}
 }
 
-// end is the daemon's orderly end, which must be clean.
+// end ends the daemon in an orderly way and checks how it ended.
 func (h *host) end(t *testing.T) {
 	if h.Process == nil {
 		return
@@ -143,7 +143,7 @@ func (h *host) end(t *testing.T) {
 	}
 }
 
-// counter reads the daemon's statistics mapping.
+// counter reads a counter from the daemon's statistics mapping.
 func (h *host) counter(t *testing.T, c stats.Counter) uint64 {
 	t.Helper()
 	m, err := stats.Open(h.sock + ".stats")
@@ -154,7 +154,7 @@ func (h *host) counter(t *testing.T, c stats.Counter) uint64 {
 	return m.Load(int(c))
 }
 
-// counted waits until a counter has risen by at least n since from.
+// counted waits until a counter has risen by n since from.
 func (h *host) counted(t *testing.T, c stats.Counter, from, n uint64) {
 	t.Helper()
 	eventually(t, c.String(), func() error {
@@ -165,7 +165,7 @@ func (h *host) counted(t *testing.T, c stats.Counter, from, n uint64) {
 	})
 }
 
-// ask puts one question to the daemon's control service.
+// ask sends one request to the daemon's control service.
 func (h *host) ask(t *testing.T, r ctl.Request) *ctl.Response {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -194,13 +194,13 @@ func (h *host) ask(t *testing.T, r ctl.Request) *ctl.Response {
 	return resp
 }
 
-// reset breaks the connections to a peer off, as its operator can.
+// reset resets the connections to a peer as rdsctl does.
 func (h *host) reset(t *testing.T, to *host) {
 	t.Helper()
 	h.ask(t, ctl.Request{Kind: ctl.KindPeerReset, Addr: to.addr()})
 }
 
-// peer is what the daemon says of a connection; false: there is none.
+// peer returns the daemon's answer about a connection. It returns false if there is none.
 func (h *host) peer(t *testing.T, to netip.Addr, lane uint8) (ctl.PeerInfo, bool) {
 	t.Helper()
 	for _, p := range h.ask(t, ctl.Request{Kind: ctl.KindPeers}).Peers {
@@ -211,7 +211,7 @@ func (h *host) peer(t *testing.T, to netip.Addr, lane uint8) (ctl.PeerInfo, bool
 	return ctl.PeerInfo{}, false
 }
 
-// socket is what the daemon says of a bound socket; false: there is none.
+// socket returns the daemon's answer about a bound socket. It returns false if there is none.
 func (h *host) socket(t *testing.T, at netip.AddrPort) (ctl.SocketInfo, bool) {
 	t.Helper()
 	for _, s := range h.ask(t, ctl.Request{Kind: ctl.KindSockets}).Sockets {

@@ -9,7 +9,7 @@ import (
 	"github.com/rdsd/rdsd/cmsg"
 )
 
-// alloc is memory of a process, by its address.
+// alloc returns memory of a process and its address.
 func alloc(t *testing.T, k *kernel, size int) ([]byte, uint64) {
 	t.Helper()
 	b, at, err := k.Alloc(size)
@@ -17,8 +17,8 @@ func alloc(t *testing.T, k *kernel, size int) ([]byte, uint64) {
 	return b.Bytes(), at
 }
 
-// sendControl is s as a control buffer, without the checks of Send.Append, which
-// refuses what a check must be able to send.
+// sendControl returns s as a control buffer. Unlike Send.Append it does not check s, because a
+// check must be able to send what Append refuses.
 func sendControl(t *testing.T, s cmsg.Send) (b []byte) {
 	t.Helper()
 	add := func(typ cmsg.Type, data []byte) {
@@ -36,16 +36,16 @@ func sendControl(t *testing.T, s cmsg.Send) (b []byte) {
 	return b
 }
 
-// rdma is an initiator on host a and a target on host b, whose memory it was
-// given the cookie of.
+// rdma is an initiator on host a and a target on host b. The initiator has the cookie of the
+// target's memory.
 type rdma struct {
 	t        *testing.T
 	s, to    *sock
 	local    []byte // the initiator's memory
 	localAt  uint64
-	vecAt    uint64 // room for 1024 rds_iovecs, behind it
+	vecAt    uint64 // behind local: room for 1024 rds_iovecs
 	vec      []byte
-	remote   []byte // the target's
+	remote   []byte // the target's memory
 	remoteAt uint64
 	cookie   uint64
 	token    uint64
@@ -53,7 +53,7 @@ type rdma struct {
 
 const vecRoom = 1025 * cmsg.IOVecSize
 
-// newRDMA sets both up, over the network.
+// newRDMA makes both, over the network.
 func newRDMA(t *testing.T, e *env, size int) *rdma {
 	t.Helper()
 	return newRDMABetween(t, e.ka.bound(t), e.kb.bound(t), size, 0)
@@ -70,8 +70,7 @@ func newRDMABetween(t *testing.T, s, to *sock, size int, flags uint64) *rdma {
 	return r
 }
 
-// expose maps the target's memory in a message to the initiator, who gets the
-// cookie with it.
+// expose maps the target's memory in a message to the initiator, which gets the cookie with it.
 func (r *rdma) expose(flags uint64) uint64 {
 	r.t.Helper()
 	ctl := sendControl(r.t, cmsg.Send{Present: cmsg.Of(cmsg.TypeRDMAMap),
@@ -92,8 +91,8 @@ func (r *rdma) vectors(vs ...cmsg.IOVec) {
 	}
 }
 
-// args is the control data of an operation on n bytes at off of the local and
-// the remote memory; what a says already is kept.
+// args returns the control data of an operation on n bytes at off, of the local and of the
+// remote memory. It does not change fields that a has already.
 func (r *rdma) args(a cmsg.RDMAArgs, off, n uint64) []byte {
 	r.vectors(cmsg.IOVec{Addr: r.localAt + off, Bytes: n})
 	if a.Cookie == 0 {
@@ -141,7 +140,7 @@ func getMR(s *sock, at, n, flags uint64) (uint64, error) {
 	return binary.NativeEndian.Uint64(mem), err
 }
 
-// barrier asks for the mark of the operations to a host, waiting for id.
+// barrier returns the mark of the operations to a host, after waiting for id.
 func barrier(s *sock, to netip.Addr, id uint64, flags uint32) (uint64, error) {
 	s.t.Helper()
 	mem, at := alloc(s.t, s.k, 8)
@@ -150,7 +149,7 @@ func barrier(s *sock, to netip.Addr, id uint64, flags uint32) (uint64, error) {
 	return binary.NativeEndian.Uint64(mem), err
 }
 
-// mark is the high-water mark now.
+// mark returns the present high-water mark.
 func mark(s *sock, to netip.Addr) uint64 {
 	s.t.Helper()
 	hwm, err := barrier(s, to, 0, 0)

@@ -52,10 +52,10 @@ func recvNothingThere(t *testing.T, e *env) {
 	}
 	s.timeo(soRcvTimeo, 0)
 	interrupted(t, s, func() error { _, err := s.recvInto(nil, nil, 0); return err })
-	e.ka.socket(t).empty() // unbound
+	e.ka.socket(t).empty() // not bound
 }
 
-// flow is two sockets, the second with messages of the first.
+// flow returns two sockets. The second one has messages from the first.
 func flow(t *testing.T, e *env, payloads ...[]byte) (s, to *sock) {
 	t.Helper()
 	s, to = e.ka.bound(t), e.kb.bound(t)
@@ -119,10 +119,10 @@ func recvEmptyMessage(t *testing.T, e *env) {
 	}
 }
 
-// host6 is a daemon with the IPv6 loopback address and one of IPv4.
+// host6 starts a daemon with the IPv6 loopback address and an IPv4 address.
 func host6(t *testing.T) *host {
 	t.Helper()
-	// There is one such address: a port of its own keeps tests apart.
+	// There is only one IPv6 loopback address, so the port has to keep tests apart.
 	return newHost(t, []netip.Addr{netip.IPv6Loopback(), newAddress()}, "-port", fmt.Sprint(20000+rand.IntN(20000)))
 }
 
@@ -152,7 +152,7 @@ func recvStatusFirst(t *testing.T, e *env) {
 	}
 }
 
-// statuses leaves n statuses, with tokens from 1, at the initiator.
+// statuses leaves n statuses at the initiator, with tokens from 1.
 func (r *rdma) statuses(n int) {
 	r.t.Helper()
 	for i := range n {
@@ -252,7 +252,7 @@ func recvPathLatency(t *testing.T, e *env) {
 	s.recv()
 	s.mustSend(make([]byte, 5000), to.local())
 	to.polled(afrds.PollIn)
-	time.Sleep(5 * time.Millisecond) // the time that is measured
+	time.Sleep(5 * time.Millisecond) // the time that the check measures
 	g := to.recv()
 	tr := g.control.Trace
 	if g.ControlLen != 48 || tr.Traces != 3 || tr.Pos != [3]uint8{0, 1, 2} {
@@ -270,10 +270,10 @@ func recvOOBReturnsZero(t *testing.T, e *env) {
 	if err != nil || g.N != 0 || g.NameLen != 0 {
 		t.Errorf("%d bytes, %v", g.N, err)
 	}
-	to.recv() // the message stayed
+	to.recv() // the message is still there
 }
 
-// zcopy is a send with MSG_ZEROCOPY of n bytes of fresh memory.
+// zcopy sends n bytes of fresh memory with MSG_ZEROCOPY.
 func zcopy(s *sock, n int, to netip.AddrPort, cookie uint32) error {
 	s.t.Helper()
 	mem, _ := alloc(s.t, s.k, n)
@@ -295,7 +295,7 @@ func twoReceivers(t *testing.T, e *env) {
 			for {
 				g, err := to.recvInto(make([]byte, 8), nil, 0)
 				if err != nil || g.N != 4 {
-					return // interrupted, or the end
+					return // interrupted, or at the end
 				}
 				mu.Lock()
 				seen[binary.BigEndian.Uint32(g.data)]++
@@ -306,7 +306,7 @@ func twoReceivers(t *testing.T, e *env) {
 	for i := range n {
 		s.deliver(binary.BigEndian.AppendUint32(nil, uint32(i)), to.local())
 	}
-	s.deliver(nil, to.local()) // one for each reader
+	s.deliver(nil, to.local()) // one message for each reader
 	s.deliver(nil, to.local())
 	readers.Wait()
 	for i := range n {
@@ -318,7 +318,7 @@ func twoReceivers(t *testing.T, e *env) {
 
 func closeFreesPort(t *testing.T, e *env) {
 	s, to := flow(t, e, []byte("unread"))
-	s.mustSend(make([]byte, 50000), nobody()) // unsent
+	s.mustSend(make([]byte, 50000), nobody()) // it stays unsent
 	for _, x := range []*sock{s, to} {
 		at := x.local()
 		ok(t, "close", x.Close())
@@ -344,7 +344,7 @@ func closeCancelsUnsent(t *testing.T, e *env) {
 		}
 		ok(t, "close", s.Close())
 	}
-	// The last message of a socket that stays: what went out before is there.
+	// A socket that stays sends the last message. Messages sent before it have arrived then.
 	last := p.ka.bound(t)
 	last.mustSend(nil, to.local())
 	round, next := -1, 0

@@ -63,7 +63,7 @@ func sendFlagsFail(t *testing.T, e *env) {
 	for _, f := range []int{syscall.MSG_OOB, syscall.MSG_EOR, more, syscall.MSG_NOSIGNAL, syscall.MSG_DONTROUTE} {
 		_, err := s.Sendmsg(nil, afrds.Sockaddr(to.local()), nil, f)
 		want(t, fmt.Sprintf("flag %#x", f), err, syscall.EOPNOTSUPP)
-		// The flags come first of all.
+		// The flags are checked before everything else.
 		_, err = e.ka.socket(t).Sendmsg(nil, []byte{1}, []byte{1}, f)
 		want(t, fmt.Sprintf("flag %#x with everything else wrong", f), err, syscall.EOPNOTSUPP)
 	}
@@ -125,12 +125,11 @@ func sendBufferFills(t *testing.T, e *env) {
 		s.mustSend(make([]byte, limit/2+1), to)
 	}
 	want(t, "the third", s.send(make([]byte, limit/2+1), to), syscall.EAGAIN)
-	want(t, "an empty one", s.send(nil, to), syscall.EAGAIN) // the test is on what is queued
+	want(t, "an empty one", s.send(nil, to), syscall.EAGAIN) // the limit is compared with what is queued already
 }
 
-// emptySendsAreFree takes EAGAIN for what it says of a submission ring that is full: the daemon
-// has not looked at it yet. A send that waits must succeed then, for the dead peer
-// gives no room.
+// emptySendsAreFree knows that EAGAIN may also mean a full submission ring, at which the daemon
+// has not looked yet. A send that waits must then succeed, because the dead peer frees no room.
 func emptySendsAreFree(t *testing.T, e *env) {
 	s, to := e.ka.bound(t), nobody()
 	s.timeo(soSndTimeo, patience)
@@ -187,8 +186,7 @@ func blockedSendEnds(t *testing.T, e *env) {
 	})
 }
 
-// interrupted checks that a call waits, and ends with EINTR when it is
-// interrupted.
+// interrupted checks that a call waits, and that it returns EINTR when it is interrupted.
 func interrupted(t *testing.T, s *sock, call func() error) {
 	t.Helper()
 	done := make(chan error, 1)
@@ -197,10 +195,10 @@ func interrupted(t *testing.T, s *sock, call func() error) {
 	case err := <-done:
 		t.Errorf("did not wait: %v", err)
 		return
-	case <-time.After(20 * time.Millisecond): // nothing may happen
+	case <-time.After(20 * time.Millisecond): // nothing may happen in this time
 	}
 	for {
-		s.Interrupt() // the call may only just have begun
+		s.Interrupt() // again and again, because the call may not wait yet
 		select {
 		case err := <-done:
 			want(t, "interrupted", err, syscall.EINTR)
@@ -210,7 +208,8 @@ func interrupted(t *testing.T, s *sock, call func() error) {
 	}
 }
 
-// congest sends to to until it is congested, and returns how much was queued.
+// congest sends to a destination until it is congested. It returns how many messages were
+// queued.
 func congest(s *sock, to netip.AddrPort, size int) (n int) {
 	s.t.Helper()
 	s.sndbuf(1 << 20)
@@ -268,7 +267,7 @@ func sendWaitsForRelief(t *testing.T, e *env) {
 	select {
 	case err := <-done:
 		t.Fatalf("before relief: %v", err)
-	case <-time.After(20 * time.Millisecond): // nothing may happen
+	case <-time.After(20 * time.Millisecond): // nothing may happen in this time
 	}
 	to.drain(n)
 	ok(t, "after relief", <-done)
@@ -347,7 +346,7 @@ func failedSendLeavesNothing(t *testing.T, e *env) {
 	before, _ := p.a.peer(t, p.b.addr(), 0)
 	mapArgs := cmsg.GetMRArgs{Vec: cmsg.IOVec{Addr: at, Bytes: 4096}}
 	withMap := sendControl(t, cmsg.Send{Present: cmsg.Of(cmsg.TypeRDMAMap), Map: mapArgs})
-	// Each fails at another step.
+	// Each send fails at another step.
 	want(t, "size", s.send(make([]byte, 5001), to.local(), withMap...), syscall.EMSGSIZE)
 	bad := mapArgs
 	bad.CookieAddr = 8

@@ -53,7 +53,7 @@ func streamCallsFail(t *testing.T, e *env) {
 	want(t, "shutdown", s.Shutdown(syscall.SHUT_RDWR), syscall.EOPNOTSUPP)
 	want(t, "socketpair", e.ka.Socketpair(cmsg.AFRDS, syscall.SOCK_SEQPACKET, 0), syscall.EOPNOTSUPP)
 	to := e.kb.bound(t)
-	s.mustSend([]byte("still"), to.local()) // none of them did anything
+	s.mustSend([]byte("still"), to.local()) // none of the calls had an effect
 	to.recv()
 }
 
@@ -114,7 +114,7 @@ func takenPortFails(t *testing.T, e *env) {
 	want(t, "taken, for another process", bindOf(t, newKernel(t, e.a), afrds.Sockaddr(at)), syscall.EADDRINUSE)
 }
 
-// portZeroTakesFreePort exhausts an address of a daemon of its own.
+// portZeroTakesFreePort uses up the ports of an address, at a daemon of its own.
 func portZeroTakesFreePort(t *testing.T, e *env) {
 	h := newHost(t, nil)
 	k := newKernel(t, h)
@@ -190,7 +190,7 @@ func badTransportFails(t *testing.T, e *env) {
 	for what, val := range map[string][]byte{"3": i32(3), "-1": i32(-1), "2 bytes": {2, 0}, "8 bytes": make([]byte, 8), "12 bytes": make([]byte, 12)} {
 		want(t, what, s.Setsockopt(cmsg.SOLRDS, cmsg.OptTransport, val), syscall.EINVAL)
 	}
-	s.set(cmsg.SOLRDS, cmsg.OptTransport, i32(0)) // nothing was chosen by those
+	s.set(cmsg.SOLRDS, cmsg.OptTransport, i32(0)) // the calls before have chosen nothing
 }
 
 func bindLinkLocalWithoutScopeFails(t *testing.T, e *env) {
@@ -198,7 +198,7 @@ func bindLinkLocalWithoutScopeFails(t *testing.T, e *env) {
 	want(t, "fe80::1%1", bindOf(t, e.ka, sockaddr("[fe80::1%1]:4000")), syscall.EADDRNOTAVAIL)
 }
 
-// mapped is at as an IPv4-mapped sockaddr_in6.
+// mapped returns an address as a sockaddr_in6 with an IPv4-mapped address.
 func mapped(at netip.AddrPort) []byte {
 	b := sockaddr("[::1]:1")
 	b[2], b[3] = byte(at.Port()>>8), byte(at.Port())

@@ -14,19 +14,19 @@ type statement struct {
 	by    string // how it is proven: afrds, rds, peer, codec, test
 	text  string
 	check func(t *testing.T, e *env)
-	later string // why it is not decided here; no check then
+	later string // why it has no check
 }
 
-// Ways to prove a statement.
+// The ways to prove a statement.
 const (
 	byCalls = "afrds" // the kernel's calls against a daemon
 	byAPI   = "rds"   // package rds against a daemon
-	byPeer  = "peer"  // a peer made of the wire format alone, connected to a daemon
-	byCodec = "codec" // the encoder and parser that the daemon uses
-	byTest  = "test"  // a test of the package that decides it
+	byPeer  = "peer"  // a peer that speaks the wire format itself, connected to a daemon
+	byCodec = "codec" // the encoder and the parser of the daemon
+	byTest  = "test"  // a test in the package that decides it
 )
 
-// Why statements wait.
+// The reasons why a statement has no check yet.
 const (
 	laterVM     = "needs a kernel: make vm VM=./test/vmlab/rdstcp"
 	laterIB     = "needs a kernel: make vm VM=./test/vmlab/rdsib"
@@ -35,7 +35,7 @@ const (
 	laterShim   = "needs a library that puts programs on afrds"
 )
 
-// group is a chapter of the list, with the numbers it has to have.
+// group is a chapter of the list, with the numbers that it must have.
 type group struct {
 	name        string
 	title       string
@@ -60,8 +60,8 @@ func groups() []group {
 	}
 }
 
-// TestComplete holds the list to its numbers: each once, with a text, and
-// either a check or a reason.
+// TestComplete checks the list: each number is there once, with a text, and with a check or a
+// reason why it has none.
 func TestComplete(t *testing.T) {
 	next := 1
 	for _, g := range groups() {
@@ -83,7 +83,7 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-// TestStatements runs the checks, the groups side by side.
+// TestStatements runs the checks. Groups run at the same time.
 func TestStatements(t *testing.T) {
 	for _, g := range groups() {
 		t.Run(g.name, func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestStatements(t *testing.T) {
 					s.check(t, e)
 				})
 				switch {
-				case !ran: // not selected
+				case !ran: // -run did not select it
 				case ok:
 					s.record(t, "pass", "")
 				default:
@@ -117,7 +117,7 @@ func TestStatements(t *testing.T) {
 	}
 }
 
-// record writes the statement's line.
+// record writes the line of the statement.
 func (s *statement) record(t *testing.T, verdict, reason string) {
 	line := strings.Join([]string{fmt.Sprint(s.n), s.kind, verdict, s.by, s.text, reason}, "\t")
 	t.Log(line)

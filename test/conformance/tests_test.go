@@ -11,8 +11,8 @@ import (
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
-// goTest proves a statement by tests of the package that decides it: it runs
-// them, and they must be there and pass.
+// goTest proves a statement by tests of the package that decides it. The tests must exist and
+// pass.
 func goTest(t *testing.T, pkg string, tests ...string) {
 	t.Helper()
 	cmd := exec.Command("go", "test", "-count=1", "-v", "-run", "^("+strings.Join(tests, "|")+")$", pkg)
@@ -28,8 +28,8 @@ func goTest(t *testing.T, pkg string, tests ...string) {
 	}
 }
 
-// memoryOutlivesProcess reads from a daemon that stands still, so that its memory is in use when
-// the process goes.
+// memoryOutlivesProcess lets a process end while its memory is in use: it reads from a daemon
+// that is stopped.
 func memoryOutlivesProcess(t *testing.T, e *env) {
 	p := pair(t)
 	registered := func() uint64 { return p.a.counter(t, stats.RegisteredBytes) }

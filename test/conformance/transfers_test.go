@@ -26,7 +26,7 @@ func writeBeforeReply(t *testing.T, e *env) {
 				t.Fatalf("round %d: byte %d of %d is %#x", i, j, got, b)
 			}
 		}
-		hwm, err := barrier(r.s, r.to.local().Addr(), uint64(i+1), 0) // the local buffer is ours again
+		hwm, err := barrier(r.s, r.to.local().Addr(), uint64(i+1), 0) // then the local buffer is ours again
 		if err != nil || hwm < uint64(i+1) {
 			t.Fatalf("mark %d, %v", hwm, err)
 		}
@@ -40,7 +40,7 @@ func readBeforeReply(t *testing.T, e *env) {
 		copy(r.remote, bytesOf(size, byte(i)))
 		r.s.mustSend(nil, r.to.local(), r.args(cmsg.RDMAArgs{Flags: cmsg.FlagFence}, 0, size)...)
 		r.to.recv()
-		clear(r.remote) // at once
+		clear(r.remote) // at once, because the local buffer is ours again
 		if hwm, err := barrier(r.s, r.to.local().Addr(), uint64(i+1), 0); err != nil || hwm < uint64(i+1) {
 			t.Fatalf("mark %d, %v", hwm, err)
 		}
@@ -64,7 +64,7 @@ func silentTransfers(t *testing.T, e *env) {
 	if n := r.do(nil, cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite | cmsg.FlagSilent}, 0, 1); n.Status != cmsg.StatusSuccess || r.remote[0] != 5 {
 		t.Errorf("status %+v, byte %d", n, r.remote[0])
 	}
-	// Behind it only what was sent behind it is received.
+	// Only messages sent after it are received after it.
 	r.s.mustSend([]byte("next"), r.to.local())
 	if g := r.to.recv(); string(g.data) != "next" {
 		t.Errorf("received %q", g.data)
@@ -77,7 +77,7 @@ func silentWithPayload(t *testing.T, e *env) {
 	if g := r.to.recv(); string(g.data) != "reply" {
 		t.Errorf("received %q", g.data)
 	}
-	// One of two operations that is not silent makes itself heard.
+	// If one of two operations is not silent, the message is delivered.
 	both := slices.Concat(r.args(cmsg.RDMAArgs{Flags: cmsg.FlagReadWrite | cmsg.FlagSilent}, 8, 8),
 		atomicControl(cmsg.TypeAtomicFAdd, cmsg.AtomicArgs{Cookie: r.cookie, LocalAddr: r.localAt + 64}))
 	r.s.mustSend(nil, r.to.local(), both...)
@@ -88,7 +88,7 @@ func silentWithPayload(t *testing.T, e *env) {
 
 func rdmaSizesAndPieces(t *testing.T, e *env) {
 	const size = 1<<20 + 8192
-	// A region has at most 1 MiB and a page: the target gets one of its own.
+	// A region has at most 1 MiB and a page, so the target gets one of its own.
 	s, to := e.ka.bound(t), e.kb.bound(t)
 	r := &rdma{t: t, s: s, to: to}
 	mem, at := alloc(t, s.k, size+vecRoom)
@@ -107,8 +107,8 @@ func rdmaSizesAndPieces(t *testing.T, e *env) {
 	}
 }
 
-// transfer moves n bytes in segments of odd places to or from an odd address,
-// and checks them and what is around them.
+// transfer moves n bytes in segments at odd offsets, to or from an odd address. It checks these
+// bytes and the bytes around them.
 func (r *rdma) transfer(n, segs int, flags uint64) {
 	r.t.Helper()
 	const off, step = 3, 257
