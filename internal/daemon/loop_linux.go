@@ -33,6 +33,8 @@ type loop struct {
 	guard     shm.SpinGuard
 	published int64 // when statistics were published last
 	worked    bool  // there was work since then
+
+	wall0 engine.Wall // the wall clock at the engine's time 0
 }
 
 const (
@@ -41,6 +43,7 @@ const (
 	beatNs     = 100_000_000            // and at least, when awake without work
 	publishNs  = 10_000_000             // statistics are copied this often when busy
 	lookEvery  = 8                      // turns between two looks for doorbells when awake
+	wallSlack  = 20_000_000             // between two looks at a clock this thread may lose the processor, ns
 
 	deviceRestNs = 20_000 // for Engine.DrivenBy
 )
@@ -140,7 +143,7 @@ func (l *loop) run(ctx context.Context) {
 	end := context.AfterFunc(ctx, func() { e.Do(func() { l.stop = true }) })
 	defer end()
 	start := time.Now()
-	wall0 := engine.Wall(start.UnixNano())
+	l.wall0 = engine.Wall(start.UnixNano())
 	// Virtual zero is no time at all to a timer: start at 1.
 	clock := func() int64 { return int64(time.Since(start)) + 1 }
 	l.stats.SetState(stats.Running)
@@ -148,7 +151,7 @@ func (l *loop) run(ctx context.Context) {
 	now := clock()
 	last := now // of the last turn that found work
 	for !l.stop {
-		work := e.Turn(now, wall0+engine.Wall(now))
+		work := e.Turn(now, l.wall0+engine.Wall(now))
 		t := clock()
 		l.stats.Turn(t - now)
 		if t-now > stallNs {
@@ -157,7 +160,7 @@ func (l *loop) run(ctx context.Context) {
 		l.stats.C[stats.EngineTurns]++
 		l.worked = l.worked || work
 		if age := t - l.published; age > publishNs && l.worked || age > beatNs {
-			l.publish(t, wall0)
+			l.publish(t)
 		}
 		if l.turn++; l.turn%lookEvery == 0 && e.Parked() {
 			l.collect(0)
@@ -179,28 +182,39 @@ func (l *loop) run(ctx context.Context) {
 			now = clock()
 			continue
 		}
-		now = l.sleep(now, wall0, clock)
+		now = l.sleep(now, clock)
 		last = now
 	}
 	// What the connections that Shutdown broke off still have in progress ends.
 	e.Hurry()
 	for i := 0; i < 1000 && !e.Quiet(); i++ {
 		now = clock()
-		e.Turn(now, wall0+engine.Wall(now))
+		e.Turn(now, l.wall0+engine.Wall(now))
 	}
 	e.PublishStats(engine.Wall(time.Now().UnixNano()))
 }
 
 // publish copies statistics and lists to the files that rdsctl reads.
-func (l *loop) publish(now int64, wall0 engine.Wall) {
+func (l *loop) publish(now int64) {
 	l.published, l.worked = now, false
-	l.engine.PublishStats(wall0 + engine.Wall(now))
-	l.engine.PublishLists(wall0 + engine.Wall(now))
+	l.followWall(now)
+	l.engine.PublishStats(l.wall0 + engine.Wall(now))
+	l.engine.PublishLists(l.wall0 + engine.Wall(now))
+}
+
+// followWall notices that the wall clock was set, or that the machine slept: the engine's
+// time knows neither. Without it every heartbeat from then on would seem late, and a
+// supervisor would end the daemon.
+func (l *loop) followWall(now int64) {
+	wall0 := engine.Wall(time.Now().UnixNano() - now)
+	if d := wall0 - l.wall0; d > wallSlack || d < -wallSlack {
+		l.wall0 = wall0
+	}
 }
 
 // sleep announces sleep to everybody who could have work for the engine, looks once more,
 // and blocks until a doorbell rings or a timer is due. It returns the time after it.
-func (l *loop) sleep(now int64, wall0 engine.Wall, clock func() int64) int64 {
+func (l *loop) sleep(now int64, clock func() int64) int64 {
 	e := l.engine
 	l.asleep.Store(true)
 	if e.Park() {
@@ -210,7 +224,7 @@ func (l *loop) sleep(now int64, wall0 engine.Wall, clock func() int64) int64 {
 		}
 		l.stats.C[stats.EngineSleeps]++
 		if now-l.published > publishNs/10 {
-			l.publish(now, wall0)
+			l.publish(now)
 		} else if l.worked {
 			timeout = min(timeout, publishNs) // it is due then
 		}
@@ -222,7 +236,7 @@ func (l *loop) sleep(now int64, wall0 engine.Wall, clock func() int64) int64 {
 		from := now
 		now = clock()
 		l.rest.slept = now - from
-		l.stats.Woke(int64(wall0) + now)
+		l.stats.Woke(int64(l.wall0) + now)
 	}
 	l.asleep.Store(false)
 	return now

@@ -1,9 +1,11 @@
 package daemon
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"golang.org/x/sys/unix"
@@ -122,5 +124,24 @@ func TestLoopRests(t *testing.T) {
 			t.Fatal("it does not rest")
 		}
 		do(func() {})
+	}
+}
+
+// TestClockIsSet: after the wall clock was set, by an hour either way, the engine's
+// heartbeat is not late, and it is not in the future.
+func TestClockIsSet(t *testing.T) {
+	d := startDaemonOf(t, nil, (*ipc.Conn).Peer)
+	for _, by := range []time.Duration{time.Hour, -time.Hour} {
+		seen := make(chan struct{})
+		d.engine.Do(func() { d.loop.wall0 -= engine.Wall(by); close(seen) })
+		<-seen
+		eventually(t, fmt.Sprintf("set by %v: the heartbeat follows", by), func() error {
+			d.engine.Do(func() {}) // it turns, and then rests again
+			snap, now := d.statistics.Snapshot(), time.Now()
+			if beat := time.Unix(0, snap.Beat); now.Sub(beat).Abs() > time.Minute {
+				return fmt.Errorf("at %v, now it is %v", beat, now)
+			}
+			return nil
+		})
 	}
 }
