@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/rdsd/rdsd/bench/worker"
 )
@@ -106,10 +107,17 @@ func (g goal) figures(of, over figureName) goal {
 // machine's own differences between runs.
 const unnoticed = 0.2
 
+// more and less are values of atLeast in the table of goals.
+const more, less = true, false
+
 // goals returns the table of goals.
 func goals() []goal {
-	const more, less = true, false
-	gs := []goal{
+	return slices.Concat(datagramGoals(), operationGoals(), localGoals(), crowdGoals(), verbsGoals(), costGoals())
+}
+
+// datagramGoals has the goals of rates and round trips between two hosts.
+func datagramGoals() []goal {
+	return []goal{
 		ratioGoal("one-way rate", "rds-rate", "floor-rate", more, 1.2, 0),
 		ratioGoal("one-way rate", "rds-rate", "model-rate", more, 0.7, 0.9),
 		ratioGoal("one-way rate", "rds-rate", "tcp-rate", more, 30, 0),
@@ -128,23 +136,39 @@ func goals() []goal {
 		ratioGoal("4 KiB datagrams", "rds-rate-4k", "floor-rate-4k", more, 1, 0),
 		ratioGoal("64 KiB datagrams", "rds-rate-64k", "floor-rate-64k", more, 0.7, 0),
 	}
+}
+
+// operationGoals has the goals of RDMA operations between two hosts.
+func operationGoals() (gs []goal) {
 	for _, at := range []string{"-1m", "-64m"} {
 		gs = append(gs,
 			ratioGoal("RDMA write, walking"+at, "rdma-write"+at, "floor-bulk"+at, more, 0.85, 0),
 			ratioGoal("RDMA write, walking"+at, "rdma-write"+at, "tcp-bulk"+at, more, 0.75, 0.9),
 			ratioGoal("RDMA read, walking"+at, "rdma-read"+at, "rdma-write"+at, more, 0.9, 0))
 	}
-	gs = append(gs,
+	return append(gs,
 		ratioGoal("RDMA write 64 B", "rdma-write-64", "op-rtt", less, 0.9, 0),
 		ratioGoal("RDMA read 64 B", "rdma-read-64", "op-rtt", less, 0.9, 0),
+	)
+}
+
+// localGoals has the goals of datagrams and operations on one host.
+func localGoals() []goal {
+	return []goal{
 		boundGoal("same host round trip", "local-rtt", mainFigure, less, 4, 1.5, "us"),
 		ratioGoal("same host rate", "local-rate", "model-local-rate", more, 0.7, 0),
 		boundGoal("same host rate", "local-rate", mainFigure, more, 20, 0, "M/s"),
 		ratioGoal("same host RDMA write", "local-write-1m", "memcpy-1m", more, 0.7, 0),
 		ratioGoal("same host RDMA write", "local-write-64m", "memcpy-64m", more, 0.7, 0),
+	}
+}
+
+// crowdGoals has the goals of many sockets and many peers.
+func crowdGoals() []goal {
+	gs := []goal{
 		ratioGoal("fan-in 64 to 1", "fan-in", "fan-one", more, 0.7, 0),
 		ratioGoal("fan-out 1 to 64", "fan-out", "fan-one", more, 0.7, 0),
-	)
+	}
 	for _, of := range []string{"flood", "flood-64k", "reads"} {
 		gs = append(gs, ratioGoal("fairness: p99 beside "+of, "fair-"+of, "fair-quiet", less, 10, 0).figures(p99Figure, p99Figure))
 	}
@@ -157,6 +181,11 @@ func goals() []goal {
 			ratioGoal("idle "+l.what+": round trip", "idle-"+l.what+"-rtt", "idle-none-rtt", less, 1+unnoticed, 0),
 			ratioGoal("idle "+l.what+": rate", "idle-"+l.what+"-rate", "idle-none-rate", more, 1-unnoticed, 0))
 	}
+	return gs
+}
+
+// verbsGoals has the goals of queue pairs without a daemon.
+func verbsGoals() (gs []goal) {
 	for _, v := range []struct {
 		of             string
 		limit, stretch float64
@@ -164,7 +193,12 @@ func goals() []goal {
 		gs = append(gs, ratioGoal("queue pairs alone", v.of, "tcp-bulk-64m", more, v.limit, v.stretch))
 	}
 	return append(gs,
-		boundGoal("queue pairs alone", "verbs-send", mainFigure, more, 5, 10, "M/s"),
+		boundGoal("queue pairs alone", "verbs-send", mainFigure, more, 5, 10, "M/s"))
+}
+
+// costGoals has the goals of what rdsd costs its host: processor time, garbage, system calls.
+func costGoals() []goal {
+	return []goal{
 		ratioGoal("CPU at full rate", "rds-rate", "floor-rate", less, 0.8, 0).figures(cpuFigure, cpuFigure),
 		boundGoal("idle daemon: wake-ups", "idle-daemon", wakeupRate, less, 2, 0, "/s"),
 		boundGoal("idle daemon: CPU", "idle-daemon", cpuPercent, less, 0.1, 0, "%"),
@@ -178,5 +212,5 @@ func goals() []goal {
 		boundGoal("system calls: single calls", "calls-rds-1", sysCalls, less, 0.01, 0, "a message"),
 		boundGoal("system calls: same host", "calls-local", sysCalls, less, 0.01, 0, "a message"),
 		ratioGoal("garbage: p99.9 with 1 GiB heap", "gc-rtt", "gc-quiet", less, 1+unnoticed, 0).figures(p999Figure, p999Figure),
-	)
+	}
 }
