@@ -145,21 +145,31 @@ func (w *Worker) attach() (*session, error) {
 		s.cancel()
 	}()
 	for i, p := range w.cfg.Private {
-		k, err := s.bind(p, i)
-		if err == nil {
-			k.start()
-			continue
+		k, err := s.bindAtLast(p, i)
+		if err != nil {
+			s.end()
+			return nil, nil
 		}
-		if c.Err() == nil { // its former self, killed a moment ago, may still be there
-			time.Sleep(5 * time.Millisecond)
-		}
-		s.end()
-		return nil, nil
+		k.start()
 	}
 	if w.cfg.Shared.At.IsValid() {
 		s.traffic.Go(s.contend)
 	}
 	return s, nil
+}
+
+// bindAtLast binds a socket, and tries again as long as its session lives. A Bind fails while
+// the daemon is drained, and while it still has the port's former owner, which was killed a
+// moment ago. Neither ends the sockets that the session has already, because in a steady
+// campaign no socket ends.
+func (s *session) bindAtLast(p Port, nth int) (*sock, error) {
+	for {
+		k, err := s.bind(p, nth)
+		if err == nil || s.c.Err() != nil {
+			return k, err
+		}
+		s.rest(5 * time.Millisecond)
+	}
 }
 
 // open waits for the daemon.
