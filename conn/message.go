@@ -47,6 +47,7 @@ type Msg struct {
 	Data       []byte
 	Addr       uint64
 	LKey       uint32
+	Run        int               // datagrams of the run that Data is, see package frames; 0: Data is one datagram
 	DestCookie uint64            // RDMA_DEST extension header to attach, 0 = none
 	Op         *rdmaop.Op        // operation to post ahead of the message, or nil
 	Op2        *rdmaop.Op        // with Op: a second one, posted behind it

@@ -9,11 +9,13 @@ const (
 	extVersion  = 1
 	extRDMA     = 2
 	extRDMADest = 3
+	extRun      = 15 // ours: how many datagrams a run has
 )
 
 // extLen is the data length of each known type (kernel: rds_exthdr_size). The
-// kernel takes an unknown type below 16 as empty and stops at any other.
-var extLen = [16]int{1: 4, 2: 4, 3: 8, 4: 8, 5: 2, 6: 4, 7: 4, 8: 1, 9: 5}
+// kernel takes an unknown type below 16 as empty and stops at any other. No kernel gets
+// or sends a run.
+var extLen = [16]int{1: 4, 2: 4, 3: 8, 4: 8, 5: 2, 6: 4, 7: 4, 8: 1, 9: 5, extRun: 4}
 
 // Exts are the extension headers that a message may carry.
 type Exts struct {
@@ -80,4 +82,22 @@ func (h *Header) SetExtDest(cookie uint64) {
 	h.Ext = [ExtLen]byte{0: extRDMADest}
 	binary.BigEndian.PutUint32(h.Ext[1:], uint32(cookie))
 	binary.BigEndian.PutUint32(h.Ext[5:], uint32(cookie>>32))
+}
+
+// SetExtRun makes a header that says that the message is a run of n datagrams the only
+// extension header, and sets FlagRun.
+func (h *Header) SetExtRun(n int) {
+	h.Flags |= FlagRun
+	h.Ext = [ExtLen]byte{0: extRun}
+	binary.BigEndian.PutUint32(h.Ext[1:], uint32(n))
+}
+
+// Run returns how many datagrams the run has that is the message's payload. It returns 0
+// if the message is not a run, and ok is false if it is one without that number.
+func (h *Header) Run() (n int, ok bool) {
+	if h.Flags&FlagRun == 0 {
+		return 0, true
+	}
+	n = int(binary.BigEndian.Uint32(h.Ext[1:]))
+	return n, h.Ext[0] == extRun && n > 0
 }

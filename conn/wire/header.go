@@ -33,6 +33,7 @@ const (
 	FlagCong          Flags = 0x01 // congestion bitmap, always alone
 	FlagAckRequired   Flags = 0x02 // the receiver acks at once
 	FlagRetransmitted Flags = 0x04 // sent before; a duplicate if old
+	FlagRun           Flags = 0x08 // the payload is a run: see package frames
 	FlagSilent        Flags = 0x10 // carries an operation, is not delivered
 	FlagResume        Flags = 0x20 // first message to the port after REFUSED
 	FlagInternal      Flags = 0x40 // DPort is an InternalType
