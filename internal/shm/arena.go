@@ -8,25 +8,25 @@ import (
 )
 
 const (
-	minShift       = 6 // 64-byte chunks
-	numClasses     = 10
-	pageUnits      = PageSize / Unit       // chunks of the smallest class in a page
-	windowUnits    = WindowSize / Unit     // chunk numbers of a window
-	windowPages    = WindowSize / PageSize // 64: one word of bits
-	maxSmall       = PageSize / 2
-	noPage         = int32(-1)
-	endOfList      = uint16(0xfffe)
-	inUse          = uint16(0xffff)
-	classNone      = uint8(0xff) // page is free
-	classRun       = uint8(0xfe) // first page of a run
-	classRunInside = uint8(0xfd)
+	minShift    = 6 // 64-byte chunks
+	numClasses  = 10
+	pageUnits   = PageSize / Unit       // chunks of the smallest class in a page
+	windowUnits = WindowSize / Unit     // chunk numbers of a window
+	windowPages = WindowSize / PageSize // 64: one word of bits
+	maxSmall    = PageSize / 2
+	noPage      = int32(-1)
+	endOfList   = uint16(0xfffe)
+	inUse       = uint16(0xffff)
+	classNone   = uint8(0xff) // page is free
+	classSpan   = uint8(0xfe) // first page of a span
+	classInside = uint8(0xfd) // another page of a span
 )
 
 // Arena allocates payload chunks from windows of shared memory. Its state is private: the
 // other side can overwrite the memory, but not the arena's state.
 //
 // Chunks of up to 32 KiB come from 64 KiB pages. A page holds chunks of one power of two.
-// Longer chunks are runs of pages. The last chunk freed in a page is the first one given
+// Longer chunks are spans of pages. The last chunk freed in a page is the first one given
 // out again, and a page without chunks goes back to its window. So little memory is
 // touched, and an idle owner uses none.
 //
@@ -55,7 +55,7 @@ type page struct {
 	fresh      uint16 // chunks from this index on were never given out
 	first      uint16 // free list
 	class      uint8
-	run        uint8 // of classRun: number of pages
+	span       uint8 // of classSpan: number of pages
 }
 
 // NewArena returns an arena without windows.
@@ -104,7 +104,7 @@ func ChunkSize(n int) int {
 // all windows in Units. ok is false when there is no room, or n out of range.
 func (a *Arena) Alloc(n int) (chunk uint32, ok bool) {
 	if n <= 0 || n > maxSmall {
-		return a.allocRun(n)
+		return a.allocSpan(n)
 	}
 	c := classOf(n)
 	pi := a.partial[c]
@@ -141,7 +141,7 @@ func (a *Arena) Free(chunk uint32, n int) {
 		panic(fmt.Sprintf("shm: free of chunk %d, %d bytes, outside the arena", chunk, n))
 	}
 	if n > maxSmall {
-		a.freeRun(chunk, n)
+		a.freeSpan(chunk, n)
 		return
 	}
 	p := &a.pages[pi]
@@ -213,8 +213,8 @@ func (a *Arena) takePages(k int) int32 {
 		if win.free == 0 {
 			continue
 		}
-		if i := findRun(win.free, k); i < windowPages {
-			win.free &^= runMask(k) << i
+		if i := findSpan(win.free, k); i < windowPages {
+			win.free &^= spanMask(k) << i
 			return int32(w*windowPages + i)
 		}
 	}
@@ -225,14 +225,14 @@ func (a *Arena) givePages(pi int32, k int) {
 	for i := range k {
 		a.pages[int(pi)+i].class = classNone
 	}
-	a.windows[int(pi)/windowPages].free |= runMask(k) << (int(pi) % windowPages)
+	a.windows[int(pi)/windowPages].free |= spanMask(k) << (int(pi) % windowPages)
 }
 
-func runMask(k int) uint64 { return uint64(1)<<k - 1 }
+func spanMask(k int) uint64 { return uint64(1)<<k - 1 }
 
-// findRun returns the lowest i such that bits i to i+k-1 of free are set. It returns 64 or
+// findSpan returns the lowest i such that bits i to i+k-1 of free are set. It returns 64 or
 // more if there is none.
-func findRun(free uint64, k int) int {
+func findSpan(free uint64, k int) int {
 	// After each step, bit i says that have bits from i on are set.
 	for have := 1; have < k; {
 		step := min(have, k-have)
@@ -242,8 +242,8 @@ func findRun(free uint64, k int) int {
 	return bits.TrailingZeros64(free)
 }
 
-// allocRun allocates whole pages.
-func (a *Arena) allocRun(n int) (chunk uint32, ok bool) {
+// allocSpan allocates whole pages.
+func (a *Arena) allocSpan(n int) (chunk uint32, ok bool) {
 	if n <= 0 || n > abi.MaxMessage {
 		return 0, false
 	}
@@ -253,17 +253,17 @@ func (a *Arena) allocRun(n int) (chunk uint32, ok bool) {
 		return 0, false
 	}
 	for i := range k {
-		a.pages[int(pi)+i].class = classRunInside
+		a.pages[int(pi)+i].class = classInside
 	}
-	a.pages[pi].class, a.pages[pi].run = classRun, uint8(k)
+	a.pages[pi].class, a.pages[pi].span = classSpan, uint8(k)
 	a.inUse += k * PageSize
 	return uint32(pi) * pageUnits, true
 }
 
-func (a *Arena) freeRun(chunk uint32, n int) {
+func (a *Arena) freeSpan(chunk uint32, n int) {
 	pi := int32(chunk / pageUnits)
 	k := (n + PageSize - 1) / PageSize
-	if p := &a.pages[pi]; chunk%pageUnits != 0 || p.class != classRun || int(p.run) != k {
+	if p := &a.pages[pi]; chunk%pageUnits != 0 || p.class != classSpan || int(p.span) != k {
 		panic(fmt.Sprintf("shm: free of chunk %d, %d bytes, that is not in use", chunk, n))
 	}
 	a.inUse -= k * PageSize

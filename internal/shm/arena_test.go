@@ -222,10 +222,10 @@ func panics(f func()) (did bool) {
 	return false
 }
 
-func TestFindRun(t *testing.T) {
+func TestFindSpan(t *testing.T) {
 	slow := func(free uint64, k int) int {
 		for i := 0; i+k <= 64; i++ {
-			if free>>i&runMask(k) == runMask(k) {
+			if free>>i&spanMask(k) == spanMask(k) {
 				return i
 			}
 		}
@@ -235,7 +235,7 @@ func TestFindRun(t *testing.T) {
 	for range 20_000 {
 		free := rng.Uint64() | rng.Uint64() | rng.Uint64()
 		k := 1 + rng.IntN(16)
-		if got, want := findRun(free, k), slow(free, k); min(got, 64) != want {
+		if got, want := findSpan(free, k), slow(free, k); min(got, 64) != want {
 			t.Fatalf("run of %d in %064b: %d, want %d", k, free, got, want)
 		}
 	}

@@ -33,6 +33,7 @@ const (
 	KindOpenDest  Kind = 3 // SubDest
 	KindCloseDest Kind = 4 // SubDest: Slot only
 	KindCancel    Kind = 5 // Sub: Sock, Slot: cancel all to the slot's destination
+	KindRun       Kind = 6 // Sub: Sock, Slot, MsgID; Chunk, Len: a chunk with a run, see run.go
 )
 
 // Sub flags.
@@ -126,6 +127,14 @@ const (
 	EvRelief  EvKind = 5 // EventNotice: Slot: no longer congested
 	EvCrowded EvKind = 6 // EventNotice: Slot: congested now
 	EvOverrun EvKind = 7 // EventNotice: Sock: the socket lost its port and receives nothing more
+)
+
+// Event flags.
+const (
+	// EventRun says that Len bytes at Chunk are a run, which the daemon has checked. Each
+	// time that another quarter of these bytes was read, the client puts RxID|RxStep on
+	// the receive-return ring.
+	EventRun uint8 = 1
 )
 
 // Event is a received message. The client returns RxID on the receive-return ring when it
@@ -235,7 +244,7 @@ type Params struct {
 	SubEntries   uint32 // power of two
 	EventEntries uint32 // power of two
 	MaxMsgs      uint32 // message ids and send-return ring entries, power of two
-	MaxRx        uint32 // receive ids and receive-return ring entries, power of two
+	MaxRx        uint32 // receive ids, power of two; the receive-return ring has RunSteps entries for each
 	Slots        uint32
 	Cells        uint32
 	SendWindows  uint32 // arena windows mapped at hello

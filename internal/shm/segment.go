@@ -77,7 +77,7 @@ func layoutOf(p Params) (l segmentLayout) {
 	l.sub = place(p.SubEntries, EntrySize)
 	l.event = place(p.EventEntries, EntrySize)
 	l.sendRet = place(p.MaxMsgs, 4)
-	l.recvRet = place(p.MaxRx, 4)
+	l.recvRet = place(RunSteps*p.MaxRx, 4)
 	l.wantCells = place(p.Cells, int(unsafe.Sizeof(WantCell{})))
 	l.wantSlots = place(p.Slots, int(unsafe.Sizeof(WantSlot{})))
 	l.size = roundUp(off, headerSize)
@@ -159,7 +159,7 @@ func newSegment(mem []byte, p Params) *Segment {
 		sub:       ring[Entry]{array[Entry](mem, l.sub, p.SubEntries), index(mem, offSubHead), index(mem, offSubTail)},
 		event:     ring[Entry]{array[Entry](mem, l.event, p.EventEntries), index(mem, offEventHead), index(mem, offEventTail)},
 		sendRet:   ring[uint32]{array[uint32](mem, l.sendRet, p.MaxMsgs), index(mem, offSendRetHead), index(mem, offSendRetTail)},
-		recvRet:   ring[uint32]{array[uint32](mem, l.recvRet, p.MaxRx), index(mem, offRecvRetHead), index(mem, offRecvRetTail)},
+		recvRet:   ring[uint32]{array[uint32](mem, l.recvRet, RunSteps*p.MaxRx), index(mem, offRecvRetHead), index(mem, offRecvRetTail)},
 		wantCells: array[WantCell](mem, l.wantCells, p.Cells),
 		wantSlots: array[WantSlot](mem, l.wantSlots, p.Slots),
 	}
