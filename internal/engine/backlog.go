@@ -31,11 +31,11 @@ func (b Inspector) Backlog(v ctl.View) (out []ctl.BacklogInfo, more bool, err er
 		}
 		n := &out[i]
 		if _, sent := t.m.Sent(); sent {
-			n.UnackedMessages++
-			n.UnackedBytes += uint64(len(t.m.Data))
+			n.UnackedMessages += uint64(t.sum.Datagrams)
+			n.UnackedBytes += uint64(t.sum.Bytes)
 		} else {
-			n.QueuedMessages++
-			n.QueuedBytes += uint64(len(t.m.Data))
+			n.QueuedMessages += uint64(t.sum.Datagrams)
+			n.QueuedBytes += uint64(t.sum.Bytes)
 		}
 		n.Ops += uint64(t.nops)
 		n.Oldest = max(n.Oldest, time.Duration(e.now-t.at))
@@ -73,7 +73,7 @@ func (b Inspector) unread(v ctl.View, out *[]ctl.BacklogInfo) (more bool, err er
 	err = b.eachUnread(func(c *Client, r *rxEntry, age time.Duration) bool {
 		if v.May(c.user.UID) {
 			u := told[r.sock]
-			told[r.sock] = unread{u.n + 1, max(u.oldest, age)}
+			told[r.sock] = unread{u.n + uint64(r.sum.Datagrams), max(u.oldest, age)}
 		}
 		return true
 	})
@@ -82,7 +82,7 @@ func (b Inspector) unread(v ctl.View, out *[]ctl.BacklogInfo) (more bool, err er
 	}
 	err = b.eachSocket(func(s *socket) bool {
 		u := told[s]
-		if !v.May(s.cl.user.UID) || u.n+uint64(s.over.N) == 0 {
+		if !v.May(s.cl.user.UID) || u.n+uint64(s.overSum) == 0 {
 			return true
 		}
 		if more = len(*out) >= v.Limit; more {
@@ -92,7 +92,7 @@ func (b Inspector) unread(v ctl.View, out *[]ctl.BacklogInfo) (more bool, err er
 			u.oldest = max(u.oldest, first.Of.at.age(b.e.wall))
 		}
 		*out = append(*out, ctl.BacklogInfo{Direction: "recv", Addr: s.local.addr, Port: s.port, Lane: s.lane, Owner: s.owner(),
-			UnreadMessages: u.n + uint64(s.over.N), UnreadBytes: uint64(s.rcvBytes), Oldest: u.oldest,
+			UnreadMessages: u.n + uint64(s.overSum), UnreadBytes: uint64(s.rcvBytes), Oldest: u.oldest,
 			Congested: s.congested, WaitsFor: ctl.WaitsForReader})
 		return true
 	})
@@ -112,8 +112,8 @@ func (e *Engine) stallNowhere(all map[ctl.StallInfo]*ctl.StallInfo, t *txMsg) {
 		*s = key
 		all[key] = s
 	}
-	s.QueuedMessages++
-	s.QueuedBytes += uint64(len(t.m.Data))
+	s.QueuedMessages += uint64(t.sum.Datagrams)
+	s.QueuedBytes += uint64(t.sum.Bytes)
 	s.OldestQueued = max(s.OldestQueued, time.Duration(e.now-t.at))
 	s.Oldest = s.OldestQueued
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/rdsd/rdsd/conn/frames"
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/quota"
@@ -113,7 +114,10 @@ type rxEntry struct {
 	n     uint32
 	at    uint32 // when it was told: ms of unix time, modulo
 	sport uint16
-	told  bool // its event was written: the client may give it back
+	told  bool       // its event was written: the client may give it back
+	run   int        // as in rxMsg
+	steps int        // of a run: how many more parts of it may be given back ahead of it
+	sum   frames.Sum // what it holds that has not been given back, once told
 }
 
 // Attachment is what a process brings when it attaches: who it is, and its shared memory,

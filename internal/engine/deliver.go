@@ -2,6 +2,7 @@ package engine
 
 import (
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/frames"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/mutant"
@@ -23,6 +24,8 @@ type rxMsg struct {
 	n      uint32
 	chunk  uint32
 	rxid   uint32
+	run    int        // datagrams that it is said to have, if it is a run, else 0
+	sum    frames.Sum // what it holds, once it is whole
 	inOver bool       // it waits in daemon memory, its payload at chunk of over
 	over   *shm.Arena // nil: there is none
 
@@ -45,7 +48,29 @@ type arrival struct {
 	at     Wall   // when it was whole
 	asm    uint32 // ns since its header arrived
 	n      int
-	kernel bool // from a kernel, which takes nothing back
+	run    int        // as in rxMsg
+	sum    frames.Sum // as in rxMsg
+	kernel bool       // from a kernel, which takes nothing back
+}
+
+// holdsIn looks at what arrived, where it has been copied to, and notes what it holds.
+// false: the frames are not what the sender said, see badRun. The process that a run is
+// for can write to its own memory meanwhile, and change what is counted for it.
+func (a *arrival) holdsIn(mem []byte) (ok bool) {
+	if a.run == 0 {
+		a.sum = frames.Sum{Datagrams: 1, NonEmpty: min(a.n, 1), Bytes: a.n}
+		return true
+	}
+	a.sum, ok = frames.Check(mem, a.run)
+	return ok || mutant.On(mutant.RunUnchecked)
+}
+
+// badRun counts a run whose frames are not what its sender said. A process can change what
+// it sends at any time, so its daemon and the connection are not to blame. Nobody gets any
+// of it, and its sender is not told.
+func (e *Engine) badRun() conn.Verdict {
+	e.st.C[stats.RecvDropMalformed]++
+	return conn.Accepted
 }
 
 // admit decides whether s takes n more bytes. A message for a socket over its
@@ -71,11 +96,17 @@ func (e *Engine) deliver(s *socket, a *arrival, payload []byte) conn.Verdict {
 	// Order: nothing overtakes what already waits.
 	if s.over.N == 0 && c.room() {
 		if id, chunk, ok := c.takeRx(s, a.n, s.rxTold == 0); ok {
+			var mem []byte
 			if a.n > 0 {
-				copy(c.recv.Bytes(chunk, a.n), payload)
+				mem = c.recv.Bytes(chunk, a.n)
+				copy(mem, payload)
+			}
+			if !a.holdsIn(mem) {
+				e.freeRxID(c, id)
+				return e.badRun()
 			}
 			e.putEvent(s, a, id, chunk)
-			e.charge(s, a.n)
+			e.charge(s, a.sum)
 			return conn.Accepted
 		}
 	}
@@ -83,11 +114,14 @@ func (e *Engine) deliver(s *socket, a *arrival, payload []byte) conn.Verdict {
 	if m == nil {
 		return e.noMemory(s, a)
 	}
-	if a.n > 0 {
-		copy(m.over.Bytes(m.chunk, a.n), payload)
+	copy(m.mem(), payload)
+	if !a.holdsIn(m.mem()) {
+		e.freeRx(m)
+		return e.badRun()
 	}
+	m.sum = a.sum
 	e.queueOver(m)
-	e.charge(s, a.n)
+	e.charge(s, a.sum)
 	return conn.Accepted
 }
 
@@ -101,21 +135,22 @@ func (e *Engine) putEvent(s *socket, a *arrival, rxid, chunk uint32) {
 	ev.SrcInc, ev.SrcAddr, ev.SrcPort = a.srcInc, *a.src, a.sport
 	ev.Cookie, ev.RecvTime, ev.Assembly = a.cookie, int64(a.at), a.asm
 	r := &s.cl.rx[rxid]
+	if a.run != 0 {
+		ev.Flags, r.run, r.steps = shm.EventRun, a.run, shm.RunSteps-1
+	}
 	s.rxTold++
-	r.told, r.src, r.sport, r.at = true, a.src, a.sport, a.at.ms()
-	e.st.C[stats.RecvQueued]++
-	e.st.C[stats.RecvBytes] += uint64(a.n)
-	e.st.C[stats.CopyToUser] += uint64(a.n)
+	r.told, r.src, r.sport, r.at, r.sum = true, a.src, a.sport, a.at.ms(), a.sum
+	e.st.C[stats.RecvQueued] += uint64(a.sum.Datagrams)
+	e.st.C[stats.RecvBytes] += uint64(a.sum.Bytes)
+	e.st.C[stats.CopyToUser] += uint64(a.sum.Bytes)
 	e.news(s.cl)
 }
 
-// charge accounts n bytes to s and tells the peers when it fills up.
-func (e *Engine) charge(s *socket, n int) {
-	s.rcvBytes += n
-	e.st.C[stats.RecvBytesAddedToSock] += uint64(n)
-	if n > 0 {
-		s.rcvMsgs++
-	}
+// charge accounts what arrived to s and tells the peers when it fills up.
+func (e *Engine) charge(s *socket, sum frames.Sum) {
+	s.rcvBytes += sum.Bytes
+	s.rcvMsgs += sum.NonEmpty
+	e.st.C[stats.RecvBytesAddedToSock] += uint64(sum.Bytes)
 	e.checkFull(s)
 }
 
@@ -130,12 +165,16 @@ func (e *Engine) checkFull(s *socket) {
 // yet taken by the application, and the records of what waits in overflow.
 func (s *socket) buffered() int { return s.rcvBytes + s.over.N*overCost }
 
-func (e *Engine) uncharge(s *socket, n int) {
-	s.rcvBytes -= n
-	e.st.C[stats.RecvBytesFreedFromSock] += uint64(n)
-	if n > 0 {
-		s.rcvMsgs--
+// uncharge takes back what charge has accounted of messages that were read, or dropped
+// with their socket.
+func (e *Engine) uncharge(s *socket, sum frames.Sum) {
+	e.st.C[stats.RecvDelivered] += uint64(sum.Datagrams)
+	if s.closed {
+		return
 	}
+	s.rcvBytes -= sum.Bytes
+	s.rcvMsgs -= sum.NonEmpty
+	e.st.C[stats.RecvBytesFreedFromSock] += uint64(sum.Bytes)
 	e.relieve(s)
 }
 
@@ -150,19 +189,40 @@ func (e *Engine) relieve(s *socket) {
 	}
 }
 
-// returnRx handles a receive id that comes back: the message has been copied
-// out by the application, or dropped with its socket.
-func (e *Engine) returnRx(c *Client, id uint32) bool {
+// returnRx handles an entry of the receive-return ring: a receive id that comes back,
+// because the message has been copied out by the application or dropped with its socket,
+// or the word that another part of a run was copied out. false: no correct client
+// returns that.
+func (e *Engine) returnRx(c *Client, entry uint32) bool {
+	id := entry &^ shm.RxStep
 	if id >= uint32(len(c.rx)) || !c.rx[id].told {
 		return false
 	}
-	r := c.rx[id]
-	e.freeRxID(c, id)
-	e.st.C[stats.RecvDelivered]++
-	if !r.sock.closed {
-		e.uncharge(r.sock, int(r.n))
+	r := &c.rx[id]
+	s, sum := r.sock, r.sum
+	if entry != id {
+		if r.steps == 0 {
+			return false
+		}
+		sum = r.step()
+	} else {
+		e.freeRxID(c, id)
 	}
+	e.uncharge(s, sum)
 	return true
+}
+
+// step takes from what r still holds the part that goes with one more step.
+func (r *rxEntry) step() frames.Sum {
+	n := r.steps + 1
+	part := frames.Sum{Datagrams: r.sum.Datagrams / n, NonEmpty: r.sum.NonEmpty / n, Bytes: r.sum.Bytes / n}
+	r.steps--
+	if !mutant.On(mutant.HalfReadTwice) {
+		r.sum.Datagrams -= part.Datagrams
+		r.sum.NonEmpty -= part.NonEmpty
+		r.sum.Bytes -= part.Bytes
+	}
+	return part
 }
 
 // Deliver is the connection's up-call for a whole message.
@@ -185,7 +245,10 @@ func (e *Engine) deliverFrom(p *peer, h *wire.Header, payload []byte) (v conn.Ve
 	}
 	var a arrival
 	a.set(p, h)
-	x := h.Exts()
+	var x wire.Exts
+	if a.run == 0 {
+		x = h.Exts()
+	}
 	a.cookie = x.Dest
 	if v = e.deliver(s, &a, payload); v == conn.Accepted || mutant.On(mutant.UsedWhenRefused) {
 		e.used(p, s, &x)
@@ -196,6 +259,7 @@ func (e *Engine) deliverFrom(p *peer, h *wire.Header, payload []byte) (v conn.Ve
 // set fills in what a header from p says.
 func (a *arrival) set(p *peer, h *wire.Header) {
 	a.src, a.sport, a.srcInc, a.n = &p.addr16, h.SPort, h.SrcInc, int(h.Len)
+	a.run, _ = h.Run()
 	a.kernel = p.c.Kernel()
 }
 

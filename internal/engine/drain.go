@@ -123,8 +123,8 @@ func (b Inspector) drainLeft(addr netip.Addr) (d ctl.Drain, err error) {
 	e := b.e
 	err = b.eachMessage(func(t *txMsg) bool {
 		if !addr.IsValid() || t.slot.addr == addr {
-			d.Messages++
-			d.Bytes += uint64(len(t.m.Data))
+			d.Messages += uint64(t.sum.Datagrams)
+			d.Bytes += uint64(t.sum.Bytes)
 			d.Ops += uint64(t.nops)
 		}
 		return true

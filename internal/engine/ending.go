@@ -180,7 +180,7 @@ func (e *Engine) endArrived(s *socket) bool {
 		if !e.chores.mayLook(1) {
 			return false
 		}
-		e.freeRx(s.over.Pop())
+		e.freeRx(s.popOver())
 	}
 	return true
 }

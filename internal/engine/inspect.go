@@ -56,7 +56,7 @@ func appendSockets(out []ctl.SocketInfo, page []*socket) []ctl.SocketInfo {
 func socketInfo(s *socket) ctl.SocketInfo {
 	return ctl.SocketInfo{Addr: s.local.addr, Port: s.port, Incarnation: s.inc,
 		Owner:        ctl.Owner{PID: s.cl.pid, UID: s.cl.user.UID, Name: s.cl.name},
-		SendMessages: uint64(s.txs.N), SendBytes: uint64(s.sndBytes), RecvBytes: uint64(s.rcvBytes),
+		SendMessages: uint64(s.sndMsgs), SendBytes: uint64(s.sndBytes), RecvBytes: uint64(s.rcvBytes),
 		RecvLimit: uint64(s.limit), Congested: s.congested, Ops: uint64(s.ops)}
 }
 

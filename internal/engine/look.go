@@ -9,6 +9,7 @@ import (
 
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/frames"
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/rdmaop"
@@ -113,22 +114,28 @@ func (b Inspector) Messages(v ctl.View, queue string) (out []ctl.MessageInfo, mo
 			if queue != "" && m.Queue != queue || !v.May(m.Owner.UID) {
 				return true
 			}
-			return add(m)
+			return eachDatagram(t.m.Data, t.m.Run, func(n int) bool {
+				m.Bytes = uint64(n)
+				return add(m)
+			})
 		})
 	}
 	if err != nil || more || queue != "" && queue != ctl.QueueRecv {
 		return out, more, err
 	}
-	unread := func(s *socket, src *[16]byte, sport uint16, n uint32, age time.Duration) bool {
+	unread := func(s *socket, src *[16]byte, sport uint16, mem []byte, run int, age time.Duration) bool {
 		m := ctl.MessageInfo{Queue: ctl.QueueRecv, Local: s.local.addr, LocalPort: s.port, RemotePort: sport, Lane: s.lane,
-			Bytes: uint64(n), Age: age, Owner: s.owner()}
+			Age: age, Owner: s.owner()}
 		if src != nil {
 			m.Remote = netip.AddrFrom16(*src).Unmap()
 		}
-		return add(m)
+		return eachDatagram(mem, run, func(n int) bool {
+			m.Bytes = uint64(n)
+			return add(m)
+		})
 	}
 	err = b.eachUnread(func(c *Client, r *rxEntry, age time.Duration) bool {
-		return !v.May(c.user.UID) || unread(r.sock, r.src, r.sport, r.n, age)
+		return !v.May(c.user.UID) || unread(r.sock, r.src, r.sport, c.unread(r), r.run, age)
 	})
 	if err != nil || more {
 		return out, more, err
@@ -142,7 +149,7 @@ func (b Inspector) Messages(v ctl.View, queue string) (out []ctl.MessageInfo, mo
 		n := 0
 		for at := s.over.Head; at != nil && n < lookStep; at = at.Next {
 			m := at.Of
-			if !unread(s, m.src, m.sport, m.n, m.at.age(b.e.wall)) {
+			if !unread(s, m.src, m.sport, m.mem(), m.run, m.at.age(b.e.wall)) {
 				return false
 			}
 			n++
@@ -152,9 +159,37 @@ func (b Inspector) Messages(v ctl.View, queue string) (out []ctl.MessageInfo, mo
 	return out, more || short, err
 }
 
+// eachDatagram calls f with the length of each datagram of a message until f returns
+// false. mem is the message, and run how many datagrams it has if it is a run, else 0.
+func eachDatagram(mem []byte, run int, f func(n int) bool) bool {
+	if run == 0 {
+		return f(len(mem))
+	}
+	for range run {
+		p, rest, ok := frames.Next(mem)
+		if !ok {
+			return true // its owner has written over it
+		}
+		if !f(len(p)) {
+			return false
+		}
+		mem = rest
+	}
+	return true
+}
+
+// unread is the memory of a message of c that was not given back. Of a run that was half
+// read it is all.
+func (c *Client) unread(r *rxEntry) []byte {
+	if r.n == 0 {
+		return nil
+	}
+	return c.recv.Bytes(r.chunk, int(r.n))
+}
+
 func (e *Engine) messageInfo(t *txMsg) ctl.MessageInfo {
 	m := ctl.MessageInfo{Queue: ctl.QueueSend, Local: t.sock.local.addr, LocalPort: t.sock.port, Remote: t.slot.addr, RemotePort: t.slot.port,
-		Lane: t.sock.lane, Bytes: uint64(len(t.m.Data)), Ops: t.nops, Age: time.Duration(max(0, e.now-t.at)), Owner: t.sock.owner()}
+		Lane: t.sock.lane, Ops: t.nops, Age: time.Duration(max(0, e.now-t.at)), Owner: t.sock.owner()}
 	seq, sent := t.m.Sent()
 	m.Seq = seq
 	if sent {

@@ -56,7 +56,7 @@ func (e *Engine) newOver(s *socket, a *arrival) *rxMsg {
 		}
 	}
 	m := e.pools.rxs.Get()
-	*m = rxMsg{sock: s, src: a.src, sport: a.sport, srcInc: a.srcInc, cookie: a.cookie, n: uint32(a.n), chunk: chunk,
+	*m = rxMsg{sock: s, src: a.src, sport: a.sport, srcInc: a.srcInc, cookie: a.cookie, n: uint32(a.n), run: a.run, chunk: chunk,
 		inOver: true, over: over, began: e.now, at: a.at}
 	acc.overBytes += cost
 	e.overflow.used += cost
@@ -195,9 +195,29 @@ func (e *Engine) memoryFreed() {
 // queueOver puts a message at the end of its socket's overflow queue.
 func (e *Engine) queueOver(m *rxMsg) {
 	s := m.sock
+	s.overSum += m.sum.Datagrams
 	if s.over.Add(&m.waits, m); s.over.N == 1 { // else it is known to wait
 		e.pendSock(s)
 	}
+}
+
+// popOver takes the first message out of that queue.
+func (s *socket) popOver() *rxMsg {
+	m := s.over.Pop()
+	s.overSum -= m.sum.Datagrams
+	return m
+}
+
+// mem is where m is; nil if it has no bytes.
+func (m *rxMsg) mem() []byte {
+	arena := m.over
+	if !m.inOver {
+		arena = m.sock.cl.recv
+	}
+	if m.n == 0 {
+		return nil
+	}
+	return arena.Bytes(m.chunk, int(m.n))
 }
 
 // pendSock has what waits at s tried again.
@@ -269,9 +289,9 @@ func (e *Engine) moveOver(s *socket) bool {
 	if c.ev.Free() == 0 {
 		return false
 	}
-	a := arrival{src: m.src, sport: m.sport, srcInc: m.srcInc, cookie: m.cookie, at: m.at, asm: m.asm, n: int(m.n)}
+	a := arrival{src: m.src, sport: m.sport, srcInc: m.srcInc, cookie: m.cookie, at: m.at, asm: m.asm, n: int(m.n), run: m.run, sum: m.sum}
 	if !m.inOver {
-		s.over.Pop()
+		s.popOver()
 		e.putEvent(s, &a, m.rxid, m.chunk)
 		*m = rxMsg{}
 		e.pools.rxs.Put(m)
@@ -282,9 +302,9 @@ func (e *Engine) moveOver(s *socket) bool {
 		return false
 	}
 	if a.n > 0 {
-		copy(c.recv.Bytes(chunk, a.n), m.over.Bytes(m.chunk, a.n))
+		copy(c.recv.Bytes(chunk, a.n), m.mem())
 	}
-	s.over.Pop()
+	s.popOver()
 	e.putEvent(s, &a, id, chunk)
 	e.freeRx(m)
 	return true

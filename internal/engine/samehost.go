@@ -20,7 +20,7 @@ import (
 // passOn delivers a plain message to its socket on this host and returns its id
 // at once, without a record of it: most can be. false: it goes the usual way,
 // because others wait before it or it is refused, or for what else it is.
-func (e *Engine) passOn(c *Client, s *socket, sl *slot, d *shm.Sub, mem []byte) bool {
+func (e *Engine) passOn(c *Client, s *socket, sl *slot, d *shm.Sub, pay *payload) bool {
 	if sl.peer != nil || sl.local == nil || sl.q.N > 0 || sl.waitOn != nil || sl.port == 0 || d.Cookie != 0 || d.GiveUp != 0 {
 		return false
 	}
@@ -29,13 +29,13 @@ func (e *Engine) passOn(c *Client, s *socket, sl *slot, d *shm.Sub, mem []byte) 
 		return false
 	}
 	var a arrival
-	a.src, a.sport, a.srcInc, a.n = &s.local.addr16, s.port, s.inc, len(mem)
-	if e.deliver(to, &a, mem) != conn.Accepted {
+	a.src, a.sport, a.srcInc, a.n, a.run = &s.local.addr16, s.port, s.inc, len(pay.mem), pay.run
+	if e.deliver(to, &a, pay.mem) != conn.Accepted {
 		return false
 	}
 	sl.pin.met(to.inc)
-	e.st.C[stats.SendAcked]++
-	e.st.C[stats.LocalMessages]++
+	e.st.C[stats.SendAcked] += uint64(pay.sum.Datagrams)
+	e.st.C[stats.LocalMessages] += uint64(pay.sum.Datagrams)
 	if s.txs.N == 0 {
 		e.st.C[stats.SendQueueEmpty]++
 	}
@@ -76,21 +76,22 @@ func (e *Engine) deliverSameHost(t *txMsg) bool {
 	}
 	s := e.meant(sl.local, sl.port, t.m.DstInc)
 	if s == nil || s.ping != nil {
-		e.counts.sum.RecvDropNoSock++
+		e.counts.sum.RecvDropNoSock += uint64(t.sum.Datagrams)
 		e.sameHostDone(t, conn.NoSock)
 		return true
 	}
-	a := arrival{src: &t.sock.local.addr16, sport: t.sock.port, srcInc: t.sock.inc, cookie: t.m.DestCookie, n: len(t.m.Data)}
+	a := arrival{src: &t.sock.local.addr16, sport: t.sock.port, srcInc: t.sock.inc, cookie: t.m.DestCookie,
+		n: len(t.m.Data), run: t.m.Run}
 	if !t.m.Silent {
 		if e.deliver(s, &a, t.m.Data) == conn.Refused {
-			e.counts.sum.RecvRefused++
+			e.counts.sum.RecvRefused += uint64(t.sum.Datagrams)
 			sl.waitOn = s
 			s.waiters.Add(&sl.wait, sl)
 			return false
 		}
 		t.pin.met(s.inc)
 	}
-	e.st.C[stats.LocalMessages]++
+	e.st.C[stats.LocalMessages] += uint64(t.sum.Datagrams)
 	if t.nops > 0 && !t.m.Silent {
 		for _, o := range t.ops() {
 			e.usedKey(nil, s, o.RKey())

@@ -47,7 +47,7 @@ type sends struct {
 	// destination socket, else for a peer or for their turn, see turns.go.
 	q      lists.List[txMsg]
 	inTurn lists.Link[slot] // cell.turn
-	handed int              // messages that its connection has and that are not done
+	handed int              // datagrams that its connection has and that are not done
 
 	pin   *pin             // the socket that it leads to, see meant.go
 	asks  *txMsg           // on its way to find out which that is; the others wait

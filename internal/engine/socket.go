@@ -38,6 +38,7 @@ type socket struct {
 // sending is what a socket has submitted.
 type sending struct {
 	txs      lists.List[txMsg] // not yet returned
+	sndMsgs  int               // datagrams of those, and their bytes
 	sndBytes int
 	ops      int // operations not yet settled
 	unended  int // of txs, those that a socket that ends has not looked at
@@ -61,6 +62,7 @@ type receiving struct {
 
 	partials  lists.List[rxMsg]  // messages under assembly
 	over      lists.List[rxMsg]  // arrived, no room at the client yet
+	overSum   int                // datagrams of those
 	pend      lists.Link[socket] // pending.pendSocks
 	overrun   bool               // a kernel sent more than there is memory for, see there
 	forMemory lists.Link[socket] // account.refused: it refused for want of daemon memory

@@ -1,10 +1,12 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/frames"
 	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
@@ -30,8 +32,9 @@ type txMsg struct {
 	pin    *pin   // of slot, when it was submitted
 	name   uint32 // incarnation of the destination that the application named, 0: none
 	id     uint32
-	at     int64  // Engine.now when it was taken in
-	nth    uint64 // Engine.clock then
+	sum    frames.Sum // what it has, as its client says: NonEmpty is not known
+	at     int64      // Engine.now when it was taken in
+	nth    uint64     // Engine.clock then
 
 	buf *buffer // its payload is in there, nil: in the send arena
 
@@ -68,7 +71,7 @@ func (e *Engine) pollClient(c *Client) bool {
 	for n < subBudget && bytes < subBytes && c.sub.Next(&c.scratch) {
 		n++
 		switch c.scratch.Kind() {
-		case uint8(shm.KindSend):
+		case uint8(shm.KindSend), uint8(shm.KindRun):
 			bytes += e.submit(c, *c.scratch.Sub(), nil)
 		case uint8(shm.KindSendOp):
 			sub := *c.scratch.Sub()
@@ -169,7 +172,7 @@ func (e *Engine) submit(c *Client, d shm.Sub, ods []shm.SubOp) int {
 		sl.meetAnew(len(ods))
 	}
 	e.countSent(&pay)
-	if len(ods) == 0 && e.passOn(c, s, sl, &d, pay.mem) {
+	if len(ods) == 0 && e.passOn(c, s, sl, &d, &pay) {
 		return len(pay.mem)
 	}
 	t := e.pools.msgs.Get()
@@ -178,7 +181,8 @@ func (e *Engine) submit(c *Client, d shm.Sub, ods []shm.SubOp) int {
 	// t.m is zero. Field by field: see arrival.
 	m := &t.m
 	m.Owner, m.SPort, m.DPort, m.SrcInc = t, s.port, sl.port, s.inc
-	m.Data, m.Addr, m.LKey = pay.mem, pay.addr, pay.lkey
+	m.Data, m.Addr, m.LKey, m.Run = pay.mem, pay.addr, pay.lkey, pay.run
+	t.sum = pay.sum
 	if t.buf = pay.buf; t.buf != nil {
 		t.buf.users++
 	}
@@ -189,9 +193,10 @@ func (e *Engine) submit(c *Client, d shm.Sub, ods []shm.SubOp) int {
 	t.nth = e.tick()
 	sl.txs.Add(&t.inTo, t)
 	s.txs.Add(&t.all, t)
-	s.sndBytes += len(pay.mem)
-	e.queued.msgs++
-	e.queued.bytes += len(pay.mem)
+	s.sndMsgs += pay.sum.Datagrams
+	s.sndBytes += pay.sum.Bytes
+	e.queued.msgs += pay.sum.Datagrams
+	e.queued.bytes += pay.sum.Bytes
 	m.DestCookie = d.Cookie
 	if d.GiveUp != 0 {
 		e.limit(t, d.GiveUp)
@@ -211,10 +216,10 @@ func (e *Engine) submit(c *Client, d shm.Sub, ods []shm.SubOp) int {
 
 // countSent counts a message that is taken in, whichever way it goes.
 func (e *Engine) countSent(pay *payload) {
-	e.st.C[stats.SendQueued]++
-	e.st.C[stats.SendBytes] += uint64(len(pay.mem))
+	e.st.C[stats.SendQueued] += uint64(pay.sum.Datagrams)
+	e.st.C[stats.SendBytes] += uint64(pay.sum.Bytes)
 	if pay.buf == nil {
-		e.st.C[stats.CopyFromUser] += uint64(len(pay.mem))
+		e.st.C[stats.CopyFromUser] += uint64(pay.sum.Bytes)
 	}
 }
 
@@ -225,7 +230,7 @@ func (e *Engine) route(t *txMsg) {
 	}
 	if p := t.slot.peer; p != nil {
 		if t.nops == 0 {
-			p.from(t.sock, e.now)
+			p.from(t.sock, t.sum.Datagrams, e.now)
 		}
 		if t.slot.q.N > 0 || t.slot.asks != nil || p.flows.N > 0 || p.full(t, e.now) {
 			e.wait(t)
@@ -243,13 +248,18 @@ type payload struct {
 	mem  []byte
 	addr uint64 // of mem[0] under lkey
 	lkey uint32
-	buf  *buffer // SubFromBuf
+	buf  *buffer    // SubFromBuf
+	run  int        // datagrams of the run that mem is, 0: it is one datagram
+	sum  frames.Sum // as in txMsg
 }
 
 // payload finds the bytes that d names. The error is a broken client's: the
 // library has checked, and it keeps a buffer until the message is returned.
 func (c *Client) payload(d *shm.Sub) (p payload, err error) {
+	p.sum = frames.Sum{Datagrams: 1, Bytes: int(d.Len)}
 	switch {
+	case d.Kind == shm.KindRun:
+		return c.takeRun(d)
 	case d.Len == 0:
 		return p, nil
 	case d.Len > abi.MaxMessage:
@@ -260,14 +270,39 @@ func (c *Client) payload(d *shm.Sub) (p payload, err error) {
 			return p, fmt.Errorf("%d bytes at %d are outside buffer %d", d.Len, d.Off, d.Buf)
 		}
 		end := d.Off + uint64(d.Len)
-		return payload{b.mem[d.Off:end:end], d.Off, b.mr.LKey(), b}, nil
+		p.mem, p.addr, p.lkey, p.buf = b.mem[d.Off:end:end], d.Off, b.mr.LKey(), b
+		return p, nil
 	}
 	mem, ok := c.sent(d.Chunk, uint64(d.Len))
 	if !ok {
 		return p, fmt.Errorf("%d bytes at chunk %d are outside the send arena", d.Len, d.Chunk)
 	}
-	addr := uint64(d.Chunk) * shm.Unit
-	return payload{mem, addr, c.send[addr/shm.WindowSize].mr.LKey(), nil}, nil
+	p.mem, p.addr = mem, uint64(d.Chunk)*shm.Unit
+	p.lkey = c.send[p.addr/shm.WindowSize].mr.LKey()
+	return p, nil
+}
+
+// takeRun closes the run that d names, and finds what it holds.
+func (c *Client) takeRun(d *shm.Sub) (p payload, err error) {
+	mem, ok := c.sent(d.Chunk, uint64(d.Len))
+	if !ok || d.Len < shm.RunHead {
+		return p, fmt.Errorf("a run in %d bytes at chunk %d is outside the send arena", d.Len, d.Chunk)
+	}
+	if d.Cookie|d.Off != 0 || d.GiveUp|d.DstInc != 0 || d.Flags != 0 {
+		return p, errors.New("a run with a cookie, a limit, an incarnation or flags")
+	}
+	s := shm.RunWord(mem).Close()
+	if err := s.Check(len(mem)); err != nil {
+		return p, err
+	}
+	if s&shm.RunAckNow != 0 {
+		d.Flags = shm.SubAckNow
+	}
+	p.mem, p.addr = mem[shm.RunHead:][:s.Len():s.Len()], uint64(d.Chunk)*shm.Unit+shm.RunHead
+	p.lkey = c.send[p.addr/shm.WindowSize].mr.LKey()
+	p.run = s.Datagrams()
+	p.sum = frames.Sum{Datagrams: p.run, Bytes: s.Payload()}
+	return p, nil
 }
 
 // msgDone ends a message: the operation's status, the destination's notices,
@@ -275,19 +310,24 @@ func (c *Client) payload(d *shm.Sub) (p payload, err error) {
 func (e *Engine) msgDone(t *txMsg, o conn.Outcome) {
 	t.done = true
 	e.answered(t, o)
+	n := uint64(t.sum.Datagrams)
+	if t.m.Run != 0 {
+		n = uint64(t.m.Run) // the others were acked
+	}
+	e.st.C[stats.SendAcked] += uint64(t.sum.Datagrams) - n
 	switch o {
 	case conn.Acked:
-		e.st.C[stats.SendAcked]++
+		e.st.C[stats.SendAcked] += n
 	case cancelled:
-		e.st.C[stats.MsgCancelled]++
+		e.st.C[stats.MsgCancelled] += n
 	case conn.Lost:
 		if mutant.On(mutant.LostNotTold) {
 			break
 		}
-		t.slot.lost++
+		t.slot.lost += n
 		e.note(t.slot)
 	case conn.NoSock:
-		t.slot.nosock++
+		t.slot.nosock += n
 		e.note(t.slot)
 	case conn.OpRefused:
 		if t.nops == 0 { // the cookie it carries
@@ -328,7 +368,7 @@ func (e *Engine) unlist(t *txMsg) {
 	e.due.limits.Drop(&t.limit)
 	if t.handed {
 		t.handed = false
-		t.slot.handed--
+		t.slot.handed -= t.sum.Datagrams
 	}
 	t.slot.txs.Del(&t.inTo)
 	if t.slot.msgs--; t.slot.msgs == 0 {
@@ -342,9 +382,10 @@ func (e *Engine) unlist(t *txMsg) {
 	if t.sock.txs.Del(&t.all); t.sock.txs.N == 0 {
 		e.st.C[stats.SendQueueEmpty]++
 	}
-	t.sock.sndBytes -= len(t.m.Data)
-	e.queued.msgs--
-	e.queued.bytes -= len(t.m.Data)
+	t.sock.sndMsgs -= t.sum.Datagrams
+	t.sock.sndBytes -= t.sum.Bytes
+	e.queued.msgs -= t.sum.Datagrams
+	e.queued.bytes -= t.sum.Bytes
 }
 
 // freeMsg returns t to the pool.
@@ -356,6 +397,7 @@ func (e *Engine) freeMsg(t *txMsg) {
 	}
 	t.m = conn.Msg{}
 	t.cl, t.sock, t.slot, t.pin, t.cell = nil, nil, nil, nil, nil
+	t.sum = frames.Sum{}
 	t.errno, t.nops, t.done, t.ungranted, t.toldUngranted = 0, 0, false, false, false
 	e.pools.msgs.Put(t)
 	e.unref(c)

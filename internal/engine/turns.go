@@ -51,13 +51,13 @@ func (p *peer) opsWait(s *socket, now int64) bool {
 	return p.c.OpsUnderWay() > w
 }
 
-// from notes that s sends a message without an operation.
-func (p *peer) from(s *socket, now int64) {
+// from notes that s sends n datagrams.
+func (p *peer) from(s *socket, n int, now int64) {
 	p.sentAt = now
 	if now-s.countAt >= fewIn {
 		s.countAt, s.counted, s.before = now, 0, s.counted
 	}
-	s.counted++
+	s.counted += n
 	if p.sender != s.inc {
 		if p.sender != 0 && max(s.counted, s.before) <= few {
 			p.sharedTo = now + shareFor
@@ -97,7 +97,7 @@ func (e *Engine) handOver(p *peer, t *txMsg) {
 		return
 	}
 	t.handed = true
-	t.slot.handed++
+	t.slot.handed += t.sum.Datagrams
 	p.aim(t)
 	p.c.Send(&t.m)
 }

@@ -56,9 +56,9 @@ func (e *Engine) beginFrom(p *peer, h *wire.Header) ([]byte, any, conn.Verdict) 
 	if inArena && s.over.N == 0 {
 		if id, chunk, ok := cl.takeRx(s, a.n, s.rxIDs == 0); ok {
 			m := e.pools.rxs.Get()
-			*m = rxMsg{sock: s, src: a.src, sport: a.sport, srcInc: a.srcInc, n: uint32(a.n), chunk: chunk, rxid: id, began: e.now}
+			*m = rxMsg{sock: s, src: a.src, sport: a.sport, srcInc: a.srcInc, n: uint32(a.n), run: a.run, chunk: chunk, rxid: id, began: e.now}
 			e.beginPartial(p, m)
-			return cl.recv.Bytes(chunk, a.n), m, conn.Accepted
+			return m.mem(), m, conn.Accepted
 		}
 	}
 	m := e.newOver(s, &a)
@@ -66,7 +66,7 @@ func (e *Engine) beginFrom(p *peer, h *wire.Header) ([]byte, any, conn.Verdict) 
 		return nil, nil, e.noMemory(s, &a)
 	}
 	e.beginPartial(p, m)
-	return m.over.Bytes(m.chunk, a.n), m, conn.Accepted
+	return m.mem(), m, conn.Accepted
 }
 
 func (e *Engine) beginPartial(p *peer, m *rxMsg) {
@@ -127,12 +127,20 @@ func (e *Engine) commitFrom(p *peer, h *wire.Header, token any) uint32 {
 	s := m.sock
 	var a arrival
 	a.set(p, h)
-	x := h.Exts()
+	if !a.holdsIn(m.mem()) {
+		e.freeRx(m)
+		e.badRun()
+		return s.inc
+	}
+	var x wire.Exts
+	if a.run == 0 {
+		x = h.Exts()
+	}
 	a.cookie = x.Dest
 	e.used(p, s, &x)
-	e.charge(s, a.n)
+	e.charge(s, a.sum)
 	a.at, a.asm = e.wall, uint32(min(e.now-m.began, math.MaxUint32))
-	m.cookie, m.at, m.asm = a.cookie, a.at, a.asm
+	m.cookie, m.at, m.asm, m.sum = a.cookie, a.at, a.asm, a.sum
 	if m.inOver {
 		e.queueOver(m)
 		return s.inc
@@ -140,6 +148,7 @@ func (e *Engine) commitFrom(p *peer, h *wire.Header, token any) uint32 {
 	// It has its memory. What is in overflow by now came over other connections
 	// since it began, and may have to wait for memory: it goes ahead of that.
 	if !s.cl.room() {
+		s.overSum += m.sum.Datagrams
 		s.over.AddFront(&m.waits, m)
 		e.pendSock(s)
 		if mutant.On(mutant.TakerUntold) {

@@ -111,6 +111,11 @@ const (
 	HandleReused        Name = "handle-reused"         // a new socket has the handle that a closed one had
 	MarkWaitsForAll     Name = "mark-waits-for-all"    // the high-water mark waits until no status of the process waits for room
 
+	// Runs.
+
+	RunUnchecked  Name = "run-unchecked"   // a run is delivered whatever its frames are
+	HalfReadTwice Name = "half-read-twice" // what was read of a run counts again when all of it was read
+
 	// The provider.
 
 	CRCUnchecked Name = "crc-unchecked" // frames with a wrong CRC are taken
@@ -131,6 +136,6 @@ func Names() []Name {
 		UsedWhenRefused, NobodyUnasked, AnyoneUses, RegrantAnyway, UngrantedTwice,
 		TakenForgotten, LengthUnbounded, EndUnbounded, ChoresFirst, RefusedForgotten, VoidForgotten, MetKept, QuotaNotGivenBack, LoopbackTrusted,
 		DescriptorsClosedInSession, PartialUncharged, PopulateAtOnce, UpdatesUncharged, SourceTakesAll, RoomNotRung,
-		ReceiveShareIgnored, HandleReused, MarkWaitsForAll, CRCUnchecked,
+		ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked, HalfReadTwice, CRCUnchecked,
 	}
 }

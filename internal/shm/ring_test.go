@@ -105,23 +105,24 @@ func TestReturnRing(t *testing.T) {
 	for name, r := range map[string]struct {
 		p *IDProducer
 		c *IDConsumer
+		n uint32
 	}{
-		"send":    {daemon.SendRetProducer(), client.SendRetConsumer()},
-		"receive": {client.RecvRetProducer(), daemon.RecvRetConsumer()},
+		"send":    {daemon.SendRetProducer(), client.SendRetConsumer(), 4},
+		"receive": {client.RecvRetProducer(), daemon.RecvRetConsumer(), 4 * RunSteps},
 	} {
-		for i := range uint32(4) {
+		for i := range r.n {
 			if !r.p.Put(100 + i) {
 				t.Fatalf("%s: full after %d", name, i)
 			}
 		}
 		if r.p.Put(0) {
-			t.Errorf("%s: a fifth id fits a ring of 4", name)
+			t.Errorf("%s: one more id fits a ring of %d", name, r.n)
 		}
 		if !r.c.Empty() {
 			t.Errorf("%s: visible before Publish", name)
 		}
 		r.p.Publish()
-		for i := range uint32(4) {
+		for i := range r.n {
 			if id, ok := r.c.Take(); !ok || id != 100+i {
 				t.Errorf("%s: took %d, %v", name, id, ok)
 			}
