@@ -46,7 +46,7 @@ func (s *Socket) closeDest(to netip.AddrPort) (done bool, err error) {
 	case d == nil:
 		return true, nil
 	case d.pending > 0:
-		return false, fmt.Errorf("%w: %d messages are not acknowledged", syscall.EBUSY, d.pending)
+		return false, fmt.Errorf("%w: %d messages are not acknowledged", syscall.EBUSY, d.datagrams)
 	case !d.isOpen() || t.sub.Free() < 1:
 		return false, nil
 	}

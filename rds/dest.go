@@ -11,21 +11,23 @@ import (
 // dest is an open destination slot: one (socket, address, port). Guarded by
 // tx.mu.
 type dest struct {
-	sock    *Socket
-	to      netip.AddrPort
-	slot    uint32
-	gen     uint32
-	cell    *cell
-	pending int  // messages submitted and not returned
-	queued  int  // their payload bytes
-	counted int  // those that have any
-	mem     int  // send memory of those pending
-	over    bool // in tx.over
-	parked  bool // they are in sock.parked
-	place   int  // in sock.busy, while some are pending
-	used    bool // since the hand passed (second chance)
-	known   bool // it was seen to be open
-	shared  *shm.Slot
+	sock      *Socket
+	to        netip.AddrPort
+	slot      uint32
+	gen       uint32
+	cell      *cell
+	run       outRun
+	pending   int  // message ids submitted and not returned
+	datagrams int  // what was submitted with them
+	queued    int  // their payload bytes
+	counted   int  // those that have any
+	mem       int  // send memory of those pending
+	over      bool // in tx.over
+	parked    bool // they are in sock.parked
+	place     int  // in sock.busy, while some are pending
+	used      bool // since the hand passed (second chance)
+	known     bool // it was seen to be open
+	shared    *shm.Slot
 }
 
 // cell is a barrier cell: the operation ids of one (socket, address). It lives as

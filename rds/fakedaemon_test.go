@@ -214,7 +214,7 @@ func (d *fakeDaemon) event(e shm.Entry) { d.events = append(d.events, e) }
 
 func (d *fakeDaemon) handle(sub *shm.Consumer) {
 	switch shm.Kind(d.scratch.Kind()) {
-	case shm.KindSend:
+	case shm.KindSend, shm.KindRun:
 		d.submit(*d.scratch.Sub(), nil)
 	case shm.KindSendOp:
 		s, ops := *d.scratch.Sub(), make([]shm.SubOp, 1, 2)

@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/conn/frames"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -11,6 +12,7 @@ type fakeRx struct {
 	sock  *fakeSock
 	chunk uint32
 	n     int
+	steps int // of a run: how many more parts may be returned
 }
 
 // fakeMsg is a submitted message.
@@ -19,7 +21,11 @@ type fakeMsg struct {
 	ops  []shm.SubOp
 	slot *fakeSlot
 	data []byte
+	run  int // datagrams, if data is a run
 }
+
+// datagrams is how many m is.
+func (m *fakeMsg) datagrams() uint64 { return uint64(max(1, m.run)) }
 
 // silent reports that the message is not to be delivered.
 func (m *fakeMsg) silent() bool {
@@ -48,6 +54,18 @@ func (d *fakeDaemon) submit(sub shm.Sub, ops []shm.SubOp) {
 	}
 	m := fakeMsg{sub: sub, ops: ops, slot: sl}
 	switch {
+	case sub.Kind == shm.KindRun:
+		mem := d.at(sub.Chunk, int(sub.Len))
+		s := shm.RunWord(mem).Close()
+		if err := s.Check(len(mem)); err != nil {
+			d.bad(err.Error())
+			return
+		}
+		m.data, m.run = mem[shm.RunHead:][:s.Len()], s.Datagrams()
+		if sum, ok := frames.Check(m.data, m.run); !ok || sum.Bytes != s.Payload() {
+			d.bad("the frames of a run are not what its state says")
+			return
+		}
 	case sub.Flags&shm.SubFromBuf != 0:
 		b := d.bufs[sub.Buf]
 		if sub.Len == 0 || sub.Off+uint64(sub.Len) > uint64(len(b)) {
@@ -81,7 +99,7 @@ func (d *fakeDaemon) finish(m fakeMsg) {
 	if !m.silent() {
 		t := d.bound(m.slot.to)
 		if t == nil {
-			d.notice(m.slot, shm.NoticeNoSocket, 1)
+			d.notice(m.slot, shm.NoticeNoSocket, m.datagrams())
 			d.end(m, abi.StatusDropped, 0)
 			return
 		}
@@ -107,7 +125,7 @@ func (d *fakeDaemon) release(match func(*fakeMsg) bool, end func(fakeMsg)) {
 func (d *fakeDaemon) giveUp() {
 	d.release(func(m *fakeMsg) bool { return m.sub.GiveUp > 0 }, func(m fakeMsg) {
 		if m.ops == nil {
-			d.notice(m.slot, shm.NoticeGaveUp, 1)
+			d.notice(m.slot, shm.NoticeGaveUp, m.datagrams())
 		}
 		d.end(m, abi.StatusDropped, 0)
 	})
@@ -174,6 +192,9 @@ func (d *fakeDaemon) deliver(t *fakeSock, m fakeMsg) {
 		e.Chunk = chunk
 	}
 	d.rx[id] = fakeRx{sock: t, chunk: e.Chunk, n: len(m.data)}
+	if m.run > 0 {
+		e.Flags, d.rx[id].steps = shm.EventRun, shm.RunSteps-1
+	}
 	t.used += len(m.data)
 	if t.used > t.limit {
 		d.setCongested(t, true)
@@ -182,6 +203,14 @@ func (d *fakeDaemon) deliver(t *fakeSock, m fakeMsg) {
 }
 
 func (d *fakeDaemon) takeBack(id uint32) {
+	if id&shm.RxStep != 0 {
+		if r := &d.rx[id&^shm.RxStep]; r.steps == 0 {
+			d.bad("a part of a run returned that cannot be")
+		} else {
+			r.steps--
+		}
+		return
+	}
 	r := d.rx[id]
 	if r.sock == nil {
 		d.bad("receive id returned twice or never given")

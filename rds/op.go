@@ -140,7 +140,7 @@ func (m *Message) putOpMemory(b []byte) {
 func (t *tx) commitExtras(s *Socket, m *outMsg, x *txMsg, sub *shm.Sub) {
 	e := m.x
 	sub.Cookie, sub.GiveUp, sub.DstInc = uint64(e.Cookie), giveUpMs(e.GiveUpAfter), e.DstInc
-	if e.From.Buf != nil && x.n > 0 {
+	if e.From.Buf != nil && x.sum.Bytes > 0 {
 		sub.Flags |= shm.SubFromBuf
 		sub.Buf, sub.Off = e.From.Buf.id, uint64(e.From.Off)
 	}

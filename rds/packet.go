@@ -95,12 +95,14 @@ func (s *Socket) SendMsgs(ms []Message) (n int, err error) {
 	return n, nil
 }
 
-// sendBatch submits small messages. It stops at the first that fails or has to wait.
+// sendBatch submits small messages. It stops at the first that fails or has to wait, and
+// returns how many are submitted and visible to the daemon.
 func (s *Socket) sendBatch(ms []Message) (n int) {
 	t := &s.c.tx
 	// One outMsg, filled field by field: a literal would be built elsewhere and
 	// copied in wider words, which wait for all stores before them.
 	var o outMsg
+	done := 0 // of those n so many are no part of a run, or committed
 	t.mu.Lock()
 	for n < len(ms) && len(ms[n].Payload) <= inlineCopy {
 		m := &ms[n]
@@ -109,18 +111,35 @@ func (s *Socket) sendBatch(ms []Message) (n int) {
 		if !m.plain() {
 			o.x = m
 		}
-		if t.submit(s, &o, false) != nil {
+		err := t.submit(s, &o, false)
+		if err == errOtherRun {
+			n, done = t.commitBatch(n, done)
+			continue
+		}
+		if err != nil {
 			t.drop(&o)
 			break
 		}
-		n++
+		if n++; t.cur == nil {
+			done = n
+		}
 	}
+	n, _ = t.commitBatch(n, done)
 	ring := t.publish()
 	t.mu.Unlock()
 	if ring {
 		s.c.ringDaemon()
 	}
 	return n
+}
+
+// commitBatch commits the datagrams of a batch from done on. n have been submitted. It
+// returns how many are now, uncommitted ones included, and how many are committed.
+func (t *tx) commitBatch(n, done int) (int, int) {
+	if !t.commitRun() {
+		return done, done // the daemon has taken their run: again, into another
+	}
+	return n, n
 }
 
 // CancelSentTo withdraws everything that this socket has queued or sent to the
@@ -140,6 +159,7 @@ func (s *Socket) CancelSentTo(to netip.AddrPort) error {
 		d := s.dests[to]
 		full := err == nil && t.sub.Free() < 1
 		if err == nil && !full && d != nil {
+			d.endRun()
 			*t.sub.Reserve().Sub() = shm.Sub{Kind: shm.KindCancel, Sock: s.handle, Slot: d.slot}
 		}
 		ring := t.publish()

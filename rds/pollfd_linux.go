@@ -106,7 +106,7 @@ func (p *pollFD) close() {
 // idle reports that nothing of the poll set waits to be taken. rx.mu is held.
 func (s *Socket) idle() bool {
 	w := s.pollSet()
-	return !(w.Message && s.rxq.len() > 0 || w.Completion && s.comps.len() > 0 || w.Notice && s.notices.len() > 0 ||
+	return !(w.Message && s.unread() || w.Completion && s.comps.len() > 0 || w.Notice && s.notices.len() > 0 ||
 		w.ZeroCopy && s.zcDone.len() > 0 || w.Congestion && s.cong.update != 0)
 }
 

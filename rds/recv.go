@@ -61,7 +61,12 @@ func (s *Socket) tryRecv(p []byte, e *shm.Event, peek bool) (n int, done bool, e
 	if peek {
 		return s.peek(p, e)
 	}
-	if !r.next(s, e) {
+	n, ok, err := s.takeNext(p, e)
+	if err != nil {
+		r.mu.Unlock()
+		return 0, false, err
+	}
+	if !ok {
 		ring := r.flush() // what was found for sockets that are closed
 		r.mu.Unlock()
 		if ring {
@@ -70,11 +75,6 @@ func (s *Socket) tryRecv(p []byte, e *shm.Event, peek bool) (n int, done bool, e
 		// What had been delivered before the daemon went is read by now.
 		return 0, false, opErr("recv", netip.AddrPort{}, s.err())
 	}
-	if n, err = s.take(p, e); err != nil {
-		r.mu.Unlock()
-		return 0, false, err
-	}
-	r.giveBack(e.RxID)
 	s.passOn()
 	ring := r.flush()
 	r.mu.Unlock()
@@ -87,7 +87,7 @@ func (s *Socket) tryRecv(p []byte, e *shm.Event, peek bool) (n int, done bool, e
 // passOn wakes another receiver if there is something left for it. rx.mu is
 // held.
 func (s *Socket) passOn() {
-	if s.rxq.len() > 0 {
+	if s.unread() {
 		s.notifyOne(wantMessage)
 	}
 	s.taken()
@@ -99,11 +99,22 @@ func (s *Socket) peek(p []byte, e *shm.Event) (n int, done bool, err error) {
 	r := &s.c.rx
 	defer r.mu.Unlock()
 	r.takeEvents()
-	if s.rxq.len() == 0 {
+	if !s.unread() {
 		return 0, false, opErr("recv", netip.AddrPort{}, s.err())
 	}
-	*e = *s.rxq.at(0)
-	n, err = s.copyOut(p, e)
+	if s.in.rest == nil && s.rxq.at(0).Flags&shm.EventRun != 0 && r.next(s, e) {
+		if err := r.begin(s, e); err != nil {
+			return 0, false, err
+		}
+	}
+	if s.in.rest != nil {
+		var f []byte
+		f, _, err = s.first(e)
+		n = copy(p, f)
+	} else {
+		*e = *s.rxq.at(0)
+		n, err = s.copyOut(p, e)
+	}
 	s.passOn()
 	return n, err == nil, err
 }
@@ -195,13 +206,12 @@ func (s *Socket) RecvMsgs(ms []Message) (int, error) {
 	n := 1
 	var e shm.Event
 	r.mu.Lock()
-	for n < len(ms) && !s.closed.Load() && r.next(s, &e) {
-		k, err := s.take(ms[n].Payload, &e)
-		if err != nil {
+	for n < len(ms) && !s.closed.Load() {
+		k, ok, err := s.takeNext(ms[n].Payload, &e)
+		if !ok || err != nil {
 			break
 		}
 		s.describe(&ms[n], &e, k)
-		r.giveBack(e.RxID)
 		n++
 	}
 	s.passOn()

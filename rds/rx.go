@@ -178,6 +178,7 @@ func (r *rx) dispatch(e *shm.Entry) {
 		r.settle(s, e.Status())
 	case shm.EvNotice:
 		n := e.Notice()
+		s.noticed.Add(1) // see outRun.takes
 		if k := NoticeKind(n.Notice); !s.unwanted.has(k) {
 			s.addNotice(Notice{Kind: k, To: about(n), Count: n.Count, Reason: Reason(n.Reason)})
 			s.arrived(wantNotice)
@@ -257,7 +258,7 @@ func (r *rx) giveBack(id uint32) {
 // forget drops what s has in the memory. Completions, notices and zero-copy cookies
 // stay and can be read. rx.mu is held.
 func (s *Socket) forget() {
-	s.rxq = queue[shm.Event]{}
+	s.rxq, s.in = queue[shm.Event]{}, inRun{}
 	s.awaited, s.cellAddr, s.cong = nil, nil, congMonitor{}
 	s.closePollFD()
 }
@@ -351,8 +352,12 @@ func (r *rx) discard(s *Socket) {
 	}
 }
 
-// drop gives back the messages in the queue of s. mu is held.
+// drop gives back the messages that s has not received. mu is held.
 func (r *rx) drop(s *Socket) {
+	if s.in.rest != nil {
+		s.in.rest = nil
+		r.giveBack(s.in.ev.RxID)
+	}
 	for s.rxq.len() > 0 {
 		r.giveBack(s.rxq.pop().RxID)
 		r.waiting--

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/conn/frames"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -53,6 +54,11 @@ func (s *Socket) send(m *outMsg, dontWait bool) error {
 	for {
 		t.mu.Lock()
 		err := t.submit(s, m, w != nil)
+		for !t.commitRun() { // the next run is not visible before it is committed
+			if err = t.submit(s, m, w != nil); err != nil {
+				break
+			}
+		}
 		ring := t.publish()
 		t.mu.Unlock()
 		if ring {
@@ -121,6 +127,12 @@ func (t *tx) submit(s *Socket, m *outMsg, arm bool) error {
 		t.drop(m)
 		return errSendDeadline
 	}
+	if m.x == nil && len(m.p) <= runMax {
+		return t.append(s, m, arm)
+	}
+	if t.cur != nil {
+		return errOtherRun
+	}
 	if m.id != noID && m.x.freed() { // while the ring was full
 		t.drop(m)
 		return invalid("its buffer was freed")
@@ -145,12 +157,11 @@ func (t *tx) submit(s *Socket, m *outMsg, arm bool) error {
 	return nil
 }
 
-// prepare checks m and sets aside what it needs: destination slot, id, memory,
-// its charge. mu is held.
-func (t *tx) prepare(s *Socket, m *outMsg, arm bool) error {
+// toward checks m and finds its destination, which may take messages. mu is held.
+func (t *tx) toward(s *Socket, m *outMsg, arm bool) (*dest, error) {
 	if !m.to.IsValid() {
 		if m.to = s.remote; !m.to.IsValid() {
-			return ErrNoDestination
+			return nil, ErrNoDestination
 		}
 	} else if m.to.Addr().Is4In6() {
 		m.to = normal(m.to)
@@ -162,37 +173,48 @@ func (t *tx) prepare(s *Socket, m *outMsg, arm bool) error {
 		}
 		if n <= s.sndbuf && n <= MaxMessage {
 			if err := t.checkExtras(s, m.x); err != nil {
-				return err
+				return nil, err
 			}
 		}
 	}
 	if n > s.sndbuf || n > MaxMessage {
-		return ErrMessageTooLong
+		return nil, ErrMessageTooLong
 	}
 	d, err := t.dest(s, m.to)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if t.unknown(d) {
-		return errOpening
+		return nil, errOpening
 	}
 	if m.x != nil && m.x.Cookie != 0 {
 		if err := d.takesCookie(); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if err := t.unreachable(s, d); err != nil {
-		return err
+		return nil, err
 	}
 	if d.look() {
 		if !arm {
-			return ErrCongested
+			return nil, ErrCongested
 		}
 		t.c.seg.WantSlot(d.slot).SetRelief()
 		if d.look() {
-			return ErrCongested
+			return nil, ErrCongested
 		}
 	}
+	return d, nil
+}
+
+// prepare checks m and sets aside what it needs: destination slot, id, memory,
+// its charge. mu is held.
+func (t *tx) prepare(s *Socket, m *outMsg, arm bool) error {
+	d, err := t.toward(s, m, arm)
+	if err != nil {
+		return err
+	}
+	d.endRun()
 	if t.sends++; t.sends >= reapEvery || !s.room() || len(t.free) == 0 || t.idsOver(d) {
 		t.reap()
 		switch {
@@ -248,10 +270,9 @@ func (t *tx) setAside(s *Socket, m *outMsg, d *dest) error {
 			return t.starve(m)
 		}
 	}
-	id := t.free[len(t.free)-1]
-	t.free = t.free[:len(t.free)-1]
+	id := t.takeID(d)
 	x := &t.msgs[id] // zero, see giveBack
-	x.sock, x.dest, x.chunk, x.size, x.n = s, d, chunk, uint32(n), uint32(n)
+	x.sock, x.dest, x.chunk, x.size = s, d, chunk, uint32(n)
 	x.opMem, x.opSize, x.mem = opMem, uint32(opSize), uint32(t.arena.InUse()-before)
 	d.mem += int(x.mem)
 	m.id, m.dest = id, d
@@ -263,9 +284,9 @@ func (t *tx) setAside(s *Socket, m *outMsg, d *dest) error {
 	}
 	if m.x != nil && m.x.From.Buf != nil {
 		n = m.x.From.Len
-		x.n = uint32(n)
 	}
-	d.charge(n)
+	x.sum = frames.Sum{Datagrams: 1, NonEmpty: min(n, 1), Bytes: n}
+	d.charge(x.sum)
 	return nil
 }
 
@@ -292,7 +313,7 @@ func (t *tx) commit(s *Socket, m *outMsg) {
 	sub := t.sub.Reserve().Sub()
 	*sub = shm.Sub{}
 	sub.Kind, sub.Sock, sub.Slot, sub.MsgID = shm.KindSend, s.handle, m.dest.slot, m.id
-	sub.Chunk, sub.Len = x.chunk, x.n
+	sub.Chunk, sub.Len = x.chunk, uint32(x.sum.Bytes)
 	if s.halfFull() {
 		sub.Flags = shm.SubAckNow
 	}

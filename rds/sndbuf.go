@@ -1,6 +1,9 @@
 package rds
 
-import "github.com/rdsd/rdsd/internal/shm"
+import (
+	"github.com/rdsd/rdsd/conn/frames"
+	"github.com/rdsd/rdsd/internal/shm"
+)
 
 // The send buffer is one for all destinations of a socket. What is on its way
 // to a congested one does not count against it: more cannot be sent there, and
@@ -51,42 +54,48 @@ func (d *dest) look() bool {
 	return on
 }
 
-// charge counts a message of n bytes as pending at d.
-func (d *dest) charge(n int) {
+// charge counts datagrams to d that are on their way.
+func (d *dest) charge(sum frames.Sum) {
+	s := d.sock
+	d.datagrams += sum.Datagrams
+	d.counted += sum.NonEmpty
+	d.queued += sum.Bytes
+	s.queued += sum.Bytes
+	if d.parked {
+		s.parked += sum.Bytes
+	} else {
+		s.msgs += sum.NonEmpty
+	}
+}
+
+// uncharge ends the count of charge.
+func (d *dest) uncharge(sum frames.Sum) {
+	s := d.sock
+	d.datagrams -= sum.Datagrams
+	d.counted -= sum.NonEmpty
+	d.queued -= sum.Bytes
+	s.queued -= sum.Bytes
+	if d.parked {
+		s.parked -= sum.Bytes
+	} else {
+		s.msgs -= sum.NonEmpty
+	}
+}
+
+// begin counts one more message id that is in use for d.
+func (d *dest) begin() {
 	s := d.sock
 	if d.pending == 0 {
 		d.place = len(s.busy)
 		s.busy = append(s.busy, d)
 	}
 	d.pending++
-	if n == 0 {
-		return
-	}
-	d.counted++
-	d.queued += n
-	s.queued += n
-	if d.parked {
-		s.parked += n
-	} else {
-		s.msgs++
-	}
 }
 
-// uncharge ends the count of charge.
-func (d *dest) uncharge(n int) {
+// end ends the count of begin.
+func (d *dest) end() {
 	s := d.sock
-	d.pending--
-	if n > 0 {
-		d.counted--
-		d.queued -= n
-		s.queued -= n
-		if d.parked {
-			s.parked -= n
-		} else {
-			s.msgs--
-		}
-	}
-	if d.pending == 0 {
+	if d.pending--; d.pending == 0 {
 		last := len(s.busy) - 1
 		s.busy[d.place] = s.busy[last]
 		s.busy[d.place].place = d.place

@@ -50,6 +50,7 @@ type Socket struct {
 	// Guarded by rx.mu.
 	rcvbuf   int
 	rxq      queue[shm.Event]
+	in       inRun // goes before rxq
 	comps    queue[Completion]
 	notices  queue[Notice]
 	unwanted noticeSet      // kinds of notices not queued
@@ -60,8 +61,9 @@ type Socket struct {
 	poll     *pollFD // nil: none asked for
 	pollFor  WaitSet // empty: takeables
 
-	promised    atomic.Int32 // operations whose status may still come
-	queuedComps atomic.Int32 // len(comps)
+	noticed     atomic.Uint32 // notices that came
+	promised    atomic.Int32  // operations whose status may still come
+	queuedComps atomic.Int32  // len(comps)
 }
 
 var _ net.PacketConn = (*Socket)(nil)

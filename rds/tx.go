@@ -3,6 +3,7 @@ package rds
 import (
 	"sync"
 
+	"github.com/rdsd/rdsd/conn/frames"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 )
@@ -15,26 +16,28 @@ const reapEvery = 64
 // arena, destination slots and barrier cells. One lock, held for a short time,
 // guards all of it. Payloads longer than inlineCopy are copied without the lock.
 type tx struct {
-	mu       sync.Mutex
-	c        *Client
-	sub      *shm.Producer
-	ret      *shm.IDConsumer
-	arena    *shm.Arena
-	msgs     []txMsg  // by message id
-	free     []uint32 // message ids, the last returned first
-	sends    uint32   // since the last look at the return ring
-	slots    []*dest  // by slot index
-	hand     uint32   // where the search for an idle slot goes on
-	nslots   int      // slots below which all have been used once
-	gen      uint32   // of the last slot opened
-	cells    []*cell  // by cell index
-	cellFree []uint32
-	grow     sync.Mutex // one arena window at a time
-	full     bool       // the daemon gives no more windows
-	dead     bool       // the memory is about to be unmapped
-	asks     bool       // the daemon may refuse a destination (ipc.FeatureRefuses)
-	starved  bool       // ids or memory ran out since messages were returned last
-	over     []*dest    // destinations refused because they hold their share, see share.go
+	mu        sync.Mutex
+	c         *Client
+	sub       *shm.Producer
+	ret       *shm.IDConsumer
+	arena     *shm.Arena
+	msgs      []txMsg  // by message id
+	free      []uint32 // message ids, the last returned first
+	sends     uint32   // since the last look at the return ring
+	slots     []*dest  // by slot index
+	hand      uint32   // where the search for an idle slot goes on
+	nslots    int      // slots below which all have been used once
+	gen       uint32   // of the last slot opened
+	cells     []*cell  // by cell index
+	cellFree  []uint32
+	cur       *dest      // its run has uncommitted frames
+	published uint64     // calls of publish
+	grow      sync.Mutex // one arena window at a time
+	full      bool       // the daemon gives no more windows
+	dead      bool       // the memory is about to be unmapped
+	asks      bool       // the daemon may refuse a destination (ipc.FeatureRefuses)
+	starved   bool       // ids or memory ran out since messages were returned last
+	over      []*dest    // destinations refused because they hold their share, see share.go
 }
 
 // txMsg is a message between submission and return.
@@ -45,8 +48,8 @@ type txMsg struct {
 	size     uint32 // bytes at chunk, 0 = none
 	opMem    uint32 // chunk of what does not fit into the operations' descriptors
 	opSize   uint32
-	mem      uint32 // arena memory of both, rounding included
-	n        uint32 // payload bytes charged
+	mem      uint32     // arena memory of both, rounding included
+	sum      frames.Sum // charged
 	zcCookie uint32
 	zc       bool  // zcCookie is to be returned by ZeroCopyDone
 	sent     bool  // in the ring, so the daemon may return it
@@ -141,7 +144,11 @@ func (t *tx) gained() {
 func (t *tx) retire(id uint32) {
 	m := &t.msgs[id]
 	s := m.sock
-	m.dest.uncharge(int(m.n))
+	d := m.dest
+	d.uncharge(m.sum)
+	if d.run.id == id {
+		d.run.mem = nil // the daemon has taken it
+	}
 	if m.zc {
 		s.zeroCopied(m.zcCookie)
 	}
@@ -164,16 +171,29 @@ func (t *tx) giveBack(id uint32) {
 		m.sock.promised.Add(-int32(m.settles))
 	}
 	m.dest.mem -= int(m.mem)
+	m.dest.end()
 	*m = txMsg{}
 	t.free = append(t.free, id)
 }
 
-// publish makes the submitted entries visible to the daemon and reports whether the
-// caller has to call ringDaemon. mu is held.
+// takeID takes a free message id for something to d. mu is held, and there is one.
+func (t *tx) takeID(d *dest) uint32 {
+	id := t.free[len(t.free)-1]
+	t.free = t.free[:len(t.free)-1]
+	d.begin()
+	return id
+}
+
+// publish makes the submitted entries visible to the daemon, if there are any, and
+// reports whether the caller has to call ringDaemon. mu is held.
 func (t *tx) publish() (ring bool) {
 	if t.dead {
 		return false
 	}
+	if t.sub.Unpublished() == 0 {
+		return false
+	}
+	t.published++
 	t.sub.Publish()
 	return t.c.wakeNeeded()
 }

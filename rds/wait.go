@@ -102,7 +102,7 @@ func (s *Socket) ready(w *WaitSet, arm bool) (WaitSet, error) {
 		return WaitSet{}, ErrClosed
 	}
 	r.takeEvents()
-	got.Message = w.Message && s.rxq.len() > 0
+	got.Message = w.Message && s.unread()
 	got.Completion = w.Completion && s.comps.len() > 0
 	got.Notice = w.Notice && s.notices.len() > 0
 	got.ZeroCopy = w.ZeroCopy && s.zcDone.len() > 0

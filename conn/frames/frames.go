@@ -58,6 +58,16 @@ type Sum struct {
 	Bytes     int // of payload
 }
 
+// Plus is s and x together.
+func (s Sum) Plus(x Sum) Sum {
+	return Sum{s.Datagrams + x.Datagrams, s.NonEmpty + x.NonEmpty, s.Bytes + x.Bytes}
+}
+
+// Minus is s without x, which is part of it.
+func (s Sum) Minus(x Sum) Sum {
+	return Sum{s.Datagrams - x.Datagrams, s.NonEmpty - x.NonEmpty, s.Bytes - x.Bytes}
+}
+
 // Check reports whether b consists of n frames and nothing else, and what they hold. n is
 // at least 1. Nobody may write to b meanwhile.
 func Check(b []byte, n int) (s Sum, ok bool) {

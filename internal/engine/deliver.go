@@ -218,9 +218,7 @@ func (r *rxEntry) step() frames.Sum {
 	part := frames.Sum{Datagrams: r.sum.Datagrams / n, NonEmpty: r.sum.NonEmpty / n, Bytes: r.sum.Bytes / n}
 	r.steps--
 	if !mutant.On(mutant.HalfReadTwice) {
-		r.sum.Datagrams -= part.Datagrams
-		r.sum.NonEmpty -= part.NonEmpty
-		r.sum.Bytes -= part.Bytes
+		r.sum = r.sum.Minus(part)
 	}
 	return part
 }

@@ -113,8 +113,12 @@ const (
 
 	// Runs.
 
-	RunUnchecked  Name = "run-unchecked"   // a run is delivered whatever its frames are
-	HalfReadTwice Name = "half-read-twice" // what was read of a run counts again when all of it was read
+	RunUnchecked    Name = "run-unchecked"     // a run is delivered whatever its frames are
+	HalfReadTwice   Name = "half-read-twice"   // what was read of a run counts again when all of it was read
+	HalfReadKept    Name = "half-read-kept"    // nothing of a run is given back before all of it was read
+	RunOverNotice   Name = "run-over-notice"   // a run is appended to after a notice about its destination
+	RunAppendedLate Name = "run-appended-late" // what is appended after the daemon has taken the run counts as sent
+	RunOvertaken    Name = "run-overtaken"     // datagrams behind an operation go into the run ahead of it
 
 	// The provider.
 
@@ -136,6 +140,6 @@ func Names() []Name {
 		UsedWhenRefused, NobodyUnasked, AnyoneUses, RegrantAnyway, UngrantedTwice,
 		TakenForgotten, LengthUnbounded, EndUnbounded, ChoresFirst, RefusedForgotten, VoidForgotten, MetKept, QuotaNotGivenBack, LoopbackTrusted,
 		DescriptorsClosedInSession, PartialUncharged, PopulateAtOnce, UpdatesUncharged, SourceTakesAll, RoomNotRung,
-		ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked, HalfReadTwice, CRCUnchecked,
+		ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked, HalfReadTwice, HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked,
 	}
 }

@@ -131,9 +131,9 @@ const (
 
 // Event flags.
 const (
-	// EventRun says that Len bytes at Chunk are a run, which the daemon has checked. Each
-	// time that another quarter of these bytes was read, the client puts RxID|RxStep on
-	// the receive-return ring.
+	// EventRun says that Len bytes at Chunk are a run, which the daemon has checked. When
+	// another quarter of these bytes was read, the client may put RxID|RxStep on the
+	// receive-return ring, so that senders get room before it has read all.
 	EventRun uint8 = 1
 )
 

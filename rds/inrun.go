@@ -1,0 +1,92 @@
+package rds
+
+import (
+	"github.com/rdsd/rdsd/conn/frames"
+	"github.com/rdsd/rdsd/internal/mutant"
+	"github.com/rdsd/rdsd/internal/shm"
+)
+
+// inRun is the run of which a socket has not yet received all datagrams. Guarded by rx.mu.
+type inRun struct {
+	rest []byte // frames of those, nil: there is no run
+	ev   shm.Event
+	told int // when no more than this is left of rest, another quarter is given back
+}
+
+// stepRun is how long a run must be for parts of it to be given back.
+const stepRun = 2 << 10
+
+// unread reports whether a message waits that has been taken from the event ring.
+func (s *Socket) unread() bool { return s.rxq.len() > 0 || s.in.rest != nil }
+
+// begin makes e's run the one that is received from. mu is held.
+func (r *rx) begin(s *Socket, e *shm.Event) error {
+	if !r.arena.Valid(e.Chunk, int(e.Len)) || e.RxID >= r.maxRx {
+		return r.c.broken("run %d of %d bytes at chunk %d is outside the receive arena", e.RxID, e.Len, e.Chunk)
+	}
+	in := &s.in
+	in.rest, in.ev = r.arena.Bytes(e.Chunk, int(e.Len)), *e
+	if in.told = int(e.Len) - in.quarter(); e.Len < stepRun || mutant.On(mutant.HalfReadKept) {
+		in.told = 0
+	}
+	return nil
+}
+
+// quarter is after how many bytes a part of the run is given back.
+func (in *inRun) quarter() int { return (int(in.ev.Len) + shm.RunSteps - 1) / shm.RunSteps }
+
+// first returns the payload of the next datagram of the run, and what follows it. It sets
+// e to its event.
+func (s *Socket) first(e *shm.Event) (p, rest []byte, err error) {
+	in := &s.in
+	p, rest, ok := frames.Next(in.rest)
+	if !ok {
+		return nil, nil, s.c.broken("run %d ends within a frame, with %d bytes left", in.ev.RxID, len(in.rest))
+	}
+	*e = in.ev
+	e.Len = uint32(len(p))
+	return p, rest, nil
+}
+
+// pass notes that rest is what is left of the run of s, and gives back what was received
+// of it. mu is held.
+func (r *rx) pass(s *Socket, rest []byte) {
+	in := &s.in
+	in.rest = rest
+	if len(rest) == 0 {
+		in.rest = nil
+		r.giveBack(in.ev.RxID)
+		return
+	}
+	for ; len(rest) <= in.told; in.told -= in.quarter() {
+		r.giveBack(in.ev.RxID | shm.RxStep)
+	}
+}
+
+// takeNext takes the next message of s if there is one: its event into e, and as much of
+// its payload as fits into p. mu is held; for a large payload it is released inside.
+func (s *Socket) takeNext(p []byte, e *shm.Event) (n int, ok bool, err error) {
+	r := &s.c.rx
+	if s.in.rest == nil {
+		switch {
+		case !r.next(s, e):
+			return 0, false, nil
+		case e.Flags&shm.EventRun == 0:
+			if n, err = s.take(p, e); err != nil {
+				return 0, false, err
+			}
+			r.giveBack(e.RxID)
+			return n, true, nil
+		}
+		if err := r.begin(s, e); err != nil {
+			return 0, false, err
+		}
+	}
+	f, rest, err := s.first(e)
+	if err != nil {
+		return 0, false, err
+	}
+	n = copy(p, f)
+	r.pass(s, rest)
+	return n, true, nil
+}

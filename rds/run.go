@@ -1,0 +1,185 @@
+package rds
+
+import (
+	"errors"
+
+	"github.com/rdsd/rdsd/conn/frames"
+	"github.com/rdsd/rdsd/internal/mutant"
+	"github.com/rdsd/rdsd/internal/shm"
+)
+
+// A plain datagram of up to runMax bytes is sent as part of a run (shm.RunState): it is
+// appended to the run of its destination if the daemon has not taken that yet, else it
+// opens one. Nothing waits for company. Everything else closes the destination's run
+// before it, so that the order is kept, and has a descriptor of its own.
+//
+// A call that sends several datagrams writes their frames first and then commits them
+// together. Until then they are uncommitted: the daemon does not see them, and may take
+// the run without them. Then they go into another run.
+
+const (
+	// runMax is the longest payload that goes into a run.
+	runMax = 1 << 10
+	// leastRun and mostRun are the bytes of a run's chunk. It is small where the daemon
+	// takes runs that hold little.
+	leastRun = 256
+	mostRun  = 8 << 10
+	// runsToReap is how many runs are opened before a sender takes in returned messages.
+	runsToReap = 8
+)
+
+// errOtherRun says that frames for another destination, or ahead of something that is no
+// part of a run, have to be committed first.
+var errOtherRun = errors.New("datagrams of a run are not committed")
+
+// outRun is the run of a destination that may still be appended to. Guarded by tx.mu.
+type outRun struct {
+	mem     []byte // its chunk, nil: there is none
+	id      uint32 // message id
+	state   shm.RunState
+	next    shm.RunState // with the uncommitted frames
+	fresh   int          // uncommitted datagrams that have a payload
+	size    int          // of the chunk of the next run
+	opened  uint64       // tx.published when it was opened: the descriptor is not visible before that changes
+	notices uint32       // Socket.noticed when it was opened
+}
+
+// uncommitted is what was written and not committed.
+func (r *outRun) uncommitted() frames.Sum {
+	return frames.Sum{Datagrams: r.next.Datagrams() - r.state.Datagrams(), NonEmpty: r.fresh, Bytes: r.next.Payload() - r.state.Payload()}
+}
+
+// takes reports whether a payload of n bytes can be appended. After a notice it cannot:
+// what was submitted before the notice may end otherwise than what comes after it.
+func (r *outRun) takes(s *Socket, n int) bool {
+	if r.mem == nil || r.notices != s.noticed.Load() && !mutant.On(mutant.RunOverNotice) {
+		return false
+	}
+	if r.opened != s.c.tx.published && r.next == r.state && shm.RunWord(r.mem).Load() == shm.RunClosed {
+		r.shrink()
+		return false
+	}
+	if shm.RunHead+r.next.Len()+frames.Size(n) > len(r.mem) {
+		r.size = min(2*len(r.mem), mostRun)
+		return false
+	}
+	return true
+}
+
+// append writes the frame of m into the run of its destination. It is uncommitted then.
+// The errors are those of submit, and errOtherRun. mu is held.
+func (t *tx) append(s *Socket, m *outMsg, arm bool) error {
+	d, err := t.toward(s, m, arm)
+	if err != nil {
+		return err
+	}
+	if t.cur != nil && t.cur != d {
+		return errOtherRun
+	}
+	if !s.room() {
+		t.reap()
+		if s.full(arm) {
+			return errFull
+		}
+	}
+	r := &d.run
+	if !r.takes(s, len(m.p)) {
+		if t.cur != nil {
+			return errOtherRun
+		}
+		r.mem = nil
+		if err := t.openRun(s, d, m); err != nil {
+			return err
+		}
+	}
+	frames.Put(r.mem[shm.RunHead+r.next.Len():], m.p)
+	r.next = r.next.Append(len(m.p))
+	r.fresh += min(len(m.p), 1)
+	d.charge(frames.Sum{Datagrams: 1, NonEmpty: min(len(m.p), 1), Bytes: len(m.p)})
+	t.cur = d
+	return nil
+}
+
+// openRun opens a run to d with room for m. mu is held.
+func (t *tx) openRun(s *Socket, d *dest, m *outMsg) error {
+	if t.sub.Free() < maxMsgEntries {
+		return errRingFull
+	}
+	if t.sends += reapEvery / runsToReap; t.sends >= reapEvery || len(t.free) == 0 || t.idsOver(d) || t.memOver(d) {
+		t.reap()
+		switch {
+		case len(t.free) == 0:
+			return t.starve(m)
+		case t.idsOver(d):
+			return t.refuse(d)
+		case !t.memOver(d):
+		case t.full:
+			return t.refuse(d)
+		default:
+			return t.starve(m)
+		}
+	}
+	r := &d.run
+	size := max(r.size, leastRun, shm.RunHead+frames.Size(len(m.p)))
+	before := t.arena.InUse()
+	chunk, ok := t.alloc(size, &before)
+	if !ok {
+		return t.starve(m)
+	}
+	id := t.takeID(d)
+	x := &t.msgs[id]
+	x.sock, x.dest, x.chunk, x.size, x.mem, x.sent = s, d, chunk, uint32(size), uint32(t.arena.InUse()-before), true
+	d.mem += int(x.mem)
+	*r = outRun{mem: t.arena.Bytes(chunk, size), id: id, size: size, opened: t.published, notices: s.noticed.Load()}
+	shm.RunWord(r.mem).Open(0)
+	sub := t.sub.Reserve().Sub()
+	*sub = shm.Sub{}
+	sub.Kind, sub.Sock, sub.Slot, sub.MsgID, sub.Chunk, sub.Len = shm.KindRun, s.handle, d.slot, id, chunk, uint32(size)
+	return nil
+}
+
+// commitRun lets the daemon see the uncommitted frames. false: it has taken their run
+// without them, and they are to be sent again. mu is held.
+func (t *tx) commitRun() bool {
+	d := t.cur
+	if d == nil {
+		return true
+	}
+	t.cur = nil
+	r := &d.run
+	if d.sock.halfFull() {
+		r.next |= shm.RunAckNow
+	}
+	if r.mem != nil {
+		w := shm.RunWord(r.mem)
+		if r.opened == t.published {
+			w.Open(r.next)
+		} else if !w.Replace(r.state, r.next) && !mutant.On(mutant.RunAppendedLate) {
+			r.shrink()
+			r.mem = nil
+		}
+	}
+	sum := r.uncommitted()
+	r.fresh = 0
+	if r.mem == nil {
+		d.uncharge(sum)
+		return false
+	}
+	r.state = r.next
+	t.msgs[r.id].sum = t.msgs[r.id].sum.Plus(sum)
+	return true
+}
+
+// shrink has the next run be smaller if r, which the daemon has taken, held little.
+func (r *outRun) shrink() {
+	if r.state.Len() < len(r.mem)/4 {
+		r.size = max(len(r.mem)/2, leastRun)
+	}
+}
+
+// endRun has nothing more appended to d's run, whose frames are committed. mu is held.
+func (d *dest) endRun() {
+	if !mutant.On(mutant.RunOvertaken) {
+		d.run.mem = nil
+	}
+}
