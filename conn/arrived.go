@@ -5,7 +5,9 @@ package conn
 
 // Arrived counts what a peer has sent since the last TakeArrived.
 type Arrived struct {
-	Messages int // whole messages; duplicates, acks and congestion maps are not messages
+	// Messages are whole messages; duplicates, acks and congestion maps are not. A run
+	// is one: what bounds its work is its length, as with any message.
+	Messages int
 	// Control is work that serves no socket, in units of about one message:
 	// internal messages, pings, messages that were refused or found no socket,
 	// duplicates, acks that say nothing new. A congestion map counts 8.

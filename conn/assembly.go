@@ -66,6 +66,9 @@ func (c *Conn) beginAssembly(h *wire.Header) error {
 	if h.Flags&(wire.FlagCong|wire.FlagInternal) != 0 {
 		return errors.New("a congestion or internal message in fragments")
 	}
+	if err := checkRun(h); err != nil {
+		return err
+	}
 	old, err := c.checkSeq(h)
 	if err != nil {
 		return err

@@ -98,7 +98,7 @@ func (c *Conn) Send(m *Msg) {
 	c.calls.called(callNote)
 	m.priv = msgPriv{}
 	m.WCStatus = verbs.WCSuccess
-	c.stats.SendQueued++
+	c.stats.SendQueued += uint64(m.datagrams())
 	if c.closed {
 		c.finish(m, Cancelled)
 		return
@@ -123,9 +123,15 @@ func (c *Conn) enqueue(m *Msg) {
 	c.dirty = true
 }
 
-// Queued returns how much work the messages are that wait to be posted: their bytes
-// of payload, and 64 for each message.
-func (c *Conn) Queued() int { return c.out.queue.bytes + frameWork*c.out.queue.n }
+// Queued returns how much work the messages are that wait to be posted: their bytes,
+// and 64 for each header that they need.
+func (c *Conn) Queued() int {
+	q := &c.out.queue
+	if c.k.on {
+		return q.bytes + frameWork*q.datagrams
+	}
+	return q.bytes + frameWork*q.n
+}
 
 // frameWork is what a message costs besides its payload, in bytes copied.
 const frameWork = 64

@@ -97,7 +97,7 @@ func (c *Conn) finish(m *Msg, o Outcome) {
 		c.own.give(own)
 		return
 	}
-	c.stats.ended(o)
+	c.stats.ended(o, m.datagrams())
 	c.host.MsgDone(c, m, o)
 }
 

@@ -3,7 +3,8 @@ package conn
 import "net/netip"
 
 // Stats are a connection's counters since it was made. A counter that Linux RDS has
-// too names it in its comment.
+// too names it in its comment. Where a comment says messages, a run counts as its
+// datagrams.
 type Stats struct {
 	SendQueued         uint64 // send_queued: messages passed to Send
 	SendRDMA           uint64 // send_rdma: operations posted
@@ -13,7 +14,7 @@ type Stats struct {
 	SendFrames         uint64 // SENDs posted
 	SendMsgs           uint64 // messages posted whole, again ones included
 	SendBytes          uint64 // payload bytes of them
-	SendAckRequired    uint64 // send_ack_required: messages posted that ask for an ack
+	SendAckRequired    uint64 // send_ack_required: headers posted that ask for an ack
 	Retransmitted      uint64 // messages posted again after a reconnect
 	RecvFrames         uint64 // SENDs received
 	RecvQueued         uint64 // recv_queued: messages the host accepted
@@ -22,7 +23,7 @@ type Stats struct {
 	RecvDropNoSock     uint64 // recv_drop_no_sock: answered with NOSOCK
 	RecvRefused        uint64 // answered with REFUSED
 	RecvDropChecksum   uint64 // recv_drop_bad_checksum
-	RecvAckRequired    uint64 // recv_ack_required
+	RecvAckRequired    uint64 // recv_ack_required: headers received that ask for an ack
 	RecvPing           uint64 // recv_ping
 	AckSent            uint64 // ib_ack_sent: frames that carry only an ack or credits
 	AckReceived        uint64 // ib_ack_received
@@ -42,13 +43,13 @@ type Stats struct {
 	ProtocolErrors     uint64 // connections broken off because the peer broke the protocol
 }
 
-// ended counts how a message of the host ended.
-func (s *Stats) ended(o Outcome) {
+// ended counts how n messages of the host ended.
+func (s *Stats) ended(o Outcome, n int) {
 	switch o {
 	case NoSock:
-		s.NoSock++
+		s.NoSock += uint64(n)
 	case Lost:
-		s.Lost++
+		s.Lost += uint64(n)
 	case Dropped:
 		s.OpsDropped++
 	case Unknown:
@@ -69,9 +70,9 @@ type Info struct {
 	NextTx         uint64 // next sequence to assign
 	LastRx         uint64 // highest sequence received and handed up
 	LastAck        uint64 // highest own sequence acked
-	Queued         int    // messages not posted on this connection
+	Queued         int    // datagrams not posted on this connection
 	QueuedBytes    int
-	Unacked        int // messages posted and not settled
+	Unacked        int // datagrams posted and not settled
 	UnackedBytes   int
 	Stopped        int    // of the queued: stopped after REFUSED
 	Credits        uint32 // SENDs the peer has room for
@@ -89,18 +90,19 @@ func (c *Conn) Info() Info {
 		Local: c.cfg.Local, Remote: c.cfg.Remote, Lane: c.cfg.Lane,
 		State: c.state, Ready: c.Ready(), Kernel: c.k.on, Since: c.since,
 		Instance: c.peer, Met: c.peer != 0, NextTx: c.out.nextTx, LastRx: c.in.last, LastAck: c.settling.acked,
-		Unacked: c.out.unacked.n, UnackedBytes: c.out.unacked.bytes,
+		Unacked: c.out.unacked.datagrams, UnackedBytes: c.out.unacked.bytes,
 		Credits: c.credits.left, CreditsOwed: c.credits.owed,
 		OutstandingWRs: c.sq.used, MaxSend: c.link.maxSend,
 		RetryAt: c.redial.at, LastError: c.why, Stats: c.stats,
 	}
 	for _, l := range []*msgList{&c.out.rtx, &c.out.notices, &c.out.control, &c.out.queue} {
-		i.Queued += l.n
+		i.Queued += l.datagrams
 		i.QueuedBytes += l.bytes
 	}
 	for _, st := range c.stops.list {
-		i.Stopped += st.refused.n + st.behind.n
-		i.Queued += st.refused.n + st.behind.n
+		n := st.refused.datagrams + st.behind.datagrams
+		i.Stopped += n
+		i.Queued += n
 		i.QueuedBytes += st.refused.bytes + st.behind.bytes
 	}
 	return i

@@ -44,16 +44,20 @@ type Msg struct {
 	// at any time, so its content is never trusted. If LKey is not 0, Data is
 	// registered, Addr is the address of Data[0] under LKey, and large payloads are
 	// sent from there without a copy.
-	Data       []byte
-	Addr       uint64
-	LKey       uint32
-	Run        int               // datagrams of the run that Data is, see package frames; 0: Data is one datagram
-	DestCookie uint64            // RDMA_DEST extension header to attach, 0 = none
-	Op         *rdmaop.Op        // operation to post ahead of the message, or nil
-	Op2        *rdmaop.Op        // with Op: a second one, posted behind it
-	Silent     bool              // with Op: the peer's socket is not told
-	AckNow     bool              // ask for an ack at once (Op implies it)
-	Internal   wire.InternalType // 0 for datagrams
+	Data []byte
+	Addr uint64
+	LKey uint32
+	// Run is how many datagrams Data has if it is a run, see package frames: at least 1,
+	// and Data is no longer than frames.MaxLen. A Run of 0 says that Data is one
+	// datagram, as it is. A run has no Op, DestCookie and Internal, and does not go to
+	// port 0. Payload is how many bytes of payload it has; only Stats depend on it.
+	Run, Payload int
+	DestCookie   uint64            // RDMA_DEST extension header to attach, 0 = none
+	Op           *rdmaop.Op        // operation to post ahead of the message, or nil
+	Op2          *rdmaop.Op        // with Op: a second one, posted behind it
+	Silent       bool              // with Op: the peer's socket is not told
+	AckNow       bool              // ask for an ack at once (Op implies it)
+	Internal     wire.InternalType // 0 for datagrams
 
 	// WCStatus says why operation Bad failed, with OpFailed, and why it was refused,
 	// with an OpRefused that CanPost did not ask for: WCLocQPOpErr, this device or
@@ -94,6 +98,17 @@ type msgPriv struct {
 	opPosted   bool       // CanPost said yes
 	opLocal    bool       // OpLocal was called
 	opProven   bool       // it was received once (and refused): its RDMA is done
+}
+
+// datagrams is how many datagrams m counts as.
+func (m *Msg) datagrams() int { return max(m.Run, 1) }
+
+// payload is how many bytes of payload m counts as.
+func (m *Msg) payload() int {
+	if m.Run != 0 {
+		return m.Payload
+	}
+	return len(m.Data)
 }
 
 // opNew says that m has an operation that was not posted yet.

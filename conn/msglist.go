@@ -4,6 +4,7 @@ package conn
 type msgList struct {
 	head, tail *Msg
 	n, bytes   int
+	datagrams  int    // runs have several
 	ops        uint64 // bytes of their operations
 }
 
@@ -18,6 +19,7 @@ func (l *msgList) push(m *Msg) {
 	l.tail = m
 	l.n++
 	l.bytes += len(m.Data)
+	l.datagrams += m.datagrams()
 	if m.Op != nil {
 		l.ops += m.opBytes()
 	}
@@ -38,6 +40,7 @@ func (l *msgList) remove(m *Msg) {
 	p.list, p.prev, p.next = nil, nil, nil
 	l.n--
 	l.bytes -= len(m.Data)
+	l.datagrams -= m.datagrams()
 	if m.Op != nil {
 		l.ops -= m.opBytes()
 	}
@@ -59,6 +62,7 @@ func (l *msgList) prepend(f *msgList) {
 	l.head = f.head
 	l.n += f.n
 	l.bytes += f.bytes
+	l.datagrams += f.datagrams
 	l.ops += f.ops
 	*f = msgList{}
 }

@@ -79,7 +79,7 @@ func (c *Conn) recvNotice(t wire.InternalType, n *wire.Notice) error {
 	if t == wire.TypeNoSock || m.priv.own || mutant.On(mutant.RefusedDropped) {
 		c.end(m, NoSock)
 	} else {
-		c.stats.Refusals++
+		c.stats.Refusals += uint64(m.datagrams())
 		c.stops.refuse(m, &c.out)
 	}
 	return nil

@@ -12,26 +12,30 @@ type outbox struct {
 	queue    msgList     // datagrams and operations
 	unacked  msgList     // posted, by sequence
 	frag     *Msg        // half sent
-	untilAsk int         // messages to send until one asks for an ack
+	untilAsk int         // datagrams to send until one asks for an ack
 	h        wire.Header // of the frame that is being put together
 }
 
-// askAck decides whether the message of p, which is sent now, asks for an ack.
-func (o *outbox) askAck(p *msgPriv) {
+// askAck decides whether the message of p, n datagrams that are sent now, asks for an
+// ack.
+func (o *outbox) askAck(p *msgPriv, n int) {
 	switch {
 	case p.flags&wire.FlagRetransmitted != 0:
 		p.flags |= wire.FlagAckRequired
-	case o.untilAsk == 0:
+	case o.untilAsk < n:
 		p.flags |= wire.FlagAckRequired
 		o.untilAsk = askEvery
 	default:
-		o.untilAsk--
+		o.untilAsk -= n
 	}
 }
 
 // askEvery: the first message of a connection asks for an ack, then every one
 // behind askEvery others, as the kernel's (send.c, max_unacked_packets). Those
-// sent again always ask.
+// sent again always ask. A run counts as its datagrams, and asks if one of them would:
+// so acks are as frequent as if each had been sent by itself, but for those that one
+// ack of the whole run saves. Long datagrams are acked by Config.AckBytes, in runs or
+// not.
 const askEvery = 8
 
 // n is how many messages there are, those in stopped ports aside.

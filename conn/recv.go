@@ -129,6 +129,9 @@ func (c *Conn) recvMessage(h *wire.Header, body []byte, sendLen int) error {
 	case h.Flags&wire.FlagCong != 0:
 		return c.recvCong(h, body)
 	}
+	if err := checkRun(h); err != nil {
+		return err
+	}
 	if old, err := c.checkSeq(h); old || err != nil {
 		return err
 	}
@@ -155,7 +158,7 @@ func (c *Conn) checkSeq(h *wire.Header) (old bool, err error) {
 	if h.Seq == 0 || h.Flags&wire.FlagRetransmitted == 0 {
 		return false, fmt.Errorf("sequence %d after %d", h.Seq, c.in.last)
 	}
-	c.stats.RecvDropOldSeq++
+	c.stats.RecvDropOldSeq += datagrams(h)
 	c.in.arrived.Control++
 	c.ack.now = true
 	return true, nil
@@ -209,14 +212,14 @@ func (c *Conn) preDeliver(h *wire.Header) (v Verdict, done bool) {
 func (c *Conn) verdict(h *wire.Header, v Verdict, met uint32) {
 	switch v {
 	case NoSocket:
-		c.stats.RecvDropNoSock++
+		c.stats.RecvDropNoSock += datagrams(h)
 		c.in.arrived.Control++
 		if c.k.on || mutant.On(mutant.NoSockNotSent) {
 			break
 		}
 		c.notify(wire.TypeNoSock, h)
 	case Refused:
-		c.stats.RecvRefused++
+		c.stats.RecvRefused += datagrams(h)
 		c.in.arrived.Control++
 		if c.k.on { // the host knows that it must not
 			break
@@ -224,8 +227,10 @@ func (c *Conn) verdict(h *wire.Header, v Verdict, met uint32) {
 		c.in.refusing[h.DPort] = struct{}{}
 		c.notify(wire.TypeRefused, h)
 	default:
-		c.stats.RecvQueued++
-		c.stats.RecvBytes += uint64(h.Len)
+		c.stats.RecvQueued += datagrams(h)
+		if h.Flags&wire.FlagRun == 0 { // else TookRun has counted them
+			c.stats.RecvBytes += uint64(h.Len)
+		}
 		if met != 0 && h.DstInc == 0 && !c.k.on {
 			c.tellBound(h, met)
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/conn/cong"
+	"github.com/rdsd/rdsd/conn/frames"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -66,8 +67,7 @@ func (s *script) Deliver(c *Conn, h *wire.Header, b []byte) (Verdict, uint32) {
 			return v, 0
 		}
 	}
-	s.delivered = append(s.delivered, string(b))
-	s.headers = append(s.headers, *h)
+	s.took(h, b)
 	return Accepted, s.met
 }
 func (s *script) Begin(c *Conn, h *wire.Header) ([]byte, any, Verdict) {
@@ -80,9 +80,16 @@ func (s *script) Begin(c *Conn, h *wire.Header) ([]byte, any, Verdict) {
 	return s.part, &s.part[0], Accepted
 }
 func (s *script) Commit(c *Conn, h *wire.Header, token any) uint32 {
-	s.delivered = append(s.delivered, string(s.part))
-	s.headers = append(s.headers, *h)
+	s.took(h, s.part)
 	return s.met
+}
+func (s *script) took(h *wire.Header, b []byte) {
+	s.delivered = append(s.delivered, string(b))
+	s.headers = append(s.headers, *h)
+	if n, _ := h.Run(); n > 0 {
+		sum, _ := frames.Check(b, n)
+		s.c.TookRun(sum.Bytes)
+	}
 }
 func (s *script) Bound(_ *Conn, m *Msg, inc uint32) { s.bounds = append(s.bounds, bound{m, inc}) }
 func (s *script) Abort(*Conn, any)                  { s.aborts++ }

@@ -110,10 +110,10 @@ func (c *Conn) take(m *Msg) {
 		c.out.number(m)
 	}
 	if p.flags&wire.FlagRetransmitted != 0 {
-		c.stats.Retransmitted++
+		c.stats.Retransmitted += uint64(m.datagrams())
 	}
 	p.state, p.posted = msgPosted, true
-	c.out.askAck(p)
+	c.out.askAck(p, m.datagrams())
 	if len(c.stops.list) != 0 {
 		c.stops.resumed(m)
 	}
@@ -129,6 +129,9 @@ func (c *Conn) header(m *Msg) {
 	h.Flags = m.priv.flags
 	h.SrcInc, h.DstInc = m.SrcInc, m.DstInc
 	h.Ext = [wire.ExtLen]byte{}
+	if m.Run != 0 {
+		h.SetExtRun(m.Run)
+	}
 	if m.Internal != 0 {
 		h.SPort, h.DPort = 0, uint16(m.Internal)
 		h.Flags |= wire.FlagInternal
@@ -169,8 +172,8 @@ func (c *Conn) put(b []byte, m *Msg) int {
 }
 
 func (c *Conn) sentWhole(m *Msg) {
-	c.stats.SendMsgs++
-	c.stats.SendBytes += uint64(len(m.Data))
+	c.stats.SendMsgs += uint64(m.datagrams())
+	c.stats.SendBytes += uint64(m.payload())
 }
 
 // buffer takes a send buffer; nil if the pool is empty, then Flush must be

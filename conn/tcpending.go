@@ -59,7 +59,7 @@ func (c *TCP) finish(m *Msg, o Outcome) {
 		c.own.give(m.Owner.(*ownMsg))
 		return
 	}
-	c.stats.ended(o)
+	c.stats.ended(o, m.datagrams())
 	c.host.MsgDone(c, m, o)
 }
 

@@ -117,6 +117,7 @@ func (l *tcpLane) message(b []byte) []byte {
 		return nil
 	}
 	c.stats.RecvFrames++
+	h.Flags &^= wire.FlagRun // a Linux host sends none
 	n := int(h.Len)
 	l.in.body, l.in.left = bodySkip, n
 	switch {

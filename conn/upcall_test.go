@@ -16,7 +16,7 @@ import (
 
 // kinds has the methods of each kind of call.
 var kinds = [numCalls][]string{
-	callNote:     {"Send", "QueueCong", "Hold", "Excuse"},
+	callNote:     {"Send", "QueueCong", "Hold", "Excuse", "TookRun"},
 	callWithdraw: {"Withdraw"},
 	callForget:   {"ForgetPartial"},
 	callWaiting:  {"Waiting"},

@@ -93,11 +93,12 @@ func (h *Header) SetExtRun(n int) {
 }
 
 // Run returns how many datagrams the run has that is the message's payload. It returns 0
-// if the message is not a run, and ok is false if it is one without that number.
+// if the message is not a run. ok is false if it is one without that number, or with
+// another extension header.
 func (h *Header) Run() (n int, ok bool) {
 	if h.Flags&FlagRun == 0 {
 		return 0, true
 	}
 	n = int(binary.BigEndian.Uint32(h.Ext[1:]))
-	return n, h.Ext[0] == extRun && n > 0
+	return n, h.Ext[0] == extRun && n > 0 && h.Ext[5] == extNone
 }
