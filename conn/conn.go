@@ -37,6 +37,7 @@ type Conn struct {
 	out     outbox
 	stops   portStops
 	own     ownMsgs
+	cuts    cutter
 	sq      sendQueue
 	ctl     ctlParts
 	credits credits
@@ -146,7 +147,7 @@ func (c *Conn) Waiting(f func(*Msg)) {
 	c.calls.called(callWaiting)
 	each := func(l *msgList, all bool) {
 		for m := l.head; m != nil; m = m.priv.next {
-			if !m.priv.own && !m.priv.opPosted && (all || !m.priv.posted) {
+			if !m.priv.own && !m.priv.opPosted && (all || !m.priv.posted) && !(m.isCut() && m.priv.posted) {
 				f(m)
 			}
 		}
@@ -156,6 +157,11 @@ func (c *Conn) Waiting(f func(*Msg)) {
 	for _, st := range c.stops.list {
 		for _, l := range st.lists() {
 			each(l, true)
+		}
+	}
+	for x := c.cuts.runs; x != nil; x = x.next {
+		if run := x.run; !run.priv.posted && run.priv.list == nil && !x.stopped {
+			f(run)
 		}
 	}
 	each(&c.out.queue, true)

@@ -22,6 +22,10 @@ func (c *Conn) Withdraw(m *Msg) bool {
 func (c *Conn) Cancel(m *Msg, o Outcome) (later bool) {
 	c.calls.called(callCancel)
 	l := m.priv.list
+	if m.isCut() {
+		c.cancelCut(m.priv.cut, o)
+		return m.isCut()
+	}
 	if l == nil {
 		return false
 	}
@@ -47,6 +51,13 @@ func (c *Conn) GiveUp(m *Msg) (o Outcome, later bool) {
 // arrive.
 func (c *Conn) CancelMatching(match func(*Msg) bool, o Outcome) {
 	c.calls.called(callCancel)
+	for x := c.cuts.runs; x != nil; {
+		next := x.next
+		if match(x.run) {
+			c.cancelCut(x, o)
+		}
+		x = next
+	}
 	c.cancelIn(&c.out.rtx, match, o)
 	c.cancelIn(&c.out.control, match, o)
 	for _, st := range c.stops.list {
@@ -61,7 +72,7 @@ func (c *Conn) CancelMatching(match func(*Msg) bool, o Outcome) {
 func (c *Conn) cancelIn(l *msgList, match func(*Msg) bool, o Outcome) {
 	for m := l.head; m != nil; {
 		next := m.priv.next
-		if !m.priv.own && match(m) {
+		if !m.priv.own && !m.isCut() && match(m) {
 			l.remove(m)
 			c.end(m, o)
 		}
@@ -69,10 +80,28 @@ func (c *Conn) cancelIn(l *msgList, match func(*Msg) bool, o Outcome) {
 	}
 }
 
+// cancelCut ends a run of which parts are under way.
+func (c *Conn) cancelCut(x *cutRun, o Outcome) {
+	run := x.run
+	if x.stopped {
+		return
+	}
+	if run.priv.list != nil {
+		run.priv.list.remove(run)
+	}
+	c.end(run, o)
+}
+
 // end decides m's outcome. m is on no list. While work requests use its
 // memory, or it is half sent, the host hears later.
 func (c *Conn) end(m *Msg, o Outcome) {
 	p := &m.priv
+	if m.isCut() {
+		if all, done := c.cuts.stop(m, o, c.end); done {
+			c.done(m, all)
+		}
+		return
+	}
 	c.stops.left(m)
 	if (p.refs > 0 || m == c.out.frag) && !mutant.On(mutant.CancelEarly) {
 		p.state, p.outcome = msgEnding, o
@@ -90,14 +119,27 @@ func (c *Conn) finish(m *Msg, o Outcome) {
 	}
 	p.state = msgIdle
 	if p.own {
-		own := m.Owner.(*ownMsg)
-		if own == c.quiet.probe {
-			c.quiet.probe = nil
+		switch own := m.Owner.(type) {
+		case *runPart:
+			if run, all, done := c.cuts.ended(own, o); done {
+				c.done(run, all)
+			}
+		case *ownMsg:
+			if own == c.quiet.probe {
+				c.quiet.probe = nil
+			}
+			c.own.give(own)
 		}
-		c.own.give(own)
 		return
 	}
-	c.stats.ended(o, m.datagrams())
+	m.Ended = m.datagrams()
+	c.done(m, o)
+}
+
+// done tells the host that m ended, m.Ended datagrams of it with o.
+func (c *Conn) done(m *Msg, o Outcome) {
+	m.priv.state = msgIdle
+	c.stats.ended(o, m.Ended)
 	c.host.MsgDone(c, m, o)
 }
 

@@ -50,7 +50,7 @@ func (c *Conn) recvHello(b []byte) error {
 	switch {
 	case err != nil:
 		return err
-	case hello.Instance == 0:
+	case hello.Instance == 0 || hello.Instance == KernelInstance:
 		return errors.New("HELLO without an instance")
 	case hello.MaxSend < wire.MinMaxSend:
 		return fmt.Errorf("HELLO: largest SEND %d, at least %d", hello.MaxSend, wire.MinMaxSend)

@@ -1,6 +1,10 @@
 package conn
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"github.com/rdsd/rdsd/internal/mutant"
+)
 
 // Stats are a connection's counters since it was made. A counter that Linux RDS has
 // too names it in its comment. Where a comment says messages, a run counts as its
@@ -49,6 +53,9 @@ func (s *Stats) ended(o Outcome, n int) {
 	case NoSock:
 		s.NoSock += uint64(n)
 	case Lost:
+		if mutant.On(mutant.RunLostAsOne) {
+			n = 1
+		}
 		s.Lost += uint64(n)
 	case Dropped:
 		s.OpsDropped++

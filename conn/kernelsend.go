@@ -24,7 +24,7 @@ func (c *Conn) kernelNext() bool {
 	case c.cong.due || c.k.congTx > 0:
 		return c.kernelCong()
 	}
-	m := c.head()
+	m := c.kernelHead()
 	switch {
 	case m == nil:
 		return false
@@ -36,10 +36,28 @@ func (c *Conn) kernelNext() bool {
 	if !c.canSend() {
 		return false
 	}
-	c.take(m)
+	c.kernelTake(m)
 	m.priv.sent = 0
 	c.out.frag = m
 	return true
+}
+
+// kernelHead returns the message whose turn it is, as head, but of a run a datagram.
+func (c *Conn) kernelHead() *Msg {
+	m := c.head()
+	if m != nil && m.Run != 0 {
+		return c.cuts.next(&c.out.queue, m)
+	}
+	return m
+}
+
+// kernelTake is take, and notes for the run of m, if it has one, that it was posted.
+func (c *Conn) kernelTake(m *Msg) {
+	c.take(m)
+	if m.isPart() {
+		run := m.priv.cut.run
+		run.priv.posted, run.priv.seq = true, m.priv.seq
+	}
 }
 
 // kernelHeader fills c.txh for a frame of m.
@@ -98,11 +116,11 @@ func (c *Conn) kernelSmall() bool {
 	room := min(c.room(), kernelBatch)
 	c.wrs, c.sges = c.wrs[:0], c.sges[:0]
 	off := 0
-	for m := c.head(); m != nil && !m.opNew() && len(m.Data) <= kernelPiece && len(c.wrs) < room; m = c.head() {
+	for m := c.kernelHead(); m != nil && !m.opNew() && len(m.Data) <= kernelPiece && len(c.wrs) < room; m = c.kernelHead() {
 		if off+wire.HeaderLen+len(m.Data) > len(buf.Mem) {
 			break
 		}
-		c.take(m)
+		c.kernelTake(m)
 		off = c.kernelPut(m, buf, off, 0)
 	}
 	c.kernelPost(sendRec{buf: buf})

@@ -65,6 +65,10 @@ type Msg struct {
 	// takes.
 	WCStatus verbs.WCStatus
 	Bad      *rdmaop.Op
+	// Ended is set before MsgDone: how many datagrams have the outcome that it tells,
+	// which is all there are but for a run to a Linux kernel, of which some may have
+	// been Acked before the others were not.
+	Ended int
 
 	priv msgPriv // the Conn's part
 }
@@ -84,6 +88,7 @@ type msgPriv struct {
 	next, prev *Msg
 	list       *msgList
 	chain      *Msg      // next operation of the same SEND
+	cut        *cutRun   // the run that is sent in parts: m or the one that m is a part of
 	stop       *portStop // the stopped port it is in flight to
 	seq        uint64    // 0 until first posted
 	about      uint64    // of a notice: the sequence it tells of
@@ -93,7 +98,7 @@ type msgPriv struct {
 	flags      wire.Flags // RETRANSMITTED, RESUME
 	refs       int        // work requests that may touch Data or the operation's buffers
 	sent       int        // payload bytes posted of a message in fragments
-	own        bool       // made by the Conn itself: notices, pongs
+	own        bool       // made by the Conn itself: notices, pongs, parts of runs
 	posted     bool       // posted at least once, on any connection
 	opPosted   bool       // CanPost said yes
 	opLocal    bool       // OpLocal was called
@@ -130,8 +135,20 @@ func (m *Msg) opBytes() uint64 {
 // EverSent reports whether m was posted, on any connection.
 func (m *Msg) EverSent() bool { return m.priv.posted }
 
+// size is how much of m a list that it is in counts: of a run what is still to be cut.
+func (m *Msg) size() (bytes, datagrams int) {
+	if m.isCut() {
+		return len(m.Data) - m.priv.cut.off, m.Run - m.priv.cut.n
+	}
+	return len(m.Data), m.datagrams()
+}
+
 // Sent reports whether m was posted on this connection and is not acked yet,
-// and its sequence, 0 before it has one.
+// and its sequence, 0 before it has one. Of a run that is sent as single datagrams it
+// tells of the first one that is under way.
 func (m *Msg) Sent() (seq uint64, sent bool) {
+	if m.isCut() && m.priv.cut.first != nil {
+		m = &m.priv.cut.first.Msg
+	}
 	return m.priv.seq, m.priv.state == msgPosted || m.priv.state == msgEnding
 }

@@ -17,11 +17,34 @@ func (l *msgList) push(m *Msg) {
 		l.head = m
 	}
 	l.tail = m
-	l.n++
-	l.bytes += len(m.Data)
-	l.datagrams += m.datagrams()
+	l.count(m, 1)
+}
+
+// insert puts m ahead of behind, which is in l, or last if behind is nil.
+func (l *msgList) insert(m, behind *Msg) {
+	if behind == nil {
+		l.push(m)
+		return
+	}
+	p, q := &m.priv, &behind.priv
+	p.list, p.prev, p.next = l, q.prev, behind
+	if q.prev != nil {
+		q.prev.priv.next = m
+	} else {
+		l.head = m
+	}
+	q.prev = m
+	l.count(m, 1)
+}
+
+// count adds m to the sums, or with a sign of -1 takes it out.
+func (l *msgList) count(m *Msg, sign int) {
+	bytes, datagrams := m.size()
+	l.n += sign
+	l.bytes += sign * bytes
+	l.datagrams += sign * datagrams
 	if m.Op != nil {
-		l.ops += m.opBytes()
+		l.ops += uint64(sign) * m.opBytes()
 	}
 }
 
@@ -38,12 +61,7 @@ func (l *msgList) remove(m *Msg) {
 		l.tail = p.prev
 	}
 	p.list, p.prev, p.next = nil, nil, nil
-	l.n--
-	l.bytes -= len(m.Data)
-	l.datagrams -= m.datagrams()
-	if m.Op != nil {
-		l.ops -= m.opBytes()
-	}
+	l.count(m, -1)
 }
 
 // prepend moves all of f to the front of l.

@@ -2,6 +2,7 @@ package conn
 
 import (
 	"github.com/rdsd/rdsd/conn/wire"
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -130,7 +131,11 @@ func (c *Conn) header(m *Msg) {
 	h.SrcInc, h.DstInc = m.SrcInc, m.DstInc
 	h.Ext = [wire.ExtLen]byte{}
 	if m.Run != 0 {
-		h.SetExtRun(m.Run)
+		n := m.Run
+		if mutant.On(mutant.RunCountWrong) {
+			n++
+		}
+		h.SetExtRun(n)
 	}
 	if m.Internal != 0 {
 		h.SPort, h.DPort = 0, uint16(m.Internal)

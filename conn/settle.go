@@ -78,6 +78,13 @@ func (c *Conn) resume() {
 // forget ends what belonged to the peer's old instance; what was never posted
 // is for the new one.
 func (c *Conn) forget() {
+	for x := c.cuts.runs; x != nil; {
+		next := x.next
+		if x.run.priv.posted {
+			c.cancelCut(x, Lost)
+		}
+		x = next
+	}
 	for m := c.out.rtx.head; m != nil; {
 		next := m.priv.next
 		switch {

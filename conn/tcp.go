@@ -42,6 +42,7 @@ type TCP struct {
 
 	cong    tcpCong
 	own     ownMsgs
+	cuts    cutter
 	pieces  [][]byte // of the write that is being put together
 	seen    seqTable // highest sequence received, by source port
 	arrived Arrived
@@ -85,7 +86,7 @@ func (c *TCP) Send(m *Msg) {
 	c.calls.called(callNote)
 	m.priv = msgPriv{}
 	m.WCStatus = verbs.WCSuccess
-	c.stats.SendQueued++
+	c.stats.SendQueued += uint64(m.datagrams())
 	switch {
 	case m.Op != nil:
 		m.WCStatus, m.Bad = verbs.WCLocQPOpErr, m.Op

@@ -4,6 +4,10 @@ package conn
 func (c *TCP) Cancel(m *Msg, o Outcome) (later bool) {
 	c.calls.called(callCancel)
 	p := &m.priv
+	if m.isCut() {
+		c.cancelCut(p.cut, o)
+		return m.isCut()
+	}
 	if p.list != nil {
 		p.list.remove(m)
 		c.finish(m, o)
@@ -28,12 +32,19 @@ func (c *TCP) GiveUp(m *Msg) (o Outcome, later bool) {
 // CancelMatching withdraws the messages for which match is true.
 func (c *TCP) CancelMatching(match func(*Msg) bool, o Outcome) {
 	c.calls.called(callCancel)
+	for x := c.cuts.runs; x != nil; {
+		next := x.next
+		if match(x.run) {
+			c.cancelCut(x, o)
+		}
+		x = next
+	}
 	for i := range c.lanes {
 		l := &c.lanes[i]
 		for _, list := range []*msgList{&l.out.queue, &l.out.unacked} {
 			for m := list.head; m != nil; {
 				next := m.priv.next
-				if !m.priv.own && match(m) {
+				if !m.priv.own && !m.isCut() && match(m) {
 					c.Cancel(m, o)
 				}
 				m = next
@@ -51,21 +62,58 @@ func (c *TCP) Waiting(func(*Msg)) {}
 // Withdraw does nothing, as Waiting.
 func (c *TCP) Withdraw(*Msg) bool { return false }
 
+// cancelCut ends a run of which parts are under way.
+func (c *TCP) cancelCut(x *cutRun, o Outcome) {
+	run := x.run
+	if x.stopped {
+		return
+	}
+	if run.priv.list != nil {
+		run.priv.list.remove(run)
+	}
+	for p := x.first; p != nil; p = p.next {
+		if p.priv.list == nil && p.priv.state == msgPosted { // half written: the rest has to follow
+			p.priv.state, p.priv.outcome = msgEnding, o
+		}
+	}
+	if all, done := c.cuts.stop(run, o, c.finish); done {
+		c.done(run, all)
+	}
+}
+
 // finish gives m back to its owner.
 func (c *TCP) finish(m *Msg, o Outcome) {
 	p := &m.priv
 	p.state = msgIdle
 	if p.own {
-		c.own.give(m.Owner.(*ownMsg))
+		switch own := m.Owner.(type) {
+		case *runPart:
+			if run, all, done := c.cuts.ended(own, o); done {
+				c.done(run, all)
+			}
+		case *ownMsg:
+			c.own.give(own)
+		}
 		return
 	}
-	c.stats.ended(o, m.datagrams())
+	m.Ended = m.datagrams()
+	c.done(m, o)
+}
+
+// done tells the host that m ended, m.Ended datagrams of it with o.
+func (c *TCP) done(m *Msg, o Outcome) {
+	m.priv.state = msgIdle
+	c.stats.ended(o, m.Ended)
 	c.host.MsgDone(c, m, o)
 }
 
 func (c *TCP) endAll(list *msgList) {
 	for list.head != nil {
 		m := list.head
+		if m.isCut() {
+			c.cancelCut(m.priv.cut, Cancelled)
+			continue
+		}
 		list.remove(m)
 		c.finish(m, Cancelled)
 	}

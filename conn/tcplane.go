@@ -28,7 +28,7 @@ type tcpLane struct {
 func (l *tcpLane) enqueue(m *Msg) {
 	m.priv.state = msgQueued
 	m.priv.seq = l.out.nextTx
-	l.out.nextTx++
+	l.out.nextTx += uint64(m.datagrams()) // of a run each has its own
 	l.out.queue.push(m)
 }
 
@@ -74,7 +74,7 @@ func (l *tcpLane) needFlush() bool {
 	case Down:
 		return l.redial.at == 0 && l.wanted()
 	case Up:
-		return !l.out.blocked && (l.out.frag != nil || l.out.congRest != nil || l.out.congDue || l.out.queue.head != nil && !l.waits())
+		return !l.out.blocked && (l.out.frag != nil || l.out.congRest != nil || l.out.congDue || l.out.queue.head != nil && !l.waits() && !l.mustNotCut())
 	}
 	return false
 }

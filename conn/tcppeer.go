@@ -67,6 +67,16 @@ func (c *TCP) learn(h *wire.Header) {
 // what that one has sent.
 func (c *TCP) restarted() {
 	c.seen = seqTable{}
+	for x := c.cuts.runs; x != nil; {
+		next := x.next
+		for p := x.first; p != nil; p = p.next {
+			if p.priv.posted && p.priv.state == msgQueued {
+				c.cancelCut(x, Lost)
+				break
+			}
+		}
+		x = next
+	}
 	for i := range c.lanes {
 		l := &c.lanes[i]
 		for m := l.out.queue.head; m != nil; {

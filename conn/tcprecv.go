@@ -117,11 +117,12 @@ func (l *tcpLane) message(b []byte) []byte {
 		return nil
 	}
 	c.stats.RecvFrames++
-	h.Flags &^= wire.FlagRun // a Linux host sends none
 	n := int(h.Len)
 	l.in.body, l.in.left = bodySkip, n
+	isCong := h.Flags == wire.FlagCong
+	h.Flags &^= wire.FlagRun // a Linux host sends no runs, whatever the flag means there
 	switch {
-	case h.Flags == wire.FlagCong:
+	case isCong:
 		if n == wire.CongLen { // others are consumed, as by the kernel
 			return l.congFrame(b)
 		}

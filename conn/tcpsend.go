@@ -91,7 +91,7 @@ func (l *tcpLane) gather(budget int) (sum int) {
 		put(nil)
 		return sum
 	}
-	for m := l.out.queue.head; m != nil && sum < budget && len(c.pieces) < maxPieces-2; m = m.priv.next {
+	for m := l.cut(l.out.queue.head); m != nil && sum < budget && len(c.pieces) < maxPieces-2; m = l.cut(m.priv.next) {
 		need := wire.HeaderLen
 		if len(m.Data) <= tcpCopy {
 			need += len(m.Data)
@@ -106,6 +106,25 @@ func (l *tcpLane) gather(budget int) (sum int) {
 	}
 	put(nil)
 	return sum
+}
+
+// cut returns m, a message of the queue or nil, but if m is a run its next datagram; nil
+// while there are too many.
+func (l *tcpLane) cut(m *Msg) *Msg {
+	if m == nil || m.Run == 0 {
+		return m
+	}
+	p := l.c.cuts.next(&l.out.queue, m)
+	if p != nil {
+		p.priv.seq = m.priv.seq
+		m.priv.seq++
+	}
+	return p
+}
+
+// mustNotCut says that what is next is a datagram of a run that has to wait.
+func (l *tcpLane) mustNotCut() bool {
+	return l.out.queue.head.Run != 0 && l.c.cuts.full()
 }
 
 func (l *tcpLane) putHeader(b []byte, m *Msg) {
@@ -152,6 +171,9 @@ func (l *tcpLane) account(n int) {
 		m := l.out.queue.head
 		l.out.queue.remove(m)
 		m.priv.state, m.priv.posted = msgPosted, true
+		if m.isPart() {
+			m.priv.cut.run.priv.posted = true
+		}
 		if m.priv.flags&wire.FlagRetransmitted != 0 {
 			c.stats.Retransmitted++
 		}

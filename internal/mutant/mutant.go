@@ -36,6 +36,12 @@ const (
 	LaneForgotten     Name = "lane-forgotten"      // a lane that is dropped beside others leaves no sequences behind
 	SilenceIgnored    Name = "silence-ignored"     // a peer that says nothing any more is waited for without end
 
+	// Runs.
+
+	RunCountWrong      Name = "run-count-wrong"       // a header says one datagram more than its run has
+	RunMergedForKernel Name = "run-merged-for-kernel" // what is left of a run goes to a kernel as one datagram
+	RunLostAsOne       Name = "run-lost-as-one"       // a run that is lost counts as one datagram
+
 	// Refusal.
 
 	RefusedDropped   Name = "refused-dropped"    // a REFUSED message is not kept
@@ -130,7 +136,7 @@ func Names() []Name {
 	return []Name{
 		UnreachedUntold, KernelBelieved, CrossingUndecided, SequenceReset, DuplicatesTaken, TCPDuplicateTaken,
 		TCPAckUnheard, TCPLateUnread, TCPCookieTaken, AckBeforeQueueing, AckCoversNotice, NoGate, WrongInstance,
-		LastCredit, CancelEarly, PeersStay, PastForgotten, LaneForgotten, SilenceIgnored, RefusedDropped,
+		LastCredit, CancelEarly, PeersStay, PastForgotten, LaneForgotten, SilenceIgnored, RunCountWrong, RunMergedForKernel, RunLostAsOne, RefusedDropped,
 		ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold, CongestionStays, Incarnation, NotPinned,
 		TakerUntold, OvertakenInvalid, LeftPortCongests, OwnerNotMeant, CookieUnasked, DestUnasked, SlotReusedEarly,
 		WakeUpLost, ShareIgnored, GainUnheard, BindBehindClose, WakeUpKept,

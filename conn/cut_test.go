@@ -1,0 +1,264 @@
+package conn
+
+import (
+	"encoding/binary"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rdsd/rdsd/conn/frames"
+	"github.com/rdsd/rdsd/conn/wire"
+)
+
+// letters are n payloads of 0 to 3 letters.
+func letters(n int) (out []string) {
+	for i := range n {
+		out = append(out, strings.Repeat(string(rune('a'+i%26)), i%4))
+	}
+	return out
+}
+
+// messages puts the fragments of what a kernel received together, and checks that every
+// sequence is one above the last.
+func (s *script) messages(from uint64) (out []string) {
+	s.t.Helper()
+	for _, f := range s.kernelFrames() {
+		if f.Seq == from-1 && len(out) > 0 {
+			out[len(out)-1] += string(f.body)
+			continue
+		}
+		if f.Seq != from || f.Flags&wire.FlagRun != 0 || f.SPort != 3 || f.DPort != 4 {
+			s.t.Fatalf("%+v, want sequence %d", f.Header, from)
+		}
+		out = append(out, string(f.body))
+		from++
+	}
+	return out
+}
+
+// TestKernelRun: a kernel gets each datagram of a run by itself, in order with what is
+// sent before and behind, and the run ends when the last one is acked.
+func TestKernelRun(t *testing.T) {
+	s := newKernel(t)
+	want := append(letters(100), strings.Repeat("x", 2*kernelPiece+9), "", "end")
+	s.msg("before")
+	m := s.sendRun(want...)
+	s.msg("behind")
+	if i := s.c.Info(); i.Queued != 105 {
+		t.Errorf("%d queued", i.Queued)
+	}
+	s.run()
+	if got := s.messages(100); !slices.Equal(got, slices.Concat([]string{"before"}, want, []string{"behind"})) {
+		t.Fatalf("%d messages: %.100q", len(got), got)
+	}
+	i, st := s.c.Info(), s.c.Stats()
+	if i.Unacked != 105 || i.Queued != 0 || st.SendMsgs != 105 || st.SendBytes != uint64(12+m.Payload) || st.SendQueued != 105 {
+		t.Errorf("%d not acked, %d queued, %d sent with %d bytes", i.Unacked, i.Queued, st.SendMsgs, st.SendBytes)
+	}
+	if seq, sent := m.Sent(); seq != 101 || !sent || !m.EverSent() {
+		t.Errorf("sent %v with sequence %d", sent, seq)
+	}
+	s.send(frame(wire.Header{Ack: 202}, nil))
+	s.open(m)
+	if seq, sent := m.Sent(); seq != 203 || !sent {
+		t.Errorf("sent %v with sequence %d", sent, seq)
+	}
+	s.send(frame(wire.Header{Ack: 203}, nil))
+	s.want(m, Acked)
+	if m.Ended != 103 || s.c.cuts.n != 0 || s.c.cuts.runs != nil {
+		t.Errorf("%d ended, %d parts left", m.Ended, s.c.cuts.n)
+	}
+}
+
+// TestKernelRunInPlace: a long datagram of a run in registered memory is sent from there.
+func TestKernelRunInPlace(t *testing.T) {
+	s := newKernel(t)
+	long := strings.Repeat("0123456789abcdef", 1000)
+	m := &Msg{SPort: 3, DPort: 4, SrcInc: 5, Data: frameRun("a", long, "z"), Run: 3}
+	m.LKey = s.dev.reg(m.Data)
+	s.c.Send(m)
+	s.hold = true
+	s.run()
+	s.c.Cancel(m, Cancelled)
+	s.open(m) // its memory is in use
+	s.hold = false
+	s.run()
+	s.want(m, Cancelled)
+	if got := s.messages(100); !slices.Equal(got, []string{"a", long, "z"}) {
+		t.Errorf("%.40q", got)
+	}
+}
+
+// TestKernelRunBreaks: when the connection breaks, what was posted of a run goes again,
+// flagged, and then the rest of it.
+func TestKernelRunBreaks(t *testing.T) {
+	s := newKernel(t)
+	want := letters(300)
+	m := s.sendRun(want...)
+	s.hold = true
+	s.run()
+	if i := s.c.Info(); i.Unacked == 0 || i.Queued == 0 || i.Unacked+i.Queued != 300 {
+		t.Fatalf("%d sent, %d wait", i.Unacked, i.Queued)
+	}
+	s.hold = false
+	s.kernelAgain()
+	s.run()
+	if got := s.messages(100); !slices.Equal(got, want) {
+		t.Errorf("%d messages: %.100q", len(got), got)
+	}
+	s.send(frame(wire.Header{Ack: 399}, nil))
+	s.want(m, Acked)
+}
+
+// TestKernelRunRewritten: whatever the sender makes of a run while it is sent, as many
+// datagrams are sent as it has said, and none reaches beyond it.
+func TestKernelRunRewritten(t *testing.T) {
+	s := newKernel(t)
+	m := s.sendRun(letters(200)...)
+	s.hold = true
+	s.run()
+	x := m.priv.cut
+	left := 200 - x.n
+	binary.LittleEndian.PutUint32(m.Data[x.off:], 1<<31)
+	s.hold = false
+	s.run()
+	got := s.messages(100)
+	if want := append(letters(200)[:200-left], make([]string, left)...); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	s.send(frame(wire.Header{Ack: 299}, nil))
+	s.want(m, Acked)
+}
+
+// TestKernelRunCancelled: what of a cancelled run was acked is told.
+func TestKernelRunCancelled(t *testing.T) {
+	for name, cancel := range map[string]func(s *script, m *Msg){
+		"Cancel":         func(s *script, m *Msg) { s.c.Cancel(m, GaveUp) },
+		"GiveUp":         func(s *script, m *Msg) { s.c.GiveUp(m) },
+		"CancelMatching": func(s *script, m *Msg) { s.c.CancelMatching(func(o *Msg) bool { return o == m }, GaveUp) },
+	} {
+		s := newKernel(t)
+		m, other := s.sendRun(letters(200)...), s.sendRun("x", "y")
+		s.hold = true
+		s.run()
+		s.hold = false
+		s.q.h.net.hosts[addrA].qps[0].toWire()
+		s.send(frame(wire.Header{Ack: 109}, nil))
+		s.run()
+		s.open(m, other)
+		cancel(s, m)
+		s.run()
+		s.want(m, GaveUp)
+		if m.Ended != 190 {
+			t.Errorf("%s: %d ended, want 190", name, m.Ended)
+		}
+		s.open(other)
+		s.c.Close(s.now)
+		s.run()
+		s.want(other, Cancelled)
+		if other.Ended != 2 || s.c.cuts.n != 0 || s.c.cuts.runs != nil {
+			t.Errorf("%s: %d ended, %d parts left", name, other.Ended, s.c.cuts.n)
+		}
+	}
+}
+
+// TestKernelRunNotSent: a run of which nothing was sent is withdrawn, and goes to
+// whoever is at the address next.
+func TestKernelRunNotSent(t *testing.T) {
+	s := newKernel(t)
+	s.hold = true
+	for len(s.bufs) > 0 { // so that one of the run is cut off and waits
+		s.msg("x")
+		s.c.Flush(s.now)
+	}
+	a, b := s.sendRun("a"), s.sendRun("b", "c")
+	s.c.Flush(s.now)
+	if !a.isCut() {
+		t.Fatal("nothing waits")
+	}
+	if o, later := s.c.GiveUp(a); o != Withdrawn || later {
+		t.Errorf("%v, %v", o, later)
+	}
+	s.want(a, Withdrawn)
+	if s.c.Flush(s.now); !b.isCut() {
+		t.Fatal("nothing waits")
+	}
+	s.q.toErr(true)
+	s.hold = false
+	s.run()
+	s.dropRequests()
+	s.skip()
+	if b.EverSent() || b.isCut() {
+		t.Error("it was sent")
+	}
+	s.up()
+	f := s.frames()
+	if len(f) != 1 || f[0].Flags&wire.FlagRun == 0 || string(f[0].body) != string(b.Data) {
+		t.Errorf("%+v", f)
+	}
+	s.again()
+	s.open(b)
+}
+
+// TestKernelRunLost: a run of which a part was sent is lost with the rest of it when
+// another peer is at the address; what was acked is not.
+func TestKernelRunLost(t *testing.T) {
+	s := newKernel(t)
+	m, next := s.sendRun(letters(200)...), s.sendRun("x", "y")
+	s.hold = true
+	s.run()
+	s.send(frame(wire.Header{Ack: 104}, nil))
+	s.hold = false
+	s.q.toErr(true)
+	s.run()
+	s.dropRequests()
+	s.skip()
+	s.up()
+	s.want(m, Lost)
+	if st := s.c.Stats(); m.Ended != 195 || st.Lost != 195 {
+		t.Errorf("%d ended, %d lost, want 195", m.Ended, st.Lost)
+	}
+	if f := s.frames(); len(f) != 1 || string(f[0].body) != string(next.Data) {
+		t.Errorf("%+v", f)
+	}
+}
+
+// TestKernelRunBound: parts are bounded, and those that wait for room ask for acks.
+func TestKernelRunBound(t *testing.T) {
+	s := newKernel(t)
+	const n = frames.MaxLen / frames.Head
+	m := s.sendRun(make([]string, n)...)
+	s.run()
+	acked := uint64(99)
+	for range n {
+		if len(s.done) > 0 {
+			break
+		}
+		if s.c.cuts.n > maxParts {
+			t.Fatalf("%d parts", s.c.cuts.n)
+		}
+		f := s.kernelFrames()
+		asked := acked
+		for _, g := range f {
+			if g.Flags&wire.FlagAckRequired != 0 {
+				asked = g.Seq
+			}
+		}
+		if asked == acked {
+			t.Fatalf("%d datagrams, and none of the last %d asks for an ack", acked-99, len(f))
+		}
+		acked = asked
+		if acked == 99+n-1 || acked == 99+n {
+			acked = 99 + n // the rest asks when it has waited
+		}
+		s.send(frame(wire.Header{Ack: acked}, nil))
+	}
+	s.want(m, Acked)
+	parts := 0
+	for p := s.c.cuts.free; p != nil; p = p.next {
+		parts++
+	}
+	if parts > maxParts {
+		t.Errorf("%d parts were made", parts)
+	}
+}
