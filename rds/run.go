@@ -32,6 +32,16 @@ const (
 // part of a run, have to be committed first.
 var errOtherRun = errors.New("datagrams of a run are not committed")
 
+// inRun reports whether m goes into a run. A ping, which is for port 0, does not. tx.mu is
+// held.
+func (m *outMsg) inRun(s *Socket) bool {
+	to := m.to
+	if !to.IsValid() {
+		to = s.remote
+	}
+	return m.x == nil && len(m.p) <= runMax && to.Port() != 0
+}
+
 // outRun is the run of a destination that may still be appended to. Guarded by tx.mu.
 type outRun struct {
 	mem     []byte // its chunk, nil: there is none

@@ -127,7 +127,7 @@ func (t *tx) submit(s *Socket, m *outMsg, arm bool) error {
 		t.drop(m)
 		return errSendDeadline
 	}
-	if m.x == nil && len(m.p) <= runMax {
+	if m.inRun(s) {
 		return t.append(s, m, arm)
 	}
 	if t.cur != nil {

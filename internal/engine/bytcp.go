@@ -110,7 +110,7 @@ func (e *Engine) newTCP(p *peer) {
 
 // Deliver, Begin, Commit and Abort are the up-calls of arriving messages.
 func (t *tcpSide) Deliver(c *conn.TCP, h *wire.Header, payload []byte) conn.Verdict {
-	v, _ := t.e.deliverFrom(tcpPeerOf(c), h, payload) // nobody there asks who has it
+	v, _, _ := t.e.deliverFrom(tcpPeerOf(c), h, payload) // nobody there asks who has it, and no runs come
 	return v
 }
 

@@ -225,21 +225,25 @@ func (r *rxEntry) step() frames.Sum {
 
 // Deliver is the connection's up-call for a whole message.
 func (e *Engine) Deliver(c *conn.Conn, h *wire.Header, payload []byte) (v conn.Verdict, met uint32) {
-	return e.deliverFrom(e.peerOf(c), h, payload)
+	v, met, took := e.deliverFrom(e.peerOf(c), h, payload)
+	if took > 0 {
+		c.TookRun(took)
+	}
+	return v, met
 }
 
 // deliverFrom delivers a whole message; met is the incarnation of the socket that
-// accepted it.
-func (e *Engine) deliverFrom(p *peer, h *wire.Header, payload []byte) (v conn.Verdict, met uint32) {
+// accepted it, and took how many bytes of payload if it is a run.
+func (e *Engine) deliverFrom(p *peer, h *wire.Header, payload []byte) (v conn.Verdict, met uint32, took int) {
 	s := e.meant(p.local, h.DPort, h.DstInc)
 	if s == nil {
-		return conn.NoSocket, 0
+		return conn.NoSocket, 0, 0
 	}
 	if s.ping != nil {
 		if h.SPort == 0 {
 			s.ping(e.now)
 		}
-		return conn.Accepted, 0
+		return conn.Accepted, 0, 0
 	}
 	var a arrival
 	a.set(p, h)
@@ -251,7 +255,10 @@ func (e *Engine) deliverFrom(p *peer, h *wire.Header, payload []byte) (v conn.Ve
 	if v = e.deliver(s, &a, payload); v == conn.Accepted || mutant.On(mutant.UsedWhenRefused) {
 		e.used(p, s, &x)
 	}
-	return v, s.inc
+	if v == conn.Accepted && a.run != 0 {
+		took = a.sum.Bytes
+	}
+	return v, s.inc, took
 }
 
 // set fills in what a header from p says.

@@ -164,6 +164,10 @@ func (e *Engine) submit(c *Client, d shm.Sub, ods []shm.SubOp) int {
 		e.news(c)
 		return 0
 	}
+	if pay.run != 0 && sl.port == 0 {
+		e.kill(c, "a run of pings")
+		return 0
+	}
 	if sl.lead == nil {
 		e.needPlace(sl)
 	}
@@ -181,7 +185,7 @@ func (e *Engine) submit(c *Client, d shm.Sub, ods []shm.SubOp) int {
 	// t.m is zero. Field by field: see arrival.
 	m := &t.m
 	m.Owner, m.SPort, m.DPort, m.SrcInc = t, s.port, sl.port, s.inc
-	m.Data, m.Addr, m.LKey, m.Run = pay.mem, pay.addr, pay.lkey, pay.run
+	m.Data, m.Addr, m.LKey, m.Run, m.Payload = pay.mem, pay.addr, pay.lkey, pay.run, pay.sum.Bytes
 	t.sum = pay.sum
 	if t.buf = pay.buf; t.buf != nil {
 		t.buf.users++
@@ -311,8 +315,8 @@ func (e *Engine) msgDone(t *txMsg, o conn.Outcome) {
 	t.done = true
 	e.answered(t, o)
 	n := uint64(t.sum.Datagrams)
-	if t.m.Run != 0 {
-		n = uint64(t.m.Run) // the others were acked
+	if t.m.Ended != 0 {
+		n = uint64(t.m.Ended) // the others were acked
 	}
 	e.st.C[stats.SendAcked] += uint64(t.sum.Datagrams) - n
 	switch o {

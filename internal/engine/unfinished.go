@@ -118,10 +118,15 @@ func (e *Engine) endStalled() {
 
 // Commit delivers an assembled message.
 func (e *Engine) Commit(c *conn.Conn, h *wire.Header, token any) (met uint32) {
-	return e.commitFrom(e.peerOf(c), h, token)
+	met, took := e.commitFrom(e.peerOf(c), h, token)
+	if took > 0 {
+		c.TookRun(took)
+	}
+	return met
 }
 
-func (e *Engine) commitFrom(p *peer, h *wire.Header, token any) uint32 {
+// commitFrom returns what deliverFrom does of a message that was accepted.
+func (e *Engine) commitFrom(p *peer, h *wire.Header, token any) (met uint32, took int) {
 	m := token.(*rxMsg)
 	e.endPartial(p, m)
 	s := m.sock
@@ -130,7 +135,10 @@ func (e *Engine) commitFrom(p *peer, h *wire.Header, token any) uint32 {
 	if !a.holdsIn(m.mem()) {
 		e.freeRx(m)
 		e.badRun()
-		return s.inc
+		return s.inc, 0
+	}
+	if a.run != 0 {
+		took = a.sum.Bytes
 	}
 	var x wire.Exts
 	if a.run == 0 {
@@ -143,7 +151,7 @@ func (e *Engine) commitFrom(p *peer, h *wire.Header, token any) uint32 {
 	m.cookie, m.at, m.asm, m.sum = a.cookie, a.at, a.asm, a.sum
 	if m.inOver {
 		e.queueOver(m)
-		return s.inc
+		return s.inc, took
 	}
 	// It has its memory. What is in overflow by now came over other connections
 	// since it began, and may have to wait for memory: it goes ahead of that.
@@ -152,14 +160,14 @@ func (e *Engine) commitFrom(p *peer, h *wire.Header, token any) uint32 {
 		s.over.AddFront(&m.waits, m)
 		e.pendSock(s)
 		if mutant.On(mutant.TakerUntold) {
-			return 0
+			return 0, took
 		}
-		return s.inc
+		return s.inc, took
 	}
 	e.putEvent(s, &a, m.rxid, m.chunk)
 	*m = rxMsg{}
 	e.pools.rxs.Put(m)
-	return s.inc
+	return s.inc, took
 }
 
 // Abort drops a half-assembled message; it will come again.
