@@ -43,7 +43,7 @@ func (s *script) boundInTurn(messages, statuses int) {
 	s.endTurns()
 	s.opt.held = 100
 	s.r = forbidden
-	told := messages + statuses
+	told := min(messages, 1) + statuses // the messages are one run
 	for messages+statuses > 0 {
 		if s.rWork.IntN(messages+statuses) < messages {
 			s.a.send(s.a2.ap, 20, extra{})
