@@ -1,6 +1,8 @@
 package conn
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/rdsd/rdsd/abi"
@@ -201,6 +203,29 @@ func benchMessages(b *testing.B, size, batch int) {
 	}
 }
 
+// BenchmarkRuns64 is the same with runs of 64 datagrams, for one datagram.
+func BenchmarkRuns64(b *testing.B) {
+	const batch, size = 8, 64
+	h, p := fastPair(b)
+	h.free = nil
+	h.messages(batch, 0)
+	for _, m := range h.free {
+		m.Data, m.Run, m.Payload = frameRun(slices.Repeat([]string{strings.Repeat("x", 64)}, size)...), size, size*64
+	}
+	now, before := int64(10e6), p.got
+	b.ReportAllocs()
+	b.ResetTimer()
+	for n := 0; n < b.N; n += batch * size {
+		h.sendAll()
+		h.turn(now)
+		now += 1000
+	}
+	b.StopTimer()
+	if len(h.free) != batch || (p.got-before)*size < b.N {
+		b.Fatalf("%d of %d runs back, %d delivered", len(h.free), batch, p.got)
+	}
+}
+
 func TestNoAllocations(t *testing.T) {
 	h, p := fastPair(t)
 	h.free = nil
@@ -215,6 +240,9 @@ func TestNoAllocations(t *testing.T) {
 			op.Kind = abi.OpRead
 		}
 		h.free = append(h.free, &Msg{SPort: 1, DPort: 2, SrcInc: 1, Data: make([]byte, 16), Op: op})
+	}
+	for _, m := range h.free[:100] {
+		m.Data, m.Run = frameRun(letters(20)...), 20
 	}
 	n := len(h.free)
 	now := int64(10e6)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rdsd/rdsd/conn/frames"
 	"github.com/rdsd/rdsd/conn/wire"
+	"github.com/rdsd/rdsd/verbs"
 )
 
 // letters are n payloads of 0 to 3 letters.
@@ -260,5 +261,78 @@ func TestKernelRunBound(t *testing.T) {
 	}
 	if parts > maxParts {
 		t.Errorf("%d parts were made", parts)
+	}
+}
+
+// fastKernel is a Conn whose peer is a kernel that does nothing.
+func fastKernel(tb testing.TB) *fastHost {
+	h := &fastHost{qp: &fastQP{num: 1, mem: make(map[uint32][]byte)}}
+	for k := range uint32(64) {
+		mem := make([]byte, 32<<10)
+		h.qp.mem[k] = mem
+		h.bufs = append(h.bufs, &SendBuf{Mem: mem, LKey: k})
+	}
+	cfg := testConfig(addrA, addrB, 1)
+	cfg.Kernel = true
+	h.c = New(cfg, h)
+	h.c.HandleRequest(1, 1, kernelPrivate())
+	h.c.HandleCM(1, &verbs.CMEvent{Type: verbs.CMEstablished, QP: h.qp})
+	if !h.c.Kernel() || !h.c.Ready() {
+		tb.Fatalf("not up: %v", h.c.State())
+	}
+	return h
+}
+
+// kernelTurn sends m and has it acked.
+func (h *fastHost) kernelTurn(m *Msg, ack []byte) {
+	h.c.Send(m)
+	for done := h.done; h.done == done; {
+		h.c.Flush(1)
+		for _, s := range h.qp.sends {
+			h.c.HandleSend(1, &verbs.WC{WRID: s.wrid, QPNum: 1})
+		}
+		h.qp.sends = h.qp.sends[:0]
+		hd := wire.Header{Ack: h.c.out.nextTx - 1}
+		hd.Put(ack)
+		h.c.HandleRecv(1, &verbs.WC{QPNum: 1, ByteLen: wire.HeaderLen}, ack)
+	}
+	h.free = h.free[:0]
+}
+
+// BenchmarkKernelRuns64 is what a datagram of a run to a kernel costs its sender.
+func BenchmarkKernelRuns64(b *testing.B) {
+	const size = 100
+	h := fastKernel(b)
+	m := &Msg{SPort: 1, DPort: 2, SrcInc: 1, Data: frameRun(slices.Repeat([]string{strings.Repeat("x", 64)}, size)...), Run: size}
+	ack := make([]byte, wire.HeaderLen)
+	b.ReportAllocs()
+	for n := 0; n < b.N; n += size {
+		h.kernelTurn(m, ack)
+	}
+}
+
+// BenchmarkKernelMessages64 is the same for datagrams by themselves.
+func BenchmarkKernelMessages64(b *testing.B) {
+	h := fastKernel(b)
+	ms := make([]*Msg, 100)
+	for i := range ms {
+		ms[i] = &Msg{SPort: 1, DPort: 2, SrcInc: 1, Data: make([]byte, 64)}
+	}
+	ack := make([]byte, wire.HeaderLen)
+	b.ReportAllocs()
+	for n := 0; n < b.N; n += len(ms) {
+		for _, m := range ms[1:] {
+			h.c.Send(m)
+		}
+		h.kernelTurn(ms[0], ack)
+	}
+}
+
+func TestKernelRunNoAlloc(t *testing.T) {
+	h := fastKernel(t)
+	m := &Msg{SPort: 1, DPort: 2, SrcInc: 1, Data: frameRun(letters(500)...), Run: 500}
+	ack := make([]byte, wire.HeaderLen)
+	if n := testing.AllocsPerRun(100, func() { h.kernelTurn(m, ack) }); n != 0 {
+		t.Errorf("%v allocations", n)
 	}
 }

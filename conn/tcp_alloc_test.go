@@ -13,16 +13,18 @@ func TestTCPNoAlloc(t *testing.T) {
 	}
 	p.verdict = NoSocket
 	s.out, p.done = make([]byte, 0, 1<<20), make([]Outcome, 0, 16)
+	run := &Msg{SPort: 5, DPort: 6, Data: frameRun(letters(50)...), Run: 50}
 	small, large := &Msg{SPort: 5, DPort: 6, Data: make([]byte, 100)}, &Msg{SPort: 6, DPort: 6, Data: make([]byte, 100_000)}
 	in := append(tcpFrame(1, 5, 6, 0, "x"), tcpFrame(1, 9, 0, 0, "ping")...)
 	if n := testing.AllocsPerRun(100, func() {
 		s.out, p.done = s.out[:0], p.done[:0]
 		p.c.Send(small)
 		p.c.Send(large)
+		p.c.Send(run)
 		p.c.Flush(p.now)
 		p.c.HandleData(p.now, lane, in)
 		p.run(1)
-		if len(p.done) != 2 {
+		if len(p.done) != 3 {
 			t.Fatalf("%d messages are done", len(p.done))
 		}
 	}); n > 0 {

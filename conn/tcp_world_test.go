@@ -100,10 +100,10 @@ func (e *tcpEnd) Abort(_ *TCP, token any) {
 }
 
 func (e *tcpEnd) MsgDone(_ *TCP, m *Msg, o Outcome) {
-	if o != Acked {
-		e.w.Fatalf("outcome %v", o)
+	if o != Acked || m.Ended != max(m.Run, 1) {
+		e.w.Fatalf("outcome %v of %d datagrams, there are %d", o, m.Ended, m.Run)
 	}
-	e.ended++
+	e.ended += m.Ended
 }
 
 func (e *tcpEnd) PeerUp(*TCP) { e.ups++ }
@@ -139,6 +139,15 @@ func (e *tcpEnd) send(sport uint16) {
 	m := &Msg{SPort: sport, DPort: 9, Data: tcpBody(sport, e.sent[sport])}
 	e.sent[sport]++
 	e.total++
+	if e.total%4 == 0 { // a run, of that message and more
+		bodies := []string{string(m.Data)}
+		for range e.total % 7 {
+			bodies = append(bodies, string(tcpBody(sport, e.sent[sport])))
+			e.sent[sport]++
+			e.total++
+		}
+		m.Data, m.Run = frameRun(bodies...), len(bodies)
+	}
 	e.c.Send(m)
 }
 

@@ -18,6 +18,9 @@ func (h *worldHost) check(hd *wire.Header, b []byte) *sent {
 	if s == nil || s.from == h.i {
 		w.fatalf("unknown message delivered")
 	}
+	if n, ok := hd.Run(); n != s.msg.Run || !ok {
+		w.fatalf("message %d: %d datagrams, sent %d", s.id, n, s.msg.Run)
+	}
 	if len(b) != len(s.msg.Data) {
 		w.fatalf("message %d: %d bytes, sent %d", s.id, len(b), len(s.msg.Data))
 	}
@@ -59,6 +62,9 @@ func (h *worldHost) took(s *sent) {
 	w := h.w
 	s.metBy = h.met()
 	w.logf("%d: got %d", h.i, s.id)
+	if s.msg.Run != 0 {
+		h.c.TookRun(s.msg.Payload)
+	}
 	if s.silent {
 		w.fatalf("silent message %d delivered", s.id)
 	}
@@ -171,6 +177,10 @@ func (h *worldHost) MsgDone(c *Conn, m *Msg, o Outcome) {
 	}
 	s.done, s.outcome = true, o
 	w.saw[o.String()]++
+	h.ended[o] += max(m.Run, 1)
+	if m.Ended != max(m.Run, 1) {
+		w.fatalf("message %d ended for %d of %d datagrams", s.id, m.Ended, m.Run)
+	}
 	if h.asked[s] != s.local {
 		w.fatalf("message %d ended: posted %v, local %v", s.id, h.asked[s], s.local)
 	}

@@ -277,6 +277,10 @@ func (w *world) final() {
 		if n := h.c.Stats().ProtocolErrors; n != 0 {
 			w.fatalf("host %d: %d protocol errors, last: %v", i, n, h.lastTrace)
 		}
+		st := h.c.Stats()
+		if int(st.Lost) != h.ended[Lost] || int(st.NoSock) != h.ended[NoSock] {
+			w.fatalf("host %d: %d lost, counted %d; %d without a socket, counted %d", i, h.ended[Lost], st.Lost, h.ended[NoSock], st.NoSock)
+		}
 		if h.out != 0 && h.c.State() == Down {
 			w.fatalf("host %d: %d send buffers not returned", i, h.out)
 		}

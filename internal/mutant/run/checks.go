@@ -33,6 +33,11 @@ var checks = []check{
 	{variant: mutant.LaneForgotten, pkg: "internal/engine", test: "TestLaneForgotten"},
 	{variant: mutant.SilenceIgnored, pkg: "internal/sim", test: "TestBlackHole"},
 
+	{variant: mutant.RunCountWrong, pkg: "conn", test: "TestRunSent"},
+	{variant: mutant.RunMergedForKernel, pkg: "conn", test: "TestKernelRun"},
+	{variant: mutant.RunMergedForKernel, pkg: "conn", test: "TestTCPRun"},
+	{variant: mutant.RunLostAsOne, pkg: "conn", test: "TestRunEnds"},
+
 	{variant: mutant.RefusedDropped, pkg: "conn", test: "TestRefused"},
 	{variant: mutant.ReleasedEarly, pkg: "conn", test: "TestWorld/refusals"},
 	{variant: mutant.HeldOvertakes, pkg: "conn", test: "TestWorld/refusals"},
