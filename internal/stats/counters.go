@@ -139,7 +139,7 @@ var table = [NumCounters]struct{ name, help string }{
 	RecvDropOldSeq:         {"recv_drop_old_seq", "Duplicates dropped."},
 	RecvDropNoSock:         {"recv_drop_no_sock", "Messages for a port nobody has bound."},
 	RecvDropDeadSock:       {"recv_drop_dead_sock", "Always 0: counted in recv_drop_no_sock."},
-	RecvDropMalformed:      {"recv_drop_malformed", "Runs dropped because the sender changed their frames."},
+	RecvDropMalformed:      {"rdsd_recv_drop_malformed", "Runs dropped because the sender changed their frames."},
 	RecvDeliverRaced:       {"recv_deliver_raced", "Always 0 in user space."},
 	RecvDelivered:          {"recv_delivered", "Messages the clients returned as read."},
 	RecvQueued:             {"recv_queued", "Messages put on a socket."},
