@@ -19,11 +19,11 @@ import (
 
 const (
 	// runMax is the longest payload that goes into a run.
-	runMax = 1 << 10
+	runMax = 4 << 10
 	// leastRun and mostRun are the bytes of a run's chunk. It is small where the daemon
 	// takes runs that hold little.
 	leastRun = 256
-	mostRun  = 8 << 10
+	mostRun  = 16 << 10
 	// runsToReap is how many runs are opened before a sender takes in returned messages.
 	runsToReap = 8
 )

@@ -9,7 +9,7 @@ const DefaultBuf = 512 << 10
 // least leastMsgs whatever its size. More small messages would need more memory than the
 // processors' caches hold, for no gain. Empty messages do not count, as in the kernel.
 const (
-	countedAs = 256
+	countedAs = 64
 	leastMsgs = 2048
 )
 
