@@ -214,7 +214,6 @@ func (t *tx) prepare(s *Socket, m *outMsg, arm bool) error {
 	if err != nil {
 		return err
 	}
-	d.endRun()
 	if t.sends++; t.sends >= reapEvery || !s.room() || len(t.free) == 0 || t.idsOver(d) {
 		t.reap()
 		switch {
@@ -307,7 +306,11 @@ func (t *tx) alloc(n int, used *int) (uint32, bool) {
 
 // commit writes m's descriptors. mu is held and the ring has room for
 // maxMsgEntries.
+//
+// It ends the destination's run. prepare could not do so: another sender may have opened
+// a run since, while m's payload was copied or the ring was full.
 func (t *tx) commit(s *Socket, m *outMsg) {
+	m.dest.endRun()
 	x := &t.msgs[m.id]
 	x.sent = true
 	sub := t.sub.Reserve().Sub()
