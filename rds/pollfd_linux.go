@@ -121,6 +121,15 @@ func (s *Socket) arrived(in interest) {
 	}
 }
 
+// left makes the descriptor readable for what its receiver leaves of a run. If the
+// receiver has taken the run from the event ring, the run never arrived in a queue. rx.mu
+// is held.
+func (s *Socket) left() {
+	if s.poll != nil && !s.poll.readable() {
+		s.arrived(wantMessage)
+	}
+}
+
 // taken is called after everything that was taken from the queues, and makes the
 // descriptor unreadable if nothing is left. rx.mu is held.
 func (s *Socket) taken() {

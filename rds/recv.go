@@ -89,6 +89,7 @@ func (s *Socket) tryRecv(p []byte, e *shm.Event, peek bool) (n int, done bool, e
 func (s *Socket) passOn() {
 	if s.unread() {
 		s.notifyOne(wantMessage)
+		s.left()
 	}
 	s.taken()
 }
