@@ -161,9 +161,10 @@ func (e *Engine) checkFull(s *socket) {
 	}
 }
 
-// held is what counts against the receive buffer and the hard cap: payload not
-// yet taken by the application, and the records of what waits in overflow.
-func (s *socket) buffered() int { return s.rcvBytes + s.over.N*overCost }
+// buffered is what counts against the receive buffer and the hard cap: payload not
+// yet taken by the application, and the records of what waits in overflow with all that
+// they hold.
+func (s *socket) buffered() int { return s.rcvBytes + s.overHeads + s.over.N*overCost }
 
 // uncharge takes back what charge has accounted of messages that were read, or dropped
 // with their socket.

@@ -195,7 +195,7 @@ func (e *Engine) memoryFreed() {
 // queueOver puts a message at the end of its socket's overflow queue.
 func (e *Engine) queueOver(m *rxMsg) {
 	s := m.sock
-	s.overSum += m.sum.Datagrams
+	s.countOver(m, 1)
 	if s.over.Add(&m.waits, m); s.over.N == 1 { // else it is known to wait
 		e.pendSock(s)
 	}
@@ -204,8 +204,14 @@ func (e *Engine) queueOver(m *rxMsg) {
 // popOver takes the first message out of that queue.
 func (s *socket) popOver() *rxMsg {
 	m := s.over.Pop()
-	s.overSum -= m.sum.Datagrams
+	s.countOver(m, -1)
 	return m
+}
+
+// countOver adds m to what waits at s, or with a sign of -1 takes it out.
+func (s *socket) countOver(m *rxMsg, sign int) {
+	s.overSum += sign * m.sum.Datagrams
+	s.overHeads += sign * (int(m.n) - m.sum.Bytes)
 }
 
 // mem is where m is; nil if it has no bytes.

@@ -63,6 +63,7 @@ type receiving struct {
 	partials  lists.List[rxMsg]  // messages under assembly
 	over      lists.List[rxMsg]  // arrived, no room at the client yet
 	overSum   int                // datagrams of those
+	overHeads int                // bytes of those that are no payload: lengths and padding of runs
 	pend      lists.Link[socket] // pending.pendSocks
 	overrun   bool               // a kernel sent more than there is memory for, see there
 	forMemory lists.Link[socket] // account.refused: it refused for want of daemon memory

@@ -156,7 +156,7 @@ func (e *Engine) commitFrom(p *peer, h *wire.Header, token any) (met uint32, too
 	// It has its memory. What is in overflow by now came over other connections
 	// since it began, and may have to wait for memory: it goes ahead of that.
 	if !s.cl.room() {
-		s.overSum += m.sum.Datagrams
+		s.countOver(m, 1)
 		s.over.AddFront(&m.waits, m)
 		e.pendSock(s)
 		if mutant.On(mutant.TakerUntold) {
