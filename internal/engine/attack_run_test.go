@@ -3,6 +3,7 @@ package engine
 import (
 	"testing"
 
+	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/frames"
 	"github.com/rdsd/rdsd/internal/shm"
 )
@@ -60,4 +61,17 @@ func TestEmptyRunsAreBounded(t *testing.T) {
 		t.Errorf("%d of %d datagrams came", got, sent)
 	}
 	w.clean(r)
+}
+
+// TestRunWork: a run to a Linux kernel has a header for each datagram, and costs its
+// socket's turn as much as if each was sent by itself.
+func TestRunWork(t *testing.T) {
+	run := txMsg{m: conn.Msg{Data: make([]byte, 100*frames.Head), Run: 100}, sum: frames.Sum{Datagrams: 100}}
+	single := txMsg{m: conn.Msg{Data: make([]byte, frames.Head)}, sum: frames.Sum{Datagrams: 1}}
+	if got, want := run.work(true), 100*single.work(true); got != want {
+		t.Errorf("a run of 100 costs %d, want %d", got, want)
+	}
+	if got, most := run.work(false), len(run.m.Data)+msgCost; got != most {
+		t.Errorf("a run to a peer that takes it whole costs %d, want %d", got, most)
+	}
 }

@@ -30,9 +30,12 @@ const (
 	few         = 1000        // sends so many at most
 )
 
-// work is what t costs in its turn.
-func (t *txMsg) work() int {
+// work is what t costs in its turn: for a peer that knows no runs, one as its datagrams.
+func (t *txMsg) work(kernel bool) int {
 	n := len(t.m.Data) + msgCost
+	if kernel {
+		n += (t.sum.Datagrams - 1) * msgCost
+	}
 	for _, o := range t.ops() {
 		n += int(min(o.Len, opsWindow))
 	}
@@ -160,7 +163,7 @@ func (e *Engine) feed(p *peer) (fed bool) {
 		default:
 			passed, fed = 0, true
 			t := sl.q.Head.Of
-			ce.credit -= t.work()
+			ce.credit -= t.work(p.c.Kernel())
 			e.hand(p, sl, t)
 			if sl.q.N == 0 || sl.asks != nil {
 				sl.leaveTurn()
