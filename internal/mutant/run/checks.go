@@ -113,5 +113,7 @@ var checks = []check{
 	{variant: mutant.MarkWaitsForAll, pkg: "internal/sim", test: "TestSimFlood"},
 	{variant: mutant.MarkWaitsForAll, pkg: "internal/engine", test: "TestMarkBesideFlood"},
 
+	{variant: mutant.RunUnchecked, pkg: "internal/engine", test: "TestRunMalformed"},
+
 	{variant: mutant.CRCUnchecked, pkg: "verbs/soft", test: "TestBadCRC"},
 }
