@@ -315,16 +315,47 @@ func ringAttacks() []attack {
 		{"receive id never told", func(a *attacker) { a.giveBack(3) }, "receive id 3"},
 		{"receive id out of range", func(a *attacker) { a.giveBack(1 << 31) }, "receive id"},
 		{"receive id twice", func(a *attacker) {
-			a.far.open(a.far.sock, 0, 0, hostAddr(0), 10)
-			a.far.sendMsg(a.far.sock, 0, 0, 10)
-			a.w.run()
-			if a.look(); len(a.msgs) != 1 {
-				a.w.t.Fatal("nothing to give back")
-			}
-			a.giveBack(a.msgs[0].RxID)
-			a.giveBack(a.msgs[0].RxID)
+			id := a.came(shm.Sub{Len: 10})
+			a.giveBack(id)
+			a.giveBack(id)
 		}, "returned twice"},
+		{"a step of a message that is no run", func(a *attacker) { a.giveBack(a.came(shm.Sub{Len: 3000}) | shm.RxStep) }, "receive id"},
+		{"a step too many of a run", func(a *attacker) {
+			id := a.came(shm.Sub{Kind: shm.KindRun})
+			for range shm.RunSteps {
+				a.giveBack(id | shm.RxStep)
+			}
+		}, "receive id"},
+		{"a step of a run that was given back", func(a *attacker) {
+			id := a.came(shm.Sub{Kind: shm.KindRun})
+			a.giveBack(id)
+			a.giveBack(id | shm.RxStep)
+		}, "receive id"},
+		{"a run twice, with steps", func(a *attacker) {
+			id := a.came(shm.Sub{Kind: shm.KindRun})
+			a.giveBack(id | shm.RxStep)
+			a.giveBack(id)
+			a.giveBack(id)
+		}, "receive id"},
+		{"a step of an id out of range", func(a *attacker) { a.giveBack(1<<30 | shm.RxStep) }, "receive id"},
+		{"a step of an id never told", func(a *attacker) { a.giveBack(3 | shm.RxStep) }, "receive id"},
 	}
+}
+
+// came has the attacker told of a message, or of a run, from another host, and returns its
+// receive id.
+func (a *attacker) came(sub shm.Sub) (id uint32) {
+	a.far.open(a.far.sock, 0, 0, hostAddr(0), 10)
+	if sub.Kind == shm.KindRun {
+		a.far.submitRun(1000, 1000, 1000)
+	} else {
+		a.far.submit(sub)
+	}
+	a.w.run()
+	if a.look(); len(a.msgs) != 1 {
+		a.w.t.Fatal("nothing to give back")
+	}
+	return a.msgs[0].RxID
 }
 
 func (a *attacker) giveBack(id uint32) {

@@ -15,7 +15,7 @@ import (
 // runRoom is where a client's run is in its send arena: each of so many message ids has
 // room for the longest.
 const (
-	runRoom = (shm.MaxRun + shm.Unit - 1) / shm.Unit
+	runRoom  = (shm.MaxRun + shm.Unit - 1) / shm.Unit
 	runRooms = shm.WindowSize / shm.Unit / runRoom
 )
 

@@ -114,6 +114,7 @@ var checks = []check{
 	{variant: mutant.MarkWaitsForAll, pkg: "internal/engine", test: "TestMarkBesideFlood"},
 
 	{variant: mutant.RunUnchecked, pkg: "internal/engine", test: "TestRunMalformed"},
+	{variant: mutant.HalfReadTwice, pkg: "internal/engine", test: "TestRunHalfRead"},
 
 	{variant: mutant.CRCUnchecked, pkg: "verbs/soft", test: "TestBadCRC"},
 }
