@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -132,7 +133,7 @@ const (
 // with traffic of its own. Expected is the attacker's end; that nobody else
 // notices; and that nothing is left of it.
 func TestAttacks(t *testing.T) {
-	all := append(append(append(append(ringAttacks(), descriptorAttacks()...), opAttacks()...), controlAttacks()...), floodAttacks()...)
+	all := slices.Concat(ringAttacks(), descriptorAttacks(), runAttacks(), opAttacks(), controlAttacks(), floodAttacks())
 	t.Logf("%d attacks", len(all))
 	for _, x := range all {
 		t.Run(x.name, func(t *testing.T) {
