@@ -66,8 +66,10 @@ func (c *Conn) beginAssembly(h *wire.Header) error {
 	if h.Flags&(wire.FlagCong|wire.FlagInternal) != 0 {
 		return errors.New("a congestion or internal message in fragments")
 	}
-	if err := checkRun(h); err != nil {
-		return err
+	if h.Flags&wire.FlagRun != 0 {
+		if err := checkRun(h); err != nil {
+			return err
+		}
 	}
 	old, err := c.checkSeq(h)
 	if err != nil {

@@ -129,7 +129,7 @@ func (c *Conn) enqueue(m *Msg) {
 func (c *Conn) Queued() int {
 	q := &c.out.queue
 	if c.k.on {
-		return q.bytes + frameWork*q.datagrams
+		return q.bytes + frameWork*q.datagrams()
 	}
 	return q.bytes + frameWork*q.n
 }

@@ -26,8 +26,9 @@ const maxParts = 1 << 12
 // cutRun is a run of which a part is under way.
 type cutRun struct {
 	run         *Msg
-	prev, next  *cutRun  // in cutter.runs; next in cutter.freeRuns
-	off, n      int      // the bytes and datagrams that were cut off so far
+	prev, next  *cutRun // in cutter.runs; next in cutter.freeRuns
+	data        []byte  // of the run: its own Data and Run are those of what is still to be cut off
+	datagrams   int
 	first, last *runPart // those under way, in order
 	acked       int      // parts
 	stopped     bool     // nothing more is cut off
@@ -61,20 +62,19 @@ func (k *cutter) next(l *msgList, run *Msg) *Msg {
 	behind := run.priv.next
 	l.remove(run)
 	p := k.take(x)
-	from := x.off + frames.Head
-	payload, rest, ok := frames.Next(run.Data[x.off:])
-	if !ok {
-		payload, rest, from = nil, nil, 0
-	}
-	x.off = len(run.Data) - len(rest)
-	x.n++
+	payload, rest, ok := frames.Next(run.Data)
 	if mutant.On(mutant.RunMergedForKernel) && ok {
-		payload, x.off, x.n = run.Data[from:], len(run.Data), run.Run
+		payload, rest, run.Run = run.Data[frames.Head:], nil, 1
 	}
-	last := x.n == run.Run
+	if !ok {
+		rest = nil
+	}
+	run.Data = x.data[len(x.data)-len(rest):]
+	run.Run--
+	last := run.Run == 0
 	p.Msg = Msg{
 		Owner: p, SPort: run.SPort, DPort: run.DPort, SrcInc: run.SrcInc, DstInc: run.DstInc,
-		Data: payload, Addr: run.Addr + uint64(from), LKey: run.LKey,
+		Data: payload, Addr: run.Addr + uint64(p.off+frames.Head), LKey: run.LKey,
 		// Who waits for room below maxParts waits for an ack.
 		AckNow: last && run.AckNow || k.full(),
 	}
@@ -94,7 +94,7 @@ func (k *cutter) begin(run *Msg) *cutRun {
 	} else {
 		k.freeRuns = x.next
 	}
-	*x = cutRun{run: run, next: k.runs}
+	*x = cutRun{run: run, next: k.runs, data: run.Data, datagrams: run.Run}
 	if k.runs != nil {
 		k.runs.prev = x
 	}
@@ -113,7 +113,7 @@ func (k *cutter) forget(x *cutRun) {
 	if x.next != nil {
 		x.next.prev = x.prev
 	}
-	x.run.priv.cut = nil
+	x.run.Data, x.run.Run, x.run.priv.cut = x.data, x.datagrams, nil
 	*x = cutRun{next: k.freeRuns}
 	k.freeRuns = x
 }
@@ -127,7 +127,7 @@ func (k *cutter) take(x *cutRun) *runPart {
 	} else {
 		k.free = p.next
 	}
-	p.prev, p.next, p.off = x.last, nil, x.off
+	p.prev, p.next, p.off = x.last, nil, len(x.data)-len(x.run.Data)
 	if x.last != nil {
 		x.last.next = p
 	} else {
@@ -171,14 +171,11 @@ func (k *cutter) ended(p *runPart, o Outcome) (run *Msg, all Outcome, done bool)
 // over ends x if nothing of it is under way or to come.
 func (k *cutter) over(x *cutRun) (run *Msg, all Outcome, done bool) {
 	run = x.run
-	if x.first != nil || x.busy || x.n < run.Run && !x.stopped {
+	if x.first != nil || x.busy || run.Run > 0 && !x.stopped {
 		return nil, Acked, false
 	}
-	if all = x.outcome; x.acked == run.Run {
-		all = Acked
-	}
-	if run.Ended = run.Run - x.acked; all == Acked {
-		run.Ended = run.Run
+	if all, run.Ended = x.outcome, x.datagrams-x.acked; run.Ended == 0 {
+		all, run.Ended = Acked, x.datagrams
 	}
 	k.forget(x)
 	return run, all, true
@@ -210,7 +207,7 @@ func (k *cutter) rejoin() {
 		for p := x.last; p != nil && !p.priv.posted && p.priv.list != nil; p = x.last {
 			k.giveBack(p)
 		}
-		if x.n == 0 {
+		if x.run.Run == x.datagrams {
 			k.forget(x)
 		}
 		x = next
@@ -225,7 +222,7 @@ func (k *cutter) giveBack(p *runPart) {
 		behind = x.run.priv.next
 		l.remove(x.run)
 	}
-	x.off, x.n = p.off, x.n-1
+	x.run.Data, x.run.Run = x.data[p.off:], x.run.Run+1
 	k.give(p)
 	l.insert(x.run, behind)
 }

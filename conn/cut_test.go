@@ -118,9 +118,8 @@ func TestKernelRunRewritten(t *testing.T) {
 	m := s.sendRun(letters(200)...)
 	s.hold = true
 	s.run()
-	x := m.priv.cut
-	left := 200 - x.n
-	binary.LittleEndian.PutUint32(m.Data[x.off:], 1<<31)
+	left := m.Run
+	binary.LittleEndian.PutUint32(m.Data, 1<<31) // of the next one to be cut off
 	s.hold = false
 	s.run()
 	got := s.messages(100)

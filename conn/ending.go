@@ -98,7 +98,7 @@ func (c *Conn) end(m *Msg, o Outcome) {
 	p := &m.priv
 	if m.isCut() {
 		if all, done := c.cuts.stop(m, o, c.end); done {
-			c.done(m, all)
+			c.runDone(m, all)
 		}
 		return
 	}
@@ -119,28 +119,34 @@ func (c *Conn) finish(m *Msg, o Outcome) {
 	}
 	p.state = msgIdle
 	if p.own {
-		switch own := m.Owner.(type) {
-		case *runPart:
-			if run, all, done := c.cuts.ended(own, o); done {
-				c.done(run, all)
-			}
-		case *ownMsg:
-			if own == c.quiet.probe {
-				c.quiet.probe = nil
-			}
-			c.own.give(own)
-		}
+		c.ownEnded(m, o)
 		return
 	}
 	m.Ended = m.datagrams()
-	c.done(m, o)
-}
-
-// done tells the host that m ended, m.Ended datagrams of it with o.
-func (c *Conn) done(m *Msg, o Outcome) {
-	m.priv.state = msgIdle
 	c.stats.ended(o, m.Ended)
 	c.host.MsgDone(c, m, o)
+}
+
+// ownEnded takes back a message that the Conn has made itself.
+func (c *Conn) ownEnded(m *Msg, o Outcome) {
+	switch own := m.Owner.(type) {
+	case *runPart:
+		if run, all, done := c.cuts.ended(own, o); done {
+			c.runDone(run, all)
+		}
+	case *ownMsg:
+		if own == c.quiet.probe {
+			c.quiet.probe = nil
+		}
+		c.own.give(own)
+	}
+}
+
+// runDone gives back to its owner a run that went in parts.
+func (c *Conn) runDone(run *Msg, o Outcome) {
+	run.priv.state = msgIdle
+	c.stats.ended(o, run.Ended)
+	c.host.MsgDone(c, run, o)
 }
 
 // unref notes that a work request on m's memory completed.

@@ -97,17 +97,17 @@ func (c *Conn) Info() Info {
 		Local: c.cfg.Local, Remote: c.cfg.Remote, Lane: c.cfg.Lane,
 		State: c.state, Ready: c.Ready(), Kernel: c.k.on, Since: c.since,
 		Instance: c.peer, Met: c.peer != 0, NextTx: c.out.nextTx, LastRx: c.in.last, LastAck: c.settling.acked,
-		Unacked: c.out.unacked.datagrams, UnackedBytes: c.out.unacked.bytes,
+		Unacked: c.out.unacked.datagrams(), UnackedBytes: c.out.unacked.bytes,
 		Credits: c.credits.left, CreditsOwed: c.credits.owed,
 		OutstandingWRs: c.sq.used, MaxSend: c.link.maxSend,
 		RetryAt: c.redial.at, LastError: c.why, Stats: c.stats,
 	}
 	for _, l := range []*msgList{&c.out.rtx, &c.out.notices, &c.out.control, &c.out.queue} {
-		i.Queued += l.datagrams
+		i.Queued += l.datagrams()
 		i.QueuedBytes += l.bytes
 	}
 	for _, st := range c.stops.list {
-		n := st.refused.datagrams + st.behind.datagrams
+		n := st.refused.datagrams() + st.behind.datagrams()
 		i.Stopped += n
 		i.Queued += n
 		i.QueuedBytes += st.refused.bytes + st.behind.bytes

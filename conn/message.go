@@ -135,14 +135,6 @@ func (m *Msg) opBytes() uint64 {
 // EverSent reports whether m was posted, on any connection.
 func (m *Msg) EverSent() bool { return m.priv.posted }
 
-// size is how much of m a list that it is in counts: of a run what is still to be cut.
-func (m *Msg) size() (bytes, datagrams int) {
-	if m.isCut() {
-		return len(m.Data) - m.priv.cut.off, m.Run - m.priv.cut.n
-	}
-	return len(m.Data), m.datagrams()
-}
-
 // Sent reports whether m was posted on this connection and is not acked yet,
 // and its sequence, 0 before it has one. Of a run that is sent as single datagrams it
 // tells of the first one that is under way.

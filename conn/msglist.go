@@ -4,7 +4,7 @@ package conn
 type msgList struct {
 	head, tail *Msg
 	n, bytes   int
-	datagrams  int    // runs have several
+	more       int    // datagrams of runs beyond one each
 	ops        uint64 // bytes of their operations
 }
 
@@ -17,7 +17,14 @@ func (l *msgList) push(m *Msg) {
 		l.head = m
 	}
 	l.tail = m
-	l.count(m, 1)
+	l.n++
+	l.bytes += len(m.Data)
+	if m.Run != 0 {
+		l.more += m.Run - 1
+	}
+	if m.Op != nil {
+		l.ops += m.opBytes()
+	}
 }
 
 // insert puts m ahead of behind, which is in l, or last if behind is nil.
@@ -26,27 +33,14 @@ func (l *msgList) insert(m, behind *Msg) {
 		l.push(m)
 		return
 	}
-	p, q := &m.priv, &behind.priv
-	p.list, p.prev, p.next = l, q.prev, behind
-	if q.prev != nil {
-		q.prev.priv.next = m
-	} else {
-		l.head = m
-	}
-	q.prev = m
-	l.count(m, 1)
+	last := l.tail
+	l.tail = behind.priv.prev // for a moment the list ends ahead of behind
+	l.push(m)
+	m.priv.next, behind.priv.prev, l.tail = behind, m, last
 }
 
-// count adds m to the sums, or with a sign of -1 takes it out.
-func (l *msgList) count(m *Msg, sign int) {
-	bytes, datagrams := m.size()
-	l.n += sign
-	l.bytes += sign * bytes
-	l.datagrams += sign * datagrams
-	if m.Op != nil {
-		l.ops += uint64(sign) * m.opBytes()
-	}
-}
+// datagrams is how many datagrams l has.
+func (l *msgList) datagrams() int { return l.n + l.more }
 
 func (l *msgList) remove(m *Msg) {
 	p := &m.priv
@@ -61,7 +55,14 @@ func (l *msgList) remove(m *Msg) {
 		l.tail = p.prev
 	}
 	p.list, p.prev, p.next = nil, nil, nil
-	l.count(m, -1)
+	l.n--
+	l.bytes -= len(m.Data)
+	if m.Run != 0 {
+		l.more -= m.Run - 1
+	}
+	if m.Op != nil {
+		l.ops -= m.opBytes()
+	}
 }
 
 // prepend moves all of f to the front of l.
@@ -80,7 +81,7 @@ func (l *msgList) prepend(f *msgList) {
 	l.head = f.head
 	l.n += f.n
 	l.bytes += f.bytes
-	l.datagrams += f.datagrams
+	l.more += f.more
 	l.ops += f.ops
 	*f = msgList{}
 }

@@ -129,8 +129,10 @@ func (c *Conn) recvMessage(h *wire.Header, body []byte, sendLen int) error {
 	case h.Flags&wire.FlagCong != 0:
 		return c.recvCong(h, body)
 	}
-	if err := checkRun(h); err != nil {
-		return err
+	if h.Flags&wire.FlagRun != 0 {
+		if err := checkRun(h); err != nil {
+			return err
+		}
 	}
 	if old, err := c.checkSeq(h); old || err != nil {
 		return err

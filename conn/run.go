@@ -11,13 +11,10 @@ import (
 // Runs. Between two rdsd a run is one message: it has one header, one sequence and one
 // end, and is refused or finds no socket as a whole.
 
-// checkRun says what is wrong with the header of a run, if it is one. What the frames are
+// checkRun says what is wrong with h, the header of a run. What the frames are
 // is not looked at here: whoever sent the run may change them after its daemon has looked
 // at them, so no peer answers for them. The Host looks when it has copied them.
 func checkRun(h *wire.Header) error {
-	if h.Flags&wire.FlagRun == 0 {
-		return nil
-	}
 	switch n, ok := h.Run(); {
 	case !ok:
 		return errors.New("a run that does not say of how many datagrams")
@@ -35,8 +32,11 @@ func checkRun(h *wire.Header) error {
 
 // datagrams is how many datagrams the message of h is, which checkRun has seen.
 func datagrams(h *wire.Header) uint64 {
+	if h.Flags&wire.FlagRun == 0 {
+		return 1
+	}
 	n, _ := h.Run()
-	return uint64(max(n, 1))
+	return uint64(n)
 }
 
 // TookRun tells how many bytes of payload a run has that the Host accepts, for

@@ -77,7 +77,7 @@ func (c *TCP) cancelCut(x *cutRun, o Outcome) {
 		}
 	}
 	if all, done := c.cuts.stop(run, o, c.finish); done {
-		c.done(run, all)
+		c.runDone(run, all)
 	}
 }
 
@@ -86,25 +86,31 @@ func (c *TCP) finish(m *Msg, o Outcome) {
 	p := &m.priv
 	p.state = msgIdle
 	if p.own {
-		switch own := m.Owner.(type) {
-		case *runPart:
-			if run, all, done := c.cuts.ended(own, o); done {
-				c.done(run, all)
-			}
-		case *ownMsg:
-			c.own.give(own)
-		}
+		c.ownEnded(m, o)
 		return
 	}
 	m.Ended = m.datagrams()
-	c.done(m, o)
-}
-
-// done tells the host that m ended, m.Ended datagrams of it with o.
-func (c *TCP) done(m *Msg, o Outcome) {
-	m.priv.state = msgIdle
 	c.stats.ended(o, m.Ended)
 	c.host.MsgDone(c, m, o)
+}
+
+// ownEnded takes back a message that the TCP has made itself.
+func (c *TCP) ownEnded(m *Msg, o Outcome) {
+	switch own := m.Owner.(type) {
+	case *runPart:
+		if run, all, done := c.cuts.ended(own, o); done {
+			c.runDone(run, all)
+		}
+	case *ownMsg:
+		c.own.give(own)
+	}
+}
+
+// runDone gives back to its owner a run that went in parts.
+func (c *TCP) runDone(run *Msg, o Outcome) {
+	run.priv.state = msgIdle
+	c.stats.ended(o, run.Ended)
+	c.host.MsgDone(c, run, o)
 }
 
 func (c *TCP) endAll(list *msgList) {

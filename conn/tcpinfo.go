@@ -12,9 +12,9 @@ func (c *TCP) Info() Info {
 	}
 	for k := range c.lanes {
 		l := &c.lanes[k]
-		i.Queued += l.out.queue.datagrams
+		i.Queued += l.out.queue.datagrams()
 		i.QueuedBytes += l.out.queue.bytes
-		i.Unacked += l.out.unacked.datagrams
+		i.Unacked += l.out.unacked.datagrams()
 		i.UnackedBytes += l.out.unacked.bytes
 		if l.out.frag != nil {
 			i.Unacked++
@@ -45,7 +45,7 @@ type TCPLane struct {
 func (c *TCP) Lanes(out []TCPLane) []TCPLane {
 	for i := range c.lanes[:c.taken] {
 		l := &c.lanes[i]
-		x := TCPLane{State: l.state, NextTx: l.out.nextTx, LastRx: l.in.last, Queued: l.out.queue.datagrams, Unacked: l.out.unacked.datagrams}
+		x := TCPLane{State: l.state, NextTx: l.out.nextTx, LastRx: l.in.last, Queued: l.out.queue.datagrams(), Unacked: l.out.unacked.datagrams()}
 		if l.stream != nil {
 			n, _ := l.stream.Unacked()
 			x.Stream, x.Written, x.TCPs = l.stream, l.out.written, l.out.written-min(uint64(n), l.out.written)
