@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/conn/frames"
 	"github.com/rdsd/rdsd/conn/wire"
 )
 
@@ -26,6 +27,15 @@ func FuzzRecv(f *testing.F) {
 	}
 	add(frame(wire.Header{Seq: 600, SPort: 7}, nil), frame(wire.Header{Seq: 600, SPort: 7, Flags: wire.FlagRetransmitted}, nil))
 
+	for _, n := range []int{0, 1, 2, 3, 5, 1 << 30} {
+		h := wire.Header{Seq: 600, SPort: 7, DPort: 9}
+		h.SetExtRun(n)
+		add(frame(h, frameRun("a", "bcdef")))
+	}
+	run := wire.Header{Seq: 600, Len: 20_000, SPort: 7, DPort: 9}
+	run.SetExtRun(5000)
+	add(frame(run, make([]byte, 16<<10-48)), frame(run, make([]byte, 3664)))
+
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s := newScript(t).up()
 		ms := []*Msg{s.msg("a"), s.op(abi.OpWrite, 16), {SPort: 1, DPort: 4, Data: make([]byte, 40_000)}}
@@ -33,7 +43,13 @@ func FuzzRecv(f *testing.F) {
 		s.c.Send(ms[2])
 		s.run()
 		n := 0
-		s.verdict = func(h *wire.Header) Verdict { n++; return Verdict(n % 3) }
+		s.verdict = func(h *wire.Header) Verdict {
+			if k, ok := h.Run(); !ok || k*frames.Head > int(h.Len) || k > 0 && h.Len > frames.MaxLen {
+				t.Errorf("a run of %d datagrams in %d bytes is handed up: %+v", k, h.Len, h)
+			}
+			n++
+			return Verdict(n % 3)
+		}
 		s.fuzz(b)
 		s.c.Close(s.now)
 		s.run()

@@ -19,8 +19,8 @@ const (
 // from inside its own methods. From there the Host may call the same Conn back:
 //
 //   - A method that only reads, like State or Info, from every up-call.
-//   - Send, QueueCong, Hold and Excuse from every up-call of MessageHost and PeerHost
-//     but CanPost and Trace. They leave the work to the next Flush; but Send on a closed
+//   - Send, QueueCong, Hold, Excuse and TookRun from every up-call of MessageHost and
+//     PeerHost but CanPost and Trace. They leave the work to the next Flush; but Send on a closed
 //     Conn, or of an internal message to a kernel, calls MsgDone at once.
 //   - The methods that the comment of the up-call names. The Conn is not going through
 //     the messages that they end.
@@ -40,6 +40,12 @@ type MessageHost interface {
 	// Deliver hands up a message that arrived whole. payload is valid during
 	// the call only. The header's extension headers are still encoded. met is the
 	// incarnation of the socket that accepted the message; the sender is told, unless it is 0.
+	//
+	// If h.Run says that the message is a run, payload has its frames, of at least 4 bytes
+	// for each datagram. Nobody has looked at them, and the peer cannot answer for them: a
+	// run that is malformed harms nobody but whoever reads it. A run is accepted, refused
+	// or sent back as a whole, and one that is accepted is told with TookRun. Commit tells
+	// it likewise.
 	//
 	// Withdraw and ForgetPartial may be called from here.
 	Deliver(c *Conn, h *wire.Header, payload []byte) (v Verdict, met uint32)
@@ -81,8 +87,9 @@ type MessageHost interface {
 	// most once and ahead of OpLocal. MsgDone, which follows when the message is
 	// acked, then says nothing about the operations.
 	OpPlaced(c *Conn, m *Msg)
-	// MsgDone gives m back to the host. It is called exactly once per Send. The host
-	// may send m again from here.
+	// MsgDone gives m back to the host. It is called exactly once per Send. m.Ended says
+	// how many of its datagrams o is for; the others, of a run, were Acked. The host may
+	// send m again from here.
 	MsgDone(c *Conn, m *Msg, o Outcome)
 }
 

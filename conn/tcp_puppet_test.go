@@ -60,6 +60,9 @@ func (s *puppetStream) Finish()               { s.finished = true }
 func (s *puppetStream) Close(abort bool)      { s.ended, s.abort = true, abort }
 
 func (p *tcpPuppet) Deliver(_ *TCP, h *wire.Header, b []byte) Verdict {
+	if h.Flags&wire.FlagRun != 0 {
+		p.Errorf("a run of a kernel: %+v", h)
+	}
 	if p.verdict == Accepted {
 		p.got = append(p.got, string(rune('a'+h.SPort%26))+":"+string(b))
 	}

@@ -30,7 +30,7 @@ type TCPHost interface {
 	Begin(c *TCP, h *wire.Header) (dst []byte, token any, v Verdict)
 	Commit(c *TCP, h *wire.Header, token any)
 	Abort(c *TCP, token any)
-	// MsgDone gives m back to the host. It is called exactly once per Send.
+	// MsgDone is called as that of a Host.
 	MsgDone(c *TCP, m *Msg, o Outcome)
 	// PeerUp tells that the first lane came up, PeerDown that the last one is down.
 	PeerUp(c *TCP)

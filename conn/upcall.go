@@ -7,7 +7,7 @@ package conn
 type call uint8
 
 const (
-	callNote     call = iota // Send, QueueCong, Hold, Excuse
+	callNote     call = iota // Send, QueueCong, Hold, Excuse, TookRun
 	callWithdraw             // Withdraw
 	callForget               // ForgetPartial
 	callWaiting              // Waiting

@@ -53,7 +53,7 @@ var upcallNames = [numUpcalls]string{
 const numCalls = callDrive + 1
 
 var callNames = [numCalls]string{
-	callNote: "Send, QueueCong, Hold or Excuse", callWithdraw: "Withdraw", callForget: "ForgetPartial", callWaiting: "Waiting",
+	callNote: "Send, QueueCong, Hold, Excuse or TookRun", callWithdraw: "Withdraw", callForget: "ForgetPartial", callWaiting: "Waiting",
 	callCancel: "Cancel, GiveUp or CancelMatching", callAttr: "UseAttr", callDrive: "a method that brings an event, the time or a setting",
 }
 

@@ -32,6 +32,7 @@ var layouts = map[string]frameLayout{
 	"RDMA":      {5, 32, encodeExts, []string{"type", "rkey"}},
 	"two RDMA":  {10, 32, encodeExts, []string{"type", "rkey", "second type", "second rkey"}},
 	"RDMA_DEST": {9, 32, encodeExts, []string{"type", "rkey", "offset"}},
+	"RUN":       {5, 32, encodeExts, []string{"type", "datagrams"}},
 	"HELLO": {HelloLen, 0, encodeHello, []string{"version", "features", "instance", "ack", "notice", "largest SEND", "credits",
 		"read depth", "flags", "ack instance"}},
 	"GRANT":     {GrantLen, 0, encodeGrant, []string{"cookie", "length", "rights", "owner's port", "grantee's port", "owner's incarnation"}},
@@ -220,6 +221,9 @@ func encodeExts(set string) []byte {
 	case "second rkey":
 		h.AddExtRDMA(math.MaxUint32)
 		h.Ext[5] = 0
+	case "datagrams":
+		h.SetExtRun(math.MaxUint32)
+		h.Flags, h.Ext[0] = 0, 0
 	case "offset":
 		h.SetExtDest(math.MaxUint32 << 32)
 		h.Ext[0] = 0
