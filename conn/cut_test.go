@@ -176,6 +176,11 @@ func TestKernelRunNotSent(t *testing.T) {
 	if !a.isCut() {
 		t.Fatal("nothing waits")
 	}
+	var waiting []*Msg
+	s.c.Waiting(func(m *Msg) { waiting = append(waiting, m) })
+	if !slices.Equal(waiting, []*Msg{a, b}) {
+		t.Errorf("%d messages wait", len(waiting))
+	}
 	if o, later := s.c.GiveUp(a); o != Withdrawn || later {
 		t.Errorf("%v, %v", o, later)
 	}

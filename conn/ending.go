@@ -89,6 +89,7 @@ func (c *Conn) cancelCut(x *cutRun, o Outcome) {
 	if run.priv.list != nil {
 		run.priv.list.remove(run)
 	}
+	c.dirty = true // another may be cut now
 	c.end(run, o)
 }
 
