@@ -119,6 +119,9 @@ func TestKernelRunRewritten(t *testing.T) {
 	s.hold = true
 	s.run()
 	left := m.Run
+	if data, run := m.Whole(); run != 200 || len(data) <= len(m.Data) {
+		t.Errorf("%d datagrams in all, %d bytes of which %d are left", run, len(data), len(m.Data))
+	}
 	binary.LittleEndian.PutUint32(m.Data, 1<<31) // of the next one to be cut off
 	s.hold = false
 	s.run()

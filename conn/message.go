@@ -51,8 +51,8 @@ type Msg struct {
 	// and Data is no longer than frames.MaxLen. A Run of 0 says that Data is one
 	// datagram, as it is. A run has no Op, DestCookie and Internal, and does not go to
 	// port 0. Payload is how many bytes of payload it has; only Stats depend on it.
-	// While a run is sent to a Linux kernel, Data and Run are what is left of it; at
-	// MsgDone they are what they were.
+	// While a run is sent to a Linux kernel, Data and Run are what is left of it, see Whole.
+	// At MsgDone they are what they were.
 	Run, Payload int
 	DestCookie   uint64            // RDMA_DEST extension header to attach, 0 = none
 	Op           *rdmaop.Op        // operation to post ahead of the message, or nil
@@ -132,6 +132,14 @@ func (m *Msg) opBytes() uint64 {
 		n += m.Op2.Len
 	}
 	return n
+}
+
+// Whole returns Data and Run as they were passed to Send.
+func (m *Msg) Whole() (data []byte, run int) {
+	if m.isCut() {
+		return m.priv.cut.data, m.priv.cut.datagrams
+	}
+	return m.Data, m.Run
 }
 
 // EverSent reports whether m was posted, on any connection.

@@ -114,7 +114,8 @@ func (b Inspector) Messages(v ctl.View, queue string) (out []ctl.MessageInfo, mo
 			if queue != "" && m.Queue != queue || !v.May(m.Owner.UID) {
 				return true
 			}
-			return eachDatagram(t.m.Data, t.m.Run, func(n int) bool {
+			data, run := t.m.Whole()
+			return eachDatagram(data, run, func(n int) bool {
 				m.Bytes = uint64(n)
 				return add(m)
 			})
