@@ -89,6 +89,12 @@ func (e *Engine) admit(s *socket, n int, kernel bool) conn.Verdict {
 // deliver hands a whole message to s.
 func (e *Engine) deliver(s *socket, a *arrival, payload []byte) conn.Verdict {
 	if v := e.admit(s, a.n, a.kernel); v != conn.Accepted {
+		if a.run > 1 && mutant.On(mutant.RunRefusedPartly) {
+			first, _, _ := frames.Next(payload)
+			part := *a
+			part.run, part.n = 1, frames.Size(len(first))
+			e.deliver(s, &part, payload[:part.n])
+		}
 		return v
 	}
 	c := s.cl

@@ -119,12 +119,13 @@ const (
 
 	// Runs.
 
-	RunUnchecked    Name = "run-unchecked"     // a run is delivered whatever its frames are
-	HalfReadTwice   Name = "half-read-twice"   // what was read of a run counts again when all of it was read
-	HalfReadKept    Name = "half-read-kept"    // nothing of a run is given back before all of it was read
-	RunOverNotice   Name = "run-over-notice"   // a run is appended to after a notice about its destination
-	RunAppendedLate Name = "run-appended-late" // what is appended after the daemon has taken the run counts as sent
-	RunOvertaken    Name = "run-overtaken"     // datagrams behind an operation go into the run ahead of it
+	RunUnchecked     Name = "run-unchecked"      // a run is delivered whatever its frames are
+	RunRefusedPartly Name = "run-refused-partly" // of a run that is refused the first datagram is delivered
+	HalfReadTwice    Name = "half-read-twice"    // what was read of a run counts again when all of it was read
+	HalfReadKept     Name = "half-read-kept"     // nothing of a run is given back before all of it was read
+	RunOverNotice    Name = "run-over-notice"    // a run is appended to after a notice about its destination
+	RunAppendedLate  Name = "run-appended-late"  // what is appended after the daemon has taken the run counts as sent
+	RunOvertaken     Name = "run-overtaken"      // datagrams behind an operation go into the run ahead of it
 
 	// The provider.
 
@@ -146,6 +147,6 @@ func Names() []Name {
 		UsedWhenRefused, NobodyUnasked, AnyoneUses, RegrantAnyway, UngrantedTwice,
 		TakenForgotten, LengthUnbounded, EndUnbounded, ChoresFirst, RefusedForgotten, VoidForgotten, MetKept, QuotaNotGivenBack, LoopbackTrusted,
 		DescriptorsClosedInSession, PartialUncharged, PopulateAtOnce, UpdatesUncharged, SourceTakesAll, RoomNotRung,
-		ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked, HalfReadTwice, HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked,
+		ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked, RunRefusedPartly, HalfReadTwice, HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked,
 	}
 }

@@ -115,6 +115,7 @@ var checks = []check{
 
 	{variant: mutant.RunUnchecked, pkg: "internal/engine", test: "TestRunMalformed"},
 	{variant: mutant.HalfReadTwice, pkg: "internal/engine", test: "TestRunHalfRead"},
+	{variant: mutant.RunRefusedPartly, pkg: "internal/engine", test: "TestRunRefused"},
 
 	{variant: mutant.CRCUnchecked, pkg: "verbs/soft", test: "TestBadCRC"},
 }
