@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"encoding/binary"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/conn/frames"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -151,6 +153,19 @@ func (h *rigHost) put(chunk, n uint32, ops ...*shm.SubOp) {
 	h.submit(shm.Sub{Chunk: chunk, Len: n}, ops...)
 }
 
+// putRun submits n datagrams of size bytes as a run in chunk, which is free.
+func (h *rigHost) putRun(chunk uint32, n, size int) {
+	mem := h.send.Bytes(chunk, shm.RunHead+n*frames.Size(size))
+	s := shm.RunAckNow
+	for range n {
+		binary.LittleEndian.PutUint32(mem[shm.RunHead+s.Len():], uint32(size))
+		s = s.Append(size)
+	}
+	shm.RunWord(mem).Open(s)
+	*h.sub.Reserve().Sub() = shm.Sub{Kind: shm.KindRun, Sock: h.sock, MsgID: h.nextID, Chunk: chunk, Len: uint32(len(mem))}
+	h.nextID = (h.nextID + 1) % shm.DefaultParams().MaxMsgs
+}
+
 // submit is put of a descriptor with more in it.
 func (h *rigHost) submit(d shm.Sub, ops ...*shm.SubOp) {
 	sub := h.sub.Reserve().Sub()
@@ -236,28 +251,38 @@ func TestTurnAllocs(t *testing.T) {
 		hosts int
 		size  int
 		limit uint32
+		run   int // datagrams of a run, 0: none
 	}{
-		{"empty", 2, 0, 0}, {"small", 2, 64, 0}, {"copied", 2, 4096, 0}, {"in place", 2, 16 << 10, 0},
-		{"fragments", 2, 60 << 10, 0}, {"with a limit", 2, 64, 60_000}, {"same host", 1, 64, 0},
+		{"empty", 2, 0, 0, 0}, {"small", 2, 64, 0, 0}, {"copied", 2, 4096, 0, 0}, {"in place", 2, 16 << 10, 0, 0},
+		{"fragments", 2, 60 << 10, 0, 0}, {"with a limit", 2, 64, 60_000, 0}, {"same host", 1, 64, 0, 0},
+		{"runs of one", 2, 64, 0, 1}, {"runs", 2, 64, 0, 100}, {"runs in fragments", 2, 1000, 0, 60}, {"runs, same host", 1, 64, 0, 100},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := newRig(t, tc.hosts)
 			a, b := r.hosts[0], r.hosts[len(r.hosts)-1]
 			a.open(b)
-			chunk := uint32(0)
-			if tc.size > 0 {
-				chunk, _ = a.send.Alloc(tc.size)
+			n := tc.size
+			if tc.run > 0 {
+				n = shm.RunHead + tc.run*frames.Size(tc.size)
 			}
 			// What is in flight stays below the receive buffer: all of it is
 			// delivered without stops.
-			flight := min(allocBatch, max(1, shm.DefaultBuf/2/max(tc.size, 1)))
+			flight := min(allocBatch, max(1, shm.DefaultBuf/2/max(n, 1)))
+			chunks := make([]uint32, flight)
+			for i := range chunks {
+				chunks[i], _ = a.send.Alloc(n)
+			}
 			r.allocs(allocBatch, func() {
 				for left := allocBatch; left > 0; {
 					k := min(flight, left)
 					left -= k
 					got, back := b.got+k, a.back+k
-					for range k {
-						a.submit(shm.Sub{Chunk: chunk, Len: uint32(tc.size), GiveUp: tc.limit})
+					for _, chunk := range chunks[:k] {
+						if tc.run > 0 {
+							a.putRun(chunk, tc.run, tc.size)
+						} else {
+							a.submit(shm.Sub{Chunk: chunk, Len: uint32(n), GiveUp: tc.limit})
+						}
 					}
 					a.publish()
 					r.until("delivery", func() bool { return b.got >= got && a.back >= back })
