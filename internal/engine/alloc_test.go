@@ -153,10 +153,10 @@ func (h *rigHost) put(chunk, n uint32, ops ...*shm.SubOp) {
 	h.submit(shm.Sub{Chunk: chunk, Len: n}, ops...)
 }
 
-// putRun submits n datagrams of size bytes as a run in chunk, which is free.
-func (h *rigHost) putRun(chunk uint32, n, size int) {
+// putRun submits n datagrams of size bytes as a run in chunk, which is free. s is 0 or
+// RunAckNow.
+func (h *rigHost) putRun(chunk uint32, n, size int, s shm.RunState) {
 	mem := h.send.Bytes(chunk, shm.RunHead+n*frames.Size(size))
-	s := shm.RunAckNow
 	for range n {
 		binary.LittleEndian.PutUint32(mem[shm.RunHead+s.Len():], uint32(size))
 		s = s.Append(size)
@@ -168,9 +168,14 @@ func (h *rigHost) putRun(chunk uint32, n, size int) {
 
 // submit is put of a descriptor with more in it.
 func (h *rigHost) submit(d shm.Sub, ops ...*shm.SubOp) {
+	d.Flags |= shm.SubAckNow
+	h.submitAs(d, ops...)
+}
+
+// submitAs is submit that asks for an ack only if d does.
+func (h *rigHost) submitAs(d shm.Sub, ops ...*shm.SubOp) {
 	sub := h.sub.Reserve().Sub()
 	d.Kind, d.Sock, d.MsgID = shm.KindSend, h.sock, h.nextID
-	d.Flags |= shm.SubAckNow
 	h.nextID = (h.nextID + 1) % shm.DefaultParams().MaxMsgs
 	if len(ops) > 0 {
 		d.Kind = shm.KindSendOp
@@ -279,7 +284,7 @@ func TestTurnAllocs(t *testing.T) {
 					got, back := b.got+k, a.back+k
 					for _, chunk := range chunks[:k] {
 						if tc.run > 0 {
-							a.putRun(chunk, tc.run, tc.size)
+							a.putRun(chunk, tc.run, tc.size, shm.RunAckNow)
 						} else {
 							a.submit(shm.Sub{Chunk: chunk, Len: uint32(n), GiveUp: tc.limit})
 						}

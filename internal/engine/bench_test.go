@@ -7,37 +7,39 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdsd/rdsd/conn/frames"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
-// BenchmarkTurns is what both daemons of a stream cost a message, TCP included:
+// BenchmarkTurns is what both daemons of a stream cost a datagram, TCP included:
 // two engines and their clients' rings, turned by one goroutine, so that nobody
 // sleeps and no line goes from one processor to another. "least" is the fastest
 // round: what else the machine does only makes rounds longer.
 func BenchmarkTurns(b *testing.B) {
-	for _, size := range []int{64, 1 << 10, 4 << 10, 64 << 10} {
-		b.Run(fmt.Sprint(size), func(b *testing.B) {
+	for _, c := range []struct{ size, run int }{{64, 0}, {64, 1}, {64, 100}, {1 << 10, 0}, {4 << 10, 0}, {64 << 10, 0}} {
+		name := fmt.Sprint(c.size)
+		if c.run > 0 {
+			name += fmt.Sprintf(" in runs of %d", c.run)
+		}
+		b.Run(name, func(b *testing.B) {
 			r := newRig(b, 2)
 			a, to := r.hosts[0], r.hosts[1]
 			a.open(to)
-			n := min(1024, shm.DefaultBuf/2/size)
-			n = max(n, 1)
+			n := max(1, min(1024, shm.DefaultBuf/2/c.size)/max(c.run, 1)) // descriptors of a round
 			chunks := make([]uint32, n)
 			for i := range chunks {
-				chunks[i], _ = a.send.Alloc(size)
+				chunks[i], _ = a.send.Alloc(max(c.size, shm.RunHead+c.run*frames.Size(c.size)))
 			}
 			round := func() {
-				got, back := to.got+n, a.back+n
-				for _, c := range chunks {
-					sub := a.sub.Reserve().Sub()
-					*sub = shm.Sub{}
-					sub.Kind, sub.Sock, sub.MsgID, sub.Chunk, sub.Len = shm.KindSend, a.sock, a.nextID, c, uint32(size)
-					a.nextID = (a.nextID + 1) % 2048
+				got, back := to.got+n+1, a.back+n+1
+				for _, chunk := range chunks {
+					if c.run > 0 {
+						a.putRun(chunk, c.run, c.size, 0)
+					} else {
+						a.submitAs(shm.Sub{Chunk: chunk, Len: uint32(c.size)})
+					}
 				}
-				sub := a.sub.Reserve().Sub() // an empty one that asks for the ack
-				*sub = shm.Sub{Kind: shm.KindSend, Flags: shm.SubAckNow, Sock: a.sock, MsgID: a.nextID}
-				a.nextID = (a.nextID + 1) % 2048
-				got, back = got+1, back+1
+				a.submitAs(shm.Sub{Flags: shm.SubAckNow}) // an empty one that asks for the ack
 				a.publish()
 				r.until("a round", func() bool { return to.got >= got && a.back >= back })
 			}
@@ -49,7 +51,7 @@ func BenchmarkTurns(b *testing.B) {
 			for b.Loop() {
 				start := time.Now()
 				round()
-				took = append(took, float64(time.Since(start))/float64(n))
+				took = append(took, float64(time.Since(start))/float64(n*max(c.run, 1)))
 			}
 			slices.Sort(took)
 			least := math.Inf(1)
