@@ -54,6 +54,9 @@ type fakeDaemon struct {
 	noRDMA    bool      // of slots that are opened
 	noGrow    bool
 	grown     int
+	record    bool            // note in taken what is taken in
+	taken     []int           // datagrams of each run, 0: a message that is none
+	steps     []uint32        // receive ids of which a part came back
 	callHook  func(any) error // runs before each request, without mu
 }
 
@@ -135,7 +138,10 @@ func (d *fakeDaemon) run() {
 		if d.lockedTurn() {
 			continue
 		}
-		asleep.Store(1)
+		asleep.Store(shm.Asleep)
+		if d.noRoom() {
+			asleep.Store(shm.AsleepForRoom)
+		}
 		if d.lockedTurn() {
 			asleep.Store(0)
 			continue
@@ -143,6 +149,13 @@ func (d *fakeDaemon) run() {
 		d.self.Wait(0)
 		asleep.Store(0)
 	}
+}
+
+// noRoom reports that events wait for room in their ring.
+func (d *fakeDaemon) noRoom() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.events) > 0
 }
 
 func (d *fakeDaemon) lockedTurn() bool {

@@ -76,6 +76,9 @@ func (d *fakeDaemon) submit(sub shm.Sub, ops []shm.SubOp) {
 	case sub.Len > 0:
 		m.data = d.at(sub.Chunk, int(sub.Len))
 	}
+	if d.record {
+		d.taken = append(d.taken, m.run)
+	}
 	for i := range ops {
 		if sl.cell.last++; ops[i].OpID != sl.cell.last {
 			d.bad("operation id out of order")
@@ -208,6 +211,9 @@ func (d *fakeDaemon) takeBack(id uint32) {
 			d.bad("a part of a run returned that cannot be")
 		} else {
 			r.steps--
+			if d.record {
+				d.steps = append(d.steps, id&^shm.RxStep)
+			}
 		}
 		return
 	}

@@ -38,6 +38,12 @@ var checks = []check{
 	{variant: mutant.RunMergedForKernel, pkg: "conn", test: "TestTCPRun"},
 	{variant: mutant.RunLostAsOne, pkg: "conn", test: "TestRunEnds"},
 
+	{variant: mutant.RunOverNotice, pkg: "rds", test: "TestRunOverNotice"},
+	{variant: mutant.RunAppendedLate, pkg: "rds", test: "TestRunTakenInBatch"},
+	{variant: mutant.RunOvertaken, pkg: "rds", test: "TestRunOvertaken"},
+	{variant: mutant.RunOvertaken, pkg: "rds", test: "TestRunCanceled"},
+	{variant: mutant.HalfReadKept, pkg: "rds", test: "TestRunSteps"},
+
 	{variant: mutant.RefusedDropped, pkg: "conn", test: "TestRefused"},
 	{variant: mutant.ReleasedEarly, pkg: "conn", test: "TestWorld/refusals"},
 	{variant: mutant.HeldOvertakes, pkg: "conn", test: "TestWorld/refusals"},
