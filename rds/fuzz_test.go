@@ -144,6 +144,10 @@ func FuzzDaemon(f *testing.F) {
 	for what := range byte(32) {
 		f.Add([]byte{0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0, 17, 1, 0, 0, what, 1, 0, 0, 4, 0, 0, 0, what, 3, 9, 0x80, 18, 0, 0, 0})
 	}
+	for where := range byte(8) { // runs, received by several calls, while runs are sent
+		f.Add([]byte{0, 0, 0, 0, 29, 0, 0, 0, 12, 7 | where<<4, 0, 5, 18, 200, 1, 0, 18, 9, 2, 0, 18, 9, 0, 0, 16, 20, 9, 0, 13, 0, 0, 0, 16, 20, 9, 0, 7, 0, 0, 0,
+			18, 9, 2, 0, 12, 15, 0, 1, 18, 9, 1, 0, 28, 0, 0, 0})
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) < hostileStep || len(b) > 400*hostileStep {
 			return

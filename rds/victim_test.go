@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/conn/frames"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -80,9 +81,33 @@ func (x *victim) step(what, where byte, v uint16) {
 		if v == 0xffff {
 			d.Close()
 		}
+	case 12: // a run, or what is left of one
+		x.run(where, v)
+	case 13: // the state of runs
+		mem := d.mem[4][int(v%256)*shm.Unit:]
+		if shm.RunWord(mem).Close(); where > 0 {
+			shm.RunWord(mem).Open(shm.RunState(n))
+		}
 	default:
 		x.c.poll()
 	}
+}
+
+// run publishes a run of up to 8 datagrams in chunk v, which is shorter or longer by some
+// bytes than its event says, or has a length that is not.
+func (x *victim) run(where byte, v uint16) {
+	chunk := uint32(v % 64)
+	mem := x.d.mem[5][chunk*shm.Unit:]
+	size := 0
+	for i := range where % 8 {
+		size += frames.Put(mem[size:], make([]byte, (int(i)*int(v>>6))%700))
+	}
+	if where&8 != 0 {
+		mem[size/2&^3] ^= byte(v >> 8)
+	}
+	*x.entry.Event() = shm.Event{Kind: shm.EvData, Flags: shm.EventRun, Sock: uint32(v >> 6 % 2), RxID: uint32(v >> 7 % 8), Chunk: chunk,
+		Len: uint32(max(0, size+int(where>>4%8)-3*int(where>>7)))}
+	x.publish()
 }
 
 func (x *victim) publish() {
@@ -103,9 +128,24 @@ func (x *victim) use(what, where byte, v uint16) {
 	to := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, byte(1 + v%3)}), 4000+v%7)
 	var buf [300]byte
 	switch what {
-	case 16, 17:
+	case 16:
+		ms := make([]Message, where%32)
+		for i := range ms {
+			ms[i] = Message{Payload: buf[:int(v)*i%len(buf)], Addr: to, DontWait: true}
+		}
+		if k, err := s.SendMsgs(ms); k < 0 || k > len(ms) || (k < len(ms)) != (err != nil) {
+			x.t.Errorf("%d of %d messages sent, %v", k, len(ms), err)
+		}
+	case 17:
 		s.SendMsg(&Message{Payload: buf[:int(v)%len(buf)], Addr: to, DontWait: true, ZeroCopy: where&8 != 0})
 	case 18:
+		if v&2 != 0 {
+			ms := []Message{{Payload: buf[:where], DontWait: true}, {Payload: buf[:4]}, {}}
+			if k, err := s.RecvMsgs(ms); k > len(ms) || (k > 0) == (err != nil) {
+				x.t.Errorf("%d messages received, %v", k, err)
+			}
+			break
+		}
 		m := Message{Payload: buf[:where], DontWait: true, Peek: v&1 != 0}
 		if err := s.RecvMsg(&m); err == nil && m.N > len(m.Payload) {
 			x.t.Errorf("%d bytes received into %d", m.N, len(m.Payload))
