@@ -54,8 +54,8 @@ type arrival struct {
 }
 
 // holdsIn looks at what arrived, where it has been copied to, and notes what it holds.
-// false: the frames are not what the sender said, see badRun. The process that a run is
-// for can write to its own memory meanwhile, and change what is counted for it.
+// false: the frames are not what the sender said, see badRun. No process can write there:
+// what a run holds stays what was found.
 func (a *arrival) holdsIn(mem []byte) (ok bool) {
 	if a.run == 0 {
 		a.sum = frames.Sum{Datagrams: 1, NonEmpty: min(a.n, 1), Bytes: a.n}
