@@ -75,6 +75,40 @@ func TestHostileClient(t *testing.T) {
 				r.returnID(e.Event().RxID)
 				r.returnID(e.Event().RxID)
 			}, "returned twice"},
+			{"run in no memory", func(r *raw) { s := r.run(0, 1); s.Len = shm.RunHead - 1; r.submit(r.dest(far), s) }, "outside the send arena"},
+			{"run outside", func(r *raw) { s := r.run(0, 1); s.Chunk = 1 << 30; r.submit(r.dest(far), s) }, "outside the send arena"},
+			{"run with a limit", func(r *raw) { s := r.run(0, 1); s.GiveUp = 1; r.submit(r.dest(far), s) }, "a run with"},
+			{"run from a buffer", func(r *raw) { s := r.run(0, 1); s.Flags = shm.SubFromBuf; r.submit(r.dest(far), s) }, "a run with"},
+			{"run of pings", func(r *raw) { r.submit(r.dest(addrPortOf(far.Addr(), 0)), r.run(0, 1)) }, "a run of pings"},
+			{"run of nothing", func(r *raw) { r.submit(r.dest(far), r.run(0)) }, "of a run in"},
+			{"run taken twice", func(r *raw) {
+				s, again := r.run(0, 1), r.run(0, 1)
+				again.MsgID = 1
+				r.submit(r.dest(far), s, again)
+			}, "of a run in"},
+			{"run longer than its chunk", func(r *raw) {
+				s := r.run(0, 100)
+				s.Len--
+				r.submit(r.dest(far), s)
+			}, "of a run in"},
+			{"part of a plain message", func(r *raw) {
+				r.submit(r.dest(r.at), sub(r))
+				e := r.event()
+				r.returnID(e.Event().RxID | shm.RxStep)
+			}, "returned twice"},
+			{"too many parts of a run", func(r *raw) {
+				r.submit(r.dest(r.at), r.run(0, 1000, 1000, 1000, 1000))
+				e := r.event()
+				for range shm.RunSteps {
+					r.returnID(e.Event().RxID | shm.RxStep)
+				}
+			}, "returned twice"},
+			{"part of a run that was returned", func(r *raw) {
+				r.submit(r.dest(r.at), r.run(0, 1000, 1000, 1000, 1000))
+				e := r.event()
+				r.returnID(e.Event().RxID)
+				r.returnID(e.Event().RxID | shm.RxStep)
+			}, "returned twice"},
 		} {
 			counted, logged := h.gauge(stats.ClientViolations), h.logged("client broke the rules")
 			r := h.raw()
@@ -131,7 +165,7 @@ func TestRandomSegment(t *testing.T) {
 					if x == nil {
 						break
 					}
-					switch *x.Sub() = (shm.Sub{Kind: shm.Kind(rng.IntN(6)), Sock: r.sock, MsgID: uint32(rng.IntN(64)), Len: uint32(rng.IntN(9000))}); rng.IntN(8) {
+					switch *x.Sub() = (shm.Sub{Kind: shm.Kind(rng.IntN(7)), Sock: r.sock, MsgID: uint32(rng.IntN(64)), Len: uint32(rng.IntN(9000))}); rng.IntN(8) {
 					case 0:
 						x.Sub().Slot = rng.Uint32()
 					case 1:

@@ -9,6 +9,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/rdsd/rdsd/conn/frames"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"golang.org/x/sys/unix"
@@ -119,6 +120,19 @@ func (r *raw) submit(entries ...any) {
 // dest returns the descriptor that opens slot 0 and cell 0 to an address.
 func (r *raw) dest(to addrPort) shm.SubDest {
 	return shm.SubDest{Kind: shm.KindOpenDest, Sock: r.sock, Port: to.Port(), Addr: to.Addr().As16(), Gen: 1}
+}
+
+// run writes a run of datagrams of these sizes into a chunk of the first window, and
+// returns the descriptor that submits it.
+func (r *raw) run(chunk uint32, sizes ...int) shm.Sub {
+	mem := r.send[0][chunk*shm.Unit:]
+	s := shm.RunState(0)
+	for _, n := range sizes {
+		frames.Put(mem[shm.RunHead+s.Len():], make([]byte, n))
+		s = s.Append(n)
+	}
+	shm.RunWord(mem).Open(s)
+	return shm.Sub{Kind: shm.KindRun, Sock: r.sock, Chunk: chunk, Len: uint32(shm.RunHead + s.Len())}
 }
 
 // event waits for the next event.
