@@ -13,9 +13,9 @@ const (
 )
 
 // extLen is the data length of each known type (kernel: rds_exthdr_size). The
-// kernel takes an unknown type below 16 as empty and stops at any other. No kernel gets
-// or sends a run.
-var extLen = [16]int{1: 4, 2: 4, 3: 8, 4: 8, 5: 2, 6: 4, 7: 4, 8: 1, 9: 5, extRun: 4}
+// kernel takes an unknown type below 16 as empty and stops at any other. To a kernel
+// extRun is such a type. In a header of rdsd no other extension header is beside it.
+var extLen = [16]int{1: 4, 2: 4, 3: 8, 4: 8, 5: 2, 6: 4, 7: 4, 8: 1, 9: 5}
 
 // Exts are the extension headers that a message may carry.
 type Exts struct {
