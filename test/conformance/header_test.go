@@ -3,6 +3,7 @@ package conformance
 import (
 	"encoding/binary"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -32,42 +33,65 @@ func groupG() []statement {
 func headerLayout(t *testing.T, e *env) {
 	p := connected(t, e.a)
 	s := e.ka.bound(t)
-	s.mustSend([]byte("golden bytes"), p.at(0x1234))
+	// A long datagram has the kernel's header as it is. A short one is in a run, whose header
+	// has a flag and an extension header more.
+	long := bytesOf(2000, 1)
+	s.mustSend(long, p.at(0x1234))
 	f := p.data()
-	b := f.raw
-	be := binary.BigEndian
-	if len(b) != 48 || string(f.body) != "golden bytes" {
-		t.Fatalf("header of %d bytes, body %q", len(b), f.body)
-	}
-	for _, c := range []struct {
-		what      string
-		got, want uint64
-	}{
-		{"h_ack", be.Uint64(b[8:]), 0},
-		{"h_len", uint64(be.Uint32(b[16:])), 12},
-		{"h_sport", uint64(be.Uint16(b[20:])), uint64(s.local().Port())},
-		{"h_dport", uint64(be.Uint16(b[22:])), 0x1234},
-		{"h_flags but ACK_REQUIRED", uint64(b[24] &^ 2), 0},
-		{"extension headers", be.Uint64(b[32:]), 0},
-	} {
-		if c.got != c.want {
-			t.Errorf("%s: %#x, want %#x", c.what, c.got, c.want)
-		}
-	}
-	if first := be.Uint64(b); first < 1<<20 {
-		t.Errorf("h_sequence %d", first)
+	p.kernelHeader(f, s.local(), kernelFields{length: 2000})
+	p.next("an ack of the peer's BOUND", func(f inFrame) bool { return isAck(f) && f.Ack == p.seq-1 })
+	s.mustSend([]byte("golden bytes"), p.at(0x1234))
+	g := p.data()
+	p.kernelHeader(g, s.local(), kernelFields{ack: p.seq - 1, length: 4 + 12, flags: 0x08, ext: 0x0f_00000001 << 24})
+	if !slices.Equal(f.body, long) || string(g.body) != "golden bytes" || g.Seq != f.Seq+1 {
+		t.Errorf("received %d bytes and %q, sequences %d and %d", len(f.body), g.body, f.Seq, g.Seq)
 	}
 	// The other way round: every field is in its place.
+	be := binary.BigEndian
 	h := make([]byte, 48)
 	be.PutUint64(h[0:], p.seq)
-	be.PutUint64(h[8:], f.Seq)
+	be.PutUint64(h[8:], g.Seq)
 	be.PutUint32(h[16:], 3)
 	be.PutUint16(h[20:], 0x4321)
 	be.PutUint16(h[22:], s.local().Port())
 	be.PutUint32(h[26:], 9) // the incarnation that the extension requires
 	p.post(append(h, "abc"...))
-	if g := s.recv(); string(g.data) != "abc" || g.from != p.at(0x4321) {
-		t.Errorf("received %q from %v", g.data, g.from)
+	if r := s.recv(); string(r.data) != "abc" || r.from != p.at(0x4321) {
+		t.Errorf("received %q from %v", r.data, r.from)
+	}
+}
+
+// kernelFields are fields of a header whose values depend on the message.
+type kernelFields struct {
+	ack, length, flags, ext uint64 // flags without ACK_REQUIRED, the first 8 bytes of extension headers
+}
+
+// kernelHeader checks a header of a message to port 0x1234 of the peer, byte by byte.
+func (p *peer) kernelHeader(f inFrame, from netip.AddrPort, want kernelFields) {
+	p.t.Helper()
+	be := binary.BigEndian
+	b := f.raw
+	if len(b) != 48 {
+		p.t.Fatalf("header of %d bytes", len(b))
+	}
+	for _, c := range []struct {
+		what      string
+		got, want uint64
+	}{
+		{"h_ack", be.Uint64(b[8:]), want.ack},
+		{"h_len", uint64(be.Uint32(b[16:])), want.length},
+		{"h_sport", uint64(be.Uint16(b[20:])), uint64(from.Port())},
+		{"h_dport", uint64(be.Uint16(b[22:])), 0x1234},
+		{"h_flags but ACK_REQUIRED", uint64(b[24] &^ 2), want.flags},
+		{"extension headers", be.Uint64(b[32:]), want.ext},
+		{"extension headers, the rest", uint64(be.Uint32(b[40:])), 0},
+	} {
+		if c.got != c.want {
+			p.t.Errorf("%s: %#x, want %#x", c.what, c.got, c.want)
+		}
+	}
+	if first := be.Uint64(b); first < 1<<20 {
+		p.t.Errorf("h_sequence %d", first)
 	}
 }
 
@@ -188,7 +212,7 @@ func (p *peer) grant(port uint16, r remote) {
 func unknownFlagsIgnored(t *testing.T, e *env) {
 	p := connected(t, e.a)
 	s := e.ka.bound(t)
-	p.send(s.local(), []byte("flags"), flags(0x88)) // flags that have no meaning
+	p.send(s.local(), []byte("flags"), flags(0x80)) // the flag that has no meaning
 	if g := s.recv(); string(g.data) != "flags" {
 		t.Errorf("received %q", g.data)
 	}
@@ -202,6 +226,11 @@ func unknownFlagsIgnored(t *testing.T, e *env) {
 	p.data()
 	if n := e.a.counter(t, stats.CongUpdateReceived); n != before {
 		t.Errorf("%d maps were taken", n-before)
+	}
+	// Of a kernel's flags all are unknown but these two: what rdsd adds means nothing.
+	h := wire.Header{Flags: 0xff}
+	if h.FromKernel(); h.Flags != wire.FlagAckRequired|wire.FlagRetransmitted {
+		t.Errorf("a kernel's flags are taken as %#x", h.Flags)
 	}
 }
 

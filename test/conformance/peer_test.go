@@ -37,7 +37,7 @@ type peer struct {
 	requests []verbs.CMEvent
 
 	in    []inFrame      // received and not yet taken by the check
-	trace []inFrame      // all received frames
+	trace []inFrame      // all received frames, runs as they came
 	last  uint64         // highest sequence number received
 	mute  bool           // it sends no acks
 	owed  uint8          // credits to return
@@ -46,12 +46,15 @@ type peer struct {
 	part  int            // bytes received of the message whose fragments arrive
 }
 
-// inFrame is a received frame. A fragment of a long message is one, too.
+// inFrame is a received frame. A fragment of a long message is one, too. A check gets a run as
+// its datagrams, each in an inFrame, see datagrams.
 type inFrame struct {
 	wire.Header
 	raw  []byte // the header as it was received
 	body []byte
 	send int // number of the SEND that it was in
+	run  int // how many datagrams the run has that the datagram was in; 0: it was in none
+	nth  int // its place in the run, from 0
 }
 
 const (
@@ -278,7 +281,7 @@ func (p *peer) take(f inFrame) {
 		p.hello = h
 	default:
 		p.last = max(p.last, f.Seq)
-		p.in = append(p.in, f)
+		p.in = append(p.in, p.datagrams(f)...)
 		p.destination(f)
 	}
 }
