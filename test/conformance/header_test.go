@@ -35,10 +35,10 @@ func headerLayout(t *testing.T, e *env) {
 	s := e.ka.bound(t)
 	// A long datagram has the kernel's header as it is. A short one is in a run, whose header
 	// has a flag and an extension header more.
-	long := bytesOf(2000, 1)
+	long := bytesOf(10_000, 1)
 	s.mustSend(long, p.at(0x1234))
 	f := p.data()
-	p.kernelHeader(f, s.local(), kernelFields{length: 2000})
+	p.kernelHeader(f, s.local(), kernelFields{length: 10_000})
 	p.next("an ack of the peer's BOUND", func(f inFrame) bool { return isAck(f) && f.Ack == p.seq-1 })
 	s.mustSend([]byte("golden bytes"), p.at(0x1234))
 	g := p.data()
