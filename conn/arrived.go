@@ -6,7 +6,7 @@ package conn
 // Arrived counts what a peer has sent since the last TakeArrived.
 type Arrived struct {
 	// Messages are whole messages; duplicates, acks and congestion maps are not. A run
-	// is one: what bounds its work is its length, as with any message.
+	// counts as its datagrams.
 	Messages int
 	// Control is work that serves no socket, in units of about one message:
 	// internal messages, pings, messages that were refused or found no socket,

@@ -169,7 +169,7 @@ func (c *Conn) checkSeq(h *wire.Header) (old bool, err error) {
 // received notes that the message of h is whole and handed up.
 func (c *Conn) received(h *wire.Header) {
 	c.in.last = h.Seq
-	c.in.arrived.Messages++
+	c.in.arrived.Messages += int(datagrams(h))
 	if h.Flags&wire.FlagAckRequired != 0 {
 		c.stats.RecvAckRequired++
 		c.ack.now = true

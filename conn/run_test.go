@@ -170,7 +170,7 @@ func TestRunReceived(t *testing.T) {
 	if st.RecvDropNoSock != 3 || st.RecvRefused != 6 || len(s.delivered) != 2 {
 		t.Errorf("%d without a socket, %d refused, %d delivered", st.RecvDropNoSock, st.RecvRefused, len(s.delivered))
 	}
-	if a := s.c.TakeArrived(); a.Messages != 5 {
+	if a := s.c.TakeArrived(); a.Messages != 14 {
 		t.Errorf("%d messages have arrived", a.Messages)
 	}
 }

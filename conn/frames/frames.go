@@ -25,10 +25,11 @@ const (
 func Size(n int) int { return (Head + n + align - 1) &^ (align - 1) }
 
 // Put writes the frame of p at the start of b and returns its length. It panics if b is
-// shorter than Size(len(p)). The padding keeps the bytes that b had.
+// shorter than Size(len(p)). The padding is 0: what b had before is nobody else's business.
 func Put(b, p []byte) int {
 	n := Size(len(p))
 	b = b[:n]
+	binary.LittleEndian.PutUint32(b[n-Head:], 0) // the padding, and what comes before it
 	binary.LittleEndian.PutUint32(b, uint32(len(p)))
 	copy(b[Head:], p)
 	return n

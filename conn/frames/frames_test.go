@@ -13,8 +13,14 @@ func TestRoundTrip(t *testing.T) {
 	total := 0
 	for _, p := range payloads {
 		b := make([]byte, Size(len(p)))
+		for i := range b {
+			b[i] = 0xee // what the memory held before
+		}
 		if n := Put(b, p); n != len(b) {
 			t.Fatalf("Put wrote %d bytes of a payload of %d, Size says %d", n, len(p), len(b))
+		}
+		if rest := b[Head+len(p):]; !bytes.Equal(rest, make([]byte, len(rest))) {
+			t.Errorf("the padding of %d bytes is %x", len(p), rest)
 		}
 		run = append(run, b...)
 		total += len(p)

@@ -16,7 +16,8 @@ import (
 )
 
 // What rdsctl asks about single messages, sockets and regions. The engine
-// answers in steps of lookStep table entries, a few microseconds each, so that
+// answers in steps of lookStep table entries, a few microseconds each (more where a list
+// shows the datagrams of long runs: up to the most rows that are asked for), so that
 // traffic goes on between them.
 const lookStep = 1024
 

@@ -43,6 +43,7 @@ const (
 	// RunClosed is the state once the daemon has taken the run.
 	RunClosed RunState = 1 << 63
 
+	runSays = RunAckNow<<1 - 1 // the bits that say something of a run that is open
 	runBits = 20
 	runMask = 1<<runBits - 1
 )
@@ -66,7 +67,7 @@ func (s RunState) Payload() int { return int(s >> (2 * runBits) & runMask) }
 func (s RunState) Check(size int) error {
 	n := s.Datagrams()
 	least := s.Len() - frames.Size(0)*n // without the lengths: the payload, and up to 3 bytes of padding each
-	if s&RunClosed != 0 || size > MaxRun || s.Len() > size-RunHead || n < 1 || s.Payload() > least || s.Payload() < least-3*n {
+	if s&^runSays != 0 || size > MaxRun || s.Len() > size-RunHead || n < 1 || s.Payload() > least || s.Payload() < least-3*n {
 		return fmt.Errorf("state %#x of a run in %d bytes", uint64(s), size)
 	}
 	return nil

@@ -28,12 +28,13 @@ func TestRunState(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]RunState{
-		"no datagrams":       0,
-		"closed":             s | RunClosed,
-		"too many datagrams": s + 8<<runBits<<6,
-		"too much payload":   s + 30<<(2*runBits),
-		"too little payload": s - 30<<(2*runBits),
-		"everything":         ^RunState(0),
+		"no datagrams":          0,
+		"closed":                s | RunClosed,
+		"too many datagrams":    s + 8<<runBits<<6,
+		"too much payload":      s + 30<<(2*runBits),
+		"too little payload":    s - 30<<(2*runBits),
+		"a bit without meaning": s | 1<<61,
+		"everything":            ^RunState(0),
 	} {
 		if c.Check(MaxRun) == nil {
 			t.Errorf("%s: state %#x is taken", name, uint64(c))
