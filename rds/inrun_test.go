@@ -196,7 +196,7 @@ func TestRunHalfReadAtClose(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d, a, b := pair(t, noSpin)
-				big := string(make([]byte, runMax))
+				big := string(make([]byte, 1<<10))
 				sendRun(t, d, a, b, "1", big, big, big, big)
 				sendRun(t, d, a, b, "2", "3") // queued, not begun
 				synctest.Wait()
