@@ -9,6 +9,7 @@ import (
 
 // noticed checks and counts a notice.
 func (e *endpoint) noticed(n *rds.Notice) {
+	e.w.notes++
 	w := e.w
 	w.log(e.h, "notice", int64(n.Kind), int64(n.To.Port()), int64(n.Count))
 	if !n.To.IsValid() && (n.Kind == rds.Lost || n.Kind == rds.NoSocket || n.Kind == rds.GaveUp) {

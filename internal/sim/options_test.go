@@ -67,6 +67,7 @@ type options struct {
 	unatomic bool // ... or no atomics at all
 
 	held int // percent of the control requests after whose answer the turn is held
+	amid int // percent of the turns in whose middle a process sends and reads
 
 	users                int // how many uids the processes of a host have, 0: all are root
 	quotaOps, quotaBytes int // 0: none

@@ -64,6 +64,7 @@ type world struct {
 	depth    int  // how many calls wait
 	answered bool // one of them was answered within a turn
 	midTurn  int  // how many calls were answered within a turn
+	notes    int  // notices that came
 }
 
 // host is one machine: a device, an engine and its clients.
@@ -86,6 +87,7 @@ type host struct {
 
 	rest   func() (struct{}, bool) // ends the turn that is held, see hold; nil: no turn is held
 	pause  func()                  // holds the present turn where it is; nil: it may not be held
+	free   bool                    // no process waits for the turn under way
 	turns  int
 	behind map[engine.MarkKey]lateMark
 }
@@ -147,7 +149,7 @@ func (h *host) boot() {
 	r := w.net.Rand(uint64(streamEngine + 16*h.n + 256*h.life))
 	st, err := stats.NewBlock(make([]uint64, stats.Size/8+1), stats.Info{})
 	must(err)
-	h.e, err = engine.New(h.dev, engine.Config{
+	h.e, err = engine.New(turnDevice{h.dev, h}, engine.Config{
 		Instance: r.Uint64() | 1, MaxSend: o.maxSend, SendBufs: o.sendBufs, RecvBufs: o.recvBufs, PeerCredits: o.credits,
 		MaxGrants: h.tableSize(), MaxPeers: o.maxPeers, HardCap: o.hardCap, OverflowBytes: o.overflow, RevokeTimeout: o.revokeTimeout, SettleTimeout: o.settleTimeout,
 		Silence: o.silence, ForgetAfter: o.forgetAfter, Policy: o.policy(), Alloc: w.mem.get, Rand: r.Uint64,
@@ -237,7 +239,9 @@ func (h *host) kick() {
 	h.w.net.At(h.w.now()+below(h.w.rTurn, 2000), func() {
 		if h.life == life && h.up {
 			h.armed = false
+			h.free = true
 			h.turn()
+			h.free = false
 		}
 	})
 }
