@@ -75,8 +75,12 @@ func (s RunState) Check(size int) error {
 
 // RunWord is the state word of the run whose chunk is mem. It panics if mem is shorter
 // than RunHead. mem begins at a multiple of Unit.
+//
+// It does not touch mem: the other side may write there.
 func RunWord(mem []byte) *RunCell {
-	_ = mem[RunHead-1]
+	if len(mem) < RunHead {
+		panic("shm: a run without its state")
+	}
 	return (*RunCell)(unsafe.Pointer(unsafe.SliceData(mem)))
 }
 
