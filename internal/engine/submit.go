@@ -274,7 +274,7 @@ func (e *Engine) msgDone(t *txMsg, o conn.Outcome) {
 		}
 	case conn.Withdrawn, conn.GaveUp:
 		if t.nops == 0 { // an operation has a status
-			t.slot.gaveUp++
+			t.slot.gaveUp += n
 			e.note(t.slot)
 		}
 	}
