@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -162,4 +163,31 @@ func TestRunLost(t *testing.T) {
 	}
 	w.idle(a, x)
 	w.clean2(a, x)
+}
+
+// TestRunPartlyAcked: of a run that a Linux kernel has acked in part only the other
+// datagrams have the outcome that is told.
+func TestRunPartlyAcked(t *testing.T) {
+	for o, told := range map[conn.Outcome]uint8{conn.NoSock: shm.NoticeNoSocket, conn.Lost: shm.NoticeLost, conn.GaveUp: shm.NoticeGaveUp, conn.Cancelled: 0} {
+		w, a, b := refusing(t, 1)
+		id := a.submitRun(10, 0, 30, 40, 50)
+		w.run()
+		m := a.cl.msgs[id]
+		m.m.Ended = 2
+		a.e.sameHostDone(m, o)
+		w.settle()
+		want, withdrawn := 2, 0
+		if o == conn.Cancelled {
+			want, withdrawn = 0, 2
+		}
+		if n := a.toldOf(told); n != want {
+			t.Errorf("%v: %d datagrams are told, want %d", o, n, want)
+		}
+		w.counts(a.e, map[stats.Counter]int{stats.SendAcked: 1 + 3, stats.SendQueued: 6, stats.MsgCancelled: withdrawn})
+		if got := append(b.datagrams(), b.all()...); !slices.Equal(got, []int{900}) {
+			t.Errorf("%v: datagrams of %d bytes came", o, got)
+		}
+		w.idle(a, b)
+		w.clean2(a, b)
+	}
 }
