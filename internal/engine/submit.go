@@ -182,22 +182,11 @@ func (e *Engine) submit(c *Client, d shm.Sub, ods []shm.SubOp) int {
 	m := &t.m
 	m.Owner, m.SPort, m.DPort, m.SrcInc = t, s.port, sl.port, s.inc
 	m.Data, m.Addr, m.LKey, m.Run, m.Payload = pay.mem, pay.addr, pay.lkey, pay.run, pay.sum.Bytes
-	t.sum = pay.sum
-	if t.buf = pay.buf; t.buf != nil {
-		t.buf.users++
-	}
-	m.AckNow = d.Flags&shm.SubAckNow != 0
+	m.AckNow, m.DestCookie = d.Flags&shm.SubAckNow != 0, d.Cookie
+	t.sum, t.buf = pay.sum, pay.buf
 	c.msgs[d.MsgID] = t
 	c.refs++
-	sl.msgs++
-	t.nth = e.tick()
-	sl.txs.Add(&t.inTo, t)
-	s.txs.Add(&t.all, t)
-	s.sndMsgs += pay.sum.Datagrams
-	s.sndBytes += pay.sum.Bytes
-	e.queued.msgs += pay.sum.Datagrams
-	e.queued.bytes += pay.sum.Bytes
-	m.DestCookie = d.Cookie
+	e.list(t)
 	if d.GiveUp != 0 {
 		e.limit(t, d.GiveUp)
 	}
@@ -299,6 +288,21 @@ func (e *Engine) giveBack(t *txMsg) {
 		}
 	}
 	e.freeMsg(t)
+}
+
+// list begins t's accounting.
+func (e *Engine) list(t *txMsg) {
+	t.nth = e.tick()
+	t.slot.msgs++
+	t.slot.txs.Add(&t.inTo, t)
+	if t.buf != nil {
+		t.buf.users++
+	}
+	t.sock.txs.Add(&t.all, t)
+	t.sock.sndMsgs += t.sum.Datagrams
+	t.sock.sndBytes += t.sum.Bytes
+	e.queued.msgs += t.sum.Datagrams
+	e.queued.bytes += t.sum.Bytes
 }
 
 // unlist ends t's accounting.
