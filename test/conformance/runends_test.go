@@ -10,7 +10,7 @@ import (
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
-// Statements 197 to 201: runs that are wrong, and how runs end.
+// Statements 197 to 202: runs that are wrong, and how runs end.
 
 func badRunHeader(t *testing.T, e *env) {
 	p := connected(t, e.a)
@@ -169,6 +169,28 @@ func runWithoutSocket(t *testing.T, e *env) {
 	e.a.counted(t, stats.NoSockReceived, before, 4)
 	if n := e.a.counter(t, stats.NoSockReceived) - before; n != 4 {
 		t.Errorf("%d datagrams are counted", n)
+	}
+}
+
+func runLost(t *testing.T, e *env) {
+	p := newPeer(t, e.a)
+	p.listen()
+	p.mute = true
+	s := e.ka.batcher(t)
+	s.batch(p.at(5), "first")
+	p.accept(p.request())
+	p.ack(p.data().Seq)
+	s.batch(p.at(5), "a", "", "c")
+	p.run("a", "", "c")
+	lost := e.a.counter(t, stats.MsgLost)
+	p.drop()
+	p.instance++ // another daemon, which has received nothing
+	p.last, p.seq = 0, 1000
+	p.accept(p.request())
+	e.a.counted(t, stats.MsgLost, lost, 3)
+	p.quiet("a message that is lost", isData)
+	if n := e.a.counter(t, stats.MsgLost) - lost; n != 3 {
+		t.Errorf("%d datagrams are lost", n)
 	}
 }
 
