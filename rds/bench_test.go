@@ -80,6 +80,51 @@ func (f *flow) recvMsgs() {
 	}
 }
 
+// sendApart sends each message in a run of its own, as to a daemon that keeps up.
+func (f *flow) sendApart() {
+	to := f.to.LocalAddrPort()
+	for range batch {
+		f.from.noticed.Add(1) // what follows a notice opens a run
+		if _, err := f.from.SendTo(f.p, to); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+}
+
+// sendAround sends to two destinations by turns, in batches.
+func (f *flow) sendAround() {
+	for i := range f.ms {
+		f.ms[i] = Message{Payload: f.p, Addr: f.to.LocalAddrPort()}
+		if i%2 > 0 {
+			f.ms[i].Addr = f.from.LocalAddrPort()
+		}
+	}
+	if n, err := f.from.SendMsgs(f.ms); n != batch || err != nil {
+		f.t.Fatal(n, err)
+	}
+}
+
+// recvPieces receives runs in pieces, each datagram after a look at it.
+func (f *flow) recvPieces() {
+	for _, s := range []*Socket{f.to, f.from} {
+		for n := 0; n < batch/2; {
+			f.ms[0] = Message{Payload: f.buf, Peek: true}
+			if err := s.RecvMsg(&f.ms[0]); err != nil {
+				f.t.Fatal(err)
+			}
+			ms := f.ms[:min(3, batch/2-n)]
+			for i := range ms {
+				ms[i] = Message{Payload: f.buf}
+			}
+			k, err := s.RecvMsgs(ms)
+			if err != nil {
+				f.t.Fatal(err)
+			}
+			n += k
+		}
+	}
+}
+
 // sendAll sends messages with everything there is but promises of statuses.
 func (f *flow) sendAll() {
 	if f.mem == nil {
@@ -116,6 +161,8 @@ func TestNoAllocs(t *testing.T) {
 	}{
 		{"SendTo, RecvFrom", (*flow).send, (*flow).recv},
 		{"SendMsgs, RecvMsgs", (*flow).sendMsgs, (*flow).recvMsgs},
+		{"runs of one", (*flow).sendApart, (*flow).recv},
+		{"two destinations, received in pieces", (*flow).sendAround, (*flow).recvPieces},
 		{"SendMsg with everything", (*flow).sendAll, (*flow).recvAll},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
