@@ -9,7 +9,6 @@ import (
 
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn"
-	"github.com/rdsd/rdsd/conn/frames"
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/rdmaop"
@@ -103,12 +102,7 @@ func (e *Engine) sinceMs(at uint32) time.Duration {
 
 // Messages lists the messages of one queue or all.
 func (b Inspector) Messages(v ctl.View, queue string) (out []ctl.MessageInfo, more bool, err error) {
-	add := func(m ctl.MessageInfo) bool {
-		if more = len(out) >= v.Limit; !more {
-			out = append(out, m)
-		}
-		return !more
-	}
+	l := listing{limit: v.Limit}
 	if queue != ctl.QueueRecv {
 		err = b.eachMessage(func(t *txMsg) bool {
 			m := b.e.messageInfo(t)
@@ -116,14 +110,11 @@ func (b Inspector) Messages(v ctl.View, queue string) (out []ctl.MessageInfo, mo
 				return true
 			}
 			data, run := t.m.Whole()
-			return eachDatagram(data, run, func(n int) bool {
-				m.Bytes = uint64(n)
-				return add(m)
-			})
+			return l.add(m, data, run)
 		})
 	}
-	if err != nil || more || queue != "" && queue != ctl.QueueRecv {
-		return out, more, err
+	if err != nil || l.more || queue != "" && queue != ctl.QueueRecv {
+		return l.all(), l.more, err
 	}
 	unread := func(s *socket, src *[16]byte, sport uint16, mem []byte, run int, age time.Duration) bool {
 		m := ctl.MessageInfo{Queue: ctl.QueueRecv, Local: s.local.addr, LocalPort: s.port, RemotePort: sport, Lane: s.lane,
@@ -131,16 +122,13 @@ func (b Inspector) Messages(v ctl.View, queue string) (out []ctl.MessageInfo, mo
 		if src != nil {
 			m.Remote = netip.AddrFrom16(*src).Unmap()
 		}
-		return eachDatagram(mem, run, func(n int) bool {
-			m.Bytes = uint64(n)
-			return add(m)
-		})
+		return l.add(m, mem, run)
 	}
 	err = b.eachUnread(func(c *Client, r *rxEntry, age time.Duration) bool {
 		return !v.May(c.user.UID) || unread(r.sock, r.src, r.sport, c.unread(r), r.run, age)
 	})
-	if err != nil || more {
-		return out, more, err
+	if err != nil || l.more {
+		return l.all(), l.more, err
 	}
 	short := false
 	err = b.eachSocket(func(s *socket) bool {
@@ -158,26 +146,7 @@ func (b Inspector) Messages(v ctl.View, queue string) (out []ctl.MessageInfo, mo
 		}
 		return true
 	})
-	return out, more || short, err
-}
-
-// eachDatagram calls f with the length of each datagram of a message until f returns
-// false. mem is the message, and run how many datagrams it has if it is a run, else 0.
-func eachDatagram(mem []byte, run int, f func(n int) bool) bool {
-	if run == 0 {
-		return f(len(mem))
-	}
-	for range run {
-		p, rest, ok := frames.Next(mem)
-		if !ok {
-			return true // its owner has written over it
-		}
-		if !f(len(p)) {
-			return false
-		}
-		mem = rest
-	}
-	return true
+	return l.all(), l.more || short, err
 }
 
 // unread is the memory of a message of c that was not given back. Of a run that was half
