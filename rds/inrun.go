@@ -1,6 +1,9 @@
 package rds
 
 import (
+	"net/netip"
+	"time"
+
 	"github.com/rdsd/rdsd/conn/frames"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
@@ -10,6 +13,8 @@ import (
 type inRun struct {
 	rest []byte // frames of those, nil: there is no run
 	ev   shm.Event
+	from netip.AddrPort // source and time of ev
+	at   time.Time
 	told int // when no more than this is left of rest, another quarter is given back
 }
 
@@ -26,6 +31,7 @@ func (r *rx) begin(s *Socket, e *shm.Event) error {
 	}
 	in := &s.in
 	in.rest, in.ev = r.arena.Bytes(e.Chunk, int(e.Len)), *e
+	in.from, in.at = source(e), time.Unix(0, e.RecvTime)
 	if in.told = int(e.Len) - in.quarter(); e.Len < stepRun || mutant.On(mutant.HalfReadKept) {
 		in.told = 0
 	}
@@ -35,16 +41,13 @@ func (r *rx) begin(s *Socket, e *shm.Event) error {
 // quarter is after how many bytes a part of the run is given back.
 func (in *inRun) quarter() int { return (int(in.ev.Len) + shm.RunSteps - 1) / shm.RunSteps }
 
-// first returns the payload of the next datagram of the run, and what follows it. It sets
-// e to its event.
-func (s *Socket) first(e *shm.Event) (p, rest []byte, err error) {
+// first returns the payload of the next datagram of the run, and what follows it.
+func (s *Socket) first() (p, rest []byte, err error) {
 	in := &s.in
 	p, rest, ok := frames.Next(in.rest)
 	if !ok {
 		return nil, nil, s.c.broken("run %d ends within a frame, with %d bytes left", in.ev.RxID, len(in.rest))
 	}
-	*e = in.ev
-	e.Len = uint32(len(p))
 	return p, rest, nil
 }
 
@@ -61,6 +64,27 @@ func (r *rx) pass(s *Socket, rest []byte) {
 	for ; len(rest) <= in.told; in.told -= in.quarter() {
 		r.giveBack(in.ev.RxID | shm.RxStep)
 	}
+}
+
+// takeMore takes datagrams of the run of s that is being received into ms, and returns how
+// many. mu is held.
+func (r *rx) takeMore(s *Socket, ms []Message) (n int, err error) {
+	in, trace := &s.in, s.rxTrace.Load()
+	for ; n < len(ms) && in.rest != nil; n++ {
+		m := &ms[n]
+		f, rest, err := s.first()
+		if err != nil {
+			return n, err
+		}
+		k := copy(m.Payload, f)
+		m.N, m.Len, m.Truncated = k, len(f), k < len(f)
+		m.Addr, m.SrcInc, m.Cookie, m.Time = in.from, in.ev.SrcInc, 0, in.at
+		if trace {
+			m.Trace = traceOf(&in.ev, time.Now())
+		}
+		r.pass(s, rest)
+	}
+	return n, nil
 }
 
 // takeNext takes the next message of s if there is one: its event into e, and as much of
@@ -82,10 +106,12 @@ func (s *Socket) takeNext(p []byte, e *shm.Event) (n int, ok bool, err error) {
 			return 0, false, err
 		}
 	}
-	f, rest, err := s.first(e)
+	f, rest, err := s.first()
 	if err != nil {
 		return 0, false, err
 	}
+	*e = s.in.ev
+	e.Len = uint32(len(f))
 	n = copy(p, f)
 	r.pass(s, rest)
 	return n, true, nil

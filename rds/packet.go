@@ -122,6 +122,8 @@ func (s *Socket) sendBatch(ms []Message) (n int) {
 		}
 		if n++; t.cur == nil {
 			done = n
+		} else {
+			n += t.appendMore(ms[n:])
 		}
 	}
 	n, _ = t.commitBatch(n, done)

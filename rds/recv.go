@@ -110,7 +110,9 @@ func (s *Socket) peek(p []byte, e *shm.Event) (n int, done bool, err error) {
 	}
 	if s.in.rest != nil {
 		var f []byte
-		f, _, err = s.first(e)
+		f, _, err = s.first()
+		*e = s.in.ev
+		e.Len = uint32(len(f))
 		n = copy(p, f)
 	} else {
 		*e = *s.rxq.at(0)
@@ -208,6 +210,10 @@ func (s *Socket) RecvMsgs(ms []Message) (int, error) {
 	var e shm.Event
 	r.mu.Lock()
 	for n < len(ms) && !s.closed.Load() {
+		more, err := r.takeMore(s, ms[n:])
+		if n += more; err != nil || n == len(ms) {
+			break
+		}
 		k, ok, err := s.takeNext(ms[n].Payload, &e)
 		if !ok || err != nil {
 			break

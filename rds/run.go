@@ -110,6 +110,32 @@ func (t *tx) append(s *Socket, m *outMsg, arm bool) error {
 	return nil
 }
 
+// appendMore appends those of ms that go on where the last append of this call of the
+// application ended: plain datagrams to the same destination, for which there is room.
+// It returns how many. What append has checked still holds, because mu was held since.
+func (t *tx) appendMore(ms []Message) (n int) {
+	d := t.cur
+	s, r := d.sock, &d.run
+	bytes, count := s.sndbuf-s.charged(), shm.MaxMsgs(s.sndbuf)-s.msgs // may be charged
+	var sum frames.Sum
+	for ; n < len(ms); n++ {
+		m := &ms[n]
+		k := len(m.Payload)
+		if !m.plain() || k > min(runMax, s.sndbuf) || m.Addr != d.to && (m.Addr.IsValid() || s.remote != d.to) || sum.Bytes >= bytes || sum.NonEmpty >= count || !r.takes(s, k) {
+			break
+		}
+		m.OpID, m.AtomicID = 0, 0
+		frames.Put(r.mem[shm.RunHead+r.next.Len():], m.Payload)
+		r.next = r.next.Append(k)
+		sum.Datagrams++
+		sum.NonEmpty += min(k, 1)
+		sum.Bytes += k
+	}
+	r.fresh += sum.NonEmpty
+	d.charge(sum)
+	return n
+}
+
 // openRun opens a run to d with room for m. mu is held.
 func (t *tx) openRun(s *Socket, d *dest, m *outMsg) error {
 	if t.sub.Free() < maxMsgEntries {
