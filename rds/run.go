@@ -19,7 +19,7 @@ import (
 
 const (
 	// runMax is the longest payload that goes into a run.
-	runMax = 4 << 10
+	runMax = 2 << 10
 	// leastRun and mostRun are the bytes of a run's chunk. It is small where the daemon
 	// takes runs that hold little.
 	leastRun = 256
