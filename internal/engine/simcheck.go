@@ -92,6 +92,14 @@ func EachTable(e *Engine, f func(remote netip.Addr, given, most, known int)) {
 	}
 }
 
+// Knows reports whether what e knows of remote is of its daemon as it is now, which is
+// its. It does not know the present one after a restart, or after its has forgotten e,
+// until they meet.
+func Knows(e *Engine, local, remote netip.Addr, its *Engine) bool {
+	h, back := e.peers.hosts[remoteKey{local, remote}], its.peers.hosts[remoteKey{remote, local}]
+	return h != nil && back != nil && h.instance == back.us
+}
+
 // GrantsOf counts what the process's user has granted to remote, and in all.
 func (p *InProcess) GrantsOf(local, remote netip.Addr) (there, all int) {
 	a := p.cl.acct

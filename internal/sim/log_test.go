@@ -73,3 +73,14 @@ func (w *world) logText(h *host, kind string, a, b, c int64, text string) {
 	}
 	w.hist.add(event{at: w.net.Now(), host: n, kind: kind, a: a, b: b, c: c, text: text})
 }
+
+// ruleOf returns the rule that check finds broken, "" if none.
+func ruleOf(check func()) (rule string) {
+	defer func() {
+		if p := recover(); p != nil {
+			rule = p.(*violation).rule
+		}
+	}()
+	check()
+	return ""
+}

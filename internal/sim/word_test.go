@@ -95,16 +95,7 @@ func TestWordCheck(t *testing.T) {
 			k := newWordRun(c.count, init)
 			c.do(k)
 			k.set(c.final)
-			got := ""
-			func() {
-				defer func() {
-					if v, ok := recover().(*violation); ok {
-						got = v.rule
-					}
-				}()
-				k.check()
-			}()
-			if got != c.want {
+			if got := ruleOf(k.check); got != c.want {
 				t.Errorf("broken rule %q, want %q", got, c.want)
 			}
 		})
