@@ -37,13 +37,18 @@ func (d turnDevice) Progress() bool {
 	return d.Device.Progress()
 }
 
+// maxAmids is how often processes go on in the middle of turns.
+const maxAmids = 20_000
+
 // amid lets a process of h go on in the middle of a turn, unless one waits for the turn.
 func (h *host) amid() {
 	w := h.w
 	if w.opt.amid == 0 || !h.free || w.depth > 0 || w.over || len(h.clients) == 0 || w.rPlay.IntN(100) >= w.opt.amid {
 		return
 	}
-	if len(w.msgs) > 3*wantMessages { // one turn brings about the next
+	// One turn brings about the next: without these bounds they never end while no host
+	// reaches another.
+	if w.amids++; w.amids > maxAmids || len(w.msgs) > 3*wantMessages {
 		return
 	}
 	c := pick(w.rPlay, h.clients...)

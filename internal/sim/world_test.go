@@ -65,6 +65,7 @@ type world struct {
 	answered bool // one of them was answered within a turn
 	midTurn  int  // how many calls were answered within a turn
 	notes    int  // notices that came
+	amids    int  // calls of host.amid that counted
 }
 
 // host is one machine: a device, an engine and its clients.
