@@ -198,3 +198,26 @@ func (s *script) known(h *host, want int) {
 		s.t.Errorf("host %d knows of %d grants, want %d", h.n, got, want)
 	}
 }
+
+// TestGrantedMeanwhile has a socket use a region, and another process of the host grant it before
+// their daemon has taken the operation. The daemon takes the grant first, so the operation runs.
+func TestGrantedMeanwhile(t *testing.T) {
+	s := newScriptWith(t, 1, func(o *options) { o.clients = 2 })
+	defer s.explain()
+	owner, user := s.eps[2], s.eps[0] // in this turn the daemon looks at the owner's process first
+	s.touch(owner, user)              // a first message would have the daemon turn
+	s.touch(user, owner)
+	r := owner.register(100, rds.AllowWrite)
+	o := &op{w: s.world, token: uint64(len(s.world.ops) + 1), e: user, r: r, kind: rds.Write, n: 20, off: r.next}
+	o.flags.Notify = true
+	if !user.post(owner.ap, 10, extra{ops: []*op{o}}) {
+		t.Fatal(s.sendErr)
+	}
+	r.offered[user.ap] = true
+	owner.send(user.ap, 20, extra{cookie: r.r.Cookie(), tells: r})
+	s.drain()
+	if o.fate == nil || o.fate.Status != rds.Success {
+		t.Errorf("%+v, want SUCCESS", o.fate)
+	}
+	s.finish()
+}

@@ -28,7 +28,6 @@ type op struct {
 	life   int // the life of this host
 
 	refusable syscall.Errno // why it may be refused by what was known then; 0 if only later events can refuse it
-	offered   bool          // it may have been granted
 	granted   bool          // it was
 
 	passed    bool // the mark has passed it
@@ -96,7 +95,7 @@ func (o *op) issued(m *message, id uint64, call int64) {
 	if o.r.access&rds.UseOnce != 0 {
 		o.r.used = true
 	}
-	o.offered, o.granted = o.r.wasOffered(o.e.ap), o.r.granted[o.e.ap]
+	o.granted = o.r.granted[o.e.ap]
 	if o.a != nil {
 		o.a.call = call
 		o.a.word.ops = append(o.a.word.ops, o)
@@ -225,10 +224,11 @@ func (o *op) supported() bool {
 	return o.w.net.Attr.Caps&need == need
 }
 
-// allowed reports whether the operation was granted, has the rights, stays within bounds,
-// and can be done.
+// allowed reports whether the operation may have been granted, has the rights, stays within
+// bounds, and can be done. It is called when the operation has run: an operation that waits may
+// be granted meanwhile.
 func (o *op) allowed() bool {
-	return o.offered && o.r.access&o.right() != 0 && o.fits() && o.r.e.h.addr == o.cell.to && o.supported()
+	return o.r.wasOffered(o.e.ap) && o.r.access&o.right() != 0 && o.fits() && o.r.e.h.addr == o.cell.to && o.supported()
 }
 
 // land checks once that the data is in place. Then it spoils the target, which nobody may
