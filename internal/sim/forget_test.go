@@ -47,3 +47,43 @@ func TestForgotten(t *testing.T) {
 		})
 	}
 }
+
+// TestForgottenMeetsAnew binds a port again while the peer that had met its former owner is away.
+// If the peer is forgotten, the next owner gets what the peer then sends, as after a restart. If
+// not, the peer is told that the former owner is gone.
+func TestForgottenMeetsAnew(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		after  int64 // ForgetAfter
+		nosock uint64
+	}{
+		{"forgotten", 100e9, 0},
+		{"still known", 900e9, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newScriptWith(t, 1, func(o *options) { o.forgetAfter = c.after })
+			defer s.explain()
+			f := s.b.flow(s.a.ap)
+			s.b.send(s.a.ap, 100, extra{})
+			s.drain() // b has met a
+			s.arm(sim.AfterSendDelivered, 1, sim.Break)
+			s.b.send(s.a.ap, 100, extra{})
+			s.run(1e9)
+			s.a.close()
+			next := s.a.c.bind(s.a.ap.Port())
+			s.run(200e9)
+			s.mend()
+			s.b.send(next.ap, 100, extra{})
+			s.drain()
+			if f.nosock != c.nosock {
+				t.Errorf("%d messages found no socket, want %d", f.nosock, c.nosock)
+			}
+			s.b.send(next.ap, 100, extra{})
+			s.drain()
+			if f.taker != next {
+				t.Error("the next owner of the port got nothing")
+			}
+			s.finish()
+		})
+	}
+}

@@ -188,6 +188,9 @@ func (h *host) trace(_, remote netip.Addr, what string, err error) {
 			if f.src.h == h && f.src.open && f.dst.Addr() == remote && f.delivered > 0 && f.src.c.roomy() {
 				broken("forgotten", "host %d forgot %v, where %v sends to %v", h.n, remote, f.src.ap, f.dst)
 			}
+			if f.src.h.addr == remote && f.dst.Addr() == h.addr {
+				f.heard = false // the sender's daemon has met nobody there when it meets this one anew
+			}
 		}
 		for _, r := range w.regions {
 			r.forget(h.addr)
