@@ -19,7 +19,7 @@ func wire(t *testing.T, m *machine, siwInitiates bool) {
 	captured := []int{0, 1, 3, 1431, 1433, 4097, 64513}
 	from := m.mark(t)
 	transfer(newLab(t, m, soft.Options{}), siwInitiates, captured)
-	for _, host := range []bool{true, false} { // it breaks a rule and is told so
+	for _, host := range []bool{true, false} { // whether the host breaks a rule, or siw; the other side sends a Terminate
 		l := newLab(t, m, soft.Options{})
 		l.connect(siwInitiates, "", "")
 		if host {

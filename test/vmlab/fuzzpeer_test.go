@@ -122,7 +122,7 @@ func (f *fuzzPeer) pump(what string, done func() bool) error {
 			return fmt.Errorf("%w: event %d: %v", errEnded, f.ev[0].Type, f.ev[0].Err)
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("nothing for %v: under way %v, receives due %v, controls %v", limit, f.sent, f.due, f.controls)
+			return fmt.Errorf("no completion for %v: in progress %v, receives due %v, controls %v", limit, f.sent, f.due, f.controls)
 		}
 		if !did {
 			unix.Poll([]unix.PollFd{{Fd: int32(f.dev.FD()), Events: unix.POLLIN}}, 1)
@@ -146,7 +146,7 @@ func (f *fuzzPeer) take(wc verbs.WC) error {
 		return nil
 	}
 	if len(f.sent) == 0 || f.sent[0] != wc.WRID {
-		return fmt.Errorf("completion of request %d, under way are %d", wc.WRID, f.sent)
+		return fmt.Errorf("completion of request %d, in progress are %d", wc.WRID, f.sent)
 	}
 	f.sent = f.sent[1:]
 	if wc.WRID != fuzzWRID && wc.Op == verbs.WCRDMARead && wc.ByteLen != f.mine.Request[wc.WRID].Len {

@@ -8,8 +8,8 @@ import (
 	"github.com/rdsd/rdsd/verbs/soft"
 )
 
-// many has a thousand WRITEs and SENDs in progress. One fence acknowledges many of them. siw is
-// silent meanwhile, or busy itself, when it answers fences with stale data.
+// many has a thousand WRITEs and SENDs in progress. One fence acknowledges many of them. At the
+// same time siw is silent, or it makes requests of its own and answers fences with stale data.
 func many(t *testing.T, m *machine, siwInitiates bool) {
 	const (
 		count, size       = 1000, 900 // of the host; every other one is a SEND

@@ -69,7 +69,7 @@ func early(l *lab) {
 }
 
 // markers checks that a peer that asks for markers is rejected. siw neither wants nor sends
-// markers, so no test can have them.
+// markers, so no other test of them is possible.
 func markers(t *testing.T, m *machine) {
 	m.begin(t)
 	say(t, m, "listen %d", m.port)

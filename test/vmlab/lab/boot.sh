@@ -1,7 +1,7 @@
-# First process of a lab host once its root file system is there. It prepares
-# the network and does what the test says over the virtio port: "run ID" starts
-# the script /xfer/ID.sh, answered by "done ID STATUS" when it ends; "kill ID"
-# ends it; "halt" ends the host.
+# First process of a lab host after lab-init. It sets the network up and then
+# carries out the test's commands, which come over a virtio port. "run ID" starts
+# the script /xfer/ID.sh; when the script ends, the answer is "done ID STATUS".
+# "kill ID" kills the script's processes. "halt" ends the host.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8
 for w in $(</proc/cmdline); do
 	case $w in
@@ -24,7 +24,7 @@ esac
 export ME=10.9.0.$n PEER=10.9.0.$peer ME6=fd00:9::$n PEER6=fd00:9::$peer
 modprobe -a virtio_console virtio_net
 ip link set lo up
-[ -e /sys/class/net/eth0 ] || { modprobe dummy numdummies=0 && ip link add eth0 type dummy; } # a host alone
+[ -e /sys/class/net/eth0 ] || { modprobe dummy numdummies=0 && ip link add eth0 type dummy; } # a lab with one host
 ip link set eth0 mtu 4200
 ip addr add "$ME/24" dev eth0
 ip addr add "$ME6/64" dev eth0 nodad
@@ -38,7 +38,7 @@ lab_load() {
 	done
 }
 
-# lab_sync NAME waits until every host got there. A name is good once.
+# lab_sync NAME waits until every host has called it. A name can be used once.
 lab_sync() {
 	local h
 	: >"/xfer/sync.$1.$HOST"
@@ -47,7 +47,8 @@ lab_sync() {
 	done
 }
 
-# lab_wait SECONDS COMMAND... waits until the command succeeds.
+# lab_wait SECONDS COMMAND... repeats the command until it succeeds. It fails
+# after so many seconds.
 lab_wait() {
 	local end=$((SECONDS + $1))
 	shift

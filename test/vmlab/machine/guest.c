@@ -1,35 +1,38 @@
 /*
- * The end of the tests that runs inside the virtual machine, on librdmacm,
- * libibverbs and the kernel's siw driver: an interpreter of one-line commands
- * that come over one TCP connection from the host, each answered by one line,
- * "ok ..." or "err ERRNO WHAT". The tests are written on the host, in Go.
+ * This program runs inside the virtual machine, on librdmacm, libibverbs and the
+ * kernel's siw driver. It carries out one-line commands of the tests, which are
+ * Go programs on the host. Commands come over one TCP connection to the host. Each
+ * has an answer of one line: "ok", here with what the list says, or "err ERRNO WHAT".
  *
- *   listen PORT                      rdma_listen on any address
- *   open IP PORT                     new connection, address resolved: ok ADDR RKEY
+ *   listen PORT                      listens for connections at any address
+ *   open IP PORT                     makes a connection's queue pair: ok ADDR RKEY
+ *   connect DEPTH PRIVATE            connects it: ok EVENT STATUS PRIVATE
  *   request                          waits for a connection request: ok ADDR RKEY PRIVATE
- *   connect DEPTH PRIVATE            ok EVENT STATUS PRIVATE
- *   accept DEPTH PRIVATE             ok EVENT STATUS PRIVATE
- *   reject PRIVATE                   ok
- *   event MS                         next connection event: ok EVENT STATUS PRIVATE, or ok none
- *   disconnect                       rdma_disconnect
- *   close                            destroys queue pair and connection, whatever their state
+ *   accept DEPTH PRIVATE             accepts it: ok EVENT STATUS PRIVATE
+ *   reject PRIVATE                   rejects it
+ *   event MS                         waits for a connection event: ok EVENT STATUS PRIVATE, or ok none
+ *   disconnect                       calls rdma_disconnect
+ *   close                            destroys queue pair and connection in any state
  *   reg ACCESS                       registers the memory anew with these rights: ok ADDR RKEY
  *   recv ID OFF LEN                  posts a receive
- *   send ID OFF LEN FLAGS            posts a SEND
- *   write|read ID OFF LEN RADDR RKEY posts an RDMA WRITE or READ, signaled
- *   times N COMMAND                  recv, send, write or read, N times
- *   poll MS                          next completion: ok ID STATUS OPCODE BYTES, or ok none
- *   drain N MS                       next N completions, up to the first bad one or to a
- *                                    pause: ok GOOD ID STATUS, of the bad one or zeros
- *   fill OFF LEN SEED, sum OFF LEN   sets memory; FNV-1a of memory
- *   listening PORT                   waits until somebody listens there
+ *   send ID OFF LEN FLAGS            posts a signaled SEND
+ *   write|read ID OFF LEN RADDR RKEY posts a signaled RDMA WRITE or READ
+ *   times N COMMAND                  does a recv, send, write or read N times
+ *   poll MS                          waits for a completion: ok ID STATUS OPCODE BYTES, or ok none
+ *   drain N MS                       waits for N completions, up to MS for each, and stops at a bad
+ *                                    one: ok GOOD ID STATUS, the last two of the bad one or 0
+ *   fill OFF LEN SEED                fills memory
+ *   sum OFF LEN                      sums memory up by FNV-1a: ok SUM
+ *   listening PORT                   waits until a program listens at this TCP port
  *   spawn COMMAND                    runs a shell command in the background
- *   wait                             waits for it: ok STATUS OUTPUT
- *   kill                             ends it, if it still runs
- *   quit
+ *   wait                             waits for this command: ok STATUS OUTPUT, with | for newlines
+ *   kill                             kills this command if it still runs
+ *   quit                             ends this program
  *
- * One connection at a time. PRIVATE is hexadecimal, "-" for none. ADDR and
- * RKEY name the 4 MiB of memory that every command's OFF counts in.
+ * There is one connection at a time. DEPTH is how many READs may be
+ * in progress in either direction.
+ * PRIVATE, the private data, is hexadecimal, or "-" for none. ADDR and RKEY name
+ * the 4 MiB of memory in which every OFF counts.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -54,17 +57,19 @@ static struct ibv_cq *cq;
 static struct ibv_mr *mr;
 static unsigned char *memory;
 static pid_t child;
-static int times; /* that a request is posted */
+static int times; /* how often the current command posts its request */
 static FILE *out;
 
-/* fail answers with errno, or with an event that was not the one expected. */
+/* fail answers with errno and with what failed: a call, or the event that came
+ * instead of the expected one. */
 static int fail(const char *what)
 {
 	fprintf(out, "err %d %s: %s\n", errno, what, strerror(errno));
 	return -1;
 }
 
-/* now_ms is a clock. Sleeps counted would take far longer: the machine is slow. */
+/* now_ms returns a time in milliseconds. A count of sleeps would be a bad clock,
+ * because sleeps take far longer than asked for in the slow machine. */
 static long long now_ms(void)
 {
 	struct timespec t;
@@ -115,7 +120,8 @@ static void put_event(struct rdma_cm_event *e)
 	rdma_ack_cm_event(e);
 }
 
-/* expect waits for one event and takes it, if it is the one wanted. */
+/* expect takes the next event. It answers with an error and returns -1 if that
+ * is not want. */
 static int expect(enum rdma_cm_event_type want)
 {
 	struct rdma_cm_event *e = next_event(EVENT_MS);
@@ -137,7 +143,7 @@ static int reg(int access)
 	return mr ? 0 : fail("ibv_reg_mr");
 }
 
-/* make_qp gives id all it needs. */
+/* make_qp makes id's queue pair and what it needs, and registers the memory. */
 static int make_qp(void)
 {
 	struct ibv_qp_init_attr attr = {
@@ -244,7 +250,8 @@ static void do_request(void)
 	fputc('\n', out);
 }
 
-/* do_join connects or accepts, and answers with the event that ends it. */
+/* do_join connects or accepts, and answers with the event that says how that
+ * ended. */
 static void do_join(int (*join)(struct rdma_cm_id *, struct rdma_conn_param *), int depth, const char *hex)
 {
 	unsigned char private[256];
@@ -285,7 +292,7 @@ static void do_event(int ms)
 		fputs("ok none\n", out);
 }
 
-/* posted answers a post call. */
+/* posted answers with the result of a post call. */
 static void posted(int rc)
 {
 	if (rc) {
@@ -321,7 +328,8 @@ static void do_recv(uint64_t wr_id, size_t off, unsigned len)
 	posted(rc);
 }
 
-/* next_wc waits for a completion; 0: none came, negative: an error. */
+/* next_wc waits for a completion for up to ms. It returns 1, 0 if none came, or a
+ * negative number on an error. */
 static int next_wc(struct ibv_wc *wc, int ms)
 {
 	long long end = now_ms() + ms;
@@ -366,8 +374,9 @@ static void do_sum(size_t off, size_t len)
 	fprintf(out, "ok %llu\n", (unsigned long long)h);
 }
 
-/* do_listening looks in the kernel's table: siw forgets a connection that comes
- * while it begins to listen. */
+/* do_listening looks in the kernel's table instead of connecting. It waits 10 ms
+ * more than needed, because siw never answers a connection that comes while it
+ * begins to listen. */
 static void do_listening(int port)
 {
 	long long end = now_ms() + EVENT_MS;
@@ -385,7 +394,7 @@ static void do_listening(int port)
 			fclose(f);
 	}
 	usleep(10000);
-	fputs(found ? "ok\n" : "err 0 nobody listens\n", out);
+	fputs(found ? "ok\n" : "err 0 no program listens\n", out);
 }
 
 static void do_spawn(const char *command)
@@ -401,7 +410,8 @@ static void do_spawn(const char *command)
 	fputs(child > 0 ? "ok\n" : "err 0 fork\n", out);
 }
 
-/* do_wait ends what does not end: rping may hang in ibv_destroy_cq. */
+/* do_wait waits WAIT_MS at most and then kills the command, because rping may hang
+ * in ibv_destroy_cq. */
 static void do_wait(void)
 {
 	long long end = now_ms() + WAIT_MS;
@@ -503,14 +513,15 @@ static void command(char *line)
 		fprintf(out, "err 0 bad command: %s\n", line);
 }
 
-/* dial opens the control connection. */
+/* dial makes the control connection. */
 static int dial(const char *ip, int port)
 {
 	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(port) };
 	int one = 1, fd = socket(AF_INET, SOCK_STREAM, 0);
 
 	inet_pton(AF_INET, ip, &a.sin_addr);
-	/* rdma_cm picks ports without asking TCP; siw can share this one then. */
+	/* rdma_cm picks ports without asking TCP. With SO_REUSEADDR siw can use this
+	 * connection's port, too. */
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
 	if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof a))
 		return -1;

@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# Builds what the virtual machine boots, into the folder named as argument:
-# Debian's kernel (vmlinuz) and an initial RAM disk with busybox, the modules
-# of virtio-net and siw, rdma-core's rping, perftest, ss, nft, this folder's
-# guest program and siwfuzz.
-# Debian leaves siw out of its kernel, so it is built from Debian's own kernel
-# source package. Kernel and siw are kept; the rest takes a second and is made
-# anew each time. Status 75: what it needs of Debian's archive cannot be had.
+# Makes, in the folder that the argument names, what virtual machines boot:
+#   vmlinuz    Debian's kernel
+#   initrd.gz  the RAM disk of test/vmlab's machine: busybox, kernel modules,
+#              rping, perftest, rdma, ss, nft, guest.c and siwfuzz
+#   lab.gz     the RAM disk of a lab host: busybox, kernel modules, lab-init
+#   root       the kernel's modules, and siw. Debian's kernel has no siw, so
+#              this script builds it from Debian's kernel source package.
+# Kernel and siw are kept until Debian has a newer kernel. The RAM disks are made
+# anew each time. The status is 75 if this machine is not amd64, or if Debian's
+# archive does not have what is needed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../../../scripts/lib.sh"
@@ -16,15 +19,15 @@ PATH=$PATH:/usr/sbin:/sbin # modprobe and depmod, which need no privilege here
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
-# lacking REASON says that something of the archive is missing.
+# lacking REASON ends the script with status 75.
 lacking() {
 	echo "rdsd: $*" >&2
 	exit 75
 }
 
-[ "$(uname -m)" = x86_64 ] || lacking "the lab boots Debian's amd64 kernel, and this is $(uname -m)"
+[ "$(uname -m)" = x86_64 ] || lacking "the virtual machines run Debian's amd64 kernel, and this machine is $(uname -m)"
 
-# The programs and headers needed, and the packages that have them.
+# The programs that are needed, and the packages that have them and the headers.
 programs="qemu-system-x86_64 busybox cpio gzip xz make gcc modprobe depmod rping rdma dpkg apt-get ib_write_bw ss nft tshark ping"
 packages="qemu-system-x86 busybox-static cpio gzip xz-utils make gcc libc6-dev kmod rdmacm-utils perftest nftables tshark iproute2
 	rdma-core ibverbs-providers libibverbs-dev librdmacm-dev iputils-ping"
@@ -32,9 +35,9 @@ packages="qemu-system-x86 busybox-static cpio gzip xz-utils make gcc libc6-dev k
 need_programs() {
 	local p
 	for p in $programs; do
-		command -v "$p" >/dev/null || { need_packages $packages || lacking "no $p"; return; }
+		command -v "$p" >/dev/null || { need_packages $packages || lacking "no program $p"; return; }
 	done
-	[ -e /usr/include/rdma/rdma_cma.h ] || need_packages $packages || lacking "no librdmacm-dev"
+	[ -e /usr/include/rdma/rdma_cma.h ] || need_packages $packages || lacking "no headers of librdmacm (package librdmacm-dev)"
 }
 
 # kernel fetches Debian's kernel image and builds siw for it.
@@ -42,13 +45,13 @@ kernel() {
 	local release
 	if [ ! -e "$out/release" ] && [ "$(id -u)" -eq 0 ]; then apt-get update -q >/dev/null || true; fi
 	release=$(apt-cache depends linux-image-amd64 | sed -n 's/.*Depends: linux-image-\([0-9][^ ]*\)$/\1/p' | head -n1)
-	[ -n "$release" ] || lacking "no linux-image-amd64 in apt's lists: this needs Debian on amd64"
+	[ -n "$release" ] || lacking "no linux-image-amd64 in apt's lists (this needs Debian on amd64; run apt-get update)"
 	[ "$(cat "$out/release" 2>/dev/null)" = "$release" ] && return
 	[ -d "/usr/src/linux-headers-$release" ] || need_packages "linux-headers-$release" || lacking "no headers of kernel $release"
 	echo "vmlab: fetching kernel $release and building siw for it"
 	(cd "$tmp" && { apt-get download -qq "linux-image-$release-unsigned" || apt-get download -qq "linux-image-$release"; } 2>/dev/null &&
 		apt-get download -qq "linux-source-${release%.*}" 2>/dev/null) ||
-		lacking "apt-get download of linux-image-$release or linux-source-${release%.*} failed; are apt's lists old?"
+		lacking "apt-get download of linux-image-$release or linux-source-${release%.*} failed (are apt's lists old? run apt-get update)"
 	rm -rf "$out/root" "$out/release"
 	dpkg -x "$tmp"/linux-image-*.deb "$out/root"
 	dpkg -x "$tmp"/linux-source-*.deb "$tmp/src"
@@ -61,7 +64,7 @@ kernel() {
 	echo "$release" >"$out/release"
 }
 
-# with_libraries copies programs and the shared objects they load.
+# with_libraries FILE... copies programs and the shared objects that they load.
 with_libraries() {
 	local f
 	for f in "$@"; do
@@ -72,7 +75,8 @@ with_libraries() {
 	done
 }
 
-# modules FOLDER MODULE... copies modules and those they need, in order.
+# modules FOLDER MODULE... copies modules, and the modules that these need, and
+# lists them in the order in which they are loaded.
 modules() {
 	local m release to=$1
 	shift
@@ -88,13 +92,13 @@ modules() {
 initrd() {
 	local lib
 	mkdir -p "$tmp"/initrd/{usr/{bin,sbin,lib,lib64},etc,proc,sys,dev,tmp,modules}
-	ln -s usr/{bin,sbin,lib,lib64} "$tmp/initrd/" # as Debian has it: libraries are found under both names
+	ln -s usr/{bin,sbin,lib,lib64} "$tmp/initrd/" # as on Debian, so that libraries are found under both names
 	gcc -O2 -Wall -Wextra -Werror -o "$tmp/initrd/bin/guest" "$here/guest.c" -lrdmacm -libverbs
 	gcc -O2 -Wall -Wextra -Werror -o "$tmp/initrd/bin/siwfuzz" "$here/../siwfuzz/siwfuzz.c" -lrdmacm -libverbs
 	lib=$(ldd "$tmp/initrd/bin/guest" | grep -o '/[^ ]*libibverbs[^ ]*')
 	with_libraries $(command -v rping rdma ss nft ib_write_bw ib_read_bw ib_send_bw) "$(dirname "$lib")"/libibverbs/libsiw-*.so
 	ldd "$tmp/initrd/bin/guest" | grep -o '/[^ ]*' | while read -r f; do install -D "$f" "$tmp/initrd/$f"; done
-	# rping ends its threads with pthread_exit, which loads this by name.
+	# rping's pthread_exit loads this library by name, so ldd does not show it.
 	install -D "$(gcc -print-file-name=libgcc_s.so.1)" "$tmp/initrd/lib/x86_64-linux-gnu/libgcc_s.so.1"
 	install -D -m 644 /etc/libibverbs.d/siw.driver "$tmp/initrd/etc/libibverbs.d/siw.driver"
 	cp "$(command -v busybox)" "$tmp/initrd/bin/busybox"
@@ -114,7 +118,8 @@ lab() {
 	pack lab
 }
 
-# pack makes a RAM disk of a folder. The old one stays whole while it is read.
+# pack NAME makes a RAM disk of a folder. A machine that reads the old RAM disk
+# at that moment still has all of it.
 pack() {
 	(cd "$tmp/$1" && find . | cpio -o -H newc --quiet | gzip -1) >"$out/$1.gz.new"
 	mv "$out/$1.gz.new" "$out/$1.gz"

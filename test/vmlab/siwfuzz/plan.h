@@ -1,7 +1,7 @@
 /*
- * What a round of siwfuzz consists of, and the generator that draws it.
+ * The requests of a round of siwfuzz, and the generator that draws them.
  *
- * The same memory layout, patterns and messages are in test/vmlab/fuzzplan_test.go.
+ * test/vmlab/fuzzplan_test.go has the same memory layout, patterns and messages.
  */
 #ifndef PLAN_H
 #define PLAN_H
@@ -12,39 +12,39 @@
 enum {
 	PAGE = 4096,
 	/* Each side has one region with these areas. */
-	SOURCE = 0, SOURCE_SIZE = 0x140000, /* constant: the sources of SEND and WRITE, and of the peer's READs */
-	TARGET = 0x200000,                  /* of the peer's WRITEs */
-	SINK = 0x500000,                    /* of own READs */
-	RECEIVE = 0x800000,                 /* of the peer's SENDs */
-	AREA = 0x300000,                    /* size of each of these three */
-	CONTROL = 0xb00000, SLOT = 4096,    /* messages of the protocol: six slots in, three out */
-	MEMORY = 0xb10000,
-	GUARD = 64,                         /* bytes behind what is used of an area that are checked, too */
+	SOURCE = 0, SOURCE_SIZE = 0x140000, /* never changes: data of own SENDs and WRITEs, and of the peer's READs */
+	TARGET = 0x200000,                  /* the peer WRITEs here */
+	SINK = 0x500000,                    /* own READs put their data here */
+	RECEIVE = 0x800000,                 /* the peer's SENDs arrive here */
+	AREA = 0x300000,                    /* size of TARGET, SINK and RECEIVE */
+	CONTROL = 0xb00000, SLOT = 4096,    /* control messages: six slots in, three out */
+	MEMORY = 0xb10000,                  /* size of the region */
+	GUARD = 64,                         /* bytes behind the used part of an area that are checked, too */
 
-	MAX_REQUESTS = 40, MAX_SGE = 6, MAX_RECEIVES = MAX_REQUESTS + 8,
-	SMALL = 32, /* siw copies a message of so many bytes into its header */
+	MAX_REQUESTS = 40, MAX_SGE = 6,
+	SMALL = 32, /* siw copies messages of up to so many bytes behind their header */
 
 	OP_SEND = 0, OP_WRITE = 1, OP_READ = 2,
-	/* Flags of a request; the first four are libibverbs'. */
+	/* Flags of a request. The first four are those of libibverbs. */
 	FENCE = 1, SIGNALED = 2, SOLICITED = 4, INLINE = 8,
-	ALONE = 16,       /* posted by a call of its own, not in a list */
-	FROM_TARGET = 32, /* a READ of what this side has written before in this round */
+	ALONE = 16,       /* the last of a list that is posted by one call */
+	FROM_TARGET = 32, /* a READ of memory that this side has written before in this round */
 
-	/* What siw does wrong, and siwfuzz avoids unless it is told not to. */
+	/* What siw does wrong. Without a flag -b siwfuzz avoids it. */
 	BAD_INLINE = 1, BAD_PAGE = 2, BAD_FENCED_READ = 4, BAD_EMPTY_READ = 8,
 };
 
 struct piece { uint32_t off, len; };
 
-/* One request, as it is drawn and as its plan tells it to the peer. */
+/* One request, also in the form in which a plan tells it to the peer. */
 struct request {
 	uint32_t op, flags, len;
-	uint32_t at; /* WRITE, READ: in the peer's memory */
+	uint32_t at; /* of a WRITE or READ: offset in the peer's memory */
 	uint32_t pieces;
 	struct piece piece[MAX_SGE]; /* in this side's memory */
 };
 
-/* The first message of a round. */
+/* The requests of one side in a round, as the message PLAN. */
 struct plan {
 	uint32_t round, count;
 	struct request request[MAX_REQUESTS];
@@ -61,8 +61,8 @@ static inline uint64_t mix(uint64_t x)
 	return x ^ x >> 31;
 }
 
-/* pattern fills a side's SOURCE. Words differ from each other, so that data from
- * a wrong place shows. */
+/* pattern fills a side's SOURCE. All words differ, so that data from a wrong place
+ * is noticed. */
 static inline void pattern(unsigned char *b, uint64_t seed)
 {
 	for (uint64_t i = 0; i < SOURCE_SIZE; i += 8) {
@@ -72,7 +72,7 @@ static inline void pattern(unsigned char *b, uint64_t seed)
 	}
 }
 
-/* spoil is what areas hold before a round. */
+/* spoil returns the byte that fills areas before a round. */
 static inline unsigned char spoil(uint32_t round) { return 0xa0 + round % 61; }
 
 static uint64_t random_state;
@@ -86,7 +86,8 @@ static inline uint32_t draw(uint32_t n)
 
 static inline int one_in(uint32_t n) { return draw(n) == 0; }
 
-/* A round's sizes are of one kind: tiny, of a few segments, large, or up to 1 MiB. */
+/* draw_length returns the length of a request. kind is the kind of the round: 0 tiny,
+ * 1 a few segments, 2 large, 3 up to 1 MiB. */
 static inline uint32_t draw_length(uint32_t kind)
 {
 	static const uint32_t around[] = { 0, 1, 4, SMALL, 1400, 1428, 1432, 1448, 1460, 2896, PAGE, 2 * PAGE, 64512, 65536 };
@@ -117,14 +118,15 @@ static inline uint32_t draw_kind(void)
 	return n < 50 ? 0 : n < 85 ? 1 : n < 97 ? 2 : 3;
 }
 
-/* crosses says whether a message is of those whose second page siw mistakes. */
+/* crosses reports whether siw may send a wrong tail of len bytes at off: they are a
+ * small message that crosses a page. */
 static inline int crosses(uint32_t off, uint32_t len)
 {
 	return len > 0 && len <= SMALL && off / PAGE != (off + len - 1) / PAGE;
 }
 
-/* draw_place returns a place for len bytes in SOURCE: anywhere, at a page's
- * begin, or close to one. With whole it does not cross a page if len is small. */
+/* draw_place returns a place for len bytes in SOURCE: anywhere, at the beginning of
+ * a page, or shortly before one. With whole, small data does not cross a page. */
 static inline uint32_t draw_place(uint32_t len, int whole)
 {
 	uint32_t room = SOURCE_SIZE - len, off = draw(room + 1), page = off & ~(PAGE - 1);
@@ -138,11 +140,12 @@ static inline uint32_t draw_place(uint32_t len, int whole)
 			off = page - draw(SMALL);
 	}
 	if (whole && crosses(off, len))
-		off -= len; /* both ends of a small message in the page before */
+		off -= len; /* now both ends are in the page before */
 	return SOURCE + off;
 }
 
-/* cut makes one to six pieces of r->len bytes of SOURCE. */
+/* cut draws one to six pieces of SOURCE that together have r->len bytes, or none for
+ * 0 bytes. */
 static inline void cut(struct request *r, int whole)
 {
 	uint32_t left = r->len, most = one_in(2) ? 1 : 1 + draw(MAX_SGE);
@@ -156,7 +159,8 @@ static inline void cut(struct request *r, int whole)
 	}
 }
 
-/* written returns a WRITE of this plan that has bytes, or NULL. */
+/* written returns a WRITE of this plan that has bytes, or NULL if it finds none in
+ * four draws. */
 static inline const struct request *written(const struct plan *p)
 {
 	for (int try = 0; try < 4 && p->count > 0; try++) {
@@ -168,7 +172,7 @@ static inline const struct request *written(const struct plan *p)
 	return NULL;
 }
 
-/* narrow makes r's place a part of w's. */
+/* narrow makes r name a part of the memory that w writes. */
 static inline void narrow(struct request *r, const struct request *w, int whole)
 {
 	uint32_t from = draw(w->len);
@@ -179,8 +183,8 @@ static inline void narrow(struct request *r, const struct request *w, int whole)
 		r->len = PAGE - r->at % PAGE;
 }
 
-/* make_plan draws a round. bad has what siw does wrong and shall do; max_inline
- * is 0 if nothing may be inline. */
+/* make_plan draws the requests of a round. bad has the faults of siw that are not
+ * avoided. max_inline is the largest length of inline data, 0 for no inline data. */
 static inline void make_plan(struct plan *p, uint32_t round, uint32_t bad, uint32_t max_inline)
 {
 	uint32_t kind = draw_kind(), budget = kind == 3 ? 5 << 18 : 3 << 18, target = TARGET, sink = SINK;
@@ -204,7 +208,7 @@ static inline void make_plan(struct plan *p, uint32_t round, uint32_t bad, uint3
 		case 1:
 			r->op = OP_WRITE;
 			w = one_in(5) ? written(p) : NULL;
-			if (w) { /* over what is there, which READs before it do not see */
+			if (w) { /* again to written memory; the fence keeps the data from earlier READs */
 				narrow(r, w, 0);
 				r->flags |= FENCE;
 				if (r->len > budget)
@@ -244,8 +248,9 @@ static inline void make_plan(struct plan *p, uint32_t round, uint32_t bad, uint3
 		budget -= r->len;
 		p->count++;
 	}
-	/* siw completes READs and others each in order, but not one with the other:
-	 * the last of either says that all are done. */
+	/* siw completes READs in order, and SENDs and WRITEs in order, but a READ may
+	 * complete after a later SEND or WRITE. So the last READ and the last other
+	 * request are signaled: their completions mean that all are done. */
 	for (int reads = 0; reads < 2; reads++)
 		for (int i = p->count - 1; i >= 0; i--)
 			if ((p->request[i].op == OP_READ) == reads) {
@@ -254,7 +259,7 @@ static inline void make_plan(struct plan *p, uint32_t round, uint32_t bad, uint3
 			}
 }
 
-/* gather copies the data of a SEND or WRITE out of its side's SOURCE. */
+/* gather copies the data of a SEND or WRITE from its side's SOURCE. */
 static inline void gather(unsigned char *to, const struct request *r, const unsigned char *source)
 {
 	for (uint32_t i = 0; i < r->pieces; i++) {

@@ -1,23 +1,30 @@
 /*
- * Random SENDs, WRITEs and READs between siw and a peer, both ways at a time,
- * every byte of them verified on both sides.
+ * siwfuzz exchanges random SENDs, WRITEs and READs between siw and a peer. Both
+ * sides make requests at the same time, and both verify every byte.
  *
  *   siwfuzz [-s SEED] [-n ROUNDS] [-p siw] [-b BAD]... [-t SECONDS] [-v] connect IP PORT
  *   siwfuzz [...] listen PORT
  *
- * BAD is something that siw does wrong, and that is not done without this flag:
- *   inline        SENDs and WRITEs with inline data
- *   page          messages of up to 32 bytes, from one piece of memory, that cross a page
- *   fenced-read   READs with a fence
- *   empty-read    READs of no bytes, with -p siw: the peer is siwfuzz on siw, too
+ *   -s SEED     fixes the requests, the same on both sides (1)
+ *   -n ROUNDS   number of rounds, the same on both sides (10)
+ *   -p siw      the peer is siwfuzz, too
+ *   -b BAD      also makes requests that siw handles wrongly:
+ *     inline        SENDs and WRITEs with inline data
+ *     page          messages of up to 32 bytes, from one piece of memory, that cross a page
+ *     fenced-read   READs with a fence
+ *     empty-read    READs of no bytes; without -p siw they are always made
+ *   -t SECONDS  ends siwfuzz if nothing completes for so long (25)
+ *   -v          prints this side's requests of each round
  *
- * A round: each side draws what it will ask for and tells the peer (PLAN). Who
- * has a plan posts receives for it and says so (READY). Then both sides' requests
- * run. Who has all completions, and has verified what was READ, says so (DONE).
- * Who has the peer's DONE verifies what arrived. Seeds fix the plans.
+ * In a round, each side draws its requests and sends the peer the list of them
+ * (PLAN). A side that has the peer's list posts receives for it and reports that
+ * (READY). Then the requests of both sides run. When a side has all completions
+ * and has verified what it READ, it reports that (DONE). When it has the peer's
+ * DONE, it verifies what has arrived.
  *
- * Exit status: 0 all right; 1 data or completions are wrong; 2 usage, or no
- * connection; 3 the connection ended; 4 nothing has happened for SECONDS.
+ * Exit status: 0 all right; 1 data or completions are wrong; 2 usage, no
+ * connection, or a failed call; 3 the connection ended; 4 nothing completed for
+ * SECONDS.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -34,9 +41,9 @@
 #include "plan.h"
 
 enum { DEPTH = 128, LINGER_MS = 2000, SETUP_MS = 30000 };
-enum { PLAN, READY, DONE, CONTROLS }; /* messages of the protocol, in their order */
+enum { PLAN, READY, DONE, CONTROLS }; /* control messages, in their order */
 
-/* In the private data of both sides. */
+/* hello is the private data of both sides: their memory. */
 struct hello { uint64_t addr; uint32_t rkey; } __attribute__((packed));
 
 static struct rdma_event_channel *channel;
@@ -47,26 +54,26 @@ static struct ibv_cq *cq;
 static struct ibv_mr *mr;
 static struct hello peer;
 static unsigned char *memory;        /* of MEMORY bytes */
-static unsigned char *theirs;        /* the peer's SOURCE */
-static unsigned char *want;          /* what an area should hold */
+static unsigned char *theirs;        /* what the peer's SOURCE contains */
+static unsigned char *want;          /* what an area should contain */
 static uint64_t seed = 1;
 static uint32_t bad, max_inline, round_no, verbose;
 static int limit_ms = 25000;
 static const char *doing = "connect", *ending;
-static long long end_ms; /* when to wait no longer, for the connection has ended */
+static long long end_ms; /* when the connection has ended: until when completions are awaited; or 0 */
 
 static struct plan mine, peers;
-static struct piece receive[MAX_REQUESTS][MAX_SGE]; /* memory of each of the peer's SENDs */
+static struct piece receive[MAX_REQUESTS][MAX_SGE]; /* the memory for each of the peer's SENDs */
 static int receive_pieces[MAX_REQUESTS];
 
-/* Completions. Requests of mine carry their index, control messages SENT_CONTROL,
- * receives how many were posted before. */
+/* Ids of work requests. A request of the plan has its index, a control message
+ * SENT_CONTROL, and a receive RECEIVED and the number of receives posted before. */
 enum { SENT_CONTROL = 1000, RECEIVED = 1 << 20 };
 static uint32_t posted_receives, taken_receives;
-static uint32_t receive_length[1 << 16]; /* by the number of the receive, modulo */
-static int in_flight;                    /* signaled requests */
-static int last_done[2];                 /* the last request complete: others, READs */
-static uint32_t controls[CONTROLS];      /* how many of the peer's have come */
+static uint32_t receive_length[1 << 16]; /* expected, by number of the receive; with the highest bit: a control message */
+static int in_flight;                    /* signaled requests without a completion */
+static int last_done[2];                 /* the last completed request: of SENDs and WRITEs, of READs */
+static uint32_t controls[CONTROLS];      /* how many of each kind have come */
 
 static long long now_ms(void)
 {
@@ -86,7 +93,7 @@ static void print_request(const struct request *r, int i)
 	putchar('\n');
 }
 
-/* finish reports and ends. */
+/* finish prints the result, and on a failure of a round both plans, and ends. */
 static void __attribute__((format(printf, 2, 3), noreturn)) finish(int status, const char *format, ...)
 {
 	va_list a;
@@ -145,9 +152,9 @@ static void take(const struct ibv_wc *wc)
 	*last = n;
 }
 
-/* look_for_end notices the end of the connection. What has completed by then is
- * taken first. siw does not flush its receives when the peer has refused a READ
- * of its: the event is all there is then. */
+/* look_for_end takes an event, which means that the connection has ended. pump then
+ * takes completions for LINGER_MS more. If siw has refused a READ of the peer's, it
+ * does not flush its receives, and the event is all that there is. */
 static void look_for_end(void)
 {
 	struct rdma_cm_event *e;
@@ -160,7 +167,8 @@ static void look_for_end(void)
 	rdma_ack_cm_event(e);
 }
 
-/* pump waits until *n is at least want. */
+/* pump takes completions until *n is at least want_n; without n, until no request
+ * is in flight. */
 static void pump(const char *what, const uint32_t *n, uint32_t want_n)
 {
 	struct pollfd p[2] = { { .fd = bell->fd, .events = POLLIN }, { .fd = channel->fd, .events = POLLIN } };
@@ -228,7 +236,8 @@ static void send_control(int which, const void *data, uint32_t len)
 	must(!ibv_post_send(id->qp, &wr, &wrong), "ibv_post_send of a control message");
 }
 
-/* read_plan takes the peer's plan, and posts receives for it. */
+/* read_plan takes the peer's plan and posts the receives for it and for the next
+ * control messages. */
 static void read_plan(void)
 {
 	uint32_t at = RECEIVE;
@@ -262,7 +271,8 @@ static void read_plan(void)
 	expect_control(READY, round_no + 1);
 }
 
-/* post_mine posts the requests, in lists of several. */
+/* post_mine posts the requests of the plan in lists, which end at each request
+ * with ALONE. */
 static void post_mine(void)
 {
 	struct ibv_sge sge[MAX_REQUESTS][MAX_SGE];
@@ -295,7 +305,7 @@ static void post_mine(void)
 	}
 }
 
-/* compare wants n bytes of an area to be as in want. */
+/* compare checks n bytes of the memory at an offset. request is -1 for none. */
 static void compare(const char *what, int request, uint32_t at, const unsigned char *right, uint32_t n)
 {
 	uint32_t first = 0, wrong = 0;
@@ -311,8 +321,8 @@ static void compare(const char *what, int request, uint32_t at, const unsigned c
 	       memory[at + first], right[first], wrong);
 }
 
-/* verify_reads wants SINK to hold what was asked for. TARGET of the peer, as this
- * side has written it up to a READ, is followed in want. */
+/* verify_reads checks that SINK has what was READ. It keeps track in want of the
+ * peer's TARGET, as this side has written it before each READ. */
 static void verify_reads(void)
 {
 	uint32_t end = SINK;
@@ -335,7 +345,7 @@ static void verify_reads(void)
 	memset(memory + SINK, spoil(round_no + 1), AREA);
 }
 
-/* verify_arrived wants RECEIVE and TARGET to hold what the peer has sent. */
+/* verify_arrived checks that RECEIVE and TARGET have what the peer has sent. */
 static void verify_arrived(void)
 {
 	unsigned char *message = want + AREA;
@@ -376,7 +386,7 @@ static void run_round(int active)
 	uint32_t nothing[4] = { round_no };
 
 	make_plan(&mine, round_no, bad, max_inline);
-	if (!active && round_no == 0) /* who has connected speaks first */
+	if (!active && round_no == 0) /* the side that has connected must send first */
 		pump("wait for the first PLAN", &controls[PLAN], 1);
 	send_control(PLAN, &mine, sizeof mine);
 	pump("wait for PLAN", &controls[PLAN], round_no + 1);
@@ -395,7 +405,8 @@ static void run_round(int active)
 	verify_arrived();
 }
 
-/* make_qp gives id all it needs, and posts the first receives. */
+/* make_qp makes id's queue pair and what it needs, registers the memory, and posts
+ * the first receives. */
 static void make_qp(void)
 {
 	struct ibv_qp_init_attr attr = {
@@ -416,7 +427,8 @@ static void make_qp(void)
 	expect_control(READY, 0);
 }
 
-/* await takes the next event of the connection, and the peer's hello out of it. */
+/* await takes the next event, which must be of the type. If greeted, it takes the
+ * peer's hello out of it. */
 static void await(enum rdma_cm_event_type type, int greeted)
 {
 	struct pollfd p = { .fd = channel->fd, .events = POLLIN };
@@ -509,7 +521,7 @@ int main(int argc, char **argv)
 			break;
 		default: return usage();
 		}
-	if (!peer_is_siw) /* others answer them as they should */
+	if (!peer_is_siw) /* soft answers READs of no bytes rightly */
 		bad |= BAD_EMPTY_READ;
 	argv += optind;
 	argc -= optind;
@@ -521,7 +533,7 @@ int main(int argc, char **argv)
 	want = malloc(2 * AREA);
 	channel = rdma_create_event_channel();
 	must(memory != MAP_FAILED && theirs && want && channel, "start");
-	/* Who connects has the even pattern. */
+	/* The side that connects has the even pattern. */
 	random_state = mix(2 * seed + !active);
 	pattern(memory + SOURCE, 2 * seed + !active);
 	pattern(theirs, 2 * seed + active);
