@@ -13,7 +13,8 @@ import (
 
 func sockaddr(ap netip.AddrPort) []byte { return afrds.Sockaddr(ap) }
 
-// ping sends -n messages to port 0, each when the last was answered.
+// ping sends -n messages to port 0, each after the answer to the one before. It prints the median
+// round trip.
 func ping(c *config) error {
 	s, err := c.open(c.from.AddrPort)
 	if err != nil {
@@ -45,7 +46,7 @@ func ping(c *config) error {
 	return nil
 }
 
-// echo answers every message until it is killed, or for -limit nothing came.
+// echo answers every message until it is killed or has received nothing for -limit.
 func echo(c *config) error {
 	if c.via == "rds" {
 		return c.nativeEcho(func() { fmt.Fprintln(c.out, "ready") })
@@ -77,7 +78,7 @@ func echo(c *config) error {
 	}
 }
 
-// rtt measures round trips to echo, one at a time.
+// rtt measures round trips to an echo, one at a time.
 func rtt(c *config) error {
 	c.depth = 1
 	took, _, err := c.exchange()
@@ -89,7 +90,7 @@ func rtt(c *config) error {
 	return nil
 }
 
-// rate measures messages a second to echo, which answers each.
+// rate measures messages a second to an echo, which answers each of them.
 func rate(c *config) error {
 	took, d, err := c.exchange()
 	if err != nil {
@@ -99,8 +100,9 @@ func rate(c *config) error {
 	return nil
 }
 
-// exchange keeps -depth messages on their way for -for, after a tenth of it as
-// warm-up.
+// exchange keeps -depth messages in progress with an echo. After a warm-up of a tenth of -for it
+// measures for -for. It returns the round trip of each answered message and the measured time.
+// It takes answers to come in the order of the messages.
 func (c *config) exchange() (took []time.Duration, d time.Duration, err error) {
 	if c.via == "rds" {
 		return c.nativeExchange()

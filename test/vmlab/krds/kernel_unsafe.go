@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernelSocket is the kernel's. The calls are made without package unix's
-// address types: their layout is the caller's.
+// kernelSocket is a socket of the kernel. Its methods make the system calls themselves: callers
+// give addresses in the kernel's layout, for which package unix has no calls.
 type kernelSocket struct{ fd int }
 
 func (s *kernelSocket) bind(name []byte) error {
@@ -29,6 +29,7 @@ func (s *kernelSocket) setsockopt(level, opt int, val []byte) error {
 	return orNil(e)
 }
 
+// header returns the argument of sendmsg and recvmsg. It makes iov name payload.
 func header(iov *unix.Iovec, payload, name, control []byte) unix.Msghdr {
 	var m unix.Msghdr
 	if len(name) > 0 {
@@ -78,6 +79,7 @@ func (s *kernelSocket) poll(events int, d time.Duration) (int, error) {
 
 func (s *kernelSocket) close() error { return unix.Close(s.fd) }
 
+// orNil returns e as an error, and 0 as nil.
 func orNil(e unix.Errno) error {
 	if e == 0 {
 		return nil

@@ -1,21 +1,22 @@
-// Command krds exercises RDS sockets: the kernel's (AF_RDS), or rdsd's through
-// the same calls (package afrds), or, for echo, rtt and rate, those of package
-// rds. In the virtual machines it is what stands at either end when rdsd and Linux
-// talk to each other.
+// Command krds tests and measures RDS sockets. It is the program at both ends when tests in
+// virtual machines connect rdsd with Linux's RDS.
 //
 //	krds [-via kernel|rdsd|rds] [-rdsd SOCKET] VERB [FLAGS]
 //
-//	ping  -from ADDR -to ADDR          messages to port 0, each waits for its pong
-//	echo  -at ADDR:PORT                sends every message back, or -ack bytes of it
-//	send  -from ADDR:PORT -to ADDR:PORT  streams of numbered messages, see stream.go
-//	recv  -at ADDR:PORT                checks -streams of them and ends
-//	rtt   -from ADDR:PORT -to ADDR:PORT  round trips to echo, for -for
-//	rdma-serve -at ADDR:PORT           carries out -n operations for rdma-ask
-//	rdma-ask -from ADDR -to ADDR:PORT  asks for them, in memory of its own
-//	rate  -from ADDR:PORT -to ADDR:PORT  messages a second to echo, -depth at a time
+//	ping       -from ADDR -to ADDR            sends messages to port 0, one at a time, and waits for each pong
+//	echo       -at ADDR:PORT                  sends every message back, or its first -ack bytes
+//	send       -from ADDR:PORT -to ADDR:PORT  sends a stream from each of -sockets sockets, see stream.go
+//	recv       -at ADDR:PORT                  checks streams and ends after -streams of them
+//	rtt        -from ADDR:PORT -to ADDR:PORT  measures round trips to an echo, for the time -for
+//	rate       -from ADDR:PORT -to ADDR:PORT  measures messages a second to an echo, -depth in progress
+//	rdma-serve -at ADDR:PORT                  carries out -n operations that rdma-ask asks for
+//	rdma-ask   -from ADDR -to ADDR:PORT       asks for -n operations in its own memory
 //
-// What was found goes to standard output, a line each; the status is not 0 if
-// something was wrong.
+// -via says whose sockets krds uses: the kernel's (AF_RDS), rdsd's by the kernel's calls
+// (package afrds), or, for echo, rtt and rate only, those of package rds.
+//
+// krds prints its results to standard output, one in a line. Its exit status is 0 only if
+// everything was right.
 package main
 
 import (
@@ -23,8 +24,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -63,7 +66,7 @@ type config struct {
 	patience       time.Duration
 }
 
-// addrPort is a flag's address; the port may be missing: any.
+// addrPort is a flag with an address and a port. Without a port the port is 0.
 type addrPort struct{ netip.AddrPort }
 
 func (a *addrPort) String() string { return a.AddrPort.String() }
@@ -77,7 +80,7 @@ func (a *addrPort) Set(s string) (err error) {
 	return err
 }
 
-// sizes are the lengths of messages: some, or all of a range.
+// sizes is a flag with lengths of messages: numbers and ranges, separated by commas.
 type sizes []int
 
 func (s *sizes) String() string { return fmt.Sprint([]int(*s)) }
@@ -92,7 +95,7 @@ func (s *sizes) Set(text string) error {
 			b, err = strconv.Atoi(hi)
 		}
 		if err != nil || a < 0 || b < a || b > maxMessage {
-			return fmt.Errorf("%q is no length from 0 to %d, and no range of them", f, maxMessage)
+			return fmt.Errorf("%q is neither a length from 0 to %d nor a range of such lengths", f, maxMessage)
 		}
 		for ; a <= b; a++ {
 			*s = append(*s, a)
@@ -104,8 +107,8 @@ func (s *sizes) Set(text string) error {
 func run(args []string, out io.Writer) error {
 	c := config{out: out, sizes: sizes{0, 1, 100, 4096, 70000}}
 	fs := flag.NewFlagSet("krds", flag.ContinueOnError)
-	fs.StringVar(&c.via, "via", "kernel", "whose sockets: kernel, rdsd, or rds (echo, rtt and rate only)")
-	fs.StringVar(&c.rdsd, "rdsd", "", "rdsd's control socket")
+	fs.StringVar(&c.via, "via", "kernel", "whose `sockets` are used: kernel, rdsd, or rds (echo, rtt and rate only)")
+	fs.StringVar(&c.rdsd, "rdsd", "", "rdsd's control `socket`, for -via rdsd and rds")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
@@ -113,36 +116,36 @@ func run(args []string, out io.Writer) error {
 		"rdma-serve": rdmaServe, "rdma-ask": rdmaAsk}
 	verb := verbs[fs.Arg(0)]
 	if verb == nil {
-		return fmt.Errorf("no verb %q", fs.Arg(0))
+		return fmt.Errorf("no verb %q, want one of %s", fs.Arg(0), strings.Join(slices.Sorted(maps.Keys(verbs)), ", "))
 	}
 	vs := flag.NewFlagSet(fs.Arg(0), flag.ContinueOnError)
-	vs.Var(&c.at, "at", "address and port to receive at")
-	vs.Var(&c.from, "from", "address to send from, and the first port; 0: any")
-	vs.Var(&c.to, "to", "destination")
-	vs.IntVar(&c.n, "n", 100, "messages of each socket")
-	vs.IntVar(&c.sockets, "sockets", 1, "sockets that send, at ports from -from on")
-	vs.IntVar(&c.streams, "streams", 1, "streams to receive before the end")
-	vs.Var(&c.sizes, "sizes", "lengths of the messages in turn, as in 0-64,1000,1048576")
-	vs.Uint64Var(&c.seed, "seed", 1, "of the contents")
-	vs.BoolVar(&c.lossy, "lossy", false, "messages may be missing, but none comes twice or late: for restarts")
-	vs.IntVar(&c.sndbuf, "sndbuf", 2<<20, "send buffer of each socket, bytes")
-	vs.IntVar(&c.rcvbuf, "rcvbuf", 0, "receive buffer, bytes; 0: as it is")
-	vs.DurationVar(&c.delay, "delay", 0, "wait before each message is received or sent")
-	vs.DurationVar(&c.every, "every", 0, "say how far it is this often")
-	vs.DurationVar(&c.limit, "limit", 60*time.Second, "longest wait for anything")
-	vs.DurationVar(&c.length, "for", 2*time.Second, "how long to measure")
-	vs.IntVar(&c.size, "size", 64, "message, bytes")
-	vs.IntVar(&c.ack, "ack", -1, "of each message echo sends back so many bytes; -1: all")
-	vs.IntVar(&c.depth, "depth", 64, "messages on their way at a time")
-	vs.BoolVar(&c.nonblock, "nonblock", false, "poll and try again instead of sends that block")
-	vs.BoolVar(&c.silent, "silent", false, "some operations are silent")
+	vs.Var(&c.at, "at", "`address` and port of a server's socket")
+	vs.Var(&c.from, "from", "`address` and port to send from; -sockets more than 1 take the next ports; without a port or with 0 any is taken")
+	vs.Var(&c.to, "to", "`address` and port of the destination")
+	vs.IntVar(&c.n, "n", 100, "messages of each sending socket, pings, or operations")
+	vs.IntVar(&c.sockets, "sockets", 1, "sockets that send")
+	vs.IntVar(&c.streams, "streams", 1, "streams after whose end recv ends")
+	vs.Var(&c.sizes, "sizes", "`lengths` of the messages in turn, for example 0-64,1000,1048576; the same for send and recv")
+	vs.Uint64Var(&c.seed, "seed", 1, "seed of the contents; each further socket has the next one")
+	vs.BoolVar(&c.lossy, "lossy", false, "recv lets messages be missing, as after a restart, but none may come twice or late; the same for send and recv")
+	vs.IntVar(&c.sndbuf, "sndbuf", 2<<20, "send buffer of each socket, in bytes; 0 leaves it as it is")
+	vs.IntVar(&c.rcvbuf, "rcvbuf", 0, "receive buffer of each socket, in bytes; 0 leaves it as it is")
+	vs.DurationVar(&c.delay, "delay", 0, "pause of send and recv after each message")
+	vs.DurationVar(&c.every, "every", 0, "how often recv prints the number of messages; 0: never")
+	vs.DurationVar(&c.limit, "limit", 60*time.Second, "longest wait for a message, or for room to send")
+	vs.DurationVar(&c.length, "for", 2*time.Second, "how long rtt and rate measure")
+	vs.IntVar(&c.size, "size", 64, "bytes of each message of rtt and rate; with -via rds, echo sends back no more than this")
+	vs.IntVar(&c.ack, "ack", -1, "how many bytes of each message echo sends back; -1: all")
+	vs.IntVar(&c.depth, "depth", 64, "messages of rate that are in progress at the same time")
+	vs.BoolVar(&c.nonblock, "nonblock", false, "sends do not block; krds polls and tries again")
+	vs.BoolVar(&c.silent, "silent", false, "every fifth operation of rdma-ask is silent")
 	vs.DurationVar(&c.patience, "patience", 5*time.Second, "how long rdma-ask waits before it asks again")
-	vs.IntVar(&c.bad, "bad", 0, "of so many operations one has a spoilt key; 0: none")
+	vs.IntVar(&c.bad, "bad", 0, "one in so many operations of rdma-ask gets a spoilt key; 0: none")
 	if err := vs.Parse(fs.Args()[1:]); err != nil {
 		return err
 	}
 	if vs.NArg() > 0 {
-		return fmt.Errorf("%s: %q is too much", fs.Arg(0), vs.Args())
+		return fmt.Errorf("%s: unexpected arguments %q, want flags only", fs.Arg(0), vs.Args())
 	}
 	return verb(&c)
 }

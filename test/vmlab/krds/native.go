@@ -10,8 +10,8 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// This is what an application of package rds does for echo, rtt and rate (-via
-// rds): it takes what is there, and answers or sends as much, in one call each.
+// With -via rds, echo, rtt and rate do what an application of package rds does: one call takes
+// all messages that are there, and one call sends as many.
 
 // native opens a socket of package rds.
 func (c *config) native(at netip.AddrPort) (*rds.Client, *rds.Socket, error) {
@@ -28,7 +28,7 @@ func (c *config) native(at netip.AddrPort) (*rds.Client, *rds.Socket, error) {
 	return k, s, nil
 }
 
-// messages is n messages with a buffer of size bytes each.
+// messages returns n messages, each with a buffer of size bytes.
 func messages(n, size int) []rds.Message {
 	ms := make([]rds.Message, n)
 	for i := range ms {
@@ -37,7 +37,8 @@ func messages(n, size int) []rds.Message {
 	return ms
 }
 
-// nativeEcho is echo.
+// nativeEcho does what echo does, by package rds. It calls ready when its socket is bound. Messages
+// longer than -size are cut to that length.
 func (c *config) nativeEcho(ready func()) error {
 	k, s, err := c.native(c.at.AddrPort)
 	if err != nil {
@@ -70,7 +71,7 @@ func (c *config) nativeEcho(ready func()) error {
 	}
 }
 
-// nativeExchange is exchange.
+// nativeExchange does what exchange does, by package rds.
 func (c *config) nativeExchange() (took []time.Duration, d time.Duration, err error) {
 	k, s, err := c.native(c.from.AddrPort)
 	if err != nil {

@@ -9,33 +9,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RDMA between two programs, as databases use RDS: rdma-ask registers memory and
-// sends a request with its cookie; rdma-serve writes into it, or reads from it,
-// with its reply behind the operation. Each end checks the data; rdma-serve also
-// the statuses.
+// rdma-ask and rdma-serve use RDMA as databases do over RDS. rdma-ask registers memory and sends
+// a request with its cookie. rdma-serve writes to this memory or reads it, and its reply runs
+// behind the operation. rdma-ask checks its memory, and rdma-serve the statuses. Neither checks the
+// data that rdma-serve has read.
 
-// ask is a request, and a reply.
+// ask is a request or a reply.
 type ask struct {
 	Seq    uint32
-	Kind   uint32 // askWrite, askRead
-	Size   uint32
-	Off    uint32 // in the region
-	How    uint32
-	Status uint32 // of a reply: 0, or the operation's that failed
-	Sum    uint64 // of a reply: of what was read
+	Kind   uint32 // askWrite or askRead
+	Size   uint32 // bytes of the operation
+	Off    uint32 // of the operation in the region
+	How    uint32 // askSilent, askBad, askSplit
+	Status uint32 // in a reply: 0, or the status of the operation that failed
+	Sum    uint64 // always 0
 }
 
 const (
-	askWrite  = 1 // the server writes
-	askRead   = 2
-	askSilent = 1 << 0 // the reply comes as a message of its own, behind a silent operation
-	askBad    = 1 << 1 // the server spoils the key: there is no reply
-	askSplit  = 1 << 2 // the server's memory is in pieces
-	askLen    = 32
+	askWrite  = 1      // the server writes
+	askRead   = 2      // the server reads
+	askSilent = 1 << 0 // the operation is silent, and the reply is a message of its own behind it
+	askBad    = 1 << 1 // the server spoils the key, so there is no reply
+	askSplit  = 1 << 2 // the server's memory is in two pieces
+	askLen    = 32     // bytes of an ask
 
-	askHeader = 4096 // of the server's memory, for vectors
-	askMax    = 1 << 20
-	askGuard  = 64
+	askHeader = 4096    // bytes of a slot of the server's memory that hold the vectors
+	askMax    = 1 << 20 // bytes of the largest operation
+	askGuard  = 64      // least number of bytes behind a region
 )
 
 func (a *ask) append(b []byte) []byte {
@@ -58,6 +58,7 @@ func parseAsk(b []byte) (a ask, err error) {
 	return a, nil
 }
 
+// fill fills b with bytes that follow from seed.
 func fill(b []byte, seed uint64) {
 	for i := range b {
 		seed = seed*6364136223846793005 + 1442695040888963407
@@ -65,9 +66,9 @@ func fill(b []byte, seed uint64) {
 	}
 }
 
-// sendWith is sendTo with control messages. A registration wants a connection:
-// EAGAIN until there is one, and from the kernel EINVAL while one goes down: its
-// queue pair takes no work request any more.
+// sendWith sends one message with control messages. Like sendTo it tries again, for -limit at most.
+// A registration needs a connection and fails with EAGAIN until there is one. In the kernel it also
+// fails with EINVAL while a connection ends, because the queue pair then takes no work request.
 func (c *config) sendWith(s socket, payload, name, control []byte) error {
 	for end := time.Now().Add(c.limit); ; {
 		_, err := s.sendmsg(payload, name, control, 0)

@@ -15,18 +15,17 @@ import (
 type asker struct {
 	c        *config
 	s        socket
-	mem      []byte // regions are in it
+	mem      []byte // has the regions
 	addr     uint64 // of mem
-	cookie   []byte // where the socket writes the last registration's
+	cookie   []byte // where the socket writes the cookie of each registration
 	cookieAt uint64
-	want     []byte // what mem has to contain
+	want     []byte // the contents that mem must have
 
 	buf, name, control []byte
-	done, again        int
+	done, again        int // operations that were done, and requests that were made again
 }
 
-// rdmaAsk asks for -n operations of -sizes, one at a time, each in memory
-// registered anew.
+// rdmaAsk asks for -n operations of -sizes, one at a time. It registers memory anew for each.
 func rdmaAsk(c *config) error {
 	x := asker{c: c, want: make([]byte, askMax+2*4096), buf: make([]byte, 1<<16), name: make([]byte, 28), control: make([]byte, 512)}
 	if err := x.open(); err != nil {
@@ -49,6 +48,7 @@ func rdmaAsk(c *config) error {
 	return nil
 }
 
+// open makes the socket and its memory.
 func (x *asker) open() (err error) {
 	if x.s, err = x.c.open(x.c.from.AddrPort); err != nil {
 		return err
@@ -71,13 +71,13 @@ func (x *asker) free() error {
 	if err := x.s.setsockopt(solRDS, int(cmsg.OptFreeMR), args.Append(nil)); err != nil && !errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("RDS_FREE_MR: %w", err)
 	}
-	return nil // EINVAL: its use has ended it
+	return nil // EINVAL: the use of the region has ended its registration
 }
 
-// next is request number i, in region bytes of the memory from start on.
+// next returns request number i. Its region is region bytes of the memory, beginning at start.
 func (x *asker) next(i int) (a ask, start, region int) {
 	size := max(x.c.sizes[i%len(x.c.sizes)], 1)
-	start = 64 + i*37%4000 // anywhere in a page
+	start = 64 + i*37%4000 // at changing places in a page
 	a = ask{Seq: uint32(i + 1), Kind: askWrite + uint32(i%2), Size: uint32(size), Off: uint32(i * 11 % 500)}
 	region = int(a.Off) + size
 	if start+region+askGuard > len(x.mem) {
@@ -95,7 +95,7 @@ func (x *asker) next(i int) (a ask, start, region int) {
 	return a, start, region
 }
 
-// try asks for request number i and checks what becomes of it. It returns false if the
+// try makes request number i and checks its outcome. It returns false without an error if the
 // request has to be made again.
 func (x *asker) try(i, try int) (ended bool, err error) {
 	a, start, region := x.next(i)
@@ -113,7 +113,7 @@ func (x *asker) try(i, try int) (ended bool, err error) {
 		return false, fmt.Errorf("request %d: %w", i, err)
 	}
 	if a.How&askBad != 0 {
-		time.Sleep(x.c.patience / 4) // until it has been tried
+		time.Sleep(x.c.patience / 4) // by then the server has tried the operation
 		return true, x.free()
 	}
 	got, err := reply(x.s, a.Seq, x.buf, x.name, x.control)
@@ -123,7 +123,7 @@ func (x *asker) try(i, try int) (ended bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("request %d of %d bytes, try %d: %w", i, size, try, err)
 	}
-	if got.Status != 0 { // the connection went down under it
+	if got.Status != 0 { // the connection ended before the operation was done
 		return false, nil
 	}
 	at := start + int(a.Off)
@@ -137,18 +137,18 @@ func (x *asker) try(i, try int) (ended bool, err error) {
 	return true, nil
 }
 
-// unanswered prepares to ask again. A reply that was lost with a connection does not
-// come. The kernel finishes a broken connection when the registrations made on it have
-// ended, so they have to before it can be asked again.
+// unanswered prepares to make a request again. A reply that was lost with a connection never
+// comes. The kernel finishes a broken connection only when the registrations made on it have
+// ended, so unanswered ends them.
 func (x *asker) unanswered(try int) error {
 	if err := x.free(); err != nil {
 		return err
 	}
-	// The kernel finishes the old connection in a moment without any
-	// registration; one made at once would be on it, and keep it.
+	// In this time, without any registration, the kernel finishes the old connection. A
+	// registration that is made at once would be made on the old connection and keep it.
 	time.Sleep(x.c.patience / 8)
-	// A request that nobody has acked holds its registration, whatever
-	// is freed, and waits for the connection: closing withdraws it.
+	// A request that is not acked keeps its registration, even if that is freed, and waits for
+	// the connection. The close of its socket withdraws it.
 	if _, kernel := x.s.(*kernelSocket); kernel && try > 0 {
 		x.s.close()
 		return x.open()
@@ -156,6 +156,7 @@ func (x *asker) unanswered(try int) error {
 	return nil
 }
 
+// firstDiff returns the index of the first byte of a that differs from b, or -1.
 func firstDiff(a, b []byte) int {
 	if bytes.Equal(a, b[:len(a)]) {
 		return -1
@@ -168,8 +169,7 @@ func firstDiff(a, b []byte) int {
 	return -1
 }
 
-// reply waits for the answer to request seq; those to earlier tries may still
-// come.
+// reply waits for the reply to request seq. It skips notifications and replies to earlier tries.
 func reply(s socket, seq uint32, buf, name, control []byte) (ask, error) {
 	for {
 		r, err := s.recvmsg(buf, name, control, 0)

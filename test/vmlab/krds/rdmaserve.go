@@ -11,22 +11,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// server carries out what others ask for.
+// server carries out operations that rdma-ask asks for.
 type server struct {
-	c      *config
-	s      socket
-	mem    []byte // a slot for each of askSlots operations at a time
-	addr   uint64 // of mem
-	asked  int
-	told   int               // statuses
-	open   map[uint64]ask    // operations without a status, by token
-	who    map[uint64][]byte // who asked for each
-	counts map[string]int
+	c        *config
+	s        socket
+	mem      []byte            // askSlots slots, each with vectors and the memory of one operation
+	addr     uint64            // of mem
+	asked    int               // requests so far
+	statuses int               // statuses so far
+	open     map[uint64]ask    // operations without a status, by token
+	from     map[uint64][]byte // addresses of the askers, by token
+	counts   map[string]int    // statuses by value
 }
 
-const askSlots = 8
+const askSlots = 8 // operations that can be in progress at the same time
 
-// rdmaServe carries out -n operations for whoever asks.
+// rdmaServe carries out requests until -n operations have a status.
 func rdmaServe(c *config) error {
 	s, err := c.open(c.at.AddrPort)
 	if err != nil {
@@ -36,20 +36,20 @@ func rdmaServe(c *config) error {
 	if err := limitRecv(s, c.limit); err != nil {
 		return err
 	}
-	x := server{c: c, s: s, open: map[uint64]ask{}, who: map[uint64][]byte{}, counts: map[string]int{}}
+	x := server{c: c, s: s, open: map[uint64]ask{}, from: map[uint64][]byte{}, counts: map[string]int{}}
 	if x.mem, x.addr, err = s.alloc(askSlots * (askHeader + askMax)); err != nil {
 		return err
 	}
 	fmt.Fprintln(c.out, "ready")
 	buf, name, control := make([]byte, 1<<16), make([]byte, 28), make([]byte, 512)
 	var recv cmsg.Recv
-	for x.told < c.n {
+	for x.statuses < c.n {
 		r, err := s.recvmsg(buf, name, control, 0)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("after %d requests and %d statuses: %w", x.asked, x.told, err)
+			return fmt.Errorf("after %d requests and %d statuses: %w", x.asked, x.statuses, err)
 		}
 		if err := recv.Parse(control[:r.control]); err != nil {
 			return err
@@ -59,7 +59,7 @@ func rdmaServe(c *config) error {
 				return err
 			}
 		}
-		if r.name == 0 {
+		if r.name == 0 { // statuses without a message
 			continue
 		}
 		a, err := parseAsk(buf[:r.n])
@@ -77,30 +77,33 @@ func rdmaServe(c *config) error {
 	return nil
 }
 
-// status takes the status of an operation, and tells who asked if it failed.
+// status takes the status of an operation. If the operation failed, status notifies its asker,
+// unless the key was spoilt on purpose.
 func (x *server) status(token uint64, status int) error {
-	x.told++
+	x.statuses++
 	a, ok := x.open[token]
 	if !ok {
-		return fmt.Errorf("a second status, %d, of operation %d", status, token)
+		return fmt.Errorf("operation %d: status %d, but it has no status to come", token, status)
 	}
 	delete(x.open, token)
 	x.counts[fmt.Sprintf("status %d", status)]++
-	// Dropped by a connection that broke, or too late: who asked has taken the
-	// key back and asks again. Who allows neither counts.
+	// An operation is dropped when its connection breaks. It ends with a remote error when it
+	// comes after the asker has freed the region. In both cases the asker asks again. A test in
+	// which neither may happen checks the counts that rdmaServe prints.
 	const remoteError, dropped = 1, 3
 	bad := a.How&askBad != 0
 	if bad && status == 0 || !bad && status != 0 && status != dropped && status != remoteError {
-		return fmt.Errorf("operation %d, key spoilt %v: status %d", token, bad, status)
+		return fmt.Errorf("operation %d: unexpected status %d, key spoilt %v", token, status, bad)
 	}
 	if status == 0 || bad {
 		return nil
 	}
 	a.Status = uint32(status)
-	return x.c.sendWith(x.s, a.append(nil), x.who[token], nil)
+	return x.c.sendWith(x.s, a.append(nil), x.from[token], nil)
 }
 
-// carryOut posts the operation that a asks for in the region of cookie, and the reply.
+// carryOut posts the operation that a asks for in the region of cookie, and the reply to the
+// address name.
 func (x *server) carryOut(a ask, cookie uint64, name []byte) error {
 	x.asked++
 	slot := uint64(x.asked % askSlots * (askHeader + askMax))
@@ -129,7 +132,7 @@ func (x *server) carryOut(a ask, cookie uint64, name []byte) error {
 		args.Flags |= cmsg.FlagFence
 		clear(local)
 	}
-	x.open[token], x.who[token] = a, slices.Clone(name)
+	x.open[token], x.from[token] = a, slices.Clone(name)
 	payload := a.append(nil)
 	silent := a.How&askSilent != 0
 	if silent {
@@ -150,6 +153,7 @@ func (x *server) carryOut(a ask, cookie uint64, name []byte) error {
 	return x.c.sendWith(x.s, a.append(nil), name, nil)
 }
 
+// list returns the counts as text, sorted.
 func list(counts map[string]int) string {
 	var l []string
 	for k, n := range counts {

@@ -21,32 +21,33 @@ const (
 	maxMessage = cmsg.MaxMessage
 )
 
-// received is what recvmsg says besides the data.
+// received is what recvmsg returns besides the data: the lengths of payload, address and control
+// messages, and the flags.
 type received struct {
 	n, name, control, flags int
 }
 
-// socket is an RDS socket, the kernel's or rdsd's: bytes in the kernel's
-// layout. A closed one fails calls that wait.
+// socket is an RDS socket of the kernel or of rdsd. Addresses, options and control messages are
+// bytes in the kernel's layout.
 type socket interface {
 	bind(name []byte) error
 	getsockname() ([]byte, error)
 	sendmsg(payload, name, control []byte, flags int) (int, error)
 	recvmsg(payload, name, control []byte, flags int) (received, error)
 	setsockopt(level, opt int, val []byte) error
-	alloc(n int) ([]byte, uint64, error) // memory for operations, and its address
+	alloc(n int) ([]byte, uint64, error) // memory for operations, and its address for control messages
 	poll(events int, d time.Duration) (int, error)
 	close() error
 }
 
-// open makes a socket bound to at.
+// open makes a socket with the buffers of -sndbuf and -rcvbuf and binds it to at.
 func (c *config) open(at netip.AddrPort) (socket, error) {
 	var s socket
 	switch c.via {
 	case "kernel":
 		fd, err := unix.Socket(afRDS, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
-			return nil, fmt.Errorf("socket(AF_RDS): %w; is the module rds loaded?", err)
+			return nil, fmt.Errorf("socket(AF_RDS): %w (is the kernel module rds loaded?)", err)
 		}
 		s = &kernelSocket{fd}
 	case "rdsd":
@@ -55,13 +56,13 @@ func (c *config) open(at netip.AddrPort) (socket, error) {
 			return nil, err
 		}
 	default:
-		return nil, fmt.Errorf("-via %q: kernel or rdsd; rds for echo, rtt and rate only", c.via)
+		return nil, fmt.Errorf("-via %q: want kernel or rdsd (rds is for echo, rtt and rate only)", c.via)
 	}
 	for _, o := range []struct{ opt, val int }{{unix.SO_SNDBUF, c.sndbuf}, {unix.SO_RCVBUF, c.rcvbuf}} {
 		if o.val == 0 {
 			continue
 		}
-		if c.via == "kernel" { // above the system's limit, for root
+		if c.via == "kernel" { // root may exceed the system's limit
 			o.opt = map[int]int{unix.SO_SNDBUF: unix.SO_SNDBUFFORCE, unix.SO_RCVBUF: unix.SO_RCVBUFFORCE}[o.opt]
 		}
 		if err := s.setsockopt(unix.SOL_SOCKET, o.opt, i32(o.val)); err != nil {
@@ -78,15 +79,15 @@ func (c *config) open(at netip.AddrPort) (socket, error) {
 
 func i32(v int) []byte { return binary.NativeEndian.AppendUint32(nil, uint32(v)) }
 
-// limitRecv has receives fail after d.
+// limitRecv makes receives fail that wait longer than d.
 func limitRecv(s socket, d time.Duration) error {
 	tv := unix.NsecToTimeval(int64(d))
 	b := binary.NativeEndian.AppendUint64(nil, uint64(tv.Sec))
 	return s.setsockopt(unix.SOL_SOCKET, unix.SO_RCVTIMEO, binary.NativeEndian.AppendUint64(b, uint64(tv.Usec)))
 }
 
-// sendTo sends one message, whatever it takes: a full buffer, a congested
-// destination. With nonblock it polls.
+// sendTo sends one message. While the send buffer is full or the destination is congested, it
+// tries again, for -limit at most. With -nonblock its sends do not block, and it polls in between.
 func (c *config) sendTo(s socket, payload, name []byte) error {
 	flags := 0
 	if c.nonblock {
@@ -102,9 +103,10 @@ func (c *config) sendTo(s socket, payload, name []byte) error {
 		case errors.Is(err, unix.EINTR):
 		case errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.EAGAIN):
 			if time.Now().After(end) {
-				return fmt.Errorf("sendmsg for %v: %w", c.limit, err)
+				return fmt.Errorf("sendmsg, tried for %v: %w", c.limit, err)
 			}
-			if errors.Is(err, unix.ENOBUFS) { // the monitor would tell; a map in every poll does, too
+			if errors.Is(err, unix.ENOBUFS) { // the destination is congested
+				// Without a congestion monitor, poll reports POLLIN at the end of congestion.
 				_, _ = s.poll(unix.POLLIN, 2*time.Millisecond)
 			} else {
 				_, _ = s.poll(unix.POLLOUT, 100*time.Millisecond)
@@ -115,7 +117,7 @@ func (c *config) sendTo(s socket, payload, name []byte) error {
 	}
 }
 
-// recvFrom receives one message.
+// recvFrom receives one message. It skips notifications.
 func recvFrom(s socket, buf []byte) (int, netip.AddrPort, error) {
 	var name [28]byte
 	for {
@@ -125,17 +127,17 @@ func recvFrom(s socket, buf []byte) (int, netip.AddrPort, error) {
 			continue
 		case err != nil:
 			return 0, netip.AddrPort{}, err
-		case r.name == 0: // a notification
+		case r.name == 0: // only a message has a source
 			continue
 		case r.flags&unix.MSG_TRUNC != 0:
-			return 0, netip.AddrPort{}, fmt.Errorf("a message longer than %d bytes", len(buf))
+			return 0, netip.AddrPort{}, fmt.Errorf("received a message longer than %d bytes", len(buf))
 		}
 		from, err := afrds.ParseSockaddr(name[:r.name])
 		return r.n, from, err
 	}
 }
 
-// rdsdSocket is rdsd's.
+// rdsdSocket is a socket of rdsd, with a client of its own.
 type rdsdSocket struct {
 	*afrds.Socket
 	k *afrds.Kernel

@@ -10,23 +10,25 @@ import (
 	"time"
 )
 
-// A stream is what one socket sends to another: a first message that says what
-// is to come, -n messages whose lengths and bytes follow from it, and a last one.
-// So the receiver knows every byte of each message, whatever its length, and
-// notes one that is missing, comes twice, late, or to the wrong socket. With
-// -lossy, for restarts in between, messages are at least 24 bytes and numbered.
+// A stream is what one socket sends to another: a first mark, -n messages, and a last mark. The
+// marks have the stream's seed and the number of messages. The lengths of the messages follow
+// from -sizes, which sender and receiver share, and the bytes from the seed. So the receiver
+// knows every byte of each message. It fails if a message is missing, changed, or at the wrong
+// socket, or comes twice or late.
+//
+// With -lossy messages may be missing, so that a daemon can be restarted during a stream. Each
+// message then has at least 24 bytes and begins with seed and number. Its length is not checked.
 const (
 	magicFirst = "rdsstrm1"
 	magicLast  = "rdsstrmE"
 	markLen    = 32
 	numberLen  = 24
 
-	goodbye = "goodbye" // of a sender that has the receiver's word
-	byeWait = 10 * time.Second
+	goodbye = "goodbye"        // from a sender that has received the receiver's answer
+	byeWait = 10 * time.Second // how long the receiver waits for each goodbye
 )
 
-// content is the bytes of a message: cheap, and different at each place for each
-// number and seed.
+// content fills b with the content of message n of a stream. It differs by place, number and seed.
 func content(b []byte, seed uint64, n int) {
 	x := (seed+1)*0x9e3779b97f4a7c15 ^ uint64(n+1)*0xbf58476d1ce4e5b9
 	for len(b) >= 8 {
@@ -40,6 +42,7 @@ func content(b []byte, seed uint64, n int) {
 	}
 }
 
+// mark returns the first or the last message of a stream of n messages.
 func mark(magic string, seed uint64, n int, lossy bool) []byte {
 	b := append(make([]byte, 0, markLen), magic...)
 	b = binary.BigEndian.AppendUint64(b, seed)
@@ -83,6 +86,7 @@ func send(c *config) error {
 	return nil
 }
 
+// sendStream sends one stream and waits for the receiver's answer.
 func (c *config) sendStream(from netip.AddrPort, seed uint64) error {
 	s, err := c.open(from)
 	if err != nil {
@@ -108,35 +112,36 @@ func (c *config) sendStream(from netip.AddrPort, seed uint64) error {
 	if err := c.sendTo(s, mark(magicLast, seed, c.n, c.lossy), to); err != nil {
 		return err
 	}
-	return c.drain(s)
+	return c.answered(s)
 }
 
-// drain waits until nothing of s waits for an acknowledgement: a socket that is
-// closed withdraws its messages. The receiver's word comes back for that.
-func (c *config) drain(s socket) error {
+// answered waits until the receiver of a stream has answered, and says goodbye to it. Without
+// this wait the close of s would withdraw messages that are not acked yet.
+func (c *config) answered(s socket) error {
 	if err := limitRecv(s, c.limit); err != nil {
 		return err
 	}
 	var b [markLen]byte
 	if _, _, err := recvFrom(s, b[:]); err != nil {
-		return fmt.Errorf("no word from the receiver: %w", err)
+		return fmt.Errorf("no answer from the receiver: %w", err)
 	}
 	err := c.sendTo(s, []byte(goodbye), sockaddr(c.to.AddrPort))
-	time.Sleep(200 * time.Millisecond) // so that it mostly leaves; the receiver does not depend on it
+	// In this time the goodbye mostly leaves before s is closed. A receiver that gets none ends, too.
+	time.Sleep(200 * time.Millisecond)
 	return err
 }
 
-// stream is one that is being received.
+// stream is a stream that is being received.
 type stream struct {
 	seed  uint64
-	n     int // messages in all
-	next  int
-	bytes int
+	n     int // messages that the first mark announced
+	next  int // number of the next message
+	bytes int // received so far
 	lost  int
 	lossy bool
 }
 
-// recv checks streams until -streams of them have ended.
+// recv receives and checks streams until -streams of them have ended. It answers the end of each.
 func recv(c *config) error {
 	s, err := c.open(c.at.AddrPort)
 	if err != nil {
@@ -176,8 +181,7 @@ func recv(c *config) error {
 			}
 		}
 	}
-	// A socket that is closed withdraws what it has sent: wait until the senders
-	// have it.
+	// The close of s withdraws answers that are not acked yet, so the senders must have them.
 	if err := limitRecv(s, byeWait); err != nil {
 		return err
 	}
@@ -191,7 +195,8 @@ func recv(c *config) error {
 	return nil
 }
 
-// check takes one message; done: it was a stream's last.
+// check checks one message b from a socket. It uses want as scratch memory. It returns done if b
+// is the last mark of a stream.
 func (c *config) check(streams map[netip.AddrPort]*stream, from netip.AddrPort, b, want []byte) (done bool, err error) {
 	t := streams[from]
 	if len(b) == markLen {
@@ -200,13 +205,13 @@ func (c *config) check(streams map[netip.AddrPort]*stream, from netip.AddrPort, 
 		switch string(b[:8]) {
 		case magicFirst:
 			if t != nil && !lossy {
-				return false, errors.New("a stream began within another")
+				return false, errors.New("a stream began before the one before it ended")
 			}
 			streams[from] = &stream{seed: seed, n: n, lossy: lossy}
 			return false, nil
 		case magicLast:
 			if t == nil || t.seed != seed || !lossy && t.next != n {
-				return false, fmt.Errorf("the end of stream %d of %d messages came with %+v", seed, n, t)
+				return false, fmt.Errorf("the end of stream %d of %d messages came in the state %+v", seed, n, t)
 			}
 			t.lost += n - t.next
 			fmt.Fprintf(c.out, "stream from %v: %d messages, %d bytes, %d lost\n", from, t.n-t.lost, t.bytes, t.lost)
@@ -215,12 +220,12 @@ func (c *config) check(streams map[netip.AddrPort]*stream, from netip.AddrPort, 
 		}
 	}
 	switch {
-	case t == nil && c.lossy: // of a stream whose beginning was lost
+	case t == nil && c.lossy: // its first mark was lost
 		return false, nil
 	case t == nil:
-		return false, fmt.Errorf("a message of %d bytes of no stream", len(b))
+		return false, fmt.Errorf("a message of %d bytes belongs to no stream", len(b))
 	case t.next >= t.n:
-		return false, fmt.Errorf("message %d of a stream of %d", t.next, t.n)
+		return false, fmt.Errorf("message %d came in a stream of %d messages", t.next, t.n)
 	}
 	if !t.lossy {
 		if n := c.sizes[t.next%len(c.sizes)]; n != len(b) {
@@ -231,21 +236,21 @@ func (c *config) check(streams map[netip.AddrPort]*stream, from netip.AddrPort, 
 	}
 	message(want[:len(b)], t.seed, t.next, t.lossy)
 	if !bytes.Equal(b, want[:len(b)]) {
-		return false, fmt.Errorf("message %d of %d bytes has other contents", t.next, len(b))
+		return false, fmt.Errorf("message %d of %d bytes has wrong contents", t.next, len(b))
 	}
 	t.next++
 	t.bytes += len(b)
 	return false, nil
 }
 
-// skip counts what is missing in front of a numbered message.
+// skip counts the messages that are missing before the numbered message b.
 func (t *stream) skip(b []byte) error {
 	if len(b) < numberLen {
-		return fmt.Errorf("a message of %d bytes in a numbered stream", len(b))
+		return fmt.Errorf("a message of %d bytes in a numbered stream, want at least 24", len(b))
 	}
 	i := int(binary.BigEndian.Uint64(b[8:]))
 	if binary.BigEndian.Uint64(b) != t.seed || i < t.next || i >= t.n {
-		return fmt.Errorf("message %d of stream %d came where %d of stream %d was to come", i, binary.BigEndian.Uint64(b), t.next, t.seed)
+		return fmt.Errorf("message %d of stream %d came, want message %d or later of stream %d", i, binary.BigEndian.Uint64(b), t.next, t.seed)
 	}
 	t.lost += i - t.next
 	t.next = i

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// What a receiver says of a stream of three messages that arrives as given:
-// F is the first mark, E the last, a digit a message, x one with a wrong byte.
+// TestCheck checks what a receiver reports of a stream of three messages. In arrives F is the
+// first mark, E the last mark, a digit a message, and x a message with a wrong byte.
 func TestCheck(t *testing.T) {
 	from := netip.MustParseAddrPort("127.0.0.1:5000")
 	for _, k := range []struct {
@@ -18,19 +18,19 @@ func TestCheck(t *testing.T) {
 		want    string // of the error, or of the output
 	}{
 		{"F012E", false, "3 messages, 30 bytes, 0 lost"},
-		{"F01E", false, "the end"},
-		{"F0112E", false, "other contents"},
-		{"F021E", false, "other contents"},
-		{"F01x", false, "other contents"},
-		{"F0120", false, "a stream of 3"},
-		{"0", false, "no stream"},
-		{"FF", false, "within another"},
+		{"F01E", false, "the end of stream"},
+		{"F0112E", false, "wrong contents"},
+		{"F021E", false, "wrong contents"},
+		{"F01x", false, "wrong contents"},
+		{"F0120", false, "a stream of 3 messages"},
+		{"0", false, "belongs to no stream"},
+		{"FF", false, "before the one before it"},
 		{"F012E", true, "3 messages, 72 bytes, 0 lost"},
 		{"F02E", true, "2 messages, 48 bytes, 1 lost"},
 		{"FE", true, "0 messages, 0 bytes, 3 lost"},
-		{"F010", true, "was to come"},
-		{"F00", true, "was to come"},
-		{"F0x", true, "other contents"},
+		{"F010", true, "or later"},
+		{"F00", true, "or later"},
+		{"F0x", true, "wrong contents"},
 		{"F0F0E", true, "1 messages, 24 bytes, 2 lost"},
 	} {
 		t.Run(fmt.Sprintf("%s lossy %v", k.arrives, k.lossy), func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestCheck(t *testing.T) {
 				case 'x':
 					message(b, 7, i-1, k.lossy)
 					b[len(b)-1] ^= 1
-					if k.lossy { // there is no room behind the number
+					if k.lossy { // content behind the number, which b has no room for
 						b = append(b, 1)
 					}
 				default:

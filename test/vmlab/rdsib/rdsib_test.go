@@ -17,13 +17,14 @@ const (
 	asked = " -sizes 1-3,4095-4097,65536,1000000 "
 )
 
-// pair is a host with rdsd and one with the kernel's RDS.
+// pair is a host with rdsd and a host with the kernel's RDS.
 type pair struct {
 	lab.Pair
-	daemon *lab.Job
+	daemon *lab.Job // rdsd
 }
 
-// TestRDSIB runs everything with rdsd at the smaller address, then at the larger.
+// TestRDSIB runs all cases with rdsd at the smaller address, then at the larger address. The
+// numbers of cases are those of statements of test/conformance.
 func TestRDSIB(t *testing.T) {
 	if os.Getenv(lab.DirVariable) == "" {
 		t.Skip("needs a virtual machine: make vm")
@@ -73,14 +74,15 @@ func TestRDSIB(t *testing.T) {
 	}
 }
 
+// start runs rdsd and makes the first connection to the kernel.
 func (p *pair) start() {
 	p.Helper()
 	p.daemon = p.R.Start(p.T, `exec rdsd -socket `+lab.Control+` -transport verbs -listen $ME,$ME6 -peers-allow 10.9.0.0/24,fd00:9::/64 -peers-kernel 10.9.0.0/24,fd00:9::/64 -tls-mode off`)
 	p.R.Run(p.T, 2*time.Minute, "lab_wait 100 rdsctl --socket "+lab.Control+" status >/dev/null")
-	p.R.Run(p.T, lab.StepLimit, p.At(p.R, "ping -from %s -to %s -n 1", p.IP(p.R), p.IP(p.K))) // so that there is a connection
+	p.R.Run(p.T, lab.StepLimit, p.At(p.R, "ping -from %s -to %s -n 1", p.IP(p.R), p.IP(p.K))) // makes the connection
 }
 
-// both calls f with rdsd as the one that begins, then the kernel.
+// both calls f twice: first rdsd's host begins, then the kernel's.
 func (p *pair) both(f func(p *pair, from, to *lab.Host)) {
 	p.Both(func(t *testing.T, from, to *lab.Host) {
 		q := *p
@@ -89,7 +91,7 @@ func (p *pair) both(f func(p *pair, from, to *lab.Host)) {
 	})
 }
 
-// peer is what rdsd says of its connection to the kernel.
+// peer returns what rdsd reports of its connection to the kernel.
 func (p *pair) peer() (x struct {
 	Remote    string
 	State     string
@@ -117,6 +119,7 @@ func (p *pair) peer() (x struct {
 	return x
 }
 
+// reset makes rdsd break its connection to the kernel.
 func (p *pair) reset() {
 	p.Helper()
 	p.R.Run(p.T, time.Minute, "rdsctl --socket "+lab.Control+" peer reset "+p.IP(p.K))
@@ -135,12 +138,12 @@ func everySize(p *pair) {
 		n = 30 // each size once
 	}
 	p.both(func(p *pair, from, to *lab.Host) { p.Streams(from, to, 4, n, sizes) })
-	// What nobody asks to be acked is acked some time all the same.
+	// The last messages ask for no ack. rdsd asks for it later, so in the end all are acked.
 	p.Until("ack of everything", time.Minute, func() bool { return p.peer().Unacked == 0 })
 }
 
-// RDMA of all sizes, in pieces, silent ones among them; each in memory registered
-// for one use.
+// operations checks RDMA reads and writes of all sizes. Some have local memory in two pieces, some
+// are silent. Each uses memory that is registered for one use.
 func operations(p *pair) {
 	p.both(func(p *pair, from, to *lab.Host) {
 		j := p.Serve(to, "rdma-serve -at %s -n 80 -limit 150s", p.Port(to, 4000))
@@ -157,14 +160,14 @@ func operations(p *pair) {
 	}
 }
 
-// A key that the other side refuses costs the connection, and nothing else.
+// badKeys checks that a key that the other side refuses breaks the connection and does nothing else.
 func badKeys(p *pair) {
 	p.both(func(p *pair, from, to *lab.Host) {
 		before := p.peer().Resets
 		j := to.Start(p.T, p.At(to, "rdma-serve -at %s -n 1000000 -limit 170s", p.Port(to, 4001)))
 		p.Until("a server", time.Minute, func() bool { return strings.Contains(j.Out(), "ready") })
-		// One process for each bad key: the kernel finishes a broken connection
-		// when the program that holds its registrations has ended, at the latest.
+		// Each bad key has a process of its own, because the kernel may finish a broken connection
+		// only when the program that has registrations on it has ended.
 		for range 4 {
 			out := from.Run(p.T, lab.StepLimit, p.At(from, "rdma-ask -from %s -to %s -n 10 -bad 10 -patience 8s -limit 40s"+asked, p.IP(from), p.Port(to, 4001)))
 			if !strings.Contains(out, "9 operations in place") {
@@ -179,8 +182,8 @@ func badKeys(p *pair) {
 	})
 }
 
-// Connections that break off under load, in both directions at once, lose nothing
-// and deliver nothing twice.
+// resets checks that a connection that breaks while both sides send loses nothing and delivers
+// nothing twice.
 func resets(p *pair) {
 	const more = " -sizes 0,100,5000,60000 "
 	before := p.peer().Resets
@@ -209,8 +212,8 @@ func resets(p *pair) {
 	}
 }
 
-// Both have something to send when the connection is gone: 10 times, or as often
-// as RDSD_VMLAB_CROSSINGS says.
+// crossing breaks the connection while both sides have something to send, so that both connect at
+// the same time. It does so 10 times, or as often as RDSD_VMLAB_CROSSINGS says.
 func crossing(p *pair) {
 	n := 10
 	if s := os.Getenv("RDSD_VMLAB_CROSSINGS"); s != "" {
@@ -231,6 +234,8 @@ func crossing(p *pair) {
 	}
 }
 
+// operationsAndResets checks that operations that a reset has ended can be asked for again until
+// all are done.
 func operationsAndResets(p *pair) {
 	p.both(func(p *pair, from, to *lab.Host) {
 		before := p.peer().Resets
@@ -258,7 +263,8 @@ func operationsAndResets(p *pair) {
 	})
 }
 
-// A link that carries nothing for a while: both find out, and come back.
+// deadLink checks that both sides connect again, and that messages arrive once, after a link has
+// carried nothing for 8 s.
 func deadLink(p *pair) {
 	p.both(func(p *pair, from, to *lab.Host) {
 		const more = " -sizes 100,20000 "
@@ -272,7 +278,7 @@ func deadLink(p *pair) {
 	})
 }
 
-// version6 is the other port and the other private data.
+// version6 checks IPv6, which has another port and other private data.
 func version6(p *pair) {
 	p.V6 = true
 	pings(p)

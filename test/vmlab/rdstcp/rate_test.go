@@ -9,11 +9,10 @@ import (
 	"github.com/rdsd/rdsd/test/vmlab/lab"
 )
 
-// TestRates measures kernel RDS/TCP between two network namespaces of one host,
-// then rdsd between the same, by the kernel's calls (package afrds) and by those of
-// package rds that take and give what is there: round trips, and messages a second
-// at depth 64 and 512, each of them answered. It logs the figures and asserts nothing
-// of them.
+// TestRates measures kernel RDS/TCP and then rdsd between two network namespaces of one host. It
+// measures rdsd twice: with the kernel's calls (package afrds), and with the calls of package rds
+// that take and send all messages that are there. It logs round trips, and messages a second at
+// depths 64 and 512, where each message is answered. It asserts nothing about the figures.
 func TestRates(t *testing.T) {
 	if testing.Short() {
 		t.Skip("measures")
@@ -41,7 +40,7 @@ func TestRates(t *testing.T) {
 		for _, size := range []int{64, 1024} {
 			for _, what := range []string{"rtt", "rate -depth 64", "rate -depth 512"} {
 				if strings.Contains(what, "512") && size > 64 {
-					continue // the kernel's echo and its client wait for room in each other's buffers
+					continue // with the kernel, echo and client would each wait for room in the other's buffer
 				}
 				verb, flags, _ := strings.Cut(what, " ")
 				out := l.A.Run(t, time.Minute, fmt.Sprintf(inA+"krds %s %s -from 10.8.0.1 -to 10.8.0.2:4000 -size %d %s -for 3s", viaA, verb, size, flags))

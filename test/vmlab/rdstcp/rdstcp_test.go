@@ -14,16 +14,17 @@ import (
 
 const sizes = " -sizes 0-50,1000,4095-4097,70000,1048576 "
 
-// pair is a host with rdsd and one with the kernel's RDS.
+// pair is a host with rdsd and a host with the kernel's RDS.
 type pair struct {
 	lab.Pair
 	l       *lab.Lab
-	daemon  *lab.Job
+	daemon  *lab.Job      // rdsd
 	timeout time.Duration // tcp.timeout
 	lanes   int           // tcp.lanes
 }
 
-// TestRDSTCP runs everything with rdsd at the smaller address, then at the larger.
+// TestRDSTCP runs all cases with rdsd at the smaller address, then at the larger address. The
+// numbers of cases are those of statements of test/conformance.
 func TestRDSTCP(t *testing.T) {
 	if os.Getenv(lab.DirVariable) == "" {
 		t.Skip("needs a virtual machine: make vm")
@@ -71,7 +72,7 @@ func TestRDSTCP(t *testing.T) {
 	}
 }
 
-// start runs rdsd.
+// start runs rdsd and waits until it answers.
 func (p *pair) start() {
 	p.Helper()
 	p.daemon = p.R.Start(p.T, fmt.Sprintf(`
@@ -86,7 +87,7 @@ func (p *pair) start() {
 	p.R.Run(p.T, time.Minute, "lab_wait 50 rdsctl --socket "+lab.Control+" status >/dev/null")
 }
 
-// restart ends rdsd in order and starts it with so many lanes.
+// restart ends rdsd with SIGTERM and starts it with tcp.lanes = lanes.
 func (p *pair) restart(lanes int) {
 	p.Helper()
 	p.lanes = lanes
@@ -95,7 +96,7 @@ func (p *pair) restart(lanes int) {
 	p.start()
 }
 
-// both calls f with rdsd as the one that begins, then the kernel.
+// both calls f twice: first rdsd's host begins, then the kernel's.
 func (p *pair) both(f func(p *pair, from, to *lab.Host)) {
 	p.Both(func(t *testing.T, from, to *lab.Host) {
 		q := *p
@@ -122,7 +123,8 @@ func everySize(p *pair) {
 
 var established = regexp.MustCompile(`(?m)^(\S+):(\d+) +(\S+):(\d+)\s*$`)
 
-// connections are those of RDS/TCP that are up, from the side that connected.
+// connections returns the established RDS/TCP connections of a host: for each, the address and the
+// port of the side that connected.
 func (p *pair) connections(h *lab.Host) (from []string, ports []int) {
 	p.Helper()
 	out := h.Run(p.T, time.Minute, "ss -Htn state established '( sport = 16385 or dport = 16385 )' | awk '{ print $3, $4 }'")
@@ -138,7 +140,7 @@ func (p *pair) connections(h *lab.Host) (from []string, ports []int) {
 	return from, ports
 }
 
-// Every connection runs from the smaller address, and there are eight.
+// direction checks that there are eight connections, and that the smaller address made each.
 func direction(p *pair) {
 	for _, h := range p.l.Hosts() {
 		from, _ := p.connections(h)
@@ -157,7 +159,8 @@ func direction(p *pair) {
 	}
 }
 
-// A lane that breaks off comes back; the others stay, and nothing is lost.
+// lanes breaks one lane. It checks that this lane comes back, that the other lanes stay, and that
+// nothing is lost.
 func lanes(p *pair) {
 	_, before := p.connections(p.R)
 	p.both(func(p *pair, from, to *lab.Host) {
@@ -187,7 +190,7 @@ func lanes(p *pair) {
 	}
 }
 
-// Connections that break off under load lose nothing and deliver nothing twice.
+// breaks checks that connections that break under load lose nothing and deliver nothing twice.
 func breaks(p *pair) {
 	p.both(func(p *pair, from, to *lab.Host) {
 		j := p.Serve(to, "recv -at %s:4000 -sizes 0,100,5000,60000 -limit 100s", to.IP())
@@ -197,7 +200,7 @@ func breaks(p *pair) {
 			case <-s.Done():
 			default:
 				_, ports := p.connections(p.R)
-				if len(ports) > 0 { // of the sender: all its data is in there
+				if len(ports) > 0 { // one lane after the other
 					p.R.Run(p.T, time.Minute, fmt.Sprintf("ss -K '( sport = %d or dport = %d )'", ports[i%len(ports)], ports[i%len(ports)]))
 				}
 			}
@@ -210,7 +213,8 @@ func breaks(p *pair) {
 	p.Log(p.R.Run(p.T, time.Minute, "rdsctl --socket "+lab.Control+" peers"))
 }
 
-// Both begin at the same time: eight connections, nothing lost or twice.
+// crossing lets both sides begin at the same time. It checks that there are eight connections, and
+// that nothing is lost or delivered twice.
 func crossing(p *pair) {
 	for i := range 3 {
 		p.restart(8)
@@ -225,12 +229,12 @@ func crossing(p *pair) {
 	}
 }
 
-// down waits for the daemon to give its connections up, about p.timeout after the
-// peer has vanished.
+// down waits until rdsd gives up its connections to a peer that has vanished. It checks that this
+// takes at least half of tcp.timeout, and at most 30 s more than tcp.timeout.
 func (p *pair) down() {
 	p.Helper()
 	start := time.Now()
-	p.Until("end of the connection", p.timeout+30*time.Second, func() bool {
+	p.Until("end of the connections", p.timeout+30*time.Second, func() bool {
 		return !strings.Contains(p.R.Run(p.T, time.Minute, "rdsctl --socket "+lab.Control+" peers"), " up ")
 	})
 	if d := time.Since(start); d < p.timeout/2 {
@@ -240,10 +244,10 @@ func (p *pair) down() {
 	}
 }
 
-// A host that vanishes with data on its way is found out by tcp.timeout, long
-// before TCP's own limits; what was sent arrives when it is back.
+// blackHole lets a host vanish while messages are in progress. It checks that rdsd gives the host
+// up after tcp.timeout, long before TCP's own limits, and that the messages arrive when it is back.
 func blackHole(p *pair) {
-	p.restart(1) // with more a kernel may drop what it takes for old
+	p.restart(1) // with more lanes a kernel may take messages for duplicates and drop them
 	p.Streams(p.R, p.K, 1, 10, "")
 	j := p.Serve(p.K, "recv -at %s:4000 -limit 100s", p.K.IP())
 	p.K.Run(p.T, time.Minute, "ip link set eth0 down")
@@ -254,7 +258,7 @@ func blackHole(p *pair) {
 	p.Ended(j)
 }
 
-// A host that vanishes in silence is found out by keepalive.
+// silence checks that keepalive finds a host that vanishes while no message is in progress.
 func silence(p *pair) {
 	p.restart(1)
 	p.Streams(p.R, p.K, 1, 10, "")
