@@ -37,8 +37,7 @@ func (a *App) Send(p []byte) {
 // Publish shows the relay what was sent: it ends the run.
 func (a *App) Publish() { a.out.publish() }
 
-// Wait waits until there is a datagram. The room of the ones that were received is released
-// before.
+// Wait waits until there is a datagram. If there is none yet, it first does what Release does.
 func (a *App) Wait() {
 	ready := func() bool { _, p := a.in.peek(); return p != nil }
 	if !ready() {

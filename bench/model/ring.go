@@ -7,8 +7,8 @@
 // publication adds, however many frames it has. So a datagram costs its frame and nothing
 // else: no descriptor, id, event or return.
 //
-// Whoever waits first yields the processor for some time and then sleeps until the other side
-// rings its bell. A side rings only a bell whose owner has announced that it sleeps.
+// A side that waits yields the processor for some time. Then it sleeps until the other side
+// rings its bell. A side rings a bell only if the bell's owner has announced that it sleeps.
 //
 // The model has no reliability, ports, credits or accounting, and trusts what is in the rings.
 // It shares no code with rdsd, so no change of rdsd changes it.

@@ -1,6 +1,8 @@
-// Command bench-peers is the processes of messaging libraries that the bench
-// measures rdsd beside. It is a module of its own: the product depends on none
-// of them.
+// Command bench-peers has the messaging libraries with which the bench compares rdsd: NATS and
+// ZeroMQ. The bench starts it in one of its roles for each process of a measurement. It is a Go
+// module of its own, so that rdsd does not depend on these libraries.
+//
+// Package bench/worker has the protocol between a role and the bench.
 package main
 
 import (
@@ -12,7 +14,7 @@ import (
 	"github.com/rdsd/rdsd/bench/worker"
 )
 
-// roles are what processes of this program do, by name.
+// roles returns what a process of this program can do, by name.
 func roles() map[string]func(*worker.Worker) error {
 	all := map[string]func(*worker.Worker) error{
 		"nats-hub": natsHub, "nats-echo": natsEcho, "nats-ping": natsPing,
@@ -31,7 +33,7 @@ func main() {
 			fmt.Println(r)
 		}
 	default:
-		fmt.Fprintln(os.Stderr, "bench-peers: started by the bench; `bench-peers roles` lists what it can be")
+		fmt.Fprintln(os.Stderr, "bench-peers: the bench starts this program; `bench-peers roles` lists its roles")
 		os.Exit(2)
 	}
 }

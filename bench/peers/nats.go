@@ -11,13 +11,13 @@ import (
 	"github.com/rdsd/rdsd/bench/worker"
 )
 
-// The subjects that server and client listen to.
+// The subjects to which the echo or sink and the client subscribe.
 const (
 	toServer = "s"
 	toClient = "c"
 )
 
-// natsHub is a NATS server, as nats-server is without options.
+// natsHub runs a NATS server on a free port of 127.0.0.1, otherwise with nats-server's defaults.
 func natsHub(w *worker.Worker) error {
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true})
 	if err != nil {
@@ -34,7 +34,8 @@ func natsHub(w *worker.Worker) error {
 	return w.Serve(func() error { return nil })
 }
 
-// natsSubscribe connects to the hub, and hears what is sent to subject.
+// natsSubscribe connects to the hub, subscribes to subject without limits for what is pending, and
+// waits for the bench's "go".
 func natsSubscribe(w *worker.Worker, subject string) (*nats.Conn, *nats.Subscription, error) {
 	c, err := nats.Connect(w.Get("hub"))
 	if err != nil {
@@ -56,8 +57,9 @@ func natsSubscribe(w *worker.Worker, subject string) (*nats.Conn, *nats.Subscrip
 	return c, s, err
 }
 
-const natsForever = time.Hour
+const natsForever = time.Hour // longer than any measurement
 
+// natsEcho sends each message back.
 func natsEcho(w *worker.Worker) error {
 	c, s, err := natsSubscribe(w, toServer)
 	if err != nil {
@@ -78,6 +80,7 @@ func natsEcho(w *worker.Worker) error {
 	})
 }
 
+// natsPing measures round trips to natsEcho.
 func natsPing(w *worker.Worker) error {
 	c, s, err := natsSubscribe(w, toClient)
 	if err != nil {
@@ -94,6 +97,7 @@ func natsPing(w *worker.Worker) error {
 	})
 }
 
+// natsSink measures the rate of the messages that it receives.
 func natsSink(w *worker.Worker) error {
 	c, s, err := natsSubscribe(w, toServer)
 	if err != nil {
@@ -110,6 +114,7 @@ func natsSink(w *worker.Worker) error {
 	})
 }
 
+// natsSource sends messages to natsSink without a pause.
 func natsSource(w *worker.Worker) error {
 	c, _, err := natsSubscribe(w, toClient)
 	if err != nil {

@@ -4,5 +4,5 @@ package main
 
 import "github.com/rdsd/rdsd/bench/worker"
 
-// zmqRoles is empty in a build without libzmq.
+// zmqRoles returns nothing: this build is without libzmq.
 func zmqRoles() map[string]func(*worker.Worker) error { return nil }

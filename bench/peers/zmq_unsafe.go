@@ -9,9 +9,9 @@ package main
 #include <stdlib.h>
 #include <zmq.h>
 
-// The loops are C, so that the peer pays for no calls from Go.
+// The loops are in C, so that ZeroMQ does not pay for calls from Go.
 
-// The runtime's signals interrupt calls: they are made again.
+// Signals of the Go runtime interrupt calls. AGAIN repeats an interrupted call.
 #define AGAIN(rc, call) while ((rc = (call)) < 0 && zmq_errno() == EINTR)
 
 static int bench_echo(void *s, void *buf, size_t size, uint64_t *count) {
@@ -68,6 +68,7 @@ import (
 	"github.com/rdsd/rdsd/bench/worker"
 )
 
+// zmqRoles returns the roles of ZeroMQ: REQ and REP for round trips, PUSH and PULL for rates.
 func zmqRoles() map[string]func(*worker.Worker) error {
 	return map[string]func(*worker.Worker) error{"zmq-echo": zmqEcho, "zmq-ping": zmqPing, "zmq-sink": zmqSink, "zmq-source": zmqSource}
 }
@@ -79,11 +80,13 @@ type zmqSocket struct {
 	size C.size_t
 }
 
+// zmqError returns an error with ZeroMQ's text for errno.
 func zmqError(what string, errno C.int) error {
 	return fmt.Errorf("%s: %s", what, C.GoString(C.zmq_strerror(errno)))
 }
 
-// zmqOpen is a bound socket without an address, a connected one with.
+// zmqOpen returns a socket and waits for the bench's "go". With the argument addr the socket is
+// connected to this address. Otherwise it is bound, and the bench gets its address.
 func zmqOpen(w *worker.Worker, kind C.int) (*zmqSocket, error) {
 	s := C.zmq_socket(C.zmq_ctx_new(), kind)
 	if s == nil {
@@ -113,7 +116,7 @@ func zmqOpen(w *worker.Worker, kind C.int) (*zmqSocket, error) {
 	return z, w.Ready(C.GoString(&bound[0]))
 }
 
-// counter is Msgs as C counts it: the same 8 bytes.
+// counter returns the 8 bytes of w.Msgs, for the atomic additions of the C loops.
 func counter(w *worker.Worker) *C.uint64_t { return (*C.uint64_t)(unsafe.Pointer(&w.Msgs)) }
 
 func zmqEcho(w *worker.Worker) error {
