@@ -13,7 +13,8 @@ CAMPAIGNS   ?= 1
 RUNS        ?= 5
 VM          ?= ./test/vmlab/...
 
-# Where Go's own archive puts it, for who has not told the shell (scripts/lib.sh).
+# Go's archive installs to /usr/local/go. As scripts/lib.sh does, look there too
+# if the shell's PATH has no go.
 export PATH := $(PATH):/usr/local/go/bin
 export CGO_ENABLED ?= 0
 
@@ -56,7 +57,7 @@ race: need-go ## unit tests under the race detector (needs a C compiler)
 sim: need-go ## simulation with SEEDS=n seeds
 	@SEEDS=$(SEEDS) scripts/test.sh sim
 
-model: need-go ## Spin models of models/, and the exhaustive search of conn, deeper (needs spin and gcc)
+model: need-go ## the Spin models in models/, and conn's exhaustive search with larger scripts (needs spin and gcc)
 	@scripts/model.sh
 	$(GO) test -count=1 -timeout 30m ./conn -run '^TestSearch$$' -v -conn.deep
 
@@ -69,16 +70,16 @@ conformance: need-go ## RC semantics and RDS, statement by statement (GROUP="RC 
 e2e: need-go ## real daemons and clients
 	@scripts/test.sh e2e
 
-ledger: need-go ## every message of applications over three daemons accounted for, under all faults: SECONDS=120 SEED=n CAMPAIGNS=1
+ledger: need-go ## account for every message of applications over three daemons, under all faults: SECONDS=120 SEED=n CAMPAIGNS=1
 	$(GO) test -count=1 -v -timeout 24h ./e2e/ledger -ledger.seconds $(SECONDS) -ledger.seed $(SEED) -ledger.campaigns $(CAMPAIGNS) -ledger.measure $(LEDGERFLAGS)
 
-test-loaded: need-go ## all tests RUNS=5 times beside a busy loop on every CPU, and which failed how often (PKGS='./rds ./e2e' LOAD=2)
+test-loaded: need-go ## all tests RUNS=5 times beside a busy loop on every CPU, with each test's failures counted (PKGS='./rds ./e2e' LOAD=2)
 	@RUNS='$(RUNS)' scripts/loaded.sh
 
 fuzz: need-go ## every fuzz target in turn, FUZZTIME each
 	@FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
 
-vm: need-go ## tests in emulated machines: siw, rping, perftest, soft-RoCE (VM=./test/vmlab/..., VMFLAGS='-run ...')
+vm: need-go ## tests in emulated machines: kernel RDS, siw, soft-RoCE, rping, perftest (VM=./test/vmlab/..., VMFLAGS='-run ...')
 	@test/vmlab/machine/setup.sh bin/vmlab
 	@RDSD_VMLAB=$(CURDIR)/bin/vmlab $(GO) test -count=1 -v -p 1 -timeout 60m $(VMFLAGS) $(VM) $(VMARGS) 2>&1 | \
 		awk '!/^=== RUN/ { print } /--- PASS/ { p++ } /--- FAIL|^FAIL/ { f++ } \
@@ -86,13 +87,13 @@ vm: need-go ## tests in emulated machines: siw, rping, perftest, soft-RoCE (VM=.
 
 vm-short: VM = ./test/vmlab/rdstcp ./test/vmlab/rdsib ./test/vmlab/ibv
 vm-short: VMFLAGS = -short
-vm-short: vm ## a short form of vm in three or four minutes, for CI: kernel RDS over TCP and soft-RoCE, two rdsd over soft-RoCE
+vm-short: vm ## a short form of vm in about three minutes, for CI: kernel RDS over TCP and soft-RoCE, two rdsd over soft-RoCE
 
 vm-long: export RDSD_VMLAB_LONG = 1
 vm-long: export RDSD_VMLAB_CROSSINGS = 1000
 vm-long: VM = ./test/vmlab/rdsib
 vm-long: VMFLAGS = -run '//161' -timeout 3h
-vm-long: vm ## a thousand crossed connects with kernel RDS, rdsd at the smaller and the larger address: an hour or two
+vm-long: vm ## a thousand crossed connects with kernel RDS, with rdsd at the smaller and at the larger address: an hour or two
 
 page: need-go ## the status page in headless Chromium, with a screenshot in docs/page.png (installs chromium as root)
 	@test/page/setup.sh
@@ -103,17 +104,17 @@ packages: build ## deb and rpm in bin/packages (nfpm through go run)
 	@rm -rf bin/packages
 	@GO='$(GO)' contrib/package/build.sh bin/packages '$(VERSION)'
 
-package-test: packages ## deb and rpm installed, run, upgraded and removed in a fresh root folder (as root)
+package-test: packages ## install, run, upgrade and remove deb and rpm in a fresh root folder (as root)
 	@GO='$(GO)' contrib/package/test.sh bin/packages/*.deb bin/packages/*.rpm
 
 bench: build bench-peers ## rdsd beside its peers and the bare path (BENCHFLAGS='-groups rtt,rate -plots DIR')
 	@$(GO) build $(BUILDFLAGS) -o bin/bench ./bench
 	@exec bin/bench $(BENCHFLAGS)
 
-bench-peers: need-go ## bin/bench-peers: ZeroMQ and NATS for the bench, where they can be had
+bench-peers: need-go ## bin/bench-peers: ZeroMQ and NATS for the bench, if the module proxy has them
 	@bench/peers/build.sh bin/bench-peers
 
-lint: need-go ## golangci-lint, which the first run builds
+lint: need-go ## golangci-lint; the first run builds it
 	@scripts/lint.sh
 
 arm64: need-go ## build and vet for arm64

@@ -1,19 +1,26 @@
 /*
- * Operations, each an RDMA and the message behind it, over connections that
- * break at any point and a peer that may restart or stay away: when the
- * high-water mark (HWM) passes them, how they settle, what runs twice.
+ * Operations, each an RDMA and the message behind it. The connection may break
+ * at any point, and the peer may restart or stay away. The model checks when the
+ * high-water mark (HWM) passes operations, how they settle, and that none runs
+ * twice.
  *
- * Code: conn/ops.go (postOp), conn/sq.go (complete, drained), conn/connect.go
- * (fail, down), conn/hello.go (resume, forget, settleExpired), barrier.Mark.
+ * Code: conn/ops.go (postOp), conn/post.go (complete, completeAll),
+ * conn/connect.go (fail, CQEmpty, down), conn/settle.go (resume, forget,
+ * settleExpired), barrier.Mark.
  *
- * In ERR a queue pair is not dead: what was posted may still run, and touch
- * local buffers, until its completion is flushed or it is destroyed.
+ * In ERR a queue pair is not dead. A posted operation may still run, and touch
+ * its local buffer, until it has completed or the queue pair is destroyed.
  *
- * Safety: no local buffer is touched once the HWM passed it; an operation runs
- *   once at most; its message is delivered only with its data; one status,
- *   which is true: SUCCESS if and only if delivered, DROPPED never.
- * Liveness: the HWM passes posted operations after every break, also if the
- *   peer never comes back; each gets its status.
+ * Safety:
+ *   - No local buffer is touched once the HWM has passed its operation.
+ *   - An operation runs at most once.
+ *   - Its message is delivered only when its data is there.
+ *   - An operation has one status. SUCCESS means that its message was delivered,
+ *     and DROPPED that it was not.
+ * Liveness:
+ *   - Every posted operation becomes locally complete, so the HWM passes it, even
+ *     if the peer never comes back.
+ *   - Every posted operation gets its status, or the connection is up again.
  */
 
 #ifndef N
@@ -30,16 +37,16 @@ mtype = { Up, Error, Down };
 mtype conn = Up;
 mtype st[N + 1] = Queued;
 mtype status[N + 1] = None;
-bool onQP[N + 1];            /* posted on this queue pair, message not acked or flushed */
+bool onQP[N + 1];            /* posted on the current queue pair */
 bool done[N + 1];           /* locally complete */
 byte hwm, ackMax;
 byte posted;                 /* operations are posted, and numbered, in order */
 bool late;                   /* the settle timer runs */
 
-/* The send queue: operation and whether the RDMA has run. */
+/* The send queue: operations in the order in which they were posted. */
 chan sq = [N] of { byte };
-bool ran[N + 1];             /* by this queue pair */
-byte runs[N + 1];            /* over all */
+bool ran[N + 1];             /* its RDMA has run on the current queue pair */
+byte runs[N + 1];            /* how often its RDMA has run on all queue pairs */
 chan acks = [N + 1] of { byte };
 
 /* The peer. */
@@ -89,12 +96,12 @@ inline endPosted(what) {
 }
 
 inline run_(n) {
-	assert(hwm < n);             /* its local buffer is not the application's */
+	assert(hwm < n);             /* the application may not yet use its local buffer */
 	ran[n] = true; runs[n]++; data[n] = true;
 	assert(runs[n] <= 1)
 }
 
-/* The initiator posts what waits, in order. */
+/* The initiator posts the operations in order. */
 proctype Post() {
 end:	do
 	:: atomic { conn == Up && posted < N && nfull(sq) ->
@@ -104,8 +111,8 @@ end:	do
 	od
 }
 
-/* The provider and the peer behind it: RDMA, then the SEND, then completion.
- * In Error it may still go on for a while. */
+/* The provider and the peer behind it: first the RDMA, then the SEND, then the
+ * completion. In Error they may still go on for a while. */
 proctype Provider() {
 	byte n;
 end:	do
@@ -119,7 +126,7 @@ end:	do
 		:: true ->
 #endif
 			sq?n;
-			/* the peer takes the message, unless its end has gone */
+			/* the peer takes the message, unless its end of the connection is gone */
 			if
 			:: !deaf ->
 				assert(data[n]);
@@ -155,7 +162,7 @@ end:	do
 }
 
 inline flush() {
-	/* nothing of the queue pair runs any more: it is destroyed */
+	/* the queue pair is destroyed: nothing on it can run any more */
 	do
 	:: sq?x -> ran[x] = false
 	:: empty(sq) -> break
@@ -178,7 +185,7 @@ inline localAll() {
 	raise()
 }
 
-/* down(): after draining. */
+/* CQEmpty and down(): the queue pair has emptied and is destroyed. */
 proctype Drain() {
 	byte x;
 end:	do
@@ -194,7 +201,7 @@ end:	do
 	od
 }
 
-/* HELLO both ways. It may never come: the peer is nobody's to hurry. */
+/* HELLO both ways. It may never come, because the peer may stay away. */
 proctype Reconnect() {
 	byte x;
 	do
@@ -244,7 +251,7 @@ proctype Faults() {
 		localAll();
 #endif
 		conn = Error }
-	/* The peer's daemon starts anew, which ends the connection too. */
+	/* The peer's daemon restarts. That ends the connection, too. */
 	:: atomic { instance < RESTARTS && conn != Down ->
 		instance++;
 		rxLast = 0; deaf = true;

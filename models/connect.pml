@@ -1,21 +1,26 @@
 /*
  * Two sides that connect to each other at any time: crossing requests,
- * abandoned attempts, stale events, breaks that one side never hears of.
+ * abandoned attempts, stale events, and a break that one side never hears of.
  *
- * Code: conn/connect.go (HandleRequest, HandleCM, abandon, fail, down).
- * Side 0 has the smaller address. Back-off is "at any later time".
+ * Code: conn/request.go (HandleRequest, accept, reject), conn/connect.go
+ * (HandleCM, abandon, fail, CQEmpty, down).
  *
- * Safety: a side changes its state only along conn/state.go's edges; a ready
- *   side has met the other end of its own connection, and no earlier one.
- * Liveness: breaks are few, so in the end both are ready and stay so.
+ * Side 0 has the smaller address. A back-off may take any time.
+ *
+ * Safety:
+ *   - A side changes its state only along the edges in conn/state.go.
+ *   - A ready side has the HELLO of its own connection's other end, and not that
+ *     of an earlier connection.
+ * Liveness: the number of breaks is bounded, so in the end both sides are ready
+ *   and stay ready.
  */
 
 #ifndef BREAKS
 #define BREAKS 2
 #endif
 
-#define SLOTS 5            /* queue pairs a side can have in events */
-#define NONE  0            /* queue pairs are 1..2*SLOTS, side 0 has the first */
+#define SLOTS 5            /* queue pairs of a side that exist or that events name */
+#define NONE  0            /* queue pairs are 1..2*SLOTS; the first half is side 0's */
 #define side(q) (((q) - 1) / SLOTS)
 #define other(s) (1 - (s))
 
@@ -27,15 +32,15 @@ typedef QP {
 	byte refs;       /* events and kept requests that name it */
 	bool used;       /* not destroyed */
 	bool err;        /* in ERR: carries nothing more */
-	bool told;       /* its owner was sent Disconnected, or never will be */
-	bool hello;      /* our HELLO is on its way */
+	bool told;       /* Disconnected was raised for it, or never will be */
+	bool hello;      /* its owner has sent HELLO on it */
 };
 QP qps[2 * SLOTS + 1];
 
 typedef Side {
 	mtype state = Down;
 	byte own;
-	byte kept;       /* a request that waits until the old queue pair has drained */
+	byte kept;       /* a request that waits until the old queue pair has emptied */
 	bool dialled, seen, ready, wants;
 };
 Side s[2];
@@ -50,7 +55,7 @@ inline raise(to, ev, about) {
 	events[to]!ev, about
 }
 
-/* setState: the table of conn/state.go. */
+/* become is setState with the table in conn/state.go. */
 inline become(me, next) {
 	assert((s[me].state == Down && next == Connecting) ||
 	       (s[me].state == Connecting && (next == Up || next == Down)) ||
@@ -61,7 +66,7 @@ inline become(me, next) {
 
 inline breakQP(n) {
 	qps[n].err = true;
-	qps[qps[n].peer].err = true     /* slot NONE is nobody's */
+	qps[qps[n].peer].err = true     /* index NONE is no queue pair */
 }
 
 inline prepare(me, asActive) {
@@ -182,8 +187,8 @@ inline handleCM(me, what, n) {
 #define his  (qps[mine].peer)
 #define cut  (mine != NONE && qps[mine].err)
 
-/* A process for each thing that must not wait for ever for another: fairness
- * is between processes. */
+/* Fairness is between processes. So each activity that must not wait for ever
+ * for another one is a process of its own. */
 
 proctype Conn(byte me) {
 	mtype what; byte q, i;
@@ -197,7 +202,7 @@ end:	do
 	od
 }
 
-/* Flush, or the back-off's end. */
+/* Something is to be sent, or the back-off has ended. */
 proctype Dial(byte me) {
 	byte i;
 end:	do
@@ -215,9 +220,9 @@ end:	do
 			(s[me].state == Up || s[me].state == Connecting) ->
 		s[me].seen = true;
 		s[me].ready = (s[me].state == Up) }
-	/* A connection that is gone is told of, sooner or later. */
+	/* The end of a connection is reported sooner or later. */
 	:: atomic { cut && !qps[mine].told -> qps[mine].told = true; raise(me, Disconnected, mine) }
-	/* Drained: down(). */
+	/* The queue pair has emptied: down(). */
 	:: atomic { s[me].state == Error ->
 		closeQP(me); become(me, Down);
 		if
@@ -229,7 +234,7 @@ end:	do
 	od
 }
 
-/* The handshake's deadline, where nothing else would end it. */
+/* The handshake's deadline. It fires only where nothing else would end the handshake. */
 proctype Deadline(byte me) {
 end:	do
 	:: atomic { cut && qps[mine].told && empty(events[me]) &&
@@ -237,8 +242,8 @@ end:	do
 	od
 }
 
-/* Breaks at any time; one of them may go unnoticed at one end, if the other
- * end will want to connect again. Attempts end for reasons of their own too. */
+/* A connection may break at any time. One break may go unnoticed at one end, if
+ * both ends want to connect. Attempts to connect may fail, too. */
 active proctype Faults() {
 	byte v;
 end:	do
@@ -279,8 +284,8 @@ init {
 #define alive(x) (s[x].own != NONE && !qps[s[x].own].err)
 #define greeted(x) (!(s[x].ready && alive(x)) || qps[qps[s[x].own].peer].hello)
 
-/* Who is ready has the HELLO of the very queue pair at the other end. */
+/* A ready side has the HELLO of the very queue pair at the other end. */
 ltl hello { [] (greeted(0) && greeted(1)) }
-/* Two ends that are both ready belong together. */
+/* If both ends are ready, they belong to the same connection. */
 ltl paired { [] (!(bothReady && alive(0) && alive(1)) || qps[s[0].own].peer == s[1].own) }
 ltl connects { <>[] (bothReady && qps[s[0].own].peer == s[1].own) }

@@ -1,17 +1,18 @@
 /*
- * Receive credits between two sides that send what they like: every SEND uses
- * a credit, every receive buffer posted again returns one, and the last credit
- * is only for a frame that returns some.
+ * Receive credits between two sides that send whenever they can. Every SEND uses
+ * a credit. Every receive buffer that is posted again returns one. The last credit
+ * is only for a frame that returns credits.
  *
- * Code: conn/sq.go (canSend), conn/send.go (pump, piggyback, creditsDue),
- * conn/recv.go (recvFrames).
+ * Code: conn/credits.go (canSend, creditsDue), conn/send.go (pump), conn/ack.go
+ * (piggyback), conn/recv.go (recvFrames).
  *
- * Safety: no SEND without a receive buffer; never more credits than granted.
- * Liveness: everything is sent, and idle sides fall silent.
+ * Safety: no SEND comes without a receive buffer for it, and a side never has more
+ *   credits than its peer has buffers.
+ * Liveness: everything is sent, and then both sides fall silent.
  */
 
 #ifndef C0
-#define C0 4             /* buffers side 0 grants; MinCredits */
+#define C0 4             /* receive buffers of side 0; MinCredits */
 #endif
 #ifndef C1
 #define C1 4
@@ -42,7 +43,7 @@ typedef Line { chan c = [C0 + C1 + 1] of { byte, bit } };   /* credits returned,
 Line to[2];
 
 byte credits[2];   /* SENDs the peer has room for */
-byte owed[2];      /* buffers to be granted */
+byte owed[2];      /* buffers posted again and not yet returned as credits */
 byte granted[2];   /* SENDs the peer may still post */
 byte todo[2];
 bool ackNow[2];
@@ -93,7 +94,7 @@ init {
 		od;
 		run Side(0); run Side(1)
 	}
-	timeout -> assert(allSent)   /* nothing moves any more */
+	timeout -> assert(allSent)   /* no process can go on */
 }
 
 ltl sent { <>[] allSent }

@@ -1,20 +1,24 @@
 /*
  * One flow of messages to a port that may be over its hard limit: REFUSED,
- * the notices' hold on acks, the congestion map, RESUME, and connections that
- * break with any part of it on its way.
+ * notices that hold back acks, the congestion map, RESUME, and a connection that
+ * breaks while any of these is on its way.
  *
- * Code: conn/stops.go, conn/recv.go (preDeliver, verdict, recvNotice),
- * conn/send.go (ackValue, head), conn/hello.go (sendHello, resume, checkGate).
+ * Code: conn/stops.go, conn/recv.go (preDeliver, verdict), conn/notices.go
+ * (recvNotice), conn/ack.go (ackValue), conn/send.go (head), conn/hello.go
+ * (sendHello), conn/settle.go (resume, checkGate).
  *
- * The two directions of a connection are two channels in order. A break loses
- * what is in them: the receiving side may have taken any part of it before.
+ * The two directions of a connection are two channels that keep the order. A
+ * break loses what the channels hold. The receiving side may have taken any part
+ * of the rest before.
  *
- * HELLO's ack is exact, so nothing is ever received twice: the receiver's check
- * for duplicates is only for peers that break the protocol, and asserts here.
+ * HELLO's ack is exact, so nothing is ever received twice. The receiver checks
+ * for duplicates only because a peer may break the protocol. Here that check is
+ * an assertion.
  *
- * Safety: delivered once and in order; settled as accepted only if delivered.
- * Liveness: everything is delivered and settled in the end, with a bounded
- *   number of sequences: nothing is sent again and again.
+ * Safety: messages are delivered once and in order, and a message settles as
+ *   accepted only if it was delivered.
+ * Liveness: in the end everything is delivered and settled, with a bounded number
+ *   of sequence numbers. So nothing is sent again for ever.
  */
 
 #ifndef N
@@ -26,7 +30,7 @@
 #ifndef FULLS
 #define FULLS 1          /* times the port becomes full */
 #endif
-#define SEQS 15          /* sequences, either way */
+#define SEQS 15          /* sequence numbers of messages, and of notices */
 
 mtype = { Queued, Unacked, Rtx, Refused, Held, Done };
 mtype = { Ack, Notice, Map };
@@ -36,18 +40,18 @@ mtype st[N + 1] = Queued;    /* messages are 1..N in the order of the flow */
 byte seq[N + 1];
 bool flagged[N + 1];         /* RETRANSMITTED */
 byte nextTx = 1, ackMax;
-byte gate, noticesIn;        /* HELLO's notice; the last notice taken */
+byte gate, noticesIn;        /* the last notice that HELLO named; the last one taken */
 bool settling, stopped, released, remoteFull;
 
 /* The receiver. */
 byte rxLast, delivered;      /* messages 1..delivered were accepted */
 bool isFull, mapDirty, mapTold, refusing;
-byte about[SEQS + 1];        /* of the receiver's notices, by their own sequence */
+byte about[SEQS + 1];        /* by a notice's sequence: that of the message it is about */
 byte noticeTop, noticePosted;
 byte fulls, breaks;
 
 chan data = [N] of { byte, byte, bool, bool };   /* message, sequence, flagged, resume */
-chan back = [3] of { mtype, byte, byte };        /* what, ack, notice's sequence or the map's bit */
+chan back = [3] of { mtype, byte, byte };        /* kind, ack, notice's sequence or the map's bit */
 
 byte i, m;                   /* scratch, zero between steps */
 
@@ -77,7 +81,7 @@ inline checkGate() {
 	fi
 }
 
-/* The message whose turn it is: retransmissions, then the queue. */
+/* pick chooses the next message: first retransmissions, then the queue. */
 inline pick() {
 	m = 0;
 	for (i : 1 .. N) {
@@ -147,7 +151,7 @@ end:	do
 		:: what == Map -> remoteFull = x
 		:: what == Notice && x > noticesIn ->
 			noticesIn = x;
-			settleTo(about[x] - 1);      /* notices come in order */
+			settleTo(about[x] - 1);      /* notices come in order: the others before it were accepted */
 			for (i : 1 .. N) {
 				if
 				:: st[i] == Unacked && seq[i] == about[x] ->
@@ -203,7 +207,7 @@ end:	do
 
 proctype Answer() {
 end:	do
-	/* In the order of Conn.pump: the map, notices, an ack by itself. */
+	/* As Conn.pump orders them: the map, notices, an ack of its own. */
 	:: atomic { nfull(back) && mapDirty ->
 		mapDirty = false; mapTold = mapTold || isFull;
 		back!Map, ackValue, isFull }
@@ -215,7 +219,7 @@ end:	do
 	od
 }
 
-/* The destination's application stops reading, and reads again. */
+/* The application at the destination stops reading, and reads again. */
 proctype Reader() {
 	do
 	:: atomic { !isFull && fulls < FULLS -> fulls++; isFull = true; mapDirty = true }
@@ -240,9 +244,9 @@ proctype Breaks() {
 		:: empty(back) -> break
 		od;
 		what = 0; x = 0; y = 0; b = false; c = false;
-		/* down(): the map is forgotten */
+		/* down() clears the map */
 		remoteFull = false;
-		/* resume(), with HELLO's ack and notice noticeTop */
+		/* resume(): HELLO has the ack rxLast and the notice noticeTop */
 		for (i : 1 .. N) {
 			if
 			:: st[i] == Unacked && seq[i] > rxLast -> st[i] = Rtx; flagged[i] = true
@@ -259,7 +263,7 @@ proctype Breaks() {
 		settling = true;
 		checkGate();
 #endif
-		/* the peer's resume(): what the sender has taken is not sent again */
+		/* the peer's resume() does not send the notices again that the sender has taken */
 		noticePosted = noticesIn;
 #ifndef BROKEN_MAP_NOT_AGAIN
 		mapDirty = (mapTold || isFull)

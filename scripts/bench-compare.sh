@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Compares two reports of `make bench BENCHFLAGS='-o json'` with benchstat:
 #   scripts/bench-compare.sh OLD.json NEW.json [flags of benchstat]
-# Figures of different hours of one machine differ by more than most changes do:
-# what decides are the ratios to the peers of the same run.
+# One machine's figures differ more from hour to hour than most changes make them
+# differ. So judge a change by the ratios to the peers of the same run.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_go
@@ -18,7 +18,7 @@ trap 'rm -rf "$dir"' EXIT
 (cd "$ROOT" && go build -o "$dir/bench" ./bench)
 "$dir/bench" -read "$old" -o benchfmt >"$dir/old"
 "$dir/bench" -read "$new" -o benchfmt >"$dir/new"
-cd "$dir" # outside the module: benchstat is no dependency of it
+cd "$dir" # outside the module, of which benchstat is no dependency
 go run "$benchstat" "$@" -ignore go,kernel,cpu old new
 echo
 echo "ratios to the peers of the same run (measure, over, median, min, max):"

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Prints two lists: RC semantics, for each statement and provider whether its
-# test passes, a listed deviation is asserted instead, or it does not apply and
-# why; and RDS's statements, for each whether its check against real daemons
-# passes, or when it is due. GROUP="RC A E" prints these groups alone: RC, and
-# the groups A to M of the second list.
+# Prints two lists:
+# - RC semantics: for each statement and provider, whether its test passes, a
+#   listed deviation is asserted instead, or the statement does not apply and why.
+# - RDS: for each statement, whether its check against real daemons passes, or why
+#   it has no check here ("later").
+# The first list is the group RC, the second has the groups A to M. GROUP="RC A E"
+# prints only the groups named.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_go
@@ -14,7 +16,7 @@ run=$(mktemp -d)
 trap 'rm -rf "$run"' EXIT
 status=0
 
-# show_failure FILE prints what a failed go test says of it.
+# show_failure FILE prints why go test failed. FILE has its output.
 show_failure() {
 	grep -vE '^ +statement_test\.go:|^(ok|PASS|=== )' "$1" >&2 || cat "$1" >&2
 }
@@ -22,7 +24,7 @@ show_failure() {
 rc_list() {
 	echo "== RC semantics"
 	VERBS_CONFORMANCE=$run/lines go test -count=1 -timeout 5m -run 'TestConformance$' ./verbs/soft ./verbs/sim >"$run/log" 2>&1 || status=1
-	# Several runs of a provider (with and without CRC, two seeds): the worst counts.
+	# A provider has several runs: with and without CRC, two seeds. The worst one counts.
 	awk -F'\t' '
 	BEGIN { rank["n/a"] = 0; rank["pass"] = 1; rank["deviation"] = 2; rank["FAIL"] = 3 }
 	{ k = $2 "\t" $1 }
@@ -41,8 +43,8 @@ rc_list() {
 	fi
 }
 
-# rds_list GROUPS prints number, k (as the kernel) or r (rdsd's own), how it is
-# proven, the verdict and the statement.
+# rds_list GROUPS prints a line for each statement: number, k (as the kernel does it)
+# or r (rdsd's own rule), how it is proven, verdict, text.
 rds_list() {
 	local failed=0
 	echo "== RDS, groups $*"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs every fuzz target for FUZZTIME (default 30s); go test takes one target a run.
+# Runs every fuzz target for FUZZTIME (default 30s), one after the other, because
+# one run of go test fuzzes only one target.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_go

@@ -8,8 +8,8 @@ die() {
 	exit 1
 }
 
-# need_go ends the script with a clear message unless a Go toolchain at least
-# as new as go.mod asks for is there.
+# need_go ends the script with a message unless there is a Go toolchain that is at
+# least as new as the version in go.mod.
 need_go() {
 	local want have
 	want=$(awk '$1 == "go" {print $2; exit}' "$ROOT/go.mod")
@@ -23,8 +23,8 @@ need_go() {
 		die "Go $want or newer is needed, this is Go $have; see https://go.dev/doc/install"
 }
 
-# need_packages PACKAGE... installs Debian packages: as root without asking
-# anything, otherwise it names them in one line and returns 1.
+# need_packages PACKAGE... installs Debian packages without asking, if it runs as root.
+# Otherwise, or if that fails, it prints the apt-get line for them and returns 1.
 need_packages() {
 	if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
 		echo "installing $*" >&2
@@ -37,8 +37,8 @@ need_packages() {
 	return 1
 }
 
-# have_cc says whether a C program with libc's headers compiles: the race
-# detector needs cgo.
+# have_cc says whether a C program with libc's headers compiles. The race detector
+# needs cgo, and cgo needs that.
 have_cc() {
 	local cc
 	cc=$(go env CC)
@@ -48,7 +48,8 @@ have_cc() {
 
 need_cc() { have_cc || need_packages gcc libc6-dev; }
 
-# need_tools installs what some test runs as a program, if any test does.
+# need_tools installs the programs that tests run. A test skips if its program
+# is missing, so a failed installation is no error here.
 need_tools() {
 	if grep -rqs --include='*_test.go' 'LookPath("tshark")' "$ROOT"; then
 		command -v tshark >/dev/null || need_packages tshark || true
@@ -56,15 +57,15 @@ need_tools() {
 	command -v nbdinfo >/dev/null && command -v nbdcopy >/dev/null && command -v fio >/dev/null ||
 		need_packages libnbd-bin fio || true # examples/nbd
 	command -v ip >/dev/null && command -v openssl >/dev/null ||
-		need_packages iproute2 openssl || true # e2e: what the README says
-	command -v systemd-analyze >/dev/null || need_packages systemd || true # internal/service: the units' sandbox
-	command -v nft >/dev/null || need_packages nftables || true # e2e/ledger: dropped packets
-	command -v strace >/dev/null || need_packages strace || true # e2e: the calls that the units leave
+		need_packages iproute2 openssl || true # e2e: the commands in README.md
+	command -v systemd-analyze >/dev/null || need_packages systemd || true # internal/service: rates the units' sandbox
+	command -v nft >/dev/null || need_packages nftables || true # e2e/ledger: drops packets
+	command -v strace >/dev/null || need_packages strace || true # e2e: the system calls that the units allow
 	command -v zsh >/dev/null && command -v fish >/dev/null ||
 		need_packages zsh fish || true # cmd/rdsctl: completions
 }
 
-# have_ibv says whether a C program with the headers of verbs compiles.
+# have_ibv says whether a C program compiles and links with libibverbs and librdmacm.
 have_ibv() {
 	local cc
 	cc=$(go env CC)

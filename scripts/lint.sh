@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs golangci-lint over both modules with .golangci.yml, and over verbs/ibv with the tag
-# ibv, and fails on a finding.
-# Go fetches it from the module proxy and builds it, once for each version: its
-# caches keep sources, program and what was found in packages that did not change.
+# Runs golangci-lint with .golangci.yml over both modules, and over verbs/ibv with the
+# tag ibv. A finding is a failure. Go fetches and builds each version of golangci-lint
+# once, by the module proxy. Go's caches then keep its sources and the program, and
+# golangci-lint's own cache keeps the results for unchanged packages.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_go
@@ -10,7 +10,7 @@ cd "$ROOT"
 golangci=github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.6.2
 export CGO_ENABLED=0 GOFLAGS=
 go run "$golangci" version >/dev/null ||
-	die "${golangci##*/} cannot be built: it takes the Go module proxy, once"
+	die "${golangci##*/} cannot be built: its first run needs the Go module proxy"
 status=0
 for module in . bench/peers; do
 	(cd "$module" && go run "$golangci" run ./...) || status=1
@@ -18,6 +18,6 @@ done
 if need_ibv; then
 	go run -exec 'env CGO_ENABLED=1' "$golangci" run --build-tags ibv ./verbs/ibv ./cmd/rdsd || status=1
 else
-	echo "verbs/ibv was not looked at: it needs a C compiler, libibverbs-dev and librdmacm-dev"
+	echo "verbs/ibv was not checked: that needs a C compiler, libibverbs-dev and librdmacm-dev"
 fi
 exit $status

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Runs the tests RUNS times (default 5) beside a busy loop on every CPU, and
-# prints in how many runs each test failed. A test that depends on luck shows
-# here. LOAD=n starts n loops instead of one for each CPU. PKGS names the packages,
-# TESTFLAGS adds flags of go test: PKGS=./rdstest TESTFLAGS='-run Idle' scripts/loaded.sh
+# Runs the tests RUNS times (default 5) beside a busy loop on every CPU, and prints
+# in how many runs each test failed. So a test that depends on timing shows up.
+# LOAD=n starts n loops instead of one for each CPU. PKGS names the packages, and
+# TESTFLAGS adds flags of go test:
+#   PKGS=./rdstest TESTFLAGS='-run Idle' scripts/loaded.sh
 set -uo pipefail
 . "$(dirname "$0")/lib.sh"
 need_go
@@ -19,7 +20,7 @@ end() {
 trap end EXIT
 trap 'exit 130' INT TERM
 go build -buildvcs=false -o "$run/testsummary" ./internal/testsummary || exit 1
-go vet ${PKGS:-./...} || exit 1 # builds, without load
+go vet ${PKGS:-./...} || exit 1 # compiles everything before the load starts
 
 for ((i = 0; i < ${LOAD:-$(nproc)}; i++)); do
 	while :; do :; done &

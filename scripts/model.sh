@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Checks the models of models/*.pml with Spin: each line of models/cases, those
-# that must hold and the broken ones that must not. MODEL=name picks one model.
+# Checks the models in models/*.pml with Spin, one run for each line of models/cases.
+# A line says whether its property must hold, or fail because the variant is broken.
+# MODEL=name checks one model only.
 set -uo pipefail
 . "$(dirname "$0")/lib.sh"
 { command -v spin && command -v gcc; } >/dev/null || need_packages spin gcc libc6-dev || exit 1
@@ -9,8 +10,8 @@ run=$(mktemp -d) || exit 1
 trap 'rm -rf "$run"' EXIT
 bad=0 n=0
 
-# check MODEL PROPERTY DEFINITION... prints "VERDICT STATES", the verdict being
-# holds, fails, or what went wrong.
+# check MODEL PROPERTY DEFINITION... prints "VERDICT STATES". The verdict is holds,
+# fails, or a word for why Spin came to none, such as incomplete.
 check() {
 	local model=$1 property=$2 flags=() search=()
 	shift 2

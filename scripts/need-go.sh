@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Ends with a clear message when there is no Go that can build this module.
+# Fails with a message if there is no Go that can build this module.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_go

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes sure that a C compiler and the headers of libibverbs and librdmacm are
-# there.
+# Makes sure that a C compiler, libibverbs-dev and librdmacm-dev are installed. As
+# root it installs them.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_go

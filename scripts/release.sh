@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Makes a release of the commit that is checked out:
 #   scripts/release.sh [-n] vX.Y.Z
-# In a fresh clone it gives the section "Unreleased" of CHANGELOG.md its version and
-# date, commits and tags that, builds the packages, and checks that they and
-# a plain `go install` report the version. Only then it brings commit and tag
-# into this repository, and the packages into bin/packages. With -n it brings
-# nothing. It pushes nothing.
+# In a fresh clone it gives the section "Unreleased" of CHANGELOG.md the version and
+# date, commits and tags that, builds the packages, and checks that the packaged
+# programs and those of a plain `go install` report the version. Only then it
+# copies commit and tag to this repository, and the packages to bin/packages.
+# With -n it copies nothing. It never pushes.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_go
@@ -18,8 +18,8 @@ fi
 [ $# -eq 1 ] || { sed -n '2,8s/^# \?//p' "$0" >&2; exit 2; }
 version=$1
 [[ $version =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.]+)?$ ]] || die "$version is not a version like v1.2.3"
-[ -z "$(git status --porcelain)" ] || die "there are changes that are not committed: git status"
-! git rev-parse -q --verify "refs/tags/$version" >/dev/null || die "the tag $version is there already"
+[ -z "$(git status --porcelain)" ] || die "there are uncommitted changes: commit or stash them (git status)"
+! git rev-parse -q --verify "refs/tags/$version" >/dev/null || die "the tag $version already exists"
 branch=$(git symbolic-ref --short -q HEAD) || die "no branch is checked out"
 
 dir=$(mktemp -d)
@@ -40,7 +40,7 @@ git commit -qam "Release $version"
 git tag -a -m "rdsd $version" "$version"
 
 make packages VERSION="$version"
-reported() { # COMMAND: what it reports must have the version
+reported() { # COMMAND: its output must have the version as a word
 	[[ " $("$@") " == *" $version "* ]] || die "$* reports $("$@"), want $version"
 }
 reported bin/rdsd -version

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Runs test stages: static unit race sim e2e. The output of all of them goes
-# through internal/testsummary, which prints one summary and lists every skip.
-# RDSD_TEST_FULL=1 makes a skip not named in scripts/expected-skips.txt a failure.
-# PKGS narrows unit and race: PKGS=./conn/... make race
+# Runs the test stages that its arguments name: static, unit, race, sim, e2e. The
+# output of all of them goes through internal/testsummary, which prints one summary
+# and lists every skip. With RDSD_TEST_FULL=1 a skip that is not named in
+# scripts/expected-skips.txt is a failure. PKGS limits unit and race to some
+# packages: PKGS=./conn/... make race
 set -uo pipefail
 . "$(dirname "$0")/lib.sh"
 need_go
@@ -14,8 +15,8 @@ E2E='/(e2e|bench|test/conformance)(/|$)'
 
 packages() { go list ${PKGS:-./...} | grep -Ev "$E2E|/internal/tidy\$"; }
 
-# gotest FLAGS... PACKAGES... : failures are counted by testsummary; a go
-# command that fails without having reported a test is caught by its status.
+# gotest FLAGS... PACKAGES... runs go test. testsummary counts the failed tests. The
+# line "exit:" tells it of a go command that failed without reporting a test.
 gotest() {
 	go test -json -timeout 8m "$@" || echo "exit: go test"
 }
@@ -33,10 +34,10 @@ stage_static() {
 	if need_ibv; then
 		CGO_ENABLED=1 go vet -tags ibv ./verbs/ibv ./cmd/rdsd || echo "fail: go vet with ibv"
 	else
-		echo "verbs/ibv was not looked at: it needs a C compiler, libibverbs-dev and librdmacm-dev"
+		echo "verbs/ibv was not checked: that needs a C compiler, libibverbs-dev and librdmacm-dev"
 	fi
-	# A module of its own falls behind when a version here is raised; the bench
-	# would then go without these peers.
+	# bench/peers is a module of its own, so its go.mod falls behind when a version
+	# is raised here. make bench would then run without these peers.
 	(cd bench/peers && go list -deps . >/dev/null) || echo "fail: bench/peers: cd bench/peers && go mod tidy"
 	scripts/lint.sh || echo "fail: golangci-lint"
 	if [ -d internal/tidy ]; then gotest -count=1 ./internal/tidy; fi
