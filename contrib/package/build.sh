@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Builds the packages of the programs in bin/ into the folder named:
-# build.sh FOLDER VERSION.
+# Builds a deb and an rpm from the programs in bin/ and writes them to FOLDER:
+#   contrib/package/build.sh FOLDER VERSION
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 . scripts/lib.sh
 [ $# = 2 ] || die "usage: build.sh FOLDER VERSION"
 out=$1
-# 0.1.0 from v0.1.0; what names no version is one before the first.
+# v0.1.0 becomes 0.1.0. A name that is no version becomes one that sorts before all versions.
 VERSION=${2#v}
 case $VERSION in [0-9]*) ;; *) VERSION=0.0.0~$(printf %s "$VERSION" | tr -c 'A-Za-z0-9.+~\n' .) ;; esac
 ARCH=$(${GO:-go} env GOARCH)

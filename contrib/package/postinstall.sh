@@ -1,5 +1,5 @@
 #!/bin/sh
-# The user and the folder; then the service, where systemd runs.
+# Makes the user rdsd and the folder /run/rdsd. An upgrade then restarts the service.
 set -e
 if command -v systemd-sysusers >/dev/null; then
 	systemd-sysusers rdsd.conf
@@ -9,7 +9,7 @@ fi
 if command -v systemd-tmpfiles >/dev/null; then systemd-tmpfiles --create rdsd.conf || true; fi
 if [ -d /run/systemd/system ]; then
 	systemctl daemon-reload
-	# An upgrade restarts what runs; a first installation leaves that to the
-	# administrator: systemctl enable --now rdsd.
+	# try-restart restarts only a service that runs. After a first installation the
+	# administrator starts it: systemctl enable --now rdsd.
 	systemctl try-restart rdsd.service
 fi

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The user stays: its uid may own files. A purge removes it and what the
-# administrator added to the configuration's folder.
+# The user stays, because its uid may own files. A purge removes the user, and all of
+# /etc/rdsd with the files that the administrator added.
 set -e
 if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
 if [ "$1" = purge ]; then

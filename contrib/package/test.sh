@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Installs the packages into a fresh root folder, one after the other, runs the
-# daemon there, upgrades and removes them: test.sh FILE.deb FILE.rpm. Needs
-# root; installs debootstrap and rpm.
+# Installs the deb, and then the rpm, into a fresh root folder, runs the daemon there,
+# upgrades and removes the package:
+#   contrib/package/test.sh FILE.deb FILE.rpm
+# It needs root, and installs debootstrap and rpm if they are missing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 . scripts/lib.sh
 [ $# = 2 ] && [ -f "$1" ] && [ -f "$2" ] || die "usage: test.sh FILE.deb FILE.rpm"
-[ "$(id -u)" -eq 0 ] || die "a root folder of its own takes root"
+[ "$(id -u)" -eq 0 ] || die "chroot needs root: run make package-test as root"
 need_go
 command -v debootstrap >/dev/null || need_packages debootstrap
 command -v rpm >/dev/null || need_packages rpm
@@ -14,10 +15,10 @@ PATH=$PATH:/usr/sbin:/sbin
 say() { echo "package: $*"; }
 root=$(mktemp -d)
 newer=$(mktemp -d)
-chmod 755 "$root" # its users look from here
+chmod 755 "$root" # the user rdsd must get into it
 daemon=
 trap '[ -z "$daemon" ] || kill "$daemon" || true; rm -rf "$root" "$newer"' EXIT
-# What an upgrade goes to: the same programs under a higher version.
+# The upgrade installs the same programs under a higher version.
 contrib/package/build.sh "$newer" v999.0.0 >/dev/null
 . /etc/os-release
 mirror=$(sed -nE 's/^(deb|URIs:) +(\[[^]]*\] +)?(https?:[^ ]+).*/\3/p' /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null | head -n1 || true)
@@ -25,10 +26,10 @@ debootstrap --variant=minbase "$VERSION_CODENAME" "$root" ${mirror:+"$mirror"} >
 rm -f "$root.log"
 in_root() { chroot "$root" "$@"; }
 
-# installed looks at what an installation has to leave: of both formats the same.
+# installed FORMAT checks what an installation must leave. It is the same for both formats.
 installed() {
 	in_root getent passwd rdsd >/dev/null || die "$1: no user rdsd"
-	in_root rdsctl config validate /etc/rdsd/rdsd.toml >/dev/null || die "$1: the configuration delivered is not valid"
+	in_root rdsctl config validate /etc/rdsd/rdsd.toml >/dev/null || die "$1: the packaged configuration is not valid"
 	in_root rdsd -version
 	local f
 	for f in man/man1/rdsctl.1.gz man/man5/rdsd.toml.5.gz man/man8/rdsd.8.gz; do
@@ -41,7 +42,7 @@ installed() {
 	say "$1: installed, with user, manuals, completions and a valid configuration"
 }
 
-# runs starts the daemon as its user and asks it.
+# runs FORMAT starts the daemon as the user rdsd, asks for its status and stops it.
 runs() {
 	in_root install -d -o rdsd -g rdsd /run/rdsd
 	chroot "$root" setpriv --reuid rdsd --regid rdsd --clear-groups rdsd -config /etc/rdsd/rdsd.toml -socket /run/rdsd/rdsd.sock -listen 127.77.0.1 &
@@ -52,10 +53,11 @@ runs() {
 	wait $daemon || die "$1: the daemon ended with status $?"
 	daemon=
 	[ -z "$(ls -A "$root/run/rdsd")" ] || die "$1: the daemon left $(ls -A "$root/run/rdsd")"
-	say "$1: ran as its user"
+	say "$1: the daemon ran as the user rdsd"
 }
 
-# change is what an administrator does to the configuration.
+# change FORMAT changes the configuration as an administrator does. changed WHEN checks
+# that the changes are still there.
 change() {
 	echo 'port = 18635' >"$root/etc/rdsd/rdsd.toml.d/mine.toml"
 	sed -i 's/^#log.level.*/log.level = "warn"/' "$root/etc/rdsd/rdsd.toml"
@@ -65,7 +67,7 @@ changed() {
 	grep -q '^log.level = "warn"' "$root/etc/rdsd/rdsd.toml" && [ -e "$root/etc/rdsd/rdsd.toml.d/mine.toml" ] || die "$1: lost what the administrator changed"
 }
 
-# left lists what is still there of the package.
+# left lists the files of the package that are still there.
 left() { in_root find / -xdev -path '*rdsd*' -not -path '/proc/*' -not -path '/rdsd.*' -not -path '/var/log/*'; }
 
 cp "$1" "$root/rdsd.deb"
@@ -78,7 +80,7 @@ in_root dpkg -i /rdsd.deb >/dev/null
 in_root dpkg-query -W -f '${Version}' rdsd | grep -q '^999' || die "deb: not upgraded"
 changed "deb: the upgrade"
 in_root dpkg -r rdsd >/dev/null
-[ ! -e "$root/usr/bin/rdsd" ] || die "deb: removed too little"
+[ ! -e "$root/usr/bin/rdsd" ] || die "deb: the removal left /usr/bin/rdsd"
 changed "deb: the removal"
 in_root dpkg -P rdsd >/dev/null
 [ ! -e "$root/etc/rdsd" ] || die "deb: a purge left /etc/rdsd"
@@ -86,10 +88,10 @@ in_root getent passwd rdsd >/dev/null && die "deb: a purge left the user"
 left | grep . && die "deb: these files stayed"
 say "deb: upgraded, removed and purged; nothing stayed"
 
-# The host's rpm installs; the package's scripts run in the root. It has no
-# list of Debian's packages, so what the package needs is looked at by hand.
+# The host's rpm installs into the root, and the package's scripts run there. This rpm
+# knows no Debian packages, so the loop checks the files that the package requires.
 rpm="rpm --force-debian --root $root --dbpath /var/lib/rpm"
-for need in $(rpm -qp --requires "$2" | grep ^/); do [ -e "$root$need" ] || die "rpm: $need, which it needs, is not in a plain system"; done
+for need in $(rpm -qp --requires "$2" | grep ^/); do [ -e "$root$need" ] || die "rpm: it requires $need, which a minimal Debian does not have"; done
 rpm -K "$2" >/dev/null || die "rpm: bad digests"
 $rpm -i --nodeps "$2"
 installed rpm
@@ -98,15 +100,15 @@ runs rpm
 change rpm
 $rpm -U --nodeps "$newer"/*.rpm
 $rpm -q rdsd | grep -q '^rdsd-999' || die "rpm: not upgraded"
-[ "$($rpm -q rdsd | wc -l)" = 1 ] || die "rpm: two versions at once"
-[ -e "$root/usr/bin/rdsd" ] || die "rpm: the upgrade removed what it had installed"
+[ "$($rpm -q rdsd | wc -l)" = 1 ] || die "rpm: two versions are installed"
+[ -e "$root/usr/bin/rdsd" ] || die "rpm: the upgrade removed /usr/bin/rdsd"
 changed "rpm: the upgrade"
 $rpm -e --nodeps rdsd 2>/dev/null
-[ ! -e "$root/usr/bin/rdsd" ] || die "rpm: erased too little"
-in_root getent passwd rdsd >/dev/null || die "rpm: the user is to stay"
-# What was changed stays under another name, as rpm has it.
+[ ! -e "$root/usr/bin/rdsd" ] || die "rpm: the removal left /usr/bin/rdsd"
+in_root getent passwd rdsd >/dev/null || die "rpm: the removal deleted the user rdsd"
+# rpm keeps a changed configuration file as .rpmsave.
 grep -q '^log.level = "warn"' "$root/etc/rdsd/rdsd.toml.rpmsave" || die "rpm: lost what the administrator changed"
 rm -rf "$root/etc/rdsd" "$root/run/rdsd"
 rm -rf "$root/var/lib/rpm"
 left | grep . && die "rpm: these files stayed"
-say "rpm: upgraded and erased; the user and what was changed stayed"
+say "rpm: upgraded and removed; the user and the changed configuration stayed"
