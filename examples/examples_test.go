@@ -1,6 +1,5 @@
-// Package examples runs the example programs as their users do: each built in a
-// module of its own, outside this one, and run as a process, with a daemon on
-// either side.
+// Package examples tests the example programs as their users run them. Each is built
+// in another module, outside this one, and runs as a process. Each side has a daemon.
 package examples
 
 import (
@@ -26,7 +25,7 @@ func command(d *rdstest.Daemon, prog string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// server is a started program that said where it serves.
+// server is a program that was started and has said where it serves.
 type server struct {
 	cmd  *exec.Cmd
 	out  *bufio.Reader
@@ -56,8 +55,8 @@ func serve(t *testing.T, d *rdstest.Daemon, prog string, args ...string) *server
 	return s
 }
 
-// end waits for the server, interrupted unless it ends by itself, and returns
-// the rest of what it said.
+// end waits until the server has ended, and returns the rest of its output. If interrupt is
+// set, end interrupts the server first.
 func (s *server) end(t *testing.T, interrupt bool) string {
 	t.Helper()
 	if interrupt {
@@ -210,7 +209,7 @@ func TestPacketConn(t *testing.T) {
 	}
 }
 
-// TestWrongUse: what is wrong is said, in a line.
+// TestWrongUse: the error says what is wrong, in one line.
 func TestWrongUse(t *testing.T) {
 	d := rdstest.StartDaemons(t, 1)
 	for _, c := range []struct{ args, want string }{
@@ -234,7 +233,7 @@ func TestWrongUse(t *testing.T) {
 	}
 }
 
-// TestShort: an example is something one reads in a few minutes.
+// TestShort: an example is short enough to be read in a few minutes.
 func TestShort(t *testing.T) {
 	for _, p := range programs {
 		b, err := os.ReadFile(filepath.Join(p, "main.go"))

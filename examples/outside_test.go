@@ -10,9 +10,8 @@ import (
 	"testing"
 )
 
-// stranger is a module of somebody who uses rdsd: outside this one, in a
-// temporary directory, with a replace for the checkout. Nothing internal can be
-// named there.
+// stranger is the module of a user of rdsd. It is in a temporary directory outside this
+// module and replaces rdsd by the checkout. So it cannot import internal packages.
 type stranger struct{ dir string }
 
 var outside stranger
@@ -57,8 +56,8 @@ func (s stranger) copy(from, to string) error {
 	return os.WriteFile(to, b, 0o600)
 }
 
-// tool runs the go command in the module, offline: what rdsd needs is in the
-// module cache.
+// tool runs the go command in the module, offline. The modules that rdsd needs must be in
+// the module cache.
 func (s stranger) tool(args ...string) error {
 	cmd := exec.Command("go", args...)
 	cmd.Dir = s.dir
@@ -87,8 +86,8 @@ func (s stranger) build(programs []string) error {
 	return s.tool(args...)
 }
 
-// TestPackageExamples: the examples of the public packages compile outside the
-// module and print there what they say.
+// TestPackageExamples: the examples of the public packages compile outside the module, and
+// their output there is the one that they state.
 func TestPackageExamples(t *testing.T) {
 	const root = ".."
 	found := 0

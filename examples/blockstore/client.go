@@ -13,31 +13,30 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// retryLimit is how often a block is asked for when the answers say that
-// something is wrong (refused, wrong checksum). Dropped operations and time
-// outs are limited by patience.giveUp instead.
+// retryLimit is how often a block is requested when the answers say that something
+// is wrong with it (refused, wrong checksum). After dropped operations and missing
+// answers, Patience.GiveUp is the limit instead.
 const retryLimit = 3
 
-// busyPause is how long a client waits before it asks a busy server again.
+// busyPause is how long a client waits before it sends a request to a busy server again.
 const busyPause = time.Millisecond
 
-// copyOptions are a copy's.
+// copyOptions are the options of one copy.
 type copyOptions struct {
-	block  int       // bytes wanted
+	block  int       // bytes of a block; the server may choose less
 	window int       // blocks in flight
 	bar    bool      // draw a progress bar on standard error
-	status io.Writer // gets a line for each block done, if not nil
+	status io.Writer // is written a line for each block done, if not nil
 }
 
-// copier is a client that copies a file. It is made open for use by copyOut
-// and copyIn.
+// copier is a client that copies a file. copyOut and copyIn open the export with it.
 type copier struct {
 	*store.Client
 	opt   copyOptions
 	times recorder
 }
 
-// open asks for the export, and keeps to the server's window.
+// open opens the export, and lowers the window to the server's.
 func (c *copier) open(ctx context.Context, write bool) (size int64, err error) {
 	size, err = c.Client.Open(ctx, c.opt.block, write)
 	if err == nil {
@@ -46,7 +45,7 @@ func (c *copier) open(ctx context.Context, write bool) (size int64, err error) {
 	return size, err
 }
 
-// slots makes n buffers for the server to use.
+// slots makes n buffers that the server may use.
 func (c *copier) slots(n int, access rds.Access) ([]*store.Slot, error) {
 	var slots []*store.Slot
 	for i := range n {
@@ -59,8 +58,8 @@ func (c *copier) slots(n int, access rds.Access) ([]*store.Slot, error) {
 	return slots, nil
 }
 
-// worker copies one block through its slot; it may return before the block is
-// done, when the slot is free and someone else waits for the rest.
+// worker copies one block through its slot. It may return before the block is done, if
+// the slot is free again and another goroutine waits for the rest.
 type worker func(ctx context.Context, s *store.Slot, j job) error
 
 // run copies all blocks of size bytes with a window of workers.
@@ -91,8 +90,8 @@ func (c *copier) run(ctx context.Context, label string, size int64, access rds.A
 					return
 				}
 				if err := work(ctx, s, j); err != nil {
-					// The others stop too, and what their calls return for
-					// that is not the reason.
+					// This ends the calls of the other workers, too. The cause
+					// of ctx is the first error, and not one of theirs.
 					cancel(err)
 					t.stop(context.Cause(ctx))
 					return
@@ -106,7 +105,8 @@ func (c *copier) run(ctx context.Context, label string, size int64, access rds.A
 	return stats, err
 }
 
-// again decides whether j is asked for once more after err; nil means yes.
+// again decides whether j is requested once more after err. It returns nil for yes, and
+// else the error that ends the copy. If the server was busy, it waits for busyPause first.
 func (c *copier) again(ctx context.Context, err error, j job) error {
 	var f *store.Failure
 	failed := errors.As(err, &f)
@@ -123,7 +123,8 @@ func (c *copier) again(ctx context.Context, err error, j job) error {
 		return fmt.Errorf("block %d: given up after %v: %w", j.block, c.Wait.GiveUp, err)
 	}
 	if busy(err) {
-		// Answers overtake what the server knows of them: it will have room.
+		// The server counts a request as in hand until its status is known. Its answer
+		// can be here before that, so the server will soon have room.
 		pause := time.NewTimer(busyPause)
 		defer pause.Stop()
 		select {
@@ -137,16 +138,17 @@ func (c *copier) again(ctx context.Context, err error, j job) error {
 	return nil
 }
 
-// busy: the server did nothing, and nothing of the request is left.
+// busy reports whether the server refused a request for want of room. Then it has done
+// nothing, and no operation of the request exists.
 func busy(err error) bool {
 	var f *store.Failure
 	return errors.As(err, &f) && f.Status == store.StatusBusy
 }
 
-// blocksOf is the number of blocks of a file.
+// blocksOf returns the number of blocks in a file of size bytes.
 func blocksOf(size int64, block int) uint64 { return uint64((size + int64(block) - 1) / int64(block)) }
 
-// lengthOf is the length of one of them.
+// lengthOf returns the length of block n. Only the last block may be shorter than block.
 func lengthOf(size int64, block int, n uint64) int {
 	return int(min(int64(block), size-int64(n)*int64(block)))
 }

@@ -19,14 +19,14 @@ func runServe(ctx context.Context, c *command) error {
 	args, err := c.parse("FILE", 1, func(fs *flag.FlagSet) {
 		fs.BoolVar(&readOnly, "read-only", false, "refuse copy-in")
 		fs.BoolVar(&create, "create", false, "create FILE if it is missing")
-		fs.IntVar(&o.buffers, "buffers", 64, "registered buffers; a client may have half of them in use")
-		fs.IntVar(&o.workers, "workers", 4, "threads that read, and as many that write")
+		fs.IntVar(&o.buffers, "buffers", 64, "registered buffers; one client may use half of them")
+		fs.IntVar(&o.workers, "workers", 4, "goroutines that read the file, and as many that write it")
 	})
 	if err != nil {
 		return err
 	}
 	if o.buffers < 2 || o.workers < 1 {
-		return &store.UsageError{Text: "-buffers: want 2 or more, -workers: 1 or more"}
+		return &store.UsageError{Text: "-buffers must be 2 or more, and -workers 1 or more"}
 	}
 	o.block = c.block
 	bind, err := store.ParseRemote(c.bind, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
@@ -67,7 +67,8 @@ func runCopyIn(ctx context.Context, c *command) error {
 	})
 }
 
-// copy is what both directions share; remote is the index of REMOTE.
+// copy does what both directions share, and calls do for the rest. remote is the index of
+// REMOTE in the arguments.
 func (c *command) copy(ctx context.Context, what string, remote int,
 	do func(context.Context, *copier, []string) (copyStats, error),
 ) error {
@@ -76,8 +77,8 @@ func (c *command) copy(ctx context.Context, what string, remote int,
 	var statusFD int
 	args, err := c.parse(what, 2, func(fs *flag.FlagSet) {
 		fs.IntVar(&o.window, "window", 16, "blocks in flight")
-		fs.DurationVar(&wait.Answer, "patience", 3*time.Second, "time for an answer before a block is asked for again")
-		fs.IntVar(&statusFD, "status-fd", 0, "write a line \"DONE BLOCKS\" to this `descriptor` for each block done; whoever holds the other end reads it")
+		fs.DurationVar(&wait.Answer, "patience", 3*time.Second, "time to wait for an answer before a block is requested again")
+		fs.IntVar(&statusFD, "status-fd", 0, "write a line \"DONE BLOCKS\" to this `descriptor` for each block done; 0 is none")
 		fs.DurationVar(&wait.GiveUp, "give-up", 30*time.Second, "time for a block, over all attempts")
 	})
 	if err != nil {

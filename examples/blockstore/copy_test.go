@@ -14,7 +14,7 @@ import (
 	"github.com/rdsd/rdsd/rdstest"
 )
 
-// TestCopyOutAndIn: files of all kinds of sizes, between two hosts and on one.
+// TestCopyOutAndIn: files of many sizes are copied between two hosts and on one host.
 func TestCopyOutAndIn(t *testing.T) {
 	w := newWorld(t)
 	for _, place := range []string{"two hosts", "same host"} {
@@ -48,7 +48,7 @@ func TestCopyOutAndIn(t *testing.T) {
 	}
 }
 
-// TestCopyInReplaces: an export that was longer has the size of the file.
+// TestCopyInReplaces: after a copy-in an export that was longer has the size of the file.
 func TestCopyInReplaces(t *testing.T) {
 	w := newWorld(t)
 	export, _ := w.file("export", 3<<20)
@@ -59,8 +59,8 @@ func TestCopyInReplaces(t *testing.T) {
 	w.holds(export, content)
 }
 
-// TestManyInFlight: several clients at once, more blocks in flight than the
-// server has buffers for.
+// TestManyInFlight: several clients at the same time want more blocks in flight than the
+// server has buffers.
 func TestManyInFlight(t *testing.T) {
 	w := newWorld(t)
 	source, content := w.file("source", 6<<20)
@@ -78,8 +78,8 @@ func TestManyInFlight(t *testing.T) {
 	s.stop()
 }
 
-// TestCopyUnderResets: the connection is reset again and again in both
-// directions; content and counts are right.
+// TestCopyUnderResets: the connection is reset again and again during a copy in each
+// direction. Content and counts are right.
 func TestCopyUnderResets(t *testing.T) {
 	w := newWorld(t)
 	source, content := w.file("source", 16<<20)
@@ -121,7 +121,7 @@ func TestCopyUnderResets(t *testing.T) {
 	w.holds(back, content)
 }
 
-// TestOutputWithoutTerminal: one line and no control characters.
+// TestOutputWithoutTerminal: a copy prints one line without control characters.
 func TestOutputWithoutTerminal(t *testing.T) {
 	w := newWorld(t)
 	source, _ := w.file("source", 4<<20)
@@ -138,7 +138,7 @@ func TestOutputWithoutTerminal(t *testing.T) {
 	}
 }
 
-// TestProgressOnTerminal: a bar that is erased at the end.
+// TestProgressOnTerminal: the progress bar is erased at the end.
 func TestProgressOnTerminal(t *testing.T) {
 	var b bytes.Buffer
 	shown := make(chan struct{}, 1)
@@ -176,7 +176,7 @@ func TestExportTruncatedWhileServed(t *testing.T) {
 	}
 }
 
-// TestDiskFull: the device that is always full, at either end.
+// TestDiskFull: a full device at either end ends the copy with an error that says so.
 func TestDiskFull(t *testing.T) {
 	w := newWorld(t)
 	source, _ := w.file("source", 1<<20)
@@ -190,7 +190,7 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// TestRefusals: what cannot be copied is said, and leaves nothing.
+// TestRefusals: a copy that is not possible ends with an error and leaves no file.
 func TestRefusals(t *testing.T) {
 	w := newWorld(t)
 	source, content := w.file("source", 100_000)
@@ -209,7 +209,8 @@ func TestRefusals(t *testing.T) {
 	w.start("serve", "-socket", w.d[0].Socket(), "-bind", "127.0.0.250:4000", source).fails("cannot assign requested address")
 }
 
-// TestExportUnreadable: also for root, whose rights this thread gives up.
+// TestExportUnreadable: an export that may not be read is an error. For root the thread
+// gives up root's rights.
 func TestExportUnreadable(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(path, []byte("x"), 0); err != nil {
@@ -218,7 +219,7 @@ func TestExportUnreadable(t *testing.T) {
 	var errs strings.Builder
 	code := make(chan int)
 	go func() {
-		runtime.LockOSThread() // ends with the goroutine: nobody gets it as it is
+		runtime.LockOSThread() // the thread ends with the goroutine, so no other goroutine runs on it
 		if os.Getuid() == 0 {
 			_ = unix.Setfsuid(65534)
 		}

@@ -13,8 +13,8 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// copyIn makes the file path the content of the export of c's server; when it
-// returns nil all of it is on the server's stable storage.
+// copyIn makes the file path the content of the export of c's server. When copyIn returns
+// nil, all of the file is on the server's stable storage.
 func copyIn(ctx context.Context, c *copier, path string) (copyStats, error) {
 	in, err := os.Open(path)
 	if err != nil {
@@ -54,18 +54,18 @@ type blockWriter struct {
 	size    int64
 	todo    *todo
 	pending sync.WaitGroup // blocks fetched by the server, not yet durable
-	inHand  chan struct{}  // one for each block the server has in hand: no more than it takes
+	inHand  chan struct{}  // one for each block the server has in hand; its capacity is the server's limit
 }
 
-// write sends one block and returns when the slot is free: the server has
-// fetched the block. That it becomes durable is waited for on the side, and if
-// it does not, the block goes back to be done again from the file.
+// write sends one block and returns when the server has fetched it, so that the slot is
+// free. Another goroutine then waits until the block is durable. If the block does not
+// become durable, it goes back to todo and is read from the file again.
 func (w *blockWriter) write(ctx context.Context, s *store.Slot, j job) error {
 	length := lengthOf(w.size, w.Block, j.block)
 	p := s.Buf.Bytes()[:length]
 	for ; ; j.attempt++ {
-		// The block is read again for each attempt: after FETCHED another
-		// block may have been in the buffer.
+		// Each attempt reads the block again, because after FETCHED the buffer may have
+		// been used for another block.
 		if _, err := w.in.ReadAt(p, int64(j.block)*int64(w.Block)); err != nil {
 			if errors.Is(err, io.EOF) {
 				err = errors.New("the file became shorter while it was copied")
@@ -103,10 +103,10 @@ func (w *blockWriter) write(ctx context.Context, s *store.Slot, j job) error {
 	}
 }
 
-// await waits until a fetched block is durable; if that fails it goes back to
-// be done again, or ends the copy.
+// await waits until a fetched block is durable. If that fails, the block goes back to
+// todo, or the copy ends.
 func (w *blockWriter) await(ctx context.Context, k *store.Call, j job) {
-	_, err := k.Wait(ctx, w.Wait.GiveUp/2) // an fsync may take its time
+	_, err := k.Wait(ctx, w.Wait.GiveUp/2) // not Wait.Answer, because an fsync may be slow
 	k.End()
 	<-w.inHand
 	if err == nil {

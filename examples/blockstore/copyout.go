@@ -12,8 +12,8 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// copyOut copies the export of c's server into the file path. The file appears
-// under its name when it is complete and on stable storage.
+// copyOut copies the export of c's server into the file path. The file gets its name only
+// when it is complete and on stable storage.
 func copyOut(ctx context.Context, c *copier, path string) (copyStats, error) {
 	out, err := createOutput(path)
 	if err != nil {
@@ -38,7 +38,7 @@ func copyOut(ctx context.Context, c *copier, path string) (copyStats, error) {
 	return stats, out.keep()
 }
 
-// readBlock gets one block, asking again until it is there or hopeless.
+// readBlock requests one block until it has come or again gives up, and writes it to out.
 func (c *copier) readBlock(ctx context.Context, s *store.Slot, j job, length int, out *os.File) error {
 	for ; ; j.attempt++ {
 		err := c.Read(ctx, s, store.Message{Block: j.block, BlockSize: uint32(c.Block), Length: uint32(length)})
@@ -59,11 +59,11 @@ func (c *copier) readBlock(ctx context.Context, s *store.Slot, j job, length int
 	}
 }
 
-// output is a file being written: under a name of its own until it is kept,
-// unless the path is something that cannot be replaced (a device).
+// output is a file being written. It has a temporary name until keep renames it. A path
+// that is no regular file, such as a device, is written in place.
 type output struct {
 	file *os.File
-	path string // to rename to, "" = written in place
+	path string // the name that keep gives it; "" if written in place, or kept
 }
 
 func createOutput(path string) (*output, error) {

@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Blocks so small that a copy has thousands, and what is done to it at some
-// percent of its progress happens in the middle of it.
+// smallBlocks makes a copy have thousands of blocks, so that a fault at some percentage of
+// its progress comes in the middle of the copy.
 const smallBlocks = "-block=4096"
 
-// TestServerKilled: the client of a server killed in the middle fails and
-// leaves no file; a server started at the same place serves again.
+// TestServerKilled: if the server is killed in the middle of a copy, the client fails and
+// leaves no file. A server that is started at the same address serves again.
 func TestServerKilled(t *testing.T) {
 	w := newWorld(t)
 	source, content := w.file("source", 16<<20)
@@ -42,13 +42,13 @@ func TestServerKilled(t *testing.T) {
 	w.holds(out, content)
 }
 
-// TestClientKilled: clients are killed with operations in flight; the server
-// gets all its buffers back and serves the next.
+// TestClientKilled: clients are killed with operations in flight. The server gets all its
+// buffers back and serves the next client.
 func TestClientKilled(t *testing.T) {
 	w := newWorld(t)
 	source, content := w.file("source", 4<<20)
 	out, export := filepath.Join(w.dir, "out"), filepath.Join(w.dir, "export")
-	// So few buffers that each one not given back would be missed.
+	// There are so few buffers that the test would fail if one did not come back.
 	s := w.start(w.serveArgs("-buffers", "4", "-create", export)...).serving()
 	w.start(w.copyArgs("copy-in", source, w.serverAt())...).copied()
 	for i := range 8 {
@@ -73,8 +73,8 @@ func TestClientKilled(t *testing.T) {
 	w.holds(out, content)
 }
 
-// daemon is a rdsd in a process of its own at the place of one of the world's,
-// so that it can be killed.
+// daemon is an rdsd in a process of its own, so that it can be killed. It takes the address
+// and control socket of one of the world's daemons.
 type daemon struct {
 	bin          string
 	addr, socket string
@@ -103,7 +103,7 @@ func (d *daemon) kill() {
 	_ = d.cmd.Wait()
 }
 
-// dialUnix tries whether a daemon listens.
+// dialUnix connects to a daemon's control socket.
 func dialUnix(path string) (fd int, err error) {
 	fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -116,9 +116,9 @@ func dialUnix(path string) (fd int, err error) {
 	return fd, nil
 }
 
-// TestDaemonKilled: the daemon of the server, or of the client, is killed in
-// the middle of a copy and started again. Its own program ends with a clear
-// error; the other one ends with one, or goes on; the file is never wrong.
+// TestDaemonKilled: the daemon of the server, or of the client, is killed in the middle of
+// a copy and started again. The program at that daemon ends with an error that says so. The
+// program at the other daemon ends with an error or goes on. The file is never wrong.
 func TestDaemonKilled(t *testing.T) {
 	w := newWorld(t)
 	bin := filepath.Join(w.dir, "rdsd")
@@ -171,7 +171,7 @@ func TestDaemonKilled(t *testing.T) {
 					t.Logf("the copy said: %s", p.errs)
 					w.absent(out)
 				}
-				// Both programs started again finish the work.
+				// Both programs are started again and finish the copy.
 				s = w.start(w.serveArgs(serve...)...).serving()
 				w.start(w.copyArgs(append([]string{verb}, args[len(args)-2:]...)...)...).copied()
 				s.stop()

@@ -12,17 +12,17 @@ import (
 	"github.com/rdsd/rdsd/examples/blockstore/store"
 )
 
-// export is the file, or block device, that is served. Safe for concurrent use.
+// export is the file, or block device, that is served. It is safe for concurrent use.
 type export struct {
 	file     *os.File
 	readOnly bool
 	regular  bool
 
-	// mu guards the fields below and is held for reading during a pwrite, so
-	// that a session that ends has no write left in it.
+	// mu guards the fields below. A pwrite holds it for reading, so that no write of a
+	// session is in progress when the session has ended.
 	mu        sync.RWMutex
-	session   uint64 // the writer's, 0 = none
-	committed uint64 // the last one committed
+	session   uint64 // the session that may write; 0 if there is none
+	committed uint64 // the session that committed last
 }
 
 // openExport opens the file to serve.
@@ -43,7 +43,7 @@ func openExport(path string, readOnly, create bool) (*export, error) {
 		err = fmt.Errorf("export %s: is a directory", path)
 	}
 	if err == nil {
-		_, err = f.Seek(0, io.SeekEnd) // a pipe or terminal has no blocks
+		_, err = f.Seek(0, io.SeekEnd) // fails for a pipe or terminal, which has no blocks
 	}
 	if err != nil {
 		f.Close()
@@ -54,7 +54,7 @@ func openExport(path string, readOnly, create bool) (*export, error) {
 
 func (e *export) close() error { return e.file.Close() }
 
-// size of the export in bytes, now.
+// size returns the current size of the export in bytes.
 func (e *export) size() (int64, *store.Failure) {
 	if !e.regular {
 		n, err := e.file.Seek(0, io.SeekEnd)
@@ -83,8 +83,8 @@ func (e *export) read(p []byte, m *store.Message) *store.Failure {
 	return store.Failf(store.StatusIO, "block %d: %v", m.Block, err)
 }
 
-// begin makes session the writer; the session before it, if any, is over and
-// has no write left in progress.
+// begin makes session the writer. It ends the session before, if there is one. No write of
+// that session is in progress when begin returns.
 func (e *export) begin(session uint64) *store.Failure {
 	if e.readOnly {
 		return store.Failf(store.StatusReadOnly, "the export is served read-only")
@@ -98,7 +98,7 @@ func (e *export) begin(session uint64) *store.Failure {
 	return nil
 }
 
-// check says whether session may write.
+// check returns why session may not write, or nil if it may.
 func (e *export) check(session uint64) *store.Failure {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
@@ -115,7 +115,7 @@ func (e *export) checkLocked(session uint64) *store.Failure {
 	return nil
 }
 
-// write puts p at the block of m.
+// write writes p to the block of m.
 func (e *export) write(p []byte, m *store.Message) *store.Failure {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
@@ -126,8 +126,8 @@ func (e *export) write(p []byte, m *store.Message) *store.Failure {
 	return writeFailure(fmt.Sprintf("block %d", m.Block), err)
 }
 
-// commit ends session: size set, all on stable storage. Committing the last
-// session once more is no error: its answer may have been lost.
+// commit sets the size, puts everything on stable storage and ends session. To commit the
+// last session once more is no error, because the first answer may have been lost.
 func (e *export) commit(session uint64, size int64) *store.Failure {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -149,7 +149,7 @@ func (e *export) commit(session uint64, size int64) *store.Failure {
 	return nil
 }
 
-// writeFailure is what went wrong when writing, nil if nothing did.
+// writeFailure turns the error of a write into a failure; nil stays nil.
 func writeFailure(what string, err error) *store.Failure {
 	switch {
 	case err == nil:

@@ -167,8 +167,8 @@ func TestOutputAppearsWhole(t *testing.T) {
 	}
 }
 
-// TestZero: by the file system or by writing, of the session only, within the
-// export only.
+// TestZero: zeros are made by the file system or by writing, only for the current session
+// and only within the export.
 func TestZero(t *testing.T) {
 	content := bytes.Repeat([]byte{1}, 3<<20)
 	e, path := newExport(t, content)

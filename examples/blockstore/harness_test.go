@@ -24,10 +24,10 @@ import (
 	"github.com/rdsd/rdsd/rdstest"
 )
 
-// patienceForTests is far above what anything here takes.
+// patienceForTests is far longer than anything here takes.
 const patienceForTests = 60 * time.Second
 
-// asBlockstore makes the test binary the program.
+// asBlockstore is an environment variable that makes the test binary run as blockstore.
 const asBlockstore = "RDSD_TEST_AS_BLOCKSTORE"
 
 func TestMain(m *testing.M) {
@@ -47,10 +47,11 @@ type world struct {
 
 var warmUp sync.Once
 
-// newWorld checks at the end of the test that nothing is left of it.
+// newWorld starts two daemons. At the end of the test it checks that no descriptor, mapping
+// or goroutine is left.
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	warmUp.Do(func() { // what the runtime opens once
+	warmUp.Do(func() { // opens what the runtime opens once and keeps
 		t.Run("warm up", func(t *testing.T) { rdstest.StartDaemons(t, 1)[0].Open(t) })
 	})
 	before := resources()
@@ -67,7 +68,7 @@ func newWorld(t *testing.T) *world {
 	return &world{t: t, d: rdstest.StartDaemons(t, 2), dir: t.TempDir()}
 }
 
-// usageCounts are what this process holds.
+// usageCounts are the resources that this process has.
 type usageCounts struct{ fds, memfds, goroutines int }
 
 func resources() usageCounts {
@@ -122,15 +123,15 @@ func (w *world) serverAt() string {
 	return netip.AddrPortFrom(w.d[0].Addr(), store.DefaultPort).String()
 }
 
-// program is a blockstore in this process, or one of its own.
+// program is a blockstore that runs in this process or in one of its own.
 type program struct {
 	t      *testing.T
 	errs   *child.Output
 	stdout *child.Output
-	end    context.CancelFunc // as SIGTERM
-	kill   func()             // SIGKILL, of a process of its own
+	end    context.CancelFunc // ends it as SIGTERM does
+	kill   func()             // sends SIGKILL; only for a process of its own
 	done   <-chan struct{}
-	code   func() int // when done is closed
+	code   func() int // the exit status, once done is closed
 }
 
 func (w *world) serveArgs(args ...string) []string {
@@ -197,7 +198,7 @@ func (p *program) serving() *program {
 	return p
 }
 
-// stop ends a server and returns what it counted, checked.
+// stop ends a server, checks its counts and returns them.
 func (p *program) stop() (s serveStats) {
 	p.t.Helper()
 	p.end()
@@ -218,7 +219,7 @@ func (p *program) stop() (s serveStats) {
 	return s
 }
 
-// copied expects a copy to succeed and returns what it counted.
+// copied fails the test unless the copy succeeds. It returns the copy's counts.
 func (p *program) copied() (s copyStats) {
 	p.t.Helper()
 	if code := p.wait(); code != exitOK {
@@ -230,7 +231,7 @@ func (p *program) copied() (s copyStats) {
 	return s
 }
 
-// fails expects a program to end with an error that says one of texts.
+// fails fails the test unless the program ends with an error that has one of the texts.
 func (p *program) fails(texts ...string) {
 	p.t.Helper()
 	if code := p.wait(); code != exitFailed {
@@ -244,8 +245,8 @@ func (p *program) fails(texts ...string) {
 	p.t.Errorf("said %q, want one of %q", p.errs, texts)
 }
 
-// progressed is the reading end of -status-fd: it calls at once for each
-// percent reached, in order, each once.
+// progressed returns a descriptor for -status-fd. When the copy has reached a percentage in
+// at, progressed calls the function there, once and in order.
 func (w *world) progressed(at map[int]func()) (status *os.File, done func()) {
 	w.t.Helper()
 	r, status, err := os.Pipe()
@@ -270,8 +271,8 @@ func (w *world) progressed(at map[int]func()) (status *os.File, done func()) {
 	return status, func() { status.Close(); reading.Wait(); r.Close() }
 }
 
-// reset breaks the connection between the hosts, as rdsctl peer reset does. One
-// that is just coming back from the last reset is asked for until it is there.
+// reset breaks the connection between the hosts, as rdsctl peer reset does. If the connection
+// is not back yet from the last reset, reset tries again until it is.
 func (w *world) reset() (broken int) {
 	ctx, cancel := context.WithTimeout(context.Background(), patienceForTests)
 	defer cancel()

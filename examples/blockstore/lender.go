@@ -8,13 +8,13 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// lender owns the server's buffers. A buffer taken is the taker's until it is
-// put back, or lent to an operation: then it comes back when the high-water
-// mark of the operation's destination has reached its id, that is when nothing
-// can touch the memory any more, whatever became of the operation.
+// lender owns the server's buffers. The caller of take has the buffer until the caller
+// puts it back or lends it to an operation. A lent buffer comes back when the high-water
+// mark of the operation's destination has reached the operation's id. Then nothing can
+// touch the memory any more, whatever the operation's status.
 //
-// Safe for concurrent use. One goroutine per destination with buffers out
-// waits at the barrier, so a slow destination delays its own buffers only.
+// lender is safe for concurrent use. One goroutine for each destination with lent buffers
+// waits at the barrier, so a slow destination delays only its own buffers.
 type lender struct {
 	// barrier is (*rds.Socket).Barrier.
 	barrier func(ctx context.Context, to netip.Addr, id uint64) (uint64, error)
@@ -28,7 +28,7 @@ type lender struct {
 	lent map[netip.Addr][]loan
 }
 
-// loan is one buffer with an operation.
+// loan is one buffer that an operation has.
 type loan struct {
 	id  uint64
 	buf *rds.Buffer
@@ -43,7 +43,7 @@ func newLender(buffers []*rds.Buffer, barrier func(context.Context, netip.Addr, 
 	return l
 }
 
-// take waits for a free buffer; nil when ctx has ended.
+// take waits for a free buffer. It returns nil if ctx ends first.
 func (l *lender) take(ctx context.Context) *rds.Buffer {
 	select {
 	case b := <-l.free:
@@ -56,7 +56,7 @@ func (l *lender) take(ctx context.Context) *rds.Buffer {
 // put returns a buffer that no operation uses.
 func (l *lender) put(b *rds.Buffer) { l.free <- b }
 
-// lend gives b to operation id towards to.
+// lend gives b to the operation id of destination to.
 func (l *lender) lend(to netip.Addr, id uint64, b *rds.Buffer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,7 +67,7 @@ func (l *lender) lend(to netip.Addr, id uint64, b *rds.Buffer) {
 	}
 }
 
-// reclaim takes buffers back from one destination until none is out.
+// reclaim takes back the buffers lent for one destination until none is lent.
 func (l *lender) reclaim(to netip.Addr) {
 	for {
 		l.mu.Lock()
@@ -85,7 +85,7 @@ func (l *lender) reclaim(to netip.Addr) {
 
 		hwm, err := l.barrier(l.ctx, to, first)
 		if err != nil {
-			return // stopped, or the daemon is gone: the memory stays out
+			return // stopped, or the daemon is gone: the buffers stay lent
 		}
 		l.settle(to, hwm)
 	}
@@ -106,7 +106,7 @@ func (l *lender) settle(to netip.Addr, hwm uint64) {
 	l.lent[to] = kept
 }
 
-// stop ends the waiting; buffers still out are not taken back.
+// stop ends the waiting. Buffers that are still lent do not come back.
 func (l *lender) stop() {
 	l.cancel()
 	l.wg.Wait()

@@ -9,8 +9,8 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// marks is a stand-in for a socket's barrier: one high-water mark per
-// destination, raised by the test.
+// marks stands in for a socket's barrier. It has one high-water mark for each destination,
+// which the test raises.
 type marks map[netip.Addr]chan uint64
 
 func (m marks) barrier(ctx context.Context, to netip.Addr, id uint64) (uint64, error) {
@@ -63,7 +63,7 @@ func TestLenderReturnsBuffersByHWM(t *testing.T) {
 			t.Error("mark 2 did not return the buffer of operation 2")
 		}
 
-		// A destination that went quiet is waited for again.
+		// The lender waits again for a destination that had no lent buffers.
 		l.lend(a, 3, x)
 		m[a] <- 3
 		if got := take(); got != x {

@@ -18,9 +18,9 @@ import (
 const usage = `usage:
   blockstore serve [flags] FILE            serve a file or block device
   blockstore copy-out [flags] REMOTE FILE  copy the export of REMOTE into FILE
-  blockstore copy-in [flags] FILE REMOTE   make FILE the export of REMOTE
+  blockstore copy-in [flags] FILE REMOTE   make FILE the content of the export of REMOTE
 
-REMOTE is ADDRESS[:PORT], port 4000 if not given. "blockstore VERB -h" lists the flags.
+REMOTE is ADDRESS[:PORT]; the default port is 4000. "blockstore VERB -h" lists the flags.
 `
 
 // Exit statuses.
@@ -37,7 +37,8 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run is the program: statistics to stdout when asked for, all else to stderr.
+// run is the program. It returns the exit status. Statistics go to stdout if -json asks
+// for them, everything else to stderr.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
 		fmt.Fprint(stderr, usage)
@@ -81,8 +82,8 @@ type command struct {
 	block        int
 }
 
-// parse reads flags and exactly n further arguments; more registers flags of
-// the verb.
+// parse reads the flags and exactly n further arguments, and returns these. more registers
+// the verb's own flags; what names the arguments in messages.
 func (c *command) parse(what string, n int, more func(*flag.FlagSet)) ([]string, error) {
 	fs := flag.NewFlagSet("blockstore "+c.name, flag.ContinueOnError)
 	fs.SetOutput(c.stderr)
@@ -90,10 +91,10 @@ func (c *command) parse(what string, n int, more func(*flag.FlagSet)) ([]string,
 		fmt.Fprintf(c.stderr, "usage: blockstore %s [flags] %s\n", c.name, what)
 		fs.PrintDefaults()
 	}
-	fs.StringVar(&c.socket, "socket", "", "control socket of the daemon (default $RDSD_SOCKET, then the usual places)")
+	fs.StringVar(&c.socket, "socket", "", "control socket of the daemon (default: $RDSD_SOCKET, else the usual places)")
 	fs.StringVar(&c.bind, "bind", "", "local `address[:port]` (default: serve 127.0.0.1:4000, copies: the address that routes to REMOTE)")
 	fs.BoolVar(&c.json, "json", false, "statistics as JSON on standard output")
-	fs.IntVar(&c.block, "block", store.DefaultBlock, "block size in bytes (serve: the largest), 4096 to 1048576")
+	fs.IntVar(&c.block, "block", store.DefaultBlock, "block size in bytes, 4096 to 1048576; for serve the largest that clients may use")
 	more(fs)
 	if err := fs.Parse(c.args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {

@@ -17,8 +17,8 @@ type operation struct {
 	buf  *rds.Buffer
 }
 
-// operations is the table of what is in flight, by token, and the counts.
-// Safe for concurrent use.
+// operations is the table of operations in flight, by token, and the server's counts. It is
+// safe for concurrent use.
 type operations struct {
 	mu     sync.Mutex // guards the fields below
 	idle   sync.Cond  // signalled when flying becomes empty
@@ -43,7 +43,7 @@ func (o *operations) add(op *operation) (token uint64) {
 	return o.next
 }
 
-// started notes that an operation got its id.
+// started records the id of op, and counts op.
 func (o *operations) started(op *operation, id uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -57,7 +57,7 @@ func (o *operations) started(op *operation, id uint64) {
 	}
 }
 
-// take removes the operation of token; nil if there is none.
+// take removes the operation with the token and returns it; nil if there is none.
 func (o *operations) take(token uint64) *operation {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -90,7 +90,7 @@ func (o *operations) countFailed() {
 	o.mu.Unlock()
 }
 
-// drain waits until nothing is in flight, but not longer than d.
+// drain waits until no operation is in flight, for at most d.
 func (o *operations) drain(d time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -18,7 +18,7 @@ func isTerminal(f *os.File) bool {
 	return err == nil
 }
 
-// openStatus is where the lines of -status-fd go.
+// openStatus returns the file to which the lines of -status-fd go.
 func openStatus(fd int) (*os.File, error) {
 	if fd < 0 {
 		return nil, &store.UsageError{Text: fmt.Sprintf("-status-fd %d: not a descriptor", fd)}
@@ -29,8 +29,8 @@ func openStatus(fd int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "status"), nil
 }
 
-// progress draws a bar on w until stop is called; done says how many bytes of
-// total are there. stop erases the bar and returns when nothing more is drawn.
+// progress draws a bar on w until stop is called. done returns how many of the total bytes
+// are copied. stop erases the bar; after stop nothing more is drawn.
 func progress(w io.Writer, label string, total int64, done func() int64) (stop func()) {
 	quit, ended := make(chan struct{}), make(chan struct{})
 	start := time.Now()
@@ -51,7 +51,7 @@ func progress(w io.Writer, label string, total int64, done func() int64) (stop f
 	return func() { close(quit); <-ended }
 }
 
-// bar is one line: label, share, bar, amount, rate.
+// bar returns one line with label, percentage, bar, amount and rate.
 func bar(label string, done, total int64, elapsed time.Duration) string {
 	const width = 30
 	share := 1.0

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// quota bounds the requests in hand per client, so that one whose host went
-// away cannot keep all buffers. Safe for concurrent use.
+// quota bounds the requests in hand of each client. So a client whose host is gone cannot
+// keep all buffers. It is safe for concurrent use.
 type quota struct {
 	limit int
 	mu    sync.Mutex // guards used
@@ -15,7 +15,8 @@ type quota struct {
 
 func newQuota(limit int) *quota { return &quota{limit: limit, used: map[netip.AddrPort]int{}} }
 
-// charge takes one; false if the client has its share in hand.
+// charge counts one more request of the client. It returns false, and counts nothing, if
+// the client has limit requests in hand.
 func (q *quota) charge(client netip.AddrPort) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -26,7 +27,7 @@ func (q *quota) charge(client netip.AddrPort) bool {
 	return true
 }
 
-// uncharge gives one back.
+// uncharge counts one request of the client less.
 func (q *quota) uncharge(client netip.AddrPort) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -15,23 +15,23 @@ import (
 )
 
 const (
-	// sendPatience is how long an answer waits for a congested client before it
-	// is dropped; the client asks again.
+	// sendPatience is how long an answer waits for a congested client before the server
+	// drops it. The client then repeats its request.
 	sendPatience = 5 * time.Second
 	// stopPatience is how long a stopping server waits for operations in flight.
 	stopPatience = 3 * time.Second
 )
 
-// request is a client's message with where it came from.
+// request is a client's message with the client's address and cookie.
 type request struct {
 	store.Message
 	from   netip.AddrPort
 	cookie rds.Cookie
 }
 
-// server serves one export at one socket. Its goroutines: receive takes
-// requests, workers pread and start operations, complete takes what has
-// settled, storers pwrite, the syncer fsyncs.
+// server serves one export at one socket. It has these goroutines: receive takes
+// requests, workers pread and start operations, complete takes the statuses of
+// operations, storers pwrite, and the syncer fsyncs.
 type server struct {
 	sock   *rds.Socket
 	export *export
@@ -43,7 +43,7 @@ type server struct {
 	quota    *quota
 	ops      *operations
 	requests chan request    // receive to workers
-	stores   chan *operation // complete to storers; holds one per buffer, so it never blocks
+	stores   chan *operation // complete to storers; has room for one per buffer, so a send never blocks
 }
 
 // serveOptions are the sizes of a server.
@@ -53,8 +53,8 @@ type serveOptions struct {
 	workers int
 }
 
-// serve answers requests until ctx ends, then stops cleanly: what is in hand is
-// finished, and all blocks confirmed are on stable storage.
+// serve answers requests until ctx ends. It then finishes the requests in hand and returns.
+// All blocks that it has confirmed are on stable storage.
 func serve(ctx context.Context, c *rds.Client, sock *rds.Socket, e *export, o serveOptions, log *slog.Logger) (serveStats, error) {
 	buffers := make([]*rds.Buffer, o.buffers)
 	for i := range buffers {
@@ -90,8 +90,8 @@ func serve(ctx context.Context, c *rds.Client, sock *rds.Socket, e *export, o se
 	completer.Go(func() { s.complete(settled) })
 
 	err := s.receive(ctx)
-	// What was received is finished, in the order it flows; a buffer that an
-	// unreachable client holds is not waited for longer than stopPatience.
+	// Finish the received requests stage by stage. A worker may wait for a buffer that
+	// an operation to an unreachable client has: stopPatience limits that.
 	limit := time.AfterFunc(stopPatience, stopWork)
 	close(s.requests)
 	workers.Wait()
@@ -108,7 +108,8 @@ func serve(ctx context.Context, c *rds.Client, sock *rds.Socket, e *export, o se
 	return s.stats(), err
 }
 
-// receive takes requests until ctx ends (nil) or the socket fails.
+// receive takes requests until ctx ends or the socket fails. It returns nil in the first
+// case.
 func (s *server) receive(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { _ = s.sock.SetReadDeadline(time.Unix(1, 0)) })()
 	m := rds.Message{Payload: make([]byte, store.MaxMessage)}
@@ -202,7 +203,7 @@ func (s *server) commit(r request) {
 	s.answer(r, &store.Message{Kind: store.KindCommitted, ID: r.ID, Session: r.Session, Block: r.Block})
 }
 
-// fail answers r with what went wrong.
+// fail answers r with FAILED. It counts and logs f unless f is transient.
 func (s *server) fail(r request, f *store.Failure) {
 	if !f.Status.Transient() {
 		s.ops.countFailed()
@@ -211,16 +212,16 @@ func (s *server) fail(r request, f *store.Failure) {
 	s.answer(r, &store.Message{Kind: store.KindFailed, Status: f.Status, ID: r.ID, Block: r.Block, Text: f.Text})
 }
 
-// answer sends m to where r came from. A client that cannot be reached asks
-// again, so a failure is only logged.
+// answer sends m to r's client. It only logs an error, because a client that gets no answer
+// repeats its request.
 func (s *server) answer(r request, m *store.Message) {
 	if _, err := s.send(&rds.Message{Payload: m.Append(nil), Addr: r.from}); err != nil {
 		s.log.Warn("answer not sent", "peer", r.from, "type", m.Kind.String(), "err", err)
 	}
 }
 
-// send sends m; it waits a bounded time for room, so that a client that does
-// not read cannot hold a worker for ever.
+// send sends m. It waits at most sendPatience for room, so that a client that does not
+// read cannot keep a worker for ever.
 func (s *server) send(m *rds.Message) (id uint64, err error) {
 	m.DontWait = true
 	id, err = s.sock.SendMsg(m)
@@ -244,7 +245,7 @@ func (s *server) send(m *rds.Message) (id uint64, err error) {
 	}
 }
 
-// stats are the counts so far.
+// stats returns the counts so far.
 func (s *server) stats() serveStats {
 	st := s.ops.stats(s.sock.HWM)
 	st.Fsyncs = s.syncer.count()

@@ -15,14 +15,14 @@ type copyStats struct {
 	Window    int     `json:"window"`
 	Seconds   float64 `json:"seconds"`
 	MBPerSec  float64 `json:"mb_per_s"` // 10^6 bytes
-	P50Micros float64 `json:"p50_us"`   // request to block in place (copy-out) or durable (copy-in)
+	P50Micros float64 `json:"p50_us"`   // from a block's first request until it has come (copy-out) or is durable (copy-in)
 	P99Micros float64 `json:"p99_us"`
-	Retried   int     `json:"retried"`   // blocks asked for again because something went wrong
-	TimedOut  int     `json:"timed_out"` // of these, for want of an answer
-	Corrupt   int     `json:"corrupt"`   // of these, for a wrong checksum
+	Retried   int     `json:"retried"`   // requests repeated because something went wrong
+	TimedOut  int     `json:"timed_out"` // of these, because no answer came in time
+	Corrupt   int     `json:"corrupt"`   // of these, because of a wrong checksum
 }
 
-// recorder collects the times of blocks; safe for concurrent use.
+// recorder collects the times of blocks. It is safe for concurrent use.
 type recorder struct {
 	mu                         sync.Mutex // guards the fields below
 	times                      []time.Duration
@@ -35,7 +35,7 @@ func (r *recorder) block(d time.Duration) {
 	r.mu.Unlock()
 }
 
-// retry counts a block that is asked for again.
+// retry counts a repeated request.
 func (r *recorder) retry(timedOut, corrupt bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -64,8 +64,8 @@ func (r *recorder) fill(s *copyStats, elapsed time.Duration) {
 
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 
-// quantile is the smallest element that at least q of all do not exceed; sorted
-// must be. 0 if there is none.
+// quantile returns the smallest element that a share q of all elements does not exceed, or
+// 0 if there are none. sorted must be sorted.
 func quantile(sorted []time.Duration, q float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0
@@ -87,11 +87,12 @@ type serveStats struct {
 	Dropped      uint64      `json:"dropped"`
 	Unknown      uint64      `json:"unknown"`
 	OtherStatus  uint64      `json:"other_status"`
-	Failed       uint64      `json:"failed"` // requests answered with an error that is not "ask again"
+	Failed       uint64      `json:"failed"` // requests answered with a failure that is not transient
 	Destinations []destStats `json:"destinations"`
 }
 
-// destStats compares operations issued with the high-water mark.
+// destStats has the id of the last operation issued to an address, and the high-water mark.
+// They are equal when all operations are locally complete.
 type destStats struct {
 	Addr   string `json:"addr"`
 	Issued uint64 `json:"issued"`

@@ -71,7 +71,7 @@ func TestOperationsStats(t *testing.T) {
 		}
 		o.count(s)
 	}
-	o.drain(time.Hour) // nothing flies: returns at once
+	o.drain(time.Hour) // nothing is in flight: returns at once
 	st := o.stats(func(netip.Addr) uint64 { return 3 })
 	if st.Operations != 4 || st.Success != 1 || st.Dropped != 1 || st.Unknown != 1 || st.OtherStatus != 1 || st.Reads != 4 {
 		t.Errorf("counts %+v", st)
@@ -80,5 +80,5 @@ func TestOperationsStats(t *testing.T) {
 		t.Errorf("destinations %+v", st.Destinations)
 	}
 	o.add(&operation{})
-	o.drain(time.Millisecond) // one flies for ever: returns late
+	o.drain(time.Millisecond) // one operation stays in flight: returns after the limit
 }

@@ -12,8 +12,8 @@ type written struct {
 	block uint64
 }
 
-// syncer makes written blocks durable in groups: one fsync for all blocks
-// written since the last one began. Safe for concurrent use.
+// syncer makes written blocks durable in groups. One fsync covers all blocks that were
+// added since the fsync before it began. It is safe for concurrent use.
 type syncer struct {
 	sync    func() error
 	confirm func(group []written, err error)
@@ -67,7 +67,7 @@ func (s *syncer) run() {
 	}
 }
 
-// close makes the last group durable and returns when it is confirmed.
+// close syncs the last group, and returns when the group is confirmed.
 func (s *syncer) close() {
 	s.mu.Lock()
 	s.closed = true

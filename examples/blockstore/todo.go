@@ -12,8 +12,8 @@ type job struct {
 	attempt int       // from 1
 }
 
-// todo hands out blocks to workers: each block once, and once more each
-// time it comes back. Safe for concurrent use.
+// todo hands out blocks to workers. It hands out each block once, and again each time the
+// block is given back by retry. It is safe for concurrent use.
 type todo struct {
 	mu      sync.Mutex // guards the fields below
 	cond    sync.Cond
@@ -22,7 +22,7 @@ type todo struct {
 	again   []job
 	done    uint64
 	err     error
-	told    func(done uint64) // nil: nobody asked
+	told    func(done uint64) // set by follow; may be nil
 }
 
 func newTodo(blocks uint64) *todo {
@@ -31,8 +31,8 @@ func newTodo(blocks uint64) *todo {
 	return t
 }
 
-// follow calls told with the number of blocks done, now and whenever one is
-// finished, one call at a time.
+// follow calls told with the number of blocks done: at once, and whenever a block is
+// finished. There is one call at a time, and told must not call t.
 func (t *todo) follow(told func(done uint64)) {
 	t.mu.Lock()
 	t.told = told
@@ -40,7 +40,7 @@ func (t *todo) follow(told func(done uint64)) {
 	t.mu.Unlock()
 }
 
-// next waits for a block to do; ok is false when all are done or the copy was
+// next waits for a block to copy. ok is false when all blocks are done or the copy was
 // stopped.
 func (t *todo) next() (j job, ok bool) {
 	t.mu.Lock()
@@ -62,7 +62,7 @@ func (t *todo) next() (j job, ok bool) {
 	}
 }
 
-// finish says that a block handed out is done.
+// finish counts a block that was handed out as done.
 func (t *todo) finish() {
 	t.mu.Lock()
 	t.done++
@@ -75,7 +75,7 @@ func (t *todo) finish() {
 	t.mu.Unlock()
 }
 
-// retry gives a block back, to be handed out for another attempt.
+// retry gives a block back, so that next hands it out for another attempt.
 func (t *todo) retry(j job) {
 	t.mu.Lock()
 	j.attempt++
@@ -84,7 +84,7 @@ func (t *todo) retry(j job) {
 	t.mu.Unlock()
 }
 
-// stop ends the copy; the first error stays.
+// stop ends the copy. The error of the first call stays.
 func (t *todo) stop(err error) {
 	t.mu.Lock()
 	if t.err == nil {

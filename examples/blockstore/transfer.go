@@ -9,7 +9,7 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// read serves a READ: pread, then an RDMA write whose immediate data is DONE.
+// read serves a READ: a pread, then an RDMA write whose message is DONE.
 func (s *server) read(ctx context.Context, r request) {
 	buf := s.lender.take(ctx)
 	if buf == nil {
@@ -27,8 +27,8 @@ func (s *server) read(ctx context.Context, r request) {
 		Block: r.Block, BlockSize: r.BlockSize, Length: r.Length, CRC: store.Checksum(p)})
 }
 
-// fetch serves the first half of a WRITE: an RDMA read whose immediate data,
-// FETCHED, tells the client that its buffer is free, if it wants to know.
+// fetch serves the first half of a WRITE: an RDMA read. If the client has set
+// FlagTellFetched, the read's message FETCHED says that the client's buffer is free.
 func (s *server) fetch(ctx context.Context, r request) {
 	f := s.export.check(r.Session)
 	var buf *rds.Buffer
@@ -45,7 +45,7 @@ func (s *server) fetch(ctx context.Context, r request) {
 	s.start(&operation{r, rds.Read, buf}, &store.Message{Kind: store.KindFetched, ID: r.ID, Block: r.Block})
 }
 
-// start submits op with its immediate data.
+// start submits op with its message.
 func (s *server) start(op *operation, imm *store.Message) {
 	token := s.ops.add(op)
 	silent := op.kind == rds.Read && op.Flags&store.FlagTellFetched == 0
@@ -78,7 +78,7 @@ func (s *server) start(op *operation, imm *store.Message) {
 	}
 }
 
-// complete takes statuses until ctx ends or the socket fails.
+// complete takes the statuses of operations until ctx ends or the socket fails.
 func (s *server) complete(ctx context.Context) {
 	var done [64]rds.Completion
 	for {
@@ -96,9 +96,9 @@ func (s *server) complete(ctx context.Context) {
 	}
 }
 
-// settled goes on with an operation whose status is known. The buffer of a
-// successful read holds the block; that of any other operation is in flight
-// until the high-water mark says otherwise.
+// settled goes on with an operation whose status is known. After a successful RDMA read
+// the buffer holds the block. The buffer of any other operation stays lent until the
+// high-water mark has reached the operation's id.
 func (s *server) settled(op *operation, c rds.Completion) {
 	if c.Status == rds.Success && op.kind == rds.Read {
 		s.stores <- op
@@ -117,8 +117,8 @@ func (s *server) settled(op *operation, c rds.Completion) {
 	}
 }
 
-// store is the second half of a WRITE: check, pwrite, and wait for the group's
-// fsync.
+// store serves the second half of a WRITE: it checks the checksum, pwrites the block and
+// answers or leaves the answer to the syncer.
 func (s *server) store(op *operation) {
 	p := op.buf.Bytes()[:op.Length]
 	var f *store.Failure
@@ -147,7 +147,7 @@ func (s *server) zero(r request) {
 	s.stored(r)
 }
 
-// flush serves a FLUSH: the next fsync covers all that was written before.
+// flush serves a FLUSH. The next fsync covers everything that was written before.
 func (s *server) flush(r request) {
 	f := s.export.check(r.Session)
 	s.quota.uncharge(r.from)
@@ -158,7 +158,8 @@ func (s *server) flush(r request) {
 	s.syncer.add(written{r.from, r.ID, r.Block})
 }
 
-// stored answers a WRITE or ZERO that is in the file, now or after an fsync.
+// stored answers a WRITE or ZERO that is in the file: at once if the request has
+// FlagUnsynced, else after an fsync.
 func (s *server) stored(r request) {
 	if r.Flags&store.FlagUnsynced != 0 {
 		s.answer(r, &store.Message{Kind: store.KindWritten, ID: r.ID, Block: r.Block})
@@ -167,7 +168,7 @@ func (s *server) stored(r request) {
 	s.syncer.add(written{r.from, r.ID, r.Block})
 }
 
-// confirm tells clients that a group of blocks is durable, or is not.
+// confirm answers the requests of a group with DURABLE, or with FAILED if the fsync failed.
 func (s *server) confirm(group []written, err error) {
 	if err != nil {
 		for _, w := range group {
@@ -185,7 +186,7 @@ func (s *server) confirm(group []written, err error) {
 	}
 }
 
-// byClient sorts the request numbers of a group by who waits for them.
+// byClient returns the request numbers of a group for each client.
 func byClient(group []written) map[netip.AddrPort][]uint64 {
 	m := map[netip.AddrPort][]uint64{}
 	for _, w := range group {

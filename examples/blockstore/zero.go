@@ -9,11 +9,12 @@ import (
 	"github.com/rdsd/rdsd/examples/blockstore/store"
 )
 
-// zeros is what is written where the file system cannot do it.
+// zeros is written where the file system cannot make zeros itself.
 var zeros [1 << 20]byte
 
-// zero makes the bytes of m zeros: by fallocate, else by writing. For FlagTrim
-// it gives the storage back if that is possible, and else does nothing.
+// zero makes the bytes of m zeros, by fallocate if that works and else by writing. With
+// FlagFast it fails instead of writing. With FlagTrim it only gives the storage back, and
+// does nothing if that is not possible.
 func (e *export) zero(m *store.Message) *store.Failure {
 	size, f := e.size()
 	switch {
@@ -41,7 +42,7 @@ func (e *export) zero(m *store.Message) *store.Failure {
 	return nil
 }
 
-// allocate tries the ways of fallocate that m allows.
+// allocate tries the modes of fallocate that m allows. done says that one has worked.
 func (e *export) allocate(m *store.Message) (done bool, f *store.Failure) {
 	var modes []uint32
 	if m.Flags&(store.FlagHole|store.FlagTrim) != 0 {
@@ -61,7 +62,7 @@ func (e *export) allocate(m *store.Message) (done bool, f *store.Failure) {
 		case err == nil:
 			return true, nil
 		case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EINVAL), errors.Is(err, unix.EPERM):
-			// Not here, or not for these bytes.
+			// The file system cannot do that, or not for these bytes: try the next mode.
 		default:
 			return false, writeFailure(fmt.Sprintf("zeros at offset %d", m.Offset()), err)
 		}
@@ -69,7 +70,7 @@ func (e *export) allocate(m *store.Message) (done bool, f *store.Failure) {
 	return false, nil
 }
 
-// fallocate is the system call; signals are tried through.
+// fallocate is the system call. It is repeated if a signal interrupts it.
 func (e *export) fallocate(mode uint32, off, n int64) error {
 	for {
 		err := unix.Fallocate(int(e.file.Fd()), mode, off, n)
@@ -79,7 +80,8 @@ func (e *export) fallocate(mode uint32, off, n int64) error {
 	}
 }
 
-// writeZeros writes one slice; a session that ends is let through between two.
+// writeZeros writes n zeros at the offset at. It takes the lock for each slice, so that
+// another session can begin between two slices.
 func (e *export) writeZeros(m *store.Message, at int64, n int) *store.Failure {
 	e.mu.RLock()
 	defer e.mu.RUnlock()

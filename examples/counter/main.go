@@ -1,6 +1,6 @@
 // Command counter hands out numbers with RDMA atomics. The server registers eight bytes and
-// tells each client that asks where they are. From then on, the clients increment them
-// without the server.
+// sends a cookie for them to each client that asks. From then on, the clients increment the
+// counter without the server's program.
 //
 //	counter -bind 10.0.0.1:4004
 //	counter -bind 10.0.0.2:0 -to 10.0.0.1:4004 -n 1000
@@ -23,7 +23,7 @@ import (
 
 func main() {
 	bind := flag.String("bind", "127.0.0.1:0", "`address:port` of the socket")
-	to := flag.String("to", "", "`address:port` of a server; empty: be one")
+	to := flag.String("to", "", "`address:port` of the server; without it, be the server")
 	n := flag.Int("n", 10, "numbers to draw")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -106,8 +106,8 @@ func draw(ctx context.Context, s *rds.Socket, server netip.AddrPort, n int) erro
 	}
 	for range n {
 		old, err := s.FetchAdd(ctx, server, m.Cookie, 0, 1)
-		// A lost connection may leave the outcome unknown. Then the number may have been
-		// drawn or not, and a program that must not skip any has to ask.
+		// If the server's daemon restarts or stays away, the status is Unknown: the number
+		// may have been drawn. A program that must not skip numbers then has to find out.
 		if err != nil {
 			return err
 		}

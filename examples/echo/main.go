@@ -1,9 +1,9 @@
-// Command echo is the smallest use of RDS: one socket answers everybody.
+// Command echo is the smallest use of RDS: one socket answers every client.
 //
-//	echo -bind 10.0.0.1:4000                                  # the server, until it is interrupted
+//	echo -bind 10.0.0.1:4000                                  # the server, until interrupted
 //	echo -bind 10.0.0.2:0 -to 10.0.0.1:4000 hello again       # a message for each word
 //
-// -bind takes an address of the host's rdsd. Port 0 takes a free port.
+// -bind takes an address on which the host's rdsd listens. Port 0 is any free port.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 
 func main() {
 	bind := flag.String("bind", "127.0.0.1:0", "`address:port` of the socket")
-	to := flag.String("to", "", "`address:port` of a server; empty: be one")
+	to := flag.String("to", "", "`address:port` of the server; without it, be the server")
 	flag.Parse()
 	if err := run(*bind, *to, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "echo:", err)

@@ -10,8 +10,8 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// loop is an epoll descriptor with two members: the socket's descriptor and one that ends
-// the loop.
+// loop is an epoll descriptor with two members: the socket's descriptor, and an eventfd that
+// a signal makes readable to end the loop.
 type loop struct {
 	ep, stop int
 	fd       int
@@ -49,8 +49,8 @@ func (l *loop) close() {
 	_ = unix.Close(l.stop)
 }
 
-// run calls step each time the socket's descriptor is readable, until step is done or the
-// program is interrupted.
+// run calls step at once and then each time the socket's descriptor is readable, until step
+// is done or fails, or the program is interrupted.
 func (l *loop) run(step func() (done bool, err error)) error {
 	for {
 		if done, err := step(); done || err != nil {

@@ -1,12 +1,12 @@
 // Command epoll shows RDS in an event loop: one goroutine, one epoll descriptor,
 // and a socket that never blocks.
 //
-//	epoll -bind 10.0.0.1:4000                         # answers everybody, until it is interrupted
+//	epoll -bind 10.0.0.1:4000                         # answers every client, until interrupted
 //	epoll -bind 10.0.0.2:0 -to 10.0.0.1:4000 -n 10000 # sends as fast as there is room, counts the answers
 //
-// The loop polls for what it can do next. While a message waits to be sent, it polls for
-// room at the destination and not for the next message. So a peer that does not read does
-// not fill the memory here.
+// The loop polls for what it can do next. While the server's answer waits for room at its
+// destination, the loop polls for that room and not for the next message. So a client that
+// does not read its answers cannot fill the server's memory.
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 
 func main() {
 	bind := flag.String("bind", "127.0.0.1:0", "`address:port` of the socket")
-	to := flag.String("to", "", "`address:port` of a server; empty: be one")
+	to := flag.String("to", "", "`address:port` of the server; without it, be the server")
 	n, size := flag.Int("n", 1000, "messages to send"), flag.Int("size", 1000, "bytes of a message")
 	flag.Parse()
 	if err := run(*bind, *to, *n, *size); err != nil {
@@ -67,7 +67,7 @@ func run(bind, to string, n, size int) error {
 	return nil
 }
 
-// full reports whether a message has to be sent again when there is room for it.
+// full reports whether a send failed for want of room, so that a later send may succeed.
 func full(err error) bool {
 	return errors.Is(err, rds.ErrWouldBlock) || errors.Is(err, rds.ErrCongested)
 }
@@ -76,8 +76,8 @@ func full(err error) bool {
 type server struct {
 	s   *rds.Socket
 	buf []byte
-	n   int            // bytes of the answer that waits for room
-	to  netip.AddrPort // where it goes; not valid if none waits
+	n   int            // bytes in buf of the answer that waits for room
+	to  netip.AddrPort // destination of that answer; the zero value if no answer waits
 }
 
 func (v *server) step() (done bool, err error) {
@@ -106,9 +106,9 @@ func (v *server) step() (done bool, err error) {
 type client struct {
 	s        *rds.Socket
 	to       netip.AddrPort
-	left     int // to be sent
-	missing  int // to be answered
-	waits    int // for room
+	left     int // messages to send
+	missing  int // answers to come
+	waits    int // times that a send found no room
 	msg, buf []byte
 }
 

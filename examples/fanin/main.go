@@ -1,6 +1,6 @@
 // Command fanin sends from many sockets to one that is slower than all of them. No sender
-// blocks: while the destination is congested it does other work, and the congestion monitor
-// says when to go on. Nothing is lost.
+// blocks. While the destination is congested, a sender can do other work, and the congestion
+// monitor says when to go on. Nothing is lost.
 //
 //	fanin -bind 10.0.0.1:4002 -messages 8000                  # the collector
 //	fanin -bind 10.0.0.2:0 -to 10.0.0.1:4002 -messages 8000   # the senders
@@ -20,8 +20,8 @@ import (
 
 func main() {
 	bind := flag.String("bind", "127.0.0.1:0", "`address:port` of the collector, or the senders' address")
-	to := flag.String("to", "", "`address:port` of the collector; empty: be it")
-	messages := flag.Int("messages", 8000, "how many, in all")
+	to := flag.String("to", "", "`address:port` of the collector; without it, be the collector")
+	messages := flag.Int("messages", 8000, "messages of all senders together")
 	senders := flag.Int("senders", 8, "sockets that send")
 	flag.Parse()
 	if err := run(*bind, *to, *messages, *senders); err != nil {
@@ -62,8 +62,8 @@ func run(bind, to string, messages, senders int) error {
 	return send(socks, collector, messages/senders)
 }
 
-// collect has little room for messages. It checks that each sender's messages arrive once
-// and in order.
+// collect receives with a small receive buffer. It checks that each sender's messages arrive
+// once and in order.
 func collect(c *rds.Client, at netip.AddrPort, messages int) error {
 	s, err := c.Bind(at)
 	if err != nil {
@@ -89,7 +89,7 @@ func collect(c *rds.Client, at netip.AddrPort, messages int) error {
 	return nil
 }
 
-// send is one loop for all senders. It waits only when none of them can send.
+// send is one loop for all senders. The loop waits only when no sender can send.
 func send(socks []*rds.Socket, to netip.AddrPort, each int) error {
 	sent := make([]int, len(socks))
 	payload := make([]byte, 64)
@@ -123,15 +123,15 @@ func send(socks []*rds.Socket, to netip.AddrPort, each int) error {
 		if progress || todo == 0 {
 			continue
 		}
-		// Here a program would do its other work and poll. The bits returned by
-		// CongUpdates name ports (modulo 64) that are worth another try.
+		// Here a program would do other work and poll. CongUpdates returns a bit for each
+		// port (modulo 64) that is worth another try.
 		if _, err := stuck.Wait(context.Background(), wait); err != nil {
 			return err
 		}
 		stuck.CongUpdates()
 	}
 	fmt.Printf("%d messages sent, stopped by congestion: %v\n", each*len(socks), stopped > 0)
-	for _, s := range socks { // CloseWait waits until everything sent has gone out
+	for _, s := range socks { // CloseWait waits until everything sent is acknowledged
 		if err := s.CloseWait(context.Background()); err != nil {
 			return err
 		}

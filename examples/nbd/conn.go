@@ -15,23 +15,23 @@ import (
 )
 
 const (
-	// payloadPatience is for the data of a WRITE once its header has come, and
-	// for a client to take a reply.
+	// payloadPatience limits how long a client takes to send the data of a WRITE after
+	// its header, and to receive a reply.
 	payloadPatience = 30 * time.Second
-	// maxPlain bounds a connection's requests without data in hand.
+	// maxPlain bounds a connection's requests in hand that have no data.
 	maxPlain = 64
 )
 
-// conn is one client that has the disk. The reader takes requests; each is
-// carried out by a goroutine of its own, which replies.
+// conn is one client's connection after the handshake. The reader takes requests. Each
+// request has a goroutine, which carries it out and replies.
 type conn struct {
 	net.Conn
 	disk *session
 	log  *slog.Logger
 
-	largest uint32        // bytes of a request
+	largest uint32        // most bytes of a READ or WRITE
 	room    chan struct{} // one for each buffer in use
-	plain   chan struct{} // one for each request without data
+	plain   chan struct{} // one for each request in hand that has no data
 	wg      sync.WaitGroup
 
 	reply sync.Mutex // one reply at a time
@@ -40,7 +40,7 @@ type conn struct {
 	stopped bool
 }
 
-// largestOf is the greatest request where pieces have block bytes.
+// largestOf returns the most bytes of a READ or WRITE if a piece has block bytes.
 func largestOf(block int) uint32 { return uint32(max(maxRequest/block, 1) * block) }
 
 func newConn(c net.Conn, s *session, log *slog.Logger) *conn {
@@ -49,7 +49,7 @@ func newConn(c net.Conn, s *session, log *slog.Logger) *conn {
 		room: make(chan struct{}, int(n)/s.Block), plain: make(chan struct{}, maxPlain)}
 }
 
-// stop ends the reader; what is in hand is finished and replied to.
+// stop ends the reader. Requests in hand are finished and get their replies.
 func (c *conn) stop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,7 +57,7 @@ func (c *conn) stop() {
 	_ = c.SetReadDeadline(time.Unix(1, 0))
 }
 
-// limit gives the client a time for what is read next; 0 is for ever.
+// limit sets the time within which the client must send what is read next; 0 is no limit.
 func (c *conn) limit(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -70,8 +70,8 @@ func (c *conn) limit(d time.Duration) {
 	}
 }
 
-// serve carries out requests until the client leaves, ctx ends or the session
-// does; nil if the client ended it, or was told to.
+// serve carries out requests until the client disconnects, ctx ends or the session ends. It
+// returns nil in the first two cases.
 func (c *conn) serve(ctx context.Context) error {
 	defer context.AfterFunc(ctx, c.stop)()
 	defer context.AfterFunc(c.disk.ctx, c.stop)()
@@ -126,7 +126,8 @@ func (c *conn) read() error {
 	}
 }
 
-// refuse replies to what is not carried out, past the data of a WRITE.
+// refuse replies with e to a request that is not carried out. It first reads and drops the
+// data of a WRITE.
 func (c *conn) refuse(in io.Reader, r request, e errno) error {
 	if r.command == cmdWrite {
 		if r.length > c.largest {
@@ -141,7 +142,7 @@ func (c *conn) refuse(in io.Reader, r request, e errno) error {
 	return c.answer(r, e, nil)
 }
 
-// buffers takes what n bytes need.
+// buffers takes as many buffers as n bytes need.
 func (c *conn) buffers(n int) (slots []*store.Slot, err error) {
 	for ; n > 0; n -= c.disk.Block {
 		c.room <- struct{}{} // waits for replies, which have a limit
@@ -155,8 +156,8 @@ func (c *conn) buffers(n int) (slots []*store.Slot, err error) {
 	return slots, nil
 }
 
-// release gives buffers back; those of failed pieces may be touched for as long
-// as the session lives, and stay out.
+// release gives buffers back. If the session has ended, it drops them instead, because an
+// operation may still touch them.
 func (c *conn) release(slots []*store.Slot, failed error) {
 	var e *ended
 	if !errors.As(failed, &e) {
@@ -167,10 +168,10 @@ func (c *conn) release(slots []*store.Slot, failed error) {
 	}
 }
 
-// pieceOf is the part of n bytes that the slot i has.
+// pieceOf returns how many of a request's n bytes are in slot i.
 func (c *conn) pieceOf(i, n int) int { return min(c.disk.Block, n-i*c.disk.Block) }
 
-// payload reads the data of a WRITE.
+// payload reads the data of a WRITE into the slots.
 func (c *conn) payload(in io.Reader, slots []*store.Slot, n int) error {
 	c.limit(payloadPatience)
 	defer c.limit(0)
@@ -186,7 +187,7 @@ func (c *conn) payload(in io.Reader, slots []*store.Slot, n int) error {
 	return nil
 }
 
-// transfer carries out a READ or WRITE, all pieces at a time.
+// transfer carries out a READ or WRITE, with all pieces at the same time, and replies.
 func (c *conn) transfer(r request, slots []*store.Slot) {
 	errs := make([]error, len(slots))
 	var pieces sync.WaitGroup
@@ -215,7 +216,7 @@ func (c *conn) transfer(r request, slots []*store.Slot) {
 	c.release(slots, err)
 }
 
-// worst is the error that says most: that the session is over.
+// worst returns the error that says that the session is over, else the first error.
 func worst(errs []error) (err error) {
 	for _, e := range errs {
 		var over *ended
@@ -262,10 +263,10 @@ func (c *conn) change(r request) errno {
 	return eOK
 }
 
-// failed logs what went wrong with r and returns what its client is told.
+// failed logs why r failed and returns the error number for the client.
 func (c *conn) failed(r request, err error) errno {
 	e := errnoOf(err)
-	var over *ended // said once, at the end of the connection
+	var over *ended // is logged once, at the end of the connection
 	if err != nil && e != eNotSup && !errors.As(err, &over) {
 		c.log.Warn("request failed", "command", r.command, "offset", r.offset, "length", r.length, "err", err)
 	}
@@ -274,8 +275,8 @@ func (c *conn) failed(r request, err error) errno {
 
 func (c *conn) tell(r request, err error, data net.Buffers) { _ = c.answer(r, c.failed(r, err), data) }
 
-// answer writes the reply to r. A client that does not take it in time has no
-// connection any more.
+// answer writes the reply to r. If the client does not receive it within payloadPatience,
+// answer closes the connection.
 func (c *conn) answer(r request, e errno, data net.Buffers) error {
 	c.reply.Lock()
 	defer c.reply.Unlock()

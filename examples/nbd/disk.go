@@ -12,8 +12,8 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// disk is the export of a blockstore, attached when a client wants it. Safe for
-// concurrent use.
+// disk is the export of a blockstore, which is opened when a client needs it. It is safe
+// for concurrent use.
 type disk struct {
 	daemon string // control socket
 	bind   netip.AddrPort
@@ -22,12 +22,13 @@ type disk struct {
 	block  int // bytes of a piece, at most
 	log    *slog.Logger
 
-	mu  sync.Mutex // guards cur; held while one is made
+	mu  sync.Mutex // guards cur; held while a session is made
 	cur *session
 }
 
-// session is one session at the blockstore, shared by connections. It ends once,
-// when something happened after which what was not flushed may be lost.
+// session is one session at the blockstore, shared by all connections. It ends when
+// something happens after which writes that were not flushed may be lost, or when its last
+// user leaves.
 type session struct {
 	*store.Client
 	size     uint64
@@ -35,15 +36,15 @@ type session struct {
 
 	ctx  context.Context // ends with the session
 	end  context.CancelCauseFunc
-	hand chan struct{} // one for each request the server has in hand: no more than it takes
+	hand chan struct{} // one for each request the server has in hand; its capacity is the server's limit
 
 	mu    sync.Mutex // guards the fields below
 	users int
 	free  []*store.Slot
 }
 
-// use returns the session, or a new one if it has ended. The caller gives it
-// back by leave.
+// use returns the current session, or a new one if that has ended. The caller must call
+// leave.
 func (d *disk) use(ctx context.Context) (*session, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -58,8 +59,8 @@ func (d *disk) use(ctx context.Context) (*session, error) {
 	if d.cur != nil {
 		d.cur.leave()
 	}
-	s.join() // the disk's own
-	s.join()
+	s.join() // for the disk
+	s.join() // for the caller
 	d.cur = s
 	d.log.Info("session at the blockstore", "server", d.server, "bytes", s.size, "read-only", s.readOnly, "block", s.Block)
 	return s, nil
@@ -91,7 +92,7 @@ func (d *disk) begin(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// close ends the disk's use; connections end theirs themselves.
+// close ends the disk's own use of the session. Connections end theirs themselves.
 func (d *disk) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -107,7 +108,7 @@ func (s *session) join() {
 	s.mu.Unlock()
 }
 
-// leave ends the attachment with its last user.
+// leave ends one use of the session. The last one ends the session and closes its socket.
 func (s *session) leave() {
 	s.mu.Lock()
 	s.users--
@@ -119,7 +120,7 @@ func (s *session) leave() {
 	}
 }
 
-// flags are the transmission flags.
+// flags returns NBD's transmission flags for the export.
 func (s *session) flags() uint16 {
 	if s.readOnly {
 		return hasFlags | hasMulti | hasReadOnly
@@ -127,7 +128,8 @@ func (s *session) flags() uint16 {
 	return hasFlags | hasMulti | hasFlush | hasFUA | hasTrim | hasZeroes | hasFastZero
 }
 
-// take returns a buffer; connections bound how many they take.
+// take returns a buffer, and makes one if none is free. The connections bound how many they
+// take.
 func (s *session) take() (*store.Slot, error) {
 	s.mu.Lock()
 	if n := len(s.free); n > 0 {
@@ -140,7 +142,7 @@ func (s *session) take() (*store.Slot, error) {
 	return s.Slot(rds.AllowRead | rds.AllowWrite)
 }
 
-// put gives buffers back that no operation can touch.
+// put gives back buffers that no operation can touch any more.
 func (s *session) put(slots []*store.Slot) {
 	s.mu.Lock()
 	s.free = append(s.free, slots...)

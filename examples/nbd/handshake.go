@@ -9,29 +9,29 @@ import (
 	"time"
 )
 
-// handshakePatience is for the whole of a handshake.
+// handshakePatience limits a whole handshake.
 const handshakePatience = 10 * time.Second
 
-// errAborted: the client ended the handshake, which is its right.
+// errAborted says that the client ended the handshake by ABORT, which is no error of its own.
 var errAborted = errors.New("ended by the client")
 
-// export is what a handshake tells about the disk.
+// export is what a handshake says about the disk.
 type export struct {
 	name    string
 	size    uint64
 	flags   uint16
-	largest uint32 // bytes of a request
+	largest uint32 // most bytes of a READ or WRITE
 }
 
-// handshake is one client's, until it is given the disk. One goroutine.
+// handshake is one client's handshake. Only one goroutine uses it.
 type handshake struct {
 	conn    net.Conn
 	name    string
-	attach  func() (export, error) // has the disk ready
+	attach  func() (export, error) // makes the disk ready
 	noZeros bool
 }
 
-// run answers options until the client takes the disk (nil).
+// run answers options until the client takes the disk. Then it returns nil.
 func (h *handshake) run() error {
 	_ = h.conn.SetDeadline(time.Now().Add(handshakePatience))
 	b := binary.BigEndian.AppendUint64(nil, magicServer)
@@ -58,10 +58,10 @@ func (h *handshake) run() error {
 			return h.conn.SetDeadline(time.Time{})
 		}
 	}
-	return fmt.Errorf("%w: %d options and no end", errProtocol, maxOptions)
+	return fmt.Errorf("%w: the handshake has not ended after %d options", errProtocol, maxOptions)
 }
 
-// option answers one option; taken: the client has the disk.
+// option answers one option. taken says that the client takes the disk.
 func (h *handshake) option() (taken bool, err error) {
 	var head [optionHead]byte
 	if _, err := io.ReadFull(h.conn, head[:]); err != nil {
@@ -72,7 +72,7 @@ func (h *handshake) option() (taken bool, err error) {
 		return false, err
 	}
 	if o.length > maxOption {
-		// Reading it to the end is more than a client is owed.
+		// Do not read so much data only to drop it: the client is disconnected.
 		err := fmt.Errorf("%w: option %d with %d bytes, at most %d", errProtocol, o.option, o.length, maxOption)
 		return false, errors.Join(err, h.reply(o.option, repTooBig, []byte("too long")))
 	}
@@ -84,7 +84,7 @@ func (h *handshake) option() (taken bool, err error) {
 	case optExportName:
 		return h.exportName(string(data))
 	case optAbort:
-		_ = h.reply(o.option, repAck, nil) // it may have gone already
+		_ = h.reply(o.option, repAck, nil) // the client may have disconnected already
 		return false, errAborted
 	case optList:
 		return false, h.list(data)
@@ -103,10 +103,11 @@ func (h *handshake) reply(o option, kind uint32, data []byte) error {
 	return err
 }
 
-// known: the name is the export's, or that of "the default one".
+// known reports whether name is the export's name, or empty for the default export.
 func (h *handshake) known(name string) bool { return name == "" || name == h.name }
 
-// exportName is the old way, which knows no answer but the disk.
+// exportName answers EXPORT_NAME, the old way to take the disk. It has no reply for an error:
+// the connection ends instead.
 func (h *handshake) exportName(name string) (taken bool, err error) {
 	if !h.known(name) {
 		return false, fmt.Errorf("no export %q", name)
@@ -135,7 +136,7 @@ func (h *handshake) list(data []byte) error {
 	return h.reply(optList, repAck, nil)
 }
 
-// info answers INFO, and GO, which takes the disk too.
+// info answers INFO and GO. With GO the client takes the disk, too.
 func (h *handshake) info(o option, data []byte) (taken bool, err error) {
 	name, wanted, err := parseInfo(data)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/rdsd/rdsd/rdstest"
 )
 
-// patienceForTests is far above what anything here takes.
+// patienceForTests is far longer than anything here takes.
 const patienceForTests = 60 * time.Second
 
 var blockstore string // the program
@@ -47,11 +47,11 @@ func TestMain(m *testing.M) {
 type world struct {
 	t    *testing.T
 	d    []*rdstest.Daemon
-	file string       // of the blockstore
-	at   string       // of nbd
-	said child.Output // by nbd
+	file string       // the blockstore's
+	at   string       // nbd's unix socket
+	said child.Output // nbd's standard error
 	end  func() int
-	kill func() // the blockstore
+	kill func() // kills the blockstore
 }
 
 func newWorld(t *testing.T, size int64, storeFlags ...string) *world {
@@ -109,7 +109,7 @@ func (w *world) hears(text string) {
 	}
 }
 
-// store starts a blockstore and returns what kills it.
+// store starts a blockstore and returns a function that kills it.
 func (w *world) store(flags ...string) (kill func()) {
 	w.t.Helper()
 	c, err := child.Start(exec.Command(blockstore, append(append([]string{"serve", "-socket", w.d[0].Socket(), "-bind", w.d[0].Addr().String()}, flags...), w.file)...))
@@ -123,7 +123,7 @@ func (w *world) store(flags ...string) (kill func()) {
 	return c.Kill
 }
 
-// reset breaks the connection between the hosts; false if it was not there.
+// reset breaks the connection between the hosts. It returns false if there was none.
 func (w *world) reset() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), patienceForTests)
 	defer cancel()
@@ -135,8 +135,8 @@ func (w *world) reset() bool {
 	return n > 0
 }
 
-// client is an NBD client that sends what a test says. It fails the test if
-// nbd does not answer in time.
+// client is an NBD client that sends the bytes a test gives it. It fails the test if nbd
+// does not answer in time.
 type client struct {
 	net.Conn
 	t    *testing.T
@@ -154,7 +154,7 @@ func (w *world) dial() *client {
 	return &client{Conn: c, t: w.t}
 }
 
-// open is a client that has the disk.
+// open returns a client that has taken the disk.
 func (w *world) open() *client {
 	w.t.Helper()
 	c := w.dial()
@@ -179,7 +179,7 @@ func (c *client) hear(n int) []byte {
 	return b
 }
 
-// do sends a request and returns what its reply says.
+// do sends a request and returns the error number of its reply.
 func (c *client) do(r request, data []byte) errno {
 	c.t.Helper()
 	c.next++
@@ -212,7 +212,7 @@ func (c *client) read(off, n int) []byte {
 	return c.hear(n)
 }
 
-// closed expects the server to have closed the connection.
+// closed fails the test unless the server closes the connection without another byte.
 func (c *client) closed() {
 	c.t.Helper()
 	if n, err := io.Copy(io.Discard, c); n > 0 || err != nil && !errors.Is(err, unix.ECONNRESET) {

@@ -32,7 +32,7 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stderr))
 }
 
-// run is the program; all it says goes to stderr.
+// run is the program. It returns the exit status. All output goes to stderr.
 func run(ctx context.Context, args []string, stderr io.Writer) int {
 	srv, listen, err := parse(args, stderr)
 	if err == nil {
@@ -52,24 +52,24 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 	return exitFailed
 }
 
-// parse reads the command line.
+// parse parses the command line and returns the server and its -listen.
 func parse(args []string, stderr io.Writer) (*server, string, error) {
 	fs := flag.NewFlagSet("nbd", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	fs.Usage = func() {
-		fmt.Fprint(stderr, "usage: nbd [flags] REMOTE\n\nREMOTE is the ADDRESS[:PORT] of a blockstore server, port 4000 if not given.\n\n")
+		fmt.Fprint(stderr, "usage: nbd [flags] REMOTE\n\nREMOTE is the ADDRESS[:PORT] of a blockstore server; the default port is 4000.\n\n")
 		fs.PrintDefaults()
 	}
 	d := &disk{log: slog.New(slog.NewTextHandler(stderr, nil))}
 	srv := &server{disk: d}
 	var bind, listen string
-	fs.StringVar(&listen, "listen", "127.0.0.1:10809", "where NBD clients connect: `address`:port, or unix:PATH; who can connect has the disk")
-	fs.StringVar(&srv.name, "name", "", "name of the export; the empty name is good too")
+	fs.StringVar(&listen, "listen", "127.0.0.1:10809", "where NBD clients connect: `address`:port, or unix:PATH; anyone who can connect can use the disk")
+	fs.StringVar(&srv.name, "name", "", "name of the export; clients may also give the empty name")
 	fs.IntVar(&srv.connections, "connections", 16, "clients at a time")
-	fs.StringVar(&d.daemon, "socket", "", "control socket of the daemon (default $RDSD_SOCKET, then the usual places)")
+	fs.StringVar(&d.daemon, "socket", "", "control socket of the daemon (default: $RDSD_SOCKET, else the usual places)")
 	fs.StringVar(&bind, "bind", "", "local `address[:port]` (default: the address that routes to REMOTE)")
-	fs.IntVar(&d.block, "block", store.DefaultBlock, "bytes of one operation at most, 4096 to 1048576")
-	fs.DurationVar(&d.wait.Answer, "patience", 30*time.Second, "time for an answer of the blockstore")
+	fs.IntVar(&d.block, "block", store.DefaultBlock, "most bytes of one operation, 4096 to 1048576")
+	fs.DurationVar(&d.wait.Answer, "patience", 30*time.Second, "time to wait for an answer of the blockstore")
 	fs.DurationVar(&d.wait.GiveUp, "give-up", time.Minute, "time for a request, over all attempts")
 	usage := func(format string, args ...any) (*server, string, error) {
 		return nil, "", &store.UsageError{Text: fmt.Sprintf(format, args...)}
@@ -96,8 +96,8 @@ func parse(args []string, stderr io.Writer) (*server, string, error) {
 	return srv, listen, err
 }
 
-// listenAt reads what -listen says. A socket file that a killed process left is
-// replaced if nobody answers there.
+// listenAt listens at the address that -listen gives. It replaces a socket file on which no
+// process listens, such as one that a killed process has left.
 func listenAt(at string) (net.Listener, error) {
 	path, ok := strings.CutPrefix(at, "unix:")
 	if !ok {

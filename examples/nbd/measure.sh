@@ -1,8 +1,9 @@
 #!/bin/sh
-# Figures of docs/performance.md, Block devices: a disk on another daemon's host
-# reached through rdsd, beside nbdkit's servers. Run after make build, with fio,
-# nbdkit and libnbd's nbdcopy installed; SECONDS_EACH=n for each fio run. All ends are
-# on this machine, all storage is memory (the folder TMPDIR or /dev/shm).
+# Measures the figures in docs/performance.md, section "A block device": a disk at
+# another daemon, reached through rdsd, beside nbdkit's servers. It needs the programs
+# of make build, and fio, nbdkit and libnbd's nbdcopy. SECONDS_EACH=n sets the time of
+# each fio run. All processes are on this machine. All storage is in the folder TMPDIR,
+# by default /dev/shm, which is memory.
 set -eu
 bin=${BIN:-$(dirname "$0")/../../bin}
 seconds=${SECONDS_EACH:-2}
@@ -17,7 +18,7 @@ pids=
 trap 'kill $pids 2>/dev/null || :; wait; rm -rf "$dir"' EXIT
 trap 'exit 1' INT TERM
 
-start() { # FILE-OR-SOCKET-THAT-SHOWS-IT-SERVES COMMAND...
+start() { # FILE COMMAND...: runs the command and waits until it has made FILE, its socket or pid file
 	ready=$1
 	shift
 	"$@" >"$dir/log" 2>&1 &
@@ -45,7 +46,7 @@ start "$dir/tcp.pid" nbdkit -f -P "$dir/tcp.pid" -i 127.0.0.1 -p "${PORT:-10991}
 start "$dir/file" nbdkit -f -U "$dir/file" file "$dir/disk"
 start "$dir/memory" nbdkit -f -U "$dir/memory" memory 1G
 
-# rate MIB COMMAND...: MiB/s
+# rate MIB COMMAND... prints the MiB/s of a command that moves so many MiB.
 rate() {
 	mib=$1
 	shift
@@ -54,7 +55,7 @@ rate() {
 	echo $((mib * 1000000000 / ($(date +%s%N) - from)))
 }
 
-# random URI BLOCK DEPTH: terse line 3 of fio, half reads and half writes
+# random URI BLOCK DEPTH prints fio's terse line (version 3), half reads and half writes.
 random() {
 	fio --name=j --ioengine=nbd "--uri=$1" --size=512m --rw=randrw --bs="$2" --iodepth="$3" --runtime="$seconds" --time_based \
 		--output-format=terse --terse-version=3 2>"$dir/fio.log" | grep ';' || { cat "$dir/fio.log" >&2; exit 1; }

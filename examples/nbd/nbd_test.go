@@ -26,7 +26,7 @@ func (w *world) holds(off int, want []byte) {
 	}
 }
 
-// TestReadWrite: all commands, on odd boundaries, across pieces.
+// TestReadWrite: all commands work on odd boundaries and across pieces.
 func TestReadWrite(t *testing.T) {
 	const size = 40<<20 + 513
 	w := newWorld(t, size)
@@ -70,7 +70,7 @@ func TestReadWrite(t *testing.T) {
 	c.closed()
 }
 
-// TestTwoConnections: what one wrote the other reads, and its flush covers.
+// TestTwoConnections: one connection reads and flushes what the other has written.
 func TestTwoConnections(t *testing.T) {
 	w := newWorld(t, 1<<20)
 	a, b := w.open(), w.open()
@@ -99,8 +99,8 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// TestBadRequests: each is told apart from the next, or ends its connection;
-// nobody else notices.
+// TestBadRequests: a bad request gets an error, and the next request is understood, or the
+// connection ends. Other connections go on.
 func TestBadRequests(t *testing.T) {
 	const size = 1 << 20
 	w := newWorld(t, size)
@@ -145,11 +145,11 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-// TestDisconnectInWrite: nothing of a write that did not arrive is written, and
-// no buffer stays with it.
+// TestDisconnectInWrite: nothing is written of a write whose data did not arrive whole, and
+// its buffers come back.
 func TestDisconnectInWrite(t *testing.T) {
 	w := newWorld(t, 33<<20)
-	for range 3 { // each time all buffers of a connection
+	for range 3 { // each takes all buffers of its connection
 		c := w.open()
 		c.send(requestBytes(request{command: cmdWrite, length: maxRequest}), noise(1<<20))
 		c.Conn.Close()
@@ -166,7 +166,7 @@ func TestDisconnectInWrite(t *testing.T) {
 	}
 }
 
-// TestDeafClient: one that takes no replies delays no other.
+// TestDeafClient: a client that does not read its replies delays no other client.
 func TestDeafClient(t *testing.T) {
 	w := newWorld(t, 33<<20)
 	deaf := w.open()
@@ -183,8 +183,8 @@ func TestDeafClient(t *testing.T) {
 	}
 }
 
-// TestTooManyClients: the one too many is closed; when another leaves there is
-// room again.
+// TestTooManyClients: the server closes the connection of a client too many. When another
+// client disconnects, there is room again.
 func TestTooManyClients(t *testing.T) {
 	w := newWorld(t, 1<<20)
 	var all []*client
@@ -195,7 +195,7 @@ func TestTooManyClients(t *testing.T) {
 	w.hears("16 are connected")
 	all[3].send(requestBytes(request{command: cmdDisc}))
 	all[3].closed()
-	for deadline := 0; ; deadline++ { // its place comes free after its end is seen
+	for deadline := 0; ; deadline++ { // there is room only when the server has seen the end
 		c := w.dial()
 		b := make([]byte, 1)
 		if _, err := c.Read(b); err == nil {
@@ -207,8 +207,8 @@ func TestTooManyClients(t *testing.T) {
 	}
 }
 
-// over expects an operation to fail with the session, and the next client to
-// begin another.
+// over fails the test unless the session is over, so that c's flush fails, and a new client
+// begins another session.
 func (w *world) over(c *client, want []byte) {
 	w.t.Helper()
 	if e := c.do(request{command: cmdFlush}, nil); e != eIO {
@@ -224,8 +224,7 @@ func (w *world) over(c *client, want []byte) {
 	w.holds(0, []byte("after"))
 }
 
-// TestBlockstoreRestarts: what was not flushed may be lost with its host, so the
-// session is over.
+// TestBlockstoreRestarts: writes that were not flushed may be lost, so the session is over.
 func TestBlockstoreRestarts(t *testing.T) {
 	w := newWorld(t, 1<<20)
 	c := w.open()
@@ -235,8 +234,8 @@ func TestBlockstoreRestarts(t *testing.T) {
 	w.over(c, []byte("before"))
 }
 
-// TestBlockstoreGone: an error at once, none of the clients waits, and a disk
-// again when it is back.
+// TestBlockstoreGone: when the blockstore is gone, requests fail and all connections are
+// closed. When it is back, there is a disk again.
 func TestBlockstoreGone(t *testing.T) {
 	w := newWorld(t, 1<<20)
 	c, idle := w.open(), w.open()
@@ -258,7 +257,7 @@ func TestBlockstoreGone(t *testing.T) {
 	}
 }
 
-// TestAnotherWriter: who copies in has the disk's content alone.
+// TestAnotherWriter: a copy-in ends the session, and the disk has only its content.
 func TestAnotherWriter(t *testing.T) {
 	w := newWorld(t, 1<<20)
 	c := w.open()
@@ -276,7 +275,7 @@ func TestAnotherWriter(t *testing.T) {
 	w.over(c, content)
 }
 
-// TestWrongUse: what is wrong is said, in a line.
+// TestWrongUse: the error says what is wrong.
 func TestWrongUse(t *testing.T) {
 	d := rdstest.StartDaemons(t, 1)[0]
 	for _, c := range []struct {

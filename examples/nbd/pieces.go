@@ -9,25 +9,25 @@ import (
 )
 
 const (
-	// suspectLimit is how often a piece is asked for when the answers say that
-	// something is wrong with it (refused, wrong checksum).
+	// suspectLimit is how often a piece is requested when the answers say that something
+	// is wrong with it (refused, wrong checksum).
 	suspectLimit = 3
-	// busyPause is how long a busy server is left alone.
+	// busyPause is the pause before a request to a busy server is repeated.
 	busyPause = time.Millisecond
 )
 
-// ended says that the session is over, and why.
+// ended is the error of a session that is over.
 type ended struct{ why error }
 
 func (e *ended) Error() string { return "session over: " + e.why.Error() }
 func (e *ended) Unwrap() error { return e.why }
 
-// read fills the slot's first m.Length bytes from the disk.
+// read reads m.Length bytes from the disk into the slot.
 func (s *session) read(slot *store.Slot, m store.Message) error {
 	return s.persist(slot, func() error { return s.Read(s.ctx, slot, m) }, true)
 }
 
-// write puts the slot's first m.Length bytes on the disk.
+// write writes the slot's first m.Length bytes to the disk.
 func (s *session) write(slot *store.Slot, m store.Message) error {
 	return s.persist(slot, func() error {
 		k, fetched, err := s.Write(s.ctx, slot, m)
@@ -35,14 +35,14 @@ func (s *session) write(slot *store.Slot, m store.Message) error {
 			return err
 		}
 		defer k.End()
-		if fetched { // the server has the data, the file not yet
+		if fetched { // the server has the data, but has not written it yet
 			_, err = k.Wait(s.ctx, s.Client.Wait.Answer)
 		}
 		return err
 	}, false)
 }
 
-// ask sends m, which has no data.
+// ask carries out a request without data.
 func (s *session) ask(m store.Message) error {
 	return s.persist(nil, func() error {
 		a, err := s.Try(s.ctx, m)
@@ -53,10 +53,10 @@ func (s *session) ask(m store.Message) error {
 	}, m.Kind == store.KindFlush)
 }
 
-// persist does once what the server may drop, until it is done or hopeless. For
-// want of an answer only what changes nothing is done again: a write that is
-// late must not come after the next one to the same place. A session that is
-// over keeps it out.
+// persist calls once until it succeeds, fails for good, or the session is over. A request
+// with no answer is repeated only if it is harmless, that is if it changes nothing.
+// Otherwise the session ends. If the request comes late, after the OPEN of the next
+// session, the server refuses it. So it cannot overwrite a newer write to the same place.
 func (s *session) persist(slot *store.Slot, once func() error, harmless bool) error {
 	start := time.Now()
 	for suspect := 1; ; {
@@ -96,7 +96,7 @@ func (s *session) persist(slot *store.Slot, once func() error, harmless bool) er
 	}
 }
 
-// over ends the session.
+// over ends the session because of why, and returns the session's error.
 func (s *session) over(why error) error {
 	s.end(why)
 	return &ended{context.Cause(s.ctx)}
@@ -113,7 +113,7 @@ func (s *session) pause() error {
 	}
 }
 
-// errnoOf is what a client is told.
+// errnoOf returns the error number for the client.
 func errnoOf(err error) errno {
 	var f *store.Failure
 	if err == nil {

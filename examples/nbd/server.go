@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// server takes NBD clients.
+// server accepts NBD clients.
 type server struct {
 	disk        *disk
 	name        string
 	connections int
 }
 
-// run serves until ctx ends, then lets clients' requests in hand finish.
+// run serves clients until ctx ends. It then waits for their requests in hand.
 func (s *server) run(ctx context.Context, listen string, stderr io.Writer) error {
-	// The first session is begun before anybody is invited, to say here what is
-	// wrong with REMOTE.
+	// Begin the first session before clients can connect, so that an error of REMOTE
+	// ends the program.
 	first, err := s.disk.use(ctx)
 	if err != nil {
 		return err
@@ -51,7 +51,7 @@ func (s *server) run(ctx context.Context, listen string, stderr io.Writer) error
 		select {
 		case room <- struct{}{}:
 		default:
-			s.disk.log.Warn("client refused", "client", c.RemoteAddr(), "err", fmt.Sprintf("%d are connected", s.connections))
+			s.disk.log.Warn("client refused", "client", c.RemoteAddr(), "err", fmt.Sprintf("%d are connected (-connections)", s.connections))
 			c.Close()
 			continue
 		}
@@ -65,7 +65,8 @@ func (s *server) run(ctx context.Context, listen string, stderr io.Writer) error
 	}
 }
 
-// client serves one client; nil if it left as it should.
+// client serves one client. It returns nil if the client has disconnected properly, or if
+// ctx has ended.
 func (s *server) client(ctx context.Context, c net.Conn) error {
 	var held *session
 	defer func() {
@@ -74,14 +75,14 @@ func (s *server) client(ctx context.Context, c net.Conn) error {
 		}
 	}()
 	h := handshake{conn: c, name: s.name, attach: func() (export, error) {
-		if held != nil { // INFO, and then GO
+		if held != nil { // GO after INFO attaches again
 			held.leave()
 			held = nil
 		}
 		ctx, cancel := context.WithTimeout(ctx, handshakePatience)
 		defer cancel()
 		sess, err := s.disk.use(ctx)
-		_ = c.SetDeadline(time.Now().Add(handshakePatience)) // the blockstore's time is not the client's
+		_ = c.SetDeadline(time.Now().Add(handshakePatience)) // the blockstore's time does not count as the client's
 		if err != nil {
 			s.disk.log.Warn("no session at the blockstore", "server", s.disk.server, "err", err)
 			return export{}, err
@@ -96,7 +97,7 @@ func (s *server) client(ctx context.Context, c net.Conn) error {
 	case ctx.Err() != nil, errors.Is(err, errAborted), errors.Is(err, io.EOF):
 		return nil
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fmt.Errorf("no end of the handshake in %v", handshakePatience)
+		return fmt.Errorf("the handshake has not ended within %v", handshakePatience)
 	case err != nil:
 		return fmt.Errorf("handshake: %w", err)
 	}

@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// tool is a program of Debian that speaks NBD; nobody here wrote it.
+// tool returns the path of a foreign program that speaks NBD, or skips the test.
 func tool(t *testing.T, name, pkg string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -24,8 +24,8 @@ func tool(t *testing.T, name, pkg string) string {
 	return path
 }
 
-// breaker is between a tool and nbd and resets the connection of the daemons
-// each time so many bytes have passed it: always in the middle of something.
+// breaker is a proxy between a tool and nbd. Each time that another b.every bytes have
+// passed, it resets the daemons' connection, so always in the middle of a transfer.
 type breaker struct {
 	w      *world
 	every  int64
@@ -34,7 +34,7 @@ type breaker struct {
 	url    string
 }
 
-// between puts a breaker before nbd.
+// between starts a breaker in front of nbd.
 func (w *world) between(every int64) *breaker {
 	w.t.Helper()
 	b := &breaker{w: w, every: every}
@@ -84,7 +84,7 @@ func (b *breaker) pass(to, from net.Conn) {
 	from.Close()
 }
 
-// did expects at least n resets since the last time.
+// did fails the test unless there were at least n resets since the last call.
 func (b *breaker) did(n int64) {
 	b.w.t.Helper()
 	if got := b.resets.Swap(0); got < n {
@@ -136,15 +136,15 @@ func TestNbdinfo(t *testing.T) {
 	}
 }
 
-// TestNbdcopy: a file in and out, over several connections and many requests in
-// flight, while the daemons lose each other.
+// TestNbdcopy: nbdcopy copies a file in and out, over several connections and with many
+// requests in flight, while the daemons' connection is reset.
 func TestNbdcopy(t *testing.T) {
 	nbdcopy := tool(t, "nbdcopy", "libnbd-bin")
 	const size = 48<<20 + 4097
 	w := newWorld(t, size)
 	source, out := filepath.Join(t.TempDir(), "source"), filepath.Join(t.TempDir(), "out")
 	data := noise(size)
-	clear(data[5<<20 : 9<<20]) // nbdcopy makes a hole of it
+	clear(data[5<<20 : 9<<20]) // nbdcopy makes a hole of these zeros
 	if err := os.WriteFile(source, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -161,8 +161,8 @@ func TestNbdcopy(t *testing.T) {
 	}
 }
 
-// TestFio: fio verifies what it reads back: random sizes and places, reads among
-// writes, trims, flushes, while the daemons lose each other.
+// TestFio: fio writes at random sizes and places, reads in between, flushes, and verifies
+// what it reads back, while the daemons' connection is reset.
 func TestFio(t *testing.T) {
 	fio := tool(t, "fio", "fio")
 	if out, err := exec.Command(fio, "--enghelp=nbd").CombinedOutput(); err != nil || bytes.Contains(out, []byte("not found")) {

@@ -23,7 +23,7 @@ const (
 	maxOptions = 64       // in one handshake
 
 	requestSize = 28
-	maxRequest  = 32 << 20 // what clients assume if they are not told
+	maxRequest  = 32 << 20 // the largest request of a client that learns no other limit
 )
 
 // option is the number of an option.
@@ -84,7 +84,7 @@ const (
 	askFast   uint16 = 16
 )
 
-// errno is what a reply says.
+// errno is the error number in a reply.
 type errno uint32
 
 const (
@@ -97,16 +97,16 @@ const (
 	eShutdown errno = 108
 )
 
-// errProtocol: what a client sent is not NBD.
+// errProtocol says that a client broke the protocol.
 var errProtocol = errors.New("not the NBD protocol")
 
-// optionHeader is what is before an option's data.
+// optionHeader is the header of an option.
 type optionHeader struct {
 	option option
 	length uint32
 }
 
-// parseOption takes the 16 bytes before an option's data.
+// parseOption parses the header of an option.
 func parseOption(b *[optionHead]byte) (optionHeader, error) {
 	if m := binary.BigEndian.Uint64(b[:]); m != magicOption {
 		return optionHeader{}, fmt.Errorf("%w: option with magic %#x", errProtocol, m)
@@ -114,7 +114,8 @@ func parseOption(b *[optionHead]byte) (optionHeader, error) {
 	return optionHeader{option(binary.BigEndian.Uint32(b[8:])), binary.BigEndian.Uint32(b[12:])}, nil
 }
 
-// parseInfo takes the data of INFO or GO: a name, and what is asked about it.
+// parseInfo parses the data of INFO or GO: the export's name, and the types of information
+// that the client wants.
 func parseInfo(b []byte) (name string, wanted []uint16, err error) {
 	be := binary.BigEndian
 	if len(b) < 6 {
@@ -144,7 +145,7 @@ type request struct {
 	length  uint32
 }
 
-// parseRequest takes a request's header.
+// parseRequest parses a request's header.
 func parseRequest(b *[requestSize]byte) (request, error) {
 	be := binary.BigEndian
 	if m := be.Uint32(b[:]); m != magicAsk {
@@ -156,8 +157,7 @@ func parseRequest(b *[requestSize]byte) (request, error) {
 	}, nil
 }
 
-// check says what is wrong with a request for a disk of size bytes; eOK if
-// nothing is.
+// check returns what is wrong with a request for a disk of size bytes, or eOK.
 func (r *request) check(size uint64, readOnly bool, largest uint32) errno {
 	known := map[command]uint16{
 		cmdRead: askFUA, cmdWrite: askFUA, cmdTrim: askFUA, cmdFlush: askFUA, cmdDisc: askFUA,
@@ -191,7 +191,7 @@ func (r *request) check(size uint64, readOnly bool, largest uint32) errno {
 	return eOK
 }
 
-// appendReply adds the reply to the request with this cookie.
+// appendReply appends the header of the reply to the request with this cookie.
 func appendReply(b []byte, cookie uint64, e errno) []byte {
 	b = binary.BigEndian.AppendUint32(b, magicAnswer)
 	b = binary.BigEndian.AppendUint32(b, uint32(e))

@@ -93,7 +93,7 @@ func TestRequestCheck(t *testing.T) {
 	}
 }
 
-// canned is a connection that says what it was given and keeps what it hears.
+// canned is a connection that reads from given bytes and keeps what is written to it.
 type canned struct {
 	net.Conn
 	in  *bytes.Reader
@@ -165,7 +165,7 @@ func fold(v []uint32) (b []byte) {
 	return b
 }
 
-// TestExportName: the old way, with and without the zeros at its end.
+// TestExportName: the reply to EXPORT_NAME with and without the zeros at its end.
 func TestExportName(t *testing.T) {
 	for f, want := range map[byte]int{1: 18 + 10 + 124, 3: 18 + 10} {
 		conn, h := shake(append([]byte{0, 0, 0, f}, optionBytes(optExportName, []byte("disk"))...))

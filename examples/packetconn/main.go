@@ -1,5 +1,5 @@
-// Command packetconn counts words and knows only net.PacketConn. Over UDP it may lose or
-// repeat an update. Over RDS, with one line changed, it does not.
+// Command packetconn counts words over a net.PacketConn. Only its function listen knows which
+// network that is. UDP may lose or repeat a word. RDS does not.
 //
 //	packetconn -network rds -bind 10.0.0.1:4005
 //	packetconn -network rds -bind 10.0.0.2:0 -to 10.0.0.1:4005 to be or not to be
@@ -20,7 +20,7 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// listen is the one place that knows the network.
+// listen opens the program's socket. All other code is the same for both networks.
 func listen(network, bind string) (net.PacketConn, error) {
 	if network != "rds" {
 		return net.ListenPacket(network, bind)
@@ -40,7 +40,8 @@ func listen(network, bind string) (net.PacketConn, error) {
 	return conn{s, c}, nil
 }
 
-// conn closes the client with its only socket, after everything was sent.
+// conn is a socket and its client. Close waits until everything sent is acknowledged, for at
+// most ten seconds, and closes both.
 type conn struct {
 	*rds.Socket
 	client *rds.Client
@@ -55,7 +56,7 @@ func (c conn) Close() error {
 func main() {
 	network := flag.String("network", "udp", "`udp` or rds")
 	bind := flag.String("bind", "127.0.0.1:0", "`address:port` of the socket")
-	to := flag.String("to", "", "`address:port` of a server; empty: be one")
+	to := flag.String("to", "", "`address:port` of the server; without it, be the server")
 	flag.Parse()
 	if err := run(*network, *bind, *to, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "packetconn:", err)

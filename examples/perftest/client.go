@@ -7,8 +7,7 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// client runs the test against the server: it is the one that writes, reads
-// or sends.
+// client runs the test against the server. The client writes, reads or sends.
 func (e *end) client(stdout io.Writer) error {
 	c, err := e.newControl()
 	if err != nil {
@@ -27,8 +26,8 @@ func (e *end) client(stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	// The server listens anew behind its answer. Who comes too early is refused,
-	// and by siw at the wrong moment forgotten.
+	// The original server starts to listen for the second connection only after its
+	// answer. A request that comes before is rejected, or lost by siw. So try again.
 	for start := time.Now(); ; time.Sleep(10 * time.Millisecond) {
 		if err = d.connect(time.Second); err == nil {
 			break
@@ -57,7 +56,7 @@ func (e *end) client(stdout io.Writer) error {
 	return c.left()
 }
 
-// connect connects the link and waits until it is there.
+// connect connects the link and waits until the connection is up.
 func (l *link) connect(timeout time.Duration) error {
 	err := l.dev.Connect(l.qp, verbs.ConnectParam{Remote: l.addr, TimeoutNs: int64(timeout)})
 	if err != nil {

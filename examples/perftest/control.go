@@ -8,11 +8,11 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// control is the connection of the set-up exchange: one message each way at a
-// time, the client's first.
+// control is the connection of the set-up exchange. The sides send one message each in
+// turn, the client first.
 type control struct {
 	*link
-	cycle int // the larger of both sides'
+	cycle int // bytes of the cycle buffer: the larger of both sides' sizes
 }
 
 const (
@@ -63,7 +63,7 @@ func (c *control) recvMsg(want int) ([]byte, error) {
 	return b, c.recv(inOff, keysLen)
 }
 
-// hello agrees on what both sides are.
+// hello exchanges and checks version, cycle buffer, cache line and MTU.
 func (c *control) hello() error {
 	text := make([]byte, versionLen)
 	copy(text, version)
@@ -87,7 +87,7 @@ func (c *control) hello() error {
 	return err
 }
 
-// meet exchanges keys, also to have both sides at the same point.
+// meet exchanges keys. Some meetings only make sure that both sides are at the same point.
 func (c *control) meet(k keys) (keys, error) {
 	out := make([]byte, keysLen)
 	k.put(out)
@@ -98,8 +98,8 @@ func (c *control) meet(k keys) (keys, error) {
 	return parseKeys(b), nil
 }
 
-// report exchanges what the client has measured, MB/s and million messages per
-// second. The server's numbers mean nothing; it gets the client's.
+// report exchanges the results: rate in MiB/s and messages in million per second. The
+// server's numbers mean nothing. report returns the peer's rate, which the server prints.
 func (c *control) report(size, iters int, rate, messages float64) (float64, error) {
 	var theirs uint64
 	for i, x := range []uint64{uint64(size), uint64(iters), math.Float64bits(rate), math.Float64bits(rate), math.Float64bits(messages)} {

@@ -14,16 +14,16 @@ const (
 	rxDepth = 512
 )
 
-// data is the connection that is measured. The messages' place in memory comes
-// first, behind it two words for the flow control of send.
+// data is the connection that is measured. Its memory has the messages first, and
+// behind them two words for the flow control of send.
 //
-// iWARP has no RNR NAK: a SEND without a receive ends the connection. So
-// perftest's receiver WRITEs into the sender's memory, from time to time, how
-// many messages it has had; the word is in the receiver's byte order, which is
-// little-endian on everything that it has been tried with.
+// iWARP has no RNR NAK: a SEND without a receive ends the connection. So from time
+// to time perftest's receiver WRITEs into the sender's memory how many messages it
+// has received. The word has the receiver's byte order. This code takes it as
+// little-endian, as on amd64 and arm64.
 type data struct {
 	*link
-	words int // offset of the credit the peer writes; behind it the one to write
+	words int // offset of the word that the peer writes; behind it is the word that the peer is sent
 	depth int // receives posted
 }
 
@@ -41,7 +41,7 @@ func (e *end) newData(cycle int) (*data, error) {
 	return d, err
 }
 
-// renew makes the queue pair ready for another try to connect.
+// renew makes the queue pair ready for another attempt to connect.
 func (d *data) renew() error {
 	if err := d.qp.Modify(verbs.QPReset); err != nil {
 		return err
@@ -50,7 +50,7 @@ func (d *data) renew() error {
 	return d.qp.Modify(verbs.QPInit)
 }
 
-// keys tell the peer where to write or read.
+// keys returns the keys that tell the peer where to write or read.
 func (d *data) keys() keys {
 	k := keys{qpn: d.qp.Num(), rkey: d.mr.RKey(), addr: d.iova}
 	if d.test == testSend {
@@ -59,18 +59,18 @@ func (d *data) keys() keys {
 	return k
 }
 
-// credit is how many messages the peer has had, as far as it has told.
+// credit returns how many messages the peer has received, by its last WRITE.
 func (d *data) credit() uint32 {
 	return binary.LittleEndian.Uint32(d.mem[d.words:])
 }
 
-// room says whether the peer has a receive for one more message.
+// room reports whether the peer has a receive for one more message.
 func (d *data) room(posted int) bool {
 	return d.test != testSend || uint32(posted)+1-d.credit() < uint32(d.depth)
 }
 
-// ready makes both sides ready for the test, with the connection there, and
-// returns the peer's keys.
+// ready makes both sides ready for the test once the data connection is up, and returns
+// the peer's keys.
 func (e *end) ready(c *control, d *data) (keys, error) {
 	if _, err := c.meet(keys{}); err != nil {
 		return keys{}, err
@@ -98,8 +98,8 @@ func (e *end) ready(c *control, d *data) (keys, error) {
 	return peer, nil
 }
 
-// finish ends the test and returns the client's rate; send's server is not told
-// and has its own.
+// finish ends the test and returns the client's rate. For send the server does not learn
+// it, so there finish returns rate, the server's own.
 func (e *end) finish(c *control, d *data, rate, messages float64) (float64, error) {
 	if e.test != testSend {
 		if _, err := c.meet(d.keys()); err != nil {
@@ -117,11 +117,12 @@ func (e *end) finish(c *control, d *data, rate, messages float64) (float64, erro
 	return rate, err
 }
 
+// print writes the result. As in the original, MB/s means MiB/s.
 func (e *end) print(stdout io.Writer, rate float64) {
 	fmt.Fprintf(stdout, "%d bytes, %d messages, %.2f MB/s\n", e.size, e.iters, rate)
 }
 
-// mibPerSecond is the rate since start.
+// mibPerSecond returns the rate in MiB/s since start.
 func (e *end) mibPerSecond(start time.Time) float64 {
 	return float64(e.size) * float64(e.iters) / time.Since(start).Seconds() / (1 << 20)
 }

@@ -13,17 +13,17 @@ import (
 
 var errDisconnected = errors.New("the peer disconnected")
 
-// end is one of the two programs: a device and what its connections share.
+// end is one of the two programs: a device, and all that its connections share.
 type end struct {
 	config
 	dev      verbs.Device
 	pd       verbs.PD
-	requests []verbs.CMEvent // of connections
+	requests []verbs.CMEvent // connection requests to accept
 	links    []*link
 }
 
-// link is one connection with its memory. What waits goes through end.step,
-// which counts completions by the work request's id.
+// link is one connection with its memory. Every wait calls end.step, which counts the
+// completions in done by the work request's id.
 type link struct {
 	*end
 	qp    verbs.QP
@@ -41,9 +41,9 @@ type link struct {
 // Ids of work requests.
 const (
 	idSend   uint64 = iota // of the control connection
-	idRecv                 // of any
-	idTest                 // what is measured
-	idCredit               // the receiver's WRITE
+	idRecv                 // of both connections
+	idTest                 // of the test
+	idCredit               // the receiver's WRITE of its credit
 	ids
 )
 
@@ -106,8 +106,7 @@ func (l *link) take(id uint64) error {
 	return nil
 }
 
-// until returns when the condition holds, or when the connection has ended
-// without it.
+// until waits until the condition holds. It fails if the connection ends before that.
 func (l *link) until(cond func() bool) error {
 	for !cond() {
 		if l.ended {
@@ -120,12 +119,13 @@ func (l *link) until(cond func() bool) error {
 	return nil
 }
 
-// established waits for the end of the set-up, which has a limit of its own.
+// established waits until the connection is up or could not be made. The device limits
+// that time.
 func (l *link) established() error {
 	return l.until(func() bool { return l.up })
 }
 
-// request waits for a connection to be asked for.
+// request waits for a connection request.
 func (e *end) request(timeout time.Duration) (verbs.RequestID, error) {
 	for len(e.requests) == 0 {
 		if err := e.wait(timeout); err != nil {
@@ -139,7 +139,8 @@ func (e *end) request(timeout time.Duration) (verbs.RequestID, error) {
 
 func (e *end) step() error { return e.wait(e.timeout) }
 
-// wait takes what there is, or waits for something to come. 0: without limit.
+// wait takes all completions and events. If there are none, it waits until there may be
+// some. It fails after timeout; 0 is no limit.
 func (e *end) wait(timeout time.Duration) error {
 	did := e.dev.Progress()
 	for _, l := range e.links {
@@ -167,7 +168,7 @@ func (e *end) wait(timeout time.Duration) error {
 	return err
 }
 
-// poll takes completions. The first bad one ends the link.
+// poll takes completions. The first one with an error ends the link.
 func (l *link) poll() bool {
 	var wc [16]verbs.WC
 	n := l.cq.Poll(wc[:])
@@ -186,7 +187,7 @@ func (l *link) poll() bool {
 	return n > 0
 }
 
-// fail ends the link; the first reason counts.
+// fail ends the link. The first error stays.
 func (l *link) fail(err error) {
 	if !l.ended {
 		l.ended, l.err = true, err

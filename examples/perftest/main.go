@@ -1,13 +1,14 @@
 // Command perftest is the bandwidth part of linux-rdma's perftest over the soft
-// provider: RDMA WRITE, RDMA READ and SEND. Either end talks to the original
-// with -R (connections by rdma_cm),
+// provider: RDMA WRITE, RDMA READ and SEND. Either end can be the original with
+// -R (connections by rdma_cm):
 //
 //	perftest write                # here, or ib_write_bw -R where there is siw
 //	perftest write HOST           # here, or ib_write_bw -R HOST
 //
-// and likewise read with ib_read_bw, send with ib_send_bw. Size, and with send
-// the number of iterations, must be the same on both sides. -w records the
-// conversation as a capture for Wireshark, for which no privilege is needed.
+// The test read goes with ib_read_bw, and send with ib_send_bw. Both sides must
+// be given the same size, and for send the same number of messages.
+//
+// -w records the connections as a capture for Wireshark. That needs no privilege.
 package main
 
 import (
@@ -37,7 +38,7 @@ func main() {
 
 const maxSize = 8 << 20 // as in perftest
 
-// test is what is measured.
+// test says which operation is measured.
 type test uint8
 
 const (
@@ -48,7 +49,7 @@ const (
 
 var tests = map[string]test{"write": testWrite, "read": testRead, "send": testSend}
 
-// config is what the command line says; the letters are perftest's.
+// config is the parsed command line. The flags p, s and n are those of the original.
 type config struct {
 	test        test
 	isClient    bool
@@ -70,10 +71,10 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	}
 	f.UintVar(&port, "p", 18515, "TCP `port`")
 	f.IntVar(&c.size, "s", 64<<10, "`bytes` of a message")
-	f.IntVar(&c.iters, "n", 1000, "`messages`")
+	f.IntVar(&c.iters, "n", 1000, "number of `messages`")
 	f.BoolVar(&c.crc, "crc", true, "ask for checksums")
 	f.StringVar(&c.capture, "w", "", "record a capture in `file` (pcapng)")
-	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "longest silence of a connected peer")
+	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "time after which a silent peer counts as gone")
 	name := ""
 	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
 		name, args = args[0], args[1:]
@@ -107,8 +108,8 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	return c, nil
 }
 
-// run is main with its surroundings. listening, if not nil, is told the
-// server's address.
+// run is main with its arguments and outputs. The server calls listening, if not nil, with
+// the address on which it listens.
 func run(args []string, stdout, stderr io.Writer, listening func(netip.AddrPort)) (err error) {
 	c, err := parse(args, stderr)
 	if err != nil {

@@ -72,8 +72,7 @@ func TestBandwidth(t *testing.T) {
 	}
 }
 
-// TestSizesDiffer: what the two sides were told must agree, or the test ends
-// with an error on both.
+// TestSizesDiffer: the test ends with an error on both sides if their sizes differ.
 func TestSizesDiffer(t *testing.T) {
 	s := startServer(t, "send", "-s", "100")
 	_, err := s.client("send", "-s", "101")
@@ -105,7 +104,7 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// TestNobody: nobody listens, or one who says nothing.
+// TestNobody: a client's error if nobody listens, or the listener says nothing.
 func TestNobody(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -121,7 +120,7 @@ func TestNobody(t *testing.T) {
 	}
 }
 
-// TestStrangePeer: a client that breaks the exchange, or leaves it.
+// TestStrangePeer: a server's error for a client that breaks the exchange or leaves it.
 func TestStrangePeer(t *testing.T) {
 	hello := []string{"6.06" + strings.Repeat("\x00", 12), "\x00\x00\x10\x00", "\x00\x00\x00\x40", "3\x00"}
 	for name, c := range map[string]struct {
@@ -167,7 +166,7 @@ func TestStrangePeer(t *testing.T) {
 	}
 }
 
-// TestServerGone: the server leaves in the midst of the exchange.
+// TestServerGone: a client's error if the server goes in the middle of the exchange.
 func TestServerGone(t *testing.T) {
 	e, err := newEnd(config{timeout: 10 * time.Second, addr: netip.MustParseAddrPort("127.0.0.1:0")}, soft.Options{})
 	if err != nil {

@@ -7,25 +7,26 @@ import (
 	"strconv"
 )
 
-// perftest's set-up exchange over a queue pair: messages of fixed lengths, one
-// each way, the client's first. With -R, in version 6.06:
+// perftest's set-up exchange over a queue pair has messages of fixed lengths. For
+// each message the client sends its own first, then the server. With -R, in version
+// 6.06, the messages are:
 //
 //	version                   16 bytes, text
 //	cycle buffer              u32: bytes of memory that small messages go round in
 //	cache line                u32: they are laid out in multiples of it
 //	MTU                       2 bytes, text: an ibv_mtu
 //	keys                      56 bytes; then the second connection is made
-//	keys                      again: it is there
-//	keys                      of that queue pair's memory
-//	keys, keys                once more, and when both are ready
-//	                          the test
+//	keys                      the second connection is up
+//	keys                      those of the second queue pair's memory
+//	keys, keys                both sides are ready; send: one time more
+//	                          then the test runs
 //	keys                      write and read: the client is done
 //	5 numbers                 write and read: u64 size, iterations, three float64
-//	keys                      end
+//	keys                      the end
 //
 // Numbers are big-endian. Both connections go to the same port.
 const (
-	// version is what both sides say. From 6.28 on there is more to negotiate.
+	// version is the version that this side states. From 6.28 on there is more to negotiate.
 	version    = "6.06"
 	minVersion = 5.70
 	versionLen = 16
@@ -37,8 +38,8 @@ const (
 	keysLen   = 56
 )
 
-// keys tell where a side's memory is. The other fields of the message matter
-// to InfiniBand only.
+// keys say where a side's memory is. The message's other fields matter only to
+// InfiniBand.
 type keys struct {
 	qpn, rkey uint32
 	addr      uint64
@@ -60,17 +61,18 @@ func parseKeys(b []byte) keys {
 	}
 }
 
-// checkVersion refuses a peer whose exchange differs from the one above.
+// checkVersion refuses a peer that is older than minVersion, because its exchange differs.
 func checkVersion(b []byte) error {
 	text, _, _ := bytes.Cut(b, []byte{0})
 	v, err := strconv.ParseFloat(string(text), 64)
-	if err != nil || !(v >= minVersion) { // NaN is not
+	if err != nil || !(v >= minVersion) { // written so that NaN fails, too
 		return fmt.Errorf("peer is perftest %q, want %.2f or newer", text, minVersion)
 	}
 	return nil
 }
 
-// checkCycle takes the peer's cycle buffer: both use the larger.
+// checkCycle checks the peer's cycle buffer and returns the size that both sides use, the
+// larger one.
 func checkCycle(b []byte) (int, error) {
 	n := binary.BigEndian.Uint32(b)
 	if n > maxCycle {

@@ -9,7 +9,7 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// server serves one test: what the client writes, reads or sends.
+// server serves one test. The client writes, reads or sends.
 func (e *end) server(stdout io.Writer, listening func(netip.AddrPort)) error {
 	ln, err := e.dev.Listen(e.addr)
 	if err != nil {
@@ -61,7 +61,7 @@ func (e *end) server(stdout io.Writer, listening func(netip.AddrPort)) error {
 	return nil
 }
 
-// accept takes the next connection asked for.
+// accept waits for the next connection request, accepts it, and waits until the connection is up.
 func (l *link) accept(timeout time.Duration) error {
 	req, err := l.request(timeout)
 	if err != nil {
@@ -73,9 +73,9 @@ func (l *link) accept(timeout time.Duration) error {
 	return l.established()
 }
 
-// left waits for the peer to leave the connection. The client leaves the
-// measured one when it has had the server's last message, the server then the
-// other: earlier, the message's completion could be lost with the connection.
+// left waits until the peer disconnects. The client disconnects the measured connection
+// once it has the server's last message. Only then the server disconnects the control
+// connection. Earlier, the completion of that message could be lost with the connection.
 func (l *link) left() error {
 	if err := l.until(func() bool { return l.ended }); err != nil && err != errDisconnected {
 		return err
@@ -83,8 +83,8 @@ func (l *link) left() error {
 	return nil
 }
 
-// receive takes the messages of send and tells the client, three times in each
-// round of the receives, how many they are.
+// receive takes the messages of send. Three times in each round of the receives it
+// WRITEs to the client how many messages have come.
 func (d *data) receive(peer keys) error {
 	const word = 4
 	own := d.words + word

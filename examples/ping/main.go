@@ -1,5 +1,5 @@
-// Command ping measures round trips between two programs, one message at a
-// time. (rdsctl ping asks the daemons, and needs no partner.)
+// Command ping measures round trips between two programs, one message at a time.
+// (rdsctl ping measures between daemons. It needs no program at the other end.)
 //
 //	ping -bind 10.0.0.1:4001 -serve
 //	ping -bind 10.0.0.2:0 -to 10.0.0.1:4001 -n 10000 -size 64
@@ -24,8 +24,8 @@ import (
 
 func main() {
 	bind := flag.String("bind", "127.0.0.1:0", "`address:port` of the socket")
-	serve := flag.Bool("serve", false, "answer others")
-	to := flag.String("to", "", "`address:port` of one that serves")
+	serve := flag.Bool("serve", false, "be the server: send each message back")
+	to := flag.String("to", "", "`address:port` of the server")
 	n := flag.Int("n", 1000, "round trips")
 	size := flag.Int("size", 64, "`bytes` of a message, at least 8")
 	wait := flag.Duration("wait", 5*time.Second, "how long to wait for an answer")
@@ -89,7 +89,8 @@ func answer(s *rds.Socket) error {
 	}
 }
 
-// ping numbers its messages. An answer must be the expected one, unchanged.
+// ping sends n numbered messages, one after the other, and prints the times. Each answer must
+// be the message that was sent.
 func ping(s *rds.Socket, server netip.AddrPort, n, size int, wait time.Duration) error {
 	out, in := make([]byte, size), make([]byte, size)
 	times := make([]time.Duration, n)
@@ -106,7 +107,7 @@ func ping(s *rds.Socket, server netip.AddrPort, n, size int, wait time.Duration)
 		times[i] = time.Since(start)
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			return fmt.Errorf("no answer from %s within %v: does somebody serve there? (rdsctl ping %s asks its daemon)", server, wait, server.Addr())
+			return fmt.Errorf("no answer from %s within %v: does ping -serve run there? (rdsctl ping %s asks the daemon)", server, wait, server.Addr())
 		case err != nil:
 			return err
 		case from != server || !bytes.Equal(in[:k], out):

@@ -1,6 +1,6 @@
 // Command readserver serves a file from memory by RDMA. A client asks once and gets a
-// cookie. Then it reads the file in pieces, several at a time, without any work by the
-// server's program.
+// cookie. With the cookie it reads the file in pieces, several at a time. The server's
+// program has nothing to do for that.
 //
 //	readserver -bind 10.0.0.1:4003 FILE
 //	readserver -bind 10.0.0.2:0 -from 10.0.0.1:4003 >COPY
@@ -29,7 +29,7 @@ const (
 
 func main() {
 	bind := flag.String("bind", "127.0.0.1:0", "`address:port` of the socket")
-	from := flag.String("from", "", "`address:port` of a server; empty: be one, for the file named")
+	from := flag.String("from", "", "`address:port` of the server; without it, serve FILE")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -55,7 +55,7 @@ func run(ctx context.Context, bind, from string, args []string) error {
 	}
 	if from == "" {
 		if len(args) != 1 {
-			return errors.New("name the file to serve")
+			return errors.New("name the file to serve, or a server with -from")
 		}
 		return serve(ctx, c, s, args[0])
 	}
@@ -71,7 +71,7 @@ func serve(ctx context.Context, c *rds.Client, s *rds.Socket, name string) error
 	if err != nil {
 		return err
 	}
-	mem, err := c.Alloc(max(len(data), 1)) // an empty file has nothing to read
+	mem, err := c.Alloc(max(len(data), 1)) // an empty file, too, needs a region for its cookie
 	if err != nil {
 		return err
 	}
@@ -97,8 +97,8 @@ func serve(ctx context.Context, c *rds.Client, s *rds.Socket, name string) error
 	}
 }
 
-// fetch keeps depth reads in progress, each with a piece of the buffer, and writes the
-// pieces in order. Barrier ids rise by one for each operation to a host.
+// fetch keeps up to depth reads in progress, each into a slot of the buffer, and writes the
+// pieces to out in order. A slot is reused when its piece was written.
 func fetch(ctx context.Context, c *rds.Client, s *rds.Socket, server netip.AddrPort, out io.Writer) error {
 	if _, err := s.SendTo(nil, server); err != nil {
 		return err
@@ -131,7 +131,7 @@ func fetch(ctx context.Context, c *rds.Client, s *rds.Socket, server netip.AddrP
 		if err != nil {
 			return err
 		}
-		if err := done.Err(); err != nil { // a program that goes on would read this piece again
+		if err := done.Err(); err != nil { // a program that must go on would read this piece again
 			return fmt.Errorf("piece at %d: %w", written, err)
 		}
 		if _, err := out.Write(mem.Bytes()[slot*piece:][:length(written)]); err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// ping is the client: the first half of the data is what it sends, the other
-// is where it comes back.
+// ping is the client. The first half of the link's data is the source that the server
+// reads. The second half is the sink to which the server writes it back.
 func ping(dev verbs.Device, c config, stdout io.Writer) error {
 	l, err := newLink(dev, 2*c.size, c.timeout)
 	if err != nil {
@@ -31,8 +31,7 @@ func ping(dev verbs.Device, c config, stdout io.Writer) error {
 	return nil
 }
 
-// pingOnce offers the source, then the sink, and waits for the server's word
-// each time.
+// pingOnce offers the source, then the sink. After each it waits for the server's message.
 func (l *link) pingOnce(c config, n int, stdout io.Writer) error {
 	source, sink := l.mem[dataOff:dataOff+c.size], l.mem[dataOff+c.size:]
 	fill(source, n)
@@ -54,7 +53,7 @@ func (l *link) pingOnce(c config, n int, stdout io.Writer) error {
 	return nil
 }
 
-// text is the data up to its zero.
+// text returns the data up to its zero byte.
 func text(b []byte) []byte {
 	b, _, _ = bytes.Cut(b, []byte{0})
 	return b

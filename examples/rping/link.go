@@ -10,7 +10,7 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// Where things are in a link's memory.
+// Offsets in a link's memory, and its address for the peer.
 const (
 	outOff  = 0       // the message to send
 	inOff   = infoLen // the message received
@@ -18,7 +18,7 @@ const (
 	iova    = 1 << 20
 )
 
-// Ids of work requests. Of each kind at most one is outstanding.
+// Ids of work requests. At most one of each kind is outstanding.
 const (
 	idSend uint64 = iota
 	idRecv
@@ -37,14 +37,14 @@ type link struct {
 	mr      verbs.MR
 	mem     []byte
 	timeout time.Duration
-	done    [ids]int      // completions not waited for yet
+	done    [ids]int      // completions that wait has not returned yet
 	recvLen uint32        // length of the last received message
-	event   verbs.CMEvent // the last one
-	gone    bool
+	event   verbs.CMEvent // the last event of the connection
+	gone    bool          // the connection has ended or was not made
 }
 
-// newLink makes a queue pair with one receive posted, and memory with n bytes
-// of data.
+// newLink makes a queue pair with one receive posted, and registers memory with n bytes of
+// data.
 func newLink(dev verbs.Device, n int, timeout time.Duration) (*link, error) {
 	l := &link{dev: dev, mem: make([]byte, dataOff+n), timeout: timeout}
 	var err error
@@ -68,7 +68,7 @@ func newLink(dev verbs.Device, n int, timeout time.Duration) (*link, error) {
 	return l, l.postRecv()
 }
 
-// close frees everything. A QP that still lives is cut off.
+// close frees everything. A connection that is still up breaks.
 func (l *link) close() {
 	_ = l.qp.Destroy()
 	_ = l.mr.Dereg()
@@ -105,7 +105,7 @@ func (l *link) do(wr verbs.SendWR) error {
 	return l.wait(wr.WRID)
 }
 
-// recv waits for a message, copies it and makes room for the next.
+// recv waits for a message, copies it, and posts the receive for the next one.
 func (l *link) recv() ([]byte, error) {
 	if err := l.wait(idRecv); err != nil {
 		return nil, err
@@ -128,7 +128,7 @@ func (l *link) wait(id uint64) error {
 	return nil
 }
 
-// established waits for the end of the set-up.
+// established waits until the connection is up or could not be made.
 func (l *link) established() error {
 	for l.event.Type == 0 {
 		if err := l.step(); err != nil {
@@ -136,7 +136,7 @@ func (l *link) established() error {
 		}
 	}
 	switch l.event.Type {
-	case verbs.CMEstablished, verbs.CMDisconnected: // gone already: the next wait says so
+	case verbs.CMEstablished, verbs.CMDisconnected: // after a disconnect the next wait fails
 		return nil
 	case verbs.CMRejected:
 		return errors.New("the peer rejected the connection")
@@ -144,7 +144,7 @@ func (l *link) established() error {
 	return l.event.Err
 }
 
-// step takes what there is, or waits for something to come.
+// step takes all completions and events. If there are none, it waits until there may be some.
 func (l *link) step() error {
 	did := l.dev.Progress()
 	var wc [8]verbs.WC
@@ -179,7 +179,7 @@ func (l *link) step() error {
 	return poll(l.dev, l.timeout)
 }
 
-// poll blocks until dev has work.
+// poll blocks until dev has work. It fails after timeout; 0 is no limit.
 func poll(dev verbs.Device, timeout time.Duration) error {
 	fds := []unix.PollFd{{Fd: int32(dev.FD()), Events: unix.POLLIN}}
 	ms := -1

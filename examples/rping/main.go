@@ -1,13 +1,14 @@
 // Command rping is librdmacm's rping over the soft provider: a ping-pong that
-// uses SEND, RDMA READ and RDMA WRITE. Either end talks to the original,
+// uses SEND, RDMA READ and RDMA WRITE. Either end can be the original rping:
 //
 //	rping -s                 # here, or Debian's rping -s on a machine with siw
 //	rping -c -a HOST -C 10 -v -V
 //
-// The client SENDs where its ping data is; the server READs it and SENDs a
-// word that it has; the client SENDs where it wants the data back; the server
-// WRITEs it there and SENDs again. -w records the conversation as a capture
-// for Wireshark, for which no privilege is needed.
+// A ping has four steps. The client SENDs the address of its data. The server
+// READs the data and SENDs a message. The client SENDs the address for the
+// data's return. The server WRITEs the data there and SENDs a message.
+//
+// -w records the connection as a capture for Wireshark. That needs no privilege.
 package main
 
 import (
@@ -35,7 +36,7 @@ func main() {
 	}
 }
 
-// config is what the command line says; the letters are rping's own.
+// config is the parsed command line. The flags with one letter are the original's, except -w.
 type config struct {
 	server, client  bool
 	addr            netip.AddrPort
@@ -57,14 +58,14 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	f.BoolVar(&c.client, "c", false, "be the client")
 	f.StringVar(&host, "a", "127.0.0.1", "`address` to listen on or to connect to")
 	f.UintVar(&port, "p", 7174, "TCP `port`")
-	f.IntVar(&c.count, "C", 0, "pings of the client; 0: without end")
-	f.IntVar(&c.size, "S", 64, "`bytes` of ping data; the server's is the most it takes")
+	f.IntVar(&c.count, "C", 0, "client: number of pings; 0 is without end")
+	f.IntVar(&c.size, "S", 64, "`bytes` of ping data; for the server, the most that it takes")
 	f.BoolVar(&c.verbose, "v", false, "print the ping data")
-	f.BoolVar(&c.verify, "V", false, "client: compare what comes back")
+	f.BoolVar(&c.verify, "V", false, "client: check that the data comes back unchanged")
 	f.BoolVar(&c.persistent, "P", false, "server: serve one client after the other")
 	f.BoolVar(&c.crc, "crc", true, "ask for checksums")
 	f.StringVar(&c.capture, "w", "", "record a capture in `file` (pcapng)")
-	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "longest silence of a connected peer")
+	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "time after which a silent peer counts as gone")
 	if err := f.Parse(args); err != nil {
 		return c, err
 	}
@@ -89,8 +90,8 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	return c, nil
 }
 
-// run is main with its surroundings. listening, if not nil, is told the
-// server's address.
+// run is main with its arguments and outputs. The server calls listening, if not nil, with
+// the address on which it listens.
 func run(args []string, stdout, stderr io.Writer, listening func(netip.AddrPort)) (err error) {
 	c, err := parse(args, stderr)
 	if err != nil {

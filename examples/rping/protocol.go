@@ -11,8 +11,8 @@ const (
 	maxSize = 64<<10 - 1
 )
 
-// infoLen is the length of the only message there is: u64 address, u32 rkey,
-// u32 size, big-endian. The server's have no meaning beyond having come.
+// infoLen is the length of the protocol's only message: u64 address, u32 rkey,
+// u32 size, big-endian. The fields of the server's messages have no meaning.
 const infoLen = 16
 
 // info says where a piece of the client's memory is.
@@ -28,7 +28,7 @@ func (i info) put(b []byte) {
 	binary.BigEndian.PutUint32(b[12:], i.size)
 }
 
-// parseInfo reads what a client sent; limit is the server's size.
+// parseInfo parses a client's message. limit is the largest size that the server takes (-S).
 func parseInfo(b []byte, limit int) (info, error) {
 	if len(b) != infoLen {
 		return info{}, fmt.Errorf("client sent %d bytes, want %d", len(b), infoLen)
@@ -40,8 +40,8 @@ func parseInfo(b []byte, limit int) (info, error) {
 	return i, nil
 }
 
-// fill makes the data of ping n as rping does: a title, then letters that
-// start one further each time, and a zero at the end.
+// fill makes the data of ping n as rping does: a title, then letters, and a zero byte at
+// the end. Each ping starts one letter further than the ping before.
 func fill(b []byte, n int) {
 	const first, last = 'A', 'z'
 	at := copy(b, fmt.Sprintf("rdma-ping-%d: ", n))

@@ -50,7 +50,7 @@ func (s *server) client(args ...string) (string, error) {
 const line0 = "ping data: rdma-ping-0: ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqr\n"
 const line1 = "ping data: rdma-ping-1: BCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqrs\n"
 
-// The two lines are what the original prints.
+// TestPing: the two lines are those that the original prints.
 func TestPing(t *testing.T) {
 	s := startServer(t, "-v")
 	out, err := s.client("-C", "2", "-v", "-V")
@@ -76,7 +76,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestPersistent: a server with -P outlives clients, bad ones too.
+// TestPersistent: a server with -P goes on after each client, and after a bad one, too.
 func TestPersistent(t *testing.T) {
 	s := startServer(t, "-P", "-S", "100")
 	for i := range 3 {
@@ -114,7 +114,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestServerGone: a server that leaves within a ping.
+// TestServerGone: a client's error if the server goes within a ping.
 func TestServerGone(t *testing.T) {
 	dev, l, addr := rawServer(t)
 	errs := make(chan error, 1)
@@ -133,7 +133,7 @@ func TestServerGone(t *testing.T) {
 	}
 }
 
-// TestBadClients: what a server says of clients that break the protocol.
+// TestBadClients: a server's error for clients that break the protocol.
 func TestBadClients(t *testing.T) {
 	for _, c := range []struct {
 		name string

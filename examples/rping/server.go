@@ -9,8 +9,8 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// serve is the server: for one client, or with -P for one after the other.
-// Clients that come while it is busy are rejected.
+// serve is the server. It serves one client, or with -P one client after the other. It
+// rejects clients that come while it serves another one.
 func serve(dev verbs.Device, c config, stdout io.Writer, listening func(netip.AddrPort)) error {
 	ln, err := dev.Listen(c.addr)
 	if err != nil {
@@ -35,7 +35,7 @@ func serve(dev verbs.Device, c config, stdout io.Writer, listening func(netip.Ad
 	}
 }
 
-// request waits for a client.
+// request waits for a client's connection request.
 func request(dev verbs.Device) (verbs.CMEvent, error) {
 	var ev [1]verbs.CMEvent
 	for {
@@ -78,14 +78,14 @@ func serveOne(dev verbs.Device, req verbs.CMEvent, c config, stdout io.Writer) e
 	}
 }
 
-// pong serves one ping. A client may leave before it, not within.
+// pong serves one ping. A client may disconnect before a ping, but not within one.
 func (l *link) pong(c config, stdout io.Writer) error {
 	source, err := l.offer(c)
 	if err != nil {
 		return err
 	}
 	if err := l.pongRest(c, source, stdout); err != nil {
-		return fmt.Errorf("within a ping: %v", err) // not %w: a disconnect here is no normal end
+		return fmt.Errorf("within a ping: %v", err) // not %w, so that a disconnect here is an error
 	}
 	return nil
 }
@@ -110,7 +110,7 @@ func (l *link) pongRest(c config, source info, stdout io.Writer) error {
 	return l.send(info{})
 }
 
-// offer waits for the client to name a buffer.
+// offer waits until the client names a buffer.
 func (l *link) offer(c config) (info, error) {
 	b, err := l.recv()
 	if err != nil {

@@ -12,7 +12,8 @@ type UsageError struct{ Text string }
 
 func (e *UsageError) Error() string { return e.Text }
 
-// ParseRemote reads ADDRESS[:PORT]; an empty string is byDefault, if valid.
+// ParseRemote parses ADDRESS[:PORT]. The default port is DefaultPort. An empty string means
+// byDefault, if that is valid.
 func ParseRemote(s string, byDefault netip.Addr) (netip.AddrPort, error) {
 	if s == "" && byDefault.IsValid() {
 		return netip.AddrPortFrom(byDefault, DefaultPort), nil
@@ -22,13 +23,13 @@ func ParseRemote(s string, byDefault netip.Addr) (netip.AddrPort, error) {
 	}
 	a, err := netip.ParseAddr(strings.Trim(s, "[]"))
 	if err != nil {
-		return netip.AddrPort{}, &UsageError{fmt.Sprintf("%q is not ADDRESS[:PORT] (no host names)", s)}
+		return netip.AddrPort{}, &UsageError{fmt.Sprintf("%q is not ADDRESS[:PORT] (an IP address; no host names)", s)}
 	}
 	return netip.AddrPortFrom(a, DefaultPort), nil
 }
 
-// LocalFor is the address a copy binds to: what the user said, port 0 (any) if
-// not given; else the address this host would use towards server.
+// LocalFor returns the address that a client binds to. That is bind, with port 0 (any free
+// port) if bind has none. If bind is empty, it is the address that routes to server.
 func LocalFor(bind string, server netip.AddrPort) (netip.AddrPort, error) {
 	if bind != "" {
 		if ap, err := netip.ParseAddrPort(bind); err == nil {
@@ -40,7 +41,7 @@ func LocalFor(bind string, server netip.AddrPort) (netip.AddrPort, error) {
 		}
 		return netip.AddrPortFrom(a, 0), nil
 	}
-	// Connecting a UDP socket sends nothing; it asks the routing table.
+	// To connect a UDP socket sends nothing. It only looks up the route.
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(server))
 	if err != nil {
 		return netip.AddrPort{}, fmt.Errorf("no local address for %v (use -bind): %w", server, err)

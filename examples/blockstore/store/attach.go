@@ -12,22 +12,21 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// maxInHand bounds what is made of a server's word.
+// maxInHand bounds Client.Limit, whatever the server says.
 const maxInHand = 1 << 12
 
 // Patience limits a client's waiting.
 type Patience struct {
-	Answer time.Duration // for one answer, before it is asked for again
-	GiveUp time.Duration // for one thing asked for, over all attempts
+	Answer time.Duration // for the answer to one request
+	GiveUp time.Duration // for all attempts at one request
 }
 
-// Client is one attachment that talks to one server.
-//
-// Its methods but Open and Close may be called from many goroutines.
+// Client is a client's socket with its requests to one server. All methods but Open and
+// Close may be called concurrently.
 type Client struct {
 	Server netip.AddrPort
 	Wait   Patience
-	Block  int // bytes of a block both can; 0 until open
+	Block  int // bytes of a block that both sides can handle; 0 until open
 	Limit  int // requests the server takes at a time; 0 until open
 
 	rc       *rds.Client
@@ -38,8 +37,8 @@ type Client struct {
 	unhook   func() bool
 }
 
-// Connect binds a socket and starts to take answers. Close ends both; the end
-// of ctx ends sends that wait for room.
+// Connect binds a socket and starts to receive answers. The caller must call Close. When
+// ctx ends, sends that wait for room fail.
 func Connect(ctx context.Context, o rds.Options, bind, server netip.AddrPort, wait Patience) (*Client, error) {
 	rc, err := rds.Open(ctx, o)
 	if err != nil {
@@ -56,7 +55,7 @@ func Connect(ctx context.Context, o rds.Options, bind, server netip.AddrPort, wa
 	return c, nil
 }
 
-// Close ends the attachment: what waits for an answer fails.
+// Close closes the socket. Calls that wait for an answer fail.
 func (c *Client) Close() {
 	c.unhook()
 	c.sock.Close()
@@ -64,8 +63,8 @@ func (c *Client) Close() {
 	c.rc.Close()
 }
 
-// receive hands answers and notices to the calls that wait, until the socket
-// is closed.
+// receive passes answers and notices to the waiting calls until the socket is closed or
+// fails.
 func (c *Client) receive() {
 	m := rds.Message{Payload: make([]byte, MaxMessage), DontWait: true}
 	for {
@@ -81,7 +80,7 @@ func (c *Client) receive() {
 	}
 }
 
-// take receives what is there.
+// take receives all messages that have arrived.
 func (c *Client) take(m *rds.Message) error {
 	for {
 		err := c.sock.RecvMsg(m)
@@ -91,7 +90,7 @@ func (c *Client) take(m *rds.Message) error {
 		case err != nil:
 			return err
 		case m.Addr != c.Server || m.Truncated:
-			continue // not ours
+			continue // not an answer of the server
 		}
 		msg, err := Parse(m.Payload[:m.N])
 		if err != nil {
@@ -101,7 +100,7 @@ func (c *Client) take(m *rds.Message) error {
 	}
 }
 
-// notices tells the calls what the daemon says about the server.
+// notices passes the daemon's notices about the server to the calls.
 func (c *Client) notices() {
 	var notices [16]rds.Notice
 	for n := c.sock.Notices(notices[:]); n > 0; n = c.sock.Notices(notices[:]) {
@@ -116,7 +115,7 @@ func (c *Client) notices() {
 	}
 }
 
-// request sends m under a new number. The caller ends the call.
+// request sends m with a new request number. The caller must end the call.
 func (c *Client) request(m *Message, cookie rds.Cookie) (*Call, error) {
 	k := c.calls.begin()
 	m.ID, m.Session = k.id, c.session
@@ -127,7 +126,7 @@ func (c *Client) request(m *Message, cookie rds.Cookie) (*Call, error) {
 	return k, nil
 }
 
-// Try sends m once and waits for the first answer. A FAILED comes as a *Failure.
+// Try sends m once and waits for the first answer. FAILED is returned as a *Failure.
 func (c *Client) Try(ctx context.Context, m Message) (Message, error) {
 	k, err := c.request(&m, 0)
 	if err != nil {
@@ -137,7 +136,8 @@ func (c *Client) Try(ctx context.Context, m Message) (Message, error) {
 	return k.Wait(ctx, c.Wait.Answer)
 }
 
-// Ask sends m until it is answered.
+// Ask sends m until an answer comes, or Wait.GiveUp has passed. A transient failure does
+// not count as an answer.
 func (c *Client) Ask(ctx context.Context, m Message) (Message, error) {
 	for start := time.Now(); ; {
 		a, err := c.Try(ctx, m)
@@ -151,7 +151,8 @@ func (c *Client) Ask(ctx context.Context, m Message) (Message, error) {
 	}
 }
 
-// Open asks for the export and takes the block size and window both can.
+// Open opens the export and returns its size in bytes. It sets Block and Limit to what
+// both sides can handle.
 func (c *Client) Open(ctx context.Context, block int, write bool) (size int64, err error) {
 	m := Message{Kind: KindOpen, BlockSize: uint32(block)}
 	if write {
@@ -171,7 +172,7 @@ func (c *Client) Open(ctx context.Context, block int, write bool) (size int64, e
 	return int64(a.Block), nil
 }
 
-// Slot makes a buffer of a block's size for the server to use.
+// Slot makes a buffer of a block's size that the server may use.
 func (c *Client) Slot(access rds.Access) (*Slot, error) {
 	buf, err := c.rc.Alloc(c.Block)
 	if err != nil {
@@ -180,9 +181,9 @@ func (c *Client) Slot(access rds.Access) (*Slot, error) {
 	return &Slot{sock: c.sock, Buf: buf, access: access}, nil
 }
 
-// Read asks once for the bytes that m names (block, blockSize, length, flags);
-// nil means they are in the slot's buffer. After any other error than one that
-// is busy the slot is to be recalled.
+// Read requests once the bytes that m names (Block, BlockSize, Length, Flags). When it
+// returns nil, they are in the slot's buffer. After an error the caller must recall the
+// slot, unless the error is a *Failure with StatusBusy.
 func (c *Client) Read(ctx context.Context, s *Slot, m Message) error {
 	cookie, err := s.cookie()
 	if err != nil {
@@ -207,10 +208,10 @@ func (c *Client) Read(ctx context.Context, s *Slot, m Message) error {
 	return nil
 }
 
-// Write sends the bytes of the slot's buffer once, to where m says (block,
-// blockSize, length, flags), and waits for the first answer. The call is the
-// caller's to end unless err is non-nil; fetched: the server has the bytes, and
-// another answer is to come.
+// Write requests once that the server writes the slot's bytes to the place that m names
+// (Block, BlockSize, Length, Flags), and waits for the first answer. If err is nil, the
+// caller must end the call. fetched says that the server has read the bytes, and that
+// another answer will come. After an error the slot must be recalled as after Read.
 func (c *Client) Write(ctx context.Context, s *Slot, m Message) (k *Call, fetched bool, err error) {
 	cookie, err := s.cookie()
 	if err != nil {

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// ErrNoAnswer: the server did not answer a request in time.
+// ErrNoAnswer says that the server did not answer a request in time.
 var ErrNoAnswer = errors.New("no answer")
 
-// calls matches answers with the requests that wait for them. Safe for
-// concurrent use.
+// calls matches answers with the requests that wait for them. It is safe for concurrent
+// use.
 type calls struct {
 	mu      sync.Mutex // guards the fields below
 	next    uint64
@@ -24,16 +24,16 @@ type calls struct {
 type Call struct {
 	id      uint64
 	of      *calls
-	answers chan Message // FETCHED, then DURABLE or FAILED: holds all a request can get
+	answers chan Message // has room for all answers to one request: FETCHED, then DURABLE or FAILED
 }
 
-// newCalls starts at a random number, so that answers to an earlier process at
-// the same port match nothing.
+// newCalls starts at a random request number, so that answers to an earlier process at the
+// same port match no call.
 func newCalls() *calls {
 	return &calls{next: rand.Uint64() >> 1, waiting: map[uint64]*Call{}}
 }
 
-// begin makes a request number and waits for its answers from now on.
+// begin makes a call with a new request number. From then on it can get answers.
 func (c *calls) begin() *Call {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -47,15 +47,15 @@ func (c *calls) begin() *Call {
 	return k
 }
 
-// End stops waiting; answers that come later are ignored.
+// End ends the call. Answers that come later are ignored.
 func (k *Call) End() {
 	k.of.mu.Lock()
 	delete(k.of.waiting, k.id)
 	k.of.mu.Unlock()
 }
 
-// Answer hands m to the requests it names. What nobody waits for is dropped:
-// it is late.
+// answer passes m to the calls whose numbers it has. It drops a late answer, whose call
+// has ended.
 func (c *calls) answer(m Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,12 +69,12 @@ func (c *calls) answerLocked(id uint64, m Message) {
 	if k := c.waiting[id]; k != nil {
 		select {
 		case k.answers <- m:
-		default: // More answers than a request has
+		default: // the server sent more answers than a request can get
 		}
 	}
 }
 
-// retryAll answers all that wait with statusRetry.
+// retryAll answers all waiting calls with StatusRetry.
 func (c *calls) retryAll(why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -83,7 +83,7 @@ func (c *calls) retryAll(why string) {
 	}
 }
 
-// fail ends all waiting, now and later, with err.
+// fail ends all calls, and those that begin later, with err.
 func (c *calls) fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,8 +97,8 @@ func (c *calls) fail(err error) {
 	clear(c.waiting)
 }
 
-// Wait returns the next answer. FAILED comes as a *failure; errNoAnswer after
-// patience.
+// Wait returns the next answer. FAILED is returned as a *Failure. If no answer comes
+// within patience, Wait returns ErrNoAnswer.
 func (k *Call) Wait(ctx context.Context, patience time.Duration) (Message, error) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()

@@ -21,13 +21,14 @@ func TestCallsMatchAnswers(t *testing.T) {
 	}
 }
 
-// A late answer to a request that was made anew must not end the new one.
+// TestCallsIgnoreLateAnswers: a late answer to a request that was repeated must not end the
+// new call.
 func TestCallsIgnoreLateAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCalls()
 		old := c.begin()
 		if _, err := old.Wait(t.Context(), time.Second); !errors.Is(err, ErrNoAnswer) {
-			t.Fatalf("err = %v, want errNoAnswer", err)
+			t.Fatalf("err = %v, want ErrNoAnswer", err)
 		}
 		old.End()
 		again := c.begin()

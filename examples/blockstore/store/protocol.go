@@ -20,7 +20,7 @@ const (
 	// zeros have to be written.
 	MaxZero = 64 << 20
 
-	// maxText and maxMore bound the tail.
+	// maxText and MaxMore bound the tail.
 	maxText    = 1024
 	MaxMore    = 512
 	MaxMessage = headerSize + 8*MaxMore
@@ -59,9 +59,9 @@ type Status uint16
 
 const (
 	StatusOK       Status = 0
-	StatusRetry    Status = 1  // the operation was dropped or its outcome is unknown: ask again
-	StatusBusy     Status = 2  // too many requests in hand for this client, nothing was done: ask again
-	StatusChecksum Status = 3  // the block that arrived is not the one announced: ask again
+	StatusRetry    Status = 1  // the operation was dropped or its outcome is unknown: repeat the request
+	StatusBusy     Status = 2  // too many requests of this client are in hand, nothing was done: repeat the request
+	StatusChecksum Status = 3  // the block that arrived is not the one announced: repeat the request
 	StatusBad      Status = 4  // a request this server does not take
 	StatusRange    Status = 5  // no such block
 	StatusShort    Status = 6  // the export ends before the block does: truncated while served
@@ -73,10 +73,12 @@ const (
 	StatusSlow     Status = 12 // zeroing is no faster here than writing
 )
 
-// Transient: nothing is wrong with the request, it may be made anew any time.
+// Transient reports whether nothing is wrong with the request, so that it may be repeated
+// at any time.
 func (s Status) Transient() bool { return s == StatusRetry || s == StatusBusy }
 
-// Suspect: making the request anew may help, but not for ever.
+// Suspect reports whether something is wrong, but a few repetitions of the request may
+// help.
 func (s Status) Suspect() bool { return s == StatusChecksum || s == StatusRefused }
 
 // Flags of requests.
@@ -85,20 +87,20 @@ const (
 	FlagTellFetched uint16 = 1  // WRITE: answer FETCHED too
 	FlagBytes       uint16 = 2  // READ, WRITE: the block number is an offset in bytes, there is no block size
 	FlagUnsynced    uint16 = 4  // WRITE, ZERO: answer WRITTEN, do not wait for an fsync
-	FlagHole        uint16 = 8  // ZERO: the storage may be given back
-	FlagFast        uint16 = 16 // ZERO: not if it is no faster than writing
-	FlagTrim        uint16 = 32 // ZERO: the content does not matter any more, nor whether anything is done
+	FlagHole        uint16 = 8  // ZERO: the zeros may be a hole
+	FlagFast        uint16 = 16 // ZERO: fail if zeroing is no faster than writing
+	FlagTrim        uint16 = 32 // ZERO: the content no longer matters; the server may give the storage back, or do nothing
 )
 
-// Message is any message of the protocol; which fields mean something depends
-// on the kind, see the package comment.
+// Message is any message of the protocol. Its kind says which fields have a meaning: see
+// the package comment.
 type Message struct {
 	Kind      Kind
 	Status    Status
 	Flags     uint16
 	ID        uint64 // request number
 	Session   uint64
-	Block     uint64 // or size
+	Block     uint64 // block number, offset or size
 	BlockSize uint32
 	Length    uint32
 	CRC       uint32
@@ -127,10 +129,10 @@ func (m *Message) Append(b []byte) []byte {
 	return b
 }
 
-// ErrMessage: the bytes are no message of this protocol.
+// ErrMessage says that the bytes are no message of this protocol.
 var ErrMessage = errors.New("not a blockstore message")
 
-// Parse decodes one message. Errors wrap errMessage.
+// Parse decodes one message. Its errors wrap ErrMessage.
 func Parse(b []byte) (Message, error) {
 	bad := func(format string, args ...any) (Message, error) {
 		return Message{}, fmt.Errorf("%w: "+format, append([]any{ErrMessage}, args...)...)
@@ -182,7 +184,8 @@ func Parse(b []byte) (Message, error) {
 	return m, nil
 }
 
-// CheckBlock says what is wrong with the geometry of a READ, WRITE or ZERO.
+// CheckBlock returns what is wrong with the place and length of a READ, WRITE or ZERO, or
+// nil. largest is the server's largest block.
 func (m *Message) CheckBlock(largest int) error {
 	switch {
 	case m.Kind == KindZero:
@@ -203,7 +206,7 @@ func (m *Message) CheckBlock(largest int) error {
 	return nil
 }
 
-// Offset is where the block starts in the file.
+// Offset returns the offset of the block in the file.
 func (m *Message) Offset() int64 {
 	if m.Kind == KindZero || m.Flags&FlagBytes != 0 {
 		return int64(m.Block)

@@ -6,8 +6,8 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// Slot is one buffer of a client with, at most times, a region over it that
-// the server may use. One goroutine at a time.
+// Slot is one buffer of a client. Most of the time it has a region that the server may
+// use. Only one goroutine may use a slot at a time.
 type Slot struct {
 	sock   *rds.Socket
 	Buf    *rds.Buffer
@@ -15,7 +15,8 @@ type Slot struct {
 	region *rds.Region // nil: the server cannot reach the buffer
 }
 
-// cookie registers the buffer if it is not and returns what names it.
+// cookie returns the cookie of the buffer's region. It registers the buffer if that has no
+// region.
 func (s *Slot) cookie() (rds.Cookie, error) {
 	if s.region == nil {
 		r, err := s.sock.Register(s.Buf, 0, s.Buf.Len(), s.access)
@@ -27,8 +28,8 @@ func (s *Slot) cookie() (rds.Cookie, error) {
 	return s.region.Cookie(), nil
 }
 
-// Recall takes the buffer back from a request that did not end cleanly: when
-// it returns nil nobody can touch the memory, and the next cookie is another.
+// Recall takes the buffer back from a request that did not end cleanly. When it returns
+// nil, the server can no longer touch the memory, and the next cookie is another one.
 func (s *Slot) Recall(ctx context.Context) error {
 	if s.region == nil {
 		return nil
