@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/rdsd/rdsd/conn/wire"
+	"github.com/rdsd/rdsd/verbs"
 )
 
 // endNs is how long the peer may take to end its side of a connection.
@@ -61,10 +62,9 @@ func (c *TCP) HandleClosed(now int64, lane int, err error) {
 	c.now = now
 	l := &c.lanes[lane]
 	if err == nil {
-		err = ErrDisconnected
-	} else {
-		err = fmt.Errorf("%w: %w", ErrDisconnected, err)
+		err = verbs.ErrEnded
 	}
+	err = fmt.Errorf("%w: %w", ErrDisconnected, err)
 	switch l.state {
 	case Up:
 		l.broken(err)

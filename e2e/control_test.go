@@ -121,7 +121,7 @@ func TestRdsctl(t *testing.T) {
 		}
 		audit.all(t, src)
 
-		contains(t, "status", a.rdsctl("status"), "rdsd ", fmt.Sprint("pid ", a.pid()), a.sock, a.addr().String()+":18634", "1 clients, 1 sockets")
+		contains(t, "status", a.rdsctl("status"), "rdsd ", fmt.Sprint("pid ", a.pid()), a.sock, a.addr().String()+":18634", "1 client, 1 socket (")
 		s := a.rdsctlJSON("status").Status
 		if s == nil || s.PID != a.pid() || s.Socket != a.sock || s.Counts.Clients != 1 || s.Counts.Sockets != 1 || s.Counts.PeersUp != 1 ||
 			s.Memory.Shared == 0 || s.Engine.State == "starting" || len(s.Listen) != 1 || s.Listen[0] != netip.AddrPortFrom(a.addr(), 18634) {

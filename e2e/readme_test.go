@@ -216,7 +216,7 @@ func TestOperationsTwoHostsSafely(t *testing.T) {
 			"rdsd -config /etc/rdsd/rdsd.toml &\n" + ready)
 	}
 	b.run("rdsctl ping 10.0.0.1 -c 2")
-	if out := a.run("rdsctl peers"); !strings.Contains(out, "TLS_AES") && !strings.Contains(out, "AES") && !strings.Contains(out, "CHACHA") {
+	if out := a.run("rdsctl peers -o wide"); !strings.Contains(out, "TLS_AES") && !strings.Contains(out, "AES") && !strings.Contains(out, "CHACHA") {
 		t.Errorf("peers shows no cipher suite:\n%s", out)
 	}
 }

@@ -271,7 +271,7 @@ func TestWhatUsersSee(t *testing.T) {
 			return nil
 		})
 		status := h.rdsctlAs(0, "status")
-		contains(t, "its usage", status, fmt.Sprintf("\n%d  1/512", nobody))
+		contains(t, "its usage", status, fmt.Sprintf("\n%d    1/512", nobody))
 		if strings.Contains(status, "\n0  ") {
 			t.Errorf("sees usage of root:\n%s", status)
 		}

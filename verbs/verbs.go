@@ -19,7 +19,10 @@
 // crosses the interface.
 package verbs
 
-import "net/netip"
+import (
+	"errors"
+	"net/netip"
+)
 
 // DeviceAttr are the limits and capabilities of a device.
 type DeviceAttr struct {
@@ -124,8 +127,11 @@ const (
 	CMRejected                              // QP, Private
 	CMUnreachable                           // QP, Err: no answer, connection refused, or no route
 	CMConnectError                          // QP, Err: any other failure during set-up
-	CMDisconnected                          // QP: the peer closed or reset the connection, timed out, or sent Terminate; the QP is in ERR
+	CMDisconnected                          // QP, Err: the peer closed or reset the connection, timed out, or sent Terminate; the QP is in ERR
 )
+
+// ErrEnded is the Err of a CMDisconnected of a connection that the peer ended in order.
+var ErrEnded = errors.New("the peer ended the connection")
 
 // CMEvent is one event of the connection manager. Its Private is a copy of its own.
 type CMEvent struct {

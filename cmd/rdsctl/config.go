@@ -70,7 +70,7 @@ func showReload(w io.Writer, r *ctl.Reload, applied string) {
 	}
 	add(r.Applied, applied)
 	add(r.Restart, "waits for a restart")
-	table(w, []string{"KEY", "RUNNING", "CONFIGURED", "FROM", "WHAT"}, rows)
+	showTable(w, []string{"KEY", "RUNNING", "CONFIGURED", "FROM", "WHAT"}, nil, rows)
 }
 
 // configValidateVerb checks a file, with its drop-ins, without a daemon.

@@ -36,7 +36,7 @@ func showDevices(w io.Writer, d *ctl.Devices) {
 	if len(rows) == 0 {
 		fmt.Fprintln(w, "this host had no RDMA device when the daemon started")
 	} else {
-		table(w, []string{"DEVICE", "KIND", "PORT", "STATE", "LINK-LAYER", "INTERFACES", "GID-TYPES", "NODE", "USED"}, rows)
+		showTable(w, []string{"DEVICE", "KIND", "PORT", "STATE", "LINK-LAYER", "INTERFACES", "GID-TYPES", "NODE", "USED"}, nil, rows)
 	}
 	if !d.Built {
 		fmt.Fprintln(w, "this build has no libibverbs: make build-ibv")
@@ -46,7 +46,7 @@ func showDevices(w io.Writer, d *ctl.Devices) {
 	for _, a := range d.Addresses {
 		rows = append(rows, []string{a.Addr.String(), cell(strings.Join(a.Transports, ","), "none"), cell(a.Device, "-"), cell(a.WhyNotVerbs, "-")})
 	}
-	table(w, []string{"ADDR", "TRANSPORTS", "DEVICE", "WHY-NOT-VERBS"}, rows)
+	showTable(w, []string{"ADDR", "TRANSPORTS", "DEVICE", "WHY-NOT-VERBS"}, nil, rows)
 	for _, p := range d.Problems {
 		fmt.Fprintln(w, "warning:", p)
 	}

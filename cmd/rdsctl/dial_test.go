@@ -175,8 +175,8 @@ func TestBadDaemons(t *testing.T) {
 			}
 		}, "the daemon version 9", exitVersion},
 		{"another schema", func(c *ipc.Conn) {
-			accept(c, func(id uint32) { c.SendJSON(id, []byte(`{"schema":"rdsd.v2"}`)) })
-		}, `the daemon answers with schema "rdsd.v2", this program reads "rdsd.v1"`, exitVersion},
+			accept(c, func(id uint32) { c.SendJSON(id, []byte(`{"schema":"rdsd.v3"}`)) })
+		}, `the daemon answers with schema "rdsd.v3", this program reads "rdsd.v2"`, exitVersion},
 		{"no JSON", func(c *ipc.Conn) { accept(c, func(id uint32) { c.SendJSON(id, []byte("hi")) }) }, "the daemon's answer is not JSON", exitFailed},
 		{"says goodbye", func(c *ipc.Conn) { accept(c, func(uint32) { c.Send(0, &ipc.Goodbye{Text: "shutting down"}) }) }, "shutting down", exitFailed},
 		{"stuck at hello", func(c *ipc.Conn) { c.Recv(); c.Recv() }, "the daemon did not answer within 50ms; rdsctl status --offline", exitTimeout},

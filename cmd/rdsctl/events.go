@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/jedib0t/go-pretty/v6/text"
+
 	"github.com/rdsd/rdsd/internal/ctl"
 )
 
@@ -21,7 +23,7 @@ func eventList() *listing[ctl.EventInfo] {
 		columns: []column[E]{
 			{head: "SEQ", field: "seq", wide: true, text: func(e *E) string { return count(e.Seq) }},
 			{head: "TIME", field: "time", text: func(e *E) string { return e.Time.UTC().Format("2006-01-02T15:04:05.000Z") }},
-			{head: "LEVEL", field: "level", text: func(e *E) string { return e.Level }},
+			{head: "LEVEL", field: "level", text: func(e *E) string { return e.Level }, tone: func(e *E) text.Color { return levelTone(e.Level) }},
 			{head: "ABOUT", field: "peer", text: func(e *E) string { return about(e.Peer, e.UID) }},
 			{head: "PID", field: "pid", wide: true, text: func(e *E) string { return strconv.Itoa(e.PID) }},
 			{head: "LOCAL", field: "local", wide: true, text: func(e *E) string {
@@ -31,7 +33,7 @@ func eventList() *listing[ctl.EventInfo] {
 				return e.Local.String()
 			}},
 			{head: "EVENT", field: "event", text: func(e *E) string { return cell(e.Event, "unknown") }},
-			{head: "ERROR", field: "error", text: func(e *E) string { return cell(e.Error, "none") }},
+			{head: "ERROR", field: "error", free: true, text: func(e *E) string { return cell(e.Error, "none") }},
 		},
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jedib0t/go-pretty/v6/text"
+
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/rows"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -21,6 +23,10 @@ type column[T any] struct {
 	field string // the field that --sort and --filter use for that name, "" for none
 	wide  bool   // shown only with -o wide or in --columns
 	text  func(*T) string
+	free  bool                  // text without bounds: as the last column, cut to the width of a terminal
+	left  bool                  // aligned to the left, although the field is a number
+	total func([]row[T]) string // of all rows, nil for none
+	tone  func(*T) text.Color   // colour on a terminal, nil for none
 }
 
 // listing is a verb that shows one list of the daemon's answer. The list is the response's
@@ -103,7 +109,7 @@ func (l *listing[T]) plan(o *options) (*plan[T], error) {
 			return nil, fmt.Errorf("columns: no column or field %q; there are: %s; %s", name, strings.Join(columns, " "), strings.Join(set.Names(), " "))
 		default:
 			f := &set.Fields[i]
-			c = column[T]{head: strings.ToUpper(f.Name), text: func(x *T) string { return cell(f.Value(x), "none") }}
+			c = column[T]{head: strings.ToUpper(f.Name), field: f.Name, text: func(x *T) string { return cell(f.Value(x), "none") }}
 		}
 		p.text = append(p.text, c)
 		if err == nil {
@@ -160,22 +166,10 @@ func (p *plan[T]) show(a *app, o *options, raw []byte, resp *ctl.Response) int {
 	if o.output == asCSV {
 		return p.csv(a, o, list)
 	}
-	var lines [][]string
-	for _, r := range list {
-		var line []string
-		for _, c := range p.text {
-			line = append(line, c.text(r.item))
-		}
-		lines = append(lines, line)
+	if t := a.terminal(); len(list) > 0 || !t.is() || p.none == "" {
+		g := p.grid(list, o, t)
+		g.write(a.stdout)
 	}
-	var header []string
-	for _, c := range p.text {
-		header = append(header, c.head)
-	}
-	if o.noHeader {
-		header = nil
-	}
-	table(a.stdout, header, lines)
 	var notes []string
 	if len(items) == 0 && p.none != "" {
 		notes = append(notes, p.none)

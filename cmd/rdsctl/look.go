@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/jedib0t/go-pretty/v6/text"
+
 	"github.com/rdsd/rdsd/internal/ctl"
 )
 
@@ -56,8 +58,8 @@ func queueList() *listing[ctl.MessageInfo] {
 			{head: "REMOTE", field: "remote", text: func(m *M) string { return place(m.Remote, m.RemotePort) }},
 			{head: "LANE", field: "lane", text: func(m *M) string { return strconv.Itoa(int(m.Lane)) }},
 			{head: "SEQ", field: "seq", text: func(m *M) string { return count(m.Seq) }},
-			{head: "BYTES", field: "length_bytes", text: func(m *M) string { return count(m.Bytes) }},
-			{head: "OPS", field: "operations", text: func(m *M) string { return strconv.Itoa(m.Ops) }},
+			{head: "BYTES", field: "length_bytes", text: func(m *M) string { return count(m.Bytes) }, total: sum(func(m *M) uint64 { return m.Bytes })},
+			{head: "OPS", field: "operations", text: func(m *M) string { return strconv.Itoa(m.Ops) }, total: sum(func(m *M) uint64 { return uint64(m.Ops) })},
 			{head: "AGE", field: "age_ns", text: func(m *M) string { return short(m.Age) }},
 			{head: "OWNER", field: "owner.name", text: func(m *M) string { return process(&m.Owner) }},
 			{head: "UID", field: "owner.uid", wide: true, text: func(m *M) string { return count(uint64(m.Owner.UID)) }},
@@ -84,7 +86,6 @@ func queuesVerb(fs *flag.FlagSet) action {
 
 func backlogList() *listing[ctl.BacklogInfo] {
 	type B = ctl.BacklogInfo
-	pair := func(msgs, bytes uint64) string { return fmt.Sprintf("%d/%s", msgs, bytesText(bytes)) }
 	return &listing[B]{
 		kind:  ctl.KindBacklog,
 		items: func(r *ctl.Response) []B { return r.Backlog },
@@ -94,12 +95,20 @@ func backlogList() *listing[ctl.BacklogInfo] {
 			{head: "DIR", field: "direction", text: func(b *B) string { return b.Direction }},
 			{head: "DEST", field: "dest", text: func(b *B) string { return place(b.Dest, b.DestPort) }},
 			{head: "LANE", field: "lane", text: func(b *B) string { return strconv.Itoa(int(b.Lane)) }},
-			{head: "QUEUED", field: "queued_bytes", text: func(b *B) string { return pair(b.QueuedMessages, b.QueuedBytes) }},
-			{head: "UNACKED", field: "unacked_bytes", text: func(b *B) string { return pair(b.UnackedMessages, b.UnackedBytes) }},
-			{head: "UNREAD", field: "unread_bytes", text: func(b *B) string { return pair(b.UnreadMessages, b.UnreadBytes) }},
-			{head: "OPS", field: "operations", text: func(b *B) string { return count(b.Ops) }},
+			{head: "QUEUED", field: "queued_bytes", text: func(b *B) string { return pair(b.QueuedMessages, b.QueuedBytes) },
+				total: sumPair(func(b *B) uint64 { return b.QueuedMessages }, func(b *B) uint64 { return b.QueuedBytes })},
+			{head: "UNACKED", field: "unacked_bytes", text: func(b *B) string { return pair(b.UnackedMessages, b.UnackedBytes) },
+				total: sumPair(func(b *B) uint64 { return b.UnackedMessages }, func(b *B) uint64 { return b.UnackedBytes })},
+			{head: "UNREAD", field: "unread_bytes", text: func(b *B) string { return pair(b.UnreadMessages, b.UnreadBytes) },
+				total: sumPair(func(b *B) uint64 { return b.UnreadMessages }, func(b *B) uint64 { return b.UnreadBytes })},
+			{head: "OPS", field: "operations", text: func(b *B) string { return count(b.Ops) }, total: sum(func(b *B) uint64 { return b.Ops })},
 			{head: "OLDEST", field: "oldest_ns", text: func(b *B) string { return short(b.Oldest) }},
-			{head: "WAITS-FOR", field: "waits_for", text: func(b *B) string { return cell(b.WaitsFor, "unknown") }},
+			{head: "WAITS-FOR", field: "waits_for", text: func(b *B) string { return cell(b.WaitsFor, "unknown") }, tone: func(b *B) text.Color {
+				if b.WaitsFor != ctl.WaitsForNobody {
+					return busy
+				}
+				return 0
+			}},
 			{head: "OWNER", field: "owner.name", text: func(b *B) string { return process(&b.Owner) }},
 			{head: "UID", field: "owner.uid", wide: true, text: func(b *B) string { return count(uint64(b.Owner.UID)) }},
 			{head: "CONGESTED", field: "congested", wide: true, text: func(b *B) string { return yesNo(b.Congested) }},
@@ -117,7 +126,7 @@ func keyList() *listing[ctl.KeyInfo] {
 			{head: "SOCKET", field: "addr", text: func(k *K) string { return place(k.Addr, k.Port) }},
 			{head: "BUFFER", field: "buffer", text: func(k *K) string { return count(uint64(k.Buffer)) }},
 			{head: "OFFSET", field: "offset_bytes", text: func(k *K) string { return count(k.Offset) }},
-			{head: "LENGTH", field: "length_bytes", text: func(k *K) string { return count(k.Length) }},
+			{head: "LENGTH", field: "length_bytes", text: func(k *K) string { return count(k.Length) }, total: sum(func(k *K) uint64 { return k.Length })},
 			{head: "RIGHTS", field: "rights", text: func(k *K) string { return cell(k.Rights, "none") }},
 			{head: "ONCE", field: "use_once", text: func(k *K) string { return yesNo(k.UseOnce) }},
 			{head: "STATE", field: "state", text: func(k *K) string { return cell(k.State, "unknown") }},
@@ -140,7 +149,7 @@ func barrierList() *listing[ctl.BarrierInfo] {
 			{head: "LANE", field: "lane", text: func(b *B) string { return strconv.Itoa(int(b.Lane)) }},
 			{head: "ISSUED", field: "last_issued", text: func(b *B) string { return count(b.Issued) }},
 			{head: "MARK", field: "high_water_mark", text: func(b *B) string { return count(b.HWM) }},
-			{head: "PENDING", field: "pending_operations", text: func(b *B) string { return count(b.Pending) }},
+			{head: "PENDING", field: "pending_operations", text: func(b *B) string { return count(b.Pending) }, total: sum(func(b *B) uint64 { return b.Pending })},
 			{head: "OWNER", field: "owner.name", text: func(b *B) string { return process(&b.Owner) }},
 			{head: "UID", field: "owner.uid", wide: true, text: func(b *B) string { return count(uint64(b.Owner.UID)) }},
 		},
@@ -162,8 +171,8 @@ func congestedList(now func() time.Time) *listing[ctl.CongestedInfo] {
 				}
 				return ago(c.Since, now())
 			}},
-			{head: "UNREAD", field: "unread_bytes", text: func(c *C) string { return bytesText(c.Unread) + of(c.Limit) }},
-			{head: "SENDERS", field: "waiting_destinations", text: func(c *C) string { return count(c.Senders) }},
+			{head: "UNREAD", field: "unread_bytes", text: func(c *C) string { return bytesText(c.Unread) + of(c.Limit) }, total: sumBytes(func(c *C) uint64 { return c.Unread })},
+			{head: "SENDERS", field: "waiting_destinations", text: func(c *C) string { return count(c.Senders) }, total: sum(func(c *C) uint64 { return c.Senders })},
 			{head: "OWNER", field: "owner.name", text: func(c *C) string {
 				if c.Owner == nil {
 					return "there"
@@ -183,15 +192,15 @@ func stallList() *listing[ctl.StallInfo] {
 		columns: []column[S]{
 			{head: "REMOTE", field: "remote", text: func(s *S) string { return s.Remote.String() }},
 			{head: "LANE", field: "lane", text: func(s *S) string { return strconv.Itoa(int(s.Lane)) }},
-			{head: "STATE", field: "state", text: func(s *S) string { return cell(s.State, "unknown") }},
+			{head: "STATE", field: "state", text: func(s *S) string { return cell(s.State, "unknown") }, tone: func(s *S) text.Color { return stateTone(s.State, true) }},
 			{head: "OLDEST", field: "oldest_ns", text: func(s *S) string { return short(s.Oldest) }},
-			{head: "UNACKED", field: "unacked_messages", text: func(s *S) string { return count(s.UnackedMessages) }},
-			{head: "QUEUED", field: "queued_messages", text: func(s *S) string { return count(s.QueuedMessages) }},
+			{head: "UNACKED", field: "unacked_messages", text: func(s *S) string { return count(s.UnackedMessages) }, total: sum(func(s *S) uint64 { return s.UnackedMessages })},
+			{head: "QUEUED", field: "queued_messages", text: func(s *S) string { return count(s.QueuedMessages) }, total: sum(func(s *S) uint64 { return s.QueuedMessages })},
 			{head: "CREDITS", field: "send_credits", text: func(s *S) string { return strconv.Itoa(s.SendCredits) }},
 			{head: "WAITS-FOR", field: "waits_for", text: func(s *S) string { return cell(s.WaitsFor, "unknown") }},
 			{head: "LOCAL", field: "local", wide: true, text: func(s *S) string { return s.Local.String() }},
 			{head: "TRANSPORT", field: "transport", wide: true, text: func(s *S) string { return cell(s.Transport, "none") }},
-			{head: "LAST-ERROR", field: "last_error", text: func(s *S) string { return cell(s.LastError, "none") }},
+			{head: "LAST-ERROR", field: "last_error", free: true, text: func(s *S) string { return cell(s.LastError, "none") }},
 		},
 	}
 }
@@ -227,7 +236,7 @@ func errorList(now func() time.Time) *listing[ctl.ErrorInfo] {
 			{head: "LEVEL", field: "level", wide: true, text: func(e *E) string { return e.Level }},
 			{head: "ABOUT", field: "peer", text: func(e *E) string { return about(e.Peer, e.UID) }},
 			{head: "EVENT", field: "event", text: func(e *E) string { return cell(e.Event, "unknown") }},
-			{head: "ERROR", field: "error", text: func(e *E) string { return cell(e.Error, "none") }},
+			{head: "ERROR", field: "error", free: true, text: func(e *E) string { return cell(e.Error, "none") }},
 		},
 	}
 }

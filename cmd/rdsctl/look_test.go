@@ -102,41 +102,41 @@ func TestLists(t *testing.T) {
 		args string
 		want string
 	}{
-		{"queues", `QUEUE    LOCAL           REMOTE          LANE  SEQ  BYTES    OPS  AGE   OWNER
-send     127.0.0.1:4000  127.0.0.2:5000  1     0    10       1    2s    db[12]
-retrans  127.0.0.1:4000  127.0.0.2:5001  0     7    20       0    1ms   db[12]
-recv     127.0.0.1:4000  127.0.0.2:5000  0     0    1048576  0    1m0s  db[12]
+		{"queues", `QUEUE    LOCAL           REMOTE          LANE  SEQ    BYTES  OPS   AGE  OWNER
+send     127.0.0.1:4000  127.0.0.2:5000     1    0       10    1    2s  db[12]
+retrans  127.0.0.1:4000  127.0.0.2:5001     0    7       20    0   1ms  db[12]
+recv     127.0.0.1:4000  127.0.0.2:5000     0    0  1048576    0  1m0s  db[12]
 `},
 		{"queues retrans -no-header", "retrans  127.0.0.1:4000  127.0.0.2:5001  0  7  20  0  1ms  db[12]\n"},
-		{"queues -filter bytes>=1M -columns queue,age,owner.uid", "QUEUE  AGE   OWNER.UID\nrecv   1m0s  1000\n"},
+		{"queues -filter bytes>=1M -columns queue,age,owner.uid", "QUEUE   AGE  OWNER.UID\nrecv   1m0s       1000\n"},
 		{"queues -sort -age -columns queue -no-header", "recv\nsend\nretrans\n"},
-		{"backlog", `SOCKET          DIR   DEST            LANE  QUEUED   UNACKED  UNREAD  OPS  OLDEST  WAITS-FOR  OWNER
-127.0.0.1:4000  send  127.0.0.2:5000  1     3/3 KiB  2/200 B  0/0 B   1    1.5s    receiver   db[12]
-127.0.0.1:4000  recv  none            0     0/0 B    0/0 B    1/5 B   0    0s      reader     db[12]
+		{"backlog", `SOCKET          DIR   DEST            LANE   QUEUED  UNACKED  UNREAD  OPS  OLDEST  WAITS-FOR  OWNER
+127.0.0.1:4000  send  127.0.0.2:5000     1  3/3 KiB  2/200 B   0/0 B    1    1.5s  receiver   db[12]
+127.0.0.1:4000  recv  none               0    0/0 B    0/0 B   1/5 B    0      0s  reader     db[12]
 `},
 		{"keys", `SOCKET          BUFFER  OFFSET  LENGTH  RIGHTS      ONCE  STATE  GRANTS  OWNER
-127.0.0.1:4000  1       4096    8192    read+write  yes   live   2       db[12]
+127.0.0.1:4000       1    4096    8192  read+write  yes   live        2  db[12]
 `},
 		{"barriers", `SOCKET          DEST       LANE  ISSUED  MARK  PENDING  OWNER
-127.0.0.1:4000  127.0.0.2  1     9       7     2        db[12]
+127.0.0.1:4000  127.0.0.2     1       9     7        2  db[12]
 `},
-		{"cong", `WHERE  SOCKET          FOR      UNREAD              SENDERS  OWNER
-here   127.0.0.1:4000  1m5s     600 KiB of 512 KiB  3        db[12]
-peer   127.0.0.2:5000  unknown  0 B                 1        there
+		{"cong", `WHERE  SOCKET          FOR                  UNREAD  SENDERS  OWNER
+here   127.0.0.1:4000  1m5s     600 KiB of 512 KiB        3  db[12]
+peer   127.0.0.2:5000  unknown                 0 B        1  there
 `},
 		{"stalls -over 1s", `REMOTE     LANE  STATE  OLDEST  UNACKED  QUEUED  CREDITS  WAITS-FOR  LAST-ERROR
-127.0.0.2  0     up     2s      2        1       3        ack        reset
+127.0.0.2     0  up         2s        2       1        3  ack        reset
 `},
-		{"stalls -filter state=down -columns lane,waits-for", "LANE  WAITS-FOR\n1     connection\n"},
+		{"stalls -filter state=down -columns lane,waits-for", "LANE  WAITS-FOR\n   1  connection\n"},
 		{"events", `TIME                      LEVEL  ABOUT      EVENT                  ERROR
 2026-01-02T03:04:05.000Z  info   127.0.0.2  up                     none
 2026-01-02T03:04:06.000Z  warn   uid 1000   client ended: session  bad?slot
 2026-01-02T03:04:07.000Z  info   127.0.0.2  down                   reset
 `},
-		{"errors", `COUNT  LAST      FIRST       ABOUT      EVENT  ERROR
-5      1m0s ago  1h0m0s ago  127.0.0.2  down   reset
+		{"errors", `COUNT  LAST      FIRST     ABOUT      EVENT  ERROR
+    5  1m0s ago  1h0m ago  127.0.0.2  down   reset
 `},
-		{"counters", "COUNTER      VALUE\nsend_queued  5\n"},
+		{"counters", "COUNTER      VALUE\nsend_queued      5\n"},
 		{"counters -all -o csv", "name,value,rate_per_second\nsend_queued,5,\nconn_reset,0,\n"},
 		{"sockets -o csv -columns addr,port,pid,congested", "addr,port,owner.pid,congested\n127.0.0.1,4000,12,true\n"},
 		{"sockets -o csv -no-header -columns name", "a?[2Jb?c\n"},
@@ -153,7 +153,7 @@ peer   127.0.0.2:5000  unknown  0 B                 1        there
 func TestListJSON(t *testing.T) {
 	for args, want := range map[string]string{
 		"keys -o jsonl":                                     `"state":"live"`,
-		"events -o json -filter level=warn":                 `"seq": "2"`,
+		"events -o json -filter level=warn":                 `"seq": 2`,
 		"sockets -o json -columns port,pid":                 `"owner.pid": 12`,
 		"counters -o json":                                  `"kind": "counters"`,
 		"config show -o jsonl -filter key=port":             `"value":"7"`,
@@ -288,9 +288,9 @@ func TestBadDaemonEveryVerb(t *testing.T) {
 		}{
 			{"answers garbage", answer("hi"), exitFailed, "not JSON"},
 			{"of another schema", answer(`{"schema":"rdsd.v9"}`), exitVersion, "use the rdsctl that came with the daemon"},
-			{"older", answer(`{"schema":"rdsd.v1","error":{"code":"unknown_kind","message":"unknown request"}}`), exitVersion, "the daemon is older than this rdsctl"},
-			{"refuses", answer(`{"schema":"rdsd.v1","error":{"code":"permission","message":"only root may"}}`), exitPermission, "only root may"},
-			{"knows no such peer", answer(`{"schema":"rdsd.v1","error":{"code":"not_found","message":"nobody"}}`), exitNotFound, "rdsctl peers lists"},
+			{"older", answer(`{"schema":"rdsd.v2","error":{"code":"unknown_kind","message":"unknown request"}}`), exitVersion, "the daemon is older than this rdsctl"},
+			{"refuses", answer(`{"schema":"rdsd.v2","error":{"code":"permission","message":"only root may"}}`), exitPermission, "only root may"},
+			{"knows no such peer", answer(`{"schema":"rdsd.v2","error":{"code":"not_found","message":"nobody"}}`), exitNotFound, "rdsctl peers lists"},
 			{"stuck", silent{}, exitTimeout, "did not answer within 1ms; rdsctl status --offline"},
 		} {
 			if v.name == "doctor" || v.name == "bundle" || v.name == "top" {

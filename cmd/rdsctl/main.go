@@ -1,7 +1,7 @@
 // Rdsctl shows the state of a running rdsd, and changes what can be changed while it runs.
 //
 // Data goes to standard output, messages go to standard error. Tables are for people and
-// may change. -o json is schema rdsd.v1, which only grows.
+// may change. -o json is schema rdsd.v2, which only grows.
 package main
 
 import (
@@ -21,6 +21,7 @@ type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	screen         *screen  // nil if standard output is no terminal
+	shown          terminal // used without a screen, by tests
 	paths          []string // control sockets whose statistics status -offline looks for
 	// dial opens the control service at path. If path is "", it tries paths in order.
 	dial func(ctx context.Context, path string) (caller, error)

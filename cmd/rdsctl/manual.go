@@ -74,8 +74,9 @@ func rdsctlPage() *page {
 	p.code("rdsctl VERB [ARGUMENT] [FLAGS]", "rdsctl help [VERB]")
 	p.heading("Description")
 	p.text("Flags have one dash or two, before or behind the verb. Data goes to standard output, messages to standard error. " +
-		"Tables are for people and may change; -o json is one document of schema rdsd.v1, which only grows, with units in the names of its fields; " +
+		"Tables are for people and may change; -o json is one document of schema rdsd.v2, which only grows, with units in the names of its fields; " +
 		"jsonl is an item a line; csv has the fields of the JSON.")
+	p.text(terminalAbout)
 	group := ""
 	var terms []term
 	flush := func() {
@@ -94,7 +95,7 @@ func rdsctlPage() *page {
 	}
 	flush()
 	p.heading("Environment")
-	p.terms([]term{{"RDSD_SOCKET", "control socket of the daemon, where -socket does not name it"}})
+	p.terms([]term{{"RDSD_SOCKET", "control socket of the daemon, where -socket does not name it"}, {"NO_COLOR", "if it is not empty, tables on a terminal have no colours"}})
 	p.heading("Exit status")
 	p.terms(exitTerms())
 	p.heading("Examples")

@@ -150,7 +150,7 @@ func TestTop(t *testing.T) {
 	peers2[0].NextTxSeq += 20
 	state.take(now.Add(2*time.Second), &s2, peers2, backlog, nil)
 	screen := state.draw(200, 50)
-	for _, want := range []string{"rdsd v0.1.0  pid 4711", "3 peers (4 up)", "sent 50/s", "warning: beware?[31m", "REMOTE     LANE", "127.0.0.2  0", "  10 "} {
+	for _, want := range []string{"rdsd v0.1.0  pid 4711", "3 peers (4 up)", "sent 50/s", "warning: beware?[31m", "REMOTE     LANE", "127.0.0.2     0", "  10 "} {
 		if !strings.Contains(screen, want) {
 			t.Errorf("no %q in\n%s", want, screen)
 		}
@@ -164,7 +164,7 @@ func TestTop(t *testing.T) {
 		t.Errorf("backlog:\n%s", screen)
 	}
 	state.key(topCounters)
-	if screen := state.draw(200, 50); !strings.Contains(screen, "send_queued  105    50.0/s") {
+	if screen := state.draw(200, 50); !strings.Contains(screen, "send_queued    105  50.0/s") {
 		t.Errorf("counters:\n%s", screen)
 	}
 	for line := range strings.SplitSeq(state.draw(20, 4), "\r\n") {

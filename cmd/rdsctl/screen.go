@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 
@@ -21,10 +22,10 @@ func newScreen(in, out *os.File) *screen {
 // size is the size in columns and lines.
 func (s *screen) size() (w, h int) {
 	z, err := unix.IoctlGetWinsize(int(s.out.Fd()), unix.TIOCGWINSZ)
-	if err != nil || z.Col == 0 || z.Row == 0 {
+	if err != nil {
 		return 80, 24
 	}
-	return int(z.Col), int(z.Row)
+	return cmp.Or(int(z.Col), 80), cmp.Or(int(z.Row), 24)
 }
 
 // raw switches the terminal to raw mode: keys arrive at once and are not shown. restore

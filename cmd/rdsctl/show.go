@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jedib0t/go-pretty/v6/text"
+
 	"github.com/rdsd/rdsd/internal/ctl"
 )
 
@@ -27,16 +29,21 @@ func socketList() *listing[ctl.SocketInfo] {
 		columns: []column[S]{
 			{head: "ADDR", field: "addr", text: func(s *S) string { return s.Addr.String() }},
 			{head: "PORT", field: "port", text: func(s *S) string { return strconv.Itoa(int(s.Port)) }},
-			{head: "INCARNATION", field: "incarnation", text: func(s *S) string { return count(uint64(s.Incarnation)) }},
+			{head: "INCARNATION", field: "incarnation", wide: true, text: func(s *S) string { return count(uint64(s.Incarnation)) }},
 			{head: "PID", field: "owner.pid", text: func(s *S) string { return strconv.Itoa(s.Owner.PID) }},
 			{head: "UID", field: "owner.uid", text: func(s *S) string { return count(uint64(s.Owner.UID)) }},
 			{head: "NAME", field: "owner.name", text: func(s *S) string { return cell(s.Owner.Name, "unnamed") }},
-			{head: "SEND-MSGS", field: "send_queued_messages", text: func(s *S) string { return count(s.SendMessages) }},
-			{head: "SEND-BYTES", field: "send_queued_bytes", text: func(s *S) string { return count(s.SendBytes) }},
-			{head: "RECV-BYTES", field: "recv_bytes", text: func(s *S) string { return count(s.RecvBytes) }},
+			{head: "SEND-MSGS", field: "send_queued_messages", text: func(s *S) string { return count(s.SendMessages) }, total: sum(func(s *S) uint64 { return s.SendMessages })},
+			{head: "SEND-BYTES", field: "send_queued_bytes", text: func(s *S) string { return count(s.SendBytes) }, total: sum(func(s *S) uint64 { return s.SendBytes })},
+			{head: "RECV-BYTES", field: "recv_bytes", text: func(s *S) string { return count(s.RecvBytes) }, total: sum(func(s *S) uint64 { return s.RecvBytes })},
 			{head: "RECV-LIMIT", field: "recv_limit_bytes", text: func(s *S) string { return count(s.RecvLimit) }},
-			{head: "CONGESTED", field: "congested", text: func(s *S) string { return yesNo(s.Congested) }},
-			{head: "OPS", field: "ops_outstanding", text: func(s *S) string { return count(s.Ops) }},
+			{head: "CONGESTED", field: "congested", text: func(s *S) string { return yesNo(s.Congested) }, tone: func(s *S) text.Color {
+				if s.Congested {
+					return busy
+				}
+				return 0
+			}},
+			{head: "OPS", field: "ops_outstanding", text: func(s *S) string { return count(s.Ops) }, total: sum(func(s *S) uint64 { return s.Ops })},
 		},
 	}
 }
@@ -53,28 +60,30 @@ func peerList(now func() time.Time) *listing[ctl.PeerInfo] {
 			{head: "REMOTE", field: "remote", text: func(p *P) string { return p.Remote.String() }},
 			{head: "PEER", field: "remote", wide: true, text: peerKind},
 			{head: "LANE", field: "lane", text: func(p *P) string { return strconv.Itoa(int(p.Lane)) }},
-			{head: "STATE", field: "state", text: func(p *P) string { return cell(p.State, "unknown") }},
+			{head: "STATE", field: "state", text: func(p *P) string { return cell(p.State, "unknown") },
+				tone: func(p *P) text.Color { return stateTone(p.State, wants(p)) }},
 			{head: "FOR", field: "since", text: func(p *P) string { return ago(p.Since, now()) }},
 			{head: "TRANSPORT", field: "transport", text: func(p *P) string { return transport(*p) }},
 			{head: "WHY", field: "why", wide: true, text: func(p *P) string { return cell(p.Why, "unknown") }},
 			{head: "TLS", field: "tls", text: tlsOf},
-			{head: "CRC", field: "crc", text: func(p *P) string { return yesNo(p.CRC) }},
-			{head: "QUEUED", field: "queued_messages", text: func(p *P) string { return count(p.QueuedMessages) }},
-			{head: "QUEUED-BYTES", field: "queued_bytes", wide: true, text: func(p *P) string { return count(p.QueuedBytes) }},
-			{head: "UNACKED", field: "unacked_messages", text: func(p *P) string { return count(p.UnackedMessages) }},
-			{head: "UNACKED-BYTES", field: "unacked_bytes", wide: true, text: func(p *P) string { return count(p.UnackedBytes) }},
-			{head: "NEXT-TX", field: "next_tx_seq", text: func(p *P) string { return count(p.NextTxSeq) }},
-			{head: "ACKED", field: "acked_seq", text: func(p *P) string { return count(p.AckedSeq) }},
-			{head: "RX", field: "rx_seq", text: func(p *P) string { return count(p.RxSeq) }},
-			{head: "CREDITS", field: "send_credits", text: func(p *P) string { return fmt.Sprintf("%d/%d", p.SendCredits, p.RecvCredits) }},
-			{head: "RESETS", field: "resets", text: func(p *P) string { return count(p.Resets) }},
-			{head: "RETRANS", field: "retransmitted_messages", text: func(p *P) string { return count(p.Retransmitted) }},
-			{head: "DROPPED", field: "dropped_ops", text: func(p *P) string { return count(p.DroppedOps) }},
-			{head: "UNKNOWN", field: "unknown_ops", text: func(p *P) string { return count(p.UnknownOps) }},
-			{head: "LOST", field: "lost_messages", text: func(p *P) string { return count(p.Lost) }},
+			{head: "CIPHER", field: "tls", wide: true, text: cipherOf},
+			{head: "CRC", field: "crc", wide: true, text: func(p *P) string { return yesNo(p.CRC) }},
+			{head: "QUEUED", field: "queued_messages", text: func(p *P) string { return count(p.QueuedMessages) }, total: sum(func(p *P) uint64 { return p.QueuedMessages })},
+			{head: "QUEUED-BYTES", field: "queued_bytes", wide: true, text: func(p *P) string { return count(p.QueuedBytes) }, total: sum(func(p *P) uint64 { return p.QueuedBytes })},
+			{head: "UNACKED", field: "unacked_messages", text: func(p *P) string { return count(p.UnackedMessages) }, total: sum(func(p *P) uint64 { return p.UnackedMessages })},
+			{head: "UNACKED-BYTES", field: "unacked_bytes", wide: true, text: func(p *P) string { return count(p.UnackedBytes) }, total: sum(func(p *P) uint64 { return p.UnackedBytes })},
+			{head: "NEXT-TX", field: "next_tx_seq", wide: true, text: func(p *P) string { return count(p.NextTxSeq) }},
+			{head: "ACKED", field: "acked_seq", wide: true, text: func(p *P) string { return count(p.AckedSeq) }},
+			{head: "RX", field: "rx_seq", wide: true, text: func(p *P) string { return count(p.RxSeq) }},
+			{head: "CREDITS", field: "send_credits", wide: true, text: func(p *P) string { return fmt.Sprintf("%d/%d", p.SendCredits, p.RecvCredits) }},
+			{head: "RESETS", field: "resets", text: func(p *P) string { return count(p.Resets) }, total: sum(func(p *P) uint64 { return p.Resets })},
+			{head: "RETRANS", field: "retransmitted_messages", wide: true, text: func(p *P) string { return count(p.Retransmitted) }, total: sum(func(p *P) uint64 { return p.Retransmitted })},
+			{head: "DROPPED", field: "dropped_ops", wide: true, text: func(p *P) string { return count(p.DroppedOps) }, total: sum(func(p *P) uint64 { return p.DroppedOps })},
+			{head: "UNKNOWN", field: "unknown_ops", wide: true, text: func(p *P) string { return count(p.UnknownOps) }, total: sum(func(p *P) uint64 { return p.UnknownOps })},
+			{head: "LOST", field: "lost_messages", text: func(p *P) string { return count(p.Lost) }, total: sum(func(p *P) uint64 { return p.Lost })},
 			{head: "INSTANCE", field: "instance", wide: true, text: func(p *P) string { return p.Instance.String() }},
-			{head: "LIMITED", field: "holds", wide: true, text: limited},
-			{head: "LAST-ERROR", field: "last_error", text: func(p *P) string { return cell(p.LastError, "none") }},
+			{head: "LIMITED", field: "holds", wide: true, left: true, text: limited},
+			{head: "LAST-ERROR", field: "last_error", free: true, text: func(p *P) string { return cell(p.LastError, "none") }},
 		},
 	}
 }
@@ -113,13 +122,19 @@ func limited(p *ctl.PeerInfo) string {
 	return "no"
 }
 
-// tlsOf is the cipher suite of a connection, without the beginning that all suites share.
+// tlsOf says whether a connection is secured by TLS.
 func tlsOf(p *ctl.PeerInfo) string {
-	if p.TLS == "" && p.State != "up" {
-		return "-"
+	switch {
+	case p.TLS != "":
+		return "yes"
+	case p.State == "up":
+		return "plain"
 	}
-	return cell(strings.TrimPrefix(p.TLS, "TLS_"), "plain")
+	return "-"
 }
+
+// cipherOf is the cipher suite of a connection, without the beginning that all suites share.
+func cipherOf(p *ctl.PeerInfo) string { return cell(strings.TrimPrefix(p.TLS, "TLS_"), "-") }
 
 func peerResetVerb(fs *flag.FlagSet) action {
 	lane := fs.Int("lane", -1, "`lane` to reset, 0 to 255; -1: all lanes")

@@ -115,7 +115,11 @@ func showStatus(w io.Writer, s *ctl.Status, counters bool) {
 	if !s.Offline {
 		line("socket", "%s", s.Socket)
 		line("listen", "%s", joined(s.Listen))
-		line("transports", "%s", transports(s.Transports))
+		name := "transports"
+		for _, t := range s.Transports {
+			line(name, "%s", transportText(t))
+			name = ""
+		}
 		line("tls", "%s", tlsText(&s.TLS))
 		line("crc", "%s", s.CRC)
 		line("congestion", "%s", congestion(s.Congestion))
@@ -125,22 +129,35 @@ func showStatus(w io.Writer, s *ctl.Status, counters bool) {
 	if s.Sandbox != "" {
 		line("sandbox", "%s", printable(s.Sandbox))
 	}
-	e := &s.Engine
-	line("engine", "%s, %d turns of mean %s, p50 <%s, p99 <%s, max %s; %d stalls", e.State, e.Turns,
-		short(e.TurnMean), short(e.TurnP50), short(e.TurnP99), short(e.TurnMax), e.Stalls)
+	line("engine", "%s", engineText(&s.Engine))
 	c := &s.Counts
-	line("open", "%d clients, %d sockets (%d congested), %d peers (%d up), %d regions, %d operations",
-		c.Clients, c.Sockets, c.CongestedPorts, c.Peers, c.PeersUp, c.Regions, c.OpsOutstanding)
+	line("open", "%s, %s (%d congested), %s (%d up), %s, %s", plural(c.Clients, "client"), plural(c.Sockets, "socket"), c.CongestedPorts,
+		plural(c.Peers, "peer"), c.PeersUp, plural(c.Regions, "region"), plural(c.OpsOutstanding, "operation"))
 	m := &s.Memory
 	line("memory", "registered %s%s, shared with clients %s, pools %s, held for readers %s%s",
 		bytesText(m.Registered), of(m.Limit), bytesText(m.Shared), bytesText(m.Pool), bytesText(m.Held), of(m.HeldLimit))
 	_ = tw.Flush()
-	if len(s.Users) > 0 {
-		showUsers(w, s.Users)
-	}
+	showUsers(w, s.Users)
 	if counters {
 		showCounters(w, s.Counters)
 	}
+}
+
+// engineText sums up the engine in a line.
+func engineText(e *ctl.EngineInfo) string {
+	turns := "no turn yet"
+	if e.Turns > 0 {
+		turns = fmt.Sprintf("%s of mean %s, p50 <%s, p99 <%s, max %s", plural(e.Turns, "turn"), short(e.TurnMean), short(e.TurnP50), short(e.TurnP99), short(e.TurnMax))
+	}
+	return fmt.Sprintf("%s, %s; %s", e.State, turns, plural(e.Stalls, "stall"))
+}
+
+// plural is a number of things with the plural of their name.
+func plural(n uint64, name string) string {
+	if n == 1 {
+		return "1 " + name
+	}
+	return count(n) + " " + name + "s"
 }
 
 // tlsText sums up TLS in a line.
@@ -165,11 +182,15 @@ func of(limit uint64) string {
 	return " of " + bytesText(limit)
 }
 
-// showUsers lists what each user has, and its quota if there is one.
+// showUsers lists what each user has, and its quota if there is one. It leaves out users
+// that have nothing.
 func showUsers(w io.Writer, users []ctl.User) {
 	var rows [][]string
 	for i := range users {
 		u := &users[i]
+		if u.Clients.Used+u.Sockets.Used+u.Destinations.Used+u.Operations.Used+u.Grants.Used+u.RegisteredBytes.Used+u.QueuedBytes.Used+u.HeldBytes == 0 {
+			continue
+		}
 		dests := usage(u.Destinations, count)
 		if u.Waiting > 0 {
 			dests += fmt.Sprintf(" (+%d)", u.Waiting)
@@ -177,8 +198,10 @@ func showUsers(w io.Writer, users []ctl.User) {
 		rows = append(rows, []string{count(uint64(u.UID)), usage(u.Clients, count), usage(u.Sockets, count), dests, usage(u.Operations, count), usage(u.Grants, count),
 			usage(u.RegisteredBytes, bytesText), usage(u.QueuedBytes, bytesText), bytesText(u.HeldBytes)})
 	}
-	fmt.Fprintln(w)
-	table(w, []string{"USER", "CLIENTS", "SOCKETS", "DESTINATIONS", "OPS", "GRANTS", "REGISTERED", "QUEUED", "HELD"}, rows)
+	if len(rows) > 0 {
+		fmt.Fprintln(w)
+		showTable(w, []string{"USER", "CLIENTS", "SOCKETS", "DESTINATIONS", "OPS", "GRANTS", "REGISTERED", "QUEUED", "HELD"}, rightFrom(1, 9), rows)
+	}
 }
 
 func usage(u ctl.Usage, text func(uint64) string) string {
@@ -196,26 +219,28 @@ func showCounters(w io.Writer, list ctl.CounterList) {
 		}
 	}
 	fmt.Fprintln(w)
-	table(w, []string{"COUNTER", "VALUE"}, rows)
+	showTable(w, []string{"COUNTER", "VALUE"}, rightFrom(1, 2), rows)
 }
 
-func transports(list []ctl.Choice) string {
-	var parts []string
-	for _, t := range list {
-		part := t.Name + ": " + yesNo(t.Used)
-		if t.Why != "" {
-			part += ", " + t.Why
-		}
-		parts = append(parts, printable(part))
+func transportText(t ctl.Choice) string {
+	s := t.Name + ": " + yesNo(t.Used)
+	if t.Why != "" {
+		s += ", " + t.Why
 	}
-	return cell(strings.Join(parts, "; "), "none")
+	return printable(s)
 }
 
+// congestion sums up the congestion control. It is known from the first connection on.
 func congestion(c ctl.Congestion) string {
-	if c.Why == "" {
-		return cell(c.Used, "unknown")
+	switch {
+	case c.Used == "" && c.Why == "":
+		return c.Wanted + " wanted, no connection yet"
+	case c.Used == "":
+		return printable(c.Why)
+	case c.Why == "":
+		return c.Used
 	}
-	return fmt.Sprintf("%s; %s was wanted: %s", cell(c.Used, "unknown"), c.Wanted, printable(c.Why))
+	return fmt.Sprintf("%s; %s was wanted: %s", c.Used, c.Wanted, printable(c.Why))
 }
 
 func joined[T fmt.Stringer](list []T) string {

@@ -258,7 +258,8 @@ func (t *topState) drawPeers(b *bytes.Buffer) {
 		lines = append(lines, []string{p.Remote.String(), count(uint64(p.Lane)), p.State, ago(p.Since, t.at), transport(*p), fmt.Sprintf("%.0f", t.peerRate(p)),
 			count(p.QueuedMessages), count(p.UnackedMessages), fmt.Sprint(p.SendCredits), count(p.Resets), cell(p.LastError, "none")})
 	}
-	table(b, []string{"REMOTE", "LANE", "STATE", "FOR", "TRANSPORT", "SENT/S", "QUEUED", "UNACKED", "CREDITS", "RESETS", "LAST-ERROR"}, lines)
+	showTable(b, []string{"REMOTE", "LANE", "STATE", "FOR", "TRANSPORT", "SENT/S", "QUEUED", "UNACKED", "CREDITS", "RESETS", "LAST-ERROR"},
+		[]bool{false, true, false, false, false, true, true, true, true, true, false}, lines)
 }
 
 func (t *topState) drawBacklog(b *bytes.Buffer) {
@@ -266,10 +267,11 @@ func (t *topState) drawBacklog(b *bytes.Buffer) {
 	slices.SortStableFunc(list, func(x, y ctl.BacklogInfo) int { return cmp.Compare(y.Oldest, x.Oldest) })
 	l := backlogList()
 	var header []string
+	var right []bool
 	var lines [][]string
 	for _, c := range l.columns {
 		if !c.wide {
-			header = append(header, c.head)
+			header, right = append(header, c.head), append(right, l.number(&c))
 		}
 	}
 	for i := range list {
@@ -281,7 +283,7 @@ func (t *topState) drawBacklog(b *bytes.Buffer) {
 		}
 		lines = append(lines, line)
 	}
-	table(b, header, lines)
+	showTable(b, header, right, lines)
 }
 
 func (t *topState) drawCounters(b *bytes.Buffer) {
@@ -297,5 +299,5 @@ func (t *topState) drawCounters(b *bytes.Buffer) {
 			lines = append(lines, []string{cell(c.Name, "unnamed"), count(c.Value), rate})
 		}
 	}
-	table(b, []string{"COUNTER", "VALUE", "RATE"}, lines)
+	showTable(b, []string{"COUNTER", "VALUE", "RATE"}, rightFrom(1, 3), lines)
 }

@@ -52,9 +52,18 @@ type Peers struct {
 // TLS says how connections to peers are secured.
 type TLS struct {
 	Mode          TLSMode
+	Warn          Warn
 	Cert, Key, CA string // paths of PEM files
 	Names         []PeerName
 }
+
+// Warn says whether plain connections are a warning.
+type Warn string
+
+const (
+	WarnOn  Warn = "on"
+	WarnOff Warn = "off"
+)
 
 // TLSMode says which connections are secured.
 type TLSMode string
@@ -140,7 +149,7 @@ func Default() Config {
 		TCP:         TCP{Port: 16385, Lanes: 1, Timeout: 30 * time.Second},
 		Transport:   TransportSoft,
 		Peers:       Peers{Control: 1_000_000, Silence: 30 * time.Second},
-		TLS:         TLS{Mode: TLSAuto},
+		TLS:         TLS{Mode: TLSAuto, Warn: WarnOn},
 		Limits: Limits{
 			MaxClients:         1024,
 			MaxSockets:         1 << 17,

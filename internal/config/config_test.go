@@ -47,6 +47,7 @@ cert = "/c"
 key = "/k"
 ca = "/a"
 names = ["10.0.0.2 host2"]
+warn = "off"
 
 [tcp]
 peers = ["10.0.0.7/32"]
@@ -81,7 +82,7 @@ rules = ["allow uid=7 gid=9 address=127.0.0.0/8 port=4000-4999", "deny address=:
 		TransportRules: []TransportRule{{Transport: TransportSoft, Local: netip.MustParsePrefix("127.0.0.2/32"), Peer: netip.MustParsePrefix("127.0.0.0/8")}, {Transport: TransportAuto}},
 		Stats:          "/tmp/x.stats",
 		Peers:          Peers{Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("fd00::/64")}, Control: 5000, Messages: 0, Bytes: 100 << 20, Silence: 45 * time.Second, Kernel: []netip.Prefix{netip.MustParsePrefix("10.0.0.9/32")}},
-		TLS:            TLS{Mode: TLSOff, Cert: "/c", Key: "/k", CA: "/a", Names: []PeerName{{netip.MustParsePrefix("10.0.0.2/32"), "host2"}}},
+		TLS:            TLS{Mode: TLSOff, Warn: WarnOff, Cert: "/c", Key: "/k", CA: "/a", Names: []PeerName{{netip.MustParsePrefix("10.0.0.2/32"), "host2"}}},
 		TCP:            TCP{Peers: []netip.Prefix{netip.MustParsePrefix("10.0.0.7/32")}, Port: 99, Lanes: 2, Timeout: time.Minute},
 		Limits:         Limits{MaxClients: 1, MaxSockets: 2, MaxRegisteredBytes: 3 << 30, MaxHeldBytes: 8 << 20},
 		Quota: Quotas{

@@ -20,7 +20,7 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 func TestGolden(t *testing.T) {
-	const schema = `"schema":"rdsd.v1",`
+	const schema = `"schema":"rdsd.v2",`
 	admin, nobody := Caller{Admin: true}, Caller{UID: 65534}
 	for _, tc := range []struct {
 		name, req string
@@ -114,24 +114,24 @@ func TestServeErrors(t *testing.T) {
 	}{
 		{"not JSON", `hello`, false, fake{}, CodeBadRequest, "request is not JSON: "},
 		{"empty", ``, false, fake{}, CodeBadRequest, "request is not JSON: "},
-		{"two requests", `{"schema":"rdsd.v1","kind":"status"}{}`, false, fake{}, CodeBadRequest, "request is not JSON: "},
-		{"no schema", `{"kind":"status"}`, false, fake{}, CodeVersion, `request has schema "", this daemon speaks "rdsd.v1"`},
-		{"newer", `{"schema":"rdsd.v2","kind":7}`, false, fake{}, CodeVersion, `request has schema "rdsd.v2", this daemon speaks "rdsd.v1": use the rdsctl`},
-		{"unknown field", `{"schema":"rdsd.v1","kind":"status","colour":1}`, false, fake{}, CodeBadRequest, `request: json: unknown field "colour"`},
-		{"bad address", `{"schema":"rdsd.v1","kind":"ping","addr":"x"}`, false, fake{}, CodeBadRequest, "request: "},
-		{"unknown kind", `{"schema":"rdsd.v1","kind":"reboot"}`, true, fake{}, CodeUnknownKind, `unknown request "reboot"; this daemon knows [status devices sockets peers ping peer-reset config config-reload config-diff queues backlog keys barriers congested stalls events errors stacks drain]`},
-		{"ping nobody", `{"schema":"rdsd.v1","kind":"ping"}`, false, fake{}, CodeBadRequest, "ping: no address"},
-		{"ping for ever", `{"schema":"rdsd.v1","kind":"ping","addr":"::1","timeout_ns":3600000000000}`, false, fake{}, CodeBadRequest, "ping: timeout 1h0m0s is not between 0 and 1m0s"},
-		{"ping before", `{"schema":"rdsd.v1","kind":"ping","addr":"::1","timeout_ns":-1}`, false, fake{}, CodeBadRequest, "ping: timeout -1ns is not"},
-		{"no answer", `{"schema":"rdsd.v1","kind":"ping","addr":"::1","timeout_ns":1}`, false, fake{block: true}, CodeTimeout, "no answer from ::1 within 1ns: "},
-		{"reset nobody", `{"schema":"rdsd.v1","kind":"peer-reset"}`, true, fake{}, CodeBadRequest, "peer reset: no address"},
-		{"reset by others", `{"schema":"rdsd.v1","kind":"peer-reset","addr":"::1"}`, false, fake{}, CodePermission, "peer reset: only root and the daemon's own user may do that"},
-		{"reload by others", `{"schema":"rdsd.v1","kind":"config-reload"}`, false, fake{}, CodePermission, "the configuration: only root and the daemon's own user may reload or compare it"},
-		{"diff by others", `{"schema":"rdsd.v1","kind":"config-diff"}`, false, fake{}, CodePermission, "the configuration: only"},
-		{"bad configuration", `{"schema":"rdsd.v1","kind":"config-reload"}`, true, fake{err: errors.New("x.toml:1:1: no")}, CodeFailed, "x.toml:1:1: no"},
-		{"reset unknown", `{"schema":"rdsd.v1","kind":"peer-reset","addr":"::1"}`, true, fake{err: gone}, CodeNotFound, "not found\nno connection to 127.0.0.9"},
-		{"unsupported", `{"schema":"rdsd.v1","kind":"status"}`, true, fake{err: ErrUnsupported}, CodeUnsupported, "not supported by this version"},
-		{"failed", `{"schema":"rdsd.v1","kind":"sockets"}`, true, fake{err: errors.New("boom")}, CodeFailed, "boom"},
+		{"two requests", `{"schema":"rdsd.v2","kind":"status"}{}`, false, fake{}, CodeBadRequest, "request is not JSON: "},
+		{"no schema", `{"kind":"status"}`, false, fake{}, CodeVersion, `request has schema "", this daemon speaks "rdsd.v2"`},
+		{"newer", `{"schema":"rdsd.v3","kind":7}`, false, fake{}, CodeVersion, `request has schema "rdsd.v3", this daemon speaks "rdsd.v2": use the rdsctl`},
+		{"unknown field", `{"schema":"rdsd.v2","kind":"status","colour":1}`, false, fake{}, CodeBadRequest, `request: json: unknown field "colour"`},
+		{"bad address", `{"schema":"rdsd.v2","kind":"ping","addr":"x"}`, false, fake{}, CodeBadRequest, "request: "},
+		{"unknown kind", `{"schema":"rdsd.v2","kind":"reboot"}`, true, fake{}, CodeUnknownKind, `unknown request "reboot"; this daemon knows [status devices sockets peers ping peer-reset config config-reload config-diff queues backlog keys barriers congested stalls events errors stacks drain]`},
+		{"ping nobody", `{"schema":"rdsd.v2","kind":"ping"}`, false, fake{}, CodeBadRequest, "ping: no address"},
+		{"ping for ever", `{"schema":"rdsd.v2","kind":"ping","addr":"::1","timeout_ns":3600000000000}`, false, fake{}, CodeBadRequest, "ping: timeout 1h0m0s is not between 0 and 1m0s"},
+		{"ping before", `{"schema":"rdsd.v2","kind":"ping","addr":"::1","timeout_ns":-1}`, false, fake{}, CodeBadRequest, "ping: timeout -1ns is not"},
+		{"no answer", `{"schema":"rdsd.v2","kind":"ping","addr":"::1","timeout_ns":1}`, false, fake{block: true}, CodeTimeout, "no answer from ::1 within 1ns: "},
+		{"reset nobody", `{"schema":"rdsd.v2","kind":"peer-reset"}`, true, fake{}, CodeBadRequest, "peer reset: no address"},
+		{"reset by others", `{"schema":"rdsd.v2","kind":"peer-reset","addr":"::1"}`, false, fake{}, CodePermission, "peer reset: only root and the daemon's own user may do that"},
+		{"reload by others", `{"schema":"rdsd.v2","kind":"config-reload"}`, false, fake{}, CodePermission, "the configuration: only root and the daemon's own user may reload or compare it"},
+		{"diff by others", `{"schema":"rdsd.v2","kind":"config-diff"}`, false, fake{}, CodePermission, "the configuration: only"},
+		{"bad configuration", `{"schema":"rdsd.v2","kind":"config-reload"}`, true, fake{err: errors.New("x.toml:1:1: no")}, CodeFailed, "x.toml:1:1: no"},
+		{"reset unknown", `{"schema":"rdsd.v2","kind":"peer-reset","addr":"::1"}`, true, fake{err: gone}, CodeNotFound, "not found\nno connection to 127.0.0.9"},
+		{"unsupported", `{"schema":"rdsd.v2","kind":"status"}`, true, fake{err: ErrUnsupported}, CodeUnsupported, "not supported by this version"},
+		{"failed", `{"schema":"rdsd.v2","kind":"sockets"}`, true, fake{err: errors.New("boom")}, CodeFailed, "boom"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			out := Serve(t.Context(), []byte(tc.req), Caller{UID: 1, Admin: tc.admin}, &tc.backend)
@@ -163,7 +163,7 @@ func TestVisible(t *testing.T) {
 		{Caller{UID: 77}, 0, 0, 2},
 	} {
 		for _, kind := range []Kind{KindStatus, KindSockets} {
-			r, err := Parse(serve(t, `{"schema":"rdsd.v1","kind":"`+string(kind)+`"}`, tc.who, &fake{}), kind)
+			r, err := Parse(serve(t, `{"schema":"rdsd.v2","kind":"`+string(kind)+`"}`, tc.who, &fake{}), kind)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -203,19 +203,19 @@ func TestErrorIs(t *testing.T) {
 func TestParseErrors(t *testing.T) {
 	for _, tc := range []struct{ in, want string }{
 		{"", "the daemon's answer is not JSON: "},
-		{`{"schema":"rdsd.v9","kind":{}}`, `the daemon answers with schema "rdsd.v9", this program reads "rdsd.v1": they are of different versions`},
-		{`{"schema":"rdsd.v1","kind":"peers"}`, `the daemon answered "peers" to "status"`},
-		{`{"schema":"rdsd.v1","kind":"status","status":7}`, "the daemon's answer: "},
-		{`{"schema":"rdsd.v1","kind":"status"}`, `the daemon's answer to "status" is empty`},
-		{`{"schema":"rdsd.v1","kind":"status","status":{"counters":{"a":-1}}}`, "the daemon's answer: "},
-		{`{"schema":"rdsd.v1","kind":"status","status":{"counters":[1]}}`, "the daemon's answer: "},
+		{`{"schema":"rdsd.v9","kind":{}}`, `the daemon answers with schema "rdsd.v9", this program reads "rdsd.v2": they are of different versions`},
+		{`{"schema":"rdsd.v2","kind":"peers"}`, `the daemon answered "peers" to "status"`},
+		{`{"schema":"rdsd.v2","kind":"status","status":7}`, "the daemon's answer: "},
+		{`{"schema":"rdsd.v2","kind":"status"}`, `the daemon's answer to "status" is empty`},
+		{`{"schema":"rdsd.v2","kind":"status","status":{"counters":{"a":-1}}}`, "the daemon's answer: "},
+		{`{"schema":"rdsd.v2","kind":"status","status":{"counters":[1]}}`, "the daemon's answer: "},
 	} {
 		if _, err := Parse([]byte(tc.in), KindStatus); err == nil || !strings.HasPrefix(err.Error(), tc.want) {
 			t.Errorf("%s: %v, want %s", tc.in, err, tc.want)
 		}
 	}
 	// Fields that a newer daemon added are ignored.
-	if _, err := Parse([]byte(`{"schema":"rdsd.v1","kind":"peers","peers":[{"lane":1,"colour":"red"}],"more":1}`), KindPeers); err != nil {
+	if _, err := Parse([]byte(`{"schema":"rdsd.v2","kind":"peers","peers":[{"lane":1,"colour":"red"}],"more":1}`), KindPeers); err != nil {
 		t.Error(err)
 	}
 }
@@ -265,9 +265,9 @@ func TestPingReport(t *testing.T) {
 }
 
 func FuzzServe(f *testing.F) {
-	f.Add([]byte(`{"schema":"rdsd.v1","kind":"status"}`))
-	f.Add([]byte(`{"schema":"rdsd.v1","kind":"ping","addr":"127.0.0.1","timeout_ns":1}`))
-	f.Add([]byte(`{"schema":"rdsd.v1","kind":"\u0000"}`))
+	f.Add([]byte(`{"schema":"rdsd.v2","kind":"status"}`))
+	f.Add([]byte(`{"schema":"rdsd.v2","kind":"ping","addr":"127.0.0.1","timeout_ns":1}`))
+	f.Add([]byte(`{"schema":"rdsd.v2","kind":"\u0000"}`))
 	f.Fuzz(func(t *testing.T, req []byte) {
 		out := Serve(t.Context(), req, Caller{Admin: true}, &fake{})
 		if !json.Valid(out) {

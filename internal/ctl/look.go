@@ -52,7 +52,7 @@ type MessageInfo struct {
 	Remote     netip.Addr    `json:"remote"`
 	RemotePort uint16        `json:"remote_port"`
 	Lane       uint8         `json:"lane"`
-	Seq        uint64        `json:"seq,string"` // 0 if it has none yet, or it is not kept
+	Seq        uint64        `json:"seq"` // 0 if it has none yet, or it is not kept
 	Bytes      uint64        `json:"length_bytes"`
 	Ops        int           `json:"operations"` // RDMA operations it carries
 	Age        time.Duration `json:"age_ns"`     // since the daemon got it
@@ -121,8 +121,8 @@ type BarrierInfo struct {
 	Dest    netip.Addr `json:"dest"`
 	Lane    uint8      `json:"lane"`
 	Owner   Owner      `json:"owner"`
-	Issued  uint64     `json:"last_issued,string"`
-	HWM     uint64     `json:"high_water_mark,string"` // all operations up to this id are locally complete
+	Issued  uint64     `json:"last_issued"`
+	HWM     uint64     `json:"high_water_mark"` // all operations up to this id are locally complete
 	Pending uint64     `json:"pending_operations"`
 }
 
@@ -161,7 +161,7 @@ type StallInfo struct {
 
 // EventInfo is an event of the daemon. The daemon's log has it, too.
 type EventInfo struct {
-	Seq   uint64     `json:"seq,string"`
+	Seq   uint64     `json:"seq"`
 	Time  time.Time  `json:"time"`
 	Level string     `json:"level"` // "info", "warn", "error"
 	Event string     `json:"event"`

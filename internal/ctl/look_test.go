@@ -71,11 +71,11 @@ func (f *fake) Drain(addr netip.Addr, do string) (Drain, error) {
 
 func TestGoldenLists(t *testing.T) {
 	for name, fields := range map[string]string{
-		"queues": "", "backlog": "", "keys": "", "barriers": "", "congested": "", "stalls": "", "events": `,"after":"7"`, "errors": "", "stacks": "",
+		"queues": "", "backlog": "", "keys": "", "barriers": "", "congested": "", "stalls": "", "events": `,"after":7`, "errors": "", "stacks": "",
 		"drain": `,"do":"begin","addr":"127.0.0.2"`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			req := `{"schema":"rdsd.v1","kind":"` + name + `"` + fields + `}`
+			req := `{"schema":"rdsd.v2","kind":"` + name + `"` + fields + `}`
 			got := serve(t, req, Caller{Admin: true}, &fake{})
 			golden(t, name, got)
 			if _, err := Parse(got, Kind(name)); err != nil {
@@ -113,7 +113,7 @@ func TestLookLimits(t *testing.T) {
 		{`"kind":"drain","do":"begin"`, Caller{UID: 7}, CodePermission, "only root"},
 		{`"kind":"drain","do":"end"`, Caller{Admin: true}, CodeBadRequest, `"end" is none of`},
 	} {
-		out := string(Serve(t.Context(), []byte(`{"schema":"rdsd.v1",`+tc.req+`}`), tc.who, &fake{}))
+		out := string(Serve(t.Context(), []byte(`{"schema":"rdsd.v2",`+tc.req+`}`), tc.who, &fake{}))
 		if !strings.Contains(out, tc.text) && !strings.Contains(out, strings.ReplaceAll(tc.text, `"`, `\"`)) || (tc.code != "") != strings.Contains(out, `"error"`) ||
 			!strings.Contains(out, string(tc.code)) {
 			t.Errorf("%s: %s", tc.req, out)

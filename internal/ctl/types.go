@@ -1,10 +1,10 @@
 // Package ctl is the language of rdsctl and the daemon: JSON requests and responses with
 // one versioned schema, and the service that answers them. internal/ipc carries the bytes.
 //
-// The schema only grows: fields are added within rdsd.v1, never renamed, retyped or
+// The schema only grows: fields are added within rdsd.v2, never renamed, retyped or
 // removed. Units are in the names (_bytes, _ns). Durations are in nanoseconds, times are
-// RFC 3339. Sequence numbers, which may exceed 2^53, are decimal strings, instance ids
-// hexadecimal strings.
+// RFC 3339. Counts and sequence numbers are numbers; sequence numbers exceed 2^53, so a
+// reader needs integers of 64 bits. Instance ids are hexadecimal strings.
 package ctl
 
 import (
@@ -15,7 +15,7 @@ import (
 )
 
 // Schema names the format of requests and responses.
-const Schema = "rdsd.v1"
+const Schema = "rdsd.v2"
 
 // Kind is the kind of a request and of its response.
 type Kind string
@@ -77,7 +77,7 @@ type Request struct {
 	// Queue is for queues: "send", "retrans", "recv", or "" for all.
 	Queue string `json:"queue,omitzero"`
 	// After is for events: the sequence of the last event that the caller has.
-	After uint64 `json:"after,omitzero,string"`
+	After uint64 `json:"after,omitzero"`
 	// Do is for drain: "begin", "resume", "look".
 	Do string `json:"do,omitzero"`
 }
@@ -169,10 +169,10 @@ type TLS struct {
 	Subject string    `json:"subject"`          // of this host's certificate, "" = none
 	Expires time.Time `json:"expires,omitzero"` // when the first certificate of its chain expires
 
-	Secured uint64 `json:"handshakes,string"`         // that succeeded, either way
-	Failed  uint64 `json:"handshakes_failed,string"`  // incoming: mostly because of a certificate
-	Plain   uint64 `json:"handshakes_plain,string"`   // incoming: without TLS although it is required, or with TLS although it is off
-	Limited uint64 `json:"handshakes_limited,string"` // incoming: too many
+	Secured uint64 `json:"handshakes"`         // that succeeded, either way
+	Failed  uint64 `json:"handshakes_failed"`  // incoming: mostly because of a certificate
+	Plain   uint64 `json:"handshakes_plain"`   // incoming: without TLS although it is required, or with TLS although it is off
+	Limited uint64 `json:"handshakes_limited"` // incoming: too many
 }
 
 // Choice is the daemon's decision about one transport, and why.
@@ -279,9 +279,9 @@ type PeerInfo struct {
 	CRC       bool       `json:"crc"`
 	TLS       string     `json:"tls"` // cipher suite, "" if the connection is plain or not up
 
-	NextTxSeq uint64 `json:"next_tx_seq,string"`
-	AckedSeq  uint64 `json:"acked_seq,string"`
-	RxSeq     uint64 `json:"rx_seq,string"`
+	NextTxSeq uint64 `json:"next_tx_seq"`
+	AckedSeq  uint64 `json:"acked_seq"`
+	RxSeq     uint64 `json:"rx_seq"`
 
 	QueuedMessages  uint64 `json:"queued_messages"` // not sent yet
 	QueuedBytes     uint64 `json:"queued_bytes"`
@@ -298,11 +298,11 @@ type PeerInfo struct {
 	LastError     string `json:"last_error"` // "" = none
 
 	// Limits of peers.*_per_s. They apply to the peer's host, over all its lanes.
-	Limitable string        `json:"limitable"`    // what they apply to: "all", "sends" (not RDMA), "none", "" = not known yet
-	Held      bool          `json:"held"`         // the host is over a limit now, so nothing is read from it
-	HeldBy    string        `json:"held_by"`      // the setting whose limit it was over last, "" if never
-	Holds     uint64        `json:"holds,string"` // how often
-	HeldTime  time.Duration `json:"held_ns"`      // how long in total
+	Limitable string        `json:"limitable"` // what they apply to: "all", "sends" (not RDMA), "none", "" = not known yet
+	Held      bool          `json:"held"`      // the host is over a limit now, so nothing is read from it
+	HeldBy    string        `json:"held_by"`   // the setting whose limit it was over last, "" if never
+	Holds     uint64        `json:"holds"`     // how often
+	HeldTime  time.Duration `json:"held_ns"`   // how long in total
 }
 
 // TCPConn is a TCP connection of RDS/TCP. Its sequences count bytes since it came up.
@@ -311,9 +311,9 @@ type TCPConn struct {
 	RemotePort uint16 `json:"remote_port"`
 	HdrRemain  int    `json:"header_remain"` // bytes missing of the header that is arriving
 	DataRemain int    `json:"data_remain"`
-	Sent       uint64 `json:"sent,string"`
-	Awaited    uint64 `json:"awaited,string"` // an acknowledgement up to here covers the last message
-	Acked      uint64 `json:"acked,string"`   // by the peer's TCP
+	Sent       uint64 `json:"sent"`
+	Awaited    uint64 `json:"awaited"` // an acknowledgement up to here covers the last message
+	Acked      uint64 `json:"acked"`   // by the peer's TCP
 }
 
 // Ping is one answered ping.

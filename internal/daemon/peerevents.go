@@ -2,12 +2,14 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"sync/atomic"
 	"time"
 
 	"github.com/rdsd/rdsd/internal/engine"
+	"github.com/rdsd/rdsd/verbs"
 )
 
 // maxPeerEvents is how many events of peers wait for the log.
@@ -48,14 +50,17 @@ func (p *peerEvents) write(ctx context.Context, to *summedLog) {
 			if e.local.IsValid() {
 				args = append(args, "local", e.local, "peer", e.remote)
 			}
-			if e.err != nil {
+			event := e.event
+			if errors.Is(e.err, verbs.ErrEnded) {
+				event += ": " + verbs.ErrEnded.Error() // is no error
+			} else if e.err != nil {
 				args = append(args, "err", e.err)
 			}
 			level := slog.LevelInfo
 			if e.event == engine.EventFellBack {
 				level = slog.LevelWarn
 			}
-			to.write(time.Now(), level, e.remote, e.event, args...)
+			to.write(time.Now(), level, e.remote, event, args...)
 		case <-ctx.Done():
 			return
 		}

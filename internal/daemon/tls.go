@@ -145,6 +145,9 @@ const expiryWarning = 14 * 24 * time.Hour
 func (s *settings) tlsWarnings(now time.Time) (out []string) {
 	c := s.config()
 	if c.TLS.Mode == config.TLSOff {
+		if c.TLS.Warn == config.WarnOff {
+			return nil
+		}
 		for _, a := range c.Listen {
 			if !a.IsLoopback() {
 				out = append(out, fmt.Sprintf("connections on %v are neither encrypted nor authenticated (tls.mode = off)", a))

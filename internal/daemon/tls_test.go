@@ -143,6 +143,12 @@ func TestTLSFor(t *testing.T) {
 	if got := d.tlsWarnings(now); len(got) != 1 || !strings.Contains(got[0], "10.0.0.1 are neither encrypted") {
 		t.Errorf("%q", got)
 	}
+	accepted := off
+	accepted.TLS.Warn = config.WarnOff
+	d.set(&accepted)
+	if got := d.tlsWarnings(now); len(got) != 0 {
+		t.Errorf("with tls.warn = off: %q", got)
+	}
 }
 
 // TestTLSFolders: a reload behind the sandbox reads what links lead to.

@@ -229,7 +229,7 @@ func (q *qp) drained() {
 		q.top = q.sent
 		q.advance()
 	case q.closing:
-		q.fail(fmt.Errorf("ibv: disconnected: %w", unix.ESHUTDOWN))
+		q.fail(fmt.Errorf("ibv: %w", verbs.ErrEnded))
 	case q.state == verbs.QPSQD:
 		q.dev.raise(verbs.AsyncEvent{Type: verbs.AsyncSQDrained, QP: q})
 	}

@@ -1,6 +1,8 @@
 package soft
 
 import (
+	"fmt"
+
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -22,6 +24,6 @@ func (q *qp) ended() {
 // drained ends a QP whose peer has ended its direction, when nothing is left to do.
 func (q *qp) drained() {
 	if q.eof && q.state == verbs.QPRTS && q.park.empty() && q.serve.empty() && q.out.pending == 0 && !q.sq.mid() {
-		q.lost(nil)
+		q.fail(&fault{err: fmt.Errorf("soft: %w", verbs.ErrEnded), sq: verbs.WCRetryExcErr})
 	}
 }

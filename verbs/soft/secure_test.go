@@ -84,7 +84,7 @@ func TestSecureTraffic(t *testing.T) {
 func TestSecureEnds(t *testing.T) {
 	a, b := securePair(t, attrs(), nil)
 	a.qp.Disconnect()
-	if e := b.event(a); e.Type != verbs.CMDisconnected || !errors.Is(e.Err, io.EOF) {
+	if e := b.event(a); e.Type != verbs.CMDisconnected || !errors.Is(e.Err, verbs.ErrEnded) {
 		t.Fatalf("%v %v", e.Type, e.Err)
 	}
 	a, b = securePair(t, attrs(), nil)
