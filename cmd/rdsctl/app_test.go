@@ -19,7 +19,7 @@ import (
 func runApp(t *testing.T, c caller, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	a := &app{stdout: &out, stderr: &errs, paths: []string{"/a.sock", "/b.sock"},
+	a := &app{stdout: &out, stderr: &errs, paths: []string{"/a.sock", "/b.sock"}, resolver: known,
 		dial: func(context.Context, string) (caller, error) { return c, nil }}
 	code = a.run(t.Context(), args)
 	return code, out.String(), errs.String()
@@ -215,7 +215,7 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"peer", "drop", "::1"}, "rdsctl: peer: want rdsctl peer and one of: reset ADDR, drain ADDR, resume ADDR\n"},
 		{[]string{"peer", "reset"}, "rdsctl: peer reset: ADDR is missing; usage: rdsctl peer reset ADDR\n"},
 		{[]string{"peer", "reset", "-lane", "256", "::1"}, "rdsctl: peer reset: lane 256 is not between 0 and 255\n"},
-		{[]string{"peer", "reset", "host"}, "rdsctl: peer reset: \"host\" is not an IP address\n"},
+		{[]string{"peer", "reset", "a b"}, "rdsctl: peer reset: \"a b\" is not a host's name or IP address\n"},
 		{[]string{"ping", "127.0.0.1", "127.0.0.2"}, "rdsctl: ping takes one argument, \"127.0.0.2\" is one too many\n"},
 		{[]string{"ping", "127.0.0.1", "-c", "-1"}, "rdsctl: ping: -c and -i are not negative\n"},
 		{[]string{"peers", "all"}, "rdsctl: peers takes no argument, \"all\" is one too many\n"},

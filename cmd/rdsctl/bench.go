@@ -47,11 +47,11 @@ func benchVerb(fs *flag.FlagSet) action {
 			fmt.Fprintf(a.stderr, "rdsctl: bench: "+format+"\n", args...)
 			return exitUsage
 		}
-		local, err := addrPort(*bind, 0)
+		local, err := a.addrPort(ctx, o, *bind, 0)
 		if err != nil {
 			return usage("-bind: %v", err)
 		}
-		server, err := addrPort(arg, benchPort)
+		server, err := a.addrPort(ctx, o, arg, benchPort)
 		if err != nil {
 			return usage("%v", err)
 		}
@@ -77,21 +77,6 @@ func benchVerb(fs *flag.FlagSet) action {
 		return b.measure(ctx, loadgen.Params{Mode: m, Local: local.Addr(), Server: server, Size: *size, Depth: *depth, Sockets: *sockets,
 			Rate: *rate, WarmUp: *warm, Duration: *duration, Interval: *interval, Timeout: o.timeout, Verify: *verify})
 	}
-}
-
-// addrPort parses an address or address:port. "" gives the zero value.
-func addrPort(s string, port uint16) (netip.AddrPort, error) {
-	if s == "" {
-		return netip.AddrPort{}, nil
-	}
-	if a, err := netip.ParseAddr(s); err == nil {
-		return netip.AddrPortFrom(a.Unmap(), port), nil
-	}
-	ap, err := netip.ParseAddrPort(s)
-	if err != nil {
-		return ap, fmt.Errorf("%q is neither address nor address:port", s)
-	}
-	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port()), nil
 }
 
 // bencher runs a server or a measurement.

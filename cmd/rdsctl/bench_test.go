@@ -73,7 +73,8 @@ func TestBenchErrors(t *testing.T) {
 		want string
 	}{
 		{[]string{"-mode", "x"}, exitUsage, `rdsctl: bench: -mode: "x" is none of rtt, rate, rdma-read, rdma-write`},
-		{[]string{"host"}, exitUsage, `rdsctl: bench: "host" is neither address nor address:port`},
+		{[]string{"a b"}, exitUsage, `rdsctl: bench: "a b" is neither an address or name nor ADDR:PORT`},
+		{[]string{"nobody"}, exitUsage, "rdsctl: bench: nobody: the system's resolver has no address for it"},
 		{[]string{"-bind", "x"}, exitUsage, "rdsctl: bench: -bind:"},
 		{[]string{"-serve", "127.0.0.1"}, exitUsage, "rdsctl: bench: a server takes no address"},
 		{[]string{"-rate", "-1"}, exitUsage, "not negative"},

@@ -3,11 +3,11 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"strings"
 	"time"
 
 	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/hosts"
 	"github.com/rdsd/rdsd/internal/ipc"
 )
 
@@ -69,9 +69,12 @@ func (c *checker) peers(string) error {
 }
 
 func (c *checker) peer(arg string) error {
-	addr, err := netip.ParseAddr(arg)
+	addr, err := c.lookup(c.ctx, c.o, arg)
+	if errors.Is(err, hosts.ErrName) {
+		return usagef("peer: %v", err)
+	}
 	if err != nil {
-		return usagef("peer: %q is not an IP address", arg)
+		return err
 	}
 	r, err := c.ask(ctl.Request{Kind: ctl.KindPeers})
 	if err != nil {
@@ -80,7 +83,7 @@ func (c *checker) peer(arg string) error {
 	found, resets := false, uint64(0)
 	for i := range r.Peers {
 		p := &r.Peers[i]
-		if p.Remote != addr.Unmap() {
+		if p.Remote != addr {
 			continue
 		}
 		found = true
@@ -102,8 +105,11 @@ func (c *checker) peer(arg string) error {
 }
 
 func (c *checker) socket(arg string) error {
-	at, err := netip.ParseAddrPort(arg)
+	at, err := c.addrPort(c.ctx, c.o, arg, 0)
 	if err != nil {
+		return err
+	}
+	if at.Port() == 0 {
 		return usagef("socket: %q is not ADDR:PORT", arg)
 	}
 	r, err := c.ask(ctl.Request{Kind: ctl.KindSockets})
@@ -112,7 +118,7 @@ func (c *checker) socket(arg string) error {
 	}
 	for i := range r.Sockets {
 		s := &r.Sockets[i]
-		if s.Addr != at.Addr().Unmap() || s.Port != at.Port() {
+		if s.Addr != at.Addr() || s.Port != at.Port() {
 			continue
 		}
 		c.note("recv_bytes", float64(s.RecvBytes))

@@ -18,7 +18,7 @@ func peerDrainVerb(fs *flag.FlagSet) action {
 	keep := fs.Bool("keep", false, "do not break the empty connection off")
 	wait := waitFlag(fs)
 	return func(ctx context.Context, a *app, o *options, arg string) int {
-		addr, code := a.address("peer drain", arg)
+		addr, code := a.address(ctx, o, "peer drain", arg)
 		if code != exitOK {
 			return code
 		}
@@ -39,7 +39,7 @@ func waitFlag(fs *flag.FlagSet) *time.Duration {
 
 func peerResumeVerb(*flag.FlagSet) action {
 	return func(ctx context.Context, a *app, o *options, arg string) int {
-		addr, code := a.address("peer resume", arg)
+		addr, code := a.address(ctx, o, "peer resume", arg)
 		if code != exitOK {
 			return code
 		}

@@ -75,7 +75,7 @@ func TestCheck(t *testing.T) {
 		"check":                     "KIND is missing",
 		"check deamon":              `unknown kind "deamon"; there are: daemon, peers`,
 		"check peer":                "peer wants ADDR",
-		"check peer host":           `"host" is not an IP address`,
+		"check peer 10.0.0.300":     `"10.0.0.300" is not a host's name or IP address`,
 		"check socket 127.0.0.1":    "is not ADDR:PORT",
 		"check daemon now":          `daemon takes no argument, "now" is one too many`,
 		"check config -warn 1":      "config has no thresholds",

@@ -197,7 +197,7 @@ func TestListUsage(t *testing.T) {
 		"config docs -o json":            "flag provided but not defined: -o",
 		"-o json config docs":            "rdsctl: config docs has one form of output, not -o json",
 		"counters -stats /x":             "rdsctl: counters: -stats is for -offline",
-		"peer drain host":                `rdsctl: peer drain: "host" is not an IP address`,
+		"peer drain 10.0.0.300":          `rdsctl: peer drain: "10.0.0.300" is not a host's name or IP address`,
 		"peer drain 127.0.0.2 -wait -1s": "rdsctl: drain: -wait -1s is negative",
 		"daemon":                         "rdsctl: daemon: want rdsctl daemon and one of: drain, resume",
 		"daemon drain now":               "rdsctl: daemon drain takes no argument",

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/rdsd/rdsd/internal/hosts"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/stress"
 )
@@ -20,9 +21,10 @@ import (
 type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	screen         *screen  // nil if standard output is no terminal
-	shown          terminal // used without a screen, by tests
-	paths          []string // control sockets whose statistics status -offline looks for
+	screen         *screen        // nil if standard output is no terminal
+	shown          terminal       // used without a screen, by tests
+	resolver       hosts.Resolver // nil for the system's
+	paths          []string       // control sockets whose statistics status -offline looks for
 	// dial opens the control service at path. If path is "", it tries paths in order.
 	dial func(ctx context.Context, path string) (caller, error)
 	// asOld says that the program was called as rds-stress, by scripts made for the

@@ -44,8 +44,8 @@ func (a *app) oldPing(ctx context.Context, args []string) int {
 	}
 	p := rdsping.Params{Lane: uint8(*tos), Count: int(*count), Interval: every, Timeout: o.timeout}
 	from := netip.AddrPort{}
-	if p.To, err = lookup(ctx, words[0]); err == nil && *source != "" {
-		p.From, err = lookup(ctx, *source)
+	if p.To, err = firstAddress(ctx, words[0]); err == nil && *source != "" {
+		p.From, err = firstAddress(ctx, *source)
 		from = netip.AddrPortFrom(p.From, 0)
 	}
 	b := &bencher{app: a, o: o}
@@ -71,8 +71,8 @@ func (a *app) oldPing(ctx context.Context, args []string) int {
 	return exitOK
 }
 
-// lookup is the first address of a name. An address is its own name.
-func lookup(ctx context.Context, name string) (netip.Addr, error) {
+// firstAddress is the first address of a name. An address is its own name.
+func firstAddress(ctx context.Context, name string) (netip.Addr, error) {
 	if a, err := netip.ParseAddr(name); err == nil {
 		return a.Unmap(), nil
 	}

@@ -14,7 +14,7 @@ func pingVerb(fs *flag.FlagSet) action {
 	n := fs.Int("c", 0, "`count` of pings, 0 = until interrupted")
 	interval := fs.Duration("i", time.Second, "`time` between pings")
 	return func(ctx context.Context, a *app, o *options, arg string) int {
-		addr, code := a.address("ping", arg)
+		addr, code := a.address(ctx, o, "ping", arg)
 		if code != exitOK {
 			return code
 		}

@@ -139,7 +139,7 @@ func cipherOf(p *ctl.PeerInfo) string { return cell(strings.TrimPrefix(p.TLS, "T
 func peerResetVerb(fs *flag.FlagSet) action {
 	lane := fs.Int("lane", -1, "`lane` to reset, 0 to 255; -1: all lanes")
 	return func(ctx context.Context, a *app, o *options, arg string) int {
-		addr, code := a.address("peer reset", arg)
+		addr, code := a.address(ctx, o, "peer reset", arg)
 		if code != exitOK {
 			return code
 		}
@@ -163,14 +163,4 @@ func (a *app) showReset(addr netip.Addr) func(*ctl.Response) {
 		}
 		fmt.Fprintf(a.stdout, "%v: %d connection(s) reset\n", addr, r.PeerReset.Reset)
 	}
-}
-
-// address parses a verb's ADDR. If the status is not exitOK, it is that of a usage error.
-func (a *app) address(verb, s string) (netip.Addr, int) {
-	addr, err := netip.ParseAddr(s)
-	if err != nil {
-		fmt.Fprintf(a.stderr, "rdsctl: %s: %q is not an IP address\n", verb, s)
-		return addr, exitUsage
-	}
-	return addr.Unmap(), exitOK
 }

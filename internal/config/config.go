@@ -39,7 +39,7 @@ type Config struct {
 
 // Peers says who may connect.
 type Peers struct {
-	Allow []netip.Prefix // peers.allow
+	Allow []Allowed // peers.allow
 	// Limits on what one host sends per second. 0 is no limit.
 	Control  uint64 // peers.control_per_s, messages
 	Messages uint64 // peers.messages_per_s

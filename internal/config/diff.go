@@ -1,5 +1,7 @@
 package config
 
+import "slices"
+
 // Value is one key and its value, written as for a flag.
 type Value struct {
 	Key
@@ -46,4 +48,5 @@ func (c *Config) ApplyLive(next *Config) {
 			panic("config: a key does not take its own value: " + err.Error()) // TestValuesRoundTrip
 		}
 	}
+	c.Peers.Allow = slices.Clone(next.Peers.Allow) // with the addresses of names
 }

@@ -45,7 +45,7 @@ func TestParseErrors(t *testing.T) {
 		{"bytes too few", `peers.bytes_per_s = "63KiB"`, []string{`f:1:1: peers.bytes_per_s: 63KiB is out of range; allowed: 0, or bytes from "64KiB" to "1TiB", as in "100MiB"`}},
 		{"silence too short", `peers.silence = "10ms"`, []string{`f:1:1: peers.silence: 10ms is out of range; allowed: a duration from "1s" to "1h", as in "30s"`}},
 		{"bytes of what", `peers.bytes_per_s = "100Mbit"`, []string{`f:1:1: peers.bytes_per_s: "100Mbit" is not a size; allowed: `}},
-		{"prefix", `peers.allow = ["10.0.0.1"]`, []string{`f:1:1: peers.allow: "10.0.0.1" is not a network in CIDR form; allowed: networks, as in ["10.0.0.0/24", "fd00::/64"]`}},
+		{"prefix", `peers.allow = ["10.0.0.300"]`, []string{`f:1:1: peers.allow: "10.0.0.300" is not a network in CIDR form, an address or a host's name; allowed: networks, addresses or names of hosts, as in ["10.0.0.0/24", "fd00::7", "hostb"]`}},
 		{"host bits", `peers.allow = ["10.0.0.1/24"]`, []string{`f:1:1: peers.allow: "10.0.0.1/24" has bits set beyond its prefix, meant is perhaps "10.0.0.0/24"; allowed: `}},
 		{"choice", `crc = "yes"`, []string{`f:1:1: crc: "yes" is none of these; allowed: "auto", "on" or "off"`}},
 		{"congestion", `congestion = "bbr"`, []string{`f:1:1: congestion: "bbr" is none of these; allowed: "cubic" or "system"`}},

@@ -164,6 +164,6 @@ func (c *Config) checkMetrics() error {
 // there, also one that the control socket's permissions keep out.
 func (c *Config) PeerAllowed(a netip.Addr) bool {
 	a = a.Unmap()
-	return slices.ContainsFunc(c.Peers.Allow, func(p netip.Prefix) bool { return p.Contains(a) }) ||
+	return slices.ContainsFunc(c.Peers.Allow, func(p Allowed) bool { return p.contains(a) }) ||
 		a.IsLoopback() && (mutant.On(mutant.LoopbackTrusted) || !slices.ContainsFunc(c.Listen, func(l netip.Addr) bool { return !l.IsLoopback() }))
 }

@@ -26,6 +26,7 @@ func (d *Daemon) Confine(configFile string) {
 		Capabilities: []uintptr{unix.CAP_NET_ADMIN, unix.CAP_IPC_LOCK},
 	}
 	r.Read = append(r.Read, tlsFolders(c)...)
+	r.Read = append(r.Read, resolverPaths()...)
 	if configFile != "" { // its folder: an editor replaces the file, and there are drop-ins
 		r.Read = append(r.Read, filepath.Dir(configFile))
 	}

@@ -38,6 +38,9 @@ func NewUnder(super Supervisor, cfg config.Config, log *slog.Logger) (*Daemon, e
 	rng := rand.New(rand.NewChaCha8(seed))
 	d := &Daemon{log: log, started: time.Now(), summed: newSummedLog(log), peerEvents: newPeerEvents(),
 		credOf: (*ipc.Conn).Peer, notify: super.Notify}
+	if err := resolve(&cfg); err != nil { // without the names; the status warns of them
+		log.Warn("names in peers.allow", "err", err)
+	}
 	d.set(&cfg)
 	d.credentials.Store(cred)
 	d.info = stats.Info{PID: os.Getpid(), Instance: rng.Uint64() | 1, Start: d.started.UnixNano()}

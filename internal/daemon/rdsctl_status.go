@@ -25,6 +25,7 @@ func (b backend) Status() (ctl.Status, error) {
 	s.Congestion = b.congestion()
 	s.TLS = b.tls()
 	s.Warnings = append(slices.Clone(s.Warnings), d.tlsWarnings(time.Now())...)
+	s.Warnings = append(s.Warnings, d.nameWarnings()...)
 	if t := d.drainNotice.Load(); t != nil && *t != "" {
 		s.Warnings = append(s.Warnings, *t)
 	}

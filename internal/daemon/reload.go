@@ -71,6 +71,9 @@ func (d *Daemon) compare() (out ctl.Reload, next *config.Loaded, err error) {
 		return out, nil, fmt.Errorf("configuration: %w", err)
 	}
 	cred, err := loadTLS(&next.Config)
+	if err == nil {
+		err = resolve(&next.Config)
+	}
 	if err != nil {
 		return out, nil, fmt.Errorf("configuration: %w", err)
 	}
@@ -83,7 +86,13 @@ func (d *Daemon) compare() (out ctl.Reload, next *config.Loaded, err error) {
 			out.Restart = append(out.Restart, change)
 		}
 	}
-	if old := d.credentials.Load(); !cred.same(old) && !slices.ContainsFunc(out.Applied, func(c ctl.ConfigChange) bool { return strings.HasPrefix(c.Key, "tls.") }) {
+	applied := func(key string) bool {
+		return slices.ContainsFunc(out.Applied, func(c ctl.ConfigChange) bool { return strings.HasPrefix(c.Key, key) })
+	}
+	if c := movedNames(d.config(), &next.Config, next.Origins); c != nil && !applied(c.Key) {
+		out.Applied = append(out.Applied, *c)
+	}
+	if old := d.credentials.Load(); !cred.same(old) && !applied("tls.") {
 		// The files have changed, not their names.
 		out.Applied = append(out.Applied, ctl.ConfigChange{Key: "tls.cert", Old: old.String(), New: cred.String(), Origin: next.Origins["tls.cert"]})
 	}

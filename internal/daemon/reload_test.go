@@ -19,7 +19,7 @@ import (
 // named; what is wrong changes nothing.
 func TestReload(t *testing.T) {
 	c := newCrowd(t, func(cfg *config.Config) {
-		cfg.Peers.Allow = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+		cfg.Peers.Allow = []config.Allowed{{Net: netip.MustParsePrefix("10.0.0.0/8")}}
 	})
 	if _, err := c.d.Reload(); !errors.Is(err, ctl.ErrUnsupported) {
 		t.Errorf("without sources: %v", err)

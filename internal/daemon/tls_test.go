@@ -18,7 +18,7 @@ import (
 func tlsConfig(dir string) *config.Config {
 	c := config.Default()
 	c.Listen = []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("127.0.0.1")}
-	c.Peers.Allow = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}
+	c.Peers.Allow = []config.Allowed{{Net: netip.MustParsePrefix("10.0.0.0/24")}}
 	c.TLS.Cert, c.TLS.Key, c.TLS.CA = dir+"/cert.pem", dir+"/key.pem", dir+"/ca.pem"
 	return &c
 }
@@ -110,7 +110,7 @@ func TestTLSFor(t *testing.T) {
 	how("a network", map[string]string{"10.0.0.7": "TLS", "127.0.0.7": no, "::ffff:127.0.0.7": no, "192.0.2.1": no})
 	here := *d.config()
 	d.set(&here)
-	here.Peers.Allow = append(slices.Clone(here.Peers.Allow), netip.MustParsePrefix("127.0.0.0/24"))
+	here.Peers.Allow = append(slices.Clone(here.Peers.Allow), config.Allowed{Net: netip.MustParsePrefix("127.0.0.0/24")})
 	how("loopback allowed", map[string]string{"10.0.0.7": "TLS", "127.0.0.7": "TLS", "127.0.1.7": no})
 	if _, err := loadTLS(&here); err == nil || !strings.Contains(err.Error(), "is not for the address 127.0.0.1 of listen") {
 		t.Errorf("an address that peers reach, and a certificate without it: %v", err)
