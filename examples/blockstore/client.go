@@ -10,16 +10,12 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/examples/blockstore/store"
-	"github.com/rdsd/rdsd/rds"
 )
 
 // retryLimit is how often a block is requested when the answers say that something
 // is wrong with it (refused, wrong checksum). After dropped operations and missing
 // answers, Patience.GiveUp is the limit instead.
 const retryLimit = 3
-
-// busyPause is how long a client waits before it sends a request to a busy server again.
-const busyPause = time.Millisecond
 
 // copyOptions are the options of one copy.
 type copyOptions struct {
@@ -46,10 +42,10 @@ func (c *copier) open(ctx context.Context, write bool) (size int64, err error) {
 }
 
 // slots makes n buffers that the server may use.
-func (c *copier) slots(n int, access rds.Access) ([]*store.Slot, error) {
+func (c *copier) slots(n int) ([]*store.Slot, error) {
 	var slots []*store.Slot
 	for i := range n {
-		s, err := c.Slot(access)
+		s, err := c.Slot()
 		if err != nil {
 			return nil, fmt.Errorf("buffer %d of %d: %w", i+1, n, err)
 		}
@@ -58,16 +54,15 @@ func (c *copier) slots(n int, access rds.Access) ([]*store.Slot, error) {
 	return slots, nil
 }
 
-// worker copies one block through its slot. It may return before the block is done, if
-// the slot is free again and another goroutine waits for the rest.
+// worker copies one block through its slot.
 type worker func(ctx context.Context, s *store.Slot, j job) error
 
 // run copies all blocks of size bytes with a window of workers.
-func (c *copier) run(ctx context.Context, label string, size int64, access rds.Access, t *todo, work worker) (copyStats, error) {
+func (c *copier) run(ctx context.Context, label string, size int64, t *todo, work worker) (copyStats, error) {
 	start := time.Now()
 	stats := copyStats{Direction: label, Bytes: size, Blocks: t.blocks, BlockSize: c.Block}
 	stats.Window = int(min(uint64(c.opt.window), max(1, t.blocks)))
-	slots, err := c.slots(stats.Window, access)
+	slots, err := c.slots(stats.Window)
 	if err != nil {
 		return stats, err
 	}
@@ -122,27 +117,42 @@ func (c *copier) again(ctx context.Context, err error, j job) error {
 	case time.Since(j.start) > c.Wait.GiveUp:
 		return fmt.Errorf("block %d: given up after %v: %w", j.block, c.Wait.GiveUp, err)
 	}
-	if busy(err) {
+	if store.Busy(err) {
 		// The server counts a request as in hand until its status is known. Its answer
 		// can be here before that, so the server will soon have room.
-		pause := time.NewTimer(busyPause)
-		defer pause.Stop()
-		select {
-		case <-pause.C:
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+		return store.Pause(ctx)
 	}
 	c.times.retry(!failed, failed && f.Status == store.StatusChecksum)
 	return nil
 }
 
-// busy reports whether the server refused a request for want of room. Then it has done
-// nothing, and no operation of the request exists.
-func busy(err error) bool {
-	var f *store.Failure
-	return errors.As(err, &f) && f.Status == store.StatusBusy
+// do asks for what m says until it is done or hopeless. fill, if not nil, fills the
+// slot before each attempt.
+func (c *copier) do(ctx context.Context, s *store.Slot, j job, m store.Message, fill func() error) error {
+	for ; ; j.attempt++ {
+		if fill != nil {
+			if err := s.Ready(ctx); err != nil {
+				return err
+			}
+			if err := fill(); err != nil {
+				return err
+			}
+		}
+		_, err := c.Do(ctx, s, m)
+		if err == nil {
+			c.times.block(time.Since(j.start))
+			return nil
+		}
+		if err := c.again(ctx, err, j); err != nil {
+			return err
+		}
+		if store.Busy(err) {
+			continue
+		}
+		if err := s.Recall(ctx); err != nil {
+			return err
+		}
+	}
 }
 
 // blocksOf returns the number of blocks in a file of size bytes.

@@ -9,7 +9,7 @@ import (
 )
 
 func TestAgain(t *testing.T) {
-	c := &copier{Client: &store.Client{Wait: store.Patience{GiveUp: time.Minute}}}
+	c := &copier{Client: &store.Client{Options: store.Options{Wait: store.Patience{GiveUp: time.Minute}}}}
 	now := time.Now()
 	fresh, old := job{start: now, attempt: 1}, job{start: now.Add(-2 * time.Minute), attempt: 9}
 	tired := job{start: now, attempt: retryLimit}
@@ -21,6 +21,7 @@ func TestAgain(t *testing.T) {
 	}{
 		{"dropped", store.Failf(store.StatusRetry, "x"), fresh, true},
 		{"dropped for too long", store.Failf(store.StatusRetry, "x"), old, false},
+		{"grant taken back", store.Failf(store.StatusGrantOver, "x"), fresh, true},
 		{"busy", store.Failf(store.StatusBusy, "x"), tired, true},
 		{"no answer", store.ErrNoAnswer, fresh, true},
 		{"no answer for too long", store.ErrNoAnswer, old, false},
@@ -35,7 +36,7 @@ func TestAgain(t *testing.T) {
 			t.Errorf("%s: again = %v, want %v", x.name, err, x.want)
 		}
 	}
-	if c.times.retried != 4 || c.times.timedOut != 1 || c.times.corrupt != 1 {
-		t.Errorf("counted %d retried, %d timed out, %d corrupt; want 4, 1, 1: busy is not counted", c.times.retried, c.times.timedOut, c.times.corrupt)
+	if c.times.retried != 5 || c.times.timedOut != 1 || c.times.corrupt != 1 {
+		t.Errorf("counted %d retried, %d timed out, %d corrupt; want 5, 1, 1: busy is not counted", c.times.retried, c.times.timedOut, c.times.corrupt)
 	}
 }

@@ -19,8 +19,8 @@ func runServe(ctx context.Context, c *command) error {
 	args, err := c.parse("FILE", 1, func(fs *flag.FlagSet) {
 		fs.BoolVar(&readOnly, "read-only", false, "refuse copy-in")
 		fs.BoolVar(&create, "create", false, "create FILE if it is missing")
-		fs.IntVar(&o.buffers, "buffers", 64, "registered buffers; one client may use half of them")
-		fs.IntVar(&o.workers, "workers", 4, "goroutines that read the file, and as many that write it")
+		fs.IntVar(&o.buffers, "buffers", 64, "registered buffers for reads; a client may have half as many requests in hand, and the writer half as many buffers")
+		fs.IntVar(&o.workers, "workers", 4, "threads that wait for storage")
 	})
 	if err != nil {
 		return err
@@ -28,7 +28,7 @@ func runServe(ctx context.Context, c *command) error {
 	if o.buffers < 2 || o.workers < 1 {
 		return &store.UsageError{Text: "-buffers must be 2 or more, and -workers 1 or more"}
 	}
-	o.block = c.block
+	o.block, o.small = c.block, c.small
 	bind, err := store.ParseRemote(c.bind, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func (c *command) copy(ctx context.Context, what string, remote int,
 	if f, ok := c.stderr.(*os.File); ok {
 		o.bar = isTerminal(f)
 	}
-	cl, err := store.Connect(ctx, rds.Options{Socket: c.socket}, bind, server, wait)
+	cl, err := store.Connect(ctx, store.Options{Daemon: rds.Options{Socket: c.socket}, Bind: bind, Server: server, Wait: wait, Small: c.small})
 	if err != nil {
 		return err
 	}

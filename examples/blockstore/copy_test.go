@@ -78,9 +78,15 @@ func TestManyInFlight(t *testing.T) {
 	s.stop()
 }
 
-// TestCopyUnderResets: the connection is reset again and again during a copy in each
-// direction. Content and counts are right.
+// TestCopyUnderResets: the connection is reset again and again in both
+// directions; content and counts are right. Blocks go in messages, or by RDMA.
 func TestCopyUnderResets(t *testing.T) {
+	for _, small := range []string{"-small=16384", noneSmall} {
+		t.Run(small, func(t *testing.T) { copyUnderResets(t, small) })
+	}
+}
+
+func copyUnderResets(t *testing.T, small string) {
 	w := newWorld(t)
 	source, content := w.file("source", 16<<20)
 	out, back := filepath.Join(w.dir, "out"), filepath.Join(w.dir, "back")
@@ -102,20 +108,23 @@ func TestCopyUnderResets(t *testing.T) {
 		if s.Unknown > 0 || s.OtherStatus > 0 {
 			t.Errorf("%s: %+v: outcomes that no reset between the same instances explains", name, s)
 		}
+		if (s.Operations > 0) != (small == noneSmall && name == "copy-out") {
+			t.Errorf("%s: %d operations", name, s.Operations)
+		}
 		if uint64(st.Retried) < s.Dropped {
 			t.Errorf("%s: %d dropped, %d asked for again", name, s.Dropped, st.Retried)
 		}
 	}
 	s := w.start(w.serveArgs("-read-only", source)...).serving()
 	status, done := w.progressed(resets())
-	st := w.spawn(status, w.copyArgs("copy-out", "-status-fd", "3", "-block", "16384", w.serverAt(), out)...).copied()
+	st := w.spawn(status, w.copyArgs("copy-out", "-status-fd", "3", small, "-block", "16384", w.serverAt(), out)...).copied()
 	done()
 	check("copy-out", st, s.stop())
 	w.holds(out, content)
 
 	s = w.start(w.serveArgs("-create", back)...).serving()
 	status, done = w.progressed(resets())
-	st = w.spawn(status, w.copyArgs("copy-in", "-status-fd", "3", "-block", "16384", out, w.serverAt())...).copied()
+	st = w.spawn(status, w.copyArgs("copy-in", "-status-fd", "3", small, "-block", "16384", out, w.serverAt())...).copied()
 	done()
 	check("copy-in", st, s.stop())
 	w.holds(back, content)

@@ -6,10 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/rdsd/rdsd/examples/blockstore/store"
-	"github.com/rdsd/rdsd/rds"
 )
 
 // copyOut copies the export of c's server into the file path. The file gets its name only
@@ -25,7 +23,7 @@ func copyOut(ctx context.Context, c *copier, path string) (copyStats, error) {
 		return copyStats{}, err
 	}
 	t := newTodo(blocksOf(size, c.Block))
-	stats, err := c.run(ctx, "copy-out", size, rds.AllowWrite, t, func(ctx context.Context, s *store.Slot, j job) error {
+	stats, err := c.run(ctx, "copy-out", size, t, func(ctx context.Context, s *store.Slot, j job) error {
 		if err := c.readBlock(ctx, s, j, lengthOf(size, c.Block, j.block), out.file); err != nil {
 			return err
 		}
@@ -38,25 +36,14 @@ func copyOut(ctx context.Context, c *copier, path string) (copyStats, error) {
 	return stats, out.keep()
 }
 
-// readBlock requests one block until it has come or again gives up, and writes it to out.
+// readBlock gets one block.
 func (c *copier) readBlock(ctx context.Context, s *store.Slot, j job, length int, out *os.File) error {
-	for ; ; j.attempt++ {
-		err := c.Read(ctx, s, store.Message{Block: j.block, BlockSize: uint32(c.Block), Length: uint32(length)})
-		if err == nil {
-			c.times.block(time.Since(j.start))
-			_, err := out.WriteAt(s.Buf.Bytes()[:length], int64(j.block)*int64(c.Block))
-			return err
-		}
-		if err := c.again(ctx, err, j); err != nil {
-			return err
-		}
-		if busy(err) {
-			continue
-		}
-		if err := s.Recall(ctx); err != nil {
-			return err
-		}
+	m := store.Message{Kind: store.KindRead, Block: j.block, BlockSize: uint32(c.Block), Length: uint32(length)}
+	if err := c.do(ctx, s, j, m, nil); err != nil {
+		return err
 	}
+	_, err := out.WriteAt(s.Bytes()[:length], int64(j.block)*int64(c.Block))
+	return err
 }
 
 // output is a file being written. It has a temporary name until keep renames it. A path

@@ -15,9 +15,18 @@ import (
 // its progress comes in the middle of the copy.
 const smallBlocks = "-block=4096"
 
+// noneSmall has all blocks go by RDMA, as large ones do.
+const noneSmall = "-small=0"
+
 // TestServerKilled: if the server is killed in the middle of a copy, the client fails and
 // leaves no file. A server that is started at the same address serves again.
 func TestServerKilled(t *testing.T) {
+	for _, small := range []string{"-small=16384", noneSmall} {
+		t.Run(small, func(t *testing.T) { serverKilled(t, small) })
+	}
+}
+
+func serverKilled(t *testing.T, small string) {
 	w := newWorld(t)
 	source, content := w.file("source", 16<<20)
 	out, back := filepath.Join(w.dir, "out"), filepath.Join(w.dir, "back")
@@ -25,13 +34,13 @@ func TestServerKilled(t *testing.T) {
 
 	s := w.spawn(nil, w.serveArgs("-read-only", source)...).serving()
 	status, done := w.progressed(map[int]func(){30: s.kill})
-	w.spawn(status, w.copyArgs("copy-out", "-status-fd", "3", "-give-up", "5s", smallBlocks, w.serverAt(), out)...).fails(gone...)
+	w.spawn(status, w.copyArgs("copy-out", "-status-fd", "3", "-give-up", "5s", small, smallBlocks, w.serverAt(), out)...).fails(gone...)
 	done()
 	w.absent(out)
 
 	s = w.spawn(nil, w.serveArgs("-create", back)...).serving()
 	status, done = w.progressed(map[int]func(){30: s.kill})
-	w.spawn(status, w.copyArgs("copy-in", "-status-fd", "3", "-give-up", "5s", smallBlocks, source, w.serverAt())...).fails(gone...)
+	w.spawn(status, w.copyArgs("copy-in", "-status-fd", "3", "-give-up", "5s", small, smallBlocks, source, w.serverAt())...).fails(gone...)
 	done()
 
 	s = w.spawn(nil, w.serveArgs(back)...).serving()
@@ -52,9 +61,13 @@ func TestClientKilled(t *testing.T) {
 	s := w.start(w.serveArgs("-buffers", "4", "-create", export)...).serving()
 	w.start(w.copyArgs("copy-in", source, w.serverAt())...).copied()
 	for i := range 8 {
-		args := w.copyArgs("copy-out", "-status-fd", "3", smallBlocks, w.serverAt(), out)
+		small := "-small=16384"
+		if i >= 4 {
+			small = noneSmall
+		}
+		args := w.copyArgs("copy-out", "-status-fd", "3", small, smallBlocks, w.serverAt(), out)
 		if i%2 == 1 {
-			args = w.copyArgs("copy-in", "-status-fd", "3", smallBlocks, source, w.serverAt())
+			args = w.copyArgs("copy-in", "-status-fd", "3", small, smallBlocks, source, w.serverAt())
 		}
 		var victim *program
 		ready := make(chan struct{})
@@ -136,11 +149,12 @@ func TestDaemonKilled(t *testing.T) {
 		if err := killed.start(); err != nil {
 			t.Fatal(err)
 		}
-		for _, verb := range []string{"copy-out", "copy-in"} {
-			t.Run(fmt.Sprintf("%s's daemon, %s", whose, verb), func(t *testing.T) {
+		for i := range 4 {
+			verb, small := []string{"copy-out", "copy-in"}[i%2], []string{"-small=16384", noneSmall}[i/2]
+			t.Run(fmt.Sprintf("%s's daemon, %s, %s", whose, verb, small), func(t *testing.T) {
 				w := &world{t: t, d: w.d, dir: w.dir}
 				out, export := filepath.Join(w.dir, "out"), filepath.Join(w.dir, "export")
-				result, args := out, []string{verb, "-status-fd", "3", "-patience", "500ms", "-give-up", "5s", smallBlocks, w.serverAt(), out}
+				result, args := out, []string{verb, "-status-fd", "3", "-patience", "500ms", "-give-up", "5s", small, smallBlocks, w.serverAt(), out}
 				serve := []string{"-read-only", source}
 				if verb == "copy-in" {
 					result, args = export, append(args[:len(args)-2], source, w.serverAt())

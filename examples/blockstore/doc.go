@@ -1,37 +1,44 @@
-// Command blockstore is a server of disk blocks over package rds, with its client. One
-// process serves a file in blocks. Others copy the file out or in, with many blocks in
-// flight. The data moves by RDMA between registered buffers.
+// Command blockstore is the disk block server of RDS lore over package rds:
+// one process serves a file in blocks, others copy it out or in, many blocks
+// in flight. Small blocks travel in the messages, larger ones by RDMA between
+// registered buffers.
 //
 //	blockstore serve [flags] FILE
 //	blockstore copy-out [flags] REMOTE FILE
 //	blockstore copy-in [flags] FILE REMOTE
 //
-// # Reading a block
+// # One message each way
 //
-// The client sends READ with the cookie of a buffer of its own. The server preads
-// the block into one of its registered buffers and RDMA-writes it into the client's
-// memory. The message of that operation is DONE. It arrives when the block is there.
+// A block of at most -small bytes is in the request to write it, or in the answer to
+// the request to read it. No operation, grant or barrier is needed.
 //
-// # Writing a block
+// The server RDMA-writes a larger block that is read into the client's memory; the
+// immediate data is the answer. The client RDMA-writes a larger block that is
+// written into memory that the server has granted ahead; the immediate data is the
+// request. Package store has the messages.
 //
-// The client sends WRITE with the cookie of the buffer that holds the block. The
-// server RDMA-reads the block. The message of that operation is FETCHED. It releases
-// the client's buffer. The server pwrites the block. One fsync makes all blocks
-// durable that were written since the last one. The server then sends DURABLE.
+// # Who answers
+//
+// The goroutine that receives requests answers those that need not wait for storage:
+// reads of what is in the page cache (preadv2 with RWF_NOWAIT), and writes where the
+// file system takes them without a wait. It takes requests, and sends answers, in
+// batches. Workers do the rest. One fsync confirms all blocks written since the last.
 //
 // # Who may touch which memory when
 //
-// A server buffer with an operation is free again when the high-water mark of the
-// operation's destination has reached its id, whatever its status (lender.go). The one
-// exception is a successful RDMA read: the buffer then has the block, and is free when the
-// block is written to the file.
+// A server buffer with a block that was read is free again when the high-water mark
+// of its destination has passed the operation's id, whatever became of the operation
+// (lender.go).
 //
-// A client buffer keeps its region from one block to the next as long as every request
-// ends cleanly, because then no operation on the buffer is left. After anything else (an
-// operation dropped, an unknown outcome, no answer in time) the client releases the
-// region. When Release has returned, no late operation can touch the buffer. Only then the
-// client requests the block again, with a new request number and a new cookie. A late
-// answer has the old number, which no call waits for (store/slot.go).
+// The buffers that a writer pushes into are one region, granted to one session
+// (inbox.go). Another session gets them when no write from them is in hand and the
+// region was released.
 //
-// Package store has the messages.
+// A client buffer keeps its region from one block to the next as long as every
+// request ended cleanly, with DONE: then no operation on it can be
+// left. After anything else (an operation dropped, of unknown outcome, a time
+// out) the client releases the region before it asks again under a new request
+// number and a new cookie: when Release returns, nothing late can land in the
+// buffer, and a late answer names a request nobody waits for (slot.go). A buffer
+// that was pushed from is changed when the high-water mark has passed the push.
 package main

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -15,8 +16,11 @@ import (
 // export is the file, or block device, that is served. It is safe for concurrent use.
 type export struct {
 	file     *os.File
+	fd       int // file's
 	readOnly bool
 	regular  bool
+	inMemory bool        // the file system is: nothing waits for storage
+	noWait   atomic.Bool // writes can be told not to wait
 
 	// mu guards the fields below. A pwrite holds it for reading, so that no write of a
 	// session is in progress when the session has ended.
@@ -49,7 +53,17 @@ func openExport(path string, readOnly, create bool) (*export, error) {
 		f.Close()
 		return nil, err
 	}
-	return &export{file: f, readOnly: readOnly, regular: info.Mode().IsRegular()}, nil
+	return exportOf(f, readOnly, info.Mode().IsRegular()), nil
+}
+
+func exportOf(f *os.File, readOnly, regular bool) *export {
+	e := &export{file: f, fd: int(f.Fd()), readOnly: readOnly, regular: regular}
+	var fs unix.Statfs_t
+	if regular && unix.Fstatfs(e.fd, &fs) == nil {
+		e.inMemory = fs.Type == unix.TMPFS_MAGIC || fs.Type == unix.RAMFS_MAGIC
+	}
+	e.noWait.Store(true)
+	return e
 }
 
 func (e *export) close() error { return e.file.Close() }

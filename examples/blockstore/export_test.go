@@ -127,7 +127,7 @@ func TestExportNoSpace(t *testing.T) {
 	if err != nil {
 		t.Skip("no /dev/full:", err)
 	}
-	e := &export{file: f}
+	e := exportOf(f, false, false)
 	defer e.close()
 	wantStatus(t, "begin", e.begin(1), store.StatusOK)
 	fail := e.write(make([]byte, store.MinBlock), &store.Message{Session: 1, Block: 4, BlockSize: store.MinBlock, Length: store.MinBlock})

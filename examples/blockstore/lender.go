@@ -13,19 +13,25 @@ import (
 // mark of the operation's destination has reached the operation's id. Then nothing can
 // touch the memory any more, whatever the operation's status.
 //
-// lender is safe for concurrent use. One goroutine for each destination with lent buffers
-// waits at the barrier, so a slow destination delays only its own buffers.
+// Who wants a buffer and finds none free looks at the marks. Only if that finds none
+// either, one goroutine per destination with buffers out waits at the barrier, so a
+// slow destination delays its own buffers only.
+//
+// Safe for concurrent use.
 type lender struct {
 	// barrier is (*rds.Socket).Barrier.
 	barrier func(ctx context.Context, to netip.Addr, id uint64) (uint64, error)
+	hwm     func(to netip.Addr) uint64 // (*rds.Socket).HWM
 	free    chan *rds.Buffer
 
 	ctx    context.Context // ends the waiting at barriers
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	mu   sync.Mutex // guards lent
-	lent map[netip.Addr][]loan
+	mu      sync.Mutex // guards the fields below
+	lent    map[netip.Addr][]loan
+	waiting map[netip.Addr]bool // a goroutine waits at the barrier
+	takers  int                 // goroutines that wait for a buffer
 }
 
 // loan is one buffer that an operation has.
@@ -34,8 +40,11 @@ type loan struct {
 	buf *rds.Buffer
 }
 
-func newLender(buffers []*rds.Buffer, barrier func(context.Context, netip.Addr, uint64) (uint64, error)) *lender {
-	l := &lender{barrier: barrier, free: make(chan *rds.Buffer, len(buffers)), lent: map[netip.Addr][]loan{}}
+func newLender(buffers []*rds.Buffer, hwm func(netip.Addr) uint64,
+	barrier func(context.Context, netip.Addr, uint64) (uint64, error),
+) *lender {
+	l := &lender{hwm: hwm, barrier: barrier, free: make(chan *rds.Buffer, len(buffers)),
+		lent: map[netip.Addr][]loan{}, waiting: map[netip.Addr]bool{}}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	for _, b := range buffers {
 		l.free <- b
@@ -43,13 +52,59 @@ func newLender(buffers []*rds.Buffer, barrier func(context.Context, netip.Addr, 
 	return l
 }
 
+// tryTake returns a free buffer, nil if there is none.
+func (l *lender) tryTake() *rds.Buffer {
+	for range 2 {
+		select {
+		case b := <-l.free:
+			return b
+		default:
+			l.look()
+		}
+	}
+	return nil
+}
+
 // take waits for a free buffer. It returns nil if ctx ends first.
 func (l *lender) take(ctx context.Context) *rds.Buffer {
+	if b := l.tryTake(); b != nil {
+		return b
+	}
+	l.want(1)
+	defer l.want(-1)
 	select {
 	case b := <-l.free:
 		return b
 	case <-ctx.Done():
 		return nil
+	}
+}
+
+// want notes that a taker waits, or that it does no more.
+func (l *lender) want(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.takers += n
+	for to := range l.lent {
+		l.wait(to)
+	}
+}
+
+// look takes back the buffers whose mark has been reached.
+func (l *lender) look() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for to := range l.lent {
+		l.settle(to, l.hwm(to))
+	}
+}
+
+// wait has the buffers lent to one destination waited for, if there is a taker. mu is
+// held.
+func (l *lender) wait(to netip.Addr) {
+	if l.takers > 0 && !l.waiting[to] {
+		l.waiting[to] = true
+		l.wg.Go(func() { l.reclaim(to) })
 	}
 }
 
@@ -59,12 +114,9 @@ func (l *lender) put(b *rds.Buffer) { l.free <- b }
 // lend gives b to the operation id of destination to.
 func (l *lender) lend(to netip.Addr, id uint64, b *rds.Buffer) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	_, waiting := l.lent[to]
 	l.lent[to] = append(l.lent[to], loan{id, b})
-	if !waiting {
-		l.wg.Go(func() { l.reclaim(to) })
-	}
+	l.wait(to)
+	l.mu.Unlock()
 }
 
 // reclaim takes back the buffers lent for one destination until none is lent.
@@ -73,7 +125,7 @@ func (l *lender) reclaim(to netip.Addr) {
 		l.mu.Lock()
 		loans := l.lent[to]
 		if len(loans) == 0 {
-			delete(l.lent, to)
+			delete(l.waiting, to)
 			l.mu.Unlock()
 			return
 		}
@@ -87,14 +139,14 @@ func (l *lender) reclaim(to netip.Addr) {
 		if err != nil {
 			return // stopped, or the daemon is gone: the buffers stay lent
 		}
+		l.mu.Lock()
 		l.settle(to, hwm)
+		l.mu.Unlock()
 	}
 }
 
-// settle puts back the buffers of operations up to hwm.
+// settle puts back the buffers of operations up to hwm. mu is held.
 func (l *lender) settle(to netip.Addr, hwm uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	kept := l.lent[to][:0]
 	for _, o := range l.lent[to] {
 		if o.id > hwm {
@@ -103,7 +155,9 @@ func (l *lender) settle(to netip.Addr, hwm uint64) {
 		}
 		l.free <- o.buf // never blocks: the channel holds all buffers
 	}
-	l.lent[to] = kept
+	if l.lent[to] = kept; len(kept) == 0 {
+		delete(l.lent, to)
+	}
 }
 
 // stop ends the waiting. Buffers that are still lent do not come back.

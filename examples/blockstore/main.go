@@ -79,7 +79,7 @@ type command struct {
 
 	socket, bind string
 	json         bool
-	block        int
+	block, small int
 }
 
 // parse reads the flags and exactly n further arguments, and returns these. more registers
@@ -95,6 +95,7 @@ func (c *command) parse(what string, n int, more func(*flag.FlagSet)) ([]string,
 	fs.StringVar(&c.bind, "bind", "", "local `address[:port]` (default: serve 127.0.0.1:4000, copies: the address that routes to REMOTE)")
 	fs.BoolVar(&c.json, "json", false, "statistics as JSON on standard output")
 	fs.IntVar(&c.block, "block", store.DefaultBlock, "block size in bytes, 4096 to 1048576; for serve the largest that clients may use")
+	fs.IntVar(&c.small, "small", store.DefaultSmall, "largest block in bytes that travels in a message, without RDMA, 0 to 65536; the smaller of both ends' counts")
 	more(fs)
 	if err := fs.Parse(c.args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -107,6 +108,9 @@ func (c *command) parse(what string, n int, more func(*flag.FlagSet)) ([]string,
 	}
 	if c.block < store.MinBlock || c.block > store.MaxBlock {
 		return nil, &store.UsageError{Text: fmt.Sprintf("-block %d: want %d to %d", c.block, store.MinBlock, store.MaxBlock)}
+	}
+	if c.small < 0 || c.small > store.MaxSmall {
+		return nil, &store.UsageError{Text: fmt.Sprintf("-small %d: want 0 to %d", c.small, store.MaxSmall)}
 	}
 	return fs.Args(), nil
 }

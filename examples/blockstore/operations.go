@@ -4,24 +4,21 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/rdsd/rdsd/rds"
 )
 
-// operation is one RDMA operation of the server, from before it is submitted
+// operation is one RDMA write of the server, the answer to a large READ, from before it is submitted
 // until its status is known.
 type operation struct {
 	request
-	kind rds.OpKind
-	buf  *rds.Buffer
+	buf *rds.Buffer
 }
 
 // operations is the table of operations in flight, by token, and the server's counts. It is
 // safe for concurrent use.
 type operations struct {
 	mu     sync.Mutex // guards the fields below
-	idle   sync.Cond  // signalled when flying becomes empty
 	next   uint64
 	flying map[uint64]*operation
 	issued map[netip.Addr]uint64 // last operation id per destination
@@ -29,9 +26,7 @@ type operations struct {
 }
 
 func newOperations() *operations {
-	o := &operations{flying: map[uint64]*operation{}, issued: map[netip.Addr]uint64{}}
-	o.idle.L = &o.mu
-	return o
+	return &operations{flying: map[uint64]*operation{}, issued: map[netip.Addr]uint64{}}
 }
 
 // add registers op and returns its token.
@@ -50,11 +45,20 @@ func (o *operations) started(op *operation, id uint64) {
 	a := op.from.Addr()
 	o.issued[a] = max(o.issued[a], id)
 	o.counts.Operations++
-	if op.kind == rds.Write {
-		o.counts.Reads++ // the client reads
-	} else {
-		o.counts.Writes++
-	}
+	o.counts.Reads++
+}
+
+// countRead counts a READ that was answered without an operation.
+func (o *operations) countRead() {
+	o.mu.Lock()
+	o.counts.Reads++
+	o.mu.Unlock()
+}
+
+func (o *operations) countWrite() {
+	o.mu.Lock()
+	o.counts.Writes++
+	o.mu.Unlock()
 }
 
 // take removes the operation with the token and returns it; nil if there is none.
@@ -63,9 +67,6 @@ func (o *operations) take(token uint64) *operation {
 	defer o.mu.Unlock()
 	op := o.flying[token]
 	delete(o.flying, token)
-	if len(o.flying) == 0 {
-		o.idle.Broadcast()
-	}
 	return op
 }
 
@@ -90,21 +91,11 @@ func (o *operations) countFailed() {
 	o.mu.Unlock()
 }
 
-// drain waits until no operation is in flight, for at most d.
-func (o *operations) drain(d time.Duration) {
+// flies reports whether an operation is in flight.
+func (o *operations) flies() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	late := false
-	timer := time.AfterFunc(d, func() {
-		o.mu.Lock()
-		late = true
-		o.idle.Broadcast()
-		o.mu.Unlock()
-	})
-	defer timer.Stop()
-	for len(o.flying) > 0 && !late {
-		o.idle.Wait()
-	}
+	return len(o.flying) > 0
 }
 
 // stats returns the counts; hwm is (*rds.Socket).HWM.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,6 +20,10 @@ const (
 	sendPatience = 5 * time.Second
 	// stopPatience is how long a stopping server waits for operations in flight.
 	stopPatience = 3 * time.Second
+	// batch is how many requests a server receives, and answers, at a time.
+	batch = 32
+	// sendBuffer is for the answers of all clients.
+	sendBuffer = 8 << 20
 )
 
 // request is a client's message with the client's address and cookie.
@@ -27,28 +31,32 @@ type request struct {
 	store.Message
 	from   netip.AddrPort
 	cookie rds.Cookie
+	pushed []byte // WRITE: the bytes, in the inbox
 }
 
-// server serves one export at one socket. It has these goroutines: receive takes
-// requests, workers pread and start operations, complete takes the statuses of
-// operations, storers pwrite, and the syncer fsyncs.
+// server serves one export at one socket. The goroutine of receive takes requests
+// and statuses, and answers at once what does not wait for storage. Workers do the
+// rest; the syncer fsyncs.
 type server struct {
 	sock   *rds.Socket
 	export *export
 	log    *slog.Logger
-	block  int // bytes of a buffer: the largest block
+	serveOptions
 
 	lender   *lender
+	inbox    *inbox
 	syncer   *syncer
 	quota    *quota
 	ops      *operations
-	requests chan request    // receive to workers
-	stores   chan *operation // complete to storers; has room for one per buffer, so a send never blocks
+	parked   *parked
+	out      outbox       // of the goroutine of receive
+	requests chan request // receive to workers
 }
 
 // serveOptions are the sizes of a server.
 type serveOptions struct {
 	block   int // largest block, bytes
+	small   int // largest block whose bytes are in a message
 	buffers int
 	workers int
 }
@@ -64,31 +72,29 @@ func serve(ctx context.Context, c *rds.Client, sock *rds.Socket, e *export, o se
 		}
 		buffers[i] = b
 	}
-	s := &server{
-		sock: sock, export: e, log: log, block: o.block,
-		lender: newLender(buffers, sock.Barrier), quota: newQuota(max(1, o.buffers/2)), ops: newOperations(),
-		requests: make(chan request, o.buffers), stores: make(chan *operation, o.buffers),
+	if err := sock.SetSndBuf(sendBuffer); err != nil {
+		return serveStats{}, err
 	}
+	window := max(1, o.buffers/2)
+	s := &server{
+		sock: sock, export: e, log: log, serveOptions: o,
+		lender: newLender(buffers, sock.HWM, sock.Barrier), inbox: newInbox(c, sock, o.block, window),
+		quota: newQuota(window), ops: newOperations(), requests: make(chan request, o.buffers),
+	}
+	s.parked = newParked(s.send)
+	s.out = newOutbox(s)
 	s.syncer = newSyncer(e.file.Sync, s.confirm)
 
 	work, stopWork := context.WithCancel(context.Background())
 	defer stopWork()
-	var workers, storers, completer sync.WaitGroup
+	var workers sync.WaitGroup
 	for range o.workers {
 		workers.Go(func() {
 			for r := range s.requests {
 				s.do(work, r)
 			}
 		})
-		storers.Go(func() {
-			for op := range s.stores {
-				s.store(op)
-			}
-		})
 	}
-	settled, stopSettling := context.WithCancel(context.Background())
-	completer.Go(func() { s.complete(settled) })
-
 	err := s.receive(ctx)
 	// Finish the received requests stage by stage. A worker may wait for a buffer that
 	// an operation to an unreachable client has: stopPatience limits that.
@@ -97,81 +103,117 @@ func serve(ctx context.Context, c *rds.Client, sock *rds.Socket, e *export, o se
 	workers.Wait()
 	limit.Stop()
 	if err == nil {
-		s.ops.drain(stopPatience)
+		s.drain()
 	}
-	stopSettling()
-	completer.Wait()
-	close(s.stores)
-	storers.Wait()
 	s.syncer.close()
+	s.parked.close()
+	s.inbox.close()
 	s.lender.stop()
 	return s.stats(), err
 }
 
-// receive takes requests until ctx ends or the socket fails. It returns nil in the first
-// case.
+// receive takes requests and statuses until ctx ends (nil) or the socket fails.
 func (s *server) receive(ctx context.Context) error {
-	defer context.AfterFunc(ctx, func() { _ = s.sock.SetReadDeadline(time.Unix(1, 0)) })()
-	m := rds.Message{Payload: make([]byte, store.MaxMessage)}
+	ms := make([]rds.Message, batch)
+	for i := range ms {
+		ms[i] = rds.Message{Payload: make([]byte, store.HeaderSize+s.small), DontWait: true}
+	}
 	for {
-		if err := s.sock.RecvMsg(&m); err != nil {
-			if ctx.Err() != nil && errors.Is(err, os.ErrDeadlineExceeded) {
-				return nil
-			}
-			return err
-		}
-		msg, err := store.Parse(m.Payload[:m.N])
-		if err == nil && m.Truncated {
-			err = fmt.Errorf("%w: %d bytes", store.ErrMessage, m.Len)
+		ready, err := s.sock.Wait(ctx, rds.WaitSet{Message: true, Completion: true})
+		if ctx.Err() != nil {
+			return nil
 		}
 		if err != nil {
-			s.log.Warn("message refused", "peer", m.Addr, "err", err)
-			continue
+			return err
 		}
-		s.accept(request{msg, m.Addr, m.Cookie})
+		if ready.Completion {
+			s.statuses()
+		}
+		n := 0
+		if ready.Message {
+			if n, err = s.sock.RecvMsgs(ms); err != nil && !errors.Is(err, rds.ErrWouldBlock) {
+				return err
+			}
+		}
+		for i := range ms[:n] {
+			s.take(&ms[i])
+		}
+		s.out.flush()
 	}
 }
 
-// accept checks a request and queues it.
+// take checks the form of a message and accepts the request in it.
+func (s *server) take(m *rds.Message) {
+	msg, err := store.Parse(m.Payload[:m.N])
+	if m.Truncated {
+		err = fmt.Errorf("%w: %d bytes", store.ErrMessage, m.Len)
+	}
+	if err != nil {
+		s.log.Warn("message refused", "peer", m.Addr, "err", err)
+		return
+	}
+	s.accept(request{Message: msg, from: m.Addr, cookie: m.Cookie})
+}
+
+// accept checks a request, and answers it or queues it.
 func (s *server) accept(r request) {
 	switch r.Kind {
-	case store.KindOpen, store.KindCommit:
-		s.requests <- r
-	case store.KindRead, store.KindWrite, store.KindZero, store.KindFlush:
-		if err := r.CheckBlock(s.block); err != nil && r.Kind != store.KindFlush {
+	case store.KindRead, store.KindWrite, store.KindZero:
+		if err := r.CheckBlock(s.block); err != nil {
 			s.fail(r, store.Failf(store.StatusBad, "%v: %v", r.Kind, err))
 			return
 		}
-		if r.cookie == 0 && (r.Kind == store.KindRead || r.Kind == store.KindWrite) {
-			s.fail(r, store.Failf(store.StatusBad, "%v without a cookie", r.Kind))
-			return
-		}
-		if !s.quota.charge(r.from) {
-			s.fail(r, store.Failf(store.StatusBusy, "block %d: more than %d requests in hand", r.Block, s.quota.limit))
-			return
-		}
-		s.requests <- r
+	case store.KindOpen, store.KindCommit, store.KindFlush, store.KindGrant:
 	default:
 		s.log.Warn("answer without a request", "peer", r.from, "type", r.Kind.String())
+		return
 	}
+	small := r.Kind == store.KindRead && r.cookie == 0 || r.Kind == store.KindWrite && r.Flags&store.FlagPushed == 0
+	if small && int(r.Length) > s.small {
+		s.fail(r, store.Failf(store.StatusBad, "%v of %d bytes in a message, at most %d", r.Kind, r.Length, s.small))
+		return
+	}
+	if r.Kind == store.KindWrite && !small {
+		if f := s.inbox.begin(&r); f != nil {
+			s.fail(r, f)
+			return
+		}
+	}
+	if s.atOnce(r) {
+		return
+	}
+	if !s.quota.charge(r.from) {
+		s.inbox.end(&r)
+		s.fail(r, store.Failf(store.StatusBusy, "block %d: more than %d requests in hand", r.Block, s.quota.limit))
+		return
+	}
+	r.Data = slices.Clone(r.Data) // the receiver's
+	s.requests <- r
 }
 
-// do carries out one request, up to the start of its operation.
+// do carries out a queued request, up to the start of its operation.
 func (s *server) do(ctx context.Context, r request) {
 	switch r.Kind {
+	case store.KindRead:
+		if r.cookie != 0 {
+			s.pushBlock(ctx, r)
+			return
+		}
+		s.readSmall(r)
+	case store.KindWrite:
+		s.write(r)
 	case store.KindOpen:
 		s.open(r)
 	case store.KindCommit:
 		s.commit(r)
-	case store.KindRead:
-		s.read(ctx, r)
-	case store.KindWrite:
-		s.fetch(ctx, r)
+	case store.KindGrant:
+		s.grant(ctx, r)
 	case store.KindZero:
-		s.zero(r)
+		s.stored(r, s.export.zero(&r.Message))
 	case store.KindFlush:
-		s.flush(r)
+		s.flush(r, s.export.check(r.Session))
 	}
+	s.quota.uncharge(r.from)
 }
 
 func (s *server) open(r request) {
@@ -187,8 +229,8 @@ func (s *server) open(r request) {
 		return
 	}
 	block := min(max(int(r.BlockSize), store.MinBlock), s.block)
-	s.answer(r, &store.Message{Kind: store.KindOpened, ID: r.ID, Session: r.Session,
-		Block: uint64(size), BlockSize: uint32(block), Window: uint32(s.quota.limit)})
+	s.answer(r, &store.Message{Kind: store.KindOpened, ID: r.ID, Session: r.Session, Block: uint64(size),
+		BlockSize: uint32(block), Length: uint32(s.small), Window: uint32(s.quota.limit)})
 }
 
 func (s *server) commit(r request) {
@@ -203,45 +245,21 @@ func (s *server) commit(r request) {
 	s.answer(r, &store.Message{Kind: store.KindCommitted, ID: r.ID, Session: r.Session, Block: r.Block})
 }
 
-// fail answers r with FAILED. It counts and logs f unless f is transient.
-func (s *server) fail(r request, f *store.Failure) {
-	if !f.Status.Transient() {
-		s.ops.countFailed()
-		s.log.Warn("request failed", "peer", r.from, "type", r.Kind.String(), "err", f)
+// grant gives the writer buffers to push into.
+func (s *server) grant(ctx context.Context, r request) {
+	f := s.export.check(r.Session)
+	var m store.Message
+	var cookie rds.Cookie
+	if f == nil {
+		m, cookie, f = s.inbox.grant(ctx, r.Session)
 	}
-	s.answer(r, &store.Message{Kind: store.KindFailed, Status: f.Status, ID: r.ID, Block: r.Block, Text: f.Text})
-}
-
-// answer sends m to r's client. It only logs an error, because a client that gets no answer
-// repeats its request.
-func (s *server) answer(r request, m *store.Message) {
-	if _, err := s.send(&rds.Message{Payload: m.Append(nil), Addr: r.from}); err != nil {
+	if f != nil {
+		s.fail(r, f)
+		return
+	}
+	m.ID = r.ID
+	if _, err := s.send(&rds.Message{Payload: m.Append(nil), Addr: r.from, Cookie: cookie}); err != nil {
 		s.log.Warn("answer not sent", "peer", r.from, "type", m.Kind.String(), "err", err)
-	}
-}
-
-// send sends m. It waits at most sendPatience for room, so that a client that does not
-// read cannot keep a worker for ever.
-func (s *server) send(m *rds.Message) (id uint64, err error) {
-	m.DontWait = true
-	id, err = s.sock.SendMsg(m)
-	if !errors.Is(err, rds.ErrCongested) && !errors.Is(err, rds.ErrWouldBlock) {
-		return id, err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), sendPatience)
-	defer cancel()
-	for {
-		want := rds.WaitSet{SendSpace: true}
-		if errors.Is(err, rds.ErrCongested) {
-			want = rds.WaitSet{Relief: []netip.AddrPort{m.Addr}}
-		}
-		if _, err := s.sock.Wait(ctx, want); err != nil {
-			return 0, err
-		}
-		id, err = s.sock.SendMsg(m)
-		if !errors.Is(err, rds.ErrCongested) && !errors.Is(err, rds.ErrWouldBlock) {
-			return id, err
-		}
 	}
 }
 

@@ -63,7 +63,7 @@ func TestOperationsStats(t *testing.T) {
 	o := newOperations()
 	a := netip.MustParseAddrPort("127.0.0.2:9")
 	for id, s := range []rds.Status{rds.Success, rds.Dropped, rds.Unknown, rds.RemoteError} {
-		op := &operation{request: request{from: a}, kind: rds.Write}
+		op := &operation{request: request{from: a}}
 		token := o.add(op)
 		o.started(op, uint64(id)+1)
 		if o.take(token) != op || o.take(token) != nil {
@@ -71,14 +71,19 @@ func TestOperationsStats(t *testing.T) {
 		}
 		o.count(s)
 	}
-	o.drain(time.Hour) // nothing is in flight: returns at once
+	if o.flies() {
+		t.Error("an operation flies that has settled")
+	}
+	o.countRead()
+	o.countWrite()
 	st := o.stats(func(netip.Addr) uint64 { return 3 })
-	if st.Operations != 4 || st.Success != 1 || st.Dropped != 1 || st.Unknown != 1 || st.OtherStatus != 1 || st.Reads != 4 {
+	if st.Operations != 4 || st.Success != 1 || st.Dropped != 1 || st.Unknown != 1 || st.OtherStatus != 1 || st.Reads != 5 || st.Writes != 1 {
 		t.Errorf("counts %+v", st)
 	}
 	if len(st.Destinations) != 1 || st.Destinations[0] != (destStats{"127.0.0.2", 4, 3}) {
 		t.Errorf("destinations %+v", st.Destinations)
 	}
-	o.add(&operation{})
-	o.drain(time.Millisecond) // one operation stays in flight: returns after the limit
+	if o.add(&operation{}); !o.flies() {
+		t.Error("no operation flies")
+	}
 }

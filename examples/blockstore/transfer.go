@@ -9,104 +9,86 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// read serves a READ: a pread, then an RDMA write whose message is DONE.
-func (s *server) read(ctx context.Context, r request) {
+// pushBlock serves a large READ: pread, then an RDMA write whose immediate data is
+// DONE.
+func (s *server) pushBlock(ctx context.Context, r request) {
 	buf := s.lender.take(ctx)
 	if buf == nil {
 		s.quota.uncharge(r.from)
 		return
 	}
-	p := buf.Bytes()[:r.Length]
-	if f := s.export.read(p, &r.Message); f != nil {
+	if f := s.export.read(buf.Bytes()[:r.Length], &r.Message); f != nil {
 		s.lender.put(buf)
 		s.quota.uncharge(r.from)
 		s.fail(r, f)
 		return
 	}
-	s.start(&operation{r, rds.Write, buf}, &store.Message{Kind: store.KindDone, ID: r.ID,
-		Block: r.Block, BlockSize: r.BlockSize, Length: r.Length, CRC: store.Checksum(p)})
+	s.start(&operation{r, buf})
 }
 
-// fetch serves the first half of a WRITE: an RDMA read. If the client has set
-// FlagTellFetched, the read's message FETCHED says that the client's buffer is free.
-func (s *server) fetch(ctx context.Context, r request) {
-	f := s.export.check(r.Session)
-	var buf *rds.Buffer
-	if f == nil {
-		buf = s.lender.take(ctx)
-	}
+// pushBlockNow is pushBlock if a buffer is free, the bytes are in the page cache,
+// and the client is not congested.
+func (s *server) pushBlockNow(r request) bool {
+	buf := s.lender.tryTake()
 	if buf == nil {
-		s.quota.uncharge(r.from)
-		if f != nil {
-			s.fail(r, f)
-		}
-		return
+		return false
 	}
-	s.start(&operation{r, rds.Read, buf}, &store.Message{Kind: store.KindFetched, ID: r.ID, Block: r.Block})
+	if s.export.readNow(buf.Bytes()[:r.Length], r.Offset()) && s.quota.charge(r.from) {
+		if s.submit(&operation{r, buf}, s.sock.SendMsg) == nil {
+			return true
+		}
+		s.quota.uncharge(r.from)
+	}
+	s.lender.put(buf)
+	return false
 }
 
-// start submits op with its message.
-func (s *server) start(op *operation, imm *store.Message) {
-	token := s.ops.add(op)
-	silent := op.kind == rds.Read && op.Flags&store.FlagTellFetched == 0
-	var payload []byte
-	if !silent {
-		payload = imm.Append(nil)
-	}
-	id, err := s.send(&rds.Message{
-		Payload: payload,
-		Addr:    op.from,
-		Op: &rds.RDMA{
-			Kind:   op.kind,
-			Cookie: op.cookie,
-			Local:  []rds.Segment{{Buf: op.buf, Len: int(op.Length)}},
-			Token:  token,
-			Notify: true,
-			Silent: silent,
-		},
-	})
-	if err != nil {
-		s.ops.take(token)
+// start submits op, or answers that it could not. From here on the client is
+// charged for it until its status is known.
+func (s *server) start(op *operation) {
+	if err := s.submit(op, s.send); err != nil {
 		s.lender.put(op.buf)
 		s.quota.uncharge(op.from)
 		s.fail(op.request, store.Failf(store.StatusRetry, "block %d: %v", op.Block, err))
-		return
+	}
+}
+
+// submit sends op, whose buffer has the block. The buffer is then lent.
+func (s *server) submit(op *operation, send func(*rds.Message) (uint64, error)) error {
+	token := s.ops.add(op)
+	id, err := send(&rds.Message{
+		Payload: done(&op.request, op.buf.Bytes()[:op.Length]).Append(make([]byte, 0, store.HeaderSize)),
+		Addr:    op.from,
+		Op: &rds.RDMA{
+			Kind: rds.Write, Cookie: op.cookie, Local: []rds.Segment{{Buf: op.buf, Len: int(op.Length)}},
+			Token: token, Notify: true,
+		},
+		DontWait: true,
+	})
+	if err != nil {
+		s.ops.take(token)
+		return err
 	}
 	s.ops.started(op, id)
-	if op.kind == rds.Write {
-		s.lender.lend(op.from.Addr(), id, op.buf)
-	}
+	s.lender.lend(op.from.Addr(), id, op.buf)
+	return nil
 }
 
-// complete takes the statuses of operations until ctx ends or the socket fails.
-func (s *server) complete(ctx context.Context) {
-	var done [64]rds.Completion
-	for {
-		for n := s.sock.Completions(done[:]); n > 0; n = s.sock.Completions(done[:]) {
-			for _, c := range done[:n] {
-				if op := s.ops.take(c.Token); op != nil {
-					s.ops.count(c.Status)
-					s.settled(op, c)
-				}
+// statuses takes what has settled.
+func (s *server) statuses() {
+	var all [64]rds.Completion
+	for n := s.sock.Completions(all[:]); n > 0; n = s.sock.Completions(all[:]) {
+		for _, c := range all[:n] {
+			if op := s.ops.take(c.Token); op != nil {
+				s.ops.count(c.Status)
+				s.settled(op, c)
 			}
 		}
-		if _, err := s.sock.Wait(ctx, rds.WaitSet{Completion: true}); err != nil {
-			return
-		}
 	}
 }
 
-// settled goes on with an operation whose status is known. After a successful RDMA read
-// the buffer holds the block. The buffer of any other operation stays lent until the
-// high-water mark has reached the operation's id.
+// settled ends a request whose operation's status is known.
 func (s *server) settled(op *operation, c rds.Completion) {
-	if c.Status == rds.Success && op.kind == rds.Read {
-		s.stores <- op
-		return
-	}
-	if op.kind == rds.Read {
-		s.lender.lend(c.To, c.ID, op.buf)
-	}
 	s.quota.uncharge(op.from)
 	switch c.Status {
 	case rds.Success:
@@ -117,40 +99,19 @@ func (s *server) settled(op *operation, c rds.Completion) {
 	}
 }
 
-// store serves the second half of a WRITE: it checks the checksum, pwrites the block and
-// answers or leaves the answer to the syncer.
-func (s *server) store(op *operation) {
-	p := op.buf.Bytes()[:op.Length]
-	var f *store.Failure
-	if crc := store.Checksum(p); crc != op.CRC {
-		f = store.Failf(store.StatusChecksum, "block %d: checksum %08x arrived, %08x announced", op.Block, crc, op.CRC)
-	} else {
-		f = s.export.write(p, &op.Message)
+// drain waits until all operations have settled, but not longer than stopPatience.
+func (s *server) drain() {
+	ctx, cancel := context.WithTimeout(context.Background(), stopPatience)
+	defer cancel()
+	for s.statuses(); s.ops.flies(); s.statuses() {
+		if _, err := s.sock.Wait(ctx, rds.WaitSet{Completion: true}); err != nil {
+			return
+		}
 	}
-	s.lender.put(op.buf)
-	s.quota.uncharge(op.from)
-	if f != nil {
-		s.fail(op.request, f)
-		return
-	}
-	s.stored(op.request)
 }
 
-// zero serves a ZERO.
-func (s *server) zero(r request) {
-	f := s.export.zero(&r.Message)
-	s.quota.uncharge(r.from)
-	if f != nil {
-		s.fail(r, f)
-		return
-	}
-	s.stored(r)
-}
-
-// flush serves a FLUSH. The next fsync covers everything that was written before.
-func (s *server) flush(r request) {
-	f := s.export.check(r.Session)
-	s.quota.uncharge(r.from)
+// flush answers a FLUSH unless f: the next fsync covers all that was written before.
+func (s *server) flush(r request, f *store.Failure) {
 	if f != nil {
 		s.fail(r, f)
 		return
@@ -158,17 +119,24 @@ func (s *server) flush(r request) {
 	s.syncer.add(written{r.from, r.ID, r.Block})
 }
 
-// stored answers a WRITE or ZERO that is in the file: at once if the request has
-// FlagUnsynced, else after an fsync.
-func (s *server) stored(r request) {
-	if r.Flags&store.FlagUnsynced != 0 {
+// stored answers a WRITE or ZERO that is in the file unless f, now or after an
+// fsync.
+func (s *server) stored(r request, f *store.Failure) {
+	if f == nil && r.Kind == store.KindWrite {
+		s.ops.countWrite()
+	}
+	switch {
+	case f != nil:
+		s.fail(r, f)
+	case r.Flags&store.FlagUnsynced != 0:
 		s.answer(r, &store.Message{Kind: store.KindWritten, ID: r.ID, Block: r.Block})
-		return
+	default:
+		s.syncer.add(written{r.from, r.ID, r.Block})
 	}
-	s.syncer.add(written{r.from, r.ID, r.Block})
 }
 
-// confirm answers the requests of a group with DURABLE, or with FAILED if the fsync failed.
+// confirm answers the requests of a group after its fsync. Requests of one client
+// share an answer.
 func (s *server) confirm(group []written, err error) {
 	if err != nil {
 		for _, w := range group {

@@ -73,7 +73,7 @@ func (e *export) allocate(m *store.Message) (done bool, f *store.Failure) {
 // fallocate is the system call. It is repeated if a signal interrupts it.
 func (e *export) fallocate(mode uint32, off, n int64) error {
 	for {
-		err := unix.Fallocate(int(e.file.Fd()), mode, off, n)
+		err := unix.Fallocate(e.fd, mode, off, n)
 		if !errors.Is(err, unix.EINTR) {
 			return err
 		}

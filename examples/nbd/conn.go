@@ -20,21 +20,26 @@ const (
 	payloadPatience = 30 * time.Second
 	// maxPlain bounds a connection's requests in hand that have no data.
 	maxPlain = 64
+	// maxSmall bounds a connection's small requests in hand.
+	maxSmall = 256
+	// readAhead is how much of what a client has sent is read at a time.
+	readAhead = 32 << 10
 )
 
-// conn is one client's connection after the handshake. The reader takes requests. Each
-// request has a goroutine, which carries it out and replies.
+// conn is one client that has the disk. The reader takes requests and begins them.
+// The goroutine that receives the blockstore's answers replies, see out.
 type conn struct {
 	net.Conn
 	disk *session
 	log  *slog.Logger
+	in   *bufio.Reader
+	out  *out
 
 	largest uint32        // most bytes of a READ or WRITE
 	room    chan struct{} // one for each buffer in use
+	small   chan struct{} // one for each small request in hand
 	plain   chan struct{} // one for each request in hand that has no data
 	wg      sync.WaitGroup
-
-	reply sync.Mutex // one reply at a time
 
 	mu      sync.Mutex // guards stopped and the read deadline
 	stopped bool
@@ -46,7 +51,9 @@ func largestOf(block int) uint32 { return uint32(max(maxRequest/block, 1) * bloc
 func newConn(c net.Conn, s *session, log *slog.Logger) *conn {
 	n := largestOf(s.Block)
 	return &conn{Conn: c, disk: s, log: log, largest: n,
-		room: make(chan struct{}, int(n)/s.Block), plain: make(chan struct{}, maxPlain)}
+		in: bufio.NewReaderSize(c, readAhead), out: newOut(c),
+		room:  make(chan struct{}, int(n)/s.Block),
+		small: make(chan struct{}, maxSmall), plain: make(chan struct{}, maxPlain)}
 }
 
 // stop ends the reader. Requests in hand are finished and get their replies.
@@ -77,6 +84,7 @@ func (c *conn) serve(ctx context.Context) error {
 	defer context.AfterFunc(c.disk.ctx, c.stop)()
 	err := c.read()
 	c.wg.Wait()
+	c.out.drain()
 	switch {
 	case c.disk.ctx.Err() != nil:
 		return &ended{context.Cause(c.disk.ctx)}
@@ -86,97 +94,64 @@ func (c *conn) serve(ctx context.Context) error {
 	return err
 }
 
+// read takes requests until the client ends the connection (nil) or it fails.
 func (c *conn) read() error {
-	in := bufio.NewReaderSize(c.Conn, 4<<10)
 	var head [requestSize]byte
 	for {
-		if _, err := io.ReadFull(in, head[:]); err != nil {
+		if _, err := io.ReadFull(c.in, head[:]); err != nil {
 			return err
 		}
 		r, err := parseRequest(&head)
 		if err != nil {
 			return err
 		}
-		if e := r.check(c.disk.size, c.disk.readOnly, c.largest); e != eOK {
-			if err := c.refuse(in, r, e); err != nil {
-				return err
-			}
-			continue
-		}
-		switch r.command {
-		case cmdDisc:
+		switch e := r.check(c.disk.size, c.disk.readOnly, c.largest); {
+		case e != eOK:
+			err = c.refuse(r, e)
+		case r.command == cmdDisc:
 			return nil
-		case cmdRead, cmdWrite:
-			slots, err := c.buffers(int(r.length))
-			if err == nil && r.command == cmdWrite {
-				err = c.payload(in, slots, int(r.length))
-			}
-			if err != nil {
-				c.release(slots, nil)
-				return err
-			}
-			c.wg.Go(func() { c.transfer(r, slots) })
-		default:
+		case r.command > cmdWrite:
 			c.plain <- struct{}{} // waits for replies, which have a limit
 			c.wg.Go(func() {
-				_ = c.answer(r, c.change(r), nil)
+				c.answer(r, c.change(r))
 				<-c.plain
 			})
+		case int(r.length) <= c.disk.Small:
+			err = c.beginSmall(r)
+		default:
+			err = c.beginLarge(r)
+		}
+		if err != nil {
+			return err
 		}
 	}
 }
 
 // refuse replies with e to a request that is not carried out. It first reads and drops the
 // data of a WRITE.
-func (c *conn) refuse(in io.Reader, r request, e errno) error {
+func (c *conn) refuse(r request, e errno) error {
 	if r.command == cmdWrite {
 		if r.length > c.largest {
 			return fmt.Errorf("%w: WRITE of %d bytes, at most %d", errProtocol, r.length, c.largest)
 		}
 		c.limit(payloadPatience)
 		defer c.limit(0)
-		if _, err := io.CopyN(io.Discard, in, int64(r.length)); err != nil {
+		if _, err := io.CopyN(io.Discard, c.in, int64(r.length)); err != nil {
 			return err
 		}
 	}
-	return c.answer(r, e, nil)
+	c.answer(r, e)
+	return nil
 }
 
-// buffers takes as many buffers as n bytes need.
-func (c *conn) buffers(n int) (slots []*store.Slot, err error) {
-	for ; n > 0; n -= c.disk.Block {
-		c.room <- struct{}{} // waits for replies, which have a limit
-		slot, err := c.disk.take()
-		if err != nil {
-			<-c.room
-			return slots, c.disk.over(err)
-		}
-		slots = append(slots, slot)
+// payload reads the data of a WRITE into all of ps.
+func (c *conn) payload(ps ...[]byte) error {
+	if len(ps) > 1 || c.in.Buffered() < len(ps[0]) {
+		c.limit(payloadPatience)
+		defer c.limit(0)
 	}
-	return slots, nil
-}
-
-// release gives buffers back. If the session has ended, it drops them instead, because an
-// operation may still touch them.
-func (c *conn) release(slots []*store.Slot, failed error) {
-	var e *ended
-	if !errors.As(failed, &e) {
-		c.disk.put(slots)
-	}
-	for range slots {
-		<-c.room
-	}
-}
-
-// pieceOf returns how many of a request's n bytes are in slot i.
-func (c *conn) pieceOf(i, n int) int { return min(c.disk.Block, n-i*c.disk.Block) }
-
-// payload reads the data of a WRITE into the slots.
-func (c *conn) payload(in io.Reader, slots []*store.Slot, n int) error {
-	c.limit(payloadPatience)
-	defer c.limit(0)
-	for i, s := range slots {
-		_, err := io.ReadFull(in, s.Buf.Bytes()[:c.pieceOf(i, n)])
+	for _, p := range ps {
+		_, err := io.ReadFull(c.in, p)
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
@@ -185,49 +160,6 @@ func (c *conn) payload(in io.Reader, slots []*store.Slot, n int) error {
 		}
 	}
 	return nil
-}
-
-// transfer carries out a READ or WRITE, with all pieces at the same time, and replies.
-func (c *conn) transfer(r request, slots []*store.Slot) {
-	errs := make([]error, len(slots))
-	var pieces sync.WaitGroup
-	for i, s := range slots {
-		m := store.Message{Flags: store.FlagBytes, Block: r.offset + uint64(i*c.disk.Block), Length: uint32(c.pieceOf(i, int(r.length)))}
-		pieces.Go(func() {
-			if r.command == cmdRead {
-				errs[i] = c.disk.read(s, m)
-				return
-			}
-			if r.flags&askFUA == 0 {
-				m.Flags |= store.FlagUnsynced
-			}
-			errs[i] = c.disk.write(s, m)
-		})
-	}
-	pieces.Wait()
-	err := worst(errs)
-	var data net.Buffers
-	if err == nil && r.command == cmdRead {
-		for i, s := range slots {
-			data = append(data, s.Buf.Bytes()[:c.pieceOf(i, int(r.length))])
-		}
-	}
-	c.tell(r, err, data)
-	c.release(slots, err)
-}
-
-// worst returns the error that says that the session is over, else the first error.
-func worst(errs []error) (err error) {
-	for _, e := range errs {
-		var over *ended
-		if errors.As(e, &over) {
-			return e
-		}
-		if err == nil {
-			err = e
-		}
-	}
-	return err
 }
 
 // change carries out a FLUSH, TRIM or WRITE_ZEROES.
@@ -273,18 +205,8 @@ func (c *conn) failed(r request, err error) errno {
 	return e
 }
 
-func (c *conn) tell(r request, err error, data net.Buffers) { _ = c.answer(r, c.failed(r, err), data) }
-
-// answer writes the reply to r. If the client does not receive it within payloadPatience,
-// answer closes the connection.
-func (c *conn) answer(r request, e errno, data net.Buffers) error {
-	c.reply.Lock()
-	defer c.reply.Unlock()
-	_ = c.SetWriteDeadline(time.Now().Add(payloadPatience))
-	out := append(net.Buffers{appendReply(make([]byte, 0, 16), r.cookie, e)}, data...)
-	_, err := out.WriteTo(c.Conn)
-	if err != nil {
-		c.Close()
-	}
-	return err
+// answer sends the reply to r, which has no data.
+func (c *conn) answer(r request, e errno) {
+	c.out.reply(r.cookie, e, nil, nil)
+	c.out.flush()
 }

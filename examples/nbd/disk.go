@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"github.com/rdsd/rdsd/examples/blockstore/store"
@@ -20,6 +21,7 @@ type disk struct {
 	server netip.AddrPort
 	wait   store.Patience
 	block  int // bytes of a piece, at most
+	small  int // bytes of a piece that travels in a message, at most
 	log    *slog.Logger
 
 	mu  sync.Mutex // guards cur; held while a session is made
@@ -41,6 +43,7 @@ type session struct {
 	mu    sync.Mutex // guards the fields below
 	users int
 	free  []*store.Slot
+	dirty []*conn // have replies to send
 }
 
 // use returns the current session, or a new one if that has ended. The caller must call
@@ -70,7 +73,9 @@ func (d *disk) use(ctx context.Context) (*session, error) {
 func (d *disk) begin(ctx context.Context) (*session, error) {
 	s := &session{}
 	s.ctx, s.end = context.WithCancelCause(context.Background())
-	c, err := store.Connect(s.ctx, rds.Options{Socket: d.daemon}, d.bind, d.server, d.wait)
+	c, err := store.Connect(s.ctx, store.Options{
+		Daemon: rds.Options{Socket: d.daemon}, Bind: d.bind, Server: d.server, Wait: d.wait, Small: d.small, Idle: s.flush,
+	})
 	if err != nil {
 		s.end(err)
 		return nil, err
@@ -136,10 +141,30 @@ func (s *session) take() (*store.Slot, error) {
 		slot := s.free[n-1]
 		s.free = s.free[:n-1]
 		s.mu.Unlock()
-		return slot, nil
+		return slot, slot.Ready(s.ctx)
 	}
 	s.mu.Unlock()
-	return s.Slot(rds.AllowRead | rds.AllowWrite)
+	return s.Slot()
+}
+
+// touch notes that c has replies to send, for the next flush.
+func (s *session) touch(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Contains(s.dirty, c) {
+		s.dirty = append(s.dirty, c)
+	}
+}
+
+// flush sends the replies of all connections that have some.
+func (s *session) flush() {
+	s.mu.Lock()
+	dirty := s.dirty
+	s.dirty = nil
+	s.mu.Unlock()
+	for _, c := range dirty {
+		c.out.flush()
+	}
 }
 
 // put gives back buffers that no operation can touch any more.

@@ -30,20 +30,24 @@
 // storage when a later FLUSH on any connection is answered. A write with FUA is on stable
 // storage when the write itself is answered.
 //
-// All connections share one session at the blockstore. The session ends when the
-// blockstore or a daemon restarts, or when another writer comes. Writes that were not
-// flushed may then be lost, and the user must learn of that. So requests fail with EIO,
-// and all connections are closed. The next connection begins a new session.
+// A reset of the connection between the daemons ends no session: messages go on
+// with the next connection, and operations that the reset dropped are asked for again.
 //
-// A reset of the connection between the daemons does not end the session. Operations that
-// it dropped are repeated.
+// # Who does what
+//
+// A connection's reader takes requests from its client, many at a time, and sends
+// them to the blockstore. Requests in flight are not ordered by one another. The
+// goroutine that receives the blockstore's answers replies to the client itself. The
+// replies of one batch of answers go in one system call, which does not wait. A
+// client that does not take its replies gets a goroutine of its own that waits for it.
 //
 // # Who may touch which memory when
 //
-// Each piece of a request has a registered buffer. Payload goes from the NBD socket into
-// that buffer, or from it to the socket, without another copy. A connection can use buffers
-// for one request of the largest size at a time. So a connection that does not read its
-// replies does not delay the others.
+// Small pieces (-small) travel in messages, which copy them. Each larger piece of a request has a
+// registered buffer. NBD payload is read from the
+// socket into it and written from it to the socket: no copy between. A
+// connection has buffers for one request of the greatest size at any time, so
+// that one which does not read its replies delays no other.
 //
 // # How fast
 //

@@ -68,8 +68,9 @@ func parse(args []string, stderr io.Writer) (*server, string, error) {
 	fs.IntVar(&srv.connections, "connections", 16, "clients at a time")
 	fs.StringVar(&d.daemon, "socket", "", "control socket of the daemon (default: $RDSD_SOCKET, else the usual places)")
 	fs.StringVar(&bind, "bind", "", "local `address[:port]` (default: the address that routes to REMOTE)")
-	fs.IntVar(&d.block, "block", store.DefaultBlock, "most bytes of one operation, 4096 to 1048576")
-	fs.DurationVar(&d.wait.Answer, "patience", 30*time.Second, "time to wait for an answer of the blockstore")
+	fs.IntVar(&d.block, "block", store.DefaultBlock, "bytes of one operation at most, 4096 to 1048576")
+	fs.IntVar(&d.small, "small", store.DefaultSmall, "bytes that travel in a message, without RDMA, at most, 0 to 65536; the blockstore may want less")
+	fs.DurationVar(&d.wait.Answer, "patience", 30*time.Second, "time for an answer of the blockstore")
 	fs.DurationVar(&d.wait.GiveUp, "give-up", time.Minute, "time for a request, over all attempts")
 	usage := func(format string, args ...any) (*server, string, error) {
 		return nil, "", &store.UsageError{Text: fmt.Sprintf(format, args...)}
@@ -84,6 +85,8 @@ func parse(args []string, stderr io.Writer) (*server, string, error) {
 		return usage("%d arguments, want REMOTE", fs.NArg())
 	case d.block < store.MinBlock || d.block > store.MaxBlock:
 		return usage("-block %d: want %d to %d", d.block, store.MinBlock, store.MaxBlock)
+	case d.small < 0 || d.small > store.MaxSmall:
+		return usage("-small %d: want 0 to %d", d.small, store.MaxSmall)
 	case srv.connections < 1 || d.wait.Answer <= 0 || d.wait.GiveUp <= 0:
 		return usage("-connections, -patience and -give-up must be positive")
 	case len(srv.name) > 4096:

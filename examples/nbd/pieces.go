@@ -8,13 +8,9 @@ import (
 	"github.com/rdsd/rdsd/examples/blockstore/store"
 )
 
-const (
-	// suspectLimit is how often a piece is requested when the answers say that something
-	// is wrong with it (refused, wrong checksum).
-	suspectLimit = 3
-	// busyPause is the pause before a request to a busy server is repeated.
-	busyPause = time.Millisecond
-)
+// suspectLimit is how often a piece is asked for when the answers say that
+// something is wrong with it (refused, wrong checksum).
+const suspectLimit = 3
 
 // ended is the error of a session that is over.
 type ended struct{ why error }
@@ -22,64 +18,89 @@ type ended struct{ why error }
 func (e *ended) Error() string { return "session over: " + e.why.Error() }
 func (e *ended) Unwrap() error { return e.why }
 
-// read reads m.Length bytes from the disk into the slot.
-func (s *session) read(slot *store.Slot, m store.Message) error {
-	return s.persist(slot, func() error { return s.Read(s.ctx, slot, m) }, true)
-}
-
-// write writes the slot's first m.Length bytes to the disk.
-func (s *session) write(slot *store.Slot, m store.Message) error {
-	return s.persist(slot, func() error {
-		k, fetched, err := s.Write(s.ctx, slot, m)
-		if err != nil {
-			return err
+// begin carries out m, again and again if need be, and calls done once: with the data
+// of a READ without a slot, which is done's while it runs. After success done is
+// mostly called by the goroutine that receives, and must not wait; begin may.
+func (s *session) begin(slot *store.Slot, m store.Message, done func(data []byte, err error)) {
+	again := func(err error) {
+		go func() {
+			done(s.persist(slot, m, err))
+			s.flush()
+		}()
+	}
+	if err := s.enter(); err != nil {
+		again(err)
+		return
+	}
+	s.Begin(s.ctx, slot, m, func(a store.Message, err error) {
+		<-s.hand
+		if err = check(m, a, err); err != nil {
+			again(err)
+			return
 		}
-		defer k.End()
-		if fetched { // the server has the data, but has not written it yet
-			_, err = k.Wait(s.ctx, s.Client.Wait.Answer)
-		}
-		return err
-	}, false)
+		done(a.Data, nil)
+	})
 }
 
 // ask carries out a request without data.
 func (s *session) ask(m store.Message) error {
-	return s.persist(nil, func() error {
-		a, err := s.Try(s.ctx, m)
-		if err == nil && a.Kind != store.KindDurable && a.Kind != store.KindWritten {
-			err = store.Failf(store.StatusChecksum, "%v answered with %v", m.Kind, a.Kind)
-		}
-		return err
-	}, m.Kind == store.KindFlush)
+	err := s.once(nil, &m)
+	if err != nil {
+		_, err = s.persist(nil, m, err)
+	}
+	return err
 }
 
-// persist calls once until it succeeds, fails for good, or the session is over. A request
-// with no answer is repeated only if it is harmless, that is if it changes nothing.
-// Otherwise the session ends. If the request comes late, after the OPEN of the next
-// session, the server refuses it. So it cannot overwrite a newer write to the same place.
-func (s *session) persist(slot *store.Slot, once func() error, harmless bool) error {
+// enter waits until the server takes one more request.
+func (s *session) enter() error {
+	select {
+	case s.hand <- struct{}{}:
+		return nil
+	case <-s.ctx.Done():
+		return &ended{context.Cause(s.ctx)}
+	}
+}
+
+// once sends m and waits for the answer. It sets Data of a READ without a slot.
+func (s *session) once(slot *store.Slot, m *store.Message) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	a, err := s.Do(s.ctx, slot, *m)
+	<-s.hand
+	if m.Kind == store.KindRead {
+		m.Data = a.Data
+	}
+	return check(*m, a, err)
+}
+
+// check returns err, or what is wrong with the answer a to m.
+func check(m, a store.Message, err error) error {
+	if err == nil && m.Kind != store.KindRead && a.Kind != store.KindDurable && a.Kind != store.KindWritten {
+		return store.Failf(store.StatusChecksum, "%v answered with %v", m.Kind, a.Kind)
+	}
+	return err
+}
+
+// persist does again what failed with err, until it is done or hopeless. For
+// want of an answer only what changes nothing is done again: a write that is
+// late must not come after the next one to the same place. A session that is
+// over keeps it out.
+func (s *session) persist(slot *store.Slot, m store.Message, err error) (data []byte, _ error) {
+	harmless := m.Kind == store.KindRead || m.Kind == store.KindFlush
 	start := time.Now()
-	for suspect := 1; ; {
-		select {
-		case s.hand <- struct{}{}:
-		case <-s.ctx.Done():
-			return &ended{context.Cause(s.ctx)}
-		}
-		err := once()
-		<-s.hand
+	for suspect := 1; err != nil; err = s.once(slot, &m) {
 		var f *store.Failure
 		switch failed := errors.As(err, &f); {
-		case err == nil:
-			return nil
 		case s.ctx.Err() != nil:
-			return &ended{context.Cause(s.ctx)}
+			return nil, &ended{context.Cause(s.ctx)}
 		case failed && f.Status == store.StatusStale, !failed && !(errors.Is(err, store.ErrNoAnswer) && harmless):
-			return s.over(err)
+			return nil, s.over(err)
 		case time.Since(start) > s.Wait.GiveUp:
-			return s.over(err)
+			return nil, s.over(err)
 		case failed && f.Status == store.StatusBusy:
-			if err := s.pause(); err != nil {
-				return err
+			if store.Pause(s.ctx) != nil {
+				return nil, &ended{context.Cause(s.ctx)}
 			}
 			continue // the server did nothing: the slot stays as it is
 		case failed && f.Status.Suspect():
@@ -87,30 +108,20 @@ func (s *session) persist(slot *store.Slot, once func() error, harmless bool) er
 		}
 		if slot != nil {
 			if err := slot.Recall(s.ctx); err != nil {
-				return s.over(err)
+				return nil, s.over(err)
 			}
 		}
 		if f != nil && !f.Status.Transient() && (!f.Status.Suspect() || suspect > suspectLimit) {
-			return f
+			return nil, f
 		}
 	}
+	return m.Data, nil
 }
 
 // over ends the session because of why, and returns the session's error.
 func (s *session) over(why error) error {
 	s.end(why)
 	return &ended{context.Cause(s.ctx)}
-}
-
-func (s *session) pause() error {
-	t := time.NewTimer(busyPause)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-s.ctx.Done():
-		return &ended{context.Cause(s.ctx)}
-	}
 }
 
 // errnoOf returns the error number for the client.

@@ -23,6 +23,7 @@ const (
 	maxOptions = 64       // in one handshake
 
 	requestSize = 28
+	replySize   = 16       // without data
 	maxRequest  = 32 << 20 // the largest request of a client that learns no other limit
 )
 

@@ -1,121 +1,192 @@
 package store
 
 import (
-	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
 )
 
-// ErrNoAnswer says that the server did not answer a request in time.
+// ErrNoAnswer: the answer to a request did not come in time or never will come.
+// Nobody knows whether the server carries the request out.
 var ErrNoAnswer = errors.New("no answer")
 
 // calls matches answers with the requests that wait for them. It is safe for concurrent
 // use.
 type calls struct {
-	mu      sync.Mutex // guards the fields below
+	mu      sync.Mutex // guards the fields below, and those of the calls
 	next    uint64
-	waiting map[uint64]*Call
+	waiting map[uint64]*call
 	err     error // why no answer will come any more
 }
 
-// Call is one request that waits for its answers.
-type Call struct {
-	id      uint64
-	of      *calls
-	answers chan Message // has room for all answers to one request: FETCHED, then DURABLE or FAILED
+// call is one request that waits for its answer.
+type call struct {
+	id    uint64
+	until time.Time
+	// done gets the answer, or why there is none, once. It is nil when it was
+	// called, or when nobody waits any more.
+	done func(Message, error)
+	// back, if not nil, is called when the server is known to have finished with
+	// the request. That may be after done has got an error, and may never be.
+	back func()
+	// sending holds done back until sent is called; early is the answer that came
+	// before that.
+	sending bool
+	early   *outcome
+}
+
+// outcome is what a call's done gets.
+type outcome struct {
+	m   Message
+	err error
 }
 
 // newCalls starts at a random request number, so that answers to an earlier process at the
 // same port match no call.
 func newCalls() *calls {
-	return &calls{next: rand.Uint64() >> 1, waiting: map[uint64]*Call{}}
+	return &calls{next: rand.Uint64() >> 1, waiting: map[uint64]*call{}}
 }
 
-// begin makes a call with a new request number. From then on it can get answers.
-func (c *calls) begin() *Call {
+// begin makes a request number and waits for the answer from now on, for as long
+// as patience. With sending, done is not called before sent. A nil call: none will
+// come, for the error.
+func (c *calls) begin(patience time.Duration, sending bool, back func(), done func(Message, error)) (*call, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.next++
-	k := &Call{id: c.next, of: c, answers: make(chan Message, 4)}
 	if c.err != nil {
-		close(k.answers)
-		return k
+		return nil, c.err
 	}
+	c.next++
+	k := &call{id: c.next, until: time.Now().Add(patience), done: done, back: back, sending: sending}
 	c.waiting[k.id] = k
-	return k
+	return k, nil
 }
 
-// End ends the call. Answers that come later are ignored.
-func (k *Call) End() {
-	k.of.mu.Lock()
-	delete(k.of.waiting, k.id)
-	k.of.mu.Unlock()
+// sent lets done of a call that was begun with sending be called.
+func (c *calls) sent(k *call) {
+	c.mu.Lock()
+	k.sending = false
+	done, early := k.done, k.early
+	if early != nil {
+		k.done = nil
+	}
+	c.mu.Unlock()
+	if early != nil && done != nil {
+		done(early.m, early.err)
+	}
 }
 
-// answer passes m to the calls whose numbers it has. It drops a late answer, whose call
-// has ended.
+// cancel ends a call whose request was not sent.
+func (c *calls) cancel(k *call) {
+	c.mu.Lock()
+	delete(c.waiting, k.id)
+	c.mu.Unlock()
+}
+
+// leave makes nobody wait for k any more, and reports whether that was in time:
+// if not, its done is being called.
+func (c *calls) leave(k *call) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k.done == nil {
+		return false
+	}
+	k.done = nil
+	if k.back == nil {
+		delete(c.waiting, k.id)
+	}
+	return true
+}
+
+// answer hands m to the requests it names. What nobody waits for is dropped: it
+// is late.
 func (c *calls) answer(m Message) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.answerLocked(m.ID, m)
+	var err error
+	if m.Kind == KindFailed {
+		err = &Failure{m.Status, m.Text}
+	}
+	c.settle(m.ID, m, err)
 	for _, id := range m.More {
-		c.answerLocked(id, m)
+		c.settle(id, m, err)
 	}
 }
 
-func (c *calls) answerLocked(id uint64, m Message) {
-	if k := c.waiting[id]; k != nil {
-		select {
-		case k.answers <- m:
-		default: // the server sent more answers than a request can get
-		}
-	}
-}
-
-// retryAll answers all waiting calls with StatusRetry.
-func (c *calls) retryAll(why string) {
+// settle ends the call id: the server has finished with it.
+func (c *calls) settle(id uint64, m Message, err error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	for id := range c.waiting {
-		c.answerLocked(id, Message{Kind: KindFailed, Status: StatusRetry, Text: why})
+	k := c.waiting[id]
+	if k == nil {
+		c.mu.Unlock()
+		return
 	}
+	delete(c.waiting, id)
+	done := k.done
+	if k.sending {
+		m.Data = nil // the receiver's; pushes are the only ones with sending, and their answers have none
+		if done = nil; k.early == nil {
+			k.early = &outcome{m, err}
+		}
+	} else {
+		k.done = nil
+	}
+	c.mu.Unlock()
+	if k.back != nil {
+		k.back()
+	}
+	if done != nil {
+		done(m, err)
+	}
+}
+
+// unknown ends the waiting for the call id: what became of it will not be known.
+func (c *calls) unknown(id uint64, why string) {
+	c.abandon(fmt.Errorf("%w: %s", ErrNoAnswer, why), func(k *call) bool { return k.id == id })
+}
+
+// unknownAll ends the waiting for all calls, as unknown does.
+func (c *calls) unknownAll(why string) {
+	c.abandon(fmt.Errorf("%w: %s", ErrNoAnswer, why), func(*call) bool { return true })
+}
+
+// expire ends the waiting of the calls whose time is over.
+func (c *calls) expire(now time.Time) {
+	c.abandon(ErrNoAnswer, func(k *call) bool { return now.After(k.until) })
 }
 
 // fail ends all calls, and those that begin later, with err.
 func (c *calls) fail(err error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.err != nil {
-		return
+	if c.err == nil {
+		c.err = err
 	}
-	c.err = err
-	for _, k := range c.waiting {
-		close(k.answers)
-	}
-	clear(c.waiting)
+	c.mu.Unlock()
+	c.abandon(err, func(*call) bool { return true })
 }
 
-// Wait returns the next answer. FAILED is returned as a *Failure. If no answer comes
-// within patience, Wait returns ErrNoAnswer.
-func (k *Call) Wait(ctx context.Context, patience time.Duration) (Message, error) {
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case m, ok := <-k.answers:
-		switch {
-		case !ok:
-			k.of.mu.Lock()
-			defer k.of.mu.Unlock()
-			return Message{}, k.of.err
-		case m.Kind == KindFailed:
-			return m, &Failure{m.Status, m.Text}
+// abandon calls done of the calls that match with err. A call with a back stays,
+// for a late answer.
+func (c *calls) abandon(err error, match func(*call) bool) {
+	var all []func(Message, error)
+	c.mu.Lock()
+	for id, k := range c.waiting {
+		if k.done == nil || !match(k) {
+			continue
 		}
-		return m, nil
-	case <-timer.C:
-		return Message{}, ErrNoAnswer
-	case <-ctx.Done():
-		return Message{}, context.Cause(ctx)
+		if k.back == nil {
+			delete(c.waiting, id)
+		}
+		switch {
+		case !k.sending:
+			all = append(all, k.done)
+			k.done = nil
+		case k.early == nil:
+			k.early = &outcome{err: err}
+		}
+	}
+	c.mu.Unlock()
+	for _, done := range all {
+		done(Message{}, err)
 	}
 }

@@ -1,83 +1,131 @@
 package store
 
 import (
-	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
+// heard is what the dones of some calls got.
+type heard struct {
+	t  *testing.T
+	c  *calls
+	of map[uint64][]outcome
+}
+
+func newHeard(t *testing.T) *heard {
+	return &heard{t: t, c: newCalls(), of: map[uint64][]outcome{}}
+}
+
+func (h *heard) begin(sending bool, back func()) *call {
+	h.t.Helper()
+	var k *call
+	k, err := h.c.begin(time.Hour, sending, back, func(m Message, err error) { h.of[k.id] = append(h.of[k.id], outcome{m, err}) })
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return k
+}
+
+// one returns what k got, once.
+func (h *heard) one(k *call) outcome {
+	h.t.Helper()
+	if len(h.of[k.id]) != 1 {
+		h.t.Fatalf("done was called %d times", len(h.of[k.id]))
+	}
+	return h.of[k.id][0]
+}
+
 func TestCallsMatchAnswers(t *testing.T) {
-	c := newCalls()
-	a, b := c.begin(), c.begin()
-	defer a.End()
-	defer b.End()
-	c.answer(Message{Kind: KindDurable, ID: b.id, More: []uint64{a.id, 12345}})
-	for _, k := range []*Call{a, b} {
-		if m, err := k.Wait(t.Context(), time.Hour); err != nil || m.Kind != KindDurable {
-			t.Errorf("got %v, %v", m.Kind, err)
+	h := newHeard(t)
+	a, b := h.begin(false, nil), h.begin(false, nil)
+	m := Message{Kind: KindDurable, ID: b.id, More: []uint64{a.id, 12345}}
+	h.c.answer(m)
+	h.c.answer(m) // late
+	for _, k := range []*call{a, b} {
+		if o := h.one(k); o.err != nil || o.m.Kind != KindDurable {
+			t.Errorf("got %v, %v", o.m.Kind, o.err)
 		}
+	}
+	if len(h.c.waiting) != 0 {
+		t.Errorf("%d calls wait", len(h.c.waiting))
 	}
 }
 
-// TestCallsIgnoreLateAnswers: a late answer to a request that was repeated must not end the
-// new call.
-func TestCallsIgnoreLateAnswers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCalls()
-		old := c.begin()
-		if _, err := old.Wait(t.Context(), time.Second); !errors.Is(err, ErrNoAnswer) {
-			t.Fatalf("err = %v, want ErrNoAnswer", err)
+// TestCallWithoutAnswer: a call whose time is over gets ErrNoAnswer. The late answer
+// calls back, not done.
+func TestCallWithoutAnswer(t *testing.T) {
+	h := newHeard(t)
+	backs := 0
+	plain, lends, young := h.begin(false, nil), h.begin(false, func() { backs++ }), h.begin(false, nil)
+	young.until = young.until.Add(time.Hour)
+	h.c.expire(time.Now().Add(90 * time.Minute))
+	for _, k := range []*call{plain, lends} {
+		if o := h.one(k); !errors.Is(o.err, ErrNoAnswer) {
+			t.Errorf("err = %v, want ErrNoAnswer", o.err)
 		}
-		old.End()
-		again := c.begin()
-		defer again.End()
-		c.answer(Message{Kind: KindDone, ID: old.id})
-		if _, err := again.Wait(t.Context(), time.Second); !errors.Is(err, ErrNoAnswer) {
-			t.Errorf("err = %v: the late answer ended the new request", err)
+	}
+	if len(h.of[young.id]) != 0 || backs != 0 || len(h.c.waiting) != 2 {
+		t.Errorf("%d answers to the young call, %d calls of back, %d calls wait; want 0, 0, 2", len(h.of[young.id]), backs, len(h.c.waiting))
+	}
+	for range 2 {
+		for _, k := range []*call{plain, lends} {
+			h.c.answer(Message{Kind: KindDone, ID: k.id})
+			h.one(k)
 		}
-		if len(c.waiting) != 1 {
-			t.Errorf("%d calls wait, want 1", len(c.waiting))
+	}
+	if backs != 1 {
+		t.Errorf("back was called %d times, want 1", backs)
+	}
+}
+
+// TestCallAnsweredWhileSent: done waits for sent, whatever comes first.
+func TestCallAnsweredWhileSent(t *testing.T) {
+	for name, early := range map[string]func(*heard, *call){
+		"answered":            func(h *heard, k *call) { h.c.answer(Message{Kind: KindWritten, ID: k.id}) },
+		"expired":             func(h *heard, _ *call) { h.c.expire(time.Now().Add(2 * time.Hour)) },
+		"answered after that": func(h *heard, _ *call) {},
+	} {
+		h := newHeard(t)
+		backs := 0
+		k := h.begin(true, func() { backs++ })
+		early(h, k)
+		if len(h.of[k.id]) != 0 {
+			t.Errorf("%s: done was called before sent", name)
 		}
-	})
+		h.c.sent(k)
+		h.c.answer(Message{Kind: KindWritten, ID: k.id})
+		h.one(k)
+		if backs != 1 {
+			t.Errorf("%s: back was called %d times", name, backs)
+		}
+	}
 }
 
 func TestCallFailures(t *testing.T) {
-	c := newCalls()
-	k := c.begin()
-	c.answer(Message{Kind: KindFailed, ID: k.id, Status: StatusNoSpace, Text: "block 3: no space"})
+	h := newHeard(t)
+	k := h.begin(false, nil)
+	h.c.answer(Message{Kind: KindFailed, ID: k.id, Status: StatusNoSpace, Text: "block 3: no space"})
 	var f *Failure
-	if _, err := k.Wait(t.Context(), time.Hour); !errors.As(err, &f) || f.Status != StatusNoSpace || f.Error() != "block 3: no space" {
-		t.Errorf("err = %v, want the server's failure", err)
+	if o := h.one(k); !errors.As(o.err, &f) || f.Status != StatusNoSpace || f.Error() != "block 3: no space" {
+		t.Errorf("err = %v, want the server's failure", o.err)
 	}
-	c.retryAll("restart")
-	if _, err := k.Wait(t.Context(), time.Hour); !errors.As(err, &f) || !f.Status.Transient() {
-		t.Errorf("err = %v, want one that can be tried again", err)
+	k = h.begin(false, nil)
+	h.c.unknownAll("restart")
+	if o := h.one(k); !errors.Is(o.err, ErrNoAnswer) {
+		t.Errorf("err = %v, want ErrNoAnswer", o.err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := k.Wait(ctx, time.Hour); !errors.Is(err, context.Canceled) {
-		t.Errorf("err = %v, want context.Canceled", err)
+	k = h.begin(false, nil)
+	if !h.c.leave(k) || h.c.leave(k) {
+		t.Error("leave: want true once")
 	}
+	k = h.begin(false, nil)
 	dead := errors.New("socket closed")
-	c.fail(dead)
-	if _, err := k.Wait(t.Context(), time.Hour); err != dead {
-		t.Errorf("waiting call: err = %v, want %v", err, dead)
+	h.c.fail(dead)
+	if o := h.one(k); o.err != dead {
+		t.Errorf("waiting call: err = %v, want %v", o.err, dead)
 	}
-	if _, err := c.begin().Wait(t.Context(), time.Hour); err != dead {
+	if _, err := h.c.begin(time.Hour, false, nil, nil); err != dead {
 		t.Errorf("later call: err = %v, want %v", err, dead)
-	}
-}
-
-func TestCallTakesNoMoreAnswersThanItHolds(t *testing.T) {
-	c := newCalls()
-	k := c.begin()
-	defer k.End()
-	for range 100 {
-		c.answer(Message{Kind: KindDone, ID: k.id}) // must not block
-	}
-	if len(k.answers) != cap(k.answers) {
-		t.Errorf("%d answers kept, want %d", len(k.answers), cap(k.answers))
 	}
 }

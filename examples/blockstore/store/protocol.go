@@ -8,8 +8,9 @@ import (
 )
 
 const (
-	version    = 1
-	headerSize = 48
+	version = 2
+	// HeaderSize is a message without a tail.
+	HeaderSize = 48
 
 	MinBlock     = 4 << 10
 	MaxBlock     = 1 << 20 // an RDS operation carries up to 1 MiB
@@ -20,10 +21,17 @@ const (
 	// zeros have to be written.
 	MaxZero = 64 << 20
 
-	// maxText and MaxMore bound the tail.
-	maxText    = 1024
-	MaxMore    = 512
-	MaxMessage = headerSize + 8*MaxMore
+	// DefaultSmall is the largest read or write whose bytes travel in the message.
+	// MaxSmall bounds what server and client may agree on.
+	DefaultSmall = 16 << 10
+	MaxSmall     = 64 << 10
+
+	// maxText and MaxMore bound the tails of FAILED and DURABLE.
+	maxText = 1024
+	MaxMore = 512
+
+	// MaxMessage is the longest message, one with MaxSmall bytes of a block.
+	MaxMessage = HeaderSize + MaxSmall
 )
 
 // Kind is the type of a message.
@@ -35,7 +43,7 @@ const (
 	KindRead      Kind = 3
 	KindDone      Kind = 4
 	KindWrite     Kind = 5
-	KindFetched   Kind = 6
+	KindGrant     Kind = 6
 	KindDurable   Kind = 7
 	KindCommit    Kind = 8
 	KindCommitted Kind = 9
@@ -43,11 +51,12 @@ const (
 	KindWritten   Kind = 11
 	KindFlush     Kind = 12
 	KindZero      Kind = 13
+	KindGranted   Kind = 14
 )
 
 func (k Kind) String() string {
-	names := [...]string{"", "OPEN", "OPENED", "READ", "DONE", "WRITE", "FETCHED", "DURABLE", "COMMIT", "COMMITTED", "FAILED",
-		"WRITTEN", "FLUSH", "ZERO"}
+	names := [...]string{"", "OPEN", "OPENED", "READ", "DONE", "WRITE", "GRANT", "DURABLE", "COMMIT", "COMMITTED", "FAILED",
+		"WRITTEN", "FLUSH", "ZERO", "GRANTED"}
 	if k == 0 || int(k) >= len(names) {
 		return fmt.Sprintf("type %d", uint8(k))
 	}
@@ -71,11 +80,15 @@ const (
 	StatusReadOnly Status = 10 // the export is served read-only
 	StatusRefused  Status = 11 // the operation was refused (cookie, rights, bounds) or failed
 	StatusSlow     Status = 12 // zeroing is no faster here than writing
+
+	StatusGrantOver Status = 13 // the buffers pushed into were taken back: ask for others
 )
 
 // Transient reports whether nothing is wrong with the request, so that it may be repeated
 // at any time.
-func (s Status) Transient() bool { return s == StatusRetry || s == StatusBusy }
+func (s Status) Transient() bool {
+	return s == StatusRetry || s == StatusBusy || s == StatusGrantOver
+}
 
 // Suspect reports whether something is wrong, but a few repetitions of the request may
 // help.
@@ -83,13 +96,13 @@ func (s Status) Suspect() bool { return s == StatusChecksum || s == StatusRefuse
 
 // Flags of requests.
 const (
-	FlagWrite       uint16 = 1  // OPEN: write access
-	FlagTellFetched uint16 = 1  // WRITE: answer FETCHED too
-	FlagBytes       uint16 = 2  // READ, WRITE: the block number is an offset in bytes, there is no block size
-	FlagUnsynced    uint16 = 4  // WRITE, ZERO: answer WRITTEN, do not wait for an fsync
-	FlagHole        uint16 = 8  // ZERO: the zeros may be a hole
-	FlagFast        uint16 = 16 // ZERO: fail if zeroing is no faster than writing
-	FlagTrim        uint16 = 32 // ZERO: the content no longer matters; the server may give the storage back, or do nothing
+	FlagWrite    uint16 = 1  // OPEN: write access
+	FlagPushed   uint16 = 1  // WRITE: the bytes are in the granted buffer that Window names
+	FlagBytes    uint16 = 2  // READ, WRITE: the block number is an offset in bytes, there is no block size
+	FlagUnsynced uint16 = 4  // WRITE, ZERO: answer WRITTEN, do not wait for an fsync
+	FlagHole     uint16 = 8  // ZERO: the storage may be given back
+	FlagFast     uint16 = 16 // ZERO: not if it is no faster than writing
+	FlagTrim     uint16 = 32 // ZERO: the content does not matter any more, nor whether anything is done
 )
 
 // Message is any message of the protocol. Its kind says which fields have a meaning: see
@@ -107,6 +120,7 @@ type Message struct {
 	Window    uint32
 	Text      string   // FAILED
 	More      []uint64 // DURABLE: further request numbers
+	Data      []byte   // WRITE, DONE: the bytes of a small block; Parse does not copy them
 }
 
 // Append adds m's bytes to b.
@@ -122,6 +136,7 @@ func (m *Message) Append(b []byte) []byte {
 	b = le.AppendUint32(b, m.Length)
 	b = le.AppendUint32(b, m.CRC)
 	b = le.AppendUint32(b, m.Window)
+	b = append(b, m.Data...)
 	b = append(b, m.Text[:min(len(m.Text), maxText)]...)
 	for _, r := range m.More {
 		b = le.AppendUint64(b, r)
@@ -132,13 +147,13 @@ func (m *Message) Append(b []byte) []byte {
 // ErrMessage says that the bytes are no message of this protocol.
 var ErrMessage = errors.New("not a blockstore message")
 
-// Parse decodes one message. Its errors wrap ErrMessage.
+// Parse decodes one message. Data is a part of b. Errors wrap ErrMessage.
 func Parse(b []byte) (Message, error) {
 	bad := func(format string, args ...any) (Message, error) {
 		return Message{}, fmt.Errorf("%w: "+format, append([]any{ErrMessage}, args...)...)
 	}
-	if len(b) < headerSize {
-		return bad("%d bytes, the header has %d", len(b), headerSize)
+	if len(b) < HeaderSize {
+		return bad("%d bytes, the header has %d", len(b), HeaderSize)
 	}
 	if b[0] != 'B' || b[1] != 'S' {
 		return bad("magic %#x %#x", b[0], b[1])
@@ -159,29 +174,47 @@ func Parse(b []byte) (Message, error) {
 		CRC:       le.Uint32(b[40:]),
 		Window:    le.Uint32(b[44:]),
 	}
-	if m.Kind < KindOpen || m.Kind > KindZero {
+	if m.Kind < KindOpen || m.Kind > KindGranted {
 		return bad("%v", m.Kind)
 	}
-	tail := b[headerSize:]
+	if err := m.parseTail(b[HeaderSize:]); err != nil {
+		return bad("%w", err)
+	}
+	return m, nil
+}
+
+// parseTail takes what is behind the header.
+func (m *Message) parseTail(tail []byte) error {
 	switch m.Kind {
 	case KindFailed:
 		if len(tail) > maxText {
-			return bad("%d bytes of text, at most %d", len(tail), maxText)
+			return fmt.Errorf("%d bytes of text, at most %d", len(tail), maxText)
 		}
 		m.Text = string(tail)
 	case KindDurable:
 		if len(tail)%8 != 0 || len(tail) > 8*MaxMore {
-			return bad("%d bytes of request numbers", len(tail))
+			return fmt.Errorf("%d bytes of request numbers", len(tail))
 		}
 		for ; len(tail) > 0; tail = tail[8:] {
-			m.More = append(m.More, le.Uint64(tail))
+			m.More = append(m.More, binary.LittleEndian.Uint64(tail))
+		}
+	case KindWrite, KindDone:
+		// A pushed WRITE has no bytes, and neither has a DONE whose block went by RDMA.
+		may := m.Kind == KindDone || m.Flags&FlagPushed != 0
+		must := m.Kind == KindDone || m.Flags&FlagPushed == 0
+		switch {
+		case len(tail) == 0 && may:
+		case must && len(tail) > 0 && len(tail) <= MaxSmall && uint64(len(tail)) == uint64(m.Length):
+			m.Data = tail
+		default:
+			return fmt.Errorf("%d bytes behind a %v of %d", len(tail), m.Kind, m.Length)
 		}
 	default:
 		if len(tail) > 0 {
-			return bad("%d bytes after a %v", len(tail), m.Kind)
+			return fmt.Errorf("%d bytes after a %v", len(tail), m.Kind)
 		}
 	}
-	return m, nil
+	return nil
 }
 
 // CheckBlock returns what is wrong with the place and length of a READ, WRITE or ZERO, or

@@ -15,12 +15,14 @@ func samples() []Message {
 		{Kind: KindOpened, ID: 1, Block: 64 << 20, BlockSize: DefaultBlock, Window: 16},
 		{Kind: KindRead, ID: 2, Block: 3, BlockSize: 4096, Length: 4096},
 		{Kind: KindDone, ID: 2, Block: 3, BlockSize: 4096, Length: 4096, CRC: 0xdeadbeef},
-		{Kind: KindWrite, Flags: FlagTellFetched, ID: 3, Session: 7, Block: 1, BlockSize: 4096, Length: 17, CRC: 1},
-		{Kind: KindFetched, ID: 3, Block: 1},
+		{Kind: KindDone, ID: 2, Block: 3, BlockSize: 4096, Length: 3, CRC: 1, Data: []byte("all")},
+		{Kind: KindWrite, ID: 3, Session: 7, Block: 1, BlockSize: 4096, Length: 5, CRC: 1, Data: []byte("bytes")},
+		{Kind: KindGrant, ID: 3, Session: 7},
+		{Kind: KindGranted, ID: 3, Block: 5, BlockSize: DefaultBlock, Window: 32},
 		{Kind: KindDurable, ID: 3, More: []uint64{4, 5, 1 << 60}},
 		{Kind: KindCommit, ID: 6, Session: 7, Block: 4113},
 		{Kind: KindCommitted, ID: 6, Session: 7, Block: 4113},
-		{Kind: KindWrite, Flags: FlagBytes | FlagUnsynced, ID: 7, Session: 7, Block: 513, Length: 511, CRC: 1},
+		{Kind: KindWrite, Flags: FlagPushed | FlagBytes | FlagUnsynced, ID: 7, Session: 7, Block: 513, Length: 511, CRC: 1, Window: 5<<16 | 31},
 		{Kind: KindWritten, ID: 7, Block: 513},
 		{Kind: KindZero, Flags: FlagUnsynced | FlagHole, ID: 8, Session: 7, Block: 1 << 40, Length: 1 << 30},
 		{Kind: KindFlush, ID: 9, Session: 7},
@@ -47,7 +49,7 @@ func TestMessageRoundTrip(t *testing.T) {
 func TestMessageGolden(t *testing.T) {
 	m := Message{Kind: KindDone, Status: 0x0102, Flags: 0x0304, ID: 0x05, Session: 0x06, Block: 0x07,
 		BlockSize: 0x08, Length: 0x09, CRC: 0x0a0b0c0d, Window: 0x0e}
-	const want = "42530104" + "0201" + "0403" + "0500000000000000" + "0600000000000000" + "0700000000000000" +
+	const want = "42530204" + "0201" + "0403" + "0500000000000000" + "0600000000000000" + "0700000000000000" +
 		"08000000" + "09000000" + "0d0c0b0a" + "0e000000"
 	if got := hex.EncodeToString(m.Append(nil)); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -57,18 +59,24 @@ func TestMessageGolden(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	good := (&Message{Kind: KindRead}).Append(nil)
 	with := func(i int, v byte) []byte { b := bytes.Clone(good); b[i] = v; return b }
+	write := (&Message{Kind: KindWrite, Length: 3}).Append(nil)
 	for _, c := range []struct {
 		name string
 		b    []byte
 		says string
 	}{
 		{"nothing", nil, "0 bytes"},
-		{"a short header", good[:headerSize-1], "47 bytes"},
+		{"a short header", good[:HeaderSize-1], "47 bytes"},
 		{"another magic", with(0, 'X'), "magic"},
-		{"another version", with(2, 2), "version 2"},
+		{"another version", with(2, 1), "version 1"},
 		{"type 0", with(3, 0), "type 0"},
-		{"an unknown type", with(3, 14), "type 14"},
+		{"an unknown type", with(3, 15), "type 15"},
 		{"a tail where none belongs", append(bytes.Clone(good), 1), "1 bytes after a READ"},
+		{"a WRITE without its bytes", write, "0 bytes behind a WRITE of 3"},
+		{"a WRITE with too many bytes", append(bytes.Clone(write), 1, 2, 3, 4), "4 bytes behind a WRITE of 3"},
+		{"a pushed WRITE with bytes", append((&Message{Kind: KindWrite, Flags: FlagPushed, Length: 3}).Append(nil), 1, 2, 3), "3 bytes behind"},
+		{"a DONE with half of its bytes", append((&Message{Kind: KindDone, Length: 3}).Append(nil), 1), "1 bytes behind a DONE of 3"},
+		{"a WRITE that is not small", (&Message{Kind: KindWrite, Length: MaxSmall + 1, Data: make([]byte, MaxSmall+1)}).Append(nil), "bytes behind"},
 		{"a torn request number", append(with(3, byte(KindDurable)), 1, 2, 3), "3 bytes of request numbers"},
 		{"a long text", append(with(3, byte(KindFailed)), make([]byte, maxText+1)...), "bytes of text"},
 	} {

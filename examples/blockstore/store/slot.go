@@ -6,20 +6,24 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// Slot is one buffer of a client. Most of the time it has a region that the server may
-// use. Only one goroutine may use a slot at a time.
+// Slot is one buffer of a client with, at most times, a region over it that the
+// server may use. One goroutine at a time; from Begin until done it is the call's.
 type Slot struct {
-	sock   *rds.Socket
-	Buf    *rds.Buffer
-	access rds.Access
+	c      *Client
+	buf    *rds.Buffer
+	mem    []byte
 	region *rds.Region // nil: the server cannot reach the buffer
+	pushed uint64      // the operation that pushed the buffer last, 0 = none
 }
+
+// Bytes is the slot's memory, a block long.
+func (s *Slot) Bytes() []byte { return s.mem }
 
 // cookie returns the cookie of the buffer's region. It registers the buffer if that has no
 // region.
 func (s *Slot) cookie() (rds.Cookie, error) {
 	if s.region == nil {
-		r, err := s.sock.Register(s.Buf, 0, s.Buf.Len(), s.access)
+		r, err := s.c.sock.Register(s.buf, 0, len(s.mem), rds.AllowWrite)
 		if err != nil {
 			return 0, err
 		}
@@ -28,9 +32,28 @@ func (s *Slot) cookie() (rds.Cookie, error) {
 	return s.region.Cookie(), nil
 }
 
-// Recall takes the buffer back from a request that did not end cleanly. When it returns
-// nil, the server can no longer touch the memory, and the next cookie is another one.
+// Ready waits until the push of the slot's bytes, if there was one, does not use
+// the memory any more. After the answer to a push that has mostly happened. It is
+// to be called before the bytes are changed.
+func (s *Slot) Ready(ctx context.Context) error {
+	to := s.c.Server.Addr()
+	if s.pushed == 0 || s.c.sock.HWM(to) >= s.pushed {
+		s.pushed = 0
+		return nil
+	}
+	_, err := s.c.sock.Barrier(ctx, to, s.pushed)
+	if err == nil {
+		s.pushed = 0
+	}
+	return err
+}
+
+// Recall takes the buffer back from a request that did not end cleanly: when it
+// returns nil nobody can touch the memory, and the next cookie is another.
 func (s *Slot) Recall(ctx context.Context) error {
+	if err := s.Ready(ctx); err != nil {
+		return err
+	}
 	if s.region == nil {
 		return nil
 	}

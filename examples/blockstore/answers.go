@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"sync"
+
+	"github.com/rdsd/rdsd/examples/blockstore/store"
+	"github.com/rdsd/rdsd/rds"
+)
+
+// maxParked bounds the bytes of answers that wait for clients that do not read.
+const maxParked = 64 << 20
+
+// add sends b, which is the memory of room or anything else that stays as it is,
+// with the next flush.
+func (o *outbox) add(to netip.AddrPort, b []byte) {
+	o.ms = append(o.ms, rds.Message{Payload: b, Addr: to, DontWait: true})
+}
+
+// flush sends what was added. Answers to congested clients wait elsewhere.
+func (o *outbox) flush() {
+	for ms := o.ms; len(ms) > 0; {
+		n, err := o.s.sock.SendMsgs(ms)
+		if ms = ms[n:]; err != nil && len(ms) > 0 {
+			o.s.unsent(&ms[0], err)
+			ms = ms[1:]
+		}
+	}
+	o.ms = o.ms[:0]
+}
+
+// fail answers r with FAILED. It counts and logs f unless f is transient.
+func (s *server) fail(r request, f *store.Failure) {
+	if !f.Status.Transient() {
+		s.ops.countFailed()
+		s.log.Warn("request failed", "peer", r.from, "type", r.Kind.String(), "err", f)
+	}
+	s.answer(r, &store.Message{Kind: store.KindFailed, Status: f.Status, ID: r.ID, Block: r.Block, Text: f.Text})
+}
+
+// answer sends m to r's client. It only logs an error, because a client that gets no answer
+// repeats its request.
+func (s *server) answer(r request, m *store.Message) {
+	out := rds.Message{Payload: m.Append(make([]byte, 0, store.HeaderSize+len(m.Data))), Addr: r.from, DontWait: true}
+	if _, err := s.sock.SendMsg(&out); err != nil {
+		s.unsent(&out, err)
+	}
+}
+
+// unsent parks an answer to a congested client.
+func (s *server) unsent(m *rds.Message, err error) {
+	if (errors.Is(err, rds.ErrCongested) || errors.Is(err, rds.ErrWouldBlock)) && s.parked.add(m) {
+		return
+	}
+	s.log.Warn("answer not sent", "peer", m.Addr, "err", err)
+}
+
+// send sends m. It waits at most sendPatience for room, so that a client that does not
+// read cannot keep a worker for ever.
+func (s *server) send(m *rds.Message) (id uint64, err error) {
+	m.DontWait = true
+	id, err = s.sock.SendMsg(m)
+	if !errors.Is(err, rds.ErrCongested) && !errors.Is(err, rds.ErrWouldBlock) {
+		return id, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), sendPatience)
+	defer cancel()
+	for {
+		want := rds.WaitSet{SendSpace: true}
+		if errors.Is(err, rds.ErrCongested) {
+			want = rds.WaitSet{Relief: []netip.AddrPort{m.Addr}}
+		}
+		if _, err := s.sock.Wait(ctx, want); err != nil {
+			return 0, err
+		}
+		id, err = s.sock.SendMsg(m)
+		if !errors.Is(err, rds.ErrCongested) && !errors.Is(err, rds.ErrWouldBlock) {
+			return id, err
+		}
+	}
+}
+
+// parked are the answers that wait for room, by client. One goroutine per client
+// with answers sends them. Safe for concurrent use.
+type parked struct {
+	send func(*rds.Message) (uint64, error) // waits for a bounded time
+
+	mu    sync.Mutex // guards the fields below
+	queue map[netip.AddrPort][]rds.Message
+	bytes int
+	wg    sync.WaitGroup
+}
+
+func newParked(send func(*rds.Message) (uint64, error)) *parked {
+	return &parked{send: send, queue: map[netip.AddrPort][]rds.Message{}}
+}
+
+// add parks a copy of m; false if too much is parked already.
+func (p *parked) add(m *rds.Message) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.bytes+len(m.Payload) > maxParked {
+		return false
+	}
+	p.bytes += len(m.Payload)
+	q, busy := p.queue[m.Addr]
+	p.queue[m.Addr] = append(q, rds.Message{Payload: append([]byte(nil), m.Payload...), Addr: m.Addr})
+	if !busy {
+		p.wg.Go(func() { p.run(m.Addr) })
+	}
+	return true
+}
+
+// run sends the answers to one client. When one cannot be sent in time, those that
+// wait with it are dropped, too.
+func (p *parked) run(to netip.AddrPort) {
+	var err error
+	for {
+		p.mu.Lock()
+		q := p.queue[to]
+		if len(q) == 0 {
+			delete(p.queue, to)
+			p.mu.Unlock()
+			return
+		}
+		p.queue[to] = []rds.Message{}
+		p.mu.Unlock()
+		for i := range q {
+			if err == nil {
+				_, err = p.send(&q[i])
+			}
+			p.mu.Lock()
+			p.bytes -= len(q[i].Payload)
+			p.mu.Unlock()
+		}
+	}
+}
+
+// close returns when nothing waits any more.
+func (p *parked) close() { p.wg.Wait() }

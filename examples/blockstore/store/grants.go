@@ -1,0 +1,96 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/rdsd/rdsd/rds"
+)
+
+// grant is memory of the server that this client may write into, as buffers of a
+// block.
+type grant struct {
+	cookie rds.Cookie
+	number uint32 // which grant; a request names it, so that one under an earlier grant is not taken for one of this
+	size   int    // bytes of a buffer
+	free   chan uint32
+	gone   chan struct{} // closed when it is used no more
+}
+
+// grants is the current grant of a client, asked for when the first push needs it.
+// Safe for concurrent use.
+type grants struct {
+	asking sync.Mutex // one asks at a time
+
+	mu  sync.Mutex // guards cur
+	cur *grant
+}
+
+// current returns the grant, nil if there is none.
+func (g *grants) current() *grant {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.cur
+}
+
+// take waits for a free buffer of the server.
+func (g *grants) take(ctx context.Context, c *Client) (*grant, uint32, error) {
+	limit, cancel := context.WithTimeout(ctx, c.Wait.GiveUp)
+	defer cancel()
+	for {
+		cur := g.current()
+		if cur == nil {
+			var err error
+			if cur, err = g.ask(ctx, c); err != nil {
+				return nil, 0, err
+			}
+		}
+		select {
+		case i := <-cur.free:
+			return cur, i, nil
+		case <-cur.gone:
+		case <-limit.Done():
+			if ctx.Err() != nil {
+				return nil, 0, context.Cause(ctx)
+			}
+			return nil, 0, fmt.Errorf("%v: no buffer of the server came free for %v", c.Server, c.Wait.GiveUp)
+		}
+	}
+}
+
+// ask gets a grant from the server, unless another goroutine has just done so.
+func (g *grants) ask(ctx context.Context, c *Client) (*grant, error) {
+	g.asking.Lock()
+	defer g.asking.Unlock()
+	if cur := g.current(); cur != nil {
+		return cur, nil
+	}
+	a, err := c.Ask(ctx, Message{Kind: KindGrant})
+	if err != nil {
+		return nil, err
+	}
+	cookie := rds.Cookie(a.Session) // see Client.take
+	if a.Kind != KindGranted || cookie == 0 || int64(a.BlockSize) < int64(c.Block) || a.Window == 0 || a.Window > maxInHand || a.Block > 0xffff {
+		return nil, fmt.Errorf("%v: unusable answer to GRANT: %v, %d buffers of %d bytes", c.Server, a.Kind, a.Window, a.BlockSize)
+	}
+	cur := &grant{cookie: cookie, number: uint32(a.Block), size: int(a.BlockSize),
+		free: make(chan uint32, a.Window), gone: make(chan struct{})}
+	for i := range a.Window {
+		cur.free <- i
+	}
+	g.mu.Lock()
+	g.cur = cur
+	g.mu.Unlock()
+	return cur, nil
+}
+
+// drop makes the next push ask for a grant, if dead is still the current one.
+func (g *grants) drop(dead *grant) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.cur == dead {
+		g.cur = nil
+		close(dead.gone)
+	}
+}

@@ -1,0 +1,211 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/rdsd/rdsd/rds"
+)
+
+// busyPause is how long a busy server is left alone.
+const busyPause = time.Millisecond
+
+// Begin sends the request m once, and calls done once with the answer, or with why
+// there is none. A FAILED comes as a *Failure. s has the bytes of a WRITE, and gets
+// those of a READ. It may be nil for a request without bytes, for a WRITE of at
+// most Small bytes that are in m.Data, and for a READ of at most Small bytes, whose
+// bytes are then in the answer's Data while done runs.
+//
+// done is mostly called by the goroutine that receives and must not wait. Begin may
+// wait for room to send and for a buffer of the server.
+func (c *Client) Begin(ctx context.Context, s *Slot, m Message, done func(Message, error)) {
+	c.begin(ctx, s, m, done)
+}
+
+func (c *Client) begin(ctx context.Context, s *Slot, m Message, done func(Message, error)) *call {
+	switch {
+	case m.Kind == KindWrite && int(m.Length) > c.Small:
+		m.CRC = Checksum(s.mem[:m.Length])
+		return c.push(ctx, s, m, done)
+	case m.Kind == KindWrite:
+		if m.Data == nil {
+			m.Data = s.mem[:m.Length]
+		}
+		m.CRC = Checksum(m.Data)
+	case m.Kind == KindRead:
+		done = arrived(s, m, done)
+	}
+	out := rds.Message{Addr: c.Server}
+	if m.Kind == KindRead && int(m.Length) > c.Small {
+		cookie, err := s.cookie()
+		if err != nil {
+			done(Message{}, err)
+			return nil
+		}
+		out.Cookie = cookie
+	}
+	k, err := c.calls.begin(c.Wait.Answer, false, nil, done)
+	if err != nil {
+		done(Message{}, err)
+		return nil
+	}
+	m.ID, m.Session = k.id, c.session
+	out.Payload = m.Append(make([]byte, 0, HeaderSize+len(m.Data)))
+	if _, err := c.sock.SendMsg(&out); err != nil && c.calls.leave(k) {
+		c.calls.cancel(k)
+		done(Message{}, err)
+	}
+	return k
+}
+
+// arrived checks the answer to the READ m before done gets it, and puts small bytes
+// into s.
+func arrived(s *Slot, m Message, done func(Message, error)) func(Message, error) {
+	return func(a Message, err error) {
+		p := a.Data
+		switch {
+		case err != nil:
+			done(a, err)
+			return
+		case a.Kind != KindDone || a.Block != m.Block || a.Length != m.Length || p == nil && s == nil:
+			done(a, Failf(StatusChecksum, "block %d: answered with %v of block %d, %d bytes", m.Block, a.Kind, a.Block, a.Length))
+			return
+		case p == nil:
+			p = s.mem[:m.Length]
+		case s != nil:
+			copy(s.mem, p)
+		}
+		if crc := Checksum(p); crc != a.CRC {
+			err = Failf(StatusChecksum, "block %d: checksum %08x arrived, %08x announced", m.Block, crc, a.CRC)
+		}
+		done(a, err)
+	}
+}
+
+// push sends the WRITE m as the immediate data of an RDMA write of its bytes into
+// a buffer that the server has granted.
+func (c *Client) push(ctx context.Context, s *Slot, m Message, done func(Message, error)) *call {
+	g, i, err := c.grants.take(ctx, c)
+	if err != nil {
+		done(Message{}, err)
+		return nil
+	}
+	back := func() { g.free <- i }
+	k, err := c.calls.begin(c.Wait.Answer, true, back, func(a Message, err error) {
+		var f *Failure
+		if errors.As(err, &f) && (f.Status == StatusGrantOver || f.Status == StatusRefused) {
+			c.grants.drop(g)
+		}
+		done(a, err)
+	})
+	if err != nil {
+		back()
+		done(Message{}, err)
+		return nil
+	}
+	m.ID, m.Session = k.id, c.session
+	m.Flags |= FlagPushed
+	m.Window = g.number<<16 | i
+	id, err := c.sock.SendMsg(&rds.Message{
+		Payload: m.Append(make([]byte, 0, HeaderSize)), Addr: c.Server,
+		Op: &rds.RDMA{
+			Kind: rds.Write, Cookie: g.cookie, RemoteOff: uint64(i) * uint64(g.size),
+			Local: []rds.Segment{{Buf: s.buf, Len: int(m.Length)}}, Token: k.id, Report: true,
+		},
+	})
+	if err != nil {
+		c.calls.cancel(k)
+		back()
+		done(Message{}, err)
+		return nil
+	}
+	s.pushed = id
+	c.calls.sent(k)
+	return k
+}
+
+// Do is Begin that waits for the answer. After an error that is not a *Failure with
+// StatusBusy the slot is to be recalled.
+func (c *Client) Do(ctx context.Context, s *Slot, m Message) (Message, error) {
+	answer := make(chan outcome, 1)
+	k := c.begin(ctx, s, m, func(a Message, err error) {
+		if s != nil {
+			a.Data = nil // is in the slot
+		}
+		a.Data = bytes.Clone(a.Data) // the receiver's
+		answer <- outcome{a, err}
+	})
+	select {
+	case o := <-answer:
+		return o.m, o.err
+	case <-ctx.Done():
+		if k == nil || !c.calls.leave(k) {
+			o := <-answer
+			return o.m, o.err
+		}
+		return Message{}, context.Cause(ctx)
+	}
+}
+
+// Ask sends m, which has no bytes, until it is answered.
+func (c *Client) Ask(ctx context.Context, m Message) (Message, error) {
+	for start := time.Now(); ; {
+		a, err := c.Do(ctx, nil, m)
+		var f *Failure
+		if lost := errors.As(err, &f) && f.Status.Transient(); !lost && !errors.Is(err, ErrNoAnswer) {
+			return a, err
+		}
+		if time.Since(start) > c.Wait.GiveUp {
+			return Message{}, fmt.Errorf("%v: no answer to %v for %v", c.Server, m.Kind, c.Wait.GiveUp)
+		}
+		if Busy(err) {
+			if err := Pause(ctx); err != nil {
+				return Message{}, err
+			}
+		}
+	}
+}
+
+// Busy reports that the server did nothing, and nothing of the request is left.
+func Busy(err error) bool {
+	var f *Failure
+	return errors.As(err, &f) && f.Status == StatusBusy
+}
+
+// Pause leaves a busy server alone for a moment; it fails if ctx ends.
+func Pause(ctx context.Context) error {
+	t := time.NewTimer(busyPause)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Open asks for the export and takes what both can: the block size, the window,
+// how small is small.
+func (c *Client) Open(ctx context.Context, block int, write bool) (size int64, err error) {
+	m := Message{Kind: KindOpen, BlockSize: uint32(block)}
+	if write {
+		m.Flags = FlagWrite
+		c.session = rand.Uint64() | 1
+	}
+	a, err := c.Ask(ctx, m)
+	if err != nil {
+		return 0, err
+	}
+	if a.Kind != KindOpened || a.BlockSize < MinBlock || a.BlockSize > MaxBlock || a.Block > 1<<62 || a.Window == 0 {
+		return 0, fmt.Errorf("%v: unusable answer to OPEN: %v, block size %d, window %d, size %d",
+			c.Server, a.Kind, a.BlockSize, a.Window, a.Block)
+	}
+	c.Block = int(a.BlockSize)
+	c.Limit = int(min(a.Window, maxInHand))
+	c.Small = min(c.Small, int(a.Length), MaxSmall)
+	return int64(a.Block), nil
+}
