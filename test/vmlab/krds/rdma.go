@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc64"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -11,8 +12,8 @@ import (
 
 // rdma-ask and rdma-serve use RDMA as databases do over RDS. rdma-ask registers memory and sends
 // a request with its cookie. rdma-serve writes to this memory or reads it, and its reply runs
-// behind the operation. rdma-ask checks its memory, and rdma-serve the statuses. Neither checks the
-// data that rdma-serve has read.
+// behind the operation. rdma-ask checks its memory. rdma-serve checks the statuses and the data that
+// it has read.
 
 // ask is a request or a reply.
 type ask struct {
@@ -22,7 +23,7 @@ type ask struct {
 	Off    uint32 // of the operation in the region
 	How    uint32 // askSilent, askBad, askSplit
 	Status uint32 // in a reply: 0, or the status of the operation that failed
-	Sum    uint64 // always 0
+	Sum    uint64 // of the bytes that askRead has to find
 }
 
 const (
@@ -65,6 +66,11 @@ func fill(b []byte, seed uint64) {
 		b[i] = byte(seed >> 56)
 	}
 }
+
+var sumTable = crc64.MakeTable(crc64.ECMA)
+
+// sum returns the checksum of an operation's bytes.
+func sum(b []byte) uint64 { return crc64.Checksum(b, sumTable) }
 
 // sendWith sends one message with control messages. Like sendTo it tries again, for -limit at most.
 // A registration needs a connection and fails with EAGAIN until there is one. In the kernel it also

@@ -48,7 +48,7 @@ func rdmaAsk(c *config) error {
 	return nil
 }
 
-// open makes the socket and its memory.
+// open makes the socket and memory for its regions.
 func (x *asker) open() (err error) {
 	if x.s, err = x.c.open(x.c.from.AddrPort); err != nil {
 		return err
@@ -56,6 +56,11 @@ func (x *asker) open() (err error) {
 	if err := limitRecv(x.s, x.c.patience); err != nil {
 		return err
 	}
+	return x.alloc()
+}
+
+// alloc makes memory for the regions. The memory before it stays as it is.
+func (x *asker) alloc() error {
 	mem, addr, err := x.s.alloc(askMax + 3*4096)
 	if err != nil {
 		return err
@@ -101,8 +106,12 @@ func (x *asker) try(i, try int) (ended bool, err error) {
 	a, start, region := x.next(i)
 	size := int(a.Size)
 	a.Seq |= uint32(try) << 20
+	at := start + int(a.Off)
 	fill(x.mem, uint64(a.Seq)<<32)
 	copy(x.want, x.mem)
+	if a.Kind == askRead {
+		a.Sum = sum(x.mem[at : at+size])
+	}
 	send := cmsg.Send{Present: cmsg.Of(cmsg.TypeRDMAMap), Map: cmsg.GetMRArgs{Vec: cmsg.IOVec{Addr: x.addr + uint64(start), Bytes: uint64(region)},
 		CookieAddr: x.cookieAt, Flags: cmsg.FlagReadWrite | cmsg.FlagUseOnce | cmsg.FlagInvalidate}}
 	ctl, err := send.Append(nil)
@@ -126,7 +135,6 @@ func (x *asker) try(i, try int) (ended bool, err error) {
 	if got.Status != 0 { // the connection ended before the operation was done
 		return false, nil
 	}
-	at := start + int(a.Off)
 	if a.Kind == askWrite {
 		fill(x.want[at:at+size], uint64(got.Seq))
 	}
@@ -153,7 +161,8 @@ func (x *asker) unanswered(try int) error {
 		x.s.close()
 		return x.open()
 	}
-	return nil
+	// The server may still carry out the old request, in the memory that the old request named.
+	return x.alloc()
 }
 
 // firstDiff returns the index of the first byte of a that differs from b, or -1.

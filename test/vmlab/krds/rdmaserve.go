@@ -15,16 +15,32 @@ import (
 type server struct {
 	c        *config
 	s        socket
-	mem      []byte            // askSlots slots, each with vectors and the memory of one operation
-	addr     uint64            // of mem
-	asked    int               // requests so far
-	statuses int               // statuses so far
-	open     map[uint64]ask    // operations without a status, by token
-	from     map[uint64][]byte // addresses of the askers, by token
-	counts   map[string]int    // statuses by value
+	mem      []byte               // askSlots slots, each with vectors and the memory of one operation
+	addr     uint64               // of mem
+	free     []int                // slots that no operation uses; the one that was used last is the last
+	asked    int                  // requests so far
+	statuses int                  // statuses so far
+	open     map[uint64]operation // operations without a status, by token
+	counts   map[string]int       // statuses by value
 }
 
-const askSlots = 8 // operations that can be in progress at the same time
+// operation is an operation without a status.
+type operation struct {
+	ask
+	from []byte // address of the asker
+	slot int
+}
+
+// askSlots is the number of operations that can be without a status at the same time. An asker has
+// one operation in progress, but rdsd has messages to a kernel acked only now and then, and a status
+// comes with the ack.
+const (
+	askSlots = 32
+	slotLen  = askHeader + askMax
+)
+
+// local returns the memory of an operation of n bytes that uses a slot.
+func (x *server) local(slot, n int) []byte { return x.mem[slot*slotLen+askHeader:][:n] }
 
 // rdmaServe carries out requests until -n operations have a status.
 func rdmaServe(c *config) error {
@@ -36,9 +52,12 @@ func rdmaServe(c *config) error {
 	if err := limitRecv(s, c.limit); err != nil {
 		return err
 	}
-	x := server{c: c, s: s, open: map[uint64]ask{}, from: map[uint64][]byte{}, counts: map[string]int{}}
-	if x.mem, x.addr, err = s.alloc(askSlots * (askHeader + askMax)); err != nil {
+	x := server{c: c, s: s, open: map[uint64]operation{}, counts: map[string]int{}}
+	if x.mem, x.addr, err = s.alloc(askSlots * slotLen); err != nil {
 		return err
+	}
+	for i := range askSlots {
+		x.free = append(x.free, i)
 	}
 	fmt.Fprintln(c.out, "ready")
 	buf, name, control := make([]byte, 1<<16), make([]byte, 28), make([]byte, 512)
@@ -77,8 +96,8 @@ func rdmaServe(c *config) error {
 	return nil
 }
 
-// status takes the status of an operation. If the operation failed, status notifies its asker,
-// unless the key was spoilt on purpose.
+// status takes the status of an operation, and compares what a READ of status 0 has read with the
+// request. If the operation failed, status notifies its asker, unless the key was spoilt on purpose.
 func (x *server) status(token uint64, status int) error {
 	x.statuses++
 	a, ok := x.open[token]
@@ -86,6 +105,7 @@ func (x *server) status(token uint64, status int) error {
 		return fmt.Errorf("operation %d: status %d, but it has no status to come", token, status)
 	}
 	delete(x.open, token)
+	x.free = append(x.free, a.slot)
 	x.counts[fmt.Sprintf("status %d", status)]++
 	// An operation is dropped when its connection breaks. It ends with a remote error when it
 	// comes after the asker has freed the region. In both cases the asker asks again. A test in
@@ -95,20 +115,28 @@ func (x *server) status(token uint64, status int) error {
 	if bad && status == 0 || !bad && status != 0 && status != dropped && status != remoteError {
 		return fmt.Errorf("operation %d: unexpected status %d, key spoilt %v", token, status, bad)
 	}
+	if status == 0 && a.Kind == askRead && sum(x.local(a.slot, int(a.Size))) != a.Sum {
+		return fmt.Errorf("operation %d: a READ of %d bytes has status 0, but did not read what the asker's memory has", token, a.Size)
+	}
 	if status == 0 || bad {
 		return nil
 	}
 	a.Status = uint32(status)
-	return x.c.sendWith(x.s, a.append(nil), x.from[token], nil)
+	return x.c.sendWith(x.s, a.append(nil), a.from, nil)
 }
 
 // carryOut posts the operation that a asks for in the region of cookie, and the reply to the
 // address name.
 func (x *server) carryOut(a ask, cookie uint64, name []byte) error {
+	if len(x.free) == 0 {
+		return fmt.Errorf("operation %d: all %d operations before it are without a status", x.asked+1, askSlots)
+	}
+	slot := x.free[0]
+	x.free = x.free[1:]
 	x.asked++
-	slot := uint64(x.asked % askSlots * (askHeader + askMax))
-	local := x.mem[slot+askHeader:][:a.Size]
-	at := x.addr + slot + askHeader
+	local := x.local(slot, int(a.Size))
+	vecsAt := x.addr + uint64(slot*slotLen)
+	at := vecsAt + askHeader
 	vecs := []cmsg.IOVec{{Addr: at, Bytes: uint64(a.Size)}}
 	if a.How&askSplit != 0 && a.Size > 2 {
 		k := uint64(a.Size)/3 + 1
@@ -118,9 +146,9 @@ func (x *server) carryOut(a ask, cookie uint64, name []byte) error {
 	for _, vec := range vecs {
 		v = vec.Append(v)
 	}
-	copy(x.mem[slot:], v)
+	copy(x.mem[slot*slotLen:], v)
 	token := uint64(x.asked)
-	args := cmsg.RDMAArgs{Cookie: cookie, RemoteVec: cmsg.IOVec{Addr: uint64(a.Off), Bytes: uint64(a.Size)}, LocalVecAddr: x.addr + slot,
+	args := cmsg.RDMAArgs{Cookie: cookie, RemoteVec: cmsg.IOVec{Addr: uint64(a.Off), Bytes: uint64(a.Size)}, LocalVecAddr: vecsAt,
 		NrLocal: uint64(len(vecs)), Flags: cmsg.FlagNotifyMe, UserToken: token}
 	if a.How&askBad != 0 {
 		args.Cookie ^= 0x5a00
@@ -132,7 +160,7 @@ func (x *server) carryOut(a ask, cookie uint64, name []byte) error {
 		args.Flags |= cmsg.FlagFence
 		clear(local)
 	}
-	x.open[token], x.from[token] = a, slices.Clone(name)
+	x.open[token] = operation{a, slices.Clone(name), slot}
 	payload := a.append(nil)
 	silent := a.How&askSilent != 0
 	if silent {

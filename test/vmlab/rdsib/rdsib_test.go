@@ -142,7 +142,7 @@ func everySize(p *pair) {
 	p.Until("ack of everything", time.Minute, func() bool { return p.peer().Unacked == 0 })
 }
 
-// operations checks RDMA reads and writes of all sizes. Some have local memory in two pieces, some
+// operations checks RDMA reads and writes of all sizes, and all bytes that they move. Some have local memory in two pieces, some
 // are silent. Each uses memory that is registered for one use.
 func operations(p *pair) {
 	p.both(func(p *pair, from, to *lab.Host) {
@@ -160,6 +160,18 @@ func operations(p *pair) {
 	}
 }
 
+// kill kills a server of operations. It fails the test if the server has ended before, which the
+// server does when it finds an error.
+func (p *pair) kill(j *lab.Job) {
+	p.Helper()
+	select {
+	case <-j.Done():
+		p.Errorf("the server ended: %s", j.Out())
+	default:
+		j.Kill()
+	}
+}
+
 // badKeys checks that a key that the other side refuses breaks the connection and does nothing else.
 func badKeys(p *pair) {
 	p.both(func(p *pair, from, to *lab.Host) {
@@ -174,7 +186,7 @@ func badKeys(p *pair) {
 				p.Errorf("%q", out)
 			}
 		}
-		j.Kill()
+		p.kill(j)
 		if n := p.peer().Resets - before; n < 4 {
 			p.Errorf("%d resets", n)
 		}
@@ -259,7 +271,7 @@ func operationsAndResets(p *pair) {
 		if p.peer().Resets == before {
 			p.Error("no reset")
 		}
-		j.Kill()
+		p.kill(j)
 	})
 }
 
