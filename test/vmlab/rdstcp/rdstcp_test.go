@@ -167,8 +167,10 @@ func lanes(p *pair) {
 		j := p.Serve(to, "recv -at %s:4000 -streams 8 -limit 100s", to.IP())
 		s := from.Start(p.T, p.At(from, "send -from %s:5000 -to %s:4000 -sockets 8 -n 40 -delay 20ms -limit 100s", from.IP(), to.IP()))
 		_, ports := p.connections(p.R)
-		if len(ports) > 0 {
+		if len(ports) == 8 {
 			p.R.Run(p.T, time.Minute, fmt.Sprintf("ss -K '( sport = %d or dport = %d )'", ports[3], ports[3]))
+		} else {
+			p.Errorf("%d connections while the streams run, want 8: no lane was broken", len(ports))
 		}
 		p.Ended(s)
 		if out := p.Ended(j); strings.Count(out, "0 lost") != 8 {
