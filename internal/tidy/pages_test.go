@@ -8,12 +8,12 @@ import (
 	"testing"
 )
 
-// pages returns the Markdown pages of the tree's top, docs and docs/adr, by
-// their paths from the top.
+// pages returns the Markdown pages of the tree's top, docs, docs/adr and models,
+// by their paths from the top.
 func pages(t *testing.T) []string {
 	t.Helper()
 	var all []string
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/adr/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/adr/*.md", "models/*.md"} {
 		names, err := filepath.Glob(filepath.Join("../..", pattern))
 		if err != nil {
 			t.Fatal(err)

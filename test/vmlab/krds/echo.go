@@ -69,9 +69,6 @@ func echo(c *config) error {
 		if err != nil {
 			return err
 		}
-		if c.ack >= 0 {
-			n = min(n, c.ack)
-		}
 		if err := c.sendTo(s, buf[:n], sockaddr(from)); err != nil {
 			return err
 		}
@@ -126,8 +123,12 @@ func (c *config) exchange() (took []time.Duration, d time.Duration, err error) {
 	begin := time.Now()
 	var start, now time.Time
 	for i := 0; ; i = (i + 1) % c.depth {
-		if _, _, err := recvFrom(s, buf); err != nil {
+		n, _, err := recvFrom(s, buf)
+		if err != nil {
 			return nil, 0, err
+		}
+		if n != c.size {
+			return nil, 0, errAnswer(n, c.size)
 		}
 		now = time.Now()
 		if !start.IsZero() {
@@ -143,4 +144,9 @@ func (c *config) exchange() (took []time.Duration, d time.Duration, err error) {
 			return nil, 0, err
 		}
 	}
+}
+
+// errAnswer says that an echo has answered a message of size bytes with n bytes.
+func errAnswer(n, size int) error {
+	return fmt.Errorf("an answer of %d bytes to a message of %d bytes: start echo with -size %d", n, size, size)
 }

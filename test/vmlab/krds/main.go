@@ -4,7 +4,7 @@
 //	krds [-via kernel|rdsd|rds] [-rdsd SOCKET] VERB [FLAGS]
 //
 //	ping       -from ADDR -to ADDR            sends messages to port 0, one at a time, and waits for each pong
-//	echo       -at ADDR:PORT                  sends every message back, or its first -ack bytes
+//	echo       -at ADDR:PORT                  sends every message back
 //	send       -from ADDR:PORT -to ADDR:PORT  sends a stream from each of -sockets sockets, see stream.go
 //	recv       -at ADDR:PORT                  checks streams and ends after -streams of them
 //	rtt        -from ADDR:PORT -to ADDR:PORT  measures round trips to an echo, for the time -for
@@ -58,7 +58,7 @@ type config struct {
 	sndbuf, rcvbuf int
 	delay, every   time.Duration
 	limit, length  time.Duration
-	size, ack      int
+	size           int
 	depth          int
 	nonblock       bool
 	silent         bool
@@ -135,7 +135,6 @@ func run(args []string, out io.Writer) error {
 	vs.DurationVar(&c.limit, "limit", 60*time.Second, "longest wait for a message, or for room to send")
 	vs.DurationVar(&c.length, "for", 2*time.Second, "how long rtt and rate measure")
 	vs.IntVar(&c.size, "size", 64, "bytes of each message of rtt and rate; with -via rds, echo sends back no more than this")
-	vs.IntVar(&c.ack, "ack", -1, "how many bytes of each message echo sends back; -1: all")
 	vs.IntVar(&c.depth, "depth", 64, "messages of rate that are in progress at the same time")
 	vs.BoolVar(&c.nonblock, "nonblock", false, "sends do not block; krds polls and tries again")
 	vs.BoolVar(&c.silent, "silent", false, "every fifth operation of rdma-ask is silent")

@@ -61,9 +61,6 @@ func (c *config) nativeEcho(ready func()) error {
 		}
 		for i := range n {
 			out[i] = rds.Message{Payload: in[i].Payload[:in[i].N], Addr: in[i].Addr}
-			if c.ack >= 0 {
-				out[i].Payload = out[i].Payload[:min(in[i].N, c.ack)]
-			}
 		}
 		if _, err := s.SendMsgs(out[:n]); err != nil {
 			return err
@@ -100,7 +97,10 @@ func (c *config) nativeExchange() (took []time.Duration, d time.Duration, err er
 			return nil, 0, err
 		}
 		now = time.Now()
-		for range n {
+		for _, m := range in[:n] {
+			if m.N != c.size {
+				return nil, 0, errAnswer(m.N, c.size)
+			}
 			if !start.IsZero() {
 				took = append(took, now.Sub(sent[i]))
 			}

@@ -30,7 +30,7 @@ func TestRates(t *testing.T) {
 		for n in a b; do ip -n $n link set lo up; ip -n $n link set v$n up; done`)
 	const inA, inB = "exec ip netns exec a ", "exec ip netns exec b "
 	measure := func(name, viaA, viaB string) {
-		echo := l.A.Start(t, inB+"krds "+viaB+" echo -at 10.8.0.2:4000 -limit 100s")
+		echo := l.A.Start(t, inB+"krds "+viaB+" echo -at 10.8.0.2:4000 -size 1024 -limit 100s")
 		defer func() { echo.Kill(); echo.Wait(time.Minute) }()
 		for end := time.Now().Add(time.Minute); !strings.Contains(echo.Out(), "ready"); time.Sleep(50 * time.Millisecond) {
 			if time.Now().After(end) {
