@@ -176,6 +176,33 @@ func TestFilesInPages(t *testing.T) {
 	}
 }
 
+var word = regexp.MustCompile(`[\w/]+(\.\w+)*`)
+
+// TestModels: the files and names that a model's header gives behind "Code:", and those
+// in the model's row of models/README.md, are in the tree.
+func TestModels(t *testing.T) {
+	p := newPlaces(packages(t))
+	models, err := filepath.Glob("../../models/*.pml")
+	if err != nil || len(models) == 0 {
+		t.Fatalf("no models: %v", err)
+	}
+	for _, model := range models {
+		name := filepath.Base(model)
+		_, header, _ := strings.Cut(readDoc(t, "models/"+name), "\n * Code: ")
+		header, _, _ = strings.Cut(header, "\n *\n")
+		_, row, _ := strings.Cut(readDoc(t, "models/README.md"), "\n| "+name+" | ")
+		row, _, _ = strings.Cut(row, "\n")
+		cells := strings.Split(row, " | ")
+		if header == "" || len(cells) != 3 {
+			t.Errorf("models/%s: no code in its header or in models/README.md", name)
+			continue
+		}
+		for _, what := range append(p.check(word.ReplaceAllString(header, "`$0`")), p.check(cells[1])...) {
+			t.Errorf("models/%s: %s", name, what)
+		}
+	}
+}
+
 func TestPlacesRule(t *testing.T) {
 	p := places{
 		"conn/ack.go":  {"ackValue": true, "Conn.Ack": true, "Ack": true},
