@@ -18,7 +18,7 @@ VM          ?= ./test/vmlab/...
 export PATH := $(PATH):/usr/local/go/bin
 export CGO_ENABLED ?= 0
 
-.PHONY: all build build-ibv demo test check test-loaded race sim model mutants conformance fuzz e2e ledger vm vm-short vm-long page packages package-test bench bench-peers lint arm64 clean help need-go
+.PHONY: all build build-ibv librds demo test check test-loaded race sim model mutants conformance fuzz e2e ledger vm vm-short vm-long page packages package-test bench bench-peers lint arm64 clean help need-go
 
 all: build
 
@@ -40,6 +40,9 @@ build-ibv: need-go ## bin/rdsd with RDMA devices (libibverbs, librdmacm, cgo)
 	@scripts/need-ibv.sh
 	@mkdir -p bin
 	CGO_ENABLED=1 $(GO) build $(BUILDFLAGS) -o bin/rdsd ./cmd/rdsd
+
+librds: ## bin/librds: the C library, shared and static, with rds.pc (needs a C compiler)
+	@$(MAKE) -s -C librds OUT=$(CURDIR)/bin/librds VERSION=$(VERSION) all
 
 demo: build ## copy a file between two daemons under connection resets (FILE=..., RESETS=n)
 	@$(GO) build $(BUILDFLAGS) -o bin/demo ./internal/demo

@@ -31,22 +31,9 @@ func TestLayoutGolden(t *testing.T) {
 		}
 	}
 	p := DefaultParams()
-	l := layoutOf(p)
 	fmt.Fprintf(&b, "segment of DefaultParams %d\n", SegmentSize(p))
-	for _, f := range []struct {
-		name string
-		off  int
-	}{
-		{"magic", offMagic}, {"version", offVersion}, {"size", offSize}, {"params", offParams},
-		{"daemon asleep", offDaemonAsleep}, {"client asleep", offClientAsleep},
-		{"submission tail", offSubTail}, {"submission head", offSubHead},
-		{"event tail", offEventTail}, {"event head", offEventHead},
-		{"send-return tail", offSendRetTail}, {"send-return head", offSendRetHead},
-		{"receive-return tail", offRecvRetTail}, {"receive-return head", offRecvRetHead},
-		{"submission ring", l.sub}, {"event ring", l.event}, {"send-return ring", l.sendRet},
-		{"receive-return ring", l.recvRet}, {"want cells", l.wantCells}, {"want slots", l.wantSlots},
-	} {
-		fmt.Fprintf(&b, "  %7d %s\n", f.off, f.name)
+	for _, f := range append(Header(), Parts(p)...) {
+		fmt.Fprintf(&b, "  %7d %s\n", f.Off, f.Name)
 	}
 	fmt.Fprintf(&b, "table of DefaultParams %d\n", TableSize(p.Slots, p.Cells))
 	fmt.Fprintf(&b, "  %7d slots\n  %7d cells\n", 0, int(p.Slots)*EntrySize)

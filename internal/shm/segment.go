@@ -229,24 +229,24 @@ func (s *Segment) ClientAsleep() *atomic.Uint32 { return at[atomic.Uint32](s.mem
 
 // SetRelief asks for an EvRelief when the destination is no longer congested. The caller
 // has to check Slot.LoadCongested afterwards: an earlier relief gives no event.
-func (w *WantSlot) SetRelief() { atomic.OrUint32(&w.Relief, wantRelief) }
+func (w *WantSlot) SetRelief() { atomic.OrUint32(&w.Relief, WantRelief) }
 
 // TakeRelief withdraws the wish and reports whether it was set.
-func (w *WantSlot) TakeRelief() bool { return atomic.AndUint32(&w.Relief, ^wantRelief)&wantRelief != 0 }
+func (w *WantSlot) TakeRelief() bool { return atomic.AndUint32(&w.Relief, ^WantRelief)&WantRelief != 0 }
 
 // SetCrowded asks for an EvCrowded when the destination becomes congested. The caller has
 // to check Slot.LoadCongested afterwards: earlier congestion gives no event.
-func (w *WantSlot) SetCrowded() { atomic.OrUint32(&w.Relief, wantCrowded) }
+func (w *WantSlot) SetCrowded() { atomic.OrUint32(&w.Relief, WantCrowded) }
 
 // TakeCrowded withdraws the wish and reports whether it was set.
 func (w *WantSlot) TakeCrowded() bool {
-	return atomic.AndUint32(&w.Relief, ^wantCrowded)&wantCrowded != 0
+	return atomic.AndUint32(&w.Relief, ^WantCrowded)&WantCrowded != 0
 }
 
 // Bits of WantSlot.Relief.
 const (
-	wantRelief  = uint32(1)
-	wantCrowded = uint32(2)
+	WantRelief  = uint32(1)
+	WantCrowded = uint32(2)
 )
 
 // LoadArmed is the id for which the client wants an EvBarrier, 0 for none.

@@ -1,0 +1,168 @@
+/* rds/op.h - RDMA operations, their statuses, and the memory that they use. Include rds/rds.h. */
+#ifndef RDS_OP_H
+#define RDS_OP_H
+
+#include <rds/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* An rds_segment is a piece of a buffer. It belongs to an operation until the operation is
+ * locally complete. */
+struct rds_segment {
+	rds_buffer *buffer;
+	size_t off;
+	size_t len;
+};
+
+enum rds_op_kind {
+	RDS_OP_WRITE = 1,     /* local memory to the remote region */
+	RDS_OP_READ = 2,      /* remote region to local memory */
+	RDS_OP_FETCH_ADD = 3, /* rds_atomic: adds, returns the value before */
+	RDS_OP_CMP_SWAP = 4   /* rds_atomic: stores if equal, returns the value before */
+};
+
+/* Flags of operations. */
+#define RDS_OP_NOTIFY 1u /* queue a completion when the operation is settled */
+#define RDS_OP_REPORT 2u /* queue a completion if it is no success */
+#define RDS_OP_SILENT 4u /* do not deliver the message; counts if it has no payload and all its operations are silent */
+
+/* An rds_rdma is a read or write that a message carries. */
+struct rds_rdma {
+	uint32_t kind;  /* RDS_OP_WRITE or RDS_OP_READ */
+	uint32_t flags; /* RDS_OP_... */
+	uint64_t cookie;
+	uint64_t remote_off;             /* in the remote region, bytes */
+	const struct rds_segment *local; /* 1 to 1024 segments, none empty, at most 1 MiB together */
+	size_t segments;
+	uint64_t token; /* comes back in the completion */
+};
+
+/* An rds_atomic is an operation on 8 aligned bytes of remote memory, a number in the target
+ * host's byte order. The value before goes to local. */
+struct rds_atomic {
+	uint32_t kind;  /* RDS_OP_FETCH_ADD or RDS_OP_CMP_SWAP */
+	uint32_t flags; /* RDS_OP_... */
+	uint64_t cookie;
+	uint64_t remote_off;
+	struct rds_segment local; /* 8 bytes at a multiple of 8 */
+	uint64_t add;             /* FETCH_ADD */
+	uint64_t no_carry;        /* FETCH_ADD: each bit set is the top bit of a field that the carry does not leave */
+	uint64_t compare, swap;   /* CMP_SWAP */
+	uint64_t compare_mask, swap_mask; /* CMP_SWAP with masked: the bits to compare and to store; else 0 */
+	uint32_t masked;
+	uint64_t token;
+};
+
+enum rds_status {
+	RDS_SUCCESS = 0,      /* delivered with its message */
+	RDS_REMOTE_ERROR = 1, /* failed at the target, or refused: see err */
+	RDS_CANCELED = 2,     /* withdrawn */
+	RDS_DROPPED = 3,      /* not delivered, and never will be */
+	RDS_OTHER_ERROR = 4,  /* failed locally: see err */
+	RDS_UNKNOWN = 5       /* not known, and never will be */
+};
+
+/* An rds_completion is the one status of an operation. */
+struct rds_completion {
+	uint64_t token;
+	uint64_t id;          /* barrier id */
+	struct rds_addr to;   /* host; the port is 0 */
+	uint32_t status;      /* enum rds_status */
+	int32_t err;          /* errno, or 0 */
+};
+
+/* rds_status_error returns 0 for success, else the negative errno of a status: -EIO,
+ * -ECANCELED, -EPIPE (dropped) or -ETIME (unknown). */
+RDS_API int rds_status_error(uint32_t status);
+
+/* rds_completions takes up to count completions, in the order in which the operations were
+ * settled, and returns how many. It does not wait. */
+RDS_API ssize_t rds_completions(rds_socket *socket, struct rds_completion *completions, size_t count);
+
+/* rds_hwm stores the high-water mark of the operations that the socket has sent to the host
+ * of addr: operations 1 to *id are locally complete, so their memory is the caller's. */
+RDS_API int rds_hwm(rds_socket *socket, const struct rds_addr *addr, uint64_t *id);
+
+/* rds_barrier waits until the operations up to id to the host of addr are locally complete.
+ * A negative timeout waits without limit. Errors: -EINVAL the id was not issued;
+ * -ETIMEDOUT; -EINTR. */
+RDS_API int rds_barrier(rds_socket *socket, const struct rds_addr *addr, uint64_t id, int timeout_ms);
+
+/* rds_barrier_all waits until every operation issued so far is locally complete. */
+RDS_API int rds_barrier_all(rds_socket *socket, int timeout_ms);
+
+/* rds_wait_op waits for the completion of one operation and takes it out of the queue.
+ * Errors: those of rds_barrier; -EINVAL none will come. */
+RDS_API int rds_wait_op(rds_socket *socket, const struct rds_addr *addr, uint64_t id, struct rds_completion *completion, int timeout_ms);
+
+/*
+ * rds_transfer runs one read or write without a message, and waits until its memory is the
+ * caller's again and its outcome is known. Notify, report and silent in op->flags are
+ * ignored. timeout_ms limits the wait and the operation. It returns 0, or rds_status_error
+ * of the status; then *completion, unless NULL, has the details. After -ETIMEDOUT or -EINTR
+ * the outcome is unknown, and the memory is in use until rds_barrier_all returns 0.
+ */
+RDS_API int rds_transfer(rds_socket *socket, const struct rds_addr *to, const struct rds_rdma *op, struct rds_completion *completion, int timeout_ms);
+
+/* rds_atomic_op does the same for an atomic, and stores the value before in *old. If
+ * atomic->local.buffer is NULL the library uses memory of its own. */
+RDS_API int rds_atomic_op(rds_socket *socket, const struct rds_addr *to, const struct rds_atomic *atomic, uint64_t *old, struct rds_completion *completion, int timeout_ms);
+
+/* rds_alloc makes a buffer of size bytes, page aligned and zeroed. It is a call to the
+ * daemon. Errors: -EINVAL size 0 or above 1 TiB; -ENOMEM, -ENOBUFS, -EMFILE, -ENFILE. */
+RDS_API int rds_alloc(rds_client *client, size_t size, rds_buffer **buffer);
+
+/* rds_buffer_mem returns the memory, or NULL after the buffer or its client was closed. */
+RDS_API void *rds_buffer_mem(rds_buffer *buffer);
+
+/* rds_buffer_size returns the size that was asked for, 0 after the buffer was closed. */
+RDS_API size_t rds_buffer_size(rds_buffer *buffer);
+
+/* rds_buffer_close unmaps the memory, behind all sends that returned before. -EBUSY: regions,
+ * operations or messages use it; it is unchanged then. */
+RDS_API int rds_buffer_close(rds_buffer *buffer);
+
+/* rds_buffer_close_wait waits until nothing uses the buffer and closes it. From its start
+ * nothing new can name the buffer. After -ETIMEDOUT or -EINTR the memory is unmapped when
+ * its last use has ended. */
+RDS_API int rds_buffer_close_wait(rds_buffer *buffer, int timeout_ms);
+
+/* rds_buffer_free frees the handle. A buffer that is open stays allocated at the daemon and
+ * mapped until the client is closed. NULL is ignored. */
+RDS_API void rds_buffer_free(rds_buffer *buffer);
+
+/* Rights of rds_register. At least one of the first three is needed. */
+#define RDS_ALLOW_READ 1u
+#define RDS_ALLOW_WRITE 2u
+#define RDS_ALLOW_ATOMIC 4u
+#define RDS_USE_ONCE 8u     /* the region ends with the first message that has operations on it */
+#define RDS_PAGE_OFFSET 16u /* the cookie's upper half is the offset in the page, as the kernel's */
+
+/* rds_register makes len bytes at off of buffer a region of the socket. It is a call to the
+ * daemon. Errors: -EINVAL the range or the rights; -ENOBUFS; -ENOMEM. */
+RDS_API int rds_register(rds_socket *socket, rds_buffer *buffer, size_t off, size_t len, unsigned rights, rds_region **region);
+
+/* rds_region_cookie returns the cookie that names the region to peers. */
+RDS_API uint64_t rds_region_cookie(rds_region *region);
+
+/* rds_expose grants the region to the socket at peer, or with port 0 to all sockets of that
+ * host. A message that carries the cookie needs no rds_expose. Errors: -EBUSY the region is
+ * for one use and granted to another host; -ENOBUFS; those of rds_connect. */
+RDS_API int rds_expose(rds_region *region, const struct rds_addr *peer);
+
+/* rds_release takes the region back from everybody. When it returns 0, nobody can touch the
+ * memory through it. After -ETIMEDOUT or -EINTR the release goes on, and the memory is in
+ * use. A second release returns -EBADF. */
+RDS_API int rds_release(rds_region *region, int timeout_ms);
+
+/* rds_region_free frees the handle. A region that was not released stays until its socket or
+ * client is closed. NULL is ignored. */
+RDS_API void rds_region_free(rds_region *region);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

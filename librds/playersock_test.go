@@ -1,0 +1,200 @@
+package librds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rdsd/rdsd/rds"
+)
+
+// commands are the commands of a script, by name. tests/driver.c has the same.
+var commands = map[string]func(p *player) string{
+	"open": (*player).open, "error": (*player).clientError, "closeclient": (*player).closeClient, "bind": (*player).bind,
+	"local": (*player).local, "connect": (*player).connect, "close": (*player).close, "closewait": (*player).closeWait,
+	"set": (*player).set, "get": (*player).get, "send": (*player).send, "fill": (*player).fill, "sendmsgs": (*player).sendMsgs,
+	"recv": (*player).recv, "recvall": (*player).recvAll, "drain": (*player).drain, "cancel": (*player).cancel, "closedest": (*player).closeDest,
+	"alloc": (*player).alloc, "poke": (*player).poke, "show": (*player).show, "free": (*player).free, "freewait": (*player).freeWait,
+	"register": (*player).register, "expose": (*player).expose, "release": (*player).release, "sendcookie": (*player).sendCookie,
+	"sendfrom": (*player).sendFrom, "zcdone": (*player).zcDone, "rdma": (*player).rdma, "atomic": (*player).atomic,
+	"transfer": (*player).transfer, "fadd": (*player).fadd, "cas": (*player).cas, "hwm": (*player).hwm, "barrier": (*player).barrier,
+	"barrierall": (*player).barrierAll, "waitop": (*player).waitOp, "completions": (*player).completions, "notices": (*player).notices,
+	"cong": (*player).cong, "wait": (*player).wait, "pollset": (*player).pollSet, "polled": (*player).polled, "fd": (*player).fd,
+}
+
+func (p *player) open() string {
+	ctx, cancel := limit()
+	defer cancel()
+	c, err := rds.Open(ctx, rds.Options{Socket: p.w[2], Params: rds.Params{Slots: uint32(p.number(3))}})
+	if err == nil {
+		p.clients[p.w[1]] = c
+	}
+	return errorText(err)
+}
+
+func (p *player) clientError() string {
+	c := p.clients[p.w[1]]
+	if p.number(2) != 0 {
+		select {
+		case <-c.Done():
+		case <-time.After(10 * time.Second):
+		}
+	}
+	return errorText(c.Err())
+}
+
+func (p *player) closeClient() string { return errorText(p.clients[p.w[1]].Close()) }
+
+func (p *player) bind() string {
+	s, err := p.clients[p.w[2]].Bind(p.addr(3))
+	if err == nil {
+		p.socks[p.w[1]] = s
+		p.rcv[p.w[1]], p.snd[p.w[1]] = 10*time.Second, 0 // a message that does not come is an answer, too
+	}
+	return errorText(err)
+}
+
+func (p *player) local() string   { return addrText(p.sock().LocalAddrPort()) }
+func (p *player) connect() string { return errorText(p.sock().Connect(p.addr(2))) }
+func (p *player) close() string   { return errorText(p.sock().Close()) }
+
+func (p *player) closeWait() string {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(p.number(2))*time.Millisecond)
+	defer cancel()
+	return errorText(p.sock().CloseWait(ctx))
+}
+
+func (p *player) set() string {
+	s, n := p.sock(), p.number(3)
+	ms := time.Duration(n) * time.Millisecond
+	p.options[p.w[1]+p.w[2]] = n
+	switch p.w[2] {
+	case "nonblock":
+		s.SetNonblock(n != 0)
+	case "sndbuf":
+		return errorText(s.SetSndBuf(int(n)))
+	case "rcvbuf":
+		return errorText(s.SetRcvBuf(int(n)))
+	case "sndtimeo":
+		p.snd[p.w[1]] = ms
+	case "rcvtimeo":
+		p.rcv[p.w[1]] = ms
+	case "lane":
+		return errorText(s.SetLane(uint8(n)))
+	case "failunreachable":
+		s.SetFailUnreachable(n != 0)
+	case "congmonitor":
+		s.SetCongMonitor(n != 0)
+	case "linger":
+		return errorText(s.SetLinger(ms))
+	}
+	return "ok"
+}
+
+func (p *player) get() string {
+	switch p.w[2] {
+	case "sndbuf":
+		return fmt.Sprint(p.sock().SndBuf())
+	case "rcvbuf":
+		return fmt.Sprint(p.sock().RcvBuf())
+	case "lane":
+		return fmt.Sprint(p.sock().Lane())
+	}
+	return fmt.Sprint(p.options[p.w[1]+p.w[2]])
+}
+
+func (p *player) send() string {
+	p.arm()
+	m := rds.Message{Addr: p.addr(2), Payload: payload(p.w[3]), DontWait: p.has(4, "dontwait")}
+	_, err := p.sock().SendMsg(&m)
+	return try(err, "%d", len(m.Payload))
+}
+
+func (p *player) fill() string {
+	m := rds.Message{Addr: p.addr(2), Payload: payload(p.w[3]), DontWait: true}
+	for range 100000 {
+		_, err := p.sock().SendMsg(&m)
+		switch {
+		case errors.Is(err, rds.ErrWouldBlock):
+			time.Sleep(time.Millisecond)
+		case err != nil:
+			return errorText(err)
+		}
+	}
+	return "not congested"
+}
+
+func (p *player) sendMsgs() string {
+	p.arm()
+	var ms []rds.Message
+	for _, w := range p.w[3:] {
+		ms = append(ms, rds.Message{Addr: p.addr(2), Payload: payload(w)})
+	}
+	n, err := p.sock().SendMsgs(ms)
+	if n > 0 {
+		err = nil // as sendmmsg
+	}
+	return try(err, "%d", n)
+}
+
+func (p *player) recv() string {
+	p.arm()
+	size := p.number(2)
+	if size == 0 {
+		size = 2 << 20
+	}
+	m := rds.Message{Payload: make([]byte, size), Peek: p.has(2, "peek"), DontWait: p.has(2, "dontwait")}
+	err := p.sock().RecvMsg(&m)
+	if err != nil {
+		return errorText(err)
+	}
+	return msgText(&m)
+}
+
+func (p *player) recvAll() string {
+	p.arm()
+	text := ""
+	for want := int(p.number(2)); want > 0; {
+		ms := make([]rds.Message, min(want, 64))
+		for i := range ms {
+			ms[i].Payload = make([]byte, 4096)
+		}
+		n, err := p.sock().RecvMsgs(ms)
+		if err != nil {
+			return text + errorText(err)
+		}
+		for i := range n {
+			text += msgText(&ms[i])
+		}
+		want -= n
+	}
+	return text
+}
+
+func (p *player) drain() string {
+	m := rds.Message{Payload: make([]byte, 1<<20), DontWait: true}
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		_, err := p.sock().Wait(ctx, rds.WaitSet{Message: true})
+		cancel()
+		if err != nil || p.sock().RecvMsg(&m) != nil {
+			return "ok"
+		}
+	}
+}
+
+func (p *player) cancel() string    { return errorText(p.sock().CancelSentTo(p.addr(2))) }
+func (p *player) closeDest() string { return errorText(p.sock().CloseDest(p.addr(2))) }
+
+func (p *player) notices() string {
+	ns := make([]rds.Notice, 16)
+	ns = ns[:p.sock().Notices(ns)]
+	text := fmt.Sprintf("%d:", len(ns))
+	for _, n := range ns {
+		text += fmt.Sprintf(" %v %s %d reason %d", n.Kind, addrText(n.To), n.Count, n.Reason)
+	}
+	return text
+}
+
+func (p *player) cong() string { return fmt.Sprintf("%#x", p.sock().CongUpdates()) }

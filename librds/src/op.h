@@ -1,0 +1,24 @@
+/* Statuses of operations on their way to the application. rx.mu guards all of it. */
+#ifndef RDSI_OP_H
+#define RDSI_OP_H
+
+#include "int.h"
+
+/* rdsi_promise notes that the status of an operation may come, and with notify that it will
+ * come. tx.mu is held, rx.mu is taken. */
+void rdsi_promise(rds_socket *s, struct rdsi_cell *ce, uint64_t id, bool notify);
+
+/* rdsi_settle queues the status of an event. */
+void rdsi_settle(rds_socket *s, const struct shm_event_status *e);
+
+/* rdsi_find_status finds the completion of an operation: its place in the queue, -1 if it is to
+ * come, or -EINVAL if none will come. */
+int rdsi_find_status(rds_socket *s, const struct rds_addr *to, uint64_t id);
+
+/* rdsi_disown drops the completion of an operation, now or when it comes. It takes rx.mu. */
+void rdsi_disown(rds_socket *s, const struct rds_addr *to, uint64_t id);
+
+/* rdsi_statuses_end forgets what is awaited. */
+void rdsi_statuses_end(rds_socket *s);
+
+#endif

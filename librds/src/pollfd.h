@@ -1,0 +1,52 @@
+/* Poll descriptors, see pollfd.c. */
+#ifndef RDSI_POLLFD_H
+#define RDSI_POLLFD_H
+
+#include "int.h"
+
+/* An rdsi_pollfd is one socket's descriptor, an eventfd. Lock order: mu is behind rx.mu. */
+struct rdsi_pollfd {
+	pthread_mutex_t mu;
+	int fd; /* -1: closed */
+	bool set;
+	pthread_mutex_t look;      /* one look at a time; ahead of rx.mu */
+	struct rdsi_waiter watch;  /* for what has to be looked at, if watched */
+	bool watched;              /* guarded by rx.mu */
+	_Atomic int refs;          /* the socket's, and looks in progress */
+	struct rdsi_link link;     /* in client.polls.fds */
+};
+
+/* An rdsi_pollset is the conditions of a descriptor. It does not change. */
+struct rdsi_pollset {
+	_Atomic int refs;
+	size_t count;
+	struct rds_until until[];
+};
+
+/* These need rx.mu. rdsi_arrived makes the descriptor readable if the poll set has one of want,
+ * which was queued. rdsi_left_over does so for what a receiver leaves of a run. rdsi_taken, after
+ * everything that was taken, makes it unreadable if nothing is left. */
+void rdsi_arrived(rds_socket *s, unsigned want);
+void rdsi_left_over(rds_socket *s);
+void rdsi_taken(rds_socket *s);
+void rdsi_pollfd_close(rds_socket *s);
+void rdsi_pollset_put(struct rdsi_pollset *p);
+
+/* rdsi_poll_look finds the conditions of the poll set that hold, and makes the descriptor
+ * readable or unreadable. It returns how many hold, or an error. No lock is held. */
+int rdsi_poll_look(rds_socket *s, struct rds_until *until, size_t count);
+
+/* keeper.c. rdsi_polls_add starts the thread if need be. */
+int rdsi_polls_add(rds_client *c, struct rdsi_pollfd *p);
+void rdsi_polls_remove(rds_client *c, struct rdsi_pollfd *p);
+void rdsi_pollfd_ring(struct rdsi_pollfd *p);
+void rdsi_polls_ring_all(rds_client *c);
+/* rdsi_polls_join waits for the end of the thread. */
+void rdsi_polls_join(rds_client *c);
+
+/* wait.c. rdsi_ready sets ready of the conditions of one socket, and returns how many hold. With
+ * arm it asks the daemon to announce the others. */
+int rdsi_ready(rds_socket *s, struct rds_until *until, size_t count, bool arm);
+unsigned rdsi_wants(const struct rds_until *u);
+
+#endif

@@ -1,0 +1,223 @@
+/* Receiving messages. */
+#include "notice.h"
+#include "pollfd.h"
+#include "rx.h"
+
+int rdsi_payload(rds_client *c, const struct shm_event *e, const uint8_t **p)
+{
+	const uint32_t units = SHM_WINDOW_SIZE / SHM_UNIT;
+	*p = NULL;
+	if (e->rx_id >= c->rx.max_rx || (e->len && !rdsi_chunk_valid(c->rx.nwindows, e->chunk, e->len)))
+		return rdsi_broken(c, "message %u of %u bytes at chunk %u is outside the receive arena", e->rx_id, e->len, e->chunk);
+	if (e->len)
+		*p = c->rx.windows[e->chunk / units] + (size_t)(e->chunk % units) * SHM_UNIT;
+	return 0;
+}
+
+/* scatter stores up to n bytes of p and returns how many found room. */
+static size_t scatter(const struct iovec *iov, size_t iovlen, const uint8_t *p, size_t n)
+{
+	size_t done = 0;
+	for (size_t i = 0; i < iovlen && done < n; i++) {
+		size_t k = iov[i].iov_len < n - done ? iov[i].iov_len : n - done;
+		if (k)
+			memcpy(iov[i].iov_base, p + done, k);
+		done += k;
+	}
+	return done;
+}
+
+/* describe sets the fields of m that a receive sets. */
+static void describe(struct rds_msg *m, const struct shm_event *e, size_t len, size_t n)
+{
+	m->n = n;
+	m->len = len;
+	m->flags = n < len ? m->flags | RDS_TRUNC : m->flags & ~RDS_TRUNC;
+	memcpy(m->addr.ip, e->src_addr, sizeof m->addr.ip);
+	m->addr.port = e->src_port;
+	m->src_inc = e->src_inc;
+	m->cookie = e->flags & SHM_EVENT_RUN ? 0 : e->cookie;
+	m->time_ns = e->recv_time;
+	m->assembly_ns = e->assembly;
+}
+
+/* copy_out copies the payload of a message that is no run; a large one without the lock, if it
+ * may. rx.mu is held. */
+static int copy_out(rds_client *c, struct rds_msg *m, const struct shm_event *e, bool may)
+{
+	const uint8_t *p;
+	int err = rdsi_payload(c, e, &p);
+	if (err)
+		return err;
+	may = may && e->len > RDSI_INLINE_COPY;
+	if (may) {
+		rdsi_pin(c);
+		pthread_mutex_unlock(&c->rx.mu);
+	}
+	size_t n = scatter(m->iov, m->iovlen, p, e->len);
+	if (may) {
+		rdsi_unpin(c);
+		pthread_mutex_lock(&c->rx.mu);
+	}
+	describe(m, e, e->len, n);
+	return 0;
+}
+
+/* take_datagram takes the next datagram of the run of s, or with peek only looks at it. */
+static int take_datagram(rds_socket *s, struct rds_msg *m, bool peek)
+{
+	const uint8_t *p;
+	size_t n, size = rdsi_run_first(s, &p, &n);
+	if (!size)
+		return rdsi_client_err(s->c);
+	describe(m, &s->in.ev, n, scatter(m->iov, m->iovlen, p, n));
+	if (!peek)
+		rdsi_run_pass(s, size);
+	return 0;
+}
+
+/* take_next takes the next message of s. It returns 1 if there was one, 0 if not. rx.mu is held;
+ * for a large payload it is released inside. */
+static int take_next(rds_socket *s, struct rds_msg *m)
+{
+	struct shm_event e;
+	int err;
+	if (!s->in.rest) {
+		if (!rdsi_rx_next(s, &e))
+			return 0;
+		if (!(e.flags & SHM_EVENT_RUN)) {
+			if ((err = copy_out(s->c, m, &e, true)))
+				return err;
+			rdsi_give_back(s->c, e.rx_id);
+			return 1;
+		}
+		if ((err = rdsi_run_begin(s, &e)))
+			return err;
+	}
+	err = take_datagram(s, m, false);
+	return err ? err : 1;
+}
+
+/* pass_on wakes another receiver if there is something left for it. rx.mu is held. */
+static void pass_on(rds_socket *s)
+{
+	if (rdsi_unread(s)) {
+		rdsi_notify(s, WANT_MESSAGE, true);
+		rdsi_left_over(s);
+	}
+	rdsi_taken(s);
+}
+
+/* peek_next copies the first message and leaves it in the queue. rx.mu is held. */
+static int peek_next(rds_socket *s, struct rds_msg *m)
+{
+	struct shm_event *first, e;
+	int err;
+	rdsi_take_events(s->c);
+	if (!rdsi_unread(s))
+		return 0;
+	first = s->in.rest ? NULL : rdsi_queue_at(&s->rxq, 0, sizeof *first);
+	if (first && first->flags & SHM_EVENT_RUN) {
+		rdsi_rx_next(s, &e);
+		if ((err = rdsi_run_begin(s, &e)))
+			return err;
+		first = NULL;
+	}
+	err = first ? copy_out(s->c, m, first, false) : take_datagram(s, m, true);
+	pass_on(s);
+	return err ? err : 1;
+}
+
+/* try_recv takes one message if there is one: 1, else 0. */
+static int try_recv(rds_socket *s, struct rds_msg *m)
+{
+	rds_client *c = s->c;
+	pthread_mutex_lock(&c->rx.mu);
+	int got = atomic_load(&s->closed) ? -EBADF : m->flags & RDS_PEEK ? peek_next(s, m) : take_next(s, m);
+	if (got > 0)
+		pass_on(s);
+	bool ring = rdsi_rx_flush(c);
+	pthread_mutex_unlock(&c->rx.mu);
+	if (ring)
+		rdsi_ring_daemon(c);
+	return got ? got : rdsi_sock_err(s); /* what was delivered before the end is read by now */
+}
+
+/* end_recv ends the waiting of a receiver. If it was woken although it has a message or an
+ * error, it wakes another one for whatever it was woken for. */
+static void end_recv(rds_socket *s, struct rdsi_waiter *w, bool entered)
+{
+	if (!entered || !rdsi_leave(w))
+		return;
+	pthread_mutex_lock(&s->c->rx.mu);
+	pass_on(s);
+	pthread_mutex_unlock(&s->c->rx.mu);
+}
+
+int rds_recvmsg(rds_socket *s, struct rds_msg *m)
+{
+	struct rdsi_waiter w;
+	bool entered = false;
+	if (rdsi_forked(s->c))
+		return -ESTALE;
+	bool dont_wait = m->flags & RDS_DONTWAIT || atomic_load(&s->nonblock);
+	int64_t timeout = atomic_load(&s->rcv_timeo), deadline = 0;
+	for (;;) {
+		int got = try_recv(s, m);
+		if (got) {
+			end_recv(s, &w, entered);
+			return got > 0 ? 0 : got;
+		}
+		if (dont_wait) {
+			rdsi_ctl_look(s->c);
+			return -EAGAIN;
+		}
+		if (!entered) {
+			rdsi_enter(s, &w, WANT_MESSAGE, false); /* and look again */
+			entered = true;
+			continue;
+		}
+		if (!deadline)
+			deadline = timeout ? rdsi_deadline(timeout) : RDSI_NEVER;
+		int err = rdsi_park(&w, deadline);
+		if (err) {
+			end_recv(s, &w, true);
+			return err;
+		}
+		rdsi_leave(&w);
+		entered = false;
+	}
+}
+
+ssize_t rds_recv(rds_socket *s, void *data, size_t len, struct rds_addr *from, unsigned flags)
+{
+	struct iovec iov = {data, len};
+	struct rds_msg m = {.flags = flags & (RDS_DONTWAIT | RDS_PEEK), .iov = &iov, .iovlen = 1};
+	int err = rds_recvmsg(s, &m);
+	if (err)
+		return err;
+	if (from)
+		*from = m.addr;
+	return (ssize_t)m.n;
+}
+
+ssize_t rds_recvmsgs(rds_socket *s, struct rds_msg *msgs, size_t count)
+{
+	rds_client *c = s->c;
+	size_t n = 1;
+	if (count == 0)
+		return 0;
+	msgs[0].flags &= ~RDS_PEEK;
+	int err = rds_recvmsg(s, &msgs[0]);
+	if (err)
+		return err;
+	pthread_mutex_lock(&c->rx.mu);
+	while (n < count && !atomic_load(&s->closed) && take_next(s, &msgs[n]) > 0)
+		n++;
+	pass_on(s);
+	bool ring = rdsi_rx_flush(c);
+	pthread_mutex_unlock(&c->rx.mu);
+	if (ring)
+		rdsi_ring_daemon(c);
+	return (ssize_t)n;
+}
