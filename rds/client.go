@@ -32,9 +32,11 @@ type Client struct {
 	binds sync.Mutex     // one Bind or Socket.Close at a time
 	pins  sync.WaitGroup // uses of the memory outside the locks
 
-	regions regions
-	polls   polls
-	words   words
+	regions    regions
+	polls      polls
+	tellsAddrs bool // the daemon answers ipc.Addrs
+	words      words
+	bounces    bounces
 
 	err  atomic.Pointer[error]
 	done chan struct{}
@@ -137,17 +139,31 @@ func (c *Client) callContext(ctx context.Context, req ipc.Request) error {
 
 // Bind makes a socket at ap. Port 0 takes a free port. It is a call to the daemon.
 //
+// The unspecified address 0.0.0.0 stands for the one IPv4 address of the daemon, and
+// :: for its one IPv6 address. If the daemon has several, Bind fails with ErrInvalid
+// and names them. A socket has one address, because peers answer to the address that
+// a message came from.
+//
 // Errors: EADDRINUSE; EADDRNOTAVAIL if the address is not one of this host's daemon;
-// EINVAL for the unspecified address, multicast, broadcast and port 1; EACCES, the
-// daemon's bind policy; ENOBUFS, the daemon's limit or the user's quota; ESHUTDOWN
-// while the daemon is drained, which rdsctl daemon resume ends; ErrDaemonGone,
-// ErrSession, ErrClosed.
+// ErrInvalid for multicast, broadcast and port 1; EACCES, the daemon's bind policy;
+// ENOBUFS, the daemon's limit or the user's quota; ESHUTDOWN while the daemon is
+// drained, which rdsctl daemon resume ends; ErrDaemonGone, ErrSession, ErrClosed;
+// EOPNOTSUPP for the unspecified address, if the daemon is of a version that does not
+// tell its addresses.
 //
 // Source: net/rds/bind.c rds_bind.
 func (c *Client) Bind(ap netip.AddrPort) (*Socket, error) {
 	ap = normal(ap)
+	asked := ap
+	if ap.Addr().IsUnspecified() {
+		one, err := c.onlyAddr(ap.Addr().Is4())
+		if err != nil {
+			return nil, opErr("bind", asked, err)
+		}
+		ap = netip.AddrPortFrom(one, ap.Port())
+	}
 	if err := checkAddr(ap.Addr()); err != nil {
-		return nil, opErr("bind", ap, err)
+		return nil, opErr("bind", asked, err)
 	}
 	if ap.Port() == 1 {
 		return nil, opErr("bind", ap, invalid("port 1 is reserved"))

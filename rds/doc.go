@@ -46,7 +46,8 @@
 // operation's data is there. [Atomic] operations (Message.Atomic) work on 8 bytes
 // in the same way; a message can carry one operation of each kind. [Socket.Write],
 // [Socket.Read], [Socket.FetchAdd] and [Socket.CompareAndSwap] run an operation
-// without a message and wait for its end.
+// without a message and wait for its end. [Socket.Remote] is a region as an
+// [io.ReaderAt] and [io.WriterAt].
 //
 // An operation ends in two independent steps:
 //
@@ -59,9 +60,10 @@
 // # Blocking
 //
 // Sends and receives follow the socket's deadlines and SetNonblock; DontWait makes
-// one call non-blocking. Calls that wait for something else ([Socket.Wait],
-// [Socket.Barrier], [Socket.WaitOp], [Region.Release]) take a context. Of all
-// goroutines that wait in one Client, one looks after the shared memory: it yields
+// one call non-blocking. [Socket.RecvContext], [Socket.SendContext] and
+// [Socket.Messages] wait as long as a context lasts. Calls that wait for something
+// else ([Socket.Wait], [Socket.Barrier], [Socket.WaitOp], [Region.Release]) take a
+// context. Of all goroutines that wait in one Client, one looks after the shared memory: it yields
 // for a bounded time ([Options].Spin), then sleeps until the daemon rings. The other
 // goroutines are parked and cost nothing. A program with an event loop of its own
 // uses [Socket.PollFD], whose descriptor tells everything that Wait can wait for

@@ -20,6 +20,7 @@ package rds
 //	  EADDRINUSE, EADDRNOTAVAIL, EACCES, ENOBUFS  Bind; ESHUTDOWN while the daemon is drained
 //	  ENOMEM, ENOBUFS                             Alloc
 //	  EBUSY                                       Free
+//	  EOPNOTSUPP                                  Addrs; Bind of the unspecified address
 //	  EINVAL, ENOBUFS                             Register, Expose, Release
 //	  EBUSY                                       Expose: for one use, and granted to another host
 //	  EPROTONOSUPPORT, EUSERS, ENOBUFS            Open
@@ -167,6 +168,7 @@ var (
 	errSendCongested  = &OpError{Op: "send", Err: ErrCongested}
 	errSendDeadline   = &OpError{Op: "send", Err: os.ErrDeadlineExceeded}
 	errRecvDeadline   = &OpError{Op: "recv", Err: os.ErrDeadlineExceeded}
+	errLonger         = errors.New("message longer than the buffer") // never returned to a caller
 	errSendClosed     = &OpError{Op: "send", Err: ErrClosed}
 	errRecvClosed     = &OpError{Op: "recv", Err: ErrClosed}
 )
@@ -183,6 +185,7 @@ var (
 	errDestAddrReq error = &sentinel{"the unspecified address is no destination", []error{syscall.EDESTADDRREQ}}
 	errUnaligned   error = &sentinel{"the local memory of an atomic operation is 8 bytes at a multiple of 8", []error{syscall.EFAULT, ErrInvalid}}
 	errNoRDMA      error = &sentinel{"the host is reached by RDS/TCP, which has no RDMA: a cookie is of no use there", []error{syscall.EOPNOTSUPP, errors.ErrUnsupported}}
+	errNoAddrs     error = &sentinel{"the daemon is of a version that does not tell its addresses: name one", []error{syscall.EOPNOTSUPP, errors.ErrUnsupported}}
 	errFamily      error = &sentinel{"destination of another address family than the socket's", []error{syscall.EOPNOTSUPP, errors.ErrUnsupported}}
 )
 

@@ -83,9 +83,11 @@ func (d *fakeDaemon) answer(req ipc.Request) (ipc.Response, []int, error) {
 		for i := range fds {
 			fds[i] = i
 		}
-		return &ipc.HelloOK{Version: ipc.Version, Params: d.params}, fds, nil
+		return &ipc.HelloOK{Version: ipc.Version, Features: r.Features & ipc.FeatureAddrs, Params: d.params}, fds, nil
 	case *ipc.Bind:
 		return d.bind(r)
+	case *ipc.Addrs:
+		return &ipc.AddrsOK{Addrs: d.addrs}, nil, nil
 	case *ipc.CloseSock:
 		s := d.sock(r.Sock)
 		s.closed = true

@@ -26,6 +26,7 @@ type fakeDaemon struct {
 	stop   atomic.Bool
 	ended  chan struct{}
 	local  netip.Addr
+	addrs  []netip.Addr // what it says its addresses are
 	gone   chan struct{}
 
 	mu      sync.Mutex

@@ -93,7 +93,7 @@ func open(ctx context.Context, o Options) (*Client, error) {
 // attach says hello and sets the shared memory up. wake is attach.Way's.
 func (c *Client) attach(o *Options, wake shm.Waiter) error {
 	want := o.Params.fill()
-	resp, fds, err := c.ctl.Call(&ipc.Hello{Version: ipc.Version, Features: ipc.FeatureRefuses, Role: ipc.RoleClient, Name: processName(), Params: want}, nil)
+	resp, fds, err := c.ctl.Call(&ipc.Hello{Version: ipc.Version, Features: ipc.Features, Role: ipc.RoleClient, Name: processName(), Params: want}, nil)
 	if err != nil {
 		if errors.Is(err, syscall.EPROTONOSUPPORT) {
 			err = fmt.Errorf("%w: %w", ErrVersion, err)
@@ -119,6 +119,7 @@ func (c *Client) attach(o *Options, wake shm.Waiter) error {
 		return err
 	}
 	c.tx.asks = ok.Features&ipc.FeatureRefuses != 0
+	c.tellsAddrs = ok.Features&ipc.FeatureAddrs != 0
 	window := o.Spin
 	if window == 0 {
 		if window = spinDefault; ok.SpinNs > 0 && ok.SpinNs < uint64(time.Second) {

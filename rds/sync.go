@@ -97,6 +97,19 @@ func (c *Client) word(g Segment) (uint64, error) {
 // run sends m with its one operation and waits until the operation is locally
 // complete and settled. pending names the operation if it may still use its memory.
 func (s *Socket) run(ctx context.Context, m *Message) (pending OpRef, err error) {
+	op, err := s.post(ctx, m)
+	if err != nil {
+		return OpRef{}, err
+	}
+	inUse, err := s.settled(ctx, op)
+	if inUse {
+		return op, err
+	}
+	return OpRef{}, err
+}
+
+// post sends m with its one operation. The deadline of ctx limits the message, too.
+func (s *Socket) post(ctx context.Context, m *Message) (OpRef, error) {
 	if err := ctx.Err(); err != nil {
 		return OpRef{}, err
 	}
@@ -111,20 +124,25 @@ func (s *Socket) run(ctx context.Context, m *Message) (pending OpRef, err error)
 	if !to.IsValid() {
 		to = s.RemoteAddrPort()
 	}
-	op := OpRef{to.Addr().Unmap(), id}
-	if _, err := s.Barrier(ctx, op.Addr, id); err != nil {
+	return OpRef{to.Addr().Unmap(), id}, nil
+}
+
+// settled waits until op, which post returned, is locally complete and settled. After an
+// error nobody waits for op any more; inUse says that it may still use its memory.
+func (s *Socket) settled(ctx context.Context, op OpRef) (inUse bool, err error) {
+	if _, err := s.Barrier(ctx, op.Addr, op.ID); err != nil {
 		s.disown(op)
-		return op, cause(err)
+		return true, cause(err)
 	}
-	c, err := s.WaitOp(ctx, op.Addr, id)
+	c, err := s.WaitOp(ctx, op.Addr, op.ID)
 	if err != nil {
 		s.disown(op)
-		return OpRef{}, cause(err)
+		return false, cause(err)
 	}
 	if err = c.Err(); err != nil && pastDeadline(ctx) {
 		err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err) // it gave up for that
 	}
-	return OpRef{}, err
+	return false, err
 }
 
 // pastDeadline reports whether the deadline of ctx has passed by the clock; ctx
@@ -136,7 +154,9 @@ func pastDeadline(ctx context.Context) bool {
 
 // sendContext is SendMsg that waits as long as ctx lasts.
 func (s *Socket) sendContext(ctx context.Context, m *Message) (id uint64, err error) {
+	wait := m.DontWait
 	m.DontWait = true
+	defer func() { m.DontWait = wait }()
 	for {
 		id, err = s.SendMsg(m)
 		var until WaitSet

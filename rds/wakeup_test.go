@@ -20,14 +20,14 @@ func TestWakeUpForAnother(t *testing.T) {
 			w := b.enter(wantMessage, false)
 			v := b.enter(wantMessage, false)
 			for _, r := range []*waiter{w, v} { // both look again, and find nothing
-				if _, done, err := b.tryRecv(p, &e, false); done || err != nil || r.signalled.Load() {
+				if _, done, err := b.tryRecv(receive{p: p, e: &e}); done || err != nil || r.signalled.Load() {
 					t.Fatal(done, err)
 				}
 			}
 			mustSend(t, a, "1", b)
 			synctest.Wait()
 			// w looks once more before it parks, and finds the first message.
-			if n, done, err := b.tryRecv(p, &e, peek); !done || err != nil || string(p[:n]) != "1" {
+			if n, done, err := b.tryRecv(receive{p: p, e: &e, peek: peek}); !done || err != nil || string(p[:n]) != "1" {
 				t.Fatal(n, done, err)
 			}
 			mustSend(t, a, "2", b)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rdsd/rdsd/conn/cong"
 	"github.com/rdsd/rdsd/internal/failpoint"
+	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -60,6 +61,15 @@ func (e *Engine) AddLocalOn(addr netip.Addr, first, second bool) error {
 	e.addrs.by[addr] = l
 	e.addrs.all = append(e.addrs.all, l)
 	return nil
+}
+
+// serveAddrs answers ipc.Addrs.
+func (e *Engine) serveAddrs() *ipc.AddrsOK {
+	r := &ipc.AddrsOK{}
+	for _, l := range e.addrs.all {
+		r.Addrs = append(r.Addrs, l.addr)
+	}
+	return r
 }
 
 func (l *localAddr) close() {

@@ -81,6 +81,8 @@ func (e *Engine) Serve(c *Client, req ipc.Request, p *RingPlace) (ipc.Response, 
 			return nil, errAgain
 		}
 		return &ipc.OK{}, nil
+	case *ipc.Addrs:
+		return e.serveAddrs(), nil
 	case *ipc.SetRcvBuf:
 		s := c.sock(r.Sock)
 		if s == nil {

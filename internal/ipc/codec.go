@@ -295,6 +295,32 @@ func (*GrowSend) parse(*reader)          {}
 func (m *GrowSendOK) append(b []byte) []byte { return le.AppendUint32(b, m.Windows) }
 func (m *GrowSendOK) parse(r *reader)        { m.Windows = r.u32() }
 
+func (*Addrs) append(b []byte) []byte { return b }
+func (*Addrs) parse(*reader)          {}
+
+func (m *AddrsOK) append(b []byte) []byte {
+	addrs := m.Addrs[:min(len(m.Addrs), MaxAddrs)]
+	b = le.AppendUint32(b, uint32(len(addrs)))
+	for _, a := range addrs {
+		b = appendAddr(b, a, 0)
+	}
+	return b
+}
+
+func (m *AddrsOK) parse(r *reader) {
+	n := r.u32()
+	if n > MaxAddrs {
+		r.fail("too many addresses")
+	}
+	for ; n > 0 && r.bad == ""; n-- {
+		a, port := r.addr()
+		if port != 0 {
+			r.fail("an address with a port")
+		}
+		m.Addrs = append(m.Addrs, a)
+	}
+}
+
 func (*OK) append(b []byte) []byte { return b }
 func (*OK) parse(*reader)          {}
 

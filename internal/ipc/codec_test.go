@@ -52,6 +52,8 @@ func samples() []Body {
 		&Ctl{JSON: []byte(`{"kind":"status"}`)},
 		&CtlPart{JSON: []byte(`{"a":`)},
 		&CtlPart{Last: true, JSON: []byte(`1}`)},
+		&Addrs{},
+		&AddrsOK{Addrs: []netip.Addr{v4, v6}},
 	}
 }
 
@@ -138,19 +140,21 @@ func TestBadFrames(t *testing.T) {
 		b    []byte
 		says string
 	}{
-		"type 0":         {make([]byte, 8), "unknown frame type 0"},
-		"type 21":        {[]byte{21, 0, 0, 0, 0, 0, 0, 0}, "unknown frame type 21"},
-		"flags":          {frame(&OK{}, 2, 1), "unknown flags 0x1"},
-		"part flags":     {frame(&CtlPart{}, 2, 3), "unknown flags 0x2"},
-		"magic":          {frame(hello, 8, 0), "bad magic"},
-		"version 0":      {frame(hello, headerSize+4, 0), "version 0"},
-		"version 0 back": {frame(&HelloOK{}, headerSize, 0), "version 0"},
-		"after the name": {frame(hello, headerSize+20+MaxName-1, 'y'), "bad name"},
-		"v4 not v4":      {frame(&Bind{Addr: v6}, headerSize+18, 1), "bad address"},
-		"is4 of 2":       {frame(&Bind{Addr: v4}, headerSize+18, 2), "bad address"},
-		"reserved":       {frame(&Bind{Addr: v4}, headerSize+19, 1), "reserved"},
-		"long text":      {append(AppendFrame(nil, 1, &Goodbye{}), make([]byte, MaxText+1)...), "too long"},
-		"long frame":     {make([]byte, MaxFrame+1), "frame of 65537 bytes"},
+		"type 0":                 {make([]byte, 8), "unknown frame type 0"},
+		"type 23":                {[]byte{23, 0, 0, 0, 0, 0, 0, 0}, "unknown frame type 23"},
+		"an address with a port": {frame(&AddrsOK{Addrs: []netip.Addr{v4}}, headerSize+4+16, 1), "an address with a port"},
+		"too many addresses":     {frame(&AddrsOK{}, headerSize+1, 5), "too many addresses"},
+		"flags":                  {frame(&OK{}, 2, 1), "unknown flags 0x1"},
+		"part flags":             {frame(&CtlPart{}, 2, 3), "unknown flags 0x2"},
+		"magic":                  {frame(hello, 8, 0), "bad magic"},
+		"version 0":              {frame(hello, headerSize+4, 0), "version 0"},
+		"version 0 back":         {frame(&HelloOK{}, headerSize, 0), "version 0"},
+		"after the name":         {frame(hello, headerSize+20+MaxName-1, 'y'), "bad name"},
+		"v4 not v4":              {frame(&Bind{Addr: v6}, headerSize+18, 1), "bad address"},
+		"is4 of 2":               {frame(&Bind{Addr: v4}, headerSize+18, 2), "bad address"},
+		"reserved":               {frame(&Bind{Addr: v4}, headerSize+19, 1), "reserved"},
+		"long text":              {append(AppendFrame(nil, 1, &Goodbye{}), make([]byte, MaxText+1)...), "too long"},
+		"long frame":             {make([]byte, MaxFrame+1), "frame of 65537 bytes"},
 	} {
 		if _, m, err := ParseFrame(tc.b); !errors.Is(err, ErrProtocol) || !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s: %+v, %v; want ErrProtocol with %q", name, m, err, tc.says)

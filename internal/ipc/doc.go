@@ -29,6 +29,8 @@ const (
 	MaxText = 1024
 	// MaxName is the longest process name in Hello.
 	MaxName = 32
+	// MaxAddrs is the most addresses in AddrsOK.
+	MaxAddrs = 1024
 	// MaxCtl is the longest JSON answer to a Ctl request, over all its parts.
 	MaxCtl = 64 << 20
 	// maxCtlPart is the most bytes of an answer in one CtlPart.

@@ -34,6 +34,8 @@ const (
 	TypeGoodbye    Type = 18
 	TypeCtl        Type = 19
 	TypeCtlPart    Type = 20
+	TypeAddrs      Type = 21
+	TypeAddrsOK    Type = 22
 )
 
 // Body is the body of a frame. Only types of this package implement it.
@@ -68,6 +70,12 @@ const (
 // it (peers.allow, tcp.peers). Then the client does not submit a message to a destination
 // before the daemon has opened it.
 const FeatureRefuses uint64 = 1
+
+// FeatureAddrs, in HelloOK, says that the daemon answers Addrs.
+const FeatureAddrs uint64 = 2
+
+// Features are all features of this package.
+const Features = FeatureRefuses | FeatureAddrs
 
 // Hello opens a session. Answer: HelloOK, for RoleClient with the descriptors of HelloFDs.
 // A daemon of another version answers Err with EPROTONOSUPPORT and both versions.
@@ -159,6 +167,13 @@ type GrowSend struct{}
 // GrowSendOK has the number of send windows. One descriptor comes along.
 type GrowSendOK struct{ Windows uint32 }
 
+// Addrs asks for the addresses of the daemon, at which sockets can be bound. Answer:
+// AddrsOK. Only with FeatureAddrs.
+type Addrs struct{}
+
+// AddrsOK has the addresses in the order of the daemon's settings, at most MaxAddrs.
+type AddrsOK struct{ Addrs []netip.Addr }
+
 // OK answers a request without a result.
 type OK struct{}
 
@@ -236,6 +251,10 @@ func newBody(t Type) Body {
 		return &Ctl{}
 	case TypeCtlPart:
 		return &CtlPart{}
+	case TypeAddrs:
+		return &Addrs{}
+	case TypeAddrsOK:
+		return &AddrsOK{}
 	}
 	return nil
 }
@@ -295,6 +314,7 @@ func (*Expose) request() Type    { return TypeOK }
 func (*Release) request() Type   { return TypeOK }
 func (*GrowSend) request() Type  { return TypeGrowSendOK }
 func (*Ctl) request() Type       { return TypeCtlPart }
+func (*Addrs) request() Type     { return TypeAddrsOK }
 
 func (*HelloOK) response()    {}
 func (*BindOK) response()     {}
@@ -305,6 +325,7 @@ func (*OK) response()         {}
 func (*Err) response()        {}
 func (*Goodbye) response()    {}
 func (*CtlPart) response()    {}
+func (*AddrsOK) response()    {}
 
 // Type implements Body, as do all below.
 func (*Hello) Type() Type { return TypeHello }
@@ -365,3 +386,9 @@ func (*Ctl) Type() Type { return TypeCtl }
 
 // Type implements Body.
 func (*CtlPart) Type() Type { return TypeCtlPart }
+
+// Type implements Body.
+func (*Addrs) Type() Type { return TypeAddrs }
+
+// Type implements Body.
+func (*AddrsOK) Type() Type { return TypeAddrsOK }
