@@ -19,8 +19,8 @@ func runServe(ctx context.Context, c *command) error {
 	args, err := c.parse("FILE", 1, func(fs *flag.FlagSet) {
 		fs.BoolVar(&readOnly, "read-only", false, "refuse copy-in")
 		fs.BoolVar(&create, "create", false, "create FILE if it is missing")
-		fs.IntVar(&o.buffers, "buffers", 64, "registered buffers for reads; a client may have half as many requests in hand, and the writer half as many buffers")
-		fs.IntVar(&o.workers, "workers", 4, "threads that wait for storage")
+		fs.IntVar(&o.buffers, "buffers", 64, "registered buffers for reads; one client may have half as many requests in hand, and the writer is granted half as many buffers")
+		fs.IntVar(&o.workers, "workers", 4, "goroutines that wait for storage")
 	})
 	if err != nil {
 		return err

@@ -25,8 +25,8 @@ type export struct {
 	// mu guards the fields below. A pwrite holds it for reading, so that no write of a
 	// session is in progress when the session has ended.
 	mu        sync.RWMutex
-	session   uint64 // the session that may write; 0 if there is none
-	committed uint64 // the session that committed last
+	session   atomic.Uint64 // the session that may write; 0 if there is none. READs look at it without mu
+	committed uint64        // the session that committed last
 }
 
 // openExport opens the file to serve.
@@ -107,7 +107,7 @@ func (e *export) begin(session uint64) *store.Failure {
 		return store.Failf(store.StatusBad, "session 0 cannot write")
 	}
 	e.mu.Lock()
-	e.session = session
+	e.session.Store(session)
 	e.mu.Unlock()
 	return nil
 }
@@ -123,7 +123,7 @@ func (e *export) checkLocked(session uint64) *store.Failure {
 	switch {
 	case e.readOnly:
 		return store.Failf(store.StatusReadOnly, "the export is served read-only")
-	case session == 0 || session != e.session:
+	case session == 0 || session != e.session.Load():
 		return store.Failf(store.StatusStale, "another client has taken over writing, or this copy is already complete")
 	}
 	return nil
@@ -159,7 +159,8 @@ func (e *export) commit(session uint64, size int64) *store.Failure {
 	if err := e.file.Sync(); err != nil {
 		return writeFailure("fsync", err)
 	}
-	e.session, e.committed = 0, session
+	e.session.Store(0)
+	e.committed = session
 	return nil
 }
 

@@ -87,6 +87,7 @@ func TestHostileRequests(t *testing.T) {
 		"a WRITE beyond all offsets":           {with(func(m *store.Message) { m.Block = 1 << 63 }), store.StatusBad},
 		"a READ of more than a message has":    {store.Message{Kind: store.KindRead, Flags: store.FlagBytes, Length: 4097}, store.StatusBad},
 		"a READ beyond the end":                {store.Message{Kind: store.KindRead, Flags: store.FlagBytes, Block: 1 << 20, Length: 1}, store.StatusShort},
+		"a READ of another session":            {store.Message{Kind: store.KindRead, Flags: store.FlagBytes, Session: other, Length: 1}, store.StatusStale},
 		"a READ of nothing":                    {store.Message{Kind: store.KindRead, Flags: store.FlagBytes}, store.StatusBad},
 		"a GRANT without a session":            {store.Message{Kind: store.KindGrant}, store.StatusStale},
 		"a push under another grant":           {with(func(m *store.Message) { *m = pushed; m.Window = number + 1<<16 }), store.StatusGrantOver},

@@ -168,6 +168,11 @@ func (s *server) accept(r request) {
 		s.log.Warn("answer without a request", "peer", r.from, "type", r.Kind.String())
 		return
 	}
+	if r.Kind == store.KindRead && r.Session != 0 && r.Session != s.export.session.Load() {
+		// What the session has written may be lost: its reads must not hide that.
+		s.fail(r, store.Failf(store.StatusStale, "READ of a session that is over"))
+		return
+	}
 	small := r.Kind == store.KindRead && r.cookie == 0 || r.Kind == store.KindWrite && r.Flags&store.FlagPushed == 0
 	if small && int(r.Length) > s.small {
 		s.fail(r, store.Failf(store.StatusBad, "%v of %d bytes in a message, at most %d", r.Kind, r.Length, s.small))

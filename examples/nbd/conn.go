@@ -30,7 +30,7 @@ const (
 // The goroutine that receives the blockstore's answers replies, see out.
 type conn struct {
 	net.Conn
-	disk *session
+	disk *volume
 	log  *slog.Logger
 	in   *bufio.Reader
 	out  *out
@@ -48,11 +48,11 @@ type conn struct {
 // largestOf returns the most bytes of a READ or WRITE if a piece has block bytes.
 func largestOf(block int) uint32 { return uint32(max(maxRequest/block, 1) * block) }
 
-func newConn(c net.Conn, s *session, log *slog.Logger) *conn {
-	n := largestOf(s.Block)
-	return &conn{Conn: c, disk: s, log: log, largest: n,
+func newConn(c net.Conn, v *volume, log *slog.Logger) *conn {
+	n := largestOf(v.block)
+	return &conn{Conn: c, disk: v, log: log, largest: n,
 		in: bufio.NewReaderSize(c, readAhead), out: newOut(c),
-		room:  make(chan struct{}, int(n)/s.Block),
+		room:  make(chan struct{}, int(n)/v.block),
 		small: make(chan struct{}, maxSmall), plain: make(chan struct{}, maxPlain)}
 }
 
@@ -116,7 +116,7 @@ func (c *conn) read() error {
 				c.answer(r, c.change(r))
 				<-c.plain
 			})
-		case int(r.length) <= c.disk.Small:
+		case int(r.length) <= c.disk.small:
 			err = c.beginSmall(r)
 		default:
 			err = c.beginLarge(r)

@@ -2,99 +2,75 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
 	"sync"
 
 	"github.com/rdsd/rdsd/examples/blockstore/store"
-	"github.com/rdsd/rdsd/rds"
 )
 
-// disk is the export of a blockstore, which is opened when a client needs it. It is safe
-// for concurrent use.
-type disk struct {
+// diskOptions are what disks have in common.
+type diskOptions struct {
 	daemon string // control socket
-	bind   netip.AddrPort
-	server netip.AddrPort
 	wait   store.Patience
 	block  int // bytes of a piece, at most
 	small  int // bytes of a piece that travels in a message, at most
 	log    *slog.Logger
-
-	mu  sync.Mutex // guards cur; held while a session is made
-	cur *session
 }
 
-// session is one session at the blockstore, shared by all connections. It ends when
-// something happens after which writes that were not flushed may be lost, or when its last
-// user leaves.
-type session struct {
-	*store.Client
-	size     uint64
-	readOnly bool
-
-	ctx  context.Context // ends with the session
-	end  context.CancelCauseFunc
-	hand chan struct{} // one for each request the server has in hand; its capacity is the server's limit
-
-	mu    sync.Mutex // guards the fields below
-	users int
-	free  []*store.Slot
-	dirty []*conn // have replies to send
+// remote is a blockstore.
+type remote struct {
+	bind, server netip.AddrPort
 }
 
-// use returns the current session, or a new one if that has ended. The caller must call
+// disk is an NBD export: a blockstore, or several that mirror each other. It is
+// attached when a client wants it. Safe for concurrent use.
+type disk struct {
+	diskOptions
+	name    string
+	remotes []remote
+
+	anew bool // a mirror is made of its first leg when it is attached next
+
+	mu  sync.Mutex // guards anew and cur; held while a session is made
+	cur *volume
+}
+
+// use returns the volume, or a new one if it is over. The caller gives it back by
 // leave.
-func (d *disk) use(ctx context.Context) (*session, error) {
+func (d *disk) use(ctx context.Context) (*volume, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.cur != nil && d.cur.ctx.Err() == nil {
 		d.cur.join()
 		return d.cur, nil
 	}
-	s, err := d.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
 	if d.cur != nil {
 		d.cur.leave()
+		d.cur = nil
 	}
-	s.join() // for the disk
-	s.join() // for the caller
-	d.cur = s
-	d.log.Info("session at the blockstore", "server", d.server, "bytes", s.size, "read-only", s.readOnly, "block", s.Block)
-	return s, nil
-}
-
-// begin opens the export for writing, or for reading if it is read-only.
-func (d *disk) begin(ctx context.Context) (*session, error) {
-	s := &session{}
-	s.ctx, s.end = context.WithCancelCause(context.Background())
-	c, err := store.Connect(s.ctx, store.Options{
-		Daemon: rds.Options{Socket: d.daemon}, Bind: d.bind, Server: d.server, Wait: d.wait, Small: d.small, Idle: s.flush,
-	})
+	v, err := d.begin(ctx)
 	if err != nil {
-		s.end(err)
 		return nil, err
 	}
-	s.Client = c
-	size, err := c.Open(ctx, d.block, true)
-	var f *store.Failure
-	if errors.As(err, &f) && f.Status == store.StatusReadOnly {
-		s.readOnly = true
-		size, err = c.Open(ctx, d.block, false)
+	v.join() // the disk's own
+	v.join()
+	d.cur = v
+	d.anew = false
+	d.log.Info("disk attached", "disk", d, "bytes", v.size, "read-only", v.readOnly, "block", v.block)
+	return v, nil
+}
+
+// String names the disk's blockstores.
+func (d *disk) String() (s string) {
+	for i, r := range d.remotes {
+		if i > 0 {
+			s += ","
+		}
+		s += r.server.String()
 	}
-	if err != nil {
-		s.end(err)
-		c.Close()
-		return nil, fmt.Errorf("blockstore %v: %w", d.server, err)
-	}
-	s.size = uint64(size)
-	s.hand = make(chan struct{}, c.Limit)
-	return s, nil
+	return s
 }
 
 // close ends the disk's own use of the session. Connections end theirs themselves.
@@ -107,69 +83,167 @@ func (d *disk) close() {
 	}
 }
 
-func (s *session) join() {
-	s.mu.Lock()
-	s.users++
-	s.mu.Unlock()
+// volume is a disk while it is attached, shared by connections. It ends once, when
+// something happened after which what was not flushed may be lost.
+type volume struct {
+	*disk
+	size     uint64
+	readOnly bool
+	block    int // bytes of a piece
+	small    int // bytes of a piece that travels in a message, at most
+
+	ctx context.Context // ends with the volume
+	end context.CancelCauseFunc
+
+	only   *session // of a volume that is no mirror
+	mirror *mirror  // nil: it is none
+
+	mu    sync.Mutex // guards the fields below
+	users int
+	dirty []*conn   // have replies to send
+	free  []*buffer // of a mirror
 }
 
-// leave ends one use of the session. The last one ends the session and closes its socket.
-func (s *session) leave() {
-	s.mu.Lock()
-	s.users--
-	last := s.users == 0
-	s.mu.Unlock()
-	if last {
-		s.end(errors.New("closed"))
-		s.Client.Close()
+// buffer is memory for a piece of a request.
+type buffer struct {
+	b    []byte
+	slot *store.Slot // whose memory b is; nil in a mirror
+}
+
+// begin attaches the disk.
+func (d *disk) begin(ctx context.Context) (*volume, error) {
+	v := &volume{disk: d}
+	v.ctx, v.end = context.WithCancelCause(context.Background())
+	if len(d.remotes) > 1 {
+		if err := v.assemble(ctx); err != nil {
+			v.end(err)
+			return nil, err
+		}
+		return v, nil
 	}
+	s, err := openSession(ctx, d.diskOptions, d.remotes[0].bind, d.remotes[0].server, false, v.flush)
+	if err != nil {
+		v.end(err)
+		return nil, err
+	}
+	v.only, v.size, v.readOnly, v.block, v.small = s, s.size, s.readOnly, s.Block, s.Small
+	context.AfterFunc(s.ctx, func() { v.end(context.Cause(s.ctx)) })
+	return v, nil
+}
+
+func (v *volume) join() {
+	v.mu.Lock()
+	v.users++
+	v.mu.Unlock()
+}
+
+// leave ends the attachments with its last user.
+func (v *volume) leave() {
+	v.mu.Lock()
+	v.users--
+	last := v.users == 0
+	v.mu.Unlock()
+	if !last {
+		return
+	}
+	if v.mirror != nil {
+		v.mirror.close()
+	} else {
+		v.only.close(errClosed)
+	}
+	v.end(errClosed)
 }
 
 // flags returns NBD's transmission flags for the export.
-func (s *session) flags() uint16 {
-	if s.readOnly {
+func (v *volume) flags() uint16 {
+	if v.readOnly {
 		return hasFlags | hasMulti | hasReadOnly
 	}
-	return hasFlags | hasMulti | hasFlush | hasFUA | hasTrim | hasZeroes | hasFastZero
+	f := hasFlags | hasMulti | hasFlush | hasFUA | hasTrim | hasZeroes
+	if v.mirror == nil {
+		f |= hasFastZero // one leg might be fast, and another one not
+	}
+	return f
+}
+
+// begin carries out the READ or WRITE m. buf has the bytes, or gets them; it may be
+// nil for small ones, which are in m.Data, or what done gets. After success done is
+// mostly called by a goroutine that receives, and must not wait; begin may.
+func (v *volume) begin(buf *buffer, m store.Message, done func(data []byte, err error)) {
+	if v.mirror != nil {
+		v.mirror.begin(buf, m, done)
+		return
+	}
+	var slot *store.Slot
+	if buf != nil {
+		slot = buf.slot
+	}
+	v.only.begin(slot, m, done)
+}
+
+// ask carries out m, which has no data.
+func (v *volume) ask(m store.Message) error {
+	if v.mirror != nil {
+		return v.mirror.ask(m)
+	}
+	return v.only.ask(m)
+}
+
+// over ends the volume.
+func (v *volume) over(why error) error {
+	v.end(why)
+	return &ended{context.Cause(v.ctx)}
 }
 
 // take returns a buffer, and makes one if none is free. The connections bound how many they
 // take.
-func (s *session) take() (*store.Slot, error) {
-	s.mu.Lock()
-	if n := len(s.free); n > 0 {
-		slot := s.free[n-1]
-		s.free = s.free[:n-1]
-		s.mu.Unlock()
-		return slot, slot.Ready(s.ctx)
+func (v *volume) take() (*buffer, error) {
+	if v.mirror == nil {
+		slot, err := v.only.take()
+		if err != nil {
+			return nil, err
+		}
+		return &buffer{slot.Bytes(), slot}, nil
 	}
-	s.mu.Unlock()
-	return s.Slot()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if n := len(v.free); n > 0 {
+		b := v.free[n-1]
+		v.free = v.free[:n-1]
+		return b, nil
+	}
+	return &buffer{b: make([]byte, v.block)}, nil
+}
+
+// put gives back buffers that no operation can touch any more.
+func (v *volume) put(bufs []*buffer) {
+	for _, b := range bufs {
+		if b.slot != nil {
+			v.only.put(b.slot)
+			continue
+		}
+		v.mu.Lock()
+		v.free = append(v.free, b)
+		v.mu.Unlock()
+	}
 }
 
 // touch notes that c has replies to send, for the next flush.
-func (s *session) touch(c *conn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !slices.Contains(s.dirty, c) {
-		s.dirty = append(s.dirty, c)
+func (v *volume) touch(c *conn) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !slices.Contains(v.dirty, c) {
+		v.dirty = append(v.dirty, c)
 	}
 }
 
 // flush sends the replies of all connections that have some.
-func (s *session) flush() {
-	s.mu.Lock()
-	dirty := s.dirty
-	s.dirty = nil
-	s.mu.Unlock()
+func (v *volume) flush() {
+	v.mu.Lock()
+	dirty := v.dirty
+	v.dirty = nil
+	v.mu.Unlock()
 	for _, c := range dirty {
 		c.out.flush()
 	}
-}
-
-// put gives back buffers that no operation can touch any more.
-func (s *session) put(slots []*store.Slot) {
-	s.mu.Lock()
-	s.free = append(s.free, slots...)
-	s.mu.Unlock()
 }

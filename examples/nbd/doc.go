@@ -2,7 +2,7 @@
 // device. nbd-client, qemu, nbdcopy and fio can use it as a disk. The data moves by RDMA
 // between the hosts.
 //
-//	nbd [flags] REMOTE
+//	nbd [flags] [NAME=]REMOTE[,REMOTE]...
 //
 // For example:
 //
@@ -32,6 +32,28 @@
 //
 // A reset of the connection between the daemons ends no session: messages go on
 // with the next connection, and operations that the reset dropped are asked for again.
+//
+// # Mirrors
+//
+// Several REMOTEs with commas between them are the legs of a mirror: each has the whole
+// content. -anew makes the mirror, from the content of the first leg, and keeps the last
+// 64 KiB of each leg for a superblock.
+//
+// A write is answered when all legs have it that are in sync, and a FLUSH when it is on
+// their stable storage. Reads go to the legs in sync by turns. A leg whose session ends
+// has failed: requests go on with the others. Before any write is answered that a failed
+// leg has missed, the superblocks of the others say that it is not in sync any more. nbd
+// tries to reach a failed leg again, gives it the regions (of 1 MiB) that it may have
+// missed, which include all that was written to it since the last FLUSH, and then it is
+// in sync.
+//
+// When nbd starts, the legs have to be there that the newest superblock calls in sync, so
+// that no leg is used alone that does not have everything. If nbd was killed, changes that
+// nobody acknowledged may be on some legs only: the whole content of one leg is copied to
+// the others while the mirror is used.
+//
+// TRIM writes zeros to a mirror, or makes holes, because all legs must read the same
+// afterwards.
 //
 // # Who does what
 //

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"time"
 )
 
@@ -26,8 +27,8 @@ type export struct {
 // handshake is one client's handshake. Only one goroutine uses it.
 type handshake struct {
 	conn    net.Conn
-	name    string
-	attach  func() (export, error) // makes the disk ready
+	names   []string                          // of the exports; the first is the default
+	attach  func(name string) (export, error) // has the disk ready
 	noZeros bool
 }
 
@@ -103,16 +104,22 @@ func (h *handshake) reply(o option, kind uint32, data []byte) error {
 	return err
 }
 
-// known reports whether name is the export's name, or empty for the default export.
-func (h *handshake) known(name string) bool { return name == "" || name == h.name }
+// known returns the export's name in full: "" is the default one.
+func (h *handshake) known(name string) (full string, ok bool) {
+	if name == "" {
+		return h.names[0], true
+	}
+	return name, slices.Contains(h.names, name)
+}
 
 // exportName answers EXPORT_NAME, the old way to take the disk. It has no reply for an error:
 // the connection ends instead.
 func (h *handshake) exportName(name string) (taken bool, err error) {
-	if !h.known(name) {
+	full, ok := h.known(name)
+	if !ok {
 		return false, fmt.Errorf("no export %q", name)
 	}
-	e, err := h.attach()
+	e, err := h.attach(full)
 	if err != nil {
 		return false, err
 	}
@@ -129,9 +136,11 @@ func (h *handshake) list(data []byte) error {
 	if len(data) > 0 {
 		return h.reply(optList, repInvalid, []byte("LIST has no data"))
 	}
-	b := binary.BigEndian.AppendUint32(nil, uint32(len(h.name)))
-	if err := h.reply(optList, repServer, append(b, h.name...)); err != nil {
-		return err
+	for _, name := range h.names {
+		b := binary.BigEndian.AppendUint32(nil, uint32(len(name)))
+		if err := h.reply(optList, repServer, append(b, name...)); err != nil {
+			return err
+		}
 	}
 	return h.reply(optList, repAck, nil)
 }
@@ -142,10 +151,11 @@ func (h *handshake) info(o option, data []byte) (taken bool, err error) {
 	if err != nil {
 		return false, h.reply(o, repInvalid, []byte(err.Error()))
 	}
-	if !h.known(name) {
+	full, ok := h.known(name)
+	if !ok {
 		return false, h.reply(o, repUnknown, fmt.Appendf(nil, "no export %.200q", name))
 	}
-	e, err := h.attach()
+	e, err := h.attach(full)
 	if err != nil {
 		return false, h.reply(o, repEnding, []byte(err.Error()))
 	}
@@ -163,7 +173,7 @@ func (h *handshake) info(o option, data []byte) (taken bool, err error) {
 	}
 	for _, w := range wanted {
 		if w == infoName {
-			if err := h.reply(o, repInfo, append(be.AppendUint16(nil, infoName), h.name...)); err != nil {
+			if err := h.reply(o, repInfo, append(be.AppendUint16(nil, infoName), full...)); err != nil {
 				return false, err
 			}
 			break

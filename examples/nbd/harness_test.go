@@ -47,9 +47,9 @@ func TestMain(m *testing.M) {
 type world struct {
 	t    *testing.T
 	d    []*rdstest.Daemon
-	file string       // the blockstore's
-	at   string       // nbd's unix socket
-	said child.Output // nbd's standard error
+	file string        // the blockstore's
+	at   string        // nbd's unix socket
+	said *child.Output // nbd's standard error
 	end  func() int
 	kill func() // kills the blockstore
 }
@@ -57,14 +57,28 @@ type world struct {
 func newWorld(t *testing.T, size int64, storeFlags ...string) *world {
 	t.Helper()
 	w := &world{t: t, d: rdstest.StartDaemons(t, 2), file: filepath.Join(t.TempDir(), "disk")}
-	f, err := os.Create(w.file)
+	sized(t, w.file, size)
+	w.kill = w.store(storeFlags...)
+	w.serve(w.d[1], "-patience", "5s", "disk="+w.d[0].Addr().String())
+	return w
+}
+
+// sized makes a file of size bytes.
+func sized(t *testing.T, path string, size int64) {
+	t.Helper()
+	f, err := os.Create(path)
 	if err == nil {
 		err = errors.Join(f.Truncate(size), f.Close())
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.kill = w.store(storeFlags...)
+}
+
+// serve runs nbd beside the daemon d, until w.end is called or the test ends.
+func (w *world) serve(d *rdstest.Daemon, args ...string) {
+	t := w.t
+	t.Helper()
 	dir, err := os.MkdirTemp("", "nbd")
 	if err != nil {
 		t.Fatal(err)
@@ -73,11 +87,12 @@ func newWorld(t *testing.T, size int64, storeFlags ...string) *world {
 	w.at = filepath.Join(dir, "s")
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan int, 1)
+	said := &child.Output{}
+	w.said = said
 	go func() {
-		ended <- run(ctx, []string{"-listen", "unix:" + w.at, "-name", "disk", "-patience", "5s", "-socket", w.d[1].Socket(),
-			"-bind", w.d[1].Addr().String(), w.d[0].Addr().String()}, &w.said)
+		ended <- run(ctx, append([]string{"-listen", "unix:" + w.at, "-socket", d.Socket(), "-bind", d.Addr().String()}, args...), said)
 	}()
-	w.end = sync.OnceValue(func() int {
+	end := sync.OnceValue(func() int {
 		cancel()
 		select {
 		case code := <-ended:
@@ -87,32 +102,44 @@ func newWorld(t *testing.T, size int64, storeFlags ...string) *world {
 			return -1
 		}
 	})
+	w.end = end
 	t.Cleanup(func() {
-		if code := w.end(); code != exitOK {
+		if code := end(); code != exitOK {
 			t.Errorf("nbd ended with status %d", code)
 		}
 		if t.Failed() {
-			t.Logf("nbd said:\n%s", &w.said)
+			t.Logf("nbd said:\n%s", said)
 		}
 	})
 	w.hears("serving ")
-	return w
 }
 
 // hears waits until nbd has said text.
 func (w *world) hears(text string) {
 	w.t.Helper()
+	w.until(func() bool { return w.said.Has(text) })
+}
+
+// until waits until said returns true; it is asked whenever nbd has said more.
+func (w *world) until(said func() bool) {
+	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patienceForTests)
 	defer cancel()
-	if !child.Until(ctx, nil, func() bool { return w.said.Has(text) }, &w.said, &w.said) {
-		w.t.Fatalf("nbd did not say %q: %s", text, &w.said)
+	if !child.Until(ctx, nil, said, w.said, w.said) {
+		w.t.Fatalf("nbd did not say what was waited for: %s", w.said)
 	}
 }
 
-// store starts a blockstore and returns a function that kills it.
+// store starts the blockstore and returns a function that kills it.
 func (w *world) store(flags ...string) (kill func()) {
 	w.t.Helper()
-	c, err := child.Start(exec.Command(blockstore, append(append([]string{"serve", "-socket", w.d[0].Socket(), "-bind", w.d[0].Addr().String()}, flags...), w.file)...))
+	return w.storeAt(w.d[0], w.file, flags...)
+}
+
+// storeAt starts a blockstore of file beside the daemon d.
+func (w *world) storeAt(d *rdstest.Daemon, file string, flags ...string) (kill func()) {
+	w.t.Helper()
+	c, err := child.Start(exec.Command(blockstore, append(append([]string{"serve", "-socket", d.Socket(), "-bind", d.Addr().String()}, flags...), file)...))
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"time"
 
@@ -52,19 +53,28 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 	return exitFailed
 }
 
+const usage = `usage: nbd [flags] [NAME=]REMOTE[,REMOTE]...
+
+Each REMOTE, the ADDRESS[:PORT] of a blockstore server (port 4000 if not given), is an
+export with its NAME. The first one is also what a client gets that asks for no name.
+Several REMOTEs with commas between them mirror each other.
+
+`
+
 // parse parses the command line and returns the server and its -listen.
 func parse(args []string, stderr io.Writer) (*server, string, error) {
 	fs := flag.NewFlagSet("nbd", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	fs.Usage = func() {
-		fmt.Fprint(stderr, "usage: nbd [flags] REMOTE\n\nREMOTE is the ADDRESS[:PORT] of a blockstore server; the default port is 4000.\n\n")
+		fmt.Fprint(stderr, usage)
 		fs.PrintDefaults()
 	}
-	d := &disk{log: slog.New(slog.NewTextHandler(stderr, nil))}
-	srv := &server{disk: d}
+	srv := &server{log: slog.New(slog.NewTextHandler(stderr, nil))}
+	d := diskOptions{log: srv.log}
 	var bind, listen string
-	fs.StringVar(&listen, "listen", "127.0.0.1:10809", "where NBD clients connect: `address`:port, or unix:PATH; anyone who can connect can use the disk")
-	fs.StringVar(&srv.name, "name", "", "name of the export; clients may also give the empty name")
+	var anew bool
+	fs.StringVar(&listen, "listen", "127.0.0.1:10809", "where NBD clients connect: `address`:port, or unix:PATH; who can connect has the disks")
+	fs.BoolVar(&anew, "anew", false, "make the mirrors anew: the first REMOTE's content is copied to the others, and the end of each is written over")
 	fs.IntVar(&srv.connections, "connections", 16, "clients at a time")
 	fs.StringVar(&d.daemon, "socket", "", "control socket of the daemon (default: $RDSD_SOCKET, else the usual places)")
 	fs.StringVar(&bind, "bind", "", "local `address[:port]` (default: the address that routes to REMOTE)")
@@ -81,22 +91,51 @@ func parse(args []string, stderr io.Writer) (*server, string, error) {
 		return nil, "", err
 	case err != nil:
 		return usage("%v", err)
-	case fs.NArg() != 1:
-		return usage("%d arguments, want REMOTE", fs.NArg())
+	case fs.NArg() == 0:
+		return usage("0 arguments, want [NAME=]REMOTE[,REMOTE]...")
 	case d.block < store.MinBlock || d.block > store.MaxBlock:
 		return usage("-block %d: want %d to %d", d.block, store.MinBlock, store.MaxBlock)
 	case d.small < 0 || d.small > store.MaxSmall:
 		return usage("-small %d: want 0 to %d", d.small, store.MaxSmall)
 	case srv.connections < 1 || d.wait.Answer <= 0 || d.wait.GiveUp <= 0:
 		return usage("-connections, -patience and -give-up must be positive")
-	case len(srv.name) > 4096:
-		return usage("-name: %d bytes, at most 4096", len(srv.name))
 	}
-	if d.server, err = store.ParseRemote(fs.Arg(0), netip.Addr{}); err != nil {
-		return nil, "", err
+	for _, arg := range fs.Args() {
+		if err := srv.export(d, arg, bind, anew); err != nil {
+			return nil, "", err
+		}
 	}
-	d.bind, err = store.LocalFor(bind, d.server)
-	return srv, listen, err
+	return srv, listen, nil
+}
+
+// export adds the disk that arg names.
+func (s *server) export(o diskOptions, arg, bind string, anew bool) (err error) {
+	d := &disk{diskOptions: o, anew: anew}
+	remotes := arg
+	if name, rest, ok := strings.Cut(arg, "="); ok {
+		d.name, remotes = name, rest
+	}
+	switch {
+	case len(d.name) > 4096:
+		return &store.UsageError{Text: fmt.Sprintf("a name of %d bytes, at most 4096", len(d.name))}
+	case slices.Contains(s.names(), d.name):
+		return &store.UsageError{Text: fmt.Sprintf("%s: there is an export %q already", arg, d.name)}
+	}
+	if strings.Count(remotes, ",") >= maxLegs {
+		return &store.UsageError{Text: fmt.Sprintf("%s: a mirror has at most %d legs", arg, maxLegs)}
+	}
+	for at := range strings.SplitSeq(remotes, ",") {
+		var r remote
+		if r.server, err = store.ParseRemote(at, netip.Addr{}); err != nil {
+			return err
+		}
+		if r.bind, err = store.LocalFor(bind, r.server); err != nil {
+			return err
+		}
+		d.remotes = append(d.remotes, r)
+	}
+	s.disks = append(s.disks, d)
+	return nil
 }
 
 // listenAt listens at the address that -listen gives. It replaces a socket file on which no

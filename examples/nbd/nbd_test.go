@@ -83,6 +83,29 @@ func TestTwoConnections(t *testing.T) {
 	}
 }
 
+// TestSeveralExports: each name has its own disk, and the first is the default.
+func TestSeveralExports(t *testing.T) {
+	w := newWorld(t, 1<<20)
+	w.end()
+	second := filepath.Join(t.TempDir(), "second")
+	sized(t, second, 2<<20)
+	w.storeAt(w.d[1], second)
+	w.serve(w.d[1], "one="+w.d[0].Addr().String(), "two="+w.d[1].Addr().String())
+	for name, size := range map[string]uint64{"": 1 << 20, "one": 1 << 20, "two": 2 << 20} {
+		c := w.dial()
+		c.send([]byte{0, 0, 0, 3}, optionBytes(optExportName, []byte(name)))
+		if got := binary.BigEndian.Uint64(c.hear(18 + 10)[18:]); got != size {
+			t.Errorf("export %q has %d bytes, want %d", name, got, size)
+		}
+		c.write(5, []byte("of "+name))
+		if got := c.read(5, 3+len(name)); string(got) != "of "+name {
+			t.Errorf("export %q: read %q", name, got)
+		}
+	}
+	w.file = second
+	w.holds(5, []byte("of two"))
+}
+
 func TestReadOnly(t *testing.T) {
 	w := newWorld(t, 1<<20, "-read-only")
 	c := w.open()
@@ -234,6 +257,24 @@ func TestBlockstoreRestarts(t *testing.T) {
 	w.over(c, []byte("before"))
 }
 
+// TestHostRestarts: blockstore and daemon are started again while nothing is in flight.
+// What was written and not flushed may be lost, so not even a read succeeds.
+func TestHostRestarts(t *testing.T) {
+	w := newWorld(t, 1<<20)
+	c := w.open()
+	c.write(0, []byte("before"))
+	w.kill()
+	if err := w.d[0].Stop(); err != nil {
+		t.Fatal(err)
+	}
+	w.d[0].Start(t)
+	w.kill = w.store()
+	if e := c.do(request{command: cmdRead, length: 4}, nil); e != eIO {
+		t.Errorf("read: error %d, want %d", e, eIO)
+	}
+	c.closed()
+}
+
 // TestBlockstoreGone: when the blockstore is gone, requests fail and all connections are
 // closed. When it is back, there is a disk again.
 func TestBlockstoreGone(t *testing.T) {
@@ -284,6 +325,9 @@ func TestWrongUse(t *testing.T) {
 	}{
 		{"", "0 arguments", exitUsage},
 		{"-block 5 127.0.0.1", "-block 5", exitUsage},
+		{"a=127.0.0.1 a=127.0.0.2", `there is an export "a" already`, exitUsage},
+		{"127.0.0.1,,127.0.0.2", `"" is not ADDRESS`, exitUsage},
+		{"a=1,2,3,4,5,6,7,8,9", "at most 8 legs", exitUsage},
 		{"-connections 0 127.0.0.1", "-connections", exitUsage},
 		{"nowhere", "nowhere", exitUsage},
 		{"-bind x 127.0.0.1", "-bind", exitUsage},

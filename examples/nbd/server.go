@@ -5,34 +5,51 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 )
 
 // server accepts NBD clients.
 type server struct {
-	disk        *disk
-	name        string
+	disks       []*disk
 	connections int
+	log         *slog.Logger
+}
+
+// disk returns the disk called name, which is one of names.
+func (s *server) disk(name string) *disk { return s.disks[slices.Index(s.names(), name)] }
+
+// names of the exports.
+func (s *server) names() (all []string) {
+	for _, d := range s.disks {
+		all = append(all, d.name)
+	}
+	return all
 }
 
 // run serves clients until ctx ends. It then waits for their requests in hand.
 func (s *server) run(ctx context.Context, listen string, stderr io.Writer) error {
-	// Begin the first session before clients can connect, so that an error of REMOTE
-	// ends the program.
-	first, err := s.disk.use(ctx)
-	if err != nil {
-		return err
+	// The first sessions are begun before anybody is invited, to say here what is
+	// wrong with a REMOTE.
+	for _, d := range s.disks {
+		first, err := d.use(ctx)
+		if err != nil {
+			return err
+		}
+		defer d.close()
+		first.leave()
 	}
-	defer s.disk.close()
-	first.leave()
 	l, err := listenAt(listen)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(stderr, "serving %v at %v\n", s.disk.server, l.Addr())
+	for _, d := range s.disks {
+		fmt.Fprintf(stderr, "serving %v as %q at %v\n", d, d.name, l.Addr())
+	}
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
 	defer l.Close()
@@ -51,7 +68,7 @@ func (s *server) run(ctx context.Context, listen string, stderr io.Writer) error
 		select {
 		case room <- struct{}{}:
 		default:
-			s.disk.log.Warn("client refused", "client", c.RemoteAddr(), "err", fmt.Sprintf("%d are connected (-connections)", s.connections))
+			s.log.Warn("client refused", "client", c.RemoteAddr(), "err", fmt.Sprintf("%d are connected", s.connections))
 			c.Close()
 			continue
 		}
@@ -59,7 +76,7 @@ func (s *server) run(ctx context.Context, listen string, stderr io.Writer) error
 			defer func() { <-room }()
 			defer c.Close()
 			if err := s.client(ctx, c); err != nil {
-				s.disk.log.Warn("client gone", "client", c.RemoteAddr(), "err", err)
+				s.log.Warn("client gone", "client", c.RemoteAddr(), "err", err)
 			}
 		})
 	}
@@ -68,27 +85,28 @@ func (s *server) run(ctx context.Context, listen string, stderr io.Writer) error
 // client serves one client. It returns nil if the client has disconnected properly, or if
 // ctx has ended.
 func (s *server) client(ctx context.Context, c net.Conn) error {
-	var held *session
+	var held *volume
 	defer func() {
 		if held != nil {
 			held.leave()
 		}
 	}()
-	h := handshake{conn: c, name: s.name, attach: func() (export, error) {
+	h := handshake{conn: c, names: s.names(), attach: func(name string) (export, error) {
+		d := s.disk(name)
 		if held != nil { // GO after INFO attaches again
 			held.leave()
 			held = nil
 		}
 		ctx, cancel := context.WithTimeout(ctx, handshakePatience)
 		defer cancel()
-		sess, err := s.disk.use(ctx)
+		v, err := d.use(ctx)
 		_ = c.SetDeadline(time.Now().Add(handshakePatience)) // the blockstore's time does not count as the client's
 		if err != nil {
-			s.disk.log.Warn("no session at the blockstore", "server", s.disk.server, "err", err)
+			s.log.Warn("no session at the blockstore", "disk", d, "err", err)
 			return export{}, err
 		}
-		held = sess
-		return export{s.name, sess.size, sess.flags(), largestOf(sess.Block)}, nil
+		held = v
+		return export{name, v.size, v.flags(), largestOf(v.block)}, nil
 	}}
 	unhook := context.AfterFunc(ctx, func() { c.Close() })
 	err := h.run()
@@ -101,5 +119,5 @@ func (s *server) client(ctx context.Context, c net.Conn) error {
 	case err != nil:
 		return fmt.Errorf("handshake: %w", err)
 	}
-	return newConn(c, held, s.disk.log).serve(ctx)
+	return newConn(c, held, s.log).serve(ctx)
 }

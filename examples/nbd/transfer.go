@@ -55,10 +55,10 @@ type large struct {
 	c *conn
 	r request
 
-	mu    sync.Mutex // guards the fields below
-	left  int        // pieces in hand
-	err   error      // the one that says most
-	slots []*store.Slot
+	mu   sync.Mutex // guards the fields below
+	left int        // pieces in hand
+	err  error      // the one that says most
+	bufs []*buffer
 }
 
 // beginLarge begins a READ or WRITE whose bytes go by RDMA, all pieces at a time.
@@ -73,10 +73,11 @@ func (c *conn) beginLarge(r request) error {
 		return err
 	}
 	c.wg.Add(1)
-	l.left = len(l.slots)
+	l.left = len(l.bufs)
 	at := uint64(0)
 	for i, p := range l.pieces() {
-		c.disk.begin(l.slots[i], message(r, at, len(p)), func(_ []byte, err error) { l.done(err) })
+		m := message(r, at, len(p))
+		c.disk.begin(l.bufs[i], m, func(_ []byte, err error) { l.done(err) })
 		at += uint64(len(p))
 	}
 	c.disk.flush() // of pieces that were answered while they were sent
@@ -85,14 +86,14 @@ func (c *conn) beginLarge(r request) error {
 
 // take takes the buffers that the request needs.
 func (l *large) take() error {
-	for n := int(l.r.length); n > 0; n -= l.c.disk.Block {
+	for n := int(l.r.length); n > 0; n -= l.c.disk.block {
 		l.c.room <- struct{}{} // waits for replies, which have a limit
-		slot, err := l.c.disk.take()
+		b, err := l.c.disk.take()
 		if err != nil {
 			<-l.c.room
 			return l.c.disk.over(err)
 		}
-		l.slots = append(l.slots, slot)
+		l.bufs = append(l.bufs, b)
 	}
 	return nil
 }
@@ -100,9 +101,9 @@ func (l *large) take() error {
 // pieces are the bytes of the buffers that the request uses.
 func (l *large) pieces() (ps [][]byte) {
 	left := int(l.r.length)
-	for _, s := range l.slots {
-		n := min(left, l.c.disk.Block)
-		ps = append(ps, s.Bytes()[:n])
+	for _, s := range l.bufs {
+		n := min(left, l.c.disk.block)
+		ps = append(ps, s.b[:n])
 		left -= n
 	}
 	return ps
@@ -137,9 +138,9 @@ func (l *large) done(err error) {
 func (l *large) release(failed error) {
 	var e *ended
 	if !errors.As(failed, &e) {
-		l.c.disk.put(l.slots)
+		l.c.disk.put(l.bufs)
 	}
-	for range l.slots {
+	for range l.bufs {
 		<-l.c.room
 	}
 }

@@ -105,8 +105,8 @@ func (c *canned) Write(p []byte) (int, error) { return c.out.Write(p) }
 func (c *canned) SetDeadline(time.Time) error { return nil }
 func shake(b []byte) (c *canned, h *handshake) {
 	c = &canned{in: bytes.NewReader(b)}
-	return c, &handshake{conn: c, name: "disk", attach: func() (export, error) {
-		return export{"disk", 1 << 20, hasFlags, maxRequest}, nil
+	return c, &handshake{conn: c, names: []string{"disk", "other"}, attach: func(name string) (export, error) {
+		return export{name, 1 << 20, hasFlags, maxRequest}, nil
 	}}
 }
 
@@ -127,8 +127,9 @@ func TestHandshake(t *testing.T) {
 		{"GO", flags(3, optionBytes(optGo, infoBytes("disk", infoName))), nil, []uint32{repInfo, repInfo, repInfo, repAck}},
 		{"INFO, then GO of the default", flags(1, optionBytes(optInfo, infoBytes("disk")), optionBytes(optGo, infoBytes(""))),
 			nil, []uint32{repInfo, repInfo, repAck, repInfo, repInfo, repAck}},
-		{"LIST and ABORT", flags(1, optionBytes(optList, nil), optionBytes(optAbort, nil)), errAborted, []uint32{repServer, repAck, repAck}},
+		{"LIST and ABORT", flags(1, optionBytes(optList, nil), optionBytes(optAbort, nil)), errAborted, []uint32{repServer, repServer, repAck, repAck}},
 		{"LIST with data", flags(1, optionBytes(optList, []byte("x"))), io.EOF, []uint32{repInvalid}},
+		{"GO of another name", flags(3, optionBytes(optGo, infoBytes("other"))), nil, []uint32{repInfo, repInfo, repAck}},
 		{"an unknown name", flags(1, optionBytes(optGo, infoBytes("tape"))), io.EOF, []uint32{repUnknown}},
 		{"a name that is longer than its option", flags(1, optionBytes(optGo, []byte{0, 1, 0, 0, 0, 0})), io.EOF, []uint32{repInvalid}},
 		{"an unknown option", flags(1, optionBytes(8, nil), optionBytes(5, nil)), io.EOF, []uint32{repUnsup, repUnsup}},
@@ -187,7 +188,7 @@ func FuzzHandshake(f *testing.F) {
 		c, h := shake(b)
 		attached := 0
 		attach := h.attach
-		h.attach = func() (export, error) { attached++; return attach() }
+		h.attach = func(name string) (export, error) { attached++; return attach(name) }
 		if err := h.run(); err == nil && attached == 0 {
 			t.Error("the disk was given to nobody who asked for it")
 		}

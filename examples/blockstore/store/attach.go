@@ -29,6 +29,9 @@ type Options struct {
 	// Small is the largest read or write whose bytes go in the message, bytes. The
 	// server may want less.
 	Small int
+	// Impatient makes all requests fail as soon as the server's host is not reached. Otherwise
+	// they wait for it, as long as Wait says.
+	Impatient bool
 	// Idle, if not nil, is called by the receiving goroutine when it has called done
 	// for all answers that were there.
 	Idle func()
@@ -180,6 +183,10 @@ func (c *Client) notices() {
 			switch o.Kind {
 			case rds.NoSocket:
 				c.calls.fail(fmt.Errorf("%v: no blockstore server is bound there", c.Server))
+			case rds.Unreachable:
+				if c.Impatient {
+					c.calls.fail(fmt.Errorf("%v: the host is not reached: %v", c.Server, o.Reason))
+				}
 			case rds.Lost:
 				c.calls.unknownAll("lost by a restart of the server's daemon")
 			}

@@ -61,5 +61,6 @@
 // change the file. So a client that was cut off cannot overwrite its successor's data.
 //
 // A server that was started again knows no session. So a FLUSH that succeeds covers
-// everything that was WRITTEN in its session.
+// everything that was WRITTEN in its session, and the READs of a session, which name it,
+// never show content that has lost a part of that.
 package store

@@ -192,6 +192,7 @@ func Pause(ctx context.Context) error {
 // how small is small.
 func (c *Client) Open(ctx context.Context, block int, write bool) (size int64, err error) {
 	m := Message{Kind: KindOpen, BlockSize: uint32(block)}
+	c.session = 0
 	if write {
 		m.Flags = FlagWrite
 		c.session = rand.Uint64() | 1

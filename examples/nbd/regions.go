@@ -1,0 +1,113 @@
+package main
+
+import (
+	"math/bits"
+	"sync"
+)
+
+// regionSize is the unit in which a mirror knows what a leg has missed, bytes.
+const regionSize = 1 << 20
+
+// span is some consecutive regions.
+type span struct{ first, last int }
+
+// spanOf returns the regions of n bytes at off.
+func spanOf(off, n uint64) span {
+	return span{int(off / regionSize), int((off + max(n, 1) - 1) / regionSize)}
+}
+
+// regions is a set of regions.
+type regions []uint64
+
+func newRegions(n int) regions { return make(regions, (n+63)/64) }
+
+func (r regions) add(s span) {
+	for i := s.first; i <= s.last; i++ {
+		r[i/64] |= 1 << (i % 64)
+	}
+}
+
+func (r regions) remove(i int) { r[i/64] &^= 1 << (i % 64) }
+
+// merge adds all of o.
+func (r regions) merge(o regions) {
+	for i := range o {
+		r[i] |= o[i]
+	}
+}
+
+// meets reports whether a region of s is in r.
+func (r regions) meets(s span) bool {
+	for i := s.first; i <= s.last; i++ {
+		if r[i/64]&(1<<(i%64)) != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// next returns the first region of r, -1 if it is empty.
+func (r regions) next() int {
+	for i, w := range r {
+		if w != 0 {
+			return i*64 + bits.TrailingZeros64(w)
+		}
+	}
+	return -1
+}
+
+// gate keeps changes out of the region that is being copied. Safe for concurrent use.
+type gate struct {
+	mu     sync.Mutex // guards the fields below
+	cond   sync.Cond
+	closed int         // the region that is closed, -1: none is
+	inside map[int]int // changes in progress, by region
+}
+
+func newGate() *gate {
+	g := &gate{closed: -1, inside: map[int]int{}}
+	g.cond.L = &g.mu
+	return g
+}
+
+// enter waits until no region of s is closed. From then on to leave none is closed.
+func (g *gate) enter(s span) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for s.first <= g.closed && g.closed <= s.last {
+		g.cond.Wait()
+	}
+	for i := s.first; i <= s.last; i++ {
+		g.inside[i]++
+	}
+}
+
+func (g *gate) leave(s span) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i := s.first; i <= s.last; i++ {
+		if g.inside[i]--; g.inside[i] == 0 {
+			delete(g.inside, i)
+			if i == g.closed {
+				g.cond.Broadcast()
+			}
+		}
+	}
+}
+
+// shut closes a region and waits until no change of it is in progress. One region at
+// a time; open opens it.
+func (g *gate) shut(region int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for g.closed = region; g.inside[region] > 0; {
+		g.cond.Wait()
+	}
+}
+
+func (g *gate) open() {
+	g.mu.Lock()
+	g.closed = -1
+	g.mu.Unlock()
+	g.cond.Broadcast()
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/rdsd/rdsd/examples/blockstore/store"
+)
+
+// restorePause is between two attempts to restore a leg.
+const restorePause = time.Second
+
+// restore brings l back in sync, for as long as it takes. It ends when the leg is in
+// sync or has failed again, which begins another restore, or with the mirror.
+func (r *mirror) restore(l *leg) {
+	for r.ctx.Err() == nil && r.v.ctx.Err() == nil {
+		t, err := r.reopen(l)
+		if err == nil {
+			if err = r.resync(t); err != nil && r.ctx.Err() == nil {
+				r.fail([]target{t}, fmt.Errorf("while it was restored: %w", err))
+			}
+			return
+		}
+		select {
+		case <-time.After(restorePause):
+		case <-r.ctx.Done():
+		case <-r.v.ctx.Done():
+		}
+	}
+}
+
+// reopen begins a session at l, unless it has one.
+func (r *mirror) reopen(l *leg) (target, error) {
+	r.mu.Lock()
+	t := target{l, l.s}
+	r.mu.Unlock()
+	if t.s != nil {
+		return t, nil
+	}
+	ctx, cancel := context.WithTimeout(r.ctx, assemblePatience)
+	defer cancel()
+	s, err := r.open(ctx, l)
+	if err != nil {
+		return t, err
+	}
+	r.member.Lock()
+	defer r.member.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l.s, l.state = s, legSyncing
+	return target{l, s}, nil
+}
+
+// resync copies to a leg what it has missed. Changes of other regions go to the leg
+// meanwhile. When the leg has missed nothing more it is in sync.
+func (r *mirror) resync(t target) error {
+	r.v.log.Info("leg is being restored", "disk", r.v.disk, "leg", t.l.server)
+	copied := 0
+	b := make([]byte, min(r.v.block, regionSize))
+	for {
+		if r.ctx.Err() != nil {
+			return r.ctx.Err()
+		}
+		r.mu.Lock()
+		region := t.l.missed.next()
+		r.mu.Unlock()
+		if region >= 0 {
+			if err := r.copyRegion(t, region, b); err != nil {
+				return err
+			}
+			copied++
+			continue
+		}
+		if err := t.s.ask(store.Message{Kind: store.KindFlush}); err != nil {
+			return err
+		}
+		if r.rejoin(t) {
+			r.v.log.Info("leg is in sync", "disk", r.v.disk, "leg", t.l.server, "MiB", copied)
+			return nil
+		}
+	}
+}
+
+// copyRegion copies one region. Changes of it wait.
+func (r *mirror) copyRegion(t target, region int, b []byte) error {
+	r.copying.Lock()
+	defer r.copying.Unlock()
+	r.gate.shut(region)
+	defer r.gate.open()
+	at, end := uint64(region)*regionSize, min(uint64(region+1)*regionSize, r.super.size)
+	for at < end {
+		n := min(uint64(len(b)), end-at)
+		m := store.Message{Kind: store.KindRead, Flags: store.FlagBytes, Block: at, Length: uint32(n)}
+		result := make(chan error, 1)
+		r.read(m, b, 0, errClosed, func(err error) { result <- err })
+		if err := <-result; err != nil {
+			return err
+		}
+		m.Kind = store.KindWrite
+		m.Flags |= store.FlagUnsynced
+		if err := t.s.moveNow(m, b); err != nil {
+			return err
+		}
+		at += n
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t.l.missed.remove(region)
+	t.l.fresh.add(span{region, region})
+	return nil
+}
+
+// rejoin makes a leg in sync that has missed nothing; false if it has, since.
+func (r *mirror) rejoin(t target) bool {
+	r.member.Lock()
+	defer r.member.Unlock()
+	r.mu.Lock()
+	ready := t.l.s == t.s && t.l.missed.next() < 0
+	if ready {
+		t.l.state = legInSync
+	}
+	r.mu.Unlock()
+	if ready {
+		r.record(false)
+	}
+	return ready
+}

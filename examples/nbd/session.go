@@ -1,0 +1,308 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/rdsd/rdsd/examples/blockstore/store"
+	"github.com/rdsd/rdsd/rds"
+)
+
+// suspectLimit is how often a piece is asked for when the answers say that
+// something is wrong with it (refused, wrong checksum).
+const suspectLimit = 3
+
+// ended is the error of a session that is over.
+type ended struct{ why error }
+
+func (e *ended) Error() string { return "session over: " + e.why.Error() }
+func (e *ended) Unwrap() error { return e.why }
+
+// session is one session at a blockstore. It ends once, when something happened after
+// which what was not flushed may be lost.
+type session struct {
+	*store.Client
+	size     uint64
+	readOnly bool
+	// strict ends the session for want of any answer; else what changes nothing is
+	// asked for again.
+	strict bool
+	idle   func() // sends replies that were collected
+
+	ctx  context.Context // ends with the session
+	end  context.CancelCauseFunc
+	hand chan struct{} // one for each request the server has in hand; its capacity is the server's limit
+
+	mu    sync.Mutex // guards the fields below
+	free  []*store.Slot
+	moves int           // in progress
+	still chan struct{} // not nil: no move begins any more; closed when none is in progress
+}
+
+// openSession opens the export at server for writing, or for reading if it is
+// read-only.
+func openSession(ctx context.Context, o diskOptions, bind, server netip.AddrPort, strict bool, idle func()) (*session, error) {
+	s := &session{strict: strict, idle: idle}
+	s.ctx, s.end = context.WithCancelCause(context.Background())
+	c, err := store.Connect(s.ctx, store.Options{
+		Daemon: rds.Options{Socket: o.daemon}, Bind: bind, Server: server, Wait: o.wait, Small: o.small, Idle: idle, Impatient: strict,
+	})
+	if err != nil {
+		s.end(err)
+		return nil, err
+	}
+	s.Client = c
+	size, err := c.Open(ctx, o.block, true)
+	var f *store.Failure
+	if errors.As(err, &f) && f.Status == store.StatusReadOnly {
+		s.readOnly = true
+		size, err = c.Open(ctx, o.block, false)
+	}
+	if err != nil {
+		s.close(err)
+		return nil, fmt.Errorf("blockstore %v: %w", server, err)
+	}
+	s.size = uint64(size)
+	s.hand = make(chan struct{}, c.Limit)
+	return s, nil
+}
+
+// close ends the session, waits for moves to fail, and ends the attachment, which
+// unmaps the buffers.
+func (s *session) close(why error) {
+	s.end(why)
+	s.mu.Lock()
+	s.still = make(chan struct{})
+	if s.moves == 0 {
+		close(s.still)
+	}
+	s.mu.Unlock()
+	<-s.still
+	s.Client.Close()
+}
+
+// hold keeps the buffers mapped until release; false if the session is closed.
+func (s *session) hold() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.still != nil {
+		return false
+	}
+	s.moves++
+	return true
+}
+
+func (s *session) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.moves--; s.moves == 0 && s.still != nil {
+		close(s.still)
+	}
+}
+
+// take returns a buffer; connections bound how many they take.
+func (s *session) take() (*store.Slot, error) {
+	s.mu.Lock()
+	if n := len(s.free); n > 0 {
+		slot := s.free[n-1]
+		s.free = s.free[:n-1]
+		s.mu.Unlock()
+		return slot, slot.Ready(s.ctx)
+	}
+	s.mu.Unlock()
+	return s.Slot()
+}
+
+// put gives a buffer back that no operation can touch.
+func (s *session) put(slot *store.Slot) {
+	s.mu.Lock()
+	s.free = append(s.free, slot)
+	s.mu.Unlock()
+}
+
+// begin carries out m, again and again if need be, and calls done once: with the data
+// of a READ without a slot, which is done's while it runs. After success done is
+// mostly called by the goroutine that receives, and must not wait; begin may.
+func (s *session) begin(slot *store.Slot, m store.Message, done func(data []byte, err error)) {
+	again := func(err error) {
+		go func() {
+			done(s.persist(slot, m, err))
+			s.idle()
+		}()
+	}
+	if err := s.enter(); err != nil {
+		again(err)
+		return
+	}
+	s.Begin(s.ctx, slot, m, func(a store.Message, err error) {
+		<-s.hand
+		if err = check(m, a, err); err != nil {
+			again(err)
+			return
+		}
+		done(a.Data, nil)
+	})
+}
+
+// move carries out the READ or WRITE m with the bytes b, and calls done as begin does.
+func (s *session) move(m store.Message, b []byte, done func(error)) {
+	if !s.hold() {
+		go func() {
+			done(&ended{context.Cause(s.ctx)})
+			s.idle()
+		}()
+		return
+	}
+	held := done
+	done = func(err error) {
+		s.release()
+		held(err)
+	}
+	if int(m.Length) <= s.Small {
+		if m.Kind == store.KindWrite {
+			m.Data = b[:m.Length]
+		}
+		s.begin(nil, m, func(data []byte, err error) {
+			if err == nil && m.Kind == store.KindRead {
+				copy(b, data)
+			}
+			done(err)
+		})
+		return
+	}
+	slot, err := s.take()
+	if err != nil {
+		go func() {
+			done(s.over(err))
+			s.idle()
+		}()
+		return
+	}
+	if m.Kind == store.KindWrite {
+		copy(slot.Bytes(), b[:m.Length])
+	}
+	s.begin(slot, m, func(_ []byte, err error) {
+		if err == nil && m.Kind == store.KindRead {
+			copy(b, slot.Bytes()[:m.Length])
+		}
+		var e *ended
+		if !errors.As(err, &e) {
+			s.put(slot)
+		}
+		done(err)
+	})
+}
+
+// moveNow is move that waits.
+func (s *session) moveNow(m store.Message, b []byte) error {
+	result := make(chan error, 1)
+	s.move(m, b, func(err error) { result <- err })
+	return <-result
+}
+
+// ask carries out a request without data.
+func (s *session) ask(m store.Message) error {
+	err := s.once(nil, &m)
+	if err != nil {
+		_, err = s.persist(nil, m, err)
+	}
+	return err
+}
+
+// enter waits until the server takes one more request.
+func (s *session) enter() error {
+	select {
+	case s.hand <- struct{}{}:
+		return nil
+	case <-s.ctx.Done():
+		return &ended{context.Cause(s.ctx)}
+	}
+}
+
+// once sends m and waits for the answer. It sets Data of a READ without a slot.
+func (s *session) once(slot *store.Slot, m *store.Message) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	a, err := s.Do(s.ctx, slot, *m)
+	<-s.hand
+	if m.Kind == store.KindRead {
+		m.Data = a.Data
+	}
+	return check(*m, a, err)
+}
+
+// check returns err, or what is wrong with the answer a to m.
+func check(m, a store.Message, err error) error {
+	if err == nil && m.Kind != store.KindRead && a.Kind != store.KindDurable && a.Kind != store.KindWritten {
+		return store.Failf(store.StatusChecksum, "%v answered with %v", m.Kind, a.Kind)
+	}
+	return err
+}
+
+// persist does again what failed with err, until it is done or hopeless. For
+// want of an answer only what changes nothing is done again: a write that is
+// late must not come after the next one to the same place. A session that is
+// over keeps it out.
+func (s *session) persist(slot *store.Slot, m store.Message, err error) (data []byte, _ error) {
+	harmless := !s.strict && (m.Kind == store.KindRead || m.Kind == store.KindFlush)
+	start := time.Now()
+	for suspect := 1; err != nil; err = s.once(slot, &m) {
+		var f *store.Failure
+		switch failed := errors.As(err, &f); {
+		case s.ctx.Err() != nil:
+			return nil, &ended{context.Cause(s.ctx)}
+		case failed && f.Status == store.StatusStale, !failed && !(errors.Is(err, store.ErrNoAnswer) && harmless):
+			return nil, s.over(err)
+		case time.Since(start) > s.Wait.GiveUp:
+			return nil, s.over(err)
+		case failed && f.Status == store.StatusBusy:
+			if store.Pause(s.ctx) != nil {
+				return nil, &ended{context.Cause(s.ctx)}
+			}
+			continue // the server did nothing: the slot stays as it is
+		case failed && f.Status.Suspect():
+			suspect++
+		}
+		if slot != nil {
+			if err := slot.Recall(s.ctx); err != nil {
+				return nil, s.over(err)
+			}
+		}
+		if f != nil && !f.Status.Transient() && (!f.Status.Suspect() || suspect > suspectLimit) {
+			return nil, f
+		}
+	}
+	return m.Data, nil
+}
+
+// over ends the session because of why, and returns the session's error.
+func (s *session) over(why error) error {
+	s.end(why)
+	return &ended{context.Cause(s.ctx)}
+}
+
+// errnoOf returns the error number for the client.
+func errnoOf(err error) errno {
+	var f *store.Failure
+	if err == nil {
+		return eOK
+	}
+	if errors.As(err, &f) {
+		switch f.Status {
+		case store.StatusNoSpace:
+			return eNoSpace
+		case store.StatusReadOnly:
+			return ePerm
+		case store.StatusSlow:
+			return eNotSup
+		case store.StatusBad, store.StatusRange:
+			return eInval
+		}
+	}
+	return eIO
+}
