@@ -51,6 +51,7 @@ USER  CLIENTS  SOCKETS  DESTINATIONS  OPS  GRANTS   REGISTERED  QUEUED  HELD
 `},
 		{[]string{"devices"}, `DEVICE  KIND        PORT  STATE   LINK-LAYER  INTERFACES  GID-TYPES  NODE                     USED
 rxe0    InfiniBand  1     ACTIVE  Ethernet    eth0        RoCE v2    /dev/infiniband/uverbs0  no
+warning: rxe0: the daemon cannot use /dev/infiniband/rdma_cm: permission denied
 this build has no libibverbs: make build-ibv
 
 ADDR      TRANSPORTS  DEVICE  WHY-NOT-VERBS
@@ -95,7 +96,11 @@ reply from 127.0.0.2: seq 3, 1.5ms
 			t.Errorf("%v: status %d, stderr %q, got\n%s\nwant\n%s", tc.args, code, stderr, stdout, tc.want)
 		}
 	}
-	_, stdout, _ := runApp(t, direct{b, true}, "status", "-counters")
+	_, stdout, _ := runApp(t, direct{b, true}, "devices", "-counters")
+	if !strings.HasSuffix(stdout, "\n\nDEVICE  PORT  COUNTER        VALUE\nrxe0       1  port_rcv_data     12\n") {
+		t.Errorf("devices -counters: %s", stdout)
+	}
+	_, stdout, _ = runApp(t, direct{b, true}, "status", "-counters")
 	if !strings.HasSuffix(stdout, "\n\nCOUNTER      VALUE\nsend_queued      5\n") {
 		t.Errorf("status -counters: %s", stdout)
 	}

@@ -45,8 +45,9 @@ func (b *backend) Status() (ctl.Status, error) {
 
 func (b *backend) Devices() (ctl.Devices, error) {
 	a := netip.MustParseAddr("10.9.0.1")
-	return ctl.Devices{Devices: []ctl.Device{{Name: "rxe0", Kind: "InfiniBand", Node: "/dev/infiniband/uverbs0", Ports: []ctl.DevicePort{{Number: 1, State: "ACTIVE", LinkLayer: "Ethernet",
-		Interfaces: []string{"eth0"}, GIDs: []ctl.DeviceGID{{Index: 0, Addr: a, Type: "RoCE v2"}, {Index: 1, Addr: a, Type: "RoCE v2"}}}}}},
+	return ctl.Devices{Devices: []ctl.Device{{Name: "rxe0", Kind: "InfiniBand", Node: "/dev/infiniband/uverbs0",
+		Nodes: []ctl.DeviceNode{{Path: "/dev/infiniband/rdma_cm", Problem: "permission denied"}, {Path: "/dev/infiniband/uverbs0"}}, Ports: []ctl.DevicePort{{Number: 1, State: "ACTIVE", LinkLayer: "Ethernet",
+			Interfaces: []string{"eth0"}, GIDs: []ctl.DeviceGID{{Index: 0, Addr: a, Type: "RoCE v2"}, {Index: 1, Addr: a, Type: "RoCE v2"}}, Counters: ctl.CounterList{{Name: "link_downed"}, {Name: "port_rcv_data", Value: 12}}}}}},
 		Addresses: []ctl.AddressWay{{Addr: a, Transports: []string{"soft", "tcp"}, WhyNotVerbs: "rxe0 has it, and this build has no libibverbs: make build-ibv"}},
 		Problems:  []string{"siw0 is in RDMA netlink and not in sysfs"}}, b.err
 }

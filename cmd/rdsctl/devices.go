@@ -11,10 +11,47 @@ import (
 	"github.com/rdsd/rdsd/internal/ctl"
 )
 
-func devicesVerb(*flag.FlagSet) action {
+func devicesVerb(fs *flag.FlagSet) action {
+	counters := fs.Bool("counters", false, "also list the ports' counters that are not 0")
 	return func(ctx context.Context, a *app, o *options, _ string) int {
-		return a.ask(ctx, o, ctl.Request{Kind: ctl.KindDevices}, func(r *ctl.Response) { showDevices(a.stdout, r.Devices) })
+		return a.ask(ctx, o, ctl.Request{Kind: ctl.KindDevices}, func(r *ctl.Response) {
+			showDevices(a.stdout, r.Devices)
+			if *counters {
+				showPortCounters(a.stdout, r.Devices)
+			}
+		})
 	}
+}
+
+// showNodes names the character devices that the daemon cannot use.
+func showNodes(w io.Writer, d *ctl.Devices) {
+	for i := range d.Devices {
+		for _, n := range d.Devices[i].Nodes {
+			if n.Problem != "" {
+				fmt.Fprintf(w, "warning: %s: the daemon cannot use %s: %s\n", d.Devices[i].Name, n.Path, printable(n.Problem))
+			}
+		}
+	}
+}
+
+// showPortCounters lists the ports' counters that are not 0.
+func showPortCounters(w io.Writer, d *ctl.Devices) {
+	var rows [][]string
+	for i := range d.Devices {
+		for _, p := range d.Devices[i].Ports {
+			for _, c := range p.Counters {
+				if c.Value != 0 {
+					rows = append(rows, []string{d.Devices[i].Name, strconv.Itoa(p.Number), printable(c.Name), count(c.Value)})
+				}
+			}
+		}
+	}
+	fmt.Fprintln(w)
+	if len(rows) == 0 {
+		fmt.Fprintln(w, "no counter of a port is above 0")
+		return
+	}
+	showTable(w, []string{"DEVICE", "PORT", "COUNTER", "VALUE"}, []bool{false, true, false, true}, rows)
 }
 
 // showDevices writes a line for each port, then one for each address.
@@ -37,6 +74,7 @@ func showDevices(w io.Writer, d *ctl.Devices) {
 		fmt.Fprintln(w, "this host had no RDMA device when the daemon started")
 	} else {
 		showTable(w, []string{"DEVICE", "KIND", "PORT", "STATE", "LINK-LAYER", "INTERFACES", "GID-TYPES", "NODE", "USED"}, nil, rows)
+		showNodes(w, d)
 	}
 	if !d.Built {
 		fmt.Fprintln(w, "this build has no libibverbs: make build-ibv")

@@ -90,6 +90,7 @@ func (d *doctor) run() {
 	if s == nil {
 		return
 	}
+	d.nodes()
 	d.status(s)
 	d.limits(s)
 	d.addresses(s)
@@ -338,6 +339,28 @@ func (d *doctor) devices(s *ctl.Status) {
 		d.say(findOK, "adapters", "", "%s, used", strings.Join(names, ", "))
 	} else {
 		d.say(findNote, "adapters", "set transport to \"auto\" or \"verbs\", and use an rdsd from make build-ibv; rdsctl devices says what is missing", "%s: not used", strings.Join(names, ", "))
+	}
+}
+
+// nodes reports whether the daemon can use the character devices of the RDMA devices.
+func (d *doctor) nodes() {
+	_, r, err := d.once(d.ctx, d.o, ctl.Request{Kind: ctl.KindDevices})
+	if err != nil {
+		d.say(findSkipped, "nodes", "", "%s", err)
+		return
+	}
+	for i := range r.Devices.Devices {
+		x := &r.Devices.Devices[i]
+		if len(x.Nodes) == 0 {
+			d.say(findNote, "nodes", "modprobe ib_uverbs rdma_ucm", "%s has no character device", x.Name)
+		}
+		for _, n := range x.Nodes {
+			if n.Problem == "" {
+				d.say(findOK, "nodes", "", "%s: the daemon can use %s", x.Name, n.Path)
+			} else {
+				d.say(findNote, "nodes", "a udev rule or group that lets the daemon's user read and write it, then restart the daemon", "%s: %s", x.Name, n.Problem)
+			}
+		}
 	}
 }
 

@@ -59,7 +59,7 @@ func verbs() []verb {
 			tries: []string{"status", "status -offline -counters", "status -o json"}},
 		{name: "devices", summary: "the RDMA devices of this host, which of them each address of the daemon uses, and if none, why", group: groupLook,
 			prepare: devicesVerb, forms: allForms,
-			about: "The list is from the start of the daemon. To use a device that came later, restart the daemon.", tries: []string{"devices", "devices -o json"}},
+			about: "The list is from the start of the daemon. To use a device that came later, restart the daemon. The ports' counters are those of this moment, as the device names and counts them.", tries: []string{"devices", "devices -counters", "devices -o json"}},
 		socketList().verb(verb{name: "sockets", summary: "the sockets bound here, with their owners and queues", group: groupLook,
 			tries: []string{"sockets", "sockets -filter 'uid=1000,congested=yes'", "sockets -sort -recv-bytes -o csv -columns addr,port,recv-bytes", "sockets -offline"},
 			about: offlineAbout}),

@@ -3,7 +3,7 @@ package ctl
 import "net/netip"
 
 // Devices are the RDMA devices of the host and the transports of the daemon's addresses, as
-// they were when the daemon started.
+// they were when the daemon started. Counters are of this moment.
 type Devices struct {
 	Built     bool         `json:"built"` // the daemon was built with libibverbs
 	Devices   []Device     `json:"devices"`
@@ -19,6 +19,13 @@ type Device struct {
 	Node  string       `json:"node"` // device node, "" = none
 	Used  bool         `json:"used"`
 	Ports []DevicePort `json:"ports"`
+	Nodes []DeviceNode `json:"char_devices"`
+}
+
+// DeviceNode is a character device that connections over the device need.
+type DeviceNode struct {
+	Path    string `json:"path"`
+	Problem string `json:"problem"` // why the daemon cannot use it, "" = it can
 }
 
 // DevicePort is one port of a device.
@@ -28,6 +35,9 @@ type DevicePort struct {
 	LinkLayer  string      `json:"link_layer"` // "Ethernet", "InfiniBand"
 	Interfaces []string    `json:"interfaces"`
 	GIDs       []DeviceGID `json:"gids"`
+	// Counters are those of this moment, as the device names and counts them. For example
+	// port_rcv_data counts four bytes at a time.
+	Counters CounterList `json:"counters"`
 }
 
 // DeviceGID is an entry of a port's GID table.
@@ -50,10 +60,10 @@ func (d *Devices) normalize() {
 	d.Devices, d.Addresses, d.Problems = nonNil(d.Devices), nonNil(d.Addresses), nonNil(d.Problems)
 	for i := range d.Devices {
 		x := &d.Devices[i]
-		x.Ports = nonNil(x.Ports)
+		x.Ports, x.Nodes = nonNil(x.Ports), nonNil(x.Nodes)
 		for j := range x.Ports {
 			p := &x.Ports[j]
-			p.Interfaces, p.GIDs = nonNil(p.Interfaces), nonNil(p.GIDs)
+			p.Interfaces, p.GIDs, p.Counters = nonNil(p.Interfaces), nonNil(p.GIDs), nonNil(p.Counters)
 		}
 	}
 	for i := range d.Addresses {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/sandbox"
-	"golang.org/x/sys/unix"
+	"kernel.org/pub/linux/libs/security/libcap/cap"
 )
 
 // Confine gives up, for the whole process and for good, what the daemon does not need to
@@ -17,20 +17,25 @@ func (d *Daemon) Confine(configFile string) {
 		d.sandbox = "off"
 		return
 	}
+	if d.transport.adapter != nil { // docs/adr/0027-no-sandbox-around-rdma-devices.md
+		d.sandbox = sandbox.NoNewPrivileges()
+		d.log.Info("sandbox", "result", d.sandbox)
+		return
+	}
 	r := sandbox.Rules{
 		// The process's own figures, for metrics.
 		Read:  []string{"/proc/self", "/etc/localtime", "/usr/share/zoneinfo"},
 		Write: []string{filepath.Dir(c.Socket), filepath.Dir(c.Stats)},
 		// Congestion control that ordinary users may not choose; memory that
 		// devices write to.
-		Capabilities: []uintptr{unix.CAP_NET_ADMIN, unix.CAP_IPC_LOCK},
+		Capabilities: []cap.Value{cap.NET_ADMIN, cap.IPC_LOCK},
 	}
 	r.Read = append(r.Read, tlsFolders(c)...)
 	r.Read = append(r.Read, resolverPaths()...)
 	if configFile != "" { // its folder: an editor replaces the file, and there are drop-ins
 		r.Read = append(r.Read, filepath.Dir(configFile))
 	}
-	rep := sandbox.Apply(r)
-	d.sandbox = rep.String()
+	r.Read = append(r.Read, d.transport.host.Folders()...)
+	d.sandbox = sandbox.Apply(r).String()
 	d.log.Info("sandbox", "result", d.sandbox)
 }

@@ -37,10 +37,20 @@ func (b backend) Devices() (ctl.Devices, error) {
 		if dev.IWARP {
 			x.Kind = "iWARP"
 		}
+		for _, n := range dev.Nodes {
+			node := ctl.DeviceNode{Path: n.Path}
+			if n.Err != nil {
+				node.Problem = n.Err.Error()
+			}
+			x.Nodes = append(x.Nodes, node)
+		}
 		for _, p := range dev.Ports {
 			y := ctl.DevicePort{Number: p.Num, State: p.State, LinkLayer: p.LinkLayer, Interfaces: p.NetDevs}
 			for _, g := range p.GIDs {
 				y.GIDs = append(y.GIDs, ctl.DeviceGID{Index: g.Index, Addr: g.Addr, Type: g.Type, Interface: g.NetDev})
+			}
+			for _, c := range t.host.Counters(dev, p.Num) {
+				y.Counters = append(y.Counters, ctl.Counter{Name: c.Name, Value: c.Value})
 			}
 			x.Ports = append(x.Ports, y)
 		}

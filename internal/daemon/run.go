@@ -77,7 +77,7 @@ func (d *Daemon) accept() {
 // serveMetrics answers Prometheus. It has returned before the mapping goes.
 func (d *Daemon) serveMetrics(ctx context.Context) {
 	b := backend{d}
-	h := metrics.Handler(metrics.Source{Stats: d.statistics, Peers: b.Peers, Users: b.Users, Admits: d.admission.stuck, TLS: b.tls, Version: version.String()})
+	h := metrics.Handler(metrics.Source{Stats: d.statistics, Peers: b.Peers, Users: b.Users, Devices: b.Devices, Admits: d.admission.stuck, TLS: b.tls, Version: version.String()})
 	if err := d.metrics.Serve(ctx, h, d.log); err != nil {
 		d.log.Error("metrics", "err", err)
 	}

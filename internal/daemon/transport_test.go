@@ -28,7 +28,6 @@ func fakeHost(t *testing.T) *rdmadev.Host {
 		for name, text := range map[string]string{
 			"class/infiniband/" + d.name + "/node_type": d.node, "class/infiniband/" + d.name + "/node_guid": "0:0:0:1",
 			port + "state": "4: ACTIVE", port + "link_layer": "Ethernet", port + "gids/0": d.gid, port + "gid_attrs/ndevs/0": fmt.Sprintf("eth%d", i),
-			fmt.Sprintf("class/infiniband_verbs/uverbs%d/ibdev", i): d.name,
 		} {
 			path := filepath.Join(dir, name)
 			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -40,6 +39,7 @@ func fakeHost(t *testing.T) *rdmadev.Host {
 		}
 	}
 	return rdmadev.Look(rdmadev.Sources{Sys: dir, Usable: func(string) error { return nil }, Map: func(string) string { return "" },
+		Nodes: func(device string) []string { return []string{"/dev/infiniband/uverbs_" + device} },
 		Links: func() (map[string]map[int]string, error) {
 			return map[string]map[int]string{"rxe0": {1: "eth0"}, "rxe1": {1: "eth1"}, "siw0": {1: "eth2"}}, nil
 		},

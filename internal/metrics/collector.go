@@ -1,6 +1,6 @@
 // Package metrics serves the daemon's figures to Prometheus. It reads the statistics
 // mapping and no engine state, so that it answers while the engine is stuck. Only the
-// series of peers and of users ask the daemon. If the daemon does not answer, they are left
+// series of peers, of users and of RDMA devices ask the daemon. If the daemon does not answer, they are left
 // out, and an error is counted.
 package metrics
 
@@ -26,6 +26,8 @@ type Source struct {
 	Peers func() ([]ctl.PeerInfo, error)
 	// Users returns what each user has and may have. It may block.
 	Users func() ([]ctl.User, error)
+	// Devices lists the RDMA devices of the host. It may block. It may be nil.
+	Devices func() (ctl.Devices, error)
 	// Admits returns an error if processes that connect to the control socket are not
 	// served. If it blocks, they are not served either. It may be nil.
 	Admits func() error
@@ -42,6 +44,8 @@ type collector struct {
 
 	askPeers asker[[]ctl.PeerInfo]
 	askUsers asker[[]ctl.User]
+
+	askDevices asker[ctl.Devices]
 }
 
 // word is one word of the mapping.
@@ -70,7 +74,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 func newCollector(src Source) *collector {
 	c := &collector{src: src, peers: peerMetrics()}
-	c.askPeers.f, c.askUsers.f = src.Peers, src.Users
+	c.askPeers.f, c.askUsers.f, c.askDevices.f = src.Peers, src.Users, src.Devices
 	help := map[string]string{}
 	for i := range stats.NumCounters {
 		help[i.String()] = i.Help()
@@ -96,7 +100,8 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, p := range c.peers {
 		ch <- p.desc
 	}
-	for _, d := range []*prometheus.Desc{infoDesc, startDesc, stateDesc, lateDesc, turnDesc, turnMaxDesc, errorsDesc, truncatedDesc, usedDesc, quotaDesc, noUserDesc, securedDesc, refusedDesc, expiryDesc} {
+	for _, d := range []*prometheus.Desc{infoDesc, startDesc, stateDesc, lateDesc, turnDesc, turnMaxDesc, errorsDesc, truncatedDesc, usedDesc, quotaDesc, noUserDesc, securedDesc, refusedDesc, expiryDesc,
+		portCounterDesc, portUpDesc, noDeviceDesc} {
 		ch <- d
 	}
 }
@@ -130,6 +135,11 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(truncatedDesc, float64(c.collectPeers(ch, peers)))
 	users, _ := c.askUsers.ask()
 	gauge(noUserDesc, float64(collectUsers(ch, users)))
+	if c.src.Devices != nil {
+		devices, _ := c.askDevices.ask()
+		gauge(noDeviceDesc, float64(collectDevices(ch, devices.Devices)))
+		ch <- prometheus.MustNewConstMetric(errorsDesc, prometheus.CounterValue, float64(c.askDevices.failed()), "devices")
+	}
 	ch <- prometheus.MustNewConstMetric(errorsDesc, prometheus.CounterValue, float64(c.askPeers.failed()), "peers")
 	ch <- prometheus.MustNewConstMetric(errorsDesc, prometheus.CounterValue, float64(c.askUsers.failed()), "users")
 }

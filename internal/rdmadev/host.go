@@ -1,6 +1,6 @@
 // Package rdmadev says which RDMA devices this host has, and which device an address is on.
-// It reads sysfs and checks that against rdmamap and the kernel's RDMA netlink. It opens no
-// device and needs no libibverbs.
+// It reads sysfs and checks that against rdmamap and the kernel's RDMA netlink. Counters and
+// character devices come from rdmamap. It opens no device and needs no libibverbs.
 package rdmadev
 
 import (
@@ -19,6 +19,8 @@ type Host struct {
 
 	interfaces map[netip.Addr]string
 	cm         error // why there is no connection manager, or nil
+	sys        string
+	counters   func(device string, port int) []Counter
 }
 
 // Device is one RDMA device.
@@ -28,6 +30,7 @@ type Device struct {
 	GUID  string // of the node, as sysfs writes it
 	Node  string // device node, "" = none
 	Ports []Port // by number
+	Nodes []Node // sorted by path
 
 	node error // why the node cannot be used, or nil
 }
@@ -57,6 +60,10 @@ type Sources struct {
 	Links func() (map[string]map[int]string, error)
 	// Map is rdmamap: the device of an interface, "" for none.
 	Map func(netdev string) string
+	// Nodes is rdmamap: the character devices of a device.
+	Nodes func(device string) []string
+	// Counters is rdmamap: the counters of a port.
+	Counters func(device string, port int) []Counter
 	// Interfaces of this host's addresses.
 	Interfaces func() (map[netip.Addr]string, error)
 	// Usable is nil if a device node can be opened for reading and writing.
@@ -67,7 +74,7 @@ type Sources struct {
 // without RDMA devices has no Devices.
 func Look(s Sources) *Host {
 	s.defaults()
-	h := &Host{interfaces: map[netip.Addr]string{}}
+	h := &Host{interfaces: map[netip.Addr]string{}, sys: s.Sys, counters: s.Counters}
 	h.readSys(&s)
 	if m, err := s.Interfaces(); err != nil {
 		h.problem("the interfaces of this host: %v", err)

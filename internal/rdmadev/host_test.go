@@ -20,7 +20,6 @@ func roce() map[string]string {
 	p := "class/infiniband/rxe0/ports/1/"
 	return map[string]string{
 		"class/infiniband/rxe0/node_type": "1: CA\n", "class/infiniband/rxe0/node_guid": "5054:00ff:fe00:000a\n",
-		"class/infiniband_verbs/uverbs0/ibdev": "rxe0\n", "class/infiniband_verbs/abi_version": "6\n",
 		p + "state": "4: ACTIVE\n", p + "link_layer": "Ethernet\n",
 		p + "gids/0": "fe80:0000:0000:0000:5054:00ff:fe00:000a\n", p + "gid_attrs/types/0": "RoCE v2\n", p + "gid_attrs/ndevs/0": "eth0\n",
 		p + "gids/1": "0000:0000:0000:0000:0000:ffff:0a09:0001\n", p + "gid_attrs/types/1": "RoCE v2\n", p + "gid_attrs/ndevs/1": "eth0\n",
@@ -34,8 +33,7 @@ func iwarp() map[string]string {
 	p := "class/infiniband/siw0/ports/1/"
 	return map[string]string{
 		"class/infiniband/siw0/node_type": "4: RNIC\n", "class/infiniband/siw0/node_guid": "5054:00ff:fe00:000b\n",
-		"class/infiniband_verbs/uverbs1/ibdev": "siw0\n",
-		p + "state":                            "4: ACTIVE\n", p + "link_layer": "Ethernet\n", p + "gids/0": "5254:0000:000b:0000:0000:0000:0000:0000\n",
+		p + "state": "4: ACTIVE\n", p + "link_layer": "Ethernet\n", p + "gids/0": "5254:0000:000b:0000:0000:0000:0000:0000\n",
 	}
 }
 
@@ -58,7 +56,11 @@ func sources(t *testing.T, files ...map[string]string) Sources {
 		Links: func() (map[string]map[int]string, error) {
 			return map[string]map[int]string{"rxe0": {1: "eth0"}, "siw0": {1: "eth1"}}, nil
 		},
-		Map: func(netdev string) string { return map[string]string{"eth0": "rxe0"}[netdev] },
+		Nodes: func(device string) []string {
+			return map[string][]string{"rxe0": {"/dev/infiniband/rdma_cm", "/dev/infiniband/uverbs0"}, "siw0": {"/dev/infiniband/uverbs1"}}[device]
+		},
+		Counters: func(string, int) []Counter { return nil },
+		Map:      func(netdev string) string { return map[string]string{"eth0": "rxe0"}[netdev] },
 		Interfaces: func() (map[netip.Addr]string, error) {
 			return map[netip.Addr]string{netip.MustParseAddr("127.0.0.1"): "lo", netip.MustParseAddr("10.9.0.1"): "eth0", netip.MustParseAddr("10.9.0.9"): "eth0",
 				netip.MustParseAddr("fd00:9::1"): "eth0", netip.MustParseAddr("10.9.1.1"): "eth1"}, nil
@@ -103,7 +105,7 @@ func TestLocate(t *testing.T) {
 		{"no GID yet", "10.9.0.9", "rxe0 has no GID for 10.9.0.9", roce(), nil},
 		{"down", "10.9.0.1", "port 1 of rxe0 is down", tree(func(m map[string]string) { m[port+"state"] = "1: DOWN\n" }), nil},
 		{"no state", "10.9.0.1", "port 1 of rxe0 is unknown", tree(func(m map[string]string) { delete(m, port+"state") }), nil},
-		{"no node", "10.9.0.1", "load the module ib_uverbs", tree(func(m map[string]string) { delete(m, "class/infiniband_verbs/uverbs0/ibdev") }), nil},
+		{"no node", "10.9.0.1", "load the module ib_uverbs", roce(), func(s *Sources) { s.Nodes = func(string) []string { return nil } }},
 		{"denied", "10.9.0.1", "the device node of rxe0: permission denied", roce(), func(s *Sources) {
 			s.Usable = func(path string) error {
 				if strings.Contains(path, "uverbs") {

@@ -25,6 +25,12 @@ func (s *Sources) defaults() {
 	if s.Map == nil {
 		s.Map = mapped
 	}
+	if s.Nodes == nil {
+		s.Nodes = charDevices
+	}
+	if s.Counters == nil {
+		s.Counters = counters
+	}
 	if s.Interfaces == nil {
 		s.Interfaces = interfaces
 	}

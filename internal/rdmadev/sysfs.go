@@ -26,12 +26,15 @@ func (h *Host) readSys(s *Sources) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		h.problem("%v", err)
 	}
-	nodes := h.nodes(s)
 	for _, name := range names {
 		dir := filepath.Join(class, name)
-		d := Device{Name: name, IWARP: afterColon(value(dir, "node_type")) == "RNIC", GUID: value(dir, "node_guid"), Node: nodes[name]}
-		if d.Node != "" {
-			d.node = s.Usable(d.Node)
+		d := Device{Name: name, IWARP: afterColon(value(dir, "node_type")) == "RNIC", GUID: value(dir, "node_guid")}
+		for _, path := range s.Nodes(name) {
+			n := Node{path, s.Usable(path)}
+			d.Nodes = append(d.Nodes, n)
+			if strings.HasPrefix(filepath.Base(path), "uverbs") {
+				d.Node, d.node = path, n.Err
+			}
 		}
 		ports, err := numbers(filepath.Join(dir, "ports"), maxPorts)
 		if err != nil {
@@ -42,19 +45,6 @@ func (h *Host) readSys(s *Sources) {
 		}
 		h.Devices = append(h.Devices, d)
 	}
-}
-
-// nodes are the device nodes, by device.
-func (h *Host) nodes(s *Sources) map[string]string {
-	dir := filepath.Join(s.Sys, "class/infiniband_verbs")
-	names, _ := list(dir) // without ib_uverbs there is none
-	m := map[string]string{}
-	for _, n := range names {
-		if of := value(filepath.Join(dir, n), "ibdev"); strings.HasPrefix(n, "uverbs") && of != "" {
-			m[of] = filepath.Join(s.Dev, "infiniband", n)
-		}
-	}
-	return m
 }
 
 func (h *Host) readPort(dev, dir string, n int) Port {

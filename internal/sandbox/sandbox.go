@@ -1,24 +1,26 @@
 // Package sandbox takes rights away from the whole process, for good: access to files and
 // listening ports, capabilities and new privileges that a running daemon does not need. If
 // the kernel does not support a restriction, the process runs without it and the Report
-// says so.
+// says so. go-landlock and libcap restrict all threads, those of C libraries, too.
 package sandbox
 
 import (
-	"errors"
 	"fmt"
+	"os"
 	"strings"
-	"syscall"
 
+	"github.com/landlock-lsm/go-landlock/landlock"
+	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
 	"golang.org/x/sys/unix"
+	"kernel.org/pub/linux/libs/security/libcap/cap"
 )
 
 // Rules say which rights the process keeps.
 type Rules struct {
 	Read  []string // files and folders that may be read; those that do not exist are left out
 	Write []string // folders in which files may be made, written and removed
-	// Capabilities are the capabilities (unix.CAP_*) to keep, if the process has them.
-	Capabilities []uintptr
+	// Capabilities are the capabilities to keep, if the process has them.
+	Capabilities []cap.Value
 }
 
 // Report says what Apply did.
@@ -28,27 +30,25 @@ type Report struct {
 }
 
 func (r Report) String() string {
-	say := func(what, why string) string {
+	say := func(what, did, why string) string {
 		if why == "" {
-			return what
+			return what + " " + did
 		}
-		return "not " + what + " (" + why + ")"
+		return what + " not " + did + " (" + why + ")"
 	}
-	return say("files restricted", r.Files) + ", " + say("capabilities dropped", r.Capabilities)
+	return say("files", "restricted", r.Files) + ", " + say("capabilities", "dropped", r.Capabilities)
 }
 
-// errThreads is because with cgo the runtime does not know all threads.
-var errThreads = errors.New("a build with cgo cannot restrict all its threads")
-
 // Apply restricts all threads of the process, present and future. It cannot be undone and
-// does not fail. The Report names what the kernel or the build does not allow.
+// does not fail. The Report names what the kernel does not allow.
 func Apply(r Rules) Report {
 	var out Report
-	if err := noNewPrivileges(); err != nil {
-		out.Files, out.Capabilities = err.Error(), err.Error()
+	if err := ll.AllThreadsPrctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		out.Files = fmt.Sprintf("no new privileges: %v", err)
+		out.Capabilities = out.Files
 		return out
 	}
-	if err := landlock(r); err != nil {
+	if err := restrict(r); err != nil {
 		out.Files = err.Error()
 	}
 	if err := dropCapabilities(r.Capabilities); err != nil {
@@ -57,125 +57,79 @@ func Apply(r Rules) Report {
 	return out
 }
 
-// allThreads makes a system call on every thread.
-func allThreads(what string, trap, a1, a2, a3 uintptr) error {
-	switch _, _, e := syscall.AllThreadsSyscall6(trap, a1, a2, a3, 0, 0, 0); e {
-	case 0:
-		return nil
-	case syscall.ENOTSUP:
-		return errThreads
-	default:
-		return fmt.Errorf("%s: %w", what, e)
+// NoNewPrivileges keeps the process from gaining privileges by running programs, and changes
+// nothing else. It is for a process that has an RDMA device open: the kernel takes requests
+// at such a device only from threads with the credentials that opened it
+// (ib_safe_file_access), and Landlock and capset give each thread credentials of its own.
+// The text says what holds.
+func NoNewPrivileges() string {
+	if err := ll.AllThreadsPrctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return "off (an RDMA device is open; no new privileges: " + err.Error() + ")"
 	}
-}
-
-func noNewPrivileges() error {
-	return allThreads("no new privileges", unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0)
+	return "no new privileges; files and capabilities not restricted (an RDMA device is open)"
 }
 
 const (
-	readFile  = unix.LANDLOCK_ACCESS_FS_READ_FILE
-	readAll   = readFile | unix.LANDLOCK_ACCESS_FS_READ_DIR
-	writeFile = unix.LANDLOCK_ACCESS_FS_WRITE_FILE
-	change    = unix.LANDLOCK_ACCESS_FS_REMOVE_FILE | unix.LANDLOCK_ACCESS_FS_MAKE_REG | unix.LANDLOCK_ACCESS_FS_MAKE_SOCK
-	// handled is all rights of the first version of Landlock.
-	handled = unix.LANDLOCK_ACCESS_FS_MAKE_SYM<<1 - 1
+	readFile  = ll.AccessFSReadFile
+	readAll   = readFile | ll.AccessFSReadDir
+	writeFile = ll.AccessFSWriteFile | ll.AccessFSTruncate
+	change    = ll.AccessFSRemoveFile | ll.AccessFSMakeReg | ll.AccessFSMakeSock
+	// handled is the rights of files that Rules give. Rights that are not handled, such as
+	// ioctl on devices, stay allowed.
+	handled = ll.AccessFSExecute | ll.AccessFSWriteFile | ll.AccessFSReadFile | ll.AccessFSReadDir | ll.AccessFSRemoveDir | ll.AccessFSRemoveFile |
+		ll.AccessFSMakeChar | ll.AccessFSMakeDir | ll.AccessFSMakeReg | ll.AccessFSMakeSock | ll.AccessFSMakeFifo | ll.AccessFSMakeBlock | ll.AccessFSMakeSym |
+		ll.AccessFSRefer | ll.AccessFSTruncate
 )
 
-// handledBy is the rights that a version of Landlock knows. Rights that are not handled
-// stay allowed.
-func handledBy(abi uintptr) unix.LandlockRulesetAttr {
-	a := unix.LandlockRulesetAttr{Access_fs: handled}
-	if abi >= 2 {
-		a.Access_fs |= unix.LANDLOCK_ACCESS_FS_REFER
+// restrict applies Landlock, as much of it as the kernel knows.
+func restrict(r Rules) error {
+	if _, err := ll.LandlockGetABIVersion(); err != nil {
+		return fmt.Errorf("no Landlock in this kernel: %w", err)
 	}
-	if abi >= 3 {
-		a.Access_fs |= unix.LANDLOCK_ACCESS_FS_TRUNCATE
+	config, err := landlock.NewConfig(landlock.AccessFSSet(handled), landlock.AccessNetSet(ll.AccessNetBindTCP), landlock.ScopedSet(ll.ScopeSignal))
+	if err != nil {
+		return err
 	}
-	if abi >= 4 {
-		a.Access_net = unix.LANDLOCK_ACCESS_NET_BIND_TCP
-	}
-	if abi >= 6 {
-		a.Scoped = unix.LANDLOCK_SCOPE_SIGNAL
-	}
-	return a
-}
-
-func landlock(r Rules) error {
-	abi, _, e := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
-	if e != 0 {
-		return fmt.Errorf("no Landlock in this kernel: %w", e)
-	}
-	attr := handledBy(abi)
-	fd, e := createRuleset(&attr)
-	if e != 0 {
-		return fmt.Errorf("landlock: %w", e)
-	}
-	defer unix.Close(int(fd))
+	rules := []landlock.Rule{landlock.BindTCP(0)} // what connections to others start from
 	for _, p := range r.Read {
-		if err := allow(fd, attr.Access_fs, p, readAll); err != nil {
-			return err
-		}
+		rules = append(rules, path(p, readAll, readFile))
 	}
 	for _, p := range r.Write {
-		if err := allow(fd, attr.Access_fs, p, readAll|writeFile|change|unix.LANDLOCK_ACCESS_FS_TRUNCATE); err != nil {
-			return err
-		}
+		rules = append(rules, path(p, readAll|writeFile|change, readFile|writeFile))
 	}
-	if attr.Access_net != 0 { // port 0: what connections to others start from
-		port := netPort{access: unix.LANDLOCK_ACCESS_NET_BIND_TCP}
-		if e := addNetPort(fd, &port); e != 0 {
-			return fmt.Errorf("landlock: ports: %w", e)
-		}
-	}
-	return allThreads("landlock", unix.SYS_LANDLOCK_RESTRICT_SELF, fd, 0, 0)
+	return config.BestEffort().Restrict(rules...)
 }
 
-// allow adds the file or folder at path, and all below it, to the ruleset.
-func allow(ruleset uintptr, known uint64, path string, access uint64) error {
-	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
-	if err == unix.ENOENT {
-		return nil
+// path allows what is at p: a folder with all below it, or a file, which has no rights of
+// folders.
+func path(p string, folder, file landlock.AccessFSSet) landlock.Rule {
+	access := file
+	if st, err := os.Stat(p); err == nil && st.IsDir() {
+		access = folder
 	}
-	if err != nil {
-		return fmt.Errorf("landlock: %s: %w", path, err)
-	}
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return fmt.Errorf("landlock: %s: %w", path, err)
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFDIR { // a file has no rights of folders
-		access &= readFile | writeFile | unix.LANDLOCK_ACCESS_FS_TRUNCATE
-	}
-	a := unix.LandlockPathBeneathAttr{Allowed_access: access & known, Parent_fd: int32(fd)}
-	if e := addPath(ruleset, &a); e != 0 {
-		return fmt.Errorf("landlock: %s: %w", path, e)
-	}
-	return nil
+	return landlock.PathAccess(access, p).IgnoreIfMissing()
 }
 
 // dropCapabilities drops all capabilities that are not in keep.
-func dropCapabilities(keep []uintptr) error {
-	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var d [2]unix.CapUserData
-	if err := unix.Capget(&h, &d[0]); err != nil {
+func dropCapabilities(keep []cap.Value) error {
+	has := cap.GetProc()
+	want := cap.NewSet()
+	for _, c := range keep {
+		for _, flag := range []cap.Flag{cap.Permitted, cap.Effective} {
+			if on, err := has.GetFlag(flag, c); err == nil && on {
+				if err := want.SetFlag(flag, true, c); err != nil {
+					return fmt.Errorf("capabilities: %w", err)
+				}
+			}
+		}
+	}
+	if diff, err := has.Cf(want); err != nil || diff == 0 {
+		return err // nothing to drop, and a system call filter may forbid the call
+	}
+	if err := want.SetProc(); err != nil {
 		return fmt.Errorf("capabilities: %w", err)
 	}
-	var mask [2]uint32
-	for _, c := range keep {
-		mask[c/32] |= 1 << (c % 32)
-	}
-	if d[0].Permitted&^mask[0]|d[1].Permitted&^mask[1]|d[0].Inheritable|d[1].Inheritable == 0 {
-		return nil // nothing to drop, and a system call filter may forbid the call
-	}
-	for i := range d {
-		d[i].Permitted &= mask[i]
-		d[i].Effective &= mask[i]
-		d[i].Inheritable = 0
-	}
-	h.Pid = 0
-	return capset(&h, &d)
+	return nil
 }
 
 // Names are the paths of the rules, for a log.
