@@ -152,10 +152,16 @@ func exampleNetwork(a netip.Addr) string {
 }
 
 func (c *Config) checkMetrics() error {
-	if m := c.Metrics.Listen; m.IsValid() && !m.Addr().IsLoopback() {
-		return fmt.Errorf("metrics.listen: %v is not a loopback address and metrics have no authentication; listen on 127.0.0.1 and put a proxy in front", m)
+	if m := c.Metrics.Listen; m.IsValid() && !m.Addr().IsLoopback() && c.TLS.Cert == "" {
+		return fmt.Errorf("metrics.listen: %v is not a loopback address and there is no certificate; set tls.cert, tls.key and tls.ca, or listen on 127.0.0.1", m)
 	}
 	return nil
+}
+
+// SecureMetrics reports whether metrics are served by HTTPS, to clients with a certificate
+// of tls.ca. On loopback they are served by HTTP.
+func (c *Config) SecureMetrics() bool {
+	return c.Metrics.Listen.IsValid() && !c.Metrics.Listen.Addr().IsLoopback()
 }
 
 // PeerAllowed reports whether a may be a peer. peers.allow decides. In addition, a daemon

@@ -4,15 +4,22 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net/netip"
+	"net/url"
 	"strings"
 )
 
-// PeerName is one entry of tls.names: the DNS name that certificates of the hosts at some
-// addresses carry instead of the address.
+// PeerName is one entry of tls.names: what certificates of the hosts at some addresses carry
+// instead of the address.
 type PeerName struct {
 	Net  netip.Prefix
-	Name string
+	Name string // a DNS name, a URI, or AnyName
 }
+
+// AnyName stands for every certificate of the authorities in tls.ca.
+const AnyName = "*"
+
+// IsDNS reports whether the entry is a DNS name, which crypto/tls can check by itself.
+func (n PeerName) IsDNS() bool { return n.Name != AnyName && !strings.Contains(n.Name, "://") }
 
 // String is the entry as it is written in tls.names.
 func (n PeerName) String() string {
@@ -22,7 +29,7 @@ func (n PeerName) String() string {
 	return n.Net.String() + " " + n.Name
 }
 
-// parseName reads "ADDRESS NAME" or "NETWORK NAME".
+// parseName reads "ADDRESS NAME" or "NETWORK NAME". NAME is a DNS name, a URI or "*".
 func parseName(s string) (n PeerName, err error) {
 	f := strings.Fields(s)
 	if len(f) != 2 {
@@ -39,8 +46,19 @@ func parseName(s string) (n PeerName, err error) {
 	if err != nil {
 		return n, err
 	}
-	if n.Name = strings.ToLower(f[1]); !hostName(n.Name) {
-		return n, fmt.Errorf("%q is not a DNS name; no wildcards: of all hosts that have one, each could pose as any other", f[1])
+	switch {
+	case f[1] == AnyName:
+		n.Name = AnyName
+	case strings.Contains(f[1], "://"):
+		u, err := url.Parse(f[1])
+		if err != nil || u.Scheme == "" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.String() != f[1] || strings.Contains(f[1], "*") {
+			return n, fmt.Errorf("%q is not a URI with a host, and without a query or a wildcard, as in spiffe://example.org/rdsd", f[1])
+		}
+		n.Name = f[1]
+	default:
+		if n.Name = strings.ToLower(f[1]); !hostName(n.Name) {
+			return n, fmt.Errorf("%q is not a DNS name, a URI or *; no wildcards in names: of all hosts that have one, each could pose as any other", f[1])
+		}
 	}
 	return n, nil
 }
@@ -60,21 +78,38 @@ func hostName(s string) bool {
 	return true
 }
 
-// NameOf is the name that a certificate for the host at a has to carry. If it is "", the
-// certificate has to carry the address. The first entry of tls.names that covers a decides.
-func (t *TLS) NameOf(a netip.Addr) string {
+// NameOf is the entry that says what a certificate for the host at a has to carry. If ok is
+// false, the certificate has to carry the address. The first entry of tls.names that covers
+// a decides.
+func (t *TLS) NameOf(a netip.Addr) (n PeerName, ok bool) {
 	for _, n := range t.Names {
 		if n.Net.Contains(a.Unmap()) {
-			return n.Name
+			return n, true
 		}
 	}
-	return ""
+	return n, false
 }
 
 // IsFor returns nil if the certificate is for the host at a, else why it is not.
 func (t *TLS) IsFor(cert *x509.Certificate, a netip.Addr) error {
-	if name := t.NameOf(a); name != "" {
-		return cert.VerifyHostname(name)
+	n, ok := t.NameOf(a)
+	switch {
+	case !ok:
+		return cert.VerifyHostname(a.String())
+	case n.Name == AnyName:
+		return nil
+	case n.IsDNS():
+		return cert.VerifyHostname(n.Name)
 	}
-	return cert.VerifyHostname(a.String())
+	var has []string
+	for _, u := range cert.URIs {
+		if u.String() == n.Name {
+			return nil
+		}
+		has = append(has, u.String())
+	}
+	if has == nil {
+		return fmt.Errorf("x509: the certificate has no URI, and must have %s", n.Name)
+	}
+	return fmt.Errorf("x509: the certificate is for %s, not %s", strings.Join(has, ", "), n.Name)
 }

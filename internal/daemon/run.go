@@ -78,7 +78,7 @@ func (d *Daemon) accept() {
 func (d *Daemon) serveMetrics(ctx context.Context) {
 	b := backend{d}
 	h := metrics.Handler(metrics.Source{Stats: d.statistics, Peers: b.Peers, Users: b.Users, Devices: b.Devices, Admits: d.admission.stuck, TLS: b.tls, Version: version.String()})
-	if err := d.metrics.Serve(ctx, h, d.log); err != nil {
+	if err := d.metrics.Serve(ctx, h, d.metricsTLS(), d.log); err != nil {
 		d.log.Error("metrics", "err", err)
 	}
 }

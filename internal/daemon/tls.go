@@ -81,7 +81,7 @@ func checkLeaf(c *config.Config, leaf *x509.Certificate) error {
 	for _, a := range c.Listen {
 		if c.Secured() && (!a.IsLoopback() || c.PeerAllowed(a)) { // else nobody connects to it
 			if err := c.TLS.IsFor(leaf, a); err != nil {
-				return fmt.Errorf("tls.cert: %s is not for the address %v of listen: %w; make one that has it as an IP SAN, or its name as a DNS SAN and in tls.names", c.TLS.Cert, a, err)
+				return fmt.Errorf("tls.cert: %s is not for the address %v of listen: %w; make one that has it as an IP SAN, or its name as a DNS SAN or URI SAN and in tls.names", c.TLS.Cert, a, err)
 			}
 		}
 	}
@@ -127,13 +127,35 @@ func (s *settings) tlsFor(peer netip.Addr) (*tls.Config, error) {
 	if cr == nil { // not reached: Finish wants a certificate
 		return nil, errNoCertificate
 	}
-	name := c.TLS.NameOf(peer)
-	if name == "" {
+	name, ok := c.TLS.NameOf(peer)
+	if !ok {
 		return cr.cfg, nil
 	}
 	cfg := cr.cfg.Clone()
-	cfg.ServerName = name
+	if name.IsDNS() {
+		cfg.ServerName = name.Name
+		return cfg, nil
+	}
+	cfg.InsecureSkipVerify = true // crypto/tls knows no URIs; the soft provider checks the chain
+	cfg.VerifyConnection = func(st tls.ConnectionState) error { return c.TLS.IsFor(st.PeerCertificates[0], peer) }
 	return cfg, nil
+}
+
+// metricsTLS is how metrics are served beyond loopback: with the daemon's certificate of
+// this moment, to clients that have a certificate of tls.ca. It is nil for HTTP.
+func (s *settings) metricsTLS() *tls.Config {
+	if !s.config().SecureMetrics() {
+		return nil
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		cr := s.credentials.Load()
+		if cr == nil {
+			return nil, errNoCertificate
+		}
+		cfg := cr.cfg.Clone()
+		cfg.MinVersion, cfg.ClientAuth, cfg.NextProtos = tls.VersionTLS13, tls.RequireAndVerifyClientCert, []string{"http/1.1"}
+		return cfg, nil
+	}}
 }
 
 var errNoCertificate = errors.New("no certificate")

@@ -24,7 +24,7 @@ func TestCrowd(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- s.Serve(ctx, Handler(src), slog.New(slog.DiscardHandler)) }()
+	go func() { done <- s.Serve(ctx, Handler(src), nil, slog.New(slog.DiscardHandler)) }()
 	for range maxConns + 40 {
 		c, err := net.Dial("tcp", s.Addr().String())
 		if err != nil {

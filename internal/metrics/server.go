@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -46,9 +47,9 @@ func Listen(addr netip.AddrPort) (*Server, error) {
 // Addr is the address listened on.
 func (s *Server) Addr() netip.AddrPort { return s.l.Addr().(*net.TCPAddr).AddrPort() }
 
-// Serve answers with h until ctx ends. When it returns, the listener is closed and h no
+// Serve answers with h until ctx ends, by HTTPS unless secure is nil. When it returns, the listener is closed and h no
 // longer runs, so the mapping that h reads may be unmapped.
-func (s *Server) Serve(ctx context.Context, h http.Handler, log *slog.Logger) error {
+func (s *Server) Serve(ctx context.Context, h http.Handler, secure *tls.Config, log *slog.Logger) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var running sync.RWMutex // read-locked by each request that uses h
@@ -70,7 +71,11 @@ func (s *Server) Serve(ctx context.Context, h http.Handler, log *slog.Logger) er
 	srv.ConnState = (&crowd{busy: map[net.Conn]bool{}}).changed
 	stop := context.AfterFunc(ctx, func() { srv.Close() })
 	defer stop()
-	err := srv.Serve(s.l)
+	l := s.l
+	if secure != nil {
+		l = tls.NewListener(l, secure)
+	}
+	err := srv.Serve(l)
 	cancel()
 	running.Lock()
 	defer running.Unlock()

@@ -71,22 +71,37 @@ func (s *byteStream) Write(b []byte) (int, error) {
 }
 
 // secure runs the handshake of TLS on s. Both ends have to show a certificate for
-// the address that they have on this connection, or for the name that cfg has for
-// the peer. cfg is not changed.
+// the address that they have on this connection, or for what cfg has for the peer. cfg
+// is not changed.
 func (c *control) secure(s *byteStream, cfg *tls.Config, client bool) error {
 	cfg = cfg.Clone()
+	also := cfg.VerifyConnection
+	if cfg.InsecureSkipVerify && also == nil {
+		return errNoIdentity
+	}
 	peer := cfg.ServerName
 	if peer == "" {
 		peer = addrOf(s.RemoteAddr()).Addr().String()
 	}
-	if client {
-		cfg.ServerName = peer // checked by crypto/tls; an address against IP SANs
-	} else {
-		cfg.ClientAuth = tls.RequireAndVerifyClientCert
-		also := cfg.VerifyConnection
+	switch {
+	case client && cfg.InsecureSkipVerify:
+		// crypto/tls checks nothing then: the chain is checked here, what the certificate
+		// is for by VerifyConnection.
 		cfg.VerifyConnection = func(st tls.ConnectionState) error {
-			if err := st.PeerCertificates[0].VerifyHostname(peer); err != nil {
+			if err := verifyChain(&st, cfg.RootCAs); err != nil {
 				return err
+			}
+			return also(st)
+		}
+	case client:
+		cfg.ServerName = peer // checked by crypto/tls; an address against IP SANs
+	default:
+		cfg.ClientAuth = tls.RequireAndVerifyClientCert // checks the chain
+		cfg.VerifyConnection = func(st tls.ConnectionState) error {
+			if !cfg.InsecureSkipVerify {
+				if err := st.PeerCertificates[0].VerifyHostname(peer); err != nil {
+					return err
+				}
 			}
 			if also != nil {
 				return also(st)
@@ -100,6 +115,23 @@ func (c *control) secure(s *byteStream, cfg *tls.Config, client bool) error {
 	}
 	atomic.AddUint64(&c.stats.HandshakeSecured, 1)
 	s.tls = &secure{Session: ses}
+	return nil
+}
+
+// errNoIdentity is the error of a configuration that would take any certificate.
+var errNoIdentity = errors.New("TLS: InsecureSkipVerify without VerifyConnection")
+
+// verifyChain checks that the server's certificate leads to roots.
+func verifyChain(st *tls.ConnectionState, roots *x509.CertPool) error {
+	between := x509.NewCertPool()
+	for _, c := range st.PeerCertificates[1:] {
+		between.AddCert(c)
+	}
+	chains, err := st.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	if err != nil {
+		return &tls.CertificateVerificationError{UnverifiedCertificates: st.PeerCertificates, Err: err}
+	}
+	st.VerifiedChains = chains
 	return nil
 }
 

@@ -50,8 +50,10 @@ type Options struct {
 	// TLS, if not nil, says how connections with a peer are secured, in either
 	// direction: nil for plain connections, else by TLS 1.3. Both ends then show a
 	// certificate that has their address as an IP SAN, or as a DNS SAN the
-	// ServerName that is returned for the peer. An error refuses the connection. It
-	// is called by several goroutines.
+	// ServerName that is returned for the peer. With InsecureSkipVerify the
+	// VerifyConnection that is returned decides instead what a certificate must be for;
+	// that its chain leads to the authorities is checked always. An error refuses the
+	// connection. It is called by several goroutines.
 	TLS func(peer netip.Addr) (*tls.Config, error)
 	// HandshakeRate limits how many incoming connections that are to be secured are
 	// accepted per second; 0: 200. Each address (of IPv6: each /64) may have a

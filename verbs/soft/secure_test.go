@@ -197,6 +197,10 @@ func TestSecureRefused(t *testing.T) {
 		{"another name", named(t, ca, "a", "b"), named(t, ca, "b", "c"), "bad certificate", "not for its address", failedTLS},
 		{"a name and not the address", named(t, ca, "a", ""), good(), "bad certificate", "not for its address", failedTLS},
 		{"the address and not the name", named(t, ca, "a", "b"), named(t, ca, "127.0.0.2", "a"), "not for its address", "refuses", failedTLS},
+		{"the listener's identity", identified(t, ca, "spiffe://test/one", "spiffe://test/x"), identified(t, ca, "spiffe://test/two", ""), "another identity", "refuses", failedTLS},
+		{"the dialer's identity", identified(t, ca, "spiffe://test/one", ""), identified(t, ca, "spiffe://test/two", "spiffe://test/x"), "bad certificate", "another identity", failedTLS},
+		{"any identity, another CA", identified(t, ca, "spiffe://test/one", ""), identified(t, tlstest.NewCA(t), "spiffe://test/two", ""), "unknown authority", "refuses", failedTLS},
+		{"any identity, a dialer of another CA", identified(t, tlstest.NewCA(t), "spiffe://test/one", ""), identified(t, ca, "spiffe://test/two", ""), "unknown authority", "refuses", failedTLS},
 		{"server only", secured(t, ca, tlstest.ServerOnly), good(), "bad certificate", "incompatible key usage", failedTLS},
 	} {
 		t.Run(c.name, func(t *testing.T) {

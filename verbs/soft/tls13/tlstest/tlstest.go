@@ -11,6 +11,7 @@ import (
 	"encoding/pem"
 	"math/big"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"testing"
@@ -61,6 +62,17 @@ func IPs(addrs ...string) func(*Cert) {
 // Name makes a certificate be for a DNS name and for no address.
 func Name(name string) func(*Cert) {
 	return func(c *Cert) { c.IPAddresses, c.DNSNames = nil, []string{name} }
+}
+
+// URI makes a certificate be for a URI and for no address.
+func URI(uri string) func(*Cert) {
+	return func(c *Cert) {
+		u, err := url.Parse(uri)
+		if err != nil {
+			panic(err)
+		}
+		c.IPAddresses, c.URIs = nil, []*url.URL{u}
+	}
 }
 
 // ServerOnly makes a certificate unfit for the side that connects.
