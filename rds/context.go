@@ -21,7 +21,7 @@ func (s *Socket) RecvContext(ctx context.Context, m *Message) error {
 	}
 	var e shm.Event
 	a := receive{p: m.Payload, e: &e, peek: m.Peek}
-	n, err := s.recvUntil(nil, a, true)
+	n, err := s.recvUntil(context.Background(), a, true)
 	if err == errRecvWouldBlock {
 		stop := s.wakeReceivers(ctx)
 		n, err = s.recvUntil(ctx, a, false)

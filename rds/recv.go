@@ -13,7 +13,7 @@ import (
 // into p. n is how much that was. It waits as the socket's mode, its deadline and
 // dontWait say.
 func (s *Socket) recv(p []byte, e *shm.Event, peek, dontWait bool) (n int, err error) {
-	return s.recvUntil(nil, receive{p: p, e: e, peek: peek}, dontWait || s.nonblock.Load())
+	return s.recvUntil(context.Background(), receive{p: p, e: e, peek: peek}, dontWait || s.nonblock.Load())
 }
 
 // receive says what a receive takes, and to where.
@@ -24,8 +24,8 @@ type receive struct {
 	whole bool // a message longer than p stays in the queue: errLonger
 }
 
-// recvUntil is recv that waits until ctx ends, if ctx is not nil. The caller sees to it
-// that the end of ctx wakes the receivers of s.
+// recvUntil is recv that waits until ctx ends. The caller sees to it that the end of
+// ctx wakes the receivers of s.
 func (s *Socket) recvUntil(ctx context.Context, a receive, dontWait bool) (n int, err error) {
 	var w *waiter
 	for {
@@ -38,7 +38,7 @@ func (s *Socket) recvUntil(ctx context.Context, a receive, dontWait bool) (n int
 			return 0, errRecvWouldBlock
 		case w == nil:
 			w = s.enter(wantMessage, false) // and look again
-		case ctx != nil && ctx.Err() != nil:
+		case ctx.Err() != nil:
 			s.endRecv(&w)
 			return 0, ctx.Err()
 		default:

@@ -76,6 +76,9 @@ func (s *Socket) err() error {
 	return s.c.Err()
 }
 
+// Client returns the client through which the socket was bound.
+func (s *Socket) Client() *Client { return s.c }
+
 // LocalAddrPort returns the address and port the socket is bound to.
 func (s *Socket) LocalAddrPort() netip.AddrPort { return s.local }
 

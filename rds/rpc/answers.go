@@ -1,0 +1,181 @@
+package rpc
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/rdsd/rdsd/rds"
+)
+
+// receive takes the answers until the socket ends.
+func (c *Caller) receive(ctx context.Context) {
+	for m, err := range c.s.Messages(ctx) {
+		if err != nil {
+			c.end(err)
+			return
+		}
+		ver, kind, id, ok := parseCommon(m.Payload)
+		switch {
+		case !ok:
+		case ver != version:
+			c.failOne(id, m.Addr, ErrVersion)
+		case kind == kindAnswer:
+			c.answered(m, id)
+		case kind == kindUnknown:
+			c.unknown(m)
+		}
+	}
+}
+
+// find returns the call id, if it is one to the server at from.
+func (c *Caller) find(id uint64, from netip.AddrPort) *pending {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p := c.calls[id]; p != nil && p.to == from {
+		return p
+	}
+	return nil
+}
+
+func (c *Caller) failOne(id uint64, from netip.AddrPort, err error) {
+	if p := c.find(id, from); p != nil {
+		c.finish(p, err)
+	}
+}
+
+// finish ends p, unless somebody else has.
+func (c *Caller) finish(p *pending, err error) {
+	if c.take(p) {
+		p.err = err
+		p.done <- struct{}{}
+	}
+}
+
+// answered takes an answer or a part of one. What a server sends is checked: a part goes
+// behind those before it, and all together are no longer than the caller takes. Only the
+// receiver writes to p.buf.
+func (c *Caller) answered(m *rds.Message, id uint64) {
+	p := c.find(id, m.Addr)
+	if p == nil {
+		return // ended, or never asked
+	}
+	a, err := parseAnswer(m.Payload)
+	switch {
+	case err != nil:
+		c.finish(p, &detailed{ErrProtocol, err.Error()})
+		return
+	case a.status != statusOK:
+		c.finish(p, a.err())
+		return
+	case a.flags == flagWritten:
+		if p.mem == nil || a.total > uint64(p.mem.size) || p.begun {
+			c.finish(p, &detailed{ErrProtocol, "an answer in memory that was not asked for"})
+			return
+		}
+		p.total, p.written = a.total, true
+		c.finish(p, nil)
+		return
+	case a.offset != uint64(len(p.buf)) || p.begun && a.total != p.total:
+		c.finish(p, &detailed{ErrProtocol, "parts of an answer do not fit together"})
+		return
+	case a.total > uint64(c.o.MaxAnswer) || p.mem != nil && a.total > uint64(p.mem.size):
+		c.finish(p, &detailed{ErrTooLarge, "the answer"})
+		c.tell(p.to, newIDs(kindCancel, p.id, nil))
+		return
+	}
+	p.total, p.begun = a.total, true
+	if p.buf = append(p.buf, a.part...); uint64(len(p.buf)) == a.total {
+		c.finish(p, nil)
+	}
+}
+
+// unknown ends the calls of which the server knows nothing. An answer that it had sent
+// came before.
+func (c *Caller) unknown(m *rds.Message) {
+	ids, err := parseIDs(m.Payload)
+	if err != nil {
+		return
+	}
+	for _, id := range ids {
+		c.failOne(id, m.Addr, ErrLost)
+	}
+}
+
+// notices takes the socket's notices until the socket ends.
+func (c *Caller) notices(ctx context.Context) {
+	var ns [16]rds.Notice
+	for {
+		if _, err := c.s.Wait(ctx, rds.WaitSet{Notice: true}); err != nil {
+			return // the receiver has the error, too
+		}
+		for n := c.s.Notices(ns[:]); n > 0; n = c.s.Notices(ns[:]) {
+			for i := range n {
+				c.notice(&ns[i])
+			}
+		}
+	}
+}
+
+func (c *Caller) notice(n *rds.Notice) {
+	there := func(p *pending) bool { return p.to == n.To }
+	switch n.Kind {
+	case rds.Unreachable:
+		c.withdraw(n.To, n.Reason)
+	case rds.NotGranted:
+		c.fail(ErrNotGranted, func(p *pending) bool { return p.lent && (p.to == n.To || !n.To.IsValid()) })
+	case rds.NoSocket, rds.Lost:
+		if !n.To.IsValid() { // of several destinations: ask those that are left
+			c.ask(0)
+			return
+		}
+		err := ErrNoSocket
+		if n.Kind == rds.Lost {
+			err = ErrLost
+		}
+		c.fail(err, there)
+	}
+}
+
+// withdraw ends the calls to a server that is not reached. Their requests are withdrawn,
+// so that they do not run when the host comes back. A probe of nothing takes their place:
+// as long as it waits, calls fail at once (rds.Socket.SetFailUnreachable). The probe
+// itself must not fail so, because what was withdrawn may wait a little longer.
+func (c *Caller) withdraw(to netip.AddrPort, why rds.Reason) {
+	c.sends.Lock()
+	defer c.sends.Unlock()
+	_ = c.s.CancelSentTo(to) // fails only at the end of the socket
+	c.fail(why, func(p *pending) bool { return p.to == to })
+	c.s.SetFailUnreachable(false)
+	c.tell(to, newIDs(kindProbe, 0, nil))
+	c.s.SetFailUnreachable(true)
+}
+
+// probe runs on the timer: it asks for the calls that have waited since the last time.
+func (c *Caller) probe() {
+	c.mu.Lock()
+	c.tick++
+	if c.armed = len(c.calls) > 0 && c.ended == nil; c.armed {
+		c.timer.Reset(c.o.Probe)
+	}
+	c.mu.Unlock()
+	c.ask(1)
+}
+
+// ask asks servers whether they know the requests that have waited for so many ticks.
+func (c *Caller) ask(ticks uint32) {
+	ids := map[netip.AddrPort][]uint64{}
+	c.mu.Lock()
+	for id, p := range c.calls {
+		if c.tick-p.tick > ticks || ticks == 0 {
+			ids[p.to] = append(ids[p.to], id)
+		}
+	}
+	c.mu.Unlock()
+	for to, all := range ids {
+		for len(all) > 0 {
+			n := min(len(all), maxIDs)
+			c.tell(to, newIDs(kindProbe, 0, all[:n]))
+			all = all[n:]
+		}
+	}
+}

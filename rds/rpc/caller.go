@@ -1,0 +1,294 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/rdsd/rdsd/rds"
+)
+
+// CallerOptions are the options of a Caller. The zero value suits almost every program.
+type CallerOptions struct {
+	// MaxAnswer is the longest answer that Call takes, bytes; 0 means 64 MiB. A longer one
+	// is ErrTooLarge.
+	MaxAnswer int
+	// Probe is how long a call waits until the Caller asks the server whether it knows the
+	// request, and how often it asks again; 0 means one second. So a call whose server has
+	// died ends within about that time.
+	Probe time.Duration
+}
+
+// Caller calls methods of servers from one socket. Its methods may be called from many
+// goroutines at once; calls at the same time share messages on the wire.
+type Caller struct {
+	s      *rds.Socket
+	o      CallerOptions
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	free   sync.Pool // *pending
+
+	// sends is held for reading while a request is registered and sent, and for writing
+	// while the requests to an unreachable server are withdrawn.
+	sends sync.RWMutex
+
+	mu    sync.Mutex
+	calls map[uint64]*pending
+	last  uint64 // id
+	tick  uint32 // counts firings of timer
+	timer *time.Timer
+	armed bool
+	ended error // no calls any more
+}
+
+// pending is one call that waits for its answer.
+type pending struct {
+	id   uint64
+	to   netip.AddrPort
+	tick uint32
+	mem  *Memory // for the answer, may be nil
+	lent bool    // the request names memory, for itself or for its answer
+	done chan struct{}
+	msg  rds.Message
+	out  []byte // the message
+
+	// Set by whoever takes the call out of Caller.calls, before done.
+	buf     []byte
+	total   uint64
+	begun   bool // a part has come
+	written bool // the answer is in mem
+	err     error
+}
+
+// NewCaller makes a Caller that calls from s. The Caller takes s over: nobody else may
+// receive from s, take its notices, choose them (SetNotices) or change
+// SetFailUnreachable. Close ends both.
+func NewCaller(s *rds.Socket, o CallerOptions) *Caller {
+	if o.MaxAnswer <= 0 {
+		o.MaxAnswer = 64 << 20
+	}
+	if o.Probe <= 0 {
+		o.Probe = time.Second
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	c := &Caller{s: s, o: o, cancel: cancel, calls: map[uint64]*pending{}, last: rand.Uint64()}
+	c.free.New = func() any { return &pending{done: make(chan struct{}, 1)} }
+	c.timer = time.AfterFunc(time.Hour, c.probe)
+	c.timer.Stop()
+	s.SetFailUnreachable(true)
+	s.SetNotices(rds.Lost, rds.NoSocket, rds.NotGranted, rds.Unreachable)
+	c.wg.Go(func() { c.receive(ctx) })
+	c.wg.Go(func() { c.notices(ctx) })
+	return c
+}
+
+// Close ends the Caller and its socket. Calls that wait fail with rds.ErrClosed; their
+// servers are not told. A second Close returns rds.ErrClosed.
+func (c *Caller) Close() error {
+	err := c.s.Close()
+	c.cancel()
+	c.end(rds.ErrClosed)
+	c.wg.Wait()
+	return err
+}
+
+// Call asks the server at to to run method on req, and returns the answer, which is the
+// caller's. method has at most 255 bytes. req and the answer may be empty.
+//
+// Call waits until the answer is there or ctx ends. The deadline of ctx travels with the
+// request: the handler's context ends then, too. If ctx ends first, the server is told
+// to cancel the handler's context, and the error is that of ctx.
+//
+// The request runs at most once. It has run if Call returns nil. Errors, all within a
+// CallError: those of this package, each of which says whether the request may have run;
+// an Error, which is the handler's; an rds.Reason if the host is not reached, and the
+// request did not run unless it had been sent before; ctx's; rds.ErrClosed,
+// rds.ErrDaemonGone, rds.ErrSession and rds.ErrInvalid.
+//
+// A request of more than 128 KiB is read by the server from memory that Call allocates
+// for it, see rds.Client.Alloc. Call allocates the answer, and otherwise nothing for a
+// small request.
+func (c *Caller) Call(ctx context.Context, to netip.AddrPort, method string, req []byte) ([]byte, error) {
+	p, err := c.do(ctx, to, method, req, nil)
+	if err != nil {
+		return nil, &CallError{Method: method, To: to, Err: err}
+	}
+	b := p.buf
+	c.recycle(p)
+	return b, nil
+}
+
+// do runs one call. The caller recycles what it returns.
+func (c *Caller) do(ctx context.Context, to netip.AddrPort, method string, req []byte, mem *Memory) (*pending, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if len(method) > maxMethod {
+		return nil, &detailed{rds.ErrInvalid, "a method's name has at most 255 bytes"}
+	}
+	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
+	p := c.free.Get().(*pending)
+	*p = pending{to: to, mem: mem, lent: mem != nil, done: p.done, out: p.out[:0]}
+	q := request{size: uint32(len(req)), body: req}
+	if len(req) > inline {
+		body, err := c.lend(ctx, to, req)
+		if err != nil {
+			return nil, err
+		}
+		defer body.release(ctx)
+		p.lent, q.body, q.cookie = true, nil, uint64(body.region.Cookie())
+	}
+	if mem != nil {
+		q.into = uint64(mem.size)
+		p.msg.Cookie = mem.region.Cookie()
+	}
+	if err := c.send(ctx, p, &q, method); err != nil {
+		return nil, err
+	}
+	select {
+	case <-p.done:
+	case <-ctx.Done():
+		if c.take(p) { // p is not reused: the receiver may be at it
+			c.tell(p.to, newIDs(kindCancel, p.id, nil))
+			return nil, ctx.Err()
+		}
+		<-p.done
+	}
+	if p.err != nil {
+		return nil, p.err
+	}
+	return p, nil
+}
+
+func (c *Caller) recycle(p *pending) {
+	p.buf, p.mem = nil, nil
+	if cap(p.out) > inline/2 {
+		p.out = nil
+	}
+	c.free.Put(p)
+}
+
+// send registers p and sends its request, as soon as there is room for it.
+func (c *Caller) send(ctx context.Context, p *pending, q *request, method string) error {
+	for {
+		q.timeout = 0
+		if at, ok := ctx.Deadline(); ok {
+			left := time.Until(at)
+			if left <= 0 {
+				return context.DeadlineExceeded
+			}
+			q.timeout = uint64((left + time.Microsecond - 1) / time.Microsecond)
+		}
+		until, err := c.try(p, q, method)
+		switch {
+		case err != nil:
+			return err
+		case until.Empty():
+			return nil
+		}
+		if _, err := c.s.Wait(ctx, until); err != nil {
+			return err
+		}
+	}
+}
+
+// try sends p's request if there is room for it. Otherwise it returns what to wait for.
+func (c *Caller) try(p *pending, q *request, method string) (until rds.WaitSet, err error) {
+	c.sends.RLock()
+	defer c.sends.RUnlock()
+	if err := c.register(p); err != nil {
+		return until, err
+	}
+	q.id = p.id
+	p.out = appendMethod(p.out[:0], q, method)
+	p.msg.Payload, p.msg.Addr, p.msg.DontWait = p.out, p.to, true
+	if _, err = c.s.SendMsg(&p.msg); err == nil {
+		return until, nil
+	}
+	if !c.take(p) {
+		<-p.done // whoever took it has a reason
+		return until, p.err
+	}
+	switch {
+	case errors.Is(err, rds.ErrCongested):
+		until.Relief = []netip.AddrPort{p.to}
+	case errors.Is(err, rds.ErrWouldBlock):
+		until.SendSpace = true
+	default:
+		return until, err
+	}
+	return until, nil
+}
+
+// appendMethod is appendRequest of q with a method that is a string.
+func appendMethod(b []byte, q *request, method string) []byte {
+	body := q.body
+	q.body, q.method = nil, nil
+	b = appendRequest(b, q)
+	b[2] = byte(len(method))
+	q.body = body
+	return append(append(b, method...), body...)
+}
+
+// register gives p an id under which its answer is found.
+func (c *Caller) register(p *pending) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended != nil {
+		return c.ended
+	}
+	c.last++
+	p.id, p.tick = c.last, c.tick
+	c.calls[p.id] = p
+	if !c.armed {
+		c.armed = true
+		c.timer.Reset(c.o.Probe)
+	}
+	return nil
+}
+
+// take takes p out of the calls and reports whether it was one of them.
+func (c *Caller) take(p *pending) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.takeLocked(p)
+}
+
+func (c *Caller) takeLocked(p *pending) bool {
+	if c.calls[p.id] != p {
+		return false
+	}
+	delete(c.calls, p.id)
+	return true
+}
+
+// fail ends the calls for which those is true with err.
+func (c *Caller) fail(err error, those func(*pending) bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.calls {
+		if those(p) && c.takeLocked(p) {
+			p.err = err
+			p.done <- struct{}{}
+		}
+	}
+}
+
+// end ends all calls with err, those to come included.
+func (c *Caller) end(err error) {
+	c.mu.Lock()
+	if c.ended == nil {
+		c.ended = err
+	}
+	c.timer.Stop()
+	c.mu.Unlock()
+	c.fail(err, func(*pending) bool { return true })
+}
+
+// tell sends a message of which nothing depends: it is dropped if there is no room.
+func (c *Caller) tell(to netip.AddrPort, p []byte) {
+	_, _ = c.s.SendMsg(&rds.Message{Payload: p, Addr: to, DontWait: true})
+}

@@ -1,0 +1,51 @@
+// Package rpc is request and reply over package rds: a server has methods, a caller calls
+// them by name and gets an answer or an error.
+//
+//	// the server
+//	err := rpc.Serve(ctx, socket, rpc.Methods{
+//		"greet": func(ctx context.Context, r *rpc.Request) ([]byte, error) {
+//			return append([]byte("hello "), r.Body...), nil
+//		},
+//	}, rpc.ServerOptions{})
+//
+//	// a caller, on any host
+//	c := rpc.NewCaller(socket, rpc.CallerOptions{})
+//	answer, err := c.Call(ctx, server, "greet", []byte("world"))
+//
+// Bodies are bytes: how they are encoded is the application's business.
+//
+// # What a call means
+//
+// A request runs at most once. Call returns when the answer is there, when ctx ends, or
+// when no answer can come any more:
+//
+//   - At once if the host is not reached (rds.Reason) or no socket is bound there
+//     (ErrNoSocket).
+//   - At once if the daemon there restarted before it had the request (ErrLost).
+//   - Within CallerOptions.Probe or so if the server took the request and died, or has
+//     no answer for it any more (ErrNoSocket, ErrLost): a Caller asks for calls that
+//     wait.
+//   - A connection that breaks ends no call, if the first attempt to connect again
+//     succeeds.
+//
+// The deadline of ctx travels with the request, as the time that is left, so clocks need
+// not agree. If ctx ends first, the server ends the handler's context, and no answer
+// travels.
+//
+// # Large bodies
+//
+// Up to 128 KiB a request travels in its message. The server reads a longer one by RDMA
+// from memory that Call makes for it. A longer answer of Call comes in several messages.
+// With CallInto the server writes an answer of more than 32 KiB into memory of the
+// caller, by RDMA, and the message of the answer follows the last piece.
+//
+// # Limits
+//
+// A server runs ServerOptions.Handlers handlers at a time, queues further requests, and
+// refuses those beyond the queue (ErrBusy). A caller may have any number of calls in
+// progress; when its socket's send buffer is full or the server congested, Call waits.
+//
+// The package uses the exported parts of package rds alone. wire.go has the formats of the
+// messages. They have a version, and each side refuses one that it does not know
+// (ErrVersion).
+package rpc

@@ -1,0 +1,176 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/rdsd/rdsd/rds"
+)
+
+const (
+	// written is the shortest answer that is written into the caller's memory, bytes. A
+	// shorter one is faster in the message.
+	written = 32<<10 + 1
+	// stagesKept is how many buffers for answers a server keeps.
+	stagesKept = 4
+)
+
+// run handles one call and answers it.
+func (v *server) run(c *call) {
+	if c.ctx.Err() != nil {
+		return // nobody waits for the answer
+	}
+	if c.cookie != 0 && c.size > 0 {
+		c.req.Body = make([]byte, c.size)
+		if _, err := v.s.Remote(c.key.from, c.cookie, int64(c.size)).ReadAtContext(c.ctx, c.req.Body, 0); err != nil {
+			v.fail(c, fmt.Errorf("read the request: %w", err))
+			return
+		}
+	}
+	out, err := c.handle(c.ctx, &c.req)
+	if c.ctx.Err() != nil {
+		return
+	}
+	if err == nil {
+		err = v.reply(c, out)
+	}
+	if err != nil && c.ctx.Err() == nil {
+		v.fail(c, err)
+	}
+}
+
+// reply sends the answer out of c. An error is one that the caller can still be told.
+func (v *server) reply(c *call, out []byte) error {
+	total := uint64(len(out))
+	switch {
+	case c.into != 0 && total > c.room:
+		text := fmt.Sprintf("an answer of %d bytes, and memory for %d", total, c.room)
+		return v.send(c, &answer{id: c.key.id, status: statusTooLarge, total: uint64(len(text)), part: []byte(text)})
+	case c.into != 0 && total >= written:
+		return v.write(c, out)
+	}
+	for off := 0; ; {
+		n := min(len(out)-off, inline)
+		if err := v.send(c, &answer{id: c.key.id, total: total, offset: uint64(off), part: out[off : off+n]}); err != nil {
+			return nil // the caller gets no answer in two pieces, its probe tells it
+		}
+		if off += n; off == len(out) {
+			return nil
+		}
+	}
+}
+
+// fail answers c with err.
+func (v *server) fail(c *call, err error) {
+	text := clip(err.Error())
+	a := answer{id: c.key.id, status: statusFailed, total: uint64(len(text)), part: []byte(text)}
+	_ = errors.As(err, &a.errno)
+	_ = v.send(c, &a)
+}
+
+// send sends one message of an answer. It waits for room as long as the call and
+// answerWait last.
+func (v *server) send(c *call, a *answer) error {
+	buf := outs.Get().(*[]byte)
+	defer outs.Put(buf)
+	*buf = appendAnswer((*buf)[:0], a)
+	c.msg = rds.Message{Payload: *buf, Addr: c.key.from, DontWait: true}
+	_, err := v.s.SendMsg(&c.msg)
+	if errors.Is(err, rds.ErrWouldBlock) || errors.Is(err, rds.ErrCongested) {
+		ctx, cancel := context.WithTimeout(c.ctx, answerWait)
+		defer cancel()
+		_, err = v.s.SendContext(ctx, &c.msg)
+	}
+	return err
+}
+
+// outs are buffers for messages to send.
+var outs = sync.Pool{New: func() any { return new([]byte) }}
+
+// write writes an answer into the caller's memory: all but the last piece first, then the
+// last with the message that tells of the answer. The message is delivered only if its
+// piece is there, and sent only if the others are.
+func (v *server) write(c *call, out []byte) error {
+	ctx, cancel := context.WithTimeout(c.ctx, answerWait)
+	defer cancel()
+	first := max(0, len(out)-rds.MaxRDMA)
+	if first > 0 {
+		if _, err := v.s.Remote(c.key.from, c.into, int64(c.room)).WriteAtContext(ctx, out[:first], 0); err != nil {
+			return fmt.Errorf("write the answer: %w", err)
+		}
+	}
+	stage, err := v.staging.take(v.s.Client())
+	if err != nil {
+		return fmt.Errorf("write the answer: %w", err)
+	}
+	n := copy(stage.Bytes(), out[first:])
+	if n != len(out)-first {
+		return rds.ErrClosed
+	}
+	op := rds.RDMA{Kind: rds.Write, Cookie: c.into, RemoteOff: uint64(first), Notify: true, Local: []rds.Segment{{Buf: stage, Len: n}}}
+	a := appendAnswer(nil, &answer{id: c.key.id, flags: flagWritten, total: uint64(len(out))})
+	id, err := v.s.SendContext(ctx, &rds.Message{Payload: a, Addr: c.key.from, Op: &op})
+	if err != nil {
+		v.staging.put(stage, false)
+		return fmt.Errorf("write the answer: %w", err)
+	}
+	_, err = v.s.Barrier(ctx, c.key.from.Addr(), id)
+	v.staging.put(stage, err != nil)
+	if err == nil {
+		var done rds.Completion
+		if done, err = v.s.WaitOp(ctx, c.key.from.Addr(), id); err == nil {
+			err = done.Err()
+		}
+	}
+	if err == nil || errors.Is(err, rds.ErrUnknown) || errors.Is(err, rds.ErrCanceled) {
+		return nil // the caller has the answer, or may have it
+	}
+	return fmt.Errorf("write the answer: %w", err)
+}
+
+// staging is the server's local memory for answers that it writes.
+type staging struct {
+	mu   sync.Mutex
+	kept []*rds.Buffer
+}
+
+func (g *staging) take(c *rds.Client) (*rds.Buffer, error) {
+	g.mu.Lock()
+	if n := len(g.kept); n > 0 {
+		defer g.mu.Unlock()
+		b := g.kept[n-1]
+		g.kept = g.kept[:n-1]
+		return b, nil
+	}
+	g.mu.Unlock()
+	return c.Alloc(rds.MaxRDMA)
+}
+
+// put takes b back. If an operation may still use b, b is freed when none does.
+func (g *staging) put(b *rds.Buffer, inUse bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !inUse && len(g.kept) < stagesKept {
+		g.kept = append(g.kept, b)
+		return
+	}
+	free(b)
+}
+
+func (g *staging) free() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, b := range g.kept {
+		free(b)
+	}
+	g.kept = nil
+}
+
+// free frees b when nothing uses it any more, and does not wait for that.
+func free(b *rds.Buffer) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = b.FreeWait(ctx) // its error is that of ctx
+}
