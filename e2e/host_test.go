@@ -220,9 +220,15 @@ func (h *host) connections() int {
 // open opens a client in this process. It is closed at the end of the test.
 func (h *host) open() *rds.Client {
 	h.t.Helper()
+	return h.openWith(rds.Options{})
+}
+
+func (h *host) openWith(o rds.Options) *rds.Client {
+	h.t.Helper()
+	o.Socket = h.sock
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	c, err := rds.Open(ctx, rds.Options{Socket: h.sock})
+	c, err := rds.Open(ctx, o)
 	if err != nil {
 		h.t.Fatal(err)
 	}

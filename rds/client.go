@@ -26,7 +26,7 @@ type Client struct {
 	tx    tx
 	rx    rx
 	wait  waiters
-	spin  spinner
+	waits patience
 	give  giver
 
 	binds sync.Mutex     // one Bind or Socket.Close at a time

@@ -5,74 +5,42 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/internal/wait"
 )
 
-// spinDefault is long enough for a request and its reply among four processes, so
-// that none of them falls asleep in between.
-const spinDefault = 50 * time.Microsecond
-
-// spinner decides how long the leader yields before it blocks. Only the leader
-// uses it.
-type spinner struct {
-	window int64 // ns; 0 and less: block at once
-	clock  time.Time
-	since  int64 // start of the wait; 0: not begun
-	last   int64 // after the last yield
-	vain   int   // waits in a row that were longer than the window
-	guard  shm.SpinGuard
+// patience is how the leader waits before it blocks. Only the leader uses it.
+type patience struct {
+	wait.Waiter
+	start time.Time
 }
 
-// maxVain is how many waits in a row spinning may fail to shorten. The leader then
-// blocks at once, until a wait was short.
-const maxVain = 4
-
-func newSpinner(window time.Duration) spinner {
-	return spinner{window: int64(window), clock: time.Now()}
+func newPatience(s wait.Strategy, window time.Duration) patience {
+	return patience{Waiter: wait.New(s, int64(window), wait.Block), start: time.Now()}
 }
 
-func (s *spinner) now() int64 { return int64(time.Since(s.clock)) + 1 }
+func (p *patience) now() int64 { return int64(time.Since(p.start)) + 1 }
 
-// again yields once if the window is still open, and reports whether it was. It
-// reads the clock once: the time it measures for the yield includes the short look
-// at the rings before it.
-func (s *spinner) again() bool {
-	if s.window <= 0 || s.since == 0 && !s.begin() {
+// again reports whether to look once more before blocking, and gives the processor away
+// before if it is to.
+func (p *patience) again() bool {
+	if p.Blocks() {
 		return false
 	}
-	osYield()
-	now := s.now()
-	if !s.guard.Yielded(s.last, now) {
+	switch p.Next(p.now()) {
+	case wait.Yield:
+		osYield()
+	case wait.Spin:
+		wait.Pause()
+	default:
 		return false
 	}
-	s.last = now
-	return now-s.since < s.window
+	return true
 }
 
-// begin starts a wait and reports whether to spin in it.
-func (s *spinner) begin() bool {
-	s.since = s.now()
-	s.last = s.since
-	return s.vain < maxVain && s.guard.May(s.since)
-}
-
-// slept ends a wait that did not end while spinning. If the wait was so short that
-// spinning might have covered it, the next wait spins again.
-func (s *spinner) slept() {
-	if s.window <= 0 {
-		return
-	}
-	if s.now()-s.since < 2*s.window {
-		s.vain = 0
-	} else if s.vain < maxVain {
-		s.vain++
-	}
-	s.since = 0
-}
-
-// met ends a wait that ended before the leader slept.
-func (s *spinner) met() {
-	if s.since != 0 {
-		s.vain, s.since = 0, 0
+// over ends the wait.
+func (p *patience) over() {
+	if p.Waits() {
+		p.Over(p.now())
 	}
 }
 
@@ -124,22 +92,21 @@ func (c *Client) park(w *waiter) {
 // lead looks after the rings for all waiters until w is signalled. w is the leader
 // until it leaves.
 func (c *Client) lead(w *waiter) {
-	c.spin.since = 0
 	for !w.signalled.Load() {
 		if c.poll() {
 			if !w.signalled.Load() {
 				runtime.Gosched() // to those it was for; this processor is the nearest
 			}
-			c.spin.met()
+			c.waits.over()
 			continue
 		}
-		if c.spin.again() {
+		if !c.give.busy && c.waits.again() {
 			continue
 		}
 		c.give.give()
 		c.sleep(w)
-		c.spin.slept()
 	}
+	c.waits.over()
 }
 
 // poll takes in what the daemon published, and wakes the waiters it concerns. It

@@ -29,30 +29,3 @@ func TestGive(t *testing.T) {
 		}
 	}
 }
-
-// TestSpinVain: waits that are longer than spinning reaches end the spinning,
-// and a short one begins it again.
-func TestSpinVain(t *testing.T) {
-	s := newSpinner(time.Minute)
-	for range maxVain {
-		if !s.begin() {
-			t.Fatal("no spinning")
-		}
-		s.since -= 2 * s.window
-		s.slept()
-	}
-	if s.begin() {
-		t.Error("spins though it was in vain")
-	}
-	s.slept() // at once
-	if s.vain == maxVain || !s.begin() {
-		t.Error("no spinning after a short wait")
-	}
-	s.met()
-	if s.since != 0 {
-		t.Error("the wait is not over")
-	}
-	if s = newSpinner(0); s.again() {
-		t.Error("spins without a window")
-	}
-}

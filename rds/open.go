@@ -21,10 +21,13 @@ type Options struct {
 	// $RDSD_SOCKET; if that is empty too, it tries $XDG_RUNTIME_DIR/rdsd.sock and
 	// then /run/rdsd/rdsd.sock.
 	Socket string
-	// Spin is how long a waiting goroutine yields before it sleeps. 0 means what the
-	// daemon suggests, or 50 µs. A longer time keeps replies that come soon fast and
-	// costs that much processor time per wait. A negative time makes it sleep at
-	// once.
+	// Wait is how a waiting goroutine waits. The zero value, WaitAuto, suits almost
+	// every program.
+	Wait Wait
+	// Spin is how long a waiting goroutine looks for work before it blocks, if Wait has
+	// it look at all. 0 means what the daemon suggests (its option spin). A longer time keeps
+	// replies that come soon fast and costs that much processor time per wait. A
+	// negative time makes it block at once, as WaitBlock does.
 	Spin time.Duration
 	// Params are the sizes of the memory that the Client shares with the daemon.
 	// Open fails with ENOBUFS if the daemon does not grant them.
@@ -120,16 +123,7 @@ func (c *Client) attach(o *Options, wake shm.Waiter) error {
 	}
 	c.tx.asks = ok.Features&ipc.FeatureRefuses != 0
 	c.tellsAddrs = ok.Features&ipc.FeatureAddrs != 0
-	window := o.Spin
-	if window == 0 {
-		if window = spinDefault; ok.SpinNs > 0 && ok.SpinNs < uint64(time.Second) {
-			window = time.Duration(ok.SpinNs)
-		}
-	}
-	if window < time.Microsecond {
-		window = 0 // not worth a system call: block at once
-	}
-	c.spin = newSpinner(window)
+	c.waits = newPatience(o.Wait.strategy(), o.window(time.Duration(min(ok.SpinNs, uint64(time.Second)))))
 	return c.setBells(wake, fds)
 }
 

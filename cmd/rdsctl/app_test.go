@@ -43,6 +43,7 @@ congestion  reno; cubic was wanted: operation not permitted
 metrics     off
 statistics  /run/rdsd/rdsd.sock.stats
 engine      running, 10 turns of mean 1.23µs, p50 <1.02µs, p99 <65.54µs, max 1.5ms; 1 stall
+waiting     yield; waits that yield take 12µs, that block 18.2µs; 3 slow yields
 open        1 client, 2 sockets (5 congested), 3 peers (4 up), 6 regions, 7 operations
 memory      registered 64 MiB of 4 GiB, shared with clients 1.5 KiB, pools 0 B, held for readers 1000 B of 64 MiB
 

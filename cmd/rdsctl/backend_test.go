@@ -30,9 +30,10 @@ func (b *backend) Status() (ctl.Status, error) {
 		TLS:        ctl.TLS{Mode: "auto", Subject: "CN=host", Expires: time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC), Secured: 3, Failed: 4, Plain: 5, Limited: 6},
 		Transports: []ctl.Choice{{Name: "soft", Used: true, Why: "the default"}, {Name: "verbs", Why: "built without it"}},
 		Congestion: ctl.Congestion{Wanted: "cubic", Used: "reno", Why: "operation not permitted"},
-		Engine:     ctl.EngineInfo{State: "running", Turns: 10, TurnMean: 1234, TurnP50: 1024, TurnP99: 65536, TurnMax: 1500 * time.Microsecond, Stalls: 1},
-		Counts:     ctl.Counts{Clients: 1, Sockets: 2, Peers: 3, PeersUp: 4, CongestedPorts: 5, Regions: 6, OpsOutstanding: 7},
-		Memory:     ctl.Memory{Registered: 64 << 20, Limit: 4 << 30, Shared: 1536, Pool: 0, Held: 1000, HeldLimit: 64 << 20},
+		Engine: ctl.EngineInfo{State: "running", Turns: 10, TurnMean: 1234, TurnP50: 1024, TurnP99: 65536, TurnMax: 1500 * time.Microsecond, Stalls: 1,
+			Wait: ctl.WaitInfo{Strategy: "auto", Way: "yield", Look: 12 * time.Microsecond, Block: 18240 * time.Nanosecond, SlowYields: 3}},
+		Counts: ctl.Counts{Clients: 1, Sockets: 2, Peers: 3, PeersUp: 4, CongestedPorts: 5, Regions: 6, OpsOutstanding: 7},
+		Memory: ctl.Memory{Registered: 64 << 20, Limit: 4 << 30, Shared: 1536, Pool: 0, Held: 1000, HeldLimit: 64 << 20},
 		Users: []ctl.User{
 			{UID: 1000, Clients: ctl.Usage{Used: 1, Quota: &one}, Sockets: ctl.Usage{Used: 2}, Destinations: ctl.Usage{Used: 3}, Waiting: 4,
 				Operations: ctl.Usage{Used: 5}, RegisteredBytes: ctl.Usage{Used: 6 << 10, Quota: &mib}, QueuedBytes: ctl.Usage{Used: 7}, HeldBytes: 8},

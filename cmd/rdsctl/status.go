@@ -130,6 +130,7 @@ func showStatus(w io.Writer, s *ctl.Status, counters bool) {
 		line("sandbox", "%s", printable(s.Sandbox))
 	}
 	line("engine", "%s", engineText(&s.Engine))
+	line("waiting", "%s", &s.Engine.Wait)
 	c := &s.Counts
 	line("open", "%s, %s (%d congested), %s (%d up), %s, %s", plural(c.Clients, "client"), plural(c.Sockets, "socket"), c.CongestedPorts,
 		plural(c.Peers, "peer"), c.PeersUp, plural(c.Regions, "region"), plural(c.OpsOutstanding, "operation"))

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net/netip"
 	"time"
+
+	"github.com/rdsd/rdsd/internal/wait"
 )
 
 // Config is all settings. Keys documents each, with its unit and the values that are
@@ -18,6 +20,8 @@ type Config struct {
 	Port       uint16
 	CRC        CRC
 	Spin       time.Duration
+	Wait       wait.Strategy
+	CPUs       []CPURange // of the engine's thread; empty: all
 	// RecvHardCap is in bytes per socket.
 	RecvHardCap uint64
 	Ping        Ping

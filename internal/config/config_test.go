@@ -220,6 +220,9 @@ func normal(c Config) Config {
 	if len(c.TransportRules) == 0 {
 		c.TransportRules = nil
 	}
+	if len(c.CPUs) == 0 {
+		c.CPUs = nil
+	}
 	if len(c.Quota.Overrides) == 0 {
 		c.Quota.Overrides = nil
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/internal/wait"
 )
 
 // CounterList is every counter and gauge of the statistics mapping. In JSON it is an object
@@ -42,6 +43,13 @@ func (s *Status) Fill(snap *stats.Snapshot, now time.Time) {
 		TurnP99: h.Quantile(0.99),
 		TurnMax: h.Max,
 		Stalls:  get(stats.EngineStalls),
+		Wait: WaitInfo{
+			Strategy:   wait.Strategy(get(stats.EngineStrategy)).String(),
+			Way:        wait.Strategy(get(stats.EngineWay)).String(),
+			Look:       time.Duration(get(stats.EngineLookNs)),
+			Block:      time.Duration(get(stats.EngineBlockNs)),
+			SlowYields: get(stats.EngineSlowYields),
+		},
 	}
 	if h.Turns > 0 {
 		s.Engine.TurnMean = h.Sum / time.Duration(h.Turns)

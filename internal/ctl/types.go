@@ -199,6 +199,27 @@ type EngineInfo struct {
 	TurnP99  time.Duration `json:"turn_p99_ns"`
 	TurnMax  time.Duration `json:"turn_max_ns"`
 	Stalls   uint64        `json:"stalls"`
+	Wait     WaitInfo      `json:"wait"`
+}
+
+// WaitInfo is how the engine waits for work, and what it has measured.
+type WaitInfo struct {
+	Strategy   string        `json:"strategy"` // wait of the configuration: "auto", "block", "yield", "spin"
+	Way        string        `json:"way"`      // in use: "block", "yield", "spin"
+	Look       time.Duration `json:"look_ns"`  // mean of the waits that yield; 0: not measured
+	Block      time.Duration `json:"block_ns"` // mean of the waits that block at once; 0: not measured
+	SlowYields uint64        `json:"slow_yields"`
+}
+
+// String says which way is in use, and why.
+func (w *WaitInfo) String() string {
+	switch {
+	case w.Strategy != "auto":
+		return w.Way + ", as configured"
+	case w.Look == 0 || w.Block == 0:
+		return w.Way + "; the other way was not tried yet"
+	}
+	return fmt.Sprintf("%s; waits that yield take %v, that block %v; %d slow yields", w.Way, w.Look.Round(100), w.Block.Round(100), w.SlowYields)
 }
 
 // Counts is how much of each kind is open.

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"runtime"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -58,7 +57,7 @@ func (s *session) helloOK(hello *ipc.Hello, p shm.Params) *ipc.HelloOK {
 	return &ipc.HelloOK{Version: ipc.Version, Features: hello.Features & ipc.Features, Instance: s.d.info.Instance, Params: p,
 		MaxSockets: uint32(min(uint64(c.Limits.MaxSockets), s.user.Quota[config.Sockets])), MaxBuffers: engine.MaxBuffers,
 		MaxMessage: abi.MaxMessage, MaxBytes: min(c.Limits.MaxRegisteredBytes, s.user.Quota[config.RegisteredBytes]),
-		SpinNs: clientSpin(c.Spin, runtime.NumCPU())}
+		SpinNs: uint64(c.Spin)}
 }
 
 // forClient makes the segment, the table, the doorbells and the arenas of a client, and

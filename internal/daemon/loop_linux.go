@@ -7,15 +7,18 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/internal/wait"
 	"golang.org/x/sys/unix"
 )
 
 // loop drives an Engine on a locked thread: it turns while there is work, spins
-// with sched_yield for a while, and then sleeps in epoll_wait.
+// with sched_yield or a pause for a while if that is worth it (package wait), and then sleeps in
+// epoll_wait.
 type loop struct {
 	engine *engine.Engine
 	stats  *stats.Block // the engine's
@@ -23,16 +26,16 @@ type loop struct {
 	rest   *rest
 	bell   int                      // eventfd that Engine.Do rings
 	bells  map[int32]*engine.Client // by our end of their doorbell
-	spin   int64                    // how long an engine without work spins before it sleeps, ns
 	asleep atomic.Bool              // Engine.Do has to ring
 	evs    [64]unix.EpollEvent
 	stop   bool
 	done   chan struct{} // closed when run has returned
 
 	turn      uint
-	guard     shm.SpinGuard
-	published int64 // when statistics were published last
-	worked    bool  // there was work since then
+	waits     wait.Waiter
+	cpus      []config.CPURange // of the thread; empty: all
+	published int64             // when statistics were published last
+	worked    bool              // there was work since then
 
 	wall0 engine.Wall // the wall clock at the engine's time 0
 }
@@ -48,9 +51,14 @@ const (
 	deviceRestNs = 20_000 // for Engine.DrivenBy
 )
 
-func newLoop(e *engine.Engine, block *stats.Block, spin time.Duration) (*loop, error) {
-	l := &loop{engine: e, stats: block, done: make(chan struct{}), spin: int64(spin), ep: -1, bell: -1, bells: map[int32]*engine.Client{}}
-	var err error
+func newLoop(e *engine.Engine, block *stats.Block, c *config.Config) (*loop, error) {
+	l := &loop{engine: e, stats: block, done: make(chan struct{}), ep: -1, bell: -1, bells: map[int32]*engine.Client{}}
+	l.waits = wait.New(c.Wait, int64(c.Spin), wait.Yield)
+	l.cpus = c.CPUs
+	err := mayBind(l.cpus)
+	if err != nil {
+		return nil, err
+	}
 	if err = failpoint.Hit(failpoint.Epoll); err != nil {
 		return nil, err
 	}
@@ -137,8 +145,8 @@ func (l *loop) close() {
 // run is the engine's thread. It returns when ctx has ended.
 func (l *loop) run(ctx context.Context) {
 	defer close(l.done)
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
+	runtime.LockOSThread() // for good: the thread, which may be bound to CPUs, ends with the goroutine
+	_ = bindThread(l.cpus) // newLoop has tried it
 	e := l.engine
 	end := context.AfterFunc(ctx, func() { e.Do(func() { l.stop = true }) })
 	defer end()
@@ -149,7 +157,6 @@ func (l *loop) run(ctx context.Context) {
 	l.stats.SetState(stats.Running)
 	defer l.stats.SetState(stats.Stopped)
 	now := clock()
-	last := now // of the last turn that found work
 	for !l.stop {
 		work := e.Turn(now, l.wall0+engine.Wall(now))
 		t := clock()
@@ -165,25 +172,23 @@ func (l *loop) run(ctx context.Context) {
 		if l.turn++; l.turn%lookEvery == 0 && e.Parked() {
 			l.collect(0)
 		}
-		now = t
 		if work {
-			last = now
-			continue
-		}
-		l.stats.C[stats.EngineIdleTurns]++
-		if now-last < l.spin && l.guard.May(now) || e.Active() {
-			yield()
-			t := clock()
-			l.guard.Yielded(now, t)
+			l.waits.Over(now)
 			now = t
 			continue
 		}
-		if !e.MayBlock() {
-			now = clock()
+		l.stats.C[stats.EngineIdleTurns]++
+		next := l.waits.Next(t)
+		switch {
+		case next == wait.Spin:
+			wait.Pause()
+		case next == wait.Yield || e.Active():
+			yield()
+		case e.MayBlock():
+			now = l.sleep(t, clock)
 			continue
 		}
-		now = l.sleep(now, clock)
-		last = now
+		now = clock()
 	}
 	// What the connections that Shutdown broke off still have in progress ends.
 	e.Hurry()
@@ -198,6 +203,10 @@ func (l *loop) run(ctx context.Context) {
 func (l *loop) publish(now int64) {
 	l.published, l.worked = now, false
 	l.followWall(now)
+	r := l.waits.Report()
+	c := &l.stats.C
+	c[stats.EngineStrategy], c[stats.EngineWay], c[stats.EngineSlowYields] = uint64(r.Strategy), uint64(r.Way), r.Slow
+	c[stats.EngineLookNs], c[stats.EngineBlockNs] = uint64(r.Look), uint64(r.Block)
 	l.engine.PublishStats(l.wall0 + engine.Wall(now))
 	l.engine.PublishLists(l.wall0 + engine.Wall(now))
 }

@@ -200,7 +200,7 @@ func (o *opening) openMetrics() (err error) {
 
 // openLoop makes the engine's thread, which Run starts.
 func (o *opening) openLoop() (err error) {
-	if o.loop, err = newLoop(o.engine, o.block, o.cfg.Spin); err == nil && o.tcp != nil {
+	if o.loop, err = newLoop(o.engine, o.block, o.cfg); err == nil && o.tcp != nil {
 		err = o.loop.watch(o.tcp.FD())
 	}
 	return err

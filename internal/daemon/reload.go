@@ -126,7 +126,7 @@ func (d *Daemon) apply(next *config.Config) error {
 		d.reload.level.Set(c.Log.Level)
 	}
 	err = d.loop.askFor(askTimeout, func() {
-		d.loop.spin = int64(c.Spin)
+		d.loop.waits.Set(c.Wait, int64(c.Spin))
 		d.engine.Apply(engine.Live{HardCap: int(c.RecvHardCap), MaxSockets: c.Limits.MaxSockets, Policy: d.policy.Load(), Rates: rates(&c),
 			Silence: int64(c.Peers.Silence)})
 	})

@@ -96,7 +96,7 @@ type HelloOK struct {
 	MaxBuffers uint32
 	MaxMessage uint64     // payload bytes
 	MaxBytes   uint64     // the most bytes in all buffers of this client
-	SpinNs     uint64     // how long a waiting client should spin before it blocks
+	SpinNs     uint64     // how long a waiting client should look for work before it blocks, 0: not at all
 	Params     shm.Params // granted
 }
 

@@ -110,11 +110,19 @@ const (
 	PeerHolds
 	RecvDropMalformed
 
+	EngineSlowYields
+	EngineStrategy
+	EngineWay
+	EngineLookNs
+	EngineBlockNs
+
 	NumCounters // how many there are
 )
 
 // Gauge reports whether the word may fall. A counter only rises.
-func (c Counter) Gauge() bool { return c >= Clients && c <= OpsOutstanding }
+func (c Counter) Gauge() bool {
+	return c >= Clients && c <= OpsOutstanding || c >= EngineStrategy && c <= EngineBlockNs
+}
 
 // String is the counter's name in the mapping, rdsctl and docs.
 func (c Counter) String() string {
@@ -209,6 +217,11 @@ var table = [NumCounters]struct{ name, help string }{
 	EngineTurns:      {"rdsd_engine_turns", "Turns of the engine's loop."},
 	EngineIdleTurns:  {"rdsd_engine_idle_turns", "Turns that found nothing to do."},
 	EngineStalls:     {"rdsd_engine_stalls", "Turns longer than the stall limit."},
+	EngineSlowYields: {"rdsd_engine_slow_yields", "Times the engine yielded its CPU and did not get it back within 700 microseconds, while it may choose how to wait."},
+	EngineStrategy:   {"rdsd_engine_strategy", "How the engine is to wait: 0 auto, 1 block, 2 yield, 3 spin."},
+	EngineWay:        {"rdsd_engine_way", "How the engine waits at present: 1 block, 2 yield, 3 spin."},
+	EngineLookNs:     {"rdsd_engine_look_ns", "Mean of the engine's waits that yield, in ns; 0: not measured."},
+	EngineBlockNs:    {"rdsd_engine_block_ns", "Mean of the engine's waits that block at once, in ns; 0: not measured."},
 
 	Clients:         {"rdsd_clients", "Client sessions."},
 	Sockets:         {"rdsd_sockets", "Bound sockets."},
