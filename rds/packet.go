@@ -46,7 +46,8 @@ func (s *Socket) Send(p []byte) (int, error) { return s.SendTo(p, netip.AddrPort
 //
 // Source: net/rds/send.c rds_sendmsg; rds(7) "Message Transmission".
 func (s *Socket) SendTo(p []byte, to netip.AddrPort) (int, error) {
-	m := outMsg{p: p, to: to}
+	var m outMsg // filled field by field: see sendBatch
+	m.p, m.to = p, to
 	if err := s.send(&m, false); err != nil {
 		return 0, err
 	}
@@ -67,7 +68,8 @@ func (s *Socket) SendTo(p []byte, to netip.AddrPort) (int, error) {
 // becomes the operation's status.
 func (s *Socket) SendMsg(m *Message) (opID uint64, err error) {
 	m.OpID, m.AtomicID = 0, 0
-	o := outMsg{p: m.Payload, to: m.Addr}
+	var o outMsg // filled field by field: see sendBatch
+	o.p, o.to = m.Payload, m.Addr
 	if !m.plain() {
 		o.x = m
 	}
