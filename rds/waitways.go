@@ -36,6 +36,18 @@ const (
 // String is the way's name in configurations: auto, block, yield, spin.
 func (w Wait) String() string { return w.strategy().String() }
 
+// MarshalText is String, for flags and configurations.
+func (w Wait) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
+
+// UnmarshalText sets w to the way of that name. An error names those there are.
+func (w *Wait) UnmarshalText(name []byte) error {
+	s, err := wait.Parse(string(name))
+	if err == nil {
+		*w = Wait(s)
+	}
+	return err
+}
+
 func (w Wait) strategy() wait.Strategy { return wait.Strategy(w) }
 
 // window is how long a waiting goroutine looks, if the daemon suggests that time. What is

@@ -41,7 +41,9 @@ func benchVerb(fs *flag.FlagSet) action {
 		duration = fs.Duration("d", 5*time.Second, "`time` to measure, 0: until interrupted")
 		interval = fs.Duration("interval", time.Second, "`time` between lines, 0: none")
 		verify   = fs.Bool("verify", false, "compare every byte at both ends")
+		wait     rds.Wait
 	)
+	fs.TextVar(&wait, "wait", rds.WaitAuto, "how this end waits: `auto, block, yield or spin`; the daemon's way is its option wait")
 	return func(ctx context.Context, a *app, o *options, arg string) int {
 		usage := func(format string, args ...any) int {
 			fmt.Fprintf(a.stderr, "rdsctl: bench: "+format+"\n", args...)
@@ -64,7 +66,7 @@ func benchVerb(fs *flag.FlagSet) action {
 		case *rate < 0 || *warm < 0 || *duration < 0 || *interval < 0 || *depth < 0:
 			return usage("-rate, -warmup, -d, -interval and -depth are not negative")
 		}
-		b := &bencher{app: a, o: o}
+		b := &bencher{app: a, o: o, wait: wait}
 		if err := b.find(ctx, &local, server.Addr()); err != nil {
 			return a.fail(o, ctl.KindBench, err)
 		}
@@ -82,8 +84,9 @@ func benchVerb(fs *flag.FlagSet) action {
 // bencher runs a server or a measurement.
 type bencher struct {
 	*app
-	o   *options
-	env loadgen.Env
+	o    *options
+	wait rds.Wait
+	env  loadgen.Env
 }
 
 // find asks the daemon for its process. If local names no address, it also asks for an
@@ -100,7 +103,9 @@ func (b *bencher) find(ctx context.Context, local *netip.AddrPort, to netip.Addr
 	}
 	pid := resp.Status.PID
 	b.env = loadgen.Env{
-		Open:      func(ctx context.Context) (*rds.Client, error) { return rds.Open(ctx, rds.Options{Socket: b.o.socket}) },
+		Open: func(ctx context.Context) (*rds.Client, error) {
+			return rds.Open(ctx, rds.Options{Socket: b.o.socket, Wait: b.wait})
+		},
 		DaemonCPU: func() (time.Duration, error) { return cpuOf(pid) },
 		Say:       func(format string, args ...any) { fmt.Fprintf(b.stderr, format+"\n", args...) },
 	}
