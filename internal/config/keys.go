@@ -153,7 +153,7 @@ func (c *Config) keys() []key {
 			"What holds where no rule matches, except for root and the daemon's own user: they may.",
 			live, choice(&c.Bind.Default, Allow, Deny)},
 		{"metrics.listen", `an address and port, as in "127.0.0.1:9464"; "" is off`,
-			"Prometheus metrics over HTTP at /metrics. There is no authentication, hence loopback only.",
+			"Prometheus metrics at /metrics: over HTTP on loopback, to everybody there; elsewhere over HTTPS with the daemon's certificate, to clients that have one of tls.ca.",
 			restart, addrPort(&c.Metrics.Listen)},
 		{"sandbox", `"auto" or "off"`,
 			"Once it serves, the daemon can read its configuration's folder and write those of socket and stats, nothing else, and keeps no capability but for congestion control and locked memory (Landlock; as far as the kernel can).",
