@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rdsd/rdsd/examples/blockstore/store"
@@ -41,8 +42,7 @@ type conn struct {
 	plain   chan struct{} // one for each request in hand that has no data
 	wg      sync.WaitGroup
 
-	mu      sync.Mutex // guards stopped and the read deadline
-	stopped bool
+	since atomic.Int64 // when the reader began to wait for the data of a WRITE, in ns of Unix time; 0 if it does not
 }
 
 // largestOf returns the most bytes of a READ or WRITE if a piece has block bytes.
@@ -57,23 +57,23 @@ func newConn(c net.Conn, v *volume, log *slog.Logger) *conn {
 }
 
 // stop ends the reader. Requests in hand are finished and get their replies.
-func (c *conn) stop() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.stopped = true
-	_ = c.SetReadDeadline(time.Unix(1, 0))
-}
+func (c *conn) stop() { _ = c.SetReadDeadline(time.Unix(1, 0)) }
 
-// limit sets the time within which the client must send what is read next; 0 is no limit.
-func (c *conn) limit(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case c.stopped:
-	case d == 0:
-		_ = c.SetReadDeadline(time.Time{})
-	default:
-		_ = c.SetReadDeadline(time.Now().Add(d))
+// watch stops the reader if the data of a WRITE does not come in time, until ctx ends. A
+// deadline of the connection for each WRITE would do the same, but each one wakes a thread
+// of the runtime.
+func (c *conn) watch(ctx context.Context) {
+	tick := time.NewTicker(payloadPatience / 8)
+	defer tick.Stop()
+	for {
+		select {
+		case now := <-tick.C:
+			if since := c.since.Load(); since != 0 && now.UnixNano()-since > int64(payloadPatience) {
+				c.stop()
+			}
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
@@ -82,6 +82,9 @@ func (c *conn) limit(d time.Duration) {
 func (c *conn) serve(ctx context.Context) error {
 	defer context.AfterFunc(ctx, c.stop)()
 	defer context.AfterFunc(c.disk.ctx, c.stop)()
+	watched, unwatch := context.WithCancel(context.Background())
+	defer unwatch()
+	go c.watch(watched)
 	err := c.read()
 	c.wg.Wait()
 	c.out.drain()
@@ -134,8 +137,8 @@ func (c *conn) refuse(r request, e errno) error {
 		if r.length > c.largest {
 			return fmt.Errorf("%w: WRITE of %d bytes, at most %d", errProtocol, r.length, c.largest)
 		}
-		c.limit(payloadPatience)
-		defer c.limit(0)
+		c.since.Store(time.Now().UnixNano())
+		defer c.since.Store(0)
 		if _, err := io.CopyN(io.Discard, c.in, int64(r.length)); err != nil {
 			return err
 		}
@@ -147,8 +150,8 @@ func (c *conn) refuse(r request, e errno) error {
 // payload reads the data of a WRITE into all of ps.
 func (c *conn) payload(ps ...[]byte) error {
 	if len(ps) > 1 || c.in.Buffered() < len(ps[0]) {
-		c.limit(payloadPatience)
-		defer c.limit(0)
+		c.since.Store(time.Now().UnixNano())
+		defer c.since.Store(0)
 	}
 	for _, p := range ps {
 		_, err := io.ReadFull(c.in, p)

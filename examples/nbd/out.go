@@ -68,8 +68,7 @@ func (o *out) reply(cookie uint64, e errno, data []byte, sent func()) {
 func (o *out) replyPieces(cookie uint64, data [][]byte, sent func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	p := o.room(replySize)
-	p.b = appendReply(p.b, cookie, eOK)
+	o.pending = append(o.pending, piece{b: appendReply(make([]byte, 0, replySize), cookie, eOK)})
 	for _, b := range data {
 		o.pending = append(o.pending, piece{b: b})
 	}
