@@ -54,8 +54,8 @@ need_tools() {
 	if grep -rqs --include='*_test.go' 'LookPath("tshark")' "$ROOT"; then
 		command -v tshark >/dev/null || need_packages tshark || true
 	fi
-	command -v nbdinfo >/dev/null && command -v nbdcopy >/dev/null && command -v fio >/dev/null ||
-		need_packages libnbd-bin fio || true # examples/nbd
+	command -v nbdinfo >/dev/null && command -v nbdcopy >/dev/null && command -v fio >/dev/null && command -v qemu-img >/dev/null ||
+		need_packages libnbd-bin fio qemu-utils || true # examples/nbd
 	command -v ip >/dev/null && command -v openssl >/dev/null ||
 		need_packages iproute2 openssl || true # e2e: the commands in README.md
 	command -v systemd-analyze >/dev/null || need_packages systemd || true # internal/service: rates the units' sandbox

@@ -25,7 +25,7 @@ import (
 // patienceForTests is far longer than anything here takes.
 const patienceForTests = 60 * time.Second
 
-var blockstore string // the program
+var blockstore, nbd string // the programs
 
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
@@ -34,8 +34,8 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		defer os.RemoveAll(dir)
-		blockstore = filepath.Join(dir, "blockstore")
-		if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", blockstore, "../blockstore").CombinedOutput(); err != nil {
+		blockstore, nbd = filepath.Join(dir, "blockstore"), filepath.Join(dir, "nbd")
+		if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", dir+"/", "../blockstore", ".").CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "%s%v\n", out, err)
 			return 1
 		}

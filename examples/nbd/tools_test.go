@@ -185,3 +185,25 @@ func TestFio(t *testing.T) {
 		b.did(3)
 	}
 }
+
+// TestQemuImg: qemu-img copies an image in and out, and finds no difference, while the
+// daemons' connection is reset.
+func TestQemuImg(t *testing.T) {
+	qemu := tool(t, "qemu-img", "qemu-utils")
+	const size = 24 << 20
+	w := newWorld(t, size)
+	source, out := filepath.Join(t.TempDir(), "source"), filepath.Join(t.TempDir(), "out")
+	data := noise(size)
+	clear(data[3<<20 : 5<<20])
+	if err := os.WriteFile(source, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := w.between(4 << 20)
+	output(t, qemu, "convert", "-n", "-W", "-f", "raw", "-O", "raw", source, b.url)
+	b.did(3)
+	output(t, qemu, "compare", "-f", "raw", "-F", "raw", source, b.url)
+	output(t, qemu, "convert", "-f", "raw", "-O", "raw", b.url, out)
+	if sum(t, out) != sum(t, source) {
+		t.Error("the image came back with other content")
+	}
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/rdsd/rdsd/internal/child"
+)
+
+// ledger is what one client knows of its part of a disk.
+type ledger struct {
+	from    int
+	acked   []byte // after the writes that were acknowledged
+	pending []byte // the write that was not, at pendingAt
+	at      int
+}
+
+// writes writes at random until the connection ends.
+func (l *ledger) writes(c net.Conn, seed uint64, acked func()) error {
+	r := rand.New(rand.NewPCG(11, seed))
+	for cookie := uint64(1); ; cookie++ {
+		l.pending = noise(1 + r.IntN(1<<(6+r.IntN(14))))
+		l.at = r.IntN(len(l.acked) - len(l.pending))
+		q := request{command: cmdWrite, cookie: cookie, offset: uint64(l.from + l.at), length: uint32(len(l.pending))}
+		if _, err := c.Write(append(requestBytes(q), l.pending...)); err != nil {
+			return nil
+		}
+		var b [replySize]byte
+		if _, err := io.ReadFull(c, b[:]); err != nil {
+			return nil // killed
+		}
+		if e := binary.BigEndian.Uint32(b[4:]); e != 0 || binary.BigEndian.Uint64(b[8:]) != cookie {
+			return fmt.Errorf("write %d: reply %x", cookie, b)
+		}
+		copy(l.acked[l.at:], l.pending)
+		l.pending = nil
+		acked()
+	}
+}
+
+// check compares what is read with what was acknowledged.
+func (l *ledger) check(got []byte) error {
+	for i, b := range got {
+		if b == l.acked[i] {
+			continue
+		}
+		if k := i - l.at; l.pending == nil || k < 0 || k >= len(l.pending) || b != l.pending[k] {
+			return fmt.Errorf("byte %d was lost", l.from+i)
+		}
+	}
+	return nil
+}
+
+// TestKilled: nbd is killed while clients write. Every write that it acknowledged is on
+// the disk, and on both legs of a mirror.
+func TestKilled(t *testing.T) {
+	t.Run("one blockstore", func(t *testing.T) {
+		w := newWorld(t, mirrorSize)
+		w.end()
+		addr := "disk=" + w.d[0].Addr().String()
+		w.killedIn(1, addr)
+	})
+	t.Run("mirror", func(t *testing.T) {
+		m := newMirrored(t)
+		m.end()
+		data := m.killedIn(2, m.remotes())
+		m.hears("leg is in sync")
+		m.end()
+		m.same(0, data)
+	})
+}
+
+// killedIn kills nbd while clients write, starts it again beside the daemon d, and
+// returns the disk's content after checking it.
+func (w *world) killedIn(d int, disk string) []byte {
+	t := w.t
+	t.Helper()
+	at := filepath.Join(t.TempDir(), "k")
+	c, err := child.Start(exec.Command(nbd, "-listen", "unix:"+at, "-socket", w.d[d].Socket(), "-bind", w.d[d].Addr().String(), disk))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Kill)
+	if !c.Until(patienceForTests, func() bool { return c.Stderr.Has("serving ") }) {
+		t.Fatalf("nbd does not serve: %s", &c.Stderr)
+	}
+	const share = mirrorSize / 3
+	var ledgers [3]ledger
+	enough := make(chan struct{})
+	var acked atomic.Int64
+	count := func() {
+		if acked.Add(1) == 300 {
+			close(enough)
+		}
+	}
+	var all sync.WaitGroup
+	w.at = at
+	for i := range ledgers {
+		l := &ledgers[i]
+		l.from, l.acked = i*share, make([]byte, share)
+		conn := w.open()
+		conn.write(l.from, l.acked) // what else was there
+		all.Go(func() {
+			if err := l.writes(conn, uint64(i), count); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Go(func() {
+		select {
+		case <-enough:
+		case <-c.Ended():
+		}
+		c.Kill()
+	})
+	all.Wait()
+	t.Logf("%d writes were acknowledged", acked.Load())
+	w.serve(w.d[d], disk)
+	reader := w.open()
+	var data []byte
+	for i := range ledgers {
+		got := reader.read(i*share, share)
+		if err := ledgers[i].check(got); err != nil {
+			t.Error(err)
+		}
+		data = append(data, got...)
+	}
+	return data
+}
