@@ -55,21 +55,21 @@ rate() {
 	echo $((mib * 1000000000 / ($(date +%s%N) - from)))
 }
 
-# random URI BLOCK DEPTH prints fio's terse line (version 3), half reads and half writes.
-random() {
-	fio --name=j --ioengine=nbd "--uri=$1" --size=512m --rw=randrw --bs="$2" --iodepth="$3" --runtime="$seconds" --time_based \
+# fio1 URI RW BLOCK DEPTH: line of fio in terse form 3
+fio1() {
+	fio --name=j --ioengine=nbd "--uri=$1" --size=512m --rw="$2" --bs="$3" --iodepth="$4" --runtime="$seconds" --time_based \
 		--output-format=terse --terse-version=3 2>"$dir/fio.log" | grep ';' || { cat "$dir/fio.log" >&2; exit 1; }
 }
+iops() { fio1 "$@" | awk -F';' '{print $8 + $49}'; }
 
-printf '%-40s %9s %9s %14s %14s %12s\n' '' 'nbdcopy' 'nbdcopy' 'fio 4k QD 1' 'fio 4k QD 16' 'fio 128k 16'
-printf '%-40s %9s %9s %14s %14s %12s\n' '' 'in MiB/s' 'out MiB/s' 'IOPS' 'IOPS' 'MiB/s'
+printf '%-36s %14s %16s %16s %12s\n' '' 'nbdcopy MiB/s' '4k depth 1 IOPS' '4k depth 16 IOPS' '128k 16 MiB/s'
+printf '%-36s %7s%7s %8s%8s %8s%8s %12s\n' '' in out read write read write both
 measure() { # NAME URI
 	in=$(rate 512 nbdcopy "$dir/src" "$2")
 	out=$(rate 1024 nbdcopy "$2" null:)
-	one=$(random "$2" 4k 1 | awk -F';' '{print $8 + $49}')
-	many=$(random "$2" 4k 16 | awk -F';' '{print $8 + $49}')
-	big=$(random "$2" 128k 16 | awk -F';' '{printf "%d", ($7 + $48) / 1024}')
-	printf '%-40s %9s %9s %14s %14s %12s\n' "$1" "$in" "$out" "$one" "$many" "$big"
+	big=$(fio1 "$2" randrw 128k 16 | awk -F';' '{printf "%d", ($7 + $48) / 1024}')
+	printf '%-36s %7s%7s %8s%8s %8s%8s %12s\n' "$1" "$in" "$out" "$(iops "$2" randread 4k 1)" "$(iops "$2" randwrite 4k 1)" \
+		"$(iops "$2" randread 4k 16)" "$(iops "$2" randwrite 4k 16)" "$big"
 }
 measure 'rdsd: nbd, two daemons, blockstore' "nbd+unix:///?socket=$dir/n"
 measure 'nbdkit file, TCP' "nbd://127.0.0.1:${PORT:-10991}"

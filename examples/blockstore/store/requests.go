@@ -6,10 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/rdsd/rdsd/rds"
 )
+
+// payloads are the memory of requests that are being sent; pointers, so that putting one
+// back allocates nothing.
+var payloads = sync.Pool{New: func() any {
+	b := make([]byte, 0, MaxMessage)
+	return &b
+}}
 
 // busyPause is how long a busy server is left alone.
 const busyPause = time.Millisecond
@@ -54,8 +62,11 @@ func (c *Client) begin(ctx context.Context, s *Slot, m Message, done func(Messag
 		return nil
 	}
 	m.ID, m.Session = k.id, c.session
-	out.Payload = m.Append(make([]byte, 0, HeaderSize+len(m.Data)))
-	if _, err := c.sock.SendMsg(&out); err != nil && c.calls.leave(k) {
+	buf := payloads.Get().(*[]byte)
+	out.Payload = m.Append((*buf)[:0])
+	_, err = c.sock.SendMsg(&out)
+	payloads.Put(buf) // the send has copied it
+	if err != nil && c.calls.leave(k) {
 		c.calls.cancel(k)
 		done(Message{}, err)
 	}
