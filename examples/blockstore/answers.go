@@ -13,13 +13,12 @@ import (
 // maxParked bounds the bytes of answers that wait for clients that do not read.
 const maxParked = 64 << 20
 
-// add sends b, which is the memory of room or anything else that stays as it is,
-// with the next flush.
+// add makes the next flush send b to the client at to. b must not change before that.
 func (o *outbox) add(to netip.AddrPort, b []byte) {
 	o.ms = append(o.ms, rds.Message{Payload: b, Addr: to, DontWait: true})
 }
 
-// flush sends what was added. Answers to congested clients wait elsewhere.
+// flush sends the added answers. It parks those for congested clients.
 func (o *outbox) flush() {
 	for ms := o.ms; len(ms) > 0; {
 		n, err := o.s.sock.SendMsgs(ms)
@@ -82,8 +81,8 @@ func (s *server) send(m *rds.Message) (id uint64, err error) {
 	}
 }
 
-// parked are the answers that wait for room, by client. One goroutine per client
-// with answers sends them. Safe for concurrent use.
+// parked holds the answers that wait for room, by client. Each client with parked answers
+// has a goroutine that sends them. It is safe for concurrent use.
 type parked struct {
 	send func(*rds.Message) (uint64, error) // waits for a bounded time
 
@@ -97,7 +96,7 @@ func newParked(send func(*rds.Message) (uint64, error)) *parked {
 	return &parked{send: send, queue: map[netip.AddrPort][]rds.Message{}}
 }
 
-// add parks a copy of m; false if too much is parked already.
+// add parks a copy of m. It returns false if too many bytes are parked already.
 func (p *parked) add(m *rds.Message) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -113,8 +112,8 @@ func (p *parked) add(m *rds.Message) bool {
 	return true
 }
 
-// run sends the answers to one client. When one cannot be sent in time, those that
-// wait with it are dropped, too.
+// run sends the parked answers of one client. If an answer cannot be sent in time, run
+// drops it and the client's other answers.
 func (p *parked) run(to netip.AddrPort) {
 	var err error
 	for {
@@ -138,5 +137,5 @@ func (p *parked) run(to netip.AddrPort) {
 	}
 }
 
-// close returns when nothing waits any more.
+// close returns when no answer is parked any more.
 func (p *parked) close() { p.wg.Wait() }

@@ -5,9 +5,9 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// atOnce answers r from the receiving goroutine if nothing has to be waited for:
-// a read of what is in the page cache, a write that goes there, a FLUSH, which the
-// syncer answers. False: a worker is to do it.
+// atOnce carries out r in the receiving goroutine if that needs no wait for storage: a
+// READ of cached bytes, a WRITE into the page cache, or a FLUSH, which the syncer answers.
+// It returns false if a worker has to carry out r.
 func (s *server) atOnce(r request) bool {
 	switch {
 	case r.Kind == store.KindRead && r.cookie == 0:
@@ -17,7 +17,7 @@ func (s *server) atOnce(r request) bool {
 	case r.Kind == store.KindWrite:
 		p := r.bytes()
 		if store.Checksum(p) != r.CRC {
-			return false // the worker says it
+			return false // the worker answers that
 		}
 		done, f := s.export.writeNow(p, &r.Message)
 		switch {
@@ -41,7 +41,7 @@ func (s *server) atOnce(r request) bool {
 	return false
 }
 
-// bytes are what a WRITE is to write.
+// bytes returns the bytes that the WRITE r brings.
 func (r *request) bytes() []byte {
 	if r.pushed != nil {
 		return r.pushed
@@ -49,7 +49,7 @@ func (r *request) bytes() []byte {
 	return r.Data
 }
 
-// readSmallNow answers with the bytes, if they are in the page cache.
+// readSmallNow answers a small READ if its bytes are in the page cache.
 func (s *server) readSmallNow(r request) bool {
 	b := s.out.room()[:store.HeaderSize+int(r.Length)]
 	p := b[store.HeaderSize:]
@@ -62,12 +62,12 @@ func (s *server) readSmallNow(r request) bool {
 	return true
 }
 
-// done is the answer to the READ r; p has the bytes.
+// done returns the answer to the READ r of the bytes p.
 func done(r *request, p []byte) *store.Message {
 	return &store.Message{Kind: store.KindDone, ID: r.ID, Block: r.Block, BlockSize: r.BlockSize, Length: r.Length, CRC: store.Checksum(p)}
 }
 
-// readSmall is readSmallNow that waits for storage.
+// readSmall answers a small READ. It waits for storage.
 func (s *server) readSmall(r request) {
 	p := make([]byte, r.Length)
 	if f := s.export.read(p, &r.Message); f != nil {
@@ -80,8 +80,8 @@ func (s *server) readSmall(r request) {
 	s.ops.countRead()
 }
 
-// write carries out a WRITE: check, pwrite; the answer may wait for the group's
-// fsync.
+// write carries out a WRITE. It checks the bytes and writes them to the file. The answer
+// may wait for the group's fsync.
 func (s *server) write(r request) {
 	p := r.bytes()
 	var f *store.Failure
@@ -98,7 +98,7 @@ func (s *server) write(r request) {
 type outbox struct {
 	s   *server
 	ms  []rds.Message
-	mem [][]byte // for payloads, one for each of ms
+	mem [][]byte // memory for the payload of each of ms
 }
 
 func newOutbox(s *server) outbox {
@@ -109,7 +109,7 @@ func newOutbox(s *server) outbox {
 	return o
 }
 
-// room is memory for the next answer.
+// room returns memory for the payload of the next answer.
 func (o *outbox) room() []byte {
 	if len(o.ms) == batch {
 		o.flush()

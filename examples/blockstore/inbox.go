@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// idleGrant is after how long without a push the writer's buffers are taken back.
+	// idleGrant is how long a writer keeps its buffers without a push.
 	idleGrant = 30 * time.Second
-	// revokePatience is how long a writer's host has to give buffers back.
+	// revokePatience limits how long the release of a region may take.
 	revokePatience = 5 * time.Second
 )
 
-// inbox is the memory that the writer pushes blocks into: some buffers, granted
-// together to one session. Safe for concurrent use.
+// inbox is the memory that the writer pushes blocks into. It consists of buffers that are
+// one region, which is granted to one session. It is safe for concurrent use.
 //
-// A grant has a number, and each WRITE names it. A WRITE under another number is not
-// carried out: its buffer may be another's by now. A grant is given only when no
-// WRITE under an earlier one is in hand, and its region was taken back.
+// A grant has a number, and each pushed WRITE names it. A WRITE that names an earlier grant
+// is refused, because its buffer may belong to another session. The inbox gives the next
+// grant only when no WRITE of the earlier one is in hand and its region is released.
 type inbox struct {
 	client *rds.Client
 	sock   *rds.Socket
@@ -34,8 +34,8 @@ type inbox struct {
 	idle     *time.Timer
 
 	mu      sync.Mutex // guards the fields below
-	number  uint32     // of the grant, 16 bits
-	session uint64     // whose it is, 0: there is none
+	number  uint32     // the number of the grant, 16 bits
+	session uint64     // the session that has the grant; 0 if there is no grant
 	mem     []byte
 	inHand  int
 	used    time.Time
@@ -45,7 +45,8 @@ func newInbox(c *rds.Client, sock *rds.Socket, block, count int) *inbox {
 	return &inbox{client: c, sock: sock, block: block, count: min(count, 1<<16)}
 }
 
-// begin finds the bytes of the pushed WRITE r. end ends its use of them.
+// begin checks the pushed WRITE r and sets r.pushed. The caller must call end when it does
+// not use those bytes any more.
 func (b *inbox) begin(r *request) *store.Failure {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -61,7 +62,7 @@ func (b *inbox) begin(r *request) *store.Failure {
 	return nil
 }
 
-// end says that the bytes of r are not used any more; r may be any request.
+// end ends the use of r.pushed. It does nothing for a request without pushed bytes.
 func (b *inbox) end(r *request) {
 	if r.pushed == nil {
 		return
@@ -73,7 +74,7 @@ func (b *inbox) end(r *request) {
 	b.mu.Unlock()
 }
 
-// grant makes the buffers session's and returns the answer to GRANT.
+// grant gives the buffers to session and returns the answer to GRANT and its cookie.
 func (b *inbox) grant(ctx context.Context, session uint64) (m store.Message, cookie rds.Cookie, f *store.Failure) {
 	b.granting.Lock()
 	defer b.granting.Unlock()
@@ -102,8 +103,8 @@ func (b *inbox) grant(ctx context.Context, session uint64) (m store.Message, coo
 		b.region.Cookie(), nil
 }
 
-// revoke ends the grant, if there is one: when it returns true nobody can write into
-// the memory. False: a WRITE under it is in hand. b.granting is held.
+// revoke ends the grant, if there is one. When it returns true, no client can write into the
+// memory. It returns false if a WRITE of the grant is in hand. b.granting is held.
 func (b *inbox) revoke(ctx context.Context) bool {
 	b.mu.Lock()
 	b.session = 0
@@ -118,13 +119,13 @@ func (b *inbox) revoke(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, revokePatience)
 	defer cancel()
 	if err := b.region.Release(ctx); err != nil {
-		b.drop(true) // somebody may still write into it
+		b.drop(true) // the writer may still write into it
 	}
 	b.region = nil
 	return true
 }
 
-// drop gives the memory back when its last use has ended.
+// drop frees the memory. If used is true, the memory is freed when its last use has ended.
 func (b *inbox) drop(used bool) {
 	buf := b.buf
 	b.buf = nil
@@ -164,5 +165,5 @@ func (b *inbox) close() {
 	if b.idle != nil {
 		b.idle.Stop()
 	}
-	b.region = nil // ends with the socket
+	b.region = nil // the socket's end releases it
 }

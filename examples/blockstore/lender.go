@@ -13,11 +13,11 @@ import (
 // mark of the operation's destination has reached the operation's id. Then nothing can
 // touch the memory any more, whatever the operation's status.
 //
-// Who wants a buffer and finds none free looks at the marks. Only if that finds none
-// either, one goroutine per destination with buffers out waits at the barrier, so a
-// slow destination delays its own buffers only.
+// If no buffer is free, take looks at the high-water marks. If they free no buffer either,
+// one goroutine for each destination with lent buffers waits at the barrier. So a slow
+// destination delays only its own buffers.
 //
-// Safe for concurrent use.
+// A lender is safe for concurrent use.
 type lender struct {
 	// barrier is (*rds.Socket).Barrier.
 	barrier func(ctx context.Context, to netip.Addr, id uint64) (uint64, error)
@@ -52,7 +52,7 @@ func newLender(buffers []*rds.Buffer, hwm func(netip.Addr) uint64,
 	return l
 }
 
-// tryTake returns a free buffer, nil if there is none.
+// tryTake returns a free buffer, or nil if no buffer is free.
 func (l *lender) tryTake() *rds.Buffer {
 	for range 2 {
 		select {
@@ -80,7 +80,7 @@ func (l *lender) take(ctx context.Context) *rds.Buffer {
 	}
 }
 
-// want notes that a taker waits, or that it does no more.
+// want adds n to the number of takers that wait.
 func (l *lender) want(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -90,7 +90,7 @@ func (l *lender) want(n int) {
 	}
 }
 
-// look takes back the buffers whose mark has been reached.
+// look takes back the buffers of operations that the high-water marks have passed.
 func (l *lender) look() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -99,8 +99,8 @@ func (l *lender) look() {
 	}
 }
 
-// wait has the buffers lent to one destination waited for, if there is a taker. mu is
-// held.
+// wait starts a goroutine that waits for the buffers lent for one destination, if a taker
+// waits and there is no such goroutine yet. mu is held.
 func (l *lender) wait(to netip.Addr) {
 	if l.takers > 0 && !l.waiting[to] {
 		l.waiting[to] = true

@@ -8,8 +8,8 @@ import (
 	"github.com/rdsd/rdsd/examples/blockstore/store"
 )
 
-// readNow fills p from off if that needs no wait for storage; else, or if anything
-// is wrong, it returns false.
+// readNow reads p at off if that needs no wait for storage. It returns false if it has to
+// wait, and after an error.
 func (e *export) readNow(p []byte, off int64) bool {
 	if e.inMemory {
 		n, err := e.file.ReadAt(p, off)
@@ -19,8 +19,8 @@ func (e *export) readNow(p []byte, off int64) bool {
 	return n == len(p) && err == nil
 }
 
-// writeNow is write if that needs no wait, neither for storage nor for another
-// session to end; else it returns false, and part of p may be written.
+// writeNow does what write does if that needs no wait, neither for storage nor for the end
+// of another session. Otherwise it returns false, and a part of p may have been written.
 func (e *export) writeNow(p []byte, m *store.Message) (done bool, f *store.Failure) {
 	if !e.inMemory && !e.noWait.Load() || !e.mu.TryRLock() {
 		return false, nil
@@ -40,7 +40,7 @@ func (e *export) writeNow(p []byte, m *store.Message) (done bool, f *store.Failu
 	return n == len(p) && err == nil, nil
 }
 
-// checkNow is check if that needs no wait.
+// checkNow does what check does, and returns false if check had to wait.
 func (e *export) checkNow(session uint64) (done bool, f *store.Failure) {
 	if !e.mu.TryRLock() {
 		return false, nil

@@ -22,7 +22,8 @@ const (
 	stopPatience = 3 * time.Second
 	// batch is how many requests a server receives, and answers, at a time.
 	batch = 32
-	// sendBuffer is for the answers of all clients.
+	// sendBuffer is the size of the socket's send buffer, which the answers to all clients
+	// share.
 	sendBuffer = 8 << 20
 )
 
@@ -31,12 +32,12 @@ type request struct {
 	store.Message
 	from   netip.AddrPort
 	cookie rds.Cookie
-	pushed []byte // WRITE: the bytes, in the inbox
+	pushed []byte // the bytes of a pushed WRITE, in the inbox
 }
 
-// server serves one export at one socket. The goroutine of receive takes requests
-// and statuses, and answers at once what does not wait for storage. Workers do the
-// rest; the syncer fsyncs.
+// server serves one export at one socket. The receiving goroutine takes requests and
+// statuses, and answers the requests that need no wait for storage. Workers carry out the
+// others. The syncer calls fsync.
 type server struct {
 	sock   *rds.Socket
 	export *export
@@ -49,8 +50,8 @@ type server struct {
 	quota    *quota
 	ops      *operations
 	parked   *parked
-	out      outbox       // of the goroutine of receive
-	requests chan request // receive to workers
+	out      outbox       // only the receiving goroutine uses it
+	requests chan request // from the receiving goroutine to the workers
 }
 
 // serveOptions are the sizes of a server.
@@ -169,7 +170,7 @@ func (s *server) accept(r request) {
 		return
 	}
 	if r.Kind == store.KindRead && r.Session != 0 && r.Session != s.export.session.Load() {
-		// What the session has written may be lost: its reads must not hide that.
+		// Writes of the session may be lost, and its reads must not return older bytes.
 		s.fail(r, store.Failf(store.StatusStale, "READ of a session that is over"))
 		return
 	}
@@ -192,7 +193,7 @@ func (s *server) accept(r request) {
 		s.fail(r, store.Failf(store.StatusBusy, "block %d: more than %d requests in hand", r.Block, s.quota.limit))
 		return
 	}
-	r.Data = slices.Clone(r.Data) // the receiver's
+	r.Data = slices.Clone(r.Data) // the receiving goroutine reuses its memory
 	s.requests <- r
 }
 

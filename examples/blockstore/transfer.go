@@ -9,8 +9,8 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// pushBlock serves a large READ: pread, then an RDMA write whose immediate data is
-// DONE.
+// pushBlock carries out a large READ. It reads the block into a buffer and submits an RDMA
+// write whose immediate data is DONE.
 func (s *server) pushBlock(ctx context.Context, r request) {
 	buf := s.lender.take(ctx)
 	if buf == nil {
@@ -26,8 +26,8 @@ func (s *server) pushBlock(ctx context.Context, r request) {
 	s.start(&operation{r, buf})
 }
 
-// pushBlockNow is pushBlock if a buffer is free, the bytes are in the page cache,
-// and the client is not congested.
+// pushBlockNow does what pushBlock does if a buffer is free, the bytes are in the page cache,
+// and the client is not congested. Otherwise it returns false.
 func (s *server) pushBlockNow(r request) bool {
 	buf := s.lender.tryTake()
 	if buf == nil {
@@ -43,8 +43,8 @@ func (s *server) pushBlockNow(r request) bool {
 	return false
 }
 
-// start submits op, or answers that it could not. From here on the client is
-// charged for it until its status is known.
+// start submits op, or answers that this is not possible. The client stays charged for op
+// until op's status is known.
 func (s *server) start(op *operation) {
 	if err := s.submit(op, s.send); err != nil {
 		s.lender.put(op.buf)
@@ -53,7 +53,7 @@ func (s *server) start(op *operation) {
 	}
 }
 
-// submit sends op, whose buffer has the block. The buffer is then lent.
+// submit sends op and lends its buffer, which has the block.
 func (s *server) submit(op *operation, send func(*rds.Message) (uint64, error)) error {
 	token := s.ops.add(op)
 	id, err := send(&rds.Message{
@@ -74,7 +74,7 @@ func (s *server) submit(op *operation, send func(*rds.Message) (uint64, error)) 
 	return nil
 }
 
-// statuses takes what has settled.
+// statuses takes the statuses of operations that have settled.
 func (s *server) statuses() {
 	var all [64]rds.Completion
 	for n := s.sock.Completions(all[:]); n > 0; n = s.sock.Completions(all[:]) {
@@ -99,7 +99,7 @@ func (s *server) settled(op *operation, c rds.Completion) {
 	}
 }
 
-// drain waits until all operations have settled, but not longer than stopPatience.
+// drain waits until all operations have settled, at most for stopPatience.
 func (s *server) drain() {
 	ctx, cancel := context.WithTimeout(context.Background(), stopPatience)
 	defer cancel()
@@ -110,7 +110,7 @@ func (s *server) drain() {
 	}
 }
 
-// flush answers a FLUSH unless f: the next fsync covers all that was written before.
+// flush lets the next fsync answer a FLUSH. If f is not nil, the FLUSH has failed.
 func (s *server) flush(r request, f *store.Failure) {
 	if f != nil {
 		s.fail(r, f)
@@ -119,8 +119,8 @@ func (s *server) flush(r request, f *store.Failure) {
 	s.syncer.add(written{r.from, r.ID, r.Block})
 }
 
-// stored answers a WRITE or ZERO that is in the file unless f, now or after an
-// fsync.
+// stored answers a WRITE or ZERO that is in the file, at once or after an fsync. If f is not
+// nil, the request has failed.
 func (s *server) stored(r request, f *store.Failure) {
 	if f == nil && r.Kind == store.KindWrite {
 		s.ops.countWrite()

@@ -11,12 +11,11 @@ import (
 	"github.com/rdsd/rdsd/examples/blockstore/store"
 )
 
-// assemblePatience is for a leg to answer when its mirror is attached.
+// assemblePatience limits how long opening a leg may take.
 const assemblePatience = 5 * time.Second
 
-// assemble attaches the volume's legs. A mirror is only attached if it is certain which
-// of its legs have everything: those that the newest superblock calls in sync have to be
-// there.
+// assemble attaches the volume's legs. All legs that the newest superblock calls in sync must
+// be there. Otherwise a missing one could have changes that the others have missed.
 func (v *volume) assemble(ctx context.Context) error {
 	r := &mirror{v: v, gate: newGate()}
 	for i, at := range v.remotes {
@@ -52,7 +51,7 @@ func (v *volume) assemble(ctx context.Context) error {
 	return nil
 }
 
-// openAll opens sessions at all legs and returns why there is none.
+// openAll opens a session at each leg, and returns the errors.
 func (r *mirror) openAll(ctx context.Context) []error {
 	ctx, cancel := context.WithTimeout(ctx, assemblePatience)
 	defer cancel()
@@ -95,8 +94,8 @@ func (r *mirror) open(ctx context.Context, l *leg) (*session, error) {
 	return s, nil
 }
 
-// choose decides which legs are in sync, from their superblocks or anew. errs says why
-// legs are not there.
+// choose decides which legs are in sync, by their superblocks. errs are the errors of the
+// legs that have no session.
 func (r *mirror) choose(errs []error) error {
 	if r.v.anew {
 		return r.chooseAnew(errs)
@@ -115,7 +114,7 @@ func (r *mirror) choose(errs []error) error {
 		}
 		s, err := parseSuper(b)
 		if err != nil {
-			continue // it may be a new one
+			continue // a leg that is new
 		}
 		if int(s.leg) != i || int(s.legs) != len(r.legs) || superAt(l.s.size) < s.size {
 			return fmt.Errorf("%v is leg %d of %d of its mirror, and %d bytes long: name the same legs in the same order", l.server, s.leg+1, s.legs, s.size)
@@ -132,7 +131,7 @@ func (r *mirror) choose(errs []error) error {
 		case s != nil && s.id != best.id:
 			return fmt.Errorf("%v belongs to another mirror than %v", l.server, r.legs[source].server)
 		case s == nil && best.inSync&(1<<i) != 0:
-			return fmt.Errorf("leg %v of %v has to be there, nobody else may have what was written last: %w",
+			return fmt.Errorf("leg %v of %v has to be there, the others may have missed changes: %w",
 				l.server, r.v.disk, errors.Join(errs[i], errNoSuper))
 		}
 	}
@@ -140,7 +139,7 @@ func (r *mirror) choose(errs []error) error {
 	for i, l := range r.legs {
 		s := supers[i]
 		same := s != nil && s.events == best.events && best.inSync&(1<<i) != 0
-		// After a crash a change may be on some legs only that nobody acknowledged.
+		// After a crash, some legs may have changes that were not acknowledged.
 		l.begin(r.regions(), i == source || same && best.clean)
 	}
 	return nil
@@ -164,7 +163,7 @@ func (r *mirror) chooseAnew(errs []error) error {
 	return nil
 }
 
-// begin sets what is known of a leg when its mirror is attached.
+// begin sets the state of a leg when its mirror is attached. n is the number of regions.
 func (l *leg) begin(n int, inSync bool) {
 	l.missed, l.fresh, l.old = newRegions(n), newRegions(n), newRegions(n)
 	switch {
@@ -177,8 +176,8 @@ func (l *leg) begin(n int, inSync bool) {
 	l.missed.add(span{0, n - 1})
 }
 
-// close ends the mirror. If everything is well, the superblocks say that nothing is
-// being written.
+// close ends the mirror. If the volume is not over, the superblocks then say that all legs in
+// sync are equal.
 func (r *mirror) close() {
 	r.stop()
 	r.wg.Wait()

@@ -27,8 +27,8 @@ const (
 	readAhead = 32 << 10
 )
 
-// conn is one client that has the disk. The reader takes requests and begins them.
-// The goroutine that receives the blockstore's answers replies, see out.
+// conn is one client that has the disk. The reader takes requests and begins them. The
+// goroutine that receives the blockstore's answers sends the replies through out.
 type conn struct {
 	net.Conn
 	disk *volume

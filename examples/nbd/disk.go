@@ -24,21 +24,20 @@ type remote struct {
 	bind, server netip.AddrPort
 }
 
-// disk is an NBD export: a blockstore, or several that mirror each other. It is
-// attached when a client wants it. Safe for concurrent use.
+// disk is an NBD export: a blockstore, or several that mirror each other. It is attached
+// when a client needs it. It is safe for concurrent use.
 type disk struct {
 	diskOptions
 	name    string
 	remotes []remote
 
-	anew bool // a mirror is made of its first leg when it is attached next
+	anew bool // the next attach makes the mirror from its first leg
 
-	mu  sync.Mutex // guards anew and cur; held while a session is made
+	mu  sync.Mutex // guards anew and cur; held while the disk is attached
 	cur *volume
 }
 
-// use returns the volume, or a new one if it is over. The caller gives it back by
-// leave.
+// use returns the current volume, or a new one if that is over. The caller must call leave.
 func (d *disk) use(ctx context.Context) (*volume, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -73,7 +72,7 @@ func (d *disk) String() (s string) {
 	return s
 }
 
-// close ends the disk's own use of the session. Connections end theirs themselves.
+// close ends the disk's own use of the volume. Connections end theirs themselves.
 func (d *disk) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -83,8 +82,8 @@ func (d *disk) close() {
 	}
 }
 
-// volume is a disk while it is attached, shared by connections. It ends once, when
-// something happened after which what was not flushed may be lost.
+// volume is an attached disk, shared by all connections. It ends when something happened
+// after which writes that were not flushed may be lost, or when its last user leaves.
 type volume struct {
 	*disk
 	size     uint64
@@ -95,8 +94,8 @@ type volume struct {
 	ctx context.Context // ends with the volume
 	end context.CancelCauseFunc
 
-	only   *session // of a volume that is no mirror
-	mirror *mirror  // nil: it is none
+	only   *session // the session of a volume that is no mirror
+	mirror *mirror  // nil if the volume is no mirror
 
 	mu    sync.Mutex // guards the fields below
 	users int
@@ -107,7 +106,7 @@ type volume struct {
 // buffer is memory for a piece of a request.
 type buffer struct {
 	b    []byte
-	slot *store.Slot // whose memory b is; nil in a mirror
+	slot *store.Slot // has the memory b; nil in a mirror
 }
 
 // begin attaches the disk.
@@ -137,7 +136,7 @@ func (v *volume) join() {
 	v.mu.Unlock()
 }
 
-// leave ends the attachments with its last user.
+// leave ends one use of the volume. The last one closes its sessions.
 func (v *volume) leave() {
 	v.mu.Lock()
 	v.users--
@@ -166,9 +165,10 @@ func (v *volume) flags() uint16 {
 	return f
 }
 
-// begin carries out the READ or WRITE m. buf has the bytes, or gets them; it may be
-// nil for small ones, which are in m.Data, or what done gets. After success done is
-// mostly called by a goroutine that receives, and must not wait; begin may.
+// begin carries out the READ or WRITE m and calls done once. buf holds the bytes. It may be
+// nil for small requests: the bytes of a WRITE are then in m.Data, and those of a READ are
+// passed to done and valid only while done runs. After success a receiving goroutine mostly
+// calls done, so done must not wait. begin may wait.
 func (v *volume) begin(buf *buffer, m store.Message, done func(data []byte, err error)) {
 	if v.mirror != nil {
 		v.mirror.begin(buf, m, done)

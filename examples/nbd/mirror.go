@@ -14,38 +14,37 @@ const maxLegs = 8
 
 var errClosed = errors.New("closed")
 
-// legState is what is known of a leg's content.
+// legState says how complete a leg's content is.
 type legState int
 
 const (
-	legFailed  legState = iota // it misses something and is not reached
-	legSyncing                 // it is given what it misses
-	legInSync                  // it has everything that was acknowledged
+	legFailed  legState = iota // the leg has no session and may miss changes
+	legSyncing                 // the leg has a session; the missed regions are being copied to it
+	legInSync                  // the leg has every change that was acknowledged
 )
 
-// leg is one blockstore of a mirror. Mirror.mu guards its fields.
+// leg is one blockstore of a mirror. The mirror's mu guards its fields.
 type leg struct {
 	remote
 	i     int
 	state legState
-	s     *session // nil: failed
+	s     *session // nil if the leg has failed
 
-	missed regions // what has to be copied to it
-	fresh  regions // what is being changed, or was since the last FLUSH
-	old    regions // what was changed before the FLUSH that is in progress
+	missed regions // must be copied to the leg
+	fresh  regions // with a change in progress, or changed since the last FLUSH began
+	old    regions // changed before the FLUSH that is in progress began
 }
 
-// mirror is a volume with the same content on several legs. A change is acknowledged
-// when all legs have it that count as in sync. A leg that fails does not count any more
-// as soon as the superblocks of the others say so, and before any change that it
-// missed is acknowledged. Safe for concurrent use.
+// mirror is a volume with the same content on several legs. A change is acknowledged when
+// all legs in sync have it. When a leg fails, the superblocks of the other legs say so before
+// any change that the leg has missed is acknowledged. A mirror is safe for concurrent use.
 type mirror struct {
 	v    *volume
 	legs []*leg
 	gate *gate
 
-	// member is held for reading while it is decided which legs a change goes to, and
-	// for writing while that changes, until the superblocks say so.
+	// member is held for reading while the targets of a change are chosen. It is held for
+	// writing while the set of legs in sync changes and the superblocks are written.
 	member sync.RWMutex
 	super  superblock // guarded by member
 
@@ -53,20 +52,20 @@ type mirror struct {
 	copying  sync.Mutex // one region at a time
 
 	mu   sync.Mutex // guards the legs and turn
-	turn int        // whose turn it is to be read from
+	turn int        // the leg that was read from last
 
 	ctx  context.Context // ends with the mirror
 	stop context.CancelFunc
-	wg   sync.WaitGroup // what restores legs
+	wg   sync.WaitGroup // the goroutines that restore legs
 }
 
 // target is a leg that a change goes to.
 type target struct {
 	l *leg
-	s *session // when the change began
+	s *session // the leg's session when the change began
 }
 
-// pick returns a leg to read from, but none of skip; ok is false if there is none.
+// pick returns the next leg in sync that is not in skip. ok is false if there is none.
 func (r *mirror) pick(skip uint32) (t target, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -79,8 +78,8 @@ func (r *mirror) pick(skip uint32) (t target, ok bool) {
 	return target{}, false
 }
 
-// targets returns the legs that a change of sp goes to, and notes what the others
-// miss. member is held for reading.
+// targets returns the legs that a change of sp goes to, and marks sp as missed by the others.
+// member is held for reading.
 func (r *mirror) targets(sp span) (ts []target) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,7 +105,7 @@ func (r *mirror) changed(ts []target, sp span) {
 	}
 }
 
-// begin is volume.begin.
+// begin does what volume.begin does.
 func (r *mirror) begin(buf *buffer, m store.Message, done func(data []byte, err error)) {
 	if m.Kind == store.KindWrite {
 		b := m.Data
@@ -127,7 +126,7 @@ func (r *mirror) begin(buf *buffer, m store.Message, done func(data []byte, err 
 	})
 }
 
-// read reads from any leg but those of skip; if there is none, done gets last.
+// read reads from a leg that is not in skip. If there is none, it calls done with last.
 func (r *mirror) read(m store.Message, b []byte, skip uint32, last error, done func(error)) {
 	t, ok := r.pick(skip)
 	if !ok {
@@ -145,7 +144,7 @@ func (r *mirror) read(m store.Message, b []byte, skip uint32, last error, done f
 			done(nil)
 			return
 		}
-		// A goroutine of its own runs this.
+		// After an error move calls done in a goroutine of its own, so this may wait.
 		var e *ended
 		if errors.As(err, &e) {
 			r.fail([]target{t}, err)
@@ -154,7 +153,7 @@ func (r *mirror) read(m store.Message, b []byte, skip uint32, last error, done f
 	})
 }
 
-// write writes to all legs that count.
+// write writes to all targets.
 func (r *mirror) write(m store.Message, b []byte, done func(error)) {
 	c := r.change(m)
 	if len(c.ts) == 0 {
@@ -187,12 +186,12 @@ func (r *mirror) write(m store.Message, b []byte, done func(error)) {
 	}
 }
 
-// change is one change of some regions while it is carried out.
+// change is a change of some regions that is in progress.
 type change struct {
 	r    *mirror
 	sp   span
 	ts   []target
-	errs []error // of ts
+	errs []error // the results of ts
 }
 
 // change begins the change m.
@@ -206,8 +205,7 @@ func (r *mirror) change(m store.Message) *change {
 	return c
 }
 
-// end ends the change: legs that do not have it fail, if another one has it. It waits
-// only after an error.
+// end ends the change and returns its result. It waits only if a target has failed.
 func (c *change) end() (err error) {
 	err = c.r.judge(c.ts, c.errs)
 	c.r.changed(c.ts, c.sp)
@@ -215,8 +213,8 @@ func (c *change) end() (err error) {
 	return err
 }
 
-// judge returns what became of something that ts were asked for, with errs: nil if a
-// leg in sync did it, and those that did not have failed.
+// judge returns the result of a request that ts have ended with errs. It is nil if a leg in
+// sync has succeeded. The legs that have not succeeded are then made to fail first.
 func (r *mirror) judge(ts []target, errs []error) error {
 	good, last := false, fmt.Errorf("no leg has it: %v", errors.Join(errs...))
 	clean := true
@@ -250,7 +248,7 @@ func (r *mirror) judge(ts []target, errs []error) error {
 	return last
 }
 
-// ask is volume.ask.
+// ask does what volume.ask does.
 func (r *mirror) ask(m store.Message) error {
 	if m.Kind == store.KindFlush {
 		return r.flush()
@@ -264,7 +262,7 @@ func (r *mirror) ask(m store.Message) error {
 	return c.end()
 }
 
-// all calls do for the sessions of ts at the same time and waits for all.
+// all calls do for each session of ts concurrently, and puts the results into errs.
 func all(ts []target, errs []error, do func(*session) error) {
 	var wg sync.WaitGroup
 	for i, t := range ts {
@@ -273,7 +271,7 @@ func all(ts []target, errs []error, do func(*session) error) {
 	wg.Wait()
 }
 
-// flush makes everything that was acknowledged durable on all legs that count.
+// flush makes all acknowledged changes durable on all legs that have a session.
 func (r *mirror) flush() error {
 	r.flushing.Lock()
 	defer r.flushing.Unlock()
@@ -301,18 +299,18 @@ func (r *mirror) flush() error {
 	return r.judge(ts, errs)
 }
 
-// regions is how many the volume has.
+// regions returns the number of the volume's regions.
 func (r *mirror) regions() int { return int((r.super.size + regionSize - 1) / regionSize) }
 
-// fail makes the legs of bad not count any more, unless they have a new session. When
-// it returns, the superblocks of the others say so, or the volume is over.
+// fail makes the legs of bad fail, unless they have a new session. When it returns, the
+// superblocks of the legs in sync say so, or the volume is over.
 func (r *mirror) fail(bad []target, why error) {
 	r.member.Lock()
 	defer r.member.Unlock()
 	r.failLocked(bad, why)
 }
 
-// failLocked is fail with member held for writing.
+// failLocked does what fail does. member is held for writing.
 func (r *mirror) failLocked(bad []target, why error) {
 	record := false
 	for _, t := range bad {
@@ -340,7 +338,7 @@ func (r *mirror) failLocked(bad []target, why error) {
 	}
 }
 
-// record writes the superblocks. A leg that cannot be written does not count any more,
+// record writes the superblocks of the legs in sync. If that fails for a leg, the leg fails,
 // and the others are written again. member is held for writing.
 func (r *mirror) record(clean bool) {
 	r.mu.Lock()

@@ -16,30 +16,30 @@ const (
 	maxPieces = 128
 )
 
-// out sends replies to a client. Replies are collected, and flush sends them in one
-// system call that does not wait; it may be called by a goroutine that serves other
-// clients, too. What a client does not take at once a goroutine of its own sends. A
-// client that does not take it in time has no connection any more.
+// out sends replies to a client. It collects replies, and flush sends them with one system
+// call that does not wait, so a goroutine that serves other clients can call it. A goroutine
+// sends the bytes that the client does not receive at once. If the client does not receive
+// them within payloadPatience, the connection is closed.
 //
-// Safe for concurrent use.
+// An out is safe for concurrent use.
 type out struct {
 	conn net.Conn
-	raw  syscall.RawConn // nil: everything is sent by the goroutine
+	raw  syscall.RawConn // nil if the goroutine has to send everything
 
 	mu      sync.Mutex // guards the fields below
 	idle    sync.Cond  // signalled when writing becomes false
 	pending []piece
 	spare   []byte   // a chunk that is not used
 	iov     [][]byte // of send
-	writing bool     // the goroutine runs
+	writing bool     // the goroutine is running
 	failed  bool
 }
 
-// piece is a part of what is to be sent.
+// piece is a part of the bytes that are pending.
 type piece struct {
 	b    []byte
-	sent []func() // called when b was sent, or will not be
-	open bool     // b is a chunk; other replies may be appended
+	sent []func() // called when b was sent, and when the connection is over
+	open bool     // b is a chunk to which replies may be appended
 }
 
 func newOut(c net.Conn) *out {
@@ -51,8 +51,8 @@ func newOut(c net.Conn) *out {
 	return o
 }
 
-// reply collects a reply; data is copied. sent, if not nil, is called when the reply
-// was sent, or will not be.
+// reply collects a reply with a copy of data. sent, if not nil, is called when the reply was
+// sent, or the connection is over.
 func (o *out) reply(cookie uint64, e errno, data []byte, sent func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -64,7 +64,8 @@ func (o *out) reply(cookie uint64, e errno, data []byte, sent func()) {
 	o.drop()
 }
 
-// replyPieces collects a reply with data that stays where it is until sent is called.
+// replyPieces collects a reply without copying its data, which must not change until sent is
+// called.
 func (o *out) replyPieces(cookie uint64, data [][]byte, sent func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -89,15 +90,14 @@ func (o *out) room(n int) *piece {
 	return &o.pending[len(o.pending)-1]
 }
 
-// drop ends what is pending if the connection is over. mu is held.
+// drop drops the pending pieces if the connection is over. mu is held.
 func (o *out) drop() {
 	if o.failed {
 		o.passed(len(o.pending), 0)
 	}
 }
 
-// passed removes the first n pieces, which were sent, and the first of bytes of the
-// next. mu is held.
+// passed removes the first n pieces and the first bytes of the next one. mu is held.
 func (o *out) passed(n, bytes int) {
 	for i := range o.pending[:n] {
 		p := &o.pending[i]
@@ -112,11 +112,11 @@ func (o *out) passed(n, bytes int) {
 	clear(o.pending[left:])
 	if o.pending = o.pending[:left]; bytes > 0 {
 		o.pending[0].b = o.pending[0].b[bytes:]
-		o.pending[0].open = false // what is left of a chunk is not one
+		o.pending[0].open = false // the rest of a chunk cannot become the spare one
 	}
 }
 
-// flush sends what is pending, as far as the client takes it at once.
+// flush sends the pending pieces. It leaves those that would need a wait to the goroutine.
 func (o *out) flush() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -128,8 +128,7 @@ func (o *out) flush() {
 	}
 }
 
-// send gives the client some of what is pending; false if it takes nothing at
-// once. mu is held.
+// send sends some of the pending pieces. It returns false if that needs a wait. mu is held.
 func (o *out) send() bool {
 	if o.raw == nil {
 		return false
@@ -146,7 +145,7 @@ func (o *out) send() bool {
 		return true
 	})
 	if rawErr != nil || err != nil || n <= 0 {
-		return false // the goroutine finds out
+		return false // the goroutine will meet the error, if there is one
 	}
 	i := 0
 	for ; i < k && n >= len(o.pending[i].b); i++ {
@@ -156,7 +155,7 @@ func (o *out) send() bool {
 	return true
 }
 
-// write sends what is pending, for as long as there is something.
+// write sends pieces until none is pending.
 func (o *out) write() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -166,7 +165,7 @@ func (o *out) write() {
 		for i := range bs {
 			bs[i] = o.pending[i].b
 		}
-		o.pending[n-1].open = false // it is being sent
+		o.pending[n-1].open = false // nothing may be appended while it is sent
 		o.mu.Unlock()
 		_ = o.conn.SetWriteDeadline(time.Now().Add(payloadPatience))
 		_, err := bs.WriteTo(o.conn)
@@ -182,7 +181,7 @@ func (o *out) write() {
 	o.idle.Broadcast()
 }
 
-// drain sends what is pending and returns when it was sent or the connection is over.
+// drain returns when all pieces were sent or the connection is over.
 func (o *out) drain() {
 	o.flush()
 	o.mu.Lock()

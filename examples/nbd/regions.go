@@ -5,10 +5,10 @@ import (
 	"sync"
 )
 
-// regionSize is the unit in which a mirror knows what a leg has missed, bytes.
+// regionSize is the size of a region in bytes. A mirror marks missed changes by region.
 const regionSize = 1 << 20
 
-// span is some consecutive regions.
+// span is a range of regions, both ends included.
 type span struct{ first, last int }
 
 // spanOf returns the regions of n bytes at off.
@@ -46,7 +46,7 @@ func (r regions) meets(s span) bool {
 	return false
 }
 
-// next returns the first region of r, -1 if it is empty.
+// next returns the first region of r, or -1 if r is empty.
 func (r regions) next() int {
 	for i, w := range r {
 		if w != 0 {
@@ -56,11 +56,11 @@ func (r regions) next() int {
 	return -1
 }
 
-// gate keeps changes out of the region that is being copied. Safe for concurrent use.
+// gate keeps changes out of the region that is being copied. It is safe for concurrent use.
 type gate struct {
 	mu     sync.Mutex // guards the fields below
 	cond   sync.Cond
-	closed int         // the region that is closed, -1: none is
+	closed int         // the region that is closed, or -1
 	inside map[int]int // changes in progress, by region
 }
 
@@ -70,7 +70,7 @@ func newGate() *gate {
 	return g
 }
 
-// enter waits until no region of s is closed. From then on to leave none is closed.
+// enter waits until no region of s is closed. Until leave, shut waits for regions of s.
 func (g *gate) enter(s span) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -95,8 +95,8 @@ func (g *gate) leave(s span) {
 	}
 }
 
-// shut closes a region and waits until no change of it is in progress. One region at
-// a time; open opens it.
+// shut closes a region and waits until no change of it is in progress. The caller must call
+// open before it closes another one.
 func (g *gate) shut(region int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -8,11 +8,11 @@ import (
 	"github.com/rdsd/rdsd/examples/blockstore/store"
 )
 
-// restorePause is between two attempts to restore a leg.
+// restorePause is the pause between two attempts to open a failed leg.
 const restorePause = time.Second
 
-// restore brings l back in sync, for as long as it takes. It ends when the leg is in
-// sync or has failed again, which begins another restore, or with the mirror.
+// restore tries to open l until that succeeds, and then brings l in sync. It returns when l
+// is in sync or has failed again, which starts another restore, or when the mirror ends.
 func (r *mirror) restore(l *leg) {
 	for r.ctx.Err() == nil && r.v.ctx.Err() == nil {
 		t, err := r.reopen(l)
@@ -30,7 +30,7 @@ func (r *mirror) restore(l *leg) {
 	}
 }
 
-// reopen begins a session at l, unless it has one.
+// reopen opens a session at l, unless l has one.
 func (r *mirror) reopen(l *leg) (target, error) {
 	r.mu.Lock()
 	t := target{l, l.s}
@@ -52,8 +52,8 @@ func (r *mirror) reopen(l *leg) (target, error) {
 	return target{l, s}, nil
 }
 
-// resync copies to a leg what it has missed. Changes of other regions go to the leg
-// meanwhile. When the leg has missed nothing more it is in sync.
+// resync copies the missed regions to a leg. While it does that, changes of other regions go
+// to the leg, too. When no region is missed any more, the leg is in sync.
 func (r *mirror) resync(t target) error {
 	r.v.log.Info("leg is being restored", "disk", r.v.disk, "leg", t.l.server)
 	copied := 0
@@ -111,7 +111,7 @@ func (r *mirror) copyRegion(t target, region int, b []byte) error {
 	return nil
 }
 
-// rejoin makes a leg in sync that has missed nothing; false if it has, since.
+// rejoin makes a leg in sync. It returns false if the leg has missed regions again.
 func (r *mirror) rejoin(t target) bool {
 	r.member.Lock()
 	defer r.member.Unlock()

@@ -12,8 +12,8 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// suspectLimit is how often a piece is asked for when the answers say that
-// something is wrong with it (refused, wrong checksum).
+// suspectLimit is how often a piece is requested when the answers say that something
+// is wrong with it (refused, wrong checksum).
 const suspectLimit = 3
 
 // ended is the error of a session that is over.
@@ -22,16 +22,16 @@ type ended struct{ why error }
 func (e *ended) Error() string { return "session over: " + e.why.Error() }
 func (e *ended) Unwrap() error { return e.why }
 
-// session is one session at a blockstore. It ends once, when something happened after
-// which what was not flushed may be lost.
+// session is one session at a blockstore. It ends when something happened after which writes
+// that were not flushed may be lost.
 type session struct {
 	*store.Client
 	size     uint64
 	readOnly bool
-	// strict ends the session for want of any answer; else what changes nothing is
-	// asked for again.
+	// strict ends the session if any answer is missing. Otherwise a request that changes
+	// nothing is repeated.
 	strict bool
-	idle   func() // sends replies that were collected
+	idle   func() // sends the replies that were collected
 
 	ctx  context.Context // ends with the session
 	end  context.CancelCauseFunc
@@ -40,7 +40,7 @@ type session struct {
 	mu    sync.Mutex // guards the fields below
 	free  []*store.Slot
 	moves int           // in progress
-	still chan struct{} // not nil: no move begins any more; closed when none is in progress
+	still chan struct{} // not nil if no move may begin any more; closed when none is in progress
 }
 
 // openSession opens the export at server for writing, or for reading if it is
@@ -71,7 +71,7 @@ func openSession(ctx context.Context, o diskOptions, bind, server netip.AddrPort
 	return s, nil
 }
 
-// close ends the session, waits for moves to fail, and ends the attachment, which
+// close ends the session, waits until no move is in progress, and closes the client, which
 // unmaps the buffers.
 func (s *session) close(why error) {
 	s.end(why)
@@ -85,7 +85,7 @@ func (s *session) close(why error) {
 	s.Client.Close()
 }
 
-// hold keeps the buffers mapped until release; false if the session is closed.
+// hold keeps the buffers mapped until release. It returns false if the session is closed.
 func (s *session) hold() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +104,8 @@ func (s *session) release() {
 	}
 }
 
-// take returns a buffer; connections bound how many they take.
+// take returns a buffer, and makes one if none is free. The connections bound how many they
+// take.
 func (s *session) take() (*store.Slot, error) {
 	s.mu.Lock()
 	if n := len(s.free); n > 0 {
@@ -117,16 +118,16 @@ func (s *session) take() (*store.Slot, error) {
 	return s.Slot()
 }
 
-// put gives a buffer back that no operation can touch.
+// put gives back a buffer that no operation can touch any more.
 func (s *session) put(slot *store.Slot) {
 	s.mu.Lock()
 	s.free = append(s.free, slot)
 	s.mu.Unlock()
 }
 
-// begin carries out m, again and again if need be, and calls done once: with the data
-// of a READ without a slot, which is done's while it runs. After success done is
-// mostly called by the goroutine that receives, and must not wait; begin may.
+// begin carries out m and calls done once. A READ without a slot passes its data to done,
+// and they are valid only while done runs. After success the receiving goroutine mostly
+// calls done, so done must not wait. begin may wait.
 func (s *session) begin(slot *store.Slot, m store.Message, done func(data []byte, err error)) {
 	again := func(err error) {
 		go func() {
@@ -197,7 +198,7 @@ func (s *session) move(m store.Message, b []byte, done func(error)) {
 	})
 }
 
-// moveNow is move that waits.
+// moveNow does what move does, and waits for the result.
 func (s *session) moveNow(m store.Message, b []byte) error {
 	result := make(chan error, 1)
 	s.move(m, b, func(err error) { result <- err })
@@ -223,7 +224,7 @@ func (s *session) enter() error {
 	}
 }
 
-// once sends m and waits for the answer. It sets Data of a READ without a slot.
+// once sends m once and waits for the answer. For a READ without a slot it sets m.Data.
 func (s *session) once(slot *store.Slot, m *store.Message) error {
 	if err := s.enter(); err != nil {
 		return err
@@ -236,7 +237,7 @@ func (s *session) once(slot *store.Slot, m *store.Message) error {
 	return check(*m, a, err)
 }
 
-// check returns err, or what is wrong with the answer a to m.
+// check returns err. If err is nil, it returns what is wrong with the answer a to m.
 func check(m, a store.Message, err error) error {
 	if err == nil && m.Kind != store.KindRead && a.Kind != store.KindDurable && a.Kind != store.KindWritten {
 		return store.Failf(store.StatusChecksum, "%v answered with %v", m.Kind, a.Kind)
@@ -244,10 +245,10 @@ func check(m, a store.Message, err error) error {
 	return err
 }
 
-// persist does again what failed with err, until it is done or hopeless. For
-// want of an answer only what changes nothing is done again: a write that is
-// late must not come after the next one to the same place. A session that is
-// over keeps it out.
+// persist repeats m, which has failed with err, until it succeeds, fails for good, or the
+// session is over. A request with no answer is repeated only if it changes nothing.
+// Otherwise the session ends. If the request comes late, after the OPEN of the next
+// session, the server refuses it. So it cannot overwrite a newer write to the same place.
 func (s *session) persist(slot *store.Slot, m store.Message, err error) (data []byte, _ error) {
 	harmless := !s.strict && (m.Kind == store.KindRead || m.Kind == store.KindFlush)
 	start := time.Now()

@@ -11,25 +11,26 @@ import (
 const (
 	superMagic = "rdsdmir1"
 	superUsed  = 52       // bytes of a superblock
-	superSize  = 4096     // bytes that are written
-	superRoom  = 64 << 10 // bytes at the end of each leg that are not the volume's
+	superSize  = 4096     // bytes of a superblock with its padding
+	superRoom  = 64 << 10 // bytes at the end of each leg that the volume does not use
 )
 
 // errNoSuper says that a leg has no superblock.
 var errNoSuper = errors.New("no superblock")
 
-// superblock is what each leg of a mirror says about the mirror.
+// superblock describes a mirror. Each leg has one.
 type superblock struct {
-	id     [16]byte // of the mirror
-	events uint64   // grows with every change of the membership; the greatest is right
-	size   uint64   // of the volume, bytes
-	legs   uint8    // how many the mirror has
-	leg    uint8    // which one this is
-	clean  bool     // nothing is being written
-	inSync uint32   // the legs that have everything, as bits
+	id     [16]byte // the mirror's random id
+	events uint64   // grows with each write of the superblocks; the greatest one is valid
+	size   uint64   // the volume's size in bytes
+	legs   uint8    // the number of legs
+	leg    uint8    // the number of the leg that has this superblock
+	clean  bool     // the legs in sync are equal
+	inSync uint32   // the set of legs in sync, a bit for each
 }
 
-// superAt returns where the superblock of a leg of size bytes is, 0 if it has no room.
+// superAt returns the offset of the superblock of a leg with size bytes, or 0 if the leg is
+// too small.
 func superAt(size uint64) uint64 { return (max(size, superRoom) - superRoom) &^ (superSize - 1) }
 
 // append adds the bytes of s, superSize of them, to b.

@@ -7,11 +7,10 @@ import (
 	"github.com/rdsd/rdsd/examples/blockstore/store"
 )
 
-// buffers are those of small writes; a pointer, so that putting one back allocates
-// nothing.
+// buffers is memory for small requests. It has pointers, so that Put allocates nothing.
 var buffers = sync.Pool{New: func() any { b := make([]byte, store.MaxSmall); return &b }}
 
-// message is the blockstore's request for n bytes of r, from at on.
+// message returns the blockstore's request for the n bytes at offset at of r.
 func message(r request, at uint64, n int) store.Message {
 	m := store.Message{Kind: store.KindRead, Flags: store.FlagBytes, Block: r.offset + at, Length: uint32(n)}
 	if r.command == cmdWrite {
@@ -57,11 +56,11 @@ type large struct {
 
 	mu   sync.Mutex // guards the fields below
 	left int        // pieces in hand
-	err  error      // the one that says most
+	err  error      // of a piece; ended comes before others
 	bufs []*buffer
 }
 
-// beginLarge begins a READ or WRITE whose bytes go by RDMA, all pieces at a time.
+// beginLarge begins all pieces of a READ or WRITE whose bytes travel by RDMA.
 func (c *conn) beginLarge(r request) error {
 	l := &large{c: c, r: r}
 	err := l.take()
@@ -80,11 +79,11 @@ func (c *conn) beginLarge(r request) error {
 		c.disk.begin(l.bufs[i], m, func(_ []byte, err error) { l.done(err) })
 		at += uint64(len(p))
 	}
-	c.disk.flush() // of pieces that were answered while they were sent
+	c.disk.flush() // pieces may have been answered before begin returned
 	return nil
 }
 
-// take takes the buffers that the request needs.
+// take takes the buffers for the request.
 func (l *large) take() error {
 	for n := int(l.r.length); n > 0; n -= l.c.disk.block {
 		l.c.room <- struct{}{} // waits for replies, which have a limit
@@ -98,7 +97,7 @@ func (l *large) take() error {
 	return nil
 }
 
-// pieces are the bytes of the buffers that the request uses.
+// pieces returns the parts of the buffers that the request uses.
 func (l *large) pieces() (ps [][]byte) {
 	left := int(l.r.length)
 	for _, s := range l.bufs {
@@ -112,7 +111,7 @@ func (l *large) pieces() (ps [][]byte) {
 // done ends a piece; the last one replies.
 func (l *large) done(err error) {
 	l.mu.Lock()
-	var over *ended // says most: the session is over
+	var over *ended
 	if l.err == nil || errors.As(err, &over) {
 		l.err = err
 	}

@@ -20,20 +20,19 @@ const (
 	batch = 32
 )
 
-// Options are a client's.
+// Options are the options of a Client.
 type Options struct {
 	Daemon rds.Options
 	Bind   netip.AddrPort
 	Server netip.AddrPort
 	Wait   Patience
-	// Small is the largest read or write whose bytes go in the message, bytes. The
-	// server may want less.
+	// Small is the most bytes of a read or write that travels in the message. The server
+	// may lower it.
 	Small int
-	// Impatient makes all requests fail as soon as the server's host is not reached. Otherwise
-	// they wait for it, as long as Wait says.
+	// Impatient makes all requests fail as soon as the server's host is unreachable.
+	// Otherwise they wait for the host, as long as Wait allows.
 	Impatient bool
-	// Idle, if not nil, is called by the receiving goroutine when it has called done
-	// for all answers that were there.
+	// Idle, if not nil, is called by the receiving goroutine after each batch of answers.
 	Idle func()
 }
 
@@ -89,7 +88,7 @@ func (c *Client) Close() {
 	c.rc.Close()
 }
 
-// watch ends the waiting for answers that do not come.
+// watch ends calls whose answers do not come in time.
 func (c *Client) watch() {
 	tick := time.NewTicker(max(c.Wait.Answer/8, time.Millisecond))
 	defer tick.Stop()
@@ -147,15 +146,14 @@ func (c *Client) take(ms []rds.Message) error {
 			return fmt.Errorf("%v: %w", m.Addr, err)
 		}
 		if msg.Kind == KindGranted {
-			msg.Session = uint64(m.Cookie) // the cookie stands beside the bytes
+			msg.Session = uint64(m.Cookie) // the cookie is no part of the message's bytes
 		}
 		c.calls.answer(msg)
 	}
 	return nil
 }
 
-// statuses takes the statuses of pushes that failed: the server did not get the
-// request, or nobody knows.
+// statuses takes the statuses of failed pushes and ends their calls.
 func (c *Client) statuses() {
 	var done [16]rds.Completion
 	for n := c.sock.Completions(done[:]); n > 0; n = c.sock.Completions(done[:]) {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// ErrNoAnswer: the answer to a request did not come in time or never will come.
-// Nobody knows whether the server carries the request out.
+// ErrNoAnswer says that the answer to a request did not come in time, or never will come.
+// The server may carry out the request or not.
 var ErrNoAnswer = errors.New("no answer")
 
 // calls matches answers with the requests that wait for them. It is safe for concurrent
@@ -18,26 +18,26 @@ type calls struct {
 	mu      sync.Mutex // guards the fields below, and those of the calls
 	next    uint64
 	waiting map[uint64]*call
-	err     error // why no answer will come any more
+	err     error // not nil if no answers will come any more
 }
 
 // call is one request that waits for its answer.
 type call struct {
 	id    uint64
 	until time.Time
-	// done gets the answer, or why there is none, once. It is nil when it was
-	// called, or when nobody waits any more.
+	// done is called once, with the answer or the error. It is nil after that, and after
+	// leave.
 	done func(Message, error)
-	// back, if not nil, is called when the server is known to have finished with
-	// the request. That may be after done has got an error, and may never be.
+	// back, if not nil, is called when the server has finished with the request. That may
+	// be after done was called with an error, or never.
 	back func()
-	// sending holds done back until sent is called; early is the answer that came
-	// before that.
+	// sending delays the call of done until sent. early is the outcome that came before
+	// sent.
 	sending bool
 	early   *outcome
 }
 
-// outcome is what a call's done gets.
+// outcome is the answer or the error of a call.
 type outcome struct {
 	m   Message
 	err error
@@ -49,9 +49,9 @@ func newCalls() *calls {
 	return &calls{next: rand.Uint64() >> 1, waiting: map[uint64]*call{}}
 }
 
-// begin makes a request number and waits for the answer from now on, for as long
-// as patience. With sending, done is not called before sent. A nil call: none will
-// come, for the error.
+// begin makes a call with a new request number, which waits for its answer for patience. If
+// sending is true, done is not called before sent. begin returns the error if no answers
+// will come any more.
 func (c *calls) begin(patience time.Duration, sending bool, back func(), done func(Message, error)) (*call, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,7 +64,7 @@ func (c *calls) begin(patience time.Duration, sending bool, back func(), done fu
 	return k, nil
 }
 
-// sent lets done of a call that was begun with sending be called.
+// sent ends the delay of sending, and calls done if the outcome is there already.
 func (c *calls) sent(k *call) {
 	c.mu.Lock()
 	k.sending = false
@@ -85,8 +85,8 @@ func (c *calls) cancel(k *call) {
 	c.mu.Unlock()
 }
 
-// leave makes nobody wait for k any more, and reports whether that was in time:
-// if not, its done is being called.
+// leave prevents the call of k's done. It returns false if done was called before, or is
+// being called.
 func (c *calls) leave(k *call) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,8 +100,8 @@ func (c *calls) leave(k *call) bool {
 	return true
 }
 
-// answer hands m to the requests it names. What nobody waits for is dropped: it
-// is late.
+// answer ends the calls that m names with the answer m. It ignores request numbers of which
+// no call waits: the answer is late.
 func (c *calls) answer(m Message) {
 	var err error
 	if m.Kind == KindFailed {
@@ -113,7 +113,7 @@ func (c *calls) answer(m Message) {
 	}
 }
 
-// settle ends the call id: the server has finished with it.
+// settle ends the call id with m and err. The server has finished with the request.
 func (c *calls) settle(id uint64, m Message, err error) {
 	c.mu.Lock()
 	k := c.waiting[id]
@@ -124,7 +124,7 @@ func (c *calls) settle(id uint64, m Message, err error) {
 	delete(c.waiting, id)
 	done := k.done
 	if k.sending {
-		m.Data = nil // the receiver's; pushes are the only ones with sending, and their answers have none
+		m.Data = nil // only pushes set sending, and their answers have no bytes
 		if done = nil; k.early == nil {
 			k.early = &outcome{m, err}
 		}
@@ -140,17 +140,17 @@ func (c *calls) settle(id uint64, m Message, err error) {
 	}
 }
 
-// unknown ends the waiting for the call id: what became of it will not be known.
+// unknown ends the call id with ErrNoAnswer, because its outcome will never be known.
 func (c *calls) unknown(id uint64, why string) {
 	c.abandon(fmt.Errorf("%w: %s", ErrNoAnswer, why), func(k *call) bool { return k.id == id })
 }
 
-// unknownAll ends the waiting for all calls, as unknown does.
+// unknownAll ends all calls as unknown does.
 func (c *calls) unknownAll(why string) {
 	c.abandon(fmt.Errorf("%w: %s", ErrNoAnswer, why), func(*call) bool { return true })
 }
 
-// expire ends the waiting of the calls whose time is over.
+// expire ends the calls whose patience is over with ErrNoAnswer.
 func (c *calls) expire(now time.Time) {
 	c.abandon(ErrNoAnswer, func(k *call) bool { return now.After(k.until) })
 }
@@ -165,8 +165,8 @@ func (c *calls) fail(err error) {
 	c.abandon(err, func(*call) bool { return true })
 }
 
-// abandon calls done of the calls that match with err. A call with a back stays,
-// for a late answer.
+// abandon ends the calls that match with err. Calls with a back stay in the table, because
+// a late answer calls it.
 func (c *calls) abandon(err error, match func(*call) bool) {
 	var all []func(Message, error)
 	c.mu.Lock()

@@ -8,26 +8,26 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// grant is memory of the server that this client may write into, as buffers of a
-// block.
+// grant is memory of the server that this client may write into. It consists of buffers of
+// one block each.
 type grant struct {
 	cookie rds.Cookie
-	number uint32 // which grant; a request names it, so that one under an earlier grant is not taken for one of this
+	number uint32 // requests name it, so that the server knows those of an earlier grant
 	size   int    // bytes of a buffer
 	free   chan uint32
-	gone   chan struct{} // closed when it is used no more
+	gone   chan struct{} // closed when the grant is over
 }
 
-// grants is the current grant of a client, asked for when the first push needs it.
-// Safe for concurrent use.
+// grants has the current grant of a client. The first push asks the server for it. It is
+// safe for concurrent use.
 type grants struct {
-	asking sync.Mutex // one asks at a time
+	asking sync.Mutex // held while a goroutine asks the server
 
 	mu  sync.Mutex // guards cur
 	cur *grant
 }
 
-// current returns the grant, nil if there is none.
+// current returns the current grant, or nil if there is none.
 func (g *grants) current() *grant {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -85,7 +85,7 @@ func (g *grants) ask(ctx context.Context, c *Client) (*grant, error) {
 	return cur, nil
 }
 
-// drop makes the next push ask for a grant, if dead is still the current one.
+// drop ends dead if it is the current grant. The next push then asks for another one.
 func (g *grants) drop(dead *grant) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -12,24 +12,23 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// payloads are the memory of requests that are being sent; pointers, so that putting one
-// back allocates nothing.
+// payloads is memory for requests that are being sent. It has pointers, so that Put allocates
+// nothing.
 var payloads = sync.Pool{New: func() any {
 	b := make([]byte, 0, MaxMessage)
 	return &b
 }}
 
-// busyPause is how long a busy server is left alone.
+// busyPause is the pause before a request to a busy server is repeated.
 const busyPause = time.Millisecond
 
-// Begin sends the request m once, and calls done once with the answer, or with why
-// there is none. A FAILED comes as a *Failure. s has the bytes of a WRITE, and gets
-// those of a READ. It may be nil for a request without bytes, for a WRITE of at
-// most Small bytes that are in m.Data, and for a READ of at most Small bytes, whose
-// bytes are then in the answer's Data while done runs.
+// Begin sends the request m once, and calls done once with the answer or an error. The error
+// of a FAILED is a *Failure. The slot s holds the bytes of a WRITE or READ. It may be nil if
+// m has at most Small bytes: those of a WRITE are then in m.Data, and those of a READ are in
+// the answer's Data, which is valid only while done runs.
 //
-// done is mostly called by the goroutine that receives and must not wait. Begin may
-// wait for room to send and for a buffer of the server.
+// Mostly the receiving goroutine calls done, so done must not wait. Begin may wait for room
+// to send, and for a buffer of the server.
 func (c *Client) Begin(ctx context.Context, s *Slot, m Message, done func(Message, error)) {
 	c.begin(ctx, s, m, done)
 }
@@ -73,8 +72,8 @@ func (c *Client) begin(ctx context.Context, s *Slot, m Message, done func(Messag
 	return k
 }
 
-// arrived checks the answer to the READ m before done gets it, and puts small bytes
-// into s.
+// arrived returns a function that checks the answer to the READ m, copies its bytes into s,
+// and calls done.
 func arrived(s *Slot, m Message, done func(Message, error)) func(Message, error) {
 	return func(a Message, err error) {
 		p := a.Data
@@ -97,8 +96,8 @@ func arrived(s *Slot, m Message, done func(Message, error)) func(Message, error)
 	}
 }
 
-// push sends the WRITE m as the immediate data of an RDMA write of its bytes into
-// a buffer that the server has granted.
+// push RDMA-writes the bytes of the WRITE m into a buffer that the server has granted. The
+// immediate data is m.
 func (c *Client) push(ctx context.Context, s *Slot, m Message, done func(Message, error)) *call {
 	g, i, err := c.grants.take(ctx, c)
 	if err != nil {
@@ -139,15 +138,15 @@ func (c *Client) push(ctx context.Context, s *Slot, m Message, done func(Message
 	return k
 }
 
-// Do is Begin that waits for the answer. After an error that is not a *Failure with
-// StatusBusy the slot is to be recalled.
+// Do does what Begin does, and waits for the answer. After an error other than StatusBusy
+// the caller must call Recall before it uses the slot again.
 func (c *Client) Do(ctx context.Context, s *Slot, m Message) (Message, error) {
 	answer := make(chan outcome, 1)
 	k := c.begin(ctx, s, m, func(a Message, err error) {
 		if s != nil {
-			a.Data = nil // is in the slot
+			a.Data = nil // the slot has the bytes
 		}
-		a.Data = bytes.Clone(a.Data) // the receiver's
+		a.Data = bytes.Clone(a.Data) // the receiving goroutine reuses its memory
 		answer <- outcome{a, err}
 	})
 	select {
@@ -162,7 +161,7 @@ func (c *Client) Do(ctx context.Context, s *Slot, m Message) (Message, error) {
 	}
 }
 
-// Ask sends m, which has no bytes, until it is answered.
+// Ask sends the request m, which has no bytes, again and again until it is answered.
 func (c *Client) Ask(ctx context.Context, m Message) (Message, error) {
 	for start := time.Now(); ; {
 		a, err := c.Do(ctx, nil, m)
@@ -181,13 +180,14 @@ func (c *Client) Ask(ctx context.Context, m Message) (Message, error) {
 	}
 }
 
-// Busy reports that the server did nothing, and nothing of the request is left.
+// Busy reports whether the server refused a request for want of room. Then it has done
+// nothing, and no operation of the request exists.
 func Busy(err error) bool {
 	var f *Failure
 	return errors.As(err, &f) && f.Status == StatusBusy
 }
 
-// Pause leaves a busy server alone for a moment; it fails if ctx ends.
+// Pause waits for busyPause. It returns the cause if ctx ends first.
 func Pause(ctx context.Context) error {
 	t := time.NewTimer(busyPause)
 	defer t.Stop()
@@ -199,8 +199,7 @@ func Pause(ctx context.Context) error {
 	}
 }
 
-// Open asks for the export and takes what both can: the block size, the window,
-// how small is small.
+// Open opens the export and sets Block, Limit and Small to values that both ends can handle.
 func (c *Client) Open(ctx context.Context, block int, write bool) (size int64, err error) {
 	m := Message{Kind: KindOpen, BlockSize: uint32(block)}
 	c.session = 0

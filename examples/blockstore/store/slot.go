@@ -13,7 +13,7 @@ type Slot struct {
 	buf    *rds.Buffer
 	mem    []byte
 	region *rds.Region // nil: the server cannot reach the buffer
-	pushed uint64      // the operation that pushed the buffer last, 0 = none
+	pushed uint64      // the id of the last push's operation; 0 if there is none
 }
 
 // Bytes is the slot's memory, a block long.
@@ -32,9 +32,9 @@ func (s *Slot) cookie() (rds.Cookie, error) {
 	return s.region.Cookie(), nil
 }
 
-// Ready waits until the push of the slot's bytes, if there was one, does not use
-// the memory any more. After the answer to a push that has mostly happened. It is
-// to be called before the bytes are changed.
+// Ready waits until the last push from the slot does not use its memory any more. The caller
+// must call it before it changes the bytes. After the answer to a push it mostly returns at
+// once.
 func (s *Slot) Ready(ctx context.Context) error {
 	to := s.c.Server.Addr()
 	if s.pushed == 0 || s.c.sock.HWM(to) >= s.pushed {
