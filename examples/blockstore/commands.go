@@ -20,13 +20,14 @@ func runServe(ctx context.Context, c *command) error {
 		fs.BoolVar(&readOnly, "read-only", false, "refuse copy-in")
 		fs.BoolVar(&create, "create", false, "create FILE if it is missing")
 		fs.IntVar(&o.buffers, "buffers", 64, "registered buffers for reads; one client may have half as many requests in hand, and the writer is granted half as many buffers")
+		fs.DurationVar(&o.keep, "keep", 30*time.Second, "how long the writer keeps granted buffers that it does not use")
 		fs.IntVar(&o.workers, "workers", 4, "goroutines that wait for storage")
 	})
 	if err != nil {
 		return err
 	}
-	if o.buffers < 2 || o.workers < 1 {
-		return &store.UsageError{Text: "-buffers must be 2 or more, and -workers 1 or more"}
+	if o.buffers < 2 || o.workers < 1 || o.keep <= 0 {
+		return &store.UsageError{Text: "-buffers must be 2 or more, -workers 1 or more, and -keep positive"}
 	}
 	o.block, o.small = c.block, c.small
 	bind, err := store.ParseRemote(c.bind, netip.AddrFrom4([4]byte{127, 0, 0, 1}))

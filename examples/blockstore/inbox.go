@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -9,12 +10,8 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-const (
-	// idleGrant is how long a writer keeps its buffers without a push.
-	idleGrant = 30 * time.Second
-	// revokePatience limits how long the release of a region may take.
-	revokePatience = 5 * time.Second
-)
+// revokePatience limits how long the release of a region may take.
+const revokePatience = 5 * time.Second
 
 // inbox is the memory that the writer pushes blocks into. It consists of buffers that are
 // one region, which is granted to one session. It is safe for concurrent use.
@@ -27,6 +24,8 @@ type inbox struct {
 	sock   *rds.Socket
 	block  int // bytes of a buffer
 	count  int
+	keep   time.Duration // how long a writer keeps the buffers without a push
+	log    *slog.Logger
 
 	granting sync.Mutex // one grant or revocation at a time; guards buf and region
 	buf      *rds.Buffer
@@ -41,8 +40,8 @@ type inbox struct {
 	used    time.Time
 }
 
-func newInbox(c *rds.Client, sock *rds.Socket, block, count int) *inbox {
-	return &inbox{client: c, sock: sock, block: block, count: min(count, 1<<16)}
+func newInbox(c *rds.Client, sock *rds.Socket, block, count int, keep time.Duration, log *slog.Logger) *inbox {
+	return &inbox{client: c, sock: sock, block: block, count: min(count, 1<<16), keep: keep, log: log}
 }
 
 // begin checks the pushed WRITE r and sets r.pushed. The caller must call end when it does
@@ -98,7 +97,7 @@ func (b *inbox) grant(ctx context.Context, session uint64) (m store.Message, coo
 	if b.idle != nil {
 		b.idle.Stop()
 	}
-	b.idle = time.AfterFunc(idleGrant, b.expire)
+	b.idle = time.AfterFunc(b.keep, b.expire)
 	return store.Message{Kind: store.KindGranted, Block: uint64(b.number), BlockSize: uint32(b.block), Window: uint32(b.count)},
 		b.region.Cookie(), nil
 }
@@ -146,15 +145,16 @@ func (b *inbox) expire() {
 	b.granting.Lock()
 	defer b.granting.Unlock()
 	b.mu.Lock()
-	left := idleGrant - time.Since(b.used)
+	left := b.keep - time.Since(b.used)
 	idle := b.inHand == 0 && left <= 0
 	b.mu.Unlock()
 	switch {
 	case b.region == nil:
 	case !idle:
-		b.idle.Reset(max(left, time.Second))
+		b.idle.Reset(max(left, b.keep/8))
 	case b.revoke(context.Background()):
 		b.drop(false)
+		b.log.Info("buffers taken back from an idle writer")
 	}
 }
 

@@ -60,6 +60,7 @@ type serveOptions struct {
 	small   int // largest block whose bytes are in a message
 	buffers int
 	workers int
+	keep    time.Duration // how long a writer keeps granted buffers without a push
 }
 
 // serve answers requests until ctx ends. It then finishes the requests in hand and returns.
@@ -79,7 +80,7 @@ func serve(ctx context.Context, c *rds.Client, sock *rds.Socket, e *export, o se
 	window := max(1, o.buffers/2)
 	s := &server{
 		sock: sock, export: e, log: log, serveOptions: o,
-		lender: newLender(buffers, sock.HWM, sock.Barrier), inbox: newInbox(c, sock, o.block, window),
+		lender: newLender(buffers, sock.HWM, sock.Barrier), inbox: newInbox(c, sock, o.block, window, o.keep, log),
 		quota: newQuota(window), ops: newOperations(), requests: make(chan request, o.buffers),
 	}
 	s.parked = newParked(s.send)

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -52,6 +53,8 @@ type world struct {
 	said *child.Output // nbd's standard error
 	end  func() int
 	kill func() // kills the blockstore
+
+	storeSaid *child.Output // the standard error of the blockstore that was started last
 }
 
 func newWorld(t *testing.T, size int64, storeFlags ...string) *world {
@@ -117,16 +120,16 @@ func (w *world) serve(d *rdstest.Daemon, args ...string) {
 // hears waits until nbd has said text.
 func (w *world) hears(text string) {
 	w.t.Helper()
-	w.until(func() bool { return w.said.Has(text) })
+	w.hearsOften(w.said, text, 1)
 }
 
-// until waits until said returns true; it is asked whenever nbd has said more.
-func (w *world) until(said func() bool) {
+// hearsOften waits until a program has said text n times.
+func (w *world) hearsOften(said *child.Output, text string, n int) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patienceForTests)
 	defer cancel()
-	if !child.Until(ctx, nil, said, w.said, w.said) {
-		w.t.Fatalf("nbd did not say what was waited for: %s", w.said)
+	if !child.Until(ctx, nil, func() bool { return strings.Count(said.String(), text) >= n }, said, said) {
+		w.t.Fatalf("the program did not say %q %d times: %s", text, n, said)
 	}
 }
 
@@ -144,6 +147,7 @@ func (w *world) storeAt(d *rdstest.Daemon, file string, flags ...string) (kill f
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(c.Kill)
+	w.storeSaid = &c.Stderr
 	if !c.Until(patienceForTests, func() bool { return c.Stderr.Has("serving ") }) {
 		w.t.Fatalf("blockstore does not serve: %s", &c.Stderr)
 	}

@@ -185,7 +185,7 @@ func TestMirrorUnderFaults(t *testing.T) {
 			m.d[leg].Start(t)
 			m.start(leg)
 		}
-		m.until(func() bool { return strings.Count(m.said.String(), "leg is in sync") > before })
+		m.hearsOften(m.said, "leg is in sync", before+1)
 	}
 	stop()
 	all.Wait()
@@ -238,7 +238,7 @@ func TestMirrorFio(t *testing.T) {
 	<-killed
 	before := strings.Count(m.said.String(), "leg is in sync")
 	m.start(1)
-	m.until(func() bool { return strings.Count(m.said.String(), "leg is in sync") > before })
+	m.hearsOften(m.said, "leg is in sync", before+1)
 	m.end()
 	want, err := os.ReadFile(m.files[0])
 	if err != nil {

@@ -257,6 +257,21 @@ func TestBlockstoreRestarts(t *testing.T) {
 	w.over(c, []byte("before"))
 }
 
+// TestGrantsTakenBack: the blockstore takes its buffers back from an idle writer, and the
+// next write gets others.
+func TestGrantsTakenBack(t *testing.T) {
+	w := newWorld(t, 4<<20, "-keep", "100ms")
+	c := w.open()
+	for i := range 3 {
+		p := noise(300_000)
+		c.write(i*5000, p)
+		w.hearsOften(w.storeSaid, "buffers taken back", i+1)
+		if !bytes.Equal(c.read(i*5000, len(p)), p) {
+			t.Fatal("read others than written")
+		}
+	}
+}
+
 // TestHostRestarts: blockstore and daemon are started again while nothing is in flight.
 // What was written and not flushed may be lost, so not even a read succeeds.
 func TestHostRestarts(t *testing.T) {
