@@ -202,16 +202,9 @@ void rdsi_buffer_orphan(rds_buffer *b)
 
 void rds_buffer_free(rds_buffer *b)
 {
-	if (!b)
+	if (!b || rdsi_forked(b->c))
 		return;
 	rds_client *c = b->c;
-	if (rdsi_forked(c)) {
-		if (b->map.mem)
-			munmap(b->map.mem, b->map.size);
-		free(b);
-		rdsi_client_put(c);
-		return;
-	}
 	rdsi_buffer_orphan(b);
 	rdsi_client_put(c);
 }

@@ -107,13 +107,6 @@ static void wait_pins(rds_client *c)
 		syscall(SYS_futex, &c->pins, FUTEX_WAIT_PRIVATE, n, NULL, NULL, 0);
 }
 
-void rdsi_ring(int fd)
-{
-	uint64_t one = 1;
-	while (write(fd, &one, sizeof one) < 0 && errno == EINTR)
-		;
-}
-
 bool rdsi_daemon_sleeps(rds_client *c)
 {
 	if (!rdsi_wake_needed(c->seg.daemon_asleep))
@@ -124,7 +117,7 @@ bool rdsi_daemon_sleeps(rds_client *c)
 
 void rdsi_ring_daemon(rds_client *c)
 {
-	rdsi_ring(c->daemon_bell);
+	rdsi_ring_pipe(c->daemon_bell);
 	rdsi_unpin(c);
 }
 
@@ -186,14 +179,13 @@ int rds_client_close(rds_client *c)
 
 void rds_client_free(rds_client *c)
 {
-	if (!c)
+	if (!c || rdsi_forked(c))
 		return;
-	if (!rdsi_forked(c))
-		rds_client_close(c);
+	rds_client_close(c);
 	rdsi_client_put(c);
 }
 
-/* destroy frees what is private. In the child of a fork the shared memory is not mapped. */
+/* destroy frees what is private. */
 static void destroy(rds_client *c)
 {
 	rdsi_words_end(c);

@@ -291,3 +291,10 @@ void rdsi_pollfd_close(rds_socket *s)
 }
 
 void rdsi_pollfd_ring(struct rdsi_pollfd *p) { ring(p); }
+
+void rdsi_pollfd_abandon(rds_socket *s)
+{
+	if (s->poll && s->poll->fd >= 0)
+		close(s->poll->fd);
+	s->poll = NULL;
+}

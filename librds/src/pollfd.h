@@ -30,6 +30,8 @@ void rdsi_arrived(rds_socket *s, unsigned want);
 void rdsi_left_over(rds_socket *s);
 void rdsi_taken(rds_socket *s);
 void rdsi_pollfd_close(rds_socket *s);
+/* rdsi_pollfd_abandon closes the descriptor in the child of a fork. */
+void rdsi_pollfd_abandon(rds_socket *s);
 void rdsi_pollset_put(struct rdsi_pollset *p);
 
 /* rdsi_poll_look finds the conditions of the poll set that hold, and makes the descriptor

@@ -211,17 +211,15 @@ int rds_release(rds_region *r, int timeout_ms)
 
 void rds_region_free(rds_region *r)
 {
-	if (!r)
+	if (!r || rdsi_forked(r->s->c))
 		return;
 	rds_socket *s = r->s;
 	rds_client *c = s->c;
-	if (!rdsi_forked(c)) {
-		pthread_mutex_lock(&c->regions_mu);
-		r->freed = true;
-		if (!r->live)
-			free(r);
-		pthread_mutex_unlock(&c->regions_mu);
-	}
+	pthread_mutex_lock(&c->regions_mu);
+	r->freed = true;
+	if (!r->live)
+		free(r);
+	pthread_mutex_unlock(&c->regions_mu);
 	rdsi_socket_put(s);
 	rdsi_client_put(c);
 }

@@ -200,7 +200,7 @@ static void release(rds_client *c, uint32_t n)
 	if (n > 0) {
 		rdsi_release(&c->seg.event);
 		if (rdsi_half_taken(&c->seg.event) && rdsi_wake_for_room(c->seg.daemon_asleep))
-			rdsi_ring(c->daemon_bell); /* the memory is in use: a close waits for rx.mu */
+			rdsi_ring_pipe(c->daemon_bell); /* the memory is in use: a close waits for rx.mu */
 	} else if (c->seg.event.bad && !rdsi_client_err(c)) {
 		rdsi_broken(c, "event ring: impossible index");
 	}

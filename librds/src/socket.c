@@ -235,10 +235,12 @@ void rds_socket_free(rds_socket *s)
 	if (!s)
 		return;
 	rds_client *c = s->c;
-	if (!rdsi_forked(c)) {
-		rds_close(s);
-		finish(s); /* if the client was closed first */
+	if (rdsi_forked(c)) {
+		rdsi_pollfd_abandon(s);
+		return;
 	}
+	rds_close(s);
+	finish(s); /* if the client was closed first */
 	rdsi_socket_put(s);
 	rdsi_client_put(c);
 }

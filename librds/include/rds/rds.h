@@ -23,11 +23,12 @@
  * the daemon that answer at once, such as rds_bind, are not interrupted.
  *
  * Fork. Handles belong to the process that made them. In the child of a fork every function
- * fails with -ESTALE for them; only rds_*_free works and frees the child's copy. The
- * parent's sockets are not affected, and the child may open a client of its own. Buffers
- * stay mapped in the child, shared with the parent. fork must not be called in a signal
- * handler that interrupts a function of this library, unless the child calls exec or _exit
- * before it returns from the handler.
+ * fails with -ESTALE for them. There rds_socket_free only closes the poll descriptor, and the
+ * other rds_*_free do nothing: what the parent's threads were doing at the fork is not known,
+ * so the child's copy stays until exec or exit. The parent's sockets are not affected and end
+ * with the parent, and the child may open a client of its own. Buffers stay mapped in the
+ * child, shared with the parent. fork must not be called in a signal handler that interrupts
+ * a function of this library, unless the child calls exec or _exit before it returns.
  */
 #ifndef RDS_RDS_H
 #define RDS_RDS_H

@@ -1,0 +1,68 @@
+package librds
+
+import (
+	"bytes"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/rdsd/rdsd/rdstest"
+)
+
+// sanitizers are the builds in which the C programs run.
+func sanitizers() []string {
+	if testing.Short() {
+		return []string{""}
+	}
+	return []string{"", "address,undefined", "thread"}
+}
+
+// finish runs cmd and fails the test if cmd fails or does not end in a minute.
+func finish(t *testing.T, cmd *exec.Cmd) string {
+	t.Helper()
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.WaitDelay = time.Second // a child that hangs keeps the output open
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	kill := time.AfterFunc(time.Minute, func() { cmd.Process.Kill() })
+	defer kill.Stop()
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v: %v\n%s", cmd.Args, err, out.String())
+	}
+	return out.String()
+}
+
+// TestThreads: many threads use one client.
+func TestThreads(t *testing.T) {
+	for _, s := range sanitizers() {
+		t.Run("sanitize="+s, func(t *testing.T) {
+			d := rdstest.StartDaemons(t, 1)[0]
+			finish(t, program(t, s, "threads", d.Socket(), d.Addr().String()))
+		})
+	}
+}
+
+// TestFork: handles of the parent are refused in the child, and nothing of the parent's is
+// harmed. The thread sanitizer does not follow a fork of a process with threads.
+func TestFork(t *testing.T) {
+	for _, s := range sanitizers() {
+		if s == "thread" {
+			continue
+		}
+		t.Run("sanitize="+s, func(t *testing.T) {
+			d := rdstest.StartDaemons(t, 1)[0]
+			cmd := program(t, s, "forked", d.Socket(), d.Addr().String())
+			cmd.Env = append(cmd.Env, "ASAN_OPTIONS=detect_leaks=0") // the children keep copies
+			finish(t, cmd)
+		})
+	}
+}
+
+// TestUnits: what needs no daemon.
+func TestUnits(t *testing.T) {
+	for _, s := range sanitizers() {
+		t.Run("sanitize="+s, func(t *testing.T) { finish(t, program(t, s, "units")) })
+	}
+}
