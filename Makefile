@@ -41,8 +41,10 @@ build-ibv: need-go ## bin/rdsd with RDMA devices (libibverbs, librdmacm, cgo)
 	@mkdir -p bin
 	CGO_ENABLED=1 $(GO) build $(BUILDFLAGS) -o bin/rdsd ./cmd/rdsd
 
-librds: ## bin/librds: the C library, shared and static, with rds.pc (needs a C compiler)
+librds: need-go ## bin/librds: the C library, shared and static, rds.pc, manual pages (needs a C compiler)
 	@$(MAKE) -s -C librds OUT=$(CURDIR)/bin/librds VERSION=$(VERSION) all
+	@$(GO) run ./librds/gen man librds/include/rds bin/librds/man/man3
+	@mkdir -p bin/librds/man/man7 && cp librds/man/librds.7 bin/librds/man/man7
 
 demo: build ## copy a file between two daemons under connection resets (FILE=..., RESETS=n)
 	@$(GO) build $(BUILDFLAGS) -o bin/demo ./internal/demo

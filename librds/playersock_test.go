@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/rdsd/rdsd/rds"
@@ -12,7 +13,7 @@ import (
 // commands are the commands of a script, by name. tests/driver.c has the same.
 var commands = map[string]func(p *player) string{
 	"open": (*player).open, "error": (*player).clientError, "closeclient": (*player).closeClient, "bind": (*player).bind,
-	"local": (*player).local, "connect": (*player).connect, "close": (*player).close, "closewait": (*player).closeWait,
+	"local": (*player).local, "addrs": (*player).addrs, "connect": (*player).connect, "close": (*player).close, "closewait": (*player).closeWait,
 	"set": (*player).set, "get": (*player).get, "send": (*player).send, "fill": (*player).fill, "sendmsgs": (*player).sendMsgs,
 	"recv": (*player).recv, "recvall": (*player).recvAll, "drain": (*player).drain, "cancel": (*player).cancel, "closedest": (*player).closeDest,
 	"alloc": (*player).alloc, "poke": (*player).poke, "show": (*player).show, "free": (*player).free, "freewait": (*player).freeWait,
@@ -53,6 +54,15 @@ func (p *player) bind() string {
 		p.rcv[p.w[1]], p.snd[p.w[1]] = 10*time.Second, 0 // a message that does not come is an answer, too
 	}
 	return errorText(err)
+}
+
+func (p *player) addrs() string {
+	addrs, err := p.clients[p.w[1]].Addrs()
+	text := ""
+	for _, a := range addrs {
+		text += " " + addrText(netip.AddrPortFrom(a, 0))
+	}
+	return try(err, "%s", text)
 }
 
 func (p *player) local() string   { return addrText(p.sock().LocalAddrPort()) }

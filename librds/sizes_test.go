@@ -28,7 +28,7 @@ func TestSizes(t *testing.T) {
 			t.Fatal(err)
 		}
 		lines := strings.Split(string(b), "\n")
-		if len(lines) > maxFile+1 {
+		if len(lines) > maxFile+1 && !strings.Contains(lines[0], "Code generated") {
 			t.Errorf("%s: %d lines, at most %d: split it by ideas", f, len(lines)-1, maxFile)
 		}
 		begin := 0

@@ -15,6 +15,13 @@ bool rdsi_no_addr(const struct rds_addr *a)
 	return memcmp(a->ip, none, sizeof none) == 0;
 }
 
+/* rdsi_unspecified reports whether a is 0.0.0.0 or ::. */
+bool rdsi_unspecified(const struct rds_addr *a)
+{
+	static const uint8_t any4[4];
+	return rdsi_no_addr(a) || (rdsi_is_v4(a) && memcmp(a->ip + 12, any4, sizeof any4) == 0);
+}
+
 bool rdsi_same(const struct rds_addr *a, const struct rds_addr *b)
 {
 	return a->port == b->port && memcmp(a->ip, b->ip, sizeof a->ip) == 0;
@@ -27,13 +34,10 @@ uint64_t rdsi_hash_addr(const struct rds_addr *a) { return rdsi_mix(rdsi_hash_ip
 /* rdsi_check_addr returns -EINVAL for what cannot be the address of a host. */
 int rdsi_check_addr(const struct rds_addr *a)
 {
-	static const uint8_t any4[4], broadcast4[4] = {255, 255, 255, 255};
-	if (rdsi_is_v4(a)) {
-		const uint8_t *p = a->ip + 12;
-		bool bad = memcmp(p, any4, 4) == 0 || memcmp(p, broadcast4, 4) == 0 || (p[0] & 0xf0) == 0xe0;
-		return bad ? -EINVAL : 0;
-	}
-	return rdsi_no_addr(a) || a->ip[0] == 0xff ? -EINVAL : 0;
+	static const uint8_t broadcast4[4] = {255, 255, 255, 255};
+	const uint8_t *p = a->ip + 12;
+	bool bad = rdsi_is_v4(a) ? memcmp(p, broadcast4, 4) == 0 || (p[0] & 0xf0) == 0xe0 : a->ip[0] == 0xff;
+	return bad || rdsi_unspecified(a) ? -EINVAL : 0;
 }
 
 /* parse_ip reads an address without a port. */

@@ -10,8 +10,6 @@
 #include "rx.h"
 
 #define SYSTEM_SOCKET "/run/rdsd/rdsd.sock"
-/* Long enough for a request and its reply among four processes. */
-#define SPIN_DEFAULT 50000
 /* The smallest submission ring: what opening a destination and a message need at once. */
 #define MIN_SUB 8
 
@@ -62,7 +60,7 @@ static void put_hello(struct rdsi_call *call, const struct rds_options *o)
 	uint8_t *b = call->body;
 	b = rdsi_put32(b, IPC_MAGIC);
 	b = rdsi_put32(b, IPC_VERSION);
-	b = rdsi_put64(b, IPC_FEATURE_REFUSES);
+	b = rdsi_put64(b, IPC_FEATURES);
 	b = rdsi_put32(b, IPC_ROLE_CLIENT);
 	memcpy(b, name, strnlen(name, IPC_MAX_NAME));
 	b += IPC_MAX_NAME;
@@ -128,8 +126,8 @@ static int hello(rds_client *c, const struct rds_options *o, int64_t deadline)
 		return -ENOMEM;
 	put_hello(call, o);
 	int err = rdsi_call_run(c, call, deadline);
-	if (err == -ETIMEDOUT)
-		return err; /* the call belongs to the session */
+	if (err == RDSI_LATE)
+		return -ETIMEDOUT;
 	struct shm_params p;
 	const uint8_t *b = call->body;
 	if (!err && rdsi_get32(b) != IPC_VERSION)
@@ -146,7 +144,8 @@ static int hello(rds_client *c, const struct rds_options *o, int64_t deadline)
 	if (!err) {
 		uint64_t spin = rdsi_get64(b + 44);
 		c->tx.asks = rdsi_get64(b + 4) & IPC_FEATURE_REFUSES;
-		c->spin.window = o->spin_ns ? o->spin_ns : spin > 0 && spin < 1000000000 ? (int64_t)spin : SPIN_DEFAULT;
+		c->tells_addrs = rdsi_get64(b + 4) & IPC_FEATURE_ADDRS;
+		c->spin.window = o->spin_ns ? o->spin_ns : spin < 1000000000 ? (int64_t)spin : 0;
 		if (c->spin.window < 1000)
 			c->spin.window = 0; /* not worth a system call */
 	}

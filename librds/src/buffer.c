@@ -62,10 +62,11 @@ static int ask_free(rds_client *c, uint32_t id, bool wait, int64_t deadline, voi
 	call->late = late;
 	call->arg = arg;
 	int err = rdsi_call_run(c, call, deadline);
-	if (err == -ETIMEDOUT && deadline != RDSI_NEVER)
+	if (err == RDSI_LATE) {
 		*answered = false;
-	else
-		rdsi_call_end(call);
+		return -ETIMEDOUT;
+	}
+	rdsi_call_end(call);
 	return err;
 }
 

@@ -91,7 +91,7 @@ int rdsi_call_run(rds_client *c, struct rdsi_call *call, int64_t deadline)
 	pthread_cond_broadcast(&ctl->change);
 	pthread_mutex_unlock(&ctl->mu);
 	if (late || !err)
-		return late ? -ETIMEDOUT : call->err;
+		return late ? RDSI_LATE : call->err;
 	if (err == -ETIMEDOUT)
 		rdsi_ctl_end(c, -ETIMEDOUT, -ECONNABORTED, "the daemon does not answer");
 	return over(c);
@@ -116,6 +116,7 @@ void rdsi_call_end(struct rdsi_call *call)
 		if (call->fds[i] >= 0)
 			close(call->fds[i]);
 	free(call->fds);
+	free(call->big);
 	free(call);
 }
 

@@ -98,6 +98,8 @@ static bool bad_answer(uint16_t type, const uint8_t *body, size_t len)
 		return len != 12;
 	case IPC_GROW_SEND_OK:
 		return len != 4;
+	case IPC_ADDRS_OK:
+		return len < 4 || rdsi_get32(body) > IPC_MAX_ADDRS || len != 4 + (size_t)20 * rdsi_get32(body);
 	case IPC_OK:
 		return len != 0;
 	case IPC_ERR:
@@ -125,10 +127,14 @@ static const char *answer(rds_client *c, uint16_t type, uint32_t id, const uint8
 	if (type == IPC_ERR) {
 		uint32_t e = rdsi_get32(body);
 		call->err = e > 0 && e < 4096 ? -(int)e : -EIO;
-	} else {
+	} else if (len <= sizeof call->body) {
 		memcpy(call->body, body, len);
-		call->len = (uint32_t)len;
+	} else if ((call->big = malloc(len))) {
+		memcpy(call->big, body, len);
+	} else {
+		call->err = -ENOMEM;
 	}
+	call->len = (uint32_t)len;
 	call->fds = fds;
 	call->nfds = nfds;
 	call->done = true;

@@ -23,6 +23,7 @@ struct rdsi_call {
 	uint16_t want;  /* type of the answer */
 	uint32_t len;   /* of body: the request, then the answer */
 	uint8_t body[RDSI_BODY];
+	uint8_t *big;   /* an answer longer than body, or NULL */
 	int *fds;       /* that came with the answer; rdsi_call_end closes what is left */
 	int nfds;
 	/* late is called if the answer comes when nobody waits for it any more. err is as
@@ -72,8 +73,9 @@ struct rdsi_call *rdsi_call_new(uint16_t type, uint16_t want);
 void rdsi_call_end(struct rdsi_call *call);
 
 /* rdsi_call_run sends the request and waits for the answer. It returns 0 if the answer has
- * the type wanted, the errno of an Err, or what ended the session. After -ETIMEDOUT, which
- * comes only with a deadline, the call belongs to the session and must not be used. */
+ * the type wanted, the errno of an Err, or what ended the session. RDSI_LATE says that the
+ * deadline has passed: the call belongs to the session then and must not be used. */
+#define RDSI_LATE (-10100)
 int rdsi_call_run(rds_client *c, struct rdsi_call *call, int64_t deadline);
 
 /* rdsi_ctl_poll handles what the daemon has sent, without waiting. */

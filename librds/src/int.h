@@ -170,6 +170,7 @@ struct rds_client {
 	int self;        /* eventfd: a thread of this process rings */
 	bool bell_dead;  /* nothing but an end can come from bell; the leader's */
 
+	bool tells_addrs; /* the daemon answers Addrs */
 	struct rdsi_mapping segment, table;
 	pthread_mutex_t maps_mu;  /* guards what follows */
 	struct rdsi_mapping *windows;
@@ -281,7 +282,13 @@ void rdsi_socket_put(rds_socket *s);
 int rdsi_check_addr(const struct rds_addr *a);
 int rdsi_check_dest(rds_socket *s, const struct rds_addr *to);
 
+/* ---- addrs.c ---- */
+/* rdsi_only_addr finds the one address that the daemon has of the family of addr, an unspecified
+ * address, and stores it there. */
+int rdsi_only_addr(rds_client *c, struct rds_addr *addr);
+
 /* ---- addr.c ---- */
+bool rdsi_unspecified(const struct rds_addr *a);
 bool rdsi_is_v4(const struct rds_addr *a);
 bool rdsi_no_addr(const struct rds_addr *a);
 bool rdsi_same(const struct rds_addr *a, const struct rds_addr *b);

@@ -15,6 +15,9 @@
 #define IPC_MAX_NAME 32u
 #define IPC_ROLE_CLIENT 1u
 #define IPC_FEATURE_REFUSES 1u
+#define IPC_FEATURE_ADDRS 2u
+#define IPC_FEATURES 3u
+#define IPC_MAX_ADDRS 1024u
 #define IPC_HELLO 1u
 #define IPC_HELLO_OK 2u
 #define IPC_BIND 3u
@@ -35,6 +38,8 @@
 #define IPC_GOODBYE 18u
 #define IPC_CTL 19u
 #define IPC_CTL_PART 20u
+#define IPC_ADDRS 21u
+#define IPC_ADDRS_OK 22u
 
 /* The segment. */
 #define SHM_MAGIC 0x52445331u

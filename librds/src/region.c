@@ -202,8 +202,9 @@ int rds_release(rds_region *r, int timeout_ms)
 		return -ENOMEM;
 	call->len = (uint32_t)(rdsi_put32(call->body, r->id) - call->body);
 	int err = rdsi_call_run(c, call, deadline);
-	if (err != -ETIMEDOUT || deadline == RDSI_NEVER)
-		rdsi_call_end(call);
+	if (err == RDSI_LATE)
+		return -ETIMEDOUT;
+	rdsi_call_end(call);
 	if (r->once && err == -EINVAL)
 		err = 0; /* used, and retired since */
 	return rdsi_overtaken(r->s, err);

@@ -63,16 +63,19 @@ int rds_bind(rds_client *c, const struct rds_addr *addr, rds_socket **socket)
 	*socket = NULL;
 	if (rdsi_forked(c))
 		return -ESTALE;
-	int err = rdsi_check_addr(addr);
-	if (err || addr->port == 1)
-		return -EINVAL;
+	struct rds_addr at = *addr;
+	int err = rdsi_unspecified(&at) ? rdsi_only_addr(c, &at) : rdsi_check_addr(&at);
+	if (!err && at.port == 1)
+		err = -EINVAL;
+	if (err)
+		return err;
 	rds_socket *s = new_socket(c);
 	if (!s)
 		return -ENOMEM;
 	pthread_mutex_lock(&c->binds);
 	err = atomic_load(&c->shut) ? -EBADF : rdsi_client_err(c);
 	if (!err)
-		err = ask_bind(c, addr, s);
+		err = ask_bind(c, &at, s);
 	pthread_mutex_unlock(&c->binds);
 	if (err) {
 		free(s);
@@ -93,10 +96,9 @@ uint32_t rds_incarnation(rds_socket *s) { return rdsi_forked(s->c) ? 0 : s->inca
 
 int rds_connect(rds_socket *s, const struct rds_addr *addr)
 {
-	static const uint8_t any4[4];
 	if (rdsi_forked(s->c))
 		return -ESTALE;
-	if (rdsi_no_addr(addr) || (rdsi_is_v4(addr) && memcmp(addr->ip + 12, any4, 4) == 0))
+	if (rdsi_unspecified(addr))
 		return -EDESTADDRREQ;
 	int err = rdsi_check_dest(s, addr);
 	if (err)

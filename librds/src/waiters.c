@@ -15,8 +15,8 @@ void rdsi_waiters_init(struct rdsi_waiters *ws)
 
 bool rdsi_waiting(rds_socket *s, unsigned want)
 {
-	for (int i = 0; i < WANTS; i++)
-		if (want & 1u << i && atomic_load(&s->counts[i]) > 0)
+	for (; want; want &= want - 1)
+		if (atomic_load(&s->counts[__builtin_ctz(want)]) > 0)
 			return true;
 	return false;
 }

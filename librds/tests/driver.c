@@ -149,6 +149,18 @@ static void cmd_bind(void)
 	result(err);
 }
 
+static void cmd_addrs(void)
+{
+	struct rds_addr a[8];
+	ssize_t n = rds_addrs(get(word[1])->client, a, 8);
+	if (n < 0)
+		result(n);
+	for (ssize_t i = 0; i < n; i++) {
+		say(" ");
+		say_addr(&a[i]);
+	}
+}
+
 static void cmd_local(void)
 {
 	struct rds_addr a;
@@ -296,7 +308,7 @@ static void cmd_closedest(void)
 #include "driver_wait.h"
 
 static const struct { const char *name; void (*run)(void); } commands[] = {
-	{"open", cmd_open}, {"error", cmd_error}, {"closeclient", cmd_closeclient}, {"bind", cmd_bind}, {"local", cmd_local},
+	{"open", cmd_open}, {"error", cmd_error}, {"closeclient", cmd_closeclient}, {"bind", cmd_bind}, {"local", cmd_local}, {"addrs", cmd_addrs},
 	{"connect", cmd_connect}, {"close", cmd_close}, {"closewait", cmd_closewait}, {"set", cmd_set}, {"get", cmd_get},
 	{"send", cmd_send}, {"fill", cmd_fill}, {"sendmsgs", cmd_sendmsgs}, {"recv", cmd_recv}, {"recvall", cmd_recvall}, {"drain", cmd_drain},
 	{"cancel", cmd_cancel}, {"closedest", cmd_closedest}, {"alloc", cmd_alloc}, {"poke", cmd_poke}, {"show", cmd_show},

@@ -125,8 +125,8 @@ RDS_API size_t rds_buffer_size(rds_buffer *buffer);
 RDS_API int rds_buffer_close(rds_buffer *buffer);
 
 /* rds_buffer_close_wait waits until nothing uses the buffer and closes it. From its start
- * nothing new can name the buffer. After -ETIMEDOUT or -EINTR the memory is unmapped when
- * its last use has ended. */
+ * nothing new can name the buffer. After -ETIMEDOUT the memory is unmapped when its last
+ * use has ended. */
 RDS_API int rds_buffer_close_wait(rds_buffer *buffer, int timeout_ms);
 
 /* rds_buffer_free frees the handle. A buffer that is open stays allocated at the daemon and
@@ -153,8 +153,7 @@ RDS_API uint64_t rds_region_cookie(rds_region *region);
 RDS_API int rds_expose(rds_region *region, const struct rds_addr *peer);
 
 /* rds_release takes the region back from everybody. When it returns 0, nobody can touch the
- * memory through it. After -ETIMEDOUT or -EINTR the release goes on, and the memory is in
- * use. A second release returns -EBADF. */
+ * memory through it. After -ETIMEDOUT the release goes on, and the memory is in use. A second release returns -EBADF. */
 RDS_API int rds_release(rds_region *region, int timeout_ms);
 
 /* rds_region_free frees the handle. A region that was not released stays until its socket or

@@ -90,6 +90,10 @@ RDS_API int rds_open(const struct rds_options *options, rds_client **client);
  * noticed yet. */
 RDS_API int rds_client_error(rds_client *client, char *text, size_t size);
 
+/* rds_addrs stores up to count addresses of the daemon, at which sockets can be bound, and
+ * returns how many there are. Their ports are 0. -EOPNOTSUPP: the daemon does not tell. */
+RDS_API ssize_t rds_addrs(rds_client *client, struct rds_addr *addrs, size_t count);
+
 /* rds_client_close ends the client with its sockets and regions, and unmaps its buffers.
  * Calls that wait fail with -EBADF. The daemon withdraws what was not sent. The handles stay
  * valid until they are freed. A second close returns -EBADF. */
@@ -102,10 +106,14 @@ RDS_API void rds_client_free(rds_client *client);
 /* ---- Sockets ------------------------------------------------------------------------ */
 
 /*
- * rds_bind makes a socket at addr and stores it in *socket. Port 0 takes a free port.
- * Errors: -EINVAL an address that no socket can have, or port 1; -EADDRINUSE;
- * -EADDRNOTAVAIL the address is not the daemon's; -EACCES its bind policy; -ENOBUFS its
- * limits or the user's quota; -ESHUTDOWN the daemon is drained.
+ * rds_bind makes a socket at addr and stores it in *socket. Port 0 takes a free port. The
+ * address 0.0.0.0 stands for the one IPv4 address of the daemon, and :: for its one IPv6
+ * address.
+ *
+ * Errors: -EINVAL an address that no socket can have, port 1, or the unspecified address
+ * where the daemon has several; -EADDRINUSE; -EADDRNOTAVAIL the address is not the daemon's;
+ * -EACCES its bind policy; -ENOBUFS its limits or the user's quota; -ESHUTDOWN the daemon is
+ * drained; -EOPNOTSUPP the unspecified address, with a daemon that does not tell its own.
  */
 RDS_API int rds_bind(rds_client *client, const struct rds_addr *addr, rds_socket **socket);
 
