@@ -60,6 +60,16 @@ func TestFork(t *testing.T) {
 	}
 }
 
+// TestSignals: signals in every call, and no SIGPIPE.
+func TestSignals(t *testing.T) {
+	for _, s := range sanitizers() {
+		t.Run("sanitize="+s, func(t *testing.T) {
+			d := rdstest.StartDaemons(t, 1)[0]
+			finish(t, program(t, s, "signals", d.Socket(), d.Addr().String()))
+		})
+	}
+}
+
 // TestUnits: what needs no daemon.
 func TestUnits(t *testing.T) {
 	for _, s := range sanitizers() {

@@ -15,8 +15,8 @@ void rdsi_ring(int fd)
 		;
 }
 
-/* ring_blocked writes to a pipe with SIGPIPE blocked, and takes the signal if it came. */
-static void ring_blocked(int fd)
+/* rdsi_ring_pipe_blocked writes to a pipe with SIGPIPE blocked, and takes the signal if it came. */
+void rdsi_ring_pipe_blocked(int fd)
 {
 	sigset_t pipe_set, old, pending;
 	struct timespec now = {0, 0};
@@ -47,5 +47,5 @@ void rdsi_ring_pipe(int fd)
 		if (errno != EINTR)
 			atomic_store(&old_kernel, true);
 	}
-	ring_blocked(fd);
+	rdsi_ring_pipe_blocked(fd);
 }

@@ -260,6 +260,7 @@ void rdsi_unpin(rds_client *c);
 /* bell.c. rdsi_ring is for an eventfd, rdsi_ring_pipe for the daemon's doorbell. */
 void rdsi_ring(int fd);
 void rdsi_ring_pipe(int fd);
+void rdsi_ring_pipe_blocked(int fd); /* as on kernels without RWF_NOSIGNAL */
 /* rdsi_ring_daemon ends a rdsi_pin that rdsi_daemon_sleeps made, after ringing. */
 void rdsi_ring_daemon(rds_client *c);
 /* rdsi_daemon_sleeps reports whether the caller has to call rdsi_ring_daemon. tx.mu or rx.mu is held. */

@@ -1,0 +1,115 @@
+/*
+ * Signals arrive in every call. Waits end with -EINTR and nothing is lost or sent twice; calls to
+ * the daemon go on. A write to the doorbell of a daemon that has ended sends no SIGPIPE.
+ *
+ * signals PATH ADDRESS
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <rds/rds.h>
+
+#include "int.h"
+
+enum { ROUNDS = 2000 };
+
+static rds_socket *a, *b;
+static struct rds_addr addr[2];
+static _Atomic int interrupted;
+
+#define CHECK(x) do { if (!(x)) { fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #x); exit(1); } } while (0)
+
+static void on_alarm(int sig) { (void)sig; }
+
+/* again counts an interrupted call, which is to be made again. */
+static bool again(ssize_t n)
+{
+	if (n != -EINTR)
+		return false;
+	atomic_fetch_add(&interrupted, 1);
+	return true;
+}
+
+static void *echo(void *arg)
+{
+	uint32_t v;
+	(void)arg;
+	for (uint32_t i = 0; i < ROUNDS; i++) {
+		ssize_t n;
+		while (again(n = rds_recv(b, &v, sizeof v, NULL, 0)))
+			;
+		CHECK(n == sizeof v && v == i);
+		while (again(n = rds_send(b, &v, sizeof v, &addr[0], 0)))
+			;
+		CHECK(n == sizeof v);
+	}
+	return NULL;
+}
+
+static void ping(void)
+{
+	struct rds_until u = {.socket = a, .kind = RDS_UNTIL_MESSAGE};
+	uint32_t v;
+	for (uint32_t i = 0; i < ROUNDS; i++) {
+		int n;
+		while (again(rds_send(a, &i, sizeof i, &addr[1], 0)))
+			;
+		while (again(n = rds_wait(&u, 1, -1)))
+			;
+		CHECK(n == 1 && rds_recv(a, &v, sizeof v, NULL, RDS_DONTWAIT) == sizeof v && v == i);
+	}
+}
+
+/* test_pipe rings a doorbell that nobody reads, in both ways. SIGPIPE would end the process. */
+static void test_pipe(void)
+{
+	int p[2];
+	CHECK(pipe(p) == 0);
+	close(p[0]);
+	rdsi_ring_pipe(p[1]);
+	rdsi_ring_pipe_blocked(p[1]);
+	close(p[1]);
+}
+
+int main(int argc, char **argv)
+{
+	struct itimerval every = {{0, 300}, {0, 300}}, never = {{0, 0}, {0, 0}};
+	struct sigaction sa = {.sa_handler = on_alarm};
+	struct rds_options o = {.path = argv[1], .timeout_ms = 10000, .spin_ns = -1};
+	rds_client *c;
+	rds_socket *s;
+	pthread_t t;
+	test_pipe();
+	if (argc != 3 || rds_addr_parse(argv[2], &addr[0]))
+		return 2;
+	addr[1] = addr[0];
+	addr[0].port = 4000;
+	addr[1].port = 4001;
+	sigaction(SIGALRM, &sa, NULL);
+	setitimer(ITIMER_REAL, &every, NULL);
+	CHECK(rds_open(&o, &c) == 0);
+	CHECK(rds_bind(c, &addr[0], &a) == 0 && rds_bind(c, &addr[1], &b) == 0);
+	for (int i = 0; i < 100; i++) {
+		struct rds_addr any = addr[0];
+		any.port = 0;
+		CHECK(rds_bind(c, &any, &s) == 0 && rds_close(s) == 0);
+		rds_socket_free(s);
+	}
+	pthread_create(&t, NULL, echo, NULL);
+	ping();
+	pthread_join(t, NULL);
+	CHECK(rds_set_option(a, RDS_OPT_RCVTIMEO, 5000) == 0);
+	CHECK(rds_recv(a, &o, 1, NULL, 0) == -EINTR); /* long before the timeout */
+	setitimer(ITIMER_REAL, &never, NULL);
+	CHECK(interrupted > 0);
+	rds_socket_free(a);
+	rds_socket_free(b);
+	rds_client_free(c);
+	return 0;
+}
