@@ -17,7 +17,7 @@ import (
 	"github.com/rdsd/rdsd/rdstest"
 )
 
-var programs = []string{"echo", "ping", "fanin", "readserver", "counter", "packetconn", "epoll"}
+var programs = []string{"echo", "ping", "fanin", "readserver", "counter", "packetconn", "epoll", "kv"}
 
 func command(d *rdstest.Daemon, prog string, args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(outside.dir, prog), args...)
@@ -121,6 +121,36 @@ func TestEpoll(t *testing.T) {
 	s.end(t, true)
 	if _, failed := output(d[1], "epoll", "-to", s.addr); !strings.Contains(failed, "nobody is bound to "+s.addr) {
 		t.Errorf("with the server gone: %q", failed)
+	}
+}
+
+// TestKV: what one host puts, another gets by reading the server's memory.
+func TestKV(t *testing.T) {
+	d := rdstest.StartDaemons(t, 3)
+	s := serve(t, d[0], "kv")
+	for _, value := range []string{"red", "", strings.Repeat("long", 250)} {
+		run(t, d[1], "kv", "-to", s.addr, "put", "colour", value)
+		if out := run(t, d[2], "kv", "-to", s.addr, "get", "colour"); out != value+"\n" {
+			t.Errorf("got %q, want %q", out, value)
+		}
+	}
+	for args, want := range map[[3]string]string{
+		{"get", "shape"}: "not found",
+		{"put", "big", strings.Repeat("big", 1000)}: "too long",
+		{"drop", "colour"}:                          "want put KEY VALUE or get KEY",
+	} {
+		_, failed := output(d[1], "kv", append([]string{"-to", s.addr}, strings.Fields(strings.Join(args[:], " "))...)...)
+		if !strings.Contains(failed, want) {
+			t.Errorf("%s %s: %q, want %q", args[0], args[1], failed, want)
+		}
+	}
+	s.end(t, true)
+	if _, failed := output(d[1], "kv", "-to", s.addr, "get", "colour"); !strings.Contains(failed, "no server at the destination") {
+		t.Errorf("with the server gone: %q", failed)
+	}
+	source, err := os.ReadFile("kv/main.go")
+	if n := bytes.Count(source, []byte("\n")); err != nil || n > 120 {
+		t.Errorf("kv has %d lines, %v; it shows that 120 are enough", n, err)
 	}
 }
 
