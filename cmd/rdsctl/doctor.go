@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jedib0t/go-pretty/v6/text"
+
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/version"
@@ -34,6 +36,9 @@ const (
 	findWrong   = "wrong"
 	findSkipped = "skipped"
 )
+
+// findTones are the colours of states on a terminal.
+var findTones = map[string]text.Color{findOK: good, findNote: busy, findWrong: wrong}
 
 // doctorAnswer is rdsctl doctor -o json.
 type doctorAnswer struct {
@@ -70,7 +75,11 @@ func doctorVerb(*flag.FlagSet) action {
 			return max(code, a.printJSON(o, &doctorAnswer{ctl.Schema, ctl.KindDoctor, d.found}))
 		}
 		for _, f := range d.found {
-			fmt.Fprintf(a.stdout, "%-8s%-12s%s\n", f.State, f.Check, cell(f.Text, "nothing to say"))
+			state := fmt.Sprintf("%-8s", f.State)
+			if c := findTones[f.State]; c != 0 && a.terminal().is() {
+				state = c.Sprint(state)
+			}
+			fmt.Fprintf(a.stdout, "%s%-12s%s\n", state, f.Check, cell(f.Text, "nothing to say"))
 			if f.Fix != "" {
 				fmt.Fprintf(a.stdout, "%-8s%-12sfix: %s\n", "", "", cell(f.Fix, ""))
 			}

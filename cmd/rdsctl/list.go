@@ -23,6 +23,7 @@ type column[T any] struct {
 	field string // the field that --sort and --filter use for that name, "" for none
 	wide  bool   // shown only with -o wide or in --columns
 	text  func(*T) string
+	id    bool                  // names something, so that 0 is no blank
 	free  bool                  // text without bounds: as the last column, cut to the width of a terminal
 	left  bool                  // aligned to the left, although the field is a number
 	total func([]row[T]) string // of all rows, nil for none

@@ -67,12 +67,13 @@ func (p *plan[T]) grid(list []row[T], o *options, t terminal) grid {
 	return g
 }
 
-// withoutBlanks leaves out columns, except the first one, in which every cell is blank.
+// withoutBlanks leaves out columns in which every cell is blank, but not the first one and
+// those with ids.
 func withoutBlanks[T any](columns []column[T], cells [][]string) (kept []column[T], out [][]string) {
 	out = make([][]string, len(cells))
 	for k, c := range columns {
 		blank := func(row []string) bool { return slices.Contains(blanks, row[k]) }
-		if k > 0 && !slices.ContainsFunc(cells, func(row []string) bool { return !blank(row) }) {
+		if k > 0 && !c.id && !slices.ContainsFunc(cells, func(row []string) bool { return !blank(row) }) {
 			continue
 		}
 		kept = append(kept, c)

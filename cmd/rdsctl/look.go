@@ -62,7 +62,7 @@ func queueList() *listing[ctl.MessageInfo] {
 			{head: "OPS", field: "operations", text: func(m *M) string { return strconv.Itoa(m.Ops) }, total: sum(func(m *M) uint64 { return uint64(m.Ops) })},
 			{head: "AGE", field: "age_ns", text: func(m *M) string { return short(m.Age) }},
 			{head: "OWNER", field: "owner.name", text: func(m *M) string { return process(&m.Owner) }},
-			{head: "UID", field: "owner.uid", wide: true, text: func(m *M) string { return count(uint64(m.Owner.UID)) }},
+			{head: "UID", field: "owner.uid", id: true, wide: true, text: func(m *M) string { return count(uint64(m.Owner.UID)) }},
 		},
 	}
 }
@@ -110,7 +110,7 @@ func backlogList() *listing[ctl.BacklogInfo] {
 				return 0
 			}},
 			{head: "OWNER", field: "owner.name", text: func(b *B) string { return process(&b.Owner) }},
-			{head: "UID", field: "owner.uid", wide: true, text: func(b *B) string { return count(uint64(b.Owner.UID)) }},
+			{head: "UID", field: "owner.uid", id: true, wide: true, text: func(b *B) string { return count(uint64(b.Owner.UID)) }},
 			{head: "CONGESTED", field: "congested", wide: true, text: func(b *B) string { return yesNo(b.Congested) }},
 		},
 	}
@@ -132,7 +132,7 @@ func keyList() *listing[ctl.KeyInfo] {
 			{head: "STATE", field: "state", text: func(k *K) string { return cell(k.State, "unknown") }},
 			{head: "GRANTS", field: "grants", text: func(k *K) string { return strconv.Itoa(k.Grants) }},
 			{head: "OWNER", field: "owner.name", text: func(k *K) string { return process(&k.Owner) }},
-			{head: "UID", field: "owner.uid", wide: true, text: func(k *K) string { return count(uint64(k.Owner.UID)) }},
+			{head: "UID", field: "owner.uid", id: true, wide: true, text: func(k *K) string { return count(uint64(k.Owner.UID)) }},
 		},
 	}
 }
@@ -151,7 +151,7 @@ func barrierList() *listing[ctl.BarrierInfo] {
 			{head: "MARK", field: "high_water_mark", text: func(b *B) string { return count(b.HWM) }},
 			{head: "PENDING", field: "pending_operations", text: func(b *B) string { return count(b.Pending) }, total: sum(func(b *B) uint64 { return b.Pending })},
 			{head: "OWNER", field: "owner.name", text: func(b *B) string { return process(&b.Owner) }},
-			{head: "UID", field: "owner.uid", wide: true, text: func(b *B) string { return count(uint64(b.Owner.UID)) }},
+			{head: "UID", field: "owner.uid", id: true, wide: true, text: func(b *B) string { return count(uint64(b.Owner.UID)) }},
 		},
 	}
 }

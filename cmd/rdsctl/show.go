@@ -31,7 +31,7 @@ func socketList() *listing[ctl.SocketInfo] {
 			{head: "PORT", field: "port", text: func(s *S) string { return strconv.Itoa(int(s.Port)) }},
 			{head: "INCARNATION", field: "incarnation", wide: true, text: func(s *S) string { return count(uint64(s.Incarnation)) }},
 			{head: "PID", field: "owner.pid", text: func(s *S) string { return strconv.Itoa(s.Owner.PID) }},
-			{head: "UID", field: "owner.uid", text: func(s *S) string { return count(uint64(s.Owner.UID)) }},
+			{head: "UID", field: "owner.uid", id: true, text: func(s *S) string { return count(uint64(s.Owner.UID)) }},
 			{head: "NAME", field: "owner.name", text: func(s *S) string { return cell(s.Owner.Name, "unnamed") }},
 			{head: "SEND-MSGS", field: "send_queued_messages", text: func(s *S) string { return count(s.SendMessages) }, total: sum(func(s *S) uint64 { return s.SendMessages })},
 			{head: "SEND-BYTES", field: "send_queued_bytes", text: func(s *S) string { return count(s.SendBytes) }, total: sum(func(s *S) uint64 { return s.SendBytes })},
