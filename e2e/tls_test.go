@@ -55,6 +55,42 @@ func TestTLSNames(t *testing.T) {
 	})
 }
 
+// TestTLSIdentities has two pods with one SPIFFE ID, a host that takes any certificate of the
+// authority, and a pod of another workload.
+func TestTLSIdentities(t *testing.T) {
+	isolated(t, func(t *testing.T) {
+		ca := tlstest.NewCA(t)
+		const workload, other = "spiffe://test/ns/rds/sa/rdsd", "spiffe://test/ns/web/sa/shop"
+		pods := "127.0.0.0/8 " + workload
+		start := func(cert func(*tlstest.Cert), names string) *host {
+			dir := t.TempDir()
+			ca.Write(t, dir, cert)
+			return newHost(t, withArgs("-tls-cert", dir+"/cert.pem", "-tls-key", dir+"/key.pem", "-tls-ca", dir+"/ca.pem", "-tls-names", names))
+		}
+		a, b := start(tlstest.URI(workload), pods), start(tlstest.URI(workload), pods)
+		anybody := start(tlstest.URI(workload), "127.0.0.0/8 *")
+		for _, h := range []*host{b, anybody} {
+			contains(t, "rdsctl ping", a.rdsctl("ping", h.addr().String(), "-c", "1"), "1 received")
+			if p := a.peer(h); p.TLS == "" {
+				t.Errorf("peer %+v", p)
+			}
+		}
+		foreign := start(tlstest.URI(other), "127.0.0.0/8 *")
+		contains(t, "rdsctl ping", anybody.rdsctl("ping", foreign.addr().String(), "-c", "1"), "1 received")
+		s := foreign.bind(foreign.open(), 0)
+		if _, err := s.SendTo([]byte("x"), netip.AddrPortFrom(b.addr(), 4000)); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "a refusal", func() error {
+			if b.logged("is for "+other+", not "+workload) == 0 {
+				return errors.New("not refused: " + b.Stderr.Tail())
+			}
+			return nil
+		})
+		s.Close()
+	})
+}
+
 // TestTLS checks that everything works with TLS as without, across resets and new certificates.
 // A host without a certificate must not get in.
 func TestTLS(t *testing.T) {
