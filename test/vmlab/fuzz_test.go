@@ -18,7 +18,7 @@ var (
 	fuzzSeed   = flag.Uint64("siwfuzz.seed", 1, "TestSiwfuzz: the first seed")
 	fuzzSeeds  = flag.Int("siwfuzz.seeds", 3, "TestSiwfuzz: connections per case, each with the next seed")
 	fuzzRounds = flag.Int("siwfuzz.rounds", 20, "TestSiwfuzz: rounds per connection")
-	fuzzBad    = flag.String("siwfuzz.bad", "", "TestSiwfuzz: also make requests that siw handles wrongly: inline, page, fenced-read, empty-read, separated by commas")
+	fuzzBad    = flag.String("siwfuzz.bad", "", "TestSiwfuzz: also make requests that siw handles wrongly: inline, page, fenced-read, empty-read, both-read, separated by commas")
 )
 
 // errEnded means that the connection has ended or is about to end.

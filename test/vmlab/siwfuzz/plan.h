@@ -31,7 +31,8 @@ enum {
 	FROM_TARGET = 32, /* a READ of memory that this side has written before in this round */
 
 	/* What siw does wrong. Without a flag -b siwfuzz avoids it. */
-	BAD_INLINE = 1, BAD_PAGE = 2, BAD_FENCED_READ = 4, BAD_EMPTY_READ = 8,
+	BAD_INLINE = 1, BAD_PAGE = 2, BAD_FENCED_READ = 4, BAD_EMPTY_READ = 8, BAD_BOTH_READ = 16,
+	NO_READ = 32, /* of a round: no READs */
 };
 
 struct piece { uint32_t off, len; };
@@ -201,7 +202,7 @@ static inline void make_plan(struct plan *p, uint32_t round, uint32_t bad, uint3
 		if (r->len > budget)
 			r->len = 0;
 		r->flags = (one_in(2) ? SIGNALED : 0) | (one_in(4) ? SOLICITED : 0) | (one_in(3) ? ALONE : 0);
-		switch (draw(3)) {
+		switch (draw(bad & NO_READ ? 2 : 3)) {
 		case 0:
 			r->op = OP_SEND;
 			break;

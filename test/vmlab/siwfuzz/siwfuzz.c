@@ -13,6 +13,7 @@
  *     page          messages of up to 32 bytes, from one piece of memory, that cross a page
  *     fenced-read   READs with a fence
  *     empty-read    READs of no bytes; without -p siw they are always made
+ *     both-read     READs of both sides in the same round; without -p siw they are always made
  *   -t SECONDS  ends siwfuzz if nothing completes for so long (25)
  *   -v          prints this side's requests of each round
  *
@@ -385,7 +386,11 @@ static void run_round(int active)
 {
 	uint32_t nothing[4] = { round_no };
 
-	make_plan(&mine, round_no, bad, max_inline);
+	/* The sides take turns. A request of siw's that waits for a READ holds up siw's
+	 * answers to the peer's READs, so two siw could wait for each other for ever. */
+	int no_read = !(bad & BAD_BOTH_READ) && round_no % 2 == (uint32_t)active;
+
+	make_plan(&mine, round_no, no_read ? bad | NO_READ : bad, max_inline);
 	if (!active && round_no == 0) /* the side that has connected must send first */
 		pump("wait for the first PLAN", &controls[PLAN], 1);
 	send_control(PLAN, &mine, sizeof mine);
@@ -490,7 +495,7 @@ static void listen_at(int port)
 
 static int usage(void)
 {
-	fputs("usage: siwfuzz [-s SEED] [-n ROUNDS] [-p siw] [-b inline|page|fenced-read|empty-read]... [-t SECONDS] [-v] connect IP PORT | listen PORT\n", stderr);
+	fputs("usage: siwfuzz [-s SEED] [-n ROUNDS] [-p siw] [-b inline|page|fenced-read|empty-read|both-read]... [-t SECONDS] [-v] connect IP PORT | listen PORT\n", stderr);
 	return 2;
 }
 
@@ -516,13 +521,15 @@ int main(int argc, char **argv)
 				bad |= BAD_FENCED_READ;
 			else if (!strcmp(optarg, "empty-read"))
 				bad |= BAD_EMPTY_READ;
+			else if (!strcmp(optarg, "both-read"))
+				bad |= BAD_BOTH_READ;
 			else
 				return usage();
 			break;
 		default: return usage();
 		}
-	if (!peer_is_siw) /* soft answers READs of no bytes rightly */
-		bad |= BAD_EMPTY_READ;
+	if (!peer_is_siw) /* soft answers READs of no bytes rightly, and READs while it waits */
+		bad |= BAD_EMPTY_READ | BAD_BOTH_READ;
 	argv += optind;
 	argc -= optind;
 	active = argc == 3 && !strcmp(argv[0], "connect");
