@@ -190,7 +190,9 @@ func (q *qp) Disconnect() {
 	q.mute = false
 	q.state = verbs.QPRTS
 	q.push()
-	q.mark()
+	if !q.waiting() { // resume does the rest when the READs are complete
+		q.mark()
+	}
 	q.dev.settle()
 }
 
@@ -201,7 +203,11 @@ func (q *qp) mark() {
 		return
 	}
 	q.marking, q.marked, q.marker = true, false, q.sent
-	if err := q.postMarker(verbs.SendFence); err != nil {
+	flags := verbs.SendFence
+	if q.dev.siw { // see waits; advance waits for the READs
+		flags = 0
+	}
+	if err := q.postMarker(flags); err != nil {
 		q.fail(err)
 	}
 }

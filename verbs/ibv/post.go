@@ -52,9 +52,9 @@ func (q *qp) direct() bool {
 	return q.state == verbs.QPRTS && !q.mute && !q.closing && !q.poisoned && q.sent == q.tail && q.failing == nil
 }
 
-// postBatch posts the requests that fit a batch. One that is too long is kept.
+// postBatch posts the requests that fit a batch. One that is too long or waits is kept.
 func (q *qp) postBatch(wr []verbs.SendWR) (int, error) {
-	n, sges, inline := 0, 0, 0
+	n, sges, inline, reads := 0, 0, 0, q.reading
 	var err error
 	first := q.tail
 	for n < batch && n < len(wr) {
@@ -62,12 +62,15 @@ func (q *qp) postBatch(wr []verbs.SendWR) (int, error) {
 		if err = q.check(w); err != nil {
 			break
 		}
-		if q.tooLong(w) {
+		if q.tooLong(w) || q.waits(w, reads) {
 			break
 		}
 		q.enter(w)
 		q.fill(n, w, q.tail-1, &sges, &inline)
 		n++
+		if w.Op.Reads() {
+			reads++
+		}
 	}
 	if n > 0 {
 		if k, e := q.submit(n); e != nil {
@@ -77,7 +80,7 @@ func (q *qp) postBatch(wr []verbs.SendWR) (int, error) {
 		}
 		q.sent = q.tail
 	}
-	if err == nil && n < len(wr) && n < batch { // too long
+	if err == nil && n < len(wr) && n < batch { // too long, or it waits
 		q.keep(&wr[n])
 		q.push()
 		n++
@@ -117,14 +120,20 @@ func (q *qp) gather(to []byte, w *verbs.SendWR) []byte {
 // push posts the kept requests that may go to the adapter now.
 func (q *qp) push() {
 	for q.state == verbs.QPRTS && !q.mute && !q.poisoned && q.sent != q.tail && q.failing == nil {
-		n, sges, inline := 0, 0, 0
+		n, sges, inline, reads := 0, 0, 0, q.reading
 		for pos := q.sent; pos != q.tail && n < batch; pos++ {
 			w := q.at(pos).kept
-			if q.tooLong(w) {
+			if q.tooLong(w) || q.waits(w, reads) {
 				break
 			}
 			q.fill(n, w, pos, &sges, &inline)
 			n++
+			if w.Op.Reads() {
+				reads++
+			}
+		}
+		if n == 0 && q.waiting() {
+			return
 		}
 		if n == 0 {
 			q.poisoned = true
@@ -150,11 +159,49 @@ func (q *qp) tooLong(w *verbs.SendWR) bool {
 	return n > uint64(q.dev.attr.MaxMsg)
 }
 
+// waits reports whether a request must be kept until earlier READs are complete; reads of them
+// are at the adapter. A request that waits at the head of siw's send queue holds up siw's answers
+// to the peer's READs, too. So two siw that both READ would wait for each other for ever.
+func (q *qp) waits(w *verbs.SendWR, reads int) bool {
+	switch {
+	case !q.dev.siw || reads == 0:
+		return false
+	case w.Op.Reads():
+		return reads >= q.depth
+	}
+	return w.Flags&verbs.SendFence != 0
+}
+
+// waiting reports whether the first kept request waits for a READ.
+func (q *qp) waiting() bool {
+	if q.sent == q.tail {
+		return false
+	}
+	w := q.at(q.sent).kept
+	return !q.tooLong(w) && q.waits(w, q.reading)
+}
+
+// resume posts the requests that have waited for a READ.
+func (q *qp) resume() {
+	if q.sent == q.tail || !q.dev.siw || q.state != verbs.QPRTS || q.failing != nil {
+		return
+	}
+	q.push()
+	if q.closing && q.sent == q.tail && q.failing == nil {
+		q.mark()
+	}
+}
+
 // submit posts the n requests of the batch to the adapter.
 func (q *qp) submit(n int) (int, error) {
 	var posted C.int
 	e := C.ibvx_post_send(q.c, q.dev.b, C.int(n), &posted)
 	q.stats.Sent += uint64(posted)
+	for i := range int(posted) {
+		if verbs.Opcode(q.dev.sends[i].op).Reads() {
+			q.reading++
+		}
+	}
 	if e != 0 {
 		return int(posted), errno(e, "posting requests")
 	}

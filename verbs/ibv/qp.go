@@ -50,8 +50,8 @@ type slot struct {
 //
 // A slot is outstanding until a completion of it or of a later one is polled (free). done
 // is the first position without a known outcome. sent is the first position that is not at
-// the adapter. Requests are kept here while there is no connection yet, in SQD, and behind
-// a request that has to be kept.
+// the adapter. Requests are kept here while there is no connection yet, in SQD, over siw
+// while they wait for a READ, and behind a request that has to be kept.
 //
 // Some drivers lose outstanding requests when a queue pair fails, or requests that are
 // posted after that. So this package moves a queue pair that fails to ERR, takes its
@@ -73,6 +73,7 @@ type qp struct {
 	w                      []slot // power of two
 	tail, sent, done, free uint64
 	top                    uint64 // position behind the last request with a completion
+	reading                int    // READs at the adapter without a completion
 	rq                     recvQueue
 	marker                 uint64 // position of the last marker posted, and whether it is due
 	marked, marking        bool
@@ -231,6 +232,9 @@ func (d *Device) handle(c *cq, wc *C.struct_ibvx_wc) {
 		s := q.at(pos)
 		s.resolved, s.status, s.n, s.vendor = true, verbs.WCStatus(wc.status), uint32(wc.len), uint32(wc.vendor)
 		q.top = max(q.top, pos+1)
+		if s.op.Reads() {
+			q.reading--
+		}
 	case kindMarker:
 		if wc.status == C.IBV_WC_SUCCESS {
 			pos := q.done + (id-q.done)&posMask
@@ -246,6 +250,7 @@ func (d *Device) handle(c *cq, wc *C.struct_ibvx_wc) {
 		return
 	}
 	q.advance()
+	q.resume()
 }
 
 // advance reports the known outcomes in order. A request that does not report has succeeded

@@ -29,6 +29,8 @@ func readCases() []testCase {
 		{name: "A152 READs above the depth wait", run: testReadDepth},
 		{name: "C2 the depth granted is the smaller one", run: testReadDepthGranted},
 		{name: "A80 READs in both directions at once", run: testReadBothWays},
+		{name: "A42 FENCEs of both ends do not stop each other's READs", run: testFenceBothWays},
+		{name: "A152 READs above the depth do not stop the peer's", run: testDepthBothWays},
 	}
 }
 
@@ -269,6 +271,45 @@ func testReadBothWays(p *Pair) {
 		for k := range 8 {
 			s.WantSend(k, uint64(k), verbs.WCSuccess)
 			s.WantMem(1<<20+k*n, patterned(n, byte(2-i))[k:])
+		}
+	}
+}
+
+func testFenceBothWays(p *Pair) {
+	p.Connect()
+	const n = 8
+	for _, s := range []*Side{p.A, p.B} {
+		for k := range n {
+			s.Recv(uint64(k), s.SGE(0, 8))
+		}
+	}
+	for k := range n {
+		for _, s := range []*Side{p.A, p.B} {
+			s.Post(s.Read(uint64(2*k), verbs.SendSignaled, 4096, s.SGE(8192, 1000)), s.Send(uint64(2*k+1), verbs.SendSignaled|verbs.SendFence, s.SGE(0, 8)))
+		}
+	}
+	for _, s := range []*Side{p.A, p.B} {
+		for k := range 2 * n {
+			s.WantSend(k, uint64(k), verbs.WCSuccess)
+		}
+		for k := range n {
+			s.WantRecv(k, uint64(k), verbs.WCSuccess)
+		}
+	}
+}
+
+func testDepthBothWays(p *Pair) {
+	p.A.Attr.Cap.ReadDepth, p.B.Attr.Cap.ReadDepth = 1, 1
+	p.Connect()
+	const n = 16
+	for k := range n {
+		for _, s := range []*Side{p.A, p.B} {
+			s.Post(s.Read(uint64(k), verbs.SendSignaled, 4096, s.SGE(8192, 1000)))
+		}
+	}
+	for _, s := range []*Side{p.A, p.B} {
+		for k := range n {
+			s.WantSend(k, uint64(k), verbs.WCSuccess)
 		}
 	}
 }
