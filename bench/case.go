@@ -102,6 +102,7 @@ var roles = map[string]func(*worker.Worker) error{
 	"model-relay": modelRelay, "model-local-relay": modelLocalRelay,
 	"model-echo": modelEcho, "model-ping": modelPing, "model-sink": modelSink, "model-source": modelSource,
 	"rds-echo": rdsEcho, "rds-ping": rdsPing,
+	"rpc-echo": rpcEcho, "rpc-sink": rpcSink, "rpc-ping": rpcPing, "rpc-many": rpcMany,
 	"rds-sink": rdsSink, "rds-sink-on": rdsSinkOn, "rds-source": rdsSource,
 	"rds-sink-1": rdsSinkOne, "rds-source-1": rdsSourceOne,
 	"rds-fan-source": rdsFanSource, "rds-scatter": rdsScatter, "rds-fan-sink": rdsFanSink,

@@ -10,7 +10,7 @@ import (
 )
 
 // groups are the names for -groups, in the order of the table.
-var groups = []string{"rtt", "rate", "calls", "size", "rdma", "op", "local", "fan", "fair", "engines", "idle", "busy", "gc", "tls", "verbs", "plot"}
+var groups = []string{"rtt", "rate", "calls", "size", "rdma", "op", "rpc", "local", "fan", "fair", "engines", "idle", "busy", "gc", "tls", "verbs", "plot"}
 
 // system is a way between two applications that can be measured with any size of message.
 type system struct {
@@ -127,6 +127,7 @@ func allCases() []testCase {
 		testCase{name: "rdma-write-64", doc: "RDMA write of 64 B to settlement", topo: twoDaemons, metric: latency, server: "rdma-target", client: "rdma-write-trip", size: 64, footprint: 1, peer: "rds-rtt"},
 		testCase{name: "rdma-read-64", doc: "RDMA read of 64 B to settlement", topo: twoDaemons, metric: latency, server: "rdma-target", client: "rdma-read-trip", size: 64, footprint: 1, peer: "rds-rtt"},
 		trip("rds", 64).with("op-rtt", "64 B round trip, beside them", func(*testCase) {}))
+	in("rpc", rpcCases()...)
 	in("local", localCases()...)
 	in("fan", fan("fan-in", 64), flow("rds", 64).with("fan-one", "64 B one way, beside them", func(*testCase) {}), fan("fan-out", 64))
 	in("fair", fairCases()...)
@@ -158,6 +159,27 @@ func callCases() (cs []testCase) {
 		cs = append(cs, c.with("calls-"+strings.Replace(c.name, "-rate", "", 1), c.doc+", system calls counted", func(c *testCase) {
 			c.calls, c.peer = true, ""
 		}))
+	}
+	return cs
+}
+
+// rpcCases are calls by package rds/rpc, by gRPC, and by NATS's requests: one after the
+// other, and from 64 goroutines.
+func rpcCases() (cs []testCase) {
+	bare := trip("rds", 64).with("rpc-bare", "64 B round trip of datagrams, beside them", func(*testCase) {})
+	cs = append(cs, bare)
+	for _, s := range []system{
+		{name: "rpc", doc: "rds/rpc", topo: twoDaemons, echo: "rpc-echo", ping: "rpc-ping", sink: "rpc-sink", source: "rpc-many"},
+		{name: "grpc", doc: "gRPC over TCP", topo: peerProgram, echo: "grpc-echo", ping: "grpc-ping", sink: "grpc-sink", source: "grpc-many"},
+		{name: "natsreq", doc: "NATS requests", topo: peerProgram, hub: "nats-hub", echo: "nats-reply", ping: "nats-request", sink: "nats-reply-sink", source: "nats-many"},
+	} {
+		one, many := s.trip(64), s.flow(64)
+		one.doc, many.doc = "64 B call and answer, "+s.doc, "64 B calls answered a second, 64 at a time, "+s.doc
+		many.clientArg = []string{"callers=64"}
+		if s.name == "rpc" {
+			one.peer, many.peer = "grpc-rtt", "grpc-rate"
+		}
+		cs = append(cs, one, many)
 	}
 	return cs
 }

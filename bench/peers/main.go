@@ -19,6 +19,8 @@ func roles() map[string]func(*worker.Worker) error {
 	all := map[string]func(*worker.Worker) error{
 		"nats-hub": natsHub, "nats-echo": natsEcho, "nats-ping": natsPing,
 		"nats-sink": natsSink, "nats-source": natsSource,
+		"nats-reply": natsReply, "nats-reply-sink": natsReplySink, "nats-request": natsRequest, "nats-many": natsMany,
+		"grpc-echo": grpcEcho, "grpc-sink": grpcSink, "grpc-ping": grpcPing, "grpc-many": grpcMany,
 	}
 	maps.Copy(all, zmqRoles())
 	return all

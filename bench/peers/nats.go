@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -130,4 +131,66 @@ func natsSource(w *worker.Worker) error {
 			w.Msgs.Add(1)
 		}
 	})
+}
+
+// natsReply answers each request with its bytes.
+func natsReply(w *worker.Worker) error { return natsServe(w, w.Serve) }
+
+// natsReplySink is natsReply that measures.
+func natsReplySink(w *worker.Worker) error { return natsServe(w, w.Count) }
+
+func natsServe(w *worker.Worker, run func(func() error) error) error {
+	c, s, err := natsSubscribe(w, toServer)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return run(func() error {
+		for {
+			m, err := s.NextMsg(natsForever)
+			if err != nil {
+				return err
+			}
+			if err := m.Respond(m.Data); err != nil {
+				return err
+			}
+			w.Msgs.Add(1)
+		}
+	})
+}
+
+// natsCalls connects to the hub and returns a function that makes one request.
+func natsCalls(w *worker.Worker) (*nats.Conn, func() error, error) {
+	c, _, err := natsSubscribe(w, toClient)
+	if err != nil {
+		return nil, nil, err
+	}
+	size := w.Int("size")
+	return c, func() error {
+		_, err := c.Request(toServer, make([]byte, size), natsForever)
+		if errors.Is(err, nats.ErrNoResponders) {
+			return io.EOF // the server, which measures, ends first
+		}
+		return err
+	}, nil
+}
+
+// natsRequest makes one request after the other.
+func natsRequest(w *worker.Worker) error {
+	c, call, err := natsCalls(w)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return w.Trips(2, call)
+}
+
+// natsMany makes requests from as many goroutines as the argument says.
+func natsMany(w *worker.Worker) error {
+	c, call, err := natsCalls(w)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return w.Serve(func() error { return together(w, call) })
 }
