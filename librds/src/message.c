@@ -3,26 +3,35 @@
 
 #include "tx.h"
 
+/* send_one queues m as the socket's mode and its timeout say. */
+static int send_one(rds_socket *s, struct rdsi_out *m, unsigned flags)
+{
+	int64_t timeout = atomic_load(&s->snd_timeo);
+	bool dont_wait = flags & RDS_DONTWAIT || atomic_load(&s->nonblock);
+	return rdsi_send(s, m, dont_wait, timeout ? rdsi_deadline(timeout) : RDSI_NEVER);
+}
+
 int rds_sendmsg(rds_socket *s, struct rds_msg *msg)
 {
 	if (rdsi_forked(s->c))
 		return -ESTALE;
 	struct rdsi_out m = {.iov = msg->iov, .iovlen = msg->iovlen, .to = msg->addr, .x = rdsi_plain(msg) ? NULL : msg};
 	msg->op_id = msg->atomic_id = 0;
-	int64_t timeout = atomic_load(&s->snd_timeo);
 	int err = rdsi_iov_len(msg->iov, msg->iovlen, &m.len);
-	if (err)
-		return err;
-	return rdsi_send(s, &m, msg->flags & RDS_DONTWAIT || atomic_load(&s->nonblock), timeout ? rdsi_deadline(timeout) : RDSI_NEVER);
+	return err ? err : send_one(s, &m, msg->flags);
 }
 
 ssize_t rds_send(rds_socket *s, const void *data, size_t len, const struct rds_addr *to, unsigned flags)
 {
 	struct iovec iov = {(void *)data, len};
-	struct rds_msg m = {.flags = flags & RDS_DONTWAIT, .iov = &iov, .iovlen = 1};
+	struct rdsi_out m = {.iov = &iov, .iovlen = 1, .len = len};
+	if (rdsi_forked(s->c))
+		return -ESTALE;
+	if (len > RDS_MAX_MESSAGE)
+		return -EMSGSIZE;
 	if (to)
-		m.addr = *to;
-	int err = rds_sendmsg(s, &m);
+		m.to = *to;
+	int err = send_one(s, &m, flags);
 	return err ? err : (ssize_t)len;
 }
 
