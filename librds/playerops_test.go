@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"strconv"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -182,7 +181,7 @@ func (p *player) barrierAll() string {
 func completionText(c rds.Completion) string {
 	errno := "-"
 	if c.Errno != 0 {
-		errno = unix.ErrnoName(syscall.Errno(c.Errno))
+		errno = unix.ErrnoName(c.Errno)
 	}
 	return fmt.Sprintf("token %d id %d %s %v %s", c.Token, c.ID, addrText(netip.AddrPortFrom(c.To, 0)), c.Status, errno)
 }
