@@ -21,12 +21,11 @@ func rpcServe(w *worker.Worker, run func(func() error) error) error {
 		return err
 	}
 	defer c.Close()
-	echo := func(_ context.Context, r *rpc.Request) ([]byte, error) {
-		w.Msgs.Add(1)
-		return r.Body, nil
-	}
 	return run(func() error {
-		return rpc.Serve(context.Background(), s, rpc.Methods{"echo": echo}, rpc.ServerOptions{})
+		return rpc.Serve(context.Background(), s, rpc.Methods{"echo": func(_ context.Context, r *rpc.Request) ([]byte, error) {
+			w.Msgs.Add(1)
+			return r.Body, nil
+		}}, rpc.ServerOptions{})
 	})
 }
 
