@@ -56,6 +56,11 @@ func TestRemoteRegion(t *testing.T) {
 
 // cookieOf registers the whole of memory again, and exposes it to the socket a.
 func cookieOf(t *testing.T, a, b *rds.Socket, _ *rds.Client, memory *rds.Buffer) rds.Cookie {
+	return regionOf(t, a, b, memory).Cookie()
+}
+
+// regionOf makes all of memory a region of b that is exposed to a.
+func regionOf(t *testing.T, a, b *rds.Socket, memory *rds.Buffer) *rds.Region {
 	g, err := b.Register(memory, 0, memory.Len(), rds.AllowRead|rds.AllowWrite)
 	if err == nil {
 		err = g.Expose(soon(t), a.LocalAddrPort())
@@ -63,7 +68,7 @@ func cookieOf(t *testing.T, a, b *rds.Socket, _ *rds.Client, memory *rds.Buffer)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return g.Cookie()
+	return g
 }
 
 func inPlace(t *testing.T, r *rds.RemoteRegion, local *rds.Buffer, whole []byte) {
@@ -111,7 +116,8 @@ func outside(t *testing.T, r *rds.RemoteRegion, whole []byte) {
 func TestRemoteRegionErrors(t *testing.T) {
 	between(t, func(t *testing.T, a, b *rds.Socket, ca, cb *rds.Client) {
 		memory, _ := grant(t, a, b, cb, 1<<20)
-		r := a.Remote(b.LocalAddrPort(), cookieOf(t, a, b, cb, memory), 2<<20) // twice what there is
+		region := regionOf(t, a, b, memory)
+		r := a.Remote(b.LocalAddrPort(), region.Cookie(), 2<<20) // twice what there is
 		n, err := r.ReadAt(make([]byte, 2<<20), 0)
 		if n != 1<<20 || !errors.Is(err, rds.ErrRemote) {
 			t.Errorf("read beyond the end: %d, %v", n, err)
@@ -119,11 +125,12 @@ func TestRemoteRegionErrors(t *testing.T) {
 		if n, err = a.Remote(b.LocalAddrPort(), 12345, 8).ReadAt(make([]byte, 8), 0); n != 0 || !errors.Is(err, rds.ErrRemote) {
 			t.Errorf("read without a region: %d, %v", n, err)
 		}
-		if err := b.Close(); err != nil {
+		// After Close alone a read could still run until this host has heard of it.
+		if err := region.Release(soon(t)); err != nil {
 			t.Fatal(err)
 		}
 		if n, err = r.ReadAt(make([]byte, 8), 0); n != 0 || err == nil {
-			t.Errorf("read of a closed socket's region: %d, %v", n, err)
+			t.Errorf("read of a released region: %d, %v", n, err)
 		}
 	})
 }
