@@ -54,6 +54,9 @@ need_tools() {
 	if grep -rqs --include='*_test.go' 'LookPath("tshark")' "$ROOT"; then
 		command -v tshark >/dev/null || need_packages tshark || true
 	fi
+	need_cc || true # librds
+	command -v make >/dev/null && command -v pkg-config >/dev/null ||
+		need_packages make pkg-config || true # librds
 	command -v nbdinfo >/dev/null && command -v nbdcopy >/dev/null && command -v fio >/dev/null && command -v qemu-img >/dev/null ||
 		need_packages libnbd-bin fio qemu-utils || true # examples/nbd
 	command -v ip >/dev/null && command -v openssl >/dev/null ||
