@@ -33,7 +33,7 @@ func newFloorApp(w *worker.Worker) (*floorApp, error) {
 	}
 	a := &floorApp{h: h, sub: h.seg.SubProducer(), sendRet: h.seg.SendRetConsumer(), ev: h.seg.EventConsumer(), recvRet: h.seg.RecvRetProducer(),
 		ids: newIDs(h.send, floorParams().MaxMsgs), bell: bell, spin: w.Duration("appspin")}
-	if a.spin == 0 && runtime.NumCPU() >= 4 { // as a daemon suggests to its clients
+	if a.spin == 0 { // as long as a relay
 		a.spin = w.Duration("spin")
 	}
 	if err = w.Ready("-"); err == nil {

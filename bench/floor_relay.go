@@ -267,34 +267,24 @@ type mover interface {
 	wants() []unix.PollFd
 }
 
-// How relays wait, as the engine waits in the daemon.
-const (
-	relaySlowYield = 100 * time.Microsecond
-	relayNoSpin    = 50 * time.Millisecond
-)
-
 // drive runs m on this thread. Without work it yields for spin, then announces sleep to hosts
 // and blocks.
 func drive(m mover, spin time.Duration, hosts ...*floorHost) error {
 	runtime.LockOSThread()
 	start := time.Now()
-	now := time.Duration(0)
-	last, noSpinUntil := now, now
+	var last time.Duration
 	for {
 		work, err := m.turn()
 		if err != nil {
 			return err
 		}
-		now = time.Since(start)
+		now := time.Since(start)
 		if work {
 			last = now
 			continue
 		}
-		if now-last < spin && now >= noSpinUntil {
+		if now-last < spin {
 			yield()
-			if t := time.Since(start); t-now > relaySlowYield {
-				noSpinUntil = t + relayNoSpin
-			}
 			continue
 		}
 		for _, h := range hosts {

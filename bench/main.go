@@ -76,7 +76,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	fs.StringVar(&o.plots, "plots", "", "write plots, as SVG, to `directory`")
 	fs.StringVar(&o.crc, "crc", "auto", "the daemons' `crc`: auto, on or off")
 	fs.DurationVar(&o.spin, "spin", 50*time.Microsecond, "how `long` daemons and relays yield before they sleep")
-	fs.DurationVar(&o.appSpin, "app-spin", 0, "how `long` applications yield before they block; 0: as long as the daemon suggests, negative: not at all")
+	fs.DurationVar(&o.appSpin, "app-spin", 0, "how `long` applications yield before they block; 0: those of rdsd as they find best, for as long as the daemon suggests, the others as long as a relay; negative: not at all")
 	fs.BoolVar(&o.list, "list", false, "list the cases and end")
 	if err := fs.Parse(args); err != nil {
 		return nil, err
