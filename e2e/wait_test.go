@@ -53,8 +53,7 @@ func TestWays(t *testing.T) {
 	})
 }
 
-// TestIdleBlocks: nobody looks for work while there is none, whatever was measured before, and
-// the engine wakes up no more than twice a second.
+// TestIdleBlocks: nobody looks for work while there is none, whatever was measured before.
 func TestIdleBlocks(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		h := newHost(t)

@@ -63,8 +63,8 @@
 // one call non-blocking. [Socket.RecvContext], [Socket.SendContext] and
 // [Socket.Messages] wait as long as a context lasts. Calls that wait for something
 // else ([Socket.Wait], [Socket.Barrier], [Socket.WaitOp], [Region.Release]) take a
-// context. Of all goroutines that wait in one Client, one looks after the shared memory: it yields
-// for a bounded time ([Options].Spin), then sleeps until the daemon rings. The other
+// context. Of all goroutines that wait in one Client, one looks after the shared memory, for a bounded
+// time if that makes waits shorter ([Options].Wait), then it sleeps until the daemon rings. The other
 // goroutines are parked and cost nothing. A program with an event loop of its own
 // uses [Socket.PollFD], whose descriptor tells everything that Wait can wait for
 // ([Socket.SetPoll]).

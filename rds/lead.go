@@ -28,7 +28,7 @@ func (p *patience) again() bool {
 	}
 	switch p.Next(p.now()) {
 	case wait.Yield:
-		osYield()
+		wait.GiveWay()
 	case wait.Spin:
 		wait.Pause()
 	default:
@@ -100,7 +100,7 @@ func (c *Client) lead(w *waiter) {
 			c.waits.over()
 			continue
 		}
-		if !c.give.busy && c.waits.again() {
+		if !c.give.busy && c.waits.again() { // busy: others of this process want the processor
 			continue
 		}
 		c.give.give()

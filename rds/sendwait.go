@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"runtime"
 	"time"
+
+	"github.com/rdsd/rdsd/internal/wait"
 )
 
 const (
@@ -80,7 +82,7 @@ func yieldUntil(done func() bool) bool {
 	start := time.Now()
 	for tries := 0; tries < 100 && time.Since(start) <= ringYield; tries++ {
 		runtime.Gosched()
-		osYield()
+		wait.GiveWay()
 		if done() {
 			return true
 		}

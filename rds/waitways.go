@@ -9,16 +9,16 @@ import (
 // Wait says how a goroutine waits for the daemon: whether it looks into the shared memory
 // again and again before it blocks, and who may use the processor meanwhile. While it
 // looks it keeps its thread and one of the GOMAXPROCS. Of the goroutines of a Client one
-// looks for all.
+// looks for all. It does not look, whatever the way, while other goroutines of the process
+// want the processor.
 type Wait uint8
 
 // The ways to wait.
 const (
 	// WaitAuto goes the way that makes waits shorter, yield or block. It tries the other
 	// one every 128 to 2,048 waits for 16 waits. It blocks if both are as short, after
-	// waits that were much longer than the window, while other goroutines of the process
-	// want the processor, and for 50 ms after another thread kept a processor that was
-	// yielded to it for more than 700 µs.
+	// waits that were much longer than the window, and for 50 ms after another thread
+	// kept a processor that was yielded to it for more than 700 µs.
 	WaitAuto Wait = iota
 	// WaitBlock blocks at once. It costs no processor time, and a wake-up for each wait:
 	// a system call of the daemon, and the time until the thread runs.

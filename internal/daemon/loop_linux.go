@@ -54,6 +54,7 @@ const (
 func newLoop(e *engine.Engine, block *stats.Block, c *config.Config) (*loop, error) {
 	l := &loop{engine: e, stats: block, done: make(chan struct{}), ep: -1, bell: -1, bells: map[int32]*engine.Client{}}
 	l.waits = wait.New(c.Wait, int64(c.Spin), wait.Yield)
+	l.reportWay()
 	l.cpus = c.CPUs
 	err := mayBind(l.cpus)
 	if err != nil {
@@ -168,6 +169,7 @@ func (l *loop) run(ctx context.Context) {
 		l.worked = l.worked || work
 		if age := t - l.published; age > publishNs && l.worked || age > beatNs {
 			l.publish(t)
+			t = clock()
 		}
 		if l.turn++; l.turn%lookEvery == 0 && e.Parked() {
 			l.collect(0)
@@ -183,7 +185,10 @@ func (l *loop) run(ctx context.Context) {
 		case next == wait.Spin:
 			wait.Pause()
 		case next == wait.Yield || e.Active():
-			yield()
+			wait.GiveWay()
+			now = clock()
+			l.waits.Back(now)
+			continue
 		case e.MayBlock():
 			now = l.sleep(t, clock)
 			continue
@@ -203,12 +208,16 @@ func (l *loop) run(ctx context.Context) {
 func (l *loop) publish(now int64) {
 	l.published, l.worked = now, false
 	l.followWall(now)
-	r := l.waits.Report()
-	c := &l.stats.C
-	c[stats.EngineStrategy], c[stats.EngineWay], c[stats.EngineSlowYields] = uint64(r.Strategy), uint64(r.Way), r.Slow
-	c[stats.EngineLookNs], c[stats.EngineBlockNs] = uint64(r.Look), uint64(r.Block)
+	l.reportWay()
 	l.engine.PublishStats(l.wall0 + engine.Wall(now))
 	l.engine.PublishLists(l.wall0 + engine.Wall(now))
+}
+
+// reportWay counts how the engine waits.
+func (l *loop) reportWay() {
+	r, c := l.waits.Report(), &l.stats.C
+	c[stats.EngineStrategy], c[stats.EngineWay], c[stats.EngineSlowYields] = uint64(r.Strategy), uint64(r.Way), r.Slow
+	c[stats.EngineLookNs], c[stats.EngineBlockNs] = uint64(r.Look), uint64(r.Block)
 }
 
 // followWall notices that the wall clock was set, or that the machine slept: the engine's

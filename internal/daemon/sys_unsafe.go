@@ -7,8 +7,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func yield() { _, _, _ = syscall.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
-
 // epollWait blocks up to ms milliseconds. EINTR counts as nothing ready.
 func epollWait(ep int, evs []unix.EpollEvent, ms int) int {
 	n, _, errno := syscall.Syscall6(unix.SYS_EPOLL_PWAIT, uintptr(ep), uintptr(unsafe.Pointer(&evs[0])), uintptr(len(evs)), uintptr(ms), 0, 0)

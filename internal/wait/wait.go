@@ -8,7 +8,10 @@
 // measures both.
 package wait
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Strategy says how a thread waits.
 type Strategy uint8
@@ -22,9 +25,6 @@ const (
 )
 
 var names = [...]string{"auto", "block", "yield", "spin"}
-
-// Names are the strategies' names.
-func Names() []string { return names[:] }
 
 // String is the strategy's name.
 func (s Strategy) String() string {
@@ -41,7 +41,7 @@ func Parse(name string) (Strategy, error) {
 			return Strategy(i), nil
 		}
 	}
-	return 0, fmt.Errorf("%q is no way to wait; there are: auto, block, yield, spin", name)
+	return 0, fmt.Errorf("%q is no way to wait; there are: %s", name, strings.Join(names[:], ", "))
 }
 
 const (
@@ -105,7 +105,7 @@ func (w *Waiter) Next(now int64) Strategy {
 	if w.since == 0 {
 		w.begin(now)
 	} else {
-		w.back(now)
+		w.Back(now)
 	}
 	w.last = now
 	if !w.looks || now-w.since >= w.window {
@@ -124,8 +124,10 @@ func (w *Waiter) begin(now int64) {
 	w.looks = w.strategy != Auto || w.measured && w.ways.next() == Yield
 }
 
-// back judges the yield that has just ended, if there was one.
-func (w *Waiter) back(now int64) {
+// Back ends the yield that Next asked for. Who reads the clock after it calls Back, and has
+// it judged by itself. Otherwise the following Next or Over ends it, so that the look after
+// it counts, too.
+func (w *Waiter) Back(now int64) {
 	if w.yielded && w.strategy == Auto && now-w.last > slowYield {
 		w.until, w.looks, w.wasSlow = now+yieldPause, false, true
 		w.slow++
@@ -159,7 +161,7 @@ func (w *Waiter) Over(now int64) {
 	if w.since == 0 {
 		return
 	}
-	w.back(now)
+	w.Back(now)
 	d := now - w.since
 	w.since = 0
 	switch most := longest * w.window; {

@@ -188,6 +188,26 @@ func TestSlowYield(t *testing.T) {
 	}
 }
 
+// TestBack: a yield that Back has ended is judged by itself, whatever the look after it takes.
+func TestBack(t *testing.T) {
+	w := New(Auto, 50*us, Yield)
+	for now := int64(1); now < 40*us; now += 2 * us {
+		if w.Next(now) != Yield {
+			t.Fatal("does not yield")
+		}
+		w.Back(now + us)
+	}
+	w.Over(10 * slowYield) // a long look has found something
+	if w.slow != 0 {
+		t.Error("a long look was taken for a slow yield")
+	}
+	w.Next(20 * slowYield)
+	w.Back(22 * slowYield)
+	if w.slow != 1 || w.Next(22*slowYield+us) != Block {
+		t.Error("a slow yield was not noticed")
+	}
+}
+
 func TestNames(t *testing.T) {
 	for s := Auto; s <= Spin; s++ {
 		if got, err := Parse(s.String()); got != s || err != nil {
